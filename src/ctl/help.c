@@ -48,7 +48,8 @@ static void put_choices(const struct ctl_verb *v, struct cgn_buf *out)
 	bool policies = takes_flag(v, "--policy") && !evicts,
 	     workloads = takes_flag(v, "--generate") || strcmp(v->arguments, "KIND") == 0;
 	if (policies)
-		cgn_buf_fmt(out, "\npolicies:\n  %-26s %s\n", "kv", route_policy_text(ROUTE_KV));
+		cgn_buf_fmt(out, "\npolicies:\n  %-26s the default (same as %s)\n", "kv",
+			route_policy_text(ROUTE_KV));
 	for (enum route_policy p = 0; policies && p < ROUTE_POLICIES; p++)
 		cgn_buf_fmt(out, "  %-26s %s\n", route_policy_text(p), route_policy_help(p));
 	if (evicts)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row per type: which flags it knows, and how long the items of its list are. */
+/* One row per type: the flags it knows and the size of its list items. */
 #include "policy/kvbulk/kvbulk.h"
 
 #include "base/codec/cursor.h"
@@ -14,7 +14,7 @@
 struct shape {
 	const char *name;
 	uint8_t flags;
-	uint8_t item; /* bytes; 0: no list */
+	uint8_t item; /* Bytes; 0: no list. */
 };
 static const struct shape shapes[] = {
 	[KVBULK_HELLO] = {"HELLO", 0, 0},
@@ -56,7 +56,7 @@ static struct block_info info_take(struct cgn_cursor *c)
 	return i;
 }
 
-/* u16 and so many bytes; longer than |max| is bad. */
+/* Read a u16 length and the text. A text longer than |max| is an error. */
 static struct cgn_str text_take(struct cgn_cursor *c, size_t max)
 {
 	size_t n = cgn_cursor_u16(c);
@@ -173,7 +173,7 @@ static void body_take(struct cgn_cursor *c, struct kvbulk_msg *m)
 	}
 }
 
-/* The extents of a value are its bytes, no more and no less. */
+/* Return true when the extents add up to the value's size. */
 static bool value_adds_up(const struct kvbulk_msg *m)
 {
 	uint64_t left = m->info.size;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefix: nothing is rendered into memory; each piece of text goes from the body straight into the hasher.
- * Marks that text hardly has keep apart what a template would keep apart; they need not be unambiguous, since
- * a wrong guess costs a cache miss and no more. */
+/* prefix: hashes the body's pieces of text directly, without rendering them into memory. Marks that are rare
+ * in text separate what a template would separate. They may be ambiguous: a false match costs a cache
+ * miss. */
 #include "policy/prefix/prefix.h"
 
 #include <stdlib.h>
 
 #include "base/digest/digest.h"
 
-#define MEMBERS_MAX 4096 /* of one object inside tools; more ends the chain there */
+#define MEMBERS_MAX 4096 /* Members of one object in tools; more end the chain there. */
 
 enum mark { MARK_ITEM = 0x1e, MARK_FIELD = 0x1f, MARK_BLOB = 0x1d };
 
@@ -17,8 +17,8 @@ struct render {
 	struct prefix_chain out;
 	size_t cap;
 	struct cgn_arena *arena;
-	bool stop;    /* the chain is as long as it gets */
-	bool foreign; /* the body is not what we know */
+	bool stop;    /* The chain has its maximum length. */
+	bool foreign; /* The body has an unknown shape. */
 };
 
 static void render_put(void *arg, struct cgn_str piece)
@@ -41,7 +41,7 @@ static bool is_there(struct json_val v)
 	return v.raw.p != NULL && v.type != JSON_NULL;
 }
 
-/* Canonical JSON: no white space, no escapes, keys in order. */
+/* Canonical JSON: no white space, no escapes, sorted keys. */
 
 struct member {
 	struct cgn_str key;
@@ -57,7 +57,7 @@ static int by_key(const void *left, const void *right)
 		return order;
 	if (a->key.n != b->key.n)
 		return a->key.n < b->key.n ? -1 : 1;
-	return a->value.raw.p < b->value.raw.p ? -1 : 1; /* the same key again: as written */
+	return a->value.raw.p < b->value.raw.p ? -1 : 1; /* Repeated keys keep their order. */
 }
 
 static size_t count_members(struct json_val object)
@@ -71,7 +71,7 @@ static size_t count_members(struct json_val object)
 	return n;
 }
 
-/* NULL when there are too many, or no room. */
+/* Return NULL when there are too many members or no memory. */
 static struct member *sorted_members(struct render *r, struct json_val object, size_t n)
 {
 	struct member *members = n <= MEMBERS_MAX ? cgn_arena_get(r->arena, n * sizeof *members) : NULL;
@@ -117,7 +117,7 @@ static void put_array(struct render *r, struct json_val array)
 	render_put(r, CGN_STR("]"));
 }
 
-/* As deep as json_parse lets a document be. */
+/* Recursion is bounded by json_parse's depth. */
 static void put_value(struct render *r, struct json_val v)
 {
 	if (v.type == JSON_OBJECT)
@@ -130,9 +130,9 @@ static void put_value(struct render *r, struct json_val v)
 		render_put(r, v.raw);
 }
 
-/* Content: text, or parts of which some are not text. */
+/* Content: text, or parts, some of which may be media. */
 
-/* An image is one place in the prompt, not as many bytes as its data has. */
+/* An image is one place in the prompt, whatever the size of its data. */
 static void put_blob(struct render *r, struct json_val string)
 {
 	struct cgn_str bytes = json_str(string, r->arena);
@@ -174,7 +174,7 @@ static void put_part(struct render *r, struct json_val part)
 		json_str_pieces(v[PART_TEXT], render_put, r);
 		return;
 	}
-	if (is_there(v[PART_CONTENT])) { /* a tool's result */
+	if (is_there(v[PART_CONTENT])) { /* A tool's result. */
 		put_content(r, v[PART_CONTENT]);
 		return;
 	}
@@ -208,7 +208,7 @@ static void put_content(struct render *r, struct json_val content)
 		r->foreign = true;
 }
 
-/* Messages and items. */
+/* ---- messages and items ---- */
 
 static void put_system(struct render *r, struct json_val content)
 {
@@ -229,7 +229,7 @@ static void put_message(struct render *r, struct json_val message)
 	struct json_val v[CGN_COUNT(keys)];
 	json_pick(message, keys, CGN_COUNT(keys), v);
 	put_mark(r, MARK_ITEM);
-	/* an item of /v1/responses that is no message: a call, its output, reasoning */
+	/* An item of /v1/responses other than a message: a call, its output, reasoning. */
 	if (!is_there(v[MESSAGE_ROLE])) {
 		put_value(r, message);
 		return;
@@ -262,7 +262,7 @@ static void put_messages(struct render *r, struct json_val messages)
 	}
 }
 
-/* "prompt" and "input": a text, texts, tokens, lists of tokens, or items. */
+/* Hash "prompt" or "input": a text, texts, tokens, lists of tokens, or items. */
 static void put_input(struct render *r, struct json_val input)
 {
 	if (input.type == JSON_STRING) {
@@ -314,7 +314,7 @@ static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
 	put_tools(r, v[BODY_FUNCTIONS]);
 	put_system(r, v[BODY_SYSTEM]);
 	put_system(r, v[BODY_INSTRUCTIONS]);
-	put_tools(r, v[BODY_PREVIOUS]); /* what the engine remembers under this id stands before the rest */
+	put_tools(r, v[BODY_PREVIOUS]); /* The content that the engine stored under this id comes first. */
 	if (is_there(v[BODY_MESSAGES]))
 		put_messages(r, v[BODY_MESSAGES]);
 	else if (is_there(v[BODY_PROMPT]))
@@ -351,7 +351,7 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	struct json_val v[BODY_KEYS];
 	const struct prefix_chain nothing = {NULL, 0};
 	CGN_MUST(params->block_bytes > 0);
-	/* the canonical form is hardly ever longer than the body */
+	/* The canonical form is rarely longer than the body. */
 	size_t most = body.raw.n / params->block_bytes + 1;
 	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks, .arena = a};
 	json_pick(body, keys, BODY_KEYS, v);

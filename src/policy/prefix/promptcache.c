@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* promptcache: a hash table of entries and one list by use. Only an entry without children is ever at the
- * list's end. */
+/* promptcache: a hash table of entries and one list by use. The list's last entry never has children. */
 #include "policy/prefix/promptcache.h"
 
 #include <stdlib.h>
@@ -11,28 +10,28 @@
 #define CACHE_TAG        0x9c0ac4e1U
 #define ENTRY_TAG        0x9c0ac4e2U
 #define MALLOC_OVERHEAD  16
-#define BYTES_PER_BUCKET 1024 /* of budget: entries are 200 bytes and more */
+#define BYTES_PER_BUCKET 1024 /* Budget per bucket: entries are 200 bytes or more. */
 #define BUCKETS_MAX      ((size_t)1 << 24)
 
 struct promptcache_entry {
 	uint32_t tag;
 	uint32_t n_left;
 	struct promptcache_key key;
-	struct promptcache_entry *next;   /* in its bucket */
-	struct promptcache_entry *parent; /* what it stands on; lives longer */
-	struct cgn_link use;              /* cache->use, the youngest first */
+	struct promptcache_entry *next;   /* In its bucket. */
+	struct promptcache_entry *parent; /* The parent entry, which lives longer. */
+	struct cgn_link use;              /* Link in cache->use, most recent first. */
 	uint32_t children;
-	uint32_t n_own; /* digests of its own */
-	size_t n;       /* digests with those of its parents */
+	uint32_t n_own; /* Digests of its own. */
+	size_t n;       /* Digests, including the parents'. */
 	uint64_t n_tokens;
 	size_t bytes;
 	struct digest last;
-	uint64_t own[]; /* n_own digests, then n_left ids */
+	uint64_t own[]; /* n_own digests, then n_left ids. */
 };
 
 struct promptcache {
 	uint32_t tag;
-	size_t budget, n_buckets; /* a power of two */
+	size_t budget, n_buckets; /* n_buckets: a power of two. */
 	struct promptcache_entry **buckets;
 	struct cgn_link use;
 	struct promptcache_stats stats;
@@ -116,7 +115,7 @@ struct promptcache_stats promptcache_stats(const struct promptcache *c)
 	return c->stats;
 }
 
-/* From the entry to its first parent, so that each is younger than what stands on it. */
+/* Touch the entry and then its parents, so that each is more recent than its children. */
 static void entry_touch(struct promptcache *c, struct promptcache_entry *e)
 {
 	for (; e != NULL; e = e->parent) {
@@ -125,8 +124,8 @@ static void entry_touch(struct promptcache *c, struct promptcache_entry *e)
 	}
 }
 
-/* A prefix of what is known is known too, but for prefixes that other texts brought in part: those cost a
- * later start and no more. */
+/* A prefix of a cached text is usually cached too. Prefixes that other texts cached in part are an exception,
+ * which costs more tokenising. */
 struct promptcache_entry *promptcache_find(struct promptcache *c, const struct promptcache_key *keys,
 	size_t n, size_t *index)
 {
@@ -180,7 +179,7 @@ void promptcache_load(const struct promptcache_entry *e, struct prefix_tokens *c
 	}
 }
 
-/* False: what would have to go is |keep| itself. */
+/* Return false when only |keep| itself is left to evict. */
 static bool make_room(struct promptcache *c, size_t bytes, const struct promptcache_entry *keep)
 {
 	while (c->stats.bytes + bytes > c->budget) {

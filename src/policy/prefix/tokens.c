@@ -27,7 +27,7 @@ static void close_blocks(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 	c->n += n;
 }
 
-/* Ids up to the next full block, or all full ones; those of a block that is not full stay behind. */
+/* Take ids up to the next full block, or all full blocks; ids of an incomplete block stay. */
 static size_t blocks_take(struct prefix_tokens *c, const uint32_t *ids, size_t n)
 {
 	size_t full = n / c->block_tokens, space = c->cap - c->n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* anthropic: system and messages of /v1/messages as the chat messages that vLLM makes of them. */
+/* anthropic: converts system and messages of /v1/messages to chat messages, as vLLM does. */
 #include "policy/prompt/prompt_priv.h"
 
 enum part_key {
@@ -20,7 +20,7 @@ static void pick_block(struct json_val block, struct json_val v[PART_KEYS])
 	json_pick(block, keys, PART_KEYS, v);
 }
 
-/* The texts of system's blocks, one behind the other. */
+/* Write the texts of the system's parts one after the other. */
 static void put_system(struct prompt_writer *w, struct json_val system)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf joined = {0};
@@ -41,11 +41,11 @@ static void put_system(struct prompt_writer *w, struct json_val system)
 				.content = system});
 }
 
-/* What one message with blocks comes to beside the results in it. */
+/* The message made of one message with parts, without the tool results in it. */
 struct gathered {
 	struct cgn_buf parts, calls;
 	size_t n_parts;
-	struct json_val only; /* the text of its one part; raw.p NULL: that is no text */
+	struct json_val only; /* The text of its only part; raw.p NULL: not a text. */
 };
 
 static void take_call(struct gathered *g, const struct json_val v[PART_KEYS])

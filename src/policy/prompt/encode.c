@@ -4,13 +4,13 @@
 #include <stdlib.h>
 
 #define CUTS_MAX  ((size_t)65536)
-#define UNCERTAIN 64 /* ids at the end of a text that was cut: they may be others than the whole text has */
+#define UNCERTAIN 64 /* Last ids of a cut text, which may differ in the whole text. */
 
 /* ---- segments ---- */
 
 struct planner {
 	struct encode *e;
-	struct digest last; /* of the keys */
+	struct digest last; /* The last key. */
 };
 
 static struct promptcache_key short_key(const struct digest *d)
@@ -35,7 +35,11 @@ static bool segments_grow(struct encode *e)
 	return true;
 }
 
-enum closing { CLOSE_AT_CUT, CLOSE_WHOLE, CLOSE_OPEN /* no key: not worth one */ };
+enum closing {
+	CLOSE_AT_CUT,
+	CLOSE_WHOLE,
+	CLOSE_OPEN /* No key, because caching the state is not worth it. */
+};
 
 static bool close_segment(struct planner *p, size_t start, size_t end, int medium, enum closing how)
 {
@@ -57,7 +61,7 @@ static bool close_segment(struct planner *p, size_t start, size_t end, int mediu
 	return true;
 }
 
-/* One piece of text, in front of which |medium| stands. |cuts| ascend and are relative to it. */
+/* Plan one piece of text with |medium| before it. |cuts| ascend and are relative to the piece. */
 static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, bool last, const size_t *cuts,
 	size_t n_cuts)
 {
@@ -77,7 +81,7 @@ static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, 
 	return close_segment(p, from, end, medium, worth ? CLOSE_WHOLE : CLOSE_OPEN);
 }
 
-/* Where the mark of that medium stands behind |from|; the text's end: nowhere. */
+/* Return the offset of the medium's mark after |from|, or the text's end when there is none. */
 static size_t mark_of(struct cgn_str text, size_t from, const struct digest *medium)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -101,7 +105,7 @@ static bool segments_plan(struct planner *p, size_t n_media, size_t *cuts)
 		struct cgn_str piece = {e->text.p + start, end - start};
 		size_t n = tokenizer_cuts(e->tokenizer, piece, cuts, CUTS_MAX);
 		if (n == CUTS_MAX)
-			n = 0; /* the first ones may be missing, and all depends on them */
+			n = 0; /* The first ids may be missing, and all keys depend on them. */
 		if (!plan_piece(p, start, end, (int)m - 1, m == n_media, cuts, n))
 			return false;
 		start = end + PROMPT_MEDIUM_TEXT <= e->text.n && m < n_media && end < e->text.n
@@ -111,7 +115,7 @@ static bool segments_plan(struct planner *p, size_t n_media, size_t *cuts)
 	return true;
 }
 
-/* The front of a text whose chain can't be that long; at a character's edge. */
+/* Return the front of a text whose chain can't be longer, cut at a character's edge. */
 static struct cgn_str front_of(struct cgn_str text, size_t max_ids)
 {
 	if (text.n / ENCODE_TOKEN_BYTES <= max_ids)
@@ -151,7 +155,7 @@ void prompt_encode_close(struct encode *e)
 	e->keys = NULL;
 }
 
-/* ---- what is known ---- */
+/* ---- cached states ---- */
 
 size_t prompt_encode_resume(struct encode *e, struct promptcache *cache, struct prefix_tokens *chain)
 {
@@ -162,14 +166,14 @@ size_t prompt_encode_resume(struct encode *e, struct promptcache *cache, struct 
 		e->known = at + 1;
 	}
 	if (prefix_tokens_full(chain))
-		e->max_ids = 0; /* nothing is taken any more */
+		e->max_ids = 0; /* No more ids are taken. */
 	if (e->known == e->n_segments || prefix_tokens_full(chain))
 		return 0;
 	e->max_ids = chain->cap * chain->block_tokens - chain->n_tokens;
 	return e->text.n - e->segments[e->known].start;
 }
 
-/* ---- what is new ---- */
+/* ---- new text ---- */
 
 static bool put_foreign(struct encode *e, const struct digest *medium)
 {
@@ -208,7 +212,7 @@ CGN_RC prompt_encode_run(struct encode *e, struct tokenizer_work *work, struct c
 	return CGN_OK;
 }
 
-/* ---- together ---- */
+/* ---- result ---- */
 
 void prompt_encode_finish(struct encode *e, struct promptcache *cache, struct prefix_tokens *chain)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format: does a template walk through the parts of a message's content? Looked for as vLLM looks for it in
- * the syntax tree (chat_utils.py, _detect_content_format): names that stand for messages (messages itself,
- * and what is set to it), the loop variables over those, and what is set to these; then a loop over .content
- * or ['content'] of one of them. Slices and filters behind a name are looked through. */
+/* format: detects whether a template loops over the parts of a message's content, as vLLM does in the syntax
+ * tree (chat_utils.py, _detect_content_format). It collects the names of the messages (messages itself and
+ * variables set to it), the loop variables over these, and variables set to those, and then looks for a loop
+ * over .content or ['content'] of one of them. Slices and filters after a name are skipped. */
 #include "policy/prompt/prompt.h"
 
 #define NAMES_MAX 64
@@ -13,7 +13,7 @@ struct names {
 };
 
 struct words {
-	struct cgn_str rest; /* of one {% ... %} */
+	struct cgn_str rest; /* Rest of one {% ... %}. */
 };
 
 static bool is_word_char(char c)
@@ -21,7 +21,7 @@ static bool is_word_char(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* A name, a string with its quotes, or one other character. */
+/* Return a name, a string with its quotes, or one other character. */
 static struct cgn_str next_word(struct words *w)
 {
 	struct cgn_str s = w->rest;
@@ -57,7 +57,7 @@ static bool is_content(struct cgn_str word)
 	return cgn_str_is(word, "'content'") || cgn_str_is(word, "\"content\"");
 }
 
-/* Behind a bracket that is open; true when a ':' stood in it, that is, a slice. */
+/* Skip to the end of an open bracket. Return true when it contains a ':', which makes it a slice. */
 static bool skip_brackets(struct words *w)
 {
 	bool slice = false;
@@ -72,7 +72,7 @@ static bool skip_brackets(struct words *w)
 	return slice;
 }
 
-/* .content, ['content'] or .get... of a name; only the first two are looked at by vLLM. */
+/* Skip .content, ['content'] or .get... after a name; vLLM accepts only the first two. */
 static bool take_content(struct words *w)
 {
 	struct words at = *w;
@@ -86,7 +86,8 @@ static bool take_content(struct words *w)
 	return true;
 }
 
-/* Slices and filters, then the end of the expression: of the block, or the "if" or "recursive" of a loop. */
+/* Skip slices and filters, and return true at the end of the expression: the block's end, or the "if" or
+ * "recursive" of a loop. */
 static bool only_dressing(struct words *w)
 {
 	for (;;) {
@@ -99,7 +100,7 @@ static bool only_dressing(struct words *w)
 				(void)skip_brackets(w);
 		} else {
 			struct cgn_str word = next_word(w);
-			if (cgn_str_is(word, "-") || cgn_str_is(word, "+")) /* of "-%}" */
+			if (cgn_str_is(word, "-") || cgn_str_is(word, "+")) /* The start of "-%}". */
 				return next_word(w).p == NULL;
 			return word.p == NULL || cgn_str_is(word, "if") || cgn_str_is(word, "recursive");
 		}
@@ -122,7 +123,8 @@ static bool names_add(struct names *names, struct cgn_str name)
 	return true;
 }
 
-/* One of |names|, plain or with |content| of it, dressed or not. */
+/* Return true when |expr| is one of |names|, or with |content| its content, with or without slices and
+ * filters. */
 static bool stands_for(struct words expr, const struct names *names, bool content)
 {
 	if (!names_have(names, next_word(&expr)))
@@ -132,7 +134,7 @@ static bool stands_for(struct words expr, const struct names *names, bool conten
 	return only_dressing(&expr);
 }
 
-/* The next {% ... %}, without its marks; comments are left out. */
+/* Return the next {% ... %} without its delimiters; comments are skipped. */
 static bool next_block(struct cgn_str *source, struct words *out)
 {
 	while (source->n >= 2) {
@@ -158,7 +160,7 @@ static bool next_block(struct cgn_str *source, struct words *out)
 	return false;
 }
 
-/* {% set NAME = expr %} or {% for NAME in expr %}: the name, and |*expr| behind. */
+/* Return NAME of {% set NAME = expr %} or {% for NAME in expr %}, and the expression in |*expr|. */
 static struct cgn_str bound_name(struct words block, bool loop, struct words *expr)
 {
 	if (!word_is(&block, loop ? "for" : "set"))
@@ -170,8 +172,8 @@ static struct cgn_str bound_name(struct words block, bool loop, struct words *ex
 	return name;
 }
 
-/* Names that {% set %} or, with |loop|, {% for %} binds to one of |from| are added to |to|; true when one was
- * new. */
+/* Add the names that {% set %} or, with |loop|, {% for %} binds to one of |from| to |to|. Return true when
+ * one was new. */
 static bool names_gather(struct cgn_str source, const struct names *from, struct names *to, bool loop)
 {
 	struct words block, expr;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message: one message, its content, its calls, and the tools. JSON strings are moved as they are, escapes
- * and all. */
+/* message: one message, its content, its calls, and the tools. JSON strings are copied with their escapes. */
 #include "policy/prompt/prompt_priv.h"
 
 static struct cgn_str string_contents(struct json_val string)
@@ -19,7 +18,7 @@ static void pick_part(struct json_val part, struct json_val v[PART_KEYS])
 	json_pick(part, keys, PART_KEYS, v);
 }
 
-/* The part's text as a JSON string; raw.p NULL: it is a medium. */
+/* Return the part's text as a JSON string; raw.p NULL: the part is a medium. */
 static struct json_val part_text(struct json_val part, const struct json_val v[PART_KEYS])
 {
 	if (part.type == JSON_STRING)
@@ -53,7 +52,7 @@ static struct digest media_digest(struct json_val source)
 	return digest_of(text.bad ? source.raw : cgn_buf_view(&text));
 }
 
-/* What stands for it, without quotes. */
+/* Write the medium's mark, without quotes. */
 static void put_medium(struct prompt_writer *w, struct json_val part, const struct json_val v[PART_KEYS])
 {
 	static const char digits[] = "0123456789abcdef";
@@ -75,7 +74,7 @@ static void put_medium(struct prompt_writer *w, struct json_val part, const stru
 
 /* ---- content ---- */
 
-/* Into a JSON string that is open: the media first, or the texts; true once there was one. */
+/* Write the media first, or the texts, into an open JSON string. Return true once there was one. */
 static bool put_joined(struct prompt_writer *w, struct json_val parts, bool media, bool begun,
 	const char *separator)
 {
@@ -164,7 +163,7 @@ static void put_content(struct prompt_writer *w, struct json_val role, struct js
 
 /* ---- calls ---- */
 
-/* A function's arguments as JSON; what is none is {}. */
+/* Write a function's arguments as JSON; invalid arguments become {}. */
 static void put_arguments(struct prompt_writer *w, struct json_val arguments)
 {
 	struct cgn_buf *b = &w->p->store;
@@ -182,7 +181,7 @@ static void put_arguments(struct prompt_writer *w, struct json_val arguments)
 	cgn_buf_str(b, keeps ? arguments.raw : CGN_STR("{}"));
 }
 
-/* An object as it is, but for the member |name|, which |put| writes. */
+/* Write the object's members unchanged, except |name|, which |put| writes. */
 static void put_but(struct prompt_writer *w, struct json_val object, const char *name,
 	void (*put)(struct prompt_writer *w, struct json_val value), bool always)
 {
@@ -296,7 +295,7 @@ static void put_or_null(struct prompt_writer *w, const char *key, struct json_va
 		json_put_null(&w->j);
 }
 
-/* Members that have no place of their own, behind those that have, as they came. */
+/* Write the members that have no field of their own unchanged, after the others. */
 static void put_rest(struct prompt_writer *w, struct json_val object, const char *const *known, size_t n)
 {
 	struct cgn_str key;
@@ -345,7 +344,7 @@ void prompt_put_tools(struct prompt_writer *w, struct json_val tools)
 {
 	struct json_val tool;
 	if (!has_elements(tools))
-		return; /* as none */
+		return; /* Treated as absent. */
 	if (w->format == PROMPT_RAW) {
 		cgn_buf_str(&w->p->store, tools.raw);
 		return;

@@ -60,7 +60,7 @@ static void put_messages(struct prompt_writer *w, enum prompt_api api, struct js
 	json_close(&w->j, ']');
 }
 
-/* The template's variables, with the effort last, which is the one that counts. */
+/* Write the template's variables, with the effort last, because the last one counts. */
 static void put_kwargs(struct cgn_buf *b, struct json_val kwargs, struct json_val effort)
 {
 	struct cgn_str inner = {NULL, 0};
@@ -144,7 +144,8 @@ static bool read_ids(const struct prompt_ask *ask, struct json_val list, struct 
 	return !p->store.bad;
 }
 
-/* A text, ids, or a list of which the first decides: the others are other prompts of the same request. */
+/* Read a text, ids, or a list of them. The first element counts: the others are other prompts of the same
+ * request. */
 static bool read_text(const struct prompt_ask *ask, struct json_val v, struct prompt *p, const char **lacks)
 {
 	struct json_val first = v;

@@ -5,12 +5,12 @@
 
 struct prompt_writer {
 	struct prompt *p;
-	struct json_out j; /* into p->store */
+	struct json_out j; /* Writes into p->store. */
 	enum prompt_format format;
-	const char *lacks; /* NULL: all is well */
+	const char *lacks; /* NULL: no failure. */
 };
 
-/* One message. Fields that are absent (raw.p NULL) or null are left out, content excepted. */
+/* One message. Absent (raw.p NULL) and null fields are left out, except content. */
 struct prompt_message {
 	struct json_val role, content, name, tool_call_id, tool_calls, reasoning;
 };
@@ -23,15 +23,15 @@ static inline struct json_val prompt_literal(struct cgn_str json_string)
 {
 	return (struct json_val){JSON_STRING, json_string};
 }
-/* |items|, JSON values with commas between them, as an array in |out|, which must be empty. */
+/* Write |items|, JSON values separated by commas, as an array into |out|, which must be empty. */
 struct json_val prompt_list_of(const struct cgn_buf *items, struct cgn_buf *out);
 void prompt_put_message(struct prompt_writer *w, const struct prompt_message *m);
-/* A message whose content is text of these parts, joined with |separator|, where a string is one part. */
+/* Write a message whose content is the text of these parts, joined with |separator|; a string is one part. */
 void prompt_put_text(struct prompt_writer *w, struct json_val content, const char *separator);
-/* Tools of the three shapes: {"type","function":{...}}, the same flat, and Anthropic's
+/* Write tools of the three shapes: {"type","function":{...}}, the same without nesting, and Anthropic's
  * {"name","description","input_schema"}. */
 void prompt_put_tools(struct prompt_writer *w, struct json_val tools);
 
-/* responses.c, anthropic.c: all messages of the body, into an array that is open. */
+/* responses.c, anthropic.c: write all messages of the body into an open array. */
 void prompt_put_responses(struct prompt_writer *w, struct json_val body);
 void prompt_put_anthropic(struct prompt_writer *w, struct json_val body);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* responses: instructions and items of /v1/responses. What an assistant said, thought and called comes in
- * several items and is one message; an item joins the assistant's message before it unless that has such a
- * thing already. */
+/* responses: instructions and items of /v1/responses. The text, reasoning and calls of an assistant come in
+ * several items and become one message: an item joins the assistant's message before it unless that already
+ * has such a part. */
 #include "policy/prompt/prompt_priv.h"
 
-/* The assistant's message that may still grow. Its calls gather beside the store, since its content may come
- * behind them. */
+/* The assistant's message while it may still grow. Its calls are collected separately, because its content
+ * may come after them. */
 struct turn {
 	bool open;
 	struct json_val content, reasoning;
-	struct cgn_buf calls; /* JSON objects, with commas */
+	struct cgn_buf calls; /* JSON objects separated by commas. */
 };
 
 enum item_key {
@@ -42,7 +42,7 @@ static void turn_flush(struct prompt_writer *w, struct turn *t)
 	*t = (struct turn){0};
 }
 
-/* The first part's text. */
+/* Return the text of the first part. */
 static struct json_val first_text(struct json_val content)
 {
 	struct json_val part, text = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which requests can be taken up again, and the request that does so. */
+/* Checks which requests can be resumed, and makes the request that resumes an answer. */
 #include "base/core/err.h"
 #include "policy/resume/resume_priv.h"
 
@@ -18,9 +18,9 @@ static bool is_text(struct json_val v, const char *z)
 	return v.type == JSON_STRING && v.raw.n == strlen(z) + 2 && memcmp(v.raw.p + 1, z, v.raw.n - 2) == 0;
 }
 
-/* ---- what stands against it ---- */
+/* ---- refusals ---- */
 
-/* Absent, null, or 1. */
+/* Return true when absent, null, or 1. */
 static bool is_one(struct json_val v)
 {
 	uint64_t n = 0;
@@ -50,8 +50,8 @@ static const char *refuse_logprobs(struct json_val body)
 	return NULL;
 }
 
-/* Whatever makes the engine follow a grammar: by vLLM's, SGLang's and llama.cpp's names; a forced tool call
- * is one too. */
+/* Refuse whatever makes the engine follow a grammar, by vLLM's, SGLang's and llama.cpp's names; a forced tool
+ * call is one too. */
 static const char *refuse_grammar(struct json_val body)
 {
 	static const char *const keys[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
@@ -87,7 +87,7 @@ static const char *refuse_chat(struct json_val body)
 	return NULL;
 }
 
-/* A string, or a list of one. */
+/* Find the prompt: a string, or a list of one. */
 static const char *find_prompt(struct json_val body, struct json_val *prompt)
 {
 	if (!json_get(body, "prompt", prompt))
@@ -115,11 +115,11 @@ const char *resume_refusal(enum prompt_api api, struct json_val body)
 	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
 }
 
-/* ---- the request that goes on ---- */
+/* ---- the resuming request ---- */
 
 static const char *const limit_keys[] = {"max_completion_tokens", "max_tokens", "n_predict"};
 
-/* The least of those that the body sets, else what its engine goes by; 0: none that we know. */
+/* Return the least limit that the body sets, else the engine's default; 0: unknown. */
 static uint64_t limit_of(const struct resume *s, struct json_val body)
 {
 	struct json_val v[CGN_COUNT(limit_keys)];
@@ -167,7 +167,7 @@ static void put_flag(struct edits *e, struct json_val body, const char *key, boo
 		cgn_buf_fmt(more, ",\"%s\":%s", key, text);
 }
 
-/* The text as it stands inside of a JSON string. */
+/* Write the text as the inside of a JSON string. */
 static void put_escaped(struct cgn_buf *b, struct cgn_str text)
 {
 	struct json_out j = json_out_to(b);
@@ -189,7 +189,7 @@ static void put_prompt(struct resume *s, struct edits *e, struct json_val body, 
 	struct json_val prompt = {0};
 	CGN_MUST(find_prompt(body, &prompt) == NULL);
 	put_escaped(store, resume_text(s));
-	if (store->n >= 2) /* without its quotes; less: out of memory, which |out| will show too */
+	if (store->n >= 2) /* Remove the quotes. A shorter buffer is out of memory, and so is |out|. */
 		resume_edit_put(e, (struct cgn_str){prompt.raw.p + prompt.raw.n - 1, 0},
 			(struct cgn_str){store->p + 1, store->n - 2});
 }
@@ -209,7 +209,7 @@ void resume_body(struct resume *s, struct json_val body, const struct engine_res
 	struct edits e = {.doc = body.raw};
 	uint64_t limit = limit_of(s, body);
 	s->base = s->kept > 0 ? s->kept_tokens : 0;
-	uint64_t said = s->tokens > s->base ? s->tokens : s->base; /* an engine may count backwards */
+	uint64_t said = s->tokens > s->base ? s->tokens : s->base; /* An engine may count backwards. */
 	s->swallow = s->finished || (limit > 0 && said >= limit);
 	if (s->swallow)
 		put_limit(&e, body, 1, &more);

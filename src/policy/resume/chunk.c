@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chunk of a streamed answer: what is in it, and what of it the client gets when it is not the first
- * engine's. */
+/* Reads a chunk of a streamed answer, and rewrites chunks of engines after the first. */
 #include "base/core/err.h"
 #include "policy/resume/chunk_priv.h"
 
 static const char *const names[RESUME_NAMES] = {"id", "created", "model", "system_fingerprint"};
-#define NAME_MAX 1024 /* bytes of one, raw */
+#define NAME_MAX 1024 /* Bytes of a raw name. */
 
-/* null, "", [] and {}: said to be absent. */
+/* null, "", [] and {} count as absent. */
 static bool is_blank(struct json_val v)
 {
 	return v.type == JSON_NULL || (v.type != JSON_NUMBER && v.type != JSON_BOOL && v.raw.n == 2);
@@ -95,7 +94,7 @@ static void keep_names(struct resume *s, const struct chunk *c)
 	}
 }
 
-/* |bytes| of text came in one event; a part of it, maybe, that was shown before. */
+/* Count |bytes| of text from one event; part of it may have been shown before. */
 static void count_text(struct resume *s, size_t bytes)
 {
 	s->events++;
@@ -138,13 +137,13 @@ static bool take_number(struct json_val object, const char *key, uint64_t *out)
 	return true;
 }
 
-/* The first stream's usage, when it has it in chunks with text: it counts what was shown up to there. */
+/* Take the first stream's usage from chunks with text: it counts the tokens shown so far. */
 static void count_usage(struct resume *s, const struct chunk *c)
 {
 	uint64_t n = 0;
 	if (c->usage.raw.p == NULL)
 		return;
-	/* llama.cpp has it beside the finish_reason */
+	/* llama.cpp sends usage with the finish_reason. */
 	bool last = c->choice.raw.p == NULL || (c->finishes && !s->every_usage);
 	s->usage_out = s->usage_out || last;
 	s->every_usage = s->every_usage || !last;
@@ -154,7 +153,7 @@ static void count_usage(struct resume *s, const struct chunk *c)
 		return;
 	s->tokens = s->base + n;
 	s->inexact = false;
-	s->events = n; /* what comes without one counts on from there */
+	s->events = n; /* Events without usage count on from there. */
 }
 
 void resume_chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str text, size_t came)
@@ -170,10 +169,10 @@ void resume_chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str 
 	if (c->strange)
 		s->lost = RESUME_LACKS_CONTENT;
 	if (s->kept >= 7 && memcmp(s->text.p, "<think>", 7) == 0)
-		s->lost = RESUME_LACKS_CONTENT; /* templates leave it out of a message */
+		s->lost = RESUME_LACKS_CONTENT; /* Templates leave such content out of a message. */
 }
 
-/* ---- of another engine than the first ---- */
+/* ---- chunks of later engines ---- */
 
 static void edit_names(struct resume *s, const struct chunk *c, struct edits *e)
 {
@@ -190,7 +189,7 @@ static void edit_number(struct edits *e, struct json_val object, const char *key
 		resume_edit_u64(e, v.raw, value);
 }
 
-/* What was continued is the answer's and not the prompt's. */
+/* Move the continued text's tokens from the prompt to the answer. */
 static void edit_usage(const struct resume *s, const struct chunk *c, struct edits *e)
 {
 	uint64_t prompt = 0, completion = 0, cached = 0;
@@ -213,7 +212,7 @@ static void edit_usage(const struct resume *s, const struct chunk *c, struct edi
 		edit_number(e, details, "cached_tokens", prompt);
 }
 
-/* What of |text| was not shown yet. */
+/* Return the part of |text| that was not shown yet. */
 static struct cgn_str drop_overlap(struct resume *s, struct cgn_str text)
 {
 	while (text.n > 0 && s->overlap < s->overlap_end && text.p[0] == s->text.p[s->overlap]) {
@@ -222,7 +221,7 @@ static struct cgn_str drop_overlap(struct resume *s, struct cgn_str text)
 		text.n--;
 	}
 	if (text.n > 0)
-		s->overlap = s->overlap_end; /* it says something else, or has got past it */
+		s->overlap = s->overlap_end; /* The text differs from the overlap or has passed it. */
 	return text;
 }
 
@@ -255,7 +254,7 @@ void resume_chunk_rewrite(struct resume *s, struct cgn_str name, const struct ch
 	if (c->has_timings)
 		resume_edit_drop(&e, c->root, "timings");
 	if (c->choice.raw.p != NULL && c->finishes && !finishes) {
-		/* its end is known; what it says of usage is not */
+		/* The choice has ended; the usage of the chunk is still needed. */
 		resume_edit_put(&e, c->choices.raw, CGN_STR("[]"));
 	} else {
 		struct json_out j = json_out_to(&quoted);

@@ -47,7 +47,7 @@ void resume_edit_drop(struct edits *e, struct json_val object, const char *key)
 				(size_t)(value.raw.p + value.raw.n - (name.p - 1))};
 	CGN_MUST(found.p != NULL);
 	const char *from = found.p, *to = found.p + found.n;
-	while (is_space(from[-1])) /* stops at the brace at the latest */
+	while (is_space(from[-1])) /* Stops at the opening brace at the latest. */
 		from--;
 	if (from[-1] == ',') {
 		from--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From bytes to whole events. */
+/* Assembles bytes into whole events. */
 #include "policy/resume/resume.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/core/err.h"
 #include "policy/resume/chunk_priv.h"
 
-#define KEEP_BYTES 2048 /* what an idle stream may hold on to */
+#define KEEP_BYTES 2048 /* Buffer that an idle stream may keep. */
 
 static void on_event(void *arg, struct cgn_str name, struct cgn_str data);
 
@@ -139,7 +139,7 @@ static bool has_lines(struct cgn_str raw)
 	return false;
 }
 
-/* A whole event, its empty line included; or what of a line end came late. */
+/* Take a whole event with its empty line, or the late part of a line end. */
 static void take_event(struct resume *s, struct cgn_str raw)
 {
 	uint64_t lost = s->scan.lost_events;
@@ -152,13 +152,13 @@ static void take_event(struct resume *s, struct cgn_str raw)
 		s->lost = RESUME_LACKS_MEMORY;
 }
 
-/* Where the event at the front of |pending| ends, of which what is before |scanned| was looked at; 0: it is
- * not all there. */
+/* Return where the event at the front of |pending| ends; bytes before |scanned| were looked at. Return 0 when
+ * it is incomplete. */
 static size_t event_end(struct resume *s)
 {
 	for (; s->scanned < s->pending.n; s->scanned++) {
 		char c = s->pending.p[s->scanned];
-		bool second = s->after_cr && c == '\n'; /* of CRLF */
+		bool second = s->after_cr && c == '\n'; /* Second half of CRLF. */
 		s->after_cr = c == '\r';
 		s->crlf = second || (s->crlf && c != '\n' && !(c == '\r' && s->in_line));
 		if (s->ending) {

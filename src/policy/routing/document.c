@@ -30,7 +30,7 @@ CGN_RC route_weights_check(const struct route_weights *w, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Every member of |object| is one of |known|, and stands there once. */
+/* Check that each member of |object| is in |known| and occurs once. */
 static CGN_RC members_check(struct json_val object, const char *const *known, size_t n, const char *of,
 	struct cgn_err *err)
 {

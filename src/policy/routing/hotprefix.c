@@ -14,8 +14,8 @@
 
 struct hotprefix {
 	uint32_t tag;
-	uint64_t mask;           /* of buckets */
-	_Atomic uint64_t *words; /* WAYS a bucket */
+	uint64_t mask;           /* Mask of bucket numbers. */
+	_Atomic uint64_t *words; /* WAYS per bucket. */
 };
 
 static uint64_t key_of(uint64_t digest)
@@ -68,7 +68,7 @@ void hotprefix_free(struct hotprefix **take)
 	free(h);
 }
 
-/* Change an entry by |by| as long as it is |key|'s. */
+/* Add |by| to the entry's count as long as the entry is |key|'s. */
 static bool count_change(_Atomic uint64_t *at, uint64_t key, uint64_t by)
 {
 	uint64_t word = load_relaxed(at);
@@ -108,7 +108,7 @@ void hotprefix_drop(struct hotprefix *h, uint64_t digest)
 			return;
 }
 
-/* Two that came first at once may have an entry each. */
+/* Two requests that came first at once may have made an entry each, so the entries are summed. */
 uint32_t hotprefix_count(const struct hotprefix *h, uint64_t digest)
 {
 	CGN_LIVE(h, HOTPREFIX_TAG);

@@ -13,15 +13,15 @@
 #define NUMBER_MASK ((1U << NUMBER_BITS) - 1)
 #define END_BITS    28
 #define END_MASK    ((UINT64_C(1) << END_BITS) - 1)
-#define AHEAD       16 /* blocks whose buckets are fetched before their turn */
-#define MOST_STARTS 32 /* different lengths held, of one prompt, that are looked behind */
+#define AHEAD       16 /* Blocks ahead of the current one whose buckets are prefetched. */
+#define MOST_STARTS 32 /* Different held lengths considered per prompt, at most. */
 
 struct pending {
 	uint32_t tag;
-	_Atomic uint32_t next;   /* number of the next booking */
-	uint64_t mask;           /* of buckets */
-	_Atomic uint64_t *words; /* WAYS a bucket */
-	_Atomic uint64_t *ring;  /* PENDING_BOOKINGS */
+	_Atomic uint32_t next;   /* Number of the next booking. */
+	uint64_t mask;           /* Mask of bucket numbers. */
+	_Atomic uint64_t *words; /* WAYS per bucket. */
+	_Atomic uint64_t *ring;  /* PENDING_BOOKINGS entries. */
 };
 
 static uint64_t key_of(uint64_t digest)
@@ -57,8 +57,7 @@ static uint16_t booking_slot(uint64_t word)
 	return (uint16_t)(word >> END_BITS & 0xfff);
 }
 
-/* Is the time of |word|, which is the booking |number|'s as long as nothing newer took its place, not
- * over? */
+/* Return true when |word| is still the booking |number| and its time is not over. */
 static bool is_live(uint64_t word, uint32_t number, cgn_nsec now)
 {
 	uint64_t left = ((word & END_MASK) - ms_of(now)) & END_MASK;
@@ -77,7 +76,7 @@ CGN_RC pending_new(size_t bytes, struct pending **out, struct cgn_err *err)
 		want *= 2;
 	struct pending *p = calloc(1, sizeof *p);
 	if (p != NULL) {
-		p->words = aligned_alloc(WAYS * sizeof *p->words, want); /* a bucket is a cache line */
+		p->words = aligned_alloc(WAYS * sizeof *p->words, want); /* A bucket is a cache line. */
 		p->ring = calloc(PENDING_BOOKINGS, sizeof *p->ring);
 	}
 	if (p == NULL || p->words == NULL || p->ring == NULL) {
@@ -110,7 +109,7 @@ void pending_free(struct pending **take)
 	free(p);
 }
 
-/* Bookings since |number|: the greater, the older. An empty word is as old as can be. */
+/* Return the number of bookings since |number|. An empty word has the greatest age. */
 static uint32_t age_of(uint64_t word, uint32_t number)
 {
 	return word == 0 ? NUMBER_MASK : (number - (uint32_t)word) & NUMBER_MASK;
@@ -184,7 +183,8 @@ static struct route_cand *cand_at(struct route_cand *cands, size_t n, uint16_t s
 	return NULL;
 }
 
-/* Every candidate that holds just the blocks before |at| and gets this one: true if there is any. */
+/* Count this block for every candidate that holds exactly the blocks before |at| and has it pending. Return
+ * true if there is any. */
 static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, struct route_cand *cands,
 	size_t n_cands, cgn_nsec now)
 {
@@ -208,7 +208,7 @@ static bool block_match(const struct pending *p, uint64_t digest, uint32_t at, s
 	return any;
 }
 
-/* The lengths that candidates hold, below |n|: where something on its way may begin. Ascending. */
+/* Collect the lengths below |n| that candidates hold, ascending: pending blocks may begin there. */
 static size_t starts_find(const struct route_cand *cands, size_t n_cands, size_t n, uint32_t out[MOST_STARTS])
 {
 	uint64_t has[ROUTE_MAX_BLOCKS / 64] = {0};

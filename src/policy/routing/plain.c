@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plain: policies that look at nothing but the load, or at nothing at all. */
+/* plain: policies that use the load only, or nothing. */
 #include "base/mix/mix.h"
 #include "routing_priv.h"
 
@@ -11,7 +11,7 @@ static size_t count_room(const struct route_ask *ask, const struct route_cand *c
 	return room;
 }
 
-/* The nth, from 0, of those with room. There are more than |nth|. */
+/* Return the nth candidate with room, from 0. There are more than |nth|. */
 static size_t nth_with_room(const struct route_ask *ask, const struct route_cand *cands, size_t nth)
 {
 	for (size_t i = 0;; i++)
@@ -24,7 +24,7 @@ static struct route_pick pick_made(const struct route_ask *ask, const struct rou
 	return (struct route_pick){ROUTE_PICKED, index, route_score(ask, &cands[index])};
 }
 
-/* |random| spread over 0..n-1. */
+/* Map |random| to 0..n-1. */
 static size_t random_draw(uint64_t random, size_t n)
 {
 	return (size_t)((random >> 32) * n >> 32);
@@ -66,7 +66,7 @@ struct route_pick route_pick_power_of_two(const struct route_ask *ask, const str
 	return pick_made(ask, cands, route_demand(&cands[b]) < route_demand(&cands[a]) ? b : a);
 }
 
-/* Nothing is held, as far as this is concerned, and so equal ones take turns. */
+/* This policy ignores held blocks, so equal nodes take turns. */
 struct route_pick route_pick_least_loaded(const struct route_ask *ask, const struct route_cand *cands,
 	size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* predicted: what a request costs in milliseconds, itself and those that are there. */
+/* predicted: the cost of a request in milliseconds, for itself and for the requests on the node. */
 #include "routing_priv.h"
 
-/* For a place, where every one is taken. */
+/* Return the wait for a place when all places are taken. */
 static float place_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	uint64_t demand = route_demand(c);
@@ -18,7 +18,7 @@ static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
 	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c);
 }
 
-/* Whoever is there is held up: those that stream now, and those that will by the time this prompt's turn
+/* Return the delay of others: the streams that run now, and those that will run when this prompt's turn
  * comes. */
 static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c)
 {

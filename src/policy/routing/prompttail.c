@@ -16,8 +16,8 @@
 
 struct prompttail_table {
 	uint32_t tag;
-	uint64_t mask;           /* of pairs */
-	_Atomic uint64_t *words; /* two a pair: the newer first */
+	uint64_t mask;           /* Mask of pair numbers. */
+	_Atomic uint64_t *words; /* Two per pair, the newer first. */
 };
 
 static uint64_t key_of(uint64_t digest, uint64_t node)

@@ -12,10 +12,10 @@
 #define LINE           64
 #define NO_LIMIT       UINT16_MAX
 #define TELL_AFTER     16
-#define LEAP           8 /* blocks */
-#define YOUNG          4 /* an entry is for this part of its life */
+#define LEAP           8 /* Blocks. */
+#define YOUNG          4 /* An entry is young for 1/YOUNG of its life. */
 #define PREFETCH_AHEAD 24
-/* blocks of a group's walk that are fetched during the one before, at least and at most */
+/* Blocks of a group's walk prefetched during the previous walk, at least and at most. */
 #define PREFETCH_FIRST 4
 #define PREFETCH_MOST  64
 
@@ -25,13 +25,13 @@ struct bucket {
 	_Alignas(LINE) _Atomic uint64_t way[ROUTE_GROUP];
 };
 
-/* What is known of a slot. Its age is the number of new blocks that it was sent, in units of 2^shift: an
- * entry's age against it says how much was stored since, which is what an LRU cache evicts by. */
+/* The state of a slot. Its age is the number of new blocks sent to it, in units of 2^shift. The difference to
+ * an entry's age tells how much was stored since, by which an LRU cache evicts. */
 struct slot_row {
 	_Atomic uint64_t sent;
 	_Atomic int64_t live;
-	_Atomic uint32_t generation; /* 1..255 */
-	_Atomic uint32_t ageing;     /* shift << 16 | limit in units */
+	_Atomic uint32_t generation; /* 1..255. */
+	_Atomic uint32_t ageing;     /* shift << 16 | limit in units. */
 };
 
 struct route_record {
@@ -87,7 +87,8 @@ static uint16_t units_since(const struct route_record *r, uint64_t e)
 	return (uint16_t)(age_now(&r->slot[entry_slot(e)]) - (uint16_t)e);
 }
 
-/* Does |e| still count: its node's generation stands and its node was not filled over since? */
+/* Return true when |e| still counts: the node's generation is unchanged and its cache was not filled
+ * since. */
 static bool entry_is_fresh(const struct route_record *r, uint64_t e)
 {
 	const struct slot_row *s = &r->slot[entry_slot(e)];
@@ -108,8 +109,8 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 	struct route_record *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "prefix record: out of memory");
-	/* calloc of megabytes is fresh zero pages: they cost nothing until written. One line more, to align
-	 * by hand. */
+	/* A calloc of megabytes gives fresh zero pages, which cost nothing until written. One extra line for
+	 * alignment. */
 	char *raw = calloc(1, want + LINE);
 	if (raw == NULL) {
 		free(r);
@@ -150,7 +151,7 @@ static struct bucket *bucket_of(const struct route_record *r, uint64_t key)
 	return &r->buckets[key & r->mask];
 }
 
-/* The way to overwrite: an empty or dead one, else the one whose node was sent most since. */
+/* Return the way to overwrite: an empty or dead one, else the one whose node was sent most since. */
 static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 {
 	unsigned worst = 0;
@@ -169,7 +170,7 @@ static unsigned victim_of(const struct route_record *r, const struct bucket *b)
 	return worst;
 }
 
-/* No exchange: when two workers write the same way at once, one block is forgotten, and |live| is off by
+/* Not an exchange: when two workers write the same way at once, one block is dropped and |live| is off by
  * one. */
 static void entry_replace(struct route_record *r, _Atomic uint64_t *way, uint64_t e)
 {
@@ -188,15 +189,16 @@ static _Atomic uint64_t *entry_find(struct bucket *b, uint64_t key, uint16_t slo
 	return NULL;
 }
 
-/* A prompt while it is added. */
+/* A prompt being added. */
 struct adding {
 	uint16_t slot;
 	uint32_t generation;
-	uint64_t fresh; /* blocks that are new for the node and not yet in its row */
+	uint64_t fresh; /* New blocks for the node that are not yet in its row. */
 	int64_t live;
 };
 
-/* Now and then, not with each block: it is a locked write. Ages are behind by so many blocks, never ahead. */
+/* Update the row only now and then, because it is a locked write. Ages lag by so many blocks and are never
+ * ahead. */
 static void sent_flush(struct route_record *r, struct adding *a)
 {
 	atomic_fetch_add_explicit(&r->slot[a->slot].sent, a->fresh, memory_order_relaxed);
@@ -212,7 +214,7 @@ static void entry_put(struct route_record *r, uint64_t key, struct adding *a)
 	_Atomic uint64_t *way = entry_find(b, key, a->slot);
 	bool known = way != NULL && entry_is_fresh(r, load_entry(way));
 	if (known && load_entry(way) == e)
-		return; /* nothing to refresh: the line stays clean for the other cores */
+		return; /* The entry is fresh: leave the cache line clean for the other cores. */
 	if (way == NULL)
 		way = &b->way[victim_of(r, b)];
 	entry_replace(r, way, e);
@@ -222,13 +224,13 @@ static void entry_put(struct route_record *r, uint64_t key, struct adding *a)
 		sent_flush(r, a);
 }
 
-/* Steps of a walk: the first block, and from there every LEAP-th. */
+/* Return the steps of a walk: the first block, and every LEAP-th from there. */
 static size_t steps_of(size_t n)
 {
 	return (n + LEAP - 1) / LEAP;
 }
 
-/* One behind the last block of a step. */
+/* Return the index after the last block of a step. */
 static size_t step_end(size_t step, size_t n)
 {
 	return step * LEAP + 1 < n ? step * LEAP + 1 : n;
@@ -241,8 +243,8 @@ static void bucket_prefetch(const struct route_record *r, const uint64_t *chain,
 		__builtin_prefetch(bucket_of(r, key_of(chain[from * LEAP], group)));
 }
 
-/* Is the block known so freshly that it needs no refreshing? Then those before it, recorded with it, need
- * none either. */
+/* Return true when the block was recorded so recently that neither it nor the blocks before it need a
+ * refresh. */
 static bool is_young(const struct route_record *r, uint64_t key, uint16_t slot)
 {
 	_Atomic uint64_t *way = entry_find(bucket_of(r, key), key, slot);
@@ -259,7 +261,7 @@ void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, u
 	unsigned group = slot / ROUTE_GROUP;
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
 	size_t i = 0, steps = steps_of(n);
-	for (size_t step = 0, fetched = 0; i < n; step++) { /* the steps that are known */
+	for (size_t step = 0, fetched = 0; i < n; step++) { /* Skip the steps that are known. */
 		size_t end = step + PREFETCH_AHEAD < steps ? step + PREFETCH_AHEAD : steps,
 		       next = step_end(step, n);
 		bucket_prefetch(r, chain, fetched, end, group);
@@ -288,7 +290,7 @@ void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, 
 	}
 }
 
-/* Which of the group's nodes (bits of |among|) hold the block. */
+/* Return the nodes of the group (bits of |among|) that hold the block. */
 static unsigned bucket_holders(const struct route_record *r, uint64_t key, unsigned group, unsigned among)
 {
 	const struct bucket *b = bucket_of(r, key);
@@ -306,7 +308,7 @@ struct walk {
 	const struct route_record *r;
 	const uint64_t *chain;
 	struct route_cand *const *by_bit; /* [ROUTE_GROUP] */
-	unsigned group, on;               /* on: those that held all so far */
+	unsigned group, on;               /* on: candidates that held every block so far. */
 };
 
 static unsigned holders_at(const struct walk *w, size_t i)
@@ -314,7 +316,7 @@ static unsigned holders_at(const struct walk *w, size_t i)
 	return bucket_holders(w->r, key_of(w->chain[i], w->group), w->group, w->on);
 }
 
-/* Block by block; those that miss one leave with the depth they reached. */
+/* Walk block by block; a candidate that misses a block leaves with the depth it reached. */
 static void walk_blocks(struct walk *w, size_t from, size_t to)
 {
 	for (size_t i = from; i < to; i++)
@@ -327,16 +329,16 @@ static void walk_blocks(struct walk *w, size_t from, size_t to)
 	}
 }
 
-/* One walk down the chain for the candidates of one group that are |on|. Where all of them hold the end of a
- * step, they are taken to hold what lies before it: a prefix is recorded as a whole. Returns the steps that
- * were taken. The first |fetched| were fetched before. */
+/* Walk down the chain once for the candidates of one group that are |on|. Where all of them hold the end of a
+ * step, they count as holding the blocks before it, because a prefix is recorded as a whole. Return the steps
+ * taken. The first |fetched| are already prefetched. */
 static size_t match_group(const struct route_record *r, const uint64_t *chain, size_t n,
 	struct route_cand *const by_bit[ROUTE_GROUP], unsigned group, unsigned on, size_t fetched)
 {
 	struct walk w = {r, chain, by_bit, group, on};
 	size_t step = 0, steps = steps_of(n);
 	for (size_t i = 0; i < n && w.on != 0; step++) {
-		/* Most walks end soon: look ahead further with each step that was found. */
+		/* Most walks end soon: the prefetch distance grows with each step found. */
 		size_t end = step + (step < PREFETCH_AHEAD ? step : PREFETCH_AHEAD) + PREFETCH_FIRST;
 		end = end < steps ? end : steps;
 		bucket_prefetch(r, chain, fetched, end, group);
@@ -356,7 +358,8 @@ static unsigned group_of(const struct route_cand *c)
 	return c->slot / ROUTE_GROUP;
 }
 
-/* Of a chain of |n|, the steps that are fetched before a group's walk, when the walk before went |deep|. */
+/* Return how many steps of a chain of |n| to prefetch before a group's walk, when the previous walk went
+ * |deep|. */
 static size_t fetch_first(size_t deep, size_t n)
 {
 	n = steps_of(n);
@@ -364,7 +367,7 @@ static size_t fetch_first(size_t deep, size_t n)
 	return want < n ? want : n;
 }
 
-/* From |i| on, the next candidate that the record is asked for. */
+/* Return the next candidate from |i| on that the record is asked for. */
 static size_t next_asked(const struct route_cand *cands, size_t n, size_t i)
 {
 	while (i < n && cands[i].fed)
@@ -390,9 +393,9 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 		}
 		if (i < n_cands)
 			bucket_prefetch(r, chain, 0, next,
-				group_of(&cands[i])); /* while this one is walked */
+				group_of(&cands[i])); /* Prefetch while the current group is walked. */
 		size_t deep = match_group(r, chain, n, by_bit, group, on, here);
-		/* What one group holds of a prompt, the others are likely to hold: its system part. */
+		/* Groups usually hold the same beginning of a prompt: its system part. */
 		here = next;
 		next = fetch_first(deep, n);
 	}
@@ -403,7 +406,7 @@ void route_record_forget(struct route_record *r, uint16_t slot)
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	struct slot_row *s = &r->slot[slot];
-	/* after 255 turns old entries could count again: a wrong guess, no more */
+	/* After 255 generations, old entries could count again: a wrong prediction, nothing worse. */
 	uint32_t next = load_u32(&s->generation) % 255 + 1;
 	atomic_store_explicit(&s->generation, next, memory_order_relaxed);
 	atomic_store_explicit(&s->live, 0, memory_order_relaxed);
@@ -415,7 +418,8 @@ void route_record_capacity(struct route_record *r, uint16_t slot, uint64_t block
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	unsigned shift = 0;
-	while (blocks >> shift > 1024) /* 1/64 of the age's range, so that wrapping is far behind eviction */
+	/* 1/64 of the age's range, so that eviction comes long before wrapping. */
+	while (blocks >> shift > 1024)
 		shift++;
 	uint32_t ageing = blocks == 0 ? r->default_ageing : shift << 16 | (uint32_t)(blocks >> shift);
 	atomic_store_explicit(&r->slot[slot].ageing, ageing, memory_order_relaxed);
@@ -425,7 +429,7 @@ uint64_t route_record_blocks_of(const struct route_record *r, uint16_t slot)
 {
 	CGN_MUST(slot < ROUTE_MAX_NODES);
 	int64_t n = atomic_load_explicit(&r->slot[slot].live, memory_order_relaxed);
-	return n > 0 ? (uint64_t)n : 0; /* racing writers may leave it a little off */
+	return n > 0 ? (uint64_t)n : 0; /* Racing writers may leave the count slightly off. */
 }
 
 uint64_t route_record_blocks(const struct route_record *r)

@@ -73,7 +73,7 @@ struct route_pick route_pick(const struct route_ask *ask, const struct route_can
 	return ops[ask->policy].pick(ask, cands, n);
 }
 
-/* What the equal ones are told apart by, once they hold equally much: 0, nothing. */
+/* Return the key that orders equal nodes that hold equally much; 0: none. */
 static uint64_t tie_key(const struct route_ask *ask, uint32_t held)
 {
 	if (ask->session != 0 || ask->chain == NULL)
@@ -81,7 +81,7 @@ static uint64_t tie_key(const struct route_ask *ask, uint32_t held)
 	return held < ask->blocks ? ask->chain[held] : 0;
 }
 
-/* The turn-th of those with the least demand. */
+/* Return the turn-th of the nodes with the least demand. */
 static size_t in_turn(const struct route_ask *ask, const struct route_cand *cands, const float *scores,
 	size_t n, float floor, uint32_t held)
 {

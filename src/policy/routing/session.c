@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: consistent hashing with bounded loads. Each session ranks all nodes (rendezvous hashing); it goes
- * to the first of its ranking whose demand, with it, stays within session_bound times the mean and one more.
- * So a session moves only while its node is ahead of the others, always to the same next one, and nodes that
- * come and go move only their own sessions. */
+/* session: consistent hashing with bounded loads. Each session ranks all nodes by rendezvous hashing and goes
+ * to the first whose demand, with this request, stays within session_bound times the mean plus one. So a
+ * session moves only while its node is ahead of the others, always to the same next one, and a node that
+ * comes or goes moves only its own sessions. */
 #include "base/mix/mix.h"
 #include "routing_priv.h"
 
-/* Requests that a node may have before this one. */
+/* Return the requests that a node may have before this one. */
 static double most_demand(const struct route_ask *ask, const struct route_cand *cands, size_t n)
 {
 	double sum = 1, bound = ask->session_bound > 1 ? ask->session_bound : 1;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/routing/speed.h"
 
-#define LONGEST 3.6e6 /* ms */
-#define BESIDE  8.0   /* streams that weigh as much as one step, in dividing the error */
+#define LONGEST 3.6e6 /* Milliseconds. */
+#define BESIDE  8.0   /* Streams that weigh as much as one step when the error is divided. */
 
 static double clamp_within(double v, double lo, double hi)
 {
-	return v > lo ? (v < hi ? v : hi) : lo; /* NaN becomes lo */
+	return v > lo ? (v < hi ? v : hi) : lo; /* NaN becomes lo. */
 }
 
 static bool is_sample(double ms, double tokens, double least)
@@ -26,7 +26,7 @@ void route_speed_prefill(struct route_speed *s, double ms, double tokens)
 	s->prefill_ms = (float)clamp_within(now, 1e-6, 1e3);
 }
 
-/* The first stream: what it is not known to have waited for, it computed. */
+/* The first stream: time that is not known waiting counts as its own step. */
 static void decode_first(struct route_speed *s, double a_token, double beside, double stall)
 {
 	double step =
@@ -46,7 +46,7 @@ void route_speed_decode(struct route_speed *s, double ms, double tokens, double 
 		decode_first(s, a_token, beside, stall);
 		return;
 	}
-	/* all in steps from here on, so that fast and slow engines learn alike */
+	/* From here on in steps, so that fast and slow engines learn alike. */
 	double x_batch = beside / BESIDE, x_stall = stall / step;
 	double batch = (double)s->batch_ms * BESIDE / step, interference = (double)s->interference;
 	double expected = 1 + batch * x_batch + interference * x_stall;

@@ -3,7 +3,7 @@
 
 static double clamp_within(double v, double lo, double hi)
 {
-	return v > lo ? (v < hi ? v : hi) : lo; /* NaN becomes lo */
+	return v > lo ? (v < hi ? v : hi) : lo; /* NaN becomes lo. */
 }
 
 double route_trust_step(double trust, uint64_t predicted_tokens, uint64_t actual_tokens)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weighted: shares of what is good about a node, weighed by the configuration. */
+/* weighted: the weighted sum of a node's merits, with the configured weights. */
 #include "routing_priv.h"
 
-/* 1 / width, of each width that counts */
+/* 1 / width for each width in use. */
 static const double per_width[ROUTE_WIDTH + 1] = {0, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6,
 	1.0 / 7, 1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15, 1.0 / 16};
 
@@ -11,7 +11,7 @@ static double load_of(const struct route_cand *c)
 	return 1 - (double)route_demand(c) * per_width[route_width(c)];
 }
 
-/* The weight of one block that others do not hold. */
+/* Return the weight of one block that others do not hold. */
 static double block_weight(const struct route_ask *ask)
 {
 	size_t blocks = ask->blocks < ROUTE_MAX_BLOCKS ? ask->blocks : ROUTE_MAX_BLOCKS;
@@ -30,7 +30,7 @@ double route_score_weighted(const struct route_ask *ask, const struct route_cand
 	return weighted_sum(ask, c, block_weight(ask));
 }
 
-/* The division is done once: kv is the weight of a block meanwhile. */
+/* Divide once: kv is the weight of a block meanwhile. */
 static double score_prepared(const struct route_ask *ask, const struct route_cand *c)
 {
 	return weighted_sum(ask, c, ask->weights.kv);

@@ -60,7 +60,7 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 		&(struct apierror){.message = message, .type = apierror_type(status), .code = code});
 }
 
-/* ---- what the frame answers itself ---- */
+/* ---- routes of every program ---- */
 
 static void answer_metrics(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
 {

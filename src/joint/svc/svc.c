@@ -22,8 +22,9 @@ struct svc {
 	const struct svc_args *args;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
-	struct config *boot; /* what runs: keys that are not live keep these values until a restart */
-	struct config *cfg;  /* the last that was loaded; may be |boot| */
+	struct config *
+		boot; /* the configuration at the start: keys that are not live keep these values until a restart */
+	struct config *cfg; /* the last that was loaded; may be |boot| */
 	struct svc_admin *admin;
 	void *state; /* the program's */
 	enum svc_phase phase;
@@ -155,7 +156,7 @@ static void signals_give_back(void)
 	(void)sigaction(SIGINT, &plain, NULL);
 }
 
-/* ---- what the admin port asks ---- */
+/* ---- questions of the admin port ---- */
 
 static bool is_ready(void *arg, struct cgn_buf *why)
 {
@@ -260,7 +261,7 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	if (started)
 		svc_serve(&s);
 	else
-		s.exit_code = error_print(p, &err); /* one line, and no log around it */
+		s.exit_code = error_print(p, &err); /* a single line, no log */
 	svc_close(&s);
 	if (started)
 		cgn_log(INFO, "svc.exit", F_I64("code", s.exit_code));

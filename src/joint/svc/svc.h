@@ -83,4 +83,4 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
  * more. */
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
 struct svc_admin_reply svc_admin_reply_new(void);                            /* 200, JSON, no body */
-void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* its body is freed */
+void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* frees the body of |r| */

@@ -5,8 +5,8 @@
 #include "io/tls/tls.h"
 #include "joint/svc/svc.h"
 
-#define SVC_MAX_CONFIG     ((size_t)1 << 20) /* of a file: what base/toml takes */
-#define SVC_MAX_BODY       ((size_t)1 << 20) /* of an admin request */
+#define SVC_MAX_CONFIG     ((size_t)1 << 20) /* bytes of a file, the limit of base/toml */
+#define SVC_MAX_BODY       ((size_t)1 << 20) /* bytes of the body of an admin request */
 #define SVC_DEFAULT_CONFIG "/etc/cognitora/cognitora.toml"
 
 /* args.c */
@@ -68,7 +68,7 @@ struct svc_admin_cfg {
 	void *svc; /* argument of the two below */
 	bool (*ready)(void *svc, struct cgn_buf *why);
 	const struct config *(*config)(void *svc);
-	void **state; /* of the program's routes; *state is NULL until started */
+	void **state; /* the program's state for its routes; *state is NULL until started */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
 	struct svc_admin **out, struct cgn_err *err);

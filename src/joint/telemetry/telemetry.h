@@ -46,7 +46,7 @@ void metric_set(struct metric_cell *c, double v);        /* gauge */
 void metric_shift(struct metric_cell *c, int64_t delta); /* gauge, integral */
 void metric_observe(struct metric_cell *c, cgn_nsec v);  /* histogram */
 uint64_t metric_count(const struct metric_cell *c);      /* value of a counter, count of a histogram */
-cgn_nsec metric_sum(const struct metric_cell *c);        /* of a histogram */
+cgn_nsec metric_sum(const struct metric_cell *c);        /* sum of a histogram */
 /* Forget the series of metric |id| whose label |label| is |value|: they are no longer shown. Their cells stay
  * valid memory. */
 void metric_forget(struct telemetry *t, unsigned id, const char *label, const char *value);

@@ -5,7 +5,7 @@
 
 #include "joint/telemetry/telemetry.h"
 
-#define METRIC_MAX_SERIES 4096 /* of one metric: bounds what a peer that invents label values can cost */
+#define METRIC_MAX_SERIES 4096 /* series of a metric: bounds the memory that invented label values take */
 #define METRIC_MAX_LABELS 4
 #define METRIC_MAX_VALUE  128 /* bytes of a label value; longer ones are cut */
 #define METRIC_BOUNDS     24

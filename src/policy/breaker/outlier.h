@@ -25,14 +25,14 @@
 #define OUTLIER_NODES    3     /* of which so many are needed: two can't say which of them is odd */
 #define OUTLIER_SLOWER   1.585 /* three times as slow */
 #define OUTLIER_SPREADS  5.0
-#define OUTLIER_SHARE    0.3 /* of failures, more than the median */
-/* what is faster than that is as good: noise of the machine is no fault of a node */
+#define OUTLIER_SHARE    0.3 /* share of failures above the median */
+/* shorter times count as this long: they are noise of the machine */
 #define OUTLIER_FIRST_LEAST (10 * CGN_MSEC)
 #define OUTLIER_TOKEN_LEAST CGN_MSEC
 #define OUTLIER_TURN        (10 * CGN_SEC)
 
 struct outlier_class {
-	uint32_t n, sum; /* of log2(microseconds) * 256; both wrap, differences do not care */
+	uint32_t n, sum; /* sum: log2(microseconds) * 256; both wrap, only differences are read */
 };
 struct outlier_totals {
 	uint32_t ended, failed;
@@ -47,13 +47,13 @@ struct outlier_tally {
 };
 /* Any thread. */
 void outlier_add_end(struct outlier_tally *t, bool failed);
-/* that had to be computed before */
+/* |tokens|: prompt tokens that had to be computed before the first byte */
 void outlier_add_first(struct outlier_tally *t, cgn_nsec took, uint64_t tokens);
-/* answers in work there, itself included */
+/* |decoding|: answers that the node is producing, this one included */
 void outlier_add_token(struct outlier_tally *t, cgn_nsec took, uint32_t decoding);
 void outlier_read(const struct outlier_tally *t, struct outlier_totals *out);
 
-/* What happened lately: two to three turns. */
+/* Totals of the last two to three turns. */
 struct outlier_window {
 	struct outlier_totals at[3];
 	unsigned oldest;
@@ -69,7 +69,7 @@ bool outlier_fails(const struct outlier_totals *recent, double share);
 
 struct outlier_peer {
 	struct outlier_totals recent;
-	bool out;                    /* its breaker is not closed: it is counted, and not judged */
+	bool out;                    /* the breaker is not closed: the node is counted, not judged */
 	enum breaker_reason verdict; /* out: BREAKER_FOR_NOTHING, or what to eject it for */
 	double excess;               /* out: by how much, in the measure of the verdict over its bound */
 };

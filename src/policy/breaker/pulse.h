@@ -6,7 +6,7 @@
  *   limit = max(what is configured, PULSE_GAPS * the longest recent gap) + prompts that it still has to
  *   compute / PULSE_PREFILL
  *
- * so that an engine that is slow, or busy with a long prompt, is not taken for a dead one. The longest gap
+ * so that a slow engine, or one that computes a long prompt, does not count as dead. The longest gap
  * fades (PULSE_FADE a second), and a gap during which the client took nothing is none. Shared by all workers,
  * without locks. */
 #pragma once
@@ -24,14 +24,14 @@
 
 struct pulse {
 	_Atomic uint64_t heard_at;   /* the last byte of an answer; 0: none yet */
-	_Atomic uint64_t stalled_at; /* it was declared stalled; 0: it is not, or has spoken since */
+	_Atomic uint64_t stalled_at; /* when the node was declared stalled; 0: it is not */
 	_Atomic uint32_t gap_ms;     /* longest recent gap in a stream */
 };
 /* Any thread. */
 void pulse_beat(struct pulse *p, cgn_nsec now); /* a byte came */
 void pulse_gap(struct pulse *p, cgn_nsec gap);  /* between two pieces of one stream */
-void pulse_stop(struct pulse *p, cgn_nsec now); /* it is stalled */
-/* it was declared stalled after |since| and has not spoken */
+void pulse_stop(struct pulse *p, cgn_nsec now); /* the node is stalled */
+/* the node was declared stalled after |since|, and no byte came since */
 bool pulse_stopped(const struct pulse *p, cgn_nsec since);
 cgn_nsec pulse_heard(const struct pulse *p);
 /* |tokens| of prompts that it has to compute. |base| 0: no limit, UINT64_MAX. */

@@ -9,17 +9,17 @@
 #define SMALL_MOST(bytes)  ((bytes) / 10 * 9)
 #define STEP(bytes)        ((bytes) / 1000)
 
-static uint8_t load(const _Atomic uint8_t *p)
+static uint8_t byte_load(const _Atomic uint8_t *p)
 {
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-static void store(_Atomic uint8_t *p, unsigned v)
+static void byte_store(_Atomic uint8_t *p, unsigned v)
 {
 	atomic_store_explicit(p, (uint8_t)v, memory_order_relaxed);
 }
 
-static void append(struct evict *e, struct evict_node *n, enum evict_queue queue)
+static void queue_append(struct evict *e, struct evict_node *n, enum evict_queue queue)
 {
 	struct evict_ring *r = &e->ring[queue];
 	n->queue = (uint8_t)queue;
@@ -68,7 +68,7 @@ size_t evict_bytes(const struct evict *e)
 
 /* Somebody came back so soon that he would still be here had the queue that he left been a fifth of the tier
  * longer: make it longer. */
-static void lean(struct evict *e, enum evict_queue towards, uint32_t bytes)
+static void share_adapt(struct evict *e, enum evict_queue towards, uint32_t bytes)
 {
 	uint64_t all = e->cfg.bytes, step = STEP(all) > bytes ? STEP(all) : bytes, least = SMALL_LEAST(all),
 		 most = SMALL_MOST(all);
@@ -86,7 +86,7 @@ static bool came_back(struct evict *e, struct evict_node *n)
 	if (!ghosts_take(&e->ghosts, e->cfg.hash_of(n), &from, &ago))
 		return false;
 	if (ago <= nodes / 5)
-		lean(e, from, n->bytes);
+		share_adapt(e, from, n->bytes);
 	return ago <= (from == EVICT_SMALL ? 2 * nodes : nodes / 2);
 }
 
@@ -96,31 +96,31 @@ void evict_add(struct evict *e, struct evict_node *n, uint32_t bytes)
 	CGN_MUST(!evict_has(n));
 	*n = (struct evict_node){.bytes = bytes};
 	bool back = came_back(e, n);
-	store(&n->worth, back ? EVICT_CAME_BACK : 0);
-	append(e, n, back ? EVICT_MAIN : EVICT_SMALL);
+	byte_store(&n->worth, back ? EVICT_CAME_BACK : 0);
+	queue_append(e, n, back ? EVICT_MAIN : EVICT_SMALL);
 }
 
 static void note_use(struct evict_node *n, uint8_t uses)
 {
-	unsigned worth = load(&n->worth);
+	unsigned worth = byte_load(&n->worth);
 	bool more = uses > 1 || (worth & EVICT_USED) != 0;
-	store(&n->worth, worth | EVICT_USED | (more ? (unsigned)EVICT_USED_MORE : 0U));
+	byte_store(&n->worth, worth | EVICT_USED | (more ? (unsigned)EVICT_USED_MORE : 0U));
 }
 
 /* The first of a queue has its turn. */
 enum turn { GOES, STAYS, PINNED };
 static enum turn take_turn(struct evict *e, struct evict_node *n, bool may_go, bool whatever)
 {
-	uint8_t uses = load(&n->uses);
+	uint8_t uses = byte_load(&n->uses);
 	bool used = uses > 0;
 	if (used)
 		note_use(n, uses);
 	if (may_go && (!used || whatever))
 		return GOES;
 	if (used && may_go)
-		store(&n->uses, n->queue == EVICT_MAIN ? uses - 1U : 0);
+		byte_store(&n->uses, n->queue == EVICT_MAIN ? uses - 1U : 0);
 	take_out(e, n);
-	append(e, n, EVICT_MAIN);
+	queue_append(e, n, EVICT_MAIN);
 	return may_go ? STAYS : PINNED;
 }
 
@@ -160,8 +160,8 @@ void evict_drop(struct evict *e, struct evict_node *n)
 
 unsigned evict_worth(const struct evict_node *n)
 {
-	unsigned worth = load(&n->worth);
-	uint8_t uses = load(&n->uses);
+	unsigned worth = byte_load(&n->worth);
+	uint8_t uses = byte_load(&n->uses);
 	return worth | (uses > 0 ? EVICT_USED : 0U) | (uses > 1 ? EVICT_USED_MORE : 0U);
 }
 

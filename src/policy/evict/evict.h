@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* evict: which block leaves a tier. Pure. S3-FIFO (Yang et al., "FIFO queues are all you need for cache
+/* evict: choose the block that leaves a tier. Pure. S3-FIFO (Yang et al., "FIFO queues are all you need for cache
  * eviction", SOSP 2023) over nodes of different sizes that their owner embeds in what they stand for: what is
  * new waits in a small queue; who is used there, or comes back soon after it left, moves to the main queue,
- * which gives another round to whoever was used since the last. What is read once passes through the small
+ * which gives another round to each node that was used since the last. What is read once passes through the small
  * queue and disturbs nothing else. Beyond what was published: how much of the tier the small queue may fill
  * follows from what comes back (docs/adr/0013).
  *
@@ -55,13 +55,13 @@ struct evict {
 	uint32_t tag;
 	struct evict_cfg cfg;
 	struct evict_ring ring[EVICT_QUEUES];
-	uint64_t small_bytes; /* what the small queue may fill before the main queue has to give */
+	uint64_t small_bytes; /* bytes that the small queue may fill before the main queue has to evict */
 	struct evict_ghosts ghosts;
 };
 
 /* |e| must stay where it is. */
 void evict_init(struct evict *e, const struct evict_cfg *cfg);
-/* Its nodes are forgotten, not touched. NULL-safe, and for one that is all zeroes. */
+/* The nodes are not touched. NULL-safe; an object of zeroes is fine. */
 void evict_fini(struct evict *e);
 
 /* |n| (in no queue) came into the tier and takes |bytes| of it. What |n| was before is forgotten. */
@@ -87,7 +87,7 @@ void evict_drop(struct evict *e, struct evict_node *n);
 enum evict_worth {
 	EVICT_USED = 1,      /* since it came */
 	EVICT_USED_MORE = 2, /* at least twice (not every second use is seen) */
-	EVICT_CAME_BACK = 4, /* it had left before, and was wanted again soon after */
+	EVICT_CAME_BACK = 4, /* the node came back soon after it was evicted */
 };
 unsigned evict_worth(const struct evict_node *n);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of evict share. evict.c: queues · ghosts.c: who left. */
+/* evict, inside: evict.c: queues · ghosts.c: who left. */
 #pragma once
 #include "policy/evict/evict.h"
 

@@ -50,14 +50,14 @@ struct kvevent {
 	 * window */
 	bool windowed;
 	uint64_t lora_id;          /* 0: none */
-	struct cgn_str lora;       /* its name; empty: none, or not said */
+	struct cgn_str lora;       /* name of the LoRA; empty: none, or unknown */
 	struct cgn_str salt;       /* SGLang's cache_salt; empty: none */
 	struct cgn_str extra_keys; /* raw: an array, or empty. See kvevent_extra_next */
 };
 
-/* What one block's entry of extra_keys holds beside the LoRA's name. */
+/* One block's entry of extra_keys, without the LoRA's name. */
 struct kvevent_extra {
-	struct cgn_str salt;    /* what stands for a cache_salt, by its place; empty: none */
+	struct cgn_str salt;    /* the cache_salt, by position; empty: none */
 	struct cgn_str foreign; /* raw values: image hashes, digests of prompt embeddings; empty: none */
 };
 /* The entries of e->extra_keys, block by block: as many as hashes, or none at all. vLLM lists for a block the

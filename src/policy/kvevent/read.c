@@ -219,7 +219,7 @@ static void take_field(struct reading *r, enum field f)
 	}
 }
 
-/* ---- what the fields mean together ---- */
+/* ---- meaning of the fields together ---- */
 
 static enum block_tier tier_of(struct cgn_str medium, struct cgn_str locality)
 {

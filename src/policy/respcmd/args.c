@@ -40,7 +40,7 @@ bool respcmd_key(struct cgn_str key, struct digest *digest, uint32_t *segment)
 	}
 	blake3_hasher h;
 	blake3_hasher_init(&h);
-	blake3_hasher_update(&h, key_tag, sizeof key_tag); /* its NUL ends the tag */
+	blake3_hasher_update(&h, key_tag, sizeof key_tag); /* the NUL ends the tag */
 	blake3_hasher_update(&h, key.p, key.n);
 	blake3_hasher_finalize(&h, digest->b, sizeof digest->b);
 	return false;

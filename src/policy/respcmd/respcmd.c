@@ -214,7 +214,7 @@ static enum respcmd_outcome bulk_step(struct respcmd *c, struct cgn_str text, co
 	return RESPCMD_GOT;
 }
 
-/* What ends a value that came apart. */
+/* The end of a value that came in pieces. */
 static enum respcmd_outcome crlf_step(struct respcmd *c, struct cgn_str text, const char **why)
 {
 	if (text.n < c->at + 2)

@@ -13,12 +13,12 @@
 #include "base/digest/digest.h"
 
 #define RESPCMD_MAX_TEXT ((size_t)1 << 20) /* of a command, but for the values that come apart */
-#define RESPCMD_MAX_LINE ((size_t)65536)   /* of a bare line */
+#define RESPCMD_MAX_LINE ((size_t)65536)   /* words of a bare line */
 #define RESPCMD_MAX_ARGS 65536
 #define RESPCMD_APART    ((size_t)4096) /* longer values come apart */
 /* announced; what is too large for a store is still read to its end */
 #define RESPCMD_MAX_VALUE ((size_t)512 << 20)
-/* Of somebody who has not said the password. */
+/* A client that is not authenticated. */
 #define RESPCMD_WARY_ARGS 10
 #define RESPCMD_WARY_BULK ((size_t)16384)
 
@@ -86,7 +86,7 @@ bool respcmd_glob(struct cgn_str pattern, struct cgn_str s);
 /* GETRANGE's inclusive ends of a value of |size| bytes; negative ones count from the end. Empty: *n 0. */
 void respcmd_range(int64_t first, int64_t last, uint64_t size, uint64_t *off, uint64_t *n);
 
-/* What is behind SET key value. */
+/* Options of SET key value. */
 struct respcmd_set {
 	bool only_new, only_old, keep_ttl, get;
 	uint64_t expires_unix_ms; /* 0: never */

@@ -199,7 +199,8 @@ void router_residency_lost(struct router_watch *w)
 		w->stale_since = n->heard_at;
 }
 
-cgn_nsec router_residency_staleness(const struct router_watch *w)
+/* Return how long the known blocks may have been wrong; 0: they are current. */
+static cgn_nsec residency_staleness(const struct router_watch *w)
 {
 	cgn_nsec now = cgn_loop_now(w->r->loop);
 	cgn_nsec ours = w->stale_since != 0 ? now - w->stale_since : 0;
@@ -242,7 +243,7 @@ void router_residency_status(const struct router *r, const struct cluster_node *
 								       : "sent",
 		.state = w != NULL ? residency_state(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
-		.staleness = w != NULL ? router_residency_staleness(w) : 0,
+		.staleness = w != NULL ? residency_staleness(w) : 0,
 		.trust = node_stats_trust(&r->members.cluster->stats[n->slot])};
 	if (!n->has_index_id)
 		return;
@@ -285,7 +286,7 @@ void router_residency_metrics(struct router *r)
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_HELD, id),
 			n->has_index_id ? (double)kvindex_count(r->shared.choice.index, n->index_id) : 0);
 		metric_set(METRIC_OF(r->shared.telemetry, INDEX_STALENESS, id),
-			(double)router_residency_staleness(r->members.watches[i]) * 1e-9);
+			(double)residency_staleness(r->members.watches[i]) * 1e-9);
 		metric_set(METRIC_OF(r->shared.telemetry, SOURCE_TRUST, id),
 			node_stats_trust(&r->members.cluster->stats[i]));
 	}

@@ -79,13 +79,16 @@ struct router {
 
 /* control.c */
 extern const struct state_watch_ops router_state_ops;
+/* Start the timers of the control loop. */
 void router_control_open(struct router *r);
 void router_control_close(struct router *r);
 /* Load rules and keys from r->cfg and publish them. On failure the old ones stay. */
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err);
+/* Use |cfg|, which replaces the configuration after SIGHUP, and read certificates again. */
 void router_reload(void *state, const struct config *cfg);
 /* Perform the orders of a cluster_* call for the node of |o->slot|: watch, record, view. */
 void router_orders_apply(struct router *r, const struct cluster_orders *o);
+/* Step the breaker of |n| with event |ev| for reason |why|. */
 void router_breaker_step(struct router *r, const struct cluster_node *n, enum breaker_event ev,
 	enum breaker_reason why);
 
@@ -93,13 +96,17 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
 
 /* policy.c */
+/* Apply the policy document |text| (empty: none) that was read from |where|. A bad document is logged and the
+ * last good one stays. */
 void router_policy_update(struct router *r, struct cgn_str text, const char *where);
+/* Fill |rows| and |*list|, which points into them, with the decisions of each shadow policy. */
 void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
 	Cognitora__V1__ShadowStatus **list, size_t *n);
 /* Fill |to|, which borrows from |r|. */
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);
 
-/* keys.c; Load the key file; |*out| is NULL when authentication is off. */
+/* keys.c */
+/* Load the key file; |*out| is NULL when authentication is off. */
 CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err);
 /* Return a number that changes when the file does; 0: no file. */
 uint64_t router_keys_fingerprint(const struct config *cfg);
@@ -112,6 +119,7 @@ struct router_model {
 	size_t n_ready;
 	uint32_t block_tokens, block_bytes; /* |mode| decides which one counts. */
 };
+/* Return how the prompts of model |name| are tokenised now. */
 struct router_model router_model_of(const struct router *r, struct cgn_str name);
 /* Call |fn| for each model that a node has, then for each other configured one. */
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user);

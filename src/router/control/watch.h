@@ -28,25 +28,35 @@ struct router_watch {
 	char *shown_id;               /* Node id of |shown|. */
 };
 
-/* outliers.c; checks run once a second. */
+/* outliers.c */
+/* Start the node's window again: its slot may have had another node. */
 void router_outliers_reset(struct router_watch *w);
+/* Trip the breakers of outliers. Call once a second. */
 void router_outliers_check(struct router *r);
 
 /* watch.c */
+/* Open the watch of |n|, which has none. It is reopened until router_watch_close. */
 void router_watch_open(struct router *r, const struct cluster_node *n);
+/* End the current call and open another, to the node's present address. */
 void router_watch_restart(struct router *r, const struct cluster_node *n);
+/* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);
 
 /* residency.c; reports of a node's blocks */
+/* Prepare the sweep of removed nodes. */
 void router_residency_init(struct router *r);
+/* Add the watch's node to the index, with nothing known of it. */
 void router_residency_open(struct router_watch *w);
+/* Remove a node from the index at once; its blocks are swept later. */
 void router_residency_remove(struct router *r, uint16_t index_id);
+/* Forget all that is known of the node's blocks. */
 void router_residency_reset(struct router_watch *w);
+/* Apply a report of blocks. */
 void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res);
+/* Compare the agent's checksums with the index and request repairs of ranges that differ. */
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
+/* The call has ended: the node's blocks grow stale from now on. */
 void router_residency_lost(struct router_watch *w);
-/* Return how long the known blocks may have been wrong; 0: they are current. */
-cgn_nsec router_residency_staleness(const struct router_watch *w);
 /* The known state of a node's cache, for people. */
 struct router_residency_status {
 	const char *source; /* "events", "slots" or "sent". */

@@ -56,7 +56,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	if (k->asked) {
-		router_call_finish(k, CGN_INVALID, "one message is enough");
+		router_call_finish(k, CGN_INVALID,
+			"the call takes one request message, and a second one came");
 		return;
 	}
 	k->asked = true;
@@ -69,7 +70,7 @@ static void on_half_close(struct grpc_call *c, void *user)
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	if (!k->asked)
-		router_call_finish(k, CGN_INVALID, "the request has no message");
+		router_call_finish(k, CGN_INVALID, "the call ended without its request message");
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)

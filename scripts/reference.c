@@ -13,7 +13,7 @@ static const struct metric_row agent_rows[] = {
 #include "agent/metrics.def"
 };
 static const struct metric_row kvcached_rows[] = {
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 };
 
 static void metrics_reference(struct cgn_buf *out)

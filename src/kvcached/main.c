@@ -7,10 +7,11 @@
 #include "io/limits/limits.h"
 #include "joint/state/state.h"
 #include "kvcached/daemon/kvcached.h"
+#include "kvcached/peers/peers.h"
 
 #define BESIDE_ARENA ((uint64_t)64 << 20) /* RocksDB's caches, workers, the last changes */
 
-static void stop(void **take)
+static void kvcached_stop(void **take)
 {
 	struct kvcached *d = *take;
 	*take = NULL;
@@ -26,7 +27,7 @@ static void stop(void **take)
 	free(d);
 }
 
-static void say_if_unsealed(const struct kvcached *d)
+static void log_if_unsealed(const struct kvcached *d)
 {
 	uint64_t bytes = 0;
 	if (kvstore_arena(d->store, &bytes) < 0)
@@ -36,9 +37,8 @@ static void say_if_unsealed(const struct kvcached *d)
 				"values are copied to local clients, none is handed over by descriptor"));
 }
 
-/* The kernel kills a process that uses more than its control group may: say it before. Beside the arena: what
- * docs/kv.md says of the index and of connections; whoever leaves less room for it, or has a machine that is
- * smaller, is warned. */
+/* Refuse or warn before the kernel kills the process for its memory. Beside the arena counts what docs/kv.md
+ * says about the index and about connections. */
 static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 {
 	struct limits_memory may;
@@ -56,8 +56,8 @@ static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* False: this node has none, which is said once. */
-static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
+/* Returns false when this node has no SSD tier, which is logged. */
+static bool ssd_cfg(const struct config *cfg, struct kvstore_ssd_cfg *out)
 {
 	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir,
 		.index_dir = cfg->kv.index_dir,
@@ -72,31 +72,31 @@ static bool ssd_of(const struct config *cfg, struct kvstore_ssd_cfg *out)
 	return false;
 }
 
-static CGN_RC open_all(struct kvcached *d, struct cgn_err *err)
+static CGN_RC kvcached_open(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
 	const struct kvstore_cfg store = {.telemetry = d->telemetry,
 		.ram_bytes = d->cfg->kv.ram,
-		.ssd = ssd_of(d->cfg, &ssd) ? &ssd : NULL};
+		.ssd = ssd_cfg(d->cfg, &ssd) ? &ssd : NULL};
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
 	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err),
 		store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
-	say_if_unsealed(d);
+	log_if_unsealed(d);
 	CGN_TRY(kvcached_workers_open(d, err));
 	kvcached_metrics_open(d);
 	return kvcached_workers_start(d, err);
 }
 
-/* Read by workers at any time, so not from |cfg|, which goes with the next reload. */
+/* Workers read these at any time, so they are not read from |cfg|, which the next reload frees. */
 static void set_live(struct kvcached *d, const struct config *cfg)
 {
 	atomic_store(&d->max_connections, cfg->kv.max_connections);
 	atomic_store(&d->resp_idle_timeout, cfg->kv.resp_idle_timeout);
 }
 
-static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+static CGN_RC kvcached_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct kvcached *d = calloc(1, sizeof *d);
 	if (d == NULL)
@@ -109,10 +109,10 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 		.held_max = cfg->kv.ram / 2};
 	set_live(d, cfg);
 	cgn_timer_init(&d->metrics_timer, svc_loop(s), NULL);
-	cgn_rc rc = open_all(d, err);
+	cgn_rc rc = kvcached_open(d, err);
 	if (!cgn_ok(rc)) {
 		void *take = d;
-		stop(&take);
+		kvcached_stop(&take);
 		return rc;
 	}
 	cgn_log(INFO, "kvcached.start", F_U64("ram_bytes", cfg->kv.ram), F_U64("workers", d->n_workers));
@@ -120,7 +120,7 @@ static CGN_RC start(struct svc *s, const struct config *cfg, void **state, struc
 	return CGN_OK;
 }
 
-static void reload(void *state, const struct config *cfg)
+static void kvcached_reload(void *state, const struct config *cfg)
 {
 	struct kvcached *d = state;
 	struct cgn_err err = {0};
@@ -132,7 +132,7 @@ static void reload(void *state, const struct config *cfg)
 	kvcached_workers_reload(d);
 }
 
-static void drain(void *state)
+static void kvcached_drain(void *state)
 {
 	kvcached_workers_drain(state);
 }
@@ -165,7 +165,7 @@ static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 #undef METRIC
 };
 
@@ -185,10 +185,10 @@ int main(int argc, char **argv)
 		.drain_timeout = drain_timeout,
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),
-		.start = start,
-		.reload = reload,
-		.drain = drain,
-		.stop = stop,
+		.start = kvcached_start,
+		.reload = kvcached_reload,
+		.drain = kvcached_drain,
+		.stop = kvcached_stop,
 	};
 	return svc_main(&program, argc, argv);
 }

@@ -17,14 +17,14 @@ enum {
 	BEFORE_PROGRAMS = METRIC_JOINT_COUNT - 1,
 #define METRIC METRIC_ID
 #include "agent/metrics.def"
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 #include "router/metrics.def"
 #undef METRIC
 };
 static const struct metric_row rows[] = {
 #define METRIC METRIC_ROW
 #include "agent/metrics.def"
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 #include "router/metrics.def"
 #undef METRIC
 };
@@ -243,7 +243,7 @@ static void promtool_finds_no_fault(void **state)
 								      : 3);
 #include "agent/metrics.def"
 #include "joint/telemetry/metrics.def"
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 #include "router/metrics.def"
 #undef METRIC
 	scrape();

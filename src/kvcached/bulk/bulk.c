@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier: of each client at
- * most BULK_MAX_CALLS answers of up to 18 KiB that its socket did not take, and one packet; a client whose
- * socket is full is not read from. */
+/* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier, per client: at
+ * most BULK_MAX_CALLS replies of up to 18 KiB that its socket did not take, and one packet. A client whose
+ * socket is full is not read. */
 #include "kvcached/bulk/bulk_priv.h"
 
 #include <libgen.h>
@@ -13,7 +13,7 @@
 #define FEEDS_EVERY (20 * CGN_MSEC)
 #define MAX_QUEUE   ((size_t)(BULK_MAX_CALLS + 4) * 20 * 1024 + PACKET_MAX)
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 void bulk_send(struct bulk_client *c, int fd)
 {
 	struct cgn_buf *b = &c->bulk->out;
@@ -23,7 +23,7 @@ void bulk_send(struct bulk_client *c, int fd)
 		packet_send(c->conn, &iov, 1, fd);
 }
 
-static struct cgn_buf *answer(struct bulk_client *c, const struct kvbulk_msg *m)
+static struct cgn_buf *bulk_reply(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct cgn_buf *b = &c->bulk->out;
 	b->n = 0;
@@ -37,19 +37,19 @@ void bulk_fail(struct bulk_client *c, uint64_t id, const struct cgn_err *why)
 		.id = id,
 		.number = (uint32_t)cgn_code_grpc(why->code),
 		.text = cgn_str_of(why->msg)};
-	(void)answer(c, &m);
+	(void)bulk_reply(c, &m);
 	bulk_send(c, -1);
 }
 
 void bulk_send_info(struct bulk_client *c, uint64_t id, const struct block_info *info)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_INFOS, .count = 1, .id = id};
-	kvbulk_add_info(answer(c, &m), info);
+	kvbulk_add_info(bulk_reply(c, &m), info);
 	bulk_send(c, -1);
 }
 
-/* ---- reading on, or not ---- */
-static void pace(struct bulk_client *c)
+/* ---- back-pressure ---- */
+static void bulk_pace(struct bulk_client *c)
 {
 	if (c->conn == NULL)
 		return;
@@ -77,11 +77,11 @@ void bulk_call_end(struct bulk_call *call)
 	cgn_list_drop(&call->link);
 	c->n_calls--;
 	c->bulk->waiting--;
-	pace(c);
+	bulk_pace(c);
 }
 
 /* ---- the end of a client ---- */
-static void release(struct cgn_grave *g)
+static void client_release(struct cgn_grave *g)
 {
 	struct bulk_client *c = CGN_CONTAINER(g, struct bulk_client, grave);
 	c->tag = 0;
@@ -98,7 +98,7 @@ static void drop_calls(struct bulk_client *c)
 		if (call->kind == BULK_GET) {
 			value_read_cancel(&call->read);
 			free(call);
-		} /* else the pool has it, and frees it */
+		} /* a call on the pool is freed by its job */
 	}
 }
 
@@ -111,11 +111,11 @@ static void client_close(struct bulk_client *c)
 	c->bulk->watchers -= c->watching;
 	c->watching = false;
 	cgn_list_drop(&c->link);
-	cgn_loop_bury(c->bulk->w->loop, &c->grave, release);
+	cgn_loop_bury(c->bulk->w->loop, &c->grave, client_release);
 }
 
-/* It broke the rules: say how, and end. */
-static void expel(struct bulk_client *c, const struct cgn_err *why)
+/* Close a client that broke the protocol, with a reply that says why. */
+static void client_expel(struct bulk_client *c, const struct cgn_err *why)
 {
 	bulk_fail(c, 0, why);
 	cgn_log(WARN, "kvcached.bulk_client", F_STR("why", why->msg), F_STR("then", "it is cut off"));
@@ -134,10 +134,10 @@ static void on_close(struct packet_conn *conn, void *user, const struct cgn_err 
 }
 
 /* ---- requests ---- */
-static void lookup(struct bulk_client *c, const struct kvbulk_msg *m)
+static void request_lookup(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	const struct kvbulk_msg head = {.type = KVBULK_INFOS, .count = m->count, .id = m->id};
-	struct cgn_buf *b = answer(c, &head);
+	struct cgn_buf *b = bulk_reply(c, &head);
 	for (size_t i = 0; i < m->count; i++) {
 		const struct block_key k = kvbulk_key(m, i);
 		struct block_info info;
@@ -166,12 +166,12 @@ static void release_leases(struct bulk_client *c, const struct kvbulk_msg *m)
 		bulk_release(c, kvbulk_lease(m, i));
 }
 
-static void get(struct bulk_client *c, const struct kvbulk_msg *m)
+static void request_get(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
 	release_leases(c, m);
-	/* Without the flag the client compares the checksum itself. */
+	/* Without the flag the client compares the checksum. */
 	struct kvstore_block *b = kvstore_get_ram(d->store, &m->key, (m->flags & KVBULK_VERIFY) != 0);
 	if (b != NULL) {
 		bulk_lend(c, m->id, &b);
@@ -197,11 +197,11 @@ static void remove_keys(struct bulk_client *c, const struct kvbulk_msg *m)
 		const struct block_key k = kvbulk_key(m, i);
 		r.number += kvstore_remove(c->bulk->w->daemon->store, &k);
 	}
-	(void)answer(c, &r);
+	(void)bulk_reply(c, &r);
 	bulk_send(c, -1);
 }
 
-static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
+static void request_pin(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvcached *d = c->bulk->w->daemon;
 	struct cgn_err err = {0};
@@ -214,7 +214,7 @@ static void pin(struct bulk_client *c, const struct kvbulk_msg *m)
 	bulk_send_info(c, m->id, &info);
 }
 
-static void feed(struct bulk_client *c)
+static void watch_feed(struct bulk_client *c)
 {
 	struct feed_step step;
 	while (c->watching && c->conn != NULL && packet_queued(c->conn) == 0 && feed_next(&c->feed, &step)) {
@@ -223,7 +223,7 @@ static void feed(struct bulk_client *c)
 			.count = (uint16_t)step.n,
 			.flags = (uint8_t)((step.reset ? KVBULK_RESET : 0) |
 				(step.synced ? KVBULK_SYNCED : 0))};
-		struct cgn_buf *b = answer(c, &head);
+		struct cgn_buf *b = bulk_reply(c, &head);
 		for (size_t i = 0; i < step.n; i++)
 			kvbulk_add_change(b, &step.changes[i]);
 		bulk_send(c, -1);
@@ -235,12 +235,12 @@ static void on_feeds(struct cgn_timer *t)
 	struct bulk *b = CGN_CONTAINER(t, struct bulk, feeds);
 	CGN_LIVE(b, BULK_TAG);
 	cgn_list_each (it, &b->clients)
-		feed(CGN_CONTAINER(it, struct bulk_client, link));
+		watch_feed(CGN_CONTAINER(it, struct bulk_client, link));
 	if (b->watchers > 0)
 		cgn_timer_set(t, FEEDS_EVERY);
 }
 
-static void watch(struct bulk_client *c, const struct kvbulk_msg *m)
+static void request_watch(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct bulk *b = c->bulk;
 	bool on = (m->flags & KVBULK_STOP) == 0;
@@ -252,14 +252,14 @@ static void watch(struct bulk_client *c, const struct kvbulk_msg *m)
 		cgn_timer_set(&b->feeds, 0);
 }
 
-static void hello(struct bulk_client *c, const struct kvbulk_msg *m)
+static void request_hello(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct bulk *b = c->bulk;
 	struct cgn_err err;
 	if (m->version != KVBULK_VERSION) {
 		(void)CGN_FAIL(&err, UNSUPPORTED, "this daemon speaks version %d, not %u", KVBULK_VERSION,
 			m->version);
-		expel(c, &err);
+		client_expel(c, &err);
 		return;
 	}
 	struct kvbulk_msg w = {.type = KVBULK_WELCOME,
@@ -272,18 +272,18 @@ static void hello(struct bulk_client *c, const struct kvbulk_msg *m)
 			.lease_ms = b->lease_timeout / CGN_MSEC}};
 	int arena = kvstore_arena(b->w->daemon->store, &w.terms.arena_bytes);
 	c->greeted = true;
-	(void)answer(c, &w);
+	(void)bulk_reply(c, &w);
 	bulk_send(c, arena);
 }
 
-static void serve(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
+static void request_run(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 {
 	switch (m->type) {
 	case KVBULK_LOOKUP:
-		lookup(c, m);
+		request_lookup(c, m);
 		break;
 	case KVBULK_GET:
-		get(c, m);
+		request_get(c, m);
 		break;
 	case KVBULK_RELEASE:
 		release_leases(c, m);
@@ -295,10 +295,10 @@ static void serve(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 		remove_keys(c, m);
 		break;
 	case KVBULK_PIN:
-		pin(c, m);
+		request_pin(c, m);
 		break;
 	case KVBULK_WATCH:
-		watch(c, m);
+		request_watch(c, m);
 		break;
 	case KVBULK_HELLO:
 	case KVBULK_WELCOME:
@@ -307,7 +307,7 @@ static void serve(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 	case KVBULK_COUNT:
 	case KVBULK_FAILED:
 	case KVBULK_CHANGES:
-		break; /* not let in by on_packet */
+		break; /* on_packet refuses these */
 	}
 }
 
@@ -331,12 +331,12 @@ static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, si
 	if (cgn_ok(rc))
 		rc = in_turn(c, &m, &err);
 	if (!cgn_ok(rc))
-		expel(c, &err);
+		client_expel(c, &err);
 	else if (m.type == KVBULK_HELLO)
-		hello(c, &m);
+		request_hello(c, &m);
 	else
-		serve(c, &m, fd);
-	pace(c);
+		request_run(c, &m, fd);
+	bulk_pace(c);
 }
 
 static void on_drained(struct packet_conn *conn, void *user)
@@ -344,8 +344,8 @@ static void on_drained(struct packet_conn *conn, void *user)
 	struct bulk_client *c = user;
 	(void)conn;
 	CGN_LIVE(c, BULK_CLIENT_TAG);
-	feed(c);
-	pace(c);
+	watch_feed(c);
+	bulk_pace(c);
 }
 
 static const struct packet_ops ops = {.on_packet = on_packet, .on_drain = on_drained, .on_close = on_close};
@@ -356,7 +356,7 @@ static void on_accept(void *user, struct packet_conn *conn)
 	struct bulk_client *c = calloc(1, sizeof *c);
 	CGN_LIVE(b, BULK_TAG);
 	if (c == NULL)
-		return; /* it is closed then */
+		return; /* the connection is closed then */
 	*c = (struct bulk_client){.tag = BULK_CLIENT_TAG, .bulk = b, .conn = conn};
 	cgn_list_init(&c->calls);
 	cgn_list_init(&c->leases);
@@ -364,7 +364,7 @@ static void on_accept(void *user, struct packet_conn *conn)
 	packet_take(conn, &ops, c);
 }
 
-/* ---- leases that are overdue ---- */
+/* ---- overdue leases ---- */
 static void on_sweep(struct cgn_timer *t)
 {
 	struct bulk *b = CGN_CONTAINER(t, struct bulk, sweep);
@@ -375,7 +375,7 @@ static void on_sweep(struct cgn_timer *t)
 	cgn_list_each_safe (it, &b->clients) {
 		struct bulk_client *c = CGN_CONTAINER(it, struct bulk_client, link);
 		if (bulk_is_overdue(c, cgn_loop_now(b->w->loop)))
-			expel(c, &err);
+			client_expel(c, &err);
 	}
 	cgn_timer_set(t, b->lease_timeout / 4);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk, leases: a block that a client reads stays where it is until the client says so, is gone, or was given
- * long enough. */
+/* bulk, leases: a block that a client reads stays in place until the client releases it, disconnects, or
+ * exceeds the lease timeout. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #define SLOT_BITS 16
 
-/* ---- where a lease has its place ---- */
+/* ---- slots ---- */
 static bool slot_find(struct bulk_client *c, size_t *out)
 {
 	for (size_t i = 0; i < c->n_slots; i++)
@@ -103,7 +103,7 @@ static CGN_RC lease_new(struct bulk_client *c, struct kvstore_block **take, stru
 	return CGN_OK;
 }
 
-/* A descriptor of its own for the value, where there is no arena to map. */
+/* Copy the value to a descriptor of its own, as this kernel cannot share the arena. */
 static CGN_RC copy_out(const struct kvstore_block *b, int *out, struct cgn_err *err)
 {
 	int fd = memfd_create("cgn-kv-value", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -134,7 +134,7 @@ static size_t extents_of(const struct kvstore_block *b, bool arena, struct kvsto
 	return kvstore_block_size(b) > 0;
 }
 
-static void tell(struct bulk_client *c, uint64_t id, const struct bulk_lease *l, int fd)
+static void lease_send(struct bulk_client *c, uint64_t id, const struct bulk_lease *l, int fd)
 {
 	struct kvstore_extent extents[KVSTORE_MAX_EXTENTS];
 	struct cgn_buf *out = &c->bulk->out;
@@ -165,7 +165,7 @@ void bulk_lend(struct bulk_client *c, uint64_t id, struct kvstore_block **take)
 	if (cgn_ok(rc))
 		rc = lease_new(c, take, &l, &err);
 	if (cgn_ok(rc))
-		tell(c, id, l, fd);
+		lease_send(c, id, l, fd);
 	else
 		bulk_fail(c, id, &err);
 	if (fd >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk, put: a value out of a message, or out of a file that the client opened. A file is read with pread,
- * never mapped: who holds it could cut it under us, and that would be our SIGBUS. Small ones in memory are
- * read at once, others on the pool. */
+/* bulk, put: a value from a message, or from a file of the client. The file is read with pread, never mapped:
+ * the client could truncate it, and a mapped read would then be a SIGBUS. Small files in memory are read at
+ * once, others on the pool. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +20,12 @@ struct put {
 	struct bulk_call call;
 	struct kvcached *daemon;
 	struct block_key key;
-	struct block_info info; /* size; checksum if |checked| */
+	struct block_info info; /* size, and the checksum when |checked| */
 	bool checked, if_absent;
 	int fd;
 	uint64_t offset;
 	char model[BLOCK_MAX_MODEL], name[BLOCK_MAX_NAME];
-	struct block_meta meta; /* its texts are the above */
+	struct block_meta meta; /* texts lie in the buffers above */
 	struct cgn_err err;
 };
 
@@ -39,14 +39,16 @@ static struct block_meta meta_of(const struct kvbulk_msg *m)
 		.expires_unix_ms = m->info.expires_unix_ms};
 }
 
-static void done(struct bulk_client *c, uint64_t id, const struct block_key *key, const struct cgn_err *err)
+static void put_done(struct bulk_client *c, uint64_t id, const struct block_key *key,
+	const struct cgn_err *err)
 {
 	struct block_info info;
 	if (err->code != CGN_FINE) {
 		bulk_fail(c, id, err);
 		return;
 	}
-	(void)kvstore_lookup(c->bulk->w->daemon->store, key, &info); /* gone already: tiers 0 */
+	/* the value may be gone already: then tiers is 0 */
+	(void)kvstore_lookup(c->bulk->w->daemon->store, key, &info);
 	bulk_send_info(c, id, &info);
 }
 
@@ -62,7 +64,7 @@ static CGN_RC put_bytes(struct kvcached *d, const struct kvbulk_msg *m, struct c
 }
 
 /* ---- in a file ---- */
-static CGN_RC fill(struct kvstore_writer *w, const struct put *p, struct cgn_err *err)
+static CGN_RC put_fill(struct kvstore_writer *w, const struct put *p, struct cgn_err *err)
 {
 	struct iovec iov[PIECES];
 	size_t n;
@@ -86,7 +88,7 @@ static CGN_RC put_file(struct put *p, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kvstore_writer_abort) struct kvstore_writer *w = NULL;
 	CGN_TRY(kvstore_put(p->daemon->store, &p->key, &p->meta, p->info.size, &w, err));
-	CGN_TRY(fill(w, p, err));
+	CGN_TRY(put_fill(w, p, err));
 	return kvstore_writer_commit(&w, p->checked ? &p->info.checksum : NULL,
 		p->if_absent ? KVSTORE_IF_ABSENT : 0, err);
 }
@@ -109,13 +111,12 @@ static void on_done(void *arg)
 	struct put *p = arg;
 	value_unhold(p->daemon, p->info.size);
 	if (p->call.client != NULL)
-		done(p->call.client, p->call.id, &p->key, &p->err);
+		put_done(p->call.client, p->call.id, &p->key, &p->err);
 	bulk_call_end(&p->call);
 	put_free(p);
 }
 
-/* What cannot be read at a place (a pipe, a socket, a terminal) is told apart by what it is, not by
- * trying. */
+/* Refuse files that pread does not support (pipes, sockets, terminals), by their type. */
 static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, struct cgn_err *err)
 {
 	struct stat st;
@@ -138,7 +139,7 @@ static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, st
 	return CGN_OK;
 }
 
-/* Takes |*fd|. */
+/* Takes over |*fd|. */
 static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 {
 	struct put *p = calloc(1, sizeof *p);
@@ -162,7 +163,7 @@ static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, in
 	return p;
 }
 
-static CGN_RC start(struct bulk_client *c, struct put *p, uint64_t id, bool at_once, struct cgn_err *err)
+static CGN_RC put_start(struct bulk_client *c, struct put *p, uint64_t id, bool at_once, struct cgn_err *err)
 {
 	if (!value_hold(p->daemon, p->info.size))
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");
@@ -187,7 +188,7 @@ static CGN_RC put_from_file(struct bulk_client *c, const struct kvbulk_msg *m, i
 	struct put *p = put_new(c, m, fd);
 	if (p == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a put");
-	cgn_rc rc = start(c, p, m->id, in_memory && m->info.size <= AT_ONCE, err);
+	cgn_rc rc = put_start(c, p, m->id, in_memory && m->info.size <= AT_ONCE, err);
 	if (!cgn_ok(rc))
 		put_free(p);
 	return rc;
@@ -198,7 +199,7 @@ void bulk_put(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 	struct cgn_err err = {0};
 	if ((m->flags & KVBULK_FILE) == 0) {
 		(void)!cgn_ok(put_bytes(c->bulk->w->daemon, m, &err));
-		done(c, m->id, &m->key, &err);
+		put_done(c, m->id, &m->key, &err);
 	} else if (!cgn_ok(put_from_file(c, m, fd, &err))) {
 		bulk_fail(c, m->id, &err);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the store tells of itself: metrics, and GET /store. */
-#include "kvcached/metrics.h"
+/* The status of the store: metrics, and GET /store. */
+#include "kvcached/daemon/metrics.h"
 #include "base/json/json.h"
 #include "kvcached/daemon/kvcached.h"
 
@@ -9,20 +9,20 @@
 static const char *const tier_names[BLOCK_TIERS] =
 	{[BLOCK_GPU] = "gpu", [BLOCK_RAM] = "ram", [BLOCK_SSD] = "ssd", [BLOCK_REMOTE] = "remote"};
 
-static void count_up(struct metric_cell *c, uint64_t now)
+static void metrics_count_up(struct metric_cell *c, uint64_t now)
 {
 	metric_add(c, now - metric_count(c));
 }
 
-static void tell_ssd(struct telemetry *t, const struct kvstore_ssd_stats *s)
+static void metrics_set_ssd(struct telemetry *t, const struct kvstore_ssd_stats *s)
 {
 	metric_set(METRIC_ONE(t, KV_SSD_QUEUE), (double)s->queue_bytes);
-	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "values"), s->put_bytes);
-	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "carried"), s->carried_bytes);
-	count_up(METRIC_OF(t, KV_SSD_WRITTEN, "all"), s->written_bytes);
-	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "queue_full"), s->queue_full);
-	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "index_full"), s->index_full);
-	count_up(METRIC_OF(t, KV_SSD_SKIPPED, "failed"), s->failed);
+	metrics_count_up(METRIC_OF(t, KV_SSD_WRITTEN, "values"), s->put_bytes);
+	metrics_count_up(METRIC_OF(t, KV_SSD_WRITTEN, "carried"), s->carried_bytes);
+	metrics_count_up(METRIC_OF(t, KV_SSD_WRITTEN, "all"), s->written_bytes);
+	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "queue_full"), s->queue_full);
+	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "index_full"), s->index_full);
+	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "failed"), s->failed);
 }
 
 static void on_metrics(struct cgn_timer *t)
@@ -36,10 +36,11 @@ static void on_metrics(struct cgn_timer *t)
 		metric_set(METRIC_OF(d->telemetry, KV_BLOCKS, tier_names[tier]),
 			(double)st.tier[tier].blocks);
 		metric_set(METRIC_OF(d->telemetry, KV_BYTES, tier_names[tier]), (double)st.tier[tier].bytes);
-		count_up(METRIC_OF(d->telemetry, KV_EVICTIONS, tier_names[tier]), st.tier[tier].evictions);
+		metrics_count_up(METRIC_OF(d->telemetry, KV_EVICTIONS, tier_names[tier]),
+			st.tier[tier].evictions);
 	}
-	count_up(METRIC_ONE(d->telemetry, KV_CORRUPT), st.corrupt);
-	tell_ssd(d->telemetry, &st.ssd);
+	metrics_count_up(METRIC_ONE(d->telemetry, KV_CORRUPT), st.corrupt);
+	metrics_set_ssd(d->telemetry, &st.ssd);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers: a loop each, and on it every port of ports.def. */
+/* Workers: one loop each, with every port of ports.def on it. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ static size_t worker_count(const struct config *cfg)
 }
 
 /* ---- drain ---- */
-static bool is_idle(const struct kvcached_worker *w)
+static bool worker_is_idle(const struct kvcached_worker *w)
 {
 	for (size_t i = 0; ports[i] != NULL; i++)
 		if (w->ports[i] != NULL && !ports[i]->idle(w->ports[i]))
@@ -29,16 +29,16 @@ static bool is_idle(const struct kvcached_worker *w)
 	return true;
 }
 
-static void on_idle_timer(struct cgn_timer *t)
+static void worker_on_idle_timer(struct cgn_timer *t)
 {
 	struct kvcached_worker *w = CGN_CONTAINER(t, struct kvcached_worker, idle_timer);
-	if (!is_idle(w))
+	if (!worker_is_idle(w))
 		cgn_timer_set(t, IDLE_EVERY);
 	else if (atomic_fetch_sub(&w->daemon->busy, 1) == 1)
 		svc_drained(w->daemon->svc);
 }
 
-static void on_drain(struct cgn_loop *l, struct cgn_post *p)
+static void worker_on_drain(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, drain_post);
 	(void)l;
@@ -53,11 +53,11 @@ void kvcached_workers_drain(struct kvcached *d)
 	CGN_LIVE(d, KVCACHED_TAG);
 	atomic_store(&d->busy, d->n_workers);
 	for (size_t i = 0; i < d->n_workers; i++)
-		cgn_loop_post(d->workers[i].loop, &d->workers[i].drain_post, on_drain);
+		cgn_loop_post(d->workers[i].loop, &d->workers[i].drain_post, worker_on_drain);
 }
 
 /* ---- reload ---- */
-static void on_reload(struct cgn_loop *l, struct cgn_post *p)
+static void worker_on_reload(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, reload_post);
 	(void)l;
@@ -69,16 +69,16 @@ static void on_reload(struct cgn_loop *l, struct cgn_post *p)
 void kvcached_workers_reload(struct kvcached *d)
 {
 	for (size_t i = 0; i < d->n_workers; i++)
-		cgn_loop_post(d->workers[i].loop, &d->workers[i].reload_post, on_reload);
+		cgn_loop_post(d->workers[i].loop, &d->workers[i].reload_post, worker_on_reload);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- open and close ---- */
 static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvcached_worker *w, struct cgn_err *err)
 {
 	*w = (struct kvcached_worker){.daemon = d, .index = index};
 	CGN_TRY(cgn_loop_new(&w->loop, err));
 	cgn_loop_poll(w->loop, d->cfg->kv.poll_us * CGN_USEC);
-	cgn_timer_init(&w->idle_timer, w->loop, on_idle_timer);
+	cgn_timer_init(&w->idle_timer, w->loop, worker_on_idle_timer);
 	d->n_workers = index + 1;
 	for (size_t i = 0; ports[i] != NULL; i++)
 		CGN_TRY(ports[i]->open(w, &w->ports[i], err));
@@ -108,7 +108,7 @@ CGN_RC kvcached_workers_start(struct kvcached *d, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void on_stop(struct cgn_loop *l, struct cgn_post *p)
+static void worker_on_stop(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct kvcached_worker *w = CGN_CONTAINER(p, struct kvcached_worker, stop_post);
 	cgn_timer_cancel(&w->idle_timer);
@@ -120,18 +120,19 @@ static void on_stop(struct cgn_loop *l, struct cgn_post *p)
 
 void kvcached_workers_close(struct kvcached *d)
 {
-	for (size_t i = d->n_workers; i > 0; i--) { /* the first last: the others ask what it has once only */
+	for (size_t i = d->n_workers; i > 0; i--) { /* worker 0 last: the others ask its ports */
 		struct kvcached_worker *w = &d->workers[i - 1];
 		if (w->loop == NULL)
 			continue;
-		/* a loop that never ran does it when it is freed */
-		cgn_loop_post(w->loop, &w->stop_post, on_stop);
+		/* a loop that never ran runs the post when it is freed */
+		cgn_loop_post(w->loop, &w->stop_post, worker_on_stop);
 		if (w->running)
 			cgn_loop_join(w->loop);
 	}
 	if (d->store != NULL)
-		kvstore_reads_stop(d->store); /* those of clients who went are answered on their loops too */
-	for (size_t i = 0; i < d->n_workers; i++) /* none before all have ended: they post to each other */
+		kvstore_reads_stop(d->store); /* cancelled reads are answered on the workers' loops too */
+	/* no loop is freed before all have ended: loops post to each other */
+	for (size_t i = 0; i < d->n_workers; i++)
 		cgn_loop_free(&d->workers[i].loop);
 	free(d->workers);
 	d->workers = NULL;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed: a snapshot by scanning, then the store's ring of changes, from where it ended when the scan began:
- * what changed meanwhile is told twice, the last time as it is. Who falls behind the ring begins anew. */
-#include "kvcached/daemon/kvcached.h"
+/* feed: a snapshot by scanning, then the ring of changes from the number that it had when the scan began. A
+ * change during the scan is reported twice, the second time as it is now. A watcher that falls behind the
+ * ring gets a new snapshot. */
+#include "kvcached/feed/feed.h"
 
-#define SCAN_STEP 128 /* a scan may give the rest of a chain beyond it */
-#define SCANS     16  /* as many that find nothing, in a call */
+#define SCAN_STEP 128 /* a scan may return the rest of a bucket in addition */
+#define SCANS     16  /* scans without a result per call */
 
-static void add(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name)
+static void feed_add(void *user, const struct block_key *k, const struct block_info *info,
+	struct cgn_str name)
 {
 	struct feed_step *out = user;
 	(void)name;
@@ -14,7 +16,7 @@ static void add(void *user, const struct block_key *k, const struct block_info *
 	out->changes[out->n++] = (struct block_change){.key = *k, .tiers = info->tiers, .size = info->size};
 }
 
-static void begin(struct feed_cursor *f, struct feed_step *out)
+static void feed_begin(struct feed_cursor *f, struct feed_step *out)
 {
 	f->at = kvstore_changes_end(f->store);
 	f->cursor = 0;
@@ -27,13 +29,13 @@ bool feed_next(struct feed_cursor *f, struct feed_step *out)
 	out->n = 0;
 	out->reset = out->synced = false;
 	if (!f->begun)
-		begin(f, out);
+		feed_begin(f, out);
 	if (f->scanned && !kvstore_changes(f->store, &f->at, out->changes, FEED_BATCH, &out->n)) {
 		out->n = 0;
-		begin(f, out);
+		feed_begin(f, out);
 	}
 	for (unsigned i = 0; i < SCANS && !f->scanned && out->n == 0; i++) {
-		kvstore_scan(f->store, &f->cursor, SCAN_STEP, add, out);
+		kvstore_scan(f->store, &f->cursor, SCAN_STEP, feed_add, out);
 		f->scanned = f->cursor == 0;
 	}
 	out->synced = f->scanned && !f->synced;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers: other nodes' stores. They live on worker 0; the other workers ask by post, and are answered by
- * post. */
+/* peers: the stores of other nodes. kvpeer runs on worker 0; other workers ask it and are answered by
+ * posts. */
 #include <stdlib.h>
 
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "joint/kvpeer/kvpeer.h"
 #include "joint/state/state.h"
-#include "kvcached/daemon/kvcached.h"
-#include "kvcached/metrics.h"
+#include "kvcached/daemon/metrics.h"
+#include "kvcached/peers/peers.h"
 
 #define METRICS_EVERY CGN_SEC
-#define SPARE_READERS 2 /* the main thread, and one more */
+#define SPARE_READERS 2 /* the main thread, and a spare one */
 
 struct peers_port {
 	struct kvcached *daemon;
 	struct cgn_loop *loop;
-	struct kvpeer *kp; /* worker 0's loop; peers_nearest: any worker, and worker 0 ends last */
+	struct kvpeer *kp; /* belongs to worker 0, which ends last; peers_nearest may run on any worker */
 	struct state_stores *stores;
 	struct tls_ctx *tls;
 	struct cgn_timer metrics_timer;
@@ -25,28 +25,28 @@ struct peers_port {
 
 /* ---- membership ---- */
 
-static void on_store(void *user, const struct state_store *s)
+static void member_on_store(void *user, const struct state_store *s)
 {
 	struct peers_port *p = user;
 	kvpeer_member(p->kp, s->node_id, s->address, s->rack, s->region);
 }
 
-static void on_gone(void *user, const char *node_id)
+static void member_on_gone(void *user, const char *node_id)
 {
 	struct peers_port *p = user;
 	kvpeer_member_gone(p->kp, node_id);
 }
 
-static const struct state_stores_ops store_ops = {.on_store = on_store, .on_gone = on_gone};
+static const struct state_stores_ops store_ops = {.on_store = member_on_store, .on_gone = member_on_gone};
 
 /* ---- the port ---- */
 
-static void count_up(struct metric_cell *c, uint64_t now)
+static void metrics_count_up(struct metric_cell *c, uint64_t now)
 {
 	metric_add(c, now - metric_count(c));
 }
 
-static void tell_quic(struct telemetry *t, const struct kvpeer *kp)
+static void metrics_set_quic(struct telemetry *t, const struct kvpeer *kp)
 {
 	struct kvpeer_overview v;
 	kvpeer_overview(kp, &v);
@@ -54,21 +54,21 @@ static void tell_quic(struct telemetry *t, const struct kvpeer *kp)
 	metric_set(METRIC_ONE(t, KV_PEER_OWED), (double)v.owed_bytes);
 	metric_set(METRIC_OF(t, QUIC_CONNS, "open"), (double)(q->conns - q->handshakes));
 	metric_set(METRIC_OF(t, QUIC_CONNS, "handshake"), (double)q->handshakes);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "accepted"), q->accepted);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "dialled"), q->dialled);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "failed"), q->handshakes_failed);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "refused"), q->refused);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "retry"), q->retries_sent);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_token"), q->tokens_refused);
-	count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_version"), q->versions_sent);
-	count_up(METRIC_OF(t, QUIC_RESETS, "in"), q->resets_got);
-	count_up(METRIC_OF(t, QUIC_RESETS, "out"), q->resets_sent);
-	count_up(METRIC_OF(t, QUIC_PACKETS, "in"), q->packets_in);
-	count_up(METRIC_OF(t, QUIC_PACKETS, "out"), q->packets_out);
-	count_up(METRIC_OF(t, QUIC_PACKETS, "junk"), q->packets_junk);
-	count_up(METRIC_OF(t, QUIC_BYTES, "in"), q->bytes_in);
-	count_up(METRIC_OF(t, QUIC_BYTES, "out"), q->bytes_out);
-	count_up(METRIC_ONE(t, QUIC_LOST), q->lost);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "accepted"), q->accepted);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "dialled"), q->dialled);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "failed"), q->handshakes_failed);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "refused"), q->refused);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "retry"), q->retries_sent);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_token"), q->tokens_refused);
+	metrics_count_up(METRIC_OF(t, QUIC_HANDSHAKES, "bad_version"), q->versions_sent);
+	metrics_count_up(METRIC_OF(t, QUIC_RESETS, "in"), q->resets_got);
+	metrics_count_up(METRIC_OF(t, QUIC_RESETS, "out"), q->resets_sent);
+	metrics_count_up(METRIC_OF(t, QUIC_PACKETS, "in"), q->packets_in);
+	metrics_count_up(METRIC_OF(t, QUIC_PACKETS, "out"), q->packets_out);
+	metrics_count_up(METRIC_OF(t, QUIC_PACKETS, "junk"), q->packets_junk);
+	metrics_count_up(METRIC_OF(t, QUIC_BYTES, "in"), q->bytes_in);
+	metrics_count_up(METRIC_OF(t, QUIC_BYTES, "out"), q->bytes_out);
+	metrics_count_up(METRIC_ONE(t, QUIC_LOST), q->lost);
 }
 
 static void on_metrics(struct cgn_timer *t)
@@ -78,12 +78,12 @@ static void on_metrics(struct cgn_timer *t)
 	size_t ready, all = kvpeer_count(p->kp, &ready);
 	metric_set(METRIC_OF(m, KV_PEERS, "ready"), (double)ready);
 	metric_set(METRIC_OF(m, KV_PEERS, "down"), (double)(all - ready));
-	tell_quic(m, p->kp);
+	metrics_set_quic(m, p->kp);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
-/* Without certificates there is no QUIC, and never is anything sent in clear. */
-static bool is_wanted(const struct config *cfg)
+/* Without certificates there is no QUIC: blocks are never sent in clear. */
+static bool peers_wanted(const struct config *cfg)
 {
 	if (cfg->kv.transport == KV_TRANSPORT_OFF)
 		return false;
@@ -96,7 +96,7 @@ static bool is_wanted(const struct config *cfg)
 	return false;
 }
 
-static CGN_RC open_pool(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
+static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
 {
 	const struct tls_cfg tls = {.server = true,
 		.ca_file = cfg->security.ca_file,
@@ -123,7 +123,7 @@ static CGN_RC open_pool(struct peers_port *p, const struct config *cfg, struct c
 		err);
 }
 
-static void set_address(struct peers_port *p, const struct config *cfg)
+static void peers_set_address(struct peers_port *p, const struct config *cfg)
 {
 	struct cgn_err err;
 	if (!cgn_ok(state_advertised(cfg, cfg->kv.advertise, cfg->kv.quic_listen, kvpeer_port(p->kp),
@@ -133,10 +133,10 @@ static void set_address(struct peers_port *p, const struct config *cfg)
 	cgn_log(INFO, "kvcached.peers", F_U64("port", kvpeer_port(p->kp)), F_STR("address", p->address));
 }
 
-static CGN_RC open_all(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
+static CGN_RC peers_open_parts(struct peers_port *p, const struct config *cfg, struct cgn_err *err)
 {
-	CGN_TRY(open_pool(p, cfg, err));
-	set_address(p, cfg);
+	CGN_TRY(peers_open_pool(p, cfg, err));
+	peers_set_address(p, cfg);
 	for (size_t i = 0; i < cfg->kv.peers.n; i++)
 		kvpeer_member(p->kp, NULL, cfg->kv.peers.v[i], NULL, NULL);
 	CGN_TRY(state_stores_open(p->loop, cfg, p->daemon->telemetry, &store_ops, p, &p->stores, err));
@@ -157,7 +157,7 @@ static void peers_close(void **take)
 static CGN_RC peers_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
 	struct kvcached *d = w->daemon;
-	if (w->index != 0 || !is_wanted(d->cfg))
+	if (w->index != 0 || !peers_wanted(d->cfg))
 		return CGN_OK;
 	struct peers_port *p = calloc(1, sizeof *p);
 	if (p == NULL)
@@ -166,7 +166,7 @@ static CGN_RC peers_open(struct kvcached_worker *w, void **out, struct cgn_err *
 	cgn_timer_init(&p->metrics_timer, w->loop, on_metrics);
 	d->peers = p;
 	*out = p;
-	return open_all(p, d->cfg, err);
+	return peers_open_parts(p, d->cfg, err);
 }
 
 static void peers_drain(void *port)
@@ -220,7 +220,7 @@ const char *peers_nearest(struct kvcached *d, const struct block_key *k)
 
 #define FETCH_TAG 0x4b564446U
 
-/* Two loops have it: the asker's until |done| or its cancel, worker 0's until it answered. Whoever is last
+/* Two loops hold a fetch: the caller's until |done| or the cancel, worker 0's until its answer. The last one
  * frees it. */
 struct peers_fetch {
 	uint32_t tag;
@@ -231,17 +231,17 @@ struct peers_fetch {
 	struct kvpeer_ask ask;
 	kvstore_read_done done;
 	void *user;
-	bool cancelled; /* the asker's */
-	/* worker 0's */
+	bool cancelled; /* by the caller's loop */
+	/* worker 0's part */
 	bool ended;
 	struct kvpeer_fetch *fetch;
-	/* the answer */
+	/* answer */
 	struct kvstore_block *block;
 	struct cgn_err why;
 	struct cgn_post ask_post, answer_post, cancel_post;
 };
 
-static void unref(struct peers_fetch *f)
+static void fetch_unref(struct peers_fetch *f)
 {
 	if (atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
@@ -250,7 +250,7 @@ static void unref(struct peers_fetch *f)
 	free(f);
 }
 
-static void on_answer(struct cgn_loop *l, struct cgn_post *post)
+static void fetch_on_answer(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, answer_post);
 	struct kvstore_block *block = f->block;
@@ -261,12 +261,12 @@ static void on_answer(struct cgn_loop *l, struct cgn_post *post)
 	void *user = f->user;
 	if (done != NULL)
 		f->block = NULL;
-	unref(f);
+	fetch_unref(f);
 	if (done != NULL)
 		done(user, &block, &why);
 }
 
-static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
+static void fetch_on_done(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct peers_fetch *f = user;
 	CGN_LIVE(f, FETCH_TAG);
@@ -275,29 +275,29 @@ static void on_fetched(void *user, struct kvstore_block **take, const struct cgn
 	f->block = *take;
 	*take = NULL;
 	f->why = *why;
-	cgn_loop_post(f->loop, &f->answer_post, on_answer);
+	cgn_loop_post(f->loop, &f->answer_post, fetch_on_answer);
 }
 
-static void on_ask(struct cgn_loop *l, struct cgn_post *post)
+static void fetch_on_ask(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, ask_post);
 	struct cgn_err err = {0};
 	(void)l;
 	CGN_LIVE(f, FETCH_TAG);
-	/* Somebody else's fetch may have brought it while this one was on its way here. */
+	/* An earlier fetch may have brought the block meanwhile. */
 	struct kvstore_block *here = kvstore_get_ram(f->peers->daemon->store, &f->key, true);
 	if (here != NULL) {
-		on_fetched(f, &here, &err);
+		fetch_on_done(f, &here, &err);
 		return;
 	}
 	cgn_rc rc = f->peers->kp == NULL
 		? CGN_FAIL(&err, UNAVAILABLE, "the store is stopping")
-		: kvpeer_fetch(f->peers->kp, &f->key, &f->ask, on_fetched, f, &f->fetch, &err);
+		: kvpeer_fetch(f->peers->kp, &f->key, &f->ask, fetch_on_done, f, &f->fetch, &err);
 	if (!cgn_ok(rc))
-		on_fetched(f, &here, &err);
+		fetch_on_done(f, &here, &err);
 }
 
-static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
+static void fetch_on_cancel(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct peers_fetch *f = CGN_CONTAINER(post, struct peers_fetch, cancel_post);
 	struct kvstore_block *none = NULL;
@@ -307,8 +307,8 @@ static void on_cancel(struct cgn_loop *l, struct cgn_post *post)
 	(void)CGN_FAIL(&err, CANCELLED, "nobody waits for it");
 	kvpeer_fetch_cancel(&f->fetch);
 	if (!f->ended)
-		on_fetched(f, &none, &err); /* the asker's loop lets go of it there */
-	unref(f);
+		fetch_on_done(f, &none, &err); /* the caller's loop frees it there */
+	fetch_unref(f);
 }
 
 CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_key *k,
@@ -329,7 +329,7 @@ CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_ke
 		.ask = *ask,
 		.done = done,
 		.user = user};
-	cgn_loop_post(d->peers->loop, &f->ask_post, on_ask);
+	cgn_loop_post(d->peers->loop, &f->ask_post, fetch_on_ask);
 	*out = f;
 	return CGN_OK;
 }
@@ -343,22 +343,22 @@ void peers_fetch_cancel(struct peers_fetch **take)
 	CGN_LIVE(f, FETCH_TAG);
 	f->cancelled = true;
 	atomic_fetch_add(&f->refs, 1);
-	cgn_loop_post(f->peers->loop, &f->cancel_post, on_cancel);
+	cgn_loop_post(f->peers->loop, &f->cancel_post, fetch_on_cancel);
 }
 
-/* ---- for people ---- */
+/* ---- status ---- */
 
 struct peers_question {
 	struct kvcached *daemon;
 	struct cgn_loop *loop;
 	peers_write_fn *write;
-	peers_told_fn *done; /* NULL: nobody wants to know any more */
+	peers_told_fn *done; /* NULL: cancelled */
 	void *user;
 	struct cgn_buf text;
 	struct cgn_post post;
 };
 
-static void on_told(struct cgn_loop *l, struct cgn_post *post)
+static void question_on_told(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct peers_question *q = CGN_CONTAINER(post, struct peers_question, post);
 	(void)l;
@@ -368,13 +368,13 @@ static void on_told(struct cgn_loop *l, struct cgn_post *post)
 	free(q);
 }
 
-static void on_question(struct cgn_loop *l, struct cgn_post *post)
+static void question_on_ask(struct cgn_loop *l, struct cgn_post *post)
 {
 	struct peers_question *q = CGN_CONTAINER(post, struct peers_question, post);
 	(void)l;
 	if (q->daemon->peers->kp != NULL)
 		q->write(q->daemon, q->daemon->peers->kp, &q->text);
-	cgn_loop_post(q->loop, &q->post, on_told);
+	cgn_loop_post(q->loop, &q->post, question_on_told);
 }
 
 struct peers_question *peers_ask(struct kvcached *d, struct cgn_loop *l, peers_write_fn *write,
@@ -385,7 +385,7 @@ struct peers_question *peers_ask(struct kvcached *d, struct cgn_loop *l, peers_w
 	if (q == NULL)
 		return NULL;
 	*q = (struct peers_question){.daemon = d, .loop = l, .write = write, .done = done, .user = user};
-	cgn_loop_post(d->peers->loop, &q->post, on_question);
+	cgn_loop_post(d->peers->loop, &q->post, question_on_ask);
 	return q;
 }
 
@@ -396,18 +396,18 @@ void peers_question_drop(struct peers_question **take)
 	*take = NULL;
 }
 
-/* A client that asks by HTTP, on the main loop. */
+/* An HTTP client of GET /peers, on the main loop. */
 struct visitor {
-	struct svc_admin_call *call; /* NULL: it went */
+	struct svc_admin_call *call; /* NULL: the client disconnected */
 };
 
-static void on_visitor_gone(void *user)
+static void visitor_on_gone(void *user)
 {
 	struct visitor *v = user;
 	v->call = NULL;
 }
 
-static void on_described(void *user, const struct cgn_buf *text)
+static void visitor_on_described(void *user, const struct cgn_buf *text)
 {
 	struct visitor *v = user;
 	struct svc_admin_reply r = svc_admin_reply_new();
@@ -419,7 +419,7 @@ static void on_described(void *user, const struct cgn_buf *text)
 	free(v);
 }
 
-static void write_json(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out)
+static void peers_write_json(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out)
 {
 	(void)d;
 	struct json_out o = json_out_to(out);
@@ -432,10 +432,10 @@ void peers_admin(void *state, const struct http_head *h, struct cgn_str body, st
 	(void)h;
 	(void)body;
 	struct visitor *v = calloc(1, sizeof *v);
-	if (v == NULL || peers_ask(d, svc_loop(d->svc), write_json, on_described, v) == NULL) {
+	if (v == NULL || peers_ask(d, svc_loop(d->svc), peers_write_json, visitor_on_described, v) == NULL) {
 		svc_admin_error(r, 404, "no_peers", PEERS_NONE);
 		free(v);
 		return;
 	}
-	v->call = svc_admin_later(r, on_visitor_gone, v);
+	v->call = svc_admin_later(r, visitor_on_gone, v);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about the connection itself. */
 #include "base/crypto/crypto.h"
-#include "kvcached/resp/resp_priv.h"
+#include "kvcached/resp/command_priv.h"
 
-#define LIST_MOST 256 /* connections that CLIENT LIST tells of */
+#define LIST_MOST 256 /* connections that CLIENT LIST reports */
 
 enum resp_did resp_ping(struct resp_conn *c)
 {
@@ -25,7 +25,7 @@ enum resp_did resp_echo(struct resp_conn *c)
 enum resp_did resp_quit(struct resp_conn *c)
 {
 	resp_ok(c);
-	resp_conn_close(c);
+	resp_close(c);
 	return RESP_DONE;
 }
 
@@ -53,7 +53,7 @@ enum resp_did resp_time(struct resp_conn *c)
 	return RESP_DONE;
 }
 
-/* ---- who it is ---- */
+/* ---- authentication ---- */
 
 static bool password_is(const struct resp_conn *c, struct cgn_str user, struct cgn_str password)
 {
@@ -62,7 +62,7 @@ static bool password_is(const struct resp_conn *c, struct cgn_str user, struct c
 	return right && (user.n == 0 || cgn_str_is(user, "default")) && c->port->shared->has_password;
 }
 
-/* False: wrong, which was answered. */
+/* Returns false, after the error reply, when the password is wrong. */
 static bool log_in(struct resp_conn *c, struct cgn_str user, struct cgn_str password)
 {
 	bool right = password_is(c, user, password) ||
@@ -87,7 +87,7 @@ enum resp_did resp_auth(struct resp_conn *c)
 	return RESP_DONE;
 }
 
-/* Visible, without a space. */
+/* Whether |s| is visible text without spaces. */
 static bool tag_ok(struct cgn_str s)
 {
 	for (size_t i = 0; i < s.n; i++)
@@ -126,7 +126,7 @@ static void hello_map(struct resp_conn *c)
 	resp_array(c, 0);
 }
 
-/* What is behind HELLO n: nothing is changed when something in it is wrong. */
+/* Read the options of HELLO. Changes nothing when one of them is wrong. */
 static bool hello_options(struct resp_conn *c, struct cgn_str *name)
 {
 	size_t auth_at = 0;
@@ -162,7 +162,7 @@ enum resp_did resp_hello(struct resp_conn *c)
 		resp_error(c, "NOPROTO unsupported protocol version");
 		return RESP_DONE;
 	}
-	if (!hello_options(c, &name) || (name.p != NULL && !tag_set(c, c->name, name, "Client names")))
+	if (!hello_options(c, &name) || (name.p != NULL && !tag_set(c, c->client.name, name, "Client names")))
 		return RESP_DONE;
 	c->resp3 = version == 3;
 	hello_map(c);
@@ -173,7 +173,7 @@ enum resp_did resp_reset(struct resp_conn *c)
 {
 	c->resp3 = false;
 	c->authed = !c->port->shared->has_password;
-	c->name[0] = '\0';
+	c->client.name[0] = '\0';
 	resp_putz(c, "+RESET\r\n");
 	return RESP_DONE;
 }
@@ -187,9 +187,9 @@ static void line_of(const struct resp_conn *c, struct cgn_buf *b)
 	cgn_buf_str(b, net_peer(c->net));
 	cgn_buf_fmt(b,
 		" name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n",
-		c->name, (unsigned long long)((now - c->opened) / CGN_SEC),
+		c->client.name, (unsigned long long)((now - c->opened) / CGN_SEC),
 		(unsigned long long)((now - c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
-		c->resp3 ? 3 : 2, c->lib_name, c->lib_ver);
+		c->resp3 ? 3 : 2, c->client.lib_name, c->client.lib_ver);
 }
 
 static void client_lines(struct resp_conn *c, bool all)
@@ -210,11 +210,12 @@ static void set_info(struct resp_conn *c)
 	bool name = resp_arg_is(c, 2, "lib-name");
 	if (!name && !resp_arg_is(c, 2, "lib-ver"))
 		resp_error(c, "ERR Unrecognized option");
-	else if (tag_set(c, name ? c->lib_name : c->lib_ver, resp_arg(c, 3), name ? "lib-name" : "lib-ver"))
+	else if (tag_set(c, name ? c->client.lib_name : c->client.lib_ver, resp_arg(c, 3),
+			 name ? "lib-name" : "lib-ver"))
 		resp_ok(c);
 }
 
-/* Whether it is CLIENT |word| with |n| arguments in all. */
+/* Whether the command is CLIENT |word| with |n| arguments in all. */
 static bool sub_is(const struct resp_conn *c, const char *word, size_t n)
 {
 	return resp_arg_is(c, 1, word) && c->cmd.n == n;
@@ -225,11 +226,11 @@ enum resp_did resp_client(struct resp_conn *c)
 	if (sub_is(c, "setinfo", 4))
 		set_info(c);
 	else if (sub_is(c, "setname", 3)) {
-		if (tag_set(c, c->name, resp_arg(c, 2), "Client names"))
+		if (tag_set(c, c->client.name, resp_arg(c, 2), "Client names"))
 			resp_ok(c);
 	} else if (sub_is(c, "getname", 2)) {
-		if (c->name[0] != '\0')
-			resp_bulk(c, cgn_str_of(c->name));
+		if (c->client.name[0] != '\0')
+			resp_bulk(c, cgn_str_of(c->client.name));
 		else
 			resp_nil(c);
 	} else if (sub_is(c, "id", 2))
@@ -238,7 +239,7 @@ enum resp_did resp_client(struct resp_conn *c)
 		client_lines(c, resp_arg_is(c, 1, "list"));
 	else if ((sub_is(c, "no-evict", 3) || sub_is(c, "no-touch", 3)) &&
 		(resp_arg_is(c, 2, "on") || resp_arg_is(c, 2, "off")))
-		resp_ok(c); /* a connection is never evicted for another's sake, and a read is always a use */
+		resp_ok(c); /* connections are not evicted, and every read counts as a use */
 	else if ((sub_is(c, "reply", 3) && resp_arg_is(c, 2, "on")) ||
 		(sub_is(c, "tracking", 3) && resp_arg_is(c, 2, "off")))
 		resp_ok(c);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One client: its bytes become commands, which run one after the other. Text is parsed where it was read and
- * kept only when a command is not whole or has to wait; a large value goes from the loop's read buffer to
- * where the store wants it. (Not from the socket: the kernel copies to memory that is in no cache more slowly
- * than it copies to the buffer and sum64_copy goes on from there.) */
+/* A connection: turns bytes into commands and runs them in order. Text is parsed in the read buffer, and
+ * kept only when a command is incomplete or waits. A large value goes from the read buffer to its pages.
+ * (Reading from the socket to the pages would be slower: the kernel would copy to memory outside the cache,
+ * where sum64_copy copies from the cache.) */
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "kvcached/resp/resp_priv.h"
+#include "kvcached/resp/command_priv.h"
 
-static void release(struct cgn_grave *g)
+static void conn_release(struct cgn_grave *g)
 {
 	struct resp_conn *c = CGN_CONTAINER(g, struct resp_conn, grave);
 	c->tag = 0;
@@ -23,9 +23,10 @@ struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 	c->tag = RESP_CONN_TAG;
 	c->port = p;
 	c->net = net;
+	c->resume = resp_conn_resume;
 	c->id = atomic_fetch_add(&p->shared->next_id, 1) + 1;
 	c->authed = !p->shared->has_password;
-	c->opened = c->heard = c->moved = c->paced = cgn_loop_now(p->loop);
+	c->opened = c->heard = c->pace.moved = c->pace.since = cgn_loop_now(p->loop);
 	respcmd_init(&c->cmd);
 	c->cmd.wary = !c->authed;
 	cgn_list_init(&c->link);
@@ -39,28 +40,28 @@ bool resp_conn_idle(const struct resp_conn *c)
 	return c->in.n == 0 && c->cmd.at == 0 && cgn_list_empty(&c->replies) && net_queued(c->net) == 0;
 }
 
-/* ---- how it goes on ---- */
+/* ---- progress ---- */
 
-/* It took or brought |n| bytes. */
-static void went(struct resp_conn *c, uint64_t n)
+/* The client took or brought |n| bytes. */
+static void conn_progress(struct resp_conn *c, uint64_t n)
 {
-	c->moved = cgn_loop_now(c->port->loop);
-	c->pace += n;
-	if (c->pace < RESP_PACE)
+	c->pace.moved = cgn_loop_now(c->port->loop);
+	c->pace.bytes += n;
+	if (c->pace.bytes < RESP_PACE)
 		return;
-	c->pace = 0;
-	c->paced = c->moved;
+	c->pace.bytes = 0;
+	c->pace.since = c->pace.moved;
 }
 
-/* Whether it keeps something of the store from going. */
-static bool holds(const struct resp_conn *c)
+/* Whether the client keeps memory of the store from eviction. */
+static bool conn_holds(const struct resp_conn *c)
 {
-	return net_queued(c->net) > 0 || c->arriving > 0;
+	return net_queued(c->net) > 0 || c->values.held > 0;
 }
 
-/* ---- keeping text ---- */
+/* ---- kept text ---- */
 
-static bool keep(struct resp_conn *c, const char *p, size_t n)
+static bool text_keep(struct resp_conn *c, const char *p, size_t n)
 {
 	struct resp_port *port = c->port;
 	if (n == 0)
@@ -75,7 +76,7 @@ static bool keep(struct resp_conn *c, const char *p, size_t n)
 	return false;
 }
 
-static void let_go(struct resp_conn *c, size_t n)
+static void text_drop(struct resp_conn *c, size_t n)
 {
 	cgn_buf_eat(&c->in, n);
 	if (c->in.n > 0)
@@ -84,30 +85,30 @@ static void let_go(struct resp_conn *c, size_t n)
 	cgn_buf_fini(&c->in);
 }
 
-/* ---- values that come apart ---- */
+/* ---- values apart from the text ---- */
 
-static void value_took(struct resp_conn *c, uint64_t n)
+static void value_progress(struct resp_conn *c, uint64_t n)
 {
-	c->value_left -= n;
-	went(c, n);
-	if (c->value_left > 0)
+	c->values.left -= n;
+	conn_progress(c, n);
+	if (c->values.left > 0)
 		return;
-	c->proven |= c->writer != NULL;
-	c->writer = NULL; /* it stays among c->apart */
+	c->proven |= c->values.writer != NULL;
+	c->values.writer = NULL; /* the writer stays in c->values.list */
 }
 
 static size_t value_feed(struct resp_conn *c, const char *p, size_t n)
 {
-	size_t take = n < c->value_left ? n : (size_t)c->value_left;
-	if (c->writer != NULL)
-		kvstore_writer_add(c->writer, p, take);
-	value_took(c, take);
+	size_t take = n < c->values.left ? n : (size_t)c->values.left;
+	if (c->values.writer != NULL)
+		kvstore_writer_add(c->values.writer, p, take);
+	value_progress(c, take);
 	return take;
 }
 
 /* ---- commands ---- */
 
-static void command_over(struct resp_conn *c)
+static void command_end(struct resp_conn *c)
 {
 	resp_values_drop(c);
 	respcmd_reset(&c->cmd);
@@ -115,20 +116,20 @@ static void command_over(struct resp_conn *c)
 	c->pending = false;
 	c->step = 0;
 	c->fault[0] = '\0';
-	c->announced = 0;
+	c->values.announced = 0;
 	c->begun = cgn_loop_now(c->port->loop);
 }
 
-static void bad_stream(struct resp_conn *c, const char *why)
+static void stream_fail(struct resp_conn *c, const char *why)
 {
 	resp_fmt(c, "-ERR %s\r\n", why);
-	resp_conn_close(c);
+	resp_close(c);
 }
 
-/* Text that is being parsed: lent by the socket, or c->in. */
+/* The text that is being parsed: in the read buffer, or c->in. */
 struct stream {
 	const char *p;
-	size_t n, at; /* at: where the command begins */
+	size_t n, at; /* at: begin of the current command */
 	bool ours;
 };
 
@@ -140,27 +141,28 @@ static void stream_own(struct resp_conn *c, struct stream *s, bool kept)
 	s->at = 0;
 }
 
-/* The value's bytes leave the text: its head is kept, what is here goes to its place, and the text goes on
- * with what is behind. */
-static bool take_apart(struct resp_conn *c, struct stream *s)
+/* Take a value out of the text: keep the head of the command, feed the bytes that arrived to the writer, and
+ * continue with the text behind them. */
+static bool value_begin(struct resp_conn *c, struct stream *s)
 {
 	size_t head = s->at + c->cmd.at;
 	c->text = (struct cgn_str){s->p + s->at, c->cmd.at};
-	if (!resp_value_begins(c)) /* the client's next bytes are not read until others let go */
+	if (!resp_value_begins(c)) /* the client is not read until others hold less */
 		return false;
-	c->value_left = c->cmd.value;
-	c->announced += c->cmd.value;
+	c->values.left = c->cmd.value;
+	c->values.announced += c->cmd.value;
 	c->cmd.value = 0;
-	went(c, RESP_PACE); /* whatever it did before it held this */
+	conn_progress(c, RESP_PACE); /* the pace counts from the time at which it holds memory */
 	size_t took = value_feed(c, s->p + head, s->n - head);
 	if (s->ours) {
 		memmove(c->in.p + head, c->in.p + head + took, s->n - head - took);
 		c->in.n = s->n -= took;
-		return c->value_left == 0;
+		return c->values.left == 0;
 	}
-	bool kept = keep(c, s->p + s->at, c->cmd.at) && keep(c, s->p + head + took, s->n - head - took);
+	bool kept =
+		text_keep(c, s->p + s->at, c->cmd.at) && text_keep(c, s->p + head + took, s->n - head - took);
 	stream_own(c, s, kept);
-	return kept && c->value_left == 0;
+	return kept && c->values.left == 0;
 }
 
 static bool run_command(struct resp_conn *c, struct stream *s)
@@ -171,12 +173,12 @@ static bool run_command(struct resp_conn *c, struct stream *s)
 		return false;
 	}
 	s->at += c->cmd.at;
-	command_over(c);
+	command_end(c);
 	return true;
 }
 
-/* One command, or what there is of one. False: no more can be done now. */
-static bool run_one(struct resp_conn *c, struct stream *s)
+/* Run or continue one command. Returns false when no more can be done now. */
+static bool conn_run_one(struct resp_conn *c, struct stream *s)
 {
 	const char *why = "";
 	enum respcmd_outcome o = c->pending ? RESPCMD_GOT : c->cmd.value > 0 ? RESPCMD_VALUE : RESPCMD_MORE;
@@ -186,9 +188,9 @@ static bool run_one(struct resp_conn *c, struct stream *s)
 	case RESPCMD_GOT:
 		return run_command(c, s);
 	case RESPCMD_VALUE:
-		return take_apart(c, s);
+		return value_begin(c, s);
 	case RESPCMD_BAD:
-		bad_stream(c, why);
+		stream_fail(c, why);
 		return false;
 	case RESPCMD_MORE:
 		break;
@@ -196,38 +198,38 @@ static bool run_one(struct resp_conn *c, struct stream *s)
 	return false;
 }
 
-static bool may_run(const struct resp_conn *c)
+static bool conn_may_run(const struct resp_conn *c)
 {
-	return !c->closing && net_is_open(c->net) && c->value_left == 0;
+	return !c->closing && net_is_open(c->net) && c->values.left == 0;
 }
 
-static void run(struct resp_conn *c, struct stream s)
+static void conn_run(struct resp_conn *c, struct stream s)
 {
 	c->running = true;
-	while (may_run(c) && s.at < s.n && run_one(c, &s))
+	while (conn_may_run(c) && s.at < s.n && conn_run_one(c, &s))
 		;
 	c->running = false;
 	if (s.ours)
-		let_go(c, s.at);
+		text_drop(c, s.at);
 	else if (net_is_open(c->net) && !c->closing)
-		(void)keep(c, s.p + s.at, s.n - s.at);
+		(void)text_keep(c, s.p + s.at, s.n - s.at);
 	resp_flush(c);
 	if (c->pending || c->cmd.value > 0)
 		net_pause(c->net);
 	else if (c->ended && !c->closing && net_is_open(c->net))
-		resp_conn_close(c);
+		resp_close(c);
 }
 
-static void run_ours(struct resp_conn *c)
+static void conn_run_kept(struct resp_conn *c)
 {
 	struct stream s;
 	stream_own(c, &s, true);
-	run(c, s);
+	conn_run(c, s);
 }
 
-/* ---- what happens to it ---- */
+/* ---- events ---- */
 
-static void on_data(struct net_conn *net, void *user, const uint8_t *p, size_t n)
+static void conn_on_data(struct net_conn *net, void *user, const uint8_t *p, size_t n)
 {
 	struct resp_conn *c = user;
 	CGN_LIVE(c, RESP_CONN_TAG);
@@ -237,7 +239,7 @@ static void on_data(struct net_conn *net, void *user, const uint8_t *p, size_t n
 		c->begun = c->heard;
 	if (c->closing)
 		return;
-	if (c->value_left > 0) {
+	if (c->values.left > 0) {
 		size_t took = value_feed(c, (const char *)p, n);
 		p += took;
 		n -= took;
@@ -245,11 +247,11 @@ static void on_data(struct net_conn *net, void *user, const uint8_t *p, size_t n
 	if (n == 0)
 		return;
 	if (c->in.n == 0) {
-		run(c, (struct stream){.p = (const char *)p, .n = n});
+		conn_run(c, (struct stream){.p = (const char *)p, .n = n});
 		return;
 	}
-	if (keep(c, (const char *)p, n))
-		run_ours(c);
+	if (text_keep(c, (const char *)p, n))
+		conn_run_kept(c);
 }
 
 void resp_conn_resume(struct resp_conn *c)
@@ -267,39 +269,30 @@ void resp_conn_resume(struct resp_conn *c)
 	if (c->closing || net_over_mark(c->net))
 		return;
 	net_resume(c->net);
-	if (c->in.n > 0 && c->value_left == 0)
-		run_ours(c);
+	if (c->in.n > 0 && c->values.left == 0)
+		conn_run_kept(c);
 }
 
-void resp_conn_close(struct resp_conn *c)
-{
-	c->closing = true;
-	if (!cgn_list_empty(&c->replies))
-		return;
-	resp_flush(c);
-	net_close(c->net);
-}
-
-static void on_drain(struct net_conn *net, void *user)
+static void conn_on_drain(struct net_conn *net, void *user)
 {
 	struct resp_conn *c = user;
 	(void)net;
 	c->proven = true;
-	went(c, RESP_PACE); /* half of the mark at least */
+	conn_progress(c, RESP_PACE); /* at least half of the high-water mark was sent */
 	resp_conn_resume(c);
 }
 
-/* Nothing more comes: what was asked for is still answered. */
-static void on_eof(struct net_conn *net, void *user)
+/* The client sends no more. Commands that arrived are still answered. */
+static void conn_on_eof(struct net_conn *net, void *user)
 {
 	struct resp_conn *c = user;
 	(void)net;
 	c->ended = true;
 	if (!c->pending)
-		resp_conn_close(c);
+		resp_close(c);
 }
 
-static void on_close(struct net_conn *net, void *user, const struct cgn_err *why)
+static void conn_on_close(struct net_conn *net, void *user, const struct cgn_err *why)
 {
 	struct resp_conn *c = user;
 	CGN_LIVE(c, RESP_CONN_TAG);
@@ -308,59 +301,59 @@ static void on_close(struct net_conn *net, void *user, const struct cgn_err *why
 	value_read_cancel(&c->fetch);
 	kvstore_block_unref(&c->fetched);
 	resp_replies_drop(c);
-	c->value_left = 0;
+	c->values.left = 0;
 	resp_values_drop(c);
-	free(c->apart);
+	free(c->values.list);
 	respcmd_fini(&c->cmd);
 	c->in.n = 0;
-	let_go(c, 0);
+	text_drop(c, 0);
 	if (c->port->out.conn == c)
 		c->port->out.conn = NULL;
-	resp_port_done_waiting(c);
+	resp_hold_wait_end(c);
 	resp_conn_left(c);
-	cgn_loop_bury(c->port->loop, &c->grave, release);
+	cgn_loop_bury(c->port->loop, &c->grave, conn_release);
 }
 
-const struct net_conn_ops resp_conn_ops = {.on_data = on_data,
-	.on_eof = on_eof,
-	.on_drain = on_drain,
-	.on_close = on_close};
+const struct net_conn_ops resp_conn_ops = {.on_data = conn_on_data,
+	.on_eof = conn_on_eof,
+	.on_drain = conn_on_drain,
+	.on_close = conn_on_close};
 
 /* ---- once a second ---- */
 
-/* What it took since the last time; there is more only when it took all but little of what there was. */
-static void note_taken(struct resp_conn *c, cgn_nsec now)
+/* Record what the client took since the last check. */
+static void conn_note_taken(struct resp_conn *c, cgn_nsec now)
 {
 	size_t queued = net_queued(c->net);
-	if (queued != c->last_queued)
-		went(c, queued < c->last_queued ? c->last_queued - queued : RESP_PACE);
-	c->last_queued = queued;
-	if (!holds(c))
-		c->moved = c->paced = now;
+	if (queued != c->pace.last_queued)
+		conn_progress(c, queued < c->pace.last_queued ? c->pace.last_queued - queued : RESP_PACE);
+	c->pace.last_queued = queued;
+	if (!conn_holds(c))
+		c->pace.moved = c->pace.since = now;
 }
 
-static const char *complaint(struct resp_conn *c, cgn_nsec now)
+static const char *conn_fault(struct resp_conn *c, cgn_nsec now)
 {
 	cgn_nsec idle = atomic_load(&c->port->worker->daemon->resp_idle_timeout);
-	note_taken(c, now);
+	conn_note_taken(c, now);
 	if (resp_conn_idle(c) && c->port->draining)
-		resp_conn_close(c);
+		resp_close(c);
 	if (resp_conn_idle(c))
 		return idle > 0 && now - c->heard > idle ? "idle" : NULL;
-	cgn_nsec slow = RESP_SLOW + (c->announced >> 20) * CGN_SEC;
+	cgn_nsec slow = RESP_SLOW + (c->values.announced >> 20) * CGN_SEC;
 	if (c->in.n > 0 && !c->pending && now > c->begun && now - c->begun > slow)
 		return "slow";
 	unsigned itself = !cgn_list_empty(&c->wait);
 	bool others_wait = atomic_load(&c->port->shared->waiting) > itself;
-	bool stalled = (now > c->moved && now - c->moved > RESP_STALL) ||
-		(others_wait && now > c->paced && now - c->paced > RESP_PRESSED);
+	bool stalled = (now > c->pace.moved && now - c->pace.moved > RESP_STALL) ||
+		(others_wait && now > c->pace.since && now - c->pace.since > RESP_PRESSED);
 	return stalled ? "stalled" : NULL;
 }
 
 void resp_conn_check(struct resp_conn *c, cgn_nsec now)
 {
 	CGN_LIVE(c, RESP_CONN_TAG);
-	const char *what = complaint(c, now);
+	const char *what = conn_fault(c, now);
 	if (what == NULL)
 		return;
 	cgn_log(INFO, "resp.cut", F_STR("peer", net_peer(c->net).p), F_STR("why", what),

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands about the server: what programs ask before they begin. */
+/* Commands about the server, which client libraries ask on connect. */
 #include <unistd.h>
 
-#include "kvcached/resp/resp_priv.h"
+#include "kvcached/resp/command_priv.h"
 
 static uint64_t keys_of(const struct kvstore_stats *st)
 {
 	uint64_t ram = st->tier[BLOCK_RAM].blocks, ssd = st->tier[BLOCK_SSD].blocks;
-	return ram > ssd ? ram : ssd; /* what was written is in both */
+	return ram > ssd ? ram : ssd; /* values on SSD may be in RAM too */
 }
 
 enum resp_did resp_dbsize(struct resp_conn *c)
@@ -69,7 +69,7 @@ struct setting {
 	char value[32];
 };
 
-static size_t settings(const struct resp_conn *c, struct setting *out)
+static size_t config_settings(const struct resp_conn *c, struct setting *out)
 {
 	const struct config *cfg = c->port->worker->daemon->cfg;
 	const struct setting all[] = {{"save", ""}, {"appendonly", "no"}, {"databases", "1"},
@@ -102,7 +102,7 @@ static bool is_asked(const struct resp_conn *c, const char *name)
 enum resp_did resp_config(struct resp_conn *c)
 {
 	struct setting all[16];
-	size_t n = settings(c, all), n_asked = 0;
+	size_t n = config_settings(c, all), n_asked = 0;
 	if (!resp_arg_is(c, 1, "get") || c->cmd.n < 3) {
 		resp_error(c, "ERR only CONFIG GET is here; settings are in cognitora.toml, section [kv]");
 		return RESP_DONE;
@@ -147,7 +147,7 @@ static void command_put(struct resp_conn *c, const struct respcmd_row *r)
 	resp_int(c, r->last);
 	resp_int(c, r->step);
 	for (int i = 0; i < 4; i++)
-		resp_array(c, 0); /* categories, tips, key specifications, subcommands */
+		resp_array(c, 0); /* no categories, tips, key specifications or subcommands */
 }
 
 enum resp_did resp_command_info(struct resp_conn *c)
@@ -160,7 +160,7 @@ enum resp_did resp_command_info(struct resp_conn *c)
 	} else if (resp_arg_is(c, 1, "count")) {
 		resp_int(c, RESPCMD_UNKNOWN);
 	} else if (resp_arg_is(c, 1, "docs")) {
-		resp_map(c, 0); /* what commands do is in docs/kv.md */
+		resp_map(c, 0); /* docs/kv.md documents the commands */
 	} else if (resp_arg_is(c, 1, "list")) {
 		resp_array(c, RESPCMD_UNKNOWN);
 		for (int i = 0; i < RESPCMD_UNKNOWN; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands about keys: which there are, how long, until when. */
+/* Commands about keys: existence, length, expiry, SCAN. */
 #include "base/codec/codec.h"
-#include "kvcached/resp/resp_priv.h"
+#include "kvcached/resp/command_priv.h"
 
-#define SCAN_MOST 1024 /* keys that one SCAN looks at: bounds its answer to little over a MiB */
+#define SCAN_MOST 1024 /* keys per SCAN: limits its reply to little over a MiB */
 
 enum resp_did resp_exists(struct resp_conn *c)
 {
@@ -34,8 +34,8 @@ enum resp_did resp_del(struct resp_conn *c)
 	return RESP_DONE;
 }
 
-/* What is known of argument 1: 1 held, 0 not, -1 answered. */
-static int look(struct resp_conn *c, struct block_key *k, struct block_info *info)
+/* Look up the key in argument 1. Returns 1 when it is held, 0 when not, -1 after an error reply. */
+static int key_lookup(struct resp_conn *c, struct block_key *k, struct block_info *info)
 {
 	struct cgn_str name;
 	return resp_key(c, 1, k, &name) ? kvstore_lookup(c->port->store, k, info) : -1;
@@ -45,7 +45,7 @@ enum resp_did resp_strlen(struct resp_conn *c)
 {
 	struct block_key k;
 	struct block_info info = {0};
-	int held = look(c, &k, &info);
+	int held = key_lookup(c, &k, &info);
 	if (held >= 0)
 		resp_int(c, held ? (int64_t)info.size : 0);
 	return RESP_DONE;
@@ -55,7 +55,7 @@ enum resp_did resp_type(struct resp_conn *c)
 {
 	struct block_key k;
 	struct block_info info;
-	int held = look(c, &k, &info);
+	int held = key_lookup(c, &k, &info);
 	if (held >= 0)
 		resp_putz(c, held ? "+string\r\n" : "+none\r\n");
 	return RESP_DONE;
@@ -65,8 +65,9 @@ enum resp_did resp_ttl(struct resp_conn *c)
 {
 	struct block_key k;
 	struct block_info info = {0};
-	int held = look(c, &k, &info);
-	uint64_t now = cgn_clock_wall_ms(); /* later than whoever set the end meanwhile */
+	int held = key_lookup(c, &k, &info);
+	/* read after the lookup, so it is not before a concurrent change */
+	uint64_t now = cgn_clock_wall_ms();
 	if (held < 0)
 		return RESP_DONE;
 	int64_t left = info.expires_unix_ms > now ? (int64_t)(info.expires_unix_ms - now) : 0;
@@ -80,7 +81,7 @@ enum resp_did resp_persist(struct resp_conn *c)
 {
 	struct block_key k;
 	struct block_info info = {0};
-	int held = look(c, &k, &info);
+	int held = key_lookup(c, &k, &info);
 	if (held >= 0)
 		resp_int(c, held && info.expires_unix_ms != 0 && kvstore_expire(c->port->store, &k, 0));
 	return RESP_DONE;
@@ -121,7 +122,7 @@ static bool expire_applies(const struct expire_when *o, uint64_t old, uint64_t w
 {
 	if ((o->nx && old != 0) || (o->xx && old == 0))
 		return false;
-	if (o->gt && (old == 0 || wanted <= old)) /* never is later than any time */
+	if (o->gt && (old == 0 || wanted <= old)) /* no expiry counts as later than any time */
 		return false;
 	return !o->lt || old == 0 || wanted < old;
 }
@@ -141,12 +142,12 @@ enum resp_did resp_expire(struct resp_conn *c)
 		resp_fmt(c, "-ERR invalid expire time in '%s' command\r\n", respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
 	}
-	int held = look(c, &k, &info);
+	int held = key_lookup(c, &k, &info);
 	if (held < 0)
 		return RESP_DONE;
 	bool applies = held && expire_applies(&o, info.expires_unix_ms, wanted);
 	if (applies && wanted <= now)
-		applies = kvstore_remove(c->port->store, &k); /* it is over already */
+		applies = kvstore_remove(c->port->store, &k); /* the expiry is in the past */
 	else if (applies)
 		applies = kvstore_expire(c->port->store, &k, wanted);
 	resp_int(c, applies);
@@ -156,8 +157,8 @@ enum resp_did resp_expire(struct resp_conn *c)
 /* ---- SCAN ---- */
 
 struct scan {
-	struct cgn_str match; /* p NULL: all */
-	struct cgn_buf keys;  /* as bulks */
+	struct cgn_str match; /* p NULL: no pattern */
+	struct cgn_buf keys;  /* bulk strings */
 	size_t n;
 };
 
@@ -184,7 +185,7 @@ static void scan_one(void *user, const struct block_key *k, const struct block_i
 
 struct scan_ask {
 	uint64_t cursor, count;
-	bool none; /* of a type that there is none of */
+	bool none; /* TYPE names a type that no key has */
 	struct cgn_str match;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, in the order of the commands. What can go at once is put together in the worker's resp_gather and
- * written in one system call; behind an answer that has to wait, all others wait too. */
+/* Replies, in the order of the commands. What can be sent at once is gathered in the worker's resp_gather and
+ * written in one system call. Behind a reply that waits, all later replies wait too. */
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ void resp_flush(struct resp_conn *c)
 	net_write_parts(c->net, g->parts, n);
 }
 
-/* |n| bytes at the end of the gather's text: a part, or more of the last one. */
+/* Add the last |n| bytes of the gather's text as a part, or to the last part. */
 static void part_text(struct resp_gather *g, size_t n)
 {
 	const char *at = g->text + g->n_text;
@@ -44,7 +44,7 @@ static void part_text(struct resp_gather *g, size_t n)
 	g->bytes += n;
 }
 
-static void write_now(struct resp_conn *c, const void *p, size_t n)
+static void out_write(struct resp_conn *c, const void *p, size_t n)
 {
 	struct resp_gather *g = &c->port->out;
 	if (n == 0)
@@ -60,7 +60,7 @@ static void write_now(struct resp_conn *c, const void *p, size_t n)
 	part_text(g, n);
 }
 
-/* ---- what waits ---- */
+/* ---- replies that wait ---- */
 
 static struct resp_reply *reply_add(struct resp_conn *c, enum resp_reply_kind kind)
 {
@@ -96,7 +96,7 @@ void resp_replies_drop(struct resp_conn *c)
 		reply_free(CGN_CONTAINER(cgn_list_first(&c->replies), struct resp_reply, link));
 }
 
-static void text_behind(struct resp_conn *c, const void *p, size_t n)
+static void reply_add_text(struct resp_conn *c, const void *p, size_t n)
 {
 	struct resp_reply *r = CGN_CONTAINER(c->replies.prev, struct resp_reply, link);
 	if (r->kind != RESP_REPLY_TEXT && (r = reply_add(c, RESP_REPLY_TEXT)) == NULL)
@@ -111,9 +111,9 @@ static void text_behind(struct resp_conn *c, const void *p, size_t n)
 void resp_put(struct resp_conn *c, const void *p, size_t n)
 {
 	if (cgn_list_empty(&c->replies))
-		write_now(c, p, n);
+		out_write(c, p, n);
 	else
-		text_behind(c, p, n);
+		reply_add_text(c, p, n);
 }
 
 /* ---- values ---- */
@@ -126,7 +126,7 @@ static void loan_done(struct net_loan *l)
 	free(loan);
 }
 
-static void copy_rest(struct resp_conn *c, struct resp_reply *r)
+static void block_copy(struct resp_conn *c, struct resp_reply *r)
 {
 	struct iovec iov[4];
 	size_t n;
@@ -134,12 +134,12 @@ static void copy_rest(struct resp_conn *c, struct resp_reply *r)
 		uint64_t got = kvstore_block_iov(r->block, r->off, r->end - r->off, iov, CGN_COUNT(iov), &n);
 		CGN_MUST(got > 0);
 		for (size_t i = 0; i < n; i++)
-			write_now(c, iov[i].iov_base, iov[i].iov_len);
+			out_write(c, iov[i].iov_base, iov[i].iov_len);
 		r->off += got;
 	}
 }
 
-static bool lend_some(struct resp_conn *c, struct resp_reply *r)
+static bool block_lend(struct resp_conn *c, struct resp_reply *r)
 {
 	struct resp_gather *g = &c->port->out;
 	struct iovec iov[NET_MAX_PARTS];
@@ -149,8 +149,7 @@ static bool lend_some(struct resp_conn *c, struct resp_reply *r)
 	struct loan *loan = malloc(sizeof *loan);
 	if (loan == NULL)
 		return false;
-	/* one part stays for what follows the value, so that a value of a few pages and its head go by one
-	 * call */
+	/* A part is reserved for the text behind the value, so a small value and its head take one call. */
 	uint64_t got =
 		kvstore_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
 	CGN_MUST(got > 0);
@@ -175,7 +174,7 @@ static void reply_range(struct resp_reply *r)
 	r->end = r->off + n;
 }
 
-/* What the client now keeps from going, for as long as it does not take it. */
+/* Hold the block for as long as the client does not take it. Returns false when it must wait. */
 static bool block_hold(struct resp_conn *c, struct resp_reply *r)
 {
 	uint64_t n = r->end - r->off;
@@ -186,11 +185,11 @@ static void block_head(struct resp_conn *c, struct resp_reply *r)
 {
 	char head[32];
 	int len = snprintf(head, sizeof head, "$%llu\r\n", (unsigned long long)(r->end - r->off));
-	write_now(c, head, (size_t)len);
+	out_write(c, head, (size_t)len);
 	r->begun = true;
 }
 
-/* As much of the block as may go and the connection takes. True: all of it. */
+/* Send as much of the block as the limits and the connection allow. Returns true when all is sent. */
 static bool block_send(struct resp_conn *c, struct resp_reply *r)
 {
 	if (!block_hold(c, r))
@@ -198,19 +197,19 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 	if (!r->begun)
 		block_head(c, r);
 	if (r->end - r->off <= RESP_COPY_MOST)
-		copy_rest(c, r);
+		block_copy(c, r);
 	while (r->off < r->end) {
 		if (net_over_mark(c->net))
 			return false;
-		if (!lend_some(c, r)) {
+		if (!block_lend(c, r)) {
 			net_abort(c->net);
 			return false;
 		}
 		if (r->off < r->end)
 			resp_flush(c);
 	}
-	write_now(c, "\r\n", 2);
-	/* what is lent there is no less kept than what the socket did not take: only there it is bounded */
+	out_write(c, "\r\n", 2);
+	/* Parts in the gather are not limited by the socket's mark, so flush them. */
 	if (c->port->out.bytes > NET_QUEUE_MARK)
 		resp_flush(c);
 	return true;
@@ -237,7 +236,7 @@ void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first,
 		kvstore_block_unref(&now.block);
 		return;
 	}
-	/* it waits, perhaps behind another: what is kept so long is bounded too */
+	/* The reply waits, so its bytes count against RESP_AHEAD. */
 	r->reads = now.end - now.off;
 	c->reading += r->reads;
 	r->held = now.held;
@@ -247,12 +246,12 @@ void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first,
 	r->begun = now.begun;
 }
 
-static const char *nil_of(const struct resp_conn *c, bool empty)
+static const char *nil_text(const struct resp_conn *c, bool empty)
 {
 	return empty ? "$0\r\n\r\n" : c->resp3 ? "_\r\n" : "$-1\r\n";
 }
 
-static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
+static void reply_on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct resp_reply *r = user;
 	struct resp_conn *c = r->conn;
@@ -261,7 +260,7 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 	*take = NULL;
 	r->kind = r->block != NULL ? RESP_REPLY_BLOCK : RESP_REPLY_TEXT;
 	if (r->block == NULL && why->code == CGN_NOT_FOUND)
-		cgn_buf_putz(&r->text, nil_of(c, r->nil_is_empty));
+		cgn_buf_putz(&r->text, nil_text(c, r->nil_is_empty));
 	else if (r->block == NULL)
 		cgn_buf_fmt(&r->text, "-%s %.200s\r\n", why->code == CGN_OVERLOADED ? "OOM" : "ERR",
 			why->msg);
@@ -272,7 +271,7 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 		r->reads = r->end - r->off;
 		c->reading += r->reads;
 	}
-	resp_conn_resume(c);
+	c->resume(c);
 }
 
 enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t first, int64_t last,
@@ -288,10 +287,10 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 		return RESP_DONE;
 	}
 	if (!value_lookup(d, k, true, &info)) {
-		resp_putz(c, nil_of(c, nil_is_empty));
+		resp_putz(c, nil_text(c, nil_is_empty));
 		return RESP_DONE;
 	}
-	if (info.tiers == BLOCK_TIER_BIT(BLOCK_REMOTE)) /* peers tell what they hold, not how much it is */
+	if (info.tiers == BLOCK_TIER_BIT(BLOCK_REMOTE)) /* peers do not report sizes */
 		info.size = RESP_REMOTE;
 	if (!resp_hold(c, RESP_SENDS, info.size, &held))
 		return RESP_LATER;
@@ -306,7 +305,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, on_read, r, &r->read, &err)))
+	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, reply_on_read, r, &r->read, &err)))
 		return RESP_DONE;
 	r->kind = RESP_REPLY_TEXT;
 	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);
@@ -314,13 +313,13 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 	return RESP_DONE;
 }
 
-/* False: it is not its turn, or the connection has enough. */
+/* Returns false when the reply must wait, or the connection is full. */
 static bool reply_send(struct resp_conn *c, struct resp_reply *r)
 {
 	if (r->kind == RESP_REPLY_READ || net_over_mark(c->net) || !net_is_open(c->net))
 		return false;
 	if (r->kind == RESP_REPLY_TEXT) {
-		write_now(c, r->text.p, r->text.n);
+		out_write(c, r->text.p, r->text.n);
 		return true;
 	}
 	return block_send(c, r);
@@ -337,7 +336,7 @@ bool resp_pump(struct resp_conn *c)
 	return true;
 }
 
-/* ---- shapes ---- */
+/* ---- reply types ---- */
 
 void resp_putz(struct resp_conn *c, const char *z)
 {
@@ -379,7 +378,7 @@ void resp_bulk(struct resp_conn *c, struct cgn_str s)
 
 void resp_nil(struct resp_conn *c)
 {
-	resp_putz(c, nil_of(c, false));
+	resp_putz(c, nil_text(c, false));
 }
 
 void resp_array(struct resp_conn *c, size_t n)
@@ -390,4 +389,13 @@ void resp_array(struct resp_conn *c, size_t n)
 void resp_map(struct resp_conn *c, size_t n)
 {
 	resp_fmt(c, c->resp3 ? "%%%zu\r\n" : "*%zu\r\n", c->resp3 ? n : 2 * n);
+}
+
+void resp_close(struct resp_conn *c)
+{
+	c->closing = true;
+	if (!cgn_list_empty(&c->replies))
+		return;
+	resp_flush(c);
+	net_close(c->net);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The port: listeners, who is connected, and what all of a worker's connections may hold together. */
+/* The port: listeners, connections, the tick, and waking the connections that wait for room. */
 #include "kvcached/resp/resp_priv.h"
 
 #include <stdlib.h>
@@ -9,11 +9,10 @@
 #include "io/disk/disk.h"
 
 #define TICK         CGN_SEC
-#define SHORT_TICK   (20 * CGN_MSEC) /* while somebody waits for what others hold, and while draining */
 #define MAX_PASSWORD 4096
-#define WAKE_TRIES   16 /* when so many found no room, there is none */
+#define WAKE_TRIES   16 /* failed attempts per turn; then there is no room */
 
-/* ---- what is shared ---- */
+/* ---- shared by all workers ---- */
 
 static CGN_RC password_read(const char *path, struct resp_shared *s, struct cgn_err *err)
 {
@@ -77,7 +76,7 @@ static void port_release(struct cgn_grave *g)
 	free(p);
 }
 
-static void on_accept(void *user, struct net_conn *net)
+static void port_on_accept(void *user, struct net_conn *net)
 {
 	struct resp_port *p = user;
 	CGN_LIVE(p, RESP_PORT_TAG);
@@ -85,7 +84,7 @@ static void on_accept(void *user, struct net_conn *net)
 		static const char full[] = "-ERR max number of clients reached\r\n";
 		atomic_fetch_sub(&p->shared->conns, 1);
 		net_write_parts(net, &(struct net_part){full, sizeof full - 1, NULL}, 1);
-		return; /* nobody takes it: closed */
+		return; /* not taken: io/net closes it */
 	}
 	struct resp_conn *c = resp_conn_new(p, net);
 	if (c == NULL) {
@@ -108,127 +107,50 @@ void resp_conn_left(struct resp_conn *c)
 		cgn_loop_bury(p->loop, &p->grave, port_release);
 }
 
-static bool any_waits(const struct resp_port *p)
-{
-	return !cgn_list_empty(&p->waiting[RESP_PROVEN]) || !cgn_list_empty(&p->waiting[RESP_NEW]);
-}
-
-static void on_tick(struct cgn_timer *t)
+static void port_on_tick(struct cgn_timer *t)
 {
 	struct resp_port *p = CGN_CONTAINER(t, struct resp_port, tick);
 	CGN_LIVE(p, RESP_PORT_TAG);
 	cgn_nsec now = cgn_loop_now(p->loop);
-	resp_port_freed(p); /* others may have let go */
+	resp_hold_freed(p); /* other workers may have freed memory */
 	p->cutting = true;
 	cgn_list_each_safe (l, &p->conns)
 		resp_conn_check(CGN_CONTAINER(l, struct resp_conn, link), now);
 	p->cutting = false;
 	if (p->n_conns > 0)
-		cgn_timer_set(t, p->draining || any_waits(p) ? SHORT_TICK : TICK);
+		cgn_timer_set(t, p->draining || resp_hold_any_waits(p) ? RESP_SHORT_TICK : TICK);
 }
 
-/* ---- who waits for room ---- */
+/* ---- connections that wait for room ---- */
 
-/* Sooner, never later: whoever comes would put off for all that those who stall are cut. */
-static void tick_soon(struct resp_port *p)
-{
-	if (p->tick.at == 0 || p->tick.at > cgn_loop_now(p->loop) + SHORT_TICK)
-		cgn_timer_set(&p->tick, SHORT_TICK);
-}
-
-static void wait_for_room(struct resp_conn *c, enum resp_hold what)
-{
-	struct resp_shared *all = c->port->shared;
-	if (!cgn_list_empty(&c->wait))
-		return;
-	c->wait_rank = c->proven ? RESP_PROVEN : RESP_NEW;
-	c->wait_what = what;
-	cgn_list_push(&c->port->waiting[c->wait_rank], &c->wait);
-	atomic_fetch_add(&all->waiting, 1);
-	atomic_fetch_add(&all->proven_waiting[what], c->wait_rank == RESP_PROVEN);
-	tick_soon(c->port);
-}
-
-void resp_port_done_waiting(struct resp_conn *c)
-{
-	struct resp_shared *all = c->port->shared;
-	if (cgn_list_empty(&c->wait))
-		return;
-	cgn_list_drop(&c->wait);
-	atomic_fetch_sub(&all->waiting, 1);
-	atomic_fetch_sub(&all->proven_waiting[c->wait_what], c->wait_rank == RESP_PROVEN);
-}
-
-static bool hold(struct resp_port *p, enum resp_hold what, uint64_t want, uint64_t most)
-{
-	if (atomic_fetch_add(&p->shared->held[what], want) + want <= most &&
-		value_hold(p->worker->daemon, want))
-		return true;
-	atomic_fetch_sub(&p->shared->held[what], want);
-	return false;
-}
-
-bool resp_hold_now(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
-{
-	uint64_t most = c->port->worker->daemon->held_max / 4 * 3;
-	uint64_t want = n < most ? n : most; /* the largest values have to come and go too, one at a time */
-	bool got = hold(c->port, what, want, most);
-	*held = got ? want : 0;
-	return got;
-}
-
-bool resp_hold(struct resp_conn *c, enum resp_hold what, uint64_t n, uint64_t *held)
-{
-	bool behind = !c->proven && atomic_load(&c->port->shared->proven_waiting[what]) > 0;
-	bool got = !behind && resp_hold_now(c, what, n, held);
-	if (!got)
-		wait_for_room(c, what);
-	return got;
-}
-
-void resp_unhold(struct resp_port *p, enum resp_hold what, uint64_t n)
-{
-	if (n == 0)
-		return;
-	atomic_fetch_sub(&p->shared->held[what], n);
-	value_unhold(p->worker->daemon, n);
-	resp_port_freed(p);
-}
-
-/* What is free because somebody was cut is for the next tick: other workers' turn may come before. */
-void resp_port_freed(struct resp_port *p)
-{
-	if (any_waits(p) && !p->cutting)
-		cgn_loop_defer(p->loop, &p->wake);
-}
-
-/* In their order, each once: who still finds no room comes to the end again. How many more may be tried. */
-static unsigned wake_rank(struct resp_port *p, enum resp_rank rank, unsigned tries)
+/* Resume waiting connections in order, each once. A connection that finds no room waits at the end again.
+ * Returns the attempts that are left. */
+static unsigned port_wake_rank(struct resp_port *p, enum resp_rank rank, unsigned tries)
 {
 	const struct cgn_link *last = p->waiting[rank].prev, *l = NULL;
 	while (tries > 0 && l != last && !cgn_list_empty(&p->waiting[rank])) {
 		struct resp_conn *c =
 			CGN_CONTAINER(cgn_list_first(&p->waiting[rank]), struct resp_conn, wait);
 		l = &c->wait;
-		resp_port_done_waiting(c);
+		resp_hold_wait_end(c);
 		resp_conn_resume(c);
 		tries -= !cgn_list_empty(&c->wait);
 	}
 	return tries;
 }
 
-static void on_wake(struct cgn_hook *h)
+static void port_on_wake(struct cgn_hook *h)
 {
 	struct resp_port *p = CGN_CONTAINER(h, struct resp_port, wake);
 	unsigned tries = WAKE_TRIES;
 	CGN_LIVE(p, RESP_PORT_TAG);
 	for (enum resp_rank rank = 0; rank < RESP_RANKS; rank++)
-		tries = wake_rank(p, rank, tries);
+		tries = port_wake_rank(p, rank, tries);
 }
 
-/* ---- the beginning and the end ---- */
+/* ---- open and close ---- */
 
-static CGN_RC listen_on(struct resp_port *p, const struct resp_port *first, struct cgn_err *err)
+static CGN_RC port_listen(struct resp_port *p, const struct resp_port *first, struct cgn_err *err)
 {
 	const struct config *cfg = p->worker->daemon->cfg;
 	char path[256];
@@ -240,11 +162,11 @@ static CGN_RC listen_on(struct resp_port *p, const struct resp_port *first, stru
 		.unix_mode = 0660,
 		.with = first != NULL ? first->local : NULL};
 	if (cfg->kv.resp_listen[0] != '\0')
-		CGN_TRY(net_listen(p->loop, &tcp, on_accept, p, &p->tcp, err));
+		CGN_TRY(net_listen(p->loop, &tcp, port_on_accept, p, &p->tcp, err));
 	if (cfg->kv.uds[0] == '\0')
 		return CGN_OK;
 	(void)snprintf(path, sizeof path, "unix:%.200s.resp", cfg->kv.uds);
-	return net_listen(p->loop, &local, on_accept, p, &p->local, err);
+	return net_listen(p->loop, &local, port_on_accept, p, &p->local, err);
 }
 
 static void port_close(void **take)
@@ -297,15 +219,15 @@ static CGN_RC port_open(struct kvcached_worker *w, void **out, struct cgn_err *e
 	cgn_list_init(&p->conns);
 	for (size_t i = 0; i < RESP_RANKS; i++)
 		cgn_list_init(&p->waiting[i]);
-	cgn_timer_init(&p->tick, w->loop, on_tick);
-	cgn_hook_init(&p->wake, on_wake);
+	cgn_timer_init(&p->tick, w->loop, port_on_tick);
+	cgn_hook_init(&p->wake, port_on_wake);
 	*out = p;
 	if (first != NULL)
 		p->shared = first->shared;
 	else
 		CGN_TRY(shared_new(w->daemon->cfg, &p->shared, err));
 	atomic_fetch_add(&p->shared->refs, 1);
-	CGN_TRY(listen_on(p, first, err));
+	CGN_TRY(port_listen(p, first, err));
 	if (first == NULL)
 		cgn_log(INFO, "resp.listen", F_STR("addr", w->daemon->cfg->kv.resp_listen),
 			F_STR("uds", w->daemon->cfg->kv.uds));

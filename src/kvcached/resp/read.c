@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that give values out. */
-#include "kvcached/resp/resp_priv.h"
+/* Commands that return values. */
+#include "kvcached/resp/command_priv.h"
 
 enum resp_did resp_get(struct resp_conn *c)
 {
@@ -9,7 +9,7 @@ enum resp_did resp_get(struct resp_conn *c)
 	return resp_key(c, 1, &k, &name) ? resp_value(c, &k, 0, -1, false) : RESP_DONE;
 }
 
-/* One after the other, as the client takes them. */
+/* Values are added one by one, as the client takes them. */
 enum resp_did resp_mget(struct resp_conn *c)
 {
 	struct block_key k;
@@ -22,7 +22,7 @@ enum resp_did resp_mget(struct resp_conn *c)
 		if (resp_full(c))
 			return RESP_LATER;
 		if (resp_arg(c, c->step).n > BLOCK_MAX_NAME)
-			resp_nil(c); /* nobody could have put it */
+			resp_nil(c); /* no command stores such a key */
 		else if (resp_key(c, c->step, &k, &name) && resp_value(c, &k, 0, -1, false) == RESP_LATER)
 			return RESP_LATER;
 	}
@@ -39,7 +39,7 @@ enum resp_did resp_getrange(struct resp_conn *c)
 	return RESP_DONE;
 }
 
-static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
+static void read_on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct resp_conn *c = user;
 	(void)why;
@@ -47,7 +47,7 @@ static void on_fetched(void *user, struct kvstore_block **take, const struct cgn
 	c->fetched = *take;
 	*take = NULL;
 	c->fetch_done = true;
-	resp_conn_resume(c);
+	c->resume(c);
 }
 
 enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
@@ -60,7 +60,7 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
 	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL ||
 		!value_lookup(d, k, false, &info))
 		return RESP_DONE;
-	if (!cgn_ok(value_get(d, c->port->loop, k, VALUE_HERE_ONLY, on_fetched, c, &c->fetch, &err)))
+	if (!cgn_ok(value_get(d, c->port->loop, k, VALUE_HERE_ONLY, read_on_fetched, c, &c->fetch, &err)))
 		return RESP_DONE;
 	return RESP_LATER;
 }
@@ -73,7 +73,7 @@ enum resp_did resp_getdel(struct resp_conn *c)
 		return RESP_DONE;
 	if (resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
-	/* or somebody else took it meanwhile: one gets it */
+	/* If another client removed the key meanwhile, only one of the two gets the value. */
 	if (c->fetched == NULL || !kvstore_remove(c->port->store, &k)) {
 		resp_nil(c);
 		return RESP_DONE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which command it is, whether it may run now, and what every command asks about its arguments. */
-#include "kvcached/resp/resp_priv.h"
+/* Chooses and runs a command, when it may run. */
+#include "kvcached/resp/command_priv.h"
 
 static resp_command *const commands[RESPCMD_UNKNOWN] = {[RESPCMD_GET] = resp_get,
 	[RESPCMD_SET] = resp_set,
@@ -42,44 +42,14 @@ static resp_command *const commands[RESPCMD_UNKNOWN] = {[RESPCMD_GET] = resp_get
 	[RESPCMD_QUIT] = resp_quit,
 	[RESPCMD_RESET] = resp_reset};
 
-struct cgn_str resp_arg(const struct resp_conn *c, size_t i)
-{
-	return respcmd_arg(&c->cmd, c->text, i);
-}
-
-bool resp_arg_is(const struct resp_conn *c, size_t i, const char *word)
-{
-	return cgn_str_eq_nocase(resp_arg(c, i), cgn_str_of(word));
-}
-
-bool resp_key(struct resp_conn *c, size_t i, struct block_key *k, struct cgn_str *name)
-{
-	struct cgn_str s = resp_arg(c, i);
-	if (s.n > BLOCK_MAX_NAME) {
-		resp_fmt(c, "-ERR a key of %zu bytes: at most %d\r\n", s.n, BLOCK_MAX_NAME);
-		return false;
-	}
-	bool is_digest = respcmd_key(s, &k->digest, &k->segment);
-	*name = is_digest ? (struct cgn_str){0} : s;
-	return true;
-}
-
-bool resp_number(struct resp_conn *c, size_t i, int64_t *out)
-{
-	if (respcmd_int(resp_arg(c, i), out))
-		return true;
-	resp_error(c, "ERR value is not an integer or out of range");
-	return false;
-}
-
-/* Foreign text inside of our line: what would end it becomes a space, as in Redis. */
+/* Add foreign text to a reply line. Line breaks become spaces, as in Redis. */
 static void put_visible(struct cgn_buf *b, struct cgn_str s, size_t most)
 {
 	for (size_t i = 0; i < s.n && i < most; i++)
 		cgn_buf_char(b, s.p[i] == '\r' || s.p[i] == '\n' ? ' ' : s.p[i]);
 }
 
-static void unknown(struct resp_conn *c)
+static void run_unknown(struct resp_conn *c)
 {
 	char text[400];
 	struct cgn_buf b = cgn_buf_over(text, sizeof text);
@@ -100,7 +70,7 @@ enum resp_did resp_run(struct resp_conn *c)
 	enum respcmd_id id = c->cmd.id;
 	atomic_fetch_add_explicit(&c->port->shared->commands, !c->pending, memory_order_relaxed);
 	if (id == RESPCMD_UNKNOWN) {
-		unknown(c);
+		run_unknown(c);
 		return RESP_DONE;
 	}
 	const struct respcmd_row *row = &respcmd_rows[id];
@@ -112,7 +82,7 @@ enum resp_did resp_run(struct resp_conn *c)
 		resp_error(c, "NOAUTH Authentication required.");
 		return RESP_DONE;
 	}
-	/* What writes must not overtake a read before it that is still under way. */
+	/* A write must not overtake an earlier read that still waits. */
 	if (resp_full(c) || ((row->flags & RESPCMD_READS) == 0 && !cgn_list_empty(&c->replies)))
 		return RESP_LATER;
 	if (c->fault[0] != '\0') {

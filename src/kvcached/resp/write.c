@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that put values. A small one is in the command's text; of a large one a writer was opened when its
- * length was known, and it holds all of it when the command runs. */
+/* Commands that store values. A small value is in the command's text. For a large one a writer was opened
+ * when its length was known; it has the whole value when the command runs. */
 #include <stdlib.h>
 
-#include "kvcached/resp/resp_priv.h"
+#include "kvcached/resp/command_priv.h"
 
-static CGN_RC key_of(const struct resp_conn *c, size_t key_at, struct block_key *k, struct block_meta *meta,
-	struct cgn_err *err)
+static CGN_RC write_key(const struct resp_conn *c, size_t key_at, struct block_key *k,
+	struct block_meta *meta, struct cgn_err *err)
 {
 	struct cgn_str key = resp_arg(c, key_at);
 	if (key.n > BLOCK_MAX_NAME)
@@ -22,7 +22,7 @@ static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, stru
 {
 	struct block_key k;
 	struct block_meta meta;
-	CGN_TRY(key_of(c, key_at, &k, &meta, err));
+	CGN_TRY(write_key(c, key_at, &k, &meta, err));
 	return kvstore_put(c->port->store, &k, &meta, size, out, err);
 }
 
@@ -37,45 +37,46 @@ static void fault_set(struct resp_conn *c, const struct cgn_err *err)
 		(void)snprintf(c->fault, sizeof c->fault, "ERR %.120s", err->msg);
 }
 
-static bool apart_room(struct resp_conn *c)
+static bool values_grow(struct resp_conn *c)
 {
-	if (c->n_apart < c->cap_apart)
+	if (c->values.n < c->values.cap)
 		return true;
-	uint32_t cap = c->cap_apart > 0 ? 2 * c->cap_apart : 2;
-	struct kvstore_writer **more = realloc(c->apart, cap * sizeof *more);
+	uint32_t cap = c->values.cap > 0 ? 2 * c->values.cap : 2;
+	struct kvstore_writer **more = realloc(c->values.list, cap * sizeof *more);
 	if (more == NULL)
 		return false;
-	c->apart = more;
-	c->cap_apart = cap;
+	c->values.list = more;
+	c->values.cap = cap;
 	return true;
 }
 
 void resp_values_drop(struct resp_conn *c)
 {
-	for (uint32_t i = 0; i < c->n_apart; i++)
-		kvstore_writer_abort(&c->apart[i]);
-	c->n_apart = 0;
-	c->writer = NULL;
+	for (uint32_t i = 0; i < c->values.n; i++)
+		kvstore_writer_abort(&c->values.list[i]);
+	c->values.n = 0;
+	c->values.writer = NULL;
 	c->fetch_done = false;
 	kvstore_block_unref(&c->fetched);
-	resp_unhold(c->port, RESP_ARRIVES, c->arriving);
-	c->arriving = 0;
+	resp_unhold(c->port, RESP_ARRIVES, c->values.held);
+	c->values.held = 0;
 }
 
-/* False: it has to wait. Who has values already does not wait for more, because others may wait for his. */
-static bool hold_value(struct resp_conn *c)
+/* Returns false when the command must wait. A command that already has values fails instead of waiting, as
+ * others may wait for what it holds. */
+static bool value_hold_bytes(struct resp_conn *c)
 {
 	uint64_t held = 0;
-	if (c->arriving == 0 && !resp_hold(c, RESP_ARRIVES, c->cmd.value, &held))
+	if (c->values.held == 0 && !resp_hold(c, RESP_ARRIVES, c->cmd.value, &held))
 		return false;
-	if (c->arriving > 0 && !resp_hold_now(c, RESP_ARRIVES, c->cmd.value, &held)) {
+	if (c->values.held > 0 && !resp_hold_now(c, RESP_ARRIVES, c->cmd.value, &held)) {
 		struct cgn_err err;
 		(void)CGN_FAIL(&err, OVERLOADED, "no room now for all of its values at once");
 		fault_set(c, &err);
 		resp_values_drop(c);
 		return true;
 	}
-	c->arriving += held;
+	c->values.held += held;
 	return true;
 }
 
@@ -84,42 +85,43 @@ bool resp_value_begins(struct resp_conn *c)
 	const struct respcmd_row *row = &respcmd_rows[c->cmd.id];
 	size_t at = c->cmd.n - 1;
 	struct cgn_err err = {0};
-	bool skip = !c->authed || c->fault[0] != '\0'; /* it fails anyhow */
-	if (!skip && c->cmd.value <= BLOCK_MAX_BYTES && !hold_value(c))
+	bool skip = !c->authed || c->fault[0] != '\0'; /* the command fails anyway */
+	if (!skip && c->cmd.value <= BLOCK_MAX_BYTES && !value_hold_bytes(c))
 		return false;
-	c->writer = NULL;
+	c->values.writer = NULL;
 	skip = skip || c->fault[0] != '\0';
-	bool well = apart_room(c) || cgn_ok(CGN_FAIL(&err, NO_MEMORY, "out of memory"));
+	bool well = values_grow(c) || cgn_ok(CGN_FAIL(&err, NO_MEMORY, "out of memory"));
 	if (well && !skip)
 		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value,
-			&c->writer, &err));
+			&c->values.writer, &err));
 	if (!well)
 		fault_set(c, &err);
-	if (c->n_apart < c->cap_apart)
-		c->apart[c->n_apart++] = c->writer;
+	if (c->values.n < c->values.cap)
+		c->values.list[c->values.n++] = c->values.writer;
 	return true;
 }
 
-static struct kvstore_writer *apart_take(struct resp_conn *c, uint32_t n)
+static struct kvstore_writer *values_take(struct resp_conn *c, uint32_t n)
 {
-	struct kvstore_writer *w = c->apart[n];
-	c->apart[n] = NULL;
+	struct kvstore_writer *w = c->values.list[n];
+	c->values.list[n] = NULL;
 	return w;
 }
 
-static void failed(struct resp_conn *c, const struct cgn_err *err)
+static void write_fail(struct resp_conn *c, const struct cgn_err *err)
 {
 	fault_set(c, err);
 	resp_error(c, c->fault);
 }
 
-/* The value in argument |i|, whole and with nobody seeing it yet. False: it failed, which was answered. */
+/* Open or take the writer of the value in argument |i|; all bytes are in it. Returns false after an error
+ * reply. */
 static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kvstore_writer **out)
 {
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_err err = {0};
 	if (a.at == RESPCMD_IS_APART) {
-		*out = apart_take(c, a.n);
+		*out = values_take(c, a.n);
 		return true;
 	}
 	struct cgn_str s = resp_arg(c, i);
@@ -127,11 +129,11 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kvst
 		kvstore_writer_add(*out, s.p, s.n);
 		return true;
 	}
-	failed(c, &err);
+	write_fail(c, &err);
 	return false;
 }
 
-/* What argument |i| has becomes the value of |k|. */
+/* Store argument |i| as the value of |k|. */
 static CGN_RC value_set(struct resp_conn *c, const struct block_key *k, const struct block_meta *meta,
 	size_t i, unsigned how, struct cgn_err *err)
 {
@@ -139,12 +141,12 @@ static CGN_RC value_set(struct resp_conn *c, const struct block_key *k, const st
 	struct cgn_str s = resp_arg(c, i);
 	if (a.at != RESPCMD_IS_APART)
 		return kvstore_set(c->port->store, k, meta, s.p, s.n, how, err);
-	struct kvstore_writer *w = apart_take(c, a.n);
-	kvstore_writer_expires(w, meta->expires_unix_ms); /* which nobody knew when it began */
+	struct kvstore_writer *w = values_take(c, a.n);
+	kvstore_writer_expires(w, meta->expires_unix_ms); /* not known when the writer was opened */
 	return kvstore_writer_commit(&w, NULL, how, err);
 }
 
-static void old_value(struct resp_conn *c)
+static void write_old_value(struct resp_conn *c)
 {
 	if (c->fetched != NULL)
 		resp_block(c, &c->fetched, 0, -1);
@@ -152,33 +154,33 @@ static void old_value(struct resp_conn *c)
 		resp_nil(c);
 }
 
-static unsigned how_of(struct respcmd_set o)
+static unsigned write_conditions(struct respcmd_set o)
 {
 	return (o.only_new ? KVSTORE_IF_ABSENT : 0U) | (o.only_old ? KVSTORE_IF_HELD : 0U) |
 		(o.keep_ttl ? KVSTORE_KEEP_EXPIRY : 0U);
 }
 
-/* SET and what is a SET by another name: |value_at| is the value's place. */
-static enum resp_did set_with(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well,
+/* SET and its variants; |value_at| is the argument of the value. */
+static enum resp_did write_set(struct resp_conn *c, size_t value_at, struct respcmd_set o, const char *well,
 	const char *not_done)
 {
 	struct block_key k;
 	struct block_meta meta;
 	struct cgn_err err = {0};
-	if (!cgn_ok(key_of(c, 1, &k, &meta, &err))) {
-		failed(c, &err);
+	if (!cgn_ok(write_key(c, 1, &k, &meta, &err))) {
+		write_fail(c, &err);
 		return RESP_DONE;
 	}
 	if (o.get && resp_fetch(c, &k) == RESP_LATER)
 		return RESP_LATER;
 	meta.expires_unix_ms = o.expires_unix_ms;
-	bool did = cgn_ok(value_set(c, &k, &meta, value_at, how_of(o), &err));
+	bool did = cgn_ok(value_set(c, &k, &meta, value_at, write_conditions(o), &err));
 	if (!did && err.code != CGN_CONFLICT && err.code != CGN_NOT_FOUND) {
-		failed(c, &err);
+		write_fail(c, &err);
 		return RESP_DONE;
 	}
 	if (o.get)
-		old_value(c);
+		write_old_value(c);
 	else if (did)
 		resp_putz(c, well);
 	else if (not_done != NULL)
@@ -197,17 +199,17 @@ enum resp_did resp_set(struct resp_conn *c)
 		resp_error(c, wrong);
 		return RESP_DONE;
 	}
-	return set_with(c, 2, o, "+OK\r\n", NULL);
+	return write_set(c, 2, o, "+OK\r\n", NULL);
 }
 
 enum resp_did resp_setnx(struct resp_conn *c)
 {
-	return set_with(c, 2, (struct respcmd_set){.only_new = true}, ":1\r\n", ":0\r\n");
+	return write_set(c, 2, (struct respcmd_set){.only_new = true}, ":1\r\n", ":0\r\n");
 }
 
 enum resp_did resp_getset(struct resp_conn *c)
 {
-	return set_with(c, 2, (struct respcmd_set){.get = true}, NULL, NULL);
+	return write_set(c, 2, (struct respcmd_set){.get = true}, NULL, NULL);
 }
 
 enum resp_did resp_setex(struct resp_conn *c)
@@ -221,10 +223,10 @@ enum resp_did resp_setex(struct resp_conn *c)
 		resp_fmt(c, "-ERR invalid expire time in '%s' command\r\n", seconds ? "setex" : "psetex");
 		return RESP_DONE;
 	}
-	return set_with(c, 3, o, "+OK\r\n", NULL);
+	return write_set(c, 3, o, "+OK\r\n", NULL);
 }
 
-static bool any_held(struct resp_conn *c, bool *bad)
+static bool write_any_held(struct resp_conn *c, bool *bad)
 {
 	struct block_key k;
 	struct block_info info;
@@ -241,7 +243,7 @@ static bool any_held(struct resp_conn *c, bool *bad)
 	return false;
 }
 
-/* All or none as far as room goes: what does not fit is found before the first is seen. */
+/* All values get memory before the first one is visible, so a lack of room changes nothing. */
 enum resp_did resp_mset(struct resp_conn *c)
 {
 	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false;
@@ -250,7 +252,7 @@ enum resp_did resp_mset(struct resp_conn *c)
 			respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
 	}
-	if (only_new && any_held(c, &bad)) {
+	if (only_new && write_any_held(c, &bad)) {
 		resp_int(c, 0);
 		return RESP_DONE;
 	}
@@ -264,7 +266,7 @@ enum resp_did resp_mset(struct resp_conn *c)
 	while (have == n && done < n && cgn_ok(kvstore_writer_commit(&w[done], NULL, 0, &err)))
 		done++;
 	if (have == n && done < n)
-		failed(c, &err);
+		write_fail(c, &err);
 	for (size_t i = done; i < have; i++)
 		kvstore_writer_abort(&w[i]);
 	free(w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, Get: a value in chunks, as fast as the client takes them. It was summed before the first byte goes:
- * what is sent cannot be taken back. */
+/* rpc, Get: a value in chunks, as fast as the client takes them. The checksum is compared before the first
+ * byte, as sent bytes cannot be revoked. */
 #include <stdlib.h>
 
 #include "base/sum/sum.h"
@@ -8,9 +8,9 @@
 
 #define CHUNK      ((uint64_t)64 * 1024)
 #define MAX_PIECES 12
-#define LEAD       11 /* a tag and a length */
+#define LEAD       11 /* bytes of a tag and a length */
 
-/* KvGetChunk.data is field 2, of bytes. */
+/* Write the field head of KvGetChunk.data: field 2, bytes. */
 static size_t data_lead(uint8_t lead[LEAD], uint64_t n)
 {
 	size_t at = 0;
@@ -34,7 +34,7 @@ static void send_chunk(struct rpc_call *c)
 	c->at += bytes;
 }
 
-static void pump(struct rpc_call *c)
+static void get_pump(struct rpc_call *c)
 {
 	if (c->block == NULL || c->call == NULL || !c->sound)
 		return;
@@ -46,7 +46,7 @@ static void pump(struct rpc_call *c)
 		rpc_finish(c, NULL);
 }
 
-static CGN_RC begin(struct rpc_call *c, struct cgn_err *err)
+static CGN_RC get_begin(struct rpc_call *c, struct cgn_err *err)
 {
 	struct rpc_entry e;
 	Cognitora__V1__KvGetChunk first = COGNITORA__V1__KV_GET_CHUNK__INIT;
@@ -63,11 +63,11 @@ static CGN_RC begin(struct rpc_call *c, struct cgn_err *err)
 	first.entry = &e.m;
 	rpc_send(c, &first);
 	rpc_moved(c);
-	pump(c);
+	get_pump(c);
 	return CGN_OK;
 }
 
-/* ---- is it what was put? ---- */
+/* ---- checksum ---- */
 static void sum_on_pool(void *call)
 {
 	struct rpc_call *c = call;
@@ -86,7 +86,7 @@ static void sum_on_pool(void *call)
 
 static void on_block(void *user, struct kvstore_block **take, const struct cgn_err *why);
 
-/* From below RAM, or from a peer, or once more because it was not whole: the store looks itself then. */
+/* Read again from SSD or a peer, after a miss or a damaged value in RAM. */
 static CGN_RC look_further(struct rpc_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
@@ -102,7 +102,7 @@ static void on_summed(void *call)
 		return;
 	cgn_rc rc;
 	if (c->sound) {
-		rc = begin(c, &err);
+		rc = get_begin(c, &err);
 	} else {
 		kvstore_block_unref(&c->block);
 		rc = look_further(c, &err);
@@ -111,7 +111,7 @@ static void on_summed(void *call)
 		rpc_finish(c, &err);
 }
 
-/* ---- where it is ---- */
+/* ---- lookup ---- */
 static void on_block(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct rpc_call *c = user;
@@ -126,7 +126,7 @@ static void on_block(void *user, struct kvstore_block **take, const struct cgn_e
 	*take = NULL;
 	cgn_rc rc = c->held == 0 ? rpc_hold(c, kvstore_block_size(c->block), &err) : CGN_OK;
 	if (cgn_ok(rc))
-		rc = begin(c, &err);
+		rc = get_begin(c, &err);
 	if (!cgn_ok(rc))
 		rpc_finish(c, &err);
 }
@@ -145,9 +145,9 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 	if (c->block == NULL)
 		return look_further(c, err);
 	CGN_TRY(rpc_hold(c, kvstore_block_size(c->block), err));
-	/* By the block's own size: another value may have taken the key's place since it was looked up. */
+	/* The block's own size counts: another value may have replaced the one that was looked up. */
 	return small && kvstore_block_size(c->block) <= RPC_AT_ONCE
-		? begin(c, err)
+		? get_begin(c, err)
 		: rpc_pool(c, sum_on_pool, on_summed, err);
 }
 
@@ -158,5 +158,5 @@ static void on_gone(struct rpc_call *c)
 
 const struct rpc_method rpc_get = {.request = &cognitora__v1__kv_get_request__descriptor,
 	.on_request = on_request,
-	.on_drain = pump,
+	.on_drain = get_pump,
 	.on_gone = on_gone};

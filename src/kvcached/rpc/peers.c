@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc: Peers. The answer is packed where peers live, and sent from where it was asked. */
+/* rpc, Peers. The reply is packed on the loop of the peers and sent on the caller's loop. */
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer.h"
@@ -13,9 +13,9 @@ struct rows {
 	size_t n;
 };
 
-static char *text(const char *z)
+static char *pb_text(const char *z)
 {
-	return (char *)(uintptr_t)z; /* only packed */
+	return (char *)(uintptr_t)z; /* the message is only packed */
 }
 
 static void on_row(void *user, const struct kvpeer_row *r)
@@ -23,16 +23,16 @@ static void on_row(void *user, const struct kvpeer_row *r)
 	struct rows *rows = user;
 	Cognitora__V1__KvPeer *m = &rows->m[rows->n];
 	cognitora__v1__kv_peer__init(m);
-	m->id = text(r->id);
-	m->name = text(r->name);
+	m->id = pb_text(r->id);
+	m->name = pb_text(r->name);
 	(void)cgn_str_copyz(rows->certificates[rows->n], sizeof rows->certificates[0], r->certificate);
 	m->certificate = rows->certificates[rows->n];
-	m->address = text(r->address);
-	m->state = text(r->state);
-	m->why = text(r->why);
-	m->rack = text(r->rack);
-	m->region = text(r->region);
-	m->distance = text(r->distance);
+	m->address = pb_text(r->address);
+	m->state = pb_text(r->state);
+	m->why = pb_text(r->why);
+	m->rack = pb_text(r->rack);
+	m->region = pb_text(r->region);
+	m->distance = pb_text(r->distance);
 	m->blocks = r->blocks;
 	m->rtt_us = r->rtt_us;
 	m->first_byte_us = r->first_byte_us;
@@ -48,11 +48,11 @@ static void on_row(void *user, const struct kvpeer_row *r)
 	rows->list[rows->n++] = m;
 }
 
-static void overview(const struct kvpeer_overview *v, Cognitora__V1__KvPeersResponse *rs)
+static void peers_overview(const struct kvpeer_overview *v, Cognitora__V1__KvPeersResponse *rs)
 {
-	rs->node_id = text(v->node);
-	rs->rack = text(v->rack);
-	rs->region = text(v->region);
+	rs->node_id = pb_text(v->node);
+	rs->rack = pb_text(v->rack);
+	rs->region = pb_text(v->region);
 	rs->guests = v->guests;
 	rs->serving = v->serving;
 	rs->owed_bytes = v->owed_bytes;
@@ -63,7 +63,7 @@ static void overview(const struct kvpeer_overview *v, Cognitora__V1__KvPeersResp
 	rs->handshakes_failed = v->quic.handshakes_failed;
 	if (v->refusal.code == CGN_FINE)
 		return;
-	rs->last_refusal = text(v->refusal.msg);
+	rs->last_refusal = pb_text(v->refusal.msg);
 	rs->last_refusal_ms = (cgn_clock_now() - v->refused_at) / CGN_MSEC;
 }
 
@@ -76,8 +76,8 @@ static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struc
 	if (rows == NULL)
 		return;
 	kvpeer_overview(kp, &v);
-	overview(&v, &rs);
-	rs.quic_address = text(peers_quic_address(d));
+	peers_overview(&v, &rs);
+	rs.quic_address = pb_text(peers_quic_address(d));
 	kvpeer_each(kp, on_row, rows);
 	rs.peers = rows->list;
 	rs.n_peers = rows->n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, Put: bytes go straight to the pages that were set aside for them when the head came. */
+/* rpc, Put: bytes go straight to the pages that were reserved when the head arrived. */
 #include "kvcached/rpc/rpc_priv.h"
 
 static CGN_RC on_head(struct rpc_call *c, const Cognitora__V1__KvPutHead *h, struct cgn_err *err)
@@ -39,14 +39,14 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 	return CGN_OK;
 }
 
-static void commit(void *call)
+static void put_commit(void *call)
 {
 	struct rpc_call *c = call;
 	c->committed = cgn_ok(kvstore_writer_commit(&c->writer, c->checksum != 0 ? &c->checksum : NULL,
 		c->if_absent ? KVSTORE_IF_ABSENT : 0, &c->err));
 }
 
-static void answer(struct rpc_call *c)
+static void put_reply(struct rpc_call *c)
 {
 	struct rpc_entry e;
 	struct block_info info;
@@ -54,7 +54,8 @@ static void answer(struct rpc_call *c)
 		rpc_finish(c, &c->err);
 		return;
 	}
-	(void)kvstore_lookup(c->port->w->daemon->store, &c->key, &info); /* gone already: tiers 0 */
+	/* the value may be gone already: then tiers is 0 */
+	(void)kvstore_lookup(c->port->w->daemon->store, &c->key, &info);
 	rpc_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
 	rpc_reply(c, &e.m);
 }
@@ -62,7 +63,7 @@ static void answer(struct rpc_call *c)
 static void on_committed(void *call)
 {
 	if (rpc_pooled(call))
-		answer(call);
+		put_reply(call);
 }
 
 static CGN_RC on_end(struct rpc_call *c, struct cgn_err *err)
@@ -72,9 +73,9 @@ static CGN_RC on_end(struct rpc_call *c, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing",
 			(unsigned long long)missing);
 	if (c->held > RPC_AT_ONCE)
-		return rpc_pool(c, commit, on_committed, err);
-	commit(c);
-	answer(c);
+		return rpc_pool(c, put_commit, on_committed, err);
+	put_commit(c);
+	put_reply(c);
 	return CGN_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc: the service Kv on kv.listen, over TLS, and on the Unix socket kv.uds. Memory beside the RAM tier, of
- * a worker: RPC_MAX_CALLS calls, each with a message of at most 1 MiB that is not whole yet and a write queue
- * of 256 KiB; blocks and writers that calls hold count against value_hold. */
+/* rpc: the gRPC service Kv on kv.listen (over TLS), and on the Unix socket kv.uds. Memory beside the RAM
+ * tier, per worker: RPC_MAX_CALLS calls, each with an incomplete message of at most 1 MiB and a write queue
+ * of 256 KiB. Blocks and writers that calls hold count against value_hold. */
 #include <libgen.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,10 +13,10 @@
 #include "policy/proto/proto.h"
 
 #define FEEDS_EVERY (20 * CGN_MSEC)
-#define MAX_STREAMS 256 /* of one connection */
+#define MAX_STREAMS 256 /* per connection */
 #define MAX_CONNS   16384
 
-/* ---- what calls share ---- */
+/* ---- shared by all methods ---- */
 void rpc_send(struct rpc_call *c, const void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
@@ -31,12 +31,12 @@ void rpc_send(struct rpc_call *c, const void *message)
 void rpc_send_packed(struct rpc_call *c, struct cgn_str packed)
 {
 	struct iovec iov = {.iov_len = packed.n};
-	memcpy(&iov.iov_base, &packed.p, sizeof packed.p); /* it is copied, not written to */
+	memcpy(&iov.iov_base, &packed.p, sizeof packed.p); /* only read */
 	if (c->call != NULL)
 		grpc_send(c->call, &iov, 1);
 }
 
-/* Of the store: the call itself may last, when its client does not take the end. */
+/* Give up what the call holds of the store. The call may live longer, until its client takes the end. */
 static void let_go_of_value(struct rpc_call *c)
 {
 	if (c->method->on_gone != NULL)
@@ -104,14 +104,14 @@ void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct bloc
 	e->m.created_unix_ms = info->created_unix_ms;
 	e->m.expires_unix_ms = info->expires_unix_ms;
 	e->m.pinned = info->pinned;
-	/* a string of protobuf is UTF-8 */
+	/* a protobuf string must be UTF-8 */
 	size_t n = cgn_utf8_prefix(model.p, model.n < BLOCK_MAX_MODEL ? model.n : BLOCK_MAX_MODEL);
 	(void)cgn_str_copyz(e->model, sizeof e->model, (struct cgn_str){model.p, n});
 	e->m.model = e->model;
 }
 
 /* ---- the life of a call ---- */
-static void release(struct cgn_grave *g)
+static void call_release(struct cgn_grave *g)
 {
 	struct rpc_call *c = CGN_CONTAINER(g, struct rpc_call, grave);
 	c->tag = 0;
@@ -124,12 +124,12 @@ static void let_go(struct rpc_call *c)
 	let_go_of_value(c);
 	cgn_list_drop(&c->link);
 	c->port->n_calls--;
-	cgn_loop_bury(c->port->w->loop, &c->grave, release);
+	cgn_loop_bury(c->port->w->loop, &c->grave, call_release);
 }
 
 CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err)
 {
-	c->progress = 0; /* it is us who are waited for */
+	c->progress = 0; /* the client waits for this store */
 	if (!cgn_ok(cgn_loop_work(c->port->w->loop, work, done, c)))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a job");
 	c->on_pool = true;
@@ -210,7 +210,7 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 		let_go(c);
 }
 
-static void begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m)
+static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message,
 		.on_half_close = on_half_close,
@@ -232,7 +232,7 @@ static void begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_m
 #define METHOD(name)                                              \
 	static void on_##name(struct grpc_call *call, void *port) \
 	{                                                         \
-		begin(call, port, &rpc_##name);                   \
+		call_begin(call, port, &rpc_##name);              \
 	}
 METHOD(lookup)
 METHOD(batch_lookup)
@@ -265,7 +265,7 @@ static const struct grpc_method methods[] = {
 	{SCRAPE_PATH, on_scrape},
 };
 
-/* ---- who takes too long, and who watches ---- */
+/* ---- timeouts and watchers ---- */
 static void on_sweep(struct cgn_timer *t)
 {
 	struct rpc_port *g = CGN_CONTAINER(t, struct rpc_port, sweep);
@@ -281,7 +281,7 @@ static void on_sweep(struct cgn_timer *t)
 			continue;
 		bool takes_nothing = c->call != NULL && grpc_over_mark(c->call);
 		rpc_finish(c, &err);
-		if (takes_nothing) /* nor the end: its queue has to go too */
+		if (takes_nothing) /* the client does not take the error either, so its queue is dropped */
 			grpc_abort(c->call, CGN_REQUEST_TIMEOUT);
 	}
 	cgn_timer_set(t, g->patience / 4);
@@ -309,7 +309,7 @@ static struct net_listener *listener_of(const struct grpc_server *s)
 	return s != NULL ? grpc_server_listener(s) : NULL;
 }
 
-static CGN_RC serve(struct rpc_port *g, const struct net_listen_cfg *listen, struct grpc_server **out,
+static CGN_RC port_serve(struct rpc_port *g, const struct net_listen_cfg *listen, struct grpc_server **out,
 	struct cgn_err *err)
 {
 	const struct grpc_server_cfg cfg = {.listen = *listen,
@@ -336,7 +336,7 @@ static CGN_RC serve_uds(struct rpc_port *g, const char *path, struct cgn_err *er
 		.setting = "kv.uds",
 		.max_conns = MAX_CONNS,
 		.with = first != NULL ? listener_of(first->uds) : NULL};
-	return serve(g, &listen, &g->uds, err);
+	return port_serve(g, &listen, &g->uds, err);
 }
 
 static CGN_RC serve_all(struct rpc_port *g, const struct config *cfg, struct cgn_err *err)
@@ -347,7 +347,7 @@ static CGN_RC serve_all(struct rpc_port *g, const struct config *cfg, struct cgn
 			.tls = g->w->daemon->tls,
 			.reuse_port = true,
 			.max_conns = MAX_CONNS};
-		CGN_TRY(serve(g, &listen, &g->tcp, err));
+		CGN_TRY(port_serve(g, &listen, &g->tcp, err));
 	}
 	if (cfg->kv.uds != NULL && cfg->kv.uds[0] != '\0')
 		CGN_TRY(serve_uds(g, cfg->kv.uds, err));
@@ -366,7 +366,7 @@ static void kvg_close(void **take)
 	grpc_server_free(&g->tcp);
 	grpc_server_free(&g->uds);
 	g->closing = true;
-	if (g->n_calls == 0) /* else they are on the pool, and the last one frees it */
+	if (g->n_calls == 0) /* jobs on the pool still have calls: the last one frees it */
 		free(g);
 }
 

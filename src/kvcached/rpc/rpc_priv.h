@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, inside: the service Kv on one worker, and one call of it. Everything on the worker's loop. */
+/* The inside of rpc: the service Kv on one worker, and one call of it. On the worker's loop. */
 #pragma once
 #include "base/core/list.h"
 #include "base/pb/pb.h"
 #include "cognitora/v1/kv.pb-c.h"
 #include "io/grpc/grpc.h"
-#include "kvcached/daemon/kvcached.h"
+#include "kvcached/feed/feed.h"
+#include "kvcached/peers/peers.h"
+#include "kvcached/value/value.h"
 
 #define RPC_TAG         0x4b444752U
 #define RPC_CALL_TAG    0x4b444743U
-#define RPC_MAX_CALLS   2048 /* on one worker; more are RESOURCE_EXHAUSTED */
+#define RPC_MAX_CALLS   2048 /* per worker; more fail with RESOURCE_EXHAUSTED */
 #define RPC_MAX_MESSAGE ((uint32_t)1024 * 1024 + 4096)
-#define RPC_MAX_KEYS    4096                /* of a request */
-#define RPC_AT_ONCE     ((uint64_t)1 << 20) /* bytes that are summed on the loop; more on the pool */
+#define RPC_MAX_KEYS    4096 /* per request */
+/* bytes that are summed on the loop; more are summed on the pool */
+#define RPC_AT_ONCE ((uint64_t)1 << 20)
 
 struct rpc_port {
 	uint32_t tag;
@@ -22,71 +25,73 @@ struct rpc_port {
 	size_t n_calls;
 	unsigned draining; /* servers that are not idle yet */
 	bool closing;
-	char node[256];         /* whose store it is */
-	cgn_nsec patience;      /* with calls that take or bring nothing */
-	struct cgn_timer sweep; /* of them */
-	struct cgn_timer feeds; /* watchers */
+	char node[256];         /* name of this node */
+	cgn_nsec patience;      /* timeout of calls that do not progress */
+	struct cgn_timer sweep; /* checks that timeout */
+	struct cgn_timer feeds; /* sends changes to watchers */
 };
 
 struct rpc_call;
-/* What becomes of a call of each method. */
+/* The handlers of a method. */
 struct rpc_method {
 	const ProtobufCMessageDescriptor *request;
-	/* The request, to be read before this returns; a stream's are each told. On failure the call ends
-	 * with it. */
+	/* Handle a request; |request| is valid during the call. A stream's requests come one by one. On
+	 * failure the call ends with |err|. */
 	CGN_RC (*on_request)(struct rpc_call *c, const void *request, struct cgn_err *err);
-	CGN_RC (*on_end)(struct rpc_call *c, struct cgn_err *err); /* the client said all; NULL: nothing */
-	void (*on_drain)(struct rpc_call *c);                      /* more can be sent; NULL: nothing is */
-	/* let go of everything; NULL: there is nothing */
+	/* the client sent its last request; may be NULL */
+	CGN_RC (*on_end)(struct rpc_call *c, struct cgn_err *err);
+	void (*on_drain)(struct rpc_call *c); /* more can be sent; may be NULL */
+	/* Give up everything that the call holds. May be NULL. */
 	void (*on_gone)(struct rpc_call *c);
-	bool many; /* requests */
+	bool many; /* the method takes a stream of requests */
 };
 
 struct rpc_call {
 	uint32_t tag;
 	bool asked, finished;
-	bool on_pool; /* a job has it: it is freed after that */
-	bool gone;    /* the client is */
+	bool on_pool; /* a job on the pool has the call, which is freed afterwards */
+	bool gone;    /* the client is gone */
 	const struct rpc_method *method;
 	struct rpc_port *port;
-	struct grpc_call *call; /* NULL: gone */
+	struct grpc_call *call; /* NULL: the call is gone */
 	struct cgn_link link;
 	struct cgn_grave grave;
-	cgn_nsec progress; /* when it last got on; 0: nobody waits for the client */
+	cgn_nsec progress; /* time of the last progress; 0: not waiting for the client */
 	struct block_key key;
 	struct value_read *read;
 	struct peers_question *question;
-	uint64_t held; /* bytes, of value_hold */
+	uint64_t held; /* bytes counted by value_hold */
 	/* Get */
 	struct kvstore_block *block;
 	uint64_t at, end;
-	uint64_t offset, length; /* as asked */
+	uint64_t offset, length; /* as requested */
 	bool sound;
-	uint32_t worth_ms; /* value_get */
+	uint32_t worth_ms; /* for value_get */
 	/* Put */
 	struct kvstore_writer *writer;
 	uint64_t checksum;
 	bool if_absent, committed;
-	struct cgn_err err; /* of the pool */
+	struct cgn_err err; /* result of the job on the pool */
 	/* Watch */
 	struct feed_cursor feed;
 	uint64_t seq;
 };
 
-/* ---- grpc.c ---- */
-void rpc_send(struct rpc_call *c, const void *message);         /* any generated struct */
-void rpc_finish(struct rpc_call *c, const struct cgn_err *why); /* NULL: it went well */
-void rpc_reply(struct rpc_call *c, const void *message);        /* the only one, and the end */
+/* ---- rpc.c ---- */
+void rpc_send(struct rpc_call *c, const void *message);         /* any generated message */
+void rpc_finish(struct rpc_call *c, const struct cgn_err *why); /* NULL: success */
+void rpc_reply(struct rpc_call *c, const void *message);        /* sends the only response, and finishes */
 void rpc_send_packed(struct rpc_call *c, struct cgn_str packed);
-void rpc_moved(struct rpc_call *c); /* it got on */
+void rpc_moved(struct rpc_call *c); /* records progress */
 CGN_RC rpc_hold(struct rpc_call *c, uint64_t bytes, struct cgn_err *err);
-/* Run |work| on the pool, then |done| on the loop, unless the client went meanwhile. */
+/* Run |work| on the pool, then |done| on the loop. */
 CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err);
-bool rpc_pooled(struct rpc_call *c); /* first in |done|; false: the call is gone, and freed here */
+/* Call first in |done|. Returns false when the client left meanwhile; then |c| is freed. */
+bool rpc_pooled(struct rpc_call *c);
 
-/* Texts and numbers of messages. */
+/* Conversions of messages. */
 CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_err *err);
-struct rpc_entry { /* memory of a KvEntry */
+struct rpc_entry { /* a KvEntry and its memory */
 	Cognitora__V1__KvEntry m;
 	Cognitora__V1__KvKey key;
 	struct block_key digest;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc: the methods that ask and answer once. */
+/* rpc: the methods with one request and one response. */
 #include <stdlib.h>
 
 #include "kvcached/rpc/rpc_priv.h"
@@ -13,7 +13,7 @@ static void look_up(struct rpc_call *c, const struct block_key *k, bool peers, s
 	const char *peer = (info.tiers & BLOCK_TIER_BIT(BLOCK_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
 	rpc_entry(e, k, &info, (struct cgn_str){NULL, 0});
 	if (peer != NULL)
-		e->m.peer = (char *)(uintptr_t)peer; /* only packed */
+		e->m.peer = (char *)(uintptr_t)peer; /* the message is only packed */
 }
 
 static CGN_RC on_lookup(struct rpc_call *c, const void *request, struct cgn_err *err)
@@ -45,7 +45,7 @@ static void look_up_all(struct rpc_call *c, const Cognitora__V1__KvBatchLookupRe
 	Cognitora__V1__KvBatchLookupResponse rs = COGNITORA__V1__KV_BATCH_LOOKUP_RESPONSE__INIT;
 	for (size_t i = 0; i < rq->n_keys; i++) {
 		struct block_key k;
-		(void)!cgn_ok(rpc_key(rq->keys[i], &k, NULL)); /* it was checked */
+		(void)!cgn_ok(rpc_key(rq->keys[i], &k, NULL)); /* checked before */
 		look_up(c, &k, rq->peers, &entries[i]);
 		list[i] = &entries[i].m;
 	}
@@ -137,7 +137,7 @@ static void tier_stats(enum block_tier tier, const struct kvstore_tier_stats *t,
 	Cognitora__V1__KvTierStats *out)
 {
 	cognitora__v1__kv_tier_stats__init(out);
-	out->tier = (Cognitora__V1__KvTier)tier; /* numbered alike */
+	out->tier = (Cognitora__V1__KvTier)tier; /* both enumerations have the same numbers */
 	out->blocks = t->blocks;
 	out->bytes = t->bytes;
 	out->value_bytes = t->value_bytes;
@@ -164,7 +164,7 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	rs.corrupt = st.corrupt;
 	rs.index_bytes = st.index_bytes;
 	rs.node_id = c->port->node;
-	rs.quic_address = (char *)(uintptr_t)peers_quic_address(d); /* only packed */
+	rs.quic_address = (char *)(uintptr_t)peers_quic_address(d); /* the message is only packed */
 	rs.version = version;
 	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
 	rpc_reply(c, &rs);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc, Watch: what the store holds, then what changes. Nothing is kept for a slow watcher: one who falls
- * behind the store's ring of changes is told to call again. */
+/* rpc, Watch: a snapshot of what the store holds, then its changes. Nothing is queued for a slow watcher: one
+ * that falls behind the ring of changes is told to call again. */
 #include "kvcached/rpc/rpc_priv.h"
 
 static bool send_step(struct rpc_call *c, struct feed_step *step)
@@ -33,7 +33,7 @@ static bool send_step(struct rpc_call *c, struct feed_step *step)
 	return !c->finished;
 }
 
-static void pump(struct rpc_call *c)
+static void watch_pump(struct rpc_call *c)
 {
 	struct feed_step step;
 	while (c->asked && c->call != NULL && !c->finished && !grpc_over_mark(c->call) &&
@@ -48,7 +48,7 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 	(void)err;
 	c->progress = 0; /* a watcher may be silent */
 	c->feed.store = c->port->w->daemon->store;
-	pump(c);
+	watch_pump(c);
 	if (c->port->feeds.at == 0)
 		cgn_timer_set(&c->port->feeds, 1);
 	return CGN_OK;
@@ -56,4 +56,4 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 
 const struct rpc_method rpc_watch = {.request = &cognitora__v1__kv_watch_request__descriptor,
 	.on_request = on_request,
-	.on_drain = pump};
+	.on_drain = watch_pump};

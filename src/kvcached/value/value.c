@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every port asks the store by, and how much of it clients may keep from going. */
+/* Reads of values for all ports, and the limit of what clients hold. */
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer.h"
-#include "kvcached/daemon/kvcached.h"
+#include "kvcached/peers/peers.h"
+#include "kvcached/value/value.h"
 
 struct value_read {
 	struct kvcached *daemon;
@@ -11,12 +12,12 @@ struct value_read {
 	struct block_key key;
 	uint32_t worth_ms;
 	struct kvstore_read *read;
-	struct peers_fetch *fetch; /* when it is not here */
+	struct peers_fetch *fetch; /* the fetch from a peer, when no tier has the value */
 	kvstore_read_done done;
 	void *user;
 };
 
-static void end(struct value_read *r, struct kvstore_block **take, const struct cgn_err *why)
+static void read_end(struct value_read *r, struct kvstore_block **take, const struct cgn_err *why)
 {
 	kvstore_read_done done = r->done;
 	void *user = r->user;
@@ -24,15 +25,15 @@ static void end(struct value_read *r, struct kvstore_block **take, const struct 
 	done(user, take, why);
 }
 
-static void on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
+static void read_on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct value_read *r = user;
 	r->fetch = NULL;
-	end(r, take, why);
+	read_end(r, take, why);
 }
 
-/* A peer is asked when no tier here has it whole. */
-static void on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
+/* Ask a peer when no tier has the whole value. */
+static void read_on_store(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct value_read *r = user;
 	const struct kvpeer_ask ask = {.priority = 3,
@@ -41,9 +42,9 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 	r->read = NULL;
 	if (*take == NULL && r->worth_ms != VALUE_HERE_ONLY &&
 		(why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
-		cgn_ok(peers_fetch(r->daemon, r->loop, &r->key, &ask, on_fetched, r, &r->fetch, &err)))
+		cgn_ok(peers_fetch(r->daemon, r->loop, &r->key, &ask, read_on_fetched, r, &r->fetch, &err)))
 		return;
-	end(r, take, why);
+	read_end(r, take, why);
 }
 
 CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
@@ -59,7 +60,7 @@ CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key 
 		.worth_ms = worth_ms,
 		.done = done,
 		.user = user};
-	cgn_rc rc = kvstore_get(d->store, l, k, on_read, r, &r->read, err);
+	cgn_rc rc = kvstore_get(d->store, l, k, read_on_store, r, &r->read, err);
 	if (!cgn_ok(rc)) {
 		free(r);
 		return rc;

@@ -6,6 +6,6 @@
 enum kvcached_metric {
 	KVCACHED_METRIC_BEFORE = METRIC_JOINT_COUNT - 1,
 #define METRIC METRIC_ID
-#include "kvcached/metrics.def"
+#include "kvcached/daemon/metrics.def"
 #undef METRIC
 };

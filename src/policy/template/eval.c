@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template eval: expressions. Output is emitted piece by piece ("a" + b + "c" never becomes one string). */
 #include "template_priv.h"
+#include "text_priv.h"
 
 static bool find_in(struct vm *vm, struct value v, struct cgn_str name, struct value *out, bool *found)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template exec: statements, variables and their scopes, loops, macros. */
 #include "template_priv.h"
+#include "text_priv.h"
 
 /* ---- variables ---- */
 static struct binding *binding_of(struct scope *scope, uint32_t sym)

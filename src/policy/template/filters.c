@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 typedef bool filter_fn(struct vm *vm, struct value v, struct args args, struct value *out);
 

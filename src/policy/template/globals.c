@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 #define MAX_FORMAT 200    /* Bytes of strftime_now's format. */
 #define MAX_RANGE  100000 /* The limit of Jinja's sandbox. */

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 #define MAX_STRIP 64 /* In bytes; every character is compared with each of them. */
 

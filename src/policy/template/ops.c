@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", ">",
 	"<=", ">=", "in", "not in"};

@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 static bool emit_z(struct vm *vm, const char *z)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* template: compile, and render within bounds. */
 #include "template_priv.h"
+#include "text_priv.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 enum test_name {
 	IS_DEFINED,

@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 size_t utf8_step(const char *p, const char *end, int32_t *code)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "template_priv.h"
+#include "text_priv.h"
 
 #define INDEX_FROM 12 /* Entries; a smaller dictionary is searched linearly. */
 

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "policy/tokenizer/tokenizer_priv.h"
+#include "policy/tokenizer/load_priv.h"
 
 #define TOKENIZER_TAG 0x746f6b6eu
 #define ADDED_MAX     ((size_t)1 << 17)

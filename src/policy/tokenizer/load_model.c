@@ -2,7 +2,7 @@
 /* tokenizer load model: the vocabulary and the merges of a BPE model. */
 #include <stdlib.h>
 
-#include "policy/tokenizer/tokenizer_priv.h"
+#include "policy/tokenizer/load_priv.h"
 
 #define ID_MAX        ((uint64_t)1 << 24)
 #define TOKEN_LEN_MAX ((size_t)64 << 10)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer load parts: normalizers, pre-tokenizers and post-processors. Sequences are flattened; an unknown
  * type is refused with its place. */
-#include "policy/tokenizer/tokenizer_priv.h"
+#include "policy/tokenizer/load_priv.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define DEPTH_MAX    8

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer, inside: text -> fragments between added tokens (added.c) -> normalizers (normal.c) -> stages of
- * splitting (stage.c) -> words -> ids (merge.c). Loading: load.c reads the file, load_model.c its model,
- * load_parts.c the rest. */
+ * splitting (stage.c) -> words -> ids (merge.c). */
 #pragma once
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -10,53 +9,10 @@
 #include "base/core/buf.h"
 #include "base/json/json.h"
 #include "policy/tokenizer/tokenizer.h"
+#include "policy/tokenizer/unicode_priv.h"
 
-#define TOK_NONE         UINT32_MAX
 #define TOK_MAX_STAGES   64
 #define TOK_MAX_SPECIALS 64
-
-/* ---- unicode.c ---- */
-
-/* The code point at |p|, and its length; a malformed one is U+FFFD of length 1. |p| < |end|. */
-uint32_t tok_char_at(const char *p, const char *end, size_t *n);
-/* Return the code point that ends at |p|, or U+FFFD when none does; |from| < |p|. */
-uint32_t tok_char_before(const char *from, const char *p, size_t *n);
-bool tok_is_space(uint32_t c); /* Unicode White_Space. */
-/* Word character for single_word: letters, marks, digits, connectors, joiners. */
-bool tok_is_word(uint32_t c);
-bool tok_is_inert(uint32_t c); /* Newer than the normalizers' tables (unicode.def). */
-/* Call |put| for punctuation that the Punctuation pre-tokenizer does not split at. */
-void tok_each_plain(struct cgn_buf *b, void (*put)(struct cgn_buf *b, uint32_t first, uint32_t last));
-void tok_put_lower(struct cgn_buf *b, uint32_t c);
-void tok_put_char(struct cgn_buf *b, uint32_t c);
-/* Return |text| as a split pattern should see it: newer characters replaced by older ones of their kind and
- * length. The result is |text.p| or the bytes of |b|. */
-const char *tok_shadow(struct cgn_str text, struct cgn_buf *b);
-/* Does tok_shadow leave all characters of the range alone and produce none of them? */
-bool tok_range_is_steady(uint32_t first, uint32_t last);
-/* Append |text| with each maximal ill-formed part replaced by U+FFFD. */
-void tok_put_lossy(struct cgn_buf *b, struct cgn_str text);
-
-/* ---- names.c: strings to ids ---- */
-
-struct tok_name {
-	uint32_t off, len, id;
-};
-struct tok_names {
-	struct cgn_buf text;
-	struct tok_name *v;
-	uint64_t *slots; /* hash << 32 | index + 1; 0 is free. */
-	size_t n, cap, mask;
-};
-CGN_RC tok_names_init(struct tok_names *s, size_t expect);
-void tok_names_fini(struct tok_names *s);
-/* When a name is given twice, its id is the last one. */
-CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id);
-uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name); /* Returns TOK_NONE when absent. */
-struct cgn_str tok_names_text(const struct tok_names *s, size_t i);
-size_t tok_names_bytes(const struct tok_names *s);
-/* For words of any length; reads no byte behind |n|. */
-uint64_t tok_hash(const void *p, size_t n);
 
 /* ---- merge.c: words to ids ---- */
 
@@ -234,28 +190,3 @@ struct tokenizer_work {
 /* stage.c: run |piece| through the stages from |stage| on; the ids of its words go to |out|. */
 CGN_RC tok_stages(const struct tokenizer *t, struct tokenizer_work *w, size_t stage, struct tok_piece piece,
 	struct tokenizer_ids *out, struct cgn_err *err);
-
-/* ---- loading ---- */
-
-struct tok_loader {
-	struct tokenizer *t;
-	struct cgn_err *err;
-	bool has_template;
-	struct cgn_arena scratch; /* Places and strings of the file that are not kept. */
-};
-CGN_RC tok_load_model(struct tok_loader *l, struct json_val model);
-CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v);
-CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v);
-CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v);
-CGN_RC tok_load_added(struct tok_loader *l, struct json_val v);
-/* Read a member of |object|, which stands at |at|. A wrong type is INVALID; an absent member too, unless
- * |*out| may keep its value. */
-CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key,
-	bool required, bool *out);
-/* The string is kept. */
-CGN_RC tok_get_str(struct tok_loader *l, struct json_val object, const char *at, const char *key,
-	struct cgn_str *out);
-CGN_RC tok_get_array(struct tok_loader *l, struct json_val object, const char *at, const char *key,
-	struct json_val *out);
-const char *tok_place(struct tok_loader *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool tok_is_null(struct json_val object, const char *key); /* Absent or null. */

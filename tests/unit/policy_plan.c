@@ -17,6 +17,12 @@ static const struct plan_rules rules = {
 	.attempts = 3,
 };
 
+static void plan_start(struct plan *p)
+{
+	static struct plan_leg legs[PLAN_LEGS(PLAN_MAX_ATTEMPTS)];
+	plan_begin(p, legs, sizeof legs / sizeof *legs, CGN_STR("m"));
+}
+
 static void leg_send(struct plan *p, uint16_t slot)
 {
 	plan_sent(p, slot, 3, 8, T0);
@@ -68,7 +74,7 @@ static void first_leg(void **state)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct plan p;
-		plan_begin(&p, CGN_STR("m"));
+		plan_start(&p);
 		leg_send(&p, 4);
 		struct plan_step s = step_of(&p, rows[i].end, rows[i].how, rows[i].missing);
 		if (s.next != rows[i].next || s.otherwise != rows[i].otherwise)
@@ -85,7 +91,7 @@ static void retries_are_bounded(void **state)
 {
 	(void)state;
 	struct plan p;
-	plan_begin(&p, CGN_STR("m"));
+	plan_start(&p);
 	assert_int_equal(plan_attempts(&p), 0);
 	assert_int_equal(plan_last(&p)->blocks, 0);
 	for (uint16_t i = 0; i < 2; i++) {
@@ -104,12 +110,29 @@ static void retries_are_bounded(void **state)
 	assert_int_equal(step_of(&p, LEG_END_CUT, BREAKER_CUT, PLAN_MISSES_MORE).next, PLAN_FAIL);
 }
 
+/* A plan never takes more legs than it has room for, whatever the rules say by now. */
+static void retries_are_bounded_by_room(void **state)
+{
+	(void)state;
+	struct plan p;
+	struct plan_leg legs[PLAN_LEGS(2)];
+	plan_begin(&p, legs, PLAN_LEGS(2), CGN_STR("m"));
+	const struct plan_leg prefill = plan_prefill_leg(&p);
+	plan_prefill_first(&p, &prefill);
+	leg_send(&p, 0);
+	leg_replace(&p, LEG_END_FINE, BREAKER_FAILURES);
+	leg_send(&p, 1);
+	leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
+	leg_send(&p, 2);
+	assert_int_equal(step_of(&p, LEG_END_FAILED, BREAKER_CONNECT, PLAN_MISSES_LOST).next, PLAN_FAIL);
+}
+
 static void tried_nodes(void **state)
 {
 	(void)state;
 	struct plan p;
 	uint16_t slots[PLAN_MAX_ATTEMPTS];
-	plan_begin(&p, CGN_STR("m"));
+	plan_start(&p);
 	assert_true(plan_leg(&p)->target.untried);
 	leg_send(&p, 7);
 	leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
@@ -129,7 +152,7 @@ static void prefill_leads_on(void **state)
 	(void)state;
 	for (int well = 0; well < 2; well++) {
 		struct plan p;
-		plan_begin(&p, CGN_STR("m"));
+		plan_start(&p);
 		const struct plan_leg prefill = plan_prefill_leg(&p);
 		plan_prefill_first(&p, &prefill);
 		assert_int_equal(plan_leg(&p)->bytes, LEG_DROP);
@@ -163,7 +186,7 @@ static void resumed_leg(void **state)
 {
 	(void)state;
 	struct plan p;
-	plan_begin(&p, CGN_STR("m"));
+	plan_start(&p);
 	leg_send(&p, 1);
 	leg_replace(&p, LEG_END_CUT, BREAKER_CUT);
 	const struct plan_leg *l = plan_leg(&p);
@@ -189,6 +212,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_leg),
 		cmocka_unit_test(retries_are_bounded),
+		cmocka_unit_test(retries_are_bounded_by_room),
 		cmocka_unit_test(tried_nodes),
 		cmocka_unit_test(prefill_leads_on),
 		cmocka_unit_test(resumed_leg),

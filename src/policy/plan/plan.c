@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/plan/plan.h"
 
-void plan_begin(struct plan *p, struct cgn_str model)
+void plan_begin(struct plan *p, struct plan_leg *legs, unsigned cap, struct cgn_str model)
 {
-	*p = (struct plan){.n = 1};
+	CGN_MUST(cap >= PLAN_LEGS(1));
+	*p = (struct plan){.legs = legs, .cap = cap, .n = 1};
 	p->legs[0] = (struct plan_leg){.model = model, .slot = PLAN_NO_SLOT, .target = {.untried = true}};
 }
 
@@ -58,10 +59,16 @@ void plan_ended(struct plan *p, bool well, cgn_nsec now)
 
 /* ---- transitions ---- */
 
+/* A plan has room for one leg that is no attempt: the prefill leg. */
+static bool may_attempt(const struct plan *p, const struct plan_rules *rules)
+{
+	uint32_t n = plan_attempts(p);
+	return n < rules->attempts && PLAN_LEGS(n) < p->cap;
+}
+
 static bool may_retry(const struct plan *p, const struct plan_rules *rules, enum breaker_failure how)
 {
-	return how != BREAKER_FAILURES && (rules->retry_on & 1U << how) != 0 &&
-		plan_attempts(p) < rules->attempts;
+	return how != BREAKER_FAILURES && (rules->retry_on & 1U << how) != 0 && may_attempt(p, rules);
 }
 
 static const char *retry_reason(const struct leg_outcome *o)
@@ -89,7 +96,7 @@ static void step_retry(const struct plan *p, const struct plan_rules *rules, enu
 
 static void step_resume(const struct plan *p, const struct plan_rules *rules, struct plan_step *out)
 {
-	if (plan_attempts(p) >= rules->attempts)
+	if (!may_attempt(p, rules))
 		return;
 	out->next = PLAN_LEG;
 	out->costs_retry = true;
@@ -149,7 +156,7 @@ void plan_follow(const struct plan *p, const struct plan_rules *rules, const str
 
 void plan_take(struct plan *p, const struct plan_step *step)
 {
-	CGN_MUST(step->next == PLAN_LEG && p->n < PLAN_MAX_LEGS);
+	CGN_MUST(step->next == PLAN_LEG && p->n < p->cap);
 	CGN_MUST(leg_current(p)->state == LEG_SUCCEEDED || leg_current(p)->state == LEG_FAILED);
 	p->legs[p->n++] = step->leg;
 	if (step->reason != NULL)

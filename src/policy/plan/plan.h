@@ -15,9 +15,9 @@
 #include "base/core/str.h"
 #include "policy/breaker/breaker.h"
 
-#define PLAN_MAX_ATTEMPTS 16 /* answer legs; the most that router.retry.attempts may be */
-#define PLAN_MAX_LEGS     (PLAN_MAX_ATTEMPTS + 1)
-#define PLAN_NO_SLOT      UINT16_MAX /* no node's slot */
+#define PLAN_MAX_ATTEMPTS   16               /* answer legs; the most that router.retry.attempts may be */
+#define PLAN_LEGS(attempts) ((attempts) + 1) /* of a plan with so many answer legs, at most */
+#define PLAN_NO_SLOT        UINT16_MAX       /* no node's slot */
 
 enum leg_role {
 	LEG_WHOLE,   /* computes the prompt and the answer */
@@ -65,7 +65,8 @@ struct plan_leg {
 };
 
 struct plan {
-	struct plan_leg legs[PLAN_MAX_LEGS];
+	struct plan_leg *legs; /* borrowed */
+	unsigned cap;
 	unsigned n;             /* legs so far; the last one is the current one */
 	bool staged;            /* whether a prefill leg goes first is decided */
 	uint32_t resumes;       /* times that the answer was resumed, or completed without an engine */
@@ -74,8 +75,9 @@ struct plan {
 
 /* ---- building ---- */
 
-/* Begin |p| with one leg that computes the whole answer. |model| is borrowed for the plan's life. */
-void plan_begin(struct plan *p, struct cgn_str model);
+/* Begin |p| with one leg that computes the whole answer. |legs| has room for |cap| = PLAN_LEGS(attempts) legs; it
+ * and |model| are borrowed for the plan's life. */
+void plan_begin(struct plan *p, struct plan_leg *legs, unsigned cap, struct cgn_str model);
 /* Return the leg that computes the prompt for the current leg, which must not have been sent. */
 struct plan_leg plan_prefill_leg(const struct plan *p);
 /* Put |leg|, a result of plan_prefill_leg, before the current leg. */

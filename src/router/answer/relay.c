@@ -2,6 +2,7 @@
 /* relay: head, bytes and end of an engine's answer. */
 #include "router/answer/relay.h"
 
+#include "base/apierror/apierror.h"
 #include "base/log/log.h"
 #include "router/account/account.h"
 #include "router/answer/resume.h"
@@ -124,8 +125,9 @@ static void error_event_send(struct gw_req *r)
 	const char *last2 = r->answer.last2;
 	bool between = r->answer.bytes_out == 0 || (last2[0] == '\n' && last2[1] == '\n');
 	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
-	gw_error_json(&b, &(struct gw_refusal){502, "server_error", "engine_failed"},
-		"the engine died while it answered");
+	apierror_put(&b,
+		&(struct apierror){"the engine died while it answered", "server_error",
+			.code = "engine_failed"});
 	cgn_buf_putz(&b, "\n\n");
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);

@@ -88,6 +88,18 @@ static bool model_read(struct gw_req *r, struct json_val body, const struct gw_m
 	return r->state == GW_ROUTE;
 }
 
+/* Begin the plan with room for as many attempts as the rules allow. False: out of memory, and refused. */
+static bool plan_open(struct gw_req *r)
+{
+	unsigned cap = PLAN_LEGS(r->w->rules->attempts);
+	struct plan_leg *legs = cgn_arena_get(&r->arena, cap * sizeof *legs);
+	if (legs == NULL)
+		(void)gw_refuse_no_memory(r, "memory");
+	else
+		plan_begin(&r->plan.legs, legs, cap, r->prompt.model);
+	return legs != NULL;
+}
+
 void gw_body_parse(struct gw_req *r)
 {
 	struct json_val body;
@@ -108,8 +120,8 @@ void gw_body_parse(struct gw_req *r)
 	r->prompt.answer_limit = answer_limit(body);
 	if (!gw_resume_open(r, body))
 		return;
-	if (r->plan.legs.n == 0)
-		plan_begin(&r->plan.legs, r->prompt.model);
+	if (r->plan.legs.n == 0 && !plan_open(r))
+		return;
 	r->prompt.parsed = true;
 	gw_tokens_start(r, body, row);
 }

@@ -5,15 +5,6 @@
 #include "base/apierror/apierror.h"
 #include "router/request/request.h"
 
-void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message)
-{
-	apierror_put(out,
-		&(struct apierror){.message = message,
-			.type = how->type,
-			.param = how->param,
-			.code = how->code});
-}
-
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 {
 	char message[600];
@@ -22,7 +13,8 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	va_start(ap, fmt);
 	(void)vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
-	gw_error_json(&r->answer.refusal_text, how, message);
+	apierror_put(&r->answer.refusal_text,
+		&(struct apierror){message, how->type, .param = how->param, .code = how->code});
 	r->answer.refusal = *how;
 	r->answer.refused = true;
 	r->answer.outcome = how->code;

@@ -78,5 +78,3 @@ void gw_body_drop(struct gw_req *r);
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason);
-/* Append the error in OpenAI's shape. */
-void gw_error_json(struct cgn_buf *out, const struct gw_refusal *how, const char *message);

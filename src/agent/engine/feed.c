@@ -75,7 +75,7 @@ static void on_feed_changed(void *user)
 	e->host->ops->changed(e->host->user);
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static CGN_RC feed_add_model(struct engine_feed *f, struct cgn_arena *a, const char *name,
 	const struct config_model *m, struct cgn_err *err)

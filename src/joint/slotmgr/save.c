@@ -405,6 +405,33 @@ static void on_engine_saved(void *user, const struct enginefetch_answer *r)
 
 /* ---- begin ---- */
 
+/* Return a save of the slot that has not begun; NULL without memory. */
+static struct slot_save *save_new(struct slotmgr *m, uint32_t slot, const struct slot_view *v)
+{
+	struct slot_save *s = calloc(1, sizeof *s);
+	uint64_t *chain = malloc(v->n * sizeof *chain);
+	if (s == NULL || chain == NULL) {
+		free(s);
+		free(chain);
+		return NULL;
+	}
+	memcpy(chain, v->chain, v->n * sizeof *chain);
+	*s = (struct slot_save){.tag = SAVE_TAG,
+		.mgr = m,
+		.loop = m->loop,
+		.epoch = m->epoch,
+		.used_at = v->used_at,
+		.slot = slot,
+		.known = v->tokens,
+		.fd = {-1, -1},
+		.entry = {.chain = chain, .n = v->n, .prompt = v->prompt},
+		.chain = chain,
+		.began = cgn_clock_now()};
+	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
+		s->call[i].save = s;
+	return s;
+}
+
 struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*on_moved)(void *user),
 	void (*on_stored)(void *user, bool ok), void *user)
 {
@@ -412,36 +439,17 @@ struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*on_mo
 	if (m->n_saves == SLOTMGR_MAX_SAVES || slotmgr_kvclient(m) == NULL || slotmgr_is_paused(m) ||
 		v.n == 0)
 		return NULL;
-	struct slot_save *s = calloc(1, sizeof *s);
-	uint64_t *chain = malloc(v.n * sizeof *chain);
-	if (s == NULL || chain == NULL) {
-		free(s);
-		free(chain);
+	struct slot_save *s = save_new(m, slot, &v);
+	if (s == NULL)
 		return NULL;
-	}
-	memcpy(chain, v.chain, v.n * sizeof *chain);
-	*s = (struct slot_save){.tag = SAVE_TAG,
-		.mgr = m,
-		.loop = m->loop,
-		.epoch = m->epoch,
-		.used_at = v.used_at,
-		.slot = slot,
-		.known = v.tokens,
-		.moved = on_moved,
-		.stored = on_stored,
-		.user = user,
-		.fd = {-1, -1},
-		.chain = chain,
-		.began = cgn_clock_now()};
-	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
-		s->call[i].save = s;
-	s->entry = (struct slot_entry){.chain = chain, .n = v.n, .prompt = v.prompt};
+	s->moved = on_moved;
+	s->stored = on_stored;
+	s->user = user;
 	slot_file_begin(m, "save", &s->file);
 	if (!cgn_ok(slotmgr_ask_engine(m, slot, "save", s->file.name, ENGINE_TIMEOUT, on_engine_saved, s,
 		    &s->fetch, NULL))) {
 		slot_file_end(&s->file);
-		free(chain);
-		free(s);
+		save_release(&s->grave);
 		return NULL;
 	}
 	slots_move(m->slots, slot);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "agent/watch/backlog.h"
 #include "base/log/log.h"
 #include "base/pb/pb.h"
 
@@ -12,14 +13,7 @@
 #define BLOCKS_DELAY   (25 * CGN_MSEC)
 #define CHECK_INTERVAL (2 * CGN_SEC) /* Between two checks of a watcher's knowledge, while blocks change */
 
-#define WATCHER_TAG   0xa9e17005U
-#define CHUNK_DIGESTS ((size_t)32768)  /* Per event: 256 KiB, and 32 KiB of tier masks */
-#define MAX_BACKLOG   ((size_t)131072) /* Changes that a watcher may be behind: 1 MiB */
-
-/* A set of ranges. */
-struct ranges {
-	uint64_t bit[BLOCK_RANGES / 64];
-};
+#define WATCHER_TAG 0xa9e17005U
 
 struct watcher {
 	uint32_t tag;
@@ -27,103 +21,35 @@ struct watcher {
 	struct grpc_call *call;
 	struct cgn_link link;
 	uint64_t seq;
-	uint64_t router;   /* Router whose share the watcher is told; 0: none */
-	cgn_nsec told_at;  /* Last report of the load */
-	uint64_t *touched; /* Digests to report; duplicates are harmless */
-	size_t n, cap;
-	struct ranges due;   /* Ranges to send from their beginning */
-	struct ranges known; /* Ranges of which something was sent, which the watcher must forget first */
-	unsigned next_range; /* No range below is due */
+	uint64_t router;  /* Router whose share the watcher is told; 0: none */
+	cgn_nsec told_at; /* Last report of the load */
+	struct watch_backlog backlog;
 	bool begun, finished, node_due, load_due, reset_due, source_due, check_due;
 	bool changed; /* Some digest changed since the last check */
 	Cognitora__V1__Load told;
 	struct cgn_grave grave;
 };
 
-/* The blocks of one event. Grows to CHUNK_DIGESTS, or to one range that is longer. */
-struct batch {
-	const struct holdings *holdings;
-	uint64_t *digests;
-	uint8_t *tiers;
-	size_t n, cap;
-	uint32_t ranges[BLOCK_RANGES];
-	size_t n_ranges;
-	bool off_gpu, bad;
-};
+/* ---- due reports ---- */
 
-/* ---- ranges ---- */
-static bool range_in(const struct ranges *s, unsigned r)
-{
-	return (s->bit[r / 64] >> r % 64 & 1) != 0;
-}
-
-static void range_put(struct ranges *s, unsigned r, bool in)
-{
-	uint64_t bit = UINT64_C(1) << r % 64;
-	s->bit[r / 64] = in ? s->bit[r / 64] | bit : s->bit[r / 64] & ~bit;
-}
-
-static void range_due(struct watcher *w, unsigned r)
-{
-	range_put(&w->due, r, true);
-	if (r < w->next_range)
-		w->next_range = r;
-}
-
-/* Return the lowest range that is due, or BLOCK_RANGES. */
-static unsigned range_next(struct watcher *w)
-{
-	while (w->next_range < BLOCK_RANGES && !range_in(&w->due, w->next_range))
-		w->next_range++;
-	return w->next_range;
-}
-
-/* ---- the backlog ---- */
 static void watcher_end(struct watcher *w, enum cgn_code code, const char *sentence)
 {
 	if (w->finished)
 		return;
 	w->finished = true;
-	w->n = 0;
+	w->backlog.n = 0;
 	grpc_finish(w->call, code, sentence);
 }
 
-static bool backlog_grow(struct watcher *w)
-{
-	size_t cap = w->cap > 0 ? 2 * w->cap : 256;
-	if (w->cap == MAX_BACKLOG)
-		return false;
-	uint64_t *more = realloc(w->touched, cap * sizeof *more);
-	if (more == NULL)
-		return false;
-	w->touched = more;
-	w->cap = cap;
-	return true;
-}
-
-/* The list of changes is full: send the ranges of its digests instead. */
-static void backlog_to_ranges(struct watcher *w)
-{
-	cgn_log(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)), F_U64("behind", w->n),
-		F_STR("then", "whole ranges are told once it takes them"));
-	for (size_t i = 0; i < w->n; i++)
-		range_due(w, block_range(w->touched[i]));
-	w->n = 0;
-}
-
-static void backlog_add(struct watcher *w, uint64_t digest)
+static void watcher_touch(struct watcher *w, uint64_t digest)
 {
 	if (!w->begun || w->finished)
 		return;
 	w->changed = true;
-	if (range_in(&w->due, block_range(digest)))
-		return; /* Sent with the range */
-	if (w->n == w->cap && !backlog_grow(w)) {
-		backlog_to_ranges(w);
-		range_due(w, block_range(digest));
-		return;
-	}
-	w->touched[w->n++] = digest;
+	size_t behind = watch_backlog_add(&w->backlog, digest);
+	if (behind > 0)
+		cgn_log(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)),
+			F_U64("behind", behind), F_STR("then", "whole ranges are told once it takes them"));
 }
 
 static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load *b)
@@ -140,73 +66,13 @@ static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load
 
 static bool watcher_blocks_due(struct watcher *w)
 {
-	return w->n > 0 || range_next(w) < BLOCK_RANGES;
+	return !watch_backlog_is_empty(&w->backlog);
 }
 
 static bool watcher_is_due(struct watcher *w)
 {
 	return w->node_due || w->load_due || w->reset_due || w->source_due || w->check_due ||
 		watcher_blocks_due(w);
-}
-
-/* ---- the blocks of an event ---- */
-static bool batch_grow(struct batch *b)
-{
-	size_t cap = b->cap > 0 ? 2 * b->cap : CHUNK_DIGESTS;
-	uint64_t *digests = realloc(b->digests, cap * sizeof *digests);
-	if (digests != NULL)
-		b->digests = digests;
-	uint8_t *tiers = realloc(b->tiers, cap);
-	if (tiers != NULL)
-		b->tiers = tiers;
-	if (digests == NULL || tiers == NULL)
-		return false;
-	b->cap = cap;
-	return true;
-}
-
-static void batch_add(void *user, uint64_t digest, unsigned tiers)
-{
-	struct batch *b = user;
-	if (b->n == b->cap && !batch_grow(b)) {
-		b->bad = true;
-		return;
-	}
-	b->digests[b->n] = digest;
-	b->tiers[b->n++] = (uint8_t)tiers;
-	b->off_gpu |= tiers != BLOCK_TIER_BIT(BLOCK_GPU);
-}
-
-/* Take the newest changes first; a digest that changed twice is sent twice, with its latest state. */
-static void batch_gather_touched(struct watcher *w, struct batch *b)
-{
-	while (w->n > 0 && b->n < CHUNK_DIGESTS) {
-		uint64_t d = w->touched[--w->n];
-		batch_add(b, d, holdings_tiers(b->holdings, d));
-		range_put(&w->known, block_range(d), true);
-	}
-}
-
-static void batch_gather_ranges(struct watcher *w, struct batch *b)
-{
-	for (unsigned r; b->n < CHUNK_DIGESTS && (r = range_next(w)) < BLOCK_RANGES;) {
-		if (range_in(&w->known, r))
-			b->ranges[b->n_ranges++] = r;
-		holdings_each(b->holdings, r, batch_add, b);
-		range_put(&w->due, r, false);
-		range_put(&w->known, r, true);
-	}
-}
-
-/* An event has either changes or ranges: the reset of a range would remove a change before it. */
-static void batch_gather(struct watcher *w, struct batch *b)
-{
-	b->n = b->n_ranges = 0;
-	b->off_gpu = false;
-	if (w->n > 0)
-		batch_gather_touched(w, b);
-	else
-		batch_gather_ranges(w, b);
 }
 
 /* ---- sending ---- */
@@ -232,7 +98,7 @@ static bool watcher_send_event(struct watcher *w, const struct proto_residency *
 }
 
 /* Send the batch. A range longer than a chunk takes several events, of which the first resets the range. */
-static bool watcher_send_batch(struct watcher *w, const struct batch *b)
+static bool watcher_send_batch(struct watcher *w, const struct watch_batch *b)
 {
 	struct proto_residency r = {.source = w->all->ops->source(w->all->user),
 		.stale_ms = w->all->ops->stale_ms(w->all->user)};
@@ -243,7 +109,7 @@ static bool watcher_send_batch(struct watcher *w, const struct batch *b)
 		r.n_ranges = at == 0 ? b->n_ranges : 0;
 		r.blocks = b->digests + at;
 		r.tiers = b->off_gpu ? b->tiers + at : NULL;
-		r.n_blocks = b->n - at < 2 * CHUNK_DIGESTS ? b->n - at : 2 * CHUNK_DIGESTS;
+		r.n_blocks = b->n - at < 2 * WATCH_CHUNK_DIGESTS ? b->n - at : 2 * WATCH_CHUNK_DIGESTS;
 		if (!watcher_send_event(w, &r, NULL))
 			return false;
 		at += r.n_blocks;
@@ -260,10 +126,10 @@ static bool watcher_send_check(struct watcher *w)
 	return watcher_send_event(w, NULL, &check);
 }
 
-static bool watcher_send_some(struct watcher *w, struct batch *b)
+static bool watcher_send_some(struct watcher *w, struct watch_batch *b)
 {
 	if (w->reset_due || w->source_due || watcher_blocks_due(w)) {
-		batch_gather(w, b);
+		watch_batch_gather(b, &w->backlog);
 		return !b->bad && watcher_send_batch(w, b);
 	}
 	return w->check_due ? watcher_send_check(w) : watcher_send_event(w, NULL, NULL);
@@ -280,12 +146,11 @@ static void watcher_flush(struct watcher *w)
 		w->told = now;
 		w->told_at = cgn_loop_now(w->all->loop);
 	}
-	struct batch b = {.holdings = w->all->holdings};
+	struct watch_batch b = {.holdings = w->all->holdings};
 	bool ok = true;
 	while (ok && watcher_is_due(w) && !grpc_over_mark(w->call))
 		ok = watcher_send_some(w, &b);
-	free(b.digests);
-	free(b.tiers);
+	watch_batch_fini(&b);
 	if (!ok)
 		watcher_end(w, CGN_NO_MEMORY, "no memory for an event");
 }
@@ -382,7 +247,7 @@ void watch_source_changed(struct watch *all)
 void watch_digest_changed(struct watch *all, uint64_t digest)
 {
 	cgn_list_each (it, &all->watchers)
-		backlog_add(CGN_CONTAINER(it, struct watcher, link), digest);
+		watcher_touch(CGN_CONTAINER(it, struct watcher, link), digest);
 	watch_send_at(all, cgn_loop_now(all->loop) + BLOCKS_DELAY);
 }
 
@@ -399,7 +264,7 @@ static void watcher_begin(struct watcher *w, uint64_t router)
 	w->router = router;
 	w->begun = w->node_due = w->reset_due = w->check_due = true;
 	for (unsigned r = 0; r < BLOCK_RANGES; r++)
-		range_due(w, r);
+		watch_backlog_range_due(&w->backlog, r);
 	cgn_log(INFO, "agent.watched", F_STRN("peer", grpc_peer(w->call)),
 		F_U64("blocks", holdings_count(all->holdings)), F_U64("watchers", all->n_watchers));
 	if (all->check_timer.at == 0)
@@ -415,8 +280,7 @@ static CGN_RC watcher_repair(struct watcher *w, const Cognitora__V1__WatchReques
 		if (rq->repair[i] >= BLOCK_RANGES)
 			return CGN_FAIL(err, INVALID, "WatchRequest.repair: there is no range %u",
 				rq->repair[i]);
-		range_due(w, rq->repair[i]);
-		range_put(&w->known, rq->repair[i], true);
+		watch_backlog_resend(&w->backlog, rq->repair[i]);
 	}
 	cgn_log(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)),
 		F_U64("ranges", rq->n_repair));
@@ -464,7 +328,7 @@ static void on_call_drain(struct grpc_call *c, void *user)
 static void watcher_release(struct cgn_grave *g)
 {
 	struct watcher *w = CGN_CONTAINER(g, struct watcher, grave);
-	free(w->touched);
+	watch_backlog_fini(&w->backlog);
 	w->tag = 0;
 	free(w);
 }

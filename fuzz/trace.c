@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a trace: refused with a sentence that names a line, or read; what was read is written and read
+/* Parses any bytes as a trace: they are refused with a line number, or what was read is written and read
  * again as the same. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void same(const struct trace *a, const struct trace *b)
+static void check_same(const struct trace *a, const struct trace *b)
 {
 	CGN_MUST(a->n == b->n && a->n_ids == b->n_ids);
 	CGN_MUST(a->n_ids == 0 || memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0);
@@ -21,7 +21,7 @@ static void same(const struct trace *a, const struct trace *b)
 	}
 }
 
-static void caches(const struct trace *t)
+static void check_caches(const struct trace *t)
 {
 	struct trace_found all, some, none;
 	CGN_MUST(cgn_ok(trace_one_cache(t, 0, &all, NULL)) && cgn_ok(trace_one_cache(t, 2, &some, NULL)));
@@ -41,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	trace_write(&t, &text);
 	CGN_MUST(cgn_ok(trace_parse(cgn_buf_view(&text), "again", t.block_tokens, 0, &again, &err)));
-	same(&t, &again);
-	caches(&t);
+	check_same(&t, &again);
+	check_caches(&t);
 	trace_fini(&t);
 	trace_fini(&again);
 	cgn_buf_fini(&text);

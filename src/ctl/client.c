@@ -65,7 +65,7 @@ static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, cha
 	}
 	const char *uds = ctl_flag(a, "--uds"), *addr = ctl_flag(a, "--addr");
 	if (uds != NULL && addr != NULL)
-		return CGN_FAIL(err, INVALID, "--uds and --addr: one of them");
+		return CGN_FAIL(err, INVALID, "--uds and --addr cannot be given together");
 	if (uds != NULL)
 		(void)snprintf(out, 300, "unix:%s", uds);
 	else

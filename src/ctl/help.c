@@ -19,7 +19,7 @@ void ctl_help_all(struct cgn_buf *out)
 		cgn_buf_fmt(out, "  %-26s %s\n", left, v->summary);
 	}
 	cgn_buf_putz(out,
-		"\ncgn-ctl VERB --help tells a verb's flags and examples.\n"
+		"\ncgn-ctl VERB --help prints the flags and examples of a verb.\n"
 		"Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
 }
 
@@ -208,5 +208,6 @@ CGN_RC ctl_completion(const struct ctl_args *a, struct cgn_err *err)
 		shells[i].print(&out);
 		return ctl_print(&out, err);
 	}
-	return CGN_FAIL(err, INVALID, "no completion for '%s'; there is bash, zsh and fish", a->words[0]);
+	return CGN_FAIL(err, INVALID, "there is no completion for '%s', only for bash, zsh and fish",
+		a->words[0]);
 }

@@ -149,8 +149,8 @@ static CGN_RC check_words(const struct ctl_args *a, struct cgn_err *err)
 	if (a->n_words < least)
 		return CGN_FAIL(err, INVALID, "usage: cgn-ctl %s %s", a->verb->path, wanted);
 	if (a->n_words > most)
-		return CGN_FAIL(err, INVALID, "one word too many: '%s'; usage: cgn-ctl %s %s", a->words[most],
-			a->verb->path, wanted);
+		return CGN_FAIL(err, INVALID, "unexpected argument '%s'; usage: cgn-ctl %s %s",
+			a->words[most], a->verb->path, wanted);
 	return CGN_OK;
 }
 
@@ -200,7 +200,7 @@ static int no_verb(int argc, char **argv)
 	}
 	if (argc > 1 && !asked)
 		(void)fprintf(stderr,
-			is_group(argv[1]) ? "cgn-ctl: '%s' wants a second word; the verbs are:\n\n"
+			is_group(argv[1]) ? "cgn-ctl: '%s' needs a second word; the verbs are:\n\n"
 					  : "cgn-ctl: there is no verb '%s'; the verbs are:\n\n",
 			argv[1]);
 	ctl_help_all(&text);
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 	struct ctl_args a = {.verb = v};
 	struct cgn_err err = {0};
 	if (!cgn_ok(line_parse(&a, (struct args){argc, argv, used + 1}, &err))) {
-		(void)fprintf(stderr, "cgn-ctl: %s\ncgn-ctl %s --help tells more\n", err.msg, v->path);
+		(void)fprintf(stderr, "cgn-ctl: %s\nsee cgn-ctl %s --help\n", err.msg, v->path);
 		return EXIT_USAGE;
 	}
 	if (ctl_switch(&a, "--help")) {

@@ -59,7 +59,7 @@ static CGN_RC recipes_dir(const struct ctl_args *a, char *out, struct cgn_err *e
 	const char *named =
 		ctl_flag(a, "--recipes") != NULL ? ctl_flag(a, "--recipes") : getenv("CGN_RECIPES");
 	if (named != NULL && !has_file(named, "_lib/recipe.sh"))
-		return CGN_FAIL(err, NOT_FOUND, "%s holds no recipes (there is no _lib/recipe.sh in it)",
+		return CGN_FAIL(err, NOT_FOUND, "%s is not a folder of recipes: _lib/recipe.sh is missing",
 			named);
 	if (named == NULL && has_file("recipes", "_lib/recipe.sh"))
 		named = "recipes";
@@ -234,7 +234,8 @@ static CGN_RC run_script(const char *path, const char *argument, struct cgn_err 
 	int status = 0;
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			return CGN_FAIL(err, INTERNAL, "waiting for %s: %s", path, strerror(errno));
+			return CGN_FAIL(err, INTERNAL, "cannot wait for %s to end: %s", path,
+				strerror(errno));
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return CGN_OK;
 	if (err != NULL)

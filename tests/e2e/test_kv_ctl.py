@@ -77,7 +77,7 @@ def test_where_nobody_is(store):
     assert "name another with --uds or --addr" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "unix:/nowhere"})
     assert 'no digest begins with "Zz"' in ctl(store, "kv", "ls", "Zz", rc=2)
     assert "give --ca if it speaks TLS" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "127.0.0.1:1"})
-    assert "one of them" in ctl(store, "kv", "stats", "--addr", "x:1", rc=2)
+    assert "cannot be given together" in ctl(store, "kv", "stats", "--addr", "x:1", rc=2)
 
 
 def counts_are(r, n):

@@ -143,8 +143,8 @@ def test_bad_traces_and_flags(tmp_path):
     assert "--nodes takes" in refused(2, "bench", "replay", trace, "--nodes", "0")
     assert "--speed takes a number from" in refused(2, "bench", "replay", trace, "--speed", "0")
     assert "--caches takes" in refused(2, "bench", "replay", trace, "--caches", "1,x")
-    assert "one of the two" in refused(2, "bench", "replay")
-    assert "one of the two" in refused(2, "bench", "replay", trace, "--generate", "chat")
+    assert "either a trace file or --generate" in refused(2, "bench", "replay")
+    assert "either a trace file or --generate" in refused(2, "bench", "replay", trace, "--generate", "chat")
     assert "there are chat, agents" in refused(2, "bench", "replay", "--generate", "chats")
     assert "there are chat, agents" in refused(2, "bench", "workload", "talk")
     assert "--rate takes" in refused(2, "bench", "workload", "chat", "--rate", "0")
@@ -273,7 +273,7 @@ def test_bench_evict_for_people_and_its_refusals(service):
     assert [t.split()[0] for t in table[2:]] == ["evict", "offline"]
     text = fine("bench", "evict", "--help")
     assert "the optimum, computed with knowledge of all later requests" in text and "round_robin" not in text and "agents" in text
-    assert "give a file or --generate" in refused(2, "bench", "evict")
+    assert "give either a trace file or --generate" in refused(2, "bench", "evict")
     assert "there are evict, lru, fifo, s3-fifo, offline" in refused(2, "bench", "evict", service, "--policy", "lru,mru")
     assert "each once" in refused(2, "bench", "evict", service, "--policy", "lru,lru")
     assert "--blocks" in refused(2, "bench", "evict", service, "--blocks", "3", "--shards", "4")

@@ -11,7 +11,7 @@
 #include "base/mix/mix.h"
 #include "lab/enginemodel/enginemodel.h"
 
-struct seen { /* what a job was given */
+struct seen { /* Progress of a job. */
 	struct enginemodel_job *job;
 	uint32_t given, cached;
 	cgn_nsec first_at, last_at;
@@ -19,7 +19,7 @@ struct seen { /* what a job was given */
 };
 
 static const struct enginemodel_cfg plain = {
-	.prefill_tokens_per_s = 1000, /* one token a millisecond */
+	.prefill_tokens_per_s = 1000, /* A token every millisecond. */
 	.decode = 10 * CGN_MSEC,
 	.batch_effect = 0.5,
 	.max_batch = 8,
@@ -36,8 +36,8 @@ static struct enginemodel *model_of(const struct enginemodel_cfg *cfg)
 	return m;
 }
 
-/* |lineage| names the tokens: equal ones share their prefix. */
-static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, uint32_t prompt,
+/* Submit a job; |lineage| determines its tokens: jobs of equal lineage share their prefix. */
+static cgn_rc submit_job(struct enginemodel *m, struct seen *s, uint64_t lineage, uint32_t prompt,
 	uint32_t answer)
 {
 	uint64_t hashes[256];
@@ -49,7 +49,7 @@ static cgn_rc submit(struct enginemodel *m, struct seen *s, uint64_t lineage, ui
 	return enginemodel_submit(m, &spec, &s->job);
 }
 
-static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
+static cgn_nsec step_model(struct enginemodel *m, cgn_nsec now)
 {
 	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
@@ -68,10 +68,10 @@ static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 	return o.wake_at;
 }
 
-static cgn_nsec run(struct enginemodel *m, cgn_nsec now) /* until idle; when that was */
+static cgn_nsec run_until_idle(struct enginemodel *m, cgn_nsec now) /* Run until idle; return the time. */
 {
 	for (unsigned i = 0; i < 100000; i++) {
-		cgn_nsec at = step(m, now);
+		cgn_nsec at = step_model(m, now);
 		if (at == 0)
 			return now;
 		assert_true(at > now);
@@ -86,8 +86,8 @@ static void one_request_takes_prefill_and_decodes(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&plain);
 	struct seen a;
-	assert_true(cgn_ok(submit(m, &a, 1, 20, 5)));
-	(void)run(m, 1000 * CGN_MSEC);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 20, 5)));
+	(void)run_until_idle(m, 1000 * CGN_MSEC);
 	assert_true(a.finished);
 	assert_int_equal(a.given, 5);
 	assert_int_equal(a.first_at / CGN_MSEC, 1020);
@@ -106,17 +106,17 @@ static void long_prompts_are_chunked_beside_decodes(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&plain);
 	struct seen a, b;
-	assert_true(cgn_ok(submit(m, &a, 1, 4, 30)));
-	cgn_nsec at = step(m, 0);
-	at = step(m, at); /* a decodes now */
+	assert_true(cgn_ok(submit_job(m, &a, 1, 4, 30)));
+	cgn_nsec at = step_model(m, 0);
+	at = step_model(m, at); /* Job a decodes now. */
 	assert_int_equal(a.given, 1);
-	assert_true(cgn_ok(submit(m, &b, 2, 150, 2)));
+	assert_true(cgn_ok(submit_job(m, &b, 2, 150, 2)));
 	uint32_t before = a.given;
 	while (b.given == 0)
-		at = step(m, at);
+		at = step_model(m, at);
 	/* 150 tokens beside one decode with a budget of 64: three steps of at most 63. */
-	assert_int_equal(a.given - before, 4); /* and the one in flight */
-	(void)run(m, at);
+	assert_int_equal(a.given - before, 4); /* Three, and the one in flight. */
+	(void)run_until_idle(m, at);
 	assert_true(a.finished && b.finished);
 	enginemodel_free(&m);
 }
@@ -127,12 +127,12 @@ static void batches_slow_each_step(void **state)
 	struct enginemodel *m = model_of(&plain);
 	struct seen s[4];
 	for (unsigned i = 0; i < 4; i++)
-		assert_true(cgn_ok(submit(m, &s[i], i, 1, 10)));
-	cgn_nsec at = step(m, 0);
-	assert_int_equal(at / CGN_MSEC, 4); /* four prompts of one token */
-	cgn_nsec next = step(m, at);
+		assert_true(cgn_ok(submit_job(m, &s[i], i, 1, 10)));
+	cgn_nsec at = step_model(m, 0);
+	assert_int_equal(at / CGN_MSEC, 4); /* Four prompts of one token. */
+	cgn_nsec next = step_model(m, at);
 	assert_int_equal((next - at) / CGN_MSEC, 25); /* 10 ms * (1 + 0.5 * 3) */
-	(void)run(m, next);
+	(void)run_until_idle(m, next);
 	enginemodel_free(&m);
 }
 
@@ -144,11 +144,11 @@ static void batch_slots_queue_first_come_first_served(void **state)
 	struct enginemodel *m = model_of(&cfg);
 	struct seen s[5];
 	for (unsigned i = 0; i < 5; i++)
-		assert_true(cgn_ok(submit(m, &s[i], i, 8, 4)));
-	cgn_nsec at = step(m, 0);
+		assert_true(cgn_ok(submit_job(m, &s[i], i, 8, 4)));
+	cgn_nsec at = step_model(m, 0);
 	assert_int_equal(enginemodel_stats(m).running, 2);
 	assert_int_equal(enginemodel_stats(m).waiting, 3);
-	(void)run(m, at);
+	(void)run_until_idle(m, at);
 	for (unsigned i = 1; i < 5; i++)
 		assert_true(s[i - 1].first_at <= s[i].first_at);
 	assert_true(s[4].first_at > s[1].last_at);
@@ -162,11 +162,11 @@ static void full_queue_and_hopeless_jobs_are_refused(void **state)
 	cfg.max_queue = 2;
 	struct enginemodel *m = model_of(&cfg);
 	struct seen s[4];
-	assert_int_equal(submit(m, &s[0], 0, 250, 7).code, CGN_TOO_LARGE); /* 257 tokens, 256 fit */
-	assert_true(cgn_ok(submit(m, &s[0], 0, 250, 6)));
-	assert_true(cgn_ok(submit(m, &s[1], 1, 8, 4)));
-	assert_int_equal(submit(m, &s[2], 2, 8, 4).code, CGN_OVERLOADED);
-	(void)run(m, 0);
+	assert_int_equal(submit_job(m, &s[0], 0, 250, 7).code, CGN_TOO_LARGE); /* 257 tokens; 256 fit. */
+	assert_true(cgn_ok(submit_job(m, &s[0], 0, 250, 6)));
+	assert_true(cgn_ok(submit_job(m, &s[1], 1, 8, 4)));
+	assert_int_equal(submit_job(m, &s[2], 2, 8, 4).code, CGN_OVERLOADED);
+	(void)run_until_idle(m, 0);
 	assert_true(s[0].finished && s[1].finished);
 	enginemodel_free(&m);
 }
@@ -176,20 +176,20 @@ static void repeated_prompts_are_cached(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&plain);
 	struct seen a, b, c, longer;
-	assert_true(cgn_ok(submit(m, &a, 1, 40, 4)));
-	cgn_nsec at = run(m, 0);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 40, 4)));
+	cgn_nsec at = run_until_idle(m, 0);
 	assert_int_equal(a.cached, 0);
-	assert_true(cgn_ok(submit(m, &b, 1, 40, 4)));
+	assert_true(cgn_ok(submit_job(m, &b, 1, 40, 4)));
 	cgn_nsec start = at;
-	at = run(m, at);
-	assert_int_equal(b.cached, 36); /* the block with the last token is computed again */
+	at = run_until_idle(m, at);
+	assert_int_equal(b.cached, 36); /* The block with the last token is computed again. */
 	assert_int_equal((b.first_at - start) / CGN_MSEC, 4);
-	assert_true(cgn_ok(submit(m, &c, 2, 40, 4)));
-	at = run(m, at);
+	assert_true(cgn_ok(submit_job(m, &c, 2, 40, 4)));
+	at = run_until_idle(m, at);
 	assert_int_equal(c.cached, 0);
-	/* A next turn finds prompt and answer of the one before: 43 computed tokens are 10 full blocks. */
-	assert_true(cgn_ok(submit(m, &longer, 1, 80, 4)));
-	(void)run(m, at);
+	/* The next turn finds prompt and answer of the turn before: 43 computed tokens are 10 full blocks. */
+	assert_true(cgn_ok(submit_job(m, &longer, 1, 80, 4)));
+	(void)run_until_idle(m, at);
 	assert_int_equal(longer.cached, 40);
 	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_int_equal(s.prefix_queried, 200);
@@ -206,19 +206,20 @@ static void least_recently_used_prefixes_go_first(void **state)
 	struct seen s;
 	cgn_nsec at = 0;
 	for (uint64_t lineage = 1; lineage <= 2; lineage++) {
-		assert_true(cgn_ok(submit(m, &s, lineage, 40, 1)));
-		at = run(m, at);
+		assert_true(cgn_ok(submit_job(m, &s, lineage, 40, 1)));
+		at = run_until_idle(m, at);
 	}
-	assert_true(cgn_ok(submit(m, &s, 1, 40, 1))); /* touch the first */
-	at = run(m, at);
+	assert_true(cgn_ok(submit_job(m, &s, 1, 40, 1))); /* Uses the first one again. */
+	at = run_until_idle(m, at);
 	assert_int_equal(s.cached, 36);
-	assert_true(cgn_ok(submit(m, &s, 3, 40, 1))); /* takes 5 free ones and tails of the second */
-	at = run(m, at);
-	assert_true(cgn_ok(submit(m, &s, 1, 40, 1)));
-	at = run(m, at);
+	/* Takes 5 free blocks and the last blocks of the second. */
+	assert_true(cgn_ok(submit_job(m, &s, 3, 40, 1)));
+	at = run_until_idle(m, at);
+	assert_true(cgn_ok(submit_job(m, &s, 1, 40, 1)));
+	at = run_until_idle(m, at);
 	assert_int_equal(s.cached, 36);
-	assert_true(cgn_ok(submit(m, &s, 2, 40, 1)));
-	(void)run(m, at);
+	assert_true(cgn_ok(submit_job(m, &s, 2, 40, 1)));
+	(void)run_until_idle(m, at);
 	assert_true(s.cached < 36);
 	enginemodel_free(&m);
 }
@@ -227,14 +228,14 @@ static void kv_memory_bounds_admission(void **state)
 {
 	(void)state;
 	struct enginemodel_cfg cfg = plain;
-	cfg.kv_blocks = 12; /* 48 tokens */
+	cfg.kv_blocks = 12; /* 48 tokens. */
 	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b;
-	assert_true(cgn_ok(submit(m, &a, 1, 30, 10)));
-	assert_true(cgn_ok(submit(m, &b, 2, 30, 10)));
-	cgn_nsec at = step(m, 0);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 30, 10)));
+	assert_true(cgn_ok(submit_job(m, &b, 2, 30, 10)));
+	cgn_nsec at = step_model(m, 0);
 	assert_int_equal(enginemodel_stats(m).running, 1);
-	(void)run(m, at);
+	(void)run_until_idle(m, at);
 	assert_true(b.first_at > a.last_at);
 	assert_true(a.finished && b.finished);
 	enginemodel_free(&m);
@@ -247,12 +248,12 @@ static void growing_jobs_preempt_the_last_comer(void **state)
 	cfg.kv_blocks = 12;
 	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b, c;
-	assert_true(cgn_ok(submit(m, &a, 1, 12, 24)));
-	assert_true(cgn_ok(submit(m, &b, 2, 12, 24)));
-	assert_true(cgn_ok(submit(m, &c, 3, 12, 24)));
-	(void)run(m, 0);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 12, 24)));
+	assert_true(cgn_ok(submit_job(m, &b, 2, 12, 24)));
+	assert_true(cgn_ok(submit_job(m, &c, 3, 12, 24)));
+	(void)run_until_idle(m, 0);
 	assert_true(a.finished && b.finished && c.finished);
-	assert_int_equal(a.given + b.given + c.given, 72); /* a preempted one goes on where it was */
+	assert_int_equal(a.given + b.given + c.given, 72); /* A preempted job continues where it was. */
 	assert_true(enginemodel_stats(m).preempted > 0);
 	assert_true(a.last_at <= b.last_at && b.last_at <= c.last_at);
 	enginemodel_free(&m);
@@ -265,22 +266,22 @@ static void abort_frees_at_once(void **state)
 	cfg.max_batch = 1;
 	struct enginemodel *m = model_of(&cfg);
 	struct seen a, b;
-	assert_true(cgn_ok(submit(m, &a, 1, 40, 50)));
-	assert_true(cgn_ok(submit(m, &b, 2, 8, 2)));
-	cgn_nsec at = step(m, 0);
-	at = step(m, at);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 40, 50)));
+	assert_true(cgn_ok(submit_job(m, &b, 2, 8, 2)));
+	cgn_nsec at = step_model(m, 0);
+	at = step_model(m, at);
 	assert_true(enginemodel_stats(m).kv_used > 0);
-	enginemodel_abort(m, &a.job); /* a step is in flight */
+	enginemodel_abort(m, &a.job); /* A step is in flight. */
 	assert_null(a.job);
 	assert_int_equal(enginemodel_stats(m).kv_used, 0);
 	assert_int_equal(enginemodel_stats(m).running, 0);
 	assert_int_equal(enginemodel_stats(m).aborted, 1);
 	assert_true(enginemodel_sound(m));
-	at = run(m, at);
+	at = run_until_idle(m, at);
 	assert_true(b.finished);
-	assert_true(cgn_ok(submit(m, &a, 3, 8, 2)));
-	enginemodel_abort(m, &a.job); /* still waiting */
-	assert_int_equal(run(m, at), at);
+	assert_true(cgn_ok(submit_job(m, &a, 3, 8, 2)));
+	enginemodel_abort(m, &a.job); /* The job is still waiting. */
+	assert_int_equal(run_until_idle(m, at), at);
 	enginemodel_free(&m);
 }
 
@@ -289,12 +290,12 @@ static void held_jobs_stay_and_others_go_on(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&plain);
 	struct seen a, b;
-	assert_true(cgn_ok(submit(m, &a, 1, 8, 50)));
-	cgn_nsec at = step(m, 0);
-	at = step(m, at);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 8, 50)));
+	cgn_nsec at = step_model(m, 0);
+	at = step_model(m, at);
 	enginemodel_hold(m, a.job);
-	assert_true(cgn_ok(submit(m, &b, 2, 8, 5)));
-	at = run(m, at);
+	assert_true(cgn_ok(submit_job(m, &b, 2, 8, 5)));
+	at = run_until_idle(m, at);
 	assert_true(b.finished);
 	assert_true(a.given < 4);
 	assert_int_equal(enginemodel_stats(m).running, 1);
@@ -309,10 +310,10 @@ static void a_late_caller_does_not_slow_the_device(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&plain);
 	struct seen a;
-	assert_true(cgn_ok(submit(m, &a, 1, 10, 3)));
-	cgn_nsec at = step(m, 0);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 10, 3)));
+	cgn_nsec at = step_model(m, 0);
 	assert_int_equal(at / CGN_MSEC, 10);
-	at = step(m, 1000 * CGN_MSEC);
+	at = step_model(m, 1000 * CGN_MSEC);
 	assert_int_equal(at / CGN_MSEC, 20);
 	enginemodel_free(&m);
 }
@@ -324,14 +325,14 @@ static void fixed_steps_pace(void **state)
 	cfg.fixed_step = 7 * CGN_MSEC;
 	struct enginemodel *m = model_of(&cfg);
 	struct seen a;
-	assert_true(cgn_ok(submit(m, &a, 1, 20, 3)));
-	assert_int_equal(run(m, 0) / CGN_MSEC, 21);
+	assert_true(cgn_ok(submit_job(m, &a, 1, 20, 3)));
+	assert_int_equal(run_until_idle(m, 0) / CGN_MSEC, 21);
 	enginemodel_free(&m);
 }
 
-/* Thousands of random submits, steps and aborts: nothing leaks, nothing hangs, the same seed gives the same
- * history. */
-static uint64_t storm(uint64_t seed)
+/* Run thousands of random submits, steps and aborts: no leak, no hang, and equal seeds give equal
+ * histories. */
+static uint64_t run_storm(uint64_t seed)
 {
 	struct enginemodel_cfg cfg = plain;
 	cfg.kv_blocks = 40;
@@ -346,17 +347,17 @@ static uint64_t storm(uint64_t seed)
 		rng = mix64(rng + 1);
 		struct seen *it = &s[rng % CGN_COUNT(s)];
 		if (it->job == NULL)
-			(void)!submit(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63),
+			(void)!submit_job(m, it, rng >> 8 & 7, 1 + (uint32_t)(rng >> 16 & 63),
 				1 + (uint32_t)(rng >> 24 & 31))
 				.code;
 		else if ((rng >> 32 & 7) == 0)
 			enginemodel_abort(m, &it->job);
-		cgn_nsec at = step(m, now);
+		cgn_nsec at = step_model(m, now);
 		now = at != 0 ? at : now;
 		struct enginemodel_stats st = enginemodel_stats(m);
 		history = mix64(history ^ st.answer_tokens ^ st.kv_used << 20 ^ now);
 	}
-	(void)run(m, now);
+	(void)run_until_idle(m, now);
 	struct enginemodel_stats st = enginemodel_stats(m);
 	assert_int_equal(st.kv_used, 0);
 	assert_int_equal(st.running + st.waiting, 0);
@@ -369,8 +370,8 @@ static void storms_leave_nothing_behind(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= 5; seed++)
-		assert_true(storm(seed) == storm(seed));
-	assert_true(storm(1) != storm(2));
+		assert_true(run_storm(seed) == run_storm(seed));
+	assert_true(run_storm(1) != run_storm(2));
 }
 
 static void blocks_are_shared_and_evicted(void **state)
@@ -380,7 +381,7 @@ static void blocks_are_shared_and_evicted(void **state)
 	assert_true(cgn_ok(enginemodel_blocks_new(&(struct enginemodel_blocks_cfg){.n = 3}, &b)));
 	uint32_t x = enginemodel_blocks_take(b);
 	assert_true(enginemodel_blocks_publish(b, x, 77));
-	assert_int_equal(enginemodel_blocks_find(b, 77), x); /* two users */
+	assert_int_equal(enginemodel_blocks_find(b, 77), x); /* Two users. */
 	enginemodel_blocks_release(b, x);
 	assert_int_equal(enginemodel_blocks_used(b), 1);
 	enginemodel_blocks_release(b, x);
@@ -389,8 +390,8 @@ static void blocks_are_shared_and_evicted(void **state)
 	assert_false(enginemodel_blocks_has(b, 78) || enginemodel_blocks_idle(b, 78));
 	assert_null(enginemodel_blocks_note(b, x));
 	uint32_t y = enginemodel_blocks_take(b), z = enginemodel_blocks_take(b);
-	assert_int_equal(enginemodel_blocks_known(b), 1);   /* never used ones go first */
-	assert_false(enginemodel_blocks_publish(b, y, 77)); /* 77 is known already: stays where it is */
+	assert_int_equal(enginemodel_blocks_known(b), 1);   /* Unused blocks are taken first. */
+	assert_false(enginemodel_blocks_publish(b, y, 77)); /* The block cached under 77 keeps its place. */
 	uint32_t w = enginemodel_blocks_take(b);
 	assert_int_equal(w, x);
 	assert_int_equal(enginemodel_blocks_known(b), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay: nothing is lost, equal inputs give equal results, and what it measures is what the choice
- * deserves. */
+/* A replay: no request is lost, equal inputs give equal results, and the measured values follow from the
+ * choices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static const struct route_rules in_turn = {.weights = {0.55, 0.25, 0.10, 0.10},
 	.policy = ROUTE_ROUND_ROBIN,
 	.session_bound = 1.25};
 
-static uint64_t draw(uint64_t *s, uint64_t n)
+static uint64_t draw_below(uint64_t *s, uint64_t n)
 {
 	*s ^= *s << 13;
 	*s ^= *s >> 7;
@@ -31,24 +31,25 @@ static uint64_t draw(uint64_t *s, uint64_t n)
 	return *s % n;
 }
 
-/* Conversations of |turns| turns, one after the other in random order: block 0 is everybody's, each turn has
- * a block or two more than the last. */
-static struct trace conversations(size_t n, size_t turns, cgn_nsec gap)
+/* Generate conversations of |turns| turns, interleaved at random: all share block 0, each turn has a block or
+ * two more than the one before. */
+static struct trace make_conversations(size_t n, size_t turns, cgn_nsec gap)
 {
 	struct trace t = {.block_tokens = 512};
 	uint64_t s = 88172645463325252U, next = 1, (*ids)[200] = calloc(n, sizeof *ids);
 	size_t *len = calloc(n, sizeof *len);
 	assert_true(ids != NULL && len != NULL);
 	for (size_t i = 0; i < n * turns; i++) {
-		size_t c = draw(&s, n), more = len[c] == 0 ? 3 + draw(&s, 8) : 1 + draw(&s, 2);
-		struct trace_request r = {.at = i * gap, .output = 1 + (uint32_t)draw(&s, 200)};
+		size_t c = draw_below(&s, n),
+		       more = len[c] == 0 ? 3 + draw_below(&s, 8) : 1 + draw_below(&s, 2);
+		struct trace_request r = {.at = i * gap, .output = 1 + (uint32_t)draw_below(&s, 200)};
 		if (len[c] > 0)
-			len[c]--; /* it was not full */
+			len[c]--; /* The last block was not full. */
 		else
 			ids[c][len[c]++] = 0;
 		for (size_t k = 0; k < more && len[c] < CGN_COUNT(ids[0]); k++)
 			ids[c][len[c]++] = next++;
-		r.input = (uint32_t)(512 * (len[c] - 1) + 1 + draw(&s, 512));
+		r.input = (uint32_t)(512 * (len[c] - 1) + 1 + draw_below(&s, 512));
 		assert_true(cgn_ok(trace_add(&t, &r, ids[c], len[c])));
 	}
 	free(ids);
@@ -56,7 +57,7 @@ static struct trace conversations(size_t n, size_t turns, cgn_nsec gap)
 	return t;
 }
 
-static struct replay_result run(const struct trace *t, const struct replay_cfg *cfg)
+static struct replay_result run_replay(const struct trace *t, const struct replay_cfg *cfg)
 {
 	struct replay_result r;
 	struct cgn_err err = {0};
@@ -65,7 +66,7 @@ static struct replay_result run(const struct trace *t, const struct replay_cfg *
 	return r;
 }
 
-static double ideal(const struct trace *t)
+static double ideal_ratio(const struct trace *t)
 {
 	struct trace_found f;
 	assert_true(cgn_ok(trace_one_cache(t, 0, &f, NULL)));
@@ -83,14 +84,14 @@ static uint64_t answer_tokens(const struct trace *t)
 static void nothing_is_lost(void **state)
 {
 	(void)state;
-	struct trace t = conversations(40, 10, 50 * CGN_MSEC);
+	struct trace t = make_conversations(40, 10, 50 * CGN_MSEC);
 	for (unsigned mode = 0; mode < 8; mode++) {
 		struct replay_cfg cfg = replay_defaults;
 		struct replay_node all = {0};
 		cfg.rules = mode & 1 ? &in_turn : &rules;
 		cfg.blocks = mode & 2 ? 100 : 0;
 		cfg.publishes = !(mode & 4);
-		struct replay_result r = run(&t, &cfg);
+		struct replay_result r = run_replay(&t, &cfg);
 		assert_int_equal(r.requests, t.n);
 		assert_int_equal(r.done + r.refused_full + r.refused_too_large, t.n);
 		assert_int_equal(r.done, t.n);
@@ -107,7 +108,7 @@ static void nothing_is_lost(void **state)
 		assert_int_equal(all.answer_tokens, answer_tokens(&t));
 		assert_int_equal(all.cached_tokens, r.cached_blocks * 512);
 		assert_true(cfg.blocks > 0 || r.evicted_blocks == 0);
-		assert_true(replay_hit_ratio(&r) <= ideal(&t));
+		assert_true(replay_hit_ratio(&r) <= ideal_ratio(&t));
 		assert_true(r.imbalance >= 1 && r.imbalance <= r.n_nodes);
 		replay_result_fini(&r);
 	}
@@ -117,14 +118,14 @@ static void nothing_is_lost(void **state)
 static void equal_inputs_give_equal_results(void **state)
 {
 	(void)state;
-	struct trace t = conversations(30, 10, 40 * CGN_MSEC);
+	struct trace t = make_conversations(30, 10, 40 * CGN_MSEC);
 	for (enum route_policy p = 0; p < ROUTE_POLICIES; p++) {
 		struct route_rules with = rules;
 		struct replay_cfg cfg = replay_defaults;
 		with.policy = p;
 		cfg.rules = &with;
 		cfg.blocks = 120;
-		struct replay_result a = run(&t, &cfg), b = run(&t, &cfg);
+		struct replay_result a = run_replay(&t, &cfg), b = run_replay(&t, &cfg);
 		assert_int_equal(a.ttft.ns.n, b.ttft.ns.n);
 		assert_memory_equal(a.ttft.ns.p, b.ttft.ns.p, a.ttft.ns.n);
 		assert_memory_equal(a.itl.ns.p, b.itl.ns.p, a.itl.ns.n);
@@ -136,7 +137,7 @@ static void equal_inputs_give_equal_results(void **state)
 	trace_fini(&t);
 }
 
-/* Nights and years between requests cost nothing, and change nothing: what was held is found. */
+/* Nights and years between requests cost no time and change nothing: cached blocks are still found. */
 static void long_pauses_are_left_out(void **state)
 {
 	(void)state;
@@ -149,7 +150,7 @@ static void long_pauses_are_left_out(void **state)
 	struct replay_cfg cfg = replay_defaults;
 	assert_true(cgn_ok(trace_parse(cgn_str_of(text), "t", 512, 0, &t, &err)));
 	cfg.rules = &rules;
-	struct replay_result r = run(&t, &cfg);
+	struct replay_result r = run_replay(&t, &cfg);
 	assert_int_equal(r.done, 3);
 	assert_int_equal(r.cached_blocks, 6);
 	assert_int_equal(r.expected_blocks, 6);
@@ -158,22 +159,22 @@ static void long_pauses_are_left_out(void **state)
 	trace_fini(&t);
 }
 
-/* What the product promises, at a size that a test can afford. */
+/* The product's promise, at a size that a test can afford. */
 static void prefixes_are_found_and_load_is_even(void **state)
 {
 	(void)state;
-	struct trace t = conversations(300, 12, 60 * CGN_MSEC);
+	struct trace t = make_conversations(300, 12, 60 * CGN_MSEC);
 	struct replay_cfg cfg = replay_defaults;
 	cfg.rules = &rules;
-	struct replay_result kv = run(&t, &cfg);
+	struct replay_result kv = run_replay(&t, &cfg);
 	cfg.rules = &in_turn;
-	struct replay_result turn = run(&t, &cfg);
-	assert_true(replay_hit_ratio(&kv) > 0.97 * ideal(&t));
+	struct replay_result turn = run_replay(&t, &cfg);
+	assert_true(replay_hit_ratio(&kv) > 0.97 * ideal_ratio(&t));
 	assert_true(replay_hit_ratio(&kv) > 1.5 * replay_hit_ratio(&turn));
 	assert_true(kv.imbalance < 1.25);
 	assert_true(samples_ms(&kv.ttft, 0.5) < samples_ms(&turn.ttft, 0.5));
 	assert_true(samples_mean_ms(&kv.itl) < 1.03 * samples_mean_ms(&turn.itl));
-	/* What was expected came true: nothing is evicted, and news is milliseconds old. */
+	/* Predictions come true: nothing is evicted, and reports take milliseconds. */
 	assert_true(kv.cached_blocks <= kv.expected_blocks + kv.expected_blocks / 50);
 	assert_true(kv.expected_blocks <= kv.cached_blocks + kv.cached_blocks / 50);
 	replay_result_fini(&kv);
@@ -181,7 +182,7 @@ static void prefixes_are_found_and_load_is_even(void **state)
 	trace_fini(&t);
 }
 
-/* One request on one node: its time follows from the engine's pace alone. */
+/* With a single request on a single node, its time follows from the engine's speed. */
 static void times_are_the_engines(void **state)
 {
 	(void)state;
@@ -194,17 +195,17 @@ static void times_are_the_engines(void **state)
 		trace_add(&t, &(struct trace_request){.at = CGN_SEC, .input = 2000, .output = 3}, ids, 4)));
 	assert_true(cgn_ok(trace_add(&t,
 		&(struct trace_request){.at = 5 * CGN_SEC, .input = 2000, .output = 1}, ids, 4)));
-	struct replay_result r = run(&t, &cfg);
+	struct replay_result r = run_replay(&t, &cfg);
 	assert_int_equal(r.cached_blocks, 3);
-	/* 2000 tokens at 20,000 a second */
+	/* 2000 tokens at 20,000 a second. */
 	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001);
-	assert_true(samples_ms(&r.ttft, 0.5) > 23.199 && samples_ms(&r.ttft, 0.5) < 23.201); /* 464 of them */
+	assert_true(samples_ms(&r.ttft, 0.5) > 23.199 && samples_ms(&r.ttft, 0.5) < 23.201); /* 464 tokens. */
 	assert_int_equal(samples_count(&r.itl), 2);
 	assert_true(samples_ms(&r.itl, 1) > 11.999 && samples_ms(&r.itl, 1) < 12.001);
 	assert_true(r.ended < 6 * CGN_SEC);
 	replay_result_fini(&r);
-	cfg.speed = 2; /* they come sooner, the engine is no faster */
-	r = run(&t, &cfg);
+	cfg.speed = 2; /* Requests arrive sooner; the engine is no faster. */
+	r = run_replay(&t, &cfg);
 	assert_true(r.ended > 2500 * CGN_MSEC && r.ended < 2600 * CGN_MSEC);
 	assert_true(samples_ms(&r.ttft, 1) > 99.999 && samples_ms(&r.ttft, 1) < 100.001);
 	replay_result_fini(&r);
@@ -222,7 +223,7 @@ static void what_never_fits_is_refused(void **state)
 	cfg.blocks = 4;
 	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.input = 2560, .output = 1}, ids, 5)));
 	assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.input = 600, .output = 5}, ids, 2)));
-	struct replay_result r = run(&t, &cfg);
+	struct replay_result r = run_replay(&t, &cfg);
 	assert_int_equal(r.refused_too_large, 1);
 	assert_int_equal(r.done, 1);
 	replay_result_fini(&r);
@@ -232,34 +233,34 @@ static void what_never_fits_is_refused(void **state)
 static void requests_wait_where_nodes_are_full(void **state)
 {
 	(void)state;
-	struct trace t = conversations(20, 5, CGN_MSEC);
+	struct trace t = make_conversations(20, 5, CGN_MSEC);
 	struct route_rules few = rules;
 	struct replay_cfg cfg = replay_defaults;
 	few.max_inflight = 1;
 	cfg.rules = &few;
 	cfg.nodes = 2;
-	struct replay_result r = run(&t, &cfg);
+	struct replay_result r = run_replay(&t, &cfg);
 	assert_int_equal(r.done, t.n);
 	assert_true(r.waited > t.n / 2);
 	replay_result_fini(&r);
 	cfg.max_waiting = 10;
-	r = run(&t, &cfg);
+	r = run_replay(&t, &cfg);
 	assert_true(r.refused_full > 0);
 	assert_int_equal(r.done + r.refused_full, t.n);
 	replay_result_fini(&r);
 	trace_fini(&t);
 }
 
-/* Late news costs hits: what was sent somewhere is taken for held there, but not for long. */
+/* Late reports cost hits: the router assumes for a short time that a node holds what it was sent. */
 static void news_takes_its_time(void **state)
 {
 	(void)state;
-	struct trace t = conversations(40, 10, 50 * CGN_MSEC);
+	struct trace t = make_conversations(40, 10, 50 * CGN_MSEC);
 	struct replay_cfg cfg = replay_defaults;
 	cfg.rules = &rules;
-	struct replay_result soon = run(&t, &cfg);
+	struct replay_result soon = run_replay(&t, &cfg);
 	cfg.report_delay = 3600 * CGN_SEC;
-	struct replay_result never = run(&t, &cfg);
+	struct replay_result never = run_replay(&t, &cfg);
 	assert_true(never.expected_blocks > 0);
 	assert_true(never.expected_blocks < soon.expected_blocks);
 	assert_true(replay_hit_ratio(&never) < replay_hit_ratio(&soon));
@@ -271,14 +272,14 @@ static void news_takes_its_time(void **state)
 static void many_nodes_and_bad_bounds(void **state)
 {
 	(void)state;
-	struct trace t = conversations(50, 6, CGN_MSEC);
+	struct trace t = make_conversations(50, 6, CGN_MSEC);
 	struct replay_cfg cfg = replay_defaults;
 	struct replay_result r;
 	struct cgn_err err = {0};
 	cfg.rules = &rules;
 	cfg.nodes = 500;
 	cfg.blocks = 300;
-	r = run(&t, &cfg);
+	r = run_replay(&t, &cfg);
 	assert_int_equal(r.done, t.n);
 	replay_result_fini(&r);
 	cfg.nodes = 0;
@@ -288,7 +289,7 @@ static void many_nodes_and_bad_bounds(void **state)
 	cfg.nodes = 1;
 	cfg.speed = 0;
 	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
-	cfg.speed = 1e-12; /* later than time goes */
+	cfg.speed = 1e-12; /* Beyond the end of time. */
 	assert_int_equal(replay_run(&t, &cfg, &r, &err).code, CGN_INVALID);
 	cfg.speed = 1;
 	cfg.step_tokens = 1;
@@ -329,7 +330,7 @@ static struct replay_result run_crowd(const struct trace_request *late, enum que
 	cfg.queue = queue;
 	cfg.tenants = tenants;
 	cfg.n_tenants = n_tenants;
-	struct replay_result r = run(&t, &cfg);
+	struct replay_result r = run_replay(&t, &cfg);
 	assert_int_equal(r.waited, 24);
 	assert_int_equal(r.done + r.refused_late, t.n);
 	trace_fini(&t);
@@ -357,9 +358,9 @@ static uint64_t crowd_refused(const struct trace_request *late, enum queue_polic
 static void the_queue_policy_is_played(void **state)
 {
 	(void)state;
-	/* the short ones pass those that take 1 s each: wspt lets them 2 ms a token */
+	/* Short requests pass those of 1 s each: wspt counts 2 ms a token. */
 	assert_true(mean_ttft(QUEUE_WSPT) < 0.9 * mean_ttft(QUEUE_FCFS));
-	/* the answer is due while others of the tenant still wait */
+	/* The deadline passes while others of the tenant still wait. */
 	const struct trace_request due = {.tenant = 1, .deadline_ms = 5000};
 	assert_int_equal(crowd_refused(&due, QUEUE_FCFS), 5);
 	assert_int_equal(crowd_refused(&due, QUEUE_DEADLINE), 0);

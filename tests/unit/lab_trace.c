@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces: what is read, what is refused and how it says so, and the caches that they are measured against. */
+/* Traces: accepted and refused files, error messages, and the caches used as reference. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #define LINE(at, in, out, ids) \
 	"{\"timestamp\":" #at ",\"input_length\":" #in ",\"output_length\":" #out ",\"hash_ids\":[" ids "]}\n"
 
-static struct trace parse(const char *text, uint32_t block_tokens, size_t limit)
+static struct trace parse_text(const char *text, uint32_t block_tokens, size_t limit)
 {
 	struct trace t;
 	struct cgn_err err = {0};
@@ -26,7 +26,7 @@ static struct trace parse(const char *text, uint32_t block_tokens, size_t limit)
 static void reads_what_mooncake_writes(void **state)
 {
 	(void)state;
-	struct trace t = parse(
+	struct trace t = parse_text(
 		"{\"timestamp\": 0, \"input_length\": 1100, \"output_length\": 50, \"hash_ids\": [0, 1, 2]}\n"
 		"{\"timestamp\": 27482, \"input_length\": 1500, \"output_length\": 0, \"hash_ids\": [0, 1, 4], \"type\": \"text\"}",
 		0, 0);
@@ -35,7 +35,7 @@ static void reads_what_mooncake_writes(void **state)
 	assert_int_equal(t.block_tokens, 512);
 	assert_int_equal(t.requests[0].input, 1100);
 	assert_int_equal(t.requests[0].output, 50);
-	assert_int_equal(t.requests[1].output, 1); /* an engine gives one before it can end */
+	assert_int_equal(t.requests[1].output, 1); /* An engine gives one token before it can end. */
 	assert_true(t.requests[1].at == 27482 * CGN_MSEC);
 	assert_true(t.requests[1].session == 0);
 	assert_int_equal(t.requests[1].n, 3);
@@ -46,7 +46,7 @@ static void reads_what_mooncake_writes(void **state)
 static void sessions_are_names(void **state)
 {
 	(void)state;
-	struct trace t = parse(
+	struct trace t = parse_text(
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\n"
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"b\"}\n\r\n"
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"session_id\":\"a\"}\r\n"
@@ -63,7 +63,7 @@ static void sessions_are_names(void **state)
 static void requests_say_how_they_wait(void **state)
 {
 	(void)state;
-	struct trace t = parse(
+	struct trace t = parse_text(
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1],\"tenant\":\"a\",\"priority\":0,\"deadline_ms\":7}\n"
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1]}\n",
 		0, 0);
@@ -72,7 +72,7 @@ static void requests_say_how_they_wait(void **state)
 	assert_true(t.requests[0].has_priority && t.requests[0].priority == 0 && !t.requests[1].has_priority);
 	assert_true(t.requests[0].deadline_ms == 7 && t.requests[1].deadline_ms == 0);
 	trace_write(&t, &text);
-	struct trace again = parse((const char *)cgn_buf_z(&text), 0, 0);
+	struct trace again = parse_text((const char *)cgn_buf_z(&text), 0, 0);
 	assert_true(again.requests[0].tenant == t.requests[0].tenant && again.requests[0].has_priority);
 	assert_true(again.requests[0].deadline_ms == 7 && !again.requests[1].has_priority);
 	trace_fini(&again);
@@ -86,20 +86,20 @@ static void the_size_of_a_block_follows_from_lengths(void **state)
 		const char *text;
 		uint32_t want;
 	} cases[] = {
-		/* anything from 100 on: the usual one */
+		/* Anything from 100 on: the usual size. */
 		{LINE(0, 100, 1, "1"), 512},
-		/* from 600 on: a power of two */
-		{LINE(0, 600, 1, "1"), 1024}, {LINE(0, 100, 1, "1,2,3,4,5,6,7"), 16}, /* 15 or 16 */
-		{LINE(0, 100, 1, "1,2,3,4,5,6,7,8,9,10"), 10},               /* 10 or 11: the least */
-		{LINE(0, 6758, 1, "1,2,3,4,5,6,7,8,9,10,11,12,13,14"), 512}, /* 483 to 519 */
-		{LINE(0, 33, 1, "1,2,3") LINE(0, 48, 1, "1,2,3"), 16},       /* 11 to 16, then 16 to 23 */
+		/* From 600 on: a power of two. */
+		{LINE(0, 600, 1, "1"), 1024}, {LINE(0, 100, 1, "1,2,3,4,5,6,7"), 16}, /* 15 or 16. */
+		{LINE(0, 100, 1, "1,2,3,4,5,6,7,8,9,10"), 10},               /* 10 or 11: the smallest. */
+		{LINE(0, 6758, 1, "1,2,3,4,5,6,7,8,9,10,11,12,13,14"), 512}, /* 483 to 519. */
+		{LINE(0, 33, 1, "1,2,3") LINE(0, 48, 1, "1,2,3"), 16},       /* 11 to 16, then 16 to 23. */
 	};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
-		struct trace t = parse(cases[i].text, 0, 0);
+		struct trace t = parse_text(cases[i].text, 0, 0);
 		assert_int_equal(t.block_tokens, cases[i].want);
 		trace_fini(&t);
 	}
-	struct trace t = parse(LINE(0, 33, 1, "1,2,3"), 11, 0);
+	struct trace t = parse_text(LINE(0, 33, 1, "1,2,3"), 11, 0);
 	assert_int_equal(t.block_tokens, 11);
 	trace_fini(&t);
 }
@@ -107,7 +107,7 @@ static void the_size_of_a_block_follows_from_lengths(void **state)
 static void a_limit_reads_no_further(void **state)
 {
 	(void)state;
-	struct trace t = parse(LINE(0, 1, 1, "1") LINE(5, 1, 1, "2") "nonsense", 0, 2);
+	struct trace t = parse_text(LINE(0, 1, 1, "1") LINE(5, 1, 1, "2") "nonsense", 0, 2);
 	assert_int_equal(t.n, 2);
 	trace_fini(&t);
 }
@@ -171,10 +171,11 @@ static void refusals_name_file_line_and_reason(void **state)
 static void what_is_written_reads_the_same(void **state)
 {
 	(void)state;
-	struct trace t = parse(LINE(0, 33, 7, "1,2,3") LINE(1500, 48, 9, "1,2,18446744073709551615"), 0, 0);
+	struct trace t =
+		parse_text(LINE(0, 33, 7, "1,2,3") LINE(1500, 48, 9, "1,2,18446744073709551615"), 0, 0);
 	struct cgn_buf text = {0};
 	trace_write(&t, &text);
-	struct trace again = parse(cgn_buf_z(&text), 0, 0);
+	struct trace again = parse_text(cgn_buf_z(&text), 0, 0);
 	assert_int_equal(again.n, 2);
 	assert_memory_equal(again.ids, t.ids, t.n_ids * sizeof *t.ids);
 	assert_memory_equal(again.requests, t.requests, t.n * sizeof *t.requests);
@@ -183,7 +184,7 @@ static void what_is_written_reads_the_same(void **state)
 	trace_fini(&again);
 }
 
-static uint64_t draw(uint64_t *s)
+static uint64_t draw_below(uint64_t *s)
 {
 	*s ^= *s << 13;
 	*s ^= *s >> 7;
@@ -191,7 +192,7 @@ static uint64_t draw(uint64_t *s)
 	return *s;
 }
 
-/* The plainest cache there is: an array, the most recently used last. */
+/* The simplest cache: an array, the most recently used last. */
 static uint64_t slow_cache(const struct trace *t, size_t capacity)
 {
 	uint64_t *held = malloc((t->n_ids + 1) * sizeof *held), found = 0;
@@ -220,9 +221,9 @@ static void one_cache_is_what_a_plain_one_finds(void **state)
 	struct trace t = {0};
 	uint64_t s = 88172645463325252U, ids[40];
 	for (size_t i = 0; i < 120; i++) {
-		size_t n = 1 + draw(&s) % CGN_COUNT(ids);
+		size_t n = 1 + draw_below(&s) % CGN_COUNT(ids);
 		for (size_t k = 0; k < n; k++)
-			ids[k] = draw(&s) % 200 * draw(&s) % 200;
+			ids[k] = draw_below(&s) % 200 * draw_below(&s) % 200;
 		assert_true(cgn_ok(trace_add(&t, &(struct trace_request){.input = 1, .output = 1}, ids, n)));
 	}
 	for (size_t i = 0; i < CGN_COUNT(capacities); i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of eviction policies: what each finds in traces small enough to follow by hand, and that the optimum
- * is one. */
+/* Trials of eviction policies: hits in traces small enough to check by hand, and the optimality of
+ * OFFLINE. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@
 #include "lab/trial/trial.h"
 #include "lab/workload/workload.h"
 
-/* Prompts one behind the other: "abc ab" asks for a, then b behind it, then c; then for a and b. */
-static struct trace prompts(const char *text)
+/* Make a trace of prompts: "abc ab" requests a, b, c, then a, b. */
+static struct trace make_prompts(const char *text)
 {
 	struct trace t = {.block_tokens = 16};
 	struct cgn_str rest = cgn_str_of(text);
@@ -30,7 +30,8 @@ static struct trace prompts(const char *text)
 	return t;
 }
 
-static struct trial_result run(const struct trace *t, enum trial_policy p, uint32_t blocks, bool begin_first)
+static struct trial_result run_trial(const struct trace *t, enum trial_policy p, uint32_t blocks,
+	bool begin_first)
 {
 	struct trial_result r;
 	struct cgn_err err = {0};
@@ -40,10 +41,10 @@ static struct trial_result run(const struct trace *t, enum trial_policy p, uint3
 	return r;
 }
 
-static uint64_t found(const char *text, enum trial_policy p, uint32_t blocks)
+static uint64_t found_by(const char *text, enum trial_policy p, uint32_t blocks)
 {
-	struct trace t = prompts(text);
-	struct trial_result r = run(&t, p, blocks, true);
+	struct trace t = make_prompts(text);
+	struct trial_result r = run_trial(&t, p, blocks, true);
 	assert_int_equal(r.blocks, t.n_ids);
 	trace_fini(&t);
 	return r.found;
@@ -52,24 +53,24 @@ static uint64_t found(const char *text, enum trial_policy p, uint32_t blocks)
 static void each_lets_go_of_another(void **state)
 {
 	(void)state;
-	assert_int_equal(found("a b a c a", TRIAL_LRU, 2), 2);
-	assert_int_equal(found("a b a c a", TRIAL_FIFO, 2), 1);
-	assert_int_equal(found("a b a c a", TRIAL_OFFLINE, 2), 2);
-	assert_int_equal(found("a b c a b c", TRIAL_LRU, 2), 0);
-	assert_int_equal(found("a b c a b c", TRIAL_OFFLINE, 2), 2);
+	assert_int_equal(found_by("a b a c a", TRIAL_LRU, 2), 2);
+	assert_int_equal(found_by("a b a c a", TRIAL_FIFO, 2), 1);
+	assert_int_equal(found_by("a b a c a", TRIAL_OFFLINE, 2), 2);
+	assert_int_equal(found_by("a b c a b c", TRIAL_LRU, 2), 0);
+	assert_int_equal(found_by("a b c a b c", TRIAL_OFFLINE, 2), 2);
 	for (enum trial_policy p = 0; p < TRIAL_POLICIES; p++)
-		assert_int_equal(found("abc abd abc abd", p, 100), 2 + 3 + 3); /* room for all */
+		assert_int_equal(found_by("abc abd abc abd", p, 100), 2 + 3 + 3); /* Room for all. */
 }
 
 static void a_hole_ends_what_is_found(void **state)
 {
 	(void)state;
-	struct trace t = prompts("abc d abc");
-	struct trial_result r = run(&t, TRIAL_LRU, 3, true); /* a was the first that came */
+	struct trace t = make_prompts("abc d abc");
+	struct trial_result r = run_trial(&t, TRIAL_LRU, 3, true); /* Block a is the oldest. */
 	assert_int_equal(r.found, 0);
 	assert_int_equal(r.behind_gap, 2);
-	assert_int_equal(r.evicted, 1 + 3); /* a pushes b out, b c, c d */
-	r = run(&t, TRIAL_LRU, 3, false);   /* c was */
+	assert_int_equal(r.evicted, 1 + 3);     /* Block a evicts b, b evicts c, c evicts d. */
+	r = run_trial(&t, TRIAL_LRU, 3, false); /* Block c is the oldest. */
 	assert_int_equal(r.found, 2);
 	assert_int_equal(r.behind_gap, 0);
 	trace_fini(&t);
@@ -79,7 +80,7 @@ static void a_scan_does_not_disturb_what_is_used(void **state)
 {
 	(void)state;
 	char text[4096] = "", *at = text;
-	for (int i = 0; i < 40; i++) { /* "a" now and then, between prompts that never come back */
+	for (int i = 0; i < 40; i++) { /* "a" now and then, between prompts that never return. */
 		at = stpcpy(at, "a ");
 		for (int k = 0; k < 12; k++) {
 			*at++ = (char)(128 + (i * 12 + k) % 100);
@@ -87,12 +88,12 @@ static void a_scan_does_not_disturb_what_is_used(void **state)
 		}
 	}
 	at[-1] = '\0';
-	assert_int_equal(found(text, TRIAL_LRU, 10), 0);
-	assert_true(found(text, TRIAL_EVICT, 10) >= 38);
-	assert_true(found(text, TRIAL_S3_FIFO, 10) > 0);
+	assert_int_equal(found_by(text, TRIAL_LRU, 10), 0);
+	assert_true(found_by(text, TRIAL_EVICT, 10) >= 38);
+	assert_true(found_by(text, TRIAL_S3_FIFO, 10) > 0);
 }
 
-/* The most that any choice finds: all of them, tried. At most 8 distinct blocks, 'a' to 'h'. */
+/* Return the most hits of any choice, by trying all. At most 8 distinct blocks, 'a' to 'h'. */
 static uint64_t best_of_all(const struct trace *t, uint32_t blocks)
 {
 	int best[256], next[256];
@@ -138,19 +139,19 @@ static void nobody_finds_more_than_the_optimum(void **state)
 			(void)strcat(text, i > 0 ? " " : "");
 			(void)strcat(text, chains[(s >> 33) % CGN_COUNT(chains)]);
 		}
-		struct trace t = prompts(text);
+		struct trace t = make_prompts(text);
 		for (uint32_t blocks = 1; blocks < 6; blocks++) {
-			struct trial_result r = run(&t, TRIAL_OFFLINE, blocks, true);
+			struct trial_result r = run_trial(&t, TRIAL_OFFLINE, blocks, true);
 			assert_int_equal(r.found, best_of_all(&t, blocks));
 			assert_int_equal(r.behind_gap, 0);
 			for (enum trial_policy p = 0; p < TRIAL_POLICIES; p++)
-				assert_true(run(&t, p, blocks, false).found <= r.found);
+				assert_true(run_trial(&t, p, blocks, false).found <= r.found);
 		}
 		trace_fini(&t);
 	}
 }
 
-/* Not a figure to boast of: that what the documentation shows is what it does, and stays so. */
+/* Keep the results that the documentation shows. */
 static void on_workloads_it_holds_its_own(void **state)
 {
 	(void)state;
@@ -159,13 +160,13 @@ static void on_workloads_it_holds_its_own(void **state)
 		struct trace_found lru = {0};
 		struct workload_cfg cfg = {.kind = k, .seed = 5, .requests = 2000, .rate = 10};
 		assert_true(cgn_ok(workload_make(&cfg, &t, NULL)));
-		struct trial_result ours = run(&t, TRIAL_EVICT, 1000, false),
-				    theirs = run(&t, TRIAL_LRU, 1000, false),
-				    most = run(&t, TRIAL_OFFLINE, 1000, false);
+		struct trial_result ours = run_trial(&t, TRIAL_EVICT, 1000, false),
+				    theirs = run_trial(&t, TRIAL_LRU, 1000, false),
+				    most = run_trial(&t, TRIAL_OFFLINE, 1000, false);
 		assert_true(ours.found > theirs.found && ours.found < most.found);
 		assert_true(cgn_ok(trace_one_cache(&t, 1000, &lru, NULL)));
-		theirs = run(&t, TRIAL_LRU, 1000, true);
-		/* the same cache, whose every block counts there */
+		theirs = run_trial(&t, TRIAL_LRU, 1000, true);
+		/* The same cache; every cached block counts there. */
 		assert_true(theirs.found <= lru.found && lru.found <= theirs.found + theirs.behind_gap);
 		trace_fini(&t);
 	}
@@ -181,7 +182,7 @@ static void shards_share_the_blocks(void **state)
 	for (enum trial_policy p = TRIAL_EVICT; p < TRIAL_OFFLINE; p++) {
 		struct trial_cfg c = {.policy = p, .blocks = 1000, .shards = 7};
 		assert_true(cgn_ok(trial_run(&t, &c, &r, NULL)));
-		struct trial_result one = run(&t, p, 1000, false);
+		struct trial_result one = run_trial(&t, p, 1000, false);
 		assert_true(r.found * 10 > one.found * 8 && r.found * 10 < one.found * 12);
 	}
 	trace_fini(&t);
@@ -190,7 +191,7 @@ static void shards_share_the_blocks(void **state)
 static void it_refuses_what_cannot_be(void **state)
 {
 	(void)state;
-	struct trace t = prompts("a");
+	struct trace t = make_prompts("a");
 	struct trial_result r;
 	struct cgn_err err = {0};
 	enum trial_policy p;

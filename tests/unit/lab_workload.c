@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generated traces: the same for the same seed, at the rate that was asked for, and shaped as their kind
- * says. */
+/* Generated traces: equal for equal seeds, at the requested rate, and shaped as their kind says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +13,7 @@
 
 #define N 4000
 
-static struct trace make(enum workload_kind kind, uint64_t seed, size_t requests, double rate)
+static struct trace make_workload(enum workload_kind kind, uint64_t seed, size_t requests, double rate)
 {
 	struct trace t;
 	struct cgn_err err = {0};
@@ -24,7 +23,7 @@ static struct trace make(enum workload_kind kind, uint64_t seed, size_t requests
 	return t;
 }
 
-static bool same(const struct trace *a, const struct trace *b)
+static bool assert_same(const struct trace *a, const struct trace *b)
 {
 	return a->n == b->n && a->n_ids == b->n_ids && a->block_tokens == b->block_tokens &&
 		memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0 &&
@@ -35,24 +34,25 @@ static void equal_seeds_give_equal_traces(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
-		struct trace a = make(k, 7, 500, 5), b = make(k, 7, 500, 5), c = make(k, 8, 500, 5);
+		struct trace a = make_workload(k, 7, 500, 5), b = make_workload(k, 7, 500, 5),
+			     c = make_workload(k, 8, 500, 5);
 		assert_int_equal(a.n, 500);
-		assert_true(same(&a, &b));
-		assert_false(same(&a, &c));
+		assert_true(assert_same(&a, &b));
+		assert_false(assert_same(&a, &c));
 		trace_fini(&a);
 		trace_fini(&b);
 		trace_fini(&c);
 	}
 }
 
-/* Of one kind, to the bit: what another machine has to give too. */
+/* A trace of a single kind, to the bit: every machine must generate the same. */
 static void a_known_seed_gives_what_it_always_gave(void **state)
 {
 	(void)state;
 	static const uint64_t want[WORKLOAD_KINDS] = {0x255d16d9f43a946f, 0x2d3575ebc9710d68,
 		0x15cffd1254781b0, 0x694264737c656e59, 0xd643249cd13bbaa9};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
-		struct trace t = make(k, 1, 1000, 8);
+		struct trace t = make_workload(k, 1, 1000, 8);
 		uint64_t h = 0;
 		for (size_t i = 0; i < t.n; i++)
 			h = trace_digest(h ^ t.requests[i].at ^ (uint64_t)t.requests[i].input << 40 ^
@@ -69,25 +69,25 @@ static void they_are_traces(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
-		struct trace t = make(k, 3, N, 10), again;
+		struct trace t = make_workload(k, 3, N, 10), again;
 		struct cgn_buf text = {0};
 		struct cgn_err err = {0};
 		trace_write(&t, &text);
 		if (!cgn_ok(trace_parse(cgn_buf_view(&text), workload_text(k), 0, 0, &again, &err)))
 			fail_msg("%s", err.msg);
-		assert_true(same(&t, &again));
+		assert_true(assert_same(&t, &again));
 		cgn_buf_fini(&text);
 		trace_fini(&t);
 		trace_fini(&again);
 	}
 }
 
-/* Once sessions of all ages are under way: in the second half. */
+/* In the second half, once sessions of all ages are under way. */
 static void they_come_at_their_rate(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
-		struct trace t = make(k, 5, 2 * N, 20);
+		struct trace t = make_workload(k, 5, 2 * N, 20);
 		double seconds = (double)(t.requests[t.n - 1].at - t.requests[t.n / 2].at) / 1e9,
 		       rate = N / seconds;
 		if (rate < 15 || rate > 25)
@@ -104,7 +104,7 @@ static double mean_input(const struct trace *t)
 	return sum / (double)t->n;
 }
 
-static double found(const struct trace *t)
+static double found_share(const struct trace *t)
 {
 	struct trace_found f;
 	assert_true(cgn_ok(trace_one_cache(t, 0, &f, NULL)));
@@ -115,8 +115,8 @@ static void each_kind_shares_as_it_says(void **state)
 {
 	(void)state;
 	static const struct {
-		double least, most;       /* share of blocks that came before */
-		double shortest, longest; /* prompt, on average */
+		double least, most;       /* Share of blocks that came before. */
+		double shortest, longest; /* Mean length of prompts. */
 	} want[WORKLOAD_KINDS] = {
 		[WORKLOAD_CHAT] = {0.75, 0.95, 1500, 4500},
 		[WORKLOAD_AGENTS] = {0.88, 0.98, 6000, 16000},
@@ -125,8 +125,8 @@ static void each_kind_shares_as_it_says(void **state)
 		[WORKLOAD_SERVICE] = {0.35, 0.50, 9000, 15000},
 	};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
-		struct trace t = make(k, 11, N, 8);
-		double share = found(&t), input = mean_input(&t);
+		struct trace t = make_workload(k, 11, N, 8);
+		double share = found_share(&t), input = mean_input(&t);
 		if (share < want[k].least || share > want[k].most || input < want[k].shortest ||
 			input > want[k].longest)
 			fail_msg("%s: %.3f found before, %.0f tokens", workload_text(k), share, input);
@@ -134,12 +134,12 @@ static void each_kind_shares_as_it_says(void **state)
 	}
 }
 
-/* The next turn begins with all full blocks of the one before. */
+/* The next turn begins with all full blocks of the turn before. */
 static void talks_grow(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = WORKLOAD_CHAT; k <= WORKLOAD_AGENTS; k++) {
-		struct trace t = make(k, 2, 2000, 5);
+		struct trace t = make_workload(k, 2, 2000, 5);
 		size_t followed = 0;
 		for (size_t i = 0; i < t.n; i++) {
 			const struct trace_request *a = &t.requests[i];

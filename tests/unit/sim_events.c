@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KV events byte for byte, in every dialect, against bytes put together by hand from the engines'
+/* KV events byte for byte, in every dialect, compared with bytes written by hand from the engines'
  * structures. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "sim/events/events.h"
 
 #define TS "\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00" /* 1.5 */
-/* Hashes: one below 2^63 and one above, which is negative for SGLang. */
+/* Hashes: LOW is below 2^63, HIGH is above and negative in SGLang. */
 #define LOW         0x1122334455667788U
 #define HIGH        0xfedcba9876543210U
 #define LOW_INT     "\xcf\x11\x22\x33\x44\x55\x66\x77\x88"
@@ -72,7 +72,7 @@
 #define NIL "\xc0"
 
 static const uint64_t hashes[] = {LOW, HIGH};
-static uint32_t tokens[] = {1, 300, 70000, 5}; /* two a block */
+static uint32_t tokens[] = {1, 300, 70000, 5}; /* Two for each block. */
 static uint64_t digests[] = {11, 12};
 static const char *const models[] = {"base", "l"};
 static union {
@@ -81,7 +81,7 @@ static union {
 } salty;
 static struct sim_events e;
 
-static struct enginemodel_listener begin(enum sim_dialect d, uint32_t groups)
+static struct enginemodel_listener begin_events(enum sim_dialect d, uint32_t groups)
 {
 	sim_events_fini(&e);
 	sim_events_init(&e,
@@ -96,7 +96,7 @@ static struct enginemodel_listener begin(enum sim_dialect d, uint32_t groups)
 	return sim_events_listener(&e);
 }
 
-static struct enginemodel_contents plain(void)
+static struct enginemodel_contents plain_run(void)
 {
 	return (struct enginemodel_contents){.tokens = tokens, .digests = digests};
 }
@@ -116,7 +116,7 @@ static void is_bytes(const char *want, size_t n, bool alien)
 }
 #define IS(want) is_bytes("" want, sizeof(want) - 1, false)
 
-static void stored(struct enginemodel_listener l, const struct enginemodel_contents *c, uint32_t from,
+static void expect_stored(struct enginemodel_listener l, const struct enginemodel_contents *c, uint32_t from,
 	uint32_t n)
 {
 	l.stored(l.arg, &(struct enginemodel_run){hashes, c, from, n});
@@ -125,16 +125,16 @@ static void stored(struct enginemodel_listener l, const struct enginemodel_conte
 static void vllm_today(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
-	struct enginemodel_contents c = plain();
-	stored(l, &c, 0, 2);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM, 1);
+	struct enginemodel_contents c = plain_run();
+	expect_stored(l, &c, 0, 2);
 	IS("\x93" TS "\x91"
 	   "\x8b" TYPE STORED HASHES "\x92" LOW_INT HIGH_INT PARENT NIL TOKENS
 	   "\x94\x01\xcd\x01\x2c\xce\x00\x01\x11\x70\x05" SIZE "\x02" LORA_ID NIL MEDIUM GPU LORA NIL EXTRA
 	   "\x92\xc0\xc0" GROUP "\x00" KIND FULL "\x03");
 	c.model = 1;
 	c.salt = &salty.salt;
-	stored(l, &c, 0, 2);
+	expect_stored(l, &c, 0, 2);
 	l.removed(l.arg, ENGINEMODEL_TIER_GPU, HIGH);
 	l.cleared(l.arg);
 	IS("\x93" TS "\x93"
@@ -151,10 +151,10 @@ static void vllm_today(void **state)
 static void vllm_goes_on_behind_a_parent(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
-	struct enginemodel_contents c = plain();
-	c.salt = &salty.salt; /* counts on first blocks alone */
-	stored(l, &c, 1, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM, 1);
+	struct enginemodel_contents c = plain_run();
+	c.salt = &salty.salt; /* Counts on first blocks only. */
+	expect_stored(l, &c, 1, 1);
 	IS("\x93" TS "\x91"
 	   "\x8b" TYPE STORED HASHES "\x91" HIGH_INT PARENT LOW_INT TOKENS "\x92\xce\x00\x01\x11\x70\x05" SIZE
 	   "\x02" LORA_ID NIL MEDIUM GPU LORA NIL EXTRA "\x91\xc0" GROUP "\x00" KIND FULL "\x03");
@@ -163,9 +163,9 @@ static void vllm_goes_on_behind_a_parent(void **state)
 static void vllm_groups(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 2);
-	struct enginemodel_contents c = plain();
-	stored(l, &c, 0, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM, 2);
+	struct enginemodel_contents c = plain_run();
+	expect_stored(l, &c, 0, 1);
 	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
 	IS("\x93" TS "\x94"
 	   "\x8b" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x92\x01\xcd\x01\x2c" SIZE
@@ -181,11 +181,11 @@ static void vllm_groups(void **state)
 static void vllm_before_maps(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
-	struct enginemodel_contents c = plain();
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_contents c = plain_run();
 	c.model = 1;
 	c.salt = &salty.salt;
-	stored(l, &c, 0, 2);
+	expect_stored(l, &c, 0, 2);
 	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
 	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
 	l.cleared(l.arg);
@@ -210,7 +210,7 @@ static void vllm_before_maps(void **state)
 static void vllm_with_a_batch_that_is_a_map(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_MAP, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM_MAP, 1);
 	l.removed(l.arg, ENGINEMODEL_TIER_STORAGE, LOW);
 	IS("\x83\xa2"
 	   "ts" TS "\xa6"
@@ -224,7 +224,7 @@ static void vllm_with_a_batch_that_is_a_map(void **state)
 static void vllm_tiers_below(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 2); /* which groups don't concern */
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM, 2); /* Groups do not apply here. */
 	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL);
 	IS("\x93" TS "\x91"
 	   "\x88" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x90" SIZE "\x02" LORA_ID NIL MEDIUM
@@ -257,16 +257,16 @@ static void vllm_tiers_below(void **state)
 static void sglang_page_by_page(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG, 1);
-	struct enginemodel_contents c = plain();
-	stored(l, &c, 0, 2);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_SGLANG, 1);
+	struct enginemodel_contents c = plain_run();
+	expect_stored(l, &c, 0, 2);
 	l.removed(l.arg, ENGINEMODEL_TIER_GPU, HIGH);
 	IS("\x93" TS "\x93"
 	   "\x97" STORED "\x91" LOW_INT NIL "\x92\x01\xcd\x01\x2c"
 	   "\x02" NIL GPU "\x97" STORED "\x91" HIGH_SIGNED LOW_INT "\x92\xce\x00\x01\x11\x70\x05"
 	   "\x02" NIL GPU "\x93" REMOVED "\x91" HIGH_SIGNED GPU "\x03");
 	c.salt = &salty.salt;
-	stored(l, &c, 1, 1);
+	expect_stored(l, &c, 1, 1);
 	IS("\x93" TS "\x91"
 	   "\x98" STORED "\x91" HIGH_SIGNED LOW_INT "\x92\xce\x00\x01\x11\x70\x05"
 	   "\x02" NIL GPU "\x81\xaa"
@@ -277,11 +277,11 @@ static void sglang_page_by_page(void **state)
 static void sglang_long_ago(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_OLD, 1);
-	struct enginemodel_contents c = plain();
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_SGLANG_OLD, 1);
+	struct enginemodel_contents c = plain_run();
 	c.salt = &salty.salt;
-	stored(l, &c, 0, 1);
-	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL); /* it knows of no tiers */
+	expect_stored(l, &c, 0, 1);
+	l.moved(l.arg, ENGINEMODEL_TIER_CPU, LOW, NULL); /* This dialect has no tiers. */
 	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
 	l.removed(l.arg, ENGINEMODEL_TIER_GPU, LOW);
 	IS("\x92" TS "\x92"
@@ -292,11 +292,11 @@ static void sglang_long_ago(void **state)
 static void sglang_in_maps(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
-	struct enginemodel_contents c = plain();
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_SGLANG_MAP, 1);
+	struct enginemodel_contents c = plain_run();
 	c.salt = &salty.salt;
 	c.model = 1;
-	stored(l, &c, 0, 1);
+	expect_stored(l, &c, 0, 1);
 	l.removed(l.arg, ENGINEMODEL_TIER_CPU, HIGH);
 	IS("\x93" TS "\x92"
 	   "\x88" TYPE STORED HASHES "\x91" LOW_INT PARENT NIL TOKENS "\x92\x01\xcd\x01\x2c" SIZE
@@ -311,7 +311,7 @@ static void hashes_as_bytes_end_with_the_number(void **state)
 {
 	(void)state;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM_ARRAY, 1);
 	e.cfg.hash_bytes = true;
 	l.removed(l.arg, ENGINEMODEL_TIER_CPU, LOW);
 	sim_events_take(&e, 1.5, false, &out);
@@ -328,13 +328,13 @@ static void pictures_are_named_where_they_are(void **state)
 	(void)state;
 	static uint64_t many[140], d[140];
 	static uint32_t t[280];
-	/* 256 tokens from the second half of block 1 to the first of block 129 */
+	/* 256 tokens, from the second half of block 1 to the first half of block 129. */
 	struct enginemodel_image image = {.hash = LOW, .at = 3};
 	struct enginemodel_contents c = {.tokens = t, .digests = d, .images = &image, .n_images = 1};
 	for (unsigned from = 0; from < 140; from++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		char want[128];
-		struct enginemodel_listener l = begin(SIM_DIALECT_VLLM, 1);
+		struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM, 1);
 		l.stored(l.arg, &(struct enginemodel_run){many, &c, from, 1});
 		sim_events_take(&e, 1.5, false, &out);
 		bool inside = from >= 1 && from <= 129;
@@ -369,10 +369,10 @@ static void an_alien_comes_first(void **state)
 				    "\x91\xb0"
 				    "AllBlocksCleared"
 				    "\x03";
-	struct enginemodel_listener l = begin(SIM_DIALECT_SGLANG_MAP, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_SGLANG_MAP, 1);
 	l.cleared(l.arg);
 	is_bytes(maps, sizeof maps - 1, true);
-	l = begin(SIM_DIALECT_SGLANG, 1);
+	l = begin_events(SIM_DIALECT_SGLANG, 1);
 	l.cleared(l.arg);
 	is_bytes(lists, sizeof lists - 1, true);
 }
@@ -380,7 +380,7 @@ static void an_alien_comes_first(void **state)
 static void dropped_events_leave_nothing(void **state)
 {
 	(void)state;
-	struct enginemodel_listener l = begin(SIM_DIALECT_VLLM_ARRAY, 1);
+	struct enginemodel_listener l = begin_events(SIM_DIALECT_VLLM_ARRAY, 1);
 	assert_false(sim_events_any(&e));
 	l.cleared(l.arg);
 	assert_true(sim_events_any(&e));

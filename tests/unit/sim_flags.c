@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-sim's command line and its faults. */
+/* The command line of cgn-sim and its faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static struct sim_cfg cfg;
 static enum sim_flags_then then;
 static struct cgn_err err;
 
-static void refused(cgn_rc rc, const char *part)
+static void assert_refused(cgn_rc rc, const char *part)
 {
 	assert_int_equal(rc.code, CGN_INVALID);
 	if (strstr(err.msg, part) == NULL)
@@ -48,7 +48,7 @@ static void values_come_behind_a_space_or_an_equals_sign(void **state)
 	assert_true(cfg.time_scale <= 0);
 	assert_true(cfg.chunk_per_write);
 	assert_int_equal(cfg.faults.n, 2);
-	assert_int_equal(cfg.max_model_len, 160); /* what the KV memory holds */
+	assert_int_equal(cfg.max_model_len, 160); /* Tokens that fit into the KV memory. */
 	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--help")));
 	assert_int_equal(then, SIM_HELP);
 	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--version")));
@@ -58,20 +58,20 @@ static void values_come_behind_a_space_or_an_equals_sign(void **state)
 static void mistakes_are_explained(void **state)
 {
 	(void)state;
-	refused(PARSE(&cfg, &then, &err, "--kv-block", "1"), "did you mean --kv-blocks");
-	refused(PARSE(&cfg, &then, &err, "--zzzzzzzzz"), "unknown flag");
-	refused(PARSE(&cfg, &then, &err, "listen"), "unexpected argument \"listen\"");
-	refused(PARSE(&cfg, &then, &err, "--listen"), "needs a value");
-	refused(PARSE(&cfg, &then, &err, "--max-batch", "0"), "from 1 to");
-	refused(PARSE(&cfg, &then, &err, "--max-batch", "-1"), "from 1 to");
-	refused(PARSE(&cfg, &then, &err, "--max-batch", "1e9"), "from 1 to");
-	refused(PARSE(&cfg, &then, &err, "--time-scale", "nan"), "needs a number");
-	refused(PARSE(&cfg, &then, &err, "--time-scale", "1x"), "needs a number");
-	refused(PARSE(&cfg, &then, &err, "--chunk-per-write=yes"), "takes no value");
-	refused(PARSE(&cfg, &then, &err, "--fault", "explode"), "there are refuse, http");
-	refused(PARSE(&cfg, &then, &err, "--kv-blocks", "1", "--block-tokens", "1"),
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-block", "1"), "did you mean --kv-blocks");
+	assert_refused(PARSE(&cfg, &then, &err, "--zzzzzzzzz"), "unknown flag");
+	assert_refused(PARSE(&cfg, &then, &err, "listen"), "unexpected argument \"listen\"");
+	assert_refused(PARSE(&cfg, &then, &err, "--listen"), "needs a value");
+	assert_refused(PARSE(&cfg, &then, &err, "--max-batch", "0"), "from 1 to");
+	assert_refused(PARSE(&cfg, &then, &err, "--max-batch", "-1"), "from 1 to");
+	assert_refused(PARSE(&cfg, &then, &err, "--max-batch", "1e9"), "from 1 to");
+	assert_refused(PARSE(&cfg, &then, &err, "--time-scale", "nan"), "needs a number");
+	assert_refused(PARSE(&cfg, &then, &err, "--time-scale", "1x"), "needs a number");
+	assert_refused(PARSE(&cfg, &then, &err, "--chunk-per-write=yes"), "takes no value");
+	assert_refused(PARSE(&cfg, &then, &err, "--fault", "explode"), "there are refuse, http");
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-blocks", "1", "--block-tokens", "1"),
 		"less than a prompt and an answer");
-	refused(PARSE(&cfg, &then, &err, "--model", "\xff"), "UTF-8");
+	assert_refused(PARSE(&cfg, &then, &err, "--model", "\xff"), "UTF-8");
 }
 
 static void help_names_every_flag_and_fault(void **state)
@@ -105,15 +105,15 @@ static void kv_events_are_set_up(void **state)
 	assert_int_equal(cfg.lower_blocks[ENGINEMODEL_TIER_STORAGE], 9);
 	assert_true(
 		cfg.restore_us[ENGINEMODEL_TIER_CPU] > 2.4 && cfg.restore_us[ENGINEMODEL_TIER_STORAGE] > 199);
-	refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"),
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events-format", "trt"),
 		"vllm, vllm-array, vllm-map, sglang, sglang-old, sglang-map");
-	refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
-	refused(PARSE(&cfg, &then, &err, "--kv-events-replay", "tcp://*:1"), "needs --kv-events");
-	refused(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:1", "--kv-events-format", "sglang",
-			"--kv-events-hash", "bytes"),
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events-hash", "sha"), "int or bytes");
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events-replay", "tcp://*:1"), "needs --kv-events");
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events", "tcp://*:1", "--kv-events-format", "sglang",
+			       "--kv-events-hash", "bytes"),
 		"vLLM's");
-	refused(PARSE(&cfg, &then, &err, "--kv-events-buffer", "0"), "from 1 to");
-	refused(PARSE(&cfg, &then, &err, "--kv-groups", "17"), "from 1 to 16");
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events-buffer", "0"), "from 1 to");
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-groups", "17"), "from 1 to 16");
 }
 
 static struct sim_fault fault_of(const char *text)
@@ -157,7 +157,7 @@ static void bad_faults_are_refused(void **state)
 	}
 }
 
-static unsigned strikes(const char *text, unsigned requests)
+static unsigned count_strikes(const char *text, unsigned requests)
 {
 	struct sim_faults f = {.list = {fault_of(text)}, .n = 1, .rng = 1};
 	struct sim_verdict v;
@@ -172,16 +172,16 @@ static unsigned strikes(const char *text, unsigned requests)
 static void faults_strike_as_often_as_asked(void **state)
 {
 	(void)state;
-	assert_int_equal(strikes("hang", 100), 100);
-	assert_int_equal(strikes("hang@every=7", 100), 14);
-	assert_int_equal(strikes("hang@after=90", 100), 10);
-	assert_int_equal(strikes("hang@nth=90", 100), 1);
-	assert_int_equal(strikes("hang@nth=101", 100), 0);
-	assert_int_equal(strikes("hang@0", 1000), 0);
-	assert_int_equal(strikes("hang@1", 1000), 1000);
-	unsigned n = strikes("hang@0.25", 10000);
+	assert_int_equal(count_strikes("hang", 100), 100);
+	assert_int_equal(count_strikes("hang@every=7", 100), 14);
+	assert_int_equal(count_strikes("hang@after=90", 100), 10);
+	assert_int_equal(count_strikes("hang@nth=90", 100), 1);
+	assert_int_equal(count_strikes("hang@nth=101", 100), 0);
+	assert_int_equal(count_strikes("hang@0", 1000), 0);
+	assert_int_equal(count_strikes("hang@1", 1000), 1000);
+	unsigned n = count_strikes("hang@0.25", 10000);
 	assert_true(n > 2200 && n < 2800);
-	assert_int_equal(n, strikes("hang@0.25", 10000)); /* seeded */
+	assert_int_equal(n, count_strikes("hang@0.25", 10000)); /* Seeded: the same again. */
 }
 
 static void verdicts_combine(void **state)
@@ -219,7 +219,7 @@ static void batches_are_judged_apart(void **state)
 	assert_true(sim_faults_ignore_replay(&f));
 }
 
-/* A replayed engine is this one. */
+/* The engine of a replay has the same settings. */
 static void a_replay_has_the_same_engine(void **state)
 {
 	(void)state;

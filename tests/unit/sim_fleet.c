@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fleet in one process and in virtual time: simulated engines with tiers, whose events are lost, doubled,
- * reordered and garbled on their way to an agent's source and holdings; agents' changes that are lost on
- * their way to two routers' indexes; engines and agents that die. All of it is the code that runs, but for
- * the sockets. While it lasts, no index may say that a block lies where it never lay; once the storm is over,
- * both indexes are what the engines hold, block for block and tier for tier. */
+/* A fleet in one process and in virtual time. Simulated engines with tiers; their events are lost, doubled,
+ * reordered and garbled on their way to an agent's source and holdings. Changes from agents are lost on their
+ * way to two routers' indexes. Engines and agents die. All of it is production code except the sockets.
+ * During the storm no index may place a block where it never was; after it, both indexes equal the engines'
+ * contents, block for block and tier for tier. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,16 +23,16 @@
 #define NODES     7
 #define ROUTERS   2
 #define BLOCK     4
-#define LOG       4096 /* batches of one incarnation of an engine */
+#define LOG       4096 /* Batches of one run of an engine. */
 #define TURNS     1500
 #define IN_FLIGHT 8
 
-struct wire { /* batches on their way, that may overtake each other */
+struct wire { /* Batches in flight, which may overtake each other. */
 	uint64_t seq[IN_FLIGHT];
 	unsigned n;
 };
 
-struct link { /* an agent's changes on their way to a router */
+struct link { /* Changes in flight from an agent to a router. */
 	uint16_t index_id;
 	bool up;
 	uint64_t *touched;
@@ -44,10 +44,10 @@ struct node {
 	struct enginemodel_job *job;
 	struct sim_events events;
 	struct cgn_buf log[LOG];
-	uint64_t published; /* by this incarnation */
+	uint64_t published; /* Batches published in this run. */
 	struct wire wire;
 	struct holdings *held;
-	struct holdings *ever; /* what its engines held at any time */
+	struct holdings *ever; /* Blocks that the node's engines ever held. */
 	struct kvsource *source;
 	cgn_nsec wake_at;
 	struct link link[ROUTERS];
@@ -66,15 +66,15 @@ struct fleet {
 
 static const char *const models[] = {"m", NULL};
 
-static uint64_t draw(struct fleet *f, uint64_t n)
+static uint64_t draw_next(struct fleet *f, uint64_t n)
 {
 	return mix64(++f->rng) % n;
 }
 
-/* One time in |n|, while the storm lasts. */
-static bool mishap(struct fleet *f, uint64_t n)
+/* True once in |n| calls on average, during the storm. */
+static bool mishap_due(struct fleet *f, uint64_t n)
 {
-	return f->storm && draw(f, n) == 0;
+	return f->storm && draw_next(f, n) == 0;
 }
 
 /* ---- an engine ---- */
@@ -82,7 +82,7 @@ static bool mishap(struct fleet *f, uint64_t n)
 static void engine_start(struct node *e)
 {
 	enum sim_dialect dialect = (enum sim_dialect)(e->number % SIM_DIALECT_COUNT);
-	bool below = dialect != SIM_DIALECT_SGLANG_OLD; /* which has no words for it */
+	bool below = dialect != SIM_DIALECT_SGLANG_OLD; /* This dialect cannot express tiers. */
 	sim_events_init(&e->events,
 		&(struct sim_events_cfg){.dialect = dialect,
 			.hash_bytes = e->number % 2 == 1,
@@ -113,7 +113,7 @@ static void engine_stop(struct node *e)
 		cgn_buf_fini(&e->log[i]);
 }
 
-static void publish(struct node *e)
+static void publish_batch(struct node *e)
 {
 	if (!sim_events_any(&e->events))
 		return;
@@ -125,19 +125,19 @@ static void publish(struct node *e)
 	e->wire.seq[e->wire.n++] = e->published - 1;
 }
 
-static void remember(void *user, uint64_t digest)
+static void remember_block(void *user, uint64_t digest)
 {
 	struct node *e = user;
 	if (holdings_tiers(e->ever, digest) == 0)
 		assert_true(cgn_ok(holdings_add(e->ever, digest, BLOCK_GPU)));
 }
 
-/* A prompt that begins like others, and its answer. */
+/* Serve a prompt that shares its beginning with others, and its answer. */
 static void engine_serve(struct fleet *f, struct node *e)
 {
-	uint64_t lineage = draw(f, 9);
-	uint32_t prompt = (uint32_t)(BLOCK * (1 + draw(f, 6))), own = (uint32_t)draw(f, 3 * BLOCK);
-	/* whose events do not tell of it */
+	uint64_t lineage = draw_next(f, 9);
+	uint32_t prompt = (uint32_t)(BLOCK * (1 + draw_next(f, 6))), own = (uint32_t)draw_next(f, 3 * BLOCK);
+	/* The events of this dialect do not include salts. */
 	bool salted = lineage % 3 == 0 && e->number % SIM_DIALECT_COUNT != SIM_DIALECT_SGLANG_OLD;
 	struct sim_chain c;
 	sim_chain_init(&c,
@@ -149,15 +149,15 @@ static void engine_serve(struct fleet *f, struct node *e)
 	for (uint32_t i = 0; i < prompt; i++)
 		sim_chain_add(&c, (uint32_t)(mix64(lineage * 4096 + i) & 0xffffff));
 	for (uint32_t i = 0; i < own + 1; i++)
-		sim_chain_add(&c, (uint32_t)(draw(f, 1 << 20)));
+		sim_chain_add(&c, (uint32_t)(draw_next(f, 1 << 20)));
 	const struct enginemodel_job_spec spec = {prompt + own, 1, c.hashes, c.n, NULL, &c.contents};
 	assert_true(cgn_ok(enginemodel_submit(e->engine, &spec, &e->job)));
 	sim_chain_fini(&c);
 	struct enginemodel_orders o;
 	for (enginemodel_step(e->engine, f->now, &o); o.wake_at != 0; enginemodel_step(e->engine, f->now, &o))
 		f->now = o.wake_at;
-	enginemodel_memory_digests(enginemodel_memory_of(e->engine), ENGINEMODEL_TIER_GPU, remember, e);
-	publish(e);
+	enginemodel_memory_digests(enginemodel_memory_of(e->engine), ENGINEMODEL_TIER_GPU, remember_block, e);
+	publish_batch(e);
 }
 
 /* ---- an agent ---- */
@@ -178,22 +178,22 @@ static void on_changed(void *user, uint64_t digest)
 	}
 }
 
-static void tell(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
+static void tell_router(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
 	struct cgn_str payload);
 
-static void replay(struct fleet *f, struct node *e, uint64_t from)
+static void replay_batches(struct fleet *f, struct node *e, uint64_t from)
 {
 	for (uint64_t i = from; i < e->published; i++) {
-		if (mishap(f, 200)) {
-			tell(f, e, KVSOURCE_IN_REPLAY_FAILED, 0, (struct cgn_str){0});
+		if (mishap_due(f, 200)) {
+			tell_router(f, e, KVSOURCE_IN_REPLAY_FAILED, 0, (struct cgn_str){0});
 			return;
 		}
-		tell(f, e, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&e->log[i]));
+		tell_router(f, e, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&e->log[i]));
 	}
-	tell(f, e, KVSOURCE_IN_REPLAY_END, 0, (struct cgn_str){0});
+	tell_router(f, e, KVSOURCE_IN_REPLAY_END, 0, (struct cgn_str){0});
 }
 
-static void tell(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
+static void tell_router(struct fleet *f, struct node *e, enum kvsource_input_type type, uint64_t seq,
 	struct cgn_str payload)
 {
 	struct kvsource_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
@@ -202,7 +202,7 @@ static void tell(struct fleet *f, struct node *e, enum kvsource_input_type type,
 	e->wake_at = o.wake_at;
 	f->garbled += o.unparsable;
 	if (o.replay)
-		replay(f, e, o.replay_from);
+		replay_batches(f, e, o.replay_from);
 }
 
 static void agent_start(struct node *e)
@@ -231,29 +231,29 @@ static void agent_stop(struct fleet *f, struct node *e)
 	holdings_free(&e->held);
 }
 
-static void connect(struct fleet *f, struct node *e)
+static void connect_router(struct fleet *f, struct node *e)
 {
-	tell(f, e, KVSOURCE_IN_CONNECTED, 0, (struct cgn_str){0});
+	tell_router(f, e, KVSOURCE_IN_CONNECTED, 0, (struct cgn_str){0});
 }
 
-/* What is on the wire arrives, or some of it, in whatever order. */
-static void deliver(struct fleet *f, struct node *e)
+/* Deliver all or some of the batches in flight, in any order. */
+static void deliver_batches(struct fleet *f, struct node *e)
 {
 	static const char garbage[] = "\x93\xcb rubbish";
-	while (e->wire.n > 0 && !(e->wire.n < IN_FLIGHT && mishap(f, 3))) {
-		unsigned i = mishap(f, 4) ? (unsigned)draw(f, e->wire.n) : 0;
+	while (e->wire.n > 0 && !(e->wire.n < IN_FLIGHT && mishap_due(f, 3))) {
+		unsigned i = mishap_due(f, 4) ? (unsigned)draw_next(f, e->wire.n) : 0;
 		uint64_t seq = e->wire.seq[i];
 		memmove(&e->wire.seq[i], &e->wire.seq[i + 1], (--e->wire.n - i) * sizeof e->wire.seq[0]);
-		if (mishap(f, 12))
+		if (mishap_due(f, 12))
 			continue;
-		bool bad = mishap(f, 300);
+		bool bad = mishap_due(f, 300);
 		struct cgn_str payload =
 			bad ? (struct cgn_str){garbage, sizeof garbage - 1} : cgn_buf_view(&e->log[seq]);
-		for (unsigned times = mishap(f, 10) ? 2 : 1; times > 0; times--)
-			tell(f, e, KVSOURCE_IN_LIVE, seq, payload);
+		for (unsigned times = mishap_due(f, 10) ? 2 : 1; times > 0; times--)
+			tell_router(f, e, KVSOURCE_IN_LIVE, seq, payload);
 	}
 	if (e->wake_at != 0 && f->now >= e->wake_at)
-		tell(f, e, KVSOURCE_IN_TICK, 0, (struct cgn_str){0});
+		tell_router(f, e, KVSOURCE_IN_TICK, 0, (struct cgn_str){0});
 }
 
 /* ---- a router ---- */
@@ -270,8 +270,8 @@ static void tell_block(void *user, uint64_t digest, unsigned tiers)
 	kvindex_set(t->index, t->index_id, &digest, &mask, 1);
 }
 
-/* A watch begins: a lane that holds nothing, then a snapshot. */
-static void watch(struct fleet *f, struct node *e, unsigned router)
+/* Begin a watch: an empty lane, then a snapshot. */
+static void begin_watch(struct fleet *f, struct node *e, unsigned router)
 {
 	struct cgn_err err;
 	struct link *l = &e->link[router];
@@ -287,22 +287,22 @@ static void watch(struct fleet *f, struct node *e, unsigned router)
 	holdings_each(e->held, BLOCK_RANGES, tell_block, &t);
 }
 
-static void flush(struct fleet *f, struct node *e, unsigned router)
+static void flush_changes(struct fleet *f, struct node *e, unsigned router)
 {
 	struct link *l = &e->link[router];
 	struct teller t = {f->index[router], l->index_id};
-	if (mishap(f, 60)) { /* the router sees a gap in the numbers */
+	if (mishap_due(f, 60)) { /* The router sees a gap in the numbers. */
 		f->links_lost++;
-		watch(f, e, router);
+		begin_watch(f, e, router);
 		return;
 	}
 	for (size_t i = 0; i < l->n; i++)
-		if (!mishap(f, 150)) /* a change that a fault of ours swallowed: only the sums can tell */
+		if (!mishap_due(f, 150)) /* A change lost by a fault of ours: only the sums can reveal it. */
 			tell_block(&t, l->touched[i], holdings_tiers(e->held, l->touched[i]));
 	l->n = 0;
 }
 
-static void check(struct fleet *f, struct node *e, unsigned router)
+static void check_never_held(struct fleet *f, struct node *e, unsigned router)
 {
 	struct teller t = {f->index[router], e->link[router].index_id};
 	const uint64_t *sums = holdings_sums(e->held);
@@ -323,9 +323,9 @@ static void engine_dies(struct fleet *f, struct node *e)
 	f->engine_deaths++;
 	engine_stop(e);
 	engine_start(e);
-	if (draw(f, 2) == 0)
-		tell(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
-	connect(f, e);
+	if (draw_next(f, 2) == 0)
+		tell_router(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
+	connect_router(f, e);
 }
 
 static void agent_dies(struct fleet *f, struct node *e)
@@ -333,25 +333,25 @@ static void agent_dies(struct fleet *f, struct node *e)
 	f->agent_deaths++;
 	agent_stop(f, e);
 	agent_start(e);
-	connect(f, e);
+	connect_router(f, e);
 	for (unsigned r = 0; r < ROUTERS; r++)
-		watch(f, e, r);
+		begin_watch(f, e, r);
 }
 
-static void turn(struct fleet *f)
+static void run_turn(struct fleet *f)
 {
-	struct node *e = &f->node[draw(f, NODES)];
-	f->now += draw(f, 2 * CGN_SEC);
+	struct node *e = &f->node[draw_next(f, NODES)];
+	f->now += draw_next(f, 2 * CGN_SEC);
 	engine_serve(f, e);
-	if (mishap(f, 150))
+	if (mishap_due(f, 150))
 		engine_dies(f, e);
-	if (mishap(f, 200))
+	if (mishap_due(f, 200))
 		agent_dies(f, e);
 	for (unsigned i = 0; i < NODES; i++) {
-		deliver(f, &f->node[i]);
+		deliver_batches(f, &f->node[i]);
 		for (unsigned r = 0; r < ROUTERS; r++)
-			if (!mishap(f, 2))
-				flush(f, &f->node[i], r);
+			if (!mishap_due(f, 2))
+				flush_changes(f, &f->node[i], r);
 	}
 }
 
@@ -364,7 +364,7 @@ struct truth {
 	enum enginemodel_tier at;
 };
 
-static void note(void *user, uint64_t digest)
+static void note_block(void *user, uint64_t digest)
 {
 	struct truth *t = user;
 	size_t i = 0;
@@ -375,14 +375,14 @@ static void note(void *user, uint64_t digest)
 		t->digest[t->n] = digest;
 		t->tiers[t->n++] = 0;
 	}
-	t->tiers[i] |= (uint8_t)(1U << t->at); /* GPU, CPU, STORAGE are BLOCK_GPU, BLOCK_RAM, BLOCK_SSD */
+	t->tiers[i] |= (uint8_t)(1U << t->at); /* GPU, CPU, STORAGE are BLOCK_GPU, BLOCK_RAM, BLOCK_SSD. */
 }
 
 static void truth_of(const struct node *e, struct truth *t)
 {
 	t->n = 0;
 	for (t->at = 0; t->at < ENGINEMODEL_TIER_COUNT; t->at++)
-		enginemodel_memory_digests(enginemodel_memory_of(e->engine), t->at, note, t);
+		enginemodel_memory_digests(enginemodel_memory_of(e->engine), t->at, note_block, t);
 }
 
 static void index_is_exact(struct fleet *f, struct node *e)
@@ -417,29 +417,28 @@ static void index_is_sane(struct fleet *f)
 				&f->node[i]);
 }
 
-/* Everything on its way arrives, whoever lost touch comes back, and what was said to be done later is
- * done. */
+/* Deliver everything in flight, reconnect every peer, and run all delayed work. */
 static void calm_down(struct fleet *f)
 {
 	f->storm = false;
 	for (unsigned i = 0; i < NODES; i++) {
 		struct node *e = &f->node[i];
-		deliver(f, e);
+		deliver_batches(f, e);
 		f->now += KVSOURCE_COOLDOWN + CGN_SEC;
-		deliver(f, e);
-		tell(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
-		connect(f, e);
-		/* what rubbish stood for is only known when the engine begins anew */
+		deliver_batches(f, e);
+		tell_router(f, e, KVSOURCE_IN_DISCONNECTED, 0, (struct cgn_str){0});
+		connect_router(f, e);
+		/* The contents of garbled batches are known only after a restart of the engine. */
 		if (kvsource_stats(e->source).errors > 0)
 			engine_dies(f, e);
 		engine_serve(f, e);
-		deliver(f, e);
+		deliver_batches(f, e);
 		if (kvsource_state(e->source) != KVSOURCE_GOOD)
 			fail_msg("node %u is %s: %s", e->number,
 				kvsource_state_name(kvsource_state(e->source)), kvsource_why(e->source));
 		for (unsigned r = 0; r < ROUTERS; r++) {
-			flush(f, e, r);
-			check(f, e, r);
+			flush_changes(f, e, r);
+			check_never_held(f, e, r);
 		}
 	}
 }
@@ -458,9 +457,9 @@ static void fleet_open(struct fleet *f, uint64_t seed)
 		assert_true(cgn_ok(holdings_new(1 << 20, NULL, NULL, &e->ever, &err)));
 		engine_start(e);
 		agent_start(e);
-		connect(f, e);
+		connect_router(f, e);
 		for (unsigned r = 0; r < ROUTERS; r++)
-			watch(f, e, r);
+			begin_watch(f, e, r);
 	}
 }
 
@@ -488,7 +487,7 @@ static void ends_exact(void **state)
 		for (unsigned lull = 0; lull < 3; lull++) {
 			f.storm = true;
 			for (unsigned i = 0; i < TURNS / 3; i++)
-				turn(&f);
+				run_turn(&f);
 			index_is_sane(&f);
 			calm_down(&f);
 			for (unsigned i = 0; i < NODES; i++)
@@ -508,7 +507,7 @@ static void ends_exact(void **state)
 		"gaps %lu, duplicates %lu, restarts %lu, failed replays %lu, deaths %u, watches lost %u, ranges repaired %u, garbled %u\n",
 		(unsigned long)all.gaps, (unsigned long)all.duplicates, (unsigned long)all.restarts,
 		(unsigned long)all.replay_failures, deaths, lost, repairs, garbled);
-	/* each kind of mishap took place */
+	/* Every kind of fault occurred. */
 	assert_true(all.gaps > 0 && all.duplicates > 0 && all.restarts > 0 && all.replay_failures > 0 &&
 		deaths > 0 && lost > 0 && repairs > 0 && garbled > 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers on the wire: every event is valid, and a stream says the same as a body. */
+/* Answers on the wire: every event is valid, and a stream has the same content as a body. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +11,9 @@
 #include "sim/reply/reply.h"
 
 struct got {
-	struct cgn_buf text; /* what deltas add up to */
+	struct cgn_buf text; /* Concatenation of the deltas. */
 	struct cgn_arena arena;
-	unsigned events, deltas, most; /* most: events until the socket is "full" */
+	unsigned events, deltas, most; /* |most|: events until the socket is "full". */
 	char last[64], finish[32];
 	bool done, usage;
 };
@@ -58,7 +58,7 @@ static void on_typed(struct got *g, struct json_val root, struct cgn_str name)
 	cgn_buf_str(&g->text, piece);
 }
 
-static void take(void *arg, struct cgn_str event)
+static void take_event(void *arg, struct cgn_str event)
 {
 	struct got *g = arg;
 	struct cgn_str name = {0}, data;
@@ -104,7 +104,7 @@ struct fixture {
 	struct sim_choice choices[3];
 };
 
-static void prepare(struct fixture *f, enum sim_api api, uint32_t n, const char *script,
+static void prepare_reply(struct fixture *f, enum sim_api api, uint32_t n, const char *script,
 	const struct sim_limits *lim)
 {
 	*f = (struct fixture){0};
@@ -144,8 +144,8 @@ static void streams_say_what_bodies_say(void **state)
 		struct json_val root = {0};
 		struct cgn_err err;
 		cgn_arena_init(&g.arena, 1 << 20);
-		prepare(&f, (enum sim_api)api, 1, NULL, &forty);
-		struct sim_sink to = {.emit = take, .arg = &g};
+		prepare_reply(&f, (enum sim_api)api, 1, NULL, &forty);
+		struct sim_sink to = {.emit = take_event, .arg = &g};
 		assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
 		assert_int_equal(g.deltas, 40);
 		sim_put_text(&f.choices[0], &body);
@@ -177,9 +177,9 @@ static void endings_are_as_each_api_wants(void **state)
 		struct fixture f;
 		struct got g = {0};
 		cgn_arena_init(&g.arena, 1 << 20);
-		prepare(&f, want[i].api, 1, NULL, &forty);
+		prepare_reply(&f, want[i].api, 1, NULL, &forty);
 		f.r.include_usage = false;
-		struct sim_sink to = {.emit = take, .arg = &g};
+		struct sim_sink to = {.emit = take_event, .arg = &g};
 		assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
 		assert_string_equal(g.finish, want[i].finish);
 		assert_string_equal(g.last, want[i].last);
@@ -198,10 +198,10 @@ static void a_full_socket_only_delays(void **state)
 	struct got whole = {0}, parts = {0};
 	cgn_arena_init(&whole.arena, 1 << 20);
 	cgn_arena_init(&parts.arena, 1 << 20);
-	prepare(&f, SIM_CHAT, 3, NULL, &forty);
-	struct sim_sink to = {.emit = take, .arg = &whole};
+	prepare_reply(&f, SIM_CHAT, 3, NULL, &forty);
+	struct sim_sink to = {.emit = take_event, .arg = &whole};
 	assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
-	prepare(&f, SIM_CHAT, 3, NULL, &forty);
+	prepare_reply(&f, SIM_CHAT, 3, NULL, &forty);
 	to.arg = &parts;
 	unsigned rounds = 0;
 	do
@@ -224,8 +224,8 @@ static void nothing_comes_before_it_was_given(void **state)
 	struct fixture f;
 	struct got g = {0};
 	cgn_arena_init(&g.arena, 1 << 20);
-	prepare(&f, SIM_CHAT, 1, NULL, &forty);
-	struct sim_sink to = {.emit = take, .arg = &g};
+	prepare_reply(&f, SIM_CHAT, 1, NULL, &forty);
+	struct sim_sink to = {.emit = take_event, .arg = &g};
 	for (uint32_t n = 1; n <= 40; n++) {
 		f.choices[0].given = n;
 		assert_int_equal(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full), n == 40);
@@ -250,10 +250,10 @@ static void tool_calls_stream_their_arguments(void **state)
 		if (api == SIM_COMPLETIONS)
 			continue;
 		cgn_arena_init(&g.arena, 1 << 20);
-		prepare(&f, (enum sim_api)api, 1, script, &(struct sim_limits){.max_tokens = 500});
+		prepare_reply(&f, (enum sim_api)api, 1, script, &(struct sim_limits){.max_tokens = 500});
 		f.choices[0].plan.finish = SIM_FINISH_TOOL;
 		f.r.tool = CGN_STR("get_\"weather\"");
-		struct sim_sink to = {.emit = take, .arg = &g};
+		struct sim_sink to = {.emit = take_event, .arg = &g};
 		assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
 		assert_string_equal(cgn_buf_z(&g.text), script);
 		f.r.stream = false;
@@ -280,10 +280,10 @@ static void logprobs_and_stops_are_valid(void **state)
 		struct json_val root = {0};
 		struct cgn_err err;
 		cgn_arena_init(&g.arena, 1 << 20);
-		prepare(&f, (enum sim_api)api, 1, NULL, &lim);
+		prepare_reply(&f, (enum sim_api)api, 1, NULL, &lim);
 		f.r.logprobs = 3;
 		f.r.stop = CGN_STR(".");
-		struct sim_sink to = {.emit = take, .arg = &g};
+		struct sim_sink to = {.emit = take_event, .arg = &g};
 		assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
 		assert_string_equal(g.finish, "stop");
 		assert_null(memchr(g.text.p, '.', g.text.n));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests as clients write them, good and bad; and JSON that fits a schema. */
+/* Requests as clients write them, valid and invalid; and JSON that fits a schema. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,33 +19,33 @@ static struct cgn_arena arena;
 static struct sim_request ask;
 static struct sim_refusal no;
 
-static bool parse(enum sim_api api, const char *body)
+static bool parse_body(enum sim_api api, const char *body)
 {
 	const struct sim_request_env env = {&cfg, &arena, NULL, 0};
 	no = (struct sim_refusal){0};
 	return sim_request_parse(&env, api, cgn_str_of(body), &ask, &no);
 }
 
-static void good(enum sim_api api, const char *body)
+static void assert_good(enum sim_api api, const char *body)
 {
-	if (!parse(api, body))
+	if (!parse_body(api, body))
 		fail_msg("%s: %d %s", body, no.status, no.msg);
 }
 
-static void done(void)
+static void request_done(void)
 {
 	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
 
-static void bad(enum sim_api api, const char *body, int status, const char *code)
+static void assert_bad(enum sim_api api, const char *body, int status, const char *code)
 {
-	if (parse(api, body))
+	if (parse_body(api, body))
 		fail_msg("%s was accepted", body);
 	assert_int_equal(no.status, status);
 	assert_string_equal(no.code, code);
 	assert_true(strlen(no.msg) > 5);
-	done();
+	request_done();
 }
 
 #define USER "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -53,7 +53,7 @@ static void bad(enum sim_api api, const char *body, int status, const char *code
 static void the_four_apis_are_read(void **state)
 {
 	(void)state;
-	good(SIM_CHAT,
+	assert_good(SIM_CHAT,
 		"{\"model\":\"other\"," USER
 		",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_completion_tokens\":9,"
 		"\"n\":3,\"stop\":[\"a\",\"b\\u0041\"],\"logprobs\":true,\"top_logprobs\":4,\"seed\":5}");
@@ -66,95 +66,95 @@ static void the_four_apis_are_read(void **state)
 	assert_int_equal(ask.logprobs, 4);
 	assert_int_equal(ask.seed, 5);
 	assert_int_equal(ask.prompts[0].n_tokens, 4); /* user, "hi", end, assistant */
-	done();
-	good(SIM_COMPLETIONS, "{\"prompt\":[\"one\",\"two three\"],\"logprobs\":2}");
+	request_done();
+	assert_good(SIM_COMPLETIONS, "{\"prompt\":[\"one\",\"two three\"],\"logprobs\":2}");
 	assert_int_equal(ask.n_prompts, 2);
 	assert_int_equal(ask.limits.max_tokens, 16);
 	assert_int_equal(ask.logprobs, 2);
 	assert_int_equal(ask.prompts[1].n_tokens, 2);
-	done();
-	good(SIM_COMPLETIONS, "{\"prompt\":[[65,66],[67]]}");
+	request_done();
+	assert_good(SIM_COMPLETIONS, "{\"prompt\":[[65,66],[67]]}");
 	assert_int_equal(ask.n_prompts, 2);
-	done();
-	good(SIM_COMPLETIONS, "{\"prompt\":[65,66,67]}");
+	request_done();
+	assert_good(SIM_COMPLETIONS, "{\"prompt\":[65,66,67]}");
 	assert_int_equal(ask.n_prompts, 1);
 	assert_int_equal(ask.prompts[0].n_tokens, 3);
-	done();
-	good(SIM_RESPONSES, "{\"input\":\"hi\",\"instructions\":\"be\",\"max_output_tokens\":3}");
+	request_done();
+	assert_good(SIM_RESPONSES, "{\"input\":\"hi\",\"instructions\":\"be\",\"max_output_tokens\":3}");
 	assert_int_equal(ask.prompts[0].n_tokens, 7);
 	assert_int_equal(ask.limits.max_tokens, 3);
-	done();
-	good(SIM_RESPONSES,
+	request_done();
+	assert_good(SIM_RESPONSES,
 		"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}]}");
 	assert_int_equal(ask.prompts[0].n_tokens, 4);
-	done();
-	good(SIM_MESSAGES,
+	request_done();
+	assert_good(SIM_MESSAGES,
 		"{\"max_tokens\":3,\"system\":[{\"type\":\"text\",\"text\":\"be\"}],\"stop_sequences\":[\"x\"]," USER
 		"}");
 	assert_int_equal(ask.limits.n_stops, 1);
 	assert_int_equal(ask.prompts[0].n_tokens, 7);
-	done();
+	request_done();
 }
 
 static void the_same_chat_is_the_same_prompt(void **state)
 {
 	(void)state;
-	good(SIM_CHAT, "{" USER "}");
+	assert_good(SIM_CHAT, "{" USER "}");
 	uint64_t digest = sim_chain_digest(&ask.prompts[0]);
-	done();
-	good(SIM_CHAT,
+	request_done();
+	assert_good(SIM_CHAT,
 		"{\"temperature\":0.3,\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"h\\u0069\"}],\"role\":\"user\"}],\"user\":\"x\"}");
 	assert_true(sim_chain_digest(&ask.prompts[0]) == digest);
-	done();
-	good(SIM_CHAT, "{\"messages\":[{\"role\":\"system\",\"content\":\"hi\"}]}");
+	request_done();
+	assert_good(SIM_CHAT, "{\"messages\":[{\"role\":\"system\",\"content\":\"hi\"}]}");
 	assert_true(sim_chain_digest(&ask.prompts[0]) != digest);
-	done();
+	request_done();
 }
 
 static void images_count_as_tokens(void **state)
 {
 	(void)state;
-	good(SIM_CHAT,
+	assert_good(SIM_CHAT,
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"},{\"type\":\"image_url\",\"image_url\":{"
 		"\"url\":\"data:image/png;base64,AA==\"}}]}]}");
 	assert_int_equal(ask.prompts[0].n_tokens, 4 + SIM_IMAGE_TOKENS);
-	done();
+	request_done();
 }
 
 static void bad_requests_are_refused(void **state)
 {
 	(void)state;
-	bad(SIM_CHAT, "", 400, "invalid_json");
-	bad(SIM_CHAT, "{\"messages\":", 400, "invalid_json");
-	bad(SIM_CHAT, "[]", 400, "invalid_type");
-	bad(SIM_CHAT, "{}", 400, "missing");
-	bad(SIM_CHAT, "{\"messages\":{}}", 400, "missing");
-	bad(SIM_CHAT, "{\"messages\":[]}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"messages\":[3]}", 400, "invalid_type");
-	bad(SIM_CHAT, "{\"model\":\"gpt\"," USER "}", 404, "model_not_found");
-	bad(SIM_CHAT, "{\"model\":3," USER "}", 400, "invalid_type");
-	bad(SIM_CHAT, "{\"n\":0," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"n\":129," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"n\":1.5," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"max_tokens\":0," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"max_tokens\":-4," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"max_tokens\":997," USER "}", 400, "context_length_exceeded");
-	bad(SIM_CHAT, "{\"max_tokens\":4294967294," USER "}", 400, "context_length_exceeded");
-	bad(SIM_CHAT, "{\"stop\":7," USER "}", 400, "invalid_type");
-	bad(SIM_CHAT, "{\"stop\":\"\"," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT,
+	assert_bad(SIM_CHAT, "", 400, "invalid_json");
+	assert_bad(SIM_CHAT, "{\"messages\":", 400, "invalid_json");
+	assert_bad(SIM_CHAT, "[]", 400, "invalid_type");
+	assert_bad(SIM_CHAT, "{}", 400, "missing");
+	assert_bad(SIM_CHAT, "{\"messages\":{}}", 400, "missing");
+	assert_bad(SIM_CHAT, "{\"messages\":[]}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"messages\":[3]}", 400, "invalid_type");
+	assert_bad(SIM_CHAT, "{\"model\":\"gpt\"," USER "}", 404, "model_not_found");
+	assert_bad(SIM_CHAT, "{\"model\":3," USER "}", 400, "invalid_type");
+	assert_bad(SIM_CHAT, "{\"n\":0," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"n\":129," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"n\":1.5," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"max_tokens\":0," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"max_tokens\":-4," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"max_tokens\":997," USER "}", 400, "context_length_exceeded");
+	assert_bad(SIM_CHAT, "{\"max_tokens\":4294967294," USER "}", 400, "context_length_exceeded");
+	assert_bad(SIM_CHAT, "{\"stop\":7," USER "}", 400, "invalid_type");
+	assert_bad(SIM_CHAT, "{\"stop\":\"\"," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT,
 		"{\"stop\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]," USER
 		"}",
 		400, "invalid_value");
-	bad(SIM_CHAT, "{\"logprobs\":true,\"top_logprobs\":21," USER "}", 400, "invalid_value");
-	bad(SIM_CHAT, "{\"seed\":\"x\"," USER "}", 400, "invalid_type");
-	bad(SIM_MESSAGES, "{" USER "}", 400, "missing");
-	bad(SIM_RESPONSES, "{\"input\":3}", 400, "missing");
-	bad(SIM_COMPLETIONS, "{\"prompt\":\"\"}", 400, "invalid_value");
-	bad(SIM_COMPLETIONS, "{\"prompt\":[1,\"x\"]}", 400, "invalid_value");
-	bad(SIM_COMPLETIONS, "{\"prompt\":[49999999]}", 400, "invalid_value");
-	bad(SIM_COMPLETIONS, "{\"prompt\":{}}", 400, "invalid_type");
-	bad(SIM_COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":128}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"logprobs\":true,\"top_logprobs\":21," USER "}", 400, "invalid_value");
+	assert_bad(SIM_CHAT, "{\"seed\":\"x\"," USER "}", 400, "invalid_type");
+	assert_bad(SIM_MESSAGES, "{" USER "}", 400, "missing");
+	assert_bad(SIM_RESPONSES, "{\"input\":3}", 400, "missing");
+	assert_bad(SIM_COMPLETIONS, "{\"prompt\":\"\"}", 400, "invalid_value");
+	assert_bad(SIM_COMPLETIONS, "{\"prompt\":[1,\"x\"]}", 400, "invalid_value");
+	assert_bad(SIM_COMPLETIONS, "{\"prompt\":[49999999]}", 400, "invalid_value");
+	assert_bad(SIM_COMPLETIONS, "{\"prompt\":{}}", 400, "invalid_type");
+	assert_bad(SIM_COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":128}", 400, "invalid_value");
 }
 
 #define TOOLS                                                                                                                                    \
@@ -164,14 +164,14 @@ static void bad_requests_are_refused(void **state)
 static void tools_are_called_by_rule(void **state)
 {
 	(void)state;
-	good(SIM_CHAT, "{" TOOLS "," USER "}");
+	assert_good(SIM_CHAT, "{" TOOLS "," USER "}");
 	assert_false(ask.is_tool);
-	done();
-	good(SIM_CHAT, "{" TOOLS ",\"tool_choice\":\"required\"," USER "}");
+	request_done();
+	assert_good(SIM_CHAT, "{" TOOLS ",\"tool_choice\":\"required\"," USER "}");
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_time"));
 	assert_true(ask.script.n > 0);
-	done();
-	good(SIM_CHAT,
+	request_done();
+	assert_good(SIM_CHAT,
 		"{" TOOLS
 		",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}," USER "}");
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_weather"));
@@ -181,30 +181,31 @@ static void tools_are_called_by_rule(void **state)
 	uint64_t days = json_get_u64(args, "days", 0);
 	assert_true(days >= 1 && days <= 7);
 	assert_true(json_get_str(args, "city", &arena).n > 0);
-	done();
-	good(SIM_CHAT, "{" TOOLS ",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
+	request_done();
+	assert_good(SIM_CHAT,
+		"{" TOOLS ",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
 	assert_true(ask.is_tool && cgn_str_is(ask.tool_name, "get_weather"));
-	done();
-	good(SIM_CHAT,
+	request_done();
+	assert_good(SIM_CHAT,
 		"{" TOOLS
 		",\"tool_choice\":\"none\",\"messages\":[{\"role\":\"user\",\"content\":\"please get_weather\"}]}");
 	assert_false(ask.is_tool);
-	done();
-	/* The tool has answered: now it is the model's turn to speak. */
-	good(SIM_CHAT,
+	request_done();
+	/* The tool has answered, so the model speaks next. */
+	assert_good(SIM_CHAT,
 		"{" TOOLS
 		",\"messages\":[{\"role\":\"user\",\"content\":\"get_weather\"},{\"role\":\"tool\",\"content\":\"rain\"}]}");
 	assert_false(ask.is_tool);
-	done();
-	good(SIM_MESSAGES,
+	request_done();
+	assert_good(SIM_MESSAGES,
 		"{\"max_tokens\":50,\"tools\":[{\"name\":\"t\",\"input_schema\":{\"type\":\"object\"}}],\"tool_choice\":{\"type\":\"any\"}," USER
 		"}");
 	assert_true(ask.is_tool && cgn_str_is(cgn_buf_view(&ask.script), "{}"));
-	done();
-	good(SIM_RESPONSES,
+	request_done();
+	assert_good(SIM_RESPONSES,
 		"{\"tools\":[{\"type\":\"function\",\"name\":\"t\"}],\"tool_choice\":\"required\",\"input\":\"x\"}");
 	assert_true(ask.is_tool);
-	done();
+	request_done();
 }
 
 static void formats_are_json(void **state)
@@ -218,19 +219,19 @@ static void formats_are_json(void **state)
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++) {
 		struct json_val root = {0};
 		struct cgn_err err;
-		good(SIM_CHAT, bodies[i]);
+		assert_good(SIM_CHAT, bodies[i]);
 		assert_false(ask.is_tool);
 		assert_true(cgn_ok(json_parse(cgn_buf_view(&ask.script), &root, NULL, &err)));
 		assert_int_equal(root.type, JSON_OBJECT);
-		done();
+		request_done();
 	}
-	good(SIM_CHAT, "{\"response_format\":{\"type\":\"text\"}," USER "}");
+	assert_good(SIM_CHAT, "{\"response_format\":{\"type\":\"text\"}," USER "}");
 	assert_int_equal(ask.script.n, 0);
-	done();
+	request_done();
 }
 
 /* Fill |schema|; the result must be JSON. The caller frees |out|. */
-static struct json_val filled(const char *schema, struct cgn_buf *out)
+static struct json_val fill_schema(const char *schema, struct cgn_buf *out)
 {
 	struct json_val root = {0}, made = {0};
 	struct cgn_err err;
@@ -247,7 +248,7 @@ static void schemas_are_obeyed(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *schema, *want; /* NULL: any of |type| */
+		const char *schema, *want; /* NULL: any value of |type|. */
 		enum json_type type;
 	} cases[] = {
 		{"{\"enum\":[\"a\\n\",2]}", "\"a\\n\"", JSON_STRING},
@@ -268,7 +269,7 @@ static void schemas_are_obeyed(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct cgn_buf out = {0};
-		struct json_val v = filled(cases[i].schema, &out);
+		struct json_val v = fill_schema(cases[i].schema, &out);
 		assert_int_equal(v.type, cases[i].type);
 		if (cases[i].want != NULL)
 			assert_string_equal(cgn_buf_z(&out), cases[i].want);
@@ -286,7 +287,7 @@ static void endless_schemas_end(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(schemas); i++) {
 		struct cgn_buf out = {0};
-		(void)filled(schemas[i], &out);
+		(void)fill_schema(schemas[i], &out);
 		assert_true(out.n < 1 << 20);
 		cgn_buf_fini(&out);
 	}

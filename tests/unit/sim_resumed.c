@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that go on with an answer: what follows is what would have followed. */
+/* Requests that resume an answer: the continuation equals the rest of the original answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static const struct sim_cfg cfg = {.models = {"sim"},
 static struct cgn_arena arena;
 static struct sim_refusal no;
 
-static void parse(enum sim_api api, const char *body, struct sim_request *ask)
+static void parse_body(enum sim_api api, const char *body, struct sim_request *ask)
 {
 	const struct sim_request_env env = {&cfg, &arena, NULL, 0};
 	no = (struct sim_refusal){0};
@@ -26,8 +26,8 @@ static void parse(enum sim_api api, const char *body, struct sim_request *ask)
 		fail_msg("%s: %d %s", body, no.status, no.msg);
 }
 
-/* The first |n| tokens of the answer from where the request stands. */
-static void say(const struct sim_request *ask, unsigned n, struct cgn_buf *out)
+/* Append the first |n| tokens of the answer from the request's position. */
+static void put_answer(const struct sim_request *ask, unsigned n, struct cgn_buf *out)
 {
 	struct sim_text t;
 	uint32_t id = 0, skipped = 0;
@@ -48,22 +48,22 @@ static void goes_on(enum sim_api api, const char *before, const char *behind, co
 {
 	struct sim_request ask;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
-	parse(api, first, &ask);
+	parse_body(api, first, &ask);
 	uint64_t prompt = ask.prompts[0].n_tokens;
 	assert_int_equal(ask.resumed_tokens, 0);
-	say(&ask, TOKENS, &whole);
+	put_answer(&ask, TOKENS, &whole);
 	for (unsigned said = 1; said < TOKENS; said++) {
 		struct sim_request next;
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
-		say(&ask, said, &text);
+		put_answer(&ask, said, &text);
 		cgn_buf_fmt(&body, "%s%.*s%s", before, (int)text.n, text.p, behind);
-		parse(api, cgn_buf_z(&body), &next);
+		parse_body(api, cgn_buf_z(&body), &next);
 		assert_int_equal(next.resumed_tokens, said);
-		/* as if the answer's own tokens had been kept */
+		/* As if the answer's own tokens had been kept. */
 		assert_int_equal(next.prompts[0].n_tokens, prompt + said);
 		assert_true(cgn_str_eq(next.resumed, cgn_buf_view(&text)));
-		say(&next, TOKENS - said, &text);
+		put_answer(&next, TOKENS - said, &text);
 		assert_true(cgn_str_eq(cgn_buf_view(&text), cgn_buf_view(&whole)));
 		sim_request_fini(&next);
 	}
@@ -100,22 +100,22 @@ static void another_text_is_a_prompt(void **state)
 {
 	(void)state;
 	struct sim_request ask;
-	parse(SIM_CHAT, SAID("hi") "Something else" OPEN, &ask);
+	parse_body(SIM_CHAT, SAID("hi") "Something else" OPEN, &ask);
 	assert_int_equal(ask.resumed_tokens, 0);
 	struct sim_chain c = ask.prompts[0];
 	assert_int_equal(c.n_tokens, 3 + 1 + 3); /* marker, hi, end, marker; Somet, hing, else */
 	sim_request_fini(&ask);
-	parse(SIM_COMPLETIONS, "{\"prompt\":[\"One two\",\"Three\"]}", &ask);
+	parse_body(SIM_COMPLETIONS, "{\"prompt\":[\"One two\",\"Three\"]}", &ask);
 	assert_int_equal(ask.resumed_tokens, 0);
 	sim_request_fini(&ask);
 	cgn_arena_reset(&arena);
 }
 
-static void refusals(void **state)
+static void check_refusals(void **state)
 {
 	(void)state;
 	static const char *const bodies[] = {
-		SAID("hi") "x\"}],\"continue_final_message\":true}", /* as vLLM: both flags */
+		SAID("hi") "x\"}],\"continue_final_message\":true}", /* Both flags, as in vLLM. */
 		CHAT("hi") "],\"continue_final_message\":true,\"add_generation_prompt\":false}",
 		CHAT("hi") ",{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true,\"add_generation_prompt\":false}",
 	};
@@ -130,7 +130,7 @@ static void refusals(void **state)
 	}
 }
 
-/* A token that was said in part is said to its end; a stop string may begin in what was said. */
+/* A partly given token is completed; a stop string may begin in the resumed part. */
 static void parts_of_tokens_and_stops(void **state)
 {
 	(void)state;
@@ -158,7 +158,7 @@ static void parts_of_tokens_and_stops(void **state)
 	assert_true(sim_plan_make(t, &lim, NULL, NULL, &plan));
 	assert_int_equal(plan.finish, SIM_FINISH_STOP);
 	assert_int_equal(plan.n_tokens, 1);
-	assert_int_equal(plan.text_bytes, 0); /* all of the stop string is cut that was not said */
+	assert_int_equal(plan.text_bytes, 0); /* The whole new part of the stop string is cut. */
 	(void)sim_text_next(&t, &piece, &id);
 	assert_true(cgn_str_eq(piece, (struct cgn_str){said + b.n - 2, 2}));
 	assert_false(sim_text_skip(&t, CGN_STR("no such word"), NULL, NULL, &n));
@@ -170,7 +170,7 @@ int main(void)
 		cmocka_unit_test(chats_go_on),
 		cmocka_unit_test(texts_go_on),
 		cmocka_unit_test(another_text_is_a_prompt),
-		cmocka_unit_test(refusals),
+		cmocka_unit_test(check_refusals),
 		cmocka_unit_test(parts_of_tokens_and_stops),
 	};
 	cgn_arena_init(&arena, 1 << 20);

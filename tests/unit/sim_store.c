@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sim keeps in the block store: values that tell whose they are, wherever they were cut; chains that
- * know their blocks in full; what is loaded goes behind what is there. */
+/* A simulator's use of the block store: values identify their block wherever they are cut; chains know the
+ * full digests of their blocks; loaded blocks follow the cached ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,10 +27,10 @@ static void a_value_is_its_digests(void **state)
 	assert_memory_equal(whole, parts, sizeof whole);
 	sim_store_value(&b, 0, other, sizeof other);
 	assert_memory_not_equal(whole, other, sizeof other);
-	assert_memory_not_equal(whole, whole + 64, 64); /* a piece in another's place is noticed */
+	assert_memory_not_equal(whole, whole + 64, 64); /* A piece in the wrong place is noticed. */
 }
 
-/* Cut in two at each place of interest, and with each byte wrong in turn. */
+/* Cut the value in two at each interesting place, with each byte wrong in turn. */
 static void a_wrong_byte_is_noticed(void **state)
 {
 	(void)state;
@@ -70,7 +70,7 @@ static void a_chain_knows_its_blocks_in_full(void **state)
 	chain_of(&c, 42);
 	assert_true(sim_chain_copy(&copy, &c));
 	sim_chain_add(&copy, 7);
-	sim_chain_add(&copy, 8); /* one block more */
+	sim_chain_add(&copy, 8); /* Adds a block. */
 	struct digest d = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("s"));
 	assert_int_equal(c.n, 10);
 	assert_int_equal(copy.n, 11);
@@ -87,7 +87,7 @@ static void a_chain_knows_its_blocks_in_full(void **state)
 }
 
 static uint32_t cached;
-static cgn_nsec run(struct enginemodel *m, const struct sim_chain *c, cgn_nsec now)
+static cgn_nsec run_job(struct enginemodel *m, const struct sim_chain *c, cgn_nsec now)
 {
 	struct enginemodel_job *job = NULL;
 	struct enginemodel_orders o;
@@ -132,19 +132,19 @@ static void what_is_loaded_goes_behind_what_is_there(void **state)
 	for (uint32_t i = 0; i < 24; i++)
 		sim_chain_add(&b, i);
 	assert_true(cgn_ok(enginemodel_new(&small, &m)));
-	/* the older ones */
+	/* The older blocks. */
 	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){a.hashes, a.contents, 0, 6}), 6);
 	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){b.hashes, b.contents, 0, 6}), 6);
-	/* Four more of a's push out the younger b's, not a's own beginning. */
+	/* Four more blocks of a evict the younger blocks of b, not the beginning of a. */
 	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){a.hashes, a.contents, 6, 4}), 4);
 	assert_int_equal(enginemodel_memory_match(enginemodel_memory_of(m), a.hashes, a.n).found, 10);
 	assert_int_equal(enginemodel_memory_match(enginemodel_memory_of(m), b.hashes, b.n).found, 2);
 	assert_true(enginemodel_sound(m));
-	cgn_nsec computed = run(m, &a, 1000); /* the last block, for its logits */
+	cgn_nsec computed = run_job(m, &a, 1000); /* The last block is computed for its logits. */
 	assert_int_equal(cached, 36);
 	enginemodel_delay(m, 5 * CGN_MSEC);
-	assert_true(run(m, &a, CGN_SEC) == computed + 5 * CGN_MSEC);
-	assert_true(run(m, &a, 2 * CGN_SEC) == computed); /* once */
+	assert_true(run_job(m, &a, CGN_SEC) == computed + 5 * CGN_MSEC);
+	assert_true(run_job(m, &a, 2 * CGN_SEC) == computed); /* The delay applies once. */
 	sim_chain_fini(&a);
 	sim_chain_fini(&b);
 	enginemodel_free(&m);

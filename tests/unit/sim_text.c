@@ -157,7 +157,7 @@ static void chain_is_bounded(void **state)
 	sim_chain_fini(&c);
 }
 
-static void speak(struct sim_text t, unsigned n, struct cgn_buf *out)
+static void put_words(struct sim_text t, unsigned n, struct cgn_buf *out)
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct cgn_str piece;
@@ -177,16 +177,16 @@ static void words_are_deterministic_and_one_token_each(void **state)
 		a.n = b.n = 0;
 		sim_text_words(&t, seed);
 		sim_text_words(&again, seed);
-		speak(t, 200, &a);
-		speak(again, 200, &b);
+		put_words(t, 200, &a);
+		put_words(again, 200, &b);
 		assert_true(cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)));
-		/* What was said comes back in the next prompt as the same tokens: the prefix cache depends on
-		 * it. */
+		/* An answer returns in the next prompt as the same tokens: the prefix cache depends on
+		 * that. */
 		assert_int_equal(round_trip(cgn_buf_view(&a)), 200);
 		assert_true(a.p[0] >= 'A' && a.p[0] <= 'Z');
 		b.n = 0;
 		sim_text_words(&again, seed + 1);
-		speak(again, 200, &b);
+		put_words(again, 200, &b);
 		assert_false(cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)));
 	}
 	cgn_buf_fini(&a);
@@ -208,7 +208,7 @@ static void scripts_come_whole_character_by_character(void **state)
 	}
 	assert_true(cgn_str_eq(cgn_buf_view(&all), script));
 	assert_false(sim_text_next(&t, &piece, &id));
-	/* Bytes that are no UTF-8 come through too, and nothing reads in front of the script. */
+	/* Bytes that are not UTF-8 pass through, and no byte before the script is read. */
 	sim_text_script(&t, CGN_STR("\x80\x80\x80\x80\x80\x80\x80"));
 	all.n = 0;
 	while (sim_text_next(&t, &piece, &id))
@@ -250,19 +250,19 @@ static void stop_strings_cut_the_text(void **state)
 	struct sim_text t;
 	struct cgn_buf said = {0};
 	sim_text_words(&t, 3);
-	speak(t, 60, &said);
+	put_words(t, 60, &said);
 	const char *dot = memchr(said.p, '.', said.n);
 	assert_non_null(dot);
 	struct sim_limits lim = {.max_tokens = 60, .natural_tokens = 60, .n_stops = 2};
 	lim.stops[0] = CGN_STR("never said");
-	lim.stops[1] = (struct cgn_str){dot - 3, 5}; /* across three tokens */
+	lim.stops[1] = (struct cgn_str){dot - 3, 5}; /* Across three tokens. */
 	struct sim_plan p = plan_of(3, &lim);
 	assert_int_equal(p.finish, SIM_FINISH_STOP);
 	assert_int_equal(p.stop_index, 1);
 	assert_int_equal(p.text_bytes, (size_t)(dot - 3 - said.p));
 	lim.keep_stop = true;
 	assert_int_equal(plan_of(3, &lim).text_bytes, (size_t)(dot + 2 - said.p));
-	lim.min_tokens = 60; /* not before */
+	lim.min_tokens = 60; /* Stop strings do not apply before. */
 	assert_int_equal(plan_of(3, &lim).n_tokens, 60);
 	cgn_buf_fini(&said);
 }

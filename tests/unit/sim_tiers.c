@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KV memory in tiers: what listeners are told is what there is, whatever happens; what comes back from below
- * saves its computing and costs its time; reset and fill. */
+/* KV memory in tiers: the listeners' view always equals the contents; restored blocks save computing and cost
+ * time; reset and fill. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #define BLOCK 4
 
-/* A listener that keeps what it was told. */
+/* A listener that records every change. */
 struct entry {
 	uint64_t hash, digest;
 };
@@ -22,7 +22,7 @@ struct mirror {
 	struct entry at[ENGINEMODEL_TIER_COUNT][512];
 	unsigned n[ENGINEMODEL_TIER_COUNT];
 	unsigned stored, moved, removed, cleared;
-	bool described; /* moved blocks come with a note */
+	bool described; /* Moved blocks come with a note. */
 };
 static struct mirror seen;
 
@@ -35,7 +35,7 @@ static struct entry *entry_of(enum enginemodel_tier t, uint64_t hash)
 	return NULL;
 }
 
-static void put(enum enginemodel_tier t, uint64_t hash, uint64_t digest)
+static void entry_put(enum enginemodel_tier t, uint64_t hash, uint64_t digest)
 {
 	assert_null(entry_of(t, hash));
 	assert_true(seen.n[t] < CGN_COUNT(seen.at[t]));
@@ -47,21 +47,21 @@ static void on_stored(void *arg, const struct enginemodel_run *run)
 	assert_ptr_equal(arg, &seen);
 	assert_true(run->n > 0);
 	for (uint32_t i = run->from; i < run->from + run->n; i++)
-		put(ENGINEMODEL_TIER_GPU, run->hashes[i], run->contents->digests[i]);
+		entry_put(ENGINEMODEL_TIER_GPU, run->hashes[i], run->contents->digests[i]);
 	seen.stored += run->n;
 }
 
 static void on_moved(void *arg, enum enginemodel_tier to, uint64_t hash, const struct enginemodel_note *note)
 {
 	assert_ptr_equal(arg, &seen);
-	const struct entry *known = NULL; /* before it leaves the place above */
+	const struct entry *known = NULL; /* The event comes before the block leaves the upper tier. */
 	for (enum enginemodel_tier t = ENGINEMODEL_TIER_GPU; t < to && known == NULL; t++)
 		known = entry_of(t, hash);
 	assert_non_null(known);
 	assert_int_equal(note != NULL, seen.described);
 	if (note != NULL)
 		assert_true(note->digest == known->digest);
-	put(to, hash, known->digest);
+	entry_put(to, hash, known->digest);
 	seen.moved++;
 }
 
@@ -93,7 +93,7 @@ static void has_digest(void *arg, uint64_t digest)
 	fail_msg("nobody was told of a block in %s", enginemodel_tier_name(t));
 }
 
-static void agree(struct enginemodel *m)
+static void assert_agree(struct enginemodel *m)
 {
 	assert_true(enginemodel_sound(m));
 	for (enum enginemodel_tier t = 0; t < ENGINEMODEL_TIER_COUNT; t++) {
@@ -137,9 +137,9 @@ static void chain_of(struct sim_chain *c, uint64_t lineage, uint32_t tokens, con
 	assert_false(c->no_memory);
 }
 
-static uint32_t cached; /* of the job that was given something last */
+static uint32_t cached; /* Cached tokens of the job that made progress last. */
 
-static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, uint32_t answer,
+static cgn_rc submit_job(struct enginemodel *m, uint64_t lineage, uint32_t prompt, uint32_t answer,
 	struct enginemodel_job **job)
 {
 	struct sim_chain c;
@@ -151,7 +151,7 @@ static cgn_rc submit(struct enginemodel *m, uint64_t lineage, uint32_t prompt, u
 	return rc;
 }
 
-static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
+static cgn_nsec step_model(struct enginemodel *m, cgn_nsec now)
 {
 	struct enginemodel_orders o;
 	enginemodel_step(m, now, &o);
@@ -164,11 +164,11 @@ static cgn_nsec step(struct enginemodel *m, cgn_nsec now)
 	return o.wake_at;
 }
 
-static cgn_nsec run(struct enginemodel *m, cgn_nsec now)
+static cgn_nsec run_until_idle(struct enginemodel *m, cgn_nsec now)
 {
 	for (unsigned i = 0; i < 10000; i++) {
-		cgn_nsec at = step(m, now);
-		agree(m);
+		cgn_nsec at = step_model(m, now);
+		assert_agree(m);
 		if (at == 0)
 			return now;
 		now = at;
@@ -177,11 +177,11 @@ static cgn_nsec run(struct enginemodel *m, cgn_nsec now)
 	return 0;
 }
 
-static cgn_nsec ask(struct enginemodel *m, cgn_nsec now, uint64_t lineage, uint32_t prompt)
+static cgn_nsec ask_prompt(struct enginemodel *m, cgn_nsec now, uint64_t lineage, uint32_t prompt)
 {
 	struct enginemodel_job *job = NULL;
-	assert_true(cgn_ok(submit(m, lineage, prompt, 1, &job)));
-	now = run(m, now);
+	assert_true(cgn_ok(submit_job(m, lineage, prompt, 1, &job)));
+	now = run_until_idle(m, now);
 	assert_null(job);
 	return now;
 }
@@ -190,13 +190,14 @@ static void blocks_go_down_and_come_back(void **state)
 {
 	(void)state;
 	struct enginemodel *m = model_of(&small);
-	cgn_nsec now = ask(m, 0, 1, 32);
+	cgn_nsec now = ask_prompt(m, 0, 1, 32);
 	assert_int_equal(seen.n[ENGINEMODEL_TIER_GPU], 8);
-	now = ask(m, now, 2, 32);
+	now = ask_prompt(m, now, 2, 32);
 	assert_true(seen.n[ENGINEMODEL_TIER_CPU] > 0);
 	cgn_nsec start = now;
-	/* heads were evicted last: what is left on the GPU and what went down make seven blocks of prefix */
-	now = ask(m, now, 1, 32);
+	/* Beginnings are evicted last: the blocks on the GPU and in lower tiers form a prefix of seven
+	 * blocks. */
+	now = ask_prompt(m, now, 1, 32);
 	assert_int_equal(cached, 28);
 	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_true(s.restored[ENGINEMODEL_TIER_CPU] > 0);
@@ -210,16 +211,16 @@ static void storage_takes_what_the_cpu_gives_up(void **state)
 	struct enginemodel *m = model_of(&small);
 	cgn_nsec now = 0;
 	for (uint64_t lineage = 1; lineage <= 4; lineage++)
-		now = ask(m, now, lineage, 32);
+		now = ask_prompt(m, now, lineage, 32);
 	assert_true(seen.n[ENGINEMODEL_TIER_STORAGE] > 0);
 	assert_int_equal(seen.n[ENGINEMODEL_TIER_CPU], 16);
-	now = ask(m, now, 1, 32);
+	now = ask_prompt(m, now, 1, 32);
 	assert_int_equal(cached, 28);
 	assert_true(enginemodel_stats(m).restored[ENGINEMODEL_TIER_STORAGE] > 0);
 	for (uint64_t lineage = 5; lineage <= 20; lineage++)
-		now = ask(m, now, lineage, 32);
-	(void)ask(m, now, 2, 32);
-	assert_int_equal(cached, 0); /* everything ends somewhere */
+		now = ask_prompt(m, now, lineage, 32);
+	(void)ask_prompt(m, now, 2, 32);
+	assert_int_equal(cached, 0); /* The last tier evicts too. */
 	enginemodel_free(&m);
 }
 
@@ -229,16 +230,16 @@ static void storage_alone_is_enough(void **state)
 	struct enginemodel_cfg cfg = small;
 	cfg.lower_blocks[ENGINEMODEL_TIER_CPU] = 0;
 	struct enginemodel *m = model_of(&cfg);
-	cgn_nsec now = ask(m, 0, 1, 32);
-	now = ask(m, now, 2, 32);
-	(void)ask(m, now, 1, 32);
+	cgn_nsec now = ask_prompt(m, 0, 1, 32);
+	now = ask_prompt(m, now, 2, 32);
+	(void)ask_prompt(m, now, 1, 32);
 	assert_int_equal(cached, 28);
 	assert_true(enginemodel_stats(m).restored[ENGINEMODEL_TIER_STORAGE] > 0);
 	assert_int_equal(seen.n[ENGINEMODEL_TIER_CPU], 0);
 	enginemodel_free(&m);
 }
 
-static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
+static void run_storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 {
 	static struct enginemodel_job *jobs[16];
 	struct enginemodel *m = model_of(cfg);
@@ -249,18 +250,18 @@ static void storm(const struct enginemodel_cfg *cfg, uint64_t seed)
 		rng = mix64(rng + 1);
 		struct enginemodel_job **it = &jobs[rng % CGN_COUNT(jobs)];
 		if (*it == NULL)
-			(void)!submit(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31),
+			(void)!submit_job(m, rng >> 8 & 15, 1 + (uint32_t)(rng >> 16 & 31),
 				1 + (uint32_t)(rng >> 24 & 15), it)
 				.code;
 		else if ((rng >> 32 & 15) == 0)
 			enginemodel_abort(m, it);
 		if ((rng >> 40 & 255) == 0)
 			(void)enginemodel_reset(m, (rng >> 50 & 1) != 0, false);
-		cgn_nsec at = step(m, now);
+		cgn_nsec at = step_model(m, now);
 		now = at != 0 ? at : now;
-		agree(m);
+		assert_agree(m);
 	}
-	(void)run(m, now);
+	(void)run_until_idle(m, now);
 	struct enginemodel_stats s = enginemodel_stats(m);
 	assert_true(s.finished > 100 && s.aborted > 0 && s.restored[ENGINEMODEL_TIER_CPU] > 10 &&
 		s.restored[ENGINEMODEL_TIER_STORAGE] > 10);
@@ -274,8 +275,8 @@ static void whatever_happens_is_told(void **state)
 	struct enginemodel_cfg full = small;
 	full.notes = ENGINEMODEL_NOTE_FULL;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
-		storm(&small, seed);
-		storm(&full, seed);
+		run_storm(&small, seed);
+		run_storm(&full, seed);
 	}
 }
 
@@ -287,9 +288,9 @@ static void a_tiny_tier_below_can_be_all_in_use(void **state)
 	cfg.lower_blocks[ENGINEMODEL_TIER_STORAGE] = 0;
 	struct enginemodel *m = model_of(&cfg);
 	cgn_nsec now = 0;
-	/* more than half of the GPU each: blocks come up while others want down */
+	/* Each needs more than half of the GPU: blocks are restored while others are evicted. */
 	for (unsigned i = 0; i < 50; i++)
-		now = ask(m, now, i % 3, 36);
+		now = ask_prompt(m, now, i % 3, 36);
 	enginemodel_free(&m);
 }
 
@@ -298,22 +299,22 @@ static void reset_spares_what_runs_unless_told(void **state)
 	(void)state;
 	struct enginemodel *m = model_of(&small);
 	struct enginemodel_job *a = NULL, *b = NULL;
-	assert_true(cgn_ok(submit(m, 1, 12, 10, &a)));
-	assert_true(cgn_ok(submit(m, 2, 12, 10, &b)));
-	cgn_nsec now = step(m, 0);
-	now = step(m, now);
+	assert_true(cgn_ok(submit_job(m, 1, 12, 10, &a)));
+	assert_true(cgn_ok(submit_job(m, 2, 12, 10, &b)));
+	cgn_nsec now = step_model(m, 0);
+	now = step_model(m, now);
 	assert_true(seen.n[ENGINEMODEL_TIER_GPU] > 0);
 	assert_false(enginemodel_reset(m, false, false));
 	assert_int_equal(seen.cleared, 0);
 	assert_true(enginemodel_reset(m, true, false));
 	assert_int_equal(seen.cleared, 1);
-	agree(m);
+	assert_agree(m);
 	assert_int_equal(enginemodel_stats(m).running, 0);
-	now = run(m, now);
-	assert_true(a == NULL && b == NULL); /* they started over and ended */
+	now = run_until_idle(m, now);
+	assert_true(a == NULL && b == NULL); /* The jobs started over and ended. */
 	assert_true(seen.n[ENGINEMODEL_TIER_GPU] > 0);
 	assert_true(enginemodel_reset(m, false, true));
-	assert_int_equal(seen.cleared, 1); /* silently */
+	assert_int_equal(seen.cleared, 1); /* The reset was silent. */
 	assert_int_equal(enginemodel_stats(m).kv_known, 0);
 	(void)now;
 	enginemodel_free(&m);
@@ -326,14 +327,14 @@ static void fill_is_as_if_computed(void **state)
 	struct sim_chain c;
 	chain_of(&c, 7, 32, "");
 	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){c.hashes, c.contents, 0, c.n}), 8);
-	agree(m);
+	assert_agree(m);
 	assert_int_equal(seen.stored, 8);
-	/* again: it is there already */
+	/* All blocks are cached already. */
 	assert_int_equal(enginemodel_fill(m, &(struct enginemodel_run){c.hashes, c.contents, 0, c.n}), 8);
-	agree(m);
+	assert_agree(m);
 	assert_int_equal(seen.stored, 8);
 	sim_chain_fini(&c);
-	(void)ask(m, 0, 7, 32);
+	(void)ask_prompt(m, 0, 7, 32);
 	assert_int_equal(cached, 28);
 	enginemodel_free(&m);
 }
@@ -341,10 +342,10 @@ static void fill_is_as_if_computed(void **state)
 static void count_one(void *arg, uint64_t digest)
 {
 	uint64_t *sum = arg;
-	*sum += mix64(digest); /* in any order */
+	*sum += mix64(digest); /* In any order. */
 }
 
-static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
+static uint64_t filled_chain(uint64_t seed, unsigned rank, uint32_t vocab)
 {
 	static const struct sim_cfg cfg = {.models = {"m"},
 		.n_models = 1,
@@ -357,7 +358,7 @@ static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
 	while (!sim_fill_step(&f, &cfg, rank, vocab, m))
 		;
 	assert_int_equal(f.made, 10);
-	agree(m);
+	assert_agree(m);
 	assert_int_equal(seen.n[ENGINEMODEL_TIER_GPU], 10);
 	enginemodel_memory_digests(enginemodel_memory_of(m), ENGINEMODEL_TIER_GPU, count_one, &sum);
 	enginemodel_free(&m);
@@ -367,10 +368,10 @@ static uint64_t filled(uint64_t seed, unsigned rank, uint32_t vocab)
 static void fill_is_a_function_of_seed_and_rank(void **state)
 {
 	(void)state;
-	assert_true(filled(1, 0, 0) == filled(1, 0, 0));
-	assert_true(filled(1, 0, 0) != filled(2, 0, 0));
-	assert_true(filled(1, 0, 0) != filled(1, 1, 0));
-	assert_true(filled(1, 0, 0) != filled(1, 0, 1000));
+	assert_true(filled_chain(1, 0, 0) == filled_chain(1, 0, 0));
+	assert_true(filled_chain(1, 0, 0) != filled_chain(2, 0, 0));
+	assert_true(filled_chain(1, 0, 0) != filled_chain(1, 1, 0));
+	assert_true(filled_chain(1, 0, 0) != filled_chain(1, 0, 1000));
 }
 
 static void fill_spares_what_runs(void **state)
@@ -384,12 +385,12 @@ static void fill_spares_what_runs(void **state)
 	struct sim_fill f = {.blocks = 12, .chain = 4, .rank = UINT32_MAX};
 	struct enginemodel *m = model_of(&small);
 	struct enginemodel_job *job = NULL;
-	assert_true(cgn_ok(submit(m, 1, 12, 10, &job)));
-	(void)step(m, step(m, 0));
+	assert_true(cgn_ok(submit_job(m, 1, 12, 10, &job)));
+	(void)step_model(m, step_model(m, 0));
 	uint32_t used = enginemodel_stats(m).kv_used;
 	assert_true(sim_fill_step(&f, &cfg, 0, 0, m));
 	assert_int_equal(f.made, 12 - used);
-	agree(m);
+	assert_agree(m);
 	enginemodel_free(&m);
 }
 

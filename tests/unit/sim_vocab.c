@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A real model's files in the place of the arithmetic vocabulary; and the shapes of /tokenize, /detokenize
- * and /apply-template with both. */
+/* The files of a real model instead of the computed vocabulary; and the formats of /tokenize, /detokenize and
+ * /apply-template with both. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "sim/text/vocab.h"
 
 /* A byte-level vocabulary of a few letters, two merges and three added tokens: "hello" is h e ll o, " he" is
- * one. */
+ * one token. */
 static const char tokenizer[] =
 	"{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
 	"{\"id\":12,\"content\":\"<|im|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true},"
@@ -42,7 +42,7 @@ static struct sim_reader *reader;
 static struct sim_refusal no;
 static struct cgn_buf out;
 
-static void load(const char *template)
+static void load_vocab(const char *template)
 {
 	struct cgn_err err = {0};
 	sim_reader_free(&reader);
@@ -52,7 +52,7 @@ static void load(const char *template)
 		fail_msg("%s", err.msg);
 }
 
-static const char *ask(sim_vector_fn fn, struct sim_reader *with, const char *body)
+static const char *ask_route(sim_vector_fn fn, struct sim_reader *with, const char *body)
 {
 	const struct sim_request_env env = {&cfg, &arena, with, 0};
 	const struct sim_vector_call v = {&env, cgn_str_of(body), "id", 0};
@@ -65,11 +65,11 @@ static const char *ask(sim_vector_fn fn, struct sim_reader *with, const char *bo
 	return cgn_buf_z(&out);
 }
 
-#define SAYS(fn, with, body, want) assert_string_equal(ask(fn, with, body), want)
+#define SAYS(fn, with, body, want) assert_string_equal(ask_route(fn, with, body), want)
 
-static void refuses(sim_vector_fn fn, struct sim_reader *with, const char *body, const char *part)
+static void assert_refuses(sim_vector_fn fn, struct sim_reader *with, const char *body, const char *part)
 {
-	assert_null(ask(fn, with, body));
+	assert_null(ask_route(fn, with, body));
 	assert_int_equal(no.status, 400);
 	if (strstr(no.msg, part) == NULL)
 		fail_msg("\"%s\" lacks \"%s\"", no.msg, part);
@@ -80,7 +80,7 @@ static void refuses(sim_vector_fn fn, struct sim_reader *with, const char *body,
 static void texts_are_cut_by_the_model(void **state)
 {
 	(void)state;
-	load(chat);
+	load_vocab(chat);
 	assert_int_equal(sim_vocab_size(vocab), 14);
 	SAYS(sim_tokenize, reader, "{\"prompt\":\"hello he\"}",
 		"{\"count\":5,\"max_model_len\":1000,\"tokens\":[13,5,6,3,7],\"token_strs\":null}");
@@ -90,15 +90,15 @@ static void texts_are_cut_by_the_model(void **state)
 	SAYS(sim_tokenize, reader, "{\"content\":\"<|im|>he\"}", "{\"tokens\":[12,5]}");
 	SAYS(sim_tokenize, reader, "{\"content\":\"he\",\"add_special\":true}", "{\"tokens\":[13,5]}");
 	SAYS(sim_detokenize, reader, "{\"tokens\":[12,5,6,3,11,7]}", "{\"prompt\":\"<|im|>hello\\n he\"}");
-	refuses(sim_detokenize, reader, "{\"tokens\":[14]}", "14 is not a token id");
-	refuses(sim_tokenize, reader, "{\"prompt\":[1,2]}", "a string is required");
-	refuses(sim_tokenize, reader, "{\"content\":5}", "a string is required");
+	assert_refuses(sim_detokenize, reader, "{\"tokens\":[14]}", "14 is not a token id");
+	assert_refuses(sim_tokenize, reader, "{\"prompt\":[1,2]}", "a string is required");
+	assert_refuses(sim_tokenize, reader, "{\"content\":5}", "a string is required");
 }
 
 static void chats_are_rendered_by_the_template(void **state)
 {
 	(void)state;
-	load(chat);
+	load_vocab(chat);
 	SAYS(sim_apply_template, reader, "{" USER "}", "{\"prompt\":\"<|im|>uhello<|im|>\"}");
 	SAYS(sim_apply_template, reader, "{" USER ",\"add_generation_prompt\":false}",
 		"{\"prompt\":\"<|im|>uhello\"}");
@@ -106,20 +106,21 @@ static void chats_are_rendered_by_the_template(void **state)
 		"{\"count\":6,\"max_model_len\":1000,\"tokens\":[12,8,5,6,3,12],\"token_strs\":null}");
 	SAYS(sim_tokenize, reader, "{" USER ",\"add_special_tokens\":true,\"add_generation_prompt\":false}",
 		"{\"count\":6,\"max_model_len\":1000,\"tokens\":[13,12,8,5,6,3],\"token_strs\":null}");
-	refuses(sim_tokenize, reader, "{\"messages\":5}", "no prompt in the body");
-	load("{{ raise_exception('not so') }}");
-	refuses(sim_tokenize, reader, "{" USER "}", "not so");
-	load("{\"bos_token\":{\"content\":\"<bos>\"},\"eos_token\":\"<|im|>\",\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"x\"},"
-	     "{\"name\":\"default\",\"template\":\"{{ bos_token }}he{{ x }}{{ eos_token }}\"}]}");
+	assert_refuses(sim_tokenize, reader, "{\"messages\":5}", "no prompt in the body");
+	load_vocab("{{ raise_exception('not so') }}");
+	assert_refuses(sim_tokenize, reader, "{" USER "}", "not so");
+	load_vocab(
+		"{\"bos_token\":{\"content\":\"<bos>\"},\"eos_token\":\"<|im|>\",\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"x\"},"
+		"{\"name\":\"default\",\"template\":\"{{ bos_token }}he{{ x }}{{ eos_token }}\"}]}");
 	SAYS(sim_apply_template, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}",
 		"{\"prompt\":\"hell<|im|>\"}");
-	/* llama.cpp leaves the first marker to its tokenizer, so that both ways arrive at one. */
+	/* llama.cpp leaves the first marker to its tokenizer, so both ways give one marker. */
 	SAYS(sim_tokenize, reader, "{\"content\":\"hell<|im|>\",\"add_special\":true}",
 		"{\"tokens\":[13,5,6,12]}");
 	SAYS(sim_tokenize, reader, "{" USER ",\"chat_template_kwargs\":{\"x\":\"ll\"}}",
 		"{\"count\":4,\"max_model_len\":1000,\"tokens\":[13,5,6,12],\"token_strs\":null}");
-	load("");
-	refuses(sim_apply_template, reader, "{" USER "}", "--chat-template");
+	load_vocab("");
+	assert_refuses(sim_apply_template, reader, "{" USER "}", "--chat-template");
 }
 
 static void requests_hash_what_tokenize_says(void **state)
@@ -127,7 +128,7 @@ static void requests_hash_what_tokenize_says(void **state)
 	(void)state;
 	static const char *const bodies[] = {"{" USER "}", "{" USER ",\"add_generation_prompt\":false}",
 		"{" USER ",\"chat_template_kwargs\":{\"x\":1}}"};
-	load(chat);
+	load_vocab(chat);
 	struct sim_cfg keeping = cfg;
 	keeping.kv_digests = true;
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++) {
@@ -140,7 +141,7 @@ static void requests_hash_what_tokenize_says(void **state)
 		cgn_buf_putz(&want, "\"tokens\":[");
 		for (uint64_t k = 0; k < c->n_tokens; k++)
 			cgn_buf_fmt(&want, "%s%u", k > 0 ? "," : "", c->contents->tokens[k]);
-		assert_non_null(strstr(ask(sim_tokenize, reader, bodies[i]), cgn_buf_z(&want)));
+		assert_non_null(strstr(ask_route(sim_tokenize, reader, bodies[i]), cgn_buf_z(&want)));
 		sim_request_fini(&a);
 	}
 }
@@ -148,21 +149,21 @@ static void requests_hash_what_tokenize_says(void **state)
 static void pictures_are_patches(void **state)
 {
 	(void)state;
-	load(chat);
+	load_vocab(chat);
 	static const char body[] =
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hello\"},"
 		"{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:x\"}}]}],\"return_token_strs\":true}";
-	const char *z = ask(sim_tokenize, reader, body);
+	const char *z = ask_route(sim_tokenize, reader, body);
 	if (z == NULL)
 		fail_msg("%s", no.msg);
-	/* the picture, a new line, the text: as vLLM puts them */
+	/* Image, new line, text, in vLLM's order. */
 	assert_non_null(strstr(z, "{\"count\":263,"));
 	assert_non_null(strstr(z, "\"<|image|>\",\"<|image|>\""));
 	assert_non_null(strstr(z, "\"ll\",\"o\",\"<|im|>\"]"));
-	/* What only looks like one stays a text. */
+	/* Text that resembles a marker stays text. */
 	char want[300];
 	assert_true(cgn_str_copyz(want, sizeof want,
-		cgn_str_of(ask(sim_tokenize, reader,
+		cgn_str_of(ask_route(sim_tokenize, reader,
 			"{\"prompt\":\"<|im|>uhe cgnmedium00 he\",\"add_special_tokens\":false}"))));
 	SAYS(sim_tokenize, reader,
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"he cgnmedium00 he\"}],\"add_generation_prompt\":false}",
@@ -172,7 +173,7 @@ static void pictures_are_patches(void **state)
 static void answers_have_ids_too(void **state)
 {
 	(void)state;
-	load(chat);
+	load_vocab(chat);
 	assert_int_equal(sim_reader_word(reader, CGN_STR(" hello")), 7);
 	assert_int_equal(sim_reader_word(reader, CGN_STR("")), 0);
 	struct sim_text t;
@@ -194,7 +195,7 @@ static void without_files_words_are_tokens(void **state)
 		"{\"tokens\":[50000001,24714626,24714627,50000004]}");
 	SAYS(sim_tokenize, NULL, "{\"content\":\"<|end\",\"parse_special\":true}",
 		"{\"tokens\":[60,124,5113]}");
-	/* llama.cpp's way, the template first, arrives where vLLM's does. */
+	/* llama.cpp's way, with the template first, gives the same as vLLM's. */
 	SAYS(sim_apply_template, NULL, "{" USER "}", "{\"prompt\":\"<|user|>hello<|end|><|assistant|>\"}");
 	SAYS(sim_tokenize, NULL, "{\"content\":\"<|user|>hello<|end|><|assistant|>\"}",
 		"{\"tokens\":[50000001,3753492,50000004,50000002]}");
@@ -244,7 +245,7 @@ static void characters_are_decoded_too(void **state)
 	sim_vocab_free(&v);
 }
 
-static int fini(void **state)
+static int world_fini(void **state)
 {
 	(void)state;
 	sim_reader_free(&reader);
@@ -267,5 +268,5 @@ int main(void)
 		cmocka_unit_test(files_can_be_wrong),
 		cmocka_unit_test(characters_are_decoded_too),
 	};
-	return cmocka_run_group_tests(tests, NULL, fini);
+	return cmocka_run_group_tests(tests, NULL, world_fini);
 }

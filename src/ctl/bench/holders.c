@@ -84,5 +84,5 @@ CGN_RC holders_serve(struct fleet *f, const uint64_t *chain, size_t n, struct cg
 	cgn_buf_add(&f->batches, &b, sizeof b);
 	if (cgn_ok(rc) && (f->batches.bad || f->digests.bad || f->tiers.bad))
 		rc = CGN_RC_OF(CGN_NO_MEMORY);
-	return cgn_ok(rc) ? CGN_OK : CGN_FAIL_AS(err, rc.code, "no memory for what the nodes report");
+	return cgn_ok(rc) ? CGN_OK : CGN_FAIL_AS(err, rc.code, "no memory for the nodes' reports");
 }

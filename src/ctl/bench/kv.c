@@ -97,7 +97,7 @@ static void on_patience(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, patience);
 	struct cgn_err err;
-	(void)CGN_FAIL(&err, DEADLINE, "no end of %s within %llu s", b->now->op,
+	(void)CGN_FAIL(&err, DEADLINE, "%s did not end within %llu s", b->now->op,
 		(unsigned long long)(PATIENCE / CGN_SEC));
 	bench_stop(b, &err);
 }
@@ -149,7 +149,7 @@ static void on_value(void *user, const struct kvclient_answer *a)
 	if (b->done == 0 && memcmp(b->mine, value_of(b, b->done), b->size) != 0)
 		bench_stop(b,
 			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
-				.msg = "the store gave other bytes than were put"});
+				.msg = "the store returned other bytes than were put"});
 	kvclient_lease_release(&l);
 	if (b->err.code == CGN_FINE)
 		call_finished(b);
@@ -266,7 +266,7 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 	else if (get && (b->filled != b->size || sum64(b->mine, b->size) != b->checksum))
 		bench_stop(b,
 			&(struct cgn_err){.code = CGN_BAD_GATEWAY,
-				.msg = "the store gave other bytes than were put"});
+				.msg = "the store returned other bytes than were put"});
 	else
 		call_finished(b);
 }

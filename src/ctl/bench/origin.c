@@ -12,7 +12,7 @@ static CGN_RC split_url(const char *url, bool *https, struct ctl_origin *o, stru
 	struct cgn_str rest = cgn_str_of(url);
 	*https = cgn_str_starts(rest, "https://");
 	if (!*https && !cgn_str_starts(rest, "http://"))
-		return CGN_FAIL(err, INVALID, "'%s' is no http:// or https:// URL", url);
+		return CGN_FAIL(err, INVALID, "'%s' is not an http:// or https:// URL", url);
 	rest.p += *https ? 8 : 7;
 	rest.n -= *https ? 8 : 7;
 	struct cgn_str path = rest, host = cgn_str_split(&path, '/');
@@ -27,7 +27,7 @@ static CGN_RC split_url(const char *url, bool *https, struct ctl_origin *o, stru
 					 : ":80") >= (int)sizeof o->addr ||
 		snprintf(o->base, sizeof o->base, "%s%.*s", path.n > 0 ? "/" : "", CGN_STR_ARG(path)) >=
 			(int)sizeof o->base)
-		return CGN_FAIL(err, INVALID, "'%s' is no URL of a server", url);
+		return CGN_FAIL(err, INVALID, "'%s' is not the URL of a server", url);
 	if (strlen(o->base) >= 3 && strcmp(o->base + strlen(o->base) - 3, "/v1") == 0)
 		o->base[strlen(o->base) - 3] = '\0';
 	return net_addr_check(o->addr, err);

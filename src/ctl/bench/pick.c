@@ -164,7 +164,7 @@ static CGN_RC hand_over(struct run *x, size_t i, const struct chooser_ticket *t,
 	if (node->fed && n > 0) {
 		struct report *r = malloc(sizeof *r + n * sizeof r->digests[0]);
 		if (r == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for what a node reports");
+			return CGN_FAIL(err, NO_MEMORY, "no memory for a node's report");
 		*r = (struct report){.index_id = node->index_id, .n = n};
 		memcpy(r->digests, w->chain.short_digests + t->held, n * sizeof r->digests[0]);
 		x->reports[i] = r;
@@ -215,7 +215,7 @@ static CGN_RC decide_request(struct run *x, size_t i, struct cgn_err *err)
 	struct chooser_pick_result p = chooser_choose(w->chooser, &ask, n);
 	at[3] = cgn_clock_now();
 	if (p.verdict != ROUTE_PICKED)
-		return CGN_FAIL(err, INTERNAL, "nobody was picked");
+		return CGN_FAIL(err, INTERNAL, "no node was chosen");
 	chooser_book(w->chooser, &ask, &p, t);
 	at[TOTAL] = cgn_clock_now();
 	record_decision(x, &ask, &p, i, at);

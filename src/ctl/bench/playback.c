@@ -130,7 +130,7 @@ void playback_text(const struct played *p, struct cgn_buf *out)
 		cgn_buf_fmt(out, "%-22s %.2f %% of %" PRIu64 " prompt tokens\n", "found in cache",
 			100 * playback_hit_ratio(p), p->prompt_tokens);
 	else
-		cgn_buf_putz(out, "no answer told how many of its prompt's tokens were cached\n");
+		cgn_buf_putz(out, "no answer reported cached prompt tokens\n");
 	for (size_t i = 0; i < p->n_nodes; i++)
 		cgn_buf_fmt(out, "%-22s %.1f %% (%" PRIu64 " requests)\n", p->nodes[i].name,
 			100 * share_of(p, &p->nodes[i]), p->nodes[i].requests);

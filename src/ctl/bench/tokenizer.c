@@ -224,7 +224,7 @@ static CGN_RC measure_theirs(struct bench *b, const struct tokenizer_ids *ids, s
 		return CGN_OK;
 	CGN_TRY(rc);
 	if (sscanf(b->line, "DONE %31s %lf %lf", r->other.version, &r->other.load, &r->other.best) != 3)
-		return CGN_FAIL(err, UNAVAILABLE, "%s, while it ran Hugging Face's tokenizers: %s: %s",
+		return CGN_FAIL(err, UNAVAILABLE, "%s failed to run Hugging Face's tokenizers: %s: %s",
 			b->python, proc_exit_text(&b->exit, why, sizeof why), b->line);
 	r->other.there = true;
 	return same_ids(b, ids, r->file, err);

@@ -69,7 +69,7 @@ CGN_RC ctl_trace_of(const struct ctl_args *a, struct trace *out, const char **na
 	uint64_t limit = 0;
 	uint32_t block_tokens = 0;
 	if ((kind == NULL) == (a->n_words == 0))
-		return CGN_FAIL(err, INVALID, "give a file or --generate KIND, one of the two");
+		return CGN_FAIL(err, INVALID, "give either a trace file or --generate KIND");
 	CGN_TRY(ctl_flag_u64(a, "--limit", 0, TRACE_MAX_REQUESTS, &limit, err));
 	CGN_TRY(ctl_flag_u32(a, "--block-tokens", 0, TRACE_MAX_TOKENS, &block_tokens, err));
 	CGN_TRY(kind != NULL ? ctl_trace_make(a, kind, out, err)
@@ -88,7 +88,7 @@ CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err)
 	bool bad = text->bad;
 	cgn_buf_fini(text);
 	if (bad)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for what goes into %s", path);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the contents of %s", path);
 	return written ? CGN_OK : CGN_FAIL(err, STORAGE, "cannot write %s: %s", path, strerror(errno));
 }
 

@@ -22,7 +22,7 @@ static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainRespon
 		.first = out};
 	if (a->n_words > 0 &&
 		(a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
-		return CGN_FAIL(err, INVALID, "that is no request's id");
+		return CGN_FAIL(err, INVALID, "the request id is empty or too long");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
 	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	rq.id = id;
@@ -144,7 +144,7 @@ static void put_verdict(struct view *w, struct json_val d, struct cgn_buf *out)
 		   *unit = text_of(w, d, "unit"), *over = text_of(w, d, "over");
 	double margin = real_of(d, "margin");
 	if (strcmp(how, "picked") != 0)
-		cgn_buf_fmt(out, "%snobody%s: %s", colour_code(w, "\033[31m"), colour_code(w, "\033[0m"),
+		cgn_buf_fmt(out, "%sno node%s: %s", colour_code(w, "\033[31m"), colour_code(w, "\033[0m"),
 			strcmp(how, "all_full") == 0 ? "every node has all the requests that it may have"
 						     : "no node was left");
 	else

@@ -61,7 +61,7 @@ static CGN_RC changes_of(const struct ctl_args *a, struct changes *c, struct cgn
 	c->rq.reset = ctl_switch(a, "--reset");
 	if (policy != NULL &&
 		(policy[0] == '\0' || !cgn_str_copyz(c->policy, sizeof c->policy, cgn_str_of(policy))))
-		return CGN_FAIL(err, INVALID, "--policy \"%.100s\" is no name of a policy", policy);
+		return CGN_FAIL(err, INVALID, "--policy \"%.100s\" is not the name of a policy", policy);
 	if (policy != NULL)
 		c->rq.policy = c->policy;
 	return weights_of(a, c, err);

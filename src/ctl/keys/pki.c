@@ -92,11 +92,13 @@ static CGN_RC make_leaf(const char *dir, const char *name, const char *const *na
 	struct pki_info authority = {0};
 	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000), until = now + (int64_t)days * DAY;
 	if (!name_ok(name))
-		return CGN_FAIL(err, INVALID, "'%s' can't name a certificate", name);
+		return CGN_FAIL(err, INVALID,
+			"'%s' cannot be the name of a certificate: it must not be 'ca', begin with '.' or contain '/'",
+			name);
 	cgn_rc rc = pki_inspect(cgn_buf_view(&ca->cert), &authority, err);
 	if (cgn_ok(rc) && until > authority.when.to)
 		return CGN_FAIL(err, INVALID,
-			"--days %llu is longer than the CA in %s lives: %lld days are left",
+			"--days %llu is longer than the rest of the CA's validity in %s: %lld days",
 			(unsigned long long)days, dir, (long long)(authority.when.to - now) / DAY);
 	if (cgn_ok(rc))
 		rc = pki_make_leaf(ca, name, names, (struct pki_validity){now, until}, &pair, err);

@@ -244,7 +244,7 @@ static CGN_RC check_prefix(const char *prefix, struct cgn_err *err)
 {
 	if (prefix[strspn(prefix, "0123456789abcdef:")] != '\0')
 		return CGN_FAIL(err, INVALID,
-			"no digest begins with \"%.80s\": they are of 0 to 9 and a to f; kv get finds a name",
+			"no digest begins with \"%.80s\": digests consist of 0 to 9 and a to f; use kv get for a name",
 			prefix);
 	return CGN_OK;
 }
@@ -351,7 +351,7 @@ static CGN_RC check_value(const struct got *g, struct cgn_err *err)
 		return CGN_FAIL(err, BAD_GATEWAY, "the store sent %zu bytes of %llu", g->value.n,
 			(unsigned long long)g->size);
 	if (sum64(g->value.p != NULL ? g->value.p : "", g->value.n) != g->checksum)
-		return CGN_FAIL(err, BAD_GATEWAY, "what the store sent is not what its checksum says");
+		return CGN_FAIL(err, BAD_GATEWAY, "the value from the store does not match its checksum");
 	return CGN_OK;
 }
 

@@ -129,7 +129,7 @@ void waiting_serve(struct replay *r)
 {
 	admission_serve(r->admission, r->now);
 	waiting_decide(r);
-	/* what cannot be sent although nothing runs never can */
+	/* While nothing is in flight, requests that still cannot be sent never can be. */
 	for (struct admission_ticket *t; r->inflight == 0 && (t = admission_pull(r->admission)) != NULL;) {
 		r->result->refused_full++;
 		free(CGN_CONTAINER(t, struct waiter, ticket));

@@ -89,7 +89,7 @@ void sim_worker_run(struct sim_worker *w);
 /* Write a unique id of 32 hexadecimal digits. */
 void sim_worker_new_id(struct sim_worker *w, char out[33]);
 
-/* call.c */
+/* call.c and generate.c */
 extern const struct http_server_ops sim_call_ops;
 void sim_call_progress(
 	const struct enginemodel_progress *g); /* Records progress; closes and frees nothing. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* booking: a pick's load from the moment of the pick to the end of the request, and what that says of the
- * node. */
+/* booking: a pick's load from the pick to the end of the request, and the speeds learned from it. */
 #include "base/mix/mix.h"
 #include "chooser_priv.h"
 
-#define ANSWERS 64 /* that the average length is of, about */
+#define ANSWERS 64 /* Answers in the moving average of the answer length. */
 
 static uint32_t clamp_u32(double v)
 {
@@ -21,7 +20,7 @@ static struct node_stats *stats_of(const struct chooser *c, const struct chooser
 	return &c->shared.stats[t->slot];
 }
 
-/* Everything that streams there but this. */
+/* Streams at the node other than this one. */
 static uint32_t streams_beside(const struct node_stats *stats)
 {
 	uint32_t ours = atomic_load_explicit(&stats->decoding, memory_order_relaxed);
@@ -29,8 +28,8 @@ static uint32_t streams_beside(const struct node_stats *stats)
 		atomic_load_explicit(&stats->others_decoding, memory_order_relaxed);
 }
 
-/* Of an answer that comes whole nobody sees when its prompt is computed: on average over its time, so much of
- * it is not. */
+/* The prompt phase of a non-streamed answer is invisible. Return the tokens that are queued on average over
+ * the request's time. */
 static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t tokens)
 {
 	const struct route_speed *s = &p->cands[p->index].speed;
@@ -38,7 +37,7 @@ static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t 
 	return prompt + answer > 0 ? clamp_u32(tokens * prompt / (prompt + answer)) : tokens;
 }
 
-/* How long prompts were being computed there, ever. */
+/* Total time that prompts have been computed at the node. */
 static cgn_nsec busy_until(const struct node_stats *stats, cgn_nsec now)
 {
 	cgn_nsec total = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
@@ -47,8 +46,8 @@ static cgn_nsec busy_until(const struct node_stats *stats, cgn_nsec now)
 	return busy && now > since ? total + (now - since) : total;
 }
 
-/* Prompts are computed one after the other: this one since the one before it was, or since it came. Returns
- * for how long. */
+/* Prompts are computed one after the other: this one since the end of the previous one, or since it arrived.
+ * Return how long it took. */
 static cgn_nsec busy_step(struct node_stats *stats, const struct chooser_ticket *t, cgn_nsec now)
 {
 	cgn_nsec since = atomic_exchange_explicit(&stats->prefill_since, now, memory_order_relaxed);
@@ -75,7 +74,7 @@ static void load_book(struct node_stats *stats, const struct chooser_pick_result
 		atomic_store_explicit(&stats->prefill_since, out->at, memory_order_relaxed);
 }
 
-/* The end of what any candidate holds is where this prompt's prefix ends, as far as others share it. */
+/* The prompt's shared prefix ends where the longest prefix held by a candidate ends. */
 static void hotprefix_book(struct chooser *c, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, struct chooser_ticket *out)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chooser: one decision, from the digests of a prompt to a booked node, and what is learned when it is over.
- * All that the router and a replayed trace do alike is here, so that what was proven on a trace is what runs.
- * Pure: time is an argument.
+/* chooser: one decision, from the digests of a prompt to a booked node, and what is learned when the request
+ * ends. The router and the replay of a trace share this code, so that results of a replay hold for the
+ * router. Pure: time is an argument.
  *
- * A chooser belongs to one thread. What several share (struct chooser_shared) is atomic: load that is booked
- * by one is seen by all at once. Memory: one route_cand for each node that has the asked model, and what
- * chooser_pick borrows from the index. */
+ * A chooser belongs to one thread. The state that choosers share (struct chooser_shared) is atomic: all see a
+ * booking at once. Memory: one route_cand for each node that has the requested model, and the index's
+ * reader. */
 #pragma once
 #include "policy/cluster/view.h"
 #include "policy/kvindex/kvindex.h"
@@ -15,119 +15,125 @@
 #include "policy/routing/routing.h"
 
 struct chooser_shared {
-	struct node_stats *stats;    /* the cluster's */
-	struct kvindex *index;       /* of what engines say they hold; one thread writes it */
-	struct route_record *record; /* of what was sent to those that do not say */
-	/* of what was sent to those that say, and did not yet; NULL: nothing counts before they do */
+	struct node_stats *stats;    /* Load and speeds of the cluster's nodes, by slot. */
+	struct kvindex *index;       /* Blocks that engines report; written by one thread. */
+	struct route_record *record; /* Prompts sent to nodes that do not report. */
+	/* Prompts sent to nodes that report but have not reported these yet; NULL: such prompts do not
+	 * count. */
 	struct pending *pending;
-	struct hotprefix *hotprefix; /* of the prefixes of requests under way; NULL: none is hot */
+	struct hotprefix *hotprefix; /* Requests in flight by prefix; NULL: no prefix is hot. */
 };
 
 #define CHOOSER_NO_PIN UINT32_MAX
 struct chooser_ask {
 	const struct route_rules *rules;
-	const struct view_model *model; /* NULL: nobody has it */
-	const uint64_t *chain;          /* short digests of the prompt's blocks */
-	size_t blocks;                  /* 0: no prompt */
-	double length;                  /* in blocks, the unfinished last one as a fraction; 0: unknown */
-	uint32_t block_tokens;          /* tokens in one; 0: they are of bytes, which no event names */
-	uint64_t prompt_tokens;         /* 0: unknown, then it is estimated from the blocks */
-	uint32_t answer_tokens;         /* most that may come; 0: unknown */
-	/* the answer comes in one piece at its end: its first byte says nothing of its prompt */
+	const struct view_model *model; /* NULL: no node has the model. */
+	const uint64_t *chain;          /* Short digests of the prompt's blocks. */
+	size_t blocks;                  /* 0: no prompt. */
+	/* Length in blocks, with the unfinished last one as a fraction; 0: unknown. */
+	double length;
+	/* Tokens in a block; 0: the blocks are of bytes, which events do not name. */
+	uint32_t block_tokens;
+	uint64_t prompt_tokens; /* 0: unknown; estimated from the blocks. */
+	uint32_t answer_tokens; /* Maximum of the answer; 0: unknown. */
+	/* The answer is not streamed, so its first byte says nothing about the prompt's time. */
 	bool whole;
-	/* it wants no answer but the prompt's computing: not for nodes whose role is decode; else not for
-	 * prefill */
+	/* The request only computes the prompt (embeddings): not for decode nodes. Other requests are not for
+	 * prefill nodes. */
 	bool embeds;
-	/* it is the prompt's computing for another node: for nodes whose role is prefill, and nobody else */
+	/* The request computes the prompt for another node: for prefill nodes only. */
 	bool prefill;
-	/* leading blocks that lie in the store of some node, whence those with a store can fetch them */
+	/* Leading blocks in the store of some node; nodes with a store can fetch them. */
 	uint32_t stored;
-	uint64_t session;         /* route_hash of it; 0: none */
-	uint32_t pin;             /* slot; CHOOSER_NO_PIN: free to choose */
-	const uint16_t *excluded; /* slots that were tried */
+	uint64_t session;         /* route_hash of the session; 0: none. */
+	uint32_t pin;             /* Slot of the pinned node, or CHOOSER_NO_PIN. */
+	const uint16_t *excluded; /* Slots of nodes already tried. */
 	size_t n_excluded;
 	cgn_nsec now;
 };
 
 struct chooser_pick_result {
 	enum route_verdict verdict;
-	size_t index; /* into |cands|, when picked */
+	size_t index; /* Index into |cands| when picked. */
 	double score;
-	/* as it was scored: with another policy and |cands|, what that one would have picked (route_pick) */
+	/* The scored question. With another policy and |cands|, route_pick tells what that policy would have
+	 * picked. */
 	struct route_ask ask;
-	/* as they were scored, ascending by slot; borrowed until the next pick */
+	/* The scored candidates, ascending by slot; borrowed until the next pick. */
 	const struct route_cand *cands;
 	size_t n;
 };
 
-/* A prompt that was sent to a node counts as held there until the node's events say so: until twice the time
- * that its first byte was expected after, and this; and as long as CHOOSER_CONFIRM behind its first byte. */
+/* A prompt sent to a node counts as held there until the node's events confirm it: for at most CHOOSER_LIFE
+ * plus twice the expected time to first byte, and for CHOOSER_CONFIRM after the first byte. */
 #define CHOOSER_LIFE    (10 * CGN_SEC)
 #define CHOOSER_CONFIRM (5 * CGN_SEC)
 
-/* What is booked of one pick: the booker's, all zero when nothing is. What comes behind |at| is for
- * chooser_done. */
+/* The booking of one pick, owned by the booker; all zero when nothing is booked. The members after |at| are
+ * for chooser_done. */
 struct chooser_ticket {
-	bool booked;     /* counted in the inflight of its node_stats */
-	bool prefilling; /* and queued_tokens in its queued_tokens; else in its decoding */
-	/* then both, from the start, and the tokens for that part of its time that is prefill */
+	bool booked;     /* Counted in inflight of the node_stats. */
+	bool prefilling; /* Counted in queued_tokens there; afterwards in decoding. */
+	/* Counted in both from the start, with queued_tokens averaged over the request's time. */
 	bool whole;
-	bool hot;     /* counted in the heat of |prefix| */
-	bool crowded; /* it had to wait for a place among those that run */
+	bool hot;     /* Counted in the hot prefix counters under |prefix|. */
+	bool crowded; /* The node had no free place, so the request had to wait. */
 	uint16_t slot;
-	uint64_t node;    /* route_hash of its id: a slot may get another node while a slow client reads */
-	uint64_t prefix;  /* digest of the last block that anybody held */
-	uint32_t pending; /* the booking of its blocks; 0: none */
+	/* route_hash of the node's id: the slot may be given to another node before the end. */
+	uint64_t node;
+	uint64_t prefix;  /* Digest of the last block that any candidate held. */
+	uint32_t pending; /* Booking of the prompt's blocks; 0: none. */
 	uint32_t held, blocks;
-	uint32_t new_tokens;    /* of the prompt, that it was thought to have to compute; an estimate */
-	uint32_t queued_tokens; /* as booked */
-	uint32_t ahead_tokens;  /* of others' prompts that it had to compute first */
+	uint32_t new_tokens;    /* Estimated prompt tokens to compute. */
+	uint32_t queued_tokens; /* As booked. */
+	uint32_t ahead_tokens;  /* Tokens of others' prompts to compute first. */
 	cgn_nsec at;
-	cgn_nsec begun_at; /* 0: no byte came, or no first one */
-	/* streams beside it when its first byte came, and when it was released */
+	cgn_nsec begun_at; /* 0: no byte came, or none that ended the prompt. */
+	/* Streams beside this one at its first byte, and at its release. */
 	uint32_t beside_then, beside_last;
-	cgn_nsec busy_then, busy_last; /* how long prompts were being computed there, ever */
+	/* Total time that prompts were computed at the node, at the same instants. */
+	cgn_nsec busy_then, busy_last;
 };
 
-/* How it ended, as the engine counted. */
+/* The end of a request, as the engine counted. */
 struct chooser_outcome {
-	uint64_t answer_tokens; /* 0: unknown */
+	uint64_t answer_tokens; /* 0: unknown. */
 };
 
-/* Is it work for nodes of this role (COGNITORA__V1__ROLE__*)? Those for which it is not are left out, unless
- * there are no others. */
+/* Return true when nodes of this role (COGNITORA__V1__ROLE__*) are meant for the request. Other nodes are
+ * used only when there is no such node. */
 bool chooser_role_fits(const struct chooser_ask *ask, int role);
-/* Leave those out: engines can do both, roles say what they are good at. How many stay. */
+/* Remove the candidates whose role does not fit, unless none fits: every engine can do both. Return how many
+ * stay. */
 size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, size_t n);
-/* Tokens in a block of the prompt's chain at the node of |stats|, estimated. */
+/* Return the approximate tokens in a block of the prompt's chain at the node of |stats|. */
 float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stats *stats);
-/* What a configuration says about choosing. */
+/* Fill |out| from the configuration. */
 struct config;
 void chooser_rules_fill(const struct config *cfg, struct route_rules *out);
 
 struct chooser;
-/* |seed|: where turns begin, so that several routers do not go through equal nodes in step. NO_MEMORY;
- * TOO_LARGE: the index has all the readers it was made for. */
+/* |seed| is the first turn, so that several routers do not go through equal nodes in step. Fails with
+ * NO_MEMORY, and with TOO_LARGE when the index has no reader left. */
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err);
 void chooser_free(struct chooser **take);
 
-/* Decide; books nothing. ROUTE_NONE also when there is no memory for the candidates. */
+/* Decide without booking. Also returns ROUTE_NONE when there is no memory for the candidates. */
 struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_ask *ask);
-/* The same in two steps, for those who want to know what each of them takes: who may have it and what they
- * hold; and who gets it. */
+/* chooser_pick in two steps, to measure each: find the candidates and the blocks they hold; score them. */
 size_t chooser_match(struct chooser *c, const struct chooser_ask *ask);
 struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n);
-/* Book what was just picked, at once: its load, and its prompt as held, before the request leaves. */
+/* Book the pick |p|, before the request is sent: count its load, and its prompt as held. */
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out);
-/* The first byte came: its prompt is computed, and how fast is learned. Nothing when it is not booked, or has
- * begun. */
+/* The first byte came: the prompt is computed, and its speed is learned. No effect without a booking or after
+ * the first call. */
 void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
-/* It is over, well or badly: give the booking back. One that never began takes its prompt along: it does not
- * count as held any more where events say what is (else it is the caller's to say, route_record_drop).
- * Nothing when it is not booked. */
+/* The request ended, successfully or not: return the booking. If no first byte came, a prompt sent to a node
+ * with events no longer counts as held; for other nodes the caller calls route_record_drop. No effect without
+ * a booking. */
 void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
-/* It was answered in full, by |t|, released or not (then it is now), and its last byte came at |now|: learn
- * from it. Once a request; not if another node has the slot meanwhile. */
+/* The request was answered in full at |now|: release |t| if it is still booked, and learn from it. Call once
+ * per request. Nothing is learned when another node has the slot by now. */
 void chooser_done(struct chooser *c, struct chooser_ticket *t, const struct chooser_outcome *o, cgn_nsec now);

@@ -71,7 +71,7 @@ enum explain_unit { EXPLAIN_SCORE_UNIT, EXPLAIN_MS, EXPLAIN_REQUEST_UNIT, EXPLAI
 struct explain_decision {
 	uint64_t request; /* The worker's number of the request, shared by its attempts and its end; not 0. */
 	struct cgn_str id, model;
-	const char *policy; /* One of a few constants. */
+	const char *policy; /* A constant string. */
 	uint64_t at_ms;     /* Unix time. */
 	uint32_t took_ns;
 	uint32_t attempt; /* 1: the first; 0: not an attempt but the choice of a prefill node. */
@@ -80,7 +80,7 @@ struct explain_decision {
 	/* Digest of the prompt's last full block, which names the whole prefix; 0: none. */
 	uint64_t chain;
 	uint32_t blocks;        /* Blocks of the prompt. */
-	uint32_t common;        /* Of |blocks|, the leading ones that every candidate holds. */
+	uint32_t common;        /* Leading blocks that every candidate holds. */
 	uint32_t block_tokens;  /* 0: blocks of bytes. */
 	uint32_t prompt_tokens; /* 0: unknown. */
 	/* Difference between the first and the second, in |unit|; negative when a tie-break or a random
@@ -97,7 +97,7 @@ struct explain_decision {
 struct explain_end {
 	uint64_t request;
 	struct cgn_str id, model, node; /* node: the one that answered; empty: none. */
-	const char *outcome;            /* One of a few constants. */
+	const char *outcome;            /* A constant string. */
 	uint64_t at_ms;
 	uint32_t status, tries;
 	bool has_cached, has_prompt;

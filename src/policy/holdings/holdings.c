@@ -75,21 +75,21 @@ static uint32_t home_of(const struct table *t, uint64_t digest)
 	return (uint32_t)((spread >> 32) * t->cap >> 32);
 }
 
-static uint32_t after(const struct table *t, uint32_t i)
+static uint32_t slot_after(const struct table *t, uint32_t i)
 {
 	return i + 1 < t->cap ? i + 1 : 0;
 }
 
 /* Return the entry of |digest|, or the empty slot for it. The table has at least one empty slot. */
-static struct entry *seek(const struct table *t, uint64_t digest)
+static struct entry *entry_seek(const struct table *t, uint64_t digest)
 {
 	uint32_t i = home_of(t, digest);
 	while (tiers_of(&t->slots[i]) != 0 && t->slots[i].digest != digest)
-		i = after(t, i);
+		i = slot_after(t, i);
 	return &t->slots[i];
 }
 
-static bool resize(struct table *t, uint32_t cap)
+static bool table_resize(struct table *t, uint32_t cap)
 {
 	struct table old = *t;
 	struct entry *slots = calloc(cap, sizeof *slots);
@@ -99,14 +99,14 @@ static bool resize(struct table *t, uint32_t cap)
 	t->cap = cap;
 	for (uint32_t i = 0; i < old.cap; i++)
 		if (tiers_of(&old.slots[i]) != 0)
-			*seek(t, old.slots[i].digest) = old.slots[i];
+			*entry_seek(t, old.slots[i].digest) = old.slots[i];
 	free(old.slots);
 	return true;
 }
 
 static void put_back(struct table *t, uint32_t hole)
 {
-	for (uint32_t i = after(t, hole); tiers_of(&t->slots[i]) != 0; i = after(t, i)) {
+	for (uint32_t i = slot_after(t, hole); tiers_of(&t->slots[i]) != 0; i = slot_after(t, i)) {
 		uint32_t home = home_of(t, t->slots[i].digest);
 		/* The entry may move into the hole unless its home lies cyclically in (hole, i]. */
 		bool stays = hole < i ? home > hole && home <= i : home > hole || home <= i;
@@ -118,7 +118,7 @@ static void put_back(struct table *t, uint32_t hole)
 	t->slots[hole] = (struct entry){0};
 }
 
-static void tell(struct holdings *h, uint64_t digest, unsigned before, unsigned now)
+static void change_report(struct holdings *h, uint64_t digest, unsigned before, unsigned now)
 {
 	h->sums[block_range(digest)] ^= block_fingerprint(digest, before) ^ block_fingerprint(digest, now);
 	if (h->changed != NULL)
@@ -130,14 +130,14 @@ static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum
 	if (h->count >= h->max_blocks)
 		return CGN_RC_OF(CGN_TOO_LARGE);
 	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 &&
-		!resize(t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
+		!table_resize(t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
 		return CGN_RC_OF(CGN_NO_MEMORY);
-	struct entry *e = seek(t, digest);
+	struct entry *e = entry_seek(t, digest);
 	e->digest = digest;
 	e->refs[tier] = 1;
 	t->used++;
 	h->count++;
-	tell(h, digest, 0, BLOCK_TIER_BIT(tier));
+	change_report(h, digest, 0, BLOCK_TIER_BIT(tier));
 	return CGN_OK;
 }
 
@@ -146,14 +146,14 @@ CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum block_tier tier)
 	CGN_LIVE(h, HOLDINGS_TAG);
 	CGN_MUST(tier < BLOCK_TIERS);
 	struct table *t = &h->tables[block_range(digest)];
-	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
+	struct entry *e = t->cap > 0 ? entry_seek(t, digest) : NULL;
 	unsigned before = e != NULL ? tiers_of(e) : 0;
 	if (before == 0)
 		return take_in(h, t, digest, tier);
 	if (e->refs[tier] < UINT16_MAX)
 		e->refs[tier]++;
 	if ((before & BLOCK_TIER_BIT(tier)) == 0)
-		tell(h, digest, before, before | BLOCK_TIER_BIT(tier));
+		change_report(h, digest, before, before | BLOCK_TIER_BIT(tier));
 	return CGN_OK;
 }
 
@@ -162,7 +162,7 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier)
 	CGN_LIVE(h, HOLDINGS_TAG);
 	CGN_MUST(tier < BLOCK_TIERS);
 	struct table *t = &h->tables[block_range(digest)];
-	struct entry *e = t->cap > 0 ? seek(t, digest) : NULL;
+	struct entry *e = t->cap > 0 ? entry_seek(t, digest) : NULL;
 	unsigned before = e != NULL ? tiers_of(e) : 0;
 	if ((before & BLOCK_TIER_BIT(tier)) == 0)
 		return false;
@@ -175,9 +175,9 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier)
 		h->count--;
 		/* If there is no memory for a smaller table, the larger one stays. */
 		if (t->cap > MIN_CAP && t->used < t->cap / 4)
-			(void)resize(t, t->cap / 2);
+			(void)table_resize(t, t->cap / 2);
 	}
-	tell(h, digest, before, now);
+	change_report(h, digest, before, now);
 	return true;
 }
 
@@ -185,7 +185,7 @@ unsigned holdings_tiers(const struct holdings *h, uint64_t digest)
 {
 	CGN_LIVE(h, HOLDINGS_TAG);
 	const struct table *t = &h->tables[block_range(digest)];
-	return t->cap > 0 ? tiers_of(seek(t, digest)) : 0;
+	return t->cap > 0 ? tiers_of(entry_seek(t, digest)) : 0;
 }
 
 size_t holdings_count(const struct holdings *h)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row per type: the flags it knows and the size of its list items. */
+/* Flags and the size of list items, by type. */
 #include "policy/kvbulk/kvbulk.h"
 
 #include "base/codec/cursor.h"

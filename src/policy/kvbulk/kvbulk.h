@@ -41,7 +41,7 @@
 #define KVBULK_MAGIC       UINT64_C(0x4b4c42564b4e4743) /* "CGNKVBLK" */
 #define KVBULK_MAX_MESSAGE 65536
 #define KVBULK_MAX_INLINE  61440 /* bytes of a value in a message */
-#define KVBULK_MAX_ITEMS   1280  /* of a list */
+#define KVBULK_MAX_ITEMS   1280  /* Items of a list. */
 
 enum kvbulk_type {
 	KVBULK_HELLO = 1,
@@ -98,9 +98,9 @@ struct kvbulk_msg {
 	struct cgn_str text;
 };
 
-/* CGN_INVALID says what is wrong: a type that does not exist, truncated, bytes left over, a list that is not
- * as long as it says, a bound exceeded, a flag that nobody knows, a value that is not of the length it
- * says. */
+/* Read one message. Fails with CGN_INVALID and the reason: an unknown type or flag, a truncated message,
+ * bytes left over, a list shorter or longer than its count, a bound exceeded, or a value of the wrong
+ * length. */
 CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err *err);
 /* Item |i| < count of what kvbulk_read gave: LOOKUP, REMOVE; RELEASE, GET; INFOS; VALUE; CHANGES. */
 struct block_key kvbulk_key(const struct kvbulk_msg *m, size_t i);

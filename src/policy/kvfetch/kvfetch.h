@@ -57,7 +57,7 @@ bool kvfetch_keep(uint64_t budget_bytes, uint64_t used_bytes, uint64_t size, uns
 /* ---- choice of peer ---- */
 struct kvfetch_peer {
 	enum kvfetch_distance distance;
-	bool in_ram;         /* Else on SSD. */
+	bool in_ram;         /* In RAM; otherwise on SSD. */
 	cgn_nsec busy_until; /* When a busy or failed peer may be asked again; 0: now. */
 	double ms;           /* kvfetch_ms of the peer. */
 	bool tried;          /* Already asked for this block. */

@@ -74,7 +74,7 @@ const char *kvframe_status_text(enum kvframe_status s);
 struct kvframe_answer {
 	enum kvframe_status status;
 	uint32_t wait_ms;
-	uint64_t size, checksum; /* Of the whole value; checksum: XXH3-64. */
+	uint64_t size, checksum; /* The whole value; checksum: XXH3-64. */
 	uint64_t offset, length; /* The bytes that follow, inside |size|. */
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms;
@@ -91,13 +91,13 @@ struct kvframe_who {
 void kvframe_put_who(struct cgn_buf *out, enum kvframe_type type, const struct kvframe_who *w);
 CGN_RC kvframe_read_who(struct cgn_str payload, struct kvframe_who *out, struct cgn_err *err);
 
-/* One block in HOLDS. State, not a log: each entry replaces what was known of the block. */
+/* A block in HOLDS. State, not a log: each entry replaces what was known of the block. */
 struct kvframe_hold {
 	uint64_t block; /* kvframe_short of the key. */
 	uint8_t tiers;  /* Mask of BLOCK_TIER_BIT; 0: gone. */
 };
 struct kvframe_holds {
-	/* One more than the last; otherwise a message was lost and the subscription starts over. */
+	/* The last number plus 1; otherwise a message was lost and the subscription starts over. */
 	uint64_t seq;
 	bool reset;             /* A snapshot begins: forget everything before applying this. */
 	bool synced;            /* The snapshot is complete. */

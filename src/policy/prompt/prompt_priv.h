@@ -10,7 +10,7 @@ struct prompt_writer {
 	const char *lacks; /* NULL: no failure. */
 };
 
-/* One message. Absent (raw.p NULL) and null fields are left out, except content. */
+/* A message. Absent (raw.p NULL) and null fields are left out, except content. */
 struct prompt_message {
 	struct json_val role, content, name, tool_call_id, tool_calls, reasoning;
 };

@@ -77,7 +77,7 @@ bool resume_chunk_read(enum prompt_api api, struct cgn_str data, struct chunk *c
 	return true;
 }
 
-/* ---- what the client has ---- */
+/* ---- shown to the client ---- */
 
 static void keep_names(struct resume *s, const struct chunk *c)
 {

@@ -14,7 +14,7 @@ struct resume {
 	const char *lost;
 	/* ---- from the request ---- */
 	bool include_usage;
-	/* ---- what the client has ---- */
+	/* ---- shown to the client ---- */
 	bool opened, role, finished, usage_out, done;
 	struct cgn_buf names[RESUME_NAMES]; /* Raw JSON from the first chunk; empty: absent. */
 	struct cgn_buf text;
@@ -24,9 +24,9 @@ struct resume {
 	bool inexact;         /* The numbers of tokens are estimates. */
 	bool every_usage;     /* Chunks with text carry usage. */
 	bool has_prompt;
-	uint64_t prompt_tokens; /* Of the client's own prompt, when a stream reported it. */
+	uint64_t prompt_tokens; /* Tokens of the client's own prompt, when a stream reported them. */
 	/* ---- the current stream ---- */
-	bool again; /* It is not the first stream. */
+	bool again; /* Not the first stream. */
 	/* The stream is only asked for the end and the usage; its text is dropped. */
 	bool swallow;
 	uint64_t base;               /* Tokens of the continued text. */

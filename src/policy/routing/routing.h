@@ -98,12 +98,12 @@ struct route_cand {
 	bool stores; /* Blocks from another node's store can be fetched to it. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;
-	uint32_t by_tier[BLOCK_TIERS]; /* Of |held|, the blocks by their best tier. */
+	uint32_t by_tier[BLOCK_TIERS]; /* Blocks of |held| by their best tier. */
 	float reuse;                   /* route_reuse, and the spared part of a hot prefix. */
 	/* ---- for costs ---- */
 	float queued_tokens;   /* Tokens of prompts to compute there before this one. */
 	float uncached_tokens; /* Tokens of this prompt to compute. */
-	float spared_tokens;   /* Of |uncached_tokens|, those of a hot prefix charged to later requests. */
+	float spared_tokens;   /* Part of |uncached_tokens| that a hot prefix charges to later requests. */
 	float fetch_ms;
 	struct route_speed speed;
 };

@@ -573,7 +573,7 @@ static void all_act(enum act act)
 static void rules_reload(const char *toml)
 {
 	struct gw_rules *rules = rules_of(toml, NULL);
-	gw_worker_tell(w->worker, NULL, rules);
+	gw_worker_update(w->worker, NULL, rules);
 	gw_rules_unref(&rules);
 	turn_for(50 * CGN_MSEC);
 }
@@ -793,7 +793,7 @@ static void keys_are_asked_for(void **state)
 	assert_int_equal(w->status, 403);
 	assert_int_equal(calls_sum(), 2);
 	struct gw_rules *open_rules = rules_of("", NULL); /* keys may be replaced while the worker runs */
-	gw_worker_tell(w->worker, NULL, open_rules);
+	gw_worker_update(w->worker, NULL, open_rules);
 	gw_rules_unref(&open_rules);
 	for (int i = 0; i < 500 && w->status != 200; i++)
 		chat_hello();
@@ -1007,7 +1007,7 @@ static void a_pin_is_kept_and_a_node_that_leaves_is_not_used(void **state)
 	struct cluster_view *v = NULL;
 	assert_true(cluster_node_gone(w->cluster, "n1", &o));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &v, NULL)));
-	gw_worker_tell(w->worker, v, NULL);
+	gw_worker_update(w->worker, v, NULL);
 	cluster_view_unref(&v);
 	turn_for(50 * CGN_MSEC);
 	unsigned before = w->agent[1].calls;
@@ -1100,7 +1100,7 @@ static void feed_all(void)
 		n->has_index_id = n->fed = true;
 	}
 	assert_true(cgn_ok(cluster_view_new(w->cluster, &view, NULL)));
-	gw_worker_tell(w->worker, view, NULL);
+	gw_worker_update(w->worker, view, NULL);
 	cluster_view_unref(&view);
 	world_settle();
 }

@@ -22,7 +22,7 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err);
 /* Any thread: replace the worker's view and rules. Takes references; NULL: no change. Out of memory, the worker
  * keeps its old ones. */
-void gw_worker_tell(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);
+void gw_worker_update(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);
 /* Any thread: stop listening; call |on_idle|, on the worker's loop, when no connection is left. */
 void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg);
 /* Cut the connections that are left and end the thread. Call on the thread that made the worker. */

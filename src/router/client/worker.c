@@ -106,7 +106,7 @@ static void worker_on_news(struct cgn_loop *l, struct cgn_post *p)
 	free(n);
 }
 
-void gw_worker_tell(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules)
+void gw_worker_update(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules)
 {
 	struct news *n = calloc(1, sizeof *n);
 	if (n == NULL) {

@@ -114,7 +114,7 @@ static void view_publish(struct cgn_hook *h)
 		return;
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
-		gw_worker_tell(r->workers[i], v, NULL);
+		gw_worker_update(r->workers[i], v, NULL);
 	gw_admission_view_set(r->shared.admission, v);
 	cluster_view_unref(&r->published.view);
 	r->published.view = v;
@@ -210,7 +210,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		return rc;
 	}
 	for (size_t i = 0; i < r->n_workers; i++)
-		gw_worker_tell(r->workers[i], NULL, rules);
+		gw_worker_update(r->workers[i], NULL, rules);
 	gw_rules_unref(&r->published.rules);
 	r->published.rules = rules;
 	gw_admission_tune(r->shared.admission, r->published.rules);

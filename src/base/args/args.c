@@ -11,7 +11,7 @@ static const char *dashes_of(const char *name)
 	return name[0] != '\0' && name[1] == '\0' ? "-" : "--";
 }
 
-static int shown(struct cgn_str s)
+static int shown_length(struct cgn_str s)
 {
 	return (int)(s.n < SHOWN ? s.n : SHOWN);
 }
@@ -40,10 +40,10 @@ static CGN_RC unknown_flag(const struct args_table *t, struct cgn_str arg, struc
 		}
 	}
 	if (nearest != NULL)
-		return CGN_FAIL(err, INVALID, "unknown flag %.*s; did you mean %s%s?", shown(arg), arg.p,
-			dashes_of(nearest), nearest);
-	return CGN_FAIL(err, INVALID, "unknown flag %.*s; %s --help lists the flags", shown(arg), arg.p,
-		t->program);
+		return CGN_FAIL(err, INVALID, "unknown flag %.*s; did you mean %s%s?", shown_length(arg),
+			arg.p, dashes_of(nearest), nearest);
+	return CGN_FAIL(err, INVALID, "unknown flag %.*s; %s --help lists the flags", shown_length(arg),
+		arg.p, t->program);
 }
 
 CGN_RC args_take(struct args *a, const struct args_table *t, struct args_given *out, struct cgn_err *err)

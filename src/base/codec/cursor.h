@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cursor: little-endian numbers and pieces out of foreign bytes, with a sticky error: read as if all were
- * well, ask once at the end. Writers append to a buffer, whose error is sticky too. */
+/* cursor: read little-endian numbers and pieces of foreign bytes with a sticky error: read everything, then
+ * check once. Writers append to a buffer, which has a sticky error too. */
 #pragma once
 #include <endian.h>
 
@@ -8,14 +8,14 @@
 
 struct cgn_cursor {
 	const uint8_t *p;
-	size_t n; /* left */
-	bool bad; /* something was longer than what was left: everything read since is zero */
+	size_t n; /* Bytes left. */
+	bool bad; /* A read was longer than the bytes left; every read since then returned zero. */
 };
 static inline struct cgn_cursor cgn_cursor_of(struct cgn_str s)
 {
 	return (struct cgn_cursor){(const uint8_t *)s.p, s.n, false};
 }
-/* The next |n| bytes, borrowed; NULL when there are not so many. */
+/* Return the next |n| bytes, borrowed; NULL when fewer are left. */
 static inline const uint8_t *cgn_cursor_take(struct cgn_cursor *c, size_t n)
 {
 	if (c->bad || n > c->n) {
@@ -65,7 +65,7 @@ static inline uint64_t cgn_cursor_u64(struct cgn_cursor *c)
 	cgn_cursor_copy(c, &v, sizeof v);
 	return le64toh(v);
 }
-/* Nothing went wrong and nothing is left. */
+/* True when there was no error and nothing is left. */
 static inline bool cgn_cursor_end(const struct cgn_cursor *c)
 {
 	return !c->bad && c->n == 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena: many small things that die together. Grows by chunks up to a stated limit; not thread-safe. */
+/* arena: many small allocations that are freed together. Grows by chunks up to a limit; not thread-safe. */
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,11 +13,12 @@ struct cgn_arena {
 };
 
 void cgn_arena_init(struct cgn_arena *a, size_t limit_bytes);
-void cgn_arena_fini(struct cgn_arena *a);  /* frees everything; safe twice */
-void cgn_arena_reset(struct cgn_arena *a); /* frees everything, keeps the limit */
-/* All return NULL on exhaustion (of memory or of the limit). 16-byte aligned. */
-void *cgn_arena_get(struct cgn_arena *a, size_t n);                  /* not cleared */
-void *cgn_arena_zero(struct cgn_arena *a, size_t n);                 /* cleared */
-char *cgn_arena_strz(struct cgn_arena *a, struct cgn_str s);         /* NUL-terminated copy */
-struct cgn_str cgn_arena_str(struct cgn_arena *a, struct cgn_str s); /* p == NULL on exhaustion */
+void cgn_arena_fini(struct cgn_arena *a);  /* Free everything; may be called twice. */
+void cgn_arena_reset(struct cgn_arena *a); /* Free everything and keep the limit. */
+/* These return NULL when memory or the limit is exhausted. Results are aligned to 16 bytes. */
+void *cgn_arena_get(struct cgn_arena *a, size_t n);          /* Not cleared. */
+void *cgn_arena_zero(struct cgn_arena *a, size_t n);         /* Cleared. */
+char *cgn_arena_strz(struct cgn_arena *a, struct cgn_str s); /* A NUL-terminated copy. */
+/* The result's p is NULL on exhaustion. */
+struct cgn_str cgn_arena_str(struct cgn_arena *a, struct cgn_str s);
 char *cgn_arena_fmt(struct cgn_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

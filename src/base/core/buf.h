@@ -8,27 +8,29 @@
 #include "base/core/str.h"
 
 struct cgn_buf {
-	char *p;              /* owned; not NUL-terminated unless cgn_buf_z was called */
-	size_t n, cap, limit; /* limit 0 means SIZE_MAX / 2 */
-	bool bad;             /* an append did not fit; nothing is appended any more */
+	char *p;              /* Owned; NUL-terminated only after cgn_buf_z. */
+	size_t n, cap, limit; /* A limit of 0 means SIZE_MAX / 2. */
+	bool bad;             /* An append did not fit; further appends do nothing. */
 };
 
-void cgn_buf_fini(struct cgn_buf *b); /* frees; leaves an empty usable buffer with the same limit */
-/* Make room for |n| more bytes and return where they go; NULL (and bad) when that can't be had.
- * Follow with cgn_buf_grew(b, written). */
+/* Free the bytes; the buffer is then empty and usable, with the same limit. */
+void cgn_buf_fini(struct cgn_buf *b);
+/* Make room for |n| more bytes and return its start; NULL, with the buffer bad, when there is no memory or
+ * the limit is reached. Call cgn_buf_grew(b, written) afterwards. */
 char *cgn_buf_room(struct cgn_buf *b, size_t n);
 void cgn_buf_grew(struct cgn_buf *b, size_t n);
 void cgn_buf_add(struct cgn_buf *b, const void *p, size_t n);
 void cgn_buf_str(struct cgn_buf *b, struct cgn_str s);
 void cgn_buf_putz(struct cgn_buf *b, const char *z);
 void cgn_buf_char(struct cgn_buf *b, char c);
-void cgn_buf_u64(struct cgn_buf *b, uint64_t v); /* decimal */
+void cgn_buf_u64(struct cgn_buf *b, uint64_t v); /* Append decimal digits. */
 void cgn_buf_fmt(struct cgn_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Terminate (the NUL is not counted) and borrow; "" when bad. */
+/* Terminate the bytes with a NUL, which is not counted, and borrow them; "" when the buffer is bad. */
 const char *cgn_buf_z(struct cgn_buf *b);
 /* Drop the first |n| bytes. */
 void cgn_buf_eat(struct cgn_buf *b, size_t n);
-/* A buffer over |cap| bytes (not 0) that somebody else owns: never grows, never given to cgn_buf_fini. */
+/* Return a buffer over |cap| bytes (not 0) of the caller's: it never grows and is never given to
+ * cgn_buf_fini. */
 static inline struct cgn_buf cgn_buf_over(char *p, size_t cap)
 {
 	return (struct cgn_buf){.p = p, .cap = cap, .limit = cap};

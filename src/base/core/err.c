@@ -15,7 +15,7 @@ static const struct code_row {
 #undef CODE
 };
 
-static const struct code_row *row(enum cgn_code c)
+static const struct code_row *code_row_of(enum cgn_code c)
 {
 	CGN_MUST((unsigned)c < CGN_CODE_COUNT);
 	return &code_rows[c];
@@ -50,27 +50,27 @@ cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err)
 
 const char *cgn_code_name(enum cgn_code c)
 {
-	return row(c)->name;
+	return code_row_of(c)->name;
 }
 
 const char *cgn_code_text(enum cgn_code c)
 {
-	return row(c)->text;
+	return code_row_of(c)->text;
 }
 
 int cgn_code_http(enum cgn_code c)
 {
-	return row(c)->http;
+	return code_row_of(c)->http;
 }
 
 int cgn_code_grpc(enum cgn_code c)
 {
-	return row(c)->grpc;
+	return code_row_of(c)->grpc;
 }
 
 int cgn_code_exit(enum cgn_code c)
 {
-	return row(c)->exit;
+	return code_row_of(c)->exit;
 }
 
 enum cgn_code cgn_code_from_grpc(int status)

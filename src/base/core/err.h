@@ -13,7 +13,7 @@ enum cgn_code {
 	CGN_CODE_COUNT
 };
 
-/* A result that cannot be ignored and is no int. */
+/* A result that cannot be ignored and does not convert to an int. */
 typedef struct cgn_rc {
 	enum cgn_code code;
 } cgn_rc;
@@ -21,8 +21,8 @@ typedef struct cgn_rc {
 #define CGN_OK       ((cgn_rc){CGN_FINE})
 #define CGN_RC_OF(c) ((cgn_rc){(c)})
 
-/* The first failure: code, errno (0 if none), where it was seen, one sentence with the offending value.
- * Fixed size, no allocation; a longer sentence is cut. */
+/* The first failure: code, errno (0: none), source line, and one sentence with the offending value. Fixed
+ * size, no allocation; a longer sentence is cut. */
 struct cgn_err {
 	enum cgn_code code;
 	int sys_errno;
@@ -38,10 +38,10 @@ struct cgn_err {
 cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 #define CGN_FAIL(err, code, ...) cgn_fail_at((err), CGN_HERE, CGN_##code, __VA_ARGS__)
-/* The same with a code in a variable. */
+/* As CGN_FAIL, with the code in a variable. */
 #define CGN_FAIL_AS(err, code, ...) cgn_fail_at((err), CGN_HERE, (code), __VA_ARGS__)
-/* Put |what| it is about before the sentence of |err| (NULL-safe): "kv.listen: cannot ...". Returns |rc|;
- * nothing is done where it is fine, or |what| is NULL. */
+/* Put the subject |what| before the sentence of |err| (NULL-safe): "kv.listen: cannot ...". Returns |rc|.
+ * Does nothing when |rc| is fine or |what| is NULL. */
 cgn_rc cgn_err_of(cgn_rc rc, const char *what, struct cgn_err *err);
 /* Return early when |call| did not succeed. The only macro that returns. */
 #define CGN_TRY(call)                         \
@@ -64,14 +64,15 @@ int cgn_code_exit(enum cgn_code c);
 enum cgn_code cgn_code_from_grpc(int grpc_status);
 enum cgn_code cgn_code_from_errno(int e);
 
-/* Our own invariants. A peer can never reach these. */
+/* Abort when one of the program's own invariants is broken. Input from a peer must never reach these. */
 _Noreturn void cgn_must_failed(const char *what, const char *where);
 #define CGN_MUST(cond)                                    \
 	do {                                              \
 		if (__builtin_expect(!(cond), 0))         \
 			cgn_must_failed(#cond, CGN_HERE); \
 	} while (0)
-/* Tagged objects: first member `uint32_t tag`. Checked at each door, zeroed on death. */
+/* Check the tag of an object, which is its first member `uint32_t tag`, at each public function. Destructors
+ * zero it. */
 #define CGN_LIVE(obj, want) CGN_MUST((obj) != NULL && (obj)->tag == (want))
 
 /* Cleanup by scope: CGN_ON_EXIT(foo_free) struct foo *f = NULL;  where foo_free takes struct foo **. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list: intrusive, doubly linked, circular with a head. A link that is on no list points at itself. */
+/* list: intrusive, doubly linked, circular with a head. A link that is on no list points to itself. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static inline bool cgn_list_empty(const struct cgn_link *l)
 {
 	return l->next == l;
 }
-static inline void cgn_list_push(struct cgn_link *head, struct cgn_link *l) /* at the tail */
+static inline void cgn_list_push(struct cgn_link *head, struct cgn_link *l) /* Append at the tail. */
 {
 	l->prev = head->prev;
 	l->next = head;
@@ -29,13 +29,13 @@ static inline void cgn_list_push_front(struct cgn_link *head, struct cgn_link *l
 {
 	cgn_list_push(head->next, l);
 }
-static inline void cgn_list_drop(struct cgn_link *l) /* safe when on no list */
+static inline void cgn_list_drop(struct cgn_link *l) /* Does nothing for a link that is on no list. */
 {
 	l->prev->next = l->next;
 	l->next->prev = l->prev;
 	cgn_list_init(l);
 }
-static inline struct cgn_link *cgn_list_first(struct cgn_link *head) /* NULL when empty */
+static inline struct cgn_link *cgn_list_first(struct cgn_link *head) /* NULL when the list is empty. */
 {
 	return head->next != head ? head->next : NULL;
 }

@@ -5,7 +5,7 @@
 
 #include "base/core/err.h"
 
-static char lower(char c)
+static char char_lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
@@ -15,7 +15,7 @@ bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b)
 	if (a.n != b.n)
 		return false;
 	for (size_t i = 0; i < a.n; i++)
-		if (lower(a.p[i]) != lower(b.p[i]))
+		if (char_lower(a.p[i]) != char_lower(b.p[i]))
 			return false;
 	return true;
 }
@@ -94,7 +94,7 @@ size_t cgn_str_distance(struct cgn_str a, struct cgn_str b, size_t max)
 		size_t diagonal = line[0];
 		line[0] = i;
 		for (size_t j = 1; j <= b.n; j++) {
-			size_t change = diagonal + (lower(a.p[i - 1]) != lower(b.p[j - 1]));
+			size_t change = diagonal + (char_lower(a.p[i - 1]) != char_lower(b.p[j - 1]));
 			size_t gap = (line[j] < line[j - 1] ? line[j] : line[j - 1]) + 1;
 			diagonal = line[j];
 			line[j] = change < gap ? change : gap;

@@ -7,12 +7,12 @@
 #include <string.h>
 
 struct cgn_str {
-	const char *p; /* may be NULL when n == 0 */
+	const char *p; /* May be NULL when n is 0. */
 	size_t n;
 };
 
 #define CGN_STR(lit)   ((struct cgn_str){"" lit, sizeof(lit) - 1})
-#define CGN_STR_ARG(s) (int)(s).n, (s).p /* for "%.*s" */
+#define CGN_STR_ARG(s) (int)(s).n, (s).p /* For "%.*s". */
 
 static inline struct cgn_str cgn_str_of(const char *z)
 {
@@ -31,20 +31,21 @@ static inline bool cgn_str_starts(struct cgn_str s, const char *prefix)
 	size_t n = strlen(prefix);
 	return s.n >= n && memcmp(s.p, prefix, n) == 0;
 }
-bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b); /* ASCII only */
-struct cgn_str cgn_str_trim(struct cgn_str s);              /* SP and HTAB at both ends */
-/* Split at the first |sep|: returns the left part and moves |*rest| behind it; rest->p == NULL once
- * exhausted. */
+bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b); /* Ignores the case of ASCII letters only. */
+struct cgn_str cgn_str_trim(struct cgn_str s);              /* Removes SP and HTAB at both ends. */
+/* Split at the first |sep|: return the left part and set |*rest| to the bytes after |sep|; rest->p is NULL
+ * once everything was returned. */
 struct cgn_str cgn_str_split(struct cgn_str *rest, char sep);
-/* Whole string as a decimal number, no sign, no space; false on anything else or overflow. */
+/* Read all of |s| as a decimal number without sign or space; false on anything else and on overflow. */
 bool cgn_str_u64(struct cgn_str s, uint64_t *out);
-/* Fixed buffer, always terminated; returns false when it had to cut. */
+/* Copy into |dst| and terminate with a NUL; false when |s| was cut to fit. */
 bool cgn_str_copyz(char *dst, size_t cap, struct cgn_str s);
-/* heap copies; NULL on exhaustion */
+/* Return a heap copy; NULL on exhaustion. */
 char *cgn_str_dupz(struct cgn_str s);
-/* 1-based; edit distance for "did you mean", bounded: returns > max when further away. */
+/* Return the edit distance of |a| and |b|, for "did you mean"; any number above |max| when it is greater than
+ * |max|. */
 size_t cgn_str_distance(struct cgn_str a, struct cgn_str b, size_t max);
-/* Length of the leading part that is valid UTF-8. */
+/* Return the length of the leading part that is valid UTF-8. */
 size_t cgn_utf8_prefix(const void *p, size_t n);
-/* Valid UTF-8 (RFC 3629: no surrogates, no overlongs)? */
+/* True for valid UTF-8 (RFC 3629: no surrogates, no overlong forms). */
 bool cgn_utf8_valid(const void *p, size_t n);

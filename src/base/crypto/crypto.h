@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crypto: the wall around nettle; nobody else includes it. Randomness is io/loop's. Any thread. */
+/* crypto: the only user of nettle. Random bytes come from io/loop. Any thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ struct sha256 {
 };
 
 struct sha256 crypto_sha256(struct cgn_str bytes);
-/* In a time that tells nothing of where they differ. */
+/* Compare in a time that does not depend on the bytes. */
 bool crypto_equal(const void *a, const void *b, size_t n);
-/* Zero |n| bytes; no compiler drops it. */
+/* Zero |n| bytes; the compiler cannot remove the call. */
 void crypto_wipe(void *p, size_t n);

@@ -5,14 +5,14 @@
 
 #include "base/core/err.h"
 
-static struct digest finish(const blake3_hasher *h)
+static struct digest hasher_finish(const blake3_hasher *h)
 {
 	struct digest d;
 	blake3_hasher_finalize(h, d.b, sizeof d.b);
 	return d;
 }
 
-static void add(blake3_hasher *h, struct cgn_str bytes)
+static void hasher_add(blake3_hasher *h, struct cgn_str bytes)
 {
 	if (bytes.n > 0)
 		blake3_hasher_update(h, bytes.p, bytes.n);
@@ -22,8 +22,8 @@ struct digest digest_of(struct cgn_str bytes)
 {
 	blake3_hasher h;
 	blake3_hasher_init(&h);
-	add(&h, bytes);
-	return finish(&h);
+	hasher_add(&h, bytes);
+	return hasher_finish(&h);
 }
 
 /* BLAKE3 looks at the CPU when it is first used, and keeps what it found in a plain variable: do that while
@@ -37,8 +37,8 @@ struct digest digest_keyed(const struct digest *key, struct cgn_str bytes)
 {
 	blake3_hasher h;
 	blake3_hasher_init_keyed(&h, key->b);
-	add(&h, bytes);
-	return finish(&h);
+	hasher_add(&h, bytes);
+	return hasher_finish(&h);
 }
 
 /* What the hasher does with one chunk, without the hasher: its state is 1.9 KB, and asking it costs as much
@@ -60,7 +60,7 @@ static void one_chunk(uint32_t cv[8], const uint8_t *p, size_t n)
 }
 
 /* Each digest is the key of the next: it stays the words that the compression works on. */
-static void chunks(struct digest *last, const uint8_t *p, size_t block_bytes, size_t n,
+static void chunks_hash(struct digest *last, const uint8_t *p, size_t block_bytes, size_t n,
 	uint64_t *short_digests)
 {
 	uint32_t cv[8];
@@ -77,7 +77,7 @@ void digest_chain_run(struct digest *last, const void *blocks, size_t block_byte
 {
 	const uint8_t *p = blocks;
 	if (block_bytes <= BLAKE3_CHUNK_LEN) {
-		chunks(last, p, block_bytes, n, short_digests);
+		chunks_hash(last, p, block_bytes, n, short_digests);
 		return;
 	}
 	for (size_t i = 0; i < n; i++, p += block_bytes) {
@@ -99,13 +99,13 @@ struct digest digest_chain_root(struct cgn_str model, struct cgn_str lora, struc
 	static const char zero[1] = {0};
 	blake3_hasher h;
 	blake3_hasher_init(&h);
-	add(&h, CGN_STR("cognitora.prefix.v1"));
-	add(&h, model);
-	add(&h, (struct cgn_str){zero, 1});
-	add(&h, lora);
-	add(&h, (struct cgn_str){zero, 1});
-	add(&h, cache_salt);
-	return finish(&h);
+	hasher_add(&h, CGN_STR("cognitora.prefix.v1"));
+	hasher_add(&h, model);
+	hasher_add(&h, (struct cgn_str){zero, 1});
+	hasher_add(&h, lora);
+	hasher_add(&h, (struct cgn_str){zero, 1});
+	hasher_add(&h, cache_salt);
+	return hasher_finish(&h);
 }
 
 void digest_chain_start(struct digest_chain *c, const struct digest *root, size_t block_bytes)
@@ -117,18 +117,18 @@ void digest_chain_start(struct digest_chain *c, const struct digest *root, size_
 	blake3_hasher_init_keyed(&c->block, root->b);
 }
 
-static void flush(struct digest_chain *c)
+static void feed_flush(struct digest_chain *c)
 {
-	add(&c->block, (struct cgn_str){c->pending, c->n_pending});
+	hasher_add(&c->block, (struct cgn_str){c->pending, c->n_pending});
 	c->n_pending = 0;
 }
 
-static void gather(struct digest_chain *c, struct cgn_str bytes)
+static void feed_gather(struct digest_chain *c, struct cgn_str bytes)
 {
 	if (bytes.n > sizeof c->pending - c->n_pending)
-		flush(c);
+		feed_flush(c);
 	if (bytes.n > sizeof c->pending) {
-		add(&c->block, bytes);
+		hasher_add(&c->block, bytes);
 	} else if (bytes.n > 0) {
 		memcpy(c->pending + c->n_pending, bytes.p, bytes.n);
 		c->n_pending += bytes.n;
@@ -137,8 +137,8 @@ static void gather(struct digest_chain *c, struct cgn_str bytes)
 
 static void next_block(struct digest_chain *c)
 {
-	flush(c);
-	c->last = finish(&c->block);
+	feed_flush(c);
+	c->last = hasher_finish(&c->block);
 	c->filled = 0;
 	blake3_hasher_init_keyed(&c->block, c->last.b);
 }
@@ -147,7 +147,7 @@ bool digest_chain_feed(struct digest_chain *c, struct cgn_str *rest)
 {
 	size_t room = c->block_bytes - c->filled;
 	struct cgn_str now = {rest->p, rest->n < room ? rest->n : room};
-	gather(c, now);
+	feed_gather(c, now);
 	c->filled += now.n;
 	*rest = (struct cgn_str){rest->n > now.n ? rest->p + now.n : NULL, rest->n - now.n};
 	if (c->filled < c->block_bytes)

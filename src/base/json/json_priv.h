@@ -22,15 +22,15 @@ static inline bool json_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* A byte that may not stand in a string as itself. */
+/* True for a byte that must be escaped in a string. */
 static inline bool json_is_special(char c)
 {
 	return (unsigned char)c < 0x20 || c == '"' || c == '\\';
 }
 
-/* First special byte in [p, end), or end. Sets |*wide| when a byte before it is not ASCII (it may also be set
- * by one behind it in the same block: the caller then only checks more than it had to). Reads nothing at or
- * behind |end|. */
+/* Return the first special byte in [p, end), or |end|. Sets |*wide| when a byte before it is not ASCII; a
+ * byte after it in the same block may set |*wide| too, which costs the caller a needless check. Reads nothing
+ * at or after |end|. */
 static inline const char *json_plain_end(const char *p, const char *end, bool *wide)
 {
 #ifdef __SSE2__
@@ -45,7 +45,7 @@ static inline const char *json_plain_end(const char *p, const char *end, bool *w
 			return p + __builtin_ctz((unsigned)mask);
 	}
 #else
-	/* Skip words without a special byte; the last one is looked at byte by byte, so that no byte order is
+	/* Skip words without a special byte. The last word is examined byte by byte, so that no byte order is
 	 * assumed. */
 	const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
 	for (uint64_t w; end - p >= 8; p += 8) {
@@ -61,7 +61,8 @@ static inline const char *json_plain_end(const char *p, const char *end, bool *w
 	return p;
 }
 
-/* First of []{}" in [p, end), or end: what a walker stops at inside a container that was parsed. */
+/* Return the first of []{}" in [p, end), or |end|: the bytes at which a walker stops inside a parsed
+ * container. */
 static inline const char *json_mark_end(const char *p, const char *end)
 {
 #ifdef __SSE2__
@@ -81,9 +82,8 @@ static inline const char *json_mark_end(const char *p, const char *end)
 	return p;
 }
 
-/* |p| is behind the opening quote of a string that was parsed: the place of its closing quote, the first one
- * with an even number of backslashes before it. Quotes are rarer than escapes, so this looks for them
- * alone. */
+/* Return the closing quote of a parsed string whose opening quote is before |p|: the first quote with an even
+ * number of backslashes before it. Quotes are rarer than escapes, so only quotes are searched for. */
 static inline const char *json_string_end(const char *p, const char *end)
 {
 	const char *from = p;
@@ -98,5 +98,5 @@ static inline const char *json_string_end(const char *p, const char *end)
 	return end;
 }
 
-/* |p| is at a 'u': the four hexadecimal digits behind it, -1 when they are not there. */
+/* Return the four hexadecimal digits after the 'u' at |p|; -1 when they are missing. */
 int32_t json_hex_quad(const char *p, const char *end);

@@ -12,7 +12,7 @@ struct parser {
 
 enum expect { VALUE, VALUE_OR_CLOSE, KEY, KEY_OR_CLOSE, COMMA_OR_CLOSE, NOTHING, FAILED };
 
-static bool complain(struct parser *ps, const char *at, const char *why)
+static bool parse_complain(struct parser *ps, const char *at, const char *why)
 {
 	ps->p = at;
 	ps->why = why;
@@ -30,15 +30,15 @@ static bool scan_code_point(struct parser *ps)
 	const char *at = ps->p - 1;
 	int32_t code = json_hex_quad(ps->p, ps->end);
 	if (code < 0)
-		return complain(ps, at, "\\u wants four hexadecimal digits");
+		return parse_complain(ps, at, "\\u wants four hexadecimal digits");
 	ps->p += 5;
 	if (code < 0xd800 || code > 0xdfff)
 		return true;
 	if (code > 0xdbff || ps->end - ps->p < 6 || ps->p[0] != '\\' || ps->p[1] != 'u')
-		return complain(ps, at, "a surrogate without its other half");
+		return parse_complain(ps, at, "a surrogate without its other half");
 	int32_t low = json_hex_quad(ps->p + 1, ps->end);
 	if (low < 0xdc00 || low > 0xdfff)
-		return complain(ps, at, "a surrogate without its other half");
+		return parse_complain(ps, at, "a surrogate without its other half");
 	ps->p += 6;
 	return true;
 }
@@ -47,7 +47,7 @@ static bool scan_code_point(struct parser *ps)
 static bool scan_escape(struct parser *ps)
 {
 	if (ps->p == ps->end)
-		return complain(ps, ps->p, "the text ends inside a string");
+		return parse_complain(ps, ps->p, "the text ends inside a string");
 	if (*ps->p == 'u')
 		return scan_code_point(ps);
 	static const bool known[256] = {['"'] = true,
@@ -59,7 +59,7 @@ static bool scan_escape(struct parser *ps)
 		['r'] = true,
 		['t'] = true};
 	if (!known[(unsigned char)*ps->p])
-		return complain(ps, ps->p - 1, "an unknown escape in a string");
+		return parse_complain(ps, ps->p - 1, "an unknown escape in a string");
 	ps->p++;
 	return true;
 }
@@ -67,7 +67,7 @@ static bool scan_escape(struct parser *ps)
 static bool check_utf8(struct parser *ps, const char *from)
 {
 	size_t n = (size_t)(ps->p - from), good = cgn_utf8_prefix(from, n);
-	return good == n || complain(ps, from + good, "a string that is not UTF-8");
+	return good == n || parse_complain(ps, from + good, "a string that is not UTF-8");
 }
 
 /* |p| is behind the opening quote. */
@@ -78,11 +78,11 @@ static bool scan_string(struct parser *ps)
 	for (;;) {
 		ps->p = json_plain_end(ps->p, ps->end, &wide);
 		if (ps->p == ps->end)
-			return complain(ps, ps->p, "the text ends inside a string");
+			return parse_complain(ps, ps->p, "the text ends inside a string");
 		if (*ps->p == '"')
 			break;
 		if (*ps->p != '\\')
-			return complain(ps, ps->p, "a raw control character in a string");
+			return parse_complain(ps, ps->p, "a raw control character in a string");
 		do { /* escapes often come in rows */
 			ps->p++;
 			if (!scan_escape(ps))
@@ -98,7 +98,7 @@ static bool scan_string(struct parser *ps)
 static bool scan_digits(struct parser *ps)
 {
 	if (ps->p == ps->end || !json_is_digit(*ps->p))
-		return complain(ps, ps->p, "a number that lacks a digit here");
+		return parse_complain(ps, ps->p, "a number that lacks a digit here");
 	while (ps->p < ps->end && json_is_digit(*ps->p))
 		ps->p++;
 	return true;
@@ -111,7 +111,7 @@ static bool scan_number(struct parser *ps)
 	if (ps->p < ps->end && *ps->p == '0') {
 		ps->p++;
 		if (ps->p < ps->end && json_is_digit(*ps->p))
-			return complain(ps, ps->p - 1, "a number with a leading zero");
+			return parse_complain(ps, ps->p - 1, "a number with a leading zero");
 	} else if (!scan_digits(ps)) {
 		return false;
 	}
@@ -132,7 +132,7 @@ static bool scan_number(struct parser *ps)
 static bool scan_word(struct parser *ps, struct cgn_str word)
 {
 	if ((size_t)(ps->end - ps->p) < word.n || memcmp(ps->p, word.p, word.n) != 0)
-		return complain(ps, ps->p, "a value was expected here");
+		return parse_complain(ps, ps->p, "a value was expected here");
 	ps->p += word.n;
 	return true;
 }
@@ -151,7 +151,7 @@ static bool scan_scalar(struct parser *ps)
 		return scan_word(ps, CGN_STR("null"));
 	default:
 		if (*ps->p != '-' && !json_is_digit(*ps->p))
-			return complain(ps, ps->p, "a value was expected here");
+			return parse_complain(ps, ps->p, "a value was expected here");
 		return scan_number(ps);
 	}
 }
@@ -170,7 +170,7 @@ static enum expect after_value(const struct parser *ps)
 static enum expect open_bracket(struct parser *ps, bool object)
 {
 	if (ps->depth == JSON_MAX_DEPTH) {
-		complain(ps, ps->p, "nested deeper than 128 levels");
+		parse_complain(ps, ps->p, "nested deeper than 128 levels");
 		return FAILED;
 	}
 	uint64_t bit = UINT64_C(1) << ps->depth % 64, *word = &ps->in_object[ps->depth / 64];
@@ -197,7 +197,7 @@ static enum expect on_value(struct parser *ps)
 static enum expect on_key(struct parser *ps)
 {
 	if (*ps->p != '"') {
-		complain(ps, ps->p, "a key in double quotes was expected here");
+		parse_complain(ps, ps->p, "a key in double quotes was expected here");
 		return FAILED;
 	}
 	ps->p++;
@@ -205,7 +205,7 @@ static enum expect on_key(struct parser *ps)
 		return FAILED;
 	skip_space(ps);
 	if (ps->p == ps->end || *ps->p != ':') {
-		complain(ps, ps->p, "a colon was expected here");
+		parse_complain(ps, ps->p, "a colon was expected here");
 		return FAILED;
 	}
 	ps->p++;
@@ -218,7 +218,7 @@ static enum expect on_comma(struct parser *ps)
 	if (*ps->p == (object ? '}' : ']'))
 		return close_bracket(ps);
 	if (*ps->p != ',') {
-		complain(ps, ps->p,
+		parse_complain(ps, ps->p,
 			object ? "a comma or } was expected here" : "a comma or ] was expected here");
 		return FAILED;
 	}
@@ -226,7 +226,7 @@ static enum expect on_comma(struct parser *ps)
 	return object ? KEY : VALUE;
 }
 
-static enum expect step(struct parser *ps, enum expect want)
+static enum expect parse_step_value(struct parser *ps, enum expect want)
 {
 	switch (want) {
 	case VALUE_OR_CLOSE:
@@ -240,7 +240,7 @@ static enum expect step(struct parser *ps, enum expect want)
 	case COMMA_OR_CLOSE:
 		return on_comma(ps);
 	case NOTHING:
-		complain(ps, ps->p, "more text behind the value");
+		parse_complain(ps, ps->p, "more text behind the value");
 		break;
 	case FAILED:
 		break;
@@ -254,8 +254,8 @@ static bool scan_document(struct parser *ps)
 	while (want != FAILED) {
 		skip_space(ps);
 		if (ps->p == ps->end)
-			return want == NOTHING || complain(ps, ps->p, "the text ends too early");
-		want = step(ps, want);
+			return want == NOTHING || parse_complain(ps, ps->p, "the text ends too early");
+		want = parse_step_value(ps, want);
 	}
 	return false;
 }

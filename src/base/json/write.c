@@ -6,7 +6,7 @@
 
 #include "base/json/json_priv.h"
 
-static void separate(struct json_out *o)
+static void comma_put(struct json_out *o)
 {
 	if (o->comma)
 		cgn_buf_char(o->b, ',');
@@ -16,7 +16,7 @@ static void separate(struct json_out *o)
 void json_open(struct json_out *o, char bracket)
 {
 	CGN_MUST(o->depth < JSON_MAX_DEPTH);
-	separate(o);
+	comma_put(o);
 	cgn_buf_char(o->b, bracket);
 	o->depth++;
 	o->comma = false;
@@ -77,7 +77,7 @@ static void put_quoted(struct cgn_buf *b, struct cgn_str s)
 
 void json_key(struct json_out *o, const char *key)
 {
-	separate(o);
+	comma_put(o);
 	put_quoted(o->b, cgn_str_of(key));
 	cgn_buf_char(o->b, ':');
 	o->comma = false;
@@ -85,7 +85,7 @@ void json_key(struct json_out *o, const char *key)
 
 void json_put_str(struct json_out *o, struct cgn_str s)
 {
-	separate(o);
+	comma_put(o);
 	put_quoted(o->b, s.p != NULL ? s : CGN_STR(""));
 }
 
@@ -96,13 +96,13 @@ void json_put_z(struct json_out *o, const char *z)
 
 void json_put_u64(struct json_out *o, uint64_t v)
 {
-	separate(o);
+	comma_put(o);
 	cgn_buf_u64(o->b, v);
 }
 
 void json_put_i64(struct json_out *o, int64_t v)
 {
-	separate(o);
+	comma_put(o);
 	if (v < 0)
 		cgn_buf_char(o->b, '-');
 	cgn_buf_u64(o->b, v < 0 ? -(uint64_t)v : (uint64_t)v);
@@ -126,25 +126,25 @@ void json_put_f64(struct json_out *o, double v)
 		if (reads_back(text, v))
 			break;
 	}
-	separate(o);
+	comma_put(o);
 	cgn_buf_putz(o->b, text);
 }
 
 void json_put_bool(struct json_out *o, bool v)
 {
-	separate(o);
+	comma_put(o);
 	cgn_buf_putz(o->b, v ? "true" : "false");
 }
 
 void json_put_null(struct json_out *o)
 {
-	separate(o);
+	comma_put(o);
 	cgn_buf_putz(o->b, "null");
 }
 
 void json_put_raw(struct json_out *o, struct cgn_str json)
 {
-	separate(o);
+	comma_put(o);
 	cgn_buf_str(o->b, json);
 }
 

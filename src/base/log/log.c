@@ -52,7 +52,7 @@ static void put_time(struct cgn_buf *b)
 	cgn_buf_fmt(b, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-static struct cgn_str clip(struct cgn_str s)
+static struct cgn_str text_clip(struct cgn_str s)
 {
 	if (s.n <= FIELD_MAX_BYTES)
 		return s;
@@ -62,7 +62,7 @@ static struct cgn_str clip(struct cgn_str s)
 	return s;
 }
 
-static double milliseconds(uint64_t ns)
+static double wall_milliseconds(uint64_t ns)
 {
 	return (double)(ns / 1000) / 1000.0;
 }
@@ -71,7 +71,7 @@ static void put_json_value(struct json_out *o, const struct log_field *f)
 {
 	switch (f->kind) {
 	case LOG_F_STR:
-		json_put_str(o, clip(f->s));
+		json_put_str(o, text_clip(f->s));
 		break;
 	case LOG_F_I64:
 		json_put_i64(o, f->i);
@@ -86,7 +86,7 @@ static void put_json_value(struct json_out *o, const struct log_field *f)
 		json_put_bool(o, f->b);
 		break;
 	case LOG_F_DUR:
-		json_put_f64(o, milliseconds(f->u));
+		json_put_f64(o, wall_milliseconds(f->u));
 		break;
 	}
 }
@@ -122,8 +122,8 @@ static bool is_bare(struct cgn_str s)
 static void put_human_value(struct cgn_buf *b, const struct log_field *f)
 {
 	struct json_out o = json_out_to(b);
-	if (f->kind == LOG_F_STR && is_bare(clip(f->s)))
-		cgn_buf_str(b, clip(f->s));
+	if (f->kind == LOG_F_STR && is_bare(text_clip(f->s)))
+		cgn_buf_str(b, text_clip(f->s));
 	else
 		put_json_value(&o, f);
 	if (f->kind == LOG_F_DUR)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log: an event token and typed fields; JSON lines or a human format on stderr; one write(2) a line.
- * Any thread. Foreign strings are escaped. Keys, prompts and tokens are never logged. */
+/* log: an event token and typed fields, as JSON lines or in a form for people, on stderr with one write(2)
+ * for each line. Any thread. Foreign strings are escaped. Keys, prompts and tokens are never logged. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct log_field {
 	union {
 		struct cgn_str s;
 		int64_t i;
-		uint64_t u; /* also duration in ns, printed as milliseconds */
+		uint64_t u; /* A number, or a duration in nanoseconds, which is printed in milliseconds. */
 		double f;
 		bool b;
 	};

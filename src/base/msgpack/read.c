@@ -71,7 +71,7 @@ static unsigned number_width(uint8_t first)
 	return first < 0xe0 ? widths[first - 0xc0] : 0;
 }
 
-static void sign(struct head *h, unsigned width)
+static void sign_extend(struct head *h, unsigned width)
 {
 	h->negative = width < 8 ? (h->number >> (8 * width - 1) & 1) != 0 : h->number >> 63 != 0;
 	if (h->negative && width < 8)
@@ -86,7 +86,7 @@ static struct head small_head(uint8_t first)
 	else if (h.type == MSGPACK_STR)
 		h.number = first & 0x1f;
 	else if (first >= 0xe0)
-		sign(&h, 1);
+		sign_extend(&h, 1);
 	return h;
 }
 
@@ -103,7 +103,7 @@ static struct head take_head(struct msgpack_in *in)
 	struct head h = {.type = type_of(first), .width = number_width(first)};
 	h.number = take_number(in, h.width);
 	if (first >= 0xd0 && first <= 0xd3)
-		sign(&h, h.width);
+		sign_extend(&h, h.width);
 	if (first == 0xc3)
 		h.number = 1;
 	if (first >= 0xd4 && first <= 0xd8)
@@ -117,9 +117,9 @@ static struct head take_head(struct msgpack_in *in)
 	return in->bad == NULL ? h : (struct head){MSGPACK_NONE};
 }
 
-/* The head of a value that must be a |want|; the cursor stays before it when it is none, for the place in the
+/* The head of a value that must be a |head_want|; the cursor stays before it when it is none, for the place in the
  * error. */
-static struct head want(struct msgpack_in *in, enum msgpack_type type, const char *otherwise)
+static struct head head_want(struct msgpack_in *in, enum msgpack_type type, const char *otherwise)
 {
 	if (in->bad == NULL && in->at < in->end && msgpack_peek(in) != type &&
 		msgpack_peek(in) != MSGPACK_NONE)
@@ -137,12 +137,12 @@ bool msgpack_get_nil(struct msgpack_in *in)
 
 uint64_t msgpack_get_bits(struct msgpack_in *in)
 {
-	return want(in, MSGPACK_INT, "an integer was expected").number;
+	return head_want(in, MSGPACK_INT, "an integer was expected").number;
 }
 
 uint64_t msgpack_get_u64(struct msgpack_in *in)
 {
-	struct head h = want(in, MSGPACK_INT, "a number was expected");
+	struct head h = head_want(in, MSGPACK_INT, "a number was expected");
 	if (h.negative)
 		msgpack_fault(in, "a negative number");
 	return h.negative ? 0 : h.number;
@@ -158,7 +158,7 @@ uint32_t msgpack_get_u32(struct msgpack_in *in)
 
 int64_t msgpack_get_i64(struct msgpack_in *in)
 {
-	struct head h = want(in, MSGPACK_INT, "an integer was expected");
+	struct head h = head_want(in, MSGPACK_INT, "an integer was expected");
 	if (!h.negative && h.number > INT64_MAX) {
 		msgpack_fault(in, "a number over 63 bits");
 		return 0;
@@ -172,7 +172,7 @@ double msgpack_get_f64(struct msgpack_in *in)
 		struct head h = take_head(in);
 		return h.negative ? (double)(int64_t)h.number : (double)h.number;
 	}
-	struct head h = want(in, MSGPACK_FLOAT, "a number was expected");
+	struct head h = head_want(in, MSGPACK_FLOAT, "a number was expected");
 	uint32_t narrow = (uint32_t)h.number;
 	double wide = 0;
 	float f = 0;
@@ -196,12 +196,12 @@ static struct cgn_str take_body(struct msgpack_in *in, struct head h)
 
 struct cgn_str msgpack_get_str(struct msgpack_in *in)
 {
-	return take_body(in, want(in, MSGPACK_STR, "a string was expected"));
+	return take_body(in, head_want(in, MSGPACK_STR, "a string was expected"));
 }
 
 struct cgn_str msgpack_get_bin(struct msgpack_in *in)
 {
-	return take_body(in, want(in, MSGPACK_BIN, "bytes were expected"));
+	return take_body(in, head_want(in, MSGPACK_BIN, "bytes were expected"));
 }
 
 static uint32_t take_count(struct msgpack_in *in, struct head h)
@@ -216,12 +216,12 @@ static uint32_t take_count(struct msgpack_in *in, struct head h)
 
 uint32_t msgpack_get_array(struct msgpack_in *in)
 {
-	return take_count(in, want(in, MSGPACK_ARRAY, "an array was expected"));
+	return take_count(in, head_want(in, MSGPACK_ARRAY, "an array was expected"));
 }
 
 uint32_t msgpack_get_map(struct msgpack_in *in)
 {
-	return take_count(in, want(in, MSGPACK_MAP, "a map was expected"));
+	return take_count(in, head_want(in, MSGPACK_MAP, "a map was expected"));
 }
 
 struct cgn_str msgpack_get_raw(struct msgpack_in *in)

@@ -48,7 +48,7 @@ static enum resp_outcome bulk_take(struct cgn_str *rest, struct resp_value *v, c
 }
 
 /* What a number at the head of a bulk or an array announces. */
-static enum resp_outcome counted(char kind, struct resp_value *v, const char **why)
+static enum resp_outcome count_check(char kind, struct resp_value *v, const char **why)
 {
 	v->type = v->number < 0 ? RESP_NIL : kind == '$' ? RESP_BULK : RESP_ARRAY;
 	if (v->number < -1 || (kind == '*' && v->number > (int64_t)RESP_MAX_ELEMENTS)) {
@@ -89,7 +89,7 @@ enum resp_outcome resp_take_head(struct cgn_str *rest, struct resp_value *out, c
 		v.type = RESP_NUMBER;
 	}
 	if (kind == '$' || kind == '*')
-		o = counted(kind, &v, why);
+		o = count_check(kind, &v, why);
 	if (o != RESP_GOT)
 		return o;
 	*rest = at;

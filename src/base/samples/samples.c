@@ -51,7 +51,7 @@ static bool by_byte(const uint64_t *from, uint64_t *to, size_t n, unsigned shift
 }
 
 /* Millions of gaps between tokens take a second in qsort. */
-static void sort(struct samples *s)
+static void samples_sort(struct samples *s)
 {
 	size_t n = samples_count(s);
 	uint64_t *other = malloc(n * sizeof *other), *at = (uint64_t *)(void *)s->ns.p, *spare = other;
@@ -77,7 +77,7 @@ double samples_ms(struct samples *s, double quantile)
 	if (n == 0)
 		return 0;
 	if (!s->sorted)
-		sort(s);
+		samples_sort(s);
 	s->sorted = true;
 	size_t rank = (size_t)ceil(quantile * (double)n);
 	return (double)at(s, rank > 0 ? rank - 1 : 0) / 1e6;

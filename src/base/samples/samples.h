@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples: durations kept one by one, so that percentiles are exact. 8 bytes each, 16 more while they are
- * sorted; at most SAMPLES_MAX. */
+/* samples: durations kept one by one, so that percentiles are exact. 8 bytes for each, 16 more during a sort;
+ * at most SAMPLES_MAX. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -9,15 +9,16 @@
 #define SAMPLES_MAX ((size_t)16 << 20)
 
 struct samples {
-	struct cgn_buf ns; /* uint64_t each */
-	uint64_t lost;     /* beyond SAMPLES_MAX */
+	struct cgn_buf ns; /* One uint64_t for each sample. */
+	uint64_t lost;     /* Samples beyond SAMPLES_MAX. */
 	bool sorted;
 };
 void samples_add(struct samples *s, cgn_nsec v);
 size_t samples_count(const struct samples *s);
-double samples_ms(struct samples *s, double quantile); /* 0 when empty; nearest rank */
-/* in the order in which they are kept: the same on any machine */
+double samples_ms(struct samples *s, double quantile); /* The nearest rank; 0 when there are no samples. */
+/* Summed in the order of storage, so that the result is the same on any machine. */
 double samples_mean_ms(const struct samples *s);
 void samples_fini(struct samples *s);
-/* {"count":..,"mean":..,"p50":..,"p90":..,"p99":..,"max":..} in milliseconds; null when empty */
+/* Write {"count":..,"mean":..,"p50":..,"p90":..,"p99":..,"max":..} in milliseconds; null when there are no
+ * samples. */
 void samples_json(struct samples *s, struct json_out *o);

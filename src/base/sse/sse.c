@@ -20,7 +20,7 @@ void sse_scan_fini(struct sse_scan *s)
 	cgn_buf_fini(&s->data);
 }
 
-static void empty(struct cgn_buf *b)
+static void pending_empty(struct cgn_buf *b)
 {
 	if (b->cap > KEEP_BYTES)
 		cgn_buf_fini(b);
@@ -28,7 +28,7 @@ static void empty(struct cgn_buf *b)
 	b->bad = false;
 }
 
-static struct cgn_str after(struct cgn_str s, size_t n)
+static struct cgn_str line_after(struct cgn_str s, size_t n)
 {
 	return (struct cgn_str){s.p + n, s.n - n};
 }
@@ -71,7 +71,7 @@ static void end_event(struct sse_scan *s)
 	else if (s->has_data)
 		s->on_event(s->arg, (struct cgn_str){s->name, s->name_n},
 			s->is_held ? s->held : cgn_buf_view(&s->data));
-	empty(&s->data);
+	pending_empty(&s->data);
 	s->has_data = s->is_held = s->lost = false;
 	s->name_n = 0;
 }
@@ -84,9 +84,9 @@ static void take_line(struct sse_scan *s, struct cgn_str line)
 	}
 	const char *colon = memchr(line.p, ':', line.n);
 	struct cgn_str field = {line.p, colon != NULL ? (size_t)(colon - line.p) : line.n};
-	struct cgn_str value = after(line, colon != NULL ? field.n + 1 : line.n);
+	struct cgn_str value = line_after(line, colon != NULL ? field.n + 1 : line.n);
 	if (value.n > 0 && value.p[0] == ' ')
-		value = after(value, 1);
+		value = line_after(value, 1);
 	if (cgn_str_is(field, "data"))
 		add_data(s, value);
 	else if (cgn_str_is(field, "event"))
@@ -94,7 +94,7 @@ static void take_line(struct sse_scan *s, struct cgn_str line)
 }
 
 /* The line does not fit. Of a comment nothing is lost by that. */
-static void overflow(struct sse_scan *s, struct cgn_str part)
+static void scan_overflow(struct sse_scan *s, struct cgn_str part)
 {
 	char first = s->line.n > 0 ? s->line.p[0] : part.p[0];
 	s->lost = s->lost || first != ':';
@@ -110,12 +110,12 @@ static void end_line(struct sse_scan *s, struct cgn_str last_part)
 	} else {
 		cgn_buf_str(&s->line, last_part);
 		if (s->line.bad)
-			overflow(s, last_part);
+			scan_overflow(s, last_part);
 		else
 			take_line(s, cgn_buf_view(&s->line));
 		keep_held(s);
 	}
-	empty(&s->line);
+	pending_empty(&s->line);
 }
 
 static void begin_line(struct sse_scan *s, struct cgn_str part)
@@ -123,9 +123,9 @@ static void begin_line(struct sse_scan *s, struct cgn_str part)
 	if (!s->skip_line)
 		cgn_buf_str(&s->line, part);
 	if (s->line.bad) {
-		overflow(s, part);
+		scan_overflow(s, part);
 		s->skip_line = true;
-		empty(&s->line);
+		pending_empty(&s->line);
 	}
 }
 
@@ -139,7 +139,7 @@ static struct cgn_str skip_bom(struct sse_scan *s, struct cgn_str chunk)
 			break;
 		}
 		s->bom_seen++;
-		chunk = after(chunk, 1);
+		chunk = line_after(chunk, 1);
 	}
 	return chunk;
 }
@@ -156,7 +156,7 @@ void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk)
 	chunk = skip_bom(s, chunk);
 	while (chunk.n > 0) {
 		if (s->after_cr && chunk.p[0] == '\n')
-			chunk = after(chunk, 1); /* the second half of CRLF */
+			chunk = line_after(chunk, 1); /* the second half of CRLF */
 		s->after_cr = false;
 		const char *end = chunk.n > 0 ? line_end(chunk) : NULL;
 		if (end == NULL) {
@@ -166,7 +166,7 @@ void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk)
 		struct cgn_str line = {chunk.p, (size_t)(end - chunk.p)};
 		end_line(s, line);
 		s->after_cr = *end == '\r';
-		chunk = after(chunk, line.n + 1);
+		chunk = line_after(chunk, line.n + 1);
 	}
 	keep_held(s);
 }
@@ -187,7 +187,7 @@ void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data)
 		struct cgn_str line = {data.p, (size_t)(end - data.p)};
 		put_line(b, "data", line);
 		size_t width = *end == '\r' && data.n > line.n + 1 && end[1] == '\n' ? 2 : 1;
-		data = after(data, line.n + width);
+		data = line_after(data, line.n + width);
 	}
 	put_line(b, "data", data);
 	cgn_buf_char(b, '\n');

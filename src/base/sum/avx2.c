@@ -26,8 +26,8 @@ static void copy_bit(char *to, const char *from, size_t n)
 	memcpy(to + at, from + at, n - at);
 }
 
-/* Stores past the caches are in no order with others: before anybody is told of them. */
-static void copied(void)
+/* Stores past the caches are not ordered with other stores: wait for them before the copy is published. */
+static void copy_finish(void)
 {
 	_mm_sfence();
 }

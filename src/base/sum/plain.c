@@ -7,7 +7,7 @@ static void copy_bit(char *to, const char *from, size_t n)
 	memcpy(to, from, n);
 }
 
-static void copied(void)
+static void copy_finish(void)
 {
 }
 

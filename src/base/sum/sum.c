@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sum/sum_priv.h"
 
-static const struct sum_ops *ops(void)
+static const struct sum_ops *ops_best(void)
 {
 #ifdef SUM_HAS_AVX2
 	static const struct sum_ops *best; /* each thread that comes first finds the same */
@@ -18,7 +18,7 @@ static const struct sum_ops *ops(void)
 
 uint64_t sum64(const void *p, size_t n)
 {
-	return ops()->all(p, n);
+	return ops_best()->all(p, n);
 }
 
 uint64_t sum64_pieces(const struct iovec *iov, size_t n)
@@ -34,20 +34,20 @@ uint64_t sum64_pieces(const struct iovec *iov, size_t n)
 
 void sum64_begin(struct sum64 *s)
 {
-	ops()->begin(s->state);
+	ops_best()->begin(s->state);
 }
 
 void sum64_add(struct sum64 *s, const void *p, size_t n)
 {
-	ops()->add(s->state, p, n);
+	ops_best()->add(s->state, p, n);
 }
 
 void sum64_copy(struct sum64 *s, void *to, const void *from, size_t n)
 {
-	ops()->copy(s->state, to, from, n);
+	ops_best()->copy(s->state, to, from, n);
 }
 
 uint64_t sum64_end(const struct sum64 *s)
 {
-	return ops()->end(s->state);
+	return ops_best()->end(s->state);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sum inside: one table for each width. A state that one began is any other's. */
+/* sum inside: one table for each vector width. A state may be passed from one table to another. */
 #pragma once
 #include "base/sum/sum.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* width: the body of one width, for the file that names it by SUM_OPS, is compiled for it, and says how to
- * copy (copy_bit, and copied when all are). Not for anybody else. */
+/* width: the functions of one vector width. The including file defines SUM_OPS, copy_bit and copy_finish; no
+ * other file may include this one. */
 #define XXH_INLINE_ALL
 #include <assert.h>
 #include <xxhash.h>
@@ -11,41 +11,41 @@
 
 static_assert(sizeof(XXH3_state_t) <= sizeof(struct sum64), "the state grew");
 
-static uint64_t all(const void *p, size_t n)
+static uint64_t sum_all(const void *p, size_t n)
 {
 	return XXH3_64bits(n > 0 ? p : "", n);
 }
 
-static void begin(void *state)
+static void sum_begin(void *state)
 {
 	XXH3_INITSTATE((XXH3_state_t *)state);
 	(void)XXH3_64bits_reset(state);
 }
 
-static void add(void *state, const void *p, size_t n)
+static void sum_add(void *state, const void *p, size_t n)
 {
 	if (n > 0)
 		(void)XXH3_64bits_update(state, p, n);
 }
 
-static uint64_t end(const void *state)
+static uint64_t sum_end(const void *state)
 {
 	return XXH3_64bits_digest(state);
 }
 
-/* Bit by bit, so that what is copied is summed while it is in the nearest cache. */
-static void copy(void *state, void *to, const void *from, size_t n)
+/* Copy in small pieces, so that each piece is summed while it is in the nearest cache. */
+static void sum_copy(void *state, void *to, const void *from, size_t n)
 {
 	char *at = to;
 	for (const char *p = from; n > 0;) {
 		size_t bit = n < COPY_BIT ? n : COPY_BIT;
 		copy_bit(at, p, bit);
-		add(state, p, bit);
+		sum_add(state, p, bit);
 		at += bit;
 		p += bit;
 		n -= bit;
 	}
-	copied();
+	copy_finish();
 }
 
-const struct sum_ops SUM_OPS = {all, begin, add, end, copy};
+const struct sum_ops SUM_OPS = {sum_all, sum_begin, sum_add, sum_end, sum_copy};

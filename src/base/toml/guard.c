@@ -8,7 +8,7 @@ struct guard {
 	unsigned dots;
 };
 
-static void eat(struct guard *g, size_t n)
+static void guard_eat(struct guard *g, size_t n)
 {
 	for (; n > 0 && g->rest.n > 0; n--, g->rest.p++, g->rest.n--) {
 		if (*g->rest.p == '\n')
@@ -25,21 +25,21 @@ static void eat_string(struct guard *g)
 	const char triple[4] = {quote, quote, quote, '\0'}, single[2] = {quote, '\0'};
 	const char *fence = cgn_str_starts(g->rest, triple) ? triple : single;
 	bool one_line = fence == single;
-	eat(g, strlen(fence));
+	guard_eat(g, strlen(fence));
 	while (g->rest.n > 0 && !cgn_str_starts(g->rest, fence)) {
 		if (one_line && *g->rest.p == '\n')
 			return; /* an error that toml++ will tell of */
-		eat(g, quote == '"' && *g->rest.p == '\\' ? 2 : 1);
+		guard_eat(g, quote == '"' && *g->rest.p == '\\' ? 2 : 1);
 	}
-	eat(g, strlen(fence));
+	guard_eat(g, strlen(fence));
 	for (int i = 0; i < 2 && !one_line && cgn_str_starts(g->rest, single); i++)
-		eat(g, 1); /* quotes may touch the fence from inside */
+		guard_eat(g, 1); /* quotes may touch the fence from inside */
 }
 
 static void eat_comment(struct guard *g)
 {
 	while (g->rest.n > 0 && *g->rest.p != '\n')
-		eat(g, 1);
+		guard_eat(g, 1);
 }
 
 /* Whatever ends a key or a number starts the count again. */
@@ -50,7 +50,7 @@ static void eat_plain(struct guard *g)
 		g->dots++;
 	else if (c != ' ' && c != '\t' && strchr("\n=,[]{}", c) != NULL)
 		g->dots = 0;
-	eat(g, 1);
+	guard_eat(g, 1);
 }
 
 bool toml_dots_are_few(struct cgn_str text, struct toml_place *where)

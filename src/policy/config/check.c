@@ -5,7 +5,7 @@
 #include "policy/routing/document.h"
 
 /* Where the value of a global key came from. */
-static const char *origin(const struct config *c, const char *path)
+static const char *origin_of(const struct config *c, const char *path)
 {
 	const struct config_key *k = config_key_find(&config_globals, cgn_str_of(path));
 	CGN_MUST(k != NULL);
@@ -44,7 +44,7 @@ static cgn_rc check_address(const struct config *c, const char *path, const char
 	if (address_shaped(cgn_str_of(value)))
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID, "%s: %s is \"%.100s\", must be host:port, [v6]:port or unix:/path",
-		origin(c, path), path, value);
+		origin_of(c, path), path, value);
 }
 
 static cgn_rc check_addresses(const struct config *c, struct cgn_err *err)
@@ -64,7 +64,7 @@ static cgn_rc check_addresses(const struct config *c, struct cgn_err *err)
 	if (cgn_str_starts(a, "0.0.0.0:") || cgn_str_starts(a, "[::]:"))
 		return CGN_FAIL(err, INVALID,
 			"%s: agent.advertise is \"%s\", must be an address at which routers reach this node",
-			origin(c, "agent.advertise"), c->agent.advertise);
+			origin_of(c, "agent.advertise"), c->agent.advertise);
 	return CGN_OK;
 }
 
@@ -76,7 +76,7 @@ static cgn_rc check_pair(const struct config *c, const char *cert_path, const ch
 		return CGN_OK;
 	const char *have = cert != NULL ? cert_path : key_path, *lack = cert != NULL ? key_path : cert_path;
 	return CGN_FAIL(err, INVALID, "%s: %s is set and %s is not: a certificate and its key go together",
-		origin(c, have), have, lack);
+		origin_of(c, have), have, lack);
 }
 
 static cgn_rc check_security(const struct config *c, struct cgn_err *err)
@@ -90,17 +90,17 @@ static cgn_rc check_security(const struct config *c, struct cgn_err *err)
 	if (c->security.require_mtls && (c->security.ca_file == NULL || c->security.cert_file == NULL))
 		return CGN_FAIL(err, INVALID,
 			"%s: security.require_mtls needs security.ca_file, cert_file and key_file (cgn-ctl pki makes them)",
-			origin(c, "security.require_mtls"));
+			origin_of(c, "security.require_mtls"));
 	if (c->auth.enabled && c->auth.api_keys_file == NULL)
 		return CGN_FAIL(err, INVALID,
 			"%s: auth.enabled needs auth.api_keys_file (cgn-ctl key create writes it)",
-			origin(c, "auth.enabled"));
+			origin_of(c, "auth.enabled"));
 	return CGN_OK;
 }
 
 static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 {
-	const char *from = origin(c, "cluster.state_backend");
+	const char *from = origin_of(c, "cluster.state_backend");
 	if (c->cluster.state_backend == STATE_ETCD && c->cluster.etcd_endpoints.n == 0)
 		return CGN_FAIL(err, INVALID,
 			"%s: cluster.state_backend = \"etcd\" needs cluster.etcd_endpoints", from);
@@ -111,11 +111,11 @@ static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 		if (!is_http_url(c->cluster.etcd_endpoints.v[i]))
 			return CGN_FAIL(err, INVALID,
 				"%s: cluster.etcd_endpoints has \"%.100s\", must be http://host:port or https://host:port",
-				origin(c, "cluster.etcd_endpoints"), c->cluster.etcd_endpoints.v[i]);
+				origin_of(c, "cluster.etcd_endpoints"), c->cluster.etcd_endpoints.v[i]);
 	if (c->agent.heartbeat > c->cluster.lease / 3)
 		return CGN_FAIL(err, INVALID,
 			"%s: agent.heartbeat must be at most a third of cluster.lease (%s), or one lost heartbeat costs a node its place",
-			origin(c, "agent.heartbeat"), origin(c, "cluster.lease"));
+			origin_of(c, "agent.heartbeat"), origin_of(c, "cluster.lease"));
 	return CGN_OK;
 }
 
@@ -127,8 +127,9 @@ static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
 		"router.score_weights: kv (%s) + load (%s) + power (%s) + capacity (%s) is %.4g, must be 1.0",
-		origin(c, "router.score_weights.kv"), origin(c, "router.score_weights.load"),
-		origin(c, "router.score_weights.power"), origin(c, "router.score_weights.capacity"), sum);
+		origin_of(c, "router.score_weights.kv"), origin_of(c, "router.score_weights.load"),
+		origin_of(c, "router.score_weights.power"), origin_of(c, "router.score_weights.capacity"),
+		sum);
 }
 
 /* io/zmtp looks again, with the system's means. */
@@ -257,7 +258,7 @@ static cgn_rc check_retry(const struct config *c, struct cgn_err *err)
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf words = {0};
 		breaker_failure_words(&words);
 		return CGN_FAIL(err, INVALID, "%s: router.retry.on has \"%.40s\", must be some of: %s",
-			origin(c, "router.retry.on"), on->v[i], cgn_buf_z(&words));
+			origin_of(c, "router.retry.on"), on->v[i], cgn_buf_z(&words));
 	}
 	return CGN_OK;
 }
@@ -270,7 +271,7 @@ static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
 		if (*p <= ' ' || *p > '~' || strchr("()<>@,;:\\\"/[]?={}", *p) != NULL)
 			return CGN_FAIL(err, INVALID,
 				"%s: router.session_cookie \"%.64s\" is no name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
-				origin(c, "router.session_cookie"), name);
+				origin_of(c, "router.session_cookie"), name);
 	return CGN_OK;
 }
 
@@ -281,7 +282,7 @@ static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 	struct cgn_err why;
 	for (size_t i = 0; i < shadow->n; i++)
 		if (!cgn_ok(route_document_policy(cgn_str_of(shadow->v[i]), &unused, &why)))
-			return CGN_FAIL(err, INVALID, "%s: router.shadow: %s", origin(c, "router.shadow"),
+			return CGN_FAIL(err, INVALID, "%s: router.shadow: %s", origin_of(c, "router.shadow"),
 				why.msg);
 	return CGN_OK;
 }
@@ -296,7 +297,7 @@ static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
 		"%s: router.rate_limit.redis_url must begin with redis://, rediss:// or unix:",
-		origin(c, "router.rate_limit.redis_url"));
+		origin_of(c, "router.rate_limit.redis_url"));
 }
 
 CGN_RC config_check(struct config *c, struct cgn_err *err)

@@ -12,7 +12,7 @@ struct config_where config_shown(struct cgn_str s)
 	return w;
 }
 
-static void join(const struct toml_step *steps, size_t n, struct cgn_buf *out)
+static void path_join(const struct toml_step *steps, size_t n, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (steps[i].key.p == NULL) {
@@ -30,7 +30,7 @@ static void join(const struct toml_step *steps, size_t n, struct cgn_buf *out)
 struct config_where config_path_shown(const struct toml_step *steps, size_t n)
 {
 	struct cgn_buf b = {.limit = 1024};
-	join(steps, n, &b);
+	path_join(steps, n, &b);
 	struct config_where w = config_shown(cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 	return w;
@@ -74,7 +74,7 @@ CGN_RC config_fail_unknown(const struct config_table *t, const char *where, cons
 	size_t n, size_t from, struct cgn_err *err)
 {
 	struct cgn_buf path = {.limit = 1024}, hint = {.limit = 1024};
-	join(steps + from, n - from, &path);
+	path_join(steps + from, n - from, &path);
 	const struct config_key *near = config_key_nearest(t, cgn_buf_view(&path));
 	if (near != NULL)
 		cgn_buf_fmt(&hint, "; did you mean %s?", near->path);
@@ -157,7 +157,7 @@ const struct config_key *config_key_at(const struct config_table *t, const struc
 		if (n->path[i].key.p == NULL || memchr(n->path[i].key.p, '.', n->path[i].key.n) != NULL)
 			return NULL;
 	struct cgn_buf path = {.limit = 1024};
-	join(n->path + from, end - from, &path);
+	path_join(n->path + from, end - from, &path);
 	const struct config_key *k = path.bad ? NULL : config_key_find(t, cgn_buf_view(&path));
 	cgn_buf_fini(&path);
 	return k;

@@ -17,12 +17,12 @@ static const struct unit size_units[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30
 	{"KiB", 1ULL << 10}, {"TB", 1000000000000}, {"GB", 1000000000}, {"MB", 1000000}, {"KB", 1000},
 	{"B", 1}};
 
-static const void *field(const struct config_key *k, const void *base)
+static const void *field_at(const struct config_key *k, const void *base)
 {
 	return (const char *)base + k->offset;
 }
 
-static void *place(const struct config_slot *s)
+static void *value_place(const struct config_slot *s)
 {
 	return (char *)s->base + s->key->offset;
 }
@@ -40,7 +40,7 @@ static cgn_rc set_text(struct cgn_arena *a, const struct config_slot *s, struct 
 {
 	const struct config_key *k = s->key;
 	double max = k->max > 0 ? k->max : CONFIG_MAX_TEXT;
-	const char **at = place(s);
+	const char **at = value_place(s);
 	if (text.n == 0 && k->preset == NULL) { /* so that a later source can take a value back */
 		*at = NULL;
 		return CGN_OK;
@@ -133,14 +133,14 @@ CGN_RC config_list_begin(struct cgn_arena *a, const struct config_slot *s, size_
 	const char **v = cgn_arena_zero(a, (n + 1) * sizeof *v); /* one more: an argv ends with NULL */
 	if (v == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
-	struct config_list *at = place(s);
+	struct config_list *at = value_place(s);
 	*at = (struct config_list){v, n};
 	return CGN_OK;
 }
 
 CGN_RC config_list_put(struct cgn_arena *a, const struct config_slot *s, size_t i, struct cgn_str text)
 {
-	const struct config_list *l = place(s);
+	const struct config_list *l = value_place(s);
 	CGN_MUST(i < l->n);
 	if (text.n > CONFIG_MAX_TEXT || !config_text_clean(text))
 		return CGN_RC_OF(CGN_INVALID);
@@ -179,19 +179,19 @@ CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct
 	case KEY_PATH:
 		return set_text(a, s, text);
 	case KEY_BOOL:
-		return set_bool(place(s), text);
+		return set_bool(value_place(s), text);
 	case KEY_U32:
-		return set_u32(s->key, place(s), text);
+		return set_u32(s->key, value_place(s), text);
 	case KEY_F64:
-		return set_f64(s->key, place(s), text);
+		return set_f64(s->key, value_place(s), text);
 	case KEY_DUR:
-		return set_dur(s->key, place(s), text);
+		return set_dur(s->key, value_place(s), text);
 	case KEY_SIZE:
-		return set_size(s->key, place(s), text, s->gib ? 1ULL << 30 : 1);
+		return set_size(s->key, value_place(s), text, s->gib ? 1ULL << 30 : 1);
 	case KEY_LIST:
 		return set_list(a, s, text);
 	case KEY_ENUM:
-		return set_enum(s->key, place(s), text);
+		return set_enum(s->key, value_place(s), text);
 	}
 	return CGN_RC_OF(CGN_INTERNAL);
 }
@@ -226,7 +226,7 @@ static void put_unit(struct cgn_buf *out, uint64_t v, const struct unit *units, 
 
 bool config_value_text(const struct config_key *k, const void *base, struct cgn_buf *out)
 {
-	const void *at = field(k, base);
+	const void *at = field_at(k, base);
 	switch (k->kind) {
 	case KEY_STR:
 	case KEY_PATH:

@@ -3,7 +3,7 @@
 
 #include <endian.h>
 
-static size_t left(const struct wire_rd *rd)
+static size_t bytes_left(const struct wire_rd *rd)
 {
 	return (size_t)(rd->end - rd->p);
 }
@@ -26,7 +26,7 @@ uint64_t wire_varint(struct wire_rd *rd)
 uint64_t wire_fixed64(struct wire_rd *rd)
 {
 	uint64_t v;
-	if (rd->bad || left(rd) < sizeof v) {
+	if (rd->bad || bytes_left(rd) < sizeof v) {
 		rd->bad = true;
 		return 0;
 	}
@@ -38,7 +38,7 @@ uint64_t wire_fixed64(struct wire_rd *rd)
 struct cgn_str wire_bytes(struct wire_rd *rd)
 {
 	uint64_t n = wire_varint(rd);
-	if (rd->bad || n > left(rd)) {
+	if (rd->bad || n > bytes_left(rd)) {
 		rd->bad = true;
 		return (struct cgn_str){NULL, 0};
 	}
@@ -70,7 +70,7 @@ void wire_skip(struct wire_rd *rd, uint32_t tag)
 		(void)wire_bytes(rd);
 		return;
 	case WIRE_FIXED32:
-		if (!rd->bad && left(rd) >= 4)
+		if (!rd->bad && bytes_left(rd) >= 4)
 			rd->p += 4;
 		else
 			rd->bad = true;

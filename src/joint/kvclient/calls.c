@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls: packets out, answers to whom they belong. */
+/* Calls: sends requests, and matches answers to calls. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +13,20 @@
 #define PACKET_BITS 2
 #define SLOT_BITS   10
 #define SUM_AT_ONCE ((uint64_t)1 << 20)
-#define MAX_QUEUED  ((size_t)7 << 20) /* a call's packets go beside it into the connection's 8 MiB */
+#define MAX_QUEUED  ((size_t)7 << 20) /* the packets of one call go beyond it, into the connection's 8 MiB */
 
 _Static_assert(KVCLIENT_CALL_PACKETS == 1 << PACKET_BITS && KVCLIENT_MAX_CALLS == 1 << SLOT_BITS, "ids");
 _Static_assert(KVCLIENT_CALL_PACKETS *KVBULK_MAX_ITEMS >= KVCLIENT_MAX_KEYS, "a list of keys");
 
-/* A checksum on the pool. Whoever ends first lets go of the other. */
+/* A checksum on the pool. The call and the job refer to each other; the one that ends first clears both
+ * links. */
 struct sum_job {
-	struct kvclient_call *call; /* NULL: it ended */
+	struct kvclient_call *call; /* NULL: the call ended */
 	struct kvclient_lease *lease;
 	bool right;
 };
 
-/* ---- coming and going ---- */
+/* ---- create and end ---- */
 void kvclient_calls_init(struct kvclient *c)
 {
 	cgn_list_init(&c->calls);
@@ -91,7 +92,7 @@ static void call_end(struct kvclient_call **take, const struct kvclient_answer *
 {
 	kvclient_done_fn *done = (*take)->done;
 	void *user = (*take)->user;
-	struct block_info *infos = (*take)->infos; /* the answer's, while it is told */
+	struct block_info *infos = (*take)->infos; /* The answer borrows the infos. */
 	(*take)->infos = NULL;
 	call_free(take);
 	done(user, a);
@@ -105,7 +106,7 @@ static void call_fail(struct kvclient_call **take, const struct cgn_err *why)
 
 void kvclient_call_cancel(struct kvclient_call **take)
 {
-	call_free(take); /* an answer that still comes belongs to nobody: a lease is given back */
+	call_free(take); /* A later answer finds no call, and its lease is returned. */
 }
 
 void kvclient_calls_fail(struct kvclient *c, const struct cgn_err *why)
@@ -187,8 +188,8 @@ CGN_RC kvclient_remove(struct kvclient *c, const struct block_key *keys, size_t 
 	return keys_call(c, KVBULK_REMOVE, keys, n, false, done, user, out, err);
 }
 
-/* One packet: what |m| is but for its id. */
-static void send_one(struct kvclient_call *call, struct kvbulk_msg *m, int fd)
+/* Send |m| as the next packet of |call|, with its id. */
+static void call_send_packet(struct kvclient_call *call, struct kvbulk_msg *m, int fd)
 {
 	m->id = call->id;
 	call->unanswered = 1;
@@ -197,8 +198,8 @@ static void send_one(struct kvclient_call *call, struct kvbulk_msg *m, int fd)
 	kvclient_send(call->client, fd);
 }
 
-/* What was released meanwhile goes along: a packet less for whoever reads one value after another. */
-static void send_get(struct kvclient_call *call)
+/* Released leases travel with the request, which saves a packet. */
+static void call_send_get(struct kvclient_call *call)
 {
 	struct kvclient *c = call->client;
 	const struct kvbulk_msg m = {.type = KVBULK_GET,
@@ -220,7 +221,7 @@ CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t wo
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
 	call->key = *key;
 	call->worth_ms = worth_ms;
-	send_get(call);
+	call_send_get(call);
 	if (out != NULL)
 		*out = call;
 	return CGN_OK;
@@ -229,14 +230,14 @@ CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t wo
 /* ---- put ---- */
 static uint64_t source_bytes(const struct kvclient_source *from)
 {
-	uint64_t sum = from->iov == NULL ? from->length : 0;
+	uint64_t bytes = from->iov == NULL ? from->length : 0;
 	for (size_t i = 0; from->iov != NULL && i < from->n_iov; i++)
-		sum += from->iov[i].iov_len;
-	return sum;
+		bytes += from->iov[i].iov_len;
+	return bytes;
 }
 
-/* The pieces in a file that exists in memory only. */
-static CGN_RC file_of(const struct kvclient_source *from, int *out, struct cgn_err *err)
+/* Write the pieces to a file in memory. */
+static CGN_RC source_file(const struct kvclient_source *from, int *out, struct cgn_err *err)
 {
 	int fd = memfd_create("cgn-kv-put", MFD_CLOEXEC);
 	if (fd < 0)
@@ -263,7 +264,7 @@ static CGN_RC put_inline(struct kvclient_call *call, struct kvbulk_msg *m, const
 		if (from->iov[i].iov_len > 0)
 			memcpy(value + n, from->iov[i].iov_base, from->iov[i].iov_len);
 	m->text = (struct cgn_str){value, n};
-	send_one(call, m, -1);
+	call_send_packet(call, m, -1);
 	return CGN_OK;
 }
 
@@ -274,10 +275,10 @@ static CGN_RC put_file(struct kvclient_call *call, struct kvbulk_msg *m, const s
 	m->flags |= KVBULK_FILE;
 	m->offset = from->iov == NULL ? from->offset : 0;
 	if (from->iov != NULL)
-		CGN_TRY(file_of(from, &made, err));
-	send_one(call, m, from->iov == NULL ? from->fd : made);
+		CGN_TRY(source_file(from, &made, err));
+	call_send_packet(call, m, from->iov == NULL ? from->fd : made);
 	if (made >= 0)
-		close(made); /* it is on its way */
+		close(made); /* the packet has a copy of the descriptor */
 	return CGN_OK;
 }
 
@@ -326,7 +327,7 @@ CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struc
 }
 
 /* ---- answers ---- */
-static void nonsense(struct kvclient *c, const char *what)
+static void call_protocol_error(struct kvclient *c, const char *what)
 {
 	struct cgn_err why;
 	(void)CGN_FAIL(&why, UNAVAILABLE, "the block store at %s answers nonsense: %s", c->path, what);
@@ -342,7 +343,7 @@ static void got_infos(struct kvclient_call *call, const struct kvbulk_msg *m)
 		: call->n_infos - first < KVBULK_MAX_ITEMS ? call->n_infos - first
 							   : KVBULK_MAX_ITEMS;
 	if (m->count != expected || call->type == KVBULK_GET || call->type == KVBULK_REMOVE) {
-		nonsense(c, "so many infos");
+		call_protocol_error(c, "so many infos");
 		return;
 	}
 	if (call->type != KVBULK_LOOKUP) {
@@ -362,13 +363,13 @@ static void got_count(struct kvclient_call *call, const struct kvbulk_msg *m)
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	call->removed += m->number;
 	if (call->type != KVBULK_REMOVE)
-		nonsense(call->client, "a count");
+		call_protocol_error(call->client, "a count");
 	else if (call->unanswered == 0)
 		call_end(&call, &(struct kvclient_answer){.err = &fine, .removed = call->removed});
 }
 
-/* The sum is known: whose lease it is, or once more, with the store looking itself. */
-static void summed(struct kvclient_call *call, struct kvclient_lease *l, bool right)
+/* The sum is known: hand out the lease, or request the value again with the store's own check. */
+static void call_on_sum(struct kvclient_call *call, struct kvclient_lease *l, bool right)
 {
 	static const struct cgn_err fine = {.code = CGN_FINE};
 	struct cgn_err err;
@@ -379,7 +380,7 @@ static void summed(struct kvclient_call *call, struct kvclient_lease *l, bool ri
 	kvclient_lease_release(&l);
 	if (!call->again) {
 		call->again = true;
-		send_get(call);
+		call_send_get(call);
 		return;
 	}
 	(void)CGN_FAIL(&err, STORAGE, "the value is not what its checksum says, though the store says so");
@@ -404,12 +405,12 @@ static void sum_done(void *arg)
 		kvclient_lease_release(&j->lease);
 	} else {
 		j->call->summing = NULL;
-		summed(j->call, j->lease, j->right);
+		call_on_sum(j->call, j->lease, j->right);
 	}
 	free(j);
 }
 
-static void sum(struct kvclient_call *call, struct kvclient_lease *l)
+static void call_sum(struct kvclient_call *call, struct kvclient_lease *l)
 {
 	struct sum_job *j = l->info.size > SUM_AT_ONCE ? malloc(sizeof *j) : NULL;
 	if (j != NULL) {
@@ -420,7 +421,7 @@ static void sum(struct kvclient_call *call, struct kvclient_lease *l)
 		call->summing = NULL;
 		free(j);
 	}
-	summed(call, l, is_right(l)); /* without the pool it takes as long as it takes */
+	call_on_sum(call, l, is_right(l)); /* without the pool the sum is computed here */
 }
 
 static void got_value(struct kvclient_call *call, const struct kvbulk_msg *m, int fd)
@@ -429,12 +430,12 @@ static void got_value(struct kvclient_call *call, const struct kvbulk_msg *m, in
 	struct kvclient_lease *l = NULL;
 	struct cgn_err err = {0};
 	if (call->type != KVBULK_GET) {
-		nonsense(c, "a value");
+		call_protocol_error(c, "a value");
 		return;
 	}
 	cgn_rc rc = kvclient_lease_new(c, m, fd, &l, &err);
 	if (cgn_ok(rc)) {
-		sum(call, l);
+		call_sum(call, l);
 		return;
 	}
 	kvclient_lease_return(c, m->lease);
@@ -456,7 +457,7 @@ void kvclient_calls_answer(struct kvclient *c, const struct kvbulk_msg *m, int f
 	if (call == NULL || call->id != (m->id & ~(uint64_t)(KVCLIENT_CALL_PACKETS - 1)) ||
 		(call->unanswered & packet) == 0) {
 		if (m->type == KVBULK_VALUE)
-			kvclient_lease_return(c, m->lease); /* it was cancelled, or took too long */
+			kvclient_lease_return(c, m->lease); /* the call was cancelled, or timed out */
 		return;
 	}
 	call->unanswered &= ~packet;

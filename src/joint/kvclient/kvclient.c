@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connection: coming, greeting, going, and what the store tells unasked. */
+/* The connection: connect, greet, close; and the changes that the store reports. */
 #include "joint/kvclient/kvclient_priv.h"
 
 #include <stdlib.h>
 
 #define TIMEOUT       (10 * CGN_SEC)
-#define GREETING      (5 * CGN_SEC) /* that WELCOME may take */
+#define GREETING      (5 * CGN_SEC) /* timeout of WELCOME */
 #define BACKOFF_FIRST (50 * CGN_MSEC)
 #define BACKOFF_LAST  (2 * CGN_SEC)
 #define MAX_QUEUE     ((size_t)8 << 20)
-#define CHANGES       256 /* told at once */
+#define CHANGES       256 /* changes per callback */
 
 struct cgn_buf *kvclient_message(struct kvclient *c, const struct kvbulk_msg *m)
 {
@@ -26,7 +26,7 @@ void kvclient_send(struct kvclient *c, int fd)
 }
 
 /* ---- watching ---- */
-static void watch(struct kvclient *c, bool on)
+static void client_watch(struct kvclient *c, bool on)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_WATCH,
 		.flags = on ? 0 : KVBULK_STOP,
@@ -42,10 +42,10 @@ void kvclient_watch(struct kvclient *c, kvclient_watch_fn *on_changes, void *use
 	c->on_changes = on_changes;
 	c->watch_user = user;
 	if (c->ready && (was || on_changes != NULL))
-		watch(c, on_changes != NULL);
+		client_watch(c, on_changes != NULL);
 }
 
-static void changed(struct kvclient *c, const struct kvbulk_msg *m)
+static void client_on_changes(struct kvclient *c, const struct kvbulk_msg *m)
 {
 	struct block_change changes[CHANGES];
 	size_t at = 0;
@@ -61,8 +61,8 @@ static void changed(struct kvclient *c, const struct kvbulk_msg *m)
 	} while (at < m->count);
 }
 
-/* ---- coming ---- */
-static void welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
+/* ---- connecting ---- */
+static void client_welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
 	struct cgn_err err = {0};
 	if (m->version != KVBULK_VERSION) {
@@ -81,16 +81,16 @@ static void welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 	cgn_timer_cancel(&c->timer);
 	cgn_backoff_reset(&c->backoff);
 	if (c->on_changes != NULL)
-		watch(c, true);
+		client_watch(c, true);
 	if (c->on_state != NULL)
 		c->on_state(c->user, true, NULL);
 }
 
-static void greeted(struct kvclient *c, const struct kvbulk_msg *m, int fd)
+static void client_on_greeting(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
 	struct cgn_err why;
 	if (m->type == KVBULK_WELCOME) {
-		welcome(c, m, fd);
+		client_welcome(c, m, fd);
 		return;
 	}
 	(void)CGN_FAIL(&why, UNAVAILABLE, "the block store at %s does not let us in: %.*s", c->path,
@@ -98,14 +98,14 @@ static void greeted(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 	kvclient_lose(c, &why);
 }
 
-/* What a client says, or WELCOME again, or, without an id, why the connection ends. */
+/* Other messages belong to a client, repeat WELCOME, or, as FAILED without an id, end the connection. */
 static bool is_answer(const struct kvbulk_msg *m)
 {
 	return m->type == KVBULK_INFOS || m->type == KVBULK_VALUE || m->type == KVBULK_COUNT ||
 		(m->type == KVBULK_FAILED && m->id != 0);
 }
 
-static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, size_t n, int *fd)
+static void client_on_packet(struct packet_conn *conn, void *user, const uint8_t *p, size_t n, int *fd)
 {
 	struct kvclient *c = user;
 	struct kvbulk_msg m;
@@ -114,9 +114,9 @@ static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, si
 	CGN_LIVE(c, KVCLIENT_TAG);
 	cgn_rc rc = kvbulk_read((struct cgn_str){(const char *)p, n}, &m, &err);
 	if (cgn_ok(rc) && !c->ready) {
-		greeted(c, &m, *fd);
+		client_on_greeting(c, &m, *fd);
 	} else if (cgn_ok(rc) && m.type == KVBULK_CHANGES) {
-		changed(c, &m);
+		client_on_changes(c, &m);
 	} else if (cgn_ok(rc) && is_answer(&m)) {
 		kvclient_calls_answer(c, &m, *fd);
 	} else {
@@ -128,7 +128,7 @@ static void on_packet(struct packet_conn *conn, void *user, const uint8_t *p, si
 	}
 }
 
-/* ---- going ---- */
+/* ---- closing ---- */
 void kvclient_lose(struct kvclient *c, const struct cgn_err *why)
 {
 	struct cgn_err copy = *why;
@@ -145,7 +145,7 @@ void kvclient_lose(struct kvclient *c, const struct cgn_err *why)
 		c->on_state(c->user, false, &copy);
 }
 
-static void on_close(struct packet_conn *conn, void *user, const struct cgn_err *why)
+static void client_on_close(struct packet_conn *conn, void *user, const struct cgn_err *why)
 {
 	struct kvclient *c = user;
 	struct cgn_err lost;
@@ -156,9 +156,9 @@ static void on_close(struct packet_conn *conn, void *user, const struct cgn_err 
 	kvclient_lose(c, &lost);
 }
 
-static const struct packet_ops ops = {.on_packet = on_packet, .on_close = on_close};
+static const struct packet_ops ops = {.on_packet = client_on_packet, .on_close = client_on_close};
 
-static void dial(struct kvclient *c)
+static void client_dial(struct kvclient *c)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_HELLO, .version = KVBULK_VERSION};
 	struct cgn_err err = {0};
@@ -171,20 +171,20 @@ static void dial(struct kvclient *c)
 	kvclient_send(c, -1);
 }
 
-static void on_timer(struct cgn_timer *t)
+static void client_on_timer(struct cgn_timer *t)
 {
 	struct kvclient *c = CGN_CONTAINER(t, struct kvclient, timer);
 	struct cgn_err why;
 	CGN_LIVE(c, KVCLIENT_TAG);
 	if (c->conn == NULL) {
-		dial(c);
+		client_dial(c);
 		return;
 	}
 	(void)CGN_FAIL(&why, UNAVAILABLE, "what listens at %s does not greet", c->path);
 	kvclient_lose(c, &why);
 }
 
-/* ---- life ---- */
+/* ---- create and free ---- */
 CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out,
 	struct cgn_err *err)
 {
@@ -207,14 +207,14 @@ CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct k
 	kvclient_calls_init(c);
 	cgn_list_init(&c->leases);
 	cgn_hook_init(&c->give_back, kvclient_leases_on_turn_end);
-	cgn_timer_init(&c->timer, l, on_timer);
+	cgn_timer_init(&c->timer, l, client_on_timer);
 	cgn_timer_init(&c->deadline, l, kvclient_calls_on_deadline);
-	cgn_timer_set(&c->timer, 0); /* on_state is not called before this returned */
+	cgn_timer_set(&c->timer, 0); /* so on_state does not run before this function returns */
 	*out = c;
 	return CGN_OK;
 }
 
-static void release(struct cgn_grave *g)
+static void client_release(struct cgn_grave *g)
 {
 	struct kvclient *c = CGN_CONTAINER(g, struct kvclient, grave);
 	cgn_buf_fini(&c->out);
@@ -241,7 +241,7 @@ void kvclient_free(struct kvclient **take)
 	cgn_hook_drop(&c->give_back);
 	cgn_timer_cancel(&c->timer);
 	cgn_timer_cancel(&c->deadline);
-	cgn_loop_bury(c->loop, &c->grave, release);
+	cgn_loop_bury(c->loop, &c->grave, client_release);
 }
 
 bool kvclient_ready(const struct kvclient *c)

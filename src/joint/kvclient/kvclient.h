@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvclient: the block store of this node, cgn-kvcached, for a program beside it. A value that is read is not
- * copied: the store hands over the memory that it lies in, by descriptor, and lends the place. Speaks
- * policy/kvbulk over a Unix socket of packets, `<kv.uds>.bulk`.
+/* kvclient: a client of the node's block store, cgn-kvcached. Values are not copied: the store shares its
+ * memory by descriptor, and leases the place of the value. Speaks policy/kvbulk over a Unix socket of
+ * packets, `<kv.uds>.bulk`.
  *
- * Connects by itself, and again with backoff (50 ms to 2 s) when the daemon goes: calls under way then end
- * with CGN_UNAVAILABLE. Everything is called, and calls back, on the loop; never inline. Bounds:
- * KVCLIENT_MAX_CALLS calls under way, 8 MiB of messages that the socket did not take yet. */
+ * The client connects by itself, and reconnects with backoff (50 ms to 2 s); then calls in flight end with
+ * CGN_UNAVAILABLE. All functions and callbacks run on the loop; callbacks are never inline. Bounds:
+ * KVCLIENT_MAX_CALLS calls in flight, 8 MiB of messages that the socket did not take yet. */
 #pragma once
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -15,85 +15,85 @@
 #include "policy/block/block.h"
 
 #define KVCLIENT_MAX_CALLS 1024
-#define KVCLIENT_MAX_KEYS  4096 /* of one call */
+#define KVCLIENT_MAX_KEYS  4096 /* per call */
 
 struct kvclient;
 struct kvclient_cfg {
 	const char *uds;  /* kv.uds; copied */
-	cgn_nsec timeout; /* of a call; 0: 10 s */
-	/* It can be called, or (|why|) can't any more or not yet: once at each change. May be NULL. */
+	cgn_nsec timeout; /* timeout of a call; 0: 10 s */
+	/* Called when the client becomes ready, and when it is not ready any more or not yet, with |why|. May
+	 * be NULL. */
 	void (*on_state)(void *user, bool ready, const struct cgn_err *why);
 	void *user;
 };
 CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out,
 	struct cgn_err *err);
-/* Calls under way are forgotten: nothing is called back any more. Leases stay readable until they are
- * released. */
+/* Free the client. Calls in flight get no callback. Leases stay readable until they are released. */
 void kvclient_free(struct kvclient **take);
 bool kvclient_ready(const struct kvclient *c);
 
 /* ---- calls ---- */
-/* All of them: |done| once, unless the call fails at once: CGN_UNAVAILABLE (not ready), CGN_OVERLOADED (too
- * much under way), CGN_INVALID, CGN_NO_MEMORY. |*out| (|out| may be NULL) is the call until |done| is called,
- * for kvclient_call_cancel: then |done| is not called. */
+/* Every call runs |done| once, unless it fails at once with CGN_UNAVAILABLE (not ready), CGN_OVERLOADED (too
+ * many in flight), CGN_INVALID or CGN_NO_MEMORY. |*out| (|out| may be NULL) is valid until |done| runs; after
+ * kvclient_call_cancel |done| does not run. */
 struct kvclient_call;
 struct kvclient_lease;
-struct kvclient_answer {                /* borrowed for the call of done */
-	const struct cgn_err *err;      /* CGN_FINE; CGN_UNAVAILABLE, CGN_DEADLINE, or what the store says */
-	const struct block_info *infos; /* of lookup: one a key, in order; of put: the block's */
+struct kvclient_answer { /* borrowed for the time of |done| */
+	/* code CGN_FINE, CGN_UNAVAILABLE, CGN_DEADLINE, or the store's error */
+	const struct cgn_err *err;
+	const struct block_info *infos; /* lookup: one per key, in order; put: the block's */
 	size_t n;
-	uint32_t removed;             /* of remove */
-	struct kvclient_lease *lease; /* of get: whoever is called owns it */
+	uint32_t removed;             /* by a remove */
+	struct kvclient_lease *lease; /* get: owned by |done| */
 };
 typedef void kvclient_done_fn(void *user, const struct kvclient_answer *a);
 void kvclient_call_cancel(struct kvclient_call **take); /* NULL-safe */
 
-/* Where blocks lie; not held: tiers 0. |n| up to KVCLIENT_MAX_KEYS. |peers|: also say which ones peers have
- * (BLOCK_REMOTE). */
+/* Look up blocks; tiers 0 means not held. |n|: at most KVCLIENT_MAX_KEYS. |peers|: blocks that only peers
+ * have count too (BLOCK_REMOTE). */
 CGN_RC kvclient_lookup(struct kvclient *c, const struct block_key *keys, size_t n, bool peers,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
-/* A value, from whichever tier, and from a peer when |worth_ms| is not 0: that is what not having it costs,
- * and a peer is asked only if it will be faster (KVCLIENT_WHATEVER: not known). CGN_NOT_FOUND;
- * CGN_OVERLOADED: too much is lent already. Its checksum was compared before |done| (above 1 MiB on the
- * pool). */
+/* Read a value from any tier, and from a peer unless |worth_ms| is 0. |worth_ms|: the cost of not having the
+ * value; a peer is asked only if it is faster (KVCLIENT_WHATEVER: not known). CGN_NOT_FOUND; CGN_OVERLOADED:
+ * too much is leased already. The checksum is compared before |done|, above 1 MiB on the pool. */
 #define KVCLIENT_HERE_ONLY 0U
 #define KVCLIENT_WHATEVER  UINT32_MAX
 CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
-/* ---- the pieces of a large value, each under a key of its own ---- */
-/* They are told one after the other, in their order, while up to KVCLIENT_SERIES_AHEAD - 1 that follow are on their
- * way or lie ready: so many leases are held at once, of BLOCK_MAX_BYTES bytes each at most. One that could not
- * be had ahead of its turn (no room, too late) is asked for again when its turn comes. Where there is no room
- * for the one whose turn it is, those that follow are given back, and come one by one from then on. Ends
- * before its client. */
+/* ---- series: the pieces of a large value, each under its own key ---- */
+/* A series hands out the pieces in order, and requests up to KVCLIENT_SERIES_AHEAD - 1 pieces ahead, so it
+ * holds at most that many leases of BLOCK_MAX_BYTES each. A piece that could not be had ahead of its turn is
+ * requested again in its turn. When there is no room for the current piece, the pieces ahead are given back,
+ * and the series continues piece by piece. Free the series before its client. */
 #define KVCLIENT_SERIES_AHEAD 4
 struct kvclient_series;
 struct kvclient_series_cfg {
 	size_t n; /* at least 1 */
 	void (*key)(void *user, size_t i, struct block_key *out);
-	uint32_t worth_ms; /* of each, as for kvclient_get */
-	/* of the next piece, as for kvclient_get; never inline; it may free the series */
+	uint32_t worth_ms; /* per piece, as for kvclient_get */
+	/* Gets the next piece, as for kvclient_get; never inline; may free the series. */
 	kvclient_done_fn *done;
 	void *user;
 };
-/* The first piece is told when it is there, each other one after kvclient_series_next. Fails as kvclient_get. */
+/* Start a series. The first piece is handed out when it arrives, each other one after kvclient_series_next.
+ * Fails as kvclient_get. */
 CGN_RC kvclient_series_new(struct kvclient *c, const struct kvclient_series_cfg *cfg,
 	struct kvclient_series **out, struct cgn_err *err);
-void kvclient_series_next(struct kvclient_series *s); /* once a piece that was told, but not for the last */
+void kvclient_series_next(struct kvclient_series *s); /* call after each piece but the last */
 void kvclient_series_free(
-	struct kvclient_series **take); /* NULL-safe; pieces that were not told are given back */
+	struct kvclient_series **take); /* NULL-safe; gives back the pieces that were not handed out */
 
-/* The bytes of a value: pieces of memory, or a part of a file (a regular one: a memfd, say; it need not be at
- * its beginning). */
+/* The bytes of a value: pieces of memory, or a part of a regular file such as a memfd. */
 struct kvclient_source {
-	/* NULL: |fd|. Copied before kvclient_put returns: at 1 MiB and more a descriptor is the better way */
+	/* NULL: use |fd|. Copied before kvclient_put returns; from 1 MiB on a descriptor is faster. */
 	const struct iovec *iov;
 	size_t n_iov;
-	int fd; /* borrowed for the call of kvclient_put; what it holds must stay until |done| */
+	int fd; /* borrowed by kvclient_put; the file must not change before |done| */
 	uint64_t offset, length;
-	const uint64_t *checksum; /* XXH3-64. NULL: pieces are summed here, a file by the store */
+	const uint64_t *checksum; /* XXH3-64; NULL: computed here for pieces, by the store for a file */
 };
-/* CGN_CONFLICT: the key has a value, and |only_if_absent|. A meta.created_unix_ms of 0 is the store's now. */
+/* Store a value. CGN_CONFLICT: |only_if_absent|, and the key has a value. meta.created_unix_ms 0: the store's
+ * time. */
 CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struct block_meta *meta,
 	const struct kvclient_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,
 	struct kvclient_call **out, struct cgn_err *err);
@@ -101,19 +101,19 @@ CGN_RC kvclient_remove(struct kvclient *c, const struct block_key *keys, size_t 
 	void *user, struct kvclient_call **out, struct cgn_err *err);
 
 /* ---- leases ---- */
-/* The bytes stay what they are until the store's deadline for leases (kv.lease_timeout, 30 s), or until the
- * daemon is lost. Then the lease is stale: it can still be read, but may be other bytes by now; compare the
- * checksum after reading, or get it again. */
+/* The bytes of a lease do not change until the store's lease timeout (kv.lease_timeout, 30 s), or until the
+ * daemon is lost. Then the lease is stale: it is readable, but its bytes may change. Compare the checksum
+ * after reading, or get the value again. */
 const struct iovec *kvclient_lease_iov(const struct kvclient_lease *l, size_t *n);
 const struct block_info *kvclient_lease_info(const struct kvclient_lease *l);
 bool kvclient_lease_is_stale(const struct kvclient_lease *l);
 void kvclient_lease_release(struct kvclient_lease **take); /* NULL-safe; before or after kvclient_free */
 
-/* ---- what the store holds ---- */
-/* All of it first, then what changes; state, not a log. |reset|: forget all that was told before (at first,
- * when the daemon came back, when this watcher was too slow). |synced|: everything has been told once. Goes
- * on through reconnects, until the client is freed. */
+/* ---- holdings of the store ---- */
+/* Receives a snapshot of what the store holds, then changes. |reset|: forget everything reported before (at
+ * first, after a reconnect, or when this watcher was too slow). |synced|: the snapshot is complete. The watch
+ * continues through reconnects until the client is freed. */
 typedef void kvclient_watch_fn(void *user, bool reset, const struct block_change *changes, size_t n,
 	bool synced);
-/* one a client; NULL ends it */
+/* a client has one watcher; NULL ends the watch */
 void kvclient_watch(struct kvclient *c, kvclient_watch_fn *on_changes, void *user);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leases: pieces of the store's memory, and when it hears that they are not needed any more. */
+/* Leases: pieces of the store's memory, and their return to the store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "joint/kvclient/kvclient_priv.h"
 
 /* ---- maps ---- */
-/* The size is sealed, so that reading in the map can never be a SIGBUS. */
+/* The size is sealed, so a read in the map cannot be a SIGBUS. */
 CGN_RC kvclient_map_new(int fd, uint64_t bytes, struct kvclient_map **out, struct cgn_err *err)
 {
 	struct stat st;
@@ -45,14 +45,14 @@ void kvclient_map_unref(struct kvclient_map **take)
 	if (--m->refs > 0)
 		return;
 	void *p;
-	memcpy(&p, &m->p, sizeof p); /* mapped for reading, unmapped as what it was */
+	memcpy(&p, &m->p, sizeof p); /* the map is read-only, munmap takes a mutable pointer */
 	(void)munmap(p, m->bytes);
 	m->tag = 0;
 	free(m);
 }
 
 /* ---- leases ---- */
-static CGN_RC pieces(struct kvclient_lease *l, const struct kvbulk_msg *m, struct cgn_err *err)
+static CGN_RC lease_pieces(struct kvclient_lease *l, const struct kvbulk_msg *m, struct cgn_err *err)
 {
 	for (size_t i = 0; i < m->count; i++) {
 		struct kvbulk_extent e = kvbulk_extent(m, i);
@@ -78,7 +78,7 @@ static void lease_free(struct kvclient_lease **take)
 	free(l);
 }
 
-static CGN_RC map_of(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvclient_map **out,
+static CGN_RC lease_map(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvclient_map **out,
 	struct cgn_err *err)
 {
 	if (m->count == 0)
@@ -106,8 +106,8 @@ CGN_RC kvclient_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd
 		.info = m->info,
 		.n_iov = m->count};
 	cgn_list_init(&l->link);
-	CGN_TRY(map_of(c, m, fd, &l->map, err));
-	CGN_TRY(pieces(l, m, err));
+	CGN_TRY(lease_map(c, m, fd, &l->map, err));
+	CGN_TRY(lease_pieces(l, m, err));
 	cgn_list_push(&c->leases, &l->link);
 	*out = l;
 	l = NULL;
@@ -133,7 +133,7 @@ bool kvclient_lease_is_stale(const struct kvclient_lease *l)
 	return l->client == NULL || cgn_loop_now(l->loop) >= l->until;
 }
 
-/* ---- giving back ---- */
+/* ---- return ---- */
 void kvclient_leases_flush(struct kvclient *c)
 {
 	const struct kvbulk_msg m = {.type = KVBULK_RELEASE, .count = (uint16_t)c->n_back};

@@ -149,7 +149,7 @@ static enum gw_step text_reply(struct gw_req *r, const char *json)
 	return reply_json(r, 200, &b);
 }
 
-enum gw_step gw_local(struct gw_req *r)
+enum gw_step gw_reply_local(struct gw_req *r)
 {
 	switch (r->client.route->kind) {
 	case GW_MODELS:

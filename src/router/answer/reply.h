@@ -4,6 +4,6 @@
 #include "router/request/request.h"
 
 /* Answer a request whose route the router serves itself. Goes to GW_ANSWER. */
-enum gw_step gw_local(struct gw_req *r);
+enum gw_step gw_reply_local(struct gw_req *r);
 /* The state GW_ANSWER: send a refusal that is pending, then wait until the client has taken everything. */
 enum gw_step gw_answer(struct gw_req *r);

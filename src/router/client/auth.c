@@ -120,7 +120,7 @@ enum gw_step gw_auth(struct gw_req *r)
 	if (r->state != GW_AUTH)
 		return STEP_AGAIN;
 	if (r->client.route->kind != GW_RELAY)
-		return gw_local(r);
+		return gw_reply_local(r);
 	gw_goto(r, GW_BODY);
 	return STEP_AGAIN;
 }

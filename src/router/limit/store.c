@@ -144,7 +144,7 @@ void gw_store_close(struct gw_worker *w)
 /* ---- calls ---- */
 
 /* The keys and arguments of a call, with the memory of their texts. */
-struct words {
+struct store_call {
 	struct cgn_str keys[GW_MAX_LIMITS], args[1 + 2 * GW_MAX_LIMITS];
 	size_t n;
 	char key_texts[GW_MAX_LIMITS][KEY_MAX], arg_texts[2 * GW_MAX_LIMITS][NUMBER_MAX];
@@ -155,7 +155,8 @@ static int64_t duration_us(cgn_nsec d)
 	return (int64_t)((d + 999) / 1000);
 }
 
-static void words_push(struct words *to, const struct gw_store *s, const struct gw_limit *one, int64_t cost)
+static void store_call_add(struct store_call *to, const struct gw_store *s, const struct gw_limit *one,
+	int64_t cost)
 {
 	size_t i = to->n++;
 	char *room = to->arg_texts[2 * i], *price = to->arg_texts[2 * i + 1];
@@ -216,17 +217,16 @@ bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
 {
 	static const struct cgn_str reserve = {"0", 1};
 	struct gw_store *s = r->w->store;
-	struct words words = {.args = {reserve}};
+	struct store_call call = {.args = {reserve}};
 	if (s == NULL || !redis_is_ready(s->redis))
 		return false;
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->v[i].reserved > l->v[i].rate.burst)
 			return false; /* can never be granted: no need to ask */
-		words_push(&words, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
+		store_call_add(&call, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
 	}
 	l->r = r;
-	l->asking =
-		cgn_ok(redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, on_answer, l));
+	l->asking = cgn_ok(redis_run(s->redis, call.keys, call.n, call.args, 1 + 2 * call.n, on_answer, l));
 	return l->asking;
 }
 
@@ -234,17 +234,16 @@ void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint6
 {
 	static const struct cgn_str settle = {"1", 1};
 	struct gw_store *s = w->store;
-	struct words words = {.args = {settle}};
+	struct store_call call = {.args = {settle}};
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct gw_limit *one = &l->v[i];
 		int64_t had = duration_us(limit_cost(&one->rate, one->reserved)),
 			needed = duration_us(limit_cost(&one->rate, used[i]));
 		if (s != NULL && had != needed)
-			words_push(&words, s, one, needed - had);
+			store_call_add(&call, s, one, needed - had);
 	}
 	/* Without Redis nothing is reported: what was reserved there stays taken until its time has
 	 * passed. */
-	if (words.n > 0 && redis_is_ready(s->redis))
-		(void)cgn_ok(
-			redis_run(s->redis, words.keys, words.n, words.args, 1 + 2 * words.n, NULL, NULL));
+	if (call.n > 0 && redis_is_ready(s->redis))
+		(void)cgn_ok(redis_run(s->redis, call.keys, call.n, call.args, 1 + 2 * call.n, NULL, NULL));
 }

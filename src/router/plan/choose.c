@@ -49,5 +49,5 @@ bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)
 	struct chooser_ask ask = gw_choose_ask(r, leg);
 	enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
 	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
-	return v == ROUTE_PICKED || (!r->attempt.head_seen && gw_queue_must(r, v));
+	return v == ROUTE_PICKED || (!r->attempt.head_seen && gw_queue_must_wait(r, v));
 }

@@ -226,7 +226,7 @@ static bool others_wait(const struct gw_req *r)
 	return atomic_load_explicit(&admission_of(r)->waiting_of[bucket_of(r)], memory_order_relaxed) > 0;
 }
 
-bool gw_queue_looks(const struct gw_req *r)
+bool gw_queue_concerns(const struct gw_req *r)
 {
 	return admission_of(r) != NULL && plan_attempts(&r->plan.legs) == 0 &&
 		(ttft_budget(r) != 0 || (r->plan.ticket == NULL && others_wait(r)));
@@ -237,7 +237,7 @@ static bool may_wait(const struct gw_req *r)
 	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->client.pin.n == 0;
 }
 
-bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict)
+bool gw_queue_must_wait(const struct gw_req *r, enum route_verdict verdict)
 {
 	const struct admission_facts facts = {.verdict = verdict,
 		.model = view_model_find(r->w->view, r->prompt.model),
@@ -257,7 +257,7 @@ static enum gw_step budget_refuse(struct gw_req *r, unsigned retry_after, const 
 		r->client.first_byte_budget != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
 }
 
-bool gw_queue_refuses(struct gw_req *r)
+bool gw_queue_refuse_unmeetable(struct gw_req *r)
 {
 	const struct admission_budget budget = {.total = ttft_budget(r),
 		.spent = cgn_loop_now(r->w->loop) - r->client.started,

@@ -7,13 +7,13 @@
 enum gw_step gw_queue_check(struct gw_req *r);
 /* Return true if there is anything to decide before the pick: a time to first token to keep, or other requests
  * that wait for the model. */
-bool gw_queue_looks(const struct gw_req *r);
+bool gw_queue_concerns(const struct gw_req *r);
 /* Return true if the request must wait, |verdict| having been picked. */
-bool gw_queue_must(const struct gw_req *r, enum route_verdict verdict);
+bool gw_queue_must_wait(const struct gw_req *r, enum route_verdict verdict);
 /* Predict the time to first token from the candidates of |p|: sets plan.ttft. */
 void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p);
 /* Refuse the request if its time to first token can't be kept. */
-bool gw_queue_refuses(struct gw_req *r);
+bool gw_queue_refuse_unmeetable(struct gw_req *r);
 /* Go to GW_QUEUE, which comes back to GW_ROUTE. */
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);
 /* The place is booked, or given up; safe when the request does not wait. */

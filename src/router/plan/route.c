@@ -73,13 +73,13 @@ static void explain_wait(struct gw_req *r, const struct chooser_ask *ask, const 
 static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 {
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
-	bool waits = gw_queue_must(r, p.verdict);
+	bool waits = gw_queue_must_wait(r, p.verdict);
 	gw_queue_predict(r, &p);
 	if (waits) {
 		explain_wait(r, ask, &p);
 		gw_queue_enter(r, p.verdict);
 	}
-	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuses(r));
+	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuse_unmeetable(r));
 }
 
 /* Return the pause before the next leg: doubled each time, with jitter against steps in unison. */
@@ -105,7 +105,7 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 	struct chooser_pick_result p = pick_open(r, ask, &gate);
 	if (p.verdict == ROUTE_PICKED)
 		return leg_send(r, ask, &p, gate, began);
-	if (gw_queue_must(r, p.verdict)) {
+	if (gw_queue_must_wait(r, p.verdict)) {
 		gw_queue_predict(r, &p);
 		explain_wait(r, ask, &p);
 		gw_queue_enter(r, p.verdict);
@@ -132,7 +132,7 @@ enum gw_step gw_route(struct gw_req *r)
 	}
 	budget_add(r);
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
-	if (gw_queue_looks(r) && is_held_up(r, &ask))
+	if (gw_queue_concerns(r) && is_held_up(r, &ask))
 		return STEP_AGAIN;
 	if (gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;

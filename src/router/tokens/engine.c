@@ -150,7 +150,7 @@ static void question_write(struct gw_req *r)
 static struct promptcache_key question_key(const struct gw_tokenizing *p)
 {
 	struct promptcache_key key;
-	const struct digest root = tokens_kept_root(p, 0);
+	const struct digest root = tokens_cache_root(p, 0);
 	struct digest d = digest_keyed(&root, cgn_buf_view(&p->ask.body));
 	memcpy(key.b, d.b, sizeof key.b);
 	return key;
@@ -163,7 +163,7 @@ static bool tokens_cached(struct gw_req *r)
 	const struct promptcache_entry *e = promptcache_find(r->w->tokens->cache, &p->ask.key, 1, &at);
 	if (e == NULL)
 		return false;
-	tokens_take_kept(r, e);
+	tokens_take_cached(r, e);
 	return true;
 }
 

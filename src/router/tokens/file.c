@@ -23,8 +23,8 @@ struct tokens_job {
 	struct digest *media;
 	struct encode e;
 	struct prefix_tokens chain;      /* with digests in the request's arena */
-	bool pooled, over;               /* given to the pool; done there */
-	_Atomic bool gone;               /* the request has ended: the pool skips the job */
+	bool pooled, done;               /* given to the pool; done there */
+	_Atomic bool abandoned;          /* the request has ended: the pool skips the job */
 	struct gw_tokens_worker *worker; /* NULL: the pool does not have the job */
 	struct cgn_err err;
 };
@@ -42,9 +42,9 @@ void tokens_file_end(struct gw_req *r)
 {
 	struct tokens_job *j = r->prompt.tokenizing->job;
 	r->prompt.tokenizing->job = NULL;
-	if (j != NULL && j->pooled && !j->over) {
+	if (j != NULL && j->pooled && !j->done) {
 		j->r = NULL; /* on_pooled frees it */
-		atomic_store_explicit(&j->gone, true, memory_order_relaxed);
+		atomic_store_explicit(&j->abandoned, true, memory_order_relaxed);
 	} else if (j != NULL) {
 		job_free(j);
 	}
@@ -182,7 +182,7 @@ static const char *encode_plan(struct gw_req *r, struct tokens_job *j)
 	prefix_tokens_start(&j->chain, &p->root, p->block_tokens, digests, cap);
 	const struct prompt_encode_ask ask = {
 		.tokenizer = j->tokenizers->tokenizer,
-		.root = tokens_kept_root(p, j->tokenizers->fingerprint),
+		.root = tokens_cache_root(p, j->tokenizers->fingerprint),
 		.text = cgn_buf_view(&j->text),
 		.specials = p->p.add_specials,
 		.media = j->media,
@@ -206,7 +206,7 @@ static void on_pool(void *arg)
 {
 	struct tokens_job *j = arg;
 	struct tokenizer_work *work = NULL;
-	if (atomic_load_explicit(&j->gone, memory_order_relaxed))
+	if (atomic_load_explicit(&j->abandoned, memory_order_relaxed))
 		return;
 	if (cgn_ok(tokenizer_work_new(j->tokenizers->tokenizer, &work, &j->err)) &&
 		cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
@@ -217,7 +217,7 @@ static void on_pool(void *arg)
 static void on_pooled(void *arg)
 {
 	struct tokens_job *j = arg;
-	j->over = true;
+	j->done = true;
 	j->worker->pooled -= j->text.n;
 	if (j->r != NULL)
 		gw_wake(j->r);
@@ -290,7 +290,7 @@ enum gw_step tokens_file_step(struct gw_req *r)
 	struct tokens_job *j = r->prompt.tokenizing->job;
 	cgn_nsec waited = cgn_clock_now() - r->prompt.tokenizing->began,
 		 limit = r->w->rules->tokenize_timeout;
-	if (j->over)
+	if (j->done)
 		encode_end(r, j);
 	else if (waited < limit)
 		return gw_park(r, WAIT_TOKENS, limit - waited);

@@ -187,13 +187,13 @@ void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c)
 	chain_done(r, r->prompt.tokenizing->mode);
 }
 
-struct digest tokens_kept_root(const struct gw_tokenizing *p, uint64_t fingerprint)
+struct digest tokens_cache_root(const struct gw_tokenizing *p, uint64_t fingerprint)
 {
 	const uint64_t parts[] = {p->block_tokens, fingerprint};
 	return digest_keyed(&p->root, (struct cgn_str){(const char *)parts, sizeof parts});
 }
 
-void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e)
+void tokens_take_cached(struct gw_req *r, const struct promptcache_entry *e)
 {
 	struct prefix_tokens c;
 	if (!chain_start(r, promptcache_blocks(e), &c))

@@ -62,13 +62,13 @@ struct gw_tokenizing {
 
 /* Return what the keys of the prompt cache are derived from: the chain's root, and what a reload may change
  * under the same root. |fingerprint|: of the tokenizer's files; 0: an engine makes the tokens. */
-struct digest tokens_kept_root(const struct gw_tokenizing *p, uint64_t fingerprint);
+struct digest tokens_cache_root(const struct gw_tokenizing *p, uint64_t fingerprint);
 /* Make the chain of |ids|, and keep it in the prompt cache under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
 /* Use |c|, whose digests are in the request's work arena, as the request's chain. */
 void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c);
 /* Use the chain of a cache entry. */
-void tokens_take_kept(struct gw_req *r, const struct promptcache_entry *e);
+void tokens_take_cached(struct gw_req *r, const struct promptcache_entry *e);
 /* Use blocks of bytes. |reason|: label of cgn_prompt_fallback_total; NULL: bytes are what the model's rules
  * ask for. */
 void tokens_fall_back(struct gw_req *r, const char *reason);

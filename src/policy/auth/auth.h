@@ -23,9 +23,9 @@
 #define AUTH_ID_MAX       32
 #define AUTH_NAME_MAX     64
 #define AUTH_TENANT_MAX   64
-#define AUTH_NO_TENANT    "-" /* of requests that nobody asks for a key */
-#define AUTH_SECRET_BYTES 32  /* of randomness in a key */
-#define AUTH_SECRET_MAX   64  /* a key's text, NUL included */
+#define AUTH_NO_TENANT    "-" /* The tenant of requests that need no key. */
+#define AUTH_SECRET_BYTES 32  /* Bytes of randomness in a key. */
+#define AUTH_SECRET_MAX   64  /* Bytes of a key's text, NUL included. */
 #define AUTH_MAX_KEYS     65536
 
 enum auth_scope {
@@ -39,11 +39,11 @@ struct auth_key {
 	uint8_t hash[AUTH_HASH_BYTES];
 	unsigned scopes;
 	char created[24];                 /* RFC 3339, UTC, seconds */
-	char tenant[AUTH_TENANT_MAX + 1]; /* empty: none is named */
+	char tenant[AUTH_TENANT_MAX + 1]; /* Empty: the key names no tenant. */
 	char name[AUTH_NAME_MAX + 1];
 };
 
-struct auth_keys; /* immutable: any thread may look */
+struct auth_keys; /* Immutable: any thread may read it. */
 
 /* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than
  * AUTH_MAX_KEYS. */
@@ -52,16 +52,17 @@ CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_k
 void auth_keys_free(struct auth_keys **take);
 size_t auth_keys_count(const struct auth_keys *k);
 const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i);
-/* The key that |presented| is, or NULL. Looks at every key whatever it finds, so that time tells nothing. */
+/* Return the key whose secret is |presented|, or NULL. Compares with every key, so that the time tells
+ * nothing. */
 const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented);
-/* Append its line. */
+/* Append the line of |key|. */
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 
 /* "chat,embed": at least one, each known. CGN_INVALID lists them. */
 CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err);
 void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 
-/* Whom the key belongs to: its tenant, else its id. */
+/* Return the key's tenant, or the key's id when it names none. */
 const char *auth_key_tenant(const struct auth_key *key);
 
 /* A new key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that its line could not
@@ -69,5 +70,5 @@ const char *auth_key_tenant(const struct auth_key *key);
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
 	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
 	struct cgn_err *err);
-/* The token of "Bearer TOKEN" (any case of the scheme); empty when it is none. */
+/* Return the token of "Bearer TOKEN" (the scheme in any case); empty for another text. */
 struct cgn_str auth_bearer(struct cgn_str authorization);

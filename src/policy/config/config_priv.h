@@ -9,8 +9,9 @@
 #define CONFIG_MAX_ENGINES 64
 #define CONFIG_MAX_MODELS  1024
 #define CONFIG_MAX_TENANTS 4096
-#define CONFIG_MAX_BYTES   ((size_t)8 << 20) /* of all strings together: a TOML file is at most 1 MiB */
-#define CONFIG_MAX_TEXT    4096              /* a text without bounds of its own */
+/* Bytes of all strings together; a TOML file has at most 1 MiB. */
+#define CONFIG_MAX_BYTES ((size_t)8 << 20)
+#define CONFIG_MAX_TEXT  4096 /* a text without bounds of its own */
 
 enum key_kind { KEY_STR, KEY_PATH, KEY_BOOL, KEY_U32, KEY_F64, KEY_DUR, KEY_SIZE, KEY_LIST, KEY_ENUM };
 
@@ -23,7 +24,8 @@ struct config_key {
 	double min, max;
 	bool live;
 	const char *help;
-	size_t offset; /* in struct config, config_engine, config_model or config_tenant */
+	/* The field's offset in struct config, config_engine, config_model or config_tenant. */
+	size_t offset;
 };
 struct config_table {
 	const struct config_key *keys;
@@ -36,12 +38,12 @@ struct config_family {
 	const char *section, *noun; /* "models", "model" */
 	const struct config_table *keys;
 	size_t max, name_max, row_bytes;
-	size_t rows_at, count_at; /* of the two fields in struct config */
+	size_t rows_at, count_at; /* Offsets of the two fields in struct config. */
 };
 enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_FAMILIES };
 extern const struct config_family config_families[CONFIG_FAMILIES];
 
-/* One key of one object and where its value came from (NULL: nobody set it). */
+/* One key of one object, and the origin of its value (NULL: not set). */
 struct config_slot {
 	const struct config_key *key;
 	void *base;
@@ -57,7 +59,7 @@ struct config_store {
 	const char **engine_origins;               /* [CONFIG_MAX_ENGINES][config_engine_keys.n] */
 	const char **row_origins[CONFIG_FAMILIES]; /* [family.max][family.keys->n] */
 	struct {
-		int kind; /* of its [engine.KIND] table; CONFIG_ENUM_START_: it has none */
+		int kind; /* The kind of its [engine.KIND] table; CONFIG_ENUM_START_: it has none. */
 		const char *place;
 	} engine_tables[CONFIG_MAX_ENGINES];
 };
@@ -75,7 +77,7 @@ void config_key_allowed(const struct config_key *k, struct cgn_buf *out); /* "a 
  * message: not allowed. */
 CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct cgn_str text);
 CGN_RC config_list_begin(struct cgn_arena *a, const struct config_slot *s, size_t n);
-/* Element |i| of the list that was begun. */
+/* Set element |i| of the list that config_list_begin began. */
 CGN_RC config_list_put(struct cgn_arena *a, const struct config_slot *s, size_t i, struct cgn_str text);
 /* The value as TOML; false (and nothing written) when unset. */
 bool config_value_text(const struct config_key *k, const void *base, struct cgn_buf *out);

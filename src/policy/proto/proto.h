@@ -29,15 +29,15 @@
 #define PROTO_CONTROL_DRAIN      "/cognitora.v1.Control/Drain"
 #define PROTO_CONTROL_EXPLAIN    "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY "/cognitora.v1.Control/SetPolicy"
-#define PROTO_KV                 "/cognitora.v1.Kv/" /* and the method's name */
+#define PROTO_KV                 "/cognitora.v1.Kv/" /* Followed by the name of a method. */
 
-/* What a reader accepts from a peer; beyond it the message is CGN_INVALID. */
+/* Bounds of a message from a peer; a message beyond them is CGN_INVALID. */
 #define PROTO_MAX_HEADERS 128
 #define PROTO_MAX_CHAIN   65536
 #define PROTO_MAX_ENGINES 64
 #define PROTO_MAX_MODELS  256 /* per engine */
 #define PROTO_MAX_ID      128 /* bytes of a node's id */
-#define PROTO_MAX_PLACE   64  /* of a rack's or region's name */
+#define PROTO_MAX_PLACE   64  /* Bytes of the name of a rack or region. */
 #define PROTO_MAX_ADDRESS 256
 
 /* ---- GenerateRequest and GenerateChunk: the hot path ---- */
@@ -52,10 +52,10 @@ struct proto_facts {
 	size_t n_chain;
 	uint32_t attempt;
 	bool stream;
-	uint32_t block_tokens; /* of the chain; 0: blocks of bytes */
-	uint64_t router;       /* instance; 0: not told */
+	uint32_t block_tokens; /* Tokens in a block of |chain|; 0: its blocks are of bytes. */
+	uint64_t router;       /* The instance of the router; 0: unknown. */
 	uint32_t new_tokens;
-	Cognitora__V1__Leg leg; /* one that this build does not know is read as the whole */
+	Cognitora__V1__Leg leg; /* A leg that this build does not know is read as the whole. */
 };
 
 struct proto_generate {
@@ -96,13 +96,13 @@ struct proto_chunk {
 CGN_RC proto_chunk_read(struct cgn_str msg, struct cgn_arena *a, struct proto_chunk *out,
 	struct cgn_err *err);
 
-/* ---- everything else: pb_pack, pb_unpack and pb_free of base/codec/pb.h ---- */
+/* ---- everything else: pb_pack, pb_unpack and pb_free of base/pb/pb.h ---- */
 struct proto_residency {
 	bool reset;
-	const uint32_t *ranges; /* of the reset; none: everything */
+	const uint32_t *ranges; /* The ranges that |reset| concerns; none: all. */
 	size_t n_ranges;
 	const uint64_t *blocks;
-	const uint8_t *tiers; /* one a block; NULL: all BLOCK_GPU */
+	const uint8_t *tiers; /* One for each block; NULL: all BLOCK_GPU. */
 	size_t n_blocks;
 	Cognitora__V1__ResidencySource source;
 	uint64_t stale_ms;
@@ -131,7 +131,8 @@ CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora_
 /* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with
  * the field. */
 CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err);
-/* Its block store: an address with a port, names of bounded length. |id|: whose, for the sentence. */
+/* Check a block store of node |id|: an address with a port, names of bounded length. |id| is for the message
+ * only. */
 CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err);
 /* 1 to PROTO_MAX_ID bytes, visible ASCII, no '/' (it is the last part of a key). */
 bool proto_node_id_ok(struct cgn_str id);
@@ -139,8 +140,6 @@ bool proto_node_id_ok(struct cgn_str id);
 Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n);
 bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b);
 void proto_node_free(Cognitora__V1__Node **take);
-/* proto3 JSON (lowerCamelCase, enums by name, 64-bit integers as strings, defaults left out). Reading takes
- * original names, numbers where strings may be and enum numbers too, skips unknown members, and ends with
- * proto_node_check. */
+/* Write and read a node as proto3 JSON (base/pb/pb_json.h). Reading ends with proto_node_check. */
 void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out);
 CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, struct cgn_err *err);

@@ -22,7 +22,7 @@ uint64_t wire_fixed64(struct wire_rd *rd);
 struct cgn_str wire_bytes(struct wire_rd *rd);
 /* The next field's tag; 0 at the end or when bad: while ((tag = wire_tag(&rd)) != 0) */
 uint32_t wire_tag(struct wire_rd *rd);
-void wire_skip(struct wire_rd *rd, uint32_t tag); /* the value of a field that nobody knows */
+void wire_skip(struct wire_rd *rd, uint32_t tag); /* Skip the value of an unknown field. */
 
 size_t wire_varint_size(uint64_t v);
 size_t wire_varint_to(uint8_t *to, uint64_t v); /* at most 10 bytes */
@@ -31,7 +31,8 @@ size_t wire_str_size(unsigned field, struct cgn_str s);
 size_t wire_u64_size(unsigned field, uint64_t v);
 size_t wire_fixed64_size(unsigned field, uint64_t v);
 void wire_put_fixed64(struct cgn_buf *b, unsigned field, uint64_t v);
-void wire_put_head(struct cgn_buf *b, unsigned field, size_t n_bytes); /* of a length-delimited field */
+/* Write the tag and the length of a length-delimited field. */
+void wire_put_head(struct cgn_buf *b, unsigned field, size_t n_bytes);
 void wire_put_str(struct cgn_buf *b, unsigned field, struct cgn_str s);
 void wire_put_u64(struct cgn_buf *b, unsigned field, uint64_t v);
 void wire_put_fixed64s(struct cgn_buf *b, unsigned field, const uint64_t *v, size_t n);

@@ -15,7 +15,7 @@
 
 #include "base/mix/mix.h"
 #include "policy/kvindex/kvindex.h"
-#include "policy/kvindex/kvindex_priv.h"
+#include "policy/kvindex/segment_priv.h"
 
 #define GPU BLOCK_TIER_BIT(BLOCK_GPU)
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)

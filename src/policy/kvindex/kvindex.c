@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/kvindex/kvindex_priv.h"
+#include "policy/kvindex/segment_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

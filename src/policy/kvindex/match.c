@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/kvindex/kvindex_priv.h"
 #include "policy/kvindex/match_priv.h"
+#include "policy/kvindex/segment_priv.h"
 
 #define READER_TAG 0x4b565244U
 #define FEW        16

@@ -5,7 +5,7 @@
  * thousandth of the index, so no rebuild takes long. Readers: see struct segment and match.c. */
 #include <string.h>
 
-#include "policy/kvindex/kvindex_priv.h"
+#include "policy/kvindex/segment_priv.h"
 
 #define PATHS 170 /* Buckets examined for a hole: 2 + 8 + 32 + 128. */
 

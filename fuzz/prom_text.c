@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void inside(struct cgn_str part, const char *from, size_t n)
+static void is_inside(struct cgn_str part, const char *from, size_t n)
 {
 	CGN_MUST(part.n == 0 || (part.p >= from && part.p + part.n <= from + n));
 }
@@ -25,10 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t lines = 0;
 	while (prom_next(&r, &s)) {
 		struct cgn_str value = {NULL, 0};
-		inside(s.name, text, size);
-		inside(s.labels, text, size);
+		is_inside(s.name, text, size);
+		is_inside(s.labels, text, size);
 		if (prom_label(&s, "le", &value))
-			inside(value, text, size);
+			is_inside(value, text, size);
 		lines++;
 	}
 	CGN_MUST(lines + r.skipped <= size + 1);

@@ -41,7 +41,7 @@ static struct cgn_str number_of(uint64_t v, uint8_t out[8])
 	return (struct cgn_str){(const char *)out, 8};
 }
 
-static void answer(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
+static void answer_replay(struct zmtp *z, void *user, uint64_t peer, const struct cgn_str *parts, size_t n)
 {
 	struct publisher *p = user;
 	uint8_t number[8];
@@ -66,7 +66,7 @@ static void answer(struct zmtp *z, void *user, uint64_t peer, const struct cgn_s
 	}
 }
 
-static const struct zmtp_ops pub_ops, router_ops = {.on_message = answer};
+static const struct zmtp_ops pub_ops, router_ops = {.on_message = answer_replay};
 
 /* Make a batch with a block of one token, whose hash is the token. */
 static void make_batch(struct cgn_buf *b, uint32_t token)
@@ -93,7 +93,7 @@ static void send_batch(struct publisher *p, uint64_t number)
 	assert_true(cgn_ok(zmtp_send(p->pub, frames, 3)));
 }
 
-static void publish(struct publisher *p, uint32_t token, bool lose)
+static void publish_batch(struct publisher *p, uint32_t token, bool lose)
 {
 	make_batch(&p->log[p->next], token);
 	if (!lose)
@@ -164,46 +164,47 @@ static void world_close(struct world *w)
 	cgn_loop_free(&w->l);
 }
 
-static void until(struct world *w, bool (*done)(struct world *w))
+static void run_until(struct world *w, bool (*done)(struct world *w))
 {
 	loop_until(w->l, done, w);
 }
 
-static struct enginefeed_rank rank0(const struct world *w)
+static struct enginefeed_rank first_rank(const struct world *w)
 {
 	return enginefeed_rank(w->feed, 0);
 }
-static bool good(struct world *w)
+static bool is_good(struct world *w)
 {
-	return rank0(w).state == KVSOURCE_GOOD;
+	return first_rank(w).state == KVSOURCE_GOOD;
 }
 static bool caught_up(struct world *w)
 {
-	return good(w) && rank0(w).stats.next_seq == w->p[0].next;
+	return is_good(w) && first_rank(w).stats.next_seq == w->p[0].next;
 }
-static bool partial(struct world *w)
+static bool is_partial(struct world *w)
 {
-	return rank0(w).state == KVSOURCE_PARTIAL;
+	return first_rank(w).state == KVSOURCE_PARTIAL;
 }
 static bool waiting_for_it(struct world *w)
 {
-	return rank0(w).state == KVSOURCE_SYNCING && zmtp_stats(w->p[0].pub).peers == 1;
+	return first_rank(w).state == KVSOURCE_SYNCING && zmtp_stats(w->p[0].pub).peers == 1;
 }
-static bool lost(struct world *w)
+static bool is_lost(struct world *w)
 {
-	return rank0(w).state == KVSOURCE_WAITING;
+	return first_rank(w).state == KVSOURCE_WAITING;
 }
-static bool demoted(struct world *w)
+static bool is_demoted(struct world *w)
 {
-	return rank0(w).state == KVSOURCE_DEMOTED;
+	return first_rank(w).state == KVSOURCE_DEMOTED;
 }
-static bool restarted(struct world *w)
+static bool is_restarted(struct world *w)
 {
-	return good(w) && rank0(w).stats.restarts == 1 && rank0(w).stats.next_seq == w->p[0].next;
+	return is_good(w) && first_rank(w).stats.restarts == 1 &&
+		first_rank(w).stats.next_seq == w->p[0].next;
 }
 static bool both_good(struct world *w)
 {
-	return good(w) && enginefeed_rank(w->feed, 1).state == KVSOURCE_GOOD;
+	return is_good(w) && enginefeed_rank(w->feed, 1).state == KVSOURCE_GOOD;
 }
 static bool a_moment_went_by(struct world *w)
 {
@@ -223,19 +224,19 @@ static void learns_what_was_before_and_what_was_lost(void **state)
 		world_open(&w);
 		w.p[0].topic_in_replay = topic == 1;
 		for (uint32_t t = 1; t <= 5; t++)
-			publish(&w.p[0], t, true);
+			publish_batch(&w.p[0], t, true);
 		feed_open(&w, true, 1);
-		until(&w, caught_up);
+		run_until(&w, caught_up);
 		assert_int_equal(holdings_count(w.h), 5);
 		assert_true(w.changes > 0);
-		publish(&w.p[0], 6, false);
-		publish(&w.p[0], 7, true);
-		publish(&w.p[0], 8, false);
-		until(&w, caught_up);
+		publish_batch(&w.p[0], 6, false);
+		publish_batch(&w.p[0], 7, true);
+		publish_batch(&w.p[0], 8, false);
+		run_until(&w, caught_up);
 		assert_int_equal(holdings_count(w.h), 8);
-		assert_int_equal(rank0(&w).stats.gaps, 1);
+		assert_int_equal(first_rank(&w).stats.gaps, 1);
 		assert_int_equal(w.p[0].asked, 2);
-		assert_int_equal(rank0(&w).stats.orphans, 0);
+		assert_int_equal(first_rank(&w).stats.orphans, 0);
 		world_close(&w);
 	}
 }
@@ -246,10 +247,10 @@ static void a_buffer_that_is_too_short_makes_it_partial(void **state)
 	(void)state;
 	world_open(&w);
 	for (uint32_t t = 1; t <= 5; t++)
-		publish(&w.p[0], t, true);
+		publish_batch(&w.p[0], t, true);
 	w.p[0].first_kept = 2;
 	feed_open(&w, true, 1);
-	until(&w, partial);
+	run_until(&w, is_partial);
 	assert_int_equal(holdings_count(w.h), 3);
 	world_close(&w);
 }
@@ -261,16 +262,16 @@ static void a_restarted_publisher_is_noticed(void **state)
 	world_open(&w);
 	unsigned port = zmtp_port(w.p[0].pub), replay_port = zmtp_port(w.p[0].router);
 	for (uint32_t t = 1; t <= 3; t++)
-		publish(&w.p[0], t, true);
+		publish_batch(&w.p[0], t, true);
 	feed_open(&w, true, 1);
-	until(&w, caught_up);
+	run_until(&w, caught_up);
 	publisher_close(&w.p[0]);
-	until(&w, lost);
+	run_until(&w, is_lost);
 	assert_int_equal(holdings_count(w.h), 3); /* The engine may return soon */
 	publisher_open(&w, &w.p[0], port, replay_port);
 	for (uint32_t t = 11; t <= 16; t++) /* More batches than before */
-		publish(&w.p[0], t, true);
-	until(&w, restarted);
+		publish_batch(&w.p[0], t, true);
+	run_until(&w, is_restarted);
 	assert_int_equal(holdings_count(w.h), 6);
 	world_close(&w);
 }
@@ -281,12 +282,12 @@ static void without_replay_the_first_event_tells(void **state)
 	(void)state;
 	world_open(&w);
 	feed_open(&w, false, 1);
-	until(&w, waiting_for_it);
-	assert_string_equal(rank0(&w).why, "it waits for the first event");
-	while (!good(&w)) { /* Wait for the subscription */
+	run_until(&w, waiting_for_it);
+	assert_string_equal(first_rank(&w).why, "it waits for the first event");
+	while (!is_good(&w)) { /* Wait for the subscription */
 		w.p[0].next = 0;
-		publish(&w.p[0], 1, false);
-		until(&w, a_moment_went_by);
+		publish_batch(&w.p[0], 1, false);
+		run_until(&w, a_moment_went_by);
 	}
 	assert_int_equal(holdings_count(w.h), 1);
 	world_close(&w);
@@ -298,18 +299,18 @@ static void an_unparsable_event_demotes(void **state)
 	(void)state;
 	world_open(&w);
 	feed_open(&w, true, 1);
-	until(&w, good);
+	run_until(&w, is_good);
 	uint64_t errors = metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e"));
 	const struct cgn_str odd[] = {CGN_STR("kv@x"), CGN_STR("1234567"), CGN_STR("x")};
 	do { /* A message that is no event is ignored */
 		assert_true(cgn_ok(zmtp_send(w.p[0].pub, odd, 3)));
 	} while (zmtp_stats(w.p[0].pub).sent == 0);
-	publish(&w.p[0], 1, false);
-	until(&w, caught_up);
+	publish_batch(&w.p[0], 1, false);
+	run_until(&w, caught_up);
 	cgn_buf_putz(&w.p[0].log[1], "\x92\x01no events");
 	send_batch(&w.p[0], 1);
-	until(&w, demoted);
-	assert_non_null(strstr(rank0(&w).why, "unparsable event, batch 1"));
+	run_until(&w, is_demoted);
+	assert_non_null(strstr(first_rank(&w).why, "unparsable event, batch 1"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_int_equal(metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e")), errors + 1);
 	world_close(&w);
@@ -344,12 +345,12 @@ static void each_rank_has_a_port_of_its_own(void **state)
 	for (unsigned r = 0; r < 2; r++) {
 		publisher_open(&w, &w.p[r], port + r, port + 2 + r);
 		for (uint32_t t = 1; t <= 3; t++)
-			publish(&w.p[r], 10 * r + t, true);
+			publish_batch(&w.p[r], 10 * r + t, true);
 	}
 	feed_open(&w, true, 2);
 	assert_int_equal(enginefeed_ranks(w.feed), 2);
-	until(&w, both_good);
-	until(&w, six_held);
+	run_until(&w, both_good);
+	run_until(&w, six_held);
 	world_close(&w);
 }
 

@@ -14,7 +14,7 @@
 
 static char root[] = "/tmp/cgn-power-XXXXXX";
 
-static void put(const char *zone, const char *file, const char *text)
+static void put_file(const char *zone, const char *file, const char *text)
 {
 	char path[256];
 	(void)snprintf(path, sizeof path, "%s/%s", root, zone);
@@ -26,12 +26,12 @@ static void put(const char *zone, const char *file, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-static void package(const char *zone, const char *limit_uw, const char *energy_uj)
+static void put_package(const char *zone, const char *limit_uw, const char *energy_uj)
 {
-	put(zone, "name", "package-0\n");
-	put(zone, "constraint_0_power_limit_uw", limit_uw);
-	put(zone, "max_energy_range_uj", "1000000000\n");
-	put(zone, "energy_uj", energy_uj);
+	put_file(zone, "name", "package-0\n");
+	put_file(zone, "constraint_0_power_limit_uw", limit_uw);
+	put_file(zone, "max_energy_range_uj", "1000000000\n");
+	put_file(zone, "energy_uj", energy_uj);
 }
 
 static int fresh_root(void **state)
@@ -49,7 +49,7 @@ static int drop_root(void **state)
 	return system(cmd);
 }
 
-static bool near(double a, double b)
+static bool is_near(double a, double b)
 {
 	return a - b < 1e-9 && b - a < 1e-9;
 }
@@ -59,53 +59,53 @@ static void nothing_to_read_is_unknown(void **state)
 	(void)state;
 	struct powersrc p;
 	powersrc_init(&p, "/nonexistent");
-	assert_true(near(powersrc_step(&p, CGN_SEC), 1));
+	assert_true(is_near(powersrc_step(&p, CGN_SEC), 1));
 	powersrc_init(&p, root);
 	assert_int_equal(p.n, 0);
-	assert_true(near(powersrc_step(&p, CGN_SEC), 1));
+	assert_true(is_near(powersrc_step(&p, CGN_SEC), 1));
 }
 
 static void half_of_the_limit_is_half_left(void **state)
 {
 	(void)state;
 	struct powersrc p;
-	package("intel-rapl:0", "100000000\n", "5000000\n"); /* 100 W */
+	put_package("intel-rapl:0", "100000000\n", "5000000\n"); /* 100 W */
 	powersrc_init(&p, root);
 	assert_int_equal(p.n, 1);
-	assert_true(near(powersrc_step(&p, 10 * CGN_SEC), 1));
-	put("intel-rapl:0", "energy_uj", "105000000\n"); /* 100 J in 2 s: 50 W */
-	assert_true(near(powersrc_step(&p, 12 * CGN_SEC), 0.5));
-	assert_true(near(powersrc_step(&p, 12 * CGN_SEC), 0.5)); /* No time has passed */
-	put("intel-rapl:0", "energy_uj", "999000000\n");
-	assert_true(near(powersrc_step(&p, 13 * CGN_SEC), 0)); /* Over the limit for a moment */
+	assert_true(is_near(powersrc_step(&p, 10 * CGN_SEC), 1));
+	put_file("intel-rapl:0", "energy_uj", "105000000\n"); /* 100 J in 2 s: 50 W */
+	assert_true(is_near(powersrc_step(&p, 12 * CGN_SEC), 0.5));
+	assert_true(is_near(powersrc_step(&p, 12 * CGN_SEC), 0.5)); /* No time has passed */
+	put_file("intel-rapl:0", "energy_uj", "999000000\n");
+	assert_true(is_near(powersrc_step(&p, 13 * CGN_SEC), 0)); /* Over the limit for a moment */
 }
 
 static void counters_wrap(void **state)
 {
 	(void)state;
 	struct powersrc p;
-	package("intel-rapl:0", "100000000\n", "990000000\n");
+	put_package("intel-rapl:0", "100000000\n", "990000000\n");
 	powersrc_init(&p, root);
 	(void)powersrc_step(&p, CGN_SEC);
-	put("intel-rapl:0", "energy_uj", "15000000\n"); /* 10 J up to the wrap and 15 J after it */
-	assert_true(near(powersrc_step(&p, 2 * CGN_SEC), 0.75));
+	put_file("intel-rapl:0", "energy_uj", "15000000\n"); /* 10 J up to the wrap and 15 J after it */
+	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 0.75));
 }
 
 static void only_packages_with_a_limit_count(void **state)
 {
 	(void)state;
 	struct powersrc p;
-	package("intel-rapl:0", "100000000\n", "0\n");
-	package("intel-rapl:1", "0\n", "0\n");
-	package("intel-rapl:2", "nonsense\n", "0\n");
-	package("intel-rapl:3", "100000000\n", "-\n");
-	package("intel-rapl:0:0", "100000000\n", "0\n");
-	put("intel-rapl:0:0", "name", "core\n");
+	put_package("intel-rapl:0", "100000000\n", "0\n");
+	put_package("intel-rapl:1", "0\n", "0\n");
+	put_package("intel-rapl:2", "nonsense\n", "0\n");
+	put_package("intel-rapl:3", "100000000\n", "-\n");
+	put_package("intel-rapl:0:0", "100000000\n", "0\n");
+	put_file("intel-rapl:0:0", "name", "core\n");
 	powersrc_init(&p, root);
 	assert_int_equal(p.n, 1);
 	(void)powersrc_step(&p, CGN_SEC);
-	put("intel-rapl:0", "energy_uj", "garbage\n"); /* Unreadable once: no energy is counted */
-	assert_true(near(powersrc_step(&p, 2 * CGN_SEC), 1));
+	put_file("intel-rapl:0", "energy_uj", "garbage\n"); /* Unreadable once: no energy is counted */
+	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 1));
 }
 
 int main(void)

@@ -78,7 +78,7 @@ static void paths_are_joined(void **state)
 }
 
 /* ---- command lines ---- */
-static const char *joined(const struct engine_launch *p, char *out, size_t cap)
+static const char *argv_text(const struct engine_launch *p, char *out, size_t cap)
 {
 	size_t n = 0;
 	out[0] = '\0';
@@ -115,7 +115,7 @@ static void llama_cpp_command_line(void **state)
 		.slots = 4};
 	cgn_arena_init(&arena, 65536);
 	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
-	assert_string_equal(joined(&p, text, sizeof text),
+	assert_string_equal(argv_text(&p, text, sizeof text),
 		"llama-server --model /m/tiny.gguf --host 127.0.0.1 --port 8001 --n-gpu-layers 0 --parallel 4 --metrics --slots");
 	assert_int_equal(p.port, 8001);
 	assert_int_equal(p.n_env, 2);
@@ -132,7 +132,7 @@ static void llama_cpp_command_line(void **state)
 	e.api_key_file = "/etc/key";
 	e.extra_args = (struct config_list){more, 2};
 	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
-	assert_string_equal(joined(&p, text, sizeof text),
+	assert_string_equal(argv_text(&p, text, sizeof text),
 		"/opt/llama-server --model /m/tiny.gguf --alias tiny --host 127.0.0.1 --port 8001 --ctx-size 8192 --threads 6 --n-gpu-layers 99 "
 		"--parallel 2 --metrics --slots --slot-save-path /var/slots --api-key-file /etc/key --flash-attn on");
 	cgn_arena_fini(&arena);
@@ -153,7 +153,7 @@ static void sim_command_line(void **state)
 		.extra_args = {more, 2}};
 	cgn_arena_init(&arena, 65536);
 	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
-	assert_string_equal(joined(&p, text, sizeof text),
+	assert_string_equal(argv_text(&p, text, sizeof text),
 		"cgn-sim --listen 127.0.0.1:8001 --model m --time-scale 0");
 	assert_int_equal(p.n_env, 1);
 	assert_int_equal(p.ranks, 2);
@@ -369,8 +369,8 @@ static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
 	assert_null(engine_tokens_of(CGN_STR("something new")));
 }
 
-static void asks(const struct engine_tokens_step *s, const char *path, const char *body, enum prompt_api api,
-	const char *before, const char *want)
+static void assert_asks(const struct engine_tokens_step *s, const char *path, const char *body,
+	enum prompt_api api, const char *before, const char *want)
 {
 	struct json_val v;
 	struct prompt p;
@@ -395,17 +395,17 @@ static void each_kind_is_asked_in_its_way(void **state)
 	const char *chat =
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1},\"add_generation_prompt\":false}";
 	const char *text = "{\"prompt\":\"a\\n\"}";
-	asks(&vllm->chat[0], "/tokenize", chat, PROMPT_CHAT, "",
+	assert_asks(&vllm->chat[0], "/tokenize", chat, PROMPT_CHAT, "",
 		"{\"model\":\"m\\\"x\",\"add_generation_prompt\":false,\"continue_final_message\":false,\"add_special_tokens\":false,"
 		"\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
-	asks(&vllm->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
+	assert_asks(&vllm->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
 		"{\"model\":\"m\\\"x\",\"add_special_tokens\":true,\"prompt\":\"a\\n\"}");
 	assert_null(vllm->chat[1].path);
-	asks(&llama->chat[0], "/apply-template", chat, PROMPT_CHAT, "",
+	assert_asks(&llama->chat[0], "/apply-template", chat, PROMPT_CHAT, "",
 		"{\"add_generation_prompt\":false,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"x\":1}],\"chat_template_kwargs\":{\"k\":1}}");
-	asks(&llama->chat[1], "/tokenize", chat, PROMPT_CHAT, "<user>a",
+	assert_asks(&llama->chat[1], "/tokenize", chat, PROMPT_CHAT, "<user>a",
 		"{\"add_special\":true,\"parse_special\":true,\"content\":\"<user>a\"}");
-	asks(&llama->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
+	assert_asks(&llama->text[0], "/tokenize", text, PROMPT_COMPLETIONS, "",
 		"{\"add_special\":true,\"parse_special\":true,\"content\":\"a\\n\"}");
 }
 

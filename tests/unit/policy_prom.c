@@ -10,7 +10,7 @@
 
 #include "policy/engine/prom.h"
 
-static struct cgn_str text(const char *z)
+static struct cgn_str prom_text(const char *z)
 {
 	return cgn_str_of(z);
 }
@@ -18,8 +18,8 @@ static struct cgn_str text(const char *z)
 static void samples_come_in_order(void **state)
 {
 	(void)state;
-	struct prom_reader r =
-		prom_reader_of(text("# HELP a b\n\na 1\r\n  b_total{x=\"1\"}\t2.5 1700000000\nc:d{} -1e3"));
+	struct prom_reader r = prom_reader_of(
+		prom_text("# HELP a b\n\na 1\r\n  b_total{x=\"1\"}\t2.5 1700000000\nc:d{} -1e3"));
 	struct prom_sample s;
 	assert_true(prom_next(&r, &s));
 	assert_true(cgn_str_is(s.name, "a"));
@@ -36,7 +36,7 @@ static void samples_come_in_order(void **state)
 static void odd_values_are_read(void **state)
 {
 	(void)state;
-	struct prom_reader r = prom_reader_of(text("a NaN\nb +Inf\nc 3 # {trace=\"x\"} 1 2\n"));
+	struct prom_reader r = prom_reader_of(prom_text("a NaN\nb +Inf\nc 3 # {trace=\"x\"} 1 2\n"));
 	struct prom_sample s;
 	assert_true(prom_next(&r, &s) && isnan(s.value));
 	assert_true(prom_next(&r, &s) && isinf(s.value));
@@ -46,7 +46,7 @@ static void odd_values_are_read(void **state)
 static void labels_with_braces_and_quotes(void **state)
 {
 	(void)state;
-	struct prom_reader r = prom_reader_of(text("m{a=\"}\\\"{\" , le=\"0.5\",} 7\n"));
+	struct prom_reader r = prom_reader_of(prom_text("m{a=\"}\\\"{\" , le=\"0.5\",} 7\n"));
 	struct prom_sample s;
 	struct cgn_str v;
 	assert_true(prom_next(&r, &s));
@@ -67,7 +67,7 @@ static void nonsense_is_skipped_and_counted(void **state)
 		char doc[256];
 		struct prom_sample s;
 		(void)snprintf(doc, sizeof doc, "%s\nok 1\n", broken[i]);
-		struct prom_reader r = prom_reader_of(text(doc));
+		struct prom_reader r = prom_reader_of(prom_text(doc));
 		assert_true(prom_next(&r, &s));
 		if (!cgn_str_is(s.name, "ok"))
 			fail_msg("%s was taken for a sample", broken[i]);
@@ -81,13 +81,13 @@ static void folding_takes_finite_samples_of_that_name(void **state)
 	(void)state;
 	const char *doc = "x{e=\"0\"} 2\nxy 50\nx{e=\"1\"} 3\nx NaN\ny -4\ny -2\n";
 	double v = 99;
-	assert_true(prom_sum(text(doc), "x", &v) && v == 5.0);
-	assert_true(prom_max(text(doc), "x", &v) && v == 3.0);
-	assert_true(prom_max(text(doc), "y", &v) && v == -2.0);
+	assert_true(prom_sum(prom_text(doc), "x", &v) && v == 5.0);
+	assert_true(prom_max(prom_text(doc), "x", &v) && v == 3.0);
+	assert_true(prom_max(prom_text(doc), "y", &v) && v == -2.0);
 	v = 99;
-	assert_false(prom_sum(text(doc), "z", &v));
+	assert_false(prom_sum(prom_text(doc), "z", &v));
 	assert_false(prom_sum((struct cgn_str){NULL, 0}, "x", &v));
-	assert_false(prom_sum(text("x NaN\n"), "x", &v));
+	assert_false(prom_sum(prom_text("x NaN\n"), "x", &v));
 	assert_true(v == 99.0);
 }
 

@@ -14,14 +14,14 @@ struct seen {
 	size_t n;
 };
 
-static void note(void *user, uint64_t digest)
+static void note_change(void *user, uint64_t digest)
 {
 	struct seen *s = user;
 	assert_true(s->n < CGN_COUNT(s->v));
 	s->v[s->n++] = digest;
 }
 
-static struct residency *make(size_t capacity)
+static struct residency *make_record(size_t capacity)
 {
 	struct residency *r = NULL;
 	assert_true(cgn_ok(residency_new(capacity, &r, NULL)));
@@ -31,20 +31,20 @@ static struct residency *make(size_t capacity)
 static void the_oldest_goes(void **state)
 {
 	(void)state;
-	struct residency *r = make(3);
+	struct residency *r = make_record(3);
 	struct seen s = {0};
 	const uint64_t a[] = {1, 2}, b[] = {3}, c[] = {4};
-	residency_add(r, a, 2, note, &s);
-	residency_add(r, b, 1, note, &s);
+	residency_add(r, a, 2, note_change, &s);
+	residency_add(r, b, 1, note_change, &s);
 	assert_int_equal(s.n, 3);
-	residency_add(r, c, 1, note, &s);
+	residency_add(r, c, 1, note_change, &s);
 	/* In the chain 1, 2 the block 2 is evicted first, since it is of no use without 1. */
 	assert_false(residency_has(r, 2));
 	assert_true(residency_has(r, 1) && residency_has(r, 3) && residency_has(r, 4));
 	assert_int_equal(s.n, 5);
-	residency_add(r, a, 1, note, &s); /* A touch is not reported, and 3 becomes the oldest */
+	residency_add(r, a, 1, note_change, &s); /* A touch is not reported, and 3 becomes the oldest */
 	assert_int_equal(s.n, 5);
-	residency_add(r, a, 2, note, &s);
+	residency_add(r, a, 2, note_change, &s);
 	assert_false(residency_has(r, 3));
 	assert_true(residency_has(r, 1));
 	residency_free(&r);
@@ -55,7 +55,7 @@ static void the_oldest_goes(void **state)
 static void a_chain_longer_than_the_record_keeps_its_beginning(void **state)
 {
 	(void)state;
-	struct residency *r = make(4);
+	struct residency *r = make_record(4);
 	const uint64_t chain[] = {10, 11, 12, 13, 14, 15};
 	residency_add(r, chain, CGN_COUNT(chain), NULL, NULL);
 	assert_int_equal(residency_count(r), 4);
@@ -67,16 +67,16 @@ static void a_chain_longer_than_the_record_keeps_its_beginning(void **state)
 static void limits_and_clearing_tell_each_digest(void **state)
 {
 	(void)state;
-	struct residency *r = make(8);
+	struct residency *r = make_record(8);
 	struct seen s = {0};
 	const uint64_t chain[] = {0, UINT64_MAX, 7, 8, 9};
 	residency_add(r, chain, CGN_COUNT(chain), NULL, NULL);
-	residency_limit(r, 2, note, &s);
+	residency_limit(r, 2, note_change, &s);
 	assert_int_equal(s.n, 3);
 	assert_int_equal(s.v[0], 9);
 	assert_true(residency_has(r, 0) && residency_has(r, UINT64_MAX));
-	residency_limit(r, 1000, note, &s); /* Never above the capacity */
-	residency_clear(r, note, &s);
+	residency_limit(r, 1000, note_change, &s); /* Never above the capacity */
+	residency_clear(r, note_change, &s);
 	assert_int_equal(s.n, 5);
 	assert_int_equal(residency_count(r), 0);
 	for (size_t i = 0; i < CGN_COUNT(chain); i++)
@@ -89,7 +89,7 @@ static void limits_and_clearing_tell_each_digest(void **state)
 static void nothing_in_nothing_out(void **state)
 {
 	(void)state;
-	struct residency *r = make(1);
+	struct residency *r = make_record(1);
 	residency_add(r, NULL, 0, NULL, NULL);
 	assert_int_equal(residency_count(r), 0);
 	const uint64_t twice[] = {5, 5};
@@ -103,7 +103,7 @@ static void it_agrees_with_a_model(void **state)
 {
 	(void)state;
 	enum { CAP = 37, KEYS = 120 };
-	struct residency *r = make(CAP);
+	struct residency *r = make_record(CAP);
 	uint64_t age[KEYS] = {0}, now = 0;
 	uint32_t rng = 12345;
 	for (int step = 0; step < 20000; step++) {

@@ -12,7 +12,7 @@
 #define CHAT CGN_STR("/v1/chat/completions")
 #define TEXT CGN_STR("/v1/completions?x=1")
 
-static void inserted(const char *body, const char *expected)
+static void body_with_slot(const char *body, const char *expected)
 {
 	char text[SLOT_BODY_INSERT];
 	struct slot_body b = slot_body_read(CHAT, cgn_str_of(body));
@@ -30,15 +30,15 @@ static void inserted(const char *body, const char *expected)
 static void the_body_stays_as_it_is(void **state)
 {
 	(void)state;
-	inserted("{\"model\":\"m\"}", "{\"id_slot\":3,\"model\":\"m\"}");
-	inserted(" \n{ \"a\" : [1, 2] } ", " \n{\"id_slot\":3, \"a\" : [1, 2] } ");
-	inserted("{}", "{\"id_slot\":3}");
-	inserted("{ \t}", "{\"id_slot\":3 \t}");
-	inserted("{\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}",
+	body_with_slot("{\"model\":\"m\"}", "{\"id_slot\":3,\"model\":\"m\"}");
+	body_with_slot(" \n{ \"a\" : [1, 2] } ", " \n{\"id_slot\":3, \"a\" : [1, 2] } ");
+	body_with_slot("{}", "{\"id_slot\":3}");
+	body_with_slot("{ \t}", "{\"id_slot\":3 \t}");
+	body_with_slot("{\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}",
 		"{\"id_slot\":3,\"n\":1,\"prompt\":\"{\\\"id_slot\\\":1}\"}");
 }
 
-static bool placed(struct cgn_str path, const char *body)
+static bool is_placed(struct cgn_str path, const char *body)
 {
 	return slot_body_read(path, cgn_str_of(body)).placeable;
 }
@@ -46,27 +46,27 @@ static bool placed(struct cgn_str path, const char *body)
 static void some_are_left_alone(void **state)
 {
 	(void)state;
-	assert_false(placed(CHAT, "{\"id_slot\":0}")); /* The client's own slot */
-	assert_false(placed(CHAT, "{\"n\":2}"));
-	assert_false(placed(CHAT, "{\"n\":\"2\"}"));
-	assert_true(placed(CHAT, "{\"n\":null}"));
-	assert_false(placed(TEXT, "{\"prompt\":[\"a\",\"b\"]}"));
-	assert_false(placed(TEXT, "{\"prompt\":[[1,2],[3]]}"));
-	assert_true(placed(TEXT, "{\"prompt\":[\"a\"]}"));
-	assert_true(placed(TEXT, "{\"prompt\":[1,2,3]}"));
-	assert_true(placed(TEXT, "{\"prompt\":\"a\"}"));
-	assert_true(placed(CGN_STR("/v1/responses"), "{\"input\":\"a\"}"));
-	assert_false(placed(CGN_STR("/v1/messages"), "{\"messages\":[]}"));
-	assert_false(placed(CGN_STR("/v1/embeddings"), "{\"input\":\"a\"}"));
-	assert_false(placed(CHAT, "[1]"));
-	assert_false(placed(CHAT, "{\"a\":"));
-	assert_false(placed(CHAT, ""));
+	assert_false(is_placed(CHAT, "{\"id_slot\":0}")); /* The client's own slot */
+	assert_false(is_placed(CHAT, "{\"n\":2}"));
+	assert_false(is_placed(CHAT, "{\"n\":\"2\"}"));
+	assert_true(is_placed(CHAT, "{\"n\":null}"));
+	assert_false(is_placed(TEXT, "{\"prompt\":[\"a\",\"b\"]}"));
+	assert_false(is_placed(TEXT, "{\"prompt\":[[1,2],[3]]}"));
+	assert_true(is_placed(TEXT, "{\"prompt\":[\"a\"]}"));
+	assert_true(is_placed(TEXT, "{\"prompt\":[1,2,3]}"));
+	assert_true(is_placed(TEXT, "{\"prompt\":\"a\"}"));
+	assert_true(is_placed(CGN_STR("/v1/responses"), "{\"input\":\"a\"}"));
+	assert_false(is_placed(CGN_STR("/v1/messages"), "{\"messages\":[]}"));
+	assert_false(is_placed(CGN_STR("/v1/embeddings"), "{\"input\":\"a\"}"));
+	assert_false(is_placed(CHAT, "[1]"));
+	assert_false(is_placed(CHAT, "{\"a\":"));
+	assert_false(is_placed(CHAT, ""));
 	assert_false(slot_body_read(CHAT, CGN_STR("{\"cache_prompt\":false}")).caches);
 	assert_true(slot_body_read(CHAT, CGN_STR("{\"cache_prompt\":true}")).caches);
 	assert_true(slot_body_read(CHAT, CGN_STR("{\"a\":1}")).caches);
 }
 
-static void prefilled(struct cgn_str path, const char *body, const char *expected)
+static void prefill_body(struct cgn_str path, const char *body, const char *expected)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	struct json_val doc;
@@ -78,11 +78,11 @@ static void prefilled(struct cgn_str path, const char *body, const char *expecte
 static void a_prefill_says_one_token(void **state)
 {
 	(void)state;
-	prefilled(CHAT,
+	prefill_body(CHAT,
 		"{\"messages\":[{\"n\":1}],\"stream\":true,\"stream_options\":{},\"max_tokens\":100,\"max_completion_tokens\":7,\"seed\":1}",
 		"{\"messages\":[{\"n\":1}],\"seed\":1,\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
-	prefilled(TEXT, "{}", "{\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
-	prefilled(CGN_STR("/v1/responses"), "{\"input\":\"a\\\"b\",\"max_output_tokens\":9}",
+	prefill_body(TEXT, "{}", "{\"stream\":false,\"max_tokens\":1,\"id_slot\":2}");
+	prefill_body(CGN_STR("/v1/responses"), "{\"input\":\"a\\\"b\",\"max_output_tokens\":9}",
 		"{\"input\":\"a\\\"b\",\"stream\":false,\"max_output_tokens\":1,\"id_slot\":2}");
 }
 

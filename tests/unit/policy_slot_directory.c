@@ -15,7 +15,7 @@ struct held {
 	int of[BLOCK_TIERS][512];
 };
 
-static void note(void *user, uint64_t digest, enum block_tier tier, bool held)
+static void note_change(void *user, uint64_t digest, enum block_tier tier, bool held)
 {
 	struct held *h = user;
 	assert_true(digest < 512);
@@ -36,7 +36,7 @@ static struct slot_entry sample_entry(const uint64_t *chain, size_t n, uint64_t 
 		.n = n};
 }
 
-static void put(struct slot_directory *s, const struct slot_entry *c, unsigned tiers)
+static void put_state(struct slot_directory *s, const struct slot_entry *c, unsigned tiers)
 {
 	for (uint32_t i = 1; i <= slot_entry_pieces(c); i++)
 		assert_false(slot_directory_piece_told(s, slot_entry_id(c), i, tiers));
@@ -44,7 +44,7 @@ static void put(struct slot_directory *s, const struct slot_entry *c, unsigned t
 	assert_true(cgn_ok(slot_directory_add(s, c, NULL)));
 }
 
-static uint64_t found(const struct slot_directory *s, const uint64_t *chain, size_t n)
+static uint64_t blocks_found(const struct slot_directory *s, const uint64_t *chain, size_t n)
 {
 	struct slot_directory_find f = slot_directory_find(s, chain, n);
 	return slot_entry_id(&f.entry);
@@ -55,7 +55,7 @@ static void a_state_counts_when_it_is_whole(void **state)
 	(void)state;
 	struct held h = {{{0}}};
 	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
 	const struct slot_entry c = sample_entry(a, 4, SLOT_PIECE_BYTES + 1); /* Two pieces */
 	assert_true(slot_directory_piece_told(s, 4, 0, RAM));
 	assert_true(cgn_ok(slot_directory_add(s, &c, NULL)));
@@ -88,7 +88,7 @@ static void pieces_that_are_no_longer_part_do_not_count(void **state)
 	struct slot_directory *s = NULL;
 	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
 	const struct slot_entry two = sample_entry(a, 4, SLOT_PIECE_BYTES + 1), one = sample_entry(a, 4, 100);
-	put(s, &two, RAM);
+	put_state(s, &two, RAM);
 	assert_true(cgn_ok(slot_directory_add(s, &one, NULL))); /* Put again, with fewer pieces */
 	assert_int_equal(slot_directory_states(s), 1);
 	assert_false(slot_directory_piece_told(s, 4, 2, 0));
@@ -101,18 +101,18 @@ static void the_longest_and_nearest_is_found(void **state)
 	(void)state;
 	struct held h = {{{0}}};
 	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
 	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
 				cb = sample_entry(branch, 4, 10);
-	put(s, &ca, RAM);
-	put(s, &cl, SSD);
-	put(s, &cb, SSD);
-	assert_true(found(s, longer, 6) == 6);
-	assert_true(found(s, longer, 4) == 4); /* The state in RAM, though it is larger */
-	assert_true(found(s, branch, 3) == 32);
-	assert_true(found(s, a, 1) == 4);
+	put_state(s, &ca, RAM);
+	put_state(s, &cl, SSD);
+	put_state(s, &cb, SSD);
+	assert_true(blocks_found(s, longer, 6) == 6);
+	assert_true(blocks_found(s, longer, 4) == 4); /* The state in RAM, though it is larger */
+	assert_true(blocks_found(s, branch, 3) == 32);
+	assert_true(blocks_found(s, a, 1) == 4);
 	(void)slot_directory_piece_told(s, 4, 1, 0);
-	assert_true(found(s, a, 1) == 32); /* The smallest state */
+	assert_true(blocks_found(s, a, 1) == 32); /* The smallest state */
 	const uint64_t none[] = {77, 78};
 	assert_int_equal(slot_directory_find(s, none, 2).common, 0);
 	assert_int_equal(slot_directory_find(s, none, 0).common, 0);
@@ -133,8 +133,8 @@ static void a_beginning_is_within(void **state)
 	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
 	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
 				cb = sample_entry(branch, 4, 10);
-	put(s, &ca, RAM);
-	put(s, &cb, RAM);
+	put_state(s, &ca, RAM);
+	put_state(s, &cb, RAM);
 	assert_true(slot_directory_find_prefix(s, &cl, &f) && slot_entry_id(&f.entry) == 4 && f.common == 4);
 	assert_false(slot_directory_find_prefix(s, &ca, &f));
 	assert_false(slot_directory_find_prefix(s, &cb, &f));
@@ -151,7 +151,7 @@ static void many_states_are_found(void **state)
 		for (uint64_t k = 0; k < 100; k++)
 			chain[k] = (i + 1) * 1000 + k;
 		const struct slot_entry c = sample_entry(chain, 100, 10);
-		put(s, &c, RAM);
+		put_state(s, &c, RAM);
 	}
 	assert_true(slot_directory_states(s) == 2000 && slot_directory_blocks(s) == 200000);
 	for (uint64_t i = 0; i < 2000; i++) {
@@ -189,11 +189,11 @@ static void an_entry_that_is_put_again_is_read_again(void **state)
 	struct held h = {{{0}}};
 	struct slot_directory *s = NULL;
 	const uint64_t theirs[] = {5};
-	assert_true(cgn_ok(slot_directory_new(note, &h, &s, NULL)));
+	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
 	const struct slot_entry ours = sample_entry(a, 4, 100);
 	struct slot_entry other = ours;
 	other.sums = theirs;
-	put(s, &ours, RAM);
+	put_state(s, &ours, RAM);
 	assert_false(slot_directory_piece_told(s, 4, 1, 0)); /* The piece is removed before the entry */
 	assert_false(slot_directory_piece_told(s, 4, 1, RAM));
 	assert_int_equal(slot_directory_states(s), 1);

@@ -47,7 +47,7 @@ static void an_entry_reads_back(void **state)
 		assert_false(cgn_ok(slot_entry_read((struct cgn_str){b.p, n}, words, &c, NULL)));
 }
 
-static void broken(size_t at, uint8_t byte)
+static void assert_refused(size_t at, uint8_t byte)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	uint64_t words[16];
@@ -62,13 +62,13 @@ static void broken(size_t at, uint8_t byte)
 static void a_value_that_is_no_entry_is_refused(void **state)
 {
 	(void)state;
-	broken(0, 'x');    /* Wrong magic */
-	broken(12, 61);    /* More prompt tokens than tokens */
-	broken(22, 0xff);  /* So many bytes would need more checksums */
-	broken(24 + 7, 1); /* Files that are too long */
-	broken(32, 0);     /* No block */
-	broken(32, 4);     /* The value is one block too short */
-	broken(32 + 7, 1);
+	assert_refused(0, 'x');    /* Wrong magic */
+	assert_refused(12, 61);    /* More prompt tokens than tokens */
+	assert_refused(22, 0xff);  /* So many bytes would need more checksums */
+	assert_refused(24 + 7, 1); /* Files that are too long */
+	assert_refused(32, 0);     /* No block */
+	assert_refused(32, 4);     /* The value is one block too short */
+	assert_refused(32 + 7, 1);
 }
 
 static void a_link_reads_back(void **state)

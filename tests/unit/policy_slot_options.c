@@ -11,7 +11,7 @@
 #include "policy/slots/options.h"
 
 /* Each part is followed by a space; files are in angle brackets. */
-static void parts(const char *const *args, size_t n, const char *expected)
+static void assert_parts(const char *const *args, size_t n, const char *expected)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct slot_options o = {.args = args, .n = n};
@@ -21,16 +21,16 @@ static void parts(const char *const *args, size_t n, const char *expected)
 	assert_string_equal(b.n > 0 ? cgn_buf_z(&b) : "", expected);
 	assert_false(slot_options_next(&o, &p));
 }
-#define PARTS(expected, ...)                                         \
-	do {                                                         \
-		const char *const args[] = {__VA_ARGS__};            \
-		parts(args, sizeof args / sizeof args[0], expected); \
+#define PARTS(expected, ...)                                                \
+	do {                                                                \
+		const char *const args[] = {__VA_ARGS__};                   \
+		assert_parts(args, sizeof args / sizeof args[0], expected); \
 	} while (0)
 
 static void all_count_as_they_stand(void **state)
 {
 	(void)state;
-	parts(NULL, 0, "");
+	assert_parts(NULL, 0, "");
 	PARTS("--cache-type-k q8_0 -fa on --override-kv a=int:1 --swa-full ", "--cache-type-k", "q8_0", "-fa",
 		"on", "--override-kv", "a=int:1", "--swa-full");
 	PARTS("--rope-scaling yarn --yarn-orig-ctx 4096 ", "--rope-scaling", "yarn", "--yarn-orig-ctx",

@@ -12,7 +12,7 @@ struct held {
 	int of[256]; /* Holders, by digest */
 };
 
-static void note(void *user, uint64_t digest, bool held)
+static void note_change(void *user, uint64_t digest, bool held)
 {
 	struct held *h = user;
 	assert_true(digest < CGN_COUNT(h->of));
@@ -20,16 +20,16 @@ static void note(void *user, uint64_t digest, bool held)
 	assert_true(h->of[digest] >= 0);
 }
 
-static struct slots *make(size_t n, struct held *h)
+static struct slots *make_slots(size_t n, struct held *h)
 {
 	struct slots *s = NULL;
 	*h = (struct held){{0}};
-	assert_true(cgn_ok(slots_new(n, note, h, &s, NULL)));
+	assert_true(cgn_ok(slots_new(n, note_change, h, &s, NULL)));
 	assert_int_equal(slots_count(s), n);
 	return s;
 }
 
-static void answer(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n)
+static void run_answer(struct slots *s, uint32_t slot, const uint64_t *chain, size_t n)
 {
 	struct slot_view v = slots_at(s, slot);
 	size_t common = 0;
@@ -49,14 +49,14 @@ static void a_conversation_goes_on_where_it_lies(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(2, &h);
+	struct slots *s = make_slots(2, &h);
 	struct slots_pick p = slots_choose(s, a, 6);
 	assert_int_equal(p.common, 0);
 	assert_false(p.takes);
-	answer(s, p.slot, a, 6);
+	run_answer(s, p.slot, a, 6);
 	struct slots_pick q = slots_choose(s, b, 6);
 	assert_int_not_equal(q.slot, p.slot); /* The empty slot */
-	answer(s, q.slot, b, 6);
+	run_answer(s, q.slot, b, 6);
 	struct slots_pick again = slots_choose(s, a, 8);
 	assert_int_equal(again.slot, p.slot);
 	assert_int_equal(again.common, 6);
@@ -72,7 +72,7 @@ static void the_busy_are_not_taken(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(2, &h);
+	struct slots *s = make_slots(2, &h);
 	slots_begin(s, 0, 0);
 	assert_int_equal(slots_choose(s, a, 8).slot, 1);
 	slots_move(s, 1);
@@ -88,11 +88,11 @@ static void a_common_beginning_does_not_cost_a_young_conversation(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(3, &h);
+	struct slots *s = make_slots(3, &h);
 	const uint64_t old[] = {21, 22, 23, 24}, older[] = {25, 26, 27, 28};
-	answer(s, 0, older, 4);
-	answer(s, 1, old, 4);
-	answer(s, 2, a, 8);
+	run_answer(s, 0, older, 4);
+	run_answer(s, 1, old, 4);
+	run_answer(s, 2, a, 8);
 	struct slots_pick p = slots_choose(s, c, 6);
 	assert_int_equal(p.slot, 0);
 	assert_true(p.takes);
@@ -109,9 +109,9 @@ static void what_the_store_has_is_lost_first(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(2, &h);
-	answer(s, 0, b, 6);
-	answer(s, 1, a, 6);
+	struct slots *s = make_slots(2, &h);
+	run_answer(s, 0, b, 6);
+	run_answer(s, 1, a, 6);
 	slots_move(s, 1);
 	slots_moved(s, 1);
 	slots_stored(s, 1, slots_at(s, 1).used_at - 1, 101); /* The number of an earlier use */
@@ -127,8 +127,8 @@ static void what_is_computed_again_is_lost_at_once(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(1, &h);
-	answer(s, 0, a, 8);
+	struct slots *s = make_slots(1, &h);
+	run_answer(s, 0, a, 8);
 	slots_begin(s, 0, 2);
 	assert_true(h.of[2] == 1 && h.of[3] == 0);
 	/* The client left before the prompt was computed: the end carries no numbers. */
@@ -147,7 +147,7 @@ static void a_state_comes_back(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(2, &h);
+	struct slots *s = make_slots(2, &h);
 	slots_move(s, 1);
 	slots_restored(s, 1, a, 8, 128, 130);
 	struct slot_view v = slots_at(s, 1);
@@ -170,7 +170,7 @@ static void the_sum_is_kept(void **state)
 {
 	(void)state;
 	struct held h;
-	struct slots *s = make(3, &h);
+	struct slots *s = make_slots(3, &h);
 	uint32_t rng = 7;
 	for (int i = 0; i < 20000; i++) {
 		uint64_t chain[12];
@@ -187,7 +187,7 @@ static void the_sum_is_kept(void **state)
 			slots_move(s, p.slot);
 			slots_restored(s, p.slot, chain, n, 8, 9);
 		} else
-			answer(s, p.slot, chain, n);
+			run_answer(s, p.slot, chain, n);
 	}
 	int sum = 0, chains = 0;
 	for (size_t i = 0; i < CGN_COUNT(h.of); i++)

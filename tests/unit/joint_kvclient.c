@@ -65,7 +65,7 @@ struct world {
 };
 
 /* ---- the store ---- */
-static void tell(struct world *w, const struct kvbulk_msg *m, const void *items, size_t n, int fd)
+static void store_tell(struct world *w, const struct kvbulk_msg *m, const void *items, size_t n, int fd)
 {
 	struct cgn_buf b = {0};
 	kvbulk_write(m, &b);
@@ -75,7 +75,7 @@ static void tell(struct world *w, const struct kvbulk_msg *m, const void *items,
 	cgn_buf_fini(&b);
 }
 
-static void welcome(struct world *w, const struct kvbulk_msg *m)
+static void store_welcome(struct world *w, const struct kvbulk_msg *m)
 {
 	struct kvbulk_msg r = {.type = KVBULK_WELCOME,
 		.id = m->id,
@@ -91,12 +91,12 @@ static void welcome(struct world *w, const struct kvbulk_msg *m)
 		assert_int_equal(ftruncate(fd, (off_t)ARENA), 0);
 	}
 	r.terms.arena_bytes = fd >= 0 ? ARENA : 0;
-	tell(w, &r, NULL, 0, fd);
+	store_tell(w, &r, NULL, 0, fd);
 	if (w->mood == MOOD_UNSEALED)
 		close(fd);
 }
 
-static void infos(struct world *w, const struct kvbulk_msg *m)
+static void store_send_infos(struct world *w, const struct kvbulk_msg *m)
 {
 	struct cgn_buf items = {0};
 	size_t n = m->type == KVBULK_LOOKUP ? m->count : 1;
@@ -108,12 +108,12 @@ static void infos(struct world *w, const struct kvbulk_msg *m)
 		kvbulk_add_info(&items, &info);
 	}
 	const struct kvbulk_msg r = {.type = KVBULK_INFOS, .id = m->id, .count = (uint16_t)n};
-	tell(w, &r, items.p, items.n, -1);
+	store_tell(w, &r, items.p, items.n, -1);
 	cgn_buf_fini(&items);
 }
 
 /* The value is the arena's first bytes, in two pieces whose order is turned round. */
-static void value(struct world *w, const struct kvbulk_msg *m)
+static void store_send_value(struct world *w, const struct kvbulk_msg *m)
 {
 	struct cgn_buf items = {0}, bytes = {0};
 	uint64_t half = w->value_bytes / 2, rest = w->value_bytes - half;
@@ -143,7 +143,7 @@ static void value(struct world *w, const struct kvbulk_msg *m)
 	r.info.checksum = XXH3_64bits(bytes.p != NULL ? bytes.p : "", bytes.n);
 	if (w->mood == MOOD_WRONG || (w->mood == MOOD_WRONG_ONCE && (m->flags & KVBULK_VERIFY) == 0))
 		r.info.checksum ^= 1;
-	tell(w, &r, items.p, items.n, fd);
+	store_tell(w, &r, items.p, items.n, fd);
 	if (fd >= 0)
 		close(fd);
 	cgn_buf_fini(&items);
@@ -162,10 +162,10 @@ static void take_put(struct world *w, const struct kvbulk_msg *m, int fd)
 		memcpy(w->put_first, m->text.p, m->text.n < 4 ? m->text.n : 4);
 	if (w->put_had_sum && fd < 0)
 		assert_int_equal(m->info.checksum, XXH3_64bits(m->text.p, m->text.n));
-	infos(w, m);
+	store_send_infos(w, m);
 }
 
-static void changes(struct world *w, const struct kvbulk_msg *m)
+static void store_send_changes(struct world *w, const struct kvbulk_msg *m)
 {
 	struct cgn_buf items = {0};
 	w->stops += (m->flags & KVBULK_STOP) != 0;
@@ -179,18 +179,18 @@ static void changes(struct world *w, const struct kvbulk_msg *m)
 		.id = m->id,
 		.count = 600,
 		.flags = KVBULK_RESET | KVBULK_SYNCED};
-	tell(w, &r, items.p, items.n, -1);
+	store_tell(w, &r, items.p, items.n, -1);
 	const struct kvbulk_msg stray = {.type = KVBULK_CHANGES,
 		.id = m->id + 7,
 		.count = 0,
 		.flags = KVBULK_RESET};
-	tell(w, &stray, NULL, 0, -1); /* of a watch that ended: nobody hears of it */
+	store_tell(w, &stray, NULL, 0, -1); /* of a watch that ended: nobody hears of it */
 	cgn_buf_fini(&items);
 }
 
 static void too_much(struct world *w, uint64_t id)
 {
-	tell(w,
+	store_tell(w,
 		&(struct kvbulk_msg){.type = KVBULK_FAILED,
 			.id = id,
 			.number = w->code_of_too_much,
@@ -198,7 +198,7 @@ static void too_much(struct world *w, uint64_t id)
 		NULL, 0, -1);
 }
 
-static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
+static void store_serve(struct world *w, const struct kvbulk_msg *m, int fd)
 {
 	struct kvbulk_msg r = {.type = KVBULK_COUNT, .id = m->id, .number = m->count};
 	w->lookups += m->type == KVBULK_LOOKUP;
@@ -214,7 +214,7 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 	if (w->mood == MOOD_SILENT)
 		w->last_id = m->id;
 	else if (w->mood == MOOD_REFUSING && m->type != KVBULK_WATCH)
-		tell(w,
+		store_tell(w,
 			&(struct kvbulk_msg){.type = KVBULK_FAILED,
 				.id = m->id,
 				.number = 5,
@@ -223,21 +223,21 @@ static void serve(struct world *w, const struct kvbulk_msg *m, int fd)
 	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 1)
 		w->last_id = m->id;
 	else if (m->type == KVBULK_GET && w->mood == MOOD_TURNED && w->gets == 2) {
-		value(w, m);
+		store_send_value(w, m);
 		too_much(w, w->last_id);
 	} else if (m->type == KVBULK_GET && (w->mood == MOOD_ONE || w->mood == MOOD_TURNED) &&
 		w->lent > w->n_released)
 		too_much(w, m->id);
 	else if (m->type == KVBULK_GET)
-		value(w, m);
+		store_send_value(w, m);
 	else if (m->type == KVBULK_PUT)
 		take_put(w, m, fd);
 	else if (m->type == KVBULK_WATCH)
-		changes(w, m);
+		store_send_changes(w, m);
 	else if (m->type == KVBULK_REMOVE)
-		tell(w, &r, NULL, 0, -1);
+		store_tell(w, &r, NULL, 0, -1);
 	else
-		infos(w, m);
+		store_send_infos(w, m);
 }
 
 static void on_packet(struct packet_conn *c, void *user, const uint8_t *p, size_t n, int *fd)
@@ -250,9 +250,9 @@ static void on_packet(struct packet_conn *c, void *user, const uint8_t *p, size_
 	if (w->mood == MOOD_GARBAGE)
 		packet_send(c, &noise, 1, -1);
 	else if (m.type == KVBULK_HELLO)
-		welcome(w, &m);
+		store_welcome(w, &m);
 	else if (m.type != KVBULK_HELLO)
-		serve(w, &m, *fd);
+		store_serve(w, &m, *fd);
 	w->hellos += m.type == KVBULK_HELLO;
 }
 
@@ -325,7 +325,7 @@ static bool is_synced(struct world *w)
 {
 	return w->synced >= w->want;
 }
-static bool heard(struct world *w)
+static bool store_heard(struct world *w)
 {
 	return w->last_id != 0;
 }
@@ -342,7 +342,7 @@ static void open_store(struct world *w)
 	assert_true(cgn_ok(packet_listen(w->l, &cfg, on_accept, w, &w->ln, NULL)));
 }
 
-static struct world *setup(enum mood mood)
+static struct world *client_setup(enum mood mood)
 {
 	struct world *w = calloc(1, sizeof *w);
 	w->mood = mood;
@@ -370,13 +370,13 @@ static struct world *setup(enum mood mood)
 
 static struct world *setup_ready(enum mood mood)
 {
-	struct world *w = setup(mood);
+	struct world *w = client_setup(mood);
 	wait_for(w, is_ready, 1);
 	assert_true(kvclient_ready(w->c));
 	return w;
 }
 
-static void teardown(struct world *w)
+static void client_teardown(struct world *w)
 {
 	kvclient_free(&w->c);
 	kvclient_lease_release(&w->lease);
@@ -393,7 +393,7 @@ static void teardown(struct world *w)
 
 static const struct block_key key = {.digest = {{1}}, .segment = 9};
 
-static void get(struct world *w, struct kvclient_call **out)
+static void client_get(struct world *w, struct kvclient_call **out)
 {
 	assert_true(cgn_ok(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, out, NULL)));
 	assert_null(w->lease); /* never inline */
@@ -423,7 +423,7 @@ static void lookups_of_any_length(void **state)
 	assert_int_equal(w->removed, 3000);
 	assert_int_equal(w->removes, 3);
 	free(keys);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void check_lease(struct world *w)
@@ -443,7 +443,7 @@ static void a_value_is_lent_and_given_back(void **state)
 	for (size_t i = 0; i < CGN_COUNT(moods); i++) {
 		struct world *w = setup_ready(moods[i]);
 		unsigned asked = moods[i] == MOOD_WRONG_ONCE ? 2 : 1;
-		get(w, NULL);
+		client_get(w, NULL);
 		wait_for(w, is_done, 1);
 		assert_int_equal(w->code, CGN_FINE);
 		check_lease(w);
@@ -453,7 +453,7 @@ static void a_value_is_lent_and_given_back(void **state)
 		assert_null(w->lease);
 		wait_for(w, all_released, asked);
 		assert_int_equal(w->released[asked - 1], asked);
-		teardown(w);
+		client_teardown(w);
 	}
 }
 
@@ -461,15 +461,15 @@ static void the_next_get_takes_the_last_lease_back(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 1);
 	kvclient_lease_release(&w->lease);
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 2);
 	check_lease(w);
 	assert_int_equal(w->n_released, 1);
 	assert_int_equal(w->releases, 0); /* no packet of its own */
-	teardown(w);
+	client_teardown(w);
 }
 
 static void a_long_value_is_summed_on_the_pool(void **state)
@@ -478,16 +478,16 @@ static void a_long_value_is_summed_on_the_pool(void **state)
 	struct kvclient_call *call = NULL;
 	(void)state;
 	w->value_bytes = ARENA;
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 1);
 	check_lease(w);
 	kvclient_lease_release(&w->lease);
-	get(w, &call); /* and cancelled wherever it is: its lease comes back */
+	client_get(w, &call); /* and cancelled wherever it is: its lease comes back */
 	kvclient_call_cancel(&call);
 	assert_null(call);
 	wait_for(w, all_released, 2);
 	assert_int_equal(w->done, 1);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void no_bytes_are_a_value_too(void **state)
@@ -496,12 +496,12 @@ static void no_bytes_are_a_value_too(void **state)
 	size_t n = 1;
 	(void)state;
 	w->value_bytes = 0;
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_FINE);
 	(void)kvclient_lease_iov(w->lease, &n);
 	assert_int_equal(n, 0);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void a_wrong_value_is_never_given_out(void **state)
@@ -515,7 +515,7 @@ static void a_wrong_value_is_never_given_out(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct world *w = setup_ready(rows[i].mood);
-		get(w, NULL);
+		client_get(w, NULL);
 		wait_for(w, is_done, 1);
 		assert_int_equal(w->code, rows[i].code);
 		assert_non_null(strstr(w->why, rows[i].why));
@@ -523,7 +523,7 @@ static void a_wrong_value_is_never_given_out(void **state)
 		if (rows[i].mood != MOOD_REFUSING)
 			wait_for(w, all_released, (unsigned)w->lent);
 		assert_true(kvclient_ready(w->c));
-		teardown(w);
+		client_teardown(w);
 	}
 }
 
@@ -533,7 +533,7 @@ static void a_store_that_is_none_is_left_alone(void **state)
 	static const char *const why[] = {"version 0", "ends it", "could take away"};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(moods); i++) {
-		struct world *w = setup(moods[i]);
+		struct world *w = client_setup(moods[i]);
 		wait_for(w, is_away, 1);
 		assert_non_null(strstr(w->why, why[i]));
 		assert_false(kvclient_ready(w->c));
@@ -544,7 +544,7 @@ static void a_store_that_is_none_is_left_alone(void **state)
 		w->mood = MOOD_GOOD; /* and tried again by itself */
 		wait_for(w, is_ready, 1);
 		assert_int_equal(w->away, 1);
-		teardown(w);
+		client_teardown(w);
 	}
 }
 
@@ -559,21 +559,21 @@ static void nonsense_ends_the_connection(void **state)
 	assert_int_equal(w->away, 1);
 	w->mood = MOOD_GOOD;
 	wait_for(w, is_ready, 2);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void when_the_store_dies(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 1);
 	struct kvclient_lease *lease = w->lease;
 	w->lease = NULL;
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < 5; i++)
-		get(w, NULL);
-	wait_for(w, heard, 1);
+		client_get(w, NULL);
+	wait_for(w, store_heard, 1);
 	packet_close(&w->conn);
 	packet_listener_close(&w->ln);
 	wait_for(w, is_away, 1);
@@ -587,11 +587,11 @@ static void when_the_store_dies(void **state)
 	open_store(w);
 	wait_for(w, is_ready, 2);
 	kvclient_lease_release(&lease); /* the new store is not told of it */
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 7);
 	check_lease(w);
 	assert_int_equal(w->n_released, 0);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void nobody_is_called_after_free(void **state)
@@ -599,7 +599,7 @@ static void nobody_is_called_after_free(void **state)
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
 	for (unsigned i = 0; i < 3; i++)
-		get(w, NULL);
+		client_get(w, NULL);
 	w->free_when_done = true;
 	wait_for(w, is_done, 1);
 	assert_null(w->c);
@@ -607,23 +607,23 @@ static void nobody_is_called_after_free(void **state)
 	(void)kvclient_lease_iov(w->lease, &n); /* the lease stays */
 	assert_true(kvclient_lease_is_stale(w->lease));
 	w->free_when_done = false;
-	teardown(w);
+	client_teardown(w);
 }
 
 static void a_call_has_its_deadline(void **state)
 {
 	struct world *w = setup_ready(MOOD_SILENT);
 	(void)state;
-	get(w, NULL);
-	get(w, NULL);
+	client_get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_DEADLINE);
 	w->mood = MOOD_GOOD; /* the answer comes late: what it lends is given back */
-	value(w, &(struct kvbulk_msg){.id = w->last_id});
+	store_send_value(w, &(struct kvbulk_msg){.id = w->last_id});
 	wait_for(w, all_released, 1);
 	assert_int_equal(w->done, 2);
 	assert_true(kvclient_ready(w->c));
-	teardown(w);
+	client_teardown(w);
 }
 
 static void there_are_only_so_many_calls(void **state)
@@ -634,13 +634,13 @@ static void there_are_only_so_many_calls(void **state)
 	(void)state;
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < KVCLIENT_MAX_CALLS; i++)
-		get(w, &one);
+		client_get(w, &one);
 	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
 		CGN_OVERLOADED);
 	kvclient_call_cancel(&one);
-	get(w, NULL);
+	client_get(w, NULL);
 	assert_int_equal(w->done, 0);
-	teardown(w);
+	client_teardown(w);
 }
 
 /* A store that reads nothing: calls are refused before the connection has to end. */
@@ -662,7 +662,7 @@ static void what_waits_to_be_sent_is_bounded(void **state)
 	assert_int_equal(w->code, CGN_FINE);
 	assert_true(kvclient_ready(w->c));
 	free(keys);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void values_go_in_by_the_shorter_way(void **state)
@@ -692,7 +692,7 @@ static void values_go_in_by_the_shorter_way(void **state)
 	from.length = 1;
 	assert_int_equal(kvclient_put(w->c, &key, &meta, &from, true, on_done, w, NULL, NULL).code,
 		CGN_INVALID);
-	teardown(w);
+	client_teardown(w);
 }
 
 /* ---- pieces ---- */
@@ -703,7 +703,7 @@ static void key_of_piece(void *user, size_t i, struct block_key *out)
 	*out = (struct block_key){.segment = (uint32_t)i};
 }
 
-static struct kvclient_series *series(struct world *w, size_t n)
+static struct kvclient_series *series_run(struct world *w, size_t n)
 {
 	const struct kvclient_series_cfg cfg = {.n = n,
 		.key = key_of_piece,
@@ -725,7 +725,7 @@ static void pieces_come_in_order_and_ahead(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
-	struct kvclient_series *s = series(w, 10);
+	struct kvclient_series *s = series_run(w, 10);
 	for (unsigned i = 1; i <= 10; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
@@ -743,14 +743,14 @@ static void pieces_come_in_order_and_ahead(void **state)
 	}
 	kvclient_series_free(&s);
 	wait_for(w, all_released, 10);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void each_in_its_turn(unsigned code)
 {
 	struct world *w = setup_ready(MOOD_ONE);
 	w->code_of_too_much = code;
-	struct kvclient_series *s = series(w, 7);
+	struct kvclient_series *s = series_run(w, 7);
 	for (unsigned i = 1; i <= 7; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
@@ -763,7 +763,7 @@ static void each_in_its_turn(unsigned code)
 	}
 	assert_true(w->lent == 7 && w->gets > 7);
 	kvclient_series_free(&s);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
@@ -778,7 +778,7 @@ static void what_came_ahead_gives_way(void **state)
 	struct world *w = setup_ready(MOOD_TURNED);
 	(void)state;
 	w->code_of_too_much = 8;
-	struct kvclient_series *s = series(w, 6);
+	struct kvclient_series *s = series_run(w, 6);
 	for (unsigned i = 1; i <= 6; i++) {
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
@@ -791,7 +791,7 @@ static void what_came_ahead_gives_way(void **state)
 	assert_int_equal(w->gets, KVCLIENT_SERIES_AHEAD + 6);
 	kvclient_series_free(&s);
 	wait_for(w, all_released, 7);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void a_series_that_is_left_gives_back_what_came(void **state)
@@ -799,7 +799,7 @@ static void a_series_that_is_left_gives_back_what_came(void **state)
 	(void)state;
 	for (unsigned early = 0; early < 2; early++) {
 		struct world *w = setup_ready(MOOD_GOOD);
-		struct kvclient_series *s = series(w, 10);
+		struct kvclient_series *s = series_run(w, 10);
 		if (!early)
 			wait_for(w, is_done, 1);
 		wait_for(w, so_many_were_asked_for, KVCLIENT_SERIES_AHEAD);
@@ -807,7 +807,7 @@ static void a_series_that_is_left_gives_back_what_came(void **state)
 		kvclient_lease_release(&w->lease);
 		wait_for(w, all_released, KVCLIENT_SERIES_AHEAD);
 		assert_int_equal(w->done, early ? w->done : 1);
-		teardown(w);
+		client_teardown(w);
 	}
 }
 
@@ -815,14 +815,14 @@ static void a_series_ends_with_its_store(void **state)
 {
 	struct world *w = setup_ready(MOOD_REFUSING);
 	(void)state;
-	struct kvclient_series *s = series(w, 3);
+	struct kvclient_series *s = series_run(w, 3);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_NOT_FOUND);
 	kvclient_series_free(&s);
 	w->mood = MOOD_SILENT;
 	w->done = 0;
-	s = series(w, 3);
-	wait_for(w, heard, 0);
+	s = series_run(w, 3);
+	wait_for(w, store_heard, 0);
 	packet_close(&w->conn);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
@@ -830,7 +830,7 @@ static void a_series_ends_with_its_store(void **state)
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
 	kvclient_series_free(&s);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void a_watch_goes_on_through_reconnects(void **state)
@@ -846,15 +846,15 @@ static void a_watch_goes_on_through_reconnects(void **state)
 	assert_int_equal(w->resets, 2);
 	assert_int_equal(w->watches, 2);
 	kvclient_watch(w->c, NULL, NULL);
-	get(w, NULL);
+	client_get(w, NULL);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->stops, 1);
-	teardown(w);
+	client_teardown(w);
 }
 
 static void no_store_is_said_once(void **state)
 {
-	struct world *w = setup(MOOD_GOOD);
+	struct world *w = client_setup(MOOD_GOOD);
 	(void)state;
 	packet_listener_close(&w->ln);
 	wait_for(w, is_away, 1);
@@ -862,7 +862,7 @@ static void no_store_is_said_once(void **state)
 	open_store(w);
 	wait_for(w, is_ready, 1);
 	assert_int_equal(w->away, 1);
-	teardown(w);
+	client_teardown(w);
 }
 
 int main(void)

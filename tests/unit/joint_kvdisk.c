@@ -127,7 +127,7 @@ static struct block_key key_of(uint32_t i)
 }
 
 /* A value that is of its key, its version and its size alone. */
-static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
+static void value_fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
 	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
@@ -148,7 +148,7 @@ static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, 
 		.created_unix_ms = version};
 	uint8_t *p = malloc(n + 1);
 	assert_non_null(p);
-	fill(p, n, i, version);
+	value_fill(p, n, i, version);
 	/* In pieces, as values lie in pages. */
 	struct iovec iov[2] = {{p, n / 3}, {p + n / 3, n - n / 3}};
 	cgn_rc rc = kvdisk_put(d, &k, &meta, XXH3_64bits(p, n), iov, 2, at, err);
@@ -156,7 +156,7 @@ static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, 
 	return rc;
 }
 
-static kvdisk_place put(struct world *w, uint32_t i, uint32_t version, size_t n)
+static kvdisk_place disk_put(struct world *w, uint32_t i, uint32_t version, size_t n)
 {
 	kvdisk_place at = 0;
 	if (!cgn_ok(try_put(w->d, i, version, n, &at, &w->err)))
@@ -165,7 +165,7 @@ static kvdisk_place put(struct world *w, uint32_t i, uint32_t version, size_t n)
 }
 
 /* The version that lies there; the code when there is none. */
-static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n, uint32_t *version)
+static enum cgn_code disk_got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n, uint32_t *version)
 {
 	struct block_key k = key_of(i);
 	struct kvdisk_value v;
@@ -176,7 +176,7 @@ static enum cgn_code got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n
 	cgn_rc rc = kvdisk_get(d, &k, at, iov, 3, &v, NULL);
 	if (cgn_ok(rc)) {
 		*version = (uint32_t)v.meta.created_unix_ms;
-		fill(want, n, i, *version);
+		value_fill(want, n, i, *version);
 		assert_memory_equal(p, want, n);
 		assert_true(cgn_str_is(v.meta.model, "model-a") && cgn_str_is(v.meta.name, "a name") &&
 			v.meta.tokens == i);
@@ -194,10 +194,10 @@ static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 	if (!entry_get(w->d, &k, &r, names) || entry_had_its_time(w->d, &r))
 		return CGN_NOT_FOUND;
-	return got(w->d, i, r.entry.place, r.entry.size, version);
+	return disk_got(w->d, i, r.entry.place, r.entry.size, version);
 }
 
-static void expect(struct world *w, uint32_t i, uint32_t version)
+static void disk_expect(struct world *w, uint32_t i, uint32_t version)
 {
 	uint32_t is = 0;
 	assert_int_equal(got_now(w, i, &is), CGN_FINE);
@@ -210,7 +210,7 @@ static void expect_none(struct world *w, uint32_t i)
 	assert_int_equal(got_now(w, i, &is), CGN_NOT_FOUND);
 }
 
-static struct kvdisk_stats stats(struct world *w)
+static struct kvdisk_stats disk_stats(struct world *w)
 {
 	struct kvdisk_stats s;
 	kvdisk_stats(w->d, &s);
@@ -228,15 +228,16 @@ static void test_what_is_put_is_got(void **state)
 	world_open(&w);
 	assert_true(w.how.made && !w.how.rebuilt && w.how.entries == 0);
 	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
-		assert_int_equal(got(w.d, i, put(&w, i, i + 1, sizes[i]), sizes[i], &version), CGN_FINE);
+		assert_int_equal(disk_got(w.d, i, disk_put(&w, i, i + 1, sizes[i]), sizes[i], &version),
+			CGN_FINE);
 	world_again(&w);
 	assert_false(w.how.made || w.how.rebuilt || w.how.small_lost);
 	assert_int_equal(told.found, CGN_COUNT(sizes));
 	assert_int_equal(w.how.entries, CGN_COUNT(sizes));
 	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
-		expect(&w, i, i + 1);
+		disk_expect(&w, i, i + 1);
 	expect_none(&w, 99);
-	struct kvdisk_stats s = stats(&w);
+	struct kvdisk_stats s = disk_stats(&w);
 	assert_int_equal(s.entries, CGN_COUNT(sizes));
 	assert_int_equal(s.corrupt, 0);
 	assert_true(s.bytes <= s.budget);
@@ -251,10 +252,10 @@ static void test_replaced_and_removed(void **state)
 	world_begin(&w);
 	world_open(&w);
 	for (uint32_t i = 0; i < 4; i++) { /* slab to slab, slab to small, small to slab, small to small */
-		kvdisk_place old = put(&w, i, 1, i < 2 ? 50000 : 500);
-		kvdisk_place now = put(&w, i, 2, i % 2 == 0 ? 50000 : 500);
-		assert_int_not_equal(got(w.d, i, old, i < 2 ? 50000 : 500, &version), CGN_FINE);
-		assert_int_equal(got(w.d, i, now, i % 2 == 0 ? 50000 : 500, &version), CGN_FINE);
+		kvdisk_place old = disk_put(&w, i, 1, i < 2 ? 50000 : 500);
+		kvdisk_place now = disk_put(&w, i, 2, i % 2 == 0 ? 50000 : 500);
+		assert_int_not_equal(disk_got(w.d, i, old, i < 2 ? 50000 : 500, &version), CGN_FINE);
+		assert_int_equal(disk_got(w.d, i, now, i % 2 == 0 ? 50000 : 500, &version), CGN_FINE);
 		assert_int_equal(version, 2);
 	}
 	struct block_key k0 = key_of(0), k3 = key_of(3), other = key_of(77);
@@ -262,11 +263,11 @@ static void test_replaced_and_removed(void **state)
 	assert_false(kvdisk_remove(w.d, &k0) || kvdisk_remove(w.d, &other));
 	for (unsigned round = 0; round < 2; round++) {
 		expect_none(&w, 0);
-		expect(&w, 1, 2);
-		expect(&w, 2, 2);
+		disk_expect(&w, 1, 2);
+		disk_expect(&w, 2, 2);
 		expect_none(&w, 3);
-		assert_int_equal(stats(&w).entries, 2);
-		assert_int_equal(stats(&w).corrupt, 0);
+		assert_int_equal(disk_stats(&w).entries, 2);
+		assert_int_equal(disk_stats(&w).corrupt, 0);
 		world_again(&w);
 	}
 	assert_true(kvdisk_expire(w.d, &(struct block_key){key_of(1).digest, 1}, 12345));
@@ -286,17 +287,17 @@ static void test_what_is_not_wanted_goes(void **state)
 	world_begin(&w);
 	world_open(&w);
 	for (uint32_t i = 1; i < 5; i++)
-		(void)put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+		(void)disk_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
 	for (told.unwanted = 1; told.unwanted < 3; told.unwanted++) {
 		world_again(&w);
 		assert_int_equal(w.how.entries, 4 - told.unwanted);
-		assert_int_equal(stats(&w).entries, 4 - told.unwanted);
+		assert_int_equal(disk_stats(&w).entries, 4 - told.unwanted);
 		expect_none(&w, told.unwanted);
 	}
 	world_again(&w);
 	expect_none(&w, 1);
 	expect_none(&w, 2);
-	expect(&w, 4, 1);
+	disk_expect(&w, 4, 1);
 	world_end(&w);
 }
 
@@ -310,11 +311,11 @@ static void test_what_is_not_wanted_never_comes_back(void **state)
 	world_begin(&w);
 	world_open(&w);
 	for (uint32_t i = 1; i < 5; i++)
-		(void)put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+		(void)disk_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
 	for (told.unwanted = 1; told.unwanted < 3; told.unwanted++) {
 		struct block_key k = key_of(told.unwanted);
 		world_again(&w);
-		(void)put(&w, told.unwanted, 2, 40000);
+		(void)disk_put(&w, told.unwanted, 2, 40000);
 		assert_true(kvdisk_remove(w.d, &k));
 	}
 	kvdisk_close(&w.d);
@@ -325,8 +326,8 @@ static void test_what_is_not_wanted_never_comes_back(void **state)
 	assert_true(w.how.rebuilt);
 	expect_none(&w, 1);
 	expect_none(&w, 2);
-	expect(&w, 3, 1);
-	expect(&w, 4, 1);
+	disk_expect(&w, 3, 1);
+	disk_expect(&w, 4, 1);
 	world_end(&w);
 }
 
@@ -337,17 +338,18 @@ static void test_a_place_is_bound_to_its_key(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	kvdisk_place a = put(&w, 1, 1, 40000), b = put(&w, 2, 1, 40000), small = put(&w, 3, 1, 40);
-	assert_int_not_equal(got(w.d, 2, a, 40000, &version), CGN_FINE);
-	assert_int_not_equal(got(w.d, 1, b, 40000, &version), CGN_FINE);
-	assert_int_not_equal(got(w.d, 1, small, 40, &version), CGN_FINE);
-	assert_int_equal(got(w.d, 1, a, 39999, &version), CGN_NOT_FOUND);
+	kvdisk_place a = disk_put(&w, 1, 1, 40000), b = disk_put(&w, 2, 1, 40000),
+		     small = disk_put(&w, 3, 1, 40);
+	assert_int_not_equal(disk_got(w.d, 2, a, 40000, &version), CGN_FINE);
+	assert_int_not_equal(disk_got(w.d, 1, b, 40000, &version), CGN_FINE);
+	assert_int_not_equal(disk_got(w.d, 1, small, 40, &version), CGN_FINE);
+	assert_int_equal(disk_got(w.d, 1, a, 39999, &version), CGN_NOT_FOUND);
 	/* no such file */
-	assert_int_equal(got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND);
-	expect(&w, 1, 1);
-	expect(&w, 2, 1);
-	expect(&w, 3, 1);
-	assert_int_equal(stats(&w).corrupt, 0); /* a wrong question is no damage */
+	assert_int_equal(disk_got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND);
+	disk_expect(&w, 1, 1);
+	disk_expect(&w, 2, 1);
+	disk_expect(&w, 3, 1);
+	assert_int_equal(disk_stats(&w).corrupt, 0); /* a wrong question is no damage */
 	world_end(&w);
 }
 
@@ -355,9 +357,9 @@ static void test_a_place_is_bound_to_its_key(void **state)
 static void fill_up(struct world *w, uint32_t from, uint32_t n, size_t size)
 {
 	for (uint32_t i = from; i < from + n; i++) {
-		(void)put(w, i, 1, size);
+		(void)disk_put(w, i, 1, size);
 		if (i % 16 == 0) {
-			struct kvdisk_stats s = stats(w);
+			struct kvdisk_stats s = disk_stats(w);
 			assert_true(s.bytes <= s.budget);
 		}
 	}
@@ -372,8 +374,8 @@ static void test_the_oldest_goes(void **state)
 	fill_up(&w, 0, 600, 256 * KIB); /* 150 MiB */
 	assert_true(told.gone > 300 && told.moved == 0);
 	expect_none(&w, 0);
-	expect(&w, 599, 1);
-	struct kvdisk_stats s = stats(&w);
+	disk_expect(&w, 599, 1);
+	struct kvdisk_stats s = disk_stats(&w);
 	assert_int_equal(s.entries, 600 - told.gone);
 	assert_true(s.live_bytes > s.budget / 3);
 	assert_true(s.reclaimed > 10 && s.dropped == told.gone);
@@ -391,12 +393,12 @@ static void test_small_ones_go_too(void **state)
 	fill_up(&w, 0, 12000, 8000);
 	assert_true(told.gone > 1000);
 	expect_none(&w, 0);
-	expect(&w, 11999, 1);
-	struct kvdisk_stats s = stats(&w);
+	disk_expect(&w, 11999, 1);
+	struct kvdisk_stats s = disk_stats(&w);
 	assert_true(s.bytes <= s.budget && s.entries > 1000);
 	world_again(&w);
 	assert_int_equal(told.found, s.entries);
-	expect(&w, 11999, 1);
+	disk_expect(&w, 11999, 1);
 	world_end(&w);
 }
 
@@ -412,18 +414,19 @@ static void test_what_is_worth_it_is_carried(void **state)
 	places_to_update = places;
 	for (uint32_t i = 0; i < 1000; i++) {
 		size_t n = i % 5 == 0 ? 3000 : 200 * KIB;
-		places[i] = put(&w, i, 7, n);
+		places[i] = disk_put(&w, i, 7, n);
 	}
 	assert_true(told.moved > 50 && told.gone > 50);
-	assert_true(stats(&w).carried_bytes > 0);
+	assert_true(disk_stats(&w).carried_bytes > 0);
 	uint64_t there = 0;
 	for (uint32_t i = 0; i < 1000; i++) {
 		if (places[i] == 0)
 			continue;
-		assert_int_equal(got(w.d, i, places[i], i % 5 == 0 ? 3000 : 200 * KIB, &version), CGN_FINE);
+		assert_int_equal(disk_got(w.d, i, places[i], i % 5 == 0 ? 3000 : 200 * KIB, &version),
+			CGN_FINE);
 		there++;
 	}
-	assert_int_equal(there, stats(&w).entries);
+	assert_int_equal(there, disk_stats(&w).entries);
 	world_end(&w);
 }
 
@@ -443,11 +446,11 @@ static void test_pinned_stays(void **state)
 	assert_non_null(strstr(w.err.msg, "nothing more can go"));
 	assert_int_equal(told.gone, 0);
 	for (uint32_t i = 0; i < n; i++)
-		expect(&w, i, 1);
-	struct kvdisk_stats s = stats(&w);
+		disk_expect(&w, i, 1);
+	struct kvdisk_stats s = disk_stats(&w);
 	assert_true(s.bytes <= s.budget && s.failed == 1);
 	told.worth = KVDISK_DROP;
-	(void)put(&w, n, 1, 512 * KIB);
+	(void)disk_put(&w, n, 1, 512 * KIB);
 	world_end(&w);
 }
 
@@ -464,7 +467,7 @@ static void test_too_large(void **state)
 	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_INVALID);
 	w.cfg.budget = (uint64_t)1 << 60; /* more than there is */
 	world_open(&w);
-	assert_true(w.how.capped && w.how.budget < w.cfg.budget && stats(&w).budget == w.how.budget);
+	assert_true(w.how.capped && w.how.budget < w.cfg.budget && disk_stats(&w).budget == w.how.budget);
 	world_end(&w);
 }
 
@@ -476,22 +479,22 @@ static void test_time_to_live(void **state)
 	world_begin(&w);
 	w.cfg.ttl_ms = 60000;
 	world_open(&w);
-	(void)put(&w, 1, 1, 50000);
-	(void)put(&w, 2, 1, 50);
+	(void)disk_put(&w, 1, 1, 50000);
+	(void)disk_put(&w, 2, 1, 50);
 	told.boot += 59000;
-	expect(&w, 1, 1);
-	expect(&w, 2, 1);
-	(void)put(&w, 3, 1, 50000);
+	disk_expect(&w, 1, 1);
+	disk_expect(&w, 2, 1);
+	(void)disk_put(&w, 3, 1, 50000);
 	told.boot += 1000;
 	expect_none(&w, 1);
 	expect_none(&w, 2);
-	expect(&w, 3, 1);
+	disk_expect(&w, 3, 1);
 	for (uint32_t i = 10; i < 30; i++) /* into further files */
-		(void)put(&w, i, 1, MIB);
+		(void)disk_put(&w, i, 1, MIB);
 	told.boot += 61000;
 	kvdisk_tend(w.d);
-	assert_true(stats(&w).expired >= 10); /* all but what is in the file that is written */
-	assert_true(told.gone == stats(&w).expired);
+	assert_true(disk_stats(&w).expired >= 10); /* all but what is in the file that is written */
+	assert_true(told.gone == disk_stats(&w).expired);
 	world_end(&w);
 }
 
@@ -502,20 +505,20 @@ static void test_a_clock_that_jumps(void **state)
 	world_begin(&w);
 	w.cfg.ttl_ms = 60000;
 	world_open(&w);
-	(void)put(&w, 1, 1, 50000);
+	(void)disk_put(&w, 1, 1, 50000);
 	told.wall += 1000000000000; /* 31 years, while it runs */
-	expect(&w, 1, 1);
+	disk_expect(&w, 1, 1);
 	kvdisk_tend(w.d);
 	world_again(&w);
 	kvdisk_close(&w.d);
 	told.wall += 1000000000000; /* and while it does not */
 	world_open(&w);
-	expect(&w, 1, 1);
+	disk_expect(&w, 1, 1);
 	kvdisk_close(&w.d);
 	told.wall = 0; /* no battery */
 	told.boot = 0;
 	world_open(&w);
-	expect(&w, 1, 1);
+	disk_expect(&w, 1, 1);
 	told.wall += 40000; /* what has really passed counts */
 	told.boot += 40000;
 	expect_none(&w, 1);
@@ -528,7 +531,7 @@ static void path_of(char out[PATH_MAX], struct world *w, const char *name)
 	(void)snprintf(out, PATH_MAX, "%s/%s", w->dir, name);
 }
 
-static void flip(const char *path, uint64_t off)
+static void file_flip(const char *path, uint64_t off)
 {
 	uint8_t b;
 	int fd = open(path, O_RDWR);
@@ -547,20 +550,20 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	kvdisk_place value = put(&w, 1, 1, 50000), header = put(&w, 2, 1, 50000),
-		     whole = put(&w, 3, 1, 50000);
+	kvdisk_place value = disk_put(&w, 1, 1, 50000), header = disk_put(&w, 2, 1, 50000),
+		     whole = disk_put(&w, 3, 1, 50000);
 	struct place p = place_of(value), q = place_of(header);
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
-	flip(path, (uint64_t)(p.at + 1) * KVDISK_UNIT + 777);
-	flip(path, (uint64_t)q.at * KVDISK_UNIT + 33);
-	assert_int_equal(got(w.d, 1, value, 50000, &version), CGN_STORAGE);
-	assert_int_equal(got(w.d, 2, header, 50000, &version), CGN_STORAGE);
-	assert_int_equal(got(w.d, 3, whole, 50000, &version), CGN_FINE);
-	assert_int_equal(stats(&w).corrupt, 2);
-	assert_int_equal(stats(&w).entries, 1);
+	file_flip(path, (uint64_t)(p.at + 1) * KVDISK_UNIT + 777);
+	file_flip(path, (uint64_t)q.at * KVDISK_UNIT + 33);
+	assert_int_equal(disk_got(w.d, 1, value, 50000, &version), CGN_STORAGE);
+	assert_int_equal(disk_got(w.d, 2, header, 50000, &version), CGN_STORAGE);
+	assert_int_equal(disk_got(w.d, 3, whole, 50000, &version), CGN_FINE);
+	assert_int_equal(disk_stats(&w).corrupt, 2);
+	assert_int_equal(disk_stats(&w).entries, 1);
 	expect_none(&w, 1); /* dropped, and not asked again */
-	assert_int_equal(got(w.d, 1, value, 50000, &version), CGN_NOT_FOUND);
-	assert_int_equal(stats(&w).corrupt, 2);
+	assert_int_equal(disk_got(w.d, 1, value, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(disk_stats(&w).corrupt, 2);
 	world_again(&w);
 	assert_int_equal(told.found, 1);
 	world_end(&w);
@@ -575,7 +578,7 @@ static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, siz
 	uint8_t *want = malloc(n), *room = aligned_alloc(KVDISK_UNIT, 2 * MIB);
 	size_t pages = n / (64 * KIB) * (64 * KIB);
 	assert_true(want != NULL && room != NULL);
-	fill(want, n, i, 1);
+	value_fill(want, n, i, 1);
 	const struct {
 		struct iovec to[3];
 		size_t n;
@@ -604,7 +607,7 @@ static void test_reads_past_the_page_cache(void **state)
 	world_begin(&w);
 	world_open(&w);
 	for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
-		at[i] = put(&w, i, 1, sizes[i]);
+		at[i] = disk_put(&w, i, 1, sizes[i]);
 	for (unsigned closed = 0; closed < 2; closed++) {
 		for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
 			get_into_all_kinds(&w, i, at[i], sizes[i]);
@@ -621,22 +624,22 @@ static void test_a_missing_or_short_file(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	struct place p = place_of(put(&w, 1, 1, 50000));
-	kvdisk_place last = put(&w, 2, 1, 50000);
+	struct place p = place_of(disk_put(&w, 1, 1, 50000));
+	kvdisk_place last = disk_put(&w, 2, 1, 50000);
 	kvdisk_close(&w.d);
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
 	assert_int_equal(truncate(path, (off_t)place_of(last).at * KVDISK_UNIT + 10000), 0);
 	world_open(&w);
 	assert_int_equal(w.how.entries, 1);
 	assert_int_equal(w.how.dropped, 1);
-	expect(&w, 1, 1);
+	disk_expect(&w, 1, 1);
 	expect_none(&w, 2);
 	kvdisk_close(&w.d);
 	assert_int_equal(unlink(path), 0);
 	world_open(&w);
 	assert_int_equal(w.how.entries, 0);
-	(void)put(&w, 3, 1, 50000);
-	expect(&w, 3, 1);
+	(void)disk_put(&w, 3, 1, 50000);
+	disk_expect(&w, 3, 1);
 	world_end(&w);
 }
 
@@ -648,27 +651,27 @@ static void test_a_damaged_head_of_a_file(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	struct place p = place_of(put(&w, 1, 1, 50000));
+	struct place p = place_of(disk_put(&w, 1, 1, 50000));
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
 	for (uint64_t at = 0; at < FILE_HEAD; at += 13) {
 		kvdisk_close(&w.d);
-		flip(path, at);
+		file_flip(path, at);
 		world_open(&w);
 		assert_int_equal(w.how.entries, 1);
-		expect(&w, 1, 1);
+		disk_expect(&w, 1, 1);
 	}
 	kvdisk_close(&w.d);
 	assert_int_equal(truncate(path, 10), 0);
 	world_open(&w);
 	assert_int_equal(w.how.entries, 0);
 	for (uint32_t i = 0; i < 100; i++) /* room is made of it too */
-		(void)put(&w, i, 1, MIB);
+		(void)disk_put(&w, i, 1, MIB);
 	assert_int_equal(access(path, F_OK), -1);
-	assert_true(stats(&w).bytes <= stats(&w).budget);
+	assert_true(disk_stats(&w).bytes <= disk_stats(&w).budget);
 	kvdisk_close(&w.d);
 	world_begin(&other); /* a file of another store is left as it is */
 	world_open(&other);
-	p = place_of(put(&other, 1, 1, 50000));
+	p = place_of(disk_put(&other, 1, 1, 50000));
 	kvdisk_close(&other.d);
 	(void)snprintf(from, sizeof from, "%s/slab-%08x", other.dir, p.file);
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, 0x7000U);
@@ -688,18 +691,18 @@ static void test_an_entry_for_nothing_goes(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	kvdisk_place at = put(&w, 1, 1, 50000);
+	kvdisk_place at = disk_put(&w, 1, 1, 50000);
 	struct place p = place_of(at);
 	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
-	flip(path, (uint64_t)p.at * KVDISK_UNIT + 33);
+	file_flip(path, (uint64_t)p.at * KVDISK_UNIT + 33);
 	for (uint32_t i = 2; i < 100; i++)
-		(void)put(&w, i, 1, MIB);
+		(void)disk_put(&w, i, 1, MIB);
 	assert_int_equal(access(path, F_OK), -1);
-	uint64_t entries = stats(&w).entries;
-	assert_int_equal(got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
-	assert_int_equal(stats(&w).entries, entries - 1);
-	assert_int_equal(got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
-	assert_int_equal(stats(&w).entries, entries - 1);
+	uint64_t entries = disk_stats(&w).entries;
+	assert_int_equal(disk_got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(disk_stats(&w).entries, entries - 1);
+	assert_int_equal(disk_got(w.d, 1, at, 50000, &version), CGN_NOT_FOUND);
+	assert_int_equal(disk_stats(&w).entries, entries - 1);
 	world_end(&w);
 }
 
@@ -707,21 +710,21 @@ static void test_an_entry_for_nothing_goes(void **state)
 static void some_history(struct world *w, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		(void)put(w, i, 1, 40000);
-		(void)put(w, 1000 + i, 1, 400);
+		(void)disk_put(w, i, 1, 40000);
+		(void)disk_put(w, 1000 + i, 1, 400);
 	}
-	(void)put(w, 0, 2, 45000);
-	(void)put(w, 1000, 2, 450);
+	(void)disk_put(w, 0, 2, 45000);
+	(void)disk_put(w, 1000, 2, 450);
 	assert_true(kvdisk_remove(w->d, &(struct block_key){key_of(1).digest, 1}));
 	assert_true(kvdisk_remove(w->d, &(struct block_key){key_of(1001).digest, 1001}));
 }
 
 static void check_history(struct world *w, uint32_t n, bool small_lost)
 {
-	expect(w, 0, 2);
+	disk_expect(w, 0, 2);
 	expect_none(w, 1);
 	for (uint32_t i = 2; i < n; i++)
-		expect(w, i, 1);
+		disk_expect(w, i, 1);
 	expect_none(w, 1001);
 	for (uint32_t i = 1000; i < 1000 + n; i++) {
 		uint32_t version = 0;
@@ -755,7 +758,7 @@ static cgn_rc hurt_one(void *user, const char *name, struct cgn_err *err)
 	if (dm->at == UINT64_MAX)
 		assert_int_equal(unlink(path), 0);
 	else if (stat(path, &st) == 0 && st.st_size > 0)
-		flip(path, dm->at % (uint64_t)st.st_size);
+		file_flip(path, dm->at % (uint64_t)st.st_size);
 	return CGN_OK;
 }
 
@@ -802,12 +805,12 @@ static void test_a_damaged_database(void **state)
 		assert_int_equal(w.how.small_lost, !of_index);
 		assert_true(strlen(w.how.why) > 0);
 		check_history(&w, 50, !of_index);
-		(void)put(&w, 5000, 1, 40000);
+		(void)disk_put(&w, 5000, 1, 40000);
 		world_again(&w); /* as good as new */
 		assert_false(w.how.rebuilt || w.how.small_lost);
 		check_history(&w, 50, !of_index);
-		expect(&w, 5000, 1);
-		assert_true(stats(&w).bytes <= stats(&w).budget);
+		disk_expect(&w, 5000, 1);
+		assert_true(disk_stats(&w).bytes <= disk_stats(&w).budget);
 		world_end(&w);
 	}
 }
@@ -843,8 +846,8 @@ static void test_bits_anywhere(void **state)
 					assert_true(version == (k % 1000 == 0 ? 2 : 1) && k % 1000 != 1);
 			}
 		}
-		(void)put(&w, 5000, 1, 40000);
-		expect(&w, 5000, 1);
+		(void)disk_put(&w, 5000, 1, 40000);
+		disk_expect(&w, 5000, 1);
 		world_end(&w);
 	}
 }
@@ -923,13 +926,13 @@ static void test_a_full_disk(void **state)
 	fill_up(&w, 0, 40, 512 * KIB);
 	/* No more room is told by a budget that shrank, as when others fill the file system. */
 	uint64_t was = w.d->budget;
-	w.d->budget = stats(&w).bytes;
+	w.d->budget = disk_stats(&w).bytes;
 	for (uint32_t i = 100; i < 140; i++)
 		(void)try_put(w.d, i, 1, 512 * KIB, &at, &w.err);
 	assert_true(told.gone > 0);
 	w.d->budget = was;
-	(void)put(&w, 200, 1, 512 * KIB);
-	expect(&w, 200, 1);
+	(void)disk_put(&w, 200, 1, 512 * KIB);
+	disk_expect(&w, 200, 1);
 	world_end(&w);
 }
 
@@ -943,7 +946,7 @@ static void test_removed_while_nothing_can_be_written(void **state)
 	world_begin(&w);
 	world_open(&w);
 	for (uint32_t i = 0; i < 40; i++)
-		(void)put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+		(void)disk_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	none = (struct rlimit){1, was.rlim_max};
 	(void)signal(SIGXFSZ, SIG_IGN);
@@ -957,15 +960,15 @@ static void test_removed_while_nothing_can_be_written(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	kvdisk_tend(w.d);
 	assert_false(db_stuck(w.d->index) || db_stuck(w.d->small));
-	(void)put(&w, 7, 3, 300);
+	(void)disk_put(&w, 7, 3, 300);
 	for (unsigned round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 40; i++) {
 			if (i < 20 && i != 7)
 				expect_none(&w, i);
 			else
-				expect(&w, i, i == 7 ? 3 : 1);
+				disk_expect(&w, i, i == 7 ? 3 : 1);
 		}
-		assert_int_equal(stats(&w).entries, 21);
+		assert_int_equal(disk_stats(&w).entries, 21);
 		world_again(&w);
 	}
 	world_end(&w);

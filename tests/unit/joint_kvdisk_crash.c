@@ -38,7 +38,7 @@ struct model {
 static struct model *model;
 static char dir[64];
 
-static uint64_t next(uint64_t *dice)
+static uint64_t random_next(uint64_t *dice)
 {
 	*dice ^= *dice << 13;
 	*dice ^= *dice >> 7;
@@ -49,15 +49,15 @@ static uint64_t next(uint64_t *dice)
 static size_t size_of(uint32_t version)
 {
 	uint64_t dice = version * MIX_GOLDEN + 1;
-	(void)next(&dice);
-	return next(&dice) % 3 == 0 ? next(&dice) % 30000 : 32768 + next(&dice) % 200000;
+	(void)random_next(&dice);
+	return random_next(&dice) % 3 == 0 ? random_next(&dice) % 30000 : 32768 + random_next(&dice) % 200000;
 }
 
-static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
+static void value_fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
 	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
-		(void)next(&x);
+		(void)random_next(&x);
 		memcpy(p + i, &x, n - i < sizeof x ? n - i : sizeof x);
 	}
 }
@@ -83,7 +83,7 @@ static void on_gone(void *user, const struct block_key *k, kvdisk_place at)
 	atomic_fetch_add(&model->gone, 1);
 }
 
-static void die(const char *what, uint32_t key, uint32_t is)
+static void child_die(const char *what, uint32_t key, uint32_t is)
 {
 	fprintf(stderr, "key %u: %s: version %u, may be %u or %u\n", key, what, is, model->key[key].before,
 		model->key[key].after);
@@ -113,7 +113,7 @@ static void one_call(struct kvdisk *d, uint32_t i, uint64_t *dice, uint8_t *scra
 {
 	struct block_key k = key_of(i);
 	kvdisk_place at;
-	if (next(dice) % 4 == 0) {
+	if (random_next(dice) % 4 == 0) {
 		atomic_store(&model->key[i].after, NONE);
 		(void)kvdisk_remove(d, &k);
 		atomic_store(&model->key[i].before, NONE);
@@ -123,10 +123,10 @@ static void one_call(struct kvdisk *d, uint32_t i, uint64_t *dice, uint8_t *scra
 	size_t n = size_of(version);
 	struct block_meta meta = {.tokens = version};
 	struct iovec iov = {scratch, n};
-	fill(scratch, n, i, version);
+	value_fill(scratch, n, i, version);
 	atomic_store(&model->key[i].after, version);
 	if (!cgn_ok(kvdisk_put(d, &k, &meta, XXH3_64bits(scratch, n), &iov, 1, &at, NULL)))
-		die("not put", i, version);
+		child_die("not put", i, version);
 	atomic_store(&model->key[i].before, version);
 }
 
@@ -136,14 +136,15 @@ struct storm {
 	uint64_t dice;
 };
 
-static void *storm(void *arg)
+static void *child_storm(void *arg)
 {
 	struct storm *s = arg;
 	uint8_t *scratch = malloc((size_t)1 << 18);
 	for (;;) {
-		one_call(s->d, s->thread * KEYS + (uint32_t)(next(&s->dice) % KEYS), &s->dice, scratch);
+		one_call(s->d, s->thread * KEYS + (uint32_t)(random_next(&s->dice) % KEYS), &s->dice,
+			scratch);
 		atomic_fetch_add(&model->calls, 1);
-		if (s->thread == 0 && next(&s->dice) % 16 == 0)
+		if (s->thread == 0 && random_next(&s->dice) % 16 == 0)
 			kvdisk_tend(s->d);
 	}
 	return NULL;
@@ -156,7 +157,7 @@ static void run_until_killed(uint64_t dice)
 	struct kvdisk *d = open_store();
 	for (uint32_t i = 0; i < THREADS; i++) {
 		s[i] = (struct storm){d, i, dice + i * 7919 + 1};
-		if (pthread_create(&t, NULL, storm, &s[i]) != 0)
+		if (pthread_create(&t, NULL, child_storm, &s[i]) != 0)
 			_exit(1);
 	}
 	atomic_store(&model->ready, true);
@@ -176,24 +177,24 @@ static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *wan
 		struct iovec iov = {scratch, r.entry.size};
 		enum cgn_code c = kvdisk_get(d, &k, r.entry.place, &iov, 1, &v, NULL).code;
 		if (c == CGN_STORAGE)
-			die("damaged", i, r.entry.meta.tokens);
+			child_die("damaged", i, r.entry.meta.tokens);
 		if (c == CGN_FINE) {
 			is = v.meta.tokens;
-			fill(want, r.entry.size, i, is);
+			value_fill(want, r.entry.size, i, is);
 			if (r.entry.size != size_of(is) || memcmp(want, scratch, r.entry.size) != 0)
-				die("wrong bytes", i, is);
+				child_die("wrong bytes", i, is);
 			atomic_fetch_add(&model->seen, 1);
 		}
 	}
 	/* None is what room was made for. */
 	if (is != NONE && is != before && is != after)
-		die("of long ago", i, is);
+		child_die("of long ago", i, is);
 	if (is == NONE && before == after && before != NONE && model->gone == 0)
-		die("lost", i, before);
+		child_die("lost", i, before);
 	model->key[i].before = model->key[i].after = is;
 }
 
-static void look(void)
+static void store_look(void)
 {
 	uint8_t *scratch = malloc((size_t)1 << 18), *want = malloc((size_t)1 << 18);
 	struct kvdisk *d = open_store();
@@ -221,10 +222,10 @@ static void test_killed_at_any_moment(void **state)
 		model->ready = false;
 		pid_t storming = fork();
 		if (storming == 0)
-			run_until_killed(next(&dice));
-		(void)next(&dice);
+			run_until_killed(random_next(&dice));
+		(void)random_next(&dice);
 		/* so many further ones, then it dies in the middle of some */
-		uint64_t calls = 1 + next(&dice) % 400;
+		uint64_t calls = 1 + random_next(&dice) % 400;
 		uint64_t until = model->calls + calls;
 		while (!model->ready || model->calls < until) {
 			/* it does not end by itself */
@@ -235,7 +236,7 @@ static void test_killed_at_any_moment(void **state)
 		assert_int_equal(waitpid(storming, &status, 0), storming);
 		pid_t looking = fork();
 		if (looking == 0)
-			look();
+			store_look();
 		assert_int_equal(waitpid(looking, &status, 0), looking);
 		assert_int_equal(status, 0);
 	}

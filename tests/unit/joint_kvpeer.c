@@ -144,7 +144,7 @@ static void node_open(struct world *w, unsigned i)
 	node_open_as(w, i, NULL, 256 * MIB, node_tls);
 }
 
-static void knows(struct world *w, unsigned from, unsigned to)
+static void node_knows(struct world *w, unsigned from, unsigned to)
 {
 	static const char *const names[] = {"a", "b", "c"};
 	kvpeer_member(w->nodes[from].kp, names[to], w->nodes[to].addr, "", "");
@@ -208,7 +208,7 @@ static void ask_as(struct world *w, unsigned node, unsigned slot, const struct b
 	assert_true(!cgn_ok(rc) || a->calls == 0); /* never inline */
 }
 
-static void ask(struct world *w, unsigned node, unsigned slot, const struct block_key *k)
+static void node_ask(struct world *w, unsigned node, unsigned slot, const struct block_key *k)
 {
 	ask_as(w, node, slot, k, &(struct kvpeer_ask){.priority = 3});
 }
@@ -260,13 +260,13 @@ static void wait_heard(struct world *w, const struct block_key *k)
 }
 
 /* a and b, b knows a; a has |key| of |n| bytes, and b has heard so. */
-static void two(struct world *w, const struct block_key *k, uint64_t n)
+static void two_nodes(struct world *w, const struct block_key *k, uint64_t n)
 {
 	world_open(w);
 	node_open(w, 0);
 	node_open(w, 1);
 	put_in(w->nodes[0].store, k, n);
-	knows(w, 1, 0);
+	node_knows(w, 1, 0);
 	wait_heard(w, k);
 }
 
@@ -281,11 +281,11 @@ static void what_one_has_the_other_gets(void **state)
 		struct block_key k = key_of((uint32_t)i);
 		struct block_info info;
 		struct kvpeer_where where;
-		two(&w, &k, sizes[i]);
+		two_nodes(&w, &k, sizes[i]);
 		assert_true(kvpeer_has(w.nodes[1].kp, &k, &where));
 		assert_string_equal(where.node, "a");
 		assert_int_equal(where.tiers, BLOCK_TIER_BIT(BLOCK_RAM));
-		ask(&w, 1, 0, &k);
+		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, sizes[i]);
 		assert_true(cgn_str_is(kvstore_block_model(w.asked[0].block), "m") &&
@@ -302,10 +302,10 @@ static void what_nobody_has_is_a_miss_at_once(void **state)
 	struct world w;
 	struct block_key k = key_of(1), other = key_of(2), later = {.digest = k.digest, .segment = 1};
 	struct kvpeer_where where;
-	two(&w, &k, 100);
+	two_nodes(&w, &k, 100);
 	assert_false(kvpeer_has(w.nodes[1].kp, &other, &where));
 	assert_false(kvpeer_has(w.nodes[1].kp, &later, &where));
-	ask(&w, 1, 0, &other);
+	node_ask(&w, 1, 0, &other);
 	assert_int_equal(w.asked[0].calls, 1); /* failed at once, nobody was asked */
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
 	world_close(&w);
@@ -317,9 +317,9 @@ static void many_who_want_it_wait_for_one_fetch(void **state)
 	struct world w;
 	struct block_key k = key_of(1);
 	uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "in"));
-	two(&w, &k, 3 * MIB);
+	two_nodes(&w, &k, 3 * MIB);
 	for (unsigned i = 0; i < 20; i++)
-		ask(&w, 1, i, &k);
+		node_ask(&w, 1, i, &k);
 	kvpeer_fetch_cancel(&w.asked[19].fetch);
 	wait_answers(&w, 19);
 	for (unsigned i = 0; i < 19; i++)
@@ -334,7 +334,7 @@ static void changes_are_heard(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1), k2 = key_of(2);
-	two(&w, &k, 100);
+	two_nodes(&w, &k, 100);
 	put_in(w.nodes[0].store, &k2, 100);
 	wait_heard(&w, &k2);
 	assert_true(kvstore_remove(w.nodes[0].store, &k));
@@ -366,7 +366,7 @@ static void a_snapshot_of_thousands_is_heard(void **state)
 		struct block_key k = key_of(i);
 		put_in(w.nodes[0].store, &k, 10);
 	}
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 0);
 	loop_until(w.l, b_has_all, &w);
 	world_close(&w);
 }
@@ -377,7 +377,7 @@ static void who_falls_behind_is_told_anew(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1), last = key_of(70000);
-	two(&w, &k, 10);
+	two_nodes(&w, &k, 10);
 	assert_true(kvstore_remove(w.nodes[0].store, &k));
 	for (uint32_t i = 2; i <= 70000; i++) {
 		struct block_key other = key_of(i);
@@ -396,11 +396,11 @@ static void a_peer_that_went_has_nothing(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	two(&w, &k, 100);
+	two_nodes(&w, &k, 100);
 	kvpeer_close(&w.nodes[0].kp);
 	w.key = k;
 	loop_until(w.l, b_has_not_heard, &w);
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
 	world_close(&w);
 }
@@ -410,15 +410,15 @@ static void a_member_that_leaves_is_forgotten(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	two(&w, &k, 40 * MIB);
-	ask(&w, 1, 0, &k);
+	two_nodes(&w, &k, 40 * MIB);
+	node_ask(&w, 1, 0, &k);
 	kvpeer_member_gone(w.nodes[1].kp, "a"); /* with a fetch under way */
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_UNAVAILABLE);
 	assert_false(b_has_heard(&w));
 	assert_true(ram_of(&w, 1) == 0);
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 0);
 	wait_heard(&w, &k);
 	world_close(&w);
 }
@@ -429,7 +429,7 @@ static void who_is_oneself_or_known_is_left_alone(void **state)
 	struct world w;
 	struct block_key k = key_of(1);
 	struct cgn_buf text = {0};
-	two(&w, &k, 100);
+	two_nodes(&w, &k, 100);
 	/* a list that is the same on every node */
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[1].addr, NULL, NULL);
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[0].addr, NULL, NULL);
@@ -474,9 +474,9 @@ static void what_moved_is_told_on_both_sides(void **state)
 	struct world w;
 	struct block_key k = key_of(1);
 	struct kvpeer_overview v;
-	two(&w, &k, 100000);
+	two_nodes(&w, &k, 100000);
 	kvpeer_member(w.nodes[0].kp, NULL, w.nodes[1].addr, NULL, NULL);
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
 	kvpeer_each(w.nodes[1].kp, take_row, NULL);
 	assert_string_equal(row.id, "a");
@@ -509,9 +509,9 @@ static void a_stranger_is_refused_both_ways(void **state)
 	node_open_as(&w, 2, NULL, 64 * MIB, stranger_tls);
 	put_in(w.nodes[0].store, &k, 100);
 	put_in(w.nodes[2].store, &k, 100);
-	knows(&w, 1, 2);
-	knows(&w, 2, 0);
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 2);
+	node_knows(&w, 2, 0);
+	node_knows(&w, 1, 0);
 	wait_heard(&w, &k);
 	for (unsigned i = 0; i < 300; i++) /* time for it to come in, if it could */
 		wait_peers(&w, 1);
@@ -624,7 +624,7 @@ static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bo
 	(void)liar_open(w, 0, k, "r");
 	if (honest) {
 		put_in(w->nodes[0].store, k, n);
-		knows(w, 1, 0);
+		node_knows(w, 1, 0);
 	}
 	wait_peers(w, honest ? 2 : 1);
 	wait_heard(w, k);
@@ -643,7 +643,7 @@ static void a_wrong_byte_is_never_taken(void **state)
 		with_liar(&w, &k, 100000, honest);
 		liar_says(&w.liars[0], 100000, 0, 100000);
 		w.liars[0].answer.p[w.liars[0].answer.n - 777] ^= 0x10;
-		ask(&w, 1, 0, &k);
+		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(w.liars[0].fetches, 1);
 		assert_true(metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT)) == before + 1);
@@ -673,7 +673,7 @@ static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
 	with_liar(&w, &k, 3 * MIB, true);
 	liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
 	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
-	ask(&w, 1, 0, &k); /* the liar's two thirds, then the rest of a's */
+	node_ask(&w, 1, 0, &k); /* the liar's two thirds, then the rest of a's */
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_STORAGE);
@@ -691,7 +691,7 @@ static void a_large_wrong_value_is_not_taken_either(void **state)
 	with_liar(&w, &k, 5 * MIB, true);
 	liar_says(&w.liars[0], 5 * MIB, 0, 5 * MIB);
 	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
-	ask(&w, 1, 0, &k); /* it is summed on the pool */
+	node_ask(&w, 1, 0, &k); /* it is summed on the pool */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 5 * MIB);
 	assert_true(ram_of(&w, 1) < 6 * MIB);
@@ -724,7 +724,7 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1});
 		if (i == 6)
 			cgn_buf_add(&liar->answer, "\x02", 1); /* it ends within its head */
-		ask(&w, 1, 0, &k);
+		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(liar->fetches, 1);
 		assert_value(w.asked[0].block, &k, 1000);
@@ -738,7 +738,7 @@ static void who_is_silent_is_not_waited_for(void **state)
 	struct world w;
 	struct block_key k = key_of(1);
 	with_liar(&w, &k, 2 * MIB, true);
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
 	assert_int_equal(w.liars[0].fetches, 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
@@ -756,7 +756,7 @@ static void who_stops_in_the_middle_is_gone_on_from(void **state)
 		liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
 		w.liars[0].fin = dies; /* ends too early, or falls silent */
 		uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out"));
-		ask(&w, 1, 0, &k);
+		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_value(w.asked[0].block, &k, 3 * MIB);
 		assert_true(metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out")) - before == MIB);
@@ -771,7 +771,7 @@ static void another_value_of_the_same_name_is_not_mixed_in(void **state)
 	struct block_key k = key_of(1);
 	with_liar(&w, &k, 3 * MIB, true); /* a's has 3 MiB, the liar's 4 */
 	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block); /* neither is whole: a clean miss */
 	assert_true(ram_of(&w, 1) == 0);
@@ -800,7 +800,7 @@ static void on_done_then(void *user, struct kvstore_block **take, const struct c
 	struct world *w = user;
 	on_done(&w->asked[0], take, why);
 	kvpeer_fetch_cancel(&w->asked[1].fetch);
-	ask(w, 1, 2, &w->key);
+	node_ask(w, 1, 2, &w->key);
 }
 
 static void who_is_told_may_do_anything(void **state)
@@ -838,7 +838,7 @@ static void who_cancels_is_not_answered(void **state)
 	with_liar(&w, &k, 100, false);
 	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
 	w.liars[0].fin = false;
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	w.want = 1;
 	loop_until(w.l, liar_was_asked, &w);
 	kvpeer_fetch_cancel(&w.asked[0].fetch);
@@ -858,7 +858,7 @@ static void who_is_busy_is_left_for_another(void **state)
 		with_liar(&w, &k, 100, honest);
 		kvframe_put_answer(&w.liars[0].answer,
 			&(struct kvframe_answer){.status = KVFRAME_BUSY, .wait_ms = 4000});
-		ask(&w, 1, 0, &k);
+		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(w.liars[0].fetches, 1);
 		if (honest)
@@ -868,7 +868,7 @@ static void who_is_busy_is_left_for_another(void **state)
 		if (honest) { /* for a while it is not the first to be asked */
 			assert_true(kvstore_remove(w.nodes[1].store, &k));
 			kvstore_block_unref(&w.asked[0].block);
-			ask(&w, 1, 0, &k);
+			node_ask(&w, 1, 0, &k);
 			wait_answers(&w, 1);
 			assert_int_equal(w.liars[0].fetches, 1);
 		}
@@ -883,11 +883,11 @@ static void who_has_it_no_more_is_believed(void **state)
 	struct block_key k = key_of(1);
 	with_liar(&w, &k, 100, false);
 	kvframe_put_answer(&w.liars[0].answer, &(struct kvframe_answer){.status = KVFRAME_NOT_FOUND});
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
 	assert_false(b_has_heard(&w));
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	assert_int_equal(w.asked[0].calls, 1);
 	assert_int_equal(w.liars[0].fetches, 1);
 	world_close(&w);
@@ -898,7 +898,7 @@ static void what_is_computed_faster_is_not_fetched(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	two(&w, &k, 50 * MIB);
+	two_nodes(&w, &k, 50 * MIB);
 	ask_as(&w, 1, 0, &k, &(struct kvpeer_ask){.tokens = 16, .ms_per_token = 0.01});
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
@@ -926,9 +926,9 @@ static void what_has_no_room_is_handed_over_once(void **state)
 		struct block_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
 	}
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 0);
 	wait_heard(&w, &k);
-	ask(&w, 1, 0, &k);
+	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	assert_false(kvstore_lookup(w.nodes[1].store, &k, &info));
@@ -937,7 +937,7 @@ static void what_has_no_room_is_handed_over_once(void **state)
 		struct block_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
 	}
-	ask(&w, 1, 0, &k); /* wanted twice of late: now it stays */
+	node_ask(&w, 1, 0, &k); /* wanted twice of late: now it stays */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	assert_true(kvstore_lookup(w.nodes[1].store, &k, &info));
@@ -949,8 +949,8 @@ static void what_is_put_meanwhile_counts(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	two(&w, &k, 4 * MIB);
-	ask(&w, 1, 0, &k);
+	two_nodes(&w, &k, 4 * MIB);
+	node_ask(&w, 1, 0, &k);
 	put_in(w.nodes[1].store, &k, 10); /* a client of this node is faster */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 10);
@@ -969,11 +969,11 @@ static void so_many_are_served_at_once(void **state)
 	node_open(&w, 1);
 	put_in(w.nodes[0].store, &a, 30 * MIB);
 	put_in(w.nodes[0].store, &b, 30 * MIB);
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 0);
 	wait_heard(&w, &a);
 	wait_heard(&w, &b);
-	ask(&w, 1, 0, &a);
-	ask(&w, 1, 1, &b);
+	node_ask(&w, 1, 0, &a);
+	node_ask(&w, 1, 1, &b);
 	wait_answers(&w, 2);
 	assert_true((w.asked[0].block != NULL) != (w.asked[1].block != NULL));
 	assert_true(metric_count(METRIC_OF(test_telemetry(), KV_PEER_REFUSED, "busy")) == before + 1);
@@ -997,13 +997,13 @@ static void what_could_not_be_read_is_not_owed(void **state)
 	assert_true(kvstore_block_iov(b, 0, 1, &iov, 1, &n) == 1);
 	*(uint8_t *)iov.iov_base ^= 1;
 	kvstore_block_unref(&b);
-	knows(&w, 1, 0);
+	node_knows(&w, 1, 0);
 	wait_heard(&w, &bad);
 	wait_heard(&w, &good);
-	ask(&w, 1, 0, &bad);
+	node_ask(&w, 1, 0, &bad);
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
-	ask(&w, 1, 0, &good);
+	node_ask(&w, 1, 0, &good);
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &good, 100);
 	world_close(&w);
@@ -1014,10 +1014,10 @@ static void the_end_leaves_nothing_behind(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	two(&w, &k, 60 * MIB);
-	ask(&w, 1, 0, &k);
+	two_nodes(&w, &k, 60 * MIB);
+	node_ask(&w, 1, 0, &k);
 	kvpeer_drain(w.nodes[1].kp);
-	ask(&w, 1, 1, &k);
+	node_ask(&w, 1, 1, &k);
 	assert_int_equal(w.asked[1].why.code, CGN_UNAVAILABLE);
 	kvpeer_close(&w.nodes[1].kp); /* in the middle */
 	assert_int_equal(w.asked[0].calls, 1);

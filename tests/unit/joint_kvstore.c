@@ -271,7 +271,7 @@ static uint64_t place_of(struct kvstore *s, const struct block_key *k, const cha
 	return at.offset;
 }
 
-static void set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+static void store_set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
 	const char *value)
 {
 	struct cgn_err err;
@@ -288,9 +288,9 @@ static void test_small_values_take_each_others_place(void **state)
 			  ends = {.name = CGN_STR("one"), .expires_unix_ms = kvw_wall + 10};
 	struct cgn_err err;
 	(void)state;
-	set(s, &k, &named, "first");
+	store_set(s, &k, &named, "first");
 	uint64_t at = place_of(s, &k, "first"), changes = kvstore_changes_end(s);
-	set(s, &k, &ends, "second value");
+	store_set(s, &k, &ends, "second value");
 	assert_int_equal(place_of(s, &k, "second value"), at);
 	assert_int_equal(kvstore_changes_end(s), changes + 1);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, strlen("second value"));
@@ -300,23 +300,23 @@ static void test_small_values_take_each_others_place(void **state)
 	assert_int_equal(end_of(s, &k), kvw_wall + 10);
 	assert_int_equal(kvstore_set(s, &k, &named, "no", 2, KVSTORE_IF_ABSENT, &err).code, CGN_CONFLICT);
 	struct kvstore_block *held = kvstore_get_ram(s, &k, true);
-	set(s, &k, &named, "while it is read");
+	store_set(s, &k, &named, "while it is read");
 	assert_int_equal(kvstore_block_size(held), 5);
 	assert_int_equal(kvstore_block_checksum(held), sum64("third", 5));
 	kvstore_block_unref(&held);
 	at = place_of(s, &k, "while it is read");
 	assert_true(cgn_ok(kvstore_pin(s, &k, UINT64_MAX, &err)));
-	set(s, &k, &named, "not pinned");
+	store_set(s, &k, &named, "not pinned");
 	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
-	set(s, &k, &plain, "without a name");
+	store_set(s, &k, &plain, "without a name");
 	(void)place_of(s, &k, "without a name");
 	char large[KVSTORE_SMALL + 2];
 	memset(large, 'l', sizeof large - 1);
 	large[sizeof large - 1] = '\0';
-	set(s, &k, &plain, large);
+	store_set(s, &k, &plain, large);
 	(void)place_of(s, &k, large);
 	assert_true(cgn_ok(kvstore_set(s, &k, &plain, NULL, 0, 0, &err)));
-	set(s, &k, &ends, "e");
+	store_set(s, &k, &ends, "e");
 	kvw_wall += 10;
 	assert_int_equal(kvstore_set(s, &k, &named, "late", 4, KVSTORE_IF_HELD, &err).code, CGN_NOT_FOUND);
 	kvstore_tick(s);

@@ -72,7 +72,7 @@ static struct block_key key_of(uint32_t i)
 		.segment = i % 3};
 }
 
-static void fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
+static void value_fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
 	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
 	for (size_t i = 0; i < n; i += sizeof x) {
@@ -94,7 +94,7 @@ static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, st
 	struct cgn_err err = {0};
 	uint8_t *p = malloc(n + 1);
 	assert_non_null(p);
-	fill(p, n, i, version);
+	value_fill(p, n, i, version);
 	if (!cgn_ok(kvstore_put(s, &k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
 	kvstore_writer_add(w, p, n);
@@ -102,19 +102,19 @@ static void put_as(struct kvstore *s, uint32_t i, uint32_t version, size_t n, st
 	free(p);
 }
 
-static void put(struct world *w, uint32_t i, uint32_t version, size_t n)
+static void store_put(struct world *w, uint32_t i, uint32_t version, size_t n)
 {
 	put_as(w->s, i, version, n, (struct cgn_str){0});
 }
 
 /* Each byte of it. */
-static void check(const struct kvstore_block *b, uint32_t i)
+static void value_check(const struct kvstore_block *b, uint32_t i)
 {
 	struct iovec iov[1100];
 	size_t n = 0, at = 0;
 	uint8_t *want = malloc(kvstore_block_size(b) + 1);
 	assert_non_null(want);
-	fill(want, kvstore_block_size(b), i, kvstore_block_info(b).tokens);
+	value_fill(want, kvstore_block_size(b), i, kvstore_block_info(b).tokens);
 	assert_int_equal(kvstore_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n), kvstore_block_size(b));
 	for (size_t k = 0; k < n; k++) {
 		assert_memory_equal(iov[k].iov_base, want + at, iov[k].iov_len);
@@ -140,7 +140,7 @@ static void on_read(void *user, struct kvstore_block **take, const struct cgn_er
 	if (*take == NULL)
 		return;
 	a->code = CGN_FINE;
-	check(*take, a->key);
+	value_check(*take, a->key);
 	a->version = kvstore_block_info(*take).tokens;
 	(void)cgn_str_copyz(a->name, sizeof a->name, kvstore_block_name(*take));
 	kvstore_block_unref(take);
@@ -161,7 +161,7 @@ static void wait_for(struct world *w, struct answer *a, size_t n)
 	loop_until(w->l, all_done, w);
 }
 
-static void ask(struct world *w, uint32_t i, struct answer *a)
+static void read_ask(struct world *w, uint32_t i, struct answer *a)
 {
 	struct block_key k = key_of(i);
 	struct kvstore_read *r = NULL;
@@ -169,15 +169,15 @@ static void ask(struct world *w, uint32_t i, struct answer *a)
 	assert_true(cgn_ok(kvstore_get(w->s, w->l, &k, on_read, a, &r, NULL)));
 }
 
-static struct answer got(struct world *w, uint32_t i)
+static struct answer read_got(struct world *w, uint32_t i)
 {
 	struct answer a;
-	ask(w, i, &a);
+	read_ask(w, i, &a);
 	wait_for(w, &a, 1);
 	return a;
 }
 
-static unsigned tiers(struct world *w, uint32_t i)
+static unsigned store_tiers(struct world *w, uint32_t i)
 {
 	struct block_key k = key_of(i);
 	struct block_info info;
@@ -185,7 +185,7 @@ static unsigned tiers(struct world *w, uint32_t i)
 	return info.tiers;
 }
 
-static struct kvstore_stats stats(struct world *w)
+static struct kvstore_stats store_stats(struct world *w)
 {
 	struct kvstore_stats st;
 	kvstore_stats(w->s, &st);
@@ -193,10 +193,10 @@ static struct kvstore_stats stats(struct world *w)
 }
 
 /* The queue is empty and nothing is being written. */
-static void settle(struct world *w)
+static void store_settle(struct world *w)
 {
 	for (unsigned i = 0; i < 20000; i++) {
-		struct kvstore_stats st = stats(w);
+		struct kvstore_stats st = store_stats(w);
 		if (st.ssd.queue_bytes == 0 && st.ssd.queue_blocks == 0)
 			return;
 		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -212,27 +212,27 @@ static void test_what_is_used_again_is_written(void **state)
 	struct world w;
 	(void)state;
 	world_begin(&w, 16 * MIB, false);
-	put(&w, 1, 7, 100000);
-	put(&w, 2, 7, 100000);
-	put(&w, 3, 7, 300);
-	assert_int_equal(got(&w, 1).code, CGN_FINE);
-	assert_int_equal(got(&w, 3).code, CGN_FINE);
-	settle(&w);
-	assert_int_equal(tiers(&w, 1), RAM | SSD);
-	assert_int_equal(tiers(&w, 2), RAM);
-	assert_int_equal(tiers(&w, 3), RAM | SSD);
+	store_put(&w, 1, 7, 100000);
+	store_put(&w, 2, 7, 100000);
+	store_put(&w, 3, 7, 300);
+	assert_int_equal(read_got(&w, 1).code, CGN_FINE);
+	assert_int_equal(read_got(&w, 3).code, CGN_FINE);
+	store_settle(&w);
+	assert_int_equal(store_tiers(&w, 1), RAM | SSD);
+	assert_int_equal(store_tiers(&w, 2), RAM);
+	assert_int_equal(store_tiers(&w, 3), RAM | SSD);
 	world_again(&w);
-	assert_int_equal(tiers(&w, 1), SSD);
-	assert_int_equal(tiers(&w, 2), 0);
-	struct answer a = got(&w, 1);
+	assert_int_equal(store_tiers(&w, 1), SSD);
+	assert_int_equal(store_tiers(&w, 2), 0);
+	struct answer a = read_got(&w, 1);
 	assert_int_equal(a.code, CGN_FINE);
 	assert_int_equal(a.version, 7);
-	assert_int_equal(tiers(&w, 1), RAM | SSD);
-	assert_int_equal(got(&w, 3).code, CGN_FINE);
+	assert_int_equal(store_tiers(&w, 1), RAM | SSD);
+	assert_int_equal(read_got(&w, 3).code, CGN_FINE);
 	struct block_key lost = key_of(2);
 	assert_null(kvstore_get_ram(w.s, &lost, true));
-	assert_int_equal(got(&w, 2).code, CGN_NOT_FOUND); /* the same miss */
-	struct kvstore_stats st = stats(&w);
+	assert_int_equal(read_got(&w, 2).code, CGN_NOT_FOUND); /* the same miss */
+	struct kvstore_stats st = store_stats(&w);
 	assert_int_equal(st.tier[BLOCK_SSD].blocks, 2);
 	assert_int_equal(st.tier[BLOCK_SSD].hits, 2);
 	assert_int_equal(st.tier[BLOCK_RAM].blocks, 2);
@@ -246,22 +246,22 @@ static void test_what_leaves_ram_stays_on_ssd(void **state)
 	(void)state;
 	world_begin(&w, 8 * MIB, true);
 	for (uint32_t i = 0; i < 60; i++) {
-		put(&w, i, 1, 300000);
+		store_put(&w, i, 1, 300000);
 		if (i % 4 == 0)
-			settle(&w);
+			store_settle(&w);
 	}
-	settle(&w);
-	struct kvstore_stats st = stats(&w);
+	store_settle(&w);
+	struct kvstore_stats st = store_stats(&w);
 	assert_int_equal(st.tier[BLOCK_SSD].blocks, 60);
 	assert_true(st.tier[BLOCK_RAM].blocks < 30 && st.tier[BLOCK_RAM].evictions >= 30);
 	assert_true(st.tier[BLOCK_RAM].bytes <= st.tier[BLOCK_RAM].budget &&
 		st.tier[BLOCK_SSD].bytes <= st.tier[BLOCK_SSD].budget);
 	for (unsigned round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < 60; i++)
-			assert_int_equal(got(&w, i).code, CGN_FINE);
+			assert_int_equal(read_got(&w, i).code, CGN_FINE);
 		world_again(&w);
 	}
-	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 60);
+	assert_int_equal(store_stats(&w).tier[BLOCK_SSD].blocks, 60);
 	world_end(&w);
 }
 
@@ -274,7 +274,7 @@ static void test_names_and_times_are_kept(void **state)
 	world_begin(&w, 16 * MIB, true);
 	put_as(w.s, 5, 9, 100000, CGN_STR("user:5"));
 	put_as(w.s, 6, 9, 4200000, CGN_STR("user:6")); /* in several runs of pages, perhaps */
-	settle(&w);
+	store_settle(&w);
 	assert_true(kvstore_expire(w.s, &k, 99999999999999));
 	world_again(&w);
 	assert_true(kvstore_lookup(w.s, &k, &info));
@@ -282,14 +282,14 @@ static void test_names_and_times_are_kept(void **state)
 	assert_int_equal(info.created_unix_ms, 1234567);
 	assert_int_equal(info.tokens, 9);
 	assert_int_equal(info.size, 100000);
-	struct answer a = got(&w, 5);
+	struct answer a = read_got(&w, 5);
 	assert_string_equal(a.name, "user:5");
-	a = got(&w, 6);
+	a = read_got(&w, 6);
 	assert_string_equal(a.name, "user:6");
 	assert_true(kvstore_expire(w.s, &k, 1));
-	assert_int_equal(got(&w, 5).code, CGN_NOT_FOUND);
+	assert_int_equal(read_got(&w, 5).code, CGN_NOT_FOUND);
 	world_again(&w);
-	assert_int_equal(tiers(&w, 5), 0);
+	assert_int_equal(store_tiers(&w, 5), 0);
 	world_end(&w);
 }
 
@@ -299,20 +299,20 @@ static void test_removed_and_replaced(void **state)
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
 	for (uint32_t i = 0; i < 9; i++)
-		put(&w, i, 1, i < 6 ? 100000 : 100);
-	settle(&w);
+		store_put(&w, i, 1, i < 6 ? 100000 : 100);
+	store_settle(&w);
 	for (uint32_t i = 0; i < 9; i += 3)
 		assert_true(kvstore_remove(w.s, &(struct block_key){key_of(i).digest, i % 3}));
 	for (uint32_t i = 1; i < 9; i += 3)
-		put(&w, i, 2, 50000);
+		store_put(&w, i, 2, 50000);
 	world_again(&w);
 	for (uint32_t i = 0; i < 9; i++) {
-		struct answer a = got(&w, i);
+		struct answer a = read_got(&w, i);
 		assert_int_equal(a.code, i % 3 == 0 ? CGN_NOT_FOUND : CGN_FINE);
 		if (i % 3 != 0)
 			assert_int_equal(a.version, i % 3 == 1 ? 2 : 1);
 	}
-	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 6);
+	assert_int_equal(store_stats(&w).tier[BLOCK_SSD].blocks, 6);
 	world_end(&w);
 }
 
@@ -322,18 +322,18 @@ static void test_one_read_for_all_who_wait(void **state)
 	struct answer a[50];
 	(void)state;
 	world_begin(&w, 32 * MIB, true);
-	put(&w, 1, 3, 4 * MIB);
+	store_put(&w, 1, 3, 4 * MIB);
 	world_again(&w);
 	for (unsigned i = 0; i < CGN_COUNT(a); i++)
-		ask(&w, 1, &a[i]);
+		read_ask(&w, 1, &a[i]);
 	wait_for(&w, a, CGN_COUNT(a));
 	for (unsigned i = 0; i < CGN_COUNT(a); i++)
 		assert_int_equal(a[i].code, CGN_FINE);
-	assert_int_equal(stats(&w).tier[BLOCK_SSD].hits, 1);
+	assert_int_equal(store_stats(&w).tier[BLOCK_SSD].hits, 1);
 	world_end(&w);
 }
 
-static void never(void *user, struct kvstore_block **take, const struct cgn_err *why)
+static void never_done(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	(void)user;
 	(void)take;
@@ -348,11 +348,11 @@ static void test_cancelled(void **state)
 	struct block_key k = key_of(1);
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
-	put(&w, 1, 3, MIB);
+	store_put(&w, 1, 3, MIB);
 	world_again(&w);
-	assert_true(cgn_ok(kvstore_get(w.s, w.l, &k, never, NULL, &r, NULL)));
+	assert_true(cgn_ok(kvstore_get(w.s, w.l, &k, never_done, NULL, &r, NULL)));
 	struct answer a;
-	ask(&w, 1, &a);
+	read_ask(&w, 1, &a);
 	kvstore_read_cancel(&r);
 	wait_for(&w, &a, 1);
 	assert_int_equal(a.code, CGN_FINE);
@@ -365,17 +365,17 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 	(void)state;
 	world_begin(&w, 8 * MIB, true); /* a queue of 2 MiB */
 	for (uint32_t i = 0; i < 40; i += 2) {
-		put(&w, i, 1, 4000000); /* as long as this is written, nothing else finds room */
-		put(&w, i + 1, 1, 100);
-		settle(&w);
+		store_put(&w, i, 1, 4000000); /* as long as this is written, nothing else finds room */
+		store_put(&w, i + 1, 1, 100);
+		store_settle(&w);
 	}
-	struct kvstore_stats st = stats(&w);
+	struct kvstore_stats st = store_stats(&w);
 	assert_true(st.ssd.queue_full > 0);
 	assert_int_equal(st.tier[BLOCK_SSD].blocks + st.tier[BLOCK_SSD].evictions + st.ssd.queue_full, 40);
 	world_again(&w);
 	uint64_t there = 0;
 	for (uint32_t i = 0; i < 40; i++)
-		there += tiers(&w, i) == SSD;
+		there += store_tiers(&w, i) == SSD;
 	assert_int_equal(there, st.tier[BLOCK_SSD].blocks);
 	world_end(&w);
 }
@@ -388,16 +388,16 @@ static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 	(void)state;
 	world_begin(&w, 8 * MIB, true);
 	for (uint32_t i = 0; i < 20; i++)
-		put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
-	settle(&w);
+		store_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+	store_settle(&w);
 	world_again(&w);
-	put(&w, 100, 1, 4000000); /* as long as this is written, nothing else finds room */
+	store_put(&w, 100, 1, 4000000); /* as long as this is written, nothing else finds room */
 	for (uint32_t i = 0; i < 20; i++) {
 		struct block_key k = key_of(i);
 		assert_true(kvstore_expire(w.s, &k, 99999999990000));
 		assert_true(kvstore_expire(w.s, &k, 99999999999000 + i));
 	}
-	settle(&w);
+	store_settle(&w);
 	world_again(&w);
 	for (uint32_t i = 0; i < 20; i++) {
 		struct block_key k = key_of(i);
@@ -431,19 +431,19 @@ static void test_damage_is_a_miss(void **state)
 	struct world w;
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
-	put(&w, 1, 3, MIB);
+	store_put(&w, 1, 3, MIB);
 	kvstore_free(&w.s);
 	flip_slabs(&w);
 	world_open(&w);
-	assert_int_equal(tiers(&w, 1), SSD);
-	assert_int_equal(got(&w, 1).code, CGN_STORAGE);
-	assert_int_equal(tiers(&w, 1), 0);
-	assert_int_equal(got(&w, 1).code, CGN_NOT_FOUND);
-	assert_int_equal(stats(&w).corrupt, 1);
-	assert_int_equal(stats(&w).tier[BLOCK_SSD].blocks, 0);
-	put(&w, 1, 4, MIB);
-	settle(&w);
-	assert_int_equal(tiers(&w, 1), RAM | SSD);
+	assert_int_equal(store_tiers(&w, 1), SSD);
+	assert_int_equal(read_got(&w, 1).code, CGN_STORAGE);
+	assert_int_equal(store_tiers(&w, 1), 0);
+	assert_int_equal(read_got(&w, 1).code, CGN_NOT_FOUND);
+	assert_int_equal(store_stats(&w).corrupt, 1);
+	assert_int_equal(store_stats(&w).tier[BLOCK_SSD].blocks, 0);
+	store_put(&w, 1, 4, MIB);
+	store_settle(&w);
+	assert_int_equal(store_tiers(&w, 1), RAM | SSD);
 	world_end(&w);
 }
 
@@ -457,9 +457,9 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 	(void)state;
 	world_begin(&w, 16 * MIB, false);
 	for (unsigned damaged = 0; damaged < 2; damaged++) {
-		put(&w, 1, 3, MIB);
+		store_put(&w, 1, 3, MIB);
 		struct kvstore_block *b = kvstore_get_ram(w.s, &k, true);
-		settle(&w); /* it was worth writing */
+		store_settle(&w); /* it was worth writing */
 		(void)kvstore_block_iov(b, MIB / 2, 1, iov, 2, &n);
 		((char *)iov[0].iov_base)[0] ^= (char)damaged;
 		kvstore_block_unref(&b);
@@ -470,9 +470,9 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 		kvstore_fetch(w.s->ssd->fetches, r);
 		wait_for(&w, &a, 1);
 		assert_int_equal(a.code, damaged ? CGN_STORAGE : CGN_FINE);
-		assert_int_equal(stats(&w).corrupt, damaged);
+		assert_int_equal(store_stats(&w).corrupt, damaged);
 	}
-	assert_int_equal(tiers(&w, 1), 0);
+	assert_int_equal(store_tiers(&w, 1), 0);
 	world_end(&w);
 }
 
@@ -482,19 +482,19 @@ static void test_a_value_larger_than_ram_is_now(void **state)
 	struct world w;
 	(void)state;
 	world_begin(&w, 32 * MIB, true);
-	put(&w, 1, 3, 7 * MIB);
+	store_put(&w, 1, 3, 7 * MIB);
 	w.cfg.ram_bytes = 8 * MIB;
 	world_again(&w);
 	for (uint32_t i = 2; i < 6; i++)
-		put(&w, i, 1, MIB);
-	assert_int_equal(got(&w, 1).code, CGN_TOO_LARGE);
+		store_put(&w, i, 1, MIB);
+	assert_int_equal(read_got(&w, 1).code, CGN_TOO_LARGE);
 	for (uint32_t i = 2; i < 6; i++)
-		assert_true((tiers(&w, i) & RAM) != 0);
-	assert_int_equal(stats(&w).tier[BLOCK_RAM].evictions, 0);
-	assert_int_equal(tiers(&w, 1), SSD);
+		assert_true((store_tiers(&w, i) & RAM) != 0);
+	assert_int_equal(store_stats(&w).tier[BLOCK_RAM].evictions, 0);
+	assert_int_equal(store_tiers(&w, 1), SSD);
 	w.cfg.ram_bytes = 32 * MIB;
 	world_again(&w);
-	assert_int_equal(got(&w, 1).code, CGN_FINE);
+	assert_int_equal(read_got(&w, 1).code, CGN_FINE);
 	world_end(&w);
 }
 
@@ -505,20 +505,20 @@ static void test_pins_on_ssd(void **state)
 	struct block_info info;
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
-	put(&w, 1, 3, MIB);
+	store_put(&w, 1, 3, MIB);
 	world_again(&w);
 	assert_true(cgn_ok(kvstore_pin(w.s, &k, UINT64_MAX, NULL)));
 	for (uint32_t i = 10; i < 500; i++) /* several times what the SSD takes */
-		put(&w, i, 1, MIB);
-	settle(&w);
+		store_put(&w, i, 1, MIB);
+	store_settle(&w);
 	assert_true(kvstore_lookup(w.s, &k, &info));
 	assert_true(info.pinned);
-	assert_int_equal(got(&w, 1).code, CGN_FINE);
+	assert_int_equal(read_got(&w, 1).code, CGN_FINE);
 	for (uint32_t i = 500; i < 530; i++)
-		put(&w, i, 1, MIB);
-	assert_true((tiers(&w, 1) & RAM) != 0);
+		store_put(&w, i, 1, MIB);
+	assert_true((store_tiers(&w, 1) & RAM) != 0);
 	assert_true(cgn_ok(kvstore_pin(w.s, &k, 0, NULL)));
-	struct kvstore_stats st = stats(&w);
+	struct kvstore_stats st = store_stats(&w);
 	assert_true(st.tier[BLOCK_SSD].bytes <= st.tier[BLOCK_SSD].budget);
 	world_end(&w);
 }
@@ -531,7 +531,7 @@ struct storm {
 	pthread_t thread;
 };
 
-static void *storm(void *arg)
+static void *storm_run(void *arg)
 {
 	struct storm *st = arg;
 	uint32_t x = st->seed;
@@ -548,7 +548,7 @@ static void *storm(void *arg)
 		} else {
 			struct kvstore_block *b = kvstore_get_ram(st->w->s, &k, true);
 			if (b != NULL)
-				check(b, i);
+				value_check(b, i);
 			kvstore_block_unref(&b);
 		}
 	}
@@ -563,28 +563,28 @@ static void test_a_storm(void **state)
 	world_begin(&w, 8 * MIB, false);
 	for (uint32_t i = 0; i < CGN_COUNT(st); i++) {
 		st[i] = (struct storm){.w = &w, .seed = 77 + i};
-		assert_int_equal(pthread_create(&st[i].thread, NULL, storm, &st[i]), 0);
+		assert_int_equal(pthread_create(&st[i].thread, NULL, storm_run, &st[i]), 0);
 	}
 	for (uint32_t n = 0; n < 400; n++) {
-		struct answer a = got(&w, n * 7919 % STORM_KEYS);
+		struct answer a = read_got(&w, n * 7919 % STORM_KEYS);
 		assert_true(a.code == CGN_FINE || a.code == CGN_NOT_FOUND || a.code == CGN_OVERLOADED);
 	}
 	for (uint32_t i = 0; i < CGN_COUNT(st); i++)
 		assert_int_equal(pthread_join(st[i].thread, NULL), 0);
 	uint32_t versions[STORM_KEYS], there = 0;
 	for (uint32_t i = 0; i < STORM_KEYS; i++) {
-		struct answer a = got(&w, i);
+		struct answer a = read_got(&w, i);
 		versions[i] = a.code == CGN_FINE ? a.version : 0;
 	}
-	settle(&w);
+	store_settle(&w);
 	world_again(&w);
 	for (uint32_t i = 0; i < STORM_KEYS; i++) { /* what is there is the last that was put */
-		struct answer a = got(&w, i);
+		struct answer a = read_got(&w, i);
 		assert_true(a.code == CGN_NOT_FOUND || (a.code == CGN_FINE && a.version == versions[i]));
 		there += a.code == CGN_FINE;
 	}
 	assert_true(there > 0);
-	assert_int_equal(stats(&w).corrupt, 0);
+	assert_int_equal(store_stats(&w).corrupt, 0);
 	world_end(&w);
 }
 

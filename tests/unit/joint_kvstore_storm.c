@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-static unsigned roll(unsigned *rng)
+static unsigned random_roll(unsigned *rng)
 {
 	*rng = *rng * 1103515245U + 12345U;
 	return *rng >> 4;
@@ -17,7 +17,7 @@ struct model_entry {
 	uint64_t size, version, expires;
 };
 
-static bool there(const struct model_entry *m)
+static bool value_there(const struct model_entry *m)
 {
 	return m->held && (m->expires == 0 || m->expires > kvw_wall);
 }
@@ -37,7 +37,7 @@ static void model_put(struct kvstore *s, struct model_entry *m, uint64_t n, unsi
 		return;
 	}
 	cgn_rc rc = kvstore_writer_commit(&w, NULL, only_if_absent ? KVSTORE_IF_ABSENT : 0, &err);
-	assert_int_equal(rc.code, only_if_absent && there(m) ? CGN_CONFLICT : CGN_FINE);
+	assert_int_equal(rc.code, only_if_absent && value_there(m) ? CGN_CONFLICT : CGN_FINE);
 	if (cgn_ok(rc))
 		*m = (struct model_entry){.held = true,
 			.size = size,
@@ -49,7 +49,7 @@ static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n
 {
 	struct block_key k = kvw_key(n);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, verify);
-	assert_int_equal(b != NULL, there(m));
+	assert_int_equal(b != NULL, value_there(m));
 	if (b == NULL)
 		return;
 	assert_int_equal(kvstore_block_size(b), m->size);
@@ -60,32 +60,32 @@ static void model_get(struct kvstore *s, const struct model_entry *m, uint64_t n
 
 static void model_step(struct kvstore *s, struct model_entry *model, unsigned *rng)
 {
-	uint64_t n = roll(rng) % KEYS;
+	uint64_t n = random_roll(rng) % KEYS;
 	struct model_entry *m = &model[n];
 	struct block_key k = kvw_key(n);
 	struct block_info info;
-	unsigned r = roll(rng);
-	switch (roll(rng) % 8) {
+	unsigned r = random_roll(rng);
+	switch (random_roll(rng) % 8) {
 	case 0:
 	case 1:
 	case 2:
 		model_put(s, m, n, r);
 		return;
 	case 3:
-		assert_int_equal(kvstore_remove(s, &k), there(m));
+		assert_int_equal(kvstore_remove(s, &k), value_there(m));
 		m->held = false;
 		return;
 	case 4:
-		assert_int_equal(kvstore_expire(s, &k, kvw_wall + r % 60), there(m));
-		m->expires = there(m) ? kvw_wall + r % 60 : m->expires;
+		assert_int_equal(kvstore_expire(s, &k, kvw_wall + r % 60), value_there(m));
+		m->expires = value_there(m) ? kvw_wall + r % 60 : m->expires;
 		return;
 	case 5:
 		assert_int_equal(kvstore_pin(s, &k, r % 2 == 0 ? 0 : kvw_wall + r % 30, &(struct cgn_err){0})
 					 .code,
-			there(m) ? CGN_FINE : CGN_NOT_FOUND);
+			value_there(m) ? CGN_FINE : CGN_NOT_FOUND);
 		return;
 	case 6:
-		assert_int_equal(kvstore_lookup(s, &k, &info), there(m));
+		assert_int_equal(kvstore_lookup(s, &k, &info), value_there(m));
 		kvw_wall += r % 4;
 		if (r % 64 == 0)
 			kvstore_tick(s);
@@ -107,8 +107,8 @@ static void test_a_random_life_by_the_model(void **state)
 	uint64_t blocks = 0, bytes = 0;
 	for (uint64_t n = 0; n < KEYS; n++) {
 		model_get(s, &model[n], n, true); /* so that none is left that expired */
-		blocks += there(&model[n]);
-		bytes += there(&model[n]) ? model[n].size : 0;
+		blocks += value_there(&model[n]);
+		bytes += value_there(&model[n]) ? model[n].size : 0;
 	}
 	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.tier[BLOCK_RAM].blocks, blocks);
@@ -141,7 +141,7 @@ static void let_go(struct rider *r, size_t i)
 
 static void ride_get(struct rider *r, uint64_t n)
 {
-	size_t i = roll(&r->rng) % HELD;
+	size_t i = random_roll(&r->rng) % HELD;
 	struct block_key k = kvw_key(n);
 	let_go(r, i);
 	r->held[i] = kvstore_get_ram(r->store, &k, true);
@@ -152,13 +152,13 @@ static void ride_get(struct rider *r, uint64_t n)
 /* Small ones, of which many take each other's place. */
 static void ride_set(struct rider *r, uint64_t n)
 {
-	unsigned v = roll(&r->rng) % 2;
+	unsigned v = random_roll(&r->rng) % 2;
 	const struct block_meta meta = {.tokens = v,
-		.expires_unix_ms = roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
+		.expires_unix_ms = random_roll(&r->rng) % 5 == 0 ? kvw_wall + 3 : 0};
 	struct block_key k = kvw_key(n);
 	struct cgn_err err = {0};
 	char value[600];
-	size_t size = roll(&r->rng) % sizeof value;
+	size_t size = random_roll(&r->rng) % sizeof value;
 	for (size_t i = 0; i < size; i++)
 		value[i] = kvw_byte(n, v, i);
 	cgn_rc rc = kvstore_set(r->store, &k, &meta, value, size, 0, &err);
@@ -168,7 +168,7 @@ static void ride_set(struct rider *r, uint64_t n)
 
 static void ride_put(struct rider *r, uint64_t n)
 {
-	unsigned v = roll(&r->rng);
+	unsigned v = random_roll(&r->rng);
 	if (v % 4 == 0) {
 		ride_set(r, n % 20);
 		return;
@@ -198,12 +198,12 @@ static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
 	struct cgn_err err = {0};
 	uint64_t at = kvstore_changes_end(r->store);
 	size_t n_changes = 0;
-	switch (roll(&r->rng) % 7) {
+	switch (random_roll(&r->rng) % 7) {
 	case 0:
 		(void)kvstore_remove(r->store, &k);
 		return;
 	case 1:
-		*r->bad += kvstore_pin(r->store, &k, roll(&r->rng) % 2 * (kvw_wall + 2), &err).code ==
+		*r->bad += kvstore_pin(r->store, &k, random_roll(&r->rng) % 2 * (kvw_wall + 2), &err).code ==
 			CGN_NO_MEMORY;
 		return;
 	case 2:
@@ -225,13 +225,13 @@ static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
 	}
 }
 
-static void *ride(void *arg)
+static void *storm_ride(void *arg)
 {
 	struct rider *r = arg;
 	uint64_t cursor = 0;
 	for (int i = 0; i < 4000; i++) {
-		uint64_t n = roll(&r->rng) % 400;
-		unsigned what = roll(&r->rng) % 8;
+		uint64_t n = random_roll(&r->rng) % 400;
+		unsigned what = random_roll(&r->rng) % 8;
 		if (what < 3)
 			ride_get(r, n);
 		else if (what < 6)
@@ -254,7 +254,7 @@ static void test_a_storm(void **state)
 	uint64_t hits = 0, puts = 0;
 	for (unsigned i = 0; i < THREADS; i++) {
 		riders[i] = (struct rider){.store = s, .rng = 99 + i, .bad = &bad};
-		assert_int_equal(pthread_create(&riders[i].thread, NULL, ride, &riders[i]), 0);
+		assert_int_equal(pthread_create(&riders[i].thread, NULL, storm_ride, &riders[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++) {
 		(void)pthread_join(riders[i].thread, NULL);
@@ -279,13 +279,13 @@ static void test_a_storm(void **state)
 }
 
 /* Nobody waits for ever, and nobody is refused, while each holds less than its share. */
-static void *fill(void *arg)
+static void *value_fill(void *arg)
 {
 	struct rider *r = arg;
 	const struct block_meta meta = {0};
 	for (uint64_t i = 0; i < 600; i++)
-		*r->bad += !cgn_ok(
-			kvw_try_put(r->store, r->rng * 1000 + i, i, 100000 + roll(&r->rng) % 300000, &meta));
+		*r->bad += !cgn_ok(kvw_try_put(r->store, r->rng * 1000 + i, i,
+			100000 + random_roll(&r->rng) % 300000, &meta));
 	return NULL;
 }
 
@@ -297,7 +297,7 @@ static void test_room_for_all_who_hold_little(void **state)
 	_Atomic uint64_t bad = 0;
 	for (unsigned i = 0; i < THREADS; i++) {
 		riders[i] = (struct rider){.store = s, .rng = i + 1, .bad = &bad};
-		assert_int_equal(pthread_create(&riders[i].thread, NULL, fill, &riders[i]), 0);
+		assert_int_equal(pthread_create(&riders[i].thread, NULL, value_fill, &riders[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		(void)pthread_join(riders[i].thread, NULL);

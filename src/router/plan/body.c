@@ -12,7 +12,7 @@ static enum gw_step model_missing(struct gw_req *r)
 	return gw_plan_fail(r,
 		&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
 			.reason = "invalid"},
-		"model is missing, or no string");
+		"model is missing, or is not a string");
 }
 
 /* Replace an alias by the name that nodes have; refuse a model that neither nodes nor rules know. */
@@ -70,7 +70,7 @@ static uint32_t answer_limit(struct json_val body)
 static enum gw_step body_invalid(struct gw_req *r, const char *what, const char *why)
 {
 	return gw_plan_fail(r, &(struct gw_refusal){400, BAD_REQUEST, "invalid_json", .reason = "invalid"},
-		"the body is no %s%s", what, why);
+		"the body is not %s%s", what, why);
 }
 
 /* Read the model's name; false: the request is refused. */
@@ -110,7 +110,7 @@ void gw_body_parse(struct gw_req *r)
 		return;
 	}
 	if (body.type != JSON_OBJECT) {
-		(void)body_invalid(r, "JSON object", "");
+		(void)body_invalid(r, "a JSON object", "");
 		return;
 	}
 	if (!model_read(r, body, &row))

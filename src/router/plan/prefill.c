@@ -112,12 +112,12 @@ static enum gw_step prefill_closed(struct gw_req *r)
 		return prefill_done(r);
 	if (answered && a->status == 501)
 		return prefill_failed(r, BREAKER_FAILURES, "unsupported",
-			"its engine's cache can't be stored");
+			"the engine's cache can't be stored");
 	if (answered)
 		return prefill_failed(r, gw_status_failure(a->status), "failed",
 			"the engine answered with an error");
 	return prefill_failed(r, gw_attempt_failure(a), "failed",
-		why->code != CGN_FINE ? why->msg : "it ended without an answer");
+		why->code != CGN_FINE ? why->msg : "the call ended without an answer");
 }
 
 /* A node that leaves ends what it has; an answer leg waits for that, a prefill leg is not worth the wait. */
@@ -138,9 +138,9 @@ enum gw_step gw_prefill(struct gw_req *r)
 		return prefill_failed(r, BREAKER_TIMEOUT, "failed",
 			"no answer in time (router.first_byte_timeout)");
 	if (gw_attempt_node_stalled(a, a->sent_at))
-		return prefill_failed(r, BREAKER_STALL, "failed", "its node is stalled");
+		return prefill_failed(r, BREAKER_STALL, "failed", "the node is stalled");
 	if (node_has_left(r))
-		return prefill_failed(r, BREAKER_FAILURES, "failed", "its node left the cluster");
+		return prefill_failed(r, BREAKER_FAILURES, "failed", "the node left the cluster");
 	cgn_nsec look = gw_attempt_poll(r->w);
 	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);
 }

@@ -252,7 +252,7 @@ static enum gw_step budget_refuse(struct gw_req *r, unsigned retry_after, const 
 {
 	struct gw_refusal how = {503, "server_error", "slo_unmeetable", .reason = "slo_unmeetable",
 		.retry_after = retry_after};
-	return gw_refuse(r, &how, "no node can begin to answer within %llu ms (%s): %s",
+	return gw_plan_fail(r, &how, "no node can begin to answer within %llu ms (%s): %s",
 		(unsigned long long)(ttft_budget(r) / CGN_MSEC),
 		r->client.first_byte_budget != 0 ? "X-Cgn-Deadline-Ms" : "router.admission.ttft_slo", why);
 }
@@ -269,7 +269,7 @@ bool gw_queue_refuse_unmeetable(struct gw_req *r)
 		return false;
 	gw_queue_end(r);
 	(void)budget_refuse(r, retry_after,
-		retry_after > 0 ? "there is too much before it" : "not even an idle one");
+		retry_after > 0 ? "too many prompts are before it" : "not even an idle node could");
 	return true;
 }
 
@@ -283,10 +283,10 @@ static enum gw_step queue_timed_out(struct gw_req *r)
 	gw_queue_end(r);
 	gw_limit_settle(r);
 	if (late)
-		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC), "it is over");
+		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC), "the time is over");
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
 		.retry_after = admission_retry_after(ms * CGN_MSEC)};
-	return gw_refuse(r, &how,
+	return gw_plan_fail(r, &how,
 		"no node that serves %.*s had room in time (router.admission.queue_timeout)",
 		CGN_STR_ARG(r->prompt.model));
 }
@@ -304,13 +304,15 @@ static enum gw_step queue_refused(struct gw_req *r, enum admission_verdict verdi
 	gw_limit_settle(r);
 	if (verdict == ADMISSION_UNMEETABLE)
 		return budget_refuse(r, retry_after,
-			retry_after > 0 ? "there is too much before it" : "not even an idle one");
+			retry_after > 0 ? "too many prompts are before it" : "not even an idle node could");
 	if (verdict == ADMISSION_NO_NODE)
-		return gw_refuse(r, &gone, "no node that serves %.*s is ready", CGN_STR_ARG(r->prompt.model));
+		return gw_plan_fail(r, &gone, "no node that serves %.*s is ready",
+			CGN_STR_ARG(r->prompt.model));
 	if (verdict == ADMISSION_DRAINING)
-		return gw_refuse(r, &leaving, "the router is going: ask another, or in a moment");
-	return gw_refuse(r, &full,
-		"every node that serves %.*s is busy, and so many wait already (router.admission.max_queue)",
+		return gw_plan_fail(r, &leaving,
+			"this router is shutting down: try another one, or again in a moment");
+	return gw_plan_fail(r, &full,
+		"every node that serves %.*s is busy, and the queue is full (router.admission.max_queue)",
 		CGN_STR_ARG(r->prompt.model));
 }
 
@@ -339,7 +341,8 @@ void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 {
 	gw_goto(r, GW_QUEUE);
 	if (!ticket_enter(r, verdict == ROUTE_NONE))
-		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
+		(void)gw_plan_fail(r,
+			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
 			"out of memory");
 }
 

@@ -20,7 +20,7 @@ static enum gw_step node_missing(struct gw_req *r, enum route_verdict verdict)
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "concurrency",
 				.retry_after = 1},
-			"every node that serves %.*s has all the requests that it may have",
+			"every node that serves %.*s has as many requests as it may have",
 			CGN_STR_ARG(r->prompt.model));
 	if (r->client.pin.n > 0)
 		return gw_plan_fail(r, &no_node,

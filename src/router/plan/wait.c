@@ -8,7 +8,7 @@
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
 
-static const char not_continued[] = "no engine went on with the answer";
+static const char not_continued[] = "no engine could resume the answer";
 
 /* ---- the first byte ---- */
 
@@ -29,7 +29,8 @@ static enum gw_step attempt_failed(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
 	if (a->call.why.code == CGN_FINE)
-		a->call.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "it ended without an answer"};
+		a->call.why =
+			(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the call ended without an answer"};
 	enum breaker_failure how = gw_attempt_failure(a);
 	failure_log(r, cgn_code_name(a->call.why.code), a->call.why.msg);
 	if (how == BREAKER_FAILURES)
@@ -125,7 +126,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 	if (waited >= limit)
 		return leg_late(r, BREAKER_TIMEOUT, "no first byte in time (router.first_byte_timeout)");
 	if (gw_attempt_node_stalled(a, a->sent_at))
-		return leg_late(r, BREAKER_STALL, "its node is stalled");
+		return leg_late(r, BREAKER_STALL, "the node is stalled");
 	cgn_nsec look = gw_attempt_poll(r->w);
 	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);
 }
@@ -167,10 +168,10 @@ enum gw_step gw_stream(struct gw_req *r)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	if (gw_attempt_is_stalled(a, now))
 		(void)cgn_str_copyz(why.msg, sizeof why.msg,
-			CGN_STR("its node is stalled (router.stall_timeout)"));
+			CGN_STR("the node is stalled (router.stall_timeout)"));
 	else if (now - a->last_byte >= r->w->rules->stream_idle_timeout)
 		(void)cgn_str_copyz(why.msg, sizeof why.msg,
-			CGN_STR("silent for too long (router.stream_idle_timeout)"));
+			CGN_STR("the engine was silent for too long (router.stream_idle_timeout)"));
 	else
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	gw_verdict_bad(a, BREAKER_STALL);

@@ -16,7 +16,7 @@
 #include "policy/breaker/breaker.h"
 
 #define PLAN_MAX_ATTEMPTS   16               /* answer legs; the most that router.retry.attempts may be */
-#define PLAN_LEGS(attempts) ((attempts) + 1) /* of a plan with so many answer legs, at most */
+#define PLAN_LEGS(attempts) ((attempts) + 1) /* room for a plan with at most |attempts| answer legs */
 #define PLAN_NO_SLOT        UINT16_MAX       /* no node's slot */
 
 enum leg_role {

@@ -470,7 +470,7 @@ static void the_reference_has_every_key(void **state)
 	const char *text = cgn_buf_z(&b);
 	assert_non_null(strstr(text, "## `[router.retry]`"));
 	assert_non_null(strstr(text,
-		"| `attempts` | `3` | a whole number from 1 to 16 | yes | nodes tried for one request, before its first byte and to resume it |"));
+		"| `attempts` | `3` | a whole number from 1 to 16 | yes | most nodes tried for one request, before its first byte and to resume it |"));
 	assert_non_null(
 		strstr(text, "| `listen` | `\"0.0.0.0:8080\"` | a text of 1 to 256 bytes | restart |"));
 	assert_non_null(strstr(text, "| `extra_args` | `[]` |"));

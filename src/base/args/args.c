@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SHOWN 64 /* characters of an argument in a message */
-#define NEAR  4  /* edits that make another name */
+#define SHOWN 64 /* Characters of an argument in a message. */
+#define NEAR  4  /* Edits beyond which a name is not similar. */
 
 static const char *dashes_of(const char *name)
 {
@@ -30,7 +30,8 @@ static CGN_RC unknown_flag(const struct args_table *t, struct cgn_str arg, struc
 	struct cgn_err *err)
 {
 	const char *nearest = NULL;
-	size_t best = name.n < NEAR ? name.n : NEAR; /* a name shares something with its neighbour */
+	/* A similar name has at least one character in common. */
+	size_t best = name.n < NEAR ? name.n : NEAR;
 	for (size_t i = 0; i < t->n_rows; i++) {
 		const char *known = t->row(t->user, i).name;
 		size_t d = known != NULL ? cgn_str_distance(name, cgn_str_of(known), best) : best;

@@ -9,7 +9,7 @@
 
 struct args_flag {
 	const char *name; /* Without dashes; NULL: this row of the table is not for this command. */
-	const char *meta; /* What help calls the value; NULL: the flag takes none. */
+	const char *meta; /* Name of the value in help; NULL: the flag takes none. */
 };
 struct args_table {
 	const char *program; /* "cgn-router" or "cgn-ctl kv get": its --help is named in messages. */
@@ -26,7 +26,7 @@ struct args {
 
 #define ARGS_WORD SIZE_MAX
 struct args_given {
-	size_t row; /* Of the flag; ARGS_WORD for a word. */
+	size_t row; /* Id of the flag; ARGS_WORD for a word. */
 	const char
 		*value; /* The word or the flag's value, borrowed from argv; NULL for a flag without value. */
 };

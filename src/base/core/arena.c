@@ -10,7 +10,7 @@
 #include "base/core/err.h"
 
 #ifdef CGN_ARENA_EMULATE
-#define CHUNK_BYTES 0 /* each allocation its own malloc, so that ASan sees overruns */
+#define CHUNK_BYTES 0 /* Each allocation is its own malloc, so that ASan sees overruns. */
 #else
 #define CHUNK_BYTES 2032
 #endif

@@ -82,7 +82,7 @@ char *cgn_str_dupz(struct cgn_str s)
 	return z;
 }
 
-/* One row of the Levenshtein table, on the stack: names longer than 63 bytes never match. */
+/* Computes the Levenshtein table row by row on the stack; names longer than 63 bytes never match. */
 size_t cgn_str_distance(struct cgn_str a, struct cgn_str b, size_t max)
 {
 	size_t line[64];
@@ -130,8 +130,8 @@ static size_t utf8_one(const unsigned char *p, size_t n)
 	return len;
 }
 
-/* The common three-byte characters, most of Asia's scripts, in a row: bytes of them. E0 and ED have rules of
- * their own. */
+/* Count the bytes of a run of common three-byte characters, which most Asian scripts use. E0 and ED have
+ * rules of their own. */
 static size_t utf8_threes(const unsigned char *p, size_t n)
 {
 	size_t i = 0;

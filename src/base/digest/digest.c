@@ -26,8 +26,8 @@ struct digest digest_of(struct cgn_str bytes)
 	return hasher_finish(&h);
 }
 
-/* BLAKE3 looks at the CPU when it is first used, and keeps what it found in a plain variable: do that while
- * there is one thread. */
+/* BLAKE3 inspects the CPU on first use and stores the result in a plain variable: do that while there is only
+ * one thread. */
 __attribute__((constructor)) static void look_at_cpu(void)
 {
 	(void)digest_of(CGN_STR(""));
@@ -41,8 +41,8 @@ struct digest digest_keyed(const struct digest *key, struct cgn_str bytes)
 	return hasher_finish(&h);
 }
 
-/* What the hasher does with one chunk, without the hasher: its state is 1.9 KB, and asking it costs as much
- * as one compression. |cv| is the key, and then the digest. */
+/* Do the hasher's work for one chunk without the hasher, whose state of 1.9 KB costs as much to set up as one
+ * compression. |cv| is the key on entry and the digest on return. */
 static void one_chunk(uint32_t cv[8], const uint8_t *p, size_t n)
 {
 	uint8_t flags = KEYED_HASH | CHUNK_START, last[BLAKE3_BLOCK_LEN];
@@ -59,7 +59,7 @@ static void one_chunk(uint32_t cv[8], const uint8_t *p, size_t n)
 	blake3_compress_in_place(cv, p, (uint8_t)n, 0, flags | CHUNK_END | ROOT);
 }
 
-/* Each digest is the key of the next: it stays the words that the compression works on. */
+/* Each digest is the key of the next block: it stays in the words that the compression works on. */
 static void chunks_hash(struct digest *last, const uint8_t *p, size_t block_bytes, size_t n,
 	uint64_t *short_digests)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json parser: one pass, no recursion, no allocation. States say what may come next; open brackets are a
+/* json parser: one pass, no recursion, no allocation. A state tells what may come next; open brackets are a
  * stack of bits. */
 #include "base/json/json_priv.h"
 
 struct parser {
 	const char *p, *end;
-	const char *why;                         /* the first complaint; NULL so far */
-	uint64_t in_object[JSON_MAX_DEPTH / 64]; /* bit per open bracket, outermost first */
+	const char *why;                         /* The first error; NULL: none so far. */
+	uint64_t in_object[JSON_MAX_DEPTH / 64]; /* A bit per open bracket, outermost first. */
 	unsigned depth;
 };
 
@@ -83,7 +83,7 @@ static bool scan_string(struct parser *ps)
 			break;
 		if (*ps->p != '\\')
 			return parse_complain(ps, ps->p, "a raw control character in a string");
-		do { /* escapes often come in rows */
+		do { /* Escapes often come in runs. */
 			ps->p++;
 			if (!scan_escape(ps))
 				return false;
@@ -267,7 +267,7 @@ static cgn_rc fail_at(struct cgn_str text, const struct parser *ps, struct cgn_e
 		if (*p == '\n') {
 			line++;
 			column = 1;
-		} else if (((unsigned char)*p & 0xc0) != 0x80) { /* columns count characters, not bytes */
+		} else if (((unsigned char)*p & 0xc0) != 0x80) { /* Columns count characters, not bytes. */
 			column++;
 		}
 	}

@@ -43,7 +43,7 @@ static size_t utf8_write(char out[4], uint32_t code)
 	return n;
 }
 
-/* |*p| is behind the backslash: the bytes it stands for. */
+/* Decode the escape behind the backslash; |*p| stands behind it. */
 static size_t unescape_one(const char **p, char out[4])
 {
 	char c = **p;
@@ -66,15 +66,15 @@ static size_t unescape_one(const char **p, char out[4])
 	case 't':
 		c = '\t';
 		break;
-	default: /* a quote, a slash, a backslash: itself */
+	default: /* A quote, a slash or a backslash stands for itself. */
 		break;
 	}
 	out[0] = c;
 	return 1;
 }
 
-/* Short runs and escapes are gathered here, so that |take| is called for each few hundred bytes and not for
- * each line of code. */
+/* Collects short runs and escapes, so that |take| is called once for a few hundred bytes instead of once for
+ * each line of code in a prompt. */
 struct gather {
 	json_piece_fn take;
 	void *arg;
@@ -142,7 +142,8 @@ struct cgn_str json_str(struct json_val v, struct cgn_arena *a)
 	struct cgn_str inside = {v.raw.p + 1, v.raw.n - 2};
 	if (inside.n == 0 || memchr(inside.p, '\\', inside.n) == NULL)
 		return inside;
-	char *room = cgn_arena_get(a, inside.n); /* an escape is never shorter than what it stands for */
+	/* An escape is never shorter than the bytes it stands for. */
+	char *room = cgn_arena_get(a, inside.n);
 	if (room == NULL)
 		return (struct cgn_str){NULL, 0};
 	struct cgn_buf b = cgn_buf_over(room, inside.n);
@@ -162,7 +163,7 @@ struct number {
 	bool negative;
 };
 
-/* far outside of any number we can hold; enough not to overflow when digits are added */
+/* Far outside of any representable number, and small enough that adding digits does not overflow. */
 #define EXPONENT_MAX 100000
 
 static struct cgn_str take_digits(struct cgn_str *rest)
@@ -214,7 +215,8 @@ static uint64_t digit_at(const struct number *num, uint64_t i)
 	return i < num->fraction.n ? (uint64_t)(num->fraction.p[i] - '0') : 0;
 }
 
-/* Digits before the point, once the exponent has moved it, are the value; those behind it must be zero. */
+/* After applying the exponent, the digits before the point are the value; the digits behind it must be
+ * zero. */
 bool json_u64(struct json_val v, uint64_t *out)
 {
 	if (v.type != JSON_NUMBER)

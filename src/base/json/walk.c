@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json walkers: over bytes that json_parse accepted, so nothing here can meet a syntax error. */
+/* json walkers: over bytes that json_parse accepted, so syntax errors cannot occur here. */
 #include "base/json/json_priv.h"
 
 struct json_iter json_iter_of(struct json_val container)
@@ -54,7 +54,7 @@ static struct json_val take_value(struct cgn_str *rest)
 	return v;
 }
 
-/* Commas and colons separate; where they stand was checked by json_parse. */
+/* Skip commas and colons; json_parse checked their places. */
 static bool skip_separators(struct cgn_str *rest)
 {
 	while (rest->n > 0 && (json_is_space(*rest->p) || *rest->p == ',' || *rest->p == ':')) {
@@ -96,7 +96,7 @@ static void compare_piece(void *arg, struct cgn_str piece)
 	c->rest += c->same ? piece.n : 0;
 }
 
-/* Keys may be written with escapes; few are. */
+/* Keys may contain escapes, but rarely do. */
 static bool key_is(struct cgn_str raw, const char *key)
 {
 	if (memchr(raw.p, '\\', raw.n) == NULL)

@@ -32,7 +32,7 @@ void json_close(struct json_out *o, char bracket)
 
 static void put_escape(struct cgn_buf *b, char c)
 {
-	static const char letters[] = "btn\0fr"; /* from 0x08 on; 0x0b has none */
+	static const char letters[] = "btn\0fr"; /* From 0x08 on; 0x0b has no letter. */
 	unsigned char u = (unsigned char)c;
 	if (c == '"' || c == '\\')
 		cgn_buf_fmt(b, "\\%c", c);

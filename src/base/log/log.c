@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log: a line is built on the stack and leaves in one write(2), so that lines of several threads or processes
- * do not mix. A line that would be longer than LINE_MAX_BYTES loses its last fields, never its shape. */
+/* log: a line is built on the stack and written with one write(2), so that lines of several threads or
+ * processes do not mix. A line that would exceed LINE_MAX_BYTES loses its last fields, but keeps its
+ * shape. */
 #include "base/log/log.h"
 
 #include <inttypes.h>
@@ -13,11 +14,12 @@
 #include "base/core/buf.h"
 #include "base/json/json.h"
 
-#define LINE_MAX_BYTES  4096 /* PIPE_BUF: a pipe takes it whole */
-#define TAIL_BYTES      64   /* kept free for the mark of a cut, the bracket and the newline */
-#define FIELD_MAX_BYTES 1024 /* a longer string is cut, so that one field does not push out the others */
+#define LINE_MAX_BYTES  4096 /* PIPE_BUF: a pipe takes it in one piece. */
+#define TAIL_BYTES      64   /* Reserved for the mark of a cut, the bracket and the newline. */
+#define FIELD_MAX_BYTES 1024 /* A longer string is cut, so that one field does not displace the others. */
 
-/* Set at start and on reload; read by any thread. The name is set once, before there are threads. */
+/* Set at start and on reload; read by any thread. The program's name is set once, before there are
+ * threads. */
 static _Atomic(enum log_level) log_min = LOG_INFO;
 static _Atomic(enum log_format) log_shape = LOG_HUMAN;
 static char log_program[32] = "cognitora";
@@ -27,7 +29,8 @@ static const char *const level_names[] =
 
 void log_setup(const char *program, enum log_level min, enum log_format format)
 {
-	if (strcmp(log_program, program) != 0) /* a reload says the same again, while other threads log */
+	/* A reload sets the same name again while other threads log. */
+	if (strcmp(log_program, program) != 0)
 		(void)cgn_str_copyz(log_program, sizeof log_program, cgn_str_of(program));
 	atomic_store(&log_min, min);
 	atomic_store(&log_shape, format);
@@ -38,8 +41,7 @@ bool log_wants(enum log_level level)
 	return level >= atomic_load_explicit(&log_min, memory_order_relaxed);
 }
 
-/* The wall clock is read here and nowhere else in base: an entry without its instant is of no use, and no
- * caller decides by it. */
+/* The only use of the wall clock in base: an entry needs its time, and no decision depends on it. */
 static void put_time(struct cgn_buf *b)
 {
 	struct timespec now;
@@ -57,7 +59,7 @@ static struct cgn_str text_clip(struct cgn_str s)
 	if (s.n <= FIELD_MAX_BYTES)
 		return s;
 	s.n = FIELD_MAX_BYTES;
-	while (s.n > 0 && ((unsigned char)s.p[s.n] & 0xc0) == 0x80) /* not inside a character */
+	while (s.n > 0 && ((unsigned char)s.p[s.n] & 0xc0) == 0x80) /* Do not cut inside a character. */
 		s.n--;
 	return s;
 }
@@ -130,7 +132,7 @@ static void put_human_value(struct cgn_buf *b, const struct log_field *f)
 		cgn_buf_putz(b, "ms");
 }
 
-/* One field, or none of it. */
+/* Append a whole field or nothing. */
 static bool put_field(struct json_out *o, enum log_format format, const struct log_field *f)
 {
 	struct json_out before = *o;
@@ -180,5 +182,5 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 	b.limit -= TAIL_BYTES;
 	put_line(&b, level, event, fields, n);
 	ssize_t written = write(STDERR_FILENO, b.p, b.n);
-	(void)written; /* there is nobody left to tell */
+	(void)written; /* A failed write of a log line cannot be reported. */
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cursor. A value is a head (type, and a number that is the value, a length or a count) and a body of so
- * many bytes. */
+/* The reading cursor. A value has a head (its type, and a number that is the value, a length or a count) and
+ * a body of that many bytes. */
 #include "base/msgpack/msgpack.h"
 
 struct head {
 	enum msgpack_type type;
-	bool negative;   /* of MSGPACK_INT */
-	uint64_t number; /* the integer's bits, the float's bits, the bool, the length, the count */
-	unsigned width;  /* of a float */
+	bool negative;   /* For MSGPACK_INT. */
+	uint64_t number; /* The integer's bits, the float's bits, the bool, the length, or the count. */
+	unsigned width;  /* Width of a float. */
 };
 
 struct msgpack_in msgpack_in_of(struct cgn_str bytes)
@@ -27,7 +27,7 @@ void msgpack_fault(struct msgpack_in *in, const char *what)
 
 static enum msgpack_type type_of(uint8_t first)
 {
-	static const uint8_t types[] = {/* 0xc0 to 0xdf */
+	static const uint8_t types[] = {/* 0xc0 to 0xdf. */
 		MSGPACK_NIL, MSGPACK_NONE, MSGPACK_BOOL, MSGPACK_BOOL, MSGPACK_BIN, MSGPACK_BIN, MSGPACK_BIN,
 		MSGPACK_EXT, MSGPACK_EXT, MSGPACK_EXT, MSGPACK_FLOAT, MSGPACK_FLOAT, MSGPACK_INT, MSGPACK_INT,
 		MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_INT, MSGPACK_EXT,
@@ -49,7 +49,7 @@ enum msgpack_type msgpack_peek(const struct msgpack_in *in)
 	return in->at < in->end ? type_of(*in->at) : MSGPACK_NONE;
 }
 
-/* |n| bytes, big-endian. */
+/* Read |n| bytes, big-endian. */
 static uint64_t take_number(struct msgpack_in *in, unsigned n)
 {
 	uint64_t v = 0;
@@ -62,10 +62,10 @@ static uint64_t take_number(struct msgpack_in *in, unsigned n)
 	return v;
 }
 
-/* How many bytes of number follow the first byte, for 0xc0 and up. */
+/* Return how many bytes of number follow the first byte, for 0xc0 and up. */
 static unsigned number_width(uint8_t first)
 {
-	static const uint8_t widths[] = {/* 0xc0 to 0xdf */
+	static const uint8_t widths[] = {/* 0xc0 to 0xdf. */
 		0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2,
 		4};
 	return first < 0xe0 ? widths[first - 0xc0] : 0;
@@ -109,7 +109,7 @@ static struct head take_head(struct msgpack_in *in)
 	if (first >= 0xd4 && first <= 0xd8)
 		h.number = 1ULL << (first - 0xd4);
 	if (h.type == MSGPACK_EXT)
-		h.number++; /* its type byte */
+		h.number++; /* Counts the type byte. */
 	if (h.type == MSGPACK_NONE) {
 		in->at = start;
 		msgpack_fault(in, "a byte that MessagePack does not use");
@@ -117,8 +117,8 @@ static struct head take_head(struct msgpack_in *in)
 	return in->bad == NULL ? h : (struct head){MSGPACK_NONE};
 }
 
-/* The head of a value that must be a |head_want|; the cursor stays before it when it is none, for the place in the
- * error. */
+/* Read the head of a value that must have |type|. On another type the cursor stays before the value, so that
+ * the error names its place. */
 static struct head head_want(struct msgpack_in *in, enum msgpack_type type, const char *otherwise)
 {
 	if (in->bad == NULL && in->at < in->end && msgpack_peek(in) != type &&

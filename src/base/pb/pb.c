@@ -14,8 +14,8 @@ void pb_pack(const void *message, struct cgn_buf *out)
 		cgn_buf_grew(out, protobuf_c_message_pack(message, to));
 }
 
-/* An empty submessage is two bytes on the wire and a hundred in memory: what a sender can make us allocate
- * needs its own bound. */
+/* An empty submessage takes two bytes on the wire and a hundred in memory, so the memory that a sender can
+ * make us allocate needs its own bound. */
 static void *budget_alloc(void *budget, size_t n)
 {
 	size_t *bytes_left = budget;

@@ -102,7 +102,7 @@ static void bytes_put(struct json_out *o, const void *at)
 	json_put_str(o, cgn_buf_view(&text));
 }
 
-/* JavaScript would round 64-bit integers: the standard mapping has them as strings. */
+/* The standard mapping writes 64-bit integers as strings, because JavaScript would round them. */
 static void integer_put(struct json_out *o, const void *at, const struct pb_json_type *t,
 	enum pb_json_style style)
 {

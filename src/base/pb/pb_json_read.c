@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pb_json, reading. The message grows in place: at each failure it is one that pb_free can free. */
+/* pb_json, reading. The message grows in place: after a failure pb_free can free it. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static CGN_RC field_refuse(struct reader *r, const ProtobufCFieldDescriptor *f, 
 	return CGN_FAIL(r->err, INVALID, "\"%s\" must be %s", name, expected);
 }
 
-/* Zeroed bytes, out of the budget. */
+/* Allocate zeroed bytes from the budget. */
 static CGN_RC memory_take(struct reader *r, size_t n, void **out)
 {
 	if (n > r->budget)
@@ -39,13 +39,14 @@ static void piece_append(void *arg, struct cgn_str piece)
 	*end += piece.n;
 }
 
-/* protobuf-c's strings are C strings: one with a NUL inside would change its meaning. */
+/* protobuf-c's strings are C strings, so a NUL inside would change the meaning. */
 static CGN_RC string_read(struct reader *r, const ProtobufCFieldDescriptor *f, struct json_val v, char **at)
 {
 	void *z = NULL;
 	if (v.type != JSON_STRING)
 		return field_refuse(r, f, "a string");
-	CGN_TRY(memory_take(r, v.raw.n, &z)); /* with its quotes, so that there is room for the NUL */
+	/* The length includes the quotes, which leaves room for the NUL. */
+	CGN_TRY(memory_take(r, v.raw.n, &z));
 	char *end = z;
 	json_str_pieces(v, piece_append, &end);
 	*at = z;
@@ -122,7 +123,7 @@ static CGN_RC real_read(struct reader *r, const ProtobufCFieldDescriptor *f, str
 	return CGN_OK;
 }
 
-/* Numbers that have no name are of a later version, and kept. */
+/* Numbers without a name belong to a later version and are kept. */
 static CGN_RC enum_read(struct reader *r, const ProtobufCFieldDescriptor *f, struct json_val v, void *at)
 {
 	uint64_t n = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/resp/resp.h"
 
-#define LINE_MAX_BYTES 4096 /* of a text or an error; a number is shorter */
+#define LINE_MAX_BYTES 4096 /* Longest text or error; a number is shorter. */
 
-/* Up to CRLF, which goes too. */
+/* Take the line up to CRLF, and the CRLF. */
 static enum resp_outcome line_take(struct cgn_str *rest, struct cgn_str *out, const char **why)
 {
 	size_t look = rest->n < LINE_MAX_BYTES ? rest->n : LINE_MAX_BYTES;
@@ -47,7 +47,7 @@ static enum resp_outcome bulk_take(struct cgn_str *rest, struct resp_value *v, c
 	return RESP_GOT;
 }
 
-/* What a number at the head of a bulk or an array announces. */
+/* Check the number in the head of a bulk string or an array. */
 static enum resp_outcome count_check(char kind, struct resp_value *v, const char **why)
 {
 	v->type = v->number < 0 ? RESP_NIL : kind == '$' ? RESP_BULK : RESP_ARRAY;

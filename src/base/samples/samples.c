@@ -20,7 +20,7 @@ size_t samples_count(const struct samples *s)
 	return s->ns.n / sizeof(uint64_t);
 }
 
-static uint64_t at(const struct samples *s, size_t i)
+static uint64_t sample_at(const struct samples *s, size_t i)
 {
 	uint64_t v;
 	memcpy(&v, s->ns.p + i * sizeof v, sizeof v);
@@ -35,7 +35,8 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* One pass of a radix sort, by the byte at |shift|. False, nothing done, when all have the same there. */
+/* Do one pass of a radix sort by the byte at |shift|. Returns false, with nothing done, when all values have
+ * the same byte there. */
 static bool by_byte(const uint64_t *from, uint64_t *to, size_t n, unsigned shift)
 {
 	size_t count[257] = {0};
@@ -50,23 +51,23 @@ static bool by_byte(const uint64_t *from, uint64_t *to, size_t n, unsigned shift
 	return true;
 }
 
-/* Millions of gaps between tokens take a second in qsort. */
+/* Radix sort, because qsort takes a second for millions of gaps between tokens. */
 static void samples_sort(struct samples *s)
 {
 	size_t n = samples_count(s);
-	uint64_t *other = malloc(n * sizeof *other), *at = (uint64_t *)(void *)s->ns.p, *spare = other;
+	uint64_t *other = malloc(n * sizeof *other), *sample_at = (uint64_t *)(void *)s->ns.p, *spare = other;
 	if (other == NULL) {
 		qsort(s->ns.p, n, sizeof(uint64_t), by_value);
 		return;
 	}
 	for (unsigned shift = 0; shift < 64; shift += 8) {
-		if (!by_byte(at, spare, n, shift))
+		if (!by_byte(sample_at, spare, n, shift))
 			continue;
-		uint64_t *was = at;
-		at = spare;
+		uint64_t *was = sample_at;
+		sample_at = spare;
 		spare = was;
 	}
-	if (at == other)
+	if (sample_at == other)
 		memcpy(s->ns.p, other, n * sizeof *other);
 	free(other);
 }
@@ -80,7 +81,7 @@ double samples_ms(struct samples *s, double quantile)
 		samples_sort(s);
 	s->sorted = true;
 	size_t rank = (size_t)ceil(quantile * (double)n);
-	return (double)at(s, rank > 0 ? rank - 1 : 0) / 1e6;
+	return (double)sample_at(s, rank > 0 ? rank - 1 : 0) / 1e6;
 }
 
 double samples_mean_ms(const struct samples *s)
@@ -88,7 +89,7 @@ double samples_mean_ms(const struct samples *s)
 	double sum = 0;
 	size_t n = samples_count(s);
 	for (size_t i = 0; i < n; i++)
-		sum += (double)at(s, i);
+		sum += (double)sample_at(s, i);
 	return n > 0 ? sum / (double)n / 1e6 : 0;
 }
 

@@ -9,7 +9,7 @@
 #define SAMPLES_MAX ((size_t)16 << 20)
 
 struct samples {
-	struct cgn_buf ns; /* One uint64_t for each sample. */
+	struct cgn_buf ns; /* A uint64_t for each sample. */
 	uint64_t lost;     /* Samples beyond SAMPLES_MAX. */
 	bool sorted;
 };

@@ -4,14 +4,15 @@
 #include "base/core/err.h"
 
 static const char bom[] = "\xef\xbb\xbf";
-#define KEEP_BYTES 1024 /* what an idle scanner may hold on to */
+#define KEEP_BYTES 1024 /* Bytes that an idle scanner may keep allocated. */
 
 void sse_scan_init(struct sse_scan *s, size_t max_event_bytes, sse_event_fn on_event, void *arg)
 {
 	CGN_MUST(max_event_bytes > 0);
 	*s = (struct sse_scan){.on_event = on_event, .arg = arg};
 	s->data.limit = max_event_bytes;
-	s->line.limit = max_event_bytes + strlen("data: "); /* what counts is the data, however it is cut */
+	/* The limit applies to the data, however it is split. */
+	s->line.limit = max_event_bytes + strlen("data: ");
 }
 
 void sse_scan_fini(struct sse_scan *s)
@@ -33,7 +34,7 @@ static struct cgn_str line_after(struct cgn_str s, size_t n)
 	return (struct cgn_str){s.p + n, s.n - n};
 }
 
-/* The held line is about to go away, or is not alone any more. */
+/* Copy the held line: its memory is about to go away, or another line follows. */
 static void keep_held(struct sse_scan *s)
 {
 	if (s->is_held)
@@ -58,7 +59,7 @@ static void add_data(struct sse_scan *s, struct cgn_str value)
 
 static void set_name(struct sse_scan *s, struct cgn_str value)
 {
-	/* no name of that length means anything to us */
+	/* A longer name has no meaning here. */
 	s->name_n = (uint8_t)(value.n <= sizeof s->name ? value.n : 0);
 	if (s->name_n > 0)
 		memcpy(s->name, value.p, s->name_n);
@@ -93,14 +94,14 @@ static void take_line(struct sse_scan *s, struct cgn_str line)
 		set_name(s, value);
 }
 
-/* The line does not fit. Of a comment nothing is lost by that. */
+/* The line does not fit. For a comment nothing is lost. */
 static void scan_overflow(struct sse_scan *s, struct cgn_str part)
 {
 	char first = s->line.n > 0 ? s->line.p[0] : part.p[0];
 	s->lost = s->lost || first != ':';
 }
 
-/* A line that came in parts lives in s->line, which the next one will need. */
+/* A line that came in parts lives in s->line, which the next such line reuses. */
 static void end_line(struct sse_scan *s, struct cgn_str last_part)
 {
 	if (s->skip_line) {
@@ -129,12 +130,13 @@ static void begin_line(struct sse_scan *s, struct cgn_str part)
 	}
 }
 
-/* A byte order mark may open the stream; its bytes may come one by one. */
+/* Skip a byte order mark at the start of the stream; its bytes may come one by one. */
 static struct cgn_str skip_bom(struct sse_scan *s, struct cgn_str chunk)
 {
 	while (s->bom_seen < sizeof bom - 1 && chunk.n > 0) {
 		if (chunk.p[0] != bom[s->bom_seen]) {
-			begin_line(s, (struct cgn_str){bom, s->bom_seen}); /* it was none */
+			/* The bytes were no byte order mark. */
+			begin_line(s, (struct cgn_str){bom, s->bom_seen});
 			s->bom_seen = sizeof bom - 1;
 			break;
 		}
@@ -156,7 +158,7 @@ void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk)
 	chunk = skip_bom(s, chunk);
 	while (chunk.n > 0) {
 		if (s->after_cr && chunk.p[0] == '\n')
-			chunk = line_after(chunk, 1); /* the second half of CRLF */
+			chunk = line_after(chunk, 1); /* The second half of CRLF. */
 		s->after_cr = false;
 		const char *end = chunk.n > 0 ? line_end(chunk) : NULL;
 		if (end == NULL) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled with -mavx2: nothing here may run before sum.c has looked at the processor. */
+/* Compiled with -mavx2: call nothing here before sum.c has checked the processor. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define LEAST 2048 /* below, what is left in the cache is worth more than what it takes */
+#define LEAST 2048 /* Below this size the copy should stay in the cache. */
 
-/* Past the caches: memory that is written without being read first, and what others have there stays. */
+/* Copy past the caches: the target is not read first, and cached data of others stays. */
 static void copy_bit(char *to, const char *from, size_t n)
 {
 	size_t head = (size_t)(-(uintptr_t)to & 63);

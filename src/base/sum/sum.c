@@ -4,7 +4,7 @@
 static const struct sum_ops *ops_best(void)
 {
 #ifdef SUM_HAS_AVX2
-	static const struct sum_ops *best; /* each thread that comes first finds the same */
+	static const struct sum_ops *best; /* Threads that race here find the same result. */
 	const struct sum_ops *o = __atomic_load_n(&best, __ATOMIC_RELAXED);
 	if (o == NULL) {
 		o = __builtin_cpu_supports("avx2") ? &sum_avx2 : &sum_plain;

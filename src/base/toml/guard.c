@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toml guard: counts dots outside of strings and comments. Knows just enough TOML to tell where those end. */
+/* toml guard: count dots outside of strings and comments. Parses only as much TOML as needed to find their
+ * ends. */
 #include "base/toml/toml_priv.h"
 
 struct guard {
@@ -18,7 +19,7 @@ static void guard_eat(struct guard *g, size_t n)
 	}
 }
 
-/* A quote in one of the four kinds of string: '…', "…", '''…''', """…""". */
+/* Skip a string, which begins with one of four quotes: '…', "…", '''…''', """…""". */
 static void eat_string(struct guard *g)
 {
 	char quote = *g->rest.p;
@@ -28,12 +29,12 @@ static void eat_string(struct guard *g)
 	guard_eat(g, strlen(fence));
 	while (g->rest.n > 0 && !cgn_str_starts(g->rest, fence)) {
 		if (one_line && *g->rest.p == '\n')
-			return; /* an error that toml++ will tell of */
+			return; /* toml++ will report this error. */
 		guard_eat(g, quote == '"' && *g->rest.p == '\\' ? 2 : 1);
 	}
 	guard_eat(g, strlen(fence));
 	for (int i = 0; i < 2 && !one_line && cgn_str_starts(g->rest, single); i++)
-		guard_eat(g, 1); /* quotes may touch the fence from inside */
+		guard_eat(g, 1); /* Quotes may stand directly before the closing quotes. */
 }
 
 static void eat_comment(struct guard *g)
@@ -42,7 +43,7 @@ static void eat_comment(struct guard *g)
 		guard_eat(g, 1);
 }
 
-/* Whatever ends a key or a number starts the count again. */
+/* A character that ends a key or a number restarts the count. */
 static void eat_plain(struct guard *g)
 {
 	char c = *g->rest.p;

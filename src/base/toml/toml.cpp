@@ -112,7 +112,7 @@ toml_type type_of(const toml::node &node)
 	case toml::node_type::boolean:
 		return TOML_BOOL;
 	case toml::node_type::string:
-	case toml::node_type::none: /* what an empty node_view has; a node in a table never */
+	case toml::node_type::none: /* an empty node_view; a node in a table never has it */
 		return TOML_STRING;
 	default:
 		return TOML_DATE;

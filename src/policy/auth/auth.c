@@ -19,7 +19,7 @@ struct auth_keys {
 	struct auth_key *v;
 };
 
-/* Where the parser is, for its sentences. */
+/* The parser's place, for its messages. */
 struct place {
 	const char *file;
 	unsigned line;
@@ -106,8 +106,7 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	return true;
 }
 
-/* "tenant=NAME" if the text begins with it, and |rest| what follows. A name alone is what lines had before
- * there were tenants. */
+/* Take "tenant=NAME" from the beginning of |*rest|. A name alone is the format of lines without a tenant. */
 static struct cgn_str tenant_split(struct cgn_str *rest)
 {
 	struct cgn_str text = cgn_str_trim(*rest), empty = {NULL, 0};
@@ -228,7 +227,7 @@ const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str 
 	struct sha256 hash = crypto_sha256(presented);
 	size_t at = SIZE_MAX;
 	for (size_t i = 0; i < k->n; i++) {
-		/* all ones or none */
+		/* All ones, or zero. */
 		size_t same = (size_t)0 - (size_t)crypto_equal(k->v[i].hash, hash.b, AUTH_HASH_BYTES);
 		at = (at & ~same) | (i & same);
 	}

@@ -6,10 +6,10 @@
  *   3f9a12c4 sha256:9f86d0...0a08 chat,embed 2026-01-31T08:00:00Z laptop of Ann
  *   77c0de01 sha256:60303a...c9f4 chat 2026-01-31T08:00:00Z tenant=acme build server
  *
- * A tenant is whom several keys belong to: what is said of it ([tenants."acme"]) holds for all of them
- * together. A key without one is its own tenant, by its id.
+ * A tenant groups keys: the settings of [tenants."acme"] apply to all of them together. A key without a
+ * tenant is its own tenant, named by its id.
  *
- * Keys carry 256 bits of randomness, so a plain hash of them can't be guessed backwards. */
+ * Keys have 256 random bits, so an attacker cannot guess them from their plain hash. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,9 +29,9 @@
 #define AUTH_MAX_KEYS     65536
 
 enum auth_scope {
-	AUTH_CHAT = 1,  /* chat, completions, responses, messages, tokenize */
-	AUTH_EMBED = 2, /* embeddings, rerank, score */
-	AUTH_ADMIN = 4, /* choose the node of a request */
+	AUTH_CHAT = 1,  /* Chat, completions, responses, messages, tokenize. */
+	AUTH_EMBED = 2, /* Embeddings, rerank, score. */
+	AUTH_ADMIN = 4, /* Choose the node of a request. */
 };
 
 struct auth_key {
@@ -52,21 +52,21 @@ CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_k
 void auth_keys_free(struct auth_keys **take);
 size_t auth_keys_count(const struct auth_keys *k);
 const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i);
-/* Return the key whose secret is |presented|, or NULL. Compares with every key, so that the time tells
+/* Return the key whose secret is |presented|, or NULL. Compares with every key, so that the time reveals
  * nothing. */
 const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented);
 /* Append the line of |key|. */
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 
-/* "chat,embed": at least one, each known. CGN_INVALID lists them. */
+/* Parse "chat,embed": at least one scope, each known. CGN_INVALID lists the known ones. */
 CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err);
 void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 
 /* Return the key's tenant, or the key's id when it names none. */
 const char *auth_key_tenant(const struct auth_key *key);
 
-/* A new key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that its line could not
- * hold. |secret| gets the text to give to the user, once; |out| is what to keep. */
+/* Make a key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that the line cannot hold.
+ * |secret| gets the text for the user, which is shown once; |out| is the entry to keep. */
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
 	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
 	struct cgn_err *err);

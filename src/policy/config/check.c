@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: what no single row can say: keys that need each other, addresses, names that must be unique. */
+/* config checks that no single row can express: keys that need each other, addresses, names that must be
+ * unique. */
 #include "policy/breaker/breaker.h"
 #include "policy/config/config_priv.h"
 #include "policy/routing/document.h"
 
-/* Where the value of a global key came from. */
+/* Return the origin of a global key's value. */
 static const char *origin_of(const struct config *c, const char *path)
 {
 	const struct config_key *k = config_key_find(&config_globals, cgn_str_of(path));
@@ -21,7 +22,7 @@ static const char *engine_origin(const struct config *c, size_t engine, const ch
 	return o != NULL ? o : "default";
 }
 
-/* "host:port" or "unix:/path"; io/net looks again, with the system's means. */
+/* "host:port" or "unix:/path"; io/net checks again with the system's means. */
 static bool address_shaped(struct cgn_str a)
 {
 	size_t colon = a.n;
@@ -68,7 +69,7 @@ static cgn_rc check_addresses(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Both or neither. */
+/* Both are set, or neither. */
 static cgn_rc check_pair(const struct config *c, const char *cert_path, const char *cert,
 	const char *key_path, const char *key, struct cgn_err *err)
 {
@@ -132,7 +133,7 @@ static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 		sum);
 }
 
-/* io/zmtp looks again, with the system's means. */
+/* io/zmtp checks again with the system's means. */
 static bool is_zmq_endpoint(const char *text)
 {
 	struct cgn_str s = cgn_str_of(text);
@@ -215,7 +216,7 @@ static cgn_rc check_tokens(const struct config *c, size_t i, struct cgn_err *err
 	return CGN_OK;
 }
 
-/* Names are looked up by config_model_find, a linear search; so the total of aliases is bounded too. */
+/* config_model_find searches linearly, so the total number of aliases is bounded too. */
 static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 {
 	size_t n = 0;
@@ -237,7 +238,7 @@ static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* A tenant is a word of a line in the file of keys. */
+/* A tenant's name must be a word, because it stands in a line of the key file. */
 static cgn_rc check_tenants(const struct config *c, struct cgn_err *err)
 {
 	for (size_t i = 0; i < c->n_tenants; i++)
@@ -263,7 +264,7 @@ static cgn_rc check_retry(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* RFC 6265: a token. */
+/* A cookie's name is a token of RFC 6265. */
 static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
 {
 	const char *name = c->router.session_cookie;
@@ -287,7 +288,7 @@ static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* io/redis reads it whole. The value is not in the message: it may have a password. */
+/* io/redis parses the whole URL. The message does not contain the value, which may have a password. */
 static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
 {
 	const char *url = c->router.rate_limit.redis_url;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: one block of memory per config: presets, then the sources in order, then the checks. */
+/* config: one block of memory per config: defaults, then the sources in order, then the checks. */
 #include <stdlib.h>
 
 #include "policy/config/config_priv.h"
@@ -14,9 +14,9 @@ static cgn_rc set_presets(struct config *c, const struct config_table *t, void *
 	for (size_t i = 0; i < t->n; i++) {
 		struct config_slot s = {&t->keys[i], base, NULL};
 		if (t->keys[i].preset == NULL)
-			continue; /* NULL already */
+			continue; /* Already NULL. */
 		cgn_rc rc = config_value_set(&c->store->arena, &s, cgn_str_of(t->keys[i].preset));
-		CGN_MUST(rc.code != CGN_INVALID); /* a preset that its own row forbids */
+		CGN_MUST(rc.code != CGN_INVALID); /* The row's default violates the row's own bounds. */
 		CGN_TRY(rc);
 	}
 	return CGN_OK;
@@ -40,7 +40,7 @@ static cgn_rc box_new(struct config **out)
 	return set_presets(c, &config_globals, c);
 }
 
-/* An engine without a name is called after its kind; the second of a kind gets its number. */
+/* An engine without a name is named after its kind; the second engine of a kind gets its number. */
 static cgn_rc name_engines(struct config *c)
 {
 	for (size_t i = 0; i < c->n_engines; i++) {
@@ -87,7 +87,7 @@ void config_free(struct config **take)
 	CGN_LIVE(c->store, CONFIG_STORE_TAG);
 	cgn_arena_fini(&c->store->arena);
 	c->store->tag = 0;
-	free(c); /* first member of its box */
+	free(c); /* The config is the first member of its box. */
 }
 
 const struct config_model *config_model_find(const struct config *c, const char *name)
@@ -103,7 +103,7 @@ const struct config_model *config_model_find(const struct config *c, const char 
 	return NULL;
 }
 
-/* A slot is for writing only while the config is being loaded; afterwards it is read. */
+/* A slot is written only while the config is being loaded; afterwards it is read. */
 struct config_slot config_global_slot(const struct config *c, const struct config_key *k)
 {
 	struct config_box *b = CGN_CONTAINER(c->store, struct config_box, store);
@@ -123,7 +123,7 @@ static size_t *row_count(const struct config *c, const struct config_family *f)
 	return (void *)((char *)&b->pub + f->count_at);
 }
 
-/* The field that points at the rows: of another type in each family, so it is copied. */
+/* The field that points at the rows has another type in each family, so it is copied. */
 static char *rows_of(const struct config *c, const struct config_family *f)
 {
 	char *rows;
@@ -174,7 +174,7 @@ CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *er
 	return CGN_OK;
 }
 
-/* Room for as many as there may be, when the first comes. */
+/* Allocates room for all possible rows when the first one comes. */
 static char *rows_make(struct config *c, const struct config_family *f)
 {
 	struct cgn_arena *a = &c->store->arena;

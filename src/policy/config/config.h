@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: what an operator wrote, checked. Sections, keys, bounds, defaults and help come from the .def
+/* config: the operator's settings, checked. Sections, keys, bounds, defaults and help come from the .def
  * tables; the TOML path of a key is its field path. Pure: texts in, a struct config out; joint/svc reads the
  * files. A config is immutable and owns its strings. */
 #pragma once
@@ -21,33 +21,33 @@ enum config_enum_value {
 #undef ENUM_VALUE
 };
 
-struct config_engine; /* one field per row of engine_keys.def */
-struct config_model;  /* `const char *name` and one field per row of model_keys.def */
-struct config_tenant; /* the same of tenant_keys.def */
-/* cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (none unless configured),
- * cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->any_tenant; lists end with a NULL beyond
- * their last */
+struct config_engine; /* Has one field per row of engine_keys.def. */
+struct config_model;  /* Has `const char *name` and one field per row of model_keys.def. */
+struct config_tenant; /* Has `const char *name` and one field per row of tenant_keys.def. */
+/* Fields: cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (empty unless
+ * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->any_tenant. Lists end with a
+ * NULL behind the last element. */
 struct config;
 #include "policy/config/config_fields.h"
 
-/* |toml| may be empty. |env| is environ-shaped (COGNITORA__SECTION__KEY=value are read; an unknown such name
- * is an error). |flags| are "section.key=value". Later beats earlier. Errors name file, line, column, key,
- * what is allowed and the nearest known key. INVALID: what was written; NO_MEMORY. Lists in |env| and |flags|
- * are "a,b" or as in TOML. */
+/* Load a configuration. |toml| may be empty. |env| has the shape of environ; COGNITORA__SECTION__KEY=value
+ * entries are read, and an unknown such name is an error. |flags| are "section.key=value". Later sources
+ * override earlier ones. Lists in |env| and |flags| are "a,b" or as in TOML. CGN_INVALID: the message names
+ * file, line, column, key, the allowed values and the nearest known key. CGN_NO_MEMORY. */
 CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err);
 void config_free(struct config **take);
-/* The effective configuration as TOML with the origin of each value in a comment ("default",
- * "cognitora.toml:12:3", "COGNITORA__ROUTER__LISTEN", "--set router.listen"); secrets are never in it (they
+/* Print the effective configuration as TOML, with the origin of each value in a comment ("default",
+ * "cognitora.toml:12:3", "COGNITORA__ROUTER__LISTEN", "--set router.listen"). It contains no secrets (they
  * are *_file paths). */
 void config_print(const struct config *c, struct cgn_buf *out);
-/* Keys that differ and need a restart, as "router.listen, agent.role"; empty when a reload can apply
- * everything. */
+/* List the keys that differ and need a restart, as "router.listen, agent.role"; empty when a reload can apply
+ * every change. */
 void config_needs_restart(const struct config *old_cfg, const struct config *new_cfg, struct cgn_buf *out);
-/* docs/reference/configuration.md */
+/* Write docs/reference/configuration.md. */
 void config_reference(struct cgn_buf *out);
 const struct config_model *config_model_find(const struct config *c,
-	const char *name); /* by name or alias; NULL */
+	const char *name); /* Find a model by name or alias; NULL: unknown. */
 const char *config_enum_text(int value);
-/* "250ms", "5s", "2m", "1h", as DUR keys take it; false on anything else. */
+/* Parse "250ms", "5s", "2m" or "1h" as DUR keys do; returns false for anything else. */
 bool config_duration(struct cgn_str text, cgn_nsec *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config inside: the tables as data, and slots: one key of one object, which every source and every printer
- * works on. */
+/* config, inside: the tables as data, and slots: one key of one object, on which every source and every
+ * printer works. */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/str.h"
@@ -11,16 +11,16 @@
 #define CONFIG_MAX_TENANTS 4096
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
-#define CONFIG_MAX_TEXT  4096 /* a text without bounds of its own */
+#define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
 
 enum key_kind { KEY_STR, KEY_PATH, KEY_BOOL, KEY_U32, KEY_F64, KEY_DUR, KEY_SIZE, KEY_LIST, KEY_ENUM };
 
 struct config_key {
-	/* "router.retry", "attempts", both with a dot; in engines and named rows path is the key */
+	/* "router.retry", "attempts", and both with a dot; in engines and named rows the path is the key. */
 	const char *section, *key, *path;
 	enum key_kind kind;
-	const char *enumeration; /* ENUM: as in enums.def */
-	const char *preset;      /* default as text; NULL: unset */
+	const char *enumeration; /* ENUM: the name in enums.def. */
+	const char *preset;      /* The default as text; NULL: unset. */
 	double min, max;
 	bool live;
 	const char *help;
@@ -35,7 +35,7 @@ extern const struct config_table config_globals, config_engine_keys, config_mode
 
 /* Tables of rows with names: [models."NAME"], [tenants."NAME"]. A row begins with its name. */
 struct config_family {
-	const char *section, *noun; /* "models", "model" */
+	const char *section, *noun; /* "models" and "model". */
 	const struct config_table *keys;
 	size_t max, name_max, row_bytes;
 	size_t rows_at, count_at; /* Offsets of the two fields in struct config. */
@@ -43,12 +43,12 @@ struct config_family {
 enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_FAMILIES };
 extern const struct config_family config_families[CONFIG_FAMILIES];
 
-/* One key of one object, and the origin of its value (NULL: not set). */
+/* A key of an object, and the origin of its value (NULL: not set). */
 struct config_slot {
 	const struct config_key *key;
 	void *base;
 	const char **origin;
-	bool gib; /* a SIZE by its alias in GiB: a number without a unit is of them */
+	bool gib; /* The SIZE is set by its alias in GiB: a number without a unit counts GiB. */
 };
 
 #define CONFIG_STORE_TAG 0xc0f15703U
@@ -66,23 +66,25 @@ struct config_store {
 
 /* keys.c */
 const struct config_key *config_key_find(const struct config_table *t, struct cgn_str path);
-/* The known key that was probably meant; NULL when none is close. */
+/* Return the most similar known key; NULL when none is similar. */
 const struct config_key *config_key_nearest(const struct config_table *t, struct cgn_str path);
-bool config_is_section(struct cgn_str path);                            /* "router", "router.retry" */
-const struct config_family *config_family_find(struct cgn_str section); /* NULL */
-int config_enum_value(const char *enumeration, struct cgn_str text); /* CONFIG_ENUM_START_: no such value */
-void config_key_allowed(const struct config_key *k, struct cgn_buf *out); /* "a whole number from 1 to 16" */
+/* Is the path a section, such as "router" or "router.retry"? */
+bool config_is_section(struct cgn_str path);
+const struct config_family *config_family_find(struct cgn_str section); /* NULL: no such family. */
+int config_enum_value(const char *enumeration, struct cgn_str text); /* CONFIG_ENUM_START_: no such value. */
+/* Append the allowed values: "a whole number from 1 to 16". */
+void config_key_allowed(const struct config_key *k, struct cgn_buf *out);
 
-/* value.c: |text| as in the environment, on a command line, or inside TOML's quotes. INVALID without a
- * message: not allowed. */
+/* value.c: parse |text| as in the environment, on a command line, or inside TOML's quotes. CGN_INVALID
+ * without a message: the value is not allowed. */
 CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct cgn_str text);
 CGN_RC config_list_begin(struct cgn_arena *a, const struct config_slot *s, size_t n);
 /* Set element |i| of the list that config_list_begin began. */
 CGN_RC config_list_put(struct cgn_arena *a, const struct config_slot *s, size_t i, struct cgn_str text);
-/* The value as TOML; false (and nothing written) when unset. */
+/* Append the value as TOML; returns false, with nothing written, when it is unset. */
 bool config_value_text(const struct config_key *k, const void *base, struct cgn_buf *out);
 void config_put_quoted(struct cgn_buf *out, const char *z);
-bool config_text_clean(struct cgn_str s); /* UTF-8 without control characters */
+bool config_text_clean(struct cgn_str s); /* UTF-8 without control characters. */
 bool config_value_same(const struct config_key *k, const void *one, const void *other);
 
 /* read_toml.c, read_text.c */
@@ -90,7 +92,7 @@ CGN_RC config_read_toml(struct config *c, const char *file_name, struct cgn_str 
 CGN_RC config_read_env(struct config *c, const char *const *env, struct cgn_err *err);
 CGN_RC config_read_flag(struct config *c, const char *flag, struct cgn_err *err);
 
-/* config.c: slots; a new engine or row has the presets. |where| is for the error. */
+/* config.c: slots; a new engine or row has the defaults. |where| is for the error. */
 struct config_slot config_global_slot(const struct config *c, const struct config_key *k);
 struct config_slot config_engine_slot(const struct config *c, size_t engine, const struct config_key *k);
 struct config_slot config_row_slot(const struct config *c, const struct config_family *f, size_t row,
@@ -101,5 +103,5 @@ CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *er
 CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where,
 	struct cgn_err *err);
 
-/* check.c: what no single row can say. */
+/* check.c: the checks that no single row can express. */
 CGN_RC config_check(struct config *c, struct cgn_err *err);

@@ -101,7 +101,7 @@ const struct config_key *config_key_nearest(const struct config_table *t, struct
 	const struct config_key *best = NULL;
 	if (path.n == 0)
 		return NULL;
-	/* what shares less than half of its letters is another word */
+	/* A word that shares less than half of its letters is not similar. */
 	size_t half = last_part(path).n / 2, most = path.n < 12 ? 3 : path.n / 4;
 	size_t least = 1 + (half < most ? half : most);
 	for (size_t i = 0; i < t->n; i++) {
@@ -111,7 +111,7 @@ const struct config_key *config_key_nearest(const struct config_table *t, struct
 			best = &t->keys[i];
 		}
 	}
-	for (size_t i = 0; best == NULL && i < t->n; i++) /* the right key in the wrong section */
+	for (size_t i = 0; best == NULL && i < t->n; i++) /* Accept the right key in the wrong section. */
 		if (cgn_str_is(last_part(path), t->keys[i].key))
 			best = &t->keys[i];
 	return best;
@@ -162,7 +162,7 @@ static void enum_allowed(const char *enumeration, struct cgn_buf *out)
 	}
 }
 
-/* Bounds are printed in the spelling in which the value would be written. */
+/* Print bounds in the spelling of the key's values. */
 static void put_bounds(const struct config_key *k, struct cgn_buf *out)
 {
 	struct config_key plain = {.kind = k->kind};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: what the sources share: places, paths of steps, and the sentences when something is wrong. */
+/* config: the part that the sources share: places, paths of steps, and error messages. */
 #include "policy/config/source_priv.h"
 
 struct config_where config_shown(struct cgn_str s)
@@ -52,7 +52,7 @@ static void put_sections(struct cgn_buf *out)
 		cgn_buf_fmt(out, ", %s", config_families[i].section);
 }
 
-/* "known here: a, b": what |t| knows in the section of an unknown key. */
+/* Append "known here: a, b": the keys of |t| in the section of an unknown key. */
 static void put_siblings(const struct config_table *t, struct cgn_str path, struct cgn_buf *out)
 {
 	size_t dot = path.n;
@@ -153,7 +153,7 @@ bool config_is_element(const struct toml_node *n)
 const struct config_key *config_key_at(const struct config_table *t, const struct toml_node *n, size_t from)
 {
 	size_t end = n->depth - config_is_element(n);
-	for (size_t i = from; i < end; i++) /* "router.listen" = 1 is no router.listen */
+	for (size_t i = from; i < end; i++) /* A quoted key "router.listen" is not the path router.listen. */
 		if (n->path[i].key.p == NULL || memchr(n->path[i].key.p, '.', n->path[i].key.n) != NULL)
 			return NULL;
 	struct cgn_buf path = {.limit = 1024};

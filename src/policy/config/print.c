@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: the effective configuration with origins, what a restart is needed for, and the reference page. */
+/* config: the effective configuration with origins, the keys that need a restart, and the reference page. */
 #include "policy/config/config_priv.h"
 
-/* Of "redis://ann:secret@host" everybody may see all but the secret. */
+/* Hide only the password of "redis://ann:secret@host". */
 static void hide_password(struct cgn_buf *out, size_t from)
 {
 	char *text = out->p + from, *end = out->p + out->n;

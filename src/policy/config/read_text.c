@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: the environment and flags: a path as text and a value as text, into slots. */
+/* config: the environment and flags: put values given as path and text into slots. */
 #include "policy/config/source_priv.h"
 
 #define MAX_STEPS  8
 #define ENV_PREFIX "COGNITORA__"
 
-/* engine.KEY is the only engine, engines.N.KEY the one at N; one may be added behind the last. */
+/* engine.KEY means the only engine, engines.N.KEY the engine at N; one more may be added behind the last. */
 static cgn_rc pick_engine(struct config *c, const struct toml_step *steps, size_t n, const char *where,
 	size_t *out, struct cgn_err *err)
 {
@@ -82,7 +82,7 @@ static cgn_rc on_list_node(void *arg, const struct toml_node *n, struct cgn_err 
 				    config_type_shown(n->type), err);
 }
 
-/* A list is either a,b or, where a text holds a comma, ["a", "b"] as in TOML. */
+/* A list is a,b or, when an element has a comma, ["a", "b"] as in TOML. */
 static cgn_rc set_text(struct config *c, const struct config_slot *s, const char *where, struct cgn_str text,
 	struct cgn_err *err)
 {
@@ -141,7 +141,7 @@ CGN_RC config_read_env(struct config *c, const char *const *env, struct cgn_err 
 	return CGN_OK;
 }
 
-/* a.b."c.d".e up to '='; returns the steps, 0 when it is none. */
+/* Split a.b."c.d".e at '='. Returns the number of steps; 0: malformed. */
 static size_t split_flag(const char *flag, struct toml_step *steps, const char **value)
 {
 	for (size_t n = 0; n < MAX_STEPS;) {

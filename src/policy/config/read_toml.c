@@ -159,7 +159,7 @@ static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const s
 	if (k == NULL)
 		return config_fail_unknown(f->keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);
 	struct config_slot s =
-		config_row_slot(r->c, f, config_row_count(r->c, f) - 1, k); /* members follow their table */
+		config_row_slot(r->c, f, config_row_count(r->c, f) - 1, k); /* Members follow their table. */
 	return toml_value(r, &s, n, err);
 }
 

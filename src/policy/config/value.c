@@ -10,7 +10,7 @@ struct unit {
 	const char *name;
 	uint64_t factor;
 };
-/* The first that divides a value is the one it is printed in. */
+/* A value is printed in the first unit that divides it. */
 static const struct unit dur_units[] = {{"h", 3600 * CGN_SEC}, {"m", 60 * CGN_SEC}, {"s", CGN_SEC},
 	{"ms", CGN_MSEC}};
 static const struct unit size_units[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30}, {"MiB", 1ULL << 20},
@@ -27,7 +27,7 @@ static void *value_place(const struct config_slot *s)
 	return (char *)s->base + s->key->offset;
 }
 
-/* A C string will be made of it, and it will be shown on terminals: no control characters. */
+/* The text becomes a C string and is shown on terminals, so control characters are refused. */
 bool config_text_clean(struct cgn_str s)
 {
 	for (size_t i = 0; i < s.n; i++)
@@ -41,7 +41,7 @@ static cgn_rc set_text(struct cgn_arena *a, const struct config_slot *s, struct 
 	const struct config_key *k = s->key;
 	double max = k->max > 0 ? k->max : CONFIG_MAX_TEXT;
 	const char **at = value_place(s);
-	if (text.n == 0 && k->preset == NULL) { /* so that a later source can take a value back */
+	if (text.n == 0 && k->preset == NULL) { /* An empty text lets a later source unset the value. */
 		*at = NULL;
 		return CGN_OK;
 	}
@@ -85,7 +85,7 @@ static cgn_rc set_f64(const struct config_key *k, double *at, struct cgn_str tex
 	return CGN_OK;
 }
 
-/* Digits and a unit. Without a unit it is a count of |plain| (0: not allowed). */
+/* Parse digits and a unit. Without a unit the number counts |plain| (0: not allowed). */
 static bool with_unit(struct cgn_str text, const struct unit *units, size_t n, uint64_t plain, uint64_t *out)
 {
 	size_t digits = 0;
@@ -130,7 +130,8 @@ CGN_RC config_list_begin(struct cgn_arena *a, const struct config_slot *s, size_
 {
 	if ((double)n < s->key->min || (double)n > s->key->max)
 		return CGN_RC_OF(CGN_INVALID);
-	const char **v = cgn_arena_zero(a, (n + 1) * sizeof *v); /* one more: an argv ends with NULL */
+	/* A further element, because an argv ends with NULL. */
+	const char **v = cgn_arena_zero(a, (n + 1) * sizeof *v);
 	if (v == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	struct config_list *at = value_place(s);
@@ -148,11 +149,12 @@ CGN_RC config_list_put(struct cgn_arena *a, const struct config_slot *s, size_t 
 	if (copy == NULL)
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	memcpy((char *)(uintptr_t)l->v + i * sizeof copy, &copy,
-		sizeof copy); /* |v| is const for readers only */
+		sizeof copy); /* |v| is const only for readers. */
 	return CGN_OK;
 }
 
-static cgn_rc set_list(struct cgn_arena *a, const struct config_slot *s, struct cgn_str text) /* "a,b" */
+/* A list as "a,b". */
+static cgn_rc set_list(struct cgn_arena *a, const struct config_slot *s, struct cgn_str text)
 {
 	size_t n = text.n > 0;
 	for (size_t i = 0; i < text.n; i++)
@@ -196,7 +198,7 @@ CGN_RC config_value_set(struct cgn_arena *a, const struct config_slot *s, struct
 	return CGN_RC_OF(CGN_INTERNAL);
 }
 
-void config_put_quoted(struct cgn_buf *out, const char *z) /* what JSON escapes, TOML escapes the same way */
+void config_put_quoted(struct cgn_buf *out, const char *z) /* TOML uses the escapes of JSON. */
 {
 	struct json_out o = json_out_to(out);
 	json_put_z(&o, z);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generate: GenerateRequest and GenerateChunk, the two messages that every request's bytes pass. */
+/* generate: GenerateRequest and GenerateChunk, the two messages that carry the bytes of every request. */
 #include "policy/proto/proto_priv.h"
 
 enum generate_field { G_REQUEST_ID = 1, G_METHOD, G_PATH, G_HEADERS, G_FACTS, G_BODY = 15 };
@@ -83,7 +83,7 @@ void proto_chunk_head(int status, const struct proto_header *headers, size_t n, 
 	size_t size = wire_u64_size(R_STATUS, (uint64_t)status) + wire_str_size(R_ENGINE, engine);
 	for (size_t i = 0; i < n; i++) {
 		size_t one = header_size(&headers[i]);
-		size += 1 + wire_varint_size(one) + one; /* field 2: its tag is one byte */
+		size += 1 + wire_varint_size(one) + one; /* Field 2: the tag is one byte. */
 	}
 	wire_put_head(out, C_HEAD, size);
 	wire_put_u64(out, R_STATUS, (uint64_t)status);
@@ -93,7 +93,7 @@ void proto_chunk_head(int status, const struct proto_header *headers, size_t n, 
 
 /* ---- reading ---- */
 
-/* How often |tag| stands in |msg|, so that its array is allocated once. */
+/* Count |tag| in |msg|, so that the array is allocated once. */
 static size_t count_tag(struct cgn_str msg, uint32_t tag)
 {
 	struct wire_rd rd = wire_rd_of(msg);
@@ -103,7 +103,7 @@ static size_t count_tag(struct cgn_str msg, uint32_t tag)
 	return n;
 }
 
-/* Bytes that can stand in an HTTP head without ending it or splitting a line. */
+/* Is the value free of bytes that would end an HTTP head or split a line? */
 static bool value_ok(struct cgn_str s)
 {
 	for (size_t i = 0; i < s.n; i++) {
@@ -148,7 +148,7 @@ static CGN_RC read_header(struct cgn_str msg, struct proto_header *out, struct c
 	return CGN_OK;
 }
 
-/* An array for the headers of |msg|, which stand under |tag|; nothing is filled in yet. */
+/* Allocate an array for the headers under |tag| in |msg|; the array is filled later. */
 static CGN_RC make_headers(struct cgn_str msg, uint32_t tag, struct cgn_arena *a, struct proto_header **out,
 	struct cgn_err *err)
 {
@@ -162,7 +162,7 @@ static CGN_RC make_headers(struct cgn_str msg, uint32_t tag, struct cgn_arena *a
 	return *out != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu headers", n);
 }
 
-/* Digests in one RouteFacts, packed or not. */
+/* Count the digests in one RouteFacts, packed or not. */
 static size_t count_chain(struct cgn_str msg)
 {
 	struct wire_rd rd = wire_rd_of(msg);
@@ -178,7 +178,8 @@ static size_t count_chain(struct cgn_str msg)
 	return n;
 }
 
-/* Make room behind what an earlier occurrence of the message gave: protobuf merges those. */
+/* Make room behind the values of an earlier occurrence of the message, because protobuf merges
+ * occurrences. */
 static CGN_RC grow_chain(struct cgn_str msg, struct cgn_arena *a, struct proto_facts *f, uint64_t **out,
 	struct cgn_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message: Agent.Watch's event, whose lists of digests are written straight from the caller's arrays. */
+/* message: the event of Agent.Watch, whose lists of digests are written directly from the caller's arrays. */
 #include "policy/proto/proto_priv.h"
 
 enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK, E_BEAT_MS };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node: what a router believes of an agent's own words. */
+/* node: the checks of an agent's description of its node. */
 #include "policy/proto/proto_priv.h"
 
 bool proto_node_id_ok(struct cgn_str id)

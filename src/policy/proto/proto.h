@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proto: cognitora.v1 on the wire. What every request passes is written and read by hand, without a copy and
- * without an allocation per field; the rest goes through protobuf-c. Also nodes as proto3 JSON, which is how
- * they stand in etcd. */
+/* proto: the wire of cognitora.v1. The messages of every request are written and read by hand, without a copy
+ * and without an allocation per field; the others use protobuf-c. Also nodes as proto3 JSON, the format of
+ * their keys in etcd. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,8 +35,8 @@
 #define PROTO_MAX_HEADERS 128
 #define PROTO_MAX_CHAIN   65536
 #define PROTO_MAX_ENGINES 64
-#define PROTO_MAX_MODELS  256 /* per engine */
-#define PROTO_MAX_ID      128 /* bytes of a node's id */
+#define PROTO_MAX_MODELS  256 /* Per engine. */
+#define PROTO_MAX_ID      128 /* Bytes of a node's id. */
 #define PROTO_MAX_PLACE   64  /* Bytes of the name of a rack or region. */
 #define PROTO_MAX_ADDRESS 256
 
@@ -66,8 +66,9 @@ struct proto_generate {
 	struct cgn_str body;
 };
 
-/* Append everything of |g| up to the body's bytes, its tag and length included: the message is the pieces
- * {prefix, g->body} for grpc_send. Only the length of g->body is looked at. Errors are the buffer's. */
+/* Append everything of |g| up to the body's bytes, including the body's tag and length: the message consists
+ * of the pieces {prefix, g->body} for grpc_send. Only the length of g->body is read. Errors are the
+ * buffer's. */
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out);
 /* Strings of |out| borrow from |msg|; the arrays of headers and digests are in |a|. CGN_INVALID (truncated,
  * over a bound, a method, path or header that would break an HTTP head: control characters, spaces in names)
@@ -76,14 +77,18 @@ void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out);
 CGN_RC proto_generate_read(struct cgn_str msg, struct cgn_arena *a, struct proto_generate *out,
 	struct cgn_err *err);
 
-/* The bytes that go before |data_bytes| bytes of an engine's answer: the message is the pieces {lead, data}.
- * Returns the lead's length. */
+/* Write the bytes that precede |data_bytes| bytes of an engine's answer: the message consists of the pieces
+ * {lead, data}. Returns the lead's length. */
 #define PROTO_CHUNK_LEAD 11
 size_t proto_chunk_lead(uint8_t lead[PROTO_CHUNK_LEAD], size_t data_bytes);
 void proto_chunk_head(int status, const struct proto_header *headers, size_t n, struct cgn_str engine,
 	struct cgn_buf *out);
 
-enum proto_chunk_kind { PROTO_CHUNK_EMPTY /* neither: ignore */, PROTO_CHUNK_HEAD, PROTO_CHUNK_DATA };
+enum proto_chunk_kind {
+	PROTO_CHUNK_EMPTY /* Neither head nor data: ignore. */,
+	PROTO_CHUNK_HEAD,
+	PROTO_CHUNK_DATA
+};
 struct proto_chunk {
 	enum proto_chunk_kind kind;
 	int status;                         /* HEAD: 100..599 */
@@ -102,41 +107,40 @@ struct proto_residency {
 	const uint32_t *ranges; /* The ranges that |reset| concerns; none: all. */
 	size_t n_ranges;
 	const uint64_t *blocks;
-	const uint8_t *tiers; /* One for each block; NULL: all BLOCK_GPU. */
+	const uint8_t *tiers; /* A mask for each block; NULL: all BLOCK_GPU. */
 	size_t n_blocks;
 	Cognitora__V1__ResidencySource source;
 	uint64_t stale_ms;
 };
 struct proto_check {
-	const uint64_t *sums; /* BLOCK_RANGES of them */
+	const uint64_t *sums; /* BLOCK_RANGES of them. */
 	uint64_t blocks;
 };
-/* Agent.Watch's event; what is NULL is left out. Lists of digests go in as one copy. */
+/* An event of Agent.Watch; NULL fields are omitted. Lists of digests are copied once. */
 struct proto_event {
 	uint64_t seq, sent_unix_ms;
-	uint32_t beat_ms; /* 0: no promise */
+	uint32_t beat_ms; /* 0: no promise. */
 	const Cognitora__V1__Node *node;
 	const Cognitora__V1__Load *load;
 	const struct proto_residency *residency;
 	const struct proto_check *check;
 };
 void proto_watch_event(const struct proto_event *e, struct cgn_buf *out);
-/* Is what an agent said of its blocks sound: as many tiers as blocks or none, ranges and tiers that exist,
- * sums of all ranges or none? Both may be NULL. CGN_INVALID with the field. Unknown bits of a tier are a
- * fault here, not a guess. */
+/* Check an agent's report on its blocks: as many tiers as blocks or none, existing ranges and tiers, sums of
+ * all ranges or none. Both may be NULL. CGN_INVALID with the field. Unknown bits of a tier are an error. */
 CGN_RC proto_residency_check(const Cognitora__V1__Residency *r, const Cognitora__V1__ResidencyCheck *check,
 	struct cgn_err *err);
 
 /* ---- nodes ---- */
-/* An id, an address with a port, bounded lists, UTF-8: what a router accepts of an agent. CGN_INVALID with
- * the field. */
+/* Check the limits that a router requires of an agent: an id, an address with a port, bounded lists, UTF-8.
+ * CGN_INVALID with the field. */
 CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err);
 /* Check a block store of node |id|: an address with a port, names of bounded length. |id| is for the message
  * only. */
 CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err);
 /* 1 to PROTO_MAX_ID bytes, visible ASCII, no '/' (it is the last part of a key). */
 bool proto_node_id_ok(struct cgn_str id);
-/* Deep copy; NULL on exhaustion. Free with proto_node_free. */
+/* Return a deep copy, or NULL when out of memory. Free it with proto_node_free. */
 Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n);
 bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b);
 void proto_node_free(Cognitora__V1__Node **take);

@@ -20,13 +20,13 @@ static inline struct wire_rd wire_rd_of(struct cgn_str s)
 uint64_t wire_varint(struct wire_rd *rd);
 uint64_t wire_fixed64(struct wire_rd *rd);
 struct cgn_str wire_bytes(struct wire_rd *rd);
-/* The next field's tag; 0 at the end or when bad: while ((tag = wire_tag(&rd)) != 0) */
+/* Return the next field's tag; 0 at the end or after an error: while ((tag = wire_tag(&rd)) != 0). */
 uint32_t wire_tag(struct wire_rd *rd);
 void wire_skip(struct wire_rd *rd, uint32_t tag); /* Skip the value of an unknown field. */
 
 size_t wire_varint_size(uint64_t v);
-size_t wire_varint_to(uint8_t *to, uint64_t v); /* at most 10 bytes */
-/* As proto3 does, empty strings and zeros are left out. */
+size_t wire_varint_to(uint8_t *to, uint64_t v); /* At most 10 bytes. */
+/* As in proto3, empty strings and zeros are omitted. */
 size_t wire_str_size(unsigned field, struct cgn_str s);
 size_t wire_u64_size(unsigned field, uint64_t v);
 size_t wire_fixed64_size(unsigned field, uint64_t v);
@@ -36,5 +36,5 @@ void wire_put_head(struct cgn_buf *b, unsigned field, size_t n_bytes);
 void wire_put_str(struct cgn_buf *b, unsigned field, struct cgn_str s);
 void wire_put_u64(struct cgn_buf *b, unsigned field, uint64_t v);
 void wire_put_fixed64s(struct cgn_buf *b, unsigned field, const uint64_t *v, size_t n);
-size_t wire_u32s_size(unsigned field, const uint32_t *v, size_t n); /* packed varints */
+size_t wire_u32s_size(unsigned field, const uint32_t *v, size_t n); /* Packed varints. */
 void wire_put_u32s(struct cgn_buf *b, unsigned field, const uint32_t *v, size_t n);

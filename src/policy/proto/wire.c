@@ -75,7 +75,7 @@ void wire_skip(struct wire_rd *rd, uint32_t tag)
 		else
 			rd->bad = true;
 		return;
-	default: /* groups: proto3 has none, and skipping them would need a stack */
+	default: /* Groups do not exist in proto3, and skipping them would need a stack. */
 		rd->bad = true;
 	}
 }

@@ -78,12 +78,12 @@ void playback_note(struct played *p, struct cgn_str node, const struct usage *u)
 	p->cached_tokens += u->cached_tokens;
 }
 
-double playback_hit_ratio(const struct played *p)
+static double playback_hit_ratio(const struct played *p)
 {
 	return p->prompt_tokens > 0 ? (double)p->cached_tokens / (double)p->prompt_tokens : 0;
 }
 
-double playback_imbalance(const struct played *p, bool by_tokens)
+static double playback_imbalance(const struct played *p, bool by_tokens)
 {
 	double most = 0, sum = 0;
 	for (size_t i = 0; i < p->n_nodes; i++) {

@@ -29,8 +29,6 @@ cgn_nsec playback_due(const struct played *p, size_t i);
 /* Count an answer of |node| (empty: unknown) with its usage. Nodes beyond PLAYBACK_MAX_NODES, or without
  * memory, are not counted separately. */
 void playback_note(struct played *p, struct cgn_str node, const struct usage *u);
-double playback_hit_ratio(const struct played *p);
 /* Return the busiest node over the mean; 1 without nodes. */
-double playback_imbalance(const struct played *p, bool by_tokens);
 void playback_json(const struct played *p, struct json_out *o); /* Writes members of an open object. */
 void playback_text(const struct played *p, struct cgn_buf *out);

@@ -49,7 +49,9 @@ static CGN_RC no_kind(const char *kind, struct cgn_err *err)
 	return rc;
 }
 
-CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *out, struct cgn_err *err)
+/* Generate a trace as --requests, --rate, --seed and --block-tokens say. */
+static CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *out,
+	struct cgn_err *err)
 {
 	struct workload_cfg cfg = {0};
 	uint64_t requests = 0;

@@ -7,8 +7,6 @@
 /* Parse a trace file of at most 4 GiB. */
 CGN_RC ctl_trace_read(const char *path, uint32_t block_tokens, size_t limit, struct trace *out,
 	struct cgn_err *err);
-/* Generate a trace as --requests, --rate, --seed and --block-tokens say. */
-CGN_RC ctl_trace_make(const struct ctl_args *a, const char *kind, struct trace *out, struct cgn_err *err);
 /* Read the verb's trace: the file on the command line, or --generate KIND, with --limit and --block-tokens.
  * |*name| is borrowed: the file name without folders, which makes reports comparable between machines, or the
  * kind. */

@@ -124,8 +124,6 @@ uint64_t files_bytes(struct kvdisk *d);                           /* bytes of al
 CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t off, struct cgn_err *err);
 CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
 	struct cgn_err *err);
-CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out,
-	struct cgn_err *err);
 void slab_strike(struct kvdisk *d, kvdisk_place at);
 /* Read the record at unit |at|: the header into |head|, aligned to a unit, and the value into |to|. */
 CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to,

@@ -293,7 +293,7 @@ CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], c
 	return io_all(f->fd, false, all, n_to + 1, off, err);
 }
 
-CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out,
+static CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], struct record *out,
 	struct cgn_err *err)
 {
 	struct iovec iov = {buf, KVDISK_UNIT};

@@ -142,7 +142,6 @@ struct kvpeer {
 
 /* pool.c */
 void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to);
-extern const struct quic_conn_ops kvpeer_guest_ops;
 /* Close the connection, and dial again later. */
 void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct cgn_err *why);
 void kvpeer_peer_ready(struct kvpeer_peer *p);

@@ -300,7 +300,7 @@ static void guest_close(struct quic_conn *c, void *user, const struct cgn_err *w
 	guest_free(g);
 }
 
-const struct quic_conn_ops kvpeer_guest_ops = {.on_stream = guest_stream, .on_close = guest_close};
+static const struct quic_conn_ops kvpeer_guest_ops = {.on_stream = guest_stream, .on_close = guest_close};
 
 static void guest_on_accept(void *user, struct quic_conn *c)
 {

@@ -182,6 +182,8 @@ static struct kvstore_read *fetch_take_reads(struct kvstore_fetches *f, struct f
 	return reads;
 }
 
+static void kvstore_read_answer(struct kvstore_read *r);
+
 static void *fetch_thread(void *arg)
 {
 	struct kvstore_fetches *f = arg;
@@ -287,7 +289,7 @@ static void read_answered(struct cgn_loop *l, struct cgn_post *p)
 	kvstore_read_finish(CGN_CONTAINER(p, struct kvstore_read, post));
 }
 
-void kvstore_read_answer(struct kvstore_read *r)
+static void kvstore_read_answer(struct kvstore_read *r)
 {
 	cgn_loop_post(r->loop, &r->post, read_answered);
 }

@@ -81,4 +81,3 @@ void kvstore_fetches_free(struct kvstore_fetches **take);
 void kvstore_fetch(struct kvstore_fetches *f, struct kvstore_read *r);
 /* Call r->done and free |r|: now, on the loop of |r|; or from any thread, on that loop. */
 void kvstore_read_finish(struct kvstore_read *r);
-void kvstore_read_answer(struct kvstore_read *r);

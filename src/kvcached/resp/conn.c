@@ -35,7 +35,8 @@ struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 	return c;
 }
 
-bool resp_conn_idle(const struct resp_conn *c)
+/* no command is under way */
+static bool resp_conn_idle(const struct resp_conn *c)
 {
 	return c->in.n == 0 && c->cmd.at == 0 && cgn_list_empty(&c->replies) && net_queued(c->net) == 0;
 }

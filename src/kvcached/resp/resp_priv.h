@@ -171,7 +171,6 @@ extern const struct net_conn_ops resp_conn_ops;
 struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net);
 /* Continue after a wait: send replies, then run commands. */
 void resp_conn_resume(struct resp_conn *c);
-bool resp_conn_idle(const struct resp_conn *c); /* no command is under way */
 /* Cut the connection when it is stalled, slow, or idle for too long. Once a second. */
 void resp_conn_check(struct resp_conn *c, cgn_nsec now);
 

@@ -311,6 +311,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 		sum_up(&r);
 	cgn_list_each_safe (l, &r.flights)
 		flight_end(&r, CGN_CONTAINER(l, struct replay_flight, link));
+	waiting_close(&r);
 	chooser_free(&r.chooser);
 	hotprefix_free(&r.hotprefix);
 	pending_free(&r.pending);

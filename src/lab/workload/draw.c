@@ -18,7 +18,8 @@ uint64_t workload_rng_below(struct workload_rng *d, uint64_t n)
 	return (workload_rng_next(d) >> 11) % n;
 }
 
-double workload_rng_unit(struct workload_rng *d)
+/* Uniform in (0, 1]. */
+static double workload_rng_unit(struct workload_rng *d)
 {
 	return ((double)(workload_rng_next(d) >> 11) + 1) / 9007199254740992.0;
 }

@@ -14,7 +14,6 @@ struct workload_rng {
 uint64_t workload_rng_mix(uint64_t x);
 uint64_t workload_rng_next(struct workload_rng *d);
 uint64_t workload_rng_below(struct workload_rng *d, uint64_t n);
-double workload_rng_unit(struct workload_rng *d);        /* Uniform in (0, 1]. */
 double workload_rng_exponential(struct workload_rng *d); /* Exponential with mean 1; at most 37. */
 /* Draw from 0 to n - 1 with weights 1 / (k + 1); n is at most ZIPF_MAX. */
 uint32_t workload_rng_zipf(struct workload_rng *d, uint32_t n);

@@ -8,9 +8,7 @@
 extern const struct engine_ops engine_llama_cpp, engine_openai_compat, engine_sim;
 
 /* launch.c: append to the plan. */
-void engine_arg(struct engine_launch *p, const char *z);      /* |z| is borrowed and outlives the plan */
-void engine_arg_copy(struct engine_launch *p, const char *z); /* |z| is copied */
-/* Append both, or nothing when |value| is NULL. */
+void engine_arg(struct engine_launch *p, const char *z); /* Append both, or nothing when |value| is NULL. */
 void engine_arg_pair(struct engine_launch *p, const char *flag, const char *value);
 void engine_arg_u64(struct engine_launch *p, const char *flag, uint64_t value);
 void engine_arg_extra(struct engine_launch *p, const struct config_engine *e); /* extra_args */

@@ -12,7 +12,8 @@ void engine_arg(struct engine_launch *p, const char *z)
 	p->argv[p->n_args] = NULL;
 }
 
-void engine_arg_copy(struct engine_launch *p, const char *z)
+/* |z| is borrowed and outlives the plan */
+static void engine_arg_copy(struct engine_launch *p, const char *z)
 {
 	engine_arg(p, cgn_arena_strz(p->arena, cgn_str_of(z)));
 }

@@ -22,7 +22,7 @@ uint64_t kvframe_rd_le(struct kvframe_rd *r, size_t bytes)
 	return v;
 }
 
-struct cgn_str kvframe_rd_bytes(struct kvframe_rd *r, size_t n)
+static struct cgn_str kvframe_rd_bytes(struct kvframe_rd *r, size_t n)
 {
 	if (r->bad || r->n < n) {
 		r->bad = true;

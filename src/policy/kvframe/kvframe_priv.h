@@ -9,7 +9,6 @@ struct kvframe_rd {
 	bool bad; /* A read went beyond the end and returned zeros. */
 };
 uint64_t kvframe_rd_le(struct kvframe_rd *r, size_t bytes);
-struct cgn_str kvframe_rd_bytes(struct kvframe_rd *r, size_t n);
 static inline uint8_t kvframe_rd_u8(struct kvframe_rd *r)
 {
 	return (uint8_t)kvframe_rd_le(r, 1);

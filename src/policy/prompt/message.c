@@ -95,7 +95,8 @@ static bool put_joined(struct prompt_writer *w, struct json_val parts, bool medi
 	return begun;
 }
 
-void prompt_put_text(struct prompt_writer *w, struct json_val content, const char *separator)
+/* Write a message whose content is the text of these parts, joined with |separator|; a string is one part. */
+static void prompt_put_text(struct prompt_writer *w, struct json_val content, const char *separator)
 {
 	struct cgn_buf *b = &w->p->store;
 	cgn_buf_char(b, '"');

@@ -26,8 +26,6 @@ static inline struct json_val prompt_literal(struct cgn_str json_string)
 /* Write |items|, JSON values separated by commas, as an array into |out|, which must be empty. */
 struct json_val prompt_list_of(const struct cgn_buf *items, struct cgn_buf *out);
 void prompt_put_message(struct prompt_writer *w, const struct prompt_message *m);
-/* Write a message whose content is the text of these parts, joined with |separator|; a string is one part. */
-void prompt_put_text(struct prompt_writer *w, struct json_val content, const char *separator);
 /* Write tools of the three shapes: {"type","function":{...}}, the same without nesting, and Anthropic's
  * {"name","description","input_schema"}. */
 void prompt_put_tools(struct prompt_writer *w, struct json_val tools);

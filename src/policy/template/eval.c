@@ -28,7 +28,7 @@ static bool js_length(struct vm *vm, struct value v, struct cgn_str name, struct
 }
 
 /* v.name */
-bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out)
+static bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out)
 {
 	bool found;
 	*out = v_undefined();

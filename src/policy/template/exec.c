@@ -22,7 +22,7 @@ struct value scope_get(struct vm *vm, uint32_t sym)
 	return vm->globals[sym];
 }
 
-bool scope_set(struct vm *vm, uint32_t sym, struct value v)
+static bool scope_set(struct vm *vm, uint32_t sym, struct value v)
 {
 	if (vm->scope == NULL) {
 		vm->globals[sym] = v;

@@ -180,6 +180,8 @@ static bool take_end(struct parser *ps, const char *end)
 	return parse_step(ps) && take_block_end(ps);
 }
 
+static bool parse_body(struct parser *ps, const char *const *ends, struct node **out);
+
 static bool parse_until(struct parser *ps, const char *end, struct node **out)
 {
 	const char *const ends[] = {end, NULL};
@@ -432,7 +434,9 @@ static bool body_goes_on(struct parser *ps, const char *const *ends, struct node
 	return true;
 }
 
-bool parse_body(struct parser *ps, const char *const *ends, struct node **out)
+/* Parse up to a tag whose name is in |ends| (NULL-terminated; NULL: the end of the source). The tag's name is
+ * the look-ahead token then. */
+static bool parse_body(struct parser *ps, const char *const *ends, struct node **out)
 {
 	*out = NULL;
 	if (++ps->depth > MAX_NEST)

@@ -28,10 +28,6 @@ bool take_op(struct parser *ps, const char *op);
 bool take_ident(struct parser *ps, struct cgn_str *out);
 bool parse_symbol(struct parser *ps, struct cgn_str name, uint32_t *out);
 
-/* Parse up to a tag whose name is in |ends| (NULL-terminated; NULL: the end of the source). The tag's name is
- * the look-ahead token then. */
-bool parse_body(struct parser *ps, const char *const *ends, struct node **out);
-
 bool parse_expr(struct parser *ps, struct node **out);
 bool parse_or(struct parser *ps, struct node **out); /* An expression without "a if b else c". */
 bool parse_tuple(struct parser *ps, bool choices, struct node **out);

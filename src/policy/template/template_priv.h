@@ -90,7 +90,6 @@ bool global_call(struct vm *vm, int id, struct args args, struct value *out);
 
 /* eval.c */
 bool eval(struct vm *vm, const struct node *n, struct value *out);
-bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out);
 /* The arguments stay on the stack: restore vm->sp afterwards. */
 bool eval_args(struct vm *vm, const struct node *list, struct args *out);
 bool eval_output(struct vm *vm, const struct node *n);
@@ -107,7 +106,6 @@ bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct
 
 /* exec.c */
 bool exec_body(struct vm *vm, const struct node *list);
-bool scope_set(struct vm *vm, uint32_t sym, struct value v);
 struct value scope_get(struct vm *vm, uint32_t sym);
 /* Run the macro; its text goes to the output. */
 bool macro_run(struct vm *vm, struct macro *m, struct args args);

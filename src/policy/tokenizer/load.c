@@ -187,7 +187,7 @@ static size_t tokens_count(struct json_val container)
 	return n;
 }
 
-CGN_RC tok_load_added(struct tok_loader *l, struct json_val list)
+static CGN_RC tok_load_added(struct tok_loader *l, struct json_val list)
 {
 	struct tokenizer *t = l->t;
 	if (list.raw.p == NULL || list.type == JSON_NULL)

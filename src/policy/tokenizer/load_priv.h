@@ -14,7 +14,6 @@ CGN_RC tok_load_model(struct tok_loader *l, struct json_val model);
 CGN_RC tok_load_normalizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_pre_tokenizer(struct tok_loader *l, struct json_val v);
 CGN_RC tok_load_post_processor(struct tok_loader *l, struct json_val v);
-CGN_RC tok_load_added(struct tok_loader *l, struct json_val v);
 /* Read a member of |object|, which stands at |at|. A wrong type is INVALID; an absent member too, unless
  * |*out| may keep its value. */
 CGN_RC tok_get_bool(struct tok_loader *l, struct json_val object, const char *at, const char *key,

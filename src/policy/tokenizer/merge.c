@@ -15,7 +15,7 @@ static inline uint64_t pair_hash(uint32_t left, uint32_t right)
 	return h ^ h >> 32;
 }
 
-const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right)
+static const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right)
 {
 	for (size_t i = pair_hash(left, right) & m->merge_mask;; i = (i + 1) & m->merge_mask) {
 		const struct tok_merge *e = &m->merges[i];

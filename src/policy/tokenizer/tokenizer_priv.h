@@ -35,7 +35,6 @@ struct tok_room { /* Memory for one word. */
 	uint32_t *sym;
 	size_t cap;
 };
-const struct tok_merge *tok_merge_of(const struct tok_model *m, uint32_t left, uint32_t right);
 void tok_merge_put(struct tok_model *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t to);
 CGN_RC tok_word(const struct tok_model *m, struct tok_room *room, struct cgn_str word,
 	struct tokenizer_ids *out, struct cgn_err *err);

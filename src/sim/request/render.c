@@ -126,7 +126,8 @@ static bool render_responses(const struct sim_fields *root, struct cgn_arena *a,
 	return true;
 }
 
-enum prompt_api sim_prompt_api(enum sim_api api)
+/* Map a chat API to policy/prompt's. */
+static enum prompt_api sim_prompt_api(enum sim_api api)
 {
 	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;
 }

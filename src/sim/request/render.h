@@ -26,7 +26,6 @@ bool sim_render_prompts(const struct sim_request_env *env, const struct sim_fiel
 bool sim_render_string(const struct sim_request_env *env, struct cgn_str text, bool specials,
 	struct sim_chain *c, struct sim_refusal *no);
 bool sim_is_token(const struct sim_request_env *env, uint64_t id);
-enum prompt_api sim_prompt_api(enum sim_api api); /* Map a chat API to policy/prompt's. */
 
 /* True when the answer is a tool call, with the tool's name and schema: tool_choice names a tool or requires
  * any ("required", Anthropic's "any"); or it is "auto" or absent, and the last message is the user's and

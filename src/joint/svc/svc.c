@@ -14,7 +14,19 @@
 
 #define SVC_TAG 0x57c0f2a3U
 
-enum svc_phase { SVC_STARTING, SVC_SERVING, SVC_DRAINING };
+enum svc_phase {
+#define PHASE(id, exits, why) SVC_##id,
+#include "joint/svc/phases.def"
+#undef PHASE
+};
+
+static const unsigned phase_exits[] = {
+#define TO(id)                1U << SVC_##id
+#define PHASE(id, exits, why) [SVC_##id] = (exits),
+#include "joint/svc/phases.def"
+#undef PHASE
+#undef TO
+};
 
 struct svc {
 	uint32_t tag;
@@ -33,6 +45,13 @@ struct svc {
 	struct svc_certs certs;
 	int exit_code;
 };
+
+/* Only this function writes the phase. */
+static void svc_move(struct svc *s, enum svc_phase to)
+{
+	CGN_MUST(phase_exits[s->phase] & 1U << to);
+	s->phase = to;
+}
 
 static int error_print(const struct svc_program *p, const struct cgn_err *err)
 {
@@ -69,7 +88,7 @@ static void drain_timed_out(struct cgn_timer *t)
 
 static void drain_begin(struct svc *s, int signo)
 {
-	s->phase = SVC_DRAINING;
+	svc_move(s, SVC_DRAINING);
 	cgn_nsec limit = s->program->drain_timeout != NULL ? s->program->drain_timeout(s->cfg) : 0;
 	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit", limit));
 	svc_notify_send(&s->notify, "STOPPING=1");
@@ -214,8 +233,8 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 
 static void svc_serve(struct svc *s)
 {
-	if (s->phase == SVC_STARTING)
-		s->phase = SVC_SERVING;
+	if (s->phase == SVC_STARTING) /* The program's start may have drained already. */
+		svc_move(s, SVC_SERVING);
 	metric_set(METRIC_OF(s->telemetry, BUILD_INFO, s->program->name, CGN_VERSION), 1);
 	svc_notify_send(&s->notify, "READY=1");
 	if (s->notify.watchdog > 0)

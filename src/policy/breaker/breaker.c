@@ -3,22 +3,36 @@
 
 #include <string.h>
 
-/* state 2 | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The time is when it is half-open
- * (open), when its probe is given up (probing), or until when an opening counts as one more of the same
- * trouble (closed). */
-enum { CLOSED, OPEN, PROBING };
+/* A word: state 2 bits | reason 4 | level 4 | streak 8 | time 46, in milliseconds. The meaning of the time depends
+ * on the state. OPEN: the breaker becomes half-open then. PROBING: the probe is given up then. CLOSED: an opening
+ * before then raises the level, because the trouble is the same. */
+enum circuit {
+#define CIRCUIT(id, exits, why) CIRCUIT_##id,
+#include "policy/breaker/circuits.def"
+#undef CIRCUIT
+};
+
+static const unsigned circuit_exits[] = {
+#define TO(id)                  1U << CIRCUIT_##id
+#define CIRCUIT(id, exits, why) [CIRCUIT_##id] = (exits),
+#include "policy/breaker/circuits.def"
+#undef CIRCUIT
+#undef TO
+};
+
 #define LEVEL_MAX  15U
 #define STREAK_MAX 255U
 #define TIME_MAX   ((UINT64_C(1) << 46) - 1)
 
 struct breaker_fields {
-	unsigned state, reason, level, streak;
+	enum circuit state;
+	unsigned reason, level, streak;
 	uint64_t ms;
 };
 
 static struct breaker_fields word_unpack(uint64_t w)
 {
-	return (struct breaker_fields){.state = w & 3,
+	return (struct breaker_fields){.state = (enum circuit)(w & 3),
 		.reason = w >> 2 & 15,
 		.level = w >> 6 & 15,
 		.streak = w >> 10 & 255,
@@ -32,7 +46,7 @@ static uint64_t word_pack(const struct breaker_fields *f)
 		(uint64_t)f->streak << 10 | ms << 18;
 }
 
-/* Rounded up, so that nothing is due too early. */
+/* Milliseconds of |t|, rounded up, so that nothing is due too early. */
 static uint64_t ms_of(cgn_nsec t)
 {
 	return t / CGN_MSEC + (t % CGN_MSEC != 0);
@@ -101,6 +115,14 @@ const char *breaker_reason_label(enum breaker_reason r)
 
 /* ---- steps ---- */
 
+/* Only this function changes the state. |ms|: the word's time in the new state. */
+static void circuit_move(struct breaker_fields *f, enum circuit to, uint64_t ms)
+{
+	CGN_MUST(f->state < CGN_COUNT(circuit_exits) && circuit_exits[f->state] & 1U << to);
+	f->state = to;
+	f->ms = ms;
+}
+
 static cgn_nsec open_duration(const struct breaker_rules *rules, unsigned level)
 {
 	cgn_nsec d = rules->open_for;
@@ -112,23 +134,21 @@ static cgn_nsec open_duration(const struct breaker_rules *rules, unsigned level)
 static void breaker_open(struct breaker_fields *f, const struct breaker_rules *rules,
 	const struct breaker_input *in, unsigned reason)
 {
-	bool again = f->state != CLOSED || in->now / CGN_MSEC < f->ms;
+	bool again = f->state != CIRCUIT_CLOSED || in->now / CGN_MSEC < f->ms;
 	double jitter = in->jitter > 0 ? (in->jitter < 1 ? in->jitter : 1) : 0;
 	if (!again)
 		f->level = 0;
 	else if (f->level < LEVEL_MAX)
 		f->level++;
 	cgn_nsec d = open_duration(rules, f->level);
-	f->state = OPEN;
+	circuit_move(f, CIRCUIT_OPEN, ms_of(in->now + d + (cgn_nsec)((double)d * BREAKER_JITTER * jitter)));
 	f->reason = reason;
-	f->ms = ms_of(in->now + d + (cgn_nsec)((double)d * BREAKER_JITTER * jitter));
 }
 
-/* Trouble that comes back within twice the time that it was open for is the same trouble. */
+/* An opening within twice the time of this opening counts as the same trouble. */
 static void breaker_close(struct breaker_fields *f, const struct breaker_rules *rules, cgn_nsec now)
 {
-	f->ms = ms_of(now + 2 * open_duration(rules, f->level));
-	f->state = CLOSED;
+	circuit_move(f, CIRCUIT_CLOSED, ms_of(now + 2 * open_duration(rules, f->level)));
 	f->reason = BREAKER_FOR_NOTHING;
 	f->streak = 0;
 }
@@ -136,8 +156,8 @@ static void breaker_close(struct breaker_fields *f, const struct breaker_rules *
 static void failure_count(struct breaker_fields *f, const struct breaker_rules *rules,
 	const struct breaker_input *in)
 {
-	if (f->state != CLOSED)
-		return; /* it was sent before */
+	if (f->state != CIRCUIT_CLOSED)
+		return; /* The request was sent before the breaker opened. */
 	if (f->streak < STREAK_MAX)
 		f->streak++;
 	if (rules->failures > 0 && f->streak >= rules->failures)
@@ -147,20 +167,18 @@ static void failure_count(struct breaker_fields *f, const struct breaker_rules *
 static void probe_ended(struct breaker_fields *f, const struct breaker_rules *rules,
 	const struct breaker_input *in)
 {
-	if (in->event == BREAKER_PROBE_OK && f->state != CLOSED)
+	if (in->event == BREAKER_PROBE_OK && f->state != CIRCUIT_CLOSED)
 		breaker_close(f, rules, in->now);
-	else if (in->event == BREAKER_PROBE_BAD && f->state == PROBING)
+	else if (in->event == BREAKER_PROBE_BAD && f->state == CIRCUIT_PROBING)
 		breaker_open(f, rules, in, f->reason);
-	else if (in->event == BREAKER_PROBE_LEFT && f->state == PROBING) {
-		f->state = OPEN; /* whose time is over */
-		f->ms = in->now / CGN_MSEC;
-	}
+	else if (in->event == BREAKER_PROBE_LEFT && f->state == CIRCUIT_PROBING)
+		circuit_move(f, CIRCUIT_OPEN,
+			in->now / CGN_MSEC); /* The time is over: another probe may go. */
 }
 
 static void probe_claim(struct breaker_fields *f, cgn_nsec now)
 {
-	f->state = PROBING;
-	f->ms = ms_of(now + BREAKER_PROBE_MAX);
+	circuit_move(f, CIRCUIT_PROBING, ms_of(now + BREAKER_PROBE_MAX));
 }
 
 uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const struct breaker_input *in)
@@ -168,7 +186,7 @@ uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const st
 	struct breaker_fields f = word_unpack(word);
 	switch (in->event) {
 	case BREAKER_OK:
-		if (f.state == CLOSED)
+		if (f.state == CIRCUIT_CLOSED)
 			f.streak = 0;
 		break;
 	case BREAKER_FAILED:
@@ -188,7 +206,7 @@ uint64_t breaker_step(uint64_t word, const struct breaker_rules *rules, const st
 			breaker_open(&f, rules, in, in->reason);
 		break;
 	case BREAKER_HINT:
-		if (f.state == OPEN && f.ms > in->now / CGN_MSEC)
+		if (f.state == CIRCUIT_OPEN && f.ms > in->now / CGN_MSEC)
 			f.ms = in->now / CGN_MSEC;
 		break;
 	}
@@ -207,14 +225,14 @@ struct breaker_change breaker_apply(breaker_word *w, const struct breaker_rules 
 	return c;
 }
 
-/* ---- what it says ---- */
+/* ---- readings ---- */
 
 enum breaker_state breaker_state(uint64_t word, cgn_nsec now)
 {
 	struct breaker_fields f = word_unpack(word);
-	if (f.state == CLOSED)
+	if (f.state == CIRCUIT_CLOSED)
 		return BREAKER_CLOSED;
-	return f.state == PROBING || now / CGN_MSEC >= f.ms ? BREAKER_HALF_OPEN : BREAKER_OPEN;
+	return f.state == CIRCUIT_PROBING || now / CGN_MSEC >= f.ms ? BREAKER_HALF_OPEN : BREAKER_OPEN;
 }
 
 const char *breaker_state_text(enum breaker_state s)
@@ -233,12 +251,13 @@ enum breaker_reason breaker_why(uint64_t word)
 bool breaker_opened(const struct breaker_change *c)
 {
 	struct breaker_fields was = word_unpack(c->was), is = word_unpack(c->is);
-	return is.state == OPEN && (was.state == CLOSED || was.level != is.level || was.ms < is.ms);
+	return is.state == CIRCUIT_OPEN &&
+		(was.state == CIRCUIT_CLOSED || was.level != is.level || was.ms < is.ms);
 }
 
 bool breaker_closed(const struct breaker_change *c)
 {
-	return word_unpack(c->was).state != CLOSED && word_unpack(c->is).state == CLOSED;
+	return word_unpack(c->was).state != CIRCUIT_CLOSED && word_unpack(c->is).state == CIRCUIT_CLOSED;
 }
 
 cgn_nsec breaker_left(uint64_t word, cgn_nsec now)
@@ -252,7 +271,8 @@ void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out)
 	enum breaker_state s = breaker_state(word, now);
 	cgn_buf_putz(out, breaker_state_text(s));
 	if (s == BREAKER_HALF_OPEN) {
-		cgn_buf_putz(out, f.state == PROBING ? ": a request is trying it" : ": waits for a request");
+		cgn_buf_putz(out,
+			f.state == CIRCUIT_PROBING ? ": a request is trying it" : ": waits for a request");
 		return;
 	}
 	if (s == BREAKER_CLOSED && f.streak > 0)
@@ -269,7 +289,7 @@ void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out)
 enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now)
 {
 	struct breaker_fields f = word_unpack(word);
-	if (f.state == CLOSED)
+	if (f.state == CIRCUIT_CLOSED)
 		return BREAKER_PASS;
 	return now / CGN_MSEC >= f.ms ? BREAKER_PROBE : BREAKER_SHUT;
 }

@@ -30,32 +30,32 @@ static uint64_t hash_of(struct evict_node *n)
 	return (h ^ h >> 29) * 0xbf58476d1ce4e5b9U;
 }
 
-static uint64_t draw(uint64_t *s)
+static uint64_t draw_key(uint64_t *s)
 {
 	return mix_lcg(s) >> 20;
 }
 
-static double touches(struct item *items, uint64_t n, uint64_t *s)
+static double time_touches(struct item *items, uint64_t n, uint64_t *s)
 {
 	uint64_t began = now_ns();
 	for (int i = 0; i < OPS; i++)
-		evict_touch(&items[draw(s) % n].node);
+		evict_touch(&items[draw_key(s) % n].node);
 	return (double)(now_ns() - began) / OPS;
 }
 
 /* A third comes back of what lately left. */
-static double turns(struct evict *e, uint64_t *next, uint64_t n, uint64_t *s)
+static double time_turns(struct evict *e, uint64_t *next, uint64_t n, uint64_t *s)
 {
 	uint64_t began = now_ns();
 	for (int i = 0; i < OPS; i++) {
 		struct item *it = CGN_CONTAINER(evict_victim(e, NULL, NULL), struct item, node);
-		it->key = draw(s) % 3 == 0 && *next > 2 * n ? *next - n - draw(s) % n : ++*next;
+		it->key = draw_key(s) % 3 == 0 && *next > 2 * n ? *next - n - draw_key(s) % n : ++*next;
 		evict_add(e, &it->node, 65536);
 	}
 	return (double)(now_ns() - began) / OPS;
 }
 
-static void measure(uint64_t n, struct json_out *o)
+static void measure_size(uint64_t n, struct json_out *o)
 {
 	struct evict e;
 	struct item *items = calloc(n, sizeof *items);
@@ -69,7 +69,7 @@ static void measure(uint64_t n, struct json_out *o)
 		evict_add(&e, &items[i].node, 65536);
 	}
 	for (int round = 0; round < ROUNDS; round++) {
-		double t = touches(items, n, &s), u = turns(&e, &next, n, &s);
+		double t = time_touches(items, n, &s), u = time_turns(&e, &next, n, &s);
 		touch = t < touch ? t : touch;
 		turn = u < turn ? u : turn;
 	}
@@ -94,7 +94,7 @@ int main(void)
 	json_key(&o, "results");
 	json_open(&o, '[');
 	for (size_t i = 0; i < CGN_COUNT(sizes); i++)
-		measure(sizes[i], &o);
+		measure_size(sizes[i], &o);
 	json_close(&o, ']');
 	json_close(&o, '}');
 	(void)printf("%s\n", cgn_buf_z(&b));

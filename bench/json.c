@@ -103,7 +103,7 @@ static uint64_t best_prefix(struct json_val body, size_t *blocks)
 	return best;
 }
 
-static void report(struct json_out *o, const struct kind *kind)
+static void report_kind(struct json_out *o, const struct kind *kind)
 {
 	struct cgn_buf b = {0};
 	struct json_val body;
@@ -133,7 +133,7 @@ int main(void)
 	struct json_out o = json_out_to(&b);
 	json_open(&o, '{');
 	for (size_t i = 0; i < CGN_COUNT(kinds); i++)
-		report(&o, &kinds[i]);
+		report_kind(&o, &kinds[i]);
 	json_close(&o, '}');
 	(void)puts(cgn_buf_z(&b));
 	cgn_buf_fini(&b);

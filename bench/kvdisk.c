@@ -40,7 +40,7 @@
 static char folder[200];
 static uint8_t *buffer;
 
-static void die(const char *what)
+static void bench_die(const char *what)
 {
 	fprintf(stderr, "bench_kvdisk: %s: %s\n", what, strerror(errno));
 	exit(1);
@@ -54,7 +54,7 @@ static int remove_path(const char *path, const struct stat *st, int type, struct
 	return remove(path);
 }
 
-static const char *in(const char *name)
+static const char *path_in(const char *name)
 {
 	static char path[4][300];
 	static unsigned n;
@@ -63,14 +63,14 @@ static const char *in(const char *name)
 	return p;
 }
 
-static void fresh(const char *name)
+static void folder_empty(const char *name)
 {
-	(void)nftw(in(name), remove_path, 16, FTW_DEPTH | FTW_PHYS);
+	(void)nftw(path_in(name), remove_path, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static struct kvdisk *open_disk(const char *name, uint64_t budget, uint32_t small_bytes)
 {
-	const struct kvdisk_cfg cfg = {.dir = in(name), .budget = budget, .small_bytes = small_bytes};
+	const struct kvdisk_cfg cfg = {.dir = path_in(name), .budget = budget, .small_bytes = small_bytes};
 	struct kvdisk_opening how;
 	struct cgn_err err = {0};
 	struct kvdisk *d = NULL;
@@ -86,7 +86,7 @@ static struct block_key key_of(uint64_t i)
 	return (struct block_key){.digest = digest_of((struct cgn_str){(const char *)&i, sizeof i})};
 }
 
-static void fill(uint8_t *p, size_t n, uint64_t seed)
+static void value_fill(uint8_t *p, size_t n, uint64_t seed)
 {
 	uint64_t x = seed * MIX_GOLDEN + 1;
 	for (size_t i = 0; i + 8 <= n; i += 8) {
@@ -95,7 +95,7 @@ static void fill(uint8_t *p, size_t n, uint64_t seed)
 	}
 }
 
-static kvdisk_place put(struct kvdisk *d, uint64_t i, size_t n)
+static kvdisk_place value_put(struct kvdisk *d, uint64_t i, size_t n)
 {
 	struct block_key k = key_of(i);
 	struct block_meta meta = {.model = CGN_STR("bench")};
@@ -117,20 +117,20 @@ static void drop_file(const char *path)
 	if (fd < 0 && errno == ENOENT) /* RocksDB was done with it */
 		return;
 	if (fd < 0)
-		die(path);
+		bench_die(path);
 	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
-		die(path);
+		bench_die(path);
 	close(fd);
 }
 
 static void drop_all(const char *name)
 {
-	DIR *d = opendir(in(name));
+	DIR *d = opendir(path_in(name));
 	if (d == NULL)
-		die(name);
+		bench_die(name);
 	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
 		char path[600];
-		(void)snprintf(path, sizeof path, "%s/%s", in(name), e->d_name);
+		(void)snprintf(path, sizeof path, "%s/%s", path_in(name), e->d_name);
 		if (e->d_type == DT_REG)
 			drop_file(path);
 	}
@@ -157,9 +157,9 @@ static void write_plain(uint64_t i, size_t n)
 {
 	char name[32];
 	plain_name(name, i);
-	int fd = open(in(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int fd = open(path_in(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	if (fd < 0 || write(fd, buffer, n) != (ssize_t)n || fdatasync(fd) != 0)
-		die(name);
+		bench_die(name);
 	close(fd);
 }
 
@@ -167,16 +167,16 @@ static uint64_t read_plain(uint64_t i, size_t n)
 {
 	char name[32];
 	plain_name(name, i);
-	const char *path = in(name);
+	const char *path = path_in(name);
 	drop_file(path);
 	cgn_nsec began = cgn_clock_now();
 	int fd = open(path, O_RDONLY);
 	if (fd < 0)
-		die(path);
+		bench_die(path);
 	for (size_t at = 0; at < n;) {
 		ssize_t got = pread(fd, buffer + at, n - at, (off_t)at);
 		if (got <= 0)
-			die(path);
+			bench_die(path);
 		at += (size_t)got;
 	}
 	close(fd);
@@ -198,7 +198,7 @@ static uint64_t read_value(struct kvdisk *d, const char *store, uint64_t i, kvdi
 	}
 	cgn_nsec began = cgn_clock_now();
 	if (!cgn_ok(kvdisk_get(d, &k, at, &iov, 1, &v, &err)))
-		die(err.msg);
+		bench_die(err.msg);
 	return cgn_clock_now() - began;
 }
 
@@ -208,8 +208,8 @@ static void bench_reads(struct json_out *o, size_t n)
 	static kvdisk_place at[READS];
 	struct kvdisk *d = open_disk("reads", 4096 * MIB, 1);
 	for (uint64_t i = 0; i < READS; i++) {
-		fill(buffer, n, i);
-		at[i] = put(d, i, n);
+		value_fill(buffer, n, i);
+		at[i] = value_put(d, i, n);
 		write_plain(i, n);
 	}
 	kvdisk_close(&d);
@@ -227,11 +227,11 @@ static void bench_reads(struct json_out *o, size_t n)
 	put_times(o, "value_again", &again);
 	json_close(o, '}');
 	kvdisk_close(&d);
-	fresh("reads");
+	folder_empty("reads");
 	for (uint64_t i = 0; i < READS; i++) {
 		char name[32];
 		plain_name(name, i);
-		(void)unlink(in(name));
+		(void)unlink(path_in(name));
 	}
 }
 
@@ -259,13 +259,13 @@ static void *read_records(void *arg)
 	char *to =
 		mmap(NULL, record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (fd < 0 || to == MAP_FAILED)
-		die("ways");
+		bench_die("ways");
 	for (uint64_t i = r->me; i < r->count; i += r->threads) {
 		off_t at = (off_t)(i * 389 % r->count * record);
 		struct iovec iov[2] = {{to, 4 * KIB}, {to + 4 * KIB, r->n}};
 		cgn_nsec began = cgn_clock_now();
 		if (preadv(fd, iov, 2, at) != (ssize_t)record)
-			die("preadv");
+			bench_die("preadv");
 		if (r->way == WAY_DROP)
 			(void)posix_fadvise(fd, at, (off_t)record, POSIX_FADV_DONTNEED);
 		samples_add(&r->times, cgn_clock_now() - began);
@@ -289,7 +289,7 @@ static uint64_t cached_bytes(int fd, size_t bytes)
 	void *m = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 	unsigned char *in_core = malloc(pages);
 	if (m == MAP_FAILED || in_core == NULL || mincore(m, bytes, in_core) != 0)
-		die("mincore");
+		bench_die("mincore");
 	for (size_t i = 0; i < pages; i++)
 		n += in_core[i] & 1;
 	free(in_core);
@@ -305,9 +305,9 @@ struct way_sum {
 static void read_by(enum way way, unsigned threads, size_t n, uint64_t count, int fd, struct way_sum *sum)
 {
 	struct reader r[WAY_THREADS];
-	const char *path = in("ways");
+	const char *path = path_in("ways");
 	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
-		die("fadvise");
+		bench_die("fadvise");
 	uint64_t cpu = cpu_ns();
 	cgn_nsec began = cgn_clock_now();
 	for (unsigned i = 0; i < threads; i++) {
@@ -318,7 +318,7 @@ static void read_by(enum way way, unsigned threads, size_t n, uint64_t count, in
 			.n = n,
 			.count = count};
 		if (pthread_create(&r[i].thread, NULL, read_records, &r[i]) != 0)
-			die("thread");
+			bench_die("thread");
 	}
 	for (unsigned i = 0; i < threads; i++) {
 		(void)pthread_join(r[i].thread, NULL);
@@ -337,13 +337,13 @@ static void read_by(enum way way, unsigned threads, size_t n, uint64_t count, in
 static void bench_ways(struct json_out *o, size_t n, uint64_t count, unsigned threads)
 {
 	struct way_sum sum[WAYS] = {0};
-	int fd = open(in("ways"), O_RDWR | O_CREAT | O_TRUNC, 0600);
-	fill(buffer, n + 4 * KIB, n);
+	int fd = open(path_in("ways"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+	value_fill(buffer, n + 4 * KIB, n);
 	for (uint64_t i = 0; i < count; i++)
 		if (fd < 0 || write(fd, buffer, n + 4 * KIB) != (ssize_t)(n + 4 * KIB))
-			die("ways");
+			bench_die("ways");
 	if (fsync(fd) != 0)
-		die("fsync");
+		bench_die("fsync");
 	for (unsigned round = 0; round < WAY_ROUNDS; round++)
 		for (unsigned w = 0; w < WAYS; w++)
 			read_by((w + round) % WAYS, threads, n, count, fd, &sum[(w + round) % WAYS]);
@@ -362,7 +362,7 @@ static void bench_ways(struct json_out *o, size_t n, uint64_t count, unsigned th
 		json_close(o, '}');
 	}
 	close(fd);
-	(void)unlink(in("ways"));
+	(void)unlink(path_in("ways"));
 }
 
 /* ---- writes ---- */
@@ -372,7 +372,7 @@ static uint64_t sent_to_disk(void)
 	unsigned long long n = 0;
 	FILE *f = fopen("/proc/self/io", "r");
 	if (f == NULL)
-		die("/proc/self/io");
+		bench_die("/proc/self/io");
 	while (fgets(line, sizeof line, f) != NULL)
 		if (sscanf(line, "write_bytes: %llu", &n) == 1)
 			break;
@@ -389,11 +389,11 @@ static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_
 	struct samples cold = {0};
 	kvdisk_place *at = calloc(count, sizeof *at);
 	if (at == NULL)
-		die("memory");
-	fill(buffer, n, 1);
+		bench_die("memory");
+	value_fill(buffer, n, 1);
 	cgn_nsec began = cgn_clock_now();
 	for (uint64_t i = 0; i < count; i++)
-		at[i] = put(d, i, n);
+		at[i] = value_put(d, i, n);
 	kvdisk_tend(d); /* on the medium then */
 	double seconds = (double)(cgn_clock_now() - began) / (double)CGN_SEC;
 	kvdisk_stats(d, &st);
@@ -414,16 +414,16 @@ static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_
 	json_close(o, '}');
 	free(at);
 	kvdisk_close(&d);
-	fresh("writes");
+	folder_empty("writes");
 }
 
 /* ---- boot ---- */
-static uint64_t rss(void)
+static uint64_t resident_bytes(void)
 {
 	unsigned long long size = 0, pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 	if (f == NULL || fscanf(f, "%llu %llu", &size, &pages) != 2)
-		die("/proc/self/statm");
+		bench_die("/proc/self/statm");
 	(void)fclose(f);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -431,9 +431,9 @@ static uint64_t rss(void)
 static void bench_boot(struct json_out *o, uint64_t entries)
 {
 	struct kvdisk *d = open_disk("boot", 8192 * MIB, 0);
-	fill(buffer, 256, 1);
+	value_fill(buffer, 256, 1);
 	for (uint64_t i = 0; i < entries; i++)
-		(void)put(d, i, 256);
+		(void)value_put(d, i, 256);
 	kvdisk_close(&d);
 	sync();
 	drop_all("boot/index");
@@ -443,16 +443,16 @@ static void bench_boot(struct json_out *o, uint64_t entries)
 	uint64_t disk_ns = cgn_clock_now() - began;
 	kvdisk_close(&d);
 	drop_all("boot/index");
-	const struct kvstore_ssd_cfg ssd = {.dir = in("boot"), .bytes = 8192 * MIB};
+	const struct kvstore_ssd_cfg ssd = {.dir = path_in("boot"), .bytes = 8192 * MIB};
 	const struct kvstore_cfg cfg = {.ram_bytes = 2048 * MIB, .ssd = &ssd};
 	struct kvstore *s = NULL;
 	struct kvstore_stats st;
 	struct cgn_err err = {0};
-	uint64_t rss_before = rss();
+	uint64_t rss_before = resident_bytes();
 	began = cgn_clock_now();
 	if (!cgn_ok(kvstore_new(&cfg, &s, &err)))
-		die(err.msg);
-	uint64_t store_ns = cgn_clock_now() - began, rss_after = rss();
+		bench_die(err.msg);
+	uint64_t store_ns = cgn_clock_now() - began, rss_after = resident_bytes();
 	kvstore_stats(s, &st);
 	json_open(o, '{');
 	json_key_u64(o, "entries", st.tier[BLOCK_SSD].blocks);
@@ -462,7 +462,7 @@ static void bench_boot(struct json_out *o, uint64_t entries)
 	json_key_u64(o, "rss_bytes_per_entry", (rss_after - rss_before) / st.tier[BLOCK_SSD].blocks);
 	json_close(o, '}');
 	kvstore_free(&s);
-	fresh("boot");
+	folder_empty("boot");
 }
 
 int main(int argc, char **argv)
@@ -475,7 +475,7 @@ int main(int argc, char **argv)
 	strcpy(folder, argv[1]);
 	buffer = aligned_alloc(4 * KIB, 4 * MIB); /* as values lie in pages */
 	if (buffer == NULL)
-		die("memory");
+		bench_die("memory");
 	log_setup("bench_kvdisk", LOG_WARN, LOG_HUMAN);
 	struct cgn_buf b = {0};
 	struct json_out o = json_out_to(&b);

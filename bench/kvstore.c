@@ -68,7 +68,7 @@ static _Noreturn void give_up(const char *what, const struct cgn_err *err)
 	exit(1);
 }
 
-static void put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
+static void store_put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
 {
 	const struct block_meta meta = {.model = CGN_STR("bench")};
 	struct block_key k = key_of(n);
@@ -81,7 +81,7 @@ static void put(struct kvstore *s, uint64_t n, const char *from, uint64_t size)
 		give_up("commit", &err);
 }
 
-static uint64_t get(struct worker *w, uint64_t n, bool verify, bool copy)
+static uint64_t store_get(struct worker *w, uint64_t n, bool verify, bool copy)
 {
 	struct block_key k = key_of(n);
 	struct kvstore_block *b = kvstore_get_ram(w->world->store, &k, verify);
@@ -109,7 +109,7 @@ static uint64_t to_heap(const char *from, uint64_t size)
 	return last;
 }
 
-static uint64_t once(struct worker *w, uint64_t n)
+static uint64_t op_once(struct worker *w, uint64_t n)
 {
 	const struct world *world = w->world;
 	const char *at = world->heap + n * world->size;
@@ -122,14 +122,14 @@ static uint64_t once(struct worker *w, uint64_t n)
 	case OP_MALLOC_MEMCPY:
 		return to_heap(at, world->size);
 	case OP_GET:
-		return get(w, n, false, false);
+		return store_get(w, n, false, false);
 	case OP_GET_VERIFY:
-		return get(w, n, true, false);
+		return store_get(w, n, true, false);
 	case OP_GET_COPY:
-		return get(w, n, false, true);
+		return store_get(w, n, false, true);
 	case OP_PUT:
 	case OP_PUT_FRESH:
-		put(world->store, w->fresh++, w->buffer, world->size);
+		store_put(world->store, w->fresh++, w->buffer, world->size);
 		return 0;
 	case OPS:
 		break;
@@ -137,13 +137,13 @@ static uint64_t once(struct worker *w, uint64_t n)
 	return 0;
 }
 
-static void *work(void *arg)
+static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
 	cgn_nsec began = cgn_clock_now(), last = began;
 	while (last - began < RUN_FOR) {
 		w->rng = w->rng * 1103515245U + 12345U;
-		w->sum += once(w, (w->rng >> 3) % w->world->n);
+		w->sum += op_once(w, (w->rng >> 3) % w->world->n);
 		cgn_nsec now = cgn_clock_now();
 		samples_add(&w->took, now - last);
 		last = now;
@@ -154,13 +154,13 @@ static void *work(void *arg)
 static void run_threads(struct worker *workers, unsigned threads)
 {
 	for (unsigned i = 0; i < threads; i++)
-		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+		if (pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]) != 0)
 			give_up("threads", &(struct cgn_err){.msg = "cannot start one"});
 	for (unsigned i = 0; i < threads; i++)
 		(void)pthread_join(workers[i].thread, NULL);
 }
 
-static void row(struct json_out *o, const struct world *world, enum op op, unsigned threads)
+static void put_row(struct json_out *o, const struct world *world, enum op op, unsigned threads)
 {
 	struct worker workers[MAX_THREADS];
 	struct samples all = {0};
@@ -207,37 +207,37 @@ static struct kvstore *store_new(uint64_t bytes)
 }
 
 /* All of the working set is there, and all memory of the store was used before. */
-static void load(const struct world *world)
+static void store_load(const struct world *world)
 {
 	struct block_info info;
 	for (uint64_t n = 0; n < STORE_BYTES / world->size; n++) {
 		struct block_key k = key_of(n);
 		if (!kvstore_lookup(world->store, &k, &info))
-			put(world->store, n, world->heap + n % world->n * world->size, world->size);
+			store_put(world->store, n, world->heap + n % world->n * world->size, world->size);
 	}
 	for (uint64_t n = 0; n < world->n; n++) {
 		struct block_key k = key_of(n);
 		struct kvstore_block *b = kvstore_get_ram(world->store, &k, false);
 		if (b == NULL)
-			put(world->store, n, world->heap + n * world->size, world->size);
+			store_put(world->store, n, world->heap + n * world->size, world->size);
 		kvstore_block_unref(&b);
 	}
 }
 
-static void speed(struct json_out *o, uint64_t size)
+static void measure_speed(struct json_out *o, uint64_t size)
 {
 	struct world world = {.size = size, .n = WORK_BYTES / size, .heap = malloc(WORK_BYTES)};
 	if (world.heap == NULL)
 		give_up("values", &(struct cgn_err){.msg = "no memory"});
 	memset(world.heap, 7, WORK_BYTES);
 	world.store = store_new((uint64_t)4 << 30); /* more than it writes to in this time */
-	row(o, &world, OP_PUT_FRESH, 1);
+	put_row(o, &world, OP_PUT_FRESH, 1);
 	kvstore_free(&world.store);
 	world.store = store_new(STORE_BYTES);
 	for (unsigned threads = 1; threads <= MAX_THREADS; threads *= 2) {
-		load(&world);
+		store_load(&world);
 		for (enum op op = 0; op <= OP_PUT; op++) /* puts last: they make others leave */
-			row(o, &world, op, threads);
+			put_row(o, &world, op, threads);
 	}
 	kvstore_free(&world.store);
 	free(world.heap);
@@ -257,27 +257,27 @@ static uint64_t anonymous_bytes(void)
 }
 
 /* Values of no bytes take a slot of the arena that is never written to: all that grows is the index. */
-static void entries(struct json_out *o, uint64_t n)
+static void measure_entries(struct json_out *o, uint64_t n)
 {
 	struct kvstore *s = store_new(n * 1024 + (1 << 20));
 	struct kvstore_stats st, full;
 	struct samples took = {0};
 	for (uint64_t i = 0; i < 65536; i++) { /* fill the ring of changes, which is the same for all */
 		struct block_key k = key_of(UINT64_MAX / 8 + i);
-		put(s, UINT64_MAX / 8 + i, "", 0);
+		store_put(s, UINT64_MAX / 8 + i, "", 0);
 		(void)kvstore_remove(s, &k);
 	}
 	uint64_t before = anonymous_bytes();
 	for (uint64_t i = 0; i < n; i++) {
 		cgn_nsec began = cgn_clock_now();
-		put(s, i, "", 0);
+		store_put(s, i, "", 0);
 		if (i % 16 == 0 || n < 200000)
 			samples_add(&took, cgn_clock_now() - began);
 	}
 	uint64_t after = anonymous_bytes() - took.ns.n; /* without our own samples */
 	kvstore_stats(s, &st);
 	for (uint64_t i = 0; i < 2 * n; i++)
-		put(s, n + i, "", 0);
+		store_put(s, n + i, "", 0);
 	kvstore_stats(s, &full);
 	json_open(o, '{');
 	json_key_u64(o, "entries", st.tier[BLOCK_RAM].blocks);
@@ -296,7 +296,7 @@ static void entries(struct json_out *o, uint64_t n)
 }
 
 /* In a process of its own each, so that what one took is not there for the next. */
-static void apart(void (*fn)(struct json_out *o, uint64_t n), uint64_t n, bool last)
+static void run_apart(void (*fn)(struct json_out *o, uint64_t n), uint64_t n, bool last)
 {
 	(void)fflush(stdout);
 	pid_t pid = fork();
@@ -315,10 +315,10 @@ static void apart(void (*fn)(struct json_out *o, uint64_t n), uint64_t n, bool l
 		give_up("a part of it", &(struct cgn_err){.msg = "ended badly"});
 }
 
-static void speeds(struct json_out *o, uint64_t size)
+static void measure_speeds(struct json_out *o, uint64_t size)
 {
 	json_open(o, '[');
-	speed(o, size);
+	measure_speed(o, size);
 	json_close(o, ']');
 }
 
@@ -327,10 +327,10 @@ int main(int argc, char **argv)
 	const uint64_t most = argc > 1 ? strtoull(argv[1], NULL, 10) : 10000000;
 	(void)printf("{\"entries\":[\n");
 	for (uint64_t n = 10000; n <= most; n *= 10)
-		apart(entries, n, n * 10 > most);
+		run_apart(measure_entries, n, n * 10 > most);
 	(void)printf("],\"speed\":[\n");
 	for (uint64_t size = 4096; size <= 1 << 20; size *= 4)
-		apart(speeds, size, size == 1 << 20);
+		run_apart(measure_speeds, size, size == 1 << 20);
 	(void)printf("]}\n");
 	return 0;
 }

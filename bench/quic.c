@@ -21,7 +21,7 @@ static const size_t sizes[] = {8, 65536, 1 << 20};
 /* all zeros: what is sent and what it becomes on the wire have nothing to do with each other */
 static uint8_t block[BLOCK_MOST];
 
-static void must(cgn_rc rc, const struct cgn_err *err)
+static void must_succeed(cgn_rc rc, const struct cgn_err *err)
 {
 	if (cgn_ok(rc))
 		return;
@@ -33,11 +33,11 @@ static void must(cgn_rc rc, const struct cgn_err *err)
 
 static char folder[] = "/tmp/cgn-bench-quic-XXXXXX";
 
-static void put(const char *name, struct cgn_buf *b, char path[static 128])
+static void file_put(const char *name, struct cgn_buf *b, char path[static 128])
 {
 	struct cgn_err err = {0};
 	(void)snprintf(path, 128, "%s/%s", folder, name);
-	must(disk_write_file_atomic(path, cgn_buf_view(b), 0600, &err), &err);
+	must_succeed(disk_write_file_atomic(path, cgn_buf_view(b), 0600, &err), &err);
 }
 
 static struct tls_ctx *make_tls(bool server)
@@ -51,11 +51,11 @@ static struct tls_ctx *make_tls(bool server)
 		struct pki_validity when = {time(NULL) - DAY, time(NULL) + DAY};
 		if (mkdtemp(folder) == NULL)
 			exit(1);
-		must(pki_make_ca("ca", when, &ca, &err), &err);
-		must(pki_make_leaf(&ca, "node", names, when, &leaf, &err), &err);
-		put("ca", &ca.cert, ca_path);
-		put("crt", &leaf.cert, crt_path);
-		put("key", &leaf.key, key_path);
+		must_succeed(pki_make_ca("ca", when, &ca, &err), &err);
+		must_succeed(pki_make_leaf(&ca, "node", names, when, &leaf, &err), &err);
+		file_put("ca", &ca.cert, ca_path);
+		file_put("crt", &leaf.cert, crt_path);
+		file_put("key", &leaf.key, key_path);
 		pki_pair_fini(&ca);
 		pki_pair_fini(&leaf);
 	}
@@ -65,7 +65,7 @@ static struct tls_ctx *make_tls(bool server)
 		.key_file = key_path,
 		.require_peer_cert = server,
 		.alpn = alpn};
-	must(tls_ctx_new(&cfg, &c, &err), &err);
+	must_succeed(tls_ctx_new(&cfg, &c, &err), &err);
 	return c;
 }
 
@@ -96,7 +96,7 @@ static bool ask_take(struct ask *a, const uint8_t *p, size_t n, size_t *want)
 	return a->n == sizeof a->p;
 }
 
-static void lent(void *arg)
+static void buffer_released(void *arg)
 {
 	(void)arg;
 }
@@ -106,7 +106,7 @@ static void served_data(struct quic_stream *s, void *user, const uint8_t *p, siz
 	size_t want;
 	if (!fin || !ask_take(user, p, n, &want))
 		return;
-	quic_send(s, &(struct iovec){block, want}, 1, true, lent, NULL);
+	quic_send(s, &(struct iovec){block, want}, 1, true, buffer_released, NULL);
 }
 
 static void served_close(struct quic_stream *s, void *user, const struct cgn_err *why, uint64_t code)
@@ -155,16 +155,16 @@ static void accept_tcp(void *user, struct net_conn *c)
 	net_conn_take(c, &ops, calloc(1, sizeof(struct ask)));
 }
 
-static void serve(struct server *s)
+static void server_run(struct server *s)
 {
 	struct cgn_err err = {0};
-	must(cgn_loop_new(&s->loop, &err), &err);
+	must_succeed(cgn_loop_new(&s->loop, &err), &err);
 	s->tls = make_tls(true);
 	struct quic_endpoint_cfg q = {.addr = "127.0.0.1:0", .tls = s->tls, .alpn = ALPN};
-	must(quic_endpoint_new(s->loop, &q, accept_quic, s, &s->quic, &err), &err);
+	must_succeed(quic_endpoint_new(s->loop, &q, accept_quic, s, &s->quic, &err), &err);
 	struct net_listen_cfg n = {.addr = "127.0.0.1:0", .tls = s->tls};
-	must(net_listen(s->loop, &n, accept_tcp, s, &s->tcp, &err), &err);
-	must(cgn_loop_start_thread(s->loop, "server", &err), &err);
+	must_succeed(net_listen(s->loop, &n, accept_tcp, s, &s->tcp, &err), &err);
+	must_succeed(cgn_loop_start_thread(s->loop, "server", &err), &err);
 }
 
 static void on_stop(struct cgn_loop *l, struct cgn_post *p)
@@ -190,7 +190,7 @@ struct fetch {
 	bool by_quic;
 };
 
-static void fetched(struct fetch *f, size_t n)
+static void fetch_got(struct fetch *f, size_t n)
 {
 	f->got += n;
 	if (f->got == f->want)
@@ -202,7 +202,7 @@ static void fetch_data(struct quic_stream *s, void *user, const uint8_t *p, size
 	(void)s;
 	(void)p;
 	(void)fin;
-	fetched(user, n);
+	fetch_got(user, n);
 }
 
 static const struct quic_stream_ops fetch_ops = {.on_data = fetch_data};
@@ -211,7 +211,7 @@ static void ask_quic(struct fetch *f)
 {
 	struct cgn_err err = {0};
 	struct quic_stream *s;
-	must(quic_stream_open(f->quic, &fetch_ops, f, &s, &err), &err);
+	must_succeed(quic_stream_open(f->quic, &fetch_ops, f, &s, &err), &err);
 	quic_send(s, &(struct iovec){&f->want, sizeof f->want}, 1, true, NULL, NULL);
 }
 
@@ -226,7 +226,7 @@ static void quic_closed(struct quic_conn *c, void *user, const struct cgn_err *w
 	(void)c;
 	(void)user;
 	if (why->code != CGN_FINE)
-		must(CGN_RC_OF(why->code), why);
+		must_succeed(CGN_RC_OF(why->code), why);
 }
 
 static void ask_tcp(struct fetch *f)
@@ -244,7 +244,7 @@ static void tcp_got(struct net_conn *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
 	(void)p;
-	fetched(user, n);
+	fetch_got(user, n);
 }
 
 static void tcp_ended(struct net_conn *c, void *user, const struct cgn_err *why)
@@ -252,10 +252,10 @@ static void tcp_ended(struct net_conn *c, void *user, const struct cgn_err *why)
 	(void)c;
 	(void)user;
 	if (why->code != CGN_FINE)
-		must(CGN_RC_OF(why->code), why);
+		must_succeed(CGN_RC_OF(why->code), why);
 }
 
-static void dial(struct fetch *f)
+static void fetch_dial(struct fetch *f)
 {
 	static const struct quic_conn_ops quic_ops = {.on_open = quic_opened, .on_close = quic_closed};
 	static const struct net_conn_ops tcp_ops = {.on_open = tcp_opened,
@@ -264,9 +264,9 @@ static void dial(struct fetch *f)
 	struct cgn_err err = {0};
 	struct net_dial d = {.addr = f->tcp_addr, .tls = f->tls};
 	if (f->by_quic)
-		must(quic_connect(f->ep, f->quic_addr, NULL, &quic_ops, f, &f->quic, &err), &err);
+		must_succeed(quic_connect(f->ep, f->quic_addr, NULL, &quic_ops, f, &f->quic, &err), &err);
 	else
-		must(net_connect(f->loop, &d, &tcp_ops, f, &f->tcp, &err), &err);
+		must_succeed(net_connect(f->loop, &d, &tcp_ops, f, &f->tcp, &err), &err);
 }
 
 static void hang_up(struct fetch *f)
@@ -280,13 +280,13 @@ static void hang_up(struct fetch *f)
 }
 
 /* One fetch; the first of a connection dials. */
-static cgn_nsec timed(struct fetch *f, size_t size)
+static cgn_nsec fetch_timed(struct fetch *f, size_t size)
 {
 	cgn_nsec from = cgn_clock_now();
 	f->want = size;
 	f->got = 0;
 	if (f->by_quic ? f->quic == NULL : f->tcp == NULL)
-		dial(f);
+		fetch_dial(f);
 	else if (f->by_quic)
 		ask_quic(f);
 	else
@@ -315,7 +315,7 @@ static void put_times(struct json_out *o, const char *name, cgn_nsec *t, size_t 
 }
 
 /* In turns, so that whatever else the machine does meets both. */
-static void measure(struct json_out *o, struct fetch *f, size_t size, size_t rounds, bool first)
+static void measure_size(struct json_out *o, struct fetch *f, size_t size, size_t rounds, bool first)
 {
 	cgn_nsec *t[2] = {calloc(rounds, sizeof(cgn_nsec)), calloc(rounds, sizeof(cgn_nsec))};
 	for (size_t i = 0; i < rounds; i++)
@@ -323,7 +323,7 @@ static void measure(struct json_out *o, struct fetch *f, size_t size, size_t rou
 			f->by_quic = q == 1;
 			if (first)
 				hang_up(f);
-			t[q][i] = timed(f, size);
+			t[q][i] = fetch_timed(f, size);
 		}
 	put_times(o, "tls_tcp", t[0], rounds);
 	put_times(o, "quic", t[1], rounds);
@@ -345,7 +345,7 @@ static void measure_copy(struct json_out *o, size_t size, size_t rounds)
 	free(t);
 }
 
-static void report(struct json_out *o, struct fetch *f, size_t rounds)
+static void report_all(struct json_out *o, struct fetch *f, size_t rounds)
 {
 	for (unsigned first = 0; first < 2; first++) {
 		size_t n = first ? (rounds + 9) / 10 : rounds;
@@ -357,7 +357,7 @@ static void report(struct json_out *o, struct fetch *f, size_t rounds)
 			(void)snprintf(name, sizeof name, "%zu", sizes[i]);
 			json_key(o, name);
 			json_open(o, '{');
-			measure(o, f, sizes[i], n, first);
+			measure_size(o, f, sizes[i], n, first);
 			measure_copy(o, sizes[i], n);
 			json_close(o, '}');
 		}
@@ -378,15 +378,15 @@ int main(int argc, char **argv)
 	struct cgn_buf b = {0};
 	struct json_out o = json_out_to(&b);
 	size_t rounds = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) : 2000;
-	serve(&s);
-	must(cgn_loop_new(&f.loop, &err), &err);
+	server_run(&s);
+	must_succeed(cgn_loop_new(&f.loop, &err), &err);
 	f.tls = make_tls(false);
 	struct quic_endpoint_cfg q = {.addr = "127.0.0.1:0", .tls = f.tls, .alpn = ALPN, .max_conns = 4096};
-	must(quic_endpoint_new(f.loop, &q, NULL, NULL, &f.ep, &err), &err);
+	must_succeed(quic_endpoint_new(f.loop, &q, NULL, NULL, &f.ep, &err), &err);
 	(void)snprintf(f.quic_addr, sizeof f.quic_addr, "127.0.0.1:%u", quic_endpoint_port(s.quic));
 	(void)snprintf(f.tcp_addr, sizeof f.tcp_addr, "127.0.0.1:%u", net_listener_port(s.tcp));
 	json_open(&o, '{');
-	report(&o, &f, rounds > 0 ? rounds : 1);
+	report_all(&o, &f, rounds > 0 ? rounds : 1);
 	hang_up(&f);
 	quic_endpoint_close(&f.ep);
 	cgn_loop_free(&f.loop);

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static enum cgn_code collect(struct cgn_str wire, size_t step, struct cgn_buf *out)
+static enum cgn_code frames_collect(struct cgn_str wire, size_t step, struct cgn_buf *out)
 {
 	struct grpc_frames f = {.max_message = 4096};
 	struct cgn_err err = {.code = CGN_FINE};
@@ -30,7 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 2)
 		return 0;
 	struct cgn_str wire = {(const char *)data + 1, size - 1};
-	enum cgn_code a = collect(wire, wire.n, &whole), b = collect(wire, 1 + data[0] % 16, &pieces);
+	enum cgn_code a = frames_collect(wire, wire.n, &whole),
+		      b = frames_collect(wire, 1 + data[0] % 16, &pieces);
 	CGN_MUST(a == b && cgn_str_eq(cgn_buf_view(&whole), cgn_buf_view(&pieces)));
 	cgn_buf_fini(&whole);
 	cgn_buf_fini(&pieces);

@@ -18,7 +18,7 @@ static struct guest *guests[4096];
 static size_t n_guests;
 static uint8_t style;
 
-static struct guest *of(struct h2_stream *st)
+static struct guest *guest_of(struct h2_stream *st)
 {
 	return CGN_CONTAINER(st, struct guest, st);
 }
@@ -49,7 +49,7 @@ static bool on_head(struct h2_link *l, int32_t id, struct h2_stream *st, struct 
 static void on_data(struct h2_stream *st, const uint8_t *p, size_t n)
 {
 	(void)p;
-	CGN_MUST(n > 0 && of(st)->ends == 0 && !st->paused);
+	CGN_MUST(n > 0 && guest_of(st)->ends == 0 && !st->paused);
 	if ((style & 2) != 0)
 		h2_stream_pause(st, true);
 	if ((style & 4) != 0)
@@ -60,8 +60,8 @@ static void on_end(struct h2_stream *st, const struct http_field *trailers, size
 {
 	(void)trailers;
 	(void)n;
-	of(st)->ends++;
-	CGN_MUST(of(st)->ends == 1);
+	guest_of(st)->ends++;
+	CGN_MUST(guest_of(st)->ends == 1);
 	if ((style & 8) != 0)
 		h2_stream_end(st, NULL);
 }
@@ -88,7 +88,7 @@ static void on_turn(struct cgn_hook *h)
 	(void)h;
 }
 
-static void ask(struct h2_link *l)
+static void link_ask(struct h2_link *l)
 {
 	static uint8_t get[] = "GET", http[] = "http", slash[] = "/", m[] = ":method", s[] = ":scheme",
 		       p[] = ":path";
@@ -107,7 +107,7 @@ static void resume_all(void)
 			h2_stream_pause(&guests[i]->st, false);
 }
 
-static bool feed(struct h2_link *l, const uint8_t *data, size_t n)
+static bool link_feed(struct h2_link *l, const uint8_t *data, size_t n)
 {
 	uint8_t *copy = malloc(n + 1);
 	CGN_MUST(copy != NULL);
@@ -139,12 +139,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	http_wire_init(&w, loop, NULL, on_turn);
 	CGN_MUST(cgn_ok(h2_link_init(&l, &cfg, &ops, &w, &spare)));
 	if (!server)
-		ask(&l);
-	bool alive = !server || feed(&l, (const uint8_t *)NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
+		link_ask(&l);
+	bool alive =
+		!server || link_feed(&l, (const uint8_t *)NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
 	size_t half = n / 2;
-	if (alive && feed(&l, data + 1, half)) {
+	if (alive && link_feed(&l, data + 1, half)) {
 		resume_all();
-		(void)(h2_link_turn(&l) && feed(&l, data + 1 + half, n - 1 - half));
+		(void)(h2_link_turn(&l) && link_feed(&l, data + 1 + half, n - 1 - half));
 	}
 	for (size_t i = 0; i < n_guests; i++) {
 		h2_stream_fini(&guests[i]->st);

@@ -53,7 +53,7 @@ static void on_end(void *user, const struct http_field *trailers, size_t n)
 static const struct h1_parser_ops ops = {.on_head = on_head, .on_body = on_body, .on_end = on_end};
 
 /* All of |bytes|, of their own block, in one or more calls. */
-static void feed(struct note *t, const uint8_t *bytes, size_t n)
+static void note_feed(struct note *t, const uint8_t *bytes, size_t n)
 {
 	uint8_t *copy = malloc(n + 1);
 	CGN_MUST(copy != NULL);
@@ -70,12 +70,12 @@ static void feed(struct note *t, const uint8_t *bytes, size_t n)
 	free(copy);
 }
 
-static void run(struct note *t, bool response, const uint8_t *data, size_t n, size_t step)
+static void note_run(struct note *t, bool response, const uint8_t *data, size_t n, size_t step)
 {
 	struct http_store *spare = NULL;
 	h1_parser_init(&t->p, response, &ops, t, &spare, 4096, 100);
 	for (size_t at = 0; at < n && t->p.phase != H1_BAD; at += step)
-		feed(t, data + at, n - at < step ? n - at : step);
+		note_feed(t, data + at, n - at < step ? n - at : step);
 	cgn_buf_fmt(&t->events, "phase %d fault %d\n", t->p.phase == H1_BAD, t->p.fault_status);
 	h1_parser_fini(&t->p);
 	http_store_free(&spare);
@@ -87,8 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	bool response = (data[0] & 1) != 0;
 	struct note whole = {0}, parts = {.stop_often = (data[0] & 2) != 0};
-	run(&whole, response, data + 1, n - 1, n);
-	run(&parts, response, data + 1, n - 1, (size_t)(data[0] >> 2) % 16 + 1);
+	note_run(&whole, response, data + 1, n - 1, n);
+	note_run(&parts, response, data + 1, n - 1, (size_t)(data[0] >> 2) % 16 + 1);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole.events), cgn_buf_view(&parts.events)));
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole.body), cgn_buf_view(&parts.body)));
 	cgn_buf_fini(&whole.events);

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void rewrite(struct json_out *o, struct json_val v);
+static void json_rewrite(struct json_out *o, struct json_val v);
 
 static void rewrite_object(struct json_out *o, struct json_val v)
 {
@@ -17,7 +17,7 @@ static void rewrite_object(struct json_out *o, struct json_val v)
 		json_put_str(o, cgn_buf_view(&key)); /* a key that may have a NUL in it */
 		cgn_buf_char(o->b, ':');
 		o->comma = false;
-		rewrite(o, member);
+		json_rewrite(o, member);
 		cgn_buf_fini(&key);
 	}
 	json_close(o, '}');
@@ -28,7 +28,7 @@ static void rewrite_array(struct json_out *o, struct json_val v)
 	struct json_iter it = json_iter_of(v);
 	json_open(o, '[');
 	for (struct json_val elem; json_next_elem(&it, &elem);)
-		rewrite(o, elem);
+		json_rewrite(o, elem);
 	json_close(o, ']');
 }
 
@@ -51,7 +51,7 @@ static void rewrite_string(struct json_out *o, struct json_val v)
 	cgn_arena_fini(&a);
 }
 
-static void rewrite(struct json_out *o, struct json_val v)
+static void json_rewrite(struct json_out *o, struct json_val v)
 {
 	if (v.type == JSON_OBJECT)
 		rewrite_object(o, v);
@@ -76,9 +76,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	struct cgn_buf once = {0}, twice = {0};
 	struct json_out first = json_out_to(&once), second = json_out_to(&twice);
-	rewrite(&first, v);
+	json_rewrite(&first, v);
 	CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&once), &again, NULL, &err)));
-	rewrite(&second, again);
+	json_rewrite(&second, again);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&once), cgn_buf_view(&twice)));
 	cgn_buf_fini(&once);
 	cgn_buf_fini(&twice);

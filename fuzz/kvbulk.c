@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void items(const struct kvbulk_msg *m, struct cgn_buf *out)
+static void put_items(const struct kvbulk_msg *m, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < m->count; i++) {
 		const struct block_info info =
@@ -28,7 +28,7 @@ static void items(const struct kvbulk_msg *m, struct cgn_buf *out)
 	}
 }
 
-static void written(struct cgn_str bytes, struct cgn_buf *out)
+static void put_message(struct cgn_str bytes, struct cgn_buf *out)
 {
 	struct kvbulk_msg m;
 	struct cgn_err err = {0};
@@ -37,17 +37,17 @@ static void written(struct cgn_str bytes, struct cgn_buf *out)
 		return;
 	}
 	kvbulk_write(&m, out);
-	items(&m, out);
+	put_items(&m, out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct cgn_buf once = {0}, twice = {0};
 	struct cgn_str bytes = {(const char *)data, n};
-	written(bytes, &once);
+	put_message(bytes, &once);
 	if (once.n > 0) {
 		CGN_MUST(once.n == n);
-		written(cgn_buf_view(&once), &twice);
+		put_message(cgn_buf_view(&once), &twice);
 		CGN_MUST(cgn_str_eq(cgn_buf_view(&once), cgn_buf_view(&twice)));
 	}
 	cgn_buf_fini(&once);

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static uint64_t seq;
 
-static void step(struct kvsource *s, uint8_t what, struct cgn_str payload, cgn_nsec now)
+static void source_step(struct kvsource *s, uint8_t what, struct cgn_str payload, cgn_nsec now)
 {
 	static const enum kvsource_input_type types[] = {KVSOURCE_IN_LIVE, KVSOURCE_IN_LIVE, KVSOURCE_IN_LIVE,
 		KVSOURCE_IN_REPLAYED, KVSOURCE_IN_REPLAY_END, KVSOURCE_IN_CONNECTED, KVSOURCE_IN_TICK,
@@ -38,12 +38,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	CGN_MUST(cgn_ok(holdings_new(48, NULL, NULL, &h, NULL)) && cgn_ok(kvsource_new(&cfg, h, &s, NULL)));
 	cgn_nsec now = CGN_SEC;
 	seq = 0;
-	step(s, 5, (struct cgn_str){0}, now);
-	step(s, 4, (struct cgn_str){0}, now);
+	source_step(s, 5, (struct cgn_str){0}, now);
+	source_step(s, 4, (struct cgn_str){0}, now);
 	for (size_t at = 1; at + 2 <= n;) { /* pieces: what, length, payload */
 		size_t len = data[at + 1] < n - at - 2 ? data[at + 1] : n - at - 2;
 		now += (cgn_nsec)data[at] * 100 * CGN_MSEC;
-		step(s, data[at], (struct cgn_str){(const char *)data + at + 2, len}, now);
+		source_step(s, data[at], (struct cgn_str){(const char *)data + at + 2, len}, now);
 		at += 2 + len;
 	}
 	CGN_MUST(holdings_count(h) <= 48);

@@ -27,7 +27,7 @@ static void again_holds(struct cgn_str payload, struct cgn_buf *b)
 	kvframe_put_holds(b, &h, list, h.n);
 }
 
-static void again(const struct kvframe *f, struct cgn_buf *b)
+static void frame_rewrite(const struct kvframe *f, struct cgn_buf *b)
 {
 	struct kvframe_fetch fetch;
 	struct kvframe_who who;
@@ -50,7 +50,7 @@ static void again(const struct kvframe *f, struct cgn_buf *b)
 	}
 }
 
-static bool all(struct kvframe_in *in, struct cgn_str rest, struct cgn_buf *seen)
+static bool frames_read(struct kvframe_in *in, struct cgn_str rest, struct cgn_buf *seen)
 {
 	struct kvframe f;
 	bool got = true;
@@ -58,13 +58,13 @@ static bool all(struct kvframe_in *in, struct cgn_str rest, struct cgn_buf *seen
 		if (!cgn_ok(kvframe_next(in, &rest, &f, &got, NULL)))
 			return false;
 		if (got)
-			again(&f, seen);
+			frame_rewrite(&f, seen);
 	}
 	CGN_MUST(rest.n == 0);
 	return true;
 }
 
-static void scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
+static void stream_scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 {
 	struct kvframe_in in;
 	bool fine = true;
@@ -73,7 +73,7 @@ static void scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 		struct cgn_str part = {bytes.p + at, bytes.n - at < step ? bytes.n - at : step};
 		char *chunk = cgn_str_dupz(part); /* of its own block, and gone afterwards */
 		CGN_MUST(chunk != NULL);
-		fine = all(&in, (struct cgn_str){chunk, part.n}, seen);
+		fine = frames_read(&in, (struct cgn_str){chunk, part.n}, seen);
 		free(chunk);
 	}
 	CGN_MUST(in.buf.n <= KVFRAME_HEAD + KVFRAME_MAX);
@@ -81,10 +81,10 @@ static void scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 }
 
 /* What was written from what was read reads the same. */
-static void stable(struct cgn_str written)
+static void rewrite_check(struct cgn_str written)
 {
 	struct cgn_buf twice = {.n = 0};
-	scan(written, written.n, &twice);
+	stream_scan(written, written.n, &twice);
 	CGN_MUST(cgn_str_eq(written, cgn_buf_view(&twice)));
 	cgn_buf_fini(&twice);
 }
@@ -95,11 +95,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	struct cgn_buf whole = {0}, parts = {0};
 	struct cgn_str bytes = {(const char *)data + 1, n - 1};
-	scan(bytes, bytes.n, &whole);
-	scan(bytes, (size_t)data[0] + 1, &parts);
+	stream_scan(bytes, bytes.n, &whole);
+	stream_scan(bytes, (size_t)data[0] + 1, &parts);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole), cgn_buf_view(&parts)));
 	if (whole.n > 0)
-		stable(cgn_buf_view(&whole));
+		rewrite_check(cgn_buf_view(&whole));
 	cgn_buf_fini(&whole);
 	cgn_buf_fini(&parts);
 	return 0;

@@ -27,7 +27,7 @@ struct input {
 	size_t n;
 };
 
-static unsigned take(struct input *in)
+static unsigned input_byte(struct input *in)
 {
 	if (in->n == 0)
 		return 0;
@@ -41,7 +41,7 @@ static uint64_t digest_of(unsigned key)
 	return (uint64_t)(key & 3) << 54 | (key * MIX_GOLDEN) >> 10;
 }
 
-static void want(struct world *w, unsigned node, unsigned key, unsigned tiers)
+static void table_set(struct world *w, unsigned node, unsigned key, unsigned tiers)
 {
 	unsigned expected = w->held[node][key];
 	if (tiers != expected)
@@ -49,7 +49,7 @@ static void want(struct world *w, unsigned node, unsigned key, unsigned tiers)
 			kvindex_range_was_shed(w->ix, w->nodes[node], block_range(digest_of(key))));
 }
 
-static void set(struct world *w, unsigned node, unsigned from, unsigned n, unsigned tiers)
+static void index_set(struct world *w, unsigned node, unsigned from, unsigned n, unsigned tiers)
 {
 	uint64_t digests[64];
 	uint8_t masks[64];
@@ -60,10 +60,10 @@ static void set(struct world *w, unsigned node, unsigned from, unsigned n, unsig
 	}
 	kvindex_set(w->ix, w->nodes[node], digests, masks, n);
 	for (unsigned i = 0; i < n; i++)
-		want(w, node, (from + i) % KEYS, kvindex_tiers(w->ix, w->nodes[node], digests[i]));
+		table_set(w, node, (from + i) % KEYS, kvindex_tiers(w->ix, w->nodes[node], digests[i]));
 }
 
-static void clear(struct world *w, unsigned node, unsigned range)
+static void index_clear(struct world *w, unsigned node, unsigned range)
 {
 	kvindex_clear(w->ix, w->nodes[node], range);
 	for (unsigned k = 0; k < KEYS; k++)
@@ -81,7 +81,7 @@ static void join_or_leave(struct world *w, unsigned node)
 	memset(w->held[node], 0, sizeof w->held[node]);
 }
 
-static void match(struct world *w, unsigned from, unsigned n)
+static void index_match(struct world *w, unsigned from, unsigned n)
 {
 	uint64_t chain[KEYS];
 	for (unsigned i = 0; i < n; i++)
@@ -93,7 +93,7 @@ static void match(struct world *w, unsigned from, unsigned n)
 			continue;
 		for (unsigned t; depth < n && (t = kvindex_tiers(w->ix, w->nodes[l], chain[depth])) != 0;
 			depth++) {
-			want(w, l, (from + depth) % KEYS, t);
+			table_set(w, l, (from + depth) % KEYS, t);
 			expected[__builtin_ctz(t)]++;
 		}
 		CGN_MUST(
@@ -102,29 +102,29 @@ static void match(struct world *w, unsigned from, unsigned n)
 	}
 }
 
-static void step(struct world *w, struct input *in)
+static void index_step(struct world *w, struct input *in)
 {
-	unsigned op = take(in), node = take(in) % NODES, key = take(in), n = take(in);
+	unsigned op = input_byte(in), node = input_byte(in) % NODES, key = input_byte(in), n = input_byte(in);
 	if (op % 16 == 15)
 		join_or_leave(w, node);
 	else if (op % 16 == 14)
-		match(w, key, n);
+		index_match(w, key, n);
 	else if (op % 16 == 13)
 		(void)kvindex_tick(w->ix, n * 16U);
 	else if (!w->there[node])
 		join_or_leave(w, node);
 	else if (op % 16 == 12)
-		clear(w, node, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
+		index_clear(w, node, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
 	else if (op % 16 < 6) /* the same for many nodes */
 		for (unsigned l = node; l < NODES && l < node + n; l++) {
 			if (w->there[l])
-				set(w, l, key, 1 + op % 4, op >> 4);
+				index_set(w, l, key, 1 + op % 4, op >> 4);
 		}
 	else
-		set(w, node, key, n % 64, op >> 4);
+		index_set(w, node, key, n % 64, op >> 4);
 }
 
-static void audit(struct world *w)
+static void index_audit(struct world *w)
 {
 	struct kvindex_stats s;
 	uint64_t held = 0, counted = 0;
@@ -138,7 +138,7 @@ static void audit(struct world *w)
 		counted += kvindex_count(w->ix, w->nodes[l]);
 		for (unsigned k = 0; k < KEYS; k++) {
 			unsigned tiers = kvindex_tiers(w->ix, w->nodes[l], digest_of(k));
-			want(w, l, k, tiers);
+			table_set(w, l, k, tiers);
 			held += tiers != 0;
 			sums[block_range(digest_of(k))] ^= block_fingerprint(digest_of(k), tiers);
 		}
@@ -152,14 +152,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static struct world w;
 	struct input in = {data, n};
-	struct kvindex_cfg cfg = {.max_readers = 1, .seed = take(&in)};
+	struct kvindex_cfg cfg = {.max_readers = 1, .seed = input_byte(&in)};
 	w = (struct world){.shed = cfg.seed % 2 == 1};
-	cfg.max_bytes = w.shed ? kvindex_least_bytes(1) + ((size_t)take(&in) << 11) : (size_t)64 << 20;
+	cfg.max_bytes = w.shed ? kvindex_least_bytes(1) + ((size_t)input_byte(&in) << 11) : (size_t)64 << 20;
 	CGN_MUST(cgn_ok(kvindex_new(&cfg, &w.ix, NULL)));
 	CGN_MUST(cgn_ok(kvindex_reader_new(w.ix, &w.r, NULL)));
 	for (unsigned steps = 0; in.n > 0 && steps < 400; steps++)
-		step(&w, &in);
-	audit(&w);
+		index_step(&w, &in);
+	index_audit(&w);
 	kvindex_reader_free(&w.r);
 	kvindex_free(&w.ix);
 	return 0;

@@ -31,7 +31,7 @@ static unsigned depth_of(unsigned prompt)
 	return d;
 }
 
-static unsigned prefix(unsigned prompt, unsigned depth)
+static unsigned prompt_prefix(unsigned prompt, unsigned depth)
 {
 	return (prompt & LORA) | (prompt & (LORA - 1)) >> (depth_of(prompt) - depth);
 }
@@ -43,7 +43,7 @@ static uint64_t digest_at(unsigned prompt)
 	for (unsigned at = BT; at <= depth_of(prompt); at += BT) {
 		char bytes[4 * BT] = {0};
 		for (unsigned i = 0; i < BT; i++)
-			bytes[4 * i] = (char)(prefix(prompt, at - BT + i + 1) & 1);
+			bytes[4 * i] = (char)(prompt_prefix(prompt, at - BT + i + 1) & 1);
 		d = digest_chain_next(&d, (struct cgn_str){bytes, sizeof bytes});
 	}
 	return digest_short(&d);
@@ -59,12 +59,12 @@ static void check_one(void *user, uint64_t digest, unsigned tiers)
 	CGN_MUST(is_one);
 }
 
-static void check(struct world *w)
+static void world_check(struct world *w)
 {
 	holdings_each(w->h, BLOCK_RANGES, check_one, w);
 }
 
-static void give(struct world *w, enum kvsource_input_type type, struct cgn_str payload)
+static void source_give(struct world *w, enum kvsource_input_type type, struct cgn_str payload)
 {
 	const struct kvsource_input in = {.type = type, .seq = w->seq, .payload = payload, .why = "fuzz"};
 	struct kvsource_orders out;
@@ -80,18 +80,18 @@ static void put_stored(struct world *w, struct cgn_buf *b, unsigned prompt, unsi
 	msgpack_put_z(b, "BlockStored");
 	msgpack_put_array(b, blocks);
 	for (unsigned i = 1; i <= blocks; i++) {
-		msgpack_put_u64(b, prefix(prompt, begin + i * size));
+		msgpack_put_u64(b, prompt_prefix(prompt, begin + i * size));
 		/* a longer block of the engine tells of ours within it as well */
 		for (unsigned at = begin + (i - 1) * size + 1; at <= begin + i * size; at++)
-			w->told[prefix(prompt, at)] |= size >= BT || at == begin + i * size;
+			w->told[prompt_prefix(prompt, at)] |= size >= BT || at == begin + i * size;
 	}
 	if (begin > 0)
-		msgpack_put_u64(b, prefix(prompt, begin));
+		msgpack_put_u64(b, prompt_prefix(prompt, begin));
 	else
 		msgpack_put_nil(b);
 	msgpack_put_array(b, blocks * size);
 	for (unsigned at = begin + 1; at <= end; at++)
-		msgpack_put_u64(b, prefix(prompt, at) & 1);
+		msgpack_put_u64(b, prompt_prefix(prompt, at) & 1);
 	msgpack_put_u64(b, size);
 	msgpack_put_nil(b);
 	msgpack_put_nil(b);
@@ -106,7 +106,7 @@ static void put_removed(struct cgn_buf *b, unsigned prompt)
 	msgpack_put_u64(b, prompt);
 }
 
-static void tell(struct world *w, unsigned what, unsigned prompt)
+static void event_tell(struct world *w, unsigned what, unsigned prompt)
 {
 	static const unsigned sizes[] = {1, 2, BT, 2 * BT};
 	unsigned size = sizes[what & 3], blocks = 1 + (what >> 2 & 3), depth = depth_of(prompt);
@@ -120,7 +120,7 @@ static void tell(struct world *w, unsigned what, unsigned prompt)
 		put_stored(w, &b, prompt, size, blocks);
 	else
 		return;
-	give(w, KVSOURCE_IN_LIVE, cgn_buf_view(&b));
+	source_give(w, KVSOURCE_IN_LIVE, cgn_buf_view(&b));
 	w->seq++;
 }
 
@@ -132,14 +132,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	w = (struct world){.now = CGN_SEC};
 	CGN_MUST(cgn_ok(holdings_new(1000000, NULL, NULL, &w.h, &err)) &&
 		cgn_ok(kvsource_new(&cfg, w.h, &w.s, &err)));
-	give(&w, KVSOURCE_IN_CONNECTED, (struct cgn_str){0});
+	source_give(&w, KVSOURCE_IN_CONNECTED, (struct cgn_str){0});
 	for (size_t i = 0; i + 3 <= n && i < 300; i += 3) {
 		unsigned prompt =
 			(data[i + 1] | (unsigned)data[i + 2] << 8) & (((1U << (DEPTH + 1)) - 1) | LORA);
 		if ((prompt & (LORA - 1)) > 1)
-			tell(&w, data[i], prompt);
+			event_tell(&w, data[i], prompt);
 	}
-	check(&w);
+	world_check(&w);
 	kvsource_free(&w.s);
 	CGN_MUST(holdings_count(w.h) == 0);
 	holdings_free(&w.h);

@@ -55,7 +55,7 @@ static uint64_t copy_one(struct msgpack_in *in, struct cgn_buf *out)
 	return 0;
 }
 
-static void copy(struct msgpack_in *in, struct cgn_buf *out)
+static void copy_value(struct msgpack_in *in, struct cgn_buf *out)
 {
 	for (uint64_t due = 1; due > 0 && !msgpack_bad(in); due--)
 		due += copy_one(in, out);
@@ -67,12 +67,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_buf once = {0}, twice = {0};
 	struct msgpack_in skipped = msgpack_in_of(bytes), walked = msgpack_in_of(bytes);
 	msgpack_skip(&skipped);
-	copy(&walked, &once);
+	copy_value(&walked, &once);
 	CGN_MUST(msgpack_bad(&skipped) == msgpack_bad(&walked));
 	if (!msgpack_bad(&walked)) {
 		struct msgpack_in again = msgpack_in_of(cgn_buf_view(&once));
 		CGN_MUST(skipped.at == walked.at);
-		copy(&again, &twice);
+		copy_value(&again, &twice);
 		CGN_MUST(msgpack_end(&again) && cgn_str_eq(cgn_buf_view(&once), cgn_buf_view(&twice)));
 	}
 	cgn_buf_fini(&once);

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static struct prefix_chain make(struct json_val body, struct cgn_arena *a, size_t limit_bytes,
+static struct prefix_chain make_chain(struct json_val body, struct cgn_arena *a, size_t limit_bytes,
 	size_t max_blocks)
 {
 	const struct prefix_params params = {.model = CGN_STR("m"),
@@ -18,7 +18,7 @@ static struct prefix_chain make(struct json_val body, struct cgn_arena *a, size_
 	return made;
 }
 
-static void opens(struct prefix_chain shorter, struct prefix_chain longer)
+static void chain_opens(struct prefix_chain shorter, struct prefix_chain longer)
 {
 	CGN_MUST(shorter.n <= longer.n);
 	for (size_t i = 0; i < shorter.n; i++)
@@ -31,10 +31,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_arena large, small;
 	if (!cgn_ok(json_parse((struct cgn_str){(const char *)data, n}, &body, NULL, NULL)))
 		return 0;
-	struct prefix_chain all = make(body, &large, (size_t)1 << 26, 1 << 20);
-	struct prefix_chain again = make(body, &small, (size_t)1 << 26, 1 << 20);
+	struct prefix_chain all = make_chain(body, &large, (size_t)1 << 26, 1 << 20);
+	struct prefix_chain again = make_chain(body, &small, (size_t)1 << 26, 1 << 20);
 	CGN_MUST(again.n == all.n);
-	opens(again, all);
+	chain_opens(again, all);
 	cgn_arena_fini(&small);
 	cgn_arena_fini(&large);
 	return 0;

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void check(const struct prompt *p)
+static void prompt_check(const struct prompt *p)
 {
 	struct json_val again;
 	if (p->kind != PROMPT_IS_CHAT)
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	(void)prompt_format_of(text);
 	if (cgn_ok(json_parse(text, &body, NULL, NULL)) && body.type == JSON_OBJECT) {
 		if (prompt_read(&ask, body, p, &lacks))
-			check(p);
+			prompt_check(p);
 		else
 			CGN_MUST(lacks != NULL);
 		prompt_fini(p);

@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void same(struct cgn_str a, struct cgn_str b)
+static void expect_same(struct cgn_str a, struct cgn_str b)
 {
 	CGN_MUST(cgn_str_eq(a, b));
 }
@@ -14,12 +14,12 @@ static void same_headers(const struct proto_header *a, size_t n_a, const struct 
 {
 	CGN_MUST(n_a == n_b);
 	for (size_t i = 0; i < n_a; i++) {
-		same(a[i].name, b[i].name);
-		same(a[i].value, b[i].value);
+		expect_same(a[i].name, b[i].name);
+		expect_same(a[i].value, b[i].value);
 	}
 }
 
-static void generate(struct cgn_str in, struct cgn_arena *a)
+static void check_generate(struct cgn_str in, struct cgn_arena *a)
 {
 	struct proto_generate g, again;
 	struct cgn_buf b = {.n = 0};
@@ -29,12 +29,12 @@ static void generate(struct cgn_str in, struct cgn_arena *a)
 	proto_generate_prefix(&g, &b);
 	cgn_buf_str(&b, g.body);
 	CGN_MUST(cgn_ok(proto_generate_read(cgn_buf_view(&b), a, &again, NULL)));
-	same(g.request_id, again.request_id);
-	same(g.method, again.method);
-	same(g.path, again.path);
-	same(g.body, again.body);
-	same(g.facts.model, again.facts.model);
-	same(g.facts.engine, again.facts.engine);
+	expect_same(g.request_id, again.request_id);
+	expect_same(g.method, again.method);
+	expect_same(g.path, again.path);
+	expect_same(g.body, again.body);
+	expect_same(g.facts.model, again.facts.model);
+	expect_same(g.facts.engine, again.facts.engine);
 	same_headers(g.headers, g.n_headers, again.headers, again.n_headers);
 	CGN_MUST(g.facts.n_chain == again.facts.n_chain);
 	CGN_MUST(g.facts.attempt == again.facts.attempt && g.facts.stream == again.facts.stream);
@@ -45,7 +45,7 @@ static void generate(struct cgn_str in, struct cgn_arena *a)
 	cgn_buf_fini(&b);
 }
 
-static void chunk(struct cgn_str in, struct cgn_arena *a)
+static void check_chunk(struct cgn_str in, struct cgn_arena *a)
 {
 	struct proto_chunk c, again;
 	struct cgn_buf b = {.n = 0};
@@ -60,13 +60,13 @@ static void chunk(struct cgn_str in, struct cgn_arena *a)
 	}
 	CGN_MUST(cgn_ok(proto_chunk_read(cgn_buf_view(&b), a, &again, NULL)));
 	CGN_MUST(again.kind == c.kind && again.status == c.status);
-	same(c.data, again.data);
-	same(c.engine, again.engine);
+	expect_same(c.data, again.data);
+	expect_same(c.engine, again.engine);
 	same_headers(c.headers, c.n_headers, again.headers, again.n_headers);
 	cgn_buf_fini(&b);
 }
 
-static void node(struct cgn_str in)
+static void check_node(struct cgn_str in)
 {
 	struct cgn_buf b = {.n = 0};
 	Cognitora__V1__Node *n = NULL, *again = NULL;
@@ -81,7 +81,7 @@ static void node(struct cgn_str in)
 }
 
 /* What is sound of an event is written again and must then say the same. */
-static void event(struct cgn_str in)
+static void check_event(struct cgn_str in)
 {
 	struct cgn_buf b = {.n = 0};
 	Cognitora__V1__WatchEvent *e = NULL, *again = NULL;
@@ -124,10 +124,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct cgn_str in = {(const char *)data, size};
 	struct cgn_arena a;
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
-	generate(in, &a);
-	chunk(in, &a);
-	node(in);
-	event(in);
+	check_generate(in, &a);
+	check_chunk(in, &a);
+	check_node(in);
+	check_event(in);
 	cgn_arena_fini(&a);
 	return 0;
 }

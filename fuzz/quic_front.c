@@ -22,7 +22,7 @@ static size_t feed_back(const struct quic_first *first, const uint8_t *data, siz
 	return at;
 }
 
-static void check(const struct quic_front *f, const uint8_t *p, size_t n, enum quic_verdict v,
+static void verdict_check(const struct quic_front *f, const uint8_t *p, size_t n, enum quic_verdict v,
 	const struct quic_first *first)
 {
 	bool answers = v == QUIC_VERSION || v == QUIC_RETRY || v == QUIC_BAD_TOKEN || v == QUIC_RESET;
@@ -34,9 +34,9 @@ static void check(const struct quic_front *f, const uint8_t *p, size_t n, enum q
 	CGN_MUST(n == 0 || p != NULL);
 }
 
-static void judge(struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *first)
+static void front_judge(struct quic_front *f, const uint8_t *p, size_t n, struct quic_first *first)
 {
-	check(f, p, n, quic_front_judge(f, p, n, first), first);
+	verdict_check(f, p, n, quic_front_judge(f, p, n, first), first);
 }
 
 /* A first packet with a token that we just gave, as its peer would answer. */
@@ -68,7 +68,7 @@ static void come_again(struct quic_front *f, const uint8_t *data, size_t n)
 	packet[at] = (uint8_t)(0x40 | (sizeof packet - at - 2) >> 8);
 	packet[at + 1] = (uint8_t)(sizeof packet - at - 2);
 	enum quic_verdict v = quic_front_judge(f, packet, sizeof packet, &first);
-	check(f, packet, sizeof packet, v, &first);
+	verdict_check(f, packet, sizeof packet, v, &first);
 	if (!f->accepts || f->full)
 		return;
 	found = first.odcid;
@@ -99,9 +99,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct quic_first first;
 	if (n < 1)
 		return 0;
-	judge(&f, data + 1, n - 1, &first);
+	front_judge(&f, data + 1, n - 1, &first);
 	size_t back = feed_back(&first, data + 1, n - 1, again, sizeof again);
-	judge(&f, again, back, &first);
+	front_judge(&f, again, back, &first);
 	come_again(&f, data + 1, n - 1);
 	return 0;
 }

@@ -16,7 +16,7 @@ struct heard {
 	enum respcmd_outcome end;
 };
 
-static void note(struct heard *h, const struct respcmd *c, struct cgn_str text)
+static void note_command(struct heard *h, const struct respcmd *c, struct cgn_str text)
 {
 	cgn_buf_fmt(&h->said, "%d %u:", (int)c->id, c->n);
 	for (size_t i = 0; i < c->n; i++) {
@@ -29,7 +29,7 @@ static void note(struct heard *h, const struct respcmd *c, struct cgn_str text)
 }
 
 /* As a server does it, with |step| bytes at a time; values that come apart are skipped. */
-static struct heard hear(struct cgn_str bytes, size_t step)
+static struct heard hear_commands(struct cgn_str bytes, size_t step)
 {
 	struct heard h = {.end = RESPCMD_MORE};
 	struct respcmd c;
@@ -50,7 +50,7 @@ static struct heard hear(struct cgn_str bytes, size_t step)
 			if (h.end == RESPCMD_MORE || h.end == RESPCMD_BAD)
 				break;
 			if (h.end == RESPCMD_GOT) {
-				note(&h, &c, cgn_buf_view(&text));
+				note_command(&h, &c, cgn_buf_view(&text));
 				h.taken += c.at;
 				CGN_MUST(c.at > 0);
 				cgn_buf_eat(&text, c.at);
@@ -70,7 +70,7 @@ static struct heard hear(struct cgn_str bytes, size_t step)
 	return h;
 }
 
-static void arguments(struct cgn_str s)
+static void check_arguments(struct cgn_str s)
 {
 	struct digest d;
 	uint32_t segment;
@@ -94,12 +94,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_str bytes = {(const char *)data, n};
 	if (n > 65536)
 		return 0;
-	struct heard whole = hear(bytes, n), cut = hear(bytes, n > 0 ? 1 + data[0] % 16 : 1);
+	struct heard whole = hear_commands(bytes, n),
+		     cut = hear_commands(bytes, n > 0 ? 1 + data[0] % 16 : 1);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole.said), cgn_buf_view(&cut.said)));
 	CGN_MUST(whole.taken == cut.taken && whole.end == cut.end);
 	cgn_buf_fini(&whole.said);
 	cgn_buf_fini(&cut.said);
 	if (n < 4096)
-		arguments(bytes);
+		check_arguments(bytes);
 	return 0;
 }

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void feed(struct resume *s, struct cgn_str text, size_t step, struct cgn_buf *out)
+static void feed_resume(struct resume *s, struct cgn_str text, size_t step, struct cgn_buf *out)
 {
 	for (size_t at = 0; at < text.n; at += step) {
 		struct cgn_str part = {text.p + at, text.n - at < step ? text.n - at : step};
@@ -33,7 +33,7 @@ static void go_on(struct resume *s, struct json_val body, struct cgn_str text, s
 	CGN_MUST(!next.bad && cgn_ok(json_parse(cgn_buf_view(&next), &v, NULL, NULL)));
 	CGN_MUST(resume_refusal(PROMPT_COMPLETIONS, v) == NULL);
 	resume_begin(s, how);
-	feed(s, text, step, &out);
+	feed_resume(s, text, step, &out);
 	resume_flush(s, &out);
 	cgn_buf_fini(&next);
 	cgn_buf_fini(&out);
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_buf out = {0};
 	CGN_MUST(s != NULL);
 	resume_begin(s, engine_resume_named(CGN_STR("sim")));
-	feed(s, (struct cgn_str){text.p, cut}, step, &out);
+	feed_resume(s, (struct cgn_str){text.p, cut}, step, &out);
 	CGN_MUST(out.n <= cut && memcmp(out.n > 0 ? out.p : "", text.p, out.n) == 0);
 	CGN_MUST(out.n == cut || out.n == 0 || out.p[out.n - 1] == '\n' || out.p[out.n - 1] == '\r' ||
 		resume_lost(s) != NULL);

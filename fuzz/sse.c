@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void note(void *arg, struct cgn_str name, struct cgn_str data)
+static void note_event(void *arg, struct cgn_str name, struct cgn_str data)
 {
 	struct cgn_buf *b = arg;
 	cgn_buf_char(b, '<');
@@ -17,10 +17,10 @@ static void note(void *arg, struct cgn_str name, struct cgn_str data)
 	cgn_buf_char(b, '>');
 }
 
-static uint64_t scan(struct cgn_str text, size_t step, size_t limit, struct cgn_buf *events)
+static uint64_t scan_stream(struct cgn_str text, size_t step, size_t limit, struct cgn_buf *events)
 {
 	struct sse_scan s;
-	sse_scan_init(&s, limit, note, events);
+	sse_scan_init(&s, limit, note_event, events);
 	for (size_t at = 0; at < text.n; at += step) {
 		struct cgn_str part = {text.p + at, text.n - at < step ? text.n - at : step};
 		char *chunk = cgn_str_dupz(part); /* of its own block, and gone afterwards */
@@ -40,10 +40,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	struct cgn_str text = {(const char *)data + 1, n - 1};
 	struct cgn_buf whole = {0}, parts = {0}, tight = {0};
-	CGN_MUST(scan(text, text.n, 1 << 20, &whole) == 0);
-	CGN_MUST(scan(text, (size_t)data[0] % 16 + 1, 1 << 20, &parts) == 0);
+	CGN_MUST(scan_stream(text, text.n, 1 << 20, &whole) == 0);
+	CGN_MUST(scan_stream(text, (size_t)data[0] % 16 + 1, 1 << 20, &parts) == 0);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole), cgn_buf_view(&parts)));
-	(void)scan(text, (size_t)data[0] % 16 + 1, (size_t)data[0] / 16 + 1, &tight);
+	(void)scan_stream(text, (size_t)data[0] % 16 + 1, (size_t)data[0] / 16 + 1, &tight);
 	cgn_buf_fini(&whole);
 	cgn_buf_fini(&parts);
 	cgn_buf_fini(&tight);

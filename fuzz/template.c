@@ -7,7 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define MAX_OUTPUT 65536
 
-static void once(const struct template *t, const struct template_ask *ask, struct cgn_buf *out)
+static void render_once(const struct template *t, const struct template_ask *ask, struct cgn_buf *out)
 {
 	struct cgn_err err = {0};
 	cgn_buf_putz(out, "before");
@@ -18,7 +18,7 @@ static void once(const struct template *t, const struct template_ask *ask, struc
 	CGN_MUST(cgn_ok(rc) || rc.code == CGN_INVALID || rc.code == CGN_TOO_LARGE);
 }
 
-static void twice(const struct template *t, struct json_val doc, enum template_dialect dialect)
+static void render_twice(const struct template *t, struct json_val doc, enum template_dialect dialect)
 {
 	struct cgn_buf first = {0}, second = {0};
 	struct template_ask ask = {.messages = doc,
@@ -36,8 +36,8 @@ static void twice(const struct template *t, struct json_val doc, enum template_d
 		ask.messages = none;
 	ask.add_generation_prompt = doc.raw.n % 2 == 0;
 	ask.continue_final_message = doc.raw.n % 3 == 1;
-	once(t, &ask, &first);
-	once(t, &ask, &second);
+	render_once(t, &ask, &first);
+	render_once(t, &ask, &second);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&first), cgn_buf_view(&second)));
 	cgn_buf_fini(&first);
 	cgn_buf_fini(&second);
@@ -55,8 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	cgn_rc rc = template_compile(source, &t, &err);
 	CGN_MUST(cgn_ok(rc) || (rc.code == CGN_INVALID && err.msg[0] != '\0'));
 	if (cgn_ok(rc) && cgn_ok(json_parse(text, &doc, NULL, NULL))) {
-		twice(t, doc, TEMPLATE_ENGINES);
-		twice(t, doc, TEMPLATE_HF_JS);
+		render_twice(t, doc, TEMPLATE_ENGINES);
+		render_twice(t, doc, TEMPLATE_HF_JS);
 	}
 	template_free(&t);
 	return 0;

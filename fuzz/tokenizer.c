@@ -7,8 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void encode(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text, unsigned flags,
-	struct tokenizer_ids *ids)
+static void encode_text(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text,
+	unsigned flags, struct tokenizer_ids *ids)
 {
 	struct cgn_err err = {0};
 	size_t before = ids->n;
@@ -16,25 +16,25 @@ static void encode(const struct tokenizer *t, struct tokenizer_work *w, struct c
 		CGN_MUST(err.msg[0] != '\0' && ids->n == before);
 }
 
-static void same(const struct tokenizer_ids *a, const struct tokenizer_ids *b)
+static void expect_same(const struct tokenizer_ids *a, const struct tokenizer_ids *b)
 {
 	CGN_MUST(a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof *a->ids) == 0));
 }
 
-static void check(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text)
+static void check_text(const struct tokenizer *t, struct tokenizer_work *w, struct cgn_str text)
 {
 	struct tokenizer_ids whole = {0}, parts = {0};
 	size_t cuts[8], n = tokenizer_cuts(t, text, cuts, CGN_COUNT(cuts));
-	encode(t, w, text, TOKENIZER_SPECIALS, &whole);
-	encode(t, w, text, TOKENIZER_SPECIALS, &parts);
-	same(&whole, &parts);
+	encode_text(t, w, text, TOKENIZER_SPECIALS, &whole);
+	encode_text(t, w, text, TOKENIZER_SPECIALS, &parts);
+	expect_same(&whole, &parts);
 	for (size_t i = 0; i < n; i++) {
 		CGN_MUST(cuts[i] > 0 && cuts[i] <= text.n);
 		parts.n = 0;
-		encode(t, w, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts);
-		encode(t, w, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
+		encode_text(t, w, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts);
+		encode_text(t, w, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
 			TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts);
-		same(&whole, &parts);
+		expect_same(&whole, &parts);
 	}
 	tokenizer_ids_fini(&whole);
 	tokenizer_ids_fini(&parts);
@@ -54,9 +54,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	if (cgn_ok(tokenizer_work_new(t, &w, &err)))
 		for (size_t i = 0; i < CGN_COUNT(texts); i++)
-			check(t, w, cgn_str_of(texts[i]));
+			check_text(t, w, cgn_str_of(texts[i]));
 	if (w != NULL)
-		check(t, w, (struct cgn_str){(const char *)data, n < 400 ? n : 400});
+		check_text(t, w, (struct cgn_str){(const char *)data, n < 400 ? n : 400});
 	tokenizer_work_free(&w);
 	tokenizer_free(&t);
 	return 0;

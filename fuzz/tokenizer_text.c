@@ -30,14 +30,14 @@ struct made {
 	uint8_t len[300];
 };
 
-static void begin(struct made *m, struct cgn_str json)
+static void made_begin(struct made *m, struct cgn_str json)
 {
 	struct cgn_err err = {0};
 	CGN_MUST(cgn_ok(tokenizer_load(json, &m->t, &err)));
 	CGN_MUST(cgn_ok(tokenizer_work_new(m->t, &m->w, &err)));
 }
 
-static void know(struct made *m, struct cgn_buf *b, const char *token, const char *bytes, size_t n)
+static void know_token(struct made *m, struct cgn_buf *b, const char *token, const char *bytes, size_t n)
 {
 	static size_t id;
 	cgn_buf_fmt(b, "%s\"%s\":%zu", id > 0 ? "," : "", token, id);
@@ -58,22 +58,22 @@ static void begin_bytes(struct made *m)
 		bool itself = (i >= 0x21 && i <= 0x7e) || (i >= 0xa1 && i <= 0xac) || i >= 0xae;
 		char escape[8], byte = (char)i;
 		(void)snprintf(escape, sizeof escape, "\\u%04x", itself ? i : next++);
-		know(m, &b, escape, &byte, 1);
+		know_token(m, &b, escape, &byte, 1);
 	}
-	know(m, &b, "aa", "aa", 2);
-	know(m, &b, "aaaa", "aaaa", 4);
-	know(m, &b, "\\u0120\\u0120", "  ", 2);
-	know(m, &b, "th", "th", 2);
+	know_token(m, &b, "aa", "aa", 2);
+	know_token(m, &b, "aaaa", "aaaa", 4);
+	know_token(m, &b, "\\u0120\\u0120", "  ", 2);
+	know_token(m, &b, "th", "th", 2);
 	cgn_buf_putz(&b,
 		"},\"merges\":[\"a a\",\"\\u0120 \\u0120\",\"t h\",\"aa aa\"]},\"added_tokens\":[" ADDED(
 			"260", "<s>", "false", "false", "false") "]}");
 	memcpy(m->spelt[260], "<s>", 3);
 	m->len[260] = 3;
-	begin(m, cgn_buf_view(&b));
+	made_begin(m, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 }
 
-static bool encode(const struct made *m, struct cgn_str text, unsigned flags, struct tokenizer_ids *ids)
+static bool encode_text(const struct made *m, struct cgn_str text, unsigned flags, struct tokenizer_ids *ids)
 {
 	struct cgn_err err = {0};
 	cgn_rc rc = tokenizer_encode(m->t, m->w, text, flags, ids, &err);
@@ -88,8 +88,8 @@ static void check_cuts(const struct made *m, struct cgn_str text, const struct t
 	for (size_t i = 0; i < n; i++) {
 		CGN_MUST(cuts[i] > (i > 0 ? cuts[i - 1] : 0) && cuts[i] <= text.n);
 		parts.n = 0;
-		CGN_MUST(encode(m, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts));
-		CGN_MUST(encode(m, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
+		CGN_MUST(encode_text(m, (struct cgn_str){text.p, cuts[i]}, TOKENIZER_HEAD, &parts));
+		CGN_MUST(encode_text(m, (struct cgn_str){text.p + cuts[i], text.n - cuts[i]},
 			TOKENIZER_CONTINUED | TOKENIZER_TAIL, &parts));
 		CGN_MUST(parts.n == whole->n &&
 			memcmp(parts.ids, whole->ids, whole->n * sizeof *whole->ids) == 0);
@@ -113,16 +113,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static struct made bytes, chars;
 	if (bytes.t == NULL) {
 		begin_bytes(&bytes);
-		begin(&chars, cgn_str_of(marks));
+		made_begin(&chars, cgn_str_of(marks));
 	}
 	const struct cgn_str text = {(const char *)data, n};
 	struct tokenizer_ids ids = {0};
-	if (encode(&bytes, text, TOKENIZER_SPECIALS, &ids)) {
+	if (encode_text(&bytes, text, TOKENIZER_SPECIALS, &ids)) {
 		check_spelling(&bytes, text, &ids);
 		check_cuts(&bytes, text, &ids);
 	}
 	ids.n = 0;
-	if (encode(&chars, text, TOKENIZER_SPECIALS, &ids))
+	if (encode_text(&chars, text, TOKENIZER_SPECIALS, &ids))
 		check_cuts(&chars, text, &ids);
 	tokenizer_ids_fini(&ids);
 	return 0;

@@ -4,7 +4,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static cgn_rc check(void *arg, const struct toml_node *node, struct cgn_err *err)
+static cgn_rc check_node(void *arg, const struct toml_node *node, struct cgn_err *err)
 {
 	const size_t *n = arg;
 	(void)err;
@@ -19,7 +19,7 @@ static cgn_rc check(void *arg, const struct toml_node *node, struct cgn_err *err
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct cgn_err err;
-	cgn_rc rc = toml_parse("fuzz.toml", (struct cgn_str){(const char *)data, n}, check, &n, &err);
+	cgn_rc rc = toml_parse("fuzz.toml", (struct cgn_str){(const char *)data, n}, check_node, &n, &err);
 	CGN_MUST(cgn_ok(rc) || cgn_str_starts(cgn_str_of(err.msg), "fuzz.toml"));
 	return 0;
 }

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void note(struct cgn_buf *b, const struct zmtp_wire *w, enum zmtp_got got)
+static void note_frame(struct cgn_buf *b, const struct zmtp_wire *w, enum zmtp_got got)
 {
 	struct cgn_str data;
 	cgn_buf_u64(b, got);
@@ -22,7 +22,7 @@ static void note(struct cgn_buf *b, const struct zmtp_wire *w, enum zmtp_got got
 	}
 }
 
-static void scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
+static void scan_stream(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 {
 	struct zmtp_wire w;
 	zmtp_wire_init(&w, 4096);
@@ -33,7 +33,7 @@ static void scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 		struct cgn_str rest = {chunk, part.n};
 		enum zmtp_got got;
 		while ((got = zmtp_wire_next(&w, &rest)) != ZMTP_GOT_NOTHING && got != ZMTP_GOT_FAULT)
-			note(seen, &w, got);
+			note_frame(seen, &w, got);
 		CGN_MUST(got == ZMTP_GOT_FAULT || rest.n == 0);
 		free(chunk);
 	}
@@ -52,8 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		cgn_buf_str(&greeted, bytes);
 		bytes = cgn_buf_view(&greeted);
 	}
-	scan(bytes, bytes.n, &whole);
-	scan(bytes, (size_t)data[0] / 2 + 1, &parts);
+	scan_stream(bytes, bytes.n, &whole);
+	scan_stream(bytes, (size_t)data[0] / 2 + 1, &parts);
 	CGN_MUST(cgn_str_eq(cgn_buf_view(&whole), cgn_buf_view(&parts)));
 	cgn_buf_fini(&whole);
 	cgn_buf_fini(&parts);

@@ -34,7 +34,7 @@ struct ask {
 	int exit_code;
 };
 
-static void say(struct cgn_buf *b)
+static void line_print(struct cgn_buf *b)
 {
 	cgn_buf_char(b, '\n');
 	(void)fwrite(b->p, 1, b->n, stdout);
@@ -56,7 +56,7 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	json_key(&o, "bytes");
 	json_put_u64(&o, a->bytes);
 	json_close(&o, '}');
-	say(&b);
+	line_print(&b);
 	a->exit_code = why->code != CGN_FINE;
 	cgn_loop_stop(a->loop);
 }
@@ -81,7 +81,7 @@ static void say_head(const struct proto_chunk *ch)
 	}
 	json_close(&o, ']');
 	json_close(&o, '}');
-	say(&b);
+	line_print(&b);
 }
 
 static void say_data(const struct proto_chunk *ch)
@@ -92,14 +92,14 @@ static void say_data(const struct proto_chunk *ch)
 	json_key(&o, "data");
 	json_put_str(&o, ch->data);
 	json_close(&o, '}');
-	say(&b);
+	line_print(&b);
 }
 
 static void say_word(const char *word)
 {
 	struct cgn_buf b = {0};
 	cgn_buf_fmt(&b, "{\"%s\":true}", word);
-	say(&b);
+	line_print(&b);
 }
 
 static void on_poll(struct cgn_timer *t)
@@ -163,7 +163,7 @@ static void make_chain(struct ask *a, const char *text)
 	a->rq.facts.n_chain = n;
 }
 
-static void option(struct ask *a, const char *arg)
+static void ask_option(struct ask *a, const char *arg)
 {
 	const char *eq = strchr(arg, '=');
 	CGN_MUST(eq != NULL);
@@ -192,7 +192,7 @@ static void option(struct ask *a, const char *arg)
 		cgn_must_failed(arg, CGN_HERE);
 }
 
-static void generate(struct ask *a, int argc, char **argv)
+static void generate_run(struct ask *a, int argc, char **argv)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prefix = {0};
 	ssize_t n = 0;
@@ -201,7 +201,7 @@ static void generate(struct ask *a, int argc, char **argv)
 		.headers = a->headers,
 		.facts.chain = a->chain};
 	for (int i = 4; i < argc; i++)
-		option(a, argv[i]);
+		ask_option(a, argv[i]);
 	while (a->body.n == 0 || n > 0) {
 		char *room = cgn_buf_room(&a->body, 65536);
 		if (a->pause_after > 0 || room == NULL || (n = read(0, room, 65536)) <= 0)
@@ -326,7 +326,7 @@ static void on_event(struct grpc_call *c, void *user, const uint8_t *p, size_t n
 		json_put_u64(&o, ev->check->blocks);
 	}
 	json_close(&o, '}');
-	say(&b);
+	line_print(&b);
 	if (ev->check != NULL && a->n_repair > 0 && !a->repaired)
 		ask_repair(a);
 	after_chunk(a);
@@ -346,7 +346,7 @@ static void watch_option(struct ask *a, const char *arg)
 		cgn_must_failed(arg, CGN_HERE);
 }
 
-static void watch(struct ask *a, int argc, char **argv)
+static void watch_run(struct ask *a, int argc, char **argv)
 {
 	for (int i = 3; i < argc; i++)
 		watch_option(a, argv[i]);
@@ -393,9 +393,9 @@ int main(int argc, char **argv)
 	}
 	cgn_timer_init(&a->poll, a->loop, on_poll);
 	if (is_watch)
-		watch(a, argc, argv);
+		watch_run(a, argc, argv);
 	else
-		generate(a, argc, argv);
+		generate_run(a, argc, argv);
 	cgn_loop_run(a->loop);
 	cgn_timer_cancel(&a->poll);
 	grpc_channel_free(&ch);

@@ -52,7 +52,7 @@ static void send_event(struct fake *f, struct proto_event ev)
 	cgn_buf_fini(&b);
 }
 
-static void tell(struct fake *f, const uint64_t *digests, const uint8_t *tiers, size_t n,
+static void fake_tell(struct fake *f, const uint64_t *digests, const uint8_t *tiers, size_t n,
 	const uint32_t *range)
 {
 	const struct proto_residency r = {.reset = range != NULL,
@@ -69,7 +69,7 @@ static void tell(struct fake *f, const uint64_t *digests, const uint8_t *tiers, 
 static void tell_all(struct fake *f)
 {
 	for (size_t at = 0; at < f->n; at += CHUNK)
-		tell(f, f->digests + at, f->tiers + at, f->n - at < CHUNK ? f->n - at : CHUNK, NULL);
+		fake_tell(f, f->digests + at, f->tiers + at, f->n - at < CHUNK ? f->n - at : CHUNK, NULL);
 }
 
 static void tell_range(struct fake *f, uint32_t range)
@@ -84,7 +84,7 @@ static void tell_range(struct fake *f, uint32_t range)
 		digests[n] = f->digests[i];
 		tiers[n++] = f->tiers[i];
 	}
-	tell(f, digests, tiers, n, &range);
+	fake_tell(f, digests, tiers, n, &range);
 	free(digests);
 	free(tiers);
 }
@@ -101,7 +101,7 @@ static void tell_sums(struct fake *f)
 	send_event(f, (struct proto_event){.check = &check});
 }
 
-static void truth(struct fake *f, uint64_t digest, uint8_t mask)
+static void truth_set(struct fake *f, uint64_t digest, uint8_t mask)
 {
 	size_t i = 0;
 	while (i < f->n && f->digests[i] != digest)
@@ -113,7 +113,7 @@ static void truth(struct fake *f, uint64_t digest, uint8_t mask)
 }
 
 /* ---- stdin ---- */
-static void obey(struct fake *f, const char *line)
+static void command_obey(struct fake *f, const char *line)
 {
 	char verb[32] = "", word[64] = "";
 	unsigned long long digest = 0;
@@ -123,9 +123,9 @@ static void obey(struct fake *f, const char *line)
 	const uint64_t d = digest;
 	const uint8_t m = (uint8_t)mask;
 	if (strcmp(verb, "hold") == 0 || strcmp(verb, "hide") == 0)
-		truth(f, d, m);
+		truth_set(f, d, m);
 	if (strcmp(verb, "hold") == 0 || strcmp(verb, "claim") == 0) {
-		tell(f, &d, &m, 1, NULL);
+		fake_tell(f, &d, &m, 1, NULL);
 	} else if (strcmp(verb, "again") == 0) {
 		tell_all(f);
 	} else if (strcmp(verb, "gap") == 0) {
@@ -137,13 +137,13 @@ static void obey(struct fake *f, const char *line)
 		f->lies = true;
 		tell_sums(f);
 	} else if (strcmp(verb, "nonsense") == 0) {
-		tell(f, &(uint64_t){1}, &(uint8_t){16}, 1, NULL);
+		fake_tell(f, &(uint64_t){1}, &(uint8_t){16}, 1, NULL);
 	} else if (strcmp(verb, "source") == 0) {
 		f->source = strcmp(word, "events") == 0 ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS
 							: COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
 		(void)sscanf(line, "%*s %*s %u", &mask);
 		f->stale_ms = mask;
-		tell(f, NULL, NULL, 0, NULL);
+		fake_tell(f, NULL, NULL, 0, NULL);
 	} else if (strcmp(verb, "hide") != 0) {
 		cgn_must_failed(line, CGN_HERE);
 	}
@@ -159,7 +159,7 @@ static void on_poll(struct cgn_timer *t)
 	for (char *nl; f->line.n > 0 && (nl = memchr(f->line.p, '\n', f->line.n)) != NULL;) {
 		size_t whole = (size_t)(nl - f->line.p) + 1;
 		*nl = '\0';
-		obey(f, f->line.p);
+		command_obey(f, f->line.p);
 		cgn_buf_eat(&f->line, whole);
 	}
 	if (n == 0)
@@ -181,7 +181,7 @@ static void open_watch(struct fake *f, struct grpc_call *c)
 	tell_sums(f);
 }
 
-static void repair(struct fake *f, const Cognitora__V1__WatchRequest *rq)
+static void repair_print(struct fake *f, const Cognitora__V1__WatchRequest *rq)
 {
 	(void)printf("{\"repair\":[");
 	for (size_t i = 0; i < rq->n_repair; i++) {
@@ -204,7 +204,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	if (rq->n_repair == 0)
 		open_watch(f, c);
 	else if (f->watch == c)
-		repair(f, rq);
+		repair_print(f, rq);
 }
 
 static void on_half_close(struct grpc_call *c, void *user)
@@ -229,7 +229,7 @@ static void on_watch(struct grpc_call *c, void *fake)
 	grpc_call_take(c, &ops, fake);
 }
 
-static void ignore(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
+static void data_ignore(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
 	(void)user;
@@ -237,7 +237,7 @@ static void ignore(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 	(void)n;
 }
 
-static void ended(struct grpc_call *c, void *user, const struct cgn_err *why)
+static void watch_ended(struct grpc_call *c, void *user, const struct cgn_err *why)
 {
 	(void)c;
 	(void)user;
@@ -246,9 +246,9 @@ static void ended(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 static void on_generate(struct grpc_call *c, void *fake)
 {
-	static const struct grpc_call_ops ops = {.on_message = ignore,
+	static const struct grpc_call_ops ops = {.on_message = data_ignore,
 		.on_half_close = on_half_close,
-		.on_close = ended};
+		.on_close = watch_ended};
 	grpc_call_take(c, &ops, fake);
 	grpc_finish(c, CGN_UNAVAILABLE, "a fake agent has no engine");
 }

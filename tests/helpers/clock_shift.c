@@ -13,7 +13,7 @@ int clock_gettime(clockid_t id, struct timespec *out);
 int gettimeofday(struct timeval *restrict out, void *restrict zone);
 time_t time(time_t *out);
 
-static long shift(void)
+static long shift_read(void)
 {
 	char text[32];
 	const char *path = getenv("CGN_CLOCK_SHIFT");
@@ -31,7 +31,7 @@ int clock_gettime(clockid_t id, struct timespec *out)
 {
 	int rc = (int)syscall(SYS_clock_gettime, id, out);
 	if (rc == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
-		out->tv_sec += shift();
+		out->tv_sec += shift_read();
 	return rc;
 }
 

@@ -16,13 +16,13 @@ static void on_signal(void *arg, int signo)
 	cgn_loop_stop(arg);
 }
 
-static int die(const struct cgn_err *err)
+static int echo_die(const struct cgn_err *err)
 {
 	(void)fprintf(stderr, "grpc_echo: %s\n", err->msg);
 	return 1;
 }
 
-static int serve(struct cgn_loop *l, int argc, char **argv)
+static int echo_serve(struct cgn_loop *l, int argc, char **argv)
 {
 	struct demo d = {0};
 	struct cgn_err err = {0};
@@ -37,11 +37,11 @@ static int serve(struct cgn_loop *l, int argc, char **argv)
 			.require_peer_cert = true,
 			.alpn = alpn};
 		if (!cgn_ok(tls_ctx_new(&cfg, &tls, &err)))
-			return die(&err);
+			return echo_die(&err);
 	}
 	if (!cgn_ok(demo_serve(&d, l, addr, tls, &err)) ||
 		!cgn_ok(cgn_loop_signal(l, SIGTERM, on_signal, l, &err)))
-		return die(&err);
+		return echo_die(&err);
 	(void)printf("listening on %u\n", grpc_server_port(d.server));
 	(void)fflush(stdout);
 	cgn_loop_run(l);
@@ -57,7 +57,7 @@ struct caller {
 	unsigned got, stop, to_send;
 };
 
-static void push(struct caller *k)
+static void caller_push(struct caller *k)
 {
 	while (k->to_send > 0 && !grpc_over_mark(k->c)) {
 		k->to_send--;
@@ -90,7 +90,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 static void on_drain(struct grpc_call *c, void *user)
 {
 	(void)c;
-	push(user);
+	caller_push(user);
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -105,7 +105,7 @@ static const struct grpc_call_ops ops = {.on_message = on_message,
 	.on_drain = on_drain,
 	.on_close = on_close};
 
-static char *option(int argc, char **argv, const char *name)
+static char *option_find(int argc, char **argv, const char *name)
 {
 	size_t n = strlen(name);
 	for (int i = 4; i < argc; i++)
@@ -114,9 +114,9 @@ static char *option(int argc, char **argv, const char *name)
 	return NULL;
 }
 
-static uint32_t number(int argc, char **argv, const char *name, uint32_t fallback)
+static uint32_t option_number(int argc, char **argv, const char *name, uint32_t fallback)
 {
-	const char *z = option(argc, argv, name);
+	const char *z = option_find(argc, argv, name);
 	return z != NULL ? (uint32_t)strtoul(z, NULL, 10) : fallback;
 }
 
@@ -124,40 +124,40 @@ static void make_request(struct caller *k, int argc, char **argv)
 {
 	static char none[] = "";
 	Test__EchoRequest rq = TEST__ECHO_REQUEST__INIT;
-	char *text = option(argc, argv, "text");
+	char *text = option_find(argc, argv, "text");
 	rq.text = text != NULL ? text : none;
-	rq.count = number(argc, argv, "count", 0);
-	rq.delay_ms = number(argc, argv, "delay", 0);
-	rq.fail = number(argc, argv, "fail", 0);
-	rq.size = number(argc, argv, "size", 0);
+	rq.count = option_number(argc, argv, "count", 0);
+	rq.delay_ms = option_number(argc, argv, "delay", 0);
+	rq.fail = option_number(argc, argv, "fail", 0);
+	rq.size = option_number(argc, argv, "size", 0);
 	rq.blob = (ProtobufCBinaryData){rq.size, calloc(1, rq.size + 1)};
 	pb_pack(&rq, &k->request);
 	free(rq.blob.data);
-	k->to_send = number(argc, argv, "send", 1);
-	k->stop = number(argc, argv, "stop", 0);
+	k->to_send = option_number(argc, argv, "send", 1);
+	k->stop = option_number(argc, argv, "stop", 0);
 }
 
-static int call(struct cgn_loop *l, int argc, char **argv)
+static int echo_call(struct cgn_loop *l, int argc, char **argv)
 {
 	struct caller k = {.l = l};
 	struct cgn_err err = {0};
 	struct grpc_channel *ch = NULL;
 	char path[128];
 	struct tls_ctx *tls = NULL;
-	const struct tls_cfg tls_cfg = {.ca_file = option(argc, argv, "ca"),
-		.cert_file = option(argc, argv, "cert"),
-		.key_file = option(argc, argv, "key"),
+	const struct tls_cfg tls_cfg = {.ca_file = option_find(argc, argv, "ca"),
+		.cert_file = option_find(argc, argv, "cert"),
+		.key_file = option_find(argc, argv, "key"),
 		.alpn = alpn};
 	if (tls_cfg.ca_file != NULL && !cgn_ok(tls_ctx_new(&tls_cfg, &tls, &err)))
-		return die(&err);
+		return echo_die(&err);
 	make_request(&k, argc, argv);
 	(void)snprintf(path, sizeof path, "/test.Echo/%s", argv[3]);
 	const struct grpc_channel_cfg cfg = {.addr = argv[2], .tls = tls};
 	if (!cgn_ok(grpc_channel_new(l, &cfg, &ch, &err)) ||
-		!cgn_ok(grpc_call_start(ch, path, number(argc, argv, "timeout", 0) * CGN_MSEC, &ops, &k, &k.c,
-			&err)))
-		return die(&err);
-	push(&k);
+		!cgn_ok(grpc_call_start(ch, path, option_number(argc, argv, "timeout", 0) * CGN_MSEC, &ops,
+			&k, &k.c, &err)))
+		return echo_die(&err);
+	caller_push(&k);
 	cgn_loop_run(l);
 	grpc_channel_free(&ch);
 	tls_ctx_free(&tls);
@@ -175,8 +175,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	if (!cgn_ok(cgn_loop_new(&l, &err)))
-		return die(&err);
-	int rc = strcmp(argv[1], "serve") == 0 ? serve(l, argc, argv) : call(l, argc, argv);
+		return echo_die(&err);
+	int rc = strcmp(argv[1], "serve") == 0 ? echo_serve(l, argc, argv) : echo_call(l, argc, argv);
 	cgn_loop_free(&l);
 	return rc;
 }

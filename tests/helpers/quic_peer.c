@@ -22,7 +22,7 @@ static struct cgn_loop *loop;
 static struct quic_endpoint *ep;
 static uint8_t *block;
 
-static void must(cgn_rc rc, const struct cgn_err *err)
+static void must_succeed(cgn_rc rc, const struct cgn_err *err)
 {
 	if (cgn_ok(rc))
 		return;
@@ -45,26 +45,26 @@ static void fill_block(void)
 
 /* ---- certificates ---- */
 
-static void put(const char *dir, const char *name, struct cgn_buf *b)
+static void file_put(const char *dir, const char *name, struct cgn_buf *b)
 {
 	char path[256];
 	struct cgn_err err = {0};
 	(void)snprintf(path, sizeof path, "%s/%s", dir, name);
-	must(disk_write_file_atomic(path, cgn_buf_view(b), 0600, &err), &err);
+	must_succeed(disk_write_file_atomic(path, cgn_buf_view(b), 0600, &err), &err);
 }
 
-static int certs(const char *dir)
+static int certs_make(const char *dir)
 {
 	static const char *const names[] = {"node.example", "127.0.0.1", "10.77.0.1", "10.77.0.2", NULL};
 	struct pki_pair ca = {0}, leaf = {0};
 	struct pki_validity when = {time(NULL) - DAY, time(NULL) + DAY};
 	struct cgn_err err = {0};
-	must(pki_make_ca("ca", when, &ca, &err), &err);
-	must(pki_make_leaf(&ca, "node-1", names, when, &leaf, &err), &err);
-	put(dir, "ca.crt", &ca.cert);
-	put(dir, "ca.key", &ca.key);
-	put(dir, "node.crt", &leaf.cert);
-	put(dir, "node.key", &leaf.key);
+	must_succeed(pki_make_ca("ca", when, &ca, &err), &err);
+	must_succeed(pki_make_leaf(&ca, "node-1", names, when, &leaf, &err), &err);
+	file_put(dir, "ca.crt", &ca.cert);
+	file_put(dir, "ca.key", &ca.key);
+	file_put(dir, "node.crt", &leaf.cert);
+	file_put(dir, "node.key", &leaf.key);
 	pki_pair_fini(&ca);
 	pki_pair_fini(&leaf);
 	return 0;
@@ -83,7 +83,7 @@ static struct tls_ctx *tls_of(const char *dir)
 		.cert_file = crt,
 		.key_file = key,
 		.require_peer_cert = true};
-	must(tls_ctx_new(&cfg, &c, &err), &err);
+	must_succeed(tls_ctx_new(&cfg, &c, &err), &err);
 	return c;
 }
 
@@ -94,7 +94,7 @@ struct ask {
 	size_t n;
 };
 
-static void lent(void *arg)
+static void buffer_released(void *arg)
 {
 	(void)arg;
 }
@@ -111,7 +111,7 @@ static void ask_data(struct quic_stream *s, void *user, const uint8_t *p, size_t
 		a->p[a->n++] = p[i];
 	memcpy(&want, a->p, sizeof want);
 	if (fin && a->n == sizeof a->p && want <= BLOCK_MOST)
-		quic_send(s, &(struct iovec){block, (size_t)want}, 1, true, lent, NULL);
+		quic_send(s, &(struct iovec){block, (size_t)want}, 1, true, buffer_released, NULL);
 	else if (fin)
 		quic_send(s, NULL, 0, true, NULL, NULL);
 }
@@ -170,13 +170,13 @@ static void on_input(uv_poll_t *h, int status, int events)
 	cgn_loop_stop(loop);
 }
 
-static int serve(const char *addr, const char *dir, const char *alpn, bool retry, enum quic_cc cc)
+static int peer_serve(const char *addr, const char *dir, const char *alpn, bool retry, enum quic_cc cc)
 {
 	struct cgn_err err = {0};
 	struct tls_ctx *tls = tls_of(dir);
 	struct quic_endpoint_cfg cfg =
 		{.addr = addr, .tls = tls, .alpn = alpn, .retry_always = retry, .cc = cc, .max_one_way = 3};
-	must(quic_endpoint_new(loop, &cfg, on_accept, NULL, &ep, &err), &err);
+	must_succeed(quic_endpoint_new(loop, &cfg, on_accept, NULL, &ep, &err), &err);
 	CGN_MUST(uv_poll_init(cgn_loop_uv(loop), &input, 0) == 0 &&
 		uv_poll_start(&input, UV_READABLE, on_input) == 0);
 	(void)printf("listening %u\n", quic_endpoint_port(ep));
@@ -246,7 +246,7 @@ static void next_round(struct fetch *f)
 		struct part *p = calloc(1, sizeof *p);
 		struct quic_stream *s = NULL;
 		p->f = f;
-		must(quic_stream_open(f->c, &ops, p, &s, &err), &err);
+		must_succeed(quic_stream_open(f->c, &ops, p, &s, &err), &err);
 		quic_send(s, &(struct iovec){&f->bytes, sizeof f->bytes}, 1, true, NULL, NULL);
 	}
 }
@@ -274,7 +274,7 @@ static int by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-static void report(const struct fetch *f)
+static void fetch_report(const struct fetch *f)
 {
 	cgn_nsec all = cgn_clock_now() - f->from;
 	qsort(f->times, f->rounds, sizeof(cgn_nsec), by_value);
@@ -286,7 +286,7 @@ static void report(const struct fetch *f)
 		(double)(f->bytes * f->streams * f->rounds) * 8e3 / (double)all);
 }
 
-static int fetch(char **argv, enum quic_cc cc)
+static int fetch_run(char **argv, enum quic_cc cc)
 {
 	static const struct quic_conn_ops ops = {.on_open = fetch_open, .on_close = fetch_close};
 	struct cgn_err err = {0};
@@ -296,12 +296,12 @@ static int fetch(char **argv, enum quic_cc cc)
 		.streams = (unsigned)strtoul(argv[6], NULL, 10),
 		.rounds = (unsigned)strtoul(argv[7], NULL, 10)};
 	f.times = calloc(f.rounds + 1, sizeof(cgn_nsec));
-	must(quic_endpoint_new(loop, &cfg, NULL, NULL, &ep, &err), &err);
+	must_succeed(quic_endpoint_new(loop, &cfg, NULL, NULL, &ep, &err), &err);
 	f.from = cgn_clock_now();
-	must(quic_connect(ep, argv[2], NULL, &ops, &f, &f.c, &err), &err);
+	must_succeed(quic_connect(ep, argv[2], NULL, &ops, &f, &f.c, &err), &err);
 	cgn_loop_run(loop);
 	if (!f.failed)
-		report(&f);
+		fetch_report(&f);
 	quic_endpoint_close(&ep);
 	cgn_loop_free(&loop);
 	tls_ctx_free(&tls);
@@ -309,7 +309,7 @@ static int fetch(char **argv, enum quic_cc cc)
 	return f.failed ? 1 : 0;
 }
 
-static enum quic_cc algorithm(const char *name)
+static enum quic_cc cc_by_name(const char *name)
 {
 	if (name != NULL && strcmp(name, "bbr") == 0)
 		return QUIC_CC_BBR;
@@ -320,14 +320,14 @@ int main(int argc, char **argv)
 {
 	struct cgn_err err = {0};
 	if (argc == 3 && strcmp(argv[1], "certs") == 0)
-		return certs(argv[2]);
-	must(cgn_loop_new(&loop, &err), &err);
+		return certs_make(argv[2]);
+	must_succeed(cgn_loop_new(&loop, &err), &err);
 	fill_block();
 	if (argc >= 5 && argc <= 7 && strcmp(argv[1], "serve") == 0)
-		return serve(argv[2], argv[3], argv[4], argc > 5 && strcmp(argv[5], "retry") == 0,
-			algorithm(argc > 6 ? argv[6] : NULL));
+		return peer_serve(argv[2], argv[3], argv[4], argc > 5 && strcmp(argv[5], "retry") == 0,
+			cc_by_name(argc > 6 ? argv[6] : NULL));
 	if (argc == 9 && strcmp(argv[1], "fetch") == 0)
-		return fetch(argv, algorithm(argv[8]));
+		return fetch_run(argv, cc_by_name(argv[8]));
 	(void)fprintf(stderr,
 		"usage: quic_peer certs DIR | serve ADDR DIR ALPN [retry|plain [CC]] | fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC\n");
 	return 2;

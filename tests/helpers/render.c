@@ -59,7 +59,7 @@ static cgn_rc render_rounds(struct json_val in, const struct template *t, const 
 	return rc;
 }
 
-static void answer(struct json_val in, struct cgn_buf *line)
+static void render_answer(struct json_val in, struct cgn_buf *line)
 {
 	struct cgn_arena a;
 	struct cgn_err err = {0};
@@ -98,7 +98,7 @@ int main(void)
 			(void)fprintf(stderr, "render: %s\n", err.msg);
 			return 2;
 		}
-		answer(in, &out);
+		render_answer(in, &out);
 		(void)printf("%s\n", cgn_buf_z(&out));
 		(void)fflush(stdout);
 		cgn_buf_fini(&out);

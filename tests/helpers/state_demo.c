@@ -30,13 +30,13 @@ struct demo {
 	size_t n;
 };
 
-static void say(const char *what, const char *arg)
+static void event_print(const char *what, const char *arg)
 {
 	(void)printf("%s %s\n", what, arg);
 	(void)fflush(stdout);
 }
 
-static int die(const struct cgn_err *err)
+static int demo_die(const struct cgn_err *err)
 {
 	(void)fprintf(stderr, "state_demo: %s\n", err->msg);
 	return cgn_code_exit(err->code);
@@ -54,19 +54,19 @@ static void on_node(void *user, const Cognitora__V1__Node *n)
 static void on_gone(void *user, const char *id)
 {
 	(void)user;
-	say("gone", id);
+	event_print("gone", id);
 }
 
 static void on_cordon(void *user, const char *id, bool on)
 {
 	(void)user;
-	say(on ? "cordon" : "uncordon", id);
+	event_print(on ? "cordon" : "uncordon", id);
 }
 
 static void on_connected(void *user, bool connected, const char *why)
 {
 	(void)user;
-	say(connected ? "connected" : "disconnected", why);
+	event_print(connected ? "connected" : "disconnected", why);
 }
 
 static const struct state_watch_ops watch_ops = {on_node, on_gone, on_cordon, on_connected, NULL};
@@ -74,7 +74,7 @@ static const struct state_watch_ops watch_ops = {on_node, on_gone, on_cordon, on
 static void cordon_done(void *user, const struct cgn_err *err)
 {
 	(void)user;
-	say(cgn_code_name(err->code), err->code == CGN_FINE ? "" : err->msg);
+	event_print(cgn_code_name(err->code), err->code == CGN_FINE ? "" : err->msg);
 }
 
 static void on_announce(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -127,7 +127,7 @@ static void start_leave(struct grpc_call *c, void *user)
 	grpc_call_take(c, &ops, user);
 }
 
-static CGN_RC serve(struct demo *d, struct cgn_err *err)
+static CGN_RC demo_serve(struct demo *d, struct cgn_err *err)
 {
 	static const struct grpc_method methods[] = {{PROTO_ROUTER_ANNOUNCE, start_announce},
 		{PROTO_ROUTER_LEAVE, start_leave}};
@@ -144,7 +144,7 @@ static CGN_RC serve(struct demo *d, struct cgn_err *err)
 static CGN_RC start_watch(struct demo *d, struct cgn_err *err)
 {
 	CGN_TRY(state_watch_open(d->l, d->cfg, d->telemetry, &watch_ops, d, &d->watch, err));
-	return d->cfg->cluster.state_backend == STATE_EMBEDDED ? serve(d, err) : CGN_OK;
+	return d->cfg->cluster.state_backend == STATE_EMBEDDED ? demo_serve(d, err) : CGN_OK;
 }
 
 /* ---- agent ---- */
@@ -161,22 +161,22 @@ static CGN_RC start_agent(struct demo *d, char **argv, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void left(void *arg)
+static void announce_left(void *arg)
 {
 	struct demo *d = arg;
-	say("left", "");
+	event_print("left", "");
 	cgn_loop_stop(d->l);
 }
 
 /* ---- both ---- */
 
-static void quit(struct demo *d)
+static void demo_quit(struct demo *d)
 {
 	(void)uv_poll_stop(&d->input);
 	if (!uv_is_closing((uv_handle_t *)&d->input))
 		uv_close((uv_handle_t *)&d->input, NULL);
 	if (d->announce != NULL)
-		state_announce_close(&d->announce, left, d);
+		state_announce_close(&d->announce, announce_left, d);
 	else
 		cgn_loop_stop(d->l);
 }
@@ -184,15 +184,15 @@ static void quit(struct demo *d)
 static void on_signal(void *arg, int signo)
 {
 	(void)signo;
-	quit(arg);
+	demo_quit(arg);
 }
 
-static void command(struct demo *d, char *line)
+static void command_run(struct demo *d, char *line)
 {
 	struct cgn_err err;
 	bool on = strncmp(line, "cordon ", 7) == 0;
 	if (strcmp(line, "quit") == 0) {
-		quit(d);
+		demo_quit(d);
 	} else if (strcmp(line, "draining") == 0 || strcmp(line, "ready") == 0) {
 		d->node.draining = line[0] == 'd';
 		state_announce_update(d->announce, &d->node);
@@ -217,13 +217,13 @@ static void on_input(uv_poll_t *h, int status, int events)
 	d->line[d->n] = '\0';
 	while ((end = strchr(d->line, '\n')) != NULL) {
 		*end = '\0';
-		command(d, d->line);
+		command_run(d, d->line);
 		d->n -= (size_t)(end + 1 - d->line);
 		memmove(d->line, end + 1, d->n + 1);
 	}
 }
 
-static CGN_RC start(struct demo *d, int argc, char **argv, struct cgn_err *err)
+static CGN_RC demo_start(struct demo *d, int argc, char **argv, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	CGN_TRY(disk_read_file(argv[2], 1U << 20, &text, err));
@@ -245,8 +245,8 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "usage: state_demo watch CONFIG | announce CONFIG ID ADDR\n");
 		return 2;
 	}
-	if (!cgn_ok(start(&d, argc, argv, &err)))
-		return die(&err);
+	if (!cgn_ok(demo_start(&d, argc, argv, &err)))
+		return demo_die(&err);
 	cgn_loop_run(d.l);
 	grpc_server_free(&d.server);
 	tls_ctx_free(&d.tls);

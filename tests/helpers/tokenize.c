@@ -9,13 +9,13 @@
 #include "base/core/buf.h"
 #include "policy/tokenizer/tokenizer.h"
 
-static int die(const char *what, const char *why)
+static int tokenize_die(const char *what, const char *why)
 {
 	(void)fprintf(stderr, "tokenize: %s: %s\n", what, why);
 	return 1;
 }
 
-static bool slurp(const char *path, struct cgn_buf *out)
+static bool file_read(const char *path, struct cgn_buf *out)
 {
 	FILE *f = fopen(path, "rb");
 	size_t n = 1;
@@ -61,22 +61,22 @@ int main(int argc, char **argv)
 	struct tokenizer_ids ids = {0};
 	uint32_t n;
 	size_t tried = 0;
-	if (argc < 2 || !slurp(argv[1], &file))
-		return die("cannot read", argc < 2 ? "no file" : argv[1]);
+	if (argc < 2 || !file_read(argv[1], &file))
+		return tokenize_die("cannot read", argc < 2 ? "no file" : argv[1]);
 	if (!cgn_ok(tokenizer_load(cgn_buf_view(&file), &t, &err)) ||
 		!cgn_ok(tokenizer_work_new(t, &w, &err)))
-		return die(cgn_code_name(err.code), err.msg);
+		return tokenize_die(cgn_code_name(err.code), err.msg);
 	cgn_buf_fini(&file);
 	while (fread(&n, sizeof n, 1, stdin) == 1) {
 		text.n = ids.n = 0;
 		char *room = cgn_buf_room(&text, n + 1);
 		if (room == NULL || fread(room, 1, n, stdin) != n)
-			return die("stdin", "ends early");
+			return tokenize_die("stdin", "ends early");
 		cgn_buf_grew(&text, n);
 		if (!cgn_ok(tokenizer_encode(t, w, cgn_buf_view(&text), TOKENIZER_SPECIALS, &ids, &err)))
-			return die(cgn_code_name(err.code), err.msg);
+			return tokenize_die(cgn_code_name(err.code), err.msg);
 		if (argc > 2 && !cuts_hold(t, w, cgn_buf_view(&text), &ids, &tried))
-			return die("a cut changes the ids of", cgn_buf_z(&text));
+			return tokenize_die("a cut changes the ids of", cgn_buf_z(&text));
 		n = (uint32_t)ids.n;
 		(void)fwrite(&n, sizeof n, 1, stdout);
 		if (n > 0)

@@ -11,7 +11,7 @@
 
 typedef void (*put_fn)(struct cgn_buf *out, struct cgn_str bytes);
 
-static void expect(put_fn put, struct cgn_str bytes, const char *text)
+static void expect_encoded(put_fn put, struct cgn_str bytes, const char *text)
 {
 	struct cgn_buf b = {0};
 	put(&b, bytes);
@@ -19,7 +19,7 @@ static void expect(put_fn put, struct cgn_str bytes, const char *text)
 	cgn_buf_fini(&b);
 }
 
-static void refuse(struct cgn_str text)
+static void expect_refused(struct cgn_str text)
 {
 	struct cgn_buf b = {0};
 	cgn_buf_putz(&b, "kept");
@@ -36,12 +36,12 @@ static void the_vectors_of_rfc_4648_hold(void **state)
 		{"foo", "Zm9v", "666f6f"}, {"foob", "Zm9vYg==", "666f6f62"},
 		{"fooba", "Zm9vYmE=", "666f6f6261"}, {"foobar", "Zm9vYmFy", "666f6f626172"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		expect(base64_put, cgn_str_of(rows[i][0]), rows[i][1]);
-		expect(hex_put, cgn_str_of(rows[i][0]), rows[i][2]);
+		expect_encoded(base64_put, cgn_str_of(rows[i][0]), rows[i][1]);
+		expect_encoded(hex_put, cgn_str_of(rows[i][0]), rows[i][2]);
 	}
-	expect(base64_put, CGN_STR("\xfb\xff\xfe\x00"), "+//+AA==");
-	expect(base64url_put, CGN_STR("\xfb\xff\xfe\x00"), "-__-AA");
-	expect(base64url_put, CGN_STR("fo"), "Zm8");
+	expect_encoded(base64_put, CGN_STR("\xfb\xff\xfe\x00"), "+//+AA==");
+	expect_encoded(base64url_put, CGN_STR("\xfb\xff\xfe\x00"), "-__-AA");
+	expect_encoded(base64url_put, CGN_STR("fo"), "Zm8");
 }
 
 static void each_byte_survives_hex(void **state)
@@ -65,10 +65,10 @@ static void hex_takes_both_cases_and_nothing_else(void **state)
 	assert_true(hex_get(&b, CGN_STR("aAfF09")));
 	assert_true(cgn_str_is(cgn_buf_view(&b), "\xaa\xff\x09"));
 	cgn_buf_fini(&b);
-	refuse(CGN_STR("a"));
-	refuse(CGN_STR("0g"));
-	refuse(CGN_STR("aa g0"));
-	refuse(CGN_STR("0x00"));
+	expect_refused(CGN_STR("a"));
+	expect_refused(CGN_STR("0g"));
+	expect_refused(CGN_STR("aa g0"));
+	expect_refused(CGN_STR("0x00"));
 }
 
 static void a_full_buffer_gets_nothing(void **state)

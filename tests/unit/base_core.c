@@ -114,7 +114,7 @@ static void a_sentence_says_what_it_is_about(void **state)
 	assert_int_equal(cgn_err_of(CGN_RC_OF(CGN_STORAGE), "x", NULL).code, CGN_STORAGE);
 	assert_string_equal(err.msg, "kv.ssd_dir: no room");
 	assert_false(cgn_ok(CGN_FAIL(&err, INVALID, "%0*d", (int)sizeof err.msg - 1, 7)));
-	/* a long one is cut at its end */
+	/* A long message is cut at its end. */
 	assert_false(cgn_ok(cgn_err_of(CGN_RC_OF(CGN_INVALID), "key", &err)));
 	assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
 	assert_int_equal(strncmp(err.msg, "key: 000", 8), 0);

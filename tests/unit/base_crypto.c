@@ -12,7 +12,7 @@
 #include "base/core/err.h"
 #include "base/crypto/crypto.h"
 
-static void expect(struct sha256 d, const char *hex)
+static void expect_hash(struct sha256 d, const char *hex)
 {
 	struct cgn_buf b = {0};
 	hex_put(&b, (struct cgn_str){(const char *)d.b, sizeof d.b});
@@ -23,11 +23,11 @@ static void expect(struct sha256 d, const char *hex)
 static void sha256_is_that_of_fips_180(void **state)
 {
 	(void)state;
-	expect(crypto_sha256((struct cgn_str){NULL, 0}),
+	expect_hash(crypto_sha256((struct cgn_str){NULL, 0}),
 		"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-	expect(crypto_sha256(CGN_STR("abc")),
+	expect_hash(crypto_sha256(CGN_STR("abc")),
 		"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-	expect(crypto_sha256(CGN_STR("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+	expect_hash(crypto_sha256(CGN_STR("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
 		"248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 

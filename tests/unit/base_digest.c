@@ -12,7 +12,7 @@
 #include "base/core/err.h"
 #include "base/digest/digest.h"
 
-static void expect(struct digest d, const char *hex)
+static void expect_digest(struct digest d, const char *hex)
 {
 	struct cgn_buf b = {0};
 	hex_put(&b, (struct cgn_str){(const char *)d.b, sizeof d.b});
@@ -20,7 +20,7 @@ static void expect(struct digest d, const char *hex)
 	cgn_buf_fini(&b);
 }
 
-/* The published vectors: input bytes count 0, 1, …, 250, 0, …; key as given there. */
+/* The published vectors: the input is n bytes 0, 1, …, 250, 0, …; the key is the published one. */
 static void the_published_vectors_hold(void **state)
 {
 	(void)state;
@@ -29,14 +29,15 @@ static void the_published_vectors_hold(void **state)
 	memcpy(key.b, "whats the Elvish word for friend", sizeof key.b);
 	for (size_t i = 0; i < sizeof input; i++)
 		input[i] = (char)(i % 251);
-	expect(digest_of(CGN_STR("")), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
-	expect(digest_of((struct cgn_str){input, 1}),
+	expect_digest(digest_of(CGN_STR("")),
+		"af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+	expect_digest(digest_of((struct cgn_str){input, 1}),
 		"2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213");
-	expect(digest_of((struct cgn_str){input, 1024}),
+	expect_digest(digest_of((struct cgn_str){input, 1024}),
 		"42214739f095a406f3fc83deb889744ac00df831c10daa55189b5d121c855af7");
-	expect(digest_keyed(&key, CGN_STR("")),
+	expect_digest(digest_keyed(&key, CGN_STR("")),
 		"92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26");
-	expect(digest_keyed(&key, (struct cgn_str){input, 1}),
+	expect_digest(digest_keyed(&key, (struct cgn_str){input, 1}),
 		"6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
 }
 
@@ -105,7 +106,7 @@ static void large_blocks_are_whole(void **state)
 	}
 }
 
-/* A run of blocks is made without BLAKE3's hasher: it must be what the hasher makes, at every length. */
+/* A run of blocks is hashed without BLAKE3's hasher; the result must equal the hasher's at every length. */
 static void a_run_is_what_the_hasher_makes_of_its_blocks(void **state)
 {
 	(void)state;

@@ -13,7 +13,7 @@
 
 #define TEXT(lit) {lit, sizeof(lit) - 1}
 
-/* The cases that the well-known suite of parser tests calls "must accept". */
+/* The texts that JSONTestSuite calls "must accept". */
 static const struct cgn_str accepted[] = {
 	TEXT("[[]   ]"),
 	TEXT("[]"),
@@ -111,8 +111,8 @@ static const struct cgn_str accepted[] = {
 	TEXT("\t\r\n 1 \t\r\n"),
 };
 
-/* And those that it calls "must reject", with what RFC 8259 leaves open and we close: surrogates, encodings,
- * a byte order mark. */
+/* The texts that JSONTestSuite calls "must reject", and what RFC 8259 leaves open and this reader refuses:
+ * surrogates, encodings, a byte order mark. */
 static const struct cgn_str rejected[] = {
 	TEXT("[1 true]"),
 	TEXT("[a\xe5]"),
@@ -326,8 +326,8 @@ static const struct cgn_str rejected[] = {
 	     "1"),
 };
 
-/* Copied to a block of exactly its size, so that a sanitizer sees a read behind the end. */
-static bool parses(struct cgn_str text, struct cgn_err *err)
+/* Parse a copy of exactly |text|'s size, so that a sanitizer sees a read beyond its end. */
+static bool json_parses(struct cgn_str text, struct cgn_err *err)
 {
 	char *copy = malloc(text.n > 0 ? text.n : 1);
 	assert_non_null(copy);
@@ -343,7 +343,7 @@ static void what_must_be_accepted_is(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(accepted); i++) {
 		struct cgn_err err = {0};
-		if (!parses(accepted[i], &err))
+		if (!json_parses(accepted[i], &err))
 			fail_msg("refused %.*s: %s", CGN_STR_ARG(accepted[i]), err.msg);
 	}
 }
@@ -353,14 +353,14 @@ static void what_must_be_rejected_is(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rejected); i++) {
 		struct cgn_err err = {0};
-		if (parses(rejected[i], &err))
+		if (json_parses(rejected[i], &err))
 			fail_msg("accepted %.*s", CGN_STR_ARG(rejected[i]));
 		assert_int_equal(err.code, CGN_INVALID);
 		assert_true(strncmp(err.msg, "line ", 5) == 0);
 	}
 }
 
-/* A string of each length around the width of the scans, with a fault at each place. */
+/* Strings of each length around the scan width, with a fault at each place. */
 static void each_place_in_a_block_is_looked_at(void **state)
 {
 	(void)state;
@@ -368,16 +368,16 @@ static void each_place_in_a_block_is_looked_at(void **state)
 	for (size_t n = 0; n < 70; n++) {
 		memset(text, 'x', sizeof text);
 		text[0] = text[n + 1] = '"';
-		assert_true(parses((struct cgn_str){text, n + 2}, NULL));
-		assert_false(parses((struct cgn_str){text, n + 1}, NULL));
+		assert_true(json_parses((struct cgn_str){text, n + 2}, NULL));
+		assert_false(json_parses((struct cgn_str){text, n + 1}, NULL));
 		for (size_t at = 1; at <= n; at++) {
 			const char faults[] = {'\n', '"', '\\', '\0', '\x1f', (char)0x80, (char)0xff};
 			for (size_t f = 0; f < sizeof faults; f++) {
 				text[at] = faults[f];
-				assert_false(parses((struct cgn_str){text, n + 2}, NULL));
+				assert_false(json_parses((struct cgn_str){text, n + 2}, NULL));
 			}
 			text[at] = '\x7f';
-			assert_true(parses((struct cgn_str){text, n + 2}, NULL));
+			assert_true(json_parses((struct cgn_str){text, n + 2}, NULL));
 			text[at] = 'x';
 		}
 	}
@@ -389,12 +389,12 @@ static void nesting_is_bounded(void **state)
 	char text[2 * JSON_MAX_DEPTH + 2];
 	memset(text, '[', JSON_MAX_DEPTH + 1);
 	memset(text + JSON_MAX_DEPTH + 1, ']', JSON_MAX_DEPTH + 1);
-	assert_true(parses((struct cgn_str){text + 1, 2 * JSON_MAX_DEPTH}, NULL));
+	assert_true(json_parses((struct cgn_str){text + 1, 2 * JSON_MAX_DEPTH}, NULL));
 	struct cgn_err err = {0};
-	assert_false(parses((struct cgn_str){text, sizeof text}, &err));
+	assert_false(json_parses((struct cgn_str){text, sizeof text}, &err));
 	assert_string_equal(err.msg, "line 1 column 129: nested deeper than 128 levels");
 	text[JSON_MAX_DEPTH + 1] = '}';
-	assert_false(parses((struct cgn_str){text + 1, 2 * JSON_MAX_DEPTH}, NULL));
+	assert_false(json_parses((struct cgn_str){text + 1, 2 * JSON_MAX_DEPTH}, NULL));
 }
 
 static void errors_say_where(void **state)
@@ -413,7 +413,7 @@ static void errors_say_where(void **state)
 	assert_string_equal(err.msg, "line 1 column 1: the text ends too early");
 }
 
-static struct json_val parsed(const char *text)
+static struct json_val json_parsed(const char *text)
 {
 	struct json_val v;
 	assert_true(cgn_ok(json_parse(cgn_str_of(text), &v, NULL, NULL)));
@@ -424,7 +424,7 @@ static void walkers_see_what_is_there(void **state)
 {
 	(void)state;
 	struct json_val
-		doc = parsed(
+		doc = json_parsed(
 			" {\"a\" : [1, \"]}\\\"\" , {\"b\":[[],{}]},null,true ], \"k\\u0065y\":\"v\\n\" , \"a2\":{}, \"n\": -1} "),
 		list, e;
 	assert_int_equal(doc.type, JSON_OBJECT);
@@ -454,7 +454,7 @@ static void walkers_see_what_is_there(void **state)
 static void the_last_of_equal_keys_counts(void **state)
 {
 	(void)state;
-	struct json_val doc = parsed("{\"x\":1,\"\\u0078\":2,\"x\\u0000\":3,\"xx\":4}");
+	struct json_val doc = json_parsed("{\"x\":1,\"\\u0078\":2,\"x\\u0000\":3,\"xx\":4}");
 	assert_int_equal(json_get_u64(doc, "x", 0), 2);
 	assert_int_equal(json_get_u64(doc, "xx", 0), 4);
 	assert_int_equal(json_get_u64(doc, "", 9), 9);
@@ -465,11 +465,11 @@ static void several_keys_are_picked_in_one_walk(void **state)
 	(void)state;
 	const char *const keys[] = {"b", "absent", "a"};
 	struct json_val v[3];
-	json_pick(parsed("{\"a\":1,\"b\":[2],\"c\":3,\"a\":4}"), keys, CGN_COUNT(keys), v);
+	json_pick(json_parsed("{\"a\":1,\"b\":[2],\"c\":3,\"a\":4}"), keys, CGN_COUNT(keys), v);
 	assert_true(cgn_str_is(v[0].raw, "[2]"));
 	assert_null(v[1].raw.p);
 	assert_true(cgn_str_is(v[2].raw, "4"));
-	json_pick(parsed("[\"a\"]"), keys, CGN_COUNT(keys), v);
+	json_pick(json_parsed("[\"a\"]"), keys, CGN_COUNT(keys), v);
 	assert_null(v[0].raw.p);
 	assert_null(v[2].raw.p);
 }
@@ -479,12 +479,12 @@ static void strings_lose_their_escapes(void **state)
 	(void)state;
 	struct cgn_arena a;
 	cgn_arena_init(&a, 4096);
-	struct json_val v = parsed("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e4\\u20AC\\ud83d\\ude00z\"");
+	struct json_val v = json_parsed("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e4\\u20AC\\ud83d\\ude00z\"");
 	assert_true(cgn_str_is(json_str(v, &a), "\"\\/\b\f\n\r\t\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z"));
-	struct cgn_str nul = json_str(parsed("\"a\\u0000b\""), &a);
+	struct cgn_str nul = json_str(json_parsed("\"a\\u0000b\""), &a);
 	assert_int_equal(nul.n, 3);
 	assert_memory_equal(nul.p, "a\0b", 3);
-	struct json_val plain = parsed("\"plain\"");
+	struct json_val plain = json_parsed("\"plain\"");
 	assert_ptr_equal(json_str(plain, &a).p, plain.raw.p + 1);
 	cgn_arena_fini(&a);
 	cgn_arena_init(&a, 0);
@@ -521,10 +521,11 @@ static void integers_are_exact_or_refused(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		uint64_t v = 77;
-		if (json_u64(parsed(rows[i].text), &v) != rows[i].ok || v != (rows[i].ok ? rows[i].v : 77))
+		if (json_u64(json_parsed(rows[i].text), &v) != rows[i].ok ||
+			v != (rows[i].ok ? rows[i].v : 77))
 			fail_msg("%s", rows[i].text);
 	}
-	assert_false(json_u64(parsed("\"1\""), &(uint64_t){0}));
+	assert_false(json_u64(json_parsed("\"1\""), &(uint64_t){0}));
 }
 
 static void reals_are_what_strtod_says(void **state)
@@ -535,11 +536,11 @@ static void reals_are_what_strtod_says(void **state)
 		"0.1000000000000000055511151231257827021181583404541015625000000000000000000000000000000000000000001"};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		double got = 7, want = strtod(rows[i], NULL);
-		assert_true(json_f64(parsed(rows[i]), &got));
+		assert_true(json_f64(json_parsed(rows[i]), &got));
 		assert_memory_equal(&got, &want, sizeof got);
 	}
-	assert_false(json_f64(parsed("1e400"), &(double){0}));
-	assert_false(json_f64(parsed("null"), &(double){0}));
+	assert_false(json_f64(json_parsed("1e400"), &(double){0}));
+	assert_false(json_f64(json_parsed("null"), &(double){0}));
 }
 
 static void a_number_at_the_end_of_the_text_is_read_alone(void **state)
@@ -594,13 +595,13 @@ static void doubles_read_back(void **state)
 		struct json_out o = json_out_to(&b);
 		json_put_f64(&o, rows[i]);
 		double again = 0;
-		assert_true(json_f64(parsed(cgn_buf_z(&b)), &again));
+		assert_true(json_f64(json_parsed(cgn_buf_z(&b)), &again));
 		assert_memory_equal(&again, &rows[i], sizeof again);
 		cgn_buf_fini(&b);
 	}
 }
 
-/* What the writer escapes the reader gives back, whatever the length and the bytes. */
+/* The reader returns what the writer escaped, for any length and any bytes. */
 static void any_text_survives_writing_and_reading(void **state)
 {
 	(void)state;

@@ -16,7 +16,7 @@
 
 static int saved_stderr, reader;
 
-static int capture(void **state)
+static int stderr_capture(void **state)
 {
 	(void)state;
 	int ends[2];
@@ -29,7 +29,7 @@ static int capture(void **state)
 	return close(ends[1]);
 }
 
-static int release(void **state)
+static int stderr_restore(void **state)
 {
 	(void)state;
 	if (dup2(saved_stderr, STDERR_FILENO) < 0)
@@ -141,7 +141,7 @@ static void below_the_level_nothing_is_written(void **state)
 	assert_non_null(strstr(room, "test.loud"));
 }
 
-#define LINES_EACH 8 /* of all threads together less than a pipe holds, so that no writer blocks */
+#define LINES_EACH 8 /* All threads together write less than a pipe holds, so no writer blocks. */
 
 static void *write_lines(void *arg)
 {
@@ -174,13 +174,17 @@ static void lines_of_threads_do_not_mix(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_json_line_is_json_whatever_is_in_it, capture, release),
-		cmocka_unit_test_setup_teardown(a_long_line_loses_fields_but_not_its_shape, capture, release),
-		cmocka_unit_test_setup_teardown(a_cut_does_not_split_a_character, capture, release),
-		cmocka_unit_test_setup_teardown(people_read_plain_words_bare_and_odd_ones_quoted, capture,
-			release),
-		cmocka_unit_test_setup_teardown(below_the_level_nothing_is_written, capture, release),
-		cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, capture, release),
+		cmocka_unit_test_setup_teardown(a_json_line_is_json_whatever_is_in_it, stderr_capture,
+			stderr_restore),
+		cmocka_unit_test_setup_teardown(a_long_line_loses_fields_but_not_its_shape, stderr_capture,
+			stderr_restore),
+		cmocka_unit_test_setup_teardown(a_cut_does_not_split_a_character, stderr_capture,
+			stderr_restore),
+		cmocka_unit_test_setup_teardown(people_read_plain_words_bare_and_odd_ones_quoted,
+			stderr_capture, stderr_restore),
+		cmocka_unit_test_setup_teardown(below_the_level_nothing_is_written, stderr_capture,
+			stderr_restore),
+		cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, stderr_capture, stderr_restore),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,9 @@ static void integers_of_all_widths(void **state)
 	}
 }
 
-/* The examples of the specification's table of formats, wider than need be where that is allowed. */
-static void formats(void **state)
+/* The examples of the specification's table of formats, and wider encodings of the same values where these
+ * are allowed. */
+static void every_format_is_read(void **state)
 {
 	const struct {
 		struct cgn_str bytes;
@@ -64,7 +65,8 @@ static void formats(void **state)
 		assert_int_equal(msgpack_peek(&in), rows[i].type);
 		assert_int_equal(msgpack_get_raw(&in).n, rows[i].bytes.n);
 		assert_true(msgpack_end(&in));
-		for (size_t cut = 0; cut < rows[i].bytes.n; cut++) { /* no prefix of it is whole */
+		/* No prefix of a value is a whole value. */
+		for (size_t cut = 0; cut < rows[i].bytes.n; cut++) {
 			in = msgpack_in_of((struct cgn_str){rows[i].bytes.p, cut});
 			msgpack_skip(&in);
 			assert_true(msgpack_bad(&in));
@@ -107,7 +109,7 @@ static void strings_and_containers_of_all_lengths(void **state)
 	}
 }
 
-/* Memory and time are bounded by the bytes at hand, whatever they claim. */
+/* The bytes at hand bound memory and time, not the sizes that the bytes claim. */
 static void claims_are_checked(void **state)
 {
 	const struct cgn_str claims[] = {CGN_STR("\xdd\xff\xff\xff\xff"), CGN_STR("\xdf\xff\xff\xff\xff\1\2"),
@@ -176,7 +178,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(integers_of_all_widths),
-		cmocka_unit_test(formats),
+		cmocka_unit_test(every_format_is_read),
 		cmocka_unit_test(strings_and_containers_of_all_lengths),
 		cmocka_unit_test(claims_are_checked),
 		cmocka_unit_test(errors_stick),

@@ -10,7 +10,7 @@
 #include "base/core/err.h"
 #include "base/resp/resp.h"
 
-static struct resp_value one(const char *text)
+static struct resp_value value_of(const char *text)
 {
 	struct cgn_str rest = cgn_str_of(text);
 	struct resp_value v = {0};
@@ -24,27 +24,27 @@ static struct resp_value one(const char *text)
 static void each_type_is_read(void **state)
 {
 	(void)state;
-	struct resp_value v = one("+OK\r\n");
+	struct resp_value v = value_of("+OK\r\n");
 	assert_int_equal(v.type, RESP_TEXT);
 	assert_true(cgn_str_is(v.text, "OK"));
-	v = one("-NOSCRIPT No matching\r\n");
+	v = value_of("-NOSCRIPT No matching\r\n");
 	assert_int_equal(v.type, RESP_ERROR);
 	assert_true(cgn_str_is(v.text, "NOSCRIPT No matching"));
-	assert_true(one(":0\r\n").number == 0);
-	assert_true(one(":-12\r\n").number == -12);
-	assert_true(one(":+12\r\n").number == 12);
-	assert_true(one(":9223372036854775807\r\n").number == INT64_MAX);
-	assert_true(one(":-9223372036854775808\r\n").number == INT64_MIN);
-	v = one("$7\r\na\r\nb\r\n!\r\n");
+	assert_true(value_of(":0\r\n").number == 0);
+	assert_true(value_of(":-12\r\n").number == -12);
+	assert_true(value_of(":+12\r\n").number == 12);
+	assert_true(value_of(":9223372036854775807\r\n").number == INT64_MAX);
+	assert_true(value_of(":-9223372036854775808\r\n").number == INT64_MIN);
+	v = value_of("$7\r\na\r\nb\r\n!\r\n");
 	assert_int_equal(v.type, RESP_BULK);
 	assert_true(cgn_str_is(v.text, "a\r\nb\r\n!"));
-	assert_int_equal(one("$0\r\n\r\n").text.n, 0);
-	assert_int_equal(one("$-1\r\n").type, RESP_NIL);
-	assert_int_equal(one("*-1\r\n").type, RESP_NIL);
-	v = one("*3\r\n");
+	assert_int_equal(value_of("$0\r\n\r\n").text.n, 0);
+	assert_int_equal(value_of("$-1\r\n").type, RESP_NIL);
+	assert_int_equal(value_of("*-1\r\n").type, RESP_NIL);
+	v = value_of("*3\r\n");
 	assert_int_equal(v.type, RESP_ARRAY);
 	assert_int_equal(v.n, 3);
-	assert_int_equal(one("+\r\n").text.n, 0);
+	assert_int_equal(value_of("+\r\n").text.n, 0);
 }
 
 static void a_value_may_come_byte_by_byte(void **state)
@@ -109,12 +109,12 @@ static void lengths_are_bounded(void **state)
 	cgn_buf_putz(&b, "xx");
 	assert_int_equal(resp_whole(cgn_buf_view(&b), &n, &why), RESP_BAD);
 	cgn_buf_fini(&b);
-	/* arrays in arrays: what is due is bounded as a whole */
+	/* Arrays in arrays: the number of values still to come is bounded as a whole. */
 	for (int i = 0; i < 3; i++)
 		cgn_buf_putz(&b, "*1048576\r\n");
 	assert_int_equal(resp_whole(cgn_buf_view(&b), &n, &why), RESP_BAD);
 	cgn_buf_fini(&b);
-	for (int i = 0; i < 100000; i++) /* and depth costs nothing */
+	for (int i = 0; i < 100000; i++) /* Depth costs no memory. */
 		cgn_buf_putz(&b, "*1\r\n");
 	cgn_buf_putz(&b, ":1\r\n");
 	assert_int_equal(resp_whole(cgn_buf_view(&b), &n, &why), RESP_GOT);

@@ -11,12 +11,12 @@
 
 #include "base/sse/sse.h"
 
-static void note(void *arg, struct cgn_str name, struct cgn_str data)
+static void event_note(void *arg, struct cgn_str name, struct cgn_str data)
 {
 	cgn_buf_fmt(arg, "<%.*s|%.*s>", CGN_STR_ARG(name), CGN_STR_ARG(data));
 }
 
-/* Feed |text| in chunks of |step| bytes, each in a block of its own that is gone afterwards. */
+/* Feed |text| in chunks of |step| bytes; each chunk is in a block of its own that is freed after the call. */
 static void feed_by(struct sse_scan *s, struct cgn_str text, size_t step)
 {
 	for (size_t at = 0; at < text.n; at += step) {
@@ -30,13 +30,13 @@ static void feed_by(struct sse_scan *s, struct cgn_str text, size_t step)
 	}
 }
 
-/* However the text is cut, the events are |want|. */
-static void expect(struct cgn_str text, const char *want, uint64_t lost, size_t limit)
+/* The events are |want|, however the text is cut. */
+static void expect_events(struct cgn_str text, const char *want, uint64_t lost, size_t limit)
 {
 	for (size_t step = 1; step <= text.n; step++) {
 		struct cgn_buf got = {0};
 		struct sse_scan s;
-		sse_scan_init(&s, limit, note, &got);
+		sse_scan_init(&s, limit, event_note, &got);
 		feed_by(&s, text, step);
 		assert_string_equal(cgn_buf_z(&got), want);
 		assert_true(s.lost_events == lost);
@@ -45,7 +45,7 @@ static void expect(struct cgn_str text, const char *want, uint64_t lost, size_t 
 	}
 }
 
-#define EXPECT(text, want) expect(CGN_STR(text), want, 0, 1000)
+#define EXPECT(text, want) expect_events(CGN_STR(text), want, 0, 1000)
 
 static void events_are_found_however_they_are_cut(void **state)
 {
@@ -86,7 +86,7 @@ static void what_is_no_event_is_none(void **state)
 	EXPECT("data: never ended", "");
 	EXPECT("Data: x\n\ndatax: y\n\n", "");
 	EXPECT("data: \n\n", "<|>");
-	EXPECT("data: a\0b\n\n", "<|a>"); /* the note stops at the NUL, the scanner does not: next line */
+	EXPECT("data: a\0b\n\n", "<|a>"); /* event_note stops at the NUL, the scanner does not. */
 	EXPECT("event: 0123456789012345678901234567890123456789012345678901234567890123456789\ndata: x\n\n",
 		"<|x>");
 }
@@ -94,9 +94,10 @@ static void what_is_no_event_is_none(void **state)
 static void too_long_events_are_counted_and_what_follows_is_seen(void **state)
 {
 	(void)state;
-	expect(CGN_STR("data: 0123456789\n\ndata: x\n\n"), "<|x>", 1, 9);
-	expect(CGN_STR("data: 01234\ndata: 56789\n\ndata: x\n\n"), "<|x>", 1, 10);
-	expect(CGN_STR("data: 01234567890123456789012345\ndata: 2\n\n: long comments 0123456789\n\ndata: x\n\n"),
+	expect_events(CGN_STR("data: 0123456789\n\ndata: x\n\n"), "<|x>", 1, 9);
+	expect_events(CGN_STR("data: 01234\ndata: 56789\n\ndata: x\n\n"), "<|x>", 1, 10);
+	expect_events(
+		CGN_STR("data: 01234567890123456789012345\ndata: 2\n\n: long comments 0123456789\n\ndata: x\n\n"),
 		"<|x>", 1, 25);
 }
 
@@ -105,7 +106,7 @@ static void an_idle_scanner_keeps_little(void **state)
 	(void)state;
 	struct cgn_buf got = {0}, text = {0};
 	struct sse_scan s;
-	sse_scan_init(&s, 1 << 20, note, &got);
+	sse_scan_init(&s, 1 << 20, event_note, &got);
 	sse_scan_feed(&s, CGN_STR("data: whole\n\n"));
 	assert_int_equal(s.line.cap + s.data.cap, 0);
 	cgn_buf_putz(&text, "data: ");
@@ -130,7 +131,7 @@ static void written_events_are_read_back(void **state)
 	sse_event(&b, NULL, CGN_STR(" x\n"));
 	assert_string_equal(cgn_buf_z(&b),
 		"data: [DONE]\n\nevent: error\ndata: a\ndata: b\ndata: c\ndata: d\n\ndata: \n\ndata:  x\ndata: \n\n");
-	expect(cgn_buf_view(&b), "<|[DONE]><error|a\nb\nc\nd><|><| x\n>", 0, 1000);
+	expect_events(cgn_buf_view(&b), "<|[DONE]><error|a\nb\nc\nd><|><| x\n>", 0, 1000);
 	cgn_buf_fini(&b);
 }
 

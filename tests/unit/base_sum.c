@@ -14,7 +14,7 @@
 
 static uint64_t dice = 88172645463325252ULL;
 
-static uint64_t roll(uint64_t below)
+static uint64_t random_below(uint64_t below)
 {
 	dice ^= dice << 13;
 	dice ^= dice >> 7;
@@ -22,23 +22,23 @@ static uint64_t roll(uint64_t below)
 	return dice % below;
 }
 
-static unsigned char *noise(void)
+static unsigned char *noise_make(void)
 {
 	unsigned char *p = malloc(BYTES);
 	assert_non_null(p);
 	for (size_t i = 0; i < BYTES; i++)
-		p[i] = (unsigned char)roll(256);
+		p[i] = (unsigned char)random_below(256);
 	return p;
 }
 
 static void the_sums_are_the_librarys(void **state)
 {
 	(void)state;
-	unsigned char *p = noise();
+	unsigned char *p = noise_make();
 	for (size_t n = 0; n < 2000; n++)
 		assert_true(sum64(p + n % 63, n) == XXH3_64bits(p + n % 63, n));
-	for (size_t n = 2000; n < BYTES - 64; n += 1 + roll(5000))
-		assert_true(sum64(p + roll(64), 0) == XXH3_64bits("", 0) &&
+	for (size_t n = 2000; n < BYTES - 64; n += 1 + random_below(5000))
+		assert_true(sum64(p + random_below(64), 0) == XXH3_64bits("", 0) &&
 			sum64(p + 1, n) == XXH3_64bits(p + 1, n));
 	assert_true(sum64(NULL, 0) == XXH3_64bits("", 0));
 	free(p);
@@ -52,15 +52,15 @@ static void copies_are_copies(void **state)
 		__builtin_cpu_supports("avx2") ? &sum_avx2 : &sum_plain
 #endif
 	};
-	unsigned char *p = noise(), *to = malloc(BYTES);
+	unsigned char *p = noise_make(), *to = malloc(BYTES);
 	assert_non_null(to);
 	for (size_t round = 0; round < 2000; round++) {
 		const struct sum_ops *o = widths[round % CGN_COUNT(widths)];
-		size_t n = roll(round % 3 == 0          ? 100
+		size_t n = random_below(round % 3 == 0  ? 100
 				       : round % 3 == 1 ? 10000
 							: 100000),
-		       from = roll(200), at = 1 + roll(200);
-		size_t first = n > 0 ? roll(n) : 0;
+		       from = random_below(200), at = 1 + random_below(200);
+		size_t first = n > 0 ? random_below(n) : 0;
 		struct sum64 s;
 		memset(to, 0x5a, at + n + 64);
 		o->begin(s.state);
@@ -77,14 +77,14 @@ static void copies_are_copies(void **state)
 static void pieces_are_as_one(void **state)
 {
 	(void)state;
-	unsigned char *p = noise();
+	unsigned char *p = noise_make();
 	for (size_t round = 0; round < 300; round++) {
 		struct iovec iov[40];
 		struct sum64 s;
 		size_t n = 0, at = 0;
 		sum64_begin(&s);
 		while (n < CGN_COUNT(iov) && at < BYTES) {
-			size_t length = roll(round % 2 == 0 ? 700 : 9000);
+			size_t length = random_below(round % 2 == 0 ? 700 : 9000);
 			length = length < BYTES - at ? length : BYTES - at;
 			iov[n++] = (struct iovec){p + at, length};
 			sum64_add(&s, p + at, length);
@@ -101,7 +101,7 @@ static void pieces_are_as_one(void **state)
 static void widths_agree(void **state)
 {
 	(void)state;
-	unsigned char *p = noise();
+	unsigned char *p = noise_make();
 	struct sum64 s;
 	sum_plain.begin(s.state);
 	sum_plain.add(s.state, p, 777);

@@ -12,8 +12,8 @@
 #include "base/core/buf.h"
 #include "base/toml/toml.h"
 
-/* One line a node: path type text places. */
-static cgn_rc note(void *arg, const struct toml_node *node, struct cgn_err *err)
+/* Add a line for the node: path, type, text, places. */
+static cgn_rc node_note(void *arg, const struct toml_node *node, struct cgn_err *err)
 {
 	static const char *const types[] = {"table", "array", "string", "integer", "float", "bool", "date"};
 	struct cgn_buf *b = arg;
@@ -34,11 +34,11 @@ static cgn_rc note(void *arg, const struct toml_node *node, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void expect(const char *toml, const char *want)
+static void expect_nodes(const char *toml, const char *want)
 {
 	struct cgn_buf b = {0};
 	struct cgn_err err = {0};
-	if (!cgn_ok(toml_parse("f.toml", cgn_str_of(toml), note, &b, &err)))
+	if (!cgn_ok(toml_parse("f.toml", cgn_str_of(toml), node_note, &b, &err)))
 		fail_msg("%s", err.msg);
 	assert_string_equal(cgn_buf_z(&b), want);
 	cgn_buf_fini(&b);
@@ -47,22 +47,23 @@ static void expect(const char *toml, const char *want)
 static void each_kind_of_value_is_seen_with_its_place(void **state)
 {
 	(void)state;
-	expect("", "");
-	expect("\xef\xbb\xbf"
-	       "\"\xc3\xa4\" = '\xc3\xa4' # \xc3\xa4",
+	expect_nodes("", "");
+	expect_nodes("\xef\xbb\xbf"
+		     "\"\xc3\xa4\" = '\xc3\xa4' # \xc3\xa4",
 		"\xc3\xa4 string \xc3\xa4 1:1 1:7\n");
-	expect("a = 1\n[s]\n  b = \"x\"\nf = 0.55\nt = true\nd = 1979-05-27\n",
+	expect_nodes("a = 1\n[s]\n  b = \"x\"\nf = 0.55\nt = true\nd = 1979-05-27\n",
 		"a integer 1 1:1 1:5\n"
 		"s table 4 2:2 2:1\n"
 		"s.b string x 3:3 3:7\n"
 		"s.d date 1979-05-27 6:1 6:5\n"
 		"s.f float 0.55 4:1 4:5\n"
 		"s.t bool true 5:1 5:5\n");
-	expect("i = -9223372036854775808\nx = 0xff\nz = 1_000\n",
+	expect_nodes("i = -9223372036854775808\nx = 0xff\nz = 1_000\n",
 		"i integer -9223372036854775808 1:1 1:5\nx integer 255 2:1 2:5\nz integer 1000 3:1 3:5\n");
-	expect("a = inf\nb = -inf\nc = nan\nd = 1e300\n",
+	expect_nodes("a = inf\nb = -inf\nc = nan\nd = 1e300\n",
 		"a float inf 1:1 1:5\nb float -inf 2:1 2:5\nc float nan 3:1 3:5\nd float 1e+300 4:1 4:5\n");
-	expect("a = 07:32:00.5\nb = 1979-05-27T07:32:00-07:30\nc = 1979-05-27T07:32:00Z\nd = 1979-05-27 07:32:00\n",
+	expect_nodes(
+		"a = 07:32:00.5\nb = 1979-05-27T07:32:00-07:30\nc = 1979-05-27T07:32:00Z\nd = 1979-05-27 07:32:00\n",
 		"a date 07:32:00.500000000 1:1 1:5\nb date 1979-05-27T07:32:00-07:30 2:1 2:5\n"
 		"c date 1979-05-27T07:32:00Z 3:1 3:5\nd date 1979-05-27T07:32:00 4:1 4:5\n");
 }
@@ -70,30 +71,31 @@ static void each_kind_of_value_is_seen_with_its_place(void **state)
 static void arrays_and_tables_nest(void **state)
 {
 	(void)state;
-	expect("[[engines]]\nurl = \"u\"\n[[engines]]\n[engines.labels]\n\"a b\" = '\xc3\xa4'\n",
+	expect_nodes("[[engines]]\nurl = \"u\"\n[[engines]]\n[engines.labels]\n\"a b\" = '\xc3\xa4'\n",
 		"engines array 2 1:3 1:1\n"
 		"engines[0] table 1 1:1 1:1\n"
 		"engines[0].url string u 2:1 2:7\n"
 		"engines[1] table 1 3:1 3:1\n"
 		"engines[1].labels table 1 4:10 4:1\n"
 		"engines[1].labels.a b string \xc3\xa4 5:1 5:9\n");
-	expect("peers = [\"a\",\n \"b\"]\nempty = []\nt = {}\n",
+	expect_nodes("peers = [\"a\",\n \"b\"]\nempty = []\nt = {}\n",
 		"empty array 0 3:1 3:9\n"
 		"peers array 2 1:1 1:9\n"
 		"peers[0] string a 1:10 1:10\n"
 		"peers[1] string b 2:2 2:2\n"
 		"t table 0 4:1 4:5\n");
-	expect("[models.\"org/name.v1\"]\n", "models table 1 1:2 1:1\nmodels.org/name.v1 table 0 1:9 1:1\n");
+	expect_nodes("[models.\"org/name.v1\"]\n",
+		"models table 1 1:2 1:1\nmodels.org/name.v1 table 0 1:9 1:1\n");
 }
 
-static void refuse(struct cgn_str toml, enum cgn_code code, const char *want)
+static void expect_refused(struct cgn_str toml, enum cgn_code code, const char *want)
 {
 	struct cgn_buf b = {0};
 	struct cgn_err err = {0};
-	char *copy = malloc(toml.n + 1); /* not terminated, and of its own block */
+	char *copy = malloc(toml.n + 1); /* A block of its own, without a final NUL. */
 	assert_non_null(copy);
 	memcpy(copy, toml.p, toml.n);
-	cgn_rc rc = toml_parse("f.toml", (struct cgn_str){copy, toml.n}, note, &b, &err);
+	cgn_rc rc = toml_parse("f.toml", (struct cgn_str){copy, toml.n}, node_note, &b, &err);
 	free(copy);
 	assert_int_equal(rc.code, code);
 	assert_int_equal(err.code, code);
@@ -105,16 +107,16 @@ static void refuse(struct cgn_str toml, enum cgn_code code, const char *want)
 static void errors_name_file_line_and_column(void **state)
 {
 	(void)state;
-	refuse(CGN_STR("a = 1\nb = \n"), CGN_INVALID, "f.toml:2:5: ");
-	refuse(CGN_STR("a = 1\na = 2\n"), CGN_INVALID, "f.toml:2:");
-	refuse(CGN_STR("a = \"x"), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("a = \"\xff\""), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("[a"), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("a = 99999999999999999999"), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("\0"), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("a = 1\n# \xc3\xa4\n[b\xc3\xa4]\n"), CGN_INVALID, "f.toml:3:3: ");
-	refuse(CGN_STR("a = 0x6\"\"\"\xcb\x9e"), CGN_INVALID, "f.toml:1:");
-	refuse(CGN_STR("a = 1\n[ =a]\nb = 2\n"), CGN_INVALID, "f.toml:2:3: ");
+	expect_refused(CGN_STR("a = 1\nb = \n"), CGN_INVALID, "f.toml:2:5: ");
+	expect_refused(CGN_STR("a = 1\na = 2\n"), CGN_INVALID, "f.toml:2:");
+	expect_refused(CGN_STR("a = \"x"), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("a = \"\xff\""), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("[a"), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("a = 99999999999999999999"), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("\0"), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("a = 1\n# \xc3\xa4\n[b\xc3\xa4]\n"), CGN_INVALID, "f.toml:3:3: ");
+	expect_refused(CGN_STR("a = 0x6\"\"\"\xcb\x9e"), CGN_INVALID, "f.toml:1:");
+	expect_refused(CGN_STR("a = 1\n[ =a]\nb = 2\n"), CGN_INVALID, "f.toml:2:3: ");
 }
 
 static void put_many(struct cgn_buf *b, const char *piece, size_t times)
@@ -128,21 +130,21 @@ static void size_and_nesting_are_bounded(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	put_many(&b, "#\n", TOML_MAX_BYTES / 2 + 1);
-	refuse(cgn_buf_view(&b), CGN_TOO_LARGE, "f.toml has 1048578 bytes");
+	expect_refused(cgn_buf_view(&b), CGN_TOO_LARGE, "f.toml has 1048578 bytes");
 	b.n = 0;
 	cgn_buf_putz(&b, "# .\n[a");
 	put_many(&b, ".a", 400000);
 	cgn_buf_putz(&b, "]\n");
-	refuse(cgn_buf_view(&b), CGN_INVALID, "f.toml:2:131: a key of more than 64 parts");
+	expect_refused(cgn_buf_view(&b), CGN_INVALID, "f.toml:2:131: a key of more than 64 parts");
 	b.n = 0;
 	cgn_buf_putz(&b, "a = ");
 	put_many(&b, "[", 400000);
-	refuse(cgn_buf_view(&b), CGN_INVALID, "f.toml:1:");
+	expect_refused(cgn_buf_view(&b), CGN_INVALID, "f.toml:1:");
 	b.n = 0;
 	cgn_buf_putz(&b, "a");
 	put_many(&b, ".a", 20);
 	cgn_buf_putz(&b, " = 1\n");
-	refuse(cgn_buf_view(&b), CGN_INVALID, "f.toml:1:33: nested deeper than 16 steps");
+	expect_refused(cgn_buf_view(&b), CGN_INVALID, "f.toml:1:33: nested deeper than 16 steps");
 	b.n = 0;
 	cgn_buf_putz(&b, "s = \"");
 	put_many(&b, ".\\\".", 100);
@@ -152,7 +154,7 @@ static void size_and_nesting_are_bounded(void **state)
 	put_many(&b, ".'\n", 100);
 	cgn_buf_putz(&b, "'''\nn = 1");
 	struct cgn_buf out = {0};
-	assert_true(cgn_ok(toml_parse("f.toml", cgn_buf_view(&b), note, &out, NULL)));
+	assert_true(cgn_ok(toml_parse("f.toml", cgn_buf_view(&b), node_note, &out, NULL)));
 	assert_true(cgn_str_starts(cgn_buf_view(&out), "n integer 1 103:1 103:5\ns string "));
 	cgn_buf_fini(&out);
 	cgn_buf_fini(&b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chooser over a few nodes that serve the model "m", and a prompt of BLOCKS blocks to ask about. Define
- * BLOCKS; include after cmocka.h. */
+/* A chooser over a few nodes that serve the model "m", and a prompt of BLOCKS blocks. Define BLOCKS; include
+ * after cmocka.h. */
 #pragma once
 #include <stdio.h>
 
@@ -42,7 +42,7 @@ static inline struct cluster_node *join(struct cluster *c, const char *id, uint3
 	return node;
 }
 
-/* |nodes| of |slots| each, by policy |policy|. */
+/* Open a world of |nodes| nodes with |slots| slots each, with the policy |policy|. */
 static inline void world_of(struct world *w, int nodes, uint32_t slots, enum route_policy policy)
 {
 	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};

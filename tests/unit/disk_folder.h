@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder for tests that write much: in memory where there is room for it, so that they do not wait for a
- * disk that others use. */
+/* A folder for tests that write much: in memory where there is room, so that the tests do not wait for a
+ * shared disk. */
 #pragma once
 #include <ftw.h>
 #include <stdio.h>

@@ -15,14 +15,14 @@
 
 static char folder[64];
 
-static int enter(void **state)
+static int folder_enter(void **state)
 {
 	(void)state;
 	(void)snprintf(folder, sizeof folder, "/tmp/cgn-disk-XXXXXX");
 	return mkdtemp(folder) != NULL ? chdir(folder) : -1;
 }
 
-static int leave(void **state)
+static int folder_leave(void **state)
 {
 	(void)state;
 	char cmd[96];
@@ -30,7 +30,7 @@ static int leave(void **state)
 	return chdir("/") == 0 ? system(cmd) : -1;
 }
 
-static unsigned entries(const char *path)
+static unsigned count_entries(const char *path)
 {
 	unsigned n = 0;
 	DIR *d = opendir(path);
@@ -50,11 +50,11 @@ static void what_was_written_is_read(void **state)
 	assert_true(cgn_ok(disk_write_file_atomic("f", CGN_STR("one"), 0644, NULL)));
 	assert_true(cgn_ok(disk_write_file_atomic("f", CGN_STR("two\0three"), 0640, NULL)));
 	assert_int_equal(stat("f", &st), 0);
-	assert_int_equal(st.st_mode & 07777, 0640); /* exact, whatever the umask */
+	assert_int_equal(st.st_mode & 07777, 0640); /* The mode is exact for any umask. */
 	cgn_buf_putz(&b, "kept:");
 	assert_true(cgn_ok(disk_read_file("f", 100, &b, NULL)));
 	assert_true(cgn_str_eq(cgn_buf_view(&b), CGN_STR("kept:two\0three")));
-	assert_int_equal(entries("."), 1); /* no temporary file is left */
+	assert_int_equal(count_entries("."), 1); /* No temporary file is left. */
 	cgn_buf_fini(&b);
 }
 
@@ -70,7 +70,7 @@ static void limits_are_exact(void **state)
 	assert_true(cgn_str_eq(cgn_buf_view(&b), cgn_buf_view(&big)));
 	assert_int_equal(disk_read_file("big", 49999, &b, &err).code, CGN_TOO_LARGE);
 	assert_non_null(strstr(err.msg, "49999"));
-	assert_int_equal(b.n, 50000); /* as before */
+	assert_int_equal(b.n, 50000); /* The old file is unchanged. */
 	assert_true(cgn_ok(disk_write_file_atomic("empty", CGN_STR(""), 0600, NULL)));
 	assert_true(cgn_ok(disk_read_file("empty", 0, &b, NULL)));
 	assert_int_equal(b.n, 50000);
@@ -93,9 +93,9 @@ static void failures_name_the_path(void **state)
 		CGN_NOT_FOUND);
 	assert_non_null(strstr(err.msg, "no/such/folder/f"));
 	assert_true(cgn_ok(disk_mkdirs("d/sub", 0755, NULL)));
-	assert_false(
-		cgn_ok(disk_write_file_atomic("d", CGN_STR("x"), 0600, &err))); /* a folder is not replaced */
-	assert_int_equal(entries("d"), 1);
+	/* A folder is not replaced. */
+	assert_false(cgn_ok(disk_write_file_atomic("d", CGN_STR("x"), 0600, &err)));
+	assert_int_equal(count_entries("d"), 1);
 	char longest[5000];
 	memset(longest, 'x', sizeof longest - 1);
 	longest[sizeof longest - 1] = '\0';
@@ -128,7 +128,7 @@ static void folders_are_made_as_needed(void **state)
 	assert_true(cgn_ok(disk_mkdirs("a/b/c", 0755, NULL)));
 	assert_true(cgn_ok(disk_mkdirs("a/b/c/", 0755, NULL)));
 	assert_true(cgn_ok(disk_mkdirs("a//b/../b/d", 0755, NULL)));
-	assert_int_equal(entries("a/b"), 2);
+	assert_int_equal(count_entries("a/b"), 2);
 	(void)snprintf(absolute, sizeof absolute, "%s/abs/x", folder);
 	assert_true(cgn_ok(disk_mkdirs(absolute, 0700, NULL)));
 	assert_true(cgn_ok(disk_mkdirs("/", 0700, NULL)));
@@ -142,11 +142,11 @@ static void folders_are_made_as_needed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(what_was_written_is_read, enter, leave),
-		cmocka_unit_test_setup_teardown(limits_are_exact, enter, leave),
-		cmocka_unit_test_setup_teardown(failures_name_the_path, enter, leave),
-		cmocka_unit_test_setup_teardown(a_link_is_replaced_not_followed, enter, leave),
-		cmocka_unit_test_setup_teardown(folders_are_made_as_needed, enter, leave),
+		cmocka_unit_test_setup_teardown(what_was_written_is_read, folder_enter, folder_leave),
+		cmocka_unit_test_setup_teardown(limits_are_exact, folder_enter, folder_leave),
+		cmocka_unit_test_setup_teardown(failures_name_the_path, folder_enter, folder_leave),
+		cmocka_unit_test_setup_teardown(a_link_is_replaced_not_followed, folder_enter, folder_leave),
+		cmocka_unit_test_setup_teardown(folders_are_made_as_needed, folder_enter, folder_leave),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

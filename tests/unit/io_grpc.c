@@ -17,15 +17,15 @@ struct world {
 	struct demo d;
 	struct grpc_channel *ch;
 	char addr[64];
-	struct cgn_timer tick; /* so that a turn ends soon even when nothing comes */
+	struct cgn_timer tick; /* Ends a turn soon even when nothing arrives. */
 };
 
-static void tick(struct cgn_timer *t)
+static void world_tick(struct cgn_timer *t)
 {
 	cgn_timer_set(t, 5 * CGN_MSEC);
 }
 
-/* A hung test is killed, not waited for. */
+/* Run turns until the condition holds. The test's own timeout ends a hang. */
 #define until(w, cond)                                                  \
 	do {                                                            \
 		alarm(60);                                              \
@@ -34,13 +34,13 @@ static void tick(struct cgn_timer *t)
 		alarm(0);                                               \
 	} while (0)
 
-static int setup(void **state)
+static int world_setup(void **state)
 {
 	struct world *w = calloc(1, sizeof *w);
 	struct cgn_err err;
 	assert_non_null(w);
 	assert_true(cgn_ok(cgn_loop_new(&w->l, &err)));
-	cgn_timer_init(&w->tick, w->l, tick);
+	cgn_timer_init(&w->tick, w->l, world_tick);
 	cgn_timer_set(&w->tick, 1);
 	if (!cgn_ok(demo_serve(&w->d, w->l, "127.0.0.1:0", NULL, &err)))
 		fail_msg("%s", err.msg);
@@ -51,7 +51,7 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
+static int world_teardown(void **state)
 {
 	struct world *w = *state;
 	cgn_timer_cancel(&w->tick);
@@ -74,7 +74,7 @@ struct story {
 	char text[128];
 	bool pause, closed;
 	unsigned cancel_at;
-	struct grpc_channel **free_channel; /* at the first message */
+	struct grpc_channel **free_channel; /* Freed at the first message, when not NULL. */
 	struct cgn_err why;
 };
 
@@ -118,7 +118,7 @@ static const struct grpc_call_ops story_ops = {.on_message = story_message,
 	.on_drain = story_drain,
 	.on_close = story_close};
 
-static void start(struct world *w, struct story *s, const char *path, cgn_nsec timeout)
+static void story_start(struct world *w, struct story *s, const char *path, cgn_nsec timeout)
 {
 	struct cgn_err err;
 	*s = (struct story){.c = NULL};
@@ -127,14 +127,14 @@ static void start(struct world *w, struct story *s, const char *path, cgn_nsec t
 	assert_false(s->closed);
 }
 
-static void say(struct story *s, Test__EchoRequest *rq)
+static void story_say(struct story *s, Test__EchoRequest *rq)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	pb_pack(rq, &b);
 	grpc_send(s->c, &(struct iovec){b.p, b.n}, b.n > 0);
 }
 
-static Test__EchoRequest request(char *text)
+static Test__EchoRequest echo_request(char *text)
 {
 	Test__EchoRequest rq = TEST__ECHO_REQUEST__INIT;
 	rq.text = text;
@@ -143,7 +143,7 @@ static Test__EchoRequest request(char *text)
 
 static char hello[] = "hello";
 
-static void expect(const struct story *s, enum cgn_code code)
+static void expect_story(const struct story *s, enum cgn_code code)
 {
 	if (s->why.code != code)
 		fail_msg("%s instead of %s: %s", cgn_code_name(s->why.code), cgn_code_name(code), s->why.msg);
@@ -154,12 +154,12 @@ static void unary_calls_are_answered(void **state)
 	struct world *w = *state;
 	static struct story s;
 	for (unsigned i = 0; i < 3; i++) {
-		Test__EchoRequest rq = request(hello);
-		start(w, &s, "/test.Echo/Unary", 0);
-		say(&s, &rq);
+		Test__EchoRequest rq = echo_request(hello);
+		story_start(w, &s, "/test.Echo/Unary", 0);
+		story_say(&s, &rq);
 		grpc_half_close(s.c);
 		until(w, s.closed);
-		expect(&s, CGN_FINE);
+		expect_story(&s, CGN_FINE);
 		assert_int_equal(s.answers, 1);
 		assert_string_equal(s.text, "hello");
 	}
@@ -176,20 +176,20 @@ static void errors_carry_code_and_sentence(void **state)
 	} cases[] = {{3, CGN_INVALID}, {5, CGN_NOT_FOUND}, {8, CGN_OVERLOADED}, {14, CGN_UNAVAILABLE},
 		{16, CGN_UNAUTHENTICATED}};
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
-		Test__EchoRequest rq = request((char[]){"100% \xc3\xa9\nline"});
+		Test__EchoRequest rq = echo_request((char[]){"100% \xc3\xa9\nline"});
 		rq.fail = cases[i].status;
-		start(w, &s, "/test.Echo/Unary", 0);
-		say(&s, &rq);
+		story_start(w, &s, "/test.Echo/Unary", 0);
+		story_say(&s, &rq);
 		grpc_half_close(s.c);
 		until(w, s.closed);
-		expect(&s, cases[i].code);
+		expect_story(&s, cases[i].code);
 		assert_string_equal(s.why.msg, "100% \xc3\xa9\nline");
 		assert_int_equal(s.answers, 0);
 	}
-	start(w, &s, "/test.Echo/Nothing", 0);
+	story_start(w, &s, "/test.Echo/Nothing", 0);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_UNSUPPORTED);
+	expect_story(&s, CGN_UNSUPPORTED);
 	assert_non_null(strstr(s.why.msg, "/test.Echo/Nothing"));
 }
 
@@ -197,24 +197,24 @@ static void streams_go_down_and_up(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.count = 1000;
 	rq.size = 100;
-	start(w, &s, "/test.Echo/Down", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Down", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.answers, 1000);
 	assert_int_equal(s.last_seq, 1000);
 
-	start(w, &s, "/test.Echo/Up", 0);
+	story_start(w, &s, "/test.Echo/Up", 0);
 	rq.blob = (ProtobufCBinaryData){5, (uint8_t *)hello};
 	for (unsigned i = 0; i < 1000; i++)
-		say(&s, &rq);
+		story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.last_seq, 1000);
 	assert_int_equal(s.total, 5000);
 }
@@ -223,10 +223,10 @@ static void both_directions_at_once(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
-	start(w, &s, "/test.Echo/Bidi", 0);
+	Test__EchoRequest rq = echo_request(hello);
+	story_start(w, &s, "/test.Echo/Bidi", 0);
 	for (unsigned i = 1; i <= 5; i++) {
-		say(&s, &rq);
+		story_say(&s, &rq);
 		until(w, s.answers == i);
 	}
 	grpc_send(s.c, NULL, 0); /* an empty message is a message */
@@ -234,7 +234,7 @@ static void both_directions_at_once(void **state)
 	assert_string_equal(s.text, "");
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 }
 
 static void big_messages_and_the_limit(void **state)
@@ -244,31 +244,31 @@ static void big_messages_and_the_limit(void **state)
 	size_t big = (size_t)4 * 1024 * 1024 - 100;
 	uint8_t *blob = calloc(1, big + 200);
 	assert_non_null(blob);
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.blob = (ProtobufCBinaryData){big, blob};
 	rq.size = (uint32_t)big;
-	start(w, &s, "/test.Echo/Unary", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Unary", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.bytes, big);
 	assert_int_equal(s.total, big);
 
 	rq.blob.len = big + 200;
-	start(w, &s, "/test.Echo/Unary", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Unary", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_OVERLOADED);
+	expect_story(&s, CGN_OVERLOADED);
 
 	rq.blob.len = 0;
 	rq.size = (uint32_t)big + 200; /* the same limit for answers */
-	start(w, &s, "/test.Echo/Unary", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Unary", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_OVERLOADED);
+	expect_story(&s, CGN_OVERLOADED);
 	free(blob);
 }
 
@@ -276,60 +276,60 @@ static void deadlines_end_calls_on_both_sides(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.delay_ms = 60000;
-	start(w, &s, "/test.Echo/Unary", 50 * CGN_MSEC);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Unary", 50 * CGN_MSEC);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_DEADLINE);
-	until(w, w->d.expired + w->d.cancelled == 1); /* whichever of the two was first */
+	expect_story(&s, CGN_DEADLINE);
+	until(w, w->d.expired + w->d.cancelled == 1); /* One of the two comes first. */
 }
 
 static void cancelling_is_seen_by_the_server(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.count = 1000000;
 	rq.size = 1000;
-	start(w, &s, "/test.Echo/Down", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Down", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
-	s.cancel_at = 10; /* from inside the callback */
+	s.cancel_at = 10; /* Cancel from inside the callback. */
 	until(w, w->d.cancelled == 1);
 	assert_int_equal(s.answers, 10);
 	assert_false(s.closed);
 	assert_null(s.c);
 
-	start(w, &s, "/test.Echo/Unary", 0); /* before anything was sent */
+	story_start(w, &s, "/test.Echo/Unary", 0); /* Cancel before anything was sent. */
 	grpc_cancel(&s.c);
 	grpc_cancel(&s.c);
-	Test__EchoRequest fine = request(hello);
-	start(w, &s, "/test.Echo/Unary", 0); /* the connection is none the worse */
-	say(&s, &fine);
+	Test__EchoRequest fine = echo_request(hello);
+	story_start(w, &s, "/test.Echo/Unary", 0); /* The connection still works. */
+	story_say(&s, &fine);
 	grpc_half_close(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 }
 
 static void a_paused_reader_slows_the_server(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.count = 3000;
-	rq.size = 10000; /* 30 MB, far beyond all windows and marks */
-	start(w, &s, "/test.Echo/Down", 0);
+	rq.size = 10000; /* 30 MB, far above all windows and marks. */
+	story_start(w, &s, "/test.Echo/Down", 0);
 	s.pause = true;
-	say(&s, &rq);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.answers == 1);
 	for (unsigned i = 0; i < 200; i++)
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
 	assert_int_equal(s.answers, 1);     /* no message after the pause */
-	assert_int_equal(w->d.fine, 0);     /* the server was not let finish */
-	for (unsigned i = 2; i < 20; i++) { /* one at a time, in order */
+	assert_int_equal(w->d.fine, 0);     /* The server did not finish: the call was cancelled. */
+	for (unsigned i = 2; i < 20; i++) { /* One at a time, in order. */
 		grpc_resume(s.c);
 		until(w, s.answers == i);
 		assert_int_equal(s.last_seq, i);
@@ -337,27 +337,27 @@ static void a_paused_reader_slows_the_server(void **state)
 	s.pause = false;
 	grpc_resume(s.c);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.answers, 3000);
 	assert_true(w->d.drains > 0);
 }
 
-/* The server has said all while the reader still waits, when its window has room for that. */
+/* The server sends the whole answer while the reader is paused, when the reader's window has room for it. */
 static void a_wide_channel_takes_a_large_answer_at_once(void **state)
 {
 	struct world *w = *state;
 	struct grpc_channel *narrow = w->ch, *wide = NULL;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.count = 50;
-	rq.size = 10000; /* half a wide window, eight narrow ones */
+	rq.size = 10000; /* Half of a wide window, eight narrow ones. */
 	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = w->addr, .wide = true},
 		&wide, NULL)));
 	for (unsigned i = 0; i < 2; i++) {
 		w->ch = i == 0 ? narrow : wide;
-		start(w, &s, "/test.Echo/Down", 0);
+		story_start(w, &s, "/test.Echo/Down", 0);
 		s.pause = true;
-		say(&s, &rq);
+		story_say(&s, &rq);
 		grpc_half_close(s.c);
 		until(w, s.answers == 1);
 		for (unsigned turn = 0; turn < 200; turn++)
@@ -367,7 +367,7 @@ static void a_wide_channel_takes_a_large_answer_at_once(void **state)
 		s.pause = false;
 		grpc_resume(s.c);
 		until(w, s.closed);
-		expect(&s, CGN_FINE);
+		expect_story(&s, CGN_FINE);
 		assert_int_equal(s.answers, 50);
 	}
 	w->ch = narrow;
@@ -379,23 +379,23 @@ static unsigned slowed_by_its_server(struct world *w)
 	static struct story s;
 	uint8_t *blob = calloc(1, 10000);
 	assert_non_null(blob);
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.blob = (ProtobufCBinaryData){10000, blob};
 	w->d.pause_bidi = true;
-	start(w, &s, "/test.Echo/Bidi", 0);
+	story_start(w, &s, "/test.Echo/Bidi", 0);
 	unsigned sent = 0;
 	for (; sent < 3000 && !grpc_over_mark(s.c); sent++)
-		say(&s, &rq);
+		story_say(&s, &rq);
 	until(w, s.answers == 1);
 	for (unsigned i = 0; i < 200; i++)
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
 	assert_int_equal(s.answers, 1);
 	assert_true(sent < 3000);
-	grpc_half_close(s.c); /* comes after all that is held */
+	grpc_half_close(s.c); /* The half-close arrives after all queued messages. */
 	w->d.pause_bidi = false;
 	grpc_resume(w->d.last);
 	until(w, s.closed);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.answers, sent);
 	assert_int_equal(w->d.half_closes, 1);
 	free(blob);
@@ -407,22 +407,22 @@ static void a_paused_server_slows_the_client(void **state)
 	(void)slowed_by_its_server(*state);
 }
 
-/* Once they are connected, what the server holds meanwhile is what its window lets come, far more than its
- * client queues. */
+/* After the connection is up, the server holds as much as its window admits, far more than its client
+ * queues. */
 static void a_paused_server_holds_its_window(void **state)
 {
 	struct world *w = *state;
 	static struct story s;
-	Test__EchoRequest rq = request(hello);
-	start(w, &s, "/test.Echo/Unary", 0);
-	say(&s, &rq);
+	Test__EchoRequest rq = echo_request(hello);
+	story_start(w, &s, "/test.Echo/Unary", 0);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
 	w->d.half_closes = 0;
 	assert_true(slowed_by_its_server(w) > 20);
 }
 
-/* ---- nobody there ---- */
+/* ---- no peer ---- */
 
 static void nobody_there_is_unavailable_at_once(void **state)
 {
@@ -432,43 +432,43 @@ static void nobody_there_is_unavailable_at_once(void **state)
 	char addr[] = "127.0.0.1:1";
 	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = addr}, &ch, NULL)));
 	w->ch = ch;
-	start(w, &first, "/test.Echo/Unary", 0);
+	story_start(w, &first, "/test.Echo/Unary", 0);
 	until(w, first.closed);
-	expect(&first, CGN_UNAVAILABLE);
+	expect_story(&first, CGN_UNAVAILABLE);
 	assert_non_null(strstr(first.why.msg, "127.0.0.1:1"));
-	start(w, &second, "/test.Echo/Unary", 0);
-	say(&second, &(Test__EchoRequest)TEST__ECHO_REQUEST__INIT);
+	story_start(w, &second, "/test.Echo/Unary", 0);
+	story_say(&second, &(Test__EchoRequest)TEST__ECHO_REQUEST__INIT);
 	grpc_half_close(second.c);
 	until(w, second.closed);
-	expect(&second, CGN_UNAVAILABLE);
-	start(w, &second, "/test.Echo/Unary", 0);
+	expect_story(&second, CGN_UNAVAILABLE);
+	story_start(w, &second, "/test.Echo/Unary", 0);
 	static struct story cancelled;
-	start(w, &cancelled, "/test.Echo/Unary", 0);
+	story_start(w, &cancelled, "/test.Echo/Unary", 0);
 	grpc_cancel(&cancelled.c);
-	grpc_channel_free(&ch); /* with calls that still wait for their bad news */
+	grpc_channel_free(&ch); /* Calls still wait for their error. */
 	assert_true(second.closed);
-	expect(&second, CGN_CANCELLED);
+	expect_story(&second, CGN_CANCELLED);
 	assert_false(cancelled.closed);
 	w->ch = keep;
 }
 
-/* A router forgets a node because of what the node just said. */
+/* A router forgets a node because of the node's own message. */
 static void a_channel_may_be_freed_by_its_own_message(void **state)
 {
 	struct world *w = *state;
 	static struct story s, other;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.count = 1000;
 	rq.size = 1000;
-	start(w, &other, "/test.Echo/Bidi", 0);
-	start(w, &s, "/test.Echo/Down", 0);
+	story_start(w, &other, "/test.Echo/Bidi", 0);
+	story_start(w, &s, "/test.Echo/Down", 0);
 	s.free_channel = &w->ch;
-	say(&s, &rq);
+	story_say(&s, &rq);
 	grpc_half_close(s.c);
 	until(w, s.closed);
 	assert_int_equal(s.answers, 1);
-	expect(&s, CGN_CANCELLED);
-	expect(&other, CGN_CANCELLED);
+	expect_story(&s, CGN_CANCELLED);
+	expect_story(&other, CGN_CANCELLED);
 	until(w, w->d.cancelled == 2 || (w->d.cancelled == 1 && w->d.calls == 1));
 }
 
@@ -477,26 +477,26 @@ static void a_channel_finds_a_server_that_came_back(void **state)
 	struct world *w = *state;
 	static struct story s;
 	struct cgn_err err;
-	Test__EchoRequest rq = request(hello);
+	Test__EchoRequest rq = echo_request(hello);
 	rq.delay_ms = 60000;
-	start(w, &s, "/test.Echo/Unary", 0);
-	say(&s, &rq);
+	story_start(w, &s, "/test.Echo/Unary", 0);
+	story_say(&s, &rq);
 	until(w, w->d.calls == 1);
 	grpc_server_free(&w->d.server);
 	until(w, s.closed);
-	expect(&s, CGN_UNAVAILABLE);
+	expect_story(&s, CGN_UNAVAILABLE);
 	assert_true(cgn_ok(demo_serve(&w->d, w->l, w->addr, NULL, &err)));
 	rq.delay_ms = 0;
 	do {
-		start(w, &s, "/test.Echo/Unary", 0);
-		say(&s, &rq);
+		story_start(w, &s, "/test.Echo/Unary", 0);
+		story_say(&s, &rq);
 		grpc_half_close(s.c);
 		until(w, s.closed);
 	} while (s.why.code == CGN_UNAVAILABLE);
-	expect(&s, CGN_FINE);
+	expect_story(&s, CGN_FINE);
 }
 
-/* ---- unary in one ---- */
+/* ---- unary calls in one function ---- */
 
 struct unary_story {
 	unsigned done;
@@ -517,7 +517,8 @@ static void unary_done(void *user, const struct grpc_unary_result *r)
 	pb_free(&m);
 }
 
-static enum cgn_code unary(struct world *w, const char *path, Test__EchoRequest *rq, struct unary_story *s)
+static enum cgn_code unary_run(struct world *w, const char *path, Test__EchoRequest *rq,
+	struct unary_story *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	*s = (struct unary_story){.done = 0};
@@ -532,13 +533,13 @@ static void unary_wants_exactly_one_answer(void **state)
 {
 	struct world *w = *state;
 	struct unary_story s;
-	Test__EchoRequest rq = request(hello);
-	assert_int_equal(unary(w, "/test.Echo/Unary", &rq, &s), CGN_FINE);
+	Test__EchoRequest rq = echo_request(hello);
+	assert_int_equal(unary_run(w, "/test.Echo/Unary", &rq, &s), CGN_FINE);
 	assert_string_equal(s.text, "hello");
 	rq.count = 2;
-	assert_int_equal(unary(w, "/test.Echo/Down", &rq, &s), CGN_INTERNAL);
+	assert_int_equal(unary_run(w, "/test.Echo/Down", &rq, &s), CGN_INTERNAL);
 	rq.fail = 5;
-	assert_int_equal(unary(w, "/test.Echo/Unary", &rq, &s), CGN_NOT_FOUND);
+	assert_int_equal(unary_run(w, "/test.Echo/Unary", &rq, &s), CGN_NOT_FOUND);
 	assert_int_equal(s.done, 1);
 }
 
@@ -603,7 +604,7 @@ static void health_is_checked(void **state)
 	assert_int_equal(s.code, CGN_NOT_FOUND);
 }
 
-static void idle(void *arg)
+static void pool_idle(void *arg)
 {
 	*(bool *)arg = true;
 }
@@ -623,13 +624,13 @@ static void health_is_watched_until_the_drain(void **state)
 	assert_int_equal(s.last, 2);
 	grpc_server_serving(w->d.server, true);
 	until(w, s.answers == 3);
-	grpc_server_drain(w->d.server, idle, &drained);
+	grpc_server_drain(w->d.server, pool_idle, &drained);
 	until(w, s.closed && other.closed && drained);
 	assert_int_equal(s.last, 2);
 	assert_int_equal(s.code, CGN_UNAVAILABLE);
 }
 
-/* ---- peers that speak HTTP/2 and no gRPC ---- */
+/* ---- peers that speak HTTP/2 but not gRPC ---- */
 
 struct raw {
 	struct http_client *cl;
@@ -681,9 +682,9 @@ static void raw_fail(struct http_call *c, void *user, enum http_fail_stage stage
 	r->done = r->failed = true;
 }
 
-/* One POST of |body| to the Echo server, with a content-type and perhaps a grpc-timeout. */
-static void post(struct world *w, struct raw *r, const char *method, const char *type, const char *timeout,
-	struct cgn_str body)
+/* Send one POST of |body| to the Echo server, with a content-type and optionally a grpc-timeout. */
+static void raw_post(struct world *w, struct raw *r, const char *method, const char *type,
+	const char *timeout, struct cgn_str body)
 {
 	static const struct http_call_ops ops = {.on_head = raw_head,
 		.on_body = raw_body,
@@ -716,29 +717,29 @@ static void strange_requests_are_refused(void **state)
 {
 	struct world *w = *state;
 	struct raw r;
-	post(w, &r, "PUT", "application/grpc", NULL, CGN_STR(""));
+	raw_post(w, &r, "PUT", "application/grpc", NULL, CGN_STR(""));
 	assert_int_equal(r.status, 405);
-	post(w, &r, "POST", "application/json", NULL, CGN_STR("{}"));
+	raw_post(w, &r, "POST", "application/json", NULL, CGN_STR("{}"));
 	assert_int_equal(r.status, 415);
-	post(w, &r, "POST", "application/grpc", "soon", CGN_STR(""));
+	raw_post(w, &r, "POST", "application/grpc", "soon", CGN_STR(""));
 	assert_string_equal(r.grpc_status, "3");
-	post(w, &r, "POST", "application/grpc+proto", NULL, CGN_STR("\1\0\0\0\1x"));
+	raw_post(w, &r, "POST", "application/grpc+proto", NULL, CGN_STR("\1\0\0\0\1x"));
 	assert_string_equal(r.grpc_status, "12");
-	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\xff\xff\xff\xffx"));
+	raw_post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\xff\xff\xff\xffx"));
 	assert_string_equal(r.grpc_status, "8");
-	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\x09x"));
+	raw_post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\x09x"));
 	assert_string_equal(r.grpc_status, "3");
 	assert_string_equal(r.message, "the stream ended inside a message");
-	post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\2\xff\xff"));
+	raw_post(w, &r, "POST", "application/grpc", NULL, CGN_STR("\0\0\0\0\2\xff\xff"));
 	assert_string_equal(r.grpc_status, "3");
-	post(w, &r, "POST", "application/grpc", "0m", CGN_STR(""));
+	raw_post(w, &r, "POST", "application/grpc", "0m", CGN_STR(""));
 	assert_string_equal(r.grpc_status, "4");
-	post(w, &r, "POST", "application/grpc", "5S", CGN_STR("\0\0\0\0\0"));
+	raw_post(w, &r, "POST", "application/grpc", "5S", CGN_STR("\0\0\0\0\0"));
 	assert_int_equal(r.status, 200);
 	assert_string_equal(r.grpc_status, "0");
 }
 
-/* An HTTP/2 server that answers as told. */
+/* An HTTP/2 server with a scripted answer. */
 struct fake {
 	struct http_server *s;
 	int status;
@@ -801,7 +802,7 @@ static enum cgn_code ask_fake(struct world *w, struct fake *f, struct story *s)
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(f->s));
 	assert_true(cgn_ok(grpc_channel_new(w->l,
 		&(struct grpc_channel_cfg){.addr = addr, .max_message = 1000}, &w->ch, NULL)));
-	start(w, s, "/x/Y", 0);
+	story_start(w, s, "/x/Y", 0);
 	grpc_send(s->c, NULL, 0);
 	grpc_half_close(s->c);
 	until(w, s->closed);
@@ -824,7 +825,7 @@ static void strange_answers_become_statuses(void **state)
 		{{.status = 401, .type = "text/html", .no_trailers = true}, CGN_UNAUTHENTICATED},
 		{{.status = 200, .type = "text/html", .no_trailers = true}, CGN_INTERNAL},
 		{{.status = 200, .type = "application/grpc", .no_trailers = true},
-			CGN_INTERNAL}, /* no status at all */
+			CGN_INTERNAL}, /* No status at all. */
 		{{.status = 200, .type = "application/grpc", .grpc_status = "99"}, CGN_INTERNAL},
 		{{.status = 200, .type = "application/grpc", .grpc_status = "7"}, CGN_FORBIDDEN},
 		{{.status = 200,
@@ -865,25 +866,35 @@ static void strange_answers_become_statuses(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(unary_calls_are_answered, setup, teardown),
-		cmocka_unit_test_setup_teardown(errors_carry_code_and_sentence, setup, teardown),
-		cmocka_unit_test_setup_teardown(streams_go_down_and_up, setup, teardown),
-		cmocka_unit_test_setup_teardown(both_directions_at_once, setup, teardown),
-		cmocka_unit_test_setup_teardown(big_messages_and_the_limit, setup, teardown),
-		cmocka_unit_test_setup_teardown(deadlines_end_calls_on_both_sides, setup, teardown),
-		cmocka_unit_test_setup_teardown(cancelling_is_seen_by_the_server, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_paused_reader_slows_the_server, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_wide_channel_takes_a_large_answer_at_once, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_paused_server_slows_the_client, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_paused_server_holds_its_window, setup, teardown),
-		cmocka_unit_test_setup_teardown(nobody_there_is_unavailable_at_once, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_channel_may_be_freed_by_its_own_message, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_channel_finds_a_server_that_came_back, setup, teardown),
-		cmocka_unit_test_setup_teardown(unary_wants_exactly_one_answer, setup, teardown),
-		cmocka_unit_test_setup_teardown(health_is_checked, setup, teardown),
-		cmocka_unit_test_setup_teardown(health_is_watched_until_the_drain, setup, teardown),
-		cmocka_unit_test_setup_teardown(strange_requests_are_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(strange_answers_become_statuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(unary_calls_are_answered, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(errors_carry_code_and_sentence, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(streams_go_down_and_up, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(both_directions_at_once, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(big_messages_and_the_limit, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(deadlines_end_calls_on_both_sides, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(cancelling_is_seen_by_the_server, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_paused_reader_slows_the_server, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_wide_channel_takes_a_large_answer_at_once, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_paused_server_slows_the_client, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_paused_server_holds_its_window, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(nobody_there_is_unavailable_at_once, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_channel_may_be_freed_by_its_own_message, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_channel_finds_a_server_that_came_back, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(unary_wants_exactly_one_answer, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(health_is_checked, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(health_is_watched_until_the_drain, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(strange_requests_are_refused, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(strange_answers_become_statuses, world_setup, world_teardown),
 	};
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Framing and the texts of gRPC, without a connection. */
+/* gRPC's framing and text encodings, without a connection. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #define LIT(lit) {"" lit, sizeof(lit) - 1}
 
-static void put(struct cgn_buf *b, struct cgn_str message)
+static void frame_put(struct cgn_buf *b, struct cgn_str message)
 {
 	uint8_t prefix[GRPC_PREFIX];
 	grpc_frame_prefix(prefix, message.n);
@@ -21,8 +21,8 @@ static void put(struct cgn_buf *b, struct cgn_str message)
 }
 
 /* Feed |wire| in pieces of |step| bytes, each in memory of its own, and join the messages with '|'. */
-static enum grpc_frame_step collect(struct cgn_str wire, size_t step, uint32_t max, struct cgn_buf *out,
-	struct cgn_err *err)
+static enum grpc_frame_step frames_collect(struct cgn_str wire, size_t step, uint32_t max,
+	struct cgn_buf *out, struct cgn_err *err)
 {
 	struct grpc_frames f = {.max_message = max};
 	enum grpc_frame_step got = GRPC_FRAME_MORE;
@@ -51,20 +51,21 @@ static void messages_come_whole_whatever_the_pieces(void **state)
 	(void)state;
 	struct cgn_buf wire = {.n = 0};
 	struct cgn_err err;
-	put(&wire, CGN_STR("hello"));
-	put(&wire, CGN_STR(""));
-	put(&wire, CGN_STR("x"));
-	put(&wire, CGN_STR(""));
-	put(&wire, CGN_STR("0123456789abcdef0123456789abcdef"));
+	frame_put(&wire, CGN_STR("hello"));
+	frame_put(&wire, CGN_STR(""));
+	frame_put(&wire, CGN_STR("x"));
+	frame_put(&wire, CGN_STR(""));
+	frame_put(&wire, CGN_STR("0123456789abcdef0123456789abcdef"));
 	for (size_t step = 1; step <= wire.n; step++) {
 		struct cgn_buf out = {.n = 0};
-		assert_int_equal(collect(cgn_buf_view(&wire), step, 64, &out, &err), GRPC_FRAME_MORE);
+		assert_int_equal(frames_collect(cgn_buf_view(&wire), step, 64, &out, &err), GRPC_FRAME_MORE);
 		assert_string_equal(cgn_buf_z(&out), "hello||x||0123456789abcdef0123456789abcdef|");
 		cgn_buf_fini(&out);
 	}
 	for (size_t cut = 1; cut < 5 + 5; cut++) {
 		struct cgn_buf out = {.n = 0};
-		assert_int_equal(collect((struct cgn_str){wire.p, cut}, 3, 64, &out, &err), GRPC_FRAME_MORE);
+		assert_int_equal(frames_collect((struct cgn_str){wire.p, cut}, 3, 64, &out, &err),
+			GRPC_FRAME_MORE);
 		assert_string_equal(cgn_buf_z(&out), "?");
 		cgn_buf_fini(&out);
 	}
@@ -77,7 +78,7 @@ static void whole_messages_are_not_copied(void **state)
 	struct cgn_buf wire = {.n = 0};
 	struct grpc_frames f = {.max_message = 64};
 	struct cgn_str message;
-	put(&wire, CGN_STR("hello"));
+	frame_put(&wire, CGN_STR("hello"));
 	struct cgn_str in = cgn_buf_view(&wire);
 	assert_int_equal(grpc_frame_next(&f, &in, &message, NULL), GRPC_FRAME_MESSAGE);
 	assert_ptr_equal(message.p, wire.p + GRPC_PREFIX);
@@ -106,7 +107,8 @@ static void bad_prefixes_are_refused(void **state)
 		struct cgn_str wire;
 		enum cgn_code code;
 	} cases[] = {
-		{LIT("\0\0\0\0\x41"), CGN_OVERLOADED}, /* one over the limit, before a byte of it */
+		/* One byte above the limit: refused before any byte of the message. */
+		{LIT("\0\0\0\0\x41"), CGN_OVERLOADED},
 		{LIT("\0\xff\xff\xff\xff"), CGN_OVERLOADED},
 		{LIT("\1\0\0\0\1x"), CGN_UNSUPPORTED},
 		{LIT("\2\0\0\0\1x"), CGN_INVALID},
@@ -115,7 +117,7 @@ static void bad_prefixes_are_refused(void **state)
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct cgn_err err = {.code = CGN_FINE};
 		struct cgn_buf out = {.n = 0};
-		assert_int_equal(collect(cases[i].wire, 2, 64, &out, &err), GRPC_FRAME_BAD);
+		assert_int_equal(frames_collect(cases[i].wire, 2, 64, &out, &err), GRPC_FRAME_BAD);
 		assert_int_equal(err.code, cases[i].code);
 		assert_int_equal(out.n, 0);
 	}

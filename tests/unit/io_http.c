@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds for both versions: our client against our server. */
+/* What holds for both HTTP versions: our client against our server. */
 #include "http_world.h"
 
-static enum http_proto proto; /* of the group that runs */
+static enum http_proto proto; /* Version of the running test group. */
 
 static void open_world(struct world *w, const struct http_server_cfg *sc)
 {
@@ -39,7 +39,7 @@ static void a_big_answer_waits_for_a_slow_reader(void **state)
 	open_world(&w, NULL);
 	story_get(&w, &s, "/big");
 	world_until(&w, s.heads == 1);
-	for (int i = 0; i < 50; i++) /* all that the sockets and windows take */
+	for (int i = 0; i < 50; i++) /* As many bytes as the sockets and windows take. */
 		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
 	assert_int_equal(s.bytes, 0);
 	assert_true(w.d.most_queued < 512 * 1024);
@@ -52,7 +52,7 @@ static void a_big_answer_waits_for_a_slow_reader(void **state)
 	world_close(&w);
 }
 
-/* The whole MiB at once: kept until there is a connection and windows. */
+/* A whole MiB at once is queued until there are a connection and windows. */
 static void a_big_request_comes_back(void **state)
 {
 	(void)state;
@@ -81,7 +81,7 @@ static void a_big_request_comes_back(void **state)
 	world_close(&w);
 }
 
-static size_t upload(struct story *s, size_t from)
+static size_t story_upload(struct story *s, size_t from)
 {
 	uint8_t piece[7000];
 	while (from < DEMO_BIG && !http_call_over_mark(s->c)) {
@@ -103,15 +103,15 @@ static void an_upload_waits_for_a_paused_server(void **state)
 	struct story s = {0};
 	open_world(&w, NULL);
 	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/hold", .body_len = -1});
-	size_t sent = upload(&s, 0);
+	size_t sent = story_upload(&s, 0);
 	world_until(&w, w.d.last != NULL);
 	assert_true(sent < DEMO_BIG);
 	unsigned drains = 0;
 	for (int i = 0; i < 200; i++) {
 		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
-		if (s.drains > drains) { /* the connection came up, buffers took some */
+		if (s.drains > drains) { /* The connection is open, and its buffers took some bytes. */
 			drains = s.drains;
-			sent = upload(&s, sent);
+			sent = story_upload(&s, sent);
 		}
 	}
 	assert_int_equal(w.d.body_bytes, 0);
@@ -119,7 +119,7 @@ static void an_upload_waits_for_a_paused_server(void **state)
 	while (sent < DEMO_BIG) {
 		world_until(&w, s.drains > drains);
 		drains = s.drains;
-		sent = upload(&s, sent);
+		sent = story_upload(&s, sent);
 	}
 	world_until(&w, s.done);
 	assert_int_equal(w.d.body_bytes, DEMO_BIG);
@@ -136,12 +136,12 @@ static void a_streamed_echo_is_whole(void **state)
 	struct story s = {0};
 	open_world(&w, NULL);
 	story_start(&w, &s, &(struct http_request){.method = "POST", .path = "/echo", .body_len = -1});
-	size_t sent = upload(&s, 0);
+	size_t sent = story_upload(&s, 0);
 	unsigned drains = 0;
 	while (sent < DEMO_BIG) {
 		world_until(&w, s.drains > drains);
 		drains = s.drains;
-		sent = upload(&s, sent);
+		sent = story_upload(&s, sent);
 	}
 	world_until(&w, s.done);
 	assert_int_equal(s.bytes, DEMO_BIG);
@@ -158,7 +158,7 @@ static void trailers_come_last(void **state)
 	open_world(&w, NULL);
 	story_tell(&w, &s, "/trailers");
 	assert_string_equal(s.text, "part");
-	assert_int_equal(s.n_trailers, 1); /* hop-by-hop fields and split lines are not sent */
+	assert_int_equal(s.n_trailers, 1); /* Hop-by-hop fields and split lines are not sent. */
 	assert_string_equal(s.trailer, "0");
 	s = (struct story){.pause_at_head = true};
 	story_get(&w, &s, "/trailers");
@@ -189,7 +189,7 @@ static void answers_without_a_body(void **state)
 	assert_int_equal(s.content_length, DEMO_BIG);
 	assert_int_equal(s.bytes, 0);
 	assert_int_equal(s.ends, 1);
-	story_tell(&w, &s, "/hello"); /* and the connection is still in step */
+	story_tell(&w, &s, "/hello"); /* The connection is still in step. */
 	assert_string_equal(s.text, "hello\n");
 	assert_int_equal(http_server_stats(w.d.server).accepted, 1);
 	world_close(&w);
@@ -206,15 +206,15 @@ static void a_cancelled_call_reaches_the_server(void **state)
 	http_call_cancel(&s.c);
 	assert_null(s.c);
 	world_until(&w, w.d.cancelled == 1);
-	s = (struct story){.cancel_at = 1}; /* from inside on_body */
+	s = (struct story){.cancel_at = 1}; /* Cancel from inside on_body. */
 	story_get(&w, &s, "/big");
-	/* a loopback socket may take it all */
+	/* A loopback socket may take all bytes at once. */
 	world_until(&w, s.heads == 1 && s.c == NULL && w.d.cancelled + w.d.fine == 2);
 	assert_int_equal(s.heads, 1);
 	assert_int_equal(s.ends + s.fails, 0);
 	assert_null(s.c);
 	s = (struct story){0};
-	story_get(&w, &s, "/hello"); /* before it left */
+	story_get(&w, &s, "/hello"); /* Cancel before the request was sent. */
 	http_call_cancel(&s.c);
 	story_tell(&w, &s, "/hello");
 	assert_string_equal(s.text, "hello\n");
@@ -445,7 +445,7 @@ static void a_reader_that_takes_nothing_is_cut(void **state)
 	world_client(&w, &(struct http_client_cfg){.proto = proto});
 	story_get(&w, &s, "/big");
 	world_until(&w, w.d.timed_out == 1 || w.d.fine == 1);
-	if (proto == HTTP_2) /* its window is ours to bound; a loopback socket may take a MiB */
+	if (proto == HTTP_2) /* HTTP/2's window is ours to bound; a loopback socket may take a MiB. */
 		assert_int_equal(w.d.timed_out, 1);
 	http_call_cancel(&s.c);
 	world_close(&w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http_world.h"
 
-/* ---- what must be refused ---- */
+/* ---- messages that must be refused ---- */
 
 static const struct {
 	const char *name, *bytes, *status;
@@ -98,7 +98,7 @@ static void hostile_heads_are_refused(void **state)
 	world_close(&w);
 }
 
-/* ---- requests that are odd, and right ---- */
+/* ---- valid requests in unusual forms ---- */
 
 static void one_byte_at_a_time(void **state)
 {
@@ -160,13 +160,14 @@ static void continue_is_said_when_the_body_is_wanted(void **state)
 	world_until(&w, w.d.last != NULL);
 	for (int i = 0; i < 10; i++)
 		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
-	assert_int_equal(r.got.n, 0); /* the application has not made up its mind */
+	assert_int_equal(r.got.n, 0); /* The application has not answered yet. */
 	http_exchange_resume(w.d.last);
 	world_until(&w, raw_has(&r, "HTTP/1.1 100 Continue\r\n\r\n"));
 	raw_say(&r, "abc");
 	world_until(&w, raw_has(&r, "swallowed"));
 	raw_say(&r, "POST /early HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n");
-	world_until(&w, r.closed); /* refused unread: what follows could be a body or not */
+	/* Refused before the rest is read: the following bytes could be a body or a request. */
+	world_until(&w, r.closed);
 	assert_int_equal(raw_count(&r, "100 Continue"), 1);
 	assert_true(raw_has(&r, "HTTP/1.1 413 Content Too Large\r\n"));
 	assert_true(raw_has(&r, "connection: close\r\n"));
@@ -258,7 +259,7 @@ static void large_heads_are_431(void **state)
 	world_close(&w);
 }
 
-static void broken(struct world *w, const char *head, const struct cgn_buf *body)
+static void expect_broken(struct world *w, const char *head, const struct cgn_buf *body)
 {
 	struct raw r;
 	unsigned other = w->d.other;
@@ -283,17 +284,17 @@ static void broken_chunks_are_refused(void **state)
 	world_open(&w, NULL);
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		cgn_buf_putz(&b, bad[i]);
-		broken(&w, head, &b);
+		expect_broken(&w, head, &b);
 		cgn_buf_fini(&b);
 	}
 	cgn_buf_putz(&b, "5;");
 	for (int i = 0; i < 5000; i++)
 		cgn_buf_char(&b, 'e');
-	broken(&w, head, &b);
+	expect_broken(&w, head, &b);
 	cgn_buf_fini(&b);
 	for (int i = 0; i < 40000; i++)
 		cgn_buf_char(&b, '0');
-	broken(&w, head, &b);
+	expect_broken(&w, head, &b);
 	cgn_buf_fini(&b);
 	cgn_buf_putz(&b, "0\r\n");
 	for (int i = 0; i < 4000; i++)
@@ -321,7 +322,7 @@ static void slow_heads_time_out(void **state)
 	assert_true(raw_has(&r, "HTTP/1.1 408 Request Timeout"));
 	assert_true(raw_has(&r, "\"code\":\"request_timeout\""));
 	cgn_buf_fini(&r.got);
-	raw_dial(&w, &r); /* who says nothing at all is not told anything */
+	raw_dial(&w, &r); /* A client that sends nothing gets no answer. */
 	world_until(&w, r.closed);
 	assert_int_equal(r.got.n, 0);
 	world_close(&w);
@@ -345,7 +346,7 @@ static void a_client_that_goes_is_noticed(void **state)
 	net_abort(r.c); /* RST */
 	world_until(&w, w.d.cancelled == 2);
 	raw_fini(&w, &r);
-	raw_dial(&w, &r); /* paused, with unread bytes before the FIN */
+	raw_dial(&w, &r); /* The reading is paused, with unread bytes before the FIN. */
 	raw_say(&r, "POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
 	world_until(&w, w.d.last != NULL);
 	raw_say(&r, "123456789");
@@ -371,13 +372,13 @@ static void a_cut_answer_has_no_last_chunk(void **state)
 	world_close(&w);
 }
 
-/* ---- answers from a server that is broken or worse ---- */
+/* ---- answers from a broken or hostile server ---- */
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\n"
 static const struct {
 	const char *name, *answer;
 	bool close_after;
-	int ends, stage; /* of the failure */
+	int ends, stage; /* |stage|: stage of the failure */
 	const char *text;
 } answers[] = {
 	{"until close", OK_HEAD "\r\nhello", true, 1, 0, "hello"},

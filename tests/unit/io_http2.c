@@ -4,9 +4,9 @@
 
 #include "http_world.h"
 
-/* ---- frames by hand ---- */
+/* ---- frames written by hand ---- */
 
-static void frame(struct cgn_buf *b, unsigned type, unsigned flags, uint32_t id, const void *p, size_t n)
+static void put_frame(struct cgn_buf *b, unsigned type, unsigned flags, uint32_t id, const void *p, size_t n)
 {
 	uint8_t hd[9] = {(uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n, (uint8_t)type, (uint8_t)flags,
 		(uint8_t)(id >> 24), (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
@@ -14,14 +14,14 @@ static void frame(struct cgn_buf *b, unsigned type, unsigned flags, uint32_t id,
 	cgn_buf_add(b, p, n);
 }
 
-static void hello(struct cgn_buf *b)
+static void put_hello(struct cgn_buf *b)
 {
 	cgn_buf_add(b, NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
-	frame(b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+	put_frame(b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
 }
 
-/* method (0x82 GET, 0x83 POST), http, authority "a", the path, then |more| as raw HPACK. */
-static void request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t method, const char *path,
+/* Append a request: method (0x82 GET, 0x83 POST), http, authority "a", the path, then |more| as raw HPACK. */
+static void put_request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t method, const char *path,
 	const void *more, size_t n)
 {
 	struct cgn_buf h = {0};
@@ -33,16 +33,16 @@ static void request(struct cgn_buf *b, uint32_t id, unsigned flags, uint8_t meth
 	cgn_buf_char(&h, (char)strlen(path));
 	cgn_buf_putz(&h, path);
 	cgn_buf_add(&h, more, n);
-	frame(b, NGHTTP2_HEADERS, flags, id, h.p, h.n);
+	put_frame(b, NGHTTP2_HEADERS, flags, id, h.p, h.n);
 	cgn_buf_fini(&h);
 }
 
 #define END_HEADERS NGHTTP2_FLAG_END_HEADERS
 #define END_STREAM  NGHTTP2_FLAG_END_STREAM
 
-static void hang(struct cgn_buf *b, uint32_t id)
+static void put_hang(struct cgn_buf *b, uint32_t id)
 {
-	request(b, id, END_HEADERS | END_STREAM, 0x82, "/hang", NULL, 0);
+	put_request(b, id, END_HEADERS | END_STREAM, 0x82, "/hang", NULL, 0);
 }
 
 struct seen {
@@ -50,29 +50,29 @@ struct seen {
 	uint32_t goaway_code, reset_code, reset_id;
 };
 
-static uint32_t be32(const char *p)
+static uint32_t read_be32(const char *p)
 {
 	uint32_t v;
 	memcpy(&v, p, 4);
 	return ntohl(v);
 }
 
-static struct seen look(const struct raw *r)
+static struct seen raw_look(const struct raw *r)
 {
 	struct seen s = {0};
 	for (size_t at = 0; at + 9 <= r->got.n;) {
 		const char *p = r->got.p + at;
-		size_t n = be32(p) >> 8;
+		size_t n = read_be32(p) >> 8;
 		uint8_t type = (uint8_t)p[3], flags = (uint8_t)p[4];
 		if (at + 9 + n > r->got.n)
 			break;
 		if (type == NGHTTP2_GOAWAY) {
 			s.goaways++;
-			s.goaway_code = be32(p + 13);
+			s.goaway_code = read_be32(p + 13);
 		} else if (type == NGHTTP2_RST_STREAM) {
 			s.resets++;
-			s.reset_id = be32(p + 5);
-			s.reset_code = be32(p + 9);
+			s.reset_id = read_be32(p + 5);
+			s.reset_code = read_be32(p + 9);
 		} else if (type == NGHTTP2_PING)
 			s.pings++;
 		s.heads += type == NGHTTP2_HEADERS;
@@ -83,7 +83,7 @@ static struct seen look(const struct raw *r)
 	return s;
 }
 
-static void say(struct world *w, struct raw *r, struct cgn_buf *b)
+static void raw_write(struct world *w, struct raw *r, struct cgn_buf *b)
 {
 	raw_send(r, b->p, b->n);
 	cgn_buf_fini(b);
@@ -95,20 +95,20 @@ static void say(struct world *w, struct raw *r, struct cgn_buf *b)
 static void expect_calm(struct world *w, struct raw *r)
 {
 	world_until(w, r->closed);
-	assert_int_equal(look(r).goaway_code, NGHTTP2_ENHANCE_YOUR_CALM);
+	assert_int_equal(raw_look(r).goaway_code, NGHTTP2_ENHANCE_YOUR_CALM);
 	assert_int_equal(http_server_stats(w->d.server).floods, 1);
 	assert_int_equal(http_server_stats(w->d.server).exchanges, 0);
 	cgn_buf_fini(&r->got);
 	world_close(w);
 }
 
-static void begin(struct world *w, struct raw *r, const struct http_server_cfg *cfg)
+static void raw_begin(struct world *w, struct raw *r, const struct http_server_cfg *cfg)
 {
 	struct cgn_buf b = {0};
 	world_open(w, cfg);
 	raw_dial(w, r);
-	hello(&b);
-	say(w, r, &b);
+	put_hello(&b);
+	raw_write(w, r, &b);
 }
 
 static void rapid_reset_is_a_flood(void **state)
@@ -116,12 +116,12 @@ static void rapid_reset_is_a_flood(void **state)
 	(void)state;
 	struct world w;
 	struct raw r;
-	begin(&w, &r, NULL);
+	raw_begin(&w, &r, NULL);
 	for (uint32_t i = 0; i < 4000 && r.c != NULL; i++) {
 		struct cgn_buf b = {0};
-		hang(&b, 2 * i + 1);
-		frame(&b, NGHTTP2_RST_STREAM, 0, 2 * i + 1, "\0\0\0\x08", 4);
-		say(&w, &r, &b);
+		put_hang(&b, 2 * i + 1);
+		put_frame(&b, NGHTTP2_RST_STREAM, 0, 2 * i + 1, "\0\0\0\x08", 4);
+		raw_write(&w, &r, &b);
 	}
 	assert_true(w.d.requests < 3000);
 	assert_int_equal(w.d.cancelled, w.d.requests);
@@ -133,11 +133,11 @@ static void many_of(unsigned type, uint32_t id, const void *p, size_t n)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, NULL);
-	request(&b, 1, END_HEADERS, 0x83, "/hang", NULL, 0);
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_HEADERS, 0x83, "/hang", NULL, 0);
 	for (int i = 0; i < 3000; i++)
-		frame(&b, type, 0, id, p, n);
-	say(&w, &r, &b);
+		put_frame(&b, type, 0, id, p, n);
+	raw_write(&w, &r, &b);
 	expect_calm(&w, &r);
 }
 
@@ -156,11 +156,11 @@ static void endless_continuations_end_the_connection(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, NULL);
-	request(&b, 1, END_STREAM, 0x82, "/hang", NULL, 0);
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_STREAM, 0x82, "/hang", NULL, 0);
 	for (int i = 0; i < 200; i++)
-		frame(&b, NGHTTP2_CONTINUATION, 0, 1, "\x82", 1);
-	say(&w, &r, &b);
+		put_frame(&b, NGHTTP2_CONTINUATION, 0, 1, "\x82", 1);
+	raw_write(&w, &r, &b);
 	world_until(&w, r.closed);
 	assert_int_equal(w.d.requests, 0);
 	cgn_buf_fini(&r.got);
@@ -174,11 +174,11 @@ static void a_frame_of_too_many_settings_ends_the_connection(void **state)
 	struct raw r;
 	struct cgn_buf b = {0};
 	uint8_t entries[6 * 200] = {0};
-	begin(&w, &r, NULL);
-	frame(&b, NGHTTP2_SETTINGS, 0, 0, entries, sizeof entries);
-	say(&w, &r, &b);
+	raw_begin(&w, &r, NULL);
+	put_frame(&b, NGHTTP2_SETTINGS, 0, 0, entries, sizeof entries);
+	raw_write(&w, &r, &b);
 	world_until(&w, r.closed);
-	assert_int_equal(look(&r).goaways, 1);
+	assert_int_equal(raw_look(&r).goaways, 1);
 	cgn_buf_fini(&r.got);
 	world_close(&w);
 }
@@ -191,15 +191,15 @@ static void a_large_head_is_431_and_costs_one_stream(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0}, more = {0};
-	begin(&w, &r, &(struct http_server_cfg){.max_fields = 20});
+	raw_begin(&w, &r, &(struct http_server_cfg){.max_fields = 20});
 	for (int i = 0; i < 30; i++)
 		cgn_buf_add(&more, "\0\1x\1y", 5);
-	request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/hello", more.p, more.n);
-	request(&b, 3, END_HEADERS | END_STREAM, 0x82, "/hello", NULL, 0);
-	say(&w, &r, &b);
+	put_request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/hello", more.p, more.n);
+	put_request(&b, 3, END_HEADERS | END_STREAM, 0x82, "/hello", NULL, 0);
+	raw_write(&w, &r, &b);
 	world_until(&w, raw_has(&r, "headers_too_large") && raw_has(&r, "hello\n"));
 	assert_int_equal(w.d.requests, 1);
-	assert_int_equal(look(&r).goaways, 0);
+	assert_int_equal(raw_look(&r).goaways, 0);
 	assert_int_equal(http_server_stats(w.d.server).bad_requests, 1);
 	cgn_buf_fini(&more);
 	raw_fini(&w, &r);
@@ -214,22 +214,27 @@ static void malformed_requests_do_not_arrive(void **state)
 		size_t n;
 	} more[] = {
 		{"\0\1X\1y", 5},                /* upper case */
-		{"\0\12connection\5close", 18}, /* of another version */
-		{"\0\21transfer-encoding\7chunked", 27}, {"\0\2te\4gzip", 9},
-		{"\0\1x\3a\rb", 7},                                               /* a line end in a value */
-		{"\0\1x\3a\0b", 7}, {"\x82", 1},                                  /* a second :method */
-		{"\0\16content-length\1x", 18}, {"\0\16content-length\0015", 18}, /* and END_STREAM */
+		{"\0\12connection\5close", 18}, /* A field of HTTP/1 only. */
+		{"\0\21transfer-encoding\7chunked", 27},
+		{"\0\2te\4gzip", 9},
+		{"\0\1x\3a\rb", 7}, /* A line end in a value. */
+		{"\0\1x\3a\0b", 7},
+		{"\x82", 1}, /* A second :method. */
+		/* A content-length together with END_STREAM. */
+		{"\0\16content-length\1x", 18},
+		{"\0\16content-length\0015", 18},
 	};
 	struct world w;
 	struct raw r;
-	begin(&w, &r, NULL);
+	raw_begin(&w, &r, NULL);
 	for (uint32_t i = 0; i < CGN_COUNT(more); i++) {
 		struct cgn_buf b = {0};
-		request(&b, 2 * i + 1, END_HEADERS | END_STREAM, 0x82, "/hello", more[i].bytes, more[i].n);
-		say(&w, &r, &b);
-		world_until(&w, look(&r).resets == i + 1);
-		assert_int_equal(look(&r).reset_id, 2 * i + 1);
-		assert_int_equal(look(&r).reset_code, NGHTTP2_PROTOCOL_ERROR);
+		put_request(&b, 2 * i + 1, END_HEADERS | END_STREAM, 0x82, "/hello", more[i].bytes,
+			more[i].n);
+		raw_write(&w, &r, &b);
+		world_until(&w, raw_look(&r).resets == i + 1);
+		assert_int_equal(raw_look(&r).reset_id, 2 * i + 1);
+		assert_int_equal(raw_look(&r).reset_code, NGHTTP2_PROTOCOL_ERROR);
 	}
 	assert_int_equal(w.d.requests, 0);
 	assert_true(http_server_stats(w.d.server).bad_requests >= CGN_COUNT(more));
@@ -243,13 +248,13 @@ static void streams_beyond_the_limit_are_refused(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, &(struct http_server_cfg){.max_streams = 2});
+	raw_begin(&w, &r, &(struct http_server_cfg){.max_streams = 2});
 	world_until(&w, r.got.n >= 9);
-	frame(&b, NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, NULL, 0);
+	put_frame(&b, NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, NULL, 0);
 	for (uint32_t i = 0; i < 3; i++)
-		hang(&b, 2 * i + 1);
-	say(&w, &r, &b);
-	world_until(&w, r.closed || look(&r).resets == 1);
+		put_hang(&b, 2 * i + 1);
+	raw_write(&w, &r, &b);
+	world_until(&w, r.closed || raw_look(&r).resets == 1);
 	assert_int_equal(w.d.requests, 2);
 	raw_fini(&w, &r);
 	world_close(&w);
@@ -282,8 +287,8 @@ static void the_preface_may_come_in_pieces(void **state)
 	struct cgn_buf b = {0};
 	world_open(&w, NULL);
 	raw_dial(&w, &r);
-	hello(&b);
-	request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/hello", NULL, 0);
+	put_hello(&b);
+	put_request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/hello", NULL, 0);
 	for (size_t i = 0; i < b.n; i++) {
 		raw_send(&r, b.p + i, 1);
 		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
@@ -295,7 +300,7 @@ static void the_preface_may_come_in_pieces(void **state)
 	world_close(&w);
 }
 
-/* ---- time, and clients that go ---- */
+/* ---- timeouts, and clients that leave ---- */
 
 static void a_head_that_never_ends_times_out(void **state)
 {
@@ -303,9 +308,9 @@ static void a_head_that_never_ends_times_out(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, &(struct http_server_cfg){.head_timeout = 20 * CGN_MSEC});
-	request(&b, 1, END_STREAM, 0x82, "/hang", NULL, 0);
-	say(&w, &r, &b);
+	raw_begin(&w, &r, &(struct http_server_cfg){.head_timeout = 20 * CGN_MSEC});
+	put_request(&b, 1, END_STREAM, 0x82, "/hang", NULL, 0);
+	raw_write(&w, &r, &b);
 	world_until(&w, r.closed);
 	assert_int_equal(w.d.requests, 0);
 	cgn_buf_fini(&r.got);
@@ -318,14 +323,14 @@ static void a_client_that_goes_is_noticed(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, NULL);
-	hang(&b, 1);
-	hang(&b, 3);
-	hang(&b, 5);
-	say(&w, &r, &b);
+	raw_begin(&w, &r, NULL);
+	put_hang(&b, 1);
+	put_hang(&b, 3);
+	put_hang(&b, 5);
+	raw_write(&w, &r, &b);
 	world_until(&w, w.d.requests == 3);
-	frame(&b, NGHTTP2_RST_STREAM, 0, 3, "\0\0\0\x08", 4);
-	say(&w, &r, &b);
+	put_frame(&b, NGHTTP2_RST_STREAM, 0, 3, "\0\0\0\x08", 4);
+	raw_write(&w, &r, &b);
 	world_until(&w, w.d.cancelled == 1);
 	net_close(r.c); /* FIN */
 	world_until(&w, w.d.cancelled == 3);
@@ -334,8 +339,8 @@ static void a_client_that_goes_is_noticed(void **state)
 	world_close(&w);
 }
 
-/* An answer in full, and a client that goes on sending what was not wanted: it is stopped, its other streams
- * live. */
+/* The server has answered in full while the client keeps sending a body: the server stops that stream, and
+ * the other streams live. */
 static void an_unwanted_upload_is_stopped(void **state)
 {
 	(void)state;
@@ -343,17 +348,17 @@ static void an_unwanted_upload_is_stopped(void **state)
 	struct raw r;
 	struct cgn_buf b = {0};
 	static const uint8_t piece[16000];
-	begin(&w, &r, NULL);
-	request(&b, 1, END_HEADERS, 0x83, "/early", NULL, 0);
-	say(&w, &r, &b);
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_HEADERS, 0x83, "/early", NULL, 0);
+	raw_write(&w, &r, &b);
 	world_until(&w, raw_has(&r, "too much"));
 	for (int i = 0; i < 4; i++)
-		frame(&b, NGHTTP2_DATA, 0, 1, piece, sizeof piece);
-	hang(&b, 3);
-	say(&w, &r, &b);
-	world_until(&w, look(&r).resets == 1 && w.d.requests == 2);
-	assert_int_equal(look(&r).reset_id, 1);
-	assert_int_equal(look(&r).reset_code, NGHTTP2_NO_ERROR);
+		put_frame(&b, NGHTTP2_DATA, 0, 1, piece, sizeof piece);
+	put_hang(&b, 3);
+	raw_write(&w, &r, &b);
+	world_until(&w, raw_look(&r).resets == 1 && w.d.requests == 2);
+	assert_int_equal(raw_look(&r).reset_id, 1);
+	assert_int_equal(raw_look(&r).reset_code, NGHTTP2_NO_ERROR);
 	assert_int_equal(w.d.fine, 1);
 	assert_int_equal(w.d.body_bytes, 0);
 	raw_fini(&w, &r);
@@ -366,21 +371,21 @@ static void continue_is_said_when_the_body_is_wanted(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, NULL);
-	request(&b, 1, END_HEADERS, 0x83, "/hold",
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_HEADERS, 0x83, "/hold",
 		"\0\6expect\x0c"
 		"100-continue",
 		21);
-	say(&w, &r, &b);
+	raw_write(&w, &r, &b);
 	world_until(&w, w.d.last != NULL);
 	for (int i = 0; i < 10; i++)
 		(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
-	assert_int_equal(look(&r).heads, 0); /* the application has not made up its mind */
+	assert_int_equal(raw_look(&r).heads, 0); /* The application has not answered yet. */
 	http_exchange_resume(w.d.last);
-	world_until(&w, look(&r).heads == 1);
-	assert_int_equal(look(&r).ends, 0);
-	frame(&b, NGHTTP2_DATA, END_STREAM, 1, "abc", 3);
-	say(&w, &r, &b);
+	world_until(&w, raw_look(&r).heads == 1);
+	assert_int_equal(raw_look(&r).ends, 0);
+	put_frame(&b, NGHTTP2_DATA, END_STREAM, 1, "abc", 3);
+	raw_write(&w, &r, &b);
 	world_until(&w, raw_has(&r, "swallowed"));
 	raw_fini(&w, &r);
 	world_close(&w);
@@ -392,12 +397,12 @@ static void a_head_alone_ends_the_stream(void **state)
 	struct world w;
 	struct raw r;
 	struct cgn_buf b = {0};
-	begin(&w, &r, NULL);
-	request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/status-only", NULL, 0);
-	say(&w, &r, &b);
-	world_until(&w, look(&r).ends == 1 && w.d.fine == 1);
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_HEADERS | END_STREAM, 0x82, "/status-only", NULL, 0);
+	raw_write(&w, &r, &b);
+	world_until(&w, raw_look(&r).ends == 1 && w.d.fine == 1);
 	unsigned data = 0, heads = 0;
-	for (size_t at = 0; at + 9 <= r.got.n; at += 9 + (be32(r.got.p + at) >> 8)) {
+	for (size_t at = 0; at + 9 <= r.got.n; at += 9 + (read_be32(r.got.p + at) >> 8)) {
 		data += r.got.p[at + 3] == NGHTTP2_DATA;
 		heads += r.got.p[at + 3] == NGHTTP2_HEADERS;
 	}
@@ -409,7 +414,7 @@ static void a_head_alone_ends_the_stream(void **state)
 
 /* ---- our client against servers that are broken or leave ---- */
 
-static void tell(struct world *w, struct canned *k, struct cgn_buf *answer, struct story *s)
+static void canned_answer(struct world *w, struct canned *k, struct cgn_buf *answer, struct story *s)
 {
 	world_open(w, NULL);
 	canned_open(w, k);
@@ -422,7 +427,7 @@ static void tell(struct world *w, struct canned *k, struct cgn_buf *answer, stru
 	assert_int_equal(s->fails, 1);
 }
 
-static void leave(struct world *w, struct canned *k, struct cgn_buf *answer)
+static void canned_leave(struct world *w, struct canned *k, struct cgn_buf *answer)
 {
 	cgn_buf_fini(answer);
 	canned_fini(k);
@@ -437,16 +442,16 @@ static void a_server_that_leaves_is_stale(void **state)
 	struct canned k = {0};
 	struct story s;
 	struct cgn_buf b = {0};
-	frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
-	frame(&b, NGHTTP2_GOAWAY, 0, 0, "\0\0\0\0\0\0\0\0", 8); /* no stream was processed */
-	tell(&w, &k, &b, &s);
+	put_frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+	put_frame(&b, NGHTTP2_GOAWAY, 0, 0, "\0\0\0\0\0\0\0\0", 8); /* No stream was processed. */
+	canned_answer(&w, &k, &b, &s);
 	assert_int_equal(s.stage, HTTP_FAIL_STALE);
-	leave(&w, &k, &b);
-	frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
-	frame(&b, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\7", 4); /* REFUSED_STREAM */
-	tell(&w, &k, &b, &s);
+	canned_leave(&w, &k, &b);
+	put_frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+	put_frame(&b, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\7", 4); /* REFUSED_STREAM */
+	canned_answer(&w, &k, &b, &s);
 	assert_int_equal(s.stage, HTTP_FAIL_STALE);
-	leave(&w, &k, &b);
+	canned_leave(&w, &k, &b);
 }
 
 static void broken_servers_fail_the_call(void **state)
@@ -457,23 +462,23 @@ static void broken_servers_fail_the_call(void **state)
 	struct story s;
 	struct cgn_buf b = {0};
 	cgn_buf_putz(&b, "HTTP/1.1 400 Bad Request\r\n\r\n");
-	tell(&w, &k, &b, &s);
+	canned_answer(&w, &k, &b, &s);
 	assert_int_equal(s.stage, HTTP_FAIL_HEAD);
 	assert_int_equal(s.why.code, CGN_BAD_GATEWAY);
-	leave(&w, &k, &b);
-	frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
-	frame(&b, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\2", 4);
-	tell(&w, &k, &b, &s);
+	canned_leave(&w, &k, &b);
+	put_frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+	put_frame(&b, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\2", 4);
+	canned_answer(&w, &k, &b, &s);
 	assert_int_equal(s.stage, HTTP_FAIL_HEAD);
-	leave(&w, &k, &b);
-	frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
-	frame(&b, NGHTTP2_HEADERS, END_HEADERS, 1, "\x88", 1); /* 200 */
-	frame(&b, NGHTTP2_DATA, 0, 1, "part", 4);
+	canned_leave(&w, &k, &b);
+	put_frame(&b, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+	put_frame(&b, NGHTTP2_HEADERS, END_HEADERS, 1, "\x88", 1); /* 200 */
+	put_frame(&b, NGHTTP2_DATA, 0, 1, "part", 4);
 	k.close_after = true;
-	tell(&w, &k, &b, &s);
+	canned_answer(&w, &k, &b, &s);
 	assert_int_equal(s.stage, HTTP_FAIL_BODY);
 	assert_string_equal(s.text, "part");
-	leave(&w, &k, &b);
+	canned_leave(&w, &k, &b);
 }
 
 int main(void)

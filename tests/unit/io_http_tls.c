@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over TLS the version is agreed on by ALPN, and both ends have names. */
+/* Over TLS, ALPN decides the version, and both ends have names. */
 #include <time.h>
 
 #include "http_world.h"
@@ -14,7 +14,7 @@ static void path_of(char *out, size_t cap, const char *name)
 	(void)snprintf(out, cap, "%s/%s", folder, name);
 }
 
-static void keep(const char *name, const struct cgn_buf *pem)
+static void pem_save(const char *name, const struct cgn_buf *pem)
 {
 	char path[128];
 	path_of(path, sizeof path, name);
@@ -31,9 +31,9 @@ static int make_files(void **state)
 	assert_non_null(mkdtemp(folder));
 	assert_true(cgn_ok(pki_make_ca("ca", when, &ca, NULL)));
 	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, when, &leaf, NULL)));
-	keep("ca", &ca.cert);
-	keep("crt", &leaf.cert);
-	keep("key", &leaf.key);
+	pem_save("ca", &ca.cert);
+	pem_save("crt", &leaf.cert);
+	pem_save("key", &leaf.key);
 	pki_pair_fini(&ca);
 	pki_pair_fini(&leaf);
 	return 0;
@@ -47,7 +47,7 @@ static int drop_files(void **state)
 	return system(cmd);
 }
 
-static struct tls_ctx *context(bool server, const char *const *alpn)
+static struct tls_ctx *ctx_of(bool server, const char *const *alpn)
 {
 	struct tls_ctx *out = NULL;
 	char ca[128], crt[128], key[128];
@@ -67,14 +67,14 @@ static struct tls_ctx *context(bool server, const char *const *alpn)
 static void tls_world(struct world *w, const char *const *server_alpn, const char *const *client_alpn,
 	enum http_proto proto)
 {
-	struct tls_ctx *s = context(true, server_alpn), *c = context(false, client_alpn);
+	struct tls_ctx *s = ctx_of(true, server_alpn), *c = ctx_of(false, client_alpn);
 	world_open(w, &(struct http_server_cfg){.listen.tls = s});
 	world_client(w, &(struct http_client_cfg){.tls = c, .proto = proto});
 	tls_ctx_free(&s);
 	tls_ctx_free(&c);
 }
 
-static void talk(const char *const *server_alpn, enum http_proto proto, int version)
+static void expect_version(const char *const *server_alpn, enum http_proto proto, int version)
 {
 	struct world w;
 	struct story s = {0};
@@ -110,9 +110,9 @@ static void talk(const char *const *server_alpn, enum http_proto proto, int vers
 static void alpn_chooses_the_version(void **state)
 {
 	(void)state;
-	talk(both, HTTP_AUTO, 20);
-	talk(old, HTTP_AUTO, 11);
-	talk(both, HTTP_2, 20);
+	expect_version(both, HTTP_AUTO, 20);
+	expect_version(old, HTTP_AUTO, 11);
+	expect_version(both, HTTP_2, 20);
 }
 
 static void a_version_that_is_not_spoken_is_a_connect_failure(void **state)

@@ -17,22 +17,22 @@
 
 static char root[64];
 
-static int enter(void **state)
+static int root_enter(void **state)
 {
 	(void)state;
 	disk_folder_make(root, "cgn-limits");
 	return 0;
 }
 
-static int leave(void **state)
+static int root_leave(void **state)
 {
 	(void)state;
 	disk_folder_remove(root);
 	return 0;
 }
 
-/* |folder| and the file |name| in it. */
-static void file(const char *folder, const char *name, const char *text)
+/* Make |folder| and the file |name| in it. */
+static void put_file(const char *folder, const char *name, const char *text)
 {
 	char path[256];
 	(void)snprintf(path, sizeof path, "%s%s", root, folder);
@@ -41,7 +41,7 @@ static void file(const char *folder, const char *name, const char *text)
 	assert_true(cgn_ok(disk_write_file_atomic(path, cgn_str_of(text), 0600, NULL)));
 }
 
-static void expect(uint64_t bytes, const char *who)
+static void expect_limit(uint64_t bytes, const char *who)
 {
 	struct limits_memory m;
 	char path[256] = "";
@@ -56,49 +56,49 @@ static void expect(uint64_t bytes, const char *who)
 static void nobody_says(void **state)
 {
 	(void)state;
-	expect(UINT64_MAX, "");
-	file("/proc", "meminfo", "MemFree: 1 kB\nnonsense\nMemTotal:\nMemTotal: many kB\n");
-	file("/proc/self", "cgroup", "\n::\nx\n4:memory\n0::/\n");
-	expect(UINT64_MAX, "");
+	expect_limit(UINT64_MAX, "");
+	put_file("/proc", "meminfo", "MemFree: 1 kB\nnonsense\nMemTotal:\nMemTotal: many kB\n");
+	put_file("/proc/self", "cgroup", "\n::\nx\n4:memory\n0::/\n");
+	expect_limit(UINT64_MAX, "");
 }
 
 static void what_the_machine_has(void **state)
 {
 	(void)state;
-	file("/proc", "meminfo", "MemTotal:       16384000 kB\nMemFree:          200000 kB\n");
-	expect((uint64_t)16384000 * 1024, "/proc/meminfo");
+	put_file("/proc", "meminfo", "MemTotal:       16384000 kB\nMemFree:          200000 kB\n");
+	expect_limit((uint64_t)16384000 * 1024, "/proc/meminfo");
 }
 
 static void the_group_of_version_2(void **state)
 {
 	(void)state;
-	file("/proc", "meminfo", "MemTotal:       16384000 kB\n");
-	file("/proc/self", "cgroup", "0::/system.slice/store.service\n");
-	file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "max\n");
-	expect((uint64_t)16384000 * 1024, "/proc/meminfo");
-	file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "1073741824\n");
-	expect(1024 * MIB, "/sys/fs/cgroup/system.slice/store.service/memory.max");
-	/* the one above lets it have less */
-	file("/sys/fs/cgroup/system.slice", "memory.max", "536870912\n");
-	expect(512 * MIB, "/sys/fs/cgroup/system.slice/memory.max");
+	put_file("/proc", "meminfo", "MemTotal:       16384000 kB\n");
+	put_file("/proc/self", "cgroup", "0::/system.slice/store.service\n");
+	put_file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "max\n");
+	expect_limit((uint64_t)16384000 * 1024, "/proc/meminfo");
+	put_file("/sys/fs/cgroup/system.slice/store.service", "memory.max", "1073741824\n");
+	expect_limit(1024 * MIB, "/sys/fs/cgroup/system.slice/store.service/memory.max");
+	/* The parent's limit is lower. */
+	put_file("/sys/fs/cgroup/system.slice", "memory.max", "536870912\n");
+	expect_limit(512 * MIB, "/sys/fs/cgroup/system.slice/memory.max");
 }
 
 static void the_group_of_version_1(void **state)
 {
 	(void)state;
-	file("/proc/self", "cgroup", "9:name=systemd:/\n4:cpu,memory:/a/b\n0::/\n");
-	file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
-	file("/sys/fs/cgroup/memory/a/b", "memory.limit_in_bytes", "268435456\n");
-	expect(256 * MIB, "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes");
+	put_file("/proc/self", "cgroup", "9:name=systemd:/\n4:cpu,memory:/a/b\n0::/\n");
+	put_file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+	put_file("/sys/fs/cgroup/memory/a/b", "memory.limit_in_bytes", "268435456\n");
+	expect_limit(256 * MIB, "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes");
 }
 
-/* The path is the host's, what is mounted is the container's. */
+/* The path is the host's; the mounted files are the container's. */
 static void inside_a_container(void **state)
 {
 	(void)state;
-	file("/proc/self", "cgroup", "4:memory:/docker/0123456789abcdef\n0::/\n");
-	file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "134217728\n");
-	expect(128 * MIB, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
+	put_file("/proc/self", "cgroup", "4:memory:/docker/0123456789abcdef\n0::/\n");
+	put_file("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "134217728\n");
+	expect_limit(128 * MIB, "/sys/fs/cgroup/memory/memory.limit_in_bytes");
 }
 
 static void a_path_longer_than_any(void **state)
@@ -107,20 +107,20 @@ static void a_path_longer_than_any(void **state)
 	(void)state;
 	memset(text + 4, 'x', 1500);
 	text[1504] = '\0';
-	file("/proc/self", "cgroup", text);
-	file("/sys/fs/cgroup", "memory.max", "134217728\n");
-	expect(128 * MIB, "/sys/fs/cgroup/memory.max");
+	put_file("/proc/self", "cgroup", text);
+	put_file("/sys/fs/cgroup", "memory.max", "134217728\n");
+	expect_limit(128 * MIB, "/sys/fs/cgroup/memory.max");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(nobody_says, enter, leave),
-		cmocka_unit_test_setup_teardown(what_the_machine_has, enter, leave),
-		cmocka_unit_test_setup_teardown(the_group_of_version_2, enter, leave),
-		cmocka_unit_test_setup_teardown(the_group_of_version_1, enter, leave),
-		cmocka_unit_test_setup_teardown(inside_a_container, enter, leave),
-		cmocka_unit_test_setup_teardown(a_path_longer_than_any, enter, leave),
+		cmocka_unit_test_setup_teardown(nobody_says, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(what_the_machine_has, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(the_group_of_version_2, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(the_group_of_version_1, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(inside_a_container, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(a_path_longer_than_any, root_enter, root_leave),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

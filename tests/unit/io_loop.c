@@ -18,7 +18,7 @@
 
 #include "io/loop/loop.h"
 
-/* Everything is tried twice: with loops that sleep at once, and with loops that poll first. */
+/* Each test runs twice: with loops that sleep at once, and with loops that poll first. */
 static cgn_nsec poll_most;
 
 static struct cgn_loop *loop_new(void)
@@ -40,11 +40,11 @@ struct ticks {
 static cgn_nsec last_due;
 static unsigned fired, expected;
 
-static void tick(struct cgn_timer *t)
+static void timer_tick(struct cgn_timer *t)
 {
 	struct ticks *k = CGN_CONTAINER(t, struct ticks, timer);
-	assert_true(k->due >= last_due);              /* earlier first */
-	assert_true(cgn_loop_now(t->loop) >= k->due); /* never early */
+	assert_true(k->due >= last_due);              /* The earlier timer is first. */
+	assert_true(cgn_loop_now(t->loop) >= k->due); /* No timer is early. */
 	assert_true(t->at == 0);
 	last_due = k->due;
 	k->due = 0;
@@ -62,8 +62,8 @@ static void timers_fire_in_order_and_never_after_cancel(void **state)
 	fired = expected = 0;
 	last_due = 0;
 	for (unsigned i = 0; i < TIMERS; i++) {
-		cgn_timer_init(&k[i].timer, l, tick);
-		cgn_timer_cancel(&k[i].timer); /* safe when not armed */
+		cgn_timer_init(&k[i].timer, l, timer_tick);
+		cgn_timer_cancel(&k[i].timer); /* Cancelling an unarmed timer is safe. */
 		cgn_timer_set(&k[i].timer, (cgn_nsec)(rand() % 30000) * CGN_USEC);
 	}
 	for (unsigned i = 0; i < TIMERS; i++) {
@@ -84,16 +84,16 @@ static void timers_fire_in_order_and_never_after_cancel(void **state)
 
 static struct cgn_timer again_timer, stop_timer;
 static unsigned again_count;
-static void again(struct cgn_timer *t)
+static void timer_again(struct cgn_timer *t)
 {
 	again_count++;
-	cgn_timer_set(t, 0); /* a zero delay must not keep the loop from its other work */
+	cgn_timer_set(t, 0); /* A zero delay must not starve the loop's other work. */
 }
 static void stop_soon(struct cgn_timer *t)
 {
 	if (again_count > 1)
 		cgn_loop_stop(t->loop);
-	/* this process was not run for a while, and both were due at once */
+	/* The process was suspended for a while, and both timers were due at once. */
 	else
 		cgn_timer_set(t, CGN_MSEC);
 }
@@ -102,7 +102,7 @@ static void a_timer_that_sets_itself_starves_nobody(void **state)
 {
 	(void)state;
 	struct cgn_loop *l = loop_new();
-	cgn_timer_init(&again_timer, l, again);
+	cgn_timer_init(&again_timer, l, timer_again);
 	cgn_timer_init(&stop_timer, l, stop_soon);
 	cgn_timer_set(&again_timer, 0);
 	cgn_timer_set(&stop_timer, 5 * CGN_MSEC);
@@ -124,7 +124,7 @@ struct corpse {
 	bool *gone;
 };
 
-static void release(struct cgn_grave *g)
+static void corpse_release(struct cgn_grave *g)
 {
 	struct corpse *c = CGN_CONTAINER(g, struct corpse, grave);
 	*c->gone = true;
@@ -136,7 +136,7 @@ static void run_a(struct cgn_hook *h)
 {
 	(void)h;
 	trail[trail_len++] = 'a';
-	assert_false(corpse_gone); /* still this turn */
+	assert_false(corpse_gone); /* Still the same turn: the corpse is not freed. */
 	cgn_loop_defer(hook_loop, &hook_b);
 	cgn_loop_defer(hook_loop, &hook_b);
 }
@@ -155,7 +155,7 @@ static void queue_hooks(struct cgn_timer *t)
 	corpse = malloc(sizeof(*corpse));
 	assert_non_null(corpse);
 	corpse->gone = &corpse_gone;
-	cgn_loop_bury(hook_loop, &corpse->grave, release);
+	cgn_loop_bury(hook_loop, &corpse->grave, corpse_release);
 }
 static void check_hooks(struct cgn_timer *t)
 {
@@ -202,7 +202,7 @@ static void exit_hooks_run_once(void **state)
 	cgn_loop_at_exit(l, &kept);
 	cgn_loop_at_exit(l, &dropped);
 	cgn_hook_drop(&dropped);
-	cgn_loop_stop(l); /* before run: run returns at once */
+	cgn_loop_stop(l); /* Before run: run returns at once. */
 	cgn_loop_run(l);
 	assert_int_equal(exits, 1);
 	cgn_loop_at_exit(l, &late);
@@ -227,13 +227,13 @@ static struct cgn_loop *post_loop;
 static void on_note(struct cgn_loop *l, struct cgn_post *p)
 {
 	struct note *n = CGN_CONTAINER(p, struct note, post);
-	assert_int_equal(n->seq, next_seq[n->poster]++); /* in the order that each poster posted */
+	assert_int_equal(n->seq, next_seq[n->poster]++); /* Posts arrive in the order of their poster. */
 	free(n);
 	if (++delivered == POSTERS * POSTS)
 		cgn_loop_stop(l);
 }
 
-static void *poster(void *arg)
+static void *poster_run(void *arg)
 {
 	unsigned id = *(unsigned *)arg;
 	for (unsigned i = 0; i < POSTS; i++) {
@@ -257,7 +257,7 @@ static void posts_from_many_threads_arrive_in_order(void **state)
 	assert_true(cgn_ok(cgn_loop_start_thread(post_loop, "a-rather-long-thread-name", NULL)));
 	for (unsigned i = 0; i < POSTERS; i++) {
 		ids[i] = i;
-		assert_int_equal(pthread_create(&threads[i], NULL, poster, &ids[i]), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, poster_run, &ids[i]), 0);
 	}
 	for (unsigned i = 0; i < POSTERS; i++)
 		pthread_join(threads[i], NULL);
@@ -266,7 +266,8 @@ static void posts_from_many_threads_arrive_in_order(void **state)
 	cgn_loop_free(&post_loop);
 }
 
-/* Two loops throw a ball: what one wrote the other reads, with nothing but the post between them. */
+/* Two loops throw a ball: one loop writes it and the other reads it, and only the post orders the
+ * accesses. */
 struct ball {
 	struct cgn_post post;
 	struct cgn_loop *loops[2];
@@ -299,8 +300,8 @@ static void two_loops_pass_a_message_back_and_forth(void **state)
 	cgn_loop_free(&b.loops[1]);
 }
 
-/* The same over sockets, one of which is watched only from the middle of a turn on: libuv tells the kernel of
- * it later. */
+/* The same over sockets. One socket is watched from the middle of a turn on, so libuv tells the kernel of it
+ * later. */
 struct rally {
 	struct cgn_loop *loop;
 	int fds[2];
@@ -319,7 +320,7 @@ static void on_ready(uv_poll_t *h, int status, int events)
 	CGN_MUST(read(fd, &c, 1) == 1);
 	if (++r->strokes == 2000)
 		cgn_loop_stop(r->loop);
-	else if (r->strokes % 100 == 0) /* a timer for the next turn, set by what is no timer */
+	else if (r->strokes % 100 == 0) /* A timer for the next turn, set outside a timer callback. */
 		cgn_timer_set(&r->serve, CGN_MSEC);
 	else
 		CGN_MUST(write(fd, &c, 1) == 1);
@@ -416,7 +417,7 @@ static void work_runs_elsewhere_and_comes_home(void **state)
 	assert_true(cgn_ok(cgn_loop_work(t.l, task_work, task_done, &t)));
 	cgn_loop_run(t.l);
 	assert_int_equal(t.done, 1);
-	t.stop = false; /* free waits for what is on the pool */
+	t.stop = false; /* The free waits for the jobs on the pool. */
 	assert_true(cgn_ok(cgn_loop_work(t.l, task_work, task_done, &t)));
 	cgn_loop_free(&t.l);
 	assert_int_equal(t.done, 2);

@@ -12,7 +12,7 @@
 #define MOST  (100 * CGN_USEC)
 #define PURSE (WINDOW_PURSE * MOST)
 
-/* A loop and its clock, without either. */
+/* A simulated loop and its clock. */
 struct life {
 	struct window w;
 	cgn_nsec now, vain, polled;
@@ -26,9 +26,8 @@ static struct life life_of(cgn_nsec most)
 	return x;
 }
 
-/* A wait whose event comes after |until|, on a processor that nobody else wants. Says whether polling found
- * it. */
-static bool live(struct life *x, cgn_nsec until)
+/* Wait for an event that comes at |until|, on an idle processor. Returns true if polling found the event. */
+static bool life_wait(struct life *x, cgn_nsec until)
 {
 	cgn_nsec most = window_open(&x->w, x->now);
 	x->opened += most > 0;
@@ -46,7 +45,8 @@ static bool live(struct life *x, cgn_nsec until)
 	return false;
 }
 
-/* In vain: what the header allows, and the last try that was begun within it. */
+/* The fruitless polling time is at most the bound in the header and the last polling that began below that
+ * bound. */
 static void assert_bound(const struct life *x)
 {
 	cgn_nsec time = x->now - CGN_SEC;
@@ -59,7 +59,7 @@ static void without_a_bound_nothing_is_polled(void **state)
 	(void)state;
 	struct life x = life_of(0);
 	for (int i = 0; i < 100; i++)
-		assert_false(live(&x, (cgn_nsec)i % 7));
+		assert_false(life_wait(&x, (cgn_nsec)i % 7));
 	assert_int_equal(x.opened, 0);
 }
 
@@ -68,7 +68,7 @@ static void who_is_idle_never_polls(void **state)
 	(void)state;
 	struct life x = life_of(MOST);
 	for (int i = 0; i < 1000; i++)
-		(void)live(&x, 3 * MOST + (cgn_nsec)i * CGN_USEC);
+		(void)life_wait(&x, 3 * MOST + (cgn_nsec)i * CGN_USEC);
 	assert_int_equal(x.opened, 0);
 }
 
@@ -76,25 +76,25 @@ static void a_short_wait_opens_it(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	assert_false(live(&x, 20 * CGN_USEC));
+	assert_false(life_wait(&x, 20 * CGN_USEC));
 	assert_int_equal(x.w.size, 40 * CGN_USEC);
 	for (int i = 0; i < 1000; i++)
-		assert_true(live(&x, 20 * CGN_USEC));
-	assert_int_equal(x.w.size, 40 * CGN_USEC); /* what does, does */
-	assert_false(live(&x, 45 * CGN_USEC));
+		assert_true(life_wait(&x, 20 * CGN_USEC));
+	assert_int_equal(x.w.size, 40 * CGN_USEC); /* A window that succeeds keeps its size. */
+	assert_false(life_wait(&x, 45 * CGN_USEC));
 	assert_int_equal(x.w.size, 90 * CGN_USEC);
-	assert_false(live(&x, 95 * CGN_USEC));
-	assert_int_equal(x.w.size, MOST); /* never more */
+	assert_false(life_wait(&x, 95 * CGN_USEC));
+	assert_int_equal(x.w.size, MOST); /* The window is never above MOST. */
 }
 
 static void a_wait_that_a_wake_up_made_long_counts_as_short(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	assert_false(live(&x, 2 * MOST));
+	assert_false(life_wait(&x, 2 * MOST));
 	assert_int_equal(x.w.size, MOST);
 	x = life_of(MOST);
-	assert_false(live(&x, 2 * MOST + 1));
+	assert_false(life_wait(&x, 2 * MOST + 1));
 	assert_int_equal(x.w.size, 0);
 }
 
@@ -102,15 +102,15 @@ static void two_long_waits_close_it(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	(void)live(&x, MOST);
+	(void)life_wait(&x, MOST);
 	assert_int_equal(x.w.size, MOST);
-	assert_false(live(&x, CGN_SEC));
+	assert_false(life_wait(&x, CGN_SEC));
 	assert_int_equal(x.w.size, MOST);
-	assert_false(live(&x, CGN_SEC));
+	assert_false(life_wait(&x, CGN_SEC));
 	assert_int_equal(x.w.size, 0);
 	for (int i = 0; i < 100; i++)
-		assert_false(live(&x, CGN_SEC));
-	assert_int_equal(x.vain, 2 * MOST); /* all that the end of a burst costs */
+		assert_false(life_wait(&x, CGN_SEC));
+	assert_int_equal(x.vain, 2 * MOST); /* The whole cost of the end of a burst. */
 }
 
 static void one_long_wait_among_short_ones_does_not_close_it(void **state)
@@ -118,21 +118,21 @@ static void one_long_wait_among_short_ones_does_not_close_it(void **state)
 	(void)state;
 	struct life x = life_of(MOST);
 	for (int i = 0; i < 10000; i++)
-		(void)live(&x, i % 50 == 0 ? 10 * MOST : 20 * CGN_USEC);
-	assert_int_equal(x.blocked, 200 + 1); /* one opens it */
+		(void)life_wait(&x, i % 50 == 0 ? 10 * MOST : 20 * CGN_USEC);
+	assert_int_equal(x.blocked, 200 + 1); /* One event opens the window. */
 }
 
-/* ---- the purse ---- */
-/* The worst there is: each event comes just when polling for it was given up. */
+/* ---- the budget ---- */
+/* The worst case: each event arrives just after polling ended. */
 static void who_always_polls_in_vain_wastes_a_small_share(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
 	while (x.now < 11 * CGN_SEC) {
-		(void)live(&x, MOST + 1);
+		(void)life_wait(&x, MOST + 1);
 		assert_bound(&x);
 	}
-	assert_true(x.opened > 100); /* and it goes on trying */
+	assert_true(x.opened > 100); /* The window still opens from time to time. */
 }
 
 static void no_mixture_of_waits_wastes_more(void **state)
@@ -145,7 +145,7 @@ static void no_mixture_of_waits_wastes_more(void **state)
 		size_t a = (size_t)rand() % CGN_COUNT(waits), b = (size_t)rand() % CGN_COUNT(waits);
 		unsigned share = (unsigned)rand() % 100;
 		for (int i = 0; i < 5000; i++) {
-			(void)live(&x, waits[(unsigned)rand() % 100 < share ? a : b] * CGN_USEC);
+			(void)life_wait(&x, waits[(unsigned)rand() % 100 < share ? a : b] * CGN_USEC);
 			assert_bound(&x);
 			assert_true(x.w.size <= MOST);
 			assert_true(x.w.purse <= (int64_t)PURSE);
@@ -157,22 +157,22 @@ static void a_processor_that_others_want_is_left_to_them(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	(void)live(&x, 30 * CGN_USEC);
-	assert_true(live(&x, 30 * CGN_USEC));
-	window_found(&x.w, 3 * CGN_MSEC); /* it was there, but somebody else ran */
+	(void)life_wait(&x, 30 * CGN_USEC);
+	assert_true(life_wait(&x, 30 * CGN_USEC));
+	window_found(&x.w, 3 * CGN_MSEC); /* The event was there, but another process had the processor. */
 	cgn_nsec back = x.now + 3 * CGN_MSEC * WINDOW_SHARE;
 	while (x.now < back - CGN_SEC / 50)
-		assert_false(live(&x, 30 * CGN_USEC));
+		assert_false(life_wait(&x, 30 * CGN_USEC));
 	for (int i = 0; i < 2000; i++)
-		(void)live(&x, 30 * CGN_USEC);
-	assert_true(live(&x, 30 * CGN_USEC));
+		(void)life_wait(&x, 30 * CGN_USEC);
+	assert_true(life_wait(&x, 30 * CGN_USEC));
 }
 
 static void a_machine_that_stood_still_is_forgotten_soon(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	(void)live(&x, 30 * CGN_USEC);
+	(void)life_wait(&x, 30 * CGN_USEC);
 	window_found(&x.w, 3600 * CGN_SEC);
 	window_blocked(&x.w, 3600 * CGN_SEC, 30 * CGN_USEC);
 	x.now += WINDOW_DEBT * WINDOW_SHARE;
@@ -185,7 +185,7 @@ static void a_clock_that_stands_earns_nothing(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
-	(void)live(&x, 30 * CGN_USEC);
+	(void)life_wait(&x, 30 * CGN_USEC);
 	for (int i = 0; i < 1000; i++)
 		window_blocked(&x.w, window_open(&x.w, x.now), MOST);
 	assert_int_equal(window_open(&x.w, x.now), 0);

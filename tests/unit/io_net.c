@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-static unsigned descriptors(void)
+static unsigned count_descriptors(void)
 {
 	unsigned n = 0;
 	DIR *d = opendir("/proc/self/fd");
@@ -36,7 +36,7 @@ static void addresses_have_one_shape(void **state)
 		assert_true(cgn_ok(net_addr_check(good[i], NULL)));
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		assert_int_equal(net_addr_check(bad[i], &err).code, CGN_INVALID);
-		assert_non_null(strstr(err.msg, bad[i])); /* names what was given */
+		assert_non_null(strstr(err.msg, bad[i])); /* The message names the given address. */
 	}
 	char longest[600];
 	memset(longest, 'a', sizeof longest);
@@ -108,21 +108,21 @@ static void an_early_answer_survives_unread_bytes(void **state)
 	struct raw_reader r;
 	uint8_t junk[4096] = {0};
 	world_open(&w);
-	world_dial(&w, &(struct net_dial){.addr = w.addr}); /* keeps the loop's other work going */
+	world_dial(&w, &(struct net_dial){.addr = w.addr}); /* Keeps the loop's other work going. */
 	run_until(&w, both_open);
 	w.server = (struct side){.pause_first = true};
 	int fd = raw_connect(net_listener_port(w.ln));
 	for (int i = 0; i < 16; i++)
 		assert_int_equal(write(fd, junk, sizeof junk), sizeof junk);
 	run_until(&w, server_opened);
-	write_pattern(w.server.c, 0, 1000); /* "413", while 64 KiB of body lie unread */
+	write_pattern(w.server.c, 0, 1000); /* An early "413" while 64 KiB of body are unread. */
 	net_close(w.server.c);
 	run_until(&w, server_closed);
 	raw_read_start(&r, fd);
 	raw_read_join(&r);
-	assert_int_equal(r.error, 0); /* no reset */
+	assert_int_equal(r.error, 0); /* No reset. */
 	assert_int_equal(r.got.bytes, 1000);
-	world_close(&w); /* ends what lingers */
+	world_close(&w); /* Ends the lingering connections. */
 }
 
 /* ---- back-pressure ---- */
@@ -156,7 +156,7 @@ static void a_slow_reader_hits_the_mark_and_drains(void **state)
 	assert_int_equal(w.server.drains, 1);
 	assert_true(net_queued(w.server.c) <= NET_QUEUE_MARK / 2);
 	write_pattern(w.server.c, sent,
-		BIG); /* beyond the mark, below the limit, and closing at once: still all of it */
+		BIG); /* Above the mark, below the limit, and closed at once: all bytes still arrive. */
 	net_close(w.server.c);
 	net_close(w.server.c);
 	assert_false(net_is_open(w.server.c));
@@ -165,7 +165,7 @@ static void a_slow_reader_hits_the_mark_and_drains(void **state)
 	assert_int_equal(w.server.why.code, CGN_FINE);
 	assert_int_equal(r.got.bytes, sent + BIG);
 	assert_true(r.got.sum == pattern_sum(sent + BIG));
-	assert_int_equal(w.server.drains, 1); /* none while closing */
+	assert_int_equal(w.server.drains, 1); /* No drain while closing. */
 	world_close(&w);
 }
 
@@ -178,11 +178,11 @@ static void who_never_reads_is_cut(void **state)
 	run_until(&w, server_opened);
 	for (unsigned i = 0; i < 64 && net_is_open(w.server.c); i++) {
 		write_pattern(w.server.c, 0, BIG);
-		assert_int_equal(w.server.closes, 0); /* never inline */
+		assert_int_equal(w.server.closes, 0); /* Never inside the call. */
 	}
 	assert_false(net_is_open(w.server.c));
 	assert_int_equal(net_queued(w.server.c), 0);
-	write_pattern(w.server.c, 0, 10); /* no-op */
+	write_pattern(w.server.c, 0, 10); /* A second close does nothing. */
 	run_until(&w, server_closed);
 	assert_int_equal(w.server.why.code, CGN_OVERLOADED);
 	assert_non_null(strstr(w.server.why.msg, "does not read"));
@@ -221,7 +221,7 @@ static void a_pause_holds_bytes_back(void **state)
 	assert_int_equal(w.server.bytes, 0);
 	net_resume(w.server.c);
 	net_resume(w.server.c);
-	assert_int_equal(w.server.bytes, 0); /* never inline */
+	assert_int_equal(w.server.bytes, 0); /* Never inside the call. */
 	run_until(&w, server_got_three);
 	net_pause(w.server.c);
 	net_resume(w.server.c);
@@ -231,7 +231,7 @@ static void a_pause_holds_bytes_back(void **state)
 	world_close(&w);
 }
 
-/* ---- a peer that goes while we are not reading ---- */
+/* ---- a peer that leaves while reading is paused ---- */
 
 static bool server_eof(struct world *w)
 {
@@ -271,12 +271,12 @@ static void a_fin_is_seen_while_paused(void **state)
 	int fd = raw_connect(net_listener_port(w.ln));
 	run_until(&w, server_opened);
 	shutdown(fd, SHUT_WR);
-	run_until(&w, server_eof); /* nothing unread: the end itself */
+	run_until(&w, server_eof); /* Nothing is unread: the end itself is seen. */
 	assert_int_equal(w.server.hangups, 0);
-	/* and the reset that follows is seen too, though there is nothing left to read */
+	/* The reset that follows is seen too, although there is nothing left to read. */
 	raw_reset(fd);
 	run_until(&w, server_closed);
-	assert_int_equal(w.server.why.sys_errno, EPIPE); /* a reset after a FIN is EPIPE to Linux */
+	assert_int_equal(w.server.why.sys_errno, EPIPE); /* Linux reports a reset after a FIN as EPIPE. */
 	assert_int_equal(w.server.eofs, 1);
 	world_close(&w);
 }
@@ -357,7 +357,7 @@ static void an_orphan_ends_in_silence(void **state)
 	world_close(&w);
 }
 
-static void refuse(void *user, struct net_conn *c)
+static void conn_refuse(void *user, struct net_conn *c)
 {
 	(void)c;
 	((struct world *)user)->server.accepts++;
@@ -369,8 +369,8 @@ static void what_nobody_takes_is_closed(void **state)
 	struct world w;
 	world_open(&w);
 	net_listener_close(&w.ln);
-	assert_true(
-		cgn_ok(net_listen(w.l, &(struct net_listen_cfg){.addr = w.addr}, refuse, &w, &w.ln, NULL)));
+	assert_true(cgn_ok(
+		net_listen(w.l, &(struct net_listen_cfg){.addr = w.addr}, conn_refuse, &w, &w.ln, NULL)));
 	world_dial(&w, &(struct net_dial){.addr = w.addr});
 	w.client.close_on_eof = true;
 	run_until(&w, client_closed);
@@ -401,7 +401,7 @@ static void a_failed_dial_says_where_and_why(void **state)
 	(void)state;
 	struct world w;
 	char gone[64];
-	world_open(&w); /* a port that was free a moment ago */
+	world_open(&w); /* A port that was free a moment ago. */
 	(void)snprintf(gone, sizeof gone, "%s", w.addr);
 	world_close(&w);
 	dial_fails(&(struct net_dial){.addr = gone}, CGN_UNAVAILABLE, "Connection refused");
@@ -436,7 +436,7 @@ static void every_address_of_a_name_is_tried(void **state)
 	(void)state;
 	struct world w;
 	char addr[64];
-	world_open(&w); /* on 127.0.0.1 only; localhost may well be ::1 first */
+	world_open(&w); /* The listener is on 127.0.0.1 only; localhost may resolve to ::1 first. */
 	(void)snprintf(addr, sizeof addr, "localhost:%u", net_listener_port(w.ln));
 	world_dial(&w, &(struct net_dial){.addr = addr});
 	run_until(&w, both_open);
@@ -455,7 +455,7 @@ static void a_dial_may_take_no_longer_than_allowed(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
 	assert_int_equal(listen(fd, 0), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
-	int held = raw_connect(ntohs(sa.sin_port)); /* fills the backlog: the next SYN is dropped */
+	int held = raw_connect(ntohs(sa.sin_port)); /* Fills the backlog: the next SYN is dropped. */
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", ntohs(sa.sin_port));
 	dial_fails(&(struct net_dial){.addr = addr, .connect_timeout = 50 * CGN_MSEC}, CGN_DEADLINE, addr);
 	close(held);
@@ -476,7 +476,7 @@ static void a_dial_can_be_given_up_at_any_stage(void **state)
 		assert_int_equal(w.client.closes, 0);
 		run_until(&w, client_closed);
 		assert_int_equal(w.client.closes, 1);
-		world_close(&w); /* waits for the pool */
+		world_close(&w); /* Waits for the pool. */
 	}
 }
 
@@ -487,7 +487,7 @@ static void listen_fails(struct cgn_loop *l, const struct net_listen_cfg *cfg, e
 {
 	struct cgn_err err = {0};
 	struct net_listener *ln = NULL;
-	assert_int_equal(net_listen(l, cfg, refuse, NULL, &ln, &err).code, code);
+	assert_int_equal(net_listen(l, cfg, conn_refuse, NULL, &ln, &err).code, code);
 	assert_null(ln);
 	if (strstr(err.msg, expect) == NULL)
 		fail_msg("\"%s\" lacks \"%s\"", err.msg, expect);
@@ -539,7 +539,7 @@ static void workers_share_a_port_and_strangers_do_not(void **state)
 	assert_int_equal(net_listener_port(second), net_listener_port(w.ln));
 	assert_int_equal(pipe(ready), 0);
 	pid_t child = fork();
-	if (child == 0) { /* as if started a second time: other descriptors, same user */
+	if (child == 0) { /* Like a second start of the program: other descriptors, same user. */
 		struct cgn_loop *l = NULL;
 		struct net_listener *ln = NULL;
 		for (int fd = 3; fd < 64; fd++)
@@ -549,8 +549,8 @@ static void workers_share_a_port_and_strangers_do_not(void **state)
 		if (cgn_ok(cgn_loop_new(&l, NULL)))
 			answer = (char)('A' +
 				(int)net_listen(l,
-					&(struct net_listen_cfg){.addr = w.addr, .reuse_port = true}, refuse,
-					NULL, &ln, NULL)
+					&(struct net_listen_cfg){.addr = w.addr, .reuse_port = true},
+					conn_refuse, NULL, &ln, NULL)
 					.code);
 		(void)!write(ready[1], &answer, 1);
 		_exit(0);
@@ -598,7 +598,7 @@ static void unix_sockets_work_and_clean_up(void **state)
 	struct stat st;
 	assert_non_null(mkdtemp(folder));
 	(void)snprintf(addr, sizeof addr, "unix:%s/s", folder);
-	/* a leftover of a crash */
+	/* A socket file left by a crash. */
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	(void)cgn_str_copyz(sa.sun_path, sizeof sa.sun_path, cgn_str_of(path));
 	int stale = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -618,7 +618,7 @@ static void unix_sockets_work_and_clean_up(void **state)
 	run_until(&w, both_closed);
 	assert_int_equal(w.server.bytes, 700);
 	listen_fails(w.l, &(struct net_listen_cfg){.addr = addr}, CGN_ADDRESS_IN_USE,
-		addr); /* alive: not stolen */
+		addr); /* The listener is alive, so its path is not taken. */
 	world_close(&w);
 	assert_int_not_equal(stat(path, &st), 0);
 	assert_int_equal(rmdir(folder), 0);
@@ -640,7 +640,8 @@ static void a_unix_peer_that_goes_while_paused_is_announced(void **state)
 	net_close(w.client.c);
 	run_until(&w, server_hung_up);
 	spins = 0;
-	/* must not spin: checked by the turn's cost under a profiler, and by what follows still working */
+	/* The loop must not spin: a profiler shows the cost of the turn, and the checks below show that the
+	 * loop works. */
 	run_until(&w, after_a_while);
 	net_resume(w.server.c);
 	run_until(&w, server_eof);
@@ -681,10 +682,10 @@ static void without_descriptors_it_rests_and_recovers(void **state)
 	struct world w;
 	struct rlimit was, tight;
 	world_open(&w);
-	int fd = raw_connect(net_listener_port(w.ln)); /* waits in the backlog */
+	int fd = raw_connect(net_listener_port(w.ln)); /* Waits in the backlog. */
 	getrlimit(RLIMIT_NOFILE, &was);
 	tight = was;
-	tight.rlim_cur = (rlim_t)fd + 1; /* descriptors are given lowest first: none is left below */
+	tight.rlim_cur = (rlim_t)fd + 1; /* Descriptors are allocated from the lowest: none is left below. */
 	int fill[64];
 	unsigned n = 0;
 	setrlimit(RLIMIT_NOFILE, &tight);
@@ -692,7 +693,7 @@ static void without_descriptors_it_rests_and_recovers(void **state)
 		n++;
 	run_until(&w, exhausted_twice);
 	assert_int_equal(w.server.accepts, 0);
-	assert_true(net_listener_stats(w.ln).exhausted < 50); /* rested, not spun */
+	assert_true(net_listener_stats(w.ln).exhausted < 50); /* The listener rested and did not spin. */
 	while (n > 0)
 		close(fill[--n]);
 	setrlimit(RLIMIT_NOFILE, &was);
@@ -718,7 +719,7 @@ static void a_closed_listener_leaves_its_connections_alone(void **state)
 	world_close(&w);
 }
 
-/* ---- many ---- */
+/* ---- many connections ---- */
 
 struct crowd {
 	struct world w;
@@ -731,7 +732,7 @@ static void crowd_next(void);
 static void crowd_open(struct net_conn *c, void *user)
 {
 	(void)user;
-	switch (crowd->started % 3) { /* all the ways out */
+	switch (crowd->started % 3) { /* Every way to end a connection. */
 	case 0:
 		net_close(c);
 		break;
@@ -756,7 +757,7 @@ static const struct net_conn_ops quiet_ops = {0};
 static void crowd_accept(void *user, struct net_conn *c)
 {
 	(void)user;
-	net_conn_take(c, &quiet_ops, NULL); /* no on_eof: an end closes */
+	net_conn_take(c, &quiet_ops, NULL); /* Without on_eof, the peer's end closes the connection. */
 }
 static void crowd_next(void)
 {
@@ -785,17 +786,17 @@ static void crowd_start(void)
 static void ten_thousand_connections_leave_nothing(void **state)
 {
 	(void)state;
-	unsigned before = descriptors();
+	unsigned before = count_descriptors();
 	crowd_start();
 	crowd->wanted = 10000;
 	for (int i = 0; i < 32; i++)
 		crowd_next();
 	run_until(&crowd->w, crowd_gone);
 	assert_true(
-		net_listener_stats(crowd->w.ln).accepted >= 6666); /* an abort may come before the accept */
+		net_listener_stats(crowd->w.ln).accepted >= 6666); /* An abort may come before the accept. */
 	world_close(&crowd->w);
 	free(crowd);
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(count_descriptors(), before);
 }
 
 static void idle_open(struct net_conn *c, void *user)
@@ -835,7 +836,7 @@ static void an_idle_connection_is_cheap(void **state)
 	run_until(&crowd->w, all_idle);
 	size_t each = (mallinfo2().uordblks - before) / 2000;
 	print_message("             an idle connection in clear takes %zu bytes of heap\n", each);
-	assert_true(each < 2048); /* 0 under a sanitizer, whose allocator keeps no mallinfo */
+	assert_true(each < 2048); /* 0 under a sanitizer, whose allocator has no mallinfo. */
 	for (int i = 0; i < 2000; i++)
 		net_abort(crowd->conns[i]);
 	world_close(&crowd->w);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packet: both ends on one loop, and ends that are no good. */
+/* packet: both ends on one loop, and misbehaving peers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ struct world {
 	uint8_t last[64];
 	int kept;
 	bool keep, refuse, pause_at_first;
-	enum cgn_code code; /* of the first end */
+	enum cgn_code code; /* Code of the first end. */
 };
 
 static void on_packet(struct packet_conn *c, void *user, const uint8_t *p, size_t n, int *fd)
@@ -76,7 +76,7 @@ static void on_accept(void *user, struct packet_conn *c)
 	packet_take(c, &ops, w);
 }
 
-static bool served(struct world *w)
+static bool server_opened(struct world *w)
 {
 	return w->served != NULL;
 }
@@ -84,12 +84,12 @@ static bool got_all(struct world *w)
 {
 	return w->got >= w->want;
 }
-static bool closed(struct world *w)
+static bool both_closed(struct world *w)
 {
 	return w->closed >= w->want;
 }
 
-static void setup(struct world *w)
+static void world_setup(struct world *w)
 {
 	*w = (struct world){.kept = -1};
 	(void)snprintf(w->dir, sizeof w->dir, "/tmp/cgn-packet-XXXXXX");
@@ -100,14 +100,14 @@ static void setup(struct world *w)
 	assert_true(cgn_ok(packet_listen(w->l, &cfg, on_accept, w, &w->ln, NULL)));
 }
 
-static void connected(struct world *w, size_t max_queue)
+static void world_connect(struct world *w, size_t max_queue)
 {
-	setup(w);
+	world_setup(w);
 	assert_true(cgn_ok(packet_connect(w->l, w->path, max_queue, &ops, w, &w->client, NULL)));
-	loop_until(w->l, served, w);
+	loop_until(w->l, server_opened, w);
 }
 
-static void teardown(struct world *w)
+static void world_teardown(struct world *w)
 {
 	packet_close(&w->client);
 	packet_close(&w->served);
@@ -115,11 +115,11 @@ static void teardown(struct world *w)
 	cgn_loop_stop(w->l);
 	cgn_loop_run(w->l);
 	cgn_loop_free(&w->l);
-	assert_int_equal(access(w->path, F_OK), -1); /* the file went with the listener */
+	assert_int_equal(access(w->path, F_OK), -1); /* The listener removed its file. */
 	assert_int_equal(rmdir(w->dir), 0);
 }
 
-static void say(struct packet_conn *c, const void *p, size_t n, int fd)
+static void packet_say(struct packet_conn *c, const void *p, size_t n, int fd)
 {
 	struct iovec iov = {.iov_len = n};
 	memcpy(&iov.iov_base, &p, sizeof p);
@@ -130,23 +130,23 @@ static void packets_keep_their_bounds(void **state)
 {
 	struct world w;
 	(void)state;
-	connected(&w, 65536);
+	world_connect(&w, 65536);
 	struct stat st;
 	assert_int_equal(stat(w.path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0660);
-	say(w.client, "one", 3, -1);
-	say(w.client, "four", 4, -1);
+	packet_say(w.client, "one", 3, -1);
+	packet_say(w.client, "four", 4, -1);
 	w.want = 2;
 	loop_until(w.l, got_all, &w);
 	assert_int_equal(w.last_n, 4);
 	assert_memory_equal(w.last, "four", 4);
 	char *long_one = calloc(1, PACKET_MAX);
-	say(w.served, long_one, PACKET_MAX, -1);
+	packet_say(w.served, long_one, PACKET_MAX, -1);
 	w.want = 3;
 	loop_until(w.l, got_all, &w);
 	assert_int_equal(w.last_n, PACKET_MAX);
 	free(long_one);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void a_descriptor_comes_along(void **state)
@@ -154,11 +154,11 @@ static void a_descriptor_comes_along(void **state)
 	struct world w;
 	char text[4] = "";
 	(void)state;
-	connected(&w, 65536);
+	world_connect(&w, 65536);
 	int fd = memfd_create("t", MFD_CLOEXEC);
 	assert_int_equal(write(fd, "abc", 3), 3);
 	w.keep = true;
-	say(w.served, "x", 1, fd);
+	packet_say(w.served, "x", 1, fd);
 	assert_int_equal(close(fd), 0);
 	w.want = 1;
 	loop_until(w.l, got_all, &w);
@@ -167,26 +167,26 @@ static void a_descriptor_comes_along(void **state)
 	assert_string_equal(text, "abc");
 	assert_true((fcntl(w.kept, F_GETFD) & FD_CLOEXEC) != 0);
 	assert_int_equal(close(w.kept), 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
-/* One that nobody keeps is closed: the lowest free number stays what it was. */
+/* A descriptor that no callback takes is closed: the lowest free number stays the same. */
 static void what_nobody_keeps_is_closed(void **state)
 {
 	struct world w;
 	(void)state;
-	connected(&w, 65536);
+	world_connect(&w, 65536);
 	int before = dup(0);
 	assert_int_equal(close(before), 0);
 	for (unsigned i = 0; i < 10; i++)
-		say(w.client, "x", 1, w.l != NULL ? 0 : -1);
+		packet_say(w.client, "x", 1, w.l != NULL ? 0 : -1);
 	w.want = 10;
 	loop_until(w.l, got_all, &w);
 	assert_int_equal(w.fds, 10);
 	int after = dup(0);
 	assert_int_equal(after, before);
 	assert_int_equal(close(after), 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void what_the_socket_does_not_take_waits(void **state)
@@ -194,17 +194,17 @@ static void what_the_socket_does_not_take_waits(void **state)
 	struct world w;
 	char packet[1000] = "";
 	(void)state;
-	connected(&w, 8 << 20);
+	world_connect(&w, 8 << 20);
 	for (unsigned i = 0; i < 5000; i++)
-		say(w.client, packet, sizeof packet, i == 4999 ? 0 : -1);
+		packet_say(w.client, packet, sizeof packet, i == 4999 ? 0 : -1);
 	assert_true(packet_queued(w.client) > 0);
 	w.want = 5000;
 	loop_until(w.l, got_all, &w);
 	assert_int_equal(w.bytes, 5000 * sizeof packet);
-	assert_int_equal(w.fds, 1); /* a queued descriptor goes with its packet */
+	assert_int_equal(w.fds, 1); /* A queued descriptor leaves with its packet. */
 	assert_true(w.drained > 0);
 	assert_int_equal(packet_queued(w.client), 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void a_queue_has_its_bound(void **state)
@@ -212,26 +212,26 @@ static void a_queue_has_its_bound(void **state)
 	struct world w;
 	char packet[1000] = "";
 	(void)state;
-	connected(&w, 65536);
+	world_connect(&w, 65536);
 	packet_pause(w.client);
 	for (unsigned i = 0; i < 5000; i++)
-		say(w.served, packet, sizeof packet, -1);
+		packet_say(w.served, packet, sizeof packet, -1);
 	w.want = 1;
-	loop_until(w.l, closed, &w);
+	loop_until(w.l, both_closed, &w);
 	assert_int_equal(w.code, CGN_OVERLOADED);
 	assert_null(w.served);
 	assert_int_equal(w.got, 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void a_pause_holds_packets_back_but_not_the_end(void **state)
 {
 	struct world w;
 	(void)state;
-	connected(&w, 65536);
+	world_connect(&w, 65536);
 	w.pause_at_first = true;
 	for (unsigned i = 0; i < 3; i++)
-		say(w.client, "x", 1, -1);
+		packet_say(w.client, "x", 1, -1);
 	w.want = 1;
 	loop_until(w.l, got_all, &w);
 	assert_int_equal(w.got, 1);
@@ -241,13 +241,13 @@ static void a_pause_holds_packets_back_but_not_the_end(void **state)
 	packet_pause(w.served);
 	packet_close(&w.client);
 	w.want = 1;
-	loop_until(w.l, closed, &w);
+	loop_until(w.l, both_closed, &w);
 	assert_int_equal(w.code, CGN_UNAVAILABLE);
 	assert_null(w.served);
-	teardown(&w);
+	world_teardown(&w);
 }
 
-static int raw(const struct world *w)
+static int raw_connect(const struct world *w)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	memcpy(sa.sun_path, w->path, sizeof w->path);
@@ -260,18 +260,18 @@ static void too_long_a_packet_ends_it(void **state)
 {
 	struct world w;
 	(void)state;
-	setup(&w);
-	int fd = raw(&w);
-	loop_until(w.l, served, &w);
+	world_setup(&w);
+	int fd = raw_connect(&w);
+	loop_until(w.l, server_opened, &w);
 	char *big = calloc(1, PACKET_MAX + 1);
 	assert_int_equal(send(fd, big, PACKET_MAX + 1, 0), PACKET_MAX + 1);
 	free(big);
 	w.want = 1;
-	loop_until(w.l, closed, &w);
+	loop_until(w.l, both_closed, &w);
 	assert_int_equal(w.code, CGN_INVALID);
 	assert_int_equal(w.got, 0);
 	assert_int_equal(close(fd), 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static unsigned open_descriptors(void)
@@ -285,9 +285,9 @@ static unsigned open_descriptors(void)
 static void end_by(size_t n)
 {
 	struct world w;
-	setup(&w);
-	int fd = raw(&w);
-	loop_until(w.l, served, &w);
+	world_setup(&w);
+	int fd = raw_connect(&w);
+	loop_until(w.l, server_opened, &w);
 	union {
 		struct cmsghdr head;
 		char bytes[CMSG_SPACE(4 * sizeof(int))];
@@ -300,19 +300,20 @@ static void end_by(size_t n)
 	control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(n * sizeof(int)),
 		.cmsg_level = SOL_SOCKET,
 		.cmsg_type = SCM_RIGHTS};
-	memset(CMSG_DATA(&control.head), 0, n * sizeof(int)); /* standard input again and again */
+	memset(CMSG_DATA(&control.head), 0, n * sizeof(int)); /* Descriptor 0, many times. */
 	unsigned before = open_descriptors();
 	assert_int_equal(sendmsg(fd, &m, 0), 1);
 	w.want = 1;
-	loop_until(w.l, closed, &w);
+	loop_until(w.l, both_closed, &w);
 	assert_int_equal(w.got, 0);
 	assert_int_equal(w.code, CGN_INVALID);
-	assert_int_equal(open_descriptors(), before - 1); /* the connection's; none that came is left open */
+	/* Only the connection's descriptor is closed; no received one is left open. */
+	assert_int_equal(open_descriptors(), before - 1);
 	assert_int_equal(close(fd), 0);
-	teardown(&w);
+	world_teardown(&w);
 }
 
-/* Two of them fit in the padding behind one. */
+/* Two descriptors fit into the padding behind one. */
 static void two_descriptors_end_it(void **state)
 {
 	(void)state;
@@ -324,13 +325,13 @@ static void who_is_not_taken_is_closed(void **state)
 {
 	struct world w;
 	(void)state;
-	setup(&w);
+	world_setup(&w);
 	w.refuse = true;
 	assert_true(cgn_ok(packet_connect(w.l, w.path, 65536, &ops, &w, &w.client, NULL)));
 	w.want = 1;
-	loop_until(w.l, closed, &w);
+	loop_until(w.l, both_closed, &w);
 	assert_int_equal(w.code, CGN_UNAVAILABLE);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void nobody_there_is_said_at_once(void **state)
@@ -339,7 +340,7 @@ static void nobody_there_is_said_at_once(void **state)
 	struct cgn_err err = {0};
 	struct packet_conn *c = NULL;
 	(void)state;
-	setup(&w);
+	world_setup(&w);
 	assert_int_equal(packet_connect(w.l, "/tmp/cgn-no-such-socket", 65536, &ops, &w, &c, &err).code,
 		CGN_UNAVAILABLE);
 	assert_non_null(strstr(err.msg, "/tmp/cgn-no-such-socket"));
@@ -347,7 +348,7 @@ static void nobody_there_is_said_at_once(void **state)
 	struct packet_listener *second = NULL;
 	assert_int_equal(packet_listen(w.l, &cfg, on_accept, &w, &second, &err).code, CGN_ADDRESS_IN_USE);
 	assert_null(second);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 static void a_second_loop_accepts_too(void **state)
@@ -355,16 +356,16 @@ static void a_second_loop_accepts_too(void **state)
 	struct world w;
 	struct packet_listener *second = NULL;
 	(void)state;
-	setup(&w);
+	world_setup(&w);
 	const struct packet_listen_cfg cfg = {.path = w.path, .max_queue = 65536, .with = w.ln};
 	assert_true(cgn_ok(packet_listen(w.l, &cfg, on_accept, &w, &second, NULL)));
-	packet_listener_close(&second); /* and does not take the file with it */
+	packet_listener_close(&second); /* A second close does not remove the file. */
 	assert_int_equal(access(w.path, F_OK), 0);
 	assert_true(cgn_ok(packet_listen(w.l, &cfg, on_accept, &w, &second, NULL)));
 	assert_true(cgn_ok(packet_connect(w.l, w.path, 65536, &ops, &w, &w.client, NULL)));
-	loop_until(w.l, served, &w);
+	loop_until(w.l, server_opened, &w);
 	packet_listener_close(&second);
-	teardown(&w);
+	world_teardown(&w);
 }
 
 int main(void)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing what is lent, reading to where the reader says, and several listeners on one socket. */
+/* Writing lent buffers, reading into the reader's buffers, and several listeners on one socket. */
 #include "io_net_world.h"
 
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#define BIG ((size_t)24 << 20) /* more than the kernel buffers */
+#define BIG ((size_t)24 << 20) /* More than the kernel buffers. */
 
 static unsigned loans_done;
 
@@ -24,7 +24,7 @@ static uint8_t *pattern_of(size_t n)
 	return p;
 }
 
-/* |n| bytes of |p|: the first 100 copied, the rest lent in two parts. */
+/* Write |n| bytes of |p|: the first 100 copied, the rest lent in two parts. */
 static void write_lent(struct net_conn *c, const uint8_t *p, size_t n, struct net_loan *loan)
 {
 	uint8_t head[100];
@@ -52,12 +52,12 @@ static void what_is_lent_goes_out_from_where_it_lies(void **state)
 	world_dial(&w, &(struct net_dial){.addr = w.addr});
 	run_until(&w, both_open);
 	loans_done = 0;
-	write_lent(w.client.c, p, BIG, &loan); /* over the limit of what may be queued by copy */
+	write_lent(w.client.c, p, BIG, &loan); /* Over the limit of bytes queued by copy. */
 	assert_true(net_is_open(w.client.c));
 	assert_true(net_over_mark(w.client.c));
 	assert_true(loan.left > 0 && loan.left == net_queued(w.client.c));
 	assert_int_equal(loans_done, 0);
-	write_pattern(w.client.c, BIG, 100000); /* keeps its place behind */
+	write_pattern(w.client.c, BIG, 100000); /* Stays behind the lent bytes. */
 	net_resume(w.server.c);
 	run_until(&w, server_has_it_all);
 	assert_int_equal(w.server.bytes, BIG + 100000);
@@ -101,7 +101,7 @@ static void who_goes_gives_back_what_was_lent(void **state)
 	assert_int_equal(loans_done, 0);
 	net_abort(w.client.c);
 	assert_int_equal(loans_done, 2);
-	write_lent(w.client.c, p, BIG, &loan[2]); /* nobody takes it any more */
+	write_lent(w.client.c, p, BIG, &loan[2]); /* The connection is gone, so the loan comes back. */
 	assert_int_equal(loans_done, 3);
 	run_until(&w, client_closed);
 	world_close(&w);
@@ -117,13 +117,13 @@ static unsigned accepted[2];
 static void count_accept(void *user, struct net_conn *c)
 {
 	(void)c;
-	++*(unsigned *)user; /* nobody takes it: closed */
+	++*(unsigned *)user; /* The connection is not taken, so it is closed. */
 }
 
 static bool all_accepted(struct world *w)
 {
 	(void)w;
-	return accepted[0] + accepted[1] == CROWD + 1; /* and the look whether somebody answers */
+	return accepted[0] + accepted[1] == CROWD + 1; /* One more: the probe whether a server answers. */
 }
 
 static void listeners_share_a_socket(void **state)
@@ -139,7 +139,8 @@ static void listeners_share_a_socket(void **state)
 	assert_true(cgn_ok(cgn_loop_new(&w.l, NULL)));
 	struct net_listen_cfg cfg = {.addr = addr};
 	assert_true(cgn_ok(net_listen(w.l, &cfg, count_accept, &accepted[0], &a, NULL)));
-	assert_false(cgn_ok(net_listen(w.l, &cfg, count_accept, &accepted[1], &b, NULL))); /* taken */
+	/* The path is taken. */
+	assert_false(cgn_ok(net_listen(w.l, &cfg, count_accept, &accepted[1], &b, NULL)));
 	cfg.with = a;
 	assert_true(cgn_ok(net_listen(w.l, &cfg, count_accept, &accepted[1], &b, NULL)));
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -149,9 +150,9 @@ static void listeners_share_a_socket(void **state)
 		assert_int_equal(connect(fds[i], (struct sockaddr *)&sa, sizeof sa), 0);
 	}
 	run_until(&w, all_accepted);
-	assert_true(accepted[0] > 0 && accepted[1] > 0); /* neither takes them all */
+	assert_true(accepted[0] > 0 && accepted[1] > 0); /* Neither listener accepts all connections. */
 	net_listener_close(&b);
-	assert_int_equal(stat(path, &st), 0); /* it belongs to who bound it */
+	assert_int_equal(stat(path, &st), 0); /* The file belongs to the process that bound it. */
 	net_listener_close(&a);
 	assert_int_equal(stat(path, &st), -1);
 	for (size_t i = 0; i < CROWD; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net over TLS: what the socket side adds to the sessions that io_tls tests. */
+/* net over TLS: the socket side around the sessions that io_tls tests. */
 #include "io_net_world.h"
 
 #include <time.h>
@@ -77,7 +77,7 @@ static void both_sides_know_each_other(void **state)
 	struct world w;
 	tls_world(&w);
 	w.server.echo = w.server.close_on_eof = true;
-	dial_tls(&w); /* the name to verify is the address */
+	dial_tls(&w); /* The address is the name to verify. */
 	run_until(&w, both_open);
 	assert_true(cgn_str_is(net_alpn(w.client.c), "h2"));
 	assert_true(cgn_str_is(net_alpn(w.server.c), "h2"));
@@ -89,7 +89,7 @@ static void both_sides_know_each_other(void **state)
 	run_until(&w, both_closed);
 	assert_int_equal(w.server.bytes, 3000);
 	assert_true(w.server.sum == pattern_sum(3000));
-	assert_int_equal(w.server.why.code, CGN_FINE); /* close_notify was sent */
+	assert_int_equal(w.server.why.code, CGN_FINE); /* close_notify was sent. */
 	world_close(&w);
 }
 
@@ -122,8 +122,8 @@ static void much_goes_through_and_pauses_hold(void **state)
 	world_close(&w);
 }
 
-/* Pauses within each on_data and goes on later: nothing may come in between, nothing may be lost or
- * swapped. */
+/* Pauses in each on_data and resumes later: no data may come in between, and none may be lost or
+ * reordered. */
 static struct cgn_timer later;
 static struct world *hesitant;
 static bool may_come;
@@ -167,9 +167,9 @@ static void a_pause_within_a_read_is_honoured(void **state)
 	net_conn_take(w.client.c, &hesitant_ops, &w.client);
 	run_until(&w, both_open);
 	for (size_t i = 0; i < 300; i++)
-		write_pattern(w.server.c, i * 500, 500); /* many small records: dozens in one read */
+		write_pattern(w.server.c, i * 500, 500); /* Many small records: dozens in one read. */
 	net_close(w.server.c);
-	run_until(&w, hesitant_done); /* the end comes behind the last byte */
+	run_until(&w, hesitant_done); /* The end comes after the last byte. */
 	assert_int_equal(w.client.bytes, 150000);
 	assert_true(w.client.sum == pattern_sum(150000));
 	cgn_timer_cancel(&later);
@@ -187,7 +187,7 @@ static void a_pause_does_not_stop_the_handshake(void **state)
 	world_close(&w);
 	tls_world(&w);
 	dial_tls(&w);
-	net_close(w.client.c); /* before it is open there is nothing to flush */
+	net_close(w.client.c); /* A connection that is not open yet has nothing to flush. */
 	run_until(&w, client_closed);
 	assert_int_equal(w.client.why.code, CGN_CANCELLED);
 	world_close(&w);
@@ -246,7 +246,7 @@ static void a_server_in_clear_is_told_apart(void **state)
 {
 	(void)state;
 	struct world w;
-	world_open(&w); /* in clear; it echoes the hello */
+	world_open(&w); /* Plain text; the server echoes the hello. */
 	w.server.echo = true;
 	dial_tls(&w);
 	run_until(&w, client_closed);
@@ -255,12 +255,13 @@ static void a_server_in_clear_is_told_apart(void **state)
 	world_close(&w);
 }
 
-/* A middleman that forwards a handshake and then cuts: a FIN without close_notify is no end. */
+/* A middleman that forwards a handshake and then cuts the connection: a FIN without close_notify is not a
+ * clean end. */
 struct middle {
 	int in, out;
 	unsigned after;
 };
-static void *forward(void *arg)
+static void *middle_forward(void *arg)
 {
 	struct middle *m = arg;
 	uint8_t buf[65536];
@@ -277,7 +278,7 @@ static void *forward(void *arg)
 		if (n <= 0 || write(to, buf, (size_t)n) != n)
 			break;
 		if (from == m->out && (m->after += (unsigned)n) > 8000)
-			break; /* the server's handshake is about 1.5 kB; the answer much longer */
+			break; /* The server's handshake is about 1.5 kB; its answer is much longer. */
 	}
 	close(m->in);
 	close(m->out);
@@ -300,7 +301,7 @@ static void a_cut_is_no_end(void **state)
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", ntohs(sa.sin_port));
 	world_dial(&w, &(struct net_dial){.addr = addr, .tls = client_tls});
 	struct middle m = {.in = accept(ln, NULL, NULL), .out = raw_connect(net_listener_port(w.ln))};
-	assert_int_equal(pthread_create(&thread, NULL, forward, &m), 0);
+	assert_int_equal(pthread_create(&thread, NULL, middle_forward, &m), 0);
 	run_until(&w, both_open);
 	write_pattern(w.server.c, 0, 20000);
 	run_until(&w, client_closed);
@@ -322,7 +323,7 @@ static void a_tls_connection_can_be_given_up_in_its_callbacks(void **state)
 		w.client.close_on_eof = true;
 		dial_tls(&w);
 		run_until(&w, both_open);
-		write_pattern(w.client.c, 0, 60000); /* four records: three come after the end */
+		write_pattern(w.client.c, 0, 60000); /* Four records: three come after the end. */
 		run_until(&w, both_closed);
 		assert_true(w.server.bytes > 0 && w.server.bytes <= 60000);
 		assert_int_equal(w.server.closes, 1);

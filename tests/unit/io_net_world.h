@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop with a listener, whose connections tell their story by counters; and plain blocking sockets, on a
- * thread, as peers. */
+/* A loop with a listener whose connections count their callbacks; and plain blocking sockets, on a thread, as
+ * peers. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ struct side {
 	struct net_conn *c;
 	unsigned accepts, opens, eofs, drains, closes, hangups;
 	size_t bytes;
-	uint64_t sum; /* of the bytes, with their places */
+	uint64_t sum; /* Sum of the bytes, weighted by their places. */
 	struct cgn_err why;
 	bool pause_first, echo, close_on_eof, close_on_data, abort_on_data, bounce_on_eof;
 };
@@ -65,7 +65,7 @@ static inline void write_pattern(struct net_conn *c, size_t from, size_t n)
 		p[i] = pattern(from + i);
 	struct iovec iov[3] = {{p, n / 3}, {p + n / 3, 0}, {p + n / 3, n - n / 3}};
 	net_write(c, iov, 3);
-	free(p); /* what could not be sent was copied */
+	free(p); /* The bytes that were not sent yet were copied. */
 }
 
 static void side_open(struct net_conn *c, void *user)
@@ -83,7 +83,7 @@ static void side_data(struct net_conn *c, void *user, const uint8_t *p, size_t n
 	struct side *s = user;
 	assert_int_equal(s->eofs, 0);
 	note_bytes(s, p, n);
-	if (s->echo) { /* the very bytes that were lent to us: net_write must not overwrite them */
+	if (s->echo) { /* Echo the lent bytes themselves: net_write must not overwrite them. */
 		struct iovec iov = {.iov_len = n};
 		memcpy(&iov.iov_base, &p, sizeof p);
 		net_write(c, &iov, 1);
@@ -165,7 +165,7 @@ static inline void world_close(struct world *w)
 	net_listener_close(&w->ln);
 	assert_null(w->ln);
 	cgn_loop_free(&w->l);
-	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
+	assert_true(w->server.c == NULL && w->client.c == NULL); /* Both on_close callbacks came. */
 }
 
 static inline void run_until(struct world *w, bool (*done)(struct world *w))
@@ -178,7 +178,7 @@ static inline void world_dial(struct world *w, const struct net_dial *d)
 	struct cgn_err err = {0};
 	if (!cgn_ok(net_connect(w->l, d, &side_ops, &w->client, &w->client.c, &err)))
 		fail_msg("%s", err.msg);
-	assert_int_equal(w->client.opens + w->client.closes, 0); /* never inline */
+	assert_int_equal(w->client.opens + w->client.closes, 0); /* Never inside the call. */
 }
 
 static inline bool both_open(struct world *w)
@@ -224,7 +224,7 @@ static inline void raw_reset(int fd)
 	close(fd);
 }
 
-/* Reads to the end on a thread; joined by raw_result. */
+/* Reads to the end on a thread; raw_result joins the thread. */
 struct raw_reader {
 	pthread_t thread;
 	int fd;

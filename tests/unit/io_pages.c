@@ -21,7 +21,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static struct pages *make(uint64_t bytes)
+static struct pages *make_pages(uint64_t bytes)
 {
 	struct pages *p = NULL;
 	struct cgn_err err = {0};
@@ -29,7 +29,7 @@ static struct pages *make(uint64_t bytes)
 	return p;
 }
 
-static struct pages_place take(struct pages *p, uint64_t size)
+static struct pages_place take_place(struct pages *p, uint64_t size)
 {
 	struct pages_place at;
 	bool fresh = false;
@@ -38,14 +38,14 @@ static struct pages_place take(struct pages *p, uint64_t size)
 	return at;
 }
 
-static uint64_t used(const struct pages *p)
+static uint64_t used_bytes(const struct pages *p)
 {
 	struct pages_stats st;
 	pages_stats(p, &st);
 	return st.used_bytes;
 }
 
-static size_t pieces(const struct pages_place *at, uint64_t size)
+static size_t count_pieces(const struct pages_place *at, uint64_t size)
 {
 	struct pages_walk w = {0};
 	uint64_t off = 0, n = 0, sum = 0;
@@ -69,7 +69,7 @@ static void test_what_a_value_takes(void **state)
 		assert_int_equal(pages_footprint(cases[i].size), cases[i].footprint);
 }
 
-/* What the header promises of what is lost, for every size to 200 KiB. */
+/* The loss is within the header's promise for every size to 200 KiB. */
 static void test_loss_is_bounded(void **state)
 {
 	(void)state;
@@ -77,7 +77,7 @@ static void test_loss_is_bounded(void **state)
 		uint64_t lost = pages_footprint(size) - size;
 		if (size < 1024)
 			assert_true(lost < 1024);
-		/* sizes are rounded to a cache line */
+		/* Sizes are rounded to a cache line. */
 		else if (size <= 32768)
 			assert_true(lost * 3 <= pages_footprint(size) + 192);
 		else
@@ -85,7 +85,8 @@ static void test_loss_is_bounded(void **state)
 	}
 }
 
-/* At every boundary of a class: as many as fit do, none overlaps another, and all comes back. */
+/* At every boundary of a size class: as many places as fit are given, none overlaps another, and all come
+ * back. */
 static void fill_with(struct pages *p, uint64_t size)
 {
 	struct pages_place at[4096];
@@ -98,7 +99,7 @@ static void fill_with(struct pages *p, uint64_t size)
 			memset(pages_at(p, off), (int)(n % 251 + 1), len);
 		n++;
 	}
-	assert_true(n > 0 && used(p) <= pages_bytes(p));
+	assert_true(n > 0 && used_bytes(p) <= pages_bytes(p));
 	for (size_t i = 0; i < n; i++) {
 		struct pages_walk w = {0};
 		uint64_t off = 0, len = 0;
@@ -109,13 +110,13 @@ static void fill_with(struct pages *p, uint64_t size)
 						(unsigned long long)size);
 		pages_give(p, size, &at[i]);
 	}
-	assert_int_equal(used(p), 0);
+	assert_int_equal(used_bytes(p), 0);
 }
 
 static void test_every_class_holds_what_it_says(void **state)
 {
 	(void)state;
-	struct pages *p = make(2 * MIB);
+	struct pages *p = make_pages(2 * MIB);
 	for (uint64_t size = 1024; size < 70000; size = pages_footprint(size + 1)) {
 		fill_with(p, size - 1);
 		fill_with(p, size);
@@ -130,38 +131,38 @@ static void test_every_class_holds_what_it_says(void **state)
 static void test_runs_are_whole_while_they_can(void **state)
 {
 	(void)state;
-	struct pages *p = make(8 * MIB);
-	struct pages_place a = take(p, 3 * MIB), b = take(p, MIB), c = take(p, 4 * MIB), d;
+	struct pages *p = make_pages(8 * MIB);
+	struct pages_place a = take_place(p, 3 * MIB), b = take_place(p, MIB), c = take_place(p, 4 * MIB), d;
 	bool fresh = true;
-	assert_int_equal(pieces(&a, 3 * MIB), 1);
-	assert_int_equal(pieces(&c, 4 * MIB), 1);
+	assert_int_equal(count_pieces(&a, 3 * MIB), 1);
+	assert_int_equal(count_pieces(&c, 4 * MIB), 1);
 	assert_false(pages_take(p, 1, &d, &fresh));
 	pages_give(p, MIB, &b);
-	d = take(p, MIB); /* the gap fits */
-	assert_int_equal(pieces(&d, MIB), 1);
+	d = take_place(p, MIB); /* The gap is large enough. */
+	assert_int_equal(count_pieces(&d, MIB), 1);
 	pages_give(p, 3 * MIB, &a);
 	pages_give(p, MIB, &d);
-	d = take(p, 4 * MIB); /* they melted */
-	assert_int_equal(pieces(&d, 4 * MIB), 1);
+	d = take_place(p, 4 * MIB); /* The neighbours were merged. */
+	assert_int_equal(count_pieces(&d, 4 * MIB), 1);
 	pages_give(p, 4 * MIB, &c);
 	pages_give(p, 4 * MIB, &d);
-	assert_int_equal(used(p), 0);
+	assert_int_equal(used_bytes(p), 0);
 	pages_free(&p);
 }
 
 static void test_holes_refuse_nothing(void **state)
 {
 	(void)state;
-	struct pages *p = make(8 * MIB);
+	struct pages *p = make_pages(8 * MIB);
 	struct pages_place at[128], big, refused;
 	bool fresh = false;
 	for (size_t i = 0; i < 128; i++)
-		at[i] = take(p, PAGES_PAGE);
+		at[i] = take_place(p, PAGES_PAGE);
 	for (size_t i = 0; i < 128; i += 2)
 		pages_give(p, PAGES_PAGE, &at[i]);
 	assert_false(pages_take(p, 4 * MIB + 1, &refused, &fresh));
-	big = take(p, 4 * MIB - 30000);
-	assert_int_equal(pieces(&big, 4 * MIB - 30000), 64);
+	big = take_place(p, 4 * MIB - 30000);
+	assert_int_equal(count_pieces(&big, 4 * MIB - 30000), 64);
 	struct pages_walk from = {.at = 3 * MIB + 7};
 	uint64_t off = 0, len = 0;
 	assert_true(pages_next(&big, 4 * MIB - 30000, &from, &off, &len));
@@ -172,26 +173,26 @@ static void test_holes_refuse_nothing(void **state)
 	pages_give(p, 4 * MIB - 30000, &big);
 	for (size_t i = 1; i < 128; i += 2)
 		pages_give(p, PAGES_PAGE, &at[i]);
-	assert_int_equal(used(p), 0);
+	assert_int_equal(used_bytes(p), 0);
 	pages_free(&p);
 }
 
 static void test_the_largest_value(void **state)
 {
 	(void)state;
-	struct pages *p = make(64 * MIB);
-	struct pages_place at = take(p, PAGES_MAX_VALUE);
-	assert_int_equal(pieces(&at, PAGES_MAX_VALUE), 1);
+	struct pages *p = make_pages(64 * MIB);
+	struct pages_place at = take_place(p, PAGES_MAX_VALUE);
+	assert_int_equal(count_pieces(&at, PAGES_MAX_VALUE), 1);
 	*pages_at(p, PAGES_MAX_VALUE - 1) = 'x';
 	pages_give(p, PAGES_MAX_VALUE, &at);
 	pages_free(&p);
 }
 
-/* Two slots of a page: until the page is there, it is to both of them. */
+/* Two places share a page: until the page is ready, both are fresh. */
 static void test_fresh_until_it_is_ready(void **state)
 {
 	(void)state;
-	struct pages *p = make(MIB);
+	struct pages *p = make_pages(MIB);
 	struct pages_place a, b, c;
 	bool fresh = false;
 	assert_true(pages_take(p, 20000, &a, &fresh) && fresh);
@@ -210,7 +211,7 @@ static void test_fresh_until_it_is_ready(void **state)
 	pages_free(&p);
 }
 
-/* From here on the kernel of this process has no memory to give ahead. */
+/* From here on, the kernel refuses to populate memory of this process. */
 static bool forbid_populate(void)
 {
 	struct sock_filter code[] = {
@@ -226,7 +227,7 @@ static bool forbid_populate(void)
 		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* 0: refused each time. */
+/* Run the refused case in a child. Returns 0 if each call was refused. */
 static int child_is_refused(struct pages *p)
 {
 	struct pages_place at;
@@ -247,7 +248,7 @@ static int child_is_refused(struct pages *p)
 static void test_what_was_refused_is_asked_for_again(void **state)
 {
 	(void)state;
-	struct pages *p = make(MIB);
+	struct pages *p = make_pages(MIB);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0)
@@ -257,7 +258,7 @@ static void test_what_was_refused_is_asked_for_again(void **state)
 	assert_true(WIFEXITED(status));
 	pages_free(&p);
 	if (WEXITSTATUS(status) == 77)
-		skip(); /* no seccomp here */
+		skip(); /* No seccomp here. */
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -266,11 +267,11 @@ struct held {
 	struct pages_place at;
 };
 
-/* Random takes and gives: what is used is what is taken, to the byte, and never more than there is. */
+/* Random takes and gives: the used bytes equal the taken bytes exactly and never exceed the capacity. */
 static void test_a_long_random_life(void **state)
 {
 	(void)state;
-	struct pages *p = make(32 * MIB);
+	struct pages *p = make_pages(32 * MIB);
 	struct held held[300];
 	size_t n = 0, whole = 0;
 	unsigned rng = 7;
@@ -289,7 +290,7 @@ static void test_a_long_random_life(void **state)
 		struct pages_place at;
 		if (!pages_take(p, size, &at, &fresh))
 			continue;
-		(void)pieces(&at, size);
+		(void)count_pieces(&at, size);
 		held[n++] = (struct held){size, at};
 		whole += size / PAGES_PAGE + (size % PAGES_PAGE > 32768);
 		struct pages_stats st;
@@ -301,9 +302,9 @@ static void test_a_long_random_life(void **state)
 		n--;
 		pages_give(p, held[n].size, &held[n].at);
 	}
-	assert_int_equal(used(p), 0);
-	struct pages_place all = take(p, 32 * MIB);
-	assert_int_equal(pieces(&all, 32 * MIB), 1);
+	assert_int_equal(used_bytes(p), 0);
+	struct pages_place all = take_place(p, 32 * MIB);
+	assert_int_equal(count_pieces(&all, 32 * MIB), 1);
 	pages_give(p, 32 * MIB, &all);
 	pages_free(&p);
 }
@@ -332,7 +333,7 @@ static int child_tries_to_write(int fd)
 static void test_others_can_only_read(void **state)
 {
 	(void)state;
-	struct pages *p = make(MIB);
+	struct pages *p = make_pages(MIB);
 	if (pages_fd(p) < 0)
 		skip(); /* before Linux 5.1 */
 	pages_at(p, 0)[5] = 'v';
@@ -344,7 +345,7 @@ static void test_others_can_only_read(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	pages_at(p, 0)[5] = 'w'; /* we still can */
+	pages_at(p, 0)[5] = 'w'; /* The owner can still write. */
 	pages_free(&p);
 }
 
@@ -355,7 +356,7 @@ static void test_sizes_that_make_no_sense(void **state)
 	struct cgn_err err = {0};
 	assert_int_equal(pages_new(1000, &p, &err).code, CGN_INVALID);
 	assert_int_equal(pages_new(UINT64_MAX, &p, &err).code, CGN_INVALID);
-	/* more than an address space has */
+	/* More than an address space has. */
 	assert_int_equal(pages_new((uint64_t)200 << 40, &p, &err).code, CGN_NO_MEMORY);
 	assert_non_null(strstr(err.msg, "bytes of memory for values"));
 	assert_null(p);

@@ -157,7 +157,7 @@ static void garbage_is_no_certificate(void **state)
 			&err)
 			.code,
 		CGN_INVALID);
-	/* every cut of a real one, up to its last line */
+	/* Every truncation of a real certificate, up to its last line. */
 	for (size_t n = 0; n < ca.cert.n - sizeof "-----END CERTIFICATE-----"; n++)
 		assert_false(cgn_ok(pki_inspect((struct cgn_str){ca.cert.p, n}, &in, &err)));
 	assert_false(cgn_ok(pki_make_leaf(&bad, "n", NULL, one_year, &out, &err)));

@@ -55,7 +55,7 @@ static void on_exit_(void *user, const struct proc_exit *why)
 
 static const struct proc_ops ops = {.on_line = on_line, .on_exit = on_exit_};
 
-static void run(struct world *w, const char *const *argv, const char *const *env)
+static void run_program(struct world *w, const char *const *argv, const char *const *env)
 {
 	struct proc_cfg cfg = {.argv = argv, .env = env, .grace = 50 * CGN_MSEC};
 	assert_true(cgn_ok(cgn_loop_new(&w->loop, NULL)));
@@ -66,18 +66,18 @@ static void run(struct world *w, const char *const *argv, const char *const *env
 	cgn_loop_free(&w->loop);
 }
 
-static void shell(struct world *w, const char *script)
+static void run_shell(struct world *w, const char *script)
 {
-	run(w, (const char *const[]){"sh", "-c", script, NULL}, NULL);
+	run_program(w, (const char *const[]){"sh", "-c", script, NULL}, NULL);
 }
 
-static void done(struct world *w)
+static void world_done(struct world *w)
 {
 	cgn_buf_fini(&w->out);
 	cgn_buf_fini(&w->err);
 }
 
-/* Gone, or somebody else's zombie. */
+/* False when the process is gone or is another parent's zombie. */
 static bool is_running(pid_t pid)
 {
 	char path[64], text[512];
@@ -101,7 +101,7 @@ static void a_moment(void)
 }
 
 /* ---- lines ---- */
-static void collect(void *user, struct cgn_str line, unsigned long dropped)
+static void line_collect(void *user, struct cgn_str line, unsigned long dropped)
 {
 	struct cgn_buf *b = user;
 	if (dropped > 0)
@@ -119,11 +119,12 @@ static void lines_come_whole_however_they_are_cut(void **state)
 		struct cgn_buf b = {0};
 		for (size_t at = 0; at < sizeof text - 1; at += piece) {
 			size_t left = sizeof text - 1 - at;
-			proc_lines_feed(&l, &r, text + at, left < piece ? left : piece, CGN_SEC, collect, &b);
+			proc_lines_feed(&l, &r, text + at, left < piece ? left : piece, CGN_SEC, line_collect,
+				&b);
 		}
 		assert_string_equal(cgn_buf_z(&b), "one|two|");
-		proc_lines_end(&l, &r, CGN_SEC, collect, &b);
-		proc_lines_end(&l, &r, CGN_SEC, collect, &b);
+		proc_lines_end(&l, &r, CGN_SEC, line_collect, &b);
+		proc_lines_end(&l, &r, CGN_SEC, line_collect, &b);
 		assert_string_equal(cgn_buf_z(&b), "one|two|three|");
 		cgn_buf_fini(&b);
 	}
@@ -162,7 +163,7 @@ static void floods_are_dropped_and_counted(void **state)
 	assert_int_equal(total, PROC_LINE_BURST);
 	assert_int_equal(r.dropped, 500);
 	struct cgn_buf b = {0};
-	proc_lines_feed(&l, &r, "y\n", 2, 6 * CGN_SEC, collect, &b);
+	proc_lines_feed(&l, &r, "y\n", 2, 6 * CGN_SEC, line_collect, &b);
 	assert_string_equal(cgn_buf_z(&b), "(500)y|");
 	cgn_buf_fini(&b);
 	total = 0;
@@ -212,11 +213,11 @@ static void a_file_that_is_no_program_tells_its_errno(void **state)
 	int fd = mkstemp(name);
 	assert_true(fd >= 0 && write(fd, "\1\2\3\4", 4) == 4 && fchmod(fd, 0700) == 0);
 	(void)close(fd);
-	run(&w, (const char *const[]){name, NULL}, NULL);
+	run_program(&w, (const char *const[]){name, NULL}, NULL);
 	(void)unlink(name);
 	assert_int_equal(w.exit.exec_errno, ENOEXEC);
 	assert_non_null(strstr(proc_exit_text(&w.exit, text, sizeof text), "could not be executed"));
-	done(&w);
+	world_done(&w);
 }
 
 /* ---- running ---- */
@@ -225,14 +226,14 @@ static void output_and_status_arrive(void **state)
 	(void)state;
 	struct world w = {0};
 	char text[128];
-	shell(&w, "echo a; echo b >&2; printf tail; exit 3");
+	run_shell(&w, "echo a; echo b >&2; printf tail; exit 3");
 	assert_string_equal(cgn_buf_z(&w.out), "a|tail|");
 	assert_string_equal(cgn_buf_z(&w.err), "b|");
 	assert_int_equal(w.exits, 1);
 	assert_int_equal(w.exit.code, 3);
 	assert_int_equal(w.exit.signal, 0);
 	assert_string_equal(proc_exit_text(&w.exit, text, sizeof text), "exit status 3");
-	done(&w);
+	world_done(&w);
 }
 
 static void a_signal_is_told(void **state)
@@ -240,11 +241,11 @@ static void a_signal_is_told(void **state)
 	(void)state;
 	struct world w = {0};
 	char text[128];
-	shell(&w, "kill -SEGV $$");
+	run_shell(&w, "kill -SEGV $$");
 	assert_int_equal(w.exit.signal, SIGSEGV);
 	assert_int_equal(w.exit.code, -1);
 	assert_non_null(strstr(proc_exit_text(&w.exit, text, sizeof text), "signal 11"));
-	done(&w);
+	world_done(&w);
 }
 
 static void environment_is_added_and_overridden(void **state)
@@ -253,46 +254,46 @@ static void environment_is_added_and_overridden(void **state)
 	struct world w = {0};
 	assert_int_equal(setenv("CGN_TEST_A", "outer", 1), 0);
 	assert_int_equal(setenv("CGN_TEST_AB", "kept", 1), 0);
-	run(&w, (const char *const[]){"sh", "-c", "echo $CGN_TEST_A $CGN_TEST_AB $CGN_TEST_C", NULL},
+	run_program(&w, (const char *const[]){"sh", "-c", "echo $CGN_TEST_A $CGN_TEST_AB $CGN_TEST_C", NULL},
 		(const char *const[]){"CGN_TEST_A=inner", "CGN_TEST_C=new", NULL});
 	assert_string_equal(cgn_buf_z(&w.out), "inner kept new|");
-	done(&w);
+	world_done(&w);
 }
 
-/* A listening socket that an engine inherits would keep the port of an agent that died. */
+/* A listening socket that an engine inherited would hold the port of a dead agent. */
 static void nothing_of_ours_is_inherited(void **state)
 {
 	(void)state;
 	struct world w = {0};
 	int leak = dup(0);
 	assert_true(leak >= 0);
-	/* Without a fork: a shell that waits for a child blocks signals itself. The list of files is made
-	 * before the second one is opened. */
-	shell(&w,
+	/* No fork here: a shell that waits for a child blocks signals itself. The list of files is made
+	 * before the second file is opened. */
+	run_shell(&w,
 		"for f in /proc/$$/fd/*; do [ -e $f ] && echo ${f##*/}; done; while IFS= read -r l; do case $l in SigBlk*|SigIgn*) echo \"$l\" ;; esac; "
 		"done < /proc/$$/status");
 	assert_string_equal(cgn_buf_z(&w.out), "0|1|2|SigBlk:\t0000000000000000|SigIgn:\t0000000000000000|");
 	(void)close(leak);
-	done(&w);
+	world_done(&w);
 }
 
 static void stop_is_polite_first(void **state)
 {
 	(void)state;
 	struct world w = {.stop_at_line = true};
-	shell(&w, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done");
+	run_shell(&w, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done");
 	assert_string_equal(cgn_buf_z(&w.out), "up|bye|");
 	assert_int_equal(w.exit.code, 7);
-	done(&w);
+	world_done(&w);
 }
 
 static void who_ignores_it_is_killed(void **state)
 {
 	(void)state;
 	struct world w = {.stop_at_line = true};
-	shell(&w, "trap '' TERM; echo up; while :; do sleep 0.01; done");
+	run_shell(&w, "trap '' TERM; echo up; while :; do sleep 0.01; done");
 	assert_int_equal(w.exit.signal, SIGKILL);
-	done(&w);
+	world_done(&w);
 }
 
 static void descendants_go_with_it(void **state)
@@ -300,38 +301,38 @@ static void descendants_go_with_it(void **state)
 	(void)state;
 	struct world w = {0};
 	pid_t a = 0, b = 0;
-	/* One child in the group, and one that fled into a session of its own and ignores what it can. */
-	shell(&w,
+	/* One child in the group, and one in a session of its own that ignores every signal it can. */
+	run_shell(&w,
 		"sleep 1000 & echo $!; setsid sh -c 'trap \"\" TERM HUP; echo $$; exec sleep 1000' & read x < /proc/uptime; sleep 0.2; exit 0");
 	assert_int_equal(sscanf(cgn_buf_z(&w.out), "%d|%d|", &a, &b), 2);
 	assert_true(a > 0 && b > 0);
 	assert_false(is_running(a));
 	assert_false(is_running(b));
 	assert_int_equal(w.exit.code, 0);
-	done(&w);
+	world_done(&w);
 }
 
 static void freeing_kills(void **state)
 {
 	(void)state;
 	struct world w = {.free_at_line = true};
-	shell(&w, "trap '' TERM; echo $$; while :; do sleep 0.01; done");
+	run_shell(&w, "trap '' TERM; echo $$; while :; do sleep 0.01; done");
 	pid_t pid = (pid_t)strtol(cgn_buf_z(&w.out), NULL, 10);
 	assert_true(pid > 0);
 	assert_false(is_running(pid));
 	assert_int_equal(w.exits, 0);
 	proc_free(&w.proc);
-	done(&w);
+	world_done(&w);
 }
 
 static void a_torrent_is_bounded(void **state)
 {
 	(void)state;
 	struct world w = {0};
-	shell(&w, "yes | head -n 200000");
+	run_shell(&w, "yes | head -n 200000");
 	assert_int_equal(w.exit.code, 0);
 	assert_true(w.lines >= 1 && w.lines < 200000);
-	done(&w);
+	world_done(&w);
 }
 
 /* ---- kill -9 ---- */
@@ -342,7 +343,7 @@ static void owner_life(const char *pid_file)
 	(void)snprintf(script, sizeof script,
 		"trap '' TERM HUP; setsid sleep 1000 & echo $$ $! > %s.tmp; mv %s.tmp %s; while :; do sleep 1; done",
 		pid_file, pid_file, pid_file);
-	shell(&w, script);
+	run_shell(&w, script);
 }
 
 static void kill_9_of_the_owner_takes_all_along(void **state)
@@ -365,7 +366,7 @@ static void kill_9_of_the_owner_takes_all_along(void **state)
 	assert_true(is_running(a) && is_running(b));
 	assert_int_equal(kill(owner, SIGKILL), 0);
 	assert_int_equal(waitpid(owner, NULL, 0), owner);
-	while (is_running(a) || is_running(b)) /* the test's own timeout ends a hang */
+	while (is_running(a) || is_running(b)) /* The test's own timeout ends a hang. */
 		a_moment();
 }
 
@@ -373,14 +374,14 @@ static void kill_9_of_the_keeper_is_an_exit(void **state)
 {
 	(void)state;
 	struct world w = {0};
-	/* The shell's parent is the keeper. */
-	shell(&w, "echo $$; kill -KILL $PPID; while :; do sleep 0.01; done");
+	/* The shell's parent is the watchdog process. */
+	run_shell(&w, "echo $$; kill -KILL $PPID; while :; do sleep 0.01; done");
 	pid_t pid = (pid_t)strtol(cgn_buf_z(&w.out), NULL, 10);
 	assert_int_equal(w.exits, 1);
 	assert_int_equal(w.exit.signal, SIGKILL);
 	while (is_running(pid))
 		a_moment();
-	done(&w);
+	world_done(&w);
 }
 
 int main(void)

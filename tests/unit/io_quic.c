@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quic on a network without faults: streams, limits, ends, and who is let in. */
+/* quic on a network without faults: streams, limits, ends, and authentication. */
 #include "io_quic_world.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ static void bytes_go_both_ways(void **state)
 	assert_true(cgn_str_is(quic_conn_peer_name(w.server.c), "node-1"));
 	flow_ask(flow_open(&w, 1), 100000, 3000);
 	flow_ask(flow_open(&w, 2), 0, 0);
-	flow_ask(flow_open(&w, 3), 1, 16 * MiB); /* four times a stream's window */
+	flow_ask(flow_open(&w, 3), 1, 16 * MiB); /* Four times a stream's window. */
 	flow_ask(flow_open(&w, 4), 20 * MiB, 7);
 	assert_true(quic_over_mark(w.flows->s));
 	run_until(&w, flows_done);
@@ -58,14 +58,15 @@ static void ipv6_and_names_are_addresses(void **state)
 	struct world w;
 	world_open(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"});
 	(void)snprintf(w.addr, sizeof w.addr, "localhost:%u", quic_endpoint_port(w.server.ep));
-	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, "node.example"); /* resolved on the pool */
+	/* The name is resolved on the pool. */
+	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, "node.example");
 	run_until(&w, both_open);
 	flow_ask(flow_open(&w, 9), 5000, 500000);
 	run_until(&w, flows_done);
 	world_close(&w);
 	world_open(&w, &(struct quic_endpoint_cfg){.addr = "0.0.0.0:0"});
 	(void)snprintf(w.addr, sizeof w.addr, "127.0.0.1:%u", quic_endpoint_port(w.server.ep));
-	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, NULL); /* IPv4 through an IPv6 socket */
+	dial_as(&w, &(struct quic_endpoint_cfg){.addr = "[::]:0"}, NULL); /* IPv4 through an IPv6 socket. */
 	run_until(&w, both_open);
 	flow_ask(flow_open(&w, 9), 5000, 500000);
 	run_until(&w, flows_done);
@@ -115,7 +116,7 @@ static void what_cannot_be_is_said(void **state)
 /* ---- many streams ---- */
 
 static unsigned to_open;
-static void pump(struct quic_conn *c, void *user)
+static void conn_pump(struct quic_conn *c, void *user)
 {
 	struct world *w = CGN_CONTAINER((struct side *)user, struct world, client);
 	while (to_open > 0 && ngtcp2_conn_get_streams_bidi_left(c->ngtcp2) > 0) {
@@ -128,7 +129,9 @@ static void pump(struct quic_conn *c, void *user)
 		assert_int_equal(quic_stream_open(c, &flow_ops, w, &s, &err).code, CGN_OVERLOADED);
 	assert_null(s);
 }
-static const struct quic_conn_ops pump_ops = {.on_open = pump, .on_room = pump, .on_close = side_close};
+static const struct quic_conn_ops pump_ops = {.on_open = conn_pump,
+	.on_room = conn_pump,
+	.on_close = side_close};
 
 static bool all_pumped(struct world *w)
 {
@@ -185,7 +188,7 @@ static void copies_are_bounded(void **state)
 	unsigned n = 0;
 	for (; n < 9 && f->s != NULL; n++)
 		quic_send(f->s, &iov, 1, false, NULL, NULL);
-	assert_non_null(f->s); /* not from inside the call */
+	assert_non_null(f->s); /* Not from inside the call. */
 	run_until(&w, first_is_done);
 	assert_int_equal(f->why.code, CGN_OVERLOADED);
 	assert_true(quic_conn_is_open(w.client.c));
@@ -207,7 +210,7 @@ static bool bytes_came(struct world *w)
 static void cancel_flow(struct flow *f, uint64_t code)
 {
 	quic_stream_cancel(&f->s, code);
-	f->closed = true; /* no word of it comes any more */
+	f->closed = true; /* No callback of the stream comes any more. */
 	f->w->closed++;
 }
 
@@ -228,14 +231,14 @@ static void a_cancelled_stream_ends_on_both_sides(void **state)
 	assert_int_equal(f->releases, 1);
 	assert_int_equal(other->why.code, CGN_CANCELLED);
 	assert_int_equal(other->code, 77);
-	flow_ask(flow_open(&w, 2), 17 * MiB, 1); /* the connection's window was given back */
+	flow_ask(flow_open(&w, 2), 17 * MiB, 1); /* The connection's window was given back. */
 	run_until(&w, both_ended);
 	assert_int_equal(w.flows->why.code, CGN_FINE);
 	world_close(&w);
 }
 
 static uint32_t dice_state;
-static uint32_t dice(void)
+static uint32_t roll_dice(void)
 {
 	dice_state = dice_state * 1664525 + 1013904223;
 	return dice_state >> 8;
@@ -244,14 +247,14 @@ static uint32_t dice(void)
 static struct cgn_timer axe;
 static unsigned axed;
 static struct world *axe_world;
-static void swing(struct cgn_timer *t)
+static void timer_swing(struct cgn_timer *t)
 {
 	for (struct flow *f = axe_world->flows; f != NULL; f = f->next)
-		if (f->s != NULL && dice() % 8 == 0) {
-			cancel_flow(f, dice() % 1000);
+		if (f->s != NULL && roll_dice() % 8 == 0) {
+			cancel_flow(f, roll_dice() % 1000);
 			axed++;
 		}
-	cgn_timer_set(t, dice() % (3 * CGN_MSEC));
+	cgn_timer_set(t, roll_dice() % (3 * CGN_MSEC));
 }
 
 static void cancelling_at_any_moment_loses_nothing(void **state)
@@ -264,18 +267,18 @@ static void cancelling_at_any_moment_loses_nothing(void **state)
 	axe_world = &w;
 	axed = 0;
 	dice_state = 4711;
-	cgn_timer_init(&axe, w.l, swing);
+	cgn_timer_init(&axe, w.l, timer_swing);
 	cgn_timer_set(&axe, 0);
 	for (unsigned round = 0; round < 20; round++) {
 		for (unsigned i = 0; i < 30; i++)
-			flow_ask(flow_open(&w, i), dice() % 400000, dice() % 400000);
+			flow_ask(flow_open(&w, i), roll_dice() % 400000, roll_dice() % 400000);
 		run_until(&w, both_ended);
 	}
 	cgn_timer_cancel(&axe);
 	assert_true(axed > 100);
 	flow_ask(flow_open(&w, 1), 20 * MiB, 1);
 	run_until(&w, both_ended);
-	assert_int_equal(w.flows->why.code, CGN_FINE); /* all credit came back */
+	assert_int_equal(w.flows->why.code, CGN_FINE); /* All credit came back. */
 	world_close(&w);
 }
 
@@ -291,7 +294,7 @@ static void a_close_has_a_code_and_a_sentence(void **state)
 	struct flow *f = flow_open(&w, 1);
 	flow_ask(f, 8 * MiB, 1);
 	quic_conn_close(w.client.c, 42, "enough");
-	assert_int_equal(w.client.closes, 0); /* never inline */
+	assert_int_equal(w.client.closes, 0); /* Never inside the call. */
 	quic_conn_close(w.client.c, 43, "twice is once");
 	struct quic_stream *s = NULL;
 	assert_int_equal(quic_stream_open(w.client.c, &flow_ops, NULL, &s, NULL).code, CGN_UNAVAILABLE);
@@ -322,7 +325,7 @@ static void nobody_there_is_a_timeout(void **state)
 	run_until(&w, client_closed);
 	assert_int_equal(w.client.why.code, CGN_UNAVAILABLE);
 	world_dial_again(&w, NULL);
-	quic_conn_close(w.client.c, 0, NULL); /* while it resolves */
+	quic_conn_close(w.client.c, 0, NULL); /* While the name is being resolved. */
 	world_close(&w);
 	assert_int_equal(w.client.why.code, CGN_FINE);
 }
@@ -340,7 +343,7 @@ static void an_endpoint_closes_with_all_it_has(void **state)
 	assert_int_equal(w.server.closes, 0);
 	run_until(&w, both_closed);
 	assert_int_equal(w.server.why.code, CGN_UNAVAILABLE);
-	assert_int_equal(w.client.why.code, CGN_FINE); /* a proper goodbye */
+	assert_int_equal(w.client.why.code, CGN_FINE); /* A regular close. */
 	world_close(&w);
 }
 
@@ -375,7 +378,7 @@ static void silence_ends_unless_kept_alive(void **state)
 	struct world w;
 	world_open(&w, &(struct quic_endpoint_cfg){.idle_timeout = 100 * CGN_MSEC});
 	world_dial(&w, NULL);
-	run_until(&w, went_idle); /* the shorter of both counts for both */
+	run_until(&w, went_idle); /* The shorter of both timeouts counts for both sides. */
 	assert_int_equal(w.client.why.code, CGN_DEADLINE);
 	assert_int_equal(w.server.why.code, CGN_DEADLINE);
 	world_close(&w);
@@ -388,7 +391,7 @@ static void silence_ends_unless_kept_alive(void **state)
 	world_close(&w);
 }
 
-/* ---- who is let in ---- */
+/* ---- authentication ---- */
 
 static void refused_dial(struct world *w, struct tls_ctx *server, struct tls_ctx *client, const char *alpn,
 	const char *name)
@@ -406,7 +409,7 @@ static void strangers_are_refused(void **state)
 	struct world w;
 	struct cgn_err why;
 	cgn_nsec at = 0;
-	refused_dial(&w, node_tls, stranger_tls, NULL, NULL); /* the peer's CA is not ours */
+	refused_dial(&w, node_tls, stranger_tls, NULL, NULL); /* The peer's CA is not ours. */
 	quic_endpoint_refusal(w.server.ep, &why, &at);
 	assert_int_equal(why.code, CGN_TLS);
 	assert_non_null(strstr(why.msg, "issuer is unknown"));
@@ -470,7 +473,7 @@ static void certificates_change_while_streams_go_on(void **state)
 	assert_true(cgn_ok(tls_ctx_reload(turning, &err)));
 	struct side late = {0};
 	assert_true(cgn_ok(quic_connect(w.client.ep, w.addr, NULL, &side_ops, &late, &late.c, &err)));
-	w.server.opens = 0; /* the next one takes its place */
+	w.server.opens = 0; /* The next connection takes the free place. */
 	run_until(&w, flows_done);
 	while (late.opens == 0)
 		run_until(&w, flows_done);
@@ -527,8 +530,8 @@ static void retry_makes_peers_prove_their_address(void **state)
 	flow_ask(flow_open(&w, 1), 100000, 100000);
 	run_until(&w, flows_done);
 	struct quic_stats st = quic_endpoint_stats(w.server.ep);
-	/* a client that hears nothing for some milliseconds sends its first packet again, and nobody
-	 * remembers the first */
+	/* A client that gets no answer for some milliseconds sends its first packet again, and the server has
+	 * no memory of the first copy. */
 	assert_true(st.retries_sent >= 1);
 	assert_int_equal(st.accepted, 1);
 	assert_int_equal(st.tokens_refused, 0);

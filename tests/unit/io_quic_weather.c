@@ -21,21 +21,21 @@ struct datagram {
 
 struct shuttle {
 	pthread_t thread;
-	int near, far; /* the dialler talks to |near|; |far| talks to the other side */
+	int near, far; /* The dialler talks to |near|; |far| talks to the other side. */
 	unsigned port;
 	struct sockaddr_in dialler, other;
-	atomic_uint target;                         /* the other side's port */
-	atomic_uint lose, repeat, swap, cut, forge; /* in a thousand */
-	atomic_bool dark, deaf /* nothing goes to the dialler */, stop, rebind;
-	atomic_uint carried, calm /* rounds in which nothing waited */;
+	atomic_uint target;                         /* Port of the other side. */
+	atomic_uint lose, repeat, swap, cut, forge; /* Rates of the faults, in a thousand. */
+	atomic_bool dark, deaf /* |deaf|: nothing goes to the dialler. */, stop, rebind;
+	atomic_uint carried, calm /* |calm|: rounds in which nothing waited. */;
 	bool runs;
 	uint32_t dice;
-	struct datagram held[2];    /* to be swapped with the next one, by direction */
-	struct datagram kept[KEPT]; /* of old, to be repeated */
+	struct datagram held[2];    /* By direction: waits to be swapped with the next one. */
+	struct datagram kept[KEPT]; /* Old datagrams, to be repeated. */
 	unsigned n_kept;
 };
 
-static unsigned roll(struct shuttle *s)
+static unsigned shuttle_roll(struct shuttle *s)
 {
 	s->dice = s->dice * 1664525 + 1013904223;
 	return (s->dice >> 8) % 1000;
@@ -54,43 +54,44 @@ static int udp_socket(unsigned *port)
 	return fd;
 }
 
-static void pass(struct shuttle *s, unsigned way, const uint8_t *p, size_t n)
+static void datagram_pass(struct shuttle *s, unsigned way, const uint8_t *p, size_t n)
 {
 	const struct sockaddr_in *to = way == 0 ? &s->other : &s->dialler;
 	(void)sendto(way == 0 ? s->far : s->near, p, n, 0, (const struct sockaddr *)to, sizeof *to);
 }
 
-static void disturb(struct shuttle *s, unsigned way, struct datagram *d)
+static void datagram_disturb(struct shuttle *s, unsigned way, struct datagram *d)
 {
 	struct datagram *held = &s->held[way];
-	if (roll(s) < s->cut) {
+	if (shuttle_roll(s) < s->cut) {
 		struct datagram part = *d;
-		part.n = d->n * roll(s) / 1000;
-		pass(s, way, part.p, part.n);
+		part.n = d->n * shuttle_roll(s) / 1000;
+		datagram_pass(s, way, part.p, part.n);
 	}
-	if (roll(s) < s->forge) {
+	if (shuttle_roll(s) < s->forge) {
 		struct datagram wrong = *d;
-		wrong.p[roll(s) * wrong.n / 1000] ^= (uint8_t)(1 + roll(s) % 255);
-		pass(s, way, wrong.p, wrong.n);
+		wrong.p[shuttle_roll(s) * wrong.n / 1000] ^= (uint8_t)(1 + shuttle_roll(s) % 255);
+		datagram_pass(s, way, wrong.p, wrong.n);
 	}
-	if (roll(s) < s->repeat)
-		pass(s, way, d->p, d->n);
-	if (roll(s) < s->repeat && s->n_kept == KEPT) { /* an old one, perhaps of the other way */
-		const struct datagram *old = &s->kept[roll(s) % KEPT];
-		pass(s, way, old->p, old->n);
+	if (shuttle_roll(s) < s->repeat)
+		datagram_pass(s, way, d->p, d->n);
+	/* An old datagram, possibly of the other direction. */
+	if (shuttle_roll(s) < s->repeat && s->n_kept == KEPT) {
+		const struct datagram *old = &s->kept[shuttle_roll(s) % KEPT];
+		datagram_pass(s, way, old->p, old->n);
 	}
-	s->kept[s->n_kept < KEPT ? s->n_kept++ : roll(s) % KEPT] = *d;
-	if (held->n == 0 && roll(s) < s->swap) {
+	s->kept[s->n_kept < KEPT ? s->n_kept++ : shuttle_roll(s) % KEPT] = *d;
+	if (held->n == 0 && shuttle_roll(s) < s->swap) {
 		*held = *d;
 		return;
 	}
-	pass(s, way, d->p, d->n);
+	datagram_pass(s, way, d->p, d->n);
 	if (held->n > 0)
-		pass(s, way, held->p, held->n);
+		datagram_pass(s, way, held->p, held->n);
 	held->n = 0;
 }
 
-static void carry(struct shuttle *s, unsigned way)
+static void shuttle_carry(struct shuttle *s, unsigned way)
 {
 	static struct datagram d;
 	struct sockaddr_in from;
@@ -102,10 +103,10 @@ static void carry(struct shuttle *s, unsigned way)
 	if (way == 0)
 		s->dialler = from;
 	d.n = (size_t)n;
-	if (s->dark || (s->deaf && way == 1) || roll(s) < s->lose)
+	if (s->dark || (s->deaf && way == 1) || shuttle_roll(s) < s->lose)
 		return;
 	s->carried++;
-	disturb(s, way, &d);
+	datagram_disturb(s, way, &d);
 }
 
 static void *shuttle_run(void *arg)
@@ -114,17 +115,17 @@ static void *shuttle_run(void *arg)
 	while (!s->stop) {
 		struct pollfd p[2] = {{s->near, POLLIN, 0}, {s->far, POLLIN, 0}};
 		(void)poll(p, 2, 5);
-		if (atomic_exchange(&s->rebind, false)) { /* as a NAT that forgot us */
+		if (atomic_exchange(&s->rebind, false)) { /* Like a NAT that forgot the mapping. */
 			close(s->far);
 			s->far = udp_socket(NULL);
 		}
 		s->other.sin_port = htons((uint16_t)s->target);
 		for (unsigned way = 0; way < 2; way++)
 			if ((p[way].revents & POLLIN) != 0)
-				carry(s, way);
+				shuttle_carry(s, way);
 		for (unsigned way = 0; way < 2 && p[0].revents == 0 && p[1].revents == 0; way++)
 			if (s->held[way].n > 0) {
-				pass(s, way, s->held[way].p, s->held[way].n);
+				datagram_pass(s, way, s->held[way].p, s->held[way].n);
 				s->held[way].n = 0;
 			}
 		s->calm += p[0].revents == 0 && p[1].revents == 0;
@@ -132,7 +133,8 @@ static void *shuttle_run(void *arg)
 	return NULL;
 }
 
-/* What was sent before this is carried or lost: the first calm round may have looked before it was sent. */
+/* Carry or lose everything that was sent before this call: the first calm round may have begun before the
+ * sending. */
 static void shuttle_drain(struct shuttle *s)
 {
 	for (unsigned calm = s->calm; s->calm - calm < 2;)
@@ -163,7 +165,7 @@ static void shuttle_stop(struct shuttle *s)
 
 static struct shuttle sh;
 
-/* A failed test leaves by a jump. */
+/* A failed test leaves by a long jump, so the teardown ends the shuttle. */
 static int shuttle_end(void **state)
 {
 	(void)state;
@@ -171,7 +173,7 @@ static int shuttle_end(void **state)
 		shuttle_stop(&sh);
 	return 0;
 }
-/* Datagrams that the shuttle takes; silence is for the tests that are about it. */
+/* Datagrams that the shuttle takes. The timeouts are long except in tests of silence. */
 static const struct quic_endpoint_cfg fair = {.max_datagram = 8952, .handshake_timeout = 20 * CGN_SEC};
 
 static void weather_open(struct world *w, const struct quic_endpoint_cfg *cfg)
@@ -186,7 +188,7 @@ static void weather_close(struct world *w)
 	shuttle_stop(&sh);
 }
 
-static void traffic(struct world *w, size_t most)
+static void world_traffic(struct world *w, size_t most)
 {
 	for (unsigned i = 0; i < 12; i++)
 		flow_ask(flow_open(w, i), most / (i + 1), most / (12 - i));
@@ -195,7 +197,7 @@ static void traffic(struct world *w, size_t most)
 		assert_int_equal(f->why.code, CGN_FINE);
 }
 
-/* ---- what the network does ---- */
+/* ---- faults of the network ---- */
 
 static void loss_and_disorder_change_no_byte(void **state)
 {
@@ -217,9 +219,9 @@ static void loss_and_disorder_change_no_byte(void **state)
 		sh.forge = rates[i][4];
 		world_dial(&w, &fair);
 		run_until(&w, both_open);
-		traffic(&w, MiB);
+		world_traffic(&w, MiB);
 		struct quic_stats st = quic_endpoint_stats(w.server.ep);
-		assert_int_equal(st.accepted, 1); /* repeated first packets made no second connection */
+		assert_int_equal(st.accepted, 1); /* Repeated first packets made no second connection. */
 		assert_true(i != 0 || st.lost + quic_endpoint_stats(w.client.ep).lost > 0);
 		weather_close(&w);
 	}
@@ -236,7 +238,7 @@ static void bbr_and_reno_work_too(void **state)
 		sh.lose = 20;
 		world_dial(&w, &cfg);
 		run_until(&w, both_open);
-		traffic(&w, MiB / 2);
+		world_traffic(&w, MiB / 2);
 		weather_close(&w);
 	}
 }
@@ -270,7 +272,7 @@ static void keys_change_on_the_way(void **state)
 	world_dial(&w, &fair);
 	run_until(&w, both_open);
 	flow_ask(flow_open(&w, 1), MiB, MiB);
-	run_until(&w, flows_done); /* by now the handshake is confirmed */
+	run_until(&w, flows_done); /* The handshake is confirmed by now. */
 	for (unsigned i = 0; i < 3; i++) {
 		/* Not before the last change is acknowledged and three round trips old. */
 		struct quic_conn *c = i % 2 != 0 ? w.client.c : w.server.c;
@@ -288,14 +290,14 @@ static void a_peer_that_vanishes_is_noticed(void **state)
 	(void)state;
 	struct world w;
 	struct quic_endpoint_cfg cfg = fair;
-	cfg.idle_timeout = 2 * CGN_SEC; /* making a flow of bytes takes a while */
+	cfg.idle_timeout = 2 * CGN_SEC; /* Filling a flow takes a while. */
 	weather_open(&w, &cfg);
 	world_dial(&w, &cfg);
 	run_until(&w, both_open);
 	struct flow *f = flow_open(&w, 1);
 	flow_ask(f, 12 * MiB, 1);
 	run_until(&w, half_way);
-	sh.dark = true; /* pulled plug, mid-transfer */
+	sh.dark = true; /* A pulled plug during the transfer. */
 	run_until(&w, both_closed);
 	assert_int_equal(w.client.why.code, CGN_DEADLINE);
 	assert_int_equal(f->why.code, CGN_DEADLINE);
@@ -320,12 +322,12 @@ static void a_restarted_peer_says_so(void **state)
 	flow_ask(flow_open(&w, 1), 1000, 1000);
 	run_until(&w, flows_done);
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", quic_endpoint_port(w.server.ep));
-	sh.dark = true; /* it has no time to say goodbye */
+	sh.dark = true; /* No time for a close. */
 	quic_endpoint_close(&w.server.ep);
 	run_until(&w, server_gone);
 	shuttle_drain(&sh);
 	cfg.addr = addr;
-	/* the same key and port, none of the connections */
+	/* The same key and port, but none of the connections. */
 	w.server.ep = endpoint_on(w.l, &cfg, world_accept, &w);
 	sh.dark = false;
 	flow_ask(flow_open(&w, 2), 1000, 1000);
@@ -348,9 +350,8 @@ static bool six_accepted(struct world *w)
 	return st.accepted == 6 && st.handshakes == 0;
 }
 
-/* First packets of peers that never answer: a real one, with the ids that make it another connection's
- * exchanged, would not decrypt; so each comes from an endpoint of its own, through a shuttle that lets
- * nothing back. */
+/* First packets of peers that never answer. A copied first packet with other connection ids would not
+ * decrypt, so each one comes from an endpoint of its own, through a shuttle that lets nothing back. */
 static void half_open_handshakes_bring_retry(void **state)
 {
 	(void)state;
@@ -369,9 +370,8 @@ static void half_open_handshakes_bring_retry(void **state)
 			quic_connect(w.client.ep, w.addr, NULL, &side_ops, &ghosts[i], &ghosts[i].c, &err)));
 	run_until(&w, two_retries);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).handshakes, 2);
-	/* The others follow their Retry, or come late. A first packet that was repeated before the Retry
-	 * came, and is read when there is room again, is one more connection as far as the server can know:
-	 * it goes with its timeout. */
+	/* The other peers follow their Retry, or are late. A first packet that was repeated before the Retry
+	 * came and is read when there is room again counts as one more connection; its timeout ends it. */
 	sh.deaf = false;
 	run_until(&w, six_accepted);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).tokens_refused, 0);
@@ -401,7 +401,7 @@ static void junk_is_dropped(void **state)
 	for (unsigned i = 0; i < 3000; i++) {
 		size_t n = i % sizeof p;
 		cgn_random(p, n);
-		if (n > 5 && i % 3 == 0) { /* almost a first packet */
+		if (n > 5 && i % 3 == 0) { /* Almost a valid first packet. */
 			p[0] = 0xc3;
 			memcpy(p + 1, "\0\0\0\1", 4);
 			p[5] = 8;
@@ -415,7 +415,7 @@ static void junk_is_dropped(void **state)
 	close(fd);
 	struct quic_stats st = quic_endpoint_stats(w.server.ep);
 	assert_true(st.packets_junk + st.resets_sent + st.versions_sent > 1000);
-	traffic(&w, MiB);
+	world_traffic(&w, MiB);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).conns, 1);
 	weather_close(&w);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two endpoints on a loop, and flows: streams on which the dialler sends so many bytes and wants so many
- * back. */
+/* Two endpoints on a loop, and flows: streams on which the dialler sends a given number of bytes and asks for
+ * a given number back. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,12 +27,12 @@ struct flow {
 	struct world *w;
 	struct quic_stream *s;
 	uint64_t seed;
-	size_t got, want; /* of what comes */
+	size_t got, want; /* Received bytes. */
 	size_t up, down;
-	uint8_t head[24]; /* seed, up, down: what the dialler sends first */
-	uint8_t *data;    /* what we send; ours until it is released */
+	uint8_t head[24]; /* Seed, bytes up, bytes down: the dialler sends these first. */
+	uint8_t *data;    /* Sent bytes; the flow's own until they are released. */
 	bool server, fin, closed, stalled;
-	unsigned releases, drains, place /* among those that ended */;
+	unsigned releases, drains, place /* |place|: position among the ended flows. */;
 	uint64_t code;
 	struct cgn_err why;
 	struct flow *next;
@@ -43,19 +43,20 @@ struct side {
 	struct quic_conn *c;
 	unsigned opens, streams, rooms, closes;
 	struct cgn_err why;
-	struct world *world; /* of the world's own dialler */
+	struct world *world; /* World of the flow's own dialler. */
 };
 
 struct world {
 	struct cgn_loop *l;
 	struct side server, client;
-	struct flow *flows; /* of both sides */
-	/* made by the dialler; made by the other side; ended; buffers that are lent */
+	struct flow *flows; /* Flows of both sides. */
+	/* Flows made by the dialler; made by the other side; ended; buffers that are lent. */
 	unsigned n_flows, served, closed, lent;
 	uint64_t bytes;
 	char addr[64];
-	bool many; /* connections to the server */
-	/* 1: on_open, 2: on_stream, 3: on_data, 4: a stream's on_close: the dialler's, there and then */
+	bool many; /* Many connections to the server. */
+	/* Where the dialler closes: 1: in on_open, 2: in on_stream, 3: in on_data, 4: in a stream's
+	 * on_close. */
 	unsigned close_at;
 	cgn_nsec until;
 };
@@ -92,7 +93,7 @@ static inline void flow_send(struct flow *f, const uint8_t *head, size_t head_n,
 	iov[2] = (struct iovec){f->data + n / 3, n - n / 3};
 	f->w->lent++;
 	quic_send(f->s, iov, 3, true, flow_released, f);
-	assert_int_equal(f->releases, 0); /* never inline */
+	assert_int_equal(f->releases, 0); /* Never inside the call. */
 }
 
 static inline void flow_take(struct flow *f, const uint8_t *p, size_t n)
@@ -110,7 +111,7 @@ static void flow_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 	assert_ptr_equal(s, f->s);
 	assert_false(f->fin || f->closed);
 	size_t head = f->server && f->want < sizeof f->head ? sizeof f->head - f->want : 0;
-	if (head > 0) { /* |want| counts the head's bytes first */
+	if (head > 0) { /* |want| counts the head's bytes first. */
 		size_t k = n < head ? n : head;
 		memcpy(f->head + f->want, p, k);
 		f->want += k;
@@ -240,7 +241,7 @@ static void world_accept(void *user, struct quic_conn *c)
 {
 	struct world *w = user;
 	assert_true(quic_conn_is_open(c));
-	assert_true(quic_conn_peer_name(c).n > 0); /* verified by now */
+	assert_true(quic_conn_peer_name(c).n > 0); /* The name is verified by now. */
 	w->server.opens++;
 	if (!w->many)
 		w->server.c = c;
@@ -267,7 +268,7 @@ static inline void world_serve(struct world *w, const struct quic_endpoint_cfg *
 	(void)snprintf(w->addr, sizeof w->addr, "127.0.0.1:%u", quic_endpoint_port(w->server.ep));
 }
 
-/* |cfg| is the accepting side's; NULL fields have the tests' defaults. */
+/* |cfg| is the accepting side's; its NULL fields get the defaults of the tests. */
 static inline void world_open(struct world *w, const struct quic_endpoint_cfg *cfg)
 {
 	*w = (struct world){0};
@@ -283,7 +284,7 @@ static inline void dial_as(struct world *w, const struct quic_endpoint_cfg *cfg,
 	w->client.world = w;
 	if (!cgn_ok(quic_connect(w->client.ep, w->addr, name, &side_ops, &w->client, &w->client.c, &err)))
 		fail_msg("%s", err.msg);
-	assert_int_equal(w->client.opens + w->client.closes, 0); /* never inline */
+	assert_int_equal(w->client.opens + w->client.closes, 0); /* Never inside the call. */
 }
 
 static inline void world_dial(struct world *w, const struct quic_endpoint_cfg *cfg)
@@ -314,7 +315,7 @@ static inline void world_close(struct world *w)
 	assert_null(w->server.ep);
 	cgn_loop_free(&w->l);
 	assert_null(w->l);
-	assert_true(w->server.c == NULL && w->client.c == NULL); /* on_close came */
+	assert_true(w->server.c == NULL && w->client.c == NULL); /* Both on_close callbacks came. */
 	flows_free(w);
 }
 

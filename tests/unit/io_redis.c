@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redis: the client with a server that follows a script, on one loop. */
+/* redis: the client with a scripted server, on one loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,19 +17,19 @@
 
 enum mood {
 	MOOD_GOOD,
-	MOOD_SILENT,      /* takes all, says nothing: stopped */
-	MOOD_LOADING,     /* -LOADING to everything */
-	MOOD_READONLY,    /* may not write */
-	MOOD_GARBAGE,     /* speaks HTTP */
-	MOOD_FORGETFUL,   /* does not know the script by its hash */
-	MOOD_NEVER_KNOWS, /* not by its text either */
-	MOOD_TEXT,        /* answers with a text */
-	MOOD_MANY,        /* with more numbers than may be */
-	MOOD_CUT,         /* half an answer, then it closes */
-	MOOD_ENDLESS,     /* an answer that never ends */
-	MOOD_UNASKED,     /* one answer too many */
-	MOOD_SLOW_SCRIPT, /* silent to runs only */
-	MOOD_NO_AUTH,     /* has no AUTH, and says what it was sent */
+	MOOD_SILENT,      /* Takes everything and answers nothing, like a stopped process. */
+	MOOD_LOADING,     /* Answers -LOADING to everything. */
+	MOOD_READONLY,    /* Refuses writes. */
+	MOOD_GARBAGE,     /* Speaks HTTP. */
+	MOOD_FORGETFUL,   /* Does not know the script by its hash. */
+	MOOD_NEVER_KNOWS, /* Does not know the script by its hash, nor by its text. */
+	MOOD_TEXT,        /* Answers with a text. */
+	MOOD_MANY,        /* Answers with more numbers than allowed. */
+	MOOD_CUT,         /* Sends half of an answer, then closes. */
+	MOOD_ENDLESS,     /* Sends an answer that never ends. */
+	MOOD_UNASKED,     /* Sends one answer too many. */
+	MOOD_SLOW_SCRIPT, /* Answers everything except script runs. */
+	MOOD_NO_AUTH,     /* Has no AUTH, and quotes the received words in its error. */
 };
 
 struct world {
@@ -38,21 +38,21 @@ struct world {
 	struct net_conn *conns[8];
 	size_t n_conns;
 	struct cgn_buf in;
-	char log[2000]; /* first words of the commands */
+	char log[2000]; /* First words of the received commands. */
 	const char *password, *user;
 	enum mood mood;
 	struct redis *r;
 	unsigned ready, away;
 	char why[200];
-	/* calls */
+	/* Calls that succeeded and calls that failed. */
 	unsigned done, failed;
 	enum cgn_code code;
 	int64_t values[REDIS_MAX_VALUES], sum;
 	size_t n;
-	unsigned more; /* calls that each done starts */
+	unsigned more; /* Calls that each finished call starts. */
 };
 
-static void say(struct net_conn *c, const char *text)
+static void server_say(struct net_conn *c, const char *text)
 {
 	const struct iovec iov = {(void *)(uintptr_t)text, strlen(text)};
 	net_write(c, &iov, 1);
@@ -62,34 +62,34 @@ static void run_reply(struct world *w, struct net_conn *c, struct cgn_str how, s
 {
 	char text[80];
 	if ((w->mood == MOOD_FORGETFUL && cgn_str_is(how, "EVALSHA")) || w->mood == MOOD_NEVER_KNOWS) {
-		say(c, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+		server_say(c, "-NOSCRIPT No matching script. Please use EVAL.\r\n");
 		return;
 	}
 	switch ((int)w->mood) {
 	case MOOD_SLOW_SCRIPT:
 		return;
 	case MOOD_TEXT:
-		say(c, "*2\r\n:1\r\n+two\r\n");
+		server_say(c, "*2\r\n:1\r\n+two\r\n");
 		return;
 	case MOOD_MANY:
-		say(c, "*17\r\n");
+		server_say(c, "*17\r\n");
 		for (int i = 0; i < 17; i++)
-			say(c, ":1\r\n");
+			server_say(c, ":1\r\n");
 		return;
 	case MOOD_CUT:
-		say(c, "*2\r\n:1\r\n:");
+		server_say(c, "*2\r\n:1\r\n:");
 		net_close(c);
 		return;
 	case MOOD_ENDLESS:
-		say(c, "$1000000\r\n");
+		server_say(c, "$1000000\r\n");
 		for (int i = 0; i < 20000; i++)
-			say(c, "0123456789");
+			server_say(c, "0123456789");
 		return;
 	default:
 		(void)snprintf(text, sizeof text, "*2\r\n:1\r\n:%.*s\r\n", CGN_STR_ARG(last));
-		say(c, text);
+		server_say(c, text);
 		if (w->mood == MOOD_UNASKED)
-			say(c, ":5\r\n");
+			server_say(c, ":5\r\n");
 	}
 }
 
@@ -98,41 +98,41 @@ static void auth_reply(struct world *w, struct net_conn *c, const struct cgn_str
 	const char *user = n == 3 ? "ann" : NULL;
 	bool ok = w->password != NULL && cgn_str_is(words[n - 1], w->password) &&
 		(user == NULL || cgn_str_is(words[1], user));
-	say(c, ok ? "+OK\r\n" : "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+	server_say(c, ok ? "+OK\r\n" : "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
 }
 
-/* As Redis has it, where AUTH was renamed. */
+/* The error of a Redis whose AUTH was renamed. */
 static void unknown_reply(struct net_conn *c, const struct cgn_str *words, size_t n)
 {
 	char text[200];
 	(void)snprintf(text, sizeof text,
 		"-ERR unknown command '%.*s', with args beginning with: '%.*s' \r\n", CGN_STR_ARG(words[0]),
 		CGN_STR_ARG(words[n - 1]));
-	say(c, text);
+	server_say(c, text);
 }
 
-static void reply(struct world *w, struct net_conn *c, const struct cgn_str *words, size_t n)
+static void server_reply(struct world *w, struct net_conn *c, const struct cgn_str *words, size_t n)
 {
 	size_t at = strlen(w->log);
 	(void)snprintf(w->log + at, sizeof w->log - at, "%.*s ", CGN_STR_ARG(words[0]));
 	if (w->mood == MOOD_SILENT)
 		return;
 	if (w->mood == MOOD_LOADING)
-		say(c, "-LOADING Redis is loading the dataset in memory\r\n");
+		server_say(c, "-LOADING Redis is loading the dataset in memory\r\n");
 	else if (w->mood == MOOD_GARBAGE)
-		say(c, "HTTP/1.1 400 Bad Request\r\n\r\n");
+		server_say(c, "HTTP/1.1 400 Bad Request\r\n\r\n");
 	else if (cgn_str_is(words[0], "AUTH") && w->mood == MOOD_NO_AUTH)
 		unknown_reply(c, words, n);
 	else if (cgn_str_is(words[0], "AUTH"))
 		auth_reply(w, c, words, n);
 	else if (cgn_str_is(words[0], "SCRIPT"))
-		say(c, "$40\r\n0123456789012345678901234567890123456789\r\n");
+		server_say(c, "$40\r\n0123456789012345678901234567890123456789\r\n");
 	else if (cgn_str_is(words[0], "SET") && w->mood == MOOD_READONLY)
-		say(c, "-READONLY You can't write against a read only replica.\r\n");
+		server_say(c, "-READONLY You can't write against a read only replica.\r\n");
 	else if (cgn_str_starts(words[0], "EVAL"))
 		run_reply(w, c, words[0], words[n - 1]);
 	else
-		say(c, "+OK\r\n");
+		server_say(c, "+OK\r\n");
 }
 
 static void server_data(struct net_conn *c, void *user, const uint8_t *p, size_t n)
@@ -151,7 +151,7 @@ static void server_data(struct net_conn *c, void *user, const uint8_t *p, size_t
 			assert_int_equal(resp_take(&rest, &v, &why), RESP_GOT);
 			words[i] = v.text;
 		}
-		reply(w, c, words, k);
+		server_reply(w, c, words, k);
 		cgn_buf_eat(&w->in, len);
 	}
 }
@@ -202,7 +202,7 @@ static void open_client(struct world *w, const char *url, cgn_nsec timeout)
 	assert_true(cgn_ok(redis_new(w->l, &cfg, &w->r, NULL)));
 }
 
-static struct world *world(enum mood mood, const char *url_format, cgn_nsec timeout)
+static struct world *world_open(enum mood mood, const char *url_format, cgn_nsec timeout)
 {
 	struct world *w = calloc(1, sizeof *w);
 	char url[200];
@@ -210,13 +210,13 @@ static struct world *world(enum mood mood, const char *url_format, cgn_nsec time
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
 	listen_at(w, "127.0.0.1:0");
 	(void)snprintf(url, sizeof url, "%s127.0.0.1:%u", url_format, net_listener_port(w->ln));
-	if (strstr(url_format, "ann") != NULL) /* with a database */
+	if (strstr(url_format, "ann") != NULL) /* With a database number. */
 		(void)snprintf(url + strlen(url), sizeof url - strlen(url), "/3");
 	open_client(w, url, timeout);
 	return w;
 }
 
-static void end(struct world *w)
+static void world_end(struct world *w)
 {
 	redis_free(&w->r);
 	redis_free(&w->r);
@@ -245,7 +245,7 @@ static bool is_done(struct world *w)
 	return w->done + w->failed > 0;
 }
 
-static void call(struct world *w, const char *last, redis_done_fn *done)
+static void world_call(struct world *w, const char *last, redis_done_fn *done)
 {
 	const struct cgn_str keys[] = {CGN_STR("a")}, args[] = {CGN_STR("x"), cgn_str_of(last)};
 	assert_true(cgn_ok(redis_run(w->r, keys, 1, args, 2, done, w)));
@@ -263,26 +263,26 @@ static void on_done(void *user, const struct redis_answer *a)
 	w->sum += w->n > 1 ? a->values[1] : 0;
 	if (w->more > 0 && w->code == CGN_FINE) {
 		w->more--;
-		call(w, "7", on_done);
+		world_call(w, "7", on_done);
 	}
 }
 
 static void a_script_is_run(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	assert_false(redis_is_ready(w->r));
 	assert_int_equal(redis_run(w->r, NULL, 0, NULL, 0, on_done, w).code, CGN_UNAVAILABLE);
 	loop_until(w->l, is_ready, w);
 	assert_true(redis_is_ready(w->r));
-	call(w, "42", on_done);
-	assert_int_equal(w->done, 0); /* never inline */
+	world_call(w, "42", on_done);
+	assert_int_equal(w->done, 0); /* Never inside the call. */
 	loop_until(w->l, is_done, w);
 	assert_int_equal(w->n, 2);
 	assert_true(w->values[0] == 1 && w->values[1] == 42);
 	assert_string_equal(w->log, "SCRIPT SET EVALSHA ");
 	assert_int_equal(w->away, 0);
-	end(w);
+	world_end(w);
 }
 
 static bool are_500_done(struct world *w)
@@ -293,63 +293,63 @@ static bool are_500_done(struct world *w)
 static void many_calls_are_under_way_at_once(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", 60 * CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", 60 * CGN_SEC);
 	loop_until(w->l, is_ready, w);
 	w->more = 100;
 	for (int i = 0; i < 400; i++)
-		call(w, "2", on_done);
+		world_call(w, "2", on_done);
 	loop_until(w->l, are_500_done, w);
 	assert_true(w->sum == 400 * 2 + 100 * 7);
-	call(w, "2", NULL); /* nobody wants to know */
+	world_call(w, "2", NULL); /* Without a callback. */
 	unsigned n = 0;
 	while (cgn_ok(redis_run(w->r, NULL, 0, NULL, 0, NULL, NULL)))
 		n++;
 	assert_int_equal(n, REDIS_MAX_CALLS - 1);
-	end(w);
+	world_end(w);
 }
 
 static void a_call_that_is_too_long_is_refused(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	char big[REDIS_MAX_CALL];
 	memset(big, 'x', sizeof big);
 	const struct cgn_str arg = {big, sizeof big};
 	loop_until(w->l, is_ready, w);
 	assert_int_equal(redis_run(w->r, NULL, 0, &arg, 1, on_done, w).code, CGN_TOO_LARGE);
-	call(w, "1", on_done);
+	world_call(w, "1", on_done);
 	loop_until(w->l, is_done, w);
 	assert_int_equal(w->done, 1);
-	end(w);
+	world_end(w);
 }
 
 static void it_says_who_it_is(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://ann:s%3Acret@", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://ann:s%3Acret@", CGN_SEC);
 	w->password = "s:cret";
 	loop_until(w->l, is_ready, w);
 	assert_string_equal(w->log, "AUTH SELECT SCRIPT SET ");
-	end(w);
-	w = world(MOOD_GOOD, "redis://:wrong@", CGN_SEC);
+	world_end(w);
+	w = world_open(MOOD_GOOD, "redis://:wrong@", CGN_SEC);
 	w->password = "right";
 	loop_until(w->l, is_away, w);
 	assert_non_null(strstr(w->why, "WRONGPASS"));
 	assert_null(strstr(w->why, "wrong@"));
-	w->password = "wrong"; /* somebody sets it right: it tries again by itself */
+	w->password = "wrong"; /* The server accepts the password now; the client retries by itself. */
 	loop_until(w->l, is_ready, w);
 	assert_int_equal(w->away, 1);
-	end(w);
+	world_end(w);
 }
 
 static void what_a_server_says_of_a_password_is_not_told(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_NO_AUTH, "redis://:s3cr3t@", CGN_SEC);
+	struct world *w = world_open(MOOD_NO_AUTH, "redis://:s3cr3t@", CGN_SEC);
 	loop_until(w->l, is_away, w);
 	assert_non_null(strstr(w->why, "AUTH: ERR"));
 	assert_null(strstr(w->why, "s3cr3t"));
-	end(w);
+	world_end(w);
 }
 
 static void a_server_that_cannot_be_used_is_away(void **state)
@@ -361,19 +361,19 @@ static void a_server_that_cannot_be_used_is_away(void **state)
 	} rows[] = {{MOOD_LOADING, "LOADING"}, {MOOD_READONLY, "READONLY"}, {MOOD_GARBAGE, "no known type"},
 		{MOOD_SILENT, "in time"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		struct world *w = world(rows[i].mood, "redis://", CGN_SEC);
+		struct world *w = world_open(rows[i].mood, "redis://", CGN_SEC);
 		loop_until(w->l, is_away, w);
 		if (strstr(w->why, rows[i].says) == NULL)
 			fail_msg("row %zu: %s", i, w->why);
 		assert_false(redis_is_ready(w->r));
 		w->mood = MOOD_GOOD;
 		loop_until(w->l, is_ready, w);
-		assert_int_equal(w->away, 1); /* said once, however often it tried */
-		end(w);
+		assert_int_equal(w->away, 1); /* Reported once, however many attempts there were. */
+		world_end(w);
 	}
 }
 
-/* One call under way when it goes wrong: it ends, the client is away, and comes back. */
+/* A fault during a call: the call ends, the client is away, and it reconnects. */
 static void what_goes_wrong_in_a_call_ends_it(void **state)
 {
 	(void)state;
@@ -394,11 +394,11 @@ static void what_goes_wrong_in_a_call_ends_it(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		cgn_nsec timeout = rows[i].code == CGN_DEADLINE ? 200 * CGN_MSEC : 30 * CGN_SEC;
-		struct world *w = world(MOOD_GOOD, "redis://", timeout);
+		struct world *w = world_open(MOOD_GOOD, "redis://", timeout);
 		loop_until(w->l, is_ready, w);
 		w->mood = rows[i].mood;
-		call(w, "1", on_done);
-		call(w, "1", on_done);
+		world_call(w, "1", on_done);
+		world_call(w, "1", on_done);
 		loop_until(w->l, is_away, w);
 		assert_int_equal(w->failed, 2);
 		if (w->code != rows[i].code)
@@ -407,49 +407,49 @@ static void what_goes_wrong_in_a_call_ends_it(void **state)
 			fail_msg("row %zu: %s", i, w->why);
 		assert_int_equal(redis_run(w->r, NULL, 0, NULL, 0, on_done, w).code, CGN_UNAVAILABLE);
 		w->mood = MOOD_GOOD;
-		while (w->done == 0) { /* a slow machine may need more than one */
+		while (w->done == 0) { /* A slow machine may need more than one call. */
 			w->ready = w->failed = 0;
 			loop_until(w->l, is_ready, w);
-			call(w, "5", on_done);
+			world_call(w, "5", on_done);
 			loop_until(w->l, is_done, w);
 		}
 		assert_true(w->values[1] == 5);
-		end(w);
+		world_end(w);
 	}
 }
 
 static void an_answer_too_many_ends_the_connection(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	loop_until(w->l, is_ready, w);
 	w->mood = MOOD_UNASKED;
-	call(w, "1", on_done);
+	world_call(w, "1", on_done);
 	loop_until(w->l, is_away, w);
 	assert_int_equal(w->done, 1);
 	assert_non_null(strstr(w->why, "nobody asked for"));
-	end(w);
+	world_end(w);
 }
 
 static void a_script_that_was_flushed_is_sent_again(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	loop_until(w->l, is_ready, w);
 	w->mood = MOOD_FORGETFUL;
-	call(w, "9", on_done);
+	world_call(w, "9", on_done);
 	loop_until(w->l, is_done, w);
 	assert_int_equal(w->done, 1);
 	assert_true(w->values[1] == 9);
 	assert_int_equal(w->away, 0);
 	assert_string_equal(w->log, "SCRIPT SET EVALSHA EVAL ");
-	end(w);
+	world_end(w);
 }
 
 static void nobody_there_is_tried_again(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	char addr[40];
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", net_listener_port(w->ln));
 	loop_until(w->l, is_ready, w);
@@ -460,21 +460,21 @@ static void nobody_there_is_tried_again(void **state)
 	listen_at(w, addr);
 	loop_until(w->l, is_ready, w);
 	assert_int_equal(w->away, 1);
-	end(w);
+	world_end(w);
 }
 
 static void closing_ends_what_is_under_way(void **state)
 {
 	(void)state;
-	struct world *w = world(MOOD_GOOD, "redis://", CGN_SEC);
+	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
 	loop_until(w->l, is_ready, w);
 	w->mood = MOOD_SILENT;
-	call(w, "1", on_done);
+	world_call(w, "1", on_done);
 	redis_free(&w->r);
 	assert_int_equal(w->failed, 1);
 	assert_int_equal(w->code, CGN_CANCELLED);
 	assert_int_equal(w->away, 0);
-	end(w);
+	world_end(w);
 }
 
 static void addresses_are_read(void **state)

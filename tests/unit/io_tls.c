@@ -14,7 +14,7 @@
 #include "io/pki/pki.h"
 #include "io/tls/tls.h"
 
-/* ---- files: ca, srv, cli, other (another authority's), old (expired), early (not yet valid) ---- */
+/* ---- files: ca, srv, cli, other (another CA's), old (expired), early (not yet valid) ---- */
 
 static char folder[64];
 #define DAY ((int64_t)86400)
@@ -28,20 +28,20 @@ static const char *in_folder(const char *name)
 	return out;
 }
 
-static void put(const char *name, const char *kind, const struct cgn_buf *b)
+static void file_put(const char *name, const char *kind, const struct cgn_buf *b)
 {
 	char file[64];
 	(void)snprintf(file, sizeof file, "%s.%s", name, kind);
 	assert_true(cgn_ok(disk_write_file_atomic(in_folder(file), cgn_buf_view(b), 0600, NULL)));
 }
 
-static void leaf(const struct pki_pair *ca, const char *name, const char *san, int64_t from, int64_t to)
+static void make_leaf(const struct pki_pair *ca, const char *name, const char *san, int64_t from, int64_t to)
 {
 	struct pki_pair p = {0};
 	const char *names[] = {san, "127.0.0.1", NULL};
 	assert_true(cgn_ok(pki_make_leaf(ca, name, names, (struct pki_validity){from, to}, &p, NULL)));
-	put(name, "crt", &p.cert);
-	put(name, "key", &p.key);
+	file_put(name, "crt", &p.cert);
+	file_put(name, "key", &p.key);
 	pki_pair_fini(&p);
 }
 
@@ -55,14 +55,14 @@ static int make_files(void **state)
 	struct pki_validity decade = {now - 100 * DAY, now + 3650 * DAY};
 	assert_true(cgn_ok(pki_make_ca("ca", decade, &ca, NULL)));
 	assert_true(cgn_ok(pki_make_ca("other", decade, &other, NULL)));
-	put("ca", "crt", &ca.cert);
-	put("other", "crt", &other.cert);
-	leaf(&ca, "srv", "srv.example", now - DAY, now + 30 * DAY);
-	leaf(&ca, "srv2", "srv.example", now - DAY, now + 60 * DAY);
-	leaf(&ca, "cli", "cli.example", now - DAY, now + 30 * DAY);
-	leaf(&other, "alien", "srv.example", now - DAY, now + 30 * DAY);
-	leaf(&ca, "old", "srv.example", now - 9 * DAY, now - DAY);
-	leaf(&ca, "early", "srv.example", now + DAY, now + 9 * DAY);
+	file_put("ca", "crt", &ca.cert);
+	file_put("other", "crt", &other.cert);
+	make_leaf(&ca, "srv", "srv.example", now - DAY, now + 30 * DAY);
+	make_leaf(&ca, "srv2", "srv.example", now - DAY, now + 60 * DAY);
+	make_leaf(&ca, "cli", "cli.example", now - DAY, now + 30 * DAY);
+	make_leaf(&other, "alien", "srv.example", now - DAY, now + 30 * DAY);
+	make_leaf(&ca, "old", "srv.example", now - 9 * DAY, now - DAY);
+	make_leaf(&ca, "early", "srv.example", now + DAY, now + 9 * DAY);
 	pki_pair_fini(&ca);
 	pki_pair_fini(&other);
 	return 0;
@@ -76,7 +76,7 @@ static int drop_files(void **state)
 	return system(cmd);
 }
 
-static struct tls_ctx *ctx(bool server, const char *ca, const char *name, bool mutual,
+static struct tls_ctx *ctx_of(bool server, const char *ca, const char *name, bool mutual,
 	const char *const *alpn)
 {
 	char crt[64], key[64];
@@ -97,7 +97,7 @@ static struct tls_ctx *ctx(bool server, const char *ca, const char *name, bool m
 
 struct end {
 	struct tls_session *s;
-	struct cgn_buf out, plain; /* ciphertext for the other; what came */
+	struct cgn_buf out, plain; /* |out|: ciphertext for the other side; |plain|: received plain text. */
 	size_t emits;
 	bool eof, free_on_plain;
 	struct cgn_err err;
@@ -125,12 +125,12 @@ struct pair {
 };
 
 /* Move what |from| emitted into |to|, in pieces of at most |piece| bytes. False when nothing moved. */
-static bool carry(struct end *from, struct end *to, size_t piece)
+static bool end_carry(struct end *from, struct end *to, size_t piece)
 {
 	if (from->out.n == 0 || to->s == NULL || to->err.code != CGN_FINE)
 		return false;
 	size_t n = from->out.n < piece ? from->out.n : piece;
-	uint8_t *copy = malloc(n); /* exact size: a read beyond it is seen */
+	uint8_t *copy = malloc(n); /* Exact size, so that a sanitizer sees a read beyond it. */
 	assert_non_null(copy);
 	memcpy(copy, from->out.p, n);
 	cgn_buf_eat(&from->out, n);
@@ -142,9 +142,9 @@ static bool carry(struct end *from, struct end *to, size_t piece)
 	return true;
 }
 
-static void settle(struct pair *p, size_t piece)
+static void pair_settle(struct pair *p, size_t piece)
 {
-	while (carry(&p->cli, &p->srv, piece) || carry(&p->srv, &p->cli, piece))
+	while (end_carry(&p->cli, &p->srv, piece) || end_carry(&p->srv, &p->cli, piece))
 		;
 }
 
@@ -155,7 +155,7 @@ static void pair_open(struct pair *p, struct tls_ctx *srv, struct tls_ctx *cli, 
 	assert_true(cgn_ok(tls_session_new(srv, NULL, &ops, &p->srv, &p->srv.s, NULL)));
 	assert_true(cgn_ok(tls_session_new(cli, name, &ops, &p->cli, &p->cli.s, NULL)));
 	assert_true(cgn_ok(tls_start(p->cli.s, NULL)));
-	settle(p, piece);
+	pair_settle(p, piece);
 }
 
 static void end_fini(struct end *e)
@@ -171,7 +171,7 @@ static void pair_close(struct pair *p)
 	end_fini(&p->cli);
 }
 
-static void say(struct pair *p, struct end *from, struct end *to, size_t n, size_t piece)
+static void end_say(struct pair *p, struct end *from, struct end *to, size_t n, size_t piece)
 {
 	uint8_t *bytes = malloc(n);
 	assert_non_null(bytes);
@@ -179,7 +179,7 @@ static void say(struct pair *p, struct end *from, struct end *to, size_t n, size
 		bytes[i] = (uint8_t)(i * 31 + i / 251);
 	to->plain.n = 0;
 	assert_true(cgn_ok(tls_write(from->s, bytes, n, NULL)));
-	settle(p, piece);
+	pair_settle(p, piece);
 	assert_int_equal(to->plain.n, n);
 	assert_memory_equal(to->plain.p, bytes, n);
 	free(bytes);
@@ -192,8 +192,8 @@ static void bytes_survive_any_cutting(void **state)
 	(void)state;
 	static const char *const alpn[] = {"h2", "http/1.1", NULL};
 	static const size_t pieces[] = {1, 2, 5, 1000, 100000};
-	struct tls_ctx *srv = ctx(true, NULL, "srv", false, alpn),
-		       *cli = ctx(false, "ca.crt", NULL, false, alpn);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, alpn),
+		       *cli = ctx_of(false, "ca.crt", NULL, false, alpn);
 	for (size_t i = 0; i < CGN_COUNT(pieces); i++) {
 		struct pair p;
 		pair_open(&p, srv, cli, "srv.example", pieces[i]);
@@ -201,12 +201,13 @@ static void bytes_survive_any_cutting(void **state)
 		assert_true(cgn_str_is(tls_alpn(p.srv.s), "h2") && cgn_str_is(tls_alpn(p.cli.s), "h2"));
 		assert_true(cgn_str_is(tls_peer_name(p.cli.s), "srv"));
 		assert_int_equal(tls_peer_name(p.srv.s).n, 0);
-		say(&p, &p.cli, &p.srv, 1, pieces[i]);
-		say(&p, &p.srv, &p.cli, 50000, pieces[i]);
+		end_say(&p, &p.cli, &p.srv, 1, pieces[i]);
+		end_say(&p, &p.srv, &p.cli, 50000, pieces[i]);
 		tls_shutdown(p.cli.s);
-		settle(&p, pieces[i]);
+		pair_settle(&p, pieces[i]);
 		assert_true(p.srv.eof);
-		say(&p, &p.srv, &p.cli, 100, pieces[i]); /* half-closed: the other way goes on */
+		/* Half-closed: the other direction still works. */
+		end_say(&p, &p.srv, &p.cli, 100, pieces[i]);
 		pair_close(&p);
 	}
 	tls_ctx_free(&srv);
@@ -219,9 +220,9 @@ static void alpn_follows_the_servers_preference(void **state)
 	static const char *const old_first[] = {"http/1.1", "h2", NULL},
 				 *const h2_first[] = {"h2", "http/1.1", NULL};
 	static const char *const strange[] = {"spdy/3", NULL};
-	struct tls_ctx *srv = ctx(true, NULL, "srv", false, h2_first),
-		       *cli = ctx(false, "ca.crt", NULL, false, old_first);
-	struct tls_ctx *odd = ctx(false, "ca.crt", NULL, false, strange);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, h2_first),
+		       *cli = ctx_of(false, "ca.crt", NULL, false, old_first);
+	struct tls_ctx *odd = ctx_of(false, "ca.crt", NULL, false, strange);
 	struct pair p;
 	pair_open(&p, srv, cli, "srv.example", 4096);
 	assert_true(cgn_str_is(tls_alpn(p.cli.s), "h2"));
@@ -235,7 +236,7 @@ static void alpn_follows_the_servers_preference(void **state)
 	tls_ctx_free(&odd);
 }
 
-static void refused(struct tls_ctx *srv, struct tls_ctx *cli, const char *name, bool by_client,
+static void expect_refused(struct tls_ctx *srv, struct tls_ctx *cli, const char *name, bool by_client,
 	const char *expect)
 {
 	struct pair p;
@@ -244,7 +245,7 @@ static void refused(struct tls_ctx *srv, struct tls_ctx *cli, const char *name, 
 	assert_int_equal(judge->err.code, CGN_TLS);
 	if (strstr(judge->err.msg, expect) == NULL)
 		fail_msg("\"%s\" lacks \"%s\"", judge->err.msg, expect);
-	/* the other one heard why */
+	/* The other side received the reason. */
 	assert_int_equal(judged->err.code, CGN_TLS);
 	assert_non_null(strstr(judged->err.msg, "alert"));
 	pair_close(&p);
@@ -253,16 +254,16 @@ static void refused(struct tls_ctx *srv, struct tls_ctx *cli, const char *name, 
 static void a_client_checks_the_server(void **state)
 {
 	(void)state;
-	struct tls_ctx *srv = ctx(true, NULL, "srv", false, NULL),
-		       *alien = ctx(true, NULL, "alien", false, NULL);
-	struct tls_ctx *cli = ctx(false, "ca.crt", NULL, false, NULL),
-		       *sys = ctx(false, NULL, NULL, false, NULL);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, NULL),
+		       *alien = ctx_of(true, NULL, "alien", false, NULL);
+	struct tls_ctx *cli = ctx_of(false, "ca.crt", NULL, false, NULL),
+		       *sys = ctx_of(false, NULL, NULL, false, NULL);
 	struct pair p;
-	refused(srv, cli, "wrong.example", true, "another name");
-	refused(srv, cli, "127.0.0.2", true, "another name");
-	refused(alien, cli, "srv.example", true, "issuer is unknown");
-	refused(srv, sys, "srv.example", true,
-		"issuer is unknown"); /* the system does not know our authority */
+	expect_refused(srv, cli, "wrong.example", true, "another name");
+	expect_refused(srv, cli, "127.0.0.2", true, "another name");
+	expect_refused(alien, cli, "srv.example", true, "issuer is unknown");
+	expect_refused(srv, sys, "srv.example", true,
+		"issuer is unknown"); /* The system does not trust the test's CA. */
 	pair_open(&p, srv, cli, "127.0.0.1", 4096);
 	assert_true(tls_ready(p.srv.s));
 	pair_close(&p);
@@ -275,25 +276,25 @@ static void a_client_checks_the_server(void **state)
 static void mutual_tls_knows_its_clients(void **state)
 {
 	(void)state;
-	struct tls_ctx *srv = ctx(true, "ca.crt", "srv", true, NULL);
-	struct tls_ctx *cli = ctx(false, "ca.crt", "cli", false, NULL),
-		       *nobody = ctx(false, "ca.crt", NULL, false, NULL);
-	struct tls_ctx *alien = ctx(false, "ca.crt", "alien", false, NULL);
+	struct tls_ctx *srv = ctx_of(true, "ca.crt", "srv", true, NULL);
+	struct tls_ctx *cli = ctx_of(false, "ca.crt", "cli", false, NULL),
+		       *nobody = ctx_of(false, "ca.crt", NULL, false, NULL);
+	struct tls_ctx *alien = ctx_of(false, "ca.crt", "alien", false, NULL);
 	struct pair p;
 	pair_open(&p, srv, cli, "srv.example", 4096);
 	assert_true(tls_ready(p.srv.s));
 	assert_true(cgn_str_is(tls_peer_name(p.srv.s), "cli"));
-	say(&p, &p.cli, &p.srv, 1000, 4096);
+	end_say(&p, &p.cli, &p.srv, 1000, 4096);
 	pair_close(&p);
-	refused(srv, nobody, "srv.example", false, "gave no certificate");
-	refused(srv, alien, "srv.example", false, "issuer is unknown");
+	expect_refused(srv, nobody, "srv.example", false, "gave no certificate");
+	expect_refused(srv, alien, "srv.example", false, "issuer is unknown");
 	tls_ctx_free(&srv);
 	tls_ctx_free(&cli);
 	tls_ctx_free(&nobody);
 	tls_ctx_free(&alien);
 }
 
-/* ---- reload, and what can be wrong with files ---- */
+/* ---- reload, and invalid files ---- */
 
 static void copy_file(const char *from, const char *to)
 {
@@ -303,7 +304,7 @@ static void copy_file(const char *from, const char *to)
 	cgn_buf_fini(&b);
 }
 
-static void install(const char *name)
+static void cert_install(const char *name)
 {
 	char crt[64], key[64];
 	(void)snprintf(crt, sizeof crt, "%s.crt", name);
@@ -317,25 +318,25 @@ static void a_reload_is_for_new_sessions(void **state)
 	(void)state;
 	struct pair before, after;
 	struct cgn_err err = {0};
-	install("srv");
-	struct tls_ctx *srv = ctx(true, NULL, "live", false, NULL),
-		       *cli = ctx(false, "ca.crt", NULL, false, NULL);
+	cert_install("srv");
+	struct tls_ctx *srv = ctx_of(true, NULL, "live", false, NULL),
+		       *cli = ctx_of(false, "ca.crt", NULL, false, NULL);
 	struct tls_validity first, second;
 	assert_true(tls_ctx_validity(srv, &first));
 	assert_true(
 		first.from <= (uint64_t)time(NULL) && first.to > (uint64_t)time(NULL) + 29 * (uint64_t)DAY);
 	assert_false(tls_ctx_validity(cli, &second));
 	pair_open(&before, srv, cli, "srv.example", 4096);
-	install("srv2");
+	cert_install("srv2");
 	assert_true(cgn_ok(tls_ctx_reload(srv, &err)));
 	assert_true(tls_ctx_validity(srv, &second) && second.to > first.to);
 	pair_open(&after, srv, cli, "srv.example", 4096);
 	assert_true(cgn_str_is(tls_peer_name(before.cli.s), "srv"));
 	assert_true(cgn_str_is(tls_peer_name(after.cli.s), "srv2"));
-	say(&before, &before.cli, &before.srv, 20000, 4096); /* the old one goes on */
-	say(&after, &after.cli, &after.srv, 20000, 4096);
+	end_say(&before, &before.cli, &before.srv, 20000, 4096); /* The old session still works. */
+	end_say(&after, &after.cli, &after.srv, 20000, 4096);
 	pair_close(&after);
-	/* a bad reload changes nothing */
+	/* A failed reload changes nothing. */
 	copy_file("srv.key", "live.key");
 	assert_int_equal(tls_ctx_reload(srv, &err).code, CGN_TLS);
 	assert_non_null(strstr(err.msg, "live.key"));
@@ -345,8 +346,8 @@ static void a_reload_is_for_new_sessions(void **state)
 	tls_ctx_ref(srv);
 	struct tls_ctx *again = srv;
 	tls_ctx_free(&again);
-	tls_ctx_free(&srv); /* the session holds what it needs */
-	say(&before, &before.srv, &before.cli, 100, 4096);
+	tls_ctx_free(&srv); /* The session holds its own references. */
+	end_say(&before, &before.srv, &before.cli, 100, 4096);
 	pair_close(&before);
 	tls_ctx_free(&cli);
 }
@@ -399,8 +400,8 @@ static void bad_files_are_named_with_the_reason(void **state)
 static void garbage_ends_the_session_only(void **state)
 {
 	(void)state;
-	struct tls_ctx *srv = ctx(true, NULL, "srv", false, NULL),
-		       *cli = ctx(false, "ca.crt", NULL, false, NULL);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, NULL),
+		       *cli = ctx_of(false, "ca.crt", NULL, false, NULL);
 	srand(11);
 	for (int round = 0; round < 300; round++) {
 		struct pair p = {0};
@@ -410,13 +411,13 @@ static void garbage_ends_the_session_only(void **state)
 		for (size_t i = 0; i < sizeof junk; i++)
 			junk[i] = (uint8_t)rand();
 		if (round % 2 == 0)
-			memcpy(junk, "\x16\x03\x01\x00\xc3\x01", 6); /* looks like a hello */
+			memcpy(junk, "\x16\x03\x01\x00\xc3\x01", 6); /* Looks like a ClientHello. */
 		cgn_rc rc = tls_feed(p.srv.s, junk, sizeof junk, &closed, &p.srv.err);
 		assert_false(tls_ready(p.srv.s));
 		assert_true(rc.code == CGN_TLS || rc.code == CGN_FINE);
 		pair_close(&p);
 	}
-	/* one flipped bit anywhere in a record is noticed */
+	/* One flipped bit anywhere in a record is noticed. */
 	for (size_t at = 0; at < 60; at++) {
 		struct pair p;
 		bool closed = false;
@@ -424,8 +425,9 @@ static void garbage_ends_the_session_only(void **state)
 		assert_true(cgn_ok(tls_write(p.cli.s, "forty bytes of text, more or less, here", 39, NULL)));
 		assert_true(p.cli.out.n >= 60);
 		p.cli.out.p[at] ^= 4;
+		/* A longer length field: the session waits for more bytes. */
 		if (cgn_ok(tls_feed(p.srv.s, p.cli.out.p, p.cli.out.n, &closed, &p.srv.err)))
-			assert_true(at == 3 || at == 4); /* the length: it waits for more */
+			assert_true(at == 3 || at == 4);
 		assert_int_equal(p.srv.plain.n, 0);
 		assert_false(closed);
 		pair_close(&p);
@@ -437,14 +439,14 @@ static void garbage_ends_the_session_only(void **state)
 static void a_session_may_be_freed_by_its_callback(void **state)
 {
 	(void)state;
-	struct tls_ctx *srv = ctx(true, NULL, "srv", false, NULL),
-		       *cli = ctx(false, "ca.crt", NULL, false, NULL);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, NULL),
+		       *cli = ctx_of(false, "ca.crt", NULL, false, NULL);
 	struct pair p;
 	pair_open(&p, srv, cli, "srv.example", 100000);
 	p.srv.free_on_plain = true;
 	for (int i = 0; i < 3; i++)
 		assert_true(cgn_ok(tls_write(p.cli.s, "abc", 3, NULL)));
-	assert_true(carry(&p.cli, &p.srv, 100000)); /* three records in one feed */
+	assert_true(end_carry(&p.cli, &p.srv, 100000)); /* Three records in one feed. */
 	assert_null(p.srv.s);
 	assert_int_equal(p.srv.plain.n, 3);
 	pair_close(&p);

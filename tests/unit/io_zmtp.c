@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zmtp: our sockets with each other on one loop, peers that misbehave, and the framing by itself. */
+/* zmtp: two of our sockets on one loop, misbehaving peers, and the framing by itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void on_link(struct zmtp *s, void *user, uint64_t peer, enum zmtp_link wh
 
 static const struct zmtp_ops ops = {.on_message = on_message, .on_link = on_link};
 
-static void until(struct world *w, bool (*done)(struct world *w))
+static void run_until(struct world *w, bool (*done)(struct world *w))
 {
 	loop_until(w->l, done, w);
 }
@@ -97,7 +97,7 @@ static void world_close(struct world *w)
 	cgn_loop_free(&w->l);
 }
 
-static bool subscribed(struct world *w)
+static bool peer_subscribed(struct world *w)
 {
 	cgn_list_each (it, &w->server.s->peers)
 		if (CGN_CONTAINER(it, struct zmtp_peer, link)->n_topics > 0)
@@ -131,12 +131,12 @@ static void publishes_what_is_subscribed_to(void **state)
 	(void)state;
 	world_open(&w);
 	open_pair(&w, ZMTP_PUB, ZMTP_SUB, CGN_STR("kv@"));
-	until(&w, subscribed);
+	run_until(&w, peer_subscribed);
 	struct cgn_str other[] = {CGN_STR("log"), CGN_STR("x")},
 		       ours[] = {CGN_STR("kv@a"), CGN_STR("12345678"), CGN_STR("")};
 	assert_true(cgn_ok(zmtp_send(w.server.s, other, 2)));
 	assert_true(cgn_ok(zmtp_send(w.server.s, ours, 3)));
-	until(&w, client_got);
+	run_until(&w, client_got);
 	assert_string_equal(w.client.last, "kv@a|12345678||");
 	assert_int_equal(w.client.n_parts, 3);
 	assert_int_equal(zmtp_stats(w.server.s).sent, 1);
@@ -153,9 +153,9 @@ static void a_router_answers_its_dealer(void **state)
 	open_pair(&w, ZMTP_ROUTER, ZMTP_DEALER, (struct cgn_str){0});
 	struct cgn_str ask[] = {CGN_STR(""), CGN_STR("\0\0\0\0\0\0\0\7")};
 	assert_int_equal(zmtp_send(w.client.s, ask, 2).code, CGN_UNAVAILABLE);
-	until(&w, both_up);
+	run_until(&w, both_up);
 	assert_true(cgn_ok(zmtp_send(w.client.s, ask, 2)));
-	until(&w, client_got);
+	run_until(&w, client_got);
 	assert_int_equal(w.client.n_parts, 2);
 	assert_int_equal(w.client.last_n[1], 8);
 	assert_int_equal(zmtp_send_to(w.server.s, 4711, ask, 2).code, CGN_NOT_FOUND);
@@ -170,18 +170,18 @@ static void large_messages_go_through_the_queue(void **state)
 	(void)state;
 	world_open(&w);
 	open_pair(&w, ZMTP_ROUTER, ZMTP_DEALER, (struct cgn_str){0});
-	until(&w, both_up);
+	run_until(&w, both_up);
 	char *big = malloc(9000000);
 	assert_non_null(big);
 	memset(big, 'b', 9000000);
 	struct cgn_str parts[] = {CGN_STR("head"), {big, 9000000}, {big, 255}, {big, 256}};
 	assert_true(cgn_ok(zmtp_send_to(w.server.s, w.server.peer, parts, 4)));
-	unsigned more = 0; /* 16 MiB wait at most, beside what the kernel takes */
+	unsigned more = 0; /* At most 16 MiB wait, beside the kernel's buffers. */
 	while (more < 10 && cgn_ok(zmtp_send_to(w.server.s, w.server.peer, parts, 4)))
 		more++;
 	assert_in_range(more, 0, 9);
 	free(big);
-	until(&w, client_got);
+	run_until(&w, client_got);
 	assert_int_equal(w.client.last_n[1], 9000000);
 	assert_int_equal(w.client.last_n[2], 255);
 	assert_int_equal(w.client.last_n[3], 256);
@@ -196,14 +196,14 @@ static void many_keep_their_order(void **state)
 	(void)state;
 	world_open(&w);
 	open_pair(&w, ZMTP_ROUTER, ZMTP_DEALER, (struct cgn_str){0});
-	until(&w, both_up);
+	run_until(&w, both_up);
 	memset(text, 'x', sizeof text);
 	for (unsigned i = 0; i < 1000; i++) {
 		(void)snprintf(text, 8, "%u", i);
 		struct cgn_str parts[] = {{text, strlen(text)}, {text, sizeof text}};
 		assert_true(cgn_ok(zmtp_send_to(w.server.s, w.server.peer, parts, 2)));
 	}
-	until(&w, client_got_all);
+	run_until(&w, client_got_all);
 	assert_string_equal(w.client.last, "999||");
 	world_close(&w);
 }
@@ -217,22 +217,22 @@ static void comes_back_after_a_restart(void **state)
 	(void)snprintf(path, sizeof path, "ipc:///tmp/io_zmtp.%d", (int)getpid());
 	const struct zmtp_cfg server = {.kind = ZMTP_PUB, .endpoint = path, .bind = true};
 	(void)open_one(&w, &w.client, &(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = path});
-	until(&w, client_down); /* nobody is there yet */
+	run_until(&w, client_down); /* There is no listener yet. */
 	assert_int_equal(w.client.up, 0);
 	(void)open_one(&w, &w.server, &server);
-	until(&w, both_up);
+	run_until(&w, both_up);
 	unsigned failures = w.client.s->backoff.failures;
-	assert_true(failures > 0); /* greeted is not yet stayed */
+	assert_true(failures > 0); /* A greeting alone does not end the backoff. */
 	zmtp_close(&w.server.s);
 	assert_null(w.server.s);
 	w.client.retrying = 0;
-	until(&w, client_down);
+	run_until(&w, client_down);
 	assert_int_equal(w.client.s->backoff.failures, failures + 1);
 	assert_string_equal(w.client.why, "it closed the connection");
 	w.server = (struct end){0};
 	(void)open_one(&w, &w.server, &server);
-	until(&w, client_up_twice);
-	until(&w, subscribed);
+	run_until(&w, client_up_twice);
+	run_until(&w, peer_subscribed);
 	world_close(&w);
 }
 
@@ -242,12 +242,12 @@ static void may_be_closed_by_its_own_callback(void **state)
 	(void)state;
 	world_open(&w);
 	open_pair(&w, ZMTP_ROUTER, ZMTP_DEALER, (struct cgn_str){0});
-	until(&w, both_up);
+	run_until(&w, both_up);
 	w.server.close_on_message = true;
 	struct cgn_str m = CGN_STR("bye");
-	for (unsigned i = 0; i < 3; i++) /* in one read */
+	for (unsigned i = 0; i < 3; i++) /* In one read. */
 		assert_true(cgn_ok(zmtp_send(w.client.s, &m, 1)));
-	until(&w, client_down);
+	run_until(&w, client_down);
 	assert_int_equal(w.server.messages, 1);
 	assert_null(w.server.s);
 	world_close(&w);
@@ -259,13 +259,13 @@ static void kinds_that_do_not_fit_part(void **state)
 	(void)state;
 	world_open(&w);
 	open_pair(&w, ZMTP_ROUTER, ZMTP_SUB, (struct cgn_str){0});
-	until(&w, client_down);
+	run_until(&w, client_down);
 	assert_int_equal(w.client.up + w.server.up, 0);
 	assert_non_null(strstr(w.client.why, "a SUB socket does not talk with a ROUTER one"));
 	world_close(&w);
 }
 
-/* A bare connection that says |bytes|, as a peer of a ROUTER. */
+/* A bare connection that sends |bytes| to a ROUTER. */
 struct raw {
 	struct cgn_str bytes;
 	unsigned closes;
@@ -308,7 +308,7 @@ static bool raw_was_answered(struct world *w)
 	return raw.got > least;
 }
 
-static void say(struct world *w, struct cgn_str bytes, bool greet, const char *type,
+static void raw_say(struct world *w, struct cgn_str bytes, bool greet, const char *type,
 	bool (*until_what)(struct world *))
 {
 	struct cgn_buf b = {0}, ready = {0};
@@ -325,10 +325,10 @@ static void say(struct world *w, struct cgn_str bytes, bool greet, const char *t
 	raw = (struct raw){.bytes = cgn_buf_view(&b)};
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", zmtp_port(w->server.s));
 	assert_true(cgn_ok(net_connect(w->l, &(struct net_dial){.addr = addr}, &raw_ops, &raw, &c, NULL)));
-	until(w, until_what);
+	run_until(w, until_what);
 	if (raw.closes == 0)
 		net_abort(c);
-	until(w, raw_closed);
+	run_until(w, raw_closed);
 	cgn_buf_fini(&b);
 	cgn_buf_fini(&ready);
 }
@@ -342,18 +342,19 @@ static void faulty_peers_are_put_out(void **state)
 	} rows[] = {
 		{CGN_STR("GET / HTTP/1.1\r\n\r\n"), false, NULL},
 		{CGN_STR("\xff\0\0\0\0\0\0\0\0\x7f\1"), false, NULL}, /* ZMTP 2 */
-		/* a message before READY */
+		/* A message before READY. */
 		{CGN_STR("\0\1x"), true, NULL},
-		/* a command before READY */
+		/* A command before READY. */
 		{CGN_STR("\4\5\4PING"), true, NULL},
-		/* its name is not there */
+		/* A READY without its name. */
 		{CGN_STR("\4\1\4"), true, "DEALER"},
-		{CGN_STR("\4\0"), true, "DEALER"},                               /* no name */
-		{CGN_STR("\4\5\4PING"), true, "DEALER"},                         /* no time to live */
-		{CGN_STR("\5\5\4PING"), true, "DEALER"},                         /* more of a command */
-		{CGN_STR("\x10\0"), true, "DEALER"},                             /* unknown flag */
-		{CGN_STR("\2\xff\xff\xff\xff\xff\xff\xff\xff"), true, "DEALER"}, /* 2^64 bytes */
-		/* 17 parts */
+		{CGN_STR("\4\0"), true, "DEALER"},       /* No name. */
+		{CGN_STR("\4\5\4PING"), true, "DEALER"}, /* No time to live. */
+		/* A command with the MORE flag. */
+		{CGN_STR("\5\5\4PING"), true, "DEALER"},
+		{CGN_STR("\x10\0"), true, "DEALER"},                             /* An unknown flag. */
+		{CGN_STR("\2\xff\xff\xff\xff\xff\xff\xff\xff"), true, "DEALER"}, /* 2^64 - 1 bytes. */
+		/* 17 parts. */
 		{CGN_STR("\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0\1\0"), true,
 			"DEALER"},
 		{CGN_STR("\4\7\5ERROR\0"), true, "DEALER"},
@@ -365,7 +366,7 @@ static void faulty_peers_are_put_out(void **state)
 	(void)open_one(&w, &w.server,
 		&(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		say(&w, rows[i].bytes, rows[i].greet, rows[i].type, raw_closed);
+		raw_say(&w, rows[i].bytes, rows[i].greet, rows[i].type, raw_closed);
 		assert_int_equal(zmtp_stats(w.server.s).faults, i + 1);
 		assert_int_equal(zmtp_stats(w.server.s).peers, 0);
 	}
@@ -380,7 +381,7 @@ static void pings_are_answered_and_unknown_commands_passed_over(void **state)
 	world_open(&w);
 	(void)open_one(&w, &w.server,
 		&(struct zmtp_cfg){.kind = ZMTP_ROUTER, .endpoint = "tcp://127.0.0.1:0", .bind = true});
-	say(&w, CGN_STR("\4\4\3NEW\4\12\4PING\0\0ctx"), true, "REQ", raw_was_answered);
+	raw_say(&w, CGN_STR("\4\4\3NEW\4\12\4PING\0\0ctx"), true, "REQ", raw_was_answered);
 	assert_int_equal(zmtp_stats(w.server.s).faults, 0);
 	assert_int_equal(w.server.up, 1);
 	world_close(&w);
@@ -401,12 +402,12 @@ static void a_silent_peer_is_given_up(void **state)
 			.endpoint = "tcp://127.0.0.1:0",
 			.bind = true,
 			.heartbeat = 10 * CGN_MSEC});
-	say(&w, CGN_STR(""), true, "DEALER", server_down);
+	raw_say(&w, CGN_STR(""), true, "DEALER", server_down);
 	assert_string_equal(w.server.why, "it does not answer pings");
 	world_close(&w);
 }
 
-static bool pinged(struct world *w)
+static bool raw_pinged(struct world *w)
 {
 	const struct zmtp_peer *p = CGN_CONTAINER(w->server.s->peers.next, struct zmtp_peer, link);
 	return cgn_loop_now(w->l) - p->heard < 10 * CGN_MSEC && w->client.retrying++ > 50;
@@ -425,18 +426,18 @@ static void pings_keep_an_idle_link(void **state)
 	(void)snprintf(w.endpoint, sizeof w.endpoint, "tcp://127.0.0.1:%u", zmtp_port(s));
 	(void)open_one(&w, &w.client,
 		&(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = w.endpoint, .heartbeat = 5 * CGN_MSEC});
-	until(&w, both_up);
-	until(&w, pinged);
+	run_until(&w, both_up);
+	run_until(&w, raw_pinged);
 	assert_int_equal(w.client.down + w.server.down, 0);
 	world_close(&w);
 }
 
-static bool unsubscribed(struct world *w)
+static bool peer_unsubscribed(struct world *w)
 {
-	return !subscribed(w);
+	return !peer_subscribed(w);
 }
 
-/* As libzmq before 4.3.3 subscribes: by messages. */
+/* Subscriptions as messages, as libzmq before 4.3.3 sends them. */
 static void old_subscriptions_count(void **state)
 {
 	struct world w;
@@ -444,22 +445,22 @@ static void old_subscriptions_count(void **state)
 	world_open(&w);
 	(void)open_one(&w, &w.server,
 		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
-	say(&w, CGN_STR("\0\3\1kv"), true, "SUB", subscribed);
-	until(&w, unsubscribed);
-	say(&w, CGN_STR("\4\14\11SUBSCRIBEkv"), true, "SUB", subscribed);
+	raw_say(&w, CGN_STR("\0\3\1kv"), true, "SUB", peer_subscribed);
+	run_until(&w, peer_unsubscribed);
+	raw_say(&w, CGN_STR("\4\14\11SUBSCRIBEkv"), true, "SUB", peer_subscribed);
 	struct cgn_str topics[ZMTP_MAX_TOPICS + 1];
 	struct cgn_buf many = {0};
 	for (size_t i = 0; i < CGN_COUNT(topics); i++) {
 		topics[i] = CGN_STR("\1k");
 		zmtp_put_message(&many, &topics[i], 1);
 	}
-	say(&w, cgn_buf_view(&many), true, "SUB", raw_closed);
+	raw_say(&w, cgn_buf_view(&many), true, "SUB", raw_closed);
 	assert_int_equal(zmtp_stats(w.server.s).faults, 1);
 	cgn_buf_fini(&many);
 	world_close(&w);
 }
 
-static void endpoints(void **state)
+static void endpoints_are_parsed(void **state)
 {
 	static const struct {
 		const char *text;
@@ -558,7 +559,7 @@ static void frames_in_pieces(void **state)
 	struct cgn_str rest = CGN_STR("\1\6 five \0\4four");
 	while (rest.n > 0 && zmtp_wire_next(&w, &rest) != ZMTP_GOT_FAULT)
 		continue;
-	assert_string_equal(w.fault, "a message that is too long"); /* the parts count together */
+	assert_string_equal(w.fault, "a message that is too long"); /* The parts count together. */
 	zmtp_wire_fini(&w);
 	cgn_buf_fini(&b);
 }
@@ -578,7 +579,7 @@ int main(void)
 		cmocka_unit_test(a_silent_peer_is_given_up),
 		cmocka_unit_test(pings_keep_an_idle_link),
 		cmocka_unit_test(old_subscriptions_count),
-		cmocka_unit_test(endpoints),
+		cmocka_unit_test(endpoints_are_parsed),
 		cmocka_unit_test(frames_in_pieces),
 		cmocka_unit_test(a_message_may_be_empty),
 	};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvclient: the client with a store that follows a script, on one loop. */
+/* kvclient: the client with a scripted store, on one loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,37 +22,37 @@
 
 enum mood {
 	MOOD_GOOD,
-	MOOD_SILENT,     /* to all but HELLO */
-	MOOD_OLD,        /* of another version */
-	MOOD_OWN,        /* each value with a descriptor of its own */
-	MOOD_UNSEALED,   /* an arena that could be cut */
-	MOOD_WRONG_ONCE, /* the checksum, until it is asked to look itself */
-	MOOD_WRONG,      /* always */
-	MOOD_OUTSIDE,    /* values beyond the arena */
-	MOOD_FEW,        /* too few infos */
-	MOOD_GARBAGE,    /* no messages at all */
-	MOOD_REFUSING,   /* FAILED to everything */
-	MOOD_ONE,        /* lends one value at a time */
-	MOOD_TURNED,     /* the same, and reads the second that is asked for before the first */
+	MOOD_SILENT,     /* Answers nothing but HELLO. */
+	MOOD_OLD,        /* Speaks another version. */
+	MOOD_OWN,        /* Sends each value with a descriptor of its own. */
+	MOOD_UNSEALED,   /* Lends an arena that could be truncated. */
+	MOOD_WRONG_ONCE, /* Sends a wrong checksum until the client asks the store to verify. */
+	MOOD_WRONG,      /* Always sends a wrong checksum. */
+	MOOD_OUTSIDE,    /* Lends values beyond the arena. */
+	MOOD_FEW,        /* Sends too few infos. */
+	MOOD_GARBAGE,    /* Sends bytes that are no messages. */
+	MOOD_REFUSING,   /* Answers FAILED to everything. */
+	MOOD_ONE,        /* Lends one value at a time. */
+	MOOD_TURNED,     /* Lends one value at a time, and reads the second request before the first. */
 };
 
 struct world {
 	struct cgn_loop *l;
 	struct packet_listener *ln;
-	struct packet_conn *conn; /* of the store */
+	struct packet_conn *conn; /* Connection of the store. */
 	char dir[64], uds[80], bulk[96];
 	enum mood mood;
 	int arena;
 	uint8_t *mem;
 	uint64_t value_bytes;
 	struct kvclient *c;
-	/* what the store saw */
+	/* Messages that the store received. */
 	unsigned hellos, lookups, gets, verified, puts, removes, watches, stops;
 	unsigned releases, code_of_too_much;
 	uint64_t released[64], n_released, lent, put_bytes, last_id;
 	bool put_had_fd, put_had_sum;
 	char put_first[8];
-	/* what the client said */
+	/* What the client's callbacks counted. */
 	unsigned ready, away, done, want;
 	enum cgn_code code;
 	char why[400];
@@ -112,7 +112,7 @@ static void store_send_infos(struct world *w, const struct kvbulk_msg *m)
 	cgn_buf_fini(&items);
 }
 
-/* The value is the arena's first bytes, in two pieces whose order is turned round. */
+/* Send a value: the arena's first bytes, in two pieces in reverse order. */
 static void store_send_value(struct world *w, const struct kvbulk_msg *m)
 {
 	struct cgn_buf items = {0}, bytes = {0};
@@ -184,7 +184,7 @@ static void store_send_changes(struct world *w, const struct kvbulk_msg *m)
 		.id = m->id + 7,
 		.count = 0,
 		.flags = KVBULK_RESET};
-	store_tell(w, &stray, NULL, 0, -1); /* of a watch that ended: nobody hears of it */
+	store_tell(w, &stray, NULL, 0, -1); /* An event of a watch that ended: no callback reports it. */
 	cgn_buf_fini(&items);
 }
 
@@ -396,7 +396,7 @@ static const struct block_key key = {.digest = {{1}}, .segment = 9};
 static void client_get(struct world *w, struct kvclient_call **out)
 {
 	assert_true(cgn_ok(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, out, NULL)));
-	assert_null(w->lease); /* never inline */
+	assert_null(w->lease); /* Never inside the call. */
 }
 
 static void lookups_of_any_length(void **state)
@@ -468,7 +468,7 @@ static void the_next_get_takes_the_last_lease_back(void **state)
 	wait_for(w, is_done, 2);
 	check_lease(w);
 	assert_int_equal(w->n_released, 1);
-	assert_int_equal(w->releases, 0); /* no packet of its own */
+	assert_int_equal(w->releases, 0); /* The releases have no packet of their own. */
 	client_teardown(w);
 }
 
@@ -482,7 +482,7 @@ static void a_long_value_is_summed_on_the_pool(void **state)
 	wait_for(w, is_done, 1);
 	check_lease(w);
 	kvclient_lease_release(&w->lease);
-	client_get(w, &call); /* and cancelled wherever it is: its lease comes back */
+	client_get(w, &call); /* Cancelled at any point, the call gives its lease back. */
 	kvclient_call_cancel(&call);
 	assert_null(call);
 	wait_for(w, all_released, 2);
@@ -541,7 +541,7 @@ static void a_store_that_is_none_is_left_alone(void **state)
 		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
 			CGN_UNAVAILABLE);
 		assert_non_null(strstr(err.msg, w->bulk));
-		w->mood = MOOD_GOOD; /* and tried again by itself */
+		w->mood = MOOD_GOOD; /* The client retries by itself. */
 		wait_for(w, is_ready, 1);
 		assert_int_equal(w->away, 1);
 		client_teardown(w);
@@ -582,11 +582,11 @@ static void when_the_store_dies(void **state)
 	assert_true(kvclient_lease_is_stale(lease));
 	size_t n;
 	const struct iovec *iov = kvclient_lease_iov(lease, &n);
-	assert_memory_equal(iov[1].iov_base, w->mem, iov[1].iov_len); /* it can still be read */
+	assert_memory_equal(iov[1].iov_base, w->mem, iov[1].iov_len); /* The mapping is still readable. */
 	w->mood = MOOD_GOOD;
 	open_store(w);
 	wait_for(w, is_ready, 2);
-	kvclient_lease_release(&lease); /* the new store is not told of it */
+	kvclient_lease_release(&lease); /* The new store gets no release of the old lease. */
 	client_get(w, NULL);
 	wait_for(w, is_done, 7);
 	check_lease(w);
@@ -604,7 +604,7 @@ static void nobody_is_called_after_free(void **state)
 	wait_for(w, is_done, 1);
 	assert_null(w->c);
 	size_t n;
-	(void)kvclient_lease_iov(w->lease, &n); /* the lease stays */
+	(void)kvclient_lease_iov(w->lease, &n); /* The lease stays valid. */
 	assert_true(kvclient_lease_is_stale(w->lease));
 	w->free_when_done = false;
 	client_teardown(w);
@@ -618,7 +618,7 @@ static void a_call_has_its_deadline(void **state)
 	client_get(w, NULL);
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_DEADLINE);
-	w->mood = MOOD_GOOD; /* the answer comes late: what it lends is given back */
+	w->mood = MOOD_GOOD; /* The answer comes late: its lease is given back. */
 	store_send_value(w, &(struct kvbulk_msg){.id = w->last_id});
 	wait_for(w, all_released, 1);
 	assert_int_equal(w->done, 2);
@@ -643,7 +643,7 @@ static void there_are_only_so_many_calls(void **state)
 	client_teardown(w);
 }
 
-/* A store that reads nothing: calls are refused before the connection has to end. */
+/* A store that reads nothing: calls are refused before the queue ends the connection. */
 static void what_waits_to_be_sent_is_bounded(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
@@ -675,7 +675,7 @@ static void values_go_in_by_the_shorter_way(void **state)
 	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, 1);
 	assert_true(w->n == 1 && w->infos[0].size == 1000 && w->put_had_sum && !w->put_had_fd);
-	iov[1].iov_len++; /* more than this store takes in a message */
+	iov[1].iov_len++; /* More than this store accepts in a message. */
 	assert_true(cgn_ok(kvclient_put(w->c, &key, &meta, &from, false, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, 2);
 	assert_true(w->put_bytes == 1001 && w->put_had_sum && w->put_had_fd);
@@ -712,7 +712,7 @@ static struct kvclient_series *series_run(struct world *w, size_t n)
 		.user = w};
 	struct kvclient_series *s = NULL;
 	assert_true(cgn_ok(kvclient_series_new(w->c, &cfg, &s, NULL)));
-	assert_int_equal(w->done, 0); /* never inline */
+	assert_int_equal(w->done, 0); /* Never inside the call. */
 	return s;
 }
 
@@ -732,10 +732,10 @@ static void pieces_come_in_order_and_ahead(void **state)
 		check_lease(w);
 		unsigned ahead = i + KVCLIENT_SERIES_AHEAD - 1;
 		wait_for(w, so_many_were_asked_for, ahead < 10 ? ahead : 10);
-		for (unsigned turns = 0; turns < 20; turns++) /* and no more */
+		for (unsigned turns = 0; turns < 20; turns++) /* No further call starts. */
 			wait_for(w, so_many_were_asked_for, 0);
 		assert_int_equal(w->gets, ahead < 10 ? ahead : 10);
-		assert_int_equal(w->done, i); /* the next one waits to be asked for */
+		assert_int_equal(w->done, i); /* The next call waits until it is asked for. */
 		kvclient_lease_release(&w->lease);
 		if (i < 10)
 			kvclient_series_next(s);
@@ -755,7 +755,7 @@ static void each_in_its_turn(unsigned code)
 		wait_for(w, is_done, i);
 		assert_int_equal(w->code, CGN_FINE);
 		check_lease(w);
-		for (unsigned turns = 0; turns < 20; turns++) /* those ahead were refused by then */
+		for (unsigned turns = 0; turns < 20; turns++) /* The calls ahead were refused by then. */
 			wait_for(w, so_many_were_asked_for, 0);
 		kvclient_lease_release(&w->lease);
 		if (i < 7)
@@ -770,7 +770,7 @@ static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
 {
 	(void)state;
 	each_in_its_turn(8);
-	each_in_its_turn(5); /* it would take too long, with those before it under way */
+	each_in_its_turn(5); /* The timeout would pass, with the calls ahead in flight. */
 }
 
 static void what_came_ahead_gives_way(void **state)
@@ -787,7 +787,7 @@ static void what_came_ahead_gives_way(void **state)
 		if (i < 6)
 			kvclient_series_next(s);
 	}
-	assert_int_equal(w->lent, 7); /* the second one twice */
+	assert_int_equal(w->lent, 7); /* The second value was lent twice. */
 	assert_int_equal(w->gets, KVCLIENT_SERIES_AHEAD + 6);
 	kvclient_series_free(&s);
 	wait_for(w, all_released, 7);
@@ -826,7 +826,7 @@ static void a_series_ends_with_its_store(void **state)
 	packet_close(&w->conn);
 	wait_for(w, is_done, 1);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
-	kvclient_series_next(s); /* there is none to ask */
+	kvclient_series_next(s); /* No call is left to start. */
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
 	kvclient_series_free(&s);

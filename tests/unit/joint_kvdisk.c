@@ -35,7 +35,7 @@ static struct {
 	uint64_t wall, boot;
 	enum kvdisk_worth worth;
 	uint64_t found, moved, gone;
-	uint32_t unwanted; /* key */
+	uint32_t unwanted; /* Segment of the key that the owner does not want. */
 } told;
 
 static uint64_t fake_wall(void)
@@ -64,7 +64,7 @@ static enum kvdisk_worth worth_of(void *user, const struct block_key *k, kvdisk_
 	return told.worth;
 }
 
-static kvdisk_place *places_to_update; /* by segment */
+static kvdisk_place *places_to_update; /* Places by segment. */
 static void on_moved(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to)
 {
 	(void)user;
@@ -126,7 +126,7 @@ static struct block_key key_of(uint32_t i)
 		.segment = i};
 }
 
-/* A value that is of its key, its version and its size alone. */
+/* Fill |p| with a value that depends on its key, version and size alone. */
 static void value_fill(uint8_t *p, size_t n, uint32_t key, uint32_t version)
 {
 	uint64_t x = ((uint64_t)key << 32 | version) * MIX_GOLDEN + n;
@@ -164,7 +164,7 @@ static kvdisk_place disk_put(struct world *w, uint32_t i, uint32_t version, size
 	return at;
 }
 
-/* The version that lies there; the code when there is none. */
+/* Get the value at the place and set its version. Returns the code when there is none. */
 static enum cgn_code disk_got(struct kvdisk *d, uint32_t i, kvdisk_place at, size_t n, uint32_t *version)
 {
 	struct block_key k = key_of(i);
@@ -186,7 +186,7 @@ static enum cgn_code disk_got(struct kvdisk *d, uint32_t i, kvdisk_place at, siz
 	return rc.code;
 }
 
-/* Through the index, as after a boot. */
+/* Get through the index, as after a boot. */
 static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
 {
 	struct block_key k = key_of(i);
@@ -217,7 +217,7 @@ static struct kvdisk_stats disk_stats(struct world *w)
 	return s;
 }
 
-/* ---- what it promises ---- */
+/* ---- the contract ---- */
 static void test_what_is_put_is_got(void **state)
 {
 	static const size_t sizes[] = {0, 1, 100, 32767, 32768, 32769, 65536, 1000000, 1 << 20};
@@ -251,7 +251,7 @@ static void test_replaced_and_removed(void **state)
 	(void)state;
 	world_begin(&w);
 	world_open(&w);
-	for (uint32_t i = 0; i < 4; i++) { /* slab to slab, slab to small, small to slab, small to small */
+	for (uint32_t i = 0; i < 4; i++) { /* Slab to slab, slab to small, small to slab, small to small. */
 		kvdisk_place old = disk_put(&w, i, 1, i < 2 ? 50000 : 500);
 		kvdisk_place now = disk_put(&w, i, 2, i % 2 == 0 ? 50000 : 500);
 		assert_int_not_equal(disk_got(w.d, i, old, i < 2 ? 50000 : 500, &version), CGN_FINE);
@@ -279,7 +279,7 @@ static void test_replaced_and_removed(void **state)
 	world_end(&w);
 }
 
-/* One that the owner cannot keep the place of: nobody would say when it is replaced. */
+/* A value whose place the owner cannot keep is dropped, since the owner could not report its replacement. */
 static void test_what_is_not_wanted_goes(void **state)
 {
 	struct world w;
@@ -301,7 +301,7 @@ static void test_what_is_not_wanted_goes(void **state)
 	world_end(&w);
 }
 
-/* It was replaced and removed since by an owner who did not know of it: an index that is made again of the
+/* The value was replaced and removed while its owner did not know of it: an index that is rebuilt from the
  * headers must not find it. */
 static void test_what_is_not_wanted_never_comes_back(void **state)
 {
@@ -344,12 +344,12 @@ static void test_a_place_is_bound_to_its_key(void **state)
 	assert_int_not_equal(disk_got(w.d, 1, b, 40000, &version), CGN_FINE);
 	assert_int_not_equal(disk_got(w.d, 1, small, 40, &version), CGN_FINE);
 	assert_int_equal(disk_got(w.d, 1, a, 39999, &version), CGN_NOT_FOUND);
-	/* no such file */
+	/* No such file. */
 	assert_int_equal(disk_got(w.d, 1, a + ((uint64_t)1 << 36), 40000, &version), CGN_NOT_FOUND);
 	disk_expect(&w, 1, 1);
 	disk_expect(&w, 2, 1);
 	disk_expect(&w, 3, 1);
-	assert_int_equal(disk_stats(&w).corrupt, 0); /* a wrong question is no damage */
+	assert_int_equal(disk_stats(&w).corrupt, 0); /* A wrong place is not counted as corruption. */
 	world_end(&w);
 }
 
@@ -442,7 +442,8 @@ static void test_pinned_stays(void **state)
 	uint32_t n = 0;
 	while (n < 1000 && cgn_ok(rc = try_put(w.d, n, 1, 512 * KIB, &at, &w.err)))
 		n++;
-	assert_int_equal(rc.code, CGN_STORAGE); /* all of it is pinned: refused, and nothing is lost */
+	/* All values are pinned: the put is refused, and no value is lost. */
+	assert_int_equal(rc.code, CGN_STORAGE);
 	assert_non_null(strstr(w.err.msg, "nothing more can go"));
 	assert_int_equal(told.gone, 0);
 	for (uint32_t i = 0; i < n; i++)
@@ -465,7 +466,7 @@ static void test_too_large(void **state)
 	w.cfg.budget = MIB;
 	kvdisk_close(&w.d);
 	assert_int_equal(kvdisk_open(&w.cfg, &w.d, &w.how, &w.err).code, CGN_INVALID);
-	w.cfg.budget = (uint64_t)1 << 60; /* more than there is */
+	w.cfg.budget = (uint64_t)1 << 60; /* More than the disk has. */
 	world_open(&w);
 	assert_true(w.how.capped && w.how.budget < w.cfg.budget && disk_stats(&w).budget == w.how.budget);
 	world_end(&w);
@@ -489,11 +490,11 @@ static void test_time_to_live(void **state)
 	expect_none(&w, 1);
 	expect_none(&w, 2);
 	disk_expect(&w, 3, 1);
-	for (uint32_t i = 10; i < 30; i++) /* into further files */
+	for (uint32_t i = 10; i < 30; i++) /* Into further files. */
 		(void)disk_put(&w, i, 1, MIB);
 	told.boot += 61000;
 	kvdisk_tend(w.d);
-	assert_true(disk_stats(&w).expired >= 10); /* all but what is in the file that is written */
+	assert_true(disk_stats(&w).expired >= 10); /* All but the values in the file that is being written. */
 	assert_true(told.gone == disk_stats(&w).expired);
 	world_end(&w);
 }
@@ -506,20 +507,20 @@ static void test_a_clock_that_jumps(void **state)
 	w.cfg.ttl_ms = 60000;
 	world_open(&w);
 	(void)disk_put(&w, 1, 1, 50000);
-	told.wall += 1000000000000; /* 31 years, while it runs */
+	told.wall += 1000000000000; /* 31 years, while the store is open. */
 	disk_expect(&w, 1, 1);
 	kvdisk_tend(w.d);
 	world_again(&w);
 	kvdisk_close(&w.d);
-	told.wall += 1000000000000; /* and while it does not */
+	told.wall += 1000000000000; /* The same, while the store is closed. */
 	world_open(&w);
 	disk_expect(&w, 1, 1);
 	kvdisk_close(&w.d);
-	told.wall = 0; /* no battery */
+	told.wall = 0; /* A clock without a battery. */
 	told.boot = 0;
 	world_open(&w);
 	disk_expect(&w, 1, 1);
-	told.wall += 40000; /* what has really passed counts */
+	told.wall += 40000; /* The time that really passed counts. */
 	told.boot += 40000;
 	expect_none(&w, 1);
 	world_end(&w);
@@ -561,7 +562,7 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	assert_int_equal(disk_got(w.d, 3, whole, 50000, &version), CGN_FINE);
 	assert_int_equal(disk_stats(&w).corrupt, 2);
 	assert_int_equal(disk_stats(&w).entries, 1);
-	expect_none(&w, 1); /* dropped, and not asked again */
+	expect_none(&w, 1); /* Dropped, and not looked up again. */
 	assert_int_equal(disk_got(w.d, 1, value, 50000, &version), CGN_NOT_FOUND);
 	assert_int_equal(disk_stats(&w).corrupt, 2);
 	world_again(&w);
@@ -569,8 +570,8 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	world_end(&w);
 }
 
-/* Into pages and a slot, as a store has them; into whole pages; and into pieces that no medium can write to
- * itself. */
+/* Get into pages and a slot, as a store has them; into whole pages; and into pieces that no device can read
+ * into directly. */
 static void get_into_all_kinds(struct world *w, uint32_t i, kvdisk_place at, size_t n)
 {
 	struct block_key k = key_of(i);
@@ -611,7 +612,7 @@ static void test_reads_past_the_page_cache(void **state)
 	for (unsigned closed = 0; closed < 2; closed++) {
 		for (uint32_t i = 0; i < CGN_COUNT(sizes); i++)
 			get_into_all_kinds(&w, i, at[i], sizes[i]);
-		world_again(&w); /* no file is being written */
+		world_again(&w); /* No file is being written. */
 		assert_null(w.d->writing[false]);
 	}
 	world_end(&w);
@@ -643,7 +644,7 @@ static void test_a_missing_or_short_file(void **state)
 	world_end(&w);
 }
 
-/* The first bytes of a slab file: what is in it says itself whose it is. */
+/* The first bytes of a slab file are damaged: the values in it carry their own keys. */
 static void test_a_damaged_head_of_a_file(void **state)
 {
 	struct world w, other;
@@ -664,12 +665,12 @@ static void test_a_damaged_head_of_a_file(void **state)
 	assert_int_equal(truncate(path, 10), 0);
 	world_open(&w);
 	assert_int_equal(w.how.entries, 0);
-	for (uint32_t i = 0; i < 100; i++) /* room is made of it too */
+	for (uint32_t i = 0; i < 100; i++) /* Eviction uses this file too. */
 		(void)disk_put(&w, i, 1, MIB);
 	assert_int_equal(access(path, F_OK), -1);
 	assert_true(disk_stats(&w).bytes <= disk_stats(&w).budget);
 	kvdisk_close(&w.d);
-	world_begin(&other); /* a file of another store is left as it is */
+	world_begin(&other); /* A file of another store is left unchanged. */
 	world_open(&other);
 	p = place_of(disk_put(&other, 1, 1, 50000));
 	kvdisk_close(&other.d);
@@ -682,7 +683,8 @@ static void test_a_damaged_head_of_a_file(void **state)
 	world_end(&w);
 }
 
-/* What a file took with it, given up with a header that was damaged: its entry goes when it is asked for. */
+/* A file with a damaged header was dropped with its values: an entry for such a value goes at its next
+ * lookup. */
 static void test_an_entry_for_nothing_goes(void **state)
 {
 	struct world w;
@@ -706,7 +708,7 @@ static void test_an_entry_for_nothing_goes(void **state)
 	world_end(&w);
 }
 
-/* |n| slab values and |n| small ones; the first of each replaced, the second removed. */
+/* Put |n| slab values and |n| small ones; replace the first of each, remove the second. */
 static void some_history(struct world *w, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -737,7 +739,7 @@ static void check_history(struct world *w, uint32_t n, bool small_lost)
 
 struct damage {
 	const char *folder, *prefix;
-	uint64_t at; /* byte to flip; UINT64_MAX: the file is gone */
+	uint64_t at; /* Byte to flip; UINT64_MAX: the file is missing. */
 };
 static unsigned hurt;
 static char hurt_folder[PATH_MAX];
@@ -762,7 +764,7 @@ static cgn_rc hurt_one(void *user, const char *name, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Of a store that is closed: from the log into tables. */
+/* Move the index of a closed store from the log into tables. */
 static void into_tables(const struct world *w)
 {
 	static const char *const names[] = {"index", "small"};
@@ -806,7 +808,7 @@ static void test_a_damaged_database(void **state)
 		assert_true(strlen(w.how.why) > 0);
 		check_history(&w, 50, !of_index);
 		(void)disk_put(&w, 5000, 1, 40000);
-		world_again(&w); /* as good as new */
+		world_again(&w); /* As good as a new store. */
 		assert_false(w.how.rebuilt || w.how.small_lost);
 		check_history(&w, 50, !of_index);
 		disk_expect(&w, 5000, 1);
@@ -815,7 +817,7 @@ static void test_a_damaged_database(void **state)
 	}
 }
 
-/* A flipped bit anywhere in any file: whatever is told is what was put. */
+/* A flipped bit anywhere in any file: every value that is returned is a value that was put. */
 static void test_bits_anywhere(void **state)
 {
 	struct world w;
@@ -839,9 +841,9 @@ static void test_bits_anywhere(void **state)
 		for (uint32_t i = 0; i < 12; i++) {
 			uint32_t version = 0;
 			for (uint32_t k = i; k < 2000; k += 1000) {
-				enum cgn_code c = got_now(&w, k, &version); /* compares the bytes */
+				enum cgn_code c = got_now(&w, k, &version); /* Compares the bytes. */
 				assert_true(c == CGN_FINE || c == CGN_NOT_FOUND || c == CGN_STORAGE);
-				/* what was removed or replaced is struck out in its file */
+				/* Removed and replaced values are marked so in their file. */
 				if (c == CGN_FINE && (round % 5 == 0 || k < 1000))
 					assert_true(version == (k % 1000 == 0 ? 2 : 1) && k % 1000 != 1);
 			}
@@ -852,7 +854,7 @@ static void test_bits_anywhere(void **state)
 	}
 }
 
-/* ---- whose folder it is ---- */
+/* ---- owners of the folder ---- */
 static void test_folders_of_others(void **state)
 {
 	struct world w;
@@ -870,7 +872,7 @@ static void test_folders_of_others(void **state)
 		cgn_str_is(cgn_buf_view(&b), "years of work"));
 	cgn_buf_fini(&b);
 	assert_int_equal(unlink(path), 0);
-	world_open(&w); /* empty: taken */
+	world_open(&w); /* An empty folder is taken. */
 	assert_int_equal(kvdisk_open(&w.cfg, &second, &w.how, &w.err).code, CGN_STORAGE);
 	assert_non_null(strstr(w.err.msg, "another process"));
 	kvdisk_close(&w.d);
@@ -901,14 +903,14 @@ static void test_an_index_elsewhere(void **state)
 	world_again(&w);
 	check_history(&w, 20, false);
 	kvdisk_close(&w.d);
-	world_begin(&other); /* the index of one with the files of another */
+	world_begin(&other); /* The index of one store with the files of another. */
 	world_open(&other);
 	kvdisk_close(&other.d);
 	other.cfg.index_dir = index;
 	assert_int_equal(kvdisk_open(&other.cfg, &other.d, &other.how, &other.err).code, CGN_STORAGE);
 	assert_non_null(strstr(other.err.msg, "another block store"));
 	world_end(&other);
-	disk_folder_remove(index); /* a new disk: the files are there still */
+	disk_folder_remove(index); /* A new disk for the index: the files are still there. */
 	world_open(&w);
 	assert_true(w.how.rebuilt);
 	check_history(&w, 20, false);
@@ -924,7 +926,7 @@ static void test_a_full_disk(void **state)
 	world_begin(&w);
 	world_open(&w);
 	fill_up(&w, 0, 40, 512 * KIB);
-	/* No more room is told by a budget that shrank, as when others fill the file system. */
+	/* Less room by a smaller budget, as when other programs fill the file system. */
 	uint64_t was = w.d->budget;
 	w.d->budget = disk_stats(&w).bytes;
 	for (uint32_t i = 100; i < 140; i++)
@@ -936,7 +938,7 @@ static void test_a_full_disk(void **state)
 	world_end(&w);
 }
 
-/* No file can grow: what is removed then is removed when they can again. */
+/* A removal while no file can grow takes effect when files can grow again. */
 static void test_removed_while_nothing_can_be_written(void **state)
 {
 	struct world w;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvdisk under kill -9: a process puts, replaces and removes with several threads while room is made all the
- * time, is killed somewhere, and another one looks at what is there. The model lies in memory that both
- * share. This process itself never opens a store: RocksDB's threads do not survive a fork. */
+/* kvdisk under kill -9: a process puts, replaces and removes values with several threads while room is made
+ * all the time. The process is killed at a random point, and another process checks what is there. The model
+ * lies in memory that both share. The test process itself never opens a store, because RocksDB's threads do
+ * not survive a fork. */
 #include "base/mix/mix.h"
 #include "joint/kvdisk/kvdisk_priv.h"
 
@@ -24,10 +25,10 @@
 
 #define ROUNDS  12
 #define THREADS 3
-#define KEYS    300U /* of each thread */
+#define KEYS    300U /* Keys of each thread. */
 #define NONE    0U
 
-/* What a key may mean: before the call that was running, or after it. */
+/* What a key may hold: the version before the running call, or the one after it. */
 struct model {
 	struct {
 		_Atomic uint32_t before, after;
@@ -108,7 +109,7 @@ static struct kvdisk *open_store(void)
 	return d;
 }
 
-/* ---- the one that is killed ---- */
+/* ---- the process that is killed ---- */
 static void one_call(struct kvdisk *d, uint32_t i, uint64_t *dice, uint8_t *scratch)
 {
 	struct block_key k = key_of(i);
@@ -165,7 +166,7 @@ static void run_until_killed(uint64_t dice)
 		pause();
 }
 
-/* ---- the one that looks ---- */
+/* ---- the process that checks ---- */
 static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *want)
 {
 	struct block_key k = key_of(i);
@@ -186,7 +187,7 @@ static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *wan
 			atomic_fetch_add(&model->seen, 1);
 		}
 	}
-	/* None is what room was made for. */
+	/* NONE: the value was evicted to make room. */
 	if (is != NONE && is != before && is != after)
 		child_die("of long ago", i, is);
 	if (is == NONE && before == after && before != NONE && model->gone == 0)
@@ -224,11 +225,11 @@ static void test_killed_at_any_moment(void **state)
 		if (storming == 0)
 			run_until_killed(random_next(&dice));
 		(void)random_next(&dice);
-		/* so many further ones, then it dies in the middle of some */
+		/* The number of further calls; then the process is killed during one of the next ones. */
 		uint64_t calls = 1 + random_next(&dice) % 400;
 		uint64_t until = model->calls + calls;
 		while (!model->ready || model->calls < until) {
-			/* it does not end by itself */
+			/* The process does not end by itself. */
 			assert_int_equal(waitpid(storming, &status, WNOHANG), 0);
 			(void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 		}
@@ -240,7 +241,7 @@ static void test_killed_at_any_moment(void **state)
 		assert_int_equal(waitpid(looking, &status, 0), looking);
 		assert_int_equal(status, 0);
 	}
-	/* room was made, and values were there to be compared */
+	/* Room was made, and values were left to compare. */
 	assert_true(model->gone > 0 && model->seen > 100);
 }
 

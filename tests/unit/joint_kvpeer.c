@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores on one loop that fetch from each other over QUIC on loopback, and peers that lie. */
+/* Stores on one loop that fetch from each other over QUIC on loopback, and dishonest peers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,14 +31,14 @@ struct asked {
 	struct cgn_err why;
 	unsigned calls;
 };
-/* A peer that is none: it says hello and holds what the test says, and what it answers is the test's. */
+/* A fake peer: it sends hello and holds the blocks that the test names, and the test writes its answers. */
 struct liar {
 	struct world *w;
 	struct quic_endpoint *ep;
 	char addr[64], name[16];
 	struct block_key key;
-	struct cgn_buf answer; /* to FETCH; empty: it says nothing */
-	bool fin;              /* after the answer */
+	struct cgn_buf answer; /* Answer to FETCH; when empty, the liar is silent. */
+	bool fin;              /* End the stream after the answer. */
 	unsigned fetches;
 	struct quic_stream *last;
 	struct kvframe_fetch rq;
@@ -49,8 +49,8 @@ struct world {
 	struct liar liars[2];
 	struct asked asked[32];
 	struct block_key key;
-	unsigned want; /* of what is waited for */
-	/* a raw guest */
+	unsigned want; /* Number that the waiting test wants to see. */
+	/* Endpoint of a raw client. */
 	struct quic_endpoint *raw;
 	struct quic_conn *raw_conn;
 	struct quic_stream *raw_stream;
@@ -205,7 +205,7 @@ static void ask_as(struct world *w, unsigned node, unsigned slot, const struct b
 		a->why = err;
 		a->calls = 1;
 	}
-	assert_true(!cgn_ok(rc) || a->calls == 0); /* never inline */
+	assert_true(!cgn_ok(rc) || a->calls == 0); /* Never inside the call. */
 }
 
 static void node_ask(struct world *w, unsigned node, unsigned slot, const struct block_key *k)
@@ -259,7 +259,7 @@ static void wait_heard(struct world *w, const struct block_key *k)
 	loop_until(w->l, b_has_heard, w);
 }
 
-/* a and b, b knows a; a has |key| of |n| bytes, and b has heard so. */
+/* Open a and b, where b knows a; a holds |key| of |n| bytes, and b has learned that. */
 static void two_nodes(struct world *w, const struct block_key *k, uint64_t n)
 {
 	world_open(w);
@@ -290,7 +290,8 @@ static void what_one_has_the_other_gets(void **state)
 		assert_value(w.asked[0].block, &k, sizes[i]);
 		assert_true(cgn_str_is(kvstore_block_model(w.asked[0].block), "m") &&
 			cgn_str_is(kvstore_block_name(w.asked[0].block), "n"));
-		assert_true(kvstore_lookup(w.nodes[1].store, &k, &info)); /* there is room: it stays */
+		/* There is room, so the value stays. */
+		assert_true(kvstore_lookup(w.nodes[1].store, &k, &info));
 		assert_int_equal(info.tokens, 16);
 		world_close(&w);
 	}
@@ -306,7 +307,7 @@ static void what_nobody_has_is_a_miss_at_once(void **state)
 	assert_false(kvpeer_has(w.nodes[1].kp, &other, &where));
 	assert_false(kvpeer_has(w.nodes[1].kp, &later, &where));
 	node_ask(&w, 1, 0, &other);
-	assert_int_equal(w.asked[0].calls, 1); /* failed at once, nobody was asked */
+	assert_int_equal(w.asked[0].calls, 1); /* The call failed at once, without a fetch. */
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
 	world_close(&w);
 }
@@ -340,7 +341,7 @@ static void changes_are_heard(void **state)
 	assert_true(kvstore_remove(w.nodes[0].store, &k));
 	w.key = k;
 	loop_until(w.l, b_has_not_heard, &w);
-	wait_heard(&w, &k2); /* the other one stays */
+	wait_heard(&w, &k2); /* The other block stays. */
 	world_close(&w);
 }
 
@@ -371,7 +372,8 @@ static void a_snapshot_of_thousands_is_heard(void **state)
 	world_close(&w);
 }
 
-/* More changes at once than the store remembers: everything is told anew, and what went is gone. */
+/* More changes at once than the store remembers: a full list is sent again, and removed blocks are
+ * forgotten. */
 static void who_falls_behind_is_told_anew(void **state)
 {
 	(void)state;
@@ -412,7 +414,7 @@ static void a_member_that_leaves_is_forgotten(void **state)
 	struct block_key k = key_of(1);
 	two_nodes(&w, &k, 40 * MIB);
 	node_ask(&w, 1, 0, &k);
-	kvpeer_member_gone(w.nodes[1].kp, "a"); /* with a fetch under way */
+	kvpeer_member_gone(w.nodes[1].kp, "a"); /* With a fetch in flight. */
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_UNAVAILABLE);
@@ -430,7 +432,7 @@ static void who_is_oneself_or_known_is_left_alone(void **state)
 	struct block_key k = key_of(1);
 	struct cgn_buf text = {0};
 	two_nodes(&w, &k, 100);
-	/* a list that is the same on every node */
+	/* A member list that is the same on every node. */
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[1].addr, NULL, NULL);
 	kvpeer_member(w.nodes[1].kp, NULL, w.nodes[0].addr, NULL, NULL);
 	node_open(&w, 2);
@@ -484,12 +486,12 @@ static void what_moved_is_told_on_both_sides(void **state)
 	assert_string_equal(row.why, "");
 	assert_true(cgn_str_is(row.certificate, "node-1"));
 	assert_true(row.fetched == 1 && row.fetched_bytes == 100000 && row.served == 0 && row.blocks == 1);
-	loop_until(w.l, a_heard_a_name, &w); /* known by its address until then */
+	loop_until(w.l, a_heard_a_name, &w); /* The peer is known by its address until then. */
 	assert_string_equal(row.id, w.nodes[1].addr);
 	assert_true(row.served == 1 && row.served_bytes == 100000 && row.fetched == 0);
 	kvpeer_overview(w.nodes[0].kp, &v);
 	assert_true(v.guests == 1 && v.quic.accepted == 1 && v.refusal.code == CGN_FINE && v.owed_bytes == 0);
-	/* and stays when the guest goes */
+	/* The member stays when the incoming connection ends. */
 	kvpeer_close(&w.nodes[1].kp);
 	loop_until(w.l, a_has_no_guest, &w);
 	kvpeer_each(w.nodes[0].kp, take_row, NULL);
@@ -513,7 +515,7 @@ static void a_stranger_is_refused_both_ways(void **state)
 	node_knows(&w, 2, 0);
 	node_knows(&w, 1, 0);
 	wait_heard(&w, &k);
-	for (unsigned i = 0; i < 300; i++) /* time for it to come in, if it could */
+	for (unsigned i = 0; i < 300; i++) /* Long enough for the connection to arrive, if it could. */
 		wait_peers(&w, 1);
 	assert_false(kvpeer_has(w.nodes[2].kp, &k, &where));
 	world_close(&w);
@@ -531,7 +533,7 @@ static void liar_data(struct quic_stream *s, void *user, const uint8_t *p, size_
 	bool got = false;
 	(void)fin;
 	kvframe_in_init(&in);
-	/* they are small: in one piece */
+	/* The frames are small and come in one piece. */
 	assert_true(n == 0 || cgn_ok(kvframe_next(&in, &rest, &f, &got, NULL)));
 	if (got && f.type == KVFRAME_SUBSCRIBE) {
 		const struct kvframe_hold hold = {kvframe_short(&liar->key), BLOCK_TIER_BIT(BLOCK_RAM)};
@@ -596,7 +598,7 @@ static struct liar *liar_open(struct world *w, unsigned i, const struct block_ke
 	return liar;
 }
 
-/* An answer of |n| bytes that says |size|, with a checksum that is right for the true value of |size|
+/* Answer with |n| bytes and a claimed size |size|; the checksum is right for the true value of |size|
  * bytes. */
 static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_t n)
 {
@@ -613,8 +615,8 @@ static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_
 	free(p);
 }
 
-/* b in rack r with one liar in the same rack, so that it is asked first, and perhaps a, which is honest and
- * further away. */
+/* Open b in rack r with one liar in the same rack, which is therefore asked first, and optionally a, which is
+ * honest and further away. */
 static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bool honest)
 {
 	static const struct kvpeer_cfg in_rack = {.rack = "r", .egress_streams = 64};
@@ -628,7 +630,7 @@ static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bo
 	}
 	wait_peers(w, honest ? 2 : 1);
 	wait_heard(w, k);
-	for (unsigned i = 0; i < 60; i++) /* both have told what they hold */
+	for (unsigned i = 0; i < 60; i++) /* Both peers have reported their blocks. */
 		wait_heard(w, k);
 }
 
@@ -648,7 +650,7 @@ static void a_wrong_byte_is_never_taken(void **state)
 		assert_int_equal(w.liars[0].fetches, 1);
 		assert_true(metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT)) == before + 1);
 		if (honest) {
-			assert_value(w.asked[0].block, &k, 100000); /* the next one had it */
+			assert_value(w.asked[0].block, &k, 100000); /* The next peer had the block. */
 		} else {
 			assert_null(w.asked[0].block);
 			assert_int_equal(w.asked[0].why.code, CGN_STORAGE);
@@ -673,7 +675,7 @@ static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
 	with_liar(&w, &k, 3 * MIB, true);
 	liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
 	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
-	node_ask(&w, 1, 0, &k); /* the liar's two thirds, then the rest of a's */
+	node_ask(&w, 1, 0, &k); /* Two thirds come from the liar, the rest from a. */
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_STORAGE);
@@ -691,7 +693,7 @@ static void a_large_wrong_value_is_not_taken_either(void **state)
 	with_liar(&w, &k, 5 * MIB, true);
 	liar_says(&w.liars[0], 5 * MIB, 0, 5 * MIB);
 	w.liars[0].answer.p[w.liars[0].answer.n - 1] ^= 1;
-	node_ask(&w, 1, 0, &k); /* it is summed on the pool */
+	node_ask(&w, 1, 0, &k); /* The checksum is computed on the pool. */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 5 * MIB);
 	assert_true(ram_of(&w, 1) < 6 * MIB);
@@ -708,22 +710,22 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 		with_liar(&w, &k, 1000, true);
 		struct liar *liar = &w.liars[0];
 		if (i == 0)
-			cgn_buf_add(&liar->answer, junk, 8); /* no frame */
+			cgn_buf_add(&liar->answer, junk, 8); /* Not a frame. */
 		if (i == 1)
-			liar_says(liar, 1000, 1, 999); /* other bytes than those asked for */
+			liar_says(liar, 1000, 1, 999); /* Other bytes than the requested ones. */
 		if (i == 2)
-			liar_says(liar, 1000, 0, 999); /* one too few */
+			liar_says(liar, 1000, 0, 999); /* One byte too few. */
 		if (i == 3)
 			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.status = KVFRAME_FAILED});
-		if (i == 4) /* more than a block can have */
+		if (i == 4) /* More than a block can have. */
 			kvframe_put_answer(&liar->answer,
 				&(struct kvframe_answer){.size = BLOCK_MAX_BYTES + 1,
 					.length = BLOCK_MAX_BYTES + 1});
-		/* no answer */
+		/* No answer. */
 		if (i == 5)
 			kvframe_put_who(&liar->answer, KVFRAME_HELLO, &(struct kvframe_who){.instance = 1});
 		if (i == 6)
-			cgn_buf_add(&liar->answer, "\x02", 1); /* it ends within its head */
+			cgn_buf_add(&liar->answer, "\x02", 1); /* The answer ends within its head. */
 		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
 		assert_int_equal(liar->fetches, 1);
@@ -745,7 +747,8 @@ static void who_is_silent_is_not_waited_for(void **state)
 	world_close(&w);
 }
 
-/* The other one goes on where it stopped: what came is not asked for again. */
+/* When a peer stops in the middle, the next peer continues there: the received bytes are not requested
+ * again. */
 static void who_stops_in_the_middle_is_gone_on_from(void **state)
 {
 	(void)state;
@@ -754,7 +757,7 @@ static void who_stops_in_the_middle_is_gone_on_from(void **state)
 		struct block_key k = key_of(1);
 		with_liar(&w, &k, 3 * MIB, true);
 		liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
-		w.liars[0].fin = dies; /* ends too early, or falls silent */
+		w.liars[0].fin = dies; /* The liar ends the stream too early, or falls silent. */
 		uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out"));
 		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);
@@ -769,11 +772,11 @@ static void another_value_of_the_same_name_is_not_mixed_in(void **state)
 	(void)state;
 	struct world w;
 	struct block_key k = key_of(1);
-	with_liar(&w, &k, 3 * MIB, true); /* a's has 3 MiB, the liar's 4 */
+	with_liar(&w, &k, 3 * MIB, true); /* The value at a has 3 MiB, the liar's 4 MiB. */
 	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
 	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
-	assert_null(w.asked[0].block); /* neither is whole: a clean miss */
+	assert_null(w.asked[0].block); /* Neither value is whole: a clean miss. */
 	assert_true(ram_of(&w, 1) == 0);
 	world_close(&w);
 }
@@ -794,7 +797,7 @@ static void nobody_waits_longer_than_it_said(void **state)
 	world_close(&w);
 }
 
-/* Its |done| takes the last other asker away, and asks anew. */
+/* The callback |done| cancels the last other fetch and starts a new one. */
 static void on_done_then(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct world *w = user;
@@ -843,9 +846,9 @@ static void who_cancels_is_not_answered(void **state)
 	loop_until(w.l, liar_was_asked, &w);
 	kvpeer_fetch_cancel(&w.asked[0].fetch);
 	assert_true(kvpeer_is_idle(w.nodes[1].kp));
-	loop_until(w.l, liar_is_left, &w); /* it hears of it */
+	loop_until(w.l, liar_is_left, &w); /* The liar receives the cancellation. */
 	assert_int_equal(w.asked[0].calls, 0);
-	assert_true(ram_of(&w, 1) == 0); /* and what was set aside is free */
+	assert_true(ram_of(&w, 1) == 0); /* The reserved memory is free. */
 	world_close(&w);
 }
 
@@ -865,7 +868,7 @@ static void who_is_busy_is_left_for_another(void **state)
 			assert_value(w.asked[0].block, &k, 100);
 		else
 			assert_int_equal(w.asked[0].why.code, CGN_OVERLOADED);
-		if (honest) { /* for a while it is not the first to be asked */
+		if (honest) { /* For a while, this peer is not asked first. */
 			assert_true(kvstore_remove(w.nodes[1].store, &k));
 			kvstore_block_unref(&w.asked[0].block);
 			node_ask(&w, 1, 0, &k);
@@ -910,7 +913,7 @@ static void what_is_computed_faster_is_not_fetched(void **state)
 	world_close(&w);
 }
 
-/* ---- keeping, serving ---- */
+/* ---- admission to RAM, and serving ---- */
 
 static void what_has_no_room_is_handed_over_once(void **state)
 {
@@ -933,11 +936,11 @@ static void what_has_no_room_is_handed_over_once(void **state)
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	assert_false(kvstore_lookup(w.nodes[1].store, &k, &info));
 	kvstore_block_unref(&w.asked[0].block);
-	for (uint32_t i = 20; i < 24; i++) { /* full again */
+	for (uint32_t i = 20; i < 24; i++) { /* Full again. */
 		struct block_key other = key_of(i);
 		put_in(w.nodes[1].store, &other, MIB);
 	}
-	node_ask(&w, 1, 0, &k); /* wanted twice of late: now it stays */
+	node_ask(&w, 1, 0, &k); /* The second recent fetch: now the block stays. */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	assert_true(kvstore_lookup(w.nodes[1].store, &k, &info));
@@ -951,7 +954,7 @@ static void what_is_put_meanwhile_counts(void **state)
 	struct block_key k = key_of(1);
 	two_nodes(&w, &k, 4 * MIB);
 	node_ask(&w, 1, 0, &k);
-	put_in(w.nodes[1].store, &k, 10); /* a client of this node is faster */
+	put_in(w.nodes[1].store, &k, 10); /* A client of this node puts the block before the fetch ends. */
 	wait_answers(&w, 1);
 	assert_value(w.asked[0].block, &k, 10);
 	world_close(&w);
@@ -991,7 +994,7 @@ static void what_could_not_be_read_is_not_owed(void **state)
 	world_open(&w);
 	node_open_as(&w, 0, &slow, 256 * MIB, node_tls);
 	node_open(&w, 1);
-	put_in(w.nodes[0].store, &bad, 4 * MIB); /* longer than anybody waits, at that rate */
+	put_in(w.nodes[0].store, &bad, 4 * MIB); /* Longer at that rate than any timeout. */
 	put_in(w.nodes[0].store, &good, 100);
 	struct kvstore_block *b = kvstore_get_ram(w.nodes[0].store, &bad, false);
 	assert_true(kvstore_block_iov(b, 0, 1, &iov, 1, &n) == 1);
@@ -1019,7 +1022,7 @@ static void the_end_leaves_nothing_behind(void **state)
 	kvpeer_drain(w.nodes[1].kp);
 	node_ask(&w, 1, 1, &k);
 	assert_int_equal(w.asked[1].why.code, CGN_UNAVAILABLE);
-	kvpeer_close(&w.nodes[1].kp); /* in the middle */
+	kvpeer_close(&w.nodes[1].kp); /* Close during the fetch. */
 	assert_int_equal(w.asked[0].calls, 1);
 	assert_int_equal(w.asked[0].why.code, CGN_CANCELLED);
 	world_close(&w);
@@ -1103,12 +1106,13 @@ static void what_is_not_understood_is_ended(void **state)
 	raw_say(&w, &b, true);
 	assert_int_equal(w.raw_code, 1);
 	b.n = 0;
-	kvframe_put_answer(&b, &(struct kvframe_answer){.status = KVFRAME_OK}); /* nobody asked */
+	/* An answer without a request. */
+	kvframe_put_answer(&b, &(struct kvframe_answer){.status = KVFRAME_OK});
 	raw_say(&w, &b, true);
 	assert_int_equal(w.raw_code, 1);
 	b.n = 0;
 	kvframe_put_fetch(&b, &(struct kvframe_fetch){.key = k});
-	b.n -= 1; /* cut short */
+	b.n -= 1; /* Cut short. */
 	raw_say(&w, &b, true);
 	assert_int_equal(w.raw_code, 1);
 	assert_true(kvpeer_is_idle(w.nodes[0].kp));
@@ -1165,7 +1169,7 @@ static bool two_seconds_passed(struct world *w)
 	return cgn_loop_now(w->l) > w->until;
 }
 
-/* It may be slow in ending its side: what it was refused is not taken back. */
+/* The client ends its side late: the refusal is not replaced by a reset. */
 static void who_is_refused_is_not_reset(void **state)
 {
 	(void)state;

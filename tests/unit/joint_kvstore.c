@@ -30,7 +30,7 @@ static void test_what_is_put_is_got(void **state)
 	assert_null(kvstore_get_ram(s, &other, true));
 	assert_true(kvstore_remove(s, &k));
 	assert_false(kvstore_remove(s, &k));
-	assert_true(kvw_is(b, 1, 7)); /* as long as it is held */
+	assert_true(kvw_is(b, 1, 7)); /* The value is readable while the block is held. */
 	assert_int_equal(kvstore_block_info(b).tiers, 0);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 65536);
 	kvstore_block_unref(&b);
@@ -81,7 +81,7 @@ static void test_64_mib(void **state)
 	check_size(s, BLOCK_MAX_BYTES);
 	assert_int_equal(kvstore_put(s, &k, &meta, BLOCK_MAX_BYTES + 1, &w, &err).code, CGN_TOO_LARGE);
 	kvw_put(s, 1, 1, BLOCK_MAX_BYTES);
-	kvw_put(s, 2, 1, BLOCK_MAX_BYTES); /* the third does not fit beside them */
+	kvw_put(s, 2, 1, BLOCK_MAX_BYTES); /* The third does not fit beside them. */
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 2);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].evictions, 1);
 	kvstore_free(&s);
@@ -99,7 +99,7 @@ static void test_a_value_in_pieces(void **state)
 		struct block_key gone = kvw_key(n);
 		assert_true(kvstore_remove(s, &gone));
 	}
-	kvw_put(s, 100, 1, MIB + 5000); /* of every other page */
+	kvw_put(s, 100, 1, MIB + 5000); /* Every other page. */
 	struct block_key k = kvw_key(100);
 	struct kvstore_block *b = kvstore_get_ram(s, &k, true);
 	assert_non_null(b);
@@ -116,7 +116,7 @@ static void test_a_value_in_pieces(void **state)
 	assert_int_equal(sum, MIB + 5000);
 	uint64_t index = kvw_stats(s).index_bytes;
 	assert_true(kvstore_remove(s, &k));
-	assert_int_equal(kvw_stats(s).index_bytes, index); /* it is still held */
+	assert_int_equal(kvw_stats(s).index_bytes, index); /* The name is still held. */
 	kvstore_block_unref(&b);
 	assert_true(kvw_stats(s).index_bytes < index);
 	kvstore_free(&s);
@@ -135,7 +135,7 @@ static void test_names_and_models(void **state)
 	uint64_t with_two = kvw_stats(s).index_bytes;
 	struct block_key k1 = kvw_key(1), k2 = kvw_key(2);
 	assert_true(kvstore_remove(s, &k1));
-	/* the model is held once, and still is */
+	/* Both blocks share one copy of the model's name, which is still held. */
 	assert_int_equal(with_two - kvw_stats(s).index_bytes, BLOCK_MAX_NAME);
 	struct kvstore_block *b = kvstore_get_ram(s, &k2, true);
 	assert_true(cgn_str_eq(kvstore_block_model(b), meta.model));
@@ -200,7 +200,7 @@ static void test_only_if_absent_and_checksums(void **state)
 	kvstore_writer_abort(&w);
 	kvstore_writer_abort(&w);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, 5);
-	assert_true(kvstore_expire(s, &k, kvw_wall)); /* what expired is absent */
+	assert_true(kvstore_expire(s, &k, kvw_wall)); /* An expired block is absent. */
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kvstore_writer_add(w, "x", 1);
 	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, KVSTORE_IF_ABSENT, &err)));
@@ -228,7 +228,7 @@ static uint64_t end_of(struct kvstore *s, const struct block_key *k)
 	return info.expires_unix_ms;
 }
 
-/* What is there, and until when, is decided in the one step in which the value comes. */
+/* The condition of a commit and the block's expiry are decided in the step in which the value arrives. */
 static void test_commits_have_their_conditions_and_ends(void **state)
 {
 	struct kvstore *s = kvw_store(MIB);
@@ -243,10 +243,10 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	assert_int_equal(put_as(s, &k, "c", 0, 0).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), 0);
 	assert_int_equal(put_as(s, &k, "d", kvw_wall + 10, KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
-	assert_int_equal(end_of(s, &k), 0); /* what it replaces had none */
+	assert_int_equal(end_of(s, &k), 0); /* The replaced value had no expiry. */
 	assert_int_equal(put_as(s, &k, "e", kvw_wall + 10, 0).code, CGN_FINE);
 	kvw_wall += 10;
-	/* what is over is not held */
+	/* An expired block is not held. */
 	assert_int_equal(put_as(s, &k, "f", 0, KVSTORE_IF_HELD).code, CGN_NOT_FOUND);
 	assert_int_equal(put_as(s, &k, "g", kvw_wall + 20, KVSTORE_KEEP_EXPIRY).code, CGN_FINE);
 	assert_int_equal(end_of(s, &k), kvw_wall + 20);
@@ -278,8 +278,8 @@ static void store_set(struct kvstore *s, const struct block_key *k, const struct
 	assert_true(cgn_ok(kvstore_set(s, k, meta, value, strlen(value), 0, &err)));
 }
 
-/* A small value takes the place of one as large, unless somebody still has that, or more than its bytes would
- * change. */
+/* A small value takes the place of one of equal size, unless a reader holds the old value, or more than its
+ * bytes would change. */
 static void test_small_values_take_each_others_place(void **state)
 {
 	struct kvstore *s = kvw_store(MIB);
@@ -352,7 +352,7 @@ static void test_a_flipped_bit_is_a_miss(void **state)
 	}
 	struct kvstore_stats st = kvw_stats(s);
 	assert_int_equal(st.tier[BLOCK_RAM].bytes, 0);
-	assert_int_equal(st.tier[BLOCK_RAM].hits, 4); /* those that did not verify */
+	assert_int_equal(st.tier[BLOCK_RAM].hits, 4); /* Hits whose value did not verify. */
 	assert_int_equal(st.misses, 4);
 	kvstore_free(&s);
 }
@@ -369,7 +369,7 @@ static void test_expiry_follows_the_wall_clock(void **state)
 	assert_true(kvstore_lookup(s, &k, &info));
 	assert_int_equal(info.created_unix_ms, 5);
 	assert_int_equal(info.expires_unix_ms, kvw_wall + 1000);
-	kvw_wall -= 900000; /* backwards: it lasts until its time */
+	kvw_wall -= 900000; /* The clock goes backwards: the block lives until its time. */
 	assert_true(kvw_has(s, 1));
 	kvw_wall += 900999;
 	assert_true(kvw_has(s, 1));
@@ -383,7 +383,7 @@ static void test_expiry_follows_the_wall_clock(void **state)
 	assert_int_equal(kvstore_pin(s, &k, UINT64_MAX, &(struct cgn_err){0}).code, CGN_NOT_FOUND);
 	kvw_put(s, 1, 2, 100);
 	assert_true(kvstore_expire(s, &k, kvw_wall + 5));
-	assert_true(kvstore_expire(s, &k, 0)); /* no longer */
+	assert_true(kvstore_expire(s, &k, 0)); /* The value has no expiry any more. */
 	kvw_wall += (uint64_t)10 * 365 * 86400 * 1000;
 	assert_true(kvw_has(s, 1));
 	kvstore_free(&s);
@@ -399,7 +399,7 @@ static void test_ticks_sweep_what_expired(void **state)
 	}
 	kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 20000);
-	kvw_wall += (uint64_t)1 << 40; /* a jump of decades */
+	kvw_wall += (uint64_t)1 << 40; /* A jump of decades. */
 	for (int i = 0; i < 4; i++)
 		kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 10000);
@@ -409,7 +409,7 @@ static void test_ticks_sweep_what_expired(void **state)
 }
 
 /* ---- pins ---- */
-/* However many expire at once, a tick ends so many of them. */
+/* A tick expires a bounded number of blocks, however many are due. */
 static void test_a_tick_takes_a_bounded_time(void **state)
 {
 	(void)state;
@@ -438,7 +438,7 @@ static void test_pinned_blocks_stay(void **state)
 		kvw_put(s, n, 1, MIB);
 	assert_true(cgn_ok(kvstore_pin(s, &a, UINT64_MAX, &err)));
 	assert_true(cgn_ok(kvstore_pin(s, &b, kvw_wall + 500, &err)));
-	assert_true(cgn_ok(kvstore_pin(s, &b, kvw_wall + 1000, &err))); /* longer, not twice */
+	assert_true(cgn_ok(kvstore_pin(s, &b, kvw_wall + 1000, &err))); /* A longer pin, not a second one. */
 	assert_int_equal(kvw_stats(s).pinned_bytes, 2 * MIB);
 	assert_int_equal(kvstore_pin(s, &c, UINT64_MAX, &err).code, CGN_OVERLOADED);
 	assert_non_null(strstr(err.msg, "half of the tier"));
@@ -457,7 +457,7 @@ static void test_pinned_blocks_stay(void **state)
 	assert_true(cgn_ok(kvstore_pin(s, &a, 0, &err)));
 	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
 	assert_true(cgn_ok(kvstore_pin(s, &a, UINT64_MAX, &err)));
-	kvw_put(s, 1000, 5, 10); /* another value: not pinned */
+	kvw_put(s, 1000, 5, 10); /* Another value: not pinned. */
 	assert_int_equal(kvw_stats(s).pinned_bytes, 0);
 	kvstore_free(&s);
 }
@@ -496,7 +496,7 @@ static void test_what_is_held_counts_and_stays(void **state)
 	}
 	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
 	struct block_key k = kvw_key(3);
-	assert_true(kvstore_remove(s, &k)); /* no room of that either: somebody reads it */
+	assert_true(kvstore_remove(s, &k)); /* Removing this one frees no room either: a reader holds it. */
 	assert_int_equal(kvw_try_put(s, 100, 1, 1, &meta).code, CGN_OVERLOADED);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 4 * MIB);
 	kvstore_block_unref(&held[3]);
@@ -520,7 +520,7 @@ static void test_used_blocks_outlive_a_scan(void **state)
 		struct block_key k = kvw_key(n % 100);
 		struct kvstore_block *b = kvstore_get_ram(s, &k, false);
 		kvstore_block_unref(&b);
-		kvw_put(s, 1000 + n, 1, 65536); /* each once only */
+		kvw_put(s, 1000 + n, 1, 65536); /* Each only once. */
 	}
 	for (uint64_t n = 0; n < 100; n++)
 		assert_true(kvw_has(s, n));
@@ -532,7 +532,7 @@ struct seen {
 	struct kvstore *store;
 	unsigned char *times;
 	uint64_t n, next;
-	bool meddle; /* put and remove while it runs: the callback may */
+	bool meddle; /* The callback puts and removes blocks during the scan. */
 };
 
 static void on_key(void *user, const struct block_key *k, const struct block_info *info, struct cgn_str name)
@@ -553,7 +553,7 @@ static void on_key(void *user, const struct block_key *k, const struct block_inf
 	}
 	struct block_key again = kvw_key(n), gone = kvw_key(seen->next - 5);
 	struct block_meta meta = {.name = {(const char *)&n, sizeof n}};
-	if (n < seen->n) /* its value is replaced; it is there all the time */
+	if (n < seen->n) /* The value is replaced during the scan; its key is there all the time. */
 		assert_true(cgn_ok(kvw_try_put(seen->store, n, 2, 2, &meta)));
 	(void)again;
 	(void)kvstore_remove(seen->store, &gone);
@@ -586,7 +586,7 @@ static void test_a_scan_tells_each_key(void **state)
 	scan_of(5000, false);
 }
 
-/* An index that was emptied is still as large: one step goes over a part of it. */
+/* An index that was emptied is still as large: one step scans a part of it. */
 static void test_a_scan_of_an_emptied_index_is_cut(void **state)
 {
 	(void)state;
@@ -638,7 +638,7 @@ static void test_changes_are_told_in_order(void **state)
 	for (uint64_t i = 0; i < 65540; i++)
 		kvw_put(s, i, 1, 1);
 	assert_false(kvstore_changes(s, &at, got, 8, &n));
-	at = kvstore_changes_end(s) + 1; /* a number that never was */
+	at = kvstore_changes_end(s) + 1; /* A number that was never given. */
 	assert_false(kvstore_changes(s, &at, got, 8, &n));
 	kvstore_free(&s);
 }
@@ -675,7 +675,7 @@ static void test_reads_come_on_the_loop(void **state)
 		cancelled.loop = a.loop;
 		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &cancelled, &c, &err)));
 		assert_true(cgn_ok(kvstore_get(s, a.loop, &k, on_read, &a, &r, &err)));
-		assert_int_equal(a.answers, round); /* never inline */
+		assert_int_equal(a.answers, round); /* Never inside the call. */
 		kvstore_read_cancel(&c);
 		assert_null(c);
 		cgn_loop_run(a.loop);

@@ -107,7 +107,7 @@ static void store_put(struct world *w, uint32_t i, uint32_t version, size_t n)
 	put_as(w->s, i, version, n, (struct cgn_str){0});
 }
 
-/* Each byte of it. */
+/* Check each byte of the value. */
 static void value_check(const struct kvstore_block *b, uint32_t i)
 {
 	struct iovec iov[1100];
@@ -192,7 +192,7 @@ static struct kvstore_stats store_stats(struct world *w)
 	return st;
 }
 
-/* The queue is empty and nothing is being written. */
+/* Wait until the queue is empty and no write is in flight. */
 static void store_settle(struct world *w)
 {
 	for (unsigned i = 0; i < 20000; i++) {
@@ -231,7 +231,7 @@ static void test_what_is_used_again_is_written(void **state)
 	assert_int_equal(read_got(&w, 3).code, CGN_FINE);
 	struct block_key lost = key_of(2);
 	assert_null(kvstore_get_ram(w.s, &lost, true));
-	assert_int_equal(read_got(&w, 2).code, CGN_NOT_FOUND); /* the same miss */
+	assert_int_equal(read_got(&w, 2).code, CGN_NOT_FOUND); /* The same miss. */
 	struct kvstore_stats st = store_stats(&w);
 	assert_int_equal(st.tier[BLOCK_SSD].blocks, 2);
 	assert_int_equal(st.tier[BLOCK_SSD].hits, 2);
@@ -273,7 +273,7 @@ static void test_names_and_times_are_kept(void **state)
 	(void)state;
 	world_begin(&w, 16 * MIB, true);
 	put_as(w.s, 5, 9, 100000, CGN_STR("user:5"));
-	put_as(w.s, 6, 9, 4200000, CGN_STR("user:6")); /* in several runs of pages, perhaps */
+	put_as(w.s, 6, 9, 4200000, CGN_STR("user:6")); /* Possibly in several runs of pages. */
 	store_settle(&w);
 	assert_true(kvstore_expire(w.s, &k, 99999999999999));
 	world_again(&w);
@@ -363,9 +363,9 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 {
 	struct world w;
 	(void)state;
-	world_begin(&w, 8 * MIB, true); /* a queue of 2 MiB */
+	world_begin(&w, 8 * MIB, true); /* The queue holds 2 MiB. */
 	for (uint32_t i = 0; i < 40; i += 2) {
-		store_put(&w, i, 1, 4000000); /* as long as this is written, nothing else finds room */
+		store_put(&w, i, 1, 4000000); /* While this value is being written, no other finds room. */
 		store_put(&w, i + 1, 1, 100);
 		store_settle(&w);
 	}
@@ -380,7 +380,7 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 	world_end(&w);
 }
 
-/* A queue that is full leaves out what would be written, not what was changed. */
+/* A full queue drops writes of values, not changes of values. */
 static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 {
 	struct world w;
@@ -391,7 +391,7 @@ static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 		store_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
 	store_settle(&w);
 	world_again(&w);
-	store_put(&w, 100, 1, 4000000); /* as long as this is written, nothing else finds room */
+	store_put(&w, 100, 1, 4000000); /* While this value is being written, no other finds room. */
 	for (uint32_t i = 0; i < 20; i++) {
 		struct block_key k = key_of(i);
 		assert_true(kvstore_expire(w.s, &k, 99999999990000));
@@ -447,7 +447,7 @@ static void test_damage_is_a_miss(void **state)
 	world_end(&w);
 }
 
-/* Who asked for what is on SSD may find that it came to RAM meanwhile. */
+/* A reader of a value on SSD may find that the value came to RAM meanwhile. */
 static void test_what_came_to_ram_is_compared_too(void **state)
 {
 	struct world w;
@@ -459,7 +459,7 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 	for (unsigned damaged = 0; damaged < 2; damaged++) {
 		store_put(&w, 1, 3, MIB);
 		struct kvstore_block *b = kvstore_get_ram(w.s, &k, true);
-		store_settle(&w); /* it was worth writing */
+		store_settle(&w); /* The value was worth writing. */
 		(void)kvstore_block_iov(b, MIB / 2, 1, iov, 2, &n);
 		((char *)iov[0].iov_base)[0] ^= (char)damaged;
 		kvstore_block_unref(&b);
@@ -476,7 +476,7 @@ static void test_what_came_to_ram_is_compared_too(void **state)
 	world_end(&w);
 }
 
-/* Started with less memory than a value takes: nobody has to leave for it. */
+/* The store starts with less memory than a value takes: no other value is evicted for it. */
 static void test_a_value_larger_than_ram_is_now(void **state)
 {
 	struct world w;
@@ -508,7 +508,7 @@ static void test_pins_on_ssd(void **state)
 	store_put(&w, 1, 3, MIB);
 	world_again(&w);
 	assert_true(cgn_ok(kvstore_pin(w.s, &k, UINT64_MAX, NULL)));
-	for (uint32_t i = 10; i < 500; i++) /* several times what the SSD takes */
+	for (uint32_t i = 10; i < 500; i++) /* Several times the capacity of the SSD. */
 		store_put(&w, i, 1, MIB);
 	store_settle(&w);
 	assert_true(kvstore_lookup(w.s, &k, &info));
@@ -578,7 +578,7 @@ static void test_a_storm(void **state)
 	}
 	store_settle(&w);
 	world_again(&w);
-	for (uint32_t i = 0; i < STORM_KEYS; i++) { /* what is there is the last that was put */
+	for (uint32_t i = 0; i < STORM_KEYS; i++) { /* The values in the store are the last that were put. */
 		struct answer a = read_got(&w, i);
 		assert_true(a.code == CGN_NOT_FOUND || (a.code == CGN_FINE && a.version == versions[i]));
 		there += a.code == CGN_FINE;

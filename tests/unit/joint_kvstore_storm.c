@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Long random lives: against a model on one thread, and of several threads at once. */
+/* Long random runs: against a model on one thread, and of several threads at once. */
 #include "kvstore_world.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@ static unsigned random_roll(unsigned *rng)
 	return *rng >> 4;
 }
 
-/* ---- the model: what a key means, when all fits ---- */
+/* ---- the model: the value of a key when all values fit ---- */
 #define KEYS 500
 struct model_entry {
 	bool held, pinned;
@@ -106,7 +106,7 @@ static void test_a_random_life_by_the_model(void **state)
 		model_step(s, model, &rng);
 	uint64_t blocks = 0, bytes = 0;
 	for (uint64_t n = 0; n < KEYS; n++) {
-		model_get(s, &model[n], n, true); /* so that none is left that expired */
+		model_get(s, &model[n], n, true); /* Read with expiry, so that no expired block is left. */
 		blocks += value_there(&model[n]);
 		bytes += value_there(&model[n]) ? model[n].size : 0;
 	}
@@ -149,7 +149,7 @@ static void ride_get(struct rider *r, uint64_t n)
 	r->hits += r->held[i] != NULL;
 }
 
-/* Small ones, of which many take each other's place. */
+/* Small values, of which many take each other's place. */
 static void ride_set(struct rider *r, uint64_t n)
 {
 	unsigned v = random_roll(&r->rng) % 2;
@@ -278,7 +278,7 @@ static void test_a_storm(void **state)
 	kvstore_free(&s);
 }
 
-/* Nobody waits for ever, and nobody is refused, while each holds less than its share. */
+/* No writer waits for ever or is refused while each holds less than its share. */
 static void *value_fill(void *arg)
 {
 	struct rider *r = arg;

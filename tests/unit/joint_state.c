@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Membership without etcd: what routers are told, what survives a restart. */
+/* Membership without etcd: the events that routers receive, and the state that survives a restart. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,13 +21,13 @@ struct world {
 	struct cgn_loop *loop;
 	struct config *cfg;
 	struct state_watch *s;
-	struct cgn_buf told; /* what the router heard, in order */
+	struct cgn_buf told; /* Events that the router received, in order. */
 	struct cgn_timer limit;
-	const char *until; /* stop once |told| ends like this */
+	const char *until; /* The loop stops when |told| ends with this text. */
 	char dir[64];
 };
 
-static void check(struct world *w)
+static void watch_check(struct world *w)
 {
 	size_t n = w->until != NULL ? strlen(w->until) : 0;
 	if (n > 0 && w->told.n >= n && memcmp(w->told.p + w->told.n - n, w->until, n) == 0)
@@ -38,21 +38,21 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 {
 	struct world *w = user;
 	cgn_buf_fmt(&w->told, "+%s@%s ", node->id, node->address);
-	check(w);
+	watch_check(w);
 }
 
 static void on_gone(void *user, const char *id)
 {
 	struct world *w = user;
 	cgn_buf_fmt(&w->told, "-%s ", id);
-	check(w);
+	watch_check(w);
 }
 
 static void on_cordon(void *user, const char *id, bool on)
 {
 	struct world *w = user;
 	cgn_buf_fmt(&w->told, "%s:%s ", on ? "cordon" : "uncordon", id);
-	check(w);
+	watch_check(w);
 }
 
 static void on_connected(void *user, bool connected, const char *why)
@@ -60,7 +60,7 @@ static void on_connected(void *user, bool connected, const char *why)
 	struct world *w = user;
 	(void)why;
 	cgn_buf_putz(&w->told, connected ? "up " : "down ");
-	check(w);
+	watch_check(w);
 }
 
 static void on_policy(void *user, struct cgn_str text, const char *where)
@@ -68,7 +68,7 @@ static void on_policy(void *user, struct cgn_str text, const char *where)
 	struct world *w = user;
 	assert_non_null(strstr(where, "/state/cognitora.policy"));
 	cgn_buf_fmt(&w->told, "policy:%.*s ", CGN_STR_ARG(text));
-	check(w);
+	watch_check(w);
 }
 
 static const struct state_watch_ops ops = {on_node, on_gone, on_cordon, on_connected, on_policy};
@@ -79,7 +79,7 @@ static void too_late(struct cgn_timer *t)
 	fail_msg("waited for \"%s\", heard \"%s\"", w->until, cgn_buf_z(&w->told));
 }
 
-/* A loop runs once: each wait has one of its own, and the state with it. */
+/* Open a world. A loop runs once, so each wait has a loop of its own, and the state with it. */
 static void open_world(struct world *w, const char *toml)
 {
 	struct cgn_err err;
@@ -102,7 +102,7 @@ static void close_world(struct world *w)
 	cgn_buf_fini(&w->told);
 }
 
-static enum cgn_code start(struct world *w, const char *toml, struct cgn_err *err)
+static enum cgn_code state_begin(struct world *w, const char *toml, struct cgn_err *err)
 {
 	open_world(w, toml);
 	return state_watch_open(w->loop, w->cfg, test_telemetry(), &ops, w, &w->s, err).code;
@@ -130,7 +130,7 @@ static Cognitora__V1__AnnounceRequest announce_of(Cognitora__V1__Node *n, const 
 	return rq;
 }
 
-static enum cgn_code announce(struct world *w, const char *id, const char *address, struct cgn_err *err)
+static enum cgn_code node_announce(struct world *w, const char *id, const char *address, struct cgn_err *err)
 {
 	Cognitora__V1__Node n;
 	uint64_t lease_ms = 0;
@@ -145,10 +145,10 @@ static void cordon_done(void *user, const struct cgn_err *err)
 {
 	struct world *w = user;
 	cgn_buf_fmt(&w->told, "done:%s ", cgn_code_name(err->code));
-	check(w);
+	watch_check(w);
 }
 
-static int setup(void **state)
+static int world_setup(void **state)
 {
 	struct world *w = calloc(1, sizeof *w);
 	assert_non_null(w);
@@ -158,7 +158,7 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
+static int world_teardown(void **state)
 {
 	struct world *w = *state;
 	char path[128];
@@ -176,15 +176,15 @@ static void nodes_come_change_leave_and_time_out(void **state)
 {
 	struct world *w = *state;
 	struct cgn_err err;
-	assert_int_equal(start(w, "", &err), CGN_FINE);
-	assert_int_equal(announce(w, "n1", "h:1", &err), CGN_FINE);
-	assert_int_equal(announce(w, "n1", "h:1", &err), CGN_FINE); /* a heartbeat: nothing new */
-	assert_int_equal(announce(w, "n1", "h:2", &err), CGN_FINE);
-	assert_int_equal(announce(w, "n2", "h:3", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE); /* A heartbeat changes nothing. */
+	assert_int_equal(node_announce(w, "n1", "h:2", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n2", "h:3", &err), CGN_FINE);
 	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 ");
 	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
 	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
-	wait_for(w, "-n2 "); /* silent for the lease */
+	wait_for(w, "-n2 "); /* Silent for the length of the lease. */
 	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 -n1 up -n2 ");
 	close_world(w);
 }
@@ -195,9 +195,9 @@ static void unsound_nodes_are_refused_with_a_reason(void **state)
 	struct cgn_err err;
 	Cognitora__V1__Node n;
 	uint64_t lease_ms;
-	assert_int_equal(start(w, "", &err), CGN_FINE);
-	assert_int_equal(announce(w, "a/b", "h:1", &err), CGN_INVALID);
-	assert_int_equal(announce(w, "a", "nowhere", &err), CGN_INVALID);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "a/b", "h:1", &err), CGN_INVALID);
+	assert_int_equal(node_announce(w, "a", "nowhere", &err), CGN_INVALID);
 	assert_non_null(strstr(err.msg, "host:port"));
 	Cognitora__V1__AnnounceRequest rq = announce_of(&n, "n1", "h:1");
 	rq.cluster = (char[]){"other"};
@@ -215,13 +215,13 @@ static void there_is_a_bound_on_nodes(void **state)
 	struct world *w = *state;
 	struct cgn_err err;
 	char id[16];
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	for (unsigned i = 0; i < STATE_MAX_NODES; i++) {
 		(void)snprintf(id, sizeof id, "n%u", i);
-		assert_int_equal(announce(w, id, "h:1", &err), CGN_FINE);
+		assert_int_equal(node_announce(w, id, "h:1", &err), CGN_FINE);
 	}
-	assert_int_equal(announce(w, "one-more", "h:1", &err), CGN_OVERLOADED);
-	assert_int_equal(announce(w, "n7", "h:2", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "one-more", "h:1", &err), CGN_OVERLOADED);
+	assert_int_equal(node_announce(w, "n7", "h:2", &err), CGN_FINE);
 	close_world(w);
 }
 
@@ -229,10 +229,11 @@ static void cordons_survive_a_restart(void **state)
 {
 	struct world *w = *state;
 	struct cgn_err err;
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_true(cgn_ok(state_cordon(w->s, "n1", true, cordon_done, w, &err)));
 	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err)));
-	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err))); /* again: fine */
+	/* A second cordon succeeds. */
+	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err)));
 	assert_true(cgn_ok(state_cordon(w->s, "n1", false, cordon_done, w, &err)));
 	assert_null(strstr(cgn_buf_z(&w->told), "done"));
 	wait_for(w, "done:FINE done:FINE done:FINE done:FINE ");
@@ -240,7 +241,7 @@ static void cordons_survive_a_restart(void **state)
 	assert_false(state_watch_cordoned(w->s, "n1"));
 	close_world(w);
 
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_true(state_watch_cordoned(w->s, "n2"));
 	wait_for(w, "up ");
 	assert_string_equal(cgn_buf_z(&w->told), "cordon:n2 up ");
@@ -253,17 +254,17 @@ static void a_cordon_that_can_not_be_kept_is_refused(void **state)
 	struct cgn_err err;
 	char path[128];
 	(void)snprintf(path, sizeof path, "%s/state", w->dir);
-	FILE *f = fopen(path, "w"); /* a file where the folder should be */
+	FILE *f = fopen(path, "w"); /* A file where the folder should be. */
 	assert_non_null(f);
 	(void)fclose(f);
-	assert_int_equal(start(w, "", &err), CGN_FINE); /* with a warning */
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE); /* With a warning. */
 	wait_for(w, "up ");
 	assert_true(cgn_ok(state_cordon(w->s, "n1", true, cordon_done, w, &err)));
 	wait_for(w, "done:STORAGE ");
 	assert_false(state_watch_cordoned(w->s, "n1"));
 	assert_int_equal(state_cordon(w->s, "a/../b", true, cordon_done, w, &err).code, CGN_INVALID);
 	assert_true(cgn_ok(state_cordon(w->s, "n2", false, cordon_done, w, &err)));
-	state_watch_close(&w->s); /* what is under way is told before it returns */
+	state_watch_close(&w->s); /* Calls in flight end before the close returns. */
 	assert_string_equal(cgn_buf_z(&w->told), "up done:STORAGE done:FINE ");
 	close_world(w);
 }
@@ -272,10 +273,10 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 {
 	struct world *w = *state;
 	struct cgn_err err;
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_non_null(strstr(state_policy_where(w->s), "/state/cognitora.policy"));
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
-	/* again: nothing new */
+	/* The same again: nothing changes. */
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
 	assert_null(strstr(cgn_buf_z(&w->told), "done"));
@@ -283,19 +284,19 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 	assert_non_null(strstr(cgn_buf_z(&w->told), "policy:{} policy:{\"x\":1} "));
 	close_world(w);
 
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	wait_for(w, "up ");
 	assert_string_equal(cgn_buf_z(&w->told), "policy:{\"x\":1} up ");
 	close_world(w);
 
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
-	/* what is not there can be removed */
+	/* Removing an absent policy succeeds. */
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
 	wait_for(w, "done:FINE done:FINE ");
 	close_world(w);
 
-	assert_int_equal(start(w, "state_backend = \"static\"\nnodes = [\"h:1\"]\n", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "state_backend = \"static\"\nnodes = [\"h:1\"]\n", &err), CGN_FINE);
 	wait_for(w, "+h:1@h:1 ");
 	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
 	close_world(w);
@@ -307,10 +308,10 @@ static void a_policy_that_can_not_be_kept_is_refused(void **state)
 	struct cgn_err err;
 	char path[128];
 	(void)snprintf(path, sizeof path, "%s/state", w->dir);
-	FILE *f = fopen(path, "w"); /* a file where the folder should be */
+	FILE *f = fopen(path, "w"); /* A file where the folder should be. */
 	assert_non_null(f);
 	(void)fclose(f);
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
 	wait_for(w, "done:STORAGE ");
 	assert_null(strstr(cgn_buf_z(&w->told), "policy:"));
@@ -334,7 +335,7 @@ static void a_broken_line_is_not_a_node(void **state)
 	assert_non_null(f);
 	(void)fputs("good\n\nb d\n../../etc\nlast", f);
 	(void)fclose(f);
-	assert_int_equal(start(w, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_true(state_watch_cordoned(w->s, "good"));
 	assert_true(state_watch_cordoned(w->s, "last"));
 	assert_false(state_watch_cordoned(w->s, "b d"));
@@ -345,11 +346,11 @@ static void static_nodes_are_their_addresses(void **state)
 {
 	struct world *w = *state;
 	struct cgn_err err;
-	assert_int_equal(start(w, "state_backend = \"static\"\nnodes = [\"h:1\", \"h:1\"]\n", &err),
+	assert_int_equal(state_begin(w, "state_backend = \"static\"\nnodes = [\"h:1\", \"h:1\"]\n", &err),
 		CGN_FINE);
 	wait_for(w, "+h:1@h:1 ");
 	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
-	assert_int_equal(announce(w, "n1", "h:2", &err), CGN_UNSUPPORTED);
+	assert_int_equal(node_announce(w, "n1", "h:2", &err), CGN_UNSUPPORTED);
 	assert_int_equal(state_leave_received(w->s, "h:1", &err).code, CGN_UNSUPPORTED);
 	close_world(w);
 }
@@ -357,16 +358,21 @@ static void static_nodes_are_their_addresses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(nodes_come_change_leave_and_time_out, setup, teardown),
-		cmocka_unit_test_setup_teardown(unsound_nodes_are_refused_with_a_reason, setup, teardown),
-		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, setup, teardown),
-		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_cordon_that_can_not_be_kept_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, setup, teardown),
-		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, setup, teardown),
+		cmocka_unit_test_setup_teardown(nodes_come_change_leave_and_time_out, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(unsound_nodes_are_refused_with_a_reason, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(a_cordon_that_can_not_be_kept_is_refused, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start,
+			world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, world_setup,
+			world_teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

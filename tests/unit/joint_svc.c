@@ -43,14 +43,14 @@ static const struct svc_program program = {.name = "cgn-test",
 static struct svc_args args;
 static struct cgn_err last;
 
-static bool parse(int argc, const char *const *argv)
+static bool args_parse(int argc, const char *const *argv)
 {
 	svc_args_fini(&args);
 	last = (struct cgn_err){0};
 	return cgn_ok(svc_args_parse(&program, argc, (char **)(uintptr_t)argv, &args, &last));
 }
-#define PARSE(...)                                                       \
-	parse((int)CGN_COUNT(((const char *const[]){"x", __VA_ARGS__})), \
+#define PARSE(...)                                                            \
+	args_parse((int)CGN_COUNT(((const char *const[]){"x", __VA_ARGS__})), \
 		(const char *const[]){"x", __VA_ARGS__})
 
 static void options_in_both_spellings(void **state)
@@ -174,7 +174,7 @@ static int manager_listens(const char *name, size_t n)
 	return fd;
 }
 
-static const char *hears(int fd)
+static const char *socket_read(int fd)
 {
 	static char text[200];
 	ssize_t n = recv(fd, text, sizeof text - 1, 0);
@@ -200,11 +200,11 @@ static void the_manager_is_told(void **state)
 		svc_notify_open(&n);
 		assert_true(n.watchdog == 0);
 		svc_notify_send(&n, "READY=1");
-		assert_string_equal(hears(fd), "READY=1");
+		assert_string_equal(socket_read(fd), "READY=1");
 		svc_notify_reloading(&n, 5 * CGN_SEC + 1);
-		assert_string_equal(hears(fd), "RELOADING=1\nMONOTONIC_USEC=5000000");
+		assert_string_equal(socket_read(fd), "RELOADING=1\nMONOTONIC_USEC=5000000");
 		close(fd);
-		svc_notify_send(&n, "STOPPING=1"); /* nobody there: no signal, no failure */
+		svc_notify_send(&n, "STOPPING=1"); /* No listener: no signal, no failure. */
 		svc_notify_close(&n);
 		assert_null(getenv("NOTIFY_SOCKET"));
 		if (!abstract)
@@ -285,7 +285,7 @@ static const struct config *fake_config(void *svc)
 
 static struct svc_admin_reply answer;
 
-static const char *ask(const char *method, const char *path, const char *body)
+static const char *admin_ask(const char *method, const char *path, const char *body)
 {
 	static char state_text[] = "state";
 	static void *state = state_text;
@@ -300,22 +300,23 @@ static const char *ask(const char *method, const char *path, const char *body)
 static void the_frame_answers(void **state)
 {
 	(void)state;
-	assert_string_equal(ask("GET", "/healthz", ""), "{\"status\":\"ok\"}");
+	assert_string_equal(admin_ask("GET", "/healthz", ""), "{\"status\":\"ok\"}");
 	assert_int_equal(answer.status, 200);
-	assert_string_equal(ask("GET", "/version?x=1", ""),
+	assert_string_equal(admin_ask("GET", "/version?x=1", ""),
 		"{\"program\":\"cgn-test\",\"version\":\"" CGN_VERSION "\"}");
-	assert_non_null(strstr(ask("HEAD", "/metrics", ""), "process_open_fds"));
+	assert_non_null(strstr(admin_ask("HEAD", "/metrics", ""), "process_open_fds"));
 	assert_string_equal(answer.content_type, "text/plain; version=0.0.4; charset=utf-8");
 	ready_answer = false;
-	assert_string_equal(ask("GET", "/readyz", ""), "{\"ready\":false,\"why\":\"no \\\"engine\\\"\"}");
+	assert_string_equal(admin_ask("GET", "/readyz", ""),
+		"{\"ready\":false,\"why\":\"no \\\"engine\\\"\"}");
 	assert_int_equal(answer.status, 503);
 	ready_answer = true;
-	assert_string_equal(ask("GET", "/readyz", ""), "{\"ready\":true}");
+	assert_string_equal(admin_ask("GET", "/readyz", ""), "{\"ready\":true}");
 	assert_int_equal(answer.status, 200);
 	struct cgn_err err;
 	assert_true(cgn_ok(
 		config_load("x", CGN_STR("[router]\nlisten='h:1'"), NULL, NULL, 0, &shown_config, &err)));
-	assert_non_null(strstr(ask("GET", "/config", ""), "listen = \"h:1\""));
+	assert_non_null(strstr(admin_ask("GET", "/config", ""), "listen = \"h:1\""));
 	assert_string_equal(answer.content_type, "application/toml");
 	config_free(&shown_config);
 	cgn_buf_fini(&answer.body);
@@ -324,17 +325,17 @@ static void the_frame_answers(void **state)
 static void routes_of_the_program(void **state)
 {
 	(void)state;
-	assert_string_equal(ask("GET", "/nodes?all", ""), "state /nodes?all ");
-	assert_string_equal(ask("POST", "/nodes/n1/drain", "{}"), "state /nodes/n1/drain {}");
+	assert_string_equal(admin_ask("GET", "/nodes?all", ""), "state /nodes?all ");
+	assert_string_equal(admin_ask("POST", "/nodes/n1/drain", "{}"), "state /nodes/n1/drain {}");
 	assert_int_equal(answer.status, 200);
-	assert_non_null(strstr(ask("GET", "/nodes/n1", ""), "method_not_allowed"));
+	assert_non_null(strstr(admin_ask("GET", "/nodes/n1", ""), "method_not_allowed"));
 	assert_int_equal(answer.status, 405);
-	assert_non_null(strstr(ask("POST", "/metrics", ""), "method_not_allowed"));
-	assert_non_null(strstr(ask("DELETE", "/nodes", ""), "method_not_allowed"));
-	assert_non_null(strstr(ask("GET", "/node", ""), "\"code\":\"not_found\""));
+	assert_non_null(strstr(admin_ask("POST", "/metrics", ""), "method_not_allowed"));
+	assert_non_null(strstr(admin_ask("DELETE", "/nodes", ""), "method_not_allowed"));
+	assert_non_null(strstr(admin_ask("GET", "/node", ""), "\"code\":\"not_found\""));
 	assert_int_equal(answer.status, 404);
-	assert_non_null(strstr(ask("GET", "", ""), "not_found"));
-	assert_non_null(strstr(ask("GET", "*", ""), "not_found"));
+	assert_non_null(strstr(admin_ask("GET", "", ""), "not_found"));
+	assert_non_null(strstr(admin_ask("GET", "*", ""), "not_found"));
 	cgn_buf_fini(&answer.body);
 }
 
@@ -348,7 +349,7 @@ static void certificates_end_soon(void **state)
 	assert_false(svc_cert_ends_soon(&year, year.to - 14 * day - 1));
 	assert_true(svc_cert_ends_soon(&year, year.to - 14 * day));
 	assert_true(svc_cert_ends_soon(&year, year.to + 1));
-	/* of one that lives for a week, two weeks are never left */
+	/* A certificate with a lifetime of one week never has two weeks left. */
 	assert_false(svc_cert_ends_soon(&week, week.from));
 	assert_false(svc_cert_ends_soon(&week, week.to - 7 * day / 3 - 1));
 	assert_true(svc_cert_ends_soon(&week, week.to - 7 * day / 3 + 1));

@@ -32,16 +32,16 @@ static const struct metric_row rows[] = {
 static struct telemetry *t;
 static struct cgn_buf page;
 
-static const char *scrape(void)
+static const char *scrape_page(void)
 {
 	cgn_buf_fini(&page);
 	telemetry_text(t, &page);
 	return cgn_buf_z(&page);
 }
 
-static bool shows(const char *line)
+static bool page_shows(const char *line)
 {
-	const char *at = strstr(scrape(), line);
+	const char *at = strstr(scrape_page(), line);
 	return at != NULL && (at == page.p || at[-1] == '\n') && at[strlen(line)] == '\n';
 }
 
@@ -55,8 +55,8 @@ static void same_labels_same_cell(void **state)
 	metric_add(a, 2);
 	metric_add(a, 3);
 	assert_true(metric_count(a) == 5);
-	assert_true(shows("cgn_requests_total{model=\"m\",code=\"200\"} 5"));
-	assert_true(shows("# TYPE cgn_requests_total counter"));
+	assert_true(page_shows("cgn_requests_total{model=\"m\",code=\"200\"} 5"));
+	assert_true(page_shows("# TYPE cgn_requests_total counter"));
 }
 
 static void gauges_move_and_print_short(void **state)
@@ -65,17 +65,17 @@ static void gauges_move_and_print_short(void **state)
 	struct metric_cell *g = METRIC_OF(t, INFLIGHT, "n1");
 	metric_shift(g, 3);
 	metric_shift(g, -1);
-	assert_true(shows("cgn_inflight{node=\"n1\"} 2"));
+	assert_true(page_shows("cgn_inflight{node=\"n1\"} 2"));
 	metric_set(METRIC_ONE(t, INDEX_BYTES), 0.1);
-	assert_true(shows("cgn_index_bytes 0.1"));
+	assert_true(page_shows("cgn_index_bytes 0.1"));
 	metric_set(METRIC_ONE(t, INDEX_BYTES), 1.0 / 3);
-	assert_true(shows("cgn_index_bytes 0.33333333333333331"));
+	assert_true(page_shows("cgn_index_bytes 0.33333333333333331"));
 	metric_set(METRIC_ONE(t, INDEX_BYTES), (double)NAN);
-	assert_true(shows("cgn_index_bytes NaN"));
+	assert_true(page_shows("cgn_index_bytes NaN"));
 	metric_set(METRIC_ONE(t, INDEX_BYTES), -(double)INFINITY);
-	assert_true(shows("cgn_index_bytes -Inf"));
+	assert_true(page_shows("cgn_index_bytes -Inf"));
 	metric_set(METRIC_ONE(t, INDEX_BYTES), 4294967296.0);
-	assert_true(shows("cgn_index_bytes 4294967296"));
+	assert_true(page_shows("cgn_index_bytes 4294967296"));
 }
 
 static void buckets_are_cumulative_and_edges_inclusive(void **state)
@@ -88,33 +88,33 @@ static void buckets_are_cumulative_and_edges_inclusive(void **state)
 	metric_observe(h, 120 * CGN_SEC);
 	metric_observe(h, 120 * CGN_SEC + 1);
 	assert_true(metric_count(h) == 5);
-	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"1e-05\"} 2"));
-	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"5e-05\"} 3"));
-	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"60\"} 3"));
-	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"120\"} 4"));
-	assert_true(shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"+Inf\"} 5"));
-	assert_true(shows("cgn_relay_seconds_count{engine=\"e\"} 5"));
-	assert_non_null(strstr(scrape(), "cgn_relay_seconds_sum{engine=\"e\"} 240.00002"));
+	assert_true(page_shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"1e-05\"} 2"));
+	assert_true(page_shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"5e-05\"} 3"));
+	assert_true(page_shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"60\"} 3"));
+	assert_true(page_shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"120\"} 4"));
+	assert_true(page_shows("cgn_relay_seconds_bucket{engine=\"e\",le=\"+Inf\"} 5"));
+	assert_true(page_shows("cgn_relay_seconds_count{engine=\"e\"} 5"));
+	assert_non_null(strstr(scrape_page(), "cgn_relay_seconds_sum{engine=\"e\"} 240.00002"));
 }
 
 static void hostile_labels_cannot_break_the_page(void **state)
 {
 	(void)state;
 	metric_add(METRIC_OF(t, REJECTED, "a\"b\\c\nd"), 1);
-	assert_true(shows("cgn_rejected_total{reason=\"a\\\"b\\\\c\\nd\"} 1"));
+	assert_true(page_shows("cgn_rejected_total{reason=\"a\\\"b\\\\c\\nd\"} 1"));
 	metric_add(METRIC_OF(t, REJECTED, "\xff\xfe"), 1);
-	assert_true(shows("cgn_rejected_total{reason=\"??\"} 1"));
+	assert_true(page_shows("cgn_rejected_total{reason=\"??\"} 1"));
 	metric_add(METRIC_OF(t, REJECTED, NULL), 7);
-	assert_true(shows("cgn_rejected_total{reason=\"\"} 7"));
+	assert_true(page_shows("cgn_rejected_total{reason=\"\"} 7"));
 	char longer[400];
 	memset(longer, 'x', sizeof longer);
-	memcpy(longer + 127, "\xc3\xa9", 2); /* a letter across the cut goes as a whole */
+	memcpy(longer + 127, "\xc3\xa9", 2); /* A letter across the cut is removed as a whole. */
 	longer[399] = '\0';
 	metric_add(METRIC_OF(t, REJECTED, longer), 1);
 	longer[127] = '\0';
 	char line[500];
 	snprintf(line, sizeof line, "cgn_rejected_total{reason=\"%s\"} 1", longer);
-	assert_true(shows(line));
+	assert_true(page_shows(line));
 }
 
 static void a_forgotten_series_is_not_shown_and_can_return(void **state)
@@ -125,11 +125,11 @@ static void a_forgotten_series_is_not_shown_and_can_return(void **state)
 	metric_set(METRIC_OF(t, NODE_STATE, "stays", "ready"), 1);
 	metric_forget(t, METRIC_NODE_STATE, "node", "gone");
 	metric_forget(t, METRIC_NODE_STATE, "node", "never was");
-	assert_null(strstr(scrape(), "node=\"gone\""));
-	assert_true(shows("cgn_node_state{node=\"stays\",state=\"ready\"} 1"));
+	assert_null(strstr(scrape_page(), "node=\"gone\""));
+	assert_true(page_shows("cgn_node_state{node=\"stays\",state=\"ready\"} 1"));
 	metric_set(c, 5);
 	assert_ptr_equal(c, METRIC_OF(t, NODE_STATE, "gone", "ready"));
-	assert_true(shows("cgn_node_state{node=\"gone\",state=\"ready\"} 5"));
+	assert_true(page_shows("cgn_node_state{node=\"gone\",state=\"ready\"} 5"));
 }
 
 static void a_node_is_forgotten_in_every_metric(void **state)
@@ -142,9 +142,9 @@ static void a_node_is_forgotten_in_every_metric(void **state)
 	metric_set(METRIC_OF(t, INFLIGHT, "stays too"), 4);
 	metric_add(METRIC_OF(t, REJECTED, "left"), 5);
 	telemetry_forget(t, "node", "left");
-	assert_null(strstr(scrape(), "node=\"left\""));
-	assert_true(shows("cgn_inflight{node=\"stays too\"} 4"));
-	assert_true(shows("cgn_rejected_total{reason=\"left\"} 5"));
+	assert_null(strstr(scrape_page(), "node=\"left\""));
+	assert_true(page_shows("cgn_inflight{node=\"stays too\"} 4"));
+	assert_true(page_shows("cgn_rejected_total{reason=\"left\"} 5"));
 	assert_ptr_equal(state_of, METRIC_OF(t, NODE_STATE, "left", "ready"));
 }
 
@@ -154,7 +154,7 @@ static void registries_do_not_share_series(void **state)
 	struct telemetry *other = NULL;
 	assert_true(cgn_ok(telemetry_new(NULL, 0, &other, NULL)));
 	metric_set(METRIC_OF(other, STATE_CONNECTED, "other"), 1);
-	assert_null(strstr(scrape(), "what=\"other\""));
+	assert_null(strstr(scrape_page(), "what=\"other\""));
 	telemetry_free(&other);
 	assert_null(other);
 }
@@ -170,20 +170,20 @@ static void names_without_end_cost_bounded_memory(void **state)
 	struct metric_cell *other = METRIC_OF(t, ENGINE_READY, "one too many");
 	assert_ptr_equal(other, METRIC_OF(t, ENGINE_READY, "and another"));
 	metric_set(other, 7);
-	assert_true(shows("cgn_engine_ready{engine=\"_other\"} 7"));
-	/* nodes that left make room, the longest gone first */
+	assert_true(page_shows("cgn_engine_ready{engine=\"_other\"} 7"));
+	/* Nodes that left make room, the longest absent first. */
 	struct metric_cell *first = METRIC_OF(t, ENGINE_READY, "node-17");
 	metric_forget(t, METRIC_ENGINE_READY, "engine", "node-17");
 	metric_forget(t, METRIC_ENGINE_READY, "engine", "node-3");
 	struct metric_cell *fresh = METRIC_OF(t, ENGINE_READY, "fresh");
 	assert_ptr_equal(fresh, first);
-	assert_true(shows("cgn_engine_ready{engine=\"fresh\"} 0"));
-	assert_null(strstr(scrape(), "node-17\""));
+	assert_true(page_shows("cgn_engine_ready{engine=\"fresh\"} 0"));
+	assert_null(strstr(scrape_page(), "node-17\""));
 	assert_ptr_not_equal(METRIC_OF(t, ENGINE_READY, "fresher"), other);
 	assert_ptr_equal(METRIC_OF(t, ENGINE_READY, "node-17"), other);
 }
 
-static void *hammer(void *arg)
+static void *counter_hammer(void *arg)
 {
 	struct metric_cell **c = arg;
 	for (unsigned i = 0; i < 20000; i++) {
@@ -201,20 +201,20 @@ static void no_update_is_lost_between_threads(void **state)
 		METRIC_OF(t, TTFT_SECONDS, "t")};
 	pthread_t threads[3];
 	for (size_t i = 0; i < CGN_COUNT(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, hammer, c), 0);
-	scrape();
+		assert_int_equal(pthread_create(&threads[i], NULL, counter_hammer, c), 0);
+	scrape_page();
 	for (size_t i = 0; i < CGN_COUNT(threads); i++)
 		pthread_join(threads[i], NULL);
 	assert_true(metric_count(c[0]) == 60000);
 	assert_true(metric_count(c[2]) == 60000);
-	assert_true(shows("cgn_engine_requests_running{engine=\"t\"} 0"));
-	assert_true(shows("cgn_ttft_seconds_sum{model=\"t\"} 60"));
+	assert_true(page_shows("cgn_engine_requests_running{engine=\"t\"} 0"));
+	assert_true(page_shows("cgn_ttft_seconds_sum{model=\"t\"} 60"));
 }
 
 static void the_process_is_described(void **state)
 {
 	(void)state;
-	scrape();
+	scrape_page();
 	static const char *const names[] = {"process_cpu_seconds_total ", "process_resident_memory_bytes ",
 		"process_virtual_memory_bytes ", "process_start_time_seconds ", "process_open_fds ",
 		"process_max_fds "};
@@ -229,7 +229,7 @@ static void the_process_is_described(void **state)
 	assert_true(strtod(strstr(page.p, "\nprocess_start_time_seconds ") + 28, NULL) > 1.6e9);
 }
 
-/* A page with every metric on it, hostile labels included, as Prometheus' own linter reads it. */
+/* Prometheus' own linter reads a page with every metric, hostile labels included. */
 static void promtool_finds_no_fault(void **state)
 {
 	(void)state;
@@ -246,7 +246,7 @@ static void promtool_finds_no_fault(void **state)
 #include "kvcached/daemon/metrics.def"
 #include "router/metrics.def"
 #undef METRIC
-	scrape();
+	scrape_page();
 	FILE *f = popen("promtool check metrics 2>&1", "w");
 	assert_non_null(f);
 	assert_int_equal(fwrite(page.p, 1, page.n, f), page.n);

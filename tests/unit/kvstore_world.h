@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvstore_world: a store under test, its clock, and values that say whose they are. */
+/* kvstore_world: a store under test, its clock, and values that identify their key and version. */
 #pragma once
 #include "base/mix/mix.h"
 #include "joint/kvstore/kvstore.h"
@@ -37,14 +37,14 @@ CGN_UNUSED static struct block_key kvw_key(uint64_t n)
 		.segment = (uint32_t)(n % 3)};
 }
 
-/* Byte |i| of the value of key |n| in its version |v|. */
+/* Return byte |i| of the value of key |n| in version |v|. */
 static inline char kvw_byte(uint64_t n, uint64_t v, uint64_t i)
 {
 	uint64_t word = (i / 8 + 1) * MIX_GOLDEN ^ (n * 0x100000001b3ULL + v);
 	return (char)(word >> i % 8 * 8);
 }
 
-/* Through kvstore_writer_room, so that it is written in place. */
+/* Fill through kvstore_writer_room, so that the value is written in place. */
 CGN_UNUSED static void kvw_fill(struct kvstore_writer *w, uint64_t n, uint64_t v)
 {
 	uint64_t at = 0;
@@ -76,7 +76,7 @@ CGN_UNUSED static void kvw_put(struct kvstore *s, uint64_t n, uint64_t v, uint64
 	assert_true(cgn_ok(kvw_try_put(s, n, v, size, &meta)));
 }
 
-/* Is |b| version |v| of |n|, every byte of it? */
+/* Return whether every byte of |b| is that of version |v| of |n|. */
 CGN_UNUSED static bool kvw_is(const struct kvstore_block *b, uint64_t n, uint64_t v)
 {
 	struct iovec iov[2];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay: no request is lost, equal inputs give equal results, and the measured values follow from the
+/* A replay loses no request, equal inputs give equal results, and the measured values follow from the
  * choices. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -174,7 +174,7 @@ static void prefixes_are_found_and_load_is_even(void **state)
 	assert_true(kv.imbalance < 1.25);
 	assert_true(samples_ms(&kv.ttft, 0.5) < samples_ms(&turn.ttft, 0.5));
 	assert_true(samples_mean_ms(&kv.itl) < 1.03 * samples_mean_ms(&turn.itl));
-	/* Predictions come true: nothing is evicted, and reports take milliseconds. */
+	/* The predictions are right: no block is evicted, and reports take milliseconds. */
 	assert_true(kv.cached_blocks <= kv.expected_blocks + kv.expected_blocks / 50);
 	assert_true(kv.expected_blocks <= kv.cached_blocks + kv.cached_blocks / 50);
 	replay_result_fini(&kv);
@@ -251,7 +251,8 @@ static void requests_wait_where_nodes_are_full(void **state)
 	trace_fini(&t);
 }
 
-/* Late reports cost hits: the router assumes for a short time that a node holds what it was sent. */
+/* Late reports cost hits: the router assumes for a short time that a node holds the blocks of a prompt that
+ * it sent there. */
 static void news_takes_its_time(void **state)
 {
 	(void)state;
@@ -297,8 +298,8 @@ static void many_nodes_and_bad_bounds(void **state)
 	trace_fini(&t);
 }
 
-/* A node that runs one request at a time: requests of 1 s of prefill each wait from the start, then come
- * |late|, short ones. */
+/* Make a trace for a node that runs one request at a time: requests of 1 s of prefill each wait from the
+ * start, then the short requests |late| arrive. */
 static struct trace crowd_trace(const struct trace_request *late, size_t n)
 {
 	struct trace t = {.block_tokens = 512};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Run a loop until something has come about. Include after cmocka.h. */
+/* Run a loop until a condition holds. Include after cmocka.h. */
 #pragma once
 #include "io/loop/loop.h"
 
-struct world; /* the test's own */
+struct world; /* Defined by the test. */
 
 struct loop_wait {
 	struct cgn_loop *loop;
@@ -29,7 +29,7 @@ static void loop_wait_late(struct cgn_timer *t)
 	cgn_loop_stop(w->loop);
 }
 
-/* A minute without it is a failure, not a measurement. */
+/* Run until |done|; fail after a minute. */
 static inline void loop_until(struct cgn_loop *l, bool (*done)(struct world *w), struct world *world)
 {
 	struct loop_wait w = {.loop = l, .done = done, .world = world};

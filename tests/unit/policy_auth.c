@@ -59,7 +59,7 @@ static void keys_belong_to_tenants(void **state)
 		{" laptop", "a", "laptop"},
 		{" tenant=acme", "acme", ""},
 		{"   tenant=acme   build  server ", "acme", "build  server"},
-		/* a name, as it was before there were tenants */
+		/* A name, as in files without tenants. */
 		{" laptop tenant=acme", "a", "laptop tenant=acme"},
 		{" tenant=b=c", "b=c", ""},
 	};
@@ -120,7 +120,7 @@ static void lines_that_are_wrong_are_named(void **state)
 		assert_null(k);
 		if (strstr(err.msg, rows[i].says) == NULL)
 			fail_msg("row %zu: \"%s\" does not say \"%s\"", i, err.msg, rows[i].says);
-		assert_null(strstr(err.msg, "5e884898")); /* not even hashes go to logs */
+		assert_null(strstr(err.msg, "5e884898")); /* Not even hashes appear in logs. */
 	}
 }
 

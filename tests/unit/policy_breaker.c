@@ -15,13 +15,13 @@
 
 static const struct breaker_rules rules = {.failures = 3, .open_for = 10 * CGN_SEC};
 
-static uint64_t step(uint64_t w, enum breaker_event ev, cgn_nsec now)
+static uint64_t breaker_after(uint64_t w, enum breaker_event ev, cgn_nsec now)
 {
 	const struct breaker_input in = {.event = ev, .reason = BREAKER_FOR_STALL, .now = now};
 	return breaker_step(w, &rules, &in);
 }
 
-/* Each row: an event at a second, and what it leaves. */
+/* An event at a second, and the state after it. */
 struct row {
 	unsigned at_s;
 	enum breaker_event event;
@@ -30,20 +30,20 @@ struct row {
 	unsigned left_s;
 };
 
-static void play(const struct row *rows, size_t n)
+static void play_rows(const struct row *rows, size_t n)
 {
 	uint64_t w = 0;
 	for (size_t i = 0; i < n; i++) {
 		cgn_nsec now = T0 + rows[i].at_s * CGN_SEC;
-		w = step(w, rows[i].event, now);
+		w = breaker_after(w, rows[i].event, now);
 		if (breaker_state(w, now) != rows[i].state || breaker_gate(w, now) != rows[i].gate ||
 			breaker_left(w, now) != rows[i].left_s * CGN_SEC)
 			fail_msg("row %zu: state %d gate %d left %llu ms", i, breaker_state(w, now),
 				breaker_gate(w, now), (unsigned long long)(breaker_left(w, now) / CGN_MSEC));
 	}
 }
-#define PLAY(...)                               \
-	play((const struct row[]){__VA_ARGS__}, \
+#define PLAY(...)                                    \
+	play_rows((const struct row[]){__VA_ARGS__}, \
 		sizeof((const struct row[]){__VA_ARGS__}) / sizeof(struct row))
 
 #define CLOSED  BREAKER_CLOSED, BREAKER_PASS, 0
@@ -56,8 +56,9 @@ static void failures_in_a_row_open_it(void **state)
 	(void)state;
 	PLAY({0, BREAKER_FAILED, CLOSED}, {0, BREAKER_FAILED, CLOSED}, {1, BREAKER_OK, CLOSED},
 		{1, BREAKER_FAILED, CLOSED}, {1, BREAKER_FAILED, CLOSED}, {2, BREAKER_FAILED, OPEN(10)},
-		{3, BREAKER_OK, OPEN(9)} /* sent before */, {4, BREAKER_FAILED, OPEN(8)},
-		{5, BREAKER_TRIP, OPEN(7)} /* open already */, {11, BREAKER_CLAIM, OPEN(1)});
+		{3, BREAKER_OK, OPEN(9)} /* An attempt from before the breaker opened. */,
+		{4, BREAKER_FAILED, OPEN(8)}, {5, BREAKER_TRIP, OPEN(7)} /* The breaker is open already. */,
+		{11, BREAKER_CLAIM, OPEN(1)});
 }
 
 static void one_probe_at_a_time_closes_or_reopens_it(void **state)
@@ -65,9 +66,10 @@ static void one_probe_at_a_time_closes_or_reopens_it(void **state)
 	(void)state;
 	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_OK, WAITING}, {10, BREAKER_CLAIM, PROBING},
 		{10, BREAKER_CLAIM, PROBING}, {11, BREAKER_PROBE_LEFT, WAITING}, {11, BREAKER_CLAIM, PROBING},
-		{12, BREAKER_FAILED, PROBING} /* an old one */, {12, BREAKER_PROBE_BAD, OPEN(20)},
-		{32, BREAKER_CLAIM, PROBING}, {33, BREAKER_PROBE_OK, CLOSED},
-		{33, BREAKER_PROBE_LEFT, CLOSED}, {34, BREAKER_CLAIM, CLOSED}, {34, BREAKER_FAILED, CLOSED});
+		{12, BREAKER_FAILED, PROBING} /* An attempt from before the probe. */,
+		{12, BREAKER_PROBE_BAD, OPEN(20)}, {32, BREAKER_CLAIM, PROBING},
+		{33, BREAKER_PROBE_OK, CLOSED}, {33, BREAKER_PROBE_LEFT, CLOSED}, {34, BREAKER_CLAIM, CLOSED},
+		{34, BREAKER_FAILED, CLOSED});
 }
 
 static void a_probe_whose_verdict_got_lost_is_given_up(void **state)
@@ -85,7 +87,7 @@ static void trouble_that_returns_soon_lasts_longer(void **state)
 	PLAY({0, BREAKER_TRIP, OPEN(10)}, {10, BREAKER_CLAIM, PROBING}, {10, BREAKER_PROBE_OK, CLOSED},
 		{29, BREAKER_TRIP, OPEN(20)}, {49, BREAKER_CLAIM, PROBING}, {49, BREAKER_TRIP, OPEN(40)},
 		{89, BREAKER_CLAIM, PROBING}, {89, BREAKER_PROBE_OK, CLOSED},
-		{169, BREAKER_TRIP, OPEN(10)} /* twice the 40 s were quiet */);
+		{169, BREAKER_TRIP, OPEN(10)} /* Twice the 40 s were quiet. */);
 }
 
 static void a_hint_or_a_success_needs_no_waiting(void **state)
@@ -93,7 +95,7 @@ static void a_hint_or_a_success_needs_no_waiting(void **state)
 	(void)state;
 	PLAY({0, BREAKER_HINT, CLOSED}, {0, BREAKER_TRIP, OPEN(10)}, {1, BREAKER_HINT, WAITING},
 		{1, BREAKER_CLAIM, PROBING}, {1, BREAKER_HINT, PROBING}, {2, BREAKER_PROBE_BAD, OPEN(20)},
-		{3, BREAKER_PROBE_BAD, OPEN(19)} /* sent although it was open */,
+		{3, BREAKER_PROBE_BAD, OPEN(19)} /* Sent although the breaker was open. */,
 		{4, BREAKER_PROBE_OK, CLOSED});
 }
 
@@ -114,7 +116,7 @@ static void it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked(voi
 			assert_true(left >= rules.open_for);
 			last = left;
 			now += left;
-			w = step(w, BREAKER_CLAIM, now);
+			w = breaker_after(w, BREAKER_CLAIM, now);
 			assert_int_equal(breaker_gate(w, now), BREAKER_SHUT);
 		}
 		assert_true(last >= BREAKER_OPEN_MAX);
@@ -141,17 +143,17 @@ static void texts_say_why(void **state)
 	uint64_t w = 0;
 #define SAYS(now, text) (cgn_buf_fini(&b), breaker_text(w, now, &b), assert_string_equal(cgn_buf_z(&b), text))
 	SAYS(T0, "closed");
-	w = step(w, BREAKER_FAILED, T0);
+	w = breaker_after(w, BREAKER_FAILED, T0);
 	SAYS(T0, "closed: 1 failure in a row");
-	w = step(step(w, BREAKER_FAILED, T0), BREAKER_FAILED, T0);
+	w = breaker_after(breaker_after(w, BREAKER_FAILED, T0), BREAKER_FAILED, T0);
 	SAYS(T0 + 1500 * CGN_MSEC, "open: 3 failures, 9 s left");
 	SAYS(T0 + 10 * CGN_SEC, "half-open: waits for a request");
-	w = step(w, BREAKER_CLAIM, T0 + 10 * CGN_SEC);
+	w = breaker_after(w, BREAKER_CLAIM, T0 + 10 * CGN_SEC);
 	SAYS(T0 + 10 * CGN_SEC, "half-open: a request is trying it");
-	w = step(0, BREAKER_TRIP, T0);
+	w = breaker_after(0, BREAKER_TRIP, T0);
 	SAYS(T0, "open: stalled, 10 s left");
 	assert_int_equal(breaker_why(w), BREAKER_FOR_STALL);
-	assert_true(breaker_badness(w) > breaker_badness(step(0, BREAKER_FAILED, T0)));
+	assert_true(breaker_badness(w) > breaker_badness(breaker_after(0, BREAKER_FAILED, T0)));
 	cgn_buf_fini(&b);
 }
 
@@ -187,7 +189,7 @@ static uint64_t random_of(uint64_t *s)
 	return *s;
 }
 
-/* Whatever happens in whatever order: never two probes, never shut for ever, never opened by one failure. */
+/* For any events in any order: never two probes, never open for ever, never opened by one failure. */
 static void whatever_happens_it_stays_sound(void **state)
 {
 	(void)state;
@@ -210,7 +212,7 @@ static void whatever_happens_it_stays_sound(void **state)
 				breaker_gate(w, now) != BREAKER_PROBE);
 			out = true;
 		} else if (ends || in.event == BREAKER_TRIP) {
-			out = false; /* tripped, its verdict no longer matters */
+			out = false; /* Tripped: the probe's result no longer matters. */
 		}
 		w = is;
 		assert_true(breaker_left(w, now) <= BREAKER_OPEN_MAX * 5 / 4 + CGN_MSEC);
@@ -228,7 +230,7 @@ static void words_of_retry_on(void **state)
 	cgn_buf_fini(&b);
 	assert_int_equal(breaker_failure_bit("connect"), 1U << BREAKER_CONNECT);
 	assert_int_equal(breaker_failure_bit("429"), 1U << BREAKER_FULL);
-	assert_int_equal(breaker_failure_bit("cut"), 0); /* that is too late for a retry */
+	assert_int_equal(breaker_failure_bit("cut"), 0); /* A cut answer is too late for a retry. */
 	assert_int_equal(breaker_failure_bit(""), 0);
 	assert_false(breaker_failure_counts(BREAKER_FULL));
 	assert_true(breaker_failure_counts(BREAKER_CUT));
@@ -251,7 +253,7 @@ static void an_outage_is_not_amplified(void **state)
 	(void)state;
 	struct retry_budget b = {0};
 	unsigned retries = 0, requests = 100000;
-	for (unsigned i = 0; i < requests; i++) { /* 10,000 a second, each of which fails wherever it goes */
+	for (unsigned i = 0; i < requests; i++) { /* 10,000 a second, each of which fails on every node. */
 		cgn_nsec now = T0 + i * (CGN_SEC / 10000);
 		retry_budget_add(&b, 0.2);
 		for (int try = 0; try < 2; try++)
@@ -265,7 +267,7 @@ static void an_outage_is_not_amplified(void **state)
 		assert_true(retry_budget_take(&b, T0));
 }
 
-/* ---- pulse ---- */
+/* ---- stall detection ---- */
 
 static void a_slow_engine_gets_more_patience(void **state)
 {
@@ -282,7 +284,7 @@ static void a_slow_engine_gets_more_patience(void **state)
 	for (int i = 0; i < 300; i++)
 		pulse_fade(&p);
 	assert_true(pulse_limit(&p, 10 * CGN_SEC, 0) == 10 * CGN_SEC);
-	assert_true(pulse_limit(&p, CGN_SEC, UINT64_MAX) > CGN_SEC); /* no overflow */
+	assert_true(pulse_limit(&p, CGN_SEC, UINT64_MAX) > CGN_SEC); /* No overflow. */
 }
 
 static void a_stall_holds_until_it_speaks(void **state)
@@ -293,7 +295,7 @@ static void a_stall_holds_until_it_speaks(void **state)
 	assert_false(pulse_stopped(&p, T0 - 1));
 	pulse_stop(&p, T0 + CGN_SEC);
 	assert_true(pulse_stopped(&p, T0));
-	assert_false(pulse_stopped(&p, T0 + CGN_SEC)); /* sent, or heard, since */
+	assert_false(pulse_stopped(&p, T0 + CGN_SEC)); /* Bytes were sent or received since then. */
 	pulse_beat(&p, T0 + CGN_SEC);
 	assert_false(pulse_stopped(&p, T0));
 	assert_true(pulse_heard(&p) == T0 + CGN_SEC);

@@ -36,7 +36,8 @@ static void what_is_booked_is_seen_and_given_back(void **state)
 	assert_int_equal(a.ahead_tokens, 0);
 
 	p = chooser_pick(w.chooser, &ask);
-	assert_int_equal(p.cands[p.index].slot, a.slot); /* it was sent there: it is held there */
+	/* The prompt was sent there, so the blocks are assumed there. */
+	assert_int_equal(p.cands[p.index].slot, a.slot);
 	assert_int_equal(p.cands[p.index].held, BLOCKS);
 	chooser_book(w.chooser, &ask, &p, &b);
 	assert_int_equal(b.new_tokens, 0);
@@ -74,8 +75,8 @@ static void a_pin_has_one_candidate_or_none(void **state)
 	world_fini(&w);
 }
 
-/* Every node publishes from here on, in a lane of its own. */
-static void feed(struct world *w)
+/* Make every node publish events from here on, in a lane of its own. */
+static void feed_all(struct world *w)
 {
 	for (int i = 0; i < NODES; i++) {
 		char id[8];
@@ -98,7 +99,7 @@ static uint32_t held_at(struct world *w, struct chooser_ask *ask, uint16_t slot,
 	return UINT32_MAX;
 }
 
-static struct chooser_ticket send(struct world *w, const struct chooser_ask *ask)
+static struct chooser_ticket send_one(struct world *w, const struct chooser_ask *ask)
 {
 	struct chooser_ticket t = {0};
 	struct chooser_pick_result p = chooser_pick(w->chooser, ask);
@@ -115,22 +116,22 @@ static void a_burst_goes_where_the_first_went(void **state)
 		struct world w;
 		struct chooser_ticket t[20];
 		world_of(&w, NODES, 64, ROUTE_WEIGHTED);
-		feed(&w);
+		feed_all(&w);
 		w.rules.policy = kv[k];
 		w.rules.max_inflight = 256;
 		unsigned moved = 0;
-		for (uint64_t i = 0; i < 20; i++) { /* nothing is confirmed meanwhile */
+		for (uint64_t i = 0; i < 20; i++) { /* No block is confirmed meanwhile. */
 			w.chain[BLOCKS - 1] = block_fingerprint(i + 1, 7);
 			struct chooser_ask ask = ask_of(&w);
-			ask.block_tokens = 512; /* a long one */
+			ask.block_tokens = 512; /* A long block. */
 			ask.now = i * CGN_MSEC;
-			t[i] = send(&w, &ask);
+			t[i] = send_one(&w, &ask);
 			moved += t[i].slot != t[0].slot;
 		}
-		assert_true(moved <= 4); /* what the load moves */
+		assert_true(moved <= 4); /* At most 4 prompts move because of the load. */
 		for (int i = 0; i < 20; i++)
 			chooser_release(w.chooser, &t[i], CGN_SEC);
-		struct chooser_ask ask = ask_of(&w); /* they all failed: nobody has anything */
+		struct chooser_ask ask = ask_of(&w); /* The engines all failed and hold nothing. */
 		for (uint16_t slot = 0; slot < NODES; slot++)
 			assert_int_equal(held_at(&w, &ask, slot, CGN_SEC), 0);
 		world_fini(&w);
@@ -142,23 +143,23 @@ static void a_booking_is_confirmed_or_ends(void **state)
 	(void)state;
 	struct world w;
 	world_init(&w);
-	feed(&w);
+	feed_all(&w);
 	struct chooser_ask ask = ask_of(&w);
-	struct chooser_ticket t = send(&w, &ask);
+	struct chooser_ticket t = send_one(&w, &ask);
 	assert_int_equal(held_at(&w, &ask, t.slot, CGN_SEC), BLOCKS);
-	assert_int_equal(held_at(&w, &ask, t.slot, 60 * CGN_SEC), 0); /* it was to take 100 ms */
+	assert_int_equal(held_at(&w, &ask, t.slot, 60 * CGN_SEC), 0); /* The predicted prefill took 100 ms. */
 	chooser_release(w.chooser, &t, 60 * CGN_SEC);
 
 	ask.now = 100 * CGN_SEC;
-	t = send(&w, &ask);
+	t = send_one(&w, &ask);
 	chooser_begun(w.chooser, &t, 101 * CGN_SEC);
 	assert_int_equal(held_at(&w, &ask, t.slot, 105 * CGN_SEC), BLOCKS);
-	/* computed, and no event: it does not keep it */
+	/* Computed without an event: the node does not cache it. */
 	assert_int_equal(held_at(&w, &ask, t.slot, 107 * CGN_SEC), 0);
 	chooser_release(w.chooser, &t, 107 * CGN_SEC);
 
 	ask.now = 200 * CGN_SEC;
-	t = send(&w, &ask);
+	t = send_one(&w, &ask);
 	kvindex_set(w.shared.index, view_node_at(w.view, t.slot)->index_id, w.chain, NULL, BLOCKS);
 	chooser_begun(w.chooser, &t, 201 * CGN_SEC);
 	chooser_release(w.chooser, &t, 202 * CGN_SEC);
@@ -166,13 +167,13 @@ static void a_booking_is_confirmed_or_ends(void **state)
 	world_fini(&w);
 }
 
-/* One request on |slot|: so long until its first byte, and so long for 101 tokens. */
-static void serve(struct world *w, uint16_t slot, cgn_nsec at, cgn_nsec prefill, cgn_nsec stream)
+/* Serve one request on |slot|: |prefill| until its first byte, then |stream| for 101 tokens. */
+static void serve_one(struct world *w, uint16_t slot, cgn_nsec at, cgn_nsec prefill, cgn_nsec stream)
 {
 	struct chooser_ask ask = ask_of(w);
 	ask.pin = slot;
 	ask.now = at;
-	struct chooser_ticket t = send(w, &ask);
+	struct chooser_ticket t = send_one(w, &ask);
 	chooser_begun(w->chooser, &t, at + prefill);
 	chooser_done(w->chooser, &t, &(struct chooser_outcome){.answer_tokens = 101}, at + prefill + stream);
 	assert_false(t.booked);
@@ -190,9 +191,9 @@ static void speeds_are_learned_and_lent(void **state)
 		assert_false(p.cands[i].speed.measured);
 		assert_float_equal(p.cands[i].speed.prefill_ms, 0.1, 1e-4);
 	}
-	for (int i = 0; i < 40; i++) { /* 1024 tokens in 20 ms; 10 ms a token */
-		serve(&w, 0, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 20 * CGN_MSEC, CGN_SEC);
-		serve(&w, 1, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 40 * CGN_MSEC, 2 * CGN_SEC);
+	for (int i = 0; i < 40; i++) { /* 1024 tokens in 20 ms; 10 ms a token. */
+		serve_one(&w, 0, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 20 * CGN_MSEC, CGN_SEC);
+		serve_one(&w, 1, (cgn_nsec)(i + 1) * 10 * CGN_SEC, 40 * CGN_MSEC, 2 * CGN_SEC);
 	}
 	ask.now = 1000 * CGN_SEC;
 	p = chooser_pick(w.chooser, &ask);
@@ -201,11 +202,11 @@ static void speeds_are_learned_and_lent(void **state)
 	assert_float_equal(p.cands[1].speed.prefill_ms, 40.0 / 1024, 0.004);
 	assert_float_equal(p.cands[0].speed.step_ms, 10, 0.5);
 	assert_float_equal(p.cands[1].speed.step_ms, 20, 1);
-	/* as the others */
+	/* As the other nodes. */
 	assert_true(p.cands[2].speed.prefill_ms > 0.015F && p.cands[2].speed.prefill_ms < 0.045F);
 	w.rules.policy = ROUTE_PREDICTED;
 	p = chooser_pick(w.chooser, &ask);
-	assert_int_equal(p.cands[p.index].slot, 0); /* the fastest, when all is equal */
+	assert_int_equal(p.cands[p.index].slot, 0); /* The fastest node, when all else is equal. */
 	struct route_terms t;
 	route_terms(&p.ask, &p.cands[1], &t);
 	assert_float_equal((float)t.prefill_ms, 40, 4);
@@ -213,7 +214,8 @@ static void speeds_are_learned_and_lent(void **state)
 	world_fini(&w);
 }
 
-/* One that took a minute for its first prompt, and one whose engine lies about what it gave. */
+/* One node took a minute for its first prompt, and one node's engine reports wrong token counts: neither is
+ * excluded or preferred for ever. */
 static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 {
 	(void)state;
@@ -230,8 +232,8 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 		}
 		for (size_t i = 0; i < CGN_COUNT(t); i++) {
 			struct chooser_ask ask = ask_of(&w);
-			w.chain[0] = block_fingerprint(i + 1, 3); /* each its own */
-			t[i] = send(&w, &ask);
+			w.chain[0] = block_fingerprint(i + 1, 3); /* Each prompt has its own chain. */
+			t[i] = send_one(&w, &ask);
 			got[t[i].slot]++;
 		}
 		assert_in_range(got[1], 2, 190);
@@ -241,7 +243,7 @@ static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 	}
 }
 
-/* ---- whatever happens ---- */
+/* ---- random sequences ---- */
 
 static uint64_t random_of(uint64_t *s)
 {
@@ -251,7 +253,7 @@ static uint64_t random_of(uint64_t *s)
 	return *s;
 }
 
-/* An agent's load, honest or not. */
+/* Make an agent's load report, plausible or not. */
 static Cognitora__V1__Load any_load(uint64_t *dice)
 {
 	Cognitora__V1__Load l = COGNITORA__V1__LOAD__INIT;
@@ -283,8 +285,8 @@ static void say_load(struct world *w, struct cluster_node *n, uint64_t *dice)
 	assert_int_equal(o.watch, WATCH_KEEP);
 }
 
-/* A node goes, whatever runs there, and another one comes. */
-static void replace(struct world *w, int i, unsigned *names)
+/* Remove a node, with requests in flight, and add another. */
+static void replace_node(struct world *w, int i, unsigned *names)
 {
 	struct cluster_orders o;
 	char id[16];
@@ -345,7 +347,7 @@ static void whatever_happens_all_is_given_back(void **state)
 		if (random_of(&dice) % 8 == 0)
 			say_load(&w, CGN_CONTAINER(w.cluster->nodes.next, struct cluster_node, link), &dice);
 		if (random_of(&dice) % 256 == 0)
-			replace(&w, (int)(random_of(&dice) % NODES), &names);
+			replace_node(&w, (int)(random_of(&dice) % NODES), &names);
 	}
 	for (size_t i = 0; i < CGN_COUNT(t); i++)
 		chooser_release(w.chooser, &t[i], now);
@@ -368,10 +370,10 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	world_init(&w);
 	struct chooser_ask ask = ask_of(&w);
 	ask.whole = true;
-	struct chooser_ticket t = send(&w, &ask);
+	struct chooser_ticket t = send_one(&w, &ask);
 	struct node_stats *stats = &w.shared.stats[t.slot];
 	assert_int_equal(stats->decoding, 1);
-	assert_true(stats->queued_tokens < BLOCKS * 16); /* the part of its time that is prefill */
+	assert_true(stats->queued_tokens < BLOCKS * 16); /* At most the prefill's part of its time. */
 	chooser_begun(w.chooser, &t, 9 * CGN_SEC);
 	chooser_done(w.chooser, &t, &(struct chooser_outcome){.answer_tokens = 500}, 9 * CGN_SEC);
 	assert_int_equal(stats->queued_tokens, 0);
@@ -380,7 +382,7 @@ static void who_answers_at_once_teaches_no_prefill(void **state)
 	struct route_speed s = node_stats_speed(stats);
 	assert_false(s.measured || s.prefill_ms > 0 || s.step_ms > 0);
 	t = (struct chooser_ticket){0};
-	chooser_release(w.chooser, &t, 0); /* what was never booked gives nothing back */
+	chooser_release(w.chooser, &t, 0); /* A ticket that was never booked gives nothing back. */
 	assert_int_equal(stats->inflight, 0);
 	world_fini(&w);
 }
@@ -391,7 +393,7 @@ static void what_is_below_the_gpu_costs_less_than_computing_it(void **state)
 	struct world w;
 	uint8_t tiers[BLOCKS];
 	world_init(&w);
-	feed(&w);
+	feed_all(&w);
 	struct chooser_ask ask = ask_of(&w);
 	w.rules.policy = ROUTE_PREDICTED;
 	memset(tiers, BLOCK_TIER_BIT(BLOCK_RAM), sizeof tiers);
@@ -439,7 +441,7 @@ static void roles_are_kept_while_there_are_others(void **state)
 	ask.excluded = excluded;
 	ask.n_excluded = 2;
 	p = chooser_pick(w.chooser, &ask);
-	assert_int_equal(p.verdict, ROUTE_PICKED); /* better there than nowhere */
+	assert_int_equal(p.verdict, ROUTE_PICKED); /* The node for prefill is better than no node. */
 	assert_int_equal(p.cands[p.index].slot, n0);
 	ask.n_excluded = 0;
 	ask.pin = n0;
@@ -447,7 +449,7 @@ static void roles_are_kept_while_there_are_others(void **state)
 	world_fini(&w);
 }
 
-/* n0 is for prefill, n1 and n2 answer; all but n2 have a store. */
+/* Set n0 for prefill and n1 and n2 for decode; all but n2 have a store. */
 static void two_legs(struct world *w, const struct view_node *nodes[NODES])
 {
 	world_init(w);
@@ -508,7 +510,7 @@ static void what_lies_in_a_store_is_fetched_by_those_with_one(void **state)
 	assert_int_equal(c->held, BLOCKS);
 	assert_int_equal(c->by_tier[BLOCK_REMOTE], BLOCKS);
 	assert_true(c->fetch_ms > 0 && c->uncached_tokens == 0);
-	assert_int_equal(p.cands[1 - p.index].held, 0); /* it would have to compute all of it */
+	assert_int_equal(p.cands[1 - p.index].held, 0); /* The other node would have to compute all of it. */
 	world_fini(&w);
 }
 
@@ -527,7 +529,7 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 		ask.excluded = excluded;
 		ask.n_excluded = 1;
 		w.shared.stats[full].inflight += w.rules.max_inflight;
-		struct chooser_ticket t = send(&w, &ask);
+		struct chooser_ticket t = send_one(&w, &ask);
 		assert_int_not_equal(t.slot, excluded[0]);
 		assert_int_not_equal(t.slot, full);
 		w.shared.stats[full].inflight -= w.rules.max_inflight;
@@ -538,16 +540,16 @@ static void no_policy_picks_what_is_excluded_or_full(void **state)
 
 /* ---- a hot prefix ---- */
 
-#define MOST   400 /* requests at once */
+#define MOST   400 /* Most requests at once. */
 #define STEP   (10 * CGN_MSEC)
-#define STREAM (2 * CGN_SEC) /* that one request takes */
+#define STREAM (2 * CGN_SEC) /* Time that a request takes. */
 
 struct crowd {
 	struct chooser_ticket t[MOST];
 	cgn_nsec until[MOST];
 	size_t n;
-	uint32_t peak;  /* requests that one node had */
-	unsigned nodes; /* that got any */
+	uint32_t peak;  /* Most requests that a node had at once. */
+	unsigned nodes; /* Nodes that had at least one request. */
 	uint32_t seen[NODES];
 };
 
@@ -564,9 +566,9 @@ static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned 
 	}
 	for (unsigned k = 0; k < come; k++) {
 		struct chooser_ask ask = ask_of(w);
-		w->chain[BLOCKS - 1] = block_fingerprint(now + k + 1, 9); /* the last block is its own */
+		w->chain[BLOCKS - 1] = block_fingerprint(now + k + 1, 9); /* The last block is its own. */
 		ask.now = now;
-		c->t[c->n] = send(w, &ask);
+		c->t[c->n] = send_one(w, &ask);
 		chooser_begun(w->chooser, &c->t[c->n], now);
 		c->seen[c->t[c->n].slot]++;
 		c->until[c->n++] = now + STREAM;
@@ -575,7 +577,7 @@ static void crowd_step(struct world *w, struct crowd *c, cgn_nsec now, unsigned 
 		c->peak = w->shared.stats[i].inflight > c->peak ? w->shared.stats[i].inflight : c->peak;
 }
 
-/* |come| requests every 10 ms, |seconds| long; then all end. */
+/* Run a crowd: |come| requests every 10 ms for |seconds| seconds; then all end. */
 static struct crowd crowd_of(struct world *w, cgn_nsec start, unsigned every, unsigned seconds)
 {
 	struct crowd c = {0};
@@ -594,7 +596,8 @@ static void a_hot_prefix_gets_further_holders(void **state)
 	struct world w;
 	uint32_t peak[2];
 	for (int heated = 0; heated < 2; heated++) {
-		/* nobody says what engines run at once, and so only scores hold anybody back */
+		/* No node reports how many requests its engine runs at once, so only the scores spread the
+		 * requests. */
 		world_of(&w, NODES, 0, ROUTE_WEIGHTED);
 		struct hotprefix *hotprefix = w.shared.hotprefix;
 		if (!heated) {
@@ -604,17 +607,18 @@ static void a_hot_prefix_gets_further_holders(void **state)
 			assert_true(cgn_ok(chooser_new(&cold, 0, &w.chooser, NULL)));
 		}
 		w.rules.max_inflight = 1000;
-		/* a prefix that is dear: of its own accord it moves late */
+		/* A prefix that is expensive to recompute: the weights alone would spread it late. */
 		w.rules.weights = (struct route_weights){0.85, 0.15, 0, 0};
-		struct crowd warm = crowd_of(&w, 100 * CGN_SEC, 100, 10); /* two at once: one node has it */
+		/* Two at once: one node has the prefix. */
+		struct crowd warm = crowd_of(&w, 100 * CGN_SEC, 100, 10);
 		assert_int_equal(warm.nodes, 1);
-		/* forty, and there are sixteen places on a node */
+		/* Forty at once, and a node has sixteen places. */
 		struct crowd hot = crowd_of(&w, 200 * CGN_SEC, 5, 20);
 		peak[heated] = hot.peak;
 		if (heated) {
 			assert_true(hot.nodes >= 2);
 			assert_int_equal(hotprefix_count(hotprefix, w.chain[BLOCKS - 2]),
-				0); /* it cooled down */
+				0); /* The prefix has cooled down. */
 		}
 		world_fini(&w);
 	}

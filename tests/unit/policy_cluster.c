@@ -18,7 +18,7 @@ struct toy_node {
 	char id[32], address[32], model[32], *models[1];
 };
 
-static Cognitora__V1__Node *toy(struct toy_node *t, const char *id, const char *model, bool ready)
+static Cognitora__V1__Node *toy_node_of(struct toy_node *t, const char *id, const char *model, bool ready)
 {
 	cognitora__v1__node__init(&t->node);
 	cognitora__v1__engine__init(&t->engine);
@@ -50,15 +50,15 @@ static struct cluster *cluster_of(void)
 	return c;
 }
 
-static struct cluster_orders seen(struct cluster *c, const char *id, const char *model)
+static struct cluster_orders node_seen(struct cluster *c, const char *id, const char *model)
 {
 	struct toy_node t;
 	struct cluster_orders o;
-	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, id, model, false), false, &o, NULL)));
+	assert_true(cgn_ok(cluster_node_seen(c, toy_node_of(&t, id, model, false), false, &o, NULL)));
 	return o;
 }
 
-static struct cluster_orders event(struct cluster *c, const char *id, uint64_t seq,
+static struct cluster_orders node_event(struct cluster *c, const char *id, uint64_t seq,
 	const Cognitora__V1__Node *node, const Cognitora__V1__Load *load)
 {
 	Cognitora__V1__WatchEvent ev;
@@ -71,16 +71,16 @@ static struct cluster_orders event(struct cluster *c, const char *id, uint64_t s
 	return o;
 }
 
-static struct cluster_orders snapshot(struct cluster *c, const char *id, const char *model, bool ready)
+static struct cluster_orders node_snapshot(struct cluster *c, const char *id, const char *model, bool ready)
 {
 	struct toy_node t;
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
 	load.power_headroom = 1;
-	return event(c, id, 1, toy(&t, id, model, ready), &load);
+	return node_event(c, id, 1, toy_node_of(&t, id, model, ready), &load);
 }
 
-static void audit(const struct cluster *c)
+static void cluster_audit(const struct cluster *c)
 {
 	for (size_t s = 0; s < NODE_STATE_COUNT; s++) {
 		uint32_t n = 0;
@@ -94,27 +94,27 @@ static void a_node_joins_gets_ready_and_leaves(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	struct cluster_orders o = seen(c, "n1", "m");
+	struct cluster_orders o = node_seen(c, "n1", "m");
 	assert_int_equal(o.watch, WATCH_OPEN);
 	assert_true(o.publish);
 	struct cluster_node *n = cluster_find(c, "n1");
 	assert_int_equal(n->state, NODE_JOINING);
-	o = snapshot(c, "n1", "m", false);
-	assert_int_equal(n->state, NODE_JOINING); /* its engine still loads */
+	o = node_snapshot(c, "n1", "m", false);
+	assert_int_equal(n->state, NODE_JOINING); /* The engine is still loading. */
 	struct toy_node t;
-	o = event(c, "n1", 2, toy(&t, "n1", "m", true), NULL);
+	o = node_event(c, "n1", 2, toy_node_of(&t, "n1", "m", true), NULL);
 	assert_int_equal(n->state, NODE_READY);
 	assert_true(o.publish);
 	assert_int_equal(cluster_node_width(n), 8);
 	assert_int_equal(cluster_node_kv_tokens(n), 16000);
-	audit(c);
+	cluster_audit(c);
 	o = (struct cluster_orders){0};
 	assert_true(cluster_node_gone(c, "n1", &o));
 	assert_true(o.publish && o.forget);
 	assert_int_equal(o.watch, WATCH_CLOSE);
 	assert_null(cluster_find(c, "n1"));
 	assert_false(cluster_node_gone(c, "n1", &o));
-	audit(c);
+	cluster_audit(c);
 	cluster_free(&c);
 	cluster_free(&c);
 }
@@ -123,22 +123,22 @@ static void a_lost_watch_takes_it_down_until_the_next_snapshot(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
+	node_seen(c, "n1", "m");
 	struct cluster_node *n = cluster_find(c, "n1");
 	struct cluster_orders o;
 	cluster_watch_lost(c, n, &o);
-	assert_int_equal(n->state, NODE_JOINING); /* it was never up */
+	assert_int_equal(n->state, NODE_JOINING); /* The engine was never up. */
 	assert_false(o.publish);
-	snapshot(c, "n1", "m", true);
+	node_snapshot(c, "n1", "m", true);
 	cluster_watch_lost(c, n, &o);
 	assert_int_equal(n->state, NODE_DOWN);
 	assert_true(o.publish);
-	o = event(c, "n1", 2, NULL, NULL); /* no snapshot, no trust */
+	o = node_event(c, "n1", 2, NULL, NULL); /* Without a snapshot, events are refused. */
 	assert_int_equal(o.watch, WATCH_AGAIN);
 	assert_int_equal(n->state, NODE_DOWN);
-	o = snapshot(c, "n1", "m", true);
+	o = node_snapshot(c, "n1", "m", true);
 	assert_int_equal(n->state, NODE_READY);
-	audit(c);
+	cluster_audit(c);
 	cluster_free(&c);
 }
 
@@ -146,19 +146,19 @@ static void a_gap_in_the_numbers_asks_for_a_new_watch(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct toy_node t;
-	struct cluster_orders o = event(c, "n1", 2, NULL, NULL);
+	struct cluster_orders o = node_event(c, "n1", 2, NULL, NULL);
 	assert_int_equal(o.watch, WATCH_KEEP);
-	o = event(c, "n1", 4, toy(&t, "n1", "m", false), NULL);
+	o = node_event(c, "n1", 4, toy_node_of(&t, "n1", "m", false), NULL);
 	assert_int_equal(o.watch, WATCH_AGAIN);
-	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY); /* nothing of it was applied */
-	o = event(c, "n1", 2, NULL, NULL);                          /* a repeated one is a gap too */
+	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY); /* No part of the event was applied. */
+	o = node_event(c, "n1", 2, NULL, NULL);                     /* A repeated event is a gap too. */
 	assert_int_equal(o.watch, WATCH_AGAIN);
-	o = snapshot(c, "n1", "m", true); /* and numbering starts anew */
+	o = node_snapshot(c, "n1", "m", true); /* The numbers start again. */
 	assert_int_equal(o.watch, WATCH_KEEP);
-	o = event(c, "n1", 2, NULL, NULL);
+	o = node_event(c, "n1", 2, NULL, NULL);
 	assert_int_equal(o.watch, WATCH_KEEP);
 	cluster_free(&c);
 }
@@ -167,12 +167,12 @@ static void an_unsound_report_is_not_taken(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct toy_node t;
-	Cognitora__V1__Node *bad = toy(&t, "n1", "m", false);
+	Cognitora__V1__Node *bad = toy_node_of(&t, "n1", "m", false);
 	bad->id = (char *)(uintptr_t)"no/such/id";
-	struct cluster_orders o = event(c, "n1", 2, bad, NULL);
+	struct cluster_orders o = node_event(c, "n1", 2, bad, NULL);
 	assert_int_equal(o.watch, WATCH_AGAIN);
 	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY);
 	cluster_free(&c);
@@ -185,10 +185,10 @@ static void cordon_and_drain_are_honoured_in_any_order(void **state)
 	struct toy_node t;
 	struct cluster_orders o;
 	assert_false(cluster_cordon(c, "n1", true, &o));
-	/* cordoned before it came */
-	assert_true(cgn_ok(cluster_node_seen(c, toy(&t, "n1", "m", true), true, &o, NULL)));
+	/* Cordoned before the node joined. */
+	assert_true(cgn_ok(cluster_node_seen(c, toy_node_of(&t, "n1", "m", true), true, &o, NULL)));
 	struct cluster_node *n = cluster_find(c, "n1");
-	snapshot(c, "n1", "m", true);
+	node_snapshot(c, "n1", "m", true);
 	assert_int_equal(n->state, NODE_CORDONED);
 	assert_true(cluster_cordon(c, "n1", false, &o));
 	assert_true(o.publish);
@@ -200,11 +200,11 @@ static void cordon_and_drain_are_honoured_in_any_order(void **state)
 	cluster_drain_end(c, n, &o);
 	assert_int_equal(n->state, NODE_CORDONED);
 	cluster_cordon(c, "n1", false, &o);
-	Cognitora__V1__Node *info = toy(&t, "n1", "m", true);
+	Cognitora__V1__Node *info = toy_node_of(&t, "n1", "m", true);
 	info->draining = true;
-	event(c, "n1", 2, info, NULL);
+	node_event(c, "n1", 2, info, NULL);
 	assert_int_equal(n->state, NODE_DRAINING);
-	audit(c);
+	cluster_audit(c);
 	cluster_free(&c);
 }
 
@@ -214,7 +214,7 @@ static void a_static_node_is_known_by_both_names_and_keeps_its_listed_address(vo
 	struct cluster *c = cluster_of();
 	struct toy_node t;
 	struct cluster_orders o;
-	Cognitora__V1__Node *placeholder = toy(&t, "10.0.0.1:7080", "", false);
+	Cognitora__V1__Node *placeholder = toy_node_of(&t, "10.0.0.1:7080", "", false);
 	placeholder->address = placeholder->id;
 	placeholder->n_engines = 0;
 	assert_true(cgn_ok(cluster_node_seen(c, placeholder, false, &o, NULL)));
@@ -222,7 +222,7 @@ static void a_static_node_is_known_by_both_names_and_keeps_its_listed_address(vo
 	cognitora__v1__watch_event__init(&ev);
 	ev.seq = 1;
 	struct toy_node real;
-	ev.node = toy(&real, "gpu-7", "m", true);
+	ev.node = toy_node_of(&real, "gpu-7", "m", true);
 	struct cluster_node *n = cluster_find(c, "10.0.0.1:7080");
 	cluster_watch_event(c, n, &ev, 1, &o);
 	assert_ptr_equal(cluster_find(c, "gpu-7"), n);
@@ -240,18 +240,18 @@ static void a_moved_node_is_watched_anew_and_a_restarted_one_forgotten(void **st
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct toy_node t;
 	struct cluster_orders o;
-	Cognitora__V1__Node *info = toy(&t, "n1", "m", true);
+	Cognitora__V1__Node *info = toy_node_of(&t, "n1", "m", true);
 	info->address = (char *)(uintptr_t)"elsewhere:7080";
 	assert_true(cgn_ok(cluster_node_seen(c, info, false, &o, NULL)));
 	assert_int_equal(o.watch, WATCH_AGAIN);
 	assert_int_equal(cluster_find(c, "n1")->state, NODE_DOWN);
 	assert_string_equal(cluster_find(c, "n1")->address, "elsewhere:7080");
 	info->started_unix_ms = 2000;
-	o = event(c, "n1", 1, info, NULL);
+	o = node_event(c, "n1", 1, info, NULL);
 	assert_true(o.forget);
 	assert_int_equal(cluster_find(c, "n1")->state, NODE_READY);
 	cluster_free(&c);
@@ -261,9 +261,9 @@ static void load_of_others_is_what_is_not_ours(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
 	atomic_store(&stats->inflight, 5);
 	Cognitora__V1__Load load;
@@ -273,22 +273,22 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.inflight = 6;
 	load.kv_usage = 0.5F;
 	load.power_headroom = 0.25F;
-	event(c, "n1", 2, NULL, &load);
+	node_event(c, "n1", 2, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 4);
 	assert_float_equal(node_stats_spare(stats).kv_usage, 0.5F, 1e-4F);
 	assert_float_equal(node_stats_spare(stats).power_headroom, 0.25F, 1e-4F);
-	load.running = load.waiting = 0; /* an engine that reports nothing: the agent's own count */
-	event(c, "n1", 3, NULL, &load);
+	load.running = load.waiting = 0; /* An engine that reports nothing: the agent's own count. */
+	node_event(c, "n1", 3, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 1);
 	load.inflight = 0;
 	load.kv_usage = NAN;
 	load.power_headroom = -INFINITY;
-	event(c, "n1", 4, NULL, &load);
+	node_event(c, "n1", 4, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 0);
 	assert_float_equal(node_stats_spare(stats).kv_usage, 0, 0);
 	load.kv_usage = INFINITY;
 	load.running = load.waiting = UINT32_MAX;
-	event(c, "n1", 5, NULL, &load);
+	node_event(c, "n1", 5, NULL, &load);
 	assert_float_equal(node_stats_spare(stats).kv_usage, 1, 0);
 	assert_int_equal(atomic_load(&stats->others), 1000000);
 	cluster_free(&c);
@@ -298,10 +298,10 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
-	/* five of them are still under way to the agent: that must not matter */
+	/* Five of the requests are still on their way to the agent; they must not change the result. */
 	atomic_store(&stats->inflight, 9);
 	Cognitora__V1__Load load;
 	cognitora__v1__load__init(&load);
@@ -315,20 +315,20 @@ static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 	load.running = 10;
 	load.waiting = 2;
 	load.foreign = 2;
-	event(c, "n1", 2, NULL, &load);
+	node_event(c, "n1", 2, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 8);
 	assert_true(atomic_load(&stats->others_tokens) == 6000);
 	assert_int_equal(atomic_load(&stats->others_decoding), 1);
-	load.yours = 11; /* nonsense is no reason to fall */
+	load.yours = 11; /* An impossible number is tolerated. */
 	load.yours_queued_tokens = load.queued_tokens + 1;
 	load.foreign = 0;
-	event(c, "n1", 3, NULL, &load);
+	node_event(c, "n1", 3, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 0);
 	assert_true(atomic_load(&stats->others_tokens) == 0);
 	load.inflight = load.foreign = load.decoding = UINT32_MAX;
 	load.queued_tokens = UINT64_MAX;
 	load.yours = 0;
-	event(c, "n1", 4, NULL, &load);
+	node_event(c, "n1", 4, NULL, &load);
 	assert_int_equal(atomic_load(&stats->others), 1000000);
 	assert_true(atomic_load(&stats->others_tokens) == 1000000000);
 	assert_int_equal(atomic_load(&stats->others_decoding), 1000000);
@@ -362,29 +362,30 @@ static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct cluster_node *n = cluster_find(c, "n1");
 	struct node_stats *stats = &c->stats[n->slot];
 	for (int i = 0; i < 10; i++)
-		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP); /* it promised nothing */
+		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP); /* The node promised no interval. */
 	load_event(c, 2, 1000, 5);
 	assert_true(n->load_at == 2 * CGN_SEC);
 	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
-	load_event(c, 3, 1000, 5); /* late, and yet */
+	load_event(c, 3, 1000, 5); /* Late, but an event. */
 	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
 	assert_int_equal(atomic_load(&stats->others), 5);
-	event(c, "n1", 4, NULL, NULL); /* what says nothing of load is no beat */
+	node_event(c, "n1", 4, NULL, NULL); /* An event without a load is no heartbeat. */
 	assert_int_equal(quiet_for(c, 1000), WATCH_AGAIN);
 	assert_int_equal(atomic_load(&stats->others), 0);
 	struct cluster_orders o;
 	cluster_watch_lost(c, n, &o);
 	assert_true(o.publish);
 	assert_int_equal(n->state, NODE_DOWN);
-	assert_int_equal(quiet_for(c, 60000), WATCH_KEEP); /* it is not heard: nothing to end */
-	snapshot(c, "n1", "m", true);
+	/* The node has no watch, so there is none to end. */
+	assert_int_equal(quiet_for(c, 60000), WATCH_KEEP);
+	node_snapshot(c, "n1", "m", true);
 	assert_int_equal(n->state, NODE_READY);
 	assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
 	cluster_free(&c);
@@ -394,14 +395,14 @@ static void slots_are_not_reused_while_requests_run_there(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	struct cluster_orders o = seen(c, "n1", "m");
+	struct cluster_orders o = node_seen(c, "n1", "m");
 	uint16_t first = o.slot;
 	atomic_store(&c->stats[first].inflight, 1);
 	cluster_node_gone(c, "n1", &o);
-	o = seen(c, "n2", "m");
+	o = node_seen(c, "n2", "m");
 	assert_int_not_equal(o.slot, first);
 	atomic_store(&c->stats[first].inflight, 0);
-	o = seen(c, "n3", "m");
+	o = node_seen(c, "n3", "m");
 	assert_int_equal(o.slot, first);
 	cluster_free(&c);
 }
@@ -418,9 +419,9 @@ static void there_is_an_end_to_slots(void **state)
 		atomic_store(&c->stats[i].inflight, i >= 3);
 	for (int i = 0; i < 3; i++) {
 		snprintf(id, sizeof id, "n%d", i);
-		seen(c, id, "m");
+		node_seen(c, id, "m");
 	}
-	cgn_rc rc = cluster_node_seen(c, toy(&t, "more", "m", true), false, &o, &err);
+	cgn_rc rc = cluster_node_seen(c, toy_node_of(&t, "more", "m", true), false, &o, &err);
 	assert_int_equal(rc.code, CGN_OVERLOADED);
 	assert_non_null(strstr(err.msg, "4096"));
 	cluster_free(&c);
@@ -439,13 +440,13 @@ static void a_view_lists_models_and_who_is_ready(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "llama");
-	seen(c, "n2", "llama");
-	seen(c, "n3", "qwen");
-	seen(c, "n4", "mute");
-	snapshot(c, "n1", "llama", true);
-	snapshot(c, "n2", "llama", true);
-	snapshot(c, "n3", "qwen", true);
+	node_seen(c, "n1", "llama");
+	node_seen(c, "n2", "llama");
+	node_seen(c, "n3", "qwen");
+	node_seen(c, "n4", "mute");
+	node_snapshot(c, "n1", "llama", true);
+	node_snapshot(c, "n2", "llama", true);
+	node_snapshot(c, "n3", "qwen", true);
 	struct cluster_orders o;
 	cluster_cordon(c, "n2", true, &o);
 	struct cluster_view *v = view_of(c);
@@ -466,7 +467,7 @@ static void a_view_lists_models_and_who_is_ready(void **state)
 	assert_null(view_node_at(v, 4000));
 	struct cluster_view *second = v;
 	cluster_view_ref(second);
-	cluster_free(&c); /* a view stands alone */
+	cluster_free(&c); /* A view lives without its cluster. */
 	cluster_view_unref(&v);
 	assert_string_equal(view_node_find(second, CGN_STR("n3"))->address, "n3:7080");
 	cluster_view_unref(&second);
@@ -490,8 +491,8 @@ static void candidates_carry_the_cells_and_skip_the_excluded(void **state)
 	struct cluster *c = cluster_of();
 	const char *ids[] = {"n1", "n2", "n3"};
 	for (int i = 0; i < 3; i++) {
-		seen(c, ids[i], "m");
-		snapshot(c, ids[i], "m", true);
+		node_seen(c, ids[i], "m");
+		node_snapshot(c, ids[i], "m", true);
 	}
 	uint16_t two = cluster_find(c, "n2")->slot, three = cluster_find(c, "n3")->slot;
 	atomic_store(&c->stats[three].inflight, 7);
@@ -526,8 +527,8 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	struct node_stats *stats[3];
 	uint16_t slots[3];
 	for (int i = 0; i < 3; i++) {
-		seen(c, ids[i], "m");
-		snapshot(c, ids[i], "m", true);
+		node_seen(c, ids[i], "m");
+		node_snapshot(c, ids[i], "m", true);
 		slots[i] = cluster_find(c, ids[i])->slot;
 		stats[i] = &c->stats[slots[i]];
 	}
@@ -540,13 +541,14 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	(void)breaker_apply(&stats[1]->breaker, &rules, &fail);
 	assert_int_equal(view_candidates(m, c->stats, &ask, cand), 1);
 	assert_int_equal(cand[0].slot, slots[2]);
-	assert_int_equal(view_candidates(m, c->stats, &tried, cand), 0); /* it stands: no panic */
+	/* One breaker is closed, so the panic rule does not apply. */
+	assert_int_equal(view_candidates(m, c->stats, &tried, cand), 0);
 	assert_int_equal(view_candidates(m, c->stats, &all, cand), 3);
-	assert_int_equal(view_candidates(m, c->stats, &later, cand), 3); /* half-open */
+	assert_int_equal(view_candidates(m, c->stats, &later, cand), 3); /* Half-open. */
 	(void)breaker_apply(&stats[0]->breaker, &rules, &claim);
-	assert_int_equal(view_candidates(m, c->stats, &later, cand), 2); /* its probe is out */
+	assert_int_equal(view_candidates(m, c->stats, &later, cand), 2); /* The probe is in flight. */
 	(void)breaker_apply(&stats[2]->breaker, &rules, &fail);
-	/* all are out: the stalled one is the worst */
+	/* All nodes are excluded: the stalled one is the worst. */
 	assert_int_equal(view_candidates(m, c->stats, &ask, cand), 2);
 	assert_int_equal(cand[0].slot, slots[1]);
 	assert_int_equal(cand[1].slot, slots[2]);
@@ -560,15 +562,15 @@ static void cells_learn_from_what_engines_count(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
-	seen(c, "n1", "m");
-	snapshot(c, "n1", "m", true);
+	node_seen(c, "n1", "m");
+	node_snapshot(c, "n1", "m", true);
 	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
 	assert_true(node_stats_trust(stats) > 0.999 && node_stats_answer_share(stats) > 0.999);
-	assert_true(node_stats_block_tokens(stats) < 0.001); /* not known */
+	assert_true(node_stats_block_tokens(stats) < 0.001); /* Unknown. */
 	node_stats_measure(stats, 640, 10);
 	assert_true(node_stats_block_tokens(stats) > 63.9 && node_stats_block_tokens(stats) < 64.1);
 	node_stats_measure(stats, 0, 10);
-	node_stats_measure(stats, 50, 0.5); /* less than a block says little */
+	node_stats_measure(stats, 50, 0.5); /* Less than a block is not measured. */
 	assert_true(node_stats_block_tokens(stats) > 63.9 && node_stats_block_tokens(stats) < 64.1);
 	for (int i = 0; i < 200; i++)
 		node_stats_measure(stats, 320, 10);
@@ -584,7 +586,7 @@ static void cells_learn_from_what_engines_count(void **state)
 	assert_true(node_stats_trust(stats) < 0.06 && node_stats_trust(stats) > 0.04);
 	struct cluster_orders o;
 	assert_true(cluster_node_gone(c, "n1", &o));
-	seen(c, "n2", "m"); /* who takes the slot begins anew */
+	node_seen(c, "n2", "m"); /* A new node in the slot starts without measurements. */
 	assert_true(node_stats_trust(stats) > 0.999 && node_stats_block_tokens(stats) < 0.001);
 	cluster_free(&c);
 }

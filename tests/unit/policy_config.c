@@ -11,7 +11,8 @@
 
 static struct cgn_err last;
 
-static struct config *load(const char *toml, const char *const *env, const char *const *flags, size_t n_flags)
+static struct config *config_of(const char *toml, const char *const *env, const char *const *flags,
+	size_t n_flags)
 {
 	struct config *c = NULL;
 	last = (struct cgn_err){0};
@@ -24,9 +25,9 @@ static struct config *load(const char *toml, const char *const *env, const char 
 	return c;
 }
 
-static struct config *good(const char *toml)
+static struct config *config_good(const char *toml)
 {
-	struct config *c = load(toml, NULL, NULL, 0);
+	struct config *c = config_of(toml, NULL, NULL, 0);
 	if (c == NULL)
 		fail_msg("%s\n%s", toml, last.msg);
 	return c;
@@ -38,7 +39,7 @@ static struct config *good(const char *toml)
 static void defaults_stand_alone(void **state)
 {
 	(void)state;
-	struct config *c = good("");
+	struct config *c = config_good("");
 	assert_string_equal(c->router.listen, "0.0.0.0:8080");
 	assert_true(c->router.max_body == 64 << 20);
 	assert_true(c->agent.heartbeat == 5 * CGN_SEC);
@@ -56,7 +57,7 @@ static void defaults_stand_alone(void **state)
 static void every_kind_is_read_from_toml(void **state)
 {
 	(void)state;
-	struct config *c = good(
+	struct config *c = config_good(
 		"[cluster]\nnodes = ['a:1', \"b:2\"]\nstate_backend = 'static'\n"
 		"[security]\nca_file = '/ca'\n[auth]\nenabled = true\napi_keys_file = '/k'\n"
 		"[router]\nlisten_http = '[::1]:80'\nmax_body = 4096\nmax_inflight_body = '2GB'\nhead_timeout = '250ms'\n"
@@ -77,10 +78,10 @@ static void every_kind_is_read_from_toml(void **state)
 static void sizes_by_their_alias_in_gib(void **state)
 {
 	(void)state;
-	struct config *c = good("[kv]\nram_gib = 2\nssd_gib = 0\n");
+	struct config *c = config_good("[kv]\nram_gib = 2\nssd_gib = 0\n");
 	assert_true(c->kv.ram == 2ULL << 30 && c->kv.ssd == 0);
 	config_free(&c);
-	c = good("[kv]\nram = 16777216\nssd_gib = '3TiB'\nssd_admission = 'all'\n");
+	c = config_good("[kv]\nram = 16777216\nssd_gib = '3TiB'\nssd_admission = 'all'\n");
 	assert_true(c->kv.ram == 16777216 && c->kv.ssd == 3ULL << 40);
 	assert_int_equal(c->kv.ssd_admission, SSD_ALL);
 	config_free(&c);
@@ -90,7 +91,7 @@ static void later_sources_win(void **state)
 {
 	(void)state;
 	const char *toml = "[router]\nlisten = 'file:1'\nlisten_grpc = 'file:2'\nlisten_admin = 'file:3'\n";
-	struct config *c = load(toml,
+	struct config *c = config_of(toml,
 		ENV("PATH=/bin", "COGNITORA__ROUTER__LISTEN_GRPC=env:2",
 			"COGNITORA__ROUTER__LISTEN_ADMIN=env:3", "COGNITORA_OTHER=x",
 			"COGNITORA__ROUTER__RETRY__ATTEMPTS=9"),
@@ -115,7 +116,7 @@ static void later_sources_win(void **state)
 static void engines_in_all_spellings(void **state)
 {
 	(void)state;
-	struct config *c = good(
+	struct config *c = config_good(
 		"[engine]\nkind = 'llama_cpp'\nmanaged = true\n[engine.llama_cpp]\nn_ctx = 512\nextra_args = ['-a', 'b,c']\n");
 	assert_int_equal(c->n_engines, 1);
 	assert_int_equal(c->engines[0].kind, ENGINE_LLAMA_CPP);
@@ -124,7 +125,7 @@ static void engines_in_all_spellings(void **state)
 	assert_string_equal(c->engines[0].extra_args.v[1], "b,c");
 	assert_true(c->engines[0].ready_timeout == 600 * CGN_SEC);
 	config_free(&c);
-	c = good(
+	c = config_good(
 		"[[engines]]\nkind = 'sim'\n[[engines]]\nkind='sim'\nurl = 'http://h:2'\n[engines.sim]\nslots = 2\n[[engines]]\nname='x'\n");
 	assert_int_equal(c->n_engines, 3);
 	assert_string_equal(c->engines[0].name, "sim");
@@ -133,7 +134,7 @@ static void engines_in_all_spellings(void **state)
 	assert_int_equal(c->engines[1].slots, 2);
 	assert_int_equal(c->engines[2].kind, ENGINE_OPENAI_COMPAT);
 	config_free(&c);
-	c = load("", ENV("COGNITORA__ENGINE__KIND=sim", "COGNITORA__ENGINE__EXTRA_ARGS=[\"a,b\", 'c']"),
+	c = config_of("", ENV("COGNITORA__ENGINE__KIND=sim", "COGNITORA__ENGINE__EXTRA_ARGS=[\"a,b\", 'c']"),
 		FLAG("engine.sim.slots=3", "engines.1.url=http://127.0.0.1:1", "engines.0.model=m"));
 	assert_non_null(c);
 	assert_int_equal(c->n_engines, 2);
@@ -146,7 +147,7 @@ static void engines_in_all_spellings(void **state)
 static void models_are_found_by_name_and_alias(void **state)
 {
 	(void)state;
-	struct config *c = good(
+	struct config *c = config_good(
 		"[models.\"org/Big-1.5\"]\naliases = ['big', 'gpt-4']\nblock_bytes = 64\n[models.small]\n");
 	assert_int_equal(c->n_models, 2);
 	assert_ptr_equal(config_model_find(c, "gpt-4"), config_model_find(c, "org/Big-1.5"));
@@ -154,7 +155,7 @@ static void models_are_found_by_name_and_alias(void **state)
 	assert_int_equal(config_model_find(c, "small")->block_bytes, 256);
 	assert_null(config_model_find(c, "Big"));
 	config_free(&c);
-	c = load("[models.m]\n", NULL, FLAG("models.\"a.b\".aliases=x, y", "models.m.block_bytes=32"));
+	c = config_of("[models.m]\n", NULL, FLAG("models.\"a.b\".aliases=x, y", "models.m.block_bytes=32"));
 	assert_non_null(c);
 	assert_int_equal(config_model_find(c, "m")->block_bytes, 32);
 	assert_string_equal(config_model_find(c, "y")->name, "a.b");
@@ -164,7 +165,7 @@ static void models_are_found_by_name_and_alias(void **state)
 static void tenants_have_rows(void **state)
 {
 	(void)state;
-	struct config *c = load("[tenants.acme]\nweight = 4\n[tenants.\"-\"]\nmax_priority = 0\n", NULL,
+	struct config *c = config_of("[tenants.acme]\nweight = 4\n[tenants.\"-\"]\nmax_priority = 0\n", NULL,
 		FLAG("tenants.acme.max_priority=3", "tenants.new.weight=2"));
 	assert_non_null(c);
 	assert_int_equal(c->n_tenants, 3);
@@ -177,10 +178,10 @@ static void tenants_have_rows(void **state)
 	assert_int_equal(c->any_tenant.weight, 1);
 	struct cgn_buf text = {0}, diff = {0};
 	config_print(c, &text);
-	struct config *again = good(cgn_buf_z(&text));
+	struct config *again = config_good(cgn_buf_z(&text));
 	assert_int_equal(again->n_tenants, 3);
 	assert_int_equal(again->tenants[1].max_priority, 3);
-	struct config *none = good("");
+	struct config *none = config_good("");
 	config_needs_restart(c, none, &diff);
 	assert_int_equal(diff.n, 0); /* they are live */
 	config_free(&none);
@@ -304,7 +305,7 @@ static void each_mistake_is_named_with_its_place(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
-		struct config *c = load(bad[i].toml, NULL, NULL, 0);
+		struct config *c = config_of(bad[i].toml, NULL, NULL, 0);
 		if (c != NULL)
 			fail_msg("accepted: %s", bad[i].toml);
 		assert_int_equal(last.code, CGN_INVALID);
@@ -314,9 +315,9 @@ static void each_mistake_is_named_with_its_place(void **state)
 	}
 }
 
-static void refuses(const char *toml, const char *const *env, const char *flag, const char *say)
+static void expect_refused(const char *toml, const char *const *env, const char *flag, const char *say)
 {
-	struct config *c = load(toml, env, &flag, flag != NULL);
+	struct config *c = config_of(toml, env, &flag, flag != NULL);
 	if (c != NULL)
 		fail_msg("accepted: %s", flag != NULL ? flag : env[0]);
 	if (strstr(last.msg, say) == NULL)
@@ -326,44 +327,44 @@ static void refuses(const char *toml, const char *const *env, const char *flag, 
 static void environment_and_flags_are_as_strict(void **state)
 {
 	(void)state;
-	refuses("", ENV("COGNITORA__ROUTER__LISEN=x"), NULL,
+	expect_refused("", ENV("COGNITORA__ROUTER__LISEN=x"), NULL,
 		"COGNITORA__ROUTER__LISEN: unknown key router.lisen; did you mean router.listen?");
-	refuses("", ENV("COGNITORA__=x"), NULL, "COGNITORA__: unknown key");
-	refuses("", ENV("COGNITORA__A__B__C__D__E__F__G__H__I__J=x"), NULL, "unknown key");
-	refuses("", ENV("COGNITORA__ROUTER__LISTEN=a:1", "COGNITORA__ROUTER__LISTEN_HTTP=b:1"), NULL,
+	expect_refused("", ENV("COGNITORA__=x"), NULL, "COGNITORA__: unknown key");
+	expect_refused("", ENV("COGNITORA__A__B__C__D__E__F__G__H__I__J=x"), NULL, "unknown key");
+	expect_refused("", ENV("COGNITORA__ROUTER__LISTEN=a:1", "COGNITORA__ROUTER__LISTEN_HTTP=b:1"), NULL,
 		"also by COGNITORA__ROUTER__LISTEN");
-	refuses("", ENV("COGNITORA__ROUTER__WORKER_THREADS=many"), NULL,
+	expect_refused("", ENV("COGNITORA__ROUTER__WORKER_THREADS=many"), NULL,
 		"must be a whole number from 0 to 256");
-	refuses("", ENV("COGNITORA__ROUTER__LISTEN="), NULL, "must be a text of 1 to 256 bytes");
-	refuses("", ENV("COGNITORA__MODELS__M__BLOCK_BYTES=64"), NULL,
+	expect_refused("", ENV("COGNITORA__ROUTER__LISTEN="), NULL, "must be a text of 1 to 256 bytes");
+	expect_refused("", ENV("COGNITORA__MODELS__M__BLOCK_BYTES=64"), NULL,
 		"models cannot be set from the environment");
-	refuses("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL,
+	expect_refused("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL,
 		"tenants cannot be set from the environment");
-	refuses("", ENV("COGNITORA__ENGINES__1__URL=http://h:1"), NULL, "engines are numbered");
-	refuses("", ENV("COGNITORA__ENGINES__X__URL=http://h:1"), NULL, "engines are numbered");
-	refuses("[[engines]]\n[[engines]]\n", ENV("COGNITORA__ENGINE__URL=http://h:1"), NULL,
+	expect_refused("", ENV("COGNITORA__ENGINES__1__URL=http://h:1"), NULL, "engines are numbered");
+	expect_refused("", ENV("COGNITORA__ENGINES__X__URL=http://h:1"), NULL, "engines are numbered");
+	expect_refused("[[engines]]\n[[engines]]\n", ENV("COGNITORA__ENGINE__URL=http://h:1"), NULL,
 		"there are 2 engines: say which");
-	refuses("", NULL, "router.listen", "must be section.key=value");
-	refuses("", NULL, "=x", "must be section.key=value");
-	refuses("", NULL, "router..listen=x", "must be section.key=value");
-	refuses("", NULL, "\"router=x", "must be section.key=value");
-	refuses("", NULL, "router.lisen=x", "--set router.lisen: unknown key router.lisen");
-	refuses("", NULL, "engine=x", "unknown key engine");
-	refuses("", NULL, "engines.0=x", "unknown key engines.0");
-	refuses("", NULL, "models.m=x", "unknown key models.m");
-	refuses("", NULL, "router.score_weights.kv=0x1", "a number from 0 to 1");
-	refuses("", NULL, "router.score_weights.kv=", "a number from 0 to 1");
-	refuses("", NULL, "cluster.nodes=[\"a:1\"", "--set cluster.nodes");
-	refuses("", NULL, "cluster.nodes=[1]", "--set cluster.nodes");
-	refuses("", NULL, "cluster.nodes=[]\nx=1", "--set cluster.nodes");
-	refuses("", NULL, "engine.llama_cpp.n_ctx=5",
+	expect_refused("", NULL, "router.listen", "must be section.key=value");
+	expect_refused("", NULL, "=x", "must be section.key=value");
+	expect_refused("", NULL, "router..listen=x", "must be section.key=value");
+	expect_refused("", NULL, "\"router=x", "must be section.key=value");
+	expect_refused("", NULL, "router.lisen=x", "--set router.lisen: unknown key router.lisen");
+	expect_refused("", NULL, "engine=x", "unknown key engine");
+	expect_refused("", NULL, "engines.0=x", "unknown key engines.0");
+	expect_refused("", NULL, "models.m=x", "unknown key models.m");
+	expect_refused("", NULL, "router.score_weights.kv=0x1", "a number from 0 to 1");
+	expect_refused("", NULL, "router.score_weights.kv=", "a number from 0 to 1");
+	expect_refused("", NULL, "cluster.nodes=[\"a:1\"", "--set cluster.nodes");
+	expect_refused("", NULL, "cluster.nodes=[1]", "--set cluster.nodes");
+	expect_refused("", NULL, "cluster.nodes=[]\nx=1", "--set cluster.nodes");
+	expect_refused("", NULL, "engine.llama_cpp.n_ctx=5",
 		"a table for llama_cpp, but the engine's kind is openai_compat (default)");
 }
 
 static void an_empty_text_takes_a_value_back(void **state)
 {
 	(void)state;
-	struct config *c = load("[agent]\nadvertise = 'h:1'\n[cluster]\nnodes = ['a:1']\n",
+	struct config *c = config_of("[agent]\nadvertise = 'h:1'\n[cluster]\nnodes = ['a:1']\n",
 		ENV("COGNITORA__AGENT__ADVERTISE=", "COGNITORA__CLUSTER__NODES="), NULL, 0);
 	assert_non_null(c);
 	assert_null(c->agent.advertise);
@@ -375,13 +376,13 @@ static void what_is_printed_reads_back_the_same(void **state)
 {
 	(void)state;
 	struct config *c =
-		good("[cluster]\nname = 'a\"b\\c/\u00e9'\nnodes = ['x:1', 'y:2']\nlease = '90500ms'\n"
-		     "[router]\nmax_body = 1048577\nmax_inflight_body = '3MB'\ndrain_timeout = '0s'\n"
-		     "[[engines]]\nkind = 'sim'\nextra_args = ['--a=\"b\"', '']\n[[engines]]\n"
-		     "[models.\"a\\\"b.c\"]\naliases = ['z']\n");
+		config_good("[cluster]\nname = 'a\"b\\c/\u00e9'\nnodes = ['x:1', 'y:2']\nlease = '90500ms'\n"
+			    "[router]\nmax_body = 1048577\nmax_inflight_body = '3MB'\ndrain_timeout = '0s'\n"
+			    "[[engines]]\nkind = 'sim'\nextra_args = ['--a=\"b\"', '']\n[[engines]]\n"
+			    "[models.\"a\\\"b.c\"]\naliases = ['z']\n");
 	struct cgn_buf one = {0}, two = {0}, diff = {0};
 	config_print(c, &one);
-	struct config *again = good(cgn_buf_z(&one));
+	struct config *again = config_good(cgn_buf_z(&one));
 	assert_true(again->router.max_body == 1048577);
 	assert_string_equal(again->cluster.name, c->cluster.name);
 	assert_string_equal(again->engines[0].extra_args.v[0], "--a=\"b\"");
@@ -389,7 +390,7 @@ static void what_is_printed_reads_back_the_same(void **state)
 	config_needs_restart(c, again, &diff);
 	assert_int_equal(diff.n, 0);
 	config_print(again, &two);
-	struct config *third = good(cgn_buf_z(&two));
+	struct config *third = config_good(cgn_buf_z(&two));
 	config_free(&third);
 	config_free(&again);
 	config_free(&c);
@@ -412,7 +413,7 @@ static void passwords_are_not_printed(void **state)
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct cgn_buf toml = {0}, out = {0};
 		cgn_buf_fmt(&toml, "[router.rate_limit]\nredis_url = '%s'\n", rows[i].url);
-		struct config *c = good(cgn_buf_z(&toml));
+		struct config *c = config_good(cgn_buf_z(&toml));
 		config_print(c, &out);
 		if (strstr(cgn_buf_z(&out), rows[i].shown) == NULL)
 			fail_msg("%s: not %s", rows[i].url, rows[i].shown);
@@ -425,10 +426,10 @@ static void passwords_are_not_printed(void **state)
 static void restarts_are_named(void **state)
 {
 	(void)state;
-	struct config *a = good("[router]\nmax_body = 4096\n[engine]\n[models.m]\n");
-	struct config *b = good(
+	struct config *a = config_good("[router]\nmax_body = 4096\n[engine]\n[models.m]\n");
+	struct config *b = config_good(
 		"[router]\nmax_body = 8192\nlisten = 'h:1'\n[agent]\nrole = 'decode'\n[engine]\nurl = 'http://h:1'\n");
-	struct config *d = good("");
+	struct config *d = config_good("");
 	struct cgn_buf out = {0};
 	config_needs_restart(a, b, &out);
 	assert_string_equal(cgn_buf_z(&out), "router.listen, agent.role, engines.0.url");
@@ -447,17 +448,17 @@ static void numbers_of_engines_and_models_are_bounded(void **state)
 	struct cgn_buf toml = {0};
 	for (unsigned i = 0; i < 65; i++)
 		cgn_buf_putz(&toml, "[[engines]]\n");
-	assert_null(load(cgn_buf_z(&toml), NULL, NULL, 0));
+	assert_null(config_of(cgn_buf_z(&toml), NULL, NULL, 0));
 	assert_non_null(strstr(last.msg, "more than 64 engines"));
 	cgn_buf_fini(&toml);
 	for (unsigned i = 0; i < 1025; i++)
 		cgn_buf_fmt(&toml, "[models.m%u]\n", i);
-	assert_null(load(cgn_buf_z(&toml), NULL, NULL, 0));
+	assert_null(config_of(cgn_buf_z(&toml), NULL, NULL, 0));
 	assert_non_null(strstr(last.msg, "more than 1024 models"));
 	cgn_buf_fini(&toml);
 	for (unsigned i = 0; i < 4097; i++)
 		cgn_buf_fmt(&toml, "[tenants.t%u]\n", i);
-	assert_null(load(cgn_buf_z(&toml), NULL, NULL, 0));
+	assert_null(config_of(cgn_buf_z(&toml), NULL, NULL, 0));
 	assert_non_null(strstr(last.msg, "more than 4096 tenants"));
 	cgn_buf_fini(&toml);
 }

@@ -18,7 +18,7 @@
 static struct tokenizer *tokenizer;
 static struct tokenizer_work *work;
 
-static int load(void **state)
+static int tokenizer_setup(void **state)
 {
 	(void)state;
 	struct cgn_buf json = {0};
@@ -30,7 +30,7 @@ static int load(void **state)
 	return cgn_ok(tokenizer_work_new(tokenizer, &work, NULL)) ? 0 : -1;
 }
 
-static int unload(void **state)
+static int tokenizer_teardown(void **state)
 {
 	(void)state;
 	tokenizer_work_free(&work);
@@ -55,7 +55,7 @@ static void chain_free(struct chain *c)
 	free(c->digests);
 }
 
-static struct chain start(size_t cap)
+static struct chain chain_start(size_t cap)
 {
 	struct chain out = {.digests = calloc(cap, sizeof(uint64_t))};
 	const struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
@@ -66,7 +66,7 @@ static struct chain start(size_t cap)
 static struct chain by_cache(struct promptcache *cache, struct cgn_str text, bool specials,
 	const struct digest *media, size_t n_media, size_t cap)
 {
-	struct chain out = start(cap);
+	struct chain out = chain_start(cap);
 	struct encode e;
 	struct cgn_err err;
 	const struct prompt_encode_ask ask = {.tokenizer = tokenizer,
@@ -85,9 +85,9 @@ static struct chain by_cache(struct promptcache *cache, struct cgn_str text, boo
 }
 
 /* The tokenizer's word, at once. */
-static struct chain plainly(struct cgn_str text, bool specials, size_t cap)
+static struct chain chain_uncached(struct cgn_str text, bool specials, size_t cap)
 {
-	struct chain out = start(cap);
+	struct chain out = chain_start(cap);
 	struct tokenizer_ids ids = {0};
 	assert_true(cgn_ok(
 		tokenizer_encode(tokenizer, work, text, specials ? TOKENIZER_SPECIALS : 0, &ids, NULL)));
@@ -96,7 +96,7 @@ static struct chain plainly(struct cgn_str text, bool specials, size_t cap)
 	return out;
 }
 
-static void same(const struct chain *a, const struct chain *b)
+static void expect_same(const struct chain *a, const struct chain *b)
 {
 	assert_int_equal(a->c.n, b->c.n);
 	assert_int_equal(a->c.n_tokens, b->c.n_tokens);
@@ -105,7 +105,7 @@ static void same(const struct chain *a, const struct chain *b)
 	assert_memory_equal(a->c.left, b->c.left, a->c.n_left * sizeof(uint32_t));
 }
 
-static void say(struct cgn_buf *b, uint64_t *rng, size_t most)
+static void put_words(struct cgn_buf *b, uint64_t *rng, size_t most)
 {
 	static const char *const words[] = {"the ", "another", "\n", "winter ", "<|im", "\xc3\xa4", "1234",
 		"  ", "in", "on the"};
@@ -115,7 +115,7 @@ static void say(struct cgn_buf *b, uint64_t *rng, size_t most)
 	cgn_buf_putz(b, "<|im_end|>\n");
 }
 
-static void talk(uint64_t seed, size_t budget, size_t cap, bool specials)
+static void run_conversation(uint64_t seed, size_t budget, size_t cap, bool specials)
 {
 	uint64_t rng = seed;
 	struct cgn_buf texts[4] = {0};
@@ -125,12 +125,12 @@ static void talk(uint64_t seed, size_t budget, size_t cap, bool specials)
 		struct cgn_buf *b = &texts[next_random(&rng) % CGN_COUNT(texts)];
 		if (next_random(&rng) % 16 == 0)
 			b->n = 0;
-		say(b, &rng, 400);
+		put_words(b, &rng, 400);
 		size_t before = b->n; /* what a template asks the answer with is gone in the next turn */
 		cgn_buf_putz(b, "<|im_start|>assistant\n");
 		struct chain got = by_cache(cache, cgn_buf_view(b), specials, NULL, 0, cap);
-		struct chain want = plainly(cgn_buf_view(b), specials, cap);
-		same(&want, &got);
+		struct chain want = chain_uncached(cgn_buf_view(b), specials, cap);
+		expect_same(&want, &got);
 		assert_true(
 			promptcache_stats(cache).entries == 0 || promptcache_stats(cache).bytes <= budget);
 		chain_free(&got);
@@ -146,10 +146,11 @@ static void a_conversation_by_cache_is_what_the_tokenizer_says(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= 6; seed++) {
-		talk(seed, (size_t)1 << 22, BLOCKS, seed % 2 == 0);
-		talk(seed, 20000 * (size_t)seed, BLOCKS, seed % 2 == 1);
-		talk(seed, 0, BLOCKS, true);
-		talk(seed, (size_t)1 << 22, 20, true); /* the chain is full long before the text ends */
+		run_conversation(seed, (size_t)1 << 22, BLOCKS, seed % 2 == 0);
+		run_conversation(seed, 20000 * (size_t)seed, BLOCKS, seed % 2 == 1);
+		run_conversation(seed, 0, BLOCKS, true);
+		run_conversation(seed, (size_t)1 << 22, 20,
+			true); /* the chain is full long before the text ends */
 	}
 }
 
@@ -162,7 +163,7 @@ static void a_turn_costs_its_new_text(void **state)
 	assert_true(cgn_ok(promptcache_new((size_t)1 << 22, &cache, NULL)));
 	for (unsigned turn = 0; turn < 50; turn++) {
 		size_t before = b.n;
-		say(&b, &rng, 1000);
+		put_words(&b, &rng, 1000);
 		struct chain got = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, BLOCKS);
 		assert_true(got.left <= b.n - before + ENCODE_SEGMENT + 64);
 		chain_free(&got);
@@ -186,7 +187,7 @@ static void a_text_without_cuts_is_known_as_a_whole(void **state)
 	struct chain again = by_cache(cache, cgn_buf_view(&b), true, NULL, 0, BLOCKS);
 	assert_int_equal(first.left, b.n);
 	assert_int_equal(again.left, 0);
-	same(&first, &again);
+	expect_same(&first, &again);
 	/* with and without specials are two things, and so is a longer text */
 	struct chain bare = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, BLOCKS);
 	assert_int_equal(bare.left, b.n);
@@ -208,7 +209,7 @@ static void put_mark(struct cgn_buf *b, const struct digest *d)
 		cgn_buf_fmt(b, "%02x", d->b[i]);
 }
 
-static size_t shared(const struct chain *a, const struct chain *b)
+static size_t common_blocks(const struct chain *a, const struct chain *b)
 {
 	size_t n = 0;
 	while (n < a->c.n && n < b->c.n && a->digests[n] == b->digests[n])
@@ -226,25 +227,25 @@ static void a_chain_is_exact_up_to_the_first_medium(void **state)
 	uint64_t rng = 9;
 	assert_true(cgn_ok(promptcache_new((size_t)1 << 22, &cache, NULL)));
 	for (int i = 0; i < 3; i++)
-		say(&front, &rng, 500);
+		put_words(&front, &rng, 500);
 	cgn_buf_str(&b, cgn_buf_view(&front));
 	put_mark(&b, &media[0]);
 	cgn_buf_putz(&b, " what is it?<|im_end|>\n");
 	put_mark(&b, &media[1]);
-	say(&b, &rng, 600);
-	struct chain text = plainly(cgn_buf_view(&front), false, BLOCKS);
+	put_words(&b, &rng, 600);
+	struct chain text = chain_uncached(cgn_buf_view(&front), false, BLOCKS);
 	struct chain one = by_cache(cache, cgn_buf_view(&b), false, media, 3, BLOCKS);
 	struct chain again = by_cache(cache, cgn_buf_view(&b), false, media, 3, BLOCKS);
-	same(&one, &again);
+	expect_same(&one, &again);
 	assert_true(again.left < one.left);
-	assert_int_equal(shared(&text, &one), text.c.n);
+	assert_int_equal(common_blocks(&text, &one), text.c.n);
 	struct digest other[3] = {media[1], media[0], media[2]};
 	b.n = front.n;
 	put_mark(&b, &other[0]);
 	cgn_buf_putz(&b, " what is it?<|im_end|>\n");
 	put_mark(&b, &other[1]);
 	struct chain two = by_cache(cache, cgn_buf_view(&b), false, other, 3, BLOCKS);
-	assert_int_equal(shared(&one, &two), text.c.n);
+	assert_int_equal(common_blocks(&one, &two), text.c.n);
 	chain_free(&text);
 	chain_free(&one);
 	chain_free(&again);
@@ -263,10 +264,10 @@ static void of_a_very_long_text_the_front_is_looked_at(void **state)
 	for (int i = 0; i < 300000; i++)
 		cgn_buf_putz(&b, "th\xc3\xa4 ");
 	struct chain got = by_cache(cache, cgn_buf_view(&b), true, NULL, 0, 100);
-	struct chain want = plainly((struct cgn_str){b.p, 20000}, true, 100);
+	struct chain want = chain_uncached((struct cgn_str){b.p, 20000}, true, 100);
 	assert_true(got.left <= 100 * 16 * ENCODE_TOKEN_BYTES);
 	assert_int_equal(got.c.n, 100);
-	same(&want, &got);
+	expect_same(&want, &got);
 	chain_free(&got);
 	chain_free(&want);
 	promptcache_free(&cache);
@@ -279,7 +280,7 @@ static void a_chain_that_is_full_costs_no_more_tokens(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	struct promptcache *cache = NULL;
-	struct chain got = start(100);
+	struct chain got = chain_start(100);
 	struct encode e;
 	assert_true(cgn_ok(promptcache_new((size_t)1 << 22, &cache, NULL)));
 	for (int i = 0; i < 100; i++)
@@ -295,7 +296,7 @@ static void a_chain_that_is_full_costs_no_more_tokens(void **state)
 	assert_true(cgn_ok(prompt_encode_run(&e, work, NULL)));
 	assert_int_equal(e.ids.n, 0);
 	prompt_encode_finish(&e, cache, &got.c);
-	same(&first, &got);
+	expect_same(&first, &got);
 	prompt_encode_close(&e);
 	chain_free(&first);
 	chain_free(&got);
@@ -313,5 +314,5 @@ int main(void)
 		cmocka_unit_test(of_a_very_long_text_the_front_is_looked_at),
 		cmocka_unit_test(a_chain_that_is_full_costs_no_more_tokens),
 	};
-	return cmocka_run_group_tests(tests, load, unload);
+	return cmocka_run_group_tests(tests, tokenizer_setup, tokenizer_teardown);
 }

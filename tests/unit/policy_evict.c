@@ -38,12 +38,12 @@ static bool may_go(void *user, struct evict_node *n)
 	return !CGN_CONTAINER(n, struct item, node)->pinned;
 }
 
-static struct evict_cfg cfg(uint64_t bytes)
+static struct evict_cfg cfg_of(uint64_t bytes)
 {
 	return (struct evict_cfg){.bytes = bytes, .hash_of = hash_of};
 }
 
-static uint64_t victim(struct evict *e)
+static uint64_t victim_key(struct evict *e)
 {
 	struct evict_node *n = evict_victim(e, may_go, NULL);
 	assert_non_null(n);
@@ -52,9 +52,9 @@ static uint64_t victim(struct evict *e)
 }
 
 /* Room for |n| bytes, and |n| items of a byte there. */
-static void begin(struct evict *e, struct item *items, size_t n)
+static void evict_begin(struct evict *e, struct item *items, size_t n)
 {
-	struct evict_cfg c = cfg(n);
+	struct evict_cfg c = cfg_of(n);
 	evict_init(e, &c);
 	for (size_t i = 0; i < n; i++) {
 		items[i] = (struct item){.key = i};
@@ -62,7 +62,7 @@ static void begin(struct evict *e, struct item *items, size_t n)
 	}
 }
 
-static void end(struct evict *e)
+static void evict_end(struct evict *e)
 {
 	assert_true(evict_sound(e));
 	evict_fini(e);
@@ -73,16 +73,16 @@ static void first_in_goes_first_unless_it_was_used(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[10];
-	begin(&e, items, 10);
+	evict_begin(&e, items, 10);
 	evict_touch(&items[0].node);
 	evict_touch(&items[3].node);
-	assert_int_equal(victim(&e), 1);
+	assert_int_equal(victim_key(&e), 1);
 	assert_int_equal(evict_worth(&items[1].node), 0);
-	assert_int_equal(victim(&e), 2);
-	assert_int_equal(victim(&e), 4);
+	assert_int_equal(victim_key(&e), 2);
+	assert_int_equal(victim_key(&e), 4);
 	assert_int_equal(evict_count(&e), 7);
 	assert_int_equal(held_bytes(&e), 7);
-	end(&e);
+	evict_end(&e);
 }
 
 static void it_tells_how_good_somebody_was(void **state)
@@ -90,20 +90,20 @@ static void it_tells_how_good_somebody_was(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[10];
-	begin(&e, items, 10);
+	evict_begin(&e, items, 10);
 	evict_touch(&items[1].node);
 	assert_int_equal(evict_worth(&items[1].node), EVICT_USED);
 	evict_touch(&items[2].node);
 	evict_touch(&items[2].node);
 	assert_int_equal(evict_worth(&items[2].node), EVICT_USED | EVICT_USED_MORE);
 	for (int i = 0; i < 7; i++)
-		victim(&e);
+		victim_key(&e);
 	assert_int_equal(evict_count(&e), 3); /* 9 in the small queue, which may fill so much */
 	assert_int_equal(evict_worth(&items[0].node), 0);
 	assert_int_equal(evict_worth(&items[1].node), EVICT_USED); /* looked at, and still known */
 	evict_touch(&items[1].node);
 	assert_int_equal(evict_worth(&items[1].node), EVICT_USED);
-	assert_int_equal(victim(&e), 2); /* looks at both in the main queue */
+	assert_int_equal(victim_key(&e), 2); /* looks at both in the main queue */
 	assert_true((evict_worth(&items[1].node) & EVICT_USED_MORE) != 0);
 	evict_add(&e, &items[8].node, 1);
 	assert_int_equal(evict_worth(&items[8].node), EVICT_CAME_BACK);
@@ -115,19 +115,19 @@ static void who_may_not_go_stays(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[4];
-	begin(&e, items, 4);
+	evict_begin(&e, items, 4);
 	items[0].pinned = items[2].pinned = true;
-	assert_int_equal(victim(&e), 1);
-	assert_int_equal(victim(&e), 3);
+	assert_int_equal(victim_key(&e), 1);
+	assert_int_equal(victim_key(&e), 3);
 	assert_null(evict_victim(&e, may_go, NULL));
 	assert_int_equal(evict_count(&e), 2);
 	items[2].pinned = false;
-	assert_int_equal(victim(&e), 2);
+	assert_int_equal(victim_key(&e), 2);
 	evict_drop(&e, &items[0].node);
 	evict_drop(&e, &items[0].node); /* in no queue: nothing */
 	assert_null(evict_victim(&e, NULL, NULL));
 	assert_int_equal(evict_count(&e), 0);
-	end(&e);
+	evict_end(&e);
 }
 
 static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
@@ -135,17 +135,17 @@ static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[100];
-	begin(&e, items, 100);
+	evict_begin(&e, items, 100);
 	for (size_t i = 0; i < 100; i++) {
 		items[i].pinned = i % 10 != 7;
 		if (!items[i].pinned)
 			evict_touch(&items[i].node);
 	}
 	for (size_t i = 0; i < 10; i++) /* used, but nobody else may go */
-		assert_int_equal(victim(&e), 10 * i + 7);
+		assert_int_equal(victim_key(&e), 10 * i + 7);
 	assert_null(evict_victim(&e, may_go, NULL));
 	assert_int_equal(evict_count(&e), 90);
-	end(&e);
+	evict_end(&e);
 }
 
 static void who_comes_back_soon_outlives_a_scan(void **state)
@@ -154,12 +154,12 @@ static void who_comes_back_soon_outlives_a_scan(void **state)
 	struct evict e;
 	static struct item items[400];
 	struct item again = {.key = 0};
-	begin(&e, items, 100);
-	assert_int_equal(victim(&e), 0);
+	evict_begin(&e, items, 100);
+	assert_int_equal(victim_key(&e), 0);
 	evict_add(&e, &again.node, 1);
 	assert_int_equal(evict_worth(&again.node), EVICT_CAME_BACK);
 	for (size_t i = 100; i < 400; i++) {
-		assert_int_equal(victim(&e), i - 99);
+		assert_int_equal(victim_key(&e), i - 99);
 		items[i] = (struct item){.key = i};
 		evict_add(&e, &items[i].node, 1);
 	}
@@ -172,7 +172,7 @@ static void who_was_dropped_leaves_no_ghost(void **state)
 	(void)state;
 	struct evict e;
 	struct item items[2];
-	begin(&e, items, 2);
+	evict_begin(&e, items, 2);
 	evict_drop(&e, &items[0].node);
 	evict_add(&e, &items[0].node, 1);
 	assert_int_equal(evict_worth(&items[0].node), 0);
@@ -187,7 +187,7 @@ static void sizes_count(void **state)
 	enum { N = 2000, BUDGET = 100000 };
 	static struct item items[N];
 	struct evict e;
-	struct evict_cfg c = cfg(BUDGET);
+	struct evict_cfg c = cfg_of(BUDGET);
 	uint64_t r = 1, wanted = 0;
 	evict_init(&e, &c);
 	for (size_t i = 0; i < N; i++) {
@@ -208,7 +208,7 @@ static void sizes_count(void **state)
 	/* nothing came back, so what was used once has the better part of the tier still */
 	for (size_t i = 0; i < 20; i++)
 		assert_true(evict_has(&items[i].node));
-	end(&e);
+	evict_end(&e);
 }
 
 static void ghosts_are_bounded(void **state)
@@ -217,7 +217,7 @@ static void ghosts_are_bounded(void **state)
 	enum { HELD = 1000, CAME = 100000 };
 	static struct item items[HELD];
 	struct evict e;
-	begin(&e, items, HELD);
+	evict_begin(&e, items, HELD);
 	for (uint64_t i = HELD; i < CAME; i++) {
 		struct item *it = CGN_CONTAINER(evict_victim(&e, NULL, NULL), struct item, node);
 		it->key = i;
@@ -303,7 +303,7 @@ static int naive_victim(struct naive *m)
 }
 
 /* Keys are asked for in runs, as prompts do, some more often than others, with scans between. */
-static int draw(uint64_t *r, int step)
+static int draw_key(uint64_t *r, int step)
 {
 	static int run = 0;
 	(void)mix_lcg(r);
@@ -319,7 +319,7 @@ static void it_does_what_the_naive_one_does(void **state)
 	static struct item items[KEYS];
 	struct naive m = {.bytes = 6000, .small_bytes = 600};
 	struct evict e;
-	struct evict_cfg c = cfg(m.bytes);
+	struct evict_cfg c = cfg_of(m.bytes);
 	uint64_t r = 7, hits = 0, moved = 0;
 	evict_init(&e, &c);
 	for (int k = 0; k < KEYS; k++) {
@@ -327,7 +327,7 @@ static void it_does_what_the_naive_one_does(void **state)
 		m.queue[k] = m.from[k] = -1;
 	}
 	for (int step = 0; step < 40000; step++) {
-		int key = draw(&r, step);
+		int key = draw_key(&r, step);
 		uint32_t bytes = 50 + (uint32_t)(key * 7 % 100);
 		if (evict_has(&items[key].node) && r >> 60 == 0) {
 			evict_drop(&e, &items[key].node);
@@ -340,7 +340,7 @@ static void it_does_what_the_naive_one_does(void **state)
 			continue;
 		}
 		while (held_bytes(&e) + bytes > c.bytes)
-			assert_int_equal(victim(&e), naive_victim(&m));
+			assert_int_equal(victim_key(&e), naive_victim(&m));
 		evict_add(&e, &items[key].node, bytes);
 		naive_add(&m, key, bytes);
 		moved += e.small_bytes != 600;
@@ -380,7 +380,7 @@ static void touches_need_no_lock(void **state)
 	struct toucher t = {.items = items};
 	struct evict e;
 	pthread_t threads[2];
-	begin(&e, items, 256);
+	evict_begin(&e, items, 256);
 	for (size_t i = 0; i < 64; i++)
 		items[i].pinned = true;
 	for (size_t i = 0; i < 2; i++)
@@ -395,7 +395,7 @@ static void touches_need_no_lock(void **state)
 	for (size_t i = 0; i < 2; i++)
 		(void)pthread_join(threads[i], NULL);
 	assert_int_equal(evict_count(&e), 256);
-	end(&e);
+	evict_end(&e);
 }
 
 int main(void)

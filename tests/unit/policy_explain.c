@@ -74,7 +74,7 @@ static struct explain_ring *ring_new(size_t bytes)
 }
 
 /* The answer about |id| of one ring, parsed. The text is in |out|. */
-static struct json_val ask(const struct explain_ring *r, const char *id, struct cgn_buf *out)
+static struct json_val ring_ask(const struct explain_ring *r, const char *id, struct cgn_buf *out)
 {
 	struct cgn_buf found = {.n = 0};
 	struct json_val v;
@@ -91,7 +91,7 @@ static struct json_val ask(const struct explain_ring *r, const char *id, struct 
 	return v;
 }
 
-static size_t elements(struct json_val v)
+static size_t count_elements(struct json_val v)
 {
 	struct json_iter it = json_iter_of(v);
 	struct json_val e;
@@ -101,7 +101,7 @@ static size_t elements(struct json_val v)
 	return n;
 }
 
-static struct json_val element(struct json_val v, size_t i)
+static struct json_val element_at(struct json_val v, size_t i)
 {
 	struct json_iter it = json_iter_of(v);
 	struct json_val e = {.type = JSON_NULL};
@@ -111,7 +111,7 @@ static struct json_val element(struct json_val v, size_t i)
 	return e;
 }
 
-static struct json_val member(struct json_val v, const char *key)
+static struct json_val member_of(struct json_val v, const char *key)
 {
 	struct json_val m;
 	if (!json_get(v, key, &m))
@@ -129,30 +129,30 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	d.n_shadows = 1;
 	d.shadows[0] = (struct explain_shadow){"predicted", CGN_STR("b"), false, -1.5F, 2};
 	explain_ring_decide(r, &d);
-	struct json_val one = element(ask(r, "r1", &out), 0);
+	struct json_val one = element_at(ring_ask(r, "r1", &out), 0);
 	assert_true(json_get_bool(one, "in_flight", false));
 	explain_ring_end(r, &e);
-	one = element(ask(r, "r1", &out), 0);
+	one = element_at(ring_ask(r, "r1", &out), 0);
 	assert_false(json_get_bool(one, "in_flight", true));
-	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "predicted", 0), 128);
-	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "actual", 0), 112);
-	assert_float_equal(json_get_f64(member(one, "ttft_ms"), "predicted", 0), 5.5, 1e-6);
-	assert_float_equal(json_get_f64(member(one, "ttft_ms"), "actual", 0), 6, 1e-6);
-	assert_int_equal(json_get_u64(member(one, "end"), "status", 0), 200);
-	struct json_val t = element(member(one, "tries"), 0);
+	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "predicted", 0), 128);
+	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "actual", 0), 112);
+	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "predicted", 0), 5.5, 1e-6);
+	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "actual", 0), 6, 1e-6);
+	assert_int_equal(json_get_u64(member_of(one, "end"), "status", 0), 200);
+	struct json_val t = element_at(member_of(one, "tries"), 0);
 	assert_float_equal(json_get_f64(t, "margin", 0), 0.25, 1e-6);
-	assert_true(cgn_str_is(member(t, "over").raw, "\"b\""));
-	assert_true(cgn_str_is(member(t, "at").raw, "\"1970-01-01T00:00:01.000Z\""));
-	assert_true(cgn_str_is(member(t, "chain").raw, "\"0000000000000abc\""));
+	assert_true(cgn_str_is(member_of(t, "over").raw, "\"b\""));
+	assert_true(cgn_str_is(member_of(t, "at").raw, "\"1970-01-01T00:00:01.000Z\""));
+	assert_true(cgn_str_is(member_of(t, "chain").raw, "\"0000000000000abc\""));
 	assert_int_equal(json_get_u64(t, "common_blocks", 0), 2);
-	struct json_val c = element(member(t, "candidates"), 0);
-	assert_true(cgn_str_is(member(c, "why").raw, "\"won\""));
+	struct json_val c = element_at(member_of(t, "candidates"), 0);
+	assert_true(cgn_str_is(member_of(c, "why").raw, "\"won\""));
 	assert_int_equal(json_get_u64(c, "held_blocks", 0), 8);
-	assert_int_equal(json_get_u64(member(c, "held_by_tier"), "ram", 9), 0);
-	assert_float_equal(json_get_f64(member(c, "predicted_ms"), "prefill", 0), 3.5, 1e-6);
-	struct json_val s = element(member(t, "shadows"), 0);
+	assert_int_equal(json_get_u64(member_of(c, "held_by_tier"), "ram", 9), 0);
+	assert_float_equal(json_get_f64(member_of(c, "predicted_ms"), "prefill", 0), 3.5, 1e-6);
+	struct json_val s = element_at(member_of(t, "shadows"), 0);
 	assert_float_equal(json_get_f64(s, "regret_ms", 0), -1.5, 1e-6);
-	assert_int_equal(elements(ask(r, "r2", &out)), 0);
+	assert_int_equal(count_elements(ring_ask(r, "r2", &out)), 0);
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
@@ -172,16 +172,16 @@ static void tries_and_requests_of_one_id_are_all_told_newest_first(void **state)
 	explain_ring_decide(r, &again);
 	explain_ring_end(r, &e1);
 	explain_ring_end(r, &e2);
-	struct json_val all = ask(r, "same", &out);
-	assert_int_equal(elements(all), 2);
-	assert_int_equal(elements(member(element(all, 0), "tries")), 1); /* ended last */
-	struct json_val tries = member(element(all, 1), "tries");
-	assert_int_equal(elements(tries), 2);
-	assert_int_equal(json_get_u64(element(tries, 0), "try", 0), 1);
-	assert_int_equal(json_get_u64(element(tries, 1), "try", 0), 2);
+	struct json_val all = ring_ask(r, "same", &out);
+	assert_int_equal(count_elements(all), 2);
+	assert_int_equal(count_elements(member_of(element_at(all, 0), "tries")), 1); /* ended last */
+	struct json_val tries = member_of(element_at(all, 1), "tries");
+	assert_int_equal(count_elements(tries), 2);
+	assert_int_equal(json_get_u64(element_at(tries, 0), "try", 0), 1);
+	assert_int_equal(json_get_u64(element_at(tries, 1), "try", 0), 2);
 	struct json_val unused;
 	/* a node that was tried is beaten by nobody */
-	assert_false(json_get(element(tries, 1), "over", &unused));
+	assert_false(json_get(element_at(tries, 1), "over", &unused));
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
@@ -200,12 +200,12 @@ static void two_rings_are_told_as_one(void **state)
 	assert_int_equal(explain_count(found, 2), 2);
 	assert_true(explain_write(found, 2, EXPLAIN_REQUESTS, &out));
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
-	assert_int_equal(elements(v), 2);
-	assert_true(cgn_str_is(member(element(v, 0), "at").raw, "\"1970-01-01T00:00:01.001Z\""));
+	assert_int_equal(count_elements(v), 2);
+	assert_true(cgn_str_is(member_of(element_at(v, 0), "at").raw, "\"1970-01-01T00:00:01.001Z\""));
 	out.n = 0;
 	assert_true(explain_write(found, 2, 1, &out));
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
-	assert_int_equal(elements(v), 1);
+	assert_int_equal(count_elements(v), 1);
 	for (size_t i = 0; i < 2; i++) {
 		cgn_buf_fini(&found[i]);
 		explain_ring_free(&r[i]);
@@ -238,20 +238,20 @@ static void a_full_ring_forgets_the_oldest(void **state)
 		explain_ring_end(r, &e);
 		if (i % 500 != 0)
 			continue;
-		struct json_val one = element(ask(r, id, &out), 0);
-		struct json_val t = element(member(one, "tries"), 0);
-		assert_int_equal(elements(member(t, "candidates")), d.n);
+		struct json_val one = element_at(ring_ask(r, id, &out), 0);
+		struct json_val t = element_at(member_of(one, "tries"), 0);
+		assert_int_equal(count_elements(member_of(t, "candidates")), d.n);
 		assert_int_equal(json_get_u64(t, "candidates_not_kept", 0), 100 - d.n);
-		assert_int_equal(elements(ask(r, NULL, &out)), 3);
+		assert_int_equal(count_elements(ring_ask(r, NULL, &out)), 3);
 	}
 	explain_ring_reach(r, &reach);
 	assert_int_equal(reach.decisions, 20000);
 	assert_true(reach.bytes <= EXPLAIN_LEAST + 1000);
 	assert_true(reach.entries > 50 && reach.entries < 1000);
 	assert_true(reach.oldest_ms > 19000 && reach.oldest_ms < 20000);
-	assert_int_equal(elements(ask(r, "id-1", &out)), 0);
+	assert_int_equal(count_elements(ring_ask(r, "id-1", &out)), 0);
 	(void)snprintf(id, sizeof id, "id-%llu", (unsigned long long)reach.oldest_ms + 1);
-	assert_int_equal(elements(ask(r, id, &out)), 1);
+	assert_int_equal(count_elements(ring_ask(r, id, &out)), 1);
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
@@ -269,17 +269,17 @@ static void a_slow_request_keeps_its_end(void **state)
 		struct explain_decision other = decision_of(i, "other", i);
 		explain_ring_decide(r, &other);
 	}
-	assert_int_equal(elements(ask(r, "slow", &out)), 0);
+	assert_int_equal(count_elements(ring_ask(r, "slow", &out)), 0);
 	explain_ring_end(r, &e);
-	struct json_val one = element(ask(r, "slow", &out), 0);
-	assert_int_equal(elements(member(one, "tries")), 0);
-	assert_int_equal(json_get_u64(member(one, "cached_tokens"), "actual", 0), 112);
-	assert_int_equal(elements(ask(r, "other", &out)), EXPLAIN_REQUESTS);
+	struct json_val one = element_at(ring_ask(r, "slow", &out), 0);
+	assert_int_equal(count_elements(member_of(one, "tries")), 0);
+	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "actual", 0), 112);
+	assert_int_equal(count_elements(ring_ask(r, "other", &out)), EXPLAIN_REQUESTS);
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
 
-static struct explain_decision longest(char *text)
+static struct explain_decision longest_decision(char *text)
 {
 	struct explain_decision d = decision_of(1, "", 1);
 	memset(text, 'x', 200);
@@ -305,13 +305,13 @@ static void the_longest_fits_and_names_are_cut(void **state)
 	char text[201], id[EXPLAIN_TEXT + 1];
 	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
 	struct cgn_buf out = {.n = 0};
-	struct explain_decision d = longest(text);
+	struct explain_decision d = longest_decision(text);
 	for (int i = 0; i < 100; i++)
 		explain_ring_decide(r, &d);
 	(void)cgn_str_copyz(id, sizeof id, cgn_str_of(text));
-	struct json_val one = element(ask(r, text, &out), 0);
-	assert_int_equal(member(one, "id").raw.n, EXPLAIN_TEXT + 2);
-	assert_int_equal(elements(ask(r, id, &out)), 1);
+	struct json_val one = element_at(ring_ask(r, text, &out), 0);
+	assert_int_equal(member_of(one, "id").raw.n, EXPLAIN_TEXT + 2);
+	assert_int_equal(count_elements(ring_ask(r, id, &out)), 1);
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
 }
@@ -321,22 +321,22 @@ static void a_header_is_one_short_line(void **state)
 	(void)state;
 	char text[201];
 	struct cgn_buf out = {.n = 0};
-	struct explain_decision d = longest(text);
+	struct explain_decision d = longest_decision(text);
 	struct json_val v;
 	explain_brief(&d, &out);
 	assert_true(out.n <= EXPLAIN_BRIEF);
 	for (size_t i = 0; i < out.n; i++)
 		assert_true(out.p[i] > ' ' && out.p[i] <= '~');
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
-	size_t n = elements(member(v, "candidates"));
+	size_t n = count_elements(member_of(v, "candidates"));
 	assert_true(n >= 4 && n < EXPLAIN_CANDS);
 	assert_int_equal(json_get_u64(v, "candidates_left_out", 0), 4096 - n);
 	d = decision_of(1, "r", 1);
 	out.n = 0;
 	explain_brief(&d, &out);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
-	assert_int_equal(elements(member(v, "candidates")), 2);
-	assert_float_equal(json_get_f64(element(member(v, "candidates"), 0), "ttft_ms", 0), 5.5, 1e-6);
+	assert_int_equal(count_elements(member_of(v, "candidates")), 2);
+	assert_float_equal(json_get_f64(element_at(member_of(v, "candidates"), 0), "ttft_ms", 0), 5.5, 1e-6);
 	cgn_buf_fini(&out);
 }
 

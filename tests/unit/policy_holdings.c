@@ -12,14 +12,14 @@
 #include "base/mix/mix.h"
 #include "policy/holdings/holdings.h"
 
-static struct holdings *make(size_t max, holdings_changed changed, void *user)
+static struct holdings *make_holdings(size_t max, holdings_changed changed, void *user)
 {
 	struct holdings *h = NULL;
 	assert_true(cgn_ok(holdings_new(max, changed, user, &h, NULL)));
 	return h;
 }
 
-static void add(struct holdings *h, uint64_t digest, enum block_tier tier)
+static void add_digest(struct holdings *h, uint64_t digest, enum block_tier tier)
 {
 	assert_true(cgn_ok(holdings_add(h, digest, tier)));
 }
@@ -30,7 +30,7 @@ struct told {
 	unsigned tiers, calls;
 };
 
-static void note(void *user, uint64_t digest)
+static void note_change(void *user, uint64_t digest)
 {
 	struct told *t = user;
 	t->digest = digest;
@@ -42,12 +42,12 @@ static void it_is_gone_with_the_last_reference(void **state)
 {
 	(void)state;
 	struct told t = {0};
-	struct holdings *h = make(10, note, &t);
+	struct holdings *h = make_holdings(10, note_change, &t);
 	t.h = h;
-	add(h, 7, BLOCK_GPU);
-	add(h, 7, BLOCK_GPU);
+	add_digest(h, 7, BLOCK_GPU);
+	add_digest(h, 7, BLOCK_GPU);
 	assert_int_equal(t.calls, 1);
-	add(h, 7, BLOCK_RAM);
+	add_digest(h, 7, BLOCK_RAM);
 	assert_int_equal(t.calls, 2);
 	assert_int_equal(t.tiers, BLOCK_TIER_BIT(BLOCK_GPU) | BLOCK_TIER_BIT(BLOCK_RAM));
 	assert_true(holdings_drop(h, 7, BLOCK_GPU));
@@ -70,25 +70,25 @@ static void the_limit_refuses_and_changes_nothing(void **state)
 {
 	(void)state;
 	struct told t = {0};
-	struct holdings *h = make(2, note, &t);
+	struct holdings *h = make_holdings(2, note_change, &t);
 	t.h = h;
-	add(h, 0, BLOCK_SSD); /* 0 is a digest like any other */
-	add(h, UINT64_MAX, BLOCK_SSD);
+	add_digest(h, 0, BLOCK_SSD); /* 0 is a digest like any other */
+	add_digest(h, UINT64_MAX, BLOCK_SSD);
 	assert_int_equal(holdings_add(h, 5, BLOCK_GPU).code, CGN_TOO_LARGE);
 	assert_int_equal(t.calls, 2);
 	assert_int_equal(holdings_tiers(h, 5), 0);
-	add(h, 0, BLOCK_GPU); /* held already: no room needed */
+	add_digest(h, 0, BLOCK_GPU); /* held already: no room needed */
 	assert_true(holdings_drop(h, UINT64_MAX, BLOCK_SSD));
-	add(h, 5, BLOCK_GPU);
+	add_digest(h, 5, BLOCK_GPU);
 	holdings_free(&h);
 }
 
 static void more_references_than_fit_end_early_but_end(void **state)
 {
 	(void)state;
-	struct holdings *h = make(1, NULL, NULL);
+	struct holdings *h = make_holdings(1, NULL, NULL);
 	for (unsigned i = 0; i < 70000; i++)
-		add(h, 1, BLOCK_REMOTE);
+		add_digest(h, 1, BLOCK_REMOTE);
 	unsigned drops = 0;
 	while (holdings_drop(h, 1, BLOCK_REMOTE))
 		drops++;
@@ -100,17 +100,17 @@ static void more_references_than_fit_end_early_but_end(void **state)
 static void equal_contents_have_equal_sums(void **state)
 {
 	(void)state;
-	struct holdings *a = make(1000, NULL, NULL), *b = make(1000, NULL, NULL);
+	struct holdings *a = make_holdings(1000, NULL, NULL), *b = make_holdings(1000, NULL, NULL);
 	uint64_t zero[BLOCK_RANGES] = {0}, seed = 5, digests[500];
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
-		add(a, digests[i] = mix_xorshift_star(&seed), (enum block_tier)(i % BLOCK_TIERS));
+		add_digest(a, digests[i] = mix_xorshift_star(&seed), (enum block_tier)(i % BLOCK_TIERS));
 	for (size_t i = CGN_COUNT(digests); i-- > 0;)
-		add(b, digests[i], (enum block_tier)(i % BLOCK_TIERS));
+		add_digest(b, digests[i], (enum block_tier)(i % BLOCK_TIERS));
 	assert_memory_equal(holdings_sums(a), holdings_sums(b), sizeof zero);
 	assert_true(holdings_drop(b, digests[3], BLOCK_REMOTE));
 	for (unsigned r = 0; r < BLOCK_RANGES; r++)
 		assert_true((holdings_sums(a)[r] != holdings_sums(b)[r]) == (r == block_range(digests[3])));
-	add(b, digests[3], BLOCK_RAM); /* held, but elsewhere */
+	add_digest(b, digests[3], BLOCK_RAM); /* held, but elsewhere */
 	assert_true(holdings_sums(a)[block_range(digests[3])] != holdings_sums(b)[block_range(digests[3])]);
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
 		assert_true(holdings_drop(a, digests[i], (enum block_tier)(i % BLOCK_TIERS)));
@@ -136,7 +136,7 @@ static unsigned model_tiers(const struct model *m, size_t i)
 	return mask;
 }
 
-static void see(void *user, uint64_t digest, unsigned tiers)
+static void see_digest(void *user, uint64_t digest, unsigned tiers)
 {
 	struct model *m = user;
 	for (size_t i = 0; i < KEYS; i++)
@@ -148,13 +148,13 @@ static void see(void *user, uint64_t digest, unsigned tiers)
 	fail_msg("a digest that was never added");
 }
 
-static void compare(const struct holdings *h, struct model *m)
+static void compare_model(const struct holdings *h, struct model *m)
 {
 	size_t held = 0;
 	uint64_t sums[BLOCK_RANGES] = {0};
 	memset(m->seen, 0, sizeof m->seen);
-	holdings_each(h, BLOCK_RANGES, see, m);
-	holdings_each(h, block_range(m->keys[0]), see, m);
+	holdings_each(h, BLOCK_RANGES, see_digest, m);
+	holdings_each(h, block_range(m->keys[0]), see_digest, m);
 	for (size_t i = 0; i < KEYS; i++) {
 		unsigned tiers = model_tiers(m, i);
 		held += tiers != 0;
@@ -172,7 +172,7 @@ static void compare(const struct holdings *h, struct model *m)
 static void random_steps(uint64_t seed, unsigned ranges)
 {
 	struct model m = {0};
-	struct holdings *h = make(KEYS, NULL, NULL);
+	struct holdings *h = make_holdings(KEYS, NULL, NULL);
 	for (size_t i = 0; i < KEYS; i++) /* few ranges: long runs of neighbours in their tables */
 		m.keys[i] =
 			(uint64_t)(mix_xorshift_star(&seed) % ranges) << 56 | mix_xorshift_star(&seed) >> 8;
@@ -182,16 +182,16 @@ static void random_steps(uint64_t seed, unsigned ranges)
 		enum block_tier tier = (enum block_tier)(r >> 32 & 3);
 		bool grows = step / 6000 % 2 == 0;
 		if ((r >> 40 & 7) < (grows ? 5 : 2)) {
-			add(h, m.keys[i], tier);
+			add_digest(h, m.keys[i], tier);
 			m.refs[i][tier]++;
 		} else {
 			assert_int_equal(holdings_drop(h, m.keys[i], tier), m.refs[i][tier] > 0);
 			m.refs[i][tier] = (uint16_t)(m.refs[i][tier] - (m.refs[i][tier] > 0));
 		}
 		if (step % 3000 == 0)
-			compare(h, &m);
+			compare_model(h, &m);
 	}
-	compare(h, &m);
+	compare_model(h, &m);
 	holdings_free(&h);
 }
 
@@ -214,12 +214,12 @@ static size_t heap_bytes(void)
 static void memory_follows_what_is_held(void **state)
 {
 	(void)state;
-	struct holdings *h = make(300000, NULL, NULL);
+	struct holdings *h = make_holdings(300000, NULL, NULL);
 	size_t empty = heap_bytes();
 	for (unsigned round = 0; round < 3; round++) {
 		uint64_t seed = 77;
 		for (unsigned i = 0; i < 300000; i++)
-			add(h, mix_xorshift_star(&seed), BLOCK_GPU);
+			add_digest(h, mix_xorshift_star(&seed), BLOCK_GPU);
 		assert_true(heap_bytes() <= empty + 300000 * 26 + SLACK);
 		seed = 77;
 		for (unsigned i = 0; i < 300000; i++)

@@ -28,7 +28,7 @@ static struct kvbulk_msg read_back(const struct cgn_buf *b)
 	return m;
 }
 
-static void refused(const struct cgn_buf *b, const char *sentence)
+static void expect_refused(const struct cgn_buf *b, const char *sentence)
 {
 	struct kvbulk_msg m;
 	struct cgn_err err = {0};
@@ -68,7 +68,7 @@ static void what_a_get_is_worth_goes_along_with_peers(void **state)
 	kvbulk_write(&m, &b);
 	assert_int_equal(read_back(&b).budget_ms, 250);
 	b.p[1] = 0;
-	refused(&b, "GET has flags that do not exist");
+	expect_refused(&b, "GET has flags that do not exist");
 	cgn_buf_fini(&b);
 }
 
@@ -81,7 +81,7 @@ static void a_hello_begins_with_its_magic(void **state)
 	assert_memory_equal(b.p + 16, "CGNKVBLK", 8);
 	assert_int_equal(read_back(&b).version, KVBULK_VERSION);
 	b.p[16] = 'c';
-	refused(&b, "HELLO of 28 bytes");
+	expect_refused(&b, "HELLO of 28 bytes");
 	cgn_buf_fini(&b);
 }
 
@@ -105,10 +105,10 @@ static void a_put_keeps_everything(void **state)
 	assert_int_equal(r.info.created_unix_ms, 9);
 	assert_true(cgn_str_is(r.model, "m") && cgn_str_is(r.name, "n:1") && cgn_str_is(r.text, "value"));
 	b.n--;
-	refused(&b, "PUT of 5 bytes brings 4");
+	expect_refused(&b, "PUT of 5 bytes brings 4");
 	b.n++;
 	b.p[1] |= KVBULK_FILE;
-	refused(&b, "a descriptor, and 5 bytes");
+	expect_refused(&b, "a descriptor, and 5 bytes");
 	cgn_buf_fini(&b);
 }
 
@@ -120,7 +120,7 @@ static void a_name_has_its_bound(void **state)
 	struct kvbulk_msg m = {.type = KVBULK_PUT, .key = key, .name = {name, sizeof name}};
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
-	refused(&b, "is not what its fields say");
+	expect_refused(&b, "is not what its fields say");
 	b.n = 0;
 	m.name.n--;
 	kvbulk_write(&m, &b);
@@ -140,17 +140,17 @@ static void lists_have_as_many_items_as_they_say(void **state)
 	const struct kvbulk_msg m = {.type = KVBULK_LOOKUP, .id = 1};
 	struct cgn_buf b = {0};
 	kvbulk_write(&m, &b);
-	refused(&b, "LOOKUP of nothing");
+	expect_refused(&b, "LOOKUP of nothing");
 	for (uint32_t i = 0; i < KVBULK_MAX_ITEMS; i++)
 		kvbulk_add_key(&b, &(struct block_key){.segment = i});
-	refused(&b, "is not what its fields say");
+	expect_refused(&b, "is not what its fields say");
 	set_count(&b, KVBULK_MAX_ITEMS);
 	assert_true(b.n <= KVBULK_MAX_MESSAGE);
 	struct kvbulk_msg r = read_back(&b);
 	for (uint32_t i = 0; i < KVBULK_MAX_ITEMS; i++)
 		assert_int_equal(kvbulk_key(&r, i).segment, i);
 	set_count(&b, KVBULK_MAX_ITEMS + 1);
-	refused(&b, "with 1281 items: at most 1280");
+	expect_refused(&b, "with 1281 items: at most 1280");
 	cgn_buf_fini(&b);
 }
 
@@ -201,11 +201,11 @@ static void a_value_is_the_sum_of_its_extents(void **state)
 	struct kvbulk_msg r = read_back(&b);
 	assert_true(r.lease == 6 && kvbulk_extent(&r, 0).offset == 65536 && kvbulk_extent(&r, 1).length == 2);
 	b.p[b.n - 8] = 3;
-	refused(&b, "are not 5 bytes");
+	expect_refused(&b, "are not 5 bytes");
 	b.p[b.n - 8] = 0;
-	refused(&b, "are not 5 bytes");
+	expect_refused(&b, "are not 5 bytes");
 	memset(b.p + b.n - 16, 0xff, 16);
-	refused(&b, "are not 5 bytes");
+	expect_refused(&b, "are not 5 bytes");
 	cgn_buf_fini(&b);
 }
 
@@ -213,22 +213,22 @@ static void what_nobody_knows_is_refused(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {0};
-	refused(&b, "of type 0");
+	expect_refused(&b, "of type 0");
 	const struct kvbulk_msg m = {.type = KVBULK_WATCH, .id = 1};
 	kvbulk_write(&m, &b);
 	b.p[0] = 64;
-	refused(&b, "of type 64");
+	expect_refused(&b, "of type 64");
 	b.p[0] = (char)200;
-	refused(&b, "of type 200");
+	expect_refused(&b, "of type 200");
 	b.p[0] = KVBULK_WATCH;
 	b.p[1] = 2;
-	refused(&b, "WATCH has flags that do not exist: 0x2");
+	expect_refused(&b, "WATCH has flags that do not exist: 0x2");
 	b.p[1] = 0;
 	b.p[2] = 1;
-	refused(&b, "WATCH with 1 items: at most 0");
+	expect_refused(&b, "WATCH with 1 items: at most 0");
 	b.p[2] = 0;
 	b.n--;
-	refused(&b, "WATCH of 15 bytes");
+	expect_refused(&b, "WATCH of 15 bytes");
 	cgn_buf_fini(&b);
 }
 

@@ -11,7 +11,7 @@
 #define MIB   ((uint64_t)1 << 20)
 #define START (1000 * CGN_SEC)
 
-static enum kvfetch_distance between(const char *rack_a, const char *region_a, const char *rack_b,
+static enum kvfetch_distance distance_between(const char *rack_a, const char *region_a, const char *rack_b,
 	const char *region_b)
 {
 	struct kvfetch_place a = {cgn_str_of(rack_a), cgn_str_of(region_a)},
@@ -23,14 +23,15 @@ static enum kvfetch_distance between(const char *rack_a, const char *region_a, c
 static void racks_are_nearer_than_regions(void **state)
 {
 	(void)state;
-	assert_int_equal(between("r1", "eu", "r1", "eu"), KVFETCH_RACK);
-	assert_int_equal(between("r1", "", "r1", ""), KVFETCH_RACK);
-	assert_int_equal(between("r1", "eu", "r2", "eu"), KVFETCH_REGION);
-	assert_int_equal(between("", "eu", "", "eu"), KVFETCH_REGION); /* no rack is not the same rack */
-	assert_int_equal(between("", "", "", ""), KVFETCH_REGION);
+	assert_int_equal(distance_between("r1", "eu", "r1", "eu"), KVFETCH_RACK);
+	assert_int_equal(distance_between("r1", "", "r1", ""), KVFETCH_RACK);
+	assert_int_equal(distance_between("r1", "eu", "r2", "eu"), KVFETCH_REGION);
+	assert_int_equal(distance_between("", "eu", "", "eu"),
+		KVFETCH_REGION); /* no rack is not the same rack */
+	assert_int_equal(distance_between("", "", "", ""), KVFETCH_REGION);
 	/* racks of two regions may share a name */
-	assert_int_equal(between("r1", "eu", "r1", "us"), KVFETCH_FAR);
-	assert_int_equal(between("", "eu", "", ""), KVFETCH_FAR);
+	assert_int_equal(distance_between("r1", "eu", "r1", "us"), KVFETCH_FAR);
+	assert_int_equal(distance_between("", "eu", "", ""), KVFETCH_FAR);
 	assert_string_equal(kvfetch_distance_text(KVFETCH_RACK), "rack");
 	assert_string_equal(kvfetch_distance_text(KVFETCH_DISTANCES), "unknown");
 }

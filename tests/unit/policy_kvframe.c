@@ -26,7 +26,7 @@ static bool same_key(const struct block_key *a, const struct block_key *b)
 }
 
 /* One frame out of |b|; its payload is borrowed from |in|. */
-static struct kvframe only(struct kvframe_in *in, const struct cgn_buf *b)
+static struct kvframe only_frame(struct kvframe_in *in, const struct cgn_buf *b)
 {
 	struct cgn_str rest = cgn_buf_view(b);
 	struct kvframe f = {.type = KVFRAME_FETCH};
@@ -53,7 +53,7 @@ static void a_fetch_comes_as_it_was_asked(void **state)
 	struct kvframe_fetch got;
 	kvframe_put_fetch(&b, &asked);
 	assert_int_equal(b.n, KVFRAME_HEAD + 36 + 24);
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_int_equal(f.type, KVFRAME_FETCH);
 	assert_true(cgn_ok(kvframe_read_fetch(f.payload, &got, NULL)));
 	assert_true(same_key(&got.key, &asked.key));
@@ -76,7 +76,7 @@ static void a_priority_that_does_not_exist_is_refused(void **state)
 	struct kvframe_fetch got;
 	struct cgn_err err;
 	kvframe_put_fetch(&b, &(struct kvframe_fetch){.priority = 8});
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_int_equal(kvframe_read_fetch(f.payload, &got, &err).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "priority 8"));
 	kvframe_in_fini(&in);
@@ -101,7 +101,7 @@ static void an_answer_says_what_follows(void **state)
 		.name = CGN_STR("a\0b")};
 	struct kvframe_answer got;
 	kvframe_put_answer(&b, &said);
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_true(cgn_ok(kvframe_read_answer(f.payload, &got, NULL)));
 	assert_int_equal(got.status, KVFRAME_OK);
 	assert_true(got.size == 100 && got.offset == 40 && got.length == 60 && got.checksum == said.checksum);
@@ -132,7 +132,7 @@ static void an_answer_beyond_its_value_is_refused(void **state)
 			&(struct kvframe_answer){.size = cases[i].size,
 				.offset = cases[i].offset,
 				.length = cases[i].length});
-		struct kvframe f = only(&in, &b);
+		struct kvframe f = only_frame(&in, &b);
 		assert_int_equal(cgn_ok(kvframe_read_answer(f.payload, &got, NULL)), cases[i].fine);
 		kvframe_in_fini(&in);
 		cgn_buf_fini(&b);
@@ -146,7 +146,7 @@ static void an_unknown_status_is_refused(void **state)
 	struct kvframe_in in;
 	struct kvframe_answer got;
 	kvframe_put_answer(&b, &(struct kvframe_answer){.status = KVFRAME_STATUSES});
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_int_equal(kvframe_read_answer(f.payload, &got, NULL).code, CGN_INVALID);
 	kvframe_in_fini(&in);
 	cgn_buf_fini(&b);
@@ -179,7 +179,7 @@ static void names_are_text_of_bounded_length(void **state)
 	memset(longest, 'a', sizeof longest);
 	kvframe_put_who(&b, KVFRAME_SUBSCRIBE,
 		&(struct kvframe_who){77, CGN_STR("n1"), CGN_STR("rack ä"), {longest, sizeof longest}});
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_int_equal(f.type, KVFRAME_SUBSCRIBE);
 	assert_true(cgn_ok(kvframe_read_who(f.payload, &got, NULL)));
 	assert_true(got.instance == 77 && cgn_str_is(got.node, "n1") && cgn_str_is(got.rack, "rack ä"));
@@ -190,7 +190,7 @@ static void names_are_text_of_bounded_length(void **state)
 		b.n = 0;
 		kvframe_put_who(&b, KVFRAME_HELLO,
 			&(struct kvframe_who){.node = CGN_STR("n"), .rack = bad[i]});
-		f = only(&in, &b);
+		f = only_frame(&in, &b);
 		assert_int_equal(kvframe_read_who(f.payload, &got, NULL).code, CGN_INVALID);
 		kvframe_in_fini(&in);
 	}
@@ -208,7 +208,7 @@ static void holdings_come_as_they_are(void **state)
 		list[i] = (struct kvframe_hold){i * MIX_GOLDEN, (uint8_t)(i % 16)};
 	kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 9, .reset = true, .blocks = 5, .bytes = 6}, list,
 		KVFRAME_MAX_HOLDS);
-	struct kvframe f = only(&in, &b);
+	struct kvframe f = only_frame(&in, &b);
 	assert_true(cgn_ok(kvframe_read_holds(f.payload, &got, NULL)));
 	assert_true(got.seq == 9 && got.reset && !got.synced && got.blocks == 5 && got.bytes == 6 &&
 		got.n == KVFRAME_MAX_HOLDS);
@@ -219,7 +219,7 @@ static void holdings_come_as_they_are(void **state)
 	kvframe_in_fini(&in);
 	b.n = 0;
 	kvframe_put_holds(&b, &(struct kvframe_holds){.seq = 10, .synced = true}, NULL, 0);
-	f = only(&in, &b);
+	f = only_frame(&in, &b);
 	assert_true(cgn_ok(kvframe_read_holds(f.payload, &got, NULL)));
 	assert_true(got.synced && !got.reset && got.n == 0);
 	kvframe_in_fini(&in);

@@ -21,7 +21,7 @@
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)
 #define SSD BLOCK_TIER_BIT(BLOCK_SSD)
 
-static struct kvindex *make(size_t max_bytes)
+static struct kvindex *make_index(size_t max_bytes)
 {
 	struct kvindex *ix = NULL;
 	const struct kvindex_cfg cfg = {.max_bytes = max_bytes, .max_readers = 2, .seed = 42};
@@ -29,7 +29,7 @@ static struct kvindex *make(size_t max_bytes)
 	return ix;
 }
 
-static struct kvindex_reader *reader(struct kvindex *ix)
+static struct kvindex_reader *make_reader(struct kvindex *ix)
 {
 	struct kvindex_reader *r = NULL;
 	assert_true(cgn_ok(kvindex_reader_new(ix, &r, NULL)));
@@ -43,20 +43,20 @@ static uint16_t add_node(struct kvindex *ix)
 	return node;
 }
 
-static void set(struct kvindex *ix, uint16_t node, uint64_t digest, unsigned tiers)
+static void set_digest(struct kvindex *ix, uint16_t node, uint64_t digest, unsigned tiers)
 {
 	const uint8_t t = (uint8_t)tiers;
 	kvindex_set(ix, node, &digest, &t, 1);
 }
 
-static struct kvindex_stats stats(const struct kvindex *ix)
+static struct kvindex_stats index_stats(const struct kvindex *ix)
 {
 	struct kvindex_stats s;
 	kvindex_stats(ix, &s);
 	return s;
 }
 
-static void drain(struct kvindex *ix)
+static void index_drain(struct kvindex *ix)
 {
 	while (kvindex_tick(ix, 100000))
 		;
@@ -67,16 +67,16 @@ static void drain(struct kvindex *ix)
 static void leading_blocks_and_their_tiers(void **state)
 {
 	(void)state;
-	struct kvindex *ix = make(8 << 20);
-	struct kvindex_reader *r = reader(ix);
+	struct kvindex *ix = make_index(8 << 20);
+	struct kvindex_reader *r = make_reader(ix);
 	uint16_t a = add_node(ix), b = add_node(ix), c = add_node(ix);
 	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other */
 	uint32_t by[BLOCK_TIERS];
 	const uint8_t tiers[] = {GPU, RAM | SSD, SSD, GPU | RAM, 0};
 	kvindex_set(ix, a, chain, tiers, 5);
 	kvindex_set(ix, b, chain, NULL, 2);
-	set(ix, b, 5, GPU); /* behind a gap: of no use */
-	set(ix, c, 3, GPU);
+	set_digest(ix, b, 5, GPU); /* behind a gap: of no use */
+	set_digest(ix, c, 3, GPU);
 	kvindex_match(r, chain, 5);
 	assert_int_equal(kvindex_held(r, a, by), 4);
 	assert_true(by[BLOCK_GPU] == 2 && by[BLOCK_RAM] == 1 && by[BLOCK_SSD] == 1 && by[BLOCK_REMOTE] == 0);
@@ -96,8 +96,8 @@ static void leading_blocks_and_their_tiers(void **state)
 static void a_removed_node_is_gone_at_once_and_its_number_later(void **state)
 {
 	(void)state;
-	struct kvindex *ix = make(8 << 20);
-	struct kvindex_reader *r = reader(ix);
+	struct kvindex *ix = make_index(8 << 20);
+	struct kvindex_reader *r = make_reader(ix);
 	uint16_t a = add_node(ix), b = add_node(ix);
 	const uint64_t chain[] = {1, 2, 3};
 	kvindex_set(ix, a, chain, NULL, 3);
@@ -106,10 +106,10 @@ static void a_removed_node_is_gone_at_once_and_its_number_later(void **state)
 	kvindex_match(r, chain, 3);
 	assert_int_equal(kvindex_held(r, a, NULL), 0);
 	assert_int_equal(kvindex_held(r, b, NULL), 2);
-	assert_int_equal(stats(ix).memberships, 2);
+	assert_int_equal(index_stats(ix).memberships, 2);
 	assert_int_equal(add_node(ix), 2);
-	drain(ix);
-	assert_int_equal(stats(ix).blocks, 2);
+	index_drain(ix);
+	assert_int_equal(index_stats(ix).blocks, 2);
 	assert_int_equal(add_node(ix), a); /* the lowest number that is free */
 	kvindex_match(r, chain, 3);
 	assert_int_equal(kvindex_held(r, a, NULL), 0);
@@ -127,17 +127,17 @@ static void what_it_can_not_take_is_an_error(void **state)
 	assert_non_null(strstr(err.msg, "at least"));
 	cfg = (struct kvindex_cfg){.max_bytes = 64 << 20, .max_readers = KVINDEX_READERS + 1};
 	assert_int_equal(kvindex_new(&cfg, &ix, &err).code, CGN_INVALID);
-	ix = make(64 << 20);
-	struct kvindex_reader *r1 = reader(ix), *r2 = reader(ix), *r3 = NULL;
+	ix = make_index(64 << 20);
+	struct kvindex_reader *r1 = make_reader(ix), *r2 = make_reader(ix), *r3 = NULL;
 	assert_int_equal(kvindex_reader_new(ix, &r3, &err).code, CGN_TOO_LARGE);
 	kvindex_reader_free(&r1);
-	r3 = reader(ix);
+	r3 = make_reader(ix);
 	uint16_t node;
 	for (unsigned i = 0; i < KVINDEX_NODES; i++)
 		(void)add_node(ix);
 	assert_int_equal(kvindex_node_add(ix, &node, &err).code, CGN_TOO_LARGE);
 	kvindex_node_remove(ix, 17);
-	drain(ix);
+	index_drain(ix);
 	assert_int_equal(add_node(ix), 17);
 	kvindex_reader_free(&r2);
 	kvindex_reader_free(&r3);
@@ -167,8 +167,8 @@ static void model_node_in(struct model *m, unsigned l)
 
 static void model_init(struct model *m, uint64_t seed, unsigned n_nodes, unsigned n_keys)
 {
-	*m = (struct model){.n_nodes = n_nodes, .n_keys = n_keys, .seed = seed, .ix = make(256 << 20)};
-	m->r = reader(m->ix);
+	*m = (struct model){.n_nodes = n_nodes, .n_keys = n_keys, .seed = seed, .ix = make_index(256 << 20)};
+	m->r = make_reader(m->ix);
 	m->nodes = calloc(n_nodes, sizeof *m->nodes);
 	m->held = calloc(n_nodes, sizeof *m->held);
 	assert_true(m->nodes != NULL && m->held != NULL);
@@ -291,7 +291,7 @@ struct seen {
 	unsigned node, n;
 };
 
-static void see(void *user, uint64_t digest, unsigned tiers)
+static void see_digest(void *user, uint64_t digest, unsigned tiers)
 {
 	struct seen *s = user;
 	unsigned k = 0;
@@ -313,7 +313,7 @@ static void check_node(struct model *m, unsigned l)
 	}
 	assert_memory_equal(kvindex_sums(m->ix, m->nodes[l]), sums, sizeof sums);
 	assert_int_equal(kvindex_count(m->ix, m->nodes[l]), n);
-	kvindex_each(m->ix, m->nodes[l], BLOCK_RANGES, see, &s);
+	kvindex_each(m->ix, m->nodes[l], BLOCK_RANGES, see_digest, &s);
 	assert_int_equal(s.n, n);
 }
 
@@ -326,14 +326,14 @@ static void check_all(struct model *m)
 	for (unsigned l = 0; l < m->n_nodes; l += 1 + m->n_nodes / 16)
 		if (m->nodes[l] != UINT16_MAX)
 			check_node(m, l);
-	drain(m->ix);
+	index_drain(m->ix);
 	for (unsigned k = 0; k < m->n_keys; k++) {
 		unsigned l = 0;
 		while (l < m->n_nodes && (m->nodes[l] == UINT16_MAX || m->held[l][k] == 0))
 			l++;
 		blocks += l < m->n_nodes;
 	}
-	struct kvindex_stats s = stats(m->ix);
+	struct kvindex_stats s = index_stats(m->ix);
 	assert_int_equal(s.memberships, memberships);
 	assert_int_equal(s.blocks, blocks);
 	assert_true(s.retired_bytes == 0 && s.shed_blocks == 0 && s.shed_memberships == 0);
@@ -353,12 +353,12 @@ static void random_steps(uint64_t seed, unsigned n_nodes, unsigned n_keys, unsig
 		if (i % (steps / 8) == 0)
 			check_all(&m);
 	}
-	size_t bytes = stats(m.ix).bytes;
+	size_t bytes = index_stats(m.ix).bytes;
 	for (unsigned l = 0; l < n_nodes; l++)
 		if (m.nodes[l] != UINT16_MAX)
 			model_clear(&m, l, BLOCK_RANGES);
 	check_all(&m);
-	assert_true(stats(m.ix).bytes <= bytes);
+	assert_true(index_stats(m.ix).bytes <= bytes);
 	model_fini(&m);
 }
 
@@ -407,21 +407,21 @@ static void long_shared_prefixes_of_many_nodes(void **state)
 
 static void bytes_per_membership(unsigned batch)
 {
-	struct kvindex *ix = make(256 << 20);
+	struct kvindex *ix = make_index(256 << 20);
 	uint16_t node = add_node(ix);
-	size_t before = stats(ix).bytes;
+	size_t before = index_stats(ix).bytes;
 	uint64_t seed = 9, digests[64];
 	for (unsigned i = 0; i < 1000000 / 64; i++) {
 		for (unsigned k = 0; k < 64; k++)
 			digests[k] = mix_xorshift_star(&seed);
 		for (unsigned k = 0; k < 64; k += batch)
 			kvindex_set(ix, node, digests + k, NULL, batch);
-		struct kvindex_stats s = stats(ix);
+		struct kvindex_stats s = index_stats(ix);
 		/* at every size, with what readers might still see */
 		if (s.blocks > 200000 && i % 16 == 0)
 			assert_true(s.bytes - before <= s.memberships * 26);
 	}
-	drain(ix);
+	index_drain(ix);
 	kvindex_free(&ix);
 }
 
@@ -436,8 +436,8 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 {
 	(void)state;
 	size_t max = kvindex_least_bytes(2) + (5 << 20);
-	struct kvindex *ix = make(max);
-	struct kvindex_reader *r = reader(ix);
+	struct kvindex *ix = make_index(max);
+	struct kvindex_reader *r = make_reader(ix);
 	uint16_t a = add_node(ix), b = add_node(ix);
 	enum { OLD = 60000, NEW = 400000 };
 	uint64_t seed = 3, *digests = calloc(OLD + NEW, sizeof *digests);
@@ -447,13 +447,13 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 		digests[i] = mix_xorshift_star(&seed);
 	kvindex_set(ix, b, digests, NULL, 10);
 	for (unsigned i = 0; i < OLD + NEW; i++) {
-		set(ix, a, digests[i], GPU);
-		assert_true(stats(ix).bytes <= max);
+		set_digest(ix, a, digests[i], GPU);
+		assert_true(index_stats(ix).bytes <= max);
 		/* the first 100 are asked for over and over */
 		if (i % 10 == 0)
 			for (unsigned k = 0; k < 100 && i % 1000 == 0; k++)
 				kvindex_match(r, digests + k, 1);
-		assert_true(i >= OLD || stats(ix).shed_blocks == 0);
+		assert_true(i >= OLD || index_stats(ix).shed_blocks == 0);
 	}
 	for (unsigned i = 0; i < OLD + NEW; i++) {
 		bool there = kvindex_tiers(ix, a, digests[i]) != 0;
@@ -464,7 +464,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	assert_int_equal(asked, 100);
 	assert_int_equal(old, 0);
 	assert_int_equal(young, OLD);
-	struct kvindex_stats s = stats(ix);
+	struct kvindex_stats s = index_stats(ix);
 	assert_true(s.shed_blocks > 0 && s.shed_memberships >= s.shed_blocks);
 	assert_int_equal(s.memberships, kvindex_count(ix, a) + kvindex_count(ix, b));
 	assert_int_equal(kvindex_count(ix, a) + s.shed_memberships, OLD + NEW);
@@ -486,7 +486,7 @@ static void shedding_with_many_holders(void **state)
 {
 	(void)state;
 	size_t max = kvindex_least_bytes(2) + (3 << 20);
-	struct kvindex *ix = make(max);
+	struct kvindex *ix = make_index(max);
 	uint16_t nodes[200];
 	uint64_t seed = 8, digests[5000];
 	for (unsigned l = 0; l < CGN_COUNT(nodes); l++)
@@ -499,17 +499,17 @@ static void shedding_with_many_holders(void **state)
 		unsigned tiers = x >> 60 < 12 ? GPU : (unsigned)(x >> 60);
 		uint64_t digest =
 			x >> 58 & 1 ? digests[(x >> 16) % CGN_COUNT(digests)] : mix_xorshift_star(&seed);
-		set(ix, node, digest, tiers);
+		set_digest(ix, node, digest, tiers);
 		unsigned got = kvindex_tiers(ix, node, digest);
 		assert_true(
 			got == tiers || (got == 0 && kvindex_range_was_shed(ix, node, block_range(digest))));
-		assert_true(stats(ix).bytes <= max);
+		assert_true(index_stats(ix).bytes <= max);
 	}
-	assert_true(stats(ix).shed_blocks > 0);
+	assert_true(index_stats(ix).shed_blocks > 0);
 	for (unsigned l = 0; l < CGN_COUNT(nodes); l++)
 		kvindex_clear(ix, nodes[l], BLOCK_RANGES);
-	drain(ix);
-	assert_true(stats(ix).memberships == 0 && stats(ix).blocks == 0);
+	index_drain(ix);
+	assert_true(index_stats(ix).memberships == 0 && index_stats(ix).blocks == 0);
 	kvindex_free(&ix);
 }
 
@@ -518,20 +518,20 @@ static void shedding_with_many_holders(void **state)
 static void chosen_digests_do_not_make_it_grow(void **state)
 {
 	(void)state;
-	struct kvindex *ix = make(64 << 20);
+	struct kvindex *ix = make_index(64 << 20);
 	uint16_t node = add_node(ix);
-	size_t before = stats(ix).bytes;
+	size_t before = index_stats(ix).bytes;
 	uint64_t seed = 4;
 	for (unsigned found = 0; found < 60;) {
 		uint64_t digest = mix_xorshift_star(&seed) >> 10, x = spread(42, digest);
 		if (x >> 56 != 7 || (x >> 24 & 255) != 99)
 			continue;
-		set(ix, node, digest, GPU);
+		set_digest(ix, node, digest, GPU);
 		assert_int_equal(kvindex_tiers(ix, node, digest), GPU);
 		found++;
 	}
-	assert_true(stats(ix).shed_blocks > 0);
-	assert_true(stats(ix).bytes - before < 8 << 10);
+	assert_true(index_stats(ix).shed_blocks > 0);
+	assert_true(index_stats(ix).bytes - before < 8 << 10);
 	kvindex_free(&ix);
 }
 
@@ -541,7 +541,7 @@ static void churn_leaves_memory_flat(void **state)
 {
 	(void)state;
 	enum { NODES = 16, HELD = 4000 };
-	struct kvindex *ix = make(64 << 20);
+	struct kvindex *ix = make_index(64 << 20);
 	uint16_t nodes[NODES];
 	uint64_t seed = 21, (*ring)[HELD] = calloc(NODES, sizeof *ring);
 	size_t most = 0;
@@ -553,24 +553,24 @@ static void churn_leaves_memory_flat(void **state)
 		uint64_t x = mix_xorshift_star(&seed);
 		unsigned l = (unsigned)(x % NODES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
-			set(ix, nodes[l], ring[l][at], 0);
+			set_digest(ix, nodes[l], ring[l][at], 0);
 		/* some are everybody's */
 		ring[l][at] = x >> 32 & 1 ? mix_xorshift_star(&seed) : ((x >> 33) % 1000 + 1) * MIX_GOLDEN;
-		set(ix, nodes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
+		set_digest(ix, nodes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
 		if (i % 100003 == 0) {
 			kvindex_node_remove(ix, nodes[l]);
 			memset(ring[l], 0, sizeof ring[l]);
-			drain(ix);
+			index_drain(ix);
 			nodes[l] = add_node(ix);
 		}
 		if (i % 64 == 0)
 			(void)kvindex_tick(ix, 256);
-		size_t bytes = stats(ix).bytes;
+		size_t bytes = index_stats(ix).bytes;
 		if (i == updates / 4)
 			most = bytes + bytes / 10;
 		assert_true(i <= updates / 4 || bytes <= most);
 	}
-	assert_true(stats(ix).memberships <= NODES * HELD);
+	assert_true(index_stats(ix).memberships <= NODES * HELD);
 	kvindex_free(&ix);
 	free(ring);
 }
@@ -629,7 +629,7 @@ static void race_init(struct race *x, size_t max_bytes)
 {
 	uint64_t seed = 31;
 	memset(x, 0, sizeof *x);
-	x->ix = make(max_bytes);
+	x->ix = make_index(max_bytes);
 	for (unsigned c = 0; c < CHAINS; c++)
 		for (unsigned d = 0; d < DEPTH; d++) /* in few segments, that work hard */
 			x->chains[c][d] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
@@ -667,7 +667,7 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 	else { /* blocks that come and go make the segments grow, shrink and move entries */
 		bool out = v >> 63;
 		for (unsigned i = 0; i < 64; i++)
-			set(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i],
+			set_digest(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i],
 				out ? 0 : GPU);
 	}
 }
@@ -697,9 +697,9 @@ static void readers_are_right_while_the_writer_works(void **state)
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 	assert_int_equal(atomic_load(&x.wrong), 0);
-	drain(x.ix);
-	assert_int_equal(stats(x.ix).retired_bytes, 0);
-	assert_int_equal(stats(x.ix).shed_blocks, 0);
+	index_drain(x.ix);
+	assert_int_equal(index_stats(x.ix).retired_bytes, 0);
+	assert_int_equal(index_stats(x.ix).shed_blocks, 0);
 	kvindex_free(&x.ix);
 }
 

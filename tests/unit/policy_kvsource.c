@@ -51,24 +51,24 @@ static void world_close(struct world *w)
 	holdings_free(&w->h);
 }
 
-static void give(struct world *w, enum kvsource_input_type type, uint64_t seq, struct cgn_str payload)
+static void source_give(struct world *w, enum kvsource_input_type type, uint64_t seq, struct cgn_str payload)
 {
 	struct kvsource_input in = {.type = type, .seq = seq, .payload = payload, .why = "on purpose"};
 	kvsource_step(w->s, &in, w->now, &w->o);
 }
 
-static void tell(struct world *w, enum kvsource_input_type type)
+static void source_tell(struct world *w, enum kvsource_input_type type)
 {
-	give(w, type, 0, (struct cgn_str){0});
+	source_give(w, type, 0, (struct cgn_str){0});
 }
 
 /* Connected to a publisher that has published nothing yet. */
-static void begin(struct world *w)
+static void world_begin(struct world *w)
 {
-	tell(w, KVSOURCE_IN_CONNECTED);
+	source_tell(w, KVSOURCE_IN_CONNECTED);
 	if (w->o.replay) {
 		assert_int_equal(w->o.replay_from, 0);
-		tell(w, KVSOURCE_IN_REPLAY_END);
+		source_tell(w, KVSOURCE_IN_REPLAY_END);
 		assert_int_equal(kvsource_state(w->s), KVSOURCE_GOOD);
 	} else {
 		assert_int_equal(kvsource_state(w->s), KVSOURCE_SYNCING);
@@ -153,7 +153,7 @@ static void live_at(struct world *w, uint64_t seq, const struct ev *e)
 {
 	struct cgn_buf b = {0};
 	put_batch(&b, (double)seq, e, 1);
-	give(w, KVSOURCE_IN_LIVE, seq, cgn_buf_view(&b));
+	source_give(w, KVSOURCE_IN_LIVE, seq, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 }
 
@@ -161,17 +161,17 @@ static void replayed_at(struct world *w, uint64_t seq, const struct ev *e)
 {
 	struct cgn_buf b = {0};
 	put_batch(&b, (double)seq, e, 1);
-	give(w, KVSOURCE_IN_REPLAYED, seq, cgn_buf_view(&b));
+	source_give(w, KVSOURCE_IN_REPLAYED, seq, cgn_buf_view(&b));
 	cgn_buf_fini(&b);
 }
 
-static void live(struct world *w, const struct ev *e)
+static void batch_live(struct world *w, const struct ev *e)
 {
 	live_at(w, w->seq++, e);
 }
 
 /* A stored event of |n| blocks of |size| tokens: tokens count up from |first|. */
-static struct ev stored(uint64_t hash, unsigned n, int64_t parent, uint32_t first, unsigned size)
+static struct ev ev_stored(uint64_t hash, unsigned n, int64_t parent, uint32_t first, unsigned size)
 {
 	struct ev e = {.type = 'S', .n = n, .parent = parent, .n_tokens = n * size, .block_size = size};
 	for (unsigned i = 0; i < n; i++)
@@ -181,7 +181,7 @@ static struct ev stored(uint64_t hash, unsigned n, int64_t parent, uint32_t firs
 	return e;
 }
 
-static struct ev removed(uint64_t hash, const char *medium)
+static struct ev ev_removed(uint64_t hash, const char *medium)
 {
 	return (struct ev){.type = 'R', .hashes = {hash}, .n = 1, .medium = medium};
 }
@@ -205,7 +205,7 @@ static uint64_t digest_at(const char *model, const char *lora, const char *salt,
 	return digest_short(&d);
 }
 
-static unsigned tiers(const struct world *w, uint32_t first, unsigned i)
+static unsigned tiers_of(const struct world *w, uint32_t first, unsigned i)
 {
 	return holdings_tiers(w->h, digest_at("m", "", "", first, i, ""));
 }
@@ -220,24 +220,24 @@ static void blocks_come_and_go(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev e = stored(10, 3, -1, 100, BT), more = stored(13, 1, 12, 112, BT), gone = removed(13, NULL),
-		  unknown = removed(77, NULL);
-	live(&w, &e);
-	live(&w, &more);
+	world_begin(&w);
+	struct ev e = ev_stored(10, 3, -1, 100, BT), more = ev_stored(13, 1, 12, 112, BT),
+		  gone = ev_removed(13, NULL), unknown = ev_removed(77, NULL);
+	batch_live(&w, &e);
+	batch_live(&w, &more);
 	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(tiers(&w, 100, i), GPU);
+		assert_int_equal(tiers_of(&w, 100, i), GPU);
 	assert_int_equal(holdings_count(w.h), 4);
-	live(&w, &more); /* announced twice: one reference more */
-	live(&w, &gone);
-	assert_int_equal(tiers(&w, 100, 3), GPU);
-	live(&w, &gone);
-	live(&w, &unknown);
-	assert_int_equal(tiers(&w, 100, 3), 0);
+	batch_live(&w, &more); /* announced twice: one reference more */
+	batch_live(&w, &gone);
+	assert_int_equal(tiers_of(&w, 100, 3), GPU);
+	batch_live(&w, &gone);
+	batch_live(&w, &unknown);
+	assert_int_equal(tiers_of(&w, 100, 3), 0);
 	assert_int_equal(kvsource_stats(w.s).unknown_removed, 1);
 	assert_int_equal(kvsource_stats(w.s).blocks, 3);
 	struct ev clear = {.type = 'C'};
-	live(&w, &clear);
+	batch_live(&w, &clear);
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(kvsource_stats(w.s).next_seq, 7);
@@ -249,22 +249,22 @@ static void media_count_apart(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev e = stored(1, 2, -1, 0, BT),
+	world_begin(&w);
+	struct ev e = ev_stored(1, 2, -1, 0, BT),
 		  offload = {.type = 'S', .hashes = {1, 2}, .n = 2, .parent = -1, .medium = "CPU"};
-	struct ev gone = removed(1, NULL), gone_there = removed(1, "CPU"),
+	struct ev gone = ev_removed(1, NULL), gone_there = ev_removed(1, "CPU"),
 		  late = {.type = 'S', .hashes = {99}, .n = 1, .medium = "CPU"};
-	live(&w, &e);
-	live(&w, &offload); /* by name: without tokens */
-	assert_int_equal(tiers(&w, 0, 0), GPU | RAM);
-	live(&w, &gone);
-	assert_int_equal(tiers(&w, 0, 0), RAM);
-	live(&w, &gone); /* it is not there any more */
+	batch_live(&w, &e);
+	batch_live(&w, &offload); /* by name: without tokens */
+	assert_int_equal(tiers_of(&w, 0, 0), GPU | RAM);
+	batch_live(&w, &gone);
+	assert_int_equal(tiers_of(&w, 0, 0), RAM);
+	batch_live(&w, &gone); /* it is not there any more */
 	assert_int_equal(kvsource_stats(w.s).unknown_removed, 1);
-	live(&w, &gone_there);
-	assert_int_equal(tiers(&w, 0, 0), 0);
-	assert_int_equal(tiers(&w, 0, 1), GPU | RAM);
-	live(&w, &late); /* a lower tier tells of what is gone */
+	batch_live(&w, &gone_there);
+	assert_int_equal(tiers_of(&w, 0, 0), 0);
+	assert_int_equal(tiers_of(&w, 0, 1), GPU | RAM);
+	batch_live(&w, &late); /* a lower tier tells of what is gone */
 	assert_int_equal(kvsource_stats(w.s).orphans, 1);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
@@ -275,23 +275,23 @@ static void large_blocks_are_several_of_ours(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev e = stored(1, 2, -1, 0, 3 * BT), chunk = stored(2, 1, -1, 0, 6 * BT),
-		  next = stored(3, 1, 2, 6 * BT, 3 * BT);
-	live(&w, &e);
+	world_begin(&w);
+	struct ev e = ev_stored(1, 2, -1, 0, 3 * BT), chunk = ev_stored(2, 1, -1, 0, 6 * BT),
+		  next = ev_stored(3, 1, 2, 6 * BT, 3 * BT);
+	batch_live(&w, &e);
 	assert_int_equal(holdings_count(w.h), 6);
 	chunk.medium = "CPU"; /* an offloaded chunk of two blocks has the hash of the second */
-	live(&w, &chunk);
-	live(&w, &next);
+	batch_live(&w, &chunk);
+	batch_live(&w, &next);
 	assert_int_equal(holdings_count(w.h), 9);
 	for (unsigned i = 0; i < 9; i++)
-		assert_int_equal(tiers(&w, 0, i), i < 6 ? GPU | RAM : GPU);
-	struct ev gone = removed(2, NULL), gone_there = removed(2, "CPU");
-	live(&w, &gone);
-	assert_int_equal(tiers(&w, 0, 5), RAM);
-	live(&w, &gone_there);
-	assert_int_equal(tiers(&w, 0, 5), 0);
-	assert_int_equal(tiers(&w, 0, 2), GPU);
+		assert_int_equal(tiers_of(&w, 0, i), i < 6 ? GPU | RAM : GPU);
+	struct ev gone = ev_removed(2, NULL), gone_there = ev_removed(2, "CPU");
+	batch_live(&w, &gone);
+	assert_int_equal(tiers_of(&w, 0, 5), RAM);
+	batch_live(&w, &gone_there);
+	assert_int_equal(tiers_of(&w, 0, 5), 0);
+	assert_int_equal(tiers_of(&w, 0, 2), GPU);
 	assert_int_equal(kvsource_stats(w.s).unknown_removed, 0);
 	world_close(&w);
 }
@@ -301,28 +301,28 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev ok = stored(1, 1, -1, 0, BT), bad = stored(2, 1, -1, 0, BT + 2);
-	live(&w, &ok);
-	live(&w, &bad);
+	world_begin(&w);
+	struct ev ok = ev_stored(1, 1, -1, 0, BT), bad = ev_stored(2, 1, -1, 0, BT + 2);
+	batch_live(&w, &ok);
+	batch_live(&w, &bad);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	assert_non_null(
 		strstr(kvsource_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_false(w.o.replay);
 	assert_int_equal(w.o.wake_at, 0); /* until another incarnation */
-	live(&w, &ok);
+	batch_live(&w, &ok);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
-	tell(&w, KVSOURCE_IN_DISCONNECTED);
+	source_tell(&w, KVSOURCE_IN_DISCONNECTED);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
-	begin(&w);
+	world_begin(&w);
 	world_close(&w);
 }
 
 static unsigned held_of(const struct world *w, uint32_t first)
 {
 	unsigned n = 0;
-	while (tiers(w, first, n) == GPU)
+	while (tiers_of(w, first, n) == GPU)
 		n++;
 	return n;
 }
@@ -333,24 +333,25 @@ static void pages_make_a_block_together(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev two = stored(10, 8, -1, 100, 1), part = stored(18, 3, 17, 108, 1),
-		  end = stored(21, 1, 20, 111, 1);
-	struct ev last = removed(21, NULL), before = removed(20, NULL), again = stored(16, 6, 15, 106, 1);
-	live(&w, &two);
+	world_begin(&w);
+	struct ev two = ev_stored(10, 8, -1, 100, 1), part = ev_stored(18, 3, 17, 108, 1),
+		  end = ev_stored(21, 1, 20, 111, 1);
+	struct ev last = ev_removed(21, NULL), before = ev_removed(20, NULL),
+		  again = ev_stored(16, 6, 15, 106, 1);
+	batch_live(&w, &two);
 	assert_int_equal(held_of(&w, 100), 2);
-	live(&w, &part);
+	batch_live(&w, &part);
 	assert_int_equal(held_of(&w, 100), 2);
-	live(&w, &end);
+	batch_live(&w, &end);
 	assert_int_equal(held_of(&w, 100), 3);
-	live(&w, &last); /* the later part of a prefix goes first */
+	batch_live(&w, &last); /* the later part of a prefix goes first */
 	assert_int_equal(held_of(&w, 100), 2);
-	live(&w, &before);
-	live(&w, &again); /* some of these are known */
+	batch_live(&w, &before);
+	batch_live(&w, &again); /* some of these are known */
 	assert_int_equal(held_of(&w, 100), 3);
 	assert_int_equal(holdings_count(w.h), 3);
-	struct ev wide = stored(50, 6, -1, 200, 2);
-	live(&w, &wide);
+	struct ev wide = ev_stored(50, 6, -1, 200, 2);
+	batch_live(&w, &wide);
 	assert_int_equal(held_of(&w, 200), 3);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
@@ -361,15 +362,15 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev start = stored(10, 3, -1, 100, 1), gone = removed(11, NULL),
-		  end = stored(13, 5, 12, 103, 1), other = stored(40, 4, 39, 300, 1);
-	struct ev mixed = stored(60, 1, 12, 103, BT);
-	live(&w, &start);
-	live(&w, &mixed); /* a whole block behind part of one */
-	live(&w, &gone);
-	live(&w, &end);
-	live(&w, &other);
+	world_begin(&w);
+	struct ev start = ev_stored(10, 3, -1, 100, 1), gone = ev_removed(11, NULL),
+		  end = ev_stored(13, 5, 12, 103, 1), other = ev_stored(40, 4, 39, 300, 1);
+	struct ev mixed = ev_stored(60, 1, 12, 103, BT);
+	batch_live(&w, &start);
+	batch_live(&w, &mixed); /* a whole block behind part of one */
+	batch_live(&w, &gone);
+	batch_live(&w, &end);
+	batch_live(&w, &other);
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_true(kvsource_stats(w.s).orphans >= 10);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
@@ -383,16 +384,16 @@ static void pages_of_two_roots_make_no_block(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev lora = stored(10, 2, -1, 100, 1), end = stored(12, 2, 11, 102, 1),
-		  whole = stored(30, 4, -1, 200, 1);
+	world_begin(&w);
+	struct ev lora = ev_stored(10, 2, -1, 100, 1), end = ev_stored(12, 2, 11, 102, 1),
+		  whole = ev_stored(30, 4, -1, 200, 1);
 	lora.lora = "adapter";
-	live(&w, &lora);
-	live(&w, &end);
+	batch_live(&w, &lora);
+	batch_live(&w, &end);
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	whole.lora = "adapter";
-	live(&w, &whole);
+	batch_live(&w, &whole);
 	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 200, 0, "")), GPU);
 	assert_int_equal(holdings_count(w.h), 1);
 	world_close(&w);
@@ -404,20 +405,20 @@ static void a_parent_that_became_a_page_makes_no_block(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev block = stored(9, 1, -1, 0, BT), start = stored(10, 3, 9, BT, 1), gone = removed(9, NULL),
-		  page = stored(9, 1, -1, 500, 1);
-	struct ev end = stored(13, 1, 12, BT + 3, 1);
-	live(&w, &block);
-	live(&w, &start);
-	live(&w, &gone);
-	live(&w, &page);
-	live(&w, &end);
+	world_begin(&w);
+	struct ev block = ev_stored(9, 1, -1, 0, BT), start = ev_stored(10, 3, 9, BT, 1),
+		  gone = ev_removed(9, NULL), page = ev_stored(9, 1, -1, 500, 1);
+	struct ev end = ev_stored(13, 1, 12, BT + 3, 1);
+	batch_live(&w, &block);
+	batch_live(&w, &start);
+	batch_live(&w, &gone);
+	batch_live(&w, &page);
+	batch_live(&w, &end);
 	assert_int_equal(holdings_count(w.h), 0);
-	live(&w, &gone);
-	live(&w, &block); /* now it is known again */
-	live(&w, &end);
-	assert_int_equal(tiers(&w, 0, 1), GPU);
+	batch_live(&w, &gone);
+	batch_live(&w, &block); /* now it is known again */
+	batch_live(&w, &end);
+	assert_int_equal(tiers_of(&w, 0, 1), GPU);
 	assert_int_equal(holdings_count(w.h), 2);
 	world_close(&w);
 }
@@ -427,13 +428,13 @@ static void pages_of_pictures_are_not_followed(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev image = stored(10, 8, -1, 100, 1), text = stored(30, 8, -1, 100, 1);
+	world_begin(&w);
+	struct ev image = ev_stored(10, 8, -1, 100, 1), text = ev_stored(30, 8, -1, 100, 1);
 	image.extra = "\x91\x92\xa2mm\x03";
 	image.extra_n = 6;
-	live(&w, &image);
+	batch_live(&w, &image);
 	assert_int_equal(holdings_count(w.h), 0);
-	live(&w, &text);
+	batch_live(&w, &text);
 	assert_int_equal(held_of(&w, 100), 2);
 	world_close(&w);
 }
@@ -443,9 +444,9 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev lora = stored(1, 1, -1, 0, BT), number = stored(2, 1, -1, 0, BT),
-		  salt = stored(3, 1, -1, 0, BT), image = stored(4, 1, -1, 0, BT);
+	world_begin(&w);
+	struct ev lora = ev_stored(1, 1, -1, 0, BT), number = ev_stored(2, 1, -1, 0, BT),
+		  salt = ev_stored(3, 1, -1, 0, BT), image = ev_stored(4, 1, -1, 0, BT);
 	lora.lora = "adapter";
 	lora.lora_id = 1;
 	lora.extra = "\x91\xa7"
@@ -456,21 +457,21 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	salt.extra_n = 6;
 	image.extra = "\x91\x92\xa2mm\x03";
 	image.extra_n = 6;
-	live(&w, &lora);
-	live(&w, &number);
-	live(&w, &salt);
-	live(&w, &image);
+	batch_live(&w, &lora);
+	batch_live(&w, &number);
+	batch_live(&w, &salt);
+	batch_live(&w, &image);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 4);
 	assert_int_equal(holdings_tiers(w.h, digest_at("adapter", "", "", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "#7", "", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "salt", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 0, 0, "\x92\xa2mm\x03")), GPU);
-	assert_int_equal(tiers(&w, 0, 0), 0); /* no text has any of it */
+	assert_int_equal(tiers_of(&w, 0, 0), 0); /* no text has any of it */
 	world_close(&w);
 	world_open_as(&w, &(struct kvsource_cfg){.model = "m", .block_tokens = BT, .can_replay = true});
-	begin(&w);
-	live(&w, &lora); /* SGLang's rule */
+	world_begin(&w);
+	batch_live(&w, &lora); /* SGLang's rule */
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "adapter", "", 0, 0, "")), GPU);
 	world_close(&w);
 }
@@ -480,34 +481,34 @@ static void a_block_needs_every_full_group(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev full = stored(1, 2, -1, 0, BT), window = full, other = full;
+	world_begin(&w);
+	struct ev full = ev_stored(1, 2, -1, 0, BT), window = full, other = full;
 	full.kind = "full_attention";
 	window.kind = "sliding_window";
 	window.group = 1;
 	other.kind = "full_attention";
 	other.group = 2;
-	live(&w, &window);
+	batch_live(&w, &window);
 	assert_int_equal(holdings_count(w.h), 2); /* nothing else is known of this model */
-	live(&w, &full);
+	batch_live(&w, &full);
 	assert_int_equal(holdings_count(w.h), 2);
-	struct ev gone = removed(1, NULL);
+	struct ev gone = ev_removed(1, NULL);
 	gone.group = 1;
-	live(&w, &gone); /* a window moves on */
+	batch_live(&w, &gone); /* a window moves on */
 	assert_int_equal(holdings_count(w.h), 2);
-	live(&w, &other);
-	assert_int_equal(tiers(&w, 0, 1), GPU);
+	batch_live(&w, &other);
+	assert_int_equal(tiers_of(&w, 0, 1), GPU);
 	gone.group = 2;
-	live(&w, &gone);
-	assert_int_equal(tiers(&w, 0, 0), 0);
-	assert_int_equal(tiers(&w, 0, 1), GPU);
-	struct ev third = stored(3, 1, 2, 2 * BT, BT);
+	batch_live(&w, &gone);
+	assert_int_equal(tiers_of(&w, 0, 0), 0);
+	assert_int_equal(tiers_of(&w, 0, 1), GPU);
+	struct ev third = ev_stored(3, 1, 2, 2 * BT, BT);
 	third.kind = "full_attention";
-	live(&w, &third);
-	assert_int_equal(tiers(&w, 0, 2), 0);
+	batch_live(&w, &third);
+	assert_int_equal(tiers_of(&w, 0, 2), 0);
 	third.group = 2;
-	live(&w, &third);
-	assert_int_equal(tiers(&w, 0, 2), GPU);
+	batch_live(&w, &third);
+	assert_int_equal(tiers_of(&w, 0, 2), GPU);
 	world_close(&w);
 }
 
@@ -516,15 +517,15 @@ static void orphans_are_not_guessed(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
-	struct ev e = stored(5, 2, 4, 100, BT), root = stored(1, 1, -1, 0, BT);
-	live(&w, &root);
-	live(&w, &e);
+	world_begin(&w);
+	struct ev e = ev_stored(5, 2, 4, 100, BT), root = ev_stored(1, 1, -1, 0, BT);
+	batch_live(&w, &root);
+	batch_live(&w, &e);
 	assert_int_equal(holdings_count(w.h), 1);
 	assert_int_equal(kvsource_stats(w.s).orphans, 2);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	struct ev clear = {.type = 'C'};
-	live(&w, &clear); /* now nothing is unknown */
+	batch_live(&w, &clear); /* now nothing is unknown */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
@@ -538,11 +539,11 @@ static void too_many_blocks_demote(void **state)
 			.block_tokens = BT,
 			.can_replay = true,
 			.max_blocks = 5});
-	begin(&w);
-	struct ev five = stored(1, 5, -1, 0, BT), one = stored(6, 1, -1, 50, BT);
-	live(&w, &five);
+	world_begin(&w);
+	struct ev five = ev_stored(1, 5, -1, 0, BT), one = ev_stored(6, 1, -1, 50, BT);
+	batch_live(&w, &five);
 	assert_int_equal(holdings_count(w.h), 5);
-	live(&w, &one);
+	batch_live(&w, &one);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	assert_string_equal(kvsource_why(w.s),
 		"it has more than the 5 blocks that are kept of a source or of the node");
@@ -557,10 +558,10 @@ static void a_gap_is_replayed(void **state)
 	struct world w;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	struct ev e[6];
 	for (unsigned i = 0; i < 6; i++) {
-		e[i] = stored(i + 1, 1, (int64_t)i - (i == 0), i * BT, BT);
+		e[i] = ev_stored(i + 1, 1, (int64_t)i - (i == 0), i * BT, BT);
 		e[i].parent = i == 0 ? -1 : (int64_t)i;
 	}
 	live_at(&w, 0, &e[0]);
@@ -574,7 +575,7 @@ static void a_gap_is_replayed(void **state)
 	assert_int_equal(holdings_count(w.h), 2);
 	for (unsigned i = 1; i < 5; i++)
 		replayed_at(&w, i, &e[i]);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_false(w.o.replay);
 	assert_int_equal(holdings_count(w.h), 6);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
@@ -587,25 +588,26 @@ static void a_gap_is_replayed(void **state)
 static void what_was_before_is_learnt(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, 1, BT, BT), c = stored(3, 1, 2, 2 * BT, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, 1, BT, BT),
+		  c = ev_stored(3, 1, 2, 2 * BT, BT);
 	(void)state;
 	world_open(&w, true);
-	tell(&w, KVSOURCE_IN_CONNECTED);
+	source_tell(&w, KVSOURCE_IN_CONNECTED);
 	assert_true(w.o.replay);
 	live_at(&w, 2, &c);
 	replayed_at(&w, 0, &a);
 	replayed_at(&w, 1, &b);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_SYNCING);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 3);
 	world_close(&w);
 	world_open(&w, true); /* the buffer does not reach back to the first */
-	tell(&w, KVSOURCE_IN_CONNECTED);
-	struct ev root = stored(9, 1, -1, 90, BT);
+	source_tell(&w, KVSOURCE_IN_CONNECTED);
+	struct ev root = ev_stored(9, 1, -1, 90, BT);
 	replayed_at(&w, 7, &c);
 	replayed_at(&w, 8, &root);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_string_equal(kvsource_why(w.s), "events before the first that was seen are not known");
 	assert_int_equal(holdings_count(w.h), 1);
@@ -616,20 +618,21 @@ static void what_was_before_is_learnt(void **state)
 static void a_restart_forgets(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT), c = stored(3, 1, -1, 70, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT),
+		  c = ev_stored(3, 1, -1, 70, BT);
 	(void)state;
 	for (unsigned way = 0; way < 3; way++) {
 		world_open(&w, true);
-		begin(&w);
+		world_begin(&w);
 		live_at(&w, 0, &a);
 		live_at(&w, 1, &a);
-		tell(&w, KVSOURCE_IN_DISCONNECTED);
+		source_tell(&w, KVSOURCE_IN_DISCONNECTED);
 		assert_int_equal(kvsource_state(w.s), KVSOURCE_WAITING);
 		assert_int_equal(holdings_count(w.h), 1);
-		tell(&w, KVSOURCE_IN_CONNECTED);
+		source_tell(&w, KVSOURCE_IN_CONNECTED);
 		assert_true(w.o.replay && w.o.replay_from == 1);
 		if (way == 0) { /* it has published less than before */
-			tell(&w, KVSOURCE_IN_REPLAY_END);
+			source_tell(&w, KVSOURCE_IN_REPLAY_END);
 		} else if (way == 1) { /* as much and more */
 			replayed_at(&w, 1, &c);
 		} else {
@@ -640,7 +643,7 @@ static void a_restart_forgets(void **state)
 		assert_int_equal(kvsource_stats(w.s).restarts, 1);
 		assert_int_equal(w.o.replay_from, 0);
 		replayed_at(&w, 0, &b);
-		tell(&w, KVSOURCE_IN_REPLAY_END);
+		source_tell(&w, KVSOURCE_IN_REPLAY_END);
 		assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 		assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 50, 0, "")), GPU);
 		assert_int_equal(holdings_count(w.h), 1);
@@ -651,24 +654,24 @@ static void a_restart_forgets(void **state)
 static void without_replay_a_gap_forgets(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT);
 	(void)state;
 	world_open(&w, false);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &a);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	live_at(&w, 2, &b);
 	assert_false(w.o.replay);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_string_equal(kvsource_why(w.s), "events were lost, and no replay endpoint is configured");
-	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(tiers_of(&w, 0, 0), 0);
 	assert_int_equal(holdings_count(w.h), 1);
 	live_at(&w, 0, &a); /* not what 0 was before the gap? that is forgotten: a restart */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
-	assert_int_equal(tiers(&w, 0, 0), GPU);
+	assert_int_equal(tiers_of(&w, 0, 0), GPU);
 	world_close(&w);
 	world_open(&w, false);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 41, &a);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	world_close(&w);
@@ -677,16 +680,16 @@ static void without_replay_a_gap_forgets(void **state)
 static void a_failed_replay_rests(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT);
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &a);
 	live_at(&w, 2, &b);
 	assert_true(w.o.replay);
 	w.now += KVSOURCE_REPLAY_TIMEOUT;
 	assert_true(w.o.wake_at == w.now);
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.cancel_replay);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_string_equal(kvsource_why(w.s), "the replay failed: no answer for 5 s");
@@ -695,25 +698,25 @@ static void a_failed_replay_rests(void **state)
 	assert_false(w.o.replay);
 	assert_true(w.o.wake_at == w.now + KVSOURCE_COOLDOWN);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	assert_int_equal(w.o.replay_from, 0);
 	live_at(&w, 6, &a);
-	tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* what was learnt since stays */
+	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* what was learnt since stays */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	while (!w.o.replay) { /* a look into the lull comes first */
 		w.now = w.o.wake_at;
-		tell(&w, KVSOURCE_IN_TICK);
+		source_tell(&w, KVSOURCE_IN_TICK);
 	}
 	assert_int_equal(w.o.replay_from, 0);
 	replayed_at(&w, 0, &b);
 	assert_int_equal(holdings_count(w.h), 1);
 	for (unsigned i = 1; i <= 6; i++)
 		replayed_at(&w, i, &b);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 1);
 	world_close(&w);
@@ -723,23 +726,23 @@ static void a_failed_replay_rests(void **state)
 static void a_replay_that_brings_nothing_fails(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT), gone = removed(1, NULL);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT), gone = ev_removed(1, NULL);
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &b);
 	live_at(&w, 1, &a);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 1);
 	live_at(&w, 2, &gone);
 	for (unsigned s = 0; s < 10; s++) {
 		replayed_at(&w, s % 2, s % 2 == 0 ? &b : &a);
 		w.now += CGN_SEC;
 		if (w.now >= w.o.wake_at)
-			tell(&w, KVSOURCE_IN_TICK);
+			source_tell(&w, KVSOURCE_IN_TICK);
 	}
-	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(tiers_of(&w, 0, 0), 0);
 	assert_int_equal(kvsource_stats(w.s).replay_failures, 1);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
@@ -749,70 +752,70 @@ static void a_replay_that_brings_nothing_fails(void **state)
 static void what_a_replay_overtook_is_no_restart(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), other = removed(77, NULL);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), other = ev_removed(77, NULL);
 	(void)state;
 	world_open(&w, true);
-	tell(&w, KVSOURCE_IN_CONNECTED);
+	source_tell(&w, KVSOURCE_IN_CONNECTED);
 	replayed_at(&w, 0, &a);
 	for (unsigned i = 1; i < 3000; i++)
 		replayed_at(&w, i, &other);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	for (unsigned i = 500; i < 3000; i++)
 		live_at(&w, i, &other);
 	assert_false(w.o.replay);
 	assert_int_equal(kvsource_stats(w.s).duplicates, 2500);
 	assert_int_equal(kvsource_stats(w.s).restarts, 0);
-	assert_int_equal(tiers(&w, 0, 0), GPU);
+	assert_int_equal(tiers_of(&w, 0, 0), GPU);
 	/* too old to tell: if it is another publisher's, the lull's replay shows it */
 	live_at(&w, 0, &other);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 2999);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_stats(w.s).restarts, 1);
-	assert_int_equal(tiers(&w, 0, 0), 0);
+	assert_int_equal(tiers_of(&w, 0, 0), 0);
 	world_close(&w);
 }
 
 static void two_publishers_at_one_endpoint_demote(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT);
 	unsigned replays = 0;
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	for (unsigned i = 0; i < 100; i++) { /* each has its own batch 0 */
 		live_at(&w, 0, i % 2 == 0 ? &a : &b);
 		if (!w.o.replay)
 			continue;
 		replays++;
 		replayed_at(&w, 0, i % 2 == 0 ? &a : &b);
-		tell(&w, KVSOURCE_IN_REPLAY_END);
+		source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	}
 	assert_int_equal(replays, 8);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	assert_non_null(strstr(kvsource_why(w.s), "do two publish to this endpoint?"));
 	assert_int_equal(holdings_count(w.h), 0);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	replayed_at(&w, 0, &a);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
-	assert_int_equal(tiers(&w, 0, 0), GPU);
+	assert_int_equal(tiers_of(&w, 0, 0), GPU);
 	world_close(&w);
 }
 
 static void an_unparsable_batch_demotes_for_a_while(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT);
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &a);
-	give(&w, KVSOURCE_IN_LIVE, 1,
+	source_give(&w, KVSOURCE_IN_LIVE, 1,
 		CGN_STR("\x92\x01\xa3"
 			"bad"));
 	assert_true(w.o.unparsable);
@@ -824,11 +827,11 @@ static void an_unparsable_batch_demotes_for_a_while(void **state)
 	live_at(&w, 2, &b);
 	assert_int_equal(holdings_count(w.h), 0);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
 	assert_int_equal(w.o.replay_from, 2); /* behind it */
 	replayed_at(&w, 2, &b);
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_int_equal(holdings_count(w.h), 1);
 	assert_int_equal(kvsource_stats(w.s).errors, 1);
@@ -838,23 +841,23 @@ static void an_unparsable_batch_demotes_for_a_while(void **state)
 static void a_lull_is_looked_into(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT), b = stored(2, 1, -1, 50, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT), b = ev_stored(2, 1, -1, 50, BT);
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &a);
 	assert_true(w.o.wake_at == w.now + KVSOURCE_QUIET);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 0);
 	replayed_at(&w, 0, &a);
 	replayed_at(&w, 1, &b); /* it was lost */
-	tell(&w, KVSOURCE_IN_REPLAY_END);
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 1);
-	tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* nothing is known to be missing */
+	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* nothing is known to be missing */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 2);
 	assert_true(w.o.wake_at == w.now + KVSOURCE_IDLE); /* it looks again now and then */
@@ -864,18 +867,18 @@ static void a_lull_is_looked_into(void **state)
 static void a_lost_connection_goes_stale(void **state)
 {
 	struct world w;
-	struct ev a = stored(1, 1, -1, 0, BT);
+	struct ev a = ev_stored(1, 1, -1, 0, BT);
 	(void)state;
 	world_open(&w, true);
-	begin(&w);
+	world_begin(&w);
 	live_at(&w, 0, &a);
-	tell(&w, KVSOURCE_IN_DISCONNECTED);
+	source_tell(&w, KVSOURCE_IN_DISCONNECTED);
 	assert_true(w.o.wake_at == w.now + KVSOURCE_STALE);
 	assert_int_equal(holdings_count(w.h), 1);
 	w.now = w.o.wake_at;
-	tell(&w, KVSOURCE_IN_TICK);
+	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_int_equal(holdings_count(w.h), 0);
-	begin(&w); /* asks from 0 */
+	world_begin(&w); /* asks from 0 */
 	world_close(&w);
 }
 
@@ -894,7 +897,7 @@ struct publisher {
 };
 
 static uint64_t dice_state;
-static unsigned dice(unsigned n)
+static unsigned roll_dice(unsigned n)
 {
 	(void)mix_lcg(&dice_state);
 	return (unsigned)((dice_state >> 33) % n);
@@ -905,26 +908,27 @@ static uint64_t hash_of(const struct publisher *p, unsigned prompt, unsigned dep
 	return p->seed + prompt * 100 + depth;
 }
 
-static void publish(struct publisher *p)
+static void publisher_publish(struct publisher *p)
 {
 	struct ev v[3];
 	uint32_t n = 0;
 	assert_true(p->next < P_LOG);
-	for (unsigned i = 0; i < 1 + dice(3); i++) {
-		unsigned prompt = dice(P_PROMPTS), depth = dice(P_DEPTH), medium = dice(4) == 0;
-		if (dice(400) == 0) {
+	for (unsigned i = 0; i < 1 + roll_dice(3); i++) {
+		unsigned prompt = roll_dice(P_PROMPTS), depth = roll_dice(P_DEPTH),
+			 medium = roll_dice(4) == 0;
+		if (roll_dice(400) == 0) {
 			memset(p->refs, 0, sizeof p->refs);
 			v[n++] = (struct ev){.type = 'C'};
-		} else if (p->refs[prompt][depth][medium] > 0 && dice(2) == 0) {
+		} else if (p->refs[prompt][depth][medium] > 0 && roll_dice(2) == 0) {
 			p->refs[prompt][depth][medium]--;
-			v[n++] = removed(hash_of(p, prompt, depth), medium ? "CPU" : "GPU");
+			v[n++] = ev_removed(hash_of(p, prompt, depth), medium ? "CPU" : "GPU");
 		} else { /* as engines do: the parent is there when a block is stored */
 			bool parent = depth == 0 ||
 				p->refs[prompt][depth - 1][0] + p->refs[prompt][depth - 1][1] > 0;
 			if (!parent)
 				continue;
 			p->refs[prompt][depth][medium]++;
-			v[n] = stored(hash_of(p, prompt, depth), 1,
+			v[n] = ev_stored(hash_of(p, prompt, depth), 1,
 				depth == 0 ? -1 : (int64_t)hash_of(p, prompt, depth - 1),
 				prompt * 1000 + depth * BT, BT);
 			v[n++].medium = medium ? "CPU" : NULL;
@@ -934,7 +938,7 @@ static void publish(struct publisher *p)
 	p->next++;
 }
 
-static void restart(struct publisher *p)
+static void publisher_restart(struct publisher *p)
 {
 	for (uint64_t i = 0; i < p->next; i++)
 		cgn_buf_fini(&p->log[i]);
@@ -944,12 +948,12 @@ static void restart(struct publisher *p)
 }
 
 /* How many blocks the holdings have wrong; missing ones count only when |exact|. */
-static unsigned wrong(const struct world *w, const struct publisher *p, bool exact)
+static unsigned count_wrong(const struct world *w, const struct publisher *p, bool exact)
 {
 	unsigned n = 0, known = 0;
 	for (unsigned prompt = 0; prompt < P_PROMPTS; prompt++)
 		for (unsigned depth = 0; depth < P_DEPTH; depth++) {
-			unsigned is = tiers(w, prompt * 1000, depth);
+			unsigned is = tiers_of(w, prompt * 1000, depth);
 			unsigned due = (p->refs[prompt][depth][0] > 0 ? GPU : 0) |
 				(p->refs[prompt][depth][1] > 0 ? RAM : 0);
 			n += exact ? is != due : (is & ~due) != 0;
@@ -965,23 +969,23 @@ static void carry_out(struct world *w, struct publisher *p)
 		uint64_t from = w->o.replay_from, oldest = p->next > P_BUFFER ? p->next - P_BUFFER : 0,
 			 end = p->next;
 		bool again = false;
-		if (!p->calm && dice(40) == 0) {
-			tell(w, KVSOURCE_IN_REPLAY_FAILED);
+		if (!p->calm && roll_dice(40) == 0) {
+			source_tell(w, KVSOURCE_IN_REPLAY_FAILED);
 			continue;
 		}
 		for (uint64_t i = from > oldest ? from : oldest; i < end && !again; i++) {
-			give(w, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&p->log[i]));
+			source_give(w, KVSOURCE_IN_REPLAYED, i, cgn_buf_view(&p->log[i]));
 			again = w->o.replay;
-			if (!again && !p->calm && dice(30) == 0 && p->next < P_LOG) {
-				publish(p);
-				if (dice(3) != 0)
-					give(w, KVSOURCE_IN_LIVE, p->next - 1,
+			if (!again && !p->calm && roll_dice(30) == 0 && p->next < P_LOG) {
+				publisher_publish(p);
+				if (roll_dice(3) != 0)
+					source_give(w, KVSOURCE_IN_LIVE, p->next - 1,
 						cgn_buf_view(&p->log[p->next - 1]));
 				again = w->o.replay;
 			}
 		}
 		if (!again)
-			tell(w, KVSOURCE_IN_REPLAY_END);
+			source_tell(w, KVSOURCE_IN_REPLAY_END);
 	}
 }
 
@@ -989,43 +993,43 @@ static void some_time_passes(struct world *w, struct publisher *p)
 {
 	w->now += 40 * CGN_SEC;
 	if (w->o.wake_at != 0 && w->now >= w->o.wake_at) {
-		tell(w, KVSOURCE_IN_TICK);
+		source_tell(w, KVSOURCE_IN_TICK);
 		carry_out(w, p);
 	}
 }
 
-static void reconnect(struct world *w, struct publisher *p)
+static void publisher_reconnect(struct world *w, struct publisher *p)
 {
-	tell(w, KVSOURCE_IN_DISCONNECTED);
-	if (dice(3) == 0)
+	source_tell(w, KVSOURCE_IN_DISCONNECTED);
+	if (roll_dice(3) == 0)
 		some_time_passes(w, p);
-	tell(w, KVSOURCE_IN_CONNECTED);
+	source_tell(w, KVSOURCE_IN_CONNECTED);
 	carry_out(w, p);
 }
 
 static void one_turn(struct world *w, struct publisher *p)
 {
-	publish(p);
+	publisher_publish(p);
 	uint64_t last = p->next - 1;
-	unsigned fate = dice(100);
+	unsigned fate = roll_dice(100);
 	if (fate < 8) /* lost */
 		return;
 	if (fate < 12 && p->next > 3) { /* late: a few come before it */
-		publish(p);
-		give(w, KVSOURCE_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
+		publisher_publish(p);
+		source_give(w, KVSOURCE_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
 		carry_out(w, p);
 	}
-	give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+	source_give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
 	if (fate >= 90) /* twice */
-		give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
+		source_give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
 }
 
 static struct kvsource_stats sums; /* of what happened */
 static unsigned n_good;
 
-static void note(const struct kvsource_stats *st, enum kvsource_state state)
+static void stats_note(const struct kvsource_stats *st, enum kvsource_state state)
 {
 	sums.duplicates += st->duplicates;
 	sums.gaps += st->gaps;
@@ -1042,26 +1046,26 @@ static void run_seed(uint64_t seed, bool can_replay)
 	dice_state = seed * 7919 + 1;
 	world_open(&w, can_replay);
 	p.seed = 1000000;
-	for (unsigned i = 0; i < dice(50); i++)
-		publish(&p);
-	tell(&w, KVSOURCE_IN_CONNECTED);
+	for (unsigned i = 0; i < roll_dice(50); i++)
+		publisher_publish(&p);
+	source_tell(&w, KVSOURCE_IN_CONNECTED);
 	carry_out(&w, &p);
 	for (unsigned turn = 0; turn < 400; turn++) {
 		one_turn(&w, &p);
-		if (dice(80) == 0)
+		if (roll_dice(80) == 0)
 			some_time_passes(&w, &p);
-		if (dice(100) == 0)
-			restart(&p);
-		else if (dice(60) != 0)
+		if (roll_dice(100) == 0)
+			publisher_restart(&p);
+		else if (roll_dice(60) != 0)
 			continue;
-		reconnect(&w, &p);
+		publisher_reconnect(&w, &p);
 	}
 	/* Where there are no replays, one more batch has to come through to tell that some were lost. */
 	p.calm = true;
 	some_time_passes(&w, &p);
 	if (!can_replay) {
-		publish(&p);
-		give(&w, KVSOURCE_IN_LIVE, p.next - 1, cgn_buf_view(&p.log[p.next - 1]));
+		publisher_publish(&p);
+		source_give(&w, KVSOURCE_IN_LIVE, p.next - 1, cgn_buf_view(&p.log[p.next - 1]));
 	}
 	for (unsigned i = 0; i < 10 && (w.o.replay || w.o.wake_at != 0); i++) {
 		carry_out(&w, &p);
@@ -1072,14 +1076,14 @@ static void run_seed(uint64_t seed, bool can_replay)
 	if (can_replay && p.next < P_BUFFER && state != KVSOURCE_GOOD)
 		fail_msg("seed %llu: %s, %s", (unsigned long long)seed, kvsource_state_name(state),
 			kvsource_why(w.s));
-	if (wrong(&w, &p, state == KVSOURCE_GOOD) != 0)
+	if (count_wrong(&w, &p, state == KVSOURCE_GOOD) != 0)
 		fail_msg("seed %llu (%s): %u blocks are wrong", (unsigned long long)seed,
-			kvsource_state_name(state), wrong(&w, &p, state == KVSOURCE_GOOD));
+			kvsource_state_name(state), count_wrong(&w, &p, state == KVSOURCE_GOOD));
 	struct kvsource_stats st = kvsource_stats(w.s);
 	assert_int_equal(st.errors, 0);
-	note(&st, state);
+	stats_note(&st, state);
 	world_close(&w);
-	restart(&p);
+	publisher_restart(&p);
 	p.calm = false;
 }
 

@@ -16,7 +16,7 @@
 
 static uint64_t dice = MIX_GOLDEN;
 
-static double uniform(void)
+static double random_uniform(void)
 {
 	dice ^= dice << 13;
 	dice ^= dice >> 7;
@@ -24,9 +24,9 @@ static double uniform(void)
 	return (double)(dice >> 11) * 0x1p-53;
 }
 
-static double normal(void)
+static double random_normal(void)
 {
-	return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+	return sqrt(-2 * log(1 - random_uniform())) * cos(6.283185307179586 * random_uniform());
 }
 
 struct fleet {
@@ -49,16 +49,16 @@ static void holders_init(struct fleet *f, size_t n)
 
 /* One request: 30 ms and 0.1 ms a token until its first byte, 20 ms a token and 0.3 ms for each answer beside
  * it. */
-static void request(struct fleet *f, size_t i)
+static void fleet_request(struct fleet *f, size_t i)
 {
 	/* Pareto: some are a thousand times the least */
-	double tokens = 200 * f->longer[i] * pow(1 - uniform(), -1 / 1.3);
-	double beside = f->crowd[i] * (1 + floor(20 * uniform()));
-	double first = (30 + 0.1 * tokens) * exp(0.6 * normal()) * f->slow[i];
-	double token = (20 + 0.3 * beside) * exp(0.3 * normal()) * f->stutter[i];
+	double tokens = 200 * f->longer[i] * pow(1 - random_uniform(), -1 / 1.3);
+	double beside = f->crowd[i] * (1 + floor(20 * random_uniform()));
+	double first = (30 + 0.1 * tokens) * exp(0.6 * random_normal()) * f->slow[i];
+	double token = (20 + 0.3 * beside) * exp(0.3 * random_normal()) * f->stutter[i];
 	if (tokens > 1e6)
 		tokens = 1e6;
-	bool failed = uniform() < f->fails[i];
+	bool failed = random_uniform() < f->fails[i];
 	outlier_add_end(&f->tally[i], failed);
 	if (failed)
 		return;
@@ -66,7 +66,7 @@ static void request(struct fleet *f, size_t i)
 	outlier_add_token(&f->tally[i], (cgn_nsec)(token * 1e6), (uint32_t)beside);
 }
 
-static void look(struct fleet *f, double share, bool turn)
+static void fleet_look(struct fleet *f, double share, bool turn)
 {
 	double scratch[NODES];
 	for (size_t i = 0; i < f->n; i++) {
@@ -89,13 +89,13 @@ static void look(struct fleet *f, double share, bool turn)
 }
 
 /* |seconds| of it, |rate| requests a second and node. */
-static void run(struct fleet *f, unsigned seconds, unsigned rate, bool eject)
+static void fleet_run(struct fleet *f, unsigned seconds, unsigned rate, bool eject)
 {
 	for (unsigned s = 0; s < seconds; s++) {
 		for (size_t i = 0; i < f->n; i++)
 			for (unsigned k = 0; k < rate && !f->out[i]; k++)
-				request(f, i);
-		look(f, 0.3, s % 10 == 9);
+				fleet_request(f, i);
+		fleet_look(f, 0.3, s % 10 == 9);
 		for (size_t i = 0; i < f->n && eject; i++)
 			f->out[i] = f->out[i] || f->peers[i].verdict != BREAKER_FOR_NOTHING;
 	}
@@ -114,12 +114,12 @@ static void equal_nodes_are_never_ejected(void **state)
 	(void)state;
 	struct fleet f;
 	holders_init(&f, NODES);
-	run(&f, 12500, 1, false); /* 10^5 requests; windows hold little more than the least */
+	fleet_run(&f, 12500, 1, false); /* 10^5 requests; windows hold little more than the least */
 	assert_int_equal(all_ejected(&f), 0);
-	run(&f, 1500, 10, false);
+	fleet_run(&f, 1500, 10, false);
 	assert_int_equal(all_ejected(&f), 0);
 	holders_init(&f, 3);
-	run(&f, 15000, 2, false);
+	fleet_run(&f, 15000, 2, false);
 	assert_int_equal(all_ejected(&f), 0);
 }
 
@@ -130,7 +130,7 @@ static void long_prompts_and_many_answers_are_no_fault(void **state)
 	holders_init(&f, NODES);
 	f.longer[2] = 20;
 	f.crowd[5] = 8;
-	run(&f, 3000, 4, false);
+	fleet_run(&f, 3000, 4, false);
 	assert_int_equal(all_ejected(&f), 0);
 }
 
@@ -140,23 +140,23 @@ static void a_slow_node_is_ejected_and_the_others_stay(void **state)
 	struct fleet f;
 	for (size_t n = 3; n <= NODES; n += 5) {
 		holders_init(&f, n);
-		run(&f, 60, 4, true);
+		fleet_run(&f, 60, 4, true);
 		f.slow[1] = 5;
-		run(&f, 60, 4, true);
+		fleet_run(&f, 60, 4, true);
 		assert_int_equal(all_ejected(&f), 1);
 		assert_int_equal(f.ejected[1], 1);
 		assert_int_equal(f.why[1], BREAKER_FOR_FIRST);
 	}
 	holders_init(&f, NODES);
 	f.stutter[4] = 5;
-	run(&f, 60, 4, true);
+	fleet_run(&f, 60, 4, true);
 	assert_int_equal(all_ejected(&f), 1);
 	assert_int_equal(f.why[4], BREAKER_FOR_TOKENS);
 	holders_init(&f, NODES);
 	f.fails[7] = 0.5;
 	for (size_t i = 0; i < 7; i++)
 		f.fails[i] = 0.02;
-	run(&f, 60, 4, true);
+	fleet_run(&f, 60, 4, true);
 	assert_int_equal(all_ejected(&f), 1);
 	assert_int_equal(f.why[7], BREAKER_FOR_ERRORS);
 }
@@ -167,14 +167,14 @@ static void one_that_recovers_returns_and_stays(void **state)
 	struct fleet f;
 	holders_init(&f, NODES);
 	f.slow[1] = 5;
-	run(&f, 60, 4, true);
+	fleet_run(&f, 60, 4, true);
 	assert_true(f.out[1]);
 	f.out[1] = false; /* its probe did well, and it is as slow as before */
-	run(&f, 60, 4, true);
+	fleet_run(&f, 60, 4, true);
 	assert_int_equal(f.ejected[1], 2);
 	f.slow[1] = 1;
 	f.out[1] = false;
-	run(&f, 300, 4, true);
+	fleet_run(&f, 300, 4, true);
 	assert_int_equal(f.ejected[1], 2);
 	assert_int_equal(all_ejected(&f), 2);
 }
@@ -187,20 +187,20 @@ static void no_more_than_a_share_is_ejected_and_the_worst_first(void **state)
 	f.slow[0] = 6;
 	f.slow[3] = 40;
 	f.slow[6] = 15;
-	run(&f, 40, 4, true);
+	fleet_run(&f, 40, 4, true);
 	assert_int_equal(all_ejected(&f), 2); /* 0.3 of 8 */
 	assert_true(f.out[3] && f.out[6]);
 	holders_init(&f, 3);
 	f.slow[0] = 10;
-	run(&f, 40, 4, true);
+	fleet_run(&f, 40, 4, true);
 	assert_true(f.out[0]); /* 0.3 of 3 is none, and one may always be */
 	f.slow[1] = 10;
-	run(&f, 40, 4, true);
+	fleet_run(&f, 40, 4, true);
 	assert_false(f.out[1]);
 	holders_init(&f, 2);
 	f.slow[0] = 50;
 	f.fails[0] = 0.9;
-	run(&f, 40, 4, true);
+	fleet_run(&f, 40, 4, true);
 	assert_int_equal(all_ejected(&f), 0); /* who of the two is odd? */
 }
 
@@ -212,13 +212,13 @@ static void too_few_requests_say_nothing(void **state)
 	for (size_t i = 0; i < NODES; i++)
 		for (unsigned k = 0; k < (i == 1 ? OUTLIER_REQUESTS - 1 : 200); k++) {
 			f.slow[i] = i == 1 ? 30 : 1;
-			request(&f, i);
+			fleet_request(&f, i);
 		}
-	look(&f, 0.3, false);
+	fleet_look(&f, 0.3, false);
 	assert_int_equal(all_ejected(&f), 0);
 	for (int k = 0; k < 5; k++)
-		request(&f, 1);
-	look(&f, 0.3, false);
+		fleet_request(&f, 1);
+	fleet_look(&f, 0.3, false);
 	assert_int_equal(f.ejected[1], 1);
 }
 

@@ -34,7 +34,8 @@ static void cands_fill(struct route_cand *c, size_t n)
 }
 
 /* Blocks that the nth of four candidates is taken to hold. */
-static uint32_t held(const struct pending *p, const uint64_t *chain, size_t n, size_t nth, cgn_nsec now)
+static uint32_t held_blocks(const struct pending *p, const uint64_t *chain, size_t n, size_t nth,
+	cgn_nsec now)
 {
 	struct route_cand c[4];
 	cands_fill(c, 4);
@@ -51,12 +52,12 @@ static void what_is_on_its_way_counts_as_held(void **state)
 	fill_chain(other, BLOCKS, 2);
 	for (size_t i = 0; i < 20; i++)
 		other[i] = chain[i];
-	assert_int_equal(held(p, chain, BLOCKS, 1, 0), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, 0), 0);
 	assert_true(pending_add(p, chain, BLOCKS, 0, 7, 0, 10 * CGN_SEC) != 0);
-	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
-	assert_int_equal(held(p, other, BLOCKS, 1, CGN_SEC), 20);
-	assert_int_equal(held(p, chain, BLOCKS, 0, CGN_SEC), 0);
-	assert_int_equal(held(p, chain, 0, 1, CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
+	assert_int_equal(held_blocks(p, other, BLOCKS, 1, CGN_SEC), 20);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 0, CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, 0, 1, CGN_SEC), 0);
 	pending_free(&p);
 	assert_null(p);
 	pending_free(&p);
@@ -100,26 +101,26 @@ static void it_ends(void **state)
 	fill_chain(other, BLOCKS, 2);
 	cgn_nsec start = 90 * 24 * 3600 * CGN_SEC + 123; /* the clock's own wrap is passed often */
 	uint32_t a = pending_add(p, chain, BLOCKS, 0, 7, start, 10 * CGN_SEC);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 9 * CGN_SEC), BLOCKS);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 11 * CGN_SEC), 0);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 3600 * CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 9 * CGN_SEC), BLOCKS);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 11 * CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 3600 * CGN_SEC), 0);
 	pending_limit(p, a, start + 11 * CGN_SEC, 10 * CGN_SEC); /* what is over stays over */
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 12 * CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 12 * CGN_SEC), 0);
 	start += 20 * CGN_SEC;
 	a = pending_add(p, chain, BLOCKS, 0, 7, start, 600 * CGN_SEC);
 	pending_limit(p, a, start + CGN_SEC, 2 * CGN_SEC);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 2 * CGN_SEC), BLOCKS);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + 4 * CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 2 * CGN_SEC), BLOCKS);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 4 * CGN_SEC), 0);
 	start += 20 * CGN_SEC;
 	a = pending_add(p, chain, BLOCKS, 0, 7, start, 600 * CGN_SEC);
 	uint32_t b = pending_add(p, other, BLOCKS, 0, 14, start, 600 * CGN_SEC);
 	pending_drop(p, a);
 	pending_drop(p, a);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start), 0);
-	assert_int_equal(held(p, other, BLOCKS, 2, start), BLOCKS);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start), 0);
+	assert_int_equal(held_blocks(p, other, BLOCKS, 2, start), BLOCKS);
 	pending_drop(p, b);
 	pending_add(p, chain, BLOCKS, 0, 7, start, 9999 * CGN_SEC);
-	assert_int_equal(held(p, chain, BLOCKS, 1, start + PENDING_LONGEST + CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + PENDING_LONGEST + CGN_SEC), 0);
 	pending_free(&p);
 }
 
@@ -133,9 +134,9 @@ static void it_stays_in_its_memory_and_keeps_what_is_new(void **state)
 		pending_add(p, chain, BLOCKS, 0, 7, 0, 60 * CGN_SEC);
 	}
 	assert_in_range(pending_bytes(p), 1 << 15, 300000);
-	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, CGN_SEC), BLOCKS);
 	fill_chain(chain, BLOCKS, 3);
-	assert_int_equal(held(p, chain, BLOCKS, 1, CGN_SEC), 0);
+	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, CGN_SEC), 0);
 	pending_free(&p);
 }
 
@@ -171,7 +172,7 @@ struct racer {
 	uint64_t seed;
 };
 
-static void *race(void *arg)
+static void *race_thread(void *arg)
 {
 	struct racer *a = arg;
 	uint64_t chain[BLOCKS];
@@ -202,7 +203,7 @@ static void they_are_safe_without_locks(void **state)
 	struct racer a[3] = {{h, p, 1}, {h, p, 5}, {h, p, 9}};
 	pthread_t t[3];
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pthread_create(&t[i], NULL, race, &a[i]), 0);
+		assert_int_equal(pthread_create(&t[i], NULL, race_thread, &a[i]), 0);
 	for (int i = 0; i < 3; i++) {
 		void *bad = &a[i];
 		assert_int_equal(pthread_join(t[i], &bad), 0);
@@ -213,7 +214,7 @@ static void they_are_safe_without_locks(void **state)
 	uint64_t chain[BLOCKS];
 	for (uint64_t i = 0; i < 11; i++) {
 		fill_chain(chain, BLOCKS, i);
-		assert_int_equal(held(p, chain, BLOCKS, 1, 4000), 0);
+		assert_int_equal(held_blocks(p, chain, BLOCKS, 1, 4000), 0);
 	}
 	hotprefix_free(&h);
 	pending_free(&p);

@@ -46,7 +46,7 @@ static struct chain chain_of(const char *text)
 	return chain_with(&small_blocks, text);
 }
 
-static size_t shared(const struct chain *a, const struct chain *b)
+static size_t common_blocks(const struct chain *a, const struct chain *b)
 {
 	size_t n = 0;
 	while (n < a->n && n < b->n && a->v[n] == b->v[n])
@@ -54,37 +54,37 @@ static size_t shared(const struct chain *a, const struct chain *b)
 	return n;
 }
 
-static void same(const char *left, const char *right)
+static void expect_same(const char *left, const char *right)
 {
 	struct chain a = chain_of(left), b = chain_of(right);
-	if (a.n == 0 || a.n != b.n || shared(&a, &b) != a.n)
-		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, shared(&a, &b), left, right);
+	if (a.n == 0 || a.n != b.n || common_blocks(&a, &b) != a.n)
+		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, common_blocks(&a, &b), left, right);
 }
 
 /* All of |shorter|'s chain opens |longer|'s, which is longer. */
-static void opens(const char *shorter, const char *longer)
+static void expect_opens(const char *shorter, const char *longer)
 {
 	struct chain a = chain_of(shorter), b = chain_of(longer);
-	if (a.n == 0 || b.n <= a.n || shared(&a, &b) != a.n)
-		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, shared(&a, &b), shorter, longer);
+	if (a.n == 0 || b.n <= a.n || common_blocks(&a, &b) != a.n)
+		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, common_blocks(&a, &b), shorter, longer);
 }
 
 static void differ_at_once(const char *left, const char *right)
 {
 	struct chain a = chain_of(left), b = chain_of(right);
-	if (a.n == 0 || b.n == 0 || shared(&a, &b) != 0)
-		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, shared(&a, &b), left, right);
+	if (a.n == 0 || b.n == 0 || common_blocks(&a, &b) != 0)
+		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, common_blocks(&a, &b), left, right);
 }
 
 static void differ_in_the_end(const char *left, const char *right)
 {
 	struct chain a = chain_of(left), b = chain_of(right);
-	size_t alike = shared(&a, &b);
+	size_t alike = common_blocks(&a, &b);
 	if (a.n == 0 || b.n == 0 || (alike == a.n && alike == b.n))
 		fail_msg("alike: %s | %s", left, right);
 }
 
-static void empty(const char *text)
+static void expect_empty(const char *text)
 {
 	struct chain c = chain_of(text);
 	if (c.n != 0)
@@ -98,33 +98,34 @@ static void empty(const char *text)
 static void more_messages_keep_the_leading_chain(void **state)
 {
 	(void)state;
-	opens("{\"messages\":[" SYSTEM "]}", "{\"messages\":[" SYSTEM "," USER "]}");
-	opens("{\"messages\":[" SYSTEM "," USER "]}",
+	expect_opens("{\"messages\":[" SYSTEM "]}", "{\"messages\":[" SYSTEM "," USER "]}");
+	expect_opens("{\"messages\":[" SYSTEM "," USER "]}",
 		"{\"messages\":[" SYSTEM "," USER "," ANSWER "," USER "]}");
-	opens("{\"prompt\":\"once upon a time\"}", "{\"prompt\":\"once upon a time there was\"}");
-	opens("{\"input\":[" SYSTEM "]}", "{\"input\":[" SYSTEM "," USER "]}");
-	opens("{\"prompt\":[101,102,103,104]}", "{\"prompt\":[101,102,103,104,105,106,107,108]}");
+	expect_opens("{\"prompt\":\"once upon a time\"}", "{\"prompt\":\"once upon a time there was\"}");
+	expect_opens("{\"input\":[" SYSTEM "]}", "{\"input\":[" SYSTEM "," USER "]}");
+	expect_opens("{\"prompt\":[101,102,103,104]}", "{\"prompt\":[101,102,103,104,105,106,107,108]}");
 }
 
 static void how_the_json_is_written_does_not_matter(void **state)
 {
 	(void)state;
-	same("{\"messages\":[" SYSTEM "," USER "]}",
+	expect_same("{\"messages\":[" SYSTEM "," USER "]}",
 		" { \"stream\" : true, \"messages\" :\n[ {\"content\": \"You are a helpful assistant.\", \"role\":\"system\" } ,\t" USER
 		"], \"temperature\":0.5 }");
-	same("{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u00e4\\n\\ud83d\\ude00 and more\"}]}",
+	expect_same("{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u00e4\\n\\ud83d\\ude00 and more\"}]}",
 		"{\"messages\":[{\"r\\u006fle\":\"user\",\"content\":\"\\u0061\xc3\xa4\\u000a\xf0\x9f\x98\x80 and more\"}]}");
-	same("{\"messages\":[{\"role\":\"user\",\"content\":\"some longer text\"}]}",
+	expect_same("{\"messages\":[{\"role\":\"user\",\"content\":\"some longer text\"}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"some longer text\",\"cache_control\":{\"type\":\"ephemeral\"}}]}]}");
-	same("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\":1,\"b\":[true,null]}}}],\"messages\":[" USER
-	     "]}",
+	expect_same(
+		"{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\":1,\"b\":[true,null]}}}],\"messages\":[" USER
+		"]}",
 		"{\"messages\":[" USER
 		"],\"tools\":[ {\"function\":{\"parameters\":{\"b\":[true, null],\"\\u0061\":1},\"name\":\"f\"},\"type\":\"function\"} ]}");
-	same("{\"system\":\"You are a helpful assistant.\",\"messages\":[" USER "]}",
+	expect_same("{\"system\":\"You are a helpful assistant.\",\"messages\":[" USER "]}",
 		"{\"messages\":[" SYSTEM "," USER "]}");
-	same("{\"instructions\":\"You are a helpful assistant.\",\"input\":[" USER "]}",
+	expect_same("{\"instructions\":\"You are a helpful assistant.\",\"input\":[" USER "]}",
 		"{\"messages\":[" SYSTEM "," USER "]}");
-	same("{\"messages\":[{\"role\":\"user\",\"content\":\"null is as absent\",\"name\":null}]}",
+	expect_same("{\"messages\":[{\"role\":\"user\",\"content\":\"null is as absent\",\"name\":null}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"null is as absent\"}]}");
 }
 
@@ -135,15 +136,15 @@ static void what_is_in_the_root_changes_everything(void **state)
 	differ_at_once(body, "{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
 	differ_at_once("{\"messages\":[" USER "],\"cache_salt\":\"t\"}",
 		"{\"messages\":[" USER "],\"cache_salt\":\"s\"}");
-	same(body, "{\"messages\":[" USER "],\"cache_salt\":null}");
+	expect_same(body, "{\"messages\":[" USER "],\"cache_salt\":null}");
 	differ_at_once(body, "{\"messages\":[" USER "],\"lora_path\":\"l\"}");
 	differ_at_once(body, "{\"messages\":[" USER "],\"lora\":[{\"id\":0,\"scale\":1.0}]}");
-	same(body, "{\"messages\":[" USER "],\"lora_path\":null}");
+	expect_same(body, "{\"messages\":[" USER "],\"lora_path\":null}");
 	struct prefix_params other = small_blocks;
 	struct chain base = chain_of(body);
 	other.model = CGN_STR("n");
 	struct chain model = chain_with(&other, body);
-	assert_int_equal(shared(&base, &model), 0);
+	assert_int_equal(common_blocks(&base, &model), 0);
 	assert_int_equal(base.n, model.n);
 }
 
@@ -171,9 +172,10 @@ static void what_is_said_matters(void **state)
 static void images_count_by_what_they_are(void **state)
 {
 	(void)state;
-	same(IMAGE("data:image/png;base64,AAAA"), IMAGE("data:image\\/png;base64,AAAA"));
+	expect_same(IMAGE("data:image/png;base64,AAAA"), IMAGE("data:image\\/png;base64,AAAA"));
 	differ_in_the_end(IMAGE("data:image/png;base64,AAAA"), IMAGE("data:image/png;base64,AAAB"));
-	same("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}",
+	expect_same(
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"source\":{\"data\":\"AAAA\",\"type\":\"base64\"},\"type\":\"image\"}]}]}");
 	differ_in_the_end(
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"data\":\"AAAA\"}}]}]}",
@@ -194,7 +196,8 @@ static void images_count_by_what_they_are(void **state)
 static void a_result_of_a_tool_is_content(void **state)
 {
 	(void)state;
-	same("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"x\",\"content\":\"it rains today\"}]}]}",
+	expect_same(
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"x\",\"content\":\"it rains today\"}]}]}",
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"content\":[{\"type\":\"text\",\"text\":\"it rains today\"}]}]}]}");
 }
 
@@ -210,9 +213,9 @@ static void what_is_not_understood_is_empty(void **state)
 		"{\"prompt\":5,\"tools\":[\"long enough for a block\"]}", "{\"input\":{}}",
 		"{\"query\":\"long enough for a block\"}", "{\"system\":5,\"messages\":[" USER "]}"};
 	for (size_t i = 0; i < CGN_COUNT(bodies); i++)
-		empty(bodies[i]);
-	empty("{\"messages\":[]}");
-	empty("{\"prompt\":\"short\"}");
+		expect_empty(bodies[i]);
+	expect_empty("{\"messages\":[]}");
+	expect_empty("{\"prompt\":\"short\"}");
 }
 
 static void the_chain_is_that_of_the_canonical_bytes(void **state)
@@ -235,7 +238,7 @@ static void the_chain_is_bounded(void **state)
 	struct chain all = chain_of("{\"messages\":[" SYSTEM "," USER "]}"),
 		     some = chain_with(&few, "{\"messages\":[" SYSTEM "," USER "]}");
 	assert_int_equal(some.n, 3);
-	assert_int_equal(shared(&all, &some), 3);
+	assert_int_equal(common_blocks(&all, &some), 3);
 	few.max_blocks = 0;
 	assert_int_equal(chain_with(&few, "{\"messages\":[" USER "]}").n, 0);
 }
@@ -290,7 +293,7 @@ static void a_growing_conversation_only_grows_its_chain(void **state)
 		cgn_buf_fmt(&body, "{\"messages\":[%s]}", cgn_buf_z(&messages));
 		struct chain now = chain_of(cgn_buf_z(&body));
 		assert_true(now.n >= before.n);
-		assert_int_equal(shared(&before, &now), before.n);
+		assert_int_equal(common_blocks(&before, &now), before.n);
 		before = now;
 	}
 	assert_true(before.n > 50);

@@ -11,7 +11,7 @@
 
 #include "policy/prompt/prompt.h"
 
-static bool read(enum prompt_api api, enum prompt_format format, const char *text, struct prompt *p,
+static bool prompt_of(enum prompt_api api, enum prompt_format format, const char *text, struct prompt *p,
 	const char **lacks)
 {
 	struct json_val body;
@@ -33,31 +33,32 @@ static void is_json(struct json_val v, const char *want)
 	assert_true(cgn_ok(json_parse(v.raw, &again, NULL, NULL)));
 }
 
-static void becomes(enum prompt_api api, enum prompt_format format, const char *body, const char *messages)
+static void expect_messages(enum prompt_api api, enum prompt_format format, const char *body,
+	const char *messages)
 {
 	struct prompt p;
 	const char *lacks = NULL;
-	if (!read(api, format, body, &p, &lacks))
+	if (!prompt_of(api, format, body, &p, &lacks))
 		fail_msg("%s: %s", body, lacks);
 	assert_int_equal(p.kind, PROMPT_IS_CHAT);
 	is_json(p.messages, messages);
 	prompt_fini(&p);
 }
 
-static void chat(const char *in, const char *as_string, const char *as_parts)
+static void expect_chat(const char *in, const char *as_string, const char *as_parts)
 {
 	struct cgn_buf body = {0};
 	cgn_buf_fmt(&body, "{\"messages\":%s}", in);
-	becomes(PROMPT_CHAT, PROMPT_STRING, cgn_buf_z(&body), as_string);
-	becomes(PROMPT_CHAT, PROMPT_PARTS, cgn_buf_z(&body), as_parts);
+	expect_messages(PROMPT_CHAT, PROMPT_STRING, cgn_buf_z(&body), as_string);
+	expect_messages(PROMPT_CHAT, PROMPT_PARTS, cgn_buf_z(&body), as_parts);
 	cgn_buf_fini(&body);
 }
 
-static void lacking(enum prompt_api api, const char *body, const char *why)
+static void expect_refused(enum prompt_api api, const char *body, const char *why)
 {
 	struct prompt p;
 	const char *lacks = NULL;
-	if (read(api, PROMPT_STRING, body, &p, &lacks))
+	if (prompt_of(api, PROMPT_STRING, body, &p, &lacks))
 		fail_msg("%s was read", body);
 	assert_string_equal(lacks, why);
 	prompt_fini(&p);
@@ -76,16 +77,18 @@ static void a_path_says_what_a_body_is(void **state)
 static void content_is_what_the_template_takes(void **state)
 {
 	(void)state;
-	chat("[{\"content\":\"h\\u0069\\n\",\"role\":\"user\"}]",
+	expect_chat("[{\"content\":\"h\\u0069\\n\",\"role\":\"user\"}]",
 		"[{\"role\":\"user\",\"content\":\"h\\u0069\\n\"}]",
 		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"h\\u0069\\n\"}]}]");
-	chat("[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\",{\"type\":\"input_text\",\"text\":\"c\"},{\"type\":\"refusal\",\"refusal\":\"d\"}]}]",
+	expect_chat(
+		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\",{\"type\":\"input_text\",\"text\":\"c\"},{\"type\":\"refusal\",\"refusal\":\"d\"}]}]",
 		"[{\"role\":\"user\",\"content\":\"a\\nb\\nc\\nd\"}]",
 		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"text\",\"text\":\"c\"},{\"type\":\"text\",\"text\":\"d\"}]}]");
-	chat("[{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\",\"content\":[]}]",
+	expect_chat("[{\"role\":\"assistant\",\"content\":null},{\"role\":\"user\",\"content\":[]}]",
 		"[{\"role\":\"assistant\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"}]",
 		"[{\"role\":\"assistant\",\"content\":[]},{\"role\":\"user\",\"content\":[]}]");
-	chat("[{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\",\"text\":\"y\"}]}]",
+	expect_chat(
+		"[{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\",\"text\":\"y\"}]}]",
 		"[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]",
 		"[{\"role\":\"tool\",\"content\":\"x\\ny\",\"tool_call_id\":\"c1\"}]");
 }
@@ -93,7 +96,8 @@ static void content_is_what_the_template_takes(void **state)
 static void fields_that_engines_drop_are_dropped(void **state)
 {
 	(void)state;
-	chat("[{\"role\":\"assistant\",\"weight\":1,\"name\":\"n\",\"reasoning_content\":\"r\",\"content\":\"c\",\"tool_calls\":[]}]",
+	expect_chat(
+		"[{\"role\":\"assistant\",\"weight\":1,\"name\":\"n\",\"reasoning_content\":\"r\",\"content\":\"c\",\"tool_calls\":[]}]",
 		"[{\"role\":\"assistant\",\"content\":\"c\",\"name\":\"n\",\"reasoning\":\"r\",\"reasoning_content\":\"r\"}]",
 		"[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}],\"name\":\"n\",\"reasoning\":\"r\",\"reasoning_content\":\"r\"}]");
 }
@@ -104,7 +108,7 @@ static void arguments_become_json(void **state)
 	const char *in =
 		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1]}\"}},"
 		"{\"function\":{\"name\":\"g\",\"arguments\":\"no json\"}},{\"function\":{\"name\":\"h\"}},{\"function\":{\"name\":\"i\",\"arguments\":{\"b\":2}}}]}]}";
-	becomes(PROMPT_CHAT, PROMPT_STRING, in,
+	expect_messages(PROMPT_CHAT, PROMPT_STRING, in,
 		"[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\": [1]}}},"
 		"{\"function\":{\"name\":\"g\",\"arguments\":{}}},{\"function\":{\"name\":\"h\",\"arguments\":{}}},{\"function\":{\"name\":\"i\",\"arguments\":{\"b\":2}}}]}]");
 }
@@ -128,7 +132,7 @@ static void tools_have_their_members_in_the_engines_order(void **state)
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		char body[512];
 		(void)snprintf(body, sizeof body, "%s%s}", head, rows[i][0]);
-		assert_true(read(PROMPT_CHAT, PROMPT_STRING, body, &p, &lacks));
+		assert_true(prompt_of(PROMPT_CHAT, PROMPT_STRING, body, &p, &lacks));
 		is_json(p.tools, rows[i][1]);
 		prompt_fini(&p);
 	}
@@ -139,17 +143,17 @@ static void chat_flags_have_the_engines_defaults(void **state)
 	(void)state;
 	struct prompt p;
 	const char *lacks = NULL;
-	assert_true(read(PROMPT_CHAT, PROMPT_STRING, "{\"messages\":[]}", &p, &lacks));
+	assert_true(prompt_of(PROMPT_CHAT, PROMPT_STRING, "{\"messages\":[]}", &p, &lacks));
 	assert_true(p.add_generation_prompt && !p.continue_final_message && !p.add_specials);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_CHAT, PROMPT_STRING,
+	assert_true(prompt_of(PROMPT_CHAT, PROMPT_STRING,
 		"{\"messages\":[],\"add_generation_prompt\":false,\"continue_final_message\":true,\"add_special_tokens\":true,\"chat_template_kwargs\":{\"a\":1},\"documents\":[{}],\"reasoning_effort\":\"low\"}",
 		&p, &lacks));
 	assert_true(!p.add_generation_prompt && p.continue_final_message && p.add_specials);
 	is_json(p.kwargs, "{\"a\":1,\"reasoning_effort\":\"low\"}");
 	is_json(p.documents, "[{}]");
 	prompt_fini(&p);
-	assert_true(read(PROMPT_CHAT, PROMPT_STRING,
+	assert_true(prompt_of(PROMPT_CHAT, PROMPT_STRING,
 		"{\"messages\":[],\"reasoning_effort\":\"high\",\"chat_template_kwargs\":{ }}", &p, &lacks));
 	is_json(p.kwargs, "{\"reasoning_effort\":\"high\"}");
 	prompt_fini(&p);
@@ -164,8 +168,8 @@ static void media_stand_as_their_digests(void **state)
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"http:\\/\\/x\"}}]}]}";
 	const char *other =
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_image\",\"image_url\":\"http://x\"}]}]}";
-	assert_true(read(PROMPT_CHAT, PROMPT_STRING, in, &p, &lacks));
-	assert_true(read(PROMPT_CHAT, PROMPT_PARTS, other, &q, &lacks));
+	assert_true(prompt_of(PROMPT_CHAT, PROMPT_STRING, in, &p, &lacks));
+	assert_true(prompt_of(PROMPT_CHAT, PROMPT_PARTS, other, &q, &lacks));
 	assert_int_equal(p.n_media, 1);
 	assert_int_equal(q.n_media, 1);
 	const struct digest want = digest_of(CGN_STR("http://x"));
@@ -178,7 +182,7 @@ static void media_stand_as_their_digests(void **state)
 		"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"" PROMPT_MEDIUM));
 	prompt_fini(&p);
 	prompt_fini(&q);
-	assert_true(read(PROMPT_MESSAGES, PROMPT_RAW,
+	assert_true(prompt_of(PROMPT_MESSAGES, PROMPT_RAW,
 		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"data\":\"AAAA\"}}]}]}",
 		&p, &lacks));
 	const struct digest data = digest_of(CGN_STR("AAAA"));
@@ -189,7 +193,7 @@ static void media_stand_as_their_digests(void **state)
 static void raw_messages_stay_as_they_came(void **state)
 {
 	(void)state;
-	becomes(PROMPT_CHAT, PROMPT_RAW,
+	expect_messages(PROMPT_CHAT, PROMPT_RAW,
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"arguments\":\"{}\"}}]}]}",
 		"[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"arguments\":\"{}\"}}]}]");
 }
@@ -197,9 +201,9 @@ static void raw_messages_stay_as_they_came(void **state)
 static void items_become_messages(void **state)
 {
 	(void)state;
-	becomes(PROMPT_RESPONSES, PROMPT_STRING, "{\"instructions\":\"be\",\"input\":\"hi\"}",
+	expect_messages(PROMPT_RESPONSES, PROMPT_STRING, "{\"instructions\":\"be\",\"input\":\"hi\"}",
 		"[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":\"hi\"}]");
-	becomes(PROMPT_RESPONSES, PROMPT_STRING,
+	expect_messages(PROMPT_RESPONSES, PROMPT_STRING,
 		"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]},"
 		"{\"type\":\"reasoning\",\"content\":[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},"
 		"{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"},"
@@ -215,7 +219,7 @@ static void items_become_messages(void **state)
 static void blocks_become_messages(void **state)
 {
 	(void)state;
-	becomes(PROMPT_MESSAGES, PROMPT_STRING,
+	expect_messages(PROMPT_MESSAGES, PROMPT_STRING,
 		"{\"system\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{}},{\"type\":\"text\",\"text\":\"b\"}],\"messages\":["
 		"{\"role\":\"user\",\"content\":\"q\"},"
 		"{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"let me see\"},{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{\"a\":1}}]},"
@@ -232,43 +236,47 @@ static void texts_and_ids_of_a_completion(void **state)
 	(void)state;
 	struct prompt p;
 	const char *lacks = NULL;
-	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":\"a\\u00e4\"}", &p, &lacks));
+	assert_true(prompt_of(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":\"a\\u00e4\"}", &p, &lacks));
 	assert_int_equal(p.kind, PROMPT_IS_TEXT);
 	assert_true(cgn_str_is(p.text, "a\xc3\xa4") && p.add_specials);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING,
+	assert_true(prompt_of(PROMPT_COMPLETIONS, PROMPT_STRING,
 		"{\"prompt\":[\"first\",\"second\"],\"add_special_tokens\":false}", &p, &lacks));
 	assert_true(cgn_str_is(p.text, "first") && !p.add_specials);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[1,2,70000]}", &p, &lacks));
+	assert_true(prompt_of(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[1,2,70000]}", &p, &lacks));
 	assert_true(p.kind == PROMPT_IS_IDS && p.n_ids == 3 && p.ids[2] == 70000);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[[5,6],[7]]}", &p, &lacks));
+	assert_true(prompt_of(PROMPT_COMPLETIONS, PROMPT_STRING, "{\"prompt\":[[5,6],[7]]}", &p, &lacks));
 	assert_true(p.kind == PROMPT_IS_IDS && p.n_ids == 2 && p.ids[0] == 5);
 	prompt_fini(&p);
-	assert_true(read(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"input\":[1,2,3,4,5,6,7,8,9,10]}", &p, &lacks));
+	assert_true(prompt_of(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"input\":[1,2,3,4,5,6,7,8,9,10]}", &p,
+		&lacks));
 	assert_int_equal(p.n_ids, 8); /* the bound */
 	prompt_fini(&p);
-	becomes(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+	expect_messages(PROMPT_EMBEDDINGS, PROMPT_STRING,
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
 		"[{\"role\":\"user\",\"content\":\"a\"}]");
 }
 
 static void what_can_not_be_known_says_why(void **state)
 {
 	(void)state;
-	lacking(PROMPT_CHAT, "{\"messages\":[],\"chat_template\":\"{{ 1 }}\"}", PROMPT_LACKS_TEMPLATE);
-	lacking(PROMPT_RESPONSES, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", PROMPT_LACKS_HISTORY);
-	lacking(PROMPT_COMPLETIONS, "{\"prompt\":\"a\",\"truncate_prompt_tokens\":5}", PROMPT_LACKS_TRUNCATE);
+	expect_refused(PROMPT_CHAT, "{\"messages\":[],\"chat_template\":\"{{ 1 }}\"}", PROMPT_LACKS_TEMPLATE);
+	expect_refused(PROMPT_RESPONSES, "{\"input\":\"a\",\"previous_response_id\":\"r\"}",
+		PROMPT_LACKS_HISTORY);
+	expect_refused(PROMPT_COMPLETIONS, "{\"prompt\":\"a\",\"truncate_prompt_tokens\":5}",
+		PROMPT_LACKS_TRUNCATE);
 	static const char *const shapeless[] = {"{}", "{\"messages\":5}", "{\"messages\":[5]}",
 		"{\"messages\":[{\"content\":\"a\"}]}", "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
 		"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[1]}]}",
 		"{\"messages\":[],\"tools\":[7]}"};
 	for (size_t i = 0; i < CGN_COUNT(shapeless); i++)
-		lacking(PROMPT_CHAT, shapeless[i], PROMPT_LACKS_SHAPE);
-	lacking(PROMPT_COMPLETIONS, "{\"prompt\":[]}", PROMPT_LACKS_SHAPE);
-	lacking(PROMPT_COMPLETIONS, "{\"prompt\":[-1]}", PROMPT_LACKS_SHAPE);
-	lacking(PROMPT_COMPLETIONS, "{\"prompt\":[1.5]}", PROMPT_LACKS_SHAPE);
-	lacking(PROMPT_RESPONSES, "{\"input\":7}", PROMPT_LACKS_SHAPE);
+		expect_refused(PROMPT_CHAT, shapeless[i], PROMPT_LACKS_SHAPE);
+	expect_refused(PROMPT_COMPLETIONS, "{\"prompt\":[]}", PROMPT_LACKS_SHAPE);
+	expect_refused(PROMPT_COMPLETIONS, "{\"prompt\":[-1]}", PROMPT_LACKS_SHAPE);
+	expect_refused(PROMPT_COMPLETIONS, "{\"prompt\":[1.5]}", PROMPT_LACKS_SHAPE);
+	expect_refused(PROMPT_RESPONSES, "{\"input\":7}", PROMPT_LACKS_SHAPE);
 }
 
 static void more_media_than_the_bound_are_refused(void **state)
@@ -279,7 +287,7 @@ static void more_media_than_the_bound_are_refused(void **state)
 	for (int i = 0; i < PROMPT_MEDIA_MAX; i++)
 		cgn_buf_putz(&b, ",{\"image_url\":\"u\"}");
 	cgn_buf_putz(&b, "]}]}");
-	lacking(PROMPT_CHAT, cgn_buf_z(&b), PROMPT_LACKS_SHAPE);
+	expect_refused(PROMPT_CHAT, cgn_buf_z(&b), PROMPT_LACKS_SHAPE);
 	cgn_buf_fini(&b);
 }
 

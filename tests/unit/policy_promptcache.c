@@ -25,14 +25,14 @@ struct chain {
 	uint64_t digests[BLOCKS];
 };
 
-static void start(struct chain *c, uint32_t block_tokens, size_t cap)
+static void chain_start(struct chain *c, uint32_t block_tokens, size_t cap)
 {
 	const struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	memset(c->digests, 0, sizeof c->digests);
 	prefix_tokens_start(&c->c, &root, block_tokens, c->digests, cap);
 }
 
-static void same(const struct chain *a, const struct chain *b)
+static void expect_same(const struct chain *a, const struct chain *b)
 {
 	assert_int_equal(a->c.n, b->c.n);
 	assert_int_equal(a->c.n_tokens, b->c.n_tokens);
@@ -51,7 +51,7 @@ static void a_block_is_its_ids_as_little_endian_numbers(void **state)
 	const uint32_t ids[] = {1, 0x01020304, 70000};
 	const char block[] = "\x01\0\0\0\x04\x03\x02\x01";
 	struct digest root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
-	start(&c, 2, BLOCKS);
+	chain_start(&c, 2, BLOCKS);
 	prefix_tokens_add(&c.c, ids, CGN_COUNT(ids));
 	struct digest want = digest_chain_next(&root, (struct cgn_str){block, 8});
 	assert_int_equal(c.c.n, 1);
@@ -69,8 +69,8 @@ static void how_ids_come_does_not_matter(void **state)
 		ids[i] = (uint32_t)next_random(&rng);
 	for (uint32_t block = 1; block <= 40; block += 13) {
 		struct chain whole, parts;
-		start(&whole, block, BLOCKS);
-		start(&parts, block, BLOCKS);
+		chain_start(&whole, block, BLOCKS);
+		chain_start(&parts, block, BLOCKS);
 		prefix_tokens_add(&whole.c, ids, CGN_COUNT(ids));
 		for (size_t at = 0; at < CGN_COUNT(ids);) {
 			size_t n = next_random(&rng) % 50;
@@ -78,7 +78,7 @@ static void how_ids_come_does_not_matter(void **state)
 			prefix_tokens_add(&parts.c, ids + at, n);
 			at += n;
 		}
-		same(&whole, &parts);
+		expect_same(&whole, &parts);
 	}
 }
 
@@ -87,7 +87,7 @@ static void a_full_chain_takes_nothing_more(void **state)
 	(void)state;
 	struct chain c;
 	const uint32_t ids[10] = {0};
-	start(&c, 2, 3);
+	chain_start(&c, 2, 3);
 	prefix_tokens_add(&c.c, ids, CGN_COUNT(ids));
 	assert_true(prefix_tokens_full(&c.c));
 	assert_int_equal(c.c.n_tokens, 6);
@@ -127,7 +127,7 @@ static void add_segment(struct chain *c, uint32_t segment)
 
 static void without_cache(const struct text *t, struct chain *out, uint32_t block, size_t cap)
 {
-	start(out, block, cap);
+	chain_start(out, block, cap);
 	for (size_t i = 0; i < t->n; i++)
 		add_segment(out, t->segment[i]);
 }
@@ -149,7 +149,7 @@ static size_t with_cache(struct promptcache *c, const struct text *t, struct cha
 	struct promptcache_key keys[SEGMENTS_MAX];
 	size_t at = 0, known = 0;
 	keys_of(t, keys);
-	start(out, block, cap);
+	chain_start(out, block, cap);
 	struct promptcache_entry *e = promptcache_find(c, keys, t->n, &at);
 	if (e != NULL) {
 		promptcache_load(e, &out->c);
@@ -166,7 +166,7 @@ static size_t with_cache(struct promptcache *c, const struct text *t, struct cha
 	return known;
 }
 
-static void talk(uint64_t seed, size_t budget, uint32_t block, size_t cap, bool must_hit)
+static void run_conversation(uint64_t seed, size_t budget, uint32_t block, size_t cap, bool must_hit)
 {
 	uint64_t rng = seed;
 	struct text texts[8] = {0};
@@ -184,7 +184,7 @@ static void talk(uint64_t seed, size_t budget, uint32_t block, size_t cap, bool 
 			t->segment[t->n++] = 1000 + (uint32_t)next_random(&rng) % 5;
 		without_cache(t, &want, block, cap);
 		(void)with_cache(c, t, &got, block, cap);
-		same(&want, &got);
+		expect_same(&want, &got);
 		assert_true(promptcache_stats(c).bytes <= budget || promptcache_stats(c).entries == 0);
 	}
 	struct promptcache_stats s = promptcache_stats(c);
@@ -199,8 +199,9 @@ static void a_cached_chain_is_the_chain(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= 20; seed++) {
-		talk(seed, (size_t)1 << 24, 16, BLOCKS, true);
-		talk(seed, (size_t)1 << 24, 1 + (uint32_t)(seed % 7), 40, true); /* cut by the bound */
+		run_conversation(seed, (size_t)1 << 24, 16, BLOCKS, true);
+		run_conversation(seed, (size_t)1 << 24, 1 + (uint32_t)(seed % 7), 40,
+			true); /* cut by the bound */
 	}
 }
 
@@ -209,7 +210,7 @@ static void at_any_budget(void **state)
 	(void)state;
 	for (size_t budget = 0; budget < 40000; budget = budget * 3 / 2 + 61)
 		for (uint64_t seed = 1; seed <= 4; seed++)
-			talk(seed, budget, 16, BLOCKS, false);
+			run_conversation(seed, budget, 16, BLOCKS, false);
 }
 
 static void a_small_budget_evicts_what_was_not_used(void **state)

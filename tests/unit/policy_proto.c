@@ -19,7 +19,7 @@ static const struct proto_header headers[] = {
 };
 static const uint64_t chain[] = {1, UINT64_MAX, UINT64_C(0x0123456789abcdef)};
 
-static struct proto_generate sample(struct cgn_str body)
+static struct proto_generate sample_generate(struct cgn_str body)
 {
 	return (struct proto_generate){
 		.request_id = CGN_STR("req-1"),
@@ -42,7 +42,7 @@ static struct proto_generate sample(struct cgn_str body)
 	};
 }
 
-static void encode(const struct proto_generate *g, struct cgn_buf *out)
+static void encode_generate(const struct proto_generate *g, struct cgn_buf *out)
 {
 	proto_generate_prefix(g, out);
 	cgn_buf_str(out, g->body);
@@ -60,8 +60,8 @@ static void protobuf_c_reads_what_we_write(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {.n = 0};
-	struct proto_generate g = sample(CGN_STR("{\"a\":1}"));
-	encode(&g, &b);
+	struct proto_generate g = sample_generate(CGN_STR("{\"a\":1}"));
+	encode_generate(&g, &b);
 	Cognitora__V1__GenerateRequest *m = NULL;
 	assert_true(
 		cgn_ok(pb_unpack(&cognitora__v1__generate_request__descriptor, cgn_buf_view(&b), &m, NULL)));
@@ -89,8 +89,8 @@ static void our_bytes_are_protobuf_cs_bytes(void **state)
 {
 	(void)state;
 	struct cgn_buf ours = {.n = 0}, theirs = {.n = 0};
-	struct proto_generate g = sample(CGN_STR("xyz"));
-	encode(&g, &ours);
+	struct proto_generate g = sample_generate(CGN_STR("xyz"));
+	encode_generate(&g, &ours);
 	Cognitora__V1__GenerateRequest *m = NULL;
 	assert_true(cgn_ok(
 		pb_unpack(&cognitora__v1__generate_request__descriptor, cgn_buf_view(&ours), &m, NULL)));
@@ -155,8 +155,8 @@ static void round_trip_borrows_the_body(void **state)
 	struct cgn_buf big = {.n = 0};
 	memset(cgn_buf_room(&big, 100000), 'x', 100000);
 	cgn_buf_grew(&big, 100000);
-	struct proto_generate g = sample(cgn_buf_view(&big)), back;
-	encode(&g, &b);
+	struct proto_generate g = sample_generate(cgn_buf_view(&big)), back;
+	encode_generate(&g, &b);
 	struct cgn_arena a;
 	cgn_arena_init(&a, 4096);
 	assert_true(cgn_ok(proto_generate_read(cgn_buf_view(&b), &a, &back, NULL)));
@@ -174,8 +174,8 @@ static void every_truncation_is_survived(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {.n = 0};
-	struct proto_generate g = sample(CGN_STR("0123456789")), back;
-	encode(&g, &b);
+	struct proto_generate g = sample_generate(CGN_STR("0123456789")), back;
+	encode_generate(&g, &b);
 	size_t errors = 0;
 	for (size_t n = 0; n < b.n; n++) {
 		char *exact = malloc(n + 1); /* so that ASan sees a byte too far */
@@ -249,7 +249,7 @@ static void bounds_are_kept(void **state)
 	uint64_t *many = calloc(PROTO_MAX_CHAIN + 1, sizeof *many);
 	assert_non_null(many);
 	struct proto_generate big = {.facts = {.chain = many, .n_chain = PROTO_MAX_CHAIN}};
-	encode(&big, &b);
+	encode_generate(&big, &b);
 	assert_int_equal(read_code(cgn_buf_view(&b), 1U << 20, &g), CGN_FINE);
 	assert_int_equal(g.facts.n_chain, PROTO_MAX_CHAIN);
 	cgn_buf_add(&b,

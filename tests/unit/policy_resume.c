@@ -26,7 +26,7 @@ struct style {
 	unsigned limit; /* max_tokens; 0: none is asked for */
 };
 
-static struct json_val parsed(const char *text)
+static struct json_val json_parsed(const char *text)
 {
 	struct json_val v;
 	struct cgn_err err = {0};
@@ -36,12 +36,12 @@ static struct json_val parsed(const char *text)
 }
 
 /* The text of tokens [0, n), unescaped. */
-static void say(size_t n, struct cgn_buf *out)
+static void put_tokens(size_t n, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		char quoted[64];
 		(void)snprintf(quoted, sizeof quoted, "\"%s\"", tokens[i]);
-		json_str_to(parsed(quoted), out);
+		json_str_to(json_parsed(quoted), out);
 	}
 }
 
@@ -53,8 +53,8 @@ struct stream {
 	struct cgn_buf *out;
 };
 
-static void event(struct stream *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void event(struct stream *s, const char *fmt, ...)
+static void put_event(struct stream *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put_event(struct stream *s, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -65,7 +65,7 @@ static void event(struct stream *s, const char *fmt, ...)
 	cgn_buf_fmt(s->out, "data: %s%s%s", text, end, end);
 }
 
-static const char *usage(const struct stream *s, bool there)
+static const char *usage_text(const struct stream *s, bool there)
 {
 	static char text[200];
 	(void)snprintf(text, sizeof text,
@@ -74,21 +74,21 @@ static const char *usage(const struct stream *s, bool there)
 	return there ? text : "";
 }
 
-static void chunk(struct stream *s, const char *choice, bool with_usage)
+static void put_chunk(struct stream *s, const char *choice, bool with_usage)
 {
-	event(s, "{\"id\":\"%s\",\"object\":\"x\",\"created\":%u,\"model\":\"m\",\"choices\":[%s]%s}", s->id,
-		s->created, choice, usage(s, with_usage));
+	put_event(s, "{\"id\":\"%s\",\"object\":\"x\",\"created\":%u,\"model\":\"m\",\"choices\":[%s]%s}",
+		s->id, s->created, choice, usage_text(s, with_usage));
 }
 
 /* An answer of tokens [from, from + most), as the style has it. */
-static void answer(const struct style *how, const char *id, unsigned created, size_t from, size_t most,
+static void put_answer(const struct style *how, const char *id, unsigned created, size_t from, size_t most,
 	struct cgn_buf *out)
 {
 	struct stream s = {how, id, created, 20 + (unsigned)from, 0, out};
 	char choice[256];
 	bool chat = how->api == PROMPT_CHAT;
 	if (chat && how->role_alone)
-		chunk(&s,
+		put_chunk(&s,
 			"{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}",
 			how->every_usage);
 	size_t end = from + most < TOKENS ? from + most : TOKENS;
@@ -98,16 +98,16 @@ static void answer(const struct style *how, const char *id, unsigned created, si
 			chat ? "{\"index\":0,\"delta\":{\"content\":\"%s\"},\"finish_reason\":null}"
 			     : "{\"index\":0,\"text\":\"%s\",\"logprobs\":null,\"finish_reason\":null}",
 			tokens[i]);
-		chunk(&s, choice, how->every_usage);
+		put_chunk(&s, choice, how->every_usage);
 	}
 	(void)snprintf(choice, sizeof choice,
 		chat ? "{\"index\":0,\"delta\":{},\"finish_reason\":\"%s\"}"
 		     : "{\"index\":0,\"text\":\"\",\"finish_reason\":\"%s\"}",
 		end == from + most ? "length" : "stop");
-	chunk(&s, choice, how->usage_with_finish || how->every_usage);
+	put_chunk(&s, choice, how->usage_with_finish || how->every_usage);
 	if (how->usage && !how->usage_with_finish)
-		chunk(&s, "", true);
-	event(&s, "[DONE]");
+		put_chunk(&s, "", true);
+	put_event(&s, "[DONE]");
 }
 
 static void ask_body(const struct style *how, struct cgn_buf *out)
@@ -122,7 +122,7 @@ static void ask_body(const struct style *how, struct cgn_buf *out)
 					: "\"prompt\":\"hi \\u00fc\"}");
 }
 
-static void feed(struct resume *s, struct cgn_str data, size_t step, struct cgn_buf *out)
+static void feed_resume(struct resume *s, struct cgn_str data, size_t step, struct cgn_buf *out)
 {
 	for (size_t at = 0; at < data.n; at += step) {
 		struct cgn_str part = {data.p + at, data.n - at < step ? data.n - at : step};
@@ -137,7 +137,7 @@ static void feed(struct resume *s, struct cgn_str data, size_t step, struct cgn_
 /* What the engine reads of the body that goes on: where it is, and how much it may say. */
 static void read_body(const struct style *how, const char *body, size_t *from, size_t *most)
 {
-	struct json_val v = parsed(body), prompt, message;
+	struct json_val v = json_parsed(body), prompt, message;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf said = {0};
 	*most = (size_t)json_get_u64(v, "max_tokens", 1000);
@@ -165,7 +165,7 @@ static void read_body(const struct style *how, const char *body, size_t *from, s
 	}
 	for (*from = 0; *from <= TOKENS; ++*from) {
 		said.n = 0;
-		say(*from, &said);
+		put_tokens(*from, &said);
 		if (said.n == text.n - lead && (said.n == 0 || memcmp(said.p, text.p + lead, said.n) == 0))
 			return;
 	}
@@ -181,7 +181,7 @@ static void without_cr(struct cgn_buf *b)
 	b->n = n;
 }
 
-static const struct engine_resume *engine(void)
+static const struct engine_resume *engine_of_vllm(void)
 {
 	return engine_resume_named(CGN_STR("sim"));
 }
@@ -197,15 +197,15 @@ static void go_on(struct resume *s, const struct style *how, struct cgn_str body
 		size_t from = 0, most = 0;
 		char id[32];
 		assert_null(resume_lost(s));
-		resume_body(s, parsed(body.p), engine(), &next);
+		resume_body(s, json_parsed(body.p), engine_of_vllm(), &next);
 		assert_false(next.bad);
 		read_body(how, cgn_buf_z(&next), &from, &most);
 		/* as long as nothing was shown, nobody knows the first one's name */
 		(void)snprintf(id, sizeof id, out->n > 0 ? "other-%zu" : "first", i);
-		answer(how, id, out->n > 0 ? 1000 + (unsigned)i : 7, from, most, &bytes);
-		resume_begin(s, engine());
+		put_answer(how, id, out->n > 0 ? 1000 + (unsigned)i : 7, from, most, &bytes);
+		resume_begin(s, engine_of_vllm());
 		size_t cut = i < n_cuts && cuts[i] < bytes.n ? cuts[i] : bytes.n;
-		feed(s, (struct cgn_str){bytes.p, cut}, 1 + cut % 7, out);
+		feed_resume(s, (struct cgn_str){bytes.p, cut}, 1 + cut % 7, out);
 		if (cut == bytes.n)
 			resume_flush(s, out);
 		assert_true(i < 8);
@@ -220,13 +220,13 @@ static void cut_and_compare(const struct style *how, const size_t *cuts, size_t 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	ask_body(how, &body);
-	answer(how, "first", 7, 0, how->limit > 0 ? how->limit : 1000, &whole);
+	put_answer(how, "first", 7, 0, how->limit > 0 ? how->limit : 1000, &whole);
 	struct cgn_str asked = cgn_str_of(cgn_buf_z(&body));
-	struct resume *s = resume_new(how->api, parsed(asked.p));
+	struct resume *s = resume_new(how->api, json_parsed(asked.p));
 	assert_non_null(s);
-	resume_begin(s, engine());
+	resume_begin(s, engine_of_vllm());
 	size_t cut = cuts[0] < whole.n ? cuts[0] : whole.n;
-	feed(s, (struct cgn_str){whole.p, cut}, step, &out);
+	feed_resume(s, (struct cgn_str){whole.p, cut}, step, &out);
 	assert_true(out.n <= cut && memcmp(out.p == NULL ? "" : out.p, whole.p, out.n) == 0);
 	assert_true(out.n == 0 || out.p[out.n - 1] == '\n' || out.p[out.n - 1] == '\r');
 	go_on(s, how, asked, cuts + 1, n_cuts - 1, &out);
@@ -271,7 +271,7 @@ static void every_cut_is_seamless(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(styles); i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
-		answer(&styles[i], "first", 7, 0, styles[i].limit > 0 ? styles[i].limit : 1000, &whole);
+		put_answer(&styles[i], "first", 7, 0, styles[i].limit > 0 ? styles[i].limit : 1000, &whole);
 		assert_true(whole.n > 500);
 		for (size_t cut = 0; cut <= whole.n; cut++) {
 			cut_and_compare(&styles[i], &cut, 1, whole.n);
@@ -294,7 +294,7 @@ static void two_and_three_cuts_are_seamless(void **state)
 static void counted_by_a_tokenizer(void **state)
 {
 	(void)state;
-	struct json_val body = parsed(
+	struct json_val body = json_parsed(
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"max_tokens\":50,\"min_tokens\":12}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
@@ -326,7 +326,7 @@ static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 {
 	(void)state;
 	struct json_val body =
-		parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"min_tokens\":60}");
+		json_parsed("{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":50,\"min_tokens\":60}");
 	static const struct {
 		unsigned first;
 		const char *second;
@@ -343,15 +343,15 @@ static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf event = {0};
 		struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
-		resume_begin(s, engine());
+		resume_begin(s, engine_of_vllm());
 		cgn_buf_fmt(&event,
 			"data: {\"choices\":[{\"index\":0,\"text\":\"a\"}],\"usage\":{\"completion_tokens\":%u}}\n\ndata: %s\n\n",
 			rows[i].first, rows[i].second);
 		resume_feed(s, cgn_buf_view(&event), &out);
 		assert_null(resume_lost(s));
 		out.n = 0;
-		resume_body(s, body, engine(), &out);
-		assert_int_equal(json_get_u64(parsed(cgn_buf_z(&out)), "max_tokens", 0), rows[i].most);
+		resume_body(s, body, engine_of_vllm(), &out);
+		assert_int_equal(json_get_u64(json_parsed(cgn_buf_z(&out)), "max_tokens", 0), rows[i].most);
 		resume_free(&s);
 	}
 }
@@ -359,17 +359,17 @@ static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 static void flags_of_the_client_are_set(void **state)
 {
 	(void)state;
-	struct json_val body = parsed(
+	struct json_val body = json_parsed(
 		"{\"add_generation_prompt\":true, \"continue_final_message\" : false,\"max_tokens\":9,\"max_completion_tokens\":5,"
 		"\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"seed\":7}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	assert_null(resume_refusal(PROMPT_CHAT, body));
-	resume_begin(s, engine());
+	resume_begin(s, engine_of_vllm());
 	resume_feed(s, CGN_STR("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\\\"b\"}}]}\n\n"),
 		&out);
 	out.n = 0;
-	resume_body(s, body, engine(), &out);
+	resume_body(s, body, engine_of_vllm(), &out);
 	assert_string_equal(cgn_buf_z(&out),
 		"{\"add_generation_prompt\":false, \"continue_final_message\" : true,\"max_tokens\":4,\"max_completion_tokens\":4,"
 		"\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\\\"b\"}],\"stream\":true,\"seed\":7}");
@@ -380,11 +380,11 @@ static void flags_of_the_client_are_set(void **state)
 static void names_are_the_first_ones(void **state)
 {
 	(void)state;
-	struct json_val body = parsed(
+	struct json_val body = json_parsed(
 		"{\"prompt\":[\"p\"],\"stream\":true,\"max_tokens\":9,\"stream_options\":{\"include_usage\":true}}");
 	struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	resume_begin(s, engine());
+	resume_begin(s, engine_of_vllm());
 	resume_feed(s,
 		CGN_STR("data: {\"choices\":[{\"text\":\"A\",\"index\":0}],\"created\":1,\"model\":\"x\",\"system_fingerprint\":\"f\",\"id\":\"i\"}\n\n"),
 		&out);
@@ -412,24 +412,24 @@ static void names_are_the_first_ones(void **state)
 static void only_the_end_is_missing(void **state)
 {
 	(void)state;
-	struct json_val body = parsed(
+	struct json_val body = json_parsed(
 		"{\"prompt\":\"p\",\"stream\":true,\"max_tokens\":2,\"stream_options\":{\"include_usage\":true}}");
 	static const char *const ends[] = {"",
 		"data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"stop\"}]}\n\n"};
 	for (size_t i = 0; i < CGN_COUNT(ends); i++) {
 		struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-		resume_begin(s, engine());
+		resume_begin(s, engine_of_vllm());
 		resume_feed(s,
 			CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"text\":\"a\",\"index\":0}]}\n\ndata: {\"id\":\"i\",\"choices\":[{\"text\":\"b\",\"index\":0}]}\n\n"),
 			&out);
 		resume_feed(s, cgn_str_of(ends[i]), &out);
 		assert_int_equal(resume_need(s), RESUME_NEEDS_ENGINE);
 		out.n = 0;
-		resume_body(s, body, engine(), &out);
+		resume_body(s, body, engine_of_vllm(), &out);
 		assert_non_null(strstr(cgn_buf_z(&out), "\"pab\",\"stream\":true,\"max_tokens\":1,"));
 		out.n = 0;
-		resume_begin(s, engine());
+		resume_begin(s, engine_of_vllm());
 		resume_feed(s, CGN_STR("data: {\"id\":\"j\",\"choices\":[{\"text\":\"c\",\"index\":0}]}\n\n"),
 			&out);
 		assert_int_equal(out.n, 0);
@@ -478,12 +478,12 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 		{"nonsense", RESUME_LACKS_SHAPE},
 	};
 	struct json_val body =
-		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+		json_parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct resume *s = resume_new(PROMPT_CHAT, body);
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf in = {0};
-		resume_begin(s, engine());
+		resume_begin(s, engine_of_vllm());
 		cgn_buf_fmt(&in, "data: %s\n\n: half an ev", rows[i].event);
 		resume_feed(s, cgn_buf_view(&in), &out);
 		if (rows[i].why == NULL)
@@ -504,16 +504,16 @@ static void an_error_of_the_second_engine_is_shown(void **state)
 {
 	(void)state;
 	struct json_val body =
-		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+		json_parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	resume_begin(s, engine());
+	resume_begin(s, engine_of_vllm());
 	resume_feed(s,
 		CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n"),
 		&out);
 	out.n = 0;
-	resume_body(s, body, engine(), &out);
-	resume_begin(s, engine());
+	resume_body(s, body, engine_of_vllm(), &out);
+	resume_begin(s, engine_of_vllm());
 	out.n = 0;
 	resume_feed(s, CGN_STR(": alive\n\nevent: error\ndata: {\"error\":{\"message\":\"no\"}}\n\n"), &out);
 	assert_string_equal(cgn_buf_z(&out), "event: error\ndata: {\"error\":{\"message\":\"no\"}}\n\n");
@@ -525,13 +525,13 @@ static void an_event_too_long_goes_through(void **state)
 {
 	(void)state;
 	struct json_val body =
-		parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+		json_parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
 	struct resume *s = resume_new(PROMPT_CHAT, body);
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	char block[4096];
 	size_t sent = 0;
 	memset(block, 'x', sizeof block);
-	resume_begin(s, engine());
+	resume_begin(s, engine_of_vllm());
 	for (; sent < 2 * RESUME_EVENT_MAX; sent += sizeof block) {
 		resume_feed(s, (struct cgn_str){block, sizeof block}, &out);
 		assert_true(resume_bytes(s) < 5 * RESUME_EVENT_MAX);
@@ -541,7 +541,7 @@ static void an_event_too_long_goes_through(void **state)
 	resume_free(&s);
 }
 
-static void refusals(void **state)
+static void what_cannot_be_resumed_is_refused(void **state)
 {
 	(void)state;
 #define CHAT(more) \
@@ -587,7 +587,7 @@ static void refusals(void **state)
 		{PROMPT_COMPLETIONS, "{\"stream\":true}", RESUME_LACKS_SHAPE},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		const char *why = resume_refusal(rows[i].api, parsed(rows[i].body));
+		const char *why = resume_refusal(rows[i].api, json_parsed(rows[i].body));
 		if ((why == NULL) != (rows[i].why == NULL) || (why != NULL && strcmp(why, rows[i].why) != 0))
 			fail_msg("%s: %s", rows[i].body, why != NULL ? why : "taken");
 	}
@@ -606,12 +606,12 @@ static void edits_take_their_comma_along(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-		struct json_val v = parsed(rows[i].doc);
+		struct json_val v = json_parsed(rows[i].doc);
 		struct edits e = {.doc = v.raw};
 		resume_edit_drop(&e, v, rows[i].key);
 		resume_edit_apply(&e, &out);
 		assert_string_equal(cgn_buf_z(&out), rows[i].left);
-		(void)parsed(cgn_buf_z(&out));
+		(void)json_parsed(cgn_buf_z(&out));
 	}
 }
 
@@ -645,7 +645,7 @@ int main(void)
 		cmocka_unit_test(what_was_no_text_is_not_gone_on_with),
 		cmocka_unit_test(an_error_of_the_second_engine_is_shown),
 		cmocka_unit_test(an_event_too_long_goes_through),
-		cmocka_unit_test(refusals),
+		cmocka_unit_test(what_cannot_be_resumed_is_refused),
 		cmocka_unit_test(edits_take_their_comma_along),
 		cmocka_unit_test(kinds_say_how_they_continue),
 	};

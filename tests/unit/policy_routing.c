@@ -35,7 +35,7 @@ static uint32_t held_by(const struct route_record *r, const uint64_t *chain, siz
 }
 
 /* All of it on the GPU, and believed. */
-static void match(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c,
+static void match_chain(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c,
 	size_t n_cands)
 {
 	route_record_match(r, chain, n, c, n_cands);
@@ -247,7 +247,7 @@ struct racer {
 	uint64_t seed;
 };
 
-static void *race(void *arg) /* returns a reason to fail, or NULL */
+static void *race_thread(void *arg) /* returns a reason to fail, or NULL */
 {
 	struct racer *a = arg;
 	uint64_t chain[32];
@@ -272,7 +272,7 @@ static void record_is_safe_without_locks(void **state)
 	struct racer a[3] = {{r, 1}, {r, 50}, {r, 77}};
 	pthread_t t[3];
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pthread_create(&t[i], NULL, race, &a[i]), 0);
+		assert_int_equal(pthread_create(&t[i], NULL, race_thread, &a[i]), 0);
 	for (int i = 0; i < 3; i++) {
 		void *bad = &a[i];
 		assert_int_equal(pthread_join(t[i], &bad), 0);
@@ -292,7 +292,7 @@ static struct route_ask ask_of(size_t blocks, uint64_t sticky)
 		.max_inflight = 256};
 }
 
-static struct route_cand idle(uint16_t slot)
+static struct route_cand idle_cand(uint16_t slot)
 {
 	return (struct route_cand){.slot = slot,
 		.power_headroom = 1,
@@ -323,7 +323,7 @@ static void score_is_the_documented_sum(void **state)
 static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
 {
 	(void)state;
-	struct route_cand c[2] = {idle(0), idle(1)};
+	struct route_cand c[2] = {idle_cand(0), idle_cand(1)};
 	struct route_ask ask = ask_of(100, 42);
 	c[0].held = 100;
 	c[0].reuse = 100;
@@ -351,7 +351,7 @@ static void reuse_weighs_tiers_and_belief(void **state)
 	assert_true((double)route_reuse(&w, mixed, 1) > want - 1e-4 &&
 		(double)route_reuse(&w, mixed, 1) < want + 1e-4);
 	struct route_ask ask = ask_of(10, 42);
-	struct route_cand c[2] = {idle(0), idle(1)};
+	struct route_cand c[2] = {idle_cand(0), idle_cand(1)};
 	c[0].held = c[1].held = 10;
 	c[0].reuse = route_reuse(&w, ram, 1);
 	c[1].reuse = route_reuse(&w, gpu, 1);
@@ -364,7 +364,7 @@ static void power_and_capacity_count(void **state)
 {
 	(void)state;
 	struct route_ask ask = ask_of(0, 0);
-	struct route_cand c[2] = {idle(0), idle(1)};
+	struct route_cand c[2] = {idle_cand(0), idle_cand(1)};
 	c[0].power_headroom = 0.2F;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 	c[0].power_headroom = 1;
@@ -382,7 +382,7 @@ static void nobody_is_picked_over_the_limit(void **state)
 {
 	(void)state;
 	struct route_ask ask = ask_of(4, 9);
-	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	struct route_cand c[3] = {idle_cand(0), idle_cand(1), idle_cand(2)};
 	assert_int_equal(route_pick(&ask, c, 0).verdict, ROUTE_NONE);
 	for (int i = 0; i < 3; i++)
 		c[i].inflight = 256;
@@ -398,7 +398,7 @@ static void nobody_is_picked_over_the_limit(void **state)
 static void ties_stick_and_spread(void **state)
 {
 	(void)state;
-	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	struct route_cand c[4] = {idle_cand(0), idle_cand(1), idle_cand(2), idle_cand(3)};
 	unsigned count[4] = {0};
 	for (uint64_t i = 1; i <= 4000; i++) {
 		struct route_ask ask = ask_of(8, route_hash(&i, sizeof i));
@@ -422,7 +422,7 @@ static void ties_stick_and_spread(void **state)
 static void without_a_prompt_it_goes_around(void **state)
 {
 	(void)state;
-	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	struct route_cand c[3] = {idle_cand(0), idle_cand(1), idle_cand(2)};
 	unsigned count[3] = {0};
 	for (uint32_t i = 0; i < 300; i++) {
 		struct route_ask ask = ask_of(0, 0);
@@ -441,7 +441,7 @@ static void without_a_prompt_it_goes_around(void **state)
 static void two_routers_are_not_in_step(void **state)
 {
 	(void)state;
-	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	struct route_cand c[4] = {idle_cand(0), idle_cand(1), idle_cand(2), idle_cand(3)};
 	for (uint32_t apart = 1; apart < 2000; apart += 37) {
 		unsigned together = 0;
 		for (uint32_t i = 0; i < 800; i++) {
@@ -476,9 +476,9 @@ static void policies_have_names(void **state)
 	assert_int_equal(p, ROUTE_RANDOM);
 }
 
-static struct route_cand any(uint64_t *rng, uint16_t slot)
+static struct route_cand any_cand(uint64_t *rng, uint16_t slot)
 {
-	struct route_cand c = idle(slot);
+	struct route_cand c = idle_cand(slot);
 	c.inflight = (uint32_t)(mix_xorshift_star(rng) % 5);
 	c.others = (uint32_t)(mix_xorshift_star(rng) % 3);
 	c.decoding = c.inflight / 2 + c.others;
@@ -508,7 +508,7 @@ static void no_policy_picks_who_has_no_room(void **state)
 		ask.session_bound = 1.25;
 		ask.chain = chain;
 		for (size_t k = 0; k < n; k++) {
-			c[k] = any(&rng, (uint16_t)k);
+			c[k] = any_cand(&rng, (uint16_t)k);
 			roomy += route_room(ask.max_inflight, c[k].width, c[k].inflight, c[k].others) > 0;
 		}
 		struct route_pick p = route_pick(&ask, c, n);
@@ -541,7 +541,7 @@ static void a_node_has_room_for_its_width_and_a_quarter(void **state)
 static void turns_and_chances_are_even(void **state)
 {
 	(void)state;
-	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	struct route_cand c[4] = {idle_cand(0), idle_cand(1), idle_cand(2), idle_cand(3)};
 	static const enum route_policy even[] = {ROUTE_ROUND_ROBIN, ROUTE_RANDOM, ROUTE_LEAST_LOADED,
 		ROUTE_POWER_OF_TWO, ROUTE_SESSION};
 	for (size_t k = 0; k < CGN_COUNT(even); k++) {
@@ -561,7 +561,7 @@ static void turns_and_chances_are_even(void **state)
 static void two_choices_take_the_lesser(void **state)
 {
 	(void)state;
-	struct route_cand c[3] = {idle(0), idle(1), idle(2)};
+	struct route_cand c[3] = {idle_cand(0), idle_cand(1), idle_cand(2)};
 	c[1].inflight = 3;
 	struct route_ask ask = ask_of(0, 0);
 	ask.policy = ROUTE_POWER_OF_TWO;
@@ -572,7 +572,7 @@ static void two_choices_take_the_lesser(void **state)
 static void sessions_stay_until_their_node_is_ahead(void **state)
 {
 	(void)state;
-	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	struct route_cand c[4] = {idle_cand(0), idle_cand(1), idle_cand(2), idle_cand(3)};
 	for (uint64_t s = 1; s < 200; s++) {
 		struct route_ask ask = ask_of(0, route_hash(&s, sizeof s));
 		ask.policy = ROUTE_SESSION;
@@ -633,7 +633,7 @@ static void scale_does_not_matter(void **state)
 			seed_weights.load * (double)scale, seed_weights.power * (double)scale,
 			seed_weights.capacity * (double)scale};
 		for (size_t k = 0; k < 9; k++) {
-			c[k] = scaled[k] = any(&rng, (uint16_t)k);
+			c[k] = scaled[k] = any_cand(&rng, (uint16_t)k);
 			scaled[k].speed.prefill_ms *= scale;
 			scaled[k].speed.step_ms *= scale;
 			scaled[k].speed.batch_ms *= scale;
@@ -656,7 +656,7 @@ static void load_never_attracts(void **state)
 		ask.policy = scored[i % 3];
 		ask.answer_tokens = 100;
 		for (size_t k = 0; k < 7; k++)
-			c[k] = any(&rng, (uint16_t)k);
+			c[k] = any_cand(&rng, (uint16_t)k);
 		size_t at = mix_xorshift_star(&rng) % 7;
 		double before = route_score(&ask, &c[at]);
 		size_t picked = route_pick(&ask, c, 7).index;
@@ -683,12 +683,12 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 			fill_chain(chain, 12, 1000 + talk);
 			chain[0] = 42;
 			for (uint16_t i = 0; i < 6; i++) {
-				c[i] = idle(i);
+				c[i] = idle_cand(i);
 				c[i].speed = ROUTE_SPEED_DEFAULT;
 				if (talk == 0)
 					route_record_add(record, chain, 1, i);
 			}
-			match(record, chain, 12, c, 6);
+			match_chain(record, chain, 12, c, 6);
 			for (size_t i = 0; i < 6; i++)
 				c[i].uncached_tokens = (float)(12 - c[i].held) * 16;
 			struct route_ask ask = ask_of(12, 0);
@@ -698,7 +698,7 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 			size_t at = route_pick(&ask, c, 6).index;
 			served[at]++;
 			route_record_add(record, chain, 12, c[at].slot);
-			match(record, chain, 12, c, 6); /* its next turn */
+			match_chain(record, chain, 12, c, 6); /* its next turn */
 			for (size_t i = 0; i < 6; i++)
 				c[i].uncached_tokens = (float)(12 - c[i].held) * 16;
 			assert_int_equal(route_pick(&ask, c, 6).index, at);
@@ -789,7 +789,7 @@ static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
 	uint64_t rng = seed, hits = 0, total = 0, chain[64];
 	struct toy_result res = {0};
 	for (uint16_t i = 0; i < TOY_NODES; i++) {
-		c[i] = idle(i);
+		c[i] = idle_cand(i);
 		route_record_capacity(record, i, TOY_CAPACITY);
 	}
 	for (unsigned i = 0; i < n_requests; i++) {
@@ -797,7 +797,7 @@ static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
 		if (aware) {
 			struct route_ask ask = ask_of(n, chain[0]);
 			ask.turn = i;
-			match(record, chain, n, c, TOY_NODES);
+			match_chain(record, chain, n, c, TOY_NODES);
 			at = route_pick(&ask, c, TOY_NODES).index;
 			route_record_add(record, chain, n, c[at].slot);
 		}
@@ -841,12 +841,12 @@ static void a_cold_burst_does_not_pile_up(void **state)
 {
 	(void)state;
 	struct route_record *record = record_of(1 << 20);
-	struct route_cand c[4] = {idle(0), idle(1), idle(2), idle(3)};
+	struct route_cand c[4] = {idle_cand(0), idle_cand(1), idle_cand(2), idle_cand(3)};
 	uint64_t chain[20];
 	fill_chain(chain, 20, 99);
 	struct route_ask ask = ask_of(20, chain[0]);
 	for (int i = 0; i < 200; i++) { /* 200 at once, none ends */
-		match(record, chain, 20, c, 4);
+		match_chain(record, chain, 20, c, 4);
 		size_t at = route_pick(&ask, c, 4).index;
 		route_record_add(record, chain, 20, c[at].slot);
 		c[at].inflight++;

@@ -11,7 +11,7 @@
 
 static uint64_t seed = 88172645463325252ULL;
 
-static double any(double lo, double hi)
+static double any_between(double lo, double hi)
 {
 	seed ^= seed << 13;
 	seed ^= seed >> 7;
@@ -31,8 +31,8 @@ static void prefill_is_what_prompts_took(void **state)
 	route_speed_prefill(&s, 300, 3000);
 	assert_true(near_to(s.prefill_ms, 0.1, 1e-3)); /* the first is all that is known */
 	for (int i = 0; i < 2000; i++) {
-		double tokens = any(100, 20000);
-		route_speed_prefill(&s, tokens * 0.04 * any(0.9, 1.1), tokens);
+		double tokens = any_between(100, 20000);
+		route_speed_prefill(&s, tokens * 0.04 * any_between(0.9, 1.1), tokens);
 	}
 	assert_true(near_to(s.prefill_ms, 0.04, 0.05));
 	float was = s.prefill_ms;
@@ -66,10 +66,10 @@ static void decode_finds_its_three_parts(void **state)
 	(void)state;
 	struct route_speed s = {0};
 	for (int i = 0; i < 5000; i++) {
-		double tokens = any(20, 600), beside = any(0, 30),
-		       stall = any(0, 1) < 0.5 ? 0 : tokens * any(0, 20);
-		route_speed_decode(&s, stream_ms(tokens, beside, stall) * any(0.98, 1.02), tokens, beside,
-			stall);
+		double tokens = any_between(20, 600), beside = any_between(0, 30),
+		       stall = any_between(0, 1) < 0.5 ? 0 : tokens * any_between(0, 20);
+		route_speed_decode(&s, stream_ms(tokens, beside, stall) * any_between(0.98, 1.02), tokens,
+			beside, stall);
 	}
 	assert_true(near_to(s.step_ms, 12, 0.05));
 	assert_true(near_to(s.batch_ms, 0.12, 0.35));
@@ -82,7 +82,8 @@ static void slow_and_fast_engines_learn_alike(void **state)
 	for (double scale = 0.01; scale < 200; scale *= 10) {
 		struct route_speed s = {0};
 		for (int i = 0; i < 5000; i++) {
-			double beside = any(0, 30), stall = any(0, 1) < 0.5 ? 0 : 100 * any(0, 20);
+			double beside = any_between(0, 30),
+			       stall = any_between(0, 1) < 0.5 ? 0 : 100 * any_between(0, 20);
 			route_speed_decode(&s, scale * stream_ms(100, beside, stall), 100, beside,
 				scale * stall);
 		}
@@ -100,7 +101,8 @@ static void whatever_comes_in_speeds_stay_sane(void **state)
 	for (int i = 0; i < 200000; i++) {
 		double v[4];
 		for (int k = 0; k < 4; k++)
-			v[k] = any(0, 1) < 0.5 ? odd[(size_t)any(0, (double)n)] : any(0, 5000);
+			v[k] = any_between(0, 1) < 0.5 ? odd[(size_t)any_between(0, (double)n)]
+						       : any_between(0, 5000);
 		route_speed_decode(&s, v[0], v[1], v[2], v[3]);
 		route_speed_prefill(&s, v[0], v[1]);
 		assert_true(isfinite(s.prefill_ms) && s.prefill_ms >= 0 && s.prefill_ms <= 1000);

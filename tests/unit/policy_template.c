@@ -11,7 +11,7 @@
 
 #include "policy/template/template.h"
 
-static struct json_val json(const char *text)
+static struct json_val json_parsed(const char *text)
 {
 	struct json_val v = {JSON_NULL, {NULL, 0}};
 	if (text != NULL)
@@ -22,7 +22,7 @@ static struct json_val json(const char *text)
 static struct cgn_err err;
 
 /* Exactly as long as it is, so that a sanitizer sees its ends. */
-static cgn_rc compile(const char *source, size_t n, struct template **t)
+static cgn_rc compile_exact(const char *source, size_t n, struct template **t)
 {
 	char *exact = memcpy(malloc(n + (n == 0)), source, n);
 	err = (struct cgn_err){0};
@@ -34,14 +34,14 @@ static cgn_rc compile(const char *source, size_t n, struct template **t)
 static cgn_rc render_as(const char *source, const struct template_ask *ask, struct cgn_buf *out)
 {
 	struct template *t = NULL;
-	cgn_rc rc = compile(source, strlen(source), &t);
+	cgn_rc rc = compile_exact(source, strlen(source), &t);
 	if (cgn_ok(rc))
 		rc = template_render(t, ask, out, &err);
 	template_free(&t);
 	return rc;
 }
 
-static void expect(const char *source, const struct template_ask *ask, const char *text)
+static void expect_text(const char *source, const struct template_ask *ask, const char *text)
 {
 	struct cgn_buf out = {0};
 	cgn_buf_putz(&out, "before ");
@@ -66,13 +66,13 @@ static void expect_failure(const char *source, const struct template_ask *ask, e
 	cgn_buf_fini(&out);
 }
 
-static struct template_ask talk(void)
+static struct template_ask sample_ask(void)
 {
 	return (struct template_ask){
-		.messages = json(
+		.messages = json_parsed(
 			"[{\"role\":\"system\",\"content\":\"be \\u00fcseful\\n\"},{\"role\":\"user\",\"content\":\" hi \"},"
 			"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,\"\\u20ac\\\"\"],\"y\":{}}}}]}]"),
-		.kwargs = json(
+		.kwargs = json_parsed(
 			"{\"n\":3,\"thinking\":false,\"d\":{\"a\":1,\"a\":2,\"items\":7},\"big\":123456789012345678901234567890}"),
 		.bos_token = CGN_STR("<s>"),
 	};
@@ -82,12 +82,12 @@ struct row {
 	const char *source, *text;
 };
 
-static void run(const struct row *rows, size_t n, enum template_dialect dialect)
+static void run_rows(const struct row *rows, size_t n, enum template_dialect dialect)
 {
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	ask.dialect = dialect;
 	for (size_t i = 0; i < n; i++)
-		expect(rows[i].source, &ask, rows[i].text);
+		expect_text(rows[i].source, &ask, rows[i].text);
 }
 
 static void white_space_goes_where_tags_say(void **state)
@@ -110,10 +110,10 @@ static void white_space_goes_where_tags_say(void **state)
 		{"{{ '}}' ~ \"%}\" }}", "}}%}"},
 		{"{{ {'a': {'b': 1}}.a.b }}", "1"},
 	};
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].text != NULL)
-			expect(rows[i].source, &ask, rows[i].text);
+			expect_text(rows[i].source, &ask, rows[i].text);
 		else
 			expect_failure(rows[i].source, &ask, CGN_INVALID, "endif is missing");
 }
@@ -164,7 +164,7 @@ static void expressions_are_pythons(void **state)
 		{"{{ range(3)|list }}{{ dict(a=1).a }}{{ 9 is divisibleby 3 }}{{ 'x'|default('y') }}{{ nothing|default('y') }}",
 			"[0, 1, 2]1Truexy"},
 	};
-	run(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
 }
 
 static void statements_do_what_they_say(void **state)
@@ -202,10 +202,10 @@ static void statements_do_what_they_say(void **state)
 		{"{% set ns = namespace(s='') %}{% for m in messages %}{% set ns.s = ns.s + m.role + ' ' %}{% endfor %}{{ ns.s }}",
 			"system user assistant "},
 	};
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].text != NULL)
-			expect(rows[i].source, &ask, rows[i].text);
+			expect_text(rows[i].source, &ask, rows[i].text);
 		else
 			expect_failure(rows[i].source, &ask, CGN_INVALID, "expected %}");
 }
@@ -233,11 +233,11 @@ static void the_other_dialect_is_javascripts(void **state)
 			"1.2345678901234568e+29"},
 		{"{% for i in [1] %}{% continue %}{% else %}none{% endfor %}", "none"},
 	};
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	ask.dialect = TEMPLATE_HF_JS;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].text != NULL)
-			expect(rows[i].source, &ask, rows[i].text);
+			expect_text(rows[i].source, &ask, rows[i].text);
 		else
 			expect_failure(rows[i].source, &ask, CGN_INVALID, "line 1 column");
 }
@@ -300,16 +300,16 @@ static void mistakes_are_named(void **state)
 		{"{{ }}", "expected an expression"},
 		{"{% call 1 %}{% endcall %}", "needs the call of a macro"},
 	};
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		expect_failure(rows[i].source, &ask, CGN_INVALID, rows[i].text);
 	struct template *t = NULL;
-	assert_int_equal(compile("a\xff", 2, &t).code, CGN_INVALID);
+	assert_int_equal(compile_exact("a\xff", 2, &t).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "not UTF-8 at byte 1"));
 	char *large = calloc(1, TEMPLATE_MAX_SOURCE + 1);
 	memset(large, 'x', TEMPLATE_MAX_SOURCE + 1);
-	assert_int_equal(compile(large, TEMPLATE_MAX_SOURCE + 1, &t).code, CGN_INVALID);
-	assert_true(cgn_ok(compile(large, TEMPLATE_MAX_SOURCE, &t)));
+	assert_int_equal(compile_exact(large, TEMPLATE_MAX_SOURCE + 1, &t).code, CGN_INVALID);
+	assert_true(cgn_ok(compile_exact(large, TEMPLATE_MAX_SOURCE, &t)));
 	template_free(&t);
 	template_free(&t);
 	free(large);
@@ -318,19 +318,19 @@ static void mistakes_are_named(void **state)
 static void what_is_asked_has_to_make_sense(void **state)
 {
 	(void)state;
-	struct template_ask ask = talk();
-	ask.kwargs = json("[1]");
+	struct template_ask ask = sample_ask();
+	ask.kwargs = json_parsed("[1]");
 	expect_failure("x", &ask, CGN_INVALID, "chat_template_kwargs is not an object");
-	ask.kwargs = json("null");
-	expect("x", &ask, "x");
-	ask.messages = json("{}");
+	ask.kwargs = json_parsed("null");
+	expect_text("x", &ask, "x");
+	ask.messages = json_parsed("{}");
 	expect_failure("x", &ask, CGN_INVALID, "messages is not an array");
-	ask = talk();
-	ask.kwargs = json("{\"bos_token\":\"B\",\"messages\":[],\"raise_exception\":1}");
-	expect("{{ bos_token }}{{ messages|length }}{{ raise_exception }}", &ask, "B01");
+	ask = sample_ask();
+	ask.kwargs = json_parsed("{\"bos_token\":\"B\",\"messages\":[],\"raise_exception\":1}");
+	expect_text("{{ bos_token }}{{ messages|length }}{{ raise_exception }}", &ask, "B01");
 }
 
-static char *nested(const char *open, const char *inside, const char *close, size_t n)
+static char *nested_text(const char *open, const char *inside, const char *close, size_t n)
 {
 	struct cgn_buf b = {0};
 	for (size_t i = 0; i < n; i++)
@@ -371,7 +371,7 @@ static void every_bound_holds(void **state)
 		{"{{ 'aaaa'.replace('', 'b' * 9999999).replace('', 'c' * 999999) }}", 0, 0, 0, "more than"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		struct template_ask ask = talk();
+		struct template_ask ask = sample_ask();
 		ask.max_output = rows[i].max_output;
 		ask.max_steps = rows[i].max_steps;
 		ask.max_memory = rows[i].max_memory;
@@ -389,18 +389,18 @@ static void every_bound_holds(void **state)
 		struct template *t = NULL;
 		const char *open =
 			strncmp(deep[i].source, "{{ ", 3) == 0 ? deep[i].source + 3 : deep[i].source;
-		char *source = nested(open, "1",
+		char *source = nested_text(open, "1",
 			open == deep[i].source                               ? deep[i].text
 				: cgn_str_is((struct cgn_str){open, 1}, "(") ? ")"
 									     : "",
 			5000);
-		char *whole = nested("{{ ", source, " }}", open == deep[i].source ? 0 : 1);
-		assert_int_equal(compile(whole, strlen(whole), &t).code, CGN_INVALID);
+		char *whole = nested_text("{{ ", source, " }}", open == deep[i].source ? 0 : 1);
+		assert_int_equal(compile_exact(whole, strlen(whole), &t).code, CGN_INVALID);
 		free(source);
 		free(whole);
 	}
-	struct template_ask ask = talk();
-	char *chain = nested("1 + ", "1", "", 5000), *whole = nested("{{ ", chain, " }}", 1);
+	struct template_ask ask = sample_ask();
+	char *chain = nested_text("1 + ", "1", "", 5000), *whole = nested_text("{{ ", chain, " }}", 1);
 	expect_failure(whole, &ask, CGN_INVALID, "operators in a row");
 	free(chain);
 	free(whole);
@@ -409,7 +409,7 @@ static void every_bound_holds(void **state)
 static void a_full_buffer_is_an_error(void **state)
 {
 	(void)state;
-	struct template_ask ask = talk();
+	struct template_ask ask = sample_ask();
 	struct cgn_buf out = {.limit = 5};
 	assert_int_equal(render_as("{{ 'abcdef' }}", &ask, &out).code, CGN_TOO_LARGE);
 	assert_int_equal(out.n, 0);
@@ -427,16 +427,16 @@ static void the_last_message_is_left_open(void **state)
 	static const char keeps[] = "{% for m in messages %}<{{ m.content }}>{% endfor %}",
 			  trims[] = "{% for m in messages %}<{{ m.content|trim }}>{% endfor %}";
 	struct template_ask ask = {.continue_final_message = true,
-		.messages = json("[{\"content\":\"a b\"},{\"content\":\" a b \"}]")};
-	expect(keeps, &ask, "<a b>< a b ");
-	expect(trims, &ask, "<a b><a b");
+		.messages = json_parsed("[{\"content\":\"a b\"},{\"content\":\" a b \"}]")};
+	expect_text(keeps, &ask, "<a b>< a b ");
+	expect_text(trims, &ask, "<a b><a b");
 	expect_failure("{{ 1 }}", &ask, CGN_INVALID, "does not show the last message");
-	ask.messages =
-		json("[{\"content\":[{\"text\":\"no\"},{\"text\":\"\\u00e9\"},{\"type\":\"image\"}]}]");
-	expect("{{ messages[0].content[1].text }}</s>", &ask, "\xc3\xa9");
-	ask.messages = json("[{\"content\":null}]");
+	ask.messages = json_parsed(
+		"[{\"content\":[{\"text\":\"no\"},{\"text\":\"\\u00e9\"},{\"type\":\"image\"}]}]");
+	expect_text("{{ messages[0].content[1].text }}</s>", &ask, "\xc3\xa9");
+	ask.messages = json_parsed("[{\"content\":null}]");
 	expect_failure(keeps, &ask, CGN_INVALID, "the last message has no text");
-	ask.messages = json("[]");
+	ask.messages = json_parsed("[]");
 	expect_failure(keeps, &ask, CGN_INVALID, "the last message has no text");
 	ask.add_generation_prompt = true;
 	expect_failure(keeps, &ask, CGN_INVALID, "exclude each other");
@@ -452,8 +452,9 @@ static void large_objects_are_dictionaries(void **state)
 	for (int i = 0; i < 20000; i++)
 		cgn_buf_fmt(&b, "%s\"k%d\":%d", i > 0 ? "," : "", i % 15000, i);
 	cgn_buf_putz(&b, "}}");
-	struct template_ask ask = {.messages = json("[]"), .kwargs = json(cgn_buf_z(&b))};
-	expect("{{ o|length }} {{ o.k0 }} {{ o.k4999 }} {{ o.k5000 }} {{ o.k14999 }} {{ o.k15000 }}{{ (o.items()|list)[1] }}",
+	struct template_ask ask = {.messages = json_parsed("[]"), .kwargs = json_parsed(cgn_buf_z(&b))};
+	expect_text(
+		"{{ o|length }} {{ o.k0 }} {{ o.k4999 }} {{ o.k5000 }} {{ o.k14999 }} {{ o.k15000 }}{{ (o.items()|list)[1] }}",
 		&ask, "15000 15000 19999 5000 14999 ('k1', 15001)");
 	cgn_buf_fini(&b);
 }

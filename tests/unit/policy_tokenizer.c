@@ -40,7 +40,7 @@ struct parts { /* of a file, as JSON; NULL: null */
 	bool bytes, fallback, pairs;
 };
 
-static void know(struct world *w, const char *token)
+static void know_token(struct world *w, const char *token)
 {
 	for (size_t i = 0; i < w->n; i++)
 		if (strcmp(w->tokens[i], token) == 0)
@@ -61,7 +61,7 @@ static void know_bytes(struct world *w)
 			z[0] = (char)(0xc0 | c >> 6);
 			z[1] = (char)(0x80 | (c & 0x3f));
 		}
-		know(w, z);
+		know_token(w, z);
 	}
 }
 
@@ -72,7 +72,7 @@ static void know_merges(struct world *w, const char *const *merges, size_t n)
 		const char *space = strchr(merges[i], ' ');
 		(void)snprintf(joined, sizeof joined, "%.*s%s", (int)(space - merges[i]), merges[i],
 			space + 1);
-		know(w, joined);
+		know_token(w, joined);
 	}
 }
 
@@ -106,12 +106,12 @@ static void put_model(struct world *w, const struct parts *p, struct json_out *o
 	size_t n_merges = p->bytes ? CGN_COUNT(byte_merges) : CGN_COUNT(letter_merges);
 	char name[8];
 	for (size_t i = 0; !p->bytes && i < CGN_COUNT(letters); i++)
-		know(w, letters[i]);
+		know_token(w, letters[i]);
 	if (p->bytes)
 		know_bytes(w);
 	for (unsigned b = 0; p->fallback && b < 256; b++) {
 		(void)snprintf(name, sizeof name, "<0x%02X>", b);
-		know(w, name);
+		know_token(w, name);
 	}
 	know_merges(w, merges, n_merges);
 	json_open(o, '{');
@@ -147,7 +147,7 @@ static void put_added(struct world *w, const char *added, struct json_out *o)
 		assert_true(cgn_str_copyz(z, sizeof z, content));
 		for (char *c = z; *c != '\0'; c++)
 			*c = *c == '~' ? ' ' : *c;
-		know(w, z);
+		know_token(w, z);
 		size_t id = 0;
 		while (strcmp(w->tokens[id], z) != 0)
 			id++;
@@ -203,7 +203,7 @@ static void world_free(struct world *w)
 	free(w);
 }
 
-static const char *shown(struct world *w, struct cgn_str text, unsigned flags)
+static const char *tokens_shown(struct world *w, struct cgn_str text, unsigned flags)
 {
 	static char out[4096];
 	struct tokenizer_ids ids = {0};
@@ -223,12 +223,12 @@ static const char *shown(struct world *w, struct cgn_str text, unsigned flags)
 }
 
 /* The tokens of |text| in a file of |p|, joined by "|". */
-static void gives(struct parts p, const char *text, const char *want)
+static void expect_tokens(struct parts p, const char *text, const char *want)
 {
 	struct world *w = world_of(p);
-	assert_string_equal(shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
+	assert_string_equal(tokens_shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
 	/* now from the word cache */
-	assert_string_equal(shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
+	assert_string_equal(tokens_shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
 	world_free(w);
 }
 
@@ -242,7 +242,7 @@ static void refuses_json(struct cgn_str json, enum cgn_code code, const char *pa
 	assert_null(t);
 }
 
-static void refuses(struct parts p, enum cgn_code code, const char *part)
+static void expect_refused(struct parts p, enum cgn_code code, const char *part)
 {
 	struct world *w = calloc(1, sizeof *w);
 	assert_non_null(w);
@@ -256,10 +256,10 @@ static void refuses(struct parts p, enum cgn_code code, const char *part)
 static void lowest_rank_merges_first(void **state)
 {
 	(void)state;
-	gives((struct parts){0}, "thehe", "the|he");
-	gives((struct parts){.pairs = true}, "abcab", "abc|ab");
-	gives((struct parts){0}, "22222", "22|22|2");
-	gives((struct parts){0}, "", "");
+	expect_tokens((struct parts){0}, "thehe", "the|he");
+	expect_tokens((struct parts){.pairs = true}, "abcab", "abc|ab");
+	expect_tokens((struct parts){0}, "22222", "22|22|2");
+	expect_tokens((struct parts){0}, "", "");
 }
 
 static void long_words_merge_like_short_ones(void **state)
@@ -271,7 +271,7 @@ static void long_words_merge_like_short_ones(void **state)
 		cgn_buf_putz(&text, "theabc2a");
 		cgn_buf_fmt(&want, "%sthe|abc|2|a", i > 0 ? "|" : "");
 	}
-	assert_string_equal(shown(w, cgn_buf_view(&text), 0), cgn_buf_z(&want));
+	assert_string_equal(tokens_shown(w, cgn_buf_view(&text), 0), cgn_buf_z(&want));
 	cgn_buf_fini(&text);
 	cgn_buf_fini(&want);
 	world_free(w);
@@ -280,18 +280,20 @@ static void long_words_merge_like_short_ones(void **state)
 static void unknown_characters(void **state)
 {
 	(void)state;
-	gives((struct parts){0}, "azqa", "a|<unk>|<unk>|a");
-	gives((struct parts){.flags = "\"fuse_unk\":true"}, "azqaz", "a|<unk>|a|<unk>");
-	gives((struct parts){.flags = "\"unk_token\":null"}, "azqa", "a|a");
-	gives((struct parts){.fallback = true}, "az\xc3\xb6", "a|<0x7A>|<0xC3>|<0xB6>");
+	expect_tokens((struct parts){0}, "azqa", "a|<unk>|<unk>|a");
+	expect_tokens((struct parts){.flags = "\"fuse_unk\":true"}, "azqaz", "a|<unk>|a|<unk>");
+	expect_tokens((struct parts){.flags = "\"unk_token\":null"}, "azqa", "a|a");
+	expect_tokens((struct parts){.fallback = true}, "az\xc3\xb6", "a|<0x7A>|<0xC3>|<0xB6>");
 }
 
 static void whole_words_skip_merges_when_told(void **state)
 {
 	(void)state;
-	gives((struct parts){.flags = "\"ignore_merges\":true", .pre = "{\"type\":\"WhitespaceSplit\"}"},
+	expect_tokens((struct parts){.flags = "\"ignore_merges\":true",
+			      .pre = "{\"type\":\"WhitespaceSplit\"}"},
 		"22 the", "22|the");
-	gives((struct parts){.flags = "\"ignore_merges\":true", .added = "bad"}, "bad ab", "bad| |ab");
+	expect_tokens((struct parts){.flags = "\"ignore_merges\":true", .added = "bad"}, "bad ab",
+		"bad| |ab");
 }
 
 static void bytes_of_any_text(void **state)
@@ -299,10 +301,10 @@ static void bytes_of_any_text(void **state)
 	(void)state;
 	struct parts p = {.bytes = true,
 		.pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"};
-	gives(p, "the the\xc3\xa9  12", "the|\xc4\xa0the|\xc3\x83\xc2\xa9|\xc4\xa0|\xc4\xa0|12");
-	gives(p, "\xf0\x9f\x98\x80", "\xc3\xb0|\xc5\x81|\xc4\xba|\xc4\xa2");
+	expect_tokens(p, "the the\xc3\xa9  12", "the|\xc4\xa0the|\xc3\x83\xc2\xa9|\xc4\xa0|\xc4\xa0|12");
+	expect_tokens(p, "\xf0\x9f\x98\x80", "\xc3\xb0|\xc5\x81|\xc4\xba|\xc4\xa2");
 	p.pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":false}";
-	gives(p, "the the", "\xc4\xa0the|\xc4\xa0the");
+	expect_tokens(p, "the the", "\xc4\xa0the|\xc4\xa0the");
 }
 
 static void ill_formed_text_is_replaced(void **state)
@@ -321,35 +323,39 @@ static void ill_formed_text_is_replaced(void **state)
 			strcat(want, "|");
 			strcat(want, bad);
 		}
-		gives(p, cases[i].raw, want);
+		expect_tokens(p, cases[i].raw, want);
 	}
 }
 
 /* ---- normalizers ---- */
 
-static void normalizers(void **state)
+static void each_normalizer_changes_its_text(void **state)
 {
 	(void)state;
-	gives((struct parts){.normalizer = "{\"type\":\"NFC\"}"}, "e\xcc\x81", "\xc3\xa9");
-	gives((struct parts){.normalizer = "{\"type\":\"NFD\"}"}, "\xc3\xa9", "e|\xcc\x81");
-	gives((struct parts){.normalizer = "{\"type\":\"NFKC\"}"}, "\xe2\x91\xa0\xef\xbd\x81", "1|a");
-	gives((struct parts){.normalizer = "{\"type\":\"NFKD\"}"}, "\xef\xbd\x81\xc3\xa9", "a|e|\xcc\x81");
-	gives((struct parts){.normalizer = "{\"type\":\"Lowercase\"}"}, "THE \xc3\x89", "the| |\xc3\xa9");
-	gives((struct parts){.normalizer = "{\"type\":\"StripAccents\"}"}, "e\xcc\x81", "e");
-	gives((struct parts){.normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"},
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFC\"}"}, "e\xcc\x81", "\xc3\xa9");
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFD\"}"}, "\xc3\xa9", "e|\xcc\x81");
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFKC\"}"}, "\xe2\x91\xa0\xef\xbd\x81", "1|a");
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFKD\"}"}, "\xef\xbd\x81\xc3\xa9",
+		"a|e|\xcc\x81");
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"Lowercase\"}"}, "THE \xc3\x89",
+		"the| |\xc3\xa9");
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"StripAccents\"}"}, "e\xcc\x81", "e");
+	expect_tokens(
+		(struct parts){
+			.normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"},
 		"  a ", "a| ");
-	gives((struct parts){.normalizer = "{\"type\":\"Prepend\",\"prepend\":\"b\"}"}, "c", "b|c");
-	gives(
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"Prepend\",\"prepend\":\"b\"}"}, "c", "b|c");
+	expect_tokens(
 		(struct parts){
 			.normalizer =
 				"{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}"},
 		"a  b", "a|_|_|b");
-	gives(
+	expect_tokens(
 		(struct parts){
 			.normalizer =
 				"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\"_\"}"},
 		"a  b", "a|_|b");
-	gives(
+	expect_tokens(
 		(struct parts){
 			.normalizer =
 				"{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":\"StripAccents\"},{\"type\":\"Prepend\",\"prepend\":\"a\"}]}"},
@@ -383,51 +389,60 @@ static void many_marks(void **state)
 static void split_behaviors(void **state)
 {
 	(void)state;
-	gives((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Removed", "false")}, "2a2a", "2|2");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Isolated", "false")}, "abab", "a|b|a|b");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithPrevious", "false")}, "hehe",
-		"h|e|h|e");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithNext", "false")}, "hehe", "he|he");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Contiguous", "false")}, "a22b", "a|22|b");
-	gives((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Isolated", "false")}, "a22b", "a|2|2|b");
-	gives((struct parts){.pre = SPLIT("{\"Regex\":\"[ab]+\"}", "Removed", "true")}, "c1ab2ab", "ab|ab");
-	gives((struct parts){.pre = SPLIT("{\"Regex\":\"a\"}", "MergedWithNext", "true")}, "2a2a", "2|a|2|a");
-	gives((struct parts){.pre = SPLIT("{\"Regex\":\"\\\\d{1,3}\"}", "Isolated", "false")}, "2222222",
-		"22|2|22|2|2");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Removed", "false")}, "2a2a", "2|2");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"a\"}", "Isolated", "false")}, "abab",
+		"a|b|a|b");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithPrevious", "false")},
+		"hehe", "h|e|h|e");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"h\"}", "MergedWithNext", "false")}, "hehe",
+		"he|he");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Contiguous", "false")}, "a22b",
+		"a|22|b");
+	expect_tokens((struct parts){.pre = SPLIT("{\"String\":\"2\"}", "Isolated", "false")}, "a22b",
+		"a|2|2|b");
+	expect_tokens((struct parts){.pre = SPLIT("{\"Regex\":\"[ab]+\"}", "Removed", "true")}, "c1ab2ab",
+		"ab|ab");
+	expect_tokens((struct parts){.pre = SPLIT("{\"Regex\":\"a\"}", "MergedWithNext", "true")}, "2a2a",
+		"2|a|2|a");
+	expect_tokens((struct parts){.pre = SPLIT("{\"Regex\":\"\\\\d{1,3}\"}", "Isolated", "false")},
+		"2222222", "22|2|22|2|2");
 }
 
-static void metaspace(void **state)
+static void metaspace_marks_words(void **state)
 {
 	(void)state;
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
-				    "\",\"prepend_scheme\":\"always\"}"},
+	expect_tokens((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+					    "\",\"prepend_scheme\":\"always\"}"},
 		"the the", MARK "the|" MARK "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
-				    "\",\"add_prefix_space\":true}"},
+	expect_tokens((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+					    "\",\"add_prefix_space\":true}"},
 		"  the", MARK "|" MARK "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
-				    "\",\"add_prefix_space\":false}"},
+	expect_tokens((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+					    "\",\"add_prefix_space\":false}"},
 		"the", "the");
-	gives((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
-				    "\",\"prepend_scheme\":\"never\",\"split\":false}"},
+	expect_tokens((struct parts){.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+					    "\",\"prepend_scheme\":\"never\",\"split\":false}"},
 		"the  e", "the|" MARK MARK "|e");
 	struct parts first = {.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK
 				     "\",\"prepend_scheme\":\"first\"}",
 		.added = "<s>"};
-	gives(first, "a<s>a", MARK "a|<s>|a");
-	gives(first, "<s>a", "<s>|a");
+	expect_tokens(first, "a<s>a", MARK "a|<s>|a");
+	expect_tokens(first, "<s>a", "<s>|a");
 	first.pre = "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"always\"}";
-	gives(first, "a<s>a", MARK "a|<s>|" MARK "a");
+	expect_tokens(first, "a<s>a", MARK "a|<s>|" MARK "a");
 }
 
 static void other_pre_tokenizers(void **state)
 {
 	(void)state;
-	gives((struct parts){.pre = "{\"type\":\"Digits\",\"individual_digits\":true}"}, "a22", "a|2|2");
-	gives((struct parts){.pre = "{\"type\":\"Digits\",\"individual_digits\":false}"}, "a22", "a|22");
-	gives((struct parts){.pre = "{\"type\":\"WhitespaceSplit\"}"}, "2 \n 2", "2|2");
-	gives((struct parts){.pre = "{\"type\":\"Punctuation\",\"behavior\":\"Removed\"}"}, "2.2", "2|2");
-	gives(
+	expect_tokens((struct parts){.pre = "{\"type\":\"Digits\",\"individual_digits\":true}"}, "a22",
+		"a|2|2");
+	expect_tokens((struct parts){.pre = "{\"type\":\"Digits\",\"individual_digits\":false}"}, "a22",
+		"a|22");
+	expect_tokens((struct parts){.pre = "{\"type\":\"WhitespaceSplit\"}"}, "2 \n 2", "2|2");
+	expect_tokens((struct parts){.pre = "{\"type\":\"Punctuation\",\"behavior\":\"Removed\"}"}, "2.2",
+		"2|2");
+	expect_tokens(
 		(struct parts){
 			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Punctuation\"}]}"},
 		"22 !2", "22|!|2");
@@ -438,17 +453,17 @@ static void newer_letters(void **state)
 {
 	(void)state;
 	struct parts p = {.fallback = true, .pre = SPLIT("{\"Regex\":\"\\\\p{L}+\"}", "Removed", "false")};
-	gives(p,
+	expect_tokens(p,
 		"1\xf0\xb1\x8d\x90\xe4\xb8\xad"
 		"2",
 		"1|2"); /* U+31350, of Unicode 15 */
-	gives(p,
+	expect_tokens(p,
 		"1\xe1\xb2\x89"
 		"2",
 		"1|2"); /* U+1C89, of Unicode 16 */
 	p.pre = SPLIT("{\"Regex\":\"\\\\s\"}", "Removed", "false");
 	/* U+180E is no blank */
-	gives(p,
+	expect_tokens(p,
 		"1\xc2\xa0\xe2\x80\xa8"
 		"2\xe1\xa0\x8e",
 		"1|2|<0xE1>|<0xA0>|<0x8E>");
@@ -456,7 +471,7 @@ static void newer_letters(void **state)
 
 /* ---- post-processors, added tokens ---- */
 
-static void templates(void **state)
+static void templates_add_tokens(void **state)
 {
 	(void)state;
 	struct parts p = {.added = "<s>:s </s>:s",
@@ -464,26 +479,26 @@ static void templates(void **state)
 			"{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
 			"{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[\"a\"]},"
 			"\"E\":{\"id\":\"E\",\"ids\":[2,3],\"tokens\":[\"b\",\"c\"]}}}]}"};
-	gives(p, "e", "a|e|b|c");
-	gives(p, "", "a|b|c");
+	expect_tokens(p, "e", "a|e|b|c");
+	expect_tokens(p, "", "a|b|c");
 	struct world *w = world_of(p);
-	assert_string_equal(shown(w, CGN_STR("e"), 0), "e");
-	assert_string_equal(shown(w, CGN_STR("e"), TOKENIZER_HEAD), "a|e");
-	assert_string_equal(shown(w, CGN_STR("e"), TOKENIZER_TAIL | TOKENIZER_CONTINUED), "e|b|c");
+	assert_string_equal(tokens_shown(w, CGN_STR("e"), 0), "e");
+	assert_string_equal(tokens_shown(w, CGN_STR("e"), TOKENIZER_HEAD), "a|e");
+	assert_string_equal(tokens_shown(w, CGN_STR("e"), TOKENIZER_TAIL | TOKENIZER_CONTINUED), "e|b|c");
 	world_free(w);
 }
 
 static void added_tokens(void **state)
 {
 	(void)state;
-	gives((struct parts){.added = "<s> <s><s> <s"}, "a<s><s><s>b<sc", "a|<s><s>|<s>|b|<s|c");
-	gives((struct parts){.added = "<l>:l <r>:r"}, "a  <l>  b  <r> \n c", "a|<l>| | |b| | |<r>|c");
-	gives((struct parts){.added = "<r>:r <l>:l"}, "<r>  <l>", "<r>|<l>");
-	gives((struct parts){.added = "abc:w"}, "abc abca _abc!abc\xe4\xb8\xad.abc",
+	expect_tokens((struct parts){.added = "<s> <s><s> <s"}, "a<s><s><s>b<sc", "a|<s><s>|<s>|b|<s|c");
+	expect_tokens((struct parts){.added = "<l>:l <r>:r"}, "a  <l>  b  <r> \n c", "a|<l>| | |b| | |<r>|c");
+	expect_tokens((struct parts){.added = "<r>:r <l>:l"}, "<r>  <l>", "<r>|<l>");
+	expect_tokens((struct parts){.added = "abc:w"}, "abc abca _abc!abc\xe4\xb8\xad.abc",
 		"abc| |abc|a| |_|abc|!|abc|\xe4\xb8\xad|.|abc");
-	gives((struct parts){.added = "eh:w"}, "eh ehe e eh.", "eh| |e|he| |e| |eh|.");
-	gives((struct parts){.added = "EX:n TX", .normalizer = "{\"type\":\"Lowercase\"}"}, "exTXEXtx",
-		"EX|TX|EX|t|x");
+	expect_tokens((struct parts){.added = "eh:w"}, "eh ehe e eh.", "eh| |e|he| |e| |eh|.");
+	expect_tokens((struct parts){.added = "EX:n TX", .normalizer = "{\"type\":\"Lowercase\"}"},
+		"exTXEXtx", "EX|TX|EX|t|x");
 }
 
 static void ids_by_text(void **state)
@@ -514,10 +529,10 @@ static void cuts_are(struct parts p, const char *text, size_t n, const size_t *w
 	for (size_t i = 0; i < n; i++) {
 		char whole[4096], parts[8192];
 		assert_int_equal(cuts[i], want[i]);
-		(void)snprintf(whole, sizeof whole, "%s", shown(w, s, TOKENIZER_SPECIALS));
+		(void)snprintf(whole, sizeof whole, "%s", tokens_shown(w, s, TOKENIZER_SPECIALS));
 		(void)snprintf(parts, sizeof parts, "%s",
-			shown(w, (struct cgn_str){s.p, cuts[i]}, TOKENIZER_HEAD));
-		const char *right = shown(w, (struct cgn_str){s.p + cuts[i], s.n - cuts[i]},
+			tokens_shown(w, (struct cgn_str){s.p, cuts[i]}, TOKENIZER_HEAD));
+		const char *right = tokens_shown(w, (struct cgn_str){s.p + cuts[i], s.n - cuts[i]},
 			TOKENIZER_CONTINUED | TOKENIZER_TAIL);
 		if (right[0] != '\0')
 			(void)snprintf(parts + strlen(parts), sizeof parts - strlen(parts), "|%s", right);
@@ -526,7 +541,7 @@ static void cuts_are(struct parts p, const char *text, size_t n, const size_t *w
 	world_free(w);
 }
 
-static void cuts(void **state)
+static void cuts_keep_the_tokens(void **state)
 {
 	(void)state;
 	const char *first =
@@ -559,32 +574,34 @@ static void the_last_cuts_are_told(void **state)
 static void unsupported_components_are_named(void **state)
 {
 	(void)state;
-	refuses((struct parts){.pre = "{\"type\":\"BertPreTokenizer\"}"}, CGN_UNSUPPORTED,
+	expect_refused((struct parts){.pre = "{\"type\":\"BertPreTokenizer\"}"}, CGN_UNSUPPORTED,
 		"pre_tokenizer.type \"BertPreTokenizer\"");
-	refuses(
+	expect_refused(
 		(struct parts){
 			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Foo\"}]}"},
 		CGN_UNSUPPORTED, "pre_tokenizer.pretokenizers[1].type \"Foo\"");
-	refuses((struct parts){.normalizer = "{\"type\":\"Precompiled\"}"}, CGN_UNSUPPORTED,
+	expect_refused((struct parts){.normalizer = "{\"type\":\"Precompiled\"}"}, CGN_UNSUPPORTED,
 		"normalizer.type \"Precompiled\"");
-	refuses((struct parts){.post = "{\"type\":\"BertProcessing\"}"}, CGN_UNSUPPORTED,
+	expect_refused((struct parts){.post = "{\"type\":\"BertProcessing\"}"}, CGN_UNSUPPORTED,
 		"post_processor.type \"BertProcessing\"");
-	refuses((struct parts){.flags = "\"type\":\"Unigram\""}, CGN_UNSUPPORTED, "model.type \"Unigram\"");
-	refuses((struct parts){.flags = "\"dropout\":0.1"}, CGN_UNSUPPORTED, "model.dropout");
-	refuses((struct parts){.flags = "\"end_of_word_suffix\":\"</w>\""}, CGN_UNSUPPORTED,
+	expect_refused((struct parts){.flags = "\"type\":\"Unigram\""}, CGN_UNSUPPORTED,
+		"model.type \"Unigram\"");
+	expect_refused((struct parts){.flags = "\"dropout\":0.1"}, CGN_UNSUPPORTED, "model.dropout");
+	expect_refused((struct parts){.flags = "\"end_of_word_suffix\":\"</w>\""}, CGN_UNSUPPORTED,
 		"model.end_of_word_suffix");
-	refuses((struct parts){.flags = "\"unk_token\":\"?\""}, CGN_UNSUPPORTED, "model.unk_token");
-	refuses(
+	expect_refused((struct parts){.flags = "\"unk_token\":\"?\""}, CGN_UNSUPPORTED, "model.unk_token");
+	expect_refused(
 		(struct parts){
 			.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},{\"type\":\"WhitespaceSplit\"}]}",
 			.bytes = true},
 		CGN_UNSUPPORTED, "behind a ByteLevel");
-	refuses((struct parts){.normalizer = "{\"type\":\"StripAccents\"}",
+	expect_refused(
+		(struct parts){.normalizer = "{\"type\":\"StripAccents\"}",
 			.pre = "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}"},
 		CGN_UNSUPPORTED, "prepend_scheme");
-	refuses((struct parts){.added = "A:n a:n", .normalizer = "{\"type\":\"Lowercase\"}"}, CGN_UNSUPPORTED,
-		"the same once normalized");
-	refuses((struct parts){.added = "\xcc\x81:n", .normalizer = "{\"type\":\"StripAccents\"}"},
+	expect_refused((struct parts){.added = "A:n a:n", .normalizer = "{\"type\":\"Lowercase\"}"},
+		CGN_UNSUPPORTED, "the same once normalized");
+	expect_refused((struct parts){.added = "\xcc\x81:n", .normalizer = "{\"type\":\"StripAccents\"}"},
 		CGN_UNSUPPORTED, "empty once normalized");
 }
 
@@ -599,12 +616,12 @@ static void patterns_that_may_differ_are_refused(void **state)
 		char pre[200];
 		(void)snprintf(pre, sizeof pre, SPLIT("{\"Regex\":\"%s\"}", "Isolated", "false"),
 			patterns[i]);
-		refuses((struct parts){.pre = pre}, CGN_UNSUPPORTED, "pre_tokenizer.pattern");
+		expect_refused((struct parts){.pre = pre}, CGN_UNSUPPORTED, "pre_tokenizer.pattern");
 	}
-	refuses((struct parts){.pre = SPLIT("{\"Regex\":\"(a\"}", "Isolated", "false")}, CGN_INVALID,
+	expect_refused((struct parts){.pre = SPLIT("{\"Regex\":\"(a\"}", "Isolated", "false")}, CGN_INVALID,
 		"pre_tokenizer.pattern");
-	refuses((struct parts){.pre = SPLIT("{\"String\":\"\"}", "Isolated", "false")}, CGN_UNSUPPORTED,
-		"pre_tokenizer.pattern");
+	expect_refused((struct parts){.pre = SPLIT("{\"String\":\"\"}", "Isolated", "false")},
+		CGN_UNSUPPORTED, "pre_tokenizer.pattern");
 }
 
 static void malformed_files(void **state)
@@ -626,9 +643,9 @@ static void malformed_files(void **state)
 		CGN_INVALID, "model.merges[0]");
 	refuses_json(CGN_STR("{\"truncation\":{},\"model\":{}}"), CGN_UNSUPPORTED, "truncation");
 	refuses_json(CGN_STR("{\"version\":\"2.0\",\"model\":{}}"), CGN_UNSUPPORTED, "version");
-	refuses((struct parts){.pre = "{\"type\":\"Digits\"}"}, CGN_INVALID,
+	expect_refused((struct parts){.pre = "{\"type\":\"Digits\"}"}, CGN_INVALID,
 		"pre_tokenizer.individual_digits");
-	refuses((struct parts){.pre = "[]"}, CGN_INVALID, "pre_tokenizer must be an object");
+	expect_refused((struct parts){.pre = "[]"}, CGN_INVALID, "pre_tokenizer must be an object");
 	refuses_json(
 		CGN_STR("{\"added_tokens\":[{\"id\":7,\"content\":\"x\",\"special\":false,\"lstrip\":false,\"rstrip\":false,\"single_word\":false,\"normalized\":false}],"
 			"\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"),
@@ -669,16 +686,16 @@ int main(void)
 		cmocka_unit_test(whole_words_skip_merges_when_told),
 		cmocka_unit_test(bytes_of_any_text),
 		cmocka_unit_test(ill_formed_text_is_replaced),
-		cmocka_unit_test(normalizers),
+		cmocka_unit_test(each_normalizer_changes_its_text),
 		cmocka_unit_test(many_marks),
 		cmocka_unit_test(split_behaviors),
-		cmocka_unit_test(metaspace),
+		cmocka_unit_test(metaspace_marks_words),
 		cmocka_unit_test(other_pre_tokenizers),
 		cmocka_unit_test(newer_letters),
-		cmocka_unit_test(templates),
+		cmocka_unit_test(templates_add_tokens),
 		cmocka_unit_test(added_tokens),
 		cmocka_unit_test(ids_by_text),
-		cmocka_unit_test(cuts),
+		cmocka_unit_test(cuts_keep_the_tokens),
 		cmocka_unit_test(the_last_cuts_are_told),
 		cmocka_unit_test(unsupported_components_are_named),
 		cmocka_unit_test(patterns_that_may_differ_are_refused),

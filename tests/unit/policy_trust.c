@@ -12,7 +12,7 @@
 #include "policy/routing/prompttail.h"
 #include "policy/routing/trust.h"
 
-static double after(double trust, unsigned n, uint64_t predicted, uint64_t actual)
+static double trust_after(double trust, unsigned n, uint64_t predicted, uint64_t actual)
 {
 	for (unsigned i = 0; i < n; i++)
 		trust = route_trust_step(trust, predicted, actual);
@@ -29,42 +29,43 @@ static bool is_one(double t)
 static void the_truth_costs_nothing(void **state)
 {
 	(void)state;
-	assert_true(is_one(after(1, 1000, 4096, 4096)));
-	assert_true(is_one(after(1, 1000, 4096, 9999))); /* more than promised */
-	assert_true(is_one(after(1, 1000, 4096, 3700))); /* what cutting into blocks costs */
-	assert_true(is_one(after(1, 1000, 0, 0)));
+	assert_true(is_one(trust_after(1, 1000, 4096, 4096)));
+	assert_true(is_one(trust_after(1, 1000, 4096, 9999))); /* more than promised */
+	assert_true(is_one(trust_after(1, 1000, 4096, 3700))); /* what cutting into blocks costs */
+	assert_true(is_one(trust_after(1, 1000, 0, 0)));
 }
 
 static void a_liar_sinks_to_the_floor_and_no_deeper(void **state)
 {
 	(void)state;
-	assert_true(after(1, 1, 4096, 0) < 1);
-	assert_true(after(1, 6, 4096, 0) < 0.5);
-	assert_true(after(1, 100, 4096, 0) <= ROUTE_TRUST_FLOOR + 1e-9);
-	assert_true(after(1, 100000, UINT64_MAX, 0) >= ROUTE_TRUST_FLOOR);
+	assert_true(trust_after(1, 1, 4096, 0) < 1);
+	assert_true(trust_after(1, 6, 4096, 0) < 0.5);
+	assert_true(trust_after(1, 100, 4096, 0) <= ROUTE_TRUST_FLOOR + 1e-9);
+	assert_true(trust_after(1, 100000, UINT64_MAX, 0) >= ROUTE_TRUST_FLOOR);
 }
 
 static void who_tells_the_truth_again_is_believed_again(void **state)
 {
 	(void)state;
-	double low = after(1, 1000, 4096, 0);
-	assert_true(after(low, 6, 4096, 4096) > 0.5);
-	assert_true(is_one(after(low, 40, 4096, 4096)));
+	double low = trust_after(1, 1000, 4096, 0);
+	assert_true(trust_after(low, 6, 4096, 4096) > 0.5);
+	assert_true(is_one(trust_after(low, 40, 4096, 4096)));
 }
 
 static void half_a_truth_settles_in_the_middle(void **state)
 {
 	(void)state;
-	double t = after(1, 1000, 900, 405); /* half of 900 * slack */
+	double t = trust_after(1, 1000, 900, 405); /* half of 900 * slack */
 	assert_true(fabs(t - 0.5) < 1e-6);
-	assert_true(fabs(after(ROUTE_TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6); /* from wherever it comes */
+	assert_true(
+		fabs(trust_after(ROUTE_TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6); /* from wherever it comes */
 }
 
 static void small_promises_say_nothing(void **state)
 {
 	(void)state;
-	assert_true(is_one(after(1, 1000, ROUTE_TRUST_LEAST - 1, 0)));
-	assert_true(after(0.5, 1000, ROUTE_TRUST_LEAST - 1, 500) < 0.51);
+	assert_true(is_one(trust_after(1, 1000, ROUTE_TRUST_LEAST - 1, 0)));
+	assert_true(trust_after(0.5, 1000, ROUTE_TRUST_LEAST - 1, 500) < 0.51);
 }
 
 static void trust_is_monotone_and_bounded_for_all_inputs(void **state)

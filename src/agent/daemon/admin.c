@@ -14,13 +14,11 @@ void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str 
 	json_open(&o, '{');
 	json_key_z(&o, "node", a->node_id);
 	json_key_z(&o, "address", a->address);
-	json_key(&o, "draining");
-	json_put_bool(&o, a->draining);
+	json_key_bool(&o, "draining", a->draining);
 	json_key_u64(&o, "inflight", a->relays.share.all.inflight);
 	json_key_u64(&o, "requests_total", a->relays.requests_total);
 	json_key_u64(&o, "watchers", a->watch.n_watchers);
-	json_key(&o, "engines");
-	json_open(&o, '[');
+	json_key_open(&o, "engines", '[');
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_report(&a->engines[i], &o);
 	json_close(&o, ']');

@@ -182,8 +182,7 @@ bool engine_is_stopped(const struct engine *e)
 
 static void put_load(struct json_out *o, const struct engine_load *l)
 {
-	json_key(o, "load");
-	json_open(o, '{');
+	json_key_open(o, "load", '{');
 	json_key_u64(o, "running", l->running);
 	json_key_u64(o, "waiting", l->waiting);
 	json_key_f64(o, "kv_usage", l->kv_usage);
@@ -199,11 +198,9 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_z(o, "name", e->name);
 	json_key_z(o, "kind", config_enum_text(e->ops->kind));
 	json_key_z(o, "address", e->url.addr);
-	json_key(o, "managed");
-	json_put_bool(o, e->process.sup.cfg.managed);
+	json_key_bool(o, "managed", e->process.sup.cfg.managed);
 	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
-	json_key(o, "ready");
-	json_put_bool(o, engine_is_ready(e));
+	json_key_bool(o, "ready", engine_is_ready(e));
 	json_key_z(o, "trouble", e->health.trouble);
 	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
 	json_key_u64(o, "restarts", e->process.sup.restarts);
@@ -214,8 +211,7 @@ void engine_report(const struct engine *e, struct json_out *o)
 	engine_feed_report(e, o);
 	json_key(o, "kept_slots");
 	slotmgr_report(e->slots, o);
-	json_key(o, "models");
-	json_open(o, '[');
+	json_key_open(o, "models", '[');
 	for (size_t i = 0; i < e->models.n; i++)
 		json_put_z(o, e->models.names[i]);
 	json_close(o, ']');

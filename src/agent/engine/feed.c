@@ -233,8 +233,7 @@ void engine_feed_report(const struct engine *e, struct json_out *o)
 	json_key_z(o, "endpoint", f->cfg.events);
 	json_key_z(o, "model", f->model_text);
 	json_key_u64(o, "block_tokens", f->cfg.source.block_tokens);
-	json_key(o, "ranks");
-	json_open(o, '[');
+	json_key_open(o, "ranks", '[');
 	for (uint32_t i = 0; f->ef != NULL && i < enginefeed_ranks(f->ef); i++) {
 		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
 		put_rank(o, i, &r);

@@ -7,8 +7,7 @@ void apierror_put(struct cgn_buf *out, const struct apierror *e)
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	json_key(&o, "error");
-	json_open(&o, '{');
+	json_key_open(&o, "error", '{');
 	json_key_z(&o, "message", e->message);
 	json_key_z(&o, "type", e->type);
 	json_key(&o, "param");

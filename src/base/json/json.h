@@ -80,6 +80,9 @@ void json_key_str(struct json_out *o, const char *key, struct cgn_str s);
 void json_key_z(struct json_out *o, const char *key, const char *z);
 void json_key_u64(struct json_out *o, const char *key, uint64_t v);
 void json_key_f64(struct json_out *o, const char *key, double v);
+void json_key_bool(struct json_out *o, const char *key, bool v);
+/* Write a key and open its object ('{') or its array ('['). */
+void json_key_open(struct json_out *o, const char *key, char bracket);
 void json_put_str(struct json_out *o, struct cgn_str s); /* Escapes; invalid UTF-8 becomes U+FFFD. */
 void json_put_z(struct json_out *o, const char *z);
 void json_put_u64(struct json_out *o, uint64_t v);

@@ -171,3 +171,15 @@ void json_key_f64(struct json_out *o, const char *key, double v)
 	json_key(o, key);
 	json_put_f64(o, v);
 }
+
+void json_key_bool(struct json_out *o, const char *key, bool v)
+{
+	json_key(o, key);
+	json_put_bool(o, v);
+}
+
+void json_key_open(struct json_out *o, const char *key, char bracket)
+{
+	json_key(o, key);
+	json_open(o, bracket);
+}

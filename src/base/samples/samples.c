@@ -113,8 +113,7 @@ void samples_json(struct samples *s, struct json_out *o)
 	json_key_u64(o, "count", samples_count(s));
 	json_key_f64(o, "mean", samples_mean_ms(s));
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		json_key(o, rows[i].name);
-		json_put_f64(o, samples_ms(s, rows[i].quantile));
+		json_key_f64(o, rows[i].name, samples_ms(s, rows[i].quantile));
 	}
 	json_close(o, '}');
 }

@@ -205,8 +205,7 @@ static void put_prompt(struct bench *b, struct cgn_buf *out)
 static void put_traced(const struct bench *b, struct json_out *o)
 {
 	if (b->ignore_eos) {
-		json_key(o, "ignore_eos");
-		json_put_bool(o, true);
+		json_key_bool(o, "ignore_eos", true);
 	}
 	if (!b->stream)
 		return;
@@ -225,13 +224,11 @@ static void body_of(struct bench *b, struct cgn_buf *out)
 		put_prompt(b, &text);
 	json_open(&o, '{');
 	json_key_z(&o, "model", b->model);
-	json_key(&o, "stream");
-	json_put_bool(&o, b->stream);
+	json_key_bool(&o, "stream", b->stream);
 	json_key_u64(&o, "max_tokens", max_tokens);
 	if (b->traced)
 		put_traced(b, &o);
-	json_key(&o, "messages");
-	json_open(&o, '[');
+	json_key_open(&o, "messages", '[');
 	json_open(&o, '{');
 	json_key_z(&o, "role", "user");
 	json_key_str(&o, "content", cgn_buf_view(&text));
@@ -343,21 +340,17 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "chat");
 	json_key_z(&o, "model", b->model);
-	json_key(&o, "stream");
-	json_put_bool(&o, b->stream);
+	json_key_bool(&o, "stream", b->stream);
 	for (size_t i = 0; i < CGN_COUNT(numbers); i++) {
-		json_key(&o, numbers[i].name);
-		json_put_f64(&o, numbers[i].v);
+		json_key_f64(&o, numbers[i].name, numbers[i].v);
 	}
-	json_key(&o, "status");
-	json_open(&o, '{');
+	json_key_open(&o, "status", '{');
 	for (int i = 0; i < MAX_STATUS; i++) {
 		char code[16];
 		if (b->by_status[i] == 0)
 			continue;
 		(void)snprintf(code, sizeof code, "%d", i);
-		json_key(&o, code);
-		json_put_u64(&o, b->by_status[i]);
+		json_key_u64(&o, code, b->by_status[i]);
 	}
 	json_close(&o, '}');
 	json_key(&o, "ttft_ms");

@@ -75,10 +75,8 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 	json_key_u64(&o, "distinct_blocks", b->ideal.distinct);
 	json_key_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
 	json_key_u64(&o, "shards", b->shards);
-	json_key(&o, "begin_first");
-	json_put_bool(&o, b->begin_first);
-	json_key(&o, "results");
-	json_open(&o, '[');
+	json_key_bool(&o, "begin_first", b->begin_first);
+	json_key_open(&o, "results", '[');
 	for (size_t p = 0; p < b->n_policies; p++) {
 		for (size_t i = 0; i < b->n_sizes; i++)
 			put_case(b, p, i, &o);

@@ -310,8 +310,7 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 	json_key_z(&o, "bench", "index");
 	json_key_z(&o, "workload", b->file != NULL ? b->file : "generated");
 	json_key_u64(&o, "seed", b->seed);
-	json_key(&o, "results");
-	json_open(&o, '[');
+	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++) {
 		const struct result *r = &b->results[i];
 		const struct {
@@ -330,11 +329,9 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 			{"blocks_per_lookup", r->blocks_per_lookup}, {"held_all_p50_ns", r->held_all_p50_ns}};
 		json_open(&o, '{');
 		for (size_t k = 0; k < CGN_COUNT(numbers); k++) {
-			json_key(&o, numbers[k].name);
-			json_put_f64(&o, numbers[k].v);
+			json_key_f64(&o, numbers[k].name, numbers[k].v);
 		}
-		json_key(&o, "kept_up");
-		json_put_bool(&o, r->kept_up);
+		json_key_bool(&o, "kept_up", r->kept_up);
 		json_close(&o, '}');
 	}
 	json_close(&o, ']');

@@ -374,8 +374,7 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 	json_key_z(&o, "bench", "kv");
 	json_key_u64(&o, "values", KEYS);
 	json_key_u64(&o, "poll_us", b->poll_us);
-	json_key(&o, "results");
-	json_open(&o, '[');
+	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_results; i++) {
 		struct result *r = &b->results[i];
 		json_open(&o, '{');

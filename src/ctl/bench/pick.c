@@ -314,8 +314,7 @@ static double mean_us(uint64_t sum, uint64_t n)
 
 static void json_number(struct json_out *o, const char *key, double v)
 {
-	json_key(o, key);
-	json_put_f64(o, v);
+	json_key_f64(o, key, v);
 }
 
 static void json_group(struct json_out *o, struct result *r, enum group g)
@@ -329,8 +328,7 @@ static void json_group(struct json_out *o, struct result *r, enum group g)
 	for (size_t p = 0; p < PHASES; p++) {
 		char name[32];
 		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
-		json_key(o, name);
-		json_open(o, '{');
+		json_key_open(o, name, '{');
 		json_number(o, "p50", in_us(&r->took[g][p], 0.5));
 		json_number(o, "p99", in_us(&r->took[g][p], 0.99));
 		json_number(o, "p999", in_us(&r->took[g][p], 0.999));
@@ -350,8 +348,7 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 	json_key_z(&o, "policy", route_policy_text(b->policy));
 	json_number(&o, "tokens", (double)b->tokens);
 	json_number(&o, "seed", (double)b->seed);
-	json_key(&o, "results");
-	json_open(&o, '[');
+	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)
 			json_group(&o, &b->results[i], (enum group)g);

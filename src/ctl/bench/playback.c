@@ -111,8 +111,7 @@ void playback_json(const struct played *p, struct json_out *o)
 	json_key_u64(o, "with_usage", p->counted);
 	json_key_f64(o, "imbalance", playback_imbalance(p, true));
 	json_key_f64(o, "imbalance_requests", playback_imbalance(p, false));
-	json_key(o, "nodes");
-	json_open(o, '[');
+	json_key_open(o, "nodes", '[');
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		json_open(o, '{');
 		json_key_z(o, "node", p->nodes[i].name);

@@ -100,8 +100,7 @@ static void put_case(struct bench *b, struct one *c, struct json_out *o)
 
 static void put_caches(const struct bench *b, struct json_out *o)
 {
-	json_key(o, "one_cache");
-	json_open(o, '[');
+	json_key_open(o, "one_cache", '[');
 	for (size_t i = 0; i < b->n_caches; i++) {
 		json_open(o, '{');
 		json_key_u64(o, "blocks", b->caches[i]);
@@ -113,11 +112,9 @@ static void put_caches(const struct bench *b, struct json_out *o)
 
 static void put_engine(const struct replay_cfg *c, struct json_out *o)
 {
-	json_key(o, "events");
-	json_put_bool(o, c->publishes);
+	json_key_bool(o, "events", c->publishes);
 	json_key_f64(o, "events_delay_ms", (double)c->report_delay / 1e6);
-	json_key(o, "engine");
-	json_open(o, '{');
+	json_key_open(o, "engine", '{');
 	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
 	json_key_f64(o, "decode_ms", (double)c->decode / 1e6);
 	json_key_f64(o, "batch_effect", c->batch_effect);
@@ -144,8 +141,7 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 	put_engine(&b->cfg, &o);
 	json_key_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
 	put_caches(b, &o);
-	json_key(&o, "results");
-	json_open(&o, '[');
+	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++)
 		put_case(b, &b->cases[i], &o);
 	json_close(&o, ']');

@@ -239,14 +239,12 @@ static double mb_per_second(const struct bench *b, double seconds)
 
 static void put_number(struct json_out *o, const char *key, double v)
 {
-	json_key(o, key);
-	json_put_f64(o, v);
+	json_key_f64(o, key, v);
 }
 
 static void prompt_json(const struct bench_prompt *p, struct json_out *o)
 {
-	json_key(o, "prompt");
-	json_open(o, '{');
+	json_key_open(o, "prompt", '{');
 	json_key_u64(o, "tokens", p->tokens);
 	json_key_u64(o, "bytes", p->bytes);
 	json_key_u64(o, "messages", p->messages);
@@ -275,8 +273,7 @@ static void one_json(const struct bench *b, const struct result *r, struct json_
 	} else {
 		json_open(o, '{');
 		json_key_z(o, "version", r->other.version);
-		json_key(o, "ids_identical");
-		json_put_bool(o, true);
+		json_key_bool(o, "ids_identical", true);
 		put_number(o, "mb_per_second", mb_per_second(b, r->other.best));
 		put_number(o, "load_seconds", r->other.load);
 		json_close(o, '}');
@@ -293,8 +290,7 @@ static CGN_RC report_json(const struct bench *b, const struct result *results, s
 	json_key_z(&o, "bench", "tokenizer");
 	json_key_u64(&o, "text_bytes", b->text.n);
 	json_key_u64(&o, "rounds", b->rounds);
-	json_key(&o, "files");
-	json_open(&o, '[');
+	json_key_open(&o, "files", '[');
 	for (size_t i = 0; i < n; i++)
 		one_json(b, &results[i], &o);
 	json_close(&o, ']');

@@ -166,11 +166,9 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		ctl_policy_json(s->policy, &o);
 	}
 	pb_json_members(&o, s, "shadows");
-	json_key(&o, "nodes");
-	json_open(&o, '{');
+	json_key_open(&o, "nodes", '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
-		json_key(&o, node_states[i]);
-		json_put_u64(&o, nodes_in(s, node_states[i]));
+		json_key_u64(&o, node_states[i], nodes_in(s, node_states[i]));
 	}
 	json_close(&o, '}');
 	pb_json_members(&o, s, "models prompts=model_status{model=name tokens why block queued ready_nodes}");

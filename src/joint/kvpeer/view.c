@@ -142,8 +142,7 @@ void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
 	json_key_u64(o, "handshakes_failed", v.quic.handshakes_failed);
 	if (v.refusal.code != CGN_FINE)
 		json_key_z(o, "last_refusal", v.refusal.msg);
-	json_key(o, "peers");
-	json_open(o, '[');
+	json_key_open(o, "peers", '[');
 	kvpeer_each(kp, row_describe, o);
 	json_close(o, ']');
 	json_close(o, '}');

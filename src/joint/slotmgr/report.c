@@ -25,8 +25,7 @@ static void put_stats(struct json_out *o, const struct slotmgr *m)
 	json_key_u64(o, "restore_failures", s->restore_failures);
 	json_key_u64(o, "restored_tokens", s->restored_tokens);
 	json_key_f64(o, "spared_ms", s->spared_ms);
-	json_key(o, "prompts");
-	json_open(o, '{');
+	json_key_open(o, "prompts", '{');
 	for (enum restore_outcome i = 0; i < RESTORE_OUTCOMES; i++)
 		json_key_u64(o, restore_outcome_text(i), s->outcomes[i]);
 	json_close(o, '}');
@@ -39,20 +38,17 @@ void slotmgr_report(const struct slotmgr *m, struct json_out *o)
 		return;
 	}
 	json_open(o, '{');
-	json_key(o, "at_work");
-	json_put_bool(o, m->slots != NULL);
+	json_key_bool(o, "at_work", m->slots != NULL);
 	json_key_z(o, "trouble", m->trouble);
 	json_key_z(o, "build", m->fingerprint.build);
 	put_stats(o, m);
-	json_key(o, "paused");
-	json_put_bool(o, slotmgr_is_paused(m));
+	json_key_bool(o, "paused", slotmgr_is_paused(m));
 	json_key_u64(o, "strays", m->stats.strays);
 	json_key_f64(o, "prefill_ms_per_token", m->pace.prefill_ms);
 	json_key_f64(o, "bytes_per_token", m->pace.token_bytes);
 	json_key_f64(o, "save_ms_per_mib", m->pace.save_ms);
 	json_key_f64(o, "load_ms_per_mib", m->pace.load_ms);
-	json_key(o, "slots");
-	json_open(o, '[');
+	json_key_open(o, "slots", '[');
 	for (uint32_t i = 0; m->slots != NULL && i < slots_count(m->slots); i++) {
 		struct slot_view v = slots_at(m->slots, i);
 		put_slot(o, &v);

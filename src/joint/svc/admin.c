@@ -81,8 +81,7 @@ static void answer_ready(const struct svc_admin_cfg *cfg, struct svc_admin_reply
 	r->status = ready ? 200 : 503;
 	struct json_out o = json_out_to(&r->body);
 	json_open(&o, '{');
-	json_key(&o, "ready");
-	json_put_bool(&o, ready);
+	json_key_bool(&o, "ready", ready);
 	if (why.n > 0) {
 		json_key_str(&o, "why", cgn_buf_view(&why));
 	}

@@ -63,8 +63,7 @@ void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str
 	json_open(&o, '{');
 	for (enum block_tier tier = BLOCK_RAM; tier <= BLOCK_SSD; tier++) {
 		const struct kvstore_tier_stats *t = &st.tier[tier];
-		json_key(&o, tier_names[tier]);
-		json_open(&o, '{');
+		json_key_open(&o, tier_names[tier], '{');
 		json_key_u64(&o, "blocks", t->blocks);
 		json_key_u64(&o, "bytes", t->bytes);
 		json_key_u64(&o, "value_bytes", t->value_bytes);

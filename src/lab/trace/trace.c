@@ -284,8 +284,7 @@ void trace_write(const struct trace *t, struct cgn_buf *out)
 			json_key_u64(&o, "priority", r->priority);
 		if (r->deadline_ms > 0)
 			json_key_u64(&o, "deadline_ms", r->deadline_ms);
-		json_key(&o, "hash_ids");
-		json_open(&o, '[');
+		json_key_open(&o, "hash_ids", '[');
 		for (uint32_t k = 0; k < r->n; k++)
 			json_put_u64(&o, trace_ids(t, r)[k]);
 		json_close(&o, ']');

@@ -81,8 +81,7 @@ static void llama_ask_template(struct cgn_str model, const struct prompt *p, str
 	(void)model;
 	(void)before;
 	json_open(&j, '{');
-	json_key(&j, "add_generation_prompt");
-	json_put_bool(&j, p->add_generation_prompt);
+	json_key_bool(&j, "add_generation_prompt", p->add_generation_prompt);
 	engine_put_member(&j, "messages", p->messages);
 	engine_put_member(&j, "tools", p->tools);
 	engine_put_member(&j, "chat_template_kwargs", p->kwargs);
@@ -108,10 +107,8 @@ static void llama_ask_text(struct cgn_str model, const struct prompt *p, struct 
 	struct json_out j = json_out_to(body);
 	(void)model;
 	json_open(&j, '{');
-	json_key(&j, "add_special");
-	json_put_bool(&j, true);
-	json_key(&j, "parse_special");
-	json_put_bool(&j, true);
+	json_key_bool(&j, "add_special", true);
+	json_key_bool(&j, "parse_special", true);
 	json_key_str(&j, "content", p->kind == PROMPT_IS_CHAT ? before : p->text);
 	json_close(&j, '}');
 }

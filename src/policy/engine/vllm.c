@@ -54,12 +54,9 @@ static void vllm_ask_chat(struct cgn_str model, const struct prompt *p, struct c
 	(void)before;
 	json_open(&j, '{');
 	json_key_str(&j, "model", model);
-	json_key(&j, "add_generation_prompt");
-	json_put_bool(&j, p->add_generation_prompt);
-	json_key(&j, "continue_final_message");
-	json_put_bool(&j, p->continue_final_message);
-	json_key(&j, "add_special_tokens");
-	json_put_bool(&j, p->add_specials);
+	json_key_bool(&j, "add_generation_prompt", p->add_generation_prompt);
+	json_key_bool(&j, "continue_final_message", p->continue_final_message);
+	json_key_bool(&j, "add_special_tokens", p->add_specials);
 	engine_put_member(&j, "messages", p->messages);
 	engine_put_member(&j, "tools", p->tools);
 	engine_put_member(&j, "chat_template_kwargs", p->kwargs);
@@ -73,8 +70,7 @@ static void vllm_ask_text(struct cgn_str model, const struct prompt *p, struct c
 	(void)before;
 	json_open(&j, '{');
 	json_key_str(&j, "model", model);
-	json_key(&j, "add_special_tokens");
-	json_put_bool(&j, p->add_specials);
+	json_key_bool(&j, "add_special_tokens", p->add_specials);
 	json_key_str(&j, "prompt", p->text);
 	json_close(&j, '}');
 }

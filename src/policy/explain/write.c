@@ -63,8 +63,7 @@ static void cand_json(struct json_out *j, const struct explain_cand *c, bool can
 		if (fields[i].group != group && group != NULL)
 			json_close(j, '}');
 		if (fields[i].group != group && fields[i].group != NULL) {
-			json_key(j, fields[i].group);
-			json_open(j, '{');
+			json_key_open(j, fields[i].group, '{');
 		}
 		group = fields[i].group;
 		put_number(j, c, i);
@@ -79,8 +78,7 @@ static void shadow_json(struct json_out *j, const struct explain_shadow *s)
 	json_open(j, '{');
 	json_key_z(j, "policy", s->policy);
 	json_key_str(j, "node", s->node);
-	json_key(j, "agrees");
-	json_put_bool(j, s->agrees);
+	json_key_bool(j, "agrees", s->agrees);
 	put_real(j, "regret_ms", (double)s->regret_ms);
 	json_key_u64(j, "held_blocks", s->held);
 	json_close(j, '}');
@@ -127,14 +125,12 @@ static void decision_json(struct json_out *j, const struct explain_decision *d)
 	json_open(j, '{');
 	put_time(j, "at", d->at_ms);
 	decision_head(j, d);
-	json_key(j, "candidates");
-	json_open(j, '[');
+	json_key_open(j, "candidates", '[');
 	for (size_t i = 0; i < d->n; i++)
 		cand_json(j, &d->cands[i], cand_is_picked(d, i));
 	json_close(j, ']');
 	json_key_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
-	json_key(j, "shadows");
-	json_open(j, '[');
+	json_key_open(j, "shadows", '[');
 	for (size_t i = 0; i < d->n_shadows; i++)
 		shadow_json(j, &d->shadows[i]);
 	json_close(j, ']');
@@ -159,8 +155,7 @@ static void brief_with(const struct explain_decision *d, size_t n, struct cgn_bu
 	struct json_out j = json_out_to(out);
 	json_open(&j, '{');
 	decision_head(&j, d);
-	json_key(&j, "candidates");
-	json_open(&j, '[');
+	json_key_open(&j, "candidates", '[');
 	for (size_t i = 0; i < n; i++)
 		brief_cand(&j, &d->cands[i]);
 	json_close(&j, ']');
@@ -280,15 +275,13 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 static void predictions_json(struct json_out *j, const struct explain_decision *last,
 	const struct explain_end *e)
 {
-	json_key(j, "cached_tokens");
-	json_open(j, '{');
+	json_key_open(j, "cached_tokens", '{');
 	if (e != NULL && e->has_cached) {
 		json_key_u64(j, "predicted", e->cached_predicted);
 		json_key_u64(j, "actual", e->cached);
 	}
 	json_close(j, '}');
-	json_key(j, "ttft_ms");
-	json_open(j, '{');
+	json_key_open(j, "ttft_ms", '{');
 	if (last != NULL && last->verdict == ROUTE_PICKED && last->n > 0)
 		put_real(j, "predicted", explain_ttft_ms(&last->cands[0]));
 	if (e != NULL && e->first_us > 0) {
@@ -309,8 +302,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 	json_open(j, '{');
 	json_key_str(j, "id", explain_id_of(v[0].h));
 	put_time(j, "at", v[0].h->at_ms);
-	json_key(j, "tries");
-	json_open(j, '[');
+	json_key_open(j, "tries", '[');
 	for (size_t i = 0; i < n; i++) {
 		if (v[i].h->kind != EXPLAIN_DECIDED)
 			continue;
@@ -321,12 +313,10 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 	json_close(j, ']');
 	model = ended ? e.model : d.model;
 	json_key_str(j, "model", model);
-	json_key(j, "in_flight");
-	json_put_bool(j, !ended);
+	json_key_bool(j, "in_flight", !ended);
 	predictions_json(j, decided ? &d : NULL, ended ? &e : NULL);
 	if (ended) {
-		json_key(j, "end");
-		json_open(j, '{');
+		json_key_open(j, "end", '{');
 		end_json(j, &e);
 		json_close(j, '}');
 	}

@@ -328,8 +328,7 @@ static void put_tool(struct prompt_writer *w, struct json_val tool)
 	json_open(&w->j, '{');
 	json_key(&w->j, "type");
 	json_put_raw(&w->j, nested && prompt_is_there(v[0]) ? v[0].raw : CGN_STR("\"function\""));
-	json_key(&w->j, "function");
-	json_open(&w->j, '{');
+	json_key_open(&w->j, "function", '{');
 	put_or_null(w, "name", inner[2]);
 	put_or_null(w, "description", inner[3]);
 	put_or_null(w, "parameters", anthropic ? v[5] : inner[4]);

@@ -118,11 +118,9 @@ void route_document_write(const struct route_document *d, struct cgn_buf *out)
 		json_key_z(&j, "policy", route_policy_text(d->policy));
 	}
 	if (d->has_weights) {
-		json_key(&j, "weights");
-		json_open(&j, '{');
+		json_key_open(&j, "weights", '{');
 		for (size_t i = 0; i < WEIGHTS; i++) {
-			json_key(&j, names[i]);
-			json_put_f64(&j, *weight_at(&w, i));
+			json_key_f64(&j, names[i], *weight_at(&w, i));
 		}
 		json_close(&j, '}');
 	}

@@ -184,8 +184,7 @@ static void put_share(void *user, const struct queue_share *s)
 {
 	const struct queue_listing *l = user;
 	json_open(l->j, '{');
-	json_key(l->j, "tenant");
-	json_put_str(l->j, s->tenant);
+	json_key_str(l->j, "tenant", s->tenant);
 	json_key_u64(l->j, "priority", s->priority);
 	json_key_u64(l->j, "requests", s->items);
 	json_key_u64(l->j, "tokens", s->tokens);
@@ -197,16 +196,13 @@ static void put_queue(void *user, const struct admission_status *s)
 {
 	struct queue_listing *l = user;
 	json_open(l->j, '{');
-	json_key(l->j, "model");
-	json_put_z(l->j, s->model);
-	json_key(l->j, "role");
-	json_put_z(l->j, admission_role_text(s->role));
+	json_key_z(l->j, "model", s->model);
+	json_key_z(l->j, "role", admission_role_text(s->role));
 	json_key_u64(l->j, "requests", s->requests);
 	json_key_u64(l->j, "retries", s->retries);
 	json_key_u64(l->j, "tokens", s->tokens);
 	json_key_u64(l->j, "wait_ms", s->wait / CGN_MSEC);
-	json_key(l->j, "tenants");
-	json_open(l->j, '[');
+	json_key_open(l->j, "tenants", '[');
 	queue_each(s->order, put_share, l);
 	json_close(l->j, ']');
 	json_close(l->j, '}');

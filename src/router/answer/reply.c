@@ -90,8 +90,7 @@ static enum gw_step models_reply(struct gw_req *r)
 	struct json_out j = json_out_to(&b);
 	json_open(&j, '{');
 	json_key_z(&j, "object", "list");
-	json_key(&j, "data");
-	json_open(&j, '[');
+	json_key_open(&j, "data", '[');
 	for (size_t i = 0; i < r->w->view->n_models; i++)
 		if (r->w->view->models[i].n_ready > 0)
 			model_json(r, &j, r->w->view->models[i].name);

@@ -22,8 +22,7 @@ static void put_residency(struct json_out *j, const struct router *r, const stru
 	json_key_f64(j, "trust", k.trust);
 	json_key_u64(j, "blocks", k.blocks);
 	for (size_t t = 0; t < BLOCK_TIERS; t++) {
-		json_key(j, tiers[t]);
-		json_put_u64(j, k.tier_blocks[t]);
+		json_key_u64(j, tiers[t], k.tier_blocks[t]);
 	}
 	json_key_z(j, "sums", sums);
 	json_key_u64(j, "recorded", k.recorded);
@@ -63,8 +62,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		role_names[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
 	pb_json_members(j, n->info, "kv{quic_address rack region}");
 	json_key_z(j, "state", node_state_text(n->state));
-	json_key(j, "cordoned");
-	json_put_bool(j, n->cordoned);
+	json_key_bool(j, "cordoned", n->cordoned);
 	json_key_z(j, "version", n->info->version);
 	json_key_u64(j, "router_inflight", cluster_inflight(r->members.cluster, n->slot));
 	json_key(j, "breaker");
@@ -96,10 +94,8 @@ static void nodes_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_open(&j, '{');
 	json_key_z(&j, "cluster", r->cluster_name);
 	json_key_z(&j, "state_backend", r->members.backend);
-	json_key(&j, "state_connected");
-	json_put_bool(&j, r->members.connected);
-	json_key(&j, "nodes");
-	json_open(&j, '[');
+	json_key_bool(&j, "state_connected", r->members.connected);
+	json_key_open(&j, "nodes", '[');
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->members.cluster->by_slot[i] != NULL)
 			put_node(&j, r, r->members.cluster->by_slot[i]);
@@ -119,8 +115,7 @@ static void index_put(struct json_out *j, const struct router *r)
 	json_key_u64(j, "budget_bytes", s.max_bytes);
 	json_key_u64(j, "shed_blocks", s.shed_blocks);
 	json_key_u64(j, "shed_memberships", s.shed_memberships);
-	json_key(j, "record");
-	json_open(j, '{');
+	json_key_open(j, "record", '{');
 	json_key_u64(j, "blocks", route_record_blocks(r->shared.choice.record));
 	json_key_u64(j, "bytes", router_record_bytes(r));
 	json_close(j, '}');
@@ -193,8 +188,7 @@ static void index_get(void *state, const struct http_head *h, struct cgn_str bod
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
 	index_put(&j, r);
-	json_key(&j, "nodes");
-	json_open(&j, '{');
+	json_key_open(&j, "nodes", '{');
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		if (r->members.cluster->by_slot[i] == NULL)
 			continue;
@@ -228,18 +222,14 @@ static void put_model(void *user, struct cgn_str name)
 	struct models_listing *l = user;
 	struct router_model m = router_model_of(l->r, name);
 	json_open(&l->j, '{');
-	json_key(&l->j, "name");
-	json_put_str(&l->j, name);
-	json_key(&l->j, "ready_nodes");
-	json_put_u64(&l->j, m.n_ready);
-	json_key(&l->j, "tokens");
-	json_put_z(&l->j, gw_tokens_text(m.mode));
-	json_key(&l->j, "why");
-	json_put_z(&l->j, m.why);
+	json_key_str(&l->j, "name", name);
+	json_key_u64(&l->j, "ready_nodes", m.n_ready);
+	json_key_z(&l->j, "tokens", gw_tokens_text(m.mode));
+	json_key_z(&l->j, "why", m.why);
 	if (m.tokenizers != NULL)
 		put_tokenizers(&l->j, m.tokenizers);
-	json_key(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens");
-	json_put_u64(&l->j, m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
+	json_key_u64(&l->j, m.mode == GW_BYTES ? "block_bytes" : "block_tokens",
+		m.mode == GW_BYTES ? m.block_bytes : m.block_tokens);
 	json_close(&l->j, '}');
 }
 
@@ -252,8 +242,7 @@ static void models_get(void *state, const struct http_head *h, struct cgn_str bo
 	CGN_LIVE(r, ROUTER_TAG);
 	struct models_listing l = {.r = r, .j = json_out_to(&reply->body)};
 	json_open(&l.j, '{');
-	json_key(&l.j, "models");
-	json_open(&l.j, '[');
+	json_key_open(&l.j, "models", '[');
 	router_models_each(r, put_model, &l);
 	json_close(&l.j, ']');
 	json_close(&l.j, '}');
@@ -271,8 +260,7 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
 	json_key_u64(&j, "max_queue", r->published.rules->max_queue);
-	json_key(&j, "queues");
-	json_open(&j, '[');
+	json_key_open(&j, "queues", '[');
 	gw_admission_json(r->shared.admission, &j);
 	json_close(&j, ']');
 	json_close(&j, '}');

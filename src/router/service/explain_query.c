@@ -155,8 +155,7 @@ static CGN_RC answer_write(const struct router *r, const struct explain_answer *
 			a->id, a->reach.oldest_ms > 0 ? ago : "0 s", (unsigned long long)a->reach.decisions);
 	json_open(&j, '{');
 	json_key_z(&j, "router", r->id);
-	json_key(&j, "record");
-	json_open(&j, '{');
+	json_key_open(&j, "record", '{');
 	json_key_u64(&j, "decisions", a->reach.decisions);
 	json_key_u64(&j, "entries", a->reach.entries);
 	json_key_u64(&j, "bytes", a->reach.bytes);

@@ -189,10 +189,8 @@ static void sum_store(const struct sim_store_stats *s, bool first, struct sim_st
 
 static void put_store(const struct sim_store_stats *s, struct json_out *o)
 {
-	json_key(o, "store");
-	json_open(o, '{');
-	json_key(o, "ready");
-	json_put_bool(o, s->ready);
+	json_key_open(o, "store", '{');
+	json_key_bool(o, "ready", s->ready);
 	json_key_u64(o, "put", s->put);
 	json_key_u64(o, "had", s->had);
 	json_key_u64(o, "put_failed", s->put_failed);
@@ -237,8 +235,7 @@ static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snaps
 
 static void put_faults(const struct sim_worker *w, struct json_out *o)
 {
-	json_key(o, "faults");
-	json_open(o, '[');
+	json_key_open(o, "faults", '[');
 	for (unsigned i = 0; i < w->faults.n; i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 		sim_fault_print(&w->faults.list[i], &text);
@@ -267,8 +264,7 @@ void sim_report_state(const struct sim_worker *w, const struct sim_snapshot *eac
 	json_key_u64(&o, "generation_tokens", all.device.answer_tokens);
 	json_key_u64(&o, "cached_tokens", all.device.prefix_hit);
 	json_key_u64(&o, "preemptions", all.device.preempted);
-	json_key(&o, "kv");
-	json_open(&o, '{');
+	json_key_open(&o, "kv", '{');
 	json_key_u64(&o, "blocks", all.device.kv_total);
 	json_key_u64(&o, "used", all.device.kv_used);
 	json_key_u64(&o, "cached", all.device.kv_known);
@@ -280,8 +276,7 @@ void sim_report_state(const struct sim_worker *w, const struct sim_snapshot *eac
 	if (sim_has_store(w->cfg))
 		put_store(&all.store, &o);
 	put_faults(w, &o);
-	json_key(&o, "recent");
-	json_open(&o, '[');
+	json_key_open(&o, "recent", '[');
 	if (recent.n > 0)
 		json_put_raw(&o, recent);
 	json_close(&o, ']');

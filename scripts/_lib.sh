@@ -13,7 +13,7 @@ as_root() {
 
 codename() { . /etc/os-release && printf '%s\n' "${VERSION_CODENAME:-unknown}"; }
 
-# The packages of the sets $@ for this release that are not installed, or too old: NAME, or NAME/SUITE where they come from another suite.
+# Print the packages of the sets $@ for this release that are not installed, or too old: NAME, or NAME/SUITE for another suite.
 missing_packages() {
 	local here set name on command suite least only word version
 	here=$(codename)
@@ -32,7 +32,7 @@ missing_packages() {
 	done < "$ROOT/scripts/packages"
 }
 
-# Make apt know suite $1 (bookworm-backports), from the mirror that it takes this release from. No package changes by itself: apt prefers
+# Add suite $1 (bookworm-backports) to apt's sources, from the mirror of this release. No installed package changes: apt prefers
 # the release's own versions.
 know_suite() {
 	local known site
@@ -71,7 +71,7 @@ install_packages() {
 	[ "${#want[@]}" = 0 ] || die "still missing after apt-get: ${want[*]}"
 }
 
-# build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all); the compiler's words are shown only on failure.
+# build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all). The compiler's output is shown only on failure.
 build_tree() {
 	local dir=$1 log=$1/build.log
 	shift

@@ -1,4 +1,4 @@
-# Sourced by a recipe's prepare.sh: a llama-server and a model, in the environment of the agents.
+# Sourced by a recipe's prepare.sh: find a llama-server and a model, and name them in the environment of the agents.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cognitora
 mkdir -p "$cache"
 if [ -n "${LLAMA_GGUF:-}" ]; then

@@ -1,6 +1,6 @@
-# Sourced by a recipe's prepare.sh: a CA of this run's own, and of it a certificate for each program, which up.sh gives to the program of that name, and one
-# ("admin") for who looks on with cgn-ctl.
-[ -x "$BIN/cgn-ctl" ] || die "$BIN/cgn-ctl is not there; build first (scripts/up does), or set CGN_BIN to where the programs are"
+# Sourced by a recipe's prepare.sh: make a CA for this run, a certificate for each program, which up.sh passes to the program of that name, and a
+# certificate ("admin") for cgn-ctl.
+[ -x "$BIN/cgn-ctl" ] || die "$BIN/cgn-ctl does not exist; build first (scripts/up does), or set CGN_BIN to the folder of the programs"
 leaves=(--leaf admin)
 for toml in "$dir"/router.toml "$dir"/agent-*.toml "$dir"/kv-*.toml; do
 	[ ! -f "$toml" ] || leaves+=(--leaf "$(basename "$toml" .toml)")

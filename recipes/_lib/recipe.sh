@@ -1,4 +1,4 @@
-# The driver that every recipe's up.sh sources: build preflight, then scripts/run/up.sh, then the curl lines.
+# Sourced by every recipe's up.sh: start the recipe by scripts/up, which builds first, or with CGN_PREBUILT directly by scripts/run/up.sh.
 recipe_up() {
 	local here=$1 root
 	root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -1,15 +1,15 @@
-# Shared by scripts/run/{up,down,status,hello}.sh: where a running cluster's pids, logs and addresses are kept. Sourced, not run.
+# Shared by scripts/run/{up,down,status,hello}.sh: the places of a running cluster's pids, logs and addresses. Sourced, not run.
 . "$(dirname "${BASH_SOURCE[0]}")/../_lib.sh"
 RUN=${CGN_RUN_DIR:-${XDG_RUNTIME_DIR:-/tmp}/cognitora-$(id -u)}
 BIN=${CGN_BIN:-$ROOT/build/release/bin}
 
-# The kernel's start time of a process: with the pid it names one process for ever, so that a recycled pid is never signalled.
+# Print the kernel's start time of a process. Pid and start time identify one process for ever, so a recycled pid is never signalled.
 started_at() { awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null; }
 
-# remember NAME PID
+# remember NAME PID: write the pid file.
 remember() { printf '%s %s\n' "$2" "$(started_at "$2")" > "$RUN/$1.pid"; }
 
-# is_running NAME: the process that we started under this name is alive.
+# is_running NAME: succeed if the process that was started under this name is alive.
 is_running() {
 	local pid start
 	read -r pid start < "$RUN/$1.pid" 2>/dev/null || return 1

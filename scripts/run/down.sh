@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/run/down.sh [--quiet]: stop what up.sh started: routers first, then agents (which stop their engines). Nothing else.
+# scripts/run/down.sh [--quiet]: stop the processes that up.sh started, and no others: routers first, then agents (which stop their engines).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 quiet=${1:-}
@@ -12,7 +12,7 @@ stop() {
 	kill -TERM "$pid" 2>/dev/null || true
 	for i in $(seq 100); do
 		is_running "$1" || break
-		[ "$i" != 50 ] || kill -TERM "$pid" 2>/dev/null || true # a second TERM: don't wait for open requests
+		[ "$i" != 50 ] || kill -TERM "$pid" 2>/dev/null || true # a second TERM ends the wait for open requests
 		sleep 0.1
 	done
 	if is_running "$1"; then kill -KILL "$pid" 2>/dev/null || true; fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/run/hello.sh: one streamed chat request to the running cluster: the answer, the node that gave it, and the curl lines.
+# scripts/run/hello.sh: send one streamed chat request to the running cluster; print the answer, the node that answered, and curl commands.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 [ -f "$RUN/http" ] || die "nothing is running; scripts/up starts a cluster"

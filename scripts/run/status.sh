@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/run/status.sh: what is running of the last recipe.
+# scripts/run/status.sh: print which programs of the last recipe are running.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 [ -f "$RUN/recipe" ] || { say "nothing is running"; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tiny-gguf.py OUT [SEED]: a random-weight llama-architecture GGUF with a byte-level BPE vocabulary and a chat template, 2.9 MB.
+"""tiny-gguf.py OUT [SEED]: write a GGUF of the llama architecture with random weights, a byte-level BPE vocabulary and a chat template, 2.9 MB.
 
-A real llama-server runs it through its whole path (tokenizer, template, prompt cache, slots, SSE, usage); the text is nonsense."""
+A real llama-server runs the model with all of its parts (tokenizer, template, prompt cache, slots, SSE, usage); the text is nonsense."""
 import array
 import math
 import random
@@ -17,7 +17,7 @@ TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content']
 
 
 def byte_characters():
-    """GPT-2's printable stand-in for each byte."""
+    """Return GPT-2's printable character for each byte."""
     printable = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     other = [b for b in range(256) if b not in printable]
     return {**{b: chr(b) for b in printable}, **{b: chr(256 + i) for i, b in enumerate(other)}}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/run/up.sh RECIPE-DIR: start one cgn-router from router.toml and one cgn-agent from each agent-*.toml, with a cgn-kvcached beside agent-NAME
-# where there is a kv-NAME.toml; wait until every node is ready. On any failure: say which program and why, and leave nothing running.
+# scripts/run/up.sh RECIPE-DIR: start one cgn-router from router.toml, one cgn-agent from each agent-*.toml, and one cgn-kvcached for agent-NAME
+# from each kv-NAME.toml; wait until every node is ready. On a failure, print which program failed and why, and stop all of them.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 dir=${1:?usage: scripts/run/up.sh RECIPE-DIR}
@@ -10,7 +10,7 @@ agents=("$dir"/agent-*.toml)
 stores=("$dir"/kv-*.toml)
 [ -f "${stores[0]}" ] || stores=()
 for program in cgn-router cgn-agent ${stores[0]:+cgn-kvcached}; do
-	[ -x "$BIN/$program" ] || die "$BIN/$program is not there; build first (scripts/up does), or set CGN_BIN to where the programs are"
+	[ -x "$BIN/$program" ] || die "$BIN/$program does not exist; build first (scripts/up does), or set CGN_BIN to the folder of the programs"
 done
 
 for name in $(names); do
@@ -22,13 +22,13 @@ printf '%s\n' "$dir" > "$RUN/recipe"
 export PATH="$BIN:$PATH" COGNITORA__CLUSTER__STATE_DIR="$RUN/state"
 if [ -f "$dir/prepare.sh" ]; then . "$dir/prepare.sh"; fi
 
-fail() { # NAME: its last words, then stop the rest
+fail() { # NAME: print the last line of its log, then stop the other programs
 	{ grep -v '^{' "$RUN/$1.log" || grep -E '"level":"(warn|error)"' "$RUN/$1.log"; } | tail -n 1 >&2 || true
 	"$ROOT/scripts/run/down.sh" --quiet
 	die "$1 did not start; its log was kept: $RUN/$1.log"
 }
 
-start() { # NAME PROGRAM CONFIG: with its certificate, if prepare.sh made one
+start() { # NAME PROGRAM CONFIG: start it, with its certificate if prepare.sh made one
 	local security=()
 	[ ! -f "$RUN/pki/$1.pem" ] || security=(COGNITORA__SECURITY__REQUIRE_MTLS=true COGNITORA__SECURITY__CA_FILE="$RUN/pki/ca.pem"
 		COGNITORA__SECURITY__CERT_FILE="$RUN/pki/$1.pem" COGNITORA__SECURITY__KEY_FILE="$RUN/pki/$1.key")
@@ -36,7 +36,7 @@ start() { # NAME PROGRAM CONFIG: with its certificate, if prepare.sh made one
 	remember "$1" $!
 }
 
-value() { # CONFIG KEY: from the program's own effective configuration
+value() { # CONFIG KEY: print the value in the program's effective configuration
 	"$BIN/cgn-router" --check --config "$1" | sed -n "s/^ *$2 *= *\"\([^\"]*\)\".*/\1/p" | head -n 1
 }
 "$BIN/cgn-router" --check --config "$dir/router.toml" >/dev/null || die "$dir/router.toml is not valid"

@@ -3,7 +3,8 @@
 
 #define EVICT_TAG 0xe51c7000U
 
-/* The small queue: at first a tenth, as published; never less than a fiftieth nor more than nine tenths. */
+/* Bytes of the small queue: a tenth of the tier at first, as published; at least a fiftieth, at most nine
+ * tenths. */
 #define SMALL_FIRST(bytes) ((bytes) / 10)
 #define SMALL_LEAST(bytes) ((bytes) / 50)
 #define SMALL_MOST(bytes)  ((bytes) / 10 * 9)
@@ -66,8 +67,8 @@ size_t evict_bytes(const struct evict *e)
 	return ghosts_bytes(&e->ghosts);
 }
 
-/* Somebody came back so soon that he would still be here had the queue that he left been a fifth of the tier
- * longer: make it longer. */
+/* Enlarge the queue |towards|. A node came back soon after it left that queue: it would still be in the tier
+ * if that queue had been a fifth of the tier longer. */
 static void share_adapt(struct evict *e, enum evict_queue towards, uint32_t bytes)
 {
 	uint64_t all = e->cfg.bytes, step = STEP(all) > bytes ? STEP(all) : bytes, least = SMALL_LEAST(all),
@@ -78,7 +79,7 @@ static void share_adapt(struct evict *e, enum evict_queue towards, uint32_t byte
 		e->small_bytes = e->small_bytes > least + step ? e->small_bytes - step : least;
 }
 
-/* Whether a node that comes goes to the main queue at once. */
+/* Return true if |n| left the tier a short while ago: it goes to the main queue at once. */
 static bool came_back(struct evict *e, struct evict_node *n)
 {
 	enum evict_queue from = EVICT_SMALL;
@@ -107,7 +108,7 @@ static void note_use(struct evict_node *n, uint8_t uses)
 	byte_store(&n->worth, worth | EVICT_USED | (more ? (unsigned)EVICT_USED_MORE : 0U));
 }
 
-/* The first of a queue has its turn. */
+/* The result of examining the first node of a queue. */
 enum turn { GOES, STAYS, PINNED };
 static enum turn take_turn(struct evict *e, struct evict_node *n, bool may_go, bool whatever)
 {
@@ -129,8 +130,9 @@ struct evict_node *evict_victim(struct evict *e, bool (*may_go)(void *user, stru
 	CGN_LIVE(e, EVICT_TAG);
 	const struct evict_ring *small = &e->ring[EVICT_SMALL], *main = &e->ring[EVICT_MAIN];
 	uint64_t pinned = 0, turns = 0, nodes = evict_count(e);
-	/* |pinned| in a row from the main queue: who is pinned in the small one moves there. Readers may
-	 * touch as fast as we look: not for ever. */
+	/* |pinned| counts nodes of the main queue in a row that may not go; a pinned node of the small queue
+	 * moves to the main queue. The count ends the loop, because readers may touch nodes as fast as they
+	 * are examined. */
 	while (small->n > 0 || pinned < main->n) {
 		const struct evict_ring *r =
 			small->n > 0 && (small->bytes > e->small_bytes || pinned >= main->n) ? small : main;

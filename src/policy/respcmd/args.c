@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* args: what arguments mean. */
+/* args: the meaning of a command's arguments. */
 #include "base/codec/codec.h"
 #include "base/core/err.h"
 #include "policy/respcmd/respcmd.h"
 
-/* Before a foreign key, so that its digest is nobody else's. */
+/* Hashed before a foreign key, so that no other kind of data has the same digest. */
 static const char key_tag[] = "cognitora.resp.v1";
 
 static bool digest_read(struct cgn_str hex, struct digest *out)
@@ -40,7 +40,7 @@ bool respcmd_key(struct cgn_str key, struct digest *digest, uint32_t *segment)
 	}
 	blake3_hasher h;
 	blake3_hasher_init(&h);
-	blake3_hasher_update(&h, key_tag, sizeof key_tag); /* the NUL ends the tag */
+	blake3_hasher_update(&h, key_tag, sizeof key_tag); /* The tag includes its NUL. */
 	blake3_hasher_update(&h, key.p, key.n);
 	blake3_hasher_finalize(&h, digest->b, sizeof digest->b);
 	return false;
@@ -58,7 +58,7 @@ bool respcmd_int(struct cgn_str s, int64_t *out)
 	return true;
 }
 
-/* One character of |s| against the [set] at |*i|, which is moved behind it. */
+/* Match one character with the [set] at |*i|, and move |*i| behind the set. */
 static bool set_has(struct cgn_str p, size_t *i, unsigned char ch)
 {
 	size_t at = *i + 1;
@@ -78,7 +78,7 @@ static bool set_has(struct cgn_str p, size_t *i, unsigned char ch)
 	return found != not;
 }
 
-/* One character against what stands at |*i|, which is moved behind it. */
+/* Match one character with the pattern's element at |*i|, and move |*i| behind the element. */
 static bool one_fits(struct cgn_str p, size_t *i, char ch)
 {
 	if (p.p[*i] == '[')
@@ -106,7 +106,7 @@ bool respcmd_glob(struct cgn_str pattern, struct cgn_str s)
 		}
 		if (star == SIZE_MAX)
 			return false;
-		i = star; /* the last star takes one more */
+		i = star; /* The last star takes one more character. */
 		at = ++retry;
 	}
 	while (i < pattern.n && pattern.p[i] == '*')
@@ -143,7 +143,7 @@ static bool arg_is(struct cgn_str s, const char *word)
 	return cgn_str_eq_nocase(s, cgn_str_of(word));
 }
 
-/* EX, PX, EXAT, PXAT: its unit in milliseconds; 0: none of them. */
+/* The unit of EX, PX, EXAT or PXAT in milliseconds; 0: another word. */
 static uint64_t expiry_unit(struct cgn_str s)
 {
 	return arg_is(s, "ex") || arg_is(s, "exat") ? 1000 : arg_is(s, "px") || arg_is(s, "pxat") ? 1 : 0;

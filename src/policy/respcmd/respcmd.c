@@ -76,7 +76,7 @@ static bool args_add(struct respcmd *c, struct respcmd_arg a)
 	return true;
 }
 
-/* ---- a bare line: words, of which some stand in quotes ---- */
+/* ---- an inline command: words, some of them in quotes ---- */
 
 static enum respcmd_outcome reply_bad(const char **why, const char *what)
 {
@@ -84,8 +84,8 @@ static enum respcmd_outcome reply_bad(const char **why, const char *what)
 	return RESPCMD_BAD;
 }
 
-/* The end of the word at |i|, or n + 1: a quote that does not end, or has an escape in it, which only text
- * that is copied could undo. */
+/* Return the end of the word at |i|; n + 1: a quote does not end, or contains an escape, which only a copy of
+ * the text could resolve. */
 static size_t word_end(const char *p, size_t n, size_t i)
 {
 	if (p[i] != '"' && p[i] != '\'') {
@@ -163,7 +163,7 @@ static enum respcmd_outcome array_begin(struct respcmd *c, struct cgn_str text, 
 	return RESPCMD_GOT;
 }
 
-/* A value of |n| bytes that begins behind |at|. */
+/* Begin a value of |n| bytes that follows at |at| and stays apart from the text. */
 static enum respcmd_outcome value_apart(struct respcmd *c, size_t at, size_t n, const char **why)
 {
 	if (!args_add(c, (struct respcmd_arg){RESPCMD_IS_APART, c->n_apart}))
@@ -214,7 +214,7 @@ static enum respcmd_outcome bulk_step(struct respcmd *c, struct cgn_str text, co
 	return RESPCMD_GOT;
 }
 
-/* The end of a value that came in pieces. */
+/* Read the end of a value that came in pieces. */
 static enum respcmd_outcome crlf_step(struct respcmd *c, struct cgn_str text, const char **why)
 {
 	if (text.n < c->at + 2)

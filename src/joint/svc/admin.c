@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc: the admin port. A request is taken in whole, then answered by a program's route or by the frame's
- * own. */
+/* svc: the admin port. A request is read completely, then answered by a route of the program or by the
+ * frame. */
 #include <stdlib.h>
 
 #include "base/apierror/apierror.h"
@@ -10,7 +10,7 @@
 
 #define ADMIN_TAG       0xad314001U
 #define ADMIN_REQ_TAG   0xad314e90U
-#define ADMIN_MAX_HEAD  ((size_t)128 << 10) /* http bounds it first */
+#define ADMIN_MAX_HEAD  ((size_t)128 << 10) /* http has a smaller limit. */
 #define ADMIN_MAX_CONNS 256
 
 struct svc_admin {
@@ -22,19 +22,19 @@ struct svc_admin {
 struct svc_admin_call {
 	uint32_t tag;
 	struct svc_admin *admin;
-	struct cgn_arena arena; /* of the head's copy */
+	struct cgn_arena arena; /* Memory of the copied head. */
 	struct http_head head;
 	struct cgn_buf body;
 	bool answered;
-	struct http_exchange *x;  /* until it is closed */
-	bool later;               /* the answer is made elsewhere */
-	void (*gone)(void *user); /* then; NULL: it was answered */
+	struct http_exchange *x;  /* NULL once the exchange is closed. */
+	bool later;               /* svc_admin_done makes the answer. */
+	void (*gone)(void *user); /* For |later|; NULL: answered. */
 	void *user;
 };
 
 static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 {
-	if (r->body.bad) { /* a page that could not be built is not shown in part */
+	if (r->body.bad) { /* Never show a part of a page that could not be built. */
 		cgn_buf_fini(&r->body);
 		svc_admin_error(r, 500, "no_memory", "no memory for the answer");
 	}

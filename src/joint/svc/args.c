@@ -8,14 +8,15 @@
 static const struct option {
 	const char *name, *meta, *help;
 } options[] = {
-	{"config", "FILE", "configuration; else $CGN_CONFIG, else " SVC_DEFAULT_CONFIG " if it exists"},
-	{"set", "KEY=VALUE", "one setting, as in --set log.level=debug; may be repeated"},
-	{"check", NULL, "check the configuration, print it with the origin of each value, and exit"},
+	{"config", "FILE",
+		"configuration file; default: $CGN_CONFIG, else " SVC_DEFAULT_CONFIG " if it exists"},
+	{"set", "KEY=VALUE", "set one setting, for example --set log.level=debug; repeatable"},
+	{"check", NULL, "check the configuration, print each value with its origin, and exit"},
 	{"version", NULL, "print the version and exit"},
-	{"help", NULL, "print this and exit"},
+	{"help", NULL, "print this help and exit"},
 };
 
-/* The program's own flags first, then those of every daemon. */
+/* Return the row of a flag: the program's own flags come first, then the flags of every daemon. */
 static struct args_flag row_at(const void *program, size_t i)
 {
 	const struct svc_program *p = program;

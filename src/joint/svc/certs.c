@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* certs: when certificates end, for the metric and, in time, for the log. */
+/* certs: shows when certificates end, in the metric and early enough in the log. */
 #include <time.h>
 
 #include "base/log/log.h"
@@ -7,11 +7,11 @@
 #include "joint/telemetry/telemetry.h"
 
 #define LOOK_EVERY (60 * CGN_SEC)
-#define SAY_EVERY  ((uint64_t)24 * 3600) /* seconds, as all below */
+#define SAY_EVERY  ((uint64_t)24 * 3600) /* Seconds, as all times below. */
 #define LONG_TERM  ((uint64_t)14 * 24 * 3600)
 
-/* Two weeks are time to act; a certificate that lives for days alone is renewed by a machine, which is late
- * when a third is left. */
+/* Two weeks are enough to act. A certificate that lives for a few days is renewed by a machine, which is late
+ * when a third of the life is left. */
 bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now)
 {
 	uint64_t third = (v->to - v->from) / 3;
@@ -77,7 +77,7 @@ void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, s
 void svc_certs_again(struct svc_certs *cs)
 {
 	if (cs->n > 0)
-		cgn_timer_set(&cs->timer, CGN_SEC); /* not before the program read them */
+		cgn_timer_set(&cs->timer, CGN_SEC); /* The program reads the certificates first. */
 }
 
 void svc_certs_fini(struct svc_certs *cs)

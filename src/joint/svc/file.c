@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc: which configuration file, and its text. */
+/* svc: finds and reads the configuration file. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 
 extern char **environ;
 
-/* A named file must exist; /etc's need not. */
+/* A named file must exist; the default file in /etc need not. */
 static const char *config_path(const struct svc_args *args)
 {
 	const char *env = getenv("CGN_CONFIG");
@@ -26,7 +26,7 @@ CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct 
 	struct cgn_err why;
 	if (path != NULL &&
 		!cgn_ok(disk_read_file(path, SVC_MAX_CONFIG, &text,
-			&why))) /* whatever it was: a config error */
+			&why))) /* Any failure of the read counts as a config error. */
 		return CGN_FAIL(err, INVALID, "configuration: %.350s", why.msg);
 	return config_load(path != NULL ? path : "no file", cgn_buf_view(&text), (const char *const *)environ,
 		args->flags, args->n_flags, out, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc: sd_notify(3) by hand, a datagram to the socket that the service manager names. */
+/* svc: sd_notify(3): datagrams to the socket that the service manager names. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ static int manager_dial(const char *path)
 	if ((path[0] != '/' && path[0] != '@') || n >= sizeof sa.sun_path)
 		return -1;
 	memcpy(sa.sun_path, path, n);
-	if (path[0] == '@') /* an abstract name begins with NUL and ends with its length */
+	if (path[0] == '@') /* An abstract name begins with NUL and ends with its length. */
 		sa.sun_path[0] = '\0';
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
@@ -32,7 +32,7 @@ static bool env_u64(const char *name, uint64_t *out)
 	return text != NULL && cgn_str_u64(cgn_str_of(text), out);
 }
 
-/* Twice as often as the manager asks, as sd_watchdog_enabled(3) advises. */
+/* Half the period that the manager asks for, as sd_watchdog_enabled(3) advises. */
 static cgn_nsec watchdog_period(void)
 {
 	uint64_t usec = 0, pid = 0;
@@ -55,7 +55,7 @@ void svc_notify_open(struct svc_notify *n)
 
 void svc_notify_send(const struct svc_notify *n, const char *text)
 {
-	if (n->fd >= 0) /* a manager that went away is no reason to stop */
+	if (n->fd >= 0) /* A failure is ignored: the daemon runs without a manager. */
 		(void)!send(n->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -34,11 +34,11 @@ struct svc {
 	const struct svc_args *args;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
-	struct config *
-		boot; /* the configuration at the start: keys that are not live keep these values until a restart */
-	struct config *cfg; /* the last that was loaded; may be |boot| */
+	/* The configuration at the start: keys that are not live keep these values until a restart. */
+	struct config *boot;
+	struct config *cfg; /* The configuration that was loaded last; may be |boot|. */
 	struct svc_admin *admin;
-	void *state; /* the program's */
+	void *state; /* The program's state. */
 	enum svc_phase phase;
 	struct svc_notify notify;
 	struct cgn_timer watchdog, drain;
@@ -159,7 +159,7 @@ static void watchdog_fire(struct cgn_timer *t)
 static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
-	/* a write past RLIMIT_FSIZE fails with EFBIG */
+	/* A write beyond RLIMIT_FSIZE then fails with EFBIG. */
 	if (sigaction(SIGPIPE, &ignore, NULL) != 0 || sigaction(SIGXFSZ, &ignore, NULL) != 0)
 		return CGN_FAIL(err, INTERNAL, "cannot ignore SIGPIPE and SIGXFSZ");
 	CGN_TRY(cgn_loop_signal(s->loop, SIGTERM, on_stop_signal, s, err));
@@ -167,7 +167,7 @@ static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
 	return cgn_loop_signal(s->loop, SIGHUP, on_reload_signal, s, err);
 }
 
-/* A third signal, while things are being closed, ends the process as the system does it. */
+/* From here, a further signal ends the process by the system's default. */
 static void signals_give_back(void)
 {
 	struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -245,7 +245,7 @@ static void svc_serve(struct svc *s)
 	cgn_loop_run(s->loop);
 }
 
-/* After a failed start as well: each part may be missing. */
+/* Also called after a failed start: each part may be missing. */
 static void svc_close(struct svc *s)
 {
 	signals_give_back();
@@ -256,7 +256,7 @@ static void svc_close(struct svc *s)
 		if (s->state != NULL && s->program->stop != NULL)
 			s->program->stop(&s->state);
 		svc_admin_close(&s->admin);
-		cgn_loop_stop(s->loop); /* so that this run only lets the closed handles go */
+		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
 		cgn_loop_run(s->loop);
 		cgn_loop_free(&s->loop);
 	}
@@ -280,7 +280,7 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	if (started)
 		svc_serve(&s);
 	else
-		s.exit_code = error_print(p, &err); /* a single line, no log */
+		s.exit_code = error_print(p, &err); /* A single line on stderr, no log. */
 	svc_close(&s);
 	if (started)
 		cgn_log(INFO, "svc.exit", F_I64("code", s.exit_code));

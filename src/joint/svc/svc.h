@@ -2,15 +2,16 @@
 /* svc: the frame of every daemon's main(): flags, config with origins, --check, logs, signals, drain, reload,
  * sd_notify, the admin port.
  *
- *   --config FILE --set section.key=value (repeatable) --check --version --help and per program a few short
- *   flags of svc_flag
+ *   --config FILE --set section.key=value (repeatable) --check --version --help, and the program's short
+ *   flags (svc_flag)
  *
  * Order: load config (exit 3 on error) -> admin port -> start -> "ready" (sd_notify READY=1, one log line) ->
- * run. SIGPIPE and SIGXFSZ are ignored, RLIMIT_NOFILE raised to its hard limit. Everything below runs on
- * svc_loop's thread but svc_drained, which any thread may call. SIGTERM, SIGINT: drain() and /readyz says
- * 503; svc_drained or the drain timeout ends it with exit 0 (a second signal: at once, 130/143). SIGHUP:
- * config is loaded again; a broken one is logged and the old one stays; keys that need a restart are
- * named. */
+ * run. SIGPIPE and SIGXFSZ are ignored; RLIMIT_NOFILE is raised to its hard limit. Everything below runs on
+ * svc_loop's thread, except svc_drained, which any thread may call.
+ *
+ * SIGTERM, SIGINT: drain() is called and /readyz answers 503. svc_drained or the drain timeout ends the
+ * process with exit 0; a second signal ends it at once (130, 143). SIGHUP: the config is loaded again. A
+ * config with an error is logged, and the old one stays; changed keys that need a restart are logged. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -25,19 +26,20 @@ struct tls_ctx;
 /* {"listen", "router.listen", "ADDR", "..."}: --listen ADDR is short for --set router.listen=ADDR */
 struct svc_flag {
 	const char *flag, *key, *meta,
-		*help; /* flag without its dashes; meta NULL: takes no value and sets true */
+		*help; /* flag: without dashes. meta NULL: the flag takes no value and sets true. */
 };
 
 struct svc_admin_call;
 struct svc_admin_reply {
-	int status;               /* preset 200 */
-	const char *content_type; /* preset application/json */
+	int status;               /* 200 unless the route sets another. */
+	const char *content_type; /* application/json unless the route sets another. */
 	struct cgn_buf body;
-	struct svc_admin_call *call; /* for svc_admin_later */
+	struct svc_admin_call *call; /* For svc_admin_later. */
 };
-/* on the admin port, beside /metrics /healthz /readyz /config /version; asked first */
+/* A route of the admin port, besides /metrics /healthz /readyz /config /version. The program's routes come
+ * first. */
 struct svc_admin_route {
-	/* a trailing '*' matches any tail; the query is not part of it. |body|: at most 1 MiB, else 413 */
+	/* A trailing '*' matches any rest; the query does not count. |body|: at most 1 MiB, else 413. */
 	const char *method, *path;
 	void (*answer)(void *state, const struct http_head *h, struct cgn_str body,
 		struct svc_admin_reply *r);
@@ -45,7 +47,7 @@ struct svc_admin_route {
 
 struct svc_program {
 	const char *name;    /* "cgn-router" */
-	const char *summary; /* for --help */
+	const char *summary; /* For --help. */
 	const char *examples;
 	const struct svc_flag *flags;
 	size_t n_flags;
@@ -53,34 +55,35 @@ struct svc_program {
 	cgn_nsec (*drain_timeout)(const struct config *cfg);
 	const struct svc_admin_route *routes;
 	size_t n_routes;
-	const struct metric_row *metrics; /* the program's own, beside those of joint */
+	const struct metric_row *metrics; /* The program's own metrics, besides those of joint. */
 	size_t n_metrics;
-	/* Everything is built here, on svc_loop. On failure the process exits with the code's exit status and
-	 * one clear line. */
+	/* Build everything, on svc_loop. On failure the process exits with the code's exit status and prints
+	 * one line. */
 	CGN_RC (*start)(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
-	/* New config, already valid; |cfg| of the call before lives on until this one returned. Apply what is
-	 * live only. NULL: cfg of start stays valid, SIGHUP changes the log level alone. */
+	/* Apply the live keys of a new, valid config. The previous |cfg| is valid until this returns. NULL:
+	 * start's cfg stays valid, and SIGHUP changes only the log settings. */
 	void (*reload)(void *state, const struct config *cfg);
-	void (*drain)(void *state); /* stop taking work; svc_drained when nothing is open */
-	bool (*ready)(void *state, struct cgn_buf *why); /* /readyz; NULL: ready once started */
+	void (*drain)(void *state); /* Stop taking work; call svc_drained when nothing is open. */
+	bool (*ready)(void *state, struct cgn_buf *why); /* For /readyz; NULL: ready once started. */
 	void (*stop)(
-		void **take); /* close handles, join threads, free; the loop runs a last time afterwards */
+		void **take); /* Close handles, join threads, free. The loop runs a last time afterwards. */
 };
 
-/* Returns the process's exit status (SURFACE: 0, 2 usage, 3 config, 7 port in use, ...). */
+/* Return the process's exit status (0, 2 usage, 3 config, 7 port in use, ...). */
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
-struct telemetry *svc_telemetry(struct svc *s); /* the program's metrics; freed after stop() */
-/* From start: watch the certificate that |tls| shows, which the setting |key| names.
- * cgn_tls_certificate_expiry_seconds tells when it ends; when two weeks are left, or a third of its life
- * where that is less, the log does too, each day. NULL, or without one: nothing. At most 4. */
+struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed after stop(). */
+/* Watch the certificate of |tls|, which the setting |key| names; call from start. The metric
+ * cgn_tls_certificate_expiry_seconds shows when the certificate ends. When two weeks are left, or a third of
+ * a life shorter than six weeks, a warning is logged each day. Does nothing for NULL or a context without a
+ * certificate. At most 4. */
 void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls);
 void svc_drained(struct svc *s);
 /* Answer an admin request with {"error":{"message","type","code"}}. */
 void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message);
-/* From within a route's answer: it comes later, from svc_admin_done on the same loop; what |r| holds is
- * dropped. When the client goes first, or the port is closed, |gone| is called, and the call is none any
- * more. */
+/* Call from a route's answer: the answer comes later, from svc_admin_done on the same loop, and the contents
+ * of |r| are dropped. If the client leaves first, or the port is closed, |gone| is called and the call is
+ * invalid. */
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
-struct svc_admin_reply svc_admin_reply_new(void);                            /* 200, JSON, no body */
-void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* frees the body of |r| */
+struct svc_admin_reply svc_admin_reply_new(void);                            /* 200, JSON, no body. */
+void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* Frees the body of |r|. */

@@ -1,63 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svc inside: the parts of the frame, each usable without the others. */
+/* svc, inside: the parts of the frame, each usable without the others. */
 #pragma once
 #include "base/core/arena.h"
 #include "io/tls/tls.h"
 #include "joint/svc/svc.h"
 
-#define SVC_MAX_CONFIG     ((size_t)1 << 20) /* bytes of a file, the limit of base/toml */
-#define SVC_MAX_BODY       ((size_t)1 << 20) /* bytes of the body of an admin request */
+#define SVC_MAX_CONFIG     ((size_t)1 << 20) /* Bytes of a file, the limit of base/toml. */
+#define SVC_MAX_BODY       ((size_t)1 << 20) /* Bytes of the body of an admin request. */
 #define SVC_DEFAULT_CONFIG "/etc/cognitora/cognitora.toml"
 
 /* args.c */
 enum svc_mode { SVC_RUN, SVC_CHECK, SVC_VERSION, SVC_HELP };
 struct svc_args {
 	enum svc_mode mode;
-	const char *config_file; /* --config; NULL: not given */
+	const char *config_file; /* Value of --config; NULL: not given. */
 	const char **flags;      /* "section.key=value" */
 	size_t n_flags;
 	struct cgn_arena arena;
 };
-/* INVALID with a sentence about the command line. Fill |args| with zeros before, svc_args_fini after,
- * whatever it returned. */
+/* Parse the command line. CGN_INVALID: the message names the fault. Zero |args| before; call svc_args_fini
+ * after, also after a failure. */
 CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct svc_args *args,
 	struct cgn_err *err);
 void svc_args_fini(struct svc_args *args);
 void svc_help(const struct svc_program *p, struct cgn_buf *out);
 
-/* file.c: --config, else $CGN_CONFIG, else /etc's file if it exists, read and loaded with the environment and
- * the flags. */
+/* file.c: load --config, else $CGN_CONFIG, else the default file if it exists; with the environment and the
+ * flags. */
 CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
 
-/* notify.c: the datagrams of sd_notify(3); nothing happens where no manager listens. */
+/* notify.c: the datagrams of sd_notify(3). Without a manager that listens, nothing is sent. */
 struct svc_notify {
-	int fd;            /* -1: no manager listens */
-	cgn_nsec watchdog; /* a sign of life is due this often; 0: none is */
+	int fd;            /* -1: no manager listens. */
+	cgn_nsec watchdog; /* Period of the signs of life; 0: none is due. */
 };
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them, so that children do not speak for
- * us. */
+/* Read and remove NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID: child processes must not notify in this
+ * process's name. */
 void svc_notify_open(struct svc_notify *n);
 void svc_notify_send(const struct svc_notify *n, const char *text);
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);
 void svc_notify_close(struct svc_notify *n);
 
-/* certs.c: everything on svc's loop; contexts are referenced. */
+/* certs.c: everything runs on svc's loop; contexts are referenced. */
 #define SVC_MAX_CERTS 4
 struct svc_cert {
 	const char *key;
 	struct tls_ctx *tls;
 	struct metric_cell *cell;
-	uint64_t said, said_of; /* when the log told of it last, 0: never; which end that was. Unix seconds */
+	/* When the log last warned (0: never), and the certificate's end that it named. Unix seconds. */
+	uint64_t said, said_of;
 };
 struct svc_certs {
 	struct cgn_timer timer;
 	struct svc_cert cert[SVC_MAX_CERTS];
 	size_t n;
 };
-bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now); /* Unix seconds */
+bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now); /* |now|: Unix seconds. */
 void svc_certs_init(struct svc_certs *cs, struct cgn_loop *l);
 void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, struct tls_ctx *tls);
-void svc_certs_again(struct svc_certs *cs); /* files were read again: look soon */
+void svc_certs_again(struct svc_certs *cs); /* The files were read again: check soon. */
 void svc_certs_fini(struct svc_certs *cs);
 
 /* admin.c */
@@ -65,15 +66,15 @@ struct svc_admin;
 struct svc_admin_cfg {
 	const struct svc_program *program;
 	struct telemetry *telemetry;
-	void *svc; /* argument of the two below */
+	void *svc; /* Argument of |ready| and |config|. */
 	bool (*ready)(void *svc, struct cgn_buf *why);
 	const struct config *(*config)(void *svc);
-	void **state; /* the program's state for its routes; *state is NULL until started */
+	void **state; /* The program's state for its routes; *state is NULL until started. */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
 	struct svc_admin **out, struct cgn_err *err);
 unsigned svc_admin_port(const struct svc_admin *a);
 void svc_admin_close(struct svc_admin **take);
-/* The answer to one request, without the wire around it. */
+/* Answer one request, without the wire around it. */
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);

@@ -16,7 +16,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
-/* How an attempt at a node failed. */
+/* The way in which an attempt at a node failed. */
 enum breaker_failure {
 #define FAILURE(id, text, counts, retriable, help) BREAKER_##id,
 #include "policy/breaker/failures.def"
@@ -24,7 +24,8 @@ enum breaker_failure {
 	BREAKER_FAILURES
 };
 const char *breaker_failure_text(enum breaker_failure f); /* "connect" */
-bool breaker_failure_counts(enum breaker_failure f);      /* against the node; overload does not */
+/* Whether the failure counts against the node; overload does not. */
+bool breaker_failure_counts(enum breaker_failure f);
 /* Return the bit of a word of router.retry.on; 0: unknown word. */
 unsigned breaker_failure_bit(const char *text);
 void breaker_failure_words(struct cgn_buf *out); /* "connect, reset, ..." */
@@ -40,32 +41,34 @@ const char *breaker_reason_text(enum breaker_reason r);
 const char *breaker_reason_label(enum breaker_reason r);
 
 struct breaker_rules {
-	uint32_t failures; /* consecutive failures that open the breaker, at most 255; 0: never by failures */
-	cgn_nsec open_for; /* duration of the first opening; at least a millisecond */
+	/* Consecutive failures that open the breaker, at most 255; 0: failures in a row never open it. */
+	uint32_t failures;
+	cgn_nsec open_for; /* Duration of the first opening, at least a millisecond. */
 };
-#define BREAKER_OPEN_MAX (5 * 60 * CGN_SEC) /* most that an opening lasts, before jitter */
-#define BREAKER_JITTER   0.25               /* most that is added, as a share of the duration */
+#define BREAKER_OPEN_MAX (5 * 60 * CGN_SEC) /* Longest opening, before jitter. */
+#define BREAKER_JITTER   0.25               /* Largest jitter, as a share of the duration. */
 /* A probe without a verdict for this long is given up, and another may be sent: a lost verdict (the node changed
  * its id meanwhile) must not keep the node out without end. */
 #define BREAKER_PROBE_MAX BREAKER_OPEN_MAX
 
 enum breaker_event {
-	BREAKER_OK,        /* a request at the node succeeded */
-	BREAKER_FAILED,    /* a request failed in a way that counts */
-	BREAKER_CLAIM,     /* a request is about to be sent as the probe */
-	BREAKER_PROBE_OK,  /* the probe, or a request sent although the breaker is open, got its first byte */
+	BREAKER_OK,     /* a request at the node succeeded */
+	BREAKER_FAILED, /* a request failed in a way that counts */
+	BREAKER_CLAIM,  /* a request is about to be sent as the probe */
+	/* The probe got its first byte. Also a request that was sent although the breaker was open. */
+	BREAKER_PROBE_OK,
 	BREAKER_PROBE_BAD, /* the probe failed */
 	/* the probe ended without a verdict: the client closed, or the node was overloaded */
 	BREAKER_PROBE_LEFT,
-	BREAKER_TRIP, /* open at once */
-	BREAKER_HINT, /* the agent reports that the node is ready again: do not wait longer */
+	BREAKER_TRIP, /* Open at once. */
+	BREAKER_HINT, /* The agent reports that the node is ready again: allow a probe now. */
 };
 
 struct breaker_input {
 	enum breaker_event event;
-	enum breaker_reason reason; /* for BREAKER_TRIP */
+	enum breaker_reason reason; /* For BREAKER_TRIP. */
 	cgn_nsec now;
-	double jitter; /* random, from 0 to 1 */
+	double jitter; /* Random, from 0 to 1. */
 };
 /* Return the next word. An event that does not fit the state leaves the word unchanged: a CLAIM that changed
  * nothing came too late. */
@@ -88,15 +91,15 @@ bool breaker_closed(const struct breaker_change *c); /* the breaker closed */
 /* Write "closed", "open: 5 failures, 8 s left", "half-open: waits for a request", "half-open: a request is trying
  * it" */
 void breaker_text(uint64_t word, cgn_nsec now, struct cgn_buf *out);
-cgn_nsec breaker_left(uint64_t word, cgn_nsec now); /* time until half-open; 0: not open */
+cgn_nsec breaker_left(uint64_t word, cgn_nsec now); /* Time until half-open; 0: the breaker is not open. */
 
 /* Whether a request may be sent to the node. */
 enum breaker_gate {
 	BREAKER_PASS,  /* closed */
-	BREAKER_PROBE, /* half-open and no probe is out: apply BREAKER_CLAIM first */
-	BREAKER_SHUT,  /* open, or a probe is out: sent to only if no other node is left */
+	BREAKER_PROBE, /* Half-open, and no probe is out: apply BREAKER_CLAIM before the request is sent. */
+	BREAKER_SHUT,  /* Open, or a probe is out. The node is used only if no other node is left. */
 };
 enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now);
-/* Order of breakers that are shut, the least bad first: silent nodes are worst, then those that opened again most
- * often. */
+/* Return a rank among breakers that are shut; lower is better. Silent nodes rank worst, then nodes whose
+ * breaker opened again most often. */
 unsigned breaker_badness(uint64_t word);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define FIRST_LEAST   7 /* log2 of the tokens where the second class begins */
+#define FIRST_LEAST   7 /* log2 of the tokens at which the second class begins. */
 #define SCALE         256.0
 #define SPREAD        1.4826
 #define ADD(field, v) atomic_fetch_add_explicit(&(field), (v), memory_order_relaxed)
@@ -109,13 +109,13 @@ static double median_of(double *v, size_t n)
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-/* One measure of all peers: where it lies, how far it spreads. */
+/* The distribution of one measure over all peers: median and spread. */
 struct norm {
 	double middle, spread;
 	size_t n;
 };
 
-/* The score of a peer by one measure; false: it had too few requests to have one. */
+/* Compute the score of a peer by one measure; false: the peer had too few requests. */
 typedef bool (*score_fn)(const struct outlier_peer *p, double *out);
 
 static struct norm norm_of(const struct outlier_peer *peers, size_t n, score_fn score, double *scratch)
@@ -155,7 +155,7 @@ static bool score_failures(const struct outlier_peer *p, double *out)
 	return true;
 }
 
-/* In place of the sums: how far each class of each peer lies from the median of the class, times its
+/* Replace each sum: the distance of the peer's mean in the class from the median of the class, times the
  * requests. */
 static void classes_centre(struct outlier_peer *peers, size_t n, size_t offset, double *scratch)
 {
@@ -169,7 +169,7 @@ static void classes_centre(struct outlier_peer *peers, size_t n, size_t offset, 
 	for (size_t i = 0; i < n; i++) {
 		struct outlier_class *c = (void *)((char *)&peers[i] + offset);
 		if (m < OUTLIER_NODES)
-			c->n = c->sum = 0; /* nothing to compare it with */
+			c->n = c->sum = 0; /* Too few peers to compare with. */
 		else
 			c->sum = (uint32_t)(int32_t)lrint((double)c->sum - middle * c->n);
 	}
@@ -211,7 +211,7 @@ static size_t verdicts_allowed(const struct outlier_peer *peers, size_t n, doubl
 	return most > out ? most - out : 0;
 }
 
-/* |kept|: by peer. */
+/* Return the worst peer with a verdict that is not kept yet, or |n|. |kept|: by peer. */
 static size_t worst_of(const struct outlier_peer *peers, size_t n, const double *kept)
 {
 	size_t worst = n;

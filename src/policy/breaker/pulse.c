@@ -13,7 +13,7 @@ void pulse_beat(struct pulse *p, cgn_nsec now)
 		SET(p->stalled_at, 0);
 }
 
-/* Two that race may lose the smaller of two long gaps: the next one makes up for it. */
+/* When two threads add gaps at once, the smaller gap may win; the next gap corrects this. */
 void pulse_gap(struct pulse *p, cgn_nsec gap)
 {
 	uint64_t ms = gap / CGN_MSEC;

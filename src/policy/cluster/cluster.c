@@ -137,7 +137,7 @@ struct cluster_node *cluster_find(const struct cluster *c, const char *id)
 	return member_find(c, id);
 }
 
-/* Never give away a slot with running requests of its last node: they will release their booking there. */
+/* Never give away a slot while requests of the slot's last node run: they release their booking there. */
 static CGN_RC slot_take(const struct cluster *c, uint16_t *slot, struct cgn_err *err)
 {
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
@@ -165,7 +165,7 @@ _Static_assert(offsetof(struct node_stats, answer_ppm) == 64, "a pick reads one 
 
 static uint32_t sixteen_bits(float share)
 {
-	if (!(share > 0)) /* also for a NaN, which an agent may send */
+	if (!(share > 0)) /* Also true for a NaN, which an agent may send. */
 		return 0;
 	return share >= 1 ? UINT16_MAX : (uint32_t)((double)share * UINT16_MAX + 0.5);
 }
@@ -359,8 +359,8 @@ CGN_RC cluster_node_seen(struct cluster *c, const Cognitora__V1__Node *info, boo
 	*out = orders_for(n);
 	if (strcmp(n->address, info->address) != 0)
 		return node_moved(c, n, info, out, err);
-	if (!n->heard &&
-		!proto_node_equal(n->info, info)) { /* while the watch is open, it reports the same earlier */
+	/* While the watch is open, the watch reports the same change earlier. */
+	if (!n->heard && !proto_node_equal(n->info, info)) {
 		CGN_TRY(info_replace(n, info, err));
 		out->publish = true;
 	}
@@ -441,7 +441,7 @@ static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora
 {
 	struct node_stats *stats = &c->stats[n->slot];
 	n->load = *load;
-	n->load.base.n_unknown_fields = 0; /* the unknown fields belong to the message, which is freed */
+	n->load.base.n_unknown_fields = 0; /* The unknown fields belong to the message, which is freed. */
 	n->load.base.unknown_fields = NULL;
 	(load->shared ? others_take : others_guess)(stats, load);
 	spare_set(stats, load->kv_usage, load->power_headroom);
@@ -458,7 +458,7 @@ static void info_take(struct cluster_node *n, const Cognitora__V1__Node *info, s
 		return;
 	}
 	out->publish = true;
-	out->forget = was != 0 && was != info->started_unix_ms; /* a new agent process starts new engines */
+	out->forget = was != 0 && was != info->started_unix_ms; /* A new agent process starts new engines. */
 }
 
 void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognitora__V1__WatchEvent *ev,

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VIEW_TAG   0xc1057e03U
-#define AHEAD      8
-#define VIEW_LIMIT ((size_t)256 * 1024 * 1024) /* 4096 nodes at every bound of proto.h stay below this */
+#define VIEW_TAG 0xc1057e03U
+#define AHEAD    8
+/* 4096 nodes at every bound of proto.h stay below this limit. */
+#define VIEW_LIMIT ((size_t)256 * 1024 * 1024)
 
-/* One (model, node) pair while the view is built. */
+/* A (model, node) pair while the view is built. */
 struct pair {
 	struct cgn_str model;
 	const struct view_node *node;
@@ -33,12 +34,12 @@ static int pair_order(const void *a, const void *b)
 		return d;
 	if (x->node->slot != y->node->slot)
 		return x->node->slot < y->node->slot ? -1 : 1;
-	return y->ready - x->ready; /* of two engines with the model, the ready one first */
+	return y->ready - x->ready; /* When two engines have the model, the ready one comes first. */
 }
 
 static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 {
-	size_t n_nodes = 1; /* so that the array is never empty */
+	size_t n_nodes = 1; /* The array must not be empty. */
 	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
 		n_nodes += c->count[i];
 	v->nodes = cgn_arena_zero(&v->arena, n_nodes * sizeof *v->nodes);
@@ -232,8 +233,8 @@ static uint32_t u32_of(const _Atomic uint32_t *p)
 	return atomic_load_explicit(p, memory_order_relaxed);
 }
 
-/* Work that waits there: prompt tokens and streams, ours and those of others as far as reported. Requests
- * that are not reported by kind count as streams. */
+/* Fill in the work that waits at the node: prompt tokens and streams, of this router and, as far as reported,
+ * of others. Requests that are not reported by kind count as streams. */
 static void work_fill(struct route_cand *c, const struct node_stats *stats)
 {
 	uint64_t waiting = atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
@@ -270,7 +271,7 @@ static uint64_t breaker_of(const struct node_stats *stats)
 	return atomic_load_explicit(&stats->breaker, memory_order_relaxed);
 }
 
-/* Every breaker is open: take the nodes with the least bad ones. */
+/* When every breaker is open, return the nodes with the least bad breakers. */
 static size_t least_bad(const struct view_model *m, const struct node_stats *stats,
 	const struct view_ask *ask, struct route_cand *out)
 {
@@ -289,7 +290,7 @@ static size_t least_bad(const struct view_model *m, const struct node_stats *sta
 	return n;
 }
 
-/* A thousand nodes' stats are in no cache when a request comes: prefetch some lines ahead. */
+/* Prefetch some lines ahead: with a thousand nodes, the stats are not cached when a request arrives. */
 static void fetch_ahead(const struct view_model *m, const struct node_stats *stats, size_t i)
 {
 	size_t far = i + 2 * AHEAD, near = i + AHEAD;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over the payload. Fields are read by one function each, whether they come by place or by name. */
+/* read: reads the payload in one pass. Each field has one function, used for fields by position and by
+ * name. */
 #include "policy/kvevent/kvevent.h"
 
 enum field {
@@ -25,7 +26,7 @@ static const char *const field_names[] = {"block_hashes", "parent_block_hash", "
 	"lora_id", "medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind",
 	"kv_cache_spec_sliding_window", "locality", "metadata", "cache_salt", "type"};
 static const char *const type_names[] = {"BlockStored", "BlockRemoved", "AllBlocksCleared"};
-/* Behind the tag. */
+/* Fields by position, behind the tag. */
 static const uint8_t stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE, F_LORA_ID, F_MEDIUM,
 	F_LORA_NAME, F_EXTRA_KEYS, F_GROUP, F_KIND, F_WINDOW, F_LOCALITY};
 static const uint8_t removed_places[] = {F_HASHES, F_MEDIUM, F_GROUP, F_LOCALITY};
@@ -72,7 +73,7 @@ bool kvevent_token_next(struct kvevent_list *l, uint32_t *out)
 	return true;
 }
 
-/* Remember where the list is, and step over it, checking each element. */
+/* Remember the position of the list, and step over the list while checking each element. */
 static struct kvevent_list take_list(struct msgpack_in *in, bool hashes)
 {
 	uint32_t n = msgpack_get_array(in);
@@ -92,7 +93,7 @@ static struct cgn_str take_text(struct msgpack_in *in)
 	return msgpack_get_nil(in) ? (struct cgn_str){0} : msgpack_get_str(in);
 }
 
-/* A number since vLLM 0.10; SGLang may name it here. */
+/* A number since vLLM 0.10; SGLang may put the LoRA's name here. */
 static void take_lora_id(struct reading *r)
 {
 	if (msgpack_get_nil(&r->in))
@@ -120,7 +121,7 @@ static void take_metadata(struct reading *r)
 
 static void take_lora_name(struct reading *r)
 {
-	if (msgpack_peek(&r->in) == MSGPACK_MAP) { /* SGLang's metadata stands at this place */
+	if (msgpack_peek(&r->in) == MSGPACK_MAP) { /* SGLang's metadata has this position. */
 		take_metadata(r);
 		return;
 	}
@@ -244,8 +245,8 @@ static bool map_holds(struct cgn_str s, const char *word)
 	return s.n > 0 && memmem(s.p, s.n, word, strlen(word)) != NULL;
 }
 
-/* "full_attention", "mla_attention" and the like keep everything; "sliding_window...",
- * "chunked_local_attention", "mamba" do not. */
+/* "full_attention", "mla_attention" and similar kinds keep the whole prefix; "sliding_window...",
+ * "chunked_local_attention" and "mamba" do not. */
 static bool is_windowed(const struct reading *r)
 {
 	if (r->kind.n == 0)
@@ -262,8 +263,8 @@ static void check_stored(struct reading *r)
 		msgpack_fault(&r->in, "a BlockStored whose token_ids are not block_size for each hash");
 }
 
-/* As many entries as blocks, each an array or nil; anything else is one foreign thing that belongs to every
- * block. */
+/* Check that there are as many entries as blocks, each an array or nil. Any other value is a foreign value of
+ * every block. */
 static void check_extra(struct reading *r)
 {
 	struct msgpack_in in = msgpack_in_of(r->e.extra_keys);
@@ -333,7 +334,7 @@ static void read_names(struct reading *r, uint32_t n)
 	}
 }
 
-/* The value of "type" in the map before us, of |n| pairs; the cursor stays. */
+/* Return the value of "type" in the next map, which has |n| pairs. The cursor does not move. */
 static struct cgn_str find_tag(struct msgpack_in in, uint32_t n)
 {
 	for (; n > 0 && !msgpack_bad(&in); n--) {
@@ -445,8 +446,8 @@ static bool is_lora(struct msgpack_in in, struct cgn_str lora)
 	return lora.n > 0 && msgpack_peek(&in) == MSGPACK_STR && cgn_str_eq(msgpack_get_str(&in), lora);
 }
 
-/* Where the foreign values of an entry begin, and whether its last bare string is the salt: vLLM's order
- * makes them one run. */
+/* Find the first foreign value of an entry, and decide whether the last bare string is the salt. In vLLM's
+ * order the foreign values are contiguous. */
 void kvevent_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool first_of_prompt,
 	struct kvevent_extra *out)
 {
@@ -463,7 +464,8 @@ void kvevent_extra_next(struct msgpack_in *entries, struct cgn_str lora, bool fi
 		bool bare = msgpack_peek(entries) == MSGPACK_STR;
 		struct msgpack_in probe = *entries;
 		msgpack_skip(entries);
-		if (bare && first_of_prompt) /* also kept among the foreign values, unless it stands alone */
+		/* The salt stays among the foreign values too, unless it is the only one. */
+		if (bare && first_of_prompt)
 			out->salt = msgpack_get_str(&probe);
 	}
 	out->foreign = (struct cgn_str){begin, (size_t)((const char *)entries->at - begin)};

@@ -179,6 +179,22 @@ def test_the_other_one_refuses(cluster):
     assert cluster.metric("cgn_resumes_total", outcome="failed") == 1
 
 
+def test_the_other_one_has_no_room(cluster):
+    """The leg that continues an answer waits in the queue and is turned away: the client has half an answer, which ends with an error event."""
+    two(cluster, ROUTER | {"router.admission": {"max_concurrent_per_replica": 1, "queue_timeout": "300ms"}})
+    first = Stream(cluster, *PATHS["chat"])
+    victim = cluster.nodes[first.wait_for(20)]
+    other = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the hills."}], "max_tokens": 1000})
+    assert cluster.nodes[other.wait_for(5)] is not victim
+    victim.engine.kill()
+    got = first.end()
+    assert first.status == 200 and b"event: error" in got and b"[DONE]" not in got
+    log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, lambda: str(request_log(cluster)))
+    assert log["status"] == 200
+    assert b"[DONE]" in other.end()
+    assert cluster.ask("GET", "/healthz").status == 200
+
+
 def test_off_unless_asked_for(cluster):
     two(cluster, {"router.breaker": {"failures": 0}})
     for headers, resumes in ((None, False), ({"X-Cgn-Resume": "0"}, False), ({"X-Cgn-Resume": "1"}, True)):

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
 
-#include "base/log/log.h"
 #include "io/disk/disk.h"
 
 #define KEY_BYTES 8192

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attempt: one stream to one peer for a block. When a peer is silent, busy or fails, the next one is asked for
  * the bytes that are missing. */
-#include "base/log/log.h"
 #include "joint/kvpeer/get_priv.h"
 #include "joint/telemetry/telemetry.h"
 

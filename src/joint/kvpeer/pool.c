@@ -4,7 +4,6 @@
 
 #include "base/log/log.h"
 #include "joint/kvpeer/kvpeer_priv.h"
-#include "policy/proto/proto.h"
 
 #define KEEPALIVE    CGN_SEC
 #define IDLE_TIMEOUT (5 * CGN_SEC) /* time until a stopped or unplugged peer counts as lost */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tell: reports what this store holds to each guest that subscribed: a snapshot first, then changes. The
  * memory of a guest is fixed: a guest that falls behind the ring of changes gets a new snapshot. */
-#include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer_priv.h"
 

@@ -9,8 +9,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/codec/codec.h"
-#include "base/log/log.h"
 #include "joint/slotmgr/slotmgr_priv.h"
 #include "policy/slots/options.h"
 

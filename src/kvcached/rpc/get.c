@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rpc, Get: a value in chunks, as fast as the client takes them. The checksum is compared before the first
  * byte, as sent bytes cannot be revoked. */
-#include <stdlib.h>
 
 #include "base/sum/sum.h"
 #include "kvcached/rpc/rpc_priv.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "joint/telemetry/scrape.h"
 #include "kvcached/rpc/rpc_priv.h"

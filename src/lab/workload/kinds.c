@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How sessions of each kind begin and continue. Lengths are in tokens; exponentially distributed lengths are
  * rarely long. */
-#include <stdlib.h>
 
 #include "lab/workload/workload_priv.h"
 

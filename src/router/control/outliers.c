@@ -3,7 +3,6 @@
  * models. */
 #include <stdlib.h>
 
-#include "base/log/log.h"
 #include "router/control/watch.h"
 
 struct outlier_member {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine: a prompt's tokens, as an engine of its model tells them through its agent. Answers are kept in the
  * prompt cache under a digest of the question. */
-#include <stdlib.h>
 
 #include "base/log/log.h"
 #include "router/tokens/tokens_priv.h"
-#include "router/worker/breaker.h"
 
 /* Bytes of about a million tokens; a longer prompt has blocks of bytes */
 #define ANSWER_MAX ((size_t)8 << 20)

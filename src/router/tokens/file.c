@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/log/log.h"
 #include "router/tokens/tokens_priv.h"
 
 #define INLINE_BYTES ((size_t)16 * 1024) /* about two milliseconds */

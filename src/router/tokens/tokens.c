@@ -4,7 +4,6 @@
  * tokens. */
 #include <stdlib.h>
 
-#include "base/log/log.h"
 #include "router/tokens/tokens_priv.h"
 
 #define TOKENS_TAG 0x64704e02U

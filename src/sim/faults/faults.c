@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
-#include "sim/text/tokens.h"
 
 enum fault_arg { ARG_NONE, ARG_TOKENS, ARG_STATUS, ARG_TIME };
 enum fault_scope { SCOPE_REQUEST, SCOPE_PROCESS, SCOPE_BATCH, SCOPE_REPLAY };

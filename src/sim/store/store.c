@@ -6,7 +6,6 @@
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "joint/kvclient/kvclient.h"
-#include "sim/text/tokens.h"
 
 #define STORE_TAG 0x51b057adU
 #define LOAD_TAG  0x51b010adU

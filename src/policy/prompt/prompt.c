@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/prompt/prompt_priv.h"
 
-
 enum prompt_api prompt_api_of(struct cgn_str path)
 {
 	static const struct {

@@ -2,20 +2,12 @@
 /* /v1/chat/completions. */
 #include "sim/reply/reply.h"
 
-static void chunk_begin(const struct sim_reply *r, struct cgn_buf *b)
-{
-	cgn_buf_putz(b, "data: {\"id\":\"");
-	cgn_buf_putz(b, r->id);
-	cgn_buf_putz(b, "\",\"object\":\"chat.completion.chunk\",\"created\":");
-	cgn_buf_u64(b, r->created);
-	cgn_buf_putz(b, ",\"model\":");
-	cgn_buf_str(b, r->model);
-	cgn_buf_putz(b, ",\"choices\":[");
-}
+#define CHUNK "chat.completion.chunk" /* The object of each event of a stream. */
 
 static void choice_begin(const struct sim_reply *r, uint32_t i, struct cgn_buf *b)
 {
-	chunk_begin(r, b);
+	cgn_buf_putz(b, "data: ");
+	sim_put_head(r, CHUNK, b);
 	cgn_buf_putz(b, "{\"index\":");
 	cgn_buf_u64(b, i);
 	cgn_buf_putz(b, ",\"delta\":{");
@@ -87,37 +79,18 @@ static void chat_token(struct sim_reply *r, uint32_t i, struct cgn_str piece, st
 	choice_end(to);
 }
 
-static void put_finish(const struct sim_reply *r, uint32_t i, struct cgn_buf *b)
-{
-	const struct sim_plan *plan = &r->choices[i].plan;
-	cgn_buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":", sim_finish_name(plan->finish));
-	if (plan->stop_index >= 0 && r->stop.n > 0)
-		sim_put_string(b, r->stop);
-	else
-		cgn_buf_putz(b, "null");
-	cgn_buf_char(b, '}');
-}
-
 static void chat_finish(struct sim_reply *r, uint32_t i, struct sim_sink *to)
 {
 	choice_begin(r, i, &to->b);
 	cgn_buf_putz(&to->b, r->tool.n > 0 ? "},\"logprobs\":null" : "\"content\":\"\"},\"logprobs\":null");
-	put_finish(r, i, &to->b);
+	sim_put_finish(r, &r->choices[i], &to->b);
 	cgn_buf_putz(&to->b, "]}");
 	sim_event_end(to);
 }
 
 static void chat_close(struct sim_reply *r, struct sim_sink *to)
 {
-	if (r->include_usage) {
-		chunk_begin(r, &to->b);
-		cgn_buf_putz(&to->b, "],");
-		sim_put_usage(r, &to->b);
-		cgn_buf_char(&to->b, '}');
-		sim_event_end(to);
-	}
-	cgn_buf_putz(&to->b, "data: [DONE]");
-	sim_event_end(to);
+	sim_stream_close(r, CHUNK, to);
 }
 
 static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b)
@@ -159,13 +132,7 @@ static void put_message(const struct sim_reply *r, const struct sim_choice *c, s
 
 static void chat_whole(const struct sim_reply *r, struct cgn_buf *b)
 {
-	cgn_buf_putz(b, "{\"id\":\"");
-	cgn_buf_putz(b, r->id);
-	cgn_buf_putz(b, "\",\"object\":\"chat.completion\",\"created\":");
-	cgn_buf_u64(b, r->created);
-	cgn_buf_putz(b, ",\"model\":");
-	cgn_buf_str(b, r->model);
-	cgn_buf_putz(b, ",\"choices\":[");
+	sim_put_head(r, "chat.completion", b);
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		cgn_buf_putz(b, i > 0 ? ",{\"index\":" : "{\"index\":");
 		cgn_buf_u64(b, i);
@@ -173,7 +140,7 @@ static void chat_whole(const struct sim_reply *r, struct cgn_buf *b)
 		put_message(r, &r->choices[i], b);
 		cgn_buf_putz(b, ",\"logprobs\":");
 		put_logprobs(r, &r->choices[i], b);
-		put_finish(r, i, b);
+		sim_put_finish(r, &r->choices[i], b);
 	}
 	cgn_buf_putz(b, "],\"service_tier\":null,\"system_fingerprint\":null,");
 	sim_put_usage(r, b);

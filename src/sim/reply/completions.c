@@ -2,16 +2,7 @@
 /* /v1/completions. */
 #include "sim/reply/reply.h"
 
-static void body_begin(const struct sim_reply *r, struct cgn_buf *b)
-{
-	cgn_buf_putz(b, "{\"id\":\"");
-	cgn_buf_putz(b, r->id);
-	cgn_buf_putz(b, "\",\"object\":\"text_completion\",\"created\":");
-	cgn_buf_u64(b, r->created);
-	cgn_buf_putz(b, ",\"model\":");
-	cgn_buf_str(b, r->model);
-	cgn_buf_putz(b, ",\"choices\":[");
-}
+#define OBJECT "text_completion"
 
 /* Append the four parallel lists for |n| tokens from position |at| on; |offset| is the text offset of the
  * first one. */
@@ -51,20 +42,10 @@ static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, 
 	cgn_buf_char(b, '}');
 }
 
-static void put_finish(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b)
-{
-	cgn_buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":", sim_finish_name(c->plan.finish));
-	if (c->plan.stop_index >= 0 && r->stop.n > 0)
-		sim_put_string(b, r->stop);
-	else
-		cgn_buf_putz(b, "null");
-	cgn_buf_char(b, '}');
-}
-
 static void choice_begin(const struct sim_reply *r, uint32_t i, struct cgn_str text, struct cgn_buf *b)
 {
 	cgn_buf_putz(b, "data: ");
-	body_begin(r, b);
+	sim_put_head(r, OBJECT, b);
 	cgn_buf_putz(b, "{\"index\":");
 	cgn_buf_u64(b, i);
 	cgn_buf_putz(b, ",\"text\":");
@@ -93,28 +74,19 @@ static void completions_finish(struct sim_reply *r, uint32_t i, struct sim_sink 
 {
 	choice_begin(r, i, CGN_STR(""), &to->b);
 	cgn_buf_putz(&to->b, "null");
-	put_finish(r, &r->choices[i], &to->b);
+	sim_put_finish(r, &r->choices[i], &to->b);
 	cgn_buf_putz(&to->b, "]}");
 	sim_event_end(to);
 }
 
 static void completions_close(struct sim_reply *r, struct sim_sink *to)
 {
-	if (r->include_usage) {
-		cgn_buf_putz(&to->b, "data: ");
-		body_begin(r, &to->b);
-		cgn_buf_putz(&to->b, "],");
-		sim_put_usage(r, &to->b);
-		cgn_buf_char(&to->b, '}');
-		sim_event_end(to);
-	}
-	cgn_buf_putz(&to->b, "data: [DONE]");
-	sim_event_end(to);
+	sim_stream_close(r, OBJECT, to);
 }
 
 static void completions_whole(const struct sim_reply *r, struct cgn_buf *b)
 {
-	body_begin(r, b);
+	sim_put_head(r, OBJECT, b);
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		const struct sim_choice *c = &r->choices[i];
 		cgn_buf_putz(b, i > 0 ? ",{\"index\":" : "{\"index\":");
@@ -123,7 +95,7 @@ static void completions_whole(const struct sim_reply *r, struct cgn_buf *b)
 		sim_put_text(c, b);
 		cgn_buf_putz(b, ",\"logprobs\":");
 		put_logprobs(r, c, c->start, 0, c->plan.n_tokens, 0, b);
-		put_finish(r, c, b);
+		sim_put_finish(r, c, b);
 	}
 	cgn_buf_putz(b, "],\"service_tier\":null,\"system_fingerprint\":null,");
 	sim_put_usage(r, b);

@@ -15,10 +15,7 @@ static const char *stop_reason(const struct sim_reply *r)
 static void put_stop(const struct sim_reply *r, struct cgn_buf *b)
 {
 	cgn_buf_fmt(b, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(r));
-	if (r->choices[0].plan.stop_index >= 0 && r->stop.n > 0)
-		sim_put_string(b, r->stop);
-	else
-		cgn_buf_putz(b, "null");
+	sim_put_stop(r, &r->choices[0], b);
 }
 
 /* Append Anthropic's usage, whose input_tokens exclude cached tokens. */

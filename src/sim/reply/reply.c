@@ -115,6 +115,48 @@ void sim_put_usage(const struct sim_reply *r, struct cgn_buf *b)
 	cgn_buf_putz(b, "}}");
 }
 
+void sim_put_head(const struct sim_reply *r, const char *object, struct cgn_buf *b)
+{
+	cgn_buf_putz(b, "{\"id\":\"");
+	cgn_buf_putz(b, r->id);
+	cgn_buf_putz(b, "\",\"object\":\"");
+	cgn_buf_putz(b, object);
+	cgn_buf_putz(b, "\",\"created\":");
+	cgn_buf_u64(b, r->created);
+	cgn_buf_putz(b, ",\"model\":");
+	cgn_buf_str(b, r->model);
+	cgn_buf_putz(b, ",\"choices\":[");
+}
+
+void sim_put_stop(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b)
+{
+	if (c->plan.stop_index >= 0 && r->stop.n > 0)
+		sim_put_string(b, r->stop);
+	else
+		cgn_buf_putz(b, "null");
+}
+
+void sim_put_finish(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b)
+{
+	cgn_buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":", sim_finish_name(c->plan.finish));
+	sim_put_stop(r, c, b);
+	cgn_buf_char(b, '}');
+}
+
+void sim_stream_close(const struct sim_reply *r, const char *object, struct sim_sink *to)
+{
+	if (r->include_usage) {
+		cgn_buf_putz(&to->b, "data: ");
+		sim_put_head(r, object, &to->b);
+		cgn_buf_putz(&to->b, "],");
+		sim_put_usage(r, &to->b);
+		cgn_buf_char(&to->b, '}');
+		sim_event_end(to);
+	}
+	cgn_buf_putz(&to->b, "data: [DONE]");
+	sim_event_end(to);
+}
+
 void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logprob)
 {
 	cgn_buf_putz(b, "\"token\":");

@@ -71,6 +71,14 @@ void sim_error_body(struct cgn_buf *b, const struct sim_refusal *no);
 void sim_put_text(const struct sim_choice *c, struct cgn_buf *b); /* The whole text as a JSON string. */
 void sim_put_string(struct cgn_buf *b, struct cgn_str s);         /* A JSON string. */
 void sim_put_usage(const struct sim_reply *r, struct cgn_buf *b); /* "usage":{...} in OpenAI's format. */
+/* Append the beginning of a body of kind |object|, up to the bracket that opens "choices". */
+void sim_put_head(const struct sim_reply *r, const char *object, struct cgn_buf *b);
+/* Append ,"finish_reason":..,"stop_reason":.. and the bracket that closes the choice |c|. */
+void sim_put_finish(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b);
+/* Append the stop string that ended the choice |c|, or null. */
+void sim_put_stop(const struct sim_reply *r, const struct sim_choice *c, struct cgn_buf *b);
+/* Send the usage, if the client wants it in a stream, as a chunk of kind |object|, then [DONE]. */
+void sim_stream_close(const struct sim_reply *r, const char *object, struct sim_sink *to);
 /* "token":..,"logprob":..,"bytes":[..] */
 void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logprob);
 uint64_t sim_tokens_sent(const struct sim_reply *r);

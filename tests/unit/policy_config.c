@@ -169,7 +169,7 @@ static void tenants_have_rows(void **state)
 		FLAG("tenants.acme.max_priority=3", "tenants.new.weight=2"));
 	assert_non_null(c);
 	assert_int_equal(c->n_tenants, 3);
-	assert_string_equal(c->tenants[0].name, "-"); /* a file's are sorted */
+	assert_string_equal(c->tenants[0].name, "-"); /* Keys of a file are sorted. */
 	assert_int_equal(c->tenants[0].max_priority, 0);
 	assert_string_equal(c->tenants[1].name, "acme");
 	assert_int_equal(c->tenants[1].weight, 4);
@@ -183,14 +183,14 @@ static void tenants_have_rows(void **state)
 	assert_int_equal(again->tenants[1].max_priority, 3);
 	struct config *none = config_good("");
 	config_needs_restart(c, none, &diff);
-	assert_int_equal(diff.n, 0); /* they are live */
+	assert_int_equal(diff.n, 0); /* The settings are reloadable. */
 	config_free(&none);
 	config_free(&again);
 	config_free(&c);
 	cgn_buf_fini(&text);
 }
 
-/* What is wrong, and pieces that the sentence must have. */
+/* An invalid text, and fragments that the message must have. */
 static const struct {
 	const char *toml, *says[3];
 } bad[] = {
@@ -202,7 +202,7 @@ static const struct {
 		{"c.toml:1:2: unknown key server",
 			"known sections: cluster, security, auth, log, router, agent, kv, engine, engines, models, tenants"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
-	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* not kv.ram */
+	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* The suggestion is not kv.ram. */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
 	{"[tenants.a]\nweight = 0\n", {"c.toml:2:10", "a whole number from 1 to 1000"}},
 	{"[tenants]\na = 1\n", {"c.toml:2:1", "must be written [tenants.\"NAME\"]"}},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy document: what is read, what is refused and how that is said. */
+/* The policy document: accepted and refused texts, and the messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,8 @@ static void a_mistake_is_named(void **state)
 		{"{\"policy\":1}", "no string"},
 		{"{\"policy\":\"fastest\"}",
 			"\"fastest\" is no policy; they are kv, weighted, predicted, round_robin"},
-		{"{\"policy\":\"\\u001b[31mkv\"}", "\"?[31mkv\" is no policy"}, /* it is shown on terminals */
+		/* The message is shown on terminals. */
+		{"{\"policy\":\"\\u001b[31mkv\"}", "\"?[31mkv\" is no policy"},
 		{"{\"\xc2\x9bx\":1}", "no member \"??x\""},
 		{"{\"polisy\":\"kv\"}", "no member \"polisy\""},
 		{"{\"policy\":\"kv\",\"policy\":\"random\"}", "\"policy\" twice"},
@@ -94,7 +95,7 @@ static void a_mistake_is_named(void **state)
 		assert_int_equal(route_document_read(cgn_str_of(rows[i].text), &d, &err).code, CGN_INVALID);
 		if (strstr(err.msg, rows[i].said) == NULL)
 			fail_msg("%s: %s", rows[i].text, err.msg);
-		assert_int_equal(d.policy, ROUTE_RANDOM); /* untouched */
+		assert_int_equal(d.policy, ROUTE_RANDOM); /* Unchanged. */
 	}
 }
 

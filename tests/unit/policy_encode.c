@@ -47,7 +47,7 @@ static uint64_t next_random(uint64_t *s)
 struct chain {
 	struct prefix_tokens c;
 	uint64_t *digests;
-	size_t left; /* bytes that were tokenised */
+	size_t left; /* Bytes that were tokenised. */
 };
 
 static void chain_free(struct chain *c)
@@ -84,7 +84,7 @@ static struct chain by_cache(struct promptcache *cache, struct cgn_str text, boo
 	return out;
 }
 
-/* The tokenizer's word, at once. */
+/* Make the chain by the tokenizer, without the cache. */
 static struct chain chain_uncached(struct cgn_str text, bool specials, size_t cap)
 {
 	struct chain out = chain_start(cap);
@@ -126,7 +126,8 @@ static void run_conversation(uint64_t seed, size_t budget, size_t cap, bool spec
 		if (next_random(&rng) % 16 == 0)
 			b->n = 0;
 		put_words(b, &rng, 400);
-		size_t before = b->n; /* what a template asks the answer with is gone in the next turn */
+		/* The generation prompt that a template appends is absent in the next turn. */
+		size_t before = b->n;
 		cgn_buf_putz(b, "<|im_start|>assistant\n");
 		struct chain got = by_cache(cache, cgn_buf_view(b), specials, NULL, 0, cap);
 		struct chain want = chain_uncached(cgn_buf_view(b), specials, cap);
@@ -150,7 +151,7 @@ static void a_conversation_by_cache_is_what_the_tokenizer_says(void **state)
 		run_conversation(seed, 20000 * (size_t)seed, BLOCKS, seed % 2 == 1);
 		run_conversation(seed, 0, BLOCKS, true);
 		run_conversation(seed, (size_t)1 << 22, 20,
-			true); /* the chain is full long before the text ends */
+			true); /* The chain is full long before the text ends. */
 	}
 }
 
@@ -188,7 +189,7 @@ static void a_text_without_cuts_is_known_as_a_whole(void **state)
 	assert_int_equal(first.left, b.n);
 	assert_int_equal(again.left, 0);
 	expect_same(&first, &again);
-	/* with and without specials are two things, and so is a longer text */
+	/* The same text with and without special tokens has two entries, and so has a longer text. */
 	struct chain bare = by_cache(cache, cgn_buf_view(&b), false, NULL, 0, BLOCKS);
 	assert_int_equal(bare.left, b.n);
 	cgn_buf_putz(&b, "end");
@@ -274,7 +275,7 @@ static void of_a_very_long_text_the_front_is_looked_at(void **state)
 	cgn_buf_fini(&b);
 }
 
-/* A conversation that has outgrown its chain: nothing is tokenised that could not be taken. */
+/* A conversation that has outgrown its chain: no text is tokenised whose tokens the chain could not take. */
 static void a_chain_that_is_full_costs_no_more_tokens(void **state)
 {
 	(void)state;

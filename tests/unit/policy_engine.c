@@ -356,7 +356,7 @@ static void model_lists(void **state)
 	cgn_arena_fini(&a);
 }
 
-/* ---- tokens ---- */
+/* ---- tokenizing ---- */
 
 static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
 {

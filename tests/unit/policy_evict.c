@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction: who leaves and who stays, in which order, against a naive model; sizes; pinned ones; ghosts;
- * touches from other threads. */
+/* Eviction: the order of the victims against a naive model; sizes; pinned items; ghosts; touches from other
+ * threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static uint64_t victim_key(struct evict *e)
 	return CGN_CONTAINER(n, struct item, node)->key;
 }
 
-/* Room for |n| bytes, and |n| items of a byte there. */
+/* Begin with room for |n| bytes and |n| items of one byte. */
 static void evict_begin(struct evict *e, struct item *items, size_t n)
 {
 	struct evict_cfg c = cfg_of(n);
@@ -98,12 +98,13 @@ static void it_tells_how_good_somebody_was(void **state)
 	assert_int_equal(evict_worth(&items[2].node), EVICT_USED | EVICT_USED_MORE);
 	for (int i = 0; i < 7; i++)
 		victim_key(&e);
-	assert_int_equal(evict_count(&e), 3); /* 9 in the small queue, which may fill so much */
+	assert_int_equal(evict_count(&e), 3); /* 9 in the small queue, which may take that share. */
 	assert_int_equal(evict_worth(&items[0].node), 0);
-	assert_int_equal(evict_worth(&items[1].node), EVICT_USED); /* looked at, and still known */
+	/* Visited by the hand, and still known as used. */
+	assert_int_equal(evict_worth(&items[1].node), EVICT_USED);
 	evict_touch(&items[1].node);
 	assert_int_equal(evict_worth(&items[1].node), EVICT_USED);
-	assert_int_equal(victim_key(&e), 2); /* looks at both in the main queue */
+	assert_int_equal(victim_key(&e), 2); /* The hand visits both in the main queue. */
 	assert_true((evict_worth(&items[1].node) & EVICT_USED_MORE) != 0);
 	evict_add(&e, &items[8].node, 1);
 	assert_int_equal(evict_worth(&items[8].node), EVICT_CAME_BACK);
@@ -124,7 +125,7 @@ static void who_may_not_go_stays(void **state)
 	items[2].pinned = false;
 	assert_int_equal(victim_key(&e), 2);
 	evict_drop(&e, &items[0].node);
-	evict_drop(&e, &items[0].node); /* in no queue: nothing */
+	evict_drop(&e, &items[0].node); /* An item in no queue: nothing happens. */
 	assert_null(evict_victim(&e, NULL, NULL));
 	assert_int_equal(evict_count(&e), 0);
 	evict_end(&e);
@@ -141,7 +142,7 @@ static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
 		if (!items[i].pinned)
 			evict_touch(&items[i].node);
 	}
-	for (size_t i = 0; i < 10; i++) /* used, but nobody else may go */
+	for (size_t i = 0; i < 10; i++) /* Used, but there is no other victim. */
 		assert_int_equal(victim_key(&e), 10 * i + 7);
 	assert_null(evict_victim(&e, may_go, NULL));
 	assert_int_equal(evict_count(&e), 90);
@@ -179,8 +180,8 @@ static void who_was_dropped_leaves_no_ghost(void **state)
 	evict_fini(&e);
 }
 
-/* Sizes from a byte to a thousand: what leaves makes room, and no more leaves than has to; a big one does not
- * push out the small ones that are used. */
+/* Sizes from a byte to a thousand: evictions make room, no more leave than necessary, and a large item does
+ * not evict the small ones in use. */
 static void sizes_count(void **state)
 {
 	(void)state;
@@ -205,7 +206,7 @@ static void sizes_count(void **state)
 		assert_true(held_bytes(&e) <= BUDGET);
 	}
 	assert_true(wanted < N);
-	/* nothing came back, so what was used once has the better part of the tier still */
+	/* No ghost came back, so items used once still have the larger part of the tier. */
 	for (size_t i = 0; i < 20; i++)
 		assert_true(evict_has(&items[i].node));
 	evict_end(&e);
@@ -230,15 +231,15 @@ static void ghosts_are_bounded(void **state)
 	evict_fini(NULL);
 }
 
-/* ---- the same, naively ---- */
+/* ---- the naive model ---- */
 
 #define KEYS 150
 struct naive {
 	uint64_t bytes, small_bytes;
-	int order[2][KEYS], n[2]; /* keys, first in first */
+	int order[2][KEYS], n[2]; /* Keys, the oldest first. */
 	uint32_t size[KEYS];
-	int uses[KEYS], queue[KEYS]; /* queue -1: not there */
-	int from[KEYS];              /* ghost: the queue it left; -1: none */
+	int uses[KEYS], queue[KEYS]; /* |queue| -1: absent. */
+	int from[KEYS];              /* A ghost's former queue; -1: none. */
 	uint64_t left[2], at[KEYS];
 };
 
@@ -302,7 +303,7 @@ static int naive_victim(struct naive *m)
 	return -1;
 }
 
-/* Keys are asked for in runs, as prompts do, some more often than others, with scans between. */
+/* Draw a key: runs as in prompts, some more popular than others, with scans between. */
 static int draw_key(uint64_t *r, int step)
 {
 	static int run = 0;
@@ -372,7 +373,7 @@ static void *touch_all(void *arg)
 	return NULL;
 }
 
-/* The first 64 stay pinned, as what somebody reads is; others come and go. */
+/* The first 64 stay pinned, like items that a reader holds; others come and go. */
 static void touches_need_no_lock(void **state)
 {
 	(void)state;

@@ -73,7 +73,7 @@ static struct explain_ring *ring_new(size_t bytes)
 	return r;
 }
 
-/* The answer about |id| of one ring, parsed. The text is in |out|. */
+/* Ask one ring about |id| and parse the answer, whose text is in |out|. */
 static struct json_val ring_ask(const struct explain_ring *r, const char *id, struct cgn_buf *out)
 {
 	struct cgn_buf found = {.n = 0};
@@ -174,13 +174,13 @@ static void tries_and_requests_of_one_id_are_all_told_newest_first(void **state)
 	explain_ring_end(r, &e2);
 	struct json_val all = ring_ask(r, "same", &out);
 	assert_int_equal(count_elements(all), 2);
-	assert_int_equal(count_elements(member_of(element_at(all, 0), "tries")), 1); /* ended last */
+	assert_int_equal(count_elements(member_of(element_at(all, 0), "tries")), 1); /* Ended last. */
 	struct json_val tries = member_of(element_at(all, 1), "tries");
 	assert_int_equal(count_elements(tries), 2);
 	assert_int_equal(json_get_u64(element_at(tries, 0), "try", 0), 1);
 	assert_int_equal(json_get_u64(element_at(tries, 1), "try", 0), 2);
 	struct json_val unused;
-	/* a node that was tried is beaten by nobody */
+	/* A node that was tried already has no "over". */
 	assert_false(json_get(element_at(tries, 1), "over", &unused));
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
@@ -192,7 +192,7 @@ static void two_rings_are_told_as_one(void **state)
 	struct explain_ring *r[2] = {ring_new(EXPLAIN_LEAST), ring_new(EXPLAIN_LEAST)};
 	struct cgn_buf found[2] = {{.n = 0}, {.n = 0}}, out = {.n = 0};
 	struct json_val v;
-	for (uint64_t i = 0; i < 2; i++) { /* equal numbers: they are each worker's own */
+	for (uint64_t i = 0; i < 2; i++) { /* Equal numbers: each worker counts its own requests. */
 		struct explain_decision d = decision_of(1, "x", 1000 + i);
 		explain_ring_decide(r[i], &d);
 		explain_ring_find(r[i], CGN_STR("x"), EXPLAIN_REQUESTS, &found[i]);
@@ -213,8 +213,8 @@ static void two_rings_are_told_as_one(void **state)
 	cgn_buf_fini(&out);
 }
 
-/* Entries of all lengths, many times around: what is told is whole, the newest are there and the oldest are
- * not. */
+/* Entries of all lengths fill the ring many times: every entry that is reported is whole, the newest are
+ * there and the oldest are not. */
 static void a_full_ring_forgets_the_oldest(void **state)
 {
 	(void)state;
@@ -256,7 +256,7 @@ static void a_full_ring_forgets_the_oldest(void **state)
 	explain_ring_free(&r);
 }
 
-/* An end whose decision is gone is still told. */
+/* The end of a request whose decision was overwritten is still reported. */
 static void a_slow_request_keeps_its_end(void **state)
 {
 	(void)state;
@@ -350,7 +350,7 @@ static void too_small_a_ring_is_refused(void **state)
 	explain_ring_free(&r);
 }
 
-/* What a look gives has the bound of its buffer. */
+/* The size of an answer is bounded by its buffer. */
 static void an_answer_is_bounded(void **state)
 {
 	(void)state;
@@ -389,7 +389,7 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	world_of(&w, 4, 8, ROUTE_WEIGHTED);
 	struct chooser_ask ask = ask_of(&w);
 	w.shared.stats[0].inflight = 2;
-	w.shared.stats[1].inflight = 8; /* full, and holds everything */
+	w.shared.stats[1].inflight = 8; /* Busy to its limit, and holds every block. */
 	w.shared.stats[3].inflight = 1;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 1);
 	for (uint16_t i = 0; i < 4; i++)
@@ -486,7 +486,7 @@ static void those_that_are_not_offered_are_told_with_the_reason(void **state)
 	ask.pin = 2;
 	p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
-	assert_int_equal(d.n, 1); /* the others were not asked for */
+	assert_int_equal(d.n, 1); /* The pin excludes the other candidates. */
 	world_fini(&w);
 }
 

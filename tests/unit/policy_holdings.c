@@ -72,12 +72,12 @@ static void the_limit_refuses_and_changes_nothing(void **state)
 	struct told t = {0};
 	struct holdings *h = make_holdings(2, note_change, &t);
 	t.h = h;
-	add_digest(h, 0, BLOCK_SSD); /* 0 is a digest like any other */
+	add_digest(h, 0, BLOCK_SSD); /* 0 is a digest like any other. */
 	add_digest(h, UINT64_MAX, BLOCK_SSD);
 	assert_int_equal(holdings_add(h, 5, BLOCK_GPU).code, CGN_TOO_LARGE);
 	assert_int_equal(t.calls, 2);
 	assert_int_equal(holdings_tiers(h, 5), 0);
-	add_digest(h, 0, BLOCK_GPU); /* held already: no room needed */
+	add_digest(h, 0, BLOCK_GPU); /* Held already: no room needed. */
 	assert_true(holdings_drop(h, UINT64_MAX, BLOCK_SSD));
 	add_digest(h, 5, BLOCK_GPU);
 	holdings_free(&h);
@@ -110,7 +110,7 @@ static void equal_contents_have_equal_sums(void **state)
 	assert_true(holdings_drop(b, digests[3], BLOCK_REMOTE));
 	for (unsigned r = 0; r < BLOCK_RANGES; r++)
 		assert_true((holdings_sums(a)[r] != holdings_sums(b)[r]) == (r == block_range(digests[3])));
-	add_digest(b, digests[3], BLOCK_RAM); /* held, but elsewhere */
+	add_digest(b, digests[3], BLOCK_RAM); /* Held in another tier. */
 	assert_true(holdings_sums(a)[block_range(digests[3])] != holdings_sums(b)[block_range(digests[3])]);
 	for (size_t i = 0; i < CGN_COUNT(digests); i++)
 		assert_true(holdings_drop(a, digests[i], (enum block_tier)(i % BLOCK_TIERS)));
@@ -173,7 +173,7 @@ static void random_steps(uint64_t seed, unsigned ranges)
 {
 	struct model m = {0};
 	struct holdings *h = make_holdings(KEYS, NULL, NULL);
-	for (size_t i = 0; i < KEYS; i++) /* few ranges: long runs of neighbours in their tables */
+	for (size_t i = 0; i < KEYS; i++) /* Few ranges: long runs of neighbours in the tables. */
 		m.keys[i] =
 			(uint64_t)(mix_xorshift_star(&seed) % ranges) << 56 | mix_xorshift_star(&seed) >> 8;
 	for (unsigned step = 0; step < 60000; step++) {

@@ -232,7 +232,7 @@ static void what_nobody_knows_is_refused(void **state)
 	cgn_buf_fini(&b);
 }
 
-/* Every prefix of every message is refused or is a message; none is read beyond its end. */
+/* Every prefix of every message is refused or is a message; no read goes beyond its end. */
 static void nothing_truncated_is_taken(void **state)
 {
 	(void)state;
@@ -245,7 +245,7 @@ static void nothing_truncated_is_taken(void **state)
 			.info = {.size = 8}};
 		kvbulk_write(&m, &b);
 		for (size_t n = 0; n + 1 < b.n; n++) {
-			char *exact = malloc(n + 1); /* for the sanitizer */
+			char *exact = malloc(n + 1); /* Exact size, for the sanitizer. */
 			memcpy(exact, b.p, n);
 			struct kvbulk_msg r;
 			(void)!cgn_ok(kvbulk_read((struct cgn_str){exact, n}, &r, NULL));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvevent: every layout that engines have used says the same; what is malformed says where. */
+/* kvevent: every layout of every engine gives the same events; errors name the place of the fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "base/codec/codec.h"
 #include "policy/kvevent/kvevent.h"
 
-/* An event in words: "S gpu g0 b4 parent=- hashes=1,2 tokens=5,6,7,8 lora=x/0 salt= win=0". */
+/* Print an event: "S gpu g0 b4 parent=- hashes=1,2 tokens=5,6,7,8 lora=x/0 salt= win=0". */
 static void write_event(void *user, const struct kvevent *e)
 {
 	static const char *const tiers[] = {"gpu", "ram", "ssd", "remote"};
@@ -74,7 +74,7 @@ static void every_layout_says_the_same(void **state)
 {
 	static const char *const first = "S gpu g0 1 2 <-1 b2: 5 6 7 8 l0/ s x0;";
 	static const char *const rows[] = {
-		/* vLLM before 2026-06: arrays, all fields */
+		/* vLLM before 2026-06: arrays, all fields. */
 		BATCH("9c" STORED "920102"
 		      "c0"
 		      "9405060708"
@@ -84,13 +84,13 @@ static void every_layout_says_the_same(void **state)
 		      "c0"
 		      "c0"
 		      "c0"),
-		/* trailing defaults left out */
+		/* Trailing defaults left out. */
 		BATCH("97" STORED "920102"
 		      "c0"
 		      "9405060708"
 		      "02"
 		      "c0" GPU),
-		/* SGLang of old: no medium */
+		/* Old SGLang: no medium. */
 		BATCH("96" STORED "920102"
 		      "c0"
 		      "9405060708"
@@ -100,13 +100,13 @@ static void every_layout_says_the_same(void **state)
 		      "c0"
 		      "9405060708"
 		      "02"),
-		/* SGLang of now: metadata where vLLM has lora_name */
+		/* Current SGLang: metadata where vLLM has lora_name. */
 		BATCH("98" STORED "920102"
 		      "c0"
 		      "9405060708"
 		      "02"
 		      "c0" GPU "80"),
-		/* hashes as bytes: the last 8 count */
+		/* Hashes as bytes: the last 8 count. */
 		BATCH("95" STORED "92"
 		      "c408"
 		      "0000000000000001"
@@ -115,8 +115,7 @@ static void every_layout_says_the_same(void **state)
 		      "c0"
 		      "9405060708"
 		      "02"),
-		/* with a data-parallel rank, and without being told; wide integers; a ts that is an
-		 * integer */
+		/* With a data-parallel rank, and without one; wide integers; an integer ts. */
 		"93"
 		"01"
 		"91"
@@ -139,13 +138,13 @@ static void every_layout_says_the_same(void **state)
 		"9405060708"
 		"02"
 		"c0",
-		/* vLLM since 2026-06: maps inside, in any order; unknown fields pass */
+		/* vLLM since 2026-06: maps inside, in any order; unknown fields are skipped. */
 		BATCH("86" K_TYPE STORED K_HASHES "920102" K_PARENT "c0" K_TOKENS "9405060708" K_SIZE
 		      "02" K_MEDIUM GPU),
 		BATCH("86" K_SIZE "02" K_TOKENS "9405060708"
 		      "a16e"
 		      "810102" K_HASHES "920102" K_TYPE STORED K_MEDIUM "c0"),
-		/* a map outside */
+		/* A map outside. */
 		"83"
 		"a27473"
 		"01"
@@ -175,13 +174,13 @@ static void fields_mean_what_they_say(void **state)
 	static const struct {
 		const char *hex, *text;
 	} rows[] = {
-		/* a parent of 2^64-1 prints as -1 */
+		/* A parent of 2^64-1 prints as -1. */
 		{BATCH("95" STORED "9101"
 		       "cfffffffffffffffff"
 		       "9105"
 		       "01"),
 			"S gpu g0 1 <-1 b1: 5 l0/ s x0;"},
-		/* a signed hash */
+		/* A signed hash. */
 		{BATCH("95" STORED "91ff"
 		       "09"
 		       "9105"
@@ -200,7 +199,7 @@ static void fields_mean_what_they_say(void **state)
 		       "01"
 		       "07" GPU "a16c"),
 			"S gpu g0 1 <9 b1: 5 l7/l s x0;"},
-		/* SGLang names it here */
+		/* SGLang has the LoRA's name here. */
 		{BATCH("96" STORED "9101"
 		       "09"
 		       "9105"
@@ -287,7 +286,7 @@ static void fields_mean_what_they_say(void **state)
 		       "c0"
 		       "a652454d4f5445"),
 			"S remote g0 1 <9 b1: 5 l0/ s x0;"},
-		/* a medium of its own */
+		/* A medium of its own. */
 		{BATCH("97" STORED "9101"
 		       "09"
 		       "9105"
@@ -295,7 +294,7 @@ static void fields_mean_what_they_say(void **state)
 		       "c0"
 		       "a26f73"),
 			"S remote g0 1 <9 b1: 5 l0/ s x0;"},
-		/* an offloaded block, by name */
+		/* An offloaded block, by name. */
 		{BATCH("97" STORED "9101"
 		       "c0"
 		       "90"
@@ -322,7 +321,7 @@ static void fields_mean_what_they_say(void **state)
 		{BATCH("92a3"
 		       "4e6577"
 		       "01"),
-			""}, /* an event of tomorrow */
+			""}, /* An event type of a later version. */
 		{BATCH("82a16101" K_TYPE "a34e6577"), ""},
 	};
 	(void)state;
@@ -476,7 +475,7 @@ static void extra_keys_by_their_places(void **state)
 	static const struct {
 		const char *hex, *lora;
 		bool first;
-		const char *salt, *foreign; /* hex */
+		const char *salt, *foreign; /* In hex. */
 	} rows[] = {
 		{"c0", "", true, "", ""}, {"90", "", true, "", ""}, {"91a173", "", true, "s", ""},
 		{"91a173", "", false, "", "a173"}, /* an image's hash */

@@ -27,9 +27,9 @@ static void racks_are_nearer_than_regions(void **state)
 	assert_int_equal(distance_between("r1", "", "r1", ""), KVFETCH_RACK);
 	assert_int_equal(distance_between("r1", "eu", "r2", "eu"), KVFETCH_REGION);
 	assert_int_equal(distance_between("", "eu", "", "eu"),
-		KVFETCH_REGION); /* no rack is not the same rack */
+		KVFETCH_REGION); /* Two nodes without a rack are not in the same rack. */
 	assert_int_equal(distance_between("", "", "", ""), KVFETCH_REGION);
-	/* racks of two regions may share a name */
+	/* Racks of two regions may share a name. */
 	assert_int_equal(distance_between("r1", "eu", "r1", "us"), KVFETCH_FAR);
 	assert_int_equal(distance_between("", "eu", "", ""), KVFETCH_FAR);
 	assert_string_equal(kvfetch_distance_text(KVFETCH_RACK), "rack");
@@ -43,13 +43,13 @@ static void a_path_is_what_was_measured(void **state)
 	kvfetch_path_init(&p);
 	assert_true(kvfetch_ms(&p, 1000000) > 10.9 && kvfetch_ms(&p, 1000000) < 11.1);
 	kvfetch_path_first(&p, 0.2);
-	/* 1,000,000 bytes a ms: the first sample replaces the guess */
+	/* 1,000,000 bytes a ms: the first sample replaces the guess. */
 	kvfetch_path_rate(&p, 10 * MIB, 10.485760);
 	assert_true(kvfetch_ms(&p, 1000000) > 1.19 && kvfetch_ms(&p, 1000000) < 1.21);
 	p.under_way = 1000000;
 	assert_true(kvfetch_ms(&p, 1000000) > 2.19 && kvfetch_ms(&p, 1000000) < 2.21);
 	p.under_way = 0;
-	kvfetch_path_rate(&p, 10 * MIB, 104.85760); /* one slow fetch moves it by an eighth */
+	kvfetch_path_rate(&p, 10 * MIB, 104.85760); /* One slow fetch moves the rate by an eighth. */
 	assert_true(p.bytes_per_ms > 887000 && p.bytes_per_ms < 888000);
 	for (int i = 0; i < 100; i++)
 		kvfetch_path_rate(&p, 10 * MIB, 104.85760);
@@ -67,7 +67,7 @@ static void small_values_say_nothing_of_a_rate(void **state)
 	kvfetch_path_rate(&p, MIB, -1);
 	assert_true(p.bytes_per_ms == before && p.samples == 0);
 	kvfetch_path_rate(&p, MIB, 1e12);
-	assert_true(p.bytes_per_ms >= 1); /* never by nothing */
+	assert_true(p.bytes_per_ms >= 1); /* Never zero. */
 }
 
 static void it_is_fetched_when_that_beats_computing_it(void **state)
@@ -76,24 +76,24 @@ static void it_is_fetched_when_that_beats_computing_it(void **state)
 	struct kvfetch_path lan, wan;
 	kvfetch_path_init(&lan);
 	kvfetch_path_first(&lan, 0.3);
-	kvfetch_path_rate(&lan, 100 * MIB, 100); /* about 1 GB/s */
+	kvfetch_path_rate(&lan, 100 * MIB, 100); /* About 1 GB/s. */
 	kvfetch_path_init(&wan);
 	kvfetch_path_first(&wan, 40);
-	kvfetch_path_rate(&wan, MIB, 100); /* about 10 MB/s */
-	/* 16 tokens at 0.14 ms each: 2.3 ms. 1 MiB takes 1.3 ms there, 140 ms here. */
+	kvfetch_path_rate(&wan, MIB, 100); /* About 10 MB/s. */
+	/* 16 tokens at 0.14 ms each: 2.3 ms. 1 MiB takes 1.3 ms on the LAN, 140 ms on the WAN. */
 	struct kvfetch_ask a = {.bytes = MIB, .tokens = 16, .ms_per_token = 0.144};
 	assert_true(kvfetch_worth(&lan, &a));
 	assert_false(kvfetch_worth(&wan, &a));
-	/* 3,780 tokens in 542 ms against a value of 7.8 MB */
+	/* 3,780 tokens in 542 ms against a value of 7.8 MB. */
 	a = (struct kvfetch_ask){.bytes = 7800000, .tokens = 3780, .ms_per_token = 542.0 / 3780};
 	assert_true(kvfetch_worth(&lan, &a));
 	assert_false(kvfetch_worth(&wan, &a));
-	/* what the asker says it costs counts for more than tokens */
+	/* The caller's own budget replaces the estimate from tokens. */
 	a.budget_ms = 5000;
 	assert_true(kvfetch_worth(&wan, &a));
 	a.budget_ms = 1;
 	assert_false(kvfetch_worth(&lan, &a));
-	/* it is no longer worth it when others wait for the same peer */
+	/* A queue at the peer makes the fetch not worth it. */
 	a.budget_ms = 12;
 	assert_true(kvfetch_worth(&lan, &a));
 	lan.under_way = 20 * MIB;
@@ -118,7 +118,7 @@ static void it_is_kept_where_there_is_room_or_need(void **state)
 	(void)state;
 	assert_true(kvfetch_keep(100, 60, 40, 1));
 	assert_false(kvfetch_keep(100, 61, 40, 1));
-	assert_false(kvfetch_keep(100, 101, 1, 1)); /* over the budget: no wrap */
+	assert_false(kvfetch_keep(100, 101, 1, 1)); /* Over the budget: no wrap. */
 	assert_true(kvfetch_keep(100, 100, 40, 2));
 }
 
@@ -150,9 +150,9 @@ static void who_is_busy_is_asked_last(void **state)
 		{.distance = KVFETCH_FAR, .in_ram = false, .ms = 50},
 	};
 	assert_int_equal(kvfetch_choose(peers, 2, START), 1);
-	assert_int_equal(kvfetch_choose(peers, 2, START + 1), 0); /* it rested */
+	assert_int_equal(kvfetch_choose(peers, 2, START + 1), 0); /* The peer's rest is over. */
 	peers[1].tried = true;
-	assert_int_equal(kvfetch_choose(peers, 2, START), 0); /* better than nobody */
+	assert_int_equal(kvfetch_choose(peers, 2, START), 0); /* A resting peer is better than none. */
 }
 
 static void patience_and_rest_are_bounded(void **state)
@@ -179,7 +179,7 @@ static void streams_are_counted(void **state)
 	uint32_t wait;
 	kvfetch_egress_init(&e, 0, 2);
 	assert_true(kvfetch_egress_admit(&e, MIB, 0, &wait));
-	assert_true(kvfetch_egress_admit(&e, 100 * MIB, 1, &wait)); /* no limit: nobody queues */
+	assert_true(kvfetch_egress_admit(&e, 100 * MIB, 1, &wait)); /* No limit: no caller waits. */
 	assert_false(kvfetch_egress_admit(&e, 1, 0, &wait));
 	assert_true(wait > 0);
 	kvfetch_egress_end(&e, MIB);
@@ -195,16 +195,16 @@ static void who_can_not_be_served_in_time_goes_elsewhere(void **state)
 	struct kvfetch_egress e;
 	uint32_t wait;
 	kvfetch_egress_init(&e, 10 * MIB, 64);
-	assert_true(kvfetch_egress_admit(&e, 5 * MIB, 100, &wait)); /* nobody is before it */
+	assert_true(kvfetch_egress_admit(&e, 5 * MIB, 100, &wait)); /* The queue is empty. */
 	assert_false(kvfetch_egress_admit(&e, MIB, 500, &wait));
 	assert_int_equal(wait, 500);
 	assert_true(kvfetch_egress_admit(&e, MIB, 501, &wait));
-	assert_true(kvfetch_egress_admit(&e, 20 * MIB, 0, &wait)); /* 600 ms of the 2 s that are meant then */
+	assert_true(kvfetch_egress_admit(&e, 20 * MIB, 0, &wait)); /* 600 ms of the 2 s that are allowed. */
 	assert_false(kvfetch_egress_admit(&e, 1, 0, &wait));
 	assert_int_equal(wait, 2000);
 }
 
-/* Whatever is asked for and when, what is granted stays under the line. */
+/* For any requests at any times, the granted bytes stay below the limit. */
 static void no_more_goes_than_the_limit(void **state)
 {
 	(void)state;
@@ -223,7 +223,7 @@ static void no_more_goes_than_the_limit(void **state)
 		assert_true((double)sent <= line);
 		now += n > 0 ? (i % 3) * CGN_USEC : wait;
 	}
-	/* and not much less: it asked for whole KiB at least every time that it was allowed to */
+	/* Not much less either: the sender asked for at least one KiB each time it was allowed to. */
 	assert_true((double)sent > 0.95 * (double)rate * (double)(now - START) / 1e9);
 }
 
@@ -232,7 +232,7 @@ static void what_is_less_than_a_piece_goes_too(void **state)
 	(void)state;
 	struct kvfetch_egress e;
 	cgn_nsec wait;
-	kvfetch_egress_init(&e, 1, 8); /* one KiB a second is the least */
+	kvfetch_egress_init(&e, 1, 8); /* One KiB a second is the minimum. */
 	assert_true(kvfetch_egress_take(&e, START, UINT64_MAX, &wait) == KVFETCH_EGRESS_PIECE);
 	assert_true(kvfetch_egress_take(&e, START, 1, &wait) == 0);
 	assert_true(wait > 0 && wait <= CGN_SEC);

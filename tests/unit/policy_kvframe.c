@@ -25,7 +25,7 @@ static bool same_key(const struct block_key *a, const struct block_key *b)
 	return memcmp(&a->digest, &b->digest, sizeof a->digest) == 0 && a->segment == b->segment;
 }
 
-/* One frame out of |b|; its payload is borrowed from |in|. */
+/* Return the only frame in |b|; its payload is borrowed from |in|. */
 static struct kvframe only_frame(struct kvframe_in *in, const struct cgn_buf *b)
 {
 	struct cgn_str rest = cgn_buf_view(b);
@@ -60,7 +60,7 @@ static void a_fetch_comes_as_it_was_asked(void **state)
 	assert_true(got.offset == asked.offset && got.length == asked.length);
 	assert_int_equal(got.budget_ms, 250);
 	assert_int_equal(got.priority, 7);
-	/* a later revision may say more; less is no request */
+	/* A later revision may add fields; a shorter payload is refused. */
 	for (size_t n = 0; n < f.payload.n; n++)
 		assert_int_equal(kvframe_read_fetch((struct cgn_str){f.payload.p, n}, &got, NULL).code,
 			CGN_INVALID);
@@ -160,7 +160,7 @@ static void counts_are_bounded(void **state)
 	struct kvframe_holds h;
 	assert_true(cgn_ok(kvframe_read_holds((struct cgn_str){payload, sizeof payload}, &h, NULL)));
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
-		memcpy(payload + 28, &bad[i], 4); /* tests run on little-endian machines only */
+		memcpy(payload + 28, &bad[i], 4); /* The tests run on little-endian machines only. */
 		assert_int_equal(kvframe_read_holds((struct cgn_str){payload, sizeof payload}, &h, NULL).code,
 			CGN_INVALID);
 	}
@@ -253,7 +253,7 @@ static void frames_come_in_pieces_of_any_length(void **state)
 			left = b.n - at - (b.n - at < step ? b.n - at : step) + rest.n;
 		}
 		assert_int_equal(seen, 3);
-		/* what follows a frame is not its business */
+		/* The bytes after a frame are left to the caller. */
 		assert_int_equal(left, strlen("bytes of the value"));
 		kvframe_in_fini(&in);
 	}
@@ -273,7 +273,7 @@ static void what_is_no_frame_ends_the_stream(void **state)
 		kvframe_in_init(&in);
 		assert_int_equal(kvframe_next(&in, &rest, &f, &got, NULL).code, CGN_INVALID);
 		assert_int_equal(kvframe_next(&in, &rest, &f, &got, NULL).code, CGN_INVALID);
-		assert_true(in.buf.cap < 1024); /* nothing was taken for what was announced */
+		assert_true(in.buf.cap < 1024); /* No memory was allocated for the announced length. */
 		kvframe_in_fini(&in);
 	}
 }

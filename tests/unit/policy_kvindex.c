@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index beside a plain table of who holds what; its budget; and readers while a writer works (to be run
- * under ThreadSanitizer too). KVINDEX_SLOW=1: the 50 million updates of a long day instead of a short
- * one's. */
+/* The index beside a plain table of the nodes' blocks; its memory budget; and readers while a writer works
+ * (run this under ThreadSanitizer too). KVINDEX_SLOW=1: the 50 million updates of a long day instead of those
+ * of a short one. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static void index_drain(struct kvindex *ix)
 		;
 }
 
-/* ---- one at a time ---- */
+/* ---- single operations ---- */
 
 static void leading_blocks_and_their_tiers(void **state)
 {
@@ -70,12 +70,12 @@ static void leading_blocks_and_their_tiers(void **state)
 	struct kvindex *ix = make_index(8 << 20);
 	struct kvindex_reader *r = make_reader(ix);
 	uint16_t a = add_node(ix), b = add_node(ix), c = add_node(ix);
-	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other */
+	const uint64_t chain[] = {0, UINT64_MAX, 3, 4, 5}; /* 0 is a digest like any other. */
 	uint32_t by[BLOCK_TIERS];
 	const uint8_t tiers[] = {GPU, RAM | SSD, SSD, GPU | RAM, 0};
 	kvindex_set(ix, a, chain, tiers, 5);
 	kvindex_set(ix, b, chain, NULL, 2);
-	set_digest(ix, b, 5, GPU); /* behind a gap: of no use */
+	set_digest(ix, b, 5, GPU); /* Behind a gap, so of no use. */
 	set_digest(ix, c, 3, GPU);
 	kvindex_match(r, chain, 5);
 	assert_int_equal(kvindex_held(r, a, by), 4);
@@ -83,7 +83,7 @@ static void leading_blocks_and_their_tiers(void **state)
 	assert_int_equal(kvindex_held(r, b, by), 2);
 	assert_true(by[BLOCK_GPU] == 2 && by[BLOCK_RAM] == 0 && by[BLOCK_SSD] == 0);
 	assert_int_equal(kvindex_held(r, c, by), 0);
-	assert_int_equal(kvindex_held(r, 4095, by), 0); /* nobody */
+	assert_int_equal(kvindex_held(r, 4095, by), 0); /* No node. */
 	kvindex_match(r, chain + 2, 1);
 	assert_int_equal(kvindex_held(r, c, NULL), 1);
 	assert_int_equal(kvindex_held(r, b, NULL), 0);
@@ -110,7 +110,7 @@ static void a_removed_node_is_gone_at_once_and_its_number_later(void **state)
 	assert_int_equal(add_node(ix), 2);
 	index_drain(ix);
 	assert_int_equal(index_stats(ix).blocks, 2);
-	assert_int_equal(add_node(ix), a); /* the lowest number that is free */
+	assert_int_equal(add_node(ix), a); /* The lowest free number. */
 	kvindex_match(r, chain, 3);
 	assert_int_equal(kvindex_held(r, a, NULL), 0);
 	kvindex_reader_free(&r);
@@ -151,7 +151,7 @@ static void what_it_can_not_take_is_an_error(void **state)
 #define MAX_KEYS 512
 struct model {
 	unsigned n_nodes, n_keys;
-	uint16_t *nodes; /* [n_nodes]: their number; UINT16_MAX: not there */
+	uint16_t *nodes; /* [n_nodes]: number in the index; UINT16_MAX: absent. */
 	uint64_t keys[MAX_KEYS];
 	uint8_t (*held)[MAX_KEYS]; /* [n_nodes] */
 	uint64_t seed;
@@ -172,7 +172,7 @@ static void model_init(struct model *m, uint64_t seed, unsigned n_nodes, unsigne
 	m->nodes = calloc(n_nodes, sizeof *m->nodes);
 	m->held = calloc(n_nodes, sizeof *m->held);
 	assert_true(m->nodes != NULL && m->held != NULL);
-	for (unsigned i = 0; i < n_keys; i++) /* half of them crowd in one segment */
+	for (unsigned i = 0; i < n_keys; i++) /* Half of the keys crowd in one segment. */
 		m->keys[i] = i % 2 == 0 ? mix_xorshift_star(&m->seed)
 					: mix_xorshift_star(&m->seed) >> 10 | UINT64_C(5) << 54;
 	for (unsigned i = 0; i < n_nodes; i++)
@@ -259,8 +259,8 @@ static void check_match(struct model *m, unsigned from, unsigned n)
 	}
 }
 
-/* Where the chain of a node has no holes, leaps say what steps say; where it has, at least that, and no more
- * than up to a block that it does not hold and that was looked at. */
+/* Where a node's chain has no holes, leaps return the same as steps. Where it has holes, leaps return at
+ * least as much, and no more than up to a missing block that was looked at. */
 static void check_leap(struct model *m, unsigned from, unsigned n)
 {
 	uint64_t chain[MAX_KEYS];
@@ -374,8 +374,8 @@ static void it_agrees_with_a_plain_table(void **state)
 	random_steps(7, 1500, 20, 40000);
 }
 
-/* Blocks that many nodes hold, fewer with each block: sets of all kinds, ends in bulk and one by one, tiers
- * that change on the way. */
+/* Blocks of many nodes, fewer nodes with each block: sets of all kinds, ends in bulk and one by one, tiers
+ * that change. */
 static void long_shared_prefixes_of_many_nodes(void **state)
 {
 	(void)state;
@@ -393,7 +393,7 @@ static void long_shared_prefixes_of_many_nodes(void **state)
 			check_match(&m, 0, n);
 		for (unsigned l = 0; l < nodes; l += 2)
 			model_set(&m, l, 0, 100, SSD);
-		/* one block that changes tier in every node, and back */
+		/* One block that changes tier in every node, and back. */
 		for (unsigned l = 0; l < nodes; l += 3)
 			model_set(&m, l, 40, 20, GPU);
 		check_match(&m, 0, 100);
@@ -417,7 +417,7 @@ static void bytes_per_membership(unsigned batch)
 		for (unsigned k = 0; k < 64; k += batch)
 			kvindex_set(ix, node, digests + k, NULL, batch);
 		struct kvindex_stats s = index_stats(ix);
-		/* at every size, with what readers might still see */
+		/* At every size, including the memory that readers might still see. */
 		if (s.blocks > 200000 && i % 16 == 0)
 			assert_true(s.bytes - before <= s.memberships * 26);
 	}
@@ -449,7 +449,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	for (unsigned i = 0; i < OLD + NEW; i++) {
 		set_digest(ix, a, digests[i], GPU);
 		assert_true(index_stats(ix).bytes <= max);
-		/* the first 100 are asked for over and over */
+		/* The first 100 are looked up again and again. */
 		if (i % 10 == 0)
 			for (unsigned k = 0; k < 100 && i % 1000 == 0; k++)
 				kvindex_match(r, digests + k, 1);
@@ -471,8 +471,9 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	for (unsigned range = 0; range < BLOCK_RANGES; range++)
 		marks += kvindex_range_was_shed(ix, a, range);
 	assert_int_equal(marks, BLOCK_RANGES);
+	/* The ten blocks of the range were looked up. */
 	for (unsigned range = 0; range < BLOCK_RANGES; range++)
-		assert_false(kvindex_range_was_shed(ix, b, range)); /* its ten were asked for */
+		assert_false(kvindex_range_was_shed(ix, b, range));
 	kvindex_clear(ix, a, 7);
 	assert_false(kvindex_range_was_shed(ix, a, 7));
 	assert_true(kvindex_range_was_shed(ix, a, 8));
@@ -481,7 +482,7 @@ static void the_oldest_are_shed_and_it_shows(void **state)
 	free(digests);
 }
 
-/* Sets take memory too: where there is none for them, what is there stays right and the node is marked. */
+/* Sets take memory too: without room for a set, the existing entries stay right and the node is marked. */
 static void shedding_with_many_holders(void **state)
 {
 	(void)state;
@@ -513,8 +514,7 @@ static void shedding_with_many_holders(void **state)
 	kvindex_free(&ix);
 }
 
-/* Digests that were chosen to lie in the same few buckets cost each other their place, not everybody
- * memory. */
+/* Digests chosen to lie in the same few buckets evict each other and do not make the index grow. */
 static void chosen_digests_do_not_make_it_grow(void **state)
 {
 	(void)state;
@@ -535,8 +535,8 @@ static void chosen_digests_do_not_make_it_grow(void **state)
 	kvindex_free(&ix);
 }
 
-/* A day of churn: nodes whose caches are full take a block and lose one, restart now and then, and memory
- * stays what it was. */
+/* A day of churn: nodes with full caches add a block and evict one, and restart now and then; memory stays
+ * the same. */
 static void churn_leaves_memory_flat(void **state)
 {
 	(void)state;
@@ -554,7 +554,7 @@ static void churn_leaves_memory_flat(void **state)
 		unsigned l = (unsigned)(x % NODES), at = (unsigned)(x >> 8) % HELD;
 		if (ring[l][at] != 0)
 			set_digest(ix, nodes[l], ring[l][at], 0);
-		/* some are everybody's */
+		/* Some blocks are common to all nodes. */
 		ring[l][at] = x >> 32 & 1 ? mix_xorshift_star(&seed) : ((x >> 33) % 1000 + 1) * MIX_GOLDEN;
 		set_digest(ix, nodes[l], ring[l][at], x >> 60 < 14 ? GPU : RAM);
 		if (i % 100003 == 0) {
@@ -582,7 +582,7 @@ struct race {
 	struct kvindex *ix;
 	uint64_t chains[CHAINS][DEPTH], never[64];
 	uint16_t steady[STEADY];
-	uint16_t moving[MOVING]; /* the writer's */
+	uint16_t moving[MOVING]; /* Owned by the writer. */
 	atomic_bool stop;
 	atomic_uint matches;
 	atomic_uint wrong;
@@ -605,7 +605,7 @@ static void *read_on(void *arg)
 	for (unsigned i = 0; !atomic_load(&x->stop); i++) {
 		unsigned c = i % CHAINS;
 		kvindex_match(r, x->chains[c], DEPTH);
-		/* held throughout in one tier; what lies behind was never held */
+		/* Held throughout in one tier; the next block was never held. */
 		for (unsigned l = 0; l < STEADY; l++) {
 			uint32_t want = steady_depth(l, c), got = kvindex_held(r, x->steady[l], by);
 			atomic_fetch_add(&x->wrong, got != want || by[BLOCK_GPU] != want);
@@ -631,7 +631,7 @@ static void race_init(struct race *x, size_t max_bytes)
 	memset(x, 0, sizeof *x);
 	x->ix = make_index(max_bytes);
 	for (unsigned c = 0; c < CHAINS; c++)
-		for (unsigned d = 0; d < DEPTH; d++) /* in few segments, that work hard */
+		for (unsigned d = 0; d < DEPTH; d++) /* In few segments, which are therefore busy. */
 			x->chains[c][d] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned i = 0; i < 64; i++)
 		x->never[i] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
@@ -660,11 +660,11 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 		kvindex_clear(x->ix, x->moving[l], 0);
 	else if (what == 72) {
 		kvindex_node_remove(x->ix, x->moving[l]);
-		/* another number: the readers' questions go to old and new nodes */
+		/* A new number: the readers look up old and new nodes. */
 		x->moving[l] = add_node(x->ix);
 	} else if (what < 76)
 		(void)kvindex_tick(x->ix, 2000);
-	else { /* blocks that come and go make the segments grow, shrink and move entries */
+	else { /* Blocks that come and go make the segments grow, shrink and move entries. */
 		bool out = v >> 63;
 		for (unsigned i = 0; i < 64; i++)
 			set_digest(x->ix, x->steady[l % STEADY], noise[(v >> 32) % n_noise / 64 * 64 + i],
@@ -675,7 +675,7 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 static void readers_are_right_while_the_writer_works(void **state)
 {
 	(void)state;
-#ifdef __SANITIZE_THREAD__ /* one meeting is enough to be seen */
+#ifdef __SANITIZE_THREAD__ /* One concurrent access is enough for the sanitizer. */
 	enum { NOISE = 64 * 200, WRITES = 5000 };
 #else
 	enum { NOISE = 64 * 200, WRITES = 20000 };
@@ -689,7 +689,7 @@ static void readers_are_right_while_the_writer_works(void **state)
 		noise[i] = mix_xorshift_star(&seed) & ~(UINT64_C(255) << 56);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &x), 0);
-	/* By count, not by the clock: until the writer did its part and so did the readers. */
+	/* Bounded by counts, not by time: until the writer and the readers have done their parts. */
 	for (unsigned i = 0; i < WRITES || atomic_load(&x.matches) < 500; i++)
 		if (i % 2000 != 1999)
 			write_one(&x, &seed, noise, NOISE);
@@ -718,7 +718,8 @@ int main(void)
 		cmocka_unit_test(churn_leaves_memory_flat),
 		cmocka_unit_test(readers_are_right_while_the_writer_works),
 	};
-#ifdef __SANITIZE_THREAD__ /* the others have one thread, and take ten times as long so */
+/* The other tests have one thread, and are ten times slower under the sanitizer. */
+#ifdef __SANITIZE_THREAD__
 	cmocka_set_test_filter("readers_*");
 #endif
 	return cmocka_run_group_tests_name("policy_kvindex", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvsource: what batches make of the holdings; and a publisher with a naive cache, whose batches are lost,
- * doubled, reordered, and who dies. */
+/* kvsource: the effect of batches on the holdings; and a publisher with a naive cache that dies now and then,
+ * and whose batches are lost, doubled and reordered. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void source_tell(struct world *w, enum kvsource_input_type type)
 	source_give(w, type, 0, (struct cgn_str){0});
 }
 
-/* Connected to a publisher that has published nothing yet. */
+/* Connect to a publisher that has published nothing yet. */
 static void world_begin(struct world *w)
 {
 	source_tell(w, KVSOURCE_IN_CONNECTED);
@@ -85,7 +85,7 @@ struct ev {
 	unsigned n_tokens, block_size;
 	const char *medium, *lora, *kind;
 	unsigned lora_id, group;
-	const char *extra; /* raw MessagePack, repeated for each block */
+	const char *extra; /* Raw MessagePack, repeated for each block. */
 	size_t extra_n;
 };
 
@@ -170,7 +170,7 @@ static void batch_live(struct world *w, const struct ev *e)
 	live_at(w, w->seq++, e);
 }
 
-/* A stored event of |n| blocks of |size| tokens: tokens count up from |first|. */
+/* Make a stored event of |n| blocks of |size| tokens; the tokens count up from |first|. */
 static struct ev ev_stored(uint64_t hash, unsigned n, int64_t parent, uint32_t first, unsigned size)
 {
 	struct ev e = {.type = 'S', .n = n, .parent = parent, .n_tokens = n * size, .block_size = size};
@@ -186,7 +186,7 @@ static struct ev ev_removed(uint64_t hash, const char *medium)
 	return (struct ev){.type = 'R', .hashes = {hash}, .n = 1, .medium = medium};
 }
 
-/* The digest of block |i| (from 0) of a prompt whose tokens count up from |first|. */
+/* Return the digest of block |i| (from 0) of a prompt whose tokens count up from |first|. */
 static uint64_t digest_at(const char *model, const char *lora, const char *salt, uint32_t first, unsigned i,
 	const char *foreign)
 {
@@ -213,7 +213,7 @@ static unsigned tiers_of(const struct world *w, uint32_t first, unsigned i)
 #define GPU BLOCK_TIER_BIT(BLOCK_GPU)
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)
 
-/* ---- what events mean ---- */
+/* ---- the meaning of events ---- */
 
 static void blocks_come_and_go(void **state)
 {
@@ -228,7 +228,7 @@ static void blocks_come_and_go(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(tiers_of(&w, 100, i), GPU);
 	assert_int_equal(holdings_count(w.h), 4);
-	batch_live(&w, &more); /* announced twice: one reference more */
+	batch_live(&w, &more); /* Announced twice: one reference more. */
 	batch_live(&w, &gone);
 	assert_int_equal(tiers_of(&w, 100, 3), GPU);
 	batch_live(&w, &gone);
@@ -255,16 +255,16 @@ static void media_count_apart(void **state)
 	struct ev gone = ev_removed(1, NULL), gone_there = ev_removed(1, "CPU"),
 		  late = {.type = 'S', .hashes = {99}, .n = 1, .medium = "CPU"};
 	batch_live(&w, &e);
-	batch_live(&w, &offload); /* by name: without tokens */
+	batch_live(&w, &offload); /* By name: without tokens. */
 	assert_int_equal(tiers_of(&w, 0, 0), GPU | RAM);
 	batch_live(&w, &gone);
 	assert_int_equal(tiers_of(&w, 0, 0), RAM);
-	batch_live(&w, &gone); /* it is not there any more */
+	batch_live(&w, &gone); /* The block is gone. */
 	assert_int_equal(kvsource_stats(w.s).unknown_removed, 1);
 	batch_live(&w, &gone_there);
 	assert_int_equal(tiers_of(&w, 0, 0), 0);
 	assert_int_equal(tiers_of(&w, 0, 1), GPU | RAM);
-	batch_live(&w, &late); /* a lower tier tells of what is gone */
+	batch_live(&w, &late); /* A lower tier reports a removed block. */
 	assert_int_equal(kvsource_stats(w.s).orphans, 1);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
@@ -280,7 +280,7 @@ static void large_blocks_are_several_of_ours(void **state)
 		  next = ev_stored(3, 1, 2, 6 * BT, 3 * BT);
 	batch_live(&w, &e);
 	assert_int_equal(holdings_count(w.h), 6);
-	chunk.medium = "CPU"; /* an offloaded chunk of two blocks has the hash of the second */
+	chunk.medium = "CPU"; /* An offloaded chunk of two blocks has the hash of the second. */
 	batch_live(&w, &chunk);
 	batch_live(&w, &next);
 	assert_int_equal(holdings_count(w.h), 9);
@@ -310,7 +310,7 @@ static void a_block_size_that_does_not_fit_demotes(void **state)
 		strstr(kvsource_why(w.s), "6 tokens, which does not go with the model's block_tokens = 4"));
 	assert_int_equal(holdings_count(w.h), 0);
 	assert_false(w.o.replay);
-	assert_int_equal(w.o.wake_at, 0); /* until another incarnation */
+	assert_int_equal(w.o.wake_at, 0); /* Not before another incarnation. */
 	batch_live(&w, &ok);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
 	source_tell(&w, KVSOURCE_IN_DISCONNECTED);
@@ -327,7 +327,7 @@ static unsigned held_of(const struct world *w, uint32_t first)
 	return n;
 }
 
-/* SGLang's page is one token unless it is told otherwise. */
+/* SGLang's page is one token unless configured otherwise. */
 static void pages_make_a_block_together(void **state)
 {
 	struct world w;
@@ -344,10 +344,10 @@ static void pages_make_a_block_together(void **state)
 	assert_int_equal(held_of(&w, 100), 2);
 	batch_live(&w, &end);
 	assert_int_equal(held_of(&w, 100), 3);
-	batch_live(&w, &last); /* the later part of a prefix goes first */
+	batch_live(&w, &last); /* The later part of a prefix leaves first. */
 	assert_int_equal(held_of(&w, 100), 2);
 	batch_live(&w, &before);
-	batch_live(&w, &again); /* some of these are known */
+	batch_live(&w, &again); /* Some of the blocks are known. */
 	assert_int_equal(held_of(&w, 100), 3);
 	assert_int_equal(holdings_count(w.h), 3);
 	struct ev wide = ev_stored(50, 6, -1, 200, 2);
@@ -367,7 +367,7 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 		  end = ev_stored(13, 5, 12, 103, 1), other = ev_stored(40, 4, 39, 300, 1);
 	struct ev mixed = ev_stored(60, 1, 12, 103, BT);
 	batch_live(&w, &start);
-	batch_live(&w, &mixed); /* a whole block behind part of one */
+	batch_live(&w, &mixed); /* A whole block behind part of one. */
 	batch_live(&w, &gone);
 	batch_live(&w, &end);
 	batch_live(&w, &other);
@@ -377,8 +377,8 @@ static void pages_whose_beginning_is_not_known_make_nothing(void **state)
 	world_close(&w);
 }
 
-/* A salt or a LoRA that only some pages of a block are told of with: no block that another prompt could be
- * taken for. */
+/* Only some pages of a block have a salt or a LoRA: they make no block, since another prompt could match
+ * it. */
 static void pages_of_two_roots_make_no_block(void **state)
 {
 	struct world w;
@@ -399,7 +399,7 @@ static void pages_of_two_roots_make_no_block(void **state)
 	world_close(&w);
 }
 
-/* The hash that a page names as its parent was taken back and stands for a page now, which has no digest. */
+/* The hash of a page's parent was removed and now stands for a page, which has no digest. */
 static void a_parent_that_became_a_page_makes_no_block(void **state)
 {
 	struct world w;
@@ -416,7 +416,7 @@ static void a_parent_that_became_a_page_makes_no_block(void **state)
 	batch_live(&w, &end);
 	assert_int_equal(holdings_count(w.h), 0);
 	batch_live(&w, &gone);
-	batch_live(&w, &block); /* now it is known again */
+	batch_live(&w, &block); /* The parent is known again. */
 	batch_live(&w, &end);
 	assert_int_equal(tiers_of(&w, 0, 1), GPU);
 	assert_int_equal(holdings_count(w.h), 2);
@@ -467,11 +467,11 @@ static void loras_salts_and_images_have_chains_of_their_own(void **state)
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "#7", "", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "salt", 0, 0, "")), GPU);
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "", "", 0, 0, "\x92\xa2mm\x03")), GPU);
-	assert_int_equal(tiers_of(&w, 0, 0), 0); /* no text has any of it */
+	assert_int_equal(tiers_of(&w, 0, 0), 0); /* No text has a match. */
 	world_close(&w);
 	world_open_as(&w, &(struct kvsource_cfg){.model = "m", .block_tokens = BT, .can_replay = true});
 	world_begin(&w);
-	batch_live(&w, &lora); /* SGLang's rule */
+	batch_live(&w, &lora); /* SGLang's rule. */
 	assert_int_equal(holdings_tiers(w.h, digest_at("m", "adapter", "", 0, 0, "")), GPU);
 	world_close(&w);
 }
@@ -489,12 +489,12 @@ static void a_block_needs_every_full_group(void **state)
 	other.kind = "full_attention";
 	other.group = 2;
 	batch_live(&w, &window);
-	assert_int_equal(holdings_count(w.h), 2); /* nothing else is known of this model */
+	assert_int_equal(holdings_count(w.h), 2); /* No other block of this model is known. */
 	batch_live(&w, &full);
 	assert_int_equal(holdings_count(w.h), 2);
 	struct ev gone = ev_removed(1, NULL);
 	gone.group = 1;
-	batch_live(&w, &gone); /* a window moves on */
+	batch_live(&w, &gone); /* The sliding window moves on. */
 	assert_int_equal(holdings_count(w.h), 2);
 	batch_live(&w, &other);
 	assert_int_equal(tiers_of(&w, 0, 1), GPU);
@@ -525,7 +525,7 @@ static void orphans_are_not_guessed(void **state)
 	assert_int_equal(kvsource_stats(w.s).orphans, 2);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	struct ev clear = {.type = 'C'};
-	batch_live(&w, &clear); /* now nothing is unknown */
+	batch_live(&w, &clear); /* No block is unknown any more. */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	world_close(&w);
 }
@@ -568,7 +568,7 @@ static void a_gap_is_replayed(void **state)
 	live_at(&w, 1, &e[1]);
 	live_at(&w, 4, &e[4]);
 	assert_true(w.o.replay);
-	/* the last one again, to see that it is still the same publisher */
+	/* The last batch again, to check that the publisher is the same. */
 	assert_int_equal(w.o.replay_from, 1);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	live_at(&w, 5, &e[5]);
@@ -579,7 +579,7 @@ static void a_gap_is_replayed(void **state)
 	assert_false(w.o.replay);
 	assert_int_equal(holdings_count(w.h), 6);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
-	live_at(&w, 3, &e[3]); /* late */
+	live_at(&w, 3, &e[3]); /* Late. */
 	assert_int_equal(kvsource_stats(w.s).duplicates, 1);
 	assert_int_equal(holdings_count(w.h), 6);
 	world_close(&w);
@@ -602,7 +602,7 @@ static void what_was_before_is_learnt(void **state)
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 3);
 	world_close(&w);
-	world_open(&w, true); /* the buffer does not reach back to the first */
+	world_open(&w, true); /* The replay buffer does not reach back to the first batch. */
 	source_tell(&w, KVSOURCE_IN_CONNECTED);
 	struct ev root = ev_stored(9, 1, -1, 90, BT);
 	replayed_at(&w, 7, &c);
@@ -631,9 +631,9 @@ static void a_restart_forgets(void **state)
 		assert_int_equal(holdings_count(w.h), 1);
 		source_tell(&w, KVSOURCE_IN_CONNECTED);
 		assert_true(w.o.replay && w.o.replay_from == 1);
-		if (way == 0) { /* it has published less than before */
+		if (way == 0) { /* The publisher has published fewer batches than before. */
 			source_tell(&w, KVSOURCE_IN_REPLAY_END);
-		} else if (way == 1) { /* as much and more */
+		} else if (way == 1) { /* As many and more. */
 			replayed_at(&w, 1, &c);
 		} else {
 			live_at(&w, 0, &b);
@@ -666,7 +666,8 @@ static void without_replay_a_gap_forgets(void **state)
 	assert_string_equal(kvsource_why(w.s), "events were lost, and no replay endpoint is configured");
 	assert_int_equal(tiers_of(&w, 0, 0), 0);
 	assert_int_equal(holdings_count(w.h), 1);
-	live_at(&w, 0, &a); /* not what 0 was before the gap? that is forgotten: a restart */
+	/* The source no longer knows the batch 0 from before the gap, so it assumes a restart. */
+	live_at(&w, 0, &a);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(tiers_of(&w, 0, 0), GPU);
 	world_close(&w);
@@ -693,8 +694,8 @@ static void a_failed_replay_rests(void **state)
 	assert_true(w.o.cancel_replay);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_string_equal(kvsource_why(w.s), "the replay failed: no answer for 5 s");
-	assert_int_equal(holdings_count(w.h), 1); /* b; a is not sure any more */
-	live_at(&w, 5, &b);                       /* another gap does not ask again yet */
+	assert_int_equal(holdings_count(w.h), 1); /* Block b; a is uncertain now. */
+	live_at(&w, 5, &b);                       /* Another gap does not request a replay yet. */
 	assert_false(w.o.replay);
 	assert_true(w.o.wake_at == w.now + KVSOURCE_COOLDOWN);
 	w.now = w.o.wake_at;
@@ -702,12 +703,12 @@ static void a_failed_replay_rests(void **state)
 	assert_true(w.o.replay);
 	assert_int_equal(w.o.replay_from, 0);
 	live_at(&w, 6, &a);
-	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* what was learnt since stays */
+	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* Blocks learned since stay. */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
 	source_tell(&w, KVSOURCE_IN_TICK);
-	while (!w.o.replay) { /* a look into the lull comes first */
+	while (!w.o.replay) { /* The check of an idle publisher comes first. */
 		w.now = w.o.wake_at;
 		source_tell(&w, KVSOURCE_IN_TICK);
 	}
@@ -722,7 +723,7 @@ static void a_failed_replay_rests(void **state)
 	world_close(&w);
 }
 
-/* Answers without end that bring nothing: meanwhile what comes live can't be applied. */
+/* Replays that never end and bring nothing: live batches can't be applied meanwhile. */
 static void a_replay_that_brings_nothing_fails(void **state)
 {
 	struct world w;
@@ -748,7 +749,7 @@ static void a_replay_that_brings_nothing_fails(void **state)
 	world_close(&w);
 }
 
-/* A replay may run thousands of batches ahead of the live events that wait in the connection. */
+/* A replay may be thousands of batches ahead of the live events that wait in the connection. */
 static void what_a_replay_overtook_is_no_restart(void **state)
 {
 	struct world w;
@@ -766,7 +767,7 @@ static void what_a_replay_overtook_is_no_restart(void **state)
 	assert_int_equal(kvsource_stats(w.s).duplicates, 2500);
 	assert_int_equal(kvsource_stats(w.s).restarts, 0);
 	assert_int_equal(tiers_of(&w, 0, 0), GPU);
-	/* too old to tell: if it is another publisher's, the lull's replay shows it */
+	/* Too old to decide: if another publisher sent the batch, the idle check's replay shows it. */
 	live_at(&w, 0, &other);
 	w.now = w.o.wake_at;
 	source_tell(&w, KVSOURCE_IN_TICK);
@@ -785,7 +786,7 @@ static void two_publishers_at_one_endpoint_demote(void **state)
 	(void)state;
 	world_open(&w, true);
 	world_begin(&w);
-	for (unsigned i = 0; i < 100; i++) { /* each has its own batch 0 */
+	for (unsigned i = 0; i < 100; i++) { /* Each incarnation has its own batch 0. */
 		live_at(&w, 0, i % 2 == 0 ? &a : &b);
 		if (!w.o.replay)
 			continue;
@@ -829,7 +830,7 @@ static void an_unparsable_batch_demotes_for_a_while(void **state)
 	w.now = w.o.wake_at;
 	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay);
-	assert_int_equal(w.o.replay_from, 2); /* behind it */
+	assert_int_equal(w.o.replay_from, 2); /* The batch after it. */
 	replayed_at(&w, 2, &b);
 	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_PARTIAL);
@@ -851,16 +852,16 @@ static void a_lull_is_looked_into(void **state)
 	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 0);
 	replayed_at(&w, 0, &a);
-	replayed_at(&w, 1, &b); /* it was lost */
+	replayed_at(&w, 1, &b); /* The batch was lost. */
 	source_tell(&w, KVSOURCE_IN_REPLAY_END);
 	assert_int_equal(holdings_count(w.h), 2);
 	w.now = w.o.wake_at;
 	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_true(w.o.replay && w.o.replay_from == 1);
-	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* nothing is known to be missing */
+	source_tell(&w, KVSOURCE_IN_REPLAY_FAILED); /* No batch is known to be missing. */
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	assert_int_equal(holdings_count(w.h), 2);
-	assert_true(w.o.wake_at == w.now + KVSOURCE_IDLE); /* it looks again now and then */
+	assert_true(w.o.wake_at == w.now + KVSOURCE_IDLE); /* The source checks again now and then. */
 	world_close(&w);
 }
 
@@ -878,7 +879,7 @@ static void a_lost_connection_goes_stale(void **state)
 	w.now = w.o.wake_at;
 	source_tell(&w, KVSOURCE_IN_TICK);
 	assert_int_equal(holdings_count(w.h), 0);
-	world_begin(&w); /* asks from 0 */
+	world_begin(&w); /* Starts a replay from 0. */
 	world_close(&w);
 }
 
@@ -891,9 +892,10 @@ static void a_lost_connection_goes_stale(void **state)
 struct publisher {
 	struct cgn_buf log[P_LOG];
 	uint64_t next;
-	unsigned refs[P_PROMPTS][P_DEPTH][2]; /* by medium */
-	bool calm;                            /* nothing goes wrong any more */
-	uint64_t seed;                        /* of the engine's hashes, another one in each incarnation */
+	unsigned refs[P_PROMPTS][P_DEPTH][2]; /* By medium. */
+	bool calm;                            /* No more faults. */
+	/* Seed of the engine's hashes, different in each incarnation. */
+	uint64_t seed;
 };
 
 static uint64_t dice_state;
@@ -922,7 +924,7 @@ static void publisher_publish(struct publisher *p)
 		} else if (p->refs[prompt][depth][medium] > 0 && roll_dice(2) == 0) {
 			p->refs[prompt][depth][medium]--;
 			v[n++] = ev_removed(hash_of(p, prompt, depth), medium ? "CPU" : "GPU");
-		} else { /* as engines do: the parent is there when a block is stored */
+		} else { /* As engines do: the parent is there when a block is stored. */
 			bool parent = depth == 0 ||
 				p->refs[prompt][depth - 1][0] + p->refs[prompt][depth - 1][1] > 0;
 			if (!parent)
@@ -947,7 +949,7 @@ static void publisher_restart(struct publisher *p)
 	memset(p->refs, 0, sizeof p->refs);
 }
 
-/* How many blocks the holdings have wrong; missing ones count only when |exact|. */
+/* Count the blocks that the holdings have wrong; missing ones count only when |exact|. */
 static unsigned count_wrong(const struct world *w, const struct publisher *p, bool exact)
 {
 	unsigned n = 0, known = 0;
@@ -959,10 +961,10 @@ static unsigned count_wrong(const struct world *w, const struct publisher *p, bo
 			n += exact ? is != due : (is & ~due) != 0;
 			known += is != 0;
 		}
-	return n + (known != holdings_count(w->h)); /* and nothing else is there */
+	return n + (known != holdings_count(w->h)); /* No other block is there. */
 }
 
-/* Carry out a replay that was ordered; batches may be published meanwhile, and it may break off. */
+/* Carry out an ordered replay; batches may be published meanwhile, and the replay may break off. */
 static void carry_out(struct world *w, struct publisher *p)
 {
 	while (w->o.replay) {
@@ -1012,21 +1014,21 @@ static void one_turn(struct world *w, struct publisher *p)
 	publisher_publish(p);
 	uint64_t last = p->next - 1;
 	unsigned fate = roll_dice(100);
-	if (fate < 8) /* lost */
+	if (fate < 8) /* Lost. */
 		return;
-	if (fate < 12 && p->next > 3) { /* late: a few come before it */
+	if (fate < 12 && p->next > 3) { /* Late: a few other batches come first. */
 		publisher_publish(p);
 		source_give(w, KVSOURCE_IN_LIVE, last + 1, cgn_buf_view(&p->log[last + 1]));
 		carry_out(w, p);
 	}
 	source_give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
-	if (fate >= 90) /* twice */
+	if (fate >= 90) /* Twice. */
 		source_give(w, KVSOURCE_IN_LIVE, last, cgn_buf_view(&p->log[last]));
 	carry_out(w, p);
 }
 
-static struct kvsource_stats sums; /* of what happened */
+static struct kvsource_stats sums; /* Sums over all runs. */
 static unsigned n_good;
 
 static void stats_note(const struct kvsource_stats *st, enum kvsource_state state)
@@ -1060,7 +1062,7 @@ static void run_seed(uint64_t seed, bool can_replay)
 			continue;
 		publisher_reconnect(&w, &p);
 	}
-	/* Where there are no replays, one more batch has to come through to tell that some were lost. */
+	/* Without replays, one more batch has to arrive to show that some were lost. */
 	p.calm = true;
 	some_time_passes(&w, &p);
 	if (!can_replay) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fleet is simulated: lengths with heavy tails, queues, noise; and what is ejected is counted. */
+/* Simulate a fleet with heavy-tailed lengths, queues and noise, and count the ejected nodes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,11 +47,11 @@ static void holders_init(struct fleet *f, size_t n)
 		f->slow[i] = f->stutter[i] = f->longer[i] = f->crowd[i] = 1;
 }
 
-/* One request: 30 ms and 0.1 ms a token until its first byte, 20 ms a token and 0.3 ms for each answer beside
- * it. */
+/* Serve one request: 30 ms and 0.1 ms a token until its first byte, then 20 ms a token and 0.3 ms for each
+ * concurrent answer. */
 static void fleet_request(struct fleet *f, size_t i)
 {
-	/* Pareto: some are a thousand times the least */
+	/* Pareto: some are a thousand times the least. */
 	double tokens = 200 * f->longer[i] * pow(1 - random_uniform(), -1 / 1.3);
 	double beside = f->crowd[i] * (1 + floor(20 * random_uniform()));
 	double first = (30 + 0.1 * tokens) * exp(0.6 * random_normal()) * f->slow[i];
@@ -88,7 +88,7 @@ static void fleet_look(struct fleet *f, double share, bool turn)
 	}
 }
 
-/* |seconds| of it, |rate| requests a second and node. */
+/* Run |seconds| seconds with |rate| requests a second and node. */
 static void fleet_run(struct fleet *f, unsigned seconds, unsigned rate, bool eject)
 {
 	for (unsigned s = 0; s < seconds; s++) {
@@ -114,7 +114,7 @@ static void equal_nodes_are_never_ejected(void **state)
 	(void)state;
 	struct fleet f;
 	holders_init(&f, NODES);
-	fleet_run(&f, 12500, 1, false); /* 10^5 requests; windows hold little more than the least */
+	fleet_run(&f, 12500, 1, false); /* 10^5 requests; the windows hold little more than the minimum. */
 	assert_int_equal(all_ejected(&f), 0);
 	fleet_run(&f, 1500, 10, false);
 	assert_int_equal(all_ejected(&f), 0);
@@ -169,7 +169,7 @@ static void one_that_recovers_returns_and_stays(void **state)
 	f.slow[1] = 5;
 	fleet_run(&f, 60, 4, true);
 	assert_true(f.out[1]);
-	f.out[1] = false; /* its probe did well, and it is as slow as before */
+	f.out[1] = false; /* The probe succeeded, and the node is as slow as before. */
 	fleet_run(&f, 60, 4, true);
 	assert_int_equal(f.ejected[1], 2);
 	f.slow[1] = 1;
@@ -188,12 +188,12 @@ static void no_more_than_a_share_is_ejected_and_the_worst_first(void **state)
 	f.slow[3] = 40;
 	f.slow[6] = 15;
 	fleet_run(&f, 40, 4, true);
-	assert_int_equal(all_ejected(&f), 2); /* 0.3 of 8 */
+	assert_int_equal(all_ejected(&f), 2); /* 0.3 of 8. */
 	assert_true(f.out[3] && f.out[6]);
 	holders_init(&f, 3);
 	f.slow[0] = 10;
 	fleet_run(&f, 40, 4, true);
-	assert_true(f.out[0]); /* 0.3 of 3 is none, and one may always be */
+	assert_true(f.out[0]); /* 0.3 of 3 is none, but one ejection is always allowed. */
 	f.slow[1] = 10;
 	fleet_run(&f, 40, 4, true);
 	assert_false(f.out[1]);
@@ -201,7 +201,7 @@ static void no_more_than_a_share_is_ejected_and_the_worst_first(void **state)
 	f.slow[0] = 50;
 	f.fails[0] = 0.9;
 	fleet_run(&f, 40, 4, true);
-	assert_int_equal(all_ejected(&f), 0); /* who of the two is odd? */
+	assert_int_equal(all_ejected(&f), 0); /* Neither of two nodes is the outlier. */
 }
 
 static void too_few_requests_say_nothing(void **state)
@@ -240,7 +240,7 @@ static void windows_forget_and_totals_may_wrap(void **state)
 	for (int i = 0; i < 2; i++) {
 		outlier_window_turn(&w, &now);
 		outlier_window_get(&w, &now, &got);
-		assert_int_equal(got.ended, 20); /* of two turns at least */
+		assert_int_equal(got.ended, 20); /* Of at least two turns. */
 	}
 	outlier_window_turn(&w, &now);
 	outlier_window_get(&w, &now, &got);

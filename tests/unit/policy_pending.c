@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both tables of what is under way: prompts (pending) and prefixes (heat). */
+/* The two tables of requests in flight: prompts (pending) and prefixes (heat). */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void cands_fill(struct route_cand *c, size_t n)
 		c[i] = (struct route_cand){.slot = (uint16_t)(i * 7), .fed = true};
 }
 
-/* Blocks that the nth of four candidates is taken to hold. */
+/* Return the blocks that the nth of four candidates is assumed to hold. */
 static uint32_t held_blocks(const struct pending *p, const uint64_t *chain, size_t n, size_t nth,
 	cgn_nsec now)
 {
@@ -70,9 +70,9 @@ static void it_goes_on_where_the_node_says_it_ends(void **state)
 	uint64_t chain[BLOCKS];
 	struct route_cand c[4];
 	fill_chain(chain, BLOCKS, 1);
-	pending_add(p, chain, BLOCKS, 30, 7, 0, 10 * CGN_SEC); /* the node held 30 */
+	pending_add(p, chain, BLOCKS, 30, 7, 0, 10 * CGN_SEC); /* The node held 30. */
 	cands_fill(c, 4);
-	c[0].held = 40; /* others hold what they hold */
+	c[0].held = 40; /* The other nodes hold what they reported. */
 	c[1].held = 30;
 	c[2].held = 30;
 	c[3] = (struct route_cand){.slot = 21, .held = 30};
@@ -82,10 +82,11 @@ static void it_goes_on_where_the_node_says_it_ends(void **state)
 	assert_int_equal(c[1].by_tier[BLOCK_GPU], BLOCKS - 30);
 	assert_int_equal(c[2].held, 30);
 	assert_int_equal(c[3].held, 30);
-	cands_fill(c, 4); /* it dropped all of it meanwhile: what is on its way is no beginning any more */
+	/* The node evicted all of it meanwhile: the assumed blocks have no beginning any more. */
+	cands_fill(c, 4);
 	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
 	assert_int_equal(c[1].held, 0);
-	cands_fill(c, 4); /* it confirmed some of it */
+	cands_fill(c, 4); /* The node confirmed some of it. */
 	c[1].held = 35;
 	pending_match(p, chain, BLOCKS, c, 4, CGN_SEC);
 	assert_int_equal(c[1].held, BLOCKS);
@@ -99,12 +100,12 @@ static void it_ends(void **state)
 	uint64_t chain[BLOCKS], other[BLOCKS];
 	fill_chain(chain, BLOCKS, 1);
 	fill_chain(other, BLOCKS, 2);
-	cgn_nsec start = 90 * 24 * 3600 * CGN_SEC + 123; /* the clock's own wrap is passed often */
+	cgn_nsec start = 90 * 24 * 3600 * CGN_SEC + 123; /* The clock has wrapped many times. */
 	uint32_t a = pending_add(p, chain, BLOCKS, 0, 7, start, 10 * CGN_SEC);
 	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 9 * CGN_SEC), BLOCKS);
 	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 11 * CGN_SEC), 0);
 	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 3600 * CGN_SEC), 0);
-	pending_limit(p, a, start + 11 * CGN_SEC, 10 * CGN_SEC); /* what is over stays over */
+	pending_limit(p, a, start + 11 * CGN_SEC, 10 * CGN_SEC); /* An expired entry stays expired. */
 	assert_int_equal(held_blocks(p, chain, BLOCKS, 1, start + 12 * CGN_SEC), 0);
 	start += 20 * CGN_SEC;
 	a = pending_add(p, chain, BLOCKS, 0, 7, start, 600 * CGN_SEC);
@@ -127,9 +128,9 @@ static void it_ends(void **state)
 static void it_stays_in_its_memory_and_keeps_what_is_new(void **state)
 {
 	(void)state;
-	struct pending *p = pending_of(1 << 15); /* 4096 blocks */
+	struct pending *p = pending_of(1 << 15); /* 4096 blocks. */
 	uint64_t chain[BLOCKS];
-	for (uint64_t i = 0; i < 40000; i++) { /* the ring goes around, too */
+	for (uint64_t i = 0; i < 40000; i++) { /* The ring wraps too. */
 		fill_chain(chain, BLOCKS, i);
 		pending_add(p, chain, BLOCKS, 0, 7, 0, 60 * CGN_SEC);
 	}
@@ -158,7 +159,7 @@ static void heat_counts_what_is_under_way(void **state)
 	assert_int_equal(hotprefix_count(h, 5), 0);
 	assert_int_equal(hotprefix_count(h, 6), 1);
 	unsigned counted = 0;
-	for (uint64_t i = 0; i < 5000; i++) /* 512 places: the rest is not counted, and gives nothing back */
+	for (uint64_t i = 0; i < 5000; i++) /* 512 places: the rest is not counted, and gives nothing back. */
 		counted += hotprefix_add(h, route_hash(&i, sizeof i));
 	assert_in_range(counted, 300, 511);
 	assert_in_range(hotprefix_bytes(h), 4096, 8192);

@@ -62,9 +62,9 @@ static void first_leg(void **state)
 		{LEG_END_FAILED, BREAKER_FULL, PLAN_MISSES_LOST, PLAN_LEG, PLAN_FAIL, "node_full"},
 		{LEG_END_FAILED, BREAKER_STALL, PLAN_MISSES_LOST, PLAN_LEG, PLAN_FAIL, "stall"},
 		{LEG_END_FAILED, BREAKER_TIMEOUT, PLAN_MISSES_LOST, PLAN_LEG, PLAN_FAIL, "timeout"},
-		/* not in retry_on */
+		/* Not in retry_on. */
 		{LEG_END_FAILED, BREAKER_RESET, PLAN_MISSES_LOST, PLAN_FAIL, PLAN_FAIL, NULL},
-		/* the request is at fault */
+		/* The request is at fault. */
 		{LEG_END_FAILED, BREAKER_FAILURES, PLAN_MISSES_LOST, PLAN_FAIL, PLAN_FAIL, NULL},
 		{LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST, PLAN_LEG, PLAN_RELAY, "engine_5xx"},
 		{LEG_END_STATUS, BREAKER_FULL, PLAN_MISSES_LOST, PLAN_LEG, PLAN_RELAY, "engine_429"},
@@ -175,7 +175,7 @@ static void prefill_leads_on(void **state)
 		}
 		assert_string_equal(plan_prefilled(&p)->node, "pre");
 		assert_int_equal(plan_prefilled(&p)->took, CGN_SEC);
-		/* a retry still fetches what the prefill leg stored */
+		/* A retry still fetches the blocks that the prefill leg stored. */
 		leg_send(&p, 4);
 		leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
 		assert_int_equal(plan_leg(&p)->role, LEG_DECODE);
@@ -195,13 +195,13 @@ static void resumed_leg(void **state)
 	assert_true(cgn_str_is(l->model, "m"));
 	assert_null(p.last_retry);
 	leg_send(&p, 2);
-	/* an error cannot be shown behind half an answer */
+	/* An error cannot be shown after half an answer. */
 	assert_int_equal(step_of(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).otherwise, PLAN_FAIL);
 	struct plan_step s = step_of(&p, LEG_END_MISFIT, BREAKER_FAILURES, PLAN_MISSES_LOST);
 	assert_int_equal(s.next, PLAN_LEG);
 	assert_int_equal(s.otherwise, PLAN_FAIL);
 	assert_string_equal(s.reason, "resume");
-	/* a retry of a continuing leg continues too */
+	/* A retry of a continuing leg continues too. */
 	leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
 	assert_int_equal(plan_leg(&p)->edit, LEG_CONTINUES);
 	assert_int_equal(plan_leg(&p)->stage, 1);

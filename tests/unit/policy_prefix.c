@@ -61,7 +61,7 @@ static void expect_same(const char *left, const char *right)
 		fail_msg("%zu and %zu, %zu alike: %s | %s", a.n, b.n, common_blocks(&a, &b), left, right);
 }
 
-/* All of |shorter|'s chain opens |longer|'s, which is longer. */
+/* The chain of |longer| begins with the whole chain of |shorter|, and is longer. */
 static void expect_opens(const char *shorter, const char *longer)
 {
 	struct chain a = chain_of(shorter), b = chain_of(longer);
@@ -267,7 +267,8 @@ static void a_small_arena_shortens_the_chain(void **state)
 	assert_true(was_none && was_short);
 }
 
-/* Grow a conversation message by message, each with text made up from a seed: each chain opens the next. */
+/* A conversation grows message by message, each with text from a seed: each chain is the beginning of the
+ * next. */
 static void a_growing_conversation_only_grows_its_chain(void **state)
 {
 	(void)state;

@@ -175,7 +175,7 @@ static void media_stand_as_their_digests(void **state)
 	const struct digest want = digest_of(CGN_STR("http://x"));
 	assert_memory_equal(&p.media[0], &want, sizeof want);
 	assert_memory_equal(&q.media[0], &want, sizeof want);
-	/* in front of the text in a string, in its place in a list */
+	/* Before the text in a string, at its place in a list. */
 	assert_true(cgn_str_starts(p.messages.raw, "[{\"role\":\"user\",\"content\":\"" PROMPT_MEDIUM));
 	assert_non_null(memmem(p.messages.raw.p, p.messages.raw.n, "\\na\"", 4));
 	assert_true(cgn_str_starts(q.messages.raw,
@@ -252,7 +252,7 @@ static void texts_and_ids_of_a_completion(void **state)
 	prompt_fini(&p);
 	assert_true(prompt_of(PROMPT_EMBEDDINGS, PROMPT_STRING, "{\"input\":[1,2,3,4,5,6,7,8,9,10]}", &p,
 		&lacks));
-	assert_int_equal(p.n_ids, 8); /* the bound */
+	assert_int_equal(p.n_ids, 8); /* The bound. */
 	prompt_fini(&p);
 	expect_messages(PROMPT_EMBEDDINGS, PROMPT_STRING,
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",

@@ -141,8 +141,8 @@ static void keys_of(const struct text *t, struct promptcache_key *keys)
 	}
 }
 
-/* As the router does it: what is known is loaded, the rest is added and kept. Returns segments that were
- * known. */
+/* Encode as the router does: load the known segments, add and store the rest. Returns the number of known
+ * segments. */
 static size_t with_cache(struct promptcache *c, const struct text *t, struct chain *out, uint32_t block,
 	size_t cap)
 {
@@ -178,7 +178,7 @@ static void run_conversation(uint64_t seed, size_t budget, uint32_t block, size_
 		struct chain want, got;
 		if (t->n + 3 > SEGMENTS_MAX)
 			t->n = 0;
-		if (t->n == 0) /* few openings, so that conversations share them */
+		if (t->n == 0) /* Few openings, so that conversations share them. */
 			t->segment[t->n++] = (uint32_t)next_random(&rng) % 3;
 		for (size_t more = next_random(&rng) % 3; more > 0; more--)
 			t->segment[t->n++] = 1000 + (uint32_t)next_random(&rng) % 5;
@@ -201,7 +201,7 @@ static void a_cached_chain_is_the_chain(void **state)
 	for (uint64_t seed = 1; seed <= 20; seed++) {
 		run_conversation(seed, (size_t)1 << 24, 16, BLOCKS, true);
 		run_conversation(seed, (size_t)1 << 24, 1 + (uint32_t)(seed % 7), 40,
-			true); /* cut by the bound */
+			true); /* Cut by the bound. */
 	}
 }
 
@@ -247,7 +247,8 @@ static void turns_share_memory(void **state)
 		t.segment[t.n++] = i;
 		(void)with_cache(c, &t, &out, 1, BLOCKS);
 		size_t grew = promptcache_stats(c).bytes - before;
-		assert_true(grew <= empty + 8 * (out.c.n_tokens - tokens)); /* the new digests alone */
+		/* Only the new digests take memory. */
+		assert_true(grew <= empty + 8 * (out.c.n_tokens - tokens));
 	}
 	assert_int_equal(promptcache_stats(c).entries, SEGMENTS_MAX);
 	promptcache_free(&c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hand-written messages against protobuf-c, and against hostile bytes. */
+/* The hand-written messages against protobuf-c and against hostile bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "policy/proto/proto.h"
 
-#define LIT(lit) {"" lit, sizeof(lit) - 1} /* for static initialisers */
+#define LIT(lit) {"" lit, sizeof(lit) - 1} /* For static initialisers. */
 
 static const struct proto_header headers[] = {
 	{LIT("content-type"), LIT("application/json")},
@@ -169,7 +169,7 @@ static void round_trip_borrows_the_body(void **state)
 	cgn_buf_fini(&big);
 }
 
-/* Each prefix of a message is either a shorter sound message or an error; never a read outside. */
+/* Each prefix of a message is a shorter valid message or an error; no read goes beyond the end. */
 static void every_truncation_is_survived(void **state)
 {
 	(void)state;
@@ -178,7 +178,7 @@ static void every_truncation_is_survived(void **state)
 	encode_generate(&g, &b);
 	size_t errors = 0;
 	for (size_t n = 0; n < b.n; n++) {
-		char *exact = malloc(n + 1); /* so that ASan sees a byte too far */
+		char *exact = malloc(n + 1); /* Exact size, so that ASan sees a read beyond the end. */
 		assert_non_null(exact);
 		memcpy(exact, b.p, n);
 		struct cgn_arena a;
@@ -198,7 +198,7 @@ static void every_truncation_is_survived(void **state)
 
 static enum cgn_code read_code(struct cgn_str bytes, size_t arena_bytes, struct proto_generate *g)
 {
-	static struct cgn_arena a; /* outlives the call: |g| points into it until the next one */
+	static struct cgn_arena a; /* Static, because |g| points into the arena until the next call. */
 	cgn_arena_fini(&a);
 	cgn_arena_init(&a, arena_bytes);
 	struct cgn_err err = {.code = CGN_FINE};
@@ -210,23 +210,23 @@ static void hostile_requests_are_refused(void **state)
 	(void)state;
 	struct proto_generate g;
 	static const struct cgn_str bad[] = {
-		LIT("\x0a\x7f"),                                         /* a length past the end */
-		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),     /* 2^64-1 bytes */
-		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* an endless varint */
-		LIT("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),         /* a varint over 64 bits */
+		LIT("\x0a\x7f"),                                         /* A length past the end. */
+		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),     /* 2^64-1 bytes. */
+		LIT("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* An endless varint. */
+		LIT("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),         /* A varint over 64 bits. */
 		LIT("\x02\x00"),                                         /* field 0 */
-		LIT("\x0b\x0c"),                                         /* a group */
+		LIT("\x0b\x0c"),                                         /* A group. */
 		LIT("\x0f"),                                             /* wire type 7 */
-		LIT("\x12\x05GET \x0a"),                                 /* a method with a line break */
-		LIT("\x1a\x03/ x"),                                      /* a path with a space */
+		LIT("\x12\x05GET \x0a"),                                 /* A method with a line break. */
+		LIT("\x1a\x03/ x"),                                      /* A path with a space. */
 		LIT("\x22\x06\x0a\x01"
-		    "a\x12\x01\x0a"), /* a header value with a line break */
+		    "a\x12\x01\x0a"), /* A header value with a line break. */
 		LIT("\x22\x04\x0a\x02"
-		    "a:"),               /* a colon in a name */
-		LIT("\x22\x02\x12\x00"), /* a header without a name */
+		    "a:"),               /* A colon in a name. */
+		LIT("\x22\x02\x12\x00"), /* A header without a name. */
 		LIT("\x2a\x05\x2a\x03"
-		    "abc"),          /* digests of three bytes */
-		LIT("\x7d\x01\x02"), /* half a fixed32 */
+		    "abc"),          /* Digests of three bytes. */
+		LIT("\x7d\x01\x02"), /* Half a fixed32. */
 	};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_int_equal(read_code(bad[i], 4096, &g), CGN_INVALID);
@@ -255,7 +255,7 @@ static void bounds_are_kept(void **state)
 	cgn_buf_add(&b,
 		"\x2a\x0a\x2a\x08"
 		"12345678",
-		12); /* one more, in a second RouteFacts */
+		12); /* One more, in a second RouteFacts. */
 	assert_int_equal(read_code(cgn_buf_view(&b), 4U << 20, &g), CGN_INVALID);
 	cgn_buf_fini(&b);
 	free(many);
@@ -268,15 +268,15 @@ static void unknown_and_repeated_fields_follow_protobuf(void **state)
 	struct cgn_str msg = CGN_STR("\x12\x01"
 				     "A"
 				     "\x12\x01"
-				     "B"            /* the last one counts */
+				     "B"            /* The last one counts. */
 				     "\xa0\x06\x05" /* field 100, varint */
 				     "\xa5\x06"
 				     "1234"     /* fixed32 */
-				     "\x10\x07" /* method as a varint: another wire type, skipped */
+				     "\x10\x07" /* The method as a varint: a wrong wire type is skipped. */
 				     "\x2a\x0b\x29"
-				     "12345678\x30\x02" /* facts: one unpacked digest, attempt 2 */
+				     "12345678\x30\x02" /* RouteFacts: one unpacked digest, attempt 2. */
 				     "\x2a\x0c\x0a\x00\x2a\x08"
-				     "abcdefgh"); /* merged into the first */
+				     "abcdefgh"); /* Merged into the first. */
 	assert_int_equal(read_code(msg, 4096, &g), CGN_FINE);
 	assert_str(g.method, CGN_STR("B"));
 	assert_int_equal(g.facts.n_chain, 2);
@@ -344,13 +344,13 @@ static void hostile_chunks_are_refused(void **state)
 {
 	(void)state;
 	static const struct cgn_str bad[] = {
-		LIT("\x0a\x00"),                                             /* a head without a status */
+		LIT("\x0a\x00"),                                             /* A head without a status. */
 		LIT("\x0a\x03\x08\xe8\x07"),                                 /* status 1000 */
 		LIT("\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), /* status -1 */
 		LIT("\x12\x05"
-		    "abc"), /* data past the end */
+		    "abc"), /* Data past the end. */
 		LIT("\x0a\x0b\x08\xc8\x01\x12\x06\x0a\x01"
-		    "a\x12\x01\x0d"), /* a header that splits the answer */
+		    "a\x12\x01\x0d"), /* A header that splits the answer. */
 	};
 	struct cgn_arena a;
 	struct proto_chunk c;
@@ -453,7 +453,7 @@ static void residency_that_makes_no_sense_is_refused(void **state)
 static void unpacking_is_bounded(void **state)
 {
 	(void)state;
-	/* 4 MiB of empty engines would be 200 MiB in memory. */
+	/* 4 MiB of empty engines would take 200 MiB in memory. */
 	struct cgn_buf b = {.n = 0};
 	for (size_t i = 0; i < (size_t)2 * 1024 * 1024; i++)
 		cgn_buf_add(&b, "\x22\x00", 2);
@@ -547,7 +547,7 @@ static void nodes_are_proto3_json(void **state)
 	static const char least[] = "{\"id\":\"n1\",\"address\":\"h:1\"}";
 	assert_json(cgn_str_of(full), full);
 	assert_json(cgn_str_of(least), least);
-	/* What other writers may do: original names, numbers for 64-bit integers, enum numbers, nulls,
+	/* Forms that other writers may use: original names, numbers for 64-bit integers, enum numbers, nulls,
 	 * unknown members, defaults. */
 	assert_json(
 		CGN_STR(" { \"address\" : \"h:1\", \"id\":\"n\\u0031\", \"role\":2, \"started_unix_ms\":5, \"future\":[{}], \"version\":null,"
@@ -558,7 +558,7 @@ static void nodes_are_proto3_json(void **state)
 		CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quic_address\":\"h:2\",\"rack\":null,\"more\":1}}"),
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"kv\":{\"quicAddress\":\"h:2\"}}");
 	assert_json(CGN_STR("{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"),
-		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"); /* from the future */
+		"{\"id\":\"n1\",\"address\":\"h:1\",\"role\":77}"); /* An enum value of a later version. */
 }
 
 static void bad_json_is_refused_with_the_member(void **state)

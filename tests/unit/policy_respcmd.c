@@ -128,14 +128,14 @@ static void large_values_come_apart(void **state)
 	assert_int_equal(respcmd_arg(&c, cgn_str_of(whole), 2).n, 0);
 	assert_true(cgn_str_is(respcmd_arg(&c, cgn_str_of(whole), 4), "10"));
 	respcmd_fini(&c);
-	/* what is no value does not, and small ones do not */
+	/* A long word that is not a value does not come apart, and neither does a small value. */
 	assert_int_equal(step_of(&c, "*2\r\n$3\r\nGET\r\n$4097\r\n"), RESPCMD_MORE);
 	assert_int_equal(step_of(&c, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4096\r\n"), RESPCMD_MORE);
 	assert_int_equal(step_of(&c, "*3\r\n$3\r\nSET\r\n$4097\r\n"), RESPCMD_MORE);
 	assert_int_equal(step_of(&c, "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$9999\r\n"),
 		RESPCMD_VALUE);
 	assert_int_equal(step_of(&c, "*4\r\n$5\r\nSETEX\r\n$1\r\na\r\n$1\r\n5\r\n$9999\r\n"), RESPCMD_VALUE);
-	/* and must end as they should */
+	/* Values must end with CRLF. */
 	respcmd_init(&c);
 	assert_int_equal(respcmd_step(&c, cgn_str_of(head), &why), RESPCMD_VALUE);
 	whole[sizeof head - 1] = 'x';
@@ -204,7 +204,7 @@ static void keys_name_blocks(void **state)
 	assert_false(respcmd_key((struct cgn_str){hex, 63}, &b, &segment));
 	assert_false(respcmd_key(CGN_STR("a"), &a, &segment));
 	struct digest untagged = digest_of(CGN_STR("a"));
-	assert_memory_not_equal(&a, &untagged, sizeof a); /* nobody's chain can be named by chance */
+	assert_memory_not_equal(&a, &untagged, sizeof a); /* No chain can be named by chance. */
 	assert_false(respcmd_key((struct cgn_str){NULL, 0}, &b, &segment));
 	assert_memory_not_equal(&a, &b, sizeof a);
 }
@@ -250,7 +250,7 @@ static void patterns_fit(void **state)
 		memcpy(hard + i, "*a", 2);
 	memset(text, 'a', sizeof text);
 	text[sizeof text - 1] = 'b';
-	/* in time */
+	/* The match ends in reasonable time. */
 	assert_false(respcmd_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text}));
 }
 

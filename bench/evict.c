@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench evict: what an operation of policy/evict costs, by the number of blocks in the tier: a use, and one
- * block out with another in. Keys come as a Zipf-like mix of what is used again and what never is. Prints one
- * JSON object; times are the best of some rounds. */
+/* bench evict: the cost of an operation of policy/evict by the number of blocks in the tier: a use, and one
+ * eviction with one insertion. Keys are a Zipf-like mix of reused keys and keys that never return. Prints one
+ * JSON object; times are the best of several rounds. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -43,7 +43,7 @@ static double time_touches(struct item *items, uint64_t n, uint64_t *s)
 	return (double)(now_ns() - began) / OPS;
 }
 
-/* A third comes back of what lately left. */
+/* A third of the keys are recently evicted ones. */
 static double time_turns(struct evict *e, uint64_t *next, uint64_t n, uint64_t *s)
 {
 	uint64_t began = now_ns();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench json: what reading a chat body costs the router, by kind of text. Prints one JSON object; times are
- * the best of many rounds, since what disturbs a round only ever adds to it. */
+/* bench json: the router's cost of reading a chat body, by kind of text. Prints one JSON object; times are
+ * the best of many rounds, since disturbances only ever add time. */
 #include <stdlib.h>
 #include <time.h>
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench kvdisk FOLDER [ENTRIES]: the SSD tier on the disk of FOLDER, which must be empty or not there, and is
+/* bench kvdisk FOLDER [ENTRIES]: the SSD tier on the disk of FOLDER, which must be empty or absent, and is
  * emptied afterwards. Prints one JSON object.
  *
- * Reads: values lie in a store and in plain files, of the same sizes; before each read the file's pages are
- * dropped from the page cache, and the two take turns. A plain file is opened, read whole and closed, and not
- * checked; a value comes with its checksum compared. Ways: one file of records, as a slab file has them, read
- * at random by one, four and eight threads: through the page cache, through it with what was read dropped
- * again, and past it (O_DIRECT). In turns, the page cache empty at first; how much of the file it holds at
- * the end. Writes: what the kernel sent to the disk (/proc/self/io) against what was put, in a store with
- * room and in one that is full. Boot: a store with ENTRIES values (1,000,000) is opened, with what it then
- * takes of memory. */
+ * Reads: the same values lie in a store and in plain files of the same sizes; before each read the file's
+ * pages are dropped from the page cache, and the two take turns. A plain file is opened, read whole and
+ * closed, and not checked; a value is compared with its checksum. Ways: one file of records, like a slab
+ * file, read at random by one, four and eight threads: through the page cache, through the page cache with
+ * the read pages dropped again, and past it (O_DIRECT). The ways take turns, with an empty page cache at
+ * first; the share of the file in the page cache at the end is printed. Writes: the bytes that the kernel
+ * sent to the disk (/proc/self/io) against the bytes that were put, in a store with room and in a full one.
+ * Boot: a store with ENTRIES values (1,000,000) is opened; its memory afterwards is printed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -110,11 +110,11 @@ static kvdisk_place value_put(struct kvdisk *d, uint64_t i, size_t n)
 	return at;
 }
 
-/* ---- the page cache; of what was synced ---- */
+/* ---- the page cache of synced files ---- */
 static void drop_file(const char *path)
 {
 	int fd = open(path, O_RDONLY);
-	if (fd < 0 && errno == ENOENT) /* RocksDB was done with it */
+	if (fd < 0 && errno == ENOENT) /* RocksDB has removed the file. */
 		return;
 	if (fd < 0)
 		bench_die(path);
@@ -213,7 +213,7 @@ static void bench_reads(struct json_out *o, size_t n)
 		write_plain(i, n);
 	}
 	kvdisk_close(&d);
-	d = open_disk("reads", 4096 * MIB, 1); /* no file is being written */
+	d = open_disk("reads", 4096 * MIB, 1); /* No file is being written. */
 	for (uint64_t r = 0; r < READS; r++) {
 		uint64_t i = r * 389 % READS;
 		samples_add(&value, read_value(d, "reads", i, at[i], n, true));
@@ -394,7 +394,7 @@ static void bench_writes(struct json_out *o, const char *what, size_t n, uint64_
 	cgn_nsec began = cgn_clock_now();
 	for (uint64_t i = 0; i < count; i++)
 		at[i] = value_put(d, i, n);
-	kvdisk_tend(d); /* on the medium then */
+	kvdisk_tend(d); /* The values are on the device then. */
 	double seconds = (double)(cgn_clock_now() - began) / (double)CGN_SEC;
 	kvdisk_stats(d, &st);
 	uint64_t sent = sent_to_disk() - before;
@@ -473,7 +473,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	strcpy(folder, argv[1]);
-	buffer = aligned_alloc(4 * KIB, 4 * MIB); /* as values lie in pages */
+	buffer = aligned_alloc(4 * KIB, 4 * MIB); /* Aligned like values in pages. */
 	if (buffer == NULL)
 		bench_die("memory");
 	log_setup("bench_kvdisk", LOG_WARN, LOG_HUMAN);

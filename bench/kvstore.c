@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvstore: what a get and a put cost beside copying the bytes, by size and number of threads; and what an
- * entry costs, from 10^4 to 10^7.
+/* bench kvstore: the cost of a get and a put beside copying the bytes, by size and number of threads; and the
+ * memory of an entry, from 10^4 to 10^7 entries.
  *
- * The floors, measured in the same run by the same threads: a get that copies costs a memcpy out of memory
- * that is in no cache; a get that verifies a pass of XXH3-64 over it; a put a memcpy into such memory and a
- * pass over it; malloc + memcpy + free is what a put into the heap would cost. */
+ * The floors are measured in the same run by the same threads. For a get that copies: a memcpy out of memory
+ * that is in no cache. For a get that verifies: a pass of XXH3-64 over it. For a put: a memcpy into such
+ * memory and a pass over it. For a put into the heap: malloc + memcpy + free. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "joint/kvstore/kvstore.h"
 
 #define STORE_BYTES ((uint64_t)768 << 20)
-#define WORK_BYTES  ((uint64_t)512 << 20) /* so that no cache holds it */
+#define WORK_BYTES  ((uint64_t)512 << 20) /* Larger than any cache. */
 #define MAX_THREADS 4
 #define RUN_FOR     (200 * CGN_MSEC)
 
@@ -45,7 +45,7 @@ struct worker {
 	const struct world *world;
 	enum op op;
 	unsigned rng;
-	uint64_t fresh; /* keys that were never put */
+	uint64_t fresh; /* Keys that were never put. */
 	char *buffer;
 	struct samples took;
 	uint64_t sum;
@@ -206,7 +206,7 @@ static struct kvstore *store_new(uint64_t bytes)
 	return s;
 }
 
-/* All of the working set is there, and all memory of the store was used before. */
+/* Put the whole working set, and touch all memory of the store. */
 static void store_load(const struct world *world)
 {
 	struct block_info info;
@@ -230,20 +230,20 @@ static void measure_speed(struct json_out *o, uint64_t size)
 	if (world.heap == NULL)
 		give_up("values", &(struct cgn_err){.msg = "no memory"});
 	memset(world.heap, 7, WORK_BYTES);
-	world.store = store_new((uint64_t)4 << 30); /* more than it writes to in this time */
+	world.store = store_new((uint64_t)4 << 30); /* More than the bench writes in this time. */
 	put_row(o, &world, OP_PUT_FRESH, 1);
 	kvstore_free(&world.store);
 	world.store = store_new(STORE_BYTES);
 	for (unsigned threads = 1; threads <= MAX_THREADS; threads *= 2) {
 		store_load(&world);
-		for (enum op op = 0; op <= OP_PUT; op++) /* puts last: they make others leave */
+		for (enum op op = 0; op <= OP_PUT; op++) /* Puts come last, because they evict values. */
 			put_row(o, &world, op, threads);
 	}
 	kvstore_free(&world.store);
 	free(world.heap);
 }
 
-/* ---- what an entry costs ---- */
+/* ---- memory of an entry ---- */
 static uint64_t anonymous_bytes(void)
 {
 	char line[256];
@@ -256,13 +256,13 @@ static uint64_t anonymous_bytes(void)
 	return kib * 1024;
 }
 
-/* Values of no bytes take a slot of the arena that is never written to: all that grows is the index. */
+/* Values of no bytes take a slot of the arena that is never written to: only the index grows. */
 static void measure_entries(struct json_out *o, uint64_t n)
 {
 	struct kvstore *s = store_new(n * 1024 + (1 << 20));
 	struct kvstore_stats st, full;
 	struct samples took = {0};
-	for (uint64_t i = 0; i < 65536; i++) { /* fill the ring of changes, which is the same for all */
+	for (uint64_t i = 0; i < 65536; i++) { /* Fill the ring of changes, whose size is constant. */
 		struct block_key k = key_of(UINT64_MAX / 8 + i);
 		store_put(s, UINT64_MAX / 8 + i, "", 0);
 		(void)kvstore_remove(s, &k);
@@ -274,7 +274,7 @@ static void measure_entries(struct json_out *o, uint64_t n)
 		if (i % 16 == 0 || n < 200000)
 			samples_add(&took, cgn_clock_now() - began);
 	}
-	uint64_t after = anonymous_bytes() - took.ns.n; /* without our own samples */
+	uint64_t after = anonymous_bytes() - took.ns.n; /* Without the bench's own samples. */
 	kvstore_stats(s, &st);
 	for (uint64_t i = 0; i < 2 * n; i++)
 		store_put(s, n + i, "", 0);
@@ -295,7 +295,7 @@ static void measure_entries(struct json_out *o, uint64_t n)
 	kvstore_free(&s);
 }
 
-/* In a process of its own each, so that what one took is not there for the next. */
+/* Run in a process of its own, so that memory used by one measurement is not free for the next. */
 static void run_apart(void (*fn)(struct json_out *o, uint64_t n), uint64_t n, bool last)
 {
 	(void)fflush(stdout);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench quic [ROUNDS]: what fetching a block from a peer takes over QUIC and over TLS on TCP: the same
- * GnuTLS, the same certificates, two threads, one machine, in one run and in turns. A fetch is 8 bytes there
- * (how much) and so many bytes back; "first" are fetches that begin by dialling, handshake with certificates
- * on both sides included. "memcpy" is what copying as much takes. Prints one JSON object. */
+/* bench quic [ROUNDS]: the time to fetch a block from a peer over QUIC and over TLS on TCP: the same GnuTLS,
+ * the same certificates, two threads, one machine, in one run and in turns. A fetch is 8 bytes to the peer
+ * (the size) and that many bytes back; "first" fetches begin by dialling, including the handshake with
+ * certificates on both sides. "memcpy" is the time to copy as much. Prints one JSON object. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 #define DAY        ((int64_t)86400)
 
 static const size_t sizes[] = {8, 65536, 1 << 20};
-/* all zeros: what is sent and what it becomes on the wire have nothing to do with each other */
+/* All zeros: encryption makes the bytes on the wire independent of the content. */
 static uint8_t block[BLOCK_MOST];
 
 static void must_succeed(cgn_rc rc, const struct cgn_err *err)
@@ -80,7 +80,7 @@ struct server {
 	struct cgn_post stop;
 };
 
-/* What a stream or connection asked for so far. */
+/* Bytes that a stream or connection has requested so far. */
 struct ask {
 	uint8_t p[8];
 	size_t n;
@@ -279,7 +279,7 @@ static void hang_up(struct fetch *f)
 	f->tcp = NULL;
 }
 
-/* One fetch; the first of a connection dials. */
+/* Time one fetch; the first on a connection dials. */
 static cgn_nsec fetch_timed(struct fetch *f, size_t size)
 {
 	cgn_nsec from = cgn_clock_now();
@@ -314,7 +314,7 @@ static void put_times(struct json_out *o, const char *name, cgn_nsec *t, size_t 
 	json_close(o, '}');
 }
 
-/* In turns, so that whatever else the machine does meets both. */
+/* In turns, so that disturbances of the machine affect both. */
 static void measure_size(struct json_out *o, struct fetch *f, size_t size, size_t rounds, bool first)
 {
 	cgn_nsec *t[2] = {calloc(rounds, sizeof(cgn_nsec)), calloc(rounds, sizeof(cgn_nsec))};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a TOML file, once more as the environment's and a flag's text; what loads must print and load
- * again. */
+/* fuzz config: any bytes as a TOML file, and also as text of the environment and of a flag; a configuration
+ * that loads must print and load again. */
 #include <stdlib.h>
 
 #include "policy/config/config.h"

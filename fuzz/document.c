@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a policy document; what is read must be written and read again as the same. */
+/* fuzz document: any bytes as a policy document; an accepted document must be the same after writing and
+ * reading again. */
 #include "policy/routing/document.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A byte stream cut at two different rhythms must give the same messages, or fail with the same code. First
- * byte: the step. */
+/* fuzz grpc_frames: a byte stream cut in two different ways must give the same messages, or fail with the
+ * same code. The first byte chooses the step. */
 #include "io/grpc/grpc_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz h2_frames: what a peer may put behind the connection preface, against the stream bookkeeping of both
+/* fuzz h2_frames: any bytes of a peer after the connection preface, against the stream bookkeeping of both
  * sides. */
 #include <stdlib.h>
 

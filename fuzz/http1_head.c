@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz http1_head: messages are the same however the bytes are cut and wherever the reader stops; the first
- * byte says how. */
+/* fuzz http1_head: messages are the same for any cuts of the bytes and for any place at which the reader
+ * stops. The first byte chooses the cuts. */
 #include <stdlib.h>
 
 #include "io/http/h1_parse_priv.h"
@@ -52,7 +52,7 @@ static void on_end(void *user, const struct http_field *trailers, size_t n)
 
 static const struct h1_parser_ops ops = {.on_head = on_head, .on_body = on_body, .on_end = on_end};
 
-/* All of |bytes|, of their own block, in one or more calls. */
+/* Feed all of |bytes|, in a block of their own, in one or more calls. */
 static void note_feed(struct note *t, const uint8_t *bytes, size_t n)
 {
 	uint8_t *copy = malloc(n + 1);

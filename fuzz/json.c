@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz json: what is accepted can be walked to the end, and survives being written again. */
+/* fuzz json: an accepted text can be walked to its end, and is the same after writing and reading again. */
 #include "base/json/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -14,7 +14,7 @@ static void rewrite_object(struct json_out *o, struct json_val v)
 	for (struct json_val member; json_next_member(&it, &raw, &member);) {
 		struct cgn_buf key = {0};
 		json_str_to((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, &key);
-		json_put_str(o, cgn_buf_view(&key)); /* a key that may have a NUL in it */
+		json_put_str(o, cgn_buf_view(&key)); /* The key may have a NUL in it. */
 		cgn_buf_char(o->b, ':');
 		o->comma = false;
 		json_rewrite(o, member);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvdisk: whatever lies on disk, a header or an index entry that is taken for whole writes back the same
- * bytes, and is none with one bit changed. */
+/* fuzz kvdisk: for any bytes on disk, an accepted header or index entry writes back as the same bytes, and is
+ * refused with one bit changed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static void read_file(const uint8_t *data, size_t n)
 	CGN_MUST(memcmp(out, data, FILE_HEAD) == 0);
 }
 
-/* What is written of a made-up value reads back. */
+/* Write a made-up value and read it back. */
 static void write_and_read(const uint8_t *data, size_t n)
 {
 	struct record r = {.entry = {.meta = {.model = {(const char *)data, n % (BLOCK_MAX_MODEL + 1)}}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvevent: batches of any bytes, live, replayed, out of turn and again, into a source. Whatever comes,
- * what the source says it holds is what the holdings have from it, and nothing is left there after it. The
- * first byte of each piece says what to do with it. */
+/* fuzz kvevent: batches of any bytes, live, replayed, out of order and repeated, into a source. The holdings
+ * always have exactly the blocks that the source reports, and none after the source is freed. The first byte
+ * of each piece chooses the operation. */
 #include "policy/kvsource/kvsource.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	seq = 0;
 	source_step(s, 5, (struct cgn_str){0}, now);
 	source_step(s, 4, (struct cgn_str){0}, now);
-	for (size_t at = 1; at + 2 <= n;) { /* pieces: what, length, payload */
+	for (size_t at = 1; at + 2 <= n;) { /* Pieces: operation, length, payload. */
 		size_t len = data[at + 1] < n - at - 2 ? data[at + 1] : n - at - 2;
 		now += (cgn_nsec)data[at] * 100 * CGN_MSEC;
 		source_step(s, data[at], (struct cgn_str){(const char *)data + at + 2, len}, now);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvframe: a stream's frames are the same however it is cut (the first byte says how), and what can be
- * read can be written again. */
+/* fuzz kvframe: a stream's frames are the same for any cuts (the first byte chooses them), and every frame
+ * that can be read can be written again. */
 #include <stdlib.h>
 
 #include "policy/kvframe/kvframe.h"
@@ -71,7 +71,7 @@ static void stream_scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 	kvframe_in_init(&in);
 	for (size_t at = 0; fine && at < bytes.n; at += step) {
 		struct cgn_str part = {bytes.p + at, bytes.n - at < step ? bytes.n - at : step};
-		char *chunk = cgn_str_dupz(part); /* of its own block, and gone afterwards */
+		char *chunk = cgn_str_dupz(part); /* A block of its own, freed after the call. */
 		CGN_MUST(chunk != NULL);
 		fine = frames_read(&in, (struct cgn_str){chunk, part.n}, seen);
 		free(chunk);
@@ -80,7 +80,7 @@ static void stream_scan(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 	kvframe_in_fini(&in);
 }
 
-/* What was written from what was read reads the same. */
+/* Check that a rewritten frame reads the same. */
 static void rewrite_check(struct cgn_str written)
 {
 	struct cgn_buf twice = {.n = 0};

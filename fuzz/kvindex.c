@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz kvindex: a stream of updates, clears, leaving and joining nodes and lookups, beside a plain table. The
- * first byte chooses the budget: with a small one blocks may be shed, and then what is there must still be
- * right. */
+ * first byte chooses the memory budget: with a small one the index may shed blocks, and then the remaining
+ * ones must still be right. */
 #include <string.h>
 
 #include "policy/kvindex/kvindex.h"
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 struct world {
 	struct kvindex *ix;
 	struct kvindex_reader *r;
-	bool shed; /* the budget is small */
+	bool shed; /* The budget is small, so blocks may be shed. */
 	uint16_t nodes[NODES];
 	bool there[NODES];
 	uint8_t held[NODES][KEYS];
@@ -37,7 +37,7 @@ static unsigned input_byte(struct input *in)
 
 static uint64_t digest_of(unsigned key)
 {
-	/* Four segments, so that they grow; top bits as they come from a hash otherwise. */
+	/* Four segments, so that they grow; otherwise the top bits are those of a hash. */
 	return (uint64_t)(key & 3) << 54 | (key * MIX_GOLDEN) >> 10;
 }
 
@@ -115,7 +115,7 @@ static void index_step(struct world *w, struct input *in)
 		join_or_leave(w, node);
 	else if (op % 16 == 12)
 		index_clear(w, node, n < 16 ? BLOCK_RANGES : block_range(digest_of(key)));
-	else if (op % 16 < 6) /* the same for many nodes */
+	else if (op % 16 < 6) /* The same for many nodes. */
 		for (unsigned l = node; l < NODES && l < node + n; l++) {
 			if (w->there[l])
 				index_set(w, l, key, 1 + op % 4, op >> 4);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz kvsource: an engine whose hash of a block is the prompt up to its end tells of blocks and pages of
- * several sizes, in any order and with any of it left out. Whatever the source makes of that, each digest it
- * holds is that of a prompt whose end was told of. */
+/* fuzz kvsource: an engine whose hash of a block is the prompt up to its end reports blocks and pages of
+ * several sizes, in any order, with any of them left out. Each digest that the source holds must be that of a
+ * prompt whose end was reported. */
 #include "policy/kvsource/kvsource.h"
 #include "base/digest/digest.h"
 #include "base/msgpack/msgpack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-#define BT    4  /* block_tokens */
-#define DEPTH 12 /* tokens of the longest prompt; each is 0 or 1 */
+#define BT    4  /* Block size in tokens. */
+#define DEPTH 12 /* Tokens of the longest prompt; each is 0 or 1. */
 
 /* A prompt: 1, then its tokens as bits; with the LoRA's bit above. */
 #define LORA    (1U << (DEPTH + 2))
@@ -20,7 +20,7 @@ struct world {
 	struct kvsource *s;
 	uint64_t seq;
 	cgn_nsec now;
-	bool told[PROMPTS]; /* that a block ends there */
+	bool told[PROMPTS]; /* A block with this end was reported. */
 };
 
 static unsigned depth_of(unsigned prompt)
@@ -72,7 +72,7 @@ static void source_give(struct world *w, enum kvsource_input_type type, struct c
 	CGN_MUST(kvsource_state(w->s) != KVSOURCE_DEMOTED);
 }
 
-/* |blocks| of |size| tokens each that end with |prompt|. */
+/* Append an event of |blocks| blocks of |size| tokens each that end with |prompt|. */
 static void put_stored(struct world *w, struct cgn_buf *b, unsigned prompt, unsigned size, unsigned blocks)
 {
 	unsigned end = depth_of(prompt), begin = end - blocks * size;
@@ -81,7 +81,7 @@ static void put_stored(struct world *w, struct cgn_buf *b, unsigned prompt, unsi
 	msgpack_put_array(b, blocks);
 	for (unsigned i = 1; i <= blocks; i++) {
 		msgpack_put_u64(b, prompt_prefix(prompt, begin + i * size));
-		/* a longer block of the engine tells of ours within it as well */
+		/* A longer block of the engine also reports the product's blocks within it. */
 		for (unsigned at = begin + (i - 1) * size + 1; at <= begin + i * size; at++)
 			w->told[prompt_prefix(prompt, at)] |= size >= BT || at == begin + i * size;
 	}

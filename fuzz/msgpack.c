@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz msgpack: walking value by value and skipping whole ones come to the same end; what can be read is
- * written and read again alike. */
+/* fuzz msgpack: walking value by value and skipping whole values end at the same place; every value that can
+ * be read is the same after writing and reading again. */
 #include <stdlib.h>
 
 #include "base/core/err.h"
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* One head or scalar, written anew; containers: how many values follow. */
+/* Copy one head or scalar. Returns for a container how many values follow. */
 static uint64_t copy_one(struct msgpack_in *in, struct cgn_buf *out)
 {
 	uint32_t count;
@@ -26,7 +26,7 @@ static uint64_t copy_one(struct msgpack_in *in, struct cgn_buf *out)
 	case MSGPACK_INT: {
 		struct msgpack_in probe = *in;
 		(void)msgpack_get_i64(&probe);
-		if (msgpack_bad(&probe)) /* over 63 bits, or cut short */
+		if (msgpack_bad(&probe)) /* Over 63 bits, or cut short. */
 			msgpack_put_u64(out, msgpack_get_u64(in));
 		else
 			msgpack_put_i64(out, msgpack_get_i64(in));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz prompt: any body is read in every shape or refused with a reason, what comes of a chat is JSON, and
+/* fuzz prompt: any body is read in every shape or refused with a reason, the messages of a chat are JSON, and
  * any template has a format. The first byte chooses API and format, the rest is the body. */
 #include <stdlib.h>
 
@@ -12,8 +12,8 @@ static void prompt_check(const struct prompt *p)
 	struct json_val again;
 	if (p->kind != PROMPT_IS_CHAT)
 		return;
-	/* arguments that were a string may stand deeper than a document may be, so only the braces are looked
-	 * at then */
+	/* Arguments that were a string may be nested deeper than a document allows, so only the brackets are
+	 * checked then. */
 	CGN_MUST(p->messages.raw.p[0] == '[' && p->messages.raw.p[p->messages.raw.n - 1] == ']');
 	struct cgn_err err = {0};
 	bool sound = cgn_ok(json_parse(p->messages.raw, &again, NULL, &err));

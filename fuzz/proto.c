@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON: what is accepted must survive
- * writing and reading again, and protobuf-c must agree. */
+/* fuzz proto: any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON. An accepted message
+ * must be the same after writing and reading again, and protobuf-c must agree. */
 #include "policy/proto/proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -80,7 +80,7 @@ static void check_node(struct cgn_str in)
 	cgn_buf_fini(&b);
 }
 
-/* What is sound of an event is written again and must then say the same. */
+/* Write the valid parts of an event again; they must then read the same. */
 static void check_event(struct cgn_str in)
 {
 	struct cgn_buf b = {.n = 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz quic_front: datagrams that anybody can send: what they are taken for, whose they are, and whether a
- * token is ours. */
+/* fuzz quic_front: datagrams of an unauthenticated sender: their kind, their connection, and whether a token
+ * is ours. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* Where in an input our own answers go, so that tokens, ids and resets of ours come back, whole or broken. */
+/* Insert our own answers into an input, so that our tokens, ids and resets come back, whole or broken. */
 static size_t feed_back(const struct quic_first *first, const uint8_t *data, size_t n, uint8_t *to,
 	size_t cap)
 {
@@ -39,7 +39,7 @@ static void front_judge(struct quic_front *f, const uint8_t *p, size_t n, struct
 	verdict_check(f, p, n, quic_front_judge(f, p, n, first), first);
 }
 
-/* A first packet with a token that we just gave, as its peer would answer. */
+/* Send a first packet with a token that was just given, as the peer would answer. */
 static void come_again(struct quic_front *f, const uint8_t *data, size_t n)
 {
 	static uint8_t packet[QUIC_DATAGRAM_MIN];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz resp: what is whole stays so whatever follows, is never whole with a byte less, and what is written of
- * it reads back the same. */
+/* fuzz resp: a whole value stays whole whatever follows, is never whole with a byte less, and is the same
+ * after writing and reading again. */
 #include <stdlib.h>
 
 #include "base/core/err.h"

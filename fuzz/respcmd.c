@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz respcmd: the same commands come out however the bytes are cut, arguments lie within their text, and
- * nothing is read twice or lost. */
+/* fuzz respcmd: the same commands come out for any cuts of the bytes, arguments lie within their text, and no
+ * byte is read twice or lost. */
 #include <stdlib.h>
 
 #include "base/core/buf.h"
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* What was understood, as text: to compare. */
+/* The commands as text, to compare. */
 struct heard {
 	struct cgn_buf said;
 	size_t taken;
@@ -28,7 +28,7 @@ static void note_command(struct heard *h, const struct respcmd *c, struct cgn_st
 	cgn_buf_char(&h->said, '\n');
 }
 
-/* As a server does it, with |step| bytes at a time; values that come apart are skipped. */
+/* Read as a server does, with |step| bytes at a time; values that come apart are skipped. */
 static struct heard hear_commands(struct cgn_str bytes, size_t step)
 {
 	struct heard h = {.end = RESPCMD_MORE};

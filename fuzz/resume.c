@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz resume: until an engine dies, what goes on is what came, and whole events; afterwards, whatever comes,
- * nothing breaks, and the body that goes on is JSON. The first byte says how it is cut, the second where the
- * first engine dies. */
+/* fuzz resume: until an engine dies, the output equals the input and consists of whole events; afterwards,
+ * for any input, the resuming body is JSON. The first byte chooses the cuts, the second where the first
+ * engine dies. */
 #include <stdlib.h>
 
 #include "base/core/err.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz sse: the events are the same however the stream is cut; the first byte says how. */
+/* fuzz sse: the events are the same for any cuts of the stream; the first byte chooses the cuts. */
 #include <stdlib.h>
 
 #include "base/core/err.h"
@@ -23,7 +23,7 @@ static uint64_t scan_stream(struct cgn_str text, size_t step, size_t limit, stru
 	sse_scan_init(&s, limit, note_event, events);
 	for (size_t at = 0; at < text.n; at += step) {
 		struct cgn_str part = {text.p + at, text.n - at < step ? text.n - at : step};
-		char *chunk = cgn_str_dupz(part); /* of its own block, and gone afterwards */
+		char *chunk = cgn_str_dupz(part); /* A block of its own, freed after the call. */
 		CGN_MUST(chunk != NULL);
 		sse_scan_feed(&s, (struct cgn_str){chunk, part.n});
 		free(chunk);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz tokenizer: any tokenizer.json is refused with a sentence, or it loads and encodes: twice the same, ids
+/* fuzz tokenizer: any tokenizer.json is refused with a message, or it loads and encodes: twice the same, ids
  * below the vocabulary's end, and the sum of the parts at each cut. */
 #include <stdlib.h>
 

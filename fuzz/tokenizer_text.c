@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz tokenizer text: any bytes have ids in two small tokenizers, which are the sum of the parts at each
- * cut. The byte-level one loses nothing: its ids spell the text with ill-formed bytes replaced. */
+/* fuzz tokenizer text: any bytes have ids in two small tokenizers, equal to the sum of the parts at each cut.
+ * The byte-level tokenizer loses nothing: its ids spell the text with ill-formed bytes replaced. */
 #include <stdlib.h>
 
 #include "base/core/buf.h"
@@ -26,7 +26,7 @@ static const char marks[] = "{\"added_tokens\":[" ADDED("13", "<s>", "false", "f
 struct made {
 	struct tokenizer *t;
 	struct tokenizer_work *w;
-	char spelt[300][4]; /* the bytes of each id */
+	char spelt[300][4]; /* The bytes of each id. */
 	uint8_t len[300];
 };
 
@@ -45,7 +45,7 @@ static void know_token(struct made *m, struct cgn_buf *b, const char *token, con
 	m->len[id++] = (uint8_t)n;
 }
 
-/* All bytes by the characters that stand for them, and a few merges. */
+/* Make the vocabulary: all bytes by the characters that stand for them, and a few merges. */
 static void begin_bytes(struct made *m)
 {
 	struct cgn_buf b = {0};

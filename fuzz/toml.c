@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz toml: whatever the text, each node is well-formed and lies inside the text. */
+/* fuzz toml: for any text, each node is well-formed and lies inside the text. */
 #include "base/toml/toml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

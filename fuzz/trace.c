@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses any bytes as a trace: they are refused with a line number, or what was read is written and read
- * again as the same. */
+/* fuzz trace: any bytes as a trace are refused with a line number, or the trace is the same after writing and
+ * reading again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

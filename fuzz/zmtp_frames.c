@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz zmtp_frames: greeting, commands and messages are the same however the stream is cut; the first byte
- * says how. */
+/* fuzz zmtp_frames: greeting, commands and messages are the same for any cuts of the stream; the first byte
+ * chooses the cuts. */
 #include <stdlib.h>
 
 #include "io/zmtp/zmtp_priv.h"
@@ -28,7 +28,7 @@ static void scan_stream(struct cgn_str bytes, size_t step, struct cgn_buf *seen)
 	zmtp_wire_init(&w, 4096);
 	for (size_t at = 0; at < bytes.n; at += step) {
 		struct cgn_str part = {bytes.p + at, bytes.n - at < step ? bytes.n - at : step};
-		char *chunk = cgn_str_dupz(part); /* of its own block, and gone afterwards */
+		char *chunk = cgn_str_dupz(part); /* A block of its own, freed after the call. */
 		CGN_MUST(chunk != NULL);
 		struct cgn_str rest = {chunk, part.n};
 		enum zmtp_got got;
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	struct cgn_buf whole = {0}, parts = {0}, greeted = {0};
 	struct cgn_str bytes = {(const char *)data + 1, n - 1};
-	if ((data[0] & 1) != 0) { /* get past the greeting */
+	if ((data[0] & 1) != 0) { /* Skip the greeting. */
 		zmtp_put_greeting(&greeted);
 		cgn_buf_str(&greeted, bytes);
 		bytes = cgn_buf_view(&greeted);

@@ -222,7 +222,7 @@ static unsigned tiers_of(const Cognitora__V1__Residency *r, size_t i)
 	return r->tiers.len == 0 ? BLOCK_TIER_BIT(BLOCK_GPU) : r->tiers.data[i];
 }
 
-/* "abc", or "abc:6" where the tier is not the GPU alone. */
+/* Write a digest as "abc", or as "abc:6" where the tier is not the GPU alone. */
 static void put_digests(struct json_out *o, const char *key, const Cognitora__V1__Residency *r, bool held,
 	bool count_only)
 {
@@ -355,10 +355,10 @@ static void watch_run(struct ask *a, int argc, char **argv)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	pb_pack(&rq, &b);
 	const struct iovec iov = {b.p, b.n};
-	grpc_send(a->call, &iov, 1); /* left open for repairs */
+	grpc_send(a->call, &iov, 1); /* Left open for repairs. */
 }
 
-/* With ASK_CA in the environment; ASK_CERT and ASK_KEY are the own identity. */
+/* Trusts ASK_CA of the environment; ASK_CERT and ASK_KEY are the own identity. */
 static CGN_RC tls_open(struct tls_ctx **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_fake LISTEN NODE_ID MODEL [BLOCKS] an Agent whose Watch loses, repeats and misstates on demand.
- * BLOCKS: so many made up at the start. Says {"port":N} first, then {"watch":N} for each watch that opens (N:
- * how many so far) and {"repair":[range, ...]} for each repair asked for. Lines on stdin:
- *   hold HEX MASK its truth, and told
- *   hide HEX MASK its truth, and not told: the event got lost without a gap in the numbers
- *   claim HEX MASK told, and not true
- *   again everything is told once more, without a reset
+/* agent_fake LISTEN NODE_ID MODEL [BLOCKS]: an Agent whose Watch loses, repeats and misstates changes on
+ * demand. BLOCKS: number of made-up blocks at the start. Prints {"port":N} first, then {"watch":N} for each
+ * watch that opens (N: watches so far) and {"repair":[range, ...]} for each repair request. Lines on stdin:
+ *   hold HEX MASK the block is held, and reported
+ *   hide HEX MASK the block is held, and not reported: the event is lost without a gap in the numbers
+ *   claim HEX MASK the block is reported, and not held
+ *   again everything is reported once more, without a reset
  *   gap one number is skipped
- *   check the sums of its truth
+ *   check the sums of the held blocks
  *   lie wrong sums from now on
  *   nonsense a block in a tier that does not exist
  *   source sent|events [STALE_MS] Generate is answered with UNAVAILABLE. */
@@ -26,7 +26,7 @@
 struct fake {
 	struct cgn_loop *loop;
 	struct grpc_server *server;
-	struct grpc_call *watch; /* the last one that opened */
+	struct grpc_call *watch; /* The last watch that opened. */
 	unsigned watches;
 	uint64_t seq;
 	Cognitora__V1__Node node;
@@ -163,7 +163,7 @@ static void on_poll(struct cgn_timer *t)
 		cgn_buf_eat(&f->line, whole);
 	}
 	if (n == 0)
-		cgn_loop_stop(f->loop); /* whoever started it is gone */
+		cgn_loop_stop(f->loop); /* The parent process has ended. */
 	cgn_timer_set(t, 2 * CGN_MSEC);
 }
 
@@ -260,7 +260,7 @@ static int by_digest(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Told range by range, as a real agent does. */
+/* Make blocks range by range, as a real agent does. */
 static void make_blocks(struct fake *f, size_t n)
 {
 	CGN_MUST(n <= MAX_BLOCKS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded (LD_PRELOAD) into a program under test: its wall clock is off by as many seconds as the file
- * $CGN_CLOCK_SHIFT says at that moment, "-86400" for instance. Clocks that nobody can set are as they are. */
+/* Preloaded (LD_PRELOAD) into a program under test: shifts the wall clock by the number of seconds that the
+ * file $CGN_CLOCK_SHIFT holds at that moment, "-86400" for instance. Monotonic clocks are unchanged. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Echo service of echo.proto, for tests. Counters tell what it saw. */
+/* The Echo service of echo.proto, for tests. Counters record its calls. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@ struct demo {
 	struct cgn_loop *l;
 	struct grpc_server *server;
 	unsigned calls, fine, cancelled, expired, other, drains, half_closes;
-	struct grpc_call *last; /* of Bidi, while it is open */
-	bool pause_bidi;        /* pause after each message; the test resumes |last| */
+	struct grpc_call *last; /* The Bidi call, while it is open. */
+	bool pause_bidi;        /* Pause after each message; the test resumes |last|. */
 };
 
 enum demo_kind { DEMO_UNARY, DEMO_DOWN, DEMO_UP, DEMO_BIDI, DEMO_STATS };
@@ -44,7 +44,7 @@ static void demo_reply(struct demo_job *j, const char *text, uint32_t size)
 	free(copy);
 }
 
-/* As much as the client takes; the rest when it has. */
+/* Send as much as the client takes; the rest follows when there is room. */
 static void demo_pump(struct demo_job *j)
 {
 	while (j->seq < j->rq->count && !grpc_over_mark(j->c)) {

@@ -14,7 +14,7 @@ struct demo {
 	unsigned requests, bodies_ended, fine, cancelled, timed_out, other, drains;
 	size_t body_bytes;
 	size_t most_queued;
-	struct http_exchange *last; /* of /hang and /hold */
+	struct http_exchange *last; /* The exchange of /hang and /hold. */
 	char method[16], path[128], authority[128], scheme[8], probe[128];
 	int64_t content_length;
 	uint8_t version;
@@ -53,7 +53,7 @@ static void demo_note(struct demo *d, struct http_exchange *x, const struct http
 	demo_text(d->probe, sizeof d->probe, http_head_get(h, "x-probe"));
 }
 
-/* As much of the big body as goes without queueing up. */
+/* Send as much of the big body as fits without queueing. */
 static void demo_pump(struct demo_job *j)
 {
 	uint8_t piece[8192];

@@ -18,7 +18,7 @@ struct world {
 	struct demo d;
 	struct http_client *cl;
 	char addr[64];
-	struct cgn_timer tick; /* what a hook did at the end of a turn is seen soon */
+	struct cgn_timer tick; /* Ends turns, so that an effect of the end of a turn is seen soon. */
 };
 
 static void world_tick(struct cgn_timer *t)
@@ -26,7 +26,7 @@ static void world_tick(struct cgn_timer *t)
 	cgn_timer_set(t, CGN_MSEC);
 }
 
-/* A hung test is killed, not waited for. */
+/* Run one turn. The test's own timeout ends a hang. */
 static void world_turn(struct world *w)
 {
 	(void)uv_run(cgn_loop_uv(w->l), UV_RUN_ONCE);
@@ -251,13 +251,14 @@ static CGN_UNUSED void raw_fini(struct world *w, struct raw *r)
 	cgn_buf_fini(&r->got);
 }
 
-/* ---- a server that says what it is told, whatever the request ---- */
+/* ---- a server that sends a scripted answer to any request ---- */
 
 struct canned {
 	struct net_listener *ln;
 	const char *answer;
 	size_t n;
-	bool close_after, silent_again; /* the second request on a connection is met with a close */
+	/* |silent_again|: the second request on a connection is answered by a close. */
+	bool close_after, silent_again;
 	unsigned accepted, asked;
 	struct net_conn *last;
 	struct cgn_buf got;

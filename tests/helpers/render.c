@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* render: chat templates for tests in other languages. A JSON object a line in: template, messages, tools,
- * documents, kwargs, tokens (bos_token...), add_generation_prompt, continue_final_message, now, dialect
- * ("engines", "js"), max_output, max_steps, max_memory; a JSON object a line out: text, or code and error,
- * and with "rounds": N the nanoseconds of the fastest of N renders. */
+/* render: chat templates for tests in other languages. Reads one JSON object a line: template, messages,
+ * tools, documents, kwargs, tokens (bos_token...), add_generation_prompt, continue_final_message, now,
+ * dialect ("engines", "js"), max_output, max_steps, max_memory. Writes one JSON object a line: text, or code
+ * and error, and with "rounds": N the nanoseconds of the fastest of N renders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

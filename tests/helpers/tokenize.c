@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize FILE [cuts]: texts from stdin, each behind its length (u32, little-endian); for each to stdout the
- * number of its ids and the ids, with special tokens, likewise. With "cuts" every cut of each text is also
- * tried, and a text that is not the sum of its parts is an error. */
+/* tokenize FILE [cuts]: reads texts from stdin, each after its length (u32, little-endian); writes for each
+ * text the number of its ids and the ids, with special tokens, in the same format to stdout. With "cuts",
+ * every cut of each text is also tried, and a text that is not the sum of its parts is an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toy_tokenizer: a tokenizer.json small enough to write down: bytes as GPT-2 spells them (id = byte), a few
- * merges, three special tokens, and a <s> in front of a text that is encoded with specials. */
+/* toy_tokenizer: a small hand-written tokenizer.json: bytes in GPT-2's spelling (id = byte), a few merges,
+ * three special tokens, and a <s> before a text that is encoded with specials. */
 #pragma once
 #include "base/core/buf.h"
 

@@ -13,7 +13,7 @@
 #include "policy/resume/resume.h"
 #include "policy/resume/resume_priv.h"
 
-/* ---- an engine that says always the same, one token an event ---- */
+/* ---- an engine that always gives the same answer, one token an event ---- */
 
 static const char *const tokens[] = {"The", " \\\"sea\\\"", " is", "\\n\\n", "wide", " \xc3\xbcnd",
 	" \xe6\x97\xa5\xe6\x9c\xac", "\\u00e9", " ", "\\t", "deep", " \\ud83d\\ude00", ".", " end"};
@@ -23,7 +23,7 @@ struct style {
 	const char *name;
 	enum prompt_api api;
 	bool crlf, usage, every_usage, role_alone, usage_with_finish, done;
-	unsigned limit; /* max_tokens; 0: none is asked for */
+	unsigned limit; /* |limit|: max_tokens; 0: absent. */
 };
 
 static struct json_val json_parsed(const char *text)
@@ -35,7 +35,7 @@ static struct json_val json_parsed(const char *text)
 	return v;
 }
 
-/* The text of tokens [0, n), unescaped. */
+/* Append the text of tokens [0, n), unescaped. */
 static void put_tokens(size_t n, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ static void put_chunk(struct stream *s, const char *choice, bool with_usage)
 		s->id, s->created, choice, usage_text(s, with_usage));
 }
 
-/* An answer of tokens [from, from + most), as the style has it. */
+/* Append an answer of tokens [from, from + most) in the given style. */
 static void put_answer(const struct style *how, const char *id, unsigned created, size_t from, size_t most,
 	struct cgn_buf *out)
 {
@@ -126,7 +126,7 @@ static void feed_resume(struct resume *s, struct cgn_str data, size_t step, stru
 {
 	for (size_t at = 0; at < data.n; at += step) {
 		struct cgn_str part = {data.p + at, data.n - at < step ? data.n - at : step};
-		char *own = malloc(part.n); /* of its own block, and gone afterwards */
+		char *own = malloc(part.n); /* A block of its own, freed after the call. */
 		assert_non_null(own);
 		memcpy(own, part.p, part.n);
 		resume_feed(s, (struct cgn_str){own, part.n}, out);
@@ -134,7 +134,7 @@ static void feed_resume(struct resume *s, struct cgn_str data, size_t step, stru
 	}
 }
 
-/* What the engine reads of the body that goes on: where it is, and how much it may say. */
+/* Read the resuming body as the engine does: set the position to continue from, and the limit. */
 static void read_body(const struct style *how, const char *body, size_t *from, size_t *most)
 {
 	struct json_val v = json_parsed(body), prompt, message;
@@ -186,8 +186,8 @@ static const struct engine_resume *engine_of_vllm(void)
 	return engine_resume_named(CGN_STR("sim"));
 }
 
-/* The rest of the answer, by as many engines as there are cuts; each dies after so many bytes of its
- * stream. */
+/* Produce the rest of the answer by as many engines as there are cuts; each engine dies after a number of
+ * bytes of its stream. */
 static void go_on(struct resume *s, const struct style *how, struct cgn_str body, const size_t *cuts,
 	size_t n_cuts, struct cgn_buf *out)
 {
@@ -200,7 +200,7 @@ static void go_on(struct resume *s, const struct style *how, struct cgn_str body
 		resume_body(s, json_parsed(body.p), engine_of_vllm(), &next);
 		assert_false(next.bad);
 		read_body(how, cgn_buf_z(&next), &from, &most);
-		/* as long as nothing was shown, nobody knows the first one's name */
+		/* As long as nothing was shown, the id of the first answer is unknown. */
 		(void)snprintf(id, sizeof id, out->n > 0 ? "other-%zu" : "first", i);
 		put_answer(how, id, out->n > 0 ? 1000 + (unsigned)i : 7, from, most, &bytes);
 		resume_begin(s, engine_of_vllm());
@@ -238,8 +238,8 @@ static void cut_and_compare(const struct style *how, const size_t *cuts, size_t 
 	resume_free(&s);
 }
 
-/* The usage of an event in the middle is of that moment: only styles without it are equal to the byte when it
- * was cut at once. */
+/* A usage in the middle of a stream is that moment's: only styles without one give the same bytes after a
+ * cut. */
 static const struct style styles[] = {
 	{.name = "chat", .api = PROMPT_CHAT, .role_alone = true},
 	{.name = "chat, usage", .api = PROMPT_CHAT, .role_alone = true, .usage = true},
@@ -305,12 +305,12 @@ static void counted_by_a_tokenizer(void **state)
 	assert_true(cgn_str_is(resume_text(s), "one two three"));
 	out.n = 0;
 	resume_body(s, body, engine_resume_named(CGN_STR("prefill")), &out);
-	/* 14 bytes in one event: three tokens, for all that is known */
+	/* 14 bytes in one event are three tokens, as far as is known. */
 	assert_string_equal(cgn_buf_z(&out),
 		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"one two three\"}],"
 		"\"stream\":true,\"max_tokens\":47,\"min_tokens\":9}");
 	out.n = 0;
-	resume_counted(s, 14); /* more than it has bytes: nonsense */
+	resume_counted(s, 14); /* More than the text has bytes, which is impossible. */
 	resume_counted(s, 0);
 	resume_counted(s, 7);
 	resume_body(s, body, engine_resume_named(CGN_STR("continue")), &out);
@@ -320,8 +320,7 @@ static void counted_by_a_tokenizer(void **state)
 	resume_free(&s);
 }
 
-/* An engine whose count goes back, or comes with some events only: what was said never makes a limit
- * greater. */
+/* An engine whose count decreases, or comes with some events only: no count makes a limit greater. */
 static void counts_that_make_no_sense_are_held_to_the_limit(void **state)
 {
 	(void)state;
@@ -407,8 +406,8 @@ static void names_are_the_first_ones(void **state)
 	resume_free(&s);
 }
 
-/* All tokens that were asked for are out, or the end too: another engine is asked for what is missing
- * alone. */
+/* All requested tokens were sent, possibly with the finish reason: another engine is asked only for the
+ * missing part. */
 static void only_the_end_is_missing(void **state)
 {
 	(void)state;
@@ -490,7 +489,7 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 			assert_null(resume_lost(s));
 		else
 			assert_string_equal(resume_lost(s), rows[i].why);
-		/* nothing is held back for nothing */
+		/* No byte is held back without a reason. */
 		assert_int_equal(out.n, rows[i].why == NULL ? in.n - strlen(": half an ev") : in.n);
 		resume_give_up(s, RESUME_LACKS_MEMORY, &out);
 		resume_feed(s, CGN_STR("ent"), &out);

@@ -34,7 +34,7 @@ static uint32_t held_by(const struct route_record *r, const uint64_t *chain, siz
 	return c.held;
 }
 
-/* All of it on the GPU, and believed. */
+/* Match the chain; all of it counts as on the GPU and confirmed. */
 static void match_chain(const struct route_record *r, const uint64_t *chain, size_t n, struct route_cand *c,
 	size_t n_cands)
 {
@@ -58,7 +58,7 @@ static void record_answers_the_leading_blocks(void **state)
 	assert_int_equal(held_by(r, chain, 100, 3), 100);
 	assert_int_equal(held_by(r, chain, 7, 3), 7);
 	assert_int_equal(held_by(r, other, 100, 3), 40);
-	/* digests stand alone; the chain makes them prefixes */
+	/* Digests stand alone; the chain makes them prefixes. */
 	assert_int_equal(held_by(r, chain + 1, 99, 3), 99);
 	assert_int_equal(held_by(r, chain, 100, 4), 0);
 	assert_int_equal(held_by(r, chain, 100, 3 + ROUTE_GROUP), 0);
@@ -77,7 +77,7 @@ static void record_answers_for_many_nodes_at_once(void **state)
 	uint64_t chain[64];
 	fill_chain(chain, 64, 7);
 	struct route_cand cands[40];
-	for (uint16_t i = 0; i < 40; i++) { /* every hot prefix on 40 nodes: more than a bucket has ways */
+	for (uint16_t i = 0; i < 40; i++) { /* Every hot prefix on 40 nodes: more than a bucket has ways. */
 		cands[i] = (struct route_cand){.slot = (uint16_t)(i * 3)};
 		route_record_add(r, chain, i, cands[i].slot);
 	}
@@ -101,7 +101,7 @@ static void record_forgets_a_node_that_left(void **state)
 	assert_int_equal(route_record_blocks_of(r, 9), 0);
 	route_record_add(r, chain, 20, 9);
 	assert_int_equal(held_by(r, chain, 50, 9), 20);
-	for (int i = 0; i < 300; i++) /* around the generation's end */
+	for (int i = 0; i < 300; i++) /* Around the end of the generation counter. */
 		route_record_forget(r, 10);
 	route_record_add(r, chain, 5, 10);
 	assert_int_equal(held_by(r, chain, 5, 10), 5);
@@ -123,7 +123,7 @@ static void record_drops_the_end(void **state)
 	route_record_free(&r);
 }
 
-/* Whatever their lengths are beside each other: where a step ends, two candidates of one group may part. */
+/* For all pairs of lengths: where a step ends, two candidates of one group may part. */
 static void record_finds_each_end(void **state)
 {
 	(void)state;
@@ -144,8 +144,8 @@ static void record_finds_each_end(void **state)
 	route_record_free(&r);
 }
 
-/* What is young is left alone, and so costs little; what is behind it is added; and what was given up for
- * others comes back. */
+/* Young entries are left alone, which makes a refresh cheap; missing entries behind them are added; evicted
+ * ones come back. */
 static void record_refreshes_what_grew_old(void **state)
 {
 	(void)state;
@@ -158,11 +158,11 @@ static void record_refreshes_what_grew_old(void **state)
 	route_record_add(r, chain, 100, 1);
 	assert_int_equal(held_by(r, chain, 100, 1), 100);
 	route_record_add(r, other, 60, 1);
-	route_record_add(r, chain, 100, 1); /* old enough to be written again */
+	route_record_add(r, chain, 100, 1); /* Old enough to be written again. */
 	route_record_add(r, other + 60, 100, 1);
 	assert_int_equal(held_by(r, chain, 100, 1), 100);
 	route_record_add(r, other, 200, 1);
-	assert_int_equal(held_by(r, chain, 100, 1), 0); /* full of others by now */
+	assert_int_equal(held_by(r, chain, 100, 1), 0); /* Other entries have taken the places by now. */
 	route_record_add(r, chain, 100, 1);
 	assert_int_equal(held_by(r, chain, 100, 1), 100);
 	route_record_free(&r);
@@ -171,10 +171,10 @@ static void record_refreshes_what_grew_old(void **state)
 static void record_stays_in_its_memory_and_keeps_what_is_new(void **state)
 {
 	(void)state;
-	struct route_record *r = record_of(100000); /* rounds down to 64 KiB: 8192 entries */
+	struct route_record *r = record_of(100000); /* Rounded down to 64 KiB: 8192 entries. */
 	assert_in_range(route_record_bytes(r), 65536, 400000);
 	uint64_t chain[32];
-	for (uint64_t i = 1; i <= 2000; i++) { /* 64000 blocks */
+	for (uint64_t i = 1; i <= 2000; i++) { /* 64000 blocks. */
 		fill_chain(chain, 32, i);
 		route_record_add(r, chain, 32, (uint16_t)(i % 5));
 	}
@@ -184,7 +184,7 @@ static void record_stays_in_its_memory_and_keeps_what_is_new(void **state)
 		fill_chain(chain, 32, i);
 		recent += held_by(r, chain, 32, (uint16_t)(i % 5)) == 32;
 	}
-	assert_true(recent >= 18); /* age decides, about */
+	assert_true(recent >= 18); /* Mostly the age decides. */
 	fill_chain(chain, 32, 5);
 	assert_int_equal(held_by(r, chain, 32, 0), 0);
 	route_record_free(&r);
@@ -217,7 +217,7 @@ static void record_does_not_count_what_the_engine_must_have_evicted(void **state
 		fill_chain(chain, 16, i);
 		route_record_add(r, chain, 16, 6);
 	}
-	assert_int_equal(held_by(r, first, 16, 6), 16); /* 160 blocks: just fits */
+	assert_int_equal(held_by(r, first, 16, 6), 16); /* 160 blocks: just fits. */
 	fill_chain(chain, 16, 10);
 	route_record_add(r, chain, 16, 6);
 	fill_chain(chain, 16, 11);
@@ -247,7 +247,7 @@ struct racer {
 	uint64_t seed;
 };
 
-static void *race_thread(void *arg) /* returns a reason to fail, or NULL */
+static void *race_thread(void *arg) /* Returns a reason to fail, or NULL. */
 {
 	struct racer *a = arg;
 	uint64_t chain[32];
@@ -312,12 +312,12 @@ static void score_is_the_documented_sum(void **state)
 		.power_headroom = 0.5F};
 	double want = 0.55 * 0.5 + 0.25 * (1 - 4.0 / 8) + 0.10 * 0.5 + 0.10 * 0.75;
 	assert_true(route_score(&ask, &c) > want - 1e-9 && route_score(&ask, &c) < want + 1e-9);
-	c.width = 0; /* unknown counts as ROUTE_WIDTH, and so does anything wider */
+	c.width = 0; /* An unknown width counts as ROUTE_WIDTH, and so does any greater width. */
 	double unknown = route_score(&ask, &c);
 	c.width = 4096;
 	assert_true(route_score(&ask, &c) >= unknown && route_score(&ask, &c) <= unknown);
 	c.width = 1;
-	assert_true(route_score(&ask, &c) < unknown - 0.5); /* a queue of three before a single slot */
+	assert_true(route_score(&ask, &c) < unknown - 0.5); /* A queue of three for a single slot. */
 }
 
 static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
@@ -332,7 +332,7 @@ static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
 	c[0].inflight = 37;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 	c[1].held = 100;
-	c[1].reuse = 100; /* what both hold says nothing */
+	c[1].reuse = 100; /* Equal holdings decide nothing. */
 	c[0].inflight = 1;
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 }
@@ -345,7 +345,7 @@ static void reuse_weighs_tiers_and_belief(void **state)
 			      ram[BLOCK_TIERS] = {[BLOCK_RAM] = 10}, mixed[BLOCK_TIERS] = {1, 2, 4, 10};
 	assert_true(route_reuse(&w, none, 1) < 1e-6F);
 	assert_true(route_reuse(&w, gpu, 1) > route_reuse(&w, ram, 1));
-	/* half believed is worth less than slower memory */
+	/* Half-trusted blocks on the GPU are worth less than trusted blocks in slower memory. */
 	assert_true(route_reuse(&w, gpu, 0.5) < route_reuse(&w, ram, 1));
 	double want = 1 + 2 * 0.8 + 4 * 0.5 + 10 * 0.3;
 	assert_true((double)route_reuse(&w, mixed, 1) > want - 1e-4 &&
@@ -356,7 +356,8 @@ static void reuse_weighs_tiers_and_belief(void **state)
 	c[0].reuse = route_reuse(&w, ram, 1);
 	c[1].reuse = route_reuse(&w, gpu, 1);
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
-	c[1].reuse = route_reuse(&w, gpu, 0.05); /* a liar is a node like any other */
+	/* An untrusted node is picked like one without the blocks. */
+	c[1].reuse = route_reuse(&w, gpu, 0.05);
 	assert_int_equal(route_pick(&ask, c, 2).index, 0);
 }
 
@@ -403,12 +404,12 @@ static void ties_stick_and_spread(void **state)
 	for (uint64_t i = 1; i <= 4000; i++) {
 		struct route_ask ask = ask_of(8, route_hash(&i, sizeof i));
 		size_t first = route_pick(&ask, c, 4).index;
-		c[(first + 1) % 4].kv_usage = 0.05F; /* noise below ROUTE_TIE moves nobody */
+		c[(first + 1) % 4].kv_usage = 0.05F; /* A difference below ROUTE_TIE changes no pick. */
 		ask.turn = (uint32_t)i;
 		assert_int_equal(route_pick(&ask, c, 4).index, first);
 		c[(first + 1) % 4].kv_usage = 0;
 		count[first]++;
-		struct route_cand three[3]; /* a node leaves: only its prefixes move */
+		struct route_cand three[3]; /* A node leaves: only its own prefixes move. */
 		size_t n = 0;
 		for (size_t k = 0; k < 4; k++)
 			if (k != (first + 2) % 4)
@@ -437,7 +438,7 @@ static void without_a_prompt_it_goes_around(void **state)
 		assert_int_equal(route_pick(&ask, c, 3).index, 2);
 }
 
-/* Whatever numbers two routers begin to count from, they do not stay together on equal nodes. */
+/* Two routers do not stay in step on equal nodes, whatever numbers they start from. */
 static void two_routers_are_not_in_step(void **state)
 {
 	(void)state;
@@ -448,10 +449,10 @@ static void two_routers_are_not_in_step(void **state)
 			struct route_ask a = ask_of(0, 0), b = ask_of(0, 0);
 			a.policy = b.policy = apart % 2 == 0 ? ROUTE_LEAST_LOADED : ROUTE_WEIGHTED;
 			a.turn = 1000000 + i;
-			b.turn = 1000000 + i + 4 * apart; /* the same place in a round of four */
+			b.turn = 1000000 + i + 4 * apart; /* The same place in a round of four. */
 			together += route_pick(&a, c, 4).index == route_pick(&b, c, 4).index;
 		}
-		assert_in_range(together, 80, 360); /* 200 by chance */
+		assert_in_range(together, 80, 360); /* 200 by chance. */
 	}
 }
 
@@ -523,15 +524,15 @@ static void no_policy_picks_who_has_no_room(void **state)
 static void a_node_has_room_for_its_width_and_a_quarter(void **state)
 {
 	(void)state;
-	assert_int_equal(route_room(256, 0, 0, 0), 256); /* nobody knows what it runs at once */
+	assert_int_equal(route_room(256, 0, 0, 0), 256); /* The engine's concurrency is unknown. */
 	assert_int_equal(route_room(256, 8, 0, 0), 10);
 	assert_int_equal(route_room(256, 8, 10, 0), 0);
 	assert_int_equal(route_room(256, 8, 4, 5), 1);
-	assert_int_equal(route_room(256, 1, 1, 0), 1); /* one to come as soon as the first is done */
+	assert_int_equal(route_room(256, 1, 1, 0), 1); /* One more, to start when the first is done. */
 	assert_int_equal(route_room(256, 1, 2, 0), 0);
 	assert_int_equal(route_room(4, 8, 3, 0), 1);
 	assert_int_equal(route_room(4, 8, 4, 0), 0);
-	assert_int_equal(route_room(256, 8, 0, 50), 2); /* a fifth is its own */
+	assert_int_equal(route_room(256, 8, 0, 50), 2); /* A fifth of the width is this router's own. */
 	assert_int_equal(route_room(256, 8, 1, 50), 1);
 	assert_int_equal(route_room(256, 8, 2, 50), 0);
 	assert_int_equal(route_room(1, 8, 0, 50), 1);
@@ -580,7 +581,7 @@ static void sessions_stay_until_their_node_is_ahead(void **state)
 		for (int i = 0; i < 4; i++)
 			c[i].inflight = 8;
 		size_t home = route_pick(&ask, c, 4).index;
-		c[home].inflight = 10; /* of a mean of 8.75 with this one: up to 10 */
+		c[home].inflight = 10; /* The mean is 8.75 with this request: up to 10 are allowed. */
 		assert_int_equal(route_pick(&ask, c, 4).index, home);
 		c[home].inflight = 12;
 		size_t second = route_pick(&ask, c, 4).index;
@@ -588,7 +589,7 @@ static void sessions_stay_until_their_node_is_ahead(void **state)
 		ask.turn = 17;
 		assert_int_equal(route_pick(&ask, c, 4).index, second);
 		c[second].inflight = 40;
-		assert_int_equal(route_pick(&ask, c, 4).index, home); /* the mean has grown */
+		assert_int_equal(route_pick(&ask, c, 4).index, home); /* The mean has grown. */
 	}
 }
 
@@ -614,7 +615,7 @@ static void costs_are_the_documented_sum(void **state)
 	assert_float_equal((float)-route_score(&ask, &c), 150 + 50 + 7 + ROUTE_PRESSURE * 50 + 560, 0.01);
 }
 
-/* Nobody's pick depends on the unit that weights or times are stated in. */
+/* No pick depends on the unit of weights or times. */
 static void scale_does_not_matter(void **state)
 {
 	(void)state;
@@ -628,7 +629,7 @@ static void scale_does_not_matter(void **state)
 		ask.answer_tokens = 100;
 		other = ask;
 		float scale =
-			(float)(1 << mix_xorshift_star(&rng) % 8) / 16; /* a power of two: no rounding */
+			(float)(1 << mix_xorshift_star(&rng) % 8) / 16; /* A power of two: no rounding. */
 		other.weights = (struct route_weights){seed_weights.kv * (double)scale,
 			seed_weights.load * (double)scale, seed_weights.power * (double)scale,
 			seed_weights.capacity * (double)scale};
@@ -642,7 +643,7 @@ static void scale_does_not_matter(void **state)
 	}
 }
 
-/* More work makes no node better, and nobody is picked for what another got. */
+/* More work makes no node better, and a node's load does not make another node be picked. */
 static void load_never_attracts(void **state)
 {
 	(void)state;
@@ -668,8 +669,8 @@ static void load_never_attracts(void **state)
 	}
 }
 
-/* A chat service: the first block is everybody's. Each conversation comes when all is idle, so that only ties
- * decide. */
+/* A chat service: all prompts share the first block. Each conversation comes when all nodes are idle, so that
+ * only ties decide. */
 static void a_shared_prompt_does_not_pile_up(void **state)
 {
 	(void)state;
@@ -698,7 +699,7 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 			size_t at = route_pick(&ask, c, 6).index;
 			served[at]++;
 			route_record_add(record, chain, 12, c[at].slot);
-			match_chain(record, chain, 12, c, 6); /* its next turn */
+			match_chain(record, chain, 12, c, 6); /* The next turn. */
 			for (size_t i = 0; i < 6; i++)
 				c[i].uncached_tokens = (float)(12 - c[i].held) * 16;
 			assert_int_equal(route_pick(&ask, c, 6).index, at);
@@ -709,14 +710,14 @@ static void a_shared_prompt_does_not_pile_up(void **state)
 	}
 }
 
-/* ---- a cluster of toy engines: does routing earn its keep ---- */
+/* ---- a cluster of toy engines: the value of routing ---- */
 
 #define TOY_NODES    6
 #define TOY_TABLE    16384
 #define TOY_CAPACITY 4000
-#define TOY_FLIGHT   96 /* requests that are running at any time */
+#define TOY_FLIGHT   96 /* Requests in flight at any time. */
 
-struct toy_engine { /* an LRU set of digests */
+struct toy_engine { /* An LRU set of digests. */
 	uint64_t digest[TOY_TABLE], stamp[TOY_TABLE], clock;
 	size_t used;
 };
@@ -729,7 +730,7 @@ static size_t toy_find(const struct toy_engine *e, uint64_t d)
 	return i;
 }
 
-static void toy_evict(struct toy_engine *e) /* the older half goes */
+static void toy_evict(struct toy_engine *e) /* Evict the older half. */
 {
 	struct toy_engine *fresh = calloc(1, sizeof *fresh);
 	uint64_t floor = e->clock - TOY_CAPACITY / 2;
@@ -746,7 +747,8 @@ static void toy_evict(struct toy_engine *e) /* the older half goes */
 	free(fresh);
 }
 
-static size_t toy_serve(struct toy_engine *e, const uint64_t *chain, size_t n) /* returns the blocks found */
+/* Return the number of blocks found. */
+static size_t toy_serve(struct toy_engine *e, const uint64_t *chain, size_t n)
 {
 	size_t hit = 0;
 	while (hit < n && e->digest[toy_find(e, chain[hit])] != 0)
@@ -764,16 +766,17 @@ static size_t toy_serve(struct toy_engine *e, const uint64_t *chain, size_t n) /
 
 struct toy_result {
 	double hit_ratio;
-	unsigned peak_lead; /* the most that one node ever had in flight above the mean */
+	unsigned peak_lead; /* Most requests in flight on one node above the mean. */
 	uint64_t served[TOY_NODES];
 };
 
-/* Conversations over |n_systems| system prompts (16 blocks each), up to 6 turns of 4 blocks. */
+/* Make the next prompt of conversations over |n_systems| system prompts (16 blocks each), with up to 6 turns
+ * of 4 blocks. */
 static size_t toy_prompt(uint64_t *rng, unsigned n_systems, uint64_t *chain)
 {
 	unsigned system = (unsigned)(mix_xorshift_star(rng) % n_systems);
 	if (mix_xorshift_star(rng) % 100 < 50)
-		system = 0; /* one of them is hot */
+		system = 0; /* One system prompt is hot. */
 	uint64_t talk = mix_xorshift_star(rng) % 300, turns = 1 + mix_xorshift_star(rng) % 6;
 	fill_chain(chain, 16, 1000 + system);
 	fill_chain(chain + 16, turns * 4, 1000000 + system * 1000 + talk);
@@ -802,7 +805,7 @@ static struct toy_result toy_run(bool aware, unsigned n_requests, uint64_t seed)
 			route_record_add(record, chain, n, c[at].slot);
 		}
 		size_t out = mix_xorshift_star(&rng) %
-			TOY_FLIGHT; /* one at random ends, this one takes its place */
+			TOY_FLIGHT; /* A random request ends, and this one takes its place. */
 		if (i >= TOY_FLIGHT)
 			c[flight[out]].inflight--;
 		else
@@ -830,8 +833,8 @@ static void shared_prefixes_hit_far_more_than_round_robin(void **state)
 			(int)seed, kv.hit_ratio, rr.hit_ratio, kv.peak_lead, (int)kv.served[0]);
 		assert_true(kv.hit_ratio > rr.hit_ratio * 1.3);
 		assert_true(kv.hit_ratio > 0.6);
-		assert_true(kv.peak_lead <= 40); /* 2.2 widths and what is random */
-		/* half of all requests share one hot prompt, and yet nobody idles */
+		assert_true(kv.peak_lead <= 40); /* 2.2 widths and the random part. */
+		/* Half of all requests share one hot prompt, and yet no node idles. */
 		for (int i = 0; i < TOY_NODES; i++)
 			assert_in_range(kv.served[i], 6000 / TOY_NODES / 3, 6000 / TOY_NODES * 2);
 	}
@@ -845,7 +848,7 @@ static void a_cold_burst_does_not_pile_up(void **state)
 	uint64_t chain[20];
 	fill_chain(chain, 20, 99);
 	struct route_ask ask = ask_of(20, chain[0]);
-	for (int i = 0; i < 200; i++) { /* 200 at once, none ends */
+	for (int i = 0; i < 200; i++) { /* 200 at once, none ends. */
 		match_chain(record, chain, 20, c, 4);
 		size_t at = route_pick(&ask, c, 4).index;
 		route_record_add(record, chain, 20, c[at].slot);

@@ -152,7 +152,7 @@ static void a_state_comes_back(void **state)
 	slots_restored(s, 1, a, 8, 128, 130);
 	struct slot_view v = slots_at(s, 1);
 	assert_true(v.use == SLOT_IDLE && v.n == 8 && v.prompt == 128 && v.tokens == 130 && v.saved == 130);
-	/* Another turn: its new tokens are not saved. */
+	/* In another turn, the new tokens are not saved. */
 	slots_begin(s, 1, 6);
 	slots_prefilled(s, 1, a, 8);
 	slots_end(s, 1, 130, 170, 96);

@@ -29,14 +29,14 @@ static void prefill_is_what_prompts_took(void **state)
 	(void)state;
 	struct route_speed s = {0};
 	route_speed_prefill(&s, 300, 3000);
-	assert_true(near_to(s.prefill_ms, 0.1, 1e-3)); /* the first is all that is known */
+	assert_true(near_to(s.prefill_ms, 0.1, 1e-3)); /* The first sample is all that is known. */
 	for (int i = 0; i < 2000; i++) {
 		double tokens = any_between(100, 20000);
 		route_speed_prefill(&s, tokens * 0.04 * any_between(0.9, 1.1), tokens);
 	}
 	assert_true(near_to(s.prefill_ms, 0.04, 0.05));
 	float was = s.prefill_ms;
-	route_speed_prefill(&s, 9000, ROUTE_SPEED_LEAST - 1); /* too little to say anything */
+	route_speed_prefill(&s, 9000, ROUTE_SPEED_LEAST - 1); /* Too few tokens to count. */
 	assert_true(near_to(s.prefill_ms, (double)was, 1e-6));
 }
 
@@ -44,18 +44,18 @@ static void one_outlier_moves_little(void **state)
 {
 	(void)state;
 	struct route_speed s = {.prefill_ms = 0.05F};
-	route_speed_prefill(&s, 600000, 4096); /* ten minutes for what takes 200 ms */
+	route_speed_prefill(&s, 600000, 4096); /* Ten minutes for a prefill of 200 ms. */
 	assert_true(near_to(s.prefill_ms, 0.05, 0.25));
 	route_speed_prefill(&s, 1e-9, 4096);
 	assert_true(near_to(s.prefill_ms, 0.05, 0.25));
-	/* a first one that was wrong is made good */
+	/* A wrong first sample is corrected. */
 	s.prefill_ms = 100;
 	for (int i = 0; i < 500; i++)
 		route_speed_prefill(&s, 200, 4096);
 	assert_true(near_to(s.prefill_ms, 200.0 / 4096, 0.05));
 }
 
-/* What a node with these speeds would take. */
+/* Return the time that a node with these speeds would take. */
 static double stream_ms(double tokens, double beside, double stall)
 {
 	return tokens * (12 + 0.12 * beside) + 0.9 * stall;

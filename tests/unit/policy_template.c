@@ -21,7 +21,7 @@ static struct json_val json_parsed(const char *text)
 
 static struct cgn_err err;
 
-/* Exactly as long as it is, so that a sanitizer sees its ends. */
+/* Compile a block of exactly |n| bytes, so that a sanitizer sees reads beyond its ends. */
 static cgn_rc compile_exact(const char *source, size_t n, struct template **t)
 {
 	char *exact = memcpy(malloc(n + (n == 0)), source, n);
@@ -62,7 +62,7 @@ static void expect_failure(const char *source, const struct template_ask *ask, e
 	if (rc.code != code || strstr(err.msg, what) == NULL)
 		fail_msg("%s\n  gave  %s %s\n  not   %s %s", source, cgn_code_name(rc.code), err.msg,
 			cgn_code_name(code), what);
-	assert_string_equal(cgn_buf_z(&out), "before"); /* as it was */
+	assert_string_equal(cgn_buf_z(&out), "before"); /* Unchanged. */
 	cgn_buf_fini(&out);
 }
 
@@ -442,8 +442,8 @@ static void the_last_message_is_left_open(void **state)
 	expect_failure(keeps, &ask, CGN_INVALID, "exclude each other");
 }
 
-/* Keys that an object names thousands of times, or that are many: found, in order, the last value in the
- * first place. */
+/* Keys that an object names thousands of times, or of which there are many: found, in order, with the last
+ * value at the first place. */
 static void large_objects_are_dictionaries(void **state)
 {
 	(void)state;

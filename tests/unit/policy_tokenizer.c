@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small hand-made files: what each component does to a text, and what is refused. That the ids are the
- * reference library's is shown in tests/interop/test_tokenizer.py. */
+/* Small hand-made files: the effect of each component on a text, and refused files.
+ * tests/interop/test_tokenizer.py shows that the ids are those of the reference library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 #define MARK "\xe2\x96\x81"
 
-/* What the characters' model knows; ids are the places here. */
+/* Vocabulary of the character model; ids are the places here. */
 static const char *const letters[] = {"<unk>", "a", "b", "c", "d", "e", "h", "t", MARK, " ", "1", "2", ".",
 	"\xc3\xa9", "E", "\xe4\xb8\xad", "e", "_", "he", "the", MARK "the", MARK "a", "ab", "abc", MARK MARK,
 	"T", "x", "\n", "\xcc\x81", "!", "22"};
@@ -27,7 +27,7 @@ static const char *const letter_merges[] = {"h e", "t he", MARK " the", MARK " a
 static const char *const byte_merges[] = {"h e", "t he", "\xc4\xa0 the", "\xc4\xa0 \xc4\xa0", "1 2",
 	"\xc3\x83 \xc2\xa9"};
 
-struct world { /* a file and its tokens' texts */
+struct world { /* A file and the texts of its tokens. */
 	struct cgn_buf json;
 	char tokens[700][40];
 	size_t n;
@@ -35,7 +35,7 @@ struct world { /* a file and its tokens' texts */
 	struct tokenizer_work *w;
 };
 
-struct parts { /* of a file, as JSON; NULL: null */
+struct parts { /* Parts of a file, as JSON; NULL: null. */
 	const char *normalizer, *pre, *post, *added, *flags;
 	bool bytes, fallback, pairs;
 };
@@ -49,7 +49,7 @@ static void know_token(struct world *w, const char *token)
 	assert_true(cgn_str_copyz(w->tokens[w->n++], sizeof w->tokens[0], cgn_str_of(token)));
 }
 
-/* The characters that stand for bytes, as the reference numbers them. */
+/* Add the characters that stand for bytes, numbered as in the reference. */
 static void know_bytes(struct world *w)
 {
 	uint32_t next = 256;
@@ -222,12 +222,12 @@ static const char *tokens_shown(struct world *w, struct cgn_str text, unsigned f
 	return out;
 }
 
-/* The tokens of |text| in a file of |p|, joined by "|". */
+/* Check that the tokens of |text| in a file of |p|, joined by "|", are |want|. */
 static void expect_tokens(struct parts p, const char *text, const char *want)
 {
 	struct world *w = world_of(p);
 	assert_string_equal(tokens_shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
-	/* now from the word cache */
+	/* Now from the word cache. */
 	assert_string_equal(tokens_shown(w, cgn_str_of(text), TOKENIZER_SPECIALS), want);
 	world_free(w);
 }
@@ -362,7 +362,7 @@ static void each_normalizer_changes_its_text(void **state)
 		"\xc3\xa9", "a|e");
 }
 
-/* Marks by the thousand: sorted by class without n² steps, and put together as few are. */
+/* Marks by the thousand: sorted by class in less than n² steps, and composed like few marks. */
 static void many_marks(void **state)
 {
 	(void)state;
@@ -374,14 +374,14 @@ static void many_marks(void **state)
 		cgn_buf_putz(&text, i % 2 == 0 ? "\xcc\x81" : "\xcc\xa3");
 	assert_true(cgn_ok(tokenizer_encode(w->t, w->w, cgn_buf_view(&text), 0, &ids, NULL)));
 	/* U+1EB9 (three bytes), 99999 times U+0323 (two bytes each), then 100000 times U+0301, a token of its
-	 * own */
+	 * own. */
 	assert_int_equal(ids.n, 3 + 2 * 99999 + 100000);
 	tokenizer_ids_fini(&ids);
 	cgn_buf_fini(&text);
 	world_free(w);
 }
 
-/* ---- pre-tokenizers: "22" merges only where a split did not come between ---- */
+/* ---- pre-tokenizers: "22" merges only where no split comes between ---- */
 
 #define SPLIT(pattern, behavior, invert) \
 	"{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
@@ -448,7 +448,7 @@ static void other_pre_tokenizers(void **state)
 		"22 !2", "22|!|2");
 }
 
-/* Letters that are newer than PCRE2's tables are letters all the same. */
+/* Letters that are newer than PCRE2's tables count as letters. */
 static void newer_letters(void **state)
 {
 	(void)state;
@@ -456,13 +456,13 @@ static void newer_letters(void **state)
 	expect_tokens(p,
 		"1\xf0\xb1\x8d\x90\xe4\xb8\xad"
 		"2",
-		"1|2"); /* U+31350, of Unicode 15 */
+		"1|2"); /* U+31350, of Unicode 15. */
 	expect_tokens(p,
 		"1\xe1\xb2\x89"
 		"2",
-		"1|2"); /* U+1C89, of Unicode 16 */
+		"1|2"); /* U+1C89, of Unicode 16. */
 	p.pre = SPLIT("{\"Regex\":\"\\\\s\"}", "Removed", "false");
-	/* U+180E is no blank */
+	/* U+180E is not a blank. */
 	expect_tokens(p,
 		"1\xc2\xa0\xe2\x80\xa8"
 		"2\xe1\xa0\x8e",
@@ -671,7 +671,7 @@ static void bounds_hold(void **state)
 				 .code,
 		CGN_TOO_LARGE);
 	assert_non_null(strstr(err.msg, "without a place to split"));
-	assert_int_equal(ids.n, 1); /* as before */
+	assert_int_equal(ids.n, 1); /* Unchanged. */
 	free(text);
 	tokenizer_ids_fini(&ids);
 	world_free(w);

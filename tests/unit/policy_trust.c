@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Properties of trust, and the table of tails against what was put there. */
+/* Properties of trust, and the table of prompt tails against the stored values. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +30,8 @@ static void the_truth_costs_nothing(void **state)
 {
 	(void)state;
 	assert_true(is_one(trust_after(1, 1000, 4096, 4096)));
-	assert_true(is_one(trust_after(1, 1000, 4096, 9999))); /* more than promised */
-	assert_true(is_one(trust_after(1, 1000, 4096, 3700))); /* what cutting into blocks costs */
+	assert_true(is_one(trust_after(1, 1000, 4096, 9999))); /* More than predicted. */
+	assert_true(is_one(trust_after(1, 1000, 4096, 3700))); /* The loss from cutting into blocks. */
 	assert_true(is_one(trust_after(1, 1000, 0, 0)));
 }
 
@@ -55,10 +55,10 @@ static void who_tells_the_truth_again_is_believed_again(void **state)
 static void half_a_truth_settles_in_the_middle(void **state)
 {
 	(void)state;
-	double t = trust_after(1, 1000, 900, 405); /* half of 900 * slack */
+	double t = trust_after(1, 1000, 900, 405); /* Half of 900 * slack. */
 	assert_true(fabs(t - 0.5) < 1e-6);
-	assert_true(
-		fabs(trust_after(ROUTE_TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6); /* from wherever it comes */
+	/* The same from any start. */
+	assert_true(fabs(trust_after(ROUTE_TRUST_FLOOR, 1000, 900, 405) - t) < 1e-6);
 }
 
 static void small_promises_say_nothing(void **state)
@@ -80,7 +80,7 @@ static void trust_is_monotone_and_bounded_for_all_inputs(void **state)
 		double a = route_trust_step(t, predicted, lo),
 		       b = route_trust_step(t, predicted, hi >= lo ? hi : lo);
 		assert_true(a >= ROUTE_TRUST_FLOOR && a <= 1 && b >= ROUTE_TRUST_FLOOR && b <= 1);
-		assert_true(b >= a); /* more found is never believed less */
+		assert_true(b >= a); /* A greater actual number never gives less trust. */
 	}
 	assert_true(route_trust_step((double)NAN, 4096, 4096) >= ROUTE_TRUST_FLOOR &&
 		route_trust_step(-5, 100, 100) >= ROUTE_TRUST_FLOOR);
@@ -98,12 +98,13 @@ static void a_tail_is_found_where_it_was_put(void **state)
 	prompttail_put(t, 1, 2, (struct prompttail){345, 67});
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, 345);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 67);
-	assert_int_equal(prompttail_get(t, 1, 3).prompt, 0); /* another node */
+	assert_int_equal(prompttail_get(t, 1, 3).prompt, 0); /* Another node. */
 	assert_int_equal(prompttail_get(t, 2, 2).prompt, 0);
-	prompttail_put(t, 1, 2, (struct prompttail){17, 0}); /* the last one counts */
+	prompttail_put(t, 1, 2, (struct prompttail){17, 0}); /* The last put counts. */
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, 17);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 0);
-	prompttail_put(t, 1, 2, (struct prompttail){UINT64_MAX, UINT64_MAX}); /* as much as fits an entry */
+	/* As much as an entry can hold. */
+	prompttail_put(t, 1, 2, (struct prompttail){UINT64_MAX, UINT64_MAX});
 	assert_int_equal(prompttail_get(t, 1, 2).prompt, (1 << 24) - 1);
 	assert_int_equal(prompttail_get(t, 1, 2).answer, 65535);
 	assert_true(prompttail_bytes(t) >= 1 << 20 && prompttail_bytes(t) < (1 << 20) + 256);
@@ -117,7 +118,7 @@ static void tails_are_right_or_forgotten(void **state)
 	enum { N = 20000 };
 	struct prompttail_table *t = NULL;
 	unsigned found = 0, recent = 0;
-	assert_true(cgn_ok(prompttail_new(64 * 1024, &t, NULL))); /* 8,192 entries */
+	assert_true(cgn_ok(prompttail_new(64 * 1024, &t, NULL))); /* 8,192 entries. */
 	uint64_t seed = 99;
 	for (uint64_t i = 0; i < N; i++)
 		prompttail_put(t, mix_xorshift_star(&seed), 5, (struct prompttail){i + 1, 3});
@@ -129,7 +130,7 @@ static void tails_are_right_or_forgotten(void **state)
 		recent += got != 0 && i >= N - 2048;
 	}
 	assert_true(found <= 8192 && found > 5000);
-	assert_true(recent > 1900); /* the newest are the last to be replaced */
+	assert_true(recent > 1900); /* The newest are replaced last. */
 	prompttail_free(&t);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates of a cluster's CA and of a stranger's, in a folder of their own. Include after cmocka.h. */
+/* Certificates of a cluster's CA and of a stranger's CA, in a folder of their own. Include after cmocka.h. */
 #pragma once
 #include <stdlib.h>
 #include <time.h>
@@ -78,7 +78,8 @@ static int make_tls(void **state)
 	put_leaf(&other_ca, "stranger", "stranger", when);
 	node_tls = ctx_of("ca", "node");
 	second_tls = ctx_of("ca", "second");
-	stranger_tls = ctx_of("ca", "stranger"); /* trusts us, but we don't trust it */
+	/* The stranger trusts us, but we don't trust the stranger. */
+	stranger_tls = ctx_of("ca", "stranger");
 	return 0;
 }
 

@@ -33,39 +33,39 @@ static const struct metric_row metrics[] = {
 #define KEY_HASH_TEST "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 enum act {
-	ACT_ANSWER, /* 200 and "hello" */
-	ACT_STREAM, /* 200, two events, [DONE] */
-	ACT_LIE,    /* 200, two events, and a usage of a million million tokens */
+	ACT_ANSWER, /* 200 and "hello". */
+	ACT_STREAM, /* 200, two events, [DONE]. */
+	ACT_LIE,    /* 200, two events, and a usage of 10^12 tokens. */
 	/* The first of all calls dies in a stream that counts tokens; later calls are refused. */
 	ACT_ONCE,
-	ACT_FLOOD,      /* 200, and more bytes than fit between two sockets */
-	ACT_500,        /* the engine's own error */
-	ACT_400,        /* an error that blames the request */
-	ACT_REFUSE,     /* UNAVAILABLE before any head */
-	ACT_INVALID,    /* INVALID_ARGUMENT: another node would not do better */
-	ACT_HEAD_ONLY,  /* a head, then it dies */
-	ACT_EMPTY,      /* a head, then a good end without a body */
-	ACT_CUT_EVENTS, /* dies between two events */
-	ACT_CUT_MIDWAY, /* dies inside an event */
-	ACT_CUT_PLAIN,  /* dies inside a body of known length */
-	ACT_HANG,       /* no answer at all */
-	ACT_STALL,      /* an event, then nothing */
-	ACT_DATA_FIRST, /* bytes without a head */
+	ACT_FLOOD,      /* 200, and more bytes than fit between two sockets. */
+	ACT_500,        /* The engine's own error. */
+	ACT_400,        /* An error that blames the request. */
+	ACT_REFUSE,     /* UNAVAILABLE before any head. */
+	ACT_INVALID,    /* INVALID_ARGUMENT: another node would give the same. */
+	ACT_HEAD_ONLY,  /* A head, then the agent dies. */
+	ACT_EMPTY,      /* A head, then a good end without a body. */
+	ACT_CUT_EVENTS, /* Dies between two events. */
+	ACT_CUT_MIDWAY, /* Dies inside an event. */
+	ACT_CUT_PLAIN,  /* Dies inside a body of known length. */
+	ACT_HANG,       /* No answer at all. */
+	ACT_STALL,      /* An event, then nothing. */
+	ACT_DATA_FIRST, /* Bytes without a head. */
 	ACT_TWO_HEADS,
-	ACT_JUNK,        /* no protobuf */
-	ACT_END_AT_ONCE, /* a good end without a head */
+	ACT_JUNK,        /* Bytes that are not protobuf. */
+	ACT_END_AT_ONCE, /* A good end without a head. */
 };
 
 struct agent {
 	struct grpc_server *server;
 	enum act act;
-	unsigned calls, cancelled, asked; /* |asked|: questions for tokens, which do not count as calls */
+	unsigned calls, cancelled, asked; /* |asked|: tokenize requests, which do not count as calls. */
 };
 
 enum tokens_act { TOKENS_FORTY, TOKENS_400, TOKENS_500, TOKENS_JUNK, TOKENS_DIE, TOKENS_HANG };
 
 struct world {
-	const char *kind; /* kind of the agents' engines */
+	const char *kind; /* Kind of the agents' engines. */
 	enum tokens_act tokens;
 	struct cgn_loop *loop;
 	struct agent agent[MAX_AGENTS];
@@ -80,19 +80,19 @@ struct world {
 	enum http_fail_stage stage;
 	int status;
 	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
-	char rate[3][2][32], should_retry[8]; /* limit, remaining, reset; for requests, for tokens */
+	char rate[3][2][32], should_retry[8]; /* Limit, remaining, reset; for requests, for tokens. */
 	struct cgn_buf body;
 	/* The last request that an agent received. */
 	struct cgn_buf seen_body, seen_headers;
 	char seen_model[64], seen_path[64];
 	size_t seen_chain;
-	uint64_t seen_first; /* first digest of the chain */
+	uint64_t seen_first; /* First digest of the chain. */
 	uint64_t seen_digests[64];
 	uint32_t seen_attempt;
 	bool seen_stream;
 };
 
-static struct world *w; /* the world of the running test */
+static struct world *w; /* The world of the running test. */
 
 /* ---- agents ---- */
 
@@ -402,7 +402,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	gw_rules_unref(&rules);
 }
 
-/* Open a world whose engines tell no tokens. */
+/* Open a world whose engines do not tokenize. */
 static void world_open(size_t n_agents, const char *toml, const char *keys)
 {
 	world_of("openai_compat", n_agents, toml, keys);
@@ -698,7 +698,7 @@ static void a_dying_plain_answer_is_cut(void **state)
 	chat_hello();
 	assert_true(w->failed);
 	assert_int_equal(w->stage, HTTP_FAIL_BODY);
-	assert_int_equal(calls_sum(), 1); /* no retry after the first byte */
+	assert_int_equal(calls_sum(), 1); /* No retry after the first byte. */
 	world_close();
 }
 
@@ -792,7 +792,7 @@ static void keys_are_asked_for(void **state)
 	chat_ask("/v1/embeddings", "{\"model\":\"m\",\"input\":\"x\"}", f, 1);
 	assert_int_equal(w->status, 403);
 	assert_int_equal(calls_sum(), 2);
-	struct gw_rules *open_rules = rules_of("", NULL); /* keys may be replaced while the worker runs */
+	struct gw_rules *open_rules = rules_of("", NULL); /* Keys may be replaced while the worker runs. */
 	gw_worker_update(w->worker, NULL, open_rules);
 	gw_rules_unref(&open_rules);
 	for (int i = 0; i < 500 && w->status != 200; i++)
@@ -822,7 +822,7 @@ static void addresses_have_a_rate(void **state)
 	(void)state;
 	world_open(1, "[router.rate_limit]\nrps = 0.001\nburst = 3\n", NULL);
 	char other[] = "10.0.0.0";
-	for (int i = 0; i < 5; i++) { /* a client's own header changes nothing */
+	for (int i = 0; i < 5; i++) { /* A client's own header changes nothing. */
 		other[7] = (char)('1' + i);
 		const struct http_field f[] = {{CGN_STR("x-forwarded-for"), cgn_str_of(other)},
 			{CGN_STR("forwarded"), CGN_STR("for=10.1.1.1")},
@@ -870,9 +870,10 @@ static void keys_have_a_rate_and_tenants_another(void **state)
 	assert_int_equal(chat_with("password"), 200);
 	assert_int_equal(chat_with("password"), 429);
 	assert_non_null(strstr(body_text(), "the API key has"));
-	assert_int_equal(chat_with("nonsense"), 401); /* an unknown key takes nothing from a limit */
+	/* A request with an unknown key takes nothing from a limit. */
+	assert_int_equal(chat_with("nonsense"), 401);
 	assert_int_equal(chat_with("test"), 200);
-	assert_string_equal(w->rate[0][0], "3"); /* fields of the limit that is nearest */
+	assert_string_equal(w->rate[0][0], "3"); /* Fields of the limit that is nearest. */
 	assert_string_equal(w->rate[1][0], "0");
 	assert_int_equal(chat_with("test"), 429);
 	assert_non_null(strstr(body_text(), "the tenant has"));
@@ -903,12 +904,12 @@ static void tokens_are_reserved_and_settled(void **state)
 	assert_true(atoi(w->retry_after) >= 1 && atoi(w->retry_after) <= 3);
 	assert_non_null(strstr(body_text(), "200 tokens a minute"));
 	assert_non_null(strstr(body_text(), "\"type\":\"tokens\""));
-	/* A request that takes less than is left goes through. */
+	/* A request that takes less than the remaining tokens passes. */
 	chat_ask(CHAT,
 		"{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
 		NULL, 0);
 	assert_int_equal(w->status, 200);
-	chat_ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* takes no tokens */
+	chat_ask("/tokenize", "{\"model\":\"m\",\"prompt\":\"hi\"}", NULL, 0); /* Takes no tokens. */
 	assert_int_equal(w->status, 200);
 	assert_string_equal(w->rate[0][1], "");
 	world_close();
@@ -945,7 +946,7 @@ static void what_failed_costs_nothing(void **state)
 		chat_ask(CHAT, EIGHTY, NULL, 0);
 		assert_int_equal(w->status, 503);
 	}
-	all_act(ACT_500); /* the engine's own error is an answer, but took no tokens */
+	all_act(ACT_500); /* The engine's own error is an answer, but took no tokens. */
 	chat_ask(CHAT, EIGHTY, NULL, 0);
 	assert_int_equal(w->status, 500);
 	all_act(ACT_STREAM);
@@ -953,7 +954,7 @@ static void what_failed_costs_nothing(void **state)
 	assert_int_equal(w->status, 200);
 	chat_ask(CHAT, EIGHTY, NULL, 0);
 	assert_int_equal(w->status, 429);
-	assert_non_null(strstr(body_text(), "requests a second")); /* the longer wait of two limits */
+	assert_non_null(strstr(body_text(), "requests a second")); /* The longer wait of two limits. */
 	world_close();
 }
 
@@ -1078,7 +1079,7 @@ static void several_answers_are_no_tail(void **state)
 		chat_ask("/v1/completions",
 			"{\"model\":\"m\",\"stream\":true,\"prompt\":\"and who is it that comes behind\"}",
 			NULL, 0);
-		/* wait until that request and the one before it are settled */
+		/* Wait until that request and the one before it are settled. */
 		for (int k = 0; k < 500 && tail_of(last_digest()).prompt == 0; k++)
 			turn_for(10 * CGN_MSEC);
 		assert_int_equal(tail_of(last_digest()).prompt, 5);
@@ -1123,7 +1124,7 @@ static void engines_with_events_are_known_by_the_index(void **state)
 	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	/* The prompt was sent there, but the engine's events say that it holds nothing. */
 	assert_int_equal(strncmp(w->hit, "0/", 2), 0);
-	for (uint16_t i = 0; i < 2; i++) { /* the node that holds the prompt gets it */
+	for (uint16_t i = 0; i < 2; i++) { /* The node that holds the prompt gets the request. */
 		uint16_t here = w->cluster->by_slot[i]->index_id,
 			 there = w->cluster->by_slot[1 - i]->index_id;
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, (uint8_t[16]){0}, 16);
@@ -1132,7 +1133,7 @@ static void engines_with_events_are_known_by_the_index(void **state)
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, w->cluster->by_slot[i]->info->id);
 		assert_int_equal(strncmp(w->hit, "12/", 3), 0);
-		/* the same blocks, in faster memory */
+		/* The same blocks, in faster memory. */
 		kvindex_set(w->shared.choice.index, there, w->seen_digests, gpu, 12);
 		world_settle();
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
@@ -1156,7 +1157,7 @@ static void blocks_of_bytes_are_in_no_index(void **state)
 	cgn_buf_putz(&b, "\"}");
 	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	strcpy(first, w->node);
-	for (int i = 0; i < 4; i++) { /* prompts that were sent are remembered even so */
+	for (int i = 0; i < 4; i++) { /* The prompts that were sent are remembered all the same. */
 		world_settle();
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_string_equal(w->node, first);
@@ -1178,7 +1179,7 @@ static void a_node_that_failed_is_not_preferred(void **state)
 	chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 	size_t home = w->node[1] == '0' ? 0 : 1;
 	w->agent[home].act = ACT_REFUSE;
-	for (int i = 0; i < 5; i++) { /* after one failure the other node has the prefix */
+	for (int i = 0; i < 5; i++) { /* After one failure, the other node has the prefix. */
 		world_settle();
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		assert_int_equal(w->status, 200);
@@ -1223,7 +1224,7 @@ static void an_error_teaches_nothing_about_the_node(void **state)
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
 		world_settle();
 		chat_ask("/v1/completions", cgn_buf_z(&b), NULL, 0);
-		/* a 400 leaves what the node had before */
+		/* A 400 changes nothing in the node's assumed blocks. */
 		assert_int_equal(strncmp(w->hit, "0/", 2) == 0, acts[k] == ACT_500);
 		cgn_buf_fini(&b);
 		world_close();
@@ -1260,7 +1261,7 @@ static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
 	world_close();
 }
 
-/* A node that was to resume an answer and did not is not measured by the tokens of the answer's beginning. */
+/* A node that failed to resume an answer is not measured by the tokens of the answer's beginning. */
 static void what_one_engine_counted_is_not_held_against_another(void **state)
 {
 	(void)state;
@@ -1332,19 +1333,19 @@ static void a_node_is_indexed_once_there_is_room(void **state)
 	router_residency_open(&watch);
 	assert_false(n->has_index_id);
 	router_residency_compare(&watch, &check);
-	assert_false(n->has_index_id); /* still no index id */
+	assert_false(n->has_index_id); /* Still no index id. */
 	kvindex_node_remove(w->shared.choice.index, 77);
 	while (kvindex_tick(w->shared.choice.index, 1 << 20))
 		continue;
 	router_residency_compare(&watch, &check);
 	assert_true(n->has_index_id);
 	assert_int_equal(n->index_id, 77);
-	assert_int_equal(watch.stale_since, 0); /* everything is known: the node holds nothing */
+	assert_int_equal(watch.stale_since, 0); /* Everything is known: the node holds nothing. */
 	turn_for(10 * CGN_MSEC);
 	world_close();
 }
 
-/* ---- tokens that engines tell ---- */
+/* ---- tokens from engines ---- */
 
 static unsigned questions_sum(void)
 {
@@ -1371,11 +1372,11 @@ static void an_engines_tokens_are_the_chain(void **state)
 	chat_hello();
 	assert_int_equal(w->status, 200);
 	assert_int_equal(questions_sum(), 1);
-	assert_int_equal(w->seen_chain, 2); /* 40 tokens, 16 a block */
+	assert_int_equal(w->seen_chain, 2); /* 40 tokens, 16 a block. */
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	assert_string_equal(w->hit, "0/2");
 	world_settle();
-	chat_hello(); /* the prompt is in the cache by now */
+	chat_hello(); /* The prompt is in the cache by now. */
 	assert_int_equal(questions_sum(), 1);
 	assert_int_equal(w->seen_first, first_digest("", ""));
 	assert_string_equal(w->hit, "2/2");
@@ -1387,13 +1388,13 @@ static void an_engines_tokens_are_the_chain(void **state)
 	world_close();
 }
 
-/* A reload, as SIGHUP does it, that changes the size of blocks. */
+/* A reload, as by SIGHUP, that changes the block size. */
 static void what_was_kept_is_of_its_size_of_blocks(void **state)
 {
 	(void)state;
 	world_of("sim", 1, "[models.m]\nblock_tokens = 32\n", NULL);
 	chat_hello();
-	assert_int_equal(w->seen_chain, 1); /* a block and 8 tokens */
+	assert_int_equal(w->seen_chain, 1); /* A block and 8 tokens. */
 	rules_reload("[models.m]\nblock_tokens = 4\n");
 	chat_hello();
 	assert_int_equal(w->seen_chain, 10);
@@ -1432,7 +1433,7 @@ static void llama_cpp_is_asked_twice(void **state)
 {
 	(void)state;
 	world_of("llama_cpp", 1, "", NULL);
-	chat_hello(); /* the toy answers "tokens" to both questions, which is no rendered prompt */
+	chat_hello(); /* The toy answers "tokens" to both questions, which is not a rendered prompt. */
 	assert_int_equal(w->status, 200);
 	assert_int_equal(questions_sum(), 1);
 	chat_ask("/v1/completions", "{\"model\":\"m\",\"prompt\":\"once upon a time\"}", NULL, 0);
@@ -1447,7 +1448,7 @@ static void a_model_may_be_told_to_have_bytes(void **state)
 	world_of("sim", 1, "[models.m]\ntokens = \"bytes\"\nblock_bytes = 16\n", NULL);
 	chat_hello();
 	assert_int_equal(questions_sum(), 0);
-	assert_int_equal(w->seen_chain, 0); /* "user", "hello" and marks are fewer than 16 bytes */
+	assert_int_equal(w->seen_chain, 0); /* "user", "hello" and marks are fewer than 16 bytes. */
 	chat_ask(CHAT,
 		"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hello, who is there?\"}]}",
 		NULL, 0);
@@ -1512,7 +1513,7 @@ static void toy_write(struct toy *t, unsigned block_tokens, bool without_start)
 	toy_tokenizer(&json);
 	char *at = memmem(json.p, json.n, "<|im_start|>", 12);
 	assert_non_null(at);
-	if (without_start) /* the start token is ordinary text then */
+	if (without_start) /* Without the flag, the start token is ordinary text. */
 		memcpy(at, "<|im_begin|>", 12);
 	snprintf(t->tokenizer, sizeof t->tokenizer, "%s/tokenizer.json", t->dir);
 	snprintf(t->template, sizeof t->template, "%s/chat_template.jinja", t->dir);
@@ -1557,8 +1558,8 @@ static void a_file_makes_the_chain(void **state)
 	toy_world();
 	chat_ask(CHAT, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"0123456789abcd\"}]}",
 		NULL, 0);
-	assert_int_equal(w->seen_chain, 1); /* 14 digits and letters between two marks */
-	long_chat(&b, 1);                   /* on the pool */
+	assert_int_equal(w->seen_chain, 1); /* 14 digits and letters between two marks. */
+	long_chat(&b, 1);                   /* On the pool. */
 	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0);
 	assert_int_equal(w->seen_chain, 60003 / 16);
 	world_settle();
@@ -1590,7 +1591,7 @@ static void a_reload_leaves_nothing_old_behind(void **state)
 		size_t tokens;
 	} row[] = {{16, false, 600}, {16, true, 611}, {7, true, 611}, {4, false, 600}};
 	toy_world();
-	for (size_t i = 0; i < CGN_COUNT(row); i++) { /* other tokens, then other sizes of block */
+	for (size_t i = 0; i < CGN_COUNT(row); i++) { /* Other tokens, then other block sizes. */
 		toy_write(&t, row[i].block, row[i].without_start);
 		rules_reload(t.toml);
 		toy_remove(&t);
@@ -1643,7 +1644,7 @@ static void a_client_may_go_while_the_pool_works(void **state)
 	}
 	chat_hello();
 	assert_int_equal(w->status, 200);
-	world_close(); /* the worker may end meanwhile too */
+	world_close(); /* The worker may end meanwhile too. */
 	cgn_buf_fini(&b);
 }
 
@@ -1690,11 +1691,11 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 	pool_block();
 	struct http_call *waits[2] = {chat_start(CHAT, cgn_buf_view(&b), NULL, 0),
 		chat_start(CHAT, cgn_buf_view(&b), NULL, 0)};
-	while (atomic_load(&w->shared.body_bytes) < 2 * b.n) /* all of it came */
+	while (atomic_load(&w->shared.body_bytes) < 2 * b.n) /* All bytes came. */
 		turn_for(10 * CGN_MSEC);
 	turn_for(10 * CGN_MSEC);
 	assert_false(w->over);
-	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* three of them are too many */
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* Three bodies are too many. */
 	assert_int_equal(w->status, 200);
 	assert_int_equal(calls_sum(), 1);
 	assert_int_equal(w->seen_chain, ROUTE_MAX_BLOCKS);
@@ -1703,7 +1704,7 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 	pool_release();
 	b.n = 0;
 	long_chat(&b, 7);
-	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* the pool has room again */
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* The pool has room again. */
 	assert_int_equal(w->seen_chain, 60003 / 16);
 	world_close();
 	cgn_buf_fini(&b);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_ask ADDR watch [OPTION...] print Agent.Watch's events, one JSON object a line, until killed or ended
- *   repair=N,N ask for these ranges once the first check came
- *   pause=N take no more after N events until a line comes on stdin
- *   blocks=count print how many blocks came and went, not which agent_ask ADDR generate PATH [OPTION...]
- *   <body one Agent.Generate: {"head":...}, {"data":"..."}..., {"code":"FINE","message":""}
- *   model=M engine=E id=ID method=GET chain=HEX,HEX header=name:value what the request says
- *   made=SEED:COUNT a made-up chain
- *   cancel=N cancel after N data chunks and say {"cancelled":true}
- *   pause=N take no more after N data chunks until a line comes on stdin (the body is then body=TEXT) */
+/* agent_ask ADDR watch [OPTION...]: prints Agent.Watch's events, one JSON object a line, until killed or
+ * ended
+ *   repair=N,N       request these ranges after the first check
+ *   pause=N          stop reading after N events until a line comes on stdin
+ *   blocks=count     print how many blocks came and went, not which
+ *
+ * agent_ask ADDR generate PATH [OPTION...] <body: one Agent.Generate; prints {"head":...},
+ * {"data":"..."}..., {"code":"FINE","message":""}
+ *   model=M engine=E id=ID method=GET chain=HEX,HEX header=name:value    fields of the request
+ *   made=SEED:COUNT  a made-up chain
+ *   cancel=N         cancel after N data chunks and print {"cancelled":true}
+ *   pause=N          stop reading after N data chunks until a line comes on stdin (the body is then
+ *                    body=TEXT) */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -2,15 +2,16 @@
 /* agent_fake LISTEN NODE_ID MODEL [BLOCKS]: an Agent whose Watch loses, repeats and misstates changes on
  * demand. BLOCKS: number of made-up blocks at the start. Prints {"port":N} first, then {"watch":N} for each
  * watch that opens (N: watches so far) and {"repair":[range, ...]} for each repair request. Lines on stdin:
- *   hold HEX MASK the block is held, and reported
- *   hide HEX MASK the block is held, and not reported: the event is lost without a gap in the numbers
- *   claim HEX MASK the block is reported, and not held
- *   again everything is reported once more, without a reset
- *   gap one number is skipped
- *   check the sums of the held blocks
- *   lie wrong sums from now on
- *   nonsense a block in a tier that does not exist
- *   source sent|events [STALE_MS] Generate is answered with UNAVAILABLE. */
+ *   hold HEX MASK     the block is held, and reported
+ *   hide HEX MASK     the block is held, and not reported: the event is lost without a gap in the numbers
+ *   claim HEX MASK    the block is reported, and not held
+ *   again             report everything once more, without a reset
+ *   gap               skip one number
+ *   check             send the sums of the held blocks
+ *   lie               send wrong sums from now on
+ *   nonsense          report a block in a tier that does not exist
+ *   source sent|events [STALE_MS]
+ * Generate is answered with UNAVAILABLE. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

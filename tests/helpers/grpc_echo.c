@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc_echo serve PORT [ca cert key]: the Echo service, until SIGTERM. grpc_echo call ADDR METHOD [text=T]
- * [count=N] [delay=MS] [fail=STATUS] [size=N] [send=N] [timeout=MS] [stop=N] [ca=F cert=F key=F]
- *   calls METHOD: |send| requests (1), then half-close; cancels after |stop| answers. One line per answer,
- *   then the status. */
+/* grpc_echo serve PORT [ca cert key]: the Echo service, until SIGTERM.
+ * grpc_echo call ADDR METHOD [text=T] [count=N] [delay=MS] [fail=STATUS] [size=N] [send=N] [timeout=MS]
+ *   [stop=N] [ca=F cert=F key=F]: calls METHOD with |send| requests (1), then half-closes; cancels after
+ *   |stop| answers. Prints one line per answer, then the status. */
 #include <signal.h>
 #include <string.h>
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quic_peer: one side of QUIC for tests in real networks and with foreign clients.
- *   quic_peer certs DIR: writes ca.crt, ca.key, node.crt, node.key
- *   quic_peer serve ADDR DIR ALPN [retry]: prints "listening PORT", a line for each peer, and its counters at
- *   the end of its input
- *   quic_peer fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC: fetches BYTES on each of STREAMS at once, ROUNDS
- *   times, and prints JSON Fetched data is checked byte by byte. */
+ *   quic_peer certs DIR                           writes ca.crt, ca.key, node.crt, node.key
+ *   quic_peer serve ADDR DIR ALPN [retry]         prints "listening PORT", a line for each peer, and at the
+ *                                                 end of its input its counters
+ *   quic_peer fetch ADDR DIR ALPN BYTES STREAMS ROUNDS CC
+ *                                                 fetches BYTES on each of STREAMS at once, ROUNDS times,
+ *                                                 and prints JSON
+ * Fetched data is checked byte by byte. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_demo watch CONFIG: a router's view of membership, one line per event; with the embedded backend, it
- * serves Announce and Leave state_demo announce CONFIG ID ADDR: an agent's registration, until SIGTERM, then
- * it leaves Commands on stdin, one per line: cordon ID | uncordon ID | draining | ready | quit. */
+/* state_demo watch CONFIG             a router's view of membership, one line per event; with the embedded
+ *                                     backend, it serves Announce and Leave
+ * state_demo announce CONFIG ID ADDR  an agent's registration, until SIGTERM, then it leaves
+ * Commands on stdin, one per line: cordon ID | uncordon ID | draining | ready | quit. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -283,7 +283,7 @@ static void deadlines_end_calls_on_both_sides(void **state)
 	grpc_half_close(s.c);
 	until(w, s.closed);
 	expect_story(&s, CGN_DEADLINE);
-	until(w, w->d.expired + w->d.cancelled == 1); /* One of the two comes first. */
+	until(w, w->d.expired + w->d.cancelled == 1); /* Either of the two comes first. */
 }
 
 static void cancelling_is_seen_by_the_server(void **state)
@@ -329,7 +329,7 @@ static void a_paused_reader_slows_the_server(void **state)
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_NOWAIT);
 	assert_int_equal(s.answers, 1);     /* no message after the pause */
 	assert_int_equal(w->d.fine, 0);     /* The server did not finish: the call was cancelled. */
-	for (unsigned i = 2; i < 20; i++) { /* One at a time, in order. */
+	for (unsigned i = 2; i < 20; i++) { /* The answers come singly, in order. */
 		grpc_resume(s.c);
 		until(w, s.answers == i);
 		assert_int_equal(s.last_seq, i);

@@ -107,7 +107,7 @@ static void bad_prefixes_are_refused(void **state)
 		struct cgn_str wire;
 		enum cgn_code code;
 	} cases[] = {
-		/* One byte above the limit: refused before any byte of the message. */
+		/* A byte above the limit: refused before any byte of the message. */
 		{LIT("\0\0\0\0\x41"), CGN_OVERLOADED},
 		{LIT("\0\xff\xff\xff\xff"), CGN_OVERLOADED},
 		{LIT("\1\0\0\0\1x"), CGN_UNSUPPORTED},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds for both HTTP versions: our client against our server. */
+/* Behaviour that holds for both HTTP versions: our client against our server. */
 #include "http_world.h"
 
 static enum http_proto proto; /* Version of the running test group. */

@@ -548,7 +548,7 @@ static void what_is_asked_is_exact(void **state)
 		"POST /v1/x?y HTTP/1.1\r\nhost: engine:1\r\nContent-Type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 	assert_int_equal(k.got.n, sizeof want - 1);
 	assert_memory_equal(k.got.p, want, sizeof want - 1);
-	assert_int_equal(k.asked, 1); /* one write */
+	assert_int_equal(k.asked, 1); /* All in a single write. */
 	canned_fini(&k);
 	world_close(&w);
 }

@@ -117,7 +117,7 @@ static int world_close(void **state)
 	return 0;
 }
 
-static void start(struct world *x, cgn_nsec probe_interval)
+static void source_start(struct world *x, cgn_nsec probe_interval)
 {
 	listwatch_init(&x->w, x->loop, &fake_ops, x,
 		(struct cgn_backoff){.first = CGN_MSEC, .last = 4 * CGN_MSEC}, probe_interval);
@@ -128,7 +128,7 @@ static void start(struct world *x, cgn_nsec probe_interval)
 /* Bring the listwatch to an open stream after |revision|. */
 static void start_watching(struct world *x, int64_t revision, cgn_nsec probe_interval)
 {
-	start(x, probe_interval);
+	source_start(x, probe_interval);
 	listwatch_page(&x->w, revision);
 	listwatch_page_end(&x->w, false);
 	listwatch_opened(&x->w);
@@ -139,7 +139,7 @@ static void start_watching(struct world *x, int64_t revision, cgn_nsec probe_int
 static void pages_are_read_at_one_revision(void **state)
 {
 	struct world *x = *state;
-	start(x, CGN_SEC);
+	source_start(x, CGN_SEC);
 	listwatch_page(&x->w, 7);
 	listwatch_page_end(&x->w, true);
 	assert_calls(x, "begin, list 7, ");
@@ -156,7 +156,7 @@ static void pages_are_read_at_one_revision(void **state)
 static void a_list_that_fails_starts_over(void **state)
 {
 	struct world *x = *state;
-	start(x, CGN_SEC);
+	source_start(x, CGN_SEC);
 	listwatch_page(&x->w, 7);
 	listwatch_page_end(&x->w, true);
 	listwatch_failed(&x->w, &broken);
@@ -184,7 +184,7 @@ static void a_stream_resumes_at_the_last_change(void **state)
 static void a_stream_that_never_opens_fails(void **state)
 {
 	struct world *x = *state;
-	start(x, CGN_MSEC);
+	source_start(x, CGN_MSEC);
 	listwatch_page(&x->w, 7);
 	listwatch_page_end(&x->w, false);
 	run_calls(x, 1);

@@ -119,7 +119,7 @@ static void one_long_wait_among_short_ones_does_not_close_it(void **state)
 	struct life x = life_of(MOST);
 	for (int i = 0; i < 10000; i++)
 		(void)life_wait(&x, i % 50 == 0 ? 10 * MOST : 20 * CGN_USEC);
-	assert_int_equal(x.blocked, 200 + 1); /* One event opens the window. */
+	assert_int_equal(x.blocked, 200 + 1); /* A single event opens the window. */
 }
 
 /* ---- the budget ---- */

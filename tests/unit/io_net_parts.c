@@ -108,7 +108,7 @@ static void who_goes_gives_back_what_was_lent(void **state)
 	free(p);
 }
 
-/* ---- one socket, several listeners ---- */
+/* ---- a socket, several listeners ---- */
 
 #define CROWD 40
 
@@ -123,7 +123,8 @@ static void count_accept(void *user, struct net_conn *c)
 static bool all_accepted(struct world *w)
 {
 	(void)w;
-	return accepted[0] + accepted[1] == CROWD + 1; /* One more: the probe whether a server answers. */
+	return accepted[0] + accepted[1] ==
+		CROWD + 1; /* The extra connection is the probe whether a server answers. */
 }
 
 static void listeners_share_a_socket(void **state)

@@ -301,7 +301,7 @@ static void descendants_go_with_it(void **state)
 	(void)state;
 	struct world w = {0};
 	pid_t a = 0, b = 0;
-	/* One child in the group, and one in a session of its own that ignores every signal it can. */
+	/* A child in the group, and one in a session of its own that ignores every signal it can. */
 	run_shell(&w,
 		"sleep 1000 & echo $!; setsid sh -c 'trap \"\" TERM HUP; echo $$; exec sleep 1000' & read x < /proc/uptime; sleep 0.2; exit 0");
 	assert_int_equal(sscanf(cgn_buf_z(&w.out), "%d|%d|", &a, &b), 2);

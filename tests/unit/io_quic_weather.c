@@ -173,7 +173,7 @@ static int shuttle_end(void **state)
 		shuttle_stop(&sh);
 	return 0;
 }
-/* Datagrams that the shuttle takes. The timeouts are long except in tests of silence. */
+/* The shuttle takes datagrams of this size. The timeouts are long, except in tests of silence. */
 static const struct quic_endpoint_cfg fair = {.max_datagram = 8952, .handshake_timeout = 20 * CGN_SEC};
 
 static void weather_open(struct world *w, const struct quic_endpoint_cfg *cfg)

@@ -417,7 +417,7 @@ static void garbage_ends_the_session_only(void **state)
 		assert_true(rc.code == CGN_TLS || rc.code == CGN_FINE);
 		pair_close(&p);
 	}
-	/* One flipped bit anywhere in a record is noticed. */
+	/* A flipped bit anywhere in a record is noticed. */
 	for (size_t at = 0; at < 60; at++) {
 		struct pair p;
 		bool closed = false;

@@ -52,7 +52,7 @@ struct world {
 	uint64_t released[64], n_released, lent, put_bytes, last_id;
 	bool put_had_fd, put_had_sum;
 	char put_first[8];
-	/* What the client's callbacks counted. */
+	/* Counts of the client's callbacks. */
 	unsigned ready, away, done, want;
 	enum cgn_code code;
 	char why[400];

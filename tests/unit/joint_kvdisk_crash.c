@@ -28,7 +28,7 @@
 #define KEYS    300U /* Keys of each thread. */
 #define NONE    0U
 
-/* What a key may hold: the version before the running call, or the one after it. */
+/* Versions that a key may hold: the version before the running call, or the one after it. */
 struct model {
 	struct {
 		_Atomic uint32_t before, after;

@@ -714,7 +714,7 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 		if (i == 1)
 			liar_says(liar, 1000, 1, 999); /* Other bytes than the requested ones. */
 		if (i == 2)
-			liar_says(liar, 1000, 0, 999); /* One byte too few. */
+			liar_says(liar, 1000, 0, 999); /* A byte too few. */
 		if (i == 3)
 			kvframe_put_answer(&liar->answer, &(struct kvframe_answer){.status = KVFRAME_FAILED});
 		if (i == 4) /* More than a block can have. */

@@ -10,9 +10,11 @@
 
 #include "policy/auth/auth.h"
 
-#define HASH_A "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* of "password" */
-#define HASH_B "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* of "test" */
-#define WHEN   "2026-01-31T08:00:00Z"
+#define HASH_A \
+	"sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* SHA-256 of "password" */
+#define HASH_B \
+	"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* SHA-256 of "test" */
+#define WHEN "2026-01-31T08:00:00Z"
 
 static struct auth_keys *keys_of(const char *text)
 {

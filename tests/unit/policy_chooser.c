@@ -214,7 +214,7 @@ static void speeds_are_learned_and_lent(void **state)
 	world_fini(&w);
 }
 
-/* One node took a minute for its first prompt, and one node's engine reports wrong token counts: neither is
+/* A node took a minute for its first prompt, and another node's engine reports wrong token counts: neither is
  * excluded or preferred for ever. */
 static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
 {

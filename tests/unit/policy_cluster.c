@@ -541,7 +541,7 @@ static void open_breakers_leave_the_candidates_unless_all_are(void **state)
 	(void)breaker_apply(&stats[1]->breaker, &rules, &fail);
 	assert_int_equal(view_candidates(m, c->stats, &ask, cand), 1);
 	assert_int_equal(cand[0].slot, slots[2]);
-	/* One breaker is closed, so the panic rule does not apply. */
+	/* A breaker is closed, so the panic rule does not apply. */
 	assert_int_equal(view_candidates(m, c->stats, &tried, cand), 0);
 	assert_int_equal(view_candidates(m, c->stats, &all, cand), 3);
 	assert_int_equal(view_candidates(m, c->stats, &later, cand), 3); /* Half-open. */

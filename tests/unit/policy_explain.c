@@ -369,7 +369,7 @@ static void an_answer_is_bounded(void **state)
 	explain_ring_free(&r);
 }
 
-/* ---- what the chooser scored ---- */
+/* ---- scores of the chooser ---- */
 
 #define NODES 24
 

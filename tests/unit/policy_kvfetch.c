@@ -49,7 +49,7 @@ static void a_path_is_what_was_measured(void **state)
 	p.under_way = 1000000;
 	assert_true(kvfetch_ms(&p, 1000000) > 2.19 && kvfetch_ms(&p, 1000000) < 2.21);
 	p.under_way = 0;
-	kvfetch_path_rate(&p, 10 * MIB, 104.85760); /* One slow fetch moves the rate by an eighth. */
+	kvfetch_path_rate(&p, 10 * MIB, 104.85760); /* A slow fetch moves the rate by an eighth. */
 	assert_true(p.bytes_per_ms > 887000 && p.bytes_per_ms < 888000);
 	for (int i = 0; i < 100; i++)
 		kvfetch_path_rate(&p, 10 * MIB, 104.85760);
@@ -232,7 +232,7 @@ static void what_is_less_than_a_piece_goes_too(void **state)
 	(void)state;
 	struct kvfetch_egress e;
 	cgn_nsec wait;
-	kvfetch_egress_init(&e, 1, 8); /* One KiB a second is the minimum. */
+	kvfetch_egress_init(&e, 1, 8); /* A KiB a second is the minimum. */
 	assert_true(kvfetch_egress_take(&e, START, UINT64_MAX, &wait) == KVFETCH_EGRESS_PIECE);
 	assert_true(kvfetch_egress_take(&e, START, 1, &wait) == 0);
 	assert_true(wait > 0 && wait <= CGN_SEC);

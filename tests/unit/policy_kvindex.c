@@ -393,7 +393,7 @@ static void long_shared_prefixes_of_many_nodes(void **state)
 			check_match(&m, 0, n);
 		for (unsigned l = 0; l < nodes; l += 2)
 			model_set(&m, l, 0, 100, SSD);
-		/* One block that changes tier in every node, and back. */
+		/* A block that changes tier in every node, and back. */
 		for (unsigned l = 0; l < nodes; l += 3)
 			model_set(&m, l, 40, 20, GPU);
 		check_match(&m, 0, 100);
@@ -675,7 +675,7 @@ static void write_one(struct race *x, uint64_t *seed, uint64_t *noise, unsigned 
 static void readers_are_right_while_the_writer_works(void **state)
 {
 	(void)state;
-#ifdef __SANITIZE_THREAD__ /* One concurrent access is enough for the sanitizer. */
+#ifdef __SANITIZE_THREAD__ /* A single concurrent access is enough for the sanitizer. */
 	enum { NOISE = 64 * 200, WRITES = 5000 };
 #else
 	enum { NOISE = 64 * 200, WRITES = 20000 };

@@ -240,7 +240,7 @@ static void windows_forget_and_totals_may_wrap(void **state)
 	for (int i = 0; i < 2; i++) {
 		outlier_window_turn(&w, &now);
 		outlier_window_get(&w, &now, &got);
-		assert_int_equal(got.ended, 20); /* Of at least two turns. */
+		assert_int_equal(got.ended, 20); /* At least two turns are counted. */
 	}
 	outlier_window_turn(&w, &now);
 	outlier_window_get(&w, &now, &got);

@@ -255,7 +255,7 @@ static void bounds_are_kept(void **state)
 	cgn_buf_add(&b,
 		"\x2a\x0a\x2a\x08"
 		"12345678",
-		12); /* One more, in a second RouteFacts. */
+		12); /* A further one, in a second RouteFacts. */
 	assert_int_equal(read_code(cgn_buf_view(&b), 4U << 20, &g), CGN_INVALID);
 	cgn_buf_fini(&b);
 	free(many);

@@ -528,7 +528,8 @@ static void a_node_has_room_for_its_width_and_a_quarter(void **state)
 	assert_int_equal(route_room(256, 8, 0, 0), 10);
 	assert_int_equal(route_room(256, 8, 10, 0), 0);
 	assert_int_equal(route_room(256, 8, 4, 5), 1);
-	assert_int_equal(route_room(256, 1, 1, 0), 1); /* One more, to start when the first is done. */
+	assert_int_equal(route_room(256, 1, 1, 0),
+		1); /* A second request, to start when the first is done. */
 	assert_int_equal(route_room(256, 1, 2, 0), 0);
 	assert_int_equal(route_room(4, 8, 3, 0), 1);
 	assert_int_equal(route_room(4, 8, 4, 0), 0);
@@ -776,7 +777,7 @@ static size_t toy_prompt(uint64_t *rng, unsigned n_systems, uint64_t *chain)
 {
 	unsigned system = (unsigned)(mix_xorshift_star(rng) % n_systems);
 	if (mix_xorshift_star(rng) % 100 < 50)
-		system = 0; /* One system prompt is hot. */
+		system = 0; /* A system prompt is hot. */
 	uint64_t talk = mix_xorshift_star(rng) % 300, turns = 1 + mix_xorshift_star(rng) % 6;
 	fill_chain(chain, 16, 1000 + system);
 	fill_chain(chain + 16, turns * 4, 1000000 + system * 1000 + talk);

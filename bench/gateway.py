@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What router and agent add to a request, beside what nginx adds, in one run against one engine (cgn-sim, answering at once).
+"""Measure the time and CPU that router and agent add to a request, compared with nginx, in one run against one engine
+(cgn-sim, answering at once).
 
     bench/gateway.py --build build/release --out bench/results/gateway.json
 
-Each case is measured in rounds: the engine alone, nginx before it, router and agent before it, one after another, so that what
-disturbs the machine disturbs all three. The medians over the rounds are reported. Two kinds of load:
+Each case is measured in rounds: the engine alone, through nginx, and through router and agent, one after another, so that
+other load on the machine affects all three. The medians over the rounds are reported. There are two kinds of load:
 
-  closed  each connection asks again as soon as it was answered. With few cores the p50 of many connections is the queue: the CPU
-          that a request costs all processes together, the load generator's included.
-  paced   each connection pauses (exponential, 16 ms on average) before it asks: the machine is not full, and latency is latency.
+  closed  each connection sends the next request as soon as it got an answer. With few cores the p50 of many connections is the
+          time in the queue: the CPU that a request costs all processes together, including the load generator.
+  paced   each connection pauses (exponential, 16 ms on average) before the next request: the machine is not full, and latency
+          is not queueing.
 
-Needs wrk and nginx. CPU is what the kernel says that the threads of each process ran (schedstat)."""
+Needs wrk and nginx. CPU is the time that the threads of each process ran, as the kernel reports it (schedstat)."""
 import argparse
 import datetime
 import json
@@ -223,11 +225,11 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--port", type=int, default=22000, help="seven ports from here on")
+    ap.add_argument("--port", type=int, default=22000, help="first of seven ports")
     ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--seconds", type=int, default=2, help="of each target in each round")
-    ap.add_argument("--tokens", type=int, default=64, help="of each answer")
-    ap.add_argument("--only", help="cases whose name contains this")
+    ap.add_argument("--seconds", type=int, default=2, help="seconds for each target in each round")
+    ap.add_argument("--tokens", type=int, default=64, help="tokens of each answer")
+    ap.add_argument("--only", help="run only cases whose name contains this")
     args = ap.parse_args()
     cores = os.cpu_count()
     b = Bench(args.build.resolve(), args.port, cores)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a block takes from one node's store to a client of another's: two real cgn-kvcached on loopback, over QUIC with mutual TLS.
+"""Measure the time of a block from one node's store to a client of another node's store: two real cgn-kvcached on loopback,
+over QUIC with mutual TLS.
 
-A client maps the second store's memory and asks by descriptor, so its own part is small; it is shown, as the same block asked for again, which is then
-in that store. In turns: a fetch that is the first on its connection (the second store was just started), then as many more as fit, then all of
-them again. Each value is compared. On a machine that others use, `chrt -r 10` gives it and the stores what an idle one would. JSON to --out, or to
-stderr."""
+A client maps the second store's memory and gets values by descriptor, so the client's own part is small. That part is reported
+too, by getting the same block again when it is in the second store. Each round has the first fetch on a connection (the second
+store was just started), then further fetches, then all of them again. Each value is compared. On a shared machine,
+`chrt -r 10` gives this program and the stores the processor as on an idle one. JSON to --out, or to stderr."""
 import argparse
 import json
 import os
@@ -52,7 +53,7 @@ def main():
     ap.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
     ap.add_argument("--size", type=int, default=1 << 20)
-    ap.add_argument("--blocks", type=int, default=10, help="in a round")
+    ap.add_argument("--blocks", type=int, default=10, help="blocks in a round")
     ap.add_argument("--rounds", type=int, default=100)
     args = ap.parse_args()
     os.environ["CGN_BUILD"] = str(args.build.resolve())

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a large state takes from another node's store into a file: pieces of 64 MiB, one after another, and with some asked for ahead of their turn as the
-agent's restores do (KVSERIES_AHEAD). Two real cgn-kvcached on loopback, over QUIC with mutual TLS; the file lies in memory. The two ways take turns; the second
-store is started anew before each, and has nothing. Every file is compared. JSON to --out, or to stderr."""
+"""Measure the time of a large state from another node's store into a file: pieces of 64 MiB, one after another, and with
+some requested ahead as the agent's restores do (KVCLIENT_SERIES_AHEAD). Two real cgn-kvcached on loopback, over QUIC with mutual
+TLS; the file is in memory. The two ways take turns; the second store is restarted, empty, before each. Every file is compared.
+JSON to --out, or to stderr."""
 import argparse
 import json
 import os

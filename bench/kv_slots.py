@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/kv_slots.py: what a prompt takes a llama-server that computes it, and one that gets its state from the store: from RAM, from SSD, and from another
-node's store over QUIC. Prints JSON. CGN_BUILD names the build; the model is the tiny random one of scripts/run/tiny-gguf.py."""
+"""bench/kv_slots.py: compare the time of a prompt that a llama-server computes with that of a prompt whose state is restored
+from RAM, from SSD, and from another node's store over QUIC. Prints JSON. CGN_BUILD names the build; the model is the tiny random
+one of scripts/run/tiny-gguf.py."""
 import json
 import pathlib
 import statistics

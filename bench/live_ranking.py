@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Is what a replay shows what happens? One workload, replayed in virtual time and sent to real programs: for each policy a router, N agents and
-N cgn-sim that publish KV events, driven by cgn-ctl bench chat --trace. JSON to --out and stdout: both sides, and whether they rank the policies
-alike, by prompt tokens found in cache and by the median time to first token.
+"""Compare a replay with real programs. One workload is replayed in virtual time and sent to real programs: for each policy a
+router, N agents and N cgn-sim that publish KV events, driven by cgn-ctl bench chat --trace. JSON to --out and stdout: both
+sides, and whether they rank the policies alike, by prompt tokens found in cache and by the median time to first token.
 
-Virtual time of the engines runs 1/--time-scale times as fast as the clock, and so do requests (--speed follows from it). Times of the live side
-hold what real programs add on this machine; they are divided by the time scale so that both sides are in the engines' time."""
+The engines' virtual time runs 1/--time-scale times as fast as the clock, and so do requests (--speed is computed from it). Times
+of the live side include what real programs add on this machine; they are divided by the time scale, so that both sides are in
+the engines' time."""
 import argparse
 import datetime
 import json
@@ -62,7 +63,7 @@ def main():
     ap.add_argument("--rate", type=float, default=5, help="requests per second of the engines' time")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--nodes", type=int, default=4)
-    ap.add_argument("--blocks", type=int, default=1000, help="of 64 tokens, on each node")
+    ap.add_argument("--blocks", type=int, default=1000, help="blocks of 64 tokens on each node")
     ap.add_argument("--time-scale", type=float, default=0.5)
     args = ap.parse_args()
     args.build = args.build.resolve()

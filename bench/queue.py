@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits how long under each queue policy: one workload of short and long prompts, more than one engine can take at once, played against
-the same cluster under fcfs and wspt in turns, --rounds times each. JSON to --out and stdout: time to first token, of all and of the
-short and the long prompts apart.
+"""Compare waiting times under the queue policies: one workload of short and long prompts, more than one engine can compute
+at once, sent to the same cluster under fcfs and wspt in turns, --rounds times each. JSON to --out and stdout: time to first
+token of all prompts, and of short and long prompts separately.
 
-The engine (cgn-sim) computes --prefill tokens per second, and the router keeps two requests at it, so what waits does so in the router."""
+The engine (cgn-sim) computes --prefill tokens per second, and the router keeps two requests in flight there, so requests wait in
+the router."""
 import argparse
 import datetime
 import http.client
@@ -60,7 +61,7 @@ def main():
     ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
     ap.add_argument("--requests", type=int, default=60)
-    ap.add_argument("--over", type=float, default=4, help="seconds in which they arrive")
+    ap.add_argument("--over", type=float, default=4, help="seconds in which the requests arrive")
     ap.add_argument("--prefill", type=int, default=10000)
     ap.add_argument("--rounds", type=int, default=2)
     ap.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every policy on every trace: cgn-ctl bench replay on Mooncake's conversation trace (--trace FILE; left out without it) and on each generated
-workload. JSON to --out, a Markdown table to stdout. Deterministic but for the date."""
+"""Replay every policy on every trace: cgn-ctl bench replay on Mooncake's conversation trace (--trace FILE; skipped without it)
+and on each generated workload. JSON to --out, a Markdown table to stdout. Deterministic except for the date."""
 import argparse
 import datetime
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-kvcached beside redis-server, each through its own Unix socket, by redis-benchmark, in one run.
+"""Compare cgn-kvcached with redis-server, each through its own Unix socket, by redis-benchmark, in one run.
 
     bench/resp.py --build build/release --out bench/results/resp.json
 
-One worker of the store, one thread of Redis, both pinned to one core, redis-benchmark to another. Rounds alternate between the two, so that
-what disturbs the machine disturbs both; medians over the rounds are reported. What is in it: the store checks XXH3 of a value each time that
-it gives it out and sums it when it is put; Redis does neither and persists nothing here.
+One worker of the store and one thread of Redis are pinned to one core, redis-benchmark to another. Rounds alternate between the
+two, so that other load on the machine affects both; medians over the rounds are reported. The store verifies the XXH3 checksum of
+a value each time that it returns the value, and computes it for each put; Redis does neither, and persists nothing here.
 
-The floor beside it is what the machine takes for the bytes alone: the same number of them through a Unix socket pair between the same two
-cores, a small message against a large one, nothing done with either."""
+The floor is the time of the bytes alone on this machine: the same number of bytes through a Unix socket pair between the same two
+cores, a small message against a large one, without any processing."""
 import argparse
 import csv
 import datetime
@@ -109,9 +109,9 @@ def main():
     p.add_argument("--build", default="build/release", type=pathlib.Path)
     p.add_argument("--out", type=pathlib.Path)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--cores", default="0,1", help="of the server, of redis-benchmark")
-    p.add_argument("--only", help="cases whose name has this")
-    p.add_argument("--scale", type=float, default=1, help="of the number of requests")
+    p.add_argument("--cores", default="0,1", help="core of the server, core of redis-benchmark")
+    p.add_argument("--only", help="run only cases whose name contains this")
+    p.add_argument("--scale", type=float, default=1, help="factor for the number of requests")
     args = p.parse_args()
     for program in ("redis-server", "redis-benchmark", "taskset"):
         if not shutil.which(program):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a restarted router takes until it knows again what all nodes hold.
+"""Measure how long a restarted router takes until it knows again which blocks all nodes hold.
 
-cgn-sim makes up blocks (POST /sim/fill) and tells of them by KV events; its agent hears them and tells the router, which is then killed with
-SIGKILL and started anew. The time is from its start to the log line that says that the last node's sums agree with the agent's. JSON to
---out, or to stderr."""
+cgn-sim generates blocks (POST /sim/fill) and publishes them as KV events; its agent follows the events and reports to the router,
+which is then killed with SIGKILL and started again. The time is from the router's start to the log line that says that the last
+node's sums agree with the agent's. JSON to --out, or to stderr."""
 import argparse
 import datetime
 import json
@@ -50,8 +50,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--blocks", type=int, default=2_300_000, help="over all nodes")
-    ap.add_argument("--nodes", type=int, default=4, help="an agent keeps 1,048,576 blocks of an engine at most")
+    ap.add_argument("--blocks", type=int, default=2_300_000, help="blocks of all nodes together")
+    ap.add_argument("--nodes", type=int, default=4, help="number of nodes; an agent keeps at most 1,048,576 blocks of an engine")
     ap.add_argument("--rounds", type=int, default=5)
     args = ap.parse_args()
     os.environ["CGN_BUILD"] = str(args.build.resolve())

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes of router and agent an open, nearly silent stream holds: N streams through router and agent, a token every 4 s each.
+"""Measure the memory of router and agent for an open, nearly silent stream: N streams through router and agent, a token
+every 4 s each.
 
     bench/streams.py --build build/release --streams 10000 --out bench/results/streams.json
 
-Resident memory is read before the first stream and when all are open; a stream that ends, or is not answered 200, is a failure."""
+Resident memory is read before the first stream and when all are open. A stream that ends, or is not answered with 200, is a
+failure."""
 import argparse
 import datetime
 import json
@@ -68,8 +70,8 @@ def main():
     ap.add_argument("--out", type=pathlib.Path)
     ap.add_argument("--port", type=int, default=22060)
     ap.add_argument("--streams", type=int, default=10000)
-    ap.add_argument("--hold", type=float, default=15, help="seconds that all are held open")
-    ap.add_argument("--wait", type=float, default=120, help="seconds until all must have answered")
+    ap.add_argument("--hold", type=float, default=15, help="seconds for which all streams are held open")
+    ap.add_argument("--wait", type=float, default=120, help="seconds until all streams must have answered")
     args = ap.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # inherited by what is started

@@ -83,5 +83,5 @@ def test_down_kills_nothing_else(recipe):
 def test_missing_programs_and_recipes(recipe):
     assert "there is no recipe 'no/such/thing'" in recipe.run("scripts/up", "no/such/thing").stderr
     r = recipe.run("env", "CGN_BIN=/nonexistent", "bash", "recipes/quickstart/sim/agg/up.sh")
-    assert r.returncode == 1 and "/nonexistent/cgn-router is not there" in r.stderr
+    assert r.returncode == 1 and "/nonexistent/cgn-router does not exist; build first" in r.stderr
     assert json.loads(recipe.run("cgn-ctl", "recipe", "ls", "-o", "json", "--recipes", "recipes").stdout)

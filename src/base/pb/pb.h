@@ -17,6 +17,11 @@ void pb_pack(const void *message, struct cgn_buf *out);
  *   CGN_TRY(pb_unpack(&cognitora__v1__leave_request__descriptor, bytes, &rq, err)); */
 CGN_RC pb_unpack(const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message,
 	struct cgn_err *err);
+/* Return |z| as a member of a message that is only packed or printed: protobuf-c has no const. */
+static inline char *pb_text(const char *z)
+{
+	return (char *)(uintptr_t)z;
+}
 /* |take_message|: the address of a message pointer; the message may be NULL, the pointer is NULL
  * afterwards. */
 void pb_free(void *take_message);

@@ -17,6 +17,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "cognitora/v1/kv.pb-c.h"
 #include "io/loop/loop.h"
 #include "io/quic/quic.h"
 #include "joint/kvstore/kvstore.h"
@@ -106,20 +107,10 @@ struct kvpeer_overview { /* texts are valid until the next turn of the loop */
 };
 void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out);
 
-struct kvpeer_row { /* texts are valid until the next turn of the loop */
-	/* the id that membership uses; the name that the peer gives itself, empty before HELLO */
-	const char *id, *name;
-	struct cgn_str certificate; /* the verified name in the certificate; empty without a connection */
-	const char *address, *rack, *region, *distance;
-	const char *state; /* "down", "connecting", "reading" (what it holds), "ready", "left alone" */
-	const char *why;   /* why the peer is down or left alone; else empty */
-	uint64_t blocks, rtt_us, first_byte_us, bytes_per_second;
-	uint64_t fetched, fetched_bytes; /* from the peer */
-	/* Fetches that ended as not found, as busy, in failure, with a wrong checksum. */
-	uint64_t missed, busy, failed, corrupt;
-	uint64_t served, served_bytes; /* to the peer, and to guests of the same name */
-};
-typedef void kvpeer_row_fn(void *user, const struct kvpeer_row *row);
+#define KVPEER_CERTIFICATE 256 /* The most bytes of a certificate's name in a row, with the final NUL. */
+
+/* |row->certificate| is valid during the call, the other texts until the next turn of the loop. */
+typedef void kvpeer_row_fn(void *user, const Cognitora__V1__KvPeer *row);
 void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user);
 /* Write overview and peers as one JSON object. */
 struct json_out;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view: the state of all peers, for operators. */
-#include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "joint/kvpeer/kvpeer_priv.h"
 
 static const char *row_state_text(const struct kvpeer_peer *p)
@@ -52,17 +52,22 @@ static const char *row_why_text(const struct kvpeer_peer *p)
 	return p->state != PEER_READY && p->why.code != CGN_FINE ? p->why.msg : "";
 }
 
-static struct kvpeer_row row_of(const struct kvpeer_peer *p)
+/* Fill |m| from the peer; |certificate| receives the text of that field. */
+static void row_fill(const struct kvpeer_peer *p, char certificate[KVPEER_CERTIFICATE],
+	Cognitora__V1__KvPeer *m)
 {
-	struct kvpeer_row r = {.id = p->id,
-		.name = p->name != NULL ? p->name : "",
-		.certificate = p->conn != NULL ? quic_conn_peer_name(p->conn) : CGN_STR(""),
-		.address = p->address,
-		.rack = p->rack,
-		.region = p->region,
-		.distance = kvfetch_distance_text(p->distance),
-		.state = row_state_text(p),
-		.why = row_why_text(p),
+	(void)cgn_str_copyz(certificate, KVPEER_CERTIFICATE,
+		p->conn != NULL ? quic_conn_peer_name(p->conn) : CGN_STR(""));
+	*m = (Cognitora__V1__KvPeer){.base = PROTOBUF_C_MESSAGE_INIT(&cognitora__v1__kv_peer__descriptor),
+		.id = pb_text(p->id),
+		.name = pb_text(p->name != NULL ? p->name : ""),
+		.certificate = certificate,
+		.address = pb_text(p->address),
+		.rack = pb_text(p->rack),
+		.region = pb_text(p->region),
+		.distance = pb_text(kvfetch_distance_text(p->distance)),
+		.state = pb_text(row_state_text(p)),
+		.why = pb_text(row_why_text(p)),
 		.blocks = p->index_id != NO_INDEX_ID ? kvindex_count(p->kp->index, p->index_id) : 0,
 		.rtt_us = p->conn != NULL ? quic_conn_rtt(p->conn) / CGN_USEC : 0,
 		.first_byte_us = (uint64_t)(p->path.first_ms * 1000),
@@ -79,47 +84,31 @@ static struct kvpeer_row row_of(const struct kvpeer_peer *p)
 		const struct kvpeer_guest *g = CGN_CONTAINER(it, struct kvpeer_guest, link);
 		if (p->name == NULL || g->name != p->name)
 			continue;
-		r.served += g->served;
-		r.served_bytes += g->served_bytes;
+		m->served += g->served;
+		m->served_bytes += g->served_bytes;
 	}
-	return r;
 }
 
 void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
 	cgn_list_each (it, &kp->peers) {
-		const struct kvpeer_row r = row_of(CGN_CONTAINER(it, struct kvpeer_peer, link));
-		fn(user, &r);
+		char certificate[KVPEER_CERTIFICATE];
+		Cognitora__V1__KvPeer row;
+		row_fill(CGN_CONTAINER(it, struct kvpeer_peer, link), certificate, &row);
+		fn(user, &row);
 	}
 }
 
-static void row_describe(void *user, const struct kvpeer_row *r)
+static void row_describe(void *user, const Cognitora__V1__KvPeer *row)
 {
 	struct json_out *o = user;
 	json_open(o, '{');
-	json_key_z(o, "node", r->id);
-	json_key_z(o, "name", r->name);
-	json_key_str(o, "certificate", r->certificate);
-	json_key_z(o, "address", r->address);
-	json_key_z(o, "state", r->state);
-	if (r->why[0] != '\0')
-		json_key_z(o, "why", r->why);
-	json_key_z(o, "rack", r->rack);
-	json_key_z(o, "region", r->region);
-	json_key_z(o, "distance", r->distance);
-	json_key_u64(o, "blocks", r->blocks);
-	json_key_u64(o, "rtt_us", r->rtt_us);
-	json_key_u64(o, "first_byte_us", r->first_byte_us);
-	json_key_u64(o, "bytes_per_second", r->bytes_per_second);
-	json_key_u64(o, "fetched", r->fetched);
-	json_key_u64(o, "fetched_bytes", r->fetched_bytes);
-	json_key_u64(o, "missed", r->missed);
-	json_key_u64(o, "busy", r->busy);
-	json_key_u64(o, "failed", r->failed);
-	json_key_u64(o, "corrupt", r->corrupt);
-	json_key_u64(o, "served", r->served);
-	json_key_u64(o, "served_bytes", r->served_bytes);
+	pb_json_members(o, row, "node=id name certificate address state");
+	if (row->why[0] != '\0')
+		json_key_z(o, "why", row->why);
+	pb_json_members(o, row,
+		"rack region distance blocks rtt_us first_byte_us bytes_per_second fetched fetched_bytes missed busy failed corrupt served served_bytes");
 	json_close(o, '}');
 }
 

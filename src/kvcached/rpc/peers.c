@@ -5,46 +5,19 @@
 #include "joint/kvpeer/kvpeer.h"
 #include "kvcached/rpc/rpc_priv.h"
 
-#define CERTIFICATE 256
-
 struct rows {
 	Cognitora__V1__KvPeer m[KVPEER_MAX], *list[KVPEER_MAX];
-	char certificates[KVPEER_MAX][CERTIFICATE];
+	char certificates[KVPEER_MAX][KVPEER_CERTIFICATE];
 	size_t n;
 };
 
-static char *pb_text(const char *z)
-{
-	return (char *)(uintptr_t)z; /* the message is only packed */
-}
-
-static void on_row(void *user, const struct kvpeer_row *r)
+static void on_row(void *user, const Cognitora__V1__KvPeer *row)
 {
 	struct rows *rows = user;
 	Cognitora__V1__KvPeer *m = &rows->m[rows->n];
-	cognitora__v1__kv_peer__init(m);
-	m->id = pb_text(r->id);
-	m->name = pb_text(r->name);
-	(void)cgn_str_copyz(rows->certificates[rows->n], sizeof rows->certificates[0], r->certificate);
+	*m = *row;
 	m->certificate = rows->certificates[rows->n];
-	m->address = pb_text(r->address);
-	m->state = pb_text(r->state);
-	m->why = pb_text(r->why);
-	m->rack = pb_text(r->rack);
-	m->region = pb_text(r->region);
-	m->distance = pb_text(r->distance);
-	m->blocks = r->blocks;
-	m->rtt_us = r->rtt_us;
-	m->first_byte_us = r->first_byte_us;
-	m->bytes_per_second = r->bytes_per_second;
-	m->fetched = r->fetched;
-	m->fetched_bytes = r->fetched_bytes;
-	m->missed = r->missed;
-	m->busy = r->busy;
-	m->failed = r->failed;
-	m->corrupt = r->corrupt;
-	m->served = r->served;
-	m->served_bytes = r->served_bytes;
+	(void)cgn_str_copyz(m->certificate, sizeof rows->certificates[0], cgn_str_of(row->certificate));
 	rows->list[rows->n++] = m;
 }
 

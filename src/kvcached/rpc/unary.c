@@ -13,7 +13,7 @@ static void look_up(struct rpc_call *c, const struct block_key *k, bool peers, s
 	const char *peer = (info.tiers & BLOCK_TIER_BIT(BLOCK_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
 	rpc_entry(e, k, &info, (struct cgn_str){NULL, 0});
 	if (peer != NULL)
-		e->m.peer = (char *)(uintptr_t)peer; /* the message is only packed */
+		e->m.peer = pb_text(peer);
 }
 
 static CGN_RC on_lookup(struct rpc_call *c, const void *request, struct cgn_err *err)
@@ -164,7 +164,7 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	rs.corrupt = st.corrupt;
 	rs.index_bytes = st.index_bytes;
 	rs.node_id = c->port->node;
-	rs.quic_address = (char *)(uintptr_t)peers_quic_address(d); /* the message is only packed */
+	rs.quic_address = pb_text(peers_quic_address(d));
 	rs.version = version;
 	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
 	rpc_reply(c, &rs);

@@ -51,10 +51,10 @@ void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
 {
 	const struct route_rules *rules = &r->published.rules->route;
 	cognitora__v1__policy_status__init(to);
-	to->policy = (char *)(uintptr_t)route_policy_text(rules->policy);
-	to->policy_from = (char *)(uintptr_t)policy_origin(r, r->policy.document.has_policy);
-	to->weights_from = (char *)(uintptr_t)policy_origin(r, r->policy.document.has_weights);
-	to->where = (char *)(uintptr_t)state_policy_where(r->members.state);
+	to->policy = pb_text(route_policy_text(rules->policy));
+	to->policy_from = pb_text(policy_origin(r, r->policy.document.has_policy));
+	to->weights_from = pb_text(policy_origin(r, r->policy.document.has_weights));
+	to->where = pb_text(state_policy_where(r->members.state));
 	to->trouble = r->policy.trouble;
 	to->kv = rules->weights.kv;
 	to->load = rules->weights.load;
@@ -66,7 +66,7 @@ static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora
 {
 	const char *name = route_policy_text(policy);
 	cognitora__v1__shadow_status__init(to);
-	to->policy = (char *)(uintptr_t)name;
+	to->policy = pb_text(name);
 	to->agreed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "yes"));
 	to->differed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "no"));
 	to->cheaper_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "shadow")) / 1e6;

@@ -252,7 +252,7 @@ static void call_answer(void *user, const struct explain_answer *a)
 	struct cgn_err err;
 	k->question = NULL;
 	cgn_rc rc = answer_write(k->r, a, &json, &err);
-	rs.json = (char *)(uintptr_t)cgn_buf_z(&json);
+	rs.json = pb_text(cgn_buf_z(&json));
 	if (cgn_ok(rc))
 		router_call_send(k, &rs);
 	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);

@@ -133,14 +133,14 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	cognitora__v1__node_status__init(to);
 	to->node = n->info;
 	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* Only packed. */
-	to->state = (char *)(uintptr_t)node_state_text(n->state);
+	to->state = pb_text(node_state_text(n->state));
 	to->cordoned = n->cordoned;
 	to->router_inflight = cluster_inflight(r->members.cluster, n->slot);
 	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
 	struct router_residency_status k;
 	router_residency_status(r, n, &k);
 	to->index_blocks = k.blocks;
-	to->source = (char *)(uintptr_t)k.source;
+	to->source = pb_text(k.source);
 	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
 	to->trust = (float)k.trust;
 	to->n_tier_blocks = BLOCK_TIERS;
@@ -174,9 +174,9 @@ static void model_status_fill(struct router *r, struct cgn_str name, Cognitora__
 {
 	struct router_model m = router_model_of(r, name);
 	cognitora__v1__model_status__init(to);
-	to->name = (char *)(uintptr_t)name.p; /* Names in the view's arena end with a NUL. */
-	to->tokens = (char *)(uintptr_t)gw_tokens_text(m.mode);
-	to->why = (char *)(uintptr_t)m.why;
+	to->name = pb_text(name.p); /* Names in the view's arena end with a NUL. */
+	to->tokens = pb_text(gw_tokens_text(m.mode));
+	to->why = pb_text(m.why);
 	to->block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
 	to->ready_nodes = (uint32_t)m.n_ready;
 	to->queued = (uint32_t)gw_admission_depth(r->shared.admission, name);
@@ -208,8 +208,8 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
 	rs.cluster = r->cluster_name;
-	rs.router_version = (char *)(uintptr_t)CGN_VERSION;
-	rs.state_backend = (char *)(uintptr_t)r->members.backend;
+	rs.router_version = pb_text(CGN_VERSION);
+	rs.state_backend = pb_text(r->members.backend);
 	rs.state_connected = r->members.connected;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);

@@ -4,7 +4,6 @@
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
-#include "joint/telemetry/telemetry.h"
 
 #define LEAVE_TIMEOUT (2 * CGN_SEC)
 #define BACKOFF_LAST  (3 * CGN_SEC)
@@ -13,11 +12,8 @@
 
 static void connected_tell(struct state_announce *a, bool connected, const char *why)
 {
-	if (a->told && a->connected == connected)
+	if (!state_source_changed(&a->source, connected, a->telemetry, "registration"))
 		return;
-	a->told = true;
-	a->connected = connected;
-	metric_set(METRIC_OF(a->telemetry, STATE_CONNECTED, "registration"), connected);
 	if (connected)
 		cgn_log(INFO, "state.registered", F_STR("cluster", a->cluster));
 	else
@@ -138,7 +134,7 @@ static void announce_release(struct state_announce **take)
 		return;
 	cgn_hook_drop(&a->turn);
 	cgn_timer_cancel(&a->timer);
-	a->leaving = true; /* the backend ignores answers from here on */
+	a->leaving = true; /* The backend ignores answers from now on. */
 	a->backend->close(a);
 	proto_node_free(&a->node);
 	a->tag = 0;

@@ -16,8 +16,8 @@ struct announcer {
 	struct grpc_call *alive; /* Health.Watch at the router; NULL: none */
 	struct cgn_backoff alive_backoff;
 	cgn_nsec heartbeat;
-	bool in_flight; /* an announcement is */
-	bool ended;     /* being freed: ignore answers */
+	bool in_flight; /* An announcement is in flight. */
+	bool ended;     /* The backend is being closed: ignore answers. */
 };
 
 static struct announcer *own_of(const struct state_announce *a)
@@ -25,27 +25,28 @@ static struct announcer *own_of(const struct state_announce *a)
 	return a->own;
 }
 
-/* ---- is the router there? ---- */
+/* ---- the stream that shows that the router runs ---- */
 
 static void on_alive_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct state_announce *a = user;
 	(void)c;
 	(void)p;
-	(void)n; /* serving or not: only that the stream stands matters */
+	(void)n; /* Whether the router serves does not matter, only that the stream stands. */
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	cgn_backoff_reset(&own_of(a)->alive_backoff);
 }
 
-/* The stream ended: announce again soon, to a router that may have come back. Only a stream that stood resets
- * this backoff: a router that takes Announce and ends Watch at once must not be asked without pause. */
+/* The stream ended: announce again soon, because the router may have restarted. Only a stream that stood
+ * resets this backoff: a router that takes Announce and ends Watch at once must not be asked without
+ * pause. */
 static void on_alive_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 {
 	struct state_announce *a = user;
 	(void)c;
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	own_of(a)->alive = NULL;
-	if (!a->leaving && a->connected && why->code != CGN_UNSUPPORTED)
+	if (!a->leaving && a->source.answers && why->code != CGN_UNSUPPORTED)
 		cgn_timer_set(&a->timer, cgn_backoff_next(&own_of(a)->alive_backoff));
 }
 
@@ -59,7 +60,7 @@ static void watch_router(struct state_announce *a)
 	if (!cgn_ok(grpc_call_start(own_of(a)->channel, "/grpc.health.v1.Health/Watch", 0, &alive_ops, a,
 		    &own_of(a)->alive, &err)))
 		return;
-	grpc_send(own_of(a)->alive, NULL, 0); /* an empty HealthCheckRequest: the server as a whole */
+	grpc_send(own_of(a)->alive, NULL, 0); /* An empty HealthCheckRequest means the server as a whole. */
 	grpc_half_close(own_of(a)->alive);
 }
 
@@ -67,7 +68,7 @@ static void watch_router(struct state_announce *a)
 
 static void node_send(struct state_announce *a);
 
-/* The router's lease may be shorter than three heartbeats of our configuration. */
+/* The router's lease may be shorter than three heartbeats of this agent. */
 static cgn_nsec next_heartbeat(const struct state_announce *a, uint64_t lease_ms)
 {
 	cgn_nsec third = lease_ms < UINT32_MAX ? lease_ms * CGN_MSEC / 3 : UINT64_MAX;
@@ -103,7 +104,7 @@ static void node_send(struct state_announce *a)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	struct cgn_err err;
 	if (a->node == NULL || own_of(a)->in_flight)
-		return; /* changes meanwhile are sent after the answer */
+		return; /* Changes until then are sent after the answer. */
 	Cognitora__V1__AnnounceRequest rq = COGNITORA__V1__ANNOUNCE_REQUEST__INIT;
 	rq.cluster = a->cluster;
 	rq.node = a->node;
@@ -124,7 +125,7 @@ static void node_send(struct state_announce *a)
 static void on_left(void *user, const struct grpc_unary_result *r)
 {
 	struct state_announce *a = user;
-	(void)r; /* a router that did not get the request sees the lease end */
+	(void)r; /* If the router did not get the request, the node's lease ends there. */
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	if (!own_of(a)->ended)
 		announce_left(a);

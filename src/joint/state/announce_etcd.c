@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* announce_etcd: nodes/<id> under a lease that is kept. */
+/* announce_etcd: nodes/<id> under a lease that is renewed. */
 #include <stdlib.h>
 
 #include "io/etcd/etcd.h"
@@ -46,7 +46,7 @@ static void node_put(struct state_announce *a)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {.n = 0};
 	struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory for the registration"};
 	if (a->node == NULL || !a->changed || own_of(a)->op != NULL || etcd_lease_id(own_of(a)->lease) == 0)
-		return; /* sent when the lease or the answer is here */
+		return; /* The update is sent when the lease is granted or the answer comes. */
 	int n = snprintf(own_of(a)->key + own_of(a)->prefix_bytes,
 		sizeof own_of(a)->key - own_of(a)->prefix_bytes, "nodes/%s", a->node->id);
 	CGN_MUST(n > 0 && (size_t)n < sizeof own_of(a)->key - own_of(a)->prefix_bytes);
@@ -67,7 +67,7 @@ static void on_granted(void *user, int64_t lease)
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	if (a->leaving)
 		return;
-	etcd_op_drop(&own_of(a)->op); /* under the old lease */
+	etcd_op_drop(&own_of(a)->op); /* That put was under the old lease. */
 	a->changed = true;
 	node_put(a);
 }
@@ -99,7 +99,7 @@ static const struct etcd_lease_ops lease_ops = {.on_granted = on_granted,
 static void on_revoked(void *user, const struct etcd_result *r)
 {
 	struct state_announce *a = user;
-	(void)r; /* a lease that was not revoked ends by itself */
+	(void)r; /* A lease that could not be revoked ends by itself. */
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	if (!own_of(a)->ended)
 		announce_left(a);

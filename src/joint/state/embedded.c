@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedded and static: membership without an outside store. Embedded: leases are timers here. */
+/* embedded and static: membership without a server. Embedded: the leases are timers in the router. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -8,7 +8,7 @@
 struct embedded {
 	struct state_files files;
 	cgn_nsec lease;
-	struct cgn_timer timer; /* the next lease that ends */
+	struct cgn_timer timer; /* Fires when the next lease ends. */
 	struct state_watch *s;
 };
 
@@ -30,7 +30,7 @@ static void lease_check(void *arg, struct roster_entry *e)
 	}
 }
 
-/* The timer stands at the earliest end. Renewals only move ends later, so it is set again when it fires. */
+/* The timer is set to the earliest end. Renewals only move ends later: when it fires, set it again. */
 static void on_lease_end(struct cgn_timer *t)
 {
 	struct embedded *own = CGN_CONTAINER(t, struct embedded, timer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files: cordons (one id per line) and the policy document in cluster.state_dir, where there is no etcd. Both
- * are read at the start; afterwards this router is the only one that writes them. */
+/* files: cordons (one id per line) and the policy document in cluster.state_dir, for backends without etcd.
+ * Both are read at the start; afterwards only this router writes them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ static void cordons_read(const struct state_files *f, struct state_watch *s, str
 	}
 }
 
-/* Only warn: without a cordon or a policy nothing has to be written. */
+/* Log a warning only: without a cordon or a policy there is nothing to write. */
 static void warn_unless_writable(const struct state_files *f)
 {
 	struct cgn_err err;
@@ -81,7 +81,7 @@ CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const stru
 
 struct cordons_writer {
 	struct cgn_buf text;
-	const struct state_request *but; /* the change: the id is left out */
+	const struct state_request *but; /* The request that changes the cordon: leave its id out. */
 };
 
 static void cordon_write(void *arg, struct roster_entry *e)

@@ -6,9 +6,25 @@
 #include "base/core/list.h"
 #include "io/loop/backoff.h"
 #include "joint/state/state.h"
+#include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
 
 struct etcd;
+
+/* Whether the source of membership answers: etcd, or the router. */
+struct state_source {
+	bool known, answers; /* |known|: |answers| was set at least once */
+};
+/* Take the news and show them in cgn_state_connected{what}. Returns false if nothing changed. */
+static inline bool state_source_changed(struct state_source *s, bool answers, struct telemetry *t,
+	const char *what)
+{
+	if (s->known && s->answers == answers)
+		return false;
+	*s = (struct state_source){.known = true, .answers = answers};
+	metric_set(METRIC_OF(t, STATE_CONNECTED, what), answers);
+	return true;
+}
 
 /* ---- roster.c: entries by id ---- */
 #define ROSTER_BUCKETS 256
@@ -70,7 +86,7 @@ extern const struct state_backend state_backend_embedded, state_backend_static, 
 
 struct state_watch {
 	uint32_t tag;
-	bool connected, told; /* the last on_connected; |told|: there was one */
+	struct state_source source;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const struct state_backend *backend;
@@ -131,8 +147,8 @@ extern const struct announce_backend announce_embedded, announce_static, announc
 
 struct state_announce {
 	uint32_t tag;
-	bool connected, told; /* the last on_connected; |told|: there was one */
-	bool changed;         /* |node| was not sent yet */
+	struct state_source source;
+	bool changed; /* |node| was not sent yet */
 	bool leaving;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
@@ -167,8 +183,8 @@ extern const struct stores_backend stores_router;
 
 struct state_stores {
 	uint32_t tag;
-	bool connected, told; /* the source answers; |told|: the log and the metric say so */
-	bool changed;         /* by the answer that is being read */
+	struct state_source source;
+	bool changed; /* by the answer that is being read */
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const struct stores_backend *backend;

@@ -4,7 +4,6 @@
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
-#include "joint/telemetry/telemetry.h"
 
 /* ---- known stores ---- */
 
@@ -51,11 +50,8 @@ void stores_gone(struct state_stores *s, struct roster_entry *e)
 
 void stores_connected(struct state_stores *s, bool yes, const char *source, const char *why)
 {
-	if (s->told && s->connected == yes)
+	if (!state_source_changed(&s->source, yes, s->telemetry, "stores"))
 		return;
-	s->told = true;
-	s->connected = yes;
-	metric_set(METRIC_OF(s->telemetry, STATE_CONNECTED, "stores"), yes);
 	if (yes)
 		cgn_log(INFO, "state.stores_known", F_STR("from", source));
 	else

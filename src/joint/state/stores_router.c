@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stores_router: the block stores that the router knows (Router.Stores), asked again and again. */
+/* stores_router: the block stores that the router knows, asked again and again by Router.Stores. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -56,7 +56,7 @@ static void question_schedule(struct stores_asker *own, bool soon)
 
 static void router_lost(struct stores_asker *own, const struct cgn_err *why)
 {
-	bool was = own->s->connected;
+	bool was = own->s->source.answers;
 	stores_connected(own->s, false, "the router", why->msg);
 	question_schedule(own, was);
 }
@@ -78,7 +78,7 @@ static void on_answer(void *user, const struct grpc_unary_result *r)
 		router_lost(own, &err);
 		return;
 	}
-	bool was = s->connected;
+	bool was = s->source.answers;
 	stores_connected(s, true, "the router", "");
 	s->changed = false;
 	answer_take(s, m);

@@ -4,7 +4,6 @@
 
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
-#include "joint/telemetry/telemetry.h"
 
 /* ---- news from backends ---- */
 
@@ -56,7 +55,7 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 	if (!on)
 		roster_drop(&s->cordons, e);
 	else if (roster_add(&s->cordons, id) == NULL)
-		return; /* no memory: the node stays in use, as before the cordon */
+		return; /* No memory: the node stays in use, as before the cordon. */
 	s->ops->on_cordon(s->user, id, on);
 }
 
@@ -74,7 +73,7 @@ void state_policy_seen(struct state_watch *s, struct cgn_str text)
 	}
 	s->policy.n = 0;
 	cgn_buf_str(&s->policy, text);
-	if (s->policy.bad) { /* no memory: there is no document, as before the first */
+	if (s->policy.bad) { /* No memory: there is no document, as before the first one. */
 		cgn_buf_fini(&s->policy);
 		return;
 	}
@@ -84,12 +83,8 @@ void state_policy_seen(struct state_watch *s, struct cgn_str text)
 
 void state_connected(struct state_watch *s, bool connected, const char *why)
 {
-	if (s->told && s->connected == connected)
-		return;
-	s->told = true;
-	s->connected = connected;
-	metric_set(METRIC_OF(s->telemetry, STATE_CONNECTED, "members"), connected);
-	if (s->ops->on_connected != NULL)
+	if (state_source_changed(&s->source, connected, s->telemetry, "members") &&
+		s->ops->on_connected != NULL)
 		s->ops->on_connected(s->user, connected, why);
 }
 

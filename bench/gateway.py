@@ -102,7 +102,7 @@ class Bench:
         (self.dir / "router.toml").write_text(
             f'{cluster}[router]\nlisten = "127.0.0.1:{p["cgn"]}"\nlisten_grpc = "127.0.0.1:{p["router_grpc"]}"\n'
             f'listen_admin = "127.0.0.1:{p["router_admin"]}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n'
-            '[models.sim]\ntokens = "bytes"\n')  # no question to the engine beside the requests that are measured
+            '[models.sim]\ntokens = "bytes"\n')  # no tokenize requests beside the measured requests
         (self.dir / "agent.toml").write_text(
             f'{cluster}[agent]\nnode_id = "bench"\nlisten = "127.0.0.1:{p["agent"]}"\nlisten_admin = "127.0.0.1:{p["agent_admin"]}"\n'
             f'max_inflight = 20000\n[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\nurl = "http://127.0.0.1:{p["direct"]}"\nmax_conns = 20000\n')

@@ -38,7 +38,7 @@ def timed_get(tools, client, key, want):
 
 
 def one_round(tools, b, keys, values, out):
-    """b was just started and has nothing."""
+    """Open b just after its start, with nothing in it."""
     for k in (keys[0], keys[-1]):
         b.hears(k)
     with tools.Bulk(b.bulk) as client:

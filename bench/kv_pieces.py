@@ -21,7 +21,7 @@ PIECE = 64 << 20
 
 
 def restore(tools, client, keys, ahead, out):
-    """Every piece's bytes to the file |out|, in order, with up to |ahead| asked for at once."""
+    """Write every piece's bytes to the file |out|, in order, with up to |ahead| requested at once."""
     ids, here, asked = {}, {}, 0
     for i in range(len(keys)):
         while asked < min(len(keys), i + ahead):

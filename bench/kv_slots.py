@@ -21,7 +21,7 @@ TOKENS, TIMES = (1000, 4000), 9
 
 
 def timed(w, prompt, node):
-    """The engine's own prompt_ms, and the whole request as the client sees it."""
+    """Return the engine's own prompt_ms, and the time of the whole request for the client."""
     began = time.perf_counter()
     got = w.c.ask("POST", t.TEXT, t.completion(prompt, 1), {"X-Cgn-Node": node})
     took = (time.perf_counter() - began) * 1e3
@@ -39,7 +39,7 @@ def median(rows):
 
 
 def one_node(folder, ssd, tokens):
-    """RAM for four states of it where SSD is meant."""
+    """RAM for four states; less where SSD is measured."""
     w = t.World(folder, str(LLAMA_SERVER))
     store = {"ram": f"{8 * tokens // 1000}MiB", "ssd": "1GiB", "ssd_admission": "all", "ssd_dir": str(folder / "ssd")} if ssd else {"ram": "512MiB"}
     w.node("a", t.kvcached(w.c, "a", **store))
@@ -48,7 +48,8 @@ def one_node(folder, ssd, tokens):
 
 
 def measure(w, node, prompts, fill, wanted):
-    """Each prompt cold on |fill|, saved there; then again on |node|, when other prompts took the slot."""
+    """Ask each prompt cold on |fill|, which saves the state; then again on |node|, after other prompts took
+    the slot."""
     cold, saves = [], w.kept(fill)["saves"]
     for i, p in enumerate(prompts):
         cold.append(timed(w, p, fill))
@@ -59,7 +60,7 @@ def measure(w, node, prompts, fill, wanted):
         before = len(restored(w, node))
         row = timed(w, p, node)
         new = restored(w, node)[before:]
-        if [e["from"] for e in new] == [wanted]: # others lay in another tier, or nowhere any more
+        if [e["from"] for e in new] == [wanted]: # other states lay in another tier, or were evicted
             warm.append(row)
             events += new
     out = {"cold": median(cold), "times": len(events)}

@@ -30,7 +30,7 @@ def ctl(build, *args):
 
 
 def live(tools, args, trace, policy, kv_blocks):
-    """What bench chat says of this policy."""
+    """Return the results of bench chat for this policy."""
     with tempfile.TemporaryDirectory() as folder, tools.Cluster(folder) as c:
         c.router({"router": {"policy": policy}})
         for i in range(args.nodes):

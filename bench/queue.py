@@ -27,7 +27,7 @@ POLICIES = ("fcfs", "wspt")
 
 
 def first_byte(port, body, out, i):
-    """Seconds from the request to the first event of its answer."""
+    """Return the seconds from the request to the first event of its answer."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     began = time.monotonic()
     c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -83,7 +83,7 @@ def main():
                 c.config("router", mine)
                 c.router_process.signal(signal.SIGHUP)
                 time.sleep(0.5)
-                shape = random.Random(args.seed + n)  # the same for each policy; the words are not, or they would be in cache
+                shape = random.Random(args.seed + n)  # the lengths are equal for each policy; the words differ, or they would be in the cache
                 arrivals = sorted(shape.uniform(0, args.over) for _ in range(args.requests))
                 kinds = [shape.random() < 0.25 for _ in arrivals]
                 requests = [(at, long, " ".join(str(rng.randrange(10**6)) for _ in range(4000 if long else 150))) for at, long in zip(arrivals, kinds)]

@@ -72,7 +72,7 @@ def benchmark(path, pid, core, test, case):
 
 
 def floor(size, n, cores):
-    """Seconds per exchange: 32 bytes there, |size| back. The answering side on the first core."""
+    """Return the seconds per exchange: 32 bytes there, |size| back. The answering side is on the first core."""
     a, b = socket.socketpair(socket.AF_UNIX)
     pid = os.fork()
     if pid == 0:
@@ -136,7 +136,7 @@ def main():
                    "floor": floor(size, max(100, case[-1] // 20), cores)}
             for test in ("set", "get"):
                 rounds = {who: [] for who in sockets}
-                for who, path in sockets.items():  # every key has a value, and memory was used before
+                for who, path in sockets.items():  # every key gets a value, so that memory was used before
                     benchmark(path, running[who].pid, cores[1], "set", (*case[:5], 4 * keys))
                 for _ in range(args.rounds):
                     for who, path in sockets.items():

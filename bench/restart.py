@@ -25,7 +25,7 @@ def cpu_s(pid):
 
 
 def complete(c, nodes):
-    """When the last node's sums agreed, as seconds since the epoch; None: not yet."""
+    """Return when the last node's sums agreed, as seconds since the epoch; None: not yet."""
     done = {e["node"]: e for e in c.router_process.events("router.residency_complete") if e["blocks"] > 0}
     if len(done) < nodes:
         return None
@@ -33,7 +33,7 @@ def complete(c, nodes):
 
 
 def fill(tools, c, name, blocks, seed):
-    """A node whose engine holds so many blocks and has told of them."""
+    """Start a node whose engine holds that many blocks and has published them."""
     events, replay = (f"tcp://127.0.0.1:{tools.free_port()}" for _ in range(2))
     node = c.node(name, "--time-scale", "0", "--kv-blocks", str(blocks + 1024), "--kv-events", events, "--kv-events-replay", replay,
                   sections={"engine": {"kv_events": events, "kv_events_replay": replay}})

@@ -74,7 +74,7 @@ def main():
     ap.add_argument("--wait", type=float, default=120, help="seconds until all streams must have answered")
     args = ap.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # inherited by what is started
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the child processes inherit it
     if most != resource.RLIM_INFINITY and most < args.streams + 1000:
         sys.exit(f"{args.streams} streams need {args.streams + 1000} file descriptors in each process, the hard limit is {most}")
     b = gateway.Bench(args.build.resolve(), args.port, os.cpu_count())

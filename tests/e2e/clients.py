@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients for tests of failure: streams read bit by bit, and many clients at once that know what a right answer is."""
+"""Clients for tests of failure: streams that are read bit by bit, and many concurrent clients that know the
+right answer."""
 import collections
 import http.client
 import json
@@ -20,7 +21,7 @@ def head_of(body_len, path="/v1/chat/completions", **fields):
 
 
 class Stream:
-    """A chat over a socket of its own. What came is in |got|."""
+    """A chat over a socket of its own. |got| has the received bytes."""
 
     def __init__(self, port, text="go", receive_buffer=None, fields=None, **body):
         data = chat_body(text, **{"stream": True, **body})
@@ -32,7 +33,7 @@ class Stream:
         self.sock.sendall(head_of(len(data), **(fields or {})) + data)
 
     def read(self):
-        """False at the end, whatever end that is."""
+        """Read once. Returns False at any end of the stream."""
         try:
             more = self.sock.recv(65536)
         except ConnectionResetError:
@@ -51,7 +52,7 @@ class Stream:
         return self.got
 
     def reset(self):
-        """Go without a farewell: the peer gets a RST."""
+        """Close with a RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
@@ -126,15 +127,16 @@ class Load:
         return ("answered", None) if full else ("wrong", answer.body[-300:])
 
     def counted(self):
-        """{status: requests} as the router counts them since this load began. Refusals may have no model; a 200 without one is a probe of
-        /readyz, which may be counted after |before| was taken, for a request is counted once its answer went out."""
+        """Return {status: requests} as the router counts them since this load began. Refusals may have no
+        model; a 200 without a model is a probe of /readyz, which may be counted after |before| was taken,
+        because a request is counted when its answer was sent."""
         at_once = self.cluster.scrape()
         codes = {c: int(self.cluster.metric("cgn_requests_total", at_once, code=str(c))) for c in (200, 404, 499, 502, 503, 504)}
         codes[200] -= int(self.cluster.metric("cgn_requests_total", at_once, code="200", model=""))
         return {c: n - self.before.get(c, 0) for c, n in codes.items()}
 
     def reached(self, n):
-        """Have |n| requests ended by now?"""
+        """Return whether |n| requests have ended by now."""
         with self.lock:
             return sum(self.ends.values()) >= n
 

@@ -19,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")).resolve()
-SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with one: they are slow then, and large
+SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with a sanitizer: they are slow then, and large
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
 # Several of these run beside each other (pytest-xdist): each has ports of its own, below those that the kernel gives to clients.
@@ -30,12 +30,12 @@ _ports_given = random.Random().randrange(PORTS_EACH)
 
 
 def scaled(n, sanitized=None):
-    """|n|, or what of it a program built with a sanitizer can do in a similar time."""
+    """Return |n|, or the part of it that a program built with a sanitizer does in a similar time."""
     return n if not SANITIZER else sanitized or max(1, n // 10)
 
 
 def free_port():
-    """A port that nobody listened on a moment ago, and that this process has not given out for long."""
+    """Return a free port that this process has not returned for a long time."""
     global _ports_given
     while True:
         _ports_given += 1
@@ -50,7 +50,8 @@ def free_port():
 
 
 def until(what, why, wait_s=WAIT_S, step_s=0.01):
-    """The first true value of what(), or an AssertionError that says why (a sentence, or what makes one)."""
+    """Wait for the first true value of what() and return it. On timeout, raise an AssertionError with the
+    text |why| (or with what why() returns)."""
     end = time.monotonic() + wait_s
     while time.monotonic() < end:
         got = what()
@@ -61,7 +62,8 @@ def until(what, why, wait_s=WAIT_S, step_s=0.01):
 
 
 def toml(sections):
-    """{"router": {"listen": "..."}, "router.retry": {...}} as TOML. JSON's scalars and lists are TOML's."""
+    """Write {"router": {"listen": "..."}, "router.retry": {...}} as TOML. JSON's scalars and lists are
+    TOML's."""
     out = []
     for name, keys in sections.items():
         out.append(f"[{name}]")
@@ -78,7 +80,7 @@ class Process:
         self.start()
 
     def start(self):
-        """Also after it ended: the same command line again, the log goes on."""
+        """Start the program, also again after its end: the same command line, and the log goes on."""
         self.may_end = any("die-after" in a for a in self.argv)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("COGNITORA__", "CGN_CONFIG", "NOTIFY_", "WATCHDOG_"))}
         with open(self.log_file, "ab") as log:
@@ -95,13 +97,13 @@ class Process:
         self.may_end = self.may_end or signo in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         if self.alive():
             os.kill(self.pid, signo)
-            if signo == signal.SIGSTOP:  # one thread takes it; the others run on until that one gets a core
+            if signo == signal.SIGSTOP:  # one thread takes the signal; the others run on until that thread gets a core
                 until(self.stands_still, f"{self.name} stands still")
 
     def stands_still(self):
         try:
             states = [stat.read_text().rpartition(") ")[2][0] for stat in pathlib.Path(f"/proc/{self.pid}/task").glob("*/stat")]
-        except OSError:  # a thread ended
+        except OSError:  # the thread has ended
             return False
         return all(state in "TZX" for state in states)
 
@@ -110,18 +112,19 @@ class Process:
         return self.popen.wait(wait_s)
 
     def kill(self):
-        """kill -9, reaped."""
+        """Kill with SIGKILL and reap."""
         self.signal(signal.SIGKILL)
         return self.wait()
 
     def stop(self):
-        """SIGTERM, its exit status."""
+        """Stop with SIGTERM; return the exit status."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def trouble(self):
-        """Why this program is not as it should be: it ended though nobody asked for that, or a sanitizer or an assertion spoke."""
+        """Return why this program is faulty: it ended by itself, or a sanitizer or an assertion reported
+        something."""
         lines = self.log().splitlines()
         said = [i for i, line in enumerate(lines) if any(r in line for r in REPORTS)]
         if said:
@@ -134,7 +137,7 @@ class Process:
         return self.log_file.read_text(errors="replace")
 
     def events(self, name):
-        """Its JSON log lines with that event."""
+        """Return its JSON log lines with that event."""
         lines = []
         for line in self.log().splitlines():
             if line.startswith("{") and f'"{name}"' in line:
@@ -159,7 +162,7 @@ class Answer:
         return json.loads(self.body)
 
     def events(self):
-        """(event, data) of an event stream; event is None where none is named."""
+        """Return (event, data) of an event stream; event is None where the stream names none."""
         out = []
         for block in self.body.decode().replace("\r\n", "\n").split("\n\n"):
             fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
@@ -169,7 +172,7 @@ class Answer:
 
 
 def ask(port, method, path, body=None, headers=None, wait_s=WAIT_S):
-    """One request on a connection of its own. |body|: bytes, or something to send as JSON."""
+    """Send one request on a connection of its own. |body|: bytes, or an object to send as JSON."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=wait_s)
     try:
         headers = dict(headers or {})
@@ -199,7 +202,7 @@ class Cluster:
         self.state_dir = self.folder / "state"
         self.state_dir.mkdir(exist_ok=True)
         self.processes, self.nodes, self.common = [], {}, {}
-        self.closed = False  # for threads of a test that failed
+        self.closed = False  # errors of a test's own threads
         self.http_port, self.grpc_port, self.admin_port = free_port(), free_port(), free_port()
 
     def __enter__(self):
@@ -210,7 +213,7 @@ class Cluster:
         assert kind is not None or not trouble, "\n".join(trouble)
 
     def close(self):
-        """End everything. What was wrong with which program."""
+        """End everything; return the faults of each program."""
         self.closed = True
         trouble = [t for p in self.processes if (t := p.trouble())]
         for p in reversed(self.processes):
@@ -222,14 +225,14 @@ class Cluster:
 
     @staticmethod
     def end(p):
-        """With a sanitizer gently at first, so that it can say what leaked."""
+        """Use SIGTERM first with a sanitizer, so that it can report leaks."""
         try:
             p.wait(10)
         except subprocess.TimeoutExpired:
             p.kill()
 
     def logs(self, lines=60):
-        """The end of every log: what a failed test prints."""
+        """Return the end of every log: the report of a failed test."""
         return "\n".join(f"---- {p.name} ({'runs' if p.alive() else f'exit {p.popen.returncode}'})\n"
                          + "\n".join(p.log().splitlines()[-lines:]) for p in self.processes)
 
@@ -239,7 +242,7 @@ class Cluster:
         return p
 
     def config(self, name, sections):
-        """Write <name>.toml: what all programs of the cluster share, and |sections| over it."""
+        """Write <name>.toml: the settings common to all programs of the cluster, with |sections| over them."""
         base = {
             "cluster": {"router": f"127.0.0.1:{self.grpc_port}", "state_dir": str(self.state_dir), "lease": "2s"},
             "agent": {"heartbeat": "200ms"},
@@ -253,7 +256,7 @@ class Cluster:
         return path
 
     def router(self, sections=None):
-        """Start cgn-router; |sections| over what a test needs."""
+        """Start cgn-router; |sections| override the common settings."""
         mine = {"router": {"listen": f"127.0.0.1:{self.http_port}", "listen_grpc": f"127.0.0.1:{self.grpc_port}",
                            "listen_admin": f"127.0.0.1:{self.admin_port}", "worker_threads": 2}}
         for section, keys in (sections or {}).items():
@@ -283,7 +286,7 @@ class Cluster:
         return self.run(f"agent-{name}", "cgn-agent", "--config", self.config(f"agent-{name}", mine)), port, admin
 
     def node(self, name, *engine_args, model=None, sections=None):
-        """A cgn-sim and the cgn-agent beside it."""
+        """Start a cgn-sim and the cgn-agent beside it."""
         engine, engine_port = self.engine(f"engine-{name}", *engine_args, model=model)
         agent, agent_port, admin_port = self.agent(name, engine_port, sections)
         self.nodes[name] = Node(name, engine, agent, engine_port, agent_port, admin_port)
@@ -293,7 +296,7 @@ class Cluster:
         return ask(self.admin_port, "GET", "/nodes").json()
 
     def states(self):
-        """{node id: state} as the router sees it; {} while its admin port does not answer."""
+        """Return {node id: state} as the router has it; {} while its admin port does not answer."""
         try:
             return {n["id"]: n["state"] for n in self.status()["nodes"]}
         except (OSError, http.client.HTTPException, ValueError):
@@ -305,11 +308,12 @@ class Cluster:
         until(lambda: ask(self.http_port, "GET", "/readyz").status == 200, "the workers know of them")
 
     def scrape(self):
-        """The router's metrics as text, all of one moment: two scrapes are two moments, and what is counted between them is in one only."""
+        """Return the router's metrics as one text. Counters that are compared with each other must come from
+        one scrape."""
         return ask(self.admin_port, "GET", "/metrics").body.decode()
 
     def metric(self, name, scraped=None, **labels):
-        """Sum of the series of |name| that have these labels, on the router's admin port."""
+        """Return the sum of the series of |name| with these labels, from the router's admin port."""
         total = 0.0
         for line in (scraped or self.scrape()).splitlines():
             series, _, value = line.rpartition(" ")

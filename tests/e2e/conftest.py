@@ -28,7 +28,7 @@ def cluster(tmp_path, request):
 
 @pytest.fixture
 def world(tmp_path):
-    """Starts block stores that are peers (kvpeers.Peer); each is looked at when the test ends, and stopped."""
+    """Start block stores that are peers (kvpeers.Peer); each is checked and stopped at the end of the test."""
     from kvpeers import Peer, bootstrap
     pki = bootstrap(tmp_path / "pki", "a", "b", "c")
     with contextlib.ExitStack() as stack:

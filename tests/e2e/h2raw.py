@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/2 frames by hand, to send what no client library would. Heads are HPACK literals without indexing; answers are not decoded."""
+"""HTTP/2 frames written by hand, to send what no client library sends. Heads are HPACK literals without
+indexing; answers are not decoded."""
 import collections
 import socket
 import struct
@@ -15,7 +16,7 @@ Frame = collections.namedtuple("Frame", "type flags stream payload")
 
 
 def frame(kind, flags=0, stream=0, payload=b"", length=None):
-    """|length|: what the frame says of itself, when that is to be a lie."""
+    """Build a frame. |length|: a false length for the frame's head."""
     n = len(payload) if length is None else length
     return struct.pack(">I", n)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
@@ -44,19 +45,19 @@ def grpc_block(path):
 
 class H2:
     def __init__(self, port, settings=b""):
-        """|port|: of this machine, or the path of a Unix socket."""
+        """Connect. |port|: a port of this machine, or the path of a Unix socket."""
         if isinstance(port, str):
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.connect(port)
             self.sock.settimeout(WAIT_S)
         else:
             self.sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a frame waits for the acknowledgement of the one before
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, a frame waits for the acknowledgement of the previous one
         self.raw, self.alive = b"", True
         self.send(PREFACE + frame(SETTINGS, payload=settings))
 
     def send(self, data):
-        """False once the peer does not take any more: it closed, or has had enough and reads nothing."""
+        """Return False when the peer reads no more: it has closed, or it stopped reading."""
         try:
             self.sock.sendall(data)
         except (ConnectionError, TimeoutError):
@@ -64,7 +65,7 @@ class H2:
         return self.alive
 
     def frames(self):
-        """Frames as they come, until the peer ends; acknowledges settings."""
+        """Yield frames until the peer ends; acknowledge settings."""
         while True:
             while len(self.raw) >= 9:
                 n = int.from_bytes(self.raw[:3], "big")
@@ -84,7 +85,8 @@ class H2:
             self.raw += more
 
     def goaway(self):
-        """The error code of the GOAWAY that ends this connection; None when it was cut without one."""
+        """Return the error code of the GOAWAY that ends this connection; None when the connection was cut
+        without one."""
         code = None
         for f in self.frames():
             if f.type == GOAWAY:
@@ -92,7 +94,7 @@ class H2:
         return code
 
     def answer(self, stream):
-        """(bytes of DATA, "end" | "reset" | "closed") of a stream."""
+        """Return (bytes of DATA, "end" | "reset" | "closed") of a stream."""
         data = b""
         for f in self.frames():
             if f.stream != stream:

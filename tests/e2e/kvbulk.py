@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The descriptor path of cgn-kvcached as a stranger would speak it, from docs/kv.md alone; and a daemon to speak it to."""
+"""The descriptor path of cgn-kvcached, implemented from docs/kv.md alone; and a daemon to test."""
 import hashlib
 import mmap
 import os
@@ -49,7 +49,7 @@ class Bulk:
 
     def __init__(self, path, hello=True, wait_s=30):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.s.connect(path)  # waits while the backlog is full, as it would not with a timeout
+        self.s.connect(path)  # waits while the backlog is full; with a timeout it would fail
         self.s.settimeout(wait_s)
         self.ids = 0
         self.memory = None
@@ -75,7 +75,7 @@ class Bulk:
         return ident
 
     def receive(self):
-        """(type, flags, count, id, body, descriptors); type None: the daemon ended it."""
+        """Return (type, flags, count, id, body, descriptors); type None: the daemon ended the connection."""
         packet, fds, flags, _ = socket.recv_fds(self.s, 65536, 4)
         assert not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
         if not packet:
@@ -164,7 +164,7 @@ class Bulk:
         return Info(body)
 
     def changes(self):
-        """One CHANGES: (reset, synced, [(key, tiers, size)])."""
+        """Read one CHANGES: (reset, synced, [(key, tiers, size)])."""
         got, flags, count, _, body, _ = self.receive()
         assert got == CHANGES
         rows = []
@@ -174,7 +174,7 @@ class Bulk:
         return bool(flags & RESET), bool(flags & SYNCED), rows
 
     def ended(self):
-        """The sentence by which the daemon ended the connection; "" without one."""
+        """Return the sentence with which the daemon ended the connection; "" without one."""
         got, _, _, _, body, _ = self.receive()
         if got is None:
             return ""
@@ -194,7 +194,7 @@ class Store:
     """A cgn-kvcached."""
 
     def __init__(self, folder, sections=None, **kv):
-        self.dir = tempfile.mkdtemp(prefix="cgn-kv-")  # the path of a Unix socket is short
+        self.dir = tempfile.mkdtemp(prefix="cgn-kv-")  # a Unix socket's path must be short
         self.uds, self.bulk = f"{self.dir}/s", f"{self.dir}/s.bulk"
         self.port, self.admin = free_port(), free_port()
         config = {"kv": {"ram": "64MiB", "uds": self.uds, "listen": f"127.0.0.1:{self.port}", "resp_listen": "", "transport": "off", "listen_admin": f"127.0.0.1:{self.admin}", "worker_threads": 2, **kv},

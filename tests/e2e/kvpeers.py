@@ -44,7 +44,8 @@ commonName = supplied
 
 
 def rotate(folder, name, valid=(-60, 172800)):
-    """Another certificate and another key, of the same CA, in the same files: |valid| from and until, in seconds from now."""
+    """Write another certificate and key of the same CA to the same files. |valid|: from and until, in seconds
+    from now."""
     def openssl(*args):
         subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
     begin, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + t)) for t in valid)
@@ -63,14 +64,14 @@ def security(folder, name):
 
 
 def tiers(c, k):
-    """Where |k| lies, peers among it."""
+    """Return the tiers of |k|, peers among them."""
     got, _, count, body, _ = c.ask(kvbulk.LOOKUP, k, flags=PEERS, count=1)
     assert got == kvbulk.INFOS and count == 1
     return kvbulk.Info(body).tiers
 
 
 class Peer(Store):
-    """A store that others can reach."""
+    """A store that other stores can reach."""
 
     def __init__(self, folder, pki, name, peers=(), sections=None, cert=None, **kv):
         self.name, self.quic = name, free_port()
@@ -88,11 +89,11 @@ class Peer(Store):
         return {p["node"]: p for p in ask(self.admin, "GET", "/peers").json()["peers"]}
 
     def ready(self, n=1):
-        """It hears what |n| peers hold."""
+        """Wait until this store knows the blocks of |n| peers."""
         return until(lambda: sum(p["state"] == "ready" for p in self.peers().values()) >= n, lambda: f"{self.name}: {self.peers()}")
 
     def hears(self, k):
-        """Some peer has |k|, as it knows."""
+        """Wait until this store knows that some peer has |k|."""
         with Bulk(self.bulk) as c:
             until(lambda: tiers(c, k) & REMOTE, lambda: f"{self.name} does not hear of it: {self.peers()}")
 
@@ -115,7 +116,7 @@ class Peer(Store):
         return total
 
     def places(self, piece):
-        """Where |piece| lies in the store's memory for values."""
+        """Return the place of |piece| in the store's memory for values."""
         found = []
         with open(f"/proc/{self.process.pid}/maps") as maps:
             arenas = [line.split()[0] for line in maps if "memfd:" in line and line.split()[1].startswith("rw")]
@@ -130,7 +131,7 @@ class Peer(Store):
         return found
 
     def flip(self, places):
-        """One bit of each."""
+        """Flip one bit of each."""
         with open(f"/proc/{self.process.pid}/mem", "r+b", buffering=0) as memory:
             for at in places:
                 memory.seek(at)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client for each port of cgn-kvcached, with the same four verbs: put(name, value), get(name) (None: a miss), remove(name), close().
-A value that comes is whole, or Gone is raised: the store ended the connection, or said in a sentence that it does not take this now."""
+"""One client for each port of cgn-kvcached, with the same four verbs: put(name, value), get(name) (None: a
+miss), remove(name), close(). A returned value is whole, or Gone is raised: the store ended the connection,
+or refused the call with a sentence."""
 import hashlib
 
 import h2raw
@@ -11,7 +12,7 @@ from resp_raw import Raw, Wrong
 
 WINDOW = 1 << 30
 NOT_FOUND = 5
-GRPC_PUT_MAX = 60000  # what goes into a stream's first window
+GRPC_PUT_MAX = 60000  # a put that fits a stream's first window
 
 
 class Gone(Exception):
@@ -23,7 +24,8 @@ def digest(name):
 
 
 class Descriptor:
-    """Values are read out of the store's memory; the checksum is not compared here, the value itself is."""
+    """Read values out of the store's memory; the caller compares the value, so the checksum is not compared
+    here."""
     name = "descriptor"
 
     def __init__(self, store):
@@ -43,7 +45,7 @@ class Descriptor:
             if e.status == NOT_FOUND:
                 return None
             raise Gone(str(e)) from e
-        except (ConnectionError, AssertionError) as e:  # it ended in between
+        except (ConnectionError, AssertionError) as e:  # the connection ended in between
             raise Gone(f"ended: {e}") from e
 
     def put(self, name, value, **more):
@@ -126,7 +128,7 @@ def messages(data):
 
 
 def fields(data):
-    """(number, value) of a protobuf message."""
+    """Return the (number, value) pairs of a protobuf message."""
     at = 0
 
     def number():
@@ -156,7 +158,7 @@ class Grpc:
         self.at = store.uds
 
     def call(self, method, *parts):
-        """The messages of the answer: none where the store says no."""
+        """Return the messages of the answer: none where the store refuses."""
         try:
             h2 = H2(self.at, settings=b"\0\4" + WINDOW.to_bytes(4, "big"))
         except OSError as e:

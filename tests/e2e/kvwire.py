@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV events as a subscriber sees them, with nothing of ours in it: ZMTP 3.0 (SUB, DEALER), msgpack, BLAKE3, and an index that is kept by
-what vLLM's and SGLang's events say. Compared with what cgn-sim says it holds (/sim/blocks)."""
+"""KV events as a subscriber sees them, without code of this project: ZMTP 3.0 (SUB, DEALER), msgpack, BLAKE3,
+and an index built from the events of vLLM and SGLang. The index is compared with the blocks that cgn-sim
+reports (/sim/blocks)."""
 import collections
 import functools
 import socket
@@ -148,7 +149,7 @@ class Peer:
         return flags, self.read(size)
 
     def message(self):
-        """The parts of the next message; commands between messages are passed over."""
+        """Return the parts of the next message; commands between messages are skipped."""
         parts = []
         while True:
             flags, body = self.read_frame()
@@ -159,12 +160,12 @@ class Peer:
                 return parts
 
     def hears(self, seconds):
-        """Has something come, or does within |seconds|?"""
+        """Return whether a message arrives within |seconds|."""
         self.socket.settimeout(seconds)
         try:
             return len(self.file.peek(1)) > 0
         except TimeoutError:
-            self.file = self.socket.makefile("rb")  # a reader that timed out once refuses to go on
+            self.file = self.socket.makefile("rb")  # a reader that timed out once refuses further reads
             return False
         finally:
             self.socket.settimeout(10)
@@ -180,17 +181,17 @@ class Subscriber(Peer):
         self.frame(0, b"\x01" + topic.encode())
 
     def batch(self):
-        """(topic, number, payload)"""
+        """Return (topic, number, payload)."""
         topic, number, payload = self.message()
         return topic.decode(), int.from_bytes(number, "big"), payload
 
     def poll(self, seconds):
-        """The number of the next batch, None when none comes within |seconds|."""
+        """Return the number of the next batch, None when none comes within |seconds|."""
         return self.batch()[1] if self.hears(seconds) else None
 
 
 def replay(endpoint, start=0):
-    """[(topic or None, number, payload)], as the ROUTER answers."""
+    """Return [(topic or None, number, payload)], as the ROUTER answers."""
     peer = Peer(endpoint, "DEALER")
     peer.frame(1, b"")
     peer.frame(0, start.to_bytes(8, "big"))
@@ -214,7 +215,7 @@ TIERS = {"GPU": "GPU", "CPU": "CPU", "CPU_PINNED": "CPU", "STORAGE": "STORAGE", 
 
 
 def events_of(payload):
-    """(events as dictionaries, rank or None) of a batch in any format."""
+    """Return (events as dictionaries, rank or None) of a batch in any format."""
     batch = unpack(payload)
     if isinstance(batch, dict):
         batch = [batch["ts"], batch["events"], batch.get("data_parallel_rank")]
@@ -241,7 +242,7 @@ def number_of(block_hash):
 
 
 class Index:
-    """What a rank holds, by its events. |models|: the engine's names, LoRAs behind the first."""
+    """The blocks that a rank holds by its events. |models|: the engine's names, LoRAs after the first."""
 
     def __init__(self, models=("sim",), groups=1):
         self.models, self.groups = models, groups

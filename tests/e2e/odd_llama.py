@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A llama-server as the agent sees it, in Python, that can be told to do everything about slots wrong. A token is a byte; an answer says of which prompt
-it is, so that whatever the slots do, the right one is known."""
+"""A fake llama-server in Python that can be told to do everything about slots wrong. A token is a byte; an
+answer identifies its prompt, so that the right answer is known whatever the slots do."""
 import hashlib
 import http.server
 import json
@@ -79,7 +79,7 @@ class OddLlama(http.server.ThreadingHTTPServer):
 
 
 class Engine:
-    """|how_save|, |how_restore|: names of methods below that do it."""
+    """|how_save|, |how_restore|: names of the methods below that handle saves and restores."""
 
     def __init__(self, folder, slots=1):
         self.folder = pathlib.Path(folder) / "slots"
@@ -135,7 +135,7 @@ class Engine:
         self.slots[slot] = state.decode()
         h.reply({"n_restored": len(state), "n_read": len(state)})
 
-    # ---- what does not ----
+    # ---- faults ----
     def save_refused(self, h, state, path):
         h.reply({"error": {"message": "no"}}, 500)
 
@@ -195,7 +195,7 @@ class Engine:
         h.reply(self.saved(state, n_written=1 << 42))
 
     def save_late(self, h, state, path):
-        """It gives up the connection, and writes its file all the same, seconds later."""
+        """Close the connection, and write the file all the same, seconds later."""
         h.reset()
         time.sleep(1)
         path.write_bytes(state)
@@ -230,6 +230,6 @@ class Engine:
         h.reset()
 
     def restore_lying(self, h, slot, path):
-        """It says that it did, and has nothing."""
+        """Answer as if the restore succeeded, but hold nothing."""
         self.slots[slot] = ""
         h.reply({"n_restored": path.stat().st_size, "n_read": path.stat().st_size})

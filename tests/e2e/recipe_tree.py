@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recipe as a user has it, in a copy of the recipes and scripts whose ports are others, so that a cluster that runs here is left alone."""
+"""A recipe as a user has it, in a copy of the recipes and scripts with other ports, so that a running cluster
+is left alone."""
 import os
 import pathlib
 import re
@@ -43,7 +44,7 @@ class Recipe:
         shutil.rmtree(self.short, ignore_errors=True)
 
     def processes(self):
-        """Pids of ours whose command line is in this tree, or that listen on our engine ports."""
+        """Return our pids whose command line is in this tree, or that listen on our engine ports."""
         engines = "".join(f"|127.0.0.1:{p}|--port {p}" for was, p in self.port.items() if 8000 <= was < 8080)
         out = subprocess.run(["pgrep", "-f", f"{self.bin_dir}{engines}"], capture_output=True, text=True).stdout
         return [int(p) for p in out.split()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block store of its own, and Redis' protocol by hand: for what no well-behaved client would send."""
+"""A block store and a hand-written RESP client, for input that no well-behaved client sends."""
 import pathlib
 import socket
 
@@ -56,7 +56,7 @@ class Raw:
         self.s.sendall(data)
 
     def read(self):
-        """One answer: bytes, int, None, a list, or Wrong."""
+        """Return one answer: bytes, int, None, a list, or Wrong."""
         line = self.f.readline()
         assert line.endswith(b"\r\n"), f"the connection ended: {line!r}"
         kind, text = line[:1], line[1:-2]
@@ -86,7 +86,7 @@ class Raw:
         return self.read()
 
     def at_end(self):
-        """The peer closed, whatever it said before."""
+        """Return whether the peer closed, whatever it sent before."""
         try:
             while self.s.recv(65536):
                 pass

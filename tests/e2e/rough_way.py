@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A way between two UDP sockets that loses, delays, reorders, repeats and damages datagrams, as it is told; no privileges needed."""
+"""A relay between two UDP sockets that loses, delays, reorders, repeats and damages datagrams on demand;
+needs no privileges."""
 import heapq
 import itertools
 import random
@@ -10,7 +11,7 @@ import time
 
 
 class RoughWay(threading.Thread):
-    """Datagrams to self.port go to |to| and back, each with its own fate."""
+    """Carry datagrams to self.port to |to| and back, each with its own fate."""
 
     def __init__(self, to, loss=0.0, delay_s=(0.0, 0.0), repeat=0.0, damage=0.0, seed=1):
         super().__init__(daemon=True)
@@ -18,7 +19,7 @@ class RoughWay(threading.Thread):
         self.dice, self.turn = random.Random(seed), itertools.count()
         self.front = self.bound()
         self.port = self.front.getsockname()[1]
-        self.ways, self.late = {}, []  # client: the socket for it; what is on its way
+        self.ways, self.late = {}, []  # client: its socket; datagrams in flight
         self.carried = self.lost = self.damaged = 0
         self.closed = self.ended = False
         self.start()
@@ -36,7 +37,7 @@ class RoughWay(threading.Thread):
         return f"127.0.0.1:{self.port}"
 
     def close_way(self):
-        """Nothing goes through any more, and nobody is told."""
+        """Drop everything silently from now on."""
         self.closed = True
 
     def end(self):

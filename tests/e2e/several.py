@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several routers over the same nodes, and load that is spread over them."""
+"""Several routers over the same nodes, with the load spread over them."""
 import collections
 import contextlib
 import datetime
@@ -16,7 +16,7 @@ class Router:
         self.process, self.http_port, self.admin_port = process, http_port, admin_port
 
     def nodes(self):
-        """{node id: its row of /nodes}; {} while the admin port does not answer."""
+        """Return {node id: its row of /nodes}; {} while the admin port does not answer."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             return {n["id"]: n for n in ask(self.admin_port, "GET", "/nodes").json()["nodes"]}
         return {}
@@ -42,10 +42,10 @@ class Router:
 
 
 class Several(Cluster):
-    """Nodes first, then routers that know them: from a list, or from whatever |common| says."""
+    """Start the nodes, then the routers, which know the nodes from a list or from the settings |common|."""
 
     def static_nodes(self, names, *engine_args, sections=None):
-        self.common["cluster"] = {"state_backend": "static", "nodes": ["127.0.0.1:1"]}  # agents need none
+        self.common["cluster"] = {"state_backend": "static", "nodes": ["127.0.0.1:1"]}  # agents need no state backend
         for name in names:
             self.node(name, *engine_args, sections=sections)
         self.common["cluster"]["nodes"] = [f"127.0.0.1:{n.agent_port}" for n in self.nodes.values()]
@@ -69,9 +69,10 @@ class Several(Cluster):
 
 
 class Spread:
-    """|clients| that ask one after the other, the i-th of the i-th router; every prompt is a new one. What was where meanwhile is taken from the
-    routers' logs. Answers take long beside the 20 ms after which routers hear of each other's load, and are of different lengths: those that end
-    together would be followed by prompts of which no router knows the others' yet, again and again."""
+    """Run |clients| clients that each send one request after another, the i-th to the i-th router; every
+    prompt is new. The routers' logs show the requests on each node over time. Answers are long beside the
+    20 ms after which routers learn of each other's load, and of different lengths: answers that end
+    together would be followed by prompts of which the other routers do not know yet, again and again."""
 
     def __init__(self, routers, clients, each, tag):
         self.routers, self.tag, self.statuses = routers, tag, []
@@ -83,7 +84,7 @@ class Spread:
             self.statuses.append(router.chat(f"{self.tag} {i} {k} " + "word " * 200, max_tokens=dice.randrange(1, 60)).status)
 
     def requests(self):
-        """(node, begin, end) of each, in seconds."""
+        """Return (node, begin, end) of each request, in seconds."""
         out = []
         for r in self.routers:
             for e in r.process.events("gateway.request"):
@@ -93,7 +94,8 @@ class Spread:
         return out
 
     def run(self):
-        """(busiest node's requests over the mean, the mean over time of the fullest node's requests under way over the mean)"""
+        """Return (busiest node's requests over the mean, mean over time of the fullest node's requests in
+        flight over the mean)."""
         before = len(self.requests())
         threads = [threading.Thread(target=self.client, args=(self.routers[i % len(self.routers)], i)) for i in range(self.clients)]
         for t in threads:
@@ -110,7 +112,7 @@ class Spread:
 
 
 def fullest(rows, nodes, clients):
-    """The mean over the time in which at least half of the clients' requests are under way."""
+    """Return the mean over the time in which at least half of the clients' requests are in flight."""
     now, weighed, whole, last = collections.Counter(), 0.0, 0.0, None
     for at, node, step in sorted([(b, node, 1) for node, b, _ in rows] + [(e, node, -1) for node, _, e in rows]):
         if last is not None and now.total() >= clients / 2:

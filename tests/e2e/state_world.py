@@ -10,7 +10,7 @@ from cluster import BUILD, WAIT_S, toml
 
 
 class Demo:
-    """state_demo: what it prints is a queue of lines."""
+    """A state_demo process; its printed lines are a queue."""
 
     def __init__(self, folder, name, config, *args):
         path = pathlib.Path(folder) / f"{name}.toml"
@@ -30,7 +30,7 @@ class Demo:
         self.popen.stdin.write(line + "\n")
 
     def expect(self, *wanted, wait_s=WAIT_S):
-        """The next lines, in any order, beginning like these. Returns them."""
+        """Wait for the next lines, in any order, with these beginnings, and return them."""
         wanted, got, end = list(wanted), [], time.monotonic() + wait_s
         while wanted:
             try:
@@ -46,7 +46,7 @@ class Demo:
         return got
 
     def silent(self, seconds):
-        """Nothing is told in this time: an absence can only be waited for."""
+        """Expect no line for this time: only waiting can show an absence."""
         time.sleep(seconds)
         assert self.lines.empty(), f"{self.name}: {list(self.lines.queue)}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that go, or take nothing: the engine hears of it, nothing leaks, no memory fills."""
+"""Clients that leave or read nothing: the engine learns of it, nothing leaks, and no memory fills."""
 import socket
 import statistics
 import threading
@@ -24,7 +24,8 @@ def free(cluster, node):
 
 
 def test_an_abort_reaches_the_engine(cluster):
-    """Judged by tokens: a hundred more than were read would be 0.2 s. The time is measured and printed, the target is 50 ms."""
+    """Judged by tokens: a hundred tokens more than were read would be 0.2 s. The time is measured and
+    printed; the target is 50 ms."""
     node = up(cluster, "--token-interval-us", "2000")
     late, n = [], 20
     for i in range(n):
@@ -43,7 +44,8 @@ def test_an_abort_reaches_the_engine(cluster):
 
 
 class Aborter:
-    """Threads that send requests and go: in the stream, before the head, in the middle of the body, with FIN or RST."""
+    """Threads that send requests and leave: in the stream, before the head, in the middle of the body, with
+    FIN or RST."""
 
     def __init__(self, port, total, threads=8):
         self.port, self.errors = port, []
@@ -60,7 +62,7 @@ class Aborter:
         try:
             for i in range(n):
                 self.one((i + me) % 4, i % 3 == 0)
-        except Exception as e:  # a thread's exception is nobody's unless it is kept
+        except Exception as e:  # a thread's exception is lost unless it is stored
             self.errors.append(repr(e))
 
     def one(self, kind, reset):
@@ -81,7 +83,7 @@ class Aborter:
 def test_ten_thousand_aborts_leak_nothing(cluster):
     node = up(cluster, "--token-interval-us", "20000", "--max-batch", "4096")
     watched = {"router": cluster.router_process, "agent": node.agent}
-    Aborter(cluster.http_port, scaled(1000)).run()  # pools and tables have their size then
+    Aborter(cluster.http_port, scaled(1000)).run()  # pools and tables have their final size then
     free(cluster, node)
     before = {k: (p.descriptors(), p.rss_kib()) for k, p in watched.items()}
     Aborter(cluster.http_port, scaled(10000)).run()
@@ -109,7 +111,7 @@ def test_a_reader_that_takes_nothing_stalls_the_engine_and_is_ended(cluster):
         assert p.rss_kib() < was + (64 if SANITIZER else 16) * 1024, p.name
     last = until(lambda: (x := engine_state(node.engine_port))["aborted"] and x["recent"], "write_timeout ends it")
     stalled = next(r for r in last if r["end"] == "aborted")
-    assert 0 < stalled["tokens"] < 500000, stalled  # at its own speed it would have said all of it in that time
+    assert 0 < stalled["tokens"] < 500000, stalled  # at full speed, the whole answer would have been produced in that time
     free(cluster, node)
     assert b"[DONE]" not in s.read_all()
     s.close()

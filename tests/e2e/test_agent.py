@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-agent with engines that behave and engines that don't: relaying, cancelling, failing, watching, supervising, draining."""
+"""cgn-agent with well-behaved and misbehaving engines: relaying, cancelling, failing, watching, supervising,
+draining."""
 import http.client
 import http.server
 import json
@@ -35,9 +36,9 @@ def is_listening(port):
         return s.connect_ex(("127.0.0.1", port)) == 0
 
 
-# ---- an engine that does what a test wants ----
+# ---- a scripted engine ----
 class FakeEngine:
-    """Answers /health, /v1/models and /metrics; POSTs go to |behave|, which gets the request handler."""
+    """Answer /health, /v1/models and /metrics; POSTs go to |behave|, which gets the request handler."""
 
     def __init__(self, models=("m",), key=None, tls=None):
         self.requests, self.closed, self.connections = [], queue.Queue(), []
@@ -146,7 +147,8 @@ class Agent:
         self.addr = self.node()["address"]
 
     def end(self):
-        """Stop it in good order, so that a leak checker has its say. A test that killed it has seen what it wanted."""
+        """Stop the agent with SIGTERM, so that a leak checker can report. A test that killed the agent needs
+        no report."""
         if self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
         try:
@@ -296,7 +298,7 @@ def test_a_stream_arrives_piece_by_piece(pair):
     p = a.start("generate", "/v1/chat/completions", "model=m")
     lines = [json.loads(p.stdout.readline()) for _ in range(2)]
     assert lines[0]["head"] == 200 and lines[1]["data"].startswith("data: 0")
-    assert p.poll() is None  # the engine has not said its last
+    assert p.poll() is None  # the engine has not finished
     e.release.set()
     rest = [json.loads(line) for line in p.stdout]
     assert rest[-1]["code"] == "FINE"
@@ -367,7 +369,7 @@ def test_mutual_tls_between_router_and_agent(fake, start, pki):
     assert got.code == "FINE" and got.data == "secret"
 
 
-# ---- what goes wrong ----
+# ---- failures ----
 def test_cancelling_closes_the_engines_connection(pair):
     e, a = pair
 
@@ -455,7 +457,7 @@ def test_a_stale_connection_is_tried_once_more_unseen(pair):
     def behave(h):
         if answers:
             answers.pop()
-            h.die()  # a kept-alive connection that was closed under us
+            h.die()  # a kept-alive connection that the engine closed
         else:
             e.echo(h)
 
@@ -466,7 +468,8 @@ def test_a_stale_connection_is_tried_once_more_unseen(pair):
 
 
 def test_an_idle_connection_goes_before_an_engine_would_close_it(fake, start):
-    """uvicorn and llama-server close theirs after 5 s, which a request on its way does not survive."""
+    """uvicorn and llama-server close idle connections after 5 s; a request in flight on such a connection is
+    lost."""
     e = fake()
     a = start(adopted(e)).wait_ready()
     e.behave = lambda h: (e.release.wait(WAIT_S), e.echo(h))
@@ -506,7 +509,7 @@ def test_a_slow_reader_slows_the_engine(pair):
     p = a.start("generate", "/v1/chat/completions", "model=m", "body={}", "pause=1", stdin=subprocess.PIPE)
     until(lambda: json.loads(p.stdout.readline()).get("paused"), "paused")
     before = -1
-    while sent[0] != before:  # until it does not move any more
+    while sent[0] != before:  # until the counter stands still
         before = sent[0]
         time.sleep(0.5)
     assert before < 40 << 20
@@ -588,7 +591,7 @@ def test_watch_tells_node_load_and_residency(pair):
     ev = w.until(lambda ev: ev["seq"] > 1 and "residency" in ev)
     assert not ev["residency"]["reset"] and set(ev["residency"]["stored"]) == {"d"} and ev["residency"]["removed"] == []
     e.behave = lambda h: h.reply(500, b"{}")
-    assert a.generate("model=m", "chain=f").code == "FINE"  # no prefill, so nothing is held
+    assert a.generate("model=m", "chain=f").code == "FINE"  # no prefill, so no block is held
     e.stop()
     w.until(lambda ev: "node" in ev and not ev["node"]["engines"][0].get("ready"))
     gone = set()
@@ -632,7 +635,7 @@ def test_a_watcher_that_stands_still_is_told_whole_ranges_once_it_goes_on(pair):
     _, a = pair
     w = Watch(a, "blocks=count", "pause=1", stdin=subprocess.PIPE)
     w.until(lambda ev: "paused" in ev)
-    for seed in range(12):  # 130,000 changes each, while nothing is taken
+    for seed in range(12):  # 130,000 changes each, while no change is read
         assert a.generate("model=m", f"made={seed}:65000").code == "FINE"
     assert "agent.watcher_slow" in a.log.read_text()
     w.proc.stdin.write("\n")
@@ -684,7 +687,7 @@ def test_an_engine_that_comes_up_slowly_gets_nothing_until_it_is_ready(start):
 
 
 def test_kill_9_of_the_agent_takes_the_engine_along(start, tmp_path):
-    wrapper = tmp_path / "engine.sh"  # as people do: a script that starts the real thing as its child
+    wrapper = tmp_path / "engine.sh"  # a common set-up: a script that starts the real engine as its child
     wrapper.write_text(f'#!/bin/sh\n"{SIM}" "$@" &\nsetsid sleep 1000 &\necho $! > {tmp_path}/stray\nwait\n')
     wrapper.chmod(0o755)
     a = start(managed_sim(f'binary = "{wrapper}"')).wait_ready()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circuit breakers, the watchdog over streams, retries: what fails is left alone, tried again one request at a time, and used again."""
+"""Circuit breakers, the stall watchdog of streams, retries: a failing node gets no requests, then one probe
+at a time, and then full traffic again."""
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from cluster import BUILD, scaled, until
 
 FAST = ("--time-scale", "0")
 PACED = ("--token-interval-us", "4000")
-DEAF_AGENT = {"engine": {"stall_timeout": "0s"}}  # so that it is the router that notices
+DEAF_AGENT = {"engine": {"stall_timeout": "0s"}}  # so that the router notices the stall, not the agent
 FOREVER = "300s"
 
 
@@ -28,12 +29,12 @@ def breaker(cluster, name):
 
 
 def chats(cluster, n, **more):
-    """Nodes that answered |n| different prompts."""
+    """Return the nodes that answered |n| different prompts."""
     return [cluster.chat(f"prompt {i} {more}", max_tokens=2).headers.get("x-cgn-node") for i in range(n)]
 
 
 def pinned(cluster, node, text="go", **body):
-    """A stream of that node, whose answer has begun."""
+    """Return a stream from that node whose answer has begun."""
     body = {"max_tokens": 4000, "ignore_eos": True, **body}
     return Stream(cluster.http_port, text, fields={"X-Cgn-Node": node}, **body).read_until(b"data: ")
 
@@ -56,7 +57,7 @@ def test_failures_in_a_row_take_a_node_out(cluster):
     assert 0 < b["left_ms"] <= 300_000 * 1.25 + 1
     retries = cluster.metric("cgn_retries_total")
     assert set(chats(cluster, 20, again=1)) == {"a"}
-    assert cluster.metric("cgn_retries_total") == retries == 3  # nobody was sent to b any more
+    assert cluster.metric("cgn_retries_total") == retries == 3  # no request went to b any more
     assert cluster.metric("cgn_breaker_state", node="b") == 2 and cluster.metric("cgn_breaker_state", node="a") == 0
     assert cluster.metric("cgn_ejections_total", node="b", reason="failures") == 1
     table = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"],
@@ -94,7 +95,7 @@ def test_half_open_lets_one_request_in(cluster):
     until(lambda: load.reached(scaled(100)), "others go on meanwhile")
     b = next(n for n in cluster.status()["nodes"] if n["id"] == "b")
     assert b["router_inflight"] == 1 and engine_state(cluster.nodes["b"].engine_port)["running"] <= 1, b
-    cluster.nodes["b"].engine.kill()  # which is the end of the probe, and it goes elsewhere
+    cluster.nodes["b"].engine.kill()  # the end of the probe, which goes to another node
     load.end()
     assert load.ends["answered"] == load.sent, (load.ends, load.statuses)
 
@@ -104,7 +105,7 @@ def test_the_last_one_is_tried_whatever_its_breaker_says(cluster):
        router={"router.breaker": {"failures": 1, "open_for": FOREVER}})
     assert cluster.chat("x").status == 500
     assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "open"
-    assert cluster.chat("y").status == 500  # the engine's own words, and not ours that there was nobody
+    assert cluster.chat("y").status == 500  # the engine's own error, not the router's "no node"
     set_faults(cluster.nodes["a"].engine_port)
     set_faults(cluster.nodes["b"].engine_port)
     assert cluster.chat("z").status == 200
@@ -112,7 +113,8 @@ def test_the_last_one_is_tried_whatever_its_breaker_says(cluster):
 
 
 def test_what_was_tried_is_not_the_last_one(cluster):
-    """Panic is for when all are out: one that stands and fails is answered for, and its stopped neighbour is not asked instead."""
+    """The panic rule is for the case that all breakers are open: a node that is up and fails gets the
+    request, and its stopped neighbour does not."""
     up(cluster, FAST, (*FAST, "--fault", "http500"), router={"router.breaker": {"failures": 2, "open_for": FOREVER}})
     until(lambda: chats(cluster, 4) and breaker(cluster, "b")["state"] == "open", "b is out")
     set_faults(cluster.nodes["a"].engine_port, "http503")
@@ -142,7 +144,7 @@ def test_a_stopped_engine_is_noticed_in_its_streams(cluster):
 
 
 def test_what_waits_at_a_stalled_node_goes_elsewhere(cluster):
-    cluster.common['models."sim"'] = {"tokens": "bytes"}  # or the stalled engine is asked for tokens first, which takes as long as its stall
+    cluster.common['models."sim"'] = {"tokens": "bytes"}  # otherwise the stalled engine is asked to tokenize first, which takes as long as its stall
     up(cluster, PACED, PACED, router={**STALL, "router": {"stall_timeout": "1s"}}, sections=DEAF_AGENT)
     talk = next(t for t in (f"conversation {i} " * 60 for i in range(50)) if cluster.chat(t, max_tokens=1).headers["x-cgn-node"] == "b")
     stream = pinned(cluster, "b")
@@ -177,7 +179,7 @@ def test_a_client_that_does_not_read_is_not_a_stalled_engine(cluster):
     up(cluster, FAST, router={"router": {"stall_timeout": "100ms"}}, sections=DEAF_AGENT)
     s = Stream(cluster.http_port, max_tokens=12000, ignore_eos=True, receive_buffer=16384)
     s.read_until(b"data: ")
-    for _ in range(100):  # while others are served, far longer than a stall takes
+    for _ in range(100):  # other requests are served meanwhile, far longer than the stall timeout
         assert set(chats(cluster, 4)) == {"a"}
     assert s.read_until(b"[DONE]") and b"event: error" not in s.got
     assert cluster.metric("cgn_stalls_total") == 0
@@ -187,17 +189,17 @@ def test_a_router_that_was_stopped_does_not_blame_its_nodes(cluster):
     up(cluster, PACED, PACED, router=STALL, sections=DEAF_AGENT)
     streams = [pinned(cluster, node, f"{node} {i}", max_tokens=1000) for node in "ab" for i in range(4)]
     cluster.router_process.signal(signal.SIGSTOP)
-    time.sleep(2)  # four times what a stall takes
+    time.sleep(2)  # four times the stall timeout
     cluster.router_process.signal(signal.SIGCONT)
     for s in streams:
         assert b"event: error" not in s.read_until(b"[DONE]").got
     assert cluster.metric("cgn_stalls_total") == 0 and breaker(cluster, "a")["text"] == breaker(cluster, "b")["text"] == "closed"
 
 
-# ---- worse than others ----
+# ---- outliers ----
 
 def busy_until(cluster, what, why):
-    """A load whose requests all end well, until what() is true."""
+    """Run a load whose requests all succeed, until what() is true."""
     load = Load(cluster, n=6)
     until(what, why, wait_s=90)
     load.end()
@@ -228,7 +230,7 @@ def test_a_node_that_fails_often_is_taken_out(cluster, how, fault, settings):
     assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "closed"
 
 
-# ---- what agents notice ----
+# ---- faults that agents notice ----
 
 def test_an_agent_notices_a_stopped_engine(cluster):
     up(cluster, PACED, PACED, router={"router": {"stall_timeout": "0s"}}, sections={"engine": {"stall_timeout": "1s"}})
@@ -245,7 +247,7 @@ def test_an_agent_notices_a_stopped_engine(cluster):
 
 
 def test_a_busy_engine_that_answers_its_checks_is_not_stalled(cluster):
-    """It begins no answer for long, which is what long prompts do."""
+    """An engine that begins no answer for a long time, as with long prompts."""
     up(cluster, (*FAST, "--fault", "hang"), sections={"engine": {"stall_timeout": "200ms"}},
        router={"router": {"first_byte_timeout": "6s"}})
     assert cluster.chat("x").status == 504

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs tell of their certificates, of who asked for something, and of whether those answer who know the cluster."""
+"""Certificate reports of the programs, peer names in logs, and mutual authentication within a cluster."""
 import datetime
 import os
 import signal
@@ -26,7 +26,7 @@ def cluster(tmp_path):
 
 
 def value(admin, series):
-    """A series, or None."""
+    """Return the value of a series, or None."""
     try:
         lines = ask(admin, "GET", "/metrics").body.decode().splitlines()
     except OSError:
@@ -39,7 +39,8 @@ def is_value(admin, series, want):
 
 
 def nearly_over(pki, name, days):
-    """The certificate of |name| anew, some months old, with |days| left. Its end, Unix seconds."""
+    """Replace the certificate of |name| by one that is some months old and has |days| left. Returns its end
+    in Unix seconds."""
     now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
     begin, end = now - datetime.timedelta(days=300), now + datetime.timedelta(days=days)
     (pki / "index.txt").write_text("")
@@ -71,7 +72,7 @@ def test_a_certificate_that_ends_soon_is_told_of(cluster, pki, tmp_path):
         assert said["days"] in (4, 5)
         assert datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") == said["ends"]
         assert value(cluster.admin_port, KEY % "router.tls_cert_file") > later
-        rotate(pki, "agent")  # for two days, which are its whole life: not soon
+        rotate(pki, "agent")  # for two days, which are its whole lifetime: not soon
         for admin, program in ((cluster.admin_port, r), (agent.admin_port, agent.agent)):
             program.signal(signal.SIGHUP)
             until(lambda: value(admin, KEY % "security.cert_file") not in (None, end), "the new certificate is told of")
@@ -106,7 +107,7 @@ def test_whether_the_cluster_answers(cluster, pki, tmp_path):
         router = cluster.router()
         is_value(cluster.admin_port, CONNECTED % "members", 1)
         is_value(agent.admin_port, CONNECTED % "registration", 1)
-        assert value(kv.admin, CONNECTED % "stores") == 0  # it speaks TLS, the router does not
+        assert value(kv.admin, CONNECTED % "stores") == 0  # the store speaks TLS, the router does not
         router.kill()
         os.remove(cluster.folder / "router.toml")
         is_value(agent.admin_port, CONNECTED % "registration", 0)

@@ -24,7 +24,7 @@ def fine(*args, **how):
 
 
 def refused(code, *args, **how):
-    """Exit status |code|, nothing on stdout, one clear sentence on stderr."""
+    """Expect exit status |code|, nothing on stdout, one clear sentence on stderr."""
     r = run(*args, **how)
     assert r.returncode == code, (r.returncode, r.stdout, r.stderr)
     assert r.stdout == "" and r.stderr.startswith("cgn-ctl: "), r.stderr
@@ -87,7 +87,7 @@ def test_keys_live_and_die(tmp_path):
     assert "has no key" in refused(1, "key", "revoke", made["id"], "--file", file)
     third = json.loads(fine("key", "create", "--file", file, "--tenant", "acme", "-o", "json"))
     tenants = {r["id"]: r["tenant"] for r in json.loads(fine("key", "ls", "--file", file, "-o", "json"))}
-    assert tenants == {rows[1]["id"]: rows[1]["id"], third["id"]: "acme"}  # one without a tenant is its own
+    assert tenants == {rows[1]["id"]: rows[1]["id"], third["id"]: "acme"}  # a key without a tenant is its own tenant
     assert "a tenant has" in refused(2, "key", "create", "--file", file, "--tenant", "two words")
     assert '"boss" is no scope' in refused(2, "key", "create", "--file", file, "--scopes", "boss")
     assert str(tmp_path / "none") in refused(1, "key", "ls", "--file", tmp_path / "none")
@@ -180,11 +180,11 @@ def test_bench_index_measures_what_it_says(tmp_path):
         assert 0 < x["lookup_p50_ns"] <= x["lookup_p99_ns"]
         assert 0.9 * 20000 < x["memberships"] <= 20000 and x["blocks"] <= x["memberships"]
         assert x["bytes_per_membership"] == pytest.approx(x["bytes"] / x["memberships"])
-        assert x["lookups"] == 600 and x["blocks_per_lookup"] > 1  # conversations find what they left
+        assert x["lookups"] == 600 and x["blocks_per_lookup"] > 1  # conversations find their earlier blocks
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join('{"timestamp": 0, "input_length": %d, "output_length": 1, "hash_ids": %s}\n\n' % (512 * len(ids), ids) for ids in ([0, 1, 2], [0, 1, 2, 3])))
     x = json.loads(fine("bench", "index", "--nodes", "1", "--trace", trace, *small))["results"][0]
-    assert 1 < x["blocks_per_lookup"] <= 2  # of each new round of the trace 1 of 3 and then 3 of 4, if the first was applied in time
+    assert 1 < x["blocks_per_lookup"] <= 2  # of each new round of the trace, 1 of 3 and then 3 of 4, if the first was applied in time
     assert "NODES" in fine("bench", "index", "--nodes", "2", *small[:-2])
 
 
@@ -207,7 +207,7 @@ def test_bench_pick_measures_each_phase_of_what_it_says():
         assert both["decisions"] == known["decisions"] + new["decisions"] > 0
         assert both["decisions"] + both["preempted"] == 401
         assert known["digests_made"] == 16  # 256 more tokens
-        assert 96 <= new["digests_made"] <= 128 and 0 <= new["blocks_held"] <= 32  # the system prompt is known to all, or nothing is
+        assert 96 <= new["digests_made"] <= 128 and 0 <= new["blocks_held"] <= 32  # the system prompt is known to all nodes, or to none
         for x in (known, new, both):
             phases = [x[f"{p}_us"] for p in ("digest", "match", "score", "book")]
             assert all(0 <= p["p50"] <= p["p99"] <= p["p999"] for p in phases)
@@ -245,7 +245,7 @@ def test_bench_tokenizer_measures_files(tmp_path):
     said = json.loads(fine("bench", "tokenizer", "--alone", "--text", text, "-o", "json", path, path))
     assert said["bench"] == "tokenizer" and said["text_bytes"] == 13000 and len(said["files"]) == 2
     one = said["files"][0]
-    # "_t" "h" "a" "t", "_" "i" "s", "_" "<unk>", "_" "i" "t"; each of the text's parts begins with a mark, which its first word has anyway
+    # "_t" "h" "a" "t", "_" "i" "s", "_" "<unk>", "_" "i" "t"; each part of the text begins with a mark, which its first word has anyway
     assert one["tokens"] == said["files"][1]["tokens"] >= 12000
     assert one["mb_per_second"] > 0 and one["load_seconds"] > 0 and one["memory_bytes"] > 1000 and one["huggingface"] is None
     prompt = one["prompt"]

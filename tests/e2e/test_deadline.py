@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deadlines that cannot be met are refused before anybody waits for them, and what is said of later is true."""
+"""Requests whose deadline cannot be met are refused at once, and the announced waiting time is right."""
 import random
 import time
 
@@ -8,17 +8,18 @@ import pytest
 from cluster import ask, until
 from test_queue import Crowd, depth, error_of, inflight, small
 
-# Of these a prompt of 3000 tokens takes a second and a half, and the router can measure that.
+# A prompt of 3000 of these tokens takes a second and a half, and the router can measure that.
 COMPUTES = ("--prefill-tokens-per-s", "2000", "--decode-ms", "5", "--max-batch", "1", "--kv-blocks", "65536")
 
 
 def words(n, rng=random.Random(7)):
-    """About n tokens that no cache has seen: the simulator's numbers are several tokens each."""
+    """Return a prompt of about n tokens that no cache has seen: each number is several tokens of the
+    simulator."""
     return " ".join(str(rng.randrange(100, 1000)) for _ in range(n // 2))
 
 
 def taught(cluster, **admission):
-    """A cluster that has seen enough streams to know how fast its node is."""
+    """A cluster that has seen enough streams to know the speed of its node."""
     small(cluster, COMPUTES, **admission)
     for _ in range(12):
         assert cluster.chat(words(500), max_tokens=8, stream=True, ignore_eos=True).status == 200
@@ -60,7 +61,7 @@ def test_what_can_be_met_later_says_when(cluster, header):
 
 
 def test_a_retry_after_the_told_time_succeeds(cluster):
-    """Nobody else comes meanwhile: then the time that was told is enough."""
+    """No other request comes meanwhile, so the announced time is enough."""
     taught(cluster)
     crowd = Crowd(cluster).send("long", {"X-Cgn-Deadline-Ms": "600000"}, body=prompt(16000))
     until(lambda: inflight(cluster) == 1, "it is there")

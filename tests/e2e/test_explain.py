@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a request went where it went: the header, /explain, cgn-ctl explain; and what other policies would have done."""
+"""The reason for each decision: the header, /explain, cgn-ctl explain; and the decisions of the other
+policies."""
 import http.client
 import json
 import socket
@@ -25,7 +26,7 @@ def begin(cluster, names="ab", router=None, engine=FAST):
 
 
 def explain(cluster, request_id):
-    """All that is on record of this id, once its end is."""
+    """Return everything recorded for this id, once its end is recorded."""
     def over():
         a = ask(cluster.admin_port, "GET", f"/explain/{request_id}")
         assert a.status == 200, a.body
@@ -108,7 +109,7 @@ def test_one_id_many_times_and_strange_ones(cluster):
     begin(cluster, "a")
     for _ in range(3):
         cluster.chat("hello", {"X-Request-Id": "same"}, max_tokens=1)
-        explain(cluster, "same")  # its end is on record: the next one, maybe on the other worker, is newer
+        explain(cluster, "same")  # its end is recorded: the next request, possibly on the other worker, is newer
         time.sleep(0.005)
     times = [r["at"] for r in explain(cluster, "same")]
     assert len(times) == 3 and times == sorted(times, reverse=True)

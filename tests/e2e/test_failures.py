@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that die, stop or lie under load: nobody else is harmed, nothing is counted wrong, and what comes back is used again."""
+"""Programs that die, stop or misbehave under load: other requests are unharmed, counters are right, and a
+program that comes back is used again."""
 import json
 import signal
 import subprocess
@@ -23,7 +24,7 @@ def up(cluster, *nodes, router=None, **named):
 
 
 def quiet(cluster, *engines):
-    """Nothing is open or booked anywhere."""
+    """Wait until no request is open or booked anywhere."""
     until(lambda: cluster.metric("cgn_inflight") == 0, "cgn_inflight is back at 0")
     until(lambda: all(n["router_inflight"] == 0 for n in cluster.status()["nodes"]), "no booking is left")
     for name in engines:
@@ -31,13 +32,13 @@ def quiet(cluster, *engines):
 
 
 def more(load, n):
-    """Let |n| more requests end."""
+    """Wait until |n| more requests have ended."""
     target = sum(load.ends.values()) + n
     until(lambda: load.reached(target), lambda: f"{target} requests have ended: {load.ends}")
 
 
 def agree(cluster, load):
-    """The router counted every request of |load| once, as what its client saw."""
+    """Check that the router counted every request of |load| once, with the client's result."""
     want = {200: load.ends["answered"] + load.ends["cut"], 499: 0, **{c: load.statuses[c] for c in (404, 502, 503, 504)}}
     until(lambda: load.counted() == want, lambda: f"the counters agree: {load.counted()} {want} {load.sent}", wait_s=10)
     assert load.sent == sum(want.values())
@@ -95,7 +96,7 @@ def test_killing_the_router_under_load(cluster):
     load = Load(cluster, n=6)
     more(load, scaled(40))
     cluster.router_process.kill()
-    for node in cluster.nodes.values():  # whose requests are all closed, though nobody said good-bye
+    for node in cluster.nodes.values():  # its requests all end, although no FIN was sent
         until(lambda n=node: engine_state(n.engine_port)["running"] == 0, f"engine {node.name} is free")
     broken = load.ends["broken"]
     until(lambda: load.ends["broken"] > broken, "clients see that nobody listens")
@@ -107,7 +108,7 @@ def test_killing_the_router_under_load(cluster):
     # Streams that ran when it died end without [DONE]; http.client calls that an incomplete read.
     assert load.ends["cut"] <= 6
     assert load.sent == sum(load.ends[k] for k in ("answered", "cut", "refused", "broken"))
-    assert set(load.statuses) <= {503, 404}, load.statuses  # it listens a moment before its agents have announced themselves
+    assert set(load.statuses) <= {503, 404}, load.statuses  # the router listens a moment before its agents have announced themselves
     quiet(cluster, "a", "b")
 
 
@@ -178,7 +179,7 @@ def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
         for route, body in ROUTES:
             tokens = {"max_output_tokens" if "input" in body else "max_tokens": 40}
             a = cluster.ask("POST", route, {"model": "sim", "stream": True, "ignore_eos": True, **tokens, **body})
-            if a.status != 200:  # it broke before anything was sent
+            if a.status != 200:  # it broke before any byte was sent
                 assert a.status in (502, 503), (route, fault, a.status, a.body)
                 continue
             name, data = a.events()[-1]
@@ -190,7 +191,8 @@ def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
 
 
 def test_faults_by_chance_add_up(cluster):
-    """Half of what two of three engines do goes wrong: everything is answered, cut where it had begun, and counted."""
+    """Half of the requests of two of three engines fail: each request is answered, or cut if its answer had
+    begun, and counted."""
     up(cluster, (*FAST, "--fault", "refuse@0.25", "--fault", "http500@0.25"), FAST,
        (*FAST, "--fault", "http503@0.3", "--fault", "cut-after=4@0.2"))
     load = Load(cluster, n=6)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that break the rules of HTTP/1.1, HTTP/2 and gRPC on the real ports: they are refused, no engine hears of it, others are served."""
+"""Peers that break the rules of HTTP/1.1, HTTP/2 and gRPC on the real ports: they are refused, the engine
+gets none of it, and other clients are served."""
 import json
 import os
 import socket
@@ -19,9 +20,9 @@ LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """One cluster for all tests here: it has to outlive them all."""
+    """One cluster for all tests in this file: it has to survive them all."""
     with Cluster(tmp_path_factory.mktemp("hardening")) as c:
-        c.common['models."sim"'] = {"tokens": "bytes"}  # what comes to the engine is what clients sent, and nothing that the router asks
+        c.common['models."sim"'] = {"tokens": "bytes"}  # the engine gets only what clients sent, no tokenize requests of the router
         c.router({"router": {"head_timeout": "500ms", "body_timeout": "500ms", "max_body": "1MiB"}})
         c.node("a", "--time-scale", "0")
         c.wait_ready(1)
@@ -30,7 +31,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def intact(served):
-    """After the test the same processes serve, and nothing but good requests came to the engine."""
+    """After the test, the same processes serve, and the engine got only valid requests."""
     engine = served.nodes["a"].engine_port
     before = engine_state(engine)["requests"]
     pids = [p.pid for p in served.processes]
@@ -49,7 +50,7 @@ def talk(port, data, then=b""):
             if then:
                 s.sendall(then)
         except ConnectionError:
-            pass  # it refused before it had read everything; what it said is still to be read
+            pass  # the server refused before it had read everything; its answer is still to be read
         got = b""
         while True:
             try:
@@ -62,7 +63,7 @@ def talk(port, data, then=b""):
 
 
 def refused(got, statuses):
-    """One error answer with a JSON body, and the end."""
+    """Expect one error answer with a JSON body, then the end."""
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 "), got[:200]
     assert int(head.split()[1]) in statuses, got[:300]
@@ -154,11 +155,11 @@ def test_trailers_and_chunk_extensions_are_bounded(intact):
 
 def test_a_body_that_lies(intact):
     refused(talk(intact.http_port, request(b"Content-Length: %d\r\n" % (1 << 40))), {413})
-    refused(talk(intact.http_port, request(b"Content-Length: %d\r\n" % (len(BODY) + 10))), {408})  # and nothing more comes
+    refused(talk(intact.http_port, request(b"Content-Length: %d\r\n" % (len(BODY) + 10))), {408})  # no second answer comes
 
 
 def test_a_head_that_trickles_is_timed_out(intact):
-    """A byte now and then does not keep a head alive: the time is for all of it."""
+    """A byte now and then does not keep a head alive: the timeout is for the whole head."""
     with socket.create_connection(("127.0.0.1", intact.http_port), timeout=0.1) as s:
         got, sent = b"", 0
         trickle = CHAT + b"X-A: " + b"a" * 10000
@@ -203,7 +204,7 @@ def test_a_flood_of_pipelined_requests_is_slowed_or_refused_not_kept(served):
     with socket.create_connection(("127.0.0.1", served.http_port), timeout=1) as s:
         try:
             for _ in range(n // 100):
-                s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n" * 100)  # and no answer is read
+                s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n" * 100)  # no answer is read
         except (TimeoutError, ConnectionError):
             pass
         assert served.chat("somebody else", max_tokens=1).status == 200
@@ -217,7 +218,7 @@ ENHANCE_YOUR_CALM, INTERNAL, FLOW_CONTROL, PROTOCOL, FRAME_SIZE, COMPRESSION = 0
 
 
 def ports(cluster):
-    """The three that speak HTTP/2, and a path that each knows."""
+    """The three servers of HTTP/2, and a known path of each."""
     return {"http": (cluster.http_port, "/v1/chat/completions"), "grpc": (cluster.grpc_port, "/cognitora.v1.Control/Status"),
             "agent": (cluster.nodes["a"].agent_port, "/cognitora.v1.Agent/Watch")}
 
@@ -348,7 +349,7 @@ def test_more_streams_than_allowed_are_refused(served):
     h = H2(served.http_port)
     n = 2000
     for i in range(n):
-        h.send(frame(h2raw.HEADERS, h2raw.END_HEADERS, 2 * i + 1, h2raw.request_block()))  # whose bodies never come
+        h.send(frame(h2raw.HEADERS, h2raw.END_HEADERS, 2 * i + 1, h2raw.request_block()))  # the bodies never come
     h.sock.settimeout(WAIT_S)
     refused_streams = 0
     for f in h.frames():
@@ -395,7 +396,7 @@ def grpc(port, path, data):
 @pytest.mark.parametrize("lie", LIES)
 def test_grpc_lengths_that_lie(intact, lie):
     data, how = grpc(intact.grpc_port, "/cognitora.v1.Control/Status", message(b""))
-    assert how == "end" and len(data) > 10  # so would be an answer
+    assert how == "end" and len(data) > 10  # an answer would be right too
     for port, path in ((intact.grpc_port, "/cognitora.v1.Control/Cordon"), (intact.grpc_port, "/cognitora.v1.Router/Announce"),
                        (intact.nodes["a"].agent_port, "/cognitora.v1.Agent/Generate")):
         data, how = grpc(port, path, LIES[lie])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The descriptor path of cgn-kvcached, spoken by a stranger: values in and out without a copy of ours, and everything that is none."""
+"""The descriptor path of cgn-kvcached from an independent client: values in and out without a copy by the
+daemon, and invalid input."""
 import errno
 import mmap
 import os
@@ -67,7 +68,7 @@ def test_the_memory_is_for_reading_only(store):
         with pytest.raises(OSError):
             attempt()
     again = None
-    try:  # nor through the back door
+    try:  # neither through /proc
         again = os.open(f"/proc/self/fd/{fds[0]}", os.O_RDWR)
         with pytest.raises(PermissionError):
             mmap.mmap(again, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -141,7 +142,7 @@ def test_a_watcher_that_sleeps_begins_anew(store):
         w.send(kvbulk.WATCH)
         assert w.changes()[0]
         changes = 0
-        while changes < 300000:  # more than the ring and the socket keep
+        while changes < 300000:  # more than the ring and the socket hold
             for i in range(64):
                 c.send(kvbulk.PUT, c.put_body(key(f"k{i}"), 1, b"x"))
             for i in range(64):
@@ -171,7 +172,7 @@ def test_what_is_lent_stays(store):
         c.remove([key("held")])
         for i in range(64):
             writer.put_any(key(f"more{i}"), pattern(1 << 20, i))
-        assert v.read() == value  # even when nobody can get it any more
+        assert v.read() == value  # valid even after its removal
 
 
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
@@ -194,7 +195,7 @@ def test_lending_has_its_bounds(store):
                 held += 1
         except Refused as refused:
             assert refused.status == 8
-    assert held == 8  # half of it, in all
+    assert held == 8  # half of the tier, in all
     c.close()
     with Bulk(store.bulk) as fresh:
         until(lambda: gets(fresh, keys[0]), "what a client held is free when it is gone")
@@ -219,7 +220,7 @@ def test_a_client_holds_so_many_leases(store):
             c.get(key("a"))
         c.release(*leases[:2])
         assert c.get(key("a")).lease not in leases
-        c.release(*leases[:2], 0, 2**64 - 1)  # those that are none: nothing
+        c.release(*leases[:2], 0, 2**64 - 1)  # unknown leases: no effect
         assert c.get(key("a")).read() == b"abc"
 
 
@@ -256,7 +257,7 @@ def test_a_client_that_dies_leaves_nothing(store):
         assert before < 100
 
 
-# ---- what is no client ----
+# ---- invalid clients ----
 
 def hostile_packets():
     head = struct.pack("<BBHIQ", kvbulk.GET, 0, 0, 0, 1)
@@ -324,14 +325,15 @@ def test_descriptors_that_are_none(store, tmp_path):
             os.close(n)
         a.close(), b.close()
         before = store.process.descriptors()
-        for _ in range(200):  # sent where nobody asked for one
+        for _ in range(200):  # descriptors without a request for one
             with memory_file(b"x") as f:
                 c.ask(kvbulk.LOOKUP, key("x"), count=1, fds=[f.fileno()])
         assert store.process.descriptors() <= before + 1
 
 
 def test_a_file_that_shrinks_under_us(store):
-    """Whoever holds the file may cut it while it is read: never a crash, and what is stored is whole."""
+    """The owner of the file may truncate it while it is read: the daemon never crashes, and stored values are
+    whole."""
     stop = threading.Event()
     f = memory_file(b"\0" * (8 << 20))
 
@@ -363,7 +365,7 @@ def test_a_file_that_shrinks_under_us(store):
 
 
 def test_many_calls_at_once(store):
-    """More than the daemon takes from one client: the rest waits in the socket, and all are answered."""
+    """More than the daemon takes from one client: the rest waits in the socket, and all calls are answered."""
     value = pattern(4 << 20)
     with Bulk(store.bulk) as c, memory_file(value) as f:
         done = threading.Event()
@@ -378,7 +380,7 @@ def test_many_calls_at_once(store):
         seen = set()
         while len(seen) < 500:
             kind, _, _, ident, _, _ = c.receive()
-            assert kind in (kvbulk.INFOS, kvbulk.FAILED)  # there is not room for all that are under way
+            assert kind in (kvbulk.INFOS, kvbulk.FAILED)  # there is not room for all calls in flight
             seen.add(ident)
         t.join()
         assert done.is_set() and seen == set(range(1000, 1500))
@@ -428,7 +430,8 @@ def test_ten_thousand_connections(store):
 
 
 def test_killed_under_load(store):
-    """kill -9, again and again, while clients read and write: each sees the end, and a new daemon serves the same path."""
+    """kill -9, again and again, while clients read and write: each client sees the end, and a new daemon
+    serves the same path."""
     value = pattern(256 << 10)
     stop = threading.Event()
     wrong, rounds = [], [0] * 4
@@ -468,6 +471,6 @@ def test_drain_ends_it(store):
         c.put(key("a"), b"abc")
         lease = c.get(key("a"))
         assert store.process.stop() == 0
-        assert lease.read() == b"abc"  # the memory stays as long as somebody has it
+        assert lease.read() == b"abc"  # the memory stays as long as it is mapped
         assert c.receive()[0] is None
     assert not os.path.exists(store.bulk)

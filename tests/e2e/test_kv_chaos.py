@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to programs around cgn-kvcached when it is killed, stopped or told to go under load, when disk or memory end, and when the clock jumps:
-whoever asked is answered, with nothing wrong, and all is well again afterwards."""
+"""Programs around cgn-kvcached when it is killed, stopped or told to end under load, when disk or memory are
+full, and when the clock jumps: each caller gets a right answer, and everything works again afterwards."""
 import concurrent.futures
 import contextlib
 import random
@@ -16,13 +16,13 @@ from kvpeers import Peer, bootstrap
 from kvports import GRPC_PUT_MAX, PORTS, Gone
 from test_sim_store import Sim, chain, tokens
 
-FREE = ("--prefill-tokens-per-s", "0")  # no time to compare with: a peer is always asked
-ANSWERED = 496  # of a prompt of 512 tokens the last block is computed
+FREE = ("--prefill-tokens-per-s", "0")  # no prefill time to compare with: a peer is always asked
+ANSWERED = 496  # the last block of a prompt of 512 tokens is computed
 
 
 @pytest.fixture
 def world(tmp_path):
-    """start(kind, ...): something that runs; each is looked at when the test ends, and stopped."""
+    """start(kind, ...): start a program; each one is checked and stopped at the end of the test."""
     with contextlib.ExitStack() as stack:
         def start(kind, *args, **more):
             p = kind(tmp_path, *args, **more)
@@ -40,7 +40,7 @@ def ended(p):
 
 
 def pair(world):
-    """Two nodes: a store each, which are peers, and a sim each."""
+    """Two nodes with a store each, which are peers, and a sim each."""
     a = world(Peer, world.pki, "a", worker_threads=1)
     b = world(Peer, world.pki, "b", [a], worker_threads=1)
     b.ready()
@@ -50,7 +50,7 @@ def pair(world):
 # ---- two nodes, and prompts that both have ----
 
 def shared(world, a, b, one, two, seed):
-    """What one computed, two has from its peer."""
+    """Node two gets from its peer what node one computed."""
     ids = tokens(seed)
     until(lambda: one.store()["ready"] and two.store()["ready"], lambda: (one.store(), two.store()))
     before, had = one.store()["put"], two.store()["loaded_peer"]
@@ -63,7 +63,7 @@ def shared(world, a, b, one, two, seed):
 
 
 def crowd(sims, expected, rounds, answers, wrong):
-    """Prompts from a small pool, to both; what was answered is noted as it comes."""
+    """Send prompts from a small pool to both nodes; note each answer as it comes."""
     def client(seed):
         dice = random.Random(seed)
         for _ in range(rounds):
@@ -81,10 +81,10 @@ def test_a_store_is_killed_under_two_sims(world, victim):
     alone = world(Sim, "alone", "/nonexistent.sock")
     expected = {i: alone.prompt(tokens(i))["choices"] for i in range(1, 9)}
     shared(world, a, b, one, two, 100)
-    for i in (1, 2, 3):  # these come from the peer for sure
+    for i in (1, 2, 3):  # these certainly come from the peer
         one.prompt(tokens(i))
     one.until_store("put", 4 * 32)
-    b.hears(chain(tokens(3))[0] + bytes(4))  # which was put last
+    b.hears(chain(tokens(3))[0] + bytes(4))  # the block that was put last
     answers, wrong = [], []
     threads = crowd((one, two), expected, scaled(25, 10), answers, wrong)
     for t in threads:
@@ -120,7 +120,7 @@ def test_a_store_stands_still_under_two_sims(world, who):
         for t in threads:
             t.start()
         for t in threads:
-            t.join()  # each client has a deadline of its own: nobody hangs
+            t.join()  # each client has a timeout of its own, so none hangs
         assert not wrong and len(answers) == 8
     finally:
         store.process.signal(signal.SIGCONT)
@@ -129,10 +129,10 @@ def test_a_store_stands_still_under_two_sims(world, who):
     assert [s.store()["wrong"] for s in (one, two)] == [0, 0]
 
 
-# ---- told to go under load ----
+# ---- SIGTERM under load ----
 
 class Kept(kvbulk.Store):
-    """With all ports, and an SSD tier that takes everything."""
+    """A store with all ports, and an SSD tier that takes every value."""
 
     def __init__(self, folder, **kv):
         super().__init__(folder, **{"ram": "256MiB", "ssd": "1GiB", "ssd_dir": str(folder / "ssd"), "ssd_admission": "all", "resp_listen": "",
@@ -146,7 +146,8 @@ def value(name, version=0, most=GRPC_PUT_MAX):
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda p: p.name)
 def test_terminated_under_load(world, port):
-    """Whatever was put is there at the next start; whatever was being read came whole, or the client knows that it did not."""
+    """Every put value is there at the next start; every value being read came whole, or the client got an
+    error."""
     store = world(Kept)
     acked, wrong, ends = set(), [], []
 
@@ -184,7 +185,7 @@ def test_terminated_under_load(world, port):
 # ---- the wall clock jumps ----
 
 class Clock:
-    """What programs that were started under it take for the time: the machine's own, and some seconds."""
+    """The clock of the programs started under it: the machine's own plus some seconds."""
 
     def __init__(self, folder, patch):
         self.file = folder / "clock"
@@ -200,7 +201,8 @@ class Clock:
 
 @pytest.fixture
 def clock(tmp_path, monkeypatch):
-    """To be asked for behind what is to keep the right time."""
+    """A clock for the programs started from here on. Request this fixture after those whose programs must
+    keep the right time."""
     if SANITIZER:
         pytest.skip("a sanitizer's runtime wants to be loaded first")
     return Clock(tmp_path, monkeypatch)
@@ -225,7 +227,7 @@ def test_a_clock_that_jumps_ends_what_has_an_end_and_no_more(world, clock):
     for shift in (-10 * DAY, 300, -DAY, 0):
         clock.set(shift)
         assert holds(*ends, *stays) == [*ends, *stays], shift
-    clock.set(30 * DAY)  # kv.ssd_ttl goes by a clock that does not jump
+    clock.set(30 * DAY)  # kv.ssd_ttl uses a clock that does not jump
     assert holds(*ends, *stays) == stays
     until(lambda: store.stats()["ram"]["blocks"] == 40, store.stats)
     clock.set(0)
@@ -245,7 +247,7 @@ def test_certificates_that_a_clock_ends_are_good_again(world, clock):
     a.put(kvbulk.key("x"), b"value")
     b.hears(kvbulk.key("x"))
     clock.set(40 * 365 * DAY)
-    assert b.get(kvbulk.key("x")) == b"value"  # connections that stand stay
+    assert b.get(kvbulk.key("x")) == b"value"  # open connections stay
     a.process.signal(signal.SIGSTOP)
     until(lambda: b.peers()[a.address]["state"] != "ready", b.peers)
     a.process.signal(signal.SIGCONT)

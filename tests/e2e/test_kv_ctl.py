@@ -81,7 +81,7 @@ def test_where_nobody_is(store):
 
 
 def counts_are(r, n):
-    """Of each row; the two floors take turns."""
+    """Check each row; the two floors take turns."""
     return all(x["count"] == (n // 2 if x["op"].startswith("memcpy") else n) for x in r["results"])
 
 
@@ -93,7 +93,7 @@ def test_bench(store):
     assert ("lookup", 0) in ops
     assert r["poll_us"] == 100
     assert counts_are(r, 50) and all(x["p50_us"] > 0 and x["p99_us"] >= x["p50_us"] for x in r["results"])
-    assert store.stats()["ram"]["blocks"] == 0  # it takes with it what it put
+    assert store.stats()["ram"]["blocks"] == 0  # the bench removes its own values
 
 
 def test_bench_that_sleeps_at_once(store):

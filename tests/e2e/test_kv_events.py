@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an engine's KV events to the router's index: whatever the format and whatever goes wrong on the way, the index ends as the engine's own
-cache, block for block and tier by tier."""
+"""From an engine's KV events to the router's index: for every format and every fault on the way, the index
+equals the engine's own cache in the end, block for block and tier by tier."""
 import random
 import subprocess
 
@@ -18,7 +18,7 @@ def endpoints():
 
 
 def start(cluster, *engine_args, replay=True, ranks=1, events=None, **keys):
-    """A router and one node whose engine publishes."""
+    """A router and one node whose engine publishes events."""
     cluster.router()
     node = add(cluster, "n1", *engine_args, replay=replay, ranks=ranks, events=events, **keys)
     cluster.wait_ready()
@@ -33,7 +33,7 @@ def add(cluster, name, *engine_args, replay=True, ranks=1, events=None, **keys):
 
 
 def truth(node):
-    """{digest: mask} as the engine says; what several ranks hold counts once."""
+    """Return {digest: mask} as the engine reports it; blocks of several ranks count once."""
     held = {}
     for rank in ask(node.engine_port, "GET", "/sim/blocks").json()["ranks"]:
         for tier, bit in MASK.items():
@@ -43,7 +43,7 @@ def truth(node):
 
 
 def load(cluster, seed, n=30, salt="pepper"):
-    """Prompts that share beginnings, on a cache that can't hold them all."""
+    """Send prompts that share beginnings, to a cache that can't hold them all."""
     rng = random.Random(seed)
     for _ in range(n):
         group = rng.randrange(8)
@@ -57,7 +57,7 @@ def load(cluster, seed, n=30, salt="pepper"):
 def source(node):
     try:
         (engine,) = ask(node.admin_port, "GET", "/engines").json()["engines"]
-    except OSError:  # an agent that just starts
+    except OSError:  # the agent is just starting
         return {"kv_events": {"ranks": []}}
     return engine
 
@@ -92,7 +92,7 @@ def faults(node, *list_):
 def test_the_index_is_the_engines_cache(cluster, form):
     below = [] if form == "sglang-old" else ["--cpu-blocks", "64", "--disk-blocks", "128", "--kv-events-describe"]
     node = start(cluster, "--kv-events-format", form, "--kv-events-topic", "kv@here", *below, kv_events_topic="kv@")
-    load(cluster, 1, salt=None if form == "sglang-old" else "pepper")  # which does not tell of salts
+    load(cluster, 1, salt=None if form == "sglang-old" else "pepper")  # this format has no salts
     assert len(truth(node)) > 90
     exact(cluster, node)
     assert cache(cluster.admin_port, "n1")["source"] == "events"
@@ -115,7 +115,7 @@ def test_blocks_of_several_of_ours(cluster):
     cluster.common['models."sim"'] = {"block_tokens": 16}
     node = start(cluster, "--block-tokens", "32")
     load(cluster, 3)
-    # Each is two of ours, of which the first may be that of several.
+    # Each is two blocks of ours, of which the first may belong to several.
     until(lambda: state(node) == ["good"] and len(truth(node)) < len(digests(cluster.admin_port, "n1")) <= 2 * len(truth(node)),
           lambda: f"{len(truth(node))} blocks, {len(digests(cluster.admin_port, 'n1'))} of ours")
 
@@ -136,7 +136,7 @@ def test_blocks_that_do_not_divide(cluster):
 
 @pytest.mark.parametrize("page", [1, 4])
 def test_pages_smaller_than_ours(cluster, page):
-    """SGLang's pages are of one token unless it is told otherwise: sixteen make one of ours."""
+    """SGLang's pages have one token unless configured otherwise: sixteen pages make one block."""
     cluster.common['models."sim"'] = {"block_tokens": 16}
     node = start(cluster, "--block-tokens", str(page), "--kv-blocks", str(1600 // page), "--kv-events-format", "sglang", kv_events_lora="path")
     for prompt in range(3):
@@ -156,7 +156,7 @@ def test_ranks(cluster):
 
 
 def test_what_was_there_before_the_agent(cluster):
-    """A restarted agent learns all of it from a replay."""
+    """A restarted agent learns all blocks from a replay."""
     node = start(cluster)
     load(cluster, 6)
     exact(cluster, node)
@@ -177,7 +177,7 @@ def test_a_short_buffer_makes_it_partial(cluster):
     assert set(digests(cluster.admin_port, "n1")) <= set(truth(node)), "what it knows is true"
     assert ask(node.engine_port, "POST", "/reset_prefix_cache").status == 200
     load(cluster, 7, n=5)
-    exact(cluster, node)  # from then on nothing is unknown
+    exact(cluster, node)  # from then on every block is known
 
 
 def test_lost_doubled_and_swapped_batches(cluster):
@@ -219,8 +219,8 @@ def test_garbage_demotes_and_is_told(cluster):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_life_of_two_nodes(cluster, seed):
-    """Requests, evictions through three tiers, events that are lost, doubled and swapped, engines and agents that die: in each lull the index
-    is what the engines hold."""
+    """Requests, evictions through three tiers, events that are lost, doubled and swapped, engines and agents
+    that die: in each lull the index equals the engines' contents."""
     rng = random.Random(seed)
     router = cluster.router()
     nodes = [add(cluster, name, "--cpu-blocks", "64", "--disk-blocks", "128", "--kv-events-format", form)

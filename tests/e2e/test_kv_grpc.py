@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-kvcached's gRPC and clients that no library would be: slow ones, lying ones, very many. (Well-behaved ones: tests/interop.)"""
+"""cgn-kvcached's gRPC with clients that no library would be: slow, dishonest, very many. (Well-behaved ones:
+tests/interop.)"""
 import hashlib
 import socket
 import struct
@@ -21,7 +22,7 @@ def store(tmp_path, request):
     s.close()
 
 
-# ---- protobuf and gRPC by hand ----
+# ---- protobuf and gRPC written by hand ----
 
 def kv_key(name):
     return field(1, hashlib.sha256(name.encode()).digest())
@@ -38,7 +39,8 @@ def call(h2, stream, method, body=None, end=True):
 
 
 def status(h2, stream):
-    """The trailers that end a stream, as they lie in HPACK; -1: it was reset, or the connection cut."""
+    """Return the grpc-status of the trailers that end a stream, read from their HPACK bytes; -1: the stream
+    was reset, or the connection cut."""
     for f in h2.frames():
         if f.stream == stream and f.type == h2raw.RST_STREAM:
             return -1
@@ -66,7 +68,7 @@ def test_slow_readers_hold_little_and_not_for_ever(store):
             for stream in range(1, 9, 2):
                 call(h2, stream, "Get", message(field(1, kv_key(f"v{i % 6}"))))
             slow.append(h2)
-        lends(c, 1)  # others get on, or are told that too much is read
+        lends(c, 1)  # others continue, or are refused because too much is being read
         grown = store.process.rss_kib() - before
         print(f"96 slow calls: {grown} KiB")
         assert grown < 96 * 1024  # one write queue of at most 256 KiB and a chunk for each
@@ -91,7 +93,8 @@ def lends(c, n):
 
 @pytest.mark.parametrize("store", [{"ram": "64MiB", "lease_timeout": "700ms"}], indirect=True)
 def test_promises_of_bytes_that_never_come(store):
-    """Put heads without values: half of the tier is set aside for them at most, and comes free."""
+    """Send the heads of puts without values: at most half of the tier is reserved for them, and comes free
+    again."""
     h2 = H2(store.port)
     for stream in range(1, 201, 2):
         call(h2, stream, "Put", put_head(f"p{stream}", 4 << 20), end=False)
@@ -101,7 +104,7 @@ def test_promises_of_bytes_that_never_come(store):
             ends[f.stream] = f.payload
         if len(ends) == 100:
             break
-    assert len(ends) == 100  # most at once, the others once they were waited for long enough
+    assert len(ends) == 100  # most at once, the others after the longest wait for values
     with Bulk(store.bulk) as c:
         until(lambda: store.stats()["ram"]["bytes"] == 0, "nothing is set aside any more")
         c.put_any(key("v0"), b"x" * (20 << 20))
@@ -109,7 +112,7 @@ def test_promises_of_bytes_that_never_come(store):
     h2.sock.close()
 
 
-# ---- what is no call ----
+# ---- invalid calls ----
 
 def test_lies_about_lengths(store):
     before = store.process.rss_kib()
@@ -147,7 +150,8 @@ def test_whoever_is_no_grpc(store):
 
 
 def test_ten_thousand_connections(store):
-    """On TCP and on the Unix socket, each greeted; memory for each is bounded, and calls go on."""
+    """Connections on TCP and on the Unix socket, each greeted; the memory for each is bounded, and calls
+    continue."""
     n = scaled(10000, 1000)
     before = store.process.rss_kib()
     open_ = []
@@ -155,7 +159,7 @@ def test_ten_thousand_connections(store):
         for i in range(n):
             if i % 2:
                 s = socket.socket(socket.AF_UNIX)
-                s.connect(store.uds)  # waits while the backlog is full, as it would not with a timeout
+                s.connect(store.uds)  # waits while the backlog is full; with a timeout it would fail
                 s.settimeout(30)
             else:
                 s = socket.create_connection(("127.0.0.1", store.port), timeout=30)
@@ -182,13 +186,13 @@ def test_a_watcher_that_does_not_read_is_ended(store):
     with Bulk(store.bulk) as c:
         before = store.process.rss_kib()
         changes = 0
-        while changes < 200000:  # more than the ring, the socket and the flow control window keep
+        while changes < 200000:  # more than the ring, the socket and the flow control window hold
             for i in range(64):
                 c.send(kvbulk.PUT, c.put_body(key(f"k{i}"), 1, b"x"))
             for _ in range(64):
                 c.receive()
             changes += 64
-        assert SANITIZER or store.process.rss_kib() < before + 16384  # one keeps what was freed
+        assert SANITIZER or store.process.rss_kib() < before + 16384  # a sanitizer keeps freed memory
         for f in h2.frames():
             if f.type == h2raw.DATA:
                 h2.send(frame(h2raw.WINDOW_UPDATE, 0, 0, struct.pack(">I", len(f.payload))) if f.payload else b"")

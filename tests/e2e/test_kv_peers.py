@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks that move between nodes over QUIC: found, fetched, verified; peers that die, stop, lie or are strangers; limits that are kept."""
+"""Blocks that move between nodes over QUIC: found, fetched, verified; peers that die, stop, lie or are
+strangers; and limits."""
 import json
 import random
 import signal
@@ -33,7 +34,7 @@ def test_what_is_put_on_one_is_got_on_the_other(world, workers):
     for name, value in values.items():
         b.hears(key(name))
         assert b.get(key(name), peers=True) == value
-        assert b.get(key(name), peers=False) == value  # there is room: it stays
+        assert b.get(key(name), peers=False) == value  # there is room, so the block stays
     assert b.peers()["127.0.0.1:%d" % a.quic]["fetched"] == len(values)
     assert b.metric("cgn_kv_peer_fetch_seconds_count", outcome="hit") == len(values)
     assert b.metric("cgn_kv_peer_bytes_total", direction="in") == sum(map(len, values.values()))
@@ -91,7 +92,7 @@ def test_an_operator_is_told_of_peers(world, tmp_path):
     text = ctl(b)
     for word in ("b, reached at", "refusals", "PEER", a.address, c.address, "ready", strange["why"][-20:]):
         assert word in text
-    # a serves whom it does not dial; with a peer of that name its row says how much
+    # a serves peers that a does not dial; the row of a peer with that name shows the bytes
     a.process.stop()
     config = next((world.folder / "a").glob("*.toml"))
     config.write_text(config.read_text().replace("peers = []", f'peers = ["{b.address}"]'))
@@ -173,15 +174,15 @@ def test_the_router_tells_stores_of_each_other(world, cluster):
     a.put(key("x"), b"value")
     b.hears(key("x"))
     assert b.get(key("x")) == b"value"
-    # who is cordoned is not asked, and comes back
+    # a cordoned node is not asked, and is asked again afterwards
     for verb, names in (("cordon", []), ("uncordon", ["a"])):
         subprocess.run([CTL, "cluster", verb, "a", "--router", f"127.0.0.1:{cluster.grpc_port}", "--ca", world.pki / "ca.pem"], check=True, capture_output=True, timeout=WAIT_S)
         until(lambda names=names: list(b.peers()) == names, b.peers)
     b.ready()
-    # the agent's death is the node's, for all that the router knows
+    # for the router, the agent's death is the node's death
     cluster.nodes["a"].agent.kill()
     until(lambda: not b.peers(), b.peers)
-    # and while the router is away, what was known stays
+    # while the router is away, the known members stay
     cluster.nodes["a"].agent.start()
     b.ready()
     cluster.router_process.kill()
@@ -192,7 +193,7 @@ def test_the_router_tells_stores_of_each_other(world, cluster):
 
 
 def test_stores_that_start_before_their_nodes_hear_of_each_other_soon(world, cluster):
-    """Not a heartbeat later: requests come as soon as nodes are ready."""
+    """Membership must not wait for a heartbeat: requests come as soon as nodes are ready."""
     cluster.common["security"] = security(world.pki, "c")
     cluster.router()
     a, b = (world(name, sections={"cluster": {"state_backend": "embedded", "router": f"127.0.0.1:{cluster.grpc_port}", "lease": "3m"},
@@ -204,10 +205,10 @@ def test_stores_that_start_before_their_nodes_hear_of_each_other_soon(world, clu
     b.ready()
 
 
-# ---- what goes wrong ----
+# ---- faults ----
 
 def flood(p, names, out, stop):
-    """Gets them one after the other; what came goes to |out|: name and value, or None for a clean miss."""
+    """Get the names one after the other; |out| has name and value, or None for a clean miss."""
     for name in names:
         if stop.is_set():
             return
@@ -219,7 +220,7 @@ def flood(p, names, out, stop):
 
 @pytest.mark.parametrize("other", [True, False], ids=["another has it", "nobody else has it"])
 def test_a_peer_is_killed_in_the_middle(world, other):
-    a = world("a", ram="512MiB", egress_limit="32MiB")  # slow enough to be killed in the middle
+    a = world("a", ram="512MiB", egress_limit="32MiB")  # slow enough to be killed during the fetch
     c = world("c", ram="512MiB") if other else None
     b = world("b", [p for p in (a, c) if p], ram="256MiB")
     value = pattern(48 * MIB)
@@ -243,7 +244,7 @@ def test_a_peer_is_killed_in_the_middle(world, other):
         until(lambda: b.used() == before, "what was set aside is free again")
         with Bulk(b.bulk) as bulk:
             until(lambda: tiers(bulk, key("x")) == 0, "a is gone with all it had")
-    a.restart()  # and is found again
+    a.restart()  # the peer is found again
     a.put(key("y"), b"value")
     b.hears(key("y"))
     assert b.get(key("y")) == b"value"
@@ -266,7 +267,7 @@ def test_a_peer_is_stopped_in_the_middle(world):
     a.process.signal(signal.SIGSTOP)
     t.join(60)
     assert got == [("x", value)]
-    assert c.metric("cgn_kv_peer_bytes_total", direction="out") > 0  # it went on where a stopped
+    assert c.metric("cgn_kv_peer_bytes_total", direction="out") > 0  # the fetch continued where the stopped peer left it
     until(lambda: b.peers()[a.address]["state"] != "ready", b.peers)
     a.process.signal(signal.SIGCONT)
     b.ready(2)
@@ -314,7 +315,7 @@ def test_certificates_change_while_blocks_move(world):
         p.process.signal(signal.SIGHUP)
     t.join(120)
     assert [v for _, v in got] == [pattern(300000, i) for i in range(len(names))]
-    # the new ones count: a store of the new certificates alone comes in
+    # the new certificates are in use: a store with only these is let in
     c = world("c", [a, b])
     c.ready(2)
     a.process.stop()

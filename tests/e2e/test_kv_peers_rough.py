@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks that move between nodes when something is broken: bits that flip in memory and on SSD, peers that die or stop under many large values,
-certificates that expire, stores that end. Whatever happens, a value is whole or it is missed."""
+"""Blocks that move between nodes under faults: bits that flip in memory and on SSD, peers that die or stop
+during many large values, certificates that expire, stores that end. A value is always whole or missed."""
 import contextlib
 import signal
 import threading
@@ -46,7 +46,7 @@ def missed(p, k):
 
 
 def ssd_only(world, name, values, **kv):
-    """A store that has |values| on its SSD and nothing in RAM."""
+    """Start a store that has |values| on its SSD and nothing in RAM."""
     p = world(name, ssd="512MiB", ssd_dir=str(world.folder / f"{name}-ssd"), ssd_admission="all", **kv)
     for k, v in values.items():
         p.put(key(k), v, model="m", tokens=16)
@@ -58,7 +58,7 @@ def ssd_only(world, name, values, **kv):
 
 
 def slabs(folder, piece):
-    """Where |piece| lies in the files below |folder|."""
+    """Return the place of |piece| in the files below |folder|."""
     return [(f, at) for f in sorted(folder.rglob("*")) if f.is_file() and (at := f.read_bytes().find(piece)) >= 0]
 
 
@@ -71,7 +71,7 @@ def damage(files):
             f.write(bytes([byte ^ 4]))
 
 
-# ---- what a peer has on SSD only ----
+# ---- values that a peer has on SSD only ----
 
 def test_what_a_peer_has_on_ssd_only_is_fetched(world):
     values = {f"block {i}": pattern(n, i) for i, n in enumerate((1, 900, 65536, MIB, 20 * MIB + 77))}
@@ -101,10 +101,10 @@ def test_a_slab_is_damaged(world):
         damage(files)
     until(lambda: all(p["blocks"] > 0 for p in b.peers().values()), b.peers)
     assert b.get(key("sound")) == values["sound"]
-    assert b.get(key("bad")) == values["bad"]  # c's
+    assert b.get(key("bad")) == values["bad"]  # the value of c
     missed(b, key("gone"))
     assert a.stats()["corrupt"] == 2
-    assert b.metric("cgn_kv_peer_corrupt_total") == 0  # none of it left a
+    assert b.metric("cgn_kv_peer_corrupt_total") == 0  # no part of it left a
     assert c.metric("cgn_kv_peer_bytes_total", direction="out") == 3 * MIB
     with Bulk(b.bulk) as bulk:
         assert bulk.lookup([key("gone")])[0].tiers == 0
@@ -129,7 +129,7 @@ def test_a_bit_flips_in_memory_before_it_is_sent(world):
         a.flip(places)
     assert b.get(key("x")) == value
     missed(b, key("y"))
-    assert a.stats()["corrupt"] == 2  # a saw it itself
+    assert a.stats()["corrupt"] == 2  # a noticed it itself
     assert b.metric("cgn_kv_peer_corrupt_total") == 0
     assert c.metric("cgn_kv_peer_bytes_total", direction="out") == len(value)
 
@@ -137,7 +137,7 @@ def test_a_bit_flips_in_memory_before_it_is_sent(world):
 @pytest.mark.parametrize("other", [True, False], ids=["another has it", "nobody else has it"])
 def test_a_bit_flips_in_memory_while_it_is_sent(world, other):
     value = pattern(24 * MIB)
-    a = world("a", egress_limit="16MiB", rack="r", ram="128MiB")  # slow enough for what is yet to be sent to change
+    a = world("a", egress_limit="16MiB", rack="r", ram="128MiB")  # slow enough for unsent bytes to change
     c = world("c", ram="128MiB") if other else None
     b = world("b", [p for p in (a, c) if p], rack="r", ram="128MiB")
     for p in (a, c):
@@ -160,7 +160,7 @@ def test_a_bit_flips_in_memory_while_it_is_sent(world, other):
         until(lambda: b.used() == before, "what was set aside is free again")
         with Bulk(b.bulk) as bulk:
             assert bulk.lookup([key("x")])[0].tiers == 0
-        missed(b, key("x"))  # a looks itself now
+        missed(b, key("x"))  # a checks its copy now
         assert a.stats()["corrupt"] == 1
 
 
@@ -192,7 +192,7 @@ def test_a_peer_of_many_large_values(world, how, other):
         assert got[name] == (values[name] if other else None), name
     until(lambda: b.peers()[a.address]["state"] != "ready", b.peers)
     if other:
-        assert c.metric("cgn_kv_peer_bytes_total", direction="out") < len(names) * size  # what had come was not asked for again
+        assert c.metric("cgn_kv_peer_bytes_total", direction="out") < len(names) * size  # received bytes were not requested again
     else:
         until(lambda: b.used() == before, "what was set aside is free again")
     assert b.metric("cgn_kv_peer_corrupt_total") == 0
@@ -220,9 +220,9 @@ def test_a_certificate_expires(world):
     b.process.signal(signal.SIGHUP)
     until(lambda: b.process.events("svc.reloaded"), b.process.log)
     until(lambda: time.time() > ends + 1, "it has expired")
-    # a connection that stands goes on, and so do gets
+    # an open connection stays, and so do gets
     assert b.get(key("x")) == pattern(MIB)
-    # a new one is refused, whoever dials
+    # a new connection is refused, whichever side dials
     a.process.kill()
     a.restart()
     c = world("c", [b])
@@ -231,11 +231,11 @@ def test_a_certificate_expires(world):
     for p in (a, c):
         until(lambda p=p: p.metric("cgn_quic_handshakes_total", outcome="failed") > 0, p.peers)
     assert "expired" in ask(a.admin, "GET", "/peers").json()["last_refusal"]
-    # and one that expired is not taken in place of one that did not
+    # an expired certificate does not replace a valid one
     rotate(world.pki, "a", valid=(-7200, -3600))
     a.process.signal(signal.SIGHUP)
     until(lambda: "expired" in str(a.process.events("kvcached.tls_reload")), a.process.log)
-    # a fresh one is, without a restart
+    # a fresh certificate does, without a restart
     rotate(world.pki, "b")
     b.process.signal(signal.SIGHUP)
     b.ready()
@@ -261,7 +261,7 @@ def test_who_is_stopped_sends_what_it_promised(world):
     f = Fetching(b, *names).under_way()
     a.process.signal(signal.SIGTERM)
     until(lambda: a.process.events("svc.drain"), a.process.log)
-    missed(b, key("late"))  # nothing new
+    missed(b, key("late"))  # no new fetch
     assert f.end() == values
     assert a.process.wait() == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store as a Redis: commands, order, and everything that a client should not do."""
+"""The store as a Redis: commands, order, and misbehaving clients."""
 import hashlib
 import os
 import random
@@ -41,7 +41,7 @@ def test_a_value_of_64_mib(store):
     with store.connect() as c:
         assert c.ask("SET", "big", value) == b"OK"
         assert hashlib.sha256(c.ask("GET", "big")).digest() == hashlib.sha256(value).digest()
-        wrong = c.ask("SET", "bigger", value + b"x")  # refused, and the connection goes on
+        wrong = c.ask("SET", "bigger", value + b"x")  # refused, and the connection stays
         assert isinstance(wrong, Wrong) and "67108864" in wrong
         assert c.ask("EXISTS", "bigger") == 0
         assert c.ask("PING") == b"PONG"
@@ -60,7 +60,7 @@ def test_set_has_its_options(store):
         assert 0 < c.ask("PTTL", "k") <= 100_000
         assert c.ask("SET", "k", "5") == b"OK"
         assert c.ask("TTL", "k") == -1
-        assert c.ask("SET", "k", "6", "PXAT", 1) == b"OK"  # long ago
+        assert c.ask("SET", "k", "6", "PXAT", 1) == b"OK"  # a time in the past
         assert c.ask("GET", "k") is None
         for size in (10, 100_000):
             value = b"v" * size
@@ -74,7 +74,7 @@ def test_set_has_its_options(store):
             assert c.ask("GET", "e") is None
         assert c.ask("SET", "k", "v", "EX", 0) == "ERR invalid expire time in 'set' command"
         assert c.ask("SET", "k", "v", "EX", "1", "PX", "1") == "ERR syntax error"
-        assert c.ask("SET", "k", b"x" * 9000, "WHAT") == "ERR syntax error"  # a large value that is refused afterwards
+        assert c.ask("SET", "k", b"x" * 9000, "WHAT") == "ERR syntax error"  # a large value that is refused at the end
         assert c.ask("EXISTS", "k") == 0
 
 
@@ -112,7 +112,7 @@ def test_a_value_is_never_seen_without_its_end(store):
                 c.send(batch)
                 assert {c.read() for _ in range(300)} == {b"OK"}
 
-    readers = [store.connect() for _ in range(8)]  # of either worker
+    readers = [store.connect() for _ in range(8)]  # connections of both workers
     writers = [threading.Thread(target=write) for _ in range(3)]
     try:
         assert readers[0].ask("SET", "k", "v", "EX", 60) == b"OK"
@@ -297,7 +297,7 @@ def test_threads_at_one_key_never_see_a_mixture(store):
     assert len(seen) == 3 * scaled(300) and all(seen)
 
 
-# ---- what a client should not do ----
+# ---- misbehaving clients ----
 
 HOSTILE = [
     (b"*1048577\r\n", "invalid multibulk length"),
@@ -351,7 +351,8 @@ def test_a_value_that_stops_half_way_leaves_nothing(store):
 
 
 def test_promised_values_cannot_take_the_tier(store):
-    """Who announces and does not send keeps at most what clients together may hold; those that have something find room."""
+    """Clients that announce values and do not send them reserve no more than the bound for all clients;
+    clients that hold something find room."""
     crowd = [store.connect() for _ in range(40)]
     with store.connect() as c:
         assert c.ask("SET", "kept", "v") == b"OK"
@@ -369,15 +370,15 @@ def test_readers_that_do_not_read_are_bounded(store):
     value = os.urandom(8 * MIB)
     with store.connect() as c:
         assert c.ask("SET", "k", value) == b"OK"
-        assert c.ask("GET", "k") == value  # it is known as one who takes what he asks for
+        assert c.ask("GET", "k") == value  # the client is known as one that reads its answers
         rss = store.process.rss_kib()
         crowd = [store.connect() for _ in range(100)]
         for s in crowd:
             s.send(command("GET", "k") * 50)
         time.sleep(0.5)
-        assert store.process.rss_kib() - rss < 64 * 1024  # of 40 GB that they asked for
+        assert store.process.rss_kib() - rss < 64 * 1024  # of 40 GB requested
         assert c.ask("PING") == b"PONG" and c.ask("SET", "more", b"m" * MIB) == b"OK"
-        assert c.ask("GET", "k") == value  # some of those who don't read are cut for it, and the others stay
+        assert c.ask("GET", "k") == value  # some of the clients that don't read are cut, and the others stay
         assert 0 < len(store.process.events("resp.cut")) < len(crowd)
         for s in crowd:
             s.close()
@@ -388,7 +389,8 @@ def test_readers_that_do_not_read_are_bounded(store):
 
 
 def test_one_reader_does_not_take_what_is_for_all(store):
-    """However much it asks for at once, it keeps a few values from going, and nobody has to wait for it."""
+    """A client that requests very much at once pins only a few values, and no other client has to wait for
+    it."""
     value = os.urandom(8 * MIB)
     with store.connect() as c, store.connect() as greedy, store.connect() as other:
         assert c.ask("SET", "k", value) == b"OK"
@@ -404,7 +406,8 @@ def test_one_reader_does_not_take_what_is_for_all(store):
 
 
 def test_who_waits_keeps_little_of_what_it_asked_for_behind(tmp_path):
-    """A client that waits for room asks for all that there is: the values behind the first stay where they are only as far as one may hold."""
+    """A client that waits for room requests all values: only as many of the values after the first are pinned
+    as one client may hold."""
     with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
         assert c.ask("SET", "k", os.urandom(8 * MIB)) == b"OK"
         for i in range(26):
@@ -419,7 +422,7 @@ def test_who_waits_keeps_little_of_what_it_asked_for_behind(tmp_path):
 
 
 def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
-    """All who hold something wait themselves: somebody has to go all the same."""
+    """All clients that hold something wait themselves: one of them is cut."""
     with Store(tmp_path, ram="64MiB") as store, store.connect() as c:
         small, value = os.urandom(400 * 1024), os.urandom(8 * MIB)
         assert c.ask("SET", "small", small) == b"OK" and c.ask("SET", "k", value) == b"OK"
@@ -434,7 +437,8 @@ def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
 
 
 def test_who_comes_does_not_put_off_that_others_are_cut(tmp_path):
-    """Clients who come all the time, and have to wait, for as long as it takes: those who do not read are looked at meanwhile."""
+    """Clients keep coming and have to wait, for as long as it takes: clients that do not read are found and
+    cut meanwhile."""
     with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
         assert c.ask("SET", "k", os.urandom(8 * MIB)) == b"OK"
         crowd = []
@@ -448,7 +452,8 @@ def test_who_comes_does_not_put_off_that_others_are_cut(tmp_path):
 
 
 def test_commands_of_many_values_do_not_wait_for_each_other(tmp_path):
-    """Each has the one half of what may arrive and needs more: who finds no room fails, and gives back what it has."""
+    """Each client has one half of the room for incoming values and needs more: a client that finds no room
+    fails, and gives back its part."""
     with Store(tmp_path, ram="128MiB") as store:
         value = os.urandom(20 * MIB)
         crowd = [store.connect() for _ in range(2)]
@@ -465,9 +470,10 @@ def test_commands_of_many_values_do_not_wait_for_each_other(tmp_path):
 
 
 def test_endless_text_is_bounded(store):
-    """Commands of much text that never end: who would be over the bound of all is cut, the rest goes on."""
+    """Commands of much text that never end: a client that would exceed the bound for all is cut, and the rest
+    continue."""
     rss = store.process.rss_kib()
-    head = b"*60000\r\n$4\r\nMGET\r\n" + b"$50\r\n%s\r\n" % (b"k" * 50) * 17_000  # about a MiB, not whole
+    head = b"*60000\r\n$4\r\nMGET\r\n" + b"$50\r\n%s\r\n" % (b"k" * 50) * 17_000  # about a MiB, incomplete
     crowd = []
     for _ in range(scaled(300)):
         c = store.connect()
@@ -511,7 +517,7 @@ def test_ten_thousand_idle_connections(tmp_path):
                 c.close()
 
             def alone():
-                with s.connect() as a:  # refused while the others' ends are still to be seen
+                with s.connect() as a:  # refused while the ends of the others are still unread
                     return a.ask("INFO")
             until(lambda: not isinstance(info := alone(), Wrong) and b"connected_clients:1\r\n" in info, alone)
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks over a way that loses, delays, reorders, repeats and damages datagrams, or ends."""
+"""Blocks over a path that loses, delays, reorders, repeats and damages datagrams, or that breaks."""
 import contextlib
 import random
 import threading
@@ -53,7 +53,7 @@ def test_every_byte_comes_over_a_rough_way(world, fate):
         assert b.get(key(f"{i}")) == pattern(n, i)
     assert fate.get("loss", 0) == 0 or way.lost > 0
     assert fate.get("damage", 0) == 0 or way.damaged > 0
-    assert b.metric("cgn_kv_peer_corrupt_total") == 0  # QUIC let nothing damaged through
+    assert b.metric("cgn_kv_peer_corrupt_total") == 0  # QUIC let no damaged byte through
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["another has it", "nobody else has it"])

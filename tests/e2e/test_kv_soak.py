@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything at once, for a while: all ports, peers, both tiers and noise, against what a model knows. $CGN_SOAK_SECONDS makes it longer."""
+"""Everything at once, for a while: all ports, peers, both tiers and noise, compared with a model.
+$CGN_SOAK_SECONDS makes it longer."""
 import collections
 import os
 import random
@@ -17,8 +18,8 @@ from kvports import GRPC_PUT_MAX, PORTS, Gone
 SECONDS = float(os.environ.get("CGN_SOAK_SECONDS", "5"))
 MIB = 1 << 20
 RAM, SSD = 48 * MIB, 64 * MIB
-# Beside the arena, as docs/kv.md counts: RocksDB 48 MiB; changes and tables 4; 124 bytes for an entry, of which there are few; a connection's buffers
-# (a megabyte of an unfinished command, two of answers) for the dozen that are here. What malloc keeps for each thread is in it.
+# Beside the arena, as in docs/kv.md: RocksDB 48 MiB; changes and tables 4; 124 bytes for each of the few entries; a connection's buffers
+# (a megabyte of an unfinished command, two of answers) for a dozen connections. The memory that malloc keeps for each thread is included.
 ANON = 160 * MIB
 KEYS = 60
 SIZES = [0, 1, 900, 1500, 5000, 33000, GRPC_PUT_MAX, 200_000, MIB, 3 * MIB + 5]
@@ -30,11 +31,12 @@ def value(name, version):
 
 
 class Client:
-    """Owns some keys: nobody else writes them, so what is read is the last value or nothing. Each act goes through whichever port comes."""
+    """A client that owns some keys, which no other client writes: a read returns the last value or nothing.
+    Each act goes through a random port."""
 
     def __init__(self, store, seed, stop):
         self.store, self.seed, self.stop, self.dice = store, seed, stop, random.Random(seed)
-        self.may = {}  # name: versions, one of which is there if anything is
+        self.may = {}  # name: versions, one of which may be there
         self.ports, self.wrong, self.done, self.refused, self.version = {}, [], 0, collections.Counter(), 0
         self.thread = threading.Thread(target=self.run)
 
@@ -51,10 +53,10 @@ class Client:
             try:
                 self.act(kind, c, name)
                 self.done += 1
-            except Gone as e:  # too much at once; a connection that ended is opened again
+            except Gone as e:  # too many requests at once; a connection that ended is opened again
                 self.refused[f"{kind.name}: {e}"] += 1
                 self.ports.pop(kind).close()
-            except Exception as e:  # noqa: BLE001 a thread's own end is told
+            except Exception as e:  # noqa: BLE001 the thread's error is stored
                 self.wrong.append(f"{kind.name} {name}: {e!r}")
         for c in self.ports.values():
             c.close()
@@ -80,7 +82,7 @@ class Client:
 
 
 def fetches(a, b, stop, seen, wrong):
-    """What is put once on one node comes whole on the other, or not at all."""
+    """A value that is put once on one node comes whole on the other, or not at all."""
     n = 0
     while not stop.is_set():
         n += 1
@@ -148,7 +150,7 @@ def test_soak(world):
     assert SANITIZER or most["RssAnon"] <= ANON, most
     assert a.stats()["corrupt"] == b.stats()["corrupt"] == 0
     until(lambda: a.process.descriptors() < 150, "connections are closed")
-    # Nothing of all that is held by anybody who is gone.
+    # No lease of a client that has left is held.
     until(lambda: emptied(a, clients), a.stats)
 
 

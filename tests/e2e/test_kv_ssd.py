@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-kvcached's SSD tier, seen from outside: restarts, kill -9, damage, a full disk, and folders that are not its own."""
+"""cgn-kvcached's SSD tier from outside: restarts, kill -9, damage, a full disk, and folders of other owners."""
 import contextlib
 import os
 import pathlib
@@ -51,7 +51,7 @@ class Store:
         until(lambda: self.tell()["ssd_queue_bytes"] == 0, self.tell)
 
     def __call__(self, *args):
-        """One command of Redis, on a connection of its own."""
+        """Send one command of Redis, on a connection of its own."""
         args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(WAIT_S)
@@ -113,7 +113,7 @@ def test_killed_again_and_again(tmp_path):
                 assert s("SET", f"k{i}", value(i, 1000 + i * 3000, versions[i])) == b"+OK"
             s.settle()
             settled.update(versions)
-            for _ in range(dice.randrange(20)):  # these may be lost, but not come out wrong
+            for _ in range(dice.randrange(20)):  # these may be lost, but are never wrong
                 i = dice.randrange(100, 130)
                 s("SET", f"k{i}", value(i, 50000))
             s.again(signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_folders_that_are_not_its_own(tmp_path):
 
 @pytest.fixture
 def tmpfs(tmp_path):
-    """A file system of 96 MiB, where this machine lets us have one."""
+    """A file system of 96 MiB, where this machine allows one."""
     at = tmp_path / "disk"
     at.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(at)], capture_output=True).returncode != 0:
@@ -210,14 +210,14 @@ def test_a_full_disk(tmp_path, tmpfs):
         there = s.tell()["ssd"]["blocks"]
         assert there > 30
         hog = tmpfs / "hog"
-        with open(hog, "wb") as f:  # somebody else takes all that is left
+        with open(hog, "wb") as f:  # another program takes all the room that is left
             try:
                 while True:
                     f.write(b"x" * 65536)
             except OSError:
                 pass
         for i in range(1000, 1300):
-            assert s("SET", f"k{i}", value(i, 300000)) == b"+OK"  # RAM takes it
+            assert s("SET", f"k{i}", value(i, 300000)) == b"+OK"  # RAM takes the value
         s.settle()
         assert s("GET", "k1299") == value(1299, 300000)
         s.again(signal.SIGKILL)
@@ -237,7 +237,8 @@ def test_a_full_disk(tmp_path, tmpfs):
 
 
 def test_a_disk_is_full_for_a_while(tmp_path, tmpfs):
-    """Served from RAM meanwhile, counted; written again when there is room, without a restart."""
+    """The values are served from RAM meanwhile, and counted; they are written when there is room again,
+    without a restart."""
     with Store(tmp_path, ssd="1GiB", ssd_dir=tmpfs / "kv") as s:
         fill(s, 20, 300000)
         hog = tmpfs / "hog"
@@ -252,7 +253,7 @@ def test_a_disk_is_full_for_a_while(tmp_path, tmpfs):
             assert s("SET", f"{name}{latest}", value(latest, 300000)) == b"+OK"
             assert s("GET", f"{name}{latest}") == value(latest, 300000)
             s.settle()
-        # It writes on into the files that it has, until it looks how much room there is (every ten seconds) and gives them up.
+        # The store writes on into its files, until it checks the free room (every ten seconds) and drops some files.
         until(lambda: put("full") or s.tell()["ssd_skipped"] > 0, s.tell, step_s=0.05)
         assert 'cgn_kv_ssd_skipped_total{reason="failed"}' in ask(s.admin, "GET", "/metrics").body.decode()
         os.unlink(hog)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-kvcached as an operator sees it: what it refuses to start with, how its memory stays within the budget, what it says of itself, how it goes."""
+"""cgn-kvcached as an operator sees it: refused configurations, memory within the budget, reports, and
+shutdown."""
 import os
 import pathlib
 import re
@@ -14,7 +15,7 @@ from cluster import BUILD, SANITIZER, Process, ask, scaled, until
 from kvbulk import Bulk, Refused, Store, key
 
 MIB = 1 << 20
-ELSEWHERE = '[kv]\nlisten_admin = "127.0.0.1:0"\n'  # than where a store of this machine may be
+ELSEWHERE = '[kv]\nlisten_admin = "127.0.0.1:0"\n'  # not at the default address, where a store of this machine may be
 KVCACHED = BUILD / "src" / "kvcached" / "cgn-kvcached"
 
 
@@ -49,7 +50,7 @@ def test_wrong_settings_are_named(tmp_path, line, named):
 
 @pytest.fixture
 def group():
-    """A control group of 96 MiB, where this machine lets us have one: a word to put before a command, so that it runs in it."""
+    """A control group of 96 MiB, where this machine allows one: a prefix for a command line that runs in it."""
     top = pathlib.Path("/sys/fs/cgroup")
     v1 = (top / "memory").is_dir()
     at = (top / "memory" if v1 else top) / f"cgn-test-{os.getpid()}"
@@ -89,7 +90,7 @@ def test_within_its_control_group_it_serves(tmp_path, group):
 
 
 def within(group):
-    """Process, in it."""
+    """Start a process in the group."""
     class Inside(Process):
         def start(self):
             if self.argv[:2] != group[:2]:
@@ -116,7 +117,8 @@ def value(n, size):
 
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
 def test_the_budget_holds_in_a_storm(store):
-    """Writers of all sizes, readers that keep what they got, for a while: never more than the budget, by its own account and by the kernel's."""
+    """Writers of all sizes, and readers that hold their values, for a while: the memory never exceeds the
+    budget, by the store's own account and by the kernel's."""
     wrong, done = [], threading.Event()
 
     def ride(seed):
@@ -128,7 +130,7 @@ def test_the_budget_holds_in_a_storm(store):
                 try:
                     c.put_any(key(f"k{n % 200}"), value(n % 200, size))
                     got = c.get(key(f"k{(n >> 8) % 200}"))
-                except Refused:  # not there, or all is held
+                except Refused:  # absent, or all values are held
                     continue
                 if got.read() != value((n >> 8) % 200, got.info.size):
                     wrong.append(f"k{(n >> 8) % 200} is not what was put")
@@ -196,7 +198,7 @@ def test_terminated_while_blocks_are_held(store):
     held = c.get(key("a"))
     store.process.signal(signal.SIGTERM)
     assert store.process.wait() == 0
-    assert held.read() == value(7, 3 * MIB)  # our mapping is ours
+    assert held.read() == value(7, 3 * MIB)  # the mapping belongs to this process
     c.close()
     store.restart()
     assert store.stats()["ram"]["blocks"] == 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates of requests and tokens: per key, tenant and address, over several workers, settled, and changed while it runs."""
+"""Rates of requests and tokens: per key, tenant and address, over several workers, settled, and changed by a
+reload."""
 import concurrent.futures
 import json
 import signal
@@ -11,7 +12,7 @@ from clients import Stream
 from cluster import BUILD, scaled, until
 
 CTL = BUILD / "src/ctl/cgn-ctl"
-SLOW_RATE = {"rps": 0.001, "burst": 30}  # time does not matter
+SLOW_RATE = {"rps": 0.001, "burst": 30}  # so slow that time does not matter
 
 
 def key(folder, name, tenant=""):
@@ -39,14 +40,14 @@ def reload(c, limits, **sections):
 
 
 def test_workers_keep_one_limit_together(cluster):
-    """A connection a request, over four workers: exactly the burst, whoever asks."""
+    """One connection per request, over four workers: exactly the burst is granted."""
     start(cluster, SLOW_RATE)
     statuses = many(cluster, 200)
     assert statuses.count(200) == 30 and statuses.count(429) == 170
     scraped = cluster.scrape()
     assert cluster.metric("cgn_rate_limited_total", scraped, kind="address_requests") == 170
     assert cluster.metric("cgn_rejected_total", scraped, reason="rate") == 170
-    # whatever a client says about where it comes from
+    # a header of the client does not change its address
     lies = {"X-Forwarded-For": "192.0.2.7", "Forwarded": "for=192.0.2.7", "X-Real-IP": "192.0.2.7", "X-Request-Id": "other", "X-Cgn-Session": "s"}
     assert cluster.chat("hello", lies).status == 429
 
@@ -55,9 +56,9 @@ def test_keys_and_tenants(cluster):
     one, two, alone = key(cluster.folder, "one", "acme"), key(cluster.folder, "two", "acme"), key(cluster.folder, "alone")
     start(cluster, SLOW_RATE, auth={"enabled": True, "api_keys_file": str(cluster.folder / "keys")},
           **{'tenants."acme"': {"rps": 0.001, "burst": 40}})
-    assert many(cluster, 50, one).count(200) == 30  # its own
-    assert many(cluster, 50, two).count(200) == 10  # what is left of the tenant's
-    assert many(cluster, 50, alone).count(200) == 30  # nobody else's business
+    assert many(cluster, 50, one).count(200) == 30  # the key's own limit
+    assert many(cluster, 50, two).count(200) == 10  # the rest of the tenant's limit
+    assert many(cluster, 50, alone).count(200) == 30  # another tenant is not affected
     a = cluster.chat("hello", two)
     error = a.json()["error"]
     assert a.status == 429 and error["code"] == "rate_limit_exceeded" and error["type"] == "requests" and "tenant" in error["message"]
@@ -74,7 +75,7 @@ def test_keys_and_tenants(cluster):
 def test_tokens_are_settled_with_what_the_engine_counts(cluster, stream):
     start(cluster, {"tokens_per_minute": 2000})
     for _ in range(10):  # 1,500 are reserved each time, but the answer stops after a word
-        for _ in range(20):  # what is settled comes back when the answer is over, which its client may know first; by time 1,500 take 45 s
+        for _ in range(20):  # the refund comes when the answer is over, which the client may know first; by time, 1,500 take 45 s
             a = cluster.chat("hello", max_tokens=1500, stop=[" "], stream=stream)
             if a.status == 200:
                 break
@@ -90,7 +91,7 @@ def test_tokens_are_settled_with_what_the_engine_counts(cluster, stream):
 
 
 def test_a_client_that_leaves_pays_for_what_it_got(cluster):
-    """1900 of 2000 are reserved; it leaves after some events, and the rest comes back."""
+    """1900 of 2000 are reserved; the client leaves after some events, and the rest is refunded."""
     node = start(cluster, {"tokens_per_minute": 2000}, node=("--token-interval-us", "5000"))
     for i in range(3):
         s = Stream(cluster.http_port, "hello", max_tokens=1900)
@@ -102,7 +103,7 @@ def test_a_client_that_leaves_pays_for_what_it_got(cluster):
 
 
 def test_a_request_that_fails_costs_nothing(cluster):
-    cluster.common['models."sim"'] = {"aliases": []}  # known, although nobody has it
+    cluster.common['models."sim"'] = {"aliases": []}  # known, although no node has the model
     node = start(cluster, {"tokens_per_minute": 1000, **SLOW_RATE, "burst": 3})
     node.agent.signal(signal.SIGKILL)
     node.agent.may_end = True

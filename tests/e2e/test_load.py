@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators do while requests run: reload, rotate certificates, revoke keys. Nobody is harmed, and what is refused is refused."""
+"""Operations while requests run: reload, rotate certificates, revoke keys. Running requests are unharmed, and
+revoked keys are refused."""
 import http.client
 import json
 import signal
@@ -122,7 +123,7 @@ def test_mtls_refuses_strangers(cluster):
     assert cluster.chat("inside", max_tokens=1).status == 200
 
     def hello(port, certs, name="admin"):
-        """What the server makes of this client: it says so with its first bytes."""
+        """Return the server's verdict on this client, which comes with the server's first bytes."""
         ctx = trusting(mine)
         ctx.set_alpn_protocols(["h2"])
         if certs:
@@ -154,7 +155,7 @@ def test_a_certificate_without_its_key_is_a_sentence(cluster):
 
 
 def test_an_expired_certificate_is_a_sentence(cluster):
-    """openssl makes it: cgn-ctl makes none that is not valid now."""
+    """Made by openssl, since cgn-ctl only makes certificates that are valid now."""
     here = pki(cluster.folder / "pki")
     (here / "index.txt").write_text("")
     (here / "serial").write_text("01\n")

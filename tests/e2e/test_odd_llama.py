@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A llama-server that does everything about slots wrong: the agent stays up, counts, computes instead, and leaves neither file nor descriptor behind."""
+"""A llama-server that does everything about slots wrong: the agent stays up, counts the faults, computes
+instead, and leaves neither files nor descriptors."""
 import os
 import random
 import subprocess
@@ -48,7 +49,7 @@ class World:
         return self.c.metric(name, ask(self.admin, "GET", "/metrics").body.decode(), **labels)
 
     def asked(self, prompt, **more):
-        """Answered, and by what the engine says to that prompt."""
+        """Send a prompt and check that the answer is the engine's answer to that prompt."""
         got = self.c.ask("POST", TEXT, {"model": "tiny", "prompt": prompt, "max_tokens": 4, **more})
         assert got.status == 200, got.body
         assert got.json()["choices"][0]["text"] == answer_to(prompt)
@@ -58,7 +59,7 @@ class World:
         until(lambda: all(s["use"] == "idle" for s in self.kept()["slots"]), lambda: self.kept())
 
     def clean(self, descriptors):
-        """No file is left, nor is a descriptor."""
+        """Check that no file and no descriptor is left."""
         self.idle()
         until(lambda: not os.listdir(self.engine.folder), lambda: f"left behind: {os.listdir(self.engine.folder)}")
         until(lambda: self.agent.descriptors() <= descriptors + 4, lambda: f"{self.agent.descriptors()} descriptors, {descriptors} before")
@@ -90,7 +91,7 @@ def test_the_fake_works_when_it_is_not_odd(world):
     kept = w.kept()
     assert kept["restores"] == 2 and kept["restore_failures"] == kept["save_failures"] == 0 and kept["prompts"]["ram"] == 2 and kept["prompts"]["none"] == 2, kept
     assert w.metric("cgn_slot_prompts_total", prefix="ram") == 2 and w.metric("cgn_slot_prompts_total", prefix="none") == 2
-    # What was computed says why, by the request's id.
+    # The log names the reason for each computed prompt, by the request's id.
     lines = w.agent.events("slot.prompt")
     assert [e["prefix"] for e in lines] == ["none", "none"] and lines[0]["computed_tokens"] == len(one) and lines[0]["request"], lines
 
@@ -113,9 +114,9 @@ def test_a_save_that_goes_wrong(world, how):
     kept = w.kept()
     assert kept["saves"] == 0 and kept["states"] == 0 and kept["trouble"].startswith("a slot's state can't be saved"), kept
     assert w.metric("cgn_slot_saves_total", outcome="engine") == kept["save_failures"]
-    assert w.engine.asked["save"] <= 5, (kept, w.engine.asked)  # after 0, 1, 3, 7 and 15 s, and not again and again
+    assert w.engine.asked["save"] <= 5, (kept, w.engine.asked)  # after 0, 1, 3, 7 and 15 s, not continuously
     w.clean(before)
-    # Once it is itself again, so is all else.
+    # When the engine works again, everything else does too.
     w.engine.how_save = "well"
     def both():
         w.asked(one)
@@ -151,7 +152,7 @@ def test_a_restore_that_goes_wrong(world, how):
     until(lambda: not w.kept()["paused"], lambda: w.kept())
     w.engine.how_restore = "well"
     cached = w.asked(one)
-    if RESTORES[how]:  # that state is not tried again; it was computed, and is saved anew
+    if RESTORES[how]:  # that state is not tried again; the prompt was computed, and its state is saved again
         assert w.kept()["prompts"]["refused"] >= 1 and w.engine.asked["restore"] == asked, w.kept()
     else:
         assert cached > 1200, w.kept()
@@ -165,7 +166,7 @@ def test_slots_without_end(world):
     one = prompt_of(1)
     for _ in range(3):
         w.asked(one)
-    w.engine.slots_body = b"[" + b",".join(b'{"id":%d,"n_prompt_tokens":7,"id_task":%d}' % (i, i) for i in range(1_000_000)) + b"]"  # more than is read
+    w.engine.slots_body = b"[" + b",".join(b'{"id":%d,"n_prompt_tokens":7,"id_task":%d}' % (i, i) for i in range(1_000_000)) + b"]"  # more than the agent reads
     w.asked(one)
     assert not w.agent.events("agent.relay_failed")
     w.engine.slots_body = b'[{"id":4294967296},{"id":-1},{"id":1e99},{"id":"0"},7,null,{"id":0,"n_prompt_tokens":18446744073709551615,"id_task":-9}]'
@@ -177,7 +178,7 @@ def test_slots_without_end(world):
 
 @pytest.mark.parametrize("props", [b"{", {}, {"total_slots": 10 ** 6}, {"total_slots": 0}, {"model_path": "/nowhere/m.gguf"}, {"model_path": "/dev/zero"}, "pipe"])
 def test_an_engine_that_does_not_say_what_it_is(tmp_path, props, request):
-    """Without a fingerprint nothing is kept; requests go as they came."""
+    """Without a fingerprint, no state is saved; requests pass unchanged."""
     w = World(tmp_path, start=False)
     try:
         good = {"total_slots": 1, "build_info": "odd", "model_path": str(w.engine.model), "default_generation_settings": {"n_ctx": 4096}}
@@ -195,7 +196,8 @@ def test_an_engine_that_does_not_say_what_it_is(tmp_path, props, request):
 
 
 def test_adapters_that_count_otherwise_while_it_runs(tmp_path, request):
-    """What was computed with one scale is never restored for another, and is found again when the scale is what it was."""
+    """A state that was computed with one scale is never restored for another, and is found again when the
+    scale is back."""
     w = World(tmp_path, start=False)
     one, other, third = prompt_of(1), prompt_of(2), prompt_of(3)
     (tmp_path / "adapter.gguf").write_bytes(b"not much of an adapter")
@@ -214,14 +216,14 @@ def test_adapters_that_count_otherwise_while_it_runs(tmp_path, request):
         w.asked(one)
         until(lambda: w.kept()["saves"] == 1, lambda: w.kept())
         scale(0.5)
-        w.asked(other)  # its save sees it, and is none
+        w.asked(other)  # the save notices the change, and saves nothing
         changes(1, 0)
         assert w.kept()["saves"] == 1, w.kept()
-        assert w.asked(third) == 0 and w.asked(one) == 0  # that of before is not for this one
+        assert w.asked(third) == 0 and w.asked(one) == 0  # the state from before does not match the new scale
         until(lambda: w.kept()["saves"] == 3 and w.kept()["states"] == 2, lambda: w.kept())
         scale(1.0)
         before = w.agent.descriptors()
-        assert w.asked(third) == 0 and w.engine.asked["restore"] == 0  # its restore sees it, and is none
+        assert w.asked(third) == 0 and w.engine.asked["restore"] == 0  # the restore notices the change, and restores nothing
         changes(2, 1)
         assert w.asked(other) == 0 and w.asked(one) > 1200, w.kept()
         w.engine.adapters = {"error": "none today"}
@@ -238,14 +240,14 @@ def test_a_slot_dir_is_one_engines(world):
     second.may_end = True
     assert second.wait() == 8
     assert "slot_dir" in second.log() and "give each engine a folder of its own" in second.log(), second.log()
-    # The first one's files are left alone, and it goes on.
+    # The files of the first agent are left alone, and it goes on.
     w.asked(prompt_of(1))
     until(lambda: w.kept()["saves"] == 1, lambda: w.kept())
-    # When it is gone, killed or not, the folder is free and what it left is removed.
+    # When the first agent is gone, killed or not, the folder is free and its files are removed.
     left = w.engine.folder / "cgn-slot-1-save-1"
     w.agent.kill()
     left.write_bytes(b"x")
-    # Also what has the pid of the new one, as in a container.
+    # The same when a new process has the first agent's pid, as in a container.
     pid = subprocess.Popen(["true"]).pid
     for p in range(pid, pid + 3000):
         (w.engine.folder / f"cgn-slot-{p}-load-7").touch()
@@ -258,8 +260,9 @@ def test_a_slot_dir_is_one_engines(world):
 
 
 def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
-    """One prompt is computed there in vain; while its engine is left alone, those that follow are computed where they are answered."""
-    # Others could reach the store, which is all that the router asks for; here both nodes use the same one.
+    """One prompt is computed there for nothing; while the engine is avoided, the next prompts are computed on
+    the node that answers them."""
+    # Other nodes could reach the store, and the router requires no more; here both nodes use the same store.
     reachable = {"security": security(bootstrap(tmp_path / "pki", "store"), "store"), "cluster": {"router": f"127.0.0.1:{free_port()}"}}
     w = World(tmp_path, start=False, router={"router.disagg": {"enabled": True, "colocate_below_tokens": 64}}, store=reachable)
     (tmp_path / "other").mkdir()
@@ -277,8 +280,8 @@ def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
         for i in range(6):
             w.asked(prompt_of(2 + i))
         came = {o: w.c.metric("cgn_disagg_total", outcome=o) for o in ("failed", "unsupported", "no_node")}
-        assert sum(came.values()) == 6 and came["unsupported"] >= 1, came  # it says so, before a breaker has to
-        assert w.engine.computed - computed < 5 * 32 * PAGE, w.kept()  # after 0, 1, 3 and 7 s, if this is that slow
+        assert sum(came.values()) == 6 and came["unsupported"] >= 1, came  # the agent reports the fault before a breaker opens
+        assert w.engine.computed - computed < 5 * 32 * PAGE, w.kept()  # after 0, 1, 3 and 7 s, if the machine is that slow
         assert [e["disagg"] for e in w.c.router_process.events("gateway.request") if e["method"] == "POST"][:2] == ["prefilled", "failed"]
     finally:
         w.close(getattr(request.node, "failed", False))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a node is chosen, as clients see it: the policies by name, sessions, a burst with one new prefix, and roles."""
+"""The choice of a node as clients see it: the policies by name, sessions, a burst with one new prefix, and
+roles."""
 import collections
 import signal
 import threading
@@ -92,7 +93,7 @@ def test_a_cookie_without_a_sound_name_is_refused(cluster):
 
 
 def test_a_burst_with_one_new_prefix_goes_where_the_first_went(cluster):
-    """Nodes that say what they hold have not said it yet when the rest of the burst comes."""
+    """Nodes that publish events have not published the new blocks yet when the rest of the burst comes."""
     cluster.router({"router": {"worker_threads": 2, "policy": "kv"}})
     for name in ("a", "b", "c"):
         events = f"tcp://127.0.0.1:{free_port()}"
@@ -114,8 +115,8 @@ def test_a_burst_with_one_new_prefix_goes_where_the_first_went(cluster):
     for t in threads:
         t.join()
     shares = collections.Counter(nodes)
-    # On a machine that stalls, twenty at once are more than one node carries, and a second one is chosen on purpose; a third only by
-    # workers that pick in the same instant, before either knows of the other. At random it would be some 7, 7, 6.
+    # On a machine that stalls, twenty at once are more than one node carries, and a second node is chosen on purpose; a third node only by
+    # workers that pick at the same instant, before either knows of the other's pick. A random choice would give about 7, 7, 6.
     assert len(nodes) == 20 and max(shares.values()) >= 10 and sum(n for _, n in shares.most_common(2)) >= 18, shares
 
 

@@ -39,7 +39,7 @@ def test_it_is_shown_and_changed_and_outlives_a_restart(cluster):
     r = ctl(cluster, "set-policy", "--policy", "round_robin")
     assert r.returncode == 0 and "round_robin (from " in r.stdout, r.stdout + r.stderr
     nodes = [cluster.chat("one and the same prompt", max_tokens=1).headers["x-cgn-node"] for _ in range(8)]
-    assert abs(nodes.count("a") - nodes.count("b")) <= 2, nodes  # each of two workers has its own turn
+    assert abs(nodes.count("a") - nodes.count("b")) <= 2, nodes  # each of the two workers has its own turn
     assert ctl(cluster, "set-policy", "--weights", "kv=0.5,load=0.3").returncode == 0
     file = cluster.state_dir / "cognitora.policy"
     assert json.loads(file.read_text()) == {"policy": "round_robin", "weights": {"kv": 0.5, "load": 0.3, "power": 0.1, "capacity": 0.1}}

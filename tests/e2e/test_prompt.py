@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How prompts become blocks: what each model's mode is and where it shows, tokens from the model's own files and from its engines, and
-what happens when either goes wrong. That a chain is what it should be is told by what the agent was sent along: the chain of the same
-token ids, sent as a completion, has the same digests, and so has what cgn-sim itself has hashed."""
+"""How prompts become blocks: the mode of each model and where it is shown, tokens from the model's own files
+and from its engines, and the behaviour when either fails. The request to the agent shows the chain: the
+chain of the same token ids, sent as a completion, has the same digests, and so have the blocks that cgn-
+sim hashed."""
 import json
 import os
 import subprocess
@@ -30,7 +31,7 @@ def models(cluster):
 
 
 def access(cluster, n):
-    """|n| lines of the access log, of requests that went to an engine."""
+    """Return |n| lines of the access log, of requests that an engine answered."""
     def lines():
         return [e for e in cluster.router_process.events("gateway.request") if e.get("node")]
     until(lambda: len(lines()) >= n, "the access log has the requests")
@@ -38,7 +39,7 @@ def access(cluster, n):
 
 
 def sent(node):
-    """Digests that the agent was sent along with what it relayed."""
+    """Return the digests that the agent received with its requests."""
     port = node.agent.argv[node.agent.argv.index("--config") + 1]
     addr = next(line.split('"')[1] for line in open(port) if line.startswith("listen ="))
     watch = subprocess.Popen([str(BUILD / "agent_ask"), addr, "watch"], stdout=subprocess.PIPE, text=True)
@@ -153,7 +154,7 @@ def test_a_long_prompt_is_tokenised_beside_the_worker(cluster, tmp_path):
     assert first.status == 200 and first.headers["x-cgn-cache-hit"].startswith("0/")
     assert int(first.headers["x-cgn-cache-hit"].split("/")[1]) > 3000
     assert cluster.metric("cgn_prompt_chain_total", mode="file") == 1
-    for _ in range(5):  # and one that goes while its tokens are made harms nobody
+    for _ in range(5):  # a client that leaves during tokenization harms no other client
         Stream(cluster.http_port, text + str(time.monotonic())).reset()
     assert cluster.chat("hello").status == 200
 
@@ -209,7 +210,7 @@ def test_a_bad_file_at_a_reload_keeps_the_old_one(cluster, tmp_path):
     until(lambda: cluster.chat(WORDS, max_tokens=1).headers["x-cgn-cache-hit"] != f"{hit}/{hit}", "the new template counts")
 
 
-# ---- tokens that the engine tells ----
+# ---- tokens from the engine ----
 
 def test_an_engines_chain_is_what_it_has_hashed(cluster):
     node = up(cluster)
@@ -233,7 +234,7 @@ def test_an_engine_is_asked_once_for_equal_prompts(cluster):
 def test_an_engine_that_tells_no_tokens_costs_blocks_and_no_request(cluster):
     node = up(cluster, None, {"worker_threads": 1})
     set_faults(node.engine_port, "http500")
-    cluster.chat(WORDS, max_tokens=1)  # an error for the chat too: the fault is for all
+    cluster.chat(WORDS, max_tokens=1)  # an error for the chat too: the fault is not specific to one prompt
     set_faults(node.engine_port)
     until(lambda: cluster.metric("cgn_prompt_fallback_total", model="sim", reason="status") == 1, "it was counted")
     assert cluster.chat(WORDS + "again", max_tokens=1).status == 200

@@ -13,13 +13,13 @@ from test_router import Stream, error_of, up
 
 pytestmark = pytest.mark.threads
 
-# Each running request gets a token every 20 ms: one of 10 tokens takes a fifth of a second, whatever the machine does meanwhile.
+# Each running request gets a token every 20 ms: a request of 10 tokens takes a fifth of a second, however slow the machine is.
 SLOW = ("--token-interval-us", "20000", "--kv-blocks", "65536")
 ONE = (*SLOW, "--max-batch", "1")
 
 
 def admission(n=2, **keys):
-    """A node has |n| requests: of two, one runs and one follows."""
+    """Wait until a node has |n| requests: of two, one runs and one follows."""
     return {"router.admission": {"max_concurrent_per_replica": n, **keys}}
 
 
@@ -28,7 +28,7 @@ def small(cluster, *nodes, router=None, **keys):
 
 
 class Crowd:
-    """Requests of many clients at once, and the order in which they were answered."""
+    """Requests of many clients at once, and the order of their answers."""
 
     def __init__(self, cluster):
         self.cluster, self.order, self.answers, self.threads = cluster, [], {}, []
@@ -74,7 +74,7 @@ def inflight(cluster):
 
 
 def hold(cluster, n=2):
-    """Streams that last long enough, one after the other, so that it is known who is first."""
+    """Start streams that last long enough, one after another, so that their order is known."""
     held = []
     for i in range(n):
         held.append(Stream(cluster, max_tokens=3000, ignore_eos=True))
@@ -104,7 +104,7 @@ def test_who_finds_no_room_waits_and_is_served(cluster):
 def test_a_full_queue_says_for_how_long_and_that_is_true(cluster):
     small(cluster, max_queue=3)
     crowd = Crowd(cluster)
-    for i in range(8):  # so that it is known how fast it goes
+    for i in range(8):  # so that the engine's speed is known
         crowd.send(f"warm {i}", max_tokens=20)
         until(lambda: depth(cluster) + inflight(cluster) + len(crowd.order) > i, "it came")
         until(lambda: depth(cluster) < 3, "there is room for the next one")
@@ -201,7 +201,7 @@ def test_tenants_take_turns(cluster):
         s.close()
     crowd.wait()
     assert crowd.statuses() == [200] * 24
-    # one and one in turns
+    # alternately
     assert sum(name.startswith("modest") for name in crowd.order[:12]) == 6, crowd.order
 
 
@@ -241,7 +241,7 @@ def test_clients_that_go_when_they_are_let_in_leave_no_place_taken(cluster):
     for _ in range(6):
         streams = [Stream(cluster, max_tokens=3000, ignore_eos=True) for _ in range(8)]
         until(lambda: inflight(cluster) == 2, "two are in")
-        for s in streams:  # those that are in go first, and their followers just when their turn comes
+        for s in streams:  # the running requests end first, and their followers when their turns come
             s.close()
     until(lambda: inflight(cluster) == 0 and depth(cluster) == 0, "nobody is there any more")
     crowd = Crowd(cluster)
@@ -280,7 +280,7 @@ def test_requests_wait_for_a_node_that_is_started_again(cluster):
     for s in held:
         s.close()
     crowd.send("late")
-    depth_is(cluster, 4)  # those for whom a cut stream's place was free at first are back
+    depth_is(cluster, 4)  # the requests that first took the place of a cut stream are back
     node.agent.start()
     crowd.wait()
     assert crowd.statuses() == [200] * 4
@@ -316,7 +316,7 @@ def test_a_node_on_trial_takes_one_and_the_others_keep_their_turn(cluster):
 
     until(on_trial, "b is half-open, and one request tries it")
     (q,) = ask(cluster.admin_port, "GET", "/queue").json()["queues"]
-    assert q["requests"] == 5 == sum(t["requests"] for t in q["tenants"]), q  # what was let in and came back is in no tenant's part
+    assert q["requests"] == 5 == sum(t["requests"] for t in q["tenants"]), q  # requests that were admitted and came back are in no tenant's part
     for name in "ab":
         set_faults(cluster.nodes[name].engine_port)
         cluster.nodes[name].engine.kill()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QUIC between two network namespaces with real IP stacks. The wire between them is a pair of TUN devices and a thread that delays, loses
-and swaps packets: every kernel has those, few have the netem scheduler."""
+"""QUIC between two network namespaces with real IP stacks. The wire between them is a pair of TUN devices and
+a thread that delays, loses and swaps packets: every kernel has TUN devices, few have the netem scheduler."""
 import heapq
 import json
 import os
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 
 
 class Wire(threading.Thread):
-    """Two namespaces, 10.77.0.1 and 10.77.0.2, and the weather between them."""
+    """Two namespaces, 10.77.0.1 and 10.77.0.2, and the faults between them."""
 
     def __init__(self, loss=0.0, delay=0.0, swap=0.0):
         super().__init__(daemon=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes brought up and down as a user does: the quickstart on its own ports, so that a cluster that runs here is left alone."""
+"""Recipes brought up and down as by a user: the quickstart on ports of its own, so that a running cluster is
+left alone."""
 import json
 import re
 import signal
@@ -70,7 +71,7 @@ def test_a_store_that_never_listens_is_named_and_nothing_is_left(recipe):
 
 
 def test_down_kills_nothing_else(recipe):
-    """A pid file whose number was given to somebody else."""
+    """A pid file whose pid now belongs to another process."""
     other = subprocess.Popen(["sleep", "60"])
     recipe.run_dir.mkdir()
     (recipe.run_dir / "router.pid").write_text(f"{other.pid} 1\n")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-ctl bench replay, bench workload and bench chat --trace: what they print is deterministic, well formed and true, and a replay ranks policies as
-real programs do."""
+"""cgn-ctl bench replay, bench workload and bench chat --trace: the output is deterministic, well formed and
+right, and a replay ranks policies as real programs do."""
 import json
 import os
 import pathlib
@@ -24,14 +24,14 @@ def replay(*args):
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """Long prompts of a chat service, as in the published conversation trace."""
+    """Make long prompts of a chat service, as in the published conversation trace."""
     path = tmp_path_factory.mktemp("traces") / "service.jsonl"
     fine("bench", "workload", "service", "--requests", "5000", "--rate", "3.4", "--out", path)
     return path
 
 
 def one_cache(trace, blocks=None):
-    """The share of blocks that one cache would have found, by the plainest means."""
+    """Return the share of blocks that one cache would have found, by the simplest algorithm."""
     held, found, asked = {}, 0, 0
     for text in trace.read_text().splitlines():
         for i in json.loads(text)["hash_ids"]:
@@ -66,7 +66,8 @@ def test_caches_are_what_plain_ones_find(service):
 
 
 def promised(trace, times):
-    """Unlimited caches: nearly all that any cache could find; 8 x 2000 blocks: |times| as much as round robin; and neither at others' cost."""
+    """Unlimited caches: nearly all blocks that any cache could find; 8 x 2000 blocks: |times| as many as
+    round robin; neither at the cost of balance."""
     unlimited = {x["policy"]: x for x in replay(trace, "--blocks", "0", "--policy", "kv,round_robin")["results"]}
     small = {x["policy"]: x for x in replay(trace, "--blocks", "2000", "--policy", "kv,round_robin")["results"]}
     assert unlimited["kv"]["evicted_blocks"] == 0 and small["kv"]["evicted_blocks"] > 0
@@ -176,7 +177,8 @@ def test_a_router_that_is_not_told_goes_by_what_it_sent(service):
 
 
 def test_bench_chat_plays_a_trace(cluster, tmp_path):
-    """Equal ids are equal words: the engine finds as many of them again as the ids say, on the nodes that the answers name."""
+    """Equal ids are equal words: the engine finds as many of them in its cache as the ids predict, on the
+    nodes that the answers name."""
     cluster.router({"router": {"policy": "round_robin"}})
     for name in ("a", "b"):
         cluster.node(name, "--time-scale", "0", "--kv-blocks", "4096")
@@ -238,7 +240,8 @@ def test_a_replay_ranks_as_real_programs_do(tmp_path):
 
 
 def found(trace, blocks, first_in):
-    """What prompts find of themselves in one cache, FIFO or LRU, each coming in from its last block on, by the plainest means."""
+    """Return the hits of prompts in one cache, FIFO or LRU, each inserted from its last block on, by the
+    simplest algorithm."""
     held, hits, asked = {}, 0, 0
     for text in trace.read_text().splitlines():
         ids = json.loads(text)["hash_ids"]

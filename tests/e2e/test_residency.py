@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds what: what agents tell reaches every router whole, stays right when events get lost, and goes at once with its node. The agents
-that lie and lose things are tests/helpers/agent_fake."""
+"""Cached blocks in the routers' view: every router gets the agents' reports completely, corrects them after
+lost events, and drops them with their node. The dishonest agents are tests/helpers/agent_fake."""
 import http.client
 import json
 import queue
@@ -13,7 +13,7 @@ from cluster import BUILD, WAIT_S, Cluster, ask, free_port, scaled, until
 
 
 class Fake:
-    """An agent whose Watch does what it is told on stdin."""
+    """A fake agent whose Watch follows commands on stdin."""
 
     def __init__(self, cluster, name, blocks=0, model="sim"):
         self.name = name
@@ -61,12 +61,12 @@ def fakes():
 
 
 def static(cluster, *addresses):
-    """A router, or one more, that finds its nodes in a list."""
+    """Start a router, or a further one, that finds its nodes in a list."""
     cluster.common["cluster"] = {"state_backend": "static", "nodes": list(addresses)}
 
 
 def digests(port, node):
-    """{digest: tiers} as a router has it."""
+    """Return {digest: tiers} as a router has it."""
     held, blocks = {}, ask(port, "GET", f"/index?node={node}").json()["blocks"]
     ranges = [f"&range={i}" for i in range(256)] if blocks > 65536 else [""]
     for r in ranges:
@@ -81,7 +81,7 @@ def cache(port, node):
         answer = ask(port, "GET", f"/index?node={node}")
         return answer.json() if answer.status == 200 else {}
     except (OSError, http.client.HTTPException):
-        return {}  # a router that just starts
+        return {}  # the router is just starting
 
 
 def agreed(cluster, node, blocks):
@@ -158,7 +158,7 @@ def test_two_routers_agree_and_a_restarted_one_is_whole_again(cluster, fakes, tm
         started(other, a, b)
         for c in (cluster, other):
             agreed(c, "n2", 10)
-        agreed(other, "n1", blocks)  # the fake tells its last watcher alone: the first has the snapshot
+        agreed(other, "n1", blocks)  # the fake reports to its last watcher alone: the first one has the snapshot
         sums = [{n: cache(c.admin_port, n)["sums"] for n in ("n1", "n2")} for c in (cluster, other)]
         assert sums[0] == sums[1] and sums[0]["n1"] != sums[0]["n2"]
         other.router_process.kill()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine or its node dies over a streamed answer, and another one goes on with it: the client sees the answer of an engine that lived."""
+"""An engine or its node dies during a streamed answer, and another engine continues it: the client sees the
+same answer as from an engine that lived."""
 import http.client
 import json
 import re
@@ -21,7 +22,7 @@ USAGE = {"stream_options": {"include_usage": True}}
 
 
 def bare(body):
-    """Without what differs from one request to the next, and from a cold cache to a warm one."""
+    """Return the event without fields that differ between requests or between a cold and a warm cache."""
     body = re.sub(rb'"id":"[\w.-]+"', b'"id":""', re.sub(rb'"created":\d+', b'"created":0', body))
     return re.sub(rb'"cached_tokens":\d+', b'"cached_tokens":0', body)
 
@@ -31,7 +32,7 @@ def names(body):
 
 
 class Stream(threading.Thread):
-    """A request whose bytes are gathered as they come."""
+    """A request whose bytes are collected as they come."""
 
     def __init__(self, cluster, path, body, headers=None):
         super().__init__(daemon=True)
@@ -71,7 +72,7 @@ def two(cluster, router=None, args=SLOW):
 
 
 def whole(cluster, path, body):
-    """What the client gets when nobody dies."""
+    """Return the client's answer when no engine dies."""
     return bare(cluster.ask("POST", path, body).body)
 
 
@@ -119,7 +120,7 @@ def test_faults_wherever_they_strike(cluster, kind, fault):
     expected = whole(cluster, path, body | USAGE)
     for node in cluster.nodes.values():
         assert ask(node.engine_port, "POST", "/sim/faults", {"faults": [f"{fault}@nth=1"]}).status == 200
-    # Both nodes have it once: whichever is asked first, and then the other one, which has its own still to come, unless it was never asked.
+    # Each node has the prompt once: the first one asked, and then the other one, which still has its own fault to come, unless it was never asked.
     other = next(iter(cluster.nodes.values()))
     assert ask(other.engine_port, "POST", "/sim/faults", {"faults": []}).status == 200
     for _ in range(4):
@@ -168,7 +169,7 @@ def test_nobody_else_is_there(cluster):
 
 
 def test_the_other_one_refuses(cluster):
-    """Its answer is none that could be gone on with: the client hears of an error, and not of that answer."""
+    """The answer cannot be resumed: the client gets an error instead of the rest of the answer."""
     two(cluster)
     s = Stream(cluster, CHAT_PATH, CHAT)
     first = s.wait_for(10)

@@ -15,12 +15,12 @@ import pytest
 from cluster import BUILD, ask, until
 
 FAST = ("--time-scale", "0")
-PLAIN_BUILD = "CGN_SANITIZER" not in os.environ and "asan" not in BUILD.name  # a sanitizer's memory is not ours
+PLAIN_BUILD = "CGN_SANITIZER" not in os.environ and "asan" not in BUILD.name  # a sanitizer adds memory of its own
 KEY_TIME = "2026-01-31T08:00:00Z"
 
 
 def up(cluster, *nodes, router=None, **named):
-    """A router and one node per tuple of engine arguments; names a, b, ..."""
+    """Start a router and one node per tuple of engine arguments; the names are a, b, ..."""
     cluster.router(router)
     for name, args in zip("abcdef", nodes):
         cluster.node(name, *args, **named)
@@ -77,7 +77,7 @@ def test_answers_are_the_engines_byte_for_byte(cluster):
     body = {"model": "sim", "messages": [{"role": "user", "content": "tell me \u00e9\u4e16 \"x\""}], "max_tokens": 20, "seed": 7,
             "logprobs": True, "top_logprobs": 2, "unknown_field": {"kept": [1.50, None]}}
 
-    def bare(answer):  # what differs from one request to the next
+    def bare(answer):  # without the fields that differ between requests
         return [{k: v for k, v in d.items() if k not in ("id", "created")} for d in answer]
 
     for route, more in (("/v1/chat/completions", {}), ("/v1/completions", {"prompt": "once", "messages": None, "logprobs": 1, "top_logprobs": None})):
@@ -186,7 +186,7 @@ def test_a_full_cluster_says_so(cluster):
 @pytest.mark.parametrize("fault", ["refuse", "http500", "http503", "http429", "die-after:0", "cut-after:0"])
 def test_a_failing_engine_is_not_seen(cluster, fault):
     name, _, arg = fault.partition(":")
-    # In turn: whether a policy that knows better tries b at all, depends on what it happened to hear of its load.
+    # In turn, because a load-aware policy may or may not try b, depending on the last load report.
     up(cluster, FAST, (*FAST, "--fault", fault if not arg else f"{name}={arg}"), router={"router": {"policy": "round_robin"}})
     for i in range(12):
         for stream in (False, True) if arg != "0" else (False,):  # a stream has its first event before the first token
@@ -277,7 +277,7 @@ def test_a_slow_reader_slows_the_engine_and_fills_no_memory(cluster):
         assert more, "it ended early"
         events += (tail[-5:] + more).count(b"data: ")
         tail = (tail + more)[-20:]
-    assert events >= 149000  # less a few that two chunks share
+    assert events >= 149000  # less a few events that two chunks share
     s.close()
 
 
@@ -367,7 +367,7 @@ def test_keys_scopes_and_reload(cluster, tmp_path):
     assert "other-key" not in log and "chat-key" not in log
 
 
-# ---- life ----
+# ---- start and shutdown ----
 
 class Load:
     """Clients that chat until told to stop, and count."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several routers over the same nodes know of each other's load, through the agents, and choose as one would."""
+"""Several routers over the same nodes learn of each other's load through the agents, and choose like one
+router."""
 import signal
 import threading
 
@@ -19,7 +20,7 @@ def several(tmp_path):
 
 
 def streams(router, n, tag, **more):
-    """So many answers under way."""
+    """Start that many answers in flight."""
     got = [Stream(router.http_port, f"{tag} {i}", max_tokens=4000, **more) for i in range(n)]
     for s in got:
         s.read_until(b"data:")
@@ -123,4 +124,4 @@ def test_three_routers_spread_load_as_one_does(several):
     shared = Spread(routers, 12, 8, "shared").run()
     print("busiest node's requests, fullest node's requests under way, over the mean: one router", alone, "three", shared)
     assert shared[0] <= 1.35 * alone[0], (alone, shared)
-    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers that know nothing of each other: half as much again
+    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers without knowledge of each other: half as much again

@@ -35,7 +35,7 @@ class Answer:
 class Sim:
     def __init__(self, *flags):
         self.port = free_port()
-        # A sanitizer that keeps freed memory back would look like a leak in VmRSS.
+        # A sanitizer that holds back freed memory would look like a leak in VmRSS.
         env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"}
         self.process = subprocess.Popen([BINARY, "--listen", f"127.0.0.1:{self.port}", *flags], stderr=subprocess.PIPE, env=env)
         self.wait_for(self.listens)
@@ -113,7 +113,7 @@ def fast():
 
 
 def events(body):
-    """[(event name or None, data)]"""
+    """Return [(event name or None, data)]."""
     out = []
     for block in body.decode().split("\n\n"):
         if block:
@@ -409,7 +409,7 @@ def test_metrics_have_vllm_s_names(start):
 
 
 class Open:
-    """A streamed request that is read as far as asked."""
+    """A streamed request that is read only as far as requested."""
 
     def __init__(self, sim, request_id="open", **more):
         body = json.dumps({"messages": [{"role": "user", "content": "go on"}], "stream": True, "max_tokens": 5000, "ignore_eos": True, **more})
@@ -504,7 +504,7 @@ def test_slow_readers_hold_back_the_stream(start):
     o.until(b"content")
     time.sleep(0.3)
     rss = int(next(l for l in open(f"/proc/{sim.process.pid}/status") if l.startswith("VmRSS")).split()[1])
-    assert rss < 100 * 1024  # the stream is 15 MB and is not kept
+    assert rss < 100 * 1024  # the stream is 15 MB and is not stored
     o.until(b"[DONE]")
     assert o.seen.count(b'"delta":{"content":') == 100001
     o.close()
@@ -661,7 +661,7 @@ def test_slow_start(start):
     assert sim.chat().status == 200
 
 
-# ---- the end ----
+# ---- shutdown ----
 
 
 def test_sigterm_finishes_what_is_open(start):

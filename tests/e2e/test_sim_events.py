@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-sim's KV events: what a subscriber makes of them is what the simulator holds, block for block, in every format; and what goes wrong
-when it is told to."""
+"""cgn-sim's KV events: a subscriber's index equals the simulator's blocks, block for block, in every format;
+and faults on demand."""
 import concurrent.futures
 import http.client
 import json
@@ -29,7 +29,7 @@ def held(rank, tiers=TIERS):
 
 
 def load(sim, seed, n=60, salts=("", "pepper"), models=("sim",), groups=12):
-    """Prompts that share beginnings, on a cache that can't hold them all."""
+    """Send prompts that share beginnings, to a cache that can't hold them all."""
     rng = random.Random(seed)
     for _ in range(n):
         group = rng.randrange(groups)
@@ -55,7 +55,7 @@ def agree(sim, tiers=TIERS, **how):
         assert {t: index.tier(t) for t in tiers} == held(rank, tiers)
 
 
-# ---- the truth ----
+# ---- the index and the blocks ----
 
 
 def test_digests_are_those_of_the_prompt(start):
@@ -208,7 +208,8 @@ def test_live_messages(start):
 
 
 def begin(sim, sub):
-    """A subscription takes a moment to arrive: poke until something comes, and read what the poking left. The next batch's number."""
+    """Wait for the subscription: reset the cache until a batch comes, read the batches, and return the number
+    of the next one."""
     number = None
 
     def poke():
@@ -299,7 +300,7 @@ def test_a_port_in_use_exits_7():
     assert r.returncode == 7
 
 
-# ---- what goes wrong ----
+# ---- faults ----
 
 
 @pytest.fixture
@@ -408,7 +409,8 @@ def test_a_deaf_router(watched):
 
 @pytest.mark.threads
 def test_crowds_preemptions_and_aborts_stay_true(start):
-    """Requests that grow over each other, clients that leave in the middle, restarts and resets under way."""
+    """Requests that extend each other, clients that leave during an answer, restarts and resets during
+    requests."""
     sim = start("--time-scale", "0.01", "--kv-blocks", "64", *EVENTS, "--workers", "2", "--cpu-blocks", "48", "--disk-blocks", "64",
                 "--max-batch", "6", "--fault", "kv-restart@0.01", "--fault", "cut-after=20@0.1", "--fault", "kv-lose@0.3")
 
@@ -426,7 +428,7 @@ def test_crowds_preemptions_and_aborts_stay_true(start):
                 else:
                     sim.ask("/v1/completions", body)
             except http.client.IncompleteRead:
-                pass  # the fault that cuts
+                pass  # the fault that cuts the connection
             if rng.random() < 0.05:
                 sim.ask("/reset_prefix_cache?reset_running_requests=true", method="POST")
 

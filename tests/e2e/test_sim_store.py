@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-sim keeps its blocks in cgn-kvcached: what was computed is found again after the cache forgot it, by the same sim and by another one beside it;
-whatever the store does meanwhile, prompts are answered, and rightly."""
+"""cgn-sim with its blocks in cgn-kvcached: computed blocks are found again after the cache evicted them, by
+the same sim and by another one; for every fault of the store, prompts are answered rightly."""
 import concurrent.futures
 import signal
 import socket
@@ -12,7 +12,7 @@ from cluster import Process, ask, free_port, until
 from kvwire import Index, next_digest, replay, root_digest, short
 
 BLOCK, BYTES = 16, 65536
-SMALL = ["--time-scale", "0", "--kv-blocks", "40"]  # one prompt, and some
+SMALL = ["--time-scale", "0", "--kv-blocks", "40"]  # one prompt, and a few blocks more
 MASK = (1 << 64) - 1
 
 
@@ -64,7 +64,7 @@ class Store(Process):
         return ask(self.admin_port, "GET", "/store").json()[tier]["blocks"]
 
     def redis(self, *args):
-        """One command, its answer as bytes, a number or None."""
+        """Send one command; return the answer as bytes, a number or None."""
         with socket.create_connection(("127.0.0.1", self.resp_port), timeout=20) as s:
             args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
             s.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args))
@@ -136,7 +136,7 @@ def test_what_the_cache_forgot_comes_back(start):
     cold = sim.prompt(a)
     assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     sim.until_store("put", 32)
-    for digest in chain(a):  # under the full digest, and what is there is what it should be
+    for digest in chain(a):  # stored under the full digest, with the right content
         assert store.redis("GET", digest.hex()) == value(digest)
     assert sim.cached(b) == 0
     assert not set(map(short, chain(a))) <= sim.gpu()
@@ -166,14 +166,14 @@ def test_what_left_ram_comes_back_from_ssd(start, tmp_path):
     for i in range(1, 13):  # 24 MiB in all
         answers[i] = sim.prompt(tokens(i))["choices"]
         sim.until_store("put", 32 * i)
-        until(lambda: store.holds("ssd") >= 32 * i, lambda: f"{store.holds('ssd')} of {32 * i} on SSD")  # what comes faster than it writes is left out
+        until(lambda: store.holds("ssd") >= 32 * i, lambda: f"{store.holds('ssd')} of {32 * i} on SSD")  # values that come faster than the store writes are left out
     assert store.holds("ram") < 32 * 12
     for i in range(1, 13):
         warm = sim.prompt(tokens(i))
         assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == 496 and warm["choices"] == answers[i]
     stats = sim.store()
     assert stats["loaded_ssd"] > 20 and (stats["wrong"], stats["lost"], stats["put_failed"]) == (0, 0, 0)
-    store.kill()  # what is on SSD is there again
+    store.kill()  # values on SSD are there again
     store.start()
     store.wait_ready()
     sim.connected()
@@ -201,7 +201,7 @@ def test_a_wrong_value_is_computed_anew(start):
     one.prompt(ids)
     one.until_store("put", 32)
     digests = chain(ids)
-    store.redis("SET", digests[10].hex(), value(digests[11]))  # another block's
+    store.redis("SET", digests[10].hex(), value(digests[11]))  # the value of another block
     store.redis("SET", digests[20].hex(), b"too short")
     assert two.cached(ids) == 160
     assert two.store()["wrong"] >= 1
@@ -214,7 +214,7 @@ def test_a_wrong_value_is_computed_anew(start):
 def test_without_a_store_all_is_computed(start, tmp_path):
     sim = start(Sim, "sim", str(tmp_path / "nobody.sock"))
     assert sim.cached(tokens(1)) == 0
-    assert sim.cached(tokens(1)) == 496  # its own cache
+    assert sim.cached(tokens(1)) == 496  # the sim's own cache
     assert sim.store()["ready"] is False and sim.store()["not_put"] > 0
     assert sim.log().count("not there") == 1
 

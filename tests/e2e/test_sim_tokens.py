@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cgn-sim says a prompt's tokens are is what it hashes, with its own vocabulary and with a model's files; in the engines' shapes."""
+"""cgn-sim's reported tokens of a prompt equal the tokens that it hashes, with its own vocabulary and with a
+model's files; in the engines' formats."""
 import json
 
 import pytest
@@ -17,7 +18,7 @@ BODIES = [CHAT, {**CHAT, **TOOLS}, {**CHAT, "add_generation_prompt": False},
 
 
 def tiny_model(folder):
-    """Bytes, a few merges, two added tokens; a template that looks at everything."""
+    """Write a model: bytes, a few merges, two added tokens; a template that uses every field."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     names = {b: chr(b) for b in plain}
     names.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in plain)})

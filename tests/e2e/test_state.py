@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedded membership over gRPC: agents that come, go, die, and a router that does."""
+"""Embedded membership over gRPC: agents that join, leave and die, and a router that restarts."""
 import subprocess
 
 import pytest
@@ -48,7 +48,7 @@ def test_a_node_joins_changes_and_leaves(start, config):
     r.expect("node n1 127.0.0.1:7080")
     a.say("draining")
     r.expect("node n1 127.0.0.1:7080 draining")
-    r.silent(4)  # heartbeats hold the lease and tell nothing
+    r.silent(4)  # heartbeats renew the lease and cause no event
     a.say("quit")
     a.expect("left")
     r.expect("gone n1")

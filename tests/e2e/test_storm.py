@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that may hold a request back, at once: a queue, rates, breakers, clients that leave, faults and reloads. When it is over nothing is left taken."""
+"""Everything that can delay a request, at once: a queue, rates, breakers, clients that leave, faults and
+reloads. Afterwards no place, booking or memory is left taken."""
 import http.client
 import json
 import random
@@ -26,7 +27,7 @@ def settings(limit, n):
 
 
 def one(cluster, dice):
-    """A request as clients send them, some of which do not wait for the answer."""
+    """Send a request as clients do, some of which do not wait for the answer."""
     body = json.dumps({"model": "sim", "stream": dice.random() < 0.5, "max_tokens": dice.randrange(1, 8), "ignore_eos": True,
                        "messages": [{"role": "user", "content": "w " * dice.randrange(1, 200)}]}).encode()
     head = {"Host": "x", "Content-Type": "application/json", "Content-Length": len(body)}
@@ -119,7 +120,8 @@ def test_a_storm_leaves_nothing_taken(cluster):
 
 
 def test_a_router_ends_in_a_storm(cluster):
-    """SIGTERM with a full queue, breakers on trial, rates in Redis that is not there, and questions under way."""
+    """SIGTERM with a full queue, half-open breakers, rates in an absent Redis, and tokenize requests in
+    flight."""
     s = settings(1000.0, 50)
     s["router"]["drain_timeout"] = "1s"
     s["router.rate_limit"]["redis_url"] = "redis://127.0.0.1:1"

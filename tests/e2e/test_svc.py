@@ -215,7 +215,7 @@ def test_reload(start, tmp_path):
     assert "router.max_body" in until(lambda: d.event("svc.reload_failed"), "refused")["why"]
     assert d.state() == {"open": 0, "reloads": 1, "max_body": 8192}
     assert b'"8KiB"' in d.ask("GET", "/config")[1]
-    # a restart is asked for until it happened, not only when the key changed
+    # a restart is requested until it happened, not only when the key changed
     f.write_text("[router]\nmax_body = 4096\nlisten = 'h:1'\n")
     d.proc.send_signal(signal.SIGHUP)
     until(lambda: len(d.events("svc.reloaded")) == 2, "reloaded again")
@@ -230,7 +230,7 @@ def test_drain_waits_for_open_work(start):
     d.proc.send_signal(signal.SIGTERM)
     until(lambda: d.ask("GET", "/readyz") == (503, b'{"ready":false,"why":"draining"}'), "draining")
     assert d.proc.poll() is None
-    d.proc.send_signal(signal.SIGHUP)  # too late to matter, and harmless
+    d.proc.send_signal(signal.SIGHUP)  # too late to have an effect
     assert d.ask("GET", "/healthz")[0] == 200
     d.ask("POST", "/work/close")
     assert d.exit_code() == 0

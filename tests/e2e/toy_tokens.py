@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tokenizer small enough to write down: bytes as GPT-2 spells them, three special tokens, a chat template. And its ids, computed here."""
+"""A small hand-written tokenizer: bytes in GPT-2's spelling, three special tokens, a chat template. Its ids
+are computed here."""
 import json
 import re
 
@@ -33,7 +34,7 @@ def tokenizer():
 
 
 def write(folder, template=TEMPLATE, **tokenizer_keys):
-    """tokenizer.json and tokenizer_config.json in |folder|; the former's path."""
+    """Write tokenizer.json and tokenizer_config.json to |folder|; return the former's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tokenizer.json"
     path.write_text(json.dumps({**tokenizer(), **tokenizer_keys}))

@@ -166,7 +166,8 @@ def test_slots_without_end(world):
     one = prompt_of(1)
     for _ in range(3):
         w.asked(one)
-    w.engine.slots_body = b"[" + b",".join(b'{"id":%d,"n_prompt_tokens":7,"id_task":%d}' % (i, i) for i in range(1_000_000)) + b"]"  # more than the agent reads
+    # more than the agent reads
+    w.engine.slots_body = b"[" + b",".join(b'{"id":%d,"n_prompt_tokens":7,"id_task":%d}' % (i, i) for i in range(1_000_000)) + b"]"
     w.asked(one)
     assert not w.agent.events("agent.relay_failed")
     w.engine.slots_body = b'[{"id":4294967296},{"id":-1},{"id":1e99},{"id":"0"},7,null,{"id":0,"n_prompt_tokens":18446744073709551615,"id_task":-9}]'

@@ -233,7 +233,7 @@ def test_what_can_not_be_gone_on_with(cluster, body):
 
 
 def test_only_engines_that_can_continue_are_asked(cluster):
-    """An OpenAI-compatible one can't unless it is said how; a text of nothing can be begun by anybody."""
+    """An OpenAI-compatible engine can't resume unless configured; any engine can resume an answer without text."""
     cluster.router(ROUTER)
     cluster.node("a", *SLOW)
     cluster.node("b", *SLOW, sections={"engine": {"kind": "openai_compat"}})
@@ -251,7 +251,7 @@ def test_only_engines_that_can_continue_are_asked(cluster):
 
 
 def test_an_engine_that_is_said_to_continue(cluster):
-    """What it counts by is an estimate then, but an answer without a limit needs none."""
+    """The token count is an estimate then, but an answer without a limit needs none."""
     cluster.router(ROUTER)
     for name in "ab":
         cluster.node(name, *SLOW, sections={"engine": {"kind": "openai_compat", "resume": "continue"}})
@@ -272,7 +272,7 @@ def test_beyond_its_memory(cluster):
 
 
 def test_many_at_once(cluster):
-    """Every stream of a node that dies goes on elsewhere, each with its own text."""
+    """Every stream of a node that dies continues on another node, each with its own text."""
     two(cluster)
     bodies = [CHAT | USAGE | {"messages": [{"role": "user", "content": f"the {i}th sea " * (i + 1)}]} for i in range(12)]
     expected = [whole(cluster, CHAT_PATH, b) for b in bodies]
@@ -286,7 +286,7 @@ def test_many_at_once(cluster):
 
 
 def test_the_node_that_holds_the_prompt_goes_on(cluster):
-    """The chain of prompt and text begins with the prompt's: of two nodes, the one that has it in its cache."""
+    """The chain of prompt and text begins with the prompt's chain: the node that has it in its cache is chosen."""
     cluster.router(ROUTER)
     for name in "abc":
         cluster.node(name, *SLOW, "--kv-digests")
@@ -327,7 +327,7 @@ def test_a_client_that_goes_meanwhile(cluster):
 
 
 def test_a_slow_reader(cluster):
-    """It holds up an engine that dies: nothing is lost, nothing comes twice."""
+    """Back-pressure and an engine that dies: no byte is lost or repeated."""
     two(cluster, args=("--decode-ms", "0.3"))
     body = CHAT | {"max_tokens": 12000, "ignore_eos": True}
     s = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=WAIT_S)

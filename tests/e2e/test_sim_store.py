@@ -166,7 +166,8 @@ def test_what_left_ram_comes_back_from_ssd(start, tmp_path):
     for i in range(1, 13):  # 24 MiB in all
         answers[i] = sim.prompt(tokens(i))["choices"]
         sim.until_store("put", 32 * i)
-        until(lambda: store.holds("ssd") >= 32 * i, lambda: f"{store.holds('ssd')} of {32 * i} on SSD")  # values that come faster than the store writes are left out
+        # values that come faster than the store writes are left out
+        until(lambda: store.holds("ssd") >= 32 * i, lambda: f"{store.holds('ssd')} of {32 * i} on SSD")
     assert store.holds("ram") < 32 * 12
     for i in range(1, 13):
         warm = sim.prompt(tokens(i))

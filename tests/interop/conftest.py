@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gateways that other people's clients talk to. Beside each stands a twin of its engine: asked the same things, it answers the same bytes."""
+"""Gateways for foreign clients. Beside each gateway is a twin of its engine, which answers the same requests
+with the same bytes."""
 import json
 import os
 import pathlib
@@ -25,7 +26,7 @@ MTLS_LEAVES = ("router", "agent", "admin")
 
 @pytest.fixture(scope="session")
 def binary():
-    """A llama-server: from PATH, or Debian's package unpacked into a cache."""
+    """Return a llama-server: from PATH, or Debian's package unpacked into a cache."""
     if shutil.which("llama-server"):
         return shutil.which("llama-server")
     done = subprocess.run([LLAMA_SERVER, "--fetch"], capture_output=True, text=True, timeout=300)
@@ -64,7 +65,7 @@ def security(pki, leaf):
 
 
 class Gateway:
-    """A router with two nodes: model "sim" answers at once, model "slow" takes 20 ms a token."""
+    """Start a router with two nodes: model "sim" answers at once, model "slow" takes 20 ms a token."""
     MAX_BODY = 1 << 20
 
     def __init__(self, folder, secure):
@@ -72,7 +73,7 @@ class Gateway:
 
     def begin(self):
         folder, secure = self.cluster.folder, self.secure
-        # What the slow engine counts is what clients asked, and nothing that the router asks.
+        # The slow engine counts only clients' requests, so the router sends no tokenize requests.
         router = {"router": {"max_body": self.MAX_BODY}, 'models."slow"': {"tokens": "bytes"}}
         if secure:
             self.pki = certificates(folder / "pki")
@@ -104,7 +105,7 @@ class Gateway:
             return json.load(r)
 
     def env(self):
-        """What the node scripts ask for."""
+        """Return the settings of the node scripts."""
         c = self.cluster
         env = {"CGN_CTL": str(CTL), "CGN_URL": self.url, "CGN_TWIN_URL": self.direct, "CGN_KEY": self.key or "", "CGN_MAX_BODY": str(self.MAX_BODY),
                "CGN_SLOW_ENGINE_URL": f"http://127.0.0.1:{self.slow.engine_port}", "CGN_ROUTER_GRPC": f"localhost:{c.grpc_port}",
@@ -116,7 +117,7 @@ class Gateway:
 
 @pytest.fixture(scope="session", params=["clear", "tls"])
 def gateway(request, tmp_path_factory):
-    """"clear": nothing is encrypted. "tls": HTTPS, API keys, and certificates between the programs."""
+    """"clear": no encryption. "tls": HTTPS, API keys, and certificates between the programs."""
     g = Gateway(tmp_path_factory.mktemp(request.param), request.param == "tls")
     with g.cluster:
         g.begin()
@@ -138,6 +139,6 @@ def show_logs(request):
 
 
 def show_when_failed(request, cluster):
-    """When a test fails, the ends of its programs' logs are in the report."""
+    """Put the ends of the programs' logs into the report of a failed test."""
     if getattr(request.node, "failed", False):
         print(cluster.logs(15))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded conversations of every shape that clients send: tools, tool calls, parts, names, reasoning, and things that are missing or wrong."""
+"""Seeded conversations of every shape that clients send: tools, tool calls, parts, names, reasoning, and
+missing or wrong fields."""
 import json
 import random
 
@@ -70,7 +71,7 @@ def message(r, role):
 
 
 def roles(r):
-    """Mostly as models expect it, sometimes not."""
+    """Make a conversation, mostly as models expect it, sometimes not."""
     out = ["system"] if r.random() < 0.4 else []
     for _ in range(r.randint(1, 4)):
         out += ["user", "assistant"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real etcd beside our two sides of membership."""
+"""A real etcd between the two sides of membership."""
 import os
 import pathlib
 import shutil
@@ -13,7 +13,7 @@ from state_world import Demo  # noqa: E402
 
 
 class Etcd:
-    """One member. Start and kill it as often as the test likes; the data folder and the addresses stay."""
+    """An etcd of one member. It can be started and killed repeatedly; the data folder and the addresses stay."""
 
     def __init__(self, folder, tls=None, name="default"):
         self.folder, self.tls, self.name, self.members = pathlib.Path(folder), tls, name, [self]

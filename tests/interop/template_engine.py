@@ -9,7 +9,7 @@ import jinja2.sandbox
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}, as transformers knows it; what it marks is not needed here."""
+    """{% generation %}, as in transformers; the marked range is not needed here."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -39,11 +39,11 @@ class Engine:
         raise jinja2.TemplateError(message)
 
     def render(self, template, variables, now=0):
-        """{"text": ...} or {"error": ...}"""
+        """Return {"text": ...} or {"error": ...}."""
         self.now = now
         try:
             if template not in self.compiled:
                 self.compiled[template] = self.env.from_string(template)
             return {"text": self.compiled[template].render(**variables)}
-        except Exception as e:  # whatever a template does wrong
+        except Exception as e:  # any error of a template
             return {"error": f"{type(e).__name__}: {e}"}

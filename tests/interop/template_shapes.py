@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chat templates of our own, short, with the constructs that well-known families use; and one-line snippets for each construct."""
+"""Short hand-written chat templates with the constructs of well-known model families; and one-line snippets
+for each construct."""
 
 SHAPES = {
     "chatml": """{% for message in messages %}

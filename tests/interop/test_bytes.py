@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of an answer, by Python's own client over HTTP/1.1 and by curl over HTTP/1.1 and HTTP/2: the gateway's are the engine's."""
+"""The bytes of an answer, with Python's own client over HTTP/1.1 and curl over HTTP/1.1 and HTTP/2: the
+gateway's bytes equal the engine's."""
 import concurrent.futures
 import http.client
 import json
@@ -34,7 +35,7 @@ ROWS = {
 
 
 def bare(body):
-    """Without times, and without the ids inside an answer: an engine draws them anew."""
+    """Return the answer without times and ids: an engine makes new ones for each answer."""
     body = re.sub(rb'"(created|created_at)":\d+', rb'"\1":0', body)
     return re.sub(rb"\b(call|msg)_[0-9a-f]{24}\b", rb"\1_", body)
 
@@ -57,7 +58,7 @@ def post(connection, path, body, headers):
 
 
 def curl(gateway, url, version, path, body):
-    """(HTTP version, status, content type, body)."""
+    """Return (HTTP version, status, content type, body)."""
     argv = ["curl", "-sS", "-N", version, "-m", "30", "-w", "%{stderr}%{http_version} %{http_code} %{content_type}", "--data-binary", "@-", url + path]
     for name, value in headers(gateway).items():
         argv += ["-H", f"{name}: {value}"]
@@ -85,7 +86,7 @@ def test_a_keep_alive_connection_carries_the_engines_bytes(gateway, row):
 @pytest.mark.parametrize("version,spoken", [("--http1.1", "1.1"), ("--http2", "2")])
 @pytest.mark.parametrize("row", ["chat", "chat streamed", "a chat of 200 kB", "a stream of 5000 tokens", "messages streamed", "embeddings", "the engine's refusal"])
 def test_curl_gets_the_engines_bytes(gateway, row, version, spoken):
-    """HTTP/2 by ALPN where there is TLS, by prior knowledge where there is none."""
+    """HTTP/2 by ALPN with TLS, by prior knowledge without TLS."""
     path, body = ROWS[row]
     if spoken == "2" and not gateway.secure:
         version = "--http2-prior-knowledge"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Membership in a real etcd: joining, leaving, dying, and everything that etcd itself can go through."""
+"""Membership in a real etcd: joining, leaving, dying, and the faults of etcd itself."""
 import json
 import signal
 import subprocess
@@ -107,7 +107,7 @@ def test_a_cordon_without_etcd_is_refused_in_words(world):
 
 
 def test_etcd_is_killed_and_comes_back(world):
-    """Nobody is forgotten, nobody is told twice, and the watch goes on."""
+    """No member is lost, no event is repeated, and the watch goes on."""
     e = world.etcd()
     config = world.config(e.url)
     r = router(world, config)
@@ -118,7 +118,7 @@ def test_etcd_is_killed_and_comes_back(world):
         e.kill()
         r.expect("disconnected")
         a.expect("disconnected")
-        r.silent(4)  # longer than the lease: membership stays
+        r.silent(4)  # longer than the lease: the members stay
         e.start()
         r.expect("connected")
         a.expect("connected")
@@ -150,7 +150,7 @@ def test_a_compaction_that_was_missed_leads_to_a_fresh_look(world):
     r.expect("node n1", "node n2", "connected")
     e.kill()
     r.expect("disconnected")
-    e.start(client=free_port())  # where the router does not look
+    e.start(client=free_port())  # at an address that the router does not know
     e.ctl("del", N1)
     e.ctl("put", N2, '{"id":"n2","address":"h:22"}')
     for i in range(20):
@@ -176,7 +176,7 @@ def test_a_compaction_while_watching_is_not_noticed(world):
 
 
 def test_etcd_loses_its_data(world):
-    """The old revision means nothing any more: routers look again, agents get a new lease."""
+    """The old revision is invalid: routers list again, agents get a new lease."""
     e = world.etcd()
     config = world.config(e.url)
     e.ctl("put", N2, '{"id":"n2","address":"h:2"}')
@@ -249,19 +249,19 @@ def test_the_next_endpoint_is_tried(world):
 
 
 def test_a_member_of_three_is_killed(world):
-    """The others go on, and so do we; a member that is left alone has no say."""
+    """The other members go on, and so do router and agents; an isolated member decides nothing."""
     members = world.etcd_cluster(3)
     config = world.config(*[m.url for m in members], lease="20s")
     r = router(world, config)
     r.expect("connected")
     a = agent(world, config)
     r.expect("node n1")
-    members[0].kill()  # the one that both talk to
+    members[0].kill()  # the member that router and agents talk to
     r.expect("disconnected", "connected")
     a.say("draining")
     r.expect("node n1 127.0.0.1:7080 draining")
     members[1].popen.send_signal(signal.SIGSTOP)
-    r.expect("disconnected", wait_s=60)  # its streams are open and silent: only the probe can tell
+    r.expect("disconnected", wait_s=60)  # its streams are open and silent: only the probe detects the fault
     members[1].popen.send_signal(signal.SIGCONT)
     r.expect("connected", wait_s=60)
     assert not any(line.startswith("gone") for line in r.seen)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole cluster on Debian's etcd: two routers and two agents that serve through what happens to it."""
+"""A whole cluster on Debian's etcd: two routers and two agents that serve during the faults of etcd."""
 import contextlib
 import json
 import os
@@ -27,7 +27,7 @@ class Etcd:
         self.start()
 
     def start(self):
-        """Does not wait: what talks to it has to bear that too."""
+        """Start without waiting: the clients must tolerate that."""
         peer = f"http://127.0.0.1:{self.peer}"
         argv = [ETCD, "--data-dir", self.folder / "etcd", "--name", "e", "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"e={peer}"]
@@ -93,7 +93,7 @@ class World(Cluster):
             self.etcd.kill()
 
     def expect(self, states, wait_s=30):
-        """Both routers come to see exactly this, and serve."""
+        """Wait until both routers have exactly these nodes, and serve."""
         for http_port, _, admin_port in self.routers:
             until(lambda: self.seen(admin_port) == states, f"the router at {admin_port} sees {states}, not {self.seen(admin_port)}", wait_s)
             until(lambda: self.chat_at(http_port).status == 200, "it serves")
@@ -153,7 +153,7 @@ def test_etcd_dies_and_comes_back(world):
     world.etcd.wait()
     world.expect({"a": "ready", "b": "ready"})
     until(lambda: sorted(k for k in world.etcd.keys() if k.startswith("nodes/")) == ["nodes/a", "nodes/b"], "both have leases again")
-    world.nodes["a"].agent.stop()  # what happens now is seen again
+    world.nodes["a"].agent.stop()  # changes are seen again from here on
     world.expect({"b": "ready"})
     world.nodes["a"].agent.start()
     world.expect({"a": "ready", "b": "ready"})
@@ -164,13 +164,13 @@ def test_compaction_behind_a_router_that_was_away(world):
         world.etcd.ctl("put", PREFIX + "models/x", "{}")
     world.etcd.ctl("compact", str(world.etcd.revision()), "--physical")
     world.expect({"a": "ready", "b": "ready"})
-    world.second.signal(signal.SIGSTOP)  # its watch falls behind
+    world.second.signal(signal.SIGSTOP)  # the watch falls behind
     world.nodes["b"].agent.stop()
     until(lambda: "nodes/b" not in world.etcd.keys(), "b left")
     for _ in range(5):
         world.etcd.ctl("put", PREFIX + "models/x", "{}")
     world.etcd.ctl("compact", str(world.etcd.revision()), "--physical")
-    world.etcd.kill()  # so that the watch begins anew, at a revision that is gone
+    world.etcd.kill()  # so that the watch restarts at a revision that is compacted
     world.second.signal(signal.SIGCONT)
     world.etcd.start()
     world.etcd.wait()
@@ -220,13 +220,13 @@ def test_a_policy_is_everyones(world):
     assert json.loads(world.etcd.ctl("get", key, "--print-value-only"))["policy"] == "predicted"
     both(world, "predicted")
     assert {(p["policy_from"], p["weights"]["kv"]) for p in policies(world)} == {(key, 0.5)}
-    world.etcd.ctl("put", key, '{"policy": "session"}')  # by hand
+    world.etcd.ctl("put", key, '{"policy": "session"}')  # written by hand
     both(world, "session")
     assert {p["weights_from"] for p in policies(world)} == {"configuration"}
 
     world.etcd.ctl("put", key, '{"policy": "sesion"}')
     until(lambda: all('"sesion" is no policy' in p["trouble"] for p in policies(world)), "both refuse it")
-    both(world, "session")  # the last good one stays
+    both(world, "session")  # the last valid one stays
     refused = world.second.events("router.policy_refused")[-1]
     assert refused["where"] == key and '"sesion" is no policy' in refused["why"]
     world.everybody_serves()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grpc_js.test.mjs, once as one test of this suite: node's own report is shown when it fails."""
+"""Run grpc_js.test.mjs as one test of this suite: node's own report is shown on failure."""
 import os
 import pathlib
 import subprocess

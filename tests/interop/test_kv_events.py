@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgn-sim's KV events through libzmq and msgspec, which vLLM and SGLang use themselves: structures with the engines' fields read each batch
-and write the same bytes again."""
+"""cgn-sim's KV events through libzmq and msgspec, as in vLLM and SGLang: structures with the engines' fields
+read each batch and write the same bytes again."""
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -121,7 +121,7 @@ def replayed(context, endpoint, start=0):
 def test_engines_structures_write_the_same_bytes(start, context, form, more):  # noqa: F811
     sim = start("--model", "base", "--model", "lora", "--time-scale", "0", "--kv-blocks", "64", "--kv-events", "tcp://127.0.0.1:0",
                 "--kv-events-replay", "tcp://127.0.0.1:0", "--kv-events-topic", "t", "--kv-events-format", form, *more)
-    salted = form not in ("sglang", "sglang-old")  # the list of the one has a structure of its own for it
+    salted = form not in ("sglang", "sglang-old")  # one of the formats has a structure of its own for salted blocks
     for i in range(20):
         salt = {"cache_salt": "pepper"} if salted and i % 3 == 0 else {}
         body = {"model": ["base", "lora"][i % 2], "prompt": [1000 + i] * 100, "max_tokens": 20, **salt}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kv_grpc_js.test.mjs with stores to speak to, one in clear and one with the cluster's certificates: node's own report is shown when it fails."""
+"""Run kv_grpc_js.test.mjs with two stores, one in clear and one with the cluster's certificates: node's own
+report is shown on failure."""
 import os
 import pathlib
 import subprocess

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV events through somebody else's ZeroMQ and MessagePack: npm's zeromq (libzmq) publishes to a cgn-agent, and subscribes to cgn-sim."""
+"""KV events through a foreign ZeroMQ and MessagePack: npm's zeromq (libzmq) publishes to a cgn-agent, and
+subscribes to cgn-sim."""
 import json
 import os
 import queue
@@ -19,7 +20,7 @@ BLOCK = 16
 
 
 class Node:
-    """A script of ours under node, line by line."""
+    """A script of the test under node, line by line."""
 
     def __init__(self, script, *args):
         self.proc = subprocess.Popen(["node", script, *map(str, args)], cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
@@ -54,7 +55,7 @@ def tokens(prompt, n):
 
 
 def stored(prompt, at, n, **more):
-    """Blocks at to at + n of a prompt whose tokens are its own."""
+    """Return blocks |at| to |at| + |n| of a prompt whose tokens are its own."""
     return {"type": "BlockStored", "block_hashes": [prompt * 100 + at + i for i in range(n)], "parent_block_hash": prompt * 100 + at - 1 if at else None,
             "token_ids": tokens(prompt, at + n)[at * BLOCK:], "block_size": BLOCK, "medium": "GPU", **more}
 
@@ -76,7 +77,7 @@ def number(d):
 
 
 def index(cluster):
-    """{digest: mask} as the router has it."""
+    """Return {digest: mask} as the router has it."""
     known = ask(cluster.admin_port, "GET", "/index?node=n1")
     if known.status != 200 or known.json()["state"] != "agreed":
         return None
@@ -85,7 +86,7 @@ def index(cluster):
 
 
 def is_known(cluster, *due):
-    """|due|: (digest, mask)."""
+    """Wait until the router has exactly the blocks |due|: (digest, mask)."""
     want = {number(d): mask for d, mask in due}
     until(lambda: index(cluster) == want, lambda: f"the index has {len(want)} blocks: {index(cluster)}")
 
@@ -109,7 +110,7 @@ def test_libzmq_publishes(cluster, options):
         is_known(cluster, *((d, 1) for d in chain(1, 4) + rest), (first, 3))
         p.batch({"type": "AllBlocksCleared"}, stored(4, 0, 1, lora_id=1, lora_name="tuned"))
         is_known(cluster, (chain(4, 1, "tuned")[0], 1))
-        p.close()  # and another engine takes its place
+        p.close()  # another engine takes its place
         p = Publisher(endpoints, *options)
         for i in range(8):
             p.batch(stored(5 + i, 0, 1))
@@ -139,7 +140,7 @@ def test_libzmq_subscribes(cluster):
         assert [b["number"] for b in replayed] == list(range(len(replayed))) and replayed
         prompt = 2
         live = []
-        while len(live) < 3:  # until the subscription is there
+        while len(live) < 3:  # until the subscription has arrived
             complete(prompt)
             prompt += 1
             try:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores that learn of each other from a real etcd: nodes that come, are cordoned, drain and go, and an etcd that is away."""
+"""Stores that learn of each other from a real etcd: nodes that join, are cordoned, drain and leave, and an
+etcd that is unreachable."""
 import json
 
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store by Redis' own programs, ioredis and redis-py, and with the calls that LMCache's Redis connector makes."""
+"""The store with Redis' own programs, ioredis and redis-py, and with the calls of LMCache's Redis connector."""
 import asyncio
 import os
 import shutil
@@ -97,7 +97,8 @@ def test_redis_py_with_a_password(tmp_path):
 
 
 def test_what_lmcache_asks(store):
-    """Its connector: a pool from a redis:// URL; EXISTS <key>metadata; GET <key>metadata, GET <key>kv_bytes; SET kv_bytes, then metadata."""
+    """Make the calls of LMCache's connector: a pool from a redis:// URL; EXISTS <key>metadata; GET
+    <key>metadata, GET <key>kv_bytes; SET kv_bytes, then metadata."""
     pytest.importorskip("redis")
     import redis.asyncio as redis
 

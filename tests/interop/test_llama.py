@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real llama-server, managed by cgn-agent, with a tiny random model: nonsense, but the same nonsense at temperature 0."""
+"""A real llama-server, managed by cgn-agent, with a tiny random model: its text is nonsense, but
+deterministic at temperature 0."""
 import contextlib
 import http.client
 import json
@@ -19,7 +20,7 @@ ENDLESS = ASK | {"max_tokens": 30000, "ignore_eos": True, "stream": True}
 
 
 class Llama:
-    """A router, an agent that runs a llama-server, and a twin of that server beside them."""
+    """A router, an agent that runs a llama-server, and a twin of that server."""
 
     def __init__(self, folder, binary):
         self.cluster, self.folder, self.binary, self.twin, self.agent = Cluster(folder), folder, binary, None, None
@@ -41,7 +42,7 @@ class Llama:
 
     def end(self):
         if self.agent:
-            self.agent.stop()  # which ends its engine
+            self.agent.stop()  # ends its engine too
         if self.twin:
             self.twin.kill()
             self.twin.wait()
@@ -54,7 +55,7 @@ class Llama:
         return False
 
     def engine_pid(self):
-        """The agent's descendant that was told this port."""
+        """Return the agent's descendant whose command line has this port."""
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 argv = (entry / "cmdline").read_bytes().split(b"\0")
@@ -78,7 +79,7 @@ def llama(binary, tmp_path_factory):
 
 
 def bare(body):
-    """Without what differs from one request to the next: id, times, durations."""
+    """Return the answer without fields that differ between requests: id, times, durations."""
     body = re.sub(rb'"id":"chatcmpl-\w+"', b'"id":""', re.sub(rb'"created":\d+', b'"created":0', body))
     return re.sub(rb'"(\w+_ms|\w+_per_second)":[0-9.e+-]+', rb'"\1":0', body)
 
@@ -125,7 +126,7 @@ def test_a_client_that_goes_frees_the_slot(llama):
     c.close()
     slot = until(lambda: (s := llama.slot())["is_processing"] is False and s, "the slot is free")
     assert slot.get("id_task") != done_before
-    assert slot["n_prompt_tokens"] < 20000, "it went on to the end"  # the prompt, and what was made of 30,000 tokens
+    assert slot["n_prompt_tokens"] < 20000, "it went on to the end"  # the prompt, and the part of 30,000 tokens that was produced
     assert llama.cluster.ask("POST", "/v1/chat/completions", ASK).status == 200
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real llama-servers: what the router predicts of their caches, against what they report, over conversations of several turns."""
+"""Two real llama-servers: the router's predictions of their caches against their reports, over conversations
+of several turns."""
 import random
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def pair(binary, tmp_path):
             yield c
         finally:
             for a in agents:
-                a.stop()  # which ends its engine
+                a.stop()  # ends its engine too
 
 
 def logged(c):

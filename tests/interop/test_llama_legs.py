@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real llama-servers, two block stores: what one node computed is fetched by the other over QUIC, and prefill and decode are separate roles."""
+"""Two real llama-servers, two block stores: a state computed on one node is fetched by the other over QUIC,
+and prefill and decode are separate roles."""
 import json
 import signal
 
@@ -13,7 +14,7 @@ DISAGG = {"router.disagg": {"enabled": True, "colocate_below_tokens": 64}}
 
 
 class Pair(World):
-    """Nodes a and b, each with a store that fetches from the other's."""
+    """Nodes a and b, each with a store that fetches from the other's store."""
 
     def __init__(self, folder, binary, router=None, roles=(None, None)):
         super().__init__(folder, binary, router)
@@ -86,11 +87,11 @@ def test_prefill_and_decode_are_separate_roles(legs):
         assert log["disagg"] == "prefilled" and log["prefill_node"] == "a" and log["prefill_ms"] > 0 and log["node"] == "b", log
     assert w.c.metric("cgn_disagg_total", outcome="prefilled") == 3
     assert w.kept("b")["restores"] == 3 and w.kept("a")["restores"] == 0
-    # Little to compute: the node that answers does it.
+    # Little to compute: the answering node computes it.
     short = w.asked(TEXT, completion("A short one, of two blocks or so, no more."))
     assert short.headers["x-cgn-node"] == "b" and w.c.metric("cgn_disagg_total", outcome="colocated") == 1
     until(lambda: last(w)["disagg"] == "colocated" and not last(w)["prefill_node"], lambda: last(w))
-    # And so it is for what it has already.
+    # The same for a prompt whose state it has already.
     again = w.asked(TEXT, completion(prose(3, 300)))
     assert again.headers["x-cgn-node"] == "b"
     told = ask(w.c.admin_port, "GET", "/explain/" + requests(w)[0]["id"]).body.decode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes with a real llama-server, brought up and down as a user does."""
+"""Recipes with a real llama-server, brought up and down as by a user."""
 import os
 import re
 
@@ -37,12 +37,12 @@ def test_prefill_and_decode_on_different_nodes(disagg):
     kept = [ask(r.port[p], "GET", "/engines").json()["engines"][0]["kept_slots"] for p in (7081, 7181)]
     assert kept[0]["saves"] == 1 and kept[0]["prompts"]["none"] == 1 and kept[0]["restores"] == 0, kept
     assert kept[1]["restores"] == kept[1]["prompts"]["peer"] == 1 and kept[1]["saves"] == 0, kept
-    # What an operator is told, with the certificate that is made for him.
+    # The output for the operator, with the certificate made for that operator.
     security = [f"--{flag}={pki / f}" for flag, f in (("ca", "ca.pem"), ("cert", "admin.pem"), ("key", "admin.key"))]
     told = r.run("cgn-ctl", "explain", "one", "-o", "json", "--router", f"127.0.0.1:{r.port[9090]}", *security)
     assert re.findall(r'"leg": *"(\w+)"', told.stdout) == ["prefill", "answer"], told.stdout + told.stderr
     assert r.run("cgn-ctl", "explain", "one", "--router", f"127.0.0.1:{r.port[9090]}").returncode != 0, "without one he is refused"
-    # Little to compute stays with the node that answers.
+    # A prompt with little to compute stays on the answering node.
     assert asked("A short one, of two blocks or so, no more.", "two")["prompt_tokens"] < 64
     metrics = ask(r.port[9091], "GET", "/metrics").body.decode()
     assert 'cgn_disagg_total{outcome="prefilled"} 1' in metrics and 'cgn_disagg_total{outcome="colocated"} 1' in metrics

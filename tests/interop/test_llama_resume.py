@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real llama-servers with a tiny random model: one is killed in the middle of an answer, the other one goes on with it."""
+"""Two real llama-servers with a tiny random model: one is killed during an answer, the other continues it."""
 import contextlib
 import http.client
 import json
@@ -12,7 +12,7 @@ import pytest
 from cluster import ROOT, Cluster, ask, free_port, until
 
 ROUTER = {"router": {"resume": True}, "router.breaker": {"failures": 0}}
-# The random model says any bytes; these alone are text, and none of them becomes a token with its neighbour.
+# The random model produces any bytes; only these are text, and none of them merges with its neighbour into a token.
 LETTERS = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ")
 ASK = {"model": "tiny", "temperature": 0, "seed": 1, "max_tokens": 3000, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
        "logit_bias": [[i, False] for i in range(265) if i not in LETTERS]}
@@ -21,14 +21,15 @@ TEXT = ("/v1/completions", ASK | {"prompt": "Once upon a time, by the sea, " * 4
 
 
 class Servers:
-    """Two nodes with a llama-server each, which is a process of ours, so that it can be killed."""
+    """Two nodes with a llama-server each, started by the test, so that the test can kill it."""
 
     def __init__(self, folder, binary):
         self.cluster, self.model, self.binary, self.ports, self.servers = Cluster(folder), folder / "tiny.gguf", binary, {}, {}
 
     def server(self, name):
         argv = [self.binary, "--model", self.model, "--alias", "tiny", "--host", "127.0.0.1", "--port", str(self.ports[name]), "--threads", "1",
-                "--n-gpu-layers", "0", "--parallel", "1", "--batch-size", "32", "--ubatch-size", "1"]  # a prompt as an answer, token by token: bit for bit the same
+                # a prompt and an answer are computed token by token: bit for bit the same
+                "--n-gpu-layers", "0", "--parallel", "1", "--batch-size", "32", "--ubatch-size", "1"]
         with open(self.cluster.folder / f"{name}.log", "ab") as log:
             self.servers[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: self.answers(name), f"{name} is ready")
@@ -69,7 +70,7 @@ def llamas(binary, tmp_path_factory):
 
 
 def read(body):
-    """(text, ids, finish reasons, the last usage) of an event stream."""
+    """Return (text, ids, finish reasons, the last usage) of an event stream."""
     text, ids, ends, usage = "", set(), [], None
     for block in body.decode().split("\n\n"):
         if not block.startswith("data: {"):

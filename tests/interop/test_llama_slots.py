@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real llama-server whose slots the agent assigns: what a slot held comes back from cgn-kvcached, and the answers are those of a cold run."""
+"""A real llama-server whose slots the agent assigns: saved states are restored from cgn-kvcached, and the
+answers equal those of a cold run."""
 import http.client
 import json
 import os
@@ -47,7 +48,7 @@ def node_of(w, name="a"):
 
 
 def kvcached(c, name, sections=None, **kv):
-    """A cgn-kvcached; its Unix socket. Its admin port is c.store_admin[name]."""
+    """Start a cgn-kvcached; return its Unix socket. Its admin port is c.store_admin[name]."""
     uds = str(c.folder / f"{name}.sock")
     c.store_admin[name] = free_port()
     c.run(f"kvcached-{name}", "cgn-kvcached", "--config", c.config(f"kvcached-{name}", {
@@ -58,7 +59,8 @@ def kvcached(c, name, sections=None, **kv):
 
 
 class World:
-    """A router, stores, agents with a managed llama-server each, and a llama-server that never has anything in cache."""
+    """A router, stores, agents with a managed llama-server each, and a llama-server that never has a prompt
+    in its cache."""
 
     def __init__(self, folder, binary, router=None):
         self.answers = self.cold_answers = 0
@@ -104,8 +106,9 @@ class World:
         return text_of(got)
 
     def asked(self, path, body, headers=None):
-        """The answer, which is that of a cold run; or that of a llama-server which has the prompt in its own slot. Those two differ for some prompts of a
-        model whose next tokens are all about as likely: one token is not added up in the order of many."""
+        """Check that the answer equals that of a cold run, or that of a llama-server with the prompt in its
+        own slot. The two differ for some prompts of a model whose next tokens are all about equally
+        likely, because one token is summed in another order than many."""
         got = self.c.ask("POST", path, body, headers)
         text, cold = text_of(got), self.cold(path, body)
         self.cold_answers += text == cold
@@ -145,9 +148,9 @@ def test_what_a_slot_held_comes_back(world):
     first = w.asked(TEXT, completion(one))
     assert cached(first) == 0
     w.saved(1)
-    assert cached(w.asked(TEXT, completion(other))) < 16  # the only slot is another's now
+    assert cached(w.asked(TEXT, completion(other))) < 16  # another prompt has the only slot now
     w.saved(2)
-    # Exactly the same, longer, branching in the middle, on and beside the boundary of a block.
+    # Exactly the same, longer, branching in the middle, on and beside a block boundary.
     prompts = [one, one + text_of(first) + prose(3, 20), one[:600] + prose(4, 30), one[:32 * 20], one[:32 * 20 + 1], one[:32 * 20 - 1] + "!"]
     for i, prompt in enumerate(prompts):
         common = len(os.path.commonprefix([prompt, one + text_of(first)]))
@@ -155,7 +158,7 @@ def test_what_a_slot_held_comes_back(world):
         tokens = got.json()["usage"]["prompt_tokens"]
         # Bytes are about tokens in this model; a few lie where the two differ.
         assert cached(got) >= tokens * common / len(prompt) * 0.9 - 40, (i, cached(got), tokens, common)
-        assert cached(w.asked(TEXT, completion(other))) > 500  # which takes the slot again, and has it back too
+        assert cached(w.asked(TEXT, completion(other))) > 500  # this prompt takes the slot again, and is restored too
     kept = w.kept()
     assert kept["restores"] >= 2 * len(prompts) - 2 and kept["restore_failures"] == 0 and kept["save_failures"] == 0, kept
     assert kept["restored_tokens"] > 3000 and kept["strays"] == 0 and kept["spared_ms"] > 0, kept
@@ -171,7 +174,7 @@ def test_a_state_comes_back_from_ssd(world):
     for i, p in enumerate(prompts):
         w.asked(TEXT, completion(p, 4))
         w.saved(i + 1)
-    # The router sees what lies where.
+    # The router knows the tiers of the states.
     until(lambda: (t := node_of(w)["cache"]) and t["ssd"] > 100 and t["ram"] > 50 and t["gpu"] > 20, lambda: node_of(w)["cache"])
     for p in prompts:
         assert cached(w.asked(TEXT, completion(p, 4))) > 1500
@@ -193,10 +196,10 @@ def test_chats_and_responses_have_slots_too(world):
     messages += [{"role": "assistant", "content": text_of(first)}, {"role": "user", "content": prose(4, 10)}]
     got = w.asked(CHAT, chat | {"messages": messages})
     assert cached(got) > 600
-    # Streamed, with what llama-server says itself: as without an agent between.
+    # Streamed, with llama-server's own fields, as without an agent.
     stream = chat | {"stream": True, "stream_options": {"include_usage": True}}
     assert deltas(w.c.ask("POST", CHAT, stream)) == deltas(ask(w.twin_port, "POST", CHAT, stream | {"cache_prompt": False}))
-    # A client's own slot is its own business, so is one without cache, and several answers.
+    # The agent leaves these alone: a client's own slot, a request without cache, and several answers.
     for body in (completion(prose(5, 40), id_slot=0), completion(prose(5, 40), cache_prompt=False)):
         w.asked(TEXT, body)
     responses = w.c.ask("POST", "/v1/responses", {"model": "tiny", "input": prose(6, 80), "max_output_tokens": 8, "temperature": 0})
@@ -218,7 +221,7 @@ def test_a_slot_that_others_use_is_noticed(world):
     until(lambda: w.kept()["strays"] == 1, lambda: w.kept())
     assert w.kept()["slots"][0]["blocks"] == 0
     assert cached(w.asked(TEXT, completion(one))) > 500  # from the store
-    # The engine's own interface without slots: /v1/messages takes whichever it likes.
+    # The engine's own interface without slots: /v1/messages takes any slot.
     got = w.c.ask("POST", "/v1/messages", {"model": "tiny", "max_tokens": 4, "temperature": 0, "messages": [{"role": "user", "content": prose(8, 50)}]})
     assert got.status == 200
     until(lambda: w.kept()["strays"] >= 2, lambda: w.kept())
@@ -238,7 +241,7 @@ def test_a_restarted_engine_and_a_restarted_agent_have_it_back(world):
     w.c.wait_ready(1)
     assert cached(w.asked(TEXT, completion(one))) > 1000
     assert w.kept()["restores"] == 1
-    # Another agent of the same node learns from the store what there is.
+    # Another agent of the same node learns the saved states from the store.
     w.agents["a"].stop()
     w.agents["a"].start()
     until(lambda: w.c.states().get("a") == "ready" and w.kept()["at_work"], "the agent is back")
@@ -272,7 +275,8 @@ def test_a_store_that_dies_and_comes_back(world):
 
 
 def test_a_store_that_stands_still(world):
-    """Who asks meanwhile waits for his state as long as engine.kv_restore_timeout says, and is answered; afterwards all is as before."""
+    """A request during the fault waits for its state for engine.kv_restore_timeout, and is answered;
+    afterwards all is as before."""
     w = world
     w.node("a", kvcached(w.c, "a"), kv_restore_timeout="300ms")
     w.ready()
@@ -296,7 +300,8 @@ def test_a_store_that_stands_still(world):
 
 
 def test_a_storm_of_conversations(world):
-    """More of them than slots, all at once, some hanging up: every answer is that of a cold run."""
+    """More conversations than slots, all at once, some clients hanging up: every answer equals that of a cold
+    run."""
     w = world
     slot_dir = w.node("a", kvcached(w.c, "a"), slots=2)
     w.ready()
@@ -340,7 +345,8 @@ def hang_up(w, prompt):
 
 
 def test_another_adapter_under_the_same_name(world):
-    """What was computed with other weights is not found, whatever their file is called; nor is what a request computed with adapters of its choice."""
+    """A state computed with other weights is not found, whatever the file's name; neither is a state of a
+    request with its own choice of adapters."""
     w = world
     adapter = w.c.folder / "adapter.gguf"
     tiny_lora.write(adapter, 1)
@@ -357,13 +363,13 @@ def test_another_adapter_under_the_same_name(world):
         w.agents["a"].start()
         until(lambda: w.c.states().get("a") == "ready" and w.kept()["at_work"], "the agent is back")
     first, none = go(one)
-    assert none == 0 and first != w.cold(TEXT, one)  # it does turn the model
+    assert none == 0 and first != w.cold(TEXT, one)  # the adapter does change the model
     w.saved(1)
     again()
     until(lambda: w.kept()["states"] == 1, lambda: w.kept())
     text, had = go(one)
     assert text == first and had > 500
-    # Without its adapter for once: that is not what the conversation's state is, for whoever comes next.
+    # Once without its adapter: later requests must not get this state as the conversation's.
     for body in (one, other):
         text, had = go(body | {"lora": [{"id": 0, "scale": 0.0}]})
         assert text == w.cold(TEXT, body) and had < 16
@@ -379,7 +385,7 @@ def test_another_adapter_under_the_same_name(world):
 
 
 def test_an_adapter_that_counts_otherwise_while_it_runs(world):
-    """POST /lora-adapters: what was computed with one scale is never used with another."""
+    """POST /lora-adapters: a state computed with one scale is never used with another."""
     w = world
     adapter = w.c.folder / "adapter.gguf"
     tiny_lora.write(adapter, 1)

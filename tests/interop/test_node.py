@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients from npm, each file of theirs one test per gateway."""
+"""Clients from npm; each of their files is one test per gateway."""
 import os
 import shutil
 import subprocess

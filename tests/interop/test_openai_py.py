@@ -41,7 +41,7 @@ def routed(gateway):
 
 @pytest.fixture
 def both(gateway, routed):
-    """Asks the twin and the gateway; gives the gateway's answer, once they are equal."""
+    """Ask the twin and the gateway; return the gateway's answer after checking that both are equal."""
     with client(gateway.direct, gateway) as direct:
         def ask(how):
             one, other = how(direct), how(routed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine dies over an answer, and the official OpenAI client for Python sees nothing of it."""
+"""An engine dies during an answer, and the official OpenAI client for Python does not notice it."""
 import pytest
 
 openai = pytest.importorskip("openai")
@@ -26,7 +26,7 @@ def test_the_openai_client_sees_one_answer(nodes):
     raw = client.chat.completions.with_raw_response.create(**how)
     for chunk in raw.parse():
         seen.append(chunk)
-        if len(seen) == 4:  # early: a client that is slow must not come when all is said
+        if len(seen) == 4:  # early: a slow client must not come after the end of the answer
             cluster.nodes[raw.headers["x-cgn-node"]].engine.kill()
     assert "".join(c.choices[0].delta.content or "" for c in seen if c.choices) == "".join(
         c.choices[0].delta.content or "" for c in expected if c.choices)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real models' tokenizer and template in the router: a chat's blocks are those of the ids that Hugging Face's libraries make of it. The
-ids are sent as a completion's prompt; every block of it is then held, and the chain has as many."""
+"""Real models' tokenizer and template in the router: a chat's blocks are those of the ids from Hugging Face's
+libraries. The ids are sent as a completion's prompt; every block of the chat is then cached, and the chain
+has as many."""
 import copy
 import json
 import os
@@ -29,7 +30,7 @@ TALKS = {
 
 
 def as_vllm_does(talk):
-    """What a template is given: joined text, arguments as objects, descriptions that are null."""
+    """Return the input of a template: joined text, arguments as objects, null descriptions."""
     talk = copy.deepcopy(talk)
     for m in talk["messages"]:
         if isinstance(m["content"], list):
@@ -73,7 +74,7 @@ def test_a_chats_blocks_are_those_of_its_ids(cluster, model):
         assert sent.headers["x-cgn-cache-hit"] == f"0/{len(ids) // 16}", (name, sent.body)
         got = cluster.ask("POST", "/v1/chat/completions", {"model": "sim", "max_tokens": 1, **talk, **salt})
         assert got.headers["x-cgn-cache-hit"] == f"{len(ids) // 16}/{len(ids) // 16}", (name, rendered)
-        # and the text of a completion, with what the tokenizer puts around it
+        # also the text of a completion, with the tokenizer's own additions
         ids = hf.encode(rendered).ids
         salt = {"cache_salt": name + " as text"}
         cluster.ask("POST", "/v1/completions", {"model": "sim", "prompt": ids, "max_tokens": 1, **salt})

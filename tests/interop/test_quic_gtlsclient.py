@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ngtcp2's own example client (Debian: ngtcp2-client) against our endpoint: handshakes, certificates, Retry, versions, refusals, and that
-the bytes of its requests arrive. It speaks HTTP/3, which nobody here answers, so each of its visits ends in a protocol error of its own."""
+"""ngtcp2's own example client (Debian: ngtcp2-client) against our endpoint: handshakes, certificates, Retry,
+versions, refusals, and the bytes of its requests. The client speaks HTTP/3, which the endpoint does not
+answer, so each of its visits ends in a protocol error."""
 import os
 import pathlib
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that several routers share in a real Redis, and a Redis that goes wrong under load."""
+"""Limits that several routers share in a real Redis, and a Redis that fails under load."""
 import concurrent.futures
 import shutil
 import signal
@@ -9,12 +9,12 @@ import pytest
 from cluster import BUILD, Cluster, free_port, until
 
 pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
-SLOW_RATE = {"rps": 0.001, "burst": 40}  # time does not matter: 40, and then none for a quarter of an hour
+SLOW_RATE = {"rps": 0.001, "burst": 40}  # so slow that time does not matter: 40, and then none for a quarter of an hour
 PASSWORD = "correct horse"
 
 
 class Redis:
-    """A redis-server of the test's own. Start and stop it as often as the test likes."""
+    """A redis-server of the test's own. It can be started and stopped repeatedly."""
 
     def __init__(self, folder, *args, tls=None):
         self.folder, self.args, self.tls, self.port, self.popen = folder, args, tls, free_port(), None
@@ -52,7 +52,7 @@ def redis(tmp_path):
 
 
 class Pair:
-    """Two routers of one name, with a node each, and what they share."""
+    """Two routers of one name, with a node each, and a common Redis."""
 
     def __init__(self, folder, limits, n=2, **more):
         self.clusters = []
@@ -73,7 +73,7 @@ class Pair:
         assert kind is not None or not trouble, "\n".join(trouble)
 
     def on_redis(self, n=None):
-        """All workers of all routers count there (2 a router)."""
+        """Wait until all workers of all routers count in Redis (2 a router)."""
         want = 2 if n is None else n
         until(lambda: all(c.metric("cgn_rate_limit_store", store="redis") == want for c in self.clusters), lambda: self.logs())
 
@@ -81,7 +81,7 @@ class Pair:
         return "\n".join(c.logs(8) for c in self.clusters)
 
     def ask(self, n, **more):
-        """n requests, spread over the routers, 8 at a time: [status]."""
+        """Send n requests, spread over the routers, 8 at a time; return [status]."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             return list(pool.map(lambda i: self.clusters[i % len(self.clusters)].chat("hello", max_tokens=2, **more).status, range(n)))
 
@@ -95,7 +95,7 @@ def test_two_routers_share_one_limit(tmp_path, redis):
     with Pair(tmp_path, shared(redis)) as p:
         p.on_redis()
         statuses = p.ask(120)
-        # exactly the bucket, over four workers of two routers: Redis runs one script after the other
+        # exactly the bucket, over four workers of two routers: Redis runs one script after another
         assert statuses.count(200) == 40 and statuses.count(429) == 80
         refused = p.clusters[1].chat("hello")
         assert refused.status == 429 and 900 < int(refused.headers["retry-after"]) <= 1000
@@ -103,7 +103,7 @@ def test_two_routers_share_one_limit(tmp_path, redis):
         keys = redis.cli("keys", "cgn:*").split()
         assert [k for k in keys if k.startswith("cgn:{cognitora}:rl:a:127.0.0.1:r:")], keys
         ttl = int(redis.cli("pttl", [k for k in keys if ":a:" in k][0]))
-        assert 39_000_000 < ttl <= 40_000_000  # when it is full again it is forgotten
+        assert 39_000_000 < ttl <= 40_000_000  # a bucket that is full again expires
 
 
 def test_tokens_are_settled_there(tmp_path, redis):
@@ -111,7 +111,7 @@ def test_tokens_are_settled_there(tmp_path, redis):
     limits = shared(redis, rps=0, burst=0, tokens_per_minute=1000)
     with Pair(tmp_path, limits) as p:
         p.on_redis()
-        # each may take 900 and takes some ten: without refunds the second would be refused
+        # each request may take 900 and takes some ten: without refunds, the second would be refused
         for i in range(12):
             a = p.clusters[i % 2].chat("hello", max_tokens=4 if i % 3 else 900 - 60 * i)
             assert a.status == 200, a.body
@@ -131,7 +131,8 @@ def test_a_flushed_script_is_sent_again(tmp_path, redis):
 
 
 def test_killed_and_started_again_under_load(tmp_path, redis):
-    """Nobody is refused for it and nobody hangs: while it is away each router allows the limit by itself, at most."""
+    """No request fails or hangs because of Redis: while it is away, each router allows at most the limit by
+    itself."""
     redis.start()
     with Pair(tmp_path, shared(redis, redis_timeout="500ms")) as p:
         p.on_redis()
@@ -143,7 +144,7 @@ def test_killed_and_started_again_under_load(tmp_path, redis):
         assert statuses.count(200) == 80  # 40 of each router, by its own table
         redis.start()
         p.on_redis()
-        assert p.ask(100).count(200) == 40  # it has lost all it knew
+        assert p.ask(100).count(200) == 40  # Redis has lost all buckets
         for c in p.clusters:
             log = c.router_process.log()
             assert log.count("router.limit_store_away") == 1 and log.count("router.limit_store_back") == 1, log
@@ -160,7 +161,7 @@ def test_stopped_it_costs_one_timeout(tmp_path, redis):
         redis.signal(signal.SIGCONT)
         p.on_redis()
         assert p.clusters[0].router_process.log().count("router.limit_store_away") == 1
-        assert p.ask(4, model="sim")  # and it goes on
+        assert p.ask(4, model="sim")  # the requests go on
 
 
 @pytest.mark.parametrize("wrong", ["password", "replica", "garbage", "port"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three routers that know of six nodes from Debian's etcd, and of each other's load from the nodes' agents."""
+"""Three routers that learn of six nodes from Debian's etcd, and of each other's load from the nodes' agents."""
 import os
 import shutil
 import threading
@@ -43,14 +43,14 @@ def test_load_is_spread_as_by_one_and_a_dead_router_is_forgotten(world):
     shared = Spread(world.made, 12, 8, "shared").run()
     print("busiest node's requests, fullest node's requests under way, over the mean: one router", alone, "three", shared)
     assert shared[0] <= 1.35 * alone[0], (alone, shared)
-    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers that know nothing of each other: half as much again
+    assert shared[1] <= 1.35 * alone[1], (alone, shared)  # 1.1 as measured; routers without knowledge of each other: half as much again
 
     def load(router, n):
         def client(i):
             try:
                 router.chat(f"long {router.http_port} {i}", max_tokens=400)
             except OSError:
-                pass  # it was killed
+                pass  # the process was killed
         threads = [threading.Thread(target=client, args=(i,)) for i in range(n)]
         for t in threads:
             t.start()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chat templates: our text is the engines' (transformers over Jinja2) and, asked for it, @huggingface/jinja's; also which of them refuse."""
+"""Chat templates: our text equals that of the engines (transformers over Jinja2) and, on request, that of
+@huggingface/jinja; so do the refusals."""
 import json
 import os
 import re
@@ -29,14 +30,14 @@ def lines(command, rows, **kwargs):
 
 
 def npm_templates():
-    """Of every package that has one: a test of its own, once somebody asks which there are."""
+    """Return the template of every npm package that has one."""
     if pytestmark.mark.args[0]:
         return []
     return lines(["node", "templates.mjs", "list"], [], cwd=HERE)
 
 
 def variables(conversation, tokens):
-    """What transformers hands to a template."""
+    """Return the arguments that transformers hands to a template."""
     return tokens | {k: conversation[k] for k in ("messages", "tools", "documents", "add_generation_prompt")} | conversation["kwargs"]
 
 
@@ -81,12 +82,12 @@ def test_there_are_npm_templates():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shapes(shape):
-    """Templates of our own with the constructs that well-known families use."""
+    """Hand-written templates with the constructs of well-known model families."""
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     talks = list(conversations(shape, CONVERSATIONS))
     wrong = differences(engines(SHAPES[shape], tokens, talks), ours(SHAPES[shape], tokens, talks, "engines"), talks)
     assert not wrong, f"{len(wrong)} of {len(talks)} differ\n" + "\n".join(wrong[:3])
-    expected = js(SHAPES[shape], tokens, talks)  # what it can't do (a filter, a method) is no difference
+    expected = js(SHAPES[shape], tokens, talks)  # a filter or method that @huggingface/jinja lacks is no difference
     rows = [row for row in zip(expected, ours(SHAPES[shape], tokens, talks, "js"), talks, strict=True) if "text" in row[0]]
     wrong = differences(*zip(*rows))
     assert not wrong, f"js: {len(wrong)} of {len(rows)} differ\n" + "\n".join(wrong[:3])
@@ -101,14 +102,14 @@ def one_by_one(dialect, snippets):
 
 
 def test_snippets_as_the_engines():
-    """Expressions and statements of each kind, over one conversation; also which of them are refused."""
+    """Expressions and statements of each kind, over one conversation; refusals agree too."""
     expected = [engines(s, {}, [TALK])[0] for s in SNIPPETS]
     wrong = [f"{s}\n  expected {w}\n  got      {g}" for s, w, g in zip(SNIPPETS, expected, one_by_one("engines", SNIPPETS), strict=True) if w.get("text") != g.get("text")]
     assert not wrong, "\n".join(wrong)
 
 
 def test_snippets_as_huggingface_jinja():
-    """One by one, since it lacks some of them."""
+    """One snippet at a time, since @huggingface/jinja lacks some of the constructs."""
     snippets = [e for s in SNIPPETS for e in (re.findall(r"\{\{.*?\}\}(?!\})", s) if "{%" not in s else [s])] 
     snippets.remove("{{ messages[0].content[-1] }}")  # half of a surrogate pair
     expected = lines(["node", "templates.mjs"], [{"template": s, "variables": variables(TALK, {}), "now": NOW} for s in snippets], cwd=HERE, env={**os.environ, "TZ": "UTC"})

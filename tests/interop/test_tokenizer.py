@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that are Hugging Face's: real models' files over many texts, small files over each component, and every code point."""
+"""Ids equal Hugging Face's: real models' files over many texts, small files over each component, and every
+code point."""
 import json
 import os
 import struct
@@ -18,7 +19,7 @@ MODELS = ["llama2", "llama3", "llama3_1", "qwen3", "deepseek_v3", "gpt4o", "gpto
 N_TEXTS = 20_000
 N_SMALL_FILES = 400
 N_SMALL_TEXTS = 80
-# Planes 4 to 13 hold nothing, 15 and 16 nothing but private characters.
+# Planes 4 to 13 are empty, 15 and 16 have only private characters.
 CODE_POINTS = [c for c in [*range(1, 0x32400), *range(0xe0000, 0xe0200), 0x40000, 0xf0000, 0x10fffd] if not 0xd800 <= c < 0xe000]
 CLASSES = [r"\p{L}", r"\p{N}", r"\p{P}", r"\p{S}", r"\p{M}", r"\p{Z}", r"\s", r"\w", r"\d", r"\p{Lu}", r"\p{Ll}", r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\p{Mn}", r"\p{Han}", r"(?i:s)", r"(?i:k)",
            r"[^\s\p{L}\p{N}]", r"[^\r\n\p{L}\p{P}\p{S}]", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]", r"\P{L}"]
@@ -32,7 +33,7 @@ def real_file(model):
 
 
 def tokenize(path, texts):
-    """(ids of each text, how many cuts were tried), or what our program said when it refused."""
+    """Return (ids of each text, number of tried cuts), or the error message of the helper."""
     asked = b"".join(struct.pack("<I", len(t)) + t for t in texts)
     r = subprocess.run([BUILD / "tokenize", path, "cuts"], input=asked, capture_output=True, timeout=600)
     if r.returncode != 0:
@@ -68,7 +69,8 @@ def test_real_files(model):
 
 
 def load(file):
-    """Theirs, or None where they fail: an added token that is empty once normalized makes them panic."""
+    """Return the reference's ids, or None where it fails: an added token that is empty once normalized makes
+    it panic."""
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(file))
     except BaseException as e:  # noqa: B036, a Rust panic is no Exception
@@ -76,7 +78,7 @@ def load(file):
         return None
 
 
-# What may be refused although they take it, by what the sentence holds.
+# Files that the product may refuse although the reference takes them, by a part of the message.
 REFUSALS = ["once normalized", "prepend_scheme \"first\"", "is there twice"]
 
 
@@ -120,7 +122,7 @@ def removed(pattern):
 
 @pytest.mark.parametrize("pattern", CLASSES)
 def test_classes(tmp_path, pattern):
-    """What is in a class is gone; of the rest the bytes are left."""
+    """Characters in a class are removed; the bytes of the rest are left."""
     check(tmp_path, token_files.tokenizer(MODEL, removed(pattern)), all_code_points("{}"))
 
 
@@ -130,7 +132,7 @@ def test_kinds_of_characters(tmp_path, kind):
 
 
 def test_digits(tmp_path):
-    """A 1 with a digit behind it is of one piece with it, and goes; before anything else it stays."""
+    """A 1 before a digit is in one piece with it and is removed; before anything else it stays."""
     pre = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": False}, removed("1(?=.)")]}
     check(tmp_path, token_files.tokenizer(MODEL, pre), all_code_points("a1{}"))
 
@@ -142,7 +144,7 @@ def test_normalizers(tmp_path, form, around):
 
 
 def test_single_words(tmp_path):
-    """Which characters keep a single_word token from being one."""
+    """Characters that keep a single_word token from matching."""
     file = token_files.tokenizer(MODEL, tokens=[token_files.added("FOO", single_word=True)])
     check(tmp_path, file, all_code_points("FOO{} {}FOO"))
 
@@ -153,7 +155,7 @@ def test_blanks_that_tokens_strip(tmp_path):
 
 
 def test_bench_compares_before_it_tells():
-    """`cgn-ctl bench tokenizer` beside this very Python's library."""
+    """Run `cgn-ctl bench tokenizer` with this Python's library as the reference."""
     path = real_file("llama2")
     said = json.loads(ctl("bench", "tokenizer", "--bytes", 200_000, "--rounds", 1, "--python", sys.executable, "-o", "json", path))
     one, = said["files"]

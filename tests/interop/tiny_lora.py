@@ -14,7 +14,7 @@ _spec.loader.exec_module(gguf)
 
 
 def write(path, seed, size=0.5):
-    """|size|: how far it turns the model; 0: not at all."""
+    """|size|: strength of the adapter's effect; 0: none."""
     rnd = random.Random(seed)
     keys = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
     meta = b"".join(gguf.string(k) + struct.pack("<I", gguf.STRING) + gguf.string(v) for k, v in keys.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small tokenizer files, one for each component and many of several, which no model has."""
+"""Small tokenizer files: one for each component, and many random combinations that no model has."""
 import random
 
 BYTES = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
@@ -19,7 +19,7 @@ def model(byte_level, **more):
     vocab = {t: i for i, t in enumerate(tokens)}
     for m in merges:
         vocab.setdefault(m.replace(" ", ""), len(vocab))
-    if more.pop("odd", False):  # a vocabulary with a mark inside of a token
+    if more.pop("odd", False):  # a vocabulary with a mark inside a token
         vocab.setdefault("e▁", len(vocab))
         merges = merges + ["e ▁"]
     pairs = more.pop("pairs", False)
@@ -79,7 +79,7 @@ def template(r):
 
 
 def files(seed, n):
-    """|n| tokenizer files: each component by itself first, then at random."""
+    """Return |n| tokenizer files: each component by itself first, then random ones."""
     r = random.Random(seed)
     for i in range(n):
         byte_level = r.random() < 0.4

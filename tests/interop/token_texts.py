@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts to tokenize, the same ones each time: many scripts, code, emoji, marks, runs of blanks, bytes that are no text, special tokens in between."""
+"""Texts to tokenize, the same each time: many scripts, code, emoji, marks, runs of blanks, invalid UTF-8,
+special tokens in between."""
 import random
 
 SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x250, 0x2ff), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x530, 0x58f), (0x590, 0x5ff), (0x600, 0x6ff), (0x700, 0x7ff),
@@ -91,7 +92,7 @@ def mixed(r, specials):
 
 
 def raw(r):
-    """Bytes that may be no UTF-8."""
+    """Make bytes that may be invalid UTF-8."""
     kind = r.randint(0, 3)
     if kind == 0:
         return r.randbytes(r.randint(1, 40))
@@ -104,7 +105,7 @@ def raw(r):
 
 
 def texts(seed, n, specials=()):
-    """|n| byte strings."""
+    """Return |n| byte strings."""
     r = random.Random(seed)
     out = [b""]
     while len(out) < n:

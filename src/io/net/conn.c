@@ -21,17 +21,17 @@ static void on_wire(void *arg, int status, int events);
 
 /* ---- states ---- */
 
-static const uint8_t exits[] = {
-	[NET_DIALING] = 1U << NET_HANDSHAKE | 1U << NET_OPEN | 1U << NET_ENDED,
-	[NET_HANDSHAKE] = 1U << NET_OPEN | 1U << NET_FLUSHING | 1U << NET_ENDED,
-	[NET_OPEN] = 1U << NET_FLUSHING | 1U << NET_ENDED,
-	[NET_FLUSHING] = 1U << NET_ENDED,
-	[NET_ENDED] = 0,
+static const uint8_t state_exits[] = {
+#define TO(id)                1U << NET_##id
+#define STATE(id, exits, why) [NET_##id] = (exits),
+#include "io/net/states.def"
+#undef STATE
+#undef TO
 };
 
 static void conn_move(struct net_conn *c, enum net_state to)
 {
-	CGN_MUST((exits[c->state] & 1U << to) != 0);
+	CGN_MUST((state_exits[c->state] & 1U << to) != 0);
 	c->state = (uint8_t)to;
 }
 

@@ -39,11 +39,9 @@ struct iovec net_iov(const void *p, size_t n);
 
 /* ---- conn.c ---- */
 enum net_state {
-	NET_DIALING,   /* Resolving or connecting; dial.c handles all events. */
-	NET_HANDSHAKE, /* Connected, TLS in progress. */
-	NET_OPEN,
-	NET_FLUSHING, /* Closing: writes what is queued, reads nothing. */
-	NET_ENDED,    /* No wire any more; on_close is due at the end of the turn. */
+#define STATE(id, exits, why) NET_##id,
+#include "io/net/states.def"
+#undef STATE
 };
 
 struct net_dialing;

@@ -24,19 +24,19 @@ struct quic_resolving {
 
 /* ---- states ---- */
 
-static const uint8_t exits[] = {
-	[QUIC_RESOLVING] = 1U << QUIC_SHAKING | 1U << QUIC_GONE,
-	[QUIC_SHAKING] = 1U << QUIC_OPEN | 1U << QUIC_CLOSING | 1U << QUIC_GONE,
-	[QUIC_OPEN] = 1U << QUIC_CLOSING | 1U << QUIC_GONE,
-	[QUIC_CLOSING] = 0,
-	[QUIC_GONE] = 0,
+static const uint8_t state_exits[] = {
+#define TO(id)                1U << QUIC_##id
+#define STATE(id, exits, why) [QUIC_##id] = (exits),
+#include "io/quic/states.def"
+#undef STATE
+#undef TO
 };
 
 /* Change the state and its counters together. */
 static void conn_move(struct quic_conn *c, enum quic_state to)
 {
 	struct quic_stats *st = &c->ep->stats;
-	CGN_MUST((exits[c->state] & 1U << to) != 0);
+	CGN_MUST((state_exits[c->state] & 1U << to) != 0);
 	if (c->counted && to != QUIC_SHAKING) {
 		c->counted = false;
 		st->handshakes--;

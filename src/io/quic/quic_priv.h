@@ -32,13 +32,9 @@ void quic_endpoint_left(struct quic_endpoint *ep); /* A connection's memory was 
 
 /* ---- conn.c ---- */
 enum quic_state {
-	QUIC_RESOLVING,
-	QUIC_SHAKING, /* Handshake. */
-	QUIC_OPEN,
-	/* Closing: CONNECTION_CLOSE is sent at the end of the turn, and again while the peer keeps
-	 * sending. */
-	QUIC_CLOSING,
-	QUIC_GONE, /* The peer closed or is silent: nothing is sent any more. */
+#define STATE(id, exits, why) QUIC_##id,
+#include "io/quic/states.def"
+#undef STATE
 };
 
 struct quic_resolving;

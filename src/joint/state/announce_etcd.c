@@ -67,7 +67,7 @@ static void on_granted(void *user, int64_t lease)
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	if (a->leaving)
 		return;
-	etcd_op_drop(&own_of(a)->op); /* That put was under the old lease. */
+	etcd_op_drop(&own_of(a)->op); /* A put in flight uses the old lease. */
 	a->changed = true;
 	node_put(a);
 }

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include <sys/uio.h>
+
 #include "base/core/err.h"
 
 static char char_lower(char c)
@@ -166,4 +168,22 @@ size_t cgn_utf8_prefix(const void *bytes, size_t n)
 bool cgn_utf8_valid(const void *bytes, size_t n)
 {
 	return cgn_utf8_prefix(bytes, n) == n;
+}
+
+size_t cgn_utf8_write(char out[4], uint32_t code)
+{
+	static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+	size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+	for (size_t i = n - 1; i > 0; i--, code >>= 6)
+		out[i] = (char)(0x80 | (code & 0x3f));
+	out[0] = (char)(lead[n] | code);
+	return n;
+}
+
+size_t cgn_iov_bytes(const struct iovec *iov, size_t n)
+{
+	size_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += iov[i].iov_len;
+	return sum;
 }

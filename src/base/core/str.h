@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+struct iovec;
+
 struct cgn_str {
 	const char *p; /* May be NULL when n is 0. */
 	size_t n;
@@ -49,3 +51,7 @@ size_t cgn_str_distance(struct cgn_str a, struct cgn_str b, size_t max);
 size_t cgn_utf8_prefix(const void *p, size_t n);
 /* True for valid UTF-8 (RFC 3629: no surrogates, no overlong forms). */
 bool cgn_utf8_valid(const void *p, size_t n);
+/* Write the code point |code| in UTF-8; return the number of bytes, at most 4. */
+size_t cgn_utf8_write(char out[4], uint32_t code);
+/* Return the sum of the lengths of |n| pieces. */
+size_t cgn_iov_bytes(const struct iovec *iov, size_t n);

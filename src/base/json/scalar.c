@@ -32,23 +32,12 @@ static uint32_t escape_code_point(const char **p)
 	return 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* Write |code| in UTF-8; returns the bytes, at most 4. */
-static size_t utf8_write(char out[4], uint32_t code)
-{
-	static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-	size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-	for (size_t i = n - 1; i > 0; i--, code >>= 6)
-		out[i] = (char)(0x80 | (code & 0x3f));
-	out[0] = (char)(lead[n] | code);
-	return n;
-}
-
 /* Decode the escape behind the backslash; |*p| stands behind it. */
 static size_t unescape_one(const char **p, char out[4])
 {
 	char c = **p;
 	if (c == 'u')
-		return utf8_write(out, escape_code_point(p));
+		return cgn_utf8_write(out, escape_code_point(p));
 	(*p)++;
 	switch (c) {
 	case 'b':

@@ -84,6 +84,11 @@ double samples_ms(struct samples *s, double quantile)
 	return (double)sample_at(s, rank > 0 ? rank - 1 : 0) / 1e6;
 }
 
+double samples_us(struct samples *s, double quantile)
+{
+	return samples_ms(s, quantile) * 1e3;
+}
+
 double samples_mean_ms(const struct samples *s)
 {
 	double sum = 0;

@@ -16,6 +16,7 @@ struct samples {
 void samples_add(struct samples *s, cgn_nsec v);
 size_t samples_count(const struct samples *s);
 double samples_ms(struct samples *s, double quantile); /* The nearest rank; 0 when there are no samples. */
+double samples_us(struct samples *s, double quantile); /* As samples_ms, in microseconds. */
 /* Summed in the order of storage, so that the result is the same on any machine. */
 double samples_mean_ms(const struct samples *s);
 void samples_fini(struct samples *s);

@@ -355,11 +355,6 @@ static CGN_RC run_size(struct bench *b, struct cgn_err *err)
 }
 
 /* ---- the report ---- */
-static double in_us(struct samples *s, double quantile)
-{
-	return samples_ms(s, quantile) * 1e3;
-}
-
 static double mib_per_s(const struct result *r)
 {
 	double ms = samples_mean_ms(&r->took);
@@ -381,9 +376,9 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 		json_key_z(&o, "op", r->op);
 		json_key_u64(&o, "bytes", r->bytes);
 		json_key_u64(&o, "count", samples_count(&r->took));
-		json_key_f64(&o, "p50_us", in_us(&r->took, 0.5));
-		json_key_f64(&o, "p99_us", in_us(&r->took, 0.99));
-		json_key_f64(&o, "max_us", in_us(&r->took, 1));
+		json_key_f64(&o, "p50_us", samples_us(&r->took, 0.5));
+		json_key_f64(&o, "p99_us", samples_us(&r->took, 0.99));
+		json_key_f64(&o, "max_us", samples_us(&r->took, 1));
 		json_key_f64(&o, "mib_per_s", mib_per_s(r));
 		json_close(&o, '}');
 	}
@@ -404,9 +399,9 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%s", r->op);
 		ctl_table_cell(&t, "%llu", (unsigned long long)r->bytes);
 		ctl_table_cell(&t, "%zu", samples_count(&r->took));
-		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 0.5));
-		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 0.99));
-		ctl_table_cell(&t, "%.1f us", in_us(&r->took, 1));
+		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 0.5));
+		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 0.99));
+		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 1));
 		ctl_table_cell(&t, "%.0f", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);

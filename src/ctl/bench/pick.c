@@ -302,40 +302,30 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 
 /* ---- report ---- */
 
-static double in_us(struct samples *s, double quantile)
-{
-	return samples_ms(s, quantile) * 1e3;
-}
-
 static double mean_us(uint64_t sum, uint64_t n)
 {
 	return n > 0 ? (double)sum / (double)n : 0;
 }
 
-static void json_number(struct json_out *o, const char *key, double v)
-{
-	json_key_f64(o, key, v);
-}
-
 static void json_group(struct json_out *o, struct result *r, enum group g)
 {
 	json_open(o, '{');
-	json_number(o, "nodes", (double)r->nodes);
+	json_key_f64(o, "nodes", (double)r->nodes);
 	json_key_z(o, "prompts", group_names[g]);
-	json_number(o, "decisions", (double)r->count[g]);
-	json_number(o, "digests_made", mean_us(r->digests[g], r->count[g]));
-	json_number(o, "blocks_held", mean_us(r->held[g], r->count[g]));
+	json_key_f64(o, "decisions", (double)r->count[g]);
+	json_key_f64(o, "digests_made", mean_us(r->digests[g], r->count[g]));
+	json_key_f64(o, "blocks_held", mean_us(r->held[g], r->count[g]));
 	for (size_t p = 0; p < PHASES; p++) {
 		char name[32];
 		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
 		json_key_open(o, name, '{');
-		json_number(o, "p50", in_us(&r->took[g][p], 0.5));
-		json_number(o, "p99", in_us(&r->took[g][p], 0.99));
-		json_number(o, "p999", in_us(&r->took[g][p], 0.999));
+		json_key_f64(o, "p50", samples_us(&r->took[g][p], 0.5));
+		json_key_f64(o, "p99", samples_us(&r->took[g][p], 0.99));
+		json_key_f64(o, "p999", samples_us(&r->took[g][p], 0.999));
 		json_close(o, '}');
 	}
-	json_number(o, "preempted", (double)r->preempted);
-	json_number(o, "index_blocks", (double)r->index_blocks);
+	json_key_f64(o, "preempted", (double)r->preempted);
+	json_key_f64(o, "index_blocks", (double)r->index_blocks);
 	json_close(o, '}');
 }
 
@@ -346,8 +336,8 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "pick");
 	json_key_z(&o, "policy", route_policy_text(b->policy));
-	json_number(&o, "tokens", (double)b->tokens);
-	json_number(&o, "seed", (double)b->seed);
+	json_key_f64(&o, "tokens", (double)b->tokens);
+	json_key_f64(&o, "seed", (double)b->seed);
 	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)
@@ -375,10 +365,10 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%.0f", mean_us(r->digests[g], r->count[g]));
 		ctl_table_cell(&t, "%.0f", mean_us(r->held[g], r->count[g]));
 		for (size_t p = 0; p < PHASES; p++) {
-			ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][p], 0.5));
-			ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][p], 0.99));
+			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.5));
+			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.99));
 		}
-		ctl_table_cell(&t, "%.1f us", in_us(&r->took[g][TOTAL], 0.999));
+		ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
 	}
 	return ctl_table_print(&t, false, err);
 }

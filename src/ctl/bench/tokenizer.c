@@ -237,20 +237,15 @@ static double mb_per_second(const struct bench *b, double seconds)
 	return (double)b->text.n / 1e6 / seconds;
 }
 
-static void put_number(struct json_out *o, const char *key, double v)
-{
-	json_key_f64(o, key, v);
-}
-
 static void prompt_json(const struct bench_prompt *p, struct json_out *o)
 {
 	json_key_open(o, "prompt", '{');
 	json_key_u64(o, "tokens", p->tokens);
 	json_key_u64(o, "bytes", p->bytes);
 	json_key_u64(o, "messages", p->messages);
-	put_number(o, "first_seconds", p->first);
-	put_number(o, "repeat_seconds", p->repeat);
-	put_number(o, "next_turn_seconds", p->turn);
+	json_key_f64(o, "first_seconds", p->first);
+	json_key_f64(o, "repeat_seconds", p->repeat);
+	json_key_f64(o, "next_turn_seconds", p->turn);
 	json_key_u64(o, "repeat_bytes_tokenized", p->repeat_bytes);
 	json_key_u64(o, "next_turn_bytes_tokenized", p->turn_bytes);
 	json_key_u64(o, "cache_bytes", p->cache_bytes);
@@ -262,9 +257,9 @@ static void one_json(const struct bench *b, const struct result *r, struct json_
 	json_open(o, '{');
 	json_key_z(o, "file", r->file);
 	json_key_u64(o, "tokens", r->tokens);
-	put_number(o, "mb_per_second", mb_per_second(b, r->best));
-	put_number(o, "tokens_per_second", (double)r->tokens / r->best);
-	put_number(o, "load_seconds", r->load);
+	json_key_f64(o, "mb_per_second", mb_per_second(b, r->best));
+	json_key_f64(o, "tokens_per_second", (double)r->tokens / r->best);
+	json_key_f64(o, "load_seconds", r->load);
 	json_key_u64(o, "memory_bytes", r->memory);
 	prompt_json(&r->prompt, o);
 	json_key(o, "huggingface");
@@ -274,10 +269,10 @@ static void one_json(const struct bench *b, const struct result *r, struct json_
 		json_open(o, '{');
 		json_key_z(o, "version", r->other.version);
 		json_key_bool(o, "ids_identical", true);
-		put_number(o, "mb_per_second", mb_per_second(b, r->other.best));
-		put_number(o, "load_seconds", r->other.load);
+		json_key_f64(o, "mb_per_second", mb_per_second(b, r->other.best));
+		json_key_f64(o, "load_seconds", r->other.load);
 		json_close(o, '}');
-		put_number(o, "ratio", r->other.best / r->best);
+		json_key_f64(o, "ratio", r->other.best / r->best);
 	}
 	json_close(o, '}');
 }

@@ -393,7 +393,7 @@ static CGN_RC save_body(struct http_call *c, const struct http_request *rq)
 	if (rq->body == NULL)
 		return CGN_OK;
 	c->pending.limit = SIZE_MAX / 2; /* The caller chose its size. */
-	(void)cgn_buf_room(&c->pending, http_iov_bytes(rq->body, rq->n_body));
+	(void)cgn_buf_room(&c->pending, cgn_iov_bytes(rq->body, rq->n_body));
 	for (size_t i = 0; i < rq->n_body; i++)
 		cgn_buf_add(&c->pending, rq->body[i].iov_base, rq->body[i].iov_len);
 	return CGN_RC_OF(c->pending.bad ? CGN_NO_MEMORY : CGN_FINE);
@@ -451,7 +451,7 @@ static struct http_call *call_new(struct http_client *cl, const struct http_requ
 	c->idle_timeout = rq->idle_timeout;
 	c->since = cgn_loop_now(cl->loop);
 	c->is_head = strcmp(rq->method, "HEAD") == 0;
-	c->body_left = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body) : rq->body_len;
+	c->body_left = rq->body != NULL ? (int64_t)cgn_iov_bytes(rq->body, rq->n_body) : rq->body_len;
 	c->body_ended = rq->body != NULL || rq->body_len == 0;
 	c->pending.limit = HTTP_CALL_QUEUE_LIMIT;
 	cgn_list_init(&c->link);
@@ -520,7 +520,7 @@ void http_call_body(struct http_call *c, const struct iovec *iov, size_t n)
 {
 	CGN_LIVE(c, HTTP_CALL_TAG);
 	CGN_MUST(!c->body_ended);
-	size_t bytes = http_iov_bytes(iov, n);
+	size_t bytes = cgn_iov_bytes(iov, n);
 	if (bytes == 0 || c->doom != NULL)
 		return;
 	if (c->body_left >= 0 && (uint64_t)c->body_left < bytes) {

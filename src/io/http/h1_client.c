@@ -44,7 +44,7 @@ static void h1_body(struct http_call *call, const struct iovec *iov, size_t n)
 	struct cgn_str before = {NULL, 0};
 	if (c->h1.chunked)
 		before = (struct cgn_str){size,
-			(size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
+			(size_t)snprintf(size, sizeof size, "%zx\r\n", cgn_iov_bytes(iov, n))};
 	http_wire_send(&c->wire, before, iov, n, c->h1.chunked ? CGN_STR("\r\n") : (struct cgn_str){NULL, 0});
 }
 
@@ -68,7 +68,7 @@ static void send_body(struct http_call *call, const struct http_request *rq)
 
 static void h1_start(struct client_conn *c, struct http_call *call, const struct http_request *rq)
 {
-	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body)
+	int64_t body_len = rq->body != NULL ? (int64_t)cgn_iov_bytes(rq->body, rq->n_body)
 		: rq->body_len == 0         ? (int64_t)call->pending.n
 					    : rq->body_len;
 	call->via = &h1_via;

@@ -95,7 +95,7 @@ static void h1_body(struct http_exchange *x, const struct iovec *iov, size_t n)
 	struct cgn_str before = {NULL, 0};
 	if (c->h1.chunked)
 		before = (struct cgn_str){size,
-			(size_t)snprintf(size, sizeof size, "%zx\r\n", http_iov_bytes(iov, n))};
+			(size_t)snprintf(size, sizeof size, "%zx\r\n", cgn_iov_bytes(iov, n))};
 	http_wire_send(&c->wire, before, iov, n, c->h1.chunked ? CGN_STR("\r\n") : (struct cgn_str){NULL, 0});
 	http_conn_retime(c);
 }

@@ -63,7 +63,7 @@ static void conn_leave(struct client_conn *c)
 
 static void h2_start(struct client_conn *c, struct http_call *call, const struct http_request *rq)
 {
-	int64_t body_len = rq->body != NULL ? (int64_t)http_iov_bytes(rq->body, rq->n_body)
+	int64_t body_len = rq->body != NULL ? (int64_t)cgn_iov_bytes(rq->body, rq->n_body)
 		: rq->body_len == 0         ? (int64_t)call->pending.n
 					    : rq->body_len;
 	call->via = &h2_via;

@@ -601,7 +601,7 @@ void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n)
 		st->taken_at = cgn_loop_now(st->link->wire->loop);
 	st->lent = iov;
 	st->lent_at = 0;
-	st->lent_bytes = http_iov_bytes(iov, n);
+	st->lent_bytes = cgn_iov_bytes(iov, n);
 	while (st->lent_bytes > 0 && st->lent->iov_len == 0)
 		st->lent++;
 	go_on(st);

@@ -88,7 +88,7 @@ void http_exchange_body(struct http_exchange *x, const struct iovec *iov, size_t
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
 	CGN_MUST(x->has_head || x->doom != CGN_FINE);
-	size_t bytes = http_iov_bytes(iov, n);
+	size_t bytes = cgn_iov_bytes(iov, n);
 	if (bytes == 0 || x->bodyless || x->ended || x->doom != CGN_FINE)
 		return;
 	if (x->answer_left >= 0 && (uint64_t)x->answer_left < bytes) {

@@ -4,14 +4,6 @@
 #define GATHER      16
 #define FIRST_BYTES 1024 /* Enough for a plain head and a small event. */
 
-size_t http_iov_bytes(const struct iovec *iov, size_t n)
-{
-	size_t total = 0;
-	for (size_t i = 0; i < n; i++)
-		total += iov[i].iov_len;
-	return total;
-}
-
 void http_wire_init(struct http_wire *w, struct cgn_loop *l, struct net_conn *net,
 	void (*hook)(struct cgn_hook *))
 {
@@ -52,7 +44,7 @@ void http_wire_add(struct http_wire *w, const void *p, size_t n)
 
 static void wire_hand(struct http_wire *w, const struct iovec *iov, size_t n)
 {
-	w->handed += http_iov_bytes(iov, n);
+	w->handed += cgn_iov_bytes(iov, n);
 	net_write(w->net, iov, n);
 }
 
@@ -68,7 +60,7 @@ struct iovec http_iov(struct cgn_str s)
 static void send_copied(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n,
 	struct cgn_str after)
 {
-	size_t total = before.n + http_iov_bytes(iov, n) + after.n;
+	size_t total = before.n + cgn_iov_bytes(iov, n) + after.n;
 	if (http_wire_room(w, total) == NULL)
 		return;
 	cgn_buf_str(&w->out, before);
@@ -82,7 +74,7 @@ static void send_copied(struct http_wire *w, struct cgn_str before, const struct
 void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iovec *iov, size_t n,
 	struct cgn_str after)
 {
-	size_t bytes = http_iov_bytes(iov, n);
+	size_t bytes = cgn_iov_bytes(iov, n);
 	if (w->net == NULL || before.n + bytes + after.n == 0)
 		return;
 	if (bytes < HTTP_WIRE_HOLD || bytes > NET_QUEUE_MARK || n > GATHER || http_wire_over_mark(w)) {

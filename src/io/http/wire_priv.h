@@ -44,4 +44,3 @@ bool http_wire_over_mark(const struct http_wire *w);
 /* Time at which the socket last took something, or now if nothing waits; for write timeouts. */
 cgn_nsec http_wire_progress(struct http_wire *w);
 struct iovec http_iov(struct cgn_str s); /* For reading only. */
-size_t http_iov_bytes(const struct iovec *iov, size_t n);

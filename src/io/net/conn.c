@@ -248,14 +248,6 @@ static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, si
 	net_conn_queued(c);
 }
 
-static size_t iov_bytes(const struct iovec *iov, size_t n)
-{
-	size_t sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += iov[i].iov_len;
-	return sum;
-}
-
 bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent)
 {
 	*sent = 0;
@@ -275,7 +267,7 @@ bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t 
 
 void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n)
 {
-	size_t sent = 0, all = iov_bytes(iov, n);
+	size_t sent = 0, all = cgn_iov_bytes(iov, n);
 	if (all > 0 && net_conn_try(c, iov, n, &sent) && sent < all)
 		queue_rest(c, iov, n, sent);
 }

@@ -138,17 +138,9 @@ static int try_send(const struct packet_conn *c, const struct iovec *iov, size_t
 	}
 }
 
-static size_t iov_bytes(const struct iovec *iov, size_t n)
-{
-	size_t sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += iov[i].iov_len;
-	return sum;
-}
-
 static void packet_enqueue(struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
 {
-	size_t bytes = iov_bytes(iov, n), at = 0;
+	size_t bytes = cgn_iov_bytes(iov, n), at = 0;
 	if (c->queued + bytes > c->max_queue) {
 		packet_fail(c, CGN_OVERLOADED, "the peer does not read what is sent to it");
 		return;
@@ -175,7 +167,7 @@ static void packet_enqueue(struct packet_conn *c, const struct iovec *iov, size_
 void packet_send(struct packet_conn *c, const struct iovec *iov, size_t n, int fd)
 {
 	CGN_LIVE(c, PACKET_TAG);
-	CGN_MUST(iov_bytes(iov, n) <= PACKET_MAX);
+	CGN_MUST(cgn_iov_bytes(iov, n) <= PACKET_MAX);
 	if (c->failed)
 		return;
 	int e = cgn_list_empty(&c->queue) ? try_send(c, iov, n, fd) : EAGAIN;

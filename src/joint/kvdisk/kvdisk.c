@@ -16,14 +16,6 @@
 #define CLOCK_EVERY 10000U /* ms */
 
 /* ---- put ---- */
-static uint64_t iov_bytes(const struct iovec *iov, size_t n)
-{
-	uint64_t sum = 0;
-	for (size_t i = 0; i < n; i++)
-		sum += iov[i].iov_len;
-	return sum;
-}
-
 static CGN_RC put_index(struct kvdisk *d, const struct record *r, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];
@@ -62,9 +54,11 @@ CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct bloc
 	uint64_t checksum, const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err)
 {
 	CGN_LIVE(d, KVDISK_TAG);
-	struct record r =
-		{.entry = {.key = *k, .size = iov_bytes(value, n_value), .checksum = checksum, .meta = *meta},
-			.store = d->store};
+	struct record r = {.entry = {.key = *k,
+				   .size = cgn_iov_bytes(value, n_value),
+				   .checksum = checksum,
+				   .meta = *meta},
+		.store = d->store};
 	CGN_MUST(r.entry.size <= BLOCK_MAX_BYTES);
 	r.seq = atomic_fetch_add(&d->next_seq, 1);
 	r.stored_ms = kvdisk_clock(d);
@@ -95,7 +89,7 @@ static CGN_RC value_check_head(const struct wanted_value *w, const uint8_t *p, s
 	if (!record_read(p, n, r) || r->store != w->d->store || r->entry.place != w->at ||
 		!block_key_eq(&r->entry.key, w->key))
 		return CGN_RC_OF(CGN_INVALID);
-	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != iov_bytes(w->to, w->n_to))
+	if (r->struck || entry_had_its_time(w->d, r) || r->entry.size != cgn_iov_bytes(w->to, w->n_to))
 		return CGN_RC_OF(CGN_NOT_FOUND);
 	w->out->checksum = r->entry.checksum;
 	w->out->meta = record_keep_names(&r->entry.meta, w->out->names);
@@ -167,7 +161,7 @@ static CGN_RC value_read_locked(struct wanted_value *w, struct kvdisk *d, struct
 	if (there)
 		rc = value_read(w, d, err);
 	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) &&
-		is.entry.size == iov_bytes(w->to, w->n_to))
+		is.entry.size == cgn_iov_bytes(w->to, w->n_to))
 		entry_drop(d, w->key, w->at);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
 		entry_drop(d, w->key, w->at);
@@ -191,7 +185,7 @@ CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, 
 		return CGN_FAIL(err, NOT_FOUND, "it is not on disk any more, or elsewhere");
 	if (cgn_ok(rc)) {
 		atomic_fetch_add(&d->counts.gets, 1);
-		atomic_fetch_add(&d->counts.get_bytes, iov_bytes(to, n_to));
+		atomic_fetch_add(&d->counts.get_bytes, cgn_iov_bytes(to, n_to));
 	}
 	return rc;
 }

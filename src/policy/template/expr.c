@@ -20,16 +20,6 @@ static struct node *node_binary(struct parser *ps, enum node_kind kind, size_t a
 	return n;
 }
 
-static size_t utf8_put(char *to, uint32_t c)
-{
-	static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-	for (size_t i = n - 1; i > 0; i--, c >>= 6)
-		to[i] = (char)(0x80 | (c & 0x3f));
-	to[0] = (char)(lead[n] | c);
-	return n;
-}
-
 static bool take_hex(struct cgn_str *rest, size_t n, uint32_t *out)
 {
 	*out = 0;
@@ -93,9 +83,9 @@ static bool str_unescape(struct cgn_str raw, struct cgn_buf *b)
 		if (c == 'x' || c == 'u' || c == 'U') {
 			if (!take_code(&raw, c, &code))
 				return false;
-			cgn_buf_add(b, utf8, utf8_put(utf8, code));
+			cgn_buf_add(b, utf8, cgn_utf8_write(utf8, code));
 		} else if (c >= '0' && c <= '7') {
-			cgn_buf_add(b, utf8, utf8_put(utf8, take_octal(&raw, c)));
+			cgn_buf_add(b, utf8, cgn_utf8_write(utf8, take_octal(&raw, c)));
 		} else if (c != '\0' && (known = strchr(from, c)) != NULL) {
 			cgn_buf_char(b, to[known - from]);
 		} else if (c != '\n') { /* An escaped line end is dropped. */

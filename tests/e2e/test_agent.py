@@ -350,7 +350,7 @@ def test_an_engine_behind_tls(fake, start, pki):
     assert a.generate("model=m", body=b"over tls").data == "over tls"
 
 
-def test_an_engine_whose_certificate_nobody_signed_is_not_trusted(fake, start, pki):
+def test_an_engine_with_an_unsigned_certificate_is_not_trusted(fake, start, pki):
     e = fake(tls=pki)
     a = start(f'[engine]\nurl = "https://127.0.0.1:{e.port}"\nready_interval = "20ms"')
     until(lambda: "certificate" in a.engine()["trouble"].lower(), lambda: a.engine()["trouble"])

@@ -62,7 +62,7 @@ def test_words_that_are_wrong():
     assert "--rate" in refused(2, "bench", "chat", "--rate", "0")
 
 
-def test_nobody_answers():
+def test_an_absent_router_is_an_error():
     port = free_port()
     assert f"127.0.0.1:{port}" in refused(4, "cluster", "status", "--router", f"127.0.0.1:{port}")
     assert f"127.0.0.1:{port}" in refused(4, "cluster", "nodes", env={"CGN_ROUTER": f"127.0.0.1:{port}"})

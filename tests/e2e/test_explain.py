@@ -172,7 +172,7 @@ def test_it_can_be_off_and_must_not_be_too_small(cluster):
     assert small.wait() != 0 and "router.explain_size leaves a worker 51200 bytes: it needs at least 65536" in small.log()
 
 
-def test_who_asks_and_goes_harms_nobody(cluster):
+def test_a_client_that_asks_and_leaves_harms_no_other(cluster):
     begin(cluster)
     stop = threading.Event()
 

@@ -209,7 +209,7 @@ def test_faults_by_chance_add_up(cluster):
 # ---- drain ----
 
 @pytest.mark.threads
-def test_drain_waits_for_what_runs_and_harms_nobody(cluster):
+def test_drain_waits_for_running_requests(cluster):
     up(cluster, ("--token-interval-us", "10000"), ("--token-interval-us", "10000"))
     load = Load(cluster, n=4, tokens=10)
     streams = [Stream(cluster.http_port, f"long {i}", max_tokens=100, ignore_eos=True) for i in range(8)]

@@ -404,7 +404,7 @@ def test_grpc_lengths_that_lie(intact, lie):
     assert list(intact.states()) == ["a"]
 
 
-def test_an_unfinished_grpc_call_holds_nobody_up(intact):
+def test_an_unfinished_grpc_call_delays_no_other(intact):
     held = []
     for port, path in ((intact.grpc_port, "/cognitora.v1.Router/Announce"), (intact.nodes["a"].agent_port, "/cognitora.v1.Agent/Generate")):
         for _ in range(50):

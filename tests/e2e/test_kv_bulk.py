@@ -137,7 +137,7 @@ def test_watch(store):
 
 
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
-def test_a_watcher_that_sleeps_begins_anew(store):
+def test_a_watcher_that_sleeps_begins_again(store):
     with Bulk(store.bulk) as c, Bulk(store.bulk) as w:
         w.send(kvbulk.WATCH)
         assert w.changes()[0]
@@ -225,7 +225,7 @@ def test_a_client_holds_so_many_leases(store):
 
 
 @pytest.mark.parametrize("store", [{"lease_timeout": "300ms", "ram": "16MiB"}], indirect=True)
-def test_who_never_releases_is_cut_off(store):
+def test_a_client_that_never_releases_is_cut_off(store):
     with Bulk(store.bulk) as c, Bulk(store.bulk) as good:
         assert c.lease_ms == 300
         c.put(key("a"), b"abc")
@@ -284,7 +284,7 @@ def test_nonsense_is_named_and_ends_it(store, what, packet, sentence):
         c.put(key("a"), b"fine")
 
 
-def test_who_does_not_greet(store):
+def test_a_client_without_a_greeting_is_cut_off(store):
     for packet in (struct.pack("<BBHIQ", kvbulk.LOOKUP, 0, 1, 0, 1) + key("a"), struct.pack("<BBHIQ8sI", 1, 0, 0, 0, 1, b"SOMEBODY", 1),
                    b"GET / HTTP/1.1\r\n\r\n"):
         with Bulk(store.bulk, hello=False) as c:
@@ -387,7 +387,7 @@ def test_many_calls_at_once(store):
         assert c.get(key("k3")).read() == value
 
 
-def test_who_does_not_read_is_not_read_from(store):
+def test_a_client_that_does_not_read_is_not_read_from(store):
     with Bulk(store.bulk) as c, Bulk(store.bulk) as other:
         c.put(key("a"), b"abc")
         before = store.process.rss_kib()

@@ -73,7 +73,7 @@ def test_orders(store):
     assert b"TIER" in ctl(store, "kv", "stats", env={"CGN_KV": f"127.0.0.1:{store.port}"})
 
 
-def test_where_nobody_is(store):
+def test_an_absent_store_is_an_error(store):
     assert "name another with --uds or --addr" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "unix:/nowhere"})
     assert 'no digest begins with "Zz"' in ctl(store, "kv", "ls", "Zz", rc=2)
     assert "give --ca if it speaks TLS" in ctl(store, "kv", "stats", rc=4, env={"CGN_KV": "127.0.0.1:1"})

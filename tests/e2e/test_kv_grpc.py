@@ -138,7 +138,7 @@ def test_bytes_that_are_no_message(store):
             h2.sock.close()
 
 
-def test_whoever_is_no_grpc(store):
+def test_a_client_without_grpc_is_refused(store):
     for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"x" * 512, b"\0" * 1000, b"*1\r\n$4\r\nPING\r\n"):
         with socket.create_connection(("127.0.0.1", store.port), timeout=30) as s:
             s.sendall(noise)

@@ -344,7 +344,7 @@ def test_the_egress_limit_is_kept(world):
     assert a.metric("cgn_kv_peer_bytes_total", direction="out") == 16 * MIB
 
 
-def test_who_is_busy_says_so(world):
+def test_a_busy_peer_says_so(world):
     a = world("a", egress_streams=1, egress_limit="8MiB")
     b = world("b", [a])
     a.put(key("1"), pattern(8 * MIB, 1))

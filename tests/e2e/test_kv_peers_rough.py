@@ -247,7 +247,7 @@ def test_a_certificate_expires(world):
 
 # ---- stores that end ----
 
-def test_who_is_stopped_sends_what_it_promised(world):
+def test_a_stopped_store_sends_what_it_promised(world):
     names = ["1", "2", "3"]
     values = {n: pattern(12 * MIB, int(n)) for n in names}
     a = world("a", egress_limit="24MiB", drain_timeout="30s")
@@ -266,7 +266,7 @@ def test_who_is_stopped_sends_what_it_promised(world):
     assert a.process.wait() == 0
 
 
-def test_who_is_stopped_hands_over_what_it_fetches(world):
+def test_a_stopped_store_hands_over_what_it_fetches(world):
     names = ["1", "2", "3"]
     values = {n: pattern(12 * MIB, int(n)) for n in names}
     a = world("a", egress_limit="24MiB")

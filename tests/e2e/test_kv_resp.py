@@ -259,7 +259,7 @@ def test_commands_may_come_in_any_pieces(store):
             sender.join()
 
 
-def test_who_ends_its_side_is_still_answered(store):
+def test_a_half_closed_client_is_still_answered(store):
     value = os.urandom(5 * MIB)
     with store.connect() as c:
         c.send(command("SET", "k", value) + command("GET", "k") * 3)
@@ -405,7 +405,7 @@ def test_one_reader_does_not_take_what_is_for_all(store):
         assert other.read() == [value] * 50
 
 
-def test_who_waits_keeps_little_of_what_it_asked_for_behind(tmp_path):
+def test_a_waiting_client_pins_few_values(tmp_path):
     """A client that waits for room requests all values: only as many of the values after the first are pinned
     as one client may hold."""
     with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
@@ -421,7 +421,7 @@ def test_who_waits_keeps_little_of_what_it_asked_for_behind(tmp_path):
             s.close()
 
 
-def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
+def test_a_client_that_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
     """All clients that hold something wait themselves: one of them is cut."""
     with Store(tmp_path, ram="64MiB") as store, store.connect() as c:
         small, value = os.urandom(400 * 1024), os.urandom(8 * MIB)
@@ -436,7 +436,7 @@ def test_who_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
             s.close()
 
 
-def test_who_comes_does_not_put_off_that_others_are_cut(tmp_path):
+def test_new_clients_do_not_delay_the_cut_of_others(tmp_path):
     """Clients keep coming and have to wait, for as long as it takes: clients that do not read are found and
     cut meanwhile."""
     with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
@@ -524,7 +524,7 @@ def test_ten_thousand_idle_connections(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_who_asks_nothing_may_be_cut(tmp_path):
+def test_an_idle_client_may_be_cut(tmp_path):
     with Store(tmp_path, resp_idle_timeout="1s") as s, s.connect() as idle, s.connect() as busy:
         assert idle.ask("PING") == b"PONG"
         until(lambda: busy.ask("PING") == b"PONG" and s.process.events("resp.cut"), "the idle one is cut", step_s=0.2)

@@ -25,7 +25,7 @@ def ctl(*args, code=0):
 
 
 @pytest.mark.threads
-def test_reloads_under_load_harm_nobody(cluster):
+def test_reloads_under_load_harm_no_request(cluster):
     up(cluster, FAST, FAST)
     load = Load(cluster, n=4)
     path = cluster.folder / "router.toml"

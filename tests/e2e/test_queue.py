@@ -82,7 +82,7 @@ def hold(cluster, n=2):
     return held
 
 
-def test_who_finds_no_room_waits_and_is_served(cluster):
+def test_a_request_without_room_waits_and_is_served(cluster):
     small(cluster, (*SLOW, "--max-batch", "2"), n=3)
     crowd = Crowd(cluster)
     for i in range(14):

@@ -111,7 +111,7 @@ def test_blocks_arrive_with_their_tiers_and_go_again(cluster, fakes):
     assert f.repairs() == []
 
 
-def test_a_lost_event_is_found_and_only_its_range_told_anew(cluster, fakes):
+def test_a_lost_event_is_found_and_only_its_range_repeated(cluster, fakes):
     f = fakes(cluster, "n1", 2000)
     started(cluster, f)
     agreed(cluster, "n1", 2000)

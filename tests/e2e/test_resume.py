@@ -155,7 +155,7 @@ def is_cut(got):
     return b"event: error" in got and b"engine_failed" in got and b"[DONE]" not in got
 
 
-def test_nobody_else_is_there(cluster):
+def test_no_other_node_is_there(cluster):
     cluster.router(ROUTER)
     cluster.node("a", *SLOW)
     cluster.wait_ready(1)

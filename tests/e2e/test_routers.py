@@ -62,7 +62,7 @@ def test_prompts_that_wait_are_counted_in_tokens(several):
     until(lambda: two.others("queued_tokens") == {"a": 0}, "it was computed")
 
 
-def test_work_of_nobodys_routers_counts_too(several):
+def test_work_of_unknown_routers_counts_too(several):
     several.static_nodes("a", *SLOW)
     one, = several.routers(1)
     engine = several.nodes["a"].engine_port
@@ -106,7 +106,7 @@ def test_an_agent_that_is_silent_gets_nothing(several):
         until(lambda r=r: r.nodes()["a"]["load_age_ms"] < 1500, "its load is fresh")
 
 
-def test_a_router_that_was_paused_takes_nobody_for_silent(several):
+def test_a_paused_router_takes_no_peer_for_silent(several):
     several.static_nodes("ab")
     one, = several.routers(1)
     one.process.signal(signal.SIGSTOP)

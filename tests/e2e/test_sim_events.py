@@ -382,7 +382,7 @@ def test_silence_uses_no_numbers(watched):
     assert len(ranks(sim)[0]["GPU"]) == 4
 
 
-def test_restart_begins_anew(watched):
+def test_restart_begins_again(watched):
     sim, sub, ask, b = watched
     ask(0)
     sim.faults("kv-restart@nth=1")

@@ -195,7 +195,7 @@ def test_events_tell_what_was_loaded(start):
     assert index.tier("GPU") == sorted(rank["GPU"]) and not rank["CPU"] and not rank["STORAGE"]
 
 
-def test_a_wrong_value_is_computed_anew(start):
+def test_a_wrong_value_is_computed_again(start):
     store = start(Store)
     one, two = start(Sim, "one", store.uds), start(Sim, "two", store.uds)
     ids = tokens(5)
@@ -243,7 +243,7 @@ def test_the_store_is_killed_while_prompts_run(start):
     assert sims[1].cached(tokens(9999)) == 496
 
 
-def test_a_store_that_stands_still_delays_but_holds_nobody(start):
+def test_a_stopped_store_delays_but_blocks_no_request(start):
     store = start(Store)
     sim = start(Sim, "sim", store.uds)
     sim.prompt(tokens(1))

@@ -195,10 +195,10 @@ def test_etcd_loses_its_data(world):
     until(lambda: r.lines.qsize() >= 2, "the router says something")
     told = r.expect("gone n2", "connected", *(["gone n1", "node n1"] if "gone n1" in list(r.lines.queue) else []))
     assert "gone n2" in told
-    until(lambda: N1 in e.keys(), "n1 is registered anew")
+    until(lambda: N1 in e.keys(), "n1 is registered again")
 
 
-def test_a_lease_that_somebody_revoked_is_replaced(world):
+def test_a_revoked_lease_is_replaced(world):
     e = world.etcd()
     config = world.config(e.url)
     r = router(world, config)

@@ -28,7 +28,7 @@ class Servers:
 
     def server(self, name):
         argv = [self.binary, "--model", self.model, "--alias", "tiny", "--host", "127.0.0.1", "--port", str(self.ports[name]), "--threads", "1",
-                # a prompt and an answer are computed token by token: bit for bit the same
+                # a prompt is computed token by token, as an answer is: both are bit for bit the same
                 "--n-gpu-layers", "0", "--parallel", "1", "--batch-size", "32", "--ubatch-size", "1"]
         with open(self.cluster.folder / f"{name}.log", "ab") as log:
             self.servers[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -424,7 +424,7 @@ static void a_paused_server_holds_its_window(void **state)
 
 /* ---- no peer ---- */
 
-static void nobody_there_is_unavailable_at_once(void **state)
+static void an_absent_server_is_unavailable_at_once(void **state)
 {
 	struct world *w = *state;
 	struct grpc_channel *ch = NULL, *keep = w->ch;
@@ -883,7 +883,7 @@ int main(int argc, char **argv)
 			world_teardown),
 		cmocka_unit_test_setup_teardown(a_paused_server_holds_its_window, world_setup,
 			world_teardown),
-		cmocka_unit_test_setup_teardown(nobody_there_is_unavailable_at_once, world_setup,
+		cmocka_unit_test_setup_teardown(an_absent_server_is_unavailable_at_once, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(a_channel_may_be_freed_by_its_own_message, world_setup,
 			world_teardown),

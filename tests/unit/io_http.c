@@ -277,7 +277,7 @@ static void silence_meets_its_deadline(void **state)
 	world_close(&w);
 }
 
-static void nobody_there_is_a_connect_failure(void **state)
+static void an_absent_server_is_a_connect_failure(void **state)
 {
 	(void)state;
 	struct world w;
@@ -499,7 +499,7 @@ static void a_pausing_reader_gets_every_byte(void **state)
 		cmocka_unit_test(a_cut_answer_is_a_failure),                                             \
 		cmocka_unit_test(an_early_answer_ends_the_call),                                         \
 		cmocka_unit_test(silence_meets_its_deadline),                                            \
-		cmocka_unit_test(nobody_there_is_a_connect_failure),                                     \
+		cmocka_unit_test(an_absent_server_is_a_connect_failure),                                 \
 		cmocka_unit_test(calls_wait_and_then_do_not), cmocka_unit_test(free_fails_what_is_open), \
 		cmocka_unit_test(server_free_closes_exchanges),                                          \
 		cmocka_unit_test(drain_lets_the_last_answer_out),                                        \

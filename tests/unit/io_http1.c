@@ -502,7 +502,7 @@ static void a_stale_connection_says_so(void **state)
 	world_close(&w);
 }
 
-static void bytes_behind_an_answer_belong_to_nobody(void **state)
+static void bytes_behind_an_answer_are_no_answer(void **state)
 {
 	(void)state;
 	struct world w;
@@ -571,7 +571,7 @@ int main(void)
 		cmocka_unit_test(broken_answers_never_end_well),
 		cmocka_unit_test(answers_have_bounds),
 		cmocka_unit_test(a_stale_connection_says_so),
-		cmocka_unit_test(bytes_behind_an_answer_belong_to_nobody),
+		cmocka_unit_test(bytes_behind_an_answer_are_no_answer),
 		cmocka_unit_test(what_is_asked_is_exact),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void expect_limit(uint64_t bytes, const char *who)
 	assert_int_equal(m.group, strstr(who, "cgroup") != NULL);
 }
 
-static void nobody_says(void **state)
+static void no_limit_is_found(void **state)
 {
 	(void)state;
 	expect_limit(UINT64_MAX, "");
@@ -115,7 +115,7 @@ static void a_path_longer_than_any(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(nobody_says, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(no_limit_is_found, root_enter, root_leave),
 		cmocka_unit_test_setup_teardown(what_the_machine_has, root_enter, root_leave),
 		cmocka_unit_test_setup_teardown(the_group_of_version_2, root_enter, root_leave),
 		cmocka_unit_test_setup_teardown(the_group_of_version_1, root_enter, root_leave),

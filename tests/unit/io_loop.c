@@ -98,7 +98,7 @@ static void stop_soon(struct cgn_timer *t)
 		cgn_timer_set(t, CGN_MSEC);
 }
 
-static void a_timer_that_sets_itself_starves_nobody(void **state)
+static void a_timer_that_sets_itself_starves_no_other_work(void **state)
 {
 	(void)state;
 	struct cgn_loop *l = loop_new();
@@ -472,7 +472,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(timers_fire_in_order_and_never_after_cancel),
-		cmocka_unit_test(a_timer_that_sets_itself_starves_nobody),
+		cmocka_unit_test(a_timer_that_sets_itself_starves_no_other_work),
 		cmocka_unit_test(hooks_run_once_before_sleep_and_graves_after),
 		cmocka_unit_test(exit_hooks_run_once),
 		cmocka_unit_test(posts_from_many_threads_arrive_in_order),

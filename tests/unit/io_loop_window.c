@@ -63,7 +63,7 @@ static void without_a_bound_nothing_is_polled(void **state)
 	assert_int_equal(x.opened, 0);
 }
 
-static void who_is_idle_never_polls(void **state)
+static void an_idle_loop_never_polls(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
@@ -124,7 +124,7 @@ static void one_long_wait_among_short_ones_does_not_close_it(void **state)
 
 /* ---- the budget ---- */
 /* The worst case: each event arrives just after polling ended. */
-static void who_always_polls_in_vain_wastes_a_small_share(void **state)
+static void fruitless_polling_wastes_a_small_share(void **state)
 {
 	(void)state;
 	struct life x = life_of(MOST);
@@ -196,12 +196,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_a_bound_nothing_is_polled),
-		cmocka_unit_test(who_is_idle_never_polls),
+		cmocka_unit_test(an_idle_loop_never_polls),
 		cmocka_unit_test(a_short_wait_opens_it),
 		cmocka_unit_test(a_wait_that_a_wake_up_made_long_counts_as_short),
 		cmocka_unit_test(two_long_waits_close_it),
 		cmocka_unit_test(one_long_wait_among_short_ones_does_not_close_it),
-		cmocka_unit_test(who_always_polls_in_vain_wastes_a_small_share),
+		cmocka_unit_test(fruitless_polling_wastes_a_small_share),
 		cmocka_unit_test(no_mixture_of_waits_wastes_more),
 		cmocka_unit_test(a_processor_that_others_want_is_left_to_them),
 		cmocka_unit_test(a_machine_that_stood_still_is_forgotten_soon),

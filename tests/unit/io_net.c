@@ -80,7 +80,7 @@ static void bytes_go_there_and_back(void **state)
 	world_close(&w);
 }
 
-static void who_ends_its_side_still_gets_the_answer(void **state)
+static void a_half_closed_peer_still_gets_the_answer(void **state)
 {
 	(void)state;
 	struct world w;
@@ -169,7 +169,7 @@ static void a_slow_reader_hits_the_mark_and_drains(void **state)
 	world_close(&w);
 }
 
-static void who_never_reads_is_cut(void **state)
+static void a_peer_that_never_reads_is_cut(void **state)
 {
 	(void)state;
 	struct world w;
@@ -363,7 +363,7 @@ static void conn_refuse(void *user, struct net_conn *c)
 	((struct world *)user)->server.accepts++;
 }
 
-static void what_nobody_takes_is_closed(void **state)
+static void a_connection_not_taken_is_closed(void **state)
 {
 	(void)state;
 	struct world w;
@@ -849,10 +849,10 @@ int main(void)
 		cmocka_unit_test(addresses_have_one_shape),
 		cmocka_unit_test(the_way_to_an_address_has_a_source),
 		cmocka_unit_test(bytes_go_there_and_back),
-		cmocka_unit_test(who_ends_its_side_still_gets_the_answer),
+		cmocka_unit_test(a_half_closed_peer_still_gets_the_answer),
 		cmocka_unit_test(an_early_answer_survives_unread_bytes),
 		cmocka_unit_test(a_slow_reader_hits_the_mark_and_drains),
-		cmocka_unit_test(who_never_reads_is_cut),
+		cmocka_unit_test(a_peer_that_never_reads_is_cut),
 		cmocka_unit_test(a_pause_holds_bytes_back),
 		cmocka_unit_test(a_reset_is_seen_while_paused),
 		cmocka_unit_test(a_fin_is_seen_while_paused),
@@ -860,7 +860,7 @@ int main(void)
 		cmocka_unit_test(urgent_bytes_do_not_confuse),
 		cmocka_unit_test(an_abort_resets),
 		cmocka_unit_test(an_orphan_ends_in_silence),
-		cmocka_unit_test(what_nobody_takes_is_closed),
+		cmocka_unit_test(a_connection_not_taken_is_closed),
 		cmocka_unit_test(a_failed_dial_says_where_and_why),
 		cmocka_unit_test(nonsense_is_refused_at_once),
 		cmocka_unit_test(every_address_of_a_name_is_tried),

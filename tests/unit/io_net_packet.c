@@ -171,7 +171,7 @@ static void a_descriptor_comes_along(void **state)
 }
 
 /* A descriptor that no callback takes is closed: the lowest free number stays the same. */
-static void what_nobody_keeps_is_closed(void **state)
+static void a_descriptor_not_taken_is_closed(void **state)
 {
 	struct world w;
 	(void)state;
@@ -321,7 +321,7 @@ static void two_descriptors_end_it(void **state)
 		end_by(n);
 }
 
-static void who_is_not_taken_is_closed(void **state)
+static void a_connection_not_taken_is_closed(void **state)
 {
 	struct world w;
 	(void)state;
@@ -334,7 +334,7 @@ static void who_is_not_taken_is_closed(void **state)
 	world_teardown(&w);
 }
 
-static void nobody_there_is_said_at_once(void **state)
+static void an_absent_server_is_reported_at_once(void **state)
 {
 	struct world w;
 	struct cgn_err err = {0};
@@ -373,14 +373,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packets_keep_their_bounds),
 		cmocka_unit_test(a_descriptor_comes_along),
-		cmocka_unit_test(what_nobody_keeps_is_closed),
+		cmocka_unit_test(a_descriptor_not_taken_is_closed),
 		cmocka_unit_test(what_the_socket_does_not_take_waits),
 		cmocka_unit_test(a_queue_has_its_bound),
 		cmocka_unit_test(a_pause_holds_packets_back_but_not_the_end),
 		cmocka_unit_test(too_long_a_packet_ends_it),
 		cmocka_unit_test(two_descriptors_end_it),
-		cmocka_unit_test(who_is_not_taken_is_closed),
-		cmocka_unit_test(nobody_there_is_said_at_once),
+		cmocka_unit_test(a_connection_not_taken_is_closed),
+		cmocka_unit_test(an_absent_server_is_reported_at_once),
 		cmocka_unit_test(a_second_loop_accepts_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

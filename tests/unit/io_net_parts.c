@@ -85,7 +85,7 @@ static void a_loan_that_fits_is_paid_at_once(void **state)
 	free(p);
 }
 
-static void who_goes_gives_back_what_was_lent(void **state)
+static void a_closed_connection_gives_back_its_loans(void **state)
 {
 	(void)state;
 	struct world w;
@@ -166,7 +166,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_lent_goes_out_from_where_it_lies),
 		cmocka_unit_test(a_loan_that_fits_is_paid_at_once),
-		cmocka_unit_test(who_goes_gives_back_what_was_lent),
+		cmocka_unit_test(a_closed_connection_gives_back_its_loans),
 		cmocka_unit_test(listeners_share_a_socket),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

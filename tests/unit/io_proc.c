@@ -287,7 +287,7 @@ static void stop_is_polite_first(void **state)
 	world_done(&w);
 }
 
-static void who_ignores_it_is_killed(void **state)
+static void a_process_that_ignores_sigterm_is_killed(void **state)
 {
 	(void)state;
 	struct world w = {.stop_at_line = true};
@@ -398,7 +398,7 @@ int main(void)
 		cmocka_unit_test(environment_is_added_and_overridden),
 		cmocka_unit_test(nothing_of_ours_is_inherited),
 		cmocka_unit_test(stop_is_polite_first),
-		cmocka_unit_test(who_ignores_it_is_killed),
+		cmocka_unit_test(a_process_that_ignores_sigterm_is_killed),
 		cmocka_unit_test(descendants_go_with_it),
 		cmocka_unit_test(freeing_kills),
 		cmocka_unit_test(a_torrent_is_bounded),

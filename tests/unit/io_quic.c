@@ -308,7 +308,7 @@ static void a_close_has_a_code_and_a_sentence(void **state)
 	world_close(&w);
 }
 
-static void nobody_there_is_a_timeout(void **state)
+static void an_absent_server_is_a_timeout(void **state)
 {
 	(void)state;
 	struct world w;
@@ -598,7 +598,7 @@ int main(void)
 		cmocka_unit_test(a_cancelled_stream_ends_on_both_sides),
 		cmocka_unit_test(cancelling_at_any_moment_loses_nothing),
 		cmocka_unit_test(a_close_has_a_code_and_a_sentence),
-		cmocka_unit_test(nobody_there_is_a_timeout),
+		cmocka_unit_test(an_absent_server_is_a_timeout),
 		cmocka_unit_test(an_endpoint_closes_with_all_it_has),
 		cmocka_unit_test(closing_from_callbacks),
 		cmocka_unit_test(silence_ends_unless_kept_alive),

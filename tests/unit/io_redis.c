@@ -323,7 +323,7 @@ static void a_call_that_is_too_long_is_refused(void **state)
 	world_end(w);
 }
 
-static void it_says_who_it_is(void **state)
+static void the_client_sends_its_credentials(void **state)
 {
 	(void)state;
 	struct world *w = world_open(MOOD_GOOD, "redis://ann:s%3Acret@", CGN_SEC);
@@ -446,7 +446,7 @@ static void a_script_that_was_flushed_is_sent_again(void **state)
 	world_end(w);
 }
 
-static void nobody_there_is_tried_again(void **state)
+static void an_absent_server_is_tried_again(void **state)
 {
 	(void)state;
 	struct world *w = world_open(MOOD_GOOD, "redis://", CGN_SEC);
@@ -522,13 +522,13 @@ int main(void)
 		cmocka_unit_test(a_script_is_run),
 		cmocka_unit_test(many_calls_are_under_way_at_once),
 		cmocka_unit_test(a_call_that_is_too_long_is_refused),
-		cmocka_unit_test(it_says_who_it_is),
+		cmocka_unit_test(the_client_sends_its_credentials),
 		cmocka_unit_test(what_a_server_says_of_a_password_is_not_told),
 		cmocka_unit_test(a_server_that_cannot_be_used_is_away),
 		cmocka_unit_test(what_goes_wrong_in_a_call_ends_it),
 		cmocka_unit_test(an_answer_too_many_ends_the_connection),
 		cmocka_unit_test(a_script_that_was_flushed_is_sent_again),
-		cmocka_unit_test(nobody_there_is_tried_again),
+		cmocka_unit_test(an_absent_server_is_tried_again),
 		cmocka_unit_test(closing_ends_what_is_under_way),
 		cmocka_unit_test(addresses_are_read),
 	};

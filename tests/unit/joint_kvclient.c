@@ -594,7 +594,7 @@ static void when_the_store_dies(void **state)
 	client_teardown(w);
 }
 
-static void nobody_is_called_after_free(void **state)
+static void no_callback_runs_after_free(void **state)
 {
 	struct world *w = setup_ready(MOOD_GOOD);
 	(void)state;
@@ -877,7 +877,7 @@ int main(void)
 		cmocka_unit_test(a_store_that_is_none_is_left_alone),
 		cmocka_unit_test(nonsense_ends_the_connection),
 		cmocka_unit_test(when_the_store_dies),
-		cmocka_unit_test(nobody_is_called_after_free),
+		cmocka_unit_test(no_callback_runs_after_free),
 		cmocka_unit_test(a_call_has_its_deadline),
 		cmocka_unit_test(there_are_only_so_many_calls),
 		cmocka_unit_test(what_waits_to_be_sent_is_bounded),

@@ -297,7 +297,7 @@ static void what_one_has_the_other_gets(void **state)
 	}
 }
 
-static void what_nobody_has_is_a_miss_at_once(void **state)
+static void an_unknown_block_is_a_miss_at_once(void **state)
 {
 	(void)state;
 	struct world w;
@@ -374,7 +374,7 @@ static void a_snapshot_of_thousands_is_heard(void **state)
 
 /* More changes at once than the store remembers: a full list is sent again, and removed blocks are
  * forgotten. */
-static void who_falls_behind_is_told_anew(void **state)
+static void a_peer_that_falls_behind_gets_a_full_list(void **state)
 {
 	(void)state;
 	struct world w;
@@ -425,7 +425,7 @@ static void a_member_that_leaves_is_forgotten(void **state)
 	world_close(&w);
 }
 
-static void who_is_oneself_or_known_is_left_alone(void **state)
+static void itself_and_known_peers_are_not_dialled(void **state)
 {
 	(void)state;
 	struct world w;
@@ -736,7 +736,7 @@ static void an_answer_that_makes_no_sense_is_a_failure(void **state)
 	}
 }
 
-static void who_is_silent_is_not_waited_for(void **state)
+static void a_silent_peer_is_not_waited_for(void **state)
 {
 	(void)state;
 	struct world w;
@@ -751,7 +751,7 @@ static void who_is_silent_is_not_waited_for(void **state)
 
 /* When a peer stops in the middle, the next peer continues there: the received bytes are not requested
  * again. */
-static void who_stops_in_the_middle_is_gone_on_from(void **state)
+static void a_broken_fetch_continues_at_the_next_peer(void **state)
 {
 	(void)state;
 	for (unsigned dies = 0; dies < 2; dies++) {
@@ -783,7 +783,7 @@ static void another_value_of_the_same_name_is_not_mixed_in(void **state)
 	world_close(&w);
 }
 
-static void nobody_waits_longer_than_it_said(void **state)
+static void no_fetch_exceeds_its_budget(void **state)
 {
 	(void)state;
 	struct world w;
@@ -808,7 +808,7 @@ static void on_done_then(void *user, struct kvstore_block **take, const struct c
 	node_ask(w, 1, 2, &w->key);
 }
 
-static void who_is_told_may_do_anything(void **state)
+static void a_callback_may_do_anything(void **state)
 {
 	(void)state;
 	struct world w;
@@ -835,7 +835,7 @@ static bool liar_is_left(struct world *w)
 	return w->liars[0].last == NULL;
 }
 
-static void who_cancels_is_not_answered(void **state)
+static void a_cancelled_fetch_has_no_callback(void **state)
 {
 	(void)state;
 	struct world w;
@@ -854,7 +854,7 @@ static void who_cancels_is_not_answered(void **state)
 	world_close(&w);
 }
 
-static void who_is_busy_is_left_for_another(void **state)
+static void a_busy_peer_is_left_for_another(void **state)
 {
 	(void)state;
 	for (unsigned honest = 0; honest < 2; honest++) {
@@ -881,7 +881,7 @@ static void who_is_busy_is_left_for_another(void **state)
 	}
 }
 
-static void who_has_it_no_more_is_believed(void **state)
+static void a_peer_that_lost_the_block_is_believed(void **state)
 {
 	(void)state;
 	struct world w;
@@ -1172,7 +1172,7 @@ static bool two_seconds_passed(struct world *w)
 }
 
 /* The client ends its side late: the refusal is not replaced by a reset. */
-static void who_is_refused_is_not_reset(void **state)
+static void a_refused_client_is_not_reset(void **state)
 {
 	(void)state;
 	struct world w;
@@ -1196,28 +1196,28 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_has_the_other_gets),
-		cmocka_unit_test(what_nobody_has_is_a_miss_at_once),
+		cmocka_unit_test(an_unknown_block_is_a_miss_at_once),
 		cmocka_unit_test(many_who_want_it_wait_for_one_fetch),
 		cmocka_unit_test(changes_are_heard),
 		cmocka_unit_test(a_snapshot_of_thousands_is_heard),
-		cmocka_unit_test(who_falls_behind_is_told_anew),
+		cmocka_unit_test(a_peer_that_falls_behind_gets_a_full_list),
 		cmocka_unit_test(a_peer_that_went_has_nothing),
 		cmocka_unit_test(a_member_that_leaves_is_forgotten),
-		cmocka_unit_test(who_is_oneself_or_known_is_left_alone),
+		cmocka_unit_test(itself_and_known_peers_are_not_dialled),
 		cmocka_unit_test(what_moved_is_told_on_both_sides),
 		cmocka_unit_test(a_stranger_is_refused_both_ways),
 		cmocka_unit_test(a_wrong_byte_is_never_taken),
 		cmocka_unit_test(all_whose_bytes_are_in_it_may_be_wrong),
 		cmocka_unit_test(a_large_wrong_value_is_not_taken_either),
 		cmocka_unit_test(an_answer_that_makes_no_sense_is_a_failure),
-		cmocka_unit_test(who_is_silent_is_not_waited_for),
-		cmocka_unit_test(who_stops_in_the_middle_is_gone_on_from),
+		cmocka_unit_test(a_silent_peer_is_not_waited_for),
+		cmocka_unit_test(a_broken_fetch_continues_at_the_next_peer),
 		cmocka_unit_test(another_value_of_the_same_name_is_not_mixed_in),
-		cmocka_unit_test(nobody_waits_longer_than_it_said),
-		cmocka_unit_test(who_is_told_may_do_anything),
-		cmocka_unit_test(who_cancels_is_not_answered),
-		cmocka_unit_test(who_is_busy_is_left_for_another),
-		cmocka_unit_test(who_has_it_no_more_is_believed),
+		cmocka_unit_test(no_fetch_exceeds_its_budget),
+		cmocka_unit_test(a_callback_may_do_anything),
+		cmocka_unit_test(a_cancelled_fetch_has_no_callback),
+		cmocka_unit_test(a_busy_peer_is_left_for_another),
+		cmocka_unit_test(a_peer_that_lost_the_block_is_believed),
 		cmocka_unit_test(what_is_computed_faster_is_not_fetched),
 		cmocka_unit_test(what_has_no_room_is_handed_over_once),
 		cmocka_unit_test(what_is_put_meanwhile_counts),
@@ -1226,7 +1226,7 @@ int main(void)
 		cmocka_unit_test(the_end_leaves_nothing_behind),
 		cmocka_unit_test(what_is_not_understood_is_ended),
 		cmocka_unit_test(parts_of_a_value_are_served),
-		cmocka_unit_test(who_is_refused_is_not_reset),
+		cmocka_unit_test(a_refused_client_is_not_reset),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);
 }

@@ -127,7 +127,7 @@ static uint64_t best_of_all(const struct trace *t, uint32_t blocks)
 	return (uint64_t)most;
 }
 
-static void nobody_finds_more_than_the_optimum(void **state)
+static void no_policy_finds_more_than_the_optimum(void **state)
 {
 	(void)state;
 	static const char *const chains[] = {"a", "ab", "abc", "abd", "e", "ef", "efg", "h"};
@@ -188,7 +188,7 @@ static void shards_share_the_blocks(void **state)
 	trace_fini(&t);
 }
 
-static void it_refuses_what_cannot_be(void **state)
+static void impossible_settings_are_refused(void **state)
 {
 	(void)state;
 	struct trace t = make_prompts("a");
@@ -214,10 +214,10 @@ int main(void)
 		cmocka_unit_test(each_lets_go_of_another),
 		cmocka_unit_test(a_hole_ends_what_is_found),
 		cmocka_unit_test(a_scan_does_not_disturb_what_is_used),
-		cmocka_unit_test(nobody_finds_more_than_the_optimum),
+		cmocka_unit_test(no_policy_finds_more_than_the_optimum),
 		cmocka_unit_test(on_workloads_it_holds_its_own),
 		cmocka_unit_test(shards_share_the_blocks),
-		cmocka_unit_test(it_refuses_what_cannot_be),
+		cmocka_unit_test(impossible_settings_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void a_known_seed_gives_what_it_always_gave(void **state)
 	}
 }
 
-static void they_are_traces(void **state)
+static void workloads_are_valid_traces(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
@@ -83,7 +83,7 @@ static void they_are_traces(void **state)
 }
 
 /* In the second half, once sessions of all ages are under way. */
-static void they_come_at_their_rate(void **state)
+static void requests_come_at_their_rate(void **state)
 {
 	(void)state;
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
@@ -183,8 +183,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equal_seeds_give_equal_traces),
 		cmocka_unit_test(a_known_seed_gives_what_it_always_gave),
-		cmocka_unit_test(they_are_traces),
-		cmocka_unit_test(they_come_at_their_rate),
+		cmocka_unit_test(workloads_are_valid_traces),
+		cmocka_unit_test(requests_come_at_their_rate),
 		cmocka_unit_test(each_kind_shares_as_it_says),
 		cmocka_unit_test(talks_grow),
 		cmocka_unit_test(kinds_have_names_and_bounds_hold),

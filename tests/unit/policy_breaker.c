@@ -99,7 +99,7 @@ static void a_hint_or_a_success_needs_no_waiting(void **state)
 		{4, BREAKER_PROBE_OK, CLOSED});
 }
 
-static void it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked(void **state)
+static void a_breaker_is_open_for_five_minutes_at_most_and_never_shorter_than_asked(void **state)
 {
 	(void)state;
 	for (unsigned j = 0; j <= 4; j++) {
@@ -313,7 +313,7 @@ int main(void)
 		cmocka_unit_test(a_probe_whose_verdict_got_lost_is_given_up),
 		cmocka_unit_test(trouble_that_returns_soon_lasts_longer),
 		cmocka_unit_test(a_hint_or_a_success_needs_no_waiting),
-		cmocka_unit_test(it_is_open_for_five_minutes_at_most_and_never_shorter_than_asked),
+		cmocka_unit_test(a_breaker_is_open_for_five_minutes_at_most_and_never_shorter_than_asked),
 		cmocka_unit_test(zero_failures_never_open_it_and_long_ones_are_kept),
 		cmocka_unit_test(texts_say_why),
 		cmocka_unit_test(changes_are_told_once),

@@ -216,7 +216,7 @@ static void speeds_are_learned_and_lent(void **state)
 
 /* A node took a minute for its first prompt, and another node's engine reports wrong token counts: neither is
  * excluded or preferred for ever. */
-static void who_is_far_off_is_not_out_nor_ahead_for_ever(void **state)
+static void a_wrong_measurement_does_not_last(void **state)
 {
 	(void)state;
 	for (int slow = 0; slow < 2; slow++) {
@@ -363,7 +363,7 @@ static void whatever_happens_all_is_given_back(void **state)
 	world_fini(&w);
 }
 
-static void who_answers_at_once_teaches_no_prefill(void **state)
+static void an_immediate_answer_teaches_no_prefill(void **state)
 {
 	(void)state;
 	struct world w;
@@ -635,9 +635,9 @@ int main(void)
 		cmocka_unit_test(a_burst_goes_where_the_first_went),
 		cmocka_unit_test(a_booking_is_confirmed_or_ends),
 		cmocka_unit_test(speeds_are_learned_and_lent),
-		cmocka_unit_test(who_is_far_off_is_not_out_nor_ahead_for_ever),
+		cmocka_unit_test(a_wrong_measurement_does_not_last),
 		cmocka_unit_test(whatever_happens_all_is_given_back),
-		cmocka_unit_test(who_answers_at_once_teaches_no_prefill),
+		cmocka_unit_test(an_immediate_answer_teaches_no_prefill),
 		cmocka_unit_test(what_is_below_the_gpu_costs_less_than_computing_it),
 		cmocka_unit_test(roles_are_kept_while_there_are_others),
 		cmocka_unit_test(a_prompt_alone_is_for_nodes_of_that_role),

@@ -236,7 +236,7 @@ static void a_static_node_is_known_by_both_names_and_keeps_its_listed_address(vo
 	cluster_free(&c);
 }
 
-static void a_moved_node_is_watched_anew_and_a_restarted_one_forgotten(void **state)
+static void a_moved_node_is_watched_again_and_a_restarted_one_forgotten(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
@@ -358,7 +358,7 @@ static enum cluster_watch_order quiet_for(struct cluster *c, unsigned ms)
 	return o.watch;
 }
 
-static void an_agent_that_breaks_its_promise_is_watched_anew(void **state)
+static void an_agent_that_breaks_its_promise_is_watched_again(void **state)
 {
 	(void)state;
 	struct cluster *c = cluster_of();
@@ -600,10 +600,10 @@ int main(void)
 		cmocka_unit_test(an_unsound_report_is_not_taken),
 		cmocka_unit_test(cordon_and_drain_are_honoured_in_any_order),
 		cmocka_unit_test(a_static_node_is_known_by_both_names_and_keeps_its_listed_address),
-		cmocka_unit_test(a_moved_node_is_watched_anew_and_a_restarted_one_forgotten),
+		cmocka_unit_test(a_moved_node_is_watched_again_and_a_restarted_one_forgotten),
 		cmocka_unit_test(load_of_others_is_what_is_not_ours),
 		cmocka_unit_test(an_agent_that_counts_by_router_is_taken_at_its_word),
-		cmocka_unit_test(an_agent_that_breaks_its_promise_is_watched_anew),
+		cmocka_unit_test(an_agent_that_breaks_its_promise_is_watched_again),
 		cmocka_unit_test(slots_are_not_reused_while_requests_run_there),
 		cmocka_unit_test(there_is_an_end_to_slots),
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),

@@ -85,7 +85,7 @@ static void first_in_goes_first_unless_it_was_used(void **state)
 	evict_end(&e);
 }
 
-static void it_tells_how_good_somebody_was(void **state)
+static void the_worth_of_an_item_is_reported(void **state)
 {
 	(void)state;
 	struct evict e;
@@ -111,7 +111,7 @@ static void it_tells_how_good_somebody_was(void **state)
 	evict_fini(&e);
 }
 
-static void who_may_not_go_stays(void **state)
+static void a_refused_victim_stays(void **state)
 {
 	(void)state;
 	struct evict e;
@@ -131,7 +131,7 @@ static void who_may_not_go_stays(void **state)
 	evict_end(&e);
 }
 
-static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
+static void a_pinned_item_is_passed_over(void **state)
 {
 	(void)state;
 	struct evict e;
@@ -149,7 +149,7 @@ static void who_is_pinned_while_others_are_used_is_passed_over(void **state)
 	evict_end(&e);
 }
 
-static void who_comes_back_soon_outlives_a_scan(void **state)
+static void a_reused_item_outlives_a_scan(void **state)
 {
 	(void)state;
 	struct evict e;
@@ -168,7 +168,7 @@ static void who_comes_back_soon_outlives_a_scan(void **state)
 	evict_fini(&e);
 }
 
-static void who_was_dropped_leaves_no_ghost(void **state)
+static void a_dropped_item_leaves_no_ghost(void **state)
 {
 	(void)state;
 	struct evict e;
@@ -314,7 +314,7 @@ static int draw_key(uint64_t *r, int step)
 	return (run + step % 8) % KEYS;
 }
 
-static void it_does_what_the_naive_one_does(void **state)
+static void the_order_equals_the_naive_model(void **state)
 {
 	(void)state;
 	static struct item items[KEYS];
@@ -403,14 +403,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_in_goes_first_unless_it_was_used),
-		cmocka_unit_test(it_tells_how_good_somebody_was),
-		cmocka_unit_test(who_may_not_go_stays),
-		cmocka_unit_test(who_is_pinned_while_others_are_used_is_passed_over),
-		cmocka_unit_test(who_comes_back_soon_outlives_a_scan),
-		cmocka_unit_test(who_was_dropped_leaves_no_ghost),
+		cmocka_unit_test(the_worth_of_an_item_is_reported),
+		cmocka_unit_test(a_refused_victim_stays),
+		cmocka_unit_test(a_pinned_item_is_passed_over),
+		cmocka_unit_test(a_reused_item_outlives_a_scan),
+		cmocka_unit_test(a_dropped_item_leaves_no_ghost),
 		cmocka_unit_test(sizes_count),
 		cmocka_unit_test(ghosts_are_bounded),
-		cmocka_unit_test(it_does_what_the_naive_one_does),
+		cmocka_unit_test(the_order_equals_the_naive_model),
 		cmocka_unit_test(touches_need_no_lock),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -490,7 +490,7 @@ static void those_that_are_not_offered_are_told_with_the_reason(void **state)
 	world_fini(&w);
 }
 
-static void nobody_and_all_full_are_told(void **state)
+static void no_node_and_all_full_are_reported(void **state)
 {
 	(void)state;
 	struct world w;
@@ -562,7 +562,7 @@ int main(void)
 		cmocka_unit_test(costs_are_shown_as_costs),
 		cmocka_unit_test(of_many_the_best_are_kept_and_the_rest_is_counted),
 		cmocka_unit_test(those_that_are_not_offered_are_told_with_the_reason),
-		cmocka_unit_test(nobody_and_all_full_are_told),
+		cmocka_unit_test(no_node_and_all_full_are_reported),
 		cmocka_unit_test(a_shadow_chooses_from_the_same_and_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static void note_change(void *user, uint64_t digest)
 	t->calls++;
 }
 
-static void it_is_gone_with_the_last_reference(void **state)
+static void a_block_is_gone_with_the_last_reference(void **state)
 {
 	(void)state;
 	struct told t = {0};
@@ -195,7 +195,7 @@ static void random_steps(uint64_t seed, unsigned ranges)
 	holdings_free(&h);
 }
 
-static void it_agrees_with_a_plain_array(void **state)
+static void holdings_agree_with_a_plain_array(void **state)
 {
 	(void)state;
 	random_steps(11, 1);
@@ -232,11 +232,11 @@ static void memory_follows_what_is_held(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_is_gone_with_the_last_reference),
+		cmocka_unit_test(a_block_is_gone_with_the_last_reference),
 		cmocka_unit_test(the_limit_refuses_and_changes_nothing),
 		cmocka_unit_test(more_references_than_fit_end_early_but_end),
 		cmocka_unit_test(equal_contents_have_equal_sums),
-		cmocka_unit_test(it_agrees_with_a_plain_array),
+		cmocka_unit_test(holdings_agree_with_a_plain_array),
 		cmocka_unit_test(memory_follows_what_is_held),
 	};
 	return cmocka_run_group_tests_name("policy_holdings", tests, NULL, NULL);

@@ -209,7 +209,7 @@ static void a_value_is_the_sum_of_its_extents(void **state)
 	cgn_buf_fini(&b);
 }
 
-static void what_nobody_knows_is_refused(void **state)
+static void an_unknown_type_is_refused(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {0};
@@ -267,7 +267,7 @@ int main(void)
 		cmocka_unit_test(lists_have_as_many_items_as_they_say),
 		cmocka_unit_test(answers_come_back),
 		cmocka_unit_test(a_value_is_the_sum_of_its_extents),
-		cmocka_unit_test(what_nobody_knows_is_refused),
+		cmocka_unit_test(an_unknown_type_is_refused),
 		cmocka_unit_test(nothing_truncated_is_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

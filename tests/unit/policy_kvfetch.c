@@ -70,7 +70,7 @@ static void small_values_say_nothing_of_a_rate(void **state)
 	assert_true(p.bytes_per_ms >= 1); /* Never zero. */
 }
 
-static void it_is_fetched_when_that_beats_computing_it(void **state)
+static void a_block_is_fetched_when_that_beats_computing_it(void **state)
 {
 	(void)state;
 	struct kvfetch_path lan, wan;
@@ -100,7 +100,7 @@ static void it_is_fetched_when_that_beats_computing_it(void **state)
 	assert_false(kvfetch_worth(&lan, &a));
 }
 
-static void who_does_not_say_what_it_costs_gets_it(void **state)
+static void a_caller_without_costs_gets_the_block(void **state)
 {
 	(void)state;
 	struct kvfetch_path p;
@@ -113,7 +113,7 @@ static void who_does_not_say_what_it_costs_gets_it(void **state)
 			    &(struct kvfetch_ask){.tokens = 10, .ms_per_token = 0.5, .budget_ms = 2}) == 2);
 }
 
-static void it_is_kept_where_there_is_room_or_need(void **state)
+static void a_block_is_kept_where_there_is_room_or_need(void **state)
 {
 	(void)state;
 	assert_true(kvfetch_keep(100, 60, 40, 1));
@@ -142,7 +142,7 @@ static void the_nearest_is_asked_then_the_fastest(void **state)
 	assert_int_equal(kvfetch_choose(NULL, 0, START), 0);
 }
 
-static void who_is_busy_is_asked_last(void **state)
+static void a_busy_peer_is_asked_last(void **state)
 {
 	(void)state;
 	struct kvfetch_peer peers[] = {
@@ -189,7 +189,7 @@ static void streams_are_counted(void **state)
 	assert_true(e.streams == 0 && e.promised == 0);
 }
 
-static void who_can_not_be_served_in_time_goes_elsewhere(void **state)
+static void a_request_that_is_too_late_goes_elsewhere(void **state)
 {
 	(void)state;
 	struct kvfetch_egress e;
@@ -245,14 +245,14 @@ int main(void)
 		cmocka_unit_test(racks_are_nearer_than_regions),
 		cmocka_unit_test(a_path_is_what_was_measured),
 		cmocka_unit_test(small_values_say_nothing_of_a_rate),
-		cmocka_unit_test(it_is_fetched_when_that_beats_computing_it),
-		cmocka_unit_test(who_does_not_say_what_it_costs_gets_it),
-		cmocka_unit_test(it_is_kept_where_there_is_room_or_need),
+		cmocka_unit_test(a_block_is_fetched_when_that_beats_computing_it),
+		cmocka_unit_test(a_caller_without_costs_gets_the_block),
+		cmocka_unit_test(a_block_is_kept_where_there_is_room_or_need),
 		cmocka_unit_test(the_nearest_is_asked_then_the_fastest),
-		cmocka_unit_test(who_is_busy_is_asked_last),
+		cmocka_unit_test(a_busy_peer_is_asked_last),
 		cmocka_unit_test(patience_and_rest_are_bounded),
 		cmocka_unit_test(streams_are_counted),
-		cmocka_unit_test(who_can_not_be_served_in_time_goes_elsewhere),
+		cmocka_unit_test(a_request_that_is_too_late_goes_elsewhere),
 		cmocka_unit_test(no_more_goes_than_the_limit),
 		cmocka_unit_test(what_is_less_than_a_piece_goes_too),
 	};

@@ -362,7 +362,7 @@ static void random_steps(uint64_t seed, unsigned n_nodes, unsigned n_keys, unsig
 	model_fini(&m);
 }
 
-static void it_agrees_with_a_plain_table(void **state)
+static void the_index_agrees_with_a_plain_table(void **state)
 {
 	(void)state;
 	random_steps(1, 1, 100, 4000);
@@ -709,7 +709,7 @@ int main(void)
 		cmocka_unit_test(leading_blocks_and_their_tiers),
 		cmocka_unit_test(a_removed_node_is_gone_at_once_and_its_number_later),
 		cmocka_unit_test(what_it_can_not_take_is_an_error),
-		cmocka_unit_test(it_agrees_with_a_plain_table),
+		cmocka_unit_test(the_index_agrees_with_a_plain_table),
 		cmocka_unit_test(long_shared_prefixes_of_many_nodes),
 		cmocka_unit_test(bytes_per_membership_stay_small),
 		cmocka_unit_test(the_oldest_are_shed_and_it_shows),

@@ -1089,7 +1089,7 @@ static void run_seed(uint64_t seed, bool can_replay)
 	p.calm = false;
 }
 
-static void it_ends_exact_whatever_happened(void **state)
+static void holdings_are_exact_after_all_faults(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < 300; seed++)
@@ -1126,7 +1126,7 @@ int main(void)
 		cmocka_unit_test(an_unparsable_batch_demotes_for_a_while),
 		cmocka_unit_test(a_lull_is_looked_into),
 		cmocka_unit_test(a_lost_connection_goes_stale),
-		cmocka_unit_test(it_ends_exact_whatever_happened),
+		cmocka_unit_test(holdings_are_exact_after_all_faults),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static void unused_tokens_come_back_and_more_are_owed(void **state)
 	assert_false(limit_take(&r, &at, START, 1).granted);
 }
 
-static void nobody_owes_for_longer_than_an_hour(void **state)
+static void no_debt_lasts_longer_than_an_hour(void **state)
 {
 	(void)state;
 	const struct limit_rate r = limit_per_minute(1000);
@@ -308,7 +308,7 @@ int main(void)
 		cmocka_unit_test(a_burst_then_the_rate),
 		cmocka_unit_test(what_is_more_than_the_bucket_is_never_granted),
 		cmocka_unit_test(unused_tokens_come_back_and_more_are_owed),
-		cmocka_unit_test(nobody_owes_for_longer_than_an_hour),
+		cmocka_unit_test(no_debt_lasts_longer_than_an_hour),
 		cmocka_unit_test(a_clock_that_jumps_back_harms_little),
 		cmocka_unit_test(any_sequence_keeps_the_rate),
 		cmocka_unit_test(settling_is_as_if_it_had_been_known),

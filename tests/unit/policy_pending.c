@@ -63,7 +63,7 @@ static void what_is_on_its_way_counts_as_held(void **state)
 	pending_free(&p);
 }
 
-static void it_goes_on_where_the_node_says_it_ends(void **state)
+static void an_entry_extends_the_reported_blocks(void **state)
 {
 	(void)state;
 	struct pending *p = pending_of(1 << 16);
@@ -93,7 +93,7 @@ static void it_goes_on_where_the_node_says_it_ends(void **state)
 	pending_free(&p);
 }
 
-static void it_ends(void **state)
+static void an_entry_expires(void **state)
 {
 	(void)state;
 	struct pending *p = pending_of(1 << 16);
@@ -125,7 +125,7 @@ static void it_ends(void **state)
 	pending_free(&p);
 }
 
-static void it_stays_in_its_memory_and_keeps_what_is_new(void **state)
+static void the_ring_keeps_the_newest_in_bounded_memory(void **state)
 {
 	(void)state;
 	struct pending *p = pending_of(1 << 15); /* 4096 blocks. */
@@ -195,7 +195,7 @@ static void *race_thread(void *arg)
 	return c[3].held > 0 ? arg : NULL;
 }
 
-static void they_are_safe_without_locks(void **state)
+static void the_tables_are_safe_without_locks(void **state)
 {
 	(void)state;
 	struct hotprefix *h = NULL;
@@ -225,11 +225,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_on_its_way_counts_as_held),
-		cmocka_unit_test(it_goes_on_where_the_node_says_it_ends),
-		cmocka_unit_test(it_ends),
-		cmocka_unit_test(it_stays_in_its_memory_and_keeps_what_is_new),
+		cmocka_unit_test(an_entry_extends_the_reported_blocks),
+		cmocka_unit_test(an_entry_expires),
+		cmocka_unit_test(the_ring_keeps_the_newest_in_bounded_memory),
 		cmocka_unit_test(heat_counts_what_is_under_way),
-		cmocka_unit_test(they_are_safe_without_locks),
+		cmocka_unit_test(the_tables_are_safe_without_locks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,7 +304,7 @@ static void shares_add(void *user, const struct queue_share *s)
 	sums[2]++;
 }
 
-static void a_change_of_policy_sorts_anew(void **state)
+static void a_change_of_policy_sorts_again(void **state)
 {
 	(void)state;
 	struct queue *q = queue_of(QUEUE_FCFS, 8);
@@ -528,7 +528,7 @@ int main(void)
 		cmocka_unit_test(idleness_is_not_saved_up),
 		cmocka_unit_test(a_full_queue_displaces_the_largest_lowest_tenant),
 		cmocka_unit_test(what_found_no_room_goes_first),
-		cmocka_unit_test(a_change_of_policy_sorts_anew),
+		cmocka_unit_test(a_change_of_policy_sorts_again),
 		cmocka_unit_test(random_operations_agree_with_a_naive_model),
 		cmocka_unit_test(rate_counts_only_the_time_in_which_items_wait),
 	};

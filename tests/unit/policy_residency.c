@@ -99,7 +99,7 @@ static void nothing_in_nothing_out(void **state)
 }
 
 /* Compare with a plain array, for digests that often collide in the table's low bits. */
-static void it_agrees_with_a_model(void **state)
+static void residency_agrees_with_a_model(void **state)
 {
 	(void)state;
 	enum { CAP = 37, KEYS = 120 };
@@ -134,7 +134,7 @@ int main(void)
 		cmocka_unit_test(a_chain_longer_than_the_record_keeps_its_beginning),
 		cmocka_unit_test(limits_and_clearing_tell_each_digest),
 		cmocka_unit_test(nothing_in_nothing_out),
-		cmocka_unit_test(it_agrees_with_a_model),
+		cmocka_unit_test(residency_agrees_with_a_model),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

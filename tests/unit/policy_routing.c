@@ -379,7 +379,7 @@ static void power_and_capacity_count(void **state)
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 }
 
-static void nobody_is_picked_over_the_limit(void **state)
+static void no_node_is_picked_over_the_limit(void **state)
 {
 	(void)state;
 	struct route_ask ask = ask_of(4, 9);
@@ -892,7 +892,7 @@ int main(void)
 		cmocka_unit_test(a_held_prefix_outweighs_two_widths_and_no_more),
 		cmocka_unit_test(reuse_weighs_tiers_and_belief),
 		cmocka_unit_test(power_and_capacity_count),
-		cmocka_unit_test(nobody_is_picked_over_the_limit),
+		cmocka_unit_test(no_node_is_picked_over_the_limit),
 		cmocka_unit_test(ties_stick_and_spread),
 		cmocka_unit_test(without_a_prompt_it_goes_around),
 		cmocka_unit_test(two_routers_are_not_in_step),

@@ -45,7 +45,7 @@ static void what_one_router_has_is_told_apart(void **state)
 	assert_row(s.all, 0, 0, 0);
 }
 
-static void nobody_in_particular_counts_for_all(void **state)
+static void an_unknown_router_counts_for_all(void **state)
 {
 	(void)state;
 	struct share s = {0};
@@ -149,7 +149,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_router_has_is_told_apart),
-		cmocka_unit_test(nobody_in_particular_counts_for_all),
+		cmocka_unit_test(an_unknown_router_counts_for_all),
 		cmocka_unit_test(rows_are_bounded_and_given_back),
 		cmocka_unit_test(sums_stay_true),
 		cmocka_unit_test(what_engines_have_beyond_is_foreign),

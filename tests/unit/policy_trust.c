@@ -44,7 +44,7 @@ static void a_liar_sinks_to_the_floor_and_no_deeper(void **state)
 	assert_true(trust_after(1, 100000, UINT64_MAX, 0) >= ROUTE_TRUST_FLOOR);
 }
 
-static void who_tells_the_truth_again_is_believed_again(void **state)
+static void a_truthful_node_is_trusted_again(void **state)
 {
 	(void)state;
 	double low = trust_after(1, 1000, 4096, 0);
@@ -139,7 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_truth_costs_nothing),
 		cmocka_unit_test(a_liar_sinks_to_the_floor_and_no_deeper),
-		cmocka_unit_test(who_tells_the_truth_again_is_believed_again),
+		cmocka_unit_test(a_truthful_node_is_trusted_again),
 		cmocka_unit_test(half_a_truth_settles_in_the_middle),
 		cmocka_unit_test(small_promises_say_nothing),
 		cmocka_unit_test(trust_is_monotone_and_bounded_for_all_inputs),

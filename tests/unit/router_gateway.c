@@ -1243,7 +1243,7 @@ static void on_question(struct cgn_loop *l, struct cgn_post *p)
 	atomic_store(&q->answer, gw_series_answer(w->worker, CGN_STR("m")));
 }
 
-static void who_claims_tokens_that_nobody_saw_is_not_believed(void **state)
+static void impossible_token_counts_are_not_believed(void **state)
 {
 	struct question q = {.answer = -1};
 	(void)state;
@@ -1739,7 +1739,7 @@ int main(void)
 		cmocka_unit_test(blocks_of_bytes_are_in_no_index),
 		cmocka_unit_test(a_node_that_failed_is_not_preferred),
 		cmocka_unit_test(an_error_teaches_nothing_about_the_node),
-		cmocka_unit_test(who_claims_tokens_that_nobody_saw_is_not_believed),
+		cmocka_unit_test(impossible_token_counts_are_not_believed),
 		cmocka_unit_test(a_slow_reader_makes_no_node_slow),
 		cmocka_unit_test(what_one_engine_counted_is_not_held_against_another),
 		cmocka_unit_test(a_node_is_indexed_once_there_is_room),

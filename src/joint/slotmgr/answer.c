@@ -8,7 +8,7 @@
 
 void slotmgr_prefilled(struct slot_placement *p)
 {
-	if (p->mgr != NULL && p->computing && slot_placement_is_current(p))
+	if (p->state == PLACEMENT_COMPUTING && slot_placement_is_current(p))
 		slots_prefilled(p->mgr->slots, p->slot, p->chain, p->n);
 }
 
@@ -87,10 +87,11 @@ void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail)
 		return;
 	CGN_LIVE(m, SLOTMGR_TAG);
 	bool has_slot = slot_placement_is_current(p) && p->slot != SLOTS_NONE;
-	bool looks_up = p->lookup != NULL, moves = p->save != NULL || p->restore != NULL;
-	slot_placement_detach(p);
 	/* A save or restore makes the slot idle at its own end. */
-	bool frees = has_slot && (looks_up || (!moves && p->computing));
+	bool looks_up = p->state == PLACEMENT_LOOKUP;
+	bool frees = has_slot && (looks_up || p->state == PLACEMENT_COMPUTING);
+	slot_placement_detach(p);
+	slot_placement_move(p, PLACEMENT_OUT);
 	if (frees && looks_up)
 		slots_moved(m->slots, p->slot);
 	else if (frees)
@@ -111,6 +112,7 @@ static void on_prompt_stored(void *user, bool ok)
 {
 	struct slot_placement *p = user;
 	p->save = NULL;
+	slot_placement_move(p, PLACEMENT_DONE);
 	p->stored(p, ok);
 }
 
@@ -119,16 +121,16 @@ void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
 {
 	struct slotmgr *m = p->mgr;
 	p->stored = stored;
-	if (m == NULL || !slot_placement_is_current(p) || !p->computing) {
+	if (m == NULL || !slot_placement_is_current(p) || p->state != PLACEMENT_COMPUTING) {
 		stored(p, false);
 		return;
 	}
 	record_answer(p, tail);
-	p->computing = false;
 	struct slot_view v = slots_at(m->slots, p->slot);
 	bool is_stored = v.n > 0 && v.saved >= v.tokens && v.tokens > 0;
 	if (!is_stored)
 		p->save = slot_save_start(m, p->slot, NULL, on_prompt_stored, p);
+	slot_placement_move(p, p->save != NULL ? PLACEMENT_STORING : PLACEMENT_DONE);
 	if (p->save != NULL)
 		return;
 	slotmgr_slot_idle(m, p->slot);

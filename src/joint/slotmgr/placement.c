@@ -6,6 +6,19 @@
 #include "joint/slotmgr/slotmgr_priv.h"
 #include "policy/proto/proto.h"
 
+void slot_placement_move(struct slot_placement *p, enum placement_state to)
+{
+	static const unsigned exits[] = {
+#define TO(state)                 1U << PLACEMENT_##state
+#define PLACEMENT(id, exits, why) [PLACEMENT_##id] = (exits),
+#include "joint/slotmgr/states.def"
+#undef PLACEMENT
+#undef TO
+	};
+	CGN_MUST((exits[p->state] & 1U << to) != 0);
+	p->state = to;
+}
+
 static struct slotmgr *placement_manager(const struct slot_placement *p)
 {
 	CGN_LIVE(p->mgr, SLOTMGR_TAG);
@@ -35,6 +48,7 @@ static void placement_send_unplaced(struct slot_placement *p)
 		F_STR("why", restore_outcome_text(p->outcome)), F_DUR("waited", cgn_clock_now() - p->began));
 	slotmgr_count_outcome(p->mgr, p->outcome);
 	slot_placement_detach(p);
+	slot_placement_move(p, PLACEMENT_OUT);
 	p->slot = SLOTS_NONE;
 	p->mgr = NULL;
 	p->go(p);
@@ -57,7 +71,7 @@ static void placement_send(struct slot_placement *p)
 	slot_placement_detach(p);
 	slots_begin(m->slots, p->slot, p->at.caches ? common_blocks(p) : 0);
 	m->task[p->slot] = -1;
-	p->computing = true;
+	slot_placement_move(p, PLACEMENT_COMPUTING);
 	p->go(p);
 }
 
@@ -81,19 +95,19 @@ static void on_placement_timeout(struct cgn_timer *t)
 	struct slot_placement *p = CGN_CONTAINER(t, struct slot_placement, timeout);
 	struct slotmgr *m = placement_manager(p);
 	/* While the engine computes, the request waits for its turn, as it would inside the engine. */
-	if (p->slot == SLOTS_NONE && engine_computes(m)) {
+	if (p->state == PLACEMENT_WAITING && engine_computes(m)) {
 		cgn_timer_set(t, m->restore_timeout);
 		return;
 	}
 	p->outcome = RESTORE_FAILED_TIMEOUT;
-	if (p->slot == SLOTS_NONE) {
+	if (p->state == PLACEMENT_WAITING) {
 		placement_send_unplaced(p);
 		return;
 	}
 	metric_add(METRIC_OF(m->telemetry, SLOT_RESTORES, m->name, "late"), 1);
 	m->stats.restore_failures++;
 	/* A slot that a save or restore still moves belongs to that save or restore. */
-	if (p->save != NULL || p->restore != NULL)
+	if (p->state == PLACEMENT_SAVING || p->state == PLACEMENT_RESTORING)
 		placement_send_unplaced(p);
 	else
 		placement_send_now(p);
@@ -116,8 +130,10 @@ static void placement_restore(struct slot_placement *p, const struct slot_entry 
 	p->state_id = slot_entry_id(c);
 	p->state_sum = c->sums[0];
 	p->restore = slot_restore_start(placement_manager(p), p->slot, c, from, on_placement_restored, p);
-	if (p->restore != NULL)
+	if (p->restore != NULL) {
+		slot_placement_move(p, PLACEMENT_RESTORING);
 		return;
+	}
 	p->outcome = RESTORE_FAILED_STORAGE;
 	placement_send_now(p);
 }
@@ -200,7 +216,9 @@ static void placement_fill(struct slot_placement *p)
 	if ((patient || block_tokens(p) * (double)(p->n - found) >= m->min_tokens) &&
 		slotmgr_kvclient(m) != NULL)
 		p->lookup = slot_lookup_start(m, p->chain, p->n, found, patient, on_placement_lookup, p);
-	if (p->lookup == NULL)
+	if (p->lookup != NULL)
+		slot_placement_move(p, PLACEMENT_LOOKUP);
+	else
 		placement_restore_from_store(p);
 }
 
@@ -228,8 +246,10 @@ static bool placement_take_slot(struct slot_placement *p)
 	cgn_timer_set(&p->timeout, m->restore_timeout);
 	if (pick.takes && slots_save_pays(&m->pace, &v, m->min_tokens))
 		p->save = slot_save_start(m, p->slot, on_slot_saved, NULL, p);
-	if (p->save != NULL)
+	if (p->save != NULL) {
+		slot_placement_move(p, PLACEMENT_SAVING);
 		return true;
+	}
 	slots_move(m->slots, p->slot);
 	placement_fill(p);
 	return true;
@@ -257,6 +277,7 @@ void slotmgr_place(struct slotmgr *m, struct slot_placement *p)
 	cgn_timer_init(&p->timeout, m->loop, on_placement_timeout);
 	if (cgn_list_empty(&m->waiting) && placement_take_slot(p))
 		return;
+	slot_placement_move(p, PLACEMENT_WAITING);
 	cgn_list_push(&m->waiting, &p->link);
 	cgn_timer_set(&p->timeout, m->restore_timeout);
 }

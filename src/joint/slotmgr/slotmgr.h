@@ -100,6 +100,12 @@ struct slot_restore;
 struct slot_lookup;
 /* A request on its way into a slot. The caller zeroes the struct, fills in its first part and calls
  * slotmgr_place. */
+enum placement_state {
+#define PLACEMENT(id, exits, why) PLACEMENT_##id,
+#include "joint/slotmgr/states.def"
+#undef PLACEMENT
+};
+
 struct slot_placement {
 	const char *id;            /* Request id for the log; borrowed until slotmgr_answer_end */
 	struct cgn_str path, body; /* Borrowed until |go| */
@@ -116,7 +122,7 @@ struct slot_placement {
 	uint64_t epoch;      /* The manager's epoch at the start */
 	uint32_t slot;
 	struct slot_body at;
-	bool computing;               /* The engine works on the request in |slot| */
+	enum placement_state state;   /* Written by slot_placement_move alone */
 	struct cgn_link link;         /* In the manager's |waiting| or |preparing| list */
 	struct cgn_timer timeout;     /* Runs while the request waits */
 	struct slot_restore *restore; /* Steps that the request waits for; NULL: none */

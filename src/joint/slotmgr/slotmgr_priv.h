@@ -110,6 +110,8 @@ void slotmgr_engine_changed(struct slotmgr *m);
 
 /* ---- placement.c ---- */
 bool slot_placement_is_current(const struct slot_placement *p);
+/* Change the state; abort on a move that states.def lacks. */
+void slot_placement_move(struct slot_placement *p, enum placement_state to);
 /* Cancel all that was begun for the request; steps that cannot be cancelled end on their own. */
 void slot_placement_detach(struct slot_placement *p);
 /* A slot became idle: give it to a waiting request, or plan to save it. */

@@ -74,11 +74,12 @@ static void *pointer_at(const void *at)
 
 static void real_put(struct json_out *o, const void *at, size_t size)
 {
-	float narrow;
-	double wide;
-	memcpy(&narrow, at, sizeof narrow);
+	float narrow = 0;
+	double wide = 0;
 	if (size == sizeof wide)
 		memcpy(&wide, at, sizeof wide);
+	else
+		memcpy(&narrow, at, sizeof narrow);
 	json_put_f64(o, size == sizeof wide ? wide : (double)narrow);
 }
 

@@ -95,7 +95,9 @@ void evict_add(struct evict *e, struct evict_node *n, uint32_t bytes)
 {
 	CGN_LIVE(e, EVICT_TAG);
 	CGN_MUST(!evict_has(n));
-	*n = (struct evict_node){.bytes = bytes};
+	/* A reader may touch the node of a block whose pin has just ended, so |uses| is stored atomically. */
+	n->bytes = bytes;
+	byte_store(&n->uses, 0);
 	bool back = came_back(e, n);
 	byte_store(&n->worth, back ? EVICT_CAME_BACK : 0);
 	queue_append(e, n, back ? EVICT_MAIN : EVICT_SMALL);

@@ -27,7 +27,7 @@ struct ctl_args {
 		const char *value;
 	} given[CTL_MAX_FLAGS];
 	size_t n_given;
-	bool json;
+	bool json, wide; /* -o json, -o wide */
 };
 
 struct ctl_verb {
@@ -63,19 +63,28 @@ void ctl_help_all(struct cgn_buf *out);
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
 
 /* A table: header cells, then rows. Printed as aligned columns, or as a JSON array of objects keyed by the
- * lower-case header. */
+ * lower-case header. On a terminal, text that does not fit into its width is cut and ends with "…"; elsewhere
+ * nothing is cut. Cells are foreign text: they are escaped when they are printed. */
 #define CTL_MAX_COLUMNS 20
 struct ctl_table {
 	size_t columns, cells;
 	const char *header[CTL_MAX_COLUMNS];
 	struct cgn_buf text; /* The cells, each terminated by a NUL. */
-	bool is_number[CTL_MAX_COLUMNS];
+	bool is_number[CTL_MAX_COLUMNS], is_wide[CTL_MAX_COLUMNS];
+	bool wide; /* Show the columns that ctl_table_wide_column added too. JSON always has them. */
 };
 void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);
+void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints the table and frees it. */
 CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err);
 
-/* Write |b| to stdout and free it. */
+/* Return text from elsewhere (a router, an engine, a store, a file) in a form that is safe on a terminal
+ * (cgn_buf_shown). Every such text goes through here when it is written; table cells do by themselves. NULL: "".
+ * The result is |z|, or lives until the program ends. */
+const char *ctl_shown(const char *z);
+/* Write |b| to stdout and free it. Control characters that JSON allows in strings are escaped as \u009b. */
 CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err);
+/* The same for bytes that are no text. */
+CGN_RC ctl_print_bytes(struct cgn_buf *b, struct cgn_err *err);
 bool ctl_is_terminal(int fd);

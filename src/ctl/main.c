@@ -173,8 +173,9 @@ static CGN_RC line_parse(struct ctl_args *a, struct args line, struct cgn_err *e
 	}
 	const char *output = ctl_flag(a, "-o");
 	a->json = strcmp(output, "json") == 0;
-	if (!a->json && strcmp(output, "table") != 0)
-		return CGN_FAIL(err, INVALID, "-o takes table or json, not '%s'", output);
+	a->wide = strcmp(output, "wide") == 0;
+	if (!a->json && !a->wide && strcmp(output, "table") != 0)
+		return CGN_FAIL(err, INVALID, "-o takes table, wide or json, not '%s'", output);
 	return ctl_switch(a, "--help") ? CGN_OK : check_words(a, err);
 }
 
@@ -219,7 +220,7 @@ int main(int argc, char **argv)
 	struct ctl_args a = {.verb = v};
 	struct cgn_err err = {0};
 	if (!cgn_ok(line_parse(&a, (struct args){argc, argv, used + 1}, &err))) {
-		(void)fprintf(stderr, "cgn-ctl: %s\nsee cgn-ctl %s --help\n", err.msg, v->path);
+		(void)fprintf(stderr, "cgn-ctl: %s\nsee cgn-ctl %s --help\n", ctl_shown(err.msg), v->path);
 		return EXIT_USAGE;
 	}
 	if (ctl_switch(&a, "--help")) {
@@ -231,7 +232,7 @@ int main(int argc, char **argv)
 	if (cgn_ok(rc))
 		return 0;
 	if (err.msg[0] != '\0')
-		(void)fprintf(stderr, "cgn-ctl: %s\n", err.msg);
+		(void)fprintf(stderr, "cgn-ctl: %s\n", ctl_shown(err.msg));
 	/* INVALID means a usage error, except for config check, where it means a wrong configuration. */
 	return rc.code == CGN_INVALID && v->run != ctl_config_check ? EXIT_USAGE : cgn_code_exit(rc.code);
 }

@@ -2,8 +2,10 @@
 """cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
 import json
 import os
+import pty
 import stat
 import subprocess
+import termios
 
 import pytest
 
@@ -31,6 +33,25 @@ def refused(code, *args, **how):
     return r.stderr
 
 
+def on_terminal(*args, columns=80, **how):
+    """Run cgn-ctl with a terminal of that width as stdout; return (exit status, what it wrote, stderr)."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, columns))
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CGN_", "COGNITORA__"))}
+    p = subprocess.Popen([CTL, *map(str, args)], stdout=its, stderr=subprocess.PIPE, env=env, **how)
+    os.close(its)
+    text = b""
+    try:
+        while part := os.read(ours, 65536):
+            text += part
+    except OSError:  # EIO: the other end is closed
+        pass
+    os.close(ours)
+    err = p.stderr.read().decode()
+    p.stderr.close()
+    return p.wait(60), text.decode().replace("\r\n", "\n"), err
+
+
 def verbs():
     return [line.split('"')[1] for line in (ROOT / "src/ctl/verbs.def").read_text().splitlines() if line.startswith("VERB(")]
 
@@ -56,7 +77,7 @@ def test_words_that_are_wrong():
     assert "unexpected argument 'b'" in refused(2, "cluster", "cordon", "a", "b")
     assert "--file needs a value" in refused(2, "key", "ls", "--file")
     assert "takes no value" in refused(2, "bench", "chat", "--no-stream=1")
-    assert "-o takes table or json" in refused(2, "version", "-o", "yaml")
+    assert "-o takes table, wide or json" in refused(2, "version", "-o", "yaml")
     assert "duration" in refused(2, "bench", "chat", "--duration", "soon")
     assert "whole number" in refused(2, "bench", "chat", "--max-tokens", "-1")
     assert "--rate" in refused(2, "bench", "chat", "--rate", "0")
@@ -153,6 +174,40 @@ def test_cluster_verbs(cluster):
     assert {cluster.chat(f"r{i}").headers["x-cgn-node"] for i in range(10)} == {"a"}
     table = fine("cluster", "nodes", *at).splitlines()
     assert table[0].startswith("NODE") and len(table) == 3
+
+
+def test_nodes_fit_a_terminal_and_wide_has_the_rest(cluster):
+    cluster.router()
+    cluster.node("gpu-node-07", "--time-scale", "0")
+    cluster.wait_ready()
+    at = ("cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}")
+    assert max(map(len, fine(*at).splitlines())) <= 80
+    wide = fine(*at, "-o", "wide").splitlines()[0].split()
+    assert {"ROLE", "ADDRESS", "SOURCE", "TRUST", "MODELS"} <= set(wide)
+    assert {"role", "address", "source", "trust", "models"} <= json.loads(fine(*at, "-o", "json"))[0].keys()
+    assert "ADDRESS" not in fine(*at)
+
+
+EVIL = "x\x1b]0;owned\x07\x1b[31m\u009b31m\u202e\x7f" + "m" * 60
+
+
+def test_names_of_models_cannot_steer_a_terminal(cluster):
+    """A model's name comes from an engine. It is shown without control characters: in tables, cut to the terminal; in sentences; in JSON,
+    which keeps its value; in metrics."""
+    cluster.router()
+    cluster.node("a", "--time-scale", "0", model=EVIL)
+    cluster.wait_ready()
+    assert cluster.ask("POST", "/v1/chat/completions", {"model": EVIL, "messages": [{"role": "user", "content": "x"}]}).status == 200
+    at = ("--router", f"127.0.0.1:{cluster.grpc_port}")
+    outputs = [fine(*verb, *at, *how) for verb in (("cluster", "nodes"), ("cluster", "status"), ("explain",)) for how in ((), ("-o", "json"))]
+    for text in [*outputs, cluster.scrape()]:
+        assert not [c for c in text if c != "\n" and (ord(c) < 32 or 0x7F <= ord(c) < 0xA0)], text
+    for text in outputs[::2]:
+        assert r"x\x1b]0;owned\x07" in text and "\u202e" not in text, text
+    assert json.loads(outputs[1])[0]["models"] == EVIL and json.loads(outputs[3])["models"] == [EVIL]
+    assert r'model="x\\x1b]0;owned\\x07' in cluster.scrape()
+    code, text, _ = on_terminal("cluster", "nodes", *at)
+    assert code == 0 and max(map(len, text.splitlines())) <= 80 and "…" in text, text
 
 
 def test_bench_chat_counts_what_happened(cluster):

@@ -130,7 +130,8 @@ def test_blocks_that_do_not_divide(cluster):
     assert cache(cluster.admin_port, "n1")["source"] == "sent"
     (shown,) = cluster.status()["nodes"]
     assert shown["engines"][0]["residency"] == source(node)["residency"]
-    nodes = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True)
+    nodes = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "-o", "wide", "--router", f"127.0.0.1:{cluster.grpc_port}"],
+                           capture_output=True, text=True)
     assert "sent, demoted" in nodes.stdout, nodes
 
 

@@ -47,6 +47,33 @@ static void buf_error_is_sticky(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void text_for_a_terminal_has_no_control_characters(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *from, *to;
+	} rows[] = {
+		{"", ""},
+		{"qwen/2.5 \\o/ \"x\"", "qwen/2.5 \\o/ \"x\""},
+		{"r\xc3\xa4t \xe6\xa8\xa1 \xf0\x9f\x98\x80", "r\xc3\xa4t \xe6\xa8\xa1 \xf0\x9f\x98\x80"},
+		{"\033[31mred\nnext\ttab\x7f", "\\x1b[31mred\\x0anext\\x09tab\\x7f"},
+		{"\xc2\x9b"
+		 "31m\xc2\xa0",
+			"\\xc2\\x9b"
+			"31m\xc2\xa0"}, /* CSI as one character of C1 */
+		{"a\xff\xc3", "a\\xff\\xc3"},
+		{"\xe2\x80\xae"
+		 "gpj \xe2\x81\xa6 \xe2\x80\x8b",
+			"\\u202egpj \\u2066 \xe2\x80\x8b"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cgn_buf b = {0};
+		cgn_buf_shown(&b, cgn_str_of(rows[i].from));
+		assert_string_equal(cgn_buf_z(&b), rows[i].to);
+		cgn_buf_fini(&b);
+	}
+}
+
 static void numbers_are_strict(void **state)
 {
 	(void)state;
@@ -125,6 +152,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(buf_error_is_sticky),
+		cmocka_unit_test(text_for_a_terminal_has_no_control_characters),
 		cmocka_unit_test(numbers_are_strict),
 		cmocka_unit_test(utf8_follows_rfc3629),
 		cmocka_unit_test(near_names_are_found),

@@ -94,6 +94,44 @@ void cgn_buf_fmt(struct cgn_buf *b, const char *fmt, ...)
 	va_end(again);
 }
 
+/* U+200E to U+200F, U+2028 to U+202E and U+2066 to U+2069: E2 80 8E ... E2 81 A9. */
+static bool turns_text(const unsigned char *p)
+{
+	if (p[0] != 0xe2)
+		return false;
+	return p[1] == 0x80 ? (p[2] >= 0x8e && p[2] <= 0x8f) || (p[2] >= 0xa8 && p[2] <= 0xae)
+			    : p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9;
+}
+
+/* Return the length of the character at |p| if it can be shown as it is, else 0. */
+static size_t shown_length(const unsigned char *p, size_t n)
+{
+	if (p[0] < 0x80)
+		return p[0] >= ' ' && p[0] != 0x7f;
+	for (size_t len = 2; len <= 4 && len <= n; len++)
+		if (cgn_utf8_prefix(p, len) == len)
+			return (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) || (len == 3 && turns_text(p)) ? 0
+													: len;
+	return 0;
+}
+
+void cgn_buf_shown(struct cgn_buf *b, struct cgn_str s)
+{
+	const unsigned char *p = (const unsigned char *)s.p, *end = p + s.n;
+	while (p < end) {
+		size_t left = (size_t)(end - p), len = shown_length(p, left);
+		if (len > 0) {
+			cgn_buf_add(b, p, len);
+			p += len;
+		} else if (left >= 3 && turns_text(p)) {
+			cgn_buf_fmt(b, "\\u20%02x", p[1] == 0x80 ? p[2] & 0x3fU : (p[2] & 0x3fU) | 0x40U);
+			p += 3;
+		} else {
+			cgn_buf_fmt(b, "\\x%02x", *p++);
+		}
+	}
+}
+
 const char *cgn_buf_z(struct cgn_buf *b)
 {
 	char *end = cgn_buf_room(b, 1);

@@ -25,6 +25,10 @@ void cgn_buf_putz(struct cgn_buf *b, const char *z);
 void cgn_buf_char(struct cgn_buf *b, char c);
 void cgn_buf_u64(struct cgn_buf *b, uint64_t v); /* Append decimal digits. */
 void cgn_buf_fmt(struct cgn_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Append |s| as text that cannot change a terminal or begin a new line: control characters (DEL and U+0080 to
+ * U+009F too), the marks that change the direction of text, and bytes that are not UTF-8 become \x1b or \u202e.
+ * A backslash of |s| stays as it is. */
+void cgn_buf_shown(struct cgn_buf *b, struct cgn_str s);
 /* Terminate the bytes with a NUL, which is not counted, and borrow them; "" when the buffer is bad. */
 const char *cgn_buf_z(struct cgn_buf *b);
 /* Drop the first |n| bytes. */

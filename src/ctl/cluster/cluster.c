@@ -54,6 +54,16 @@ static const char *events_trouble(const Cognitora__V1__Node *node)
 	return worst;
 }
 
+/* The columns of cluster nodes. Those that are not |wide| fit into 80 columns with names of common length. */
+static const struct {
+	const char *name;
+	bool number, wide;
+} node_columns[] = {{"NODE", false, false}, {"STATE", false, false}, {"BREAKER", false, false},
+	{"ROLE", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false}, {"RUNNING", true, true},
+	{"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false}, {"GPU", true, true},
+	{"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true}, {"SOURCE", false, true},
+	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"MODELS", false, false}};
+
 static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 {
 	static const Cognitora__V1__Node no_node = COGNITORA__V1__NODE__INIT;
@@ -68,7 +78,6 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%s", s->breaker);
 	ctl_table_cell(t, "%s", role_text(node->role));
 	ctl_table_cell(t, "%s", node->address);
-	ctl_table_cell(t, "%s", cgn_buf_z(&models));
 	ctl_table_cell(t, "%u", s->router_inflight);
 	ctl_table_cell(t, "%u", load->running);
 	ctl_table_cell(t, "%u", load->waiting);
@@ -81,24 +90,18 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
+	ctl_table_cell(t, "%s", cgn_buf_z(&models));
 	cgn_buf_fini(&models);
 }
 
 CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 {
-	static const struct {
-		const char *name;
-		bool number;
-	} columns[] = {{"NODE", false}, {"STATE", false}, {"BREAKER", false}, {"ROLE", false},
-		{"ADDRESS", false}, {"MODELS", false}, {"INFLIGHT", true}, {"RUNNING", true},
-		{"WAITING", true}, {"KV", true}, {"BLOCKS", true}, {"GPU", true}, {"RAM", true},
-		{"SSD", true}, {"REMOTE", true}, {"SOURCE", false}, {"STALE S", true}, {"TRUST", true},
-		{"SEEN S", true}};
 	Cognitora__V1__StatusResponse *status = NULL;
-	struct ctl_table t = {0};
+	struct ctl_table t = {.wide = a->wide};
 	CGN_TRY(ask_status(a, &status, err));
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&t, columns[i].name, columns[i].number);
+	for (size_t i = 0; i < CGN_COUNT(node_columns); i++)
+		(node_columns[i].wide ? ctl_table_wide_column : ctl_table_column)(&t, node_columns[i].name,
+			node_columns[i].number);
 	for (size_t i = 0; i < status->n_nodes; i++)
 		node_row(&t, status->nodes[i]);
 	pb_free(&status);
@@ -117,12 +120,12 @@ static const char *const node_states[] = {"ready", "joining", "cordoned", "drain
 
 static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "%s%s", i == 0 ? "models    " : "          ", s->models[i]);
+	cgn_buf_fmt(out, "%s%s", i == 0 ? "models    " : "          ", ctl_shown(s->models[i]));
 	if (i < s->n_model_status) { /* Routers of earlier versions send no model status. */
 		const Cognitora__V1__ModelStatus *m = s->model_status[i];
 		bool bytes = strcmp(m->tokens, "bytes") == 0;
 		cgn_buf_fmt(out, ": blocks of %u %s (%s%s%s)", m->block, bytes ? "bytes" : "tokens",
-			bytes ? "" : m->tokens, bytes ? "" : ": ", m->why);
+			bytes ? "" : ctl_shown(m->tokens), bytes ? "" : ": ", ctl_shown(m->why));
 		if (m->queued > 0)
 			cgn_buf_fmt(out, ", %u waiting", m->queued);
 	}
@@ -133,16 +136,16 @@ static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *ou
 {
 	cgn_buf_fmt(out,
 		"shadow    %s: %llu of %llu decisions the same; else %.1f ms cheaper, %.1f ms dearer in all; %llu tokens held, chosen ones %llu\n",
-		s->policy, (unsigned long long)s->agreed, (unsigned long long)(s->agreed + s->differed),
-		s->cheaper_ms, s->dearer_ms, (unsigned long long)s->cached_tokens,
-		(unsigned long long)s->chosen_cached_tokens);
+		ctl_shown(s->policy), (unsigned long long)s->agreed,
+		(unsigned long long)(s->agreed + s->differed), s->cheaper_ms, s->dearer_ms,
+		(unsigned long long)s->cached_tokens, (unsigned long long)s->chosen_cached_tokens);
 }
 
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", s->cluster,
-		s->router_version, (unsigned long long)(s->uptime_ms / 1000), s->state_backend,
-		s->state_connected ? "" : " (NOT REACHABLE)");
+	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", ctl_shown(s->cluster),
+		ctl_shown(s->router_version), (unsigned long long)(s->uptime_ms / 1000),
+		ctl_shown(s->state_backend), s->state_connected ? "" : " (NOT REACHABLE)");
 	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
 	for (size_t i = 0; i < s->n_shadows; i++)
@@ -204,10 +207,16 @@ static CGN_RC print_node_state(const struct ctl_args *a, const char *state, cons
 	struct cgn_err *err)
 {
 	struct cgn_buf out = {0};
-	if (a->json)
-		cgn_buf_fmt(&out, "{\"node\":\"%s\",\"state\":\"%s\"}\n", a->words[0], state);
-	else
-		cgn_buf_fmt(&out, "%s %s\n", a->words[0], text);
+	struct json_out o = json_out_to(&out);
+	if (!a->json) {
+		cgn_buf_fmt(&out, "%s %s\n", ctl_shown(a->words[0]), text);
+		return ctl_print(&out, err);
+	}
+	json_open(&o, '{');
+	json_key_z(&o, "node", a->words[0]);
+	json_key_z(&o, "state", state);
+	json_close(&o, '}');
+	cgn_buf_char(&out, '\n');
 	return ctl_print(&out, err);
 }
 

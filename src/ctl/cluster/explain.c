@@ -45,11 +45,11 @@ static struct json_val member_of(struct json_val v, const char *key)
 	return m;
 }
 
+/* Return a string in the form for a terminal; "" when it is missing. */
 static const char *text_of(struct view *w, struct json_val v, const char *key)
 {
 	struct json_val m = member_of(v, key);
-	const char *z = m.type == JSON_STRING ? cgn_arena_strz(&w->arena, json_str(m, &w->arena)) : NULL;
-	return z != NULL ? z : "";
+	return ctl_shown(m.type == JSON_STRING ? cgn_arena_strz(&w->arena, json_str(m, &w->arena)) : NULL);
 }
 
 /* Return a number as written; "-" when it is missing. */

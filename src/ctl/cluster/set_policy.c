@@ -69,12 +69,13 @@ static CGN_RC changes_of(const struct ctl_args *a, struct changes *c, struct cgn
 
 void ctl_policy_text(const Cognitora__V1__PolicyStatus *s, struct cgn_buf *out)
 {
-	cgn_buf_fmt(out, "policy    %s (from %s)\n", s->policy, s->policy_from);
+	cgn_buf_fmt(out, "policy    %s (from %s)\n", ctl_shown(s->policy), ctl_shown(s->policy_from));
 	cgn_buf_fmt(out, "weights   kv %g, load %g, power %g, capacity %g (from %s)%s\n", s->kv, s->load,
-		s->power, s->capacity, s->weights_from,
+		s->power, s->capacity, ctl_shown(s->weights_from),
 		strcmp(s->policy, "weighted") == 0 ? "" : "; they count with policy weighted");
 	if (s->trouble[0] != '\0')
-		cgn_buf_fmt(out, "TROUBLE   what stands in %s now is not obeyed: %s\n", s->where, s->trouble);
+		cgn_buf_fmt(out, "TROUBLE   what stands in %s now is not obeyed: %s\n", ctl_shown(s->where),
+			ctl_shown(s->trouble));
 }
 
 void ctl_policy_json(const Cognitora__V1__PolicyStatus *s, struct json_out *o)

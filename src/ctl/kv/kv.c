@@ -117,8 +117,8 @@ static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct ctl_table
 	}
 	cgn_buf_fmt(out,
 		"node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n",
-		s->node_id, s->version, (unsigned long long)(s->uptime_ms / 1000),
-		s->quic_address[0] != '\0' ? s->quic_address : "none can reach it",
+		ctl_shown(s->node_id), ctl_shown(s->version), (unsigned long long)(s->uptime_ms / 1000),
+		s->quic_address[0] != '\0' ? ctl_shown(s->quic_address) : "none can reach it",
 		(unsigned long long)s->misses, (unsigned long long)s->corrupt,
 		(unsigned long long)s->index_bytes);
 }

@@ -28,7 +28,7 @@ static double in_mib(uint64_t bytes)
 
 static const char *or_dash(const char *z)
 {
-	return z[0] != '\0' ? z : "-";
+	return z[0] != '\0' ? ctl_shown(z) : "-";
 }
 
 static void peer_row(const peer *p, struct ctl_table *t)
@@ -57,7 +57,7 @@ static void peers_text(const response *rs, struct ctl_table *table, struct cgn_b
 		ctl_table_column(table, columns[i], i >= 4 && i <= 12);
 	for (size_t i = 0; i < rs->n_peers; i++)
 		peer_row(rs->peers[i], table);
-	cgn_buf_fmt(out, "node      %s, reached at %s, rack %s, region %s\n", rs->node_id,
+	cgn_buf_fmt(out, "node      %s, reached at %s, rack %s, region %s\n", ctl_shown(rs->node_id),
 		or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
 	cgn_buf_fmt(out,
 		"now       %llu fetched, %llu sent to others (%.1f MiB of them owed), %llu connections from others\n",

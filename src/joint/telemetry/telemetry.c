@@ -283,21 +283,19 @@ void telemetry_reference_joint(struct cgn_buf *out)
 	telemetry_reference(joint_rows, METRIC_JOINT_COUNT, out);
 }
 
-/* Label values come from the network (names of models): one that is not UTF-8 would make Prometheus refuse the
- * whole page. */
+/* Label values come from the network (names of models). One that is not UTF-8 would make Prometheus refuse the
+ * whole page, and a control character would reach the terminal of whoever reads it. */
 static void value_clean(char *dst, const char *value)
 {
-	size_t n = strnlen(value, METRIC_MAX_VALUE + 1);
+	char room[4 * (METRIC_MAX_VALUE + 1)]; /* A byte becomes four characters at most. */
+	struct cgn_buf b = cgn_buf_over(room, sizeof room);
+	cgn_buf_shown(&b, (struct cgn_str){value, strnlen(value, METRIC_MAX_VALUE + 1)});
+	size_t n = b.n;
 	if (n > METRIC_MAX_VALUE)
-		for (n = METRIC_MAX_VALUE; n > 0 && ((unsigned char)value[n] & 0xc0) == 0x80;)
+		for (n = METRIC_MAX_VALUE; n > 0 && ((unsigned char)room[n] & 0xc0) == 0x80;)
 			n--;
-	memcpy(dst, value, n);
+	memcpy(dst, room, n);
 	dst[n] = '\0';
-	if (cgn_utf8_valid(dst, n))
-		return;
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)dst[i] >= 0x80)
-			dst[i] = '?';
 }
 
 static struct label_key key_of(const char *const *values, size_t n)

@@ -54,15 +54,13 @@ static void put_number(struct cgn_buf *out, double v)
 	cgn_buf_putz(out, text);
 }
 
+/* Label values have no line ends: metric_get escapes control characters. */
 static void put_escaped(struct cgn_buf *out, const char *z)
 {
 	for (; *z != '\0'; z++) {
 		if (*z == '\\' || *z == '"')
 			cgn_buf_char(out, '\\');
-		if (*z == '\n')
-			cgn_buf_putz(out, "\\n");
-		else
-			cgn_buf_char(out, *z);
+		cgn_buf_char(out, *z);
 	}
 }
 

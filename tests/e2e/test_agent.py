@@ -140,7 +140,7 @@ class Agent:
             f'listen_admin = "127.0.0.1:0"\n{agent_toml}\n{engine_toml}\n')
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("COGNITORA__", "CGN_CONFIG", "NOTIFY_"))}
         clean.update(COGNITORA__LOG__FORMAT="json", PATH=f"{SIM.parent}:{clean['PATH']}", **env)
-        self.config, self.ask_env = config, None
+        self.config, self.ask_env, self.ends = config, None, 0
         with open(self.log, "w") as err:
             self.proc = subprocess.Popen([AGENT, "--config", config], env=clean, stderr=err)
         self.admin = until(lambda: self.event("svc.ready") or self.dead(), "ready")["admin_port"]
@@ -152,7 +152,7 @@ class Agent:
         if self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
         try:
-            assert self.proc.wait(WAIT_S) in (0, -signal.SIGKILL), self.log.read_text()[-4000:]
+            assert self.proc.wait(WAIT_S) in (self.ends, -signal.SIGKILL), self.log.read_text()[-4000:]
         finally:
             self.proc.kill()
             self.proc.wait()
@@ -753,6 +753,20 @@ def test_sigterm_stops_the_managed_engine(start):
     pid = a.engine()["pid"]
     a.proc.send_signal(signal.SIGTERM)
     assert a.proc.wait(WAIT_S) == 0
+    assert not is_running(pid)
+
+
+def test_a_second_sigterm_kills_a_managed_engine_that_does_not_end(start, tmp_path):
+    deaf = tmp_path / "deaf.sh"
+    deaf.write_text("#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n")
+    deaf.chmod(0o755)
+    a = start(managed_sim(f'binary = "{deaf}"'))
+    pid = until(lambda: a.engine()["pid"], "the engine runs")
+    a.proc.send_signal(signal.SIGTERM)
+    until(lambda: a.event("engine.stop"), "the engine is told to stop")
+    a.proc.send_signal(signal.SIGTERM)
+    assert a.proc.wait(WAIT_S) == 143, a.log.read_text()
+    a.ends = 143
     assert not is_running(pid)
 
 

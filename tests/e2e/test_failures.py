@@ -231,6 +231,32 @@ def test_drain_waits_for_running_requests(cluster):
     assert load.ends["answered"] == load.sent, (load.ends, load.statuses)
 
 
+@pytest.mark.parametrize("part", ["router", "agent", "engine"])
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_drain_that_waits_for_a_request(cluster, part, signo):
+    up(cluster, ("--token-interval-us", "100000"))
+    stream = Stream(cluster.http_port, "long", max_tokens=600, ignore_eos=True)
+    stream.read_until(b"data: ")
+    node = cluster.nodes["a"]
+    p = {"router": cluster.router_process, "agent": node.agent, "engine": node.engine}[part]
+    p.signal(signal.SIGTERM)
+    until(lambda: "svc.drain" in p.log() or "sim.drain" in p.log(), "it drains")
+    p.signal(signo)
+    assert p.wait() == 128 + signo, p.log()
+    stream.read_all() if part == "router" else stream.read_until(b"event: error")
+    assert b"[DONE]" not in stream.got
+    stream.close()
+
+
+def test_a_second_signal_ends_an_agent_that_takes_leave_of_a_silent_router(cluster):
+    agent = up(cluster, FAST).nodes["a"].agent
+    cluster.router_process.signal(signal.SIGSTOP)
+    agent.signal(signal.SIGTERM)
+    until(lambda: agent.events("agent.leave"), "it leaves")
+    agent.signal(signal.SIGINT)
+    assert agent.wait() == 130, agent.log()
+
+
 def test_a_request_that_is_refused_everywhere_is_counted_once(cluster):
     up(cluster, (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"))
     for _ in range(5):

@@ -202,3 +202,16 @@ def test_terminated_while_blocks_are_held(store):
     c.close()
     store.restart()
     assert store.stats()["ram"]["blocks"] == 0
+
+
+@pytest.mark.parametrize("store", [{"drain_timeout": "60s"}], indirect=True)
+def test_a_second_signal_ends_the_wait_for_held_blocks(store):
+    c = Bulk(store.bulk)
+    c.put_any(key("a"), value(7, 3 * MIB))
+    held = c.get(key("a"))
+    store.process.signal(signal.SIGTERM)
+    until(lambda: store.process.events("svc.drain"), "it drains")
+    store.process.signal(signal.SIGINT)
+    assert store.process.wait() in (0, 130), store.process.log()
+    assert held.read() == value(7, 3 * MIB)
+    c.close()

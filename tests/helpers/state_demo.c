@@ -173,11 +173,12 @@ static void announce_left(void *arg)
 
 static void demo_quit(struct demo *d)
 {
+	if (uv_is_closing((uv_handle_t *)&d->input))
+		return;
 	(void)uv_poll_stop(&d->input);
-	if (!uv_is_closing((uv_handle_t *)&d->input))
-		uv_close((uv_handle_t *)&d->input, NULL);
+	uv_close((uv_handle_t *)&d->input, NULL);
 	if (d->announce != NULL)
-		state_announce_close(&d->announce, announce_left, d);
+		state_announce_leave(d->announce, announce_left, d);
 	else
 		cgn_loop_stop(d->l);
 }
@@ -252,6 +253,7 @@ int main(int argc, char **argv)
 	grpc_server_free(&d.server);
 	tls_ctx_free(&d.tls);
 	state_watch_close(&d.watch);
+	state_announce_close(&d.announce);
 	cgn_loop_free(&d.l);
 	config_free(&d.cfg);
 	telemetry_free(&d.telemetry);

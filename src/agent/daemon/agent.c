@@ -30,7 +30,7 @@ static void agent_leave(struct agent *a)
 	a->leaving = true;
 	cgn_log(INFO, "agent.leave", F_STR("node", a->node_id));
 	watch_end_all(&a->watch, "the node has drained and goes away");
-	state_announce_close(&a->announce, on_left, a);
+	state_announce_leave(a->announce, on_left, a);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_stop(&a->engines[i]);
 }
@@ -383,8 +383,7 @@ void agent_stop(void **take)
 		engine_close(&a->engines[i]);
 	node_store_close(&a->store);
 	holdings_free(&a->holdings);
-	if (a->announce != NULL)
-		state_announce_close(&a->announce, NULL, NULL);
+	state_announce_close(&a->announce);
 	tls_ctx_free(&a->tls);
 	proto_node_free(&a->node);
 	cgn_arena_fini(&a->scratch);

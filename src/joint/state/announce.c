@@ -50,16 +50,18 @@ static void announce_turn(struct cgn_hook *h)
 		a->backend->send(a);
 }
 
-static void announce_end(struct state_announce *a);
-
 static void announce_wake(struct cgn_timer *t)
 {
 	struct state_announce *a = CGN_CONTAINER(t, struct state_announce, timer);
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
-	if (a->leaving)
-		announce_end(a);
-	else
+	if (!a->leaving) {
 		a->backend->send(a);
+		return;
+	}
+	void (*left)(void *arg) = a->left;
+	a->left = NULL; /* The answer may come after the deadline. */
+	if (left != NULL)
+		left(a->left_arg);
 }
 
 void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *node)
@@ -126,12 +128,13 @@ static const struct announce_backend *backend_of(const struct config *cfg)
 	}
 }
 
-static void announce_release(struct state_announce **take)
+void state_announce_close(struct state_announce **take)
 {
 	struct state_announce *a = *take;
 	*take = NULL;
 	if (a == NULL)
 		return;
+	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	cgn_hook_drop(&a->turn);
 	cgn_timer_cancel(&a->timer);
 	a->leaving = true; /* The backend ignores answers from now on. */
@@ -145,7 +148,7 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
 	const struct state_announce_ops *ops, void *user, struct state_announce **out, struct cgn_err *err)
 {
 	CGN_TRY(state_cluster_check(cfg, err));
-	CGN_ON_EXIT(announce_release) struct state_announce *a = calloc(1, sizeof *a);
+	CGN_ON_EXIT(state_announce_close) struct state_announce *a = calloc(1, sizeof *a);
 	if (a == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
 	*a = (struct state_announce){
@@ -167,31 +170,19 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
 	return CGN_OK;
 }
 
-static void announce_end(struct state_announce *a)
-{
-	void (*closed)(void *arg) = a->closed;
-	void *arg = a->closed_arg;
-	announce_release(&a);
-	if (closed != NULL)
-		closed(arg);
-}
-
-/* End on the next turn: a backend may call this inside a callback of a channel that the end frees. */
+/* Tell on the next turn: a backend may call this inside a callback of a channel that the owner frees. */
 void announce_left(struct state_announce *a)
 {
 	cgn_timer_set(&a->timer, 1);
 }
 
-void state_announce_close(struct state_announce **take, void (*done)(void *arg), void *arg)
+void state_announce_leave(struct state_announce *a, void (*done)(void *arg), void *arg)
 {
-	struct state_announce *a = *take;
-	*take = NULL;
-	if (a == NULL)
-		return;
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
+	CGN_MUST(!a->leaving);
 	a->leaving = true;
-	a->closed = done;
-	a->closed_arg = arg;
+	a->left = done;
+	a->left_arg = arg;
 	cgn_timer_set(&a->timer, LEAVE_TIMEOUT);
 	if (a->node != NULL)
 		a->backend->leave(a);

@@ -97,9 +97,12 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
  * agent.heartbeat); retried without end, with backoff. */
 void state_announce_update(struct state_announce *a, const Cognitora__V1__Node *node);
 CGN_RC state_announce_reload_tls(struct state_announce *a, struct cgn_err *err);
-/* Leave (embedded) or revoke the lease (etcd), then call |done|: never inline, at most 2 s later. |done| may be
- * NULL. The loop must run until then; if it does not, the node stays registered until its lease ends. */
-void state_announce_close(struct state_announce **take, void (*done)(void *arg), void *arg);
+/* Leave (embedded) or revoke the lease (etcd), then call |done|: never inline, at most 2 s later. Call once; later
+ * updates are ignored. |a| stays the caller's. */
+void state_announce_leave(struct state_announce *a, void (*done)(void *arg), void *arg);
+/* Free at once and call back no more. Without a completed leave, the node stays registered until its lease
+ * ends. */
+void state_announce_close(struct state_announce **take);
 
 /* ---- block stores ---- */
 /* The block stores of the cluster's nodes, for a store that fetches from them. etcd: the stores of nodes that are

@@ -161,8 +161,8 @@ struct state_announce {
 	struct cgn_timer timer; /* the next send; when leaving: the deadline */
 	struct cgn_backoff backoff;
 	char cluster[72];
-	void (*closed)(void *arg);
-	void *closed_arg;
+	void (*left)(void *arg);
+	void *left_arg;
 };
 void announce_ok(struct state_announce *a); /* the registration stands */
 /* The registration cannot be renewed: log why, once per outage. */

@@ -9,7 +9,7 @@
 #include "router/service/service.h"
 
 #define MAX_WORKERS 256
-/* 4 MiB when all are in use: two for each possible key, plus tenants. */
+/* 4 MiB when all are in use: two for each of 65,536 keys that are busy at a time, plus tenants. */
 #define LIMIT_BUCKETS ((size_t)1 << 18)
 
 static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
@@ -128,6 +128,7 @@ static void router_stop(void **take)
 	free(r->workers);
 	gw_admission_close(&r->shared.admission);
 	router_control_close(r);
+	router_keys_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
@@ -192,6 +193,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
+	CGN_TRY(router_keys_open(r, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, &r->published.view, err));
 	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,

@@ -367,6 +367,32 @@ def test_keys_scopes_and_reload(cluster, tmp_path):
     assert "other-key" not in log and "chat-key" not in log
 
 
+def test_many_keys_are_loaded_and_a_bad_line_keeps_the_old_ones(cluster, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(key_line("first", "first-secret", "chat"))
+    cluster.common = {"auth": {"enabled": True, "api_keys_file": str(keys)}}
+    cluster.router()
+    cluster.node("a", *FAST)
+    until(lambda: cluster.states().get("a") == "ready", "a is ready")
+    body = {"model": "sim", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+
+    def status(secret):
+        return cluster.ask("POST", "/v1/chat/completions", body, {"Authorization": f"Bearer {secret}"}).status
+
+    until(lambda: status("first-secret") == 200, "the workers know the node")
+    count = 200_000
+    many = "".join(key_line(f"k{i}", f"secret-{i}", "chat") for i in range(count))
+    keys.write_text(many)
+    until(lambda: status(f"secret-{count - 1}") == 200, "the new keys count")
+    assert status("secret-0") == 200 and status("first-secret") == 401
+    loaded = cluster.router_process.events("router.keys")[-1]
+    assert loaded["keys"] == count and loaded["bytes"] < 100 * count
+    keys.write_text(many + "nonsense\n")
+    until(lambda: cluster.router_process.events("router.keys_refused"), "the broken file is refused")
+    assert f"keys:{count + 1}:" in cluster.router_process.events("router.keys_refused")[-1]["why"]
+    assert status("secret-7") == 200
+
+
 # ---- start and shutdown ----
 
 class Load:

@@ -16,13 +16,35 @@
 	"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* SHA-256 of "test" */
 #define WHEN "2026-01-31T08:00:00Z"
 
+static const struct digest seed = {{1, 2, 3}};
+
 static struct auth_keys *keys_of(const char *text)
 {
 	struct auth_keys *k = NULL;
 	struct cgn_err err = {0};
-	if (!cgn_ok(auth_keys_parse("keys", cgn_str_of(text), &k, &err)))
+	if (!cgn_ok(auth_keys_parse("keys", cgn_str_of(text), &seed, &k, &err)))
 		fail_msg("%s", err.msg);
 	return k;
+}
+
+static bool is_known(const struct auth_keys *k, const char *secret)
+{
+	struct auth_key key;
+	return auth_keys_find(k, cgn_str_of(secret), &key);
+}
+
+static struct auth_key key_of(const struct auth_keys *k, const char *secret)
+{
+	struct auth_key key = {0};
+	assert_true(auth_keys_find(k, cgn_str_of(secret), &key));
+	return key;
+}
+
+static struct auth_key key_at(const struct auth_keys *k, size_t i)
+{
+	struct auth_key key;
+	auth_keys_at(k, i, &key);
+	return key;
 }
 
 static void a_file_is_read_and_keys_found(void **state)
@@ -32,23 +54,41 @@ static void a_file_is_read_and_keys_found(void **state)
 				      "a " HASH_A " chat,embed " WHEN " laptop of Ann\r\n"
 				      "  b " HASH_B " admin " WHEN "\n");
 	assert_int_equal(auth_keys_count(k), 2);
-	const struct auth_key *a = auth_keys_find(k, CGN_STR("password"));
-	assert_string_equal(a->id, "a");
-	assert_string_equal(a->name, "laptop of Ann");
-	assert_string_equal(a->created, WHEN);
-	assert_int_equal(a->scopes, AUTH_CHAT | AUTH_EMBED);
-	const struct auth_key *b = auth_keys_find(k, CGN_STR("test"));
-	assert_string_equal(b->id, "b");
-	assert_string_equal(b->name, "");
-	assert_int_equal(b->scopes, AUTH_ADMIN);
-	assert_null(auth_keys_find(k, CGN_STR("Password")));
-	assert_null(auth_keys_find(k, CGN_STR("")));
-	assert_null(auth_keys_find(k, CGN_STR(HASH_A)));
-	auth_keys_free(&k);
-	auth_keys_free(&k);
+	struct auth_key a = key_of(k, "password"), b = key_of(k, "test");
+	assert_string_equal(a.id, "a");
+	assert_string_equal(a.name, "laptop of Ann");
+	assert_string_equal(a.created, WHEN);
+	assert_int_equal(a.scopes, AUTH_CHAT | AUTH_EMBED);
+	assert_string_equal(b.id, "b");
+	assert_string_equal(b.name, "");
+	assert_int_equal(b.scopes, AUTH_ADMIN);
+	assert_false(is_known(k, "Password"));
+	assert_false(is_known(k, ""));
+	assert_false(is_known(k, HASH_A));
+	auth_keys_unref(&k);
+	auth_keys_unref(&k);
 	k = keys_of("");
-	assert_null(auth_keys_find(k, CGN_STR("password")));
-	auth_keys_free(&k);
+	assert_false(is_known(k, "password"));
+	auth_keys_unref(&k);
+}
+
+static void of_two_keys_with_one_secret_the_last_counts(void **state)
+{
+	(void)state;
+	struct auth_keys *k = keys_of("a " HASH_A " chat " WHEN "\nb " HASH_A " admin " WHEN "\n");
+	assert_int_equal(auth_keys_count(k), 2);
+	assert_string_equal(key_of(k, "password").id, "b");
+	auth_keys_unref(&k);
+}
+
+static void a_set_lives_as_long_as_somebody_uses_it(void **state)
+{
+	(void)state;
+	struct auth_keys *k = keys_of("a " HASH_A " chat " WHEN "\n"), *also = k;
+	auth_keys_ref(also);
+	auth_keys_unref(&k);
+	assert_true(is_known(also, "password"));
+	auth_keys_unref(&also);
 }
 
 static void keys_belong_to_tenants(void **state)
@@ -69,13 +109,15 @@ static void keys_belong_to_tenants(void **state)
 		struct cgn_buf line = {0}, again = {0};
 		cgn_buf_fmt(&line, "a " HASH_A " chat " WHEN "%s\n", rows[i].rest);
 		struct auth_keys *k = keys_of(cgn_buf_z(&line));
-		assert_string_equal(auth_key_tenant(auth_keys_at(k, 0)), rows[i].tenant);
-		assert_string_equal(auth_keys_at(k, 0)->name, rows[i].name);
-		auth_key_format(auth_keys_at(k, 0), &again);
+		struct auth_key key = key_at(k, 0);
+		assert_string_equal(auth_key_tenant(&key), rows[i].tenant);
+		assert_string_equal(key.name, rows[i].name);
+		auth_key_format(&key, &again);
 		struct auth_keys *same = keys_of(cgn_buf_z(&again));
-		assert_memory_equal(auth_keys_at(same, 0), auth_keys_at(k, 0), sizeof(struct auth_key));
-		auth_keys_free(&same);
-		auth_keys_free(&k);
+		struct auth_key back = key_at(same, 0);
+		assert_memory_equal(&back, &key, sizeof key);
+		auth_keys_unref(&same);
+		auth_keys_unref(&k);
 		cgn_buf_fini(&line);
 		cgn_buf_fini(&again);
 	}
@@ -117,7 +159,7 @@ static void lines_that_are_wrong_are_named(void **state)
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct auth_keys *k = NULL;
 		struct cgn_err err = {0};
-		cgn_rc rc = auth_keys_parse("keys", cgn_str_of(rows[i].text), &k, &err);
+		cgn_rc rc = auth_keys_parse("keys", cgn_str_of(rows[i].text), &seed, &k, &err);
 		assert_int_equal(rc.code, CGN_INVALID);
 		assert_null(k);
 		if (strstr(err.msg, rows[i].says) == NULL)
@@ -146,13 +188,11 @@ static void a_new_key_survives_its_file(void **state)
 	auth_key_format(&made, &line);
 	assert_null(strstr(cgn_buf_z(&line), secret + 4));
 	struct auth_keys *k = keys_of(cgn_buf_z(&line));
-	const struct auth_key *found = auth_keys_find(k, cgn_str_of(secret));
-	assert_non_null(found);
-	assert_memory_equal(found, &made, sizeof made);
-	assert_ptr_equal(found, auth_keys_at(k, 0));
+	struct auth_key found = key_of(k, secret);
+	assert_memory_equal(&found, &made, sizeof made);
 	secret[10] ^= 1;
-	assert_null(auth_keys_find(k, cgn_str_of(secret)));
-	auth_keys_free(&k);
+	assert_false(is_known(k, secret));
+	auth_keys_unref(&k);
 	cgn_buf_fini(&line);
 	struct cgn_err err;
 	assert_int_equal(auth_key_make(entropy, 1, 0, CGN_STR("a\nb"), CGN_STR(""), &made, secret, &err).code,
@@ -165,25 +205,31 @@ static void a_new_key_survives_its_file(void **state)
 		CGN_INVALID);
 }
 
+#define MANY 20000
+
+/* More keys than fit in any table that starts small; none lost, none confused, bounded memory. */
 static void many_keys_are_all_found(void **state)
 {
 	(void)state;
 	struct cgn_buf text = {0};
-	char(*secrets)[AUTH_SECRET_MAX] = calloc(300, sizeof *secrets);
-	for (unsigned i = 0; i < 300; i++) {
+	char(*secrets)[AUTH_SECRET_MAX] = calloc(MANY, sizeof *secrets);
+	for (unsigned i = 0; i < MANY; i++) {
 		uint8_t entropy[AUTH_SECRET_BYTES] = {(uint8_t)i, (uint8_t)(i >> 8), 9};
 		struct auth_key key;
 		assert_true(cgn_ok(auth_key_make(entropy, 1 + i % 7, i, CGN_STR(""), CGN_STR(""), &key,
 			secrets[i], NULL)));
+		(void)snprintf(key.id, sizeof key.id, "key-%u", i); /* 32 random bits may repeat */
 		auth_key_format(&key, &text);
 	}
 	struct auth_keys *k = keys_of(cgn_buf_z(&text));
-	for (unsigned i = 0; i < 300; i++) {
-		const struct auth_key *key = auth_keys_find(k, cgn_str_of(secrets[i]));
-		assert_ptr_equal(key, auth_keys_at(k, i));
-		assert_int_equal(key->scopes, 1 + i % 7);
+	assert_int_equal(auth_keys_count(k), MANY);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct auth_key key = key_of(k, secrets[i]), line = key_at(k, i);
+		assert_memory_equal(&key, &line, sizeof key);
+		assert_int_equal(key.scopes, 1 + i % 7);
 	}
-	auth_keys_free(&k);
+	assert_true(auth_keys_bytes(k) < MANY * (60 + strlen("key-19999") + 16) + 4096);
+	auth_keys_unref(&k);
 	cgn_buf_fini(&text);
 	free(secrets);
 }
@@ -204,6 +250,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_read_and_keys_found),
+		cmocka_unit_test(of_two_keys_with_one_secret_the_last_counts),
+		cmocka_unit_test(a_set_lives_as_long_as_somebody_uses_it),
 		cmocka_unit_test(keys_belong_to_tenants),
 		cmocka_unit_test(lines_that_are_wrong_are_named),
 		cmocka_unit_test(a_new_key_survives_its_file),

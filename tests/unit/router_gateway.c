@@ -355,12 +355,14 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 	struct config *cfg = NULL;
 	struct gw_rules *rules = NULL;
 	struct auth_keys *k = NULL;
+	const struct digest seed = {{7}};
 	struct cgn_err err = {0};
 	if (!cgn_ok(config_load("test.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
 		fail_msg("%s", err.msg);
 	if (keys != NULL)
-		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &k, &err)));
-	assert_true(cgn_ok(gw_rules_new(cfg, &k, &rules, NULL)));
+		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &seed, &k, &err)));
+	assert_true(cgn_ok(gw_rules_new(cfg, k, &rules, NULL)));
+	auth_keys_unref(&k);
 	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, &err)))
 		fail_msg("%s", err.msg);
 	config_free(&cfg);

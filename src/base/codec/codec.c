@@ -72,29 +72,50 @@ void hex_put(struct cgn_buf *out, struct cgn_str bytes)
 	}
 }
 
+/* A table, because the branches of a comparison cannot be predicted. */
 int hex_digit(char c)
 {
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	static const int8_t value_plus_one[256] = {
+		['0'] = 1,
+		['1'] = 2,
+		['2'] = 3,
+		['3'] = 4,
+		['4'] = 5,
+		['5'] = 6,
+		['6'] = 7,
+		['7'] = 8,
+		['8'] = 9,
+		['9'] = 10,
+		['a'] = 11,
+		['b'] = 12,
+		['c'] = 13,
+		['d'] = 14,
+		['e'] = 15,
+		['f'] = 16,
+		['A'] = 11,
+		['B'] = 12,
+		['C'] = 13,
+		['D'] = 14,
+		['E'] = 15,
+		['F'] = 16,
+	};
+	return value_plus_one[(unsigned char)c] - 1;
 }
 
 bool hex_get(struct cgn_buf *out, struct cgn_str text)
 {
-	size_t before = out->n;
-	bool good = text.n % 2 == 0;
-	for (size_t i = 0; good && i < text.n; i += 2) {
-		int high = hex_digit(text.p[i]), low = hex_digit(text.p[i + 1]);
-		good = high >= 0 && low >= 0;
-		if (good)
-			cgn_buf_char(out, (char)(high << 4 | low));
-		good = good && !out->bad;
+	size_t n = text.n / 2;
+	char *to = text.n % 2 == 0 ? cgn_buf_room(out, n) : NULL;
+	if (to == NULL)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		int high = hex_digit(text.p[2 * i]), low = hex_digit(text.p[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return false;
+		to[i] = (char)(high << 4 | low);
 	}
-	if (!good)
-		out->n = before;
-	return good;
+	cgn_buf_grew(out, n);
+	return true;
 }
 
 size_t percent_get(char *to, struct cgn_str text)

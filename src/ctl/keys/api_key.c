@@ -8,23 +8,47 @@
 #include "io/loop/loop.h"
 #include "policy/auth/auth.h"
 
-#define FILE_LIMIT ((size_t)16 << 20)
+#define MOST_TRIES 8 /* Tries to find an id that no other key has. */
 
 /* Read the file; a missing file is empty when |may_be_new|. */
 static CGN_RC load_keys(const char *path, bool may_be_new, struct cgn_buf *text, struct auth_keys **keys,
 	struct cgn_err *err)
 {
 	if (!may_be_new || access(path, F_OK) == 0)
-		CGN_TRY(disk_read_file(path, FILE_LIMIT, text, err));
-	return auth_keys_parse(path, cgn_buf_view(text), keys, err);
+		CGN_TRY(disk_read_file(path, AUTH_MAX_FILE, text, err));
+	struct digest seed;
+	cgn_random(&seed, sizeof seed);
+	return auth_keys_parse(path, cgn_buf_view(text), &seed, keys, err);
 }
 
-static const struct auth_key *by_id(const struct auth_keys *keys, struct cgn_str id)
+static bool has_id(const struct auth_keys *keys, const char *id)
 {
-	for (size_t i = 0; i < auth_keys_count(keys); i++)
-		if (cgn_str_is(id, auth_keys_at(keys, i)->id))
-			return auth_keys_at(keys, i);
-	return NULL;
+	struct auth_key key;
+	for (size_t i = 0; i < auth_keys_count(keys); i++) {
+		auth_keys_at(keys, i, &key);
+		if (strcmp(id, key.id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Make a key whose id no other key has. */
+static CGN_RC key_make(const struct ctl_args *a, const struct auth_keys *keys, unsigned scopes,
+	struct auth_key *key, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
+{
+	uint8_t entropy[AUTH_SECRET_BYTES];
+	cgn_rc rc;
+	for (unsigned i = 0; i < MOST_TRIES; i++) {
+		cgn_random(entropy, sizeof entropy);
+		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000,
+			cgn_str_of(ctl_flag(a, "--name")), cgn_str_of(ctl_flag(a, "--tenant")), key, secret,
+			err);
+		if (!cgn_ok(rc) || !has_id(keys, key->id))
+			break;
+		rc = CGN_FAIL(err, UNAVAILABLE, "no free id was found for the key: try again");
+	}
+	explicit_bzero(entropy, sizeof entropy);
+	return rc;
 }
 
 static void show_new(const struct ctl_args *a, const struct auth_key *key, const char *secret,
@@ -56,19 +80,15 @@ static CGN_RC append_key(const char *path, struct cgn_buf *text, const struct au
 CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 {
 	const char *path = ctl_flag(a, "--file");
-	uint8_t entropy[AUTH_SECRET_BYTES];
 	char secret[AUTH_SECRET_MAX];
 	unsigned scopes = 0;
 	struct auth_key key;
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0}, out = {0};
 	CGN_TRY(auth_scopes_parse(cgn_str_of(ctl_flag(a, "--scopes")), &scopes, err));
-	cgn_random(entropy, sizeof entropy);
 	cgn_rc rc = load_keys(path, true, &text, &keys, err);
 	if (cgn_ok(rc))
-		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000,
-			cgn_str_of(ctl_flag(a, "--name")), cgn_str_of(ctl_flag(a, "--tenant")), &key, secret,
-			err);
+		rc = key_make(a, keys, scopes, &key, secret, err);
 	if (cgn_ok(rc))
 		rc = append_key(path, &text, &key, err);
 	if (cgn_ok(rc)) {
@@ -79,8 +99,7 @@ CGN_RC ctl_key_create(const struct ctl_args *a, struct cgn_err *err)
 				path);
 	}
 	explicit_bzero(secret, sizeof secret);
-	explicit_bzero(entropy, sizeof entropy);
-	auth_keys_free(&keys);
+	auth_keys_unref(&keys);
 	cgn_buf_fini(&text);
 	return rc;
 }
@@ -105,7 +124,7 @@ CGN_RC ctl_key_revoke(const struct ctl_args *a, struct cgn_err *err)
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0}, kept = {0}, out = {0};
 	cgn_rc rc = load_keys(path, false, &text, &keys, err);
-	if (cgn_ok(rc) && by_id(keys, cgn_str_of(a->words[0])) == NULL)
+	if (cgn_ok(rc) && !has_id(keys, a->words[0]))
 		rc = CGN_FAIL(err, NOT_FOUND, "%s has no key %s; cgn-ctl key ls lists them", path,
 			a->words[0]);
 	if (cgn_ok(rc)) {
@@ -118,7 +137,7 @@ CGN_RC ctl_key_revoke(const struct ctl_args *a, struct cgn_err *err)
 			a->words[0]);
 		rc = ctl_print(&out, err);
 	}
-	auth_keys_free(&keys);
+	auth_keys_unref(&keys);
 	cgn_buf_fini(&text);
 	cgn_buf_fini(&kept);
 	return rc;
@@ -136,16 +155,17 @@ CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&t, columns[i], false);
 	for (size_t i = 0; i < auth_keys_count(keys); i++) {
-		const struct auth_key *k = auth_keys_at(keys, i);
+		struct auth_key k;
 		struct cgn_buf scopes = {0};
-		auth_scopes_format(k->scopes, &scopes);
-		ctl_table_cell(&t, "%s", k->id);
-		ctl_table_cell(&t, "%s", auth_key_tenant(k));
+		auth_keys_at(keys, i, &k);
+		auth_scopes_format(k.scopes, &scopes);
+		ctl_table_cell(&t, "%s", k.id);
+		ctl_table_cell(&t, "%s", auth_key_tenant(&k));
 		ctl_table_cell(&t, "%s", cgn_buf_z(&scopes));
-		ctl_table_cell(&t, "%s", k->created);
-		ctl_table_cell(&t, "%s", k->name);
+		ctl_table_cell(&t, "%s", k.created);
+		ctl_table_cell(&t, "%s", k.name);
 		cgn_buf_fini(&scopes);
 	}
-	auth_keys_free(&keys);
+	auth_keys_unref(&keys);
 	return ctl_table_print(&t, a->json, err);
 }

@@ -1,29 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/auth/auth.h"
+#include "auth_priv.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
 
-#define KEYS_TAG      0xa074e401U
 #define SECRET_PREFIX "cgn_"
 #define HASH_PREFIX   "sha256:"
 #define TENANT_PREFIX "tenant="
-
-struct auth_keys {
-	uint32_t tag;
-	size_t n, cap;
-	struct auth_key *v;
-};
-
-/* The parser's place, for its messages. */
-struct place {
-	const char *file;
-	unsigned line;
-};
 
 static const struct {
 	const char *text;
@@ -99,11 +85,8 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	size_t lead = sizeof HASH_PREFIX - 1;
 	if (!cgn_str_starts(s, HASH_PREFIX) || s.n != lead + 2 * AUTH_HASH_BYTES)
 		return false;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = AUTH_HASH_BYTES};
-	if (!hex_get(&b, (struct cgn_str){s.p + lead, s.n - lead}) || b.n != AUTH_HASH_BYTES)
-		return false;
-	memcpy(out, b.p, AUTH_HASH_BYTES);
-	return true;
+	struct cgn_buf b = cgn_buf_over((char *)out, AUTH_HASH_BYTES);
+	return hex_get(&b, (struct cgn_str){s.p + lead, s.n - lead}) && b.n == AUTH_HASH_BYTES;
 }
 
 /* Take "tenant=NAME" from the beginning of |*rest|. A name alone is the format of lines without a tenant. */
@@ -117,7 +100,7 @@ static struct cgn_str tenant_split(struct cgn_str *rest)
 	return (struct cgn_str){word.p + sizeof TENANT_PREFIX - 1, word.n - (sizeof TENANT_PREFIX - 1)};
 }
 
-static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err)
+CGN_RC auth_line_parse(struct auth_place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err)
 {
 	struct cgn_err why;
 	struct cgn_str rest = line, id = cgn_str_split(&rest, ' '), hash = cgn_str_split(&rest, ' ');
@@ -147,91 +130,6 @@ static CGN_RC line_parse(struct place at, struct cgn_str line, struct auth_key *
 	(void)cgn_str_copyz(out->tenant, sizeof out->tenant, tenant);
 	(void)cgn_str_copyz(out->name, sizeof out->name, name);
 	return CGN_OK;
-}
-
-static CGN_RC keys_add(struct auth_keys *k, struct place at, const struct auth_key *key, struct cgn_err *err)
-{
-	if (k->n == AUTH_MAX_KEYS)
-		return CGN_FAIL(err, INVALID, "%s:%u: more than %d keys", at.file, at.line, AUTH_MAX_KEYS);
-	for (size_t i = 0; i < k->n; i++)
-		if (strcmp(k->v[i].id, key->id) == 0)
-			return CGN_FAIL(err, INVALID, "%s:%u: a second key with the id %s", at.file, at.line,
-				key->id);
-	if (k->n == k->cap) {
-		size_t cap = k->cap == 0 ? 16 : k->cap * 2;
-		struct auth_key *v = realloc(k->v, cap * sizeof *v);
-		if (v == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", at.file);
-		k->v = v;
-		k->cap = cap;
-	}
-	k->v[k->n++] = *key;
-	return CGN_OK;
-}
-
-CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_keys **out,
-	struct cgn_err *err)
-{
-	CGN_ON_EXIT(auth_keys_free) struct auth_keys *k = calloc(1, sizeof *k);
-	if (k == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
-	k->tag = KEYS_TAG;
-	struct place at = {.file = file_name};
-	for (struct cgn_str rest = text; rest.p != NULL;) {
-		struct cgn_str line = cgn_str_split(&rest, '\n');
-		if (line.n > 0 && line.p[line.n - 1] == '\r')
-			line.n--;
-		line = cgn_str_trim(line);
-		at.line++;
-		if (line.n == 0 || line.p[0] == '#')
-			continue;
-		struct auth_key key;
-		CGN_TRY(line_parse(at, line, &key, err));
-		CGN_TRY(keys_add(k, at, &key, err));
-	}
-	*out = k;
-	k = NULL;
-	return CGN_OK;
-}
-
-void auth_keys_free(struct auth_keys **take)
-{
-	struct auth_keys *k = *take;
-	*take = NULL;
-	if (k == NULL)
-		return;
-	CGN_LIVE(k, KEYS_TAG);
-	k->tag = 0;
-	free(k->v);
-	free(k);
-}
-
-size_t auth_keys_count(const struct auth_keys *k)
-{
-	CGN_LIVE(k, KEYS_TAG);
-	return k->n;
-}
-
-const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i)
-{
-	CGN_LIVE(k, KEYS_TAG);
-	CGN_MUST(i < k->n);
-	return &k->v[i];
-}
-
-const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented)
-{
-	CGN_LIVE(k, KEYS_TAG);
-	if (presented.n == 0)
-		return NULL;
-	struct sha256 hash = crypto_sha256(presented);
-	size_t at = SIZE_MAX;
-	for (size_t i = 0; i < k->n; i++) {
-		/* All ones, or zero. */
-		size_t same = (size_t)0 - (size_t)crypto_equal(k->v[i].hash, hash.b, AUTH_HASH_BYTES);
-		at = (at & ~same) | (i & same);
-	}
-	return at != SIZE_MAX ? &k->v[at] : NULL;
 }
 
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out)

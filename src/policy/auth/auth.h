@@ -18,6 +18,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/digest/digest.h"
 
 #define AUTH_HASH_BYTES   32
 #define AUTH_ID_MAX       32
@@ -26,7 +27,8 @@
 #define AUTH_NO_TENANT    "-" /* The tenant of requests that need no key. */
 #define AUTH_SECRET_BYTES 32  /* Bytes of randomness in a key. */
 #define AUTH_SECRET_MAX   64  /* Bytes of a key's text, NUL included. */
-#define AUTH_MAX_KEYS     65536
+#define AUTH_MAX_KEYS     4194304
+#define AUTH_MAX_FILE     1073741824 /* Bytes of a file of keys. */
 
 enum auth_scope {
 	AUTH_CHAT = 1,  /* Chat, completions, responses, messages, tokenize. */
@@ -43,18 +45,26 @@ struct auth_key {
 	char name[AUTH_NAME_MAX + 1];
 };
 
-struct auth_keys; /* Immutable: any thread may read it. */
+struct auth_keys; /* Immutable and counted: any thread may use it. */
 
 /* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than
- * AUTH_MAX_KEYS. */
-CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, struct auth_keys **out,
-	struct cgn_err *err);
-void auth_keys_free(struct auth_keys **take);
+ * AUTH_MAX_KEYS or AUTH_MAX_FILE. Takes less than a second for a million keys.
+ *
+ * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
+ *
+ * Memory: 60 bytes per key, its texts (id, tenant, name), and 8 to 16 bytes of the table. While the file is
+ * parsed the text and 8 to 16 bytes per key are in memory too. */
+CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
+	struct auth_keys **out, struct cgn_err *err);
+void auth_keys_ref(struct auth_keys *k);
+void auth_keys_unref(struct auth_keys **take);
 size_t auth_keys_count(const struct auth_keys *k);
-const struct auth_key *auth_keys_at(const struct auth_keys *k, size_t i);
-/* Return the key whose secret is |presented|, or NULL. Compares with every key, so that the time reveals
- * nothing. */
-const struct auth_key *auth_keys_find(const struct auth_keys *k, struct cgn_str presented);
+size_t auth_keys_bytes(const struct auth_keys *k); /* Memory that the set takes. */
+/* Copy the key of line |i|, without comments, to |out|. */
+void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out);
+/* Copy the key whose secret is |presented| to |out|; false: there is none. The time does not depend on the
+ * number of keys, and says nothing about their hashes. */
+bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out);
 /* Append the line of |key|. */
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 

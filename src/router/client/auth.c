@@ -53,18 +53,18 @@ static enum gw_step key_check(struct gw_req *r)
 	struct cgn_str token = auth_bearer(r->identity.authorization);
 	if (token.n == 0)
 		token = r->identity.api_key;
-	const struct auth_key *key = auth_keys_find(keys, token);
-	if (key == NULL)
+	struct auth_key key;
+	if (!auth_keys_find(keys, token, &key))
 		return gw_refuse(r,
 			&(struct gw_refusal){401, "authentication_error", "invalid_api_key",
 				.reason = "auth"},
 			"%s",
 			token.n > 0 ? "the API key is not known"
 				    : "an API key is needed: Authorization: Bearer KEY");
-	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key->id));
-	r->identity.scopes = key->scopes;
-	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(key)));
-	if (r->client.route->scope != ROUTE_ANY_KEY && (key->scopes & r->client.route->scope) == 0)
+	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key.id));
+	r->identity.scopes = key.scopes;
+	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(&key)));
+	if (r->client.route->scope != ROUTE_ANY_KEY && (key.scopes & r->client.route->scope) == 0)
 		return gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
 			"the API key lacks the scope %s that %s needs",

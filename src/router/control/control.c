@@ -195,13 +195,10 @@ static void tokenizers_refused(const char *model, bool has_old, const struct cgn
 
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 {
-	struct auth_keys *keys = NULL;
 	struct gw_rules *rules = NULL;
-	/* Taken first: a change of the file during the read is seen at the next tick. */
-	r->published.keys_fingerprint = router_keys_fingerprint(r->cfg);
-	CGN_TRY(router_keys_load(r->cfg, &keys, err));
-	size_t n = keys != NULL ? auth_keys_count(keys) : 0;
-	CGN_TRY(gw_rules_new(r->cfg, &keys, &rules, err));
+	if (r->cfg->auth.enabled && r->keys.set == NULL)
+		return CGN_FAIL(err, UNAVAILABLE, "auth.enabled is true, but no keys are loaded yet");
+	CGN_TRY(gw_rules_new(r->cfg, r->cfg->auth.enabled ? r->keys.set : NULL, &rules, err));
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
 		tokenizers_refused, err);
@@ -215,20 +212,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	r->published.rules = rules;
 	gw_admission_tune(r->shared.admission, r->published.rules);
 	router_models_log_changes(r);
-	if (r->cfg->auth.enabled)
-		cgn_log(INFO, "router.keys", F_STR("file", r->cfg->auth.api_keys_file), F_U64("keys", n));
 	return CGN_OK;
-}
-
-static void keys_check(struct router *r)
-{
-	struct cgn_err err;
-	uint64_t now = router_keys_fingerprint(r->cfg);
-	if (now == r->published.keys_fingerprint)
-		return;
-	if (!cgn_ok(router_rules_load(r, &err)))
-		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
-			F_STR("then", "the old keys stay"));
 }
 
 static void tls_reload(const char *what, struct tls_ctx *c)
@@ -245,8 +229,8 @@ void router_reload(void *state, const struct config *cfg)
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->cfg = cfg;
-	if (!cgn_ok(router_rules_load(r, &err)))
-		cgn_log(ERROR, "router.keys_refused", F_STR("why", err.msg),
+	if (!router_keys_refresh(r, true) && !cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.rules_refused", F_STR("why", err.msg),
 			F_STR("then", "the old rules stay"));
 	tls_reload("the gateway", r->ports.http_tls);
 	tls_reload("the gRPC port", r->ports.grpc_tls);
@@ -312,7 +296,7 @@ static void on_tick(struct cgn_timer *t)
 {
 	struct router *r = CGN_CONTAINER(t, struct router, tick);
 	uint64_t connections = 0;
-	keys_check(r);
+	(void)router_keys_refresh(r, false);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->members.cluster->by_slot[i] != NULL) {
 			load_report(r, r->members.cluster->by_slot[i]);

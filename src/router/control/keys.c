@@ -1,34 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys: loads the file of API keys and detects its changes. */
+/* keys: loads the file of API keys, at the start and whenever it changes. A large file takes a second, so that
+ * all loads but the first run on the pool. */
+#include <stdlib.h>
+
 #include <sys/stat.h>
 
+#include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "router/control/router.h"
 
-#define KEYS_FILE_LIMIT ((size_t)16 * 1024 * 1024)
+/* A load of the file: the pool has it while it works, then the loop. */
+struct router_keys_job {
+	struct router *r; /* NULL: the router has closed meanwhile. */
+	char *path;
+	struct digest seed;
+	struct auth_keys *keys;
+	cgn_rc rc;
+	struct cgn_err err;
+};
 
-CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err)
+static CGN_RC keys_read(const char *path, const struct digest *seed, struct auth_keys **out,
+	struct cgn_err *err)
 {
-	*out = NULL;
-	if (!cfg->auth.enabled)
-		return CGN_OK;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct cgn_err why;
+	if (!cgn_ok(disk_read_file(path, AUTH_MAX_FILE, &text, &why)))
+		/* The configuration is at fault, so INVALID. */
+		return CGN_FAIL(err, INVALID, "auth.api_keys_file: %s", why.msg);
+	return auth_keys_parse(path, cgn_buf_view(&text), seed, out, err);
+}
+
+static CGN_RC file_is_set(const struct config *cfg, struct cgn_err *err)
+{
 	if (cfg->auth.api_keys_file == NULL)
 		return CGN_FAIL(err, INVALID,
 			"auth.enabled is true, but auth.api_keys_file is not set: name the file that cgn-ctl key create writes");
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct cgn_err why;
-	if (!cgn_ok(disk_read_file(cfg->auth.api_keys_file, KEYS_FILE_LIMIT, &text, &why)))
-		/* The configuration is at fault, so INVALID. */
-		return CGN_FAIL(err, INVALID, "auth.api_keys_file: %s", why.msg);
-	return auth_keys_parse(cfg->auth.api_keys_file, cgn_buf_view(&text), out, err);
+	return CGN_OK;
 }
 
-uint64_t router_keys_fingerprint(const struct config *cfg)
+/* Return a number that changes when the file does; 0: authentication is off. */
+static uint64_t keys_fingerprint(const struct config *cfg)
 {
-	struct stat st;
-	if (!cfg->auth.enabled || cfg->auth.api_keys_file == NULL || stat(cfg->auth.api_keys_file, &st) != 0)
+	struct stat st = {.st_ino = 0};
+	const char *path = cfg->auth.api_keys_file;
+	if (!cfg->auth.enabled)
 		return 0;
-	const uint64_t parts[] = {(uint64_t)st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
-		(uint64_t)st.st_mtim.tv_nsec};
-	return route_hash(parts, sizeof parts);
+	if (path == NULL || stat(path, &st) != 0)
+		st = (struct stat){.st_ino = 0};
+	const uint64_t parts[] = {path != NULL ? route_hash(path, strlen(path)) : 0, (uint64_t)st.st_ino,
+		(uint64_t)st.st_size, (uint64_t)st.st_ctim.tv_sec, (uint64_t)st.st_ctim.tv_nsec};
+	return route_hash(parts, sizeof parts) | 1;
+}
+
+static void keys_adopt(struct router *r, struct auth_keys **take, const char *path)
+{
+	auth_keys_unref(&r->keys.set);
+	r->keys.set = *take;
+	*take = NULL;
+	cgn_log(INFO, "router.keys", F_STR("file", path), F_U64("keys", auth_keys_count(r->keys.set)),
+		F_U64("bytes", auth_keys_bytes(r->keys.set)));
+}
+
+CGN_RC router_keys_open(struct router *r, struct cgn_err *err)
+{
+	struct auth_keys *keys = NULL;
+	cgn_random(&r->keys.seed, sizeof r->keys.seed);
+	/* Taken first: a change of the file during the read is seen at the next tick. */
+	r->keys.fingerprint = keys_fingerprint(r->cfg);
+	if (!r->cfg->auth.enabled)
+		return CGN_OK;
+	CGN_TRY(file_is_set(r->cfg, err));
+	CGN_TRY(keys_read(r->cfg->auth.api_keys_file, &r->keys.seed, &keys, err));
+	keys_adopt(r, &keys, r->cfg->auth.api_keys_file);
+	return CGN_OK;
+}
+
+void router_keys_close(struct router *r)
+{
+	if (r->keys.job != NULL)
+		r->keys.job->r = NULL;
+	r->keys.job = NULL;
+	auth_keys_unref(&r->keys.set);
+}
+
+static void job_free(struct router_keys_job *j)
+{
+	auth_keys_unref(&j->keys);
+	free(j->path);
+	free(j);
+}
+
+static void keys_refused(const struct router *r, const struct cgn_err *why)
+{
+	cgn_log(ERROR, "router.keys_refused", F_STR("why", why->msg),
+		F_STR("then", r->keys.set != NULL ? "the old keys stay" : "the old rules stay"));
+}
+
+/* Runs on the pool. */
+static void job_work(void *arg)
+{
+	struct router_keys_job *j = arg;
+	j->rc = keys_read(j->path, &j->seed, &j->keys, &j->err);
+}
+
+static void job_done(void *arg)
+{
+	struct router_keys_job *j = arg;
+	struct router *r = j->r;
+	struct cgn_err err;
+	if (r == NULL) {
+		job_free(j);
+		return;
+	}
+	CGN_LIVE(r, ROUTER_TAG);
+	r->keys.job = NULL;
+	if (cgn_ok(j->rc))
+		keys_adopt(r, &j->keys, j->path);
+	else
+		keys_refused(r, &j->err);
+	job_free(j);
+	/* The configuration may have changed meanwhile: a second load follows, and its rules with it. */
+	if (router_keys_refresh(r, r->keys.again) || (r->cfg->auth.enabled && r->keys.set == NULL))
+		return;
+	if (!cgn_ok(router_rules_load(r, &err)))
+		cgn_log(ERROR, "router.rules_refused", F_STR("why", err.msg),
+			F_STR("then", "the old rules stay"));
+}
+
+static CGN_RC job_start(struct router *r, struct cgn_err *err)
+{
+	CGN_TRY(file_is_set(r->cfg, err));
+	struct router_keys_job *j = calloc(1, sizeof *j);
+	if (j == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
+	*j = (struct router_keys_job){.r = r,
+		.path = strdup(r->cfg->auth.api_keys_file),
+		.seed = r->keys.seed};
+	if (j->path == NULL || !cgn_ok(cgn_loop_work(r->loop, job_work, job_done, j))) {
+		job_free(j);
+		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
+	}
+	r->keys.job = j;
+	return CGN_OK;
+}
+
+bool router_keys_refresh(struct router *r, bool force)
+{
+	struct cgn_err err;
+	r->keys.again = r->keys.job != NULL && (r->keys.again || force);
+	if (r->keys.job != NULL)
+		return true;
+	uint64_t now = keys_fingerprint(r->cfg);
+	bool same = now == r->keys.fingerprint;
+	r->keys.fingerprint = now;
+	if (!r->cfg->auth.enabled)
+		auth_keys_unref(&r->keys.set);
+	if (!r->cfg->auth.enabled || (same && !force))
+		return false;
+	if (cgn_ok(job_start(r, &err)))
+		return true;
+	keys_refused(r, &err);
+	return r->keys.set == NULL; /* No rules without keys where they are required. */
 }

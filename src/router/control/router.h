@@ -14,6 +14,8 @@
 struct router_watch; /* watch.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
 
+struct router_keys_job; /* keys.c */
+
 struct router_model_logged; /* models.c */
 
 /* Membership of the cluster, as the state backend and the agents' watches report it. control.c, watch.c */
@@ -29,8 +31,16 @@ struct router_members {
 struct router_published {
 	struct cluster_view *view;
 	struct gw_rules *rules;
-	struct cgn_hook hook;      /* Publishes a new view at the end of the turn. */
-	uint64_t keys_fingerprint; /* Fingerprint of the key file's inode, size and time. */
+	struct cgn_hook hook; /* Publishes a new view at the end of the turn. */
+};
+
+/* The API keys in use. keys.c */
+struct router_keys {
+	struct auth_keys *set;       /* A reference; NULL: none were loaded. */
+	struct digest seed;          /* Random, for all sets of this run. */
+	uint64_t fingerprint;        /* Path, inode, size and time of the file that was tried last. */
+	bool again;                  /* A reload came during |job|: load once more after it. */
+	struct router_keys_job *job; /* The load that runs; NULL: none. */
 };
 
 /* The policy document that operators write. policy.c */
@@ -64,6 +74,7 @@ struct router {
 	cgn_nsec started;
 	struct router_members members;
 	struct router_published published;
+	struct router_keys keys;
 	struct router_policy policy;
 	struct router_ports ports;
 	struct router_reported reported;
@@ -82,7 +93,7 @@ extern const struct state_watch_ops router_state_ops;
 /* Start the timers of the control loop. */
 void router_control_open(struct router *r);
 void router_control_close(struct router *r);
-/* Load rules and keys from r->cfg and publish them. On failure the old ones stay. */
+/* Load rules from r->cfg and publish them with the keys in use. On failure the old ones stay. */
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err);
 /* Use |cfg|, which replaces the configuration after SIGHUP, and read certificates again. */
 void router_reload(void *state, const struct config *cfg);
@@ -106,10 +117,14 @@ void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus row
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);
 
 /* keys.c */
-/* Load the key file; |*out| is NULL when authentication is off. */
-CGN_RC router_keys_load(const struct config *cfg, struct auth_keys **out, struct cgn_err *err);
-/* Return a number that changes when the file does; 0: no file. */
-uint64_t router_keys_fingerprint(const struct config *cfg);
+/* Load the key file before the workers run, if authentication is on. CGN_INVALID: no file is set, or the file
+ * cannot be used. */
+CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
+void router_keys_close(struct router *r);
+/* Load the key file on the pool if it is another one than the last that was tried, if it has changed, or with
+ * |force|; then publish it with new rules. Until then, and when the file is refused, the old keys stay. True: a
+ * load runs, and rules follow it. */
+bool router_keys_refresh(struct router *r, bool force);
 
 /* How the prompts of a model are tokenised; models.c. */
 struct router_model {

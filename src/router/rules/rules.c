@@ -144,19 +144,18 @@ static void admission_fill(struct gw_rules *r, const struct config *cfg)
 	r->node_wait = cfg->router.admission.node_wait;
 }
 
-CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_rules **out,
 	struct cgn_err *err)
 {
 	struct gw_rules *r = calloc(1, sizeof *r);
-	if (r == NULL) {
-		auth_keys_free(keys);
+	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
-	}
 	r->tag = RULES_TAG;
 	atomic_init(&r->refs, 1);
 	cgn_arena_init(&r->arena, RULES_LIMIT);
-	r->keys = *keys;
-	*keys = NULL;
+	if (keys != NULL)
+		auth_keys_ref(keys);
+	r->keys = keys;
 	chooser_rules_fill(cfg, &r->route);
 	request_fill(r, cfg);
 	retry_fill(r, cfg);
@@ -223,7 +222,7 @@ void gw_rules_unref(struct gw_rules **take)
 	r->tag = 0;
 	for (size_t i = 0; i < r->n_models; i++)
 		gw_tokenizer_set_unref(&r->models[i].tokenizers);
-	auth_keys_free(&r->keys);
+	auth_keys_unref(&r->keys);
 	cgn_arena_fini(&r->arena);
 	free(r);
 }

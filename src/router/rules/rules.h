@@ -64,15 +64,15 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
-	struct auth_keys *keys;  /* Owned; NULL: authentication is off. */
+	struct auth_keys *keys;  /* A reference; NULL: authentication is off. */
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
 	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
 };
 
-/* Make rules with one reference. |*keys| is taken, on success or failure; NULL when authentication is off. */
-CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys **keys, struct gw_rules **out,
+/* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off. */
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_rules **out,
 	struct cgn_err *err);
 /* Load the tokenizers of each model that has some, before any worker has the rules. Unchanged ones are shared
  * with |old| (NULL: none).

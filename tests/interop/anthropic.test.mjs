@@ -57,7 +57,7 @@ test('tools, plain and streamed', async () => {
 });
 
 test('errors', async () => {
-	await assert.rejects(gateway.messages.create({ ...body, model: 'nope' }), (e) => e instanceof Anthropic.NotFoundError && e.error.error.code === 'model_not_found');
+	await assert.rejects(gateway.messages.create({ ...body, model: 'nope' }), (e) => e instanceof Anthropic.NotFoundError && e.error.type === 'error' && e.error.error.type === 'not_found_error');
 	const bad = await ask((c) => c.messages.create({ ...body, max_tokens: -1 }).catch((e) => ({ kind: e.constructor.name, error: e.error })));
 	assert.equal(bad.kind, 'BadRequestError');
 	if (key !== 'none') await assert.rejects(client(env('CGN_URL'), 'wrong').messages.create(body), Anthropic.AuthenticationError);

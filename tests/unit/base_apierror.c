@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "base/apierror/apierror.h"
 
@@ -29,8 +30,61 @@ static void errors_have_the_shape_of_openai(void **state)
 		"{\"error\":{\"message\":\"\",\"type\":\"server_error\",\"param\":null,\"code\":500}}");
 }
 
+static void errors_have_the_shape_of_anthropic(void **state)
+{
+	static const struct {
+		int status;
+		const char *type;
+	} rows[] = {{400, "invalid_request_error"}, {401, "authentication_error"}, {402, "billing_error"},
+		{403, "permission_error"}, {404, "not_found_error"}, {405, "invalid_request_error"},
+		{413, "request_too_large"}, {429, "rate_limit_error"}, {500, "api_error"}, {501, "api_error"},
+		{502, "api_error"}, {503, "overloaded_error"}, {504, "timeout_error"},
+		{529, "overloaded_error"}};
+	char expected[200];
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		(void)snprintf(expected, sizeof expected,
+			"{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"why\"},"
+			"\"request_id\":\"r-1\"}",
+			rows[i].type);
+		assert_error(&(struct apierror){.message = "why",
+				     .type = "ignored",
+				     .code = "ignored",
+				     .status = rows[i].status,
+				     .shape = APIERROR_ANTHROPIC,
+				     .request_id = {"r-1", 3}},
+			expected);
+	}
+	assert_error(&(struct apierror){.message = "x", .status = 500, .shape = APIERROR_ANTHROPIC},
+		"{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"x\"}}");
+}
+
+static void errors_have_the_shape_of_ollama(void **state)
+{
+	(void)state;
+	assert_error(&(struct apierror){.message = "no \"x\"", .status = 404, .shape = APIERROR_OLLAMA},
+		"{\"error\":\"no \\\"x\\\"\"}");
+}
+
+static void the_path_decides_the_shape(void **state)
+{
+	(void)state;
+	assert_int_equal(apierror_shape_of(cgn_str_of("/v1/messages")), APIERROR_ANTHROPIC);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/v1/messages?beta=true")), APIERROR_ANTHROPIC);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/v1/messages/count_tokens")), APIERROR_ANTHROPIC);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/v1/messagesx")), APIERROR_OPENAI);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/api/chat")), APIERROR_OLLAMA);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/api")), APIERROR_OLLAMA);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/apis")), APIERROR_OPENAI);
+	assert_int_equal(apierror_shape_of(cgn_str_of("/v1/chat/completions")), APIERROR_OPENAI);
+	assert_int_equal(apierror_shape_of((struct cgn_str){NULL, 0}), APIERROR_OPENAI);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(errors_have_the_shape_of_openai)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(errors_have_the_shape_of_openai),
+		cmocka_unit_test(errors_have_the_shape_of_anthropic),
+		cmocka_unit_test(errors_have_the_shape_of_ollama),
+		cmocka_unit_test(the_path_decides_the_shape)};
 	return cmocka_run_group_tests_name("base_apierror", tests, NULL, NULL);
 }

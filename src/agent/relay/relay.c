@@ -254,7 +254,10 @@ static void relay_answer_unsupported(struct relay *r, const char *message)
 	apierror_put(&body,
 		&(struct apierror){.message = message,
 			.type = "not_supported_error",
-			.code = "not_supported"});
+			.code = "not_supported",
+			.status = 501,
+			.shape = apierror_shape_of(r->rq.path),
+			.request_id = r->rq.request_id});
 	relay_send_head(r, 501, &json, 1);
 	relay_send_data(r, body.p, body.n);
 	relay_finish(r, CGN_FINE, NULL);

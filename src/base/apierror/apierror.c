@@ -3,28 +3,99 @@
 
 #include "base/json/json.h"
 
+static void openai_put(struct json_out *o, const struct apierror *e)
+{
+	json_open(o, '{');
+	json_key_open(o, "error", '{');
+	json_key_z(o, "message", e->message);
+	json_key_z(o, "type", e->type);
+	json_key(o, "param");
+	if (e->param != NULL)
+		json_put_z(o, e->param);
+	else
+		json_put_null(o);
+	json_key(o, "code");
+	if (e->code != NULL)
+		json_put_z(o, e->code);
+	else
+		json_put_i64(o, e->status);
+	json_close(o, '}');
+	json_close(o, '}');
+}
+
+/* The types of Anthropic's documentation. 503 is not in it: its "overloaded" (529) also means "try later". */
+static const char *anthropic_type(int status)
+{
+	switch (status) {
+	case 401:
+		return "authentication_error";
+	case 402:
+		return "billing_error";
+	case 403:
+		return "permission_error";
+	case 404:
+		return "not_found_error";
+	case 413:
+		return "request_too_large";
+	case 429:
+		return "rate_limit_error";
+	case 503:
+	case 529:
+		return "overloaded_error";
+	case 504:
+		return "timeout_error";
+	default:
+		return status < 500 ? "invalid_request_error" : "api_error";
+	}
+}
+
+static void anthropic_put(struct json_out *o, const struct apierror *e)
+{
+	json_open(o, '{');
+	json_key_z(o, "type", "error");
+	json_key_open(o, "error", '{');
+	json_key_z(o, "type", anthropic_type(e->status));
+	json_key_z(o, "message", e->message);
+	json_close(o, '}');
+	if (e->request_id.n > 0)
+		json_key_str(o, "request_id", e->request_id);
+	json_close(o, '}');
+}
+
 void apierror_put(struct cgn_buf *out, const struct apierror *e)
 {
 	struct json_out o = json_out_to(out);
-	json_open(&o, '{');
-	json_key_open(&o, "error", '{');
-	json_key_z(&o, "message", e->message);
-	json_key_z(&o, "type", e->type);
-	json_key(&o, "param");
-	if (e->param != NULL)
-		json_put_z(&o, e->param);
-	else
-		json_put_null(&o);
-	json_key(&o, "code");
-	if (e->code != NULL)
-		json_put_z(&o, e->code);
-	else
-		json_put_i64(&o, e->status);
-	json_close(&o, '}');
-	json_close(&o, '}');
+	switch (e->shape) {
+	case APIERROR_OPENAI:
+		openai_put(&o, e);
+		break;
+	case APIERROR_ANTHROPIC:
+		anthropic_put(&o, e);
+		break;
+	case APIERROR_OLLAMA:
+		json_open(&o, '{');
+		json_key_z(&o, "error", e->message);
+		json_close(&o, '}');
+		break;
+	}
 }
 
 const char *apierror_type(int status)
 {
 	return status < 500 ? "invalid_request_error" : "server_error";
+}
+
+/* True for |lead| itself and for what is below it. */
+static bool path_is_below(struct cgn_str path, const char *lead)
+{
+	size_t n = strlen(lead);
+	return cgn_str_starts(path, lead) &&
+		(path.n == n || path.p[n] == '/' || path.p[n] == '?' || path.p[n] == '#');
+}
+
+enum apierror_shape apierror_shape_of(struct cgn_str path)
+{
+	if (path_is_below(path, "/v1/messages"))
+		return APIERROR_ANTHROPIC;
+	return path_is_below(path, "/api") ? APIERROR_OLLAMA : APIERROR_OPENAI;
 }

@@ -170,10 +170,10 @@ static const struct exchange_ops h1_exchange_ops = {
 
 /* ---- refusals ---- */
 
-static void request_refuse(struct server_conn *c, int status, const char *why)
+static void request_refuse(struct server_conn *c, int status, enum apierror_shape shape, const char *why)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {0};
-	http_error_put(&json, status, why);
+	http_error_put(&json, status, shape, why);
 	struct cgn_str body = cgn_buf_view(&json);
 	struct cgn_buf *b = &c->wire.out;
 	if (http_wire_room(&c->wire, body.n + 256) != NULL) {
@@ -192,11 +192,12 @@ static void fail_request(struct server_conn *c, int status, enum cgn_code code, 
 {
 	struct http_exchange *x = c->h1.x;
 	bool may_answer = x == NULL || !x->has_head;
+	enum apierror_shape shape = x != NULL ? x->errors : APIERROR_OPENAI;
 	c->h1.x = NULL;
 	if (x != NULL)
 		http_exchange_close(x, code, why);
 	if (may_answer)
-		request_refuse(c, status, why);
+		request_refuse(c, status, shape, why);
 	else
 		http_conn_abort(c);
 }
@@ -212,7 +213,7 @@ static void on_head(void *user, const struct http_head *h)
 	c->h1.keep = false;
 	if (x == NULL) {
 		c->h1.parser.stop = true;
-		request_refuse(c, 500, "out of memory");
+		request_refuse(c, 500, APIERROR_OPENAI, "out of memory");
 		return;
 	}
 	http_exchange_open(x, &h1_exchange_ops, c, h);

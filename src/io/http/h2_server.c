@@ -169,7 +169,7 @@ static void refuse_head(struct h2_link *l, int32_t id)
 		{CGN_STR("content-type"), CGN_STR("application/json")}};
 	struct h2_block *b = h2_block_make(own, CGN_COUNT(own), NULL, 0);
 	nghttp2_data_provider source = {.source.ptr = json, .read_callback = refusal_read};
-	http_error_put(&text, 431, "the header fields are larger than this server accepts");
+	http_error_put(&text, 431, APIERROR_OPENAI, "the header fields are larger than this server accepts");
 	conn_of(l)->server->stats.bad_requests++;
 	if (b != NULL)
 		(void)nghttp2_submit_response(l->session, id, b->nv, b->n, &source);
@@ -323,7 +323,7 @@ static void late_body(struct http_exchange *x)
 		h2_doom(x);
 		return;
 	}
-	http_error_put(&json, 408, "the request body took too long");
+	http_error_put(&json, 408, x->errors, "the request body took too long");
 	struct cgn_str body = cgn_buf_view(&json);
 	struct iovec whole = http_iov(body);
 	h2_head(x, 408, &type, 1, (int64_t)body.n);

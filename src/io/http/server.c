@@ -20,6 +20,7 @@ void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops,
 	x->conn = c;
 	x->answer_left = -1;
 	x->bodyless = cgn_str_is(h->method, "HEAD");
+	x->errors = apierror_shape_of(h->path);
 	cgn_list_push(&c->exchanges, &x->link);
 	c->server->stats.requests++;
 	c->server->stats.exchanges++;

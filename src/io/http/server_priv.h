@@ -38,8 +38,9 @@ struct http_exchange {
 	struct cgn_link link;
 	struct cgn_grave grave;
 	void *user;
-	int64_t answer_left; /* Bytes left of the promised content-length; -1 without one. */
-	bool bodyless;       /* The answer has no body: HEAD, 204, 304. */
+	enum apierror_shape errors; /* Shape of an error answer. */
+	int64_t answer_left;        /* Bytes left of the promised content-length; -1 without one. */
+	bool bodyless;              /* The answer has no body: HEAD, 204, 304. */
 	bool has_head, ended, request_done, paused;
 	bool over; /* over_mark returned true: on_drain is owed. */
 };
@@ -133,11 +134,14 @@ struct cgn_str http_server_date(struct http_server *s);
 bool http_has_field(const struct http_field *fields, size_t n, struct cgn_str name);
 /* The code of the error that is answered with |status|. */
 const char *http_error_code(int status);
-/* Append the error answer of |status| in JSON. */
-static inline void http_error_put(struct cgn_buf *out, int status, const char *message)
+/* Append the error answer of |status| in JSON, in the |shape| that clients of the path expect. */
+static inline void http_error_put(struct cgn_buf *out, int status, enum apierror_shape shape,
+	const char *message)
 {
 	apierror_put(out,
 		&(struct apierror){.message = message,
 			.type = "invalid_request_error",
-			.code = http_error_code(status)});
+			.code = http_error_code(status),
+			.status = status,
+			.shape = shape});
 }

@@ -127,7 +127,8 @@ static void error_event_send(struct gw_req *r)
 	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
 	apierror_put(&b,
 		&(struct apierror){"the engine died while it answered", "server_error",
-			.code = "engine_failed"});
+			.code = "engine_failed", .status = 502, .shape = apierror_shape_of(r->client.path),
+			.request_id = r->client.id});
 	cgn_buf_putz(&b, "\n\n");
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);

@@ -14,7 +14,9 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	(void)vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
 	apierror_put(&r->answer.refusal_text,
-		&(struct apierror){message, how->type, .param = how->param, .code = how->code});
+		&(struct apierror){message, how->type, .param = how->param, .code = how->code,
+			.status = how->status, .shape = apierror_shape_of(r->client.path),
+			.request_id = r->client.id});
 	r->answer.refusal = *how;
 	r->answer.refused = true;
 	r->answer.outcome = how->code;

@@ -41,8 +41,10 @@ static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 	const struct http_field fields[] = {
 		{CGN_STR("content-type"), cgn_str_of(r->content_type)},
 		{CGN_STR("cache-control"), CGN_STR("no-store")},
+		{CGN_STR("allow"), cgn_str_of(r->allow)},
 	};
-	http_exchange_reply(x, r->status, fields, CGN_COUNT(fields), cgn_buf_view(&r->body));
+	size_t n = r->allow != NULL ? CGN_COUNT(fields) : CGN_COUNT(fields) - 1;
+	http_exchange_reply(x, r->status, fields, n, cgn_buf_view(&r->body));
 	cgn_buf_fini(&r->body);
 }
 
@@ -103,16 +105,41 @@ static void answer_version(const struct svc_admin_cfg *cfg, struct svc_admin_rep
 	json_close(&o, '}');
 }
 
+static void answer_index(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r);
+
 static const struct {
 	const char *path;
 	void (*answer)(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r);
 } own[] = {
+	{"/", answer_index},
 	{"/metrics", answer_metrics},
 	{"/healthz", answer_health},
 	{"/readyz", answer_ready},
 	{"/config", answer_config},
 	{"/version", answer_version},
 };
+
+/* Say what answers here, and list the paths with their methods. */
+static void answer_index(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	struct json_out o = json_out_to(&r->body);
+	json_open(&o, '{');
+	json_key_z(&o, "program", cfg->program->name);
+	json_key_z(&o, "version", CGN_VERSION);
+	json_key_z(&o, "what", "admin port");
+	json_key_open(&o, "paths", '{');
+	for (size_t i = 0; i < CGN_COUNT(own); i++)
+		json_key_z(&o, own[i].path, "GET");
+	for (size_t i = 0; i < cfg->program->n_routes; i++)
+		json_key_z(&o, cfg->program->routes[i].path, cfg->program->routes[i].method);
+	json_close(&o, '}');
+	json_close(&o, '}');
+}
+
+static const char *allow_of(const char *method)
+{
+	return strcmp(method, "GET") == 0 ? "GET, HEAD" : method;
+}
 
 static bool path_fits(struct cgn_str path, const char *pattern)
 {
@@ -126,12 +153,13 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 	struct svc_admin_reply *r)
 {
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
-	bool known = false, get = cgn_str_is(h->method, "GET") || cgn_str_is(h->method, "HEAD");
+	const char *allow = NULL; /* no path has routes of two methods */
+	bool get = cgn_str_is(h->method, "GET") || cgn_str_is(h->method, "HEAD");
 	for (size_t i = 0; i < cfg->program->n_routes; i++) {
 		const struct svc_admin_route *route = &cfg->program->routes[i];
 		if (!path_fits(path, route->path))
 			continue;
-		known = true;
+		allow = allow_of(route->method);
 		if (!cgn_str_is(h->method, route->method) && !(get && strcmp(route->method, "GET") == 0))
 			continue;
 		route->answer(*cfg->state, h, body, r);
@@ -140,17 +168,17 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 	for (size_t i = 0; i < CGN_COUNT(own); i++) {
 		if (!cgn_str_is(path, own[i].path))
 			continue;
-		known = true;
+		allow = allow_of("GET");
 		if (!get)
 			continue;
 		own[i].answer(cfg, r);
 		return;
 	}
-	if (known)
+	if (allow != NULL)
 		svc_admin_error(r, 405, "method_not_allowed", "this path does not take that method");
 	else
-		svc_admin_error(r, 404, "not_found",
-			"no such path; there are /metrics, /healthz, /readyz, /config, /version");
+		svc_admin_error(r, 404, "not_found", "no such path; / lists all paths");
+	r->allow = allow;
 }
 
 /* ---- the wire ---- */

@@ -33,10 +33,11 @@ struct svc_admin_call;
 struct svc_admin_reply {
 	int status;               /* 200 unless the route sets another. */
 	const char *content_type; /* application/json unless the route sets another. */
+	const char *allow;        /* Methods that the path takes, with 405; NULL: no such field. */
 	struct cgn_buf body;
 	struct svc_admin_call *call; /* For svc_admin_later. */
 };
-/* A route of the admin port, besides /metrics /healthz /readyz /config /version. The program's routes come
+/* A route of the admin port, besides / /metrics /healthz /readyz /config /version. A GET route takes HEAD too. The program's routes come
  * first. */
 struct svc_admin_route {
 	/* A trailing '*' matches any rest; the query does not count. |body|: at most 1 MiB, else 413. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reply: refusals, the list of models, and health. */
-#include "router/answer/reply.h"
+#include "router/answer/reply_priv.h"
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
@@ -55,16 +55,22 @@ enum gw_step gw_answer(struct gw_req *r)
 
 /* ---- answers of the router itself ---- */
 
-static enum gw_step reply_json(struct gw_req *r, int status, const struct cgn_buf *b)
+enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, const struct cgn_buf *b)
 {
 	struct http_field f[2];
 	size_t n = common_fields(r, f);
+	f[0].value = cgn_str_of(type);
 	r->answer.outcome = "ok";
 	if (b->bad)
 		return gw_refuse_no_memory(r, NULL);
 	gw_goto(r, GW_ANSWER);
 	answer_send(r, status, f, n, cgn_buf_view(b));
 	return STEP_AGAIN;
+}
+
+static enum gw_step reply_json(struct gw_req *r, int status, const struct cgn_buf *b)
+{
+	return gw_reply_typed(r, status, "application/json", b);
 }
 
 static void model_json(const struct gw_req *r, struct json_out *j, struct cgn_str id)
@@ -151,6 +157,8 @@ static enum gw_step text_reply(struct gw_req *r, const char *json)
 enum gw_step gw_reply_local(struct gw_req *r)
 {
 	switch (r->client.route->kind) {
+	case GW_INDEX:
+		return gw_reply_index(r);
 	case GW_MODELS:
 		return models_reply(r);
 	case GW_MODEL:

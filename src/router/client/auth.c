@@ -21,6 +21,12 @@ static bool path_matches(struct cgn_str path, const char *pattern)
 	return path.n > n - 1 && memcmp(path.p, pattern, n - 1) == 0;
 }
 
+/* HEAD is answered wherever GET is. */
+static bool method_matches(struct cgn_str method, const char *of_route)
+{
+	return cgn_str_is(method, of_route) || (cgn_str_is(method, "HEAD") && strcmp(of_route, "GET") == 0);
+}
+
 static enum gw_step route_find(struct gw_req *r)
 {
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
@@ -28,11 +34,12 @@ static enum gw_step route_find(struct gw_req *r)
 	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
 		if (!path_matches(path, route_rows[i].path))
 			continue;
-		allow = route_rows[i].method;
-		if (!cgn_str_is(r->client.method, allow))
-			continue;
-		r->client.route = &route_rows[i];
-		return STEP_AGAIN;
+		if (method_matches(r->client.method, route_rows[i].method)) {
+			r->client.route = &route_rows[i];
+			return STEP_AGAIN;
+		}
+		/* no path has two methods in the table */
+		allow = strcmp(route_rows[i].method, "GET") == 0 ? "GET, HEAD" : route_rows[i].method;
 	}
 	if (allow != NULL)
 		return gw_refuse(r,

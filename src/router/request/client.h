@@ -5,7 +5,7 @@
 #include "io/http/http.h"
 #include "policy/proto/proto.h"
 
-enum gw_route_kind { GW_RELAY, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
+enum gw_route_kind { GW_RELAY, GW_INDEX, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
 #define ROUTE_OPEN    0x100U /* no key is asked for */
 #define ROUTE_ANY_KEY 0U     /* any valid key will do */
 struct gw_route_row {
@@ -30,7 +30,8 @@ struct gw_client {
 	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */
 	struct proto_header *headers;              /* fields that engines get */
 	size_t n_headers;
-	bool explain_asked; /* X-Cgn-Explain */
+	bool explain_asked;          /* X-Cgn-Explain */
+	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 
 /* The client's identity, by its key. */

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reply, inside: answers that the router makes itself. */
+#pragma once
+#include "router/answer/reply.h"
+
+/* Send |b| as the whole answer and go to GW_ANSWER; refuse the request when |b| is bad. |type|: its media
+ * type. */
+enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, const struct cgn_buf *b);
+
+enum gw_step gw_reply_index(struct gw_req *r); /* index.c */

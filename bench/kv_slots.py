@@ -3,6 +3,7 @@
 """bench/kv_slots.py: compare the time of a prompt that a llama-server computes with that of a prompt whose state is restored
 from RAM, from SSD, and from another node's store over QUIC. Prints JSON. CGN_BUILD names the build; the model is the tiny random
 one of scripts/run/tiny-gguf.py."""
+import argparse
 import json
 import pathlib
 import statistics
@@ -10,6 +11,8 @@ import sys
 import tempfile
 import time
 
+if __name__ == "__main__":  # before the imports of tests/
+    argparse.ArgumentParser(description=__doc__).parse_args()
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/interop"), str(ROOT / "tests/e2e")]
 import test_llama_slots as t  # noqa: E402

@@ -5,6 +5,23 @@ say() { printf '%s\n' "$*"; }
 step() { printf '==> %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
+# Print the comment at the head of the running script, which is its help.
+script_help() { awk 'NR == 1 || /^# SPDX/ { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"; }
+
+# take_help "FLAG..." MOST ARG...: answer --help; refuse (exit 2) flags that the script does not know, and more than MOST words.
+take_help() {
+	local known=" $1 " most=$2 words=0 arg
+	shift 2
+	for arg in "$@"; do
+		case $arg in
+		-h|--help) script_help; exit 0 ;;
+		-*) case $known in *" $arg "*) ;; *) refuse_usage "there is no flag $arg" ;; esac ;;
+		*) words=$((words + 1)); [ "$words" -le "$most" ] || refuse_usage "unexpected argument '$arg'" ;;
+		esac
+	done
+}
+refuse_usage() { printf '%s: %s\n\n' "$(basename "$0")" "$1" >&2; script_help >&2; exit 2; }
+
 as_root() {
 	if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
 		die "packages are missing and this user is not root and has no sudo; as root run: $*"

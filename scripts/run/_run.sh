@@ -17,3 +17,12 @@ is_running() {
 }
 
 names() { local f; for f in "$RUN"/*.pid; do [ -f "$f" ] && basename "$f" .pid; done; }
+
+# Print the recipe that was started last and is not stopped yet, as recipes/ names it; nothing when there is none.
+recipe_running() {
+	[ -f "$RUN/recipe" ] && [ -n "$(names)" ] || return 0
+	realpath -m --relative-to="$ROOT/recipes" "$(cat "$RUN/recipe")"
+}
+
+# Print a text as a JSON string.
+json_text() { printf '"%s"' "$(printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g')"; }

@@ -2,6 +2,7 @@
 # scripts/run/hello.sh: send one streamed chat request to the running cluster; print the answer, the node that answered, and curl commands.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
+take_help "" 0 "$@"
 [ -f "$RUN/http" ] || die "nothing is running; scripts/up starts a cluster"
 url=$(cat "$RUN/http")
 model=$(curl -fsS -m 5 "$url/v1/models" | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1)

@@ -96,6 +96,10 @@ def write(path, seed):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__.splitlines()[0])
+    if "-h" in sys.argv or "--help" in sys.argv:
+        print(__doc__)
+        sys.exit(0)
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        print(__doc__.splitlines()[0], file=sys.stderr)
+        sys.exit(2)
     write(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)

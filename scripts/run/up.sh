@@ -3,7 +3,9 @@
 # from each kv-NAME.toml; wait until every node is ready. On a failure, print which program failed and why, and stop all of them.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
-dir=${1:?usage: scripts/run/up.sh RECIPE-DIR}
+take_help "" 1 "$@"
+[ $# = 1 ] || refuse_usage "RECIPE-DIR is missing"
+dir=$1
 [ -f "$dir/router.toml" ] || die "$dir has no router.toml"
 agents=("$dir"/agent-*.toml)
 [ -f "${agents[0]}" ] || die "$dir has no agent-*.toml"

@@ -219,15 +219,20 @@ CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 	return rc;
 }
 
-/* Run a script to its end on our terminal; its exit status becomes ours. */
-static CGN_RC run_script(const char *path, const char *argument, struct cgn_err *err)
+/* Run a script with up to two arguments (NULL: fewer) to its end on our terminal; its failure becomes ours. With
+ * |aside|, what it prints goes to stderr. */
+static CGN_RC run_script(const char *path, const char *first, const char *second, bool aside,
+	struct cgn_err *err)
 {
 	(void)fflush(NULL);
 	pid_t pid = fork();
 	if (pid < 0)
 		return CGN_FAIL(err, UNAVAILABLE, "cannot start a process: %s", strerror(errno));
 	if (pid == 0) {
-		(void)execlp("bash", "bash", path, argument, (char *)NULL);
+		if (aside)
+			(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+		(void)execlp("bash", "bash", path, first != NULL ? first : second, first != NULL ? second : NULL,
+			(char *)NULL);
 		(void)fprintf(stderr, "cgn-ctl: cannot run bash: %s\n", strerror(errno));
 		_exit(127);
 	}
@@ -259,13 +264,15 @@ static void export_programs(void)
 		(void)setenv("CGN_BIN", dir, 1);
 }
 
-static CGN_RC run_in_tree(const struct ctl_args *a, const char *script, struct cgn_err *err)
+/* Run one of the scripts beside the recipes. With -o json it gets --json too, unless |aside|. */
+static CGN_RC run_in_tree(const struct ctl_args *a, const char *script, const char *argument, bool aside,
+	struct cgn_err *err)
 {
 	char root[PATH_MAX], path[PATH_MAX];
 	CGN_TRY(recipes_dir(a, root, err));
 	if (snprintf(path, sizeof path, "%s/../scripts/run/%s", root, script) >= (int)sizeof path)
 		return CGN_FAIL(err, INVALID, "path too long: %s", root);
-	return run_script(path, NULL, err);
+	return run_script(path, a->json && !aside ? "--json" : NULL, argument, aside, err);
 }
 
 CGN_RC ctl_recipe_up(const struct ctl_args *a, struct cgn_err *err)
@@ -276,8 +283,9 @@ CGN_RC ctl_recipe_up(const struct ctl_args *a, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "path too long: %s", dir);
 	export_programs();
 	(void)setenv("CGN_PREBUILT", "1", 1);
-	CGN_TRY(run_script(path, NULL, err));
-	return run_in_tree(a, "hello.sh", err);
+	CGN_TRY(run_script(path, NULL, NULL, a->json, err));
+	CGN_TRY(run_in_tree(a, "hello.sh", NULL, a->json, err));
+	return a->json ? run_in_tree(a, "status.sh", NULL, false, err) : CGN_OK;
 }
 
 CGN_RC ctl_recipe_down(const struct ctl_args *a, struct cgn_err *err)
@@ -285,10 +293,10 @@ CGN_RC ctl_recipe_down(const struct ctl_args *a, struct cgn_err *err)
 	char dir[PATH_MAX];
 	if (a->n_words > 0)
 		CGN_TRY(recipe_dir(a, a->words[0], dir, err));
-	return run_in_tree(a, "down.sh", err);
+	return run_in_tree(a, "down.sh", a->n_words > 0 ? a->words[0] : NULL, false, err);
 }
 
 CGN_RC ctl_recipe_status(const struct ctl_args *a, struct cgn_err *err)
 {
-	return run_in_tree(a, "status.sh", err);
+	return run_in_tree(a, "status.sh", NULL, false, err);
 }

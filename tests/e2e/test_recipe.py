@@ -2,14 +2,19 @@
 """Recipes brought up and down as by a user: the quickstart on ports of its own, so that a running cluster is
 left alone."""
 import json
+import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
 
 import pytest
 
+from cluster import ROOT
 from recipe_tree import Recipe
+
 
 @pytest.fixture
 def recipe(tmp_path):
@@ -32,6 +37,53 @@ def test_up_hello_status_down_twice(recipe):
         down = recipe.run("scripts/down")
         assert down.returncode == 0 and text in down.stdout, down.stdout + down.stderr
     assert recipe.processes() == []
+
+
+def ctl(recipe, *words):
+    return recipe.run("cgn-ctl", "recipe", *words, "--recipes", "recipes")
+
+
+def test_down_stops_the_named_recipe_only_and_json_is_json(recipe):
+    nothing = ctl(recipe, "status", "-o", "json")
+    assert nothing.returncode == 1 and json.loads(nothing.stdout) == {"recipe": None, "gateway": None, "programs": []}
+    up = ctl(recipe, "up", "quickstart/sim/agg", "-o", "json")
+    assert up.returncode == 0 and json.loads(up.stdout)["recipe"] == "quickstart/sim/agg", up.stdout + up.stderr
+    other = ctl(recipe, "down", "tiny/llama-cpp/cpu")
+    assert other.returncode == 1 and "tiny/llama-cpp/cpu does not run: quickstart/sim/agg does" in other.stderr, other
+    status = json.loads(ctl(recipe, "status", "-o", "json").stdout)
+    assert {(p["program"], p["state"]) for p in status["programs"]} == {("router", "running"), ("agent-a", "running"), ("agent-b", "running")}
+    assert status["gateway"] == f"http://127.0.0.1:{recipe.port[8080]}"
+    down = ctl(recipe, "down", "quickstart/sim/agg", "-o", "json")
+    assert sorted(json.loads(down.stdout)["stopped"]) == ["agent-a", "agent-b", "router"], down
+    assert json.loads(ctl(recipe, "down", "quickstart/sim/agg", "-o", "json").stdout) == {"recipe": None, "stopped": []}
+    assert recipe.processes() == []
+
+
+SCRIPTS = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("scripts/*"), *ROOT.glob("scripts/run/*"), *ROOT.glob(".ci/*"), *ROOT.glob("bench/*.py")]
+                 if p.is_file() and os.access(p, os.X_OK) and p.name not in ("_run.sh", "llama-server"))  # sourced; hands its arguments on
+UPS = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("recipes/**/up.sh"))
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *UPS])
+def test_a_script_explains_itself_and_does_nothing_else(script, recipe):
+    """--help prints a text and exits 0, an unknown flag exits 2; neither starts, stops, builds or writes anything."""
+    recipe.run_dir.mkdir()
+    other = subprocess.Popen(["sleep", "60"])
+    start = pathlib.Path(f"/proc/{other.pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    (recipe.run_dir / "router.pid").write_text(f"{other.pid} {start}\n")  # a running cluster
+    for part in (".ci", "bench"):
+        shutil.copytree(ROOT / part, recipe.tree / part)
+    before = sorted(recipe.tree.rglob("[!_]*"))
+    run = ("bash", script) if script in UPS else (script,)
+    try:
+        for flags, code in ((["--help"], 0), (["-h"], 0), (["--no-such-flag"], 2)):
+            r = recipe.run(*run, *flags)
+            assert r.returncode == code, (flags, r)
+            assert pathlib.Path(script).name.split(".")[0] in (r.stderr if code else r.stdout), (flags, r)
+        assert other.poll() is None and sorted(recipe.tree.rglob("[!_]*")) == before
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_ctl_brings_it_up(recipe):

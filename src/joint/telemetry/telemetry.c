@@ -284,7 +284,7 @@ void telemetry_reference_joint(struct cgn_buf *out)
 }
 
 /* Label values come from the network (names of models). One that is not UTF-8 would make Prometheus refuse the
- * whole page, and a control character would reach the terminal of whoever reads it. */
+ * whole page, and a control character would reach the terminal of a reader. */
 static void value_clean(char *dst, const char *value)
 {
 	char room[4 * (METRIC_MAX_VALUE + 1)]; /* A byte becomes four characters at most. */

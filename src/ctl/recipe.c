@@ -231,8 +231,8 @@ static CGN_RC run_script(const char *path, const char *first, const char *second
 	if (pid == 0) {
 		if (aside)
 			(void)dup2(STDERR_FILENO, STDOUT_FILENO);
-		(void)execlp("bash", "bash", path, first != NULL ? first : second, first != NULL ? second : NULL,
-			(char *)NULL);
+		(void)execlp("bash", "bash", path, first != NULL ? first : second,
+			first != NULL ? second : NULL, (char *)NULL);
 		(void)fprintf(stderr, "cgn-ctl: cannot run bash: %s\n", strerror(errno));
 		_exit(127);
 	}

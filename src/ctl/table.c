@@ -226,7 +226,7 @@ CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err)
 {
 	CGN_MUST(t->columns > 0 && t->cells % t->columns == 0);
 	struct cgn_buf out = {.bad = t->text.bad};
-	if (!out.bad) /* Else cells are missing. */
+	if (!out.bad) /* A bad buffer lacks cells. */
 		(json ? print_json : print_text)(t, &out);
 	cgn_buf_fini(&t->text);
 	return ctl_print(&out, err);

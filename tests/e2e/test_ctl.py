@@ -2,14 +2,15 @@
 """cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
 import json
 import os
-import pty
+import signal
 import stat
 import subprocess
-import termios
 
 import pytest
 
-from cluster import BUILD, ROOT, free_port
+from clients import set_faults
+from cluster import BUILD, ROOT, free_port, until
+from terminal import on_terminal
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 
@@ -31,25 +32,6 @@ def refused(code, *args, **how):
     assert r.returncode == code, (r.returncode, r.stdout, r.stderr)
     assert r.stdout == "" and r.stderr.startswith("cgn-ctl: "), r.stderr
     return r.stderr
-
-
-def on_terminal(*args, columns=80, **how):
-    """Run cgn-ctl with a terminal of that width as stdout; return (exit status, what it wrote, stderr)."""
-    ours, its = pty.openpty()
-    termios.tcsetwinsize(its, (24, columns))
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("CGN_", "COGNITORA__"))}
-    p = subprocess.Popen([CTL, *map(str, args)], stdout=its, stderr=subprocess.PIPE, env=env, **how)
-    os.close(its)
-    text = b""
-    try:
-        while part := os.read(ours, 65536):
-            text += part
-    except OSError:  # EIO: the other end is closed
-        pass
-    os.close(ours)
-    err = p.stderr.read().decode()
-    p.stderr.close()
-    return p.wait(60), text.decode().replace("\r\n", "\n"), err
 
 
 def verbs():
@@ -206,7 +188,7 @@ def test_names_of_models_cannot_steer_a_terminal(cluster):
         assert r"x\x1b]0;owned\x07" in text and "\u202e" not in text, text
     assert json.loads(outputs[1])[0]["models"] == EVIL and json.loads(outputs[3])["models"] == [EVIL]
     assert r'model="x\\x1b]0;owned\\x07' in cluster.scrape()
-    code, text, _ = on_terminal("cluster", "nodes", *at)
+    code, text, _ = on_terminal(CTL, "cluster", "nodes", *at)
     assert code == 0 and max(map(len, text.splitlines())) <= 80 and "…" in text, text
 
 
@@ -222,8 +204,28 @@ def test_bench_chat_counts_what_happened(cluster):
     assert cluster.metric("cgn_requests_total", code="200") >= r["sent"]
     r = json.loads(fine("bench", "chat", "--url", url, "--rate", "50", "--duration", "500ms", "--no-stream", "--seed", "7", "-o", "json"))
     assert r["failed"] == 0 and r["itl_ms"] is None and r["stream"] is False
+    set_faults(cluster.nodes["a"].engine_port, "http400@every=2")
+    mixed = run("bench", "chat", "--url", url, "--rate", "100", "--duration", "500ms", "--seed", "3", "-o", "json")
+    r = json.loads(mixed.stdout)
+    assert mixed.returncode == 1 and f"{r['failed']} of {r['sent']} requests failed, the first: status 400" in mixed.stderr, mixed
+    assert 0 < r["failed"] < r["sent"] == sum(r["status"].values()) and "x 400" in run("bench", "chat", "--url", url, "--rate", "100", "--duration", "300ms").stdout
     text = refused_or_report("bench", "chat", "--url", url, "--model", "nope", "--rate", "20", "--duration", "300ms")
     assert "status 404" in text
+
+
+@pytest.mark.parametrize("signo, code", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_bench_chat_reports_what_it_measured_when_interrupted(cluster, signo, code):
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready()
+    p = subprocess.Popen([CTL, "bench", "chat", "--url", f"http://127.0.0.1:{cluster.http_port}", "--rate", "200", "--duration", "10m", "-o", "json"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: cluster.metric("cgn_requests_total", code="200") > 20, "requests were answered")
+    p.send_signal(signo)
+    out, err = p.communicate(timeout=60)
+    r = json.loads(out)
+    assert p.returncode == code and r["interrupted"] is True and r["failed"] == 0, (p.returncode, err)
+    assert r["answered"] > 20 and r["ttft_ms"]["count"] >= r["answered"] and r["answered"] + r["given_up"] == r["sent"]
 
 
 def test_bench_index_measures_what_it_says(tmp_path):
@@ -313,17 +315,6 @@ def test_bench_tokenizer_refuses(tmp_path):
     assert "usage: cgn-ctl bench tokenizer FILE..." in refused(2, "bench", "tokenizer")
     assert 'model.type "Unigram"' in refused(9, "bench", "tokenizer", "--alone", small_tokenizer(tmp_path, type="Unigram"))
     assert "absent.json" in refused(1, "bench", "tokenizer", "--alone", tmp_path / "absent.json")
-
-
-def test_completion_parses():
-    for shell, check in (("bash", ["bash", "-n"]), ("zsh", None), ("fish", None)):
-        text = fine("completion", shell)
-        assert "cluster" in text and "bench" in text
-        if check:
-            subprocess.run(check, input=text, text=True, check=True)
-    script = fine("completion", "bash") + '\nCOMP_WORDS=(cgn-ctl cluster ""); COMP_CWORD=2; _cgn_ctl; echo "${COMPREPLY[*]}"'
-    assert "drain" in subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert "tcsh" in refused(2, "completion", "tcsh")
 
 
 def test_recipes_are_listed_and_shown():

@@ -8,6 +8,7 @@ import pytest
 
 from cluster import BUILD
 from kvbulk import Bulk, Store, key
+from terminal import on_terminal
 
 CTL = BUILD / "src" / "ctl" / "cgn-ctl"
 
@@ -45,6 +46,15 @@ def test_a_value_in_and_out(store, tmp_path):
     assert ctl(store, "kv", "rm", "name", digest, "nothing") == b"2 removed\n"
     assert "name: no tier holds" in ctl(store, "kv", "get", "name", rc=1)
     assert "name: " in ctl(store, "kv", "pin", "name", rc=1)
+
+
+def test_a_value_reaches_a_terminal_only_when_asked_to(store, tmp_path):
+    ctl(store, "kv", "put", "name", stdin=b"\x1b]0;owned\x07")
+    get = (CTL, "kv", "get", "name", "--uds", store.uds)
+    code, text, err = on_terminal(*get)
+    assert code == 2 and text == "" and "--out FILE" in err and "--raw" in err, (code, text, err)
+    assert on_terminal(*get, "--raw")[:2] == (0, "\x1b]0;owned\x07")
+    assert on_terminal(*get, "--out", tmp_path / "v")[:2] == (0, "")
 
 
 def test_lists(store):

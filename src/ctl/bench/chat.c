@@ -4,6 +4,7 @@
  * delayed. */
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct bench {
 	struct cgn_loop *loop;
 	struct ctl_origin origin;
 	struct cgn_timer arrivals, progress;
+	int stop_signal; /* SIGINT or SIGTERM ended the run early; 0: none did. */
 	char model[256], bearer[400], path[300];
 	bool stream, stopping, traced, ignore_eos;
 	struct played played; /* Used when |traced|. */
@@ -311,6 +313,14 @@ static void on_arrival(struct cgn_timer *t)
 	cgn_timer_set(t, b->next_at > now ? b->next_at - now : 0);
 }
 
+/* End the run: what was measured so far is reported, open requests are given up. */
+static void on_stop_signal(void *arg, int signo)
+{
+	struct bench *b = arg;
+	b->stop_signal = signo;
+	cgn_loop_stop(b->loop);
+}
+
 static void show_progress(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, progress);
@@ -335,12 +345,14 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 		double v;
 	} numbers[] = {{"rate", b->rate}, {"seconds", took}, {"sent", (double)b->sent},
 		{"not_sent", (double)b->not_sent}, {"answered", (double)b->done},
-		{"failed", (double)b->failed}, {"requests_per_second", (double)b->done / took},
+		{"failed", (double)b->failed}, {"given_up", (double)b->inflight},
+		{"requests_per_second", (double)b->done / took},
 		{"tokens_per_second", (double)b->tokens / took}};
 	json_open(&o, '{');
 	json_key_z(&o, "bench", "chat");
 	json_key_z(&o, "model", b->model);
 	json_key_bool(&o, "stream", b->stream);
+	json_key_bool(&o, "interrupted", b->stop_signal != 0);
 	for (size_t i = 0; i < CGN_COUNT(numbers); i++) {
 		json_key_f64(&o, numbers[i].name, numbers[i].v);
 	}
@@ -377,21 +389,39 @@ static void report_line(const char *name, struct samples *s, struct cgn_buf *out
 			samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99), samples_ms(s, 1));
 }
 
+/* Append "statuses 24 x 200, 36 x 503" when there was any other than 200. */
+static void report_statuses(const struct bench *b, struct cgn_buf *out)
+{
+	const char *before = "statuses               ";
+	for (int i = 0; b->failed > 0 && i < MAX_STATUS; i++)
+		if (b->by_status[i] > 0) {
+			cgn_buf_fmt(out, "%s%" PRIu64 " x %d", before, b->by_status[i], i);
+			before = ", ";
+		}
+	if (before[0] == ',')
+		cgn_buf_char(out, '\n');
+}
+
 static void report_text(struct bench *b, double took, struct cgn_buf *out)
 {
+	if (b->stop_signal != 0)
+		cgn_buf_putz(out, "interrupted; until then:\n");
 	cgn_buf_fmt(out, "%" PRIu64 " requests at %.6g/s in %.1f s: %" PRIu64 " answered, %" PRIu64 " failed",
 		b->sent, b->rate, took, b->done, b->failed);
 	if (b->not_sent > 0)
 		cgn_buf_fmt(out, ", %" PRIu64 " not sent (--max-inflight)", b->not_sent);
+	if (b->inflight > 0)
+		cgn_buf_fmt(out, ", %" PRIu64 " open and given up", b->inflight);
 	cgn_buf_fmt(out, "\n%.1f requests/s, %.1f tokens/s\n", (double)b->done / took,
 		(double)b->tokens / took);
+	report_statuses(b, out);
 	report_line("time to first token", &b->ttft, out);
 	report_line("time between tokens", &b->itl, out);
 	report_line("request latency", &b->latency, out);
 	if (b->traced)
 		playback_text(&b->played, out);
 	if (b->failed > 0)
-		cgn_buf_fmt(out, "first failure: %s\n", b->first_failure.msg);
+		cgn_buf_fmt(out, "first failure: %s\n", ctl_shown(b->first_failure.msg));
 }
 
 /* ---- set-up ---- */
@@ -475,8 +505,10 @@ static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_e
 	return rc;
 }
 
-static void run_load(struct bench *b)
+static CGN_RC run_load(struct bench *b, struct cgn_err *err)
 {
+	CGN_TRY(cgn_loop_signal(b->loop, SIGINT, on_stop_signal, b, err));
+	CGN_TRY(cgn_loop_signal(b->loop, SIGTERM, on_stop_signal, b, err));
 	b->began = b->next_at = cgn_clock_now();
 	if (b->traced)
 		b->next_at += playback_due(&b->played, 0);
@@ -489,6 +521,21 @@ static void run_load(struct bench *b)
 	cgn_timer_cancel(&b->arrivals);
 	cgn_timer_cancel(&b->progress);
 	ctl_progress_end();
+	return CGN_OK;
+}
+
+/* The measurement counts as failed when a request failed or it was interrupted, also when others were answered. */
+static CGN_RC run_verdict(const struct bench *b, struct cgn_err *err)
+{
+	unsigned long long failed = b->failed, sent = b->sent;
+	if (b->stop_signal != 0)
+		return CGN_FAIL(err, CANCELLED, "interrupted");
+	if (b->done == 0)
+		return CGN_FAIL(err, UNAVAILABLE, "no request was answered: %.300s", b->first_failure.msg);
+	if (failed > 0)
+		return CGN_FAIL(err, INTERNAL, "%llu of %llu requests failed, the first: %.300s", failed,
+			sent, b->first_failure.msg);
+	return CGN_OK;
 }
 
 static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
@@ -499,14 +546,12 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 		&b->origin, err));
 	CGN_TRY(find_model(a, b, err));
 	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
-	run_load(b);
+	CGN_TRY(run_load(b, err));
 	struct cgn_buf out = {0};
 	double took = elapsed_seconds(b);
 	(a->json ? report_json : report_text)(b, took, &out);
 	CGN_TRY(ctl_print(&out, err));
-	return b->done > 0
-		? CGN_OK
-		: CGN_FAIL(err, UNAVAILABLE, "no request was answered: %.300s", b->first_failure.msg);
+	return run_verdict(b, err);
 }
 
 CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
@@ -525,6 +570,11 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	samples_fini(&b->itl);
 	samples_fini(&b->latency);
 	playback_fini(&b->played);
+	int signo = b->stop_signal;
 	free(b);
+	if (signo == SIGTERM) { /* The status of a program that SIGTERM ended, 143. */
+		(void)signal(SIGTERM, SIG_DFL);
+		(void)raise(SIGTERM);
+	}
 	return rc;
 }

@@ -374,9 +374,12 @@ CGN_RC ctl_kv_get(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct got g = {.value = {.limit = BLOCK_MAX_BYTES + 1}};
 	const char *to = ctl_flag(a, "--out");
+	if (to == NULL && !ctl_switch(a, "--raw") && ctl_is_terminal(STDOUT_FILENO))
+		return CGN_FAIL(err, INVALID,
+			"a value is bytes, which a terminal may obey: name a file with --out FILE, use a pipe (| xxd), or give --raw");
 	cgn_rc rc = get_value(a, &g, err);
 	if (cgn_ok(rc) && to == NULL)
-		return ctl_print(&g.value, err);
+		return ctl_print_bytes(&g.value, err);
 	if (cgn_ok(rc))
 		rc = disk_write_file_atomic(to, cgn_buf_view(&g.value), 0644, err);
 	cgn_buf_fini(&g.value);

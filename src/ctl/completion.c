@@ -258,10 +258,10 @@ static void fish_flags(const struct ctl_verb *v, struct cgn_buf *out)
 static void fish_arguments(const struct ctl_verb *v, struct cgn_buf *out)
 {
 	enum value_kind kind = value_kind_of(v->arguments);
-	const char *offer = takes_recipe(v)   ? "-a '(__cgn_ctl_names recipe)'"
-		: kind == VALUE_CONTEXT       ? "-a '(__cgn_ctl_names context)'"
-		: kind == VALUE_FILE          ? "-F"
-					      : NULL;
+	const char *offer = takes_recipe(v) ? "-a '(__cgn_ctl_names recipe)'"
+		: kind == VALUE_CONTEXT     ? "-a '(__cgn_ctl_names context)'"
+		: kind == VALUE_FILE        ? "-F"
+					    : NULL;
 	if (offer != NULL)
 		cgn_buf_fmt(out, "complete -c cgn-ctl -n '__cgn_ctl_is %s' %s\n", v->path, offer);
 	if (kind != VALUE_CHOICE)

@@ -195,7 +195,8 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_keys_open(r, err));
 	CGN_TRY(router_rules_load(r, err));
-	CGN_TRY(cluster_view_new(r->members.cluster, &r->published.view, err));
+	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,
+		err));
 	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,
 		r->published.view, r->started, &r->shared.admission, err));
 	CGN_TRY(workers_open(r, err));

@@ -340,3 +340,24 @@ def test_a_slow_reader(cluster):
     got += r.read()
     s.close()
     assert bare(got) == whole(cluster, CHAT_PATH, body)
+
+
+@pytest.mark.parametrize("kind", ["chat", "text"])
+def test_a_node_goes_on_under_its_own_name_of_the_model(cluster, kind):
+    """The client asks by an alias, and each node serves the model under another name: all events have the alias."""
+    path, body = PATHS[kind]
+    asked = body | USAGE | {"model": "alias"}
+    cluster.common = {"models.sim": {"aliases": ["org/sim", "alias"]}}
+    cluster.router(ROUTER | {"router": {"resume": True, "policy": "round_robin", "worker_threads": 1}})
+    cluster.node("a", *SLOW)
+    cluster.node("b", *SLOW, model="org/sim")
+    cluster.wait_ready(2)
+    expected = whole(cluster, path, asked)
+    assert expected.count(b'"model":"alias"') == expected.count(b"data: {") > 100
+    for resumed, victim in enumerate("ab", 1):
+        for name, node in cluster.nodes.items():
+            faults = ["cut-after=37@nth=1"] if name == victim else []
+            assert ask(node.engine_port, "POST", "/sim/faults", {"faults": faults}).status == 200
+        for _ in range(3):  # at least one of them to the victim
+            assert bare(cluster.ask("POST", path, asked).body) == expected
+        assert cluster.metric("cgn_resumes_total", outcome="resumed") >= resumed

@@ -122,6 +122,59 @@ def test_models_and_aliases(cluster):
     assert missing.status == 404 and error_of(missing)["code"] == "model_not_found"
 
 
+def test_an_alias_is_answered_on_every_route(cluster):
+    """The engine knows only its own name, and refuses others with 404. The client finds the name that it asked for."""
+    cluster.common = {'models."org/big"': {"aliases": ["gpt-4o"]}}
+    up(cluster, FAST, model="org/big")
+    messages = [{"role": "user", "content": 'a "model" of the sea'}]
+    rows = {
+        "/v1/chat/completions": {"messages": messages, "max_tokens": 4},
+        "/v1/completions": {"prompt": "the sea", "max_tokens": 4},
+        "/v1/messages": {"messages": messages, "max_tokens": 4},
+        "/v1/responses": {"input": "the sea", "max_output_tokens": 4},
+        "/v1/embeddings": {"input": "the sea"},
+    }
+    for path, body in rows.items():
+        plain = cluster.ask("POST", path, {"model": "gpt-4o", **body})
+        assert plain.status == 200 and plain.json()["model"] == "gpt-4o", (path, plain.body)
+        assert b"org/big" not in plain.body, path
+        own = cluster.ask("POST", path, {"model": "org/big", **body})
+        assert own.json()["model"] == "org/big" and "content-length" in own.headers, path
+        if path == "/v1/embeddings":
+            continue
+        stream = cluster.ask("POST", path, {"model": "gpt-4o", "stream": True, **body})
+        assert stream.status == 200 and b'"gpt-4o"' in stream.body and b"org/big" not in stream.body, (path, stream.body)
+        if path.endswith("completions"):
+            assert all(event["model"] == "gpt-4o" for event in deltas(stream)) and stream.events()[-1][1] == "[DONE]"
+    # the name may be anywhere in the body, and escaped; nothing else of it changes
+    odd = cluster.ask("POST", "/v1/completions", b'{"prompt" : "the \\u0073ea", "max_tokens":4 ,"model":"gpt\\u002d4o"}')
+    assert odd.status == 200 and odd.json()["model"] == "gpt-4o" and b"gpt\\u002d4o" in odd.body
+    tokens = cluster.ask("POST", "/tokenize", {"model": "gpt-4o", "prompt": "the sea"})
+    assert tokens.status == 200 and tokens.json()["count"] > 0
+
+
+def test_nodes_serve_one_model_under_names_of_their_own(cluster):
+    """Each leg of a request has the name that its node knows, also when it is tried again elsewhere."""
+    cluster.common = {"models.big": {"aliases": ["org/big", "gpt-4o"]}}
+    cluster.router({"router": {"policy": "round_robin", "worker_threads": 1}, "router.breaker": {"failures": 0}})
+    cluster.node("a", *FAST, model="big")
+    cluster.node("b", *FAST, model="org/big")
+    cluster.wait_ready(2)
+    assert {m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"]} == {"big", "org/big", "gpt-4o"}
+    for name in ("big", "org/big", "gpt-4o"):
+        answers = [cluster.chat("hello", model=name, max_tokens=2) for _ in range(4)]
+        assert [a.status for a in answers] == [200] * 4, name
+        assert {a.headers["x-cgn-node"] for a in answers} == {"a", "b"}, name
+        assert {a.json()["model"] for a in answers} == {name}
+    for broken, other in (("a", "b"), ("b", "a")):
+        ask(cluster.nodes[broken].engine_port, "POST", "/sim/faults", {"faults": ["http500"]})
+        for _ in range(2):
+            answer = cluster.chat("hello", model="gpt-4o", max_tokens=2)
+            assert answer.status == 200 and answer.headers["x-cgn-node"] == other and answer.json()["model"] == "gpt-4o"
+        ask(cluster.nodes[broken].engine_port, "POST", "/sim/faults", {"faults": []})
+    assert cluster.metric("cgn_retries_total") >= 2
+
+
 # ---- refusals ----
 
 def test_refusals_have_openais_shape(cluster):

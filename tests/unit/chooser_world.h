@@ -63,7 +63,7 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));
 	assert_true(cgn_ok(hotprefix_new(4096, &w->shared.hotprefix, NULL)));
 	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &w->view, NULL)));
 	for (uint64_t i = 0; i < BLOCKS; i++)
 		w->chain[i] = block_fingerprint(i + 1, 1);
 }

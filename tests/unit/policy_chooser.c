@@ -86,7 +86,7 @@ static void feed_all(struct world *w)
 		n->has_index_id = n->fed = true;
 	}
 	cluster_view_unref(&w->view);
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &w->view, NULL)));
 }
 
 static uint32_t held_at(struct world *w, struct chooser_ask *ask, uint16_t slot, cgn_nsec now)
@@ -300,7 +300,7 @@ static void replace_node(struct world *w, int i, unsigned *names)
 	(void)snprintf(id, sizeof id, "x%u", ++*names);
 	(void)join(w->cluster, id, 8);
 	cluster_view_unref(&w->view);
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &w->view, NULL)));
 }
 
 static void request_step(struct world *w, struct chooser_ticket *t, uint64_t *dice, cgn_nsec now)
@@ -423,7 +423,7 @@ static void roles_are_kept_while_there_are_others(void **state)
 	cluster_find(w.cluster, "n0")->info->role = COGNITORA__V1__ROLE__ROLE_PREFILL;
 	cluster_find(w.cluster, "n1")->info->role = COGNITORA__V1__ROLE__ROLE_DECODE;
 	cluster_view_unref(&w.view);
-	assert_true(cgn_ok(cluster_view_new(w.cluster, &w.view, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w.cluster, NULL, NULL, &w.view, NULL)));
 	uint16_t n0 = view_node_find(w.view, CGN_STR("n0"))->slot,
 		 n1 = view_node_find(w.view, CGN_STR("n1"))->slot;
 	struct chooser_ask ask = ask_of(&w);
@@ -470,7 +470,7 @@ static void two_legs(struct world *w, const struct view_node *nodes[NODES])
 		cluster_watch_event(w->cluster, n, &ev, 0, &o);
 	}
 	cluster_view_unref(&w->view);
-	assert_true(cgn_ok(cluster_view_new(w->cluster, &w->view, NULL)));
+	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &w->view, NULL)));
 	for (size_t i = 0; i < NODES; i++)
 		nodes[i] = &w->view->nodes[i];
 }

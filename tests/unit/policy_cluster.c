@@ -432,8 +432,38 @@ static void there_is_an_end_to_slots(void **state)
 static struct cluster_view *view_of(const struct cluster *c)
 {
 	struct cluster_view *v = NULL;
-	assert_true(cgn_ok(cluster_view_new(c, &v, NULL)));
+	assert_true(cgn_ok(cluster_view_new(c, NULL, NULL, &v, NULL)));
 	return v;
+}
+
+static struct cgn_str name_of(const void *arg, struct cgn_str served)
+{
+	assert_string_equal(arg, "names");
+	return cgn_str_is(served, "org/\"llama\"") || cgn_str_is(served, "alias") ? CGN_STR("llama") : served;
+}
+
+static void a_view_groups_the_names_of_one_model(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = NULL;
+	node_seen(c, "n1", "llama");
+	node_seen(c, "n2", "org/\"llama\"");
+	node_seen(c, "n3", "qwen");
+	node_snapshot(c, "n1", "llama", true);
+	node_snapshot(c, "n2", "org/\"llama\"", true);
+	node_snapshot(c, "n3", "qwen", true);
+	assert_true(cgn_ok(cluster_view_new(c, name_of, "names", &v, NULL)));
+	cluster_free(&c);
+	assert_int_equal(v->n_models, 2);
+	assert_null(view_model_find(v, CGN_STR("org/\"llama\"")));
+	const struct view_model *m = view_model_find(v, CGN_STR("llama"));
+	assert_int_equal(m->n_ready, 2);
+	assert_true(cgn_str_is(view_served_name(m, m->ready[0]->slot)->text, "llama"));
+	assert_true(cgn_str_is(view_served_name(m, m->ready[0]->slot)->json, "\"llama\""));
+	assert_true(cgn_str_is(view_served_name(m, m->ready[1]->slot)->text, "org/\"llama\""));
+	assert_true(cgn_str_is(view_served_name(m, m->ready[1]->slot)->json, "\"org/\\\"llama\\\"\""));
+	cluster_view_unref(&v);
 }
 
 static void a_view_lists_models_and_who_is_ready(void **state)
@@ -607,6 +637,7 @@ int main(void)
 		cmocka_unit_test(slots_are_not_reused_while_requests_run_there),
 		cmocka_unit_test(there_is_an_end_to_slots),
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
+		cmocka_unit_test(a_view_groups_the_names_of_one_model),
 		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
 		cmocka_unit_test(open_breakers_leave_the_candidates_unless_all_are),

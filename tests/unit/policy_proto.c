@@ -44,8 +44,11 @@ static struct proto_generate sample_generate(struct cgn_str body)
 
 static void encode_generate(const struct proto_generate *g, struct cgn_buf *out)
 {
+	struct cgn_str body[PROTO_BODY_PIECES];
+	size_t n = proto_generate_body(g, body);
 	proto_generate_prefix(g, out);
-	cgn_buf_str(out, g->body);
+	for (size_t i = 0; i < n; i++)
+		cgn_buf_str(out, body[i]);
 	assert_false(out->bad);
 }
 
@@ -167,6 +170,33 @@ static void round_trip_borrows_the_body(void **state)
 	cgn_arena_fini(&a);
 	cgn_buf_fini(&b);
 	cgn_buf_fini(&big);
+}
+
+static void a_part_of_the_body_is_sent_as_other_bytes(void **state)
+{
+	(void)state;
+	const struct {
+		struct proto_swap swap;
+		const char *want;
+	} rows[] = {
+		{{3, 4, CGN_STR("ab")}, "012ab789"},
+		{{0, 10, CGN_STR("x")}, "x"},
+		{{0, 1, CGN_STR("longer")}, "longer123456789"},
+		{{9, 1, CGN_STR("")}, "012345678"},
+		{{0, 0, {NULL, 0}}, "0123456789"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cgn_buf b = {.n = 0};
+		struct cgn_arena a;
+		struct proto_generate g = sample_generate(CGN_STR("0123456789")), back;
+		g.swap = rows[i].swap;
+		encode_generate(&g, &b);
+		cgn_arena_init(&a, 4096);
+		assert_true(cgn_ok(proto_generate_read(cgn_buf_view(&b), &a, &back, NULL)));
+		assert_str(back.body, cgn_str_of(rows[i].want));
+		cgn_arena_fini(&a);
+		cgn_buf_fini(&b);
+	}
 }
 
 /* Each prefix of a message is a shorter valid message or an error; no read goes beyond the end. */
@@ -635,6 +665,7 @@ int main(void)
 		cmocka_unit_test(our_bytes_are_protobuf_cs_bytes),
 		cmocka_unit_test(we_read_what_protobuf_c_writes),
 		cmocka_unit_test(round_trip_borrows_the_body),
+		cmocka_unit_test(a_part_of_the_body_is_sent_as_other_bytes),
 		cmocka_unit_test(every_truncation_is_survived),
 		cmocka_unit_test(hostile_requests_are_refused),
 		cmocka_unit_test(bounds_are_kept),

@@ -58,7 +58,7 @@ static CGN_RC nodes_join(struct pick_world *w, size_t sent, struct cgn_err *err)
 	/* A pool of engines that publish KV events, then one of others. */
 	for (size_t i = 0; i < w->n_nodes; i++)
 		CGN_TRY(node_join(w, i, i < w->n_nodes - sent, err));
-	return cluster_view_new(w->cluster, &w->view, err);
+	return cluster_view_new(w->cluster, NULL, NULL, &w->view, err);
 }
 
 static void node_hold(struct pick_world *w, size_t node, const uint64_t *chain, size_t n)

@@ -273,7 +273,7 @@ CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 		CGN_TRY(engine_new(r, &r->nodes[i], err));
 		CGN_TRY(announce_node(r, &r->nodes[i], i, err));
 	}
-	CGN_TRY(cluster_view_new(r->cluster, &r->view, err));
+	CGN_TRY(cluster_view_new(r->cluster, NULL, NULL, &r->view, err));
 	r->model = view_model_find(r->view, CGN_STR(MODEL));
 	CGN_MUST(r->model != NULL && r->model->n_ready == n);
 	return CGN_OK;

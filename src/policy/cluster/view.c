@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json/json.h"
+
 #define VIEW_TAG 0xc1057e03U
 #define AHEAD    8
 /* 4096 nodes at every bound of proto.h stay below this limit. */
@@ -12,7 +14,7 @@
 
 /* A (model, node) pair while the view is built. */
 struct pair {
-	struct cgn_str model;
+	struct cgn_str model, served;
 	const struct view_node *node;
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
@@ -34,7 +36,9 @@ static int pair_order(const void *a, const void *b)
 		return d;
 	if (x->node->slot != y->node->slot)
 		return x->node->slot < y->node->slot ? -1 : 1;
-	return y->ready - x->ready; /* When two engines have the model, the ready one comes first. */
+	if (x->ready != y->ready)
+		return y->ready - x->ready; /* When two engines have the model, the ready one comes first. */
+	return str_order(x->served, y->served);
 }
 
 static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
@@ -79,52 +83,97 @@ static size_t pairs_count(const struct cluster *c)
 	return n;
 }
 
-static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, struct pair *out)
+static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, view_name_fn name_of,
+	const void *arg, struct pair *out)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < v->n_nodes; i++) {
 		const Cognitora__V1__Node *info = c->by_slot[v->nodes[i].slot]->info;
 		for (size_t e = 0; e < info->n_engines; e++)
-			for (size_t m = 0; m < info->engines[e]->n_models; m++)
-				out[n++] = (struct pair){.model = cgn_str_of(info->engines[e]->models[m]),
+			for (size_t m = 0; m < info->engines[e]->n_models; m++) {
+				struct cgn_str served = cgn_str_of(info->engines[e]->models[m]);
+				out[n++] = (struct pair){.model = name_of != NULL ? name_of(arg, served)
+										  : served,
+					.served = served,
 					.node = &v->nodes[i],
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
+			}
 	}
 	return n;
+}
+
+/* Arrays of a view_model, one entry for each pair. */
+struct model_columns {
+	const struct view_node **ready;
+	const struct engine_tokens_ops **tokens;
+	const struct engine_resume **resume;
+	struct view_name *served;
+};
+
+/* False: out of memory. */
+static bool name_fill(struct cluster_view *v, struct cgn_str text, struct view_name *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	json_put_str(&o, text);
+	*out = (struct view_name){cgn_arena_str(&v->arena, text), cgn_arena_str(&v->arena, cgn_buf_view(&b))};
+	return !b.bad && out->text.p != NULL && out->json.p != NULL;
+}
+
+/* Begin the model of |p| with its columns at |at|. False: out of memory. */
+static bool model_begin(struct cluster_view *v, const struct pair *p, const struct model_columns *at)
+{
+	struct view_model *m = &v->models[v->n_models++];
+	m->name = cgn_arena_str(&v->arena, p->model);
+	m->ready = at->ready;
+	m->tokens = at->tokens;
+	m->resume = at->resume;
+	m->served = at->served;
+	return m->name.p != NULL;
+}
+
+/* Add the ready node of |p| to its model, behind the columns at |at|. False: out of memory. */
+static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct model_columns *at)
+{
+	struct view_model *m = &v->models[v->n_models - 1];
+	*at->ready++ = p->node;
+	*at->tokens++ = p->tokens;
+	*at->resume++ = p->resume;
+	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
+	m->n_ready++;
+	if (last == NULL || !cgn_str_eq(last->text, p->served))
+		return name_fill(v, p->served, at->served++);
+	*at->served++ = *last; /* Mostly all nodes have the same name for a model. */
+	return true;
 }
 
 /* Group the sorted pairs by model. */
 static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t n)
 {
+	struct model_columns at = {
+		.ready = cgn_arena_get(&v->arena, n * sizeof *at.ready),
+		.tokens = cgn_arena_get(&v->arena, n * sizeof *at.tokens),
+		.resume = cgn_arena_get(&v->arena, n * sizeof *at.resume),
+		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
+	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
-	const struct view_node **ready = cgn_arena_get(&v->arena, n * sizeof *ready);
-	const struct engine_tokens_ops **tokens = cgn_arena_get(&v->arena, n * sizeof *tokens);
-	const struct engine_resume **resume = cgn_arena_get(&v->arena, n * sizeof *resume);
-	if (n > 0 && (v->models == NULL || ready == NULL || tokens == NULL || resume == NULL))
+	if (n > 0 &&
+		(v->models == NULL || at.ready == NULL || at.tokens == NULL || at.resume == NULL ||
+			at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
-		if (m == NULL || !cgn_str_eq(m->name, pairs[i].model)) {
-			m = &v->models[v->n_models++];
-			m->name = cgn_arena_str(&v->arena, pairs[i].model);
-			m->ready = ready;
-			m->tokens = tokens;
-			m->resume = resume;
-			if (m->name.p == NULL)
-				return false;
-		}
+		if ((m == NULL || !cgn_str_eq(m->name, pairs[i].model)) && !model_begin(v, &pairs[i], &at))
+			return false;
+		m = &v->models[v->n_models - 1];
 		m->may_tokenize = m->may_tokenize || pairs[i].tokens != NULL;
 		m->tokenizes = m->tokenizes || (pairs[i].tokens != NULL && !pairs[i].tokens->guess);
 		if (!pairs[i].ready || (m->n_ready > 0 && m->ready[m->n_ready - 1] == pairs[i].node))
 			continue;
-		m->tokens[m->n_ready] = pairs[i].tokens;
-		m->resume[m->n_ready] = pairs[i].resume;
-		m->ready[m->n_ready++] = pairs[i].node;
-		ready++;
-		tokens++;
-		resume++;
+		if (!model_add_ready(v, &pairs[i], &at))
+			return false;
 	}
 	return true;
 }
@@ -136,7 +185,8 @@ static void view_free(struct cluster_view *v)
 	free(v);
 }
 
-CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, struct cgn_err *err)
+CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const void *arg,
+	struct cluster_view **out, struct cgn_err *err)
 {
 	struct cluster_view *v = calloc(1, sizeof *v);
 	size_t n = pairs_count(c);
@@ -149,7 +199,7 @@ CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, stru
 		made = nodes_fill(v, c);
 	}
 	if (made) {
-		CGN_MUST(pairs_fill(v, c, pairs) == n);
+		CGN_MUST(pairs_fill(v, c, name_of, arg, pairs) == n);
 		qsort(pairs, n, sizeof *pairs, pair_order);
 		made = models_fill(v, pairs, n);
 	}
@@ -193,6 +243,21 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 		else
 			lo = mid + 1;
 	}
+	return NULL;
+}
+
+const struct view_name *view_served_name(const struct view_model *m, uint16_t slot)
+{
+	for (size_t lo = 0, hi = m->n_ready; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (m->ready[mid]->slot == slot)
+			return &m->served[mid];
+		if (slot < m->ready[mid]->slot)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	CGN_MUST(!"the node is ready");
 	return NULL;
 }
 

@@ -21,9 +21,16 @@ struct view_node {
 	bool stores;    /* The node has a block store that is connected to the stores of other nodes. */
 };
 
+/* A name under which an engine serves a model. */
+struct view_name {
+	struct cgn_str text, json; /* |json|: as a JSON string, quotes included. */
+};
+
 struct view_model {
-	struct cgn_str name;
+	struct cgn_str name;            /* As the configuration calls the model, if it does. */
 	const struct view_node **ready; /* Nodes that take requests for the model now; ascending by slot. */
+	/* Indexed like |ready|: the name under which the node's engine serves the model. */
+	const struct view_name *served;
 	/* Indexed like |ready|: how the node's engine tokenizes; NULL: it cannot. */
 	const struct engine_tokens_ops **tokens;
 	/* Indexed like |ready|: how the node's engine resumes an answer; NULL: it cannot. */
@@ -43,13 +50,20 @@ struct cluster_view {
 	size_t n_models;
 };
 
-/* The caller has the only reference. */
-CGN_RC cluster_view_new(const struct cluster *c, struct cluster_view **out, struct cgn_err *err);
+/* Return the model's one name for |served|, a name that an engine serves or a client asks for; |served| itself when
+ * there is no other. */
+typedef struct cgn_str (*view_name_fn)(const void *arg, struct cgn_str served);
+/* Engines that serve one model under several names serve one view_model. |name_of| NULL: each name is a model. The
+ * caller has the only reference. */
+CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const void *arg,
+	struct cluster_view **out, struct cgn_err *err);
 void cluster_view_ref(struct cluster_view *v);       /* Any thread. */
 void cluster_view_unref(struct cluster_view **take); /* Any thread. */
 
 /* Return the model named |name|; NULL: no node has the model. */
 const struct view_model *view_model_find(const struct cluster_view *v, struct cgn_str name);
+/* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
+const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);
 const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot);
 

@@ -49,6 +49,23 @@ static size_t facts_size(const struct proto_facts *f)
 		wire_u64_size(F_NEW_TOKENS, f->new_tokens) + wire_u64_size(F_LEG, (uint64_t)f->leg);
 }
 
+size_t proto_generate_body(const struct proto_generate *g, struct cgn_str out[PROTO_BODY_PIECES])
+{
+	const struct proto_swap *s = &g->swap;
+	size_t behind = s->at + s->n, n = 0;
+	struct cgn_str all[PROTO_BODY_PIECES] = {g->body};
+	CGN_MUST(behind >= s->at && behind <= g->body.n);
+	if (s->by.p != NULL) {
+		all[0].n = s->at;
+		all[1] = s->by;
+		all[2] = (struct cgn_str){g->body.p + behind, g->body.n - behind};
+	}
+	for (size_t i = 0; i < PROTO_BODY_PIECES; i++)
+		if (all[i].n > 0)
+			out[n++] = all[i];
+	return n;
+}
+
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
 {
 	const struct proto_facts *f = &g->facts;
@@ -68,7 +85,7 @@ void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
 	wire_put_fixed64(out, F_ROUTER, f->router);
 	wire_put_u64(out, F_NEW_TOKENS, f->new_tokens);
 	wire_put_u64(out, F_LEG, (uint64_t)f->leg);
-	wire_put_head(out, G_BODY, g->body.n);
+	wire_put_head(out, G_BODY, g->swap.by.p != NULL ? g->body.n - g->swap.n + g->swap.by.n : g->body.n);
 }
 
 size_t proto_chunk_lead(uint8_t lead[PROTO_CHUNK_LEAD], size_t data_bytes)

@@ -58,18 +58,28 @@ struct proto_facts {
 	Cognitora__V1__Leg leg; /* A leg that this build does not know is read as the whole. */
 };
 
+/* A part of a body that is sent as other bytes. */
+struct proto_swap {
+	size_t at, n;      /* Place of the part in the body. */
+	struct cgn_str by; /* p == NULL: nothing is replaced. */
+};
 struct proto_generate {
 	struct cgn_str request_id, method, path;
 	const struct proto_header *headers;
 	size_t n_headers;
 	struct proto_facts facts;
 	struct cgn_str body;
+	struct proto_swap
+		swap; /* Written messages only: a message that was read has the body as the node got it. */
 };
 
 /* Append everything of |g| up to the body's bytes, including the body's tag and length: the message consists
- * of the pieces {prefix, g->body} for grpc_send. Only the length of g->body is read. Errors are the
+ * of the prefix and the pieces of the body for grpc_send. Only lengths of the body are read. Errors are the
  * buffer's. */
 void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out);
+/* Write the pieces of the body as it is sent; return how many. Empty pieces are left out. */
+#define PROTO_BODY_PIECES 3
+size_t proto_generate_body(const struct proto_generate *g, struct cgn_str out[PROTO_BODY_PIECES]);
 /* Strings of |out| borrow from |msg|; the arrays of headers and digests are in |a|. CGN_INVALID (truncated,
  * over a bound, a method, path or header that would break an HTTP head: control characters, spaces in names)
  * or CGN_NO_MEMORY; |out| is then not to be used. Unknown fields are skipped, and so are known ones of

@@ -4,6 +4,7 @@
 
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
+#include "policy/modelname/modelname.h"
 #include "router/account/account.h"
 #include "router/answer/resume.h"
 #include "router/limit/limit.h"
@@ -25,14 +26,38 @@ static bool is_relayed(const struct gw_req *r, struct cgn_str name)
 		!(r->plan.limits != NULL && starts_nocase(name, "x-ratelimit-"));
 }
 
+static struct cgn_str header_find(const struct gw_attempt *a, const char *name)
+{
+	for (size_t i = 0; i < a->n_headers; i++)
+		if (cgn_str_eq_nocase(a->headers[i].name, cgn_str_of(name)))
+			return a->headers[i].value;
+	return (struct cgn_str){NULL, 0};
+}
+
+/* The node got the body with another name than the client's: the client finds its own name in the answer. */
+static void rename_begin(struct gw_req *r)
+{
+	const struct gw_attempt *a = &r->attempt;
+	struct cgn_str type = header_find(a, "content-type");
+	bool lines = a->events || cgn_str_starts(type, "application/x-ndjson");
+	bool readable = (lines || cgn_str_starts(type, "application/json")) &&
+		header_find(a, "content-encoding").n == 0;
+	if (!r->plan.renamed || !readable || r->prompt.name_at + r->prompt.name_n > r->body.bytes.n)
+		return;
+	/* As the client wrote it; the body is dropped with the head of the answer. */
+	struct cgn_str name = cgn_arena_str(&r->arena,
+		(struct cgn_str){r->body.bytes.p + r->prompt.name_at, r->prompt.name_n});
+	struct modelname *f = cgn_arena_get(&r->arena, sizeof *f);
+	if (name.p == NULL || f == NULL)
+		return; /* no memory: the answer has the engine's name */
+	modelname_init(f, lines ? MODELNAME_EVENTS : MODELNAME_DOCUMENT, name);
+	r->answer.rename = f;
+}
+
 static int64_t content_length(const struct gw_attempt *a)
 {
 	uint64_t n = 0;
-	for (size_t i = 0; i < a->n_headers; i++)
-		if (cgn_str_eq_nocase(a->headers[i].name, CGN_STR("content-length")) &&
-			cgn_str_u64(a->headers[i].value, &n))
-			return n <= INT64_MAX ? (int64_t)n : -1;
-	return -1;
+	return cgn_str_u64(header_find(a, "content-length"), &n) && n <= INT64_MAX ? (int64_t)n : -1;
 }
 
 void gw_relay_head(struct gw_req *r)
@@ -56,7 +81,8 @@ void gw_relay_head(struct gw_req *r)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
 	r->answer.status = a->status;
 	r->answer.head_sent = true;
-	http_exchange_head(r->client.x, a->status, f, n, content_length(a));
+	rename_begin(r);
+	http_exchange_head(r->client.x, a->status, f, n, r->answer.rename != NULL ? -1 : content_length(a));
 	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */
 	gw_resume_keep(r);
 	gw_body_drop(r);
@@ -90,11 +116,9 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 		gw_relay_bytes(r, data);
 }
 
-void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
+static void bytes_send(struct gw_req *r, struct cgn_str data)
 {
 	struct gw_answer *to = &r->answer;
-	if (r->client.x == NULL || data.n == 0)
-		return;
 	if (to->bytes_out == 0 && to->event_stream)
 		(void)usage_find(data,
 			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
@@ -109,6 +133,21 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 		to->paused = to->was_paused = true;
 		grpc_pause(r->attempt.call.grpc);
 	}
+}
+
+void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf renamed = {0};
+	if (r->client.x == NULL || data.n == 0)
+		return;
+	if (r->answer.rename != NULL) {
+		modelname_feed(r->answer.rename, data, &renamed);
+		data = cgn_buf_view(&renamed);
+	}
+	if (renamed.bad)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+	else if (data.n > 0)
+		bytes_send(r, data);
 }
 
 enum gw_step gw_relay_end(struct gw_req *r)

@@ -198,6 +198,18 @@ const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n)
 	return v;
 }
 
+/* The body that continues an answer has the model's name in another place. */
+static void name_find(struct gw_req *r)
+{
+	struct json_val body, model;
+	struct cgn_buf *b = &r->body.bytes;
+	if (r->prompt.name_n == 0 || b->bad || !cgn_ok(json_parse(cgn_buf_view(b), &body, NULL, NULL)) ||
+		!json_get(body, "model", &model))
+		return;
+	r->prompt.name_at = (size_t)(model.raw.p - b->p);
+	r->prompt.name_n = model.raw.n;
+}
+
 /* |how| NULL: no text was shown yet, so there is nothing to continue. */
 static bool body_make(struct gw_req *r, const struct engine_resume *how)
 {
@@ -209,6 +221,7 @@ static bool body_make(struct gw_req *r, const struct engine_resume *how)
 	resume_body(z->s, body, how, &r->body.bytes);
 	r->body.booked = r->body.bytes.cap;
 	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
+	name_find(r);
 	return !r->body.bytes.bad;
 }
 

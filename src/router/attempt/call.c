@@ -17,8 +17,12 @@ static void call_send(struct gw_call *c, const struct proto_generate *g)
 		call_fail(c);
 		return;
 	}
-	const struct iovec iov[] = {{prefix.p, prefix.n}, {(void *)(uintptr_t)g->body.p, g->body.n}};
-	grpc_send(c->grpc, iov, g->body.n > 0 ? 2 : 1);
+	struct cgn_str body[PROTO_BODY_PIECES];
+	struct iovec iov[1 + PROTO_BODY_PIECES] = {{prefix.p, prefix.n}};
+	size_t n = proto_generate_body(g, body);
+	for (size_t i = 0; i < n; i++)
+		iov[1 + i] = (struct iovec){(void *)(uintptr_t)body[i].p, body[i].n};
+	grpc_send(c->grpc, iov, 1 + n);
 	if (c->grpc != NULL)
 		grpc_half_close(c->grpc);
 }

@@ -101,6 +101,17 @@ static void node_state_report(struct router_watch *w, const struct cluster_node 
 			s == (unsigned)n->state ? 1 : 0);
 }
 
+/* Give |v|, which is taken, and |rules| (NULL: unchanged) to all workers at once: the view's models have the names
+ * that the rules give them. */
+static void view_distribute(struct router *r, struct cluster_view *v, struct gw_rules *rules)
+{
+	for (size_t i = 0; i < r->n_workers; i++)
+		gw_worker_update(r->workers[i], v, rules);
+	gw_admission_view_set(r->shared.admission, v);
+	cluster_view_unref(&r->published.view);
+	r->published.view = v;
+}
+
 static void view_publish(struct cgn_hook *h)
 {
 	struct router *r = CGN_CONTAINER(h, struct router, published.hook);
@@ -109,15 +120,11 @@ static void view_publish(struct cgn_hook *h)
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->members.watches[i] != NULL && r->members.cluster->by_slot[i] != NULL)
 			node_state_report(r->members.watches[i], r->members.cluster->by_slot[i]);
-	if (!cgn_ok(cluster_view_new(r->members.cluster, &v, &err))) {
+	if (!cgn_ok(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &v, &err))) {
 		cgn_log(ERROR, "router.publish_failed", F_STR("why", err.msg));
 		return;
 	}
-	for (size_t i = 0; i < r->n_workers; i++)
-		gw_worker_update(r->workers[i], v, NULL);
-	gw_admission_view_set(r->shared.admission, v);
-	cluster_view_unref(&r->published.view);
-	r->published.view = v;
+	view_distribute(r, v, NULL);
 	router_models_log_changes(r);
 }
 
@@ -202,12 +209,16 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
 		tokenizers_refused, err);
+	/* The workers are opened with the first rules, and with the view that is made for them. */
+	struct cluster_view *view = NULL;
+	if (cgn_ok(rc) && r->published.view != NULL)
+		rc = cluster_view_new(r->members.cluster, gw_rules_name_of, rules, &view, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&rules);
 		return rc;
 	}
-	for (size_t i = 0; i < r->n_workers; i++)
-		gw_worker_update(r->workers[i], NULL, rules);
+	if (view != NULL)
+		view_distribute(r, view, rules);
 	gw_rules_unref(&r->published.rules);
 	r->published.rules = rules;
 	gw_admission_tune(r->shared.admission, r->published.rules);

@@ -15,12 +15,12 @@ static enum gw_step model_missing(struct gw_req *r)
 		"model is missing, or is not a string");
 }
 
-/* Replace an alias by the name that nodes have; refuse a model that neither nodes nor rules know. */
+/* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */
 static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
 {
 	*row = gw_rules_model(r->w->rules, asked);
-	r->prompt.model = asked;
-	if (view_model_find(r->w->view, asked) == NULL && *row != NULL)
+	r->prompt.asked = r->prompt.model = asked;
+	if (*row != NULL && !cgn_str_eq((*row)->name, asked))
 		r->prompt.model = cgn_arena_str(&r->arena, (*row)->name);
 	if (r->prompt.model.p == NULL)
 		return model_missing(r);
@@ -81,10 +81,13 @@ static bool model_read(struct gw_req *r, struct json_val body, const struct gw_m
 	if (json_get(body, "model", &model) && model.type == JSON_STRING)
 		asked = cgn_arena_str(&r->arena,
 			json_str(model, &r->work)); /* a copy, because the body is freed before the request */
-	if (asked.p == NULL)
+	if (asked.p == NULL) {
 		(void)model_missing(r);
-	else
+	} else {
+		r->prompt.name_at = (size_t)(model.raw.p - r->body.bytes.p);
+		r->prompt.name_n = model.raw.n;
 		(void)model_resolve(r, asked, row);
+	}
 	return r->state == GW_ROUTE;
 }
 

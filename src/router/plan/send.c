@@ -68,11 +68,21 @@ static Cognitora__V1__Leg wire_role(enum leg_role role)
 	return roles[role];
 }
 
-static void attempt_start(struct gw_req *r, const struct view_node *node, const struct gw_attempt_cfg *cfg)
+/* Name the model as the node's engine does: in the facts, and in the body in the place of the client's name. */
+static void model_name(struct gw_req *r, const struct view_name *served, struct proto_generate *g)
+{
+	g->facts.model = served->text;
+	r->plan.renamed = r->prompt.name_n > 0 && !cgn_str_eq(served->text, r->prompt.asked);
+	if (r->plan.renamed)
+		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, served->json};
+}
+
+static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,
+	const struct gw_attempt_cfg *cfg)
 {
 	struct plan_leg *leg = plan_leg(&r->plan.legs);
 	uint32_t attempts = plan_attempts(&r->plan.legs);
-	const struct proto_generate g = {
+	struct proto_generate g = {
 		.request_id = r->client.id,
 		.method = r->client.method,
 		.path = r->client.path,
@@ -80,7 +90,6 @@ static void attempt_start(struct gw_req *r, const struct view_node *node, const 
 		.n_headers = r->client.n_headers,
 		.facts =
 			{
-				.model = leg->model,
 				.blocks_total = leg->blocks,
 				.blocks_predicted = leg->held,
 				.chain = r->prompt.chain.short_digests,
@@ -94,6 +103,7 @@ static void attempt_start(struct gw_req *r, const struct view_node *node, const 
 			},
 		.body = cgn_buf_view(&r->body.bytes),
 	};
+	model_name(r, view_served_name(model, node->slot), &g);
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;
 }
@@ -118,7 +128,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 		w->sent++;
 	}
 	gw_explain_pick(r, ask, p, cgn_clock_now() - began);
-	attempt_start(r, node, &cfg);
+	attempt_start(r, ask->model, node, &cfg);
 }
 
 void gw_leg_close(struct gw_req *r)

@@ -5,6 +5,7 @@
 #include "policy/engine/usage.h"
 
 struct gw_resume; /* answer/resume.c */
+struct modelname; /* policy/modelname */
 
 /* How an error appears in OpenAI's shape and in the metrics. */
 struct gw_refusal {
@@ -27,6 +28,8 @@ struct gw_answer {
 	const char *outcome;      /* outcome for the log; NULL: as the status says */
 	struct metric_cell *itl;  /* metric cell of the model's inter-token latency, once known */
 	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */
+	/* puts the name that the client asked for back into the answer; in the request's arena; NULL: not needed */
+	struct modelname *rename;
 	/* reason why the answer can't be resumed though that was asked for; NULL: it can */
 	const char *unresumable;
 	struct gw_refusal refusal;   /* the error that is to be sent, if |refused| */

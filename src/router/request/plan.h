@@ -34,6 +34,7 @@ struct gw_plan {
 	cgn_nsec queued_at; /* 0: never queued */
 	cgn_nsec queued;    /* total time spent waiting */
 	struct admission_forecast ttft;
+	bool renamed;            /* the current leg's node serves the model under another name */
 	bool budgeted;           /* counted by the retry budget */
 	bool backed_off;         /* the pause before this leg is over */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */

@@ -8,7 +8,10 @@ struct gw_tokenizing; /* tokens/tokens_priv.h */
 
 struct gw_prompt {
 	struct cgn_str model; /* resolved; empty while unknown */
-	bool parsed;          /* the body was read */
+	struct cgn_str asked; /* as the client names the model: its own name, or an alias */
+	/* place of that name in r->body, as a JSON string with its quotes; name_n is 0 when it has none */
+	size_t name_at, name_n;
+	bool parsed; /* the body was read */
 	bool stream;
 	bool several; /* several prompts, or several answers to one: the engine's counts are sums */
 	struct prefix_chain chain;

@@ -24,6 +24,38 @@ static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct co
 	return true;
 }
 
+static int str_order(struct cgn_str a, struct cgn_str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+	int order = n > 0 ? memcmp(a.p, b.p, n) : 0;
+	return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
+}
+
+static int name_order(const void *a, const void *b)
+{
+	const struct gw_model_name *x = a, *y = b;
+	return str_order(x->name, y->name);
+}
+
+/* Sort the names of all models for gw_rules_model: a router may have thousands. */
+static bool names_fill(struct gw_rules *r)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < r->n_models; i++)
+		n += 1 + r->models[i].n_aliases;
+	r->names = cgn_arena_get(&r->arena, (n + 1) * sizeof *r->names);
+	if (r->names == NULL)
+		return false;
+	for (size_t i = 0; i < r->n_models; i++) {
+		const struct gw_model *m = &r->models[i];
+		r->names[r->n_names++] = (struct gw_model_name){m->name, m};
+		for (size_t a = 0; a < m->n_aliases; a++)
+			r->names[r->n_names++] = (struct gw_model_name){m->aliases[a], m};
+	}
+	qsort(r->names, n, sizeof *r->names, name_order);
+	return true;
+}
+
 static bool cookie_fill(struct gw_rules *r, const struct config *cfg)
 {
 	const char *name = cfg->router.session_cookie;
@@ -46,7 +78,7 @@ static bool models_fill(struct gw_rules *r, const struct config *cfg)
 		if (m->name.p == NULL || !aliases_fill(r, m, &cfg->models[i].aliases))
 			return false;
 	}
-	return true;
+	return names_fill(r);
 }
 
 static struct gw_tenant tenant_row(const struct config_tenant *row)
@@ -61,9 +93,7 @@ static struct gw_tenant tenant_row(const struct config_tenant *row)
 static int tenant_order(const void *a, const void *b)
 {
 	const struct gw_tenant *x = a, *y = b;
-	size_t n = x->name.n < y->name.n ? x->name.n : y->name.n;
-	int order = n > 0 ? memcmp(x->name.p, y->name.p, n) : 0;
-	return order != 0 ? order : (x->name.n > y->name.n) - (x->name.n < y->name.n);
+	return str_order(x->name, y->name);
 }
 
 static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
@@ -227,21 +257,18 @@ void gw_rules_unref(struct gw_rules **take)
 	free(r);
 }
 
-static bool model_answers_to(const struct gw_model *m, struct cgn_str name)
-{
-	bool yes = cgn_str_eq(m->name, name);
-	for (size_t i = 0; i < m->n_aliases && !yes; i++)
-		yes = cgn_str_eq(m->aliases[i], name);
-	return yes;
-}
-
 const struct gw_model *gw_rules_model(const struct gw_rules *r, struct cgn_str name)
 {
 	CGN_LIVE(r, RULES_TAG);
-	for (size_t i = 0; i < r->n_models; i++)
-		if (model_answers_to(&r->models[i], name))
-			return &r->models[i];
-	return NULL;
+	const struct gw_model_name key = {.name = name};
+	const struct gw_model_name *found = bsearch(&key, r->names, r->n_names, sizeof key, name_order);
+	return found != NULL ? found->model : NULL;
+}
+
+struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name)
+{
+	const struct gw_model *row = gw_rules_model(rules, name);
+	return row != NULL ? row->name : name;
 }
 
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name)

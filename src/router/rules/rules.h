@@ -27,6 +27,12 @@ struct gw_model {
 	struct gw_tokenizer_set *tokenizers; /* Owned; NULL: no tokenizer is configured. */
 };
 
+/* A name of a model: its own, or an alias. */
+struct gw_model_name {
+	struct cgn_str name;
+	const struct gw_model *model;
+};
+
 struct gw_rates {
 	struct limit_rate requests, tokens; /* Each may be unset. */
 };
@@ -67,6 +73,8 @@ struct gw_rules {
 	struct auth_keys *keys;  /* A reference; NULL: authentication is off. */
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
+	struct gw_model_name *names; /* All names of the models, sorted. */
+	size_t n_names;
 	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
 };
@@ -86,5 +94,8 @@ void gw_rules_ref(struct gw_rules *r);       /* Any thread. */
 void gw_rules_unref(struct gw_rules **take); /* Any thread. */
 const struct gw_model *gw_rules_model(const struct gw_rules *r,
 	struct cgn_str name); /* Return the model by name or alias; NULL: not configured. */
+/* Return the name under which the router knows |name|: the model's own name for an alias, else |name|. A
+ * view_name_fn; |rules| is a struct gw_rules. */
+struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name);
 /* Return the row of |name|, or the row for all other tenants; never NULL. */
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

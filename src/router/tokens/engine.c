@@ -78,6 +78,17 @@ static const struct view_node *engine_choose(const struct gw_req *r, const struc
 	return NULL;
 }
 
+/* Return the name under which |node| serves the request's model. A node that is not ready any more is asked by the
+ * model's own name. */
+static struct cgn_str name_at(const struct gw_req *r, const struct view_node *node)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (m->ready[i] == node)
+			return m->served[i].text;
+	return r->prompt.model;
+}
+
 static void question_send(struct gw_req *r, const struct view_node *node)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
@@ -89,7 +100,7 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 		.path = cgn_str_of(a->steps[a->step].path),
 		.headers = headers,
 		.n_headers = CGN_COUNT(headers),
-		.facts = {.model = r->prompt.model, .attempt = 1, .router = r->w->shared->instance},
+		.facts = {.model = name_at(r, node), .attempt = 1, .router = r->w->shared->instance},
 		.body = cgn_buf_view(&a->body),
 	};
 	a->status = 0;
@@ -136,11 +147,12 @@ static enum gw_step tokens_failed(struct gw_req *r, const char *reason, const ch
 
 /* ---- from question to answer ---- */
 
-static void question_write(struct gw_req *r)
+/* Write the question of the current step with |model| as the model's name. */
+static void question_write(struct gw_req *r, struct cgn_str model)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
 	a->body.n = 0;
-	a->steps[a->step].ask(r->prompt.model, &r->prompt.tokenizing->p, cgn_buf_view(&a->before), &a->body);
+	a->steps[a->step].ask(model, &r->prompt.tokenizing->p, cgn_buf_view(&a->before), &a->body);
 }
 
 /* Return the cache key of the prompt: its root, and its first question, which contains everything that its
@@ -192,8 +204,10 @@ void tokens_ask_start(struct gw_req *r)
 		return;
 	}
 	p->ask.steps = p->p.kind == PROMPT_IS_CHAT ? ops->chat : ops->text;
-	question_write(r);
-	p->ask.key = question_key(p);
+	question_write(r, r->prompt.model);
+	p->ask.key = question_key(p); /* the same for all nodes, whatever they call the model */
+	if (!cgn_str_eq(name_at(r, node), r->prompt.model))
+		question_write(r, name_at(r, node));
 	if (p->ask.body.bad)
 		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 	else if (!tokens_cached(r)) {
@@ -233,10 +247,10 @@ static enum gw_step question_answered(struct gw_req *r)
 	a->before = out;
 	out = (struct cgn_buf){0};
 	cgn_buf_fini(&a->answer);
-	question_write(r);
 	const struct view_node *node = view_node_at(r->w->view, a->call.link->slot);
 	if (node == NULL || a->call.link->retired)
 		return tokens_failed(r, "unreachable", "the node left");
+	question_write(r, name_at(r, node));
 	question_send(r, node);
 	return STEP_AGAIN;
 }
@@ -255,7 +269,7 @@ static enum gw_step question_repeat(struct gw_req *r)
 	cgn_buf_fini(&a->before);
 	cgn_buf_fini(&a->answer);
 	a->step = 0;
-	question_write(r);
+	question_write(r, name_at(r, node));
 	question_send(r, node);
 	return STEP_AGAIN;
 }

@@ -226,13 +226,14 @@ static void words_of_retry_on(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	breaker_failure_words(&b);
-	assert_string_equal(cgn_buf_z(&b), "connect, reset, 5xx, 429, timeout, stall");
+	assert_string_equal(cgn_buf_z(&b), "connect, reset, 5xx, 429, timeout, stall, local");
 	cgn_buf_fini(&b);
 	assert_int_equal(breaker_failure_bit("connect"), 1U << BREAKER_CONNECT);
 	assert_int_equal(breaker_failure_bit("429"), 1U << BREAKER_FULL);
 	assert_int_equal(breaker_failure_bit("cut"), 0); /* A cut answer is too late for a retry. */
 	assert_int_equal(breaker_failure_bit(""), 0);
 	assert_false(breaker_failure_counts(BREAKER_FULL));
+	assert_false(breaker_failure_counts(BREAKER_OURS));
 	assert_true(breaker_failure_counts(BREAKER_CUT));
 }
 

@@ -243,28 +243,50 @@ static void the_chain_is_bounded(void **state)
 	assert_int_equal(chain_with(&few, "{\"messages\":[" USER "]}").n, 0);
 }
 
-static void a_small_arena_shortens_the_chain(void **state)
+static void a_chain_takes_eight_bytes_a_block(void **state)
 {
 	(void)state;
-	const char *text =
-		"{\"messages\":[" SYSTEM "," USER
-		",{\"role\":\"assistant\",\"tool_calls\":[{\"a\":{\"b\":{\"c\":1,\"d\":2,\"e\":3}}}]}]}";
-	struct chain all = chain_of(text);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const struct prefix_params params = {.model = {"m", 1}, .block_bytes = 512, .max_blocks = 4096};
 	struct json_val body;
-	assert_true(cgn_ok(json_parse(cgn_str_of(text), &body, NULL, NULL)));
-	bool was_short = false, was_none = false;
-	for (size_t limit = 0; limit < 1024; limit += 16) {
-		struct cgn_arena a;
-		cgn_arena_init(&a, limit);
-		struct prefix_chain made = prefix_chain_make(&small_blocks, body, &a);
-		assert_true(made.n <= all.n);
-		if (made.n > 0)
-			assert_memory_equal(made.short_digests, all.v, made.n * sizeof all.v[0]);
-		was_none = was_none || made.n == 0;
-		was_short = was_short || (made.n > 0 && made.n < all.n);
-		cgn_arena_fini(&a);
-	}
-	assert_true(was_none && was_short);
+	struct cgn_arena a;
+	cgn_buf_putz(&text, "{\"tools\":[");
+	for (int i = 0; i < 2000; i++)
+		cgn_buf_fmt(&text, "%s{\"n\\u0061me\":%d,\"b\":{\"d\":1,\"c\":[2]},\"a\":\"\\n\"}",
+			i > 0 ? "," : "", i);
+	cgn_buf_putz(&text, "],\"messages\":[" USER "]}");
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&text), &body, NULL, NULL)));
+	cgn_arena_init(&a, (text.n / 512 + 1) * sizeof(uint64_t) + 16);
+	struct prefix_chain made = prefix_chain_make(&params, body, &a);
+	assert_true(made.n > 2000 * 30 / 512); /* The chain covers all tools. */
+	cgn_arena_fini(&a);
+	cgn_arena_init(&a, 16);
+	assert_int_equal(prefix_chain_make(&params, body, &a).n, 0);
+	cgn_arena_fini(&a);
+}
+
+/* Sorting the members of each level scans the levels inside it again. */
+static void deep_objects_end_the_chain(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_val body;
+	struct cgn_arena a;
+	cgn_buf_putz(&text, "{\"tools\":[\"a tool before the deep one\",");
+	for (int i = 0; i < 120; i++)
+		cgn_buf_putz(&text, "{\"\":");
+	cgn_buf_char(&text, '"');
+	for (int i = 0; i < 100000; i++)
+		cgn_buf_putz(&text, "0123456789");
+	cgn_buf_char(&text, '"');
+	for (int i = 0; i < 120; i++)
+		cgn_buf_char(&text, '}');
+	cgn_buf_putz(&text, "],\"messages\":[" USER "]}");
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&text), &body, NULL, NULL)));
+	cgn_arena_init(&a, 1 << 20);
+	struct prefix_chain made = prefix_chain_make(&small_blocks, body, &a);
+	assert_in_range(made.n, 3, 64);
+	cgn_arena_fini(&a);
 }
 
 /* A conversation grows message by message, each with text from a seed: each chain is the beginning of the
@@ -302,9 +324,32 @@ static void a_growing_conversation_only_grows_its_chain(void **state)
 	cgn_buf_fini(&body);
 }
 
+static struct digest root_of(const char *text)
+{
+	struct json_val body;
+	assert_true(cgn_ok(json_parse(cgn_str_of(text), &body, NULL, NULL)));
+	return prefix_root(CGN_STR("m"), body);
+}
+
+static void salt_and_lora_are_in_the_root(void **state)
+{
+	(void)state;
+	const struct digest plain = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
+			    none = root_of("{\"cache_salt\":null}");
+	const struct digest salted = digest_chain_root(CGN_STR("m"), CGN_STR("l"), CGN_STR("s")),
+			    got = root_of("{\"cache_salt\":\"s\",\"lora_path\":\"l\"}");
+	const struct digest llama = root_of("{\"lora\":[{\"id\":0,\"scale\":1}]}");
+	assert_memory_equal(&plain, &none, sizeof plain);
+	assert_memory_equal(&salted, &got, sizeof got);
+	assert_memory_not_equal(&plain, &llama, sizeof plain);
+	const struct digest escaped = root_of("{\"cache_salt\":\"\\u0073\",\"lora\":\"l\"}");
+	assert_memory_equal(&salted, &escaped, sizeof salted);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(salt_and_lora_are_in_the_root),
 		cmocka_unit_test(more_messages_keep_the_leading_chain),
 		cmocka_unit_test(how_the_json_is_written_does_not_matter),
 		cmocka_unit_test(what_is_in_the_root_changes_everything),
@@ -314,7 +359,8 @@ int main(void)
 		cmocka_unit_test(what_is_not_understood_is_empty),
 		cmocka_unit_test(the_chain_is_that_of_the_canonical_bytes),
 		cmocka_unit_test(the_chain_is_bounded),
-		cmocka_unit_test(a_small_arena_shortens_the_chain),
+		cmocka_unit_test(a_chain_takes_eight_bytes_a_block),
+		cmocka_unit_test(deep_objects_end_the_chain),
 		cmocka_unit_test(a_growing_conversation_only_grows_its_chain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,30 +319,6 @@ static void the_format_is_found_in_the_template(void **state)
 			fail_msg("a string: %s", parts[i]);
 }
 
-static struct digest root_of(const char *text)
-{
-	struct json_val body;
-	struct cgn_arena a;
-	assert_true(cgn_ok(json_parse(cgn_str_of(text), &body, NULL, NULL)));
-	cgn_arena_init(&a, 4096);
-	struct digest d = prompt_root(CGN_STR("m"), body, &a);
-	cgn_arena_fini(&a);
-	return d;
-}
-
-static void salt_and_lora_are_in_the_root(void **state)
-{
-	(void)state;
-	const struct digest plain = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("")),
-			    none = root_of("{\"cache_salt\":null}");
-	const struct digest salted = digest_chain_root(CGN_STR("m"), CGN_STR("l"), CGN_STR("s")),
-			    got = root_of("{\"cache_salt\":\"s\",\"lora_path\":\"l\"}");
-	const struct digest llama = root_of("{\"lora\":[{\"id\":0,\"scale\":1}]}");
-	assert_memory_equal(&plain, &none, sizeof plain);
-	assert_memory_equal(&salted, &got, sizeof got);
-	assert_memory_not_equal(&plain, &llama, sizeof plain);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,7 +336,6 @@ int main(void)
 		cmocka_unit_test(what_can_not_be_known_says_why),
 		cmocka_unit_test(more_media_than_the_bound_are_refused),
 		cmocka_unit_test(the_format_is_found_in_the_template),
-		cmocka_unit_test(salt_and_lora_are_in_the_root),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,8 @@ static enum supervise_event probe_verdict(struct engine *e, const struct enginef
 		engine_unanswered(e);
 	if (r->err->code == CGN_FINE)
 		engine_heard(e);
+	if (r->err->code == CGN_NO_MEMORY && engine_is_ready(e))
+		return SUPERVISE_PROBE_UP; /* The agent lacks something, and the engine was not asked. */
 	if (r->err->code != CGN_FINE) {
 		engine_trouble_set(e, r->err->msg);
 		return r->refused ? SUPERVISE_PROBE_REFUSED : SUPERVISE_PROBE_DOWN;

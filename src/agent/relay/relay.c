@@ -197,8 +197,13 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 	}
 	(void)snprintf(sentence, sizeof sentence, "engine %s %s: %.300s", r->engine->name, what[stage],
 		why->msg);
+	/* Say that the node is full: the agent lacks something, which says nothing of the engine. */
+	if (why->code == CGN_OVERLOADED || why->code == CGN_NO_MEMORY) {
+		relay_finish(r, why->code, sentence);
+		return;
+	}
 	engine_check_soon(r->engine);
-	relay_finish(r, why->code == CGN_OVERLOADED ? CGN_OVERLOADED : CGN_UNAVAILABLE, sentence);
+	relay_finish(r, CGN_UNAVAILABLE, sentence);
 }
 
 static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,

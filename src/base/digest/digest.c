@@ -96,16 +96,36 @@ uint64_t digest_short(const struct digest *d)
 
 struct digest digest_chain_root(struct cgn_str model, struct cgn_str lora, struct cgn_str cache_salt)
 {
-	static const char zero[1] = {0};
-	blake3_hasher h;
-	blake3_hasher_init(&h);
-	hasher_add(&h, CGN_STR("cognitora.prefix.v1"));
-	hasher_add(&h, model);
-	hasher_add(&h, (struct cgn_str){zero, 1});
-	hasher_add(&h, lora);
-	hasher_add(&h, (struct cgn_str){zero, 1});
-	hasher_add(&h, cache_salt);
-	return hasher_finish(&h);
+	struct digest_stream s;
+	digest_root_start(&s, model);
+	digest_stream_add(&s, lora);
+	digest_stream_add(&s, CGN_STR("\0"));
+	digest_stream_add(&s, cache_salt);
+	return digest_stream_end(&s);
+}
+
+void digest_root_start(struct digest_stream *s, struct cgn_str model)
+{
+	digest_stream_start(s);
+	digest_stream_add(s, CGN_STR("cognitora.prefix.v1"));
+	digest_stream_add(s, model);
+	digest_stream_add(s, CGN_STR("\0"));
+}
+
+void digest_stream_start(struct digest_stream *s)
+{
+	blake3_hasher_init(&s->hasher);
+}
+
+void digest_stream_add(void *stream, struct cgn_str piece)
+{
+	struct digest_stream *s = stream;
+	hasher_add(&s->hasher, piece);
+}
+
+struct digest digest_stream_end(const struct digest_stream *s)
+{
+	return hasher_finish(&s->hasher);
 }
 
 void digest_chain_start(struct digest_chain *c, const struct digest *root, size_t block_bytes)

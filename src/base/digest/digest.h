@@ -18,10 +18,20 @@ struct digest {
 
 struct digest digest_of(struct cgn_str bytes);
 struct digest digest_keyed(const struct digest *key, struct cgn_str bytes);
+/* The digest of bytes that come in pieces. digest_stream_add takes a struct digest_stream, as a void pointer so
+ * that it can be the callback of json_str_pieces. */
+struct digest_stream {
+	blake3_hasher hasher;
+};
+void digest_stream_start(struct digest_stream *s);
+void digest_stream_add(void *stream, struct cgn_str piece);
+struct digest digest_stream_end(const struct digest_stream *s);
 uint64_t digest_short(const struct digest *d); /* The first 8 bytes, little-endian. */
 
 /* Return D[-1]: BLAKE3("cognitora.prefix.v1", model, 0, lora, 0, cache_salt). */
 struct digest digest_chain_root(struct cgn_str model, struct cgn_str lora, struct cgn_str cache_salt);
+/* Begin D[-1] in pieces: the pieces of the LoRA's name follow, then one zero byte, then the pieces of the salt. */
+void digest_root_start(struct digest_stream *s, struct cgn_str model);
 /* Return D[i] of a whole block, for example of its tokens as little-endian 32-bit numbers. */
 static inline struct digest digest_chain_next(const struct digest *previous, struct cgn_str block)
 {

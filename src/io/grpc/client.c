@@ -105,9 +105,10 @@ static void on_fail(struct http_call *h, void *user, enum http_fail_stage stage,
 	struct cgn_err err;
 	(void)h;
 	c->h = NULL;
-	if (stage == HTTP_FAIL_CONNECT)
+	bool ours = why->code == CGN_CANCELLED || why->code == CGN_NO_MEMORY;
+	if (stage == HTTP_FAIL_CONNECT && !ours)
 		connect_failed(c->channel, why);
-	(void)CGN_FAIL_AS(&err, why->code == CGN_CANCELLED ? CGN_CANCELLED : CGN_UNAVAILABLE, "%s", why->msg);
+	(void)CGN_FAIL_AS(&err, ours ? why->code : CGN_UNAVAILABLE, "%s", why->msg);
 	grpc_call_close(c, &err);
 }
 

@@ -2,6 +2,7 @@
 /* dial: resolve on the pool, then try every address in turn. The time that is left is shared among the
  * addresses that are left. */
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -56,6 +57,12 @@ void net_dial_cancel(struct net_conn *c)
 	free(d);
 }
 
+/* Return true for an error that says that this process or machine lacks something, and nothing of the peer. */
+static bool is_shortage(int e)
+{
+	return e == EMFILE || e == ENFILE || e == ENOMEM || e == ENOBUFS || e == EADDRNOTAVAIL;
+}
+
 static void attempt_failed(struct net_dialing *d, int e)
 {
 	char peer[64];
@@ -65,7 +72,7 @@ static void attempt_failed(struct net_dialing *d, int e)
 	bool same = d->addr.local || strcmp(peer, d->text) == 0;
 	(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot connect to %s%s%s%s: %s", d->text, same ? "" : " (",
 		same ? "" : peer, same ? "" : ")", strerror(e));
-	d->last.code = e == ETIMEDOUT ? CGN_DEADLINE : CGN_UNAVAILABLE;
+	d->last.code = is_shortage(e) ? CGN_NO_MEMORY : e == ETIMEDOUT ? CGN_DEADLINE : CGN_UNAVAILABLE;
 	d->last.sys_errno = e;
 	try_next(d);
 }
@@ -175,6 +182,8 @@ static void resolve_done(void *arg)
 		d->resolving = NULL;
 		(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host,
 			gai_strerror(r->rc));
+		if (r->rc == EAI_MEMORY || r->rc == EAI_SYSTEM)
+			d->last.code = CGN_NO_MEMORY;
 		give_up(d);
 	}
 	free(r);

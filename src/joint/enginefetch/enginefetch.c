@@ -91,7 +91,8 @@ static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage 
 	(void)c;
 	CGN_LIVE(f, ENGINEFETCH_TAG);
 	f->call = NULL;
-	fetch_finish(f, why, stage == HTTP_FAIL_CONNECT && why->code != CGN_DEADLINE);
+	bool ours = why->code == CGN_DEADLINE || why->code == CGN_NO_MEMORY;
+	fetch_finish(f, why, stage == HTTP_FAIL_CONNECT && !ours);
 }
 
 static void fetch_on_timeout(struct cgn_timer *t)

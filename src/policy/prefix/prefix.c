@@ -5,10 +5,15 @@
 #include "policy/prefix/prefix.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/digest/digest.h"
 
-#define MEMBERS_MAX 4096 /* Members of one object in tools; more end the chain there. */
+/* Bounds of objects in tools and calls, whose members are sorted. An object beyond them ends the chain. They do
+ * not depend on the rest of the body: prompts with a common beginning have chains that end at the same place. */
+#define MEMBERS_MAX 4096               /* Members of one object. */
+#define SORTING_MAX ((size_t)4 << 20)  /* Memory for sorting an object and those around it. */
+#define SCANNED_MAX ((size_t)64 << 20) /* Bytes of all objects; an inner one counts once per level. */
 
 enum mark { MARK_ITEM = 0x1e, MARK_FIELD = 0x1f, MARK_BLOB = 0x1d };
 
@@ -16,9 +21,9 @@ struct render {
 	struct digest_chain chain;
 	struct prefix_chain out;
 	size_t cap;
-	struct cgn_arena *arena;
-	bool stop;    /* The chain has its maximum length. */
-	bool foreign; /* The body has an unknown shape. */
+	size_t sorting, scanned; /* Memory in use and bytes scanned for objects. */
+	bool stop;               /* The chain has its maximum length. */
+	bool foreign;            /* The body has an unknown shape. */
 };
 
 static void render_put(void *arg, struct cgn_str piece)
@@ -71,21 +76,54 @@ static size_t count_members(struct json_val object)
 	return n;
 }
 
-/* Return NULL when there are too many members or no memory. */
-static struct member *sorted_members(struct render *r, struct json_val object, size_t n)
+static bool has_escape(struct cgn_str raw)
 {
-	struct member *members = n <= MEMBERS_MAX ? cgn_arena_get(r->arena, n * sizeof *members) : NULL;
+	return memchr(raw.p, '\\', raw.n) != NULL;
+}
+
+/* Return the bytes that the members of |object| need for sorting: a row each, and room for keys with escapes. */
+static size_t sorting_bytes(struct json_val object, size_t n)
+{
 	struct json_iter it = json_iter_of(object);
-	for (size_t i = 0; members != NULL && i < n; i++) {
-		struct cgn_str raw;
-		if (!json_next_member(&it, &raw, &members[i].value))
-			return NULL;
-		members[i].key = json_str((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, r->arena);
-		if (members[i].key.p == NULL)
-			return NULL;
+	struct cgn_str key;
+	struct json_val value;
+	size_t bytes = n * sizeof(struct member);
+	while (json_next_member(&it, &key, &value))
+		bytes += has_escape(key) ? key.n : 0;
+	return bytes;
+}
+
+/* Write the rows, and the unescaped keys behind them. */
+static void members_fill(struct json_val object, struct member *members, size_t n)
+{
+	struct json_iter it = json_iter_of(object);
+	char *room = (char *)(members + n);
+	struct cgn_str raw;
+	for (size_t i = 0; i < n && json_next_member(&it, &raw, &members[i].value); i++) {
+		members[i].key = raw;
+		if (!has_escape(raw))
+			continue;
+		struct cgn_buf b = cgn_buf_over(room, raw.n);
+		json_str_to((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, &b);
+		members[i].key = cgn_buf_view(&b);
+		room += raw.n;
 	}
-	if (members != NULL)
-		qsort(members, n, sizeof *members, by_key);
+}
+
+/* Return the members of |object| in order, for free(); NULL when a bound is reached or there is no memory. Adds
+ * to r->sorting what free() gives back. */
+static struct member *sorted_members(struct render *r, struct json_val object, size_t n, size_t *bytes)
+{
+	r->scanned += object.raw.n;
+	if (n > MEMBERS_MAX || r->scanned > SCANNED_MAX)
+		return NULL;
+	*bytes = sorting_bytes(object, n);
+	struct member *members = *bytes <= SORTING_MAX - r->sorting ? malloc(*bytes) : NULL;
+	if (members == NULL)
+		return NULL;
+	r->sorting += *bytes;
+	members_fill(object, members, n);
+	qsort(members, n, sizeof *members, by_key);
 	return members;
 }
 
@@ -93,8 +131,8 @@ static void put_value(struct render *r, struct json_val v);
 
 static void put_object(struct render *r, struct json_val object)
 {
-	size_t n = count_members(object);
-	struct member *members = n > 0 ? sorted_members(r, object, n) : NULL;
+	size_t n = count_members(object), bytes = 0;
+	struct member *members = n > 0 ? sorted_members(r, object, n, &bytes) : NULL;
 	r->stop = r->stop || (n > 0 && members == NULL);
 	render_put(r, CGN_STR("{"));
 	for (size_t i = 0; i < n && !r->stop; i++) {
@@ -104,6 +142,8 @@ static void put_object(struct render *r, struct json_val object)
 		render_put(r, CGN_STR(","));
 	}
 	render_put(r, CGN_STR("}"));
+	r->sorting -= members != NULL ? bytes : 0;
+	free(members);
 }
 
 static void put_array(struct render *r, struct json_val array)
@@ -135,9 +175,10 @@ static void put_value(struct render *r, struct json_val v)
 /* An image is one place in the prompt, whatever the size of its data. */
 static void put_blob(struct render *r, struct json_val string)
 {
-	struct cgn_str bytes = json_str(string, r->arena);
-	r->stop = r->stop || bytes.p == NULL;
-	struct digest d = digest_of(bytes);
+	struct digest_stream s;
+	digest_stream_start(&s);
+	json_str_pieces(string, digest_stream_add, &s);
+	struct digest d = digest_stream_end(&s);
 	put_mark(r, MARK_BLOB);
 	render_put(r, (struct cgn_str){(const char *)d.b, sizeof d.b});
 }
@@ -294,9 +335,6 @@ static void put_tools(struct render *r, struct json_val tools)
 }
 
 enum body_key {
-	BODY_SALT,
-	BODY_LORA_PATH,
-	BODY_LORA,
 	BODY_TOOLS,
 	BODY_FUNCTIONS,
 	BODY_SYSTEM,
@@ -325,20 +363,31 @@ static void put_body(struct render *r, const struct json_val v[BODY_KEYS])
 		r->foreign = true;
 }
 
-static struct cgn_str text_of(struct json_val v, struct cgn_arena *a)
+static void root_add(struct digest_stream *s, struct json_val v)
 {
-	if (!is_there(v))
-		return (struct cgn_str){NULL, 0};
-	return v.type == JSON_STRING ? json_str(v, a) : v.raw;
+	if (is_there(v) && v.type == JSON_STRING)
+		json_str_pieces(v, digest_stream_add, s);
+	else if (is_there(v))
+		digest_stream_add(s, v.raw);
+}
+
+struct digest prefix_root(struct cgn_str model, struct json_val body)
+{
+	static const char *const keys[] = {"lora_path", "lora", "cache_salt"};
+	struct json_val v[CGN_COUNT(keys)];
+	struct digest_stream s;
+	json_pick(body, keys, CGN_COUNT(keys), v);
+	digest_root_start(&s, model);
+	root_add(&s, is_there(v[0]) ? v[0] : v[1]);
+	digest_stream_add(&s, CGN_STR("\0"));
+	root_add(&s, v[2]);
+	return digest_stream_end(&s);
 }
 
 struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body,
 	struct cgn_arena *a)
 {
 	static const char *const keys[BODY_KEYS] = {
-		[BODY_SALT] = "cache_salt",
-		[BODY_LORA_PATH] = "lora_path",
-		[BODY_LORA] = "lora",
 		[BODY_TOOLS] = "tools",
 		[BODY_FUNCTIONS] = "functions",
 		[BODY_SYSTEM] = "system",
@@ -353,13 +402,12 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	CGN_MUST(params->block_bytes > 0);
 	/* The canonical form is rarely longer than the body. */
 	size_t most = body.raw.n / params->block_bytes + 1;
-	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks, .arena = a};
+	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks};
 	json_pick(body, keys, BODY_KEYS, v);
 	r.out.short_digests = r.cap > 0 ? cgn_arena_get(a, r.cap * sizeof *r.out.short_digests) : NULL;
 	if (r.out.short_digests == NULL)
 		return nothing;
-	struct cgn_str lora = text_of(is_there(v[BODY_LORA_PATH]) ? v[BODY_LORA_PATH] : v[BODY_LORA], a);
-	struct digest root = digest_chain_root(params->model, lora, text_of(v[BODY_SALT], a));
+	struct digest root = prefix_root(params->model, body);
 	digest_chain_start(&r.chain, &root, params->block_bytes);
 	put_body(&r, v);
 	r.out.length = (double)r.out.n + (double)r.chain.filled / (double)params->block_bytes;

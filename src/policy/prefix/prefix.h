@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/core/arena.h"
+#include "base/digest/digest.h"
 #include "base/json/json.h"
 
 struct prefix_params {
@@ -29,7 +30,12 @@ struct prefix_chain {
  * messages, "prompt" or "input". Key order, white space and escapes do not matter; a string and its one-part
  * form are the same. Images, audio and files count by the digest of their URL or data.
  *
- * Never fails: the chain is empty when the body is not understood, and shorter when the arena is exhausted.
- * Takes from |a| at most 8 bytes per block and, for tools and tool calls, 32 bytes per member. */
+ * Never fails: the chain is empty when the body is not understood or |a| is exhausted, and ends before an object
+ * of more than 4,096 members or one that is nested too deep to be sorted. Takes from |a| 8 bytes per block, and
+ * gives back at the end what it needs for sorting the members of tools and calls: at most 4 MiB. The time is
+ * linear in the body's bytes. */
 struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body,
 	struct cgn_arena *a);
+/* Return the root D[-1] of the body's chain: |model|, the body's "lora_path" (SGLang) or "lora" (llama.cpp), and
+ * its "cache_salt". |body|: an object that json_parse accepted. */
+struct digest prefix_root(struct cgn_str model, struct json_val body);

@@ -45,11 +45,12 @@ static struct json_val media_source(struct json_val part, const struct json_val 
 
 static struct digest media_digest(struct json_val source)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct digest_stream s;
 	if (source.type != JSON_STRING)
 		return digest_of(source.raw);
-	json_str_to(source, &text);
-	return digest_of(text.bad ? source.raw : cgn_buf_view(&text));
+	digest_stream_start(&s);
+	json_str_pieces(source, digest_stream_add, &s);
+	return digest_stream_end(&s);
 }
 
 /* Write the medium's mark, without quotes. */

@@ -210,18 +210,3 @@ void prompt_fini(struct prompt *p)
 {
 	cgn_buf_fini(&p->store);
 }
-
-static struct cgn_str text_of(struct json_val v, struct cgn_arena *a)
-{
-	if (!prompt_is_there(v))
-		return (struct cgn_str){NULL, 0};
-	return v.type == JSON_STRING ? json_str(v, a) : v.raw;
-}
-
-struct digest prompt_root(struct cgn_str model, struct json_val body, struct cgn_arena *a)
-{
-	static const char *const keys[] = {"lora_path", "lora", "cache_salt"};
-	struct json_val v[CGN_COUNT(keys)];
-	json_pick(body, keys, CGN_COUNT(keys), v);
-	return digest_chain_root(model, text_of(prompt_is_there(v[0]) ? v[0] : v[1], a), text_of(v[2], a));
-}

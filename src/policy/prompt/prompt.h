@@ -82,6 +82,3 @@ struct prompt_ask {
  * reason in |*lacks|. Call prompt_fini in either case. Memory: at most twice the body's bytes and 64 KiB. */
 bool prompt_read(const struct prompt_ask *ask, struct json_val body, struct prompt *out, const char **lacks);
 void prompt_fini(struct prompt *p);
-/* Return the root D[-1] of the prompt's chain: |model|, the body's "lora_path" (SGLang) or "lora"
- * (llama.cpp), and its "cache_salt". */
-struct digest prompt_root(struct cgn_str model, struct json_val body, struct cgn_arena *a);

@@ -6,9 +6,13 @@
 
 #define POLL_LEAST (5 * CGN_MSEC)
 
-static void answer_refuse(struct gw_attempt *a)
+static void answer_refuse(struct gw_attempt *a, enum cgn_code code)
 {
-	a->call.why = (struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the node's answer makes no sense"};
+	if (code == CGN_NO_MEMORY)
+		a->call.why = (struct cgn_err){.code = code, .msg = "no memory for the head of the answer"};
+	else
+		a->call.why =
+			(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the node's answer makes no sense"};
 	a->ops->on_event(a->user);
 }
 
@@ -24,11 +28,14 @@ static bool is_event_stream(const struct gw_attempt *a)
 static void head_take(struct gw_attempt *a, struct cgn_str msg)
 {
 	struct proto_chunk c;
-	struct cgn_str copy = cgn_arena_str(a->work, msg);
-	bool sound = copy.p != NULL && !a->head_seen && cgn_ok(proto_chunk_read(copy, a->work, &c, NULL)) &&
-		c.status >= 200;
-	if (!sound) {
-		answer_refuse(a);
+	if (a->head_seen || msg.n > GW_HEAD_MAX) {
+		answer_refuse(a, CGN_BAD_GATEWAY);
+		return;
+	}
+	struct cgn_str copy = cgn_arena_str(a->head, msg);
+	cgn_rc rc = copy.p != NULL ? proto_chunk_read(copy, a->head, &c, NULL) : CGN_RC_OF(CGN_NO_MEMORY);
+	if (!cgn_ok(rc) || c.status < 200) {
+		answer_refuse(a, rc.code);
 		return;
 	}
 	a->status = c.status;
@@ -45,12 +52,13 @@ static void on_message(struct grpc_call *call, void *user, const uint8_t *p, siz
 	struct gw_attempt *a = user;
 	struct proto_chunk c;
 	struct cgn_str msg = {(const char *)p, n};
-	if (!cgn_ok(proto_chunk_read(msg, a->work, &c, NULL)))
-		answer_refuse(a);
+	cgn_rc rc = proto_chunk_read(msg, a->head, &c, NULL);
+	if (!cgn_ok(rc))
+		answer_refuse(a, rc.code);
 	else if (c.kind == PROTO_CHUNK_HEAD)
 		head_take(a, msg);
 	else if (c.kind == PROTO_CHUNK_DATA && !a->head_seen)
-		answer_refuse(a);
+		answer_refuse(a, CGN_BAD_GATEWAY);
 	else if (c.kind == PROTO_CHUNK_DATA && c.data.n > 0)
 		a->ops->on_data(a->user, c.data);
 }
@@ -70,7 +78,7 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 {
 	CGN_MUST(!a->ticket.booked && a->call.grpc == NULL && a->call.link == NULL);
 	*a = (struct gw_attempt){.w = cfg->w,
-		.work = cfg->work,
+		.head = cfg->head,
 		.ops = cfg->ops,
 		.user = cfg->user,
 		.ticket = cfg->ticket,
@@ -115,6 +123,8 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)
 	if (c == CGN_INVALID || c == CGN_UNSUPPORTED || c == CGN_UNAUTHENTICATED || c == CGN_FORBIDDEN ||
 		c == CGN_TOO_LARGE)
 		return BREAKER_FAILURES;
+	if (c == CGN_NO_MEMORY)
+		return BREAKER_OURS;
 	if (c == CGN_OVERLOADED)
 		return BREAKER_FULL;
 	if (c == CGN_DEADLINE)

@@ -5,6 +5,11 @@
 #include "policy/breaker/breaker.h"
 #include "router/attempt/call.h"
 
+/* A head of an answer that is longer is the node's fault. */
+#define GW_HEAD_MAX ((size_t)64 * 1024)
+/* Bytes that an arena for one head needs: the message, and its fields twice. */
+#define GW_HEAD_ARENA (GW_HEAD_MAX + 1024 + 2 * PROTO_MAX_HEADERS * sizeof(struct proto_header))
+
 /* Callbacks of an attempt, on the worker's loop. */
 struct gw_attempt_ops {
 	/* The head came, the answer turned out to be unusable (call.why), or the call has ended. The owner may
@@ -17,7 +22,7 @@ struct gw_attempt_ops {
 struct gw_attempt {
 	struct gw_call call;
 	struct gw_worker *w;    /* NULL: nothing was started yet */
-	struct cgn_arena *work; /* for the head; the owner's */
+	struct cgn_arena *head; /* for the answer's head; the owner's */
 	const struct gw_attempt_ops *ops;
 	void *user;
 	struct chooser_ticket ticket;           /* the node's booking */
@@ -28,7 +33,7 @@ struct gw_attempt {
 	bool head_seen;
 	bool events; /* the answer is an event stream */
 	int status;
-	const struct proto_header *headers; /* fields of the answer, in |work| */
+	const struct proto_header *headers; /* fields of the answer, in |head| */
 	size_t n_headers;
 	struct cgn_str first_data; /* first bytes, while they are at hand; p == NULL: none */
 	cgn_nsec sent_at;
@@ -39,7 +44,7 @@ struct gw_attempt {
 
 struct gw_attempt_cfg {
 	struct gw_worker *w;
-	struct cgn_arena *arena, *work; /* live longer than the attempt */
+	struct cgn_arena *arena, *head; /* live longer than the attempt; |head| is empty */
 	const struct gw_attempt_ops *ops;
 	void *user;
 	struct chooser_ticket ticket; /* taken */

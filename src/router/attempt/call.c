@@ -35,7 +35,9 @@ void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_nod
 	c->slot = node->slot;
 	c->node_id = cgn_arena_strz(arena, cgn_str_of(node->id));
 	c->closed = false;
-	if (c->link == NULL)
+	if (c->node_id == NULL)
+		rc = CGN_FAIL(&c->why, NO_MEMORY, "no memory for a call to node %s", node->id);
+	if (cgn_ok(rc) && c->link == NULL)
 		rc = gw_link_get(w, node, &c->link, &c->why);
 	if (cgn_ok(rc))
 		rc = grpc_call_start(c->link->channel, PROTO_AGENT_GENERATE, 0, ops, user, &c->grpc, &c->why);

@@ -10,9 +10,12 @@
 #include "router/plan/queue.h"
 #include "router/tokens/tokens.h"
 
-/* a head is at most 32 KiB, and is kept twice: as the client's and as the engine's */
-#define ARENA_LIMIT ((size_t)192 * 1024)
-#define WORK_LIMIT  ((size_t)512 * 1024) /* 4096 digests, the answer's head, keys of tools */
+/* A head is at most 32 KiB, and is kept twice, as the client's and as the engine's. The held part of the chain is
+ * kept once per leg until the answer ends. */
+#define ARENA_LIMIT \
+	((size_t)(192 * 1024) + PLAN_LEGS(PLAN_MAX_ATTEMPTS) * ROUTE_MAX_BLOCKS * sizeof(uint64_t))
+/* Two chains: of tokens, and of bytes if the tokens do not come. */
+#define WORK_LIMIT (2 * (ROUTE_MAX_BLOCKS + 2) * sizeof(uint64_t))
 
 static void req_free_buried(struct cgn_grave *g)
 {
@@ -28,6 +31,7 @@ static void req_bury(struct gw_req *r)
 	usage_tail_fini(&r->answer.tail);
 	cgn_buf_fini(&r->answer.refusal_text);
 	cgn_arena_fini(&r->work);
+	cgn_arena_fini(&r->head);
 	cgn_arena_fini(&r->arena);
 	r->tag = 0;
 	cgn_loop_bury(r->w->loop, &r->grave, req_free_buried);
@@ -62,6 +66,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	r->client.started = cgn_loop_now(w->loop);
 	cgn_arena_init(&r->arena, ARENA_LIMIT);
 	cgn_arena_init(&r->work, WORK_LIMIT);
+	cgn_arena_init(&r->head, GW_HEAD_ARENA);
 	http_exchange_user(x, r);
 	gw_req_start(r, gw_states);
 	if (!gw_head_take(r, h))

@@ -6,6 +6,10 @@
 #include "router/tokens/tokens.h"
 
 #define BAD_REQUEST "invalid_request_error"
+#define MODEL_MAX   4096 /* bytes; no model has a longer name */
+
+static const struct gw_refusal no_memory = {503, "server_error", "no_memory", .reason = "memory",
+	.retry_after = 1};
 
 static enum gw_step model_missing(struct gw_req *r)
 {
@@ -13,6 +17,14 @@ static enum gw_step model_missing(struct gw_req *r)
 		&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
 			.reason = "invalid"},
 		"model is missing, or is not a string");
+}
+
+static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
+{
+	return gw_plan_fail(r,
+		&(struct gw_refusal){404, BAD_REQUEST, "model_not_found", .param = "model",
+			.reason = "model"},
+		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
 }
 
 /* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */
@@ -27,10 +39,7 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 	if (*row != NULL || view_model_find(r->w->view, asked) != NULL)
 		return STEP_AGAIN;
 	r->prompt.model = (struct cgn_str){NULL, 0};
-	return gw_plan_fail(r,
-		&(struct gw_refusal){404, BAD_REQUEST, "model_not_found", .param = "model",
-			.reason = "model"},
-		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
+	return model_unknown(r, asked);
 }
 
 /* Does the body ask for several answers ("n", "best_of"), or have several prompts? */
@@ -77,17 +86,25 @@ static enum gw_step body_invalid(struct gw_req *r, const char *what, const char 
 static bool model_read(struct gw_req *r, struct json_val body, const struct gw_model **row)
 {
 	struct json_val model;
-	struct cgn_str asked = {NULL, 0};
-	if (json_get(body, "model", &model) && model.type == JSON_STRING)
-		asked = cgn_arena_str(&r->arena,
-			json_str(model, &r->work)); /* a copy, because the body is freed before the request */
-	if (asked.p == NULL) {
+	char text[MODEL_MAX];
+	struct cgn_buf name = cgn_buf_over(text, sizeof text);
+	if (!json_get(body, "model", &model) || model.type != JSON_STRING) {
 		(void)model_missing(r);
-	} else {
-		r->prompt.name_at = (size_t)(model.raw.p - r->body.bytes.p);
-		r->prompt.name_n = model.raw.n;
-		(void)model_resolve(r, asked, row);
+		return false;
 	}
+	json_str_to(model, &name);
+	if (name.bad) {
+		(void)model_unknown(r, cgn_buf_view(&name));
+		return false;
+	}
+	struct cgn_str asked = cgn_arena_str(&r->arena, cgn_buf_view(&name)); /* outlives the body */
+	if (asked.p == NULL) {
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return false;
+	}
+	r->prompt.name_at = (size_t)(model.raw.p - r->body.bytes.p);
+	r->prompt.name_n = model.raw.n;
+	(void)model_resolve(r, asked, row);
 	return r->state == GW_ROUTE;
 }
 
@@ -97,7 +114,7 @@ static bool plan_open(struct gw_req *r)
 	unsigned cap = PLAN_LEGS(r->w->rules->attempts);
 	struct plan_leg *legs = cgn_arena_get(&r->arena, cap * sizeof *legs);
 	if (legs == NULL)
-		(void)gw_refuse_no_memory(r, "memory");
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
 	else
 		plan_begin(&r->plan.legs, legs, cap, r->prompt.model);
 	return legs != NULL;

@@ -87,10 +87,21 @@ static int failure_status(enum cgn_code c)
 	return told ? cgn_code_http(c) : 503;
 }
 
+/* Refuse a request that failed for lack of what is the router's own: the node is not named. */
+static enum gw_step ours_give_up(struct gw_req *r, const struct gw_leg_report *report)
+{
+	return gw_plan_fail(r,
+		&(struct gw_refusal){503, "server_error", "no_memory", .reason = "memory",
+			.retry_after = RETRY_AFTER},
+		"the router lacks memory or file descriptors for the request: %s", report->why);
+}
+
 static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *report)
 {
 	int status = failure_status(report->code);
 	gw_leg_close(r);
+	if (report->outcome.how == BREAKER_OURS)
+		return ours_give_up(r, report);
 	if (status >= 503)
 		gw_leg_unlearn(r);
 	struct gw_refusal how = {

@@ -104,6 +104,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 		.body = cgn_buf_view(&r->body.bytes),
 	};
 	model_name(r, view_served_name(model, node->slot), &g);
+	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;
 }
@@ -115,7 +116,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	const struct route_cand *c = &p->cands[p->index];
 	const struct view_node *node = view_node_at(w->view, c->slot);
 	struct gw_attempt_cfg cfg =
-		{.w = w, .arena = &r->arena, .work = &r->work, .ops = &attempt_ops, .user = r, .gate = gate};
+		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	CGN_MUST(node != NULL);
 	chooser_book(w->chooser, ask, p, &cfg.ticket);
 	gw_queue_end(r);

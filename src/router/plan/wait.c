@@ -149,6 +149,8 @@ static enum gw_step stream_closed(struct gw_req *r)
 		return gw_leg_ended(r, &(struct gw_leg_report){.outcome = {.end = LEG_END_FINE}});
 	if (why.code == CGN_DEADLINE)
 		gw_verdict_stalled(&r->attempt);
+	else if (gw_attempt_failure(&r->attempt) == BREAKER_OURS)
+		gw_verdict_none(&r->attempt);
 	else
 		gw_verdict_bad(&r->attempt, BREAKER_CUT);
 	return stream_died(r, &why);
@@ -161,6 +163,7 @@ enum gw_step gw_stream(struct gw_req *r)
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	struct cgn_err why = {.code = CGN_DEADLINE, .msg = ""};
 	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
+	cgn_arena_reset(&r->head);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
 	if (a->call.closed || a->call.why.code != CGN_FINE)
 		return stream_closed(r);

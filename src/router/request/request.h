@@ -48,7 +48,8 @@ struct gw_req {
 	const struct gw_state_row *machine; /* GW_STATE_COUNT rows */
 	struct gw_worker *w;
 	struct cgn_arena arena; /* lives as long as the request */
-	struct cgn_arena work;  /* the chain and the answer's head; dropped at the first byte */
+	struct cgn_arena work;  /* the chain; dropped at the first byte */
+	struct cgn_arena head;  /* the head of the current leg's answer; dropped at the first byte */
 	struct cgn_grave grave;
 	struct cgn_timer timer; /* backoff, first byte, or silence of the engine */
 	struct gw_client client;

@@ -20,8 +20,11 @@ static void on_message(struct grpc_call *call, void *user, const uint8_t *p, siz
 	struct proto_chunk c;
 	CGN_LIVE(r, GW_REQ_TAG);
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
-	if (!cgn_ok(proto_chunk_read((struct cgn_str){(const char *)p, n}, &r->work, &c, NULL)))
+	struct cgn_arena fields; /* only the status is kept */
+	cgn_arena_init(&fields, GW_HEAD_ARENA);
+	if (!cgn_ok(proto_chunk_read((struct cgn_str){(const char *)p, n}, &fields, &c, NULL)))
 		c = (struct proto_chunk){.kind = PROTO_CHUNK_HEAD, .status = 502};
+	cgn_arena_fini(&fields);
 	if (c.kind == PROTO_CHUNK_HEAD)
 		a->status = c.status;
 	else if (c.kind == PROTO_CHUNK_DATA)

@@ -156,9 +156,7 @@ void tokens_fall_back(struct gw_req *r, const char *reason)
 	struct gw_tokenizing *p = r->prompt.tokenizing;
 	CGN_LIVE(p, PROMPT_TAG);
 	if (reason != NULL)
-		metric_add(METRIC_OF(r->w->shared->telemetry, PROMPT_FALLBACK,
-				   cgn_arena_strz(&r->work, r->prompt.model), reason),
-			1);
+		metric_add(METRIC_OF(r->w->shared->telemetry, PROMPT_FALLBACK, r->prompt.model.p, reason), 1);
 	chain_bytes(r, p->body, p->block_bytes);
 	chain_done(r, GW_BYTES);
 }
@@ -227,7 +225,7 @@ static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_m
 	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
 	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
 	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
-	p->root = prompt_root(r->prompt.model, body, &r->work);
+	p->root = prefix_root(r->prompt.model, body);
 	p->began = cgn_clock_now();
 	r->prompt.tokenizing = p;
 	return true;

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that are large or odd: what a request costs the router is never a node's fault."""
+import http.client
+import json
+import resource
+
+from clients import Stream
+from cluster import ask
+
+FAST = ("--time-scale", "0", "--max-model-len", "1000000", "--kv-blocks", "100000")
+STRICT = {"router.breaker": {"failures": 1, "open_for": "300s"}}
+JSON = {"content-type": "application/json"}
+
+
+def up(cluster, *nodes, router=None):
+    cluster.router(router)
+    for name in nodes:
+        cluster.node(name, *FAST)
+    cluster.wait_ready(len(nodes))
+    return cluster
+
+
+def post(cluster, body, path="/v1/chat/completions", headers=None):
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return ask(cluster.http_port, "POST", path, raw, {**JSON, **(headers or {})})
+
+
+def breakers(cluster):
+    return {n["id"]: n["breaker"]["state"] for n in cluster.status()["nodes"]}
+
+
+def chat(**more):
+    return {"model": "sim", "max_tokens": 2, "messages": [{"role": "user", "content": "go"}], **more}
+
+
+def small_tools(n):
+    """Return a list of |n| tools of about 450 bytes each."""
+    fields = {f"field_{i}": {"type": "string", "description": "one of many"} for i in range(5)}
+    return [{"type": "function", "function": {"name": f"tool_{i}", "description": "does a thing",
+                                              "parameters": {"type": "object", "properties": fields}}}
+            for i in range(n)]
+
+
+def test_many_tools_blame_no_node(cluster):
+    up(cluster, "a", "b", router=STRICT)
+    body = json.dumps(chat(tools=small_tools(644))).encode()
+    assert 250_000 < len(body) < 400_000
+    answers = [post(cluster, body).status for _ in range(4)]
+    assert answers == [200] * 4
+    assert breakers(cluster) == {"a": "closed", "b": "closed"}
+    assert cluster.metric("cgn_retries_total") == 0
+
+
+def test_a_long_salt_with_an_escape_blames_no_node(cluster):
+    up(cluster, "a", "b", router=STRICT)
+    for key in ("cache_salt", "lora_path"):
+        answer = post(cluster, chat(**{key: "\n" + "s" * 524_000}))
+        assert answer.headers.get("x-cgn-node") in "ab", (key, answer.body[:300])  # the engine's answer
+    assert breakers(cluster) == {"a": "closed", "b": "closed"}
+
+
+def test_a_model_name_of_half_a_megabyte_is_not_found(cluster):
+    up(cluster, "a", router=STRICT)
+    answer = post(cluster, {**chat(), "model": "\n" + "m" * 524_000})
+    assert answer.status == 404 and answer.json()["error"]["code"] == "model_not_found", answer.body[:300]
+
+
+def limit_descriptors(process, n):
+    _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (n, hard))
+
+
+def test_a_router_without_descriptors_blames_no_node(cluster):
+    up(cluster, "a", router=STRICT)
+    c = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=60)
+    c.request("GET", "/v1/models")
+    assert c.getresponse().read()
+    before = resource.prlimit(cluster.router_process.pid, resource.RLIMIT_NOFILE)[0]
+    limit_descriptors(cluster.router_process, 3)
+    c.request("POST", "/v1/chat/completions", json.dumps(chat()), JSON)
+    answer = c.getresponse()
+    error = json.loads(answer.read())["error"]
+    limit_descriptors(cluster.router_process, before)
+    assert (answer.status, error["code"]) == (503, "no_memory") and "descriptors" in error["message"], error
+    assert answer.headers["Retry-After"]
+    assert breakers(cluster) == {"a": "closed"}
+    assert post(cluster, chat()).status == 200
+
+
+def test_an_agent_without_descriptors_blames_no_engine(cluster):
+    cluster.router({**STRICT, "router": {"worker_threads": 1}})
+    cluster.node("a", "--token-interval-us", "4000")
+    cluster.wait_ready(1)
+    agent = cluster.nodes["a"].agent
+    # Each stream holds a connection to the engine; the first one also opens the router's to the agent.
+    streams = [Stream(cluster.http_port, max_tokens=4000, ignore_eos=True).read_until(b"data: ")]
+    before = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)[0]
+    limit_descriptors(agent, 3)
+    while b" 200 " in streams[-1].got and len(streams) < 9:
+        streams.append(Stream(cluster.http_port, max_tokens=4000, ignore_eos=True).read_until(b"\r\n\r\n"))
+    refused = streams[-1].read_until(b"}}").got
+    limit_descriptors(agent, before)
+    assert refused.startswith(b"HTTP/1.1 503 ") and b"Too many open files" in refused, refused
+    assert breakers(cluster) == {"a": "closed"} and cluster.states() == {"a": "ready"}
+    assert post(cluster, chat()).status == 200
+    for s in streams:
+        s.close()

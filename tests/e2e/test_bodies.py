@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that are large or odd: what a request costs the router is never a node's fault."""
+"""Bodies and heads that are large or odd: what a request costs the router is never a node's fault, and what is
+not meant for the other side does not reach it."""
 import http.client
+import http.server
 import json
 import resource
+import threading
 
 from clients import Stream
 from cluster import ask
@@ -105,3 +108,51 @@ def test_an_agent_without_descriptors_blames_no_engine(cluster):
     assert post(cluster, chat()).status == 200
     for s in streams:
         s.close()
+
+
+HOSTS_OWN = {"Set-Cookie": "a=b", "Strict-Transport-Security": "max-age=9", "Access-Control-Allow-Origin": "*",
+             "Alt-Svc": "h3=\":443\"", "X-Kept": "yes"}
+
+
+class HostedEngine(http.server.BaseHTTPRequestHandler):
+    """An engine as behind a hosted service: its answers speak to browsers about its own host."""
+    protocol_version = "HTTP/1.1"
+    seen = []
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, value):
+        raw = json.dumps(value).encode()
+        self.send_response(200)
+        for name, text in {**HOSTS_OWN, "Content-Type": "application/json", "Content-Length": len(raw)}.items():
+            self.send_header(name, str(text))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def do_GET(self):
+        self.reply({"object": "list", "data": [{"id": "sim", "object": "model"}]})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append(self.headers)
+        self.reply({"id": "x", "choices": []})
+
+
+def test_fields_about_hosts_and_accounts_stay_where_they_belong(cluster, tmp_path):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HostedEngine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    key = tmp_path / "key"
+    key.write_text("operator-key")
+    key.chmod(0o600)
+    cluster.router()
+    cluster.agent("a", server.server_port, {"engine": {"kind": "openai_compat", "api_key_file": str(key)}})
+    cluster.wait_ready(1)
+    answer = post(cluster, chat(), headers={"OpenAI-Organization": "org", "OpenAI-Project": "p", "OpenAI-Beta": "b"})
+    server.shutdown()
+    server.server_close()
+    assert answer.status == 200 and answer.headers["x-kept"] == "yes"
+    assert not [n for n in answer.headers if n in {k.lower() for k in HOSTS_OWN} - {"x-kept"}], answer.headers
+    asked = HostedEngine.seen[-1]
+    assert asked["Authorization"] == "Bearer operator-key" and asked["OpenAI-Beta"] == "b"
+    assert asked["OpenAI-Organization"] is None and asked["OpenAI-Project"] is None

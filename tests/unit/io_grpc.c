@@ -746,6 +746,7 @@ struct fake {
 	const char *type, *grpc_status, *body;
 	size_t n_body;
 	bool no_trailers;
+	bool seen_te; /* "te: trailers" came with the last request. */
 };
 
 static void fake_request(struct http_exchange *x, const struct http_head *h, void *user)
@@ -753,7 +754,7 @@ static void fake_request(struct http_exchange *x, const struct http_head *h, voi
 	struct fake *f = user;
 	const struct http_field head[] = {{CGN_STR("content-type"), cgn_str_of(f->type)}};
 	const struct http_field trailer[] = {{CGN_STR("grpc-status"), cgn_str_of(f->grpc_status)}};
-	(void)h;
+	f->seen_te = cgn_str_is(http_head_get(h, "te"), "trailers");
 	union {
 		const char *in;
 		void *out;
@@ -856,6 +857,7 @@ static void strange_answers_become_statuses(void **state)
 	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
 		struct fake f = cases[i].f;
 		enum cgn_code got = ask_fake(w, &f, &s);
+		assert_true(f.seen_te);
 		if (got != cases[i].code)
 			fail_msg("case %zu: %s, %s", i, cgn_code_name(got), s.why.msg);
 		if (got != CGN_FINE)

@@ -602,6 +602,7 @@ static void edits_take_their_comma_along(void **state)
 		{"{\"a\":1,\"b\":2}", "b", "{\"a\":1}"},
 		{"{ \"a\" : 1 , \"b\":2 , \"c\":3}", "b", "{ \"a\" : 1  , \"c\":3}"},
 		{"{ \"a\" : [1,2] }", "a", "{}"},
+		{"{\"\\u0061b\":1,\"b\":2}", "ab", "{\"b\":2}"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};

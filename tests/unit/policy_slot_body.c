@@ -43,6 +43,17 @@ static bool is_placed(struct cgn_str path, const char *body)
 	return slot_body_read(path, cgn_str_of(body)).placeable;
 }
 
+static void a_prefill_drops_what_is_of_the_answer(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	slot_body_prefill(TEXT,
+		CGN_STR("{\"prompt\":\"a\",\"n_predic\\u0074\":9,\"\\u0073tream\":true,\"n_predict\":9,\"k\\n\":1}"),
+		3, &out);
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"prompt\":\"a\",\"k\\n\":1,\"stream\":false,\"max_tokens\":1,\"id_slot\":3}");
+}
+
 static void some_are_left_alone(void **state)
 {
 	(void)state;
@@ -90,6 +101,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_body_stays_as_it_is),
+		cmocka_unit_test(a_prefill_drops_what_is_of_the_answer),
 		cmocka_unit_test(some_are_left_alone),
 		cmocka_unit_test(a_prefill_says_one_token),
 	};

@@ -590,7 +590,8 @@ static void what_goes_out_and_comes_back(void **state)
 		{CGN_STR("x-request-id"), CGN_STR("id-7")},
 		{CGN_STR("content-type"), CGN_STR("application/json")},
 		{CGN_STR("x-cgn-subject"), CGN_STR("root")}, {CGN_STR("cookie"), CGN_STR("a=b")},
-		{CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
+		{CGN_STR("openai-organization"), CGN_STR("org")}, {CGN_STR("openai-project"), CGN_STR("p")},
+		{CGN_STR("openai-beta"), CGN_STR("x=1")}, {CGN_STR("traceparent"), CGN_STR("00-1")}};
 	const char *body =
 		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"alias\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n";
 	chat_ask(CHAT "?a=b", body, f, CGN_COUNT(f));
@@ -608,7 +609,7 @@ static void what_goes_out_and_comes_back(void **state)
 	assert_int_equal(w->seen_attempt, 1);
 	const char *headers = cgn_buf_z(&w->seen_headers);
 	assert_string_equal(headers,
-		"content-type: application/json\nopenai-organization: org\ntraceparent: 00-1\nx-request-id: id-7\n");
+		"content-type: application/json\nopenai-beta: x=1\ntraceparent: 00-1\nx-request-id: id-7\n");
 	world_close();
 }
 

@@ -35,9 +35,16 @@ struct json_iter json_iter_of(struct json_val container);
 bool json_next_elem(struct json_iter *it, struct json_val *elem);
 /* |key| is raw: with its escapes, without quotes. */
 bool json_next_member(struct json_iter *it, struct cgn_str *key, struct json_val *value);
+/* Return |raw|, a key of json_next_member, without its escapes: itself or in |room|. p is NULL when it has escapes
+ * and is longer than JSON_KEY_MAX bytes. */
+#define JSON_KEY_MAX 64
+struct cgn_str json_key_plain(struct cgn_str raw, char room[JSON_KEY_MAX]);
+/* Return true if |raw| stands for |key|, of at most JSON_KEY_MAX bytes: keys are never compared with their escapes. */
+bool json_key_is(struct cgn_str raw, const char *key);
 /* Find the last member named |key|, as engines do; false when there is none or |object| is not an object. */
 bool json_get(struct json_val object, const char *key, struct json_val *out);
-/* Find several keys in one walk: out[i] is the last member named keys[i]; its raw.p is NULL when there is
+#define JSON_PICK_MAX 32
+/* Find at most JSON_PICK_MAX keys of at most JSON_KEY_MAX bytes in one walk: out[i] is the last member named keys[i]; its raw.p is NULL when there is
  * none or |object| is not an object. */
 void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);
 

@@ -83,42 +83,45 @@ bool json_next_member(struct json_iter *it, struct cgn_str *key, struct json_val
 	return true;
 }
 
-struct compare {
-	const char *rest;
-	bool same;
-};
-
-static void compare_piece(void *arg, struct cgn_str piece)
-{
-	struct compare *c = arg;
-	c->same =
-		c->same && strncmp(c->rest, piece.p, piece.n) == 0 && memchr(piece.p, '\0', piece.n) == NULL;
-	c->rest += c->same ? piece.n : 0;
-}
-
-/* Keys may contain escapes, but rarely do. */
-static bool key_is(struct cgn_str raw, const char *key)
+struct cgn_str json_key_plain(struct cgn_str raw, char room[JSON_KEY_MAX])
 {
 	if (memchr(raw.p, '\\', raw.n) == NULL)
-		return cgn_str_is(raw, key);
-	struct compare c = {key, true};
-	json_str_pieces((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, compare_piece, &c);
-	return c.same && *c.rest == '\0';
+		return raw;
+	if (raw.n > 6 * JSON_KEY_MAX) /* No escape is longer than six times what it stands for. */
+		return (struct cgn_str){NULL, 0};
+	struct cgn_buf b = cgn_buf_over(room, JSON_KEY_MAX);
+	json_str_to((struct json_val){JSON_STRING, {raw.p - 1, raw.n + 2}}, &b);
+	return b.bad ? (struct cgn_str){NULL, 0} : cgn_buf_view(&b);
+}
+
+bool json_key_is(struct cgn_str raw, const char *key)
+{
+	char room[JSON_KEY_MAX];
+	struct cgn_str plain = json_key_plain(raw, room);
+	return plain.p != NULL && cgn_str_is(plain, key);
 }
 
 void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out)
 {
-	for (size_t i = 0; i < n; i++)
+	char room[JSON_KEY_MAX];
+	size_t lengths[JSON_PICK_MAX];
+	CGN_MUST(n <= JSON_PICK_MAX);
+	for (size_t i = 0; i < n; i++) {
 		out[i] = (struct json_val){JSON_NULL, {NULL, 0}};
+		lengths[i] = strlen(keys[i]);
+		CGN_MUST(lengths[i] <= JSON_KEY_MAX);
+	}
 	if (object.type != JSON_OBJECT)
 		return;
 	struct json_iter it = json_iter_of(object);
-	struct cgn_str name;
+	struct cgn_str raw;
 	struct json_val v;
-	while (json_next_member(&it, &name, &v))
+	while (json_next_member(&it, &raw, &v)) {
+		struct cgn_str name = json_key_plain(raw, room);
 		for (size_t i = 0; i < n; i++)
-			if (key_is(name, keys[i]))
+			if (name.n == lengths[i] && name.p != NULL && memcmp(name.p, keys[i], name.n) == 0)
 				out[i] = v;
+	}
 }
 
 bool json_get(struct json_val object, const char *key, struct json_val *out)

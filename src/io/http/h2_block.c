@@ -26,6 +26,12 @@ static void block_put(struct h2_block *b, char **at, const struct http_field *f)
 	*at += f->value.n;
 }
 
+/* HTTP/2 keeps "te: trailers" of the fields of the connection (RFC 9113, 8.2.2); gRPC servers want it. */
+static bool is_te_trailers(const struct http_field *f)
+{
+	return cgn_str_eq_nocase(f->name, CGN_STR("te")) && cgn_str_is(f->value, "trailers");
+}
+
 struct h2_block *h2_block_make(const struct http_field *pseudo, size_t n_pseudo,
 	const struct http_field *fields, size_t n)
 {
@@ -38,7 +44,8 @@ struct h2_block *h2_block_make(const struct http_field *pseudo, size_t n_pseudo,
 	for (size_t i = 0; i < n_pseudo; i++)
 		block_put(b, &at, &pseudo[i]);
 	for (size_t i = 0; i < n; i++)
-		if (http_field_passes(fields, n, i) && !cgn_str_eq_nocase(fields[i].name, CGN_STR("host")))
+		if ((http_field_passes(fields, n, i) || is_te_trailers(&fields[i])) &&
+			!cgn_str_eq_nocase(fields[i].name, CGN_STR("host")))
 			block_put(b, &at, &fields[i]);
 	return b;
 }

@@ -196,7 +196,7 @@ static void put_but(struct prompt_writer *w, struct json_val object, const char 
 		cgn_buf_putz(b, first ? "\"" : ",\"");
 		cgn_buf_str(b, key);
 		cgn_buf_putz(b, "\":");
-		if (!cgn_str_is(key, name)) {
+		if (!json_key_is(key, name)) {
 			cgn_buf_str(b, value.raw);
 			continue;
 		}
@@ -305,7 +305,7 @@ static void put_rest(struct prompt_writer *w, struct json_val object, const char
 	for (struct json_iter it = json_iter_of(object); json_next_member(&it, &key, &value);) {
 		bool is_known = false;
 		for (size_t i = 0; i < n && !is_known; i++)
-			is_known = cgn_str_is(key, known[i]);
+			is_known = json_key_is(key, known[i]);
 		if (is_known)
 			continue;
 		cgn_buf_putz(&w->p->store, w->j.comma ? ",\"" : "\"");

@@ -42,7 +42,7 @@ void resume_edit_drop(struct edits *e, struct json_val object, const char *key)
 	struct cgn_str name, found = {NULL, 0};
 	struct json_val value;
 	while (json_next_member(&it, &name, &value))
-		if (cgn_str_is(name, key))
+		if (json_key_is(name, key))
 			found = (struct cgn_str){name.p - 1,
 				(size_t)(value.raw.p + value.raw.n - (name.p - 1))};
 	CGN_MUST(found.p != NULL);

@@ -72,7 +72,7 @@ static bool is_of_the_answer(struct cgn_str key)
 		"max_output_tokens", "n_predict", "min_tokens", "n", "n_cmpl", "best_of", "ignore_eos",
 		"id_slot"};
 	for (size_t i = 0; i < CGN_COUNT(keys); i++)
-		if (cgn_str_is(key, keys[i]))
+		if (json_key_is(key, keys[i]))
 			return true;
 	return false;
 }

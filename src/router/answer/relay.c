@@ -17,13 +17,25 @@ static bool starts_nocase(struct cgn_str name, const char *lead)
 	return name.n >= n && cgn_str_eq_nocase((struct cgn_str){name.p, n}, cgn_str_of(lead));
 }
 
+/* Return true for a field by which a server speaks to browsers about its own host: the host that the client asked
+ * is the router's, and the router decides. */
+static bool is_of_the_host(struct cgn_str name)
+{
+	static const char *const names[] = {"set-cookie", "set-cookie2", "strict-transport-security",
+		"alt-svc", "clear-site-data", "nel", "report-to"};
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		if (cgn_str_eq_nocase(name, cgn_str_of(names[i])))
+			return true;
+	return starts_nocase(name, "access-control-");
+}
+
 /* Fields that the router sets itself are not taken from an engine, which may be a hosted one that sets them
  * too. http drops the fields of the connection. */
 static bool is_relayed(const struct gw_req *r, struct cgn_str name)
 {
 	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
 		!cgn_str_eq_nocase(name, CGN_STR("content-length")) && !starts_nocase(name, "x-cgn-") &&
-		!(r->plan.limits != NULL && starts_nocase(name, "x-ratelimit-"));
+		!is_of_the_host(name) && !(r->plan.limits != NULL && starts_nocase(name, "x-ratelimit-"));
 }
 
 static struct cgn_str header_find(const struct gw_attempt *a, const char *name)

@@ -35,7 +35,9 @@ static bool is_forwarded(struct cgn_str name)
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(name, names[i]))
 			return true;
-	return cgn_str_starts(name, "anthropic-") || cgn_str_starts(name, "openai-");
+	/* The organization and project belong to the client's key, and the engine is asked with the operator's. */
+	bool account = cgn_str_is(name, "openai-organization") || cgn_str_is(name, "openai-project");
+	return cgn_str_starts(name, "anthropic-") || (cgn_str_starts(name, "openai-") && !account);
 }
 
 static bool headers_take(struct gw_req *r, const struct http_head *h)

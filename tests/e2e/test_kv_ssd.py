@@ -2,78 +2,14 @@
 """cgn-kvcached's SSD tier from outside: restarts, kill -9, damage, a full disk, and folders of other owners."""
 import contextlib
 import os
-import pathlib
 import random
 import signal
-import socket
 import subprocess
 
 import pytest
 
-from cluster import WAIT_S, Process, ask, free_port, scaled, toml, until
-
-
-class Store:
-    def __init__(self, folder, ssd="128MiB", **keys):
-        self.folder = pathlib.Path(folder)
-        self.dir = pathlib.Path(keys.pop("ssd_dir", self.folder / "ssd"))
-        self.admin = free_port()
-        self.sock = str(self.folder / "kv.sock.resp")
-        kv = {"ram": "64MiB", "worker_threads": 1, "uds": str(self.folder / "kv.sock"), "resp_listen": "", "listen": "", "ssd": ssd,
-              "ssd_dir": str(self.dir), "ssd_admission": "all", "listen_admin": f"127.0.0.1:{self.admin}", **keys}
-        (self.folder / "kv.toml").write_text(toml({"log": {"format": "json"}, "kv": kv}))
-        self.process = Process(self.folder, "kvcached", "cgn-kvcached", "--config", self.folder / "kv.toml")
-        self.starts = 0
-        self.ready()
-
-    def ready(self):
-        self.starts += 1
-        until(lambda: len(self.process.events("svc.ready")) >= self.starts or not self.process.alive(), self.process.log)
-        assert self.process.alive(), self.process.log()
-
-    def again(self, how=signal.SIGTERM):
-        assert (self.process.stop() if how == signal.SIGTERM else self.process.kill()) == (0 if how == signal.SIGTERM else -9)
-        self.process.start()
-        self.ready()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        status = self.process.stop() if self.process.alive() else 0
-        trouble = self.process.trouble()
-        assert kind is not None or (status == 0 and not trouble), trouble or self.process.log()
-
-    def tell(self):
-        return ask(self.admin, "GET", "/store").json()
-
-    def settle(self):
-        until(lambda: self.tell()["ssd_queue_bytes"] == 0, self.tell)
-
-    def __call__(self, *args):
-        """Send one command of Redis, on a connection of its own."""
-        args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(WAIT_S)
-            s.connect(self.sock)
-            s.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args))
-            f = s.makefile("rb")
-            line = f.readline().rstrip(b"\r\n")
-            if line[:1] == b"$" and line != b"$-1":
-                return f.read(int(line[1:]))
-            return None if line in (b"$-1", b"_") else line
-
-
-def value(i, size, version=1):
-    return random.Random(f"{i}/{version}").randbytes(size)
-
-
-def fill(store, n, size, first=0):
-    for i in range(first, first + n):
-        assert store("SET", f"k{i}", value(i, size)) == b"+OK"
-        if i % 16 == 15:
-            store.settle()
-    store.settle()
+from cluster import Process, ask, scaled, until
+from kvdisks import Store, fill, tmpfs, value  # noqa: F401 (a fixture)
 
 
 def test_a_restart_keeps_blocks(tmp_path):
@@ -190,17 +126,6 @@ def test_folders_that_are_not_its_own(tmp_path):
     assert status == 8 and "/proc/none" in log
     status, log = refused(tmp_path, "--ssd-dir", tmp_path / "small", "--ssd", "1MiB")
     assert status == 3 and "at least" in log
-
-
-@pytest.fixture
-def tmpfs(tmp_path):
-    """A file system of 96 MiB, where this machine allows one."""
-    at = tmp_path / "disk"
-    at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(at)], capture_output=True).returncode != 0:
-        pytest.skip("no right to mount")
-    yield at
-    subprocess.run(["umount", "-l", str(at)], check=True)
 
 
 def test_a_full_disk(tmp_path, tmpfs):

@@ -192,7 +192,7 @@ static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
 	struct block_key k = key_of(i);
 	struct record r;
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
-	if (!entry_get(w->d, &k, &r, names) || entry_had_its_time(w->d, &r))
+	if (!cgn_ok(entry_get(w->d, &k, &r, names)) || entry_had_its_time(w->d, &r))
 		return CGN_NOT_FOUND;
 	return disk_got(w->d, i, r.entry.place, r.entry.size, version);
 }
@@ -274,7 +274,7 @@ static void test_replaced_and_removed(void **state)
 	world_again(&w);
 	struct record r;
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
-	assert_true(entry_get(w.d, &(struct block_key){key_of(1).digest, 1}, &r, names));
+	assert_true(cgn_ok(entry_get(w.d, &(struct block_key){key_of(1).digest, 1}, &r, names)));
 	assert_int_equal(r.entry.meta.expires_unix_ms, 12345);
 	world_end(&w);
 }

@@ -174,7 +174,7 @@ static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *wan
 	struct kvdisk_value v;
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
 	uint32_t before = model->key[i].before, after = model->key[i].after, is = NONE;
-	if (entry_get(d, &k, &r, names)) {
+	if (cgn_ok(entry_get(d, &k, &r, names))) {
 		struct iovec iov = {scratch, r.entry.size};
 		enum cgn_code c = kvdisk_get(d, &k, r.entry.place, &iov, 1, &v, NULL).code;
 		if (c == CGN_STORAGE)

@@ -96,7 +96,7 @@ static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *
 		json_key(&o, tier_name(s->tiers[i]->tier));
 		pb_json_select(&o, s->tiers[i], "blocks bytes value_bytes budget_bytes hits evictions");
 	}
-	pb_json_members(&o, s, "misses corrupt index_bytes");
+	pb_json_members(&o, s, "misses corrupt index_bytes ssd_trouble ssd_failed ssd_aside");
 	json_close(&o, '}');
 	cgn_buf_char(out, '\n');
 }
@@ -121,6 +121,11 @@ static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct ctl_table
 		s->quic_address[0] != '\0' ? ctl_shown(s->quic_address) : "none can reach it",
 		(unsigned long long)s->misses, (unsigned long long)s->corrupt,
 		(unsigned long long)s->index_bytes);
+	if (s->ssd_trouble[0] != '\0')
+		cgn_buf_fmt(out, "ssd       takes no writes: %s\n", s->ssd_trouble);
+	if (s->ssd_failed > 0 || s->ssd_aside > 0)
+		cgn_buf_fmt(out, "ssd       %llu blocks not written, %llu files set aside\n",
+			(unsigned long long)s->ssd_failed, (unsigned long long)s->ssd_aside);
 }
 
 CGN_RC ctl_kv_stats(const struct ctl_args *a, struct cgn_err *err)

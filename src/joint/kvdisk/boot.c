@@ -69,7 +69,7 @@ static uint64_t memtable_bytes(const struct kvdisk *d)
 	return n < 128U << 10 ? 128U << 10 : n > 8U << 20 ? 8U << 20 : n;
 }
 
-static CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
+CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
 {
 	char to[PATH_MAX];
 	if (snprintf(to, sizeof to, "%s.damaged", path) >= (int)sizeof to)
@@ -197,7 +197,7 @@ static bool boot_on_header(void *user, const struct record *r)
 	boot_report(b);
 	if (r->struck || r->store != b->d->store)
 		return true;
-	if (entry_get(b->d, &r->entry.key, &was, names) && was.seq >= r->seq)
+	if (cgn_ok(entry_get(b->d, &r->entry.key, &was, names)) && was.seq >= r->seq)
 		return true;
 	if (!cgn_ok(entry_put(b->d, r, NULL)))
 		b->bad_files = true;

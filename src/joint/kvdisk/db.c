@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RocksDB behind a few calls. Each call writes to RocksDB's log, and db_sync syncs the log: kill -9 loses
  * nothing, a power cut what came after the last sync. All databases share two threads, one that flushes and
- * one that compacts. */
+ * one that compacts.
+ *
+ * After an error of a write, RocksDB's files may be unusable for it, and calls that write or sync can hit an
+ * assertion (Debian builds RocksDB with assertions). So all calls that write or sync exclude each other, and
+ * none is made after the first error until the database was reopened. Reading goes on meanwhile. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <rocksdb/c.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Above the highest level. RocksDB's own log is a file like the others: the first message after one that did
+ * not fit on the disk hits an assertion. Errors come back as results. */
+#define LOG_NOTHING  6
 #define AGAIN_TRIES  1000 /* milliseconds */
 #define LEVEL_TABLES 8U   /* Size of the first level, and most that one compaction reads, in memtables. */
 
@@ -19,6 +26,9 @@ struct db {
 	char *path;
 	struct db_cfg cfg;
 	rocksdb_t *rocks; /* NULL: the attempt to reopen failed */
+	pthread_mutex_t writes; /* held during calls that write or sync; outside |lock| */
+	char why[DB_WHY];       /* the error behind |stuck|; under |lock| */
+	bool damaged;           /* that error is damage; under |lock| */
 	rocksdb_options_t *options;
 	rocksdb_writeoptions_t *write;
 	rocksdb_readoptions_t *read;
@@ -30,16 +40,16 @@ static bool db_message_says(const char *message, const char *what)
 	return strstr(message, what) != NULL;
 }
 
-/* Whether the error comes from the system, not from damage in the files. */
-static bool is_environment(const char *m)
+/* Return the system's text in an error that comes from the system; NULL: from damage in the files. */
+static const char *environment_of(const char *m)
 {
 	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system",
-		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate",
+		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate", "File too large",
 		"While lock file", "lock hold by"};
 	for (size_t i = 0; i < CGN_COUNT(signs); i++)
 		if (db_message_says(m, signs[i]))
-			return true;
-	return false;
+			return signs[i];
+	return NULL;
 }
 
 /* Fill |err| from RocksDB's message. Frees |message|. */
@@ -47,7 +57,7 @@ static CGN_RC db_fail(const struct db *d, const char *doing, char *message, stru
 {
 	if (message == NULL)
 		return CGN_OK;
-	enum cgn_code code = is_environment(message) ? CGN_STORAGE : CGN_INVALID;
+	enum cgn_code code = environment_of(message) != NULL ? CGN_STORAGE : CGN_INVALID;
 	(void)CGN_FAIL_AS(err, code, "cannot %s the database %s: %.200s", doing, d->path, message);
 	rocksdb_free(message);
 	return CGN_RC_OF(code);
@@ -80,9 +90,9 @@ static void db_options(struct db *d)
 	rocksdb_options_set_wal_recovery_mode(o, rocksdb_point_in_time_recovery);
 	rocksdb_options_set_manifest_preallocation_size(o, 64 << 10);
 	rocksdb_options_set_max_manifest_file_size(o, 4 << 20);
-	rocksdb_options_set_info_log_level(o, 3); /* errors */
+	rocksdb_options_set_info_log_level(o, LOG_NOTHING);
 	rocksdb_options_set_keep_log_file_num(o, 1);
-	rocksdb_options_set_max_log_file_size(o, 1 << 20);
+	rocksdb_options_set_max_log_file_size(o, 0);
 	rocksdb_options_set_stats_dump_period_sec(o, 0);
 	rocksdb_options_set_stats_persist_period_sec(o, 0);
 	rocksdb_options_set_skip_stats_update_on_db_open(o, 1);
@@ -107,6 +117,7 @@ CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db 
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a database");
 	}
 	(void)pthread_mutex_init(&d->lock, NULL);
+	(void)pthread_mutex_init(&d->writes, NULL);
 	d->cfg = *cfg;
 	d->write = rocksdb_writeoptions_create();
 	d->read = rocksdb_readoptions_create();
@@ -130,6 +141,7 @@ void db_close(struct db **take)
 	rocksdb_options_destroy(d->options);
 	rocksdb_writeoptions_destroy(d->write);
 	rocksdb_readoptions_destroy(d->read);
+	(void)pthread_mutex_destroy(&d->writes);
 	(void)pthread_mutex_destroy(&d->lock);
 	free(d->path);
 	free(d);
@@ -152,26 +164,57 @@ static void db_leave(struct db *d)
 	(void)pthread_mutex_unlock(&d->lock);
 }
 
-/* After a failed write RocksDB refuses all later writes. */
+static CGN_RC db_fail_closed(struct db *d, struct cgn_err *err)
+{
+	return CGN_FAIL(err, UNAVAILABLE, "the database %s is closed after an error", d->path);
+}
+
+/* ---- writing ---- */
+static void db_set_stuck(struct db *d, const char *message)
+{
+	const char *system = environment_of(message);
+	(void)pthread_mutex_lock(&d->lock);
+	if (!atomic_load(&d->stuck)) {
+		(void)snprintf(d->why, sizeof d->why, "%.60s (%.90s)", system != NULL ? system : message, d->path);
+		d->damaged = system == NULL;
+	}
+	atomic_store(&d->stuck, true);
+	(void)pthread_mutex_unlock(&d->lock);
+}
+
+/* Enter the database for a call that writes or syncs. NULL: it takes none until it is reopened; no
+ * leave_write then. */
+static rocksdb_t *enter_write(struct db *d)
+{
+	(void)pthread_mutex_lock(&d->writes);
+	rocksdb_t *r = atomic_load(&d->stuck) ? NULL : db_enter(d);
+	if (r == NULL)
+		(void)pthread_mutex_unlock(&d->writes);
+	return r;
+}
+
 static CGN_RC leave_write(struct db *d, char *message, struct cgn_err *err)
 {
-	db_leave(d);
 	if (message != NULL)
-		atomic_store(&d->stuck, true);
+		db_set_stuck(d, message);
+	db_leave(d);
+	(void)pthread_mutex_unlock(&d->writes);
 	return db_fail(d, "write to", message, err);
 }
 
-static CGN_RC db_fail_closed(struct db *d, struct cgn_err *err)
+static CGN_RC db_fail_stuck(struct db *d, struct cgn_err *err)
 {
-	return CGN_FAIL(err, STORAGE, "the database %s is closed after an error", d->path);
+	char why[DB_WHY];
+	db_why(d, why);
+	return CGN_FAIL(err, STORAGE, "the database takes no writes after an error: %.100s", why);
 }
 
 CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = db_enter(d);
+	rocksdb_t *r = enter_write(d);
 	if (r == NULL)
-		return db_fail_closed(d, err);
+		return db_fail_stuck(d, err);
 	rocksdb_put(r, d->write, k, n_k, v, n_v, &message);
 	return leave_write(d, message, err);
 }
@@ -179,9 +222,9 @@ CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v
 CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = db_enter(d);
+	rocksdb_t *r = enter_write(d);
 	if (r == NULL)
-		return db_fail_closed(d, err);
+		return db_fail_stuck(d, err);
 	rocksdb_delete(r, d->write, k, n_k, &message);
 	return leave_write(d, message, err);
 }
@@ -243,9 +286,9 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err)
 {
 	char *message = NULL;
-	rocksdb_t *r = db_enter(d);
+	rocksdb_t *r = enter_write(d);
 	if (r == NULL)
-		return db_fail_closed(d, err);
+		return db_fail_stuck(d, err);
 	/* Drops whole files at once, without reading them. Other rows are marked, and dropped by
 	 * compaction. */
 	rocksdb_delete_file_in_range(r, from, n, to, n, &message);
@@ -257,22 +300,43 @@ CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, s
 	return leave_write(d, message, err);
 }
 
+/* A failed flush or compaction is known only by this count. RocksDB's own repair is not waited for. */
+static char *background_error(rocksdb_t *r)
+{
+	uint64_t n = 0;
+	if (rocksdb_property_int(r, "rocksdb.background-errors", &n) != 0 || n == 0)
+		return NULL;
+	return strdup("Input/output error");
+}
+
 CGN_RC db_sync(struct db *d, struct cgn_err *err)
 {
-	char *message = NULL;
-	rocksdb_t *r = db_enter(d);
+	rocksdb_t *r = enter_write(d);
 	if (r == NULL)
-		return db_fail_closed(d, err);
-	rocksdb_flush_wal(r, 1, &message);
+		return db_fail_stuck(d, err);
+	char *message = background_error(r);
+	if (message == NULL)
+		rocksdb_flush_wal(r, 1, &message);
 	return leave_write(d, message, err);
 }
 
+/* ---- reopening ---- */
 bool db_stuck(const struct db *d)
 {
 	return atomic_load(&d->stuck);
 }
 
-CGN_RC db_again(struct db *d, struct cgn_err *err)
+bool db_why(struct db *d, char out[DB_WHY])
+{
+	(void)pthread_mutex_lock(&d->lock);
+	memcpy(out, d->why, DB_WHY);
+	bool damaged = d->damaged;
+	(void)pthread_mutex_unlock(&d->lock);
+	return damaged;
+}
+
+/* Lock the database when no call is inside it. */
+static CGN_RC lock_unused(struct db *d, struct cgn_err *err)
 {
 	static const struct timespec moment = {.tv_nsec = 1000000};
 	(void)pthread_mutex_lock(&d->lock);
@@ -281,14 +345,33 @@ CGN_RC db_again(struct db *d, struct cgn_err *err)
 		(void)nanosleep(&moment, NULL);
 		(void)pthread_mutex_lock(&d->lock);
 	}
-	if (d->users > 0) {
-		(void)pthread_mutex_unlock(&d->lock);
-		return CGN_FAIL(err, OVERLOADED, "the database %s is in use", d->path);
-	}
-	if (d->rocks != NULL)
-		rocksdb_close(d->rocks);
-	cgn_rc rc = open_rocks(d, false, err);
+	if (d->users == 0)
+		return CGN_OK;
 	(void)pthread_mutex_unlock(&d->lock);
+	return CGN_FAIL(err, OVERLOADED, "the database %s is in use", d->path);
+}
+
+CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err), void *user,
+	struct cgn_err *err)
+{
+	char *message = NULL;
+	(void)pthread_mutex_lock(&d->writes);
+	cgn_rc rc = lock_unused(d, err);
+	if (cgn_ok(rc)) {
+		if (d->rocks != NULL)
+			rocksdb_close(d->rocks);
+		d->rocks = NULL;
+		if (between != NULL)
+			rc = between(user, d->path, err);
+		if (cgn_ok(rc))
+			rc = open_rocks(d, between != NULL, err);
+		d->damaged &= !cgn_ok(rc);
+		if (d->rocks == NULL) /* what is there can be read at least */
+			d->rocks = rocksdb_open_for_read_only(d->options, d->path, 0, &message);
+		rocksdb_free(message);
+		(void)pthread_mutex_unlock(&d->lock);
+	}
+	(void)pthread_mutex_unlock(&d->writes);
 	return rc;
 }
 

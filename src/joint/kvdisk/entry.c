@@ -44,15 +44,16 @@ static void entry_on_row(void *user, const uint8_t *v, size_t n)
 		w->out->entry.meta = record_keep_names(&w->out->entry.meta, w->names);
 }
 
-bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out, char names[KVDISK_NAMES])
+CGN_RC entry_get(struct kvdisk *d, const struct block_key *k, struct record *out, char names[KVDISK_NAMES])
 {
 	uint8_t key[INDEX_KEY];
 	struct entry_wanted w = {k, out, names, false};
 	index_key_write(k, key);
-	if (!cgn_ok(db_get(d->index, key, sizeof key, entry_on_row, &w, NULL)) || !w.found)
-		return false;
+	cgn_rc rc = db_get(d->index, key, sizeof key, entry_on_row, &w, NULL);
+	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND && rc.code != CGN_INVALID)
+		return CGN_RC_OF(CGN_UNAVAILABLE);
 	out->store = d->store;
-	return true;
+	return CGN_RC_OF(cgn_ok(rc) && w.found ? CGN_FINE : CGN_NOT_FOUND);
 }
 
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err)
@@ -82,7 +83,9 @@ bool entry_remove_before(struct kvdisk *d, const struct block_key *k, uint64_t s
 	struct record is;
 	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
 	(void)pthread_mutex_lock(stripe);
-	bool had = entry_get(d, k, &is, names) && is.seq < seq, done = !had && !db_stuck(d->index);
+	cgn_rc rc = entry_get(d, k, &is, names);
+	bool had = cgn_ok(rc) && is.seq < seq,
+	     done = !had && rc.code != CGN_UNAVAILABLE && !db_stuck(d->index);
 	if (had) {
 		log_unwrite(d, is.entry.place);
 		done = entry_drop(d, k, is.entry.place);

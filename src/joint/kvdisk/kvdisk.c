@@ -3,6 +3,7 @@
  * the record, then drops its entry. A crash in between leaves no value that was not put. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
+#include <errno.h>
 #include <rocksdb/c.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,12 @@ static CGN_RC put_index(struct kvdisk *d, const struct record *r, struct cgn_err
 	struct record was;
 	pthread_mutex_t *stripe = kvdisk_stripe(d, &r->entry.key);
 	(void)pthread_mutex_lock(stripe);
-	bool had = entry_get(d, &r->entry.key, &was, names);
-	cgn_rc rc = entry_put(d, r, err);
+	cgn_rc had = entry_get(d, &r->entry.key, &was, names);
+	cgn_rc rc = had.code != CGN_UNAVAILABLE ? entry_put(d, r, err)
+						: CGN_FAIL(err, STORAGE, "the index cannot be read now");
 	if (cgn_ok(rc))
 		file_count(d, r->entry.place, 1);
-	if (cgn_ok(rc) && had) {
+	if (cgn_ok(rc) && cgn_ok(had)) {
 		log_unwrite(d, was.entry.place);
 		file_count(d, was.entry.place, -1);
 	}
@@ -62,9 +64,15 @@ CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct bloc
 	CGN_MUST(r.entry.size <= BLOCK_MAX_BYTES);
 	r.seq = atomic_fetch_add(&d->next_seq, 1);
 	r.stored_ms = kvdisk_clock(d);
-	cgn_rc rc = put_record(d, &r, value, n_value, err);
+	struct cgn_err why = {0};
+	bool writable = health_writable(d, &why);
+	cgn_rc rc = writable ? put_record(d, &r, value, n_value, &why) : CGN_RC_OF(CGN_STORAGE);
 	if (!cgn_ok(rc)) {
 		atomic_fetch_add(&d->counts.failed, 1);
+		if (writable && rc.code == CGN_STORAGE)
+			health_refused(d, why.msg);
+		if (err != NULL)
+			*err = why;
 		return rc;
 	}
 	atomic_fetch_add(&d->counts.puts, 1);
@@ -148,6 +156,13 @@ static CGN_RC value_read(struct wanted_value *w, struct kvdisk *d, struct cgn_er
 	return rc;
 }
 
+/* Drop the entry of a value that is damaged or missing; |seq| is its sequence number. */
+static void value_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at, uint64_t seq)
+{
+	if (!entry_drop(d, k, at))
+		removal_add(d, k, seq + 1);
+}
+
 /* Read again under the stripe, so that no other thread changes the record. What is damaged now is damaged on
  * disk; an entry whose record is missing is useless. */
 static CGN_RC value_read_locked(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
@@ -157,14 +172,17 @@ static CGN_RC value_read_locked(struct wanted_value *w, struct kvdisk *d, struct
 	pthread_mutex_t *stripe = kvdisk_stripe(d, w->key);
 	cgn_rc rc = CGN_RC_OF(CGN_NOT_FOUND);
 	(void)pthread_mutex_lock(stripe);
-	bool there = entry_get(d, w->key, &is, names) && is.entry.place == w->at;
+	cgn_rc entry = entry_get(d, w->key, &is, names);
+	bool there = cgn_ok(entry) && is.entry.place == w->at;
+	if (entry.code == CGN_UNAVAILABLE)
+		rc = CGN_FAIL(err, UNAVAILABLE, "the index of the SSD tier cannot be read now");
 	if (there)
 		rc = value_read(w, d, err);
 	if (there && rc.code == CGN_NOT_FOUND && !entry_had_its_time(d, &is) &&
 		is.entry.size == cgn_iov_bytes(w->to, w->n_to))
-		entry_drop(d, w->key, w->at);
+		value_drop(d, w->key, w->at, is.seq);
 	if (rc.code == CGN_INVALID || rc.code == CGN_STORAGE) {
-		entry_drop(d, w->key, w->at);
+		value_drop(d, w->key, w->at, is.seq);
 		atomic_fetch_add(&d->counts.corrupt, 1);
 		rc = CGN_FAIL(err, STORAGE, "what lies on disk is not the value that was put");
 	}
@@ -204,7 +222,7 @@ bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms
 	pthread_mutex_t *stripe = kvdisk_stripe(d, k);
 	CGN_LIVE(d, KVDISK_TAG);
 	(void)pthread_mutex_lock(stripe);
-	bool done = entry_get(d, k, &is, names);
+	bool done = cgn_ok(entry_get(d, k, &is, names));
 	if (done) {
 		is.entry.meta.expires_unix_ms = unix_ms;
 		done = cgn_ok(entry_put(d, &is, NULL));
@@ -222,22 +240,14 @@ static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
 		atomic_fetch_add(&f->refs, 1);
 	}
 	(void)pthread_mutex_unlock(&d->files_lock);
-	if (f != NULL)
-		(void)fdatasync(f->fd);
+	if (f != NULL && fdatasync(f->fd) != 0) {
+		char why[KVDISK_WHY];
+		(void)snprintf(why, sizeof why, "cannot sync slab-%08x: %s", f->id, strerror(errno));
+		health_refused(d, why);
+	}
 	file_unref(d, &f);
 	CGN_TRY(db_sync(d->small, err));
 	return db_sync(d->index, err);
-}
-
-static void db_retry_stuck(struct kvdisk *d)
-{
-	uint64_t is = 0, wants = db_reserve(d->index) + db_reserve(d->small);
-	if (!cgn_ok(dir_free_bytes(d->dir, &is, NULL)) || is < wants)
-		return;
-	if (db_stuck(d->index))
-		(void)cgn_ok(db_again(d->index, NULL));
-	if (db_stuck(d->small))
-		(void)cgn_ok(db_again(d->small, NULL));
 }
 
 void kvdisk_tend(struct kvdisk *d)
@@ -248,8 +258,7 @@ void kvdisk_tend(struct kvdisk *d)
 	if (d->ttl_ms > 0)
 		reclaim_expired(d);
 	log_ahead(d);
-	if (db_stuck(d->index) || db_stuck(d->small))
-		db_retry_stuck(d);
+	health_retry(d);
 	if (d->time.boot_ms() - d->time.saved >= CLOCK_EVERY) {
 		boot_save_clock(d);
 		(void)cgn_ok(boot_cap(d, NULL));
@@ -275,7 +284,10 @@ void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
 		.dropped = d->counts.dropped,
 		.expired = d->counts.expired,
 		.corrupt = d->counts.corrupt,
-		.failed = d->counts.failed};
+		.failed = d->counts.failed,
+		.aside = d->counts.aside,
+		.reopened = d->counts.reopened};
+	out->refusing = health_stats(d, out->why);
 	out->index_bytes = db_file_bytes(d->index) + db_file_bytes(d->small);
 	out->bytes = disk_bytes(d);
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -334,6 +346,7 @@ static CGN_RC kvdisk_new(const struct kvdisk_cfg *cfg, struct kvdisk **out, stru
 	(void)pthread_mutex_init(&d->room, NULL);
 	(void)pthread_mutex_init(&d->files_lock, NULL);
 	(void)pthread_mutex_init(&d->removals.lock, NULL);
+	(void)pthread_mutex_init(&d->health.lock, NULL);
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_init(&d->stripes[i], NULL);
 	d->cache = rocksdb_cache_create_lru(CACHE_BYTES);
@@ -405,7 +418,7 @@ void kvdisk_close(struct kvdisk **take)
 		return;
 	CGN_LIVE(d, KVDISK_TAG);
 	if (d->index != NULL && d->small != NULL) {
-		db_retry_stuck(d);
+		health_retry(d);
 		removal_repeat(d);
 		boot_save_clock(d);
 		(void)cgn_ok(sync_all(d, NULL));
@@ -418,6 +431,7 @@ void kvdisk_close(struct kvdisk **take)
 		(void)pthread_mutex_destroy(&d->stripes[i]);
 	(void)pthread_mutex_destroy(&d->files_lock);
 	(void)pthread_mutex_destroy(&d->removals.lock);
+	(void)pthread_mutex_destroy(&d->health.lock);
 	(void)pthread_mutex_destroy(&d->room);
 	if (d->index_lock_fd >= 0)
 		close(d->index_lock_fd);

@@ -85,7 +85,8 @@ CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvd
 void kvdisk_close(struct kvdisk **take); /* flushes; no call may be running */
 
 /* Store a value under its key; replaces the old value. |checksum| is stored, not compared. CGN_TOO_LARGE:
- * larger than a slab file; CGN_STORAGE: the disk is full or fails; then the old value is there or gone. */
+ * larger than a slab file; CGN_STORAGE: the disk is full or fails; then the old value is there or gone. After
+ * an error of the index or of small values, all puts fail until kvdisk_tend has reopened the database. */
 CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct block_meta *meta,
 	uint64_t checksum, const struct iovec *value, size_t n_value, kvdisk_place *out, struct cgn_err *err);
 
@@ -96,7 +97,8 @@ struct kvdisk_value {
 };
 /* Read a value into |to|, at most KVDISK_MAX_PIECES pieces as long as the value. Reads no index.
  * CGN_NOT_FOUND: the value moved, was removed or expired; if the owner has another place by now, try again.
- * CGN_STORAGE: the value is damaged or unreadable; dropped and counted. On failure |to| may hold anything. */
+ * CGN_STORAGE: the value is damaged or unreadable; dropped and counted. CGN_UNAVAILABLE: not readable while a
+ * database is reopened; nothing is dropped. On failure |to| may hold anything. */
 CGN_RC kvdisk_get(struct kvdisk *d, const struct block_key *k, kvdisk_place at, const struct iovec *to,
 	size_t n_to, struct kvdisk_value *out, struct cgn_err *err);
 /* returns false when there was no value */
@@ -108,6 +110,7 @@ bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms
  * index, and retries what a full disk stopped. */
 void kvdisk_tend(struct kvdisk *d);
 
+#define KVDISK_WHY 200
 struct kvdisk_stats {
 	uint64_t entries, live_bytes; /* values in use, and the bytes of their records */
 	uint64_t bytes, budget;       /* all files together */
@@ -120,5 +123,11 @@ struct kvdisk_stats {
 	uint64_t reclaimed;        /* files that were reclaimed */
 	uint64_t dropped, expired; /* values: to make room, at the end of their time to live */
 	uint64_t corrupt, failed;  /* gets that found damage; puts that the disk refused */
+	uint64_t aside;            /* files and databases that were set aside */
+	uint64_t reopened;         /* databases that were reopened after an error */
+	/* The disk takes no writes at the moment (full, failing, read-only): puts fail at once, gets go on.
+	 * |why|: the latest reason, kept when it is over. */
+	bool refusing;
+	char why[KVDISK_WHY];
 };
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out);

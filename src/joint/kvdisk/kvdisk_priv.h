@@ -25,7 +25,8 @@ CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db 
 void db_close(struct db **take);
 CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err);
 CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err);
-/* Read a row. |fn| borrows the value. CGN_NOT_FOUND, CGN_INVALID (damaged), CGN_STORAGE. */
+/* Read a row. |fn| borrows the value. CGN_NOT_FOUND, CGN_INVALID (damaged), CGN_STORAGE, CGN_UNAVAILABLE: the
+ * database is closed after an error, and is reopened later. */
 CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n),
 	void *user, struct cgn_err *err);
 /* Call |fn| for each row from |from| up to but without |to| (n_to 0: to the end), until it returns false. */
@@ -34,9 +35,14 @@ CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, si
 	struct cgn_err *err);
 CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err);
 CGN_RC db_sync(struct db *d, struct cgn_err *err);
-bool db_stuck(const struct db *d); /* a write failed, and the database refuses writes until it is reopened */
-/* Reopen the database. CGN_OVERLOADED: calls ran for a second. */
-CGN_RC db_again(struct db *d, struct cgn_err *err);
+/* Whether a write failed. The database then refuses every write, and reads go on, until it is reopened. */
+bool db_stuck(const struct db *d);
+#define DB_WHY 160
+bool db_why(struct db *d, char out[DB_WHY]); /* why it is stuck; returns true when that is damage */
+/* Reopen the database; when that fails, for reading only. |between| (may be NULL) runs while it is closed;
+ * then a missing database is made. CGN_OVERLOADED: calls ran for a second. */
+CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err), void *user,
+	struct cgn_err *err);
 uint64_t db_file_bytes(const struct db *d); /* bytes on the file system */
 uint64_t db_reserve(const struct db *d);    /* bytes that compaction may need in addition */
 
@@ -73,8 +79,16 @@ struct kvdisk_time {
 	uint64_t base, from, saved; /* the time at |from|; boot times of the start and of the last save */
 };
 
+/* Whether the disk takes writes. */
+struct kvdisk_health {
+	pthread_mutex_t lock; /* an innermost lock, for the next two */
+	bool refusing;
+	char why[KVDISK_WHY];
+	uint64_t next_ms, pause_ms; /* boot times; under the room lock: when databases may be reopened again */
+};
+
 struct kvdisk_counts {
-	_Atomic uint64_t entries, puts, put_bytes, gets, get_bytes, carried, written, reclaimed, dropped,
+	_Atomic uint64_t reopened, aside, entries, puts, put_bytes, gets, get_bytes, carried, written, reclaimed, dropped,
 		expired, corrupt, failed;
 };
 
@@ -96,6 +110,7 @@ struct kvdisk {
 	struct file *writing[2]; /* slab, small */
 	uint32_t next_file;
 	struct removal_backlog removals;
+	struct kvdisk_health health;
 	_Atomic uint64_t next_seq;
 	_Atomic uint64_t damaged_bytes; /* bytes of unusable files that are not deleted yet */
 	_Atomic bool dirty;
@@ -156,7 +171,8 @@ void reclaim_expired(struct kvdisk *d);
 #define KVDISK_NAMES (BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
 /* Copy the texts of |m| into |names|; returns |m| with the copies. */
 struct block_meta record_keep_names(const struct block_meta *m, char names[KVDISK_NAMES]);
-bool entry_get(struct kvdisk *d, const struct block_key *k, struct record *out,
+/* CGN_NOT_FOUND: there is no entry, or a damaged one. CGN_UNAVAILABLE: the index cannot be read now. */
+CGN_RC entry_get(struct kvdisk *d, const struct block_key *k, struct record *out,
 	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME]);
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err);
 /* Returns false when the index still has the entry. */
@@ -168,6 +184,14 @@ void removal_repeat(struct kvdisk *d); /* under no lock */
 /* entry.c: remove the value of |k| if its sequence number is below |seq|. Returns false when there was none. Takes
  * the stripe. */
 bool entry_remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);
+
+/* ---- health.c: whether the disk takes writes ---- */
+void health_refused(struct kvdisk *d, const char *why); /* a write failed */
+/* Returns false, with the reason, when a database takes no writes. */
+bool health_writable(struct kvdisk *d, struct cgn_err *err);
+/* Write again what refused writes, if the disk lets. The room lock is held. */
+void health_retry(struct kvdisk *d);
+bool health_stats(struct kvdisk *d, char why[KVDISK_WHY]); /* returns whether writes are refused */
 
 /* ---- dir.c: whose directory it is ---- */
 CGN_RC kvdisk_as_storage(cgn_rc rc, struct cgn_err *err); /* turns every error into CGN_STORAGE */
@@ -185,3 +209,4 @@ CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_
 /* Limit the budget to what the file system has now. */
 CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err);
 void boot_save_clock(struct kvdisk *d);
+CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err); /* as PATH.damaged */

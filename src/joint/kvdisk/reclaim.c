@@ -103,7 +103,7 @@ static bool reclaim_on_record(void *user, const struct record *r)
 	struct record is;
 	pthread_mutex_t *stripe = kvdisk_stripe(c->d, &r->entry.key);
 	(void)pthread_mutex_lock(stripe);
-	if (entry_get(c->d, &r->entry.key, &is, names) && is.entry.place == r->entry.place)
+	if (cgn_ok(entry_get(c->d, &r->entry.key, &is, names)) && is.entry.place == r->entry.place)
 		reclaim_judge(c, &is);
 	(void)pthread_mutex_unlock(stripe);
 	return true;

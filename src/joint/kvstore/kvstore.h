@@ -162,6 +162,7 @@ uint64_t kvstore_changes_end(struct kvstore *s);
 struct kvstore_tier_stats {
 	uint64_t blocks, bytes, value_bytes, budget, hits, evictions;
 };
+#define KVSTORE_WHY 200
 struct kvstore_stats {
 	struct kvstore_tier_stats tier[BLOCK_TIERS];
 	uint64_t misses, corrupt, index_bytes, pinned_bytes;
@@ -172,6 +173,10 @@ struct kvstore_stats {
 		 * written. */
 		uint64_t put_bytes, carried_bytes, written_bytes;
 		uint64_t queue_full, index_full, failed; /* blocks that were not written */
+		/* As in struct kvdisk_stats. */
+		uint64_t reopened, aside;
+		bool refusing;
+		char why[KVSTORE_WHY];
 	} ssd;
 };
 void kvstore_stats(struct kvstore *s, struct kvstore_stats *out);

@@ -147,6 +147,28 @@ static void ssd_write_done(struct kvstore_ssd *q, struct kvstore_block *job)
 	kvstore_block_unref(&job);
 }
 
+/* Log when the disk begins and ends to refuse writes. */
+static void ssd_watch_health(struct kvstore_ssd *q)
+{
+	struct kvdisk_stats d;
+	kvdisk_stats(q->disk, &d);
+	if (d.refusing == q->refusing)
+		return;
+	q->refusing = d.refusing;
+	if (d.refusing) {
+		q->refusing_since = cgn_clock_now();
+		q->failed_before = atomic_load(&q->failed);
+		cgn_log(WARN, "kvstore.ssd_refuses", F_STR("why", d.why),
+			F_STR("then",
+				"blocks stay in RAM only; what is on SSD is read; writing is tried again every second"),
+			F_STR("do", "free space, or look at the disk (dmesg, mount)"));
+		return;
+	}
+	cgn_log(INFO, "kvstore.ssd_writes_again", F_DUR("after", cgn_clock_now() - q->refusing_since),
+		F_U64("not_written", atomic_load(&q->failed) - q->failed_before),
+		F_U64("reopened", d.reopened));
+}
+
 static void *ssd_thread(void *arg)
 {
 	struct kvstore_ssd *q = arg;
@@ -164,6 +186,7 @@ static void *ssd_thread(void *arg)
 		}
 		if (cgn_clock_now() - tended >= TEND_EVERY) {
 			kvdisk_tend(q->disk);
+			ssd_watch_health(q);
 			tended = cgn_clock_now();
 		}
 	}
@@ -294,4 +317,8 @@ void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out)
 	out->ssd.queue_full = q->queue_full;
 	out->ssd.index_full = q->index_full;
 	out->ssd.failed = q->failed;
+	out->ssd.reopened = d.reopened;
+	out->ssd.aside = d.aside;
+	out->ssd.refusing = d.refusing;
+	(void)cgn_str_copyz(out->ssd.why, sizeof out->ssd.why, cgn_str_of(d.why));
 }

@@ -166,6 +166,9 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	rs.node_id = c->port->node;
 	rs.quic_address = pb_text(peers_quic_address(d));
 	rs.version = version;
+	rs.ssd_trouble = st.ssd.refusing ? st.ssd.why : rs.ssd_trouble;
+	rs.ssd_failed = st.ssd.failed;
+	rs.ssd_aside = st.ssd.aside;
 	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
 	rpc_reply(c, &rs);
 	return CGN_OK;

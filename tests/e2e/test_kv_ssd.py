@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 
@@ -98,6 +99,89 @@ def test_an_index_that_is_gone(tmp_path, harm):
         s.ready()
         assert s.process.events("kvstore.ssd_index_rebuilt")
         assert [s("GET", f"k{i}") for i in range(30)] == [None if i == 5 else value(i, 100000) for i in range(30)]
+
+
+def slab_of_another_store(s):
+    other = s.folder / "other"
+    other.mkdir()
+    with Store(other) as o:
+        fill(o, 4, 100000)
+        o.process.stop()
+        next(o.dir.glob("slab-*")).rename(s.dir / "slab-000000aa")
+
+
+def slab_copied(s):
+    shutil.copy(next(s.dir.glob("slab-*")), s.dir / "slab-000000aa")
+
+
+def slab_twice_as_long(s):
+    slab = next(s.dir.glob("slab-*"))
+    slab.write_bytes(slab.read_bytes() * 2)
+
+
+def slab_is_a_folder(s):
+    (s.dir / "slab-000000aa").mkdir()
+
+
+def zeros_in_the_marker(s):
+    (s.dir / "cognitora-kv").write_bytes(bytes(4096))
+
+
+def text_in_the_marker(s):
+    (s.dir / "cognitora-kv").write_text("cognitora kv store, format 1, sl")
+
+
+HARMS = {slab_of_another_store: ("slab-000000aa", 60), slab_copied: ("slab-000000aa", 60), slab_is_a_folder: ("slab-000000aa", 60),
+         slab_twice_as_long: (None, 60), zeros_in_the_marker: ("cognitora-kv", 60), text_in_the_marker: ("cognitora-kv", 60)}
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda f: f.__name__)
+def test_a_file_that_is_in_the_way_is_set_aside(tmp_path, harm):
+    name, left = HARMS[harm]
+    with Store(tmp_path) as s:
+        fill(s, 30, 100000)
+        fill(s, 30, 900, first=100)
+        s.process.stop()
+        harm(s)
+        s.process.start()
+        s.ready()
+        got = [s("GET", f"k{i}") == value(i, 100000 if i < 100 else 900) for i in [*range(30), *range(100, 130)]]
+        assert sum(got) == left and s.tell()["corrupt"] == 0
+        events = s.process.events("kvstore.ssd_file_aside")
+        assert [(e["file"], e["renamed_to"]) for e in events] == ([(name, f"{name}.aside")] if name else [])
+        assert s.tell()["ssd_aside"] == len(events)
+        assert not name or (s.dir / f"{name}.aside").exists()
+        s.again()  # from here on without a word
+        assert len(s.process.events("kvstore.ssd_file_aside")) == len(events)
+        assert s("GET", "k5") == value(5, 100000)
+
+
+@pytest.mark.parametrize("database", ["index", "small"])
+@pytest.mark.parametrize("harm", ["CURRENT", "MANIFEST-*", "*.sst", "*.log"])
+@pytest.mark.parametrize("how", ["zeros", "gone"])
+def test_a_damaged_database_is_set_aside(tmp_path, database, harm, how):
+    """What the other files have is kept, the store starts and works."""
+    with Store(tmp_path) as s:
+        fill(s, 30, 100000)
+        fill(s, 400, 3000, first=100)
+        s.again()
+        s.process.stop()
+        files = list((s.dir / database).glob(harm))
+        for f in files:
+            f.write_bytes(bytes(f.stat().st_size)) if how == "zeros" else f.unlink()
+        s.process.start()
+        s.ready()
+        large = [s("GET", f"k{i}") == value(i, 100000) for i in range(30)]
+        small = [s("GET", f"k{i}") for i in range(100, 500)]
+        assert all(v is None or v == value(i, 3000) or v[:1] == b"-" for i, v in enumerate(small, 100))
+        assert all(large) if database == "small" or harm != "*.log" else True
+        aside = (s.dir / f"{database}.damaged").exists()
+        assert not aside or s.tell()["ssd_aside"] == 1
+        assert not aside or s.process.events("kvstore.ssd_index_rebuilt" if database == "index" else "kvstore.ssd_small_lost")
+        assert aside or harm in ("*.sst", "*.log")
+        fill(s, 20, 900, first=1000)
+        s.again()
+        assert s("GET", "k1001") == value(1001, 900)
 
 
 def refused(tmp_path, *args):

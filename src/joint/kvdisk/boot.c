@@ -39,27 +39,85 @@ static bool file_is_blank(const struct kvdisk *d, const char *name, char path[PA
 	uint8_t head[FILE_HEAD] = {0}, zero[FILE_HEAD] = {0};
 	if (snprintf(path, PATH_MAX, "%s/%s", d->dir, name) >= PATH_MAX)
 		return false;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n = fd >= 0 ? read(fd, head, sizeof head) : -1;
 	if (fd >= 0)
 		close(fd);
 	return n >= 0 && memcmp(head, zero, sizeof head) == 0;
 }
 
+static CGN_RC boot_put_aside(struct kvdisk *d, const char *name, const char *why, struct cgn_err *err)
+{
+	char to[64];
+	CGN_TRY(dir_put_aside(d->dir, name, to, err));
+	atomic_fetch_add(&d->damaged_bytes, dir_file_bytes(d->dir, to));
+	kvdisk_tell_aside(d, name, to, why);
+	return CGN_OK;
+}
+
+/* Returns false when the name is not a slab file's. */
+static bool slab_name_read(const char *name, uint32_t *id)
+{
+	int end = 0;
+	return sscanf(name, "slab-%8" SCNx32 "%n", id, &end) == 1 && name[end] == '\0' && end == 13;
+}
+
 static CGN_RC boot_on_name(void *user, const char *name, struct cgn_err *err)
 {
 	struct booting *b = user;
+	struct cgn_err why = {0};
 	char path[PATH_MAX];
 	uint32_t id;
-	int end = 0;
-	if (sscanf(name, "slab-%8" SCNx32 "%n", &id, &end) != 1 || name[end] != '\0' || end != 13)
+	if (!slab_name_read(name, &id)) {
+		if (strncmp(name, "slab-", 5) == 0) /* set aside by an earlier start */
+			atomic_fetch_add(&b->d->damaged_bytes, dir_file_bytes(b->d->dir, name));
 		return CGN_OK;
+	}
 	if (file_is_blank(b->d, name, path)) {
 		(void)unlink(path);
 		return CGN_OK;
 	}
-	cgn_rc rc = slab_load(b->d, id, err);
+	cgn_rc rc = slab_load(b->d, id, &why);
+	if (rc.code == CGN_INVALID)
+		return boot_put_aside(b->d, name, why.msg, err);
+	if (!cgn_ok(rc) && err != NULL)
+		*err = why;
 	return kvdisk_as_storage(rc, err);
+}
+
+/* ---- a lost marker ---- */
+struct store_votes {
+	const char *dir;
+	uint64_t store;
+	uint32_t votes;
+};
+
+/* Majority vote: a copied file of another store must not decide. */
+static CGN_RC vote_on_name(void *user, const char *name, struct cgn_err *err)
+{
+	struct store_votes *v = user;
+	char path[PATH_MAX];
+	uint32_t id;
+	(void)err;
+	if (!slab_name_read(name, &id) || snprintf(path, sizeof path, "%s/%s", v->dir, name) >= PATH_MAX)
+		return CGN_OK;
+	uint64_t is = slab_store_of(path);
+	if (is == 0)
+		return CGN_OK;
+	if (v->votes == 0)
+		v->store = is;
+	v->votes = v->store == is ? v->votes + 1 : v->votes - 1;
+	return CGN_OK;
+}
+
+CGN_RC boot_find_store(struct kvdisk *d, struct cgn_err *err)
+{
+	struct store_votes v = {.dir = d->dir};
+	if (d->store == 0)
+		CGN_TRY(dir_each(d->dir, vote_on_name, &v, err));
+	if (d->store == 0)
+		d->store = v.store;
+	return dir_mark(d->dir, "slab", &d->store, err);
 }
 
 /* ---- databases ---- */
@@ -78,6 +136,7 @@ CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
 	if (rename(path, to) != 0 && errno != ENOENT)
 		return CGN_FAIL(err, STORAGE, "cannot rename %s to %s: %s", path, to, strerror(errno));
 	atomic_fetch_add(&d->damaged_bytes, dir_bytes(to));
+	atomic_fetch_add(&d->counts.aside, 1);
 	return CGN_OK;
 }
 

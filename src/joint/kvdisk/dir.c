@@ -69,6 +69,32 @@ static CGN_RC may_be_there(void *user, const char *name, struct cgn_err *err)
 		(const char *)user, name);
 }
 
+/* With an unreadable marker: everything in the folder must be a store's. */
+static CGN_RC may_be_a_stores(void *user, const char *name, struct cgn_err *err)
+{
+	static const char *const begins[] = {"slab-", "index", "small"};
+	for (size_t i = 0; i < CGN_COUNT(begins); i++)
+		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+			return CGN_OK;
+	return may_be_there(user, name, err);
+}
+
+CGN_RC dir_put_aside(const char *path, const char *name, char to[64], struct cgn_err *err)
+{
+	char from[PATH_MAX], free_name[PATH_MAX];
+	struct stat st;
+	CGN_TRY(path_join(from, path, name, err));
+	for (unsigned i = 0; i < 1000; i++) {
+		(void)snprintf(to, 64, i == 0 ? "%.40s.aside" : "%.40s.aside-%u", name, i);
+		CGN_TRY(path_join(free_name, path, to, err));
+		if (lstat(free_name, &st) == 0)
+			continue;
+		return rename(from, free_name) == 0 ? CGN_OK : fail_errno(err, "rename", from);
+	}
+	return CGN_FAIL(err, STORAGE, "%s: a thousand files are set aside already; remove them", path);
+}
+
+/* CGN_INVALID: nobody can tell what the marker says. */
 static CGN_RC read_marker(const char *path, const char *file, const char *kind, uint64_t *store,
 	struct cgn_err *err)
 {
@@ -78,9 +104,13 @@ static CGN_RC read_marker(const char *path, const char *file, const char *kind, 
 	cgn_rc rc = disk_read_file(file, sizeof text - 2, &b, err);
 	if (rc.code == CGN_NOT_FOUND)
 		return rc;
-	if (!cgn_ok(rc) ||
-		sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is, store) < 1)
-		return CGN_FAIL(err, STORAGE,
+	if (!cgn_ok(rc) && rc.code != CGN_TOO_LARGE && rc.code != CGN_INVALID)
+		return kvdisk_as_storage(rc, err);
+	int n = cgn_ok(rc) ? sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is,
+				     store)
+			   : 0;
+	if (n < 1 || (format == KVDISK_FORMAT && (n < 3 || *store == 0)))
+		return CGN_FAIL(err, INVALID,
 			"%s: the file " MARKER
 			" is not one that this program wrote; give another folder, or empty this one",
 			path);
@@ -115,9 +145,10 @@ static CGN_RC dir_lock(const char *path, int *out, struct cgn_err *err)
 		"another process uses the block store in %s; stop it, or give another folder", path);
 }
 
-static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, struct cgn_err *err)
+CGN_RC dir_mark(const char *path, const char *kind, uint64_t *store, struct cgn_err *err)
 {
-	char text[128];
+	char text[128], file[PATH_MAX];
+	CGN_TRY(path_join(file, path, MARKER, err));
 	while (*store == 0)
 		cgn_random(store, sizeof *store);
 	int n = snprintf(text, sizeof text, "cognitora kv store, format %u, %s %016" PRIx64 "\n",
@@ -126,22 +157,42 @@ static CGN_RC write_marker(const char *file, const char *kind, uint64_t *store, 
 		err);
 }
 
-CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd,
-	struct cgn_err *err)
+uint64_t dir_store_of(const char *path, const char *kind)
 {
 	char file[PATH_MAX];
 	uint64_t is = 0;
+	bool known = cgn_ok(path_join(file, path, MARKER, NULL)) &&
+		cgn_ok(read_marker(path, file, kind, &is, NULL));
+	return known ? is : 0;
+}
+
+/* Check that the folder is a store's, or may become one. */
+static CGN_RC dir_check(const char *path, const char *kind, uint64_t *is, struct dir *how, struct cgn_err *err)
+{
+	char file[PATH_MAX];
 	CGN_TRY(path_join(file, path, MARKER, err));
+	cgn_rc rc = read_marker(path, file, kind, is, err);
+	how->made = rc.code == CGN_NOT_FOUND;
+	how->lost = rc.code == CGN_INVALID;
+	if (how->made)
+		return dir_each(path, may_be_there, (void *)(uintptr_t)path, err);
+	return how->lost ? dir_each(path, may_be_a_stores, (void *)(uintptr_t)path, err) : rc;
+}
+
+CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, struct dir *how, int *lock_fd,
+	struct cgn_err *err)
+{
+	uint64_t is = 0;
+	*how = (struct dir){0};
 	CGN_TRY(kvdisk_as_storage(disk_mkdirs(path, 0750, err), err));
-	cgn_rc rc = read_marker(path, file, kind, &is, err);
-	*made = rc.code == CGN_NOT_FOUND;
-	if (!*made)
-		CGN_TRY(rc);
-	else
-		CGN_TRY(dir_each(path, may_be_there, (void *)(uintptr_t)path, err));
+	CGN_TRY(dir_check(path, kind, &is, how, err));
 	CGN_TRY(dir_lock(path, lock_fd, err));
-	if (*made)
-		return write_marker(file, kind, store, err);
+	if (how->lost)
+		CGN_TRY(dir_put_aside(path, MARKER, how->aside, err));
+	if (how->made || (how->lost && *store != 0))
+		return dir_mark(path, kind, store, err);
+	if (how->lost)
+		return CGN_OK;
 	if (*store != 0 && *store != is)
 		return CGN_FAIL(err, STORAGE,
 			"%s belongs to another block store; give the folder that belongs to it, or empty both",
@@ -161,6 +212,13 @@ static CGN_RC add_bytes(const char *path, const char *name, uint64_t *sum)
 		*sum += taken > size ? taken : size;
 	}
 	return CGN_OK;
+}
+
+uint64_t dir_file_bytes(const char *path, const char *name)
+{
+	uint64_t sum = 0;
+	(void)cgn_ok(add_bytes(path, name, &sum));
+	return sum;
 }
 
 struct sum {

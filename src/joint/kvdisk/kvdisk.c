@@ -369,14 +369,30 @@ static CGN_RC paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct 
 		: CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 }
 
+void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why)
+{
+	atomic_fetch_add(&d->counts.aside, 1);
+	if (d->owner->aside != NULL)
+		d->owner->aside(d->user, from, to, why);
+}
+
 static CGN_RC kvdisk_open_parts(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how,
 	struct cgn_err *err)
 {
-	bool index_made = false;
+	struct dir slab, index = {0};
+	bool apart = cfg->index_dir != NULL && strcmp(cfg->index_dir, cfg->dir) != 0;
 	CGN_TRY(paths_make(d, cfg, err));
-	CGN_TRY(dir_open(cfg->dir, "slab", &d->store, &how->made, &d->lock_fd, err));
-	if (cfg->index_dir != NULL && strcmp(cfg->index_dir, cfg->dir) != 0)
-		CGN_TRY(dir_open(cfg->index_dir, "index", &d->store, &index_made, &d->index_lock_fd, err));
+	CGN_TRY(dir_open(cfg->dir, "slab", &d->store, &slab, &d->lock_fd, err));
+	how->made = slab.made;
+	if (slab.lost) {
+		d->store = apart ? dir_store_of(cfg->index_dir, "index") : 0;
+		CGN_TRY(boot_find_store(d, err));
+		kvdisk_tell_aside(d, "cognitora-kv", slab.aside, "it is damaged");
+	}
+	if (apart)
+		CGN_TRY(dir_open(cfg->index_dir, "index", &d->store, &index, &d->index_lock_fd, err));
+	if (index.lost)
+		kvdisk_tell_aside(d, "cognitora-kv", index.aside, "it is damaged");
 	d->file_bytes = cfg->file_bytes > 0 ? cfg->file_bytes : usual_file_bytes(cfg->budget);
 	d->small_file_bytes = u64_clamp(d->file_bytes / 4, (uint64_t)1 << 20, (uint64_t)64 << 20);
 	return boot(d, how->made, how, err);

@@ -14,7 +14,8 @@
  * returns other bytes than those that were put under the key.
  *
  * A store belongs to one process. A directory that another process has open, or that holds other files, is
- * refused (CGN_STORAGE). */
+ * refused (CGN_STORAGE). A file of the store itself that is unusable (a slab file of another store, a damaged
+ * marker or database) is renamed, and the store opens without it. */
 #pragma once
 #include <sys/uio.h>
 
@@ -50,6 +51,9 @@ struct kvdisk_owner {
 	/* NULL counts as KVDISK_DROP. */
 	enum kvdisk_worth (*worth)(void *user, const struct block_key *k, kvdisk_place at);
 	void (*moved)(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to);
+	/* In kvdisk_open: |from|, a file in the way of the store, was renamed to |to| in the same folder. Nothing
+	 * removes it; it counts against the budget. */
+	void (*aside)(void *user, const char *from, const char *to, const char *why);
 	/* The value was dropped to make room, or at the end of its time to live. */
 	void (*gone)(void *user, const struct block_key *k, kvdisk_place at);
 };

@@ -130,9 +130,10 @@ CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t byte
 	struct cgn_err *err);
 /* Create a slab file. CGN_OVERLOADED: the file system is full. */
 CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err);
-/* Open an existing slab file. CGN_INVALID: it belongs to another store. */
+/* Open an existing slab file. CGN_INVALID: it belongs to another store, or cannot be opened at all. */
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err);
 /* Delete the file; it is closed with its last reference. */
+uint64_t slab_store_of(const char *path); /* the store that the head of a file names; 0: unknown */
 void file_give_up(struct kvdisk *d, struct file *f);
 void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign); /* counts live bytes and entries */
 uint64_t files_bytes(struct kvdisk *d);                           /* bytes of all slab files */
@@ -195,9 +196,21 @@ bool health_stats(struct kvdisk *d, char why[KVDISK_WHY]); /* returns whether wr
 
 /* ---- dir.c: whose directory it is ---- */
 CGN_RC kvdisk_as_storage(cgn_rc rc, struct cgn_err *err); /* turns every error into CGN_STORAGE */
-/* Create, check and lock a directory. |*made|: it was empty. */
-CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, bool *made, int *lock_fd,
+struct dir {
+	bool made; /* it was empty */
+	bool lost; /* its marker was unreadable, and is renamed to |aside| */
+	char aside[64];
+};
+/* Create, check and lock a directory. |*store| 0: not known yet; then it is set, except when the marker was
+ * lost: call dir_mark when it is known. */
+CGN_RC dir_open(const char *path, const char *kind, uint64_t *store, struct dir *how, int *lock_fd,
 	struct cgn_err *err);
+/* Write the marker. |*store| 0: choose a number. */
+CGN_RC dir_mark(const char *path, const char *kind, uint64_t *store, struct cgn_err *err);
+uint64_t dir_store_of(const char *path, const char *kind); /* from the marker; 0: unknown */
+/* Rename a file to a free name, NAME.aside or NAME.aside-N; |to| gets it. */
+CGN_RC dir_put_aside(const char *path, const char *name, char to[64], struct cgn_err *err);
+uint64_t dir_file_bytes(const char *path, const char *name);
 CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user,
 	struct cgn_err *err);
 uint64_t dir_bytes(const char *path); /* bytes of its files, without subfolders */
@@ -209,4 +222,8 @@ CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_
 /* Limit the budget to what the file system has now. */
 CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err);
 void boot_save_clock(struct kvdisk *d);
+/* Find the number of a store whose marker is lost, in its slab files, and write the marker again. */
+CGN_RC boot_find_store(struct kvdisk *d, struct cgn_err *err);
+/* Count a file that was set aside, and tell the owner. */
+void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why);
 CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err); /* as PATH.damaged */

@@ -384,8 +384,21 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Whether the file names another store. Such a file is left alone. A damaged header does not count: each
- * record names its store. */
+uint64_t slab_store_of(const char *path)
+{
+	uint8_t buf[FILE_HEAD];
+	struct iovec iov = {buf, sizeof buf};
+	struct file_head h = {0};
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return 0;
+	bool known = cgn_ok(io_all(fd, false, &iov, 1, 0, NULL)) && file_head_read(buf, sizeof buf, &h);
+	close(fd);
+	return known ? h.store : 0;
+}
+
+/* Whether the file names another store or another file. A damaged header does not count: each record names
+ * its store. */
 static bool slab_is_foreign(const struct kvdisk *d, uint32_t id, int fd)
 {
 	uint8_t buf[FILE_HEAD];
@@ -403,14 +416,17 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 	struct stat st;
 	struct file *f = NULL;
 	CGN_TRY(slab_path(d, id, path, err));
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return fail_errno(err, "open", d, id, errno);
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) {
+		bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EROFS;
+		(void)cgn_ok(fail_errno(err, "open", d, id, errno));
+		return CGN_RC_OF(full ? CGN_STORAGE : CGN_INVALID);
+	}
 	cgn_rc rc = CGN_OK;
 	if (fstat(fd, &st) != 0)
 		rc = fail_errno(err, "look at", d, id, errno);
-	else if (slab_is_foreign(d, id, fd))
-		rc = CGN_FAIL(err, INVALID, "%s is not a slab file of this store", path);
+	else if (!S_ISREG(st.st_mode) || slab_is_foreign(d, id, fd))
+		rc = CGN_FAIL(err, INVALID, "it is not a slab file of this store");
 	else
 		rc = file_add(d, id, false, fd, (uint64_t)st.st_size, &f, err);
 	if (!cgn_ok(rc)) {

@@ -141,5 +141,16 @@ static void owner_on_progress(void *user, const char *what, uint64_t done, uint6
 	cgn_log(INFO, "kvstore.ssd_boot", F_STR("what", what), F_U64("blocks", done));
 }
 
-const struct kvdisk_owner kvstore_ssd_owner = {owner_on_found, owner_on_progress, owner_worth, owner_on_moved,
-	owner_on_gone};
+static void owner_on_aside(void *user, const char *from, const char *to, const char *why)
+{
+	(void)user;
+	cgn_log(WARN, "kvstore.ssd_file_aside", F_STR("file", from), F_STR("why", why), F_STR("renamed_to", to),
+		F_STR("then", "the store goes on without it; it counts against kv.ssd until you remove it"));
+}
+
+const struct kvdisk_owner kvstore_ssd_owner = {.found = owner_on_found,
+	.progress = owner_on_progress,
+	.worth = owner_worth,
+	.moved = owner_on_moved,
+	.aside = owner_on_aside,
+	.gone = owner_on_gone};

@@ -37,11 +37,11 @@ static int must_fail(int fd)
 	return 1;
 }
 
-#define FAILING(type, name, params, args)                                       \
-	type name params                                                        \
-	{                                                                       \
-		type(*real) params = (type(*) params)dlsym(RTLD_NEXT, #name);   \
-		return must_fail(fd) ? (type)-1 : real args;                    \
+#define FAILING(type, name, params, args)                                     \
+	type name params                                                      \
+	{                                                                     \
+		type(*real) params = (type(*) params)dlsym(RTLD_NEXT, #name); \
+		return must_fail(fd) ? (type) - 1 : real args;                \
 	}
 FAILING(ssize_t, write, (int fd, const void *p, size_t n), (fd, p, n))
 FAILING(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))

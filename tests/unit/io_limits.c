@@ -20,7 +20,7 @@ static char root[64];
 static int root_enter(void **state)
 {
 	(void)state;
-	disk_folder_make(root, "cgn-limits");
+	disk_folder_make(root, "limits");
 	return 0;
 }
 

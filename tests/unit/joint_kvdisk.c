@@ -10,8 +10,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -96,7 +98,7 @@ static void world_begin(struct world *w)
 	places_to_update = NULL;
 	*w = (struct world){
 		.cfg = {.budget = 64 * MIB, .owner = &owner, .wall_ms = fake_wall, .boot_ms = fake_boot}};
-	disk_folder_make(w->root, "cgn-kvdisk");
+	disk_folder_make(w->root, "kvdisk");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
 	w->cfg.dir = w->dir;
 }
@@ -985,9 +987,33 @@ static void test_removed_while_nothing_can_be_written(void **state)
 	world_end(&w);
 }
 
+/* ---- the folders of these tests ---- */
+static void test_the_folder_of_a_killed_test_goes(void **state)
+{
+	char(*left)[64] = mmap(NULL, 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), mine[64],
+	next[64];
+	(void)state;
+	assert_true(left != MAP_FAILED);
+	disk_folder_make(mine, "mine");
+	pid_t child = fork();
+	if (child == 0) {
+		disk_folder_make(*left, "left");
+		(void)raise(SIGKILL);
+	}
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(access(*left, F_OK), 0);
+	disk_folder_make(next, "next");
+	assert_int_equal(access(*left, F_OK), -1);
+	assert_int_equal(access(mine, F_OK), 0);
+	disk_folder_remove(mine);
+	disk_folder_remove(next);
+	(void)munmap(left, 64);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_folder_of_a_killed_test_goes),
 		cmocka_unit_test(test_what_is_put_is_got),
 		cmocka_unit_test(test_replaced_and_removed),
 		cmocka_unit_test(test_what_is_not_wanted_goes),

@@ -250,7 +250,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed_at_any_moment)};
 	model = mmap(NULL, sizeof *model, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CGN_MUST(model != MAP_FAILED);
-	disk_folder_make(dir, "cgn-kvdisk");
+	disk_folder_make(dir, "kvdisk");
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	disk_folder_remove(dir);
 	return failed;

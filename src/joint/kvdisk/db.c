@@ -25,10 +25,10 @@ struct db {
 	unsigned users;
 	char *path;
 	struct db_cfg cfg;
-	rocksdb_t *rocks; /* NULL: the attempt to reopen failed */
+	rocksdb_t *rocks;       /* NULL: the attempt to reopen failed */
 	pthread_mutex_t writes; /* held during calls that write or sync; outside |lock| */
-	char why[DB_WHY];       /* the error behind |stuck|; under |lock| */
-	bool damaged;           /* that error is damage; under |lock| */
+	char why[DB_WHY];       /* The error that set |stuck|. Under |lock|. */
+	bool damaged;           /* True when that error is damage. Under |lock|. */
 	rocksdb_options_t *options;
 	rocksdb_writeoptions_t *write;
 	rocksdb_readoptions_t *read;
@@ -44,8 +44,8 @@ static bool db_message_says(const char *message, const char *what)
 static const char *environment_of(const char *m)
 {
 	static const char *const signs[] = {"No space left", "Permission denied", "Read-only file system",
-		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate", "File too large",
-		"While lock file", "lock hold by"};
+		"Too many open files", "Input/output error", "Disk quota", "Cannot allocate",
+		"File too large", "While lock file", "lock hold by"};
 	for (size_t i = 0; i < CGN_COUNT(signs); i++)
 		if (db_message_says(m, signs[i]))
 			return signs[i];
@@ -175,7 +175,8 @@ static void db_set_stuck(struct db *d, const char *message)
 	const char *system = environment_of(message);
 	(void)pthread_mutex_lock(&d->lock);
 	if (!atomic_load(&d->stuck)) {
-		(void)snprintf(d->why, sizeof d->why, "%.60s (%.90s)", system != NULL ? system : message, d->path);
+		(void)snprintf(d->why, sizeof d->why, "%.60s (%.90s)", system != NULL ? system : message,
+			d->path);
 		d->damaged = system == NULL;
 	}
 	atomic_store(&d->stuck, true);
@@ -351,8 +352,8 @@ static CGN_RC lock_unused(struct db *d, struct cgn_err *err)
 	return CGN_FAIL(err, OVERLOADED, "the database %s is in use", d->path);
 }
 
-CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err), void *user,
-	struct cgn_err *err)
+CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err),
+	void *user, struct cgn_err *err)
 {
 	char *message = NULL;
 	(void)pthread_mutex_lock(&d->writes);
@@ -366,7 +367,7 @@ CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, st
 		if (cgn_ok(rc))
 			rc = open_rocks(d, between != NULL, err);
 		d->damaged &= !cgn_ok(rc);
-		if (d->rocks == NULL) /* what is there can be read at least */
+		if (d->rocks == NULL) /* The rows can be read at least. */
 			d->rocks = rocksdb_open_for_read_only(d->options, d->path, 0, &message);
 		rocksdb_free(message);
 		(void)pthread_mutex_unlock(&d->lock);

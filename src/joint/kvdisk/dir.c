@@ -94,7 +94,7 @@ CGN_RC dir_put_aside(const char *path, const char *name, char to[64], struct cgn
 	return CGN_FAIL(err, STORAGE, "%s: a thousand files are set aside already; remove them", path);
 }
 
-/* CGN_INVALID: nobody can tell what the marker says. */
+/* CGN_INVALID: the marker cannot be understood. */
 static CGN_RC read_marker(const char *path, const char *file, const char *kind, uint64_t *store,
 	struct cgn_err *err)
 {
@@ -106,9 +106,9 @@ static CGN_RC read_marker(const char *path, const char *file, const char *kind, 
 		return rc;
 	if (!cgn_ok(rc) && rc.code != CGN_TOO_LARGE && rc.code != CGN_INVALID)
 		return kvdisk_as_storage(rc, err);
-	int n = cgn_ok(rc) ? sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is,
-				     store)
-			   : 0;
+	int n = cgn_ok(rc)
+		? sscanf(text, "cognitora kv store, format %u, %15[a-z] %16" SCNx64, &format, is, store)
+		: 0;
 	if (n < 1 || (format == KVDISK_FORMAT && (n < 3 || *store == 0)))
 		return CGN_FAIL(err, INVALID,
 			"%s: the file " MARKER
@@ -167,7 +167,8 @@ uint64_t dir_store_of(const char *path, const char *kind)
 }
 
 /* Check that the folder is a store's, or may become one. */
-static CGN_RC dir_check(const char *path, const char *kind, uint64_t *is, struct dir *how, struct cgn_err *err)
+static CGN_RC dir_check(const char *path, const char *kind, uint64_t *is, struct dir *how,
+	struct cgn_err *err)
 {
 	char file[PATH_MAX];
 	CGN_TRY(path_join(file, path, MARKER, err));

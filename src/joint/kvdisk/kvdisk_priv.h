@@ -41,8 +41,8 @@ bool db_stuck(const struct db *d);
 bool db_why(struct db *d, char out[DB_WHY]); /* why it is stuck; returns true when that is damage */
 /* Reopen the database; when that fails, for reading only. |between| (may be NULL) runs while it is closed;
  * then a missing database is made. CGN_OVERLOADED: calls ran for a second. */
-CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err), void *user,
-	struct cgn_err *err);
+CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err),
+	void *user, struct cgn_err *err);
 uint64_t db_file_bytes(const struct db *d); /* bytes on the file system */
 uint64_t db_reserve(const struct db *d);    /* bytes that compaction may need in addition */
 
@@ -84,12 +84,13 @@ struct kvdisk_health {
 	pthread_mutex_t lock; /* an innermost lock, for the next two */
 	bool refusing;
 	char why[KVDISK_WHY];
-	uint64_t next_ms, pause_ms; /* boot times; under the room lock: when databases may be reopened again */
+	uint64_t next_ms,
+		pause_ms; /* boot times; under the room lock: when databases may be reopened again */
 };
 
 struct kvdisk_counts {
-	_Atomic uint64_t reopened, aside, entries, puts, put_bytes, gets, get_bytes, carried, written, reclaimed, dropped,
-		expired, corrupt, failed;
+	_Atomic uint64_t reopened, aside, entries, puts, put_bytes, gets, get_bytes, carried, written,
+		reclaimed, dropped, expired, corrupt, failed;
 };
 
 struct kvdisk {
@@ -197,8 +198,8 @@ bool health_stats(struct kvdisk *d, char why[KVDISK_WHY]); /* returns whether wr
 /* ---- dir.c: whose directory it is ---- */
 CGN_RC kvdisk_as_storage(cgn_rc rc, struct cgn_err *err); /* turns every error into CGN_STORAGE */
 struct dir {
-	bool made; /* it was empty */
-	bool lost; /* its marker was unreadable, and is renamed to |aside| */
+	bool made; /* True when it was empty. */
+	bool lost; /* True when its marker was unreadable; it is renamed to |aside|. */
 	char aside[64];
 };
 /* Create, check and lock a directory. |*store| 0: not known yet; then it is set, except when the marker was

@@ -144,7 +144,8 @@ static void owner_on_progress(void *user, const char *what, uint64_t done, uint6
 static void owner_on_aside(void *user, const char *from, const char *to, const char *why)
 {
 	(void)user;
-	cgn_log(WARN, "kvstore.ssd_file_aside", F_STR("file", from), F_STR("why", why), F_STR("renamed_to", to),
+	cgn_log(WARN, "kvstore.ssd_file_aside", F_STR("file", from), F_STR("why", why),
+		F_STR("renamed_to", to),
 		F_STR("then", "the store goes on without it; it counts against kv.ssd until you remove it"));
 }
 

@@ -30,7 +30,8 @@ struct kvstore_ssd {
 	struct kvstore_block *removed; /* unlinked blocks, newest first, by their |next|; a reference each */
 	bool stop;
 	cgn_nsec stop_by; /* deadline of the flush at the end */
-	/* Of the SSD thread: whether the log says that the disk refuses writes, since when, and |failed| then. */
+	/* The SSD thread remembers whether it has logged that the disk refuses writes, since when, and |failed|
+	 * then. */
 	bool refusing;
 	cgn_nsec refusing_since;
 	uint64_t failed_before;

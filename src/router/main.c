@@ -220,6 +220,7 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 	r->members.backend = config_enum_text(cfg->cluster.state_backend);
 	(void)cgn_str_copyz(r->cluster_name, sizeof r->cluster_name, cgn_str_of(cfg->cluster.name));
 	id_make(r);
+	svc_memory_tune(s);
 	router_control_open(r);
 	cgn_rc rc = router_open(r, err);
 	if (!cgn_ok(rc)) {

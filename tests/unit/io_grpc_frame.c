@@ -100,6 +100,26 @@ static void lies_about_the_length_cost_nothing(void **state)
 	grpc_frames_fini(&f);
 }
 
+static void a_budget_bounds_the_messages_of_all_calls(void **state)
+{
+	(void)state;
+	struct grpc_budget b = {.limit = 100, .setting = "agent.max_inflight_body"};
+	struct grpc_frames one = {.max_message = 1000, .budget = &b}, two = one;
+	const uint8_t sixty[] = {0, 0, 0, 0, 60, 'x'};
+	struct cgn_str message, in = {(const char *)sixty, sizeof sixty};
+	struct cgn_err err = {0};
+	assert_int_equal(grpc_frame_next(&one, &in, &message, &err), GRPC_FRAME_MORE);
+	assert_int_equal(b.used, 60);
+	in = (struct cgn_str){(const char *)sixty, sizeof sixty};
+	assert_int_equal(grpc_frame_next(&two, &in, &message, &err), GRPC_FRAME_BAD);
+	assert_int_equal(err.code, CGN_OVERLOADED);
+	assert_non_null(strstr(err.msg, "60 bytes: 60 of 100 bytes are in use (agent.max_inflight_body)"));
+	assert_int_equal(b.refused, 1);
+	grpc_frames_fini(&one);
+	grpc_frames_fini(&two);
+	assert_int_equal(b.used, 0);
+}
+
 static void bad_prefixes_are_refused(void **state)
 {
 	(void)state;
@@ -208,6 +228,7 @@ int main(void)
 		cmocka_unit_test(messages_come_whole_whatever_the_pieces),
 		cmocka_unit_test(whole_messages_are_not_copied),
 		cmocka_unit_test(lies_about_the_length_cost_nothing),
+		cmocka_unit_test(a_budget_bounds_the_messages_of_all_calls),
 		cmocka_unit_test(bad_prefixes_are_refused),
 		cmocka_unit_test(timeouts_round_trip),
 		cmocka_unit_test(timeouts_are_read_strictly),

@@ -268,7 +268,9 @@ static CGN_RC open_server(struct agent *a, const struct config *cfg, struct cgn_
 		.methods = methods,
 		.n_methods = CGN_COUNT(methods),
 		.health = true,
+		.budget = &a->budget,
 	};
+	a->budget.setting = "agent.max_inflight_body";
 	return grpc_server_new(a->loop, &server, a, &a->grpc, err);
 }
 
@@ -308,6 +310,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 static void set_reloadable(struct agent *a, const struct config *cfg)
 {
 	a->max_inflight = cfg->agent.max_inflight;
+	a->budget.limit = cfg->agent.max_inflight_body;
 }
 
 static struct agent *agent_new(struct svc *s, const struct config *cfg)
@@ -320,9 +323,10 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 		.loop = svc_loop(s),
 		.telemetry = svc_telemetry(s),
 		.role = cfg->agent.role - ROLE_BOTH,
-		.relays = {.loop = svc_loop(s), .ops = &relay_ops, .user = a}};
+		.relays = {.loop = svc_loop(s), .ops = &relay_ops, .user = a, .budget = &a->budget}};
 	a->started_unix_ms = cgn_clock_wall_ms();
 	set_reloadable(a, cfg);
+	svc_memory_tune(s);
 	cgn_arena_init(&a->scratch, SCRATCH_BYTES);
 	watch_init(&a->watch, a->loop, &watch_ops, a);
 	powersrc_init(&a->power, POWERSRC_ROOT);

@@ -28,6 +28,7 @@ struct agent {
 	int role; /* Numbered as Cognitora__V1__Role */
 	uint64_t started_unix_ms;
 	uint32_t max_inflight;
+	struct grpc_budget budget; /* For requests' bodies */
 	Cognitora__V1__Node *node; /* As last announced */
 	struct cgn_arena scratch;
 

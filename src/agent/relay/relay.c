@@ -11,8 +11,11 @@
 /* ---- end ---- */
 static void relay_forget_request(struct relay *r)
 {
-	free(r->message);
-	r->message = NULL;
+	if (r->http != NULL)
+		http_call_keep(r->http); /* An engine may answer before it has read the request */
+	grpc_budget_return(r->all->budget, r->message.n + r->own.n);
+	cgn_buf_fini(&r->message);
+	cgn_buf_fini(&r->own);
 	cgn_arena_reset(&r->arena);
 	r->rq = (struct proto_generate){0};
 }
@@ -228,12 +231,8 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	struct http_field fields[RELAY_MAX_FIELDS];
 	char method[16];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
-	char insert[SLOT_BODY_INSERT];
 	struct iovec iov[3];
-	size_t n = relay_request_body(r, insert, &own, iov), bytes = 0;
-	for (size_t i = 0; i < n; i++)
-		bytes += iov[i].iov_len;
+	size_t n = relay_request_body(r, iov);
 	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
 	engine_url_path(&r->engine->url, r->rq.path, &path);
 	const struct http_request rq = {
@@ -241,15 +240,17 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 		.path = cgn_buf_z(&path),
 		.fields = fields,
 		.n_fields = relay_request_fields(r, fields),
-		.body_len = (int64_t)bytes,
-		.body = iov,
-		.n_body = n,
+		.body_len = (int64_t)cgn_iov_bytes(iov, n),
 	};
-	if (path.bad || own.bad) {
+	if (path.bad || r->own.bad) {
 		(void)CGN_FAIL(err, NO_MEMORY, "no memory for the request");
 		return false;
 	}
-	return cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err));
+	if (!cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err)))
+		return false;
+	http_call_lend(r->http, iov, n);
+	http_call_end(r->http);
+	return true;
 }
 
 static void relay_answer_unsupported(struct relay *r, const char *message)
@@ -344,11 +345,8 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 	if (r->asked)
 		return CGN_FAIL(err, INVALID, "Generate takes one request message");
 	r->asked = true;
-	r->message = malloc(n > 0 ? n : 1);
-	if (r->message == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a request of %zu bytes", n);
-	memcpy(r->message, p, n);
-	CGN_TRY(proto_generate_read((struct cgn_str){r->message, n}, &r->arena, &r->rq, err));
+	CGN_TRY(grpc_message_take(r->call, p, n, &r->message, err));
+	CGN_TRY(proto_generate_read(cgn_buf_view(&r->message), &r->arena, &r->rq, err));
 	(void)cgn_str_copyz(r->id, sizeof r->id, r->rq.request_id);
 	return CGN_OK;
 }

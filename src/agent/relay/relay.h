@@ -21,6 +21,7 @@ struct relays {
 	struct cgn_loop *loop;
 	struct share share; /* Requests relayed now, in total and for each router */
 	uint64_t requests_total;
+	struct grpc_budget *budget; /* For the requests' bodies (agent.max_inflight_body) */
 	const struct relays_ops *ops;
 	void *user;
 };

@@ -15,7 +15,10 @@ struct relay {
 	struct http_call *http;
 	struct cgn_link link; /* In engine_requests.relays */
 	struct cgn_arena arena;
-	char *message; /* The request message; kept until the engine answers, for a retry */
+	/* The request message, booked in the budget; kept until the engine answers, for a retry */
+	struct cgn_buf message;
+	char insert[SLOT_BODY_INSERT]; /* The slot, as it is inserted into the body */
+	struct cgn_buf own;            /* The body of a prefill leg, which is made here and booked too */
 	struct proto_generate rq;
 	struct share_ticket share;
 	char id[65]; /* First bytes of the request id, for the log */
@@ -33,9 +36,8 @@ struct relay {
 CGN_RC relay_request_check(const struct proto_generate *rq, struct cgn_err *err);
 /* Write the engine's request fields; returns how many. */
 size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_MAX_FIELDS]);
-/* Write the pieces of the body: unchanged, or with the slot inserted, or (in |own|) the prompt alone. Returns how
- * many. */
-size_t relay_request_body(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own,
-	struct iovec out[3]);
+/* Write the pieces of the body: unchanged, or with the slot inserted, or the prompt alone. Returns how many. They
+ * lie in |r| until the request is forgotten. */
+size_t relay_request_body(struct relay *r, struct iovec out[3]);
 /* True for the prefill leg: the prompt is computed and stored, and no answer is wanted. */
 bool relay_is_prefill(const struct relay *r);

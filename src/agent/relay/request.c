@@ -42,8 +42,7 @@ size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_M
 	return n;
 }
 
-size_t relay_request_body(const struct relay *r, char insert[SLOT_BODY_INSERT], struct cgn_buf *own,
-	struct iovec out[3])
+size_t relay_request_body(struct relay *r, struct iovec out[3])
 {
 	union { /* iovec has no const */
 		const char *in;
@@ -55,12 +54,15 @@ size_t relay_request_body(const struct relay *r, char insert[SLOT_BODY_INSERT], 
 		return r->rq.body.n > 0 ? 1 : 0;
 	}
 	if (relay_is_prefill(r)) {
-		slot_body_prefill(r->rq.path, r->rq.body, p->slot, own);
-		out[0] = (struct iovec){own->p, own->n};
+		if (r->own.n == 0) {
+			slot_body_prefill(r->rq.path, r->rq.body, p->slot, &r->own);
+			grpc_budget_add(r->all->budget, r->own.n);
+		}
+		out[0] = (struct iovec){r->own.p, r->own.n};
 		return 1;
 	}
 	out[0] = (struct iovec){body.out, p->at.at};
-	out[1] = (struct iovec){insert, slot_body_insert(&p->at, p->slot, insert)};
+	out[1] = (struct iovec){r->insert, slot_body_insert(&p->at, p->slot, r->insert)};
 	out[2] = (struct iovec){(char *)body.out + p->at.at, r->rq.body.n - p->at.at};
 	return 3;
 }

@@ -36,6 +36,17 @@ char *cgn_buf_room(struct cgn_buf *b, size_t n)
 	return b->p + b->n;
 }
 
+void cgn_buf_fit(struct cgn_buf *b)
+{
+	if (b->cap - b->n <= b->n / 8 || b->n == 0)
+		return;
+	char *fit = realloc(b->p, b->n);
+	if (fit == NULL)
+		return;
+	b->p = fit;
+	b->cap = b->n;
+}
+
 void cgn_buf_grew(struct cgn_buf *b, size_t n)
 {
 	CGN_MUST(n <= b->cap - b->n);

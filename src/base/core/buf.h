@@ -31,6 +31,8 @@ void cgn_buf_fmt(struct cgn_buf *b, const char *fmt, ...) __attribute__((format(
 void cgn_buf_shown(struct cgn_buf *b, struct cgn_str s);
 /* Terminate the bytes with a NUL, which is not counted, and borrow them; "" when the buffer is bad. */
 const char *cgn_buf_z(struct cgn_buf *b);
+/* Give back room that is not used, if it is more than an eighth of the bytes. */
+void cgn_buf_fit(struct cgn_buf *b);
 /* Drop the first |n| bytes. */
 void cgn_buf_eat(struct cgn_buf *b, size_t n);
 /* Return a buffer over |cap| bytes (not 0) of the caller's: it never grows and is never given to

@@ -74,6 +74,46 @@ void grpc_send(struct grpc_call *c, const struct iovec *iov, size_t n)
 	http_exchange_body(c->x, pieces, n + 1);
 }
 
+void grpc_send_lent(struct grpc_call *c, const struct iovec *iov, size_t n, size_t n_lent)
+{
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	CGN_MUST(!c->server && n < GRPC_MAX_PIECES && n_lent <= n);
+	if (!can_send(c))
+		return;
+	uint8_t prefix[GRPC_PREFIX];
+	struct iovec pieces[GRPC_MAX_PIECES] = {{prefix, sizeof prefix}};
+	size_t copied = n - n_lent;
+	grpc_frame_prefix(prefix, cgn_iov_bytes(iov, n));
+	memcpy(pieces + 1, iov, copied * sizeof *iov);
+	http_call_body(c->h, pieces, copied + 1);
+	http_call_lend(c->h, iov + copied, n_lent);
+}
+
+void grpc_keep(struct grpc_call *c)
+{
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	if (c->h != NULL)
+		http_call_keep(c->h);
+}
+
+CGN_RC grpc_message_take(struct grpc_call *c, const uint8_t *p, size_t n, struct cgn_buf *out,
+	struct cgn_err *err)
+{
+	struct grpc_frames *f = &c->in;
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	if (f->part.n == n && (const char *)p == f->part.p) {
+		*out = f->part;
+		f->part = (struct cgn_buf){.p = NULL};
+		f->n_prefix = 0;
+	} else {
+		cgn_buf_add(out, p, n);
+	}
+	if (out->bad)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a message of %zu bytes", n);
+	f->booked = 0; /* The caller returns it. */
+	return CGN_OK;
+}
+
 bool grpc_over_mark(const struct grpc_call *c)
 {
 	CGN_LIVE(c, GRPC_CALL_TAG);

@@ -19,6 +19,43 @@ static enum grpc_frame_step frame_bad(cgn_rc rc)
 	return GRPC_FRAME_BAD;
 }
 
+void grpc_budget_add(struct grpc_budget *b, uint64_t n)
+{
+	b->used += n;
+}
+
+void grpc_budget_return(struct grpc_budget *b, uint64_t n)
+{
+	CGN_MUST(n <= b->used);
+	b->used -= n;
+}
+
+/* Give back what the current message has booked. */
+static void frames_release(struct grpc_frames *f)
+{
+	if (f->budget != NULL)
+		grpc_budget_return(f->budget, f->booked);
+	f->booked = 0;
+}
+
+/* Book the message that begins, and reserve its memory: a peer with a budget is trusted not to lie. */
+static CGN_RC frame_book(struct grpc_frames *f, struct cgn_err *err)
+{
+	struct grpc_budget *b = f->budget;
+	if (b == NULL)
+		return CGN_OK;
+	frames_release(f);
+	if (b->used + f->need > b->limit) {
+		b->refused++;
+		return CGN_FAIL(err, OVERLOADED,
+			"no room for a message of %u bytes: %llu of %llu bytes are in use (%s)", f->need,
+			(unsigned long long)b->used, (unsigned long long)b->limit, b->setting);
+	}
+	f->booked = f->need;
+	grpc_budget_add(b, f->need);
+	return CGN_OK;
+}
+
 static CGN_RC check_prefix(struct grpc_frames *f, struct cgn_err *err)
 {
 	f->need = length_get(f->prefix + 1);
@@ -31,7 +68,7 @@ static CGN_RC check_prefix(struct grpc_frames *f, struct cgn_err *err)
 	if (f->need > f->max_message)
 		return CGN_FAIL(err, OVERLOADED, "a message of %u bytes, at most %u are taken", f->need,
 			f->max_message);
-	return CGN_OK;
+	return frame_book(f, err);
 }
 
 enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, struct cgn_str *out,
@@ -41,6 +78,8 @@ enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, 
 		f->part.n > 0) { /* The last message was lent from |part|. */
 		f->n_prefix = 0;
 		f->part.n = 0;
+		cgn_buf_fini(
+			&f->part); /* Messages of a long call come one by one: keep no memory between them. */
 	}
 	while (f->n_prefix < GRPC_PREFIX) {
 		if (in->n == 0)
@@ -60,6 +99,8 @@ enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, 
 		return GRPC_FRAME_MESSAGE;
 	}
 	size_t n = f->need - f->part.n < in->n ? f->need - f->part.n : in->n;
+	if (f->budget != NULL)
+		(void)cgn_buf_room(&f->part, f->need - f->part.n);
 	cgn_buf_add(&f->part, in->p, n);
 	bytes_take(in, n);
 	if (f->part.bad)
@@ -83,5 +124,6 @@ void grpc_frame_prefix(uint8_t to[GRPC_PREFIX], size_t n)
 
 void grpc_frames_fini(struct grpc_frames *f)
 {
+	frames_release(f);
 	cgn_buf_fini(&f->part);
 }

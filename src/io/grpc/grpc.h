@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
+#include "base/core/buf.h"
 #include "base/core/err.h"
 #include "io/http/http.h"
 
@@ -25,6 +26,15 @@ struct grpc_call_ops {
 };
 /* Send one message, gathered from pieces. */
 void grpc_send(struct grpc_call *c, const struct iovec *iov, size_t n);
+/* Client: send one message whose last |n_lent| pieces are not copied: the caller keeps them unchanged until the
+ * call has ended or grpc_keep. Nothing else may be sent on the call. At most HTTP_LENT_PIECES lent pieces. */
+void grpc_send_lent(struct grpc_call *c, const struct iovec *iov, size_t n, size_t n_lent);
+/* Client: copy what was not sent of lent bytes: the caller may free them. */
+void grpc_keep(struct grpc_call *c);
+/* Call in on_message: hand the message |p|, |n| over to |out|, which is empty. A message that came in pieces is
+ * not copied. Its bytes stay booked in the server's budget until grpc_budget_return. */
+CGN_RC grpc_message_take(struct grpc_call *c, const uint8_t *p, size_t n, struct cgn_buf *out,
+	struct cgn_err *err);
 bool grpc_over_mark(const struct grpc_call *c);
 void grpc_pause(struct grpc_call
 		*c); /* Deliver no message after the current one; flow control slows the peer down. */
@@ -33,6 +43,18 @@ void grpc_resume(struct grpc_call *c);
 void grpc_cancel(struct grpc_call **take);
 
 /* ---- server ---- */
+
+/* A bound on the bytes of messages in memory, of all calls on one loop. Messages are booked with the length that
+ * their prefix announces, before memory is allocated for them. */
+struct grpc_budget {
+	uint64_t limit, used;
+	uint64_t refused;    /* Messages that did not fit: they are answered with RESOURCE_EXHAUSTED. */
+	const char *setting; /* Name of the setting that |limit| comes from, for the answer. */
+};
+/* Book |n| bytes that go with a message that was taken; they may exceed the limit. */
+void grpc_budget_add(struct grpc_budget *b, uint64_t n);
+void grpc_budget_return(struct grpc_budget *b, uint64_t n);
+
 struct grpc_method {
 	const char *path; /* "/cognitora.v1.Agent/Generate" */
 	/* Attach ops and user with grpc_call_take before returning. The server ends the call by itself at the
@@ -44,7 +66,8 @@ struct grpc_server_cfg {
 	/* In bytes; 0: 4 MiB. A longer message is answered with RESOURCE_EXHAUSTED, before memory is
 	 * allocated for it. */
 	uint32_t max_message;
-	uint32_t max_streams; /* Streams per connection; 0: 1024. */
+	uint32_t max_streams;       /* Streams per connection; 0: 1024. */
+	struct grpc_budget *budget; /* For all messages; lives longer than the server. NULL: none. */
 	const struct grpc_method *methods;
 	size_t n_methods; /* Other methods are answered with UNIMPLEMENTED. */
 	/* Also serve grpc.health.v1.Health Check and Watch, from the state set with grpc_server_serving. */

@@ -14,6 +14,8 @@ struct grpc_frames {
 	uint32_t max_message;
 	uint32_t need; /* Bytes of the message whose prefix was read. */
 	uint8_t prefix[GRPC_PREFIX], n_prefix;
+	struct grpc_budget *budget; /* NULL: none. */
+	uint64_t booked;            /* Bytes of the current message in |budget|. */
 	/* A message that came in pieces; grows with the bytes that came, never with the promised length. */
 	struct cgn_buf part;
 };

@@ -9,6 +9,7 @@
 struct grpc_server {
 	uint32_t tag;
 	uint32_t max_message;
+	struct grpc_budget *budget;
 	struct cgn_loop *loop;
 	struct http_server *http;
 	const struct grpc_method *methods;
@@ -131,6 +132,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 		return;
 	}
 	c->server = true;
+	c->in.budget = s->budget;
 	c->x = x;
 	http_exchange_user(x, c);
 	struct cgn_str timeout = http_head_get(h, "grpc-timeout");
@@ -208,6 +210,7 @@ CGN_RC grpc_server_new(struct cgn_loop *l, const struct grpc_server_cfg *cfg, vo
 	s->tag = GRPC_SERVER_TAG;
 	s->loop = l;
 	s->max_message = cfg->max_message != 0 ? cfg->max_message : GRPC_MAX_MESSAGE;
+	s->budget = cfg->budget;
 	s->methods = cfg->methods;
 	s->n_methods = cfg->n_methods;
 	s->user = user;

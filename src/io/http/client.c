@@ -72,8 +72,27 @@ void http_call_data(struct http_call *c, const uint8_t *p, size_t n)
 	c->ops->on_body(c, c->user, p, n);
 }
 
+size_t http_loan_take(struct http_loan *l, size_t most, struct iovec out[HTTP_LENT_PIECES])
+{
+	size_t n = 0, from = 0;
+	for (; n < l->n && most > 0; n++) {
+		struct iovec *at = &l->v[n];
+		size_t k = at->iov_len < most ? at->iov_len : most;
+		out[n] = (struct iovec){at->iov_base, k};
+		*at = (struct iovec){(char *)at->iov_base + k, at->iov_len - k};
+		from += at->iov_len == 0;
+		most -= k;
+		l->left -= k;
+	}
+	l->n -= from;
+	memmove(l->v, l->v + from, l->n * sizeof l->v[0]);
+	return n;
+}
+
 void http_call_drained(struct http_call *c)
 {
+	if (c->loan.left > 0)
+		c->via->lend(c);
 	if (!c->over || c->body_ended || c->via->over_mark(c))
 		return;
 	c->over = false;
@@ -516,23 +535,55 @@ static void pending_add(struct http_call *c, const struct iovec *iov, size_t n)
 		call_doom(c, "too much of the request body waits for a connection");
 }
 
-void http_call_body(struct http_call *c, const struct iovec *iov, size_t n)
+/* Count |bytes| more of the body; false: there is nothing to send. */
+static bool body_count(struct http_call *c, size_t bytes)
 {
-	CGN_LIVE(c, HTTP_CALL_TAG);
-	CGN_MUST(!c->body_ended);
-	size_t bytes = cgn_iov_bytes(iov, n);
+	CGN_MUST(!c->body_ended && c->loan.left == 0);
 	if (bytes == 0 || c->doom != NULL)
-		return;
+		return false;
 	if (c->body_left >= 0 && (uint64_t)c->body_left < bytes) {
 		call_doom(c, "the request body is longer than announced");
-		return;
+		return false;
 	}
 	if (c->body_left >= 0)
 		c->body_left -= (int64_t)bytes;
+	return true;
+}
+
+void http_call_body(struct http_call *c, const struct iovec *iov, size_t n)
+{
+	CGN_LIVE(c, HTTP_CALL_TAG);
+	if (!body_count(c, cgn_iov_bytes(iov, n)))
+		return;
 	if (c->via != NULL)
 		c->via->body(c, iov, n);
 	else
 		pending_add(c, iov, n);
+}
+
+void http_call_lend(struct http_call *c, const struct iovec *iov, size_t n)
+{
+	CGN_LIVE(c, HTTP_CALL_TAG);
+	CGN_MUST(n <= HTTP_LENT_PIECES);
+	size_t bytes = cgn_iov_bytes(iov, n);
+	if (bytes == 0 || !body_count(c, bytes))
+		return;
+	c->loan = (struct http_loan){.n = n, .left = bytes};
+	memcpy(c->loan.v, iov, n * sizeof *iov);
+	if (c->via != NULL)
+		c->via->lend(c);
+}
+
+void http_call_keep(struct http_call *c)
+{
+	CGN_LIVE(c, HTTP_CALL_TAG);
+	if (c->via != NULL) {
+		c->via->keep(c);
+		return;
+	}
+	struct iovec all[HTTP_LENT_PIECES];
+	if (c->loan.left > 0)
+		pending_add(c, all, http_loan_take(&c->loan, c->loan.left, all));
 }
 
 void http_call_end(struct http_call *c)

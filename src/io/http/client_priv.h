@@ -22,6 +22,8 @@ struct client_conn;
 struct call_via {
 	void (*body)(struct http_call *c, const struct iovec *iov, size_t n);
 	void (*end)(struct http_call *c);
+	void (*lend)(struct http_call *c); /* Send c->loan, as far as the connection takes it now. */
+	void (*keep)(struct http_call *c); /* Copy what was not sent of lent bytes. */
 	bool (*over_mark)(struct http_call *c);
 	/* The peer sees the end at once; afterwards the call is off the connection. */
 	void (*cancel)(struct http_call *c);
@@ -42,6 +44,11 @@ struct http_call {
 	struct cgn_arena arena;
 	/* Body bytes that came before the connection; h2: bytes that no window let out. */
 	struct cgn_buf pending;
+	/* Lent body bytes that come after |pending|; h2: until the call has a connection. */
+	struct http_loan {
+		struct iovec v[HTTP_LENT_PIECES];
+		size_t n, left; /* Pieces, and bytes in them. */
+	} loan;
 	struct cgn_timer timer;
 	cgn_nsec head_timeout, idle_timeout, since;
 	int64_t body_left; /* Bytes left of the promised length; -1: chunked. */
@@ -120,6 +127,8 @@ struct http_client {
 
 extern const struct client_conn_ops http_h1_out_ops, http_h2_out_ops;
 
+/* Take up to |most| bytes, not 0, off the front of the loan; returns how many pieces |out| has. */
+size_t http_loan_take(struct http_loan *l, size_t most, struct iovec out[HTTP_LENT_PIECES]);
 /* Make the final callback. The call is unlinked before and freed after it. */
 void http_call_finish(struct http_call *c, const struct http_field *trailers, size_t n);
 void http_call_fail(struct http_call *c, enum http_fail_stage stage, enum cgn_code code, const char *why);

@@ -48,9 +48,33 @@ static void h1_body(struct http_call *call, const struct iovec *iov, size_t n)
 	http_wire_send(&c->wire, before, iov, n, c->h1.chunked ? CGN_STR("\r\n") : (struct cgn_str){NULL, 0});
 }
 
+/* A body goes to the connection in pieces, so that no copy of all of it waits for the socket. */
+#define LENT_PIECE ((size_t)128 * 1024)
+
+static void h1_end(struct http_call *call);
+
+static void h1_lend(struct http_call *call)
+{
+	struct iovec piece[HTTP_LENT_PIECES];
+	while (call->loan.left > 0 && !http_wire_over_mark(&call->conn->wire))
+		h1_body(call, piece, http_loan_take(&call->loan, LENT_PIECE, piece));
+	if (call->loan.left == 0 && call->body_ended)
+		h1_end(call);
+}
+
+static void h1_keep(struct http_call *call)
+{
+	struct iovec all[HTTP_LENT_PIECES];
+	if (call->loan.left == 0)
+		return;
+	h1_body(call, all, http_loan_take(&call->loan, call->loan.left, all));
+	if (call->body_ended)
+		h1_end(call);
+}
+
 static void h1_end(struct http_call *call)
 {
-	if (call->conn->h1.chunked)
+	if (call->conn->h1.chunked && call->loan.left == 0)
 		http_wire_add(&call->conn->wire, "0\r\n\r\n", 5);
 }
 
@@ -62,7 +86,9 @@ static void send_body(struct http_call *call, const struct http_request *rq)
 	else if (call->pending.n > 0)
 		h1_body(call, &(struct iovec){call->pending.p, call->pending.n}, 1);
 	cgn_buf_fini(&call->pending);
-	if (call->body_ended)
+	if (call->loan.left > 0)
+		h1_lend(call);
+	else if (call->body_ended)
 		h1_end(call);
 }
 
@@ -121,6 +147,8 @@ static const struct call_via h1_via = {
 	.release = h1_call_release,
 	.body = h1_body,
 	.end = h1_end,
+	.lend = h1_lend,
+	.keep = h1_keep,
 	.over_mark = h1_over_mark,
 	.cancel = h1_cancel,
 	.pause = h1_pause,
@@ -149,7 +177,7 @@ static void on_end(void *user, const struct http_field *trailers, size_t n)
 		return;
 	c->h1.call = NULL;
 	/* The server would take an unfinished request for the beginning of the next one. */
-	c->h1.parser.keep_alive = c->h1.parser.keep_alive && call->body_ended;
+	c->h1.parser.keep_alive = c->h1.parser.keep_alive && call->body_ended && call->loan.left == 0;
 	http_call_finish(call, trailers, n);
 }
 

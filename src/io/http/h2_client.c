@@ -44,6 +44,18 @@ static int32_t call_submit(struct client_conn *c, struct http_call *call, const 
 	return id;
 }
 
+static void h2_lend(struct http_call *call)
+{
+	struct iovec all[HTTP_LENT_PIECES];
+	size_t n = http_loan_take(&call->loan, call->loan.left, all);
+	h2_stream_lend(&call->st, all, n);
+}
+
+static void h2_keep(struct http_call *call)
+{
+	h2_stream_keep(&call->st);
+}
+
 static void send_body(struct http_call *call, const struct http_request *rq)
 {
 	if (rq->body != NULL)
@@ -51,6 +63,8 @@ static void send_body(struct http_call *call, const struct http_request *rq)
 	else if (call->pending.n > 0)
 		h2_stream_write(&call->st, &(struct iovec){call->pending.p, call->pending.n}, 1);
 	cgn_buf_fini(&call->pending);
+	if (call->loan.left > 0)
+		h2_lend(call);
 	if (call->body_ended)
 		h2_stream_end(&call->st, NULL);
 }
@@ -121,6 +135,8 @@ static void h2_call_release(struct http_call *call)
 static const struct call_via h2_via = {
 	.body = h2_body,
 	.end = h2_end,
+	.lend = h2_lend,
+	.keep = h2_keep,
 	.over_mark = h2_over_mark,
 	.cancel = h2_cancel,
 	.pause = h2_pause,

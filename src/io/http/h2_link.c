@@ -301,6 +301,14 @@ static ssize_t source_read(nghttp2_session *s, int32_t id, uint8_t *buf, size_t 
 	return (ssize_t)n;
 }
 
+static void loan_drop(struct h2_stream *st)
+{
+	free(st->loan);
+	st->loan = NULL;
+	st->lent = NULL;
+	st->lent_bytes = 0;
+}
+
 static void take_lent(struct h2_stream *st, struct cgn_buf *to, size_t n)
 {
 	st->lent_bytes -= n;
@@ -314,6 +322,8 @@ static void take_lent(struct h2_stream *st, struct cgn_buf *to, size_t n)
 			st->lent_at = 0;
 		}
 	}
+	if (st->lent_bytes == 0)
+		loan_drop(st);
 }
 
 static void take_queued(struct h2_stream *st, struct cgn_buf *to, size_t n)
@@ -571,6 +581,7 @@ void h2_stream_fini(struct h2_stream *st)
 	cgn_list_drop(&st->wake);
 	cgn_buf_fini(&st->queue);
 	cgn_buf_fini(&st->hold);
+	loan_drop(st);
 	free(st->trailers);
 	free(st->tail);
 	st->trailers = NULL;
@@ -593,10 +604,9 @@ static void go_on(struct h2_stream *st)
 	cgn_loop_defer(st->link->wire->loop, &st->link->wire->hook);
 }
 
-void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n)
+/* Begin to send |iov|, as far as windows and the socket let it out now. */
+static void lent_send(struct h2_stream *st, const struct iovec *iov, size_t n)
 {
-	if (st->link == NULL || st->id <= 0)
-		return;
 	if (h2_stream_queued(st) == 0)
 		st->taken_at = cgn_loop_now(st->link->wire->loop);
 	st->lent = iov;
@@ -606,11 +616,39 @@ void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n)
 		st->lent++;
 	go_on(st);
 	h2_link_pump(st->link);
+}
+
+void h2_stream_keep(struct h2_stream *st)
+{
 	if (st->lent_bytes > 0)
 		take_lent(st, &st->queue, st->lent_bytes);
-	st->lent = NULL;
+	loan_drop(st);
 	if (st->queue.bad)
 		h2_stream_reset(st, NGHTTP2_INTERNAL_ERROR);
+}
+
+void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n)
+{
+	if (st->link == NULL || st->id <= 0)
+		return;
+	h2_stream_keep(st);
+	lent_send(st, iov, n);
+	h2_stream_keep(st);
+}
+
+void h2_stream_lend(struct h2_stream *st, const struct iovec *iov, size_t n)
+{
+	if (st->link == NULL || st->id <= 0)
+		return;
+	h2_stream_keep(st);
+	struct iovec *loan = malloc(n * sizeof *loan);
+	if (loan == NULL) {
+		h2_stream_write(st, iov, n);
+		return;
+	}
+	memcpy(loan, iov, n * sizeof *loan);
+	st->loan = loan;
+	lent_send(st, loan, n);
 }
 
 void h2_stream_end(struct h2_stream *st, struct h2_block **take_trailers)

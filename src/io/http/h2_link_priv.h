@@ -36,8 +36,10 @@ struct h2_stream {
 	struct cgn_link owed, wake;
 	struct cgn_buf queue; /* Bytes that no window let out. */
 	size_t queue_at;
-	const struct iovec *lent; /* The caller's bytes, set during h2_stream_write only. */
+	/* The caller's bytes that come after |queue|, during h2_stream_write or from h2_stream_lend on. */
+	const struct iovec *lent;
 	size_t lent_at, lent_bytes;
+	struct iovec *loan;        /* Owned: the list of h2_stream_lend, until all of it was sent. */
 	struct cgn_buf hold;       /* Bytes that came while paused; bounded by the stream's window. */
 	struct h2_block *trailers; /* Trailers to be sent. */
 	struct http_field *tail;   /* The peer's trailers, while paused. */
@@ -101,6 +103,9 @@ void h2_stream_init(struct h2_stream *st, struct h2_link *l, int32_t id);
 /* Also detaches the stream from nghttp2: later frames of the peer are dropped. */
 void h2_stream_fini(struct h2_stream *st);
 void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n);
+/* Send bytes that the caller keeps unchanged until they are sent, h2_stream_keep or h2_stream_fini. */
+void h2_stream_lend(struct h2_stream *st, const struct iovec *iov, size_t n);
+void h2_stream_keep(struct h2_stream *st); /* Copy what was not sent of them. */
 /* |take_trailers| may be NULL or point to NULL. */
 void h2_stream_end(struct h2_stream *st, struct h2_block **take_trailers);
 void h2_stream_reset(struct h2_stream *st, uint32_t code);

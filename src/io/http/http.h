@@ -168,6 +168,12 @@ CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, co
 /* Send body bytes. A wrong length, or more than 128 MiB waiting, fails the call: on_fail with
  * CGN_INTERNAL. */
 void http_call_body(struct http_call *c, const struct iovec *iov, size_t n);
+/* Like http_call_body, for the last bytes of a body: they are not copied, and the caller keeps them unchanged
+ * until the call has ended or http_call_keep. At most HTTP_LENT_PIECES pieces. */
+#define HTTP_LENT_PIECES 4
+void http_call_lend(struct http_call *c, const struct iovec *iov, size_t n);
+/* Copy what was not sent of lent bytes: the caller may free them. */
+void http_call_keep(struct http_call *c);
 /* End the body (h2: END_STREAM; h1: last chunk). Not needed after a whole body or with body_len 0. */
 void http_call_end(struct http_call *c);
 bool http_call_over_mark(struct http_call *c); /* Stop producing until on_drain. */

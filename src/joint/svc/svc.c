@@ -43,6 +43,7 @@ struct svc {
 	struct svc_notify notify;
 	struct cgn_timer watchdog, drain;
 	struct svc_certs certs;
+	struct svc_memory memory;
 	int exit_code;
 };
 
@@ -226,6 +227,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	cgn_timer_init(&s->watchdog, s->loop, watchdog_fire);
 	cgn_timer_init(&s->drain, s->loop, drain_timed_out);
 	svc_certs_init(&s->certs, s->loop);
+	svc_memory_init(&s->memory, s->loop);
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -253,6 +255,7 @@ static void svc_close(struct svc *s)
 		cgn_timer_cancel(&s->watchdog);
 		cgn_timer_cancel(&s->drain);
 		svc_certs_fini(&s->certs);
+		svc_memory_fini(&s->memory);
 		if (s->state != NULL && s->program->stop != NULL)
 			s->program->stop(&s->state);
 		svc_admin_close(&s->admin);
@@ -336,4 +339,10 @@ void svc_drained(struct svc *s)
 {
 	CGN_LIVE(s, SVC_TAG);
 	cgn_loop_stop(s->loop);
+}
+
+void svc_memory_tune(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	svc_memory_start(&s->memory);
 }

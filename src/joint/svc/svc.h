@@ -80,6 +80,9 @@ struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed 
  * certificate. At most 4. */
 void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls);
 void svc_drained(struct svc *s);
+/* Make the allocator give memory back to the system: that of large requests as soon as they end, that of small
+ * ones within some seconds. Call from start, before threads allocate, in programs that hold bodies of any size. */
+void svc_memory_tune(struct svc *s);
 /* Answer an admin request with {"error":{"message","type","code"}}. */
 void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message);
 /* Call from a route's answer: the answer comes later, from svc_admin_done on the same loop, and the contents

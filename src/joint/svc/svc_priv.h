@@ -61,6 +61,15 @@ void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, s
 void svc_certs_again(struct svc_certs *cs); /* The files were read again: check soon. */
 void svc_certs_fini(struct svc_certs *cs);
 
+/* memory.c: gives free memory back, on svc's loop. */
+struct svc_memory {
+	struct cgn_timer timer;
+	uint64_t freed; /* Free bytes in the allocator after the last time. */
+};
+void svc_memory_init(struct svc_memory *m, struct cgn_loop *l);
+void svc_memory_start(struct svc_memory *m);
+void svc_memory_fini(struct svc_memory *m);
+
 /* admin.c */
 struct svc_admin;
 struct svc_admin_cfg {

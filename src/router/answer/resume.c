@@ -116,6 +116,7 @@ void gw_resume_keep(struct gw_req *r)
 	if (z == NULL)
 		return;
 	CGN_LIVE(z, GW_RESUME_TAG);
+	gw_call_keep(&r->attempt.call); /* The body may go before the call ends. */
 	uint64_t need = r->body.bytes.cap + resume_bytes(z->s);
 	if (r->answer.status != 200 || !r->answer.event_stream) {
 		resume_disable(r, RESUME_LACKS_API);

@@ -83,6 +83,7 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 		.user = cfg->user,
 		.ticket = cfg->ticket,
 		.gate = cfg->gate,
+		.call.lends = true,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
 	gw_call_start(&a->call, cfg->w, node, cfg->arena, g, &call_ops, a);
 	if (a->call.link != NULL) {

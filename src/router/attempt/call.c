@@ -9,11 +9,20 @@ static void call_fail(struct gw_call *c)
 	c->why = (struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"};
 }
 
-static void call_send(struct gw_call *c, const struct proto_generate *g)
+/* The bytes that replace the model's name belong to the view, which may be replaced while they are sent. */
+static bool swap_keep(struct proto_swap *s, struct cgn_arena *arena)
+{
+	if (s->by.p == NULL)
+		return true;
+	s->by = cgn_arena_str(arena, s->by);
+	return s->by.p != NULL;
+}
+
+static void call_send(struct gw_call *c, struct proto_generate *g, struct cgn_arena *arena)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prefix = {0};
 	proto_generate_prefix(g, &prefix);
-	if (prefix.bad) {
+	if (prefix.bad || (c->lends && !swap_keep(&g->swap, arena))) {
 		call_fail(c);
 		return;
 	}
@@ -22,7 +31,10 @@ static void call_send(struct gw_call *c, const struct proto_generate *g)
 	size_t n = proto_generate_body(g, body);
 	for (size_t i = 0; i < n; i++)
 		iov[1 + i] = (struct iovec){(void *)(uintptr_t)body[i].p, body[i].n};
-	grpc_send(c->grpc, iov, 1 + n);
+	if (c->lends)
+		grpc_send_lent(c->grpc, iov, 1 + n, n);
+	else
+		grpc_send(c->grpc, iov, 1 + n);
 	if (c->grpc != NULL)
 		grpc_half_close(c->grpc);
 }
@@ -47,7 +59,15 @@ void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_nod
 		return;
 	}
 	c->why = (struct cgn_err){.code = CGN_FINE};
-	call_send(c, g);
+	struct proto_generate sent = *g;
+	call_send(c, &sent, arena);
+}
+
+void gw_call_keep(struct gw_call *c)
+{
+	if (c->lends && c->grpc != NULL)
+		grpc_keep(c->grpc);
+	c->lends = false;
 }
 
 void gw_call_on_close(struct gw_call *c, const struct cgn_err *why)

@@ -8,6 +8,7 @@ struct gw_call {
 	struct grpc_call *grpc; /* NULL: not open */
 	struct gw_link *link;   /* a reference; NULL: none */
 	uint16_t slot;
+	bool lends;          /* the body stays unchanged until gw_call_keep or the end: do not copy it */
 	const char *node_id; /* in the arena that gw_call_start was given */
 	bool closed;         /* ended, or could not be started */
 	struct cgn_err why;  /* once closed, or why the answer is unusable; CGN_FINE: in good order */
@@ -18,6 +19,8 @@ struct gw_call {
  * call gw_call_on_close. */
 void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
 	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user);
+/* Copy what was not sent of a lent body: it may be freed. */
+void gw_call_keep(struct gw_call *c);
 void gw_call_on_close(struct gw_call *c, const struct cgn_err *why);
 /* Cancel the call if it is open, and give the link back. Safe when nothing was started. */
 void gw_call_end(struct gw_call *c, struct gw_worker *w);

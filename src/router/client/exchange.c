@@ -107,12 +107,23 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 		gw_wake(r);
 }
 
+/* Give back the room into which a body would have grown. */
+static void body_fit(struct gw_req *r)
+{
+	cgn_buf_fit(&r->body.bytes);
+	uint64_t spare = r->body.booked - r->body.bytes.cap;
+	CGN_MUST(spare <= r->body.booked);
+	atomic_fetch_sub_explicit(&r->w->shared->body_bytes, spare, memory_order_relaxed);
+	r->body.booked -= spare;
+}
+
 static void on_body_end(struct http_exchange *x, void *user)
 {
 	(void)x;
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
 	r->body.done = true;
+	body_fit(r);
 	if (r->state == GW_BODY)
 		gw_wake(r);
 }

@@ -54,6 +54,7 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine)
 
 void gw_body_drop(struct gw_req *r)
 {
+	gw_call_keep(&r->attempt.call);
 	if (r->body.booked > 0)
 		atomic_fetch_sub_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
 	r->body.booked = 0;

@@ -15,6 +15,7 @@ static const struct index_link {
 	{"version", "/version", "version of the router"},
 	{"openai", "/v1/chat/completions", "OpenAI's API: base URL /v1"},
 	{"anthropic", "/v1/messages", "Anthropic's API: base URL /"},
+	{"ollama", "/api/chat", "Ollama's API: base URL /"},
 };
 
 static void index_json(struct cgn_buf *b)

@@ -6,10 +6,12 @@
 #include "base/log/log.h"
 #include "policy/modelname/modelname.h"
 #include "router/account/account.h"
+#include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/limit/limit.h"
 
-#define MAX_FIELDS (PROTO_MAX_HEADERS + 5 + GW_LIMIT_FIELDS)
+#define ENGINE_DIED "the engine died while it answered"
+#define MAX_FIELDS  (PROTO_MAX_HEADERS + GW_RELAY_FIELDS)
 
 static bool starts_nocase(struct cgn_str name, const char *lead)
 {
@@ -72,29 +74,45 @@ static int64_t content_length(const struct gw_attempt *a)
 	return cgn_str_u64(header_find(a, "content-length"), &n) && n <= INT64_MAX ? (int64_t)n : -1;
 }
 
-void gw_relay_head(struct gw_req *r)
+size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 {
-	struct http_field f[MAX_FIELDS];
-	struct gw_attempt *a = &r->attempt;
 	const struct plan_leg *leg = plan_last(&r->plan.legs);
+	const char *hit = cgn_arena_fmt(&r->arena, "%u/%u", leg->held, leg->blocks);
 	size_t n = 0;
-	char hit[32];
-	for (size_t i = 0; i < a->n_headers && n < PROTO_MAX_HEADERS; i++)
-		if (is_relayed(r, a->headers[i].name))
-			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
-	(void)snprintf(hit, sizeof hit, "%u/%u", leg->held, leg->blocks);
 	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->client.id};
-	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(a->call.node_id)};
-	f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
+	if (hit != NULL)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
 	n += gw_limit_fields(r, f + n);
 	if (r->plan.explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
-	r->answer.status = a->status;
-	r->answer.head_sent = true;
+	return n;
+}
+
+static void head_send(struct gw_req *r)
+{
+	struct http_field f[MAX_FIELDS];
+	struct gw_attempt *a = &r->attempt;
+	size_t n = 0;
+	for (size_t i = 0; i < a->n_headers && n < PROTO_MAX_HEADERS; i++)
+		if (is_relayed(r, a->headers[i].name))
+			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
+	n += gw_relay_fields(r, f + n);
 	rename_begin(r);
 	http_exchange_head(r->client.x, a->status, f, n, r->answer.rename != NULL ? -1 : content_length(a));
+}
+
+void gw_relay_head(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	r->answer.status = a->status;
+	r->answer.head_sent = true;
+	if (r->answer.ollama != NULL)
+		gw_ollama_head(r);
+	else
+		head_send(r);
 	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */
 	gw_resume_keep(r);
 	gw_body_drop(r);
@@ -135,7 +153,10 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 		(void)usage_find(data,
 			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
 	const struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
-	http_exchange_body(r->client.x, &iov, 1);
+	if (to->ollama != NULL)
+		gw_ollama_feed(r, data);
+	else
+		http_exchange_body(r->client.x, &iov, 1);
 	to->bytes_out += data.n;
 	usage_tail_add(&to->tail, data.p, data.n);
 	gw_limit_relayed(r, data);
@@ -162,10 +183,18 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 		bytes_send(r, data);
 }
 
+void gw_relay_finish(struct gw_req *r)
+{
+	if (r->answer.ollama != NULL)
+		gw_ollama_end(r);
+	else
+		http_exchange_end(r->client.x, NULL, 0);
+}
+
 enum gw_step gw_relay_end(struct gw_req *r)
 {
 	gw_resume_flush(r);
-	http_exchange_end(r->client.x, NULL, 0);
+	gw_relay_finish(r);
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;
 }
@@ -177,9 +206,8 @@ static void error_event_send(struct gw_req *r)
 	bool between = r->answer.bytes_out == 0 || (last2[0] == '\n' && last2[1] == '\n');
 	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
 	apierror_put(&b,
-		&(struct apierror){"the engine died while it answered", "server_error",
-			.code = "engine_failed", .status = 502, .shape = apierror_shape_of(r->client.path),
-			.request_id = r->client.id});
+		&(struct apierror){ENGINE_DIED, "server_error", .code = "engine_failed", .status = 502,
+			.shape = apierror_shape_of(r->client.path), .request_id = r->client.id});
 	cgn_buf_putz(&b, "\n\n");
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
@@ -197,7 +225,9 @@ enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));
 	r->answer.outcome = "cut";
-	if (r->answer.event_stream)
+	if (r->answer.ollama != NULL)
+		gw_ollama_cut(r, ENGINE_DIED);
+	else if (r->answer.event_stream)
 		error_event_send(r);
 	else
 		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);

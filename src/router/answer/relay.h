@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* relay: an engine's answer to the client, byte for byte, and its end. */
 #pragma once
-#include "router/request/request.h"
+#include "router/limit/limit.h"
 
+/* Write the fields that the router itself gives each answer of an engine; returns how many. Their strings live
+ * as long as the request. */
+#define GW_RELAY_FIELDS (5 + GW_LIMIT_FIELDS)
+size_t gw_relay_fields(struct gw_req *r, struct http_field *f);
 /* Send the head of the attempt's answer to the client. */
 void gw_relay_head(struct gw_req *r);
 /* Relay |data| of the engine, through the resume filter if the answer is resumable. Does nothing when the
@@ -10,6 +14,8 @@ void gw_relay_head(struct gw_req *r);
 void gw_relay(struct gw_req *r, struct cgn_str data);
 /* Send |data| to the client as it is. */
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
+/* Send what was held back, and end the answer. */
+void gw_relay_finish(struct gw_req *r);
 /* End the answer, whose engine ended in good order, and go to GW_ANSWER. */
 enum gw_step gw_relay_end(struct gw_req *r);
 /* Cut a half-sent answer, and go to GW_ANSWER. An event stream ends with an error event and without [DONE]; any

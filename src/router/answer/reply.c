@@ -4,6 +4,7 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
+#include "router/answer/ollama.h"
 #include "router/limit/limit.h"
 
 static void answer_send(struct gw_req *r, int status, const struct http_field *fields, size_t n,
@@ -89,25 +90,41 @@ static bool is_served(const struct gw_req *r, struct cgn_str name)
 	return m != NULL && m->n_ready > 0;
 }
 
-/* List the names that a request may use now: models with a ready node, and their aliases. */
-static enum gw_step models_reply(struct gw_req *r)
+void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	struct json_out j = json_out_to(&b);
-	json_open(&j, '{');
-	json_key_z(&j, "object", "list");
-	json_key_open(&j, "data", '[');
 	for (size_t i = 0; i < r->w->view->n_models; i++)
 		if (r->w->view->models[i].n_ready > 0)
-			model_json(r, &j, r->w->view->models[i].name);
+			put(arg, r->w->view->models[i].name, false);
 	for (size_t i = 0; i < r->w->rules->n_models; i++) {
 		const struct gw_model *m = &r->w->rules->models[i];
 		for (size_t a = 0; is_served(r, m->name) && a < m->n_aliases; a++)
 			if (!is_served(r, m->aliases[a]))
-				model_json(r, &j, m->aliases[a]);
+				put(arg, m->aliases[a], true);
 	}
-	json_close(&j, ']');
-	json_close(&j, '}');
+}
+
+struct model_list {
+	const struct gw_req *r;
+	struct json_out j;
+};
+
+static void model_add(void *arg, struct cgn_str name, bool is_alias)
+{
+	struct model_list *l = arg;
+	(void)is_alias;
+	model_json(l->r, &l->j, name);
+}
+
+static enum gw_step models_reply(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct model_list l = {r, json_out_to(&b)};
+	json_open(&l.j, '{');
+	json_key_z(&l.j, "object", "list");
+	json_key_open(&l.j, "data", '[');
+	gw_reply_names(r, model_add, &l);
+	json_close(&l.j, ']');
+	json_close(&l.j, '}');
 	return reply_json(r, 200, &b);
 }
 
@@ -169,9 +186,16 @@ enum gw_step gw_reply_local(struct gw_req *r)
 		return text_reply(r, "{\"status\":\"ok\"}");
 	case GW_VERSION:
 		return text_reply(r, "{\"version\":\"" CGN_VERSION "\"}");
+	case GW_OLLAMA_TAGS:
+	case GW_OLLAMA_PS:
+	case GW_OLLAMA_VERSION:
+	case GW_OLLAMA_LACKS:
+		return gw_ollama_reply(r);
 	case GW_RELAY:
+	case GW_OLLAMA:
+	case GW_OLLAMA_SHOW:
 		break;
 	}
-	CGN_MUST(r->client.route->kind != GW_RELAY);
+	CGN_MUST(!gw_route_has_body(r->client.route->kind));
 	return STEP_END;
 }

@@ -7,4 +7,8 @@
  * type. */
 enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, const struct cgn_buf *b);
 
+/* Call |put| for each name that a request may use now: models with a ready node, and their aliases. */
+typedef void (*gw_name_fn)(void *arg, struct cgn_str name, bool is_alias);
+void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg);
+
 enum gw_step gw_reply_index(struct gw_req *r); /* index.c */

@@ -38,7 +38,7 @@ static bool header_refuse(struct gw_req *r)
 bool gw_resume_open(struct gw_req *r, struct json_val body)
 {
 	bool on = cgn_str_is(r->client.resume_asked, "1"), off = cgn_str_is(r->client.resume_asked, "0");
-	enum prompt_api api = prompt_api_of(r->client.path);
+	enum prompt_api api = prompt_api_of(r->client.target);
 	if (r->answer.head_sent)
 		return true; /* the answer is being resumed already */
 	if (r->client.resume_asked.n > 0 && !on && !off)
@@ -232,7 +232,7 @@ enum gw_step gw_resume_complete(struct gw_req *r)
 	if (resume_need(r->answer.resume->s) == RESUME_NEEDS_DONE)
 		resume_done(r->answer.resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
-	http_exchange_end(r->client.x, NULL, 0);
+	gw_relay_finish(r);
 	gw_resume_count(r, "completed");
 	r->plan.legs.resumes++;
 	gw_goto(r, GW_ANSWER);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "router/account/account.h"
+#include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/client/client_priv.h"
 #include "router/limit/limit.h"
@@ -27,6 +28,7 @@ static void req_free_buried(struct cgn_grave *g)
 static void req_bury(struct gw_req *r)
 {
 	gw_resume_drop(r);
+	gw_ollama_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);
 	cgn_buf_fini(&r->answer.refusal_text);

@@ -85,6 +85,7 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 	r->body.encoded = coding.n > 0 && !cgn_str_eq_nocase(coding, CGN_STR("identity"));
 	r->client.method = cgn_arena_str(&r->arena, h->method);
 	r->client.path = cgn_arena_str(&r->arena, h->path);
+	r->client.target = r->client.path;
 	r->client.peer = cgn_arena_str(&r->arena, http_exchange_peer(r->client.x));
 	r->client.wants_html = accept_has(h, "text/html");
 	r->client.wants_text = accept_has(h, "text/plain");

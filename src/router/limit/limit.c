@@ -71,7 +71,8 @@ static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum 
 
 static bool has_tokens(const struct gw_req *r)
 {
-	return !cgn_str_starts(r->client.path, "/tokenize") && !cgn_str_starts(r->client.path, "/detokenize");
+	return !cgn_str_starts(r->client.target, "/tokenize") &&
+		!cgn_str_starts(r->client.target, "/detokenize");
 }
 
 static uint64_t prompt_estimate(const struct gw_req *r)
@@ -87,7 +88,7 @@ static uint64_t prompt_estimate(const struct gw_req *r)
 static uint64_t answer_estimate(const struct gw_req *r)
 {
 	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
-	if (prompt_api_of(r->client.path) == PROMPT_NONE || r->client.route->scope != AUTH_CHAT)
+	if (prompt_api_of(r->client.target) == PROMPT_NONE || r->client.route->scope != AUTH_CHAT)
 		return 0;
 	return r->prompt.answer_limit > 0 ? r->prompt.answer_limit : mean > 0 ? mean : ANSWER_TOKENS;
 }

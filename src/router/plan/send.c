@@ -85,7 +85,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	struct proto_generate g = {
 		.request_id = r->client.id,
 		.method = r->client.method,
-		.path = r->client.path,
+		.path = r->client.target,
 		.headers = r->client.headers,
 		.n_headers = r->client.n_headers,
 		.facts =

@@ -4,8 +4,9 @@
 #include "base/core/buf.h"
 #include "policy/engine/usage.h"
 
-struct gw_resume; /* answer/resume.c */
-struct modelname; /* policy/modelname */
+struct gw_resume;     /* answer/resume.c */
+struct modelname;     /* policy/modelname */
+struct ollama_answer; /* policy/ollama */
 
 /* How an error appears in OpenAI's shape and in the metrics. */
 struct gw_refusal {
@@ -30,6 +31,9 @@ struct gw_answer {
 	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */
 	/* puts the name that the client asked for back into the answer; in the request's arena; NULL: not needed */
 	struct modelname *rename;
+	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */
+	struct cgn_buf whole;         /* translated part of an answer that is sent as a whole */
+	bool ollama_head;             /* the head of the translated answer was sent */
 	/* reason why the answer can't be resumed though that was asked for; NULL: it can */
 	const char *unresumable;
 	struct gw_refusal refusal;   /* the error that is to be sent, if |refused| */

@@ -5,7 +5,27 @@
 #include "io/http/http.h"
 #include "policy/proto/proto.h"
 
-enum gw_route_kind { GW_RELAY, GW_INDEX, GW_MODELS, GW_MODEL, GW_HEALTHZ, GW_READYZ, GW_VERSION };
+enum gw_route_kind {
+	/* with a body, which names a model */
+	GW_RELAY,
+	GW_OLLAMA,
+	GW_OLLAMA_SHOW,
+	/* answered from the head */
+	GW_INDEX,
+	GW_MODELS,
+	GW_MODEL,
+	GW_HEALTHZ,
+	GW_READYZ,
+	GW_VERSION,
+	GW_OLLAMA_TAGS,
+	GW_OLLAMA_PS,
+	GW_OLLAMA_VERSION,
+	GW_OLLAMA_LACKS
+};
+static inline bool gw_route_has_body(enum gw_route_kind kind)
+{
+	return kind <= GW_OLLAMA_SHOW;
+}
 #define ROUTE_OPEN    0x100U /* no key is asked for */
 #define ROUTE_ANY_KEY 0U     /* any valid key will do */
 struct gw_route_row {
@@ -21,6 +41,7 @@ struct gw_client {
 	const struct gw_route_row *route;
 	cgn_nsec started; /* arrival of the head */
 	struct cgn_str id, method, path, peer;
+	struct cgn_str target;       /* path at engines: |path|, unless the request is translated */
 	struct cgn_str pin;          /* node that X-Cgn-Node names; empty: any */
 	struct cgn_str session;      /* for choosing; empty: none */
 	struct cgn_str set_cookie;   /* field that makes the client keep its session; empty: none */

@@ -184,7 +184,7 @@ static const char *prompt_parse(struct gw_req *r, const struct engine_tokens_ops
 {
 	const char *lacks = NULL;
 	const struct prompt_ask ask = {
-		.api = prompt_api_of(r->client.path),
+		.api = prompt_api_of(r->client.target),
 		.format = ops->format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)r->prompt.tokenizing->block_tokens,
 	};

@@ -148,7 +148,7 @@ static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set 
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
 	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list of tools is no list */
 	const struct prompt_ask ask = {
-		.api = prompt_api_of(r->client.path),
+		.api = prompt_api_of(r->client.target),
 		.format = with_tools ? k->tools.format : k->chat.format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)p->block_tokens,
 	};

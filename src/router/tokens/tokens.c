@@ -235,7 +235,7 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	enum gw_tokens_mode mode = gw_tokens_mode_of(row, m);
-	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->client.path) : PROMPT_NONE;
+	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->client.target) : PROMPT_NONE;
 	if (mode != GW_BYTES && api == PROMPT_NONE)
 		return; /* the route has no prompt that an engine would cache */
 	if (mode == GW_BYTES || !prompt_new(r, body, row, mode)) {

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ollama: translates Ollama's API to OpenAI's and back, as read in the documentation of Ollama 0.12 and in its
+ * Python client 0.6. Pure; one thread.
+ *
+ *   | Ollama | OpenAI |
+ *   | /api/chat | /v1/chat/completions |
+ *   | /api/generate | /v1/chat/completions with one message; with "raw" or "suffix" /v1/completions |
+ *   | /api/embed, /api/embeddings | /v1/embeddings |
+ *
+ * The engine is always asked for a stream of a chat or a text, because only a stream tells when the first token
+ * came; an answer that is wanted whole is gathered here. */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/json/json.h"
+
+#define OLLAMA_VERSION \
+	"0.12.6" /* Told by /api/version: clients compare it with the version that they need. */
+
+enum ollama_api { OLLAMA_NONE, OLLAMA_CHAT, OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_EMBEDDINGS };
+/* |path|: with or without a query. OLLAMA_NONE: it has no body that is translated. */
+enum ollama_api ollama_api_of(struct cgn_str path);
+
+/* ---- requests ---- */
+
+struct ollama_request {
+	const char *path; /* The path of OpenAI's API. */
+	bool stream;      /* The client wants a line for each event. */
+	bool loads;       /* No prompt: the request asks only to load the model, and no engine is needed. */
+	bool unloads;     /* A request that loads, with keep_alive 0. */
+};
+/* Append the body for an engine. |body|: an object that json_parse accepted; |model|: the name that the engine
+ * serves. INVALID: |err| names the field. Nothing is appended when |out->loads|. Memory: about the body's bytes,
+ * and 32 KiB of stack. */
+CGN_RC ollama_request_read(enum ollama_api api, struct json_val body, struct cgn_str model,
+	struct ollama_request *out, struct cgn_buf *to, struct cgn_err *err);
+
+/* ---- answers ---- */
+
+/* Longest event of a stream, longest text of an answer that is gathered, and longest body that is not a stream
+ * (embeddings): what is longer fails the answer. */
+#define OLLAMA_EVENT_MAX ((size_t)1 << 20)
+#define OLLAMA_TEXT_MAX  ((size_t)16 << 20)
+#define OLLAMA_BODY_MAX  ((size_t)64 << 20)
+#define OLLAMA_CALLS_MAX 128 /* Tool calls of one answer. */
+
+struct ollama_time {
+	uint64_t wall_ms; /* Unix time. */
+	cgn_nsec elapsed; /* Since the request arrived. */
+};
+
+struct ollama_answer;
+/* |model| is the name that the client used; it is copied. NULL: out of memory. */
+struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct cgn_str model);
+void ollama_answer_free(struct ollama_answer **take);
+/* The engine's head came. |events|: its answer is an event stream. Returns true if lines follow, each as soon as
+ * its event is there; false: what is appended until the end is one object. */
+bool ollama_answer_begin(struct ollama_answer *a, int status, bool events);
+/* Feed bytes of the engine, in order, split anywhere; append what the client gets now. */
+void ollama_answer_feed(struct ollama_answer *a, struct cgn_str data, const struct ollama_time *now,
+	struct cgn_buf *out);
+/* The engine's answer has ended in good order: append the rest. */
+void ollama_answer_end(struct ollama_answer *a, const struct ollama_time *now, struct cgn_buf *out);
+/* The engine's answer broke off: append the error as a line, or as the whole answer. */
+void ollama_answer_cut(struct ollama_answer *a, const char *why, struct cgn_buf *out);
+/* Return the HTTP status for a client that has got no head yet: the engine's, or 502 for an answer that could not
+ * be translated. */
+int ollama_answer_status(const struct ollama_answer *a);
+/* Return the media type for the client. */
+const char *ollama_answer_type(const struct ollama_answer *a);
+
+/* ---- answers that need no engine ---- */
+
+/* Append the answer to a request that loads. */
+void ollama_put_loaded(enum ollama_api api, struct cgn_str model, bool unloads, uint64_t wall_ms,
+	struct cgn_buf *out);
+/* Put a row of /api/tags, or with |running| of /api/ps. Engines do not tell sizes and digests of their weights:
+ * the size is 0, and the digest is the BLAKE3 hash of the name. |since_ms|: Unix time. */
+void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms, bool running);
+/* Append the answer of /api/show. */
+void ollama_put_show(struct cgn_str name, uint64_t since_ms, struct cgn_buf *out);

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/answer/ollama.h"
+
+#include "policy/ollama/ollama.h"
+#include "router/answer/relay.h"
+#include "router/answer/reply_priv.h"
+
+#define LATEST    ":latest"
+#define JSON_TYPE "application/json; charset=utf-8"
+
+static struct ollama_time time_now(const struct gw_req *r)
+{
+	/* the loop's time stands still within a turn, and a fast answer comes in one */
+	return (struct ollama_time){cgn_clock_wall_ms(), cgn_clock_now() - r->client.started};
+}
+
+/* ---- requests ---- */
+
+static enum gw_step body_refuse(struct gw_req *r, const char *what, const char *why)
+{
+	return gw_refuse(r,
+		&(struct gw_refusal){400, "invalid_request_error", "invalid_body", .reason = "invalid"},
+		"%s%s", what, why);
+}
+
+static bool is_known(const struct gw_req *r, struct cgn_str name)
+{
+	return gw_rules_model(r->w->rules, name) != NULL || view_model_find(r->w->view, name) != NULL;
+}
+
+/* Return the name that the router knows: clients add Ollama's default tag to a name without one. */
+static struct cgn_str name_known(const struct gw_req *r, struct cgn_str asked)
+{
+	struct cgn_str bare = {asked.p, asked.n - strlen(LATEST)};
+	bool tagged = asked.n > strlen(LATEST) && memcmp(asked.p + bare.n, LATEST, strlen(LATEST)) == 0;
+	return tagged && !is_known(r, asked) && is_known(r, bare) ? bare : asked;
+}
+
+/* Engines want to be told that the body is JSON; Ollama does not. */
+static bool type_set(struct gw_req *r)
+{
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	for (size_t i = 0; i < r->client.n_headers; i++)
+		if (cgn_str_is(r->client.headers[i].name, "content-type")) {
+			r->client.headers[i] = json;
+			return true;
+		}
+	if (r->client.n_headers >= PROTO_MAX_HEADERS)
+		return true;
+	struct proto_header *v = cgn_arena_get(&r->arena, (r->client.n_headers + 1) * sizeof *v);
+	if (v == NULL)
+		return false;
+	memcpy(v, r->client.headers, r->client.n_headers * sizeof *v);
+	v[r->client.n_headers++] = json;
+	r->client.headers = v;
+	return true;
+}
+
+/* Make |own| the request's body. */
+static void body_replace(struct gw_req *r, struct cgn_buf *own)
+{
+	gw_body_drop(r);
+	r->body.bytes = *own;
+	*own = (struct cgn_buf){0};
+	r->body.booked = r->body.bytes.cap;
+	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
+}
+
+static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
+{
+	return gw_refuse(r,
+		&(struct gw_refusal){404, "invalid_request_error", "model_not_found", .param = "model",
+			.reason = "model"},
+		"model '%.*s' not found", (int)(asked.n < 200 ? asked.n : 200), asked.p);
+}
+
+/* Answer a request that asks only to load a model: there is nothing to do. */
+static enum gw_step loaded_reply(struct gw_req *r, enum ollama_api api, struct cgn_str asked, bool unloads)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	ollama_put_loaded(api, asked, unloads, cgn_clock_wall_ms(), &b);
+	return gw_reply_typed(r, 200, JSON_TYPE, &b);
+}
+
+static enum gw_step show_reply(struct gw_req *r, struct cgn_str name)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	ollama_put_show(name, r->w->shared->started_unix * 1000, &b);
+	return gw_reply_typed(r, 200, JSON_TYPE, &b);
+}
+
+static enum gw_step request_translate(struct gw_req *r, struct json_val body, struct cgn_str asked,
+	struct cgn_str known)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
+	enum ollama_api api = ollama_api_of(r->client.path);
+	struct ollama_request rq;
+	struct cgn_err err;
+	cgn_rc rc = ollama_request_read(api, body, known, &rq, &own, &err);
+	if (rc.code == CGN_NO_MEMORY)
+		return gw_refuse_no_memory(r, "memory");
+	if (!cgn_ok(rc))
+		return body_refuse(r, "", err.msg);
+	if (rq.loads)
+		return loaded_reply(r, api, asked, rq.unloads);
+	r->answer.ollama = ollama_answer_new(api, rq.stream, asked);
+	if (r->answer.ollama == NULL || !type_set(r))
+		return gw_refuse_no_memory(r, "memory");
+	body_replace(r, &own);
+	r->client.target = cgn_str_of(rq.path);
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}
+
+enum gw_step gw_ollama_body(struct gw_req *r)
+{
+	struct json_val body, model;
+	struct cgn_str asked = {NULL, 0};
+	struct cgn_err err;
+	if (!cgn_ok(json_parse(cgn_buf_view(&r->body.bytes), &body, NULL, &err)))
+		return body_refuse(r, "the body is not valid JSON: ", err.msg);
+	if (body.type != JSON_OBJECT)
+		return body_refuse(r, "the body is not a JSON object", "");
+	/* "name" is an older spelling */
+	if ((json_get(body, "model", &model) || json_get(body, "name", &model)) && model.type == JSON_STRING)
+		asked = json_str(model, &r->arena);
+	if (asked.n == 0)
+		return body_refuse(r, "model is required", "");
+	const struct cgn_str known = name_known(r, asked);
+	if (!is_known(r, known))
+		return model_unknown(r, asked);
+	if (r->client.route->kind == GW_OLLAMA_SHOW)
+		return show_reply(r, known);
+	return request_translate(r, body, asked, known);
+}
+
+void gw_ollama_drop(struct gw_req *r)
+{
+	ollama_answer_free(&r->answer.ollama);
+	cgn_buf_fini(&r->answer.whole);
+}
+
+/* ---- answers ---- */
+
+static void head_send(struct gw_req *r, int status, int64_t length)
+{
+	struct http_field f[1 + GW_RELAY_FIELDS];
+	size_t n = 0;
+	f[n++] = (struct http_field){CGN_STR("content-type"),
+		cgn_str_of(ollama_answer_type(r->answer.ollama))};
+	n += gw_relay_fields(r, f + n);
+	r->answer.status = status;
+	r->answer.ollama_head = true;
+	http_exchange_head(r->client.x, status, f, n, length);
+}
+
+void gw_ollama_head(struct gw_req *r)
+{
+	if (ollama_answer_begin(r->answer.ollama, r->attempt.status, r->attempt.events))
+		head_send(r, 200, -1);
+}
+
+static void body_send(struct gw_req *r, const struct cgn_buf *b)
+{
+	const struct iovec iov = {b->p, b->n};
+	if (b->bad)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+	else if (b->n > 0)
+		http_exchange_body(r->client.x, &iov, 1);
+}
+
+void gw_ollama_feed(struct gw_req *r, struct cgn_str data)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf lines = {0};
+	const struct ollama_time now = time_now(r);
+	bool at_once = r->answer.ollama_head;
+	ollama_answer_feed(r->answer.ollama, data, &now, at_once ? &lines : &r->answer.whole);
+	if (at_once)
+		body_send(r, &lines);
+}
+
+static void whole_send(struct gw_req *r)
+{
+	if (!r->answer.ollama_head)
+		head_send(r, ollama_answer_status(r->answer.ollama), (int64_t)r->answer.whole.n);
+	body_send(r, &r->answer.whole);
+	http_exchange_end(r->client.x, NULL, 0);
+}
+
+void gw_ollama_end(struct gw_req *r)
+{
+	const struct ollama_time now = time_now(r);
+	ollama_answer_end(r->answer.ollama, &now, &r->answer.whole);
+	whole_send(r);
+}
+
+void gw_ollama_cut(struct gw_req *r, const char *why)
+{
+	ollama_answer_cut(r->answer.ollama, why, &r->answer.whole);
+	whole_send(r);
+}
+
+/* ---- lists ---- */
+
+struct list {
+	struct json_out j;
+	uint64_t since_ms;
+	bool running;
+};
+
+static void card_put(void *arg, struct cgn_str name, bool is_alias)
+{
+	struct list *l = arg;
+	if (!l->running || !is_alias)
+		ollama_put_card(&l->j, name, l->since_ms, l->running);
+}
+
+static enum gw_step list_reply(struct gw_req *r, bool running)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct list l = {json_out_to(&b), r->w->shared->started_unix * 1000, running};
+	json_open(&l.j, '{');
+	json_key_open(&l.j, "models", '[');
+	gw_reply_names(r, card_put, &l);
+	json_close(&l.j, ']');
+	json_close(&l.j, '}');
+	return gw_reply_typed(r, 200, JSON_TYPE, &b);
+}
+
+static enum gw_step version_reply(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"version\":\"" OLLAMA_VERSION "\",\"cognitora\":\"" CGN_VERSION "\"}");
+	return gw_reply_typed(r, 200, JSON_TYPE, &b);
+}
+
+enum gw_step gw_ollama_reply(struct gw_req *r)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	if (kind == GW_OLLAMA_TAGS || kind == GW_OLLAMA_PS)
+		return list_reply(r, kind == GW_OLLAMA_PS);
+	if (kind == GW_OLLAMA_VERSION)
+		return version_reply(r);
+	return gw_refuse(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
+		"models are not managed here: the engines behind this router have theirs already");
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ollama: a request of Ollama's API becomes one of OpenAI's once its body is there, and is planned, limited and
+ * counted like any other; its answer becomes Ollama's on the way to the client. */
+#pragma once
+#include "router/request/request.h"
+
+/* The body is complete: make it the one for an engine and go to GW_ROUTE; or answer without an engine, or
+ * refuse. For the routes GW_OLLAMA and GW_OLLAMA_SHOW. */
+enum gw_step gw_ollama_body(struct gw_req *r);
+void gw_ollama_drop(struct gw_req *r);
+/* Answer the routes that have no body: the lists of models, the version, and what is not supported. */
+enum gw_step gw_ollama_reply(struct gw_req *r);
+
+/* ---- while an engine answers: only if r->answer.ollama is set ---- */
+
+/* The engine's head came: send the client's, if its lines begin now. */
+void gw_ollama_head(struct gw_req *r);
+void gw_ollama_feed(struct gw_req *r, struct cgn_str data);
+/* Send the rest and end the answer. */
+void gw_ollama_end(struct gw_req *r);
+/* The engine's answer broke off: send the error and end the answer. */
+void gw_ollama_cut(struct gw_req *r, const char *why);

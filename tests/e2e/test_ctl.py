@@ -124,6 +124,39 @@ def test_pki_is_what_openssl_believes(tmp_path):
     assert str(tmp_path / "file") in refused(1, "pki", "bootstrap", "--out", tmp_path / "file" / "pki")
 
 
+def test_pki_keeps_names_and_renews(tmp_path):
+    pki = tmp_path / "pki"
+    names = lambda leaf: openssl("x509", "-in", pki / f"{leaf}.pem", "-noout", "-ext", "subjectAltName")
+    fine("pki", "bootstrap", "--out", pki, "--san", "gw.example.net", "--san", "10.1.2.3", "--days", "30")
+    before, ca, key = names("router"), (pki / "ca.pem").read_bytes(), (pki / "router.key").read_bytes()
+    fine("pki", "bootstrap", "--out", pki, "--days", "40", "--san", "two.example.net")  # again: the names stay, one comes
+    assert before.splitlines()[1].strip() in names("router") and "DNS:two.example.net" in names("router")
+    assert (pki / "ca.pem").read_bytes() == ca and (pki / "router.key").read_bytes() != key
+    # a leaf of other origin keeps names of other kinds and its usage
+    (tmp_path / "ext").write_text("subjectAltName=DNS:db.example.net,URI:spiffe://a/b\nextendedKeyUsage=clientAuth\nkeyUsage=digitalSignature,keyAgreement\n")
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", pki / "odd.key", "-out", tmp_path / "csr", "-subj", "/O=Acme/CN=odd")
+    openssl("x509", "-req", "-in", tmp_path / "csr", "-CA", pki / "ca.pem", "-CAkey", pki / "ca.key", "-out", pki / "odd.pem", "-days", "5", "-extfile", tmp_path / "ext")
+    os.chmod(pki / "odd.key", 0o640)
+    odd = [openssl("x509", "-in", pki / "odd.pem", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage")]
+    shown = {r["certificate"]: r for r in json.loads(fine("pki", "show", "--dir", pki, "-o", "json"))}
+    assert shown["ca.pem"]["kind"] == "ca" and 39 <= shown["router.pem"]["days_left"] <= 40 and 4 <= shown["odd.pem"]["days_left"] <= 5
+    soon = json.loads(fine("pki", "renew", "--dir", pki, "--within", "10", "--days", "60", "-o", "json"))
+    assert [r["certificate"] for r in soon] == [f"{pki}/odd.pem"] and soon[0]["days"] == 60
+    odd.append(openssl("x509", "-in", pki / "odd.pem", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage"))
+    assert odd[0] == odd[1] and "spiffe://a/b" in odd[1] and stat.S_IMODE((pki / "odd.key").stat().st_mode) == 0o640
+    every = [r["certificate"] for r in json.loads(fine("pki", "renew", "--dir", pki, "-o", "json"))]
+    assert every == [f"{pki}/{n}.pem" for n in ("admin", "agent", "odd", "router")]
+    for leaf in ("admin", "agent", "odd", "router"):
+        assert "OK" in openssl("verify", "-CAfile", pki / "ca.pem", pki / f"{leaf}.pem")
+        public = openssl("x509", "-in", pki / f"{leaf}.pem", "-noout", "-pubkey")
+        assert public == openssl("pkey", "-in", pki / f"{leaf}.key", "-pubout")
+    assert "no certificate" in refused(1, "pki", "renew", "nobody", "--dir", pki)
+    assert "no certificate" in refused(1, "pki", "renew", "ca", "--dir", pki)
+    assert "--dir" in refused(1, "pki", "show", "--dir", tmp_path / "none")
+    assert (pki / "ca.pem").read_bytes() == ca
+    assert "longer than the rest" in refused(2, "pki", "renew", "--dir", pki, "--days", "3650")
+
+
 def test_config_check(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text('[router]\nlisten = "127.0.0.1:1234"\n')

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pki bootstrap: creates a cluster CA and a certificate for each program. Reuses an existing CA, so that more
- * certificates can be created later. */
+/* pki: creates a cluster CA and a certificate for each program (bootstrap), renews certificates and shows how
+ * long they are valid. An existing CA is used again, and an existing certificate keeps its names. */
+#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <sys/stat.h>
 
 #include "ctl/ctl.h"
 #include "io/disk/disk.h"
@@ -23,13 +29,32 @@ static CGN_RC path_of(const char *dir, const char *name, const char *suffix, cha
 		: CGN_FAIL(err, INVALID, "path too long: %s", dir);
 }
 
+static int64_t unix_now(void)
+{
+	return (int64_t)(cgn_clock_wall_ms() / 1000);
+}
+
+/* Write a file; one that was there keeps its mode and owner, so that the program that reads it still can. */
+static CGN_RC write_like_before(const char *path, const struct cgn_buf *text, mode_t mode,
+	struct cgn_err *err)
+{
+	struct stat before;
+	bool there = stat(path, &before) == 0;
+	CGN_TRY(disk_write_file_atomic(path, cgn_buf_view(text), there ? before.st_mode & 0777 : mode, err));
+	if (there && (before.st_uid != geteuid() || before.st_gid != getegid()) &&
+		chown(path, before.st_uid, before.st_gid) != 0)
+		return CGN_FAIL(err, STORAGE, "%s was written, but its owner is another now: %s", path,
+			strerror(errno));
+	return CGN_OK;
+}
+
 static CGN_RC write_pair(const char *dir, const char *name, const struct pki_pair *pair, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(path_of(dir, name, ".key", path, err));
-	CGN_TRY(disk_write_file_atomic(path, cgn_buf_view(&pair->key), 0600, err));
+	CGN_TRY(write_like_before(path, &pair->key, 0600, err));
 	CGN_TRY(path_of(dir, name, ".pem", path, err));
-	return disk_write_file_atomic(path, cgn_buf_view(&pair->cert), 0644, err);
+	return write_like_before(path, &pair->cert, 0644, err);
 }
 
 static CGN_RC read_pair(const char *dir, const char *name, struct pki_pair *pair, struct cgn_err *err)
@@ -53,7 +78,7 @@ static CGN_RC load_authority(const struct ctl_args *a, const char *dir, uint64_t
 	*made = access(cert, F_OK) != 0;
 	if (!*made)
 		return read_pair(dir, "ca", ca, err);
-	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000);
+	int64_t now = unix_now();
 	(void)snprintf(common_name, sizeof common_name, "%.100s cluster CA", ctl_flag(a, "--name"));
 	CGN_TRY(pki_make_ca(common_name, (struct pki_validity){now - SKEW, now + (int64_t)days * 10 * DAY},
 		ca, err));
@@ -85,30 +110,83 @@ static bool name_ok(const char *name)
 	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0;
 }
 
+/* Read the facts of NAME.pem and, if |text| is not NULL, its text. */
+static CGN_RC inspect_leaf(const char *dir, const char *name, struct cgn_buf *text, struct pki_info *out,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
+	struct cgn_buf *to = text != NULL ? text : &own;
+	char path[PATH_MAX];
+	CGN_TRY(path_of(dir, name, ".pem", path, err));
+	CGN_TRY(disk_read_file(path, PEM_LIMIT, to, err));
+	return cgn_err_of(pki_inspect(cgn_buf_view(to), out, err), path, err);
+}
+
+static bool leaf_exists(const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+	return cgn_ok(path_of(dir, name, ".pem", path, NULL)) && access(path, F_OK) == 0;
+}
+
+static void leaf_columns(struct ctl_table *t)
+{
+	ctl_table_column(t, "CERTIFICATE", false);
+	ctl_table_column(t, "KEY", false);
+	ctl_table_column(t, "DAYS", true);
+	ctl_table_column(t, "NAMES", false);
+}
+
+/* Add the row of a certificate that was written. */
+static CGN_RC leaf_row(const char *dir, const char *name, struct ctl_table *t, struct cgn_err *err)
+{
+	struct pki_info in;
+	struct cgn_buf names = {0};
+	CGN_TRY(inspect_leaf(dir, name, NULL, &in, err));
+	for (size_t i = 0; i < in.n_names; i++)
+		cgn_buf_fmt(&names, "%s%s", i > 0 ? "," : "", in.names[i]);
+	ctl_table_cell(t, "%s/%s.pem", dir, name);
+	ctl_table_cell(t, "%s/%s.key", dir, name);
+	ctl_table_cell(t, "%lld", (long long)(in.when.to - unix_now() + DAY / 2) / DAY);
+	ctl_table_cell(t, "%s", cgn_buf_z(&names));
+	cgn_buf_fini(&names);
+	return CGN_OK;
+}
+
+static CGN_RC check_days(const char *dir, uint64_t days, const struct pki_info *authority,
+	struct cgn_err *err)
+{
+	int64_t now = unix_now();
+	return now + (int64_t)days * DAY <= authority->when.to
+		? CGN_OK
+		: CGN_FAIL(err, INVALID,
+			  "--days %llu is longer than the rest of the CA's validity in %s: %lld days",
+			  (unsigned long long)days, dir, (long long)(authority->when.to - now) / DAY);
+}
+
+/* Create a certificate, or renew the one that is there, with its names and |names|. */
 static CGN_RC make_leaf(const char *dir, const char *name, const char *const *names, uint64_t days,
 	const struct pki_pair *ca, struct ctl_table *t, struct cgn_err *err)
 {
-	struct pki_pair pair = {0};
-	struct pki_info authority = {0};
-	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000), until = now + (int64_t)days * DAY;
+	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
+	struct pki_info in = {0};
+	int64_t now = unix_now();
+	const struct pki_validity when = {now, now + (int64_t)days * DAY};
 	if (!name_ok(name))
 		return CGN_FAIL(err, INVALID,
 			"'%s' cannot be the name of a certificate: it must not be 'ca', begin with '.' or contain '/'",
 			name);
-	cgn_rc rc = pki_inspect(cgn_buf_view(&ca->cert), &authority, err);
-	if (cgn_ok(rc) && until > authority.when.to)
-		return CGN_FAIL(err, INVALID,
-			"--days %llu is longer than the rest of the CA's validity in %s: %lld days",
-			(unsigned long long)days, dir, (long long)(authority.when.to - now) / DAY);
-	if (cgn_ok(rc))
-		rc = pki_make_leaf(ca, name, names, (struct pki_validity){now, until}, &pair, err);
-	if (cgn_ok(rc))
-		rc = write_pair(dir, name, &pair, err);
-	pki_pair_fini(&pair);
-	ctl_table_cell(t, "%s/%s.pem", dir, name);
-	ctl_table_cell(t, "%s/%s.key", dir, name);
-	ctl_table_cell(t, "%llu", (unsigned long long)days);
-	return rc;
+	CGN_TRY(pki_inspect(cgn_buf_view(&ca->cert), &in, err));
+	CGN_TRY(check_days(dir, days, &in, err));
+	if (leaf_exists(dir, name)) {
+		CGN_TRY(inspect_leaf(dir, name, &old, &in, err));
+		CGN_TRY(cgn_err_of(pki_renew_leaf(ca, cgn_buf_view(&old), names, when, &pair, err), name,
+			err));
+	} else {
+		CGN_TRY(pki_make_leaf(ca, name, names, when, &pair, err));
+	}
+	CGN_TRY(write_pair(dir, name, &pair, err));
+	return leaf_row(dir, name, t, err);
 }
 
 static CGN_RC make_leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca,
@@ -134,14 +212,13 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 	struct ctl_table t = {0};
 	CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &days, err));
 	CGN_TRY(disk_mkdirs(dir, 0700, err));
-	ctl_table_column(&t, "CERTIFICATE", false);
-	ctl_table_column(&t, "KEY", false);
-	ctl_table_column(&t, "DAYS", true);
+	leaf_columns(&t);
 	cgn_rc rc = load_authority(a, dir, days, &ca, &made, err);
 	if (cgn_ok(rc) && made) {
 		ctl_table_cell(&t, "%s/ca.pem", dir);
 		ctl_table_cell(&t, "%s/ca.key", dir);
 		ctl_table_cell(&t, "%llu", (unsigned long long)days * 10);
+		ctl_table_cell(&t, "%s", "");
 	}
 	if (cgn_ok(rc))
 		rc = make_leaves(a, dir, days, &ca, &t, err);
@@ -149,5 +226,165 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 	if (cgn_ok(rc))
 		return ctl_table_print(&t, a->json, err);
 	cgn_buf_fini(&t.text);
+	return rc;
+}
+
+/* ---- renew, show ---- */
+
+static int is_certificate(const struct dirent *e)
+{
+	size_t n = strlen(e->d_name);
+	return n > 4 && e->d_name[0] != '.' && strcmp(e->d_name + n - 4, ".pem") == 0;
+}
+
+/* Call |each| with the name of each certificate of |dir|, the CA's too, in alphabetical order. */
+static CGN_RC each_certificate(const char *dir,
+	CGN_RC (*each)(void *user, const char *name, struct cgn_err *err), void *user, struct cgn_err *err)
+{
+	struct dirent **list = NULL;
+	int n = scandir(dir, &list, is_certificate, alphasort);
+	cgn_rc rc = CGN_OK;
+	if (n < 0)
+		return CGN_FAIL(err, NOT_FOUND, "%s: %s; name the folder with --dir", dir, strerror(errno));
+	for (int i = 0; i < n; i++) {
+		list[i]->d_name[strlen(list[i]->d_name) - 4] = '\0';
+		if (cgn_ok(rc))
+			rc = each(user, list[i]->d_name, err);
+		free(list[i]);
+	}
+	free(list);
+	return rc;
+}
+
+struct renewal {
+	const char *dir;
+	struct pki_pair ca;
+	struct pki_info authority;
+	uint64_t days, within; /* 0: as long as before; 0: all. */
+	struct ctl_table table;
+};
+
+/* Return when the new certificate ends. Without --days it is valid as long as the old one, but not longer than
+ * the CA, which is said. */
+static CGN_RC renewal_end(const struct renewal *r, const char *name, const struct pki_info *old, int64_t now,
+	int64_t *out, struct cgn_err *err)
+{
+	*out = now + (r->days > 0 ? (int64_t)r->days * DAY : old->when.to - old->when.from);
+	if (r->days > 0)
+		return check_days(r->dir, r->days, &r->authority, err);
+	if (*out > r->authority.when.to) {
+		*out = r->authority.when.to;
+		(void)fprintf(stderr,
+			"cgn-ctl: %s/%s.pem ends with the CA, in %lld days: make a new CA soon\n", r->dir,
+			name, (long long)(*out - now) / DAY);
+	}
+	return CGN_OK;
+}
+
+static CGN_RC renew_leaf(struct renewal *r, const char *name, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
+	struct pki_info in;
+	struct pki_validity when = {.from = unix_now()};
+	CGN_TRY(inspect_leaf(r->dir, name, &old, &in, err));
+	if (r->within > 0 && in.when.to - when.from > (int64_t)r->within * DAY)
+		return CGN_OK;
+	CGN_TRY(renewal_end(r, name, &in, when.from, &when.to, err));
+	CGN_TRY(cgn_err_of(pki_renew_leaf(&r->ca, cgn_buf_view(&old), NULL, when, &pair, err), name, err));
+	CGN_TRY(write_pair(r->dir, name, &pair, err));
+	return leaf_row(r->dir, name, &r->table, err);
+}
+
+/* Renew a leaf of "all": certificates without a key beside them are others' (another CA, a trust store). */
+static CGN_RC renew_found(void *user, const char *name, struct cgn_err *err)
+{
+	struct renewal *r = user;
+	char key[PATH_MAX];
+	CGN_TRY(path_of(r->dir, name, ".key", key, err));
+	return strcmp(name, "ca") == 0 || access(key, F_OK) != 0 ? CGN_OK : renew_leaf(r, name, err);
+}
+
+static CGN_RC renew_named(const struct ctl_args *a, struct renewal *r, struct cgn_err *err)
+{
+	for (size_t i = 0; i < a->n_words; i++)
+		if (!name_ok(a->words[i]) || !leaf_exists(r->dir, a->words[i]))
+			return CGN_FAIL(err, NOT_FOUND,
+				"there is no certificate %s/%.100s.pem; cgn-ctl pki show --dir %s lists them",
+				r->dir, a->words[i], r->dir);
+	for (size_t i = 0; i < a->n_words; i++)
+		CGN_TRY(renew_leaf(r, a->words[i], err));
+	return CGN_OK;
+}
+
+static CGN_RC renew_run(const struct ctl_args *a, struct renewal *r, struct cgn_err *err)
+{
+	if (ctl_flag(a, "--days") != NULL)
+		CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &r->days, err));
+	if (ctl_flag(a, "--within") != NULL)
+		CGN_TRY(ctl_flag_u64(a, "--within", 1, 36500, &r->within, err));
+	CGN_TRY(read_pair(r->dir, "ca", &r->ca, err));
+	CGN_TRY(pki_inspect(cgn_buf_view(&r->ca.cert), &r->authority, err));
+	leaf_columns(&r->table);
+	return a->n_words > 0 ? renew_named(a, r, err) : each_certificate(r->dir, renew_found, r, err);
+}
+
+CGN_RC ctl_pki_renew(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct renewal r = {.dir = ctl_flag(a, "--dir")};
+	cgn_rc rc = renew_run(a, &r, err);
+	pki_pair_fini(&r.ca);
+	if (cgn_ok(rc))
+		return ctl_table_print(&r.table, a->json, err);
+	cgn_buf_fini(&r.table.text);
+	return rc;
+}
+
+struct showing {
+	const char *dir;
+	struct ctl_table table;
+};
+
+static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err)
+{
+	struct showing *s = user;
+	struct pki_info in;
+	struct cgn_buf names = {0};
+	char ends[40] = "";
+	struct tm tm;
+	CGN_TRY(inspect_leaf(s->dir, name, NULL, &in, err));
+	for (size_t i = 0; i < in.n_names; i++)
+		cgn_buf_fmt(&names, "%s%s", i > 0 ? "," : "", in.names[i]);
+	time_t end = (time_t)in.when.to;
+	if (gmtime_r(&end, &tm) != NULL)
+		(void)strftime(ends, sizeof ends, "%Y-%m-%d %H:%M:%S", &tm);
+	int64_t left = in.when.to - unix_now();
+	ctl_table_cell(&s->table, "%s.pem", name);
+	ctl_table_cell(&s->table, "%s", in.is_ca ? "ca" : "leaf");
+	ctl_table_cell(&s->table, "%s", in.subject);
+	ctl_table_cell(&s->table, "%lld", (long long)(left < 0 ? (left - DAY + 1) / DAY : left / DAY));
+	ctl_table_cell(&s->table, "%s", ends);
+	ctl_table_cell(&s->table, "%s", in.issuer);
+	ctl_table_cell(&s->table, "%s", in.serial);
+	ctl_table_cell(&s->table, "%s", cgn_buf_z(&names));
+	cgn_buf_fini(&names);
+	return CGN_OK;
+}
+
+CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
+{
+	struct showing s = {.dir = ctl_flag(a, "--dir"), .table = {.wide = a->wide}};
+	ctl_table_column(&s.table, "CERTIFICATE", false);
+	ctl_table_column(&s.table, "KIND", false);
+	ctl_table_column(&s.table, "SUBJECT", false);
+	ctl_table_column(&s.table, "DAYS LEFT", true);
+	ctl_table_column(&s.table, "ENDS UTC", false);
+	ctl_table_wide_column(&s.table, "ISSUER", false);
+	ctl_table_wide_column(&s.table, "SERIAL", false);
+	ctl_table_column(&s.table, "NAMES", false);
+	cgn_rc rc = each_certificate(s.dir, show_certificate, &s, err);
+	if (cgn_ok(rc))
+		return ctl_table_print(&s.table, a->json, err);
+	cgn_buf_fini(&s.table.text);
 	return rc;
 }

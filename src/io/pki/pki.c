@@ -90,12 +90,38 @@ static int crt_set_serial(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : gnutls_x509_crt_set_serial(crt, serial, sizeof serial);
 }
 
+/* Set the extension |oid|, also where the certificate has it already, to |id| (at most 64 bytes) as the DER of a
+ * key identifier: with |named| of RFC 5280's AuthorityKeyIdentifier, else of SubjectKeyIdentifier. */
+static int crt_set_id(gnutls_x509_crt_t crt, const char *oid, bool named, const uint8_t *id, size_t n)
+{
+	uint8_t der[80] = {0x30, (uint8_t)(n + 2), 0x80, (uint8_t)n};
+	size_t skip = named ? 0 : 2;
+	if (!named)
+		der[2] = 0x04;
+	memcpy(der + 4, id, n);
+	return gnutls_x509_crt_set_extension_by_oid(crt, oid, der + skip, (unsigned)(n + 4 - skip), 0);
+}
+
 static int crt_set_key_id(gnutls_x509_crt_t crt)
 {
 	uint8_t id[32];
 	size_t n = sizeof id;
 	int rc = gnutls_x509_crt_get_key_id(crt, 0, id, &n);
-	return rc < 0 ? rc : gnutls_x509_crt_set_subject_key_id(crt, id, n);
+	return rc < 0 ? rc : crt_set_id(crt, "2.5.29.14", false, id, n);
+}
+
+/* Set what is new in every certificate that is signed. */
+static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, gnutls_x509_privkey_t key,
+	struct cgn_err *err)
+{
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_version(crt, 3), "make a certificate", err));
+	CGN_TRY(gnutls_check(crt_set_serial(crt), "draw a serial number", err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_activation_time(crt, (time_t)when.from), "set the first day",
+		err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_expiration_time(crt, (time_t)when.to), "set the last day",
+		err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key(crt, key), "set the key", err));
+	return gnutls_check(crt_set_key_id(crt), "set the key id", err);
 }
 
 /* Make a certificate with everything that an authority and a leaf have in common. */
@@ -108,17 +134,10 @@ static CGN_RC crt_new(const char *cn, struct pki_validity when, gnutls_x509_priv
 	if (when.from >= when.to)
 		return CGN_FAIL(err, INVALID, "certificate for %s: it would end before it begins", cn);
 	CGN_TRY(gnutls_check(gnutls_x509_crt_init(out), "make a certificate", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_version(*out, 3), "make a certificate", err));
-	CGN_TRY(gnutls_check(crt_set_serial(*out), "draw a serial number", err));
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn,
 				     (unsigned)n),
 		"set the common name", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_activation_time(*out, (time_t)when.from),
-		"set the first day", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_expiration_time(*out, (time_t)when.to), "set the last day",
-		err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key(*out, key), "set the key", err));
-	return gnutls_check(crt_set_key_id(*out), "set the key id", err);
+	return crt_set_fresh(*out, when, key, err);
 }
 
 CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki_pair *out,
@@ -216,21 +235,24 @@ static CGN_RC validity_check(struct pki_validity when, gnutls_x509_crt_t ca, str
 	return CGN_OK;
 }
 
-static CGN_RC leaf_sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key,
-	struct cgn_err *err)
+static CGN_RC leaf_set_usage(gnutls_x509_crt_t crt, struct cgn_err *err)
 {
-	uint8_t id[64];
-	size_t n = sizeof id;
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE),
 		"set the usage", err));
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
 		"set the purpose", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
-		"set the purpose", err));
+	return gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
+		"set the purpose", err);
+}
+
+static CGN_RC leaf_sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509_privkey_t ca_key,
+	struct cgn_err *err)
+{
+	uint8_t id[64];
+	size_t n = sizeof id;
 	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
-		CGN_TRY(gnutls_check(gnutls_x509_crt_set_authority_key_id(crt, id, n), "name the authority",
-			err));
+		CGN_TRY(gnutls_check(crt_set_id(crt, "2.5.29.35", true, id, n), "name the authority", err));
 	return gnutls_check(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0),
 		"sign the certificate", err);
 }
@@ -245,6 +267,7 @@ CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const c
 	CGN_TRY(key_new(&key, err));
 	CGN_TRY(crt_new(common_name, when, key, &crt, err));
 	CGN_TRY(crt_add_names(crt, names, err));
+	CGN_TRY(leaf_set_usage(crt, err));
 	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
 	return export_pair(crt, key, out, err);
 }
@@ -318,4 +341,46 @@ CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err
 	out->when.to = gnutls_x509_crt_get_expiration_time(crt);
 	out->is_ca = gnutls_x509_crt_get_ca_status(crt, NULL) > 0;
 	return CGN_OK;
+}
+
+/* ---- renewing ---- */
+
+static bool info_has_name(const struct pki_info *in, const char *name)
+{
+	for (size_t i = 0; i < in->n_names; i++)
+		if (strcmp(in->names[i], name) == 0)
+			return true;
+	return false;
+}
+
+static CGN_RC crt_add_missing(gnutls_x509_crt_t crt, const char *const *names, struct cgn_err *err)
+{
+	struct pki_info have = {0};
+	crt_collect_names(crt, &have);
+	size_t n = have.n_names;
+	for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
+		if (info_has_name(&have, names[i]))
+			continue;
+		if (n++ == PKI_MAX_NAMES)
+			return CGN_FAIL(err, INVALID, "a certificate takes at most %d names", PKI_MAX_NAMES);
+		CGN_TRY(crt_add_name(crt, names[i], err));
+	}
+	return CGN_OK;
+}
+
+CGN_RC pki_renew_leaf(const struct pki_pair *ca, struct cgn_str old, const char *const *more,
+	struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
+	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
+	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(validity_check(when, ca_crt, err));
+	CGN_TRY(crt_import(old, &crt, err));
+	if (gnutls_x509_crt_get_ca_status(crt, NULL) > 0)
+		return CGN_FAIL(err, INVALID, "it is an authority's certificate, not a leaf");
+	CGN_TRY(crt_add_missing(crt, more, err));
+	CGN_TRY(key_new(&key, err));
+	CGN_TRY(crt_set_fresh(crt, when, key, err));
+	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
+	return export_pair(crt, key, out, err);
 }

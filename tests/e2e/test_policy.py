@@ -94,7 +94,17 @@ def test_a_broken_file_is_refused_and_said(cluster):
 
 def test_what_can_not_be_kept_is_not_done(cluster):
     begin(cluster, {"cluster": {"state_dir": "/proc/nowhere"}})
+    cluster.node("a", *FAST)
+    cluster.wait_ready()
     r = ctl(cluster, "set-policy", "--policy", "random")
     assert r.returncode == 1 and "cluster.state_dir" in r.stderr, r.stderr
     assert policy(cluster)["policy"] != "random"
+    assert ctl(cluster, "cordon", "a").returncode == 1
+    assert ctl(cluster, "drain", "a").returncode == 1
+    router = cluster.router_process
+    assert not router.events("router.set_policy") and not router.events("router.cordon")  # the log does not say that it was done
+    (said,) = router.events("router.set_policy_failed")
+    assert "cluster.state_dir" in said["why"] and said["then"] == "the policy stays as it was" and '"random"' in said["document"]
+    assert [(e["node"], e["cordon"]) for e in router.events("router.cordon_failed")] == [("a", True)] * 2
+    assert cluster.states() == {"a": "ready"}
     assert ask(cluster.admin_port, "GET", "/healthz").status == 200

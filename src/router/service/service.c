@@ -46,6 +46,7 @@ void router_call_release(struct router_call *k)
 		return;
 	drain_stop(k);
 	free(k->node_id);
+	free(k->document);
 	k->tag = 0;
 	free(k);
 }
@@ -242,17 +243,28 @@ static bool order_read(struct router_call *k, struct cgn_str message)
 	return cgn_ok(rc);
 }
 
+/* Log the order once it is known whether it was stored. */
+static void cordon_log(const struct router_call *k, const struct cgn_err *err)
+{
+	if (err->code == CGN_FINE)
+		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", k->cordons),
+			F_STR("by", k->by), F_STR("from", k->from));
+	else
+		cgn_log(ERROR, "router.cordon_failed", F_STR("node", k->node_id),
+			F_BOOL("cordon", k->cordons), F_STR("by", k->by), F_STR("from", k->from),
+			F_STR("why", err->msg), F_STR("then", "the node stays as it was"));
+}
+
 static void cordon_start(struct router_call *k, bool on, void (*done)(void *user, const struct cgn_err *err))
 {
 	struct cgn_err err;
 	k->pending = true;
+	k->cordons = on;
 	cgn_rc rc = state_cordon(k->r->members.state, k->node_id, on, done, k, &err);
-	if (cgn_ok(rc)) {
-		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", on),
-			F_STRN("by", grpc_peer_name(k->c)), F_STRN("from", grpc_peer(k->c)));
+	if (cgn_ok(rc))
 		return;
-	}
 	k->pending = false;
+	cordon_log(k, &err);
 	router_call_finish(k, rc.code, err.msg);
 }
 
@@ -262,6 +274,7 @@ static void cordon_done(void *user, const struct cgn_err *err)
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	Cognitora__V1__CordonResponse rs = COGNITORA__V1__CORDON_RESPONSE__INIT;
 	k->pending = false;
+	cordon_log(k, err);
 	if (err->code == CGN_FINE && k->c != NULL)
 		router_call_send(k, &rs);
 	router_call_finish(k, err->code, err->code == CGN_FINE ? "" : err->msg);
@@ -307,6 +320,7 @@ static void drain_cordoned(void *user, const struct cgn_err *err)
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	struct cluster_orders o;
 	k->pending = false;
+	cordon_log(k, err);
 	struct cluster_node *n = cluster_find(k->r->members.cluster, k->node_id);
 	if (err->code != CGN_FINE)
 		router_call_finish(k, err->code, err->msg);
@@ -336,6 +350,8 @@ static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct r
 		return;
 	}
 	*k = (struct router_call){.tag = ROUTER_CALL_TAG, .r = r, .c = c, .act = act};
+	(void)cgn_str_copyz(k->by, sizeof k->by, grpc_peer_name(c));
+	(void)cgn_str_copyz(k->from, sizeof k->from, grpc_peer(c));
 	cgn_timer_init(&k->poll, r->loop, drain_report);
 	grpc_call_take(c, &call_ops, k);
 }

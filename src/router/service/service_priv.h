@@ -17,7 +17,10 @@ struct router_call {
 	bool asked;   /* The one request message has arrived. */
 	bool pending; /* The state backend has not answered yet. */
 	char *node_id;
-	bool draining;                         /* cluster_drain_begin was called for node_id. */
+	bool cordons;           /* The cordon is set, not lifted. */
+	char *document;         /* The policy document to store; NULL: none. */
+	char by[128], from[80]; /* The caller's certificate and address, also after it has gone. */
+	bool draining;          /* cluster_drain_begin was called for node_id. */
 	struct router_explain_query *question; /* Query that the workers still search; NULL: none. */
 	struct cgn_timer poll;
 };

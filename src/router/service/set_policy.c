@@ -52,11 +52,25 @@ static void status_send(struct router_call *k)
 	router_call_finish(k, CGN_FINE, "");
 }
 
+/* Log the change once it is known whether it was stored. */
+static void put_log(const struct router_call *k, const struct cgn_err *err)
+{
+	const char *where = state_policy_where(k->r->members.state);
+	if (err->code == CGN_FINE)
+		cgn_log(INFO, "router.set_policy", F_STR("document", k->document), F_STR("where", where),
+			F_STR("by", k->by), F_STR("from", k->from));
+	else
+		cgn_log(ERROR, "router.set_policy_failed", F_STR("document", k->document),
+			F_STR("where", where), F_STR("by", k->by), F_STR("from", k->from),
+			F_STR("why", err->msg), F_STR("then", "the policy stays as it was"));
+}
+
 static void put_done(void *user, const struct cgn_err *err)
 {
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->pending = false;
+	put_log(k, err);
 	if (err->code == CGN_FINE)
 		status_send(k);
 	else
@@ -74,12 +88,14 @@ static CGN_RC document_put(struct router_call *k, const Cognitora__V1__SetPolicy
 		route_document_write(&d, &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	cgn_log(INFO, "router.set_policy", F_STRN("document", cgn_buf_view(&text)),
-		F_STR("where", state_policy_where(k->r->members.state)), F_STRN("by", grpc_peer_name(k->c)),
-		F_STRN("from", grpc_peer(k->c)));
-	CGN_TRY(state_policy_put(k->r->members.state, cgn_buf_view(&text), put_done, k, err));
-	k->pending = true; /* put_done never runs inline. */
-	return CGN_OK;
+	k->document = strdup(cgn_buf_z(&text));
+	if (k->document == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = state_policy_put(k->r->members.state, cgn_buf_view(&text), put_done, k, err);
+	k->pending = cgn_ok(rc); /* put_done never runs inline. */
+	if (!cgn_ok(rc))
+		put_log(k, err);
+	return rc;
 }
 
 void router_set_policy(struct router_call *k, struct cgn_str message)

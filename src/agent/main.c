@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),
 		.start = agent_start,
+		.check = agent_check,
 		.reload = agent_reload,
 		.drain = agent_drain,
 		.ready = agent_admin_ready,

@@ -126,10 +126,19 @@ static void kvcached_reload(void *state, const struct config *cfg)
 	struct cgn_err err = {0};
 	CGN_LIVE(d, KVCACHED_TAG);
 	set_live(d, cfg);
-	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err)))
+	if (d->tls != NULL && !cgn_ok(tls_ctx_reload(d->tls, &err))) {
 		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
 			F_STR("then", "the old certificate stays"));
+		svc_reload_refused(d->svc, err.msg);
+	}
 	kvcached_workers_reload(d);
+}
+
+static void kvcached_check(const struct config *cfg, struct svc_problems *out)
+{
+	struct cgn_err err;
+	svc_check_cluster(out, cfg);
+	svc_problem(out, resp_check(cfg, &err), &err);
 }
 
 static void kvcached_drain(void *state)
@@ -186,6 +195,7 @@ int main(int argc, char **argv)
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),
 		.start = kvcached_start,
+		.check = kvcached_check,
 		.reload = kvcached_reload,
 		.drain = kvcached_drain,
 		.stop = kvcached_stop,

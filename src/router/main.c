@@ -6,6 +6,7 @@
 #include "base/log/log.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/rules/tokenizer_set.h"
 #include "router/service/service.h"
 
 #define MAX_WORKERS 256
@@ -26,6 +27,40 @@ static CGN_RC gateway_tls(struct router *r, struct cgn_err *err)
 			"router.tls_cert_file and router.tls_key_file go together: one of them is not set");
 	struct tls_cfg c = {.server = true, .cert_file = cert, .key_file = key, .alpn = http_alpn};
 	return tls_ctx_new(&c, &r->ports.http_tls, err);
+}
+
+/* ---- --check ---- */
+
+static void check_tokenizers(const struct config *cfg, struct svc_problems *out)
+{
+	for (size_t i = 0; i < cfg->n_models; i++) {
+		struct gw_tokenizer_set *k = NULL;
+		struct cgn_err err;
+		if (gw_reads_tokenizer(&cfg->models[i]))
+			svc_problem(out, gw_tokenizer_set_load(&cfg->models[i], &k, &err), &err);
+		gw_tokenizer_set_unref(&k);
+	}
+}
+
+static void router_check(const struct config *cfg, struct svc_problems *out)
+{
+	struct gw_store_cfg store;
+	struct cgn_err err;
+	const struct tls_cfg gateway = {.cert_file = cfg->router.tls_cert_file,
+		.key_file = cfg->router.tls_key_file};
+	const struct tls_cfg redis = {.ca_file = cfg->router.rate_limit.redis_ca_file};
+	svc_check_cluster(out, cfg);
+	svc_check_tls(out, "router.tls_", &gateway);
+	if (cfg->auth.enabled)
+		svc_problem(out, router_keys_check(cfg, &err), &err);
+	check_tokenizers(cfg, out);
+	size_t before = out->n;
+	if (cfg->router.rate_limit.redis_url != NULL)
+		svc_check_tls(out, "router.rate_limit.redis_", &redis);
+	if (out->n > before)
+		return; /* The next check would fail for the same reason. */
+	svc_problem(out, gw_store_cfg(cfg, &store, &err), &err);
+	gw_store_cfg_fini(&store);
 }
 
 /* ---- ports ---- */
@@ -306,6 +341,7 @@ int main(int argc, char **argv)
 		.routes = router_admin_routes,
 		.n_routes = router_n_admin_routes,
 		.start = router_start,
+		.check = router_check,
 		.reload = router_reload,
 		.drain = router_drain,
 		.ready = router_is_ready,

@@ -220,6 +220,21 @@ def test_reload(start, tmp_path):
     d.proc.send_signal(signal.SIGHUP)
     until(lambda: len(d.events("svc.reloaded")) == 2, "reloaded again")
     assert d.event("svc.reloaded")["needs_restart"] == "router.listen"
+    # what runs, what waits
+    shown = d.ask("GET", "/config")[1].decode().splitlines()
+    assert shown[0] == "# PENDING until restart: router.listen"
+    at = next(i for i, line in enumerate(shown) if line.startswith("listen = "))
+    assert shown[at].startswith('listen = "0.0.0.0:8080"') and shown[at].endswith("# default")
+    assert shown[at + 1].startswith('# PENDING until restart: listen = "h:1"') and f"{f}:3:1" in shown[at + 1]
+    assert any(line.startswith('max_body = "4KiB"') for line in shown)
+    whole = json.loads(d.ask("GET", "/config.json")[1])
+    by_key = {s["key"]: s for s in whole["settings"]}
+    assert whole["pending"] == ["router.listen"] and "pending" not in by_key["router.max_body"]
+    assert by_key["router.listen"] == {"key": "router.listen", "value": "0.0.0.0:8080", "origin": "default", "pending": "h:1", "pending_origin": f"{f}:3:10"}
+    ctl = subprocess.run([BUILD / "src/ctl/cgn-ctl", "config", "show", "--admin", f"127.0.0.1:{d.port}"], capture_output=True, text=True)
+    assert ctl.stdout.splitlines() == shown, ctl
+    ctl = subprocess.run([BUILD / "src/ctl/cgn-ctl", "config", "show", "--admin", f"127.0.0.1:{d.port}", "-o", "json"], capture_output=True, text=True)
+    assert json.loads(ctl.stdout) == whole
     d.proc.send_signal(signal.SIGTERM)
     assert d.exit_code() == 0
 

@@ -363,7 +363,7 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &seed, &k, &err)));
 	assert_true(cgn_ok(gw_rules_new(cfg, k, &rules, NULL)));
 	auth_keys_unref(&k);
-	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, &err)))
+	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, NULL, &err)))
 		fail_msg("%s", err.msg);
 	config_free(&cfg);
 	return rules;

@@ -9,6 +9,7 @@
 
 #define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
 #define POWER_INTERVAL CGN_SEC
+#define NO_ENGINE      "no engine is configured: cgn-agent needs an [engine] table, or several of [[engines]]"
 #define MIN_STREAMS    4096
 #define MESSAGE_SLACK  ((uint64_t)1024 * 1024) /* Beside the body: path, headers, digests */
 
@@ -127,8 +128,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 		.store = on_store_asked,
 		.rewatch_store = on_rewatch_asked};
 	if (cfg->n_engines == 0)
-		return CGN_FAIL(err, INVALID,
-			"no engine is configured: cgn-agent needs an [engine] table, or several of [[engines]]");
+		return CGN_FAIL(err, INVALID, NO_ENGINE);
 	if (cfg->n_engines > PROTO_MAX_ENGINES)
 		return CGN_FAIL(err, INVALID, "%zu engines are configured, at most %d are possible",
 			cfg->n_engines, PROTO_MAX_ENGINES);
@@ -358,6 +358,13 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	return CGN_OK;
 }
 
+static void certificate_refused(struct agent *a, const struct cgn_err *why)
+{
+	cgn_log(ERROR, "agent.tls_reload", F_STR("why", why->msg),
+		F_STR("then", "the old certificate stays"));
+	svc_reload_refused(a->svc, why->msg);
+}
+
 void agent_reload(void *state, const struct config *cfg)
 {
 	struct agent *a = state;
@@ -365,11 +372,19 @@ void agent_reload(void *state, const struct config *cfg)
 	CGN_LIVE(a, AGENT_TAG);
 	set_reloadable(a, cfg);
 	if (a->tls != NULL && !cgn_ok(tls_ctx_reload(a->tls, &err)))
-		cgn_log(ERROR, "agent.tls_reload", F_STR("why", err.msg),
-			F_STR("then", "the old certificate stays"));
+		certificate_refused(a, &err);
 	if (a->announce != NULL && !cgn_ok(state_announce_reload_tls(a->announce, &err)))
-		cgn_log(ERROR, "agent.tls_reload", F_STR("why", err.msg),
-			F_STR("then", "the old certificate stays"));
+		certificate_refused(a, &err);
+}
+
+void agent_check(const struct config *cfg, struct svc_problems *out)
+{
+	struct cgn_err err;
+	svc_check_cluster(out, cfg);
+	if (cfg->n_engines == 0)
+		svc_problem(out, CGN_FAIL(&err, INVALID, NO_ENGINE), &err);
+	for (size_t i = 0; i < cfg->n_engines; i++)
+		engine_check(&cfg->engines[i], out);
 }
 
 void agent_stop(void **take)

@@ -46,6 +46,7 @@ struct agent {
 
 /* ---- the program, as joint/svc runs it ---- */
 CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
+void agent_check(const struct config *cfg, struct svc_problems *out);
 void agent_reload(void *state, const struct config *cfg);
 void agent_drain(void *state);
 void agent_stop(void **take);

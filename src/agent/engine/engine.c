@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 #include "io/disk/disk.h"
 
 #define KEY_BYTES 8192
@@ -59,11 +62,11 @@ static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struc
 
 /* ---- open and close ---- */
 
-static CGN_RC read_key(struct engine *e, const char *file, struct cgn_err *err)
+/* Read the key's file into |text|, and borrow the key from it. */
+static CGN_RC key_of(const char *file, struct cgn_buf *text, struct cgn_str *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	CGN_TRY(disk_read_file(file, KEY_BYTES, &text, err));
-	struct cgn_str key = cgn_buf_view(&text), rest = key;
+	CGN_TRY(cgn_err_of(disk_read_file(file, KEY_BYTES, text, err), "engine.api_key_file", err));
+	struct cgn_str key = cgn_buf_view(text), rest = key;
 	key = cgn_str_trim(cgn_str_split(&rest, '\n'));
 	if (key.n > 0 && key.p[key.n - 1] == '\r')
 		key.n--;
@@ -74,10 +77,45 @@ static CGN_RC read_key(struct engine *e, const char *file, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"engine.api_key_file %s: its first line must be a key of visible ASCII characters",
 			file);
+	*out = key;
+	return CGN_OK;
+}
+
+static CGN_RC read_key(struct engine *e, const char *file, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct cgn_str key;
+	CGN_TRY(key_of(file, &text, &key, err));
 	e->authorization = cgn_arena_fmt(&e->arena, "Bearer %.*s", CGN_STR_ARG(key));
 	if (e->authorization == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the key of engine %s", e->name);
 	return CGN_OK;
+}
+
+/* Note a file of a managed engine that cannot be read. */
+static void check_readable(const char *key, const char *path, struct svc_problems *out)
+{
+	struct cgn_err err;
+	if (path != NULL && access(path, R_OK) != 0)
+		svc_problem(out, CGN_FAIL(&err, INVALID, "%s: %.300s: %s", key, path, strerror(errno)), &err);
+}
+
+void engine_check(const struct config_engine *ce, struct svc_problems *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const struct tls_cfg tls = {.ca_file = ce->ca_file};
+	struct engine_url url;
+	struct cgn_str key;
+	struct cgn_err err;
+	svc_problem(out, engine_url_parse(ce->url, &url, &err), &err);
+	svc_check_tls(out, "engine.", &tls);
+	if (ce->api_key_file != NULL)
+		svc_problem(out, key_of(ce->api_key_file, &text, &key, &err), &err);
+	if (!ce->managed)
+		return;
+	check_readable("engine.model_path", ce->model_path, out);
+	if (ce->binary != NULL && strchr(ce->binary, '/') != NULL)
+		check_readable("engine.binary", ce->binary, out);
 }
 
 static CGN_RC open_client(struct engine *e, const struct config_engine *ce, struct cgn_err *err)

@@ -13,6 +13,7 @@
 #include "base/json/json.h"
 #include "io/tls/tls.h"
 #include "joint/slotmgr/slotmgr.h"
+#include "joint/svc/svc.h"
 
 #define ENGINE_TAG 0xa9e17001U
 
@@ -72,6 +73,8 @@ struct engine {
 	struct engine_requests requests;
 };
 
+/* Note what is wrong with an engine's URL and files, without starting or asking it. */
+void engine_check(const struct config_engine *ce, struct svc_problems *out);
 /* Open engine |i| of the configuration; nothing runs before engine_start. A half-open engine is closed with
  * engine_close. CGN_INVALID: the URL, the key file or the launch settings are wrong. */
 CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, size_t i, struct engine *e,

@@ -92,8 +92,17 @@ static void answer_ready(const struct svc_admin_cfg *cfg, struct svc_admin_reply
 
 static void answer_config(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
 {
+	const struct config *boot, *loaded;
+	cfg->configs(cfg->svc, &boot, &loaded);
 	r->content_type = "application/toml";
-	config_print(cfg->config(cfg->svc), &r->body);
+	config_print_running(boot, loaded, &r->body);
+}
+
+static void answer_config_json(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
+{
+	const struct config *boot, *loaded;
+	cfg->configs(cfg->svc, &boot, &loaded);
+	config_json_running(boot, loaded, &r->body);
 }
 
 static void answer_version(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
@@ -116,6 +125,7 @@ static const struct {
 	{"/healthz", answer_health},
 	{"/readyz", answer_ready},
 	{"/config", answer_config},
+	{"/config.json", answer_config_json},
 	{"/version", answer_version},
 };
 

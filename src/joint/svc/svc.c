@@ -44,6 +44,11 @@ struct svc {
 	struct cgn_timer watchdog, drain;
 	struct svc_certs certs;
 	struct svc_memory memory;
+	struct {
+		unsigned held; /* Parts of the reload that are not done; reload() itself is one. */
+		struct svc_problems refused;
+		struct cgn_buf waits; /* Keys that need a restart. */
+	} reload;
 	int exit_code;
 };
 
@@ -127,6 +132,47 @@ static void config_take(struct svc *s, struct config **take)
 		config_free(&old);
 }
 
+static void reload_end(struct svc *s)
+{
+	struct svc_problems *p = &s->reload.refused;
+	if (p->n == 0) {
+		cgn_log(INFO, "svc.reloaded", F_STR("needs_restart", cgn_buf_z(&s->reload.waits)));
+	} else {
+		if (p->text.n > 0)
+			p->text.n--; /* The last line end. */
+		cgn_log(ERROR, "svc.reloaded_in_part", F_U64("refused", p->n),
+			F_STR("why", cgn_buf_z(&p->text)),
+			F_STR("needs_restart", cgn_buf_z(&s->reload.waits)),
+			F_STR("then", "what was refused stays as it was"));
+	}
+	cgn_buf_fini(&p->text);
+	cgn_buf_fini(&s->reload.waits);
+	*p = (struct svc_problems){.n = 0};
+	svc_notify_send(&s->notify, "READY=1");
+}
+
+void svc_reload_refused(struct svc *s, const char *why)
+{
+	struct cgn_err err;
+	CGN_LIVE(s, SVC_TAG);
+	if (s->reload.held > 0)
+		svc_problem(&s->reload.refused, CGN_FAIL(&err, INVALID, "%s", why), &err);
+}
+
+void svc_reload_hold(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	s->reload.held++;
+}
+
+void svc_reload_release(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	CGN_MUST(s->reload.held > 0);
+	if (--s->reload.held == 0)
+		reload_end(s);
+}
+
 static void on_reload_signal(void *arg, int signo)
 {
 	(void)signo;
@@ -140,14 +186,16 @@ static void on_reload_signal(void *arg, int signo)
 	if (!cgn_ok(svc_config_load(s->args, &cfg, &err))) {
 		cgn_log(ERROR, "svc.reload_failed", F_STR("why", err.msg),
 			F_STR("then", "the old configuration stays"));
-	} else {
-		struct cgn_buf waits = {.limit = 16384};
-		config_needs_restart(s->boot, cfg, &waits);
-		config_take(s, &cfg);
-		cgn_log(INFO, "svc.reloaded", F_STR("needs_restart", cgn_buf_z(&waits)));
-		cgn_buf_fini(&waits);
+		svc_notify_send(&s->notify, "READY=1");
+		return;
 	}
-	svc_notify_send(&s->notify, "READY=1");
+	svc_reload_hold(s);
+	cgn_buf_fini(&s->reload.waits); /* An earlier reload may still be under way; they end as one. */
+	s->reload.waits.limit = 16384;
+	s->reload.refused.text.limit = 16384;
+	config_needs_restart(s->boot, cfg, &s->reload.waits);
+	config_take(s, &cfg);
+	svc_reload_release(s);
 }
 
 static void watchdog_fire(struct cgn_timer *t)
@@ -188,9 +236,11 @@ static bool is_ready(void *arg, struct cgn_buf *why)
 	return s->program->ready == NULL || s->program->ready(s->state, why);
 }
 
-static const struct config *current_config(void *arg)
+static void get_configs(void *arg, const struct config **boot, const struct config **loaded)
 {
-	return ((struct svc *)arg)->cfg;
+	const struct svc *s = arg;
+	*boot = s->boot;
+	*loaded = s->cfg;
 }
 
 /* ---- life ---- */
@@ -215,7 +265,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 		.telemetry = s->telemetry,
 		.svc = s,
 		.ready = is_ready,
-		.config = current_config,
+		.configs = get_configs,
 		.state = &s->state};
 	return svc_admin_open(s->loop, addr, &cfg, &s->admin, err);
 }
@@ -263,6 +313,8 @@ static void svc_close(struct svc *s)
 		cgn_loop_run(s->loop);
 		cgn_loop_free(&s->loop);
 	}
+	cgn_buf_fini(&s->reload.refused.text);
+	cgn_buf_fini(&s->reload.waits);
 	telemetry_free(&s->telemetry);
 	svc_notify_close(&s->notify);
 	if (s->cfg != s->boot)
@@ -290,6 +342,24 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	return s.exit_code;
 }
 
+/* Print the configuration, and the problems of the files that a start would need to stderr. */
+static int check_all(const struct svc_program *p, const struct config *cfg)
+{
+	struct cgn_buf text = {0};
+	struct svc_problems found = {.n = 0};
+	config_print(cfg, &text);
+	int rc = print_and_free(&text);
+	if (p->check != NULL)
+		p->check(cfg, &found);
+	struct cgn_str rest = cgn_buf_view(&found.text);
+	while (rest.n > 0) {
+		struct cgn_str line = cgn_str_split(&rest, '\n');
+		(void)fprintf(stderr, "%s: %.*s\n", p->name, CGN_STR_ARG(line));
+	}
+	cgn_buf_fini(&found.text);
+	return found.n > 0 ? cgn_code_exit(found.first) : rc;
+}
+
 int svc_main(const struct svc_program *p, int argc, char **argv)
 {
 	CGN_ON_EXIT(svc_args_fini) struct svc_args args = {0};
@@ -310,10 +380,8 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 	}
 	if (!cgn_ok(svc_config_load(&args, &cfg, &err)))
 		return error_print(p, &err);
-	if (args.mode == SVC_CHECK) {
-		config_print(cfg, &text);
-		return print_and_free(&text);
-	}
+	if (args.mode == SVC_CHECK)
+		return check_all(p, cfg);
 	return svc_run(p, &args, &cfg);
 }
 

@@ -9,9 +9,11 @@
  * run. SIGPIPE and SIGXFSZ are ignored; RLIMIT_NOFILE is raised to its hard limit. Everything below runs on
  * svc_loop's thread, except svc_drained, which any thread may call.
  *
- * SIGTERM, SIGINT: drain() is called and /readyz answers 503. svc_drained or the drain timeout ends the
+ * --check prints the effective config, then each problem of the files that a start would need; its exit status is
+ * that of the first problem. SIGTERM, SIGINT: drain() is called and /readyz answers 503. svc_drained or the drain timeout ends the
  * process with exit 0; a second signal ends it at once (130, 143). SIGHUP: the config is loaded again. A
- * config with an error is logged, and the old one stays; changed keys that need a restart are logged. */
+ * config with an error is logged, and the old one stays; changed keys that need a restart, and parts that were
+ * refused, are logged. /config shows the values that run, and those that wait for a restart. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -21,7 +23,22 @@
 #include "policy/config/config.h"
 
 struct svc;
+struct tls_cfg;
 struct tls_ctx;
+
+/* Problems that a check or a reload found. */
+struct svc_problems {
+	struct cgn_buf text; /* Has one line for each, ended by a line end. */
+	size_t n;
+	enum cgn_code first; /* Code of the first one. */
+};
+/* Note |rc| if it is a failure, with the sentence of |err|. */
+void svc_problem(struct svc_problems *p, cgn_rc rc, const struct cgn_err *err);
+/* Note each file of |tls| that cannot be read, or, if all can, why they cannot be used. The settings are |prefix|
+ * ("security.", "cluster.etcd_") and ca_file, cert_file, key_file. Nothing is checked when none is set. */
+void svc_check_tls(struct svc_problems *p, const char *prefix, const struct tls_cfg *tls);
+/* The same for [security] and, with the state backend etcd, for etcd's files. */
+void svc_check_cluster(struct svc_problems *p, const struct config *cfg);
 
 /* {"listen", "router.listen", "ADDR", "..."}: --listen ADDR is short for --set router.listen=ADDR */
 struct svc_flag {
@@ -61,8 +78,12 @@ struct svc_program {
 	/* Build everything, on svc_loop. On failure the process exits with the code's exit status and prints
 	 * one line. */
 	CGN_RC (*start)(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
-	/* Apply the live keys of a new, valid config. The previous |cfg| is valid until this returns. NULL:
-	 * start's cfg stays valid, and SIGHUP changes only the log settings. */
+	/* Serves --check: open and parse every file that start() needs and note each problem, without opening a
+	 * port, writing anything or asking another machine. NULL: there is no such file. */
+	void (*check)(const struct config *cfg, struct svc_problems *out);
+	/* Apply the live keys of a new, valid config; what cannot be applied goes to svc_reload_refused. The
+	 * previous |cfg| is valid until this returns. NULL: start's cfg stays valid, and SIGHUP changes only
+	 * the log settings. */
 	void (*reload)(void *state, const struct config *cfg);
 	void (*drain)(void *state); /* Stop taking work; call svc_drained when nothing is open. */
 	bool (*ready)(void *state, struct cgn_buf *why); /* For /readyz; NULL: ready once started. */
@@ -83,6 +104,14 @@ void svc_drained(struct svc *s);
 /* Make the allocator give memory back to the system: that of large requests as soon as they end, that of small
  * ones within some seconds. Call from start, before threads allocate, in programs that hold bodies of any size. */
 void svc_memory_tune(struct svc *s);
+/* Report, during a reload, that a part of it was refused and what stays instead: svc.reloaded_in_part is then
+ * logged instead of svc.reloaded. Does nothing when no reload is under way, so that it may be called wherever
+ * such a failure is logged. */
+void svc_reload_refused(struct svc *s, const char *why);
+/* A reload is over when reload() has returned and each svc_reload_hold was followed by an svc_reload_release:
+ * work on another thread belongs to it. */
+void svc_reload_hold(struct svc *s);
+void svc_reload_release(struct svc *s);
 /* Answer an admin request with {"error":{"message","type","code"}}. */
 void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, const char *message);
 /* Call from a route's answer: the answer comes later, from svc_admin_done on the same loop, and the contents

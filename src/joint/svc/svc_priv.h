@@ -75,9 +75,10 @@ struct svc_admin;
 struct svc_admin_cfg {
 	const struct svc_program *program;
 	struct telemetry *telemetry;
-	void *svc; /* Argument of |ready| and |config|. */
+	void *svc; /* Argument of |ready| and |configs|. */
 	bool (*ready)(void *svc, struct cgn_buf *why);
-	const struct config *(*config)(void *svc);
+	/* Get the configuration of the start, whose keys that are not live still run, and the newest one. */
+	void (*configs)(void *svc, const struct config **boot, const struct config **loaded);
 	void **state; /* The program's state for its routes; *state is NULL until started. */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,

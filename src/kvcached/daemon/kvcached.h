@@ -39,6 +39,9 @@ enum kvcached_port_id {
 #include "kvcached/daemon/ports.def"
 #undef PORT
 
+/* For --check: read the password of the Redis port, and refuse a port that others reach without one. resp/port.c */
+CGN_RC resp_check(const struct config *cfg, struct cgn_err *err);
+
 struct kvcached;
 struct kvcached_worker {
 	struct kvcached *daemon;

@@ -65,6 +65,14 @@ static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, str
 	return CGN_OK;
 }
 
+CGN_RC resp_check(const struct config *cfg, struct cgn_err *err)
+{
+	struct resp_shared *s = NULL;
+	CGN_TRY(shared_new(cfg, &s, err));
+	free(s);
+	return CGN_OK;
+}
+
 /* ---- connections ---- */
 
 static void port_release(struct cgn_grave *g)

@@ -41,6 +41,13 @@ void config_free(struct config **take);
  * "cognitora.toml:12:3", "COGNITORA__ROUTER__LISTEN", "--set router.listen"). It contains no secrets (they
  * are *_file paths). */
 void config_print(const struct config *c, struct cgn_buf *out);
+/* Print the configuration that runs: keys that a reload applies have the value of |loaded|, others that of |boot|,
+ * the start's, followed by a line "# PENDING until restart: KEY = VALUE" where |loaded| has another value. The
+ * first line lists the pending keys. */
+void config_print_running(const struct config *boot, const struct config *loaded, struct cgn_buf *out);
+/* The same as JSON: {"pending": [KEY...], "settings": [{"key", "value", "origin"}, ...]}; a setting that waits for
+ * a restart has "pending" and "pending_origin" too. An unset value is null. */
+void config_json_running(const struct config *boot, const struct config *loaded, struct cgn_buf *out);
 /* List the keys that differ and need a restart, as "router.listen, agent.role"; empty when a reload can apply
  * every change. */
 void config_needs_restart(const struct config *old_cfg, const struct config *new_cfg, struct cgn_buf *out);

@@ -194,8 +194,10 @@ const struct state_watch_ops router_state_ops = {
 
 /* ---- rules ---- */
 
-static void tokenizers_refused(const char *model, bool has_old, const struct cgn_err *why)
+static void tokenizers_refused(void *user, const char *model, bool has_old, const struct cgn_err *why)
 {
+	struct router *r = user;
+	svc_reload_refused(r->svc, why->msg);
 	cgn_log(ERROR, "router.tokenizer_refused", F_STR("model", model), F_STR("why", why->msg),
 		F_STR("then", has_old ? "the old one stays" : "it has none"));
 }
@@ -208,7 +210,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	CGN_TRY(gw_rules_new(r->cfg, r->cfg->auth.enabled ? r->keys.set : NULL, &rules, err));
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
-		tokenizers_refused, err);
+		tokenizers_refused, r, err);
 	/* The workers are opened with the first rules, and with the view that is made for them. */
 	struct cluster_view *view = NULL;
 	if (cgn_ok(rc) && r->published.view != NULL)
@@ -226,12 +228,27 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void tls_reload(const char *what, struct tls_ctx *c)
+void router_rules_refresh(struct router *r)
+{
+	struct cgn_err err;
+	if (cgn_ok(router_rules_load(r, &err)))
+		return;
+	cgn_log(ERROR, "router.rules_refused", F_STR("why", err.msg), F_STR("then", "the old rules stay"));
+	svc_reload_refused(r->svc, err.msg);
+}
+
+static void certificates_refused(struct router *r, const char *what, const struct cgn_err *why)
+{
+	cgn_log(ERROR, "router.certificates_refused", F_STR("of", what), F_STR("why", why->msg),
+		F_STR("then", "the old ones stay"));
+	svc_reload_refused(r->svc, why->msg);
+}
+
+static void tls_reload(struct router *r, const char *what, struct tls_ctx *c)
 {
 	struct cgn_err err;
 	if (c != NULL && !cgn_ok(tls_ctx_reload(c, &err)))
-		cgn_log(ERROR, "router.certificates_refused", F_STR("of", what), F_STR("why", err.msg),
-			F_STR("then", "the old ones stay"));
+		certificates_refused(r, what, &err);
 }
 
 void router_reload(void *state, const struct config *cfg)
@@ -240,16 +257,13 @@ void router_reload(void *state, const struct config *cfg)
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->cfg = cfg;
-	if (!router_keys_refresh(r, true) && !cgn_ok(router_rules_load(r, &err)))
-		cgn_log(ERROR, "router.rules_refused", F_STR("why", err.msg),
-			F_STR("then", "the old rules stay"));
-	tls_reload("the gateway", r->ports.http_tls);
-	tls_reload("the gRPC port", r->ports.grpc_tls);
-	tls_reload("Redis", r->store.tls);
-	tls_reload("calls to agents", r->shared.agent_tls);
+	router_keys_reload(r);
+	tls_reload(r, "the gateway", r->ports.http_tls);
+	tls_reload(r, "the gRPC port", r->ports.grpc_tls);
+	tls_reload(r, "Redis", r->store.tls);
+	tls_reload(r, "calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))
-		cgn_log(ERROR, "router.certificates_refused", F_STR("of", "etcd"), F_STR("why", err.msg),
-			F_STR("then", "the old ones stay"));
+		certificates_refused(r, "etcd", &err);
 }
 
 /* ---- once a second ---- */

@@ -75,6 +75,17 @@ CGN_RC router_keys_open(struct router *r, struct cgn_err *err)
 	return CGN_OK;
 }
 
+CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err)
+{
+	struct auth_keys *keys = NULL;
+	struct digest seed;
+	cgn_random(&seed, sizeof seed);
+	CGN_TRY(file_is_set(cfg, err));
+	CGN_TRY(keys_read(cfg->auth.api_keys_file, &seed, &keys, err));
+	auth_keys_unref(&keys);
+	return CGN_OK;
+}
+
 void router_keys_close(struct router *r)
 {
 	if (r->keys.job != NULL)
@@ -94,6 +105,7 @@ static void keys_refused(const struct router *r, const struct cgn_err *why)
 {
 	cgn_log(ERROR, "router.keys_refused", F_STR("why", why->msg),
 		F_STR("then", r->keys.set != NULL ? "the old keys stay" : "the old rules stay"));
+	svc_reload_refused(r->svc, why->msg);
 }
 
 /* Runs on the pool. */
@@ -103,11 +115,18 @@ static void job_work(void *arg)
 	j->rc = keys_read(j->path, &j->seed, &j->keys, &j->err);
 }
 
+/* The reload that waited for this load of the file, if any, goes on. */
+static void reload_release(struct router *r)
+{
+	if (r->keys.reload_waits)
+		svc_reload_release(r->svc);
+	r->keys.reload_waits = false;
+}
+
 static void job_done(void *arg)
 {
 	struct router_keys_job *j = arg;
 	struct router *r = j->r;
-	struct cgn_err err;
 	if (r == NULL) {
 		job_free(j);
 		return;
@@ -120,11 +139,11 @@ static void job_done(void *arg)
 		keys_refused(r, &j->err);
 	job_free(j);
 	/* The configuration may have changed meanwhile: a second load follows, and its rules with it. */
-	if (router_keys_refresh(r, r->keys.again) || (r->cfg->auth.enabled && r->keys.set == NULL))
-		return;
-	if (!cgn_ok(router_rules_load(r, &err)))
-		cgn_log(ERROR, "router.rules_refused", F_STR("why", err.msg),
-			F_STR("then", "the old rules stay"));
+	bool waits = router_keys_refresh(r, r->keys.again);
+	if (!waits && (!r->cfg->auth.enabled || r->keys.set != NULL))
+		router_rules_refresh(r);
+	if (r->keys.job == NULL)
+		reload_release(r);
 }
 
 static CGN_RC job_start(struct router *r, struct cgn_err *err)
@@ -142,6 +161,17 @@ static CGN_RC job_start(struct router *r, struct cgn_err *err)
 	}
 	r->keys.job = j;
 	return CGN_OK;
+}
+
+void router_keys_reload(struct router *r)
+{
+	bool waits = router_keys_refresh(r, true);
+	if (!waits)
+		router_rules_refresh(r);
+	if (r->keys.job != NULL && !r->keys.reload_waits) {
+		r->keys.reload_waits = true;
+		svc_reload_hold(r->svc);
+	}
 }
 
 bool router_keys_refresh(struct router *r, bool force)

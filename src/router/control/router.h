@@ -41,6 +41,7 @@ struct router_keys {
 	uint64_t fingerprint;        /* Path, inode, size and time of the file that was tried last. */
 	bool again;                  /* A reload came during |job|: load once more after it. */
 	struct router_keys_job *job; /* The load that runs; NULL: none. */
+	bool reload_waits;           /* A reload of the configuration ends after |job|. */
 };
 
 /* The policy document that operators write. policy.c */
@@ -95,6 +96,7 @@ void router_control_open(struct router *r);
 void router_control_close(struct router *r);
 /* Load rules from r->cfg and publish them with the keys in use. On failure the old ones stay. */
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err);
+void router_rules_refresh(struct router *r); /* The same; a failure is logged, and reported to a reload. */
 /* Use |cfg|, which replaces the configuration after SIGHUP, and read certificates again. */
 void router_reload(void *state, const struct config *cfg);
 /* Perform the orders of a cluster_* call for the node of |o->slot|: watch, record, view. */
@@ -121,6 +123,10 @@ void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);
  * cannot be used. */
 CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
 void router_keys_close(struct router *r);
+/* Read the file as router_keys_open does, and drop the keys. */
+CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err);
+/* Load the file and the rules for a reload of the configuration, which lasts until they are loaded. */
+void router_keys_reload(struct router *r);
 /* Load the key file on the pool if it is another one than the last that was tried, if it has changed, or with
  * |force|; then publish it with new rules. Until then, and when the file is refused, the old keys stay. True: a
  * load runs, and rules follow it. */

@@ -207,16 +207,20 @@ static struct gw_tokenizer_set *tokenizers_of(const struct gw_rules *rules, stru
 	return NULL;
 }
 
+bool gw_reads_tokenizer(const struct config_model *m)
+{
+	return m->tokenizer != NULL && m->tokens != TOKENS_BYTES && m->tokens != TOKENS_ENGINE;
+}
+
 CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
-	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),
-	struct cgn_err *err)
+	bool keep, void (*refused)(void *user, const char *model, bool has_old, const struct cgn_err *why),
+	void *user, struct cgn_err *err)
 {
 	CGN_LIVE(r, RULES_TAG);
 	CGN_MUST(r->n_models == cfg->n_models);
 	for (size_t i = 0; i < cfg->n_models; i++) {
 		struct gw_tokenizer_set *before = tokenizers_of(old, r->models[i].name);
-		if (cfg->models[i].tokenizer == NULL || cfg->models[i].tokens == TOKENS_BYTES ||
-			cfg->models[i].tokens == TOKENS_ENGINE)
+		if (!gw_reads_tokenizer(&cfg->models[i]))
 			continue;
 		bool same = before != NULL &&
 			before->fingerprint == gw_tokenizer_set_fingerprint(&cfg->models[i]);
@@ -225,7 +229,7 @@ CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, co
 		if (!cgn_ok(rc) && !keep)
 			return rc;
 		if (!cgn_ok(rc))
-			refused(cfg->models[i].name, before != NULL, err);
+			refused(user, cfg->models[i].name, before != NULL, err);
 		if (r->models[i].tokenizers == NULL && before != NULL) {
 			gw_tokenizer_set_ref(before);
 			r->models[i].tokenizers = before;

@@ -88,8 +88,10 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_
  * With |keep|, a model whose files are refused keeps its old tokenizers, or has none, and |refused| is
  * called; without, that is an error. */
 CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, const struct gw_rules *old,
-	bool keep, void (*refused)(const char *model, bool has_old, const struct cgn_err *why),
-	struct cgn_err *err);
+	bool keep, void (*refused)(void *user, const char *model, bool has_old, const struct cgn_err *why),
+	void *user, struct cgn_err *err);
+/* Does the router read the tokenizer's file of this model? */
+bool gw_reads_tokenizer(const struct config_model *m);
 void gw_rules_ref(struct gw_rules *r);       /* Any thread. */
 void gw_rules_unref(struct gw_rules **take); /* Any thread. */
 const struct gw_model *gw_rules_model(const struct gw_rules *r,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/pb/pb.h"
+#include "ctl/context/context.h"
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"
 #include "io/tls/tls.h"
@@ -26,7 +27,7 @@ struct ctl_client {
 	struct tls_ctx *tls;
 	struct grpc_channel *channel;
 	struct grpc_call *call;
-	char addr[300];
+	char addr[300], context[80]; /* |context|: its name; empty: none is in use. */
 	const struct ctl_call *now;
 	bool sent_all, wrong_type;
 	struct cgn_err end;
@@ -34,12 +35,20 @@ struct ctl_client {
 
 /* ---- the connection ---- */
 
-static CGN_RC client_tls(const struct ctl_args *a, struct tls_ctx **out, struct cgn_err *err)
+static const char *flag_or(const struct ctl_args *a, const char *flag, const char *fallback)
+{
+	const char *given = ctl_flag(a, flag);
+	return given != NULL ? given : fallback;
+}
+
+/* Flags beat the context |x| (NULL: none), whose certificates are not for Unix sockets. */
+static CGN_RC client_tls(const struct ctl_args *a, const struct context *x, struct tls_ctx **out,
+	struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};
-	const struct tls_cfg cfg = {.ca_file = ctl_flag(a, "--ca"),
-		.cert_file = ctl_flag(a, "--cert"),
-		.key_file = ctl_flag(a, "--key"),
+	const struct tls_cfg cfg = {.ca_file = flag_or(a, "--ca", x != NULL ? x->value[CONTEXT_CA] : NULL),
+		.cert_file = flag_or(a, "--cert", x != NULL ? x->value[CONTEXT_CERT] : NULL),
+		.key_file = flag_or(a, "--key", x != NULL ? x->value[CONTEXT_KEY] : NULL),
 		.alpn = alpn};
 	if (cfg.ca_file == NULL && cfg.cert_file == NULL && cfg.key_file == NULL)
 		return CGN_OK;
@@ -56,11 +65,14 @@ static void pick_address(const char *flag, const char *variable, const char *fal
 	(void)snprintf(out, 300, "%s", addr);
 }
 
-static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, char out[300],
-	struct cgn_err *err)
+static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, const struct context *x,
+	char out[300], struct cgn_err *err)
 {
+	const char *router = x != NULL ? x->value[CONTEXT_ROUTER] : NULL,
+		   *kv = x != NULL ? x->value[CONTEXT_KV] : NULL;
 	if (server == CTL_ROUTER) {
-		pick_address(ctl_flag(a, "--router"), "CGN_ROUTER", "127.0.0.1:9090", out);
+		pick_address(ctl_flag(a, "--router"), "CGN_ROUTER",
+			router != NULL ? router : "127.0.0.1:9090", out);
 		return CGN_OK;
 	}
 	const char *uds = ctl_flag(a, "--uds"), *addr = ctl_flag(a, "--addr");
@@ -69,7 +81,7 @@ static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, cha
 	if (uds != NULL)
 		(void)snprintf(out, 300, "unix:%s", uds);
 	else
-		pick_address(addr, "CGN_KV", "unix:/run/cognitora/kv.sock", out);
+		pick_address(addr, "CGN_KV", kv != NULL ? kv : "unix:/run/cognitora/kv.sock", out);
 	return CGN_OK;
 }
 
@@ -80,8 +92,17 @@ CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct 
 	if (c == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	c->server = &servers[server];
-	CGN_TRY(find_address(a, server, c->addr, err));
-	CGN_TRY(client_tls(a, &c->tls, err));
+	CGN_ON_EXIT(contexts_free) struct contexts *contexts = NULL;
+	const struct context *x = NULL;
+	const char *named = context_named(a);
+	if (named == NULL || named[0] != '\0') { /* A broken file does not stop those who want none. */
+		CGN_TRY(contexts_load(&contexts, err));
+		CGN_TRY(context_in_use(a, contexts, &x, err));
+	}
+	CGN_TRY(find_address(a, server, x, c->addr, err));
+	CGN_TRY(client_tls(a, strncmp(c->addr, "unix:", 5) != 0 ? x : NULL, &c->tls, err));
+	if (x != NULL)
+		(void)cgn_str_copyz(c->context, sizeof c->context, cgn_str_of(x->name));
 	CGN_TRY(cgn_loop_new(&c->loop, err));
 	const struct grpc_channel_cfg cfg = {.addr = c->addr,
 		.tls = c->tls,
@@ -205,9 +226,9 @@ CGN_RC ctl_client_run(struct ctl_client *c, const struct ctl_call *call, struct 
 	bool clear = c->tls == NULL && strncmp(c->addr, "unix:", 5) != 0;
 	if (c->end.code == CGN_UNAVAILABLE || c->end.code == CGN_DEADLINE)
 		return CGN_FAIL_AS(err, c->end.code,
-			"the %s at %s does not answer: %.250s; name another with %s%s", c->server->name,
-			c->addr, c->end.msg, c->server->flags,
-			clear ? ", or give --ca if it speaks TLS" : "");
+			"the %s at %s%s%s does not answer: %.250s; name another with %s%s", c->server->name,
+			c->addr, c->context[0] != '\0' ? " of context " : "", c->context, c->end.msg,
+			c->server->flags, clear ? ", or give --ca if it speaks TLS" : "");
 	*err = c->end;
 	return CGN_RC_OF(c->end.code);
 }

@@ -5,9 +5,9 @@
 
 #include "ctl/ctl.h"
 
-/* CTL_ROUTER: address from --router, then $CGN_ROUTER, then 127.0.0.1:9090.
- * CTL_STORE: address from --uds or --addr, then $CGN_KV, then the Unix socket of the node's store.
- * TLS for both from --ca, --cert and --key. */
+/* CTL_ROUTER: address from --router, then $CGN_ROUTER, then the context, then 127.0.0.1:9090.
+ * CTL_STORE: address from --uds or --addr, then $CGN_KV, then the context, then the Unix socket of the node's
+ * store. TLS for both from --ca, --cert and --key, then the context (ctl/context). */
 enum ctl_server { CTL_ROUTER, CTL_STORE };
 struct ctl_client;
 CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,

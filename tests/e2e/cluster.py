@@ -22,6 +22,7 @@ BUILD = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")).resolve()
 SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with a sanitizer: they are slow then, and large
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
+os.environ.setdefault("CGN_CONTEXT", "")  # cgn-ctl of tests uses none of this user's contexts
 # Several of these run beside each other (pytest-xdist): each has ports of its own, below those that the kernel gives to clients.
 PORTS_EACH = 2500
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")

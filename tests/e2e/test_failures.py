@@ -2,14 +2,17 @@
 """Programs that die, stop or misbehave under load: other requests are unharmed, counters are right, and a
 program that comes back is used again."""
 import json
+import pathlib
+import resource
 import signal
+import socket
 import subprocess
 import threading
 
 import pytest
 
 from clients import Load, Stream, chat_body, engine_state, set_faults
-from cluster import BUILD, scaled, until
+from cluster import BUILD, ask, scaled, until
 
 FAST = ("--time-scale", "0")
 PACED = ("--token-interval-us", "4000")
@@ -263,3 +266,37 @@ def test_a_request_that_is_refused_everywhere_is_counted_once(cluster):
         assert cluster.ask("POST", "/v1/chat/completions", chat_body()).status == 503
     until(lambda: cluster.metric("cgn_requests_total", code="503", model="sim") == 5, "five refusals")
     quiet(cluster, "a", "b", "c")
+
+
+def cpu_ticks(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_descriptors_that_run_out_are_told_and_leave_room_for_operators(cluster):
+    up(cluster, FAST)
+    router = cluster.router_process
+    before = router.descriptors()
+    limit = before + 60
+    resource.prlimit(router.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    crowd = []
+    try:
+        for _ in range(120):
+            s = socket.socket()
+            s.setblocking(False)
+            s.connect_ex(("127.0.0.1", cluster.http_port))
+            crowd.append(s)
+        said = until(lambda: router.events("svc.descriptors_exhausted"), "the log names the shortage")[0]
+        assert said["limit"] == limit and said["level"] == "warn"
+        assert cluster.metric("cgn_descriptors_exhausted_total") > 0
+        assert ask(cluster.admin_port, "GET", "/healthz").status == 200
+        rests = cluster.metric("cgn_descriptors_exhausted_total")
+        used = cpu_ticks(router)
+        until(lambda: cluster.metric("cgn_descriptors_exhausted_total") > rests + 20, "the listeners rest on and on")
+        assert cpu_ticks(router) - used < 50, "the listeners rest instead of spinning"
+        assert len(router.events("svc.descriptors_exhausted")) == 1, "one line, not one for each rest"
+    finally:
+        for s in crowd:
+            s.close()
+    until(lambda: router.descriptors() <= before + 5, "the crowd has gone")
+    assert cluster.chat("again", max_tokens=1).status == 200

@@ -321,3 +321,31 @@ def test_open_files_are_raised_to_the_hard_limit():
         out.terminate()
         assert out.wait(WAIT_S) == 0
         out.stderr.close()
+
+
+def test_idle_connections_do_not_keep_a_health_check_out(start):
+    d = start()
+    keep = [socket.create_connection(("127.0.0.1", d.port)) for _ in range(400)]
+    try:
+        assert d.ask("GET", "/healthz")[0] == 200
+        assert d.ask("GET", "/metrics")[0] == 200
+    finally:
+        for s in keep:
+            s.close()
+
+
+def test_the_connection_in_use_stays_when_idle_ones_go(start):
+    d = start()
+    used = http.client.HTTPConnection("127.0.0.1", d.port, timeout=WAIT_S)
+    keep = []
+    try:
+        for _ in range(4):
+            used.request("GET", "/healthz")
+            assert used.getresponse().read() is not None
+            first = used.sock
+            keep += [socket.create_connection(("127.0.0.1", d.port)) for _ in range(200)]
+        assert used.sock is first, "a scraper's connection was kept"
+    finally:
+        used.close()
+        for s in keep:
+            s.close()

@@ -59,6 +59,9 @@ struct http_server_cfg {
 	uint32_t max_streams;   /* Concurrent streams per h2 connection; 0: 256. */
 	/* Requests read ahead of the one being answered; beyond it reading stops. 0: 16. */
 	uint32_t max_requests_h1_pipeline;
+	/* Not 0: at so many connections a new one takes the place of the one that has been without a request
+	 * for longest. listen.max_conns is the limit when all of them have requests. */
+	uint32_t evict_above;
 };
 /* Make a server. Before on_request it refuses by itself: smuggling shapes and malformed heads (400 and
  * close), heads that are too large (431), h2 floods (GOAWAY ENHANCE_YOUR_CALM). These error answers have a
@@ -75,7 +78,7 @@ void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *
  * callback of the server. */
 void http_server_free(struct http_server **take);
 struct http_server_stats {
-	uint64_t accepted, refused, requests, bad_requests, floods;
+	uint64_t accepted, refused, requests, bad_requests, floods, evicted;
 	uint32_t connections, exchanges;
 };
 struct http_server_stats http_server_stats(const struct http_server *s);

@@ -31,6 +31,15 @@ static void exchange_bury(struct cgn_grave *g)
 	free(CGN_CONTAINER(g, struct http_exchange, grave));
 }
 
+/* Keep the connections in the order in which their last requests ended. */
+static void conn_used(struct server_conn *c)
+{
+	if (c->server->cfg.evict_above == 0)
+		return;
+	cgn_list_drop(&c->link);
+	cgn_list_push(&c->server->conns, &c->link);
+}
+
 void http_exchange_close(struct http_exchange *x, enum cgn_code code, const char *why)
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
@@ -38,6 +47,7 @@ void http_exchange_close(struct http_exchange *x, enum cgn_code code, const char
 	struct cgn_err err = {0};
 	(void)CGN_FAIL_AS(&err, code, "%s", why);
 	cgn_list_drop(&x->link);
+	conn_used(x->conn);
 	s->stats.exchanges--;
 	s->ops->on_close(x, x->user, &err);
 	x->ops->release(x);
@@ -428,9 +438,25 @@ static const struct net_conn_ops conn_net_ops = {
 	.on_close = conn_on_close,
 };
 
+/* Make room for a new connection. */
+static void conns_evict(struct http_server *s)
+{
+	if (s->cfg.evict_above == 0 || s->stats.connections < s->cfg.evict_above)
+		return;
+	cgn_list_each (l, &s->conns) {
+		struct server_conn *c = CGN_CONTAINER(l, struct server_conn, link);
+		if (!cgn_list_empty(&c->exchanges) || c->closing)
+			continue;
+		s->stats.evicted++;
+		http_conn_abort(c);
+		return;
+	}
+}
+
 static void server_on_accept(void *user, struct net_conn *net)
 {
 	struct http_server *s = user;
+	conns_evict(s);
 	struct server_conn *c = calloc(1, sizeof *c);
 	if (c == NULL) {
 		s->stats.refused++;

@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <uv.h>
 
@@ -19,6 +21,8 @@
 #define ACCEPT_BATCH   64
 #define SHARED_BATCH   4 /* Batch size when other loops accept from the same socket. */
 #define EXHAUSTED_REST (100 * CGN_MSEC)
+/* Descriptors that listeners leave for others: at most so many, and at most an eighth of the limit. */
+#define SPARE_FILES 32
 
 struct net_listener {
 	uint32_t tag;
@@ -31,11 +35,16 @@ struct net_listener {
 	void *user;
 	struct tls_ctx *tls;
 	unsigned max_conns, port, batch;
+	bool essential;
+	bool low; /* Few descriptors were left when this listener looked last. */
 	cgn_nsec tls_timeout;
 	struct net_listener_stats stats;
 	struct net_addr addr;
 	ino_t inode; /* Inode of a Unix socket: only our own file is unlinked on close. */
 };
+
+/* Atomic, for metrics of the whole process. */
+static _Atomic uint64_t exhausted_total;
 
 static void on_listen(void *arg, int status, int events);
 
@@ -86,6 +95,11 @@ unsigned net_listener_port(const struct net_listener *ln)
 	return ln->port;
 }
 
+uint64_t net_exhausted_total(void)
+{
+	return atomic_load_explicit(&exhausted_total, memory_order_relaxed);
+}
+
 struct net_listener_stats net_listener_stats(const struct net_listener *ln)
 {
 	CGN_LIVE(ln, LISTENER_TAG);
@@ -104,9 +118,35 @@ static void on_rested(struct cgn_timer *t)
  * a while; the backlog keeps it. */
 static void take_rest(struct net_listener *ln)
 {
+	if (ln->wire == NULL)
+		return; /* on_accept has closed the listener */
+	ln->low = true;
 	ln->stats.exhausted++;
+	atomic_fetch_add_explicit(&exhausted_total, 1, memory_order_relaxed);
 	net_wire_watch(ln->wire, 0);
 	cgn_timer_set(&ln->rest, EXHAUSTED_REST);
+}
+
+/* The kernel gives the lowest free number, so a high one says that nearly all are in use. */
+static bool is_spare(const struct net_listener *ln, int fd)
+{
+	struct rlimit most;
+	if (ln->essential || getrlimit(RLIMIT_NOFILE, &most) != 0)
+		return false;
+	rlim_t spare = most.rlim_cur / 8 < SPARE_FILES ? most.rlim_cur / 8 : SPARE_FILES;
+	return (rlim_t)fd >= most.rlim_cur - spare;
+}
+
+/* After a rest: are there descriptors again? No connection is taken to find out. */
+static bool has_descriptors(struct net_listener *ln)
+{
+	if (!ln->low)
+		return true;
+	int fd = fcntl(net_wire_fd(ln->wire), F_DUPFD_CLOEXEC, 0);
+	ln->low = fd < 0 || is_spare(ln, fd);
+	if (fd >= 0)
+		close(fd);
+	return !ln->low;
 }
 
 void net_listener_ready(struct net_listener *ln, struct net_conn *c)
@@ -154,8 +194,11 @@ static bool accept_one(struct net_listener *ln)
 	socklen_t len = sizeof peer;
 	int fd = accept4(net_wire_fd(ln->wire), (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
+		bool spare = is_spare(ln, fd);
 		conn_welcome(ln, fd, (struct sockaddr *)&peer);
-		return true;
+		if (spare)
+			take_rest(ln);
+		return !spare;
 	}
 	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 		take_rest(ln);
@@ -170,6 +213,10 @@ static void on_listen(void *arg, int status, int events)
 	(void)events;
 	if (status < 0)
 		net_wire_lost(ln->wire);
+	if (ln->wire != NULL && !has_descriptors(ln)) {
+		take_rest(ln);
+		return;
+	}
 	ln->refs++; /* on_accept may close the listener. */
 	for (unsigned i = 0; i < ln->batch && ln->wire != NULL && accept_one(ln); i++)
 		;
@@ -373,6 +420,7 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 		.on_accept = on_accept,
 		.user = user};
 	ln->batch = ACCEPT_BATCH;
+	ln->essential = cfg->essential;
 	ln->max_conns = cfg->max_conns != 0 ? cfg->max_conns : 65536;
 	ln->tls_timeout = cfg->tls_timeout != 0 ? cfg->tls_timeout : 5 * CGN_SEC;
 	cgn_timer_init(&ln->rest, l, on_rested);

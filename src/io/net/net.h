@@ -54,6 +54,9 @@ struct net_listen_cfg {
 	bool reuse_port; /* Several loops listen on one port. */
 	/* Per listener; further connections are closed at once and counted. 0: 65536. */
 	unsigned max_conns;
+	/* Operators reach the program here: connections are accepted as long as there is a descriptor. Other
+	 * listeners rest when few are left, so that there are some for this one, for calls and for files. */
+	bool essential;
 	cgn_nsec tls_timeout; /* Timeout of the TLS handshake; 0: 5 s. */
 	mode_t unix_mode;     /* 0: 0660 */
 	/* Accept from the socket of this listener, which belongs to another loop: several loops then serve
@@ -72,10 +75,12 @@ void net_listener_close(struct net_listener **take); /* Stop listening; existing
 unsigned net_listener_port(const struct net_listener *ln);
 struct net_listener_stats {
 	uint64_t accepted, refused /* Connections closed because of max_conns. */,
-		exhausted /* How often descriptors ran out and accepting rested for 100 ms. */;
+		exhausted /* How often accepting rested for 100 ms because few descriptors were left. */;
 	uint64_t tls_failed; /* Failed TLS handshakes. */
 	uint32_t open;       /* Connections whose on_close has not been called yet. */
 };
+/* The sum of |exhausted| of all listeners of this process, closed ones too. Any thread. */
+uint64_t net_exhausted_total(void);
 struct net_listener_stats net_listener_stats(const struct net_listener *ln);
 /* Set who gets the callbacks; callable again later to hand the connection over. |ops| NULL: no callback comes
  * any more, and the connection still ends properly. */

@@ -318,8 +318,11 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the admin port");
 	a->tag = ADMIN_TAG;
 	a->cfg = *cfg;
-	struct http_server_cfg server = {
-		.listen = {.addr = addr, .setting = "the admin port", .max_conns = ADMIN_MAX_CONNS}};
+	struct http_server_cfg server = {.listen = {.addr = addr,
+						 .setting = "the admin port",
+						 .max_conns = 2 * ADMIN_MAX_CONNS,
+						 .essential = true},
+		.evict_above = ADMIN_MAX_CONNS};
 	cgn_rc rc = http_server_new(l, &server, &ops, a, &a->server, err);
 	if (!cgn_ok(rc)) {
 		free(a);

@@ -44,6 +44,7 @@ struct svc {
 	struct cgn_timer watchdog, drain;
 	struct svc_certs certs;
 	struct svc_memory memory;
+	struct svc_shortage shortage;
 	struct {
 		unsigned held; /* Parts of the reload that are not done; reload() itself is one. */
 		struct svc_problems refused;
@@ -278,6 +279,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	cgn_timer_init(&s->drain, s->loop, drain_timed_out);
 	svc_certs_init(&s->certs, s->loop);
 	svc_memory_init(&s->memory, s->loop);
+	svc_shortage_init(&s->shortage, s->loop, s->telemetry);
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -306,6 +308,7 @@ static void svc_close(struct svc *s)
 		cgn_timer_cancel(&s->drain);
 		svc_certs_fini(&s->certs);
 		svc_memory_fini(&s->memory);
+		svc_shortage_fini(&s->shortage);
 		if (s->state != NULL && s->program->stop != NULL)
 			s->program->stop(&s->state);
 		svc_admin_close(&s->admin);

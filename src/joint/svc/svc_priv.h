@@ -61,6 +61,17 @@ void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, s
 void svc_certs_again(struct svc_certs *cs); /* The files were read again: check soon. */
 void svc_certs_fini(struct svc_certs *cs);
 
+/* shortage.c: counts and logs that descriptors run out, on svc's loop. */
+struct svc_shortage {
+	struct cgn_timer timer;
+	struct metric_cell *cell;
+	uint64_t seen;    /* Rests of listeners that the metric has. */
+	uint64_t said;    /* Rests that the log has. */
+	cgn_nsec said_at; /* 0: never. */
+};
+void svc_shortage_init(struct svc_shortage *s, struct cgn_loop *l, struct telemetry *t);
+void svc_shortage_fini(struct svc_shortage *s);
+
 /* memory.c: gives free memory back, on svc's loop. */
 struct svc_memory {
 	struct cgn_timer timer;

@@ -28,6 +28,22 @@ def test_a_restart_keeps_blocks(tmp_path):
         until(lambda: f'cgn_kv_blocks{{tier="ssd"}} 79' in ask(s.admin, "GET", "/metrics").body.decode(), "the metric")
 
 
+@pytest.mark.parametrize("size", [900, 200000])
+def test_an_old_value_is_returned_from_ssd(tmp_path, size):
+    with Store(tmp_path) as s:
+        fill(s, 6, size)
+        s.again()
+        assert s.tell()["ram"]["blocks"] == 0
+        assert s("GETDEL", "k0") == value(0, size) and s("GETDEL", "k0") is None
+        for i, new in ((1, b"small"), (2, value(7, 50000))):
+            assert s("GETSET", f"k{i}", new) == value(i, size)
+            assert s("GET", f"k{i}") == new
+        assert s("SET", "k3", b"new", "NX", "GET") == value(3, size) == s("GET", "k3")
+        assert s("SET", "k4", b"new", "XX", "GET") == value(4, size) and s("GET", "k4") == b"new"
+        assert s("SETNX", "k5", b"new") == s("MSETNX", "more", b"x", "k5", b"new") == b":0" and s("GET", "more") is None
+        assert s("EXPIRE", "k5", "-1") == b":1" and s("GETSET", "k5", b"new") is None
+
+
 def test_what_is_read_once_is_not_written(tmp_path):
     with Store(tmp_path, ssd_admission="reused") as s:
         for i in range(10):

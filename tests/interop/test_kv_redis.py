@@ -58,6 +58,29 @@ def test_ioredis(store):
     assert done.returncode == 0 and "pass 5" in done.stdout, done.stdout
 
 
+@pytest.fixture(scope="session")
+def linear(tmp_path_factory):
+    """Build the checker of histories (linear/main.go)."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    program = tmp_path_factory.mktemp("linear") / "linear"
+    if go:
+        built = subprocess.run([go, "build", "-o", program, "."], cwd=HERE / "linear", capture_output=True, text=True, timeout=300,
+                               env={"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", **os.environ})
+        if built.returncode == 0:
+            return program
+    why = f"no checker of histories: {built.stderr.strip().splitlines()[-1:]}" if go else "no go: install golang-go"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def test_answers_of_all_workers_have_one_order(tmp_path, linear):
+    with Store(tmp_path, ram="512MiB", workers=4) as s:
+        for seed in range(3):
+            done = subprocess.run([linear, "-addr", f"127.0.0.1:{s.port}", "-clients", "50", "-seed", str(seed)], capture_output=True, text=True, timeout=200)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_redis_py(store, protocol):
     redis = pytest.importorskip("redis")

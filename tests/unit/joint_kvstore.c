@@ -200,7 +200,7 @@ static void test_only_if_absent_and_checksums(void **state)
 	kvstore_writer_abort(&w);
 	kvstore_writer_abort(&w);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].value_bytes, 5);
-	assert_true(kvstore_expire(s, &k, kvw_wall)); /* An expired block is absent. */
+	assert_true(kvstore_expire(s, &k, KVSTORE_ANY_EXPIRY, kvw_wall)); /* An expired block is absent. */
 	assert_true(cgn_ok(kvstore_put(s, &k, &meta, 1, &w, &err)));
 	kvstore_writer_add(w, "x", 1);
 	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, KVSTORE_IF_ABSENT, &err)));
@@ -253,6 +253,84 @@ static void test_commits_have_their_conditions_and_ends(void **state)
 	kvw_wall += 20;
 	kvstore_tick(s);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
+	kvstore_free(&s);
+}
+
+static cgn_rc exchange_as(struct kvstore *s, const struct block_key *k, const char *value, unsigned how,
+	char old[2])
+{
+	struct block_meta meta = {.created_unix_ms = 1};
+	struct kvstore_block *b = NULL;
+	struct iovec iov;
+	size_t n = 0;
+	struct cgn_err err = {0};
+	cgn_rc rc = kvstore_exchange(s, k, &meta, value, strlen(value), how, &b, &err);
+	old[0] = old[1] = '\0';
+	if (b != NULL && kvstore_block_iov(b, 0, 1, &iov, 1, &n) == 1)
+		old[0] = *(const char *)iov.iov_base;
+	kvstore_block_unref(&b);
+	return rc;
+}
+
+static void test_an_exchange_returns_what_was_there(void **state)
+{
+	struct kvstore *s = kvw_store(MIB);
+	struct block_key k = kvw_key(1);
+	struct kvstore_block *b = NULL;
+	struct cgn_err err;
+	char old[2];
+	(void)state;
+	assert_int_equal(exchange_as(s, &k, "a", KVSTORE_IF_HELD, old).code, CGN_NOT_FOUND);
+	assert_string_equal(old, "");
+	assert_int_equal(exchange_as(s, &k, "a", KVSTORE_IF_ABSENT, old).code, CGN_FINE);
+	assert_string_equal(old, "");
+	assert_int_equal(exchange_as(s, &k, "b", KVSTORE_IF_ABSENT, old).code, CGN_CONFLICT);
+	assert_string_equal(old, "a");
+	assert_int_equal(exchange_as(s, &k, "c", KVSTORE_IF_HELD, old).code, CGN_FINE);
+	assert_string_equal(old, "a");
+	assert_int_equal(kvstore_take(s, &k, &b, &err).code, CGN_FINE);
+	assert_int_equal(kvstore_block_size(b), 1);
+	kvstore_block_unref(&b);
+	assert_int_equal(kvstore_take(s, &k, &b, &err).code, CGN_NOT_FOUND);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 0);
+	kvstore_free(&s);
+}
+
+static cgn_rc put_all(struct kvstore *s, uint64_t first, size_t n, uint64_t version, unsigned how)
+{
+	struct kvstore_writer *w[100] = {0};
+	struct block_meta meta = {.tokens = (uint32_t)version};
+	struct cgn_err err;
+	for (size_t i = 0; i < n; i++) {
+		struct block_key k = kvw_key(first + i % (n - 1)); /* The last value is of the first key. */
+		assert_true(cgn_ok(kvstore_put(s, &k, &meta, 10, &w[i], &err)));
+		kvw_fill(w[i], first + i % (n - 1), i == n - 1 ? version + 1 : version);
+	}
+	cgn_rc rc = kvstore_commit_all(w, n, how, &err);
+	for (size_t i = 0; i < n; i++) {
+		assert_true(cgn_ok(rc) == (w[i] == NULL));
+		kvstore_writer_abort(&w[i]);
+	}
+	return rc;
+}
+
+static void test_all_values_of_a_commit_or_none(void **state)
+{
+	struct kvstore *s = kvw_store(MIB);
+	struct cgn_err err;
+	(void)state;
+	assert_int_equal(kvstore_commit_all(NULL, 0, 0, &err).code, CGN_FINE);
+	kvw_put(s, 50, 1, 10);
+	assert_int_equal(put_all(s, 1, 100, 1, KVSTORE_IF_ABSENT).code, CGN_CONFLICT);
+	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].blocks, 1);
+	assert_int_equal(put_all(s, 100, 30, 1, KVSTORE_IF_ABSENT).code, CGN_FINE);
+	assert_int_equal(put_all(s, 1, 100, 3, 0).code, CGN_FINE);
+	for (uint64_t n = 1; n < 100; n++) {
+		struct block_key k = kvw_key(n);
+		struct kvstore_block *b = kvstore_get_ram(s, &k, true);
+		assert_true(kvw_is(b, n, n == 1 ? 4 : 3));
+		kvstore_block_unref(&b);
+	}
 	kvstore_free(&s);
 }
 
@@ -379,11 +457,13 @@ static void test_expiry_follows_the_wall_clock(void **state)
 	assert_true(kvw_is(held, 1, 1));
 	kvstore_block_unref(&held);
 	assert_int_equal(kvw_stats(s).tier[BLOCK_RAM].bytes, 0);
-	assert_false(kvstore_expire(s, &k, 0));
+	assert_false(kvstore_expire(s, &k, KVSTORE_ANY_EXPIRY, 0));
 	assert_int_equal(kvstore_pin(s, &k, UINT64_MAX, &(struct cgn_err){0}).code, CGN_NOT_FOUND);
 	kvw_put(s, 1, 2, 100);
-	assert_true(kvstore_expire(s, &k, kvw_wall + 5));
-	assert_true(kvstore_expire(s, &k, 0)); /* The value has no expiry any more. */
+	assert_true(kvstore_expire(s, &k, KVSTORE_ANY_EXPIRY, kvw_wall + 5));
+	assert_false(kvstore_expire(s, &k, kvw_wall + 6, 1));
+	assert_true(kvstore_expire(s, &k, kvw_wall + 5, kvw_wall + 7));
+	assert_true(kvstore_expire(s, &k, KVSTORE_ANY_EXPIRY, 0)); /* The value has no expiry any more. */
 	kvw_wall += (uint64_t)10 * 365 * 86400 * 1000;
 	assert_true(kvw_has(s, 1));
 	kvstore_free(&s);
@@ -718,6 +798,8 @@ int main(void)
 		cmocka_unit_test(test_too_many_models),
 		cmocka_unit_test(test_only_if_absent_and_checksums),
 		cmocka_unit_test(test_commits_have_their_conditions_and_ends),
+		cmocka_unit_test(test_an_exchange_returns_what_was_there),
+		cmocka_unit_test(test_all_values_of_a_commit_or_none),
 		cmocka_unit_test(test_small_values_take_each_others_place),
 		cmocka_unit_test(test_a_flipped_bit_is_a_miss),
 		cmocka_unit_test(test_expiry_follows_the_wall_clock),

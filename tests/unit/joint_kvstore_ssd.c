@@ -276,7 +276,7 @@ static void test_names_and_times_are_kept(void **state)
 	store_settle(&w); /* The next value finds no room in the queue beside this one. */
 	put_as(w.s, 6, 9, 4200000, CGN_STR("user:6")); /* Possibly in several runs of pages. */
 	store_settle(&w);
-	assert_true(kvstore_expire(w.s, &k, 99999999999999));
+	assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, 99999999999999));
 	world_again(&w);
 	assert_true(kvstore_lookup(w.s, &k, &info));
 	assert_int_equal(info.expires_unix_ms, 99999999999999);
@@ -287,7 +287,7 @@ static void test_names_and_times_are_kept(void **state)
 	assert_string_equal(a.name, "user:5");
 	a = read_got(&w, 6);
 	assert_string_equal(a.name, "user:6");
-	assert_true(kvstore_expire(w.s, &k, 1));
+	assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, 1));
 	assert_int_equal(read_got(&w, 5).code, CGN_NOT_FOUND);
 	world_again(&w);
 	assert_int_equal(store_tiers(&w, 5), 0);
@@ -395,8 +395,8 @@ static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 	store_put(&w, 100, 1, 4000000); /* While this value is being written, no other finds room. */
 	for (uint32_t i = 0; i < 20; i++) {
 		struct block_key k = key_of(i);
-		assert_true(kvstore_expire(w.s, &k, 99999999990000));
-		assert_true(kvstore_expire(w.s, &k, 99999999999000 + i));
+		assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, 99999999990000));
+		assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, 99999999999000 + i));
 	}
 	store_settle(&w);
 	world_again(&w);

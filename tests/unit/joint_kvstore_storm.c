@@ -76,7 +76,8 @@ static void model_step(struct kvstore *s, struct model_entry *model, unsigned *r
 		m->held = false;
 		return;
 	case 4:
-		assert_int_equal(kvstore_expire(s, &k, kvw_wall + r % 60), value_there(m));
+		assert_int_equal(kvstore_expire(s, &k, KVSTORE_ANY_EXPIRY, kvw_wall + r % 60),
+			value_there(m));
 		m->expires = value_there(m) ? kvw_wall + r % 60 : m->expires;
 		return;
 	case 5:
@@ -207,7 +208,7 @@ static void ride_other(struct rider *r, uint64_t n, uint64_t *cursor)
 			CGN_NO_MEMORY;
 		return;
 	case 2:
-		(void)kvstore_expire(r->store, &k, kvw_wall + 2);
+		(void)kvstore_expire(r->store, &k, KVSTORE_ANY_EXPIRY, kvw_wall + 2);
 		return;
 	case 3:
 		kvstore_scan(r->store, cursor, 20, on_scan, r);

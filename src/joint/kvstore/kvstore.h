@@ -137,6 +137,15 @@ enum kvstore_commit { KVSTORE_IF_ABSENT = 1, KVSTORE_IF_HELD = 2, KVSTORE_KEEP_E
 CGN_RC kvstore_writer_commit(struct kvstore_writer **take, const uint64_t *checksum, unsigned how,
 	struct cgn_err *err);
 void kvstore_writer_abort(struct kvstore_writer **take);
+/* As kvstore_writer_commit without a checksum, and return the value that the key had in |*old|, with a reference,
+ * whether it was replaced or not; NULL: it had none. CGN_UNAVAILABLE: that value is in another tier than RAM;
+ * nothing changes, and the writer stays. Then read the value with kvstore_get, hold it, and try again. */
+CGN_RC kvstore_writer_exchange(struct kvstore_writer **take, unsigned how, struct kvstore_block **old,
+	struct cgn_err *err);
+/* Commit |n| values in one step: no other thread sees some of them without the others. Of two values of one key,
+ * the later one stays. |how|: KVSTORE_IF_ABSENT (CGN_CONFLICT: one of the keys has a value), or 0. On success
+ * the writers are freed; on failure nothing changes, and they stay. */
+CGN_RC kvstore_commit_all(struct kvstore_writer **list, size_t n, unsigned how, struct cgn_err *err);
 /* kvstore_put, kvstore_writer_add and kvstore_writer_commit of |n| bytes in one; fails as they do. A value of
  * at most KVSTORE_SMALL bytes is written in place when the old value takes the same memory, is not held and
  * is in no other tier; this counts as a use. */
@@ -144,10 +153,20 @@ void kvstore_writer_abort(struct kvstore_writer **take);
 CGN_RC kvstore_set(struct kvstore *s, const struct block_key *k, const struct block_meta *meta, const void *p,
 	size_t n, unsigned how, struct cgn_err *err);
 
+/* The same for kvstore_writer_exchange. */
+CGN_RC kvstore_exchange(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+	const void *p, size_t n, unsigned how, struct kvstore_block **old, struct cgn_err *err);
+
+/* Remove the value of |k| and return it in |*out|, with a reference: one of several callers gets it.
+ * CGN_NOT_FOUND; CGN_UNAVAILABLE as in kvstore_writer_exchange. */
+CGN_RC kvstore_take(struct kvstore *s, const struct block_key *k, struct kvstore_block **out,
+	struct cgn_err *err);
 bool kvstore_remove(struct kvstore *s,
 	const struct block_key *k); /* Returns false when the key had no value. */
-/* Set the expiry; 0: never. Returns false when the key has no value. */
-bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_ms);
+/* Set the expiry to |unix_ms| (0: never) if it is |from|. Returns false when the key has no value, or one with another
+ * expiry. */
+#define KVSTORE_ANY_EXPIRY UINT64_MAX
+bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t from, uint64_t unix_ms);
 /* Keep the value in its tier until |until_unix_ms| (UINT64_MAX: until unpinned; 0: unpin). CGN_OVERLOADED:
  * pins take half of a tier's budget already. CGN_NOT_FOUND. A later value of the same key is not pinned. */
 CGN_RC kvstore_pin(struct kvstore *s, const struct block_key *k, uint64_t until_unix_ms, struct cgn_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of kvstore. block_priv.h has the layout of entries, ssd_priv.h the SSD tier.
  *
- * Lock order: the lock of a shard first; then one of ground, evict, pins, models, changes, ssd. No thread
+ * Lock order: the lock of a shard first (of several: in the order of their numbers); then one of ground, evict, pins, models, changes, ssd. No thread
  * holds two of the second group. kvdisk is called under no lock; it calls the store under locks of its own.
  * No lock is held while bytes are copied or summed or while a callback runs, with one exception: a shard's
  * lock is held while at most KVSTORE_SMALL bytes replace another value in place.

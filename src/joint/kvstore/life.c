@@ -149,7 +149,8 @@ bool kvstore_remove(struct kvstore *s, const struct block_key *k)
 	return was;
 }
 
-bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_ms)
+CGN_RC kvstore_take(struct kvstore *s, const struct block_key *k, struct kvstore_block **out,
+	struct cgn_err *err)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	uint64_t hash = kvstore_hash(s, k);
@@ -157,7 +158,33 @@ bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_
 	struct kvstore_block *gone = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
 	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
-	if (b != NULL) {
+	bool held = b != NULL, here = held && kvstore_block_in_ram(b);
+	if (here)
+		kvstore_unlink(s, sh, b, hash);
+	sh->hits += here;
+	sh->misses += !held;
+	(void)pthread_mutex_unlock(&sh->lock);
+	kvstore_block_unref(&gone);
+	if (!here)
+		return CGN_FAIL_AS(err, held ? CGN_UNAVAILABLE : CGN_NOT_FOUND, "%s",
+			held ? "the value is not in RAM" : "the key has no value");
+	*out = b;
+	if (kvstore_block_sum(b) == b->checksum)
+		return CGN_OK;
+	kvstore_drop_corrupt(s, out, true);
+	return CGN_FAIL(err, NOT_FOUND, "the value in RAM was damaged");
+}
+
+bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t from, uint64_t unix_ms)
+{
+	CGN_LIVE(s, KVSTORE_TAG);
+	uint64_t hash = kvstore_hash(s, k);
+	struct kvstore_shard *sh = kvstore_shard_of(s, hash);
+	struct kvstore_block *gone = NULL;
+	(void)pthread_mutex_lock(&sh->lock);
+	struct kvstore_block *b = kvstore_find_live(s, sh, k, hash, &gone);
+	bool does = b != NULL && (from == KVSTORE_ANY_EXPIRY || kvstore_ms_get(b->expires) == from);
+	if (does) {
 		sh->n_expiring -= kvstore_ms_get(b->expires) != 0;
 		b->expires = kvstore_ms_of(unix_ms);
 		sh->n_expiring += unix_ms != 0;
@@ -166,7 +193,7 @@ bool kvstore_expire(struct kvstore *s, const struct block_key *k, uint64_t unix_
 	}
 	(void)pthread_mutex_unlock(&sh->lock);
 	kvstore_block_unref(&gone);
-	return b != NULL;
+	return does;
 }
 
 void kvstore_unpin(struct kvstore *s, struct kvstore_block *b)

@@ -124,12 +124,19 @@ void kvstore_writer_expires(struct kvstore_writer *w, uint64_t unix_ms)
 	w->block->expires = kvstore_ms_of(unix_ms);
 }
 
-/* Link |b| under its key, as |how| says. The block that it replaces goes to |*old|. Under the shard's
- * lock. */
+/* Link |b| under its key, as |how| says. The block that it replaces goes to |*old|. |was| not NULL: |*was|
+ * becomes the block that the key had, which must be in RAM. Under the shard's lock. */
 static enum cgn_code commit_link(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
-	uint64_t hash, unsigned how, struct kvstore_block **old)
+	uint64_t hash, unsigned how, struct kvstore_block **was, struct kvstore_block **old)
 {
 	struct kvstore_block *now = kvstore_find_live(s, sh, &b->key, hash, old);
+	if (was != NULL && now != NULL && !kvstore_block_in_ram(now))
+		return CGN_UNAVAILABLE;
+	if (was != NULL && now != NULL) {
+		kvstore_block_ref(now);
+		*was = now;
+		sh->hits++;
+	}
 	if (now != NULL && (how & KVSTORE_IF_ABSENT) != 0)
 		return CGN_CONFLICT;
 	if (now == NULL && (how & KVSTORE_IF_HELD) != 0)
@@ -146,16 +153,18 @@ static enum cgn_code commit_link(struct kvstore *s, struct kvstore_shard *sh, st
 
 /* Link |b|. On success the index takes over the caller's reference. */
 static CGN_RC commit_block(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,
-	uint64_t hash, unsigned how, struct cgn_err *err)
+	uint64_t hash, unsigned how, struct kvstore_block **was, struct cgn_err *err)
 {
 	struct kvstore_block *old = NULL;
 	(void)pthread_mutex_lock(&sh->lock);
-	enum cgn_code code = commit_link(s, sh, b, hash, how, &old);
+	enum cgn_code code = commit_link(s, sh, b, hash, how, was, &old);
 	(void)pthread_mutex_unlock(&sh->lock);
 	kvstore_block_unref(&old);
 	if (code != CGN_FINE)
 		return CGN_FAIL_AS(err, code, "%s",
-			code == CGN_CONFLICT ? "the key has a value" : "the key has no value");
+			code == CGN_CONFLICT            ? "the key has a value"
+				: code == CGN_NOT_FOUND ? "the key has no value"
+							: "the value that the key has is not in RAM");
 	atomic_fetch_add(&s->turn, 1);
 	return CGN_OK;
 }
@@ -174,7 +183,7 @@ CGN_RC kvstore_writer_commit(struct kvstore_writer **take, const uint64_t *check
 		kvstore_writer_abort(take);
 		return CGN_FAIL(err, INVALID, "the value is not what its checksum says");
 	}
-	cgn_rc rc = commit_block(s, sh, b, hash, how, err);
+	cgn_rc rc = commit_block(s, sh, b, hash, how, NULL, err);
 	if (!cgn_ok(rc)) {
 		kvstore_writer_abort(take);
 		return rc;
@@ -190,6 +199,110 @@ void kvstore_writer_abort(struct kvstore_writer **take)
 		kvstore_block_unref(&(*take)->block);
 	free(*take);
 	*take = NULL;
+}
+
+/* ---- exchanges: the old value is returned ---- */
+
+/* A damaged value counts as none. */
+static void exchange_verify(struct kvstore *s, struct kvstore_block **old)
+{
+	if (*old != NULL && kvstore_block_sum(*old) != (*old)->checksum)
+		kvstore_drop_corrupt(s, old, true);
+}
+
+CGN_RC kvstore_writer_exchange(struct kvstore_writer **take, unsigned how, struct kvstore_block **old,
+	struct cgn_err *err)
+{
+	struct kvstore_writer *w = *take;
+	struct kvstore_block *b = w->block;
+	struct kvstore *s = kvstore_block_store(b);
+	uint64_t hash = kvstore_hash(s, &b->key);
+	CGN_MUST(w->written == b->size);
+	b->checksum = sum64_end(&w->sum);
+	*old = NULL;
+	cgn_rc rc = commit_block(s, kvstore_shard_of(s, hash), b, hash, how, old, err);
+	if (rc.code == CGN_UNAVAILABLE)
+		return rc;
+	exchange_verify(s, old);
+	if (cgn_ok(rc))
+		w->block = NULL;
+	kvstore_writer_abort(take);
+	return rc;
+}
+
+CGN_RC kvstore_exchange(struct kvstore *s, const struct block_key *k, const struct block_meta *meta,
+	const void *p, size_t n, unsigned how, struct kvstore_block **old, struct cgn_err *err)
+{
+	struct kvstore_writer *w = NULL;
+	CGN_TRY(kvstore_put(s, k, meta, n, &w, err));
+	kvstore_writer_add(w, p, n);
+	cgn_rc rc = kvstore_writer_exchange(&w, how, old, err);
+	kvstore_writer_abort(&w);
+	return rc;
+}
+
+/* ---- several values in one step ---- */
+
+static_assert(KVSTORE_SHARDS == 64, "a bit for each shard");
+
+/* Lock these shards in the order of their numbers. Other threads that lock several do the same. */
+static void shards_lock(struct kvstore *s, uint64_t shards)
+{
+	for (; shards != 0; shards &= shards - 1)
+		(void)pthread_mutex_lock(&s->shard[__builtin_ctzll(shards)].lock);
+}
+
+static void shards_unlock(struct kvstore *s, uint64_t shards)
+{
+	for (; shards != 0; shards &= shards - 1)
+		(void)pthread_mutex_unlock(&s->shard[__builtin_ctzll(shards)].lock);
+}
+
+/* Under the locks of all shards of the keys. Blocks that leave go to |gone|, at most two for each writer. */
+static bool all_link(struct kvstore *s, struct kvstore_writer **list, size_t n, unsigned how,
+	struct kvstore_block **gone)
+{
+	bool held = false;
+	for (size_t i = 0; i < n && (how & KVSTORE_IF_ABSENT) != 0; i++) {
+		uint64_t hash = kvstore_hash(s, &list[i]->block->key);
+		held |= kvstore_find_live(s, kvstore_shard_of(s, hash), &list[i]->block->key, hash,
+				&gone[2 * i]) != NULL;
+	}
+	for (size_t i = 0; i < n && !held; i++) {
+		uint64_t hash = kvstore_hash(s, &list[i]->block->key);
+		(void)commit_link(s, kvstore_shard_of(s, hash), list[i]->block, hash, 0, NULL,
+			&gone[2 * i + 1]);
+		list[i]->block = NULL;
+	}
+	return !held;
+}
+
+CGN_RC kvstore_commit_all(struct kvstore_writer **list, size_t n, unsigned how, struct cgn_err *err)
+{
+	if (n == 0)
+		return CGN_OK;
+	struct kvstore *s = kvstore_block_store(list[0]->block);
+	struct kvstore_block **gone = calloc(2 * n, sizeof(struct kvstore_block *));
+	uint64_t shards = 0;
+	if (gone == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to store %zu values at once", n);
+	for (size_t i = 0; i < n; i++) {
+		CGN_MUST(list[i]->written == list[i]->block->size);
+		list[i]->block->checksum = sum64_end(&list[i]->sum);
+		shards |= 1ULL << (kvstore_shard_of(s, kvstore_hash(s, &list[i]->block->key)) - s->shard);
+	}
+	shards_lock(s, shards);
+	bool did = all_link(s, list, n, how, gone);
+	shards_unlock(s, shards);
+	for (size_t i = 0; i < 2 * n; i++)
+		kvstore_block_unref(&gone[i]);
+	free(gone);
+	if (!did)
+		return CGN_FAIL(err, CONFLICT, "one of the keys has a value");
+	atomic_fetch_add(&s->turn, 1);
+	for (size_t i = 0; i < n; i++)
+		kvstore_writer_abort(&list[i]); /* the index has the block */
+	return CGN_OK;
 }
 
 /* ---- in one ---- */
@@ -263,7 +376,7 @@ CGN_RC kvstore_set(struct kvstore *s, const struct block_key *k, const struct bl
 	block_copy_in(s, b, p);
 	b->checksum = sum;
 	uint64_t hash = kvstore_hash(s, k);
-	CGN_TRY(commit_block(s, kvstore_shard_of(s, hash), b, hash, how, err));
+	CGN_TRY(commit_block(s, kvstore_shard_of(s, hash), b, hash, how, NULL, err));
 	b = NULL;
 	return CGN_OK;
 }

@@ -16,10 +16,12 @@ bool resp_number(struct resp_conn *c, size_t i, int64_t *out); /* returns false 
 /* A value of cmd.value bytes follows: open its writer. Returns false when there is no room yet. */
 bool resp_value_begins(struct resp_conn *c);
 void resp_values_drop(struct resp_conn *c);
+void resp_fault_set(struct resp_conn *c, const struct cgn_err *err); /* the first fault stays */
 resp_command resp_set, resp_mset, resp_setnx, resp_setex, resp_getset;
 /* read.c */
 resp_command resp_get, resp_mget, resp_getrange, resp_getdel;
-/* Read the current value of the key in argument 1. RESP_DONE: it is c->fetched (NULL: none). */
+/* Bring the value of |k| to RAM and hold it as c->fetched, so that the command, which runs again then, finds it there.
+ * RESP_DONE: it cannot be read, and the error was replied. */
 enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k);
 /* keys.c */
 resp_command resp_exists, resp_del, resp_strlen, resp_expire, resp_ttl, resp_persist, resp_type, resp_scan;

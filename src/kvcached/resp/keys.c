@@ -81,9 +81,13 @@ enum resp_did resp_persist(struct resp_conn *c)
 {
 	struct block_key k;
 	struct block_info info = {0};
-	int held = key_lookup(c, &k, &info);
+	int held;
+	do { /* until no other client changes the expiry in between */
+		held = key_lookup(c, &k, &info);
+	} while (held > 0 && info.expires_unix_ms != 0 &&
+		!kvstore_expire(c->port->store, &k, info.expires_unix_ms, 0));
 	if (held >= 0)
-		resp_int(c, held && info.expires_unix_ms != 0 && kvstore_expire(c->port->store, &k, 0));
+		resp_int(c, held && info.expires_unix_ms != 0);
 	return RESP_DONE;
 }
 
@@ -142,15 +146,17 @@ enum resp_did resp_expire(struct resp_conn *c)
 		resp_fmt(c, "-ERR invalid expire time in '%s' command\r\n", respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
 	}
-	int held = key_lookup(c, &k, &info);
-	if (held < 0)
-		return RESP_DONE;
-	bool applies = held && expire_applies(&o, info.expires_unix_ms, wanted);
+	bool applies;
+	int held;
+	do { /* until no other client changes the expiry in between */
+		held = key_lookup(c, &k, &info);
+		applies = held > 0 && expire_applies(&o, info.expires_unix_ms, wanted);
+	} while (applies &&
+		!kvstore_expire(c->port->store, &k, info.expires_unix_ms, wanted > 0 ? wanted : 1));
 	if (applies && wanted <= now)
-		applies = kvstore_remove(c->port->store, &k); /* the expiry is in the past */
-	else if (applies)
-		applies = kvstore_expire(c->port->store, &k, wanted);
-	resp_int(c, applies);
+		(void)kvstore_lookup(c->port->store, &k, &info); /* removes what has expired */
+	if (held >= 0)
+		resp_int(c, applies);
 	return RESP_DONE;
 }
 

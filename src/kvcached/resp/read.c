@@ -42,42 +42,44 @@ enum resp_did resp_getrange(struct resp_conn *c)
 static void read_on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct resp_conn *c = user;
-	(void)why;
 	c->fetch = NULL;
 	c->fetched = *take;
 	*take = NULL;
-	c->fetch_done = true;
+	if (c->fetched == NULL && why->code != CGN_NOT_FOUND)
+		resp_fault_set(c, why);
 	c->resume(c);
 }
 
 enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
 {
-	struct block_info info;
-	struct cgn_err err;
+	struct cgn_err err = {0};
 	if (c->fetch != NULL)
 		return RESP_LATER;
-	struct kvcached *d = c->port->worker->daemon;
-	if (c->fetch_done || (c->fetched = kvstore_get_ram(d->store, k, true)) != NULL ||
-		!value_lookup(d, k, false, &info))
-		return RESP_DONE;
-	if (!cgn_ok(value_get(d, c->port->loop, k, VALUE_HERE_ONLY, read_on_fetched, c, &c->fetch, &err)))
-		return RESP_DONE;
-	return RESP_LATER;
+	kvstore_block_unref(&c->fetched);
+	if (cgn_ok(value_get(c->port->worker->daemon, c->port->loop, k, VALUE_HERE_ONLY, read_on_fetched, c,
+		    &c->fetch, &err)))
+		return RESP_LATER;
+	resp_fault_set(c, &err);
+	resp_error(c, c->fault);
+	return RESP_DONE;
 }
 
 enum resp_did resp_getdel(struct resp_conn *c)
 {
 	struct block_key k;
 	struct cgn_str name;
+	struct kvstore_block *old = NULL;
+	struct cgn_err err;
 	if (!resp_key(c, 1, &k, &name))
 		return RESP_DONE;
-	if (resp_fetch(c, &k) == RESP_LATER)
+	if (c->fetch != NULL)
 		return RESP_LATER;
-	/* If another client removed the key meanwhile, only one of the two gets the value. */
-	if (c->fetched == NULL || !kvstore_remove(c->port->store, &k)) {
+	cgn_rc rc = kvstore_take(c->port->store, &k, &old, &err);
+	if (rc.code == CGN_UNAVAILABLE)
+		return resp_fetch(c, &k);
+	if (cgn_ok(rc))
+		resp_block(c, &old, 0, -1);
+	else
 		resp_nil(c);
-		return RESP_DONE;
-	}
-	resp_block(c, &c->fetched, 0, -1);
 	return RESP_DONE;
 }

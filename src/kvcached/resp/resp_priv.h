@@ -141,10 +141,9 @@ struct resp_conn {
 	size_t step;         /* progress of a command that runs in steps */
 	struct resp_values values;
 	char fault[128]; /* the error reply of a command that is read to its end although it fails */
-	/* the old value, for SET ... GET and GETDEL (read.c) */
+	/* reading the old value to RAM, for SET ... GET and GETDEL (read.c) */
 	struct value_read *fetch;
-	struct kvstore_block *fetched;
-	bool fetch_done;
+	struct kvstore_block *fetched; /* keeps the value in RAM until the command ends */
 	/* replies (out.c) */
 	struct cgn_link replies;
 	size_t n_replies, reply_text;

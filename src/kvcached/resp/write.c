@@ -26,7 +26,7 @@ static CGN_RC value_open(struct resp_conn *c, size_t key_at, uint64_t size, stru
 	return kvstore_put(c->port->store, &k, &meta, size, out, err);
 }
 
-static void fault_set(struct resp_conn *c, const struct cgn_err *err)
+void resp_fault_set(struct resp_conn *c, const struct cgn_err *err)
 {
 	if (c->fault[0] != '\0')
 		return;
@@ -56,7 +56,6 @@ void resp_values_drop(struct resp_conn *c)
 		kvstore_writer_abort(&c->values.list[i]);
 	c->values.n = 0;
 	c->values.writer = NULL;
-	c->fetch_done = false;
 	kvstore_block_unref(&c->fetched);
 	resp_unhold(c->port, RESP_ARRIVES, c->values.held);
 	c->values.held = 0;
@@ -72,7 +71,7 @@ static bool value_hold_bytes(struct resp_conn *c)
 	if (c->values.held > 0 && !resp_hold_now(c, RESP_ARRIVES, c->cmd.value, &held)) {
 		struct cgn_err err;
 		(void)CGN_FAIL(&err, OVERLOADED, "no room now for all of its values at once");
-		fault_set(c, &err);
+		resp_fault_set(c, &err);
 		resp_values_drop(c);
 		return true;
 	}
@@ -95,7 +94,7 @@ bool resp_value_begins(struct resp_conn *c)
 		well = cgn_ok(value_open(c, row->value_step > 0 ? at - 1 : (size_t)row->first, c->cmd.value,
 			&c->values.writer, &err));
 	if (!well)
-		fault_set(c, &err);
+		resp_fault_set(c, &err);
 	if (c->values.n < c->values.cap)
 		c->values.list[c->values.n++] = c->values.writer;
 	return true;
@@ -110,7 +109,7 @@ static struct kvstore_writer *values_take(struct resp_conn *c, uint32_t n)
 
 static void write_fail(struct resp_conn *c, const struct cgn_err *err)
 {
-	fault_set(c, err);
+	resp_fault_set(c, err);
 	resp_error(c, c->fault);
 }
 
@@ -133,23 +132,28 @@ static bool value_take(struct resp_conn *c, size_t key_at, size_t i, struct kvst
 	return false;
 }
 
-/* Store argument |i| as the value of |k|. */
+/* Store argument |i| as the value of |k|. |old| not NULL: *old becomes the value that the key had;
+ * CGN_UNAVAILABLE as in kvstore_writer_exchange, and the call may be repeated. */
 static CGN_RC value_set(struct resp_conn *c, const struct block_key *k, const struct block_meta *meta,
-	size_t i, unsigned how, struct cgn_err *err)
+	size_t i, unsigned how, struct kvstore_block **old, struct cgn_err *err)
 {
+	struct kvstore *store = c->port->store;
 	struct respcmd_arg a = c->cmd.args[i];
 	struct cgn_str s = resp_arg(c, i);
+	if (a.at != RESPCMD_IS_APART && old != NULL)
+		return kvstore_exchange(store, k, meta, s.p, s.n, how, old, err);
 	if (a.at != RESPCMD_IS_APART)
-		return kvstore_set(c->port->store, k, meta, s.p, s.n, how, err);
-	struct kvstore_writer *w = values_take(c, a.n);
-	kvstore_writer_expires(w, meta->expires_unix_ms); /* not known when the writer was opened */
-	return kvstore_writer_commit(&w, NULL, how, err);
+		return kvstore_set(store, k, meta, s.p, s.n, how, err);
+	struct kvstore_writer **w = &c->values.list[a.n];
+	kvstore_writer_expires(*w, meta->expires_unix_ms); /* not known when the writer was opened */
+	return old != NULL ? kvstore_writer_exchange(w, how, old, err)
+			   : kvstore_writer_commit(w, NULL, how, err);
 }
 
-static void write_old_value(struct resp_conn *c)
+static void write_old_value(struct resp_conn *c, struct kvstore_block **old)
 {
-	if (c->fetched != NULL)
-		resp_block(c, &c->fetched, 0, -1);
+	if (*old != NULL)
+		resp_block(c, old, 0, -1);
 	else
 		resp_nil(c);
 }
@@ -166,21 +170,24 @@ static enum resp_did write_set(struct resp_conn *c, size_t value_at, struct resp
 {
 	struct block_key k;
 	struct block_meta meta;
+	struct kvstore_block *old = NULL;
 	struct cgn_err err = {0};
 	if (!cgn_ok(write_key(c, 1, &k, &meta, &err))) {
 		write_fail(c, &err);
 		return RESP_DONE;
 	}
-	if (o.get && resp_fetch(c, &k) == RESP_LATER)
+	if (c->fetch != NULL)
 		return RESP_LATER;
 	meta.expires_unix_ms = o.expires_unix_ms;
-	bool did = cgn_ok(value_set(c, &k, &meta, value_at, write_conditions(o), &err));
+	bool did = cgn_ok(value_set(c, &k, &meta, value_at, write_conditions(o), o.get ? &old : NULL, &err));
+	if (!did && err.code == CGN_UNAVAILABLE)
+		return resp_fetch(c, &k);
 	if (!did && err.code != CGN_CONFLICT && err.code != CGN_NOT_FOUND) {
 		write_fail(c, &err);
 		return RESP_DONE;
 	}
 	if (o.get)
-		write_old_value(c);
+		write_old_value(c, &old);
 	else if (did)
 		resp_putz(c, well);
 	else if (not_done != NULL)
@@ -226,51 +233,31 @@ enum resp_did resp_setex(struct resp_conn *c)
 	return write_set(c, 3, o, "+OK\r\n", NULL);
 }
 
-static bool write_any_held(struct resp_conn *c, bool *bad)
-{
-	struct block_key k;
-	struct block_info info;
-	struct cgn_str name;
-	*bad = false;
-	for (size_t i = 1; i < c->cmd.n; i += 2) {
-		if (!resp_key(c, i, &k, &name)) {
-			*bad = true;
-			return false;
-		}
-		if (kvstore_lookup(c->port->store, &k, &info))
-			return true;
-	}
-	return false;
-}
-
-/* All values get memory before the first one is visible, so a lack of room changes nothing. */
+/* All values get memory before the first one is visible, so a lack of room changes nothing; then all become
+ * visible in one step. */
 enum resp_did resp_mset(struct resp_conn *c)
 {
-	bool only_new = c->cmd.id == RESPCMD_MSETNX, bad = false;
+	bool only_new = c->cmd.id == RESPCMD_MSETNX, did = false;
 	if (c->cmd.n % 2 == 0) {
 		resp_fmt(c, "-ERR wrong number of arguments for '%s' command\r\n",
 			respcmd_rows[c->cmd.id].name);
 		return RESP_DONE;
 	}
-	if (only_new && write_any_held(c, &bad)) {
-		resp_int(c, 0);
-		return RESP_DONE;
-	}
-	size_t n = c->cmd.n / 2, have = 0, done = 0;
+	size_t n = c->cmd.n / 2, have = 0;
 	struct cgn_err err = {0};
 	struct kvstore_writer **w = calloc(n, sizeof(struct kvstore_writer *));
 	if (w == NULL)
 		resp_error(c, "ERR out of memory");
-	while (w != NULL && !bad && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, &w[have]))
+	while (w != NULL && have < n && value_take(c, 1 + 2 * have, 2 + 2 * have, &w[have]))
 		have++;
-	while (have == n && done < n && cgn_ok(kvstore_writer_commit(&w[done], NULL, 0, &err)))
-		done++;
-	if (have == n && done < n)
+	if (have == n)
+		did = cgn_ok(kvstore_commit_all(w, n, only_new ? KVSTORE_IF_ABSENT : 0, &err));
+	if (have == n && !did && err.code != CGN_CONFLICT)
 		write_fail(c, &err);
-	for (size_t i = done; i < have; i++)
+	else if (have == n)
+		resp_putz(c, !only_new ? "+OK\r\n" : did ? ":1\r\n" : ":0\r\n");
+	for (size_t i = 0; i < have; i++)
 		kvstore_writer_abort(&w[i]);
 	free(w);
-	if (done == n)
-		resp_putz(c, only_new ? ":1\r\n" : "+OK\r\n");
 	return RESP_DONE;
 }

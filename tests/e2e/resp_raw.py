@@ -96,6 +96,16 @@ class Raw:
         except TimeoutError:
             return False
 
+    def rest(self):
+        """Return all bytes until the peer closes."""
+        got = b""
+        try:
+            while more := self.s.recv(65536):
+                got += more
+        except ConnectionResetError:
+            pass
+        return got
+
 
 class Wrong(str):
     """An error answer."""

@@ -330,6 +330,20 @@ def test_a_broken_frame_is_told_and_ends_the_connection(store, data, why):
         assert c.ask("PING") == b"PONG"
 
 
+@pytest.mark.parametrize("head", [b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"GET /x HTTP/1.1\r\nhOsT: 127.0.0.1\r\n", b"post\r\n",
+                                  b"OPTIONS * HTTP/1.1\r\nAccept: */*\r\nHost: x\r\n", command("Host:", "x")])
+def test_commands_in_a_browsers_request_do_not_run(store, head):
+    for _ in range(3):
+        with store.connect(tcp=True) as c:
+            c.send(head + b"Content-Type: text/plain\r\n\r\nSET stolen 1\r\n" + command("SET", "stolen", "1"))
+            answers = c.rest()
+            assert answers.count(b"-ERR") == answers.count(b"\r\n") <= 2, answers
+    with store.connect() as c:
+        assert c.ask("GET", "stolen") is None
+        assert c.ask("SET", "post", "fine") == b"OK" and c.ask("GET", "post") == b"fine"
+    assert len(store.process.events("resp.http_request")) == 1
+
+
 def test_noise(store):
     rnd = random.Random(5)
     for _ in range(200):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses and runs a command, when it may run. */
+#include "base/log/log.h"
 #include "kvcached/resp/command_priv.h"
 
 static resp_command *const commands[RESPCMD_UNKNOWN] = {[RESPCMD_GET] = resp_get,
@@ -65,10 +66,37 @@ static void run_unknown(struct resp_conn *c)
 	resp_put(c, b.p, b.n);
 }
 
+/* A web page can make a browser send an HTTP request to any port of its machine, with commands in the lines of its
+ * body. Every such request has a line that begins with POST or Host:, before the body. Redis ends these
+ * connections too. */
+static bool is_http(const struct resp_conn *c)
+{
+	return resp_arg_is(c, 0, "post") || resp_arg_is(c, 0, "host:");
+}
+
+static void http_refuse(struct resp_conn *c)
+{
+	struct resp_shared *all = c->port->shared;
+	cgn_nsec now = cgn_loop_now(c->port->loop), last = atomic_load(&all->http_logged);
+	atomic_fetch_add(&all->http_refused, 1);
+	if ((last == 0 || now - last >= RESP_HTTP_LOG_EVERY) &&
+		atomic_compare_exchange_strong(&all->http_logged, &last, now))
+		cgn_log(WARN, "resp.http_request", F_STR("peer", net_peer(c->net).p),
+			F_U64("since_start", atomic_load(&all->http_refused)),
+			F_STR("why",
+				"HTTP was sent to the Redis port; a web page may try to reach the store through a browser"),
+			F_STR("then", "the connection is closed, nothing of the request's body was run"));
+	resp_close(c);
+}
+
 enum resp_did resp_run(struct resp_conn *c)
 {
 	enum respcmd_id id = c->cmd.id;
 	atomic_fetch_add_explicit(&c->port->shared->commands, !c->pending, memory_order_relaxed);
+	if (id == RESPCMD_UNKNOWN && is_http(c)) {
+		http_refuse(c);
+		return RESP_DONE;
+	}
 	if (id == RESPCMD_UNKNOWN) {
 		run_unknown(c);
 		return RESP_DONE;

@@ -49,13 +49,20 @@ static void serve_move(struct kvpeer_serve *v, enum serve_state to)
 
 /* ---- the end ---- */
 
+/* Nothing more of the value will be sent: what was admitted for it is free for others. */
+static void serve_owe_nothing(struct kvpeer_serve *v)
+{
+	if (v->admitted)
+		kvfetch_egress_end(&v->kp->egress, v->end - v->at);
+	v->admitted = false;
+}
+
 static void serve_release(struct kvpeer_serve *v)
 {
 	if (v->stream != NULL || v->borrowed > 0 || v->read != NULL)
 		return;
 	kvstore_block_unref(&v->block);
-	if (v->admitted)
-		kvfetch_egress_end(&v->kp->egress, v->end - v->at);
+	serve_owe_nothing(v);
 	struct kvpeer *kp = v->kp;
 	kp->n_serves--;
 	v->tag = 0;
@@ -168,8 +175,10 @@ static void serve_answer(struct kvpeer_serve *v, const struct kvframe_answer *a,
 	v->moved_at = cgn_loop_now(v->kp->loop);
 }
 
+/* The guest may ask again as soon as it has the refusal, before the end of this stream is known here. */
 static void serve_refuse(struct kvpeer_serve *v, enum kvframe_status status, uint32_t wait_ms)
 {
+	serve_owe_nothing(v);
 	metric_add(METRIC_OF(v->kp->telemetry, KV_PEER_REFUSED, kvframe_status_text(status)), 1);
 	serve_answer(v, &(struct kvframe_answer){.status = status, .wait_ms = wait_ms}, true);
 	cgn_timer_set(&v->timer, LOOK);

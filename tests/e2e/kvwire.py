@@ -44,11 +44,13 @@ def blake3(data, key=None):
 
 
 def root_digest(model, salt=""):
-    return blake3(b"\0".join([b"cognitora.prefix.v1" + model.encode(), b"", salt.encode()]))
+    parts = [model.encode(), b"", salt.encode()]
+    return blake3(b"cognitora.prefix.v2" + b"".join(p + struct.pack("<Q", len(p)) for p in parts))
 
 
 def next_digest(previous, tokens):
-    return blake3(struct.pack(f"<{len(tokens)}I", *tokens), previous)
+    block = struct.pack(f"<{len(tokens)}I", *tokens)
+    return blake3(block if len(block) <= 64 and len(block) != 32 else blake3(block), previous)
 
 
 def short(digest):

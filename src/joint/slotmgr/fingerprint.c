@@ -280,7 +280,7 @@ static bool props_read(struct fingerprint_job *p, struct cgn_str body)
 	p->slots = (uint32_t)slots;
 	p->parts.n = p->sums.n = 0;
 	(void)snprintf(context, sizeof context, "%llu", (unsigned long long)n_ctx);
-	part_put(&p->parts, PART_TEXT, CGN_STR("cognitora.slots.v2"));
+	part_put(&p->parts, PART_TEXT, CGN_STR("cognitora.slots.v3"));
 	part_put(&p->parts, PART_TEXT, cgn_str_of(p->build));
 	part_put(&p->parts, PART_TEXT, cgn_str_of(context));
 	/* The path of an engine that is not managed may not exist on this machine. */

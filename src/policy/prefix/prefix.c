@@ -19,8 +19,6 @@ enum mark { MARK_ITEM = 0x1e, MARK_FIELD = 0x1f, MARK_BLOB = 0x1d };
 
 struct render {
 	struct digest_chain chain;
-	struct prefix_chain out;
-	size_t cap;
 	size_t sorting, scanned; /* Memory in use and bytes scanned for objects. */
 	bool stop;               /* The chain has its maximum length. */
 	bool foreign;            /* The body has an unknown shape. */
@@ -29,10 +27,10 @@ struct render {
 static void render_put(void *arg, struct cgn_str piece)
 {
 	struct render *r = arg;
-	while (!r->stop && digest_chain_feed(&r->chain, &piece)) {
-		r->out.short_digests[r->out.n++] = digest_short(&r->chain.last);
-		r->stop = r->out.n == r->cap;
-	}
+	if (r->stop)
+		return;
+	digest_chain_add(&r->chain, piece);
+	r->stop = digest_chain_full(&r->chain);
 }
 
 static void put_mark(struct render *r, enum mark mark)
@@ -379,8 +377,9 @@ struct digest prefix_root(struct cgn_str model, struct json_val body)
 	json_pick(body, keys, CGN_COUNT(keys), v);
 	digest_root_start(&s, model);
 	root_add(&s, is_there(v[0]) ? v[0] : v[1]);
-	digest_stream_add(&s, CGN_STR("\0"));
+	digest_root_end_part(&s);
 	root_add(&s, v[2]);
+	digest_root_end_part(&s);
 	return digest_stream_end(&s);
 }
 
@@ -402,14 +401,20 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	CGN_MUST(params->block_bytes > 0);
 	/* The canonical form is rarely longer than the body. */
 	size_t most = body.raw.n / params->block_bytes + 1;
-	struct render r = {.cap = most < params->max_blocks ? most : params->max_blocks};
+	size_t cap = most < params->max_blocks ? most : params->max_blocks;
+	struct render r; /* Its buffers are large and need no zeros. */
+	r.sorting = r.scanned = 0;
+	r.stop = r.foreign = false;
 	json_pick(body, keys, BODY_KEYS, v);
-	r.out.short_digests = r.cap > 0 ? cgn_arena_get(a, r.cap * sizeof *r.out.short_digests) : NULL;
-	if (r.out.short_digests == NULL)
+	uint64_t *short_digests = cap > 0 ? cgn_arena_get(a, cap * sizeof *short_digests) : NULL;
+	if (short_digests == NULL)
 		return nothing;
 	struct digest root = prefix_root(params->model, body);
-	digest_chain_start(&r.chain, &root, params->block_bytes);
+	digest_chain_start(&r.chain, &root, params->block_bytes, short_digests, cap);
 	put_body(&r, v);
-	r.out.length = (double)r.out.n + (double)r.chain.filled / (double)params->block_bytes;
-	return r.foreign || r.out.n == 0 ? nothing : r.out;
+	digest_chain_flush(&r.chain);
+	if (r.foreign || r.chain.n == 0)
+		return nothing;
+	return (struct prefix_chain){short_digests, r.chain.n,
+		(double)r.chain.n + (double)digest_chain_rest(&r.chain) / (double)params->block_bytes};
 }

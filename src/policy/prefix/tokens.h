@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens: token ids as a chain of digests, one per full block: D[i] is keyed by D[i-1] over the block's ids
+/* tokens: token ids as a chain of digests, one per full block: D[i] is linked to D[i-1] and the hash of the block's ids
  * as little-endian 32-bit numbers (base/digest). Engine blocks get the same names from KV events. Pure; an
  * object belongs to one thread. */
 #pragma once

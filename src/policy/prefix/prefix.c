@@ -402,7 +402,7 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	/* The canonical form is rarely longer than the body. */
 	size_t most = body.raw.n / params->block_bytes + 1;
 	size_t cap = most < params->max_blocks ? most : params->max_blocks;
-	struct render r; /* Its buffers are large and need no zeros. */
+	struct render r; /* The buffers in it are large and need no zeros. */
 	r.sorting = r.scanned = 0;
 	r.stop = r.foreign = false;
 	json_pick(body, keys, BODY_KEYS, v);

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import toy_tokens
 from cluster import BUILD, ask
 
 FAST = ("--time-scale", "0")
@@ -136,3 +137,52 @@ def test_the_index_says_what_this_is(cluster, accept, kind):
         assert word in a.body.decode(), word
     if kind == "application/json":
         assert a.json()["name"] == "cognitora" and a.json()["links"]["models"] == "/v1/models"
+
+
+# ---- counting tokens ----
+
+COUNT = MESSAGES + "/count_tokens"
+
+
+def count(cluster, **more):
+    body = {k: v for k, v in message(**more).items() if k != "max_tokens"}
+    return cluster.ask("POST", COUNT, body)
+
+
+def test_tokens_are_counted_as_the_engine_counts_them(cluster):
+    """The emulator has no such route: the router counts with the engine's tokenizer."""
+    up(cluster)
+    tool = {"name": "weather", "description": "the weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    for more in ({}, {"text": "a longer text " * 3000}, {"system": "be short", "tools": [tool]}):
+        used = cluster.ask("POST", MESSAGES, message(**more)).json()["usage"]
+        counted = count(cluster, **more)
+        assert counted.status == 200 and set(counted.json()) == {"input_tokens"}, counted.body
+        assert counted.json()["input_tokens"] == used["input_tokens"] + used.get("cache_read_input_tokens", 0), more.keys()
+
+
+def test_tokens_are_counted_by_the_models_own_files(cluster, tmp_path):
+    cluster.common = {'models."sim"': {"tokenizer": str(toy_tokens.write(tmp_path / "toy"))}}
+    up(cluster)
+    for text in ("hello", "w\u00f6rds and words " * 4000):  # the second is longer than the blocks that routing looks at
+        talk = [("system", "You are \u00e4 fox."), ("user", text)]
+        for _ in range(2):
+            got = count(cluster, system=talk[0][1], text=text)
+            assert (got.status, got.json()) == (200, {"input_tokens": len(toy_tokens.ids_of(toy_tokens.rendered(*talk)))})
+    assert cluster.chat("hello", max_tokens=1).status == 200
+    assert [e["node"] for e in cluster.router_process.events("gateway.request") if e["path"] == COUNT] == [""] * 4  # no engine was asked
+
+
+def test_a_count_that_nobody_can_make_is_refused_clearly(cluster):
+    cluster.common = {'models."sim"': {"tokens": "bytes"}}
+    up(cluster)
+    assert "count_tokens" in anthropic(count(cluster), 501, "api_error")
+    anthropic(count(cluster, model="nope"), 404, "not_found_error")
+    picture = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x/y"}}]}]
+    assert count(cluster, messages=picture).status == 501
+
+
+def test_counting_teaches_no_prefix_and_takes_no_tokens(cluster):
+    up(cluster, router={"router.rate_limit": {"tokens_per_minute": 1000, "rps": 1000, "burst": 1000}})
+    text = "a long prompt about nothing " * 60
+    assert all(count(cluster, text=text).status == 200 for _ in range(10))
+    assert cluster.chat(text, max_tokens=1).headers["x-cgn-cache-hit"].startswith("0/")

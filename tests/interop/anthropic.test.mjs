@@ -56,6 +56,14 @@ test('tools, plain and streamed', async () => {
 	await ask((c) => c.messages.create({ ...body, tools: [WEATHER], messages: [...body.messages, { role: 'assistant', content: answer.content }, { role: 'user', content: [result] }] }));
 });
 
+test('tokens are counted before they are used', async () => {
+	for (const more of [{}, { system: 'Be brief.', tools: [WEATHER] }]) {
+		const { max_tokens: _, ...prompt } = { ...body, ...more };
+		const { usage } = await gateway.messages.create({ ...body, ...more });
+		assert.equal((await gateway.messages.countTokens(prompt)).input_tokens, usage.input_tokens + (usage.cache_read_input_tokens ?? 0));
+	}
+});
+
 test('errors', async () => {
 	await assert.rejects(gateway.messages.create({ ...body, model: 'nope' }), (e) => e instanceof Anthropic.NotFoundError && e.error.type === 'error' && e.error.error.type === 'not_found_error');
 	const bad = await ask((c) => c.messages.create({ ...body, max_tokens: -1 }).catch((e) => ({ kind: e.constructor.name, error: e.error })));

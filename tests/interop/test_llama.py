@@ -112,6 +112,18 @@ def test_what_it_lacks(llama):
     assert (routed.status, routed.body) == (direct.status, direct.body) == (501, direct.body)
     score = llama.cluster.ask("POST", "/v1/score", {"model": "tiny", "text_1": "a", "text_2": "b"})
     assert score.status == 501 and score.json()["error"]["message"]
+    for path in ("/v1/audio/speech", "/v1/audio/translations", "/v1/images/generations", "/v1/moderations"):
+        lacks = llama.cluster.ask("POST", path, {"model": "tiny", "input": "x"})
+        assert ask(llama.twin_port, "POST", path, {"model": "tiny", "input": "x"}).status == 404
+        assert lacks.status == 501 and path in lacks.json()["error"]["message"]
+
+
+def test_its_own_count_of_tokens(llama):
+    body = {"model": "tiny", "messages": ASK["messages"], "system": "be short"}
+    direct, routed = (f("POST", "/v1/messages/count_tokens", body) for f in (lambda *a: ask(llama.twin_port, *a), llama.cluster.ask))
+    assert (routed.status, routed.body) == (direct.status, direct.body) == (200, direct.body)
+    used = llama.cluster.ask("POST", "/v1/messages", body | {"max_tokens": 1}).json()["usage"]
+    assert routed.json()["input_tokens"] == used["input_tokens"] + used.get("cache_read_input_tokens", 0)
 
 
 def test_a_client_that_goes_frees_the_slot(llama):

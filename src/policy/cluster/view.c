@@ -16,6 +16,7 @@
 struct pair {
 	struct cgn_str model, served;
 	const struct view_node *node;
+	const struct engine_ops *kind;
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
 	bool ready;
@@ -96,6 +97,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 										  : served,
 					.served = served,
 					.node = &v->nodes[i],
+					.kind = engine_ops_named(cgn_str_of(info->engines[e]->kind)),
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
@@ -107,6 +109,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 /* Arrays of a view_model, one entry for each pair. */
 struct model_columns {
 	const struct view_node **ready;
+	const struct engine_ops **kinds;
 	const struct engine_tokens_ops **tokens;
 	const struct engine_resume **resume;
 	struct view_name *served;
@@ -128,6 +131,7 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	struct view_model *m = &v->models[v->n_models++];
 	m->name = cgn_arena_str(&v->arena, p->model);
 	m->ready = at->ready;
+	m->kinds = at->kinds;
 	m->tokens = at->tokens;
 	m->resume = at->resume;
 	m->served = at->served;
@@ -139,6 +143,7 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 {
 	struct view_model *m = &v->models[v->n_models - 1];
 	*at->ready++ = p->node;
+	*at->kinds++ = p->kind;
 	*at->tokens++ = p->tokens;
 	*at->resume++ = p->resume;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
@@ -154,14 +159,15 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 {
 	struct model_columns at = {
 		.ready = cgn_arena_get(&v->arena, n * sizeof *at.ready),
+		.kinds = cgn_arena_get(&v->arena, n * sizeof *at.kinds),
 		.tokens = cgn_arena_get(&v->arena, n * sizeof *at.tokens),
 		.resume = cgn_arena_get(&v->arena, n * sizeof *at.resume),
 		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
 	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	if (n > 0 &&
-		(v->models == NULL || at.ready == NULL || at.tokens == NULL || at.resume == NULL ||
-			at.served == NULL))
+		(v->models == NULL || at.ready == NULL || at.kinds == NULL || at.tokens == NULL ||
+			at.resume == NULL || at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -244,6 +250,11 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 			lo = mid + 1;
 	}
 	return NULL;
+}
+
+bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path)
+{
+	return m->kinds[i] != NULL && engine_lacks(m->kinds[i], path);
 }
 
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot)

@@ -31,6 +31,8 @@ struct view_model {
 	const struct view_node **ready; /* Nodes that take requests for the model now; ascending by slot. */
 	/* Indexed like |ready|: the name under which the node's engine serves the model. */
 	const struct view_name *served;
+	/* Indexed like |ready|: the kind of the node's engine; NULL: unknown. */
+	const struct engine_ops **kinds;
 	/* Indexed like |ready|: how the node's engine tokenizes; NULL: it cannot. */
 	const struct engine_tokens_ops **tokens;
 	/* Indexed like |ready|: how the node's engine resumes an answer; NULL: it cannot. */
@@ -62,6 +64,8 @@ void cluster_view_unref(struct cluster_view **take); /* Any thread. */
 
 /* Return the model named |name|; NULL: no node has the model. */
 const struct view_model *view_model_find(const struct cluster_view *v, struct cgn_str name);
+/* True if the engine of m->ready[i] is of a kind that lacks |path|. */
+bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);

@@ -5,8 +5,8 @@
 #include "policy/engine/prom.h"
 
 /* Routes of the gateway that llama-server answers with 404 "File Not Found". */
-static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/images/generations",
-	NULL};
+static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/audio/translations",
+	"/v1/images/generations", "/v1/images/edits", "/v1/images/variations", "/v1/moderations", NULL};
 
 static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err)

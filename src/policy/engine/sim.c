@@ -2,6 +2,11 @@
 /* sim: cgn-sim, the engine emulator of this repository, which behaves like vLLM. */
 #include "policy/engine/engine_priv.h"
 
+/* Routes of the gateway that the emulator does not have. */
+static const char *const sim_lacks[] = {"/v1/messages/count_tokens", "/v1/audio/speech",
+	"/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/generations", "/v1/images/edits",
+	"/v1/images/variations", "/v1/moderations", NULL};
+
 static CGN_RC sim_launch(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err)
 {
 	(void)err;
@@ -33,6 +38,7 @@ const struct engine_ops engine_sim = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
+	.lacks = sim_lacks,
 	.tokens = &engine_tokens_vllm,
 	.resumes = sim_resumes,
 	.n_resumes = CGN_COUNT(sim_resumes),

@@ -11,6 +11,7 @@ enum prompt_api prompt_api_of(struct cgn_str path)
 		{"/v1/completions", PROMPT_COMPLETIONS},
 		{"/v1/responses", PROMPT_RESPONSES},
 		{"/v1/messages", PROMPT_MESSAGES},
+		{"/v1/messages/count_tokens", PROMPT_MESSAGES},
 		{"/v1/embeddings", PROMPT_EMBEDDINGS},
 	};
 	struct cgn_str rest = path, bare = cgn_str_split(&rest, '?');

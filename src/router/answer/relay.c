@@ -56,7 +56,8 @@ static void rename_begin(struct gw_req *r)
 	bool lines = a->events || cgn_str_starts(type, "application/x-ndjson");
 	bool readable = (lines || cgn_str_starts(type, "application/json")) &&
 		header_find(a, "content-encoding").n == 0;
-	if (!r->plan.renamed || !readable || r->prompt.name_at + r->prompt.name_n > r->body.bytes.n)
+	if (!r->plan.renamed || r->prompt.form || !readable ||
+		r->prompt.name_at + r->prompt.name_n > r->body.bytes.n)
 		return;
 	/* As the client wrote it; the body is dropped with the head of the answer. */
 	struct cgn_str name = cgn_arena_str(&r->arena,

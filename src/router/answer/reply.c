@@ -128,6 +128,23 @@ static enum gw_step models_reply(struct gw_req *r)
 	return reply_json(r, 200, &b);
 }
 
+/* The chain is dropped: counting leaves nothing in an engine's cache. */
+bool gw_reply_count(struct gw_req *r)
+{
+	const struct gw_prompt *p = &r->prompt;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct json_out j = json_out_to(&b);
+	bool exact = p->block_tokens > 0 && !p->media && p->chain.n < ROUTE_MAX_BLOCKS;
+	r->prompt.chain = (struct prefix_chain){NULL, 0};
+	if (!exact)
+		return false;
+	json_open(&j, '{');
+	json_key_u64(&j, "input_tokens", p->tokens);
+	json_close(&j, '}');
+	(void)reply_json(r, 200, &b);
+	return true;
+}
+
 static struct cgn_str path_unescape(struct gw_req *r, struct cgn_str s)
 {
 	char *to = cgn_arena_get(&r->arena, s.n + 1);
@@ -192,6 +209,8 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_OLLAMA_LACKS:
 		return gw_ollama_reply(r);
 	case GW_RELAY:
+	case GW_MEDIA:
+	case GW_COUNT:
 	case GW_OLLAMA:
 	case GW_OLLAMA_SHOW:
 		break;

@@ -5,5 +5,7 @@
 
 /* Answer a request whose route the router serves itself. Goes to GW_ANSWER. */
 enum gw_step gw_reply_local(struct gw_req *r);
+/* Answer a request to count the tokens of a prompt, if they are known exactly. False: an engine has to count. */
+bool gw_reply_count(struct gw_req *r);
 /* The state GW_ANSWER: send a refusal that is pending, then wait until the client has taken everything. */
 enum gw_step gw_answer(struct gw_req *r);

@@ -144,7 +144,7 @@ enum gw_step gw_body(struct gw_req *r)
 			"too many request bodies are in memory (router.max_inflight_body)");
 	if (!r->body.done)
 		return gw_park(r, WAIT_BODY, 0); /* the listener has a timeout for the body */
-	if (r->client.route->kind != GW_RELAY)
+	if (r->client.route->kind == GW_OLLAMA || r->client.route->kind == GW_OLLAMA_SHOW)
 		return gw_ollama_body(r);
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* body: what the body asks for. */
+#include "base/form/form.h"
 #include "base/json/json.h"
 #include "router/answer/resume.h"
 #include "router/plan/legs.h"
@@ -120,9 +121,63 @@ static bool plan_open(struct gw_req *r)
 	return legs != NULL;
 }
 
+/* ---- forms ---- */
+
+static struct cgn_str content_type(const struct gw_req *r)
+{
+	for (size_t i = 0; i < r->client.n_headers; i++)
+		if (cgn_str_is(r->client.headers[i].name, "content-type"))
+			return r->client.headers[i].value;
+	return (struct cgn_str){NULL, 0};
+}
+
+static enum gw_step form_invalid(struct gw_req *r, const char *why)
+{
+	return gw_plan_fail(r,
+		&(struct gw_refusal){400, BAD_REQUEST, "invalid_form", .param = "model", .reason = "invalid"},
+		"%s", why);
+}
+
+/* Read the fields that routing needs; engines get the form as it is, but for the model's name. */
+static void form_parse(struct gw_req *r, struct cgn_str boundary)
+{
+	struct form_field f[] = {{.name = "model"}, {.name = "stream"}};
+	const struct gw_model *row = NULL;
+	struct cgn_err err;
+	if (!cgn_ok(form_find(cgn_buf_view(&r->body.bytes), boundary, f, CGN_COUNT(f), &err)))
+		(void)form_invalid(r, err.msg);
+	else if (f[0].times > 1)
+		(void)form_invalid(r, "the form has several fields named model");
+	else if (f[0].times == 0 || f[0].value.n == 0)
+		(void)model_missing(r);
+	else if (f[0].value.n >= MODEL_MAX)
+		(void)model_unknown(r, f[0].value);
+	if (r->state != GW_ROUTE)
+		return;
+	struct cgn_str asked = cgn_arena_str(&r->arena, f[0].value); /* outlives the body */
+	if (asked.p == NULL) {
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return;
+	}
+	r->prompt.form = true;
+	r->prompt.name_at = (size_t)(f[0].value.p - r->body.bytes.p);
+	r->prompt.name_n = f[0].value.n;
+	r->prompt.stream = cgn_str_is(f[1].value, "true");
+	(void)model_resolve(r, asked, &row);
+	if (r->state == GW_ROUTE && (r->plan.legs.n > 0 || plan_open(r)))
+		r->prompt.parsed = true;
+}
+
 void gw_body_parse(struct gw_req *r)
 {
 	struct json_val body;
+	struct cgn_str boundary = {NULL, 0};
+	if (r->client.route->kind == GW_MEDIA)
+		boundary = form_boundary(content_type(r));
+	if (boundary.p != NULL) {
+		form_parse(r, boundary);
+		return;
+	}
 	struct cgn_err err;
 	const struct gw_model *row = NULL;
 	if (!cgn_ok(json_parse(cgn_buf_view(&r->body.bytes), &body, NULL, &err))) {
@@ -143,5 +198,6 @@ void gw_body_parse(struct gw_req *r)
 	if (r->plan.legs.n == 0 && !plan_open(r))
 		return;
 	r->prompt.parsed = true;
-	gw_tokens_start(r, body, row);
+	if (r->client.route->kind != GW_MEDIA)
+		gw_tokens_start(r, body, row);
 }

@@ -4,15 +4,41 @@
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 
+/* Add the ready nodes whose engines lack the path to the |n| slots in plan.tried, unless all lack it: then a node
+ * says so. Only for the paths that engines often lack. Returns the slots of both. */
+static const uint16_t *lacking_add(struct gw_req *r, const struct plan_leg *leg, size_t *n)
+{
+	const struct view_model *m = view_model_find(r->w->view, leg->model);
+	enum gw_route_kind kind = r->client.route->kind;
+	struct gw_plan *p = &r->plan;
+	if ((kind != GW_MEDIA && kind != GW_COUNT) || m == NULL)
+		return p->tried;
+	if (p->excluded_cap < *n + m->n_ready) {
+		size_t cap = PLAN_MAX_ATTEMPTS + m->n_ready;
+		uint16_t *v = cgn_arena_get(&r->arena, cap * sizeof *v);
+		if (v == NULL)
+			return p->tried; /* the node says itself what its engine lacks */
+		p->excluded = v;
+		p->excluded_cap = cap;
+	}
+	size_t tried = *n;
+	memcpy(p->excluded, p->tried, tried * sizeof *p->tried);
+	for (size_t i = 0; i < m->n_ready; i++)
+		if (view_lacks(m, i, r->client.target))
+			p->excluded[(*n)++] = m->ready[i]->slot;
+	if (*n == tried + m->n_ready)
+		*n = tried;
+	return p->excluded;
+}
+
 static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg, size_t *n)
 {
 	*n = 0;
 	if (leg->target.resuming)
 		return gw_resume_excluded(r, n);
-	if (!leg->target.untried)
-		return NULL;
-	*n = plan_tried(&r->plan.legs, r->plan.tried);
-	return r->plan.tried;
+	if (leg->target.untried)
+		*n = plan_tried(&r->plan.legs, r->plan.tried);
+	return lacking_add(r, leg, n);
 }
 
 struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route: the state that finds a node for the current leg. */
 #include "router/account/explain.h"
+#include "router/answer/reply.h"
 #include "router/answer/resume.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -126,6 +127,8 @@ enum gw_step gw_route(struct gw_req *r)
 		gw_goto(r, GW_LIMIT);
 		return STEP_AGAIN;
 	}
+	if (r->client.route->kind == GW_COUNT && gw_reply_count(r))
+		return STEP_AGAIN;
 	if (plan_attempts(&r->plan.legs) >= 2 && !r->plan.backed_off && r->w->rules->retry_backoff > 0) {
 		r->plan.backed_off = true;
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));

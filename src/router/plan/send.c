@@ -72,9 +72,13 @@ static Cognitora__V1__Leg wire_role(enum leg_role role)
 static void model_name(struct gw_req *r, const struct view_name *served, struct proto_generate *g)
 {
 	g->facts.model = served->text;
-	r->plan.renamed = r->prompt.name_n > 0 && !cgn_str_eq(served->text, r->prompt.asked);
+	/* a name that JSON has to escape can't stand in a form */
+	bool plain = served->json.n == served->text.n + 2;
+	r->plan.renamed = r->prompt.name_n > 0 && !cgn_str_eq(served->text, r->prompt.asked) &&
+		(plain || !r->prompt.form);
 	if (r->plan.renamed)
-		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, served->json};
+		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n,
+			r->prompt.form ? served->text : served->json};
 }
 
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,

@@ -8,6 +8,8 @@
 enum gw_route_kind {
 	/* with a body, which names a model */
 	GW_RELAY,
+	GW_MEDIA,
+	GW_COUNT,
 	GW_OLLAMA,
 	GW_OLLAMA_SHOW,
 	/* answered from the head */

@@ -25,7 +25,9 @@ struct gw_prediction {
 struct gw_plan {
 	struct plan legs;
 	uint16_t tried[PLAN_MAX_ATTEMPTS]; /* slots, for the chooser */
-	struct gw_prediction prediction;   /* prediction of the last pick */
+	uint16_t *excluded;                /* with those of engines that lack the path; NULL: none yet */
+	size_t excluded_cap;
+	struct gw_prediction prediction; /* prediction of the last pick */
 	cgn_nsec pick_took;
 	bool limited;             /* GW_LIMIT has passed */
 	struct gw_limits *limits; /* reserved; NULL: none applies */

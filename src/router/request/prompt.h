@@ -13,6 +13,8 @@ struct gw_prompt {
 	size_t name_at, name_n;
 	bool parsed; /* the body was read */
 	bool stream;
+	bool form;    /* the body is a multipart form */
+	bool media;   /* the prompt has pictures or other media, whose tokens are not known */
 	bool several; /* several prompts, or several answers to one: the engine's counts are sums */
 	struct prefix_chain chain;
 	const char *unit;                 /* unit of blocks, gw_tokens_text; NULL: there are no blocks */

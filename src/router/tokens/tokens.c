@@ -133,6 +133,8 @@ static void chain_done(struct gw_req *r, enum gw_tokens_mode mode)
 	if (m != NULL)
 		metric_add(m->chains[mode], 1);
 	if (r->prompt.tokenizing != NULL)
+		r->prompt.media = r->prompt.tokenizing->p.n_media > 0;
+	if (r->prompt.tokenizing != NULL)
 		metric_observe(r->w->tokens->seconds[mode], cgn_clock_now() - r->prompt.tokenizing->began);
 	if (mode != GW_BYTES)
 		cache_show(r->w->tokens);
@@ -225,10 +227,21 @@ static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_m
 	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
 	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
 	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
+	if (r->client.route->kind == GW_COUNT)
+		p->block_tokens = TOKENS_BLOCK_MAX; /* so that the longest prompt is counted to its end */
 	p->root = prefix_root(r->prompt.model, body);
 	p->began = cgn_clock_now();
 	r->prompt.tokenizing = p;
 	return true;
+}
+
+/* True if an engine may count the prompt's tokens itself, which is exact. */
+static bool engine_counts(const struct gw_req *r, const struct view_model *m)
+{
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (!view_lacks(m, i, r->client.target))
+			return true;
+	return false;
 }
 
 void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row)
@@ -236,6 +249,9 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	enum gw_tokens_mode mode = gw_tokens_mode_of(row, m);
 	enum prompt_api api = mode != GW_BYTES ? prompt_api_of(r->client.target) : PROMPT_NONE;
+	bool counts = r->client.route->kind == GW_COUNT;
+	if (counts && (mode == GW_BYTES || (mode == GW_ENGINE && engine_counts(r, m))))
+		return; /* the engine is asked for the count */
 	if (mode != GW_BYTES && api == PROMPT_NONE)
 		return; /* the route has no prompt that an engine would cache */
 	if (mode == GW_BYTES || !prompt_new(r, body, row, mode)) {

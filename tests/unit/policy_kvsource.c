@@ -551,7 +551,80 @@ static void too_many_blocks_demote(void **state)
 	world_close(&w);
 }
 
+static void too_many_pages_demote(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open_as(&w,
+		&(struct kvsource_cfg){.model = "m",
+			.block_tokens = BT,
+			.can_replay = true,
+			.max_blocks = 5});
+	world_begin(&w);
+	struct ev few = ev_stored(1, 4, -1, 0, 1), more = ev_stored(11, 8, -1, 50, 1);
+	batch_live(&w, &few);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	batch_live(&w, &more);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_DEMOTED);
+	assert_string_equal(kvsource_why(w.s),
+		"it has more than the 5 blocks that are kept of a source or of the node");
+	assert_int_equal(holdings_count(w.h), 0);
+	world_close(&w);
+}
+
 /* ---- the order of batches ---- */
+
+/* The time is for the next batch, not for the whole replay. */
+static void a_long_replay_goes_on_while_it_brings_batches(void **state)
+{
+	struct world w;
+	struct ev a = ev_stored(1, 1, -1, 0, BT);
+	(void)state;
+	world_open(&w, true);
+	world_begin(&w);
+	live_at(&w, 0, &a);
+	live_at(&w, 20, &a);
+	assert_true(w.o.replay);
+	for (unsigned i = 0; i < 20; i++) {
+		w.now += KVSOURCE_REPLAY_TIMEOUT / 2;
+		replayed_at(&w, i, &a);
+		source_tell(&w, KVSOURCE_IN_TICK);
+		assert_false(w.o.cancel_replay);
+	}
+	source_tell(&w, KVSOURCE_IN_REPLAY_END);
+	assert_int_equal(kvsource_stats(w.s).replay_failures, 0);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), 1);
+	world_close(&w);
+}
+
+/* Batches that arrive during a replay and do not fit are asked for again: none is taken as applied. */
+static void batches_beyond_the_bound_are_replayed(void **state)
+{
+	enum { ALL = KVSOURCE_HELD_BATCHES + 40 };
+	struct world w;
+	(void)state;
+	world_open(&w, true);
+	world_begin(&w);
+	struct ev e[ALL];
+	for (unsigned i = 0; i < ALL; i++)
+		e[i] = ev_stored(i + 1, 1, -1, i * BT, BT);
+	live_at(&w, 0, &e[0]);
+	for (unsigned i = 2; i < ALL; i++) /* Batch 1 is lost. */
+		live_at(&w, i, &e[i]);
+	assert_int_equal(holdings_count(w.h), 1);
+	unsigned asked = 0;
+	do {
+		assert_true(++asked < 10);
+		for (uint64_t i = w.o.replay_from, end = asked == 1 ? 2 : ALL; i < end; i++)
+			replayed_at(&w, i, &e[i]);
+		source_tell(&w, KVSOURCE_IN_REPLAY_END);
+	} while (w.o.replay);
+	assert_int_equal(asked, 2);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), ALL);
+	world_close(&w);
+}
 
 static void a_gap_is_replayed(void **state)
 {
@@ -1115,6 +1188,9 @@ int main(void)
 		cmocka_unit_test(a_block_needs_every_full_group),
 		cmocka_unit_test(orphans_are_not_guessed),
 		cmocka_unit_test(too_many_blocks_demote),
+		cmocka_unit_test(too_many_pages_demote),
+		cmocka_unit_test(a_long_replay_goes_on_while_it_brings_batches),
+		cmocka_unit_test(batches_beyond_the_bound_are_replayed),
 		cmocka_unit_test(a_gap_is_replayed),
 		cmocka_unit_test(what_was_before_is_learnt),
 		cmocka_unit_test(a_restart_forgets),

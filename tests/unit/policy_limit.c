@@ -228,6 +228,28 @@ static void full_buckets_are_forgotten_first(void **state)
 	limit_table_free(&t);
 }
 
+/* A refund for a key without a bucket must not cost another key its bucket. */
+static void a_refund_makes_no_bucket(void **state)
+{
+	(void)state;
+	struct limit_table *t = table_of(1);
+	const struct limit_rate r = limit_per_second(1, 4);
+	for (uint64_t key = 1; key <= LIMIT_WAYS; key++)
+		assert_true(limit_table_take(t, key, &r, START, 4).granted);
+	for (uint64_t key = 50; key < 60; key++)
+		limit_table_settle(t, key, &r, START, 2, 1);
+	assert_int_equal(limit_table_forgotten(t), 0);
+	for (uint64_t key = 1; key <= LIMIT_WAYS; key++) {
+		assert_false(limit_table_take(t, key, &r, START, 1).granted);
+		limit_table_settle(t, key, &r, START, 0, 1); /* A debt goes to the bucket that there is. */
+	}
+	assert_int_equal(limit_table_forgotten(t), 0);
+	/* A bucket that is full at this instant holds no charge: replacing it is not counted. */
+	assert_true(limit_table_take(t, 50, &r, START + 5 * CGN_SEC, 1).granted);
+	assert_int_equal(limit_table_forgotten(t), 0);
+	limit_table_free(&t);
+}
+
 /* ---- many threads ---- */
 
 #define THREADS 4
@@ -314,6 +336,7 @@ int main(void)
 		cmocka_unit_test(settling_is_as_if_it_had_been_known),
 		cmocka_unit_test(buckets_of_two_keys_are_two),
 		cmocka_unit_test(full_buckets_are_forgotten_first),
+		cmocka_unit_test(a_refund_makes_no_bucket),
 		cmocka_unit_test(threads_get_what_one_would),
 		cmocka_unit_test(threads_that_settle_get_what_one_would),
 		cmocka_unit_test(buckets_that_come_and_go_take_nothing_along),

@@ -9,9 +9,10 @@
 
 #define SEND_INTERVAL (20 * CGN_MSEC) /* Between two reports of a load that changes */
 #define SEND_BEAT     CGN_SEC         /* Longest time between two reports of a load */
-/* Delay from a change of the holdings to its report, so that changes are sent together */
-#define BLOCKS_DELAY   (25 * CGN_MSEC)
-#define CHECK_INTERVAL (2 * CGN_SEC) /* Between two checks of a watcher's knowledge, while blocks change */
+/* Between two reports of the holdings. The first change after a pause is reported at once: the next turn of a
+ * conversation may come as soon as its last answer has ended. */
+#define BLOCKS_INTERVAL (10 * CGN_MSEC)
+#define CHECK_INTERVAL  (2 * CGN_SEC) /* Between two checks of a watcher's knowledge, while blocks change */
 
 #define WATCHER_TAG 0xa9e17005U
 
@@ -248,7 +249,7 @@ void watch_digest_changed(struct watch *all, uint64_t digest)
 {
 	cgn_list_each (it, &all->watchers)
 		watcher_touch(CGN_CONTAINER(it, struct watcher, link), digest);
-	watch_send_at(all, cgn_loop_now(all->loop) + BLOCKS_DELAY);
+	watch_send_at(all, all->sent_at + BLOCKS_INTERVAL);
 }
 
 void watch_end_all(struct watch *all, const char *sentence)

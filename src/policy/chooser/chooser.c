@@ -112,7 +112,7 @@ static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n
 	for (size_t i = 0; i < n; i++) {
 		c->cands[i].fed &= ask->block_tokens > 0 || c->cands[i].fed_bytes;
 		fed |= c->cands[i].fed;
-		guessed |= !c->cands[i].fed;
+		guessed |= !c->cands[i].fed || c->cands[i].fed_lately;
 	}
 	if (guessed)
 		route_record_match(c->shared.record, ask->chain, ask->blocks, c->cands, n);
@@ -120,10 +120,11 @@ static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n
 		kvindex_leap(c->reader, ask->chain, ask->blocks);
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
-		if (to->fed)
-			to->held = kvindex_held(c->reader, to->index_id, to->by_tier);
-		else
-			to->by_tier[BLOCK_GPU] = to->held;
+		uint32_t recorded = to->held;
+		to->held = to->fed ? kvindex_held(c->reader, to->index_id, to->by_tier) : 0;
+		if (recorded > to->held)
+			to->by_tier[BLOCK_GPU] += recorded - to->held;
+		to->held = recorded > to->held ? recorded : to->held;
 	}
 	if (fed && c->shared.pending != NULL)
 		pending_match(c->shared.pending, ask->chain, ask->blocks, c->cands, n, ask->now);

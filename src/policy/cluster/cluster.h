@@ -56,6 +56,9 @@ struct cluster_node {
 	bool fed;
 	/* The index has chains of bytes too, because the agent assigns the engines' slots. */
 	bool fed_bytes;
+	/* Until this instant blocks that were sent to the node count as held, although the node is fed: their
+	 * events may be on the way. Written by the shell. */
+	cgn_nsec record_until;
 	uint64_t seq; /* Number of the last watch event. */
 	cgn_nsec heard_at;
 	cgn_nsec load_at; /* Time when |load| came. */

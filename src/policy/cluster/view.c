@@ -63,6 +63,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.index_id = n->index_id,
 			.fed = n->fed && n->has_index_id,
 			.fed_bytes = n->fed_bytes,
+			.record_until = n->record_until,
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
@@ -320,7 +321,7 @@ static void work_fill(struct route_cand *c, const struct node_stats *stats)
 	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
-static struct route_cand cand_of(const struct view_node *node, const struct node_stats *stats)
+static struct route_cand cand_of(const struct view_node *node, const struct node_stats *stats, cgn_nsec now)
 {
 	struct cluster_spare spare = node_stats_spare(stats);
 	struct route_cand c = {
@@ -334,6 +335,7 @@ static struct route_cand cand_of(const struct view_node *node, const struct node
 		.index_id = node->index_id,
 		.fed = node->fed,
 		.fed_bytes = node->fed_bytes,
+		.fed_lately = node->fed && node->record_until > now,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
 		.speed = node_stats_speed(stats),
@@ -361,7 +363,7 @@ static size_t least_bad(const struct view_model *m, const struct node_stats *sta
 		if (badness < least)
 			n = 0;
 		least = badness;
-		out[n++] = cand_of(m->ready[i], own);
+		out[n++] = cand_of(m->ready[i], own, ask->now);
 	}
 	return n;
 }
@@ -390,7 +392,7 @@ size_t view_candidates(const struct view_model *m, const struct node_stats *stat
 			continue;
 		any = true;
 		if (!slot_is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot))
-			out[n++] = cand_of(m->ready[i], own);
+			out[n++] = cand_of(m->ready[i], own, ask->now);
 	}
 	return any ? n : least_bad(m, stats, ask, out);
 }

@@ -17,8 +17,9 @@ struct view_node {
 	uint16_t index_id; /* See cluster.h. */
 	/* The engines publish their blocks: use the index, not the record of sent prompts. */
 	bool fed;
-	bool fed_bytes; /* The index has chains of bytes too. */
-	bool stores;    /* The node has a block store that is connected to the stores of other nodes. */
+	bool fed_bytes;        /* The index has chains of bytes too. */
+	cgn_nsec record_until; /* See cluster.h. */
+	bool stores; /* The node has a block store that is connected to the stores of other nodes. */
 };
 
 /* A name under which an engine serves a model. */

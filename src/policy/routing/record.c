@@ -370,7 +370,7 @@ static size_t fetch_first(size_t deep, size_t n)
 /* Return the next candidate from |i| on that the record is asked for. */
 static size_t next_asked(const struct route_cand *cands, size_t n, size_t i)
 {
-	while (i < n && cands[i].fed)
+	while (i < n && cands[i].fed && !cands[i].fed_lately)
 		i++;
 	return i;
 }

@@ -33,7 +33,7 @@ void route_record_free(struct route_record **take);
 void route_record_add(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
 /* Record that the node no longer holds these blocks. */
 void route_record_drop(struct route_record *r, const uint64_t *chain, size_t n, uint16_t slot);
-/* Set cand->held of each candidate that is not fed: how many leading blocks of |chain| it holds. Only the
+/* Set cand->held of each candidate that is not fed, or only lately: how many leading blocks of |chain| it holds. Only the
  * last of each eight blocks is looked at, and the others where a candidate lacks it: a missing block in the
  * middle may go unnoticed. |cands| ascend by slot. Never allocates. */
 void route_record_match(const struct route_record *r, const uint64_t *chain, size_t n,

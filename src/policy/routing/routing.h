@@ -95,6 +95,8 @@ struct route_cand {
 	uint16_t index_id;
 	/* fed: the node reports its blocks. fed_bytes: also those of chains of bytes. */
 	bool fed, fed_bytes;
+	/* The node began to report its blocks a moment ago: the record of what was sent to it counts too. */
+	bool fed_lately;
 	bool stores; /* Blocks from another node's store can be fetched to it. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;

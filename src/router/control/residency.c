@@ -101,11 +101,14 @@ static void source_apply(struct router_watch *w, const Cognitora__V1__Residency 
 	w->agent_stale_at = cgn_loop_now(w->r->loop);
 	if (fed == n->fed && bytes == n->fed_bytes)
 		return;
+	/* Events of what was just sent may be on the way: the record counts until they must have come. */
+	if (fed && !n->fed)
+		n->record_until = cgn_loop_now(w->r->loop) + CHOOSER_BEGIN;
+	if (!fed)
+		route_record_forget(w->r->shared.choice.record, w->slot);
 	n->fed = fed;
 	n->fed_bytes = bytes;
 	cgn_loop_defer(w->r->loop, &w->r->published.hook);
-	if (fed)
-		route_record_forget(w->r->shared.choice.record, w->slot);
 }
 
 void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residency *res)

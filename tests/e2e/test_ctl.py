@@ -203,6 +203,22 @@ def test_nodes_fit_a_terminal_and_wide_has_the_rest(cluster):
     assert "ADDRESS" not in fine(*at)
 
 
+def test_status_shows_the_traffic_of_the_last_minute(cluster):
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready()
+    at = ("cluster", "status", "--router", f"127.0.0.1:{cluster.grpc_port}")
+    assert "traffic   no request in the last" in fine(*at)
+    for _ in range(8):
+        assert cluster.chat("the same question each time, " * 40).status == 200
+    t = json.loads(fine(*at, "-o", "json"))["traffic"]
+    assert t["requests"] == 8 and t["requests_per_second"] == pytest.approx(8e3 / t["window_ms"])
+    assert 0.5 * t["prompt_tokens"] < t["cached_tokens"] < t["prompt_tokens"]  # all but the first found the prompt
+    assert 0 < t["ttft_p50_ms"] <= t["ttft_p95_ms"] < 30_000
+    text = fine(*at)
+    assert f"hit ratio {100 * t['cached_tokens'] / t['prompt_tokens']:.1f} %; TTFT p50 " in text and "requests/s in the last" in text, text
+
+
 EVIL = "x\x1b]0;owned\x07\x1b[31m\u009b31m\u202e\x7f" + "m" * 60
 
 

@@ -141,6 +141,25 @@ static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *ou
 		(unsigned long long)s->cached_tokens, (unsigned long long)s->chosen_cached_tokens);
 }
 
+static void traffic_line(const Cognitora__V1__TrafficStatus *t, struct cgn_buf *out)
+{
+	double seconds = (double)t->window_ms / 1e3;
+	if (t->requests == 0) {
+		cgn_buf_fmt(out, "traffic   no request in the last %.0f s\n", seconds);
+		return;
+	}
+	cgn_buf_fmt(out, "traffic   %.1f requests/s in the last %.0f s; ", t->requests_per_second, seconds);
+	if (t->prompt_tokens > 0)
+		cgn_buf_fmt(out, "hit ratio %.1f %%; ",
+			100 * (double)t->cached_tokens / (double)t->prompt_tokens);
+	else
+		cgn_buf_putz(out, "hit ratio unknown: no engine reported tokens; ");
+	if (t->ttft_p50_ms > 0)
+		cgn_buf_fmt(out, "TTFT p50 %.1f ms, p95 %.1f ms\n", t->ttft_p50_ms, t->ttft_p95_ms);
+	else
+		cgn_buf_putz(out, "no answer had a byte\n");
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", ctl_shown(s->cluster),
@@ -148,6 +167,8 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		ctl_shown(s->state_backend), s->state_connected ? "" : " (NOT REACHABLE)");
 	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
+	if (s->traffic != NULL) /* The same for the traffic. */
+		traffic_line(s->traffic, out);
 	for (size_t i = 0; i < s->n_shadows; i++)
 		shadow_line(s->shadows[i], out);
 	cgn_buf_fmt(out, "nodes     %zu", s->n_nodes);
@@ -168,7 +189,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);
 	}
-	pb_json_members(&o, s, "shadows");
+	pb_json_members(&o, s, "shadows traffic");
 	json_key_open(&o, "nodes", '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
 		json_key_u64(&o, node_states[i], nodes_in(s, node_states[i]));

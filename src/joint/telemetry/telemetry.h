@@ -47,6 +47,19 @@ void metric_shift(struct metric_cell *c, int64_t delta); /* gauge, integral */
 void metric_observe(struct metric_cell *c, cgn_nsec v);  /* histogram */
 uint64_t metric_count(const struct metric_cell *c);      /* value of a counter, count of a histogram */
 cgn_nsec metric_sum(const struct metric_cell *c);        /* sum of a histogram */
+/* Add up the series of a metric: those with the label value |value|, or for NULL all whose first label is not
+ * empty. Takes the registry's lock. */
+#define METRIC_BUCKETS 25
+struct metric_totals {
+	uint64_t count; /* Sum of counters, or observations of histograms. */
+	uint64_t bucket[METRIC_BUCKETS];
+};
+void metric_total(struct telemetry *t, unsigned id, const char *value, struct metric_totals *out);
+uint64_t metric_totals_since(const struct metric_totals *now, const struct metric_totals *before);
+/* Return the |q| quantile (0 to 1) of what a histogram observed between the two, interpolated within a bucket; 0
+ * when it observed nothing. */
+cgn_nsec metric_totals_quantile(const struct metric_totals *now, const struct metric_totals *before,
+	double q);
 /* Forget the series of metric |id| whose label |label| is |value|: they are no longer shown. Their cells stay
  * valid memory. */
 void metric_forget(struct telemetry *t, unsigned id, const char *label, const char *value);

@@ -335,6 +335,7 @@ static void on_tick(struct cgn_timer *t)
 	metric_set(METRIC_OF(r->shared.telemetry, CONNECTIONS, "http"), (double)connections);
 	router_residency_metrics(r);
 	limits_report(r);
+	router_traffic_note(r);
 	cgn_timer_set(t, TICK);
 }
 

@@ -64,6 +64,17 @@ struct router_reported {
 	uint64_t forgotten; /* Buckets of limits; control.c. */
 };
 
+/* Totals since the start, noted every ten seconds: the oldest of |note| is about a minute old. traffic.c */
+#define ROUTER_NOTES 7
+struct router_totals {
+	cgn_nsec at;
+	struct metric_totals requests, ttft, prompt, cached;
+};
+struct router_traffic {
+	struct router_totals note[ROUTER_NOTES];
+	size_t n, next;
+};
+
 struct router {
 	uint32_t tag;
 	struct svc *svc;
@@ -79,6 +90,7 @@ struct router {
 	struct router_policy policy;
 	struct router_ports ports;
 	struct router_reported reported;
+	struct router_traffic traffic;
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;
@@ -99,6 +111,9 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err);
 void router_rules_refresh(struct router *r); /* The same; a failure is logged, and reported to a reload. */
 /* Use |cfg|, which replaces the configuration after SIGHUP, and read certificates again. */
 void router_reload(void *state, const struct config *cfg);
+/* traffic.c: note totals when it is time; fill the traffic since the oldest note, at most the last 70 seconds. */
+void router_traffic_note(struct router *r);
+void router_traffic_fill(struct router *r, Cognitora__V1__TrafficStatus *to);
 /* Perform the orders of a cluster_* call for the node of |o->slot|: watch, record, view. */
 void router_orders_apply(struct router *r, const struct cluster_orders *o);
 /* Step the breaker of |n| with event |ev| for reason |why|. */

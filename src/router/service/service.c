@@ -205,6 +205,7 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	struct router *r = k->r;
 	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
 	Cognitora__V1__PolicyStatus policy;
+	Cognitora__V1__TrafficStatus traffic;
 	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
 	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
 	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
@@ -215,6 +216,8 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;
+	router_traffic_fill(r, &traffic);
+	rs.traffic = &traffic;
 	rs.shadows = shadow_list;
 	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
 	if (!nodes_fill(r, &rs, &a) || !models_fill(r, &rs, &a)) {

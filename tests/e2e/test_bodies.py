@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies and heads that are large or odd: what a request costs the router is never a node's fault, and what is
 not meant for the other side does not reach it."""
+import contextlib
+import fcntl
 import http.client
 import http.server
 import json
 import resource
+import select
+import socket
+import struct
+import termios
 import threading
 
-from clients import Stream
-from cluster import ask
+import pytest
+
+from clients import Stream, head_of
+from cluster import ask, until
 
 FAST = ("--time-scale", "0", "--max-model-len", "1000000", "--kv-blocks", "100000")
 STRICT = {"router.breaker": {"failures": 1, "open_for": "300s"}}
@@ -38,14 +46,14 @@ def chat(**more):
 
 def small_tools(n):
     """Return a list of |n| tools of about 450 bytes each."""
-    fields = {f"field_{i}": {"type": "string", "description": "one of many"} for i in range(5)}
+    fields = {f"field_{i}": {"type": "string", "description": "one"} for i in range(8)}
     return [{"type": "function", "function": {"name": f"tool_{i}", "description": "does a thing",
                                               "parameters": {"type": "object", "properties": fields}}}
             for i in range(n)]
 
 
 def test_many_tools_blame_no_node(cluster):
-    up(cluster, "a", "b", router=STRICT)
+    up(cluster, "a", "b", router={**STRICT, "models.sim": {"tokens": "bytes"}})
     body = json.dumps(chat(tools=small_tools(644))).encode()
     assert 250_000 < len(body) < 400_000
     answers = [post(cluster, body).status for _ in range(4)]
@@ -156,3 +164,81 @@ def test_fields_about_hosts_and_accounts_stay_where_they_belong(cluster, tmp_pat
     asked = HostedEngine.seen[-1]
     assert asked["Authorization"] == "Bearer operator-key" and asked["OpenAI-Beta"] == "b"
     assert asked["OpenAI-Organization"] is None and asked["OpenAI-Project"] is None
+
+
+@pytest.mark.parametrize("raw, key", [
+    ('{"model":"sim","model":"sim"}', "model"), ('{"model":"sim","Model":"other"}', "model"),
+    ('{"model":"sim","str\\u0065am":true,"stream":false}', "stream"), ('{"model":"sim","MESSAGES":[]}', "messages"),
+    ('{"model":"sim","N":4}', "n"), ('{"model":"sim","prompt":"a","prompt":"b"}', "prompt"),
+    ('{"model":"sim","user":"a","User":"b","tools":[{"Model":1}]}', None),
+    ('{"model":"sim","me\u017f\u017fages":[]}', "messages")])
+def test_routing_keys_are_there_once_and_as_written(cluster, raw, key):
+    cluster.router()
+    answer = post(cluster, raw.encode())
+    error = answer.json()["error"]
+    if key is None:
+        assert error["code"] == "model_not_found"
+        return
+    assert (answer.status, error["param"]) == (400, key) and key in error["message"], error
+    assert error["code"] in ("duplicate_key", "ambiguous_key"), error
+
+
+@pytest.mark.parametrize("member", [b'"\\u006d":1,', b'"":1,'])
+def test_millions_of_members_are_refused(cluster, member):
+    cluster.router()
+    answer = post(cluster, b'{"model":"sim",' + member * 1_000_000 + b'"z":1}')
+    assert (answer.status, answer.json()["error"]["code"]) == (400, "too_many_members"), answer.body
+
+
+def unsent(s):
+    """Return the bytes that the peer's kernel does not have yet."""
+    return struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, b"\0" * 4))[0]
+
+
+@pytest.mark.threads
+def test_a_large_body_holds_up_no_other_request(cluster):
+    """The large body is refused as soon as it is read, so on a worker that reads it in its turn the other request
+    could only be answered afterwards."""
+    cluster.router({"router": {"worker_threads": 1}})
+    cluster.node("a", *FAST)
+    cluster.wait_ready(1)
+    odd = b'{"model":"nobody\'s","messages":[{"role":"user",' + b'"\\u006d":1,' * 3_000_000 + b'"content":"x"}]}'
+    large = socket.create_connection(("127.0.0.1", cluster.http_port))
+    large.sendall(head_of(len(odd)) + odd[:-1])
+    other = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=60)
+    for _ in range(3):  # the worker takes what has come
+        until(lambda: unsent(large) == 0, "the worker takes the body")
+        other.request("GET", "/v1/models")
+        assert other.getresponse().read()
+    large.sendall(odd[-1:])
+    until(lambda: unsent(large) == 0, "the body is there")
+    other.request("POST", "/v1/chat/completions", json.dumps(chat()), JSON)
+    assert other.getresponse().status == 200
+    assert select.select([large], [], [], 0)[0] == [], "the large body was answered first"
+    assert large.recv(4096).startswith(b"HTTP/1.1 404 ")
+    large.close()
+
+
+def test_a_client_that_leaves_while_its_body_is_read(cluster):
+    up(cluster, "a", router={"router": {"max_body": "32MiB", "max_inflight_body": "100MiB"}})
+    odd = b'{"model":"sim","messages":[{"role":"user",' + b'"\\u006d":1,' * 2_000_000 + b'"content":"x"}]}'
+    for _ in range(8):  # more than fit at once: the memory of those that left is given back
+        s = socket.create_connection(("127.0.0.1", cluster.http_port))
+        with contextlib.suppress(OSError):  # a refused body is not read to its end
+            s.sendall(head_of(len(odd)) + odd)
+        s.close()
+
+    def is_taken():
+        with contextlib.suppress(OSError):
+            return post(cluster, odd).status in (200, 400)
+    until(is_taken, "the bodies are given back")
+
+
+def test_large_bodies_reach_engines_and_have_chains(cluster):
+    up(cluster, "a", "b")
+    text = "all work and no play " * 50_000
+    first = post(cluster, {**chat(), "messages": [{"role": "user", "content": text}]})
+    again = post(cluster, {**chat(), "messages": [{"role": "user", "content": text}]})
+    assert (first.status, again.status) == (200, 200), first.body[:300]
+    assert again.headers["x-cgn-node"] == first.headers["x-cgn-node"]
+    assert again.headers["x-cgn-cache-hit"].split("/")[0] != "0"

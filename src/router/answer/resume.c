@@ -35,31 +35,30 @@ static bool header_refuse(struct gw_req *r)
 	return false;
 }
 
-bool gw_resume_open(struct gw_req *r, struct json_val body)
+bool gw_resume_asked(struct gw_req *r, bool *out)
 {
 	bool on = cgn_str_is(r->client.resume_asked, "1"), off = cgn_str_is(r->client.resume_asked, "0");
+	*out = !r->answer.head_sent && (on || (!off && r->w->rules->resume));
+	return r->answer.head_sent || r->client.resume_asked.n == 0 || on || off || header_refuse(r);
+}
+
+void gw_resume_open(struct gw_req *r, struct json_val body)
+{
 	enum prompt_api api = prompt_api_of(r->client.target);
-	if (r->answer.head_sent)
-		return true; /* the answer is being resumed already */
-	if (r->client.resume_asked.n > 0 && !on && !off)
-		return header_refuse(r);
-	if (!on && (off || !r->w->rules->resume))
-		return true;
 	r->answer.unresumable = resume_refusal(api, body);
 	if (r->answer.unresumable != NULL)
-		return true;
+		return;
 	struct gw_resume *z = calloc(1, sizeof *z);
 	struct resume *s = resume_new(api, body);
 	if (z == NULL || s == NULL) {
 		free(z);
 		resume_free(&s);
 		r->answer.unresumable = RESUME_LACKS_MEMORY;
-		return true;
+		return;
 	}
 	z->tag = GW_RESUME_TAG;
 	z->s = s;
 	r->answer.resume = z;
-	return true;
 }
 
 /* ---- memory ---- */

@@ -5,9 +5,11 @@
 #include "base/json/json.h"
 #include "router/request/request.h"
 
-/* Decide whether the answer to |body| is resumable: by X-Cgn-Resume, the rules, and the body. Returns false
- * when X-Cgn-Resume makes no sense: then the request is refused. */
-bool gw_resume_open(struct gw_req *r, struct json_val body);
+/* Set |*out|: the answer shall be resumable, by X-Cgn-Resume or router.resume. False when X-Cgn-Resume makes no sense:
+ * then the request is refused. */
+bool gw_resume_asked(struct gw_req *r, bool *out);
+/* Prepare to resume the answer to |body|, or set r->answer.unresumable. Any thread. */
+void gw_resume_open(struct gw_req *r, struct json_val body);
 void gw_resume_drop(struct gw_req *r);
 
 /* ---- while an engine answers ---- */

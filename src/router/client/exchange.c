@@ -27,6 +27,7 @@ static void req_free_buried(struct cgn_grave *g)
 /* Free the request after this turn: callbacks that are under way must not meet reused memory. */
 static void req_bury(struct gw_req *r)
 {
+	gw_tokens_end(r);
 	gw_resume_drop(r);
 	gw_ollama_drop(r);
 	gw_body_drop(r);
@@ -41,14 +42,18 @@ static void req_bury(struct gw_req *r)
 
 enum gw_step gw_finish(struct gw_req *r)
 {
-	gw_tokens_end(r);
+	if (!r->work_on_body.busy)
+		gw_tokens_end(r);
 	gw_queue_end(r);
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
 	gw_account_usage(r);
 	gw_limit_settle(r);
 	gw_account_end(r);
-	req_bury(r);
+	if (r->work_on_body.busy)
+		r->work_on_body.orphaned = req_bury; /* the pool still reads the body */
+	else
+		req_bury(r);
 	return STEP_END;
 }
 

@@ -43,53 +43,20 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 	return model_unknown(r, asked);
 }
 
-/* Does the body ask for several answers ("n", "best_of"), or have several prompts? */
-static bool is_several(struct json_val body)
+static enum gw_step body_refuse(struct gw_req *r, const struct body_fault *f)
 {
-	static const char *const keys[] = {"n", "best_of", "prompt", "input"};
-	struct json_val v[CGN_COUNT(keys)], elem;
-	uint64_t n = 0;
-	json_pick(body, keys, CGN_COUNT(keys), v);
-	for (size_t i = 0; i < 2; i++)
-		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 1)
-			return true;
-	for (size_t i = 2; i < CGN_COUNT(keys); i++) {
-		if (v[i].raw.p == NULL || v[i].type != JSON_ARRAY)
-			continue;
-		struct json_iter it = json_iter_of(v[i]);
-		if (json_next_elem(&it, &elem) && (elem.type == JSON_STRING || elem.type == JSON_ARRAY))
-			return json_next_elem(&it, &elem);
-	}
-	return false;
-}
-
-/* Return how many tokens the answer may have; 0: the body does not say. */
-static uint32_t answer_limit(struct json_val body)
-{
-	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens",
-		"n_predict"};
-	struct json_val v[CGN_COUNT(keys)];
-	uint64_t n = 0;
-	json_pick(body, keys, CGN_COUNT(keys), v);
-	for (size_t i = 0; i < CGN_COUNT(keys); i++)
-		if (v[i].raw.p != NULL && json_u64(v[i], &n) && n > 0)
-			return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-	return 0;
-}
-
-static enum gw_step body_invalid(struct gw_req *r, const char *what, const char *why)
-{
-	return gw_plan_fail(r, &(struct gw_refusal){400, BAD_REQUEST, "invalid_json", .reason = "invalid"},
-		"the body is not %s%s", what, why);
+	return gw_plan_fail(r,
+		&(struct gw_refusal){400, BAD_REQUEST, f->code, .param = f->param, .reason = "invalid"}, "%s",
+		f->text);
 }
 
 /* Read the model's name; false: the request is refused. */
-static bool model_read(struct gw_req *r, struct json_val body, const struct gw_model **row)
+static bool model_read(struct gw_req *r, const struct gw_model **row)
 {
-	struct json_val model;
+	const struct json_val model = r->prompt.facts.model;
 	char text[MODEL_MAX];
 	struct cgn_buf name = cgn_buf_over(text, sizeof text);
-	if (!json_get(body, "model", &model) || model.type != JSON_STRING) {
+	if (model.raw.p == NULL || model.type != JSON_STRING) {
 		(void)model_missing(r);
 		return false;
 	}
@@ -168,36 +135,42 @@ static void form_parse(struct gw_req *r, struct cgn_str boundary)
 		r->prompt.parsed = true;
 }
 
-void gw_body_parse(struct gw_req *r)
+/* ---- JSON ---- */
+
+/* Any thread. */
+static void facts_run(struct gw_req *r)
 {
-	struct json_val body;
-	struct cgn_str boundary = {NULL, 0};
-	if (r->client.route->kind == GW_MEDIA)
-		boundary = form_boundary(content_type(r));
-	if (boundary.p != NULL) {
-		form_parse(r, boundary);
-		return;
-	}
-	struct cgn_err err;
+	struct gw_prompt *p = &r->prompt;
+	if (cgn_ok(body_read(cgn_buf_view(&r->body.bytes), &p->facts, &p->fault)) && p->resume)
+		gw_resume_open(r, p->facts.json);
+}
+
+static void facts_then(struct gw_req *r)
+{
 	const struct gw_model *row = NULL;
-	if (!cgn_ok(json_parse(cgn_buf_view(&r->body.bytes), &body, NULL, &err))) {
-		(void)body_invalid(r, "valid JSON: ", err.msg);
+	if (r->prompt.fault.code != NULL) {
+		(void)body_refuse(r, &r->prompt.fault);
 		return;
 	}
-	if (body.type != JSON_OBJECT) {
-		(void)body_invalid(r, "a JSON object", "");
+	if (!model_read(r, &row))
 		return;
-	}
-	if (!model_read(r, body, &row))
-		return;
-	r->prompt.stream = json_get_bool(body, "stream", false);
-	r->prompt.several = is_several(body);
-	r->prompt.answer_limit = answer_limit(body);
-	if (!gw_resume_open(r, body))
-		return;
+	r->prompt.stream = r->prompt.facts.stream;
+	r->prompt.several = r->prompt.facts.several;
+	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	if (r->plan.legs.n == 0 && !plan_open(r))
 		return;
 	r->prompt.parsed = true;
 	if (r->client.route->kind != GW_MEDIA)
-		gw_tokens_start(r, body, row);
+		gw_tokens_start(r, row);
+}
+
+void gw_body_parse(struct gw_req *r)
+{
+	struct cgn_str boundary = {NULL, 0};
+	if (r->client.route->kind == GW_MEDIA)
+		boundary = form_boundary(content_type(r));
+	if (boundary.p != NULL)
+		form_parse(r, boundary);
+	else if (gw_resume_asked(r, &r->prompt.resume))
+		gw_body_work(r, facts_run, facts_then);
 }

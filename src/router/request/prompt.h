@@ -2,6 +2,7 @@
 /* prompt: what the body asks for: the model, and the prompt's blocks. plan/body.c reads the body, the folder
  * tokens/ makes the blocks. */
 #pragma once
+#include "policy/body/body.h"
 #include "policy/prefix/prefix.h"
 
 struct gw_tokenizing; /* tokens/tokens_priv.h */
@@ -11,11 +12,15 @@ struct gw_prompt {
 	struct cgn_str asked; /* as the client names the model: its own name, or an alias */
 	/* place of that name in r->body, as a JSON string with its quotes; name_n is 0 when it has none */
 	size_t name_at, name_n;
-	bool parsed; /* the body was read */
+	bool parsed;             /* the body was read, and its chain is there or on its way */
+	bool resume;             /* the answer shall be resumable, if the body allows it */
+	struct body_facts facts; /* borrowed from r->body */
+	struct body_fault fault; /* code == NULL: none */
 	bool stream;
-	bool form;    /* the body is a multipart form */
-	bool media;   /* the prompt has pictures or other media, whose tokens are not known */
-	bool several; /* several prompts, or several answers to one: the engine's counts are sums */
+	bool form;            /* the body is a multipart form */
+	bool media;           /* the prompt has pictures or other media, whose tokens are not known */
+	bool several;         /* several prompts, or several answers to one: the engine's counts are sums */
+	uint32_t block_bytes; /* bytes in a block, for a chain of bytes */
 	struct prefix_chain chain;
 	const char *unit;                 /* unit of blocks, gw_tokens_text; NULL: there are no blocks */
 	uint32_t block_tokens;            /* tokens in a block; 0: blocks are of bytes */

@@ -24,6 +24,7 @@ enum gw_step {
 enum gw_wait {
 	WAIT_NONE,
 	WAIT_BODY,
+	WAIT_POOL,
 	WAIT_TOKENS,
 	WAIT_STORE,
 	WAIT_QUEUE,
@@ -36,6 +37,13 @@ struct gw_req;
 struct gw_state_row {
 	enum gw_step (*run)(struct gw_req *r);
 	unsigned exits; /* bits of enum gw_state */
+};
+
+/* Work on the request's body: see gw_body_work. */
+struct gw_work {
+	void (*run)(struct gw_req *r), (*then)(struct gw_req *r);
+	bool busy;                          /* the pool runs it */
+	void (*orphaned)(struct gw_req *r); /* called instead of |then|: the request has ended meanwhile */
 };
 
 #define GW_REQ_TAG 0x64e40e01U
@@ -55,6 +63,7 @@ struct gw_req {
 	struct gw_client client;
 	struct gw_identity identity;
 	struct gw_body body;
+	struct gw_work work_on_body;
 	struct gw_prompt prompt;
 	struct gw_plan plan;
 	struct gw_attempt attempt; /* attempt of the current leg, or of the last one */
@@ -70,6 +79,17 @@ void gw_wake(struct gw_req *r);
 void gw_goto(struct gw_req *r, enum gw_state next);
 /* Wait for |what|, and for |delay| if that is not 0. */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
+
+/* A body up to this many bytes is worked on in the worker's turn: a few milliseconds at most, even when it is made of
+ * the smallest members. */
+#define GW_INLINE_BODY ((size_t)256 * 1024)
+/* In GW_ROUTE: do |run|, then |then| in GW_ROUTE. For a larger body |run| is done by the thread pool, so that the
+ * worker serves others meanwhile: the request is then in GW_READ on return, and gw_body_work is called last. |run| may
+ * touch the body, r->work and what belongs to |run| alone; nothing else touches them until |then|. Both are called at
+ * once when the pool has no memory for a job. */
+void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r));
+/* The state GW_READ. */
+enum gw_step gw_read(struct gw_req *r);
 
 /* Free the body's memory and its share of router.max_inflight_body. */
 void gw_body_drop(struct gw_req *r);

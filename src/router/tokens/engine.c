@@ -144,7 +144,7 @@ static enum gw_step tokens_failed(struct gw_req *r, const char *reason, const ch
 {
 	engine_fails(r, reason, why);
 	tokens_fall_back(r, reason);
-	gw_goto(r, GW_ROUTE);
+	tokens_leave(r);
 	return STEP_AGAIN;
 }
 
@@ -188,39 +188,62 @@ static const char *prompt_parse(struct gw_req *r, const struct engine_tokens_ops
 		.format = ops->format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)r->prompt.tokenizing->block_tokens,
 	};
-	return prompt_read(&ask, r->prompt.tokenizing->body, &r->prompt.tokenizing->p, &lacks) ? NULL : lacks;
+	return prompt_read(&ask, r->prompt.facts.json, &r->prompt.tokenizing->p, &lacks) ? NULL : lacks;
 }
 
-void tokens_ask_start(struct gw_req *r)
+/* Read the prompt and write the question. Any thread. */
+static void ask_run(struct gw_req *r)
+{
+	struct gw_tokenizing *p = r->prompt.tokenizing;
+	p->root = prefix_root(r->prompt.model, r->prompt.facts.json);
+	p->ask.lacks = prompt_parse(r, p->ask.ops);
+	if (p->ask.lacks != NULL || p->p.kind == PROMPT_IS_IDS)
+		return;
+	p->ask.steps = p->p.kind == PROMPT_IS_CHAT ? p->ask.ops->chat : p->ask.ops->text;
+	question_write(r, r->prompt.model);
+	p->ask.key = question_key(p); /* the same for all nodes, whatever they call the model */
+	if (p->ask.body.bad)
+		p->ask.lacks = PROMPT_LACKS_MEMORY;
+}
+
+/* Ask a node, which is chosen again: nodes may have come and gone while the pool read the prompt. */
+static void ask_send(struct gw_req *r)
 {
 	struct gw_tokenizing *p = r->prompt.tokenizing;
 	struct tokens_model *m = tokens_model_of(r->w, r->prompt.model);
 	const struct engine_tokens_ops *ops = NULL;
 	const struct view_node *node = engine_choose(r, &ops);
-	const char *lacks = node == NULL ? "no_node" : prompt_parse(r, ops);
-	if (lacks != NULL) {
-		tokens_fall_back(r, lacks);
+	if (node == NULL || ops != p->ask.ops) {
+		tokens_fall_back(r, "no_node");
 		return;
 	}
-	if (p->p.kind == PROMPT_IS_IDS) {
-		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
+	if (m != NULL && m->quiet_until > cgn_loop_now(r->w->loop)) {
+		tokens_fall_back(r, "paused");
 		return;
 	}
-	p->ask.steps = p->p.kind == PROMPT_IS_CHAT ? ops->chat : ops->text;
-	question_write(r, r->prompt.model);
-	p->ask.key = question_key(p); /* the same for all nodes, whatever they call the model */
 	if (!cgn_str_eq(name_at(r, node), r->prompt.model))
 		question_write(r, name_at(r, node));
-	if (p->ask.body.bad)
-		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
-	else if (!tokens_cached(r)) {
-		if (m != NULL && m->quiet_until > cgn_loop_now(r->w->loop)) {
-			tokens_fall_back(r, "paused");
-			return;
-		}
-		question_send(r, node);
-		gw_goto(r, GW_TOKENS);
-	}
+	question_send(r, node);
+	gw_goto(r, GW_TOKENS);
+}
+
+static void ask_then(struct gw_req *r)
+{
+	struct gw_tokenizing *p = r->prompt.tokenizing;
+	if (p->ask.lacks != NULL)
+		tokens_fall_back(r, p->ask.lacks);
+	else if (p->p.kind == PROMPT_IS_IDS)
+		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
+	else if (!tokens_cached(r))
+		ask_send(r);
+}
+
+void tokens_ask_start(struct gw_req *r)
+{
+	if (engine_choose(r, &r->prompt.tokenizing->ask.ops) == NULL)
+		tokens_fall_back(r, "no_node");
+	else
+		gw_body_work(r, ask_run, ask_then);
 }
 
 /* Return true if the engine refuses this one prompt, which says nothing of the next one. */
@@ -242,7 +265,7 @@ static enum gw_step question_answered(struct gw_req *r)
 	if (last) {
 		engine_works(r);
 		tokens_take(r, (const uint32_t *)(const void *)out.p, out.n / sizeof(uint32_t), &a->key);
-		gw_goto(r, GW_ROUTE);
+		tokens_leave(r);
 		return STEP_AGAIN;
 	}
 	a->step++;
@@ -288,7 +311,7 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 		return tokens_failed(r, "too_large", "the answer is longer than 8 MiB");
 	if (a->call.closed && is_refusal(a->status)) {
 		tokens_fall_back(r, "refused");
-		gw_goto(r, GW_ROUTE);
+		tokens_leave(r);
 		return STEP_AGAIN;
 	}
 	if (a->call.closed && a->status != 200)

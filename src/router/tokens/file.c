@@ -25,6 +25,7 @@ struct tokens_job {
 	bool pooled, done;               /* given to the pool; done there */
 	_Atomic bool abandoned;          /* the request has ended: the pool skips the job */
 	struct gw_tokens_worker *worker; /* NULL: the pool does not have the job */
+	const char *lacks;               /* why there is no text; NULL: there is one */
 	struct cgn_err err;
 };
 
@@ -127,7 +128,7 @@ static const char *prompt_render(struct gw_req *r, struct tokens_job *j)
 		.continue_final_message = p->p.continue_final_message,
 		.now = (int64_t)(cgn_clock_wall_ms() / 1000),
 		.max_steps = STEPS_MAX,
-		.max_output = 4 * p->body.raw.n + ((size_t)1 << 20),
+		.max_output = 4 * r->prompt.facts.json.raw.n + ((size_t)1 << 20),
 		.max_memory = MEMORY_MAX,
 	};
 	cgn_rc rc = template_render(t->compiled, &ask, &j->text, &why);
@@ -143,8 +144,8 @@ static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set 
 	struct gw_tokenizing *p = r->prompt.tokenizing;
 	struct json_val tools = {0}, tool;
 	const char *lacks = NULL;
-	bool with_tools =
-		k->tools.compiled != NULL && json_get(p->body, "tools", &tools) && tools.type == JSON_ARRAY;
+	bool with_tools = k->tools.compiled != NULL && json_get(r->prompt.facts.json, "tools", &tools) &&
+		tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
 	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list of tools is no list */
 	const struct prompt_ask ask = {
@@ -152,7 +153,7 @@ static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set 
 		.format = with_tools ? k->tools.format : k->chat.format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)p->block_tokens,
 	};
-	if (!prompt_read(&ask, p->body, &p->p, &lacks))
+	if (!prompt_read(&ask, r->prompt.facts.json, &p->p, &lacks))
 		return lacks;
 	return p->p.kind == PROMPT_IS_CHAT && k->chat.compiled == NULL ? "no_template" : NULL;
 }
@@ -259,29 +260,43 @@ static void encode_start(struct gw_req *r, struct tokens_job *j)
 	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 }
 
-void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
+/* Read the prompt and write its text. Any thread. */
+static void file_run(struct gw_req *r)
+{
+	struct tokens_job *j = r->prompt.tokenizing->job;
+	r->prompt.tokenizing->root = prefix_root(r->prompt.model, r->prompt.facts.json);
+	j->lacks = prompt_parse(r, j->tokenizers);
+	if (j->lacks == NULL && r->prompt.tokenizing->p.kind != PROMPT_IS_IDS)
+		j->lacks = prompt_text(r, j);
+}
+
+static void file_then(struct gw_req *r)
 {
 	struct gw_tokenizing *p = r->prompt.tokenizing;
-	const char *lacks = prompt_parse(r, tokenizers);
-	if (lacks == NULL && p->p.kind == PROMPT_IS_IDS) {
+	struct tokens_job *j = p->job;
+	if (j->lacks == NULL && p->p.kind == PROMPT_IS_IDS) {
 		tokens_take(r, p->p.ids, p->p.n_ids, NULL);
 		return;
 	}
-	struct tokens_job *j = lacks == NULL ? calloc(1, sizeof *j) : NULL;
-	if (lacks == NULL && j == NULL)
-		lacks = PROMPT_LACKS_MEMORY;
-	if (j != NULL) {
-		p->job = j;
-		j->tokenizers = tokenizers;
-		gw_tokenizer_set_ref(tokenizers);
-		lacks = prompt_text(r, j);
-	}
-	if (lacks == NULL)
-		lacks = encode_plan(r, j);
-	if (lacks == NULL)
+	if (j->lacks == NULL)
+		j->lacks = encode_plan(r, j);
+	if (j->lacks == NULL)
 		encode_start(r, j);
 	else
-		tokens_fall_back(r, lacks);
+		tokens_fall_back(r, j->lacks);
+}
+
+void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
+{
+	struct tokens_job *j = calloc(1, sizeof *j);
+	if (j == NULL) {
+		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
+		return;
+	}
+	r->prompt.tokenizing->job = j;
+	j->tokenizers = tokenizers;
+	gw_tokenizer_set_ref(tokenizers);
+	gw_body_work(r, file_run, file_then);
 }
 
 enum gw_step tokens_file_step(struct gw_req *r)
@@ -295,6 +310,6 @@ enum gw_step tokens_file_step(struct gw_req *r)
 		return gw_park(r, WAIT_TOKENS, limit - waited);
 	else
 		tokens_fall_back(r, "timeout");
-	gw_goto(r, GW_ROUTE);
+	tokens_leave(r);
 	return STEP_AGAIN;
 }

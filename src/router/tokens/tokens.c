@@ -141,26 +141,37 @@ static void chain_done(struct gw_req *r, enum gw_tokens_mode mode)
 	gw_tokens_end(r);
 }
 
-static void chain_bytes(struct gw_req *r, struct json_val body, uint32_t block_bytes)
+/* Make the chain of bytes. Any thread. */
+static void bytes_run(struct gw_req *r)
 {
 	const struct prefix_params params = {
 		.model = r->prompt.model,
-		.block_bytes = block_bytes,
+		.block_bytes = r->prompt.block_bytes,
 		.max_blocks = ROUTE_MAX_BLOCKS,
 	};
-	r->prompt.chain = prefix_chain_make(&params, body, &r->work);
+	r->prompt.chain = prefix_chain_make(&params, r->prompt.facts.json, &r->work);
+}
+
+static void bytes_then(struct gw_req *r)
+{
 	r->prompt.block_tokens = 0;
 	r->prompt.tokens = 0;
+	chain_done(r, GW_BYTES);
+}
+
+void tokens_leave(struct gw_req *r)
+{
+	if (r->state == GW_TOKENS)
+		gw_goto(r, GW_ROUTE);
 }
 
 void tokens_fall_back(struct gw_req *r, const char *reason)
 {
-	struct gw_tokenizing *p = r->prompt.tokenizing;
-	CGN_LIVE(p, PROMPT_TAG);
+	CGN_LIVE(r->prompt.tokenizing, PROMPT_TAG);
 	if (reason != NULL)
 		metric_add(METRIC_OF(r->w->shared->telemetry, PROMPT_FALLBACK, r->prompt.model.p, reason), 1);
-	chain_bytes(r, p->body, p->block_bytes);
-	chain_done(r, GW_BYTES);
+	tokens_leave(r);
+	gw_body_work(r, bytes_run, bytes_then);
 }
 
 /* Start a chain of at most |blocks| digests. False: out of memory, and the request has blocks of bytes
@@ -215,21 +226,17 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 
 /* ---- beginnings ---- */
 
-static bool prompt_new(struct gw_req *r, struct json_val body, const struct gw_model *row,
-	enum gw_tokens_mode mode)
+static bool prompt_new(struct gw_req *r, const struct gw_model *row, enum gw_tokens_mode mode)
 {
 	struct gw_tokenizing *p = calloc(1, sizeof *p);
 	if (p == NULL)
 		return false;
 	p->tag = PROMPT_TAG;
 	p->mode = mode;
-	p->body = body;
 	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;
-	p->block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
 	p->block_tokens = row != NULL ? row->block_tokens : GW_BLOCK_TOKENS;
 	if (r->client.route->kind == GW_COUNT)
 		p->block_tokens = TOKENS_BLOCK_MAX; /* so that the longest prompt is counted to its end */
-	p->root = prefix_root(r->prompt.model, body);
 	p->began = cgn_clock_now();
 	r->prompt.tokenizing = p;
 	return true;
@@ -244,7 +251,7 @@ static bool engine_counts(const struct gw_req *r, const struct view_model *m)
 	return false;
 }
 
-void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row)
+void gw_tokens_start(struct gw_req *r, const struct gw_model *row)
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	enum gw_tokens_mode mode = gw_tokens_mode_of(row, m);
@@ -254,9 +261,9 @@ void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_mod
 		return; /* the engine is asked for the count */
 	if (mode != GW_BYTES && api == PROMPT_NONE)
 		return; /* the route has no prompt that an engine would cache */
-	if (mode == GW_BYTES || !prompt_new(r, body, row, mode)) {
-		chain_bytes(r, body, row != NULL ? row->block_bytes : GW_BLOCK_BYTES);
-		chain_done(r, GW_BYTES);
+	r->prompt.block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
+	if (mode == GW_BYTES || !prompt_new(r, row, mode)) {
+		gw_body_work(r, bytes_run, bytes_then);
 		return;
 	}
 	if (mode == GW_FILE)

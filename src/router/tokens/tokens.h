@@ -13,9 +13,9 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);
 void gw_tokens_close(struct gw_worker *w);
-/* Make the chain of |body|, which borrows from r->body. Either the chain is there on return, or the request is
- * in GW_TOKENS, which comes back to GW_ROUTE with the chain. */
-void gw_tokens_start(struct gw_req *r, struct json_val body, const struct gw_model *row);
+/* Make the chain of the body that r->prompt.facts tell of. Either the chain is there on return, or the request is
+ * in GW_TOKENS or GW_READ, which come back to GW_ROUTE with the chain. */
+void gw_tokens_start(struct gw_req *r, const struct gw_model *row);
 /* The state GW_TOKENS. */
 enum gw_step gw_tokens(struct gw_req *r);
 /* Cancel what is under way; safe when nothing is. */

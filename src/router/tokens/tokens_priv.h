@@ -37,6 +37,8 @@ struct gw_tokens_worker {
 
 /* A question to an engine: one or two calls. */
 struct tokens_ask {
+	const struct engine_tokens_ops *ops; /* the first chosen node has these */
+	const char *lacks;                   /* why there is no question; NULL: there is one */
 	const struct engine_tokens_step *steps;
 	unsigned step;
 	struct gw_call call;
@@ -51,8 +53,7 @@ struct gw_tokenizing {
 	uint32_t tag;
 	enum gw_tokens_mode mode; /* how tokens are being made */
 	bool guess;               /* also ask engines that are not known to tell tokens */
-	struct json_val body;     /* the JSON of r->body, borrowed */
-	uint32_t block_bytes, block_tokens;
+	uint32_t block_tokens;
 	struct digest root;
 	cgn_nsec began;
 	struct prompt p;
@@ -69,7 +70,9 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c);
 /* Use the chain of a cache entry. */
 void tokens_take_cached(struct gw_req *r, const struct promptcache_entry *e);
-/* Use blocks of bytes. |reason|: label of cgn_prompt_fallback_total; NULL: bytes are what the model's rules
+/* Go to GW_ROUTE if the request is in GW_TOKENS: its chain is there, or tokens_fall_back makes it. */
+void tokens_leave(struct gw_req *r);
+/* Use blocks of bytes, and leave GW_TOKENS. |reason|: label of cgn_prompt_fallback_total; NULL: bytes are what the model's rules
  * ask for. */
 void tokens_fall_back(struct gw_req *r, const char *reason);
 /* Return the state of a model; NULL: out of memory. */

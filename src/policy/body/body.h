@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* body: what a router reads from the top level of a request's body, in one walk over its members. Pure; any
+ * thread; no allocation. The time is linear in the body's bytes. */
+#pragma once
+#include "base/json/json.h"
+
+/* A body with more members at its top level is refused: no API has a hundredth of them, and each reader of the body
+ * walks over all of them. */
+#define BODY_MEMBERS_MAX 4096
+
+struct body_facts {
+	struct json_val json;  /* The whole body, an object; borrowed. */
+	struct json_val model; /* raw.p NULL: there is none. Borrowed. */
+	bool stream;
+	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
+	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */
+};
+
+/* Why a body is refused, for an error in OpenAI's shape. */
+struct body_fault {
+	const char *code, *param; /* Literals; |param| may be NULL. */
+	char text[256];
+};
+
+/* Read |text|. CGN_INVALID with |*fault|: no JSON object, too many members, or a key that the router reads twice or in
+ * another case. Readers of JSON differ in which of two members counts, and some, such as engines written in Go, read
+ * "Model" as "model" (by Unicode's simple folding, so two letters beyond ASCII count as well). What the router
+ * decided on would not be what the engine does. */
+CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "policy/body/body.h"
+
+static struct body_facts facts_of(const char *text)
+{
+	struct body_facts f;
+	struct body_fault fault;
+	if (!cgn_ok(body_read(cgn_str_of(text), &f, &fault)))
+		fail_msg("%s: %s", text, fault.text);
+	return f;
+}
+
+static void facts_are_read(void **state)
+{
+	(void)state;
+	struct body_facts f =
+		facts_of("{\"model\":\"m\",\"stream\":true,\"n\":1,\"max_tokens\":7,\"x\":{\"n\":2}}");
+	assert_true(cgn_str_is(f.model.raw, "\"m\""));
+	assert_true(f.stream);
+	assert_false(f.several);
+	assert_int_equal(f.answer_limit, 7);
+	f = facts_of("{}");
+	assert_null(f.model.raw.p);
+	assert_false(f.stream);
+	assert_int_equal(f.answer_limit, 0);
+	assert_true(facts_of("{\"n\":2}").several);
+	assert_true(facts_of("{\"best_of\":3}").several);
+	assert_true(facts_of("{\"prompt\":[\"a\",\"b\"]}").several);
+	assert_true(facts_of("{\"input\":[[1],[2]]}").several);
+	assert_false(facts_of("{\"prompt\":[1,2]}").several);
+	assert_false(facts_of("{\"prompt\":[\"a\"]}").several);
+	assert_int_equal(facts_of("{\"max_tokens\":5,\"max_completion_tokens\":6}").answer_limit, 6);
+	assert_int_equal(facts_of("{\"n_predict\":99999999999}").answer_limit, UINT32_MAX);
+	assert_true(facts_of("{\"\\u0073tream\":true}").stream);
+}
+
+static void what_engines_could_read_otherwise_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *code, *param;
+	} rows[] = {
+		{"[]", "invalid_json", NULL},
+		{"{", "invalid_json", NULL},
+		{"{\"model\":\"a\",\"model\":\"a\"}", "duplicate_key", "model"},
+		{"{\"model\":\"a\",\"mod\\u0065l\":\"b\"}", "duplicate_key", "model"},
+		{"{\"stream\":null,\"stream\":true}", "duplicate_key", "stream"},
+		{"{\"Model\":\"a\"}", "ambiguous_key", "model"},
+		{"{\"N\":2}", "ambiguous_key", "n"},
+		{"{\"mes\xc5\xbf"
+		 "ages\":[]}",
+			"ambiguous_key", "messages"},
+		{"{\"max_to\\u212aens\":1}", "ambiguous_key", "max_tokens"},
+		{"{\"continue_final_messagE\":1}", "ambiguous_key", "continue_final_message"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct body_facts f;
+		struct body_fault fault;
+		if (cgn_ok(body_read(cgn_str_of(rows[i].body), &f, &fault)))
+			fail_msg("%s was taken", rows[i].body);
+		assert_string_equal(fault.code, rows[i].code);
+		assert_true((fault.param == NULL) == (rows[i].param == NULL));
+		if (rows[i].param != NULL)
+			assert_string_equal(fault.param, rows[i].param);
+		if (rows[i].param != NULL)
+			assert_non_null(strstr(fault.text, rows[i].param));
+	}
+	(void)facts_of(
+		"{\"user\":1,\"user\":2,\"User\":3,\"modeL2\":1}"); /* Keys that routing does not read. */
+	(void)facts_of("{\"messages\":[{\"Model\":1,\"n\":1,\"n\":2}]}");
+}
+
+static void members_are_bounded(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct body_facts f;
+	struct body_fault fault;
+	cgn_buf_putz(&text, "{\"\":1");
+	for (int i = 1; i < BODY_MEMBERS_MAX; i++)
+		cgn_buf_putz(&text, ",\"\\u006d\":1");
+	cgn_buf_char(&text, '}');
+	assert_true(cgn_ok(body_read(cgn_buf_view(&text), &f, &fault)));
+	text.n--;
+	cgn_buf_putz(&text, ",\"\":1}");
+	assert_false(cgn_ok(body_read(cgn_buf_view(&text), &f, &fault)));
+	assert_string_equal(fault.code, "too_many_members");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(facts_are_read),
+		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
+		cmocka_unit_test(members_are_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

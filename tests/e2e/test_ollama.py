@@ -103,8 +103,9 @@ def test_names(up):
         assert up.ask("POST", "/api/show", {"model": name}).json()["capabilities"]
     assert up.ask("POST", "/api/show", {"name": "sim"}).status == 200
     for path in ("/api/chat", "/api/show", "/api/generate", "/api/embed"):
-        a = up.ask("POST", path, chat(model="none"))
-        assert (a.status, a.json()) == (404, {"error": "model 'none' not found"})
+        for body in (chat(model="none", prompt="x", input="x"), {"model": "none"}):
+            a = up.ask("POST", path, body)
+            assert a.status == 404 and set(a.json()) == {"error"} and "none" in a.json()["error"]
     version = up.ask("GET", "/api/version").json()
     assert version["version"].count(".") == 2 and version["cognitora"]
 

@@ -45,7 +45,7 @@ test('lists', async () => {
 });
 
 test('errors', async () => {
-	await assert.rejects(client.chat({ ...ask, model: 'nope' }), (e) => e.status_code === 404 && /not found/.test(e.error));
+	await assert.rejects(client.chat({ ...ask, model: 'nope' }), (e) => e.status_code === 404 && /nope/.test(e.error));
 	await assert.rejects(client.embed({ model: 'tiny', input: 'x' }), (e) => e.status_code === 501 && e.error.length > 0);
 	await assert.rejects(client.pull({ model: 'tiny' }), (e) => e.status_code === 501);
 });

@@ -23,6 +23,37 @@ enum ollama_api ollama_api_of(struct cgn_str path)
 	return OLLAMA_NONE;
 }
 
+/* Members of all bodies. They are found in one walk: a body may have millions of others. */
+enum body_key {
+	BODY_STREAM,
+	BODY_KEEP_ALIVE,
+	BODY_OPTIONS,
+	BODY_FORMAT,
+	BODY_THINK,
+	BODY_LOGPROBS,
+	BODY_TOP_LOGPROBS,
+	BODY_MESSAGES,
+	BODY_TOOLS,
+	BODY_PROMPT,
+	BODY_SYSTEM,
+	BODY_IMAGES,
+	BODY_SUFFIX,
+	BODY_TEMPLATE,
+	BODY_CONTEXT,
+	BODY_RAW,
+	BODY_INPUT,
+	BODY_DIMENSIONS,
+	BODY_KEYS
+};
+static const char *const body_keys[BODY_KEYS] = {"stream", "keep_alive", "options", "format", "think",
+	"logprobs", "top_logprobs", "messages", "tools", "prompt", "system", "images", "suffix", "template",
+	"context", "raw", "input", "dimensions"};
+
+/* The members of a body; raw.p NULL: absent. */
+struct members {
+	struct json_val v[BODY_KEYS];
+};
+
 static void member_put(struct json_out *j, const char *key, struct json_val v)
 {
 	if (!ollama_is_there(v))
@@ -69,27 +100,32 @@ static const struct {
 	{"mirostat_eta", "mirostat_eta"},
 };
 
-static CGN_RC options_put(struct json_out *j, struct json_val body, struct cgn_err *err)
+static CGN_RC options_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	struct json_val options, v;
+	const char *keys[CGN_COUNT(option_rows) + 1];
+	struct json_val options = m->v[BODY_OPTIONS], v[CGN_COUNT(keys)];
+	const size_t last = CGN_COUNT(option_rows);
 	uint64_t n = 0;
-	if (!json_get(body, "options", &options) || options.type == JSON_NULL)
+	if (!ollama_is_there(options))
 		return CGN_OK;
 	if (options.type != JSON_OBJECT)
 		return CGN_FAIL(err, INVALID, "options is not an object");
-	for (size_t i = 0; i < CGN_COUNT(option_rows); i++)
-		if (json_get(options, option_rows[i].from, &v))
-			member_put(j, option_rows[i].to, v);
+	for (size_t i = 0; i < last; i++)
+		keys[i] = option_rows[i].from;
+	keys[last] = "num_predict";
+	json_pick(options, keys, CGN_COUNT(keys), v);
+	for (size_t i = 0; i < last; i++)
+		member_put(j, option_rows[i].to, v[i]);
 	/* -1 and -2 mean no limit */
-	if (json_get(options, "num_predict", &v) && json_u64(v, &n) && n > 0)
+	if (ollama_is_there(v[last]) && json_u64(v[last], &n) && n > 0)
 		json_key_u64(j, "max_tokens", n);
 	return CGN_OK;
 }
 
-static CGN_RC format_put(struct json_out *j, struct json_val body, struct cgn_err *err)
+static CGN_RC format_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	struct json_val format;
-	if (!json_get(body, "format", &format) || is_empty_text(format))
+	const struct json_val format = m->v[BODY_FORMAT];
+	if (is_empty_text(format))
 		return CGN_OK;
 	bool json = format.type == JSON_STRING && cgn_str_is(format.raw, "\"json\"");
 	if (!json && format.type != JSON_OBJECT)
@@ -107,10 +143,10 @@ static CGN_RC format_put(struct json_out *j, struct json_val body, struct cgn_er
 	return CGN_OK;
 }
 
-static CGN_RC think_put(struct json_out *j, struct json_val body, struct cgn_err *err)
+static CGN_RC think_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	struct json_val think;
-	if (!json_get(body, "think", &think) || is_empty_text(think))
+	const struct json_val think = m->v[BODY_THINK];
+	if (is_empty_text(think))
 		return CGN_OK;
 	if (think.type == JSON_STRING) {
 		member_put(j, "reasoning_effort", think);
@@ -124,22 +160,26 @@ static CGN_RC think_put(struct json_out *j, struct json_val body, struct cgn_err
 	return CGN_OK;
 }
 
-static void logprobs_put(struct json_out *j, struct json_val body)
+/* json_bool, for a member that may be absent. */
+static bool flag_of(const struct members *m, enum body_key key, bool fallback)
 {
-	struct json_val v;
-	if (!json_get_bool(body, "logprobs", false))
+	return ollama_is_there(m->v[key]) ? json_bool(m->v[key], fallback) : fallback;
+}
+
+static void logprobs_put(struct json_out *j, const struct members *m)
+{
+	if (!flag_of(m, BODY_LOGPROBS, false))
 		return;
 	json_key_bool(j, "logprobs", true);
-	if (json_get(body, "top_logprobs", &v))
-		member_put(j, "top_logprobs", v);
+	member_put(j, "top_logprobs", m->v[BODY_TOP_LOGPROBS]);
 }
 
 /* Put what a chat and a text have in common. */
-static CGN_RC common_put(struct json_out *j, struct json_val body, struct cgn_err *err)
+static CGN_RC common_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	CGN_TRY(options_put(j, body, err));
-	CGN_TRY(format_put(j, body, err));
-	CGN_TRY(think_put(j, body, err));
+	CGN_TRY(options_put(j, m, err));
+	CGN_TRY(format_put(j, m, err));
+	CGN_TRY(think_put(j, m, err));
 	json_key_bool(j, "stream", true);
 	json_key_open(j, "stream_options", '{');
 	json_key_bool(j, "include_usage", true);
@@ -333,94 +373,84 @@ static CGN_RC message_put(struct messages *m, struct json_val message, struct cg
 	return CGN_OK;
 }
 
-static CGN_RC chat_put(struct json_out *j, struct json_val body, struct json_val messages,
-	struct cgn_err *err)
+static CGN_RC chat_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	struct messages m = {.j = j};
-	struct json_val message, tools;
+	struct messages all = {.j = j};
+	struct json_val message;
 	json_key_open(j, "messages", '[');
-	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &message);)
-		CGN_TRY(message_put(&m, message, err));
+	for (struct json_iter it = json_iter_of(m->v[BODY_MESSAGES]); json_next_elem(&it, &message);)
+		CGN_TRY(message_put(&all, message, err));
 	json_close(j, ']');
-	if (json_get(body, "tools", &tools) && !is_empty_list(tools))
-		member_put(j, "tools", tools);
-	logprobs_put(j, body);
-	return common_put(j, body, err);
+	if (!is_empty_list(m->v[BODY_TOOLS]))
+		member_put(j, "tools", m->v[BODY_TOOLS]);
+	logprobs_put(j, m);
+	return common_put(j, m, err);
 }
 
 /* ---- a single prompt ---- */
 
-enum generate_key { GEN_PROMPT, GEN_SYSTEM, GEN_IMAGES, GEN_SUFFIX, GEN_TEMPLATE, GEN_CONTEXT, GEN_KEYS };
-
-static CGN_RC generate_put(struct json_out *j, struct json_val body, const struct json_val v[GEN_KEYS],
-	struct cgn_err *err)
+static CGN_RC generate_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
 	json_key_open(j, "messages", '[');
-	if (!is_empty_text(v[GEN_SYSTEM])) {
+	if (!is_empty_text(m->v[BODY_SYSTEM])) {
 		json_open(j, '{');
 		json_key_z(j, "role", "system");
-		member_put(j, "content", v[GEN_SYSTEM]);
+		member_put(j, "content", m->v[BODY_SYSTEM]);
 		json_close(j, '}');
 	}
 	json_open(j, '{');
 	json_key_z(j, "role", "user");
-	CGN_TRY(content_put(j, v[GEN_PROMPT], v[GEN_IMAGES], err));
+	CGN_TRY(content_put(j, m->v[BODY_PROMPT], m->v[BODY_IMAGES], err));
 	json_close(j, '}');
 	json_close(j, ']');
-	logprobs_put(j, body);
-	return common_put(j, body, err);
+	logprobs_put(j, m);
+	return common_put(j, m, err);
 }
 
-static CGN_RC raw_put(struct json_out *j, struct json_val body, const struct json_val v[GEN_KEYS],
-	struct cgn_err *err)
+static CGN_RC raw_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
-	if (ollama_is_there(v[GEN_IMAGES]) && !is_empty_list(v[GEN_IMAGES]))
+	if (ollama_is_there(m->v[BODY_IMAGES]) && !is_empty_list(m->v[BODY_IMAGES]))
 		return CGN_FAIL(err, INVALID, "images can't be given together with raw or suffix");
-	member_put(j, "prompt", v[GEN_PROMPT]);
-	if (!is_empty_text(v[GEN_SUFFIX]))
-		member_put(j, "suffix", v[GEN_SUFFIX]);
-	return common_put(j, body, err);
+	member_put(j, "prompt", m->v[BODY_PROMPT]);
+	if (!is_empty_text(m->v[BODY_SUFFIX]))
+		member_put(j, "suffix", m->v[BODY_SUFFIX]);
+	return common_put(j, m, err);
 }
 
 /* Refuse what only Ollama's own engine can do: ignoring it would change the answer. */
-static CGN_RC generate_check(const struct json_val v[GEN_KEYS], struct cgn_err *err)
+static CGN_RC generate_check(const struct members *m, struct cgn_err *err)
 {
-	if (ollama_is_there(v[GEN_PROMPT]) && v[GEN_PROMPT].type != JSON_STRING)
+	if (ollama_is_there(m->v[BODY_PROMPT]) && m->v[BODY_PROMPT].type != JSON_STRING)
 		return CGN_FAIL(err, INVALID, "prompt is not a string");
-	if (!is_empty_text(v[GEN_TEMPLATE]))
+	if (!is_empty_text(m->v[BODY_TEMPLATE]))
 		return CGN_FAIL(err, INVALID,
 			"template is not supported: the engine has the model's template; use raw for a prompt without one");
-	if (ollama_is_there(v[GEN_CONTEXT]) && !is_empty_list(v[GEN_CONTEXT]))
+	if (ollama_is_there(m->v[BODY_CONTEXT]) && !is_empty_list(m->v[BODY_CONTEXT]))
 		return CGN_FAIL(err, INVALID,
 			"context is not supported: send the conversation to /api/chat instead");
 	return CGN_OK;
 }
 
-static CGN_RC generate_read(struct json_out *j, struct json_val body, struct ollama_request *out,
+static CGN_RC generate_read(struct json_out *j, const struct members *m, struct ollama_request *out,
 	struct cgn_err *err)
 {
-	static const char *const keys[GEN_KEYS] = {"prompt", "system", "images", "suffix", "template",
-		"context"};
-	struct json_val v[GEN_KEYS];
-	json_pick(body, keys, GEN_KEYS, v);
-	CGN_TRY(generate_check(v, err));
-	bool raw = json_get_bool(body, "raw", false) || !is_empty_text(v[GEN_SUFFIX]);
+	CGN_TRY(generate_check(m, err));
+	bool raw = flag_of(m, BODY_RAW, false) || !is_empty_text(m->v[BODY_SUFFIX]);
 	out->path = raw ? "/v1/completions" : "/v1/chat/completions";
-	out->loads = is_empty_text(v[GEN_PROMPT]) && is_empty_text(v[GEN_SUFFIX]) &&
-		(!ollama_is_there(v[GEN_IMAGES]) || is_empty_list(v[GEN_IMAGES]));
+	out->loads = is_empty_text(m->v[BODY_PROMPT]) && is_empty_text(m->v[BODY_SUFFIX]) &&
+		(!ollama_is_there(m->v[BODY_IMAGES]) || is_empty_list(m->v[BODY_IMAGES]));
 	if (out->loads)
 		return CGN_OK;
-	return raw ? raw_put(j, body, v, err) : generate_put(j, body, v, err);
+	return raw ? raw_put(j, m, err) : generate_put(j, m, err);
 }
 
 /* ---- vectors ---- */
 
-static CGN_RC embed_read(enum ollama_api api, struct json_out *j, struct json_val body,
+static CGN_RC embed_read(enum ollama_api api, struct json_out *j, const struct members *m,
 	struct ollama_request *out, struct cgn_err *err)
 {
-	struct json_val input = {0}, dimensions;
+	const struct json_val input = m->v[api == OLLAMA_EMBED ? BODY_INPUT : BODY_PROMPT];
 	const char *key = api == OLLAMA_EMBED ? "input" : "prompt";
-	(void)json_get(body, key, &input);
 	out->path = "/v1/embeddings";
 	out->stream = false;
 	out->loads = is_empty_text(input) || is_empty_list(input);
@@ -429,23 +459,21 @@ static CGN_RC embed_read(enum ollama_api api, struct json_out *j, struct json_va
 			api == OLLAMA_EMBED ? " or a list of texts" : "");
 	member_put(j, "input", input);
 	json_key_z(j, "encoding_format", "float");
-	if (json_get(body, "dimensions", &dimensions))
-		member_put(j, "dimensions", dimensions);
+	member_put(j, "dimensions", m->v[BODY_DIMENSIONS]);
 	return CGN_OK;
 }
 
 /* ---- all ---- */
 
-static CGN_RC chat_read(struct json_out *j, struct json_val body, struct ollama_request *out,
+static CGN_RC chat_read(struct json_out *j, const struct members *m, struct ollama_request *out,
 	struct cgn_err *err)
 {
-	struct json_val messages = {0};
-	(void)json_get(body, "messages", &messages);
+	const struct json_val messages = m->v[BODY_MESSAGES];
 	out->path = "/v1/chat/completions";
 	out->loads = !ollama_is_there(messages) || is_empty_list(messages);
 	if (!out->loads && messages.type != JSON_ARRAY)
 		return CGN_FAIL(err, INVALID, "messages is not a list");
-	return out->loads ? CGN_OK : chat_put(j, body, messages, err);
+	return out->loads ? CGN_OK : chat_put(j, m, err);
 }
 
 static bool is_zero_time(struct json_val v)
@@ -462,19 +490,21 @@ CGN_RC ollama_request_read(enum ollama_api api, struct json_val body, struct cgn
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_out j = json_out_to(&b);
-	struct json_val keep;
+	struct members m;
 	CGN_MUST(api != OLLAMA_NONE);
-	*out = (struct ollama_request){.stream = json_get_bool(body, "stream", true)};
+	json_pick(body, body_keys, BODY_KEYS, m.v);
+	*out = (struct ollama_request){.stream = flag_of(&m, BODY_STREAM, true)};
 	json_open(&j, '{');
 	json_key_str(&j, "model", model);
 	if (api == OLLAMA_CHAT)
-		CGN_TRY(chat_read(&j, body, out, err));
+		CGN_TRY(chat_read(&j, &m, out, err));
 	else if (api == OLLAMA_GENERATE)
-		CGN_TRY(generate_read(&j, body, out, err));
+		CGN_TRY(generate_read(&j, &m, out, err));
 	else
-		CGN_TRY(embed_read(api, &j, body, out, err));
+		CGN_TRY(embed_read(api, &j, &m, out, err));
 	json_close(&j, '}');
-	out->unloads = out->loads && json_get(body, "keep_alive", &keep) && is_zero_time(keep);
+	out->unloads =
+		out->loads && ollama_is_there(m.v[BODY_KEEP_ALIVE]) && is_zero_time(m.v[BODY_KEEP_ALIVE]);
 	if (b.bad)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the request");
 	if (!out->loads)

@@ -102,7 +102,7 @@ static enum gw_step request_translate(struct gw_req *r, struct json_val body, st
 	if (!cgn_ok(rc))
 		return body_refuse(r, "", err.msg);
 	if (rq.loads)
-		return loaded_reply(r, api, asked, rq.unloads);
+		return is_known(r, known) ? loaded_reply(r, api, asked, rq.unloads) : model_unknown(r, asked);
 	r->answer.ollama = ollama_answer_new(api, rq.stream, asked);
 	if (r->answer.ollama == NULL || !type_set(r))
 		return gw_refuse_no_memory(r, "memory");
@@ -127,11 +127,9 @@ enum gw_step gw_ollama_body(struct gw_req *r)
 	if (asked.n == 0)
 		return body_refuse(r, "model is required", "");
 	const struct cgn_str known = name_known(r, asked);
-	if (!is_known(r, known))
-		return model_unknown(r, asked);
-	if (r->client.route->kind == GW_OLLAMA_SHOW)
-		return show_reply(r, known);
-	return request_translate(r, body, asked, known);
+	if (r->client.route->kind == GW_OLLAMA)
+		return request_translate(r, body, asked, known);
+	return is_known(r, known) ? show_reply(r, known) : model_unknown(r, asked);
 }
 
 void gw_ollama_drop(struct gw_req *r)

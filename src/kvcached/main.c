@@ -59,11 +59,15 @@ static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 /* Returns false when this node has no SSD tier, which is logged. */
 static bool ssd_cfg(const struct config *cfg, struct kvstore_ssd_cfg *out)
 {
+	static const enum kvstore_admission admissions[] = {[SSD_AUTO] = KVSTORE_WRITE_AUTO,
+		[SSD_REUSED] = KVSTORE_WRITE_REUSED,
+		[SSD_ALL] = KVSTORE_WRITE_ALL};
 	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir,
 		.index_dir = cfg->kv.index_dir,
 		.bytes = cfg->kv.ssd,
 		.ttl_ms = cfg->kv.ssd_ttl / CGN_MSEC,
-		.all = cfg->kv.ssd_admission == SSD_ALL,
+		.admission = admissions[cfg->kv.ssd_admission],
+		.writes_per_day = cfg->kv.ssd_writes_per_day,
 		.flush_time = cfg->kv.drain_timeout};
 	if (out->dir != NULL && out->bytes > 0)
 		return true;

@@ -21,6 +21,7 @@ class Store:
         self.sock = str(self.folder / "kv.sock.resp")
         kv = {"ram": "64MiB", "worker_threads": 1, "uds": str(self.folder / "kv.sock"), "resp_listen": "", "listen": "", "ssd": ssd,
               "ssd_dir": str(self.dir), "ssd_admission": "all", "listen_admin": f"127.0.0.1:{self.admin}", **keys}
+        kv = {k: v for k, v in kv.items() if v is not None}
         (self.folder / "kv.toml").write_text(toml({"log": {"format": "json"}, "kv": kv}))
         self.process = Process(self.folder, "kvcached", "cgn-kvcached", "--config", self.folder / "kv.toml")
         self.starts = 0

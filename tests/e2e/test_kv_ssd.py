@@ -44,6 +44,37 @@ def test_an_old_value_is_returned_from_ssd(tmp_path, size):
         assert s("EXPIRE", "k5", "-1") == b":1" and s("GETSET", "k5", b"new") is None
 
 
+def test_by_default_nothing_that_fits_is_lost(tmp_path):
+    """Values that are put once, three times as much as RAM holds, into an SSD tier with room for all of them."""
+    with Store(tmp_path, ssd="1GiB", ssd_admission=None) as s:
+        for i in range(200):
+            assert s("SET", f"k{i}", value(i, 1 << 20)) == b"+OK"
+            if i % 16 == 15:
+                s.settle()
+        assert [i for i in range(200) if s("EXISTS", f"k{i}") != b":1"] == []
+        until(lambda: s.tell()["ssd"]["blocks"] == 200, s.tell)
+        s.again(signal.SIGKILL)
+        assert [i for i in range(200) if s("GET", f"k{i}") != value(i, 1 << 20)] == []
+        left = s.tell()["ssd_write_budget_bytes"]
+        assert 0 < left < (1 << 30)
+        until(lambda: "\ncgn_kv_ssd_write_budget_bytes " in ask(s.admin, "GET", "/metrics").body.decode(), "the metric")
+
+
+def test_the_write_budget(tmp_path):
+    """A fiftieth of the tier a day at most; a restart does not give it back."""
+    with Store(tmp_path, ssd="1GiB", ssd_admission="auto", ssd_writes_per_day=0.02, ram="32MiB") as s:
+        for i in range(60):
+            assert s("SET", f"k{i}", value(i, 1 << 20)) == b"+OK"
+            s.settle()
+        written = s.tell()["ssd"]["blocks"]
+        assert 10 <= written <= 21
+        s.again()
+        for i in range(100, 160):
+            assert s("SET", f"k{i}", value(i, 1 << 20)) == b"+OK"
+            s.settle()
+        assert s.tell()["ssd"]["blocks"] <= 21
+
+
 def test_what_is_read_once_is_not_written(tmp_path):
     with Store(tmp_path, ssd_admission="reused") as s:
         for i in range(10):

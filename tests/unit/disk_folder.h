@@ -59,20 +59,20 @@ static void disk_folder_clean(const char *base)
 		closedir(d);
 }
 
-/* The lock of the folder is held until the process ends. */
+/* Make a folder in |base|. Its lock is held until the process ends. */
+static inline void disk_folder_make_in(char out[64], const char *base, const char *name)
+{
+	int lock = disk_folder_lock(base, LOCK_EX);
+	disk_folder_clean(base);
+	(void)snprintf(out, 64, "%s/" DISK_FOLDER_BEGIN "%s-XXXXXX", base, name);
+	CGN_MUST(mkdtemp(out) != NULL && disk_folder_lock(out, LOCK_EX) >= 0);
+	if (lock >= 0)
+		close(lock);
+}
+
 static inline void disk_folder_make(char out[64], const char *name)
 {
 	struct statvfs v;
-	static const char *const bases[] = {"/dev/shm", "/tmp"};
-	int lock[CGN_COUNT(bases)];
-	for (size_t i = 0; i < CGN_COUNT(bases); i++) {
-		lock[i] = disk_folder_lock(bases[i], LOCK_EX);
-		disk_folder_clean(bases[i]);
-	}
 	bool memory = statvfs("/dev/shm", &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize >= (uint64_t)1 << 30;
-	(void)snprintf(out, 64, "%s/" DISK_FOLDER_BEGIN "%s-XXXXXX", memory ? bases[0] : bases[1], name);
-	CGN_MUST(mkdtemp(out) != NULL && disk_folder_lock(out, LOCK_EX) >= 0);
-	for (size_t i = 0; i < CGN_COUNT(bases); i++)
-		if (lock[i] >= 0)
-			close(lock[i]);
+	disk_folder_make_in(out, memory ? "/dev/shm" : "/tmp", name);
 }

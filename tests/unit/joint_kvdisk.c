@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <rocksdb/c.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -987,6 +989,55 @@ static void test_removed_while_nothing_can_be_written(void **state)
 	world_end(&w);
 }
 
+/* ---- the page cache ---- */
+static uint64_t cached_bytes(const char *path, size_t first)
+{
+	unsigned char *in = calloc(first / 4096, 1);
+	uint64_t pages = 0;
+	int fd = open(path, O_RDONLY);
+	void *p = mmap(NULL, first, PROT_READ, MAP_SHARED, fd, 0);
+	assert_true(in != NULL && fd >= 0 && p != MAP_FAILED);
+	assert_int_equal(mincore(p, first, in), 0);
+	for (size_t i = 0; i < first / 4096; i++)
+		pages += in[i] & 1;
+	assert_int_equal(munmap(p, first), 0);
+	close(fd);
+	free(in);
+	return pages * 4096;
+}
+
+/* A long file is written to the medium as it grows: what was written a while ago is not in the page cache,
+ * where engines have their weights. */
+static void test_a_file_leaves_the_page_cache_as_it_grows(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	struct statfs fs;
+	uint32_t i = 1;
+	(void)state;
+	if (statfs("/tmp", &fs) != 0 || (fs.f_type != EXT4_SUPER_MAGIC && fs.f_type != XFS_SUPER_MAGIC)) {
+		print_message("/tmp is not on ext4 or XFS: the page cache is not looked at\n");
+		skip();
+	}
+	world_begin(&w);
+	disk_folder_remove(w.root);
+	disk_folder_make_in(w.root, "/tmp", "kvdisk");
+	(void)snprintf(w.dir, sizeof w.dir, "%s/kv", w.root);
+	w.cfg.budget = 4096 * MIB;
+	w.cfg.file_bytes = 256 * MIB;
+	world_open(&w);
+	struct place p = place_of(disk_put(&w, i, 1, MIB));
+	(void)snprintf(path, sizeof path, "%s/slab-%08x", w.dir, p.file);
+	for (unsigned tries = 0; tries < 25 && (tries < 4 || cached_bytes(path, 16 * MIB) > 0); tries++) {
+		for (unsigned n = 0; n < 8; n++)
+			(void)disk_put(&w, ++i, 1, MIB);
+		(void)nanosleep(&(struct timespec){.tv_nsec = tries < 4 ? 0 : 200000000}, NULL);
+	}
+	assert_int_equal(cached_bytes(path, 16 * MIB), 0);
+	disk_expect(&w, 1, 1);
+	world_end(&w);
+}
+
 /* ---- the folders of these tests ---- */
 static void test_the_folder_of_a_killed_test_goes(void **state)
 {
@@ -1013,6 +1064,7 @@ static void test_the_folder_of_a_killed_test_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_file_leaves_the_page_cache_as_it_grows),
 		cmocka_unit_test(test_the_folder_of_a_killed_test_goes),
 		cmocka_unit_test(test_what_is_put_is_got),
 		cmocka_unit_test(test_replaced_and_removed),

@@ -43,7 +43,9 @@ static void world_open(struct world *w)
 
 static void world_begin(struct world *w, uint64_t ram, bool all)
 {
-	*w = (struct world){.ssd = {.bytes = 128 * MIB, .all = all, .flush_time = 30 * CGN_SEC},
+	*w = (struct world){.ssd = {.bytes = 128 * MIB,
+				    .admission = all ? KVSTORE_WRITE_ALL : KVSTORE_WRITE_REUSED,
+				    .flush_time = 30 * CGN_SEC},
 		.cfg = {.telemetry = test_telemetry(), .ram_bytes = ram}};
 	disk_folder_make(w->root, "kvssd");
 	(void)snprintf(w->dir, sizeof w->dir, "%s/kv", w->root);
@@ -265,6 +267,78 @@ static void test_what_leaves_ram_stays_on_ssd(void **state)
 	world_end(&w);
 }
 
+/* Wait until |n| blocks are or were on SSD. */
+static void store_wait_written(struct world *w, uint64_t n)
+{
+	for (unsigned i = 0; i < 20000; i++) {
+		struct kvstore_stats st = store_stats(w);
+		if (st.tier[BLOCK_SSD].blocks + st.tier[BLOCK_SSD].evictions == n && st.ssd.queue_bytes == 0)
+			return;
+		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	fail_msg("blocks that found the queue full are not written");
+}
+
+static void test_auto_keeps_what_leaves_ram(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 16 * MIB, false);
+	w.ssd.admission = KVSTORE_WRITE_AUTO;
+	w.ssd.writes_per_day = 1;
+	world_again(&w);
+	for (uint32_t i = 0; i < 60; i++) {
+		store_put(&w, i, 1, MIB);
+		if (i % 4 == 3)
+			store_settle(&w);
+	}
+	for (uint32_t i = 0; i < 60; i++)
+		assert_int_not_equal(store_tiers(&w, i), 0);
+	for (uint32_t i = 0; i < 60; i++)
+		assert_int_equal(read_got(&w, i).code, CGN_FINE);
+	world_end(&w);
+}
+
+/* A burst that is larger than the queue: what found it full is written when the queue is empty. */
+static void test_auto_catches_up(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 64 * MIB, false);
+	w.ssd.admission = KVSTORE_WRITE_AUTO;
+	world_again(&w);
+	for (uint32_t i = 0; i < 50; i++)
+		store_put(&w, i, 1, MIB);
+	store_wait_written(&w, 50);
+	world_again(&w);
+	for (uint32_t i = 0; i < 50; i++)
+		assert_int_equal(store_tiers(&w, i), SSD);
+	world_end(&w);
+}
+
+static void test_auto_keeps_to_its_budget(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w, 16 * MIB, false);
+	w.ssd.admission = KVSTORE_WRITE_AUTO;
+	w.ssd.writes_per_day = 10. / 128; /* 10 MiB a day */
+	world_again(&w);
+	for (uint32_t i = 0; i < 60; i++) {
+		store_put(&w, i, 1, MIB);
+		store_settle(&w);
+	}
+	struct kvstore_stats st = store_stats(&w);
+	assert_in_range(st.tier[BLOCK_SSD].blocks, 5, 10);
+	world_again(&w); /* A restart does not give the budget back. */
+	for (uint32_t i = 100; i < 160; i++) {
+		store_put(&w, i, 1, MIB);
+		store_settle(&w);
+	}
+	assert_in_range(store_stats(&w).tier[BLOCK_SSD].blocks, 5, 10);
+	world_end(&w);
+}
+
 static void test_names_and_times_are_kept(void **state)
 {
 	struct world w;
@@ -360,7 +434,7 @@ static void test_cancelled(void **state)
 	world_end(&w);
 }
 
-static void test_a_slow_disk_leaves_blocks_out(void **state)
+static void test_a_slow_disk_is_caught_up_with(void **state)
 {
 	struct world w;
 	(void)state;
@@ -368,11 +442,10 @@ static void test_a_slow_disk_leaves_blocks_out(void **state)
 	for (uint32_t i = 0; i < 40; i += 2) {
 		store_put(&w, i, 1, 4000000); /* While this value is being written, no other finds room. */
 		store_put(&w, i + 1, 1, 100);
-		store_settle(&w);
+		store_wait_written(&w, i + 2);
 	}
 	struct kvstore_stats st = store_stats(&w);
 	assert_true(st.ssd.queue_full > 0);
-	assert_int_equal(st.tier[BLOCK_SSD].blocks + st.tier[BLOCK_SSD].evictions + st.ssd.queue_full, 40);
 	world_again(&w);
 	uint64_t there = 0;
 	for (uint32_t i = 0; i < 40; i++)
@@ -611,7 +684,10 @@ int main(void)
 		cmocka_unit_test(test_removed_and_replaced),
 		cmocka_unit_test(test_one_read_for_all_who_wait),
 		cmocka_unit_test(test_cancelled),
-		cmocka_unit_test(test_a_slow_disk_leaves_blocks_out),
+		cmocka_unit_test(test_a_slow_disk_is_caught_up_with),
+		cmocka_unit_test(test_auto_keeps_what_leaves_ram),
+		cmocka_unit_test(test_auto_catches_up),
+		cmocka_unit_test(test_auto_keeps_to_its_budget),
 		cmocka_unit_test(test_an_end_that_is_set_while_the_queue_is_full),
 		cmocka_unit_test(test_damage_is_a_miss),
 		cmocka_unit_test(test_what_came_to_ram_is_compared_too),

@@ -13,6 +13,7 @@
 
 #define PROGRESS_EVERY 1000U /* ms */
 #define CLOCK_KEY      "clock"
+#define MEMO_KEY       "memo"
 
 struct booting {
 	struct kvdisk *d;
@@ -224,7 +225,7 @@ static bool boot_on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_
 	struct booting *b = user;
 	struct block_key key;
 	struct record r;
-	if (n_k == strlen(CLOCK_KEY))
+	if (n_k == strlen(CLOCK_KEY) || n_k == strlen(MEMO_KEY))
 		return true;
 	bool whole = index_key_read(k, n_k, &key) && index_read(&key, v, n_v, &r);
 	if (!whole || !boot_has_file(b, r.entry.place)) {
@@ -313,6 +314,35 @@ void boot_save_clock(struct kvdisk *d)
 	struct saved s = {kvdisk_clock(d), d->time.wall_ms()};
 	d->time.saved = d->time.boot_ms();
 	(void)cgn_ok(db_put(d->index, CLOCK_KEY, strlen(CLOCK_KEY), &s, sizeof s, NULL));
+}
+
+struct memo {
+	void *to;
+	size_t n;
+	bool got;
+};
+
+static void boot_on_memo(void *user, const uint8_t *v, size_t n)
+{
+	struct memo *m = user;
+	m->got = n == m->n;
+	if (m->got)
+		memcpy(m->to, v, n);
+}
+
+bool kvdisk_memo_get(struct kvdisk *d, void *p, size_t n)
+{
+	struct memo m = {p, n, false};
+	CGN_LIVE(d, KVDISK_TAG);
+	(void)cgn_ok(db_get(d->index, MEMO_KEY, strlen(MEMO_KEY), boot_on_memo, &m, NULL));
+	return m.got;
+}
+
+void kvdisk_memo_put(struct kvdisk *d, const void *p, size_t n)
+{
+	CGN_LIVE(d, KVDISK_TAG);
+	CGN_MUST(n <= KVDISK_MEMO);
+	(void)cgn_ok(db_put(d->index, MEMO_KEY, strlen(MEMO_KEY), p, n, NULL));
 }
 
 /* The wall clock says how long the store was down. It may have been set meanwhile, so at most half of the
@@ -431,5 +461,6 @@ CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_
 	atomic_store(&d->next_seq, b.max_seq + 1);
 	boot_cut_last_file(d);
 	boot_save_clock(d);
+	log_ahead(d);
 	return CGN_OK;
 }

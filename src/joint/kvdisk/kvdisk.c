@@ -269,6 +269,11 @@ void kvdisk_tend(struct kvdisk *d)
 		atomic_store(&d->dirty, true);
 }
 
+bool kvdisk_roomy(const struct kvdisk *d)
+{
+	return atomic_load(&d->roomy);
+}
+
 void kvdisk_stats(struct kvdisk *d, struct kvdisk_stats *out)
 {
 	CGN_LIVE(d, KVDISK_TAG);

@@ -115,6 +115,14 @@ bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms
 void kvdisk_tend(struct kvdisk *d);
 
 #define KVDISK_WHY 200
+/* Whether the next values find room without others giving it up. Any thread, no lock; as of the last tend. */
+bool kvdisk_roomy(const struct kvdisk *d);
+/* A few bytes that the owner keeps across restarts, at most KVDISK_MEMO. Returns false when there are none of
+ * that length. */
+#define KVDISK_MEMO 64U
+bool kvdisk_memo_get(struct kvdisk *d, void *p, size_t n);
+void kvdisk_memo_put(struct kvdisk *d, const void *p, size_t n);
+
 struct kvdisk_stats {
 	uint64_t entries, live_bytes; /* values in use, and the bytes of their records */
 	uint64_t bytes, budget;       /* all files together */

@@ -115,6 +115,7 @@ struct kvdisk {
 	_Atomic uint64_t next_seq;
 	_Atomic uint64_t damaged_bytes; /* bytes of unusable files that are not deleted yet */
 	_Atomic bool dirty;
+	_Atomic bool roomy; /* room for two files more, without reclaiming any */
 	struct kvdisk_counts counts;
 };
 #define KVDISK_TAG 0x4b564469U

@@ -104,7 +104,9 @@ static CGN_RC log_next_file(struct kvdisk *d, bool small, bool carrying, struct 
 void log_ahead(struct kvdisk *d)
 {
 	uint64_t bytes = d->file_bytes + d->small_file_bytes;
-	if (!log_in_budget(d, bytes, false) || !log_on_disk(d, bytes))
+	bool roomy = log_in_budget(d, bytes, false) && log_on_disk(d, bytes);
+	atomic_store(&d->roomy, roomy);
+	if (!roomy)
 		(void)reclaim_one(d);
 }
 

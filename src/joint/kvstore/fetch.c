@@ -71,6 +71,7 @@ static bool fetch_promote(struct kvstore *s, struct kvstore_block *b, struct kvs
 	bool is = b->linked && !kvstore_block_in_ram(b);
 	if (is) {
 		kvstore_promote(s, sh, b, fresh);
+		kvstore_wear_read(s->ssd, b);
 		sh->ssd_hits++;
 	}
 	(void)pthread_mutex_unlock(&sh->lock);

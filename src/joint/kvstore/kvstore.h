@@ -16,7 +16,8 @@
  *
  * SSD tier (joint/kvdisk): written behind, so a put never waits for it. Blocks worth writing wait in RAM for
  * one thread: at most 4,096 blocks, and 256 MiB or a quarter of the RAM tier. When the disk is slower than
- * the puts, blocks are not written, and counted. The index has an entry of each block on SSD too: at most one
+ * the puts, further blocks are counted, are evicted after others, and are queued when the queue is empty, if
+ * they are still in RAM. The index has an entry of each block on SSD too: at most one
  * for each 512 bytes of ram_bytes; further blocks are not written. A block that is evicted from RAM stays on
  * SSD. A block that is read from SSD enters RAM as a new block does. One read answers all requests for the
  * block; eight reads run at a time, 1,024 wait. A value that was removed or replaced leaves the SSD within
@@ -34,13 +35,15 @@
 
 struct kvstore;
 struct telemetry;
+/* The blocks that are written to SSD: those that were used again, or came back soon after their eviction; all;
+ * or all while there is room and budget, and then those worth it (policy/wear). */
+enum kvstore_admission { KVSTORE_WRITE_REUSED, KVSTORE_WRITE_ALL, KVSTORE_WRITE_AUTO };
 struct kvstore_ssd_cfg {
 	const char *dir, *index_dir; /* index_dir NULL: the index lies in |dir| */
 	uint64_t bytes, ttl_ms;      /* as in struct kvdisk_cfg */
-	/* Write every block; else only blocks that were used again, or came back soon after their
-	 * eviction. */
-	bool all;
-	cgn_nsec flush_time; /* time that kvstore_free spends on writing the queue */
+	enum kvstore_admission admission;
+	double writes_per_day; /* KVSTORE_WRITE_AUTO: the day's budget, as a multiple of |bytes|; 0: no limit */
+	cgn_nsec flush_time;   /* time that kvstore_free spends on writing the queue */
 };
 struct kvstore_cfg {
 	struct telemetry *telemetry;       /* borrowed */
@@ -194,6 +197,7 @@ struct kvstore_stats {
 		uint64_t queue_full, index_full, failed; /* blocks that were not written */
 		/* As in struct kvdisk_stats. */
 		uint64_t reopened, aside;
+		uint64_t budget_left; /* KVSTORE_WRITE_AUTO: bytes that may be written now */
 		bool refusing;
 		char why[KVSTORE_WHY];
 	} ssd;

@@ -21,6 +21,7 @@
 #define KVSTORE_CHANGES   65536U
 #define KVSTORE_MODELS    65536U
 #define KVSTORE_SEGMENT_0 64U
+#define KVSTORE_SPARED    128U /* Bit of a node's mark: the block leaves RAM after others. */
 
 /* A shard of the index: linear hashing. The buckets lie in segments; each segment is as long as all segments
  * before it together. */

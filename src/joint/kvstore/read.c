@@ -19,7 +19,7 @@ static struct kvstore_block *ram_find(struct kvstore *s, const struct block_key 
 	if (b != NULL)
 		kvstore_block_ref(b);
 	if (b != NULL && s->ssd != NULL)
-		kvstore_ssd_offer(s, b);
+		kvstore_ssd_on_use(s, b);
 	sh->hits += b != NULL;
 	sh->misses += b == NULL && !*elsewhere && !again;
 	(void)pthread_mutex_unlock(&sh->lock);

@@ -3,7 +3,8 @@
 #include "kvstore_priv.h"
 
 #define VICTIMS 16
-#define ROUNDS  16 /* rounds without success while blocks come or go */
+#define SPARED  128 /* blocks that are passed over for one eviction because they wait to be written to SSD */
+#define ROUNDS  16  /* rounds without success while blocks come or go */
 
 /* ---- taking ---- */
 static void room_fill_block(struct kvstore *s, struct kvstore_block *b, struct kvstore_extra *x,
@@ -62,9 +63,14 @@ static CGN_RC room_try_take(struct kvstore *s, uint64_t size, bool named, struct
 }
 
 /* ---- leaving ---- */
+/* |user|: how many blocks that wait to be written are spared yet. */
 static bool room_may_evict(void *user, struct evict_node *n)
 {
-	(void)user;
+	unsigned *spare = user;
+	if (*spare > 0 && (atomic_load_explicit(&n->mark, memory_order_relaxed) & KVSTORE_SPARED) != 0) {
+		--*spare;
+		return false;
+	}
 	return atomic_load_explicit(&CGN_CONTAINER(n, struct kvstore_block, use)->refs,
 		       memory_order_relaxed) == 1;
 }
@@ -100,9 +106,14 @@ static bool room_evict_some(struct kvstore *s, uint64_t bytes)
 {
 	struct kvstore_block *chosen[VICTIMS];
 	size_t n = 0;
+	unsigned spare = SPARED;
 	(void)pthread_mutex_lock(&s->evict_lock);
 	for (uint64_t freed = 0; n < VICTIMS && freed < bytes; n++) {
-		struct evict_node *node = evict_victim(&s->evict, room_may_evict, NULL);
+		struct evict_node *node = evict_victim(&s->evict, room_may_evict, &spare);
+		if (node == NULL && spare < SPARED) { /* nothing else can go */
+			spare = 0;
+			node = evict_victim(&s->evict, room_may_evict, &spare);
+		}
 		if (node == NULL)
 			break;
 		chosen[n] = CGN_CONTAINER(node, struct kvstore_block, use);

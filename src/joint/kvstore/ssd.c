@@ -74,6 +74,8 @@ static void ssd_write(struct kvstore_ssd *q, struct kvstore_block *b)
 		atomic_fetch_add(&q->failed, 1);
 		at = 0;
 	}
+	if (at != 0)
+		kvstore_wear_wrote(q, b);
 	if (!ssd_note_written(s, b, at, &expires) && at != 0)
 		(void)kvdisk_remove(q->disk, &b->key);
 	/* The expiry changed while the value was written; the disk was not told, as the place was not
@@ -105,7 +107,8 @@ static void ssd_wait(struct kvstore_ssd *q)
 	struct timespec until;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += 1;
-	if (q->removed == NULL && q->n == 0 && cgn_list_empty(&q->ending) && !q->stop)
+	if (q->removed == NULL && q->n == 0 && !atomic_load(&q->behind) && cgn_list_empty(&q->ending) &&
+		!q->stop)
 		(void)pthread_cond_timedwait(&q->more, &q->lock, &until);
 }
 
@@ -152,6 +155,7 @@ static void ssd_watch_health(struct kvstore_ssd *q)
 {
 	struct kvdisk_stats d;
 	kvdisk_stats(q->disk, &d);
+	kvstore_wear_tend(q, d.written_bytes);
 	if (d.refusing == q->refusing)
 		return;
 	q->refusing = d.refusing;
@@ -183,6 +187,8 @@ static void *ssd_thread(void *arg)
 		if (job != NULL) {
 			ssd_write(q, job);
 			ssd_write_done(q, job);
+		} else if (more && atomic_load(&q->behind)) {
+			kvstore_catch_up(q);
 		}
 		if (cgn_clock_now() - tended >= TEND_EVERY) {
 			kvdisk_tend(q->disk);
@@ -245,13 +251,13 @@ CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, ui
 	if (q == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 	q->store = s;
-	q->all = cfg->all;
 	q->most_bytes = ram_bytes / 4 < KVSTORE_SSD_QUEUE_MAX ? ram_bytes / 4 : KVSTORE_SSD_QUEUE_MAX;
 	q->most_blocks = ram_bytes / BLOCK_BYTES;
 	q->flush_time = cfg->flush_time;
 	ssd_init(q);
 	s->ssd = q;
 	CGN_TRY(ssd_open_disk(s, cfg, err));
+	kvstore_wear_open(q, cfg);
 	CGN_TRY(kvstore_fetches_new(s, &q->fetches, err));
 	if (pthread_create(&q->thread, NULL, ssd_thread, q) != 0)
 		return CGN_FAIL(err, NO_MEMORY, "cannot start the thread that writes to SSD");
@@ -291,6 +297,8 @@ void kvstore_ssd_close(struct kvstore *s)
 		(void)pthread_join(q->thread, NULL);
 	ssd_remove_all(q, q->removed);
 	ssd_drop_queue(q);
+	if (q->disk != NULL)
+		kvstore_wear_save(q);
 	kvdisk_close(&q->disk);
 	s->ssd = NULL;
 	(void)pthread_cond_destroy(&q->more);
@@ -319,6 +327,7 @@ void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out)
 	out->ssd.failed = q->failed;
 	out->ssd.reopened = d.reopened;
 	out->ssd.aside = d.aside;
+	out->ssd.budget_left = kvstore_wear_left(q);
 	out->ssd.refusing = d.refusing;
 	(void)cgn_str_copyz(out->ssd.why, sizeof out->ssd.why, cgn_str_of(d.why));
 }

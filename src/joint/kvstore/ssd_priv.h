@@ -3,6 +3,7 @@
  * tells (ssd_owner.c), and the threads that read (fetch.c). */
 #pragma once
 #include "kvstore_priv.h"
+#include "policy/wear/wear.h"
 
 /* The queue of blocks to write has 4,096 blocks, and a quarter of the RAM tier or 256 MiB at most. */
 #define KVSTORE_SSD_QUEUE     4096U
@@ -14,7 +15,7 @@ struct kvstore_ssd {
 	struct kvstore *store;
 	struct kvdisk *disk;
 	struct kvstore_fetches *fetches;
-	bool all;                         /* write every block */
+	enum kvstore_admission admission;
 	uint64_t most_bytes, most_blocks; /* in the queue; in the index */
 	cgn_nsec flush_time;
 	pthread_t thread;
@@ -28,11 +29,18 @@ struct kvstore_ssd {
 	/* Extras of blocks on SSD whose expiry changed; each once, with a reference to the block. */
 	struct cgn_link ending;
 	struct kvstore_block *removed; /* unlinked blocks, newest first, by their |next|; a reference each */
+	struct wear wear;
+	/* The queue was full: blocks with SSD_BEHIND wait for it. The SSD thread looks for them from shard and
+	 * bucket |behind_at| on. */
+	_Atomic bool behind;
+	uint32_t behind_at[2];
+	uint64_t spent; /* the SSD thread: bytes that |wear| knows of */
 	bool stop;
 	cgn_nsec stop_by; /* deadline of the flush at the end */
 	/* The SSD thread remembers whether it has logged that the disk refuses writes, since when, and |failed|
 	 * then. */
 	bool refusing;
+	cgn_nsec saved_at; /* when the write budget was saved */
 	cgn_nsec refusing_since;
 	uint64_t failed_before;
 	_Atomic uint64_t blocks, queue_full, index_full, failed;
@@ -45,9 +53,28 @@ CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, ui
 void kvstore_ssd_close(struct kvstore *s);
 void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out);
 
+/* The mark of a block: its class when it was queued for SSD, plus one; 0: unknown, as after a restart. */
+#define SSD_CLASS  7U
+#define SSD_BEHIND KVSTORE_SPARED /* Waits to be written: the queue was full. */
+
+/* ---- ssd_wear.c: which blocks are written, and what came of it ---- */
+void kvstore_wear_open(struct kvstore_ssd *q, const struct kvstore_ssd_cfg *cfg);
+/* Whether |b| is worth a write now. |used|: it is being used. Under the shard's lock. */
+bool kvstore_wear_admits(struct kvstore_ssd *q, struct kvstore_block *b, bool used);
+void kvstore_wear_wrote(struct kvstore_ssd *q, const struct kvstore_block *b);
+void kvstore_wear_read(struct kvstore_ssd *q, const struct kvstore_block *b);
+/* About once a second, on the SSD thread: count what the disk wrote besides, and save the budget. */
+void kvstore_wear_tend(struct kvstore_ssd *q, uint64_t written_bytes);
+void kvstore_wear_save(struct kvstore_ssd *q); /* keep the budget across a restart */
+uint64_t kvstore_wear_left(struct kvstore_ssd *q);
+/* Queue blocks that wait for the queue, on the SSD thread. */
+void kvstore_catch_up(struct kvstore_ssd *q);
+
 /* ---- ssd_queue.c; the caller holds the shard's lock ---- */
 /* Queue |b| for writing when it is linked and neither on SSD nor queued. */
 void kvstore_ssd_offer(struct kvstore *s, struct kvstore_block *b);
+/* Offer a block in RAM that is being used, when it is worth writing. */
+void kvstore_ssd_on_use(struct kvstore *s, struct kvstore_block *b);
 /* Offer a block that was linked just now, when it is worth writing already. */
 void kvstore_ssd_on_link(struct kvstore *s, struct kvstore_block *b);
 /* Remove a block that was unlinked from the disk. */

@@ -26,16 +26,27 @@ void kvstore_ssd_offer(struct kvstore *s, struct kvstore_block *b)
 	struct kvstore_ssd *q = s->ssd;
 	if (b->place != 0 || b->queued || !b->linked)
 		return;
+	uint8_t mark = atomic_load(&b->use.mark);
 	if (atomic_load(&q->blocks) >= q->most_blocks) {
 		atomic_fetch_add(&q->index_full, 1);
+		atomic_store(&b->use.mark, (uint8_t)(mark & ~SSD_BEHIND));
 		return;
 	}
 	b->queued = queue_push(q, b);
+	atomic_store(&b->use.mark, (uint8_t)(b->queued ? mark & ~SSD_BEHIND : mark | SSD_BEHIND));
+	if (!b->queued)
+		atomic_store(&q->behind, true);
+}
+
+void kvstore_ssd_on_use(struct kvstore *s, struct kvstore_block *b)
+{
+	if (b->place == 0 && !b->queued && kvstore_wear_admits(s->ssd, b, true))
+		kvstore_ssd_offer(s, b);
 }
 
 void kvstore_ssd_on_link(struct kvstore *s, struct kvstore_block *b)
 {
-	if (s->ssd->all || (evict_worth(&b->use) & EVICT_CAME_BACK) != 0)
+	if (b->place == 0 && !b->queued && kvstore_wear_admits(s->ssd, b, false))
 		kvstore_ssd_offer(s, b);
 }
 

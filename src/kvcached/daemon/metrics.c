@@ -23,6 +23,7 @@ static void metrics_set_ssd(struct telemetry *t, const struct kvstore_ssd_stats 
 	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "queue_full"), s->queue_full);
 	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "index_full"), s->index_full);
 	metrics_count_up(METRIC_OF(t, KV_SSD_SKIPPED, "failed"), s->failed);
+	metric_set(METRIC_ONE(t, KV_SSD_BUDGET), (double)s->budget_left);
 	metric_set(METRIC_ONE(t, KV_SSD_REFUSING), s->refusing);
 	metrics_count_up(METRIC_ONE(t, KV_SSD_REOPENED), s->reopened);
 	metrics_count_up(METRIC_ONE(t, KV_SSD_ASIDE), s->aside);
@@ -78,6 +79,7 @@ void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str
 	json_key_u64(&o, "ssd_queue_bytes", st.ssd.queue_bytes);
 	json_key_u64(&o, "ssd_written_bytes", st.ssd.written_bytes);
 	json_key_u64(&o, "ssd_skipped", st.ssd.queue_full + st.ssd.index_full + st.ssd.failed);
+	json_key_u64(&o, "ssd_write_budget_bytes", st.ssd.budget_left);
 	json_key_z(&o, "ssd_trouble", st.ssd.refusing ? st.ssd.why : "");
 	json_key_u64(&o, "ssd_reopened", st.ssd.reopened);
 	json_key_u64(&o, "ssd_aside", st.ssd.aside);

@@ -28,6 +28,7 @@ struct evict_node {
 	_Atomic uint8_t uses; /* Uses since the node was last examined; saturates. */
 	_Atomic uint8_t worth;
 	uint8_t queue;
+	_Atomic uint8_t mark; /* The owner's; evict does not touch it. */
 };
 static_assert(sizeof(struct evict_node) == 24, "what each block pays");
 

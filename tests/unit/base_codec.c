@@ -62,6 +62,8 @@ static void hex_takes_both_cases_and_nothing_else(void **state)
 {
 	(void)state;
 	struct cgn_buf b = {0};
+	assert_true(hex_get(&b, CGN_STR("")));
+	assert_int_equal(b.n, 0);
 	assert_true(hex_get(&b, CGN_STR("aAfF09")));
 	assert_true(cgn_str_is(cgn_buf_view(&b), "\xaa\xff\x09"));
 	cgn_buf_fini(&b);

@@ -108,6 +108,30 @@ static void a_place_is_given_once(void **state)
 	house_close(&h);
 }
 
+/* A full queue gives the place of a tenant that has much to one that has little; the displaced request is
+ * answered at once. */
+static void a_displaced_request_is_answered(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 3);
+	struct admission_ticket t[6];
+	for (size_t i = 0; i < CGN_COUNT(t); i++)
+		t[i] = ticket_at(1);
+	t[5].item.tenant = CGN_STR("u");
+	for (size_t i = 0; i < 5; i++) /* Two are admitted, three wait. */
+		admission_enter(h.a, &t[i], 1);
+	assert_int_equal(h.depth, 3);
+	admission_enter(h.a, &t[5], 1);
+	assert_int_equal(t[5].verdict, ADMISSION_WAITS);
+	assert_int_equal(t[4].verdict, ADMISSION_FULL);
+	assert_true(t[4].retry_after > 0);
+	assert_int_equal(t[3].verdict, ADMISSION_WAITS);
+	assert_int_equal(h.depth, 3);
+	assert_int_equal(h.verdicts, 3);
+	house_close(&h);
+}
+
 static void a_bounced_request_goes_first_a_moment_later(void **state)
 {
 	(void)state;
@@ -228,6 +252,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_place_is_given_once),
+		cmocka_unit_test(a_displaced_request_is_answered),
 		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),
 		cmocka_unit_test(a_full_queue_refuses),
 		cmocka_unit_test(what_cannot_be_admitted_is_refused),

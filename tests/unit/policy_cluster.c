@@ -119,6 +119,50 @@ static void a_node_joins_gets_ready_and_leaves(void **state)
 	cluster_free(&c);
 }
 
+/* The orders of a change are about its node alone, and there are none where nothing changed. */
+static void orders_name_the_node_that_changed(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	node_seen(c, "n1", "m");
+	node_seen(c, "n2", "m");
+	struct cluster_node *n = cluster_find(c, "n2");
+	assert_int_not_equal(n->slot, cluster_find(c, "n1")->slot);
+	node_snapshot(c, "n1", "m", true);
+	node_snapshot(c, "n2", "m", true);
+	struct cluster_orders o,
+		garbage = {.watch = WATCH_CLOSE,
+			.publish = true,
+			.forget = true,
+			.recovered = true,
+			.slot = 77,
+			.had_index_id = true};
+	struct toy_node t;
+	o = garbage;
+	assert_true(cgn_ok(cluster_node_seen(c, toy_node_of(&t, "n2", "m", true), false, &o, NULL)));
+	assert_int_equal(o.slot, n->slot);
+	assert_false(o.publish || o.forget || o.recovered || o.had_index_id || o.watch == WATCH_CLOSE);
+	o = garbage;
+	assert_true(cluster_cordon(c, "n2", true, &o));
+	assert_int_equal(o.slot, n->slot);
+	assert_true(o.publish);
+	assert_false(o.forget || o.recovered || o.had_index_id || o.watch == WATCH_CLOSE);
+	o = garbage;
+	assert_true(cluster_cordon(c, "n2", false, &o));
+	assert_int_equal(n->state, NODE_READY);
+	assert_false(o.forget || o.had_index_id || o.watch == WATCH_CLOSE);
+	o = garbage;
+	cluster_drain_begin(c, n, &o);
+	assert_int_equal(o.slot, n->slot);
+	assert_false(o.forget || o.had_index_id || o.watch == WATCH_CLOSE);
+	o = garbage;
+	cluster_drain_end(c, n, &o);
+	assert_int_equal(o.slot, n->slot);
+	assert_false(o.forget || o.had_index_id || o.watch == WATCH_CLOSE);
+	assert_false(cluster_cordon(c, "n3", true, &o));
+	cluster_free(&c);
+}
+
 static void a_lost_watch_takes_it_down_until_the_next_snapshot(void **state)
 {
 	(void)state;
@@ -625,6 +669,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_node_joins_gets_ready_and_leaves),
+		cmocka_unit_test(orders_name_the_node_that_changed),
 		cmocka_unit_test(a_lost_watch_takes_it_down_until_the_next_snapshot),
 		cmocka_unit_test(a_gap_in_the_numbers_asks_for_a_new_watch),
 		cmocka_unit_test(an_unsound_report_is_not_taken),

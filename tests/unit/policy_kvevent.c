@@ -447,6 +447,45 @@ static void what_is_wrong_is_named(void **state)
 	}
 }
 
+/* An event of a later engine is stepped over, whatever is in it, and the events around it count. */
+static void unknown_events_are_stepped_over(void **state)
+{
+	static const char *const unknown[] = {
+		"91a3"
+		"4e6577", /* ["New"] */
+		"94a3"
+		"4e6577"
+		"9301c0a161"
+		"81a16101"
+		"c2", /* ["New", [1, null, "a"], {"a": 1}, false] */
+		"82" K_TYPE "a3"
+		"4e6577"
+		"a161"
+		"9201a162", /* {"type": "New", "a": [1, "b"]} */
+		"82a161"
+		"9201a162" K_TYPE "a3"
+		"4e6577", /* the same, with the type at the end */
+	};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(unknown); i++) {
+		struct kvevent_batch b;
+		struct cgn_err err = {0};
+		char hex[1000];
+		(void)snprintf(hex, sizeof hex,
+			"92cb3ff800000000000093"
+			"92" REMOVED "9107"
+			"%s"
+			"91" CLEARED,
+			unknown[i]);
+		const char *text = read_hex(hex, &b, &err);
+		if (err.code != CGN_FINE)
+			fail_msg("row %zu: %s", i, err.msg);
+		assert_string_equal(text, "R gpu g0 7;C;");
+		assert_int_equal(b.events, 2);
+		assert_int_equal(b.unknown_events, 1);
+	}
+}
+
 /* No prefix of a batch is a batch. */
 static void what_is_cut_is_an_error(void **state)
 {
@@ -507,6 +546,7 @@ int main(void)
 		cmocka_unit_test(every_layout_says_the_same),
 		cmocka_unit_test(fields_mean_what_they_say),
 		cmocka_unit_test(what_is_wrong_is_named),
+		cmocka_unit_test(unknown_events_are_stepped_over),
 		cmocka_unit_test(what_is_cut_is_an_error),
 		cmocka_unit_test(extra_keys_by_their_places),
 	};

@@ -105,6 +105,8 @@ int hex_digit(char c)
 bool hex_get(struct cgn_buf *out, struct cgn_str text)
 {
 	size_t n = text.n / 2;
+	if (text.n == 0)
+		return true;
 	char *to = text.n % 2 == 0 ? cgn_buf_room(out, n) : NULL;
 	if (to == NULL)
 		return false;

@@ -164,6 +164,7 @@ static void router_stop(void **take)
 	gw_admission_close(&r->shared.admission);
 	router_control_close(r);
 	router_keys_close(r);
+	router_access_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
@@ -228,6 +229,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
+	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(router_keys_open(r, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,

@@ -716,6 +716,14 @@ def test_an_engine_that_never_gets_ready_is_started_again(start, tmp_path):
     assert a.event("engine.output")["line"] == "started"
 
 
+def test_an_engines_lines_have_a_level_of_their_own(start):
+    quiet = start(managed_sim("")).wait_ready()
+    assert not quiet.event("engine.output"), "a healthy engine's lines are not in the log"
+    quiet.end()
+    told = start(managed_sim("") + '\n[log]\nengine_output = "info"\n').wait_ready()
+    assert until(lambda: told.event("engine.output"), "its lines are in the log")["level"] == "info"
+
+
 @pytest.mark.parametrize("toml, says", [
     ('[engine]\nkind = "llama_cpp"\nmanaged = true\n', "model_path"),
     ('[engine]\nkind = "openai_compat"\nmanaged = true\n', "managed"),

@@ -378,6 +378,41 @@ def test_cordon_drain_and_uncordon(cluster):
 
 # ---- keys ----
 
+def test_the_access_log_can_be_a_file_sampled_or_off(cluster, tmp_path):
+    file, moved = tmp_path / "access.log", tmp_path / "access.log.1"
+    up(cluster, FAST, router={"router": {"access_log": str(file)}})
+    router = cluster.router_process
+    config = tmp_path / "router.toml"
+
+    def lines(path=file):
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def reload(**keys):
+        text = [line for line in config.read_text().splitlines() if not line.startswith("access_log")]
+        at = text.index("[router]") + 1
+        config.write_text("\n".join(text[:at] + [f"{k} = {json.dumps(v)}" for k, v in keys.items()] + text[at:]) + "\n")
+        before = len(router.events("svc.reloaded"))
+        router.signal(signal.SIGHUP)
+        until(lambda: len(router.events("svc.reloaded")) > before, "reloaded")
+
+    assert cluster.chat("to the file", max_tokens=1).status == 200
+    until(lambda: [e["status"] for e in lines() if e["path"] == "/v1/chat/completions"] == [200], "the line is in the file")
+    assert not router.events("gateway.request"), "the log has no line of it"
+    file.rename(moved)
+    reload(access_log=str(file), access_log_sample=0)
+    assert cluster.chat("not sampled", max_tokens=1).status == 200
+    assert cluster.ask("POST", "/v1/chat/completions", {"model": "unknown", "messages": []}).status == 404
+    until(lambda: [e["status"] for e in lines() if e["path"] == "/v1/chat/completions"] == [404], "only the failure is in the new file")
+    reload(access_log="off")
+    assert cluster.chat("not at all", max_tokens=1).status == 200
+    reload(access_log="stderr")
+    assert cluster.chat("to the log", max_tokens=1).status == 200
+    until(lambda: router.events("gateway.request"), "the line is in the log")
+    assert len([e for e in router.events("gateway.request") if e["path"] == "/v1/chat/completions"]) == 1
+    assert len([e for e in lines(moved) + lines() if e["path"] == "/v1/chat/completions"]) == 2
+
+
 def key_line(key_id, secret, scopes):
     return f"{key_id} sha256:{hashlib.sha256(secret.encode()).hexdigest()} {scopes} {KEY_TIME}\n"
 

@@ -137,6 +137,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 		.telemetry = a->telemetry,
 		.holdings = a->holdings,
 		.block_bytes = smallest_block_bytes(cfg),
+		.output_level = a->engine_host.output_level,
 		.ops = &ops,
 		.user = a};
 	a->engines = calloc(cfg->n_engines, sizeof *a->engines);
@@ -310,6 +311,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 static void set_reloadable(struct agent *a, const struct config *cfg)
 {
 	a->max_inflight = cfg->agent.max_inflight;
+	a->engine_host.output_level = cfg->log.engine_output - CONFIG_LOG_DEBUG;
 	a->budget.limit = cfg->agent.max_inflight_body;
 }
 

@@ -8,13 +8,36 @@
 
 /* ---- the process ---- */
 
+static void output_keep(struct engine_output *o, struct cgn_str line)
+{
+	char *to = o->line[o->n++ % ENGINE_LAST_LINES];
+	if (line.n >= ENGINE_LAST_BYTES)
+		line.n = cgn_utf8_prefix(line.p, ENGINE_LAST_BYTES - 1);
+	(void)cgn_str_copyz(to, ENGINE_LAST_BYTES, line);
+}
+
+/* Log the last lines of an engine that has failed: they say why. */
+static void output_tell(const struct engine *e, struct engine_output *o)
+{
+	unsigned from = o->n > ENGINE_LAST_LINES ? o->n - ENGINE_LAST_LINES : 0;
+	for (unsigned i = from; i < o->n; i++)
+		cgn_log(WARN, "engine.output", F_STR("engine", e->name),
+			F_STR("line", o->line[i % ENGINE_LAST_LINES]));
+	o->n = 0;
+}
+
 static void on_process_line(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped)
 {
 	struct engine *e = user;
 	if (dropped > 0)
 		cgn_log(WARN, "engine.output_dropped", F_STR("engine", e->name), F_U64("lines", dropped));
-	cgn_log(INFO, "engine.output", F_STR("engine", e->name),
-		F_STR("stream", is_stderr ? "stderr" : "stdout"), F_STRN("line", line));
+	enum log_level level = (enum log_level)e->host->output_level;
+	const struct log_field fields[] = {F_STR("engine", e->name),
+		F_STR("stream", is_stderr ? "stderr" : "stdout"), F_STRN("line", line)};
+	if (log_wants(level))
+		log_event(level, "engine.output", fields, CGN_COUNT(fields));
+	else
+		output_keep(&e->process.last, line);
 }
 
 static void on_process_exit(void *user, const struct proc_exit *why)
@@ -26,9 +49,11 @@ static void on_process_exit(void *user, const struct proc_exit *why)
 	(void)proc_exit_text(why, text, sizeof text);
 	if (e->process.sup.state == SUPERVISE_STOPPING)
 		cgn_log(INFO, "engine.exit", F_STR("engine", e->name), F_STR("how", text));
-	else
+	else {
+		output_tell(e, &e->process.last);
 		cgn_log(WARN, "engine.exit", F_STR("engine", e->name), F_STR("how", text),
 			F_STR("state", supervise_state_name(e->process.sup.state)));
+	}
 	engine_trouble_set(e, text);
 	engine_probe_cancel(e);
 	engine_step(e, SUPERVISE_EXITED);

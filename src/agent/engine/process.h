@@ -9,6 +9,14 @@
 #include "policy/engine/engine.h"
 #include "policy/engine/supervise.h"
 
+/* The last lines of an engine whose output is not logged, for the log if it fails. */
+#define ENGINE_LAST_LINES 12
+#define ENGINE_LAST_BYTES 240
+struct engine_output {
+	char line[ENGINE_LAST_LINES][ENGINE_LAST_BYTES];
+	unsigned n; /* Lines that came so far */
+};
+
 struct engine;
 struct engine_process {
 	struct supervise sup;
@@ -16,6 +24,7 @@ struct engine_process {
 	struct proc *proc;           /* NULL: no process runs, or the engine is not managed */
 	struct engine_launch launch; /* Command line and environment; empty when not managed */
 	struct metric_cell *ready, *restarts;
+	struct engine_output last;
 };
 /* Build the launch plan and the state machine. CGN_INVALID: a managed engine lacks a setting. */
 CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,

@@ -152,10 +152,9 @@ static bool put_field(struct json_out *o, enum log_format format, const struct l
 	return false;
 }
 
-static void put_line(struct cgn_buf *b, enum log_level level, const char *event,
+static void put_line(struct cgn_buf *b, enum log_format format, enum log_level level, const char *event,
 	const struct log_field *fields, size_t n)
 {
-	enum log_format format = atomic_load_explicit(&log_shape, memory_order_relaxed);
 	struct json_out o = json_out_to(b);
 	if (format == LOG_JSON) {
 		put_json_head(&o, level, event);
@@ -175,12 +174,28 @@ static void put_line(struct cgn_buf *b, enum log_level level, const char *event,
 	cgn_buf_char(b, '\n');
 }
 
+/* Make the line in |line|, of LINE_MAX_BYTES. */
+static struct cgn_str line_make(char *line, enum log_format format, enum log_level level, const char *event,
+	const struct log_field *fields, size_t n)
+{
+	struct cgn_buf b = cgn_buf_over(line, LINE_MAX_BYTES);
+	b.limit -= TAIL_BYTES;
+	put_line(&b, format, level, event, fields, n);
+	return cgn_buf_view(&b);
+}
+
 void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n)
 {
 	char line[LINE_MAX_BYTES];
-	struct cgn_buf b = cgn_buf_over(line, sizeof line);
-	b.limit -= TAIL_BYTES;
-	put_line(&b, level, event, fields, n);
-	ssize_t written = write(STDERR_FILENO, b.p, b.n);
+	enum log_format format = atomic_load_explicit(&log_shape, memory_order_relaxed);
+	struct cgn_str text = line_make(line, format, level, event, fields, n);
+	ssize_t written = write(STDERR_FILENO, text.p, text.n);
 	(void)written; /* A failed write of a log line cannot be reported. */
+}
+
+void log_line(struct cgn_buf *out, enum log_level level, const char *event, const struct log_field *fields,
+	size_t n)
+{
+	char line[LINE_MAX_BYTES];
+	cgn_buf_str(out, line_make(line, LOG_JSON, level, event, fields, n));
 }

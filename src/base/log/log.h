@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
 
@@ -33,6 +34,9 @@ struct log_field {
 void log_setup(const char *program, enum log_level min, enum log_format format);
 bool log_wants(enum log_level level);
 void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n);
+/* Append the line as JSON to |out|, whatever the level and the format of the log, for a log of its own. */
+void log_line(struct cgn_buf *out, enum log_level level, const char *event, const struct log_field *fields,
+	size_t n);
 /* cgn_log(WARN, "agent.engine_exit", F_STR("model", m), F_I64("code", st)); at least one field */
 #define cgn_log(level, event, ...)                                                            \
 	do {                                                                                  \

@@ -276,6 +276,16 @@ static cgn_rc check_cookie(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_access_log(const struct config *c, struct cgn_err *err)
+{
+	const char *to = c->router.access_log;
+	if (strcmp(to, "stderr") == 0 || strcmp(to, "off") == 0 || strchr(to, '/') != NULL)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"%s: router.access_log is \"%.100s\", must be stderr, off, or the path of a file with a slash in it",
+		origin_of(c, "router.access_log"), to);
+}
+
 static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 {
 	const struct config_list *shadow = &c->router.shadow;
@@ -310,6 +320,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_cookie(c, err));
 	CGN_TRY(check_retry(c, err));
 	CGN_TRY(check_shadow(c, err));
+	CGN_TRY(check_access_log(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_tenants(c, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* account: the end of a request in metrics, in what is learned of nodes, and in the log. */
 #include "base/log/log.h"
+#include "io/linefile/linefile.h"
 #include "router/account/explain.h"
 #include "router/account/series_priv.h"
 
@@ -156,12 +157,36 @@ static const char *final_outcome(const struct gw_req *r, int status)
 					 : fine;
 }
 
+static bool access_wanted(const struct gw_req *r, int status, const char *outcome)
+{
+	const struct gw_rules *rules = r->w->rules;
+	bool failed = status >= 400 || strcmp(outcome, "ok") != 0;
+	if (rules->access == GW_ACCESS_OFF || (rules->access == GW_ACCESS_STDERR && !log_wants(LOG_INFO)))
+		return false;
+	return failed || rules->access_sample >= 1 || gw_random(r->w) < rules->access_sample;
+}
+
+static void access_write(const struct gw_req *r, const struct log_field *fields, size_t n)
+{
+	struct linefile *file = atomic_load_explicit(&r->w->shared->access, memory_order_acquire);
+	if (r->w->rules->access != GW_ACCESS_FILE || file == NULL) {
+		log_event(LOG_INFO, "gateway.request", fields, n);
+		return;
+	}
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf line = {0};
+	log_line(&line, LOG_INFO, "gateway.request", fields, n);
+	if (!line.bad)
+		linefile_add(file, cgn_buf_view(&line));
+}
+
 static void access_log(const struct gw_req *r, int status, const char *outcome, cgn_nsec now)
 {
+	if (!access_wanted(r, status, outcome))
+		return;
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const struct plan *legs = &r->plan.legs;
 	const struct plan_leg *last = plan_last(legs), *prefill = plan_prefilled(legs);
-	cgn_log(INFO, "gateway.request", F_STRN("id", r->client.id), F_STRN("method", r->client.method),
+	const struct log_field fields[] = {F_STRN("id", r->client.id), F_STRN("method", r->client.method),
 		F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_I64("status", status), F_STR("outcome", outcome),
 		F_U64("bytes", r->answer.bytes_out),
@@ -179,7 +204,8 @@ static void access_log(const struct gw_req *r, int status, const char *outcome, 
 		F_U64("cached_predicted", r->plan.prediction.cached),
 		F_BOOL("stream", r->answer.event_stream), F_STR("tokens", r->prompt.unit),
 		F_STR("key", r->identity.key_id), F_STRN("tenant", r->identity.tenant),
-		F_STRN("peer", r->client.peer));
+		F_STRN("peer", r->client.peer)};
+	access_write(r, fields, CGN_COUNT(fields));
 }
 
 void gw_account_end(struct gw_req *r)

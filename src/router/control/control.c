@@ -257,6 +257,7 @@ void router_reload(void *state, const struct config *cfg)
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->cfg = cfg;
+	router_access_reload(r); /* Before the rules that send lines there. */
 	router_keys_reload(r);
 	tls_reload(r, "the gateway", r->ports.http_tls);
 	tls_reload(r, "the gRPC port", r->ports.grpc_tls);
@@ -336,6 +337,7 @@ static void on_tick(struct cgn_timer *t)
 	router_residency_metrics(r);
 	limits_report(r);
 	router_traffic_note(r);
+	router_access_report(r);
 	cgn_timer_set(t, TICK);
 }
 

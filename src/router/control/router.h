@@ -60,8 +60,9 @@ struct router_ports {
 struct router_reported {
 	struct router_model_logged *models; /* Owned; models.c. */
 	size_t n_models;
-	uint64_t sheds;     /* Blocks that the index shed; residency.c. */
-	uint64_t forgotten; /* Buckets of limits; control.c. */
+	uint64_t sheds;          /* Blocks that the index shed; residency.c. */
+	uint64_t access_dropped; /* Lines of the access log; access.c. */
+	uint64_t forgotten;      /* Buckets of limits; control.c. */
 };
 
 /* Totals since the start, noted every ten seconds: the oldest of |note| is about a minute old. traffic.c */
@@ -132,6 +133,14 @@ void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus row
 	Cognitora__V1__ShadowStatus **list, size_t *n);
 /* Fill |to|, which borrows from |r|. */
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);
+
+/* access.c */
+/* Open the file of the access log, or open it again; does nothing when no file is set. */
+CGN_RC router_access_open(struct router *r, struct cgn_err *err);
+void router_access_reload(struct router *r); /* The same at a reload: a failure is logged. */
+void router_access_report(
+	struct router *r); /* Count and log the lines that were dropped since the last call. */
+void router_access_close(struct router *r);
 
 /* keys.c */
 /* Load the key file before the workers run, if authentication is on. CGN_INVALID: no file is set, or the file

@@ -143,6 +143,10 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->stall_timeout = cfg->router.stall_timeout;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
+	r->access = strcmp(cfg->router.access_log, "stderr") == 0 ? GW_ACCESS_STDERR
+		: strcmp(cfg->router.access_log, "off") == 0      ? GW_ACCESS_OFF
+								  : GW_ACCESS_FILE;
+	r->access_sample = cfg->router.access_log_sample;
 	shadows_fill(r, &cfg->router.shadow);
 	r->shadow_sample = cfg->router.shadow_sample;
 }

@@ -44,6 +44,9 @@ struct gw_tenant {
 	struct gw_rates rates; /* For all keys of the tenant together. */
 };
 
+/* Where the access log goes. */
+enum gw_access { GW_ACCESS_STDERR, GW_ACCESS_OFF, GW_ACCESS_FILE };
+
 struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
@@ -52,6 +55,8 @@ struct gw_rules {
 	struct cgn_str session_cookie; /* Cookie name; empty: none. */
 	bool session_secure;           /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
+	enum gw_access access;
+	double access_sample; /* Share of the requests that are logged, besides those that failed. */
 	bool resume;
 	bool disagg;
 	uint32_t colocate_below; /* Tokens. */

@@ -11,6 +11,7 @@
 #include "policy/routing/prompttail.h"
 
 struct gw_admission;
+struct linefile;
 struct telemetry;
 struct tls_ctx;
 
@@ -18,15 +19,16 @@ struct gw_shared {
 	struct telemetry *telemetry;  /* the program's; borrowed */
 	struct chooser_shared choice; /* the control loop writes its index */
 	struct prompttail_table *tails;
-	struct outlier_tally *tallies;  /* ROUTE_MAX_NODES, by slot */
-	struct limit_table *limits;     /* rate limits of all workers */
-	struct digest limit_seed;       /* random key under which bucket names are hashed */
-	_Atomic uint32_t stores_away;   /* workers that have lost their Redis */
-	struct tls_ctx *agent_tls;      /* NULL: agents are reached without TLS */
-	uint64_t started_unix;          /* seconds */
-	uint64_t instance;              /* random, not 0: names this run of this router to agents */
-	struct gw_admission *admission; /* NULL: no request waits for room */
-	_Atomic uint64_t body_bytes;    /* memory of request bodies */
-	_Atomic uint64_t resume_bytes;  /* memory kept to resume answers */
+	struct outlier_tally *tallies;   /* ROUTE_MAX_NODES, by slot */
+	struct limit_table *limits;      /* rate limits of all workers */
+	struct digest limit_seed;        /* random key under which bucket names are hashed */
+	_Atomic uint32_t stores_away;    /* workers that have lost their Redis */
+	struct tls_ctx *agent_tls;       /* NULL: agents are reached without TLS */
+	uint64_t started_unix;           /* seconds */
+	uint64_t instance;               /* random, not 0: names this run of this router to agents */
+	struct linefile *_Atomic access; /* file of the access log; NULL until one is set, then for ever */
+	struct gw_admission *admission;  /* NULL: no request waits for room */
+	_Atomic uint64_t body_bytes;     /* memory of request bodies */
+	_Atomic uint64_t resume_bytes;   /* memory kept to resume answers */
 	_Atomic bool draining;
 };

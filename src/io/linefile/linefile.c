@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/linefile/linefile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/core/buf.h"
+
+#define LINEFILE_TAG 0x11efe11eU
+#define GATHER       (50 * CGN_MSEC) /* Lines are gathered for so long, or until half of the room is used. */
+
+struct linefile {
+	uint32_t tag;
+	pthread_t thread;
+	pthread_mutex_t lock; /* Guards all below. */
+	pthread_cond_t wake;
+	struct cgn_buf waiting;
+	uint64_t dropped;
+	int fd, next_fd; /* next_fd: replaces |fd| before the next batch; -1: none. */
+	bool stop;
+	bool torn; /* The thread's: the last write ended inside a line. */
+};
+
+/* Return how many lines of |batch| were not written. */
+static uint64_t batch_write(struct linefile *f, int fd, struct cgn_str batch)
+{
+	uint64_t lost = 0;
+	if (f->torn && write(fd, "\n", 1) == 1)
+		f->torn = false;
+	while (batch.n > 0) {
+		ssize_t n = write(fd, batch.p, batch.n);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		f->torn = batch.p[n - 1] != '\n';
+		batch.p += n;
+		batch.n -= (size_t)n;
+	}
+	for (size_t i = 0; i < batch.n; i++)
+		lost += batch.p[i] == '\n';
+	return lost;
+}
+
+/* Wait for lines, then a moment for more of them. Called with the lock. */
+static void lines_await(struct linefile *f)
+{
+	while (f->waiting.n == 0 && !f->stop)
+		(void)pthread_cond_wait(&f->wake, &f->lock);
+	struct timespec until;
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)GATHER;
+	until.tv_sec += until.tv_nsec / (long)CGN_SEC;
+	until.tv_nsec %= (long)CGN_SEC;
+	while (f->waiting.n < LINEFILE_WAITING / 2 && !f->stop)
+		if (pthread_cond_timedwait(&f->wake, &f->lock, &until) == ETIMEDOUT)
+			break;
+}
+
+/* Called with the lock. */
+static void file_swap(struct linefile *f)
+{
+	if (f->next_fd < 0)
+		return;
+	close(f->fd);
+	f->fd = f->next_fd;
+	f->next_fd = -1;
+	f->torn = false;
+}
+
+static void *writer_run(void *arg)
+{
+	struct linefile *f = arg;
+	struct cgn_buf batch = {.limit = LINEFILE_WAITING};
+	(void)pthread_mutex_lock(&f->lock);
+	while (!f->stop || f->waiting.n > 0) {
+		lines_await(f);
+		file_swap(f);
+		struct cgn_buf empty = batch;
+		batch = f->waiting;
+		f->waiting = empty;
+		int fd = f->fd;
+		(void)pthread_mutex_unlock(&f->lock);
+		uint64_t lost = batch_write(f, fd, cgn_buf_view(&batch));
+		batch.n = 0;
+		(void)pthread_mutex_lock(&f->lock);
+		f->dropped += lost;
+	}
+	(void)pthread_mutex_unlock(&f->lock);
+	cgn_buf_fini(&batch);
+	return NULL;
+}
+
+static CGN_RC file_open(const char *path, int *out, struct cgn_err *err)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+	if (fd < 0)
+		return CGN_FAIL_AS(err, cgn_code_from_errno(errno), "cannot open %s for appending: %s", path,
+			strerror(errno));
+	*out = fd;
+	return CGN_OK;
+}
+
+CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *err)
+{
+	int fd = -1;
+	pthread_condattr_t monotonic;
+	CGN_TRY(file_open(path, &fd, err));
+	struct linefile *f = calloc(1, sizeof *f);
+	if (f == NULL) {
+		close(fd);
+		return CGN_FAIL(err, NO_MEMORY, "no memory to write %s", path);
+	}
+	*f = (struct linefile){.tag = LINEFILE_TAG,
+		.fd = fd,
+		.next_fd = -1,
+		.waiting.limit = LINEFILE_WAITING};
+	(void)pthread_mutex_init(&f->lock, NULL);
+	(void)pthread_condattr_init(&monotonic);
+	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&f->wake, &monotonic);
+	(void)pthread_condattr_destroy(&monotonic);
+	if (pthread_create(&f->thread, NULL, writer_run, f) != 0) {
+		close(fd);
+		free(f);
+		return CGN_FAIL(err, NO_MEMORY, "no thread to write %s", path);
+	}
+	*out = f;
+	return CGN_OK;
+}
+
+void linefile_close(struct linefile **take)
+{
+	struct linefile *f = *take;
+	*take = NULL;
+	if (f == NULL)
+		return;
+	CGN_LIVE(f, LINEFILE_TAG);
+	(void)pthread_mutex_lock(&f->lock);
+	f->stop = true;
+	(void)pthread_cond_signal(&f->wake);
+	(void)pthread_mutex_unlock(&f->lock);
+	(void)pthread_join(f->thread, NULL);
+	file_swap(f);
+	close(f->fd);
+	(void)pthread_cond_destroy(&f->wake);
+	(void)pthread_mutex_destroy(&f->lock);
+	cgn_buf_fini(&f->waiting);
+	f->tag = 0;
+	free(f);
+}
+
+void linefile_add(struct linefile *f, struct cgn_str line)
+{
+	CGN_LIVE(f, LINEFILE_TAG);
+	(void)pthread_mutex_lock(&f->lock);
+	size_t before = f->waiting.n;
+	cgn_buf_str(&f->waiting, line);
+	f->dropped += f->waiting.bad;
+	f->waiting.bad = false;
+	bool tell = before == 0 || (before < LINEFILE_WAITING / 2 && f->waiting.n >= LINEFILE_WAITING / 2);
+	if (tell)
+		(void)pthread_cond_signal(&f->wake);
+	(void)pthread_mutex_unlock(&f->lock);
+}
+
+CGN_RC linefile_reopen(struct linefile *f, const char *path, struct cgn_err *err)
+{
+	int fd = -1;
+	CGN_LIVE(f, LINEFILE_TAG);
+	CGN_TRY(file_open(path, &fd, err));
+	(void)pthread_mutex_lock(&f->lock);
+	int unused = f->next_fd;
+	f->next_fd = fd;
+	(void)pthread_mutex_unlock(&f->lock);
+	if (unused >= 0)
+		close(unused);
+	return CGN_OK;
+}
+
+uint64_t linefile_dropped(struct linefile *f)
+{
+	CGN_LIVE(f, LINEFILE_TAG);
+	(void)pthread_mutex_lock(&f->lock);
+	uint64_t n = f->dropped;
+	(void)pthread_mutex_unlock(&f->lock);
+	return n;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* linefile: a file to which many threads append lines. A thread of its own writes them in batches, so that no
+ * caller waits for a disk. Memory: twice LINEFILE_WAITING. */
+#pragma once
+#include <stdint.h>
+
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#define LINEFILE_WAITING \
+	((size_t)1 << 20) /* Bytes of lines that wait for the disk; further lines are dropped. */
+
+struct linefile;
+/* Open the file for appending, or create it with mode 0640, and start the thread. The message of a failure names
+ * the path. */
+CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *err);
+/* Write what waits, end the thread, and close. */
+void linefile_close(struct linefile **take);
+/* Append |line|, which ends with a newline. Any thread; never waits for the disk. */
+void linefile_add(struct linefile *f, struct cgn_str line);
+/* Use the file at |path| for all later lines: after a rotation it is a new file. On failure the old one stays.
+ * Not on two threads at once. */
+CGN_RC linefile_reopen(struct linefile *f, const char *path, struct cgn_err *err);
+/* Return how many lines were dropped so far: too many waited, or a write failed. Any thread. */
+uint64_t linefile_dropped(struct linefile *f);

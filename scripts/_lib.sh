@@ -88,6 +88,27 @@ install_packages() {
 	[ "${#want[@]}" = 0 ] || die "still missing after apt-get: ${want[*]}"
 }
 
+# Read ninja's lines and show how far it is: on a terminal (stderr) one line that is replaced with each step, elsewhere a line every
+# CGN_HEARTBEAT seconds (default 20), so that a build that takes minutes can be told from one that hangs.
+build_progress() {
+	local line at='' said=$SECONDS began=$SECONDS every=${CGN_HEARTBEAT:-20} live='' columns=80
+	if [ -t 2 ]; then live=1 every=1; columns=$(stty size </dev/tty 2>/dev/null | cut -d' ' -f2 || :); fi
+	[ "${columns:-0}" -gt 20 ] || columns=80
+	while :; do
+		if IFS= read -r -t "$every" line; then
+			case $line in '['*/*']'*) at=$line ;; *) continue ;; esac
+			[ -z "$live" ] || printf '\r\033[K%.*s' "$((columns - 1))" "$line" >&2
+		elif [ $? -le 128 ]; then
+			break # the end of the input; else a second without a line
+		fi
+		if [ -z "$live" ] && [ -n "$at" ] && [ $((SECONDS - said)) -ge "$every" ]; then
+			say "    ${at%%]*}] steps, $((SECONDS - began)) s"
+			said=$SECONDS
+		fi
+	done
+	[ -z "$live" ] || printf '\r\033[K' >&2
+}
+
 # build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all). The compiler's output is shown only on failure.
 build_tree() {
 	local dir=$1 log=$1/build.log
@@ -97,7 +118,7 @@ build_tree() {
 		meson setup "$dir" "$ROOT" "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "meson setup failed; the whole log: $log"; }
 	fi
 	# shellcheck disable=SC2086
-	ninja -C "$dir" ${TARGETS:-} >"$log" 2>&1 || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
+	(set -o pipefail; NINJA_STATUS='[%f/%t] ' ninja -C "$dir" ${TARGETS:-} 2>&1 </dev/null | tee "$log" | build_progress) || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
 	mkdir -p "$dir/bin"
 	ln -sf "$dir"/src/*/cgn-*[!p] "$dir/bin/"
 }

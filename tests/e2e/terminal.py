@@ -6,11 +6,12 @@ import subprocess
 import termios
 
 
-def on_terminal(*argv, columns=80, **how):
-    """Run a program with a terminal of that width as stdout; return (exit status, what it wrote, stderr)."""
+def on_terminal(*argv, columns=80, path="", **how):
+    """Run a program with a terminal of that width as stdout and |path| before $PATH; return (exit status, what it wrote, stderr)."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, columns))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("CGN_", "COGNITORA__"))}
+    env["PATH"] = path + env["PATH"]
     p = subprocess.Popen(list(map(str, argv)), stdout=its, stderr=subprocess.PIPE, env=env, **how)
     os.close(its)
     text = b""

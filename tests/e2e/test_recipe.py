@@ -14,6 +14,7 @@ import pytest
 
 from cluster import ROOT
 from recipe_tree import Recipe
+from terminal import on_terminal
 
 
 @pytest.fixture
@@ -84,6 +85,41 @@ def test_a_script_explains_itself_and_does_nothing_else(script, recipe):
     finally:
         other.kill()
         other.wait()
+
+
+FAKE_NINJA = """#!/bin/sh
+[ -z "$FAIL" ] || { echo "FAILED: b.o"; echo "b.c:1: error: no"; exit 1; }
+echo "ninja: Entering directory"; echo "[1/3] Compiling C object a.o"; sleep 0.3; echo "warning: something"; echo "[2/3] Compiling C object $(printf %0200d 7).o"
+sleep 2.2; echo "[3/3] Linking target x"
+"""
+BUILD_TREE = "set -euo pipefail; . scripts/_lib.sh; build_tree $PWD/out; echo built"
+
+
+@pytest.fixture
+def builder(recipe):
+    """A tree that is configured, with a ninja that takes its time."""
+    (recipe.tree / "out/src/x").mkdir(parents=True)
+    (recipe.tree / "out/build.ninja").write_text("")
+    ninja = recipe.bin_dir / "ninja"
+    ninja.write_text(FAKE_NINJA)
+    ninja.chmod(0o755)
+    return recipe
+
+
+def test_a_build_shows_that_it_goes_on(builder):
+    r = builder.run("env", "CGN_HEARTBEAT=1", "bash", "-c", BUILD_TREE)
+    assert r.returncode == 0 and r.stdout.splitlines()[-1] == "built", r
+    beats = [line for line in r.stdout.splitlines() if "[2/3] steps" in line]
+    assert beats and "Compiling" not in r.stdout and r.stderr == "", r  # a pipe gets heartbeats, also during one long step
+    failed = builder.run("env", "FAIL=1", "bash", "-c", BUILD_TREE)
+    assert failed.returncode == 1 and "b.c:1: error: no" in failed.stderr and "the whole log: " in failed.stderr, failed
+
+
+def test_a_build_on_a_terminal_has_one_live_line(builder):
+    code, text, _ = on_terminal("bash", "-c", f"exec 2>&1; {BUILD_TREE}", columns=60, cwd=builder.tree, path=f"{builder.bin_dir}:")
+    assert code == 0 and text.endswith("\r\x1b[Kbuilt\n"), text
+    live = text.split("\r\x1b[K")
+    assert live[1] == "[1/3] Compiling C object a.o" and len(live[2]) < 80 and "steps" not in text, text
 
 
 def test_ctl_brings_it_up(recipe):

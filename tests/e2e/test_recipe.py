@@ -87,6 +87,35 @@ def test_a_script_explains_itself_and_does_nothing_else(script, recipe):
         other.wait()
 
 
+def readme_block():
+    """Return the commands of README's section Operate it, as typed."""
+    text = (ROOT / "README.md").read_text()
+    section = text[text.index("## Operate it"):]
+    block = section[section.index("```sh\n") + 6:]
+    return [re.sub(r"\s+#.*", "", line) for line in block[:block.index("```")].splitlines()]
+
+
+def test_the_operators_block_of_the_readme_works_as_typed(recipe):
+    assert recipe.up().returncode == 0
+    release = recipe.tree / "build/release"
+    release.mkdir(parents=True)
+    (release / "bin").symlink_to(recipe.bin_dir)
+    commands = readme_block()
+    assert commands[0].startswith("export PATH=") and len(commands) > 12
+    script = ["set -euo pipefail"]
+    for c in commands:
+        small = {"cgn-ctl bench index": " --memberships 20000 --updates 60000 --rate 2000 --duration 100ms --nodes 2",
+                 "cgn-ctl bench pick": " --tokens 2048 --duration 100ms --nodes 2"}
+        c += small.get(c, "")  # the defaults take some seconds
+        c = c.replace("--requests 5000", "--requests 500").replace("--duration 10s", f"--duration 500ms --url http://127.0.0.1:{recipe.port[8080]}")  # this test's ports are others
+        c = c.replace("config show", f"config show --admin 127.0.0.1:{recipe.port[9091]}")
+        script += [f"echo '+ {c}' >&2", c]
+    r = recipe.run("env", f"CGN_ROUTER=127.0.0.1:{recipe.port[9090]}", "bash", "-c", "\n".join(script))
+    assert r.returncode == 0, (r.stderr, r.stdout[-500:])
+    for seen in ("sim-a drained", "sim-a uncordoned", "0 failed", "traffic   ", "policy    weighted", "round_robin"):
+        assert seen in r.stdout, (seen, r.stdout)
+
+
 FAKE_NINJA = """#!/bin/sh
 [ -z "$FAIL" ] || { echo "FAILED: b.o"; echo "b.c:1: error: no"; exit 1; }
 echo "ninja: Entering directory"; echo "[1/3] Compiling C object a.o"; sleep 0.3; echo "warning: something"; echo "[2/3] Compiling C object $(printf %0200d 7).o"

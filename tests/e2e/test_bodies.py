@@ -196,7 +196,8 @@ def unsent(s):
 
 
 @pytest.mark.threads
-def test_a_large_body_holds_up_no_other_request(cluster):
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat"])
+def test_a_large_body_holds_up_no_other_request(cluster, path):
     """The large body is refused as soon as it is read, so on a worker that reads it in its turn the other request
     could only be answered afterwards."""
     cluster.router({"router": {"worker_threads": 1}})
@@ -204,7 +205,7 @@ def test_a_large_body_holds_up_no_other_request(cluster):
     cluster.wait_ready(1)
     odd = b'{"model":"nobody\'s","messages":[{"role":"user",' + b'"\\u006d":1,' * 3_000_000 + b'"content":"x"}]}'
     large = socket.create_connection(("127.0.0.1", cluster.http_port))
-    large.sendall(head_of(len(odd)) + odd[:-1])
+    large.sendall(head_of(len(odd), path) + odd[:-1])
     other = http.client.HTTPConnection("127.0.0.1", cluster.http_port, timeout=60)
     for _ in range(3):  # the worker takes what has come
         until(lambda: unsent(large) == 0, "the worker takes the body")
@@ -242,3 +243,6 @@ def test_large_bodies_reach_engines_and_have_chains(cluster):
     assert (first.status, again.status) == (200, 200), first.body[:300]
     assert again.headers["x-cgn-node"] == first.headers["x-cgn-node"]
     assert again.headers["x-cgn-cache-hit"].split("/")[0] != "0"
+    ollamas = post(cluster, {"model": "sim", "stream": False, "messages": [{"role": "user", "content": text}],
+                             "options": {"num_predict": 2}}, path="/api/chat")
+    assert ollamas.status == 200 and ollamas.json()["done"], ollamas.body[:300]

@@ -1704,7 +1704,7 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 		turn_for(10 * CGN_MSEC);
 	turn_for(10 * CGN_MSEC);
 	assert_false(w->over);
-	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* One more is too many. */
+	chat_ask(CHAT, cgn_buf_z(&b), NULL, 0); /* Expect a fallback: this one is too many. */
 	assert_int_equal(w->status, 200);
 	assert_int_equal(calls_sum(), 1);
 	assert_in_range(w->seen_chain, 1, POOLED_TEXT / 32); /* Blocks of bytes are longer than 16 tokens. */

@@ -89,51 +89,78 @@ static enum gw_step show_reply(struct gw_req *r, struct cgn_str name)
 	return gw_reply_typed(r, 200, JSON_TYPE, &b);
 }
 
-static enum gw_step request_translate(struct gw_req *r, struct json_val body, struct cgn_str asked,
-	struct cgn_str known)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
-	enum ollama_api api = ollama_api_of(r->client.path);
+/* A body on its way to becoming one for an engine. */
+struct gw_ollama_reading {
+	struct cgn_str asked, known;
 	struct ollama_request rq;
+	struct cgn_buf own;
 	struct cgn_err err;
-	cgn_rc rc = ollama_request_read(api, body, known, &rq, &own, &err);
-	if (rc.code == CGN_NO_MEMORY)
-		return gw_refuse_no_memory(r, "memory");
-	if (!cgn_ok(rc))
-		return body_refuse(r, "", err.msg);
-	if (rq.loads)
-		return is_known(r, known) ? loaded_reply(r, api, asked, rq.unloads) : model_unknown(r, asked);
-	r->answer.ollama = ollama_answer_new(api, rq.stream, asked);
-	if (r->answer.ollama == NULL || !type_set(r))
-		return gw_refuse_no_memory(r, "memory");
-	body_replace(r, &own);
-	r->client.target = cgn_str_of(rq.path);
-	gw_goto(r, GW_ROUTE);
-	return STEP_AGAIN;
+	enum cgn_code code;
+};
+
+bool gw_ollama_begin(struct gw_req *r)
+{
+	struct json_val model = r->prompt.facts.model;
+	struct cgn_str asked = {NULL, 0};
+	/* "name" is an older spelling */
+	if (model.raw.p != NULL || json_get(r->prompt.facts.json, "name", &model))
+		asked = model.type == JSON_STRING ? json_str(model, &r->arena) : asked;
+	if (asked.n == 0) {
+		(void)body_refuse(r, "model is required", "");
+		return false;
+	}
+	const struct cgn_str known = name_known(r, asked);
+	if (r->client.route->kind == GW_OLLAMA_SHOW) {
+		(void)(is_known(r, known) ? show_reply(r, known) : model_unknown(r, asked));
+		return false;
+	}
+	asked = cgn_arena_str(&r->arena, asked); /* outlives the body */
+	struct gw_ollama_reading *z = cgn_arena_zero(&r->arena, sizeof *z);
+	if (z == NULL || asked.p == NULL) {
+		(void)gw_refuse_no_memory(r, "memory");
+		return false;
+	}
+	z->asked = asked;
+	z->known = (struct cgn_str){asked.p, known.n};
+	r->answer.ollama_reading = z;
+	return true;
 }
 
-enum gw_step gw_ollama_body(struct gw_req *r)
+void gw_ollama_run(struct gw_req *r)
 {
-	struct json_val body, model;
-	struct cgn_str asked = {NULL, 0};
-	struct cgn_err err;
-	if (!cgn_ok(json_parse(cgn_buf_view(&r->body.bytes), &body, NULL, &err)))
-		return body_refuse(r, "the body is not valid JSON: ", err.msg);
-	if (body.type != JSON_OBJECT)
-		return body_refuse(r, "the body is not a JSON object", "");
-	/* "name" is an older spelling */
-	if ((json_get(body, "model", &model) || json_get(body, "name", &model)) && model.type == JSON_STRING)
-		asked = json_str(model, &r->arena);
-	if (asked.n == 0)
-		return body_refuse(r, "model is required", "");
-	const struct cgn_str known = name_known(r, asked);
-	if (r->client.route->kind == GW_OLLAMA)
-		return request_translate(r, body, asked, known);
-	return is_known(r, known) ? show_reply(r, known) : model_unknown(r, asked);
+	struct gw_ollama_reading *z = r->answer.ollama_reading;
+	z->code = ollama_request_read(ollama_api_of(r->client.path), r->prompt.facts.json, z->known, &z->rq,
+		&z->own, &z->err)
+			  .code;
+}
+
+bool gw_ollama_take(struct gw_req *r)
+{
+	struct gw_ollama_reading *z = r->answer.ollama_reading;
+	enum ollama_api api = ollama_api_of(r->client.path);
+	if (z->code == CGN_NO_MEMORY)
+		(void)gw_refuse_no_memory(r, "memory");
+	else if (z->code != CGN_FINE)
+		(void)body_refuse(r, "", z->err.msg);
+	else if (z->rq.loads)
+		(void)(is_known(r, z->known) ? loaded_reply(r, api, z->asked, z->rq.unloads)
+					     : model_unknown(r, z->asked));
+	if (r->state != GW_ROUTE)
+		return false;
+	r->answer.ollama = ollama_answer_new(api, z->rq.stream, z->asked);
+	if (r->answer.ollama == NULL || !type_set(r)) {
+		(void)gw_refuse_no_memory(r, "memory");
+		return false;
+	}
+	body_replace(r, &z->own);
+	r->client.target = cgn_str_of(z->rq.path);
+	return true;
 }
 
 void gw_ollama_drop(struct gw_req *r)
 {
+	if (r->answer.ollama_reading != NULL)
+		cgn_buf_fini(&r->answer.ollama_reading->own);
 	ollama_answer_free(&r->answer.ollama);
 	cgn_buf_fini(&r->answer.whole);
 }

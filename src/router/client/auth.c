@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* auth: the states before the plan: find the route, check the key and the head, and receive the body. */
 #include "base/crypto/crypto.h"
-#include "router/answer/ollama.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
 #include "router/plan/queue.h"
@@ -144,8 +143,6 @@ enum gw_step gw_body(struct gw_req *r)
 			"too many request bodies are in memory (router.max_inflight_body)");
 	if (!r->body.done)
 		return gw_park(r, WAIT_BODY, 0); /* the listener has a timeout for the body */
-	if (r->client.route->kind == GW_OLLAMA || r->client.route->kind == GW_OLLAMA_SHOW)
-		return gw_ollama_body(r);
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }

@@ -2,6 +2,7 @@
 /* body: what the body asks for. */
 #include "base/form/form.h"
 #include "base/json/json.h"
+#include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/plan/legs.h"
 #include "router/tokens/tokens.h"
@@ -164,6 +165,28 @@ static void facts_then(struct gw_req *r)
 		gw_tokens_start(r, row);
 }
 
+/* ---- Ollama's bodies ---- */
+
+static void ollama_then(struct gw_req *r)
+{
+	if (gw_ollama_take(r))
+		gw_body_parse(r);
+}
+
+static void ollama_facts_then(struct gw_req *r)
+{
+	if (r->prompt.fault.code != NULL)
+		(void)body_refuse(r, &r->prompt.fault);
+	else if (gw_ollama_begin(r))
+		gw_body_work(r, gw_ollama_run, ollama_then);
+}
+
+static bool is_ollamas(const struct gw_req *r)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	return (kind == GW_OLLAMA || kind == GW_OLLAMA_SHOW) && r->answer.ollama == NULL;
+}
+
 void gw_body_parse(struct gw_req *r)
 {
 	struct cgn_str boundary = {NULL, 0};
@@ -171,6 +194,8 @@ void gw_body_parse(struct gw_req *r)
 		boundary = form_boundary(content_type(r));
 	if (boundary.p != NULL)
 		form_parse(r, boundary);
+	else if (is_ollamas(r))
+		gw_body_work(r, facts_run, ollama_facts_then);
 	else if (gw_resume_asked(r, &r->prompt.resume))
 		gw_body_work(r, facts_run, facts_then);
 }

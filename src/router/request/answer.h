@@ -4,9 +4,10 @@
 #include "base/core/buf.h"
 #include "policy/engine/usage.h"
 
-struct gw_resume;     /* answer/resume.c */
-struct modelname;     /* policy/modelname */
-struct ollama_answer; /* policy/ollama */
+struct gw_resume;         /* answer/resume.c */
+struct modelname;         /* policy/modelname */
+struct ollama_answer;     /* policy/ollama */
+struct gw_ollama_reading; /* answer/ollama.c */
 
 /* How an error appears in OpenAI's shape and in the metrics. */
 struct gw_refusal {
@@ -31,6 +32,8 @@ struct gw_answer {
 	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */
 	/* puts the name that the client asked for back into the answer; in the request's arena; NULL: not needed */
 	struct modelname *rename;
+	struct gw_ollama_reading
+		*ollama_reading;      /* a body of Ollama's API on its way to an engine; NULL: none */
 	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */
 	struct cgn_buf whole;         /* translated part of an answer that is sent as a whole */
 	bool ollama_head;             /* the head of the translated answer was sent */

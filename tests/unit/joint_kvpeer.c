@@ -619,9 +619,11 @@ static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_
 
 /* Open b in rack r with one liar in the same rack, which is therefore asked first, and optionally a, which is
  * honest and further away. */
-static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bool honest)
+static void with_patience(struct world *w, const struct block_key *k, uint64_t n, bool honest,
+	cgn_nsec least_patience)
 {
-	static const struct kvpeer_cfg in_rack = {.rack = "r", .egress_streams = 64};
+	const struct kvpeer_cfg in_rack = {
+		.rack = "r", .egress_streams = 64, .least_patience = least_patience};
 	world_open(w);
 	node_open(w, 0);
 	node_open_as(w, 1, &in_rack, 256 * MIB, node_tls);
@@ -634,6 +636,11 @@ static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bo
 	wait_heard(w, k);
 	for (unsigned i = 0; i < 60; i++) /* Both peers have reported their blocks. */
 		wait_heard(w, k);
+}
+
+static void with_liar(struct world *w, const struct block_key *k, uint64_t n, bool honest)
+{
+	with_patience(w, k, n, honest, 0);
 }
 
 static void a_wrong_byte_is_never_taken(void **state)
@@ -744,7 +751,8 @@ static void a_silent_peer_is_not_waited_for(void **state)
 	with_liar(&w, &k, 2 * MIB, true);
 	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
-	assert_int_equal(w.liars[0].fetches, 1);
+	/* The liar is asked first, and again when this machine lets the honest peer wait. */
+	assert_true(w.liars[0].fetches >= 1);
 	assert_value(w.asked[0].block, &k, 2 * MIB);
 	world_close(&w);
 }
@@ -757,9 +765,11 @@ static void a_broken_fetch_continues_at_the_next_peer(void **state)
 	for (unsigned dies = 0; dies < 2; dies++) {
 		struct world w;
 		struct block_key k = key_of(1);
-		with_liar(&w, &k, 3 * MIB, true);
+		/* The liar ends the stream too early, or falls silent. A machine that stands still while the
+		 * liar's 2 MiB come is not mistaken for a silent liar. */
+		with_patience(&w, &k, 3 * MIB, true, dies ? 60 * CGN_SEC : CGN_SEC);
 		liar_says(&w.liars[0], 3 * MIB, 0, 2 * MIB);
-		w.liars[0].fin = dies; /* The liar ends the stream too early, or falls silent. */
+		w.liars[0].fin = dies;
 		uint64_t before = metric_count(METRIC_OF(test_telemetry(), KV_PEER_BYTES, "out"));
 		node_ask(&w, 1, 0, &k);
 		wait_answers(&w, 1);

@@ -322,6 +322,12 @@ void kvpeer_attempts_lost(struct kvpeer_peer *p, const struct cgn_err *why)
 		}
 }
 
+static cgn_nsec attempt_patience(const struct kvpeer_peer *p)
+{
+	cgn_nsec patience = kvfetch_patience(&p->path);
+	return patience > p->kp->least_patience ? patience : p->kp->least_patience;
+}
+
 static uint32_t attempt_budget_ms(const struct kvpeer_get *g)
 {
 	cgn_nsec now = cgn_loop_now(g->kp->loop), last = 0;
@@ -357,7 +363,7 @@ static bool attempt_start(struct kvpeer_get *g, struct kvpeer_peer *p, struct cg
 	kvpeer_send_buf(s, &b, true);
 	if (g->active == NULL)
 		g->moved_at = t->asked_at;
-	cgn_timer_set(&g->timer, kvfetch_patience(&p->path));
+	cgn_timer_set(&g->timer, attempt_patience(p));
 	return true;
 }
 
@@ -374,7 +380,7 @@ void kvpeer_attempt_on_patience(struct cgn_timer *timer)
 			kvpeer_get_finish(g, NULL, &g->why);
 		return;
 	}
-	cgn_nsec patience = kvfetch_patience(&t->peer->path), silent = cgn_clock_now() - g->moved_at;
+	cgn_nsec patience = attempt_patience(t->peer), silent = cgn_clock_now() - g->moved_at;
 	if (silent < patience)
 		cgn_timer_set(timer, patience - silent);
 	else if (attempt_slot(g) == NULL || !kvpeer_attempt_next(g))

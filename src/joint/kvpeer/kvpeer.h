@@ -41,6 +41,8 @@ struct kvpeer_cfg {
 	unsigned readers;                    /* threads that may call kvpeer_has at once */
 	uint64_t egress_bytes_per_second;    /* 0: no limit */
 	unsigned egress_streams;             /* values that are sent at once */
+	/* The least time without a byte after which another peer is asked as well; 0: as kvfetch_patience. */
+	cgn_nsec least_patience;
 };
 size_t kvpeer_least_index(unsigned readers);
 /* Listen and start. CGN_ADDRESS_IN_USE, CGN_INVALID, CGN_TLS, CGN_NO_MEMORY. */

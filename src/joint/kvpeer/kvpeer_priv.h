@@ -135,6 +135,7 @@ struct kvpeer {
 	/* fetches */
 	struct cgn_link gets[KVPEER_FETCH_BUCKETS];
 	size_t n_gets, n_askers;
+	cgn_nsec least_patience;
 	uint32_t ghosts[KVPEER_GHOSTS];
 	struct cgn_grave grave;
 	bool buried;

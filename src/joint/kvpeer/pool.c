@@ -371,6 +371,7 @@ static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer
 		atomic_init(&kp->slots[i].index_id, NO_INDEX_ID);
 	cgn_timer_init(&kp->tell, l, kvpeer_tell_all);
 	cgn_timer_init(&kp->sweep, l, index_on_sweep);
+	kp->least_patience = cfg->least_patience;
 	kvfetch_egress_init(&kp->egress, cfg->egress_bytes_per_second, cfg->egress_streams);
 	cgn_random(&kp->instance, sizeof kp->instance);
 	text_set(&kp->node, cfg->node_id);

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from clients import Load, Stream, chat_body, engine_state, set_faults
-from cluster import BUILD, ask, scaled, until
+from cluster import BUILD, ask, free_port, scaled, until
 
 FAST = ("--time-scale", "0")
 PACED = ("--token-interval-us", "4000")
@@ -207,6 +207,60 @@ def test_faults_by_chance_add_up(cluster):
     agree(cluster, load)
     assert cluster.metric("cgn_retries_total") > 0
     quiet(cluster, "a", "b", "c")
+
+
+def test_two_static_nodes_with_one_id(cluster):
+    _, engine = cluster.engine("engine", *FAST)
+    agents = []
+    for name in "ab":
+        agents.append(cluster.agent(name, engine, {"agent": {"node_id": "same"}}))
+    addresses = [f"127.0.0.1:{port}" for _, port, _ in agents]
+    router = cluster.router({"cluster": {"state_backend": "static", "nodes": addresses}})
+    refused = until(lambda: [n for n in cluster.status()["nodes"] if "taken" in n["reason"]], cluster.status)[0]
+    owner = until(lambda: [n for n in cluster.status()["nodes"] if n["state"] == "ready"], cluster.status)[0]
+    assert owner["id"] == "same" and owner["address"] in refused["reason"] and refused["address"] in refused["reason"]
+    assert len([e for e in router.events("router.watch_lost") if "taken" in e["why"]]) == 1
+    agents[addresses.index(owner["address"])][0].kill()
+    until(lambda: [n["address"] for n in cluster.status()["nodes"] if n["state"] == "ready"] == [refused["address"]], cluster.status)
+
+
+def test_a_second_agent_with_the_id_of_a_live_one_is_refused(cluster):
+    up(cluster, FAST)
+    first = cluster.nodes["a"]
+    second, port, _ = cluster.agent("b", first.engine_port, {"agent": {"node_id": "a"}})
+    said = until(lambda: second.events("state.not_registered"), "it is refused")[-1]
+    assert '"a"' in said["why"] and f"127.0.0.1:{first.agent_port}" in said["why"]
+    told = cluster.router_process.events("state.node_refused")
+    assert len(told) == 1 and told[0]["level"] == "warn" and told[0]["address"] == f"127.0.0.1:{port}"
+    assert [n["address"] for n in cluster.status()["nodes"]] == [f"127.0.0.1:{first.agent_port}"]
+    assert cluster.chat("x").status == 200
+    first.agent.kill()
+    until(lambda: [n["address"] for n in cluster.status()["nodes"] if n["state"] == "ready"] == [f"127.0.0.1:{port}"], cluster.status)
+
+
+def test_an_engine_that_cannot_be_reached_is_named(cluster):
+    cluster.router()
+    agent, _, _ = cluster.agent("a", free_port())
+    row = until(lambda: [n for n in cluster.status()["nodes"] if n["reason"]], cluster.status)[0]
+    assert row["state"] == "joining" and "engine sim" in row["reason"] and "refused" in row["reason"]
+    said = agent.events("engine.check_failed")
+    assert len(said) == 1 and said[0]["level"] == "warn" and "refused" in said[0]["why"]
+    table = ctl(cluster, "cluster", "nodes")
+    assert "a is joining: engine sim: " in table.stdout, table
+    wide = ctl(cluster, "cluster", "nodes", "-o", "wide").stdout
+    assert "REASON" in wide and "refused" in wide, wide
+
+
+def test_an_engine_that_ends_is_named_until_it_is_back(cluster):
+    cluster.router()
+    node = cluster.node("a", *FAST)
+    cluster.wait_ready(1)
+    node.engine.kill()
+    said = until(lambda: node.agent.events("engine.check_failed"), "it is said")
+    assert said[0]["level"] == "warn"
+    until(lambda: "engine sim" in cluster.status()["nodes"][0]["reason"], cluster.status)
+    node.engine.start()
+    until(lambda: cluster.status()["nodes"][0]["reason"] == "" and cluster.states()["a"] == "ready", cluster.status)
 
 
 # ---- drain ----

@@ -54,6 +54,25 @@ def test_a_node_joins_changes_and_leaves(start, config):
     r.expect("gone n1")
 
 
+def test_a_second_agent_with_the_id_is_refused_by_name(start, config):
+    r = router(start, config)
+    first = agent(start, config)
+    r.expect("node n1 127.0.0.1:7080")
+    first.expect("connected")
+    second = start("second", config, "announce", "n1", "127.0.0.1:7999")
+    said, = second.expect("disconnected")
+    assert '"n1"' in said and "127.0.0.1:7080" in said, said
+    second.say("quit")  # takes no leave for the first
+    second.expect("left")
+    third = start("third", config, "announce", "n1", "127.0.0.1:7999")
+    third.expect("disconnected")
+    first.say("draining")
+    r.expect("node n1 127.0.0.1:7080 draining")
+    first.say("quit")
+    r.expect("gone n1", "node n1 127.0.0.1:7999")
+    third.expect("connected")
+
+
 def test_a_killed_agent_goes_with_its_lease(start, config):
     r = router(start, config)
     a = agent(start, config)

@@ -46,6 +46,26 @@ def test_a_node_joins_changes_and_leaves(world):
     assert e.keys() == []
 
 
+def test_a_second_agent_with_the_id_is_refused_by_name(world):
+    e = world.etcd()
+    config = world.config(e.url)
+    r = router(world, config)
+    r.expect("connected")
+    first = agent(world, config)
+    r.expect("node n1 127.0.0.1:7080")
+    second = world.demo("second", config, "announce", "n1", "127.0.0.1:7999")
+    said, = second.expect("disconnected")
+    assert '"n1"' in said and "127.0.0.1:7080" in said, said
+    first.say("draining")
+    r.expect("node n1 127.0.0.1:7080 draining")
+    first.kill()
+    again = agent(world, config)  # a restarted agent need not wait for the lease of the one before
+    r.expect("node n1 127.0.0.1:7080")
+    again.say("quit")
+    r.expect("gone n1", "node n1 127.0.0.1:7999")
+    second.expect("connected")
+
+
 def test_a_late_router_sees_everybody(world):
     e = world.etcd()
     config = world.config(e.url)

@@ -622,8 +622,9 @@ static void liar_says(struct liar *liar, uint64_t size, uint64_t offset, uint64_
 static void with_patience(struct world *w, const struct block_key *k, uint64_t n, bool honest,
 	cgn_nsec least_patience)
 {
-	const struct kvpeer_cfg in_rack = {
-		.rack = "r", .egress_streams = 64, .least_patience = least_patience};
+	const struct kvpeer_cfg in_rack = {.rack = "r",
+		.egress_streams = 64,
+		.least_patience = least_patience};
 	world_open(w);
 	node_open(w, 0);
 	node_open_as(w, 1, &in_rack, 256 * MIB, node_tls);

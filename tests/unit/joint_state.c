@@ -179,13 +179,30 @@ static void nodes_come_change_leave_and_time_out(void **state)
 	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
 	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
 	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE); /* A heartbeat changes nothing. */
-	assert_int_equal(node_announce(w, "n1", "h:2", &err), CGN_FINE);
 	assert_int_equal(node_announce(w, "n2", "h:3", &err), CGN_FINE);
-	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 ");
+	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n2@h:3 ");
 	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
 	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
 	wait_for(w, "-n2 "); /* Silent for the length of the lease. */
-	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n1@h:2 +n2@h:3 -n1 up -n2 ");
+	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n2@h:3 -n1 up -n2 ");
+	close_world(w);
+}
+
+static void an_id_belongs_to_one_address_until_the_lease_ends(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:2", &err), CGN_CONFLICT);
+	assert_non_null(strstr(err.msg, "\"n1\""));
+	assert_non_null(strstr(err.msg, "h:1"));
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE); /* An agent that was restarted. */
+	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
+	assert_int_equal(node_announce(w, "n1", "h:2", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_CONFLICT);
+	wait_for(w, "up -n1 "); /* Silent for the length of the lease. */
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
 	close_world(w);
 }
 
@@ -221,7 +238,7 @@ static void there_is_a_bound_on_nodes(void **state)
 		assert_int_equal(node_announce(w, id, "h:1", &err), CGN_FINE);
 	}
 	assert_int_equal(node_announce(w, "one-more", "h:1", &err), CGN_OVERLOADED);
-	assert_int_equal(node_announce(w, "n7", "h:2", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n7", "h:1", &err), CGN_FINE);
 	close_world(w);
 }
 
@@ -360,6 +377,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(nodes_come_change_leave_and_time_out, world_setup,
 			world_teardown),
+		cmocka_unit_test_setup_teardown(an_id_belongs_to_one_address_until_the_lease_ends,
+			world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(unsound_nodes_are_refused_with_a_reason, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, world_setup, world_teardown),

@@ -22,8 +22,9 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->kv_blocks_total = e->load.now.kv_blocks_total;
 	m->kv_block_tokens = e->load.now.kv_block_tokens;
 	m->residency = e->residency.text;
+	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
-	return m->kind != NULL && m->resume != NULL ? m : NULL;
+	return m->kind != NULL && m->trouble != NULL && m->resume != NULL ? m : NULL;
 }
 
 /* False: the scratch arena is too small. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
+#include "base/log/log.h"
 
-#define PROBE_BYTES   ((size_t)1024 * 1024)
-#define PROBE_TIMEOUT (5 * CGN_SEC)
+#define PROBE_BYTES       ((size_t)1024 * 1024)
+#define PROBE_TIMEOUT     (5 * CGN_SEC)
+#define TROUBLE_LOG_EVERY (60 * CGN_SEC)
 /* A stall is STALL_BEATS beats without a byte and STALL_CHECKS checks without an answer. Events are counted
  * instead of time, so that an agent that was itself suspended does not blame the engine. */
 #define STALL_BEATS  5
@@ -36,12 +38,36 @@ static enum supervise_event probe_verdict(struct engine *e, const struct enginef
 	return readiness == ENGINE_READINESS_LOADING ? SUPERVISE_PROBE_LOADING : SUPERVISE_PROBE_DOWN;
 }
 
+/* Tell at once that a check of the engine failed, and again each minute. A managed engine that is being started
+ * is silent by nature; it has engine.start_failed, and a timeout. */
+static void trouble_log(struct engine *e)
+{
+	struct engine_checks *h = &e->health;
+	cgn_nsec now = cgn_loop_now(e->host->loop);
+	const struct supervise *s = &e->process.sup;
+	if ((s->cfg.managed && s->state == SUPERVISE_STARTING) ||
+		(h->said_at != 0 && now - h->said_at < TROUBLE_LOG_EVERY))
+		return;
+	h->said_at = now;
+	cgn_log(WARN, "engine.check_failed", F_STR("engine", e->name), F_STR("url", e->url.addr),
+		F_STR("state", supervise_state_name(s->state)), F_STR("why", h->trouble));
+}
+
 static void on_probe(void *user, const struct enginefetch_answer *r)
 {
 	struct engine *e = user;
+	char before[sizeof e->health.trouble];
 	CGN_LIVE(e, ENGINE_TAG);
 	e->health.probe = NULL;
-	engine_step(e, probe_verdict(e, r));
+	(void)cgn_str_copyz(before, sizeof before, cgn_str_of(e->health.trouble));
+	enum supervise_event verdict = probe_verdict(e, r);
+	if (verdict == SUPERVISE_PROBE_UP)
+		engine_trouble_set(e, "");
+	else
+		trouble_log(e);
+	engine_step(e, verdict);
+	if (strcmp(before, e->health.trouble) != 0)
+		e->host->ops->changed(e->host->user); /* Routers show the reason. */
 }
 
 void engine_probe(struct engine *e)

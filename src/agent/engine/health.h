@@ -10,6 +10,7 @@ struct engine_checks {
 	struct cgn_timer stall_timer; /* Runs while the engine is ready */
 	cgn_nsec stall_timeout;       /* 0: stalls are not detected */
 	unsigned silent_beats;        /* Beats of |stall_timer| since the engine's last byte */
+	cgn_nsec said_at;             /* When the log last told of a failed check; 0: never */
 	unsigned unanswered;          /* Checks without an answer since the engine's last byte */
 	char trouble[200];            /* Why the engine is not ready, for people; empty when it is */
 };

@@ -62,7 +62,8 @@ static const struct {
 	{"ROLE", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false}, {"RUNNING", true, true},
 	{"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false}, {"GPU", true, true},
 	{"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true}, {"SOURCE", false, true},
-	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"MODELS", false, false}};
+	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"MODELS", false, false},
+	{"REASON", false, true}};
 
 static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 {
@@ -91,7 +92,21 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
 	ctl_table_cell(t, "%s", cgn_buf_z(&models));
+	ctl_table_cell(t, "%s", s->reason);
 	cgn_buf_fini(&models);
+}
+
+/* Below the narrow table, which has no room for a sentence. */
+static CGN_RC reasons_print(const Cognitora__V1__StatusResponse *status, struct cgn_err *err)
+{
+	struct cgn_buf out = {0};
+	for (size_t i = 0; i < status->n_nodes; i++) {
+		const Cognitora__V1__NodeStatus *s = status->nodes[i];
+		if (s->reason[0] != '\0')
+			cgn_buf_fmt(&out, "%s is %s: %s\n", ctl_shown(s->node != NULL ? s->node->id : ""),
+				ctl_shown(s->state), ctl_shown(s->reason));
+	}
+	return ctl_print(&out, err);
 }
 
 CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
@@ -104,8 +119,11 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 			node_columns[i].number);
 	for (size_t i = 0; i < status->n_nodes; i++)
 		node_row(&t, status->nodes[i]);
+	cgn_rc rc = ctl_table_print(&t, a->json, err);
+	if (cgn_ok(rc) && !a->json && !a->wide)
+		rc = reasons_print(status, err);
 	pb_free(&status);
-	return ctl_table_print(&t, a->json, err);
+	return rc;
 }
 
 static size_t nodes_in(const Cognitora__V1__StatusResponse *s, const char *state)

@@ -37,11 +37,12 @@ struct etcd_result { /* Borrowed until the |done| callback returns. */
 	const struct cgn_err *err;
 	uint64_t cluster_id;
 	int64_t revision;
-	const struct etcd_kv *kvs; /* Result of a range request. */
+	const struct etcd_kv *kvs; /* Result of a range request, and of etcd_put_if when it did not put. */
 	size_t n_kvs;
 	bool more;          /* Range: more keys exist beyond the limit. */
 	int64_t lease, ttl; /* Grant and keepalive (ttl <= 0: the lease is gone). */
 	int64_t deleted;
+	bool did; /* etcd_put_if: the key was put, and |revision| is its revision. */
 };
 typedef void etcd_done_fn(void *user, const struct etcd_result *r);
 struct etcd_op; /* A call in flight; valid until done. */
@@ -55,6 +56,9 @@ CGN_RC etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *do
 	struct etcd_op **op, struct cgn_err *err);
 CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease, etcd_done_fn *done,
 	void *user, struct etcd_op **op, struct cgn_err *err);
+/* Put the key if its revision is |mod_revision| (0: the key does not exist). Else the result has the key as it is. */
+CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
+	int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op, struct cgn_err *err);
 CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user, struct etcd_op **op,
 	struct cgn_err *err);
 CGN_RC etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user, struct etcd_op **op,

@@ -7,7 +7,7 @@
 
 #define ETCD_OP_TAG 0xe7cd0002U
 
-enum op_kind { OP_RANGE, OP_PUT, OP_DELETE, OP_GRANT, OP_KEEPALIVE, OP_REVOKE };
+enum op_kind { OP_RANGE, OP_PUT, OP_PUT_IF, OP_DELETE, OP_GRANT, OP_KEEPALIVE, OP_REVOKE };
 
 struct etcd_op {
 	uint32_t tag;
@@ -37,10 +37,10 @@ static struct cgn_str str_of(const ProtobufCBinaryData *b)
 	return (struct cgn_str){(const char *)b->data, b->len};
 }
 
-static CGN_RC range_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+/* Call |done| with the keys of |m|, which it borrows. */
+static CGN_RC keys_done(struct etcd_op *op, const Etcdserverpb__RangeResponse *m, struct etcd_result *r,
+	struct cgn_err *err)
 {
-	CGN_ON_EXIT(pb_free) Etcdserverpb__RangeResponse *m = NULL;
-	CGN_TRY(pb_unpack(&etcdserverpb__range_response__descriptor, bytes, &m, err));
 	struct etcd_kv *kvs = calloc(m->n_kvs + 1, sizeof *kvs);
 	if (kvs == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu keys of etcd", m->n_kvs);
@@ -48,7 +48,6 @@ static CGN_RC range_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_r
 		const Etcdserverpb__KeyValue *kv = m->kvs[i];
 		kvs[i] = (struct etcd_kv){str_of(&kv->key), str_of(&kv->value), kv->mod_revision, kv->lease};
 	}
-	read_header(m->header, r);
 	r->kvs = kvs;
 	r->n_kvs = m->n_kvs;
 	r->more = m->more;
@@ -57,6 +56,27 @@ static CGN_RC range_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_r
 	op->done = NULL; /* |done| was called already, and what it borrowed lives in |m|. */
 	free(kvs);
 	return CGN_OK;
+}
+
+static CGN_RC range_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pb_free) Etcdserverpb__RangeResponse *m = NULL;
+	CGN_TRY(pb_unpack(&etcdserverpb__range_response__descriptor, bytes, &m, err));
+	read_header(m->header, r);
+	return keys_done(op, m, r, err);
+}
+
+static CGN_RC put_if_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(pb_free) Etcdserverpb__TxnResponse *m = NULL;
+	CGN_TRY(pb_unpack(&etcdserverpb__txn_response__descriptor, bytes, &m, err));
+	read_header(m->header, r);
+	r->did = m->succeeded;
+	if (m->succeeded || m->n_responses == 0 ||
+		m->responses[0]->response_case != ETCDSERVERPB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+		return CGN_OK;
+	return keys_done(op, m->responses[0]->response_range, r, err);
 }
 
 static CGN_RC put_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
@@ -121,6 +141,7 @@ static const struct {
 } kinds[] = {
 	[OP_RANGE] = {"/etcdserverpb.KV/Range", range_done},
 	[OP_PUT] = {"/etcdserverpb.KV/Put", put_done},
+	[OP_PUT_IF] = {"/etcdserverpb.KV/Txn", put_if_done},
 	[OP_DELETE] = {"/etcdserverpb.KV/DeleteRange", delete_done},
 	[OP_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", grant_done},
 	/* Declared as a stream; with one message each way it is a call like the others. */
@@ -250,6 +271,32 @@ CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_
 	m.value = data_of(value);
 	m.lease = lease;
 	return op_start(e, OP_PUT, &m, done, user, op, err);
+}
+
+CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
+	int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op, struct cgn_err *err)
+{
+	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
+	Etcdserverpb__RangeRequest get = ETCDSERVERPB__RANGE_REQUEST__INIT;
+	Etcdserverpb__Compare same = ETCDSERVERPB__COMPARE__INIT, *compare = &same;
+	Etcdserverpb__RequestOp yes = ETCDSERVERPB__REQUEST_OP__INIT, *success = &yes;
+	Etcdserverpb__RequestOp no = ETCDSERVERPB__REQUEST_OP__INIT, *failure = &no;
+	Etcdserverpb__TxnRequest m = ETCDSERVERPB__TXN_REQUEST__INIT;
+	put.key = get.key = same.key = data_of(key);
+	put.value = data_of(value);
+	put.lease = lease;
+	same.target = ETCDSERVERPB__COMPARE__COMPARE_TARGET__MOD;
+	same.target_union_case = ETCDSERVERPB__COMPARE__TARGET_UNION_MOD_REVISION;
+	same.mod_revision = mod_revision;
+	yes.request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
+	yes.request_put = &put;
+	no.request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+	no.request_range = &get;
+	m.n_compare = m.n_success = m.n_failure = 1;
+	m.compare = &compare;
+	m.success = &success;
+	m.failure = &failure;
+	return op_start(e, OP_PUT_IF, &m, done, user, op, err);
 }
 
 CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user, struct etcd_op **op,

@@ -40,6 +40,13 @@ void announce_retry(struct state_announce *a, const struct cgn_err *why)
 	announce_trouble(a, why);
 }
 
+CGN_RC state_id_taken(const char *id, const char *address, struct cgn_err *err)
+{
+	return CGN_FAIL(err, CONFLICT,
+		"node id \"%s\" is taken by the agent at %s: set another agent.node_id, or end that agent",
+		id, address);
+}
+
 /* ---- sending ---- */
 
 static void announce_turn(struct cgn_hook *h)

@@ -17,6 +17,7 @@ struct announcer {
 	struct cgn_backoff alive_backoff;
 	cgn_nsec heartbeat;
 	bool in_flight; /* An announcement is in flight. */
+	bool refused;   /* The node id is another agent's. */
 	bool ended;     /* The backend is being closed: ignore answers. */
 };
 
@@ -88,6 +89,7 @@ static void on_answer(void *user, const struct grpc_unary_result *r)
 		(void)pb_unpack(&cognitora__v1__announce_response__descriptor,
 			(struct cgn_str){(const char *)r->p, r->n}, &m, &err)
 			.code;
+	own_of(a)->refused = err.code == CGN_CONFLICT;
 	if (err.code != CGN_FINE) {
 		announce_retry(a, &err);
 		return;
@@ -138,6 +140,10 @@ static void embedded_leave(struct state_announce *a)
 	Cognitora__V1__LeaveRequest rq = COGNITORA__V1__LEAVE_REQUEST__INIT;
 	rq.node_id = a->node->id;
 	grpc_cancel(&own_of(a)->alive);
+	if (own_of(a)->refused) { /* The other agent stays. */
+		announce_left(a);
+		return;
+	}
 	pb_pack(&rq, &b);
 	if (b.bad ||
 		!cgn_ok(grpc_unary(own_of(a)->channel, PROTO_ROUTER_LEAVE, cgn_buf_view(&b), ANNOUNCE_TIMEOUT,

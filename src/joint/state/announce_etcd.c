@@ -11,7 +11,8 @@ struct registration {
 	struct etcd_op *op;          /* the put under way; NULL: none */
 	char key[96 + PROTO_MAX_ID]; /* the prefix, then nodes/<id> */
 	size_t prefix_bytes;
-	bool ended; /* being freed: ignore answers */
+	int64_t revision; /* of the key, as last put or read; 0: there is none */
+	bool ended;       /* being freed: ignore answers */
 };
 
 static struct registration *own_of(const struct state_announce *a)
@@ -20,6 +21,26 @@ static struct registration *own_of(const struct state_announce *a)
 }
 
 static void node_put(struct state_announce *a);
+
+/* The key is another one than this agent knows. Take it over if it is of an agent with the same address, which is
+ * this one before a restart; else the other agent has the id until its lease ends. */
+static void on_key_exists(struct state_announce *a, const struct etcd_result *r)
+{
+	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *other = NULL;
+	struct cgn_err err = {0};
+	a->changed = true;
+	own_of(a)->revision = 0;
+	if (r->n_kvs > 0 && r->kvs[0].lease != etcd_lease_id(own_of(a)->lease) &&
+		cgn_ok(proto_node_from_json(r->kvs[0].value, &other, &err)) &&
+		strcmp(other->address, a->node->address) != 0 &&
+		!cgn_ok(state_id_taken(a->node->id, other->address, &err))) {
+		announce_retry(a, &err);
+		return;
+	}
+	if (r->n_kvs > 0)
+		own_of(a)->revision = r->kvs[0].mod_revision;
+	node_put(a);
+}
 
 static void on_put_done(void *user, const struct etcd_result *r)
 {
@@ -36,6 +57,11 @@ static void on_put_done(void *user, const struct etcd_result *r)
 		announce_retry(a, r->err);
 		return;
 	}
+	if (!r->did) {
+		on_key_exists(a, r);
+		return;
+	}
+	own_of(a)->revision = r->revision;
 	announce_ok(a);
 	if (a->changed)
 		node_put(a);
@@ -52,8 +78,9 @@ static void node_put(struct state_announce *a)
 	CGN_MUST(n > 0 && (size_t)n < sizeof own_of(a)->key - own_of(a)->prefix_bytes);
 	proto_node_to_json(a->node, &json);
 	if (json.bad ||
-		!cgn_ok(etcd_put(own_of(a)->etcd, cgn_str_of(own_of(a)->key), cgn_buf_view(&json),
-			etcd_lease_id(own_of(a)->lease), on_put_done, a, &own_of(a)->op, &err))) {
+		!cgn_ok(etcd_put_if(own_of(a)->etcd, cgn_str_of(own_of(a)->key), own_of(a)->revision,
+			cgn_buf_view(&json), etcd_lease_id(own_of(a)->lease), on_put_done, a, &own_of(a)->op,
+			&err))) {
 		announce_retry(a, &err);
 		return;
 	}

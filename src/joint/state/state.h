@@ -51,6 +51,9 @@ struct state_watch_ops {
 	 * document, not validated; empty: it was removed. |where|: its key or file, for messages. Called at
 	 * each change, and once at the start if there is a document. May be NULL. */
 	void (*on_policy)(void *user, struct cgn_str text, const char *where);
+	/* Embedded: whether the node's agent answers. One that does not loses the id before its lease ends, so that a node may
+	 * come back at another address. NULL: the lease alone decides. */
+	bool (*answers)(void *user, const char *id);
 };
 /* Watch the cluster. |cfg| is needed during the call only; |t|, |ops| and |user| until the watch is closed. An
  * unreachable etcd is no failure. CGN_INVALID: the configuration lacks something; CGN_TLS: certificates;
@@ -74,7 +77,8 @@ CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
 const char *state_policy_where(const struct state_watch *s); /* key or file of the policy document */
 /* Embedded: the router received an announcement, or a node's leave. *lease_ms is for the answer. CGN_INVALID: no
- * valid node, or a node of another cluster; CGN_UNSUPPORTED: membership is not embedded (the message says where
+ * valid node, or a node of another cluster; CGN_CONFLICT: an agent at another address has the id, and its lease did
+ * not end; CGN_UNSUPPORTED: membership is not embedded (the message says where
  * it is kept); CGN_OVERLOADED: over STATE_MAX_NODES. */
 #define STATE_MAX_NODES 4096
 CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__AnnounceRequest *rq,

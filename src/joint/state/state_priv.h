@@ -32,6 +32,7 @@ struct roster_entry {
 	struct cgn_link link;
 	Cognitora__V1__Node *node; /* nodes; NULL in the roster of cordons */
 	cgn_nsec lease_end;        /* 0: the entry has no lease */
+	cgn_nsec refused_at;       /* when the log told of another agent with this id; 0: never */
 	bool marked;               /* not confirmed yet by the snapshot that is being read */
 	char id[];
 };
@@ -170,6 +171,8 @@ void announce_trouble(struct state_announce *a, const struct cgn_err *why);
 void announce_retry(struct state_announce *a,
 	const struct cgn_err *why); /* the same, and send after the backoff */
 void announce_left(struct state_announce *a);
+/* Fail with CGN_CONFLICT: another agent has the id. */
+CGN_RC state_id_taken(const char *id, const char *address, struct cgn_err *err);
 
 /* ---- block stores ---- */
 #define STATE_STORES_TAG 0x57a7e003U

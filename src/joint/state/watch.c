@@ -125,6 +125,26 @@ static CGN_RC registry_check(const struct state_watch *s, struct cgn_err *err)
 		s->backend->where);
 }
 
+#define REFUSED_LOG_EVERY (60 * CGN_SEC)
+
+/* A node's id belongs to the agent whose lease it is: another one, at another address, is refused until that
+ * agent leaves, answers no more, or its lease ends. An agent that was restarted has the same address. */
+static CGN_RC owner_check(struct state_watch *s, const Cognitora__V1__Node *node, struct cgn_err *err)
+{
+	struct roster_entry *e = roster_find(&s->nodes, node->id);
+	cgn_nsec now = cgn_loop_now(s->loop);
+	if (e == NULL || e->lease_end <= now || strcmp(e->node->address, node->address) == 0 ||
+		(s->ops->answers != NULL && !s->ops->answers(s->user, node->id)))
+		return CGN_OK;
+	if (e->refused_at == 0 || now - e->refused_at >= REFUSED_LOG_EVERY) {
+		e->refused_at = now;
+		cgn_log(WARN, "state.node_refused", F_STR("node", node->id), F_STR("address", node->address),
+			F_STR("registered_at", e->node->address),
+			F_STR("do", "give each agent a node id of its own: agent.node_id"));
+	}
+	return state_id_taken(node->id, e->node->address, err);
+}
+
 CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__AnnounceRequest *rq,
 	uint64_t *lease_ms, struct cgn_err *err)
 {
@@ -138,6 +158,7 @@ CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__Annou
 	if (rq->node == NULL)
 		return CGN_FAIL(err, INVALID, "AnnounceRequest without a node");
 	CGN_TRY(proto_node_check(rq->node, err));
+	CGN_TRY(owner_check(s, rq->node, err));
 	CGN_TRY(state_node_seen(s, rq->node, &e, err));
 	s->backend->renew(s, e, lease_ms);
 	return CGN_OK;

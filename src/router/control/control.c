@@ -184,12 +184,21 @@ static void on_policy(void *user, struct cgn_str text, const char *where)
 	router_policy_update(r, text, where);
 }
 
+static bool on_answers(void *user, const char *id)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	const struct cluster_node *n = cluster_find(r->members.cluster, id);
+	return n != NULL && n->heard;
+}
+
 const struct state_watch_ops router_state_ops = {
 	.on_node = on_node,
 	.on_gone = on_gone,
 	.on_cordon = on_cordon,
 	.on_connected = on_connected,
 	.on_policy = on_policy,
+	.answers = on_answers,
 };
 
 /* ---- rules ---- */

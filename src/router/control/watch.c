@@ -37,10 +37,40 @@ static void watch_lost(struct router_watch *w, const char *why)
 	if (n->heard || w->backoff.failures == 0)
 		cgn_log(WARN, "router.watch_lost", F_STR("node", n->info->id), F_STR("address", w->address),
 			F_STR("why", why));
+	(void)cgn_str_copyz(w->lost, sizeof w->lost, cgn_str_of(why));
 	router_residency_lost(w);
 	cluster_watch_lost(w->r->members.cluster, n, &o);
 	watch_retry(w);
 	router_orders_apply(w->r, &o);
+}
+
+/* With static membership the agent tells the node's id. Two addresses with one id would be one node in logs, metrics
+ * and answers: the one that answered first has the id for as long as it answers. */
+static bool id_is_taken(const struct router_watch *w, const char *id, struct cgn_err *err)
+{
+	const struct cluster_node *other = cluster_find(w->r->members.cluster, id);
+	if (other == NULL || other->slot == w->slot || !other->heard || strcmp(other->info->id, id) != 0)
+		return false;
+	(void)CGN_FAIL(err, CONFLICT,
+		"node id \"%s\" is taken by the agent at %s: set another agent.node_id at %s", id,
+		other->address, w->address);
+	return true;
+}
+
+void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap)
+{
+	const struct router_watch *w = r->members.watches[n->slot];
+	out[0] = '\0';
+	if (n->state == NODE_READY)
+		return;
+	if (!n->heard) {
+		(void)cgn_str_copyz(out, cap, cgn_str_of(w != NULL ? w->lost : ""));
+		return;
+	}
+	for (size_t i = 0; i < n->info->n_engines && out[0] == '\0'; i++)
+		if (!n->info->engines[i]->ready && n->info->engines[i]->trouble[0] != '\0')
+			(void)snprintf(out, cap, "engine %.64s: %.200s", n->info->engines[i]->name,
+				n->info->engines[i]->trouble);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
@@ -58,6 +88,12 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 		watch_lost(w, err.msg);
 		return;
 	}
+	if (ev->node != NULL && id_is_taken(w, ev->node->id, &err)) {
+		grpc_cancel(&w->call);
+		watch_lost(w, err.msg);
+		return;
+	}
+	w->lost[0] = '\0';
 	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);

@@ -26,6 +26,7 @@ struct router_watch {
 	struct outlier_window window; /* Window over the node's tally. */
 	enum node_state shown;        /* Last state that was logged and put on /metrics. */
 	char *shown_id;               /* Node id of |shown|. */
+	char lost[200];               /* Why the agent does not answer; empty: it does. */
 };
 
 /* outliers.c */
@@ -39,6 +40,10 @@ void router_outliers_check(struct router *r);
 void router_watch_open(struct router *r, const struct cluster_node *n);
 /* End the current call and open another, to the node's present address. */
 void router_watch_restart(struct router *r, const struct cluster_node *n);
+#define ROUTER_REASON_BYTES 300
+/* Write why the node is not ready into |out|: its agent does not answer, or an engine is in trouble. Empty: nothing is
+ * known, or the node is ready. */
+void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);
 

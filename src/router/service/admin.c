@@ -62,6 +62,9 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		role_names[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
 	pb_json_members(j, n->info, "kv{quic_address rack region}");
 	json_key_z(j, "state", node_state_text(n->state));
+	char reason[ROUTER_REASON_BYTES];
+	router_watch_reason(r, n, reason, sizeof reason);
+	json_key_z(j, "reason", reason);
 	json_key_bool(j, "cordoned", n->cordoned);
 	json_key_z(j, "version", n->info->version);
 	json_key_u64(j, "router_inflight", cluster_inflight(r->members.cluster, n->slot));
@@ -79,7 +82,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);
-	pb_json_members(j, n->info, "engines{name kind ready models slots residency}");
+	pb_json_members(j, n->info, "engines{name kind ready models slots residency trouble}");
 	json_close(j, '}');
 }
 

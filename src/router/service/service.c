@@ -147,9 +147,12 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	to->n_tier_blocks = BLOCK_TIERS;
 	to->tier_blocks = tier_blocks;
 	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
-	char *words = breaker_words(r, n->slot, a);
+	char *words = breaker_words(r, n->slot, a), reason[ROUTER_REASON_BYTES];
 	if (words != NULL)
 		to->breaker = words;
+	router_watch_reason(r, n, reason, sizeof reason);
+	if ((words = cgn_arena_strz(a, cgn_str_of(reason))) != NULL)
+		to->reason = words;
 }
 
 static bool nodes_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)

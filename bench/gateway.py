@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the time and CPU that router and agent add to a request, compared with nginx, in one run against one engine
-(cgn-sim, answering at once).
+"""Measure the time and CPU that router and agent add to a request, compared with nginx and other peers, in one run against
+one engine (cgn-sim, answering at once).
 
     bench/gateway.py --build build/release --out bench/results/gateway.json
 
-Each case is measured in rounds: the engine alone, through nginx, and through router and agent, one after another, so that
-other load on the machine affects all three. The medians over the rounds are reported. There are two kinds of load:
+Each case is measured in rounds: the engine alone, through nginx, through each peer that is installed (HAProxy, Envoy,
+SGLang's router), through router and agent, and with --against through router and agent of another build, one after another,
+so that other load on the machine affects all of them. The medians over the rounds are reported. There are two kinds of load:
 
   closed  each connection sends the next request as soon as it got an answer. With few cores the p50 of many connections is the
           time in the queue: the CPU that a request costs all processes together, including the load generator.
   paced   each connection pauses (exponential, 16 ms on average) before the next request: the machine is not full, and latency
           is not queueing.
 
-Needs wrk and nginx. CPU is the time that the threads of each process ran, as the kernel reports it (schedstat)."""
+Needs wrk and nginx. --sglang-python names a Python that has sglang-router. CPU is the time that the threads of each process ran, as the kernel reports it (schedstat)."""
 import argparse
 import datetime
 import json
@@ -64,6 +65,47 @@ http {
 }
 """
 
+HAPROXY = """
+global
+	nbthread %(workers)d
+	maxconn 4096
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+	option http-keep-alive
+	http-reuse always
+frontend f
+	bind 127.0.0.1:%(port)d
+	default_backend e
+backend e
+	server engine 127.0.0.1:%(engine)d
+"""
+
+ENVOY = """
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 127.0.0.1, port_value: %(port)d}}
+    enable_reuse_port: true
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: bench
+          route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: "/"}, route: {cluster: engine}}]}]}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+  clusters:
+  - name: engine
+    type: STATIC
+    load_assignment:
+      cluster_name: engine
+      endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %(engine)d}}}}]}]
+"""
+
 
 def cpu_ns(pids):
     total = 0
@@ -81,38 +123,72 @@ class Bench:
     def __init__(self, build, port, workers):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cgn-bench-"))
         self.build, self.procs, self.workers = build, {}, workers
-        self.port = {"direct": port, "nginx": port + 1, "cgn": port + 2, "router_grpc": port + 3, "router_admin": port + 4,
-                     "agent": port + 5, "agent_admin": port + 6}
+        self.port = {"direct": port, "nginx": port + 1}
+        self.targets, self.next_port = ["direct", "nginx"], port + 2
+
+    def add(self, name):
+        """Give a target its port."""
+        self.targets.append(name)
+        self.port[name] = self.next_port
+        self.next_port += 1
+        return self.port[name]
 
     def start(self, name, *argv):
         with open(self.dir / f"{name}.log", "wb") as log:
             self.procs[name] = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def program(self, name):
-        return self.build / "src" / name.removeprefix("cgn-") / name
+    def program(self, name, build=None):
+        return (build or self.build) / "src" / name.removeprefix("cgn-") / name
 
-    def up(self, sim_args):
+    def up(self, sim_args, args):
         p = self.port
         self.start("engine", self.program("cgn-sim"), "--listen", f"127.0.0.1:{p['direct']}", "--kv-blocks", "65536",
                    "--max-batch", "20000", *sim_args)
         (self.dir / "nginx.conf").write_text(NGINX % {"dir": self.dir, "engine": p["direct"], "nginx": p["nginx"],
                                                       "workers": self.workers})
         self.start("nginx", shutil.which("nginx") or "/usr/sbin/nginx", "-p", self.dir, "-c", self.dir / "nginx.conf")
-        cluster = f'[cluster]\nname = "bench"\nstate_backend = "embedded"\nrouter = "127.0.0.1:{p["router_grpc"]}"\n'
-        (self.dir / "router.toml").write_text(
-            f'{cluster}[router]\nlisten = "127.0.0.1:{p["cgn"]}"\nlisten_grpc = "127.0.0.1:{p["router_grpc"]}"\n'
-            f'listen_admin = "127.0.0.1:{p["router_admin"]}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n'
-            '[models.sim]\ntokens = "bytes"\n')  # no tokenize requests beside the measured requests
-        (self.dir / "agent.toml").write_text(
-            f'{cluster}[agent]\nnode_id = "bench"\nlisten = "127.0.0.1:{p["agent"]}"\nlisten_admin = "127.0.0.1:{p["agent_admin"]}"\n'
-            f'max_inflight = 20000\n[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\nurl = "http://127.0.0.1:{p["direct"]}"\nmax_conns = 20000\n')
-        self.start("router", self.program("cgn-router"), "--config", self.dir / "router.toml")
-        self.start("agent", self.program("cgn-agent"), "--config", self.dir / "agent.toml")
+        self.peers_up(args)
+        self.cgn_up("cgn", self.build)
+        if args.against:
+            self.cgn_up("against", args.against.resolve())
         self.wait()
+
+    def peers_up(self, args):
+        def conf(name, text):
+            (self.dir / name).write_text(text % {"workers": self.workers, "port": self.next_port, "engine": self.port["direct"]})
+            return self.dir / name
+        haproxy = shutil.which("haproxy") or shutil.which("/usr/sbin/haproxy")
+        if haproxy:
+            self.start("haproxy", haproxy, "-db", "-f", conf("haproxy.cfg", HAPROXY))
+            self.add("haproxy")
+        if shutil.which("envoy"):
+            self.start("envoy", "envoy", "-l", "error", "--concurrency", self.workers, "-c", conf("envoy.yaml", ENVOY))
+            self.add("envoy")
+        if args.sglang_python:
+            self.start("sglang", args.sglang_python, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port",
+                       self.next_port, "--policy", "cache_aware", "--log-level", "error",
+                       "--prometheus-port", self.next_port + 1, "--worker-urls", f"http://127.0.0.1:{self.port['direct']}")
+            self.add("sglang")
+            self.next_port += 1
+
+    def cgn_up(self, name, build):
+        port, grpc, admin, agent, agent_admin = self.add(name), *range(self.next_port, self.next_port + 4)
+        self.next_port += 4
+        cluster = f'[cluster]\nname = "bench"\nstate_backend = "embedded"\nrouter = "127.0.0.1:{grpc}"\nstate_dir = "{self.dir}/{name}-state"\n'
+        (self.dir / f"{name}-router.toml").write_text(
+            f'{cluster}[router]\nlisten = "127.0.0.1:{port}"\nlisten_grpc = "127.0.0.1:{grpc}"\n'
+            f'listen_admin = "127.0.0.1:{admin}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n'
+            '[models.sim]\ntokens = "bytes"\n')  # no tokenize requests beside the measured requests
+        (self.dir / f"{name}-agent.toml").write_text(
+            f'{cluster}[agent]\nnode_id = "bench"\nlisten = "127.0.0.1:{agent}"\nlisten_admin = "127.0.0.1:{agent_admin}"\n'
+            'max_inflight = 20000\n[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\n'
+            f'url = "http://127.0.0.1:{self.port["direct"]}"\nmax_conns = 20000\n')
+        for program in ("router", "agent"):
+            self.start(f"{name}-{program}", self.program(f"cgn-{program}", build), "--config", self.dir / f"{name}-{program}.toml")
 
     def wait(self):
         end = time.monotonic() + 30
-        for name in ("direct", "nginx", "cgn"):
+        for name in self.targets:
             while subprocess.run(["curl", "-fsS", "-o", "/dev/null", "-m", "5", "-H", "content-type: application/json", "-d",
                                   json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
                                   self.url(name)], capture_output=True).returncode != 0:
@@ -127,12 +203,13 @@ class Bench:
         return f"http://127.0.0.1:{self.port[name]}/v1/chat/completions"
 
     def pids(self, name):
+        """Return the processes between the client and the engine."""
         if name == "direct":
             return []
-        if name == "nginx":
-            pid = self.procs["nginx"].pid
-            return [pid] + children(pid)
-        return [self.procs["router"].pid, self.procs["agent"].pid]
+        if name in ("cgn", "against"):
+            return [self.procs[f"{name}-router"].pid, self.procs[f"{name}-agent"].pid]
+        pid = self.procs[name].pid
+        return [pid] + children(pid)
 
     def down(self):
         for popen in reversed(self.procs.values()):
@@ -146,8 +223,8 @@ class Bench:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def wrk(self, name, case, seconds):
-        watched = {"added": self.pids(name), "router": [self.procs["router"].pid] if name == "cgn" else [],
-                   "agent": [self.procs["agent"].pid] if name == "cgn" else [], "engine": [self.procs["engine"].pid]}
+        watched = {"added": self.pids(name), "router": self.pids(name)[:1] if name in ("cgn", "against") else [],
+                   "agent": self.pids(name)[1:] if name in ("cgn", "against") else [], "engine": [self.procs["engine"].pid]}
         before = {k: cpu_ns(v) for k, v in watched.items()}
         out = subprocess.run(["wrk", "-t1", f"-c{case['connections']}", f"-d{seconds}s", "--timeout", "10s", "-s", case["lua"],
                               self.url(name)], capture_output=True, text=True, check=True).stdout
@@ -202,7 +279,7 @@ def ratio(a, b):
 
 
 def measure(b, case, args):
-    rounds = {name: [] for name in ("direct", "nginx", "cgn")}
+    rounds = {name: [] for name in b.targets}
     for _ in range(args.rounds):
         for name in rounds:
             rounds[name].append(b.wrk(name, case, args.seconds))
@@ -214,6 +291,7 @@ def measure(b, case, args):
     res["added_p99_us"] = {"nginx": n["p99_us"] - d["p99_us"], "cgn": c["p99_us"] - d["p99_us"]}
     res["added_p50_ratio"] = ratio(c["p50_us"] - d["p50_us"], n["p50_us"] - d["p50_us"])
     res["cpu_ratio"] = ratio(c["added_cpu_us"], n["added_cpu_us"])
+    res["added_cpu_us"] = {name: res[name]["added_cpu_us"] for name in b.targets if name != "direct"}
     if case["stream"]:
         e = b.events
         res["events_per_cpu_second"] = {"nginx": round(e * 1e6 / n["added_cpu_us"]), "cgn": round(e * 1e6 / c["added_cpu_us"]),
@@ -225,10 +303,12 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--port", type=int, default=22000, help="first of seven ports")
+    ap.add_argument("--port", type=int, default=22000, help="first of up to 16 ports")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--seconds", type=int, default=2, help="seconds for each target in each round")
     ap.add_argument("--tokens", type=int, default=64, help="tokens of each answer")
+    ap.add_argument("--against", type=pathlib.Path, help="another build, measured in the same run")
+    ap.add_argument("--sglang-python", help="Python that has sglang-router")
     ap.add_argument("--only", help="run only cases whose name contains this")
     args = ap.parse_args()
     cores = os.cpu_count()
@@ -237,7 +317,7 @@ def main():
     report = {"bench": "gateway", "date": datetime.date.today().isoformat(), "cores": cores, "kernel": platform.release(),
               "load_before": os.getloadavg()[0], "rounds": args.rounds, "seconds": args.seconds, "tokens": args.tokens, "cases": {}}
     try:
-        b.up(["--time-scale", "0", "--chunk-per-write"])
+        b.up(["--time-scale", "0", "--chunk-per-write"], args)
         b.events = report["events_per_answer"] = events_per_answer(b)
         for case in cases(b, args):
             res = report["cases"][case["name"]] = measure(b, case, args)
@@ -245,7 +325,7 @@ def main():
             print(f"{case['name']:24} p50 {d['p50_us']:7.0f} {n['p50_us']:7.0f} {c['p50_us']:7.0f} us  p99 {d['p99_us']:7.0f} "
                   f"{n['p99_us']:7.0f} {c['p99_us']:7.0f}  cpu nginx {n['added_cpu_us']:7.1f} router {c['router_cpu_us']:7.1f} agent "
                   f"{c['agent_cpu_us']:7.1f} us  p50 ratio {res['added_p50_ratio']} cpu ratio {res['cpu_ratio']} "
-                  f"err {d['errors']:.0f}/{n['errors']:.0f}/{c['errors']:.0f}", file=sys.stderr, flush=True)
+                  f"err {d['errors']:.0f}/{n['errors']:.0f}/{c['errors']:.0f}  cpu {res['added_cpu_us']}", file=sys.stderr, flush=True)
     finally:
         b.down()
     report["load_after"] = os.getloadavg()[0]

@@ -24,6 +24,7 @@ static void relay_release(struct cgn_grave *g)
 {
 	struct relay *r = CGN_CONTAINER(g, struct relay, grave);
 	relay_forget_request(r);
+	cgn_buf_fini(&r->gathered);
 	cgn_arena_fini(&r->arena);
 	usage_tail_fini(&r->tail);
 	r->tag = 0;
@@ -46,10 +47,61 @@ static void relay_leave_engine(struct relay *r, bool cancelled)
 	r->all->ops->request_done(r->all->user);
 }
 
+static void relay_send_data(struct relay *r, const void *p, size_t n)
+{
+	uint8_t lead[PROTO_CHUNK_LEAD];
+	union { /* iovec has no const */
+		const void *in;
+		void *out;
+	} data = {.in = p};
+	const struct iovec iov[] = {{lead, proto_chunk_lead(lead, n)}, {data.out, n}};
+	grpc_send(r->call, iov, 2);
+}
+
+/* Send what was gathered, and stop reading from the engine while the router reads more slowly. */
+static void relay_flush(struct relay *r)
+{
+	cgn_hook_drop(&r->flush);
+	if (r->gathered.n > 0)
+		relay_send_data(r, r->gathered.p, r->gathered.n);
+	r->gathered.n = 0;
+	if (r->http != NULL && grpc_over_mark(r->call))
+		http_call_pause(r->http);
+}
+
+static void relay_flush_hook(struct cgn_hook *h)
+{
+	struct relay *r = CGN_CONTAINER(h, struct relay, flush);
+	CGN_LIVE(r, RELAY_TAG);
+	relay_flush(r);
+	/* A stream that waits for its next token holds no buffer. */
+	cgn_buf_fini(&r->gathered);
+}
+
+/* Events that an engine wrote one by one often arrive in one read: send the data of one turn as one message. A
+ * large piece is sent from where it lies. */
+static void relay_gather(struct relay *r, const void *p, size_t n)
+{
+	if (n + r->gathered.n > RELAY_GATHER_BYTES)
+		relay_flush(r);
+	if (n > RELAY_GATHER_BYTES / 4) {
+		relay_flush(r);
+		relay_send_data(r, p, n);
+	} else if (cgn_buf_room(&r->gathered, n) != NULL) {
+		cgn_buf_add(&r->gathered, p, n);
+	} else { /* No memory: send both pieces as they are. */
+		r->gathered.bad = false;
+		relay_flush(r);
+		relay_send_data(r, p, n);
+	}
+	cgn_loop_defer(r->all->loop, &r->flush);
+}
+
 static void relay_finish(struct relay *r, enum cgn_code code, const char *sentence)
 {
 	if (r->finished)
 		return;
+	relay_flush(r);
 	r->finished = true;
 	r->failed = code != CGN_FINE;
 	if (r->failed)
@@ -64,6 +116,7 @@ static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err 
 	struct relay *r = user;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
+	cgn_hook_drop(&r->flush);
 	if (r->http != NULL)
 		http_call_cancel(&r->http); /* The engine sees the connection close and stops computing */
 	relay_leave_engine(r, why->code != CGN_FINE);
@@ -82,17 +135,6 @@ static void relay_send_head(struct relay *r, int status, const struct proto_head
 	const struct iovec iov = {b.p, b.n};
 	r->head_sent = true;
 	grpc_send(r->call, &iov, 1);
-}
-
-static void relay_send_data(struct relay *r, const void *p, size_t n)
-{
-	uint8_t lead[PROTO_CHUNK_LEAD];
-	union { /* iovec has no const */
-		const void *in;
-		void *out;
-	} data = {.in = p};
-	const struct iovec iov[] = {{lead, proto_chunk_lead(lead, n)}, {data.out, n}};
-	grpc_send(r->call, iov, 2);
 }
 
 static void on_engine_head(struct http_call *c, void *user, const struct http_head *h)
@@ -121,6 +163,7 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct relay *r = user;
+	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	engine_heard(r->engine);
 	if (!r->share.begun) {
@@ -131,9 +174,7 @@ static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, si
 		usage_tail_add(&r->tail, p, n);
 	if (relay_is_prefill(r) && r->status == 200)
 		return;
-	relay_send_data(r, p, n);
-	if (grpc_over_mark(r->call))
-		http_call_pause(c);
+	relay_gather(r, p, n);
 }
 
 static void on_call_drain(struct grpc_call *c, void *user)
@@ -394,6 +435,7 @@ void relay_open(struct relays *all, struct grpc_call *c)
 	}
 	*r = (struct relay){.tag = RELAY_TAG, .all = all, .call = c, .began = cgn_clock_now()};
 	cgn_list_init(&r->link);
+	cgn_hook_init(&r->flush, relay_flush_hook);
 	cgn_arena_init(&r->arena, RELAY_ARENA_BYTES);
 	grpc_call_take(c, &ops, r);
 }

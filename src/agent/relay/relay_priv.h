@@ -7,6 +7,8 @@
 #define RELAY_TAG        0xa9e17004U
 #define RELAY_MAX_FIELDS (PROTO_MAX_HEADERS + 2)
 
+#define RELAY_GATHER_BYTES ((size_t)16 * 1024)
+
 struct relay {
 	uint32_t tag;
 	struct relays *all;
@@ -24,8 +26,10 @@ struct relay {
 	char id[65]; /* First bytes of the request id, for the log */
 	cgn_nsec began;
 	struct slot_placement placement;
-	struct usage_tail tail; /* The end of the answer, for the slot manager */
-	int status;             /* The engine's HTTP status */
+	struct cgn_buf gathered; /* Data of this turn that was not sent yet, at most RELAY_GATHER_BYTES */
+	struct cgn_hook flush;   /* Sends |gathered| at the end of the turn */
+	struct usage_tail tail;  /* The end of the answer, for the slot manager */
+	int status;              /* The engine's HTTP status */
 	bool asked, retried, head_sent, finished, failed;
 	struct cgn_grave grave;
 };

@@ -44,14 +44,25 @@ bool log_wants(enum log_level level)
 /* The only use of the wall clock in base: an entry needs its time, and no decision depends on it. */
 static void put_time(struct cgn_buf *b)
 {
+	/* The text of the last entry's second. */
+	static _Thread_local struct {
+		time_t second;
+		size_t n;
+		char text[32];
+	} last;
 	struct timespec now;
-	struct tm utc;
 	(void)clock_gettime(CLOCK_REALTIME, &now);
-	(void)gmtime_r(&now.tv_sec, &utc);
-	char text[32];
-	size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-	cgn_buf_add(b, text, n);
-	cgn_buf_fmt(b, ".%03ldZ", now.tv_nsec / 1000000);
+	if (last.n == 0 || now.tv_sec != last.second) {
+		struct tm utc;
+		(void)gmtime_r(&now.tv_sec, &utc);
+		last.n = strftime(last.text, sizeof last.text, "%Y-%m-%dT%H:%M:%S", &utc);
+		last.second = now.tv_sec;
+	}
+	cgn_buf_add(b, last.text, last.n);
+	unsigned ms = (unsigned)(now.tv_nsec / 1000000);
+	const char fraction[] = {'.', (char)('0' + ms / 100), (char)('0' + ms / 10 % 10),
+		(char)('0' + ms % 10), 'Z'};
+	cgn_buf_add(b, fraction, sizeof fraction);
 }
 
 static struct cgn_str text_clip(struct cgn_str s)
@@ -64,9 +75,19 @@ static struct cgn_str text_clip(struct cgn_str s)
 	return s;
 }
 
-static double wall_milliseconds(uint64_t ns)
+/* Write milliseconds with up to three digits behind the point. */
+static void put_milliseconds(struct json_out *o, uint64_t ns)
 {
-	return (double)(ns / 1000) / 1000.0;
+	uint64_t us = ns / 1000;
+	unsigned part = (unsigned)(us % 1000);
+	char digits[] = {'.', (char)('0' + part / 100), (char)('0' + part / 10 % 10),
+		(char)('0' + part % 10)};
+	size_t n = sizeof digits;
+	json_put_u64(o, us / 1000);
+	while (digits[n - 1] == '0')
+		n--;
+	if (n > 1)
+		cgn_buf_add(o->b, digits, n);
 }
 
 static void put_json_value(struct json_out *o, const struct log_field *f)
@@ -88,7 +109,7 @@ static void put_json_value(struct json_out *o, const struct log_field *f)
 		json_put_bool(o, f->b);
 		break;
 	case LOG_F_DUR:
-		json_put_f64(o, wall_milliseconds(f->u));
+		put_milliseconds(o, f->u);
 		break;
 	}
 }
@@ -96,6 +117,10 @@ static void put_json_value(struct json_out *o, const struct log_field *f)
 static void put_json_key(struct json_out *o, const struct log_field *f)
 {
 	char key[64];
+	if (f->kind != LOG_F_DUR) {
+		json_key(o, f->key);
+		return;
+	}
 	(void)snprintf(key, sizeof key, "%s%s", f->key, f->kind == LOG_F_DUR ? "_ms" : "");
 	json_key(o, key);
 }

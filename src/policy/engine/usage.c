@@ -33,34 +33,61 @@ static bool object_at(struct cgn_str text, size_t at, struct json_val *out)
 	return cgn_ok(json_parse((struct cgn_str){text.p + at, i + 1 - at}, out, NULL, NULL));
 }
 
-static bool take_number(struct json_val object, const char *key, bool *has, uint64_t *out)
+/* |v|.raw.p is NULL when the object has no such member. */
+static bool value_take(struct json_val v, bool *has, uint64_t *out)
 {
-	struct json_val v;
 	uint64_t n = 0;
-	if (!json_get(object, key, &v) || !json_u64(v, &n) || n > USAGE_MOST)
+	if (v.raw.p == NULL || !json_u64(v, &n) || n > USAGE_MOST)
 		return false;
 	*has = true;
 	*out = n;
 	return true;
 }
 
-static void take_details(struct json_val usage, const char *key, struct usage *io)
+static bool take_number(struct json_val object, const char *key, bool *has, uint64_t *out)
 {
-	struct json_val details;
-	if (json_get(usage, key, &details) && details.type == JSON_OBJECT)
+	struct json_val v;
+	return json_get(object, key, &v) && value_take(v, has, out);
+}
+
+static void take_details(struct json_val details, struct usage *io)
+{
+	if (details.raw.p != NULL && details.type == JSON_OBJECT)
 		(void)take_number(details, "cached_tokens", &io->has_cached, &io->cached_tokens);
 }
 
+enum usage_key {
+	USAGE_PROMPT,
+	USAGE_INPUT,
+	USAGE_COMPLETION,
+	USAGE_OUTPUT,
+	USAGE_PROMPT_DETAILS,
+	USAGE_INPUT_DETAILS,
+	USAGE_CACHE_READ,
+	USAGE_KEYS
+};
+
 static bool usage_read(struct json_val u, void *to)
 {
+	static const char *const keys[USAGE_KEYS] = {
+		[USAGE_PROMPT] = "prompt_tokens",
+		[USAGE_INPUT] = "input_tokens",
+		[USAGE_COMPLETION] = "completion_tokens",
+		[USAGE_OUTPUT] = "output_tokens",
+		[USAGE_PROMPT_DETAILS] = "prompt_tokens_details",
+		[USAGE_INPUT_DETAILS] = "input_tokens_details",
+		[USAGE_CACHE_READ] = "cache_read_input_tokens",
+	};
+	struct json_val v[USAGE_KEYS];
 	struct usage *io = to;
-	bool any = take_number(u, "prompt_tokens", &io->has_prompt, &io->prompt_tokens) ||
-		take_number(u, "input_tokens", &io->has_prompt, &io->prompt_tokens);
-	any |= take_number(u, "completion_tokens", &io->has_completion, &io->completion_tokens) ||
-		take_number(u, "output_tokens", &io->has_completion, &io->completion_tokens);
-	take_details(u, "prompt_tokens_details", io);
-	take_details(u, "input_tokens_details", io);
-	(void)take_number(u, "cache_read_input_tokens", &io->has_cached, &io->cached_tokens);
+	json_pick(u, keys, USAGE_KEYS, v);
+	bool any = value_take(v[USAGE_PROMPT], &io->has_prompt, &io->prompt_tokens) ||
+		value_take(v[USAGE_INPUT], &io->has_prompt, &io->prompt_tokens);
+	any |= value_take(v[USAGE_COMPLETION], &io->has_completion, &io->completion_tokens) ||
+		value_take(v[USAGE_OUTPUT], &io->has_completion, &io->completion_tokens);
+	take_details(v[USAGE_PROMPT_DETAILS], io);
+	take_details(v[USAGE_INPUT_DETAILS], io);
+	(void)value_take(v[USAGE_CACHE_READ], &io->has_cached, &io->cached_tokens);
 	return any;
 }
 

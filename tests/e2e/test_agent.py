@@ -305,6 +305,25 @@ def test_a_stream_arrives_piece_by_piece(pair):
     assert lines[1]["data"] + "".join(x.get("data", "") for x in rest) == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
 
 
+def test_events_that_arrive_together_are_sent_together(pair):
+    """Many small events of one write become few messages; a piece between them that is too large to be gathered keeps its place."""
+    e, a = pair
+    events = [b"data: %d\n\n" % i for i in range(100)]
+    events[50] = b"data: " + b"x" * 40_000 + b"\n\n"
+
+    def behave(h):
+        h.start_stream()
+        h.wfile.write(b"".join(b"%x\r\n%s\r\n" % (len(x), x) for x in events))
+        h.chunk(b"")
+
+    e.behave = behave
+    lines = [json.loads(line) for line in a.start("generate", "/v1/chat/completions", "model=m").stdout]
+    data = [x["data"] for x in lines if "data" in x]
+    assert lines[-1]["code"] == "FINE"
+    assert "".join(data).encode() == b"".join(events)
+    assert len(data) < 20
+
+
 def test_hostile_requests_reach_no_engine(pair):
     e, a = pair
     for bad in (["header=x:a\r\nb: c"], ["header=x y:1"], ["header=:1"], ["method=GET /x"], ["method="], ["id=a\nb"]):

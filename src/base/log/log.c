@@ -146,13 +146,18 @@ static bool is_bare(struct cgn_str s)
 	return s.n > 0;
 }
 
+/* Lines for people go to terminals, which obey some characters that JSON does not escape. */
 static void put_human_value(struct cgn_buf *b, const struct log_field *f)
 {
-	struct json_out o = json_out_to(b);
-	if (f->kind == LOG_F_STR && is_bare(text_clip(f->s)))
+	char room[6 * FIELD_MAX_BYTES + 8]; /* A byte becomes six characters at most. */
+	struct cgn_buf json = cgn_buf_over(room, sizeof room);
+	struct json_out o = json_out_to(&json);
+	if (f->kind == LOG_F_STR && is_bare(text_clip(f->s))) {
 		cgn_buf_str(b, text_clip(f->s));
-	else
+	} else {
 		put_json_value(&o, f);
+		cgn_buf_shown(b, cgn_buf_view(&json));
+	}
 	if (f->kind == LOG_F_DUR)
 		cgn_buf_putz(b, "ms");
 }

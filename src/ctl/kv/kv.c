@@ -122,7 +122,7 @@ static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct ctl_table
 		(unsigned long long)s->misses, (unsigned long long)s->corrupt,
 		(unsigned long long)s->index_bytes);
 	if (s->ssd_trouble[0] != '\0')
-		cgn_buf_fmt(out, "ssd       takes no writes: %s\n", s->ssd_trouble);
+		cgn_buf_fmt(out, "ssd       takes no writes: %s\n", ctl_shown(s->ssd_trouble));
 	if (s->ssd_failed > 0 || s->ssd_aside > 0)
 		cgn_buf_fmt(out, "ssd       %llu blocks not written, %llu files set aside\n",
 			(unsigned long long)s->ssd_failed, (unsigned long long)s->ssd_aside);

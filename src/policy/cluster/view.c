@@ -269,7 +269,7 @@ const struct view_name *view_served_name(const struct view_model *m, uint16_t sl
 		else
 			lo = mid + 1;
 	}
-	CGN_MUST(!"the node is ready");
+	CGN_MUST(m == NULL); /* the node is ready */
 	return NULL;
 }
 

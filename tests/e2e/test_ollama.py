@@ -120,6 +120,20 @@ def test_errors_have_ollamas_shape(up):
         assert a.status == status and set(a.json()) == {"error"} and what in a.json()["error"], (path, body, a.body)
 
 
+def test_large_bodies_and_their_bounds(up):
+    """A body over 256 KiB is translated beside the worker."""
+    text = "w\u00f6rds " * 60_000
+    for name in ("sim", "sim:latest", "llama3:latest"):
+        a = up.ask("POST", "/api/chat", chat(text, model=name, stream=False, options={"num_predict": 3, "num_ctx": 1 << 20}))
+        assert a.status == 400 and "context length" in a.json()["error"], a.body[:200]  # the engine read all of it
+    assert up.ask("POST", "/api/chat", chat(text, options=3)).status == 400
+    many = b",".join(b'"a%d":1' % i for i in range(50_000))
+    refused = up.ask("POST", "/api/chat", b'{"model":"sim","messages":[],' + many + b"}")
+    assert refused.status == 400 and "members" in refused.json()["error"]
+    twice = up.ask("POST", "/api/chat", b'{"model":"sim","Model":"other","messages":[]}')
+    assert twice.status == 400 and set(twice.json()) == {"error"}
+
+
 def test_a_request_without_a_prompt_loads(up):
     a = up.ask("POST", "/api/generate", {"model": "sim"})
     assert a.status == 200 and (a.json()["done"], a.json()["done_reason"]) == (True, "load")

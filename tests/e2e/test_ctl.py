@@ -269,7 +269,7 @@ def test_bench_chat_reports_what_it_measured_when_interrupted(cluster, signo, co
     cluster.wait_ready()
     p = subprocess.Popen([CTL, "bench", "chat", "--url", f"http://127.0.0.1:{cluster.http_port}", "--rate", "200", "--duration", "10m", "-o", "json"],
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: cluster.metric("cgn_requests_total", code="200") > 20, "requests were answered")
+    until(lambda: cluster.metric("cgn_requests_total", code="200") > 100, "requests were answered")  # some are still on their way
     p.send_signal(signo)
     out, err = p.communicate(timeout=60)
     r = json.loads(out)

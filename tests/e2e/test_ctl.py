@@ -111,8 +111,8 @@ def test_pki_is_what_openssl_believes(tmp_path):
         assert "OK" in openssl("verify", "-CAfile", out / "ca.pem", out / f"{name}.pem")
         assert stat.S_IMODE((out / f"{name}.key").stat().st_mode) == 0o600
     text = openssl("x509", "-in", out / "router.pem", "-noout", "-text")
-    for want in ("DNS:gw.example.net", "IP Address:10.1.2.3", "DNS:localhost", "IP Address:127.0.0.1", "prime256v1", "CN = router"):
-        assert want in text
+    for want in ("DNS:gw.example.net", "IP Address:10.1.2.3", "DNS:localhost", "IP Address:127.0.0.1", "prime256v1", "CN=router"):
+        assert want in text.replace("CN = ", "CN=")  # OpenSSL before 3.4 prints spaces
     ca = (out / "ca.pem").read_bytes()
     fine("pki", "bootstrap", "--out", out, "--leaf", "gpu-07", "--days", "30")  # the same CA again, one certificate more
     assert (out / "ca.pem").read_bytes() == ca

@@ -11,7 +11,7 @@ struct registration {
 	struct etcd_op *op;          /* the put under way; NULL: none */
 	char key[96 + PROTO_MAX_ID]; /* the prefix, then nodes/<id> */
 	size_t prefix_bytes;
-	int64_t revision; /* of the key, as last put or read; 0: there is none */
+	int64_t revision; /* the key's revision, as last put or read; 0: there is no key */
 	bool ended;       /* being freed: ignore answers */
 };
 

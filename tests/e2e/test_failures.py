@@ -356,3 +356,56 @@ def test_descriptors_that_run_out_are_told_and_leave_room_for_operators(cluster)
             s.close()
     until(lambda: router.descriptors() <= before + 5, "the crowd has gone")
     assert cluster.chat("again", max_tokens=1).status == 200
+
+
+# ---- a router that starts ----
+
+def away(cluster, **router):
+    """Start a router whose etcd is away."""
+    dead = f"http://127.0.0.1:{free_port()}"
+    return cluster.router({"cluster": {"state_backend": "etcd", "etcd_endpoints": [dead]}, "router.admission": {"node_wait": "200ms"}, **router})
+
+
+def test_a_router_without_nodes_says_later_and_not_never(cluster):
+    away(cluster)
+    answer = cluster.chat("hello")
+    assert answer.status == 503 and answer.headers["retry-after"] and answer.json()["error"]["code"] == "no_node"
+    assert cluster.ask("GET", "/v1/models/sim").status == 503
+
+
+def test_a_request_waits_for_the_first_node(cluster):
+    cluster.router()
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(cluster.chat("hello")))
+    asking.start()
+    cluster.node("a", "--time-scale", "0")
+    asking.join()
+    assert answers[0].status == 200
+    cluster.wait_ready(1)
+    assert cluster.chat("hello", model="nobody").status == 404
+
+
+def test_the_last_membership_serves_while_etcd_is_away(cluster):
+    router = cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    stored = cluster.state_dir / "cognitora.members"
+    until(lambda: stored.exists() and '"sim"' in stored.read_text(), "the membership is stored")
+    router.stop()
+    cluster.processes.remove(router)
+    router = away(cluster)
+    cluster.wait_ready(1)
+    assert cluster.chat("hello").status == 200
+    assert cluster.status()["state_stale"] and not cluster.status()["state_connected"]
+    assert cluster.metric("cgn_state_stale") == 1
+    assert router.events("state.members_stale")[0]["nodes"] == 1
+    assert cluster.chat("hello", model="nobody").status == 503
+
+
+def test_a_stored_membership_that_is_damaged_is_ignored(cluster):
+    (cluster.state_dir / "cognitora.members").write_bytes(b'{"format":"cognitora members 1","nodes":[{"id":"a"')
+    router = away(cluster)
+    assert cluster.chat("hello").status == 503
+    said = until(lambda: router.events("state.members_unreadable"), "it is said")
+    assert said[0]["file"].endswith("cognitora.members") and "column" in said[0]["why"]
+    assert not cluster.status()["state_stale"]

@@ -80,7 +80,8 @@ class World(Cluster):
         first = self.http_port, self.grpc_port, self.admin_port
         self.http_port, self.grpc_port, self.admin_port = free_port(), free_port(), free_port()
         listen = {"listen": f"127.0.0.1:{self.http_port}", "listen_grpc": f"127.0.0.1:{self.grpc_port}", "listen_admin": f"127.0.0.1:{self.admin_port}"}
-        self.second = self.run("router-2", "cgn-router", "--config", self.config("router-2", {"router": listen | {"worker_threads": 1}}))
+        self.second = self.run("router-2", "cgn-router", "--config", self.config(
+            "router-2", {"router": listen | {"worker_threads": 1}, "router.admission": {"node_wait": "300ms"}}))
         self.routers = [first, (self.http_port, self.grpc_port, self.admin_port)]
         self.http_port, self.grpc_port, self.admin_port = first
         for name in "ab":
@@ -157,6 +158,29 @@ def test_etcd_dies_and_comes_back(world):
     world.expect({"b": "ready"})
     world.nodes["a"].agent.start()
     world.expect({"a": "ready", "b": "ready"})
+
+
+def test_a_router_that_starts_while_etcd_is_away_serves_its_last_nodes(world):
+    http_port, _, admin_port = world.routers[1]
+    members = world.state_dir / "cognitora.members"
+    until(lambda: members.exists() and {n["id"] for n in json.loads(members.read_text())["nodes"]} == {"a", "b"}, "the membership is stored")
+    world.etcd.kill()
+    world.second.stop()
+    world.second.start()
+    until(lambda: world.seen(admin_port) == {"a": "ready", "b": "ready"}, lambda: f"the last nodes: {world.seen(admin_port)}")
+    until(lambda: world.chat_at(http_port).status == 200, "it serves")
+    status = ask(admin_port, "GET", "/nodes").json()
+    assert status["state_stale"] and not status["state_connected"]
+    assert 'cgn_state_stale{what="members"} 1' in ask(admin_port, "GET", "/metrics").body.decode()
+    stale = world.second.events("state.members_stale")[-1]
+    assert stale["nodes"] == 2 and stale["file"] == str(members)
+    unknown = ask(http_port, "POST", "/v1/chat/completions", {"model": "nobody", "messages": []})
+    assert unknown.status == 503 and unknown.headers["retry-after"] and "membership was not heard" in unknown.body.decode()
+    world.etcd.start()
+    world.etcd.wait()
+    until(lambda: not ask(admin_port, "GET", "/nodes").json()["state_stale"], "the membership is heard")
+    world.expect({"a": "ready", "b": "ready"})
+    assert ask(http_port, "POST", "/v1/chat/completions", {"model": "nobody", "messages": []}).status == 404
 
 
 def test_compaction_behind_a_router_that_was_away(world):

@@ -178,11 +178,19 @@ static void traffic_line(const Cognitora__V1__TrafficStatus *t, struct cgn_buf *
 		cgn_buf_putz(out, "no answer had a byte\n");
 }
 
+static const char *state_note(const Cognitora__V1__StatusResponse *s)
+{
+	if (s->state_stale)
+		return s->state_connected ? " (STALE: nodes of the router's last run)"
+					  : " (NOT REACHABLE; STALE: nodes of the router's last run)";
+	return s->state_connected ? "" : " (NOT REACHABLE)";
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", ctl_shown(s->cluster),
 		ctl_shown(s->router_version), (unsigned long long)(s->uptime_ms / 1000),
-		ctl_shown(s->state_backend), s->state_connected ? "" : " (NOT REACHABLE)");
+		ctl_shown(s->state_backend), state_note(s));
 	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
 	if (s->traffic != NULL) /* The same for the traffic. */
@@ -202,7 +210,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	pb_json_members(&o, s, "cluster router_version uptime_ms state_backend state_connected");
+	pb_json_members(&o, s, "cluster router_version uptime_ms state_backend state_connected state_stale");
 	if (s->policy != NULL) {
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);

@@ -107,6 +107,21 @@ static void embedded_close(struct state_watch *s)
 	free(own);
 }
 
+/* Agents announce themselves again within a heartbeat: until then the nodes of an earlier run count. */
+static void embedded_begin(struct state_watch *s)
+{
+	known_tell(s);
+	state_members_recall(s);
+	if (s->n_recalled == 0)
+		state_knows(s, STATE_HEARD);
+}
+
+static CGN_RC registry_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
+{
+	CGN_TRY(embedded_open(s, cfg, err));
+	return state_members_open(s, cfg, true, err);
+}
+
 static void file_cordon(struct state_watch *s, struct state_request *rq)
 {
 	state_files_cordon(&((struct embedded *)s->own)->files, s, rq);
@@ -135,12 +150,13 @@ static void static_begin(struct state_watch *s)
 {
 	known_tell(s);
 	roster_each(&s->nodes, node_tell, s);
+	state_knows(s, STATE_HEARD);
 }
 
 const struct state_backend state_backend_embedded = {
 	.where = "embedded",
-	.open = embedded_open,
-	.begin = known_tell,
+	.open = registry_open,
+	.begin = embedded_begin,
 	.close = embedded_close,
 	.cordon = file_cordon,
 	.policy = file_policy,

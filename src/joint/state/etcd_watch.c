@@ -12,7 +12,10 @@ struct etcd_members {
 	struct etcd_watch *watch;
 	char prefix[96];
 	int64_t seen_revision; /* newest revision that the watch told of */
+	struct state_watch *s;
+	struct cgn_timer patience; /* no answer in time: the membership of an earlier run is used */
 };
+#define PATIENCE CGN_SEC
 
 static struct etcd_members *members_of(const struct state_watch *s)
 {
@@ -128,6 +131,13 @@ static void on_connected(void *user, bool connected, const char *why)
 	else
 		cgn_log(INFO, "state.etcd_connected", F_U64("nodes", s->nodes.n));
 	state_connected(s, connected, why);
+	if (!connected)
+		state_members_recall(s);
+}
+
+static void on_patience_over(struct cgn_timer *t)
+{
+	state_members_recall(CGN_CONTAINER(t, struct etcd_members, patience)->s);
 }
 
 static const struct etcd_watch_ops watch_ops = {
@@ -206,6 +216,9 @@ static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct 
 	if (own == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
 	s->own = own;
+	own->s = s;
+	cgn_timer_init(&own->patience, s->loop, on_patience_over);
+	CGN_TRY(state_members_open(s, cfg, false, err));
 	CGN_TRY(state_etcd_prefix(cfg, own->prefix, sizeof own->prefix, err));
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
 	cgn_buf_fmt(&key, "%srouting/policy", own->prefix);
@@ -218,7 +231,8 @@ static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct 
 
 static void etcd_begin(struct state_watch *s)
 {
-	(void)s; /* the watch tells when it has read the prefix */
+	if (s->knowledge == STATE_UNHEARD) /* the watch tells when it has read the prefix */
+		cgn_timer_set(&members_of(s)->patience, PATIENCE);
 }
 
 static CGN_RC etcd_certificates(struct state_watch *s, struct cgn_err *err)
@@ -231,6 +245,7 @@ static void etcd_close(struct state_watch *s)
 	struct etcd_members *own = s->own;
 	if (own == NULL)
 		return;
+	cgn_timer_cancel(&own->patience);
 	etcd_watch_close(&own->watch);
 	etcd_free(&own->etcd);
 	free(own);

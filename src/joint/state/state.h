@@ -8,7 +8,12 @@
  *             pinned revision and reconnect
  *   static    cluster.nodes; cordons and the policy are files in cluster.state_dir
  *
- * The metric cgn_state_connected says whether the backend's source answers. Objects belong to their loop's
+ * A router keeps the last membership in cluster.state_dir (etcd, embedded). After a start it is used until the source
+ * has told the present one: for etcd as soon as etcd cannot be reached, or has not answered in a second; embedded at
+ * once, each node for a lease.
+ *
+ * The metric cgn_state_connected says whether the backend's source answers, cgn_state_stale whether the membership
+ * is that of an earlier run. Objects belong to their loop's
  * thread. Callbacks are never made inline: the first ones come on the loop's next turn. Exception:
  * state_announce_received and state_leave_received call on_node and on_gone before they return. Do not close
  * an object inside its own callbacks. */
@@ -32,6 +37,11 @@ CGN_RC state_tls_server(const struct config *cfg, struct tls_ctx **out, struct c
 CGN_RC state_tls_client(const struct config *cfg, struct tls_ctx **out, struct cgn_err *err);
 
 /* ---- routers ---- */
+enum state_knowledge {
+	STATE_UNHEARD, /* Nothing was heard yet: nodes may exist that are not known. */
+	STATE_STALE,   /* The last membership of an earlier run is used; what came later is not known yet. */
+	STATE_HEARD,   /* The source told the membership. */
+};
 struct state_watch;
 struct state_watch_ops {
 	/* |node| is new, or it changed; borrowed. Static: called once per address of cluster.nodes with a
@@ -54,6 +64,8 @@ struct state_watch_ops {
 	/* Embedded: whether the node's agent answers. One that does not loses the id before its lease ends, so that a node may
 	 * come back at another address. NULL: the lease alone decides. */
 	bool (*answers)(void *user, const char *id);
+	/* The knowledge of the membership changed. May be NULL. */
+	void (*on_knowledge)(void *user, enum state_knowledge knowledge);
 };
 /* Watch the cluster. |cfg| is needed during the call only; |t|, |ops| and |user| until the watch is closed. An
  * unreachable etcd is no failure. CGN_INVALID: the configuration lacks something; CGN_TLS: certificates;

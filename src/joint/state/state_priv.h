@@ -34,6 +34,7 @@ struct roster_entry {
 	cgn_nsec lease_end;        /* 0: the entry has no lease */
 	cgn_nsec refused_at;       /* when the log told of another agent with this id; 0: never */
 	bool marked;               /* not confirmed yet by the snapshot that is being read */
+	bool recalled;             /* from the file of an earlier run, and not heard since */
 	char id[];
 };
 struct roster {
@@ -85,6 +86,16 @@ struct state_backend {
 };
 extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd;
 
+/* The file of the last membership. */
+struct state_members {
+	struct state_watch *s; /* NULL: not opened */
+	char *dir, *file;      /* owned */
+	bool nodes_only;       /* cordons and the policy have files of their own */
+	bool recalled;         /* the file was read */
+	bool unwritable;       /* logged */
+	struct cgn_timer timer;
+};
+
 struct state_watch {
 	uint32_t tag;
 	struct state_source source;
@@ -95,6 +106,9 @@ struct state_watch {
 	const struct state_watch_ops *ops;
 	void *user;
 	struct roster nodes, cordons;
+	enum state_knowledge knowledge;
+	size_t n_recalled; /* nodes with |recalled| */
+	struct state_members members;
 	struct cgn_link requests;
 	struct cgn_hook turn;
 	struct cgn_timer first_turn;
@@ -111,11 +125,23 @@ void state_node_gone(struct state_watch *s, struct roster_entry *e);
 void state_cordon_seen(struct state_watch *s, const char *id, bool on);
 void state_policy_seen(struct state_watch *s, struct cgn_str text); /* empty: there is none any more */
 void state_connected(struct state_watch *s, bool connected, const char *why);
+void state_knows(struct state_watch *s, enum state_knowledge k);
 /* A snapshot of all nodes, cordons and the policy begins; at its end, what it did not have is gone. */
 void state_snapshot_begin(struct state_watch *s);
 void state_snapshot_end(struct state_watch *s);
 /* |rq|->err stands: call |done| at the end of the turn. */
 void state_request_ready(struct state_watch *s, struct state_request *rq);
+
+/* ---- members.c: the last membership in cluster.state_dir ---- */
+CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only,
+	struct cgn_err *err);
+/* Write what is due. Safe if it was not opened. */
+void state_members_close(struct state_watch *s);
+/* Use the file, unless the membership was heard. Once; later calls do nothing. A file that cannot be read is logged
+ * and ignored. */
+void state_members_recall(struct state_watch *s);
+/* A node, a cordon or the policy changed: the file is written soon. */
+void state_members_changed(struct state_watch *s);
 
 /* ---- files.c: cordons and policy document in cluster.state_dir, for backends without a store ---- */
 struct state_files {

@@ -7,6 +7,32 @@
 
 /* ---- news from backends ---- */
 
+void state_knows(struct state_watch *s, enum state_knowledge k)
+{
+	if (s->knowledge == k)
+		return;
+	s->knowledge = k;
+	metric_set(METRIC_OF(s->telemetry, STATE_STALE, "members"), k == STATE_STALE);
+	if (k == STATE_HEARD) {
+		cgn_log(INFO, "state.members_heard", F_U64("nodes", s->nodes.n));
+		state_members_changed(s);
+	}
+	if (s->ops->on_knowledge != NULL)
+		s->ops->on_knowledge(s->user, k);
+}
+
+/* |e| was heard of, or is gone. Nodes that announce themselves are all known once each node of an earlier run was
+ * heard, or its lease has ended. */
+static void entry_confirm(struct state_watch *s, struct roster_entry *e)
+{
+	if (!e->recalled)
+		return;
+	e->recalled = false;
+	s->n_recalled--;
+	if (s->n_recalled == 0 && s->backend->renew != NULL)
+		state_knows(s, STATE_HEARD);
+}
+
 CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
 	struct cgn_err *err)
 {
@@ -28,11 +54,13 @@ CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, s
 		}
 	}
 	e->marked = false;
+	entry_confirm(s, e);
 	*out = e;
 	if (same)
 		return CGN_OK;
 	proto_node_free(&e->node);
 	e->node = copy;
+	state_members_changed(s);
 	s->ops->on_node(s->user, e->node);
 	return CGN_OK;
 }
@@ -41,7 +69,9 @@ void state_node_gone(struct state_watch *s, struct roster_entry *e)
 {
 	char id[PROTO_MAX_ID + 1];
 	(void)cgn_str_copyz(id, sizeof id, cgn_str_of(e->id));
+	entry_confirm(s, e);
 	roster_drop(&s->nodes, e);
+	state_members_changed(s);
 	s->ops->on_gone(s->user, id);
 }
 
@@ -56,6 +86,7 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 		roster_drop(&s->cordons, e);
 	else if (roster_add(&s->cordons, id) == NULL)
 		return; /* No memory: the node stays in use, as before the cordon. */
+	state_members_changed(s);
 	s->ops->on_cordon(s->user, id, on);
 }
 
@@ -77,6 +108,7 @@ void state_policy_seen(struct state_watch *s, struct cgn_str text)
 		cgn_buf_fini(&s->policy);
 		return;
 	}
+	state_members_changed(s);
 	if (s->ops->on_policy != NULL)
 		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
 }
@@ -113,6 +145,7 @@ void state_snapshot_end(struct state_watch *s)
 	roster_sweep(&s->cordons, cordon_sweep, s);
 	if (s->policy_marked)
 		state_policy_seen(s, (struct cgn_str){NULL, 0});
+	state_knows(s, STATE_HEARD);
 }
 
 /* ---- nodes that announce themselves ---- */
@@ -133,7 +166,7 @@ static CGN_RC owner_check(struct state_watch *s, const Cognitora__V1__Node *node
 {
 	struct roster_entry *e = roster_find(&s->nodes, node->id);
 	cgn_nsec now = cgn_loop_now(s->loop);
-	if (e == NULL || e->lease_end <= now || strcmp(e->node->address, node->address) == 0 ||
+	if (e == NULL || e->recalled || e->lease_end <= now || strcmp(e->node->address, node->address) == 0 ||
 		(s->ops->answers != NULL && !s->ops->answers(s->user, node->id)))
 		return CGN_OK;
 	if (e->refused_at == 0 || now - e->refused_at >= REFUSED_LOG_EVERY) {
@@ -268,6 +301,7 @@ static void on_first_turn(struct cgn_timer *t)
 {
 	struct state_watch *s = CGN_CONTAINER(t, struct state_watch, first_turn);
 	CGN_LIVE(s, STATE_WATCH_TAG);
+	metric_set(METRIC_OF(s->telemetry, STATE_STALE, "members"), 0);
 	s->backend->begin(s);
 }
 
@@ -333,6 +367,7 @@ void state_watch_close(struct state_watch **take)
 			(void)CGN_FAIL_AS(&rq->err, CGN_CANCELLED, "the router is stopping");
 		request_done(rq);
 	}
+	state_members_close(s);
 	s->backend->close(s);
 	roster_fini(&s->nodes);
 	roster_fini(&s->cordons);

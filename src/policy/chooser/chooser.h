@@ -68,7 +68,7 @@ struct chooser_pick_result {
  * plus twice the expected time to first byte, and for CHOOSER_CONFIRM after the first byte. */
 #define CHOOSER_LIFE    (10 * CGN_SEC)
 #define CHOOSER_CONFIRM (5 * CGN_SEC)
-/* What was sent to a node before it had events counts as held for so long after they began. */
+/* A prompt that was sent to a node before its events began counts as held for so long after that. */
 #define CHOOSER_BEGIN (10 * CGN_SEC)
 
 /* The booking of one pick, owned by the booker; all zero when nothing is booked. The members after |at| are

@@ -124,6 +124,7 @@ struct cluster {
 	struct cgn_link nodes;
 	struct cgn_link by_state[NODE_STATE_COUNT];
 	uint32_t count[NODE_STATE_COUNT];
+	bool heard;                                    /* All members are known; written by the shell. */
 	struct cluster_node *by_slot[ROUTE_MAX_NODES]; /* NULL: the slot is free. */
 	struct node_stats *stats;                      /* ROUTE_MAX_NODES entries; owned. */
 };

@@ -74,6 +74,21 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 	return true;
 }
 
+static bool models_are_told(const Cognitora__V1__Node *info)
+{
+	bool told = info->n_engines > 0;
+	for (size_t e = 0; e < info->n_engines; e++)
+		told = told && info->engines[e]->n_models > 0;
+	return told;
+}
+
+static void settled_fill(struct cluster_view *v, const struct cluster *c)
+{
+	for (size_t i = 0; i < v->n_nodes; i++)
+		v->n_untold += !models_are_told(c->by_slot[v->nodes[i].slot]->info);
+	v->settled = c->heard && v->n_nodes > 0 && v->n_untold == 0;
+}
+
 static size_t pairs_count(const struct cluster *c)
 {
 	size_t n = 0;
@@ -209,6 +224,7 @@ CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const voi
 		CGN_MUST(pairs_fill(v, c, name_of, arg, pairs) == n);
 		qsort(pairs, n, sizeof *pairs, pair_order);
 		made = models_fill(v, pairs, n);
+		settled_fill(v, c);
 	}
 	free(pairs);
 	if (made) {

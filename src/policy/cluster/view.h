@@ -51,6 +51,10 @@ struct cluster_view {
 	size_t n_nodes;
 	struct view_model *models; /* Models of all nodes in any state; ascending by name. */
 	size_t n_models;
+	/* All members are known, there is one, and each has told its models: a model that is not in the view does
+	 * not exist. */
+	bool settled;
+	size_t n_untold; /* Nodes of which an engine has not told its models yet. */
 };
 
 /* Return the model's one name for |served|, a name that an engine serves or a client asks for; |served| itself when

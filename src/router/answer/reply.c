@@ -153,6 +153,9 @@ static struct cgn_str path_unescape(struct gw_req *r, struct cgn_str s)
 
 static enum gw_step model_reply(struct gw_req *r)
 {
+	static const struct gw_refusal unknown = {404, "invalid_request_error", "model_not_found",
+		.param = "model"};
+	static const struct gw_refusal unsettled = {503, "server_error", "no_node", .retry_after = 2};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_out j = json_out_to(&b);
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
@@ -160,10 +163,10 @@ static enum gw_step model_reply(struct gw_req *r)
 	struct cgn_str id = path_unescape(r, (struct cgn_str){path.p + lead, path.n - lead});
 	const struct gw_model *row = gw_rules_model(r->w->rules, id);
 	if (id.p == NULL || !(is_served(r, id) || (row != NULL && is_served(r, row->name))))
-		return gw_refuse(r,
-			&(struct gw_refusal){404, "invalid_request_error", "model_not_found",
-				.param = "model"},
-			"the model `%.*s` does not exist here", (int)(id.n < 200 ? id.n : 200), id.p);
+		return gw_refuse(r, r->w->view->settled ? &unknown : &unsettled,
+			r->w->view->settled ? "the model `%.*s` does not exist here"
+					    : "no node is known to serve `%.*s` yet",
+			(int)(id.n < 200 ? id.n : 200), id.p);
 	model_json(r, &j, id);
 	return reply_json(r, 200, &b);
 }

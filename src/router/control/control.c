@@ -177,6 +177,15 @@ static void on_connected(void *user, bool connected, const char *why)
 			F_STR("then", "the last known membership stays"));
 }
 
+static void on_knowledge(void *user, enum state_knowledge knowledge)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	r->members.knowledge = knowledge;
+	r->members.cluster->heard = knowledge == STATE_HEARD;
+	cgn_loop_defer(r->loop, &r->published.hook);
+}
+
 static void on_policy(void *user, struct cgn_str text, const char *where)
 {
 	struct router *r = user;
@@ -197,6 +206,7 @@ const struct state_watch_ops router_state_ops = {
 	.on_gone = on_gone,
 	.on_cordon = on_cordon,
 	.on_connected = on_connected,
+	.on_knowledge = on_knowledge,
 	.on_policy = on_policy,
 	.answers = on_answers,
 };

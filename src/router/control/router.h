@@ -24,6 +24,7 @@ struct router_members {
 	struct state_watch *state;
 	const char *backend;
 	bool connected; /* The state backend is reachable. */
+	enum state_knowledge knowledge;
 	struct router_watch *watches[ROUTE_MAX_NODES];
 };
 

@@ -29,6 +29,33 @@ static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 		"the model `%.*s` does not exist here", (int)(asked.n < 200 ? asked.n : 200), asked.p);
 }
 
+static bool is_in_time(const struct gw_req *r)
+{
+	return cgn_loop_now(r->w->loop) - r->client.started < r->w->rules->node_wait;
+}
+
+bool gw_body_awaits(const struct gw_req *r)
+{
+	const struct cluster_view *v = r->w->view;
+	return r->prompt.awaited.p != NULL && !v->settled && is_in_time(r) &&
+		view_model_find(v, r->prompt.awaited) == NULL;
+}
+
+/* A router that has just started does not know all nodes: the model may exist. Clients repeat a 503, and no 404. */
+static enum gw_step model_await(struct gw_req *r, struct cgn_str asked)
+{
+	const struct cluster_view *v = r->w->view;
+	if (is_in_time(r)) {
+		r->prompt.awaited = asked;
+		return STEP_AGAIN;
+	}
+	return gw_plan_fail(r,
+		&(struct gw_refusal){503, "server_error", "no_node", .reason = "no_node", .retry_after = 2},
+		"no node is known to serve `%.*s` yet: %zu nodes are known, %zu of them have not told their models%s",
+		(int)(asked.n < 200 ? asked.n : 200), asked.p, v->n_nodes, v->n_untold,
+		v->n_nodes > 0 && v->n_untold == 0 ? ", and the membership was not heard yet" : "");
+}
+
 /* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */
 static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
 {
@@ -41,7 +68,7 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 	if (*row != NULL || view_model_find(r->w->view, asked) != NULL)
 		return STEP_AGAIN;
 	r->prompt.model = (struct cgn_str){NULL, 0};
-	return model_unknown(r, asked);
+	return r->w->view->settled ? model_unknown(r, asked) : model_await(r, asked);
 }
 
 static enum gw_step body_refuse(struct gw_req *r, const struct body_fault *f)
@@ -51,7 +78,7 @@ static enum gw_step body_refuse(struct gw_req *r, const struct body_fault *f)
 		f->text);
 }
 
-/* Read the model's name; false: the request is refused. */
+/* Read the model's name; false: the request is refused, or waits for the model. */
 static bool model_read(struct gw_req *r, const struct gw_model **row)
 {
 	const struct json_val model = r->prompt.facts.model;
@@ -74,7 +101,7 @@ static bool model_read(struct gw_req *r, const struct gw_model **row)
 	r->prompt.name_at = (size_t)(model.raw.p - r->body.bytes.p);
 	r->prompt.name_n = model.raw.n;
 	(void)model_resolve(r, asked, row);
-	return r->state == GW_ROUTE;
+	return r->state == GW_ROUTE && r->prompt.awaited.p == NULL;
 }
 
 /* Begin the plan with room for as many attempts as the rules allow. False: out of memory, and refused. */
@@ -132,7 +159,7 @@ static void form_parse(struct gw_req *r, struct cgn_str boundary)
 	r->prompt.name_n = f[0].value.n;
 	r->prompt.stream = cgn_str_is(f[1].value, "true");
 	(void)model_resolve(r, asked, &row);
-	if (r->state == GW_ROUTE && (r->plan.legs.n > 0 || plan_open(r)))
+	if (r->state == GW_ROUTE && r->prompt.awaited.p == NULL && (r->plan.legs.n > 0 || plan_open(r)))
 		r->prompt.parsed = true;
 }
 
@@ -198,4 +225,13 @@ void gw_body_parse(struct gw_req *r)
 		gw_body_work(r, facts_run, ollama_facts_then);
 	else if (gw_resume_asked(r, &r->prompt.resume))
 		gw_body_work(r, facts_run, facts_then);
+}
+
+void gw_body_go_on(struct gw_req *r)
+{
+	r->prompt.awaited = (struct cgn_str){NULL, 0};
+	if (r->prompt.form)
+		form_parse(r, form_boundary(content_type(r)));
+	else
+		facts_then(r);
 }

@@ -8,6 +8,11 @@
 /* Read the body: model, options, and the chain of its prompt. Leaves GW_ROUTE when the request is refused or its
  * tokens are made elsewhere. */
 void gw_body_parse(struct gw_req *r);
+/* Return true while the body waits for its model: no node is known to have it, and not all nodes have told their
+ * models yet. Then the request is to be looked at again soon. */
+bool gw_body_awaits(const struct gw_req *r);
+/* The body, which was read, waits no more. Leaves GW_ROUTE as gw_body_parse. */
+void gw_body_go_on(struct gw_req *r);
 
 /* ---- choose.c ---- */
 

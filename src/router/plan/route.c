@@ -9,6 +9,7 @@
 #include "router/worker/breaker.h"
 
 #define RETRY_AFTER  2 /* seconds */
+#define AWAIT_POLL   (50 * CGN_MSEC)
 #define BACKOFF_MOST (10 * CGN_SEC)
 
 static const struct gw_refusal no_node = {503, "server_error", "no_node", .reason = "no_node",
@@ -119,10 +120,14 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 enum gw_step gw_route(struct gw_req *r)
 {
 	cgn_nsec began = cgn_clock_now();
-	if (!r->prompt.parsed)
+	if (!r->prompt.parsed && r->prompt.awaited.p == NULL)
 		gw_body_parse(r);
+	else if (!r->prompt.parsed && !gw_body_awaits(r))
+		gw_body_go_on(r);
 	if (r->state != GW_ROUTE)
 		return STEP_AGAIN; /* refused, or its tokens are made elsewhere */
+	if (!r->prompt.parsed && r->prompt.awaited.p != NULL)
+		return gw_park(r, WAIT_BACKOFF, AWAIT_POLL);
 	if (!r->plan.limited) {
 		gw_goto(r, GW_LIMIT);
 		return STEP_AGAIN;

@@ -16,6 +16,8 @@ struct gw_prompt {
 	bool resume;             /* the answer shall be resumable, if the body allows it */
 	struct body_facts facts; /* borrowed from r->body */
 	struct body_fault fault; /* code == NULL: none */
+	/* the model that the body names, while it may still turn out to exist (plan/body.c); p == NULL: not so */
+	struct cgn_str awaited;
 	bool stream;
 	bool form;            /* the body is a multipart form */
 	bool media;           /* the prompt has pictures or other media, whose tokens are not known */

@@ -216,6 +216,7 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	rs.router_version = pb_text(CGN_VERSION);
 	rs.state_backend = pb_text(r->members.backend);
 	rs.state_connected = r->members.connected;
+	rs.state_stale = r->members.knowledge == STATE_STALE;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;

@@ -81,6 +81,102 @@ static void a_big_request_comes_back(void **state)
 	world_close(&w);
 }
 
+static uint8_t *big_make(void)
+{
+	uint8_t *big = malloc(DEMO_BIG);
+	assert_non_null(big);
+	for (size_t i = 0; i < DEMO_BIG; i++)
+		big[i] = demo_byte(i);
+	return big;
+}
+
+/* Send |big| as one copied piece and three lent ones. */
+static void story_lend(struct story *s, uint8_t *big)
+{
+	http_call_body(s->c, &(struct iovec){big, 10}, 1);
+	http_call_lend(s->c,
+		(struct iovec[]){{big + 10, 7}, {big + 17, 0}, {big + 17, 200000},
+			{big + 200017, DEMO_BIG - 200017}},
+		4);
+	http_call_end(s->c);
+}
+
+/* The first call lends before there is a connection. */
+static void lent_bytes_come_whole(void **state)
+{
+	(void)state;
+	static const int64_t lengths[] = {DEMO_BIG, -1, DEMO_BIG, -1};
+	struct world w;
+	uint8_t *big = big_make();
+	open_world(&w, NULL);
+	for (size_t i = 0; i < CGN_COUNT(lengths); i++) {
+		struct story s = {0};
+		story_start(&w, &s,
+			&(struct http_request){.method = "POST", .path = "/echo", .body_len = lengths[i]});
+		story_lend(&s, big);
+		world_until(&w, s.done);
+		assert_int_equal(s.ends, 1);
+		assert_int_equal(s.bytes, DEMO_BIG);
+		assert_false(s.corrupt);
+	}
+	free(big);
+	world_close(&w);
+}
+
+static void lent_bytes_may_be_freed_once_they_are_kept(void **state)
+{
+	(void)state;
+	struct world w;
+	open_world(&w, NULL);
+	for (int turns = 0; turns < 12; turns++) {
+		struct story s = {0};
+		uint8_t *big = big_make();
+		story_start(&w, &s,
+			&(struct http_request){.method = "POST", .path = "/echo", .body_len = -1});
+		story_lend(&s, big);
+		for (int i = 0; i < turns; i++)
+			(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+		if (!s.done)
+			http_call_keep(s.c);
+		free(big);
+		world_until(&w, s.done);
+		assert_int_equal(s.bytes, DEMO_BIG);
+		assert_false(s.corrupt);
+	}
+	world_close(&w);
+}
+
+/* A call that ends before its lent bytes are sent gives them back, and the next call is not confused. */
+static void lent_bytes_end_with_their_call(void **state)
+{
+	(void)state;
+	struct world w;
+	open_world(&w, NULL);
+	for (int turns = 0; turns < 4; turns++) {
+		struct story s = {0};
+		uint8_t *big = big_make();
+		story_start(&w, &s,
+			&(struct http_request){.method = "POST", .path = "/hold", .body_len = DEMO_BIG});
+		story_lend(&s, big);
+		for (int i = 0; i < turns * 3; i++)
+			(void)uv_run(cgn_loop_uv(w.l), UV_RUN_NOWAIT);
+		http_call_cancel(&s.c);
+		free(big);
+		struct story next = {0};
+		story_tell(&w, &next, "/hello");
+		assert_string_equal(next.text, "hello\n");
+	}
+	struct story early = {0};
+	uint8_t *big = big_make();
+	story_start(&w, &early, &(struct http_request){.method = "POST", .path = "/early", .body_len = -1});
+	story_lend(&early, big);
+	world_until(&w, early.done);
+	free(big);
+	story_tell(&w, &early, "/hello");
+	assert_string_equal(early.text, "hello\n");
+	world_close(&w);
+}
+
 static size_t story_upload(struct story *s, size_t from)
 {
 	uint8_t piece[7000];
@@ -491,7 +587,9 @@ static void a_pausing_reader_gets_every_byte(void **state)
 #define TESTS                                                                                            \
 	cmocka_unit_test(answers_come_over_one_connection),                                              \
 		cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),                                  \
-		cmocka_unit_test(a_big_request_comes_back),                                              \
+		cmocka_unit_test(a_big_request_comes_back), cmocka_unit_test(lent_bytes_come_whole),     \
+		cmocka_unit_test(lent_bytes_may_be_freed_once_they_are_kept),                            \
+		cmocka_unit_test(lent_bytes_end_with_their_call),                                        \
 		cmocka_unit_test(an_upload_waits_for_a_paused_server),                                   \
 		cmocka_unit_test(a_streamed_echo_is_whole), cmocka_unit_test(trailers_come_last),        \
 		cmocka_unit_test(answers_without_a_body),                                                \

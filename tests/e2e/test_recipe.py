@@ -161,6 +161,7 @@ def test_ctl_brings_it_up(recipe):
 
 def test_a_port_in_use_is_named_and_nothing_is_left(recipe):
     with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of an earlier test may linger at the port
         s.bind(("127.0.0.1", recipe.port[8080]))
         s.listen()
         up = recipe.run("bash", "recipes/quickstart/sim/agg/up.sh")

@@ -76,12 +76,29 @@ static void nothing_is_nothing(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void json_has_the_count_and_the_quantiles(void **state)
+{
+	(void)state;
+	struct samples s = {0};
+	struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	for (unsigned i = 1; i <= 200; i++)
+		samples_add(&s, i * CGN_MSEC / 2);
+	samples_json(&s, &o);
+	assert_string_equal(cgn_buf_z(&b),
+		"{\"count\":200,\"mean\":50.25,\"p50\":50,\"p90\":90,\"p99\":99,\"max\":100}");
+	close_to(samples_us(&s, 0.5), 50000);
+	cgn_buf_fini(&b);
+	samples_fini(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(quantiles_are_by_nearest_rank),
 		cmocka_unit_test(any_values_sort_as_qsort_sorts_them),
 		cmocka_unit_test(nothing_is_nothing),
+		cmocka_unit_test(json_has_the_count_and_the_quantiles),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -602,6 +602,14 @@ static void health_is_checked(void **state)
 	ask_health(w, &s, "/grpc.health.v1.Health/Check", part);
 	until(w, s.closed);
 	assert_int_equal(s.code, CGN_NOT_FOUND);
+	/* A call that asks nothing is answered too. */
+	static const struct grpc_call_ops ops = {.on_message = health_message, .on_close = health_close};
+	s = (struct health_story){.answers = 0};
+	assert_true(cgn_ok(grpc_call_start(w->ch, "/grpc.health.v1.Health/Check", 0, &ops, &s, &s.c, NULL)));
+	grpc_half_close(s.c);
+	until(w, s.closed);
+	assert_int_equal(s.code, CGN_INVALID);
+	assert_int_equal(s.answers, 0);
 }
 
 static void pool_idle(void *arg)

@@ -4,7 +4,6 @@ got, so that a test sees each byte of the request, and with binary bodies."""
 import hashlib
 import http.server
 import json
-import sys
 import threading
 
 SOUND = bytes(range(256)) * 400 + b"\r\n\r\n\0"
@@ -13,6 +12,7 @@ SOUND = bytes(range(256)) * 400 + b"\r\n\r\n\0"
 class Engine(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     model = "sim"
+    lacks = ()
 
     def log_message(self, *args):
         pass
@@ -35,7 +35,9 @@ class Engine(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/v1/audio/speech":
+        if self.path in self.lacks:
+            self.json({"detail": "Not Found"}, 404)  # FastAPI's words
+        elif self.path == "/v1/audio/speech":
             self.reply(200, "audio/mpeg", SOUND)
         elif self.path == "/v1/audio/transcriptions" and b'"stream"\r\n\r\ntrue' in body:
             self.reply(200, "text/event-stream", b'data: {"type":"transcript.text.delta","delta":"hi"}\n\n' * 3)
@@ -46,16 +48,10 @@ class Engine(http.server.BaseHTTPRequestHandler):
             self.json({"error": {"message": "no such route"}}, 404)
 
 
-def serve(model="sim"):
+def serve(model="sim", lacks=()):
     """Serve on a thread; return (server, port)."""
-    handler = type("Engine", (Engine,), {"model": model})
+    handler = type("Engine", (Engine,), {"model": model, "lacks": lacks})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, server.server_port
-
-
-if __name__ == "__main__":
-    one, port = serve(*sys.argv[1:])
-    print(port, flush=True)
-    threading.Event().wait()

@@ -28,8 +28,8 @@ def form(*parts, boundary="----x7f3"):
 def media(cluster):
     """A cluster with a node that has an engine for media, and the way to add others."""
     with contextlib.ExitStack() as stack:
-        def add(name, model="sim"):
-            server, port = media_engine.serve(model)
+        def add(name, model="sim", **how):
+            server, port = media_engine.serve(model, **how)
             stack.callback(server.shutdown)
             stack.callback(cluster.agent(name, port, {"engine": {"kind": "openai_compat"}})[0].stop)
         cluster.add_media = add
@@ -102,6 +102,20 @@ def test_where_no_engine_has_the_route_the_answer_is_501(media):
     kind, body = form(("model", b"sim"), ("file", b"RIFF", "a.wav"))
     assert media.ask("POST", FORMS[0], body, kind).status == 501
     assert media.status()["nodes"][0]["state"] == "ready"  # no breaker opens for it
+
+
+def test_a_servers_404_for_a_route_becomes_a_clear_501(media):
+    media.router()
+    media.add_media("m", lacks=(OBJECTS[0], FORMS[0]))
+    media.wait_ready(1)
+    speech = media.ask("POST", OBJECTS[0], {"model": "sim", "input": "x"})
+    assert speech.status == 501 and OBJECTS[0] in speech.json()["error"]["message"] and "node m" in speech.json()["error"]["message"]
+    kind, body = form(("model", b"sim"), ("file", b"RIFF", "a.wav"))
+    assert media.ask("POST", FORMS[0], body, kind).status == 501
+    assert media.ask("POST", FORMS[1], body, kind).status == 200
+    counted = media.ask("POST", "/v1/messages/count_tokens", {"model": "sim", "messages": []})
+    assert counted.status == 404 and counted.json()["error"]["message"] == "no such route"  # an error in an API's shape stays
+    assert media.status()["nodes"][0]["router_inflight"] == 0
 
 
 def test_bad_forms_are_refused(media):

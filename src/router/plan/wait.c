@@ -63,6 +63,29 @@ static void uncomputed_release(struct gw_req *r, bool failed)
 			r->attempt.call.slot);
 }
 
+/* True if the engine has no such route and says so in the words of its web framework. An error in an API's shape is
+ * about something else, such as the model. */
+static bool is_route_missing(const struct gw_req *r)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	const struct gw_attempt *a = &r->attempt;
+	const char key[] = "\"error\"";
+	return (kind == GW_MEDIA || kind == GW_COUNT) && (a->status == 404 || a->status == 405) &&
+		(a->first_data.p == NULL ||
+			memmem(a->first_data.p, a->first_data.n, key, sizeof key - 1) == NULL);
+}
+
+static enum gw_step route_missing(struct gw_req *r)
+{
+	int status = r->attempt.status;
+	const char *node = r->attempt.call.node_id;
+	plan_ended(&r->plan.legs, true, cgn_loop_now(r->w->loop));
+	gw_leg_close(r);
+	return gw_plan_fail(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
+		"the engine of node %s has no route %.*s: it answered %d", node,
+		CGN_STR_ARG(r->client.target), status);
+}
+
 static enum gw_step first_byte(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
@@ -75,6 +98,8 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_verdict_begun(a);
 	else
 		gw_verdict_bad(a, how);
+	if (is_route_missing(r))
+		return route_missing(r);
 	if (r->answer.head_sent)
 		gw_resume_begin(r);
 	else

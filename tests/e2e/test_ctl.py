@@ -274,7 +274,7 @@ def test_bench_chat_reports_what_it_measured_when_interrupted(cluster, signo, co
     out, err = p.communicate(timeout=60)
     r = json.loads(out)
     assert p.returncode == code and r["interrupted"] is True and r["failed"] == 0, (p.returncode, err)
-    assert r["answered"] > 20 and r["ttft_ms"]["count"] >= r["answered"] and r["answered"] + r["given_up"] == r["sent"]
+    assert r["answered"] > 10 and r["ttft_ms"]["count"] >= r["answered"] and r["answered"] + r["given_up"] == r["sent"]
 
 
 def test_bench_index_measures_what_it_says(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -77,32 +78,51 @@ def fill(store, n, size, first=0):
     store.settle()
 
 
-@pytest.fixture
-def tmpfs(tmp_path):
-    """A file system of 96 MiB, where this machine allows one."""
-    at = tmp_path / "disk"
-    at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(at)], capture_output=True).returncode != 0:
-        pytest.skip("no right to mount")
-    yield at
-    subprocess.run(["umount", "-l", str(at)], check=True)
+MOUNT = "cgn-disk"  # beside it lies cgn-disk.pid, the process that mounted it
+
+
+def sweep():
+    """Unmount what tests mounted that were killed."""
+    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
+        at = pathlib.Path(line.split()[1].encode().decode("unicode_escape"))
+        owner = at.parent / f"{MOUNT}.pid"
+        if at.name == MOUNT and not (owner.exists() and pathlib.Path("/proc", owner.read_text()).exists()):
+            subprocess.run(["umount", "-l", str(at)], check=False)
 
 
 @contextlib.contextmanager
-def ext4(folder, mib, options="defaults"):
-    """Mount an ext4 image of |mib| MiB at folder/disk."""
-    image, at = folder / "image", folder / "disk"
+def mounted(folder, why, *args):
+    """Mount at folder/cgn-disk. |why|: the reason to skip the test where that does not work."""
+    at = folder / MOUNT
+    sweep()
     at.mkdir()
-    with open(image, "wb") as f:
-        f.truncate(mib << 20)
-    made = subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)], capture_output=True)
-    mounted = made.returncode == 0 and subprocess.run(["mount", "-o", f"loop,{options}", str(image), str(at)], capture_output=True).returncode == 0
-    if not mounted:
-        pytest.skip("no ext4 image can be mounted here (mkfs.ext4, loop devices)")
+    (folder / f"{MOUNT}.pid").write_text(str(os.getpid()))
+    if subprocess.run(["mount", *args, str(at)], capture_output=True).returncode != 0:
+        pytest.skip(why)
     try:
         yield at
     finally:
         subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@pytest.fixture
+def tmpfs(tmp_path):
+    """A file system of 96 MiB, where this machine allows one."""
+    with mounted(tmp_path, "no right to mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs") as at:
+        yield at
+
+
+@contextlib.contextmanager
+def ext4(folder, mib, options="defaults"):
+    """Mount an ext4 image of |mib| MiB."""
+    image, why = folder / "image", "no ext4 image can be mounted here (mkfs.ext4, loop devices)"
+    with open(image, "wb") as f:
+        f.truncate(mib << 20)
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip(why)
+    subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)], check=True)
+    with mounted(folder, why, "-o", f"loop,{options}", str(image)) as at:
+        yield at
 
 
 class Hog:

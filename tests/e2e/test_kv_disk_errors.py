@@ -5,11 +5,12 @@ import json
 import pathlib
 import random
 import subprocess
+import sys
 
 import pytest
 
 from cluster import BUILD, ROOT, SANITIZER, ask, scaled, until
-from kvdisks import Hog, Store, ext4, value
+from kvdisks import Hog, Store, ext4, sweep, tmpfs, value  # noqa: F401 (a fixture)
 
 
 class Values:
@@ -124,6 +125,17 @@ def test_errors_now_and_then(tmp_path, shim):
         s.settle()
         s.again()
         values.count()
+
+
+def test_the_disk_of_a_killed_test_goes(tmp_path, tmpfs):
+    """Of these tests themselves: a full one would be kept in memory for ever."""
+    left = tmp_path / "left"
+    left.mkdir()
+    code = f"import kvdisks, os, pathlib\nwith kvdisks.mounted(pathlib.Path({str(left)!r}), '', '-t', 'tmpfs', 'tmpfs'): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parent).returncode == -9
+    assert (left / "cgn-disk").is_mount()
+    sweep()
+    assert not (left / "cgn-disk").is_mount() and tmpfs.is_mount()
 
 
 def test_a_disk_that_turns_read_only(tmp_path):

@@ -102,8 +102,11 @@ def test_input_output_errors(tmp_path, shim):
         shim.write_text("100")
         until_refusing(s, values, "nput/output error")
         assert values.count() > 0
+        before = s.tell()["ssd"]["blocks"]
         shim.unlink()
-        until_written_again(s, values)
+        until(lambda: s.process.events("kvstore.ssd_writes_again"), s.process.log)
+        assert s.process.events("kvstore.ssd_writes_again")[0]["not_written"] > 0
+        until(lambda: s.tell()["ssd"]["blocks"] >= s.tell()["ram"]["blocks"] > before, s.tell)  # nobody used them meanwhile
         assert s.tell()["ssd_reopened"] > 0
         s.again()
         assert values.count() > 0 and s.tell()["corrupt"] == 0

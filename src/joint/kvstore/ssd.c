@@ -46,6 +46,8 @@ static bool ssd_note_written(struct kvstore *s, struct kvstore_block *b, kvdisk_
 	bool kept = at != 0 && b->linked;
 	b->queued = 0;
 	*expires = kvstore_ms_get(b->expires);
+	if (at == 0)
+		atomic_fetch_or(&b->use.mark, (uint8_t)SSD_FAILED);
 	if (kept) {
 		b->place = at;
 		b->reread = 0;
@@ -156,18 +158,20 @@ static void ssd_watch_health(struct kvstore_ssd *q)
 	struct kvdisk_stats d;
 	kvdisk_stats(q->disk, &d);
 	kvstore_wear_tend(q, d.written_bytes);
+	if (!d.refusing && !q->refusing)
+		q->failed_before = atomic_load(&q->failed);
 	if (d.refusing == q->refusing)
 		return;
 	q->refusing = d.refusing;
 	if (d.refusing) {
 		q->refusing_since = cgn_clock_now();
-		q->failed_before = atomic_load(&q->failed);
 		cgn_log(WARN, "kvstore.ssd_refuses", F_STR("why", d.why),
 			F_STR("then",
 				"blocks stay in RAM only; what is on SSD is read; writing is tried again every second"),
 			F_STR("do", "free space, or look at the disk (dmesg, mount)"));
 		return;
 	}
+	atomic_store(&q->behind, true); /* look for the blocks that were not written */
 	cgn_log(INFO, "kvstore.ssd_writes_again", F_DUR("after", cgn_clock_now() - q->refusing_since),
 		F_U64("not_written", atomic_load(&q->failed) - q->failed_before),
 		F_U64("reopened", d.reopened));

@@ -55,6 +55,7 @@ void kvstore_ssd_add_stats(struct kvstore *s, struct kvstore_stats *out);
 
 /* The mark of a block: its class when it was queued for SSD, plus one; 0: unknown, as after a restart. */
 #define SSD_CLASS  7U
+#define SSD_FAILED 64U            /* Waits for a disk that takes writes again. */
 #define SSD_BEHIND KVSTORE_SPARED /* Waits to be written: the queue was full. */
 
 /* ---- ssd_wear.c: which blocks are written, and what came of it ---- */

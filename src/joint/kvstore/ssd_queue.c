@@ -26,7 +26,7 @@ void kvstore_ssd_offer(struct kvstore *s, struct kvstore_block *b)
 	struct kvstore_ssd *q = s->ssd;
 	if (b->place != 0 || b->queued || !b->linked)
 		return;
-	uint8_t mark = atomic_load(&b->use.mark);
+	unsigned mark = atomic_load(&b->use.mark) & ~SSD_FAILED;
 	if (atomic_load(&q->blocks) >= q->most_blocks) {
 		atomic_fetch_add(&q->index_full, 1);
 		atomic_store(&b->use.mark, (uint8_t)(mark & ~SSD_BEHIND));

@@ -108,7 +108,7 @@ static bool bucket_catch_up(struct kvstore *s, struct kvstore_shard *sh, uint32_
 {
 	struct kvstore_block *b = kvstore_block_at(s, kvstore_index_bucket(sh, bucket));
 	for (; b != NULL; b = kvstore_block_at(s, b->next)) {
-		if ((atomic_load(&b->use.mark) & SSD_BEHIND) == 0 || !kvstore_block_in_ram(b))
+		if ((atomic_load(&b->use.mark) & (SSD_BEHIND | SSD_FAILED)) == 0 || !kvstore_block_in_ram(b))
 			continue;
 		kvstore_ssd_offer(s, b);
 		if ((atomic_load(&b->use.mark) & SSD_BEHIND) != 0)

@@ -409,3 +409,11 @@ def test_a_stored_membership_that_is_damaged_is_ignored(cluster):
     said = until(lambda: router.events("state.members_unreadable"), "it is said")
     assert said[0]["file"].endswith("cognitora.members") and "column" in said[0]["why"]
     assert not cluster.status()["state_stale"]
+
+
+def test_many_models_do_not_fill_the_log(cluster):
+    cluster.common = {f"models.m{i}": {} for i in range(500)}
+    router = cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    assert 0 < len(router.events("router.model_tokens")) <= 50

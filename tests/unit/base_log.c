@@ -175,6 +175,34 @@ static void lines_of_threads_do_not_mix(void **state)
 	assert_int_equal(lines, CGN_COUNT(threads) * LINES_EACH);
 }
 
+static void repeated_lines_are_counted_and_not_written(void **state)
+{
+	(void)state;
+	static struct log_limit limit;
+	char room[8192];
+	unsigned written = 0;
+	log_setup("cgn-test", LOG_INFO, LOG_JSON);
+	for (unsigned i = 0; i < LOG_LIMIT_LINES + 7; i++)
+		written += log_limit_pass(&limit, "test.often");
+	assert_int_equal(written, LOG_LIMIT_LINES);
+	log_limits_tell(); /* The period is not over: this says nothing. */
+	atomic_fetch_sub(&limit.since, LOG_LIMIT_EVERY);
+	log_limits_tell();
+	struct cgn_str line = take_line(room, sizeof room - 1);
+	room[line.n] = '\0';
+	assert_non_null(strstr(room, "\"event\":\"log.left_out\",\"of\":\"test.often\",\"lines\":7,"));
+	assert_true(log_limit_pass(&limit, "test.often"));
+	for (unsigned i = 0; i < LOG_LIMIT_LINES; i++)
+		cgn_log_limited(INFO, "test.place", F_U64("i", i));
+	for (unsigned i = 0; i < LOG_LIMIT_LINES; i++) {
+		ssize_t n = 0;
+		do /* Lines come one by one out of the pipe. */
+			assert_int_equal(read(reader, room + n, 1), 1);
+		while (room[n++] != '\n');
+		assert_non_null(memmem(room, (size_t)n, "test.place", 10));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +215,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(people_read_plain_words_bare_and_odd_ones_quoted,
 			stderr_capture, stderr_restore),
 		cmocka_unit_test_setup_teardown(below_the_level_nothing_is_written, stderr_capture,
+			stderr_restore),
+		cmocka_unit_test_setup_teardown(repeated_lines_are_counted_and_not_written, stderr_capture,
 			stderr_restore),
 		cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, stderr_capture, stderr_restore),
 	};

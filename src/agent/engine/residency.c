@@ -12,7 +12,7 @@ static void on_sent_changed(void *user, uint64_t digest)
 	if (!residency_has(e->residency.sent, digest))
 		(void)holdings_drop(h, digest, BLOCK_GPU);
 	else if (!cgn_ok(holdings_add(h, digest, BLOCK_GPU)))
-		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name),
+		cgn_log_limited(WARN, "agent.holdings_full", F_STR("engine", e->name),
 			F_U64("blocks", holdings_count(h)), F_STR("then", "the block is not told of"));
 }
 
@@ -24,7 +24,7 @@ void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n)
 	if (e->residency.by != RESIDENCY_BY_SENT)
 		return;
 	if (held + n > NODE_MAX_BLOCKS) {
-		cgn_log(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
+		cgn_log_limited(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
 			F_STR("then", "what is sent there is not recorded"));
 		return;
 	}

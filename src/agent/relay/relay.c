@@ -105,7 +105,7 @@ static void relay_finish(struct relay *r, enum cgn_code code, const char *senten
 	r->finished = true;
 	r->failed = code != CGN_FINE;
 	if (r->failed)
-		cgn_log(WARN, "agent.relay_failed", F_STR("request", r->id),
+		cgn_log_limited(WARN, "agent.relay_failed", F_STR("request", r->id),
 			F_STR("code", cgn_code_name(code)), F_STR("why", sentence),
 			F_BOOL("head_sent", r->head_sent));
 	grpc_finish(r->call, code, sentence);

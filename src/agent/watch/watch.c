@@ -49,7 +49,7 @@ static void watcher_touch(struct watcher *w, uint64_t digest)
 	w->changed = true;
 	size_t behind = watch_backlog_add(&w->backlog, digest);
 	if (behind > 0)
-		cgn_log(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)),
+		cgn_log_limited(WARN, "agent.watcher_slow", F_STRN("peer", grpc_peer(w->call)),
 			F_U64("behind", behind), F_STR("then", "whole ranges are told once it takes them"));
 }
 
@@ -266,7 +266,7 @@ static void watcher_begin(struct watcher *w, uint64_t router)
 	w->begun = w->node_due = w->reset_due = w->check_due = true;
 	for (unsigned r = 0; r < BLOCK_RANGES; r++)
 		watch_backlog_range_due(&w->backlog, r);
-	cgn_log(INFO, "agent.watched", F_STRN("peer", grpc_peer(w->call)),
+	cgn_log_limited(INFO, "agent.watched", F_STRN("peer", grpc_peer(w->call)),
 		F_U64("blocks", holdings_count(all->holdings)), F_U64("watchers", all->n_watchers));
 	if (all->check_timer.at == 0)
 		cgn_timer_set(&all->check_timer, CHECK_INTERVAL);
@@ -283,7 +283,7 @@ static CGN_RC watcher_repair(struct watcher *w, const Cognitora__V1__WatchReques
 				rq->repair[i]);
 		watch_backlog_resend(&w->backlog, rq->repair[i]);
 	}
-	cgn_log(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)),
+	cgn_log_limited(INFO, "agent.repair_asked", F_STRN("peer", grpc_peer(w->call)),
 		F_U64("ranges", rq->n_repair));
 	w->check_due = true;
 	watcher_flush(w);

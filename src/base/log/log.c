@@ -229,3 +229,58 @@ void log_line(struct cgn_buf *out, enum log_level level, const char *event, cons
 	char line[LINE_MAX_BYTES];
 	cgn_buf_str(out, line_make(line, LOG_JSON, level, event, fields, n));
 }
+
+/* ---- lines that others can multiply ---- */
+
+/* All places that have left out a line; only grows. */
+static _Atomic(struct log_limit *) log_limited;
+
+static uint64_t monotonic_now(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+static void limit_list(struct log_limit *l, const char *event)
+{
+	if (atomic_exchange(&l->listed, true))
+		return;
+	l->event = event;
+	l->next = atomic_load(&log_limited);
+	while (!atomic_compare_exchange_weak(&log_limited, &l->next, l))
+		continue;
+}
+
+/* Begin a new period if the last one is over, and tell what it left out. */
+static void limit_turn(struct log_limit *l, const char *event, uint64_t now)
+{
+	uint64_t since = atomic_load(&l->since);
+	if (since != 0 && now - since < LOG_LIMIT_EVERY)
+		return;
+	if (!atomic_compare_exchange_strong(&l->since, &since, now))
+		return; /* Another thread does it. */
+	atomic_store(&l->lines, 0);
+	uint32_t left = atomic_exchange(&l->left, 0);
+	if (left > 0)
+		cgn_log(WARN, "log.left_out", F_STR("of", event), F_U64("lines", left),
+			F_DUR("within", now - since));
+}
+
+bool log_limit_pass(struct log_limit *l, const char *event)
+{
+	limit_turn(l, event, monotonic_now());
+	if (atomic_fetch_add(&l->lines, 1) < LOG_LIMIT_LINES)
+		return true;
+	atomic_fetch_add(&l->left, 1);
+	limit_list(l, event);
+	return false;
+}
+
+void log_limits_tell(void)
+{
+	uint64_t now = monotonic_now();
+	for (struct log_limit *l = atomic_load(&log_limited); l != NULL; l = l->next)
+		if (atomic_load(&l->left) > 0)
+			limit_turn(l, l->event, now);
+}

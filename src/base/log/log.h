@@ -2,6 +2,7 @@
 /* log: an event token and typed fields, as JSON lines or in a form for people, on stderr with one write(2)
  * for each line. Any thread. Foreign strings are escaped. Keys, prompts and tokens are never logged. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,4 +45,30 @@ void log_line(struct cgn_buf *out, enum log_level level, const char *event, cons
 			const struct log_field log_fields_[] = {__VA_ARGS__};                 \
 			log_event(LOG_##level, (event), log_fields_, CGN_COUNT(log_fields_)); \
 		}                                                                             \
+	} while (0)
+
+/* ---- lines that others can multiply ---- */
+
+/* A place that logs once for each node, model, request or message of a peer: such lines could fill a disk. Each place
+ * writes its first LOG_LIMIT_LINES lines of each LOG_LIMIT_EVERY; the others are counted, and one line
+ * log.left_out says how many. */
+#define LOG_LIMIT_LINES 50U
+#define LOG_LIMIT_EVERY (10 * CGN_SEC)
+struct log_limit {
+	_Atomic uint64_t since;       /* Begin of the period; 0: no line yet. */
+	_Atomic uint32_t lines, left; /* Lines of the period, and of these the ones left out. */
+	_Atomic bool listed;
+	const char *event;
+	struct log_limit *next;
+};
+/* Return true if the line is to be written. |l| is static. Any thread. */
+bool log_limit_pass(struct log_limit *l, const char *event);
+/* Write what was left out in periods that are over. Call about once a second; any thread. */
+void log_limits_tell(void);
+/* As cgn_log, for such a place. */
+#define cgn_log_limited(level, event, ...)                                        \
+	do {                                                                      \
+		static struct log_limit log_limit_;                               \
+		if (log_wants(LOG_##level) && log_limit_pass(&log_limit_, event)) \
+			cgn_log(level, event, __VA_ARGS__);                       \
 	} while (0)

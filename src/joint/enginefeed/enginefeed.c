@@ -170,8 +170,8 @@ static bool read_frames(struct rank *r, const struct cgn_str *parts, size_t n, s
 		return true;
 	}
 	if (!r->frames_told)
-		cgn_log(WARN, "kv_events.no_event", F_STR("engine", r->feed->name), F_U64("rank", r->number),
-			F_U64("frames", n),
+		cgn_log_limited(WARN, "kv_events.no_event", F_STR("engine", r->feed->name),
+			F_U64("rank", r->number), F_U64("frames", n),
 			F_STR("then",
 				"messages other than topic, number of 8 bytes, batch are passed over; is this the right endpoint?"));
 	r->frames_told = true;
@@ -244,7 +244,7 @@ static void rank_step(struct rank *r, const struct kvsource_input *in)
 	cgn_nsec now = cgn_loop_now(r->feed->loop);
 	kvsource_step(r->source, in, now, &o);
 	if (o.unparsable)
-		cgn_log(WARN, "kv_events.unparsable", F_STR("engine", r->feed->name),
+		cgn_log_limited(WARN, "kv_events.unparsable", F_STR("engine", r->feed->name),
 			F_U64("rank", r->number), F_STR("why", kvsource_why(r->source)),
 			F_STR("head", o.head), F_STR("then", "its events are not used for 30 s"));
 	if (o.replay)

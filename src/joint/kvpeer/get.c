@@ -162,7 +162,7 @@ static void get_blame_peers(struct kvpeer_get *g)
 		p->corrupt++;
 		p->failures++;
 		p->busy_until = cgn_loop_now(g->kp->loop) + kvfetch_rest(0, p->failures);
-		cgn_log(ERROR, "kvpeer.corrupt", F_STR("peer", p->id), F_U64("bytes", g->size),
+		cgn_log_limited(ERROR, "kvpeer.corrupt", F_STR("peer", p->id), F_U64("bytes", g->size),
 			F_STR("then", "it is dropped, and fetched from another"));
 	}
 }

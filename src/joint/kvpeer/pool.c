@@ -62,7 +62,7 @@ static void peer_log_trouble(struct kvpeer_peer *p, const struct cgn_err *why)
 {
 	p->why = *why;
 	if (!p->trouble_said)
-		cgn_log(WARN, "kvpeer.lost", F_STR("peer", p->id), F_STR("address", p->address),
+		cgn_log_limited(WARN, "kvpeer.lost", F_STR("peer", p->id), F_STR("address", p->address),
 			F_STR("why", why->msg), F_STR("then", "dialling again"));
 	p->trouble_said = true;
 }
@@ -100,7 +100,7 @@ void kvpeer_peer_ready(struct kvpeer_peer *p)
 	p->failures = 0;
 	p->busy_until = 0;
 	cgn_backoff_reset(&p->backoff);
-	cgn_log(INFO, "kvpeer.ready", F_STR("peer", p->id), F_STR("address", p->address),
+	cgn_log_limited(INFO, "kvpeer.ready", F_STR("peer", p->id), F_STR("address", p->address),
 		F_STR("distance", kvfetch_distance_text(p->distance)));
 	p->trouble_said = false;
 }
@@ -181,8 +181,8 @@ static struct kvpeer_peer *peer_add(struct kvpeer *kp, const char *id, const cha
 	struct kvpeer_peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL) {
 		if (!kp->full_said)
-			cgn_log(WARN, "kvpeer.ignored", F_STR("peer", id), F_U64("peers", kp->n_peers),
-				F_U64("most", KVPEER_MAX));
+			cgn_log_limited(WARN, "kvpeer.ignored", F_STR("peer", id),
+				F_U64("peers", kp->n_peers), F_U64("most", KVPEER_MAX));
 		kp->full_said = true;
 		return NULL;
 	}
@@ -245,7 +245,7 @@ void kvpeer_member_gone(struct kvpeer *kp, const char *id)
 	struct kvpeer_peer *p = peer_find(kp, id);
 	if (p == NULL)
 		return;
-	cgn_log(INFO, "kvpeer.gone", F_STR("peer", p->id));
+	cgn_log_limited(INFO, "kvpeer.gone", F_STR("peer", p->id));
 	peer_drop(p);
 }
 

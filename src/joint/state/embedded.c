@@ -23,7 +23,8 @@ static void lease_check(void *arg, struct roster_entry *e)
 {
 	struct lease_scan *scan = arg;
 	if (e->lease_end <= scan->now) {
-		cgn_log(WARN, "state.lease_ended", F_STR("node", e->id), F_DUR("lease", scan->own->lease));
+		cgn_log_limited(WARN, "state.lease_ended", F_STR("node", e->id),
+			F_DUR("lease", scan->own->lease));
 		state_node_gone(scan->own->s, e);
 	} else if (e->lease_end < scan->next) {
 		scan->next = e->lease_end;

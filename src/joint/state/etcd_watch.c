@@ -84,7 +84,7 @@ static void node_read(struct state_watch *s, const char *id, struct cgn_str json
 	if (cgn_ok(rc))
 		rc = state_node_seen(s, node, &e, &err);
 	if (!cgn_ok(rc))
-		cgn_log(WARN, "state.node_ignored", F_STR("node", id), F_STR("why", err.msg));
+		cgn_log_limited(WARN, "state.node_ignored", F_STR("node", id), F_STR("why", err.msg));
 }
 
 static void revision_seen(struct state_watch *s, const struct etcd_kv *kv)

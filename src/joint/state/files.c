@@ -19,7 +19,7 @@ static void cordons_read(const struct state_files *f, struct state_watch *s, str
 		if (line.n == 0)
 			continue;
 		if (!proto_node_id_ok(line) || s->cordons.n >= STATE_MAX_NODES) {
-			cgn_log(WARN, "state.cordon_ignored", F_STR("file", f->cordons),
+			cgn_log_limited(WARN, "state.cordon_ignored", F_STR("file", f->cordons),
 				F_STRN("line", line));
 			continue;
 		}

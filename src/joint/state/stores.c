@@ -28,7 +28,7 @@ void stores_seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore 
 	if (copy != NULL && e == NULL && s->known.n < STATE_MAX_NODES)
 		e = roster_add(&s->known, id);
 	if (copy == NULL || e == NULL) {
-		cgn_log(ERROR, "state.store_ignored", F_STR("node", id), F_U64("stores", s->known.n),
+		cgn_log_limited(ERROR, "state.store_ignored", F_STR("node", id), F_U64("stores", s->known.n),
 			F_U64("most", STATE_MAX_NODES));
 		proto_node_free(&copy);
 		return;

@@ -42,7 +42,7 @@ static void answer_take(struct state_stores *s, const Cognitora__V1__StoresRespo
 		if (store_is_sound(m->stores[i], &err))
 			stores_seen(s, m->stores[i]->node_id, m->stores[i]->kv);
 		else
-			cgn_log(WARN, "state.store_ignored", F_STR("why", err.msg));
+			cgn_log_limited(WARN, "state.store_ignored", F_STR("why", err.msg));
 	}
 	roster_sweep(&s->known, store_sweep, s);
 }

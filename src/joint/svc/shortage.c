@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shortage: says that the process runs out of descriptors. Listeners rest then; nothing else would tell why
- * clients wait. */
+ * clients wait. Also says once a second which log lines were left out. */
 #include <sys/resource.h>
 
 #include "base/log/log.h"
@@ -32,6 +32,7 @@ static void on_time(struct cgn_timer *t)
 	s->seen = total;
 	if (s->seen > s->said && (s->said_at == 0 || now - s->said_at >= SAY_EVERY))
 		shortage_log(s, now);
+	log_limits_tell();
 	cgn_timer_set(t, LOOK_EVERY);
 }
 

@@ -118,7 +118,7 @@ static void client_close(struct bulk_client *c)
 static void client_expel(struct bulk_client *c, const struct cgn_err *why)
 {
 	bulk_fail(c, 0, why);
-	cgn_log(WARN, "kvcached.bulk_client", F_STR("why", why->msg), F_STR("then", "it is cut off"));
+	cgn_log_limited(WARN, "kvcached.bulk_client", F_STR("why", why->msg), F_STR("then", "it is cut off"));
 	client_close(c);
 }
 
@@ -128,7 +128,8 @@ static void on_close(struct packet_conn *conn, void *user, const struct cgn_err 
 	(void)conn;
 	CGN_LIVE(c, BULK_CLIENT_TAG);
 	if (why->code != CGN_UNAVAILABLE)
-		cgn_log(WARN, "kvcached.bulk_client", F_STR("why", why->msg), F_STR("then", "it is cut off"));
+		cgn_log_limited(WARN, "kvcached.bulk_client", F_STR("why", why->msg),
+			F_STR("then", "it is cut off"));
 	c->conn = NULL;
 	client_close(c);
 }

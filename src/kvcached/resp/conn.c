@@ -72,7 +72,8 @@ static bool text_keep(struct resp_conn *c, const char *p, size_t n)
 	port->text_bytes += c->in.cap - before;
 	if (!c->in.bad && (c->in.n <= RESP_TEXT_FREE || port->text_bytes <= RESP_TEXT_MOST))
 		return true;
-	cgn_log(WARN, "resp.too_much_text", F_STR("peer", net_peer(c->net).p), F_U64("bytes", c->in.n));
+	cgn_log_limited(WARN, "resp.too_much_text", F_STR("peer", net_peer(c->net).p),
+		F_U64("bytes", c->in.n));
 	net_abort(c->net);
 	return false;
 }
@@ -357,7 +358,7 @@ void resp_conn_check(struct resp_conn *c, cgn_nsec now)
 	const char *what = conn_fault(c, now);
 	if (what == NULL)
 		return;
-	cgn_log(INFO, "resp.cut", F_STR("peer", net_peer(c->net).p), F_STR("why", what),
+	cgn_log_limited(INFO, "resp.cut", F_STR("peer", net_peer(c->net).p), F_STR("why", what),
 		F_U64("queued_bytes", net_queued(c->net)));
 	net_abort(c->net);
 }

@@ -81,7 +81,7 @@ static void http_refuse(struct resp_conn *c)
 	atomic_fetch_add(&all->http_refused, 1);
 	if ((last == 0 || now - last >= RESP_HTTP_LOG_EVERY) &&
 		atomic_compare_exchange_strong(&all->http_logged, &last, now))
-		cgn_log(WARN, "resp.http_request", F_STR("peer", net_peer(c->net).p),
+		cgn_log_limited(WARN, "resp.http_request", F_STR("peer", net_peer(c->net).p),
 			F_U64("since_start", atomic_load(&all->http_refused)),
 			F_STR("why",
 				"HTTP was sent to the Redis port; a web page may try to reach the store through a browser"),

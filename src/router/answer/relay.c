@@ -222,7 +222,7 @@ static void error_event_send(struct gw_req *r)
 enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 {
 	CGN_MUST(r->answer.head_sent);
-	cgn_log(WARN, "gateway.stream_cut", F_STRN("id", r->client.id),
+	cgn_log_limited(WARN, "gateway.stream_cut", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));
 	r->answer.outcome = "cut";

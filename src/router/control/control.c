@@ -85,7 +85,7 @@ static void node_state_report(struct router_watch *w, const struct cluster_node 
 	const char *id = n->info->id;
 	if (w->shown == n->state && w->shown_id != NULL && strcmp(w->shown_id, id) == 0)
 		return;
-	cgn_log(INFO, "router.node_state", F_STR("node", id), F_STR("address", n->address),
+	cgn_log_limited(INFO, "router.node_state", F_STR("node", id), F_STR("address", n->address),
 		F_STR("state", node_state_text(n->state)));
 	if (w->shown_id != NULL && strcmp(w->shown_id, id) != 0)
 		telemetry_forget(w->r->shared.telemetry, "node", w->shown_id);
@@ -140,7 +140,7 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 		    state_watch_cordoned(r->members.state, node->id), &o, &err)))
 		router_orders_apply(r, &o);
 	else
-		cgn_log(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
+		cgn_log_limited(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
 }
 
 static void on_gone(void *user, const char *id)
@@ -151,7 +151,7 @@ static void on_gone(void *user, const char *id)
 	const struct cluster_node *n = cluster_find(r->members.cluster, id);
 	if (n == NULL)
 		return;
-	cgn_log(INFO, "router.node_gone", F_STR("node", n->info->id));
+	cgn_log_limited(INFO, "router.node_gone", F_STR("node", n->info->id));
 	telemetry_forget(r->shared.telemetry, "node", n->info->id);
 	if (cluster_node_gone(r->members.cluster, n->member_id, &o))
 		router_orders_apply(r, &o);
@@ -313,7 +313,7 @@ static void silent_check(struct router *r, struct cluster_node *n)
 	cluster_watch_quiet(r->members.cluster, n, TICK, &o);
 	if (o.watch != WATCH_AGAIN)
 		return;
-	cgn_log(WARN, "router.agent_silent", F_STR("node", n->info->id),
+	cgn_log_limited(WARN, "router.agent_silent", F_STR("node", n->info->id),
 		F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
 	/* Give up the requests that run there, unless they still bring data. */

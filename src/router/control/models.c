@@ -6,7 +6,7 @@
 #include "router/control/router.h"
 #include "router/rules/tokenizer_set.h"
 
-/* Models whose last logged mode is remembered; changes of further models are not logged. */
+/* Models whose last logged mode is remembered, sorted by name; further models are not logged. */
 #define LOGGED_MAX 4096
 
 struct router_model_logged {
@@ -42,25 +42,45 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 
 /* ---- log ---- */
 
-static struct router_model_logged *mode_logged(struct router *r, struct cgn_str name)
+/* Return where |name| is, or would be inserted. */
+static size_t mode_place(const struct router *r, struct cgn_str name)
 {
-	for (size_t i = 0; i < r->reported.n_models; i++)
-		if (cgn_str_is(name, r->reported.models[i].name))
-			return &r->reported.models[i];
-	return NULL;
+	size_t lo = 0, hi = r->reported.n_models;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const char *other = r->reported.models[mid].name;
+		int order = strncmp(other, name.p, name.n);
+		if (order < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
 }
 
-static void mode_remember(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
+static struct router_model_logged *mode_logged(struct router *r, struct cgn_str name)
 {
-	struct router_model_logged *v = r->reported.n_models < LOGGED_MAX
-		? realloc(r->reported.models, (r->reported.n_models + 1) * sizeof *v)
-		: NULL;
+	size_t at = mode_place(r, name);
+	bool found = at < r->reported.n_models && cgn_str_is(name, r->reported.models[at].name);
+	return found ? &r->reported.models[at] : NULL;
+}
+
+/* Return false if there is no room. */
+static bool mode_remember(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
+{
+	size_t n = r->reported.n_models, at = mode_place(r, name);
+	struct router_model_logged *v =
+		n < LOGGED_MAX ? realloc(r->reported.models, (n + 1) * sizeof *v) : NULL;
 	if (v == NULL)
-		return;
+		return false;
 	r->reported.models = v;
-	v[r->reported.n_models].name = cgn_str_dupz(name);
-	v[r->reported.n_models].mode = mode;
-	r->reported.n_models += v[r->reported.n_models].name != NULL;
+	char *copy = cgn_str_dupz(name);
+	if (copy == NULL)
+		return false;
+	memmove(v + at + 1, v + at, (n - at) * sizeof *v);
+	v[at] = (struct router_model_logged){copy, mode};
+	r->reported.n_models++;
+	return true;
 }
 
 static void mode_log_change(void *user, struct cgn_str name)
@@ -70,14 +90,14 @@ static void mode_log_change(void *user, struct cgn_str name)
 	struct router_model_logged *before = mode_logged(r, name);
 	if (before != NULL && before->mode == now.mode)
 		return;
-	cgn_log(INFO, "router.model_tokens", F_STRN("model", name), F_STR("tokens", gw_tokens_text(now.mode)),
-		F_STR("why", now.why),
-		F_U64("block", now.mode == GW_BYTES ? now.block_bytes : now.block_tokens),
-		F_STR("block_of", now.mode == GW_BYTES ? "bytes" : "tokens"));
 	if (before != NULL)
 		before->mode = now.mode;
-	else
-		mode_remember(r, name, now.mode);
+	else if (!mode_remember(r, name, now.mode))
+		return;
+	cgn_log_limited(INFO, "router.model_tokens", F_STRN("model", name),
+		F_STR("tokens", gw_tokens_text(now.mode)), F_STR("why", now.why),
+		F_U64("block", now.mode == GW_BYTES ? now.block_bytes : now.block_tokens),
+		F_STR("block_of", now.mode == GW_BYTES ? "bytes" : "tokens"));
 }
 
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user)

@@ -143,7 +143,7 @@ static void sums_agreed(struct router_watch *w)
 	const struct cluster_node *n = watch_node(w);
 	w->repairs_in_a_row = 0;
 	if (w->stale_since != 0)
-		cgn_log(INFO, "router.residency_complete", F_STR("node", n->info->id),
+		cgn_log_limited(INFO, "router.residency_complete", F_STR("node", n->info->id),
 			F_U64("blocks", kvindex_count(w->r->shared.choice.index, n->index_id)),
 			F_DUR("took", cgn_loop_now(w->r->loop) - w->opened_at));
 	w->stale_since = 0;
@@ -161,8 +161,8 @@ static void repair_request(struct router_watch *w, uint32_t *ranges, size_t n)
 		return;
 	if (++w->repairs_in_a_row >= REPAIRS_IN_A_ROW)
 		w->repair_not_before = now + REPAIR_PAUSE;
-	cgn_log(WARN, "router.index_repair", F_STR("node", id), F_U64("ranges", n), F_U64("first", ranges[0]),
-		F_U64("in_a_row", w->repairs_in_a_row));
+	cgn_log_limited(WARN, "router.index_repair", F_STR("node", id), F_U64("ranges", n),
+		F_U64("first", ranges[0]), F_U64("in_a_row", w->repairs_in_a_row));
 	metric_add(METRIC_OF(w->r->shared.telemetry, INDEX_REPAIRS, id), n);
 	rq.router_id = w->r->id;
 	rq.repair = ranges;

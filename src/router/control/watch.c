@@ -35,8 +35,8 @@ static void watch_lost(struct router_watch *w, const char *why)
 	struct cluster_orders o;
 	struct cluster_node *n = watch_node(w);
 	if (n->heard || w->backoff.failures == 0)
-		cgn_log(WARN, "router.watch_lost", F_STR("node", n->info->id), F_STR("address", w->address),
-			F_STR("why", why));
+		cgn_log_limited(WARN, "router.watch_lost", F_STR("node", n->info->id),
+			F_STR("address", w->address), F_STR("why", why));
 	(void)cgn_str_copyz(w->lost, sizeof w->lost, cgn_str_of(why));
 	router_residency_lost(w);
 	cluster_watch_lost(w->r->members.cluster, n, &o);
@@ -150,7 +150,8 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 	CGN_MUST(r->members.watches[n->slot] == NULL);
 	struct router_watch *w = calloc(1, sizeof *w);
 	if (w == NULL) {
-		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
+		cgn_log_limited(ERROR, "router.watch_failed", F_STR("node", n->info->id),
+			F_STR("why", err.msg));
 		return;
 	}
 	*w = (struct router_watch){.tag = WATCH_TAG,
@@ -163,7 +164,8 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 	w->address = cgn_str_dupz(cgn_str_of(n->address));
 	r->members.watches[n->slot] = w;
 	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
-		cgn_log(ERROR, "router.watch_failed", F_STR("node", n->info->id), F_STR("why", err.msg));
+		cgn_log_limited(ERROR, "router.watch_failed", F_STR("node", n->info->id),
+			F_STR("why", err.msg));
 		return; /* The node stays a member that is never ready. */
 	}
 	router_residency_open(w);

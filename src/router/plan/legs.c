@@ -61,8 +61,9 @@ static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, c
 		gw_resume_count(r, "no_memory");
 		return leg_cut(r, why);
 	}
-	cgn_log(INFO, "gateway.resume", F_STRN("id", r->client.id), F_STR("node", r->attempt.call.node_id),
-		F_U64("try", plan_attempts(&r->plan.legs)), F_U64("bytes", gw_resume_shown(r)));
+	cgn_log_limited(INFO, "gateway.resume", F_STRN("id", r->client.id),
+		F_STR("node", r->attempt.call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
+		F_U64("bytes", gw_resume_shown(r)));
 	r->answer.paused = false;
 	r->prompt.parsed = false;
 	return leg_follow(r, step);

@@ -92,7 +92,7 @@ static enum gw_step prefill_done(struct gw_req *r)
 static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, const char *outcome,
 	const char *why)
 {
-	cgn_log(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id),
+	cgn_log_limited(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_I64("status", r->attempt.status), F_STR("why", why),
 		F_STR("then", "the node that answers computes the prompt"));
 	if (how == BREAKER_FAILURES)

@@ -14,7 +14,7 @@ static const char not_continued[] = "no engine could resume the answer";
 
 static void failure_log(struct gw_req *r, const char *code, const char *why)
 {
-	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->client.id),
+	cgn_log_limited(INFO, "gateway.try_failed", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
 		F_STR("code", code), F_STR("why", why));
 }
@@ -120,8 +120,9 @@ static enum gw_step leg_misfit(struct gw_req *r)
 		gw_verdict_none(a);
 	else
 		gw_verdict_bad(a, how);
-	cgn_log(INFO, "gateway.try_failed", F_STRN("id", r->client.id), F_STR("node", a->call.node_id),
-		F_U64("try", plan_attempts(&r->plan.legs)), F_I64("status", a->status));
+	cgn_log_limited(INFO, "gateway.try_failed", F_STRN("id", r->client.id),
+		F_STR("node", a->call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
+		F_I64("status", a->status));
 	return gw_leg_ended(r,
 		&(struct gw_leg_report){{.end = LEG_END_MISFIT, .how = how}, CGN_BAD_GATEWAY, not_continued});
 }

@@ -119,7 +119,7 @@ static void engine_works(struct gw_req *r)
 	if (m == NULL)
 		return;
 	if (m->failures > 0)
-		cgn_log(INFO, "gateway.tokens_again", F_STRN("model", r->prompt.model),
+		cgn_log_limited(INFO, "gateway.tokens_again", F_STRN("model", r->prompt.model),
 			F_STR("node", r->prompt.tokenizing->ask.call.node_id));
 	m->failures = 0;
 	m->quiet_until = 0;
@@ -132,7 +132,7 @@ static void engine_fails(struct gw_req *r, const char *reason, const char *why)
 	if (m == NULL)
 		return;
 	if (m->failures == 0)
-		cgn_log(WARN, "gateway.tokens_fallback", F_STRN("model", r->prompt.model),
+		cgn_log_limited(WARN, "gateway.tokens_fallback", F_STRN("model", r->prompt.model),
 			F_STR("node", r->prompt.tokenizing->ask.call.node_id),
 			F_I64("status", r->prompt.tokenizing->ask.status), F_STR("reason", reason),
 			F_STR("why", why), F_STR("then", "blocks of bytes for such requests"));

@@ -8,7 +8,7 @@ static void breaker_log_open(struct telemetry *t, const char *node, uint64_t wor
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf why = {0};
 	breaker_text(word, now, &why);
-	cgn_log(WARN, "router.breaker", F_STR("node", node), F_STR("state", "open"),
+	cgn_log_limited(WARN, "router.breaker", F_STR("node", node), F_STR("state", "open"),
 		F_STR("why", cgn_buf_z(&why)), F_DUR("for", breaker_left(word, now)));
 	metric_add(METRIC_OF(t, EJECTIONS, node, breaker_reason_label(breaker_why(word))), 1);
 	if (breaker_why(word) == BREAKER_FOR_STALL || breaker_why(word) == BREAKER_FOR_SILENT)
@@ -28,10 +28,10 @@ struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *st
 	if (breaker_opened(&c))
 		breaker_log_open(t, node, c.is, in->now);
 	else if (breaker_closed(&c))
-		cgn_log(INFO, "router.breaker", F_STR("node", node), F_STR("state", "closed"),
+		cgn_log_limited(INFO, "router.breaker", F_STR("node", node), F_STR("state", "closed"),
 			F_STR("after", breaker_reason_text(breaker_why(c.was))));
 	else if (c.is != c.was && in->event == BREAKER_CLAIM)
-		cgn_log(INFO, "router.breaker", F_STR("node", node), F_STR("state", "half-open"),
+		cgn_log_limited(INFO, "router.breaker", F_STR("node", node), F_STR("state", "half-open"),
 			F_STR("then", "this request tries it"));
 	if (was != is)
 		gw_breaker_show(t, node, c.is, in->now);

@@ -175,8 +175,12 @@ class Bench:
         port, grpc, admin, agent, agent_admin = self.add(name), *range(self.next_port, self.next_port + 4)
         self.next_port += 4
         cluster = f'[cluster]\nname = "bench"\nstate_backend = "embedded"\nrouter = "127.0.0.1:{grpc}"\nstate_dir = "{self.dir}/{name}-state"\n'
+        # nginx writes its access log to a file too; builds that know no file write to stderr, which is one here
+        knows = b"\naccess_log = " in subprocess.run([self.program("cgn-router", build), "--config", "/dev/null", "--check"],
+                                                       capture_output=True).stdout
+        access = f'access_log = "{self.dir}/{name}-access.log"\n' if knows else ""
         (self.dir / f"{name}-router.toml").write_text(
-            f'{cluster}[router]\nlisten = "127.0.0.1:{port}"\nlisten_grpc = "127.0.0.1:{grpc}"\n'
+            f'{cluster}[router]\nlisten = "127.0.0.1:{port}"\nlisten_grpc = "127.0.0.1:{grpc}"\n{access}'
             f'listen_admin = "127.0.0.1:{admin}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n'
             '[models.sim]\ntokens = "bytes"\n')  # no tokenize requests beside the measured requests
         (self.dir / f"{name}-agent.toml").write_text(

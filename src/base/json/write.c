@@ -59,9 +59,19 @@ static void put_utf8(struct cgn_buf *b, struct cgn_str s)
 static void put_quoted(struct cgn_buf *b, struct cgn_str s)
 {
 	const char *p = s.p, *end = p + s.n;
+	bool wide = false;
+	if (json_plain_end(p, end, &wide) == end && !wide) {
+		char *to = cgn_buf_room(b, s.n + 2);
+		if (to == NULL)
+			return;
+		*to = to[s.n + 1] = '"';
+		memcpy(to + 1, p, s.n);
+		cgn_buf_grew(b, s.n + 2);
+		return;
+	}
 	cgn_buf_char(b, '"');
 	while (p < end) {
-		bool wide = false;
+		wide = false;
 		const char *stop = json_plain_end(p, end, &wide);
 		struct cgn_str run = {p, (size_t)(stop - p)};
 		if (wide)

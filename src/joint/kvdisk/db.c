@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Above the highest level. RocksDB's own log is a file like the others: the first message after one that did
- * not fit on the disk hits an assertion. Errors come back as results. */
+/* RocksDB's own log is a file like the others: the first message after one that did not fit on the disk hits an
+ * assertion. Errors come back as results. RocksDB 7 takes a level above the highest one; 9 (Debian 13) refuses that,
+ * and has loggers. */
+#define LOG_FATAL    4
 #define LOG_NOTHING  6
 #define AGAIN_TRIES  1000 /* milliseconds */
 #define LEVEL_TABLES 8U   /* Size of the first level, and most that one compaction reads, in memtables. */
@@ -75,6 +77,29 @@ static void table_options(struct db *d)
 	rocksdb_block_based_options_destroy(t);
 }
 
+#if CGN_ROCKSDB_HAS_LOGGERS
+static void log_drop(void *priv, unsigned level, char *text, size_t n)
+{
+	(void)priv;
+	(void)level;
+	(void)text;
+	(void)n;
+}
+
+static void log_off(rocksdb_options_t *o)
+{
+	rocksdb_logger_t *logger = rocksdb_logger_create_callback_logger(LOG_FATAL, log_drop, NULL);
+	rocksdb_options_set_info_log_level(o, LOG_FATAL);
+	rocksdb_options_set_info_log(o, logger);
+	rocksdb_logger_destroy(logger);
+}
+#else
+static void log_off(rocksdb_options_t *o)
+{
+	rocksdb_options_set_info_log_level(o, LOG_NOTHING);
+}
+#endif
+
 static void db_options(struct db *d)
 {
 	rocksdb_options_t *o = d->options = rocksdb_options_create();
@@ -90,7 +115,7 @@ static void db_options(struct db *d)
 	rocksdb_options_set_wal_recovery_mode(o, rocksdb_point_in_time_recovery);
 	rocksdb_options_set_manifest_preallocation_size(o, 64 << 10);
 	rocksdb_options_set_max_manifest_file_size(o, 4 << 20);
-	rocksdb_options_set_info_log_level(o, LOG_NOTHING);
+	log_off(o);
 	rocksdb_options_set_keep_log_file_num(o, 1);
 	rocksdb_options_set_max_log_file_size(o, 0);
 	rocksdb_options_set_stats_dump_period_sec(o, 0);

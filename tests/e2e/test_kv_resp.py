@@ -199,6 +199,224 @@ def test_a_connection_can_tell_of_itself(store):
         assert c.ask("QUIT") == b"OK" and c.at_end()
 
 
+def near(got, seconds, unit=1):
+    """Whether |got| is what is left of that many seconds, some of which the test itself took."""
+    return (seconds - 300) * unit < got <= seconds * unit
+
+
+@pytest.mark.parametrize("size", [3, 50_000])
+def test_every_way_to_set_an_expiry(store, size):
+    """What is left is the given time, in the unit of the command, for a value in the text and for one apart from it."""
+    value, lasts = b"v" * size, 1_000_000
+    now = int(time.time())
+    rows = [
+        ("SET", "k", value, "EX", lasts), ("SET", "k", value, "PX", lasts * 1000),
+        ("SET", "k", value, "EXAT", now + lasts), ("SET", "k", value, "PXAT", (now + lasts) * 1000),
+        ("SETEX", "k", lasts, value), ("PSETEX", "k", lasts * 1000, value),
+    ]
+    later = [("EXPIRE", lasts), ("PEXPIRE", lasts * 1000), ("EXPIREAT", now + lasts), ("PEXPIREAT", (now + lasts) * 1000)]
+    with store.connect() as c:
+        for row in rows:
+            assert c.ask(*row) == b"OK", row[:2]
+            assert near(c.ask("TTL", "k"), lasts) and near(c.ask("PTTL", "k"), lasts, 1000), row[0]
+            assert c.ask("SET", "k", value) == b"OK" and c.ask("PTTL", "k") == -1
+        for name, amount in later:
+            assert c.ask(name, "k", amount) == 1
+            assert near(c.ask("TTL", "k"), lasts) and near(c.ask("PTTL", "k"), lasts, 1000), name
+            assert c.ask("GET", "k") == value and c.ask("PERSIST", "k") == 1
+        assert c.ask("SET", "k", value, "EX", lasts) == b"OK"
+        assert c.ask("SET", "k", value, "KEEPTTL") == b"OK" and near(c.ask("TTL", "k"), lasts)
+        assert c.ask("GETSET", "k", value) == value and c.ask("TTL", "k") == -1
+
+
+def test_conditions_of_an_expiry(store):
+    """Redis's table: no expiry is later than any time."""
+    with store.connect() as c:
+        for old, amount, option, did in [
+            (None, 500, "NX", 1), (None, 500, "XX", 0), (None, 500, "GT", 0), (None, 500, "LT", 1),
+            (9000, 500, "NX", 0), (9000, 500, "XX", 1), (9000, 500, "GT", 0), (9000, 500, "LT", 1),
+            (9000, 90000, "GT", 1), (9000, 90000, "LT", 0), (9000, 90000, "nx", 0), (9000, 90000, "xx", 1),
+        ]:
+            c.ask("SET", "k", "v", *(("EX", old) if old else ()))
+            assert c.ask("EXPIRE", "k", amount, option) == did, (old, amount, option)
+            left = c.ask("TTL", "k")
+            assert near(left, amount) if did else near(left, old) if old else left == -1, (old, amount, option, left)
+        at = (int(time.time()) + 5000) * 1000
+        assert c.ask("PEXPIREAT", "k", at) == 1
+        assert c.ask("PEXPIREAT", "k", at, "GT") == 0 and c.ask("PEXPIREAT", "k", at, "LT") == 0  # the same is neither
+        assert c.ask("PEXPIREAT", "k", at + 1, "XX", "GT") == 1 and c.ask("PEXPIREAT", "k", at, "XX", "LT") == 1
+        assert c.ask("EXPIRE", "nobody", 10, "LT") == 0 and c.ask("PERSIST", "nobody") == 0 and c.ask("PTTL", "nobody") == -2
+        for option in ("XX", "GT", "LT"):
+            assert c.ask("EXPIRE", "k", 1, "NX", option) == "ERR NX and XX, GT or LT options at the same time are not compatible"
+        assert c.ask("EXPIRE", "k", 1, "GT", "LT") == "ERR GT and LT options at the same time are not compatible"
+        assert c.ask("EXPIRE", "k", 1, "what") == "ERR Unsupported option what"
+        for text in ("a\rb", "a\nb", "x" * 65):
+            assert c.ask("EXPIRE", "k", 1, text) == "ERR Unsupported option"
+        assert c.ask("EXPIRE", "k", 1, "x" * 64) == "ERR Unsupported option " + "x" * 64
+        for name in ("expire", "pexpire", "expireat"):
+            wrong = c.ask(name, "k", 2**63 - 1)
+            assert wrong == (f"ERR invalid expire time in '{name}' command"), wrong
+        assert near(c.ask("TTL", "k"), 5000)  # none of these changed it
+        for name, amount in (("SETEX", 0), ("PSETEX", -1)):
+            assert c.ask(name, "k", amount, "v") == f"ERR invalid expire time in '{name.lower()}' command"
+        assert c.ask("SETEX", "k", "soon", "v") == "ERR value is not an integer or out of range"
+        for amount in (0, -5):
+            assert c.ask("SET", "gone", "v") == b"OK" and c.ask("EXPIRE", "gone", amount) == 1 and c.ask("EXISTS", "gone") == 0
+        assert c.ask("SET", "gone", "v") == b"OK" and c.ask("EXPIREAT", "gone", 1) == 1
+        assert c.ask("DBSIZE") == 1, "what has expired is removed at once"
+
+
+def test_what_set_says_about_the_old_value(store):
+    with store.connect() as c:
+        for old, new in ((b"a", b"b"), (b"a" * 70_000, b"b" * 80_000)):
+            assert c.ask("SET", "k", old, "GET") is None and c.ask("GET", "k") == old
+            assert c.ask("SET", "k", new, "NX", "GET") == old and c.ask("GET", "k") == old
+            assert c.ask("SET", "k", new, "GET") == old and c.ask("GET", "k") == new
+            assert c.ask("GETDEL", "k") == new and c.ask("GETDEL", "k") is None
+            assert c.ask("SET", "k", new, "XX", "GET") is None and c.ask("EXISTS", "k") == 0
+            assert c.ask("GETSET", "k", new) is None and c.ask("GETSET", "k", old) == new
+            assert c.ask("SETNX", "k", new) == 0 and c.ask("GET", "k") == old
+            assert c.ask("DEL", "k") == 1 and c.ask("SETNX", "k", new) == 1 and c.ask("GETDEL", "k") == new
+            assert c.ask("MSETNX", "k", new, "l", old) == 1 and c.ask("MSETNX", "m", new, "l", new) == 0
+            assert c.ask("MGET", "k", "l", "m") == [new, old, None] and c.ask("DEL", "k", "l", "m") == 2
+
+
+def test_a_part_of_a_value(store):
+    """GETRANGE cuts as a slice of both ends does; SUBSTR is its old name."""
+    for text in (b"0123456789", bytes(range(250)) * 400):
+        with store.connect() as c:
+            c.ask("SET", "k", text)
+            n = len(text)
+            for first, last in [(0, 0), (0, -1), (3, 5), (5, 3), (-3, -1), (-1, -3), (n - 1, n - 1), (n, n + 5), (0, n + 5), (-n - 5, 2), (-n, -n),
+                                (2, -2), (-n - 5, -n - 1)]:
+                low = max(first + n, 0) if first < 0 else first
+                high = max(last + n, 0) if last < 0 else last
+                want = text[low:high + 1] if not (first < 0 and last < 0 and first > last) else b""
+                for name in ("GETRANGE", "SUBSTR"):
+                    assert c.ask(name, "k", first, last) == want, (name, first, last)
+            assert c.ask("GETRANGE", "k", "x", 1) == c.ask("GETRANGE", "k", 1, "x") == "ERR value is not an integer or out of range"
+
+
+def test_a_key_has_a_greatest_length(store):
+    most, over = "k" * 1024, "k" * 1025
+    with store.connect() as c:
+        assert c.ask("SET", most, "v") == b"OK" and c.ask("GET", most) == b"v" and c.ask("EXISTS", most) == 1
+        said = "ERR a key of 1025 bytes: at most 1024"
+        for row in (["GET", over], ["EXISTS", most, over], ["DEL", over], ["STRLEN", over], ["TYPE", over], ["TTL", over], ["PERSIST", over],
+                    ["EXPIRE", over, 5], ["GETRANGE", over, 0, 1], ["GETDEL", over], ["SET", over, "v"], ["SETNX", over, "v"], ["GETSET", over, "v"],
+                    ["SETEX", over, 5, "v"], ["SET", over, b"v" * 50_000], ["MSET", "a", "1", over, "2"], ["MSET", "a", b"1" * 50_000, over, b"2" * 50_000]):
+            assert c.ask(*row) == said, row[0]
+        assert c.ask("MGET", over, most) == [None, b"v"]
+        assert c.ask("DBSIZE") == 1, "no part of the refused commands was done"
+
+
+def info_of(c, *args):
+    text = c.ask("INFO", *args).decode().removeprefix("txt:")
+    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+
+def test_info_counts(store):
+    with store.connect() as c, store.connect(tcp=True) as other:
+        assert other.ask("PING") == b"PONG"
+        was = info_of(c)
+        assert "db0" not in was and was["connected_clients"] == "2" and was["process_id"] == str(store.process.pid)
+        assert int(was["maxmemory"]) == 256 * MIB and was["ram_blocks"] == "0" and was["loading"] == "0" and was["role"] == "master"
+        for i in range(5):
+            c.ask("SET", f"k{i}", b"v" * 10_000)
+        for i in range(7):
+            c.ask("GET", "k0")
+        for i in range(3):
+            c.ask("GET", "nobody")
+        now = info_of(c)
+        assert now["db0"] == "keys=5,expires=0,avg_ttl=0" and now["ram_blocks"] == "5" and now["ssd_blocks"] == "0"
+        assert int(now["used_memory"]) == int(now["ram_bytes"]) >= 50_000
+        assert int(now["keyspace_hits"]) - int(was["keyspace_hits"]) == 7
+        assert int(now["keyspace_misses"]) - int(was["keyspace_misses"]) >= 3
+        assert int(now["total_commands_processed"]) - int(was["total_commands_processed"]) == 5 + 7 + 3 + 1
+        assert c.ask("HELLO", 3)[b"proto"] == 3
+        assert info_of(c)["db0"] == now["db0"]  # RESP3 sends it as text with a format
+
+
+def test_settings_and_commands_are_told_as_libraries_ask(tmp_path):
+    with Store(tmp_path, ram="128MiB", workers=1, max_connections=77, resp_idle_timeout="90s") as s, s.connect() as c:
+        def config(*names):
+            got = c.ask("CONFIG", "GET", *names)
+            return dict(zip(got[::2], got[1::2], strict=True))
+        assert config("*") == {b"save": b"", b"appendonly": b"no", b"databases": b"1", b"maxmemory": b"%d" % (128 * MIB), b"maxclients": b"77",
+                               b"timeout": b"90", b"proto-max-bulk-len": b"%d" % (64 * MIB), b"io-threads": b"1"}
+        assert config("MAX*", "zzz") == {b"maxmemory": b"%d" % (128 * MIB), b"maxclients": b"77"} and config("zzz") == {}
+        assert c.ask("CONFIG", "SET", "save", "").startswith("ERR only CONFIG GET") and c.ask("CONFIG", "GET").startswith("ERR only CONFIG GET")
+        names = c.ask("COMMAND", "LIST")
+        assert len(set(names)) == c.ask("COMMAND", "COUNT") == len(c.ask("COMMAND", "INFO")) and {b"get", b"mset", b"scan"} <= set(names)
+        assert c.ask("COMMAND", "DOCS") == [] and c.ask("COMMAND", "what").startswith("ERR unknown subcommand")
+        rows = {row[0]: row for row in c.ask("COMMAND", "INFO", "set", "mset", "ping")}
+        assert b"write" in rows[b"set"][2] and rows[b"set"][1:2] + rows[b"set"][3:6] == [-3, 1, 1, 1]
+        assert rows[b"mset"][3:6] == [1, -1, 2] and b"readonly" not in rows[b"mset"][2]
+        seconds, micros = map(int, c.ask("TIME"))
+        assert abs(seconds - time.time()) < 300 and 0 <= micros < 1_000_000
+        for wrong in ("SELECT x", "PING a b", "HELLO x", "CLIENT", "ECHO"):
+            assert isinstance(c.ask(*wrong.split()), Wrong), wrong
+
+
+def test_a_name_of_a_connection(store):
+    with store.connect() as c, store.connect(tcp=True) as other:
+        assert c.ask("CLIENT", "GETNAME") is None
+        assert c.ask("CLIENT", "SETNAME", "n" * 63) == b"OK" and c.ask("CLIENT", "GETNAME") == b"n" * 63
+        for wrong in ("n" * 64, "a b", "a\x7f", "a\n"):
+            assert c.ask("CLIENT", "SETNAME", wrong).startswith("ERR Client names cannot contain spaces"), wrong
+        assert c.ask("CLIENT", "SETINFO", "LIB-VER", "1.2") == b"OK"
+        assert c.ask("CLIENT", "SETINFO", "LIB-WHAT", "1") == "ERR Unrecognized option"
+        assert other.ask("CLIENT", "SETNAME", "other") == b"OK"
+        mine = c.ask("CLIENT", "INFO").decode()
+        fields = dict(field.split("=", 1) for field in mine.split())
+        assert mine.count("\n") == 1 and fields["name"] == "n" * 63 and fields["lib-ver"] == "1.2" and fields["lib-name"] == "" and fields["resp"] == "2"
+        assert int(fields["age"]) < 300 and int(fields["idle"]) < 300 and fields["db"] == "0"
+        told = dict(field.split("=", 1) for field in other.ask("CLIENT", "INFO").decode().split())
+        assert told["addr"].startswith("127.0.0.1:") and told["id"] != fields["id"] and told["name"] == "other"
+        for option, word in (("NO-EVICT", "off"), ("NO-TOUCH", "on"), ("NO-TOUCH", "OFF"), ("REPLY", "on"), ("TRACKING", "off")):
+            assert c.ask("CLIENT", option, word) == b"OK", option
+        for option, word in (("NO-EVICT", "maybe"), ("REPLY", "off"), ("REPLY", "skip"), ("TRACKING", "on"), ("KILL", "x")):
+            assert c.ask("CLIENT", option, word).startswith("ERR unknown subcommand"), option
+        assert c.ask("AUTH", "x").startswith("ERR AUTH <password> called without any password") and c.ask("AUTH", "default", "any") == b"OK"
+        assert c.ask("AUTH", "somebody", "any").startswith("WRONGPASS") and c.ask("AUTH", "a", "b", "c") == "ERR syntax error"
+        assert c.ask("HELLO", 3, "SETNAME", "a b").startswith("ERR Client names") and c.ask("HELLO", 3, "SETNAME").startswith("ERR Syntax error")
+        assert c.ask("HELLO", 3, "AUTH", "somebody", "any").startswith("WRONGPASS") and isinstance(c.ask("HELLO"), list), "still RESP2"
+        hello = c.ask("HELLO", 3, "AUTH", "default", "any", "SETNAME", "new")
+        assert hello[b"server"] == b"redis" and hello[b"mode"] == b"standalone" and hello[b"modules"] == [] and hello[b"role"] == b"master"
+        assert c.ask("CLIENT", "GETNAME") == b"new" and "resp=3 " in c.ask("CLIENT", "INFO").decode()
+        assert c.ask("HELLO")[b"proto"] == 3, "HELLO without a version keeps it"
+        assert c.ask("RESET") == b"RESET" and c.ask("CLIENT", "GETNAME") is None
+
+
+def test_client_list_has_every_connection_of_its_thread(tmp_path):
+    with Store(tmp_path, workers=1) as s, s.connect() as c:
+        crowd = [s.connect() for _ in range(5)]
+        for i, other in enumerate(crowd):
+            assert other.ask("CLIENT", "SETNAME", f"c{i}") == b"OK"
+        lines = c.ask("CLIENT", "LIST").decode().splitlines()
+        assert len(lines) == 6 and sum(f" name=c{i} " in line for line in lines for i in range(5)) == 5
+        for other in crowd:
+            other.close()
+        until(lambda: len(c.ask("CLIENT", "LIST").decode().splitlines()) == 1, "those that went are not listed")
+
+
+def test_scan_takes_about_as_many_as_it_was_asked_for(store):
+    with store.connect() as c:
+        assert scan_all(c) == []
+        assert c.ask("MSET", *(x for i in range(3000) for x in (f"key{i}", "v"))) == b"OK"
+        cursor, few = c.ask("SCAN", 0)
+        assert cursor != b"0" and 10 <= len(few) < 100, "ten where nothing is said"
+        _, one = c.ask("SCAN", 0, "COUNT", 1)
+        _, many = c.ask("SCAN", 0, "COUNT", 500)
+        _, most = c.ask("SCAN", 0, "COUNT", 10**9)
+        assert 1 <= len(one) < 100 and 500 <= len(many) < 600 and 1024 <= len(most) < 1200, (len(one), len(many), len(most))
+        assert len(set(scan_all(c, "COUNT", 300))) == 3000
+        assert c.ask("SCAN", 0, "COUNT", "x") == "ERR value is not an integer or out of range"
+        assert c.ask("SCAN", 0, "COUNT", -1) == "ERR syntax error"
+        for options in (("MATCH",), ("COUNT",), ("TYPE",), ("WHAT", "x")):
+            assert c.ask("SCAN", 0, *options) == "ERR syntax error", options
+
+
 def test_a_password(tmp_path):
     (tmp_path / "pw").write_text("correct horse\n")
     with Store(tmp_path, resp_password_file=str(tmp_path / "pw")) as s, s.connect() as c:

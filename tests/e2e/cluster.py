@@ -7,6 +7,7 @@
         c.wait_ready(1)
         assert c.chat("hello").status == 200
 """
+import contextlib
 import http.client
 import json
 import os
@@ -20,6 +21,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")).resolve()
 SANITIZER = os.environ.get("CGN_SANITIZER", "")  # set where the programs are built with a sanitizer: they are slow then, and large
+COUNTED = os.environ.get("CGN_COUNTED", "")  # set where the programs count the lines that they run: a killed program keeps no counts
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
 os.environ.setdefault("CGN_CONTEXT", "")  # cgn-ctl of tests uses none of this user's contexts
@@ -219,15 +221,20 @@ class Cluster:
         trouble = [t for p in self.processes if (t := p.trouble())]
         for p in reversed(self.processes):
             p.signal(signal.SIGCONT)
-            p.signal(signal.SIGTERM if SANITIZER else signal.SIGKILL)
+            p.signal(signal.SIGTERM if SANITIZER or COUNTED else signal.SIGKILL)
         for p in self.processes:
             self.end(p)
         return trouble or [t for p in self.processes if (t := p.trouble())]
 
     @staticmethod
     def end(p):
-        """Use SIGTERM first with a sanitizer, so that it can report leaks."""
+        """Use SIGTERM first with a sanitizer, so that it can report leaks, and where lines are counted. The second one ends
+        a drain that waits for a client."""
         try:
+            if COUNTED:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return p.wait(0.5)
+                p.signal(signal.SIGTERM)
             p.wait(10)
         except subprocess.TimeoutExpired:
             p.kill()

@@ -16,8 +16,6 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/e2e"))
-from cluster import Cluster, until  # noqa: E402
 
 HEAD = b'{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"'
 TAIL = b'"}]}'
@@ -62,6 +60,8 @@ def main():
     p.add_argument("--seconds", type=float, default=10)
     p.add_argument("--settle", type=float, default=12, help="seconds after the last client")
     a = p.parse_args()
+    sys.path.insert(0, str(ROOT / "tests/e2e"))
+    from cluster import Cluster, until
     bound = {"max_inflight_body": f"{a.bound}MiB"}
     with tempfile.TemporaryDirectory() as folder, Cluster(folder) as c:
         c.common['models."sim"'] = {"tokens": "bytes"}

@@ -19,8 +19,9 @@ def pair(binary, tmp_path):
     with Cluster(tmp_path) as c:
         c.MODEL = "tiny"
         c.router({"models.tiny": {"block_bytes": 32}})
+        # A slot for each conversation, wherever it goes: an engine that needs a slot drops a conversation without a word.
         agents = [c.agent(name, free_port(), {"engine": {"kind": "llama_cpp", "managed": True, "binary": binary, "model": "tiny",
-                                                         "model_path": str(model), "slots": 2, "n_threads": 1, "n_ctx": 8192},
+                                                         "model_path": str(model), "slots": 4, "n_threads": 1, "n_ctx": 16384},
                                               "models.tiny": {"block_bytes": 32}})[0] for name in ("a", "b")]
         c.wait_ready(2)
         try:

@@ -162,8 +162,8 @@ static int world_teardown(void **state)
 {
 	struct world *w = *state;
 	char path[128];
-	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy", "state", "",
-		"x"};
+	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy",
+		"state/cognitora.members", "state", "", "x"};
 	for (size_t i = 0; i < CGN_COUNT(left); i++) {
 		(void)snprintf(path, sizeof path, "%s/%s", w->dir, left[i]);
 		(void)remove(path);
@@ -359,6 +359,67 @@ static void a_broken_line_is_not_a_node(void **state)
 	close_world(w);
 }
 
+/* Agents announce themselves again within a heartbeat: until then the nodes of the earlier run count, each for a lease. */
+static void nodes_survive_a_restart(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	wait_for(w, "up ");
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n2", "h:2", &err), CGN_FINE);
+	assert_true(cgn_ok(state_leave_received(w->s, "n2", &err)));
+	close_world(w);
+
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	wait_for(w, "up +n1@h:1 ");
+	/* The owner was not heard of since then: another address may take the id. */
+	assert_int_equal(node_announce(w, "n1", "h:9", &err), CGN_FINE);
+	wait_for(w, "up +n1@h:1 +n1@h:9 -n1 "); /* Silent for the length of the lease. */
+	close_world(w);
+}
+
+static void a_file_of_another_cluster_or_format_is_ignored(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	char path[128];
+#define NODES "\"nodes\":[{\"id\":\"n1\",\"address\":\"h:1\"}]"
+#define REST  "\"written\":5,\"cordons\":[],\"policy\":\"\"}"
+	static const struct {
+		const char *text, *told;
+	} files[] = {
+		{"{\"format\":\"cognitora members 1\",\"cluster\":\"cognitora\"," NODES "," REST,
+			"up +n1@h:1 "},
+		{"{\"format\":\"cognitora members 2\",\"cluster\":\"cognitora\"," NODES "," REST, "up "},
+		{"{\"format\":\"cognitora members 1\",\"cluster\":\"other\"," NODES "," REST, "up "},
+		{"{\"format\":\"cognitora members 1\",\"cluster\":\"cognitora\"," REST, "up "},
+		{"{\"format\":\"cognitora members 1\",\"cluster\":\"cognitora\"," NODES
+		 ",\"written\":5,\"cordons\":[],\"policy\":7}",
+			"up "},
+		{"{\"format\":\"cognitora members 1\",\"cluster\":\"cognitora\"," NODES
+		 ",\"written\":5,\"cordons\":{},\"policy\":\"\"}",
+			"up "},
+		{"{\"format\":\"cognitora mem", "up "},
+	};
+	(void)snprintf(path, sizeof path, "%s/state", w->dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	(void)snprintf(path, sizeof path, "%s/state/cognitora.members", w->dir);
+	for (size_t i = 0; i < CGN_COUNT(files); i++) {
+		FILE *f = fopen(path, "w");
+		assert_non_null(f);
+		(void)fputs(files[i].text, f);
+		(void)fclose(f);
+		assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+		wait_for(w, files[i].told);
+		assert_true(cgn_ok(state_cordon(w->s, "x", false, cordon_done, w, &err)));
+		wait_for(w, "done:FINE "); /* The router was told by now what the file says. */
+		assert_true(strncmp(cgn_buf_z(&w->told), files[i].told, strlen(files[i].told)) == 0);
+		assert_int_equal(w->told.n, strlen(files[i].told) + strlen("done:FINE "));
+		close_world(w);
+	}
+}
+
 static void static_nodes_are_their_addresses(void **state)
 {
 	struct world *w = *state;
@@ -390,6 +451,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(nodes_survive_a_restart, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(a_file_of_another_cluster_or_format_is_ignored, world_setup,
+			world_teardown),
 		cmocka_unit_test_setup_teardown(static_nodes_are_their_addresses, world_setup,
 			world_teardown),
 	};

@@ -189,10 +189,12 @@ static void registries_do_not_share_series(void **state)
 static void names_without_end_cost_bounded_memory(void **state)
 {
 	(void)state;
+	static struct metric_cell *cells[4096];
 	char name[32];
 	for (unsigned i = 0; i < 4096; i++) {
 		snprintf(name, sizeof name, "node-%u", i);
-		metric_set(METRIC_OF(t, ENGINE_READY, name), i);
+		cells[i] = METRIC_OF(t, ENGINE_READY, name);
+		metric_set(cells[i], i);
 	}
 	struct metric_cell *other = METRIC_OF(t, ENGINE_READY, "one too many");
 	assert_ptr_equal(other, METRIC_OF(t, ENGINE_READY, "and another"));
@@ -208,6 +210,11 @@ static void names_without_end_cost_bounded_memory(void **state)
 	assert_null(strstr(scrape_page(), "node-17\""));
 	assert_ptr_not_equal(METRIC_OF(t, ENGINE_READY, "fresher"), other);
 	assert_ptr_equal(METRIC_OF(t, ENGINE_READY, "node-17"), other);
+	for (unsigned i = 0; i < 4096; i++) { /* The nodes that stayed keep their series. */
+		snprintf(name, sizeof name, "node-%u", i);
+		if (i != 17 && i != 3)
+			assert_ptr_equal(METRIC_OF(t, ENGINE_READY, name), cells[i]);
+	}
 }
 
 static void *counter_hammer(void *arg)

@@ -136,3 +136,49 @@ def test_every_dialect_is_held_to_it(cluster, path, body):
     assert [a.status for a in answers] == [200, 200, 429], answers[0].body
     assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
     assert 0 < int(answers[0].headers["x-ratelimit-remaining-tokens"]) < 500
+
+
+def test_the_answer_tells_what_is_left(cluster):
+    """OpenAI's fields: the limit that is nearest to being reached, of requests and of tokens."""
+    with_key = key(cluster.folder, "one", "acme")
+    start(cluster, {"rps": 0.001, "burst": 30, "tokens_per_minute": 6_000_000}, auth={"enabled": True, "api_keys_file": str(cluster.folder / "keys")},
+          **{'tenants."acme"': {"rps": 0.001, "burst": 3, "tokens_per_minute": 60_000_000}})
+    for left in (2, 1, 0):
+        h = cluster.chat("hello", with_key, max_tokens=2).headers
+        assert (h["x-ratelimit-limit-requests"], h["x-ratelimit-remaining-requests"]) == ("3", str(left))
+        assert h["x-ratelimit-limit-tokens"] == "6000000" and 5_999_000 < int(h["x-ratelimit-remaining-tokens"]) < 6_000_000
+        full_in = (3 - left) * 1000 / 60  # minutes, less those that have passed
+        assert full_in - 5 < int(h["x-ratelimit-reset-requests"].split("m")[0]) <= full_in and h["x-ratelimit-reset-tokens"].endswith("ms")
+    refused = cluster.chat("hello", with_key, max_tokens=2)
+    error = refused.json()["error"]
+    assert refused.status == 429 and error["type"] == "requests" and error["code"] == "rate_limit_exceeded"
+    assert "the tenant has 0.001 requests a second, 3 at once" in error["message"] and "this request needs 1" in error["message"]
+    assert 900 < int(refused.headers["retry-after"]) <= 1000 and f'try again in {refused.headers["retry-after"]} s' in error["message"]
+    scraped = cluster.scrape()
+    assert cluster.metric("cgn_rate_limited_total", scraped, kind="tenant_requests") == cluster.metric("cgn_rate_limited_total", scraped) == 1
+
+
+def test_requests_without_an_answer_cost_no_tokens(cluster):
+    """Counting and tokenizing take from the requests only; embeddings reserve no answer; a chat reserves what it asks for."""
+    rate = 600_000_000  # full again at once
+    start(cluster, {"rps": 0.001, "burst": 100, "tokens_per_minute": rate})
+    tokens = cluster.ask("POST", "/tokenize", {"model": "sim", "prompt": "hello"})
+    assert tokens.status == 200 and "x-ratelimit-remaining-tokens" not in tokens.headers and tokens.headers["x-ratelimit-remaining-requests"] == "99"
+
+    def reserved(path, **body):
+        time.sleep(0.05)
+        return rate - int(cluster.ask("POST", path, {"model": "sim", **body}).headers["x-ratelimit-remaining-tokens"])
+    prompt = "a long text " * 200
+    embedded = reserved("/v1/embeddings", input=prompt)
+    completed = reserved("/v1/completions", prompt=prompt, max_tokens=1000, stop=[" "])
+    assert 200 < embedded < 1200 and 900 < completed - embedded < 1100, (embedded, completed)
+
+
+def test_what_can_never_pass_is_told_so(cluster):
+    start(cluster, {"tokens_per_minute": 500})
+    refused = cluster.chat("hello", max_tokens=501)
+    error = refused.json()["error"]
+    assert refused.status == 429 and error["type"] == "tokens" and "the request is too large: it may take" in error["message"]
+    assert "the address has 500 tokens a minute" in error["message"] and refused.headers["x-should-retry"] == "false"
+    assert cluster.metric("cgn_rate_limited_total", kind="address_tokens") == 1
+    assert cluster.chat("hello", max_tokens=100).status == 200, "what was refused took nothing"

@@ -205,6 +205,55 @@ def test_tenants_take_turns(cluster):
     assert sum(name.startswith("modest") for name in crowd.order[:12]) == 6, crowd.order
 
 
+def test_the_queue_is_shown_with_who_waits(cluster):
+    keys_of(cluster, "acme", "beta")
+    cluster.common['tenants."acme"'] = {"max_priority": 9}
+    small(cluster, n=1)
+    held = [Stream(cluster, as_key("acme"), max_tokens=3000, ignore_eos=True)]
+    until(lambda: inflight(cluster) == 1, "it is booked")
+    crowd = Crowd(cluster)
+    for i, (text, key, priority) in enumerate((("long " * 400, "acme", "high"), ("short", "acme", "high"), ("short too", "beta", "normal"))):
+        crowd.send(text, as_key(key, **{"X-Cgn-Priority": priority}))
+        depth_is(cluster, i + 1)
+    assert cluster.metric("cgn_queue_depth", model="sim") == 3
+
+    def shown():
+        said = ask(cluster.admin_port, "GET", "/queue").json()
+        return said if min(t["oldest_ms"] for t in said["queues"][0]["tenants"]) > 0 else None
+    (q,) = until(shown, "some time has passed")["queues"]
+    assert (q["model"], q["role"], q["requests"], q["retries"]) == ("sim", "generation", 3, 0)
+    rows = {t["tenant"]: t for t in q["tenants"]}
+    assert {name: t["requests"] for name, t in rows.items()} == {"acme": 2, "beta": 1}
+    assert rows["acme"]["priority"] != rows["beta"]["priority"] and rows["acme"]["oldest_ms"] >= rows["beta"]["oldest_ms"]
+    assert rows["acme"]["tokens"] > 200 > rows["beta"]["tokens"] > 0 and q["tokens"] == sum(t["tokens"] for t in rows.values())
+    for s in held:
+        s.close()
+    crowd.wait()
+    assert crowd.statuses() == [200] * 3
+    depth_is(cluster, 0)
+    assert cluster.metric("cgn_queue_depth", model="sim") == 0
+    assert cluster.metric("cgn_queue_seconds_count", model="sim") == 3
+
+
+def test_a_request_whose_deadline_the_queue_cannot_meet_is_told_at_once(cluster):
+    """Once the queue's speed is known, a request that would wait for longer than it has is refused before it waits."""
+    small(cluster, n=1)
+    warm = Crowd(cluster)
+    for i in range(3):
+        warm.send(f"warm {i}", max_tokens=5)
+    warm.wait()
+    crowd = Crowd(cluster)
+    for i in range(5):
+        crowd.send(f"r{i}", max_tokens=15)
+    until(lambda: depth(cluster) == 4, "four wait")
+    (q,) = ask(cluster.admin_port, "GET", "/queue").json()["queues"]
+    assert q["wait_ms"] > 20, q
+    refused = cluster.chat("x", {"X-Cgn-Deadline-Ms": "20"}, max_tokens=2)
+    assert refused.status == 503 and error_of(refused)["code"] == "slo_unmeetable" and int(refused.headers["retry-after"]) >= 1
+    crowd.wait()
+    assert crowd.statuses() == [200] * 5
+
+
 def test_a_key_goes_no_higher_than_its_tenant_may(cluster):
     keys_of(cluster, "boss", "clerk")
     cluster.common['tenants."clerk"'] = {"max_priority": 2}

@@ -44,6 +44,7 @@ class FakeEngine:
         self.requests, self.closed, self.connections = [], queue.Queue(), []
         self.behave, self.release = self.echo, threading.Event()
         self.ended = 0
+        self.gets = {}  # path: (status, body) of a GET, instead of the usual answer
         self.scrapes, self.metrics = 0, b"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.5\n"
         engine = self
 
@@ -72,6 +73,9 @@ class FakeEngine:
             def do_GET(self):
                 if key and self.headers.get("Authorization") != f"Bearer {key}":
                     self.reply(401, b"{}")
+                elif self.path in engine.gets:
+                    engine.scrapes += self.path == "/metrics"
+                    self.reply(*engine.gets[self.path])
                 elif self.path == "/v1/models":
                     self.reply(200, json.dumps({"data": [{"id": m} for m in models]}).encode())
                 elif self.path == "/metrics":
@@ -675,6 +679,98 @@ def test_many_watchers_but_not_any_number(pair):
     for w in watches:
         w.clear()
     until(lambda: a.node()["watchers"] == 0, "forgotten")
+
+
+# ---- what an engine says of itself ----
+def sim_kind(e, more=""):
+    return adopted(e, more).replace("openai_compat", "sim")
+
+
+def events(a, name):
+    return [e for e in (json.loads(line) for line in a.log.read_text().split("\n")[:-1]) if e["event"] == name]
+
+
+def test_an_engine_is_ready_when_it_says_so(fake, start):
+    """Until then requests are refused with the reason, which is shown and logged once."""
+    e = fake()
+    e.gets["/health"] = (500, b"{}")
+    a = start(sim_kind(e))
+    until(lambda: a.engine()["trouble"] == "/health answered 500", lambda: a.engine())
+    assert a.engine()["state"] != "ready" and not a.engine()["ready"] and a.get("/readyz")[0] == 503
+    assert a.metric('cgn_engine_ready{engine="sim"}') == 0
+    got = a.generate("model=m")
+    assert got.code == "UNAVAILABLE" and not e.requests
+    w = Watch(a)
+    first = w.until(lambda ev: "node" in ev)["node"]["engines"][0]
+    assert not first.get("ready") and first["trouble"] == "/health answered 500"
+    e.gets["/health"] = (503, b"{}")
+    until(lambda: a.engine()["trouble"] == "/health answered 503", lambda: a.engine())
+    w.until(lambda ev: ev.get("node", {}).get("engines", [{}])[0].get("trouble") == "/health answered 503")
+    del e.gets["/health"]
+    a.wait_ready()
+    engine = a.engine()
+    assert (engine["state"], engine["ready"], engine["trouble"], engine["models"], engine["managed"], engine["pid"]) == ("ready", True, "", ["m"], False, 0)
+    assert engine["kind"] == engine["name"] == "sim" and engine["address"] == f"127.0.0.1:{e.port}" and engine["restarts"] == 0
+    w.until(lambda ev: ev.get("node", {}).get("engines", [{}])[0].get("ready"))
+    assert a.metric('cgn_engine_ready{engine="sim"}') == 1
+    (failed,) = events(a, "engine.check_failed")
+    assert failed["why"] == "/health answered 500" and failed["url"] == f"127.0.0.1:{e.port}" and failed["level"] == "warn"
+    assert len(events(a, "engine.ready")) == 1 and a.generate("model=m").code == "FINE"
+    w.clear()
+
+
+def test_an_engine_that_ends_has_no_load_and_no_blocks(fake, start):
+    e = fake()
+    a = start(sim_kind(e)).wait_ready()
+    assert a.generate("model=m", "chain=a,b,c").code == "FINE"
+    until(lambda: a.engine()["load"]["running"] == 3 and a.engine()["resident_blocks"] == 3, lambda: a.engine())
+    load = a.engine()["load"]
+    assert (load["running"], load["waiting"], load["kv_usage"]) == (3, 2, 0.5)
+    for name, value in (("running", 3), ("waiting", 2)):
+        assert a.metric(f'cgn_engine_requests_{name}{{engine="sim"}}') == value
+    e.stop()
+    until(lambda: not a.engine()["ready"], "it is seen")
+    engine = a.engine()
+    assert (engine["load"]["running"], engine["load"]["waiting"], engine["load"]["kv_usage"], engine["resident_blocks"]) == (0, 0, 0, 0)
+    assert engine["trouble"] and engine["state"] != "ready"
+    assert a.metric('cgn_engine_requests_running{engine="sim"}') == a.metric('cgn_engine_requests_waiting{engine="sim"}') == 0
+    (unready,) = events(a, "engine.unready")
+    assert unready["why"] == engine["trouble"] and a.get("/readyz")[0] == 503
+
+
+def test_load_follows_the_engine(fake, start):
+    e = fake()
+    e.metrics = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
+    a = start(sim_kind(e)).wait_ready()
+    until(lambda: e.scrapes > 0, "it is read")
+    assert a.engine()["load"]["running"] == 0
+    e.metrics = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 4\nvllm:kv_cache_usage_perc 0.25\n" + \
+        b'vllm:cache_config_info{block_size="16",num_gpu_blocks="500"} 1\n'
+    until(lambda: a.engine()["load"]["running"] == 7, lambda: a.engine())
+    load = a.engine()["load"]
+    assert (load["waiting"], load["kv_usage"], load["kv_blocks_total"], load["kv_block_tokens"]) == (4, 0.25, 500, 16)
+    assert a.metric('cgn_engine_requests_running{engine="sim"}') == 7
+    e.gets["/metrics"] = (404, b"")  # a source that does not exist is asked for no more
+    until(lambda: a.engine()["load"]["running"] == 0, lambda: a.engine())
+    read = e.scrapes
+    assert a.generate("model=m").code == "FINE" and a.engine()["ready"] and e.scrapes == read
+
+
+def test_models_are_asked_for_until_they_are_known(fake, start):
+    e = fake()
+    e.gets["/v1/models"] = (200, b'{"data": []}')
+    a = start(sim_kind(e))
+    until(lambda: a.engine()["trouble"] == "/v1/models lists none", lambda: a.engine())
+    assert a.engine()["state"] == "ready" and not a.engine()["ready"] and a.get("/readyz")[0] == 503
+    (unknown,) = events(a, "engine.models_unknown")
+    assert unknown["why"] == "/v1/models lists none" and unknown["engine"] == "sim"
+    e.gets["/v1/models"] = (500, b"{}")
+    until(lambda: a.engine()["trouble"] == "/v1/models: not answered with 200", lambda: a.engine())
+    e.gets["/v1/models"] = (200, b'{"data": [{"id": "x/one"}, {"id": "two"}]}')
+    a.wait_ready()
+    assert a.engine()["models"] == ["x/one", "two"] and a.engine()["trouble"] == ""
+    assert [m["first"] for m in events(a, "engine.models")] == ["x/one"] and events(a, "engine.models")[0]["models"] == 2
+    assert a.generate("model=two").code == "FINE" and a.generate("model=m").code == "NOT_FOUND"
 
 
 # ---- supervising ----

@@ -831,6 +831,24 @@ def test_an_engine_that_never_gets_ready_is_started_again(start, tmp_path):
     assert a.event("engine.output")["line"] == "started"
 
 
+def test_a_managed_engine_that_ends_is_told_with_its_last_lines(start, tmp_path):
+    loud = tmp_path / "loud.sh"
+    loud.write_text('#!/bin/sh\nfor i in $(seq 30); do echo "line $i"; done\nprintf "%0500d\\n" 7\nexit 3\n')
+    loud.chmod(0o755)
+    a = start(managed_sim(f'binary = "{loud}"').replace('"50ms"', '"60s"'))
+    until(lambda: a.engine()["state"] == "backoff", lambda: a.engine())
+    (ended,) = events(a, "engine.exit")
+    assert "3" in ended["how"] and ended["level"] == "warn" and ended["engine"] == "sim"
+    lines = [e["line"] for e in events(a, "engine.output")]
+    assert lines == [f"line {i}" for i in range(20, 31)] + ["0" * 239], lines
+    engine = a.engine()
+    assert engine["trouble"] == ended["how"] and engine["pid"] == 0 and not engine["ready"] and engine["restarts"] == 0
+    (begun,) = events(a, "engine.start")
+    assert begun["program"] == str(loud) and begun["restarts"] == 0
+    got = a.generate("model=m")
+    assert got.code == "UNAVAILABLE"
+
+
 def test_an_engines_lines_have_a_level_of_their_own(start):
     quiet = start(managed_sim("")).wait_ready()
     assert not quiet.event("engine.output"), "a healthy engine's lines are not in the log"

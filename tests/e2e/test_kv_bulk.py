@@ -136,6 +136,53 @@ def test_watch(store):
         assert seen[key("k0")][0] == 0 and seen[key("new")] == (2, 4)
 
 
+def test_a_watch_tells_each_value_once_and_then_only_changes(store):
+    """One reset, every value of the snapshot once, one end of the snapshot; an empty store has both in one message."""
+    with Bulk(store.bulk) as c:
+        with Bulk(store.bulk) as w:
+            w.send(kvbulk.WATCH)
+            reset, synced, rows = w.changes()
+            while not synced:
+                again, synced, more = w.changes()
+                assert not again
+                rows += more
+            assert reset and rows == []
+        keys = [key(f"k{i}") for i in range(1500)]
+        for k in keys:
+            c.put(k, b"abc")
+        for _ in range(2):  # a second watcher has a snapshot of its own
+            with Bulk(store.bulk) as w:
+                w.send(kvbulk.WATCH)
+                got, resets, synced = [], 0, 0
+                while not synced:
+                    reset, end, rows = w.changes()
+                    got, resets, synced = got + rows, resets + reset, synced + end
+                assert sorted(k for k, _, _ in got) == sorted(keys) and resets == 1, (len(got), resets)
+                assert {(tiers, size) for _, tiers, size in got} == {(2, 3)}
+                for i in range(5):
+                    c.put(key(f"new{i}"), b"x" * i)
+                    reset, end, rows = w.changes()
+                    assert rows == [(key(f"new{i}"), 2, i)] and not reset and not end
+                assert c.remove([key(f"new{i}") for i in range(5)]) == 5
+                gone = []
+                while len(gone) < 5:
+                    reset, end, rows = w.changes()
+                    gone += rows
+                    assert not reset and not end
+                assert [(k, tiers) for k, tiers, _ in gone] == [(key(f"new{i}"), 0) for i in range(5)]
+
+
+def test_a_pin_lasts_as_long_as_it_was_asked_for(store):
+    with Bulk(store.bulk) as c:
+        for name in "abc":
+            c.put(key(name), b"x")
+        assert c.pin(key("a"), 3_600_000).pinned and c.pin(key("b")).pinned
+        c.pin(key("c"), 1)
+        until(lambda: not c.lookup([key("c")])[0].pinned, "a millisecond has passed")
+        assert [i.pinned for i in c.lookup([key("a"), key("b")])] == [True, True]
+        assert c.pin(key("a"), kvbulk.FOREVER - 1).pinned and not c.pin(key("a"), 0).pinned and not c.lookup([key("a")])[0].pinned
+
+
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
 def test_a_watcher_that_sleeps_begins_again(store):
     with Bulk(store.bulk) as c, Bulk(store.bulk) as w:

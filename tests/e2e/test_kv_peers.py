@@ -41,6 +41,31 @@ def test_what_is_put_on_one_is_got_on_the_other(world, workers):
     assert a.metric("cgn_kv_peer_bytes_total", direction="out") == sum(map(len, values.values()))
 
 
+def test_peers_are_counted(world):
+    """Peers by state, handshakes of both sides, packets and bytes; a peer that ends is down, and what it had is a miss."""
+    a = world("a")
+    b = world("b", [a])
+    a.put(key("x"), pattern(MIB))
+    b.hears(key("x"))
+    assert b.get(key("x")) == pattern(MIB)
+    until(lambda: b.metric("cgn_kv_peers", state="ready") == 1, lambda: b.peers())
+    assert b.metric("cgn_kv_peers", state="down") == 0 and a.metric("cgn_kv_peers", state="ready") == 0
+    until(lambda: b.metric("cgn_quic_handshakes_total", outcome="dialled") == a.metric("cgn_quic_handshakes_total", outcome="accepted") == 1, "one each")
+    until(lambda: b.metric("cgn_quic_bytes_total", direction="in") > MIB and a.metric("cgn_quic_bytes_total", direction="out") > MIB, "its bytes")
+    assert b.metric("cgn_quic_bytes_total", direction="out") < MIB and b.metric("cgn_quic_packets_total", direction="in") > 20
+    for p in (a, b):
+        assert p.metric("cgn_quic_connections", state="open") == 1 and p.metric("cgn_quic_connections", state="handshake") == 0
+        assert p.metric("cgn_quic_handshakes_total", outcome="failed") == p.metric("cgn_quic_handshakes_total", outcome="refused") == 0
+    a.put(key("y"), b"value")
+    b.hears(key("y"))
+    a.process.stop()
+    until(lambda: b.metric("cgn_kv_peers", state="down") == 1 and b.metric("cgn_kv_peers", state="ready") == 0, lambda: b.peers())
+    with Bulk(b.bulk) as c:
+        until(lambda: tiers(c, key("y")) == 0, "nobody has it")
+    missing(b, key("y"))
+    assert b.get(key("x")) == pattern(MIB), "what was fetched stays"
+
+
 def test_a_peer_is_asked_only_when_the_asker_allows_it(world):
     a = world("a")
     b = world("b", [a])

@@ -510,6 +510,41 @@ static void a_view_groups_the_names_of_one_model(void **state)
 	cluster_view_unref(&v);
 }
 
+/* Return the name under which n1 serves llama, when its engines serve it as |first| and |second|. */
+static struct cgn_str name_of_two(const char *first, const char *second, bool first_ready, char out[32])
+{
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = NULL;
+	struct toy_node t, other;
+	node_seen(c, "n1", first);
+	Cognitora__V1__Node *node = toy_node_of(&t, "n1", first, first_ready);
+	(void)toy_node_of(&other, "n1", second, true);
+	Cognitora__V1__Engine *both[] = {&t.engine, &other.engine};
+	node->engines = both;
+	node->n_engines = 2;
+	node_event(c, "n1", 1, node, NULL);
+	assert_true(cgn_ok(cluster_view_new(c, name_of, "names", &v, NULL)));
+	assert_int_equal(v->n_models, 1);
+	const struct view_model *m = view_model_find(v, CGN_STR("llama"));
+	assert_int_equal(m->n_ready, 1);
+	assert_true(cgn_str_copyz(out, 32, view_served_name(m, m->ready[0]->slot)->text));
+	cluster_view_unref(&v);
+	cluster_free(&c);
+	return cgn_str_of(out);
+}
+
+/* A node is one candidate, and is asked under the name of an engine that is ready. The order in which the engines
+ * are told does not change the name. */
+static void two_engines_of_one_model_are_one_candidate(void **state)
+{
+	(void)state;
+	char out[32];
+	assert_true(cgn_str_is(name_of_two("alias", "llama", true, out), "alias"));
+	assert_true(cgn_str_is(name_of_two("llama", "alias", true, out), "alias"));
+	assert_true(cgn_str_is(name_of_two("alias", "llama", false, out), "llama"));
+	assert_true(cgn_str_is(name_of_two("llama", "alias", false, out), "alias"));
+}
+
 static void a_view_lists_models_and_who_is_ready(void **state)
 {
 	(void)state;
@@ -683,6 +718,7 @@ int main(void)
 		cmocka_unit_test(there_is_an_end_to_slots),
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
 		cmocka_unit_test(a_view_groups_the_names_of_one_model),
+		cmocka_unit_test(two_engines_of_one_model_are_one_candidate),
 		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
 		cmocka_unit_test(open_breakers_leave_the_candidates_unless_all_are),

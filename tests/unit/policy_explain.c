@@ -145,6 +145,7 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	assert_true(cgn_str_is(member_of(t, "at").raw, "\"1970-01-01T00:00:01.000Z\""));
 	assert_true(cgn_str_is(member_of(t, "chain").raw, "\"0000000000000abc\""));
 	assert_int_equal(json_get_u64(t, "common_blocks", 0), 2);
+	assert_int_equal(json_get_u64(t, "prompt_tokens", 0), 163);
 	struct json_val c = element_at(member_of(t, "candidates"), 0);
 	assert_true(cgn_str_is(member_of(c, "why").raw, "\"won\""));
 	assert_int_equal(json_get_u64(c, "held_blocks", 0), 8);
@@ -388,15 +389,15 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	struct explain_decision d;
 	world_of(&w, 4, 8, ROUTE_WEIGHTED);
 	struct chooser_ask ask = ask_of(&w);
-	w.shared.stats[0].inflight = 2;
+	w.shared.stats[0].inflight = 1;
 	w.shared.stats[1].inflight = 8; /* Busy to its limit, and holds every block. */
-	w.shared.stats[3].inflight = 1;
+	w.shared.stats[3].inflight = 2;
 	route_record_add(w.shared.record, w.chain, BLOCKS, 1);
 	for (uint16_t i = 0; i < 4; i++)
-		route_record_add(w.shared.record, w.chain, 3, i);
+		route_record_add(w.shared.record, w.chain, i == 3 ? 3 : 5, i); /* All hold what n3 holds. */
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	explain_pick(&ask, &p, w.view, &d);
-	static const char *const order[] = {"n2", "n3", "n0", "n1"};
+	static const char *const order[] = {"n2", "n0", "n3", "n1"};
 	assert_int_equal(d.n, 4);
 	assert_int_equal(d.n_all, 4);
 	for (size_t i = 0; i < 4; i++)
@@ -405,6 +406,8 @@ static void the_winner_is_first_then_the_best_and_the_full_last(void **state)
 	assert_int_equal(d.cands[3].why, EXPLAIN_FULL);
 	assert_int_equal(d.cands[3].v[EXPLAIN_HELD].u, BLOCKS);
 	assert_int_equal(d.common, 3);
+	assert_float_equal(d.cands[2].v[EXPLAIN_KV].f, 0, 1e-6); /* A part that all hold favours none. */
+	assert_true(d.cands[0].v[EXPLAIN_KV].f > 0);
 	assert_int_equal(d.unit, EXPLAIN_SCORE_UNIT);
 	assert_int_equal(d.attempt, 1);
 	assert_true(d.chain == w.chain[BLOCKS - 1]);

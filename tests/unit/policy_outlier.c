@@ -222,6 +222,25 @@ static void too_few_requests_say_nothing(void **state)
 	assert_int_equal(f.ejected[1], 1);
 }
 
+/* Two nodes have the long prompts, two others the short ones: no class has enough nodes to compare. */
+static void work_that_two_nodes_have_is_not_compared(void **state)
+{
+	(void)state;
+	struct outlier_tally tally[4] = {0};
+	struct outlier_peer peers[4] = {0};
+	double scratch[4] = {0};
+	for (size_t i = 0; i < 4; i++) {
+		for (int k = 0; k < 2 * OUTLIER_REQUESTS; k++) {
+			outlier_add_end(&tally[i], false);
+			outlier_add_first(&tally[i], (i == 1 ? 2000 : 100) * CGN_MSEC, i < 2 ? 50000 : 500);
+		}
+		outlier_read(&tally[i], &peers[i].recent);
+	}
+	outlier_judge(peers, 4, 0.3, scratch);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(peers[i].verdict, BREAKER_FOR_NOTHING);
+}
+
 static void windows_forget_and_totals_may_wrap(void **state)
 {
 	(void)state;
@@ -267,6 +286,7 @@ int main(void)
 		cmocka_unit_test(one_that_recovers_returns_and_stays),
 		cmocka_unit_test(no_more_than_a_share_is_ejected_and_the_worst_first),
 		cmocka_unit_test(too_few_requests_say_nothing),
+		cmocka_unit_test(work_that_two_nodes_have_is_not_compared),
 		cmocka_unit_test(windows_forget_and_totals_may_wrap),
 		cmocka_unit_test(a_share_of_failures_needs_no_peers),
 	};

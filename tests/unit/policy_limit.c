@@ -205,6 +205,20 @@ static void buckets_of_two_keys_are_two(void **state)
 	limit_table_free(&t);
 }
 
+/* A table for many keys keeps the buckets of many. */
+static void a_large_table_forgets_no_bucket(void **state)
+{
+	(void)state;
+	struct limit_table *t = table_of(4096);
+	const struct limit_rate r = limit_per_second(1, 4);
+	for (uint64_t i = 1; i <= 256; i++)
+		assert_true(limit_table_take(t, i * MIX_GOLDEN, &r, START, 4).granted);
+	assert_int_equal(limit_table_forgotten(t), 0);
+	for (uint64_t i = 1; i <= 256; i++)
+		assert_false(limit_table_take(t, i * MIX_GOLDEN, &r, START, 1).granted);
+	limit_table_free(&t);
+}
+
 static void full_buckets_are_forgotten_first(void **state)
 {
 	(void)state;
@@ -335,6 +349,7 @@ int main(void)
 		cmocka_unit_test(any_sequence_keeps_the_rate),
 		cmocka_unit_test(settling_is_as_if_it_had_been_known),
 		cmocka_unit_test(buckets_of_two_keys_are_two),
+		cmocka_unit_test(a_large_table_forgets_no_bucket),
 		cmocka_unit_test(full_buckets_are_forgotten_first),
 		cmocka_unit_test(a_refund_makes_no_bucket),
 		cmocka_unit_test(threads_get_what_one_would),

@@ -496,6 +496,8 @@ static void what_was_no_text_is_not_gone_on_with(void **state)
 		cgn_buf_putz(&in, "ent");
 		assert_true(cgn_str_eq(cgn_buf_view(&out), cgn_buf_view(&in)));
 		resume_free(&s);
+		assert_null(s);
+		resume_free(&s); /* Nothing is left to free. */
 	}
 }
 

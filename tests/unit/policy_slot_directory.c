@@ -77,6 +77,8 @@ static void a_state_counts_when_it_is_whole(void **state)
 	assert_false(slot_directory_piece_told(s, 4, 0, 0));
 	assert_false(slot_directory_piece_told(s, 4, 2, 0));
 	assert_int_equal(slot_directory_blocks(s), 0);
+	/* No store has a piece in GPU memory. */
+	assert_false(slot_directory_piece_told(s, 4, 0, BLOCK_TIER_BIT(BLOCK_GPU)));
 	slot_directory_free(&s);
 	assert_null(s);
 	slot_directory_free(&s);

@@ -123,6 +123,25 @@ static void test_a_change_is_noticed(void **state)
 	assert_true(class_wanted(w, WEAR_ONCE));
 }
 
+/* Old writes and old reads lose weight alike: a class of which the same part is always read keeps its worth. */
+static void test_age_changes_no_yield(void **state)
+{
+	struct wear little, enough;
+	(void)state;
+	wear_init(&little, GIB, 0, 0);
+	wear_init(&enough, GIB, 0, 0);
+	for (unsigned i = 0; i < 20 * 1024; i++) {
+		wear_wrote(&little, WEAR_USED, MIB);
+		wear_wrote(&enough, WEAR_USED, MIB);
+		wear_read(&little, WEAR_USED, MIB / 10);
+		wear_read(&enough, WEAR_USED, MIB / 7);
+		if (i < 1024)
+			continue;
+		assert_false(class_wanted(little, WEAR_USED));
+		assert_true(class_wanted(enough, WEAR_USED));
+	}
+}
+
 static void test_classes(void **state)
 {
 	(void)state;
@@ -141,6 +160,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_read_is_written),
 		cmocka_unit_test(test_the_best_class_gets_the_rest_of_the_budget),
 		cmocka_unit_test(test_a_change_is_noticed),
+		cmocka_unit_test(test_age_changes_no_yield),
 		cmocka_unit_test(test_classes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -397,6 +397,7 @@ static unsigned slowed_by_its_server(struct world *w)
 	until(w, s.closed);
 	expect_story(&s, CGN_FINE);
 	assert_int_equal(s.answers, sent);
+	assert_true(s.drains > 0); /* The sender was told that there is room again. */
 	assert_int_equal(w->d.half_closes, 1);
 	free(blob);
 	return sent;
@@ -721,6 +722,41 @@ static void raw_post(struct world *w, struct raw *r, const char *method, const c
 	http_client_free(&r->cl);
 }
 
+static void refusing_call(struct grpc_call *c, void *user)
+{
+	(void)user;
+	grpc_refuse(c, CGN_FORBIDDEN, "not for you");
+}
+
+static void a_refused_call_ends_with_its_reason(void **state)
+{
+	struct world *w = *state;
+	struct grpc_channel *keep = w->ch;
+	struct grpc_server *server = NULL;
+	static struct story s;
+	char addr[64];
+	static const struct grpc_method methods[] = {{"/x/Y", refusing_call}};
+	const struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"},
+		.methods = methods,
+		.n_methods = CGN_COUNT(methods)};
+	assert_true(cgn_ok(grpc_server_new(w->l, &cfg, NULL, &server, NULL)));
+	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(server));
+	assert_true(cgn_ok(grpc_channel_new(w->l, &(struct grpc_channel_cfg){.addr = addr}, &w->ch, NULL)));
+	for (unsigned i = 0; i < 2; i++) { /* Also before the client's last message. */
+		story_start(w, &s, "/x/Y", 0);
+		grpc_send(s.c, NULL, 0);
+		if (i == 0)
+			grpc_half_close(s.c);
+		until(w, s.closed);
+		expect_story(&s, CGN_FORBIDDEN);
+		assert_string_equal(s.why.msg, "not for you");
+		assert_int_equal(s.answers, 0);
+	}
+	grpc_channel_free(&w->ch);
+	grpc_server_free(&server);
+	w->ch = keep;
+}
+
 static void strange_requests_are_refused(void **state)
 {
 	struct world *w = *state;
@@ -833,6 +869,8 @@ static void strange_answers_become_statuses(void **state)
 		{{.status = 404, .type = "text/html", .no_trailers = true}, CGN_UNSUPPORTED},
 		{{.status = 401, .type = "text/html", .no_trailers = true}, CGN_UNAUTHENTICATED},
 		{{.status = 200, .type = "text/html", .no_trailers = true}, CGN_INTERNAL},
+		{{.status = 200, .type = "text/html", .grpc_status = "0", .body = "\0\0\0\0\0", .n_body = 5},
+			CGN_INTERNAL},
 		{{.status = 200, .type = "application/grpc", .no_trailers = true},
 			CGN_INTERNAL}, /* No status at all. */
 		{{.status = 200, .type = "application/grpc", .grpc_status = "99"}, CGN_INTERNAL},
@@ -902,6 +940,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(unary_wants_exactly_one_answer, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(health_is_checked, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(health_is_watched_until_the_drain, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_refused_call_ends_with_its_reason, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(strange_requests_are_refused, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(strange_answers_become_statuses, world_setup, world_teardown),

@@ -31,6 +31,22 @@ static void answers_come_over_one_connection(void **state)
 	world_close(&w);
 }
 
+static void a_head_of_some_kilobytes_is_taken(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	static char cookie[8000];
+	memset(cookie, 'c', sizeof cookie);
+	const struct http_field field = {CGN_STR("cookie"), {cookie, sizeof cookie}};
+	open_world(&w, NULL);
+	story_start(&w, &s,
+		&(struct http_request){.method = "GET", .path = "/hello", .fields = &field, .n_fields = 1});
+	world_until(&w, s.done);
+	assert_int_equal(s.status, 200);
+	world_close(&w);
+}
+
 static void a_big_answer_waits_for_a_slow_reader(void **state)
 {
 	(void)state;
@@ -586,6 +602,7 @@ static void a_pausing_reader_gets_every_byte(void **state)
 
 #define TESTS                                                                                            \
 	cmocka_unit_test(answers_come_over_one_connection),                                              \
+		cmocka_unit_test(a_head_of_some_kilobytes_is_taken),                                     \
 		cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),                                  \
 		cmocka_unit_test(a_big_request_comes_back), cmocka_unit_test(lent_bytes_come_whole),     \
 		cmocka_unit_test(lent_bytes_may_be_freed_once_they_are_kept),                            \

@@ -391,6 +391,40 @@ static void continue_is_said_when_the_body_is_wanted(void **state)
 	world_close(&w);
 }
 
+/* Nothing holds this request back: the client hears at once that it may send. */
+static void continue_is_said_at_once(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	struct cgn_buf b = {0};
+	raw_begin(&w, &r, NULL);
+	put_request(&b, 1, END_HEADERS, 0x83, "/hang",
+		"\0\6expect\x0c"
+		"100-continue",
+		21);
+	raw_write(&w, &r, &b);
+	world_until(&w, raw_look(&r).heads == 1);
+	assert_int_equal(raw_look(&r).ends, 0);
+	raw_fini(&w, &r);
+	world_close(&w);
+}
+
+static void a_client_that_leaves_without_a_word_is_forgotten(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	world_open(&w, &(struct http_server_cfg){.head_timeout = 600 * CGN_SEC});
+	raw_dial(&w, &r);
+	world_until(&w, http_server_stats(w.d.server).connections == 1);
+	net_close(r.c);
+	world_until(&w, http_server_stats(w.d.server).connections == 0);
+	world_until(&w, r.closed);
+	cgn_buf_fini(&r.got);
+	world_close(&w);
+}
+
 static void a_head_alone_ends_the_stream(void **state)
 {
 	(void)state;
@@ -497,6 +531,8 @@ int main(void)
 		cmocka_unit_test(a_client_that_goes_is_noticed),
 		cmocka_unit_test(an_unwanted_upload_is_stopped),
 		cmocka_unit_test(continue_is_said_when_the_body_is_wanted),
+		cmocka_unit_test(continue_is_said_at_once),
+		cmocka_unit_test(a_client_that_leaves_without_a_word_is_forgotten),
 		cmocka_unit_test(a_head_alone_ends_the_stream),
 		cmocka_unit_test(a_server_that_leaves_is_stale),
 		cmocka_unit_test(broken_servers_fail_the_call),

@@ -216,6 +216,56 @@ static bool six_held(struct world *w)
 	return holdings_count(w->h) == 6;
 }
 
+/* Return the state that the metrics show; they show one at a time, or none after the feed was closed. */
+static const char *shown_state(void)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf page = {.n = 0};
+	static char shown[40];
+	char line[120];
+	unsigned n = 0;
+	telemetry_text(test_telemetry(), &page);
+	shown[0] = '\0';
+	for (unsigned i = 0; i < KVSOURCE_STATES; i++) {
+		const char *name = kvsource_state_name((enum kvsource_state)i);
+		(void)snprintf(line, sizeof line,
+			"\ncgn_kv_source_state{engine=\"e\",rank=\"0\",state=\"%s\"} 1\n", name);
+		if (strstr(cgn_buf_z(&page), line) != NULL) {
+			(void)cgn_str_copyz(shown, sizeof shown, cgn_str_of(name));
+			n++;
+		}
+	}
+	assert_in_range(n, 0, 1);
+	return shown;
+}
+
+static void the_metrics_tell_state_and_events(void **state)
+{
+	struct world w;
+	(void)state;
+	struct metric_cell *stored = METRIC_OF(test_telemetry(), KV_EVENTS, "e", "stored"),
+			   *gaps = METRIC_OF(test_telemetry(), KV_EVENT_GAPS, "e");
+	uint64_t stored_before = metric_count(stored), gaps_before = metric_count(gaps);
+	world_open(&w);
+	for (uint32_t t = 1; t <= 5; t++)
+		publish_batch(&w.p[0], t, true);
+	feed_open(&w, true, 1);
+	assert_string_equal(shown_state(), kvsource_state_name(KVSOURCE_WAITING));
+	run_until(&w, caught_up);
+	assert_string_equal(shown_state(), kvsource_state_name(KVSOURCE_GOOD));
+	publish_batch(&w.p[0], 6, false);
+	publish_batch(&w.p[0], 7, true);
+	publish_batch(&w.p[0], 8, false);
+	run_until(&w, caught_up);
+	assert_int_equal(metric_count(stored) - stored_before, 8);
+	assert_int_equal(metric_count(gaps) - gaps_before, 1);
+	publisher_close(&w.p[0]);
+	run_until(&w, is_lost);
+	assert_string_equal(shown_state(), kvsource_state_name(KVSOURCE_WAITING));
+	enginefeed_close(&w.feed);
+	assert_string_equal(shown_state(), "");
+	world_close(&w);
+}
+
 static void learns_what_was_before_and_what_was_lost(void **state)
 {
 	(void)state;
@@ -382,6 +432,7 @@ static void what_can_not_be_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_metrics_tell_state_and_events),
 		cmocka_unit_test(learns_what_was_before_and_what_was_lost),
 		cmocka_unit_test(a_buffer_that_is_too_short_makes_it_partial),
 		cmocka_unit_test(a_restarted_publisher_is_noticed),

@@ -23,7 +23,7 @@ struct world {
 	struct config *cfg;
 	struct grpc_server *server;
 	char addr[64];
-	/* These are the router's: how it answers, and how often and by whom it was asked. */
+	/* The router answers as these say and counts who asked. */
 	enum cgn_code refuse; /* CGN_FINE: it answers */
 	bool mute;            /* Leaves have no answer. */
 	uint64_t lease_ms;
@@ -32,7 +32,7 @@ struct world {
 	struct {
 		const char *id, *address;
 	} stores[4]; /* Up to the first without an id. */
-	/* These are what the agent and the store were told. */
+	/* The agent and the store note here what they were told. */
 	struct cgn_buf told;
 	unsigned done;
 };

@@ -40,7 +40,7 @@ struct world {
 	enum cgn_code refuse; /* Answer of writes; CGN_FINE: they are done. */
 	unsigned refused, grants, revoked;
 	bool lease_is_gone; /* The next renewal says so. */
-	/* These are what the programs were told. */
+	/* The programs note here what they were told. */
 	struct cgn_buf told;
 	unsigned done;
 };

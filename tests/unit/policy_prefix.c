@@ -289,6 +289,33 @@ static void deep_objects_end_the_chain(void **state)
 	cgn_arena_fini(&a);
 }
 
+/* Count the blocks of a prompt whose one tool has |n| members before its messages. */
+static size_t blocks_of_wide(int n)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_val body;
+	struct cgn_arena a;
+	cgn_buf_putz(&text, "{\"tools\":[\"a tool before the wide one\",{");
+	for (int i = 0; i < n; i++)
+		cgn_buf_fmt(&text, "%s\"%d\":0", i > 0 ? "," : "", i);
+	cgn_buf_putz(&text, "}],\"messages\":[" USER "]}");
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&text), &body, NULL, NULL)));
+	cgn_arena_init(&a, 1 << 20);
+	size_t blocks = prefix_chain_make(&small_blocks, body, &a).n;
+	cgn_arena_fini(&a);
+	return blocks;
+}
+
+/* A chain that goes on must not leave out what lies behind the bound: two prompts that differ there would be
+ * taken for one. */
+static void wide_objects_end_the_chain(void **state)
+{
+	(void)state;
+	assert_in_range(blocks_of_wide(4096), 65, SIZE_MAX);
+	assert_in_range(blocks_of_wide(4097), 3, 64);
+	assert_in_range(blocks_of_wide(9000), 3, 64);
+}
+
 /* A conversation grows message by message, each with text from a seed: each chain is the beginning of the
  * next. */
 static void a_growing_conversation_only_grows_its_chain(void **state)
@@ -361,6 +388,7 @@ int main(void)
 		cmocka_unit_test(the_chain_is_bounded),
 		cmocka_unit_test(a_chain_takes_eight_bytes_a_block),
 		cmocka_unit_test(deep_objects_end_the_chain),
+		cmocka_unit_test(wide_objects_end_the_chain),
 		cmocka_unit_test(a_growing_conversation_only_grows_its_chain),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,6 +254,28 @@ static void turns_share_memory(void **state)
 	promptcache_free(&c);
 }
 
+/* Two requests with one prompt encode it at the same time, and both put it: the second goes on from what the first
+ * has put. */
+static void what_is_put_twice_is_kept_once(void **state)
+{
+	(void)state;
+	struct promptcache *c = NULL;
+	struct promptcache_key keys[SEGMENTS_MAX];
+	struct chain out;
+	const struct text t = {.segment = {1, 2}, .n = 2};
+	keys_of(&t, keys);
+	assert_true(cgn_ok(promptcache_new(1 << 20, &c, NULL)));
+	(void)with_cache(c, &t, &out, 16, BLOCKS);
+	chain_start(&out, 16, BLOCKS);
+	add_segment(&out, t.segment[0]);
+	struct promptcache_entry *e = promptcache_put(c, &keys[0], NULL, &out.c);
+	assert_non_null(e);
+	add_segment(&out, t.segment[1]);
+	assert_non_null(promptcache_put(c, &keys[1], e, &out.c));
+	assert_int_equal(promptcache_stats(c).entries, 2);
+	promptcache_free(&c);
+}
+
 static void without_a_budget_nothing_is_kept(void **state)
 {
 	(void)state;
@@ -280,6 +302,7 @@ int main(void)
 		cmocka_unit_test(at_any_budget),
 		cmocka_unit_test(a_small_budget_evicts_what_was_not_used),
 		cmocka_unit_test(turns_share_memory),
+		cmocka_unit_test(what_is_put_twice_is_kept_once),
 		cmocka_unit_test(without_a_budget_nothing_is_kept),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

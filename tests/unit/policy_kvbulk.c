@@ -72,6 +72,24 @@ static void what_a_get_is_worth_goes_along_with_peers(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void a_pin_says_which_block_and_for_how_long(void **state)
+{
+	(void)state;
+	const uint64_t times[] = {0, 60000, UINT64_MAX}; /* The first unpins, the last is without an end. */
+	for (size_t i = 0; i < CGN_COUNT(times); i++) {
+		const struct kvbulk_msg m = {.type = KVBULK_PIN, .id = 4, .key = key, .for_ms = times[i]};
+		struct cgn_buf b = {0};
+		kvbulk_write(&m, &b);
+		struct kvbulk_msg r = read_back(&b);
+		assert_int_equal(r.type, KVBULK_PIN);
+		assert_true(block_key_eq(&r.key, &key));
+		assert_true(r.for_ms == times[i]);
+		b.n--;
+		expect_refused(&b, "PIN");
+		cgn_buf_fini(&b);
+	}
+}
+
 static void a_hello_begins_with_its_magic(void **state)
 {
 	(void)state;
@@ -261,6 +279,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_layout_is_what_the_header_says),
 		cmocka_unit_test(what_a_get_is_worth_goes_along_with_peers),
+		cmocka_unit_test(a_pin_says_which_block_and_for_how_long),
 		cmocka_unit_test(a_hello_begins_with_its_magic),
 		cmocka_unit_test(a_put_keeps_everything),
 		cmocka_unit_test(a_name_has_its_bound),

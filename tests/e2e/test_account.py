@@ -144,3 +144,17 @@ def test_answers_teach_how_long_answers_are(cluster):
     assert 12 <= second - first <= 24, (first, second)
     reserved(max_tokens=360, n=2, ignore_eos=True)
     assert unlimited() == second, "several choices are not one answer"
+
+
+def test_answers_teach_how_many_tokens_a_block_of_bytes_has(cluster):
+    """The engine counts its tokens, and a block of bytes then has its share of them: here twice as many as are assumed."""
+    begin(cluster, router={"shadow": ["round_robin"]}, **{'models."sim"': {"tokens": "bytes"}})
+    text = "".join(f"{i % 10} " for i in range(2000))
+    first = cluster.chat(text, max_tokens=1)
+    tokens = first.json()["usage"]["prompt_tokens"]
+    blocks = int(first.headers["x-cgn-cache-hit"].split("/")[1])
+    assert tokens / blocks > 80 or tokens / blocks < 50, "a block does not have the assumed 64 tokens"
+    for _ in range(4):
+        assert cluster.chat(text, max_tokens=1).headers["x-cgn-cache-hit"] == f"{blocks}/{blocks}"
+    held = cluster.metric("cgn_shadow_cached_tokens_total", policy="round_robin", of="chosen")
+    assert abs(held - 4 * tokens) < 0.15 * 4 * tokens, (held, tokens, blocks)

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from cluster import WAIT_S, ask, scaled, until
+from cluster import WAIT_S, ask, free_port, scaled, until
 from kvbulk import PEERS, Bulk, Refused, key
 from kvpeers import CTL, MIB, REMOTE, bootstrap, pattern, rotate, security, tiers
+from resp_raw import Raw, command
 
 
 def missing(p, k):
@@ -77,6 +78,29 @@ def test_a_peer_is_asked_only_when_the_asker_allows_it(world):
     with pytest.raises(Refused):
         b.get(key("x"), peers=False)
     assert b.get(key("x")) == b"value"
+
+
+def test_the_redis_port_reads_what_peers_have(world):
+    """GET, MGET and GETRANGE bring a peer's value in its place among the answers; commands that change a value know only this
+    store's."""
+    a = world("a")
+    b = world("b", [a], resp_listen=f"127.0.0.1:{(port := free_port())}")
+    values = {f"k{i}": pattern(n, i) for i, n in enumerate((3, 70_000, 2 * MIB, 500))}
+    for name, value in values.items():
+        a.put(key(name), value)
+    for name in values:
+        b.hears(key(name))
+
+    def hexa(name):
+        return key(name)[:32].hex()
+    with Raw(("127.0.0.1", port)) as c:
+        for command_of in (("GETDEL", hexa("k0")), ("SET", hexa("k0"), "v", "XX")):
+            assert c.ask(*command_of) is None, "only this store's values are changed"
+        c.send(command("PING") + command("GET", hexa("k2")) + command("GETRANGE", hexa("k1"), 10, 19) + command("MGET", hexa("k0"), "none", hexa("k3"))
+               + command("PING", "x"))
+        assert [c.read() for _ in range(5)] == [b"PONG", values["k2"], values["k1"][10:20], [values["k0"], None, values["k3"]], b"x"]
+        assert c.ask("STRLEN", hexa("k2")) == 2 * MIB and c.ask("GET", hexa("k1")) == values["k1"], "what was fetched stays here"
+    assert b.metric("cgn_kv_peer_fetch_seconds_count", outcome="hit") == 4
 
 
 def test_a_peer_is_asked_only_when_that_beats_recomputing(world):

@@ -68,6 +68,45 @@ static void a_big_answer_waits_for_a_slow_reader(void **state)
 	world_close(&w);
 }
 
+static bool is_over;
+
+static bool over_as_set(struct http_exchange *x)
+{
+	(void)x;
+	return is_over;
+}
+
+/* A producer that stopped is told when the queue is short again, even if another question came meanwhile with the
+ * answer "not over the mark": without that an answer of many events stalled for ever. */
+static void a_stopped_producer_is_told_whoever_asks_meanwhile(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s = {0};
+	open_world(&w, NULL);
+	story_get(&w, &s, "/hang");
+	world_until(&w, w.d.last != NULL);
+	struct http_exchange *x = w.d.last;
+	const struct exchange_ops *real = x->ops;
+	struct exchange_ops set = *real;
+	set.over_mark = over_as_set;
+	x->ops = &set;
+	is_over = true;
+	assert_true(http_exchange_over_mark(x));
+	http_exchange_drained(x);
+	assert_int_equal(w.d.drains, 0);
+	is_over = false;
+	assert_false(http_exchange_over_mark(x));
+	http_exchange_drained(x);
+	assert_int_equal(w.d.drains, 1);
+	http_exchange_drained(x); /* Once for each time. */
+	assert_int_equal(w.d.drains, 1);
+	x->ops = real;
+	http_call_cancel(&s.c);
+	world_until(&w, w.d.last == NULL);
+	world_close(&w);
+}
+
 /* A whole MiB at once is queued until there are a connection and windows. */
 static void a_big_request_comes_back(void **state)
 {
@@ -604,6 +643,7 @@ static void a_pausing_reader_gets_every_byte(void **state)
 	cmocka_unit_test(answers_come_over_one_connection),                                              \
 		cmocka_unit_test(a_head_of_some_kilobytes_is_taken),                                     \
 		cmocka_unit_test(a_big_answer_waits_for_a_slow_reader),                                  \
+		cmocka_unit_test(a_stopped_producer_is_told_whoever_asks_meanwhile),                     \
 		cmocka_unit_test(a_big_request_comes_back), cmocka_unit_test(lent_bytes_come_whole),     \
 		cmocka_unit_test(lent_bytes_may_be_freed_once_they_are_kept),                            \
 		cmocka_unit_test(lent_bytes_end_with_their_call),                                        \

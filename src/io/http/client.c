@@ -603,8 +603,9 @@ void http_call_end(struct http_call *c)
 bool http_call_over_mark(struct http_call *c)
 {
 	CGN_LIVE(c, HTTP_CALL_TAG);
-	c->over = c->via != NULL ? c->via->over_mark(c) : c->pending.n > HTTP_CALL_MARK;
-	return c->over;
+	bool over = c->via != NULL ? c->via->over_mark(c) : c->pending.n > HTTP_CALL_MARK;
+	c->over = c->over || over; /* As in http_exchange_over_mark. */
+	return over;
 }
 
 void http_call_cancel(struct http_call **take)

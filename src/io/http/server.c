@@ -154,8 +154,10 @@ size_t http_exchange_queued(const struct http_exchange *x)
 bool http_exchange_over_mark(struct http_exchange *x)
 {
 	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
-	x->over = x->ops->over_mark(x); /* A call of over_mark makes on_drain owed. */
-	return x->over;
+	/* Once it was true, on_drain is owed, whatever a later question finds: who asked first may have stopped. */
+	bool over = x->ops->over_mark(x);
+	x->over = x->over || over;
+	return over;
 }
 
 void http_exchange_pause(struct http_exchange *x)

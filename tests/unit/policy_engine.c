@@ -31,6 +31,12 @@ static void urls_are_taken_apart(void **state)
 	assert_string_equal(u.host, "::1");
 	assert_int_equal(u.port, 9);
 	assert_false(u.base_is_version);
+	assert_true(
+		cgn_ok(engine_url_parse("http://vllm_0.gpu-pool:8000", &u, NULL))); /* A name of compose. */
+	assert_string_equal(u.host, "vllm_0.gpu-pool");
+	assert_true(cgn_ok(engine_url_parse("http://[::1]", &u, NULL)));
+	assert_string_equal(u.addr, "[::1]:80");
+	assert_string_equal(u.authority, "[::1]");
 }
 
 static void bad_urls_are_refused_by_name(void **state)
@@ -248,6 +254,10 @@ static void llama_cpp_load(void **state)
 	assert_int_equal(l.slots, 4);
 	assert_true(l.kv_blocks_total == 4096 && l.kv_block_tokens == 1);
 	assert_true(l.kv_usage == 0.375);
+	/* The engine has become idle. */
+	ops->sources[0].read(CGN_STR("llamacpp:requests_processing 0\nllamacpp:requests_deferred 0\n"), &l);
+	assert_int_equal(l.running, 0);
+	assert_int_equal(l.waiting, 0);
 }
 
 static void hostile_load_is_harmless(void **state)

@@ -460,6 +460,31 @@ static void old_subscriptions_count(void **state)
 	world_close(&w);
 }
 
+/* The first topic was taken back in the same bytes. */
+static bool only_the_other_topic_is_sent(struct world *w)
+{
+	struct cgn_link *l = cgn_list_first(&w->server.s->peers);
+	const struct cgn_str dropped[] = {CGN_STR("kv1")}, kept[] = {CGN_STR("zz1")};
+	if (l == NULL || CGN_CONTAINER(l, struct zmtp_peer, link)->n_topics != 1)
+		return false;
+	assert_true(cgn_ok(zmtp_send(w->server.s, dropped, 1)));
+	assert_int_equal(zmtp_stats(w->server.s).sent, 0);
+	assert_true(cgn_ok(zmtp_send(w->server.s, kept, 1)));
+	assert_int_equal(zmtp_stats(w->server.s).sent, 1);
+	return true;
+}
+
+static void a_topic_that_was_taken_back_is_sent_no_more(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w);
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	raw_say(&w, CGN_STR("\0\3\1kv\0\3\1zz\0\3\0kv"), true, "SUB", only_the_other_topic_is_sent);
+	world_close(&w);
+}
+
 static void endpoints_are_parsed(void **state)
 {
 	static const struct {
@@ -579,6 +604,7 @@ int main(void)
 		cmocka_unit_test(a_silent_peer_is_given_up),
 		cmocka_unit_test(pings_keep_an_idle_link),
 		cmocka_unit_test(old_subscriptions_count),
+		cmocka_unit_test(a_topic_that_was_taken_back_is_sent_no_more),
 		cmocka_unit_test(endpoints_are_parsed),
 		cmocka_unit_test(frames_in_pieces),
 		cmocka_unit_test(a_message_may_be_empty),

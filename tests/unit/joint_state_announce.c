@@ -197,6 +197,7 @@ static void config_read(struct world *w, const char *heartbeat)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	cgn_buf_fmt(&text, "[cluster]\nrouter = \"%s\"\nlease = \"5m\"\n[agent]\nheartbeat = \"%s\"\n",
 		w->addr, heartbeat);
+	config_free(&w->cfg); /* A test may configure a second agent. */
 	if (!cgn_ok(config_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
 		fail_msg("%s", err.msg);
 }

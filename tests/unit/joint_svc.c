@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <sys/socket.h>
@@ -205,7 +206,9 @@ static void the_manager_is_told(void **state)
 		assert_string_equal(socket_read(fd), "RELOADING=1\nMONOTONIC_USEC=5000000");
 		close(fd);
 		svc_notify_send(&n, "STOPPING=1"); /* No listener: no signal, no failure. */
+		int ours = n.fd;
 		svc_notify_close(&n);
+		assert_int_equal(fcntl(ours, F_GETFD), -1); /* The socket is closed. */
 		assert_null(getenv("NOTIFY_SOCKET"));
 		if (!abstract)
 			unlink(name);

@@ -11,6 +11,9 @@
 
 #include <sys/wait.h>
 
+#include "base/pb/pb.h"
+#include "cognitora/v1/metrics.pb-c.h"
+#include "joint/telemetry/scrape.h"
 #include "joint/telemetry/telemetry.h"
 
 enum {
@@ -263,6 +266,53 @@ static void the_process_is_described(void **state)
 	assert_true(strtod(strstr(page.p, "\nprocess_start_time_seconds ") + 28, NULL) > 1.6e9);
 }
 
+static struct cgn_loop *scrape_loop;
+
+static void scrape_call(struct grpc_call *c, void *user)
+{
+	(void)user;
+	scrape_answer(c, t);
+}
+
+static void scrape_done(void *user, const struct grpc_unary_result *r)
+{
+	Cognitora__V1__ScrapeResponse *m = NULL;
+	assert_int_equal(r->err->code, CGN_FINE);
+	assert_true(cgn_ok(pb_unpack(&cognitora__v1__scrape_response__descriptor,
+		(struct cgn_str){(const char *)r->p, r->n}, &m, NULL)));
+	assert_non_null(strstr(m->text, "\ncgn_rejected_total{reason=\"scraped\"} 4\n"));
+	assert_non_null(strstr(m->text, "\nprocess_open_fds "));
+	assert_true(m->taken_unix_ms > 0);
+	pb_free(&m);
+	*(bool *)user = true;
+	cgn_loop_stop(scrape_loop);
+}
+
+static void another_program_reads_the_page(void **state)
+{
+	(void)state;
+	static const struct grpc_method methods[] = {{"/x/Scrape", scrape_call}};
+	const struct grpc_server_cfg cfg = {.listen = {.addr = "127.0.0.1:0"},
+		.methods = methods,
+		.n_methods = CGN_COUNT(methods)};
+	struct grpc_server *server = NULL;
+	struct grpc_channel *ch = NULL;
+	char addr[64];
+	bool done = false;
+	metric_add(METRIC_OF(t, REJECTED, "scraped"), 4);
+	assert_true(cgn_ok(cgn_loop_new(&scrape_loop, NULL)));
+	assert_true(cgn_ok(grpc_server_new(scrape_loop, &cfg, NULL, &server, NULL)));
+	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(server));
+	assert_true(
+		cgn_ok(grpc_channel_new(scrape_loop, &(struct grpc_channel_cfg){.addr = addr}, &ch, NULL)));
+	assert_true(cgn_ok(grpc_unary(ch, "/x/Scrape", CGN_STR(""), 30 * CGN_SEC, scrape_done, &done, NULL)));
+	cgn_loop_run(scrape_loop);
+	assert_true(done);
+	grpc_channel_free(&ch);
+	grpc_server_free(&server);
+	cgn_loop_free(&scrape_loop);
+}
+
 /* Prometheus' own linter reads a page with every metric, hostile labels included. */
 static void promtool_finds_no_fault(void **state)
 {
@@ -318,6 +368,7 @@ int main(void)
 		cmocka_unit_test(names_without_end_cost_bounded_memory),
 		cmocka_unit_test(no_update_is_lost_between_threads),
 		cmocka_unit_test(the_process_is_described),
+		cmocka_unit_test(another_program_reads_the_page),
 		cmocka_unit_test(promtool_finds_no_fault),
 		cmocka_unit_test(the_reference_has_a_row_for_each),
 	};

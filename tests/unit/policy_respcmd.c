@@ -240,7 +240,7 @@ static void patterns_fit(void **state)
 		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-c]", "d", false},
 		{"\\*", "*", true}, {"\\*", "a", false}, {"\\?", "?", true}, {"\\?", "x", false},
 		{"*a*b*c", "xxaxxbxxc", true}, {"*a*b*c", "xxaxxbxx", false}, {"**", "x", true},
-		{"[", "[", false}, {"[a", "a", true}, {"\\", "\\", true},
+		{"[", "[", false}, {"[a", "a", true}, {"[\\", "\\", true}, {"\\", "\\", true},
 		{"*metadata", "m@1@0@ffmetadata", true}, {"*metadata", "mkv_bytes", false}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (respcmd_glob(cgn_str_of(rows[i].pattern), cgn_str_of(rows[i].text)) != rows[i].fits)

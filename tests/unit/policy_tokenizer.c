@@ -340,6 +340,10 @@ static void each_normalizer_changes_its_text(void **state)
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"Lowercase\"}"}, "THE \xc3\x89",
 		"the| |\xc3\xa9");
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"StripAccents\"}"}, "e\xcc\x81", "e");
+	/* White space of Unicode goes, letters beyond ASCII stay. */
+	expect_tokens((struct parts){.fallback = true,
+			      .normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}"},
+		"\xe3\x80\x80\xe2\x80\xa9\xc3\xb6\xc2\xa0", "<0xC3>|<0xB6>");
 	expect_tokens(
 		(struct parts){
 			.normalizer = "{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}"},

@@ -212,6 +212,6 @@ def test_a_second_signal_ends_the_wait_for_held_blocks(store):
     store.process.signal(signal.SIGTERM)
     until(lambda: store.process.events("svc.drain"), "it drains")
     store.process.signal(signal.SIGINT)
-    assert store.process.wait() in (0, 130), store.process.log()
+    assert store.process.wait() in (0, 130, -signal.SIGINT), store.process.log()  # the signal may meet a program that ends
     assert held.read() == value(7, 3 * MIB)
     c.close()

@@ -9,11 +9,18 @@
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/proto bounds */
 
 /* ---- end ---- */
+static void relay_unbook(struct relay *r)
+{
+	if (r->booked > 0)
+		grpc_budget_return(r->all->budget, r->booked);
+	r->booked = 0;
+}
+
 static void relay_forget_request(struct relay *r)
 {
 	if (r->http != NULL)
 		http_call_keep(r->http); /* An engine may answer before it has read the request */
-	grpc_budget_return(r->all->budget, r->message.n + r->own.n);
+	relay_unbook(r);
 	cgn_buf_fini(&r->message);
 	cgn_buf_fini(&r->own);
 	cgn_arena_reset(&r->arena);
@@ -120,6 +127,7 @@ static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err 
 	if (r->http != NULL)
 		http_call_cancel(&r->http); /* The engine sees the connection close and stops computing */
 	relay_leave_engine(r, why->code != CGN_FINE);
+	relay_unbook(r); /* The agent and its budget may end before this object is freed. */
 	cgn_loop_bury(r->all->loop, &r->grave, relay_release);
 }
 
@@ -387,6 +395,7 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 		return CGN_FAIL(err, INVALID, "Generate takes one request message");
 	r->asked = true;
 	CGN_TRY(grpc_message_take(r->call, p, n, &r->message, err));
+	r->booked = r->message.n;
 	CGN_TRY(proto_generate_read(cgn_buf_view(&r->message), &r->arena, &r->rq, err));
 	(void)cgn_str_copyz(r->id, sizeof r->id, r->rq.request_id);
 	return CGN_OK;

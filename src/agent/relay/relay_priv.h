@@ -21,6 +21,7 @@ struct relay {
 	struct cgn_buf message;
 	char insert[SLOT_BODY_INSERT]; /* The slot, as it is inserted into the body */
 	struct cgn_buf own;            /* The body of a prefill leg, which is made here and booked too */
+	uint64_t booked;               /* Bytes of both in the budget */
 	struct proto_generate rq;
 	struct share_ticket share;
 	char id[65]; /* First bytes of the request id, for the log */

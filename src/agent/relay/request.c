@@ -57,6 +57,7 @@ size_t relay_request_body(struct relay *r, struct iovec out[3])
 		if (r->own.n == 0) {
 			slot_body_prefill(r->rq.path, r->rq.body, p->slot, &r->own);
 			grpc_budget_add(r->all->budget, r->own.n);
+			r->booked += r->own.n;
 		}
 		out[0] = (struct iovec){r->own.p, r->own.n};
 		return 1;

@@ -251,6 +251,7 @@ void grpc_call_bury(struct grpc_call *c)
 	cgn_timer_cancel(&c->deadline);
 	cgn_hook_drop(&c->turn);
 	cgn_list_drop(&c->link);
+	grpc_frames_unbook(&c->in);
 	cgn_loop_bury(c->loop, &c->grave, call_release);
 }
 

@@ -30,10 +30,9 @@ void grpc_budget_return(struct grpc_budget *b, uint64_t n)
 	b->used -= n;
 }
 
-/* Give back what the current message has booked. */
-static void frames_release(struct grpc_frames *f)
+void grpc_frames_unbook(struct grpc_frames *f)
 {
-	if (f->budget != NULL)
+	if (f->booked > 0)
 		grpc_budget_return(f->budget, f->booked);
 	f->booked = 0;
 }
@@ -44,7 +43,7 @@ static CGN_RC frame_book(struct grpc_frames *f, struct cgn_err *err)
 	struct grpc_budget *b = f->budget;
 	if (b == NULL)
 		return CGN_OK;
-	frames_release(f);
+	grpc_frames_unbook(f);
 	if (b->used + f->need > b->limit) {
 		b->refused++;
 		return CGN_FAIL(err, OVERLOADED,
@@ -124,6 +123,6 @@ void grpc_frame_prefix(uint8_t to[GRPC_PREFIX], size_t n)
 
 void grpc_frames_fini(struct grpc_frames *f)
 {
-	frames_release(f);
+	grpc_frames_unbook(f);
 	cgn_buf_fini(&f->part);
 }

@@ -27,6 +27,8 @@ enum grpc_frame_step grpc_frame_next(struct grpc_frames *f, struct cgn_str *in, 
 	struct cgn_err *err);
 bool grpc_frame_between(const struct grpc_frames *f); /* True when no message is in progress. */
 void grpc_frame_prefix(uint8_t to[GRPC_PREFIX], size_t n);
+/* Give back what the current message has booked; the budget may end before the memory does. */
+void grpc_frames_unbook(struct grpc_frames *f);
 void grpc_frames_fini(struct grpc_frames *f);
 
 /* ---- text.c ---- */

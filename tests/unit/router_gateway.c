@@ -14,6 +14,8 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "io/disk/disk.h"
+#include "io/grpc/grpc_priv.h"
+#include "io/http/server_priv.h"
 #include "router/account/account.h"
 #include "router/client/gateway.h"
 #include "router/control/watch.h"
@@ -77,6 +79,8 @@ struct world {
 	struct cgn_timer limit;
 	/* The last answer. */
 	bool over, failed;
+	struct grpc_call *flood; /* The call that ACT_FLOOD answered last. */
+	bool pause_at_head;      /* Read nothing of the next answer after its head. */
 	enum http_fail_stage stage;
 	int status;
 	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
@@ -150,6 +154,7 @@ static void act_once(struct grpc_call *c)
 static void act_flood(struct grpc_call *c)
 {
 	static char event[65536];
+	w->flood = c;
 	memset(event, 'x', sizeof event - 1);
 	memcpy(event, "data: ", 6);
 	memcpy(event + sizeof event - 3, "\n\n", 2);
@@ -476,9 +481,10 @@ static void keep_rates(const struct http_head *h)
 
 static void on_head(struct http_call *c, void *user, const struct http_head *h)
 {
-	(void)c;
 	(void)user;
 	w->status = h->status;
+	if (w->pause_at_head)
+		http_call_pause(c);
 	field_keep(h, "x-cgn-node", w->node, sizeof w->node);
 	field_keep(h, "x-cgn-cache-hit", w->hit, sizeof w->hit);
 	field_keep(h, "x-request-id", w->request_id, sizeof w->request_id);
@@ -1296,13 +1302,21 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 	(void)state;
 	world_open(1, "", NULL);
 	all_act(ACT_FLOOD);
+	w->pause_at_head = true;
 	struct http_call *c =
 		chat_start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
 	for (int i = 0; i < 500 && w->status == 0; i++)
 		turn_for(5 * CGN_MSEC);
 	assert_int_equal(w->status, 200);
-	http_call_pause(c);
-	turn_for(100 * CGN_MSEC);
+	/* The node's stream stops when the router reads no more: then nothing moves any more. */
+	size_t was = SIZE_MAX;
+	for (int same = 0; same < 3;) {
+		size_t queued = http_exchange_queued(w->flood->x);
+		same = queued == was ? same + 1 : 0;
+		was = queued;
+		turn_for(100 * CGN_MSEC);
+	}
+	assert_true(was > 0);
 	http_call_resume(c);
 	while (!w->over && !w->failed)
 		turn_for(CGN_SEC);

@@ -37,7 +37,7 @@ static CGN_RC key_make(const struct ctl_args *a, const struct auth_keys *keys, u
 	struct auth_key *key, char secret[AUTH_SECRET_MAX], struct cgn_err *err)
 {
 	uint8_t entropy[AUTH_SECRET_BYTES];
-	cgn_rc rc;
+	cgn_rc rc = CGN_OK;
 	for (unsigned i = 0; i < MOST_TRIES; i++) {
 		cgn_random(entropy, sizeof entropy);
 		rc = auth_key_make(entropy, scopes, cgn_clock_wall_ms() / 1000,

@@ -147,9 +147,19 @@ static void a_sentence_says_what_it_is_about(void **state)
 	assert_int_equal(strncmp(err.msg, "key: 000", 8), 0);
 }
 
+static void strings_have_an_order(void **state)
+{
+	(void)state;
+	assert_true(cgn_str_order(CGN_STR("ab"), CGN_STR("abc")) < 0);
+	assert_true(cgn_str_order(CGN_STR("b"), CGN_STR("abc")) > 0);
+	assert_int_equal(cgn_str_order(CGN_STR("ab"), CGN_STR("ab")), 0);
+	assert_true(cgn_str_order((struct cgn_str){NULL, 0}, CGN_STR("a")) < 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(strings_have_an_order),
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(buf_error_is_sticky),
 		cmocka_unit_test(text_for_a_terminal_has_no_control_characters),

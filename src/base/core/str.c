@@ -22,6 +22,13 @@ bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b)
 	return true;
 }
 
+int cgn_str_order(struct cgn_str a, struct cgn_str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+	int order = n > 0 ? memcmp(a.p, b.p, n) : 0;
+	return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
+}
+
 struct cgn_str cgn_str_trim(struct cgn_str s)
 {
 	while (s.n > 0 && (s.p[0] == ' ' || s.p[0] == '\t')) {

@@ -34,7 +34,9 @@ static inline bool cgn_str_starts(struct cgn_str s, const char *prefix)
 	return s.n >= n && memcmp(s.p, prefix, n) == 0;
 }
 bool cgn_str_eq_nocase(struct cgn_str a, struct cgn_str b); /* Ignores the case of ASCII letters only. */
-struct cgn_str cgn_str_trim(struct cgn_str s);              /* Removes SP and HTAB at both ends. */
+/* Compare byte by byte: less than, equal to or greater than 0, as memcmp; a prefix comes first. */
+int cgn_str_order(struct cgn_str a, struct cgn_str b);
+struct cgn_str cgn_str_trim(struct cgn_str s); /* Removes SP and HTAB at both ends. */
 /* Split at the first |sep|: return the left part and set |*rest| to the bytes after |sep|; rest->p is NULL
  * once everything was returned. */
 struct cgn_str cgn_str_split(struct cgn_str *rest, char sep);

@@ -22,24 +22,17 @@ struct pair {
 	bool ready;
 };
 
-static int str_order(struct cgn_str a, struct cgn_str b)
-{
-	size_t n = a.n < b.n ? a.n : b.n;
-	int d = n > 0 ? memcmp(a.p, b.p, n) : 0;
-	return d != 0 ? d : (a.n > b.n) - (a.n < b.n);
-}
-
 static int pair_order(const void *a, const void *b)
 {
 	const struct pair *x = a, *y = b;
-	int d = str_order(x->model, y->model);
+	int d = cgn_str_order(x->model, y->model);
 	if (d != 0)
 		return d;
 	if (x->node->slot != y->node->slot)
 		return x->node->slot < y->node->slot ? -1 : 1;
 	if (x->ready != y->ready)
 		return y->ready - x->ready; /* When two engines have the model, the ready one comes first. */
-	return str_order(x->served, y->served);
+	return cgn_str_order(x->served, y->served);
 }
 
 static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
@@ -258,7 +251,7 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 	CGN_LIVE(v, VIEW_TAG);
 	for (size_t lo = 0, hi = v->n_models; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
-		int d = str_order(name, v->models[mid].name);
+		int d = cgn_str_order(name, v->models[mid].name);
 		if (d == 0)
 			return &v->models[mid];
 		if (d < 0)

@@ -24,17 +24,10 @@ static bool aliases_fill(struct gw_rules *r, struct gw_model *m, const struct co
 	return true;
 }
 
-static int str_order(struct cgn_str a, struct cgn_str b)
-{
-	size_t n = a.n < b.n ? a.n : b.n;
-	int order = n > 0 ? memcmp(a.p, b.p, n) : 0;
-	return order != 0 ? order : (a.n > b.n) - (a.n < b.n);
-}
-
 static int name_order(const void *a, const void *b)
 {
 	const struct gw_model_name *x = a, *y = b;
-	return str_order(x->name, y->name);
+	return cgn_str_order(x->name, y->name);
 }
 
 /* Sort the names of all models for gw_rules_model: a router may have thousands. */
@@ -93,7 +86,7 @@ static struct gw_tenant tenant_row(const struct config_tenant *row)
 static int tenant_order(const void *a, const void *b)
 {
 	const struct gw_tenant *x = a, *y = b;
-	return str_order(x->name, y->name);
+	return cgn_str_order(x->name, y->name);
 }
 
 static bool tenants_fill(struct gw_rules *r, const struct config *cfg)

@@ -187,8 +187,7 @@ def test_a_watch_that_is_lost_makes_its_knowledge_stale(cluster):
     cluster.node("a", "--time-scale", "0")
     cluster.wait_ready()
     cluster.chat("x" * 4000)
-    until(lambda: cache(cluster.admin_port, "a").get("state") == "agreed", "it is known")
-    blocks = cache(cluster.admin_port, "a")["blocks"]
+    blocks = until(lambda: (c := cache(cluster.admin_port, "a")).get("state") == "agreed" and c["blocks"], "it is known")
     cluster.nodes["a"].agent.kill()
     until(lambda: cache(cluster.admin_port, "a")["staleness_seconds"] > 0, "its watch is lost")
     known = cache(cluster.admin_port, "a")

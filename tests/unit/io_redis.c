@@ -497,7 +497,7 @@ static void addresses_are_read(void **state)
 	};
 	static const char *const bad[] = {"", "h:6379", "http://h", "redis://", "redis://:p@", "redis://h:x",
 		"redis://h/x", "redis://h/65536", "redis://:%zz@h", "redis://:%00@h", "redis://:%4@h",
-		"unix:", "unix:/x?y=1", "unix:/x?db=z"};
+		"unix:", "unix:/x?y=1", "unix:/x?ab=1", "unix:/x?", "unix:/x?db=z"};
 	struct redis_url u;
 	struct cgn_err err;
 	for (size_t i = 0; i < CGN_COUNT(good); i++) {

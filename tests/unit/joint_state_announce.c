@@ -5,16 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-#include <uv.h>
 
 #include "base/core/buf.h"
 #include "base/pb/pb.h"
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "state_told.h"
 #include "telemetry_world.h"
 
 struct world {
@@ -36,25 +35,6 @@ struct world {
 	struct cgn_buf told;
 	unsigned done;
 };
-
-static void world_tick(struct cgn_timer *t)
-{
-	cgn_timer_set(t, 5 * CGN_MSEC);
-}
-
-/* Run turns until the condition holds. The alarm ends a hang. */
-#define until(w, cond)                                                  \
-	do {                                                            \
-		alarm(50);                                              \
-		while (!(cond))                                         \
-			(void)uv_run(cgn_loop_uv((w)->l), UV_RUN_ONCE); \
-		alarm(0);                                               \
-	} while (0)
-
-static bool was_told(struct world *w, const char *text)
-{
-	return strstr(cgn_buf_z(&w->told), text) != NULL;
-}
 
 /* ---- a router ---- */
 
@@ -250,7 +230,7 @@ static void a_node_registers_tells_its_changes_and_leaves(void **state)
 	struct world *w = *state;
 	struct state_announce *a = agent_start(w, "1m");
 	agent_says(a, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_string_equal(w->id, "n1");
 	assert_string_equal(w->address, "h:1");
 	assert_true(shown_connected("registration") > 0);
@@ -281,7 +261,7 @@ static void a_change_during_an_announcement_is_told_after_it(void **state)
 	until(w, w->announced == 1); /* The answer is on the way. */
 	agent_says(a, "h:2");
 	until(w, strcmp(w->address, "h:2") == 0);
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_int_equal(w->announced, 2);
 	state_announce_close(&a);
 }
@@ -291,7 +271,7 @@ static void the_same_node_is_announced_only_to_renew_it(void **state)
 	struct world *w = *state;
 	struct state_announce *a = agent_start(w, "1m");
 	agent_says(a, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	agent_says(a, "h:1");
 	for (unsigned i = 0; i < 50; i++)
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_ONCE);
@@ -320,10 +300,10 @@ static void an_outage_is_told_once_and_ends(void **state)
 	w->refuse = CGN_UNAVAILABLE;
 	agent_says(a, "h:1");
 	until(w, w->announced == 3); /* The agent tries again, sooner than a heartbeat. */
-	assert_true(was_told(w, "down: not now; "));
+	assert_true(was_told(&w->told, "down: not now; "));
 	assert_true(shown_connected("registration") < 1);
 	w->refuse = CGN_FINE;
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_string_equal(cgn_buf_z(&w->told), "down: not now; up ");
 	state_announce_close(&a);
 }
@@ -334,7 +314,7 @@ static void a_restarted_router_is_told_at_once(void **state)
 	struct world *w = *state;
 	struct state_announce *a = agent_start(w, "1m");
 	agent_says(a, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	for (unsigned i = 0; i < 20; i++) /* The stream stands. */
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_ONCE);
 	grpc_server_free(&w->server);
@@ -350,7 +330,7 @@ static void a_refused_agent_does_not_take_the_owner_away(void **state)
 	struct state_announce *a = agent_start(w, "1m");
 	w->refuse = CGN_CONFLICT;
 	agent_says(a, "h:1");
-	until(w, was_told(w, "down"));
+	until(w, was_told(&w->told, "down"));
 	state_announce_leave(a, on_left, w);
 	until(w, w->done == 1);
 	assert_int_equal(w->left, 0);
@@ -363,7 +343,7 @@ static void leaving_ends_without_an_answer(void **state)
 	struct state_announce *a = agent_start(w, "1m");
 	w->mute = true;
 	agent_says(a, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	state_announce_leave(a, on_left, w);
 	until(w, w->done == 1); /* The bound is 2 s. */
 	state_announce_close(&a);
@@ -402,15 +382,15 @@ static void stores_come_change_and_go(void **state)
 	w->stores[2].id = "n3";
 	w->stores[2].address = "h:3";
 	assert_true(cgn_ok(state_stores_open(w->l, w->cfg, test_telemetry(), &stores_ops, w, &s, NULL)));
-	until(w, was_told(w, "+n3@h:3 "));
+	until(w, was_told(&w->told, "+n3@h:3 "));
 	assert_true(shown_connected("stores") > 0);
 	w->stores[2].address = "h:4";
-	until(w, was_told(w, "+n3@h:4 "));
+	until(w, was_told(&w->told, "+n3@h:4 "));
 	w->refuse = CGN_UNAVAILABLE; /* The last known stores stay. */
 	until(w, shown_connected("stores") < 1);
 	w->stores[2].id = NULL;
 	w->refuse = CGN_FINE;
-	until(w, was_told(w, "-n3 "));
+	until(w, was_told(&w->told, "-n3 "));
 	assert_true(shown_connected("stores") > 0);
 	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n3@h:3 +n3@h:4 -n3 ");
 	state_stores_close(&s);

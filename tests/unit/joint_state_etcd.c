@@ -5,10 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-#include <uv.h>
 
 #include "base/core/buf.h"
 #include "base/pb/pb.h"
@@ -16,6 +14,7 @@
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "state_told.h"
 #include "telemetry_world.h"
 
 #define KEYS 16
@@ -44,25 +43,6 @@ struct world {
 	struct cgn_buf told;
 	unsigned done;
 };
-
-static void world_tick(struct cgn_timer *t)
-{
-	cgn_timer_set(t, 5 * CGN_MSEC);
-}
-
-/* Run turns until the condition holds. The alarm ends a hang. */
-#define until(w, cond)                                                  \
-	do {                                                            \
-		alarm(50);                                              \
-		while (!(cond))                                         \
-			(void)uv_run(cgn_loop_uv((w)->l), UV_RUN_ONCE); \
-		alarm(0);                                               \
-	} while (0)
-
-static bool was_told(struct world *w, const char *text)
-{
-	return strstr(cgn_buf_z(&w->told), text) != NULL;
-}
 
 static void forget_told(struct world *w)
 {
@@ -443,7 +423,7 @@ static void a_node_is_a_key_under_a_lease(void **state)
 {
 	struct world *w = *state;
 	struct state_announce *a = agent_start(w, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_true(is_at(w, "\"h:1\""));
 	assert_int_equal(key_find(w, NODE "n1")->lease, w->lease);
 	agent_says(a, "h:2");
@@ -469,14 +449,14 @@ static void a_put_that_fails_is_tried_again(void **state)
 	until(w, w->refused == 2);
 	assert_non_null(strstr(cgn_buf_z(&w->told), "down: "));
 	w->refuse = CGN_FINE;
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_true(is_at(w, "\"h:1\""));
 	w->refuse = CGN_UNAVAILABLE; /* A change is not lost either. */
 	forget_told(w);
 	agent_says(a, "h:2");
-	until(w, was_told(w, "down: "));
+	until(w, was_told(&w->told, "down: "));
 	w->refuse = CGN_FINE;
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_true(is_at(w, "\"h:2\""));
 	state_announce_close(&a);
 }
@@ -485,7 +465,7 @@ static void a_lease_that_is_lost_is_granted_anew(void **state)
 {
 	struct world *w = *state;
 	struct state_announce *a = agent_start(w, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	key_delete(w, NODE "n1"); /* As etcd does when a lease ends. */
 	w->lease_is_gone = true;  /* Noticed at the renewal. */
 	until(w, is_at(w, "\"h:1\""));
@@ -506,11 +486,11 @@ static void an_id_of_another_agent_is_taken_when_it_is_free(void **state)
 	struct world *w = *state;
 	key_put(w, NODE "n1", "{\"id\":\"n1\",\"address\":\"other:1\"}", 900);
 	struct state_announce *a = agent_start(w, "h:1");
-	until(w, was_told(w, "down: "));
+	until(w, was_told(&w->told, "down: "));
 	assert_non_null(strstr(cgn_buf_z(&w->told), "\"n1\" is taken by the agent at other:1"));
 	assert_true(is_at(w, "other:1"));
 	key_delete(w, NODE "n1"); /* The other agent left. */
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_true(is_at(w, "\"h:1\""));
 	assert_int_equal(key_find(w, NODE "n1")->lease, w->lease);
 	state_announce_close(&a);
@@ -521,7 +501,7 @@ static void a_restarted_agent_takes_its_own_key_over(void **state)
 	struct world *w = *state;
 	key_put(w, NODE "n1", "{\"id\":\"n1\",\"address\":\"h:1\"}", 900);
 	struct state_announce *a = agent_start(w, "h:1");
-	until(w, was_told(w, "up "));
+	until(w, was_told(&w->told, "up "));
 	assert_int_equal(key_find(w, NODE "n1")->lease, w->lease);
 	key_put(w, NODE "n1", "no node", 901); /* Someone wrote over it. */
 	agent_says(a, "h:2");
@@ -535,7 +515,7 @@ static void leaving_without_a_lease_ends_too(void **state)
 	struct world *w = *state;
 	grpc_server_free(&w->server);
 	struct state_announce *a = agent_start(w, "h:1");
-	until(w, was_told(w, "down: "));
+	until(w, was_told(&w->told, "down: "));
 	state_announce_leave(a, on_left, w);
 	until(w, w->done == 1);
 	assert_int_equal(w->revoked, 0);
@@ -614,8 +594,8 @@ static void nodes_in_etcd_come_change_and_go(void **state)
 	key_put(w, "/cognitora/cognitora/cordon/n1", "true", 0);
 	key_put(w, "/cognitora/cognitora/routing/policy", "{}", 0);
 	struct state_watch *s = router_start(w);
-	until(w, was_told(w, "heard ") && w->watch != NULL && was_told(w, "up "));
-	assert_true(was_told(w, "+n1@h:1 cordon:n1 policy:{} "));
+	until(w, was_told(&w->told, "heard ") && w->watch != NULL && was_told(&w->told, "up "));
+	assert_true(was_told(&w->told, "+n1@h:1 cordon:n1 policy:{} "));
 	assert_true(state_watch_cordoned(s, "n1"));
 	forget_told(w);
 	key_put(w, NODE "n2", "{\"id\":\"other\",\"address\":\"h:2\"}", 0); /* Neither of these is a node. */
@@ -626,7 +606,7 @@ static void nodes_in_etcd_come_change_and_go(void **state)
 	key_delete(w, NODE "n3");
 	key_delete(w, "/cognitora/cognitora/cordon/n1");
 	key_delete(w, "/cognitora/cognitora/routing/policy");
-	until(w, was_told(w, "policy: "));
+	until(w, was_told(&w->told, "policy: "));
 	assert_string_equal(cgn_buf_z(&w->told), "+n2@h:2 +n2@h:3 -n2 uncordon:n1 policy: ");
 	state_watch_close(&s);
 }
@@ -636,28 +616,28 @@ static void cordons_and_policies_are_written_to_etcd(void **state)
 	struct world *w = *state;
 	struct cgn_err err;
 	struct state_watch *s = router_start(w);
-	until(w, w->watch != NULL && was_told(w, "up "));
+	until(w, w->watch != NULL && was_told(&w->told, "up "));
 	forget_told(w);
 	assert_true(cgn_ok(state_cordon(s, "n1", true, on_done, w, &err)));
 	assert_int_equal(w->told.n, 0); /* Never inline. */
-	until(w, was_told(w, "done:FINE "));
+	until(w, was_told(&w->told, "done:FINE "));
 	assert_string_equal(cgn_buf_z(&w->told),
 		"cordon:n1 done:FINE "); /* The cordon comes before |done|, and once. */
 	assert_string_equal(value_of(w, "/cognitora/cognitora/cordon/n1"), "true");
 	forget_told(w);
 	assert_true(cgn_ok(state_policy_put(s, CGN_STR("{\"x\":1}"), on_done, w, &err)));
-	until(w, was_told(w, "done:FINE "));
+	until(w, was_told(&w->told, "done:FINE "));
 	assert_string_equal(cgn_buf_z(&w->told), "policy:{\"x\":1} done:FINE ");
 	assert_string_equal(value_of(w, state_policy_where(s)), "{\"x\":1}");
 	forget_told(w);
 	assert_true(cgn_ok(state_cordon(s, "n1", false, on_done, w, &err)));
-	until(w, was_told(w, "done:FINE "));
+	until(w, was_told(&w->told, "done:FINE "));
 	assert_string_equal(cgn_buf_z(&w->told), "uncordon:n1 done:FINE ");
 	assert_null(key_find(w, "/cognitora/cognitora/cordon/n1"));
 	w->refuse = CGN_UNAVAILABLE;
 	forget_told(w);
 	assert_true(cgn_ok(state_cordon(s, "n2", true, on_done, w, &err)));
-	until(w, was_told(w, "done:UNAVAILABLE "));
+	until(w, was_told(&w->told, "done:UNAVAILABLE "));
 	assert_non_null(strstr(cgn_buf_z(&w->told), "etcd did not take the cordon: "));
 	assert_false(state_watch_cordoned(s, "n2"));
 	forget_told(w);
@@ -675,21 +655,22 @@ static void a_router_that_starts_without_etcd_knows_the_last_membership(void **s
 	key_put(w, "/cognitora/cognitora/cordon/n4", "true", 0);
 	key_put(w, "/cognitora/cognitora/routing/policy", "{}", 0);
 	struct state_watch *s = router_start(w);
-	until(w, was_told(w, "heard "));
+	until(w, was_told(&w->told, "heard "));
 	state_watch_close(&s); /* Writes what is due. */
 	until(w, w->watch == NULL);
 	grpc_server_free(&w->server);
 	s = router_start(w);
-	until(w, was_told(w, "stale "));
-	assert_true(was_told(w, "+n1@h:1 ") && was_told(w, "+n2@h:2 ") && was_told(w, "policy:{} "));
+	until(w, was_told(&w->told, "stale "));
+	assert_true(was_told(&w->told, "+n1@h:1 ") && was_told(&w->told, "+n2@h:2 ") &&
+		was_told(&w->told, "policy:{} "));
 	assert_true(state_watch_cordoned(s, "n2") && state_watch_cordoned(s, "n4"));
 	key_delete(w, NODE "n1"); /* While it is away. */
 	key_delete(w, "/cognitora/cognitora/cordon/n2");
 	forget_told(w);
 	etcd_start(w);
-	until(w, was_told(w, "heard "));
-	assert_true(was_told(w, "-n1 ") && was_told(w, "uncordon:n2 "));
-	assert_false(was_told(w, "n4 ") || was_told(w, "n2@") || was_told(w, "policy"));
+	until(w, was_told(&w->told, "heard "));
+	assert_true(was_told(&w->told, "-n1 ") && was_told(&w->told, "uncordon:n2 "));
+	assert_false(was_told(&w->told, "n4 ") || was_told(&w->told, "n2@") || was_told(&w->told, "policy"));
 	state_watch_close(&s);
 }
 
@@ -711,23 +692,23 @@ static void stores_are_those_of_nodes_in_use(void **state)
 	key_put(w, NODE "n1", n1, 0);
 	key_put(w, NODE "n2", "{\"id\":\"n2\",\"address\":\"h:2\"}", 0); /* This one has no store. */
 	assert_true(cgn_ok(state_stores_open(w->l, w->cfg, test_telemetry(), &stores_ops, w, &s, NULL)));
-	until(w, was_told(w, "+n1@h:9 ") && w->watch != NULL);
+	until(w, was_told(&w->told, "+n1@h:9 ") && w->watch != NULL);
 	forget_told(w);
 	key_put(w, "/cognitora/cognitora/cordon/n1", "true", 0);
-	until(w, was_told(w, "-n1 "));
+	until(w, was_told(&w->told, "-n1 "));
 	forget_told(w);
 	key_delete(w, "/cognitora/cognitora/cordon/n1");
-	until(w, was_told(w, "+n1@h:9 "));
+	until(w, was_told(&w->told, "+n1@h:9 "));
 	forget_told(w);
 	key_put(w, NODE "n1",
 		"{\"id\":\"n1\",\"address\":\"h:1\",\"draining\":true,\"kv\":{\"quicAddress\":\"h:9\"}}", 0);
-	until(w, was_told(w, "-n1 "));
+	until(w, was_told(&w->told, "-n1 "));
 	forget_told(w);
 	key_put(w, NODE "n1", n1, 0);
-	until(w, was_told(w, "+n1@h:9 "));
+	until(w, was_told(&w->told, "+n1@h:9 "));
 	key_delete(w, NODE "n2");
 	key_delete(w, NODE "n1");
-	until(w, was_told(w, "-n1 "));
+	until(w, was_told(&w->told, "-n1 "));
 	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:9 -n1 ");
 	state_stores_close(&s);
 }

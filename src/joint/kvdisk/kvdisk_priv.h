@@ -7,44 +7,10 @@
 #include <stdatomic.h>
 
 #include "base/core/buf.h"
+#include "joint/kvdisk/db_priv.h"
 #include "joint/kvdisk/record_priv.h"
 
 #define KVDISK_STRIPES 64U
-
-/* ---- db.c: RocksDB ---- */
-struct db_cfg {
-	uint64_t memtable_bytes, file_bytes;
-	struct rocksdb_cache_t *cache; /* borrowed */
-	uint32_t block_bytes;
-	bool bloom;
-};
-struct db;
-/* CGN_NOT_FOUND: there is no database and |make| is false. CGN_INVALID: it is damaged. CGN_STORAGE: the
- * system failed. */
-CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db **out, struct cgn_err *err);
-void db_close(struct db **take);
-CGN_RC db_put(struct db *d, const void *k, size_t n_k, const void *v, size_t n_v, struct cgn_err *err);
-CGN_RC db_delete(struct db *d, const void *k, size_t n_k, struct cgn_err *err);
-/* Read a row. |fn| borrows the value. CGN_NOT_FOUND, CGN_INVALID (damaged), CGN_STORAGE, CGN_UNAVAILABLE: the
- * database is closed after an error, and is reopened later. */
-CGN_RC db_get(struct db *d, const void *k, size_t n_k, void (*fn)(void *user, const uint8_t *v, size_t n),
-	void *user, struct cgn_err *err);
-/* Call |fn| for each row from |from| up to but without |to| (n_to 0: to the end), until it returns false. */
-CGN_RC db_each(struct db *d, const void *from, size_t n_from, const void *to, size_t n_to,
-	bool (*fn)(void *user, const uint8_t *k, size_t n_k, const uint8_t *v, size_t n_v), void *user,
-	struct cgn_err *err);
-CGN_RC db_drop_range(struct db *d, const void *from, const void *to, size_t n, struct cgn_err *err);
-CGN_RC db_sync(struct db *d, struct cgn_err *err);
-/* Whether a write failed. The database then refuses every write, and reads go on, until it is reopened. */
-bool db_stuck(const struct db *d);
-#define DB_WHY 160
-bool db_why(struct db *d, char out[DB_WHY]); /* why it is stuck; returns true when that is damage */
-/* Reopen the database; when that fails, for reading only. |between| (may be NULL) runs while it is closed;
- * then a missing database is made. CGN_OVERLOADED: calls ran for a second. */
-CGN_RC db_again(struct db *d, CGN_RC (*between)(void *user, const char *path, struct cgn_err *err),
-	void *user, struct cgn_err *err);
-uint64_t db_file_bytes(const struct db *d); /* bytes on the file system */
-uint64_t db_reserve(const struct db *d);    /* bytes that compaction may need in addition */
 
 /* ---- slab.c: the table of files ---- */
 struct file {
@@ -81,11 +47,11 @@ struct kvdisk_time {
 
 /* Whether the disk takes writes. */
 struct kvdisk_health {
-	pthread_mutex_t lock; /* an innermost lock, for the next two */
+	pthread_mutex_t lock; /* an innermost lock; it guards |refusing| and |why| */
 	bool refusing;
 	char why[KVDISK_WHY];
-	uint64_t next_ms,
-		pause_ms; /* boot times; under the room lock: when databases may be reopened again */
+	/* When databases may be reopened again, as a boot time, and the pause after that; under the room lock. */
+	uint64_t next_ms, pause_ms;
 };
 
 struct kvdisk_counts {
@@ -134,8 +100,8 @@ CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t byte
 CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err);
 /* Open an existing slab file. CGN_INVALID: it belongs to another store, or cannot be opened at all. */
 CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err);
-/* Delete the file; it is closed with its last reference. */
 uint64_t slab_store_of(const char *path); /* the store that the head of a file names; 0: unknown */
+/* Delete the file; it is closed with its last reference. */
 void file_give_up(struct kvdisk *d, struct file *f);
 void file_count(struct kvdisk *d, kvdisk_place at, int64_t sign); /* counts live bytes and entries */
 uint64_t files_bytes(struct kvdisk *d);                           /* bytes of all slab files */

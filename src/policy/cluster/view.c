@@ -30,8 +30,6 @@ static int pair_order(const void *a, const void *b)
 		return d;
 	if (x->node->slot != y->node->slot)
 		return x->node->slot < y->node->slot ? -1 : 1;
-	if (x->ready != y->ready)
-		return y->ready - x->ready; /* When two engines have the model, the ready one comes first. */
 	return cgn_str_order(x->served, y->served);
 }
 

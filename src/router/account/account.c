@@ -161,15 +161,16 @@ static bool access_wanted(const struct gw_req *r, int status, const char *outcom
 {
 	const struct gw_rules *rules = r->w->rules;
 	bool failed = status >= 400 || strcmp(outcome, "ok") != 0;
-	if (rules->access == GW_ACCESS_OFF || (rules->access == GW_ACCESS_STDERR && !log_wants(LOG_INFO)))
+	if (rules->access.to == GW_ACCESS_OFF ||
+		(rules->access.to == GW_ACCESS_STDERR && !log_wants(LOG_INFO)))
 		return false;
-	return failed || rules->access_sample >= 1 || gw_random(r->w) < rules->access_sample;
+	return failed || rules->access.sample >= 1 || gw_random(r->w) < rules->access.sample;
 }
 
 static void access_write(const struct gw_req *r, const struct log_field *fields, size_t n)
 {
 	struct linefile *file = atomic_load_explicit(&r->w->shared->access, memory_order_acquire);
-	if (r->w->rules->access != GW_ACCESS_FILE || file == NULL) {
+	if (r->w->rules->access.to != GW_ACCESS_FILE || file == NULL) {
 		log_event(LOG_INFO, "gateway.request", fields, n);
 		return;
 	}

@@ -74,7 +74,7 @@ static void shadow_count(struct gw_worker *w, const struct chooser_ask *ask,
 /* Return true for the configured share of all decisions, evenly spread. */
 static bool shadow_due(struct gw_worker *w)
 {
-	w->shadow_due += w->rules->shadow_sample;
+	w->shadow_due += w->rules->shadow.sample;
 	if (w->shadow_due < 1)
 		return false;
 	w->shadow_due -= 1;
@@ -85,13 +85,13 @@ static void shadows_ask(struct gw_worker *w, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, struct explain_decision *d)
 {
 	const struct gw_rules *rules = w->rules;
-	if (rules->n_shadows == 0 || p->verdict != ROUTE_PICKED || !shadow_due(w))
+	if (rules->shadow.n == 0 || p->verdict != ROUTE_PICKED || !shadow_due(w))
 		return;
-	for (size_t i = 0; i < rules->n_shadows; i++) {
+	for (size_t i = 0; i < rules->shadow.n; i++) {
 		size_t index;
 		struct explain_shadow *s = &d->shadows[d->n_shadows++];
-		explain_shadow(p, rules->shadows[i], w->view, s, &index);
-		shadow_count(w, ask, p, s, rules->shadows[i], index);
+		explain_shadow(p, rules->shadow.policies[i], w->view, s, &index);
+		shadow_count(w, ask, p, s, rules->shadow.policies[i], index);
 	}
 }
 
@@ -125,7 +125,7 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 {
 	struct gw_worker *w = r->w;
 	struct explain_decision d;
-	if (w->explain == NULL && !r->client.explain_asked && w->rules->n_shadows == 0)
+	if (w->explain == NULL && !r->client.explain_asked && w->rules->shadow.n == 0)
 		return;
 	d.request = request_number(r);
 	d.id = r->client.id;

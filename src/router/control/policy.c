@@ -78,8 +78,8 @@ static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora
 void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
 	Cognitora__V1__ShadowStatus **list, size_t *n)
 {
-	for (*n = 0; *n < r->published.rules->n_shadows; ++*n) {
-		shadow_fill(r->shared.telemetry, r->published.rules->shadows[*n], &rows[*n]);
+	for (*n = 0; *n < r->published.rules->shadow.n; ++*n) {
+		shadow_fill(r->shared.telemetry, r->published.rules->shadow.policies[*n], &rows[*n]);
 		list[*n] = &rows[*n];
 	}
 }

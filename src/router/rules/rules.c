@@ -109,14 +109,14 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 /* Add each policy once: `kv` is another name of one of them. */
 static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 {
-	for (size_t i = 0; i < names->n && r->n_shadows < EXPLAIN_SHADOWS; i++) {
+	for (size_t i = 0; i < names->n && r->shadow.n < EXPLAIN_SHADOWS; i++) {
 		enum route_policy policy = ROUTE_KV;
 		bool known = false;
 		CGN_MUST(route_policy_find(cgn_str_of(names->v[i]), &policy));
-		for (size_t k = 0; k < r->n_shadows; k++)
-			known = known || r->shadows[k] == policy;
+		for (size_t k = 0; k < r->shadow.n; k++)
+			known = known || r->shadow.policies[k] == policy;
 		if (!known)
-			r->shadows[r->n_shadows++] = policy;
+			r->shadow.policies[r->shadow.n++] = policy;
 	}
 }
 
@@ -136,12 +136,12 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->stall_timeout = cfg->router.stall_timeout;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
-	r->access = strcmp(cfg->router.access_log, "stderr") == 0 ? GW_ACCESS_STDERR
-		: strcmp(cfg->router.access_log, "off") == 0      ? GW_ACCESS_OFF
-								  : GW_ACCESS_FILE;
-	r->access_sample = cfg->router.access_log_sample;
+	r->access.to = strcmp(cfg->router.access_log, "stderr") == 0 ? GW_ACCESS_STDERR
+		: strcmp(cfg->router.access_log, "off") == 0         ? GW_ACCESS_OFF
+								     : GW_ACCESS_FILE;
+	r->access.sample = cfg->router.access_log_sample;
 	shadows_fill(r, &cfg->router.shadow);
-	r->shadow_sample = cfg->router.shadow_sample;
+	r->shadow.sample = cfg->router.shadow_sample;
 }
 
 static void retry_fill(struct gw_rules *r, const struct config *cfg)

@@ -47,6 +47,18 @@ struct gw_tenant {
 /* Where the access log goes. */
 enum gw_access { GW_ACCESS_STDERR, GW_ACCESS_OFF, GW_ACCESS_FILE };
 
+struct gw_access_rules {
+	enum gw_access to;
+	double sample; /* Share of the requests that are logged, besides those that failed. */
+};
+
+/* Policies that are asked too, without effect. */
+struct gw_shadow_rules {
+	enum route_policy policies[EXPLAIN_SHADOWS];
+	size_t n;
+	double sample; /* Share of the decisions for which they are asked. */
+};
+
 struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
@@ -55,17 +67,14 @@ struct gw_rules {
 	struct cgn_str session_cookie; /* Cookie name; empty: none. */
 	bool session_secure;           /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
-	enum gw_access access;
-	double access_sample; /* Share of the requests that are logged, besides those that failed. */
+	struct gw_access_rules access;
 	bool resume;
 	bool disagg;
 	uint32_t colocate_below; /* Tokens. */
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never. */
 	uint32_t attempts;
-	enum route_policy shadows[EXPLAIN_SHADOWS];
-	size_t n_shadows;
-	double shadow_sample;
+	struct gw_shadow_rules shadow;
 	unsigned retry_on; /* Bits of enum breaker_failure. */
 	double retry_budget;
 	struct breaker_rules breaker;

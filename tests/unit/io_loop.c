@@ -309,7 +309,14 @@ struct rally {
 	struct cgn_timer serve;
 	struct cgn_hook watch;
 	unsigned strokes;
+	cgn_nsec struck_at;
 };
+
+static void rally_strike(struct rally *r, int fd)
+{
+	r->struck_at = cgn_clock_now();
+	CGN_MUST(write(fd, "o", 1) == 1);
+}
 
 static void on_ready(uv_poll_t *h, int status, int events)
 {
@@ -318,18 +325,19 @@ static void on_ready(uv_poll_t *h, int status, int events)
 	char c;
 	CGN_MUST(status == 0 && events == UV_READABLE);
 	CGN_MUST(read(fd, &c, 1) == 1);
+	CGN_MUST(cgn_loop_now(r->loop) >= r->struck_at); /* The time is not older than what woke the loop. */
 	if (++r->strokes == 2000)
 		cgn_loop_stop(r->loop);
 	else if (r->strokes % 100 == 0) /* A timer for the next turn, set outside a timer callback. */
 		cgn_timer_set(&r->serve, CGN_MSEC);
 	else
-		CGN_MUST(write(fd, &c, 1) == 1);
+		rally_strike(r, fd);
 }
 
 static void on_serve(struct cgn_timer *t)
 {
 	struct rally *r = CGN_CONTAINER(t, struct rally, serve);
-	CGN_MUST(write(r->fds[0], "o", 1) == 1);
+	rally_strike(r, r->fds[0]);
 	if (r->strokes == 0)
 		cgn_loop_defer(r->loop, &r->watch);
 }

@@ -46,10 +46,10 @@ void cgn_random(void *p, size_t n)
 
 cgn_nsec cgn_loop_now(const struct cgn_loop *l)
 {
-	/* libuv reads its clock when epoll returns; refresh the cached time as soon as libuv's clock
-	 * moved. */
+	/* Read once after each sleep, and again as soon as libuv's clock moved, which has steps of 1 ms. */
 	uint64_t ms = uv_now(&l->uv);
-	if (ms != l->clock->uv_ms) {
+	if (!l->clock->read || ms != l->clock->uv_ms) {
+		l->clock->read = true;
 		l->clock->uv_ms = ms;
 		l->clock->now = cgn_clock_now();
 	}
@@ -183,6 +183,7 @@ static void before_sleep(struct cgn_loop *l)
 		release_graves(l); /* Release what the close callbacks of the last turn buried. */
 	} while (!cgn_list_empty(&l->hooks) || l->graves != NULL);
 	arm_alarm(l);
+	l->clock->read = false;
 }
 
 static void on_before_sleep(uv_prepare_t *h)

@@ -26,6 +26,7 @@ void timer_heap_fini(struct timer_heap *h);
 struct loop_clock {
 	cgn_nsec now;
 	uint64_t uv_ms; /* Value of uv_now when |now| was read. */
+	bool read;      /* |now| was read since the last sleep. */
 };
 
 struct loop_signal {

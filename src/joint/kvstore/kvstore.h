@@ -31,6 +31,7 @@
 
 #include "base/core/err.h"
 #include "io/loop/loop.h"
+#include "joint/kvstore/stats.h"
 #include "policy/block/block.h"
 
 struct kvstore;
@@ -180,26 +181,3 @@ CGN_RC kvstore_pin(struct kvstore *s, const struct block_key *k, uint64_t until_
  * scan with kvstore_scan, and continue from |*at|. */
 bool kvstore_changes(struct kvstore *s, uint64_t *at, struct block_change *out, size_t cap, size_t *n);
 uint64_t kvstore_changes_end(struct kvstore *s);
-
-struct kvstore_tier_stats {
-	uint64_t blocks, bytes, value_bytes, budget, hits, evictions;
-};
-#define KVSTORE_WHY 200
-struct kvstore_stats {
-	struct kvstore_tier_stats tier[BLOCK_TIERS];
-	uint64_t misses, corrupt, index_bytes, pinned_bytes;
-	struct kvstore_ssd_stats {
-		/* blocks that wait to be written; they stay in RAM until then */
-		uint64_t queue_blocks, queue_bytes;
-		/* Bytes of values; of values that were written again to make room; of everything that was
-		 * written. */
-		uint64_t put_bytes, carried_bytes, written_bytes;
-		uint64_t queue_full, index_full, failed; /* blocks that were not written */
-		/* As in struct kvdisk_stats. */
-		uint64_t reopened, aside;
-		uint64_t budget_left; /* KVSTORE_WRITE_AUTO: bytes that may be written now */
-		bool refusing;
-		char why[KVSTORE_WHY];
-	} ssd;
-};
-void kvstore_stats(struct kvstore *s, struct kvstore_stats *out);

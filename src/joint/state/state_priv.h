@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state, inside: what a backend is: for routers, for agents and for block
- * stores. Each backend has private state (|own|) behind its ops table. */
+/* state, inside: a backend of routers, of agents, of block stores. Each has private state (|own|) behind its ops. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/list.h"
@@ -149,8 +148,7 @@ extern const struct announce_backend announce_embedded, announce_static, announc
 struct state_announce {
 	uint32_t tag;
 	struct state_source source;
-	bool changed; /* |node| was not sent yet */
-	bool leaving;
+	bool changed, leaving; /* |changed|: |node| was not sent yet */
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const struct announce_backend *backend;

@@ -34,10 +34,9 @@
 #define RESP_REMOTE  (RESP_AHEAD / 4) /* counted for a value of a peer until it arrives */
 #define RESP_VERSION "7.0.0"          /* the Redis version that clients see */
 /* Timeout of a command, plus a second for each MiB of its values. */
-#define RESP_SLOW           (60 * CGN_SEC)
-#define RESP_SHORT_TICK     (20 * CGN_MSEC) /* tick while a connection waits for room, and while draining */
-#define RESP_HTTP_LOG_EVERY (60 * CGN_SEC)
-#define RESP_MAX_TAGS       64 /* bytes of a client's name or library */
+#define RESP_SLOW       (60 * CGN_SEC)
+#define RESP_SHORT_TICK (20 * CGN_MSEC) /* tick while a connection waits for room, and while draining */
+#define RESP_MAX_TAGS   64              /* bytes of a client's name or library */
 
 /* The kinds of held memory: values that are sent, and values that arrive. Each may take three quarters of the limit, so
  * slow readers do not lock out writers, nor writers readers. */
@@ -52,7 +51,6 @@ struct resp_shared {
 	_Atomic unsigned proven_waiting[RESP_HOLDS]; /* RESP_PROVEN ones among them */
 	_Atomic uint64_t next_id, commands, held[RESP_HOLDS];
 	_Atomic uint64_t http_refused; /* connections on which HTTP was spoken */
-	_Atomic cgn_nsec http_logged;  /* when the log told of one; 0: never */
 	uint8_t password[32];          /* SHA-256 of the password */
 	bool has_password;
 };

@@ -76,16 +76,11 @@ static bool is_http(const struct resp_conn *c)
 
 static void http_refuse(struct resp_conn *c)
 {
-	struct resp_shared *all = c->port->shared;
-	cgn_nsec now = cgn_loop_now(c->port->loop), last = atomic_load(&all->http_logged);
-	atomic_fetch_add(&all->http_refused, 1);
-	if ((last == 0 || now - last >= RESP_HTTP_LOG_EVERY) &&
-		atomic_compare_exchange_strong(&all->http_logged, &last, now))
-		cgn_log_limited(WARN, "resp.http_request", F_STR("peer", net_peer(c->net).p),
-			F_U64("since_start", atomic_load(&all->http_refused)),
-			F_STR("why",
-				"HTTP was sent to the Redis port; a web page may try to reach the store through a browser"),
-			F_STR("then", "the connection is closed, nothing of the request's body was run"));
+	uint64_t n = atomic_fetch_add(&c->port->shared->http_refused, 1) + 1;
+	cgn_log_limited(WARN, "resp.http_request", F_STR("peer", net_peer(c->net).p), F_U64("since_start", n),
+		F_STR("why",
+			"HTTP was sent to the Redis port; a web page may try to reach the store through a browser"),
+		F_STR("then", "the connection is closed, nothing of the request's body was run"));
 	resp_close(c);
 }
 

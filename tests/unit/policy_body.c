@@ -56,6 +56,9 @@ static void what_engines_could_read_otherwise_is_refused(void **state)
 		{"{\"stream\":null,\"stream\":true}", "duplicate_key", "stream"},
 		{"{\"Model\":\"a\"}", "ambiguous_key", "model"},
 		{"{\"N\":2}", "ambiguous_key", "n"},
+		{"{\"kv_transfer_params\":{}}", "reserved_key", "kv_transfer_params"},
+		{"{\"bootstrap_h\\u006fst\":\"x\"}", "reserved_key", "bootstrap_host"},
+		{"{\"Bootstrap_Room\":1}", "ambiguous_key", "bootstrap_room"},
 		{"{\"mes\xc5\xbf"
 		 "ages\":[]}",
 			"ambiguous_key", "messages"},

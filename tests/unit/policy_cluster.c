@@ -583,6 +583,48 @@ static void a_view_lists_models_and_who_is_ready(void **state)
 	cluster_view_unref(&second);
 }
 
+/* Engines with equal fingerprints may be a pair; a node whose engine says nothing uses its store, if it has one. */
+static void candidates_carry_the_hand_off(void **state)
+{
+	(void)state;
+	static const char *const terms[] = {"build=1 block=16", "build=1 block=16", "build=1 block=32", NULL,
+		NULL};
+	static const char *const ids[] = {"n0", "n1", "n2", "n3", "n4"};
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = NULL;
+	struct route_cand cands[5];
+	for (size_t i = 0; i < 5; i++) {
+		struct toy_node t;
+		Cognitora__V1__Handoff h = COGNITORA__V1__HANDOFF__INIT;
+		Cognitora__V1__KvStore kv = COGNITORA__V1__KV_STORE__INIT;
+		node_seen(c, ids[i], "llama");
+		Cognitora__V1__Node *node = toy_node_of(&t, ids[i], "llama", true);
+		h.kind = (char *)(uintptr_t)"nixl";
+		h.terms = (char *)(uintptr_t)terms[i];
+		h.host = (char *)(uintptr_t)"10.0.0.1";
+		h.port = 5600;
+		t.engine.handoff = terms[i] != NULL ? &h : NULL;
+		kv.quic_address = (char *)(uintptr_t)"10.0.0.1:7091";
+		node->kv = i != 4 ? &kv : NULL;
+		node_event(c, ids[i], 1, node, NULL);
+	}
+	assert_true(cgn_ok(cluster_view_new(c, NULL, NULL, &v, NULL)));
+	const struct view_model *m = view_model_find(v, CGN_STR("llama"));
+	assert_int_equal(view_candidates(m, c->stats, &(struct view_ask){.now = 1}, cands), 5);
+	assert_true(cands[0].handoff != 0 && cands[0].handoff == cands[1].handoff);
+	assert_true(cands[0].handoff != cands[2].handoff && cands[3].handoff != cands[0].handoff);
+	assert_true(cands[3].handoff != 0 && cands[4].handoff == 0);
+	const struct handoff_end *end = view_handoff(m, cands[2].slot);
+	assert_int_equal(end->kind, HANDOFF_NIXL);
+	assert_true(
+		cgn_str_is(end->host, "10.0.0.1") && end->port == 5600 && cgn_str_is(end->terms, terms[2]));
+	assert_int_equal(view_handoff(m, cands[3].slot)->kind, HANDOFF_STORE);
+	assert_null(view_handoff(m, cands[4].slot));
+	assert_null(view_handoff(m, 999));
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
 static void an_empty_cluster_has_an_empty_view(void **state)
 {
 	(void)state;
@@ -719,6 +761,7 @@ int main(void)
 		cmocka_unit_test(a_view_lists_models_and_who_is_ready),
 		cmocka_unit_test(a_view_groups_the_names_of_one_model),
 		cmocka_unit_test(two_engines_of_one_model_are_one_candidate),
+		cmocka_unit_test(candidates_carry_the_hand_off),
 		cmocka_unit_test(an_empty_cluster_has_an_empty_view),
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
 		cmocka_unit_test(open_breakers_leave_the_candidates_unless_all_are),

@@ -60,6 +60,16 @@ static size_t key_find(struct cgn_str plain)
 	return BODY_KEYS;
 }
 
+bool body_key_is_reserved(struct cgn_str plain)
+{
+	static const char *const keys[] = {"kv_transfer_params", "disaggregated_params", "bootstrap_host",
+		"bootstrap_port", "bootstrap_room"};
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (cgn_str_is(plain, keys[i]))
+			return true;
+	return false;
+}
+
 /* Take a member whose key is |known[i]| in some case. */
 static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str plain, struct json_val value,
 	struct body_fault *fault)
@@ -77,6 +87,12 @@ static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str
 			"the body has the key \"%s\" more than once: engines differ in which one counts",
 			name);
 		return body_refuse(fault, "duplicate_key", name);
+	}
+	if (value.type != JSON_NULL && body_key_is_reserved(plain)) {
+		(void)snprintf(fault->text, sizeof fault->text,
+			"the body has the key \"%s\": only the router tells engines where to fetch KV cache from",
+			name);
+		return body_refuse(fault, "reserved_key", name);
 	}
 	v[i] = value;
 	return CGN_OK;

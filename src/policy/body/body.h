@@ -25,5 +25,8 @@ struct body_fault {
 /* Read |text|. CGN_INVALID with |*fault|: no JSON object, too many members, or a key that the router reads twice or in
  * another case. Readers of JSON differ in which of two members counts, and some, such as engines written in Go, read
  * "Model" as "model" (by Unicode's simple folding, so two letters beyond ASCII count as well). What the router
- * decided on would not be what the engine does. */
+ * decided on would not be what the engine does. A key that only a router may set is refused too, unless its value is
+ * null: an engine would connect to the host that the value names. */
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault);
+/* Return true for a key that only a router may set (body_read). |plain|: without escapes. */
+bool body_key_is_reserved(struct cgn_str plain);

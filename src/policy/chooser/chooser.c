@@ -92,6 +92,18 @@ size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, si
 	return kept;
 }
 
+/* Remove the candidates that can't be the other end of the hand-off. */
+static size_t handoff_apply(struct route_cand *cands, size_t n, uint64_t handoff)
+{
+	size_t kept = 0;
+	if (handoff == 0)
+		return n;
+	for (size_t i = 0; i < n; i++)
+		if (cands[i].handoff == handoff)
+			cands[kept++] = cands[i];
+	return kept;
+}
+
 /* Blocks in another node's store are one fetch away. */
 static void stored_fill(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
 {
@@ -287,7 +299,7 @@ size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 		return 0;
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
 		.now = ask->now};
-	size_t n = view_candidates(m, c->shared.stats, &who, c->cands);
+	size_t n = handoff_apply(c->cands, view_candidates(m, c->shared.stats, &who, c->cands), ask->handoff);
 	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
 	return n;

@@ -45,6 +45,8 @@ struct chooser_ask {
 	bool prefill;
 	/* Leading blocks in the store of some node; nodes with a store can fetch them. */
 	uint32_t stored;
+	/* Fingerprint of the hand-off (route_cand.handoff) that the node must have; 0: any. */
+	uint64_t handoff;
 	uint64_t session;         /* route_hash of the session; 0: none. */
 	uint32_t pin;             /* Slot of the pinned node, or CHOOSER_NO_PIN. */
 	const uint16_t *excluded; /* Slots of nodes already tried. */

@@ -19,6 +19,7 @@ struct pair {
 	const struct engine_ops *kind;
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
+	const Cognitora__V1__Handoff *handoff;
 	bool ready;
 };
 
@@ -107,6 +108,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 					.kind = engine_ops_named(cgn_str_of(info->engines[e]->kind)),
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
+					.handoff = info->engines[e]->handoff,
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 			}
 	}
@@ -119,6 +121,7 @@ struct model_columns {
 	const struct engine_ops **kinds;
 	const struct engine_tokens_ops **tokens;
 	const struct engine_resume **resume;
+	const struct handoff_end **handoff;
 	struct view_name *served;
 };
 
@@ -141,8 +144,36 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	m->kinds = at->kinds;
 	m->tokens = at->tokens;
 	m->resume = at->resume;
+	m->handoff = at->handoff;
 	m->served = at->served;
 	return m->name.p != NULL;
+}
+
+/* Copy what the node says of its engine. An engine that says nothing hands over through the node's block store, if the
+ * node has one. False: out of memory. */
+static bool handoff_fill(struct cluster_view *v, const struct pair *p, const struct handoff_end **out)
+{
+	static const struct handoff_end store = {.kind = HANDOFF_STORE, .fingerprint = 1};
+	const Cognitora__V1__Handoff *h = p->handoff;
+	enum handoff_kind kind = h != NULL ? handoff_kind_named(cgn_str_of(h->kind)) : HANDOFF_NONE;
+	*out = h == NULL && p->node->stores ? &store : NULL;
+	if (kind == HANDOFF_NONE)
+		return true;
+	struct handoff_end *to = cgn_arena_zero(&v->arena, sizeof *to);
+	struct cgn_str *ids = cgn_arena_get(&v->arena, (h->n_engine_ids + 1) * sizeof *ids);
+	if (to == NULL || ids == NULL)
+		return false;
+	for (size_t i = 0; i < h->n_engine_ids; i++)
+		ids[i] = cgn_arena_str(&v->arena, cgn_str_of(h->engine_ids[i]));
+	*to = (struct handoff_end){.kind = kind,
+		.port = (uint16_t)h->port,
+		.host = cgn_arena_str(&v->arena, cgn_str_of(h->host)),
+		.engine_ids = ids,
+		.n_engine_ids = h->n_engine_ids,
+		.terms = cgn_arena_str(&v->arena, cgn_str_of(h->terms)),
+		.fingerprint = handoff_fingerprint(kind, cgn_str_of(h->terms))};
+	*out = to;
+	return to->host.p != NULL && to->terms.p != NULL;
 }
 
 /* Add the ready node of |p| to its model, behind the columns at |at|. False: out of memory. */
@@ -153,6 +184,8 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	*at->kinds++ = p->kind;
 	*at->tokens++ = p->tokens;
 	*at->resume++ = p->resume;
+	if (!handoff_fill(v, p, at->handoff++))
+		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
 	m->n_ready++;
 	if (last == NULL || !cgn_str_eq(last->text, p->served))
@@ -169,12 +202,13 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 		.kinds = cgn_arena_get(&v->arena, n * sizeof *at.kinds),
 		.tokens = cgn_arena_get(&v->arena, n * sizeof *at.tokens),
 		.resume = cgn_arena_get(&v->arena, n * sizeof *at.resume),
+		.handoff = cgn_arena_get(&v->arena, n * sizeof *at.handoff),
 		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
 	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	if (n > 0 &&
 		(v->models == NULL || at.ready == NULL || at.kinds == NULL || at.tokens == NULL ||
-			at.resume == NULL || at.served == NULL))
+			at.resume == NULL || at.handoff == NULL || at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -265,19 +299,32 @@ bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path)
 	return m->kinds[i] != NULL && engine_lacks(m->kinds[i], path);
 }
 
-const struct view_name *view_served_name(const struct view_model *m, uint16_t slot)
+/* Return the index of the node in |slot| in m->ready; m->n_ready: it is not there. */
+static size_t ready_find(const struct view_model *m, uint16_t slot)
 {
 	for (size_t lo = 0, hi = m->n_ready; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
 		if (m->ready[mid]->slot == slot)
-			return &m->served[mid];
+			return mid;
 		if (slot < m->ready[mid]->slot)
 			hi = mid;
 		else
 			lo = mid + 1;
 	}
-	CGN_MUST(m == NULL); /* the node is ready */
-	return NULL;
+	return m->n_ready;
+}
+
+const struct view_name *view_served_name(const struct view_model *m, uint16_t slot)
+{
+	size_t i = ready_find(m, slot);
+	CGN_MUST(i < m->n_ready); /* the node is ready */
+	return &m->served[i];
+}
+
+const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot)
+{
+	size_t i = ready_find(m, slot);
+	return i < m->n_ready ? m->handoff[i] : NULL;
 }
 
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id)
@@ -328,8 +375,11 @@ static void work_fill(struct route_cand *c, const struct node_stats *stats)
 	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
-static struct route_cand cand_of(const struct view_node *node, const struct node_stats *stats, cgn_nsec now)
+/* The candidate m->ready[i]. */
+static struct route_cand cand_of(const struct view_model *m, size_t i, const struct node_stats *stats,
+	cgn_nsec now)
 {
+	const struct view_node *node = m->ready[i];
 	struct cluster_spare spare = node_stats_spare(stats);
 	struct route_cand c = {
 		.slot = node->slot,
@@ -345,6 +395,7 @@ static struct route_cand cand_of(const struct view_node *node, const struct node
 		.fed_lately = node->fed && node->record_until > now,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
+		.handoff = m->handoff[i] != NULL ? m->handoff[i]->fingerprint : 0,
 		.speed = node_stats_speed(stats),
 	};
 	work_fill(&c, stats);
@@ -370,7 +421,7 @@ static size_t least_bad(const struct view_model *m, const struct node_stats *sta
 		if (badness < least)
 			n = 0;
 		least = badness;
-		out[n++] = cand_of(m->ready[i], own, ask->now);
+		out[n++] = cand_of(m, i, own, ask->now);
 	}
 	return n;
 }
@@ -399,7 +450,7 @@ size_t view_candidates(const struct view_model *m, const struct node_stats *stat
 			continue;
 		any = true;
 		if (!slot_is_in(ask->excluded, ask->n_excluded, m->ready[i]->slot))
-			out[n++] = cand_of(m->ready[i], own, ask->now);
+			out[n++] = cand_of(m, i, own, ask->now);
 	}
 	return any ? n : least_bad(m, stats, ask, out);
 }

@@ -5,6 +5,7 @@
 #include "base/core/arena.h"
 #include "policy/cluster/cluster.h"
 #include "policy/engine/tokens.h"
+#include "policy/handoff/handoff.h"
 
 struct view_node {
 	uint16_t slot;
@@ -38,6 +39,8 @@ struct view_model {
 	const struct engine_tokens_ops **tokens;
 	/* Indexed like |ready|: how the node's engine resumes an answer; NULL: it cannot. */
 	const struct engine_resume **resume;
+	/* Indexed like |ready|: how the node's engine hands prompts over; NULL: not at all. */
+	const struct handoff_end **handoff;
 	size_t n_ready;
 	bool tokenizes;    /* An engine with the model can tokenize, ready or not. */
 	bool may_tokenize; /* An engine with the model may be able to tokenize. */
@@ -73,6 +76,8 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
+/* Return how the engine of the node in |slot|, which may have left, hands prompts of |m| over; NULL: not at all. */
+const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot);
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);
 const struct view_node *view_node_at(const struct cluster_view *v, uint16_t slot);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node: the checks of an agent's description of its node. */
+#include "policy/handoff/handoff.h"
 #include "policy/proto/proto_priv.h"
 
 bool proto_node_id_ok(struct cgn_str id)
@@ -30,6 +31,20 @@ static bool text_ok(const char *z, size_t max)
 	return s.n <= max && cgn_utf8_valid(s.p, s.n);
 }
 
+static CGN_RC handoff_check(const Cognitora__V1__Handoff *h, struct cgn_err *err)
+{
+	if (!text_ok(h->kind, 64) || !text_ok(h->terms, HANDOFF_TERMS_MAX) ||
+		!text_ok(h->host, HANDOFF_HOST_MAX))
+		return CGN_FAIL(err, INVALID, "Handoff: kind, terms or host is no short UTF-8 text");
+	if (h->port > UINT16_MAX || h->n_engine_ids > HANDOFF_RANKS_MAX)
+		return CGN_FAIL(err, INVALID, "Handoff: port %u, or more than %d engine ids", h->port,
+			HANDOFF_RANKS_MAX);
+	for (size_t i = 0; i < h->n_engine_ids; i++)
+		if (!text_ok(h->engine_ids[i], HANDOFF_ENGINE_MAX))
+			return CGN_FAIL(err, INVALID, "Handoff.engine_ids: an id is no short UTF-8 text");
+	return CGN_OK;
+}
+
 static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 {
 	if (!text_ok(e->name, 128) || !text_ok(e->kind, 64))
@@ -43,7 +58,7 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		if (e->models[i][0] == '\0' || !text_ok(e->models[i], 512))
 			return CGN_FAIL(err, INVALID,
 				"Engine.models: a name that is empty, over 512 bytes or no UTF-8");
-	return CGN_OK;
+	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;
 }
 
 CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struct cgn_err *err)

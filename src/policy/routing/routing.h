@@ -98,6 +98,9 @@ struct route_cand {
 	/* The node began to report its blocks a moment ago: the record of what was sent to it counts too. */
 	bool fed_lately;
 	bool stores; /* Blocks from another node's store can be fetched to it. */
+	/* Fingerprint of its engine's hand-off (policy/handoff): engines of equal fingerprints may compute prompts for each
+	 * other. 0: the engine neither gives nor takes. */
+	uint64_t handoff;
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;
 	uint32_t by_tier[BLOCK_TIERS]; /* Blocks of |held| by their best tier. */

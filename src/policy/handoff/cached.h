@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cached: puts the number of cached prompt tokens into the usage of an answer whose prompt another engine computed. The
+ * engine that answers counts the tokens that it took over as cached; the client is to see how many the prefill leg found
+ * cached. Pure; one thread.
+ *
+ * The number is the value of "cached_tokens" in "usage" or its "prompt_tokens_details" or "input_tokens_details", or of
+ * "cache_read_input_tokens" in "usage" (Anthropic). "usage" counts at the top of a document and in its "message" or
+ * "response". All other bytes pass unchanged and at once, however the stream is cut. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/core/buf.h"
+
+#define CACHED_KEY_MAX 24 /* Longer than no key that matters. */
+struct cached_filter {
+	uint64_t cached;
+	bool events; /* Each line may hold a document (SSE, or one document a line). */
+	uint8_t at;
+	bool is_key;
+	uint8_t key, key_n;
+	uint32_t depth, inside,
+		usage; /* Depths: of the next byte, of the innermost object looked into, of usage. */
+	char key_text[CACHED_KEY_MAX];
+};
+/* |events|: the answer is an event stream; otherwise one document. */
+void cached_filter_init(struct cached_filter *f, bool events, uint64_t cached);
+/* Append to |out| what the client gets for the bytes |data|, cut anywhere. Failures are |out|'s. */
+void cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out);

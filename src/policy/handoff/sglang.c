@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sglang: both engines get the prefill engine's bootstrap server and the same room. Engines of a disaggregated SGLang
+ * refuse requests without a room, so none of them answers alone. A request for n answers takes the rooms from the
+ * named one on, so that rooms of different requests must be far apart: they are random. */
+#include "policy/handoff/handoff_priv.h"
+
+/* Return how many prompts the body has, if they are a list of prompts; 0: it is one prompt. */
+static size_t prompts_count(struct json_val body)
+{
+	struct json_val prompt, elem;
+	size_t n = 0;
+	if (!json_get(body, "prompt", &prompt) || prompt.type != JSON_ARRAY)
+		return 0;
+	for (struct json_iter it = json_iter_of(prompt); json_next_elem(&it, &elem); n++)
+		if (elem.type != JSON_STRING && elem.type != JSON_ARRAY)
+			return 0;
+	return n;
+}
+
+static void sglang_put(const struct handoff_job *job, enum handoff_leg leg, struct json_out *o)
+{
+	size_t n = prompts_count(job->body);
+	(void)leg;
+	if (n == 0) {
+		json_key_str(o, "bootstrap_host", job->prefill->host);
+		json_key_u64(o, "bootstrap_port", job->prefill->port);
+		json_key_u64(o, "bootstrap_room", job->number);
+		return;
+	}
+	json_key_open(o, "bootstrap_host", '[');
+	for (size_t i = 0; i < n; i++)
+		json_put_str(o, job->prefill->host);
+	json_close(o, ']');
+	json_key_open(o, "bootstrap_port", '[');
+	for (size_t i = 0; i < n; i++)
+		json_put_u64(o, job->prefill->port);
+	json_close(o, ']');
+	json_key_open(o, "bootstrap_room", '[');
+	for (size_t i = 0; i < n; i++)
+		json_put_u64(o, job->number + i);
+	json_close(o, ']');
+}
+
+const struct handoff_ops handoff_sglang = {
+	.kind = HANDOFF_SGLANG,
+	.name = "sglang",
+	.order = HANDOFF_AT_ONCE,
+	.edits = true,
+	.several = true,
+	.port = 8998,
+	.put = sglang_put,
+};

@@ -105,6 +105,37 @@ static void prompt_book(struct chooser *c, const struct chooser_ask *ask, const 
 		CHOOSER_LIFE + 2 * expected);
 }
 
+/* Note the hand-over that the first byte of a decode leg waits for. */
+static void move_book(const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	struct chooser_ticket *out)
+{
+	const struct route_cand *w = &p->cands[p->index];
+	struct route_terms t;
+	if (!(w->handed_tokens > 0))
+		return;
+	route_terms(&p->ask, w, &t);
+	out->move = (struct chooser_move){.path = {ask->from, w->node_id_hash, ask->handoff},
+		.prior = ask->rules->disagg.prior,
+		.tokens = clamp_u32((double)w->handed_tokens),
+		.other_ms = (float)t.queue_ms + w->speed.step_ms,
+		.since = ask->now};
+}
+
+/* Learn from the first byte of a decode leg how long the hand-over took. */
+static void move_learn(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now)
+{
+	const struct chooser_move *m = &t->move;
+	double ms = ms_between(m->since, now) - (double)m->other_ms;
+	if (m->tokens == 0 || t->crowded || t->whole || c->shared.transfer == NULL)
+		return;
+	transfer_learn(c->shared.transfer, &m->path, &m->prior, m->tokens, ms > 0 ? ms : 0, now);
+}
+
+void chooser_moving(struct chooser_ticket *t, cgn_nsec now)
+{
+	t->move.since = now;
+}
+
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out)
 {
@@ -124,6 +155,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.at = ask->now};
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
+	move_book(ask, p, out);
 	prompt_book(c, ask, p, out);
 	c->turn++;
 	c->random += MIX_GOLDEN;
@@ -145,6 +177,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	t->busy_then = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
 	if (!t->crowded && !t->whole)
 		node_stats_prefill(stats, (double)took * 1e-6, (double)t->new_tokens);
+	move_learn(c, t, now);
 	if (t->pending != 0)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }

@@ -41,6 +41,7 @@ void chooser_free(struct chooser **take)
 	CGN_LIVE(c, CHOOSER_TAG);
 	kvindex_reader_free(&c->reader);
 	free(c->cands);
+	free(c->scratch);
 	c->tag = 0;
 	free(c);
 }
@@ -49,10 +50,16 @@ static bool cands_reserve(struct chooser *c, size_t n)
 {
 	if (n <= c->cap)
 		return true;
-	struct route_cand *v = realloc(c->cands, n * sizeof *v);
-	if (v == NULL)
+	struct route_cand *v = malloc(n * sizeof *v), *w = malloc(n * sizeof *w);
+	if (v == NULL || w == NULL) {
+		free(v);
+		free(w);
 		return false;
+	}
+	free(c->cands);
+	free(c->scratch);
 	c->cands = v;
+	c->scratch = w;
 	c->cap = n;
 	return true;
 }
@@ -73,7 +80,7 @@ static size_t pin_apply(struct route_cand *cands, size_t n, uint32_t pin)
 
 bool chooser_role_fits(const struct chooser_ask *ask, int role)
 {
-	if (ask->prefill)
+	if (ask->prefill || ask->continues)
 		return role == COGNITORA__V1__ROLE__ROLE_PREFILL;
 	return role != (ask->embeds ? COGNITORA__V1__ROLE__ROLE_DECODE : COGNITORA__V1__ROLE__ROLE_PREFILL);
 }
@@ -274,7 +281,7 @@ static void hotprefix_fill(struct chooser *c, const struct chooser_ask *ask, siz
 			wanted < 2 * width ? (float)(wanted - width) / (float)width : 1);
 }
 
-static float common_of(const struct route_cand *cands, size_t n)
+float chooser_common(const struct route_cand *cands, size_t n)
 {
 	float common = n > 0 ? cands[0].reuse : 0;
 	for (size_t i = 1; i < n; i++)
@@ -291,7 +298,35 @@ static float answer_expected(const struct chooser *c, const struct chooser_ask *
 	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
 }
 
-size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
+void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, uint64_t handoff,
+	uint64_t from, struct route_cand *cands, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct route_cand *to = &cands[i];
+		const struct transfer_path path = {from, to->node_id_hash, handoff};
+		if (to->handoff != handoff || to->node_id_hash == from)
+			continue;
+		const struct transfer_speed s =
+			transfer_speed_of(c->shared.transfer, &path, &ask->rules->disagg.prior, ask->now);
+		to->handed_tokens = to->uncached_tokens;
+		to->fetch_ms += (float)transfer_ms(&s, (double)to->uncached_tokens);
+		to->uncached_tokens = to->spared_tokens = 0;
+	}
+}
+
+/* Count handed blocks as held, after the pick: among equal nodes, the one with a longer prefix of its own wins. */
+static void handed_credit(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct route_cand *to = &cands[i];
+		if (!(to->handed_tokens > 0) || to->held >= ask->blocks)
+			continue;
+		to->by_tier[BLOCK_REMOTE] += (uint32_t)ask->blocks - to->held;
+		to->held = (uint32_t)ask->blocks;
+	}
+}
+
+static size_t cands_find(struct chooser *c, const struct chooser_ask *ask)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	const struct view_model *m = ask->model;
@@ -299,16 +334,34 @@ size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 		return 0;
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
 		.now = ask->now};
-	size_t n = handoff_apply(c->cands, view_candidates(m, c->shared.stats, &who, c->cands), ask->handoff);
+	return handoff_apply(c->cands, view_candidates(m, c->shared.stats, &who, c->cands), ask->handoff);
+}
+
+size_t chooser_match_all(struct chooser *c, const struct chooser_ask *ask)
+{
+	size_t n = cands_find(c, ask);
+	held_fill(c, ask, n);
+	return n;
+}
+
+size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
+{
+	size_t n = cands_find(c, ask);
 	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
 	held_fill(c, ask, n);
 	return n;
 }
 
-struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n)
+void chooser_weigh(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
-	CGN_LIVE(c, CHOOSER_TAG);
-	struct route_ask score = {.policy = ask->rules->policy,
+	speeds_fill(c, ask, n);
+	worth_fill(c, ask, n);
+	hotprefix_fill(c, ask, n);
+}
+
+struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser_ask *ask)
+{
+	return (struct route_ask){.policy = ask->rules->policy,
 		.weights = ask->rules->weights,
 		.chain = ask->chain,
 		.blocks = ask->blocks,
@@ -318,11 +371,19 @@ struct chooser_pick_result chooser_choose(struct chooser *c, const struct choose
 		.random = c->random,
 		.session_bound = ask->rules->session_bound,
 		.answer_tokens = answer_expected(c, ask)};
-	speeds_fill(c, ask, n);
-	worth_fill(c, ask, n);
-	hotprefix_fill(c, ask, n);
-	score.common = common_of(c->cands, n);
+}
+
+struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n)
+{
+	CGN_LIVE(c, CHOOSER_TAG);
+	struct route_ask score = chooser_route_ask(c, ask);
+	chooser_weigh(c, ask, n);
+	if (ask->from != 0)
+		chooser_hand_over(c, ask, ask->handoff, ask->from, c->cands, n);
+	score.common = chooser_common(c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
+	if (ask->from != 0)
+		handed_credit(ask, c->cands, n);
 	return (struct chooser_pick_result){p.verdict, p.index, p.score, score, c->cands, n};
 }
 

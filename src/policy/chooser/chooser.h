@@ -22,6 +22,7 @@ struct chooser_shared {
 	 * count. */
 	struct pending *pending;
 	struct hotprefix *hotprefix; /* Requests in flight by prefix; NULL: no prefix is hot. */
+	struct transfer *transfer;   /* Speeds of hand-offs; NULL: the prior. */
 };
 
 #define CHOOSER_NO_PIN UINT32_MAX
@@ -43,6 +44,11 @@ struct chooser_ask {
 	bool embeds;
 	/* The request computes the prompt for another node: for prefill nodes only. */
 	bool prefill;
+	/* route_hash of the id of the node that computes the prompt, by hand-offs of the kind |handoff|: the prompt
+	 * costs its transfer. 0: none. */
+	uint64_t from;
+	/* A prefill node answers the request: for prefill nodes only, which compute the prompt too. */
+	bool continues;
 	/* Leading blocks in the store of some node; nodes with a store can fetch them. */
 	uint32_t stored;
 	/* Fingerprint of the hand-off (route_cand.handoff) that the node must have; 0: any. */
@@ -73,6 +79,15 @@ struct chooser_pick_result {
 /* A prompt that was sent to a node before its events began counts as held for so long after that. */
 #define CHOOSER_BEGIN (10 * CGN_SEC)
 
+/* The KV cache of a prompt on its way to the node that decodes it. */
+struct chooser_move {
+	struct transfer_path path;
+	struct transfer_speed prior;
+	uint32_t tokens; /* 0: nothing moves. */
+	float other_ms;  /* Predicted part of the time to first byte that is not the transfer. */
+	cgn_nsec since;
+};
+
 /* The booking of one pick, owned by the booker; all zero when nothing is booked. The members after |at| are
  * for chooser_done. */
 struct chooser_ticket {
@@ -91,6 +106,7 @@ struct chooser_ticket {
 	uint32_t new_tokens;    /* Estimated prompt tokens to compute. */
 	uint32_t queued_tokens; /* As booked. */
 	uint32_t ahead_tokens;  /* Tokens of others' prompts to compute first. */
+	struct chooser_move move;
 	cgn_nsec at;
 	cgn_nsec begun_at; /* 0: no byte came, or none that ended the prompt. */
 	/* Streams beside this one at its first byte, and at its release. */
@@ -116,6 +132,41 @@ float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stat
 struct config;
 void chooser_rules_fill(const struct config *cfg, struct route_rules *out);
 
+/* ---- split.c: one node or two ---- */
+
+enum chooser_shape {
+	CHOOSER_WHOLE,     /* A decode node computes prompt and answer. */
+	CHOOSER_PAIR,      /* A prefill node computes the prompt, a decode node the answer. */
+	CHOOSER_CONTINUES, /* A prefill node computes both: decode nodes are scarce. */
+	CHOOSER_SHAPES
+};
+const char *chooser_shape_text(enum chooser_shape s);
+
+/* The rule that decided between the shapes. */
+enum chooser_reason {
+#define REASON(id, text, help) CHOOSER_BY_##id,
+#include "policy/chooser/reasons.def"
+#undef REASON
+	CHOOSER_REASONS
+};
+const char *chooser_reason_text(enum chooser_reason r);
+
+#define CHOOSER_NO_SLOT UINT16_MAX
+/* Costs are milliseconds, of the request and of those that it delays (routing.h); infinite: not possible. */
+struct chooser_split {
+	enum chooser_shape shape;
+	enum chooser_reason why;
+	double whole_ms, pair_ms, continues_ms;
+	uint16_t whole, prefill, decode, continues; /* Slots of the best nodes; CHOOSER_NO_SLOT: none. */
+	/* The pair hands |moved_tokens| tokens over by |handoff|, in |transfer_ms| as predicted. */
+	uint64_t handoff;
+	uint32_t moved_tokens;
+	double transfer_ms;
+	/* With CHOOSER_PAIR: the pick of the prefill node, to book; borrowed until the next pick. */
+	struct chooser_pick_result first;
+	uint64_t from; /* route_hash of the prefill node's id. */
+};
+
 struct chooser;
 /* |seed| is the first turn, so that several routers do not go through equal nodes in step. Fails with
  * NO_MEMORY, and with TOO_LARGE when the index has no reader left. */
@@ -128,9 +179,16 @@ struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_
 /* chooser_pick in two steps, to measure each: find the candidates and the blocks they hold; score them. */
 size_t chooser_match(struct chooser *c, const struct chooser_ask *ask);
 struct chooser_pick_result chooser_choose(struct chooser *c, const struct chooser_ask *ask, size_t n);
+/* Decide whether one node computes the prompt and the answer of |ask|, which is about a whole request, or two
+ * do. Compares the best pair of nodes for each kind of hand-off with the best single nodes, in time
+ * proportional to the nodes. Books nothing. */
+void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct chooser_split *out);
 /* Book the pick |p|, before the request is sent: count its load, and its prompt as held. */
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out);
+/* The prompt that |t| waits for is computed at |now|, and its KV begins to move. For decode legs that are sent
+ * before the prefill leg has ended; the others are sent at that instant. */
+void chooser_moving(struct chooser_ticket *t, cgn_nsec now);
 /* The first byte came: the prompt is computed, and its speed is learned. No effect without a booking or after
  * the first call. */
 void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chooser, inside. chooser.c: the pick · booking.c: the booking and what is learned from it. */
+/* chooser, inside. chooser.c: the pick · split.c: one node or two · booking.c: the booking and what is learned
+ * from it. */
 #pragma once
 #include <stdatomic.h>
 
@@ -11,7 +12,7 @@ struct chooser {
 	uint32_t tag;
 	struct chooser_shared shared;
 	struct kvindex_reader *reader;
-	struct route_cand *cands;
+	struct route_cand *cands, *scratch; /* |cap| of each. */
 	size_t cap;
 	uint32_t turn;
 	uint64_t random;          /* Weyl sequence; route_pick mixes it. */
@@ -21,3 +22,15 @@ struct chooser {
 	uint32_t fleet_span;
 	double answer_tokens; /* Moving average of answer tokens. */
 };
+
+/* Find the candidates for |ask| of any role, and the blocks that they hold. */
+size_t chooser_match_all(struct chooser *c, const struct chooser_ask *ask);
+/* Fill in speeds, uncached tokens and fetch times of the |n| candidates in c->cands. */
+void chooser_weigh(struct chooser *c, const struct chooser_ask *ask, size_t n);
+/* Return the question for route_pick. */
+struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser_ask *ask);
+float chooser_common(const struct route_cand *cands, size_t n);
+/* Let the prompt of |cands| come from the node |from| by hand-offs of the kind |handoff|, instead of computing
+ * it. */
+void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, uint64_t handoff,
+	uint64_t from, struct route_cand *cands, size_t n);

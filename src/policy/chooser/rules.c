@@ -2,6 +2,8 @@
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 
+#define HANDOFF_MS 1 /* Assumed time of a hand-off beside the transfer. */
+
 void chooser_rules_fill(const struct config *cfg, struct route_rules *out)
 {
 	*out = (struct route_rules){
@@ -11,6 +13,13 @@ void chooser_rules_fill(const struct config *cfg, struct route_rules *out)
 			(float)cfg->router.tier_weights.ssd, (float)cfg->router.tier_weights.remote}},
 		.max_inflight = cfg->router.admission.max_concurrent_per_replica,
 		.session_bound = cfg->router.session_bound,
+		.disagg = {.enabled = cfg->router.disagg.enabled,
+			.colocate_below = cfg->router.disagg.colocate_below_tokens,
+			.token_bytes = (double)cfg->router.disagg.kv_bytes_per_token,
+			.prior = {HANDOFF_MS,
+				(float)((double)cfg->router.disagg.kv_bytes_per_token * 1e3 /
+					(double)cfg->router.disagg.kv_bandwidth),
+				false}},
 	};
 	CGN_MUST(route_policy_find(cgn_str_of(config_enum_text(cfg->router.policy)), &out->policy));
 }

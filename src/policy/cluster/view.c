@@ -380,6 +380,7 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 	cgn_nsec now)
 {
 	const struct view_node *node = m->ready[i];
+	const struct handoff_end *end = m->handoff[i];
 	struct cluster_spare spare = node_stats_spare(stats);
 	struct route_cand c = {
 		.slot = node->slot,
@@ -395,7 +396,9 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.fed_lately = node->fed && node->record_until > now,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
-		.handoff = m->handoff[i] != NULL ? m->handoff[i]->fingerprint : 0,
+		.handoff = end != NULL ? end->fingerprint : 0,
+		.alone = end == NULL || handoff_ops_of(end->kind)->alone,
+		.pulls = end != NULL && end->kind == HANDOFF_STORE,
 		.speed = node_stats_speed(stats),
 	};
 	work_fill(&c, stats);

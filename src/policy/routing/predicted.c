@@ -23,7 +23,9 @@ static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
 static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c)
 {
 	const struct route_speed *s = &c->speed;
-	float there = (float)route_demand(c), charged = c->uncached_tokens - c->spared_tokens;
+	bool answers = ask->answer_tokens > 0;
+	float there = answers ? (float)route_demand(c) : (float)c->decoding,
+	      charged = c->uncached_tokens - c->spared_tokens;
 	float prompt =
 		((ROUTE_PRESSURE + there * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
 	return prompt + 2 * there * ask->answer_tokens * s->batch_ms;

@@ -22,7 +22,8 @@
  * - fetch = blocks below the GPU * (1 - their tier's weight) * prefill: never more than computing them.
  * - slowdown = (ROUTE_PRESSURE + demand * interference) * uncached tokens * prefill, because later requests
  *   wait for the prompt and running streams stall, + 2 * demand * answer tokens * batch, because each step is
- *   longer for this stream and for the others.
+ *   longer for this stream and for the others. For a prompt without an answer, demand is the number of
+ *   streams: requests whose prompts wait are before it and do not stall.
  * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
  *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
  *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
@@ -47,6 +48,7 @@
 #include "policy/block/tier.h"
 #include "policy/routing/record.h"
 #include "policy/routing/speed.h"
+#include "policy/routing/transfer.h"
 
 #define ROUTE_WIDTH    16
 #define ROUTE_TIE      0.01 /* Below the 0.25 / 16 that one request weighs. */
@@ -72,6 +74,16 @@ struct route_tiers {
 	float weight[BLOCK_TIERS];
 };
 
+/* Rules for prompts that one node computes and another one decodes. */
+struct route_disagg {
+	bool enabled;
+	/* 0: costs decide. Otherwise requests with fewer tokens to compute stay on one node, and all others are
+	 * split where a pair of nodes exists. */
+	uint32_t colocate_below;
+	double token_bytes;          /* Bytes of KV cache per token. */
+	struct transfer_speed prior; /* Assumed speed of a path that was not measured yet. */
+};
+
 /* Routing rules from the configuration. */
 struct route_rules {
 	struct route_weights weights;
@@ -80,6 +92,7 @@ struct route_rules {
 	uint32_t max_inflight;
 	enum route_policy policy;
 	double session_bound; /* Bound on demand, as a multiple of the mean; below 1 counts as 1. */
+	struct route_disagg disagg;
 };
 
 struct route_cand {
@@ -101,6 +114,8 @@ struct route_cand {
 	/* Fingerprint of its engine's hand-off (policy/handoff): engines of equal fingerprints may compute prompts for each
 	 * other. 0: the engine neither gives nor takes. */
 	uint64_t handoff;
+	bool pulls; /* The node can fetch a prompt's blocks from others of the same |handoff|. */
+	bool alone; /* The engine answers requests without another engine. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;
 	uint32_t by_tier[BLOCK_TIERS]; /* Blocks of |held| by their best tier. */
@@ -109,7 +124,8 @@ struct route_cand {
 	float queued_tokens;   /* Tokens of prompts to compute there before this one. */
 	float uncached_tokens; /* Tokens of this prompt to compute. */
 	float spared_tokens;   /* Part of |uncached_tokens| that a hot prefix charges to later requests. */
-	float fetch_ms;
+	float handed_tokens;   /* Tokens whose KV another node hands over; not in |uncached_tokens|. */
+	float fetch_ms;        /* Including the hand-over. */
 	struct route_speed speed;
 };
 

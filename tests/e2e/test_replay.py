@@ -101,7 +101,7 @@ def test_the_same_seed_prints_the_same_bytes(service, tmp_path):
     assert fine("bench", "workload", "rag", "--seed", "3", "--requests", "300") != fine("bench", "workload", "rag", "--seed", "4", "--requests", "300")
 
 
-@pytest.mark.parametrize("kind", ["chat", "agents", "rag", "shared-prompts", "service"])
+@pytest.mark.parametrize("kind", ["chat", "agents", "rag", "shared-prompts", "service", "documents"])
 def test_a_generated_workload_is_what_its_file_is(kind, tmp_path):
     shape = ("--requests", "800", "--rate", "10", "--seed", "5")
     fine("bench", "workload", kind, *shape, "--out", tmp_path / kind)
@@ -127,6 +127,26 @@ def test_the_plot_is_a_picture(service, tmp_path):
 def test_the_table_names_the_bounds(service):
     table = fine("bench", "replay", service, "--limit", "100", "--policy", "kv,session", "--blocks", "0").splitlines()
     assert "unlimited" in table[0] and "ideal" in table[0] and table[1].startswith("POLICY") and [t.split()[0] for t in table[2:]] == ["kv", "session"]
+
+
+def test_two_pools_are_compared_with_as_many_nodes_of_both_roles():
+    """Under long prompts one prefill and one decode node beat two nodes of both roles in the time per token."""
+    args = ("--generate", "documents", "--requests", "600", "--rate", "1.5", "--blocks", "0", "--prefill", "1", "--decode", "1", "--policy", "kv")
+    r = replay(*args)
+    pools, both = r["results"]
+    assert r["nodes"] == 2 and r["network"]["bytes_per_s"] == 10 * 2**30
+    assert (pools["prefill_nodes"], pools["decode_nodes"], both["prefill_nodes"]) == (1, 1, 0)
+    assert pools["done"] == both["done"] == 600
+    assert pools["request_itl_ms"]["p99"] < 0.6 * both["request_itl_ms"]["p99"]
+    assert 0.5 < pools["split_ratio"] < 1 and both["split_ratio"] == 0 and both["kv_bytes_moved"] == 0
+    assert pools["kv_bytes_moved"] == pools["kv_tokens_moved"] * 131072 > 4000 * 131072 * pools["split"]
+    slow = replay(*args, "--bandwidth", "0.1")["results"][0]
+    assert slow["split"] < pools["split"] / 2, "a slow network is noticed"
+    forced = replay(*args, "--set", "router.disagg.colocate_below_tokens=1")["results"][0]
+    assert forced["split"] == 600
+    table = fine("bench", "replay", *args).splitlines()
+    assert table[1].startswith("NODES") and table[2].startswith("1P + 1D") and table[3].startswith("2 both")
+    assert "give both" in refused(2, "bench", "replay", "--generate", "documents", "--prefill", "1")
 
 
 def test_bad_traces_and_flags(tmp_path):

@@ -136,6 +136,32 @@ static void batches_slow_each_step(void **state)
 	enginemodel_free(&m);
 }
 
+/* A prompt that another engine computed takes no prefill here, and its blocks are cached like computed ones. */
+static void handed_prompts_are_not_computed(void **state)
+{
+	(void)state;
+	struct enginemodel *m = model_of(&plain);
+	struct seen a = {0}, b;
+	uint64_t hashes[10];
+	for (uint32_t i = 0; i < 10; i++)
+		hashes[i] = mix64(1000 + i);
+	const struct enginemodel_job_spec spec = {.prompt_tokens = 42,
+		.answer_tokens = 3,
+		.hashes = hashes,
+		.n_hashes = 10,
+		.user = &a,
+		.handed = 42};
+	assert_true(cgn_ok(enginemodel_submit(m, &spec, &a.job)));
+	(void)run_until_idle(m, 0);
+	assert_true(a.finished);
+	assert_int_equal(a.first_at / CGN_MSEC, 10); /* The last token takes a decode step. */
+	assert_int_equal(a.cached, 0);
+	assert_true(cgn_ok(submit_job(m, &b, 1, 41, 1)));
+	(void)run_until_idle(m, 1000 * CGN_MSEC);
+	assert_int_equal(b.cached, 40);
+	enginemodel_free(&m);
+}
+
 static void batch_slots_queue_first_come_first_served(void **state)
 {
 	(void)state;
@@ -411,6 +437,7 @@ int main(void)
 		cmocka_unit_test(one_request_takes_prefill_and_decodes),
 		cmocka_unit_test(long_prompts_are_chunked_beside_decodes),
 		cmocka_unit_test(batches_slow_each_step),
+		cmocka_unit_test(handed_prompts_are_not_computed),
 		cmocka_unit_test(batch_slots_queue_first_come_first_served),
 		cmocka_unit_test(full_queue_and_hopeless_jobs_are_refused),
 		cmocka_unit_test(repeated_prompts_are_cached),

@@ -388,6 +388,101 @@ static void priorities_and_tenants_are_played(void **state)
 		5);
 }
 
+/* Generate long prompts that no cache has, one each |gap|. */
+static struct trace make_documents(size_t n, cgn_nsec gap)
+{
+	struct trace t = {.block_tokens = 512};
+	uint64_t s = 1234567, next = 1, ids[40];
+	for (size_t i = 0; i < n; i++) {
+		size_t blocks = 8 + draw_below(&s, 24);
+		for (size_t k = 0; k < blocks; k++)
+			ids[k] = next++;
+		struct trace_request r = {.at = i * gap,
+			.input = (uint32_t)(512 * blocks),
+			.output = 100 + (uint32_t)draw_below(&s, 200)};
+		assert_true(cgn_ok(trace_add(&t, &r, ids, blocks)));
+	}
+	return t;
+}
+
+static const struct route_rules disagg = {.weights = {0.55, 0.25, 0.10, 0.10},
+	.tiers = {{1, 0.8F, 0.5F, 0.3F}},
+	.max_inflight = 256,
+	.policy = ROUTE_PREDICTED,
+	.session_bound = 1.25,
+	.disagg = {true, 0, 131072, {1, 0.0122F, false}}};
+
+static void long_prompts_do_not_stall_the_streams_of_decode_nodes(void **state)
+{
+	(void)state;
+	struct trace t = make_documents(500, 700 * CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &disagg;
+	cfg.nodes = 2;
+	struct replay_result both = run_replay(&t, &cfg);
+	cfg.prefill_nodes = 1;
+	struct replay_result pools = run_replay(&t, &cfg), again = run_replay(&t, &cfg);
+	assert_int_equal(pools.done, t.n);
+	assert_int_equal(samples_count(&pools.ttft), t.n);
+	assert_int_equal(samples_count(&pools.itl), answer_tokens(&t) - t.n);
+	assert_true(pools.split > t.n / 2 && pools.split < t.n);
+	assert_true(pools.moved_tokens > 4096 * pools.split);
+	assert_int_equal(both.split + both.continued + both.moved_tokens, 0);
+	assert_true(samples_ms(&pools.per_token, 0.99) < 0.6 * samples_ms(&both.per_token, 0.99));
+	assert_true(samples_ms(&pools.per_token, 0.5) < samples_ms(&both.per_token, 0.5));
+	assert_int_equal(pools.ended, again.ended);
+	assert_int_equal(pools.moved_tokens, again.moved_tokens);
+	/* The prefill node gives no answer, and no prompt is computed twice. */
+	assert_int_equal(pools.nodes[0].answer_tokens, 0);
+	assert_int_equal(pools.nodes[1].answer_tokens, answer_tokens(&t));
+	assert_int_equal(pools.nodes[0].prompt_tokens + pools.nodes[1].prompt_tokens, t.n_ids * 512);
+	replay_result_fini(&both);
+	replay_result_fini(&pools);
+	replay_result_fini(&again);
+	trace_fini(&t);
+}
+
+static void a_slow_network_splits_less(void **state)
+{
+	(void)state;
+	struct trace t = make_documents(300, 700 * CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &disagg;
+	cfg.nodes = 2;
+	cfg.prefill_nodes = 1;
+	struct replay_result fast = run_replay(&t, &cfg);
+	cfg.bandwidth = 1e8; /* 13 s for 10,000 tokens; the router expects 0.1 s. */
+	struct replay_result slow = run_replay(&t, &cfg);
+	assert_int_equal(slow.done, t.n);
+	assert_true(slow.split > 0 && slow.split < fast.split / 3);
+	replay_result_fini(&fast);
+	replay_result_fini(&slow);
+	struct cgn_err err = {0};
+	cfg.prefill_nodes = 2; /* No node would decode. */
+	assert_int_equal(replay_run(&t, &cfg, &slow, &err).code, CGN_INVALID);
+	trace_fini(&t);
+}
+
+static void decode_nodes_without_room_lose_nothing(void **state)
+{
+	(void)state;
+	struct trace t = make_documents(300, 300 * CGN_MSEC);
+	struct route_rules narrow = disagg;
+	struct replay_cfg cfg = replay_defaults;
+	narrow.max_inflight = 3;
+	cfg.rules = &narrow;
+	cfg.nodes = 4;
+	cfg.prefill_nodes = 3;
+	for (int memory = 0; memory < 2; memory++) {
+		cfg.blocks = memory ? 40 : 0;
+		struct replay_result r = run_replay(&t, &cfg);
+		assert_int_equal(r.done + r.refused_full + r.refused_too_large, t.n);
+		assert_true(r.done > 0 && (memory || r.continued > 0));
+		replay_result_fini(&r);
+	}
+	trace_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -402,6 +497,9 @@ int main(void)
 		cmocka_unit_test(many_nodes_and_bad_bounds),
 		cmocka_unit_test(the_queue_policy_is_played),
 		cmocka_unit_test(priorities_and_tenants_are_played),
+		cmocka_unit_test(long_prompts_do_not_stall_the_streams_of_decode_nodes),
+		cmocka_unit_test(a_slow_network_splits_less),
+		cmocka_unit_test(decode_nodes_without_room_lose_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

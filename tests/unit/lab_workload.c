@@ -50,7 +50,7 @@ static void a_known_seed_gives_what_it_always_gave(void **state)
 {
 	(void)state;
 	static const uint64_t want[WORKLOAD_KINDS] = {0x255d16d9f43a946f, 0x2d3575ebc9710d68,
-		0x15cffd1254781b0, 0x694264737c656e59, 0xd643249cd13bbaa9};
+		0x15cffd1254781b0, 0x694264737c656e59, 0xd643249cd13bbaa9, 0x506065c33f6a2818};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
 		struct trace t = make_workload(k, 1, 1000, 8);
 		uint64_t h = 0;
@@ -123,6 +123,7 @@ static void each_kind_shares_as_it_says(void **state)
 		[WORKLOAD_RAG] = {0.35, 0.70, 2000, 4000},
 		[WORKLOAD_SHARED_PROMPTS] = {0.75, 0.95, 1500, 3500},
 		[WORKLOAD_SERVICE] = {0.35, 0.50, 9000, 15000},
+		[WORKLOAD_DOCUMENTS] = {0, 0, 9000, 11000},
 	};
 	for (enum workload_kind k = 0; k < WORKLOAD_KINDS; k++) {
 		struct trace t = make_workload(k, 11, N, 8);

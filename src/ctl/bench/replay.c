@@ -21,6 +21,7 @@
 
 struct one {
 	char policy[32];
+	uint32_t prefill_nodes; /* 0: all nodes have both roles. */
 	struct route_rules rules;
 	struct replay_result result;
 	double wall_s;
@@ -52,6 +53,7 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 	cgn_nsec began = cgn_clock_now();
 	b->showing = o->policy;
 	cfg.rules = &o->rules;
+	cfg.prefill_nodes = o->prefill_nodes;
 	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
 	cfg.user = b;
 	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
@@ -65,6 +67,37 @@ static void put_ms(struct json_out *o, const char *key, struct samples *s)
 {
 	json_key(o, key);
 	samples_json(s, o);
+}
+
+static double tokens_per_s(const struct replay_result *r)
+{
+	uint64_t tokens = 0;
+	for (uint32_t i = 0; i < r->n_nodes; i++)
+		tokens += r->nodes[i].answer_tokens;
+	return r->ended > 0 ? (double)tokens * 1e9 / (double)r->ended : 0;
+}
+
+static double moved_bytes(const struct bench *b, const struct replay_result *r)
+{
+	return (double)r->moved_tokens * b->rules.disagg.token_bytes;
+}
+
+static double split_share(const struct replay_result *r)
+{
+	return r->requests > 0 ? (double)r->split / (double)r->requests : 0;
+}
+
+static void put_pools(const struct bench *b, const struct one *c, struct json_out *o)
+{
+	const struct replay_result *r = &c->result;
+	json_key_u64(o, "prefill_nodes", c->prefill_nodes);
+	json_key_u64(o, "decode_nodes", c->prefill_nodes > 0 ? b->cfg.nodes - c->prefill_nodes : 0);
+	json_key_u64(o, "split", r->split);
+	json_key_f64(o, "split_ratio", split_share(r));
+	json_key_u64(o, "prefill_continued", r->continued);
+	json_key_u64(o, "kv_tokens_moved", r->moved_tokens);
+	json_key_f64(o, "kv_bytes_moved", moved_bytes(b, r));
+	json_key_f64(o, "answer_tokens_per_s", tokens_per_s(r));
 }
 
 static void put_case(struct bench *b, struct one *c, struct json_out *o)
@@ -95,6 +128,8 @@ static void put_case(struct bench *b, struct one *c, struct json_out *o)
 	json_key_u64(o, "evicted_blocks", r->evicted_blocks);
 	json_key_u64(o, "preempted", r->preempted);
 	json_key_f64(o, "virtual_seconds", (double)r->ended / 1e9);
+	if (b->cfg.prefill_nodes > 0)
+		put_pools(b, c, o);
 	json_close(o, '}');
 }
 
@@ -120,6 +155,12 @@ static void put_engine(const struct replay_cfg *c, struct json_out *o)
 	json_key_f64(o, "batch_effect", c->batch_effect);
 	json_key_u64(o, "max_batch", c->max_batch);
 	json_key_u64(o, "step_tokens", c->step_tokens);
+	json_close(o, '}');
+	if (c->prefill_nodes == 0)
+		return;
+	json_key_open(o, "network", '{');
+	json_key_f64(o, "bytes_per_s", c->bandwidth);
+	json_key_f64(o, "handoff_ms", (double)c->handoff / 1e6);
 	json_close(o, '}');
 }
 
@@ -193,6 +234,40 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 	return ctl_table_print(&t, false, err);
 }
 
+static void row_pools(struct bench *b, struct one *c, struct ctl_table *t)
+{
+	struct replay_result *r = &c->result;
+	if (c->prefill_nodes > 0)
+		ctl_table_cell(t, "%uP + %uD", c->prefill_nodes, b->cfg.nodes - c->prefill_nodes);
+	else
+		ctl_table_cell(t, "%u both", b->cfg.nodes);
+	ctl_table_cell(t, "%s", c->policy);
+	ctl_table_cell(t, "%.1f ms", samples_ms(&r->ttft, 0.5));
+	ctl_table_cell(t, "%.1f", samples_ms(&r->ttft, 0.99));
+	ctl_table_cell(t, "%.2f ms", samples_ms(&r->per_token, 0.5));
+	ctl_table_cell(t, "%.2f", samples_ms(&r->per_token, 0.99));
+	ctl_table_cell(t, "%.2f ms", samples_ms(&r->itl, 0.99));
+	ctl_table_cell(t, "%.0f", tokens_per_s(r));
+	ctl_table_cell(t, "%.1f GiB", moved_bytes(b, r) / (1U << 30));
+	ctl_table_cell(t, "%.1f %%", 100 * split_share(r));
+	ctl_table_cell(t, "%" PRIu64, r->continued);
+	ctl_table_cell(t, "%" PRIu64, r->done);
+	ctl_table_cell(t, "%" PRIu64, r->refused_full + r->refused_too_large + r->refused_late);
+}
+
+static CGN_RC report_pools(struct bench *b, struct cgn_err *err)
+{
+	static const char *const headers[] = {"NODES", "POLICY", "TTFT P50", "P99", "PER TOKEN P50", "P99",
+		"ITL P99", "TOKENS/S", "KV MOVED", "SPLIT", "CONTINUED", "DONE", "REFUSED"};
+	struct ctl_table t = {0};
+	say_head(b);
+	for (size_t i = 0; i < CGN_COUNT(headers); i++)
+		ctl_table_column(&t, headers[i], i > 1);
+	for (size_t i = 0; i < b->n_cases; i++)
+		row_pools(b, &b->cases[i], &t);
+	return ctl_table_print(&t, false, err);
+}
+
 static CGN_RC draw_plot(struct bench *b, const char *path, struct cgn_err *err)
 {
 	struct plot_case cases[MAX_CASES];
@@ -212,19 +287,49 @@ static CGN_RC draw_plot(struct bench *b, const char *path, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
+static CGN_RC case_add(struct bench *b, struct cgn_str policy, uint32_t prefill_nodes, struct cgn_err *err)
+{
+	struct one *o = &b->cases[b->n_cases];
+	if (b->n_cases == MAX_CASES)
+		return CGN_FAIL(err, INVALID, "--policy: more than %d runs", MAX_CASES);
+	o->rules = b->rules;
+	o->rules.disagg.enabled = prefill_nodes > 0;
+	o->prefill_nodes = prefill_nodes;
+	CGN_TRY(route_document_policy(policy, &o->rules.policy, err));
+	(void)cgn_str_copyz(o->policy, sizeof o->policy, policy);
+	b->n_cases++;
+	return CGN_OK;
+}
+
 static CGN_RC read_policies(const char *list, struct bench *b, struct cgn_err *err)
 {
 	struct cgn_str rest = cgn_str_of(list);
 	while (rest.p != NULL) {
 		struct cgn_str word = cgn_str_trim(cgn_str_split(&rest, ','));
-		struct one *o = &b->cases[b->n_cases];
-		if (b->n_cases == MAX_CASES)
-			return CGN_FAIL(err, INVALID, "--policy: more than %d policies", MAX_CASES);
-		o->rules = b->rules;
-		CGN_TRY(route_document_policy(word, &o->rules.policy, err));
-		(void)cgn_str_copyz(o->policy, sizeof o->policy, word);
-		b->n_cases++;
+		if (b->cfg.prefill_nodes > 0)
+			CGN_TRY(case_add(b, word, b->cfg.prefill_nodes, err));
+		CGN_TRY(case_add(b, word, 0, err));
 	}
+	return CGN_OK;
+}
+
+/* Read the two pools, which replace --nodes. */
+static CGN_RC read_pools(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
+{
+	uint32_t decode = 0;
+	double gib = 0;
+	CGN_TRY(ctl_flag_u32(a, "--prefill", 0, REPLAY_MAX_NODES - 1, &c->prefill_nodes, err));
+	CGN_TRY(ctl_flag_u32(a, "--decode", 0, REPLAY_MAX_NODES - 1, &decode, err));
+	if ((c->prefill_nodes > 0) != (decode > 0) || c->prefill_nodes + decode > REPLAY_MAX_NODES)
+		return CGN_FAIL(err, INVALID,
+			"--prefill %u and --decode %u: give both, at least 1 each and at most %d together",
+			c->prefill_nodes, decode, REPLAY_MAX_NODES);
+	if (decode > 0)
+		c->nodes = c->prefill_nodes + decode;
+	if (ctl_flag(a, "--bandwidth") == NULL)
+		return CGN_OK;
+	CGN_TRY(ctl_flag_f64(a, "--bandwidth", 1e-6, 1e6, &gib, err));
+	c->bandwidth = gib * (1U << 30);
 	return CGN_OK;
 }
 
@@ -256,6 +361,7 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
 	chooser_rules_fill(cfg, &b->rules);
 	b->cfg.ttft_slo = cfg->router.admission.ttft_slo;
+	b->cfg.bandwidth = (double)cfg->router.disagg.kv_bandwidth;
 	cgn_rc rc = read_tenants(cfg, b, err);
 	config_free(&cfg);
 	return rc;
@@ -303,6 +409,7 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(read_queue(ctl_flag(a, "--queue"), &b->cfg.queue, err));
 	CGN_TRY(read_engine(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
+	CGN_TRY(read_pools(a, &b->cfg, err));
 	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));
 	return read_policies(ctl_flag(a, "--policy"), b, err);
 }
@@ -325,7 +432,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 	ctl_progress_end();
 	if (ctl_flag(a, "--plot") != NULL)
 		CGN_TRY(draw_plot(b, ctl_flag(a, "--plot"), err));
-	return (a->json ? report_json : report_table)(b, err);
+	return (a->json ? report_json : b->cfg.prefill_nodes > 0 ? report_pools : report_table)(b, err);
 }
 
 CGN_RC ctl_bench_replay(const struct ctl_args *a, struct cgn_err *err)

@@ -16,7 +16,7 @@ struct enginemodel_job {
 	struct cgn_link link;
 	void *user;
 	uint32_t prompt_tokens, answer_tokens;
-	uint32_t given, computed, cached;
+	uint32_t given, computed, cached, handed;
 	uint32_t chunk; /* Tokens of this job in the step in flight. */
 	uint32_t n_blocks, cap_blocks, n_hashes;
 	uint32_t *blocks;
@@ -128,6 +128,7 @@ CGN_RC enginemodel_submit(struct enginemodel *m, const struct enginemodel_job_sp
 	j->answer_tokens = spec->answer_tokens;
 	j->cap_blocks = blocks_for(m, tokens);
 	j->n_hashes = spec->n_hashes;
+	j->handed = spec->handed < spec->prompt_tokens ? spec->handed : spec->prompt_tokens - 1;
 	if (spec->n_hashes > 0)
 		memcpy(j->hashes, spec->hashes, spec->n_hashes * sizeof j->hashes[0]);
 	j->blocks = malloc(j->cap_blocks * sizeof *j->blocks);
@@ -199,6 +200,7 @@ static void job_preempt(struct enginemodel *m, struct enginemodel_job *j)
 {
 	job_give_back(m, j);
 	j->computed = 0;
+	j->handed = 0;
 	j->chunk = 0;
 	job_move(m, j, JOB_WAITING);
 	m->stats.preempted++;
@@ -215,6 +217,18 @@ static void job_fetch(struct enginemodel *m, struct enginemodel_job *j, uint32_t
 		m->stats.restored[t] += restored[t];
 		m->restoring += restored[t] * m->cfg.restore[t];
 	}
+}
+
+/* Cache the blocks that became full: those behind the first |before| computed tokens. */
+static void job_publish(struct enginemodel *m, struct enginemodel_job *j, uint32_t before)
+{
+	uint32_t full = j->computed / m->cfg.block_tokens;
+	full = full < j->n_hashes ? full : j->n_hashes;
+	uint32_t from = before / m->cfg.block_tokens;
+	if (from < full)
+		enginemodel_memory_publish(m->tiers,
+			&(struct enginemodel_run){j->hashes, j->contents, from, full - from},
+			j->blocks + from);
 }
 
 /* Admit the job at the front of the queue if its blocks are certain to fit: cached blocks first, then room
@@ -238,6 +252,11 @@ static bool job_admit(struct enginemodel *m, struct enginemodel_job *j)
 		m->stats.prefix_hit += j->computed;
 	}
 	j->seen = true;
+	if (j->handed > j->computed) {
+		uint32_t before = j->computed;
+		j->computed = j->handed;
+		job_publish(m, j, before);
+	}
 	job_move(m, j, JOB_RUNNING);
 	return true;
 }
@@ -253,7 +272,7 @@ static void load_job(struct step_load *load, struct enginemodel_job *j)
 	load->budget -= j->chunk;
 	if (j->chunk == 0)
 		return;
-	if (need == 1 && j->given > 0)
+	if (need == 1 && (j->given > 0 || j->handed > 0))
 		load->decodes++;
 	else
 		load->prefill += j->chunk;
@@ -313,18 +332,6 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 	m->step_end = any ? start + step_length(m, &load) + m->restoring : 0;
 	m->restoring = 0;
 	m->stats.steps += any;
-}
-
-/* Cache the blocks that became full in this step. */
-static void job_publish(struct enginemodel *m, struct enginemodel_job *j, uint32_t before)
-{
-	uint32_t full = j->computed / m->cfg.block_tokens;
-	full = full < j->n_hashes ? full : j->n_hashes;
-	uint32_t from = before / m->cfg.block_tokens;
-	if (from < full)
-		enginemodel_memory_publish(m->tiers,
-			&(struct enginemodel_run){j->hashes, j->contents, from, full - from},
-			j->blocks + from);
 }
 
 static void job_advance(struct enginemodel *m, struct enginemodel_job *j, struct enginemodel_orders *out)

@@ -35,6 +35,9 @@ struct enginemodel_job_spec {
 	void *user;
 	/* Contents of the hashed blocks, taken on success. May be NULL. */
 	struct enginemodel_contents **contents;
+	/* Leading prompt tokens whose KV another engine hands over with the job. They are cached and not computed,
+	 * unless the job is preempted. At least the last token is computed, in a decode step. */
+	uint32_t handed;
 };
 
 /* Progress of one job in a finished step. */

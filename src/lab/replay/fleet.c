@@ -10,6 +10,9 @@
 
 /* ---- changes reported by engines ---- */
 
+/* Every node can hand KV to every other one, as engines with vLLM's NIXL connector do. */
+static const struct handoff_end handoff = {.kind = HANDOFF_NIXL, .fingerprint = 1};
+
 static void record_change(struct replay_server *n, uint64_t hash, uint8_t tiers)
 {
 	cgn_buf_add(&n->digests, &hash, sizeof hash);
@@ -236,6 +239,9 @@ static CGN_RC announce_node(struct replay *r, struct replay_server *n, uint32_t 
 	info.id = id;
 	info.address = address;
 	info.engines = engines;
+	info.role = r->cfg->prefill_nodes == 0 ? COGNITORA__V1__ROLE__ROLE_BOTH
+		: i < r->cfg->prefill_nodes    ? COGNITORA__V1__ROLE__ROLE_PREFILL
+					       : COGNITORA__V1__ROLE__ROLE_DECODE;
 	info.n_engines = 1;
 	load.power_headroom = 1;
 	CGN_TRY(cluster_node_seen(r->cluster, &info, false, &orders, err));
@@ -276,6 +282,8 @@ CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 	CGN_TRY(cluster_view_new(r->cluster, NULL, NULL, &r->view, err));
 	r->model = view_model_find(r->view, CGN_STR(MODEL));
 	CGN_MUST(r->model != NULL && r->model->n_ready == n);
+	for (uint32_t i = 0; i < n && r->cfg->prefill_nodes > 0; i++)
+		r->model->handoff[i] = &handoff;
 	return CGN_OK;
 }
 

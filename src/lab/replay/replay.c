@@ -11,6 +11,8 @@ const struct replay_cfg replay_defaults = {
 	.nodes = 8,
 	.speed = 1,
 	.seed = 1,
+	.bandwidth = 10.0 * (1U << 30),
+	.handoff = CGN_MSEC,
 	.publishes = true,
 	.report_delay = 5 * CGN_MSEC,
 	.load_interval = 250 * CGN_MSEC,
@@ -47,19 +49,22 @@ static void flight_end(struct replay *r, struct replay_flight *f)
 	free(f);
 }
 
+/* Take |f|, which r->inflight counts once over all of its legs. */
 static void engine_take(struct replay *r, struct replay_server *n, struct replay_flight *f, uint32_t blocks)
 {
 	const struct enginemodel_job_spec spec = {.prompt_tokens = f->request->input,
-		.answer_tokens = f->request->output,
+		.answer_tokens = f->leg == REPLAY_PREFILL ? 1 : f->request->output,
 		.hashes = r->chain,
 		.n_hashes = blocks,
+		.handed = f->leg == REPLAY_DECODE ? f->request->input : 0,
 		.user = f};
 	cgn_rc rc = enginemodel_submit(n->engine, &spec, &f->job);
 	if (cgn_ok(rc)) {
-		r->inflight++;
+		r->inflight += f->leg != REPLAY_DECODE;
 		n->counts->requests++;
 		return;
 	}
+	r->inflight -= f->leg == REPLAY_DECODE;
 	r->result->refused_too_large += rc.code == CGN_TOO_LARGE;
 	r->result->refused_full += rc.code == CGN_OVERLOADED;
 	r->no_memory |= rc.code == CGN_NO_MEMORY;
@@ -78,7 +83,14 @@ static void engine_kick(struct replay *r, struct replay_server *n)
 	replay_wake_at(r, n, orders.wake_at);
 }
 
-static uint32_t node_of(const struct replay *r, uint16_t slot)
+void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks)
+{
+	struct replay_server *n = &r->nodes[f->node];
+	engine_take(r, n, f, blocks);
+	engine_kick(r, n);
+}
+
+uint32_t replay_node_of(const struct replay *r, uint16_t slot)
 {
 	for (uint32_t i = slot < r->cfg->nodes ? slot : 0;; i = (i + 1) % r->cfg->nodes)
 		if (r->nodes[i].node->slot == slot)
@@ -101,11 +113,30 @@ struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q)
 	};
 }
 
+/* Pick the node of a request's first leg. */
+static struct chooser_pick_result first_pick(struct replay *r, struct chooser_ask *ask,
+	struct replay_flight *f)
+{
+	struct chooser_split s;
+	if (!pools_exist(r))
+		return chooser_pick(r->chooser, ask);
+	chooser_split(r->chooser, ask, &s);
+	ask->continues = s.shape == CHOOSER_CONTINUES;
+	if (s.shape != CHOOSER_PAIR)
+		return chooser_pick(r->chooser, ask);
+	ask->prefill = ask->embeds = true;
+	f->leg = REPLAY_PREFILL;
+	f->from = s.from;
+	f->handoff = s.handoff;
+	return s.first;
+}
+
 bool replay_send(struct replay *r, size_t i)
 {
 	const struct trace_request *q = &r->trace->requests[i];
-	const struct chooser_ask ask = replay_ask(r, q);
-	struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
+	struct chooser_ask ask = replay_ask(r, q);
+	struct replay_flight draft = {.request = q, .came = came_at(r, i)};
+	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
 	struct replay_flight *f = calloc(1, sizeof *f);
@@ -113,15 +144,14 @@ bool replay_send(struct replay *r, size_t i)
 		r->no_memory = true;
 		return true;
 	}
+	*f = draft;
 	cgn_list_push(&r->flights, &f->link);
-	f->request = q;
-	f->came = came_at(r, i);
 	chooser_book(r->chooser, &ask, &pick, &f->ticket);
-	f->node = node_of(r, f->ticket.slot);
+	f->node = f->prefill_node = replay_node_of(r, f->ticket.slot);
 	r->result->expected_blocks += f->ticket.held;
-	struct replay_server *n = &r->nodes[f->node];
-	engine_take(r, n, f, (uint32_t)ask.blocks);
-	engine_kick(r, n);
+	r->result->split += f->leg == REPLAY_PREFILL;
+	r->result->continued += ask.continues;
+	replay_submit(r, f, (uint32_t)ask.blocks);
 	return true;
 }
 
@@ -145,33 +175,52 @@ static void on_arrival(struct replay *r)
 
 /* ---- progress of engines ---- */
 
-static void on_first(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
+/* The node has computed the prompt. */
+static void on_prompt(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
 {
 	struct replay_node *counts = r->nodes[f->node].counts;
-	f->first = r->now;
-	samples_add(&r->result->ttft, r->now - f->came);
 	r->result->cached_blocks += g->cached / r->trace->block_tokens;
 	counts->prompt_tokens += f->request->input;
 	counts->cached_tokens += g->cached;
+}
+
+/* The router hears how much of the prompt the engine had. */
+static void usage_learn(struct replay *r, const struct replay_flight *f, const struct enginemodel_progress *g)
+{
+	struct node_stats *stats = &r->cluster->stats[f->ticket.slot];
+	node_stats_measure(stats, f->request->input, (double)f->request->input / r->trace->block_tokens);
+	node_stats_believe(stats, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
+}
+
+static void on_first(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
+{
+	if (f->leg != REPLAY_DECODE)
+		on_prompt(r, f, g);
 	chooser_begun(r->chooser, &f->ticket, r->now);
+	f->first = r->now;
+	if (f->leg != REPLAY_PREFILL)
+		samples_add(&r->result->ttft, r->now - f->came);
 }
 
 static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 {
 	struct replay_flight *f = g->user;
-	struct node_stats *stats = &r->cluster->stats[f->ticket.slot];
 	if (g->given == 1)
 		on_first(r, f, g);
 	else
 		samples_add(&r->result->itl, r->now - f->last);
 	f->last = r->now;
+	if (g->finished && f->leg != REPLAY_DECODE)
+		usage_learn(r, f, g);
+	if (f->leg == REPLAY_PREFILL) {
+		pools_prompt_done(r, f);
+		return;
+	}
 	r->nodes[f->node].counts->answer_tokens++;
 	if (!g->finished)
 		return;
 	if (g->given > 1)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
-	node_stats_measure(stats, f->request->input, (double)f->request->input / r->trace->block_tokens);
-	node_stats_believe(stats, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	r->result->done++;
 	r->inflight--;
@@ -187,16 +236,18 @@ static void on_step(struct replay *r)
 		on_progress(r, &orders.progress[i]);
 	replay_report_blocks(n);
 	replay_wake_at(r, n, orders.wake_at);
+	pools_serve(r);
 	waiting_serve(r);
 }
 
 /* ---- time ---- */
 
-/* Advance to the next event. Events at the same instant run in this order: engine steps, arrivals of reports,
- * load reports, new requests. */
+/* Advance to the next event. Events at the same instant run in this order: engine steps, arrivals of KV, arrivals
+ * of reports, load reports, new requests. */
 static void replay_turn(struct replay *r)
 {
-	if (r->n_wakes == 0 && admission_waiting(r->admission) == 0 && r->next < r->trace->n)
+	if (r->n_wakes == 0 && r->inflight == 0 && admission_waiting(r->admission) == 0 &&
+		r->next < r->trace->n)
 		replay_idle_until(r, came_at(r, r->next));
 	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
 		 hear = r->reports != NULL ? r->reports->at : NEVER;
@@ -204,9 +255,13 @@ static void replay_turn(struct replay *r)
 	now = step < now ? step : now;
 	now = hear < now ? hear : now;
 	now = come < now ? come : now;
+	cgn_nsec arrive = pools_next(r);
+	now = arrive < now ? arrive : now;
 	r->now = now;
 	if (step == now)
 		on_step(r);
+	else if (arrive == now)
+		pools_arrive(r);
 	else if (hear == now)
 		replay_receive_report(r);
 	else if (r->next_load == now)
@@ -265,6 +320,10 @@ static CGN_RC check_settings(const struct trace *t, const struct replay_cfg *c, 
 		return CGN_FAIL(err, INVALID, "%u nodes: 1 to %d are allowed", c->nodes, REPLAY_MAX_NODES);
 	if (!(c->speed > 0) || c->speed > 1e6)
 		return CGN_FAIL(err, INVALID, "speed %g: above 0, up to 1000000", c->speed);
+	if (c->prefill_nodes > 0 && (c->prefill_nodes >= c->nodes || !(c->bandwidth > 0)))
+		return CGN_FAIL(err, INVALID,
+			"%u prefill nodes of %u, %g bytes/s: at least one node must decode, and the network move something",
+			c->prefill_nodes, c->nodes, c->bandwidth);
 	if (t->n > 0 && (double)t->requests[t->n - 1].at / c->speed > MAX_SPAN)
 		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years",
 			c->speed);
@@ -287,9 +346,16 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(waiting_open(r, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
+	CGN_TRY(transfer_new(&r->transfer, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
-		r->hotprefix};
+		r->hotprefix, r->transfer};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
+}
+
+static void flights_end(struct replay *r, struct cgn_link *list)
+{
+	cgn_list_each_safe (l, list)
+		flight_end(r, CGN_CONTAINER(l, struct replay_flight, link));
 }
 
 CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
@@ -300,6 +366,8 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	CGN_TRY(check_settings(t, cfg, err));
 	cgn_list_init(&r.flights);
 	cgn_list_init(&r.decided);
+	cgn_list_init(&r.computed);
+	cgn_list_init(&r.moving);
 	cgn_rc rc = prepare_replay(&r, err);
 	while (cgn_ok(rc) && !r.no_memory &&
 		(r.next < t->n || r.inflight > 0 || admission_waiting(r.admission) > 0))
@@ -309,11 +377,13 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 			result.blocks);
 	if (cgn_ok(rc))
 		sum_up(&r);
-	cgn_list_each_safe (l, &r.flights)
-		flight_end(&r, CGN_CONTAINER(l, struct replay_flight, link));
+	flights_end(&r, &r.flights);
+	flights_end(&r, &r.computed);
+	flights_end(&r, &r.moving);
 	waiting_close(&r);
 	chooser_free(&r.chooser);
 	hotprefix_free(&r.hotprefix);
+	transfer_free(&r.transfer);
 	pending_free(&r.pending);
 	replay_fleet_fini(&r);
 	free(r.chain);

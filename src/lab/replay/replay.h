@@ -11,6 +11,9 @@
  * (policy/admission): |queue| and the priorities, tenants and deadlines of the trace decide the order and the
  * refusals.
  *
+ * With prefill nodes, a split request is a job of one token on its prefill node, a transfer of the KV that the
+ * decode node lacks, and a job on the decode node, whose first token is the client's first one.
+ *
  * Memory: the engines' blocks (45 bytes each), about 200 bytes plus 12 a block for each request in flight,
  * and 8 bytes for each token given (base/samples). */
 #pragma once
@@ -29,6 +32,13 @@ struct replay_tenant {
 struct replay_cfg {
 	const struct route_rules *rules;
 	uint32_t nodes;
+	/* The first nodes, so many of |nodes|, have the role prefill, and the others decode; 0: all have both
+	 * roles. With rules->disagg.enabled, requests are split as the router splits them. */
+	uint32_t prefill_nodes;
+	/* The network between two nodes moves |bandwidth| bytes per second; a hand-off takes |handoff| beside that.
+	 * A node sends one prompt at a time, and receives one. */
+	double bandwidth;
+	cgn_nsec handoff;
 	/* Blocks of KV memory on each node, in the trace's block size; 0: enough for the whole trace. */
 	uint32_t blocks;
 	double speed; /* Factor on the arrival rate; 2: requests arrive twice as fast as recorded. */
@@ -66,6 +76,9 @@ struct replay_result {
 	uint64_t prompt_blocks, cached_blocks;
 	uint64_t expected_blocks; /* Cached blocks predicted by the chooser. */
 	uint64_t preempted, evicted_blocks;
+	/* Requests whose prompt another node computed, and those that a prefill node answered itself. */
+	uint64_t split, continued;
+	uint64_t moved_tokens; /* Tokens whose KV moved between nodes. */
 	/* |per_token|: mean time between tokens of each request. */
 	struct samples ttft, itl, per_token;
 	struct replay_node *nodes; /* Owned. */

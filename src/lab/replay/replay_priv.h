@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
- * reports to the router. waiting.c: requests that no node has room for. */
+ * reports to the router. waiting.c: requests that no node has room for. pools.c: the decode legs of requests
+ * whose prompt another node computed. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
@@ -18,6 +19,7 @@ struct replay_server {
 	uint64_t seq;
 	struct cgn_buf digests, tiers;
 	struct replay_node *counts; /* Borrowed from the result. */
+	cgn_nsec link_free;         /* Time when the node's last transfer ends. */
 };
 
 /* A report on its way from a node to the router. All reports take equally long, so a queue keeps them in
@@ -33,9 +35,15 @@ struct replay_report {
 	uint64_t digests[];
 };
 
+enum replay_leg { REPLAY_WHOLE, REPLAY_PREFILL, REPLAY_DECODE };
+
 /* A request between its choice of a node and its last token. */
 struct replay_flight {
-	struct cgn_link link; /* In r->flights. */
+	struct cgn_link link; /* In r->flights; r->computed between its legs; r->moving during a transfer. */
+	enum replay_leg leg;
+	uint64_t from, handoff; /* As in struct chooser_ask, of a split request. */
+	uint32_t prefill_node;
+	cgn_nsec arrives; /* End of the transfer. */
 	const struct trace_request *request;
 	struct chooser_ticket ticket;
 	uint32_t node;
@@ -61,6 +69,7 @@ struct replay {
 	struct route_record *record;
 	struct pending *pending;
 	struct hotprefix *hotprefix;
+	struct transfer *transfer;
 	struct chooser *chooser;
 	/* The engines, which answer. */
 	struct replay_server *nodes;
@@ -73,6 +82,8 @@ struct replay {
 	size_t next;
 	uint64_t inflight;
 	struct cgn_link flights;
+	struct cgn_link computed; /* Prompts that wait for a decode node with room. */
+	struct cgn_link moving;   /* By |arrives|. */
 	struct admission *admission;
 	struct cgn_link decided; /* Waiters that have a verdict. */
 	uint64_t *chain;         /* Digests of the request being placed. */
@@ -97,6 +108,22 @@ void replay_idle_until(struct replay *r, cgn_nsec until);
 struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q);
 /* Choose a node for request |i| and submit it there. False: every node is at its limit. */
 bool replay_send(struct replay *r, size_t i);
+
+/* Submit |f| to its node. |blocks|: full blocks of r->chain. */
+void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);
+uint32_t replay_node_of(const struct replay *r, uint16_t slot);
+
+/* pools.c */
+/* Return true if requests may be split. */
+bool pools_exist(const struct replay *r);
+/* The prompt of |f| is computed: choose a decode node, and move the KV there. */
+void pools_prompt_done(struct replay *r, struct replay_flight *f);
+/* Find decode nodes for computed prompts that there is room for now. */
+void pools_serve(struct replay *r);
+/* Return when the next transfer ends; UINT64_MAX: there is none. */
+cgn_nsec pools_next(const struct replay *r);
+/* Submit the request whose transfer ends now to its decode node. */
+void pools_arrive(struct replay *r);
 
 /* waiting.c */
 CGN_RC waiting_open(struct replay *r, struct cgn_err *err);

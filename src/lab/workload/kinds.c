@@ -135,6 +135,18 @@ static void shared_turn(struct workload_run *w, struct workload_session *t)
 	t->answer = about_tokens(w, 20, 150);
 }
 
+static void documents_begin(struct workload_run *w, struct workload_session *t)
+{
+	workload_session_say(w, t, about_tokens(w, 4000, 6000));
+	t->left = 1;
+}
+
+static void documents_turn(struct workload_run *w, struct workload_session *t)
+{
+	workload_session_say(w, t, about_tokens(w, 15, 30));
+	t->answer = about_tokens(w, 100, 200);
+}
+
 const struct workload_kind_row workload_kinds[WORKLOAD_KINDS] = {
 #define WORKLOAD(id, text, session_turns, begin, turn, pause, help) \
 	{text, session_turns, begin, turn, pause, help},

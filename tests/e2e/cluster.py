@@ -228,13 +228,13 @@ class Cluster:
 
     @staticmethod
     def end(p):
-        """Use SIGTERM first with a sanitizer, so that it can report leaks, and where lines are counted. The second one ends
+        """Use SIGTERM first with a sanitizer, so that it can report leaks, and where lines are counted. SIGINT ends
         a drain that waits for a client."""
         try:
             if COUNTED:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return p.wait(0.5)
-                p.signal(signal.SIGTERM)
+                p.signal(signal.SIGINT)
             p.wait(10)
         except subprocess.TimeoutExpired:
             p.kill()

@@ -290,8 +290,7 @@ def test_drain_waits_for_running_requests(cluster):
     assert load.ends["answered"] == load.sent, (load.ends, load.statuses)
 
 
-@pytest.mark.parametrize("part", ["router", "agent", "engine"])
-@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("part, signo", [("router", signal.SIGINT), ("agent", signal.SIGINT), ("engine", signal.SIGINT), ("engine", signal.SIGTERM)])
 def test_a_second_signal_ends_a_drain_that_waits_for_a_request(cluster, part, signo):
     up(cluster, ("--token-interval-us", "100000"))
     stream = Stream(cluster.http_port, "long", max_tokens=600, ignore_eos=True)

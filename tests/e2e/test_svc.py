@@ -260,14 +260,26 @@ def test_drain_times_out(start):
     assert d.event("svc.drain_timeout")
 
 
-@pytest.mark.parametrize("signo, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_second_signal_ends_it(start, signo, code):
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_sigint_ends_a_drain(start, first):
     d = start()
     d.ask("POST", "/work/open")
-    d.proc.send_signal(signal.SIGTERM)
+    d.proc.send_signal(first)
     until(lambda: d.event("svc.drain"), "draining")
-    d.proc.send_signal(signo)
-    assert d.exit_code() == code
+    d.proc.send_signal(signal.SIGINT)
+    assert d.exit_code() == 130
+
+
+def test_a_second_sigterm_cuts_nothing(start):
+    d = start()
+    d.ask("POST", "/work/open")
+    for _ in range(5):
+        d.proc.send_signal(signal.SIGTERM)
+        until(lambda: d.event("svc.drain"), "draining")
+    assert until(lambda: d.event("svc.drain_goes_on"), "it says so")["to_end_now"]
+    assert d.ask("GET", "/healthz")[0] == 200 and d.proc.poll() is None
+    d.ask("POST", "/work/close")
+    assert d.exit_code() == 0
 
 
 def test_clients_that_hang_on_do_not_hold_the_end(start):

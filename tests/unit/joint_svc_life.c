@@ -24,7 +24,7 @@ struct question {
 	const char *text, *allow; /* |text| is in the body; NULL: any */
 };
 
-enum ending { DRAINED, TIMED_OUT, SIGNALLED_TWICE };
+enum ending { DRAINED, TIMED_OUT, INTERRUPTED };
 
 static struct {
 	struct svc *svc;
@@ -38,8 +38,8 @@ static struct {
 	struct cgn_buf body;
 	char allow[40];
 	struct svc_admin_call *later;
-	struct http_call *left; /* The call whose client leaves. */
-	unsigned reloads, drains, stops, gone;
+	struct http_call *left;                         /* The call whose client leaves. */
+	unsigned reloads, drains, stops, gone, further; /* further: signals during the drain. */
 } life;
 
 static char addr[100], manager[100];
@@ -147,8 +147,8 @@ static void life_goes_on(struct cgn_timer *t)
 		(void)raise(SIGHUP);
 	} else if (life.q->method == NULL && life.drains == 0) {
 		(void)raise(SIGTERM);
-	} else if (life.drains > 0 && life.ending == SIGNALLED_TWICE) {
-		(void)raise(SIGTERM);
+	} else if (life.drains > 0 && life.ending == INTERRUPTED) {
+		(void)raise(++life.further <= 3 ? SIGTERM : SIGINT);
 	} else if (life.q->method == NULL && life.drains > 0 && life.ending == DRAINED) {
 		svc_drained(life.svc);
 	}
@@ -303,10 +303,11 @@ static void a_drain_has_a_limit(void **state)
 	assert_int_equal(life.stops, 1);
 }
 
-static void a_second_signal_ends_it_at_once(void **state)
+static void sigint_ends_a_drain_and_sigterm_does_not(void **state)
 {
 	(void)state;
-	assert_int_equal(life_run(no_questions, SIGNALLED_TWICE), 128 + SIGTERM);
+	assert_int_equal(life_run(no_questions, INTERRUPTED), 128 + SIGINT);
+	assert_int_equal(life.further, 4);
 	assert_int_equal(life.drains, 1);
 	assert_int_equal(life.stops, 1);
 }
@@ -374,7 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_life_without_trouble),
 		cmocka_unit_test(a_drain_has_a_limit),
-		cmocka_unit_test(a_second_signal_ends_it_at_once),
+		cmocka_unit_test(sigint_ends_a_drain_and_sigterm_does_not),
 		cmocka_unit_test(it_prints_and_ends),
 		cmocka_unit_test(a_failed_start_says_why),
 	};

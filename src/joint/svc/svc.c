@@ -107,12 +107,25 @@ static void drain_begin(struct svc *s, int signo)
 	s->program->drain(s->state);
 }
 
+/* Return how long the drain may still take. */
+static cgn_nsec drain_left(const struct svc *s)
+{
+	cgn_nsec now = cgn_loop_now(s->loop);
+	return s->drain.at > now ? s->drain.at - now : 0;
+}
+
 static void on_stop_signal(void *arg, int signo)
 {
 	struct svc *s = arg;
 	CGN_LIVE(s, SVC_TAG);
 	if (s->phase != SVC_DRAINING) {
 		drain_begin(s, signo);
+		return;
+	}
+	/* Service managers and timeout(1) may send SIGTERM more than once, which never means that work is to be cut. */
+	if (signo == SIGTERM) {
+		cgn_log(INFO, "svc.drain_goes_on", F_STR("signal", "TERM"), F_DUR("left", drain_left(s)),
+			F_STR("to_end_now", "SIGINT or SIGKILL"));
 		return;
 	}
 	cgn_log(WARN, "svc.stop_now", F_STR("signal", sigabbrev_np(signo)));
@@ -217,11 +230,11 @@ static cgn_rc signals_take(struct svc *s, struct cgn_err *err)
 	return cgn_loop_signal(s->loop, SIGHUP, on_reload_signal, s, err);
 }
 
-/* From here, a further signal ends the process by the system's default. */
+/* From here, SIGINT ends the process by the system's default, and SIGTERM, which it obeys already, changes nothing. */
 static void signals_give_back(void)
 {
-	struct sigaction plain = {.sa_handler = SIG_DFL};
-	(void)sigaction(SIGTERM, &plain, NULL);
+	struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
+	(void)sigaction(SIGTERM, &ignore, NULL);
 	(void)sigaction(SIGINT, &plain, NULL);
 }
 
@@ -315,6 +328,7 @@ static void svc_close(struct svc *s)
 		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
 		cgn_loop_run(s->loop);
 		cgn_loop_free(&s->loop);
+		signals_give_back(); /* The loop has set SIGTERM to the system's default. */
 	}
 	cgn_buf_fini(&s->reload.refused.text);
 	cgn_buf_fini(&s->reload.waits);

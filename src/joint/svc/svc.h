@@ -11,7 +11,7 @@
  *
  * --check prints the effective config, then each problem of the files that a start would need; its exit status is
  * that of the first problem. SIGTERM, SIGINT: drain() is called and /readyz answers 503. svc_drained or the drain timeout ends the
- * process with exit 0; a second signal ends it at once (130, 143). SIGHUP: the config is loaded again. A
+ * process with exit 0; SIGINT during the drain ends it at once (130), a further SIGTERM changes nothing. SIGHUP: the config is loaded again. A
  * config with an error is logged, and the old one stays; changed keys that need a restart, and parts that were
  * refused, are logged. /config shows the values that run, and those that wait for a restart. */
 #pragma once

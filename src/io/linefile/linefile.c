@@ -4,13 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/core/buf.h"
 
 #define LINEFILE_TAG 0x11efe11eU
+#define PATH_BYTES   4200
 #define GATHER       (50 * CGN_MSEC) /* Lines are gathered for so long, or until half of the room is used. */
 
 struct linefile {
@@ -23,6 +26,10 @@ struct linefile {
 	int fd, next_fd; /* next_fd: replaces |fd| before the next batch; -1: none. */
 	bool stop;
 	bool torn; /* The thread's: the last write ended inside a line. */
+	/* Bound of the file; the thread's. */
+	char *path;           /* NULL: not bounded */
+	uint64_t size, limit; /* Bytes of the current file, and where it is rotated */
+	unsigned files;
 };
 
 /* Return how many lines of |batch| were not written. */
@@ -44,6 +51,37 @@ static uint64_t batch_write(struct linefile *f, int fd, struct cgn_str batch)
 	for (size_t i = 0; i < batch.n; i++)
 		lost += batch.p[i] == '\n';
 	return lost;
+}
+
+static void path_nth(const struct linefile *f, unsigned nth, char *out, size_t cap)
+{
+	if (nth == 0)
+		(void)snprintf(out, cap, "%s", f->path);
+	else
+		(void)snprintf(out, cap, "%s.%u", f->path, nth);
+}
+
+/* Make room for |n| bytes: shift the files by one and begin the first. Where that fails, the file is emptied, so that the
+ * bound holds. Return the descriptor to write to. */
+static int file_rotate(struct linefile *f, int fd, size_t n)
+{
+	char from[PATH_BYTES], to[PATH_BYTES];
+	if (f->path == NULL || f->size == 0 || f->size + n <= f->limit)
+		return fd;
+	for (unsigned i = f->files - 1; i > 0; i--) {
+		path_nth(f, i - 1, from, sizeof from);
+		path_nth(f, i, to, sizeof to);
+		(void)rename(from, to);
+	}
+	int fresh =
+		f->files > 1 ? open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0640) : -1;
+	f->size = 0;
+	f->torn = false;
+	if (fresh < 0) {
+		(void)!ftruncate(fd, 0);
+		return fd;
+	}
+	return fresh;
 }
 
 /* Wait for lines, then a moment for more of them. Called with the lock. */
@@ -85,9 +123,15 @@ static void *writer_run(void *arg)
 		f->waiting = empty;
 		int fd = f->fd;
 		(void)pthread_mutex_unlock(&f->lock);
-		uint64_t lost = batch_write(f, fd, cgn_buf_view(&batch));
+		int to = file_rotate(f, fd, batch.n);
+		uint64_t lost = batch_write(f, to, cgn_buf_view(&batch));
+		f->size += batch.n;
 		batch.n = 0;
 		(void)pthread_mutex_lock(&f->lock);
+		if (to != fd) {
+			close(fd);
+			f->fd = to;
+		}
 		f->dropped += lost;
 	}
 	(void)pthread_mutex_unlock(&f->lock);
@@ -107,6 +151,24 @@ static CGN_RC file_open(const char *path, int *out, struct cgn_err *err)
 
 CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *err)
 {
+	return linefile_open_bounded(path, 0, 1, out, err);
+}
+
+static CGN_RC file_bound(struct linefile *f, const char *path, uint64_t size, unsigned files)
+{
+	struct stat st;
+	if (size == 0)
+		return CGN_OK;
+	f->path = cgn_str_dupz(cgn_str_of(path));
+	f->limit = size;
+	f->files = files > 0 ? files : 1;
+	f->size = fstat(f->fd, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+	return f->path != NULL ? CGN_OK : CGN_FAIL(NULL, NO_MEMORY, "no memory");
+}
+
+CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, struct linefile **out,
+	struct cgn_err *err)
+{
 	int fd = -1;
 	pthread_condattr_t monotonic;
 	CGN_TRY(file_open(path, &fd, err));
@@ -119,6 +181,11 @@ CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *er
 		.fd = fd,
 		.next_fd = -1,
 		.waiting.limit = LINEFILE_WAITING};
+	if (!cgn_ok(file_bound(f, path, size, files))) {
+		close(fd);
+		free(f);
+		return CGN_FAIL(err, NO_MEMORY, "no memory to write %s", path);
+	}
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_condattr_init(&monotonic);
 	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -126,6 +193,7 @@ CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *er
 	(void)pthread_condattr_destroy(&monotonic);
 	if (pthread_create(&f->thread, NULL, writer_run, f) != 0) {
 		close(fd);
+		free(f->path);
 		free(f);
 		return CGN_FAIL(err, NO_MEMORY, "no thread to write %s", path);
 	}
@@ -151,6 +219,7 @@ void linefile_close(struct linefile **take)
 	(void)pthread_mutex_destroy(&f->lock);
 	cgn_buf_fini(&f->waiting);
 	f->tag = 0;
+	free(f->path);
 	free(f);
 }
 

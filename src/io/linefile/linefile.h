@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linefile: a file to which many threads append lines. A thread of its own writes them in batches, so that no
- * caller waits for a disk. Memory: twice LINEFILE_WAITING. */
+ * caller waits for a disk. Memory: twice LINEFILE_WAITING. A file with a bound is rotated: PATH becomes PATH.1, and so
+ * on, and the oldest one goes. */
 #pragma once
 #include <stdint.h>
 
@@ -14,6 +15,9 @@ struct linefile;
 /* Open the file for appending, or create it with mode 0640, and start the thread. The message of a failure names
  * the path. */
 CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *err);
+/* The same, with a bound: |files| files (at least 1) of |size| bytes each, and LINEFILE_WAITING more. */
+CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, struct linefile **out,
+	struct cgn_err *err);
 /* Write what waits, end the thread, and close. */
 void linefile_close(struct linefile **take);
 /* Append |line|, which ends with a newline. Any thread; never waits for the disk. */

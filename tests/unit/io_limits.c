@@ -112,6 +112,20 @@ static void a_path_longer_than_any(void **state)
 	expect_limit(128 * MIB, "/sys/fs/cgroup/memory.max");
 }
 
+static void kills_for_memory_are_counted(void **state)
+{
+	(void)state;
+	assert_true(limits_oom_kills(root) == 0);
+	put_file("/proc", "vmstat", "nr_free_pages 1\noom_kill 41\nnuma_hit 7\n");
+	assert_true(limits_oom_kills(root) == 41);
+	put_file("/proc/self", "cgroup", "0::/\n"); /* The root group counts none. */
+	assert_true(limits_oom_kills(root) == 41);
+	put_file("/proc/self", "cgroup", "0::/agent.service\n");
+	assert_true(limits_oom_kills(root) == 41);
+	put_file("/sys/fs/cgroup/agent.service", "memory.events", "low 0\nmax 9\noom 3\noom_kill 2\n");
+	assert_true(limits_oom_kills(root) == 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -121,6 +135,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_group_of_version_1, root_enter, root_leave),
 		cmocka_unit_test_setup_teardown(inside_a_container, root_enter, root_leave),
 		cmocka_unit_test_setup_teardown(a_path_longer_than_any, root_enter, root_leave),
+		cmocka_unit_test_setup_teardown(kills_for_memory_are_counted, root_enter, root_leave),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,3 +107,39 @@ void limits_memory(const char *root, struct limits_memory *out)
 	}
 	cgn_buf_fini(&file);
 }
+
+/* ---- processes that the kernel killed ---- */
+
+/* Read the number after "oom_kill " at the beginning of a line. */
+static bool kills_read(const char *path, uint64_t *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf file = {0};
+	if (!read_file(path, &file))
+		return false;
+	for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) {
+		struct cgn_str line = cgn_str_split(&rest, '\n');
+		if (cgn_str_starts(line, "oom_kill "))
+			return cgn_str_u64((struct cgn_str){line.p + 9, line.n - 9}, out);
+	}
+	return false;
+}
+
+uint64_t limits_oom_kills(const char *root)
+{
+	char path[LIMITS_WHO_BYTES];
+	uint64_t n = 0;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf file = {0};
+	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+	if (read_file(path, &file))
+		for (struct cgn_str rest = cgn_buf_view(&file); rest.n > 0;) {
+			struct cgn_str line = cgn_str_split(&rest, '\n');
+			if (!cgn_str_starts(line, "0::/") || line.n <= 4)
+				continue;
+			int w = snprintf(path, sizeof path, "%s/sys/fs/cgroup%.*s/memory.events", root,
+				(int)line.n - 3, line.p + 3);
+			if (w > 0 && (size_t)w < sizeof path && kills_read(path, &n))
+				return n;
+		}
+	(void)snprintf(path, sizeof path, "%s/proc/vmstat", root);
+	return kills_read(path, &n) ? n : 0;
+}

@@ -16,6 +16,9 @@ struct limits_memory {
 	bool group;
 	char who[LIMITS_WHO_BYTES]; /* The file that states the limit; "" when none does. */
 };
+/* Return how many processes the kernel killed so far because there was no memory: of this process' group where version 2
+ * counts that, else of the machine. Only differences mean something. */
+uint64_t limits_oom_kills(const char *root);
 /* Find the least of the machine's memory (MemTotal) and the limits of this process' groups and of the groups
  * above them. What cannot be read sets no limit: a container does not see the groups above its own. |root|
  * goes before all paths: "", or a folder for tests. */

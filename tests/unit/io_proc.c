@@ -384,6 +384,135 @@ static void kill_9_of_the_keeper_is_an_exit(void **state)
 	world_done(&w);
 }
 
+/* ---- adoption ---- */
+
+static char place[64];
+
+/* Start a program that outlives this process, and die. */
+static void owner_abandons(const char *script)
+{
+	struct world w = {0};
+	const char *const argv[] = {"sh", "-c", script, NULL};
+	const struct proc_cfg cfg = {.argv = argv,
+		.grace = 50 * CGN_MSEC,
+		.place = place,
+		.orphan_time = 30 * CGN_SEC,
+		.word = "the word"};
+	if (!cgn_ok(cgn_loop_new(&w.loop, NULL)) ||
+		!cgn_ok(proc_spawn(w.loop, &cfg, &ops, &w, &w.proc, NULL)))
+		_exit(1);
+	cgn_loop_run(w.loop);
+	_exit(1);
+}
+
+static pid_t owner_run(const char *script, const char *until_file)
+{
+	pid_t owner = fork();
+	if (owner == 0)
+		owner_abandons(script);
+	while (access(until_file, F_OK) != 0)
+		a_moment();
+	(void)unlink(until_file);
+	return owner;
+}
+
+static void owner_kill(pid_t owner)
+{
+	assert_int_equal(kill(owner, SIGKILL), 0);
+	assert_int_equal(waitpid(owner, NULL, 0), owner);
+}
+
+static void a_new_owner_adopts_the_program(void **state)
+{
+	(void)state;
+	char script[300], ready[80];
+	struct world w = {0};
+	struct proc_orphan orphan = {.unread = 7};
+	struct cgn_err err;
+	(void)snprintf(place, sizeof place, "/tmp/cgn-place-%d", (int)getpid());
+	(void)snprintf(ready, sizeof ready, "%s.ready", place);
+	/* The second line comes once it was adopted. */
+	(void)snprintf(script, sizeof script,
+		"touch %s; until [ -e %s.go ]; do sleep 0.01; done; echo here; echo there >&2; exit 3", ready,
+		place);
+	assert_true(cgn_ok(cgn_loop_new(&w.loop, NULL)));
+	assert_int_equal(proc_adopt(w.loop, place, &ops, &w, &w.proc, &orphan, &err).code, CGN_NOT_FOUND);
+	pid_t owner = owner_run(script, ready);
+	assert_int_equal(proc_adopt(w.loop, place, &ops, &w, &w.proc, &orphan, &err).code, CGN_CONFLICT);
+	assert_non_null(strstr(err.msg, "belongs to another agent"));
+	assert_int_equal(proc_end_strays(place), 0); /* The keeper lives. */
+	owner_kill(owner);
+	cgn_rc rc;
+	while ((rc = proc_adopt(w.loop, place, &ops, &w, &w.proc, &orphan, &err)).code == CGN_CONFLICT)
+		a_moment(); /* The keeper has not noticed yet. */
+	assert_true(cgn_ok(rc));
+	assert_string_equal(orphan.word, "the word");
+	assert_true(orphan.unread == 0 && proc_pid(w.proc) > 0 && is_running(proc_pid(w.proc)));
+	char go[80];
+	(void)snprintf(go, sizeof go, "%s.go", place);
+	(void)close(open(go, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	cgn_loop_run(w.loop);
+	(void)unlink(go);
+	assert_int_equal(w.exit.code, 3);
+	assert_string_equal(cgn_buf_z(&w.out), "here|");
+	assert_string_equal(cgn_buf_z(&w.err), "there|");
+	assert_int_equal(proc_adopt(w.loop, place, &ops, &w, &w.proc, &orphan, &err).code, CGN_NOT_FOUND);
+	cgn_loop_free(&w.loop);
+	world_done(&w);
+}
+
+static void freeing_an_adopted_program_kills_it(void **state)
+{
+	(void)state;
+	char script[200], ready[80];
+	struct world w = {0};
+	struct proc_orphan orphan;
+	(void)snprintf(place, sizeof place, "/tmp/cgn-place-%d", (int)getpid());
+	(void)snprintf(ready, sizeof ready, "%s.ready", place);
+	(void)snprintf(script, sizeof script, "trap '' TERM; touch %s; exec sleep 1000", ready);
+	owner_kill(owner_run(script, ready));
+	assert_true(cgn_ok(cgn_loop_new(&w.loop, NULL)));
+	while (proc_adopt(w.loop, place, &ops, &w, &w.proc, &orphan, NULL).code != CGN_FINE)
+		a_moment();
+	pid_t pid = proc_pid(w.proc);
+	proc_free(&w.proc);
+	assert_false(is_running(pid));
+	cgn_loop_stop(w.loop);
+	cgn_loop_run(w.loop);
+	cgn_loop_free(&w.loop);
+	assert_int_equal(w.exits, 0);
+	world_done(&w);
+}
+
+static void a_note_of_another_boot_or_a_living_stranger_kills_nothing(void **state)
+{
+	(void)state;
+	char path[80], text[128], boot[64] = {0};
+	(void)snprintf(place, sizeof place, "/tmp/cgn-place-%d", (int)getpid());
+	(void)snprintf(path, sizeof path, "%s.run", place);
+	pid_t stranger = fork();
+	if (stranger == 0) {
+		(void)setsid();
+		for (;;)
+			(void)pause();
+	}
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(read(fd, boot, 36), 36);
+	(void)close(fd);
+	const char *const boots[] = {boot, "00000000-0000-0000-0000-000000000000"};
+	for (size_t i = 0; i < CGN_COUNT(boots); i++) {
+		FILE *f = fopen(path, "we");
+		assert_non_null(f);
+		(void)snprintf(text, sizeof text, "%s %d 0\n", boots[i], (int)stranger);
+		(void)fputs(text, f);
+		(void)fclose(f);
+		assert_int_equal(proc_end_strays(place), 0);
+		assert_true(is_running(stranger));
+	}
+	(void)unlink(path);
+	owner_kill(stranger);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,6 +533,9 @@ int main(void)
 		cmocka_unit_test(a_torrent_is_bounded),
 		cmocka_unit_test(kill_9_of_the_owner_takes_all_along),
 		cmocka_unit_test(kill_9_of_the_keeper_is_an_exit),
+		cmocka_unit_test(a_new_owner_adopts_the_program),
+		cmocka_unit_test(freeing_an_adopted_program_kills_it),
+		cmocka_unit_test(a_note_of_another_boot_or_a_living_stranger_kills_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

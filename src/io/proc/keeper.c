@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper process: waits for the program, for an order, and for its owner's death. It was forked from a
- * process with threads, so it allocates nothing. */
+/* The keeper process: waits for the program, for an order, for its owner's death, and then for a new owner. It was
+ * forked from a process with threads, so it allocates nothing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,15 +16,30 @@
 
 #include "io/proc/proc_priv.h"
 
-enum { FD_CONTROL = 3, FD_OUT, FD_ERR, FD_EXEC_R, FD_EXEC_W, FD_CHILD_SIGNAL, FD_FIRST_OTHER };
+enum {
+	FD_CONTROL = 3,
+	FD_OUT,
+	FD_ERR,
+	FD_LISTEN,
+	FD_OUT_READ, /* The other ends of FD_OUT and FD_ERR, for the time without an owner */
+	FD_ERR_READ,
+	FD_EXEC_R,
+	FD_EXEC_W,
+	FD_CHILD_SIGNAL,
+};
 #define FD_SAFE 64 /* Above all job descriptors, for moving them. */
 
 struct keeper {
 	pid_t program;
 	int status; /* Wait status of the program, valid once |gone|. */
-	bool gone, stopping, killed;
-	int64_t kill_at_ms;
-	int grace_ms;
+	bool started, gone, stopping;
+	bool orphan;      /* The owner has died, and another one may come until |until_ms| */
+	int64_t until_ms; /* Orphan: end of the wait. Stopping: when all is killed */
+	uint64_t unread;  /* Bytes of output that came without an owner, and were dropped */
+	bool closed[2];   /* The program has closed this output */
+	bool listens;
+	int grace_ms, orphan_ms;
+	struct keeper_card card;
 };
 
 static int64_t now_ms(void)
@@ -44,17 +59,18 @@ static void owner_tell(enum keeper_kind kind, int value)
  * may outlive their owner here. */
 static void settle_descriptors(const struct keeper_job *job)
 {
-	int control = fcntl(job->control, F_DUPFD, FD_SAFE), out = fcntl(job->out, F_DUPFD, FD_SAFE),
-	    err = fcntl(job->err, F_DUPFD, FD_SAFE);
-	int null = open("/dev/null", O_RDWR);
-	if (control < 0 || out < 0 || err < 0 || null < 0)
-		_exit(126);
+	const int from[] = {job->control, job->out, job->err, job->listen, job->out_read, job->err_read};
+	int safe[CGN_COUNT(from)], null = open("/dev/null", O_RDWR);
 	null = fcntl(null, F_DUPFD, FD_SAFE);
+	if (null < 0)
+		_exit(126);
+	for (size_t i = 0; i < CGN_COUNT(from); i++)
+		if ((safe[i] = from[i] >= 0 ? fcntl(from[i], F_DUPFD, FD_SAFE) : null) < 0)
+			_exit(126);
 	for (int fd = 0; fd <= 2; fd++)
 		(void)dup2(null, fd);
-	(void)dup2(control, FD_CONTROL);
-	(void)dup2(out, FD_OUT);
-	(void)dup2(err, FD_ERR);
+	for (size_t i = 0; i < CGN_COUNT(from); i++)
+		(void)dup2(safe[i], FD_CONTROL + (int)i);
 	(void)syscall(SYS_close_range, (unsigned)FD_EXEC_R, ~0U, 0U);
 }
 
@@ -159,6 +175,9 @@ static void exit_note(struct keeper *k, pid_t pid, int status)
 		return;
 	k->gone = true;
 	k->status = status;
+	/* Its descendants may take seconds to die, and the owner need not wait for that to act. */
+	if (k->started)
+		owner_tell(KEEPER_ENDED, status);
 }
 
 /* Return false once no child is left. */
@@ -195,38 +214,134 @@ _Noreturn static void finish(struct keeper *k)
 	_exit(0);
 }
 
+static void program_stop(struct keeper *k)
+{
+	if (k->stopping)
+		return;
+	k->stopping = true;
+	k->until_ms = now_ms() + k->grace_ms;
+	(void)kill(-k->program, SIGTERM);
+}
+
+/* The owner died. Without an owner the descriptor stays in use, so that no other file gets its number. */
+static void owner_lost(struct keeper *k)
+{
+	if (k->orphan_ms == 0 || k->stopping || k->gone)
+		finish(k);
+	k->orphan = true;
+	k->until_ms = now_ms() + k->orphan_ms;
+	(void)dup2(0, FD_CONTROL);
+}
+
 static void on_order(struct keeper *k)
 {
 	struct keeper_msg m;
 	ssize_t n = recv(FD_CONTROL, &m, sizeof m, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != (ssize_t)sizeof m || m.kind != KEEPER_STOP) /* The owner died or sent a malformed message. */
+	if (n != (ssize_t)sizeof m)
+		owner_lost(k);
+	else if (m.kind == KEEPER_STOP)
+		program_stop(k);
+	else
 		finish(k);
-	if (k->stopping)
+}
+
+/* Send the card, with the ends of the output where the other side becomes the owner. */
+static bool card_send(int fd, const struct keeper_card *card, bool with_output)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = {.bytes = {0}};
+	const int fds[] = {FD_OUT_READ, FD_ERR_READ};
+	struct keeper_card copy = *card;
+	struct iovec iov = {.iov_base = &copy, .iov_len = sizeof copy};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (with_output) {
+		m.msg_control = control.bytes;
+		m.msg_controllen = sizeof control.bytes;
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof fds);
+		memcpy(CMSG_DATA(c), fds, sizeof fds);
+	}
+	return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof copy;
+}
+
+static bool is_our_user(int fd)
+{
+	struct ucred who;
+	socklen_t n = sizeof who;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 &&
+		(who.uid == getuid() || who.uid == 0);
+}
+
+/* An agent asks for the engine. It becomes the owner if there is none. */
+static void on_caller(struct keeper *k)
+{
+	int fd = accept4(FD_LISTEN, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
 		return;
-	k->stopping = true;
-	k->kill_at_ms = now_ms() + k->grace_ms;
-	(void)kill(-k->program, SIGTERM);
+	bool free_now = k->orphan && !k->stopping && !k->gone;
+	k->card.kind = free_now ? KEEPER_CARD : KEEPER_BUSY;
+	k->card.program = (int32_t)k->program;
+	k->card.unread = k->unread;
+	if (is_our_user(fd) && card_send(fd, &k->card, free_now) && free_now) {
+		(void)dup2(fd, FD_CONTROL);
+		k->orphan = false;
+		k->unread = 0;
+	}
+	(void)close(fd);
+}
+
+/* Without an owner the output is read and dropped, so that the program never waits for a reader. */
+static void output_drop(struct keeper *k, int which)
+{
+	char buf[16384];
+	ssize_t n = read(FD_OUT_READ + which, buf, sizeof buf);
+	if (n > 0)
+		k->unread += (uint64_t)n;
+	else if (n == 0)
+		k->closed[which] = true;
+}
+
+static int output_awaited(const struct keeper *k, int which)
+{
+	return k->orphan && !k->closed[which] ? FD_OUT_READ + which : -1;
 }
 
 static int poll_timeout(const struct keeper *k)
 {
-	if (!k->stopping)
+	if (!k->stopping && !k->orphan)
 		return -1;
-	int64_t left = k->kill_at_ms - now_ms();
-	return left > 0 ? (int)left : 0;
+	int64_t left = k->until_ms - now_ms();
+	return left > 0 ? (int)(left < 3600000 ? left : 3600000) : 0;
+}
+
+/* The time of the state is over: no owner came for the program, or it did not end when it was told to. */
+static void time_over(struct keeper *k)
+{
+	if (now_ms() < k->until_ms)
+		return;
+	if (k->stopping)
+		finish(k);
+	program_stop(k);
 }
 
 _Noreturn static void watch(struct keeper *k)
 {
 	for (;;) {
-		struct pollfd fds[] = {{.fd = FD_CONTROL, .events = POLLIN},
-			{.fd = FD_CHILD_SIGNAL, .events = POLLIN}};
+		struct pollfd fds[] = {{.fd = k->orphan ? -1 : FD_CONTROL, .events = POLLIN},
+			{.fd = FD_CHILD_SIGNAL, .events = POLLIN},
+			{.fd = k->listens ? FD_LISTEN : -1, .events = POLLIN},
+			{.fd = output_awaited(k, 0), .events = POLLIN},
+			{.fd = output_awaited(k, 1), .events = POLLIN}};
 		struct signalfd_siginfo info;
-		int n = poll(fds, 2, poll_timeout(k));
+		int n = poll(fds, CGN_COUNT(fds), poll_timeout(k));
 		if (n == 0)
-			finish(k);
+			time_over(k);
 		if (n > 0 && fds[1].revents != 0)
 			(void)!read(FD_CHILD_SIGNAL, &info, sizeof info);
 		/* When a program ends by itself, its descendants are killed at once; when it was told to
@@ -236,6 +351,11 @@ _Noreturn static void watch(struct keeper *k)
 			finish(k);
 		if (n > 0 && fds[0].revents != 0)
 			on_order(k);
+		if (n > 0 && fds[2].revents != 0)
+			on_caller(k);
+		for (int i = 0; n > 0 && i < 2; i++)
+			if (fds[3 + i].revents != 0)
+				output_drop(k, i);
 	}
 }
 
@@ -263,7 +383,7 @@ static void keeper_prepare(const struct keeper_job *job)
 	settle_descriptors(job);
 	(void)sigemptyset(&child);
 	(void)sigaddset(&child, SIGCHLD);
-	/* The lowest free descriptors are used in order: 6, 7, 8. */
+	/* The lowest free descriptors are used in order. */
 	if (pipe(exec_pipe) != 0 || exec_pipe[0] != FD_EXEC_R || exec_pipe[1] != FD_EXEC_W ||
 		signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC) != FD_CHILD_SIGNAL)
 		_exit(126);
@@ -271,7 +391,10 @@ static void keeper_prepare(const struct keeper_job *job)
 
 _Noreturn void keeper_run(const struct keeper_job *job)
 {
-	struct keeper k = {.grace_ms = job->grace_ms};
+	struct keeper k = {.grace_ms = job->grace_ms,
+		.orphan_ms = job->orphan_ms,
+		.card = job->card,
+		.listens = job->listen >= 0};
 	keeper_prepare(job);
 	pid_t self = getpid();
 	k.program = _Fork();
@@ -282,14 +405,15 @@ _Noreturn void keeper_run(const struct keeper_job *job)
 		_exit(0);
 	}
 	(void)setpgid(k.program, k.program); /* Also called in the child: either may run first. */
-	(void)close(FD_OUT);
-	(void)close(FD_ERR);
+	(void)dup2(0, FD_OUT); /* The program alone holds the writing ends, so that their end is seen. */
+	(void)dup2(0, FD_ERR);
 	int why = exec_result();
 	if (why != 0) {
 		descendants_kill(&k);
 		owner_tell(KEEPER_EXEC_FAILED, why);
 		_exit(0);
 	}
+	k.started = true;
 	owner_tell(KEEPER_STARTED, (int)k.program);
 	watch(&k);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 
 #define PROC_TAG      0x9e0c0001U
 #define DEFAULT_GRACE (10 * CGN_SEC)
+#define MAX_GRACE     (3600 * CGN_SEC)
 /* Reads of the scratch buffer per turn and stream, so that a chatty program does not hold up the loop. */
 #define READ_ROUNDS 16
 
@@ -38,8 +40,9 @@ struct proc {
 	uv_poll_t control_poll;
 	struct proc_stream out, err;
 	struct proc_rate rate;
-	int control; /* Our end of the socket pair. */
-	pid_t keeper, program;
+	int control;           /* Our end of the socket pair. */
+	pid_t keeper, program; /* keeper: 0 when it is not this process's child. */
+	char *place;           /* NULL: none */
 	unsigned open_handles;
 	bool stopped, freed;
 };
@@ -106,6 +109,7 @@ static bool stream_read(struct proc_stream *s, unsigned rounds)
 static void proc_release(struct proc *p)
 {
 	p->tag = 0;
+	free(p->place);
 	free(p);
 }
 
@@ -165,8 +169,9 @@ static void control_close(struct proc *p)
 	uv_close((uv_handle_t *)&p->control_poll, on_control_closed);
 	(void)close(p->control);
 	p->control = -1;
-	while (waitpid(p->keeper, NULL, 0) < 0 && errno == EINTR)
+	while (p->keeper > 0 && waitpid(p->keeper, NULL, 0) < 0 && errno == EINTR)
 		;
+	proc_place_clear(p->place);
 }
 
 static struct proc_exit exit_of_status(int status)
@@ -186,11 +191,24 @@ static void program_ended(struct proc *p, struct proc_exit why)
 		p->ops.on_exit(p->user, &why);
 }
 
-/* The keeper was killed. The program dies with it; kill its process group here. */
+static void program_ending(struct proc *p, struct proc_exit why)
+{
+	struct proc_stream *streams[] = {&p->out, &p->err};
+	p->program = 0;
+	for (size_t i = 0; i < CGN_COUNT(streams); i++)
+		if (streams[i]->fd >= 0)
+			(void)stream_read(streams[i], READ_ROUNDS);
+	if (!p->freed && p->ops.on_ended != NULL)
+		p->ops.on_ended(p->user, &why);
+}
+
+/* The keeper was killed. The program dies with it; kill its process group and its session here. */
 static void keeper_lost(struct proc *p)
 {
 	if (p->program > 0)
 		(void)kill(-p->program, SIGKILL);
+	if (p->place != NULL)
+		(void)proc_end_strays(p->place);
 	program_ended(p, (struct proc_exit){.code = -1, .signal = SIGKILL});
 }
 
@@ -210,6 +228,8 @@ static void on_control_ready(uv_poll_t *h, int status, int events)
 	}
 	if (m.kind == KEEPER_STARTED)
 		p->program = m.value;
+	else if (m.kind == KEEPER_ENDED)
+		program_ending(p, exit_of_status(m.value));
 	else if (m.kind == KEEPER_EXEC_FAILED)
 		program_ended(p, (struct proc_exit){.exec_errno = m.value, .code = -1});
 	else
@@ -219,6 +239,7 @@ static void on_control_ready(uv_poll_t *h, int status, int events)
 /* ---- start ---- */
 struct plumbing {
 	int control[2], out[2], err[2];
+	int listen; /* -1: none */
 };
 
 static void stream_shut(int *fd)
@@ -228,6 +249,11 @@ static void stream_shut(int *fd)
 	*fd = -1;
 }
 
+static void plumbing_none(struct plumbing *pl)
+{
+	*pl = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}, -1};
+}
+
 static void plumbing_close(struct plumbing *pl)
 {
 	for (int i = 0; i < 2; i++) {
@@ -235,11 +261,12 @@ static void plumbing_close(struct plumbing *pl)
 		stream_shut(&pl->out[i]);
 		stream_shut(&pl->err[i]);
 	}
+	stream_shut(&pl->listen);
 }
 
 static CGN_RC plumbing_open(struct plumbing *pl, struct cgn_err *err)
 {
-	*pl = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
+	plumbing_none(pl);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pl->control) == 0 &&
 		pipe2(pl->out, O_CLOEXEC) == 0 && pipe2(pl->err, O_CLOEXEC) == 0 &&
 		fcntl(pl->out[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(pl->err[0], F_SETFL, O_NONBLOCK) == 0)
@@ -292,19 +319,30 @@ static char *const *exec_strings(const char *const *v)
 	return u.out;
 }
 
+static int job_ms(cgn_nsec t)
+{
+	return (int)(t / CGN_MSEC < INT32_MAX ? t / CGN_MSEC : INT32_MAX);
+}
+
 static pid_t fork_keeper(const struct plumbing *pl, const char *file, const struct proc_cfg *cfg,
 	const char *const *envp)
 {
 	cgn_nsec grace = cfg->grace > 0 ? cfg->grace : DEFAULT_GRACE;
+	bool outlives = pl->listen >= 0 && cfg->orphan_time > 0;
 	struct keeper_job job = {
 		.control = pl->control[1],
 		.out = pl->out[1],
 		.err = pl->err[1],
+		.listen = pl->listen,
+		.out_read = outlives ? pl->out[0] : -1,
+		.err_read = outlives ? pl->err[0] : -1,
 		.file = file,
 		.argv = exec_strings(cfg->argv),
 		.envp = exec_strings(envp),
-		.grace_ms = (int)(grace / CGN_MSEC < 3600000 ? grace / CGN_MSEC : 3600000),
+		.grace_ms = job_ms(grace < MAX_GRACE ? grace : MAX_GRACE),
+		.orphan_ms = outlives ? job_ms(cfg->orphan_time) : 0,
 	};
+	(void)cgn_str_copyz(job.card.word, sizeof job.card.word, cgn_str_of(cfg->word));
 	pid_t pid = _Fork(); /* Fork without atfork handlers: libuv's close descriptors by number. */
 	if (pid == 0)
 		keeper_run(&job);
@@ -337,6 +375,31 @@ static void listen_to_it(struct proc *p, struct plumbing *pl)
 	stream_open(p, &p->err, &pl->err[0], true);
 }
 
+CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *ops, void *user,
+	struct proc **out, struct proc_orphan *orphan, struct cgn_err *err)
+{
+	struct plumbing pl;
+	struct keeper_card card;
+	plumbing_none(&pl);
+	CGN_TRY(proc_place_call(place, &card, &pl.control[0], &pl.out[0], &pl.err[0], err));
+	struct proc *p = calloc(1, sizeof *p);
+	if (p == NULL) {
+		plumbing_close(&pl);
+		return CGN_FAIL(err, NO_MEMORY, "no memory to adopt a process");
+	}
+	*p = (struct proc){.tag = PROC_TAG,
+		.loop = l,
+		.ops = *ops,
+		.user = user,
+		.program = card.program,
+		.place = cgn_str_dupz(cgn_str_of(place))};
+	listen_to_it(p, &pl);
+	orphan->unread = card.unread;
+	memcpy(orphan->word, card.word, sizeof orphan->word);
+	*out = p;
+	return CGN_OK;
+}
+
 CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct proc_ops *ops, void *user,
 	struct proc **out, struct cgn_err *err)
 {
@@ -354,10 +417,17 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 		return rc;
 	}
 	*p = (struct proc){.tag = PROC_TAG, .loop = l, .ops = *ops, .user = user};
+	if (cfg->place != NULL) {
+		p->place = cgn_str_dupz(cgn_str_of(cfg->place));
+		/* Without a socket the program cannot outlive its owner, and runs all the same. */
+		(void)proc_place_listen(cfg->place, &pl.listen, NULL).code;
+	}
 	p->keeper = fork_keeper(&pl, file, cfg, envp);
 	int e = errno;
 	free(envp);
 	if (p->keeper > 0) {
+		if (cfg->place != NULL)
+			proc_place_note(cfg->place, p->keeper);
 		listen_to_it(p, &pl);
 		*out = p;
 	} else {
@@ -386,6 +456,23 @@ void proc_stop(struct proc *p)
 	(void)!send(p->control, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Order the end of everything and wait for it: closing the connection alone would leave an orphan. */
+static void keeper_kill(struct proc *p)
+{
+	struct keeper_msg m = {.kind = KEEPER_KILL};
+	if (p->control < 0)
+		return;
+	(void)!send(p->control, &m, sizeof m, MSG_NOSIGNAL);
+	for (;;) {
+		struct pollfd wait = {.fd = p->control, .events = POLLIN}; /* libuv made it non-blocking. */
+		if (poll(&wait, 1, -1) < 0 && errno == EINTR)
+			continue;
+		if (recv(p->control, &m, sizeof m, MSG_DONTWAIT) != (ssize_t)sizeof m ||
+			m.kind == KEEPER_EXITED || m.kind == KEEPER_EXEC_FAILED)
+			return;
+	}
+}
+
 void proc_free(struct proc **take)
 {
 	struct proc *p = *take;
@@ -394,6 +481,7 @@ void proc_free(struct proc **take)
 		return;
 	CGN_LIVE(p, PROC_TAG);
 	p->freed = true;
+	keeper_kill(p);
 	stream_close(&p->out);
 	stream_close(&p->err);
 	control_close(p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* proc: run a program and guarantee its end. Between the caller and the program stands a keeper, a small
  * forked process that holds nothing of the caller's. The keeper reaps everything that the program starts. It
- * kills all of it when the program ends, when it is told to, and when the caller dies, by kill -9 too. Linux
- * only. Objects belong to their loop. */
+ * kills all of it when the program ends, when it is told to, and when the caller dies, by kill -9 too; or it keeps the
+ * program for a time (orphan_time), until a new owner adopts it. Linux only. Objects belong to their loop. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
@@ -13,7 +13,8 @@
 
 #define PROC_LINE_BYTES 4096 /* Longest output line; the rest of a longer line is dropped. */
 #define PROC_LINE_BURST 2000 /* Lines allowed in a burst. */
-#define PROC_LINE_RATE  100  /* Lines allowed per second; more are dropped and counted. */
+#define PROC_LINE_RATE  1000 /* Lines allowed per second; more are dropped and counted. */
+#define PROC_WORD_BYTES 96
 
 struct proc;
 
@@ -27,6 +28,9 @@ struct proc_ops {
 	/* A line of stdout or stderr, without the newline; borrowed. |dropped| lines before it exceeded the
 	 * rate. */
 	void (*on_line)(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped);
+	/* The program has ended; its descendants are being killed, which can take seconds. All its output was
+	 * given. May be NULL. */
+	void (*on_ended)(void *user, const struct proc_exit *why);
 	/* The last callback, called exactly once, after all output: the program and all its descendants are
 	 * gone. The proc is freed when this returns. */
 	void (*on_exit)(void *user, const struct proc_exit *why);
@@ -36,12 +40,30 @@ struct proc_cfg {
 	const char *const *argv; /* NULL-terminated; argv[0] without a slash is looked up in PATH */
 	/* "NAME=value" strings that override the caller's environment, NULL-terminated; may be NULL. */
 	const char *const *env;
-	cgn_nsec grace; /* Time from SIGTERM to SIGKILL; 0: 10 s. */
+	cgn_nsec grace; /* Time from SIGTERM to SIGKILL; 0: 10 s, at most 1 h. */
+	/* "FOLDER/NAME": the program is found again at FOLDER/NAME.sock and FOLDER/NAME.run by proc_adopt and
+	 * proc_end_strays. NULL: never. */
+	const char *place;
+	/* With |place|: how long the program runs on without an owner. 0: it ends with the caller. */
+	cgn_nsec orphan_time;
+	const char *
+		word; /* A word of the owner's that proc_adopt returns; shorter than PROC_WORD_BYTES. May be NULL. */
 };
 /* Start the program. Copies |cfg|; never calls back inline. CGN_NOT_FOUND: no such program (the message has
  * PATH). CGN_FORBIDDEN: it is not executable. Other codes: no processes, descriptors or memory left. */
 CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct proc_ops *ops, void *user,
 	struct proc **out, struct cgn_err *err);
+struct proc_orphan {
+	char word[PROC_WORD_BYTES]; /* As it was given to proc_spawn */
+	uint64_t unread;            /* Bytes of output that came without an owner and are lost */
+};
+/* Take over the program at |place| whose owner has died. CGN_NOT_FOUND: there is none. CGN_CONFLICT: it has an owner, or
+ * is ending. Waits at most a second for an answer. */
+CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *ops, void *user,
+	struct proc **out, struct proc_orphan *orphan, struct cgn_err *err);
+/* Kill what is left of the program at |place| whose owner and keeper were killed: the processes of its session. Returns
+ * their number. Call after proc_adopt found none. */
+size_t proc_end_strays(const char *place);
 /* Return the program's pid; 0 before it is known and after the program has ended. */
 pid_t proc_pid(const struct proc *p);
 /* Send SIGTERM to the program's process group, and SIGKILL to all its descendants after the grace period;

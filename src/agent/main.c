@@ -7,9 +7,16 @@ static const char *admin_addr(const struct config *cfg)
 	return cfg->agent.listen_admin;
 }
 
+#define LEAVE_TIME (4 * CGN_SEC) /* To take leave of routers and to reap what was killed. */
+
+/* The requests have agent.drain_timeout, then the engines have their engine.stop_grace. */
 static cgn_nsec drain_timeout(const struct config *cfg)
 {
-	return cfg->agent.drain_timeout;
+	cgn_nsec grace = 0;
+	for (size_t i = 0; i < cfg->n_engines; i++)
+		if (cfg->engines[i].managed && cfg->engines[i].stop_grace > grace)
+			grace = cfg->engines[i].stop_grace;
+	return cfg->agent.drain_timeout + grace + LEAVE_TIME;
 }
 
 static const struct svc_flag flags[] = {

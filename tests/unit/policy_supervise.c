@@ -288,6 +288,47 @@ static void a_stalled_engine_is_unhealthy_at_once(void **state)
 	assert_false(step_at(&s, SUPERVISE_TICK, now + 10 * SUPERVISE_SICK_LIMIT).kill);
 }
 
+static void a_program_that_ended_is_unready_before_its_children_are_gone(void **state)
+{
+	(void)state;
+	struct supervise s;
+	bring_up(&s, &managed, T0);
+	cgn_nsec now = T0 + 10 * CGN_SEC;
+	struct supervise_orders o = step_at(&s, SUPERVISE_ENDING, now);
+	assert_int_equal(s.state, SUPERVISE_UNHEALTHY);
+	assert_true(s.ending && !o.spawn && !o.probe && !o.kill && o.wake_at == 0);
+	o = step_at(&s, SUPERVISE_TICK, now + SUPERVISE_SICK_LIMIT);
+	assert_false(o.spawn || o.probe || o.kill);
+	(void)step_at(&s, SUPERVISE_PROBE_UP, now + CGN_SEC); /* A late answer of the old process */
+	assert_int_equal(s.state, SUPERVISE_UNHEALTHY);
+	o = step_at(&s, SUPERVISE_EXITED, now + 2 * CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_BACKOFF);
+	assert_true(!s.ending && o.wake_at == now + 3 * CGN_SEC);
+	assert_true(step_at(&s, SUPERVISE_TICK, now + 3 * CGN_SEC).spawn);
+	/* While it is being stopped, the end is the one that was ordered. */
+	assert_true(step_at(&s, SUPERVISE_STOP, now + 4 * CGN_SEC).kill);
+	(void)step_at(&s, SUPERVISE_ENDING, now + 4 * CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_STOPPING);
+	(void)step_at(&s, SUPERVISE_EXITED, now + 5 * CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_STOPPED);
+	(void)step_at(&s, SUPERVISE_ENDING, now + 6 * CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_STOPPED);
+}
+
+static void an_adopted_process_is_probed_at_once(void **state)
+{
+	(void)state;
+	struct supervise s;
+	supervise_init(&s, &managed);
+	assert_true(step_at(&s, SUPERVISE_START, T0).spawn);
+	assert_true(step_at(&s, SUPERVISE_ADOPTED, T0).wake_at == T0);
+	assert_true(step_at(&s, SUPERVISE_TICK, T0).probe);
+	(void)step_at(&s, SUPERVISE_PROBE_UP, T0);
+	(void)step_at(&s, SUPERVISE_ADOPTED, T0 + CGN_SEC);
+	assert_int_equal(s.state, SUPERVISE_READY);
+	assert_true(s.next_probe == T0 + managed.check_interval);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +344,8 @@ int main(void)
 		cmocka_unit_test(late_answers_change_nothing),
 		cmocka_unit_test(any_order_of_events_leaves_no_hang),
 		cmocka_unit_test(a_stalled_engine_is_unhealthy_at_once),
+		cmocka_unit_test(a_program_that_ended_is_unready_before_its_children_are_gone),
+		cmocka_unit_test(an_adopted_process_is_probed_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

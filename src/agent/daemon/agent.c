@@ -2,9 +2,12 @@
 /* The agent's life: it opens and connects its parts, and leaves the cluster in good order. */
 #include "agent/daemon/agent.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/log/log.h"
+#include "io/disk/disk.h"
 #include "joint/telemetry/scrape.h"
 
 #define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
@@ -57,19 +60,64 @@ static void on_left(void *arg)
 	agent_drain_step(a);
 }
 
+/* The open requests had their time. The engines still get theirs to end (engine.stop_grace). */
+static void on_drain_timer(struct cgn_timer *t)
+{
+	struct agent *a = CGN_CONTAINER(t, struct agent, drain_timer);
+	CGN_LIVE(a, AGENT_TAG);
+	if (a->leaving)
+		return;
+	cgn_log(WARN, "agent.drain_timeout", F_STR("node", a->node_id),
+		F_U64("requests_cut", a->relays.share.all.inflight));
+	for (size_t i = 0; i < a->n_engines; i++)
+		relay_end_all(&a->engines[i], "the node goes away and agent.drain_timeout is over");
+}
+
 void agent_drain(void *state)
 {
 	struct agent *a = state;
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = true;
+	cgn_timer_set(&a->drain_timer, a->drain_timeout);
 	agent_changed(a);
 	agent_drain_step(a);
 }
 
 /* ---- engines ---- */
 
+/* Return an engine that must be ready before |e| is started, and is not; NULL: none. */
+static const struct engine *engine_awaited(const struct agent *a, const struct engine *e)
+{
+	for (size_t i = 0; i < e->process.n_start_after; i++)
+		for (size_t k = 0; k < a->n_engines; k++)
+			if (strcmp(a->engines[k].name, e->process.start_after[i]) == 0 &&
+				!engine_is_ready(&a->engines[k]))
+				return &a->engines[k];
+	return NULL;
+}
+
+/* Start the engines that waited for others (engine.start_after). */
+static void engines_start_next(struct agent *a)
+{
+	char text[160];
+	for (size_t i = 0; i < a->n_engines && !a->draining; i++) {
+		struct engine *e = &a->engines[i];
+		if (!engine_waits(e))
+			continue;
+		const struct engine *first = engine_awaited(a, e);
+		if (first == NULL) {
+			engine_wait_over(e);
+			continue;
+		}
+		(void)snprintf(text, sizeof text, "waits for engine %s to be ready (start_after)",
+			first->name);
+		engine_trouble_set(e, text);
+	}
+}
+
 static void on_engine_changed(void *user)
 {
+	engines_start_next(user);
 	agent_changed(user);
 	agent_drain_step(user);
 }
@@ -119,6 +167,33 @@ static uint32_t smallest_block_bytes(const struct config *cfg)
 	return least;
 }
 
+/* Make the folder for the files of managed engines. Without it they run, but have no logs and cannot be found again. */
+static void folder_make(struct agent *a, const struct config *cfg)
+{
+	struct cgn_err err = {0};
+	bool any = false;
+	for (size_t i = 0; i < cfg->n_engines; i++)
+		any |= cfg->engines[i].managed;
+	if (!any)
+		return;
+	int n = cfg->agent.engine_dir != NULL
+		? snprintf(a->engine_dir, sizeof a->engine_dir, "%s", cfg->agent.engine_dir)
+		: snprintf(a->engine_dir, sizeof a->engine_dir, "%s/engines/%s", cfg->cluster.state_dir,
+			  a->node_id);
+	cgn_rc rc = n > 0 && (size_t)n < sizeof a->engine_dir
+		? disk_mkdirs(a->engine_dir, 0750, &err)
+		: CGN_FAIL(&err, INVALID, "its path is too long");
+	if (cgn_ok(rc) && access(a->engine_dir, W_OK) != 0)
+		rc = CGN_FAIL(&err, STORAGE, "%s: %s", a->engine_dir, strerror(errno));
+	if (cgn_ok(rc)) {
+		a->engine_host.dir = a->engine_dir;
+		return;
+	}
+	cgn_log(WARN, "agent.engine_dir_unusable", F_STR("why", err.msg),
+		F_STR("then",
+			"engines have no logs of their own, and end with this agent; set agent.engine_dir"));
+}
+
 static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
 	static const struct engine_host_ops ops = {.changed = on_engine_changed,
@@ -134,12 +209,14 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 			cfg->n_engines, PROTO_MAX_ENGINES);
 	CGN_TRY(holdings_new(NODE_MAX_BLOCKS, on_holdings_changed, a, &a->holdings, err));
 	a->engine_host = (struct engine_host){.loop = a->loop,
+		.dir = a->engine_host.dir,
 		.telemetry = a->telemetry,
 		.holdings = a->holdings,
 		.block_bytes = smallest_block_bytes(cfg),
 		.output_level = a->engine_host.output_level,
 		.ops = &ops,
 		.user = a};
+	folder_make(a, cfg);
 	a->engines = calloc(cfg->n_engines, sizeof *a->engines);
 	if (a->engines == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu engines", cfg->n_engines);
@@ -311,6 +388,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 static void set_reloadable(struct agent *a, const struct config *cfg)
 {
 	a->max_inflight = cfg->agent.max_inflight;
+	a->drain_timeout = cfg->agent.drain_timeout;
 	a->engine_host.output_level = cfg->log.engine_output - CONFIG_LOG_DEBUG;
 	a->budget.limit = cfg->agent.max_inflight_body;
 }
@@ -333,6 +411,7 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 	watch_init(&a->watch, a->loop, &watch_ops, a);
 	powersrc_init(&a->power, POWERSRC_ROOT);
 	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
+	cgn_timer_init(&a->drain_timer, a->loop, on_drain_timer);
 	return a;
 }
 
@@ -357,6 +436,7 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	agent_changed(a);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_start(&a->engines[i]);
+	engines_start_next(a);
 	return CGN_OK;
 }
 
@@ -398,6 +478,7 @@ void agent_stop(void **take)
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = a->leaving = true;
 	cgn_timer_cancel(&a->power_timer);
+	cgn_timer_cancel(&a->drain_timer);
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
 	for (size_t i = 0; i < a->n_engines; i++)

@@ -25,7 +25,8 @@ struct agent {
 	struct state_announce *announce;
 
 	char node_id[PROTO_MAX_ID + 1], address[300];
-	int role; /* Numbered as Cognitora__V1__Role */
+	char engine_dir[420]; /* Folder of managed engines' files */
+	int role;             /* Numbered as Cognitora__V1__Role */
 	uint64_t started_unix_ms;
 	uint32_t max_inflight;
 	struct grpc_budget budget; /* For requests' bodies */
@@ -39,9 +40,11 @@ struct agent {
 	struct powersrc power;
 	struct cgn_timer power_timer;
 
-	bool draining; /* No new requests */
-	bool leaving;  /* The last request has ended: routers forget the node, engines stop */
-	bool left;     /* Routers have forgotten the node */
+	cgn_nsec drain_timeout;
+	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
+	bool draining;                /* No new requests */
+	bool leaving;                 /* The last request has ended: routers forget the node, engines stop */
+	bool left;                    /* Routers have forgotten the node */
 };
 
 /* ---- the program, as joint/svc runs it ---- */

@@ -177,6 +177,19 @@ void engine_start(struct engine *e)
 	CGN_LIVE(e, ENGINE_TAG);
 	if (e->models.known)
 		engine_feed_models_known(e);
+	if (!e->process.waits)
+		engine_step(e, SUPERVISE_START);
+}
+
+bool engine_waits(const struct engine *e)
+{
+	return e->process.waits;
+}
+
+void engine_wait_over(struct engine *e)
+{
+	CGN_LIVE(e, ENGINE_TAG);
+	e->process.waits = false;
 	engine_step(e, SUPERVISE_START);
 }
 
@@ -184,6 +197,7 @@ void engine_stop(struct engine *e)
 {
 	CGN_LIVE(e, ENGINE_TAG);
 	engine_probe_cancel(e);
+	e->process.waits = false;
 	engine_step(e, SUPERVISE_STOP);
 }
 

@@ -38,6 +38,7 @@ struct engine_host {
 	struct telemetry *telemetry;
 	struct holdings *holdings; /* Blocks that the node holds, all engines together */
 	uint32_t block_bytes;      /* Smallest configured bytes of prompt per block */
+	const char *dir;           /* Folder of managed engines' files; NULL: none */
 	int output_level;          /* Level of engines' lines: a LOG_*; a reload may change it */
 	const struct engine_host_ops *ops;
 	void *user;

@@ -10,9 +10,11 @@ struct engine_checks {
 	struct cgn_timer stall_timer; /* Runs while the engine is ready */
 	cgn_nsec stall_timeout;       /* 0: stalls are not detected */
 	unsigned silent_beats;        /* Beats of |stall_timer| since the engine's last byte */
+	struct cgn_timer slow_timer;  /* Runs while a probe does: fires when its answer is late */
 	cgn_nsec said_at;             /* When the log last told of a failed check; 0: never */
+	char said[200];               /* The reason that it told; empty since the engine was last well */
 	unsigned unanswered;          /* Checks without an answer since the engine's last byte */
-	char trouble[200];            /* Why the engine is not ready, for people; empty when it is */
+	char trouble[600];            /* Why the engine is not ready, for people; empty when it is */
 };
 void engine_health_init(struct engine *e, cgn_nsec stall_timeout);
 void engine_health_close(struct engine *e);

@@ -2,80 +2,140 @@
 #include <unistd.h>
 
 #include "agent/engine/engine.h"
+#include "base/digest/digest.h"
 #include "base/log/log.h"
 
-#define STOP_GRACE (10 * CGN_SEC)
+#define LOCAL_CHECK_EVERY (1500 * CGN_MSEC)
 
 /* ---- the process ---- */
 
-static void output_keep(struct engine_output *o, struct cgn_str line)
-{
-	char *to = o->line[o->n++ % ENGINE_LAST_LINES];
-	if (line.n >= ENGINE_LAST_BYTES)
-		line.n = cgn_utf8_prefix(line.p, ENGINE_LAST_BYTES - 1);
-	(void)cgn_str_copyz(to, ENGINE_LAST_BYTES, line);
-}
-
-/* Log the last lines of an engine that has failed: they say why. */
-static void output_tell(const struct engine *e, struct engine_output *o)
-{
-	unsigned from = o->n > ENGINE_LAST_LINES ? o->n - ENGINE_LAST_LINES : 0;
-	for (unsigned i = from; i < o->n; i++)
-		cgn_log(WARN, "engine.output", F_STR("engine", e->name),
-			F_STR("line", o->line[i % ENGINE_LAST_LINES]));
-	o->n = 0;
-}
-
 static void on_process_line(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped)
 {
-	struct engine *e = user;
-	if (dropped > 0)
-		cgn_log(WARN, "engine.output_dropped", F_STR("engine", e->name), F_U64("lines", dropped));
-	enum log_level level = (enum log_level)e->host->output_level;
-	const struct log_field fields[] = {F_STR("engine", e->name),
-		F_STR("stream", is_stderr ? "stderr" : "stdout"), F_STRN("line", line)};
-	if (log_wants(level))
-		log_event(level, "engine.output", fields, CGN_COUNT(fields));
+	engine_output_line(user, is_stderr, line, dropped);
+}
+
+/* Compose the sentence that routers and people get. */
+static void end_tell(struct engine *e, const struct proc_exit *why)
+{
+	struct engine_process *p = &e->process;
+	char text[sizeof p->ended], how[128];
+	if (p->killed_because != NULL)
+		(void)snprintf(text, sizeof text, "%s%s%s", p->killed_because,
+			p->output.words.last[0] != '\0' ? "; its last words: " : "", p->output.words.last);
 	else
-		output_keep(&e->process.last, line);
+		engine_output_end(e, why, text, sizeof text);
+	p->failures++;
+	if (p->failures > 1)
+		(void)snprintf(p->ended, sizeof p->ended, "failed %u times in a row: %.350s", p->failures,
+			text);
+	else
+		(void)snprintf(p->ended, sizeof p->ended, "%s", text);
+	engine_output_tell(e);
+	cgn_log(WARN, "engine.exit", F_STR("engine", e->name),
+		F_STR("how", proc_exit_text(why, how, sizeof how)), F_STR("why", p->ended),
+		F_STR("state", supervise_state_name(p->sup.state)));
+	engine_trouble_set(e, p->ended);
+}
+
+/* The program has ended, and what it left is being killed: nothing may be sent there any more. */
+static void on_process_ended(void *user, const struct proc_exit *why)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_probe_cancel(e);
+	if (e->process.sup.state != SUPERVISE_STOPPING && !e->process.sup.ending)
+		end_tell(e, why);
+	engine_step(e, SUPERVISE_ENDING);
 }
 
 static void on_process_exit(void *user, const struct proc_exit *why)
 {
 	struct engine *e = user;
+	struct engine_process *p = &e->process;
 	char text[128];
 	CGN_LIVE(e, ENGINE_TAG);
-	e->process.proc = NULL;
-	(void)proc_exit_text(why, text, sizeof text);
-	if (e->process.sup.state == SUPERVISE_STOPPING)
-		cgn_log(INFO, "engine.exit", F_STR("engine", e->name), F_STR("how", text));
-	else {
-		output_tell(e, &e->process.last);
-		cgn_log(WARN, "engine.exit", F_STR("engine", e->name), F_STR("how", text),
-			F_STR("state", supervise_state_name(e->process.sup.state)));
+	bool told = p->sup.ending; /* By on_process_ended */
+	p->proc = NULL;
+	if (p->sup.state == SUPERVISE_STOPPING) {
+		cgn_log(INFO, "engine.exit", F_STR("engine", e->name),
+			F_STR("how", proc_exit_text(why, text, sizeof text)));
+		engine_output_end(e, why, p->ended, sizeof p->ended);
+	} else if (!told) {
+		end_tell(e, why);
 	}
-	engine_trouble_set(e, text);
+	p->killed_because = NULL;
 	engine_probe_cancel(e);
 	engine_step(e, SUPERVISE_EXITED);
 }
 
+static const struct proc_ops process_ops = {.on_line = on_process_line,
+	.on_ended = on_process_ended,
+	.on_exit = on_process_exit};
+
+/* Adopt the process that an earlier agent left, if there is one. CGN_NOT_FOUND: there is none. */
+static CGN_RC process_adopt(struct engine *e, struct cgn_err *err)
+{
+	struct engine_process *p = &e->process;
+	struct proc_orphan orphan;
+	if (p->place[0] == '\0')
+		return CGN_FAIL(err, NOT_FOUND, "engine %s has no place", e->name);
+	CGN_TRY(proc_adopt(e->host->loop, p->place, &process_ops, e, &p->proc, &orphan, err));
+	if (p->orphan_time > 0 && strcmp(orphan.word, p->word) == 0) {
+		cgn_log(INFO, "engine.adopted", F_STR("engine", e->name), F_I64("pid", proc_pid(p->proc)),
+			F_U64("output_lost", orphan.unread));
+		engine_output_begin(e, "adopted by a new agent");
+		engine_step(e, SUPERVISE_ADOPTED);
+		return CGN_OK;
+	}
+	cgn_log(INFO, "engine.not_adopted", F_STR("engine", e->name), F_I64("pid", proc_pid(p->proc)),
+		F_STR("why", "its launch settings changed while no agent ran"),
+		F_STR("then", "it is stopped and started with its new settings"));
+	engine_trouble_set(e, "an engine with other launch settings is being stopped");
+	engine_output_begin(e, "found by a new agent with other launch settings, and stopped");
+	proc_stop(p->proc);
+	engine_step(e, SUPERVISE_ENDING); /* Nothing is asked of it any more. */
+	return CGN_OK;
+}
+
+static CGN_RC process_launch(struct engine *e, struct cgn_err *err)
+{
+	struct engine_process *p = &e->process;
+	char text[300];
+	const struct proc_cfg cfg = {.argv = p->launch.argv,
+		.env = p->launch.env,
+		.grace = p->stop_grace,
+		.place = p->place[0] != '\0' ? p->place : NULL,
+		.orphan_time = p->orphan_time,
+		.word = p->word};
+	size_t strays = p->place[0] != '\0' ? proc_end_strays(p->place) : 0;
+	if (strays > 0)
+		cgn_log(WARN, "engine.strays_killed", F_STR("engine", e->name), F_U64("processes", strays),
+			F_STR("why", "their agent and their keeper were killed"));
+	CGN_TRY(proc_spawn(e->host->loop, &cfg, &process_ops, e, &p->proc, err));
+	cgn_log(INFO, "engine.start", F_STR("engine", e->name), F_STR("program", p->launch.argv[0]),
+		F_U64("restarts", p->sup.restarts));
+	(void)snprintf(text, sizeof text, "the engine starts: %.250s", p->launch.argv[0]);
+	engine_output_begin(e, text);
+	return CGN_OK;
+}
+
 static void process_spawn(struct engine *e)
 {
-	static const struct proc_ops ops = {.on_line = on_process_line, .on_exit = on_process_exit};
 	struct engine_process *p = &e->process;
 	struct cgn_err err = {0};
-	const struct proc_cfg cfg = {.argv = p->launch.argv, .env = p->launch.env, .grace = STOP_GRACE};
 	engine_probe_cancel(e);
 	engine_trouble_set(e, "starting");
 	if (p->sup.restarts > 0)
 		metric_add(p->restarts, 1);
-	if (cgn_ok(proc_spawn(e->host->loop, &cfg, &ops, e, &p->proc, &err))) {
-		cgn_log(INFO, "engine.start", F_STR("engine", e->name), F_STR("program", p->launch.argv[0]),
-			F_U64("restarts", p->sup.restarts));
+	cgn_rc rc = process_adopt(e, &err);
+	if (rc.code == CGN_NOT_FOUND)
+		rc = process_launch(e, &err);
+	if (cgn_ok(rc))
 		return;
-	}
 	cgn_log(ERROR, "engine.start_failed", F_STR("engine", e->name), F_STR("why", err.msg));
-	engine_trouble_set(e, err.msg);
+	p->failures++;
+	(void)snprintf(p->ended, sizeof p->ended, "it cannot be started: %s", err.msg);
+	engine_trouble_set(e, p->ended);
 	engine_step(e, SUPERVISE_SPAWN_FAILED);
 }
 
@@ -86,6 +146,7 @@ static void process_ready_changed(struct engine *e, bool ready)
 	enum supervise_state state = e->process.sup.state;
 	engine_stall_watch(e, ready);
 	if (ready) {
+		e->process.ended[0] = '\0';
 		engine_trouble_set(e, "");
 		cgn_log(INFO, "engine.ready", F_STR("engine", e->name), F_STR("url", e->url.addr));
 		engine_load_start(e);
@@ -118,7 +179,13 @@ void engine_step(struct engine *e, enum supervise_event ev)
 		process_ready_changed(e, p->sup.state == SUPERVISE_READY);
 	if (before != p->sup.state)
 		e->host->ops->changed(e->host->user);
+	if (p->sup.state == SUPERVISE_READY && now - p->sup.ready_since >= SUPERVISE_HEALTHY_MINUTE)
+		p->failures = 0;
 	if (o.kill && p->proc != NULL) {
+		if (p->sup.state != SUPERVISE_STOPPING)
+			p->killed_because = p->sup.state == SUPERVISE_STARTING
+				? "it was not ready within engine.ready_timeout, and was ended"
+				: "it did not recover, and was ended";
 		cgn_log(INFO, "engine.stop", F_STR("engine", e->name),
 			F_STR("state", supervise_state_name(p->sup.state)), F_STR("last", e->health.trouble));
 		proc_stop(p->proc);
@@ -158,6 +225,61 @@ static bool slots_will_be_kept(const struct config *cfg, const struct config_eng
 	return access(path, F_OK) == 0;
 }
 
+/* Name the file of the engine in the node's folder. A name may hold anything. */
+static void place_choose(struct engine *e)
+{
+	struct engine_process *p = &e->process;
+	if (e->host->dir == NULL)
+		return;
+	int n = snprintf(p->place, sizeof p->place, "%s/", e->host->dir);
+	if (n < 0 || (size_t)n + strlen(e->name) >= sizeof p->place) {
+		p->place[0] = '\0';
+		return;
+	}
+	for (const char *c = e->name; *c != '\0'; c++)
+		p->place[n++] = *c == '/' || *c == '.' || (unsigned char)*c <= ' ' ? '_' : *c;
+	p->place[n] = '\0';
+}
+
+/* Two launch plans with the same word start the same engine. */
+static void process_fingerprint(struct engine_process *p)
+{
+	struct digest_stream s;
+	digest_stream_start(&s);
+	for (size_t i = 0; i < p->launch.n_args; i++)
+		digest_stream_add(&s, (struct cgn_str){p->launch.argv[i], strlen(p->launch.argv[i]) + 1});
+	digest_stream_add(&s, (struct cgn_str){"", 1});
+	for (size_t i = 0; i < p->launch.n_env; i++)
+		digest_stream_add(&s, (struct cgn_str){p->launch.env[i], strlen(p->launch.env[i]) + 1});
+	struct digest d = digest_stream_end(&s);
+	(void)snprintf(p->word, sizeof p->word, "%016llx", (unsigned long long)digest_short(&d));
+}
+
+/* Hosted APIs (https) are asked rarely. An engine that can be asked for nothing is asked often, so that its end is said
+ * within two seconds. */
+static cgn_nsec check_interval(const struct engine *e)
+{
+	return e->url.tls || e->ops->check_every < LOCAL_CHECK_EVERY ? e->ops->check_every
+								     : LOCAL_CHECK_EVERY;
+}
+
+static CGN_RC order_read(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+{
+	struct engine_process *p = &e->process;
+	size_t n = ce->start_after.n;
+	if (n == 0)
+		return CGN_OK;
+	p->start_after = cgn_arena_get(&e->arena, n * sizeof *p->start_after);
+	for (size_t i = 0; p->start_after != NULL && i < n; i++)
+		if ((p->start_after[i] = cgn_arena_strz(&e->arena, cgn_str_of(ce->start_after.v[i]))) == NULL)
+			p->start_after = NULL;
+	if (p->start_after == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for engine %s", e->name);
+	p->n_start_after = n;
+	p->waits = true;
+	return CGN_OK;
+}
+
 CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,
 	struct cgn_err *err)
 {
@@ -166,7 +288,7 @@ CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const str
 		.managed = ce->managed,
 		.ready_timeout = ce->ready_timeout,
 		.ready_interval = ce->ready_interval,
-		.check_interval = e->ops->check_every,
+		.check_interval = check_interval(e),
 		.backoff = ce->restart_backoff,
 	};
 	cgn_timer_init(&p->wake, e->host->loop, on_process_wake);
@@ -174,18 +296,26 @@ CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const str
 	p->restarts = METRIC_OF(e->host->telemetry, ENGINE_RESTARTS, e->name);
 	metric_set(p->ready, 0);
 	supervise_init(&p->sup, &sup);
+	p->stop_grace = ce->stop_grace > 0 ? ce->stop_grace : CGN_MSEC;
+	p->orphan_time = ce->orphan_time;
+	engine_output_init(e, cfg);
 	if (!ce->managed)
 		return CGN_OK;
+	place_choose(e);
+	CGN_TRY(order_read(e, ce, err));
 	const struct engine_launch_ask ask = {.engine = ce,
 		.url = &e->url,
 		.gpu_index = cfg->agent.gpu_index,
 		.slots_are_kept = slots_will_be_kept(cfg, ce)};
 	p->launch.arena = &e->arena;
-	return engine_launch_make(&ask, &p->launch, err);
+	CGN_TRY(engine_launch_make(&ask, &p->launch, err));
+	process_fingerprint(p);
+	return CGN_OK;
 }
 
 void engine_process_close(struct engine *e)
 {
 	cgn_timer_cancel(&e->process.wake);
 	proc_free(&e->process.proc);
+	engine_output_close(e);
 }

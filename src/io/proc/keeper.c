@@ -175,7 +175,7 @@ static void exit_note(struct keeper *k, pid_t pid, int status)
 		return;
 	k->gone = true;
 	k->status = status;
-	/* Its descendants may take seconds to die, and the owner need not wait for that to act. */
+	/* Tell at once: the descendants may take seconds to die. */
 	if (k->started)
 		owner_tell(KEEPER_ENDED, status);
 }

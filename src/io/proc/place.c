@@ -29,7 +29,8 @@ static int place_address(const char *place, struct sockaddr_un *out)
 {
 	char dir[PATH_BYTES];
 	const char *name = strrchr(place, '/');
-	if (name == NULL || !cgn_str_copyz(dir, sizeof dir, (struct cgn_str){place, (size_t)(name - place)})) {
+	if (name == NULL ||
+		!cgn_str_copyz(dir, sizeof dir, (struct cgn_str){place, (size_t)(name - place)})) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
@@ -53,8 +54,8 @@ CGN_RC proc_place_listen(const char *place, int *out, struct cgn_err *err)
 		return CGN_FAIL(err, STORAGE, "%s.sock: %s", place, strerror(errno));
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	(void)unlink(a.sun_path);
-	bool ok = fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 && chmod(a.sun_path, 0600) == 0 &&
-		listen(fd, 8) == 0;
+	bool ok = fd >= 0 && bind(fd, (const struct sockaddr *)&a, sizeof a) == 0 &&
+		chmod(a.sun_path, 0600) == 0 && listen(fd, 8) == 0;
 	int e = errno;
 	(void)close(dir);
 	if (ok) {
@@ -90,7 +91,8 @@ static bool stat_read(pid_t pid, struct stat_facts *out)
 	text[n] = '\0';
 	const char *rest = strrchr(text, ')'); /* The name before it may hold anything. */
 	if (rest == NULL ||
-		sscanf(rest, ") %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		sscanf(rest,
+			") %c %ld %*d %ld %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
 			&out->state, &parent, &session, &out->start) != 4)
 		return false;
 	out->parent = (pid_t)parent;

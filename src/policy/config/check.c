@@ -182,6 +182,60 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 	return CGN_OK;
 }
 
+static size_t engine_called(const struct config *c, const char *name)
+{
+	size_t i = 0;
+	while (i < c->n_engines && strcmp(c->engines[i].name, name) != 0)
+		i++;
+	return i;
+}
+
+static cgn_rc check_start_after(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_engine *e = &c->engines[i];
+	if (e->start_after.n > 0 && !e->managed)
+		return CGN_FAIL(err, INVALID,
+			"%s: start_after is for managed engines, and engine \"%s\" is not managed",
+			engine_origin(c, i, "start_after"), e->name);
+	for (size_t k = 0; k < e->start_after.n; k++)
+		if (engine_called(c, e->start_after.v[k]) == c->n_engines)
+			return CGN_FAIL(err, INVALID,
+				"%s: start_after names \"%.64s\", and no engine has that name",
+				engine_origin(c, i, "start_after"), e->start_after.v[k]);
+	return CGN_OK;
+}
+
+/* True when the engine waits for none but those that |starts| names. */
+static bool can_start(const struct config *c, size_t i, const bool *starts)
+{
+	for (size_t k = 0; k < c->engines[i].start_after.n; k++)
+		if (!starts[engine_called(c, c->engines[i].start_after.v[k])])
+			return false;
+	return true;
+}
+
+/* Start in thought whatever can start, until nothing more can. */
+static cgn_rc check_start_order(const struct config *c, struct cgn_err *err)
+{
+	bool starts[CONFIG_MAX_ENGINES] = {false}, more = true;
+	size_t n = c->n_engines;
+	CGN_MUST(n <= CONFIG_MAX_ENGINES);
+	for (size_t i = 0; i < n; i++)
+		CGN_TRY(check_start_after(c, i, err));
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < n; i++)
+			if (!starts[i] && can_start(c, i, starts))
+				starts[i] = more = true;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!starts[i])
+			return CGN_FAIL(err, INVALID,
+				"%s: engine \"%s\" waits for itself: start_after goes in a circle",
+				engine_origin(c, i, "start_after"), c->engines[i].name);
+	return CGN_OK;
+}
+
 static cgn_rc check_name(const struct config *c, size_t i, const char *name, bool again, struct cgn_err *err)
 {
 	const struct config_model *m = &c->models[i], *holder = config_model_find(c, name);
@@ -323,6 +377,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_access_log(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
+	CGN_TRY(check_start_order(c, err));
 	CGN_TRY(check_tenants(c, err));
 	CGN_TRY(check_redis(c, err));
 	return check_models(c, err);

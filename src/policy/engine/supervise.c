@@ -31,8 +31,7 @@ static void enter_starting(struct supervise *s, cgn_nsec now, struct supervise_o
 {
 	s->state = SUPERVISE_STARTING;
 	s->fails = 0;
-	s->killing = false;
-	s->probing = false;
+	s->killing = s->probing = s->ending = false;
 	s->has_process = s->cfg.managed;
 	s->deadline = s->cfg.managed ? now + s->cfg.ready_timeout : 0;
 	s->next_probe = s->cfg.managed ? now + s->cfg.ready_interval : now;
@@ -70,7 +69,7 @@ static bool was_healthy_long(const struct supervise *s, cgn_nsec now)
 static void process_gone(struct supervise *s, cgn_nsec now)
 {
 	bool ended = s->state == SUPERVISE_STOPPING;
-	s->has_process = s->probing = s->killing = false;
+	s->has_process = s->probing = s->killing = s->ending = false;
 	s->next_probe = 0;
 	if (ended) {
 		s->state = SUPERVISE_STOPPED;
@@ -83,6 +82,19 @@ static void process_gone(struct supervise *s, cgn_nsec now)
 	s->deadline = now + s->backoff;
 	s->ready_since = 0;
 	s->backoff = s->backoff > SUPERVISE_BACKOFF_MAX / 2 ? SUPERVISE_BACKOFF_MAX : s->backoff * 2;
+}
+
+/* Until all of the process is gone, nothing is asked, killed or started. */
+static void process_ending(struct supervise *s, cgn_nsec now)
+{
+	if (!s->has_process || s->state == SUPERVISE_STOPPING)
+		return;
+	s->ending = true;
+	if (s->state == SUPERVISE_READY)
+		enter_unhealthy(s, now);
+	s->killing = true;
+	s->probing = false;
+	s->deadline = s->next_probe = 0;
 }
 
 static void supervise_stop(struct supervise *s, struct supervise_orders *out)
@@ -160,6 +172,13 @@ void supervise_step(struct supervise *s, enum supervise_event ev, cgn_nsec now, 
 		break;
 	case SUPERVISE_TICK:
 		supervise_tick(s, now, out);
+		break;
+	case SUPERVISE_ADOPTED:
+		if (s->state == SUPERVISE_STARTING)
+			s->next_probe = now;
+		break;
+	case SUPERVISE_ENDING:
+		process_ending(s, now);
 		break;
 	case SUPERVISE_SPAWN_FAILED:
 	case SUPERVISE_EXITED:

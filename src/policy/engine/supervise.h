@@ -21,8 +21,10 @@ const char *supervise_state_name(enum supervise_state s); /* Return the name, su
 enum supervise_event {
 	SUPERVISE_START,
 	SUPERVISE_TICK,         /* |wake_at| is reached */
+	SUPERVISE_ADOPTED,      /* The ordered spawn found the process of an earlier agent; it may be ready */
 	SUPERVISE_SPAWN_FAILED, /* The ordered spawn failed */
-	SUPERVISE_EXITED,       /* The process has ended */
+	SUPERVISE_ENDING, /* The program has ended; what it left is being killed, then SUPERVISE_EXITED */
+	SUPERVISE_EXITED, /* The process has ended */
 	/* Results of an ordered probe: exactly one for each, unless the process ends first */
 	SUPERVISE_PROBE_UP,
 	SUPERVISE_PROBE_LOADING, /* The engine answers that it is not ready */
@@ -51,6 +53,7 @@ struct supervise {
 	struct supervise_cfg cfg;
 	enum supervise_state state;
 	bool has_process, probing, killing;
+	bool ending; /* SUPERVISE_ENDING came, SUPERVISE_EXITED did not */
 	uint32_t fails, restarts;
 	cgn_nsec backoff, ready_since, deadline, next_probe; /* 0: not set */
 };

@@ -60,17 +60,17 @@ static bool id_is_taken(const struct router_watch *w, const char *id, struct cgn
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap)
 {
 	const struct router_watch *w = r->members.watches[n->slot];
+	size_t at = 0;
 	out[0] = '\0';
-	if (n->state == NODE_READY)
-		return;
 	if (!n->heard) {
-		(void)cgn_str_copyz(out, cap, cgn_str_of(w != NULL ? w->lost : ""));
+		if (n->state != NODE_READY)
+			(void)cgn_str_copyz(out, cap, cgn_str_of(w != NULL ? w->lost : ""));
 		return;
 	}
-	for (size_t i = 0; i < n->info->n_engines && out[0] == '\0'; i++)
+	for (size_t i = 0; i < n->info->n_engines && at < cap; i++)
 		if (!n->info->engines[i]->ready && n->info->engines[i]->trouble[0] != '\0')
-			(void)snprintf(out, cap, "engine %.64s: %.200s", n->info->engines[i]->name,
-				n->info->engines[i]->trouble);
+			at += (size_t)snprintf(out + at, cap - at, "%sengine %.64s: %.500s",
+				at > 0 ? "; " : "", n->info->engines[i]->name, n->info->engines[i]->trouble);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)

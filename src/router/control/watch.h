@@ -40,9 +40,9 @@ void router_outliers_check(struct router *r);
 void router_watch_open(struct router *r, const struct cluster_node *n);
 /* End the current call and open another, to the node's present address. */
 void router_watch_restart(struct router *r, const struct cluster_node *n);
-#define ROUTER_REASON_BYTES 300
-/* Write why the node is not ready into |out|: its agent does not answer, or an engine is in trouble. Empty: nothing is
- * known, or the node is ready. */
+#define ROUTER_REASON_BYTES 1500
+/* Write what is wrong with the node into |out|: its agent does not answer, or engines are in trouble; a node with another
+ * engine may be ready nevertheless. Empty: nothing is known. */
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);

@@ -3,6 +3,10 @@
 #include "io_quic_world.h"
 
 #include <pthread.h>
+#include <unistd.h>
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
 
 #define MiB ((size_t)1 << 20)
 
@@ -70,6 +74,47 @@ static void ipv6_and_names_are_addresses(void **state)
 	run_until(&w, both_open);
 	flow_ask(flow_open(&w, 9), 5000, 500000);
 	run_until(&w, flows_done);
+	world_close(&w);
+}
+
+/* An endpoint on all addresses answers from the address that the peer dialled; a peer takes nothing from another
+ * one. */
+static void answers_come_from_the_dialled_address(void **state)
+{
+	(void)state;
+	static const char *const all[] = {"0.0.0.0:0", "[::]:0"};
+	for (size_t i = 0; i < CGN_COUNT(all); i++) {
+		struct world w;
+		world_open(&w, &(struct quic_endpoint_cfg){.addr = all[i]});
+		(void)snprintf(w.addr, sizeof w.addr, "127.0.0.2:%u", quic_endpoint_port(w.server.ep));
+		dial_as(&w, NULL, "node.example");
+		run_until(&w, both_open);
+		flow_ask(flow_open(&w, 1), 1000, MiB);
+		run_until(&w, flows_done);
+		world_close(&w);
+	}
+}
+
+/* What the kernel can do is found and used: many datagrams move with one call. */
+static void the_kernel_splits_and_joins(void **state)
+{
+	(void)state;
+	struct world w;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), part = 1200, on = 1;
+	bool gso = setsockopt(fd, SOL_UDP, UDP_SEGMENT, &part, sizeof part) == 0;
+	bool gro = setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
+	close(fd);
+	world_open(&w, NULL);
+	world_dial(&w, &(struct quic_endpoint_cfg){.max_datagram = 1200});
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 1), 4 * MiB, 0);
+	run_until(&w, flows_done);
+	struct quic_stats to = quic_endpoint_stats(w.client.ep), from = quic_endpoint_stats(w.server.ep);
+	assert_int_equal(to.gso, gso);
+	assert_int_equal(from.gro, gro);
+	assert_true(to.bytes_out > 4 * MiB && from.bytes_in > 4 * MiB && to.bytes_out >= from.bytes_in);
+	assert_true(!gso || to.sends < to.packets_out / 4);
+	assert_true(from.receives < from.packets_in / 4);
 	world_close(&w);
 }
 
@@ -170,6 +215,51 @@ static void urgent_streams_go_first(void **state)
 	flow_ask(urgent, 3 * MiB, 1);
 	run_until(&w, flows_done);
 	assert_true(urgent->place < lazy->place);
+	world_close(&w);
+}
+
+static bool one_mib_came(struct world *w)
+{
+	return w->bytes >= MiB;
+}
+
+/* A long transfer must not starve another one of its level: both get their share from the beginning. */
+static void equal_streams_share_the_connection(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	struct flow *a = flow_open(&w, 1), *b = flow_open(&w, 2);
+	flow_ask(a, 3 * MiB, 1);
+	flow_ask(b, 3 * MiB, 1);
+	run_until(&w, one_mib_came);
+	for (struct flow *f = w.flows; f != NULL; f = f->next)
+		assert_true(!f->server || f->got > MiB / 8);
+	run_until(&w, flows_done);
+	world_close(&w);
+}
+
+static void one_byte_pieces_arrive_with_the_end(void **state)
+{
+	(void)state;
+	struct world w;
+	uint8_t bytes[5 * QUIC_VECTORS];
+	world_open(&w, NULL);
+	world_dial(&w, NULL);
+	run_until(&w, both_open);
+	struct flow *f = flow_open(&w, 9);
+	uint64_t head[3] = {f->seed, sizeof bytes, 0};
+	quic_send(f->s, &(struct iovec){head, sizeof head}, 1, false, NULL, NULL);
+	f->up = sizeof bytes;
+	for (size_t i = 0; i < sizeof bytes; i++) {
+		bytes[i] = pattern(f->seed, i);
+		quic_send(f->s, &(struct iovec){bytes + i, 1}, 1, i + 1 == sizeof bytes, NULL, NULL);
+	}
+	run_until(&w, flows_done);
+	assert_int_equal(f->why.code, CGN_FINE);
+	assert_int_equal(w.bytes, sizeof bytes);
 	world_close(&w);
 }
 
@@ -305,6 +395,7 @@ static void a_close_has_a_code_and_a_sentence(void **state)
 	assert_true(f->closed && f->releases == 1);
 	assert_int_equal(f->why.code, CGN_UNAVAILABLE);
 	assert_int_equal(quic_endpoint_stats(w.server.ep).conns, 0);
+	run_until(&w, records_gone); /* Ended connections free their places. */
 	world_close(&w);
 }
 
@@ -324,6 +415,14 @@ static void an_absent_server_is_a_timeout(void **state)
 	world_dial(&w, NULL);
 	run_until(&w, client_closed);
 	assert_int_equal(w.client.why.code, CGN_UNAVAILABLE);
+	assert_non_null(strstr(w.client.why.msg, "no-such-host.invalid"));
+	(void)snprintf(w.addr, sizeof w.addr, "255.255.255.255:9");
+	world_dial_again(&w, NULL); /* The system has no route for one peer. */
+	run_until(&w, client_closed);
+	assert_int_equal(w.client.why.code, CGN_UNAVAILABLE);
+	assert_non_null(strstr(w.client.why.msg, "QUIC with 255.255.255.255:9: "));
+	assert_int_equal(quic_endpoint_stats(w.client.ep).handshakes_failed, 2);
+	(void)snprintf(w.addr, sizeof w.addr, "no-such-host.invalid:1");
 	world_dial_again(&w, NULL);
 	quic_conn_close(w.client.c, 0, NULL); /* While the name is being resolved. */
 	world_close(&w);
@@ -591,9 +690,13 @@ int main(void)
 		cmocka_unit_test(bytes_go_both_ways),
 		cmocka_unit_test(datagrams_can_be_small_or_huge),
 		cmocka_unit_test(ipv6_and_names_are_addresses),
+		cmocka_unit_test(answers_come_from_the_dialled_address),
+		cmocka_unit_test(the_kernel_splits_and_joins),
 		cmocka_unit_test(what_cannot_be_is_said),
 		cmocka_unit_test(thousands_of_streams_take_turns),
 		cmocka_unit_test(urgent_streams_go_first),
+		cmocka_unit_test(equal_streams_share_the_connection),
+		cmocka_unit_test(one_byte_pieces_arrive_with_the_end),
 		cmocka_unit_test(copies_are_bounded),
 		cmocka_unit_test(a_cancelled_stream_ends_on_both_sides),
 		cmocka_unit_test(cancelling_at_any_moment_loses_nothing),

@@ -339,6 +339,46 @@ static void a_restarted_peer_says_so(void **state)
 	weather_close(&w);
 }
 
+static bool server_heard(struct world *w)
+{
+	return server_closed(w) && quic_endpoint_stats(w->server.ep).packets_in >= w->until;
+}
+
+static unsigned bits_of(uint64_t n)
+{
+	return n == 0 ? 0 : 1 + bits_of(n / 2);
+}
+
+/* The peer goes on sending because the closing packet was lost: it gets the packet again, but not for each
+ * one that it sends, and not for ever. */
+static void a_lost_close_is_repeated(void **state)
+{
+	(void)state;
+	struct world w;
+	weather_open(&w, NULL);
+	world_dial(&w, &fair);
+	run_until(&w, both_open);
+	flow_ask(flow_open(&w, 1), 1000, 1000);
+	run_until(&w, flows_done);
+	struct quic_stats at = quic_endpoint_stats(w.server.ep);
+	sh.deaf = true;
+	quic_conn_close(w.server.c, 9, "lost at first");
+	flow_ask(flow_open(&w, 2), MiB, 1);
+	w.until = at.packets_in + 2;
+	run_until(&w, server_heard);
+	assert_int_equal(w.server.closes, 1);
+	assert_int_equal(w.client.closes, 0);
+	sh.deaf = false;
+	run_until(&w, client_closed);
+	assert_int_equal(w.client.why.code, CGN_CANCELLED);
+	assert_non_null(strstr(w.client.why.msg, "with code 9: lost at first"));
+	struct quic_stats now = quic_endpoint_stats(w.server.ep);
+	assert_true(now.packets_out - at.packets_out <= 2 + bits_of(now.packets_in - at.packets_in));
+	assert_int_equal(now.resets_sent, 0);
+	run_until(&w, records_gone);
+	weather_close(&w);
+}
+
 static bool two_retries(struct world *w)
 {
 	return quic_endpoint_stats(w->server.ep).retries_sent >= 2;
@@ -420,6 +460,60 @@ static void junk_is_dropped(void **state)
 	weather_close(&w);
 }
 
+/* Send |n| bytes to the server and return the length of its answer; 0: none came before the server had read
+ * the datagram. */
+static size_t datagram_ask(struct world *w, const uint8_t *p, size_t n, uint8_t *answer, size_t cap)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)quic_endpoint_port(w->server.ep)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = udp_socket(NULL);
+	w->until = quic_endpoint_stats(w->server.ep).packets_in + 1;
+	assert_int_equal(sendto(fd, p, n, 0, (struct sockaddr *)&to, sizeof to), (ssize_t)n);
+	run_until(w, junk_came);
+	ssize_t got = recv(fd, answer, cap, MSG_DONTWAIT);
+	close(fd);
+	return got > 0 ? (size_t)got : 0;
+}
+
+/* RFC 9000, 6.1 and 8.1: the answer names version 1, with the ids exchanged; a short packet gets none. */
+static void a_foreign_version_is_told_ours(void **state)
+{
+	(void)state;
+	struct world w;
+	uint8_t p[1200] = {0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 1, 2, 3, 4, 5, 6, 7, 8, 4, 'a', 'b', 'c', 'd'};
+	static const uint8_t rest[] = {0, 0, 0, 0, 4, 'a', 'b', 'c', 'd', 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0,
+		1};
+	uint8_t answer[1500];
+	world_open(&w, NULL);
+	assert_int_equal(datagram_ask(&w, p, sizeof p, answer, sizeof answer), 1 + sizeof rest);
+	assert_true((answer[0] & 0x80) != 0);
+	assert_memory_equal(answer + 1, rest, sizeof rest);
+	assert_int_equal(datagram_ask(&w, p, sizeof p - 1, answer, sizeof answer), 0);
+	struct quic_stats st = quic_endpoint_stats(w.server.ep);
+	assert_int_equal(st.versions_sent, 1);
+	assert_int_equal(st.packets_junk, 1);
+	world_close(&w);
+}
+
+/* RFC 9000, 10.3.3: a reset is shorter than the packet that caused it, so that two endpoints do not reset each
+ * other for ever. */
+static void resets_grow_smaller(void **state)
+{
+	(void)state;
+	struct world w;
+	uint8_t p[100] = {0x40}, answer[1500];
+	world_open(&w, NULL);
+	for (size_t n = 1; n < sizeof p; n++) {
+		size_t got = datagram_ask(&w, p, n, answer, sizeof answer);
+		assert_int_equal(got, n <= 22 ? 0 : n <= 42 ? n - 1 : 42);
+		assert_true(got == 0 || (answer[0] & 0xc0) == 0x40);
+	}
+	assert_int_equal(quic_endpoint_stats(w.server.ep).resets_sent, sizeof p - 23);
+	assert_int_equal(quic_endpoint_stats(w.server.ep).packets_junk, 22);
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -429,8 +523,11 @@ int main(void)
 		cmocka_unit_test_teardown(keys_change_on_the_way, shuttle_end),
 		cmocka_unit_test_teardown(a_peer_that_vanishes_is_noticed, shuttle_end),
 		cmocka_unit_test_teardown(a_restarted_peer_says_so, shuttle_end),
+		cmocka_unit_test_teardown(a_lost_close_is_repeated, shuttle_end),
 		cmocka_unit_test_teardown(half_open_handshakes_bring_retry, shuttle_end),
 		cmocka_unit_test_teardown(junk_is_dropped, shuttle_end),
+		cmocka_unit_test(a_foreign_version_is_told_ours),
+		cmocka_unit_test(resets_grow_smaller),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);
 }

@@ -344,3 +344,7 @@ static inline bool flows_done(struct world *w)
 {
 	return w->closed == w->n_flows * 2;
 }
+static inline bool records_gone(struct world *w)
+{
+	return w->server.ep->n_records == 0 && w->client.ep->n_records == 0;
+}

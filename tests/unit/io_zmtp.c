@@ -460,6 +460,110 @@ static void old_subscriptions_count(void **state)
 	world_close(&w);
 }
 
+/* A bare publisher of ZMTP 3.|minor|; |got| is what the subscriber sent. */
+static struct {
+	struct net_listener *listener;
+	struct net_conn *conn;
+	uint8_t minor;
+	struct cgn_buf got;
+} old;
+
+static void old_data(struct net_conn *c, void *user, const uint8_t *p, size_t n)
+{
+	(void)c;
+	(void)user;
+	cgn_buf_add(&old.got, p, n);
+}
+
+static void old_close(struct net_conn *c, void *user, const struct cgn_err *why)
+{
+	(void)c;
+	(void)user;
+	(void)why;
+	old.conn = NULL;
+}
+
+static const struct net_conn_ops old_ops = {.on_data = old_data, .on_close = old_close};
+
+static void old_accept(void *user, struct net_conn *c)
+{
+	struct cgn_buf b = {0}, ready = {0};
+	(void)user;
+	net_conn_take(c, &old_ops, NULL);
+	old.conn = c;
+	zmtp_put_greeting(&b);
+	b.p[11] = (char)old.minor;
+	zmtp_put_property(&ready, "Socket-Type", CGN_STR("PUB"));
+	zmtp_put_command(&b, "READY", cgn_buf_view(&ready));
+	struct iovec iov = {b.p, b.n};
+	net_write(c, &iov, 1);
+	cgn_buf_fini(&b);
+	cgn_buf_fini(&ready);
+}
+
+static bool old_is_asked(struct world *w)
+{
+	static const struct cgn_str three_0 = {"\0\4\1kv@", 6}, three_1 = {"\4\15\11SUBSCRIBEkv@", 15};
+	struct cgn_str got = cgn_buf_view(&old.got), want = old.minor == 0 ? three_0 : three_1;
+	(void)w;
+	return got.n > want.n && memcmp(got.p + got.n - want.n, want.p, want.n) == 0;
+}
+
+static bool old_is_left(struct world *w)
+{
+	(void)w;
+	return old.conn == NULL;
+}
+
+/* RFC 23 subscribes by a message, RFC 37 by a command; a publisher ignores the other one's. */
+static void a_subscription_has_the_publishers_version(void **state)
+{
+	struct world w;
+	struct cgn_err err = {0};
+	(void)state;
+	for (uint8_t minor = 0; minor < 2; minor++) {
+		world_open(&w);
+		old.minor = minor;
+		assert_true(cgn_ok(net_listen(w.l, &(struct net_listen_cfg){.addr = "127.0.0.1:0"},
+			old_accept, NULL, &old.listener, &err)));
+		(void)snprintf(w.endpoint, sizeof w.endpoint, "tcp://127.0.0.1:%u",
+			net_listener_port(old.listener));
+		(void)open_one(&w, &w.client,
+			&(struct zmtp_cfg){.kind = ZMTP_SUB,
+				.endpoint = w.endpoint,
+				.topic = CGN_STR("kv@")});
+		run_until(&w, old_is_asked);
+		assert_int_equal(zmtp_stats(w.client.s).faults, 0);
+		net_listener_close(&old.listener);
+		zmtp_close(&w.client.s);
+		run_until(&w, old_is_left);
+		cgn_buf_fini(&old.got);
+		world_close(&w);
+	}
+}
+
+static void what_is_not_set_has_its_default(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w);
+	const struct zmtp *s = open_one(&w, &w.client,
+		&(struct zmtp_cfg){.kind = ZMTP_SUB, .endpoint = "tcp://127.0.0.1:1"});
+	assert_int_equal(s->max_message, 16 << 20);
+	assert_int_equal(s->queue, 16 << 20);
+	assert_int_equal(s->heartbeat, 5 * CGN_SEC);
+	s = open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_SUB,
+			.endpoint = "tcp://127.0.0.1:1",
+			.max_message = 1,
+			.queue = 2,
+			.heartbeat = 3});
+	assert_int_equal(s->max_message, 1);
+	assert_int_equal(s->queue, 2);
+	assert_int_equal(s->heartbeat, 3);
+	world_close(&w);
+}
+
 /* The first topic was taken back in the same bytes. */
 static bool only_the_other_topic_is_sent(struct world *w)
 {
@@ -604,6 +708,8 @@ int main(void)
 		cmocka_unit_test(a_silent_peer_is_given_up),
 		cmocka_unit_test(pings_keep_an_idle_link),
 		cmocka_unit_test(old_subscriptions_count),
+		cmocka_unit_test(a_subscription_has_the_publishers_version),
+		cmocka_unit_test(what_is_not_set_has_its_default),
 		cmocka_unit_test(a_topic_that_was_taken_back_is_sent_no_more),
 		cmocka_unit_test(endpoints_are_parsed),
 		cmocka_unit_test(frames_in_pieces),

@@ -89,10 +89,11 @@ static void demo_trailers(struct http_exchange *x)
 {
 	char part[] = "part";
 	struct http_field t[] = {{CGN_STR("grpc-status"), CGN_STR("0")},
-		{CGN_STR("connection"), CGN_STR("x")}, {CGN_STR("x-bad"), CGN_STR("a\r\nb: c")}};
+		{CGN_STR("connection"), CGN_STR("x")}, {CGN_STR("x-bad"), CGN_STR("a\r\nb: c")},
+		{CGN_STR("grpc-message"), CGN_STR("all is well")}};
 	http_exchange_head(x, 200, NULL, 0, -1);
 	http_exchange_body(x, &(struct iovec){part, 4}, 1);
-	http_exchange_end(x, t, 3);
+	http_exchange_end(x, t, CGN_COUNT(t));
 }
 
 static void demo_on_request(struct http_exchange *x, const struct http_head *h, void *user)

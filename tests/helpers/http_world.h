@@ -82,7 +82,7 @@ struct story {
 	bool pause_at_head, pause_often, paused, corrupt;
 	enum http_fail_stage stage;
 	struct cgn_err why;
-	char text[256], trailer[64], probe[64];
+	char text[256], trailers[64], probe[64];
 	bool done;
 };
 
@@ -119,8 +119,11 @@ static void story_end(struct http_call *c, void *user, const struct http_field *
 	struct story *s = user;
 	s->ends++;
 	s->n_trailers = n;
-	if (n > 0)
-		demo_text(s->trailer, sizeof s->trailer, t[0].value);
+	struct cgn_buf b = cgn_buf_over(s->trailers, sizeof s->trailers - 1);
+	for (size_t i = 0; i < n; i++)
+		cgn_buf_fmt(&b, "%.*s: %.*s\n", (int)t[i].name.n, t[i].name.p, (int)t[i].value.n,
+			t[i].value.p);
+	s->trailers[b.n] = '\0';
 	s->c = NULL;
 	s->done = true;
 }

@@ -446,6 +446,23 @@ static void a_head_alone_ends_the_stream(void **state)
 	world_close(&w);
 }
 
+/* The second call waits for the server's SETTINGS only, not for the first call's answer. */
+static void a_slow_first_answer_holds_nobody_up(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s[2] = {0};
+	world_open(&w, NULL);
+	world_client(&w, &(struct http_client_cfg){.proto = HTTP_2});
+	story_get(&w, &s[0], "/hang");
+	story_get(&w, &s[1], "/hello");
+	world_until(&w, s[1].done);
+	assert_string_equal(s[1].text, "hello\n");
+	assert_int_equal(s[0].heads + s[0].fails, 0);
+	assert_int_equal(http_server_stats(w.d.server).accepted, 1);
+	world_close(&w);
+}
+
 /* ---- our client against servers that are broken or leave ---- */
 
 static void canned_answer(struct world *w, struct canned *k, struct cgn_buf *answer, struct story *s)
@@ -534,6 +551,7 @@ int main(void)
 		cmocka_unit_test(continue_is_said_at_once),
 		cmocka_unit_test(a_client_that_leaves_without_a_word_is_forgotten),
 		cmocka_unit_test(a_head_alone_ends_the_stream),
+		cmocka_unit_test(a_slow_first_answer_holds_nobody_up),
 		cmocka_unit_test(a_server_that_leaves_is_stale),
 		cmocka_unit_test(broken_servers_fail_the_call),
 	};

@@ -66,10 +66,10 @@ static void count_frame(struct h2_link *l, const nghttp2_frame *f)
 static int on_begin_headers(nghttp2_session *s, const nghttp2_frame *f, void *user)
 {
 	(void)s;
+	(void)f;
 	struct h2_link *l = link_of(user);
 	http_store_put(l->spare, &l->store);
 	l->store = http_store_get(l->spare, l->max_head_bytes, l->max_fields);
-	l->store_id = f->hd.stream_id;
 	l->store_full = l->store == NULL;
 	l->store_since = cgn_loop_now(l->wire->loop);
 	return 0;
@@ -157,7 +157,6 @@ static void head_done(struct h2_link *l, const nghttp2_frame *f)
 {
 	struct http_store *s = l->store;
 	l->store = NULL;
-	l->store_id = 0;
 	l->store_since = 0;
 	if (s != NULL) {
 		struct http_head *h = http_store_head(s);

@@ -72,7 +72,6 @@ struct h2_link {
 	struct cgn_link owed; /* Streams whose producer waits. */
 	struct cgn_link wake; /* Streams to handle at the end of the turn: resumed, or closed by a write. */
 	struct http_store **spare, *store;
-	int32_t store_id;
 	bool store_full;
 	cgn_nsec store_since;
 	uint32_t max_head_bytes, max_fields;

@@ -365,8 +365,6 @@ static void h2_late(struct server_conn *c)
 {
 	cgn_nsec now = cgn_loop_now(c->wire.loop);
 	c->h2.check_at = now + check_interval(&c->server->cfg);
-	if (!cgn_list_empty(&c->exchanges))
-		c->h2.since = now;
 	if (conn_is_late(c, now)) {
 		(void)nghttp2_session_terminate_session(c->h2.link.session, NGHTTP2_NO_ERROR);
 		h2_link_pump(&c->h2.link);

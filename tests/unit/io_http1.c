@@ -175,6 +175,25 @@ static void continue_is_said_when_the_body_is_wanted(void **state)
 	world_close(&w);
 }
 
+/* RFC 9110, 8.6 and RFC 9112, 6.1: a 204 has neither a length nor a transfer coding. */
+static void a_204_says_nothing_of_a_body(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	world_open(&w, NULL);
+	raw_dial(&w, &r);
+	raw_say(&r, "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n");
+	world_until(&w, raw_has(&r, "\r\n\r\n"));
+	assert_true(raw_has(&r, "HTTP/1.1 204 No Content\r\n"));
+	assert_false(raw_has(&r, "content-length") || raw_has(&r, "transfer-encoding"));
+	raw_say(&r, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+	world_until(&w, raw_has(&r, "hello\n"));
+	assert_true(raw_has(&r, "content-length: 6\r\n"));
+	raw_fini(&w, &r);
+	world_close(&w);
+}
+
 static void http_1_0_clients_are_served(void **state)
 {
 	(void)state;
@@ -560,6 +579,7 @@ int main(void)
 		cmocka_unit_test(one_byte_at_a_time),
 		cmocka_unit_test(pipelined_requests_are_answered_in_order),
 		cmocka_unit_test(continue_is_said_when_the_body_is_wanted),
+		cmocka_unit_test(a_204_says_nothing_of_a_body),
 		cmocka_unit_test(http_1_0_clients_are_served),
 		cmocka_unit_test(absolute_targets_name_the_host),
 		cmocka_unit_test(an_early_answer_keeps_the_connection),

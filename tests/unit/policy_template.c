@@ -210,6 +210,157 @@ static void statements_do_what_they_say(void **state)
 			expect_failure(rows[i].source, &ask, CGN_INVALID, "expected %}");
 }
 
+/* The texts are those of Jinja 3.1.6. */
+static void methods_of_strings_are_pythons(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{{ 'a-b-c'.split('-', 1) }}{{ 'a-b-c'.rsplit('-', 1) }}{{ 'a-b-c'.rsplit('-', 9) }}{{ 'a-b'.rsplit('-') }}{{ 'abc'.rsplit('-', 1) }}",
+			"['a', 'b-c']['a-b', 'c']['a', 'b', 'c']['a', 'b']['abc']"},
+		{"{{ 'a--b--c'.rsplit('--', 1) }}{{ 'a-b-c'.rsplit('-', 0) }}{{ 'a-b-c'.split('-', 0) }}{{ 'a-b-c'.split('-', maxsplit=1) }}",
+			"['a--b', 'c']['a-b-c']['a-b-c']['a', 'b-c']"},
+		{"{{ ' a  b c '.split(none, 1) }}{{ ' a '.split(none, 0) }}{{ ''.split() }}{{ ''.split('x') }}{{ 'a b'.rsplit() }}",
+			"['a', 'b c ']['a '][]['']['a', 'b']"},
+		{"{{ 'a\\nb\\r\\nc\\rd\\n'.splitlines() }}{{ ''.splitlines() }}{{ '\\n\\n'.splitlines() }}{{ 'ab'.splitlines() }}",
+			"['a', 'b', 'c', 'd'][]['', '']['ab']"},
+		{"{{ 'abc'.startswith('ab') }}{{ 'abc'.startswith('b') }}{{ 'abc'.endswith('bc') }}{{ 'abc'.endswith('abcd') }}{{ 'abc'.startswith('') }}",
+			"TrueFalseTrueFalseTrue"},
+		{"{{ 'abc'.startswith(('x', 'ab')) }}{{ 'abc'.endswith(('x', 'y')) }}{{ 'abc'.endswith(()) }}",
+			"TrueFalseFalse"},
+		{"{{ 'aB c'.upper() }}{{ 'aB C'.lower() }}{{ 'aB cD'.title() }}{{ 'aB C'.capitalize() }}{{ ''.capitalize() }}",
+			"AB Cab cAb CdAb c"},
+		{"{{ 'aXbXc'.replace('X', '--') }}{{ 'aXbXc'.replace('X', '-', 1) }}{{ 'abc'.replace('', '.') }}{{ 'abc'.replace('z', '.') }}",
+			"a--b--ca-bXc.a.b.c.abc"},
+		{"{{ ', '.join(['a', 'b', 'c']) }}|{{ ', '.join([]) }}|{{ ''.join('xy') }}", "a, b, c||xy"},
+		{"{{ 'abcabc'.find('c') }}{{ 'abcabc'.rfind('c') }}{{ 'abc'.find('x') }}{{ 'abc'.rfind('x') }}{{ 'h\xc3\xa9l'.find('l') }}",
+			"25-1-12"},
+		{"{{ 'banana'.count('an') }}{{ 'banana'.count('ana') }}{{ 'ab'.count('') }}{{ 'ab'.count('x') }}",
+			"2130"},
+		{"{{ '12'.isdigit() }}{{ '1a'.isdigit() }}{{ ''.isdigit() }}{{ ' \\t'.isspace() }}{{ ' a'.isspace() }}{{ ''.isspace() }}",
+			"TrueFalseFalseTrueFalseFalse"},
+		{"{{ 'ab\xc3\xa9'.isalpha() }}{{ 'a1'.isalpha() }}{{ ''.isalpha() }}{{ 'a1'.isalnum() }}{{ 'a-'.isalnum() }}{{ ''.isalnum() }}",
+			"TrueFalseFalseTrueFalseFalse"},
+		{"{{ 'abc'.removeprefix('ab') }}{{ 'abc'.removeprefix('b') }}{{ 'abc'.removesuffix('bc') }}{{ 'abc'.removesuffix('') }}{{ 'abc'.removesuffix('x') }}",
+			"cabcaabcabc"},
+		{"{{ 'a=b=c'.partition('=') }}{{ 'abc'.partition('=') }}",
+			"('a', '=', 'b=c')('abc', '', '')"},
+		{"{{ ' a '.lstrip() }}|{{ ' a '.rstrip() }}|{{ 'xyaxy'.lstrip('yx') }}|{{ 'xyaxy'.rstrip('xy') }}|{{ 'xaay'.strip('yx') }}",
+			"a | a|axy|xya|aa"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
+static void methods_of_lists_and_dictionaries_are_pythons(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{{ [1, 2, 1].count(1) }}{{ [1, 2, 3].index(3) }}{{ [1, 2].copy() }}{{ {'a': 1}.copy() }}",
+			"22[1, 2]{'a': 1}"},
+		{"{{ d.get('a') }}{{ d.get('q') }}{{ d.get('q', 'z') }}{{ d.values() }}{{ d.items() }}",
+			"2Nonezdict_values([2, 7])dict_items([('a', 2), ('items', 7)])"},
+		{"{% for k in d %}{{ k }},{% endfor %}{% for k in d.keys() %}{{ k }};{% endfor %}{% for v in d.values() %}{{ v }};{% endfor %}",
+			"a,items,a;items;2;7;"},
+		{"{{ d|length }}{{ d|list }}{{ d|first }}{{ d|last }}{{ 'a' in d.keys() }}{{ 2 in d.values() }}",
+			"2['a', 'items']aitemsTrueTrue"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
+static void filters_are_jinjas(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{{ ' a '|trim }}|{{ 'xax'|trim('x') }}|{{ 'aBc'|upper }}{{ 'ABc'|lower }}{{ 'aB cD-eF'|title }}{{ 'aBC'|capitalize }}",
+			"a|a|ABCabcAb Cd-EfAbc"},
+		{"{{ '<a href=\"x\">&\\'</a>'|escape }}{{ '<'|e }}{{ '<b>'|safe }}{{ 12|string ~ 'x' }}{{ 1.5|string }}",
+			"&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt;&lt;<b>12x1.5"},
+		{"{{ 'a\\nb\\n\\nc'|indent }}|{{ 'a\\nb'|indent(2) }}|{{ 'a\\nb'|indent(2, true) }}|{{ 'a\\n\\nb'|indent(1, false, true) }}|{{ 'a\\nb'|indent('>>') }}",
+			"a\n    b\n\n    c|a\n  b|  a\n  b|a\n \n b|a\n>>b"},
+		{"{{ '42'|int }}{{ 'x'|int }}{{ 'x'|int(7) }}{{ 3.9|int }}{{ -3.9|int }}{{ true|int }}{{ '7.6'|int }}",
+			"42073-317"},
+		{"{{ '4.5'|float }}{{ 'x'|float }}{{ 'x'|float(1.5) }}{{ 3|float }}", "4.50.01.53.0"},
+		{"{{ -3|abs }}{{ (-3)|abs }}{{ (-2.5)|abs }}{{ 3|abs }}", "332.53"},
+		{"{{ 2.567|round(2) }}{{ 2.4|round }}{{ 2.6|round }}{{ 2.1|round(0, 'ceil') }}{{ 2.9|round(0, 'floor') }}{{ 1234|round(-2) }}",
+			"2.572.03.03.02.01200"},
+		{"{{ [1, 2, 3]|first }}{{ [1, 2, 3]|last }}{{ []|first is defined }}{{ []|last is defined }}{{ 'abc'|first }}{{ 'abc'|last }}",
+			"13FalseFalseac"},
+		{"{{ 'abc'|reverse }}{{ [1, 2, 3]|reverse|list }}{{ []|reverse|list }}", "cba[3, 2, 1][]"},
+		{"{{ [3, 1, 2]|min }}{{ [3, 1, 2]|max }}{{ ['b', 'A']|min }}{{ ['b', 'A']|max }}{{ ['b', 'A']|min(case_sensitive=true) }}{{ []|min is defined }}",
+			"13AbAFalse"},
+		{"{{ [{'k': 2}, {'k': 1}]|min(attribute='k') }}{{ [{'k': 2}, {'k': 1}]|max(attribute='k') }}",
+			"{'k': 1}{'k': 2}"},
+		{"{{ [1, 2, 3]|sum }}{{ [1, 2]|sum(start=10) }}{{ []|sum }}{{ [{'k': 2}, {'k': 5}]|sum(attribute='k') }}{{ [1, 0.5]|sum }}",
+			"613071.5"},
+		{"{{ [1, 2, 1, 3, 2]|unique|list }}{{ ['a', 'A', 'b']|unique|list }}{{ ['a', 'A']|unique(case_sensitive=true)|list }}{{ [{'k': 1}, {'k': 1}]|unique(attribute='k')|list }}",
+			"[1, 2, 3]['a', 'b']['a', 'A'][{'k': 1}]"},
+		{"{{ {'b': 1, 'a': 2}|dictsort }}{{ {'b': 1, 'a': 2}|dictsort(by='value') }}{{ {'b': 1, 'a': 2}|dictsort(reverse=true) }}{{ {'B': 1, 'a': 2}|dictsort }}{{ {'a': 2, 'B': 1}|dictsort(true) }}",
+			"[('a', 2), ('b', 1)][('b', 1), ('a', 2)][('b', 1), ('a', 2)][('a', 2), ('B', 1)][('B', 1), ('a', 2)]"},
+		{"{{ [3, 1, 2]|sort }}{{ [3, 1, 2]|sort(reverse=true) }}{{ ['b', 'A', 'c']|sort }}{{ ['b', 'A', 'c']|sort(case_sensitive=true) }}{{ [{'k': 2}, {'k': 1}]|sort(attribute='k') }}",
+			"[1, 2, 3][3, 2, 1]['A', 'b', 'c']['A', 'b', 'c'][{'k': 1}, {'k': 2}]"},
+		{"{{ d|items|list }}{{ nothing|items|list }}{{ [1, 2]|join }}{{ [1, 2]|join(', ') }}{{ [{'k': 'x'}, {'k': 'y'}]|join('+', attribute='k') }}",
+			"[('a', 2), ('items', 7)][]121, 2x+y"},
+		{"{{ nothing|default('x') }}{{ ''|default('x') }}{{ ''|default('x', true) }}{{ false|d('x', boolean=true) }}{{ nothing|d }}|{{ 0|d('x') }}",
+			"xxx|0"},
+		{"{{ ['a', 'b']|map('upper')|list }}{{ [{'k': 1}, {}]|map(attribute='k', default=9)|list }}{{ [{'k': {'j': 1}}]|map(attribute='k.j')|list }}{{ [1.6, 2.2]|map('round')|list }}",
+			"['A', 'B'][1, 9][1][2.0, 2.0]"},
+		{"{{ [1, 2, 3, 4]|select('odd')|list }}{{ [1, 2, 3, 4]|reject('odd')|list }}{{ [0, 1, '']|select|list }}{{ [0, 1, '']|reject|list }}{{ [1, 5]|select('gt', 2)|list }}",
+			"[1, 3][2, 4][1][0, ''][5]"},
+		{"{{ [{'k': 1}, {'k': 2}, {}]|selectattr('k')|list }}{{ [{'k': 1}, {'k': 0}]|rejectattr('k')|list }}{{ [{'k': 1}, {'k': 2}]|rejectattr('k', 'eq', 1)|list }}{{ [{'k': 1}, {}]|selectattr('k', 'defined')|list }}",
+			"[{'k': 1}, {'k': 2}][{'k': 0}][{'k': 2}][{'k': 1}]"},
+		{"{{ 'a b  c'|wordcount }}{{ ''|wordcount }}{{ 'h\xc3\xa9l'|length }}{{ [1, 2]|count }}{{ d|length }}{{ 'aXbX'|replace('X', 'y') }}{{ 'aXbX'|replace('X', 'y', 1) }}",
+			"30322aybyaybX"},
+		{"{{ {'b': [1, {'c': none}], 'a': true}|tojson }}{{ {'b': 1, 'a': 2}|tojson(sort_keys=true) }}{{ [1, [2]]|tojson(indent=2) }}{{ '\xc3\xa9'|tojson(ensure_ascii=true) }}{{ {}|tojson(indent=2) }}",
+			"{\"b\": [1, {\"c\": null}], \"a\": true}{\"a\": 2, \"b\": 1}[\n  1,\n  [\n    2\n  ]\n]\"\\u00e9\"{}"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
+static void tests_are_jinjas(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{{ 'a' is string }}{{ 1 is string }}{{ d is mapping }}{{ [] is mapping }}{{ [] is iterable }}{{ 'a' is iterable }}{{ 1 is iterable }}",
+			"TrueFalseTrueFalseTrueTrueFalse"},
+		{"{{ [] is sequence }}{{ 'a' is sequence }}{{ 1 is sequence }}{{ d is sequence }}{{ 1 is number }}{{ 1.5 is number }}{{ true is number }}{{ '1' is number }}",
+			"TrueTrueFalseTrueTrueTrueTrueFalse"},
+		{"{{ 1 is integer }}{{ true is integer }}{{ 1.0 is integer }}{{ 1.0 is float }}{{ 1 is float }}{{ true is boolean }}{{ 1 is boolean }}",
+			"TrueFalseFalseTrueFalseTrueFalse"},
+		{"{{ true is true }}{{ 1 is true }}{{ false is false }}{{ 0 is false }}{{ none is none }}{{ 0 is none }}{{ n is defined }}{{ q is undefined }}",
+			"TrueFalseTrueFalseTrueFalseTrueTrue"},
+		{"{{ range is callable }}{{ n is callable }}{{ 3 is odd }}{{ 4 is odd }}{{ 4 is even }}{{ 3 is even }}{{ 9 is divisibleby 3 }}{{ 9 is divisibleby 2 }}",
+			"TrueFalseTrueFalseTrueFalseTrueFalse"},
+		{"{{ 1 is in [1, 2] }}{{ 3 is in [1, 2] }}{{ 'a' is in 'abc' }}{{ none is sameas none }}{{ true is sameas false }}{{ n is not none }}",
+			"TrueFalseTrueTrueFalseTrue"},
+		{"{{ 'AB' is upper }}{{ 'Ab' is upper }}{{ 'ab' is lower }}{{ 'aB' is lower }}{{ 'trim' is filter }}{{ 'nope' is filter }}{{ 'odd' is test }}{{ 'nope' is test }}",
+			"TrueFalseTrueFalseTrueFalseTrueFalse"},
+		{"{{ 1 is eq 1 }}{{ 1 is eq(2) }}{{ 1 is ne 2 }}{{ 1 is ne 1 }}{{ 1 is lt 2 }}{{ 2 is lt 2 }}{{ 2 is le 2 }}{{ 3 is le 2 }}{{ 3 is gt 2 }}{{ 2 is gt 2 }}{{ 2 is ge 2 }}{{ 1 is ge 2 }}",
+			"TrueFalseTrueFalseTrueFalseTrueFalseTrueFalseTrueFalse"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
+static void loops_say_where_they_are(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{% for i in [5, 6, 7] %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.depth }}{{ loop.depth0 }};{% endfor %}",
+			"1032TrueFalse310;2121FalseFalse310;3210FalseTrue310;"},
+		{"{% for i in [1, 2, 3] %}{{ loop.cycle('a', 'b') }}{{ loop.changed(i // 2) }}{{ loop.nope is defined }};{% endfor %}",
+			"aTrueFalse;bTrueFalse;aFalseFalse;"},
+		{"{% for i in [1] %}{% for j in [2, 3] %}{{ loop.depth }}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %}",
+			"11121"},
+		{"{% macro m(a) %}{{ a }}{{ varargs }}{% endmacro %}{{ m(1, 2, 3) }}{{ m() }}{% macro k(a) %}{{ a }}{{ kwargs }}{% endmacro %}{{ k(1, b=2, c=3) }}{{ k(a=4) }}",
+			"1(2, 3)()1{'b': 2, 'c': 3}4{}"},
+		{"{{ range(5, 1, -2)|list }}{{ range(2, 5)|list }}{{ range(0)|list }}{{ dict(a=1, b=2) }}{{ namespace(a=1).a }}{{ namespace({'a': 2}, b=3).a }}{{ dict([('k', 5)]) }}",
+			"[5, 3][2, 3, 4][]{'a': 1, 'b': 2}12{'k': 5}"},
+		{"{{ 7 // 2 }}{{ 7.0 // 2 }}{{ 2 ** 10 }}{{ 2 ** -1 }}{{ 7 % 4 }}{{ 7.5 % 2 }}{{ 1 / 4 }}{{ -n }}{{ +n }}{{ not n }}{{ 1 - 2.5 }}{{ 'ab' * 0 }}|{{ 3 * [1] }}",
+			"33.010240.531.50.25-33False-1.5|[1, 1, 1]"},
+		{"{{ [1, 2, 3, 4][1:] }}{{ [1, 2, 3, 4][:-1] }}{{ [1, 2, 3, 4][::2] }}{{ [1, 2, 3, 4][3:0:-1] }}{{ 'abcd'[-2:] }}{{ 'abcd'[::-1] }}{{ (1, 2, 3)[1:] }}{{ [1, 2][-2] }}",
+			"[2, 3, 4][1, 2, 3][1, 3][4, 3, 2]cddcba(2, 3)1"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
 static void the_other_dialect_is_javascripts(void **state)
 {
 	(void)state;
@@ -273,6 +424,7 @@ static void mistakes_are_named(void **state)
 		{"{{ d.items()|tojson }}", "a view of a dictionary can't be written as JSON"},
 		{"{{ nothing|int }}", "a number of an undefined value"},
 		{"{{ 'a%s' % n }}", "no \"%\" between a string and an integer"},
+		{"{{ '0x1f'|int(0, 16) }}", "int with another base than 10 is not supported"},
 		{"{{ {1: 2} }}", "an integer as a dictionary's key"},
 		{"{{ [1]|map('nope') }}", "\"nope\""},
 		{"{{ [1]|select('nope') }}", "the test \"nope\" is not supported"},
@@ -465,6 +617,11 @@ int main(void)
 		cmocka_unit_test(white_space_goes_where_tags_say),
 		cmocka_unit_test(expressions_are_pythons),
 		cmocka_unit_test(statements_do_what_they_say),
+		cmocka_unit_test(methods_of_strings_are_pythons),
+		cmocka_unit_test(methods_of_lists_and_dictionaries_are_pythons),
+		cmocka_unit_test(filters_are_jinjas),
+		cmocka_unit_test(tests_are_jinjas),
+		cmocka_unit_test(loops_say_where_they_are),
 		cmocka_unit_test(the_other_dialect_is_javascripts),
 		cmocka_unit_test(mistakes_are_named),
 		cmocka_unit_test(what_is_asked_has_to_make_sense),

@@ -238,6 +238,11 @@ static bool to_number(struct vm *vm, struct value v, struct args args, bool whol
 
 static bool f_int(struct vm *vm, struct value v, struct args args, struct value *out)
 {
+	int64_t base = 10;
+	if (!arg_int(vm, args, 1, "base", &base))
+		return false;
+	if (base != 10 && !vm->js)
+		return vm_type(vm, "int with another base than 10 is not supported");
 	return to_number(vm, v, args, true, out);
 }
 
@@ -271,8 +276,10 @@ static bool f_round(struct vm *vm, struct value v, struct args args, struct valu
 		*out = v.kind == V_BOOL ? v_int(v.b) : v;
 		return true;
 	}
-	f = cgn_str_is(how, "ceil") ? ceil(f) : cgn_str_is(how, "floor") ? floor(f) : rint(f);
-	*out = v_float(f / scale);
+	bool common = !cgn_str_is(how, "ceil") && !cgn_str_is(how, "floor");
+	f = (cgn_str_is(how, "ceil") ? ceil(f) : cgn_str_is(how, "floor") ? floor(f) : rint(f)) / scale;
+	*out = common && (v.kind == V_INT || v.kind == V_BOOL) && fabs(f) < 9e18 ? v_int(llrint(f))
+										 : v_float(f);
 	return true;
 }
 

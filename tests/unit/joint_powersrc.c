@@ -76,8 +76,23 @@ static void half_of_the_limit_is_half_left(void **state)
 	put_file("intel-rapl:0", "energy_uj", "105000000\n"); /* 100 J in 2 s: 50 W */
 	assert_true(is_near(powersrc_step(&p, 12 * CGN_SEC), 0.5));
 	assert_true(is_near(powersrc_step(&p, 12 * CGN_SEC), 0.5)); /* No time has passed */
+	assert_true(is_near(powersrc_step(&p, 13 * CGN_SEC), 1));   /* Nothing was used since */
 	put_file("intel-rapl:0", "energy_uj", "999000000\n");
-	assert_true(is_near(powersrc_step(&p, 13 * CGN_SEC), 0)); /* Over the limit for a moment */
+	assert_true(is_near(powersrc_step(&p, 14 * CGN_SEC), 0)); /* Over the limit for a moment */
+}
+
+static void packages_share_their_limits(void **state)
+{
+	(void)state;
+	struct powersrc p;
+	put_package("intel-rapl:0", "100000000\n", "0\n");
+	put_package("intel-rapl:1", "300000000\n", "0\n");
+	powersrc_init(&p, root);
+	assert_int_equal(p.n, 2);
+	(void)powersrc_step(&p, CGN_SEC);
+	put_file("intel-rapl:0", "energy_uj", "80000000\n");
+	put_file("intel-rapl:1", "energy_uj", "20000000\n");
+	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 0.75)); /* 100 W of 400 W */
 }
 
 static void counters_wrap(void **state)
@@ -101,6 +116,10 @@ static void only_packages_with_a_limit_count(void **state)
 	put_package("intel-rapl:3", "100000000\n", "-\n");
 	put_package("intel-rapl:0:0", "100000000\n", "0\n");
 	put_file("intel-rapl:0:0", "name", "core\n");
+	put_file("intel-rapl:4", "name", "package-4\n"); /* No file of its energy, */
+	put_file("intel-rapl:4", "constraint_0_power_limit_uw", "100000000\n");
+	put_file("intel-rapl:5", "constraint_0_power_limit_uw", "100000000\n"); /* or of its name. */
+	put_file("intel-rapl:5", "energy_uj", "0\n");
 	powersrc_init(&p, root);
 	assert_int_equal(p.n, 1);
 	(void)powersrc_step(&p, CGN_SEC);
@@ -113,6 +132,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(nothing_to_read_is_unknown, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(half_of_the_limit_is_half_left, fresh_root, drop_root),
+		cmocka_unit_test_setup_teardown(packages_share_their_limits, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(counters_wrap, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(only_packages_with_a_limit_count, fresh_root, drop_root),
 	};

@@ -358,6 +358,44 @@ static void certificates_end_soon(void **state)
 	assert_true(svc_cert_ends_soon(&week, week.to - 7 * day / 3 + 1));
 }
 
+/* ---- the checks of files ---- */
+
+/* Each file that cannot be read is named with its setting. */
+static void missing_files_are_named(void **state)
+{
+	(void)state;
+	struct svc_problems p = {.n = 0};
+	const struct tls_cfg none = {.ca_file = NULL},
+			     two = {.ca_file = "/no/ca.pem", .key_file = "/no/key.pem"};
+	svc_check_tls(&p, "security.", &none);
+	assert_int_equal(p.n, 0);
+	svc_check_tls(&p, "security.", &two);
+	assert_int_equal(p.n, 2);
+	assert_int_equal(p.first, CGN_TLS);
+	const char *text = cgn_buf_z(&p.text), *second = strchr(text, '\n') + 1;
+	assert_int_equal(strncmp(text, "security.ca_file: ", 18), 0);
+	assert_non_null(strstr(text, "/no/ca.pem"));
+	assert_int_equal(strncmp(second, "security.key_file: ", 19), 0);
+	assert_non_null(strstr(second, "/no/key.pem"));
+	cgn_buf_fini(&p.text);
+	/* etcd's files count where etcd is used. */
+	struct config *c = NULL;
+	for (int etcd = 0; etcd < 2; etcd++) {
+		const char *const set[] = {"cluster.etcd_ca_file=/no/etcd.pem",
+			"cluster.etcd_endpoints=https://127.0.0.1:2379",
+			etcd ? "cluster.state_backend=etcd" : "cluster.state_backend=embedded"};
+		p = (struct svc_problems){.n = 0};
+		if (!cgn_ok(config_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &last)))
+			fail_msg("%s", last.msg);
+		svc_check_cluster(&p, c);
+		assert_int_equal(p.n, etcd);
+		if (etcd)
+			assert_int_equal(strncmp(cgn_buf_z(&p.text), "cluster.etcd_ca_file: ", 22), 0);
+		cgn_buf_fini(&p.text);
+		config_free(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +409,7 @@ int main(void)
 		cmocka_unit_test(the_frame_answers),
 		cmocka_unit_test(routes_of_the_program),
 		cmocka_unit_test(certificates_end_soon),
+		cmocka_unit_test(missing_files_are_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

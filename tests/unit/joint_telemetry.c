@@ -118,6 +118,12 @@ static void hostile_labels_cannot_break_the_page(void **state)
 	char line[500];
 	snprintf(line, sizeof line, "cgn_rejected_total{reason=\"%s\"} 1", longer);
 	assert_true(page_shows(line));
+	/* The longest value is not cut, and the next label is its own. */
+	memset(longer, 'm', 128);
+	longer[128] = '\0';
+	metric_add(METRIC_OF(t, REQUESTS, longer, "207"), 1);
+	snprintf(line, sizeof line, "cgn_requests_total{model=\"%s\",code=\"207\"} 1", longer);
+	assert_true(page_shows(line));
 }
 
 static void totals_and_quantiles_are_of_what_came_in_between(void **state)

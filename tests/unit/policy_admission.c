@@ -210,6 +210,7 @@ static void what_cannot_be_admitted_is_refused(void **state)
 	admission_enter(h.a, &late, now);
 	assert_int_equal(late.verdict, ADMISSION_UNMEETABLE);
 	assert_int_equal(late.retry_after, 0); /* Not even an idle node meets the deadline. */
+	assert_int_equal(admission_depth(h.a, CGN_STR("m")), 0);
 
 	a = ticket_at(now);
 	admission_enter(h.a, &a, now);
@@ -219,6 +220,88 @@ static void what_cannot_be_admitted_is_refused(void **state)
 	admission_poll(h.a, now + CGN_SEC);
 	assert_int_equal(a.verdict, ADMISSION_DRAINING);
 	assert_int_equal(h.depth, 0);
+	house_close(&h);
+}
+
+/* Each node ends one request every two seconds, so the fourth in the queue begins after about four seconds. */
+static void the_queue_ahead_counts_against_a_deadline(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[12], early, later;
+	cgn_nsec now = CGN_SEC;
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(now);
+		admission_enter(h.a, &t[i], now);
+	}
+	for (size_t i = 0; i < 8; i++) {
+		now += CGN_SEC;
+		admission_settle(h.a, t[i].slot, now);
+		assert_int_equal(t[i + 2].verdict, ADMISSION_ADMITTED);
+	}
+	assert_int_equal(admission_depth(h.a, CGN_STR("m")), 2);
+	early = later = ticket_at(now);
+	early.measured = later.measured = true;
+	early.item.need = later.item.need = CGN_MSEC;
+	early.item.deadline = now + CGN_SEC;
+	later.item.deadline = now + 60 * CGN_SEC;
+	admission_enter(h.a, &early, now);
+	assert_int_equal(early.verdict, ADMISSION_UNMEETABLE);
+	assert_in_range(early.retry_after, 2, 5);
+	admission_enter(h.a, &later, now);
+	assert_int_equal(later.verdict, ADMISSION_WAITS);
+	/* The refused request is out of the queue: it is not admitted later. */
+	assert_int_equal(admission_depth(h.a, CGN_STR("m")), 3);
+	assert_int_equal(admission_waiting(h.a), 3);
+	/* A request without a deadline waits, however long that takes. */
+	struct admission_ticket patient = ticket_at(now);
+	patient.measured = true;
+	patient.ahead = 3600 * CGN_SEC;
+	admission_enter(h.a, &patient, now);
+	assert_int_equal(patient.verdict, ADMISSION_WAITS);
+	house_close(&h);
+}
+
+/* A request that one node failed goes to another one with room at once. */
+static void a_failed_request_takes_free_room_at_once(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t = ticket_at(1);
+	admission_enter(h.a, &t, 1);
+	uint16_t failed = t.slot;
+	admission_settle(h.a, failed, 2);
+	t.excluded[t.n_excluded++] = failed;
+	t.verdict = ADMISSION_WAITS;
+	admission_enter(h.a, &t, 3);
+	assert_int_equal(t.verdict, ADMISSION_ADMITTED);
+	assert_int_not_equal(t.slot, failed);
+	house_close(&h);
+}
+
+/* The forecast is the best of all nodes: the second computes faster, but has a queue; the first has to fetch. */
+static void the_forecast_is_that_of_the_best_node(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct route_cand cands[2] = {{.slot = 0,
+					      .uncached_tokens = 100,
+					      .fetch_ms = 50,
+					      .speed = {.prefill_ms = 2}},
+		{.slot = 1, .uncached_tokens = 200, .queued_tokens = 900, .speed = {.prefill_ms = 1}}};
+	struct chooser_pick_result p = {.cands = cands, .n = 2};
+	struct admission_forecast f = admission_forecast_of(&p, h.w.cluster->stats, 5000);
+	assert_int_equal(f.now, 250 * CGN_MSEC);
+	assert_int_equal(f.idle, 200 * CGN_MSEC);
+	assert_int_equal(f.tokens, 100);
+	assert_false(f.measured);
+	p.n = 0; /* No node: all of the prompt has to be computed. */
+	f = admission_forecast_of(&p, h.w.cluster->stats, 5000);
+	assert_int_equal(f.now, 0);
+	assert_int_equal(f.tokens, 5000);
 	house_close(&h);
 }
 
@@ -256,6 +339,9 @@ int main(void)
 		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),
 		cmocka_unit_test(a_full_queue_refuses),
 		cmocka_unit_test(what_cannot_be_admitted_is_refused),
+		cmocka_unit_test(the_queue_ahead_counts_against_a_deadline),
+		cmocka_unit_test(a_failed_request_takes_free_room_at_once),
+		cmocka_unit_test(the_forecast_is_that_of_the_best_node),
 		cmocka_unit_test(a_budget_is_missed_now_or_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,12 @@ static void a_file_is_read_and_keys_found(void **state)
 	k = keys_of("");
 	assert_false(is_known(k, "password"));
 	auth_keys_unref(&k);
+	/* A request without a key is refused, even if a file has the hash of an empty secret. */
+	k = keys_of(
+		"a sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 chat " WHEN "\n");
+	assert_int_equal(auth_keys_count(k), 1);
+	assert_false(is_known(k, ""));
+	auth_keys_unref(&k);
 }
 
 static void of_two_keys_with_one_secret_the_last_counts(void **state)
@@ -147,6 +153,7 @@ static void lines_that_are_wrong_are_named(void **state)
 		{"0123456789012345678901234567890123 " HASH_A " chat " WHEN, "id has 1 to 32"},
 		{"\x01 " HASH_A " chat " WHEN, "id has 1 to 32"},
 		{"a " HASH_A " chat " WHEN " tab\tbed", "name has at most"},
+		{"a " HASH_A " chat " WHEN " \x1b[2J", "name has at most"},
 		{"a " HASH_A " chat " WHEN " \xff\xfe", "name has at most"},
 		{"a " HASH_A " chat " WHEN " tenant=", "keys:1: a tenant has 1 to 64"},
 		{"a " HASH_A " chat " WHEN " tenant= name", "keys:1: a tenant has 1 to 64"},

@@ -41,6 +41,11 @@ static void facts_are_read(void **state)
 	assert_int_equal(facts_of("{\"max_tokens\":5,\"max_completion_tokens\":6}").answer_limit, 6);
 	assert_int_equal(facts_of("{\"n_predict\":99999999999}").answer_limit, UINT32_MAX);
 	assert_true(facts_of("{\"\\u0073tream\":true}").stream);
+	/* Only a true asks for a stream; a limit of one token is one. */
+	assert_false(facts_of("{\"stream\":\"true\"}").stream);
+	assert_false(facts_of("{\"stream\":null}").stream);
+	assert_int_equal(facts_of("{\"max_tokens\":1}").answer_limit, 1);
+	assert_int_equal(facts_of("{\"max_tokens\":0,\"n_predict\":3}").answer_limit, 3);
 }
 
 static void what_engines_could_read_otherwise_is_refused(void **state)

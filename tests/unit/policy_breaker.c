@@ -177,8 +177,11 @@ static void changes_are_told_once(void **state)
 	c = breaker_apply(&w, &rules, &bad);
 	assert_true(breaker_opened(&c));
 	struct breaker_input good = {.event = BREAKER_PROBE_OK, .now = T0 + 31 * CGN_SEC};
+	assert_int_equal(breaker_why(w),
+		BREAKER_FOR_ERRORS); /* The failed probe opened it for the same reason. */
 	c = breaker_apply(&w, &rules, &good);
 	assert_true(breaker_closed(&c));
+	assert_int_equal(breaker_why(w), BREAKER_FOR_NOTHING);
 }
 
 static uint64_t random_of(uint64_t *s)

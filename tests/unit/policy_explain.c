@@ -61,6 +61,7 @@ static struct explain_end end_of(uint64_t request, const char *id, uint64_t at_m
 		.cached_predicted = 128,
 		.cached = 112,
 		.prompt_tokens = 163,
+		.answer_tokens = 41,
 		.ttft_us = 7000,
 		.first_us = 6000,
 		.total_us = 9000};
@@ -138,7 +139,14 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "actual", 0), 112);
 	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "predicted", 0), 5.5, 1e-6);
 	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "actual", 0), 6, 1e-6);
-	assert_int_equal(json_get_u64(member_of(one, "end"), "status", 0), 200);
+	struct json_val end = member_of(one, "end");
+	assert_int_equal(json_get_u64(end, "status", 0), 200);
+	assert_true(cgn_str_is(member_of(end, "outcome").raw, "\"ok\""));
+	assert_true(cgn_str_is(member_of(end, "node").raw, "\"a\""));
+	assert_int_equal(json_get_u64(end, "tries", 0), 1);
+	assert_int_equal(json_get_u64(end, "prompt_tokens", 0), 163);
+	assert_int_equal(json_get_u64(end, "completion_tokens", 0), 41);
+	assert_float_equal(json_get_f64(end, "total_ms", 0), 9, 1e-6);
 	struct json_val t = element_at(member_of(one, "tries"), 0);
 	assert_float_equal(json_get_f64(t, "margin", 0), 0.25, 1e-6);
 	assert_true(cgn_str_is(member_of(t, "over").raw, "\"b\""));
@@ -250,6 +258,8 @@ static void a_full_ring_forgets_the_oldest(void **state)
 	assert_true(reach.bytes <= EXPLAIN_LEAST + 1000);
 	assert_true(reach.entries > 50 && reach.entries < 1000);
 	assert_true(reach.oldest_ms > 19000 && reach.oldest_ms < 20000);
+	/* Each request has two entries; of the oldest one only the end may be left. */
+	assert_in_range(reach.entries, 2 * (20000 - reach.oldest_ms) + 1, 2 * (20000 - reach.oldest_ms) + 2);
 	assert_int_equal(count_elements(ring_ask(r, "id-1", &out)), 0);
 	(void)snprintf(id, sizeof id, "id-%llu", (unsigned long long)reach.oldest_ms + 1);
 	assert_int_equal(count_elements(ring_ask(r, id, &out)), 1);
@@ -439,6 +449,28 @@ static void costs_are_shown_as_costs(void **state)
 	world_fini(&w);
 }
 
+static void held_blocks_are_shown_by_tier(void **state)
+{
+	(void)state;
+	struct world w;
+	struct explain_decision d;
+	struct route_cand cands[2];
+	world_of(&w, 2, 8, ROUTE_WEIGHTED);
+	struct chooser_ask ask = ask_of(&w);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
+	memcpy(cands, p.cands, sizeof cands);
+	for (size_t i = 0; i < 2; i++)
+		for (unsigned t = 0; t < BLOCK_TIERS; t++)
+			cands[i].by_tier[t] = t + 1;
+	p.cands = cands;
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.cands[0].v[EXPLAIN_GPU].u, BLOCK_GPU + 1);
+	assert_int_equal(d.cands[0].v[EXPLAIN_RAM].u, BLOCK_RAM + 1);
+	assert_int_equal(d.cands[0].v[EXPLAIN_SSD].u, BLOCK_SSD + 1);
+	assert_int_equal(d.cands[0].v[EXPLAIN_REMOTE].u, BLOCK_REMOTE + 1);
+	world_fini(&w);
+}
+
 static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 {
 	(void)state;
@@ -563,6 +595,7 @@ int main(void)
 		cmocka_unit_test(an_answer_is_bounded),
 		cmocka_unit_test(the_winner_is_first_then_the_best_and_the_full_last),
 		cmocka_unit_test(costs_are_shown_as_costs),
+		cmocka_unit_test(held_blocks_are_shown_by_tier),
 		cmocka_unit_test(of_many_the_best_are_kept_and_the_rest_is_counted),
 		cmocka_unit_test(those_that_are_not_offered_are_told_with_the_reason),
 		cmocka_unit_test(no_node_and_all_full_are_reported),

@@ -241,6 +241,28 @@ static void work_that_two_nodes_have_is_not_compared(void **state)
 		assert_int_equal(peers[i].verdict, BREAKER_FOR_NOTHING);
 }
 
+/* All nodes fail often, one more often; another one answers 32 times as slowly. How far a node is beyond the
+ * bound of its measure counts, not how large the measure is. */
+static void the_worst_of_two_measures_is_ejected(void **state)
+{
+	(void)state;
+	struct outlier_tally tally[4] = {0};
+	struct outlier_peer peers[4] = {0};
+	double scratch[4] = {0};
+	for (size_t i = 0; i < 4; i++) {
+		for (unsigned k = 0; k < 100; k++) {
+			outlier_add_end(&tally[i], k < (i == 3 ? 95 : 40));
+			outlier_add_first(&tally[i], (i == 2 ? 3200 : 100) * CGN_MSEC, 500);
+		}
+		outlier_read(&tally[i], &peers[i].recent);
+	}
+	outlier_judge(peers, 4, 0.3, scratch);
+	assert_int_equal(peers[2].verdict, BREAKER_FOR_FIRST);
+	assert_int_equal(peers[3].verdict, BREAKER_FOR_NOTHING);
+	outlier_judge(peers, 4, 0.5, scratch);
+	assert_int_equal(peers[3].verdict, BREAKER_FOR_ERRORS);
+}
+
 static void windows_forget_and_totals_may_wrap(void **state)
 {
 	(void)state;
@@ -287,6 +309,7 @@ int main(void)
 		cmocka_unit_test(no_more_than_a_share_is_ejected_and_the_worst_first),
 		cmocka_unit_test(too_few_requests_say_nothing),
 		cmocka_unit_test(work_that_two_nodes_have_is_not_compared),
+		cmocka_unit_test(the_worst_of_two_measures_is_ejected),
 		cmocka_unit_test(windows_forget_and_totals_may_wrap),
 		cmocka_unit_test(a_share_of_failures_needs_no_peers),
 	};

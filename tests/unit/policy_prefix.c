@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -373,9 +374,21 @@ static void salt_and_lora_are_in_the_root(void **state)
 	assert_memory_equal(&salted, &escaped, sizeof salted);
 }
 
+/* A short body may have one block only, and has it. */
+static void a_short_prompt_has_its_block(void **state)
+{
+	(void)state;
+	const struct prefix_params p = {.model = {"m", 1}, .block_bytes = 64, .max_blocks = CHAIN_MAX};
+	char text[128];
+	(void)snprintf(text, sizeof text, "{\"prompt\":\"%.*s\"}", 70,
+		"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+	assert_int_equal(chain_with(&p, text).n, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_short_prompt_has_its_block),
 		cmocka_unit_test(salt_and_lora_are_in_the_root),
 		cmocka_unit_test(more_messages_keep_the_leading_chain),
 		cmocka_unit_test(how_the_json_is_written_does_not_matter),

@@ -104,6 +104,16 @@ static void strangers_may_say_little(void **state)
 	assert_true(c.wary);
 	assert_int_equal(respcmd_step(&c, CGN_STR("*2\r\n$4\r\nAUTH\r\n$16385\r\n"), &why), RESPCMD_BAD);
 	assert_non_null(strstr(why, "unauthenticated bulk"));
+	/* As many arguments as a stranger may send need memory, which the reset gives back. */
+	respcmd_reset(&c);
+	assert_int_equal(respcmd_step(&c,
+				 CGN_STR("*10\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
+					 "$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"),
+				 &why),
+		RESPCMD_GOT);
+	respcmd_reset(&c);
+	assert_true(c.wary);
+	assert_int_equal(respcmd_step(&c, CGN_STR("*11\r\n"), &why), RESPCMD_BAD);
 	respcmd_fini(&c);
 }
 
@@ -237,14 +247,18 @@ static void patterns_fit(void **state)
 	} rows[] = {{"*", "", true}, {"*", "abc", true}, {"", "", true}, {"", "a", false},
 		{"a*", "abc", true}, {"*c", "abc", true}, {"a*d", "abc", false}, {"?", "a", true},
 		{"?", "", false}, {"a?c", "abc", true}, {"[abc]x", "bx", true}, {"[^abc]x", "bx", false},
-		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-c]", "d", false},
-		{"\\*", "*", true}, {"\\*", "a", false}, {"\\?", "?", true}, {"\\?", "x", false},
-		{"*a*b*c", "xxaxxbxxc", true}, {"*a*b*c", "xxaxxbxx", false}, {"**", "x", true},
-		{"[", "[", false}, {"[a", "a", true}, {"[\\", "\\", true}, {"\\", "\\", true},
-		{"*metadata", "m@1@0@ffmetadata", true}, {"*metadata", "mkv_bytes", false}};
+		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "-", false}, {"[a-cx]", "x", true},
+		{"[c-a]", "b", true}, {"[a-c]", "d", false}, {"\\*", "*", true}, {"\\*", "a", false},
+		{"\\?", "?", true}, {"\\?", "x", false}, {"*a*b*c", "xxaxxbxxc", true},
+		{"*a*b*c", "xxaxxbxx", false}, {"**", "x", true}, {"[", "[", false}, {"[a", "a", true},
+		{"[\\", "\\", true}, {"\\", "\\", true}, {"*metadata", "m@1@0@ffmetadata", true},
+		{"*metadata", "mkv_bytes", false}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (respcmd_glob(cgn_str_of(rows[i].pattern), cgn_str_of(rows[i].text)) != rows[i].fits)
 			fail_msg("%s ~ %s", rows[i].pattern, rows[i].text);
+	/* The pattern ends where its length says. */
+	assert_true(respcmd_glob((struct cgn_str){"a**", 2}, CGN_STR("a")));
+	assert_true(respcmd_glob((struct cgn_str){"a*", 1}, CGN_STR("a")));
 	char hard[512], text[4096];
 	for (size_t i = 0; i < sizeof hard; i += 2)
 		memcpy(hard + i, "*a", 2);

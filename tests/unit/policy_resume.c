@@ -542,6 +542,32 @@ static void an_event_too_long_goes_through(void **state)
 	resume_free(&s);
 }
 
+/* An answer that is longer than the text that is kept reaches the client whole, but is not resumable. */
+static void a_text_too_long_goes_through(void **state)
+{
+	(void)state;
+	struct json_val body =
+		json_parsed("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true}");
+	struct resume *s = resume_new(PROMPT_CHAT, body);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf event = {0};
+	const size_t piece = 64 << 10, most = RESUME_TEXT_MAX / piece;
+	cgn_buf_putz(&event, "data: {\"id\":\"i\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"");
+	for (size_t i = 0; i < piece; i++)
+		cgn_buf_char(&event, 'x');
+	cgn_buf_putz(&event, "\"}}]}\n\n");
+	resume_begin(s, engine_of_vllm());
+	for (size_t i = 0; i < most + 2; i++) {
+		resume_feed(s, cgn_buf_view(&event), &out);
+		assert_int_equal(out.n, (i + 1) * event.n);
+		if (i + 1 < most)
+			assert_null(resume_lost(s));
+	}
+	assert_string_equal(resume_lost(s), RESUME_LACKS_MEMORY);
+	assert_true(resume_bytes(s) < 3 * RESUME_TEXT_MAX);
+	resume_free(&s);
+}
+
 static void what_cannot_be_resumed_is_refused(void **state)
 {
 	(void)state;
@@ -647,6 +673,7 @@ int main(void)
 		cmocka_unit_test(what_was_no_text_is_not_gone_on_with),
 		cmocka_unit_test(an_error_of_the_second_engine_is_shown),
 		cmocka_unit_test(an_event_too_long_goes_through),
+		cmocka_unit_test(a_text_too_long_goes_through),
 		cmocka_unit_test(what_cannot_be_resumed_is_refused),
 		cmocka_unit_test(edits_take_their_comma_along),
 		cmocka_unit_test(kinds_say_how_they_continue),

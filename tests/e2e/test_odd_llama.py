@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A llama-server that does everything about slots wrong: the agent stays up, counts the faults, computes
 instead, and leaves neither files nor descriptors."""
+import json
 import os
 import random
 import subprocess
 
 import pytest
 
-from cluster import Cluster, ask, free_port, scaled, until
+from cluster import BUILD, Cluster, ask, free_port, scaled, until
 from kvpeers import bootstrap, security
 from odd_llama import Engine, answer_to
 
@@ -260,6 +261,37 @@ def test_a_slot_dir_is_one_engines(world):
     w.c.wait_ready(1)
 
 
+def explained(w, *args):
+    return subprocess.run([BUILD / "src/ctl/cgn-ctl", "explain", *args, "--router", f"127.0.0.1:{w.c.grpc_port}"], capture_output=True, text=True, check=True).stdout
+
+
+def test_an_idle_node_computes_its_prompts_itself(tmp_path, request):
+    """Without colocate_below_tokens the costs decide, and they are told: on an idle node a prompt delays
+    nobody, so that moving its state would only take time."""
+    reachable = {"security": security(bootstrap(tmp_path / "pki", "store"), "store"), "cluster": {"router": f"127.0.0.1:{free_port()}"}}
+    w = World(tmp_path, start=False, router={"router.disagg": {"enabled": True}}, store=reachable)
+    (tmp_path / "other").mkdir()
+    other = Engine(tmp_path / "other")
+    try:
+        w.start("prefill", role="prefill")
+        w.start("decode", of=other, role="decode")
+        w.c.wait_ready(2)
+        until(lambda: all("kv" in n for n in w.c.status()["nodes"]), lambda: w.c.status())
+        w.asked(prompt_of(1))
+        assert w.c.metric("cgn_disagg_total", outcome="colocated") == 1 and w.engine.computed == 0
+        told = explained(w, "--last", "1", "-o", "json")
+        rq = json.loads(told)["requests"][0]
+        split = rq["tries"][0]["split"]
+        assert (split["chosen"], split["by"], split["whole"]["node"]) == ("whole", "cost", "decode"), split
+        assert split["pair"] | {"cost_ms": 0} == {"prefill": "prefill", "decode": "decode", "cost_ms": 0}
+        assert 0 < split["transfer_ms"] < split["pair"]["cost_ms"] - split["whole"]["cost_ms"] and split["moved_tokens"] > 0
+        text = explained(w, rq["id"])
+        assert "one node computes the prompt and answers: the lowest predicted cost" in text and "(prefill to decode)" in text, text
+    finally:
+        w.close(getattr(request.node, "failed", False))
+        other.close()
+
+
 def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
     """One prompt is computed there for nothing; while the engine is avoided, the next prompts are computed on
     the node that answers them."""
@@ -277,6 +309,8 @@ def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
         until(lambda: all("kv" in n for n in w.c.status()["nodes"]), lambda: w.c.status())
         w.asked(prompt_of(1))
         until(lambda: w.c.metric("cgn_disagg_total", outcome="prefilled") == 1, "it works")
+        split = json.loads(ask(w.c.admin_port, "GET", "/explain?last=1").body)["requests"][0]["tries"][0]["split"]
+        assert (split["chosen"], split["by"]) == ("pair", "tokens") and split["pair"]["cost_ms"] > split["whole"]["cost_ms"] > 0, split
         w.engine.how_save, computed = "refused", w.engine.computed
         for i in range(6):
             w.asked(prompt_of(2 + i))

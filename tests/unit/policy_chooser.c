@@ -494,26 +494,6 @@ static void a_prompt_alone_is_for_nodes_of_that_role(void **state)
 	world_fini(&w);
 }
 
-static void what_lies_in_a_store_is_fetched_by_those_with_one(void **state)
-{
-	(void)state;
-	struct world w;
-	const struct view_node *nodes[NODES];
-	two_legs(&w, nodes);
-	struct chooser_ask ask = ask_of(&w);
-	w.rules.policy = ROUTE_PREDICTED;
-	ask.stored = BLOCKS;
-	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
-	const struct route_cand *c = &p.cands[p.index];
-	assert_int_equal(p.n, 2);
-	assert_int_equal(c->slot, nodes[1]->slot);
-	assert_int_equal(c->held, BLOCKS);
-	assert_int_equal(c->by_tier[BLOCK_REMOTE], BLOCKS);
-	assert_true(c->fetch_ms > 0 && c->uncached_tokens == 0);
-	assert_int_equal(p.cands[1 - p.index].held, 0); /* The other node would have to compute all of it. */
-	world_fini(&w);
-}
-
 static void no_policy_picks_what_is_excluded_or_full(void **state)
 {
 	(void)state;
@@ -641,7 +621,6 @@ int main(void)
 		cmocka_unit_test(what_is_below_the_gpu_costs_less_than_computing_it),
 		cmocka_unit_test(roles_are_kept_while_there_are_others),
 		cmocka_unit_test(a_prompt_alone_is_for_nodes_of_that_role),
-		cmocka_unit_test(what_lies_in_a_store_is_fetched_by_those_with_one),
 		cmocka_unit_test(no_policy_picks_what_is_excluded_or_full),
 		cmocka_unit_test(a_hot_prefix_gets_further_holders),
 	};

@@ -550,6 +550,46 @@ static void no_node_and_all_full_are_reported(void **state)
 	world_fini(&w);
 }
 
+/* The costs of one node and of two are on record, and what is not possible has none. */
+static void a_split_is_told_with_its_costs(void **state)
+{
+	(void)state;
+	struct world w;
+	struct cgn_buf out = {0};
+	struct explain_ring *r = ring_new(EXPLAIN_LEAST);
+	struct explain_decision d = decision_of(1, "one", 5), plain = decision_of(2, "two", 6);
+	world_of(&w, 3, 8, ROUTE_WEIGHTED);
+	const struct chooser_split s = {.shape = CHOOSER_PAIR,
+		.why = CHOOSER_BY_COST,
+		.whole_ms = 900.5,
+		.pair_ms = 400,
+		.continues_ms = 1.0 / 0.0,
+		.whole = 2,
+		.prefill = 0,
+		.decode = 1,
+		.continues = CHOOSER_NO_SLOT,
+		.moved_tokens = 4096,
+		.transfer_ms = 41};
+	explain_split(&s, w.view, &d.split);
+	explain_ring_decide(r, &d);
+	explain_ring_decide(r, &plain);
+	struct json_val try = element_at(member_of(element_at(ring_ask(r, "one", &out), 0), "tries"), 0),
+			split = member_of(try, "split"), pair = member_of(split, "pair");
+	assert_true(cgn_str_is(member_of(split, "chosen").raw, "\"pair\""));
+	assert_true(cgn_str_is(member_of(split, "by").raw, "\"cost\""));
+	assert_true(cgn_str_is(member_of(pair, "prefill").raw, "\"n0\""));
+	assert_true(cgn_str_is(member_of(pair, "decode").raw, "\"n1\""));
+	assert_true(cgn_str_is(member_of(pair, "cost_ms").raw, "400"));
+	assert_true(cgn_str_is(member_of(member_of(split, "whole"), "cost_ms").raw, "900.5"));
+	assert_true(cgn_str_is(member_of(member_of(split, "continues"), "cost_ms").raw, "null"));
+	assert_true(cgn_str_is(member_of(split, "moved_tokens").raw, "4096"));
+	try = element_at(member_of(element_at(ring_ask(r, "two", &out), 0), "tries"), 0);
+	assert_false(json_get(try, "split", &split));
+	explain_ring_free(&r);
+	cgn_buf_fini(&out);
+	world_fini(&w);
+}
+
 static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 {
 	(void)state;
@@ -599,6 +639,7 @@ int main(void)
 		cmocka_unit_test(of_many_the_best_are_kept_and_the_rest_is_counted),
 		cmocka_unit_test(those_that_are_not_offered_are_told_with_the_reason),
 		cmocka_unit_test(no_node_and_all_full_are_reported),
+		cmocka_unit_test(a_split_is_told_with_its_costs),
 		cmocka_unit_test(a_shadow_chooses_from_the_same_and_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

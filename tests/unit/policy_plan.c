@@ -207,11 +207,30 @@ static void resumed_leg(void **state)
 	assert_int_equal(plan_leg(&p)->stage, 1);
 }
 
+/* A prefill node answers in the place of decode nodes for one try; the next one is for every node. */
+static void only_one_leg_is_left_to_prefill_nodes(void **state)
+{
+	(void)state;
+	struct plan_leg legs[PLAN_LEGS(2)];
+	struct plan p;
+	struct plan_step step;
+	const struct plan_rules twice = {1U << BREAKER_RESET, 2};
+	const struct leg_outcome failed = {LEG_END_FAILED, BREAKER_RESET, PLAN_MISSES_MORE};
+	plan_begin(&p, legs, CGN_COUNT(legs), CGN_STR("m"));
+	plan_let_prefill_answer(&p);
+	assert_true(plan_leg(&p)->target.continues);
+	plan_sent(&p, 3, 0, 0, 1);
+	plan_follow(&p, &twice, &failed, &step);
+	assert_int_equal(step.next, PLAN_LEG);
+	assert_false(step.leg.target.continues);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_leg),
 		cmocka_unit_test(retries_are_bounded),
+		cmocka_unit_test(only_one_leg_is_left_to_prefill_nodes),
 		cmocka_unit_test(retries_are_bounded_by_room),
 		cmocka_unit_test(tried_nodes),
 		cmocka_unit_test(prefill_leads_on),

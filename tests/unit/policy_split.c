@@ -336,6 +336,8 @@ static void a_decode_leg_is_priced_by_its_transfer_and_learned_from(void **state
 		assert_int_equal(r.n, 1);
 		assert_int_equal(r.cands[r.index].slot, p.nodes[D1].slot);
 		assert_near((double)r.cands[r.index].uncached_tokens, 0, 1e-6);
+		assert_int_equal(r.cands[r.index].held, BLOCKS);
+		assert_int_equal(r.cands[r.index].by_tier[BLOCK_REMOTE], BLOCKS);
 		chooser_book(p.w.chooser, &ask, &r, &t);
 		assert_int_equal(t.new_tokens, 0);
 		assert_int_equal(t.move.tokens, TOKENS);

@@ -120,8 +120,8 @@ static CGN_RC put_candidates(struct view *w, struct json_val decision, struct cg
 		ctl_table_column(&t, columns[i].header, true);
 	while (json_next_elem(&it, &cand)) {
 		const char *why = text_of(w, cand, "why");
-		bool known =
-			strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0 && strcmp(why, "role") != 0;
+		bool known = strcmp(why, "tried") != 0 && strcmp(why, "breaker") != 0 &&
+			strcmp(why, "role") != 0 && strcmp(why, "handoff") != 0;
 		ctl_table_cell(&t, "%s", text_of(w, cand, "node"));
 		ctl_table_cell(&t, "%s", why);
 		for (size_t i = 0; i < CGN_COUNT(columns); i++)
@@ -190,12 +190,58 @@ static void shadow_line(struct view *w, struct json_val s, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
+/* Append "812.3 ms (a to b)", or "not possible". */
+static void shape_words(struct view *w, struct json_val s, const char *key, const char *first,
+	const char *second, struct cgn_buf *out)
+{
+	struct json_val shape = member_of(s, key);
+	if (member_of(shape, "cost_ms").type != JSON_NUMBER) {
+		cgn_buf_putz(out, "not possible");
+		return;
+	}
+	cgn_buf_fmt(out, "%s ms (%s", number_of(w, shape, "cost_ms"), text_of(w, shape, first));
+	if (second != NULL)
+		cgn_buf_fmt(out, " to %s", text_of(w, shape, second));
+	cgn_buf_char(out, ')');
+}
+
+static const char *split_chosen(const char *shape)
+{
+	return strcmp(shape, "pair") == 0     ? "a prefill node computes the prompt, a decode node answers"
+		: strcmp(shape, "whole") == 0 ? "one node computes the prompt and answers"
+					      : "a prefill node computes the prompt and answers";
+}
+
+static const char *split_reason(const char *by)
+{
+	return strcmp(by, "cost") == 0      ? "the lowest predicted cost"
+		: strcmp(by, "tokens") == 0 ? "router.disagg.colocate_below_tokens"
+					    : "no pair of nodes with room and equal hand-offs";
+}
+
+static void split_lines(struct view *w, struct json_val s, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "  %s: %s\n    two nodes ", split_chosen(text_of(w, s, "chosen")),
+		split_reason(text_of(w, s, "by")));
+	shape_words(w, s, "pair", "prefill", "decode", out);
+	if (member_of(member_of(s, "pair"), "cost_ms").type == JSON_NUMBER)
+		cgn_buf_fmt(out, ", of that %s ms to move %s tokens", number_of(w, s, "transfer_ms"),
+			number_of(w, s, "moved_tokens"));
+	cgn_buf_putz(out, "; one node ");
+	shape_words(w, s, "whole", "node", NULL, out);
+	cgn_buf_putz(out, "; a prefill node alone ");
+	shape_words(w, s, "continues", "node", NULL, out);
+	cgn_buf_char(out, '\n');
+}
+
 static CGN_RC put_decision(struct view *w, struct json_val d, struct cgn_err *err)
 {
 	struct cgn_buf head = {0}, tail = {0};
 	struct json_iter it = members_of(d, "shadows");
 	struct json_val s;
 	decision_lines(w, d, &head);
+	if (member_of(d, "split").type == JSON_OBJECT)
+		split_lines(w, member_of(d, "split"), &head);
 	CGN_TRY(ctl_print(&head, err));
 	CGN_TRY(put_candidates(w, d, err));
 	if (real_of(d, "candidates_not_kept") > 0)

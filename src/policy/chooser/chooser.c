@@ -111,18 +111,6 @@ static size_t handoff_apply(struct route_cand *cands, size_t n, uint64_t handoff
 	return kept;
 }
 
-/* Blocks in another node's store are one fetch away. */
-static void stored_fill(const struct chooser_ask *ask, struct route_cand *cands, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct route_cand *to = &cands[i];
-		if (!to->stores || to->held >= ask->stored)
-			continue;
-		to->by_tier[BLOCK_REMOTE] += ask->stored - to->held;
-		to->held = ask->stored;
-	}
-}
-
 /* Fill in the blocks that each candidate holds, from its engines' events or from the record of sent prompts.
  * Events name blocks of tokens, so a chain of bytes is only in the record. */
 static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
@@ -147,7 +135,6 @@ static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n
 	}
 	if (fed && c->shared.pending != NULL)
 		pending_match(c->shared.pending, ask->chain, ask->blocks, c->cands, n, ask->now);
-	stored_fill(ask, c->cands, n);
 }
 
 static int float_order(const void *a, const void *b)

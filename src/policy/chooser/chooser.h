@@ -49,8 +49,6 @@ struct chooser_ask {
 	uint64_t from;
 	/* A prefill node answers the request: for prefill nodes only, which compute the prompt too. */
 	bool continues;
-	/* Leading blocks in the store of some node; nodes with a store can fetch them. */
-	uint32_t stored;
 	/* Fingerprint of the hand-off (route_cand.handoff) that the node must have; 0: any. */
 	uint64_t handoff;
 	uint64_t session;         /* route_hash of the session; 0: none. */
@@ -154,6 +152,7 @@ const char *chooser_reason_text(enum chooser_reason r);
 #define CHOOSER_NO_SLOT UINT16_MAX
 /* Costs are milliseconds, of the request and of those that it delays (routing.h); infinite: not possible. */
 struct chooser_split {
+	bool considered; /* There are prefill nodes and others. */
 	enum chooser_shape shape;
 	enum chooser_reason why;
 	double whole_ms, pair_ms, continues_ms;

@@ -253,6 +253,7 @@ void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct choo
 	out->whole_ms = pick_cost(&whole);
 	if (s.n_answer == 0 || s.n_prefill == 0)
 		return; /* Nodes of one role do all the work, whatever it is. */
+	out->considered = true;
 	continues_fill(c, &score, &s, out);
 	pairs_fill(c, ask, &score, &s, out);
 	shape_choose(&ask->rules->disagg, computed, out);

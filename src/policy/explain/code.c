@@ -9,7 +9,7 @@ struct fixed_decision {
 	uint32_t took_ns, blocks, common, block_tokens, prompt_tokens, n_all;
 	float margin;
 	uint16_t attempt;
-	uint8_t verdict, unit, n, n_shadows;
+	uint8_t verdict, unit, n, n_shadows, has_split;
 };
 
 struct fixed_end {
@@ -17,6 +17,12 @@ struct fixed_end {
 	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
 		total_us;
 	uint8_t has_cached, has_prompt;
+};
+
+struct fixed_split {
+	const char *shape, *why;
+	float whole_ms, pair_ms, continues_ms, transfer_ms;
+	uint32_t moved_tokens;
 };
 
 struct fixed_shadow {
@@ -29,7 +35,8 @@ struct fixed_shadow {
 _Static_assert(EXPLAIN_FIELDS <= 24, "the mask shares its word with the reason");
 _Static_assert(sizeof(struct explain_head) + sizeof(struct fixed_decision) + 2 * (1 + EXPLAIN_TEXT) +
 			EXPLAIN_CANDS * (1 + EXPLAIN_TEXT + 4 + 4 * (EXPLAIN_FIELDS + 1)) +
-			EXPLAIN_SHADOWS * (1 + EXPLAIN_TEXT + sizeof(struct fixed_shadow)) + 8 <=
+			EXPLAIN_SHADOWS * (1 + EXPLAIN_TEXT + sizeof(struct fixed_shadow)) +
+			sizeof(struct fixed_split) + 4 * (1 + EXPLAIN_TEXT) + 8 <=
 		EXPLAIN_ENTRY,
 	"the longest decision fits");
 
@@ -103,6 +110,35 @@ static const uint8_t *get_cand(const uint8_t *from, struct explain_cand *c)
 	return from;
 }
 
+static uint8_t *put_split(uint8_t *to, const struct explain_split *s)
+{
+	const struct fixed_split f = {.shape = s->shape,
+		.why = s->why,
+		.whole_ms = s->whole_ms,
+		.pair_ms = s->pair_ms,
+		.continues_ms = s->continues_ms,
+		.transfer_ms = s->transfer_ms,
+		.moved_tokens = s->moved_tokens};
+	to = bytes_put(to, &f, sizeof f);
+	to = put_text(put_text(to, s->whole), s->prefill);
+	return put_text(put_text(to, s->decode), s->continues);
+}
+
+static void get_split(const uint8_t *from, struct explain_split *out)
+{
+	struct fixed_split f;
+	from = bytes_get(from, &f, sizeof f);
+	*out = (struct explain_split){.shape = f.shape,
+		.why = f.why,
+		.whole_ms = f.whole_ms,
+		.pair_ms = f.pair_ms,
+		.continues_ms = f.continues_ms,
+		.transfer_ms = f.transfer_ms,
+		.moved_tokens = f.moved_tokens};
+	from = get_text(get_text(from, &out->whole), &out->prefill);
+	(void)get_text(get_text(from, &out->decode), &out->continues);
+}
+
 size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 {
 	const uint8_t *begin = to;
@@ -119,7 +155,8 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		.verdict = (uint8_t)d->verdict,
 		.unit = (uint8_t)d->unit,
 		.n = (uint8_t)d->n,
-		.n_shadows = (uint8_t)d->n_shadows};
+		.n_shadows = (uint8_t)d->n_shadows,
+		.has_split = d->split.shape != NULL};
 	CGN_MUST(d->n <= EXPLAIN_CANDS && d->n_shadows <= EXPLAIN_SHADOWS);
 	to = put_text(to, d->id);
 	to = bytes_put(to, &f, sizeof f);
@@ -135,6 +172,8 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		to = bytes_put(to, &fs, sizeof fs);
 		to = put_text(to, s->node);
 	}
+	if (f.has_split)
+		to = put_split(to, &d->split);
 	return (size_t)(to - begin);
 }
 
@@ -171,6 +210,9 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 			.agrees = fs.agrees};
 		from = get_text(from, &out->shadows[i].node);
 	}
+	out->split.shape = NULL;
+	if (f.has_split)
+		get_split(from, &out->split);
 }
 
 size_t explain_put_end(uint8_t *to, const struct explain_end *e)

@@ -45,6 +45,7 @@ enum explain_why {
 	EXPLAIN_TRIED,
 	EXPLAIN_BREAKER,
 	EXPLAIN_ROLE,
+	EXPLAIN_HANDOFF,
 	EXPLAIN_WHYS
 };
 
@@ -62,6 +63,14 @@ struct explain_shadow {
 	/* Predicted cost of the chosen node less that of this one; above 0: this one was cheaper. */
 	float regret_ms;
 	uint32_t held; /* Blocks held at this node. */
+};
+
+/* The costs of computing a request on one node or on two (chooser_split). Milliseconds; infinite: not possible. */
+struct explain_split {
+	const char *shape, *why; /* Constant strings; |shape| NULL: two nodes were not considered. */
+	struct cgn_str whole, prefill, decode, continues; /* The best nodes; empty: none. */
+	float whole_ms, pair_ms, continues_ms, transfer_ms;
+	uint32_t moved_tokens;
 };
 
 /* The unit that a policy compares. SCORE: the highest wins; MS (a cost) and REQUESTS: the lowest wins; TURN:
@@ -91,6 +100,7 @@ struct explain_decision {
 	struct explain_cand cands[EXPLAIN_CANDS];
 	size_t n_shadows;
 	struct explain_shadow shadows[EXPLAIN_SHADOWS];
+	struct explain_split split;
 };
 
 /* The end of a request. */
@@ -110,10 +120,12 @@ struct explain_end {
 };
 
 /* Describe the decision |p| with the names of |view|, from which |out| borrows. Sets all members but
- * |request|, |id|, |model|, |at_ms|, |took_ns| and the shadows. Computes two terms for each kept candidate,
+ * |request|, |id|, |model|, |at_ms|, |took_ns| and the shadows; there is no split. Computes two terms for each kept candidate,
  * and one score for each candidate when there are more than EXPLAIN_CANDS. */
 void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct cluster_view *view, struct explain_decision *out);
+/* Describe |s| with the names of |view|, from which |out| borrows. */
+void explain_split(const struct chooser_split *s, const struct cluster_view *view, struct explain_split *out);
 /* Compute what |policy| would have picked from the same candidates at the same instant. |*index| is the
  * candidate's index when |p| picked one. */
 void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,

@@ -125,12 +125,22 @@ static bool had_its_try(const struct chooser_ask *ask, uint16_t slot)
 	return false;
 }
 
-/* A node that is ready but neither offered nor tried has another role or an open breaker. */
+/* Return the fingerprint of the hand-offs of a ready node; 0: none. */
+static uint64_t handoff_of(const struct view_model *m, uint16_t slot)
+{
+	const struct handoff_end *end = view_handoff(m, slot);
+	return end != NULL ? end->fingerprint : 0;
+}
+
+/* A node that is ready but neither offered nor tried has another role or hand-off, or an open breaker. */
 static enum explain_why why_outside(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct view_node *node)
 {
 	bool roles_count = p->n > 0 && chooser_role_fits(ask, p->cands[0].role);
-	return roles_count && !chooser_role_fits(ask, node->role) ? EXPLAIN_ROLE : EXPLAIN_BREAKER;
+	if (roles_count && !chooser_role_fits(ask, node->role))
+		return EXPLAIN_ROLE;
+	return ask->handoff != 0 && handoff_of(ask->model, node->slot) != ask->handoff ? EXPLAIN_HANDOFF
+										       : EXPLAIN_BREAKER;
 }
 
 static void outside_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
@@ -182,12 +192,28 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 	out->n_all = (uint32_t)p->n;
 	out->n = b.n;
 	out->n_shadows = 0;
+	out->split.shape = NULL;
 	out->margin = 0;
 	for (size_t i = 0; i < b.n; i++)
 		cand_fill(p, b.at[i], view, &out->cands[i]);
 	if (p->verdict == ROUTE_PICKED && b.n > 1)
 		out->margin = (float)(p->score - (double)b.score[1]);
 	others_fill(ask, p, view, out);
+}
+
+void explain_split(const struct chooser_split *s, const struct cluster_view *view, struct explain_split *out)
+{
+	*out = (struct explain_split){.shape = chooser_shape_text(s->shape),
+		.why = chooser_reason_text(s->why),
+		.whole = name_of(view, s->whole),
+		.prefill = name_of(view, s->prefill),
+		.decode = name_of(view, s->decode),
+		.continues = name_of(view, s->continues),
+		.whole_ms = (float)s->whole_ms,
+		.pair_ms = (float)s->pair_ms,
+		.continues_ms = (float)s->continues_ms,
+		.transfer_ms = (float)s->transfer_ms,
+		.moved_tokens = s->moved_tokens};
 }
 
 /* Return the cost of |c| by the predicted policy, whichever policy is asked. */

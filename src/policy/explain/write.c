@@ -16,7 +16,7 @@ static const struct {
 #include "policy/explain/fields.def"
 #undef FIELD
 };
-static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role"};
+static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role", "handoff"};
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
@@ -120,11 +120,39 @@ static void decision_head(struct json_out *j, const struct explain_decision *d)
 	put_real(j, "took_us", (double)d->took_ns / 1e3);
 }
 
+/* Write the cost of one shape; its nodes in |a| and |b| (NULL: one node). */
+static void shape_json(struct json_out *j, const char *key, const char *first, struct cgn_str a,
+	const char *second, struct cgn_str b, float ms)
+{
+	json_key_open(j, key, '{');
+	if (a.n > 0)
+		json_key_str(j, first, a);
+	if (second != NULL && b.n > 0)
+		json_key_str(j, second, b);
+	put_real(j, "cost_ms", (double)ms);
+	json_close(j, '}');
+}
+
+static void split_json(struct json_out *j, const struct explain_split *s)
+{
+	json_key_open(j, "split", '{');
+	json_key_z(j, "chosen", s->shape);
+	json_key_z(j, "by", s->why);
+	shape_json(j, "whole", "node", s->whole, NULL, s->whole, s->whole_ms);
+	shape_json(j, "pair", "prefill", s->prefill, "decode", s->decode, s->pair_ms);
+	shape_json(j, "continues", "node", s->continues, NULL, s->continues, s->continues_ms);
+	json_key_u64(j, "moved_tokens", s->moved_tokens);
+	put_real(j, "transfer_ms", (double)s->transfer_ms);
+	json_close(j, '}');
+}
+
 static void decision_json(struct json_out *j, const struct explain_decision *d)
 {
 	json_open(j, '{');
 	put_time(j, "at", d->at_ms);
 	decision_head(j, d);
+	if (d->split.shape != NULL)
+		split_json(j, &d->split);
 	json_key_open(j, "candidates", '[');
 	for (size_t i = 0; i < d->n; i++)
 		cand_json(j, &d->cands[i], cand_is_picked(d, i));
@@ -155,6 +183,8 @@ static void brief_with(const struct explain_decision *d, size_t n, struct cgn_bu
 	struct json_out j = json_out_to(out);
 	json_open(&j, '{');
 	decision_head(&j, d);
+	if (d->split.shape != NULL)
+		split_json(&j, &d->split);
 	json_key_open(&j, "candidates", '[');
 	for (size_t i = 0; i < n; i++)
 		brief_cand(&j, &d->cands[i]);

@@ -38,6 +38,12 @@ void plan_prefill_first(struct plan *p, const struct plan_leg *leg)
 	*plan_leg(p) = *leg;
 }
 
+void plan_let_prefill_answer(struct plan *p)
+{
+	CGN_MUST(plan_leg(p)->state == LEG_PLANNED && plan_leg(p)->role == LEG_WHOLE);
+	plan_leg(p)->target.continues = true;
+}
+
 void plan_sent(struct plan *p, uint16_t slot, uint32_t held, uint32_t blocks, cgn_nsec now)
 {
 	struct plan_leg *l = plan_leg(p);
@@ -125,6 +131,7 @@ static void leg_reset(struct plan_leg *l)
 	l->node = NULL;
 	l->sent_at = l->took = 0;
 	l->held = l->blocks = 0;
+	l->target.continues = false;
 }
 
 void plan_follow(const struct plan *p, const struct plan_rules *rules, const struct leg_outcome *o,

@@ -41,8 +41,9 @@ enum leg_then {
 
 /* Constraint on the node, besides the demand of the role. */
 struct leg_target {
-	bool untried;  /* not the nodes of the plan's earlier answer legs */
-	bool resuming; /* only nodes that can continue an answer */
+	bool untried;   /* not the nodes of the plan's earlier answer legs */
+	bool resuming;  /* only nodes that can continue an answer */
+	bool continues; /* only prefill nodes: decode nodes are scarce. Not for the legs that follow */
 };
 
 enum leg_state { LEG_PLANNED, LEG_SENT, LEG_SUCCEEDED, LEG_FAILED };
@@ -86,6 +87,8 @@ void plan_prefill_first(struct plan *p, const struct plan_leg *leg);
 /* ---- the current leg ---- */
 
 struct plan_leg *plan_leg(struct plan *p);
+/* Let a prefill node take the current leg, which computes the whole answer and must not have been sent. */
+void plan_let_prefill_answer(struct plan *p);
 /* The current leg is sent to the node in |slot|, which is predicted to hold |held| of the prompt's |blocks|. */
 void plan_sent(struct plan *p, uint16_t slot, uint32_t held, uint32_t blocks, cgn_nsec now);
 /* The current leg has ended. */

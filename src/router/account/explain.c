@@ -134,6 +134,10 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 	d.took_ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
 	explain_pick(ask, p, w->view, &d);
 	shadows_ask(w, ask, p, &d);
+	if (r->plan.legs.staged && r->plan.split.considered && !r->plan.split_told) {
+		explain_split(&r->plan.split, w->view, &d.split);
+		r->plan.split_told = true;
+	}
 	if (w->explain != NULL)
 		explain_ring_decide(w->explain, &d);
 	if (r->client.explain_asked)

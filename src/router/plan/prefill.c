@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefill: the leg of a node of role prefill, which computes the prompt and puts what it computed into its block
  * store. The node that answers fetches it from there; if the prefill leg fails, the answer leg computes
- * everything. */
+ * everything. The chooser decides which requests are split (policy/chooser/split.c). */
 #include "base/log/log.h"
 #include "router/attempt/verdict.h"
 #include "router/plan/legs.h"
@@ -16,58 +16,55 @@ static void outcome_count(struct gw_req *r, const char *outcome)
 
 /* ---- the decision ---- */
 
-/* Return why the node |c| should compute the prompt itself, as a label of cgn_disagg_total; NULL: it has enough to
- * compute, and could fetch that instead. */
-static const char *split_refusal(const struct gw_req *r, const struct route_cand *c)
-{
-	if (!c->stores || c->role == COGNITORA__V1__ROLE__ROLE_PREFILL)
-		return "no_node";
-	return c->uncached_tokens < (float)r->w->rules->colocate_below ? "colocated" : NULL;
-}
-
-static struct chooser_pick_result prefill_pick(struct gw_req *r, const struct chooser_ask *ask,
-	enum breaker_gate *gate)
-{
-	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
-	const struct route_cand *c = p.verdict == ROUTE_PICKED ? &p.cands[p.index] : NULL;
-	if (c == NULL || !c->stores || c->role != COGNITORA__V1__ROLE__ROLE_PREFILL)
-		return (struct chooser_pick_result){.verdict = ROUTE_NONE};
-	*gate = gw_breaker_claim(r->w, view_node_at(r->w->view, c->slot));
-	return *gate != BREAKER_SHUT ? p : (struct chooser_pick_result){.verdict = ROUTE_NONE};
-}
-
 static bool may_split(const struct gw_req *r, const struct chooser_ask *ask)
 {
-	return r->w->rules->disagg && !r->plan.legs.staged && !r->answer.head_sent && ask->blocks > 0 &&
+	return r->w->rules->route.disagg.enabled && !r->plan.legs.staged && !r->answer.head_sent &&
 		!ask->embeds && ask->pin == CHOOSER_NO_PIN;
+}
+
+/* Return the shape to use, where a prompt without a full block has nothing to hand over, unless no engine answers
+ * alone. */
+static enum chooser_shape shape_of(const struct chooser_ask *ask, const struct chooser_split *s)
+{
+	return s->shape == CHOOSER_PAIR && ask->blocks == 0 && s->whole != CHOOSER_NO_SLOT ? CHOOSER_WHOLE
+											   : s->shape;
+}
+
+static bool prefill_send(struct gw_req *r, cgn_nsec began)
+{
+	const struct chooser_split *s = &r->plan.split;
+	enum breaker_gate gate = gw_breaker_claim(r->w, view_node_at(r->w->view, s->prefill));
+	const struct plan_leg leg = plan_prefill_leg(&r->plan.legs);
+	struct chooser_ask prompt = gw_choose_ask(r, &leg);
+	prompt.handoff = s->handoff;
+	if (gate == BREAKER_SHUT)
+		return false;
+	plan_prefill_first(&r->plan.legs, &leg);
+	gw_leg_send(r, &prompt, &s->first, gate, began);
+	gw_goto(r, GW_PREFILL);
+	return true;
 }
 
 bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask)
 {
 	cgn_nsec began = cgn_clock_now();
-	enum breaker_gate gate = BREAKER_PASS;
-	struct plan *legs = &r->plan.legs;
+	struct chooser_split *s = &r->plan.split;
 	if (!may_split(r, ask))
 		return false;
-	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
-	if (p.verdict != ROUTE_PICKED)
+	chooser_split(r->w->chooser, ask, s);
+	enum chooser_shape shape = shape_of(ask, s);
+	if (shape == CHOOSER_WHOLE && s->whole == CHOOSER_NO_SLOT)
 		return false; /* the request waits, and the decision is made afterwards */
-	legs->staged = true;
-	const char *why_not = split_refusal(r, &p.cands[p.index]);
-	const struct plan_leg leg = plan_prefill_leg(legs);
-	const struct chooser_ask prompt = gw_choose_ask(r, &leg);
-	if (why_not == NULL)
-		p = prefill_pick(r, &prompt, &gate);
-	if (why_not == NULL && p.verdict != ROUTE_PICKED)
-		why_not = "no_node";
-	if (why_not != NULL) {
-		outcome_count(r, why_not);
-		return false;
-	}
-	plan_prefill_first(legs, &leg);
-	gw_leg_send(r, &prompt, &p, gate, began);
-	gw_goto(r, GW_PREFILL);
-	return true;
+	r->plan.legs.staged = true;
+	if (shape == CHOOSER_PAIR && prefill_send(r, began))
+		return true;
+	if (shape == CHOOSER_CONTINUES)
+		plan_let_prefill_answer(&r->plan.legs);
+	outcome_count(r,
+		shape == CHOOSER_CONTINUES                                      ? "continued"
+			: shape == CHOOSER_PAIR || s->why == CHOOSER_BY_NO_PAIR ? "no_node"
+										: "colocated");
+	return false;
 }
 
 /* ---- the leg ---- */

@@ -144,5 +144,7 @@ enum gw_step gw_route(struct gw_req *r)
 		return STEP_AGAIN;
 	if (gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;
+	if (plan_leg(&r->plan.legs)->target.continues)
+		ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	return leg_place(r, &ask, began);
 }

@@ -36,9 +36,12 @@ struct gw_plan {
 	cgn_nsec queued_at; /* 0: never queued */
 	cgn_nsec queued;    /* total time spent waiting */
 	struct admission_forecast ttft;
-	bool renamed;            /* the current leg's node serves the model under another name */
-	bool budgeted;           /* counted by the retry budget */
-	bool backed_off;         /* the pause before this leg is over */
+	bool renamed;    /* the current leg's node serves the model under another name */
+	bool budgeted;   /* counted by the retry budget */
+	bool backed_off; /* the pause before this leg is over */
+	/* The decision between one node and two, once legs.staged is set. */
+	struct chooser_split split;
+	bool split_told;         /* The decision was recorded. */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
 	uint64_t explain_number; /* number in the explain ring; 0: none yet */
 	char *explain_room;

@@ -130,8 +130,6 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->resume = cfg->router.resume;
 	r->resume_size = cfg->router.resume_size;
-	r->disagg = cfg->router.disagg.enabled;
-	r->colocate_below = cfg->router.disagg.colocate_below_tokens;
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->stall_timeout = cfg->router.stall_timeout;

@@ -69,8 +69,6 @@ struct gw_rules {
 	uint64_t max_body, max_inflight_body, resume_size;
 	struct gw_access_rules access;
 	bool resume;
-	bool disagg;
-	uint32_t colocate_below; /* Tokens. */
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never. */
 	uint32_t attempts;

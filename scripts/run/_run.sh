@@ -26,3 +26,19 @@ recipe_running() {
 
 # Print a text as a JSON string.
 json_text() { printf '"%s"' "$(printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g')"; }
+
+# curl_lines MODEL: print commands to try.
+curl_lines() {
+	local url
+	url=$(cat "$RUN/http")
+	cat <<-EOF
+
+	Try it yourself:
+	  curl $url/v1/models
+	  curl -N $url/v1/chat/completions -H 'Content-Type: application/json' \\
+	    -d '{"model":"$1","stream":true,"max_tokens":24,"messages":[{"role":"user","content":"Hello! Who are you?"}]}'
+
+	Nodes:  curl $(cat "$RUN/admin")/nodes
+	Stop:   scripts/down
+	EOF
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/run/hello.sh: send one streamed chat request to the running cluster; print the answer, the node that answered, and curl commands.
+# scripts/run/hello.sh: send one streamed chat request to the running cluster; print the answer and the node that answered.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_run.sh"
 take_help "" 0 "$@"
@@ -16,13 +16,3 @@ curl -fsSN -m 60 -D "$head" "$url/v1/chat/completions" -H 'Content-Type: applica
 	sed -un 's/.*"content": *"\(\([^"\\]\|\\.\)*\)".*/\1/p' | tr -d '\n' || die "the chat request failed; the logs are in $RUN"
 printf '\n'
 step "answered by node $(sed -n 's/^x-cgn-node: *//Ip' "$head" | tr -d '\r')"
-cat <<EOF
-
-Try it yourself:
-  curl $url/v1/models
-  curl -N $url/v1/chat/completions -H 'Content-Type: application/json' \\
-    -d '$body'
-
-Nodes:  curl $(cat "$RUN/admin")/nodes
-Stop:   scripts/down
-EOF

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
+#include "ctl/recipe/recipe_priv.h"
 #include "io/disk/disk.h"
 
 #define RECIPE_DEPTH 3 /* model/engine/topology */
-#define README_LIMIT ((size_t)1 << 20)
 
 static bool has_file(const char *dir, const char *name)
 {
@@ -54,7 +54,7 @@ static bool near_program(char *out)
 	return false;
 }
 
-static CGN_RC recipes_dir(const struct ctl_args *a, char *out, struct cgn_err *err)
+CGN_RC recipe_root(const struct ctl_args *a, char *out, struct cgn_err *err)
 {
 	const char *named =
 		ctl_flag(a, "--recipes") != NULL ? ctl_flag(a, "--recipes") : getenv("CGN_RECIPES");
@@ -78,7 +78,7 @@ static void summary_of(const char *dir, char *out, size_t cap)
 	struct cgn_buf text = {0};
 	out[0] = '\0';
 	if (snprintf(path, sizeof path, "%s/README.md", dir) >= (int)sizeof path ||
-		!cgn_ok(disk_read_file(path, README_LIMIT, &text, NULL)))
+		!cgn_ok(disk_read_file(path, RECIPE_FILE_LIMIT, &text, NULL)))
 		return;
 	struct cgn_str rest = cgn_buf_view(&text);
 	while (rest.p != NULL && out[0] == '\0') {
@@ -142,7 +142,7 @@ CGN_RC ctl_recipe_ls(const struct ctl_args *a, struct cgn_err *err)
 {
 	char root[PATH_MAX];
 	struct ctl_table t = {0};
-	CGN_TRY(recipes_dir(a, root, err));
+	CGN_TRY(recipe_root(a, root, err));
 	ctl_table_column(&t, "RECIPE", false);
 	ctl_table_column(&t, "AGENTS", true);
 	ctl_table_column(&t, "ABOUT", false);
@@ -150,11 +150,10 @@ CGN_RC ctl_recipe_ls(const struct ctl_args *a, struct cgn_err *err)
 	return ctl_table_print(&t, a->json, err);
 }
 
-/* Find a recipe's folder. A name that leads out of the recipes' folder is refused. */
-static CGN_RC recipe_dir(const struct ctl_args *a, const char *name, char *out, struct cgn_err *err)
+CGN_RC recipe_dir(const struct ctl_args *a, const char *name, char *out, struct cgn_err *err)
 {
 	char root[PATH_MAX];
-	CGN_TRY(recipes_dir(a, root, err));
+	CGN_TRY(recipe_root(a, root, err));
 	if (name[0] == '/' || strstr(name, "..") != NULL ||
 		snprintf(out, PATH_MAX, "%s/%s", root, name) >= PATH_MAX || !has_file(out, "up.sh"))
 		return CGN_FAIL(err, NOT_FOUND, "there is no recipe '%s' in %s; cgn-ctl recipe ls lists them",
@@ -168,7 +167,7 @@ static CGN_RC show_file(const char *dir, const char *name, struct cgn_buf *out, 
 	if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
 		return CGN_FAIL(err, INVALID, "path too long: %s/%s", dir, name);
 	cgn_buf_fmt(out, "\n--- %s ---\n", name);
-	return disk_read_file(path, README_LIMIT, out, err);
+	return disk_read_file(path, RECIPE_FILE_LIMIT, out, err);
 }
 
 static CGN_RC show_toml(const char *dir, struct cgn_buf *out, struct cgn_err *err)
@@ -205,7 +204,7 @@ CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 	cgn_rc rc = CGN_OK;
 	if (snprintf(readme, sizeof readme, "%s/README.md", dir) < (int)sizeof readme &&
 		has_file(dir, "README.md"))
-		rc = disk_read_file(readme, README_LIMIT, &text, err);
+		rc = disk_read_file(readme, RECIPE_FILE_LIMIT, &text, err);
 	if (cgn_ok(rc))
 		rc = show_toml(dir, &text, err);
 	if (cgn_ok(rc) && a->json)
@@ -269,7 +268,7 @@ static CGN_RC run_in_tree(const struct ctl_args *a, const char *script, const ch
 	struct cgn_err *err)
 {
 	char root[PATH_MAX], path[PATH_MAX];
-	CGN_TRY(recipes_dir(a, root, err));
+	CGN_TRY(recipe_root(a, root, err));
 	if (snprintf(path, sizeof path, "%s/../scripts/run/%s", root, script) >= (int)sizeof path)
 		return CGN_FAIL(err, INVALID, "path too long: %s", root);
 	return run_script(path, a->json && !aside ? "--json" : NULL, argument, aside, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgn-agent: supervises the engines of a node and relays requests to them. */
 #include "agent/daemon/agent.h"
+#include "agent/engine/launch.h"
 
 static const char *admin_addr(const struct config *cfg)
 {
@@ -25,7 +26,7 @@ static const struct svc_flag flags[] = {
 	{"node-id", "agent.node_id", "NAME", "name of this node"},
 	{"router", "cluster.router", "ADDR", "router to register with (state_backend embedded)"},
 	{"engine", "engine.url", "URL", "the engine's base URL"},
-	{"engine-kind", "engine.kind", "KIND", "llama_cpp, openai_compat or sim"},
+	{"engine-kind", "engine.kind", "KIND", "vllm, sglang, trtllm, llama_cpp, mlx, openai_compat or sim"},
 };
 
 static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines}};
@@ -44,7 +45,8 @@ int main(int argc, char **argv)
 			"supervises the engines of a node, relays requests to them, feeds load and KV residency to routers",
 		.examples =
 			"  cgn-agent --config /etc/cognitora/cognitora.toml\n"
-			"  cgn-agent --router 127.0.0.1:9090 --engine http://127.0.0.1:8000 --engine-kind openai_compat\n",
+			"  cgn-agent --router 127.0.0.1:9090 --engine http://127.0.0.1:8000 --engine-kind openai_compat\n"
+			"  cgn-agent --config agent.toml --print-argv\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
 		.metrics = metrics,
@@ -55,6 +57,9 @@ int main(int argc, char **argv)
 		.n_routes = CGN_COUNT(routes),
 		.start = agent_start,
 		.check = agent_check,
+		.print = {"print-argv",
+			"print the command lines, environment and files of the managed engines as JSON, and exit",
+			engine_print_argv},
 		.reload = agent_reload,
 		.drain = agent_drain,
 		.ready = agent_admin_ready,

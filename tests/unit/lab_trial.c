@@ -163,7 +163,10 @@ static void on_workloads_it_holds_its_own(void **state)
 		struct trial_result ours = run_trial(&t, TRIAL_EVICT, 1000, false),
 				    theirs = run_trial(&t, TRIAL_LRU, 1000, false),
 				    most = run_trial(&t, TRIAL_OFFLINE, 1000, false);
-		assert_true(ours.found > theirs.found && ours.found < most.found);
+		if (most.found == 0) /* Every prompt is new: there is nothing to find. */
+			assert_int_equal(ours.found, 0);
+		else
+			assert_true(ours.found > theirs.found && ours.found < most.found);
 		assert_true(cgn_ok(trace_one_cache(&t, 1000, &lru, NULL)));
 		theirs = run_trial(&t, TRIAL_LRU, 1000, true);
 		/* The same cache; every cached block counts there. */

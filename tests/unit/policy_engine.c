@@ -100,9 +100,15 @@ static cgn_rc make_plan(const struct config_engine *e, struct cgn_arena *arena, 
 	struct engine_url u;
 	*p = (struct engine_launch){.arena = arena};
 	assert_true(cgn_ok(engine_url_parse(e->url, &u, NULL)));
-	const struct engine_launch_ask ask = {.engine = e,
+	struct config cfg = {.agent = {.role = ROLE_BOTH, .gpu_index = "1,2"}};
+	struct config_engine whole = *e;
+	if (whole.kv_offload == 0)
+		whole.kv_offload = OFFLOAD_NONE;
+	const struct engine_launch_ask ask = {.cfg = &cfg,
+		.engine = &whole,
 		.url = &u,
-		.gpu_index = "1,2",
+		.prefix = "/run/n.e",
+		.host = "10.0.0.1",
 		.slots_are_kept = true};
 	return engine_launch_make(&ask, p, err);
 }
@@ -196,7 +202,8 @@ static void what_cannot_be_managed_is_said(void **state)
 static void every_kind_has_its_row(void **state)
 {
 	(void)state;
-	static const int kinds[] = {ENGINE_LLAMA_CPP, ENGINE_OPENAI_COMPAT, ENGINE_SIM};
+	static const int kinds[] = {ENGINE_VLLM, ENGINE_SGLANG, ENGINE_TRTLLM, ENGINE_LLAMA_CPP, ENGINE_MLX,
+		ENGINE_OPENAI_COMPAT, ENGINE_SIM};
 	for (size_t i = 0; i < CGN_COUNT(kinds); i++) {
 		const struct engine_ops *ops = engine_ops_of(kinds[i]);
 		assert_non_null(ops);

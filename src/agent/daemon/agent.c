@@ -466,7 +466,7 @@ void agent_check(const struct config *cfg, struct svc_problems *out)
 	if (cfg->n_engines == 0)
 		svc_problem(out, CGN_FAIL(&err, INVALID, NO_ENGINE), &err);
 	for (size_t i = 0; i < cfg->n_engines; i++)
-		engine_check(&cfg->engines[i], out);
+		engine_check(cfg, &cfg->engines[i], out);
 }
 
 void agent_stop(void **take)

@@ -100,7 +100,7 @@ static void check_readable(const char *key, const char *path, struct svc_problem
 		svc_problem(out, CGN_FAIL(&err, INVALID, "%s: %.300s: %s", key, path, strerror(errno)), &err);
 }
 
-void engine_check(const struct config_engine *ce, struct svc_problems *out)
+void engine_check(const struct config *cfg, const struct config_engine *ce, struct svc_problems *out)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	const struct tls_cfg tls = {.ca_file = ce->ca_file};
@@ -113,7 +113,9 @@ void engine_check(const struct config_engine *ce, struct svc_problems *out)
 		svc_problem(out, key_of(ce->api_key_file, &text, &key, &err), &err);
 	if (!ce->managed)
 		return;
-	check_readable("engine.model_path", ce->model_path, out);
+	svc_problem(out, engine_offload_check(ce, cfg->agent.role, &err), &err);
+	if (ce->kind == ENGINE_LLAMA_CPP || (ce->model_path != NULL && ce->model_path[0] == '/'))
+		check_readable("engine.model_path", ce->model_path, out); /* Others may be names on a hub. */
 	if (ce->binary != NULL && strchr(ce->binary, '/') != NULL)
 		check_readable("engine.binary", ce->binary, out);
 }

@@ -76,7 +76,7 @@ struct engine {
 };
 
 /* Note what is wrong with an engine's URL and files, without starting or asking it. */
-void engine_check(const struct config_engine *ce, struct svc_problems *out);
+void engine_check(const struct config *cfg, const struct config_engine *ce, struct svc_problems *out);
 /* Open engine |i| of the configuration; nothing runs before engine_start. A half-open engine is closed with
  * engine_close. CGN_INVALID: the URL, the key file or the launch settings are wrong. */
 CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, size_t i, struct engine *e,

@@ -2,6 +2,7 @@
 #include "agent/engine/feed.h"
 
 #include "agent/engine/engine.h"
+#include "agent/engine/launch.h"
 #include "base/log/log.h"
 #include "joint/enginefeed/enginefeed.h"
 
@@ -119,21 +120,23 @@ static CGN_RC feed_check(const struct engine_feed *f, struct cgn_err *err)
 CGN_RC engine_feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,
 	struct cgn_err *err)
 {
-	if (ce->kv_events == NULL)
+	struct engine_events ev;
+	const char *prefix;
+	CGN_TRY(engine_prefix(cfg, ce, &e->arena, &prefix, err));
+	CGN_TRY(engine_events_of(ce, e->url.port, prefix, &e->arena, &ev, err));
+	if (ev.events == NULL)
 		return CGN_OK;
 	struct engine_feed *f = cgn_arena_zero(&e->arena, sizeof *f);
 	if (f == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
 	f->cfg = (struct enginefeed_cfg){.telemetry = e->host->telemetry,
 		.name = e->name,
-		.events = cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events)),
-		.replay = ce->kv_events_replay != NULL
-			? cgn_arena_strz(&e->arena, cgn_str_of(ce->kv_events_replay))
-			: NULL,
+		.events = cgn_arena_strz(&e->arena, cgn_str_of(ev.events)),
+		.replay = ev.replay != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ev.replay)) : NULL,
 		.topic = cgn_arena_str(&e->arena, cgn_str_of(ce->kv_events_topic)),
-		.ranks = ce->kv_events_ranks,
+		.ranks = ev.ranks,
 		.source = {.lora_is_model = ce->kv_events_lora == KV_LORA_MODEL}};
-	if (f->cfg.events == NULL || (f->cfg.replay == NULL) != (ce->kv_events_replay == NULL))
+	if (f->cfg.events == NULL || (f->cfg.replay == NULL) != (ev.replay == NULL))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
 	CGN_TRY(feed_check(f, err));
 	CGN_TRY(feed_add_models(f, &e->arena, cfg, err));

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "agent/engine/engine.h"
+#include "agent/engine/launch.h"
 #include "base/digest/digest.h"
 #include "base/log/log.h"
 
@@ -215,16 +216,6 @@ void engine_check_soon(struct engine *e)
 
 /* ---- open and close ---- */
 
-/* True when the slot manager will keep this engine's slots: the store that it needs is on this machine. */
-static bool slots_will_be_kept(const struct config *cfg, const struct config_engine *ce)
-{
-	char path[128];
-	if (ce->kind != ENGINE_LLAMA_CPP || ce->slot_dir == NULL || cfg->agent.kv_uds[0] == '\0')
-		return false;
-	(void)snprintf(path, sizeof path, "%s.bulk", cfg->agent.kv_uds);
-	return access(path, F_OK) == 0;
-}
-
 /* Name the file of the engine in the node's folder. A name may hold anything. */
 static void place_choose(struct engine *e)
 {
@@ -303,12 +294,9 @@ CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const str
 		return CGN_OK;
 	place_choose(e);
 	CGN_TRY(order_read(e, ce, err));
-	const struct engine_launch_ask ask = {.engine = ce,
-		.url = &e->url,
-		.gpu_index = cfg->agent.gpu_index,
-		.slots_are_kept = slots_will_be_kept(cfg, ce)};
 	p->launch.arena = &e->arena;
-	CGN_TRY(engine_launch_make(&ask, &p->launch, err));
+	CGN_TRY(engine_plan(cfg, ce, &e->url, &p->launch, err));
+	CGN_TRY(engine_plan_write(&p->launch, cfg->cluster.state_dir, err));
 	process_fingerprint(p);
 	return CGN_OK;
 }

@@ -18,7 +18,8 @@
 static bool part_is_plain(struct cgn_str part)
 {
 	for (size_t i = 0; i < part.n; i++)
-		if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", part.p[i]) == NULL)
+		if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", part.p[i]) ==
+			NULL)
 			return false;
 	return part.n > 0 && part.p[0] != '.' && part.p[0] != '_';
 }
@@ -116,7 +117,8 @@ CGN_RC ctl_recipe_new(const struct ctl_args *a, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "path too long: %s/%s", root, a->words[0]);
 	struct stat st;
 	if (lstat(target, &st) == 0)
-		return CGN_FAIL(err, CONFLICT, "%s exists already; choose another name, or remove it", target);
+		return CGN_FAIL(err, CONFLICT, "%s exists already; choose another name, or remove it",
+			target);
 	CGN_TRY(disk_mkdirs(target, 0755, err));
 	CGN_TRY(folder_copy(source, target, a, from, err));
 	return tell_next(a, from, target, err);

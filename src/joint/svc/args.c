@@ -22,6 +22,8 @@ static struct args_flag row_at(const void *program, size_t i)
 	const struct svc_program *p = program;
 	if (i < p->n_flags)
 		return (struct args_flag){p->flags[i].flag, p->flags[i].meta};
+	if (i - p->n_flags >= CGN_COUNT(options))
+		return (struct args_flag){p->print.flag, NULL};
 	return (struct args_flag){options[i - p->n_flags].name, options[i - p->n_flags].meta};
 }
 
@@ -52,7 +54,7 @@ CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct
 {
 	struct args line = {.argc = argc, .argv = argv, .at = 1};
 	const struct args_table table = {.program = p->name,
-		.n_rows = p->n_flags + CGN_COUNT(options),
+		.n_rows = p->n_flags + CGN_COUNT(options) + (p->print.flag != NULL),
 		.row = row_at,
 		.user = p};
 	cgn_arena_init(&args->arena, ARGS_MAX_BYTES);
@@ -62,7 +64,9 @@ CGN_RC svc_args_parse(const struct svc_program *p, int argc, char **argv, struct
 	while (!args_end(&line)) {
 		struct args_given given;
 		CGN_TRY(args_take(&line, &table, &given, err));
-		if (given.row >= p->n_flags)
+		if (given.row >= p->n_flags + CGN_COUNT(options))
+			args->mode = args->mode == SVC_HELP ? SVC_HELP : SVC_PRINT;
+		else if (given.row >= p->n_flags)
 			CGN_TRY(take_option(args, &options[given.row - p->n_flags], given.value, err));
 		else
 			CGN_TRY(add_flag(args,
@@ -94,6 +98,8 @@ void svc_help(const struct svc_program *p, struct cgn_buf *out)
 		put_option(out, p->flags[i].flag, p->flags[i].meta, p->flags[i].help);
 	for (size_t i = 0; i < CGN_COUNT(options); i++)
 		put_option(out, options[i].name, options[i].meta, options[i].help);
+	if (p->print.flag != NULL)
+		put_option(out, p->print.flag, NULL, p->print.help);
 	if (p->examples != NULL)
 		cgn_buf_fmt(out, "\nexamples:\n%s%s", p->examples,
 			p->examples[strlen(p->examples) - 1] == '\n' ? "" : "\n");

@@ -399,6 +399,12 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 		return error_print(p, &err);
 	if (args.mode == SVC_CHECK)
 		return check_all(p, cfg);
+	if (args.mode == SVC_PRINT) {
+		if (cgn_ok(p->print.print(cfg, &text, &err)))
+			return print_and_free(&text);
+		cgn_buf_fini(&text);
+		return error_print(p, &err);
+	}
 	return svc_run(p, &args, &cfg);
 }
 

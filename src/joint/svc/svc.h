@@ -81,6 +81,11 @@ struct svc_program {
 	/* Serves --check: open and parse every file that start() needs and note each problem, without opening a
 	 * port, writing anything or asking another machine. NULL: there is no such file. */
 	void (*check)(const struct config *cfg, struct svc_problems *out);
+	/* A flag that prints what the program makes of the configuration, and exits; flag NULL: none. */
+	struct svc_print {
+		const char *flag, *help;
+		CGN_RC (*print)(const struct config *cfg, struct cgn_buf *out, struct cgn_err *err);
+	} print;
 	/* Apply the live keys of a new, valid config; what cannot be applied goes to svc_reload_refused. The
 	 * previous |cfg| is valid until this returns. NULL: start's cfg stays valid, and SIGHUP changes only
 	 * the log settings. */

@@ -10,7 +10,7 @@
 #define SVC_DEFAULT_CONFIG "/etc/cognitora/cognitora.toml"
 
 /* args.c */
-enum svc_mode { SVC_RUN, SVC_CHECK, SVC_VERSION, SVC_HELP };
+enum svc_mode { SVC_RUN, SVC_CHECK, SVC_PRINT, SVC_VERSION, SVC_HELP };
 struct svc_args {
 	enum svc_mode mode;
 	const char *config_file; /* Value of --config; NULL: not given. */

@@ -147,9 +147,9 @@ static cgn_rc check_kv_events(const struct config *c, size_t i, struct cgn_err *
 	const char *const rows[][2] = {{"kv_events", e->kv_events},
 		{"kv_events_replay", e->kv_events_replay}};
 	for (size_t k = 0; k < CGN_COUNT(rows); k++)
-		if (rows[k][1] != NULL && !is_zmq_endpoint(rows[k][1]))
+		if (rows[k][1] != NULL && strcmp(rows[k][1], "none") != 0 && !is_zmq_endpoint(rows[k][1]))
 			return CGN_FAIL(err, INVALID,
-				"%s: engine %s is \"%.100s\", must be tcp://host:port or ipc:///path",
+				"%s: engine %s is \"%.100s\", must be tcp://host:port, ipc:///path or none",
 				engine_origin(c, i, rows[k][0]), rows[k][0], rows[k][1]);
 	if (e->kv_events_replay != NULL && e->kv_events == NULL)
 		return CGN_FAIL(err, INVALID,
@@ -166,10 +166,10 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 		return CGN_FAIL(err, INVALID, "%s: a table for %s, but the engine's kind is %s (%s)",
 			c->store->engine_tables[i].place, config_enum_text(table), config_enum_text(e->kind),
 			engine_origin(c, i, "kind"));
-	if (e->managed && e->kind != ENGINE_LLAMA_CPP && e->kind != ENGINE_SIM)
+	if (e->managed && e->kind == ENGINE_OPENAI_COMPAT)
 		return CGN_FAIL(err, INVALID,
-			"%s: managed = true is for kinds llama_cpp and sim; start a %s yourself and give its url",
-			engine_origin(c, i, "managed"), config_enum_text(e->kind));
+			"%s: managed = true is not for kind openai_compat, which may be any program; start it yourself and give its url, or name its kind",
+			engine_origin(c, i, "managed"));
 	if (!is_http_url(e->url))
 		return CGN_FAIL(err, INVALID,
 			"%s: engine url is \"%.100s\", must be http://host:port or https://host:port",

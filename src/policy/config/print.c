@@ -282,7 +282,7 @@ void config_reference(struct cgn_buf *out)
 	for (size_t i = 0; i < config_engine_keys.n; i++)
 		put_row(out, &config_engine_keys.keys[i]);
 	cgn_buf_putz(out,
-		"\nThe keys of an engine may also stand in a table named after its kind: `[engine.llama_cpp]`.\n");
+		"\nThe keys of an engine may also stand in a table named after its kind: `[engine.llama_cpp]`, `[engine.sglang]`.\n");
 	for (size_t f = 0; f < CONFIG_FAMILIES; f++) {
 		char title[80];
 		snprintf(title, sizeof title, "`[%s.\"NAME\"]`", config_families[f].section);

@@ -3,7 +3,8 @@
 
 #include "policy/engine/engine_priv.h"
 
-static const struct engine_ops *const kinds[] = {&engine_llama_cpp, &engine_openai_compat, &engine_sim};
+static const struct engine_ops *const kinds[] = {&engine_vllm, &engine_sglang, &engine_trtllm,
+	&engine_llama_cpp, &engine_mlx, &engine_openai_compat, &engine_sim};
 
 const struct engine_ops *engine_ops_of(int kind)
 {

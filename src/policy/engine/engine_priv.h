@@ -5,7 +5,8 @@
 #include "policy/engine/engine.h"
 #include "policy/engine/tokens.h"
 
-extern const struct engine_ops engine_llama_cpp, engine_openai_compat, engine_sim;
+extern const struct engine_ops engine_vllm, engine_sglang, engine_trtllm, engine_llama_cpp, engine_mlx,
+	engine_openai_compat, engine_sim;
 
 /* launch.c: append to the plan. */
 void engine_arg(struct engine_launch *p, const char *z); /* Append both, or nothing when |value| is NULL. */
@@ -14,6 +15,17 @@ void engine_arg_u64(struct engine_launch *p, const char *flag, uint64_t value);
 void engine_arg_extra(struct engine_launch *p, const struct config_engine *e); /* extra_args */
 /* |assignment| is borrowed and outlives the plan; NULL: memory is short. */
 void engine_env(struct engine_launch *p, const char *assignment);
+
+/* A file at |prefix| + |suffix|. Returns its path. */
+const char *engine_file_put(struct engine_launch *p, const char *prefix, const char *suffix,
+	const struct cgn_buf *text);
+/* The parts of a plan that several kinds share. */
+uint32_t engine_tp(const struct engine_launch_ask *ask);
+const char *engine_weights(const struct config_engine *e); /* model_path, or model; NULL: neither */
+CGN_RC engine_weights_check(const struct config_engine *e, struct cgn_err *err);
+bool engine_program_is(const struct config_engine *e, const char *name); /* The file name of engine.binary */
+/* Bytes of host memory that kv_offload takes. */
+uint64_t engine_offload_ram(const struct config_engine *e);
 
 /* vllm.c: read vLLM's metrics; a value that is absent stays unchanged. */
 void engine_read_vllm(struct cgn_str text, struct engine_load *into);

@@ -8,13 +8,27 @@
 static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/audio/translations",
 	"/v1/images/generations", "/v1/images/edits", "/v1/images/variations", "/v1/moderations", NULL};
 
-static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
-	struct cgn_err *err)
+/* llama-cpp-python's server, which a python3 runs. It has neither /metrics nor /slots nor saved slots. */
+static void python_args(const struct engine_launch_ask *ask, struct engine_launch *out)
 {
 	const struct config_engine *e = ask->engine;
-	if (e->model_path == NULL)
-		return CGN_FAIL(err, INVALID,
-			"engine.model_path is missing: a managed llama_cpp needs a GGUF file");
+	engine_arg(out, "-m");
+	engine_arg(out, "llama_cpp.server");
+	engine_arg_pair(out, "--model", e->model_path);
+	engine_arg_pair(out, "--model_alias", e->model);
+	engine_arg_pair(out, "--host", ask->url->host);
+	engine_arg_u64(out, "--port", ask->url->port);
+	if (e->n_ctx > 0)
+		engine_arg_u64(out, "--n_ctx", e->n_ctx);
+	if (e->n_threads > 0)
+		engine_arg_u64(out, "--n_threads", e->n_threads);
+	engine_arg_u64(out, "--n_gpu_layers", e->n_gpu_layers);
+	engine_arg_pair(out, "--cache", "true");
+}
+
+static void server_args(const struct engine_launch_ask *ask, struct engine_launch *out)
+{
+	const struct config_engine *e = ask->engine;
 	engine_arg_pair(out, "--model", e->model_path);
 	engine_arg_pair(out, "--alias", e->model);
 	engine_arg_pair(out, "--host", ask->url->host);
@@ -29,12 +43,30 @@ static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_la
 	engine_arg(out, "--slots");
 	engine_arg_pair(out, "--slot-save-path", e->slot_dir);
 	engine_arg_pair(out, "--api-key-file", e->api_key_file);
-	engine_arg_extra(out, e);
 	/* The server's own cache of idle slots would hold the same states again, outside of every budget, and
 	 * would change slots without the slot manager. An environment variable, because builds that do not
 	 * know the setting ignore it and extra_args override it. */
 	if (ask->slots_are_kept)
 		engine_env(out, "LLAMA_ARG_CACHE_RAM=0");
+}
+
+static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
+	struct cgn_err *err)
+{
+	const struct config_engine *e = ask->engine;
+	bool python = engine_program_is(e, "python");
+	if (e->model_path == NULL)
+		return CGN_FAIL(err, INVALID,
+			"engine.model_path is missing: a managed llama_cpp needs a GGUF file");
+	if (python && e->slot_dir != NULL)
+		return CGN_FAIL(err, INVALID,
+			"engine.slot_dir does not go with llama-cpp-python (engine.binary %s), which saves no slots; use llama-server",
+			e->binary);
+	if (python)
+		python_args(ask, out);
+	else
+		server_args(ask, out);
+	engine_arg_extra(out, e);
 	return CGN_OK;
 }
 

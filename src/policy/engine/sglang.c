@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sglang: SGLang's server. */
+#include "policy/engine/engine_priv.h"
+#include "policy/engine/prom.h"
+
+#define BOOTSTRAP_PORT 8998
+
+/* ---- the command line ---- */
+
+static void sglang_program(const struct config_engine *e, struct engine_launch *out)
+{
+	if (engine_program_is(e, "sglang")) {
+		engine_arg(out, "serve");
+		return;
+	}
+	engine_arg(out, "-m");
+	engine_arg(out, "sglang.launch_server");
+}
+
+static void sglang_sizes(const struct engine_launch_ask *ask, struct engine_launch *out)
+{
+	const struct config_engine *e = ask->engine;
+	engine_arg_u64(out, "--tp-size", engine_tp(ask));
+	if (e->pp > 1)
+		engine_arg_u64(out, "--pp-size", e->pp);
+	if (e->dp > 1)
+		engine_arg_u64(out, "--dp-size", e->dp);
+	if (e->n_ctx > 0)
+		engine_arg_u64(out, "--context-length", e->n_ctx);
+	if (e->memory_fraction > 0)
+		engine_arg_pair(out, "--mem-fraction-static",
+			cgn_arena_fmt(out->arena, "%.4g", e->memory_fraction));
+}
+
+/* A decode node has no radix cache, so the hierarchical cache is for the other roles. */
+static void sglang_hicache(const struct config_engine *e, struct engine_launch *out)
+{
+	engine_arg(out, "--enable-hierarchical-cache");
+	if (e->kv_offload_ram > 0)
+		engine_arg_u64(out, "--hicache-size", e->kv_offload_ram >> 30);
+	else
+		engine_arg_pair(out, "--hicache-ratio", "2");
+	engine_arg_pair(out, "--hicache-write-policy", "write_through");
+	if (e->hicache_storage_backend != HICACHE_NONE)
+		engine_arg_pair(out, "--hicache-storage-backend",
+			config_enum_text(e->hicache_storage_backend));
+}
+
+static void sglang_roles(const struct engine_launch_ask *ask, struct engine_launch *out)
+{
+	const struct config_engine *e = ask->engine;
+	if (ask->cfg->agent.role == ROLE_BOTH)
+		return;
+	engine_arg_pair(out, "--disaggregation-mode", config_enum_text(ask->cfg->agent.role));
+	engine_arg_pair(out, "--disaggregation-transfer-backend",
+		e->kv_offload == OFFLOAD_MOONCAKE ? "mooncake" : "nixl");
+	engine_arg_u64(out, "--disaggregation-bootstrap-port",
+		e->handoff_port > 0 ? e->handoff_port : BOOTSTRAP_PORT);
+}
+
+static CGN_RC sglang_events(const struct engine_launch_ask *ask, struct engine_launch *out,
+	struct cgn_err *err)
+{
+	struct engine_events ev;
+	CGN_TRY(engine_events_of(ask->engine, ask->url->port, ask->prefix, out->arena, &ev, err));
+	if (ev.bind_events == NULL)
+		return CGN_OK;
+	struct cgn_buf text = {0};
+	struct json_out o = json_out_to(&text);
+	json_open(&o, '{');
+	json_key_z(&o, "publisher", "zmq");
+	json_key_z(&o, "endpoint", ev.bind_events);
+	if (ev.bind_replay != NULL)
+		json_key_z(&o, "replay_endpoint", ev.bind_replay);
+	if (ask->engine->kv_events_topic != NULL)
+		json_key_z(&o, "topic", ask->engine->kv_events_topic);
+	json_close(&o, '}');
+	engine_arg_pair(out, "--kv-events-config", cgn_buf_z(&text));
+	cgn_buf_fini(&text);
+	return CGN_OK;
+}
+
+static void sglang_loras(const struct config_engine *e, struct engine_launch *out)
+{
+	if (e->loras.n == 0)
+		return;
+	engine_arg(out, "--enable-lora");
+	engine_arg(out, "--lora-paths");
+	for (size_t i = 0; i < e->loras.n; i++)
+		engine_arg(out, cgn_arena_strz(out->arena, cgn_str_of(e->loras.v[i])));
+}
+
+static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
+	struct cgn_err *err)
+{
+	const struct config_engine *e = ask->engine;
+	CGN_TRY(engine_weights_check(e, err));
+	if (e->kv_offload_ram > 0 && e->kv_offload_ram < (uint64_t)1 << 30)
+		return CGN_FAIL(err, INVALID,
+			"engine.kv_offload_ram must be at least 1GiB: SGLang counts host memory in GiB");
+	sglang_program(e, out);
+	engine_arg_pair(out, "--model-path", engine_weights(e));
+	engine_arg_pair(out, "--served-model-name", e->model);
+	engine_arg_pair(out, "--host", ask->url->host);
+	engine_arg_u64(out, "--port", ask->url->port);
+	sglang_sizes(ask, out);
+	engine_arg(out, "--enable-metrics");
+	engine_arg(out, "--enable-cache-report"); /* usage says what was cached */
+	if (e->kv_offload == OFFLOAD_HICACHE && ask->cfg->agent.role != ROLE_DECODE)
+		sglang_hicache(e, out);
+	sglang_roles(ask, out);
+	CGN_TRY(sglang_events(ask, out, err));
+	sglang_loras(e, out);
+	engine_arg_extra(out, e);
+	return CGN_OK;
+}
+
+/* ---- load ---- */
+
+static void sglang_read(struct cgn_str text, struct engine_load *into)
+{
+	double v = 0;
+	if (prom_sum(text, "sglang:num_running_reqs", &v) && v >= 0 && v < UINT32_MAX)
+		into->running = (uint32_t)v;
+	if (prom_sum(text, "sglang:num_queue_reqs", &v) && v >= 0 && v < UINT32_MAX)
+		into->waiting = (uint32_t)v;
+	if (prom_max(text, "sglang:token_usage", &v) && v >= 0 && v <= 1)
+		into->kv_usage = v;
+	if (prom_sum(text, "sglang:max_total_num_tokens", &v) && v >= 1 && v < (double)UINT32_MAX) {
+		into->kv_blocks_total = (uint64_t)v;
+		into->kv_block_tokens = 1;
+	}
+	(void)prom_sum(text, "sglang:prompt_tokens_total", &into->work);
+}
+
+static const struct engine_resume sglang_resumes[] = {
+	{.name = "sglang", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
+};
+
+static const char *sglang_resume(const struct config_engine *e)
+{
+	(void)e;
+	return "sglang";
+}
+
+const struct engine_ops engine_sglang = {
+	.kind = ENGINE_SGLANG,
+	.read_at = "SGLang 0.5.23 (its parser, its server on a CPU)",
+	.binary = "python3",
+	.launch = sglang_launch,
+	.ready_path = "/health",
+	.check_every = 2 * CGN_SEC,
+	.readiness = engine_readiness_plain,
+	.sources = {{"/metrics", sglang_read}},
+	.tokens = &engine_tokens_maybe,
+	.resumes = sglang_resumes,
+	.n_resumes = CGN_COUNT(sglang_resumes),
+	.resume = sglang_resume,
+};

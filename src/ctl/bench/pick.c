@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench pick: measures the steps of a routing decision for a tokenized prompt: digests of its blocks, their
- * holders, the choice, the booking. Then the cost of recording the decision and of asking one shadow policy.
+ * holders, the choice, the booking. Then the cost of recording the decision, of asking one shadow policy, and of
+ * deciding between one node and two.
  * A mix of prompts comes at a fixed rate while another thread applies the nodes' reports on earlier ones to
  * the index. */
 #include <inttypes.h>
@@ -31,9 +32,9 @@
 #define SWEEP      1024
 #define RING_BYTES ((size_t)8 << 20) /* Default size of the ring of one of two workers. */
 
-enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* Sum of the phases before. */, RECORD, SHADOW, PHASES };
+enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* Sum of the phases before. */, RECORD, SHADOW, SPLIT, PHASES };
 static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record",
-	"shadow"};
+	"shadow", "split"};
 enum group { KNOWN, NEW, ALL, GROUPS };
 static const char *const group_names[GROUPS] = {"known", "new", "all"};
 
@@ -46,6 +47,7 @@ struct result {
 
 struct bench {
 	uint64_t tokens, fresh, sent, rate, seed;
+	uint64_t prefill; /* Percentage of prefill nodes; 0: the phase SPLIT is left out. */
 	enum route_policy policy;
 	size_t n_cases;
 	cgn_nsec duration;
@@ -188,7 +190,16 @@ static void record_decision(struct run *x, const struct chooser_ask *ask, const 
 	at[RECORD] = cgn_clock_now();
 	explain_shadow(p, x->b->policy == ROUTE_PREDICTED ? ROUTE_WEIGHTED : ROUTE_PREDICTED, x->world.view,
 		&s, &index);
-	at[SHADOW] = cgn_clock_now();
+	at[SHADOW] = at[SPLIT] = cgn_clock_now();
+}
+
+static void split_decide(struct run *x, const struct chooser_ask *ask, cgn_nsec at[PHASES])
+{
+	struct chooser_split split;
+	if (x->b->prefill == 0)
+		return;
+	chooser_split(x->world.chooser, ask, &split);
+	at[SPLIT] = cgn_clock_now();
 }
 
 static CGN_RC decide_request(struct run *x, size_t i, struct cgn_err *err)
@@ -219,6 +230,7 @@ static CGN_RC decide_request(struct run *x, size_t i, struct cgn_err *err)
 	chooser_book(w->chooser, &ask, &p, t);
 	at[TOTAL] = cgn_clock_now();
 	record_decision(x, &ask, &p, i, at);
+	split_decide(x, &ask, at);
 	if (count_preemptions() == before) {
 		note_report(x, fresh ? NEW : KNOWN, at, digests, t->held);
 		note_report(x, ALL, at, digests, t->held);
@@ -264,7 +276,8 @@ static CGN_RC measure_case(struct run *x, struct cgn_err *err)
 		.nodes = x->result->nodes,
 		.sent = x->result->nodes * b->sent / 100,
 		.tokens = b->tokens / PICK_BLOCK_TOKENS * PICK_BLOCK_TOKENS,
-		.policy = b->policy};
+		.policy = b->policy,
+		.prefill = b->prefill};
 	pthread_t writer;
 	x->rng = b->seed | 1;
 	x->n = (size_t)((double)b->duration / 1e9 * (double)b->rate) + 1;
@@ -307,7 +320,13 @@ static double mean_us(uint64_t sum, uint64_t n)
 	return n > 0 ? (double)sum / (double)n : 0;
 }
 
-static void json_group(struct json_out *o, struct result *r, enum group g)
+/* Return how many phases were measured. */
+static size_t phases_of(const struct bench *b)
+{
+	return b->prefill > 0 ? PHASES : SPLIT;
+}
+
+static void json_group(const struct bench *b, struct json_out *o, struct result *r, enum group g)
 {
 	json_open(o, '{');
 	json_key_f64(o, "nodes", (double)r->nodes);
@@ -315,7 +334,7 @@ static void json_group(struct json_out *o, struct result *r, enum group g)
 	json_key_f64(o, "decisions", (double)r->count[g]);
 	json_key_f64(o, "digests_made", mean_us(r->digests[g], r->count[g]));
 	json_key_f64(o, "blocks_held", mean_us(r->held[g], r->count[g]));
-	for (size_t p = 0; p < PHASES; p++) {
+	for (size_t p = 0; p < phases_of(b); p++) {
 		char name[32];
 		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
 		json_key_open(o, name, '{');
@@ -341,7 +360,7 @@ static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 	json_key_open(&o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)
-			json_group(&o, &b->results[i], (enum group)g);
+			json_group(b, &o, &b->results[i], (enum group)g);
 	json_close(&o, ']');
 	json_close(&o, '}');
 	cgn_buf_char(&out, '\n');
@@ -352,10 +371,15 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
 	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD",
 		"DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99", "BOOK P50", "P99", "TOTAL P50",
-		"P99", "RECORD P50", "P99", "SHADOW P50", "P99", "TOTAL P99.9"};
+		"P99", "RECORD P50", "P99", "SHADOW P50", "P99"};
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < CGN_COUNT(headers); i++)
 		ctl_table_column(&t, headers[i], i != 1);
+	if (b->prefill > 0) {
+		ctl_table_column(&t, "SPLIT P50", true);
+		ctl_table_column(&t, "P99", true);
+	}
+	ctl_table_column(&t, "TOTAL P99.9", true);
 	for (size_t i = 0; i < b->n_cases * GROUPS; i++) {
 		struct result *r = &b->results[i / GROUPS];
 		enum group g = (enum group)(i % GROUPS);
@@ -364,7 +388,7 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%" PRIu64, r->count[g]);
 		ctl_table_cell(&t, "%.0f", mean_us(r->digests[g], r->count[g]));
 		ctl_table_cell(&t, "%.0f", mean_us(r->held[g], r->count[g]));
-		for (size_t p = 0; p < PHASES; p++) {
+		for (size_t p = 0; p < phases_of(b); p++) {
 			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.5));
 			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.99));
 		}
@@ -386,6 +410,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 		(uint64_t)ROUTE_MAX_BLOCKS * PICK_BLOCK_TOKENS, &b->tokens, err));
 	CGN_TRY(ctl_flag_u64(a, "--new", 0, 100, &b->fresh, err));
 	CGN_TRY(ctl_flag_u64(a, "--sent", 0, 100, &b->sent, err));
+	CGN_TRY(ctl_flag_u64(a, "--prefill", 0, 99, &b->prefill, err));
 	CGN_TRY(ctl_flag_u64(a, "--rate", 1, 1000000, &b->rate, err));
 	CGN_TRY(ctl_flag_u64(a, "--seed", 1, UINT64_MAX, &b->seed, err));
 	CGN_TRY(ctl_flag_duration(a, "--duration", &b->duration, err));

@@ -15,6 +15,8 @@
 
 /* ---- nodes ---- */
 
+static const struct handoff_end handoff = {.kind = HANDOFF_NIXL, .fingerprint = 1};
+
 static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err *err)
 {
 	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
@@ -35,6 +37,8 @@ static CGN_RC node_join(struct pick_world *w, size_t i, bool fed, struct cgn_err
 	n.id = name;
 	n.address = address;
 	n.engines = engines;
+	if (i % 100 < w->prefill)
+		n.role = COGNITORA__V1__ROLE__ROLE_PREFILL;
 	n.n_engines = 1;
 	CGN_TRY(cluster_node_seen(w->cluster, &n, false, &o, err));
 	struct cluster_node *node = cluster_find(w->cluster, name);
@@ -58,7 +62,10 @@ static CGN_RC nodes_join(struct pick_world *w, size_t sent, struct cgn_err *err)
 	/* A pool of engines that publish KV events, then one of others. */
 	for (size_t i = 0; i < w->n_nodes; i++)
 		CGN_TRY(node_join(w, i, i < w->n_nodes - sent, err));
-	return cluster_view_new(w->cluster, NULL, NULL, &w->view, err);
+	CGN_TRY(cluster_view_new(w->cluster, NULL, NULL, &w->view, err));
+	for (size_t i = 0; i < w->n_nodes && w->prefill > 0; i++)
+		w->view->models[0].handoff[i] = &handoff;
+	return CGN_OK;
 }
 
 static void node_hold(struct pick_world *w, size_t node, const uint64_t *chain, size_t n)
@@ -171,7 +178,7 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES,
 		.max_readers = 1,
 		.seed = mix_seeded(cfg->seed)};
-	*w = (struct pick_world){.seed = mix_seeded(cfg->seed), .n_nodes = cfg->nodes, .tokens = cfg->tokens};
+	*w = (struct pick_world){.seed = mix_seeded(cfg->seed), .n_nodes = cfg->nodes, .tokens = cfg->tokens, .prefill = cfg->prefill};
 	CGN_TRY(rules_fill(cfg, &w->rules, err));
 	w->root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	w->ids = malloc(w->tokens * sizeof *w->ids);
@@ -184,6 +191,7 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	CGN_TRY(route_record_new(RECORD_BYTES, &w->shared.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &w->shared.pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &w->shared.hotprefix, err));
+	CGN_TRY(transfer_new(&w->shared.transfer, err));
 	CGN_TRY(promptcache_new(PROMPT_BYTES, &w->prompts, err));
 	CGN_TRY(nodes_join(w, cfg->sent, err));
 	CGN_TRY(chooser_new(&w->shared, (uint32_t)w->seed, &w->chooser, err));
@@ -199,6 +207,7 @@ void pick_world_fini(struct pick_world *w)
 	route_record_free(&w->shared.record);
 	pending_free(&w->shared.pending);
 	hotprefix_free(&w->shared.hotprefix);
+	transfer_free(&w->shared.transfer);
 	kvindex_free(&w->shared.index);
 	cluster_free(&w->cluster);
 	free(w->ids);

@@ -14,6 +14,7 @@
 struct pick_world {
 	uint64_t seed;
 	size_t n_nodes, tokens;
+	size_t prefill; /* Percentage of nodes with role prefill; all nodes can hand KV over then. */
 	struct route_rules rules;
 	struct cluster *cluster;
 	struct cluster_view *view;
@@ -30,6 +31,7 @@ struct pick_cfg {
 	uint64_t seed;
 	size_t nodes, sent, tokens; /* |sent|: number of nodes that publish no KV events. */
 	enum route_policy policy;
+	size_t prefill; /* As in struct pick_world. */
 };
 CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct cgn_err *err);
 void pick_world_fini(struct pick_world *w); /* Accepts a partly initialized world. */

@@ -144,6 +144,38 @@ static void a_slow_network_keeps_requests_together(void **state)
 	pools_fini(&p);
 }
 
+/* A network that is slower than the prefill node has a queue too. */
+static void prompts_wait_for_the_network(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	streams_run(&p, D0, 40);
+	streams_run(&p, D1, 40);
+	p.w.rules.disagg.prior.token_ms = 0.2F;
+	double idle = split_of(&p, BLOCKS).transfer_ms;
+	prompts_wait(&p, P0, 3, TOKENS);
+	prompts_wait(&p, P1, 3, TOKENS);
+	/* Three prompts move at 0.2 ms a token, while four are computed at 0.1. */
+	assert_near(split_of(&p, BLOCKS).transfer_ms - idle, (3 * 0.2 - 4 * 0.1) * TOKENS, 1);
+	struct chooser_ticket t = {0};
+	struct chooser_ask ask = ask_of(&p.w);
+	ask.handoff = 7;
+	ask.from = (struct chooser_source){p.nodes[P0].node_id_hash, p.nodes[P0].slot};
+	struct chooser_pick_result r = chooser_pick(p.w.chooser, &ask);
+	chooser_book(p.w.chooser, &ask, &r, &t);
+	assert_int_equal(p.stats[p.nodes[P0].slot].moving_tokens, TOKENS);
+	assert_int_equal(p.stats[t.slot].moving_tokens, TOKENS);
+	route_record_forget(p.w.shared.record, t.slot);
+	r = chooser_pick(p.w.chooser, &ask);
+	assert_near((double)r.cands[r.index].fetch_ms, idle + 0.2 * TOKENS, 1);
+	chooser_begun(p.w.chooser, &t, 0);
+	chooser_release(p.w.chooser, &t, 0);
+	assert_int_equal(p.stats[p.nodes[P0].slot].moving_tokens, 0);
+	assert_int_equal(p.stats[t.slot].moving_tokens, 0);
+	pools_fini(&p);
+}
+
 static void a_long_queue_for_prompts_sends_them_elsewhere(void **state)
 {
 	(void)state;
@@ -327,7 +359,7 @@ static void a_decode_leg_is_priced_by_its_transfer_and_learned_from(void **state
 	p.ends[D0].fingerprint = 8;
 	struct chooser_ask ask = ask_of(&p.w);
 	ask.handoff = 7;
-	ask.from = p.nodes[P0].node_id_hash;
+	ask.from = (struct chooser_source){p.nodes[P0].node_id_hash, p.nodes[P0].slot};
 	for (uint64_t i = 0; i < 200; i++) {
 		struct chooser_ticket t = {0};
 		ask.now = i * CGN_SEC;
@@ -367,6 +399,7 @@ int main(void)
 		cmocka_unit_test(an_idle_cluster_moves_nothing),
 		cmocka_unit_test(a_prompt_that_would_stall_streams_is_moved),
 		cmocka_unit_test(a_slow_network_keeps_requests_together),
+		cmocka_unit_test(prompts_wait_for_the_network),
 		cmocka_unit_test(a_long_queue_for_prompts_sends_them_elsewhere),
 		cmocka_unit_test(a_conversation_stays_where_its_history_is),
 		cmocka_unit_test(what_decode_made_is_pulled_where_the_hand_off_can),

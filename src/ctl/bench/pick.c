@@ -32,7 +32,17 @@
 #define SWEEP      1024
 #define RING_BYTES ((size_t)8 << 20) /* Default size of the ring of one of two workers. */
 
-enum phase { DIGEST, MATCH, SCORE, BOOK, TOTAL /* Sum of the phases before. */, RECORD, SHADOW, SPLIT, PHASES };
+enum phase {
+	DIGEST,
+	MATCH,
+	SCORE,
+	BOOK,
+	TOTAL /* Sum of the phases before. */,
+	RECORD,
+	SHADOW,
+	SPLIT,
+	PHASES
+};
 static const char *const phase_names[PHASES] = {"digest", "match", "score", "book", "total", "record",
 	"shadow", "split"};
 enum group { KNOWN, NEW, ALL, GROUPS };

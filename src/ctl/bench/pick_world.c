@@ -178,7 +178,10 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES,
 		.max_readers = 1,
 		.seed = mix_seeded(cfg->seed)};
-	*w = (struct pick_world){.seed = mix_seeded(cfg->seed), .n_nodes = cfg->nodes, .tokens = cfg->tokens, .prefill = cfg->prefill};
+	*w = (struct pick_world){.seed = mix_seeded(cfg->seed),
+		.n_nodes = cfg->nodes,
+		.tokens = cfg->tokens,
+		.prefill = cfg->prefill};
 	CGN_TRY(rules_fill(cfg, &w->rules, err));
 	w->root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
 	w->ids = malloc(w->tokens * sizeof *w->ids);

@@ -41,7 +41,8 @@ enum replay_leg { REPLAY_WHOLE, REPLAY_PREFILL, REPLAY_DECODE };
 struct replay_flight {
 	struct cgn_link link; /* In r->flights; r->computed between its legs; r->moving during a transfer. */
 	enum replay_leg leg;
-	uint64_t from, handoff; /* As in struct chooser_ask, of a split request. */
+	struct chooser_source from; /* As in struct chooser_ask, of a split request. */
+	uint64_t handoff;
 	uint32_t prefill_node;
 	cgn_nsec arrives; /* End of the transfer. */
 	const struct trace_request *request;

@@ -106,19 +106,38 @@ static void prompt_book(struct chooser *c, const struct chooser_ask *ask, const 
 }
 
 /* Note the hand-over that the first byte of a decode leg waits for. */
-static void move_book(const struct chooser_ask *ask, const struct chooser_pick_result *p,
+static void move_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out)
 {
+	struct node_stats *stats = c->shared.stats;
 	const struct route_cand *w = &p->cands[p->index];
 	struct route_terms t;
 	if (!(w->handed_tokens > 0))
 		return;
 	route_terms(&p->ask, w, &t);
-	out->move = (struct chooser_move){.path = {ask->from, w->node_id_hash, ask->handoff},
+	uint32_t tokens = clamp_u32((double)w->handed_tokens);
+	uint64_t sends =
+		atomic_fetch_add_explicit(&stats[ask->from.slot].moving_tokens, tokens, memory_order_relaxed);
+	uint64_t takes =
+		atomic_fetch_add_explicit(&stats[w->slot].moving_tokens, tokens, memory_order_relaxed);
+	out->move = (struct chooser_move){.path = {ask->from.node, w->node_id_hash, ask->handoff},
 		.prior = ask->rules->disagg.prior,
-		.tokens = clamp_u32((double)w->handed_tokens),
+		.tokens = tokens,
+		.ahead = clamp_u32((double)(sends > takes ? sends : takes)),
+		.from = ask->from.slot,
+		.to = w->slot,
+		.counted = true,
 		.other_ms = (float)t.queue_ms + w->speed.step_ms,
 		.since = ask->now};
+}
+
+static void move_end(struct chooser *c, struct chooser_move *m)
+{
+	if (!m->counted)
+		return;
+	m->counted = false;
+	atomic_fetch_sub_explicit(&c->shared.stats[m->from].moving_tokens, m->tokens, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&c->shared.stats[m->to].moving_tokens, m->tokens, memory_order_relaxed);
 }
 
 /* Learn from the first byte of a decode leg how long the hand-over took. */
@@ -128,7 +147,8 @@ static void move_learn(const struct chooser *c, const struct chooser_ticket *t, 
 	double ms = ms_between(m->since, now) - (double)m->other_ms;
 	if (m->tokens == 0 || t->crowded || t->whole || c->shared.transfer == NULL)
 		return;
-	transfer_learn(c->shared.transfer, &m->path, &m->prior, m->tokens, ms > 0 ? ms : 0, now);
+	transfer_learn(c->shared.transfer, &m->path, &m->prior, (double)m->tokens + (double)m->ahead,
+		ms > 0 ? ms : 0, now);
 }
 
 void chooser_moving(struct chooser_ticket *t, cgn_nsec now)
@@ -155,7 +175,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.at = ask->now};
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
-	move_book(ask, p, out);
+	move_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);
 	c->turn++;
 	c->random += MIX_GOLDEN;
@@ -178,6 +198,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->crowded && !t->whole)
 		node_stats_prefill(stats, (double)took * 1e-6, (double)t->new_tokens);
 	move_learn(c, t, now);
+	move_end(c, &t->move);
 	if (t->pending != 0)
 		pending_limit(c->shared.pending, t->pending, now, CHOOSER_CONFIRM);
 }
@@ -199,6 +220,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 		hotprefix_drop(c->shared.hotprefix, t->prefix);
 	if (t->prefilling && t->pending != 0)
 		pending_drop(c->shared.pending, t->pending);
+	move_end(c, &t->move);
 	t->booked = t->hot = false;
 }
 

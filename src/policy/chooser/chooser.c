@@ -285,18 +285,29 @@ static float answer_expected(const struct chooser *c, const struct chooser_ask *
 	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
 }
 
-void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, uint64_t handoff,
-	uint64_t from, struct route_cand *cands, size_t n)
+/* Return the tokens that move before those of a prompt that comes from |from| to the node of |slot|. */
+static double tokens_moving(const struct chooser *c, const struct chooser_source *from, uint16_t slot)
+{
+	const struct node_stats *s = c->shared.stats;
+	uint64_t out = atomic_load_explicit(&s[from->slot].moving_tokens, memory_order_relaxed),
+		 in = atomic_load_explicit(&s[slot].moving_tokens, memory_order_relaxed);
+	return (double)(out > in ? out : in);
+}
+
+void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, const struct chooser_way *way,
+	struct route_cand *cands, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &cands[i];
-		const struct transfer_path path = {from, to->node_id_hash, handoff};
-		if (to->handoff != handoff || to->node_id_hash == from)
+		const struct transfer_path path = {way->from.node, to->node_id_hash, way->handoff};
+		if (to->handoff != way->handoff || to->node_id_hash == way->from.node)
 			continue;
 		const struct transfer_speed s =
 			transfer_speed_of(c->shared.transfer, &path, &ask->rules->disagg.prior, ask->now);
+		double ahead = tokens_moving(c, &way->from, to->slot) + way->ahead_tokens;
+		double wait = ahead * (double)s.token_ms - way->until_ms;
 		to->handed_tokens = to->uncached_tokens;
-		to->fetch_ms += (float)transfer_ms(&s, (double)to->uncached_tokens);
+		to->fetch_ms += (float)(transfer_ms(&s, (double)to->uncached_tokens) + (wait > 0 ? wait : 0));
 		to->uncached_tokens = to->spared_tokens = 0;
 	}
 }
@@ -365,11 +376,13 @@ struct chooser_pick_result chooser_choose(struct chooser *c, const struct choose
 	CGN_LIVE(c, CHOOSER_TAG);
 	struct route_ask score = chooser_route_ask(c, ask);
 	chooser_weigh(c, ask, n);
-	if (ask->from != 0)
-		chooser_hand_over(c, ask, ask->handoff, ask->from, c->cands, n);
+	if (ask->from.node != 0) {
+		const struct chooser_way way = {.handoff = ask->handoff, .from = ask->from};
+		chooser_hand_over(c, ask, &way, c->cands, n);
+	}
 	score.common = chooser_common(c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
-	if (ask->from != 0)
+	if (ask->from.node != 0)
 		handed_credit(ask, c->cands, n);
 	return (struct chooser_pick_result){p.verdict, p.index, p.score, score, c->cands, n};
 }

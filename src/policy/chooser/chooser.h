@@ -25,6 +25,12 @@ struct chooser_shared {
 	struct transfer *transfer;   /* Speeds of hand-offs; NULL: the prior. */
 };
 
+/* A node that computes a prompt for another node. */
+struct chooser_source {
+	uint64_t node; /* route_hash of the node's id; 0: no node. */
+	uint16_t slot;
+};
+
 #define CHOOSER_NO_PIN UINT32_MAX
 struct chooser_ask {
 	const struct route_rules *rules;
@@ -44,9 +50,7 @@ struct chooser_ask {
 	bool embeds;
 	/* The request computes the prompt for another node: for prefill nodes only. */
 	bool prefill;
-	/* route_hash of the id of the node that computes the prompt, by hand-offs of the kind |handoff|: the prompt
-	 * costs its transfer. 0: none. */
-	uint64_t from;
+	struct chooser_source from; /* Node whose hand-off of the kind |handoff| the prompt comes with. */
 	/* A prefill node answers the request: for prefill nodes only, which compute the prompt too. */
 	bool continues;
 	/* Fingerprint of the hand-off (route_cand.handoff) that the node must have; 0: any. */
@@ -81,8 +85,11 @@ struct chooser_pick_result {
 struct chooser_move {
 	struct transfer_path path;
 	struct transfer_speed prior;
-	uint32_t tokens; /* 0: nothing moves. */
-	float other_ms;  /* Predicted part of the time to first byte that is not the transfer. */
+	uint32_t tokens;   /* 0: nothing moves. */
+	uint32_t ahead;    /* Tokens of others that move along the path before these. */
+	uint16_t from, to; /* Slots; counted in their moving_tokens while |counted|. */
+	bool counted;
+	float other_ms; /* Predicted part of the time to first byte that is not the transfer. */
 	cgn_nsec since;
 };
 
@@ -163,7 +170,7 @@ struct chooser_split {
 	double transfer_ms;
 	/* With CHOOSER_PAIR: the pick of the prefill node, to book; borrowed until the next pick. */
 	struct chooser_pick_result first;
-	uint64_t from; /* route_hash of the prefill node's id. */
+	struct chooser_source from; /* The prefill node. */
 };
 
 struct chooser;

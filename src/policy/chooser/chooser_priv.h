@@ -30,7 +30,14 @@ void chooser_weigh(struct chooser *c, const struct chooser_ask *ask, size_t n);
 /* Return the question for route_pick. */
 struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser_ask *ask);
 float chooser_common(const struct route_cand *cands, size_t n);
-/* Let the prompt of |cands| come from the node |from| by hand-offs of the kind |handoff|, instead of computing
- * it. */
-void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, uint64_t handoff,
-	uint64_t from, struct route_cand *cands, size_t n);
+/* How the prompt of an answer leg comes from another node. */
+struct chooser_way {
+	uint64_t handoff;
+	struct chooser_source from;
+	/* Tokens that the node computes for others before this prompt, whose KV it moves before; and the time until
+	 * this prompt is computed, in which KV moves. */
+	double ahead_tokens, until_ms;
+};
+/* Let the prompt of |cands| come by |way| instead of computing it there. */
+void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, const struct chooser_way *way,
+	struct route_cand *cands, size_t n);

@@ -127,6 +127,19 @@ static void pulls_fill(const struct chooser *c, const struct chooser_ask *ask,
 	}
 }
 
+/* Return the way of a prompt from the picked prefill node. While the node computes the prompts before this one, it
+ * moves their KV. */
+static struct chooser_way way_from(const struct chooser_pick_result *p, uint64_t handoff)
+{
+	const struct route_cand *c = &p->cands[p->index];
+	struct route_terms t;
+	route_terms(&p->ask, c, &t);
+	return (struct chooser_way){.handoff = handoff,
+		.from = {c->node_id_hash, c->slot},
+		.ahead_tokens = (double)c->queued_tokens,
+		.until_ms = t.queue_ms + t.prefill_ms + t.fetch_ms};
+}
+
 /* Pick the best pair of nodes for hand-offs of the kind |handoff|, and keep it if it costs less than out->pair_ms.
  * Uses c->scratch. */
 static void pair_try(struct chooser *c, const struct chooser_ask *ask, const struct route_ask *score,
@@ -139,10 +152,10 @@ static void pair_try(struct chooser *c, const struct chooser_ask *ask, const str
 	struct chooser_pick_result p = part_pick(&prompt, c->scratch, n);
 	if (p.verdict != ROUTE_PICKED)
 		return;
-	uint64_t from = p.cands[p.index].node_id_hash;
+	const struct chooser_way way = way_from(&p, handoff);
 	struct route_cand *decode = c->scratch + n;
 	size_t n_decode = group_copy(s->answer, s->n_answer, handoff, decode);
-	chooser_hand_over(c, ask, handoff, from, decode, n_decode);
+	chooser_hand_over(c, ask, &way, decode, n_decode);
 	struct chooser_pick_result d = part_pick(score, decode, n_decode);
 	if (d.verdict != ROUTE_PICKED)
 		return;
@@ -158,7 +171,7 @@ static void pair_try(struct chooser *c, const struct chooser_ask *ask, const str
 		to->handed_tokens > 0 && to->handed_tokens < 4e9F ? (uint32_t)to->handed_tokens : 0;
 	out->transfer_ms = (double)to->fetch_ms;
 	out->first = p;
-	out->from = from;
+	out->from = way.from;
 }
 
 static bool is_listed(const uint64_t *v, size_t n, uint64_t x)

@@ -93,6 +93,7 @@ struct node_stats {
 	/* Workers: time since when prompts are being computed (while queued_tokens is not 0), and the total
 	 * time before that. */
 	_Atomic uint64_t prefill_since, prefill_total;
+	_Atomic uint64_t moving_tokens; /* Workers: tokens whose KV is on the way to the node or from it. */
 	struct pulse pulse;
 };
 

@@ -63,7 +63,7 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 		.prefill = prefill,
 		.continues = leg->target.continues,
 		.handoff = leg->role == LEG_DECODE ? r->plan.split.handoff : 0,
-		.from = leg->role == LEG_DECODE ? r->plan.split.from : 0,
+		.from = leg->role == LEG_DECODE ? r->plan.split.from : (struct chooser_source){0},
 		.session = r->client.session.n > 0 ? route_hash(r->client.session.p, r->client.session.n) : 0,
 		.pin = pin != NULL ? pin->slot : CHOOSER_NO_PIN,
 		.excluded = excluded,

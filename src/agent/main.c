@@ -29,7 +29,8 @@ static const struct svc_flag flags[] = {
 	{"engine-kind", "engine.kind", "KIND", "vllm, sglang, trtllm, llama_cpp, mlx, openai_compat or sim"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines}};
+static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines},
+	{"GET", "/gpus", agent_admin_gpus}};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW

@@ -42,14 +42,14 @@ static int result_of(const char *name)
 		if (strcmp(line[i].word, "hang") == 0 && strcmp(line[i].rest, name) == 0)
 			for (;;)
 				(void)pause();
-		if (strcmp(line[i].word, "fail") == 0 && sscanf(line[i].rest, "%59s %d", which, &result) == 2 &&
-			strcmp(which, name) == 0)
+		if (strcmp(line[i].word, "fail") == 0 &&
+			sscanf(line[i].rest, "%59s %d", which, &result) == 2 && strcmp(which, name) == 0)
 			return result;
 	}
 	return 0;
 }
 
-static unsigned long long reading(const char *key, const long *device)
+static unsigned long long reading_of(const char *key, const long *device)
 {
 	long gpu = 0;
 	unsigned long long v = 0;
@@ -64,7 +64,7 @@ static unsigned long long reading(const char *key, const long *device)
 static int give_number(const char *function, const char *key, const long *device, unsigned *out)
 {
 	int result = result_of(function);
-	*out = result == 0 ? (unsigned)reading(key, device) : 0xdeadbeefU;
+	*out = result == 0 ? (unsigned)reading_of(key, device) : 0xdeadbeefU;
 	return result;
 }
 #endif
@@ -112,15 +112,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, long **out)
 
 int nvmlDeviceGetUUID(const long *d, char *out, unsigned cap)
 {
-	(void)snprintf(out, cap, "GPU-%08lx-0000-0000-0000-000000000000", (unsigned long)(d - numbers) + 0xa0);
+	(void)snprintf(out, cap, "GPU-%08lx-0000-0000-0000-000000000000",
+		(unsigned long)(d - numbers) + 0xa0);
 	return result_of("DeviceGetUUID");
 }
 
 int nvmlDeviceGetMemoryInfo(const long *d, unsigned long long out[3])
 {
 	int result = result_of("DeviceGetMemoryInfo");
-	out[0] = reading("memory_total", d);
-	out[2] = reading("memory_used", d);
+	out[0] = reading_of("memory_total", d);
+	out[2] = reading_of("memory_used", d);
 	out[1] = out[0] - out[2];
 	return result;
 }
@@ -167,7 +168,7 @@ int nvmlDeviceGetEnforcedPowerLimit(const long *d, unsigned *out)
 
 int nvmlDeviceGetTotalEnergyConsumption(const long *d, unsigned long long *out)
 {
-	*out = reading("energy", d);
+	*out = reading_of("energy", d);
 	return result_of("DeviceGetTotalEnergyConsumption");
 }
 
@@ -185,7 +186,7 @@ int nvmlDeviceGetClockInfo(const long *d, int type, unsigned *out)
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(const long *d, unsigned long long *out)
 {
-	*out = reading("slowed", d);
+	*out = reading_of("slowed", d);
 	return result_of("DeviceGetCurrentClocksThrottleReasons");
 }
 #endif

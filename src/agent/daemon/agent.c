@@ -429,6 +429,7 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	a->watch.holdings = a->holdings;
 	if (a->power.n > 0)
 		cgn_timer_set(&a->power_timer, 0);
+	gpus_open(&a->gpus, a->loop, a->telemetry, cfg);
 	cgn_log(INFO, "agent.start", F_STR("node", a->node_id), F_STR("listen", cfg->agent.listen),
 		F_STR("address", a->address), F_U64("engines", a->n_engines),
 		F_U64("power_zones", a->power.n));
@@ -478,6 +479,7 @@ void agent_stop(void **take)
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = a->leaving = true;
 	cgn_timer_cancel(&a->power_timer);
+	gpus_close(&a->gpus);
 	cgn_timer_cancel(&a->drain_timer);
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);

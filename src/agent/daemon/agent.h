@@ -4,6 +4,7 @@
 #pragma once
 #include "agent/daemon/store.h"
 #include "agent/engine/engine.h"
+#include "agent/gpu/gpu.h"
 #include "agent/relay/relay.h"
 #include "agent/watch/watch.h"
 #include "joint/powersrc/powersrc.h"
@@ -38,6 +39,7 @@ struct agent {
 	struct node_store store;
 	struct holdings *holdings; /* Blocks of all engines together */
 	struct powersrc power;
+	struct gpus gpus;
 	struct cgn_timer power_timer;
 
 	cgn_nsec drain_timeout;
@@ -67,4 +69,5 @@ struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str m
 /* ---- admin.c: the admin port ---- */
 void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);
+void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

@@ -108,6 +108,7 @@ void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out
 	out->yours_decoding = yours.decoding;
 	out->requests_total = a->relays.requests_total;
 	out->power_headroom = (float)a->power.headroom;
+	gpus_load(&a->gpus, out);
 	for (size_t i = 0; i < a->n_engines; i++) {
 		const struct engine_scrape *l = &a->engines[i].load;
 		out->running += l->now.running;

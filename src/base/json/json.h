@@ -43,7 +43,7 @@ struct cgn_str json_key_plain(struct cgn_str raw, char room[JSON_KEY_MAX]);
 bool json_key_is(struct cgn_str raw, const char *key);
 /* Find the last member named |key|, as engines do; false when there is none or |object| is not an object. */
 bool json_get(struct json_val object, const char *key, struct json_val *out);
-#define JSON_PICK_MAX 32
+#define JSON_PICK_MAX 64
 /* Find at most JSON_PICK_MAX keys of at most JSON_KEY_MAX bytes in one walk: out[i] is the last member named keys[i]; its raw.p is NULL when there is
  * none or |object| is not an object. */
 void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);

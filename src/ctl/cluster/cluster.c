@@ -62,8 +62,23 @@ static const struct {
 	{"ROLE", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false}, {"RUNNING", true, true},
 	{"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false}, {"GPU", true, true},
 	{"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true}, {"SOURCE", false, true},
-	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"MODELS", false, false},
-	{"REASON", false, true}};
+	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"GPU MEM GB", false, true},
+	{"GPU POWER W", false, true}, {"MODELS", false, false}, {"REASON", false, true}};
+
+/* "61.2/79.6", used of all; empty for a node without GPUs that its agent can read. */
+static void gpu_cells(struct ctl_table *t, const Cognitora__V1__Load *load)
+{
+	if (load->gpu_memory_total > 0)
+		ctl_table_cell(t, "%.1f/%.1f", (double)load->gpu_memory_used / 1e9,
+			(double)load->gpu_memory_total / 1e9);
+	else
+		ctl_table_cell(t, "%s", "");
+	if (load->gpus > 0 && load->gpu_power_limit_mw > 0)
+		ctl_table_cell(t, "%.0f/%.0f", (double)load->gpu_power_mw / 1e3,
+			(double)load->gpu_power_limit_mw / 1e3);
+	else
+		ctl_table_cell(t, "%s", "");
+}
 
 static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 {
@@ -91,6 +106,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
+	gpu_cells(t, load);
 	ctl_table_cell(t, "%s", cgn_buf_z(&models));
 	ctl_table_cell(t, "%s", s->reason);
 	cgn_buf_fini(&models);

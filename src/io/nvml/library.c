@@ -40,7 +40,8 @@ CGN_RC nvml_lib_open(const char *path, struct nvml_lib *out, struct cgn_err *err
 		{"nvmlDeviceGetTotalEnergyConsumption", NULL, &l.energy, false},
 		{"nvmlDeviceGetTemperature", NULL, &l.temperature, false},
 		{"nvmlDeviceGetClockInfo", NULL, &l.clock, false},
-		{"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", &l.slowed, false},
+		{"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
+			&l.slowed, false},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		if (symbol_find(l.handle, rows[i].name, rows[i].older, rows[i].to) || !rows[i].needed)

@@ -53,7 +53,8 @@ static bool is_uuid_of(struct cgn_str part, const char *uuid)
 	return part.n > 4 && part.n <= strlen(uuid) && memcmp(part.p, uuid, part.n) == 0;
 }
 
-bool nvml_is_listed(const char *list, uint32_t index, const char *uuid)
+/* True when |list|, as struct nvml_cfg has it, names the GPU. */
+static bool is_listed(const char *list, uint32_t index, const char *uuid)
 {
 	struct cgn_str rest = cgn_str_of(list);
 	uint64_t number = 0;
@@ -140,8 +141,9 @@ static void gpus_read(struct nvml *n)
 		struct nvml_gpu *g = &v->gpu[v->n];
 		if (!nvml_lib_read(&n->lib, i, g, &result)) {
 			last = result;
-			(void)snprintf(v->why, sizeof v->why, "GPU %u: %s", i, nvml_lib_error(&n->lib, result));
-		} else if (nvml_is_listed(n->gpus, i, g->uuid)) {
+			(void)snprintf(v->why, sizeof v->why, "GPU %u: %s", i,
+				nvml_lib_error(&n->lib, result));
+		} else if (is_listed(n->gpus, i, g->uuid)) {
 			v->n++;
 		}
 	}

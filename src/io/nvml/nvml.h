@@ -29,7 +29,8 @@ struct nvml_gpu {
 	char uuid[96], name[96];
 	unsigned have; /* enum nvml_have */
 	uint64_t memory_used, memory_total;
-	uint32_t sm_percent, memory_percent; /* Share of the time in which a kernel ran, and memory was accessed */
+	uint32_t sm_percent,
+		memory_percent; /* Share of the time in which a kernel ran, and memory was accessed */
 	uint32_t power_mw, power_limit_mw;
 	uint64_t energy_mj; /* Since the driver was loaded */
 	uint32_t temperature_c, sm_mhz, memory_mhz;
@@ -72,5 +73,3 @@ void nvml_read(struct nvml *n, struct nvml_view *out);
 /* End the thread. One whose call does not return within a second is left alone, with its memory, until the process
  * ends. */
 void nvml_close(struct nvml **take);
-/* True when |list|, as struct nvml_cfg has it, names the GPU. */
-bool nvml_is_listed(const char *list, uint32_t index, const char *uuid);

@@ -78,7 +78,8 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 		n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
 	pb_json_select(j, &n->load,
-		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total");
+		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total "
+		"gpus gpu_memory_used gpu_memory_total gpu_power_mw gpu_power_limit_mw");
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/gpu/gpu.h"
+
+#include <stdlib.h>
+
+#include "agent/metrics.h"
+#include "base/log/log.h"
+
+#define GPU_INTERVAL CGN_SEC
+#define GPU_SILENT   (5 * CGN_SEC) /* A call that takes longer is not expected to return */
+
+/* True when the readings are those of now. */
+static bool gpus_are_known(const struct gpus *g)
+{
+	return g->nvml != NULL && g->view.state == NVML_READING && !g->is_silent;
+}
+
+/* ---- metrics ---- */
+
+static void series_forget(struct gpus *g, struct gpu_series *s)
+{
+	if (s->uuid[0] != '\0')
+		telemetry_forget(g->telemetry, "uuid", s->uuid);
+	*s = (struct gpu_series){.uuid = ""};
+}
+
+static void gauge_set(struct gpus *g, unsigned id, const struct nvml_gpu *gpu, const char *kind, double v)
+{
+	char index[12];
+	(void)snprintf(index, sizeof index, "%u", gpu->index);
+	const char *const labels[] = {index, gpu->uuid, kind};
+	metric_set(metric_get(g->telemetry, id, labels, kind != NULL ? 3 : 2), v);
+}
+
+/* Count whole joules; the rest stays for the next reading. After a reload of the driver the GPU counts from 0. */
+static void energy_count(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu)
+{
+	char index[12];
+	(void)snprintf(index, sizeof index, "%u", gpu->index);
+	if (s->energy == NULL)
+		s->energy = METRIC_OF(g->telemetry, GPU_ENERGY, index, gpu->uuid);
+	uint64_t from = gpu->energy_mj >= s->energy_mj ? s->energy_mj : 0;
+	uint64_t joules = (gpu->energy_mj - from) / 1000;
+	metric_add(s->energy, joules);
+	s->energy_mj = from + joules * 1000;
+}
+
+static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu)
+{
+	const struct {
+		enum nvml_have have;
+		unsigned id;
+		const char *kind;
+		double v;
+	} rows[] = {
+		{NVML_MEMORY, METRIC_GPU_MEMORY, "used", (double)gpu->memory_used},
+		{NVML_MEMORY, METRIC_GPU_MEMORY, "total", (double)gpu->memory_total},
+		{NVML_USE, METRIC_GPU_SM, NULL, gpu->sm_percent / 100.0},
+		{NVML_POWER, METRIC_GPU_POWER, NULL, gpu->power_mw / 1e3},
+		{NVML_POWER_LIMIT, METRIC_GPU_POWER_LIMIT, NULL, gpu->power_limit_mw / 1e3},
+		{NVML_TEMPERATURE, METRIC_GPU_TEMPERATURE, NULL, gpu->temperature_c},
+		{NVML_SM_CLOCK, METRIC_GPU_CLOCK, "sm", gpu->sm_mhz * 1e6},
+		{NVML_MEMORY_CLOCK, METRIC_GPU_CLOCK, "memory", gpu->memory_mhz * 1e6},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if ((gpu->have & rows[i].have) != 0)
+			gauge_set(g, rows[i].id, gpu, rows[i].kind, rows[i].v);
+	for (size_t i = 0; (gpu->have & NVML_SLOWED) != 0 && i < nvml_n_slow_reasons; i++)
+		gauge_set(g, METRIC_GPU_SLOWED, gpu, nvml_slow_reasons[i].name,
+			(gpu->slowed & nvml_slow_reasons[i].bit) != 0 ? 1 : 0);
+	if ((gpu->have & NVML_ENERGY) != 0)
+		energy_count(g, s, gpu);
+}
+
+static void metrics_follow(struct gpus *g)
+{
+	size_t n = gpus_are_known(g) ? g->view.n : 0;
+	for (size_t i = 0; i < NVML_MAX_GPUS; i++) {
+		const char *uuid = i < n ? g->view.gpu[i].uuid : "";
+		if (strcmp(g->series[i].uuid, uuid) != 0)
+			series_forget(g, &g->series[i]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		(void)cgn_str_copyz(g->series[i].uuid, sizeof g->series[i].uuid,
+			cgn_str_of(g->view.gpu[i].uuid));
+		series_set(g, &g->series[i], &g->view.gpu[i]);
+	}
+	metric_set(METRIC_ONE(g->telemetry, GPUS), (double)n);
+}
+
+/* ---- what the log tells ---- */
+
+static void tell_change(struct gpus *g)
+{
+	const struct nvml_view *v = &g->view;
+	const char *now = g->is_silent ? "the library does not return from a call" : v->why;
+	if (v->state == NVML_STARTING && !g->is_silent)
+		return;
+	if (g->told && strncmp(g->said, now, sizeof g->said - 1) == 0)
+		return;
+	g->told = true;
+	(void)cgn_str_copyz(g->said, sizeof g->said, cgn_str_of(now));
+	if (v->state == NVML_ABSENT)
+		cgn_log(INFO, "agent.no_gpus", F_STR("why", now), F_STR("then", "GPUs are not shown"));
+	else if (now[0] != '\0')
+		cgn_log_limited(WARN, "agent.gpus_unreadable", F_STR("why", now),
+			F_U64("readable", g->is_silent ? 0 : v->n));
+	else
+		cgn_log_limited(INFO, "agent.gpus", F_U64("gpus", v->n), F_STR("driver", v->driver),
+			F_STR("first", v->n > 0 ? v->gpu[0].name : ""));
+}
+
+static void on_gpu_timer(struct cgn_timer *t)
+{
+	struct gpus *g = CGN_CONTAINER(t, struct gpus, timer);
+	cgn_nsec now = cgn_clock_now();
+	nvml_read(g->nvml, &g->view);
+	g->is_silent = g->view.call_since != 0 && now > g->view.call_since + GPU_SILENT;
+	tell_change(g);
+	metrics_follow(g);
+	if (g->view.state == NVML_ABSENT) {
+		nvml_close(&g->nvml);
+		return;
+	}
+	cgn_timer_set(t, GPU_INTERVAL);
+}
+
+/* ---- open and close ---- */
+
+void gpus_open(struct gpus *g, struct cgn_loop *l, struct telemetry *t, const struct config *cfg)
+{
+	struct cgn_err err = {0};
+	/* An empty variable hides all GPUs from the engines, and an absent one none. */
+	const struct nvml_cfg nvml = {.library = cfg->agent.nvml,
+		.gpus = cfg->agent.gpu_index != NULL ? cfg->agent.gpu_index : getenv("CUDA_VISIBLE_DEVICES"),
+		.interval = GPU_INTERVAL};
+	g->loop = l;
+	g->telemetry = t;
+	cgn_timer_init(&g->timer, l, on_gpu_timer);
+	if (cfg->agent.nvml[0] == '\0')
+		return;
+	if (cgn_ok(nvml_open(&nvml, &g->nvml, &err)))
+		cgn_timer_set(&g->timer, 0);
+	else
+		cgn_log(WARN, "agent.gpus_unreadable", F_STR("why", err.msg), F_U64("readable", 0));
+}
+
+void gpus_close(struct gpus *g)
+{
+	if (g->loop == NULL)
+		return;
+	cgn_timer_cancel(&g->timer);
+	nvml_close(&g->nvml);
+}
+
+/* ---- load and /gpus ---- */
+
+void gpus_load(const struct gpus *g, Cognitora__V1__Load *out)
+{
+	if (!gpus_are_known(g))
+		return;
+	out->gpus = (uint32_t)g->view.n;
+	for (size_t i = 0; i < g->view.n; i++) {
+		const struct nvml_gpu *gpu = &g->view.gpu[i];
+		out->gpu_memory_used += gpu->memory_used;
+		out->gpu_memory_total += gpu->memory_total;
+		out->gpu_power_mw += gpu->power_mw;
+		out->gpu_power_limit_mw += gpu->power_limit_mw;
+	}
+}
+
+static void gpu_put(struct json_out *o, const struct nvml_gpu *gpu)
+{
+	const struct {
+		enum nvml_have have;
+		const char *key;
+		uint64_t v;
+	} rows[] = {
+		{NVML_MEMORY, "memory_used", gpu->memory_used},
+		{NVML_MEMORY, "memory_total", gpu->memory_total},
+		{NVML_USE, "sm_percent", gpu->sm_percent},
+		{NVML_USE, "memory_percent", gpu->memory_percent},
+		{NVML_POWER, "power_mw", gpu->power_mw},
+		{NVML_POWER_LIMIT, "power_limit_mw", gpu->power_limit_mw},
+		{NVML_ENERGY, "energy_mj", gpu->energy_mj},
+		{NVML_TEMPERATURE, "temperature_c", gpu->temperature_c},
+		{NVML_SM_CLOCK, "sm_mhz", gpu->sm_mhz},
+		{NVML_MEMORY_CLOCK, "memory_mhz", gpu->memory_mhz},
+	};
+	json_open(o, '{');
+	json_key_u64(o, "index", gpu->index);
+	json_key_z(o, "uuid", gpu->uuid);
+	json_key_z(o, "name", gpu->name);
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if ((gpu->have & rows[i].have) != 0)
+			json_key_u64(o, rows[i].key, rows[i].v);
+	if ((gpu->have & NVML_SLOWED) != 0) {
+		json_key_open(o, "slowed", '[');
+		for (size_t i = 0; i < nvml_n_slow_reasons; i++)
+			if ((gpu->slowed & nvml_slow_reasons[i].bit) != 0)
+				json_put_z(o, nvml_slow_reasons[i].name);
+		json_close(o, ']');
+	}
+	json_close(o, '}');
+}
+
+void gpus_report(const struct gpus *g, struct json_out *o)
+{
+	static const char *const states[] = {[NVML_STARTING] = "starting",
+		[NVML_ABSENT] = "absent",
+		[NVML_FAILING] = "failing",
+		[NVML_READING] = "reading"};
+	json_open(o, '{');
+	json_key_z(o, "state", g->is_silent ? "silent" : states[g->view.state]);
+	json_key_z(o, "why", g->is_silent ? g->said : g->view.why);
+	json_key_z(o, "driver", g->view.driver);
+	json_key_open(o, "gpus", '[');
+	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
+		gpu_put(o, &g->view.gpu[i]);
+	json_close(o, ']');
+	json_close(o, '}');
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/nvml, once a second; what was not
+ * read lately is not shown. One loop, its thread. */
+#pragma once
+#include "base/json/json.h"
+#include "cognitora/v1/node.pb-c.h"
+#include "io/loop/loop.h"
+#include "io/nvml/nvml.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/config/config.h"
+
+/* The series of one GPU. */
+struct gpu_series {
+	char uuid[96];      /* "": the series are not shown */
+	uint64_t energy_mj; /* The counter has the whole joules of it */
+	struct metric_cell *energy;
+};
+struct gpus {
+	struct cgn_loop *loop;
+	struct telemetry *telemetry;
+	struct nvml *nvml; /* NULL: GPUs are not read */
+	struct cgn_timer timer;
+	struct nvml_view view;
+	char said[200];       /* The fault that the log told last; "": none */
+	bool told, is_silent; /* is_silent: the library does not return */
+	struct gpu_series series[NVML_MAX_GPUS];
+};
+void gpus_open(struct gpus *g, struct cgn_loop *l, struct telemetry *t, const struct config *cfg);
+void gpus_close(struct gpus *g); /* Does nothing when not opened. */
+/* Fill in the sums over the GPUs that are read now. */
+void gpus_load(const struct gpus *g, Cognitora__V1__Load *out);
+void gpus_report(const struct gpus *g, struct json_out *o); /* Append the object of /gpus. */

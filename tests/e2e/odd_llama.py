@@ -89,6 +89,8 @@ class Engine:
         self.slots, self.task, self.lock = [""] * slots, 0, threading.Lock()
         self.props, self.adapters, self.slots_body, self.how_save, self.how_restore = None, [], None, "well", "well"
         self.asked, self.computed = {"save": 0, "restore": 0}, 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.server = OddLlama(("127.0.0.1", 0), Handler)
         self.server.engine, self.port = self, self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -102,6 +104,7 @@ class Engine:
         return [{"id": i, "n_ctx": 8192, "is_processing": False, "id_task": self.task, "n_prompt_tokens": len(held)} for i, held in enumerate(self.slots)]
 
     def complete(self, body):
+        self.may_answer.wait(30)
         with self.lock:
             self.task += 1
             prompt, slot = body["prompt"], body.get("id_slot", 0) % len(self.slots)

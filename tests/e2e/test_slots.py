@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations and the slots of a llama-server that works: who gets which slot, what is saved and restored, and
+what /engines and /metrics say of it."""
+import concurrent.futures
+import http.client
+import json
+
+import pytest
+
+from cluster import ask, until
+from odd_llama import ANSWER_TOKENS, answer_to
+from slots_world import PAGE, TEXT, World, prompt_of
+
+LENGTH = 32 * PAGE  # tokens of a prompt
+
+
+@pytest.fixture
+def worlds(tmp_path, request):
+    opened = []
+
+    def open_world(**more):
+        opened.append(World(tmp_path, **more))
+        return opened[-1]
+    yield open_world
+    for w in opened:
+        w.close(getattr(request.node, "failed", False))
+
+
+def saved(w, n):
+    until(lambda: w.kept()["saves"] == n and w.kept()["states"] == n, lambda: w.kept())
+
+
+def test_conversations_keep_their_slots(worlds):
+    """As many conversations as slots: each goes on in its own slot, and nothing is restored."""
+    w = worlds(slots=2)
+    one, other = prompt_of(1), prompt_of(2)
+    assert w.asked(one) == 0 and w.asked(other) == 0
+    for turn in range(3):
+        one, other = one + answer_to(one)[:ANSWER_TOKENS] + prompt_of(10 + turn)[:24], other + answer_to(other)[:ANSWER_TOKENS] + prompt_of(20 + turn)[:24]
+        assert w.asked(one) >= LENGTH and w.asked(other) >= LENGTH, w.kept()
+    kept = w.kept()
+    assert kept["restores"] == 0 and kept["strays"] == 0, kept
+    assert kept["prompts"]["none"] == 2 and kept["prompts"]["held"] == 6, kept
+
+
+def test_each_idle_slot_is_saved(worlds):
+    """Slots that nobody uses are saved, one after the other, and /engines shows it."""
+    w = worlds(slots=3)
+    for i in range(3):
+        w.asked(prompt_of(i))
+    saved(w, 3)
+    kept, held = w.kept(), LENGTH + ANSWER_TOKENS - 1
+    assert kept["slots"] == [{"use": "idle", "blocks": PAGE, "tokens": held, "stored": held}] * 3, kept
+    assert kept["state_blocks"] == 3 * PAGE and kept["build"] == "odd" and kept["trouble"] == "", kept
+    assert kept["bytes_per_token"] == pytest.approx(1, rel=0.01) and kept["prefill_ms_per_token"] == pytest.approx(1, rel=0.01), kept
+    assert w.metric("cgn_slot_saves_total", outcome="stored") == 3 and w.metric("cgn_slot_saved_bytes_total") == 3 * held
+    assert w.metric("cgn_slot_states") == 3
+    # What lies in the store is not saved again.
+    w.asked(prompt_of(0))
+    w.idle()
+    assert w.engine.asked["save"] == 3
+
+
+def test_a_fourth_conversation_takes_the_slot_that_was_used_least_recently(worlds):
+    w = worlds(slots=3)
+    for i in range(3):
+        w.asked(prompt_of(i))
+    assert w.asked(prompt_of(0)) == LENGTH - 1
+    w.asked(prompt_of(3))  # takes the slot of 1
+    assert w.asked(prompt_of(0)) == w.asked(prompt_of(2)) == w.asked(prompt_of(3)) == LENGTH - 1
+    assert w.kept()["restores"] == 0
+    # The state that lay in the taken slot was saved before, so it comes back.
+    assert w.asked(prompt_of(1)) == LENGTH - 1
+    kept = w.kept()
+    assert kept["restores"] == 1 and kept["prompts"]["ram"] == 1 and kept["restored_tokens"] == LENGTH - 1, kept
+    assert kept["spared_ms"] > 0 and w.metric("cgn_slot_restored_tokens_total") == LENGTH - 1
+    assert w.metric("cgn_slot_restores_total", outcome="ram") == 1
+
+
+def waiting(w):
+    return sum(n["router_inflight"] for n in w.c.status()["nodes"]) + sum(q["requests"] for q in ask(w.c.admin_port, "GET", "/queue").json()["queues"])
+
+
+def test_requests_wait_for_a_slot(worlds):
+    """Requests of one slot are computed one after the other; each has its own answer, also when one of those
+    that wait is given up."""
+    w = worlds(slots=1)
+    w.engine.may_answer.clear()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        first = pool.submit(w.asked, prompt_of(1))
+        until(lambda: w.kept()["slots"][0]["use"] == "busy", lambda: w.kept())
+        rest = [pool.submit(w.asked, prompt_of(i)) for i in (2, 3)]
+        left = http.client.HTTPConnection("127.0.0.1", w.c.http_port)
+        left.request("POST", TEXT, json.dumps({"model": "tiny", "prompt": prompt_of(4), "max_tokens": 4}))
+        until(lambda: waiting(w) == 4, lambda: w.c.status())
+        left.close()
+        until(lambda: waiting(w) == 3, lambda: w.c.status())
+        w.engine.may_answer.set()
+        assert [f.result() for f in [first, *rest]] == [0, 0, 0]
+    w.idle()
+    kept = w.kept()
+    assert kept["prompts"]["none"] == 3 and kept["prompts"]["late"] == 0 and not w.agent.events("slot.astray"), kept
+    assert w.engine.computed == 3 * LENGTH
+
+
+REASONS = [
+    ({"cache_prompt": False}, "alone"), ({"lora": []}, "alone"),
+    ({"id_slot": 0}, "astray"), ({"n": 2}, "astray"),
+    ({}, "held"),
+]
+
+
+def test_each_prompt_is_counted_with_its_reason(worlds):
+    w = worlds(slots=2)
+    one = prompt_of(1)
+    w.asked(one)
+    saved(w, 1)
+    want = {"none": 1}
+    for more, reason in REASONS:
+        w.asked(one, **more)
+        want[reason] = want.get(reason, 0) + 1
+        assert {k: n for k, n in w.kept()["prompts"].items() if n} == want, (more, w.kept())
+    # Another prompt has one block in common with the stored state: less than kv_save_min_tokens.
+    w.asked(prompt_of(5))
+    w.asked(prompt_of(6))
+    w.asked(one[:32] + prompt_of(7))
+    want |= {"none": want["none"] + 2, "short": 1}
+    assert {k: n for k, n in w.kept()["prompts"].items() if n} == want, w.kept()
+    for reason, n in want.items():
+        assert w.metric("cgn_slot_prompts_total", prefix=reason) == n, reason
+
+
+def test_states_outlive_the_agent_but_not_the_model(worlds):
+    w = worlds(slots=1)
+    one, other = prompt_of(1), prompt_of(2)
+    w.asked(one)
+    w.asked(other)
+    saved(w, 2)
+
+    def again(name, states):
+        w.agent.may_end = True
+        w.agent.kill()
+        w.engine.slots = [""]
+        w.agent, _, w.admin = w.start(name)
+        w.c.wait_ready(1)
+        until(lambda: w.kept()["at_work"] and w.kept()["states"] == states, lambda: w.kept())
+    again("b", 2)
+    assert w.asked(one) == LENGTH - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()
+    w.engine.model.write_bytes(b"another model")
+    again("c", 0)
+    assert w.asked(other) == 0 and w.kept()["prompts"]["none"] == 1, w.kept()
+
+
+def test_a_slot_that_somebody_else_used_is_not_trusted(worlds):
+    """A request that went to the engine directly leaves another content in the slot than the agent knows."""
+    w = worlds(slots=1)
+    one = prompt_of(1)
+    w.asked(one)
+    saved(w, 1)
+    until(lambda: w.kept()["slots"][0]["blocks"] == PAGE, lambda: w.kept())
+    w.engine.complete({"prompt": prompt_of(9)[:LENGTH // 2]})
+    until(lambda: w.kept()["strays"] == 1, lambda: w.kept())
+    assert w.kept()["slots"][0]["blocks"] == 0, w.kept()
+    assert w.asked(one) == LENGTH - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()

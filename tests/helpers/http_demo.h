@@ -15,7 +15,7 @@ struct demo {
 	size_t body_bytes;
 	size_t most_queued;
 	struct http_exchange *last; /* The exchange of /hang and /hold. */
-	char method[16], path[128], authority[128], scheme[8], probe[128];
+	char method[16], path[128], authority[128], scheme[8], probe[128], authorization[64];
 	int64_t content_length;
 	uint8_t version;
 	size_t n_fields;
@@ -51,6 +51,7 @@ static void demo_note(struct demo *d, struct http_exchange *x, const struct http
 	demo_text(d->authority, sizeof d->authority, h->authority);
 	demo_text(d->scheme, sizeof d->scheme, h->scheme);
 	demo_text(d->probe, sizeof d->probe, http_head_get(h, "x-probe"));
+	demo_text(d->authorization, sizeof d->authorization, http_head_get(h, "authorization"));
 }
 
 /* Send as much of the big body as fits without queueing. */

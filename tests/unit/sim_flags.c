@@ -86,7 +86,20 @@ static void help_names_every_flag_and_fault(void **state)
 #define FAULT(id, name, arg, scope, help) assert_non_null(strstr(z, "  " name));
 #include "sim/faults/faults.def"
 #undef FAULT
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++) {
+		char line[200];
+		(void)snprintf(line, sizeof line, "  %-18s%s\n", sim_dialect_name(d), sim_dialect_help(d));
+		assert_non_null(strstr(z, line));
+	}
+	assert_non_null(strstr(z, " [127.0.0.1:8000]\n")); /* The default of --listen. */
 	cgn_buf_fini(&b);
+	/* A format that does not exist is refused with those that do. */
+	char known[200] = "needs one of ";
+	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++) {
+		size_t n = strlen(known);
+		(void)snprintf(known + n, sizeof known - n, "%s%s", d > 0 ? ", " : "", sim_dialect_name(d));
+	}
+	assert_refused(PARSE(&cfg, &then, &err, "--kv-events-format", "nope"), known);
 }
 
 static void kv_events_are_set_up(void **state)

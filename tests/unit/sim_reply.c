@@ -15,6 +15,8 @@ struct got {
 	struct cgn_arena arena;
 	unsigned events, deltas, most; /* |most|: events until the socket is "full". */
 	char last[64], finish[32];
+	char types[400];       /* Types of the events, each once in a row, separated by blanks. */
+	struct cgn_buf opener; /* Data of the first typed event. */
 	bool done, usage;
 };
 
@@ -46,6 +48,12 @@ static void on_typed(struct got *g, struct json_val root, struct cgn_str name)
 	struct json_val v;
 	struct cgn_str type = json_get_str(root, "type", &g->arena);
 	assert_true(cgn_str_eq(type, name));
+	size_t n = strlen(g->types);
+	if (!cgn_str_is(type, g->last))
+		(void)snprintf(g->types + n, sizeof g->types - n, "%s%.*s", n > 0 ? " " : "",
+			CGN_STR_ARG(type));
+	if (n == 0)
+		cgn_buf_str(&g->opener, root.raw);
 	(void)cgn_str_copyz(g->last, sizeof g->last, type);
 	struct cgn_str piece = json_get_str(root, "delta", &g->arena);
 	if (json_get(root, "delta", &v) && v.type == JSON_OBJECT) {
@@ -158,6 +166,7 @@ static void streams_say_what_bodies_say(void **state)
 		assert_non_null(memmem(body.p, body.n, g.text.p, g.text.n));
 		cgn_buf_fini(&body);
 		cgn_buf_fini(&g.text);
+		cgn_buf_fini(&g.opener);
 		cgn_buf_fini(&to.b);
 		cgn_arena_fini(&g.arena);
 	}
@@ -185,6 +194,41 @@ static void endings_are_as_each_api_wants(void **state)
 		assert_string_equal(g.last, want[i].last);
 		assert_int_equal(g.done, want[i].done);
 		assert_false(g.usage);
+		cgn_buf_fini(&g.text);
+		cgn_buf_fini(&g.opener);
+		cgn_buf_fini(&to.b);
+		cgn_arena_fini(&g.arena);
+	}
+}
+
+/* A stream of typed events is opened, filled and closed as clients expect. */
+static void typed_streams_have_their_frame(void **state)
+{
+	(void)state;
+	static const struct {
+		enum sim_api api;
+		const char *types, *opener;
+	} want[] = {
+		{SIM_MESSAGES,
+			"message_start content_block_start content_block_delta content_block_stop message_delta message_stop",
+			"\"stop_reason\":null"},
+		{SIM_RESPONSES,
+			"response.created response.in_progress response.output_item.added response.content_part.added "
+			"response.output_text.delta response.output_text.done response.content_part.done "
+			"response.output_item.done response.incomplete",
+			"\"status\":\"in_progress\""},
+	};
+	for (size_t i = 0; i < CGN_COUNT(want); i++) {
+		struct fixture f;
+		struct got g = {0};
+		cgn_arena_init(&g.arena, 1 << 20);
+		prepare_reply(&f, want[i].api, 1, NULL, &forty);
+		struct sim_sink to = {.emit = take_event, .arg = &g};
+		assert_true(sim_reply_pump(&f.r, UINT64_MAX, &to, never_full));
+		assert_string_equal(g.types, want[i].types);
+		assert_non_null(strstr(cgn_buf_z(&g.opener), want[i].opener));
+		assert_non_null(strstr(cgn_buf_z(&g.opener), "\"a \\\"model\\\"\""));
+		cgn_buf_fini(&g.opener);
 		cgn_buf_fini(&g.text);
 		cgn_buf_fini(&to.b);
 		cgn_arena_fini(&g.arena);
@@ -261,6 +305,7 @@ static void tool_calls_stream_their_arguments(void **state)
 		assert_true(cgn_ok(json_parse(cgn_buf_view(&body), &root, NULL, &err)));
 		cgn_buf_fini(&body);
 		cgn_buf_fini(&g.text);
+		cgn_buf_fini(&g.opener);
 		cgn_buf_fini(&to.b);
 		cgn_arena_fini(&g.arena);
 	}
@@ -293,6 +338,7 @@ static void logprobs_and_stops_are_valid(void **state)
 		assert_non_null(strstr(cgn_buf_z(&body), "\"stop_reason\":\".\""));
 		cgn_buf_fini(&body);
 		cgn_buf_fini(&g.text);
+		cgn_buf_fini(&g.opener);
 		cgn_buf_fini(&to.b);
 		cgn_arena_fini(&g.arena);
 	}
@@ -320,6 +366,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_say_what_bodies_say),
 		cmocka_unit_test(endings_are_as_each_api_wants),
+		cmocka_unit_test(typed_streams_have_their_frame),
 		cmocka_unit_test(a_full_socket_only_delays),
 		cmocka_unit_test(nothing_comes_before_it_was_given),
 		cmocka_unit_test(tool_calls_stream_their_arguments),

@@ -305,6 +305,33 @@ static void the_forecast_is_that_of_the_best_node(void **state)
 	house_close(&h);
 }
 
+static void who_has_to_wait(void **state)
+{
+	(void)state;
+	static const struct view_model ready = {.n_ready = 1}, away = {.n_ready = 0};
+	static const struct {
+		struct admission_facts facts;
+		bool waits;
+	} rows[] = {
+		{{.verdict = ROUTE_PICKED, .model = &ready}, false},
+		{{.verdict = ROUTE_PICKED, .model = &ready, .others_wait = true}, true},
+		{{.verdict = ROUTE_PICKED, .model = &ready, .others_wait = true, .waited = true}, false},
+		{{.verdict = ROUTE_FULL, .model = &ready}, true},
+		{{.verdict = ROUTE_FULL, .model = &ready, .tried = true}, true},
+		{{.verdict = ROUTE_NONE, .model = &ready},
+			false}, /* Its nodes are not offered: an error now. */
+		{{.verdict = ROUTE_NONE, .model = &away}, true},
+		{{.verdict = ROUTE_NONE, .model = NULL}, true},
+		/* A request that a node failed waits only if none could be reached. */
+		{{.verdict = ROUTE_PICKED, .model = &ready, .tried = true, .others_wait = true}, false},
+		{{.verdict = ROUTE_NONE, .model = &away, .tried = true}, false},
+		{{.verdict = ROUTE_NONE, .model = &ready, .tried = true, .unreachable = true}, true},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if (admission_must_wait(&rows[i].facts) != rows[i].waits)
+			fail_msg("row %zu", i);
+}
+
 static void a_budget_is_missed_now_or_for_ever(void **state)
 {
 	(void)state;
@@ -342,6 +369,7 @@ int main(void)
 		cmocka_unit_test(the_queue_ahead_counts_against_a_deadline),
 		cmocka_unit_test(a_failed_request_takes_free_room_at_once),
 		cmocka_unit_test(the_forecast_is_that_of_the_best_node),
+		cmocka_unit_test(who_has_to_wait),
 		cmocka_unit_test(a_budget_is_missed_now_or_for_ever),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

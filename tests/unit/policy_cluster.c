@@ -318,7 +318,10 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	load.kv_usage = 0.5F;
 	load.power_headroom = 0.25F;
 	node_event(c, "n1", 2, NULL, &load);
+	assert_int_equal(cluster_find(c, "n1")->load.running, 7);
+	assert_int_equal(cluster_find(c, "n1")->load.waiting, 2);
 	assert_int_equal(atomic_load(&stats->others), 4);
+	assert_int_equal(atomic_load(&stats->others_decoding), 0); /* The engine does not tell. */
 	assert_float_equal(node_stats_spare(stats).kv_usage, 0.5F, 1e-4F);
 	assert_float_equal(node_stats_spare(stats).power_headroom, 0.25F, 1e-4F);
 	load.running = load.waiting = 0; /* An engine that reports nothing: the agent's own count. */

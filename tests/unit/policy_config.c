@@ -190,6 +190,32 @@ static void tenants_have_rows(void **state)
 	cgn_buf_fini(&text);
 }
 
+/* What runs is shown with what waits for a restart, for each engine. */
+static void engines_that_run_are_shown(void **state)
+{
+	(void)state;
+	struct config
+		*boot = config_good(
+			"[[engines]]\nname = 'a'\nkind = 'sim'\n[[engines]]\nname = 'b'\nkind = 'sim'\n"),
+		*one = config_good("[[engines]]\nname = 'a'\nkind = 'sim'\n");
+	struct cgn_buf text = {0};
+	config_print_running(boot, boot, &text);
+	struct config *again = config_good(cgn_buf_z(&text));
+	assert_int_equal(again->n_engines, 2);
+	assert_string_equal(again->engines[1].name, "b");
+	assert_null(strstr(cgn_buf_z(&text), "PENDING"));
+	config_free(&again);
+	text.n = 0;
+	config_print_running(boot, one, &text);
+	assert_non_null(strstr(cgn_buf_z(&text), "# PENDING until restart: 1 engines instead of 2"));
+	again = config_good(cgn_buf_z(&text));
+	assert_int_equal(again->n_engines, 2);
+	config_free(&again);
+	config_free(&one);
+	config_free(&boot);
+	cgn_buf_fini(&text);
+}
+
 /* An invalid text, and fragments that the message must have. */
 static const struct {
 	const char *toml, *says[3];
@@ -499,6 +525,7 @@ int main(void)
 		cmocka_unit_test(engines_in_all_spellings),
 		cmocka_unit_test(models_are_found_by_name_and_alias),
 		cmocka_unit_test(tenants_have_rows),
+		cmocka_unit_test(engines_that_run_are_shown),
 		cmocka_unit_test(each_mistake_is_named_with_its_place),
 		cmocka_unit_test(environment_and_flags_are_as_strict),
 		cmocka_unit_test(an_empty_text_takes_a_value_back),

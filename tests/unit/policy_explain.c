@@ -347,6 +347,7 @@ static void a_header_is_one_short_line(void **state)
 	explain_brief(&d, &out);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
 	assert_int_equal(count_elements(member_of(v, "candidates")), 2);
+	assert_null(strstr(cgn_buf_z(&out), "candidates_left_out")); /* Both are there. */
 	assert_float_equal(json_get_f64(element_at(member_of(v, "candidates"), 0), "ttft_ms", 0), 5.5, 1e-6);
 	cgn_buf_fini(&out);
 }
@@ -459,11 +460,16 @@ static void held_blocks_are_shown_by_tier(void **state)
 	struct chooser_ask ask = ask_of(&w);
 	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 	memcpy(cands, p.cands, sizeof cands);
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 2; i++) {
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
 			cands[i].by_tier[t] = t + 1;
+		cands[i].others = 3;
+		cands[i].decoding = 2;
+	}
 	p.cands = cands;
 	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.cands[0].v[EXPLAIN_OTHERS].u, 3);
+	assert_int_equal(d.cands[0].v[EXPLAIN_DECODING].u, 2);
 	assert_int_equal(d.cands[0].v[EXPLAIN_GPU].u, BLOCK_GPU + 1);
 	assert_int_equal(d.cands[0].v[EXPLAIN_RAM].u, BLOCK_RAM + 1);
 	assert_int_equal(d.cands[0].v[EXPLAIN_SSD].u, BLOCK_SSD + 1);
@@ -495,6 +501,13 @@ static void of_many_the_best_are_kept_and_the_rest_is_counted(void **state)
 		assert_int_equal(d.cands[i].why, EXPLAIN_TRIED);
 		assert_true(cgn_str_is(d.cands[i].node, i == scored ? "n5" : "n6"));
 	}
+	ask.n_excluded = 0; /* All places are for scored candidates now. */
+	p = chooser_pick(w.chooser, &ask);
+	explain_pick(&ask, &p, w.view, &d);
+	assert_int_equal(d.n, EXPLAIN_CANDS);
+	for (size_t i = 1; i + 1 < EXPLAIN_CANDS; i++)
+		assert_true(d.cands[i].v[EXPLAIN_SCORE].f >= d.cands[i + 1].v[EXPLAIN_SCORE].f);
+	assert_true(d.cands[0].v[EXPLAIN_SCORE].f >= d.cands[1].v[EXPLAIN_SCORE].f);
 	world_fini(&w);
 }
 

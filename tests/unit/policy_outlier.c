@@ -263,6 +263,28 @@ static void the_worst_of_two_measures_is_ejected(void **state)
 	assert_int_equal(peers[3].verdict, BREAKER_FOR_ERRORS);
 }
 
+/* Three nodes that fail alike are no outliers, and neither is one with few requests. */
+static void alike_is_no_outlier(void **state)
+{
+	(void)state;
+	struct outlier_peer peers[4] = {0};
+	double scratch[4] = {0};
+	for (size_t i = 0; i < 3; i++)
+		peers[i].recent = (struct outlier_totals){.ended = 100, .failed = 60};
+	outlier_judge(peers, 3, 1, scratch);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(peers[i].verdict, BREAKER_FOR_NOTHING);
+	for (size_t i = 0; i < 3; i++)
+		peers[i].recent.failed = 0;
+	peers[3].recent =
+		(struct outlier_totals){.ended = OUTLIER_REQUESTS - 1, .failed = OUTLIER_REQUESTS - 1};
+	outlier_judge(peers, 4, 1, scratch);
+	assert_int_equal(peers[3].verdict, BREAKER_FOR_NOTHING);
+	peers[3].recent.ended = peers[3].recent.failed = OUTLIER_REQUESTS;
+	outlier_judge(peers, 4, 1, scratch);
+	assert_int_equal(peers[3].verdict, BREAKER_FOR_ERRORS);
+}
+
 static void windows_forget_and_totals_may_wrap(void **state)
 {
 	(void)state;
@@ -310,6 +332,7 @@ int main(void)
 		cmocka_unit_test(too_few_requests_say_nothing),
 		cmocka_unit_test(work_that_two_nodes_have_is_not_compared),
 		cmocka_unit_test(the_worst_of_two_measures_is_ejected),
+		cmocka_unit_test(alike_is_no_outlier),
 		cmocka_unit_test(windows_forget_and_totals_may_wrap),
 		cmocka_unit_test(a_share_of_failures_needs_no_peers),
 	};

@@ -188,7 +188,7 @@ static void a_fetch_that_is_cancelled_tells_nothing(void **state)
 	enginefetch_cancel(&f);
 	world_until(&e.w, e.w.d.cancelled == 1);
 	cgn_nsec end = cgn_loop_now(e.w.l) + 100 * CGN_MSEC;
-	world_until(&e.w, cgn_loop_now(e.w.l) > end); /* Its timeout is over too. */
+	world_until(&e.w, cgn_loop_now(e.w.l) > end); /* The timeout is over too. */
 	assert_int_equal(g.calls, 0);
 	world_close(&e.w);
 }

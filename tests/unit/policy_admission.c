@@ -318,8 +318,7 @@ static void who_has_to_wait(void **state)
 		{{.verdict = ROUTE_PICKED, .model = &ready, .others_wait = true, .waited = true}, false},
 		{{.verdict = ROUTE_FULL, .model = &ready}, true},
 		{{.verdict = ROUTE_FULL, .model = &ready, .tried = true}, true},
-		{{.verdict = ROUTE_NONE, .model = &ready},
-			false}, /* Its nodes are not offered: an error now. */
+		{{.verdict = ROUTE_NONE, .model = &ready}, false}, /* No node is offered: an error now. */
 		{{.verdict = ROUTE_NONE, .model = &away}, true},
 		{{.verdict = ROUTE_NONE, .model = NULL}, true},
 		/* A request that a node failed waits only if none could be reached. */

@@ -190,7 +190,7 @@ static void tenants_have_rows(void **state)
 	cgn_buf_fini(&text);
 }
 
-/* What runs is shown with what waits for a restart, for each engine. */
+/* The settings that run are shown with those that wait for a restart, for each engine. */
 static void engines_that_run_are_shown(void **state)
 {
 	(void)state;

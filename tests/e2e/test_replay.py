@@ -215,7 +215,7 @@ def test_bench_chat_plays_a_trace(cluster, tmp_path):
     assert r["imbalance"] == r["imbalance_requests"] == 1
     assert 8 * 1000 <= r["prompt_tokens"] <= 8 * 1020  # the template's own tokens
     assert 6 * 980 < r["cached_tokens"] < 6 * 1020 and r["hit_ratio"] == pytest.approx(r["cached_tokens"] / r["prompt_tokens"])
-    assert r["itl_ms"]["count"] == 8 * 2
+    assert r["itl_ms"]["count"] == 8 * 2 and r["request_itl_ms"]["count"] == 8
     text = fine("bench", "chat", "--url", url, "--trace", trace, "--speed", "100", "--limit", "2", "--no-stream")
     assert "found in cache" in text and "a  " in text and "2 requests" in text
 

@@ -39,12 +39,13 @@ struct bench {
 	uint64_t by_status[MAX_STATUS];
 	struct cgn_err first_failure;
 	struct samples ttft, itl, latency;
+	struct samples per_token; /* Mean time between tokens of each answer. */
 };
 
 /* A request. */
 struct shot {
 	struct bench *b;
-	cgn_nsec due, last;
+	cgn_nsec due, first, last;
 	int status;
 	uint64_t tokens;
 	struct sse_scan scan;
@@ -92,6 +93,7 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 	if (!cgn_ok(json_parse(data, &chunk, NULL, NULL)) || !has_content(chunk))
 		return;
 	cgn_nsec now = cgn_clock_now();
+	s->first = s->tokens == 0 ? now : s->first;
 	if (s->tokens++ == 0)
 		samples_add(&s->b->ttft, now - s->due);
 	else
@@ -172,6 +174,8 @@ static void shot_done(struct http_call *c, void *user, const struct http_field *
 	} else {
 		s->b->done++;
 		samples_add(&s->b->latency, cgn_clock_now() - s->due);
+		if (s->tokens > 1)
+			samples_add(&s->b->per_token, (s->last - s->first) / (s->tokens - 1));
 		if (s->b->traced)
 			note_played(s);
 	}
@@ -369,6 +373,8 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 	samples_json(&b->ttft, &o);
 	json_key(&o, "itl_ms");
 	samples_json(&b->itl, &o);
+	json_key(&o, "request_itl_ms");
+	samples_json(&b->per_token, &o);
 	json_key(&o, "latency_ms");
 	samples_json(&b->latency, &o);
 	if (b->traced)
@@ -417,6 +423,7 @@ static void report_text(struct bench *b, double took, struct cgn_buf *out)
 	report_statuses(b, out);
 	report_line("time to first token", &b->ttft, out);
 	report_line("time between tokens", &b->itl, out);
+	report_line("time per token, by answer", &b->per_token, out);
 	report_line("request latency", &b->latency, out);
 	if (b->traced)
 		playback_text(&b->played, out);
@@ -568,6 +575,7 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	}
 	samples_fini(&b->ttft);
 	samples_fini(&b->itl);
+	samples_fini(&b->per_token);
 	samples_fini(&b->latency);
 	playback_fini(&b->played);
 	int signo = b->stop_signal;

@@ -4,6 +4,47 @@
 
 /* ---- the description ---- */
 
+/* Copy the host of |address| (host:port, or [v6]:port) without brackets. */
+static void address_host(const char *address, char *out, size_t size)
+{
+	const char *colon = strrchr(address, ':');
+	struct cgn_str host = {address, colon != NULL ? (size_t)(colon - address) : strlen(address)};
+	if (host.n >= 2 && host.p[0] == '[' && host.p[host.n - 1] == ']')
+		host = (struct cgn_str){host.p + 1, host.n - 2};
+	if (!cgn_str_copyz(out, size, host))
+		out[0] = '\0';
+}
+
+/* Describe the hand-off of an engine that has one. False: the scratch arena is too small. */
+static bool handoff_describe(struct agent *a, const struct engine *e, Cognitora__V1__Handoff **out)
+{
+	const struct engine_handoff *h = &e->handoff;
+	char text[HANDOFF_TERMS_MAX + 1], host[HANDOFF_HOST_MAX + 1];
+	struct cgn_buf terms = cgn_buf_over(text, sizeof text);
+	if (!engine_handoff_is_known(e))
+		return true;
+	Cognitora__V1__Handoff *m = cgn_arena_get(&a->scratch, sizeof *m);
+	char **ids = cgn_arena_get(&a->scratch, (h->n_ids + 1) * sizeof *ids);
+	if (m == NULL || ids == NULL)
+		return false;
+	cognitora__v1__handoff__init(m);
+	engine_handoff_terms(e, &terms);
+	address_host(a->address, host, sizeof host);
+	m->kind = cgn_arena_strz(&a->scratch, cgn_str_of(h->ops->name));
+	m->terms = cgn_arena_strz(&a->scratch, cgn_buf_view(&terms));
+	m->host = cgn_arena_strz(&a->scratch, cgn_str_of(h->host != NULL ? h->host : host));
+	m->port = h->port;
+	m->engine_ids = ids;
+	m->n_engine_ids = h->n_ids;
+	bool copied = m->kind != NULL && m->terms != NULL && m->host != NULL;
+	for (size_t i = 0; i < h->n_ids; i++) {
+		ids[i] = cgn_arena_strz(&a->scratch, cgn_str_of(h->ids[i]));
+		copied = copied && ids[i] != NULL;
+	}
+	*out = m;
+	return copied && !terms.bad;
+}
+
 static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 {
 	Cognitora__V1__Engine *m = cgn_arena_get(&a->scratch, sizeof *m);
@@ -24,7 +65,8 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->residency = e->residency.text;
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
-	return m->kind != NULL && m->trouble != NULL && m->resume != NULL ? m : NULL;
+	bool copied = m->kind != NULL && m->trouble != NULL && m->resume != NULL;
+	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }
 
 /* False: the scratch arena is too small. */

@@ -170,6 +170,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 		CGN_TRY(read_key(e, ce->api_key_file, err));
 	CGN_TRY(engine_process_open(e, cfg, ce, err));
 	CGN_TRY(open_client(e, ce, err));
+	CGN_TRY(engine_handoff_init(e, cfg, ce, err));
 	CGN_TRY(engine_feed_open(e, cfg, ce, err));
 	return open_slots(e, ce, err);
 }
@@ -212,6 +213,7 @@ void engine_close(struct engine *e)
 	engine_load_stop(e);
 	slotmgr_close(&e->slots);
 	engine_process_close(e);
+	engine_handoff_close(e);
 	http_client_free(&e->client);
 	tls_ctx_free(&e->tls);
 	engine_feed_close(e);

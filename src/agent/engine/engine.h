@@ -3,6 +3,7 @@
  * struct engine owns them. One loop, its thread. */
 #pragma once
 #include "agent/engine/feed.h"
+#include "agent/engine/handoff.h"
 #include "agent/engine/health.h"
 #include "agent/engine/load.h"
 #include "agent/engine/models.h"
@@ -69,6 +70,7 @@ struct engine {
 	struct engine_checks health;
 	struct engine_scrape load;
 	struct engine_models models;
+	struct engine_handoff handoff;
 	struct engine_residency residency;
 	struct engine_feed *feed; /* KV events; NULL: not configured */
 	struct slotmgr *slots;    /* NULL: the engine's slots are not kept */

@@ -80,6 +80,7 @@ static void on_load_tick(struct cgn_timer *t)
 	/* A failed reading must not look like a counter that fell. */
 	e->load.next = (struct engine_load){.work = e->load.now.work};
 	engine_models_ask(e);
+	engine_handoff_ask(e);
 	load_ask_next_source(e);
 }
 
@@ -99,6 +100,7 @@ void engine_load_start(struct engine *e)
 	for (size_t i = 0; i < ENGINE_MAX_SOURCES; i++)
 		s->source_gone[i] = false;
 	engine_models_reset(e);
+	engine_handoff_reset(e);
 	cgn_timer_set(&s->timer, 0);
 }
 
@@ -108,6 +110,7 @@ void engine_load_stop(struct engine *e)
 	cgn_timer_cancel(&s->timer);
 	enginefetch_cancel(&s->fetch);
 	enginefetch_cancel(&e->models.fetch);
+	enginefetch_cancel(&e->handoff.fetch);
 	s->now = (struct engine_load){.slots = s->now.slots,
 		.kv_blocks_total = s->now.kv_blocks_total,
 		.kv_block_tokens = s->now.kv_block_tokens};

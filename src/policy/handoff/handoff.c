@@ -235,3 +235,28 @@ CGN_RC handoff_params_read(enum handoff_kind kind, struct cgn_str answer, struct
 	cgn_buf_str(params, member.raw);
 	return params->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for %s", ops->member) : CGN_OK;
 }
+
+/* ---- bootstrap servers ---- */
+
+CGN_RC handoff_ranks_read(struct cgn_str answer, struct cgn_arena *a, const char **out, size_t *n,
+	struct cgn_err *err)
+{
+	struct json_val doc, rank, id;
+	char key[8];
+	*n = 0;
+	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
+		return CGN_FAIL(err, BAD_GATEWAY,
+			"the bootstrap server's answer to " HANDOFF_RANKS_PATH " is no JSON object");
+	for (; *n < HANDOFF_RANKS_MAX; ++*n) {
+		(void)snprintf(key, sizeof key, "%zu", *n);
+		if (!json_get(doc, key, &rank) || !json_get(rank, "engine_id", &id) || id.type != JSON_STRING)
+			break;
+		struct cgn_str text = json_str(id, a);
+		out[*n] = text.p != NULL && text.n <= HANDOFF_ENGINE_MAX ? cgn_arena_strz(a, text) : NULL;
+		if (out[*n] == NULL)
+			return CGN_FAIL(err, NO_MEMORY,
+				"no memory for the engine ids of the bootstrap server");
+	}
+	return *n > 0 ? CGN_OK
+		      : CGN_FAIL(err, BAD_GATEWAY, "the bootstrap server knows no engine id of rank 0 yet");
+}

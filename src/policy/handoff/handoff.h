@@ -86,6 +86,9 @@ struct handoff_ops {
 	/* A node of role prefill or decode can answer a whole request by itself. */
 	bool alone;
 	uint16_t port; /* Default of the bootstrap port; 0: none. */
+	/* Path at the engine whose answer, an object, has its build as "version"; NULL: none. */
+	const char *version_path;
+	bool ranks; /* The bootstrap server lists engine ids by rank (handoff_ranks_read). */
 	/* Time after its end that a prefill leg's result is kept at least, in milliseconds; 0: not known. */
 	uint32_t lease_ms;
 	const char *member; /* Member of the prefill leg's answer that the decode leg needs; NULL: none. */
@@ -106,6 +109,12 @@ const char *handoff_refusal(const struct handoff_ops *ops, struct cgn_str path, 
 /* Write the body of one leg: the client's members, less those that the leg must not have, and the dialect's. Errors
  * are the buffer's. Only for dialects that edit. */
 void handoff_body(const struct handoff_job *job, enum handoff_leg leg, struct cgn_buf *out);
+/* Read what a Mooncake bootstrap server answers to GET HANDOFF_RANKS_PATH: {"0": {"engine_id": ...}, "1": ...}. |out|
+ * has room for HANDOFF_RANKS_MAX ids, which are in |a|. CGN_BAD_GATEWAY: another answer, or ranks are missing.
+ * CGN_NO_MEMORY. */
+#define HANDOFF_RANKS_PATH "/query"
+CGN_RC handoff_ranks_read(struct cgn_str answer, struct cgn_arena *a, const char **out, size_t *n,
+	struct cgn_err *err);
 /* Append what |answer|, a prefill leg's, gives to the decode leg; nothing for a dialect without |member|.
  * CGN_BAD_GATEWAY: the answer is no JSON, or the member is missing or not what the dialect says. CGN_NO_MEMORY. */
 CGN_RC handoff_params_read(enum handoff_kind kind, struct cgn_str answer, struct cgn_buf *params,

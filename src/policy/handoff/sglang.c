@@ -48,5 +48,6 @@ const struct handoff_ops handoff_sglang = {
 	.edits = true,
 	.several = true,
 	.port = 8998,
+	.version_path = "/get_server_info",
 	.put = sglang_put,
 };

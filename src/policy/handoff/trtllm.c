@@ -35,6 +35,7 @@ const struct handoff_ops handoff_trtllm = {
 	.order = HANDOFF_IN_SEQUENCE,
 	.edits = true,
 	.alone = true,
+	.version_path = "/version",
 	.lease_ms = 60000, /* kv_transfer_timeout_ms */
 	.member = "disaggregated_params",
 	.in_choice = true,

@@ -15,6 +15,8 @@ enum flag_type {
 	TYPE_FAULT,
 	TYPE_DIALECT,
 	TYPE_HASH,
+	TYPE_HANDOFF,
+	TYPE_ROLE,
 	TYPE_HELP,
 	TYPE_VERSION
 };
@@ -113,6 +115,27 @@ static CGN_RC set_hash(struct sim_cfg *cfg, const char *value, struct cgn_err *e
 	return CGN_OK;
 }
 
+static CGN_RC set_handoff(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	cfg->handoff = handoff_kind_named(cgn_str_of(value));
+	if (handoff_ops_of(cfg->handoff)->edits || strcmp(value, "none") == 0)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"--handoff \"%.40s\": needs none, nixl, mooncake, p2p, sglang or trtllm", value);
+}
+
+static CGN_RC set_role(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	static const char *const names[] =
+		{[SIM_ROLE_BOTH] = "both", [SIM_ROLE_PREFILL] = "prefill", [SIM_ROLE_DECODE] = "decode"};
+	for (size_t i = 0; i < CGN_COUNT(names); i++) {
+		cfg->role = (enum sim_role)i;
+		if (strcmp(value, names[i]) == 0)
+			return CGN_OK;
+	}
+	return CGN_FAIL(err, INVALID, "--role \"%.40s\": needs both, prefill or decode", value);
+}
+
 static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
 {
 	switch (f->type) {
@@ -135,6 +158,10 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 		return set_dialect(cfg, value, err);
 	case TYPE_HASH:
 		return set_hash(cfg, value, err);
+	case TYPE_HANDOFF:
+		return set_handoff(cfg, value, err);
+	case TYPE_ROLE:
+		return set_role(cfg, value, err);
 	case TYPE_HELP:
 	case TYPE_VERSION:
 		break;
@@ -171,6 +198,17 @@ static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static CGN_RC check_handoff(const struct sim_cfg *cfg, struct cgn_err *err)
+{
+	if (cfg->handoff != HANDOFF_NONE &&
+		(cfg->workers > 1 || cgn_str_starts(cgn_str_of(cfg->listen), "unix:")))
+		return CGN_FAIL(err, INVALID,
+			"--handoff needs one worker (--workers 1) and a --listen that others reach by TCP");
+	if (cfg->handoff == HANDOFF_NONE && cfg->role != SIM_ROLE_BOTH)
+		return CGN_FAIL(err, INVALID, "--role prefill and --role decode need --handoff");
+	return CGN_OK;
+}
+
 CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
 	struct cgn_err *err)
 {
@@ -202,6 +240,7 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 		return CGN_FAIL(err, INVALID,
 			"--chat-template needs --tokenizer, which cuts the rendered text into tokens");
 	CGN_TRY(check_events(out, err));
+	CGN_TRY(check_handoff(out, err));
 	derive_settings(out);
 	return CGN_OK;
 }
@@ -237,6 +276,7 @@ void sim_flags_help(struct cgn_buf *out)
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
 		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"
 		"  cgn-sim --kv-uds /run/cognitora/kv.sock             blocks in cgn-kvcached, shared by all simulators of the node\n"
+		"  cgn-sim --handoff nixl --role prefill               computes prompts for simulators with --role decode\n"
 		"  cgn-sim --tokenizer m/tokenizer.json --chat-template m/tokenizer_config.json   the token ids of a real model\n"
 		"  cgn-sim --fault http500@0.1 --fault cut-after=20@every=50\n"
 		"  cgn-sim --token-interval-us 50000 --max-batch 10000 --kv-blocks 1000000   many paced streams\n");

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags: the command line of cgn-sim. */
 #pragma once
+#include "policy/handoff/handoff.h"
 #include "sim/events/events.h"
 #include "sim/faults/faults.h"
 
 #define SIM_MODELS_MAX 64
+enum sim_role { SIM_ROLE_BOTH, SIM_ROLE_PREFILL, SIM_ROLE_DECODE };
 struct sim_cfg {
 	const char *listen; /* All strings are borrowed from argv or static. */
 	const char *models[SIM_MODELS_MAX];
@@ -22,6 +24,10 @@ struct sim_cfg {
 	const char *kv_uds; /* "": no block store. */
 	uint32_t kv_block_bytes;
 	double kv_load_us;
+	enum handoff_kind handoff;
+	enum sim_role role;
+	const char *handoff_host, *build; /* "": the default. */
+	uint32_t handoff_lease_ms;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };
@@ -36,7 +42,7 @@ static inline bool sim_has_store(const struct sim_cfg *cfg)
 /* True when the engine must keep the tokens of blocks, for events, digests or the block store. */
 static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 {
-	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg);
+	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg) || cfg->handoff != HANDOFF_NONE;
 }
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };

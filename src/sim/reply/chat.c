@@ -144,7 +144,8 @@ static void chat_whole(const struct sim_reply *r, struct cgn_buf *b)
 	}
 	cgn_buf_putz(b, "],\"service_tier\":null,\"system_fingerprint\":null,");
 	sim_put_usage(r, b);
-	cgn_buf_putz(b, ",\"prompt_logprobs\":null,\"kv_transfer_params\":null}");
+	cgn_buf_putz(b, ",\"prompt_logprobs\":null");
+	sim_put_handed(r, b);
 }
 
 const struct sim_reply_ops sim_reply_chat = {

@@ -127,7 +127,7 @@ static void messages_whole(const struct sim_reply *r, struct cgn_buf *b)
 	put_stop(r, b);
 	cgn_buf_char(b, ',');
 	put_usage(r, sim_tokens_sent(r), b);
-	cgn_buf_char(b, '}');
+	sim_put_handed(r, b);
 }
 
 const struct sim_reply_ops sim_reply_messages = {

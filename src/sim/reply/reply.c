@@ -140,6 +140,17 @@ void sim_put_finish(const struct sim_reply *r, const struct sim_choice *c, struc
 {
 	cgn_buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":", sim_finish_name(c->plan.finish));
 	sim_put_stop(r, c, b);
+	if (r->handed.n > 0 && r->handed_in_choice) {
+		cgn_buf_putz(b, ",\"disaggregated_params\":");
+		cgn_buf_str(b, r->handed);
+	}
+	cgn_buf_char(b, '}');
+}
+
+void sim_put_handed(const struct sim_reply *r, struct cgn_buf *b)
+{
+	cgn_buf_putz(b, ",\"kv_transfer_params\":");
+	cgn_buf_str(b, r->handed.n > 0 && !r->handed_in_choice ? r->handed : CGN_STR("null"));
 	cgn_buf_char(b, '}');
 }
 

@@ -33,7 +33,9 @@ struct sim_reply {
 	struct cgn_str tool;  /* Name; n == 0: no tool call. */
 	struct cgn_str stop;  /* Stop string that ended the first choice; n == 0: none. */
 	uint64_t prompt_tokens, cached_tokens;
-	uint32_t sequence; /* Event number of the Responses API. */
+	struct cgn_str handed; /* Borrowed; JSON of the parameters for the decode leg; n == 0: none. */
+	bool handed_in_choice; /* |handed| is disaggregated_params of each choice, not kv_transfer_params. */
+	uint32_t sequence;     /* Event number of the Responses API. */
 	uint32_t n_choices;
 	struct sim_choice *choices;
 };
@@ -81,5 +83,7 @@ void sim_put_stop(const struct sim_reply *r, const struct sim_choice *c, struct 
 void sim_stream_close(const struct sim_reply *r, const char *object, struct sim_sink *to);
 /* "token":..,"logprob":..,"bytes":[..] */
 void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logprob);
+/* Append ,"kv_transfer_params":.. and the brace that closes the body. */
+void sim_put_handed(const struct sim_reply *r, struct cgn_buf *b);
 uint64_t sim_tokens_sent(const struct sim_reply *r);
 void sim_event_end(struct sim_sink *to);

@@ -160,6 +160,9 @@ static void responses_close(struct sim_reply *r, struct sim_sink *to)
 static void responses_whole(const struct sim_reply *r, struct cgn_buf *b)
 {
 	put_response(r, true, b);
+	if (b->n > 0 && b->p[b->n - 1] == '}')
+		b->n--; /* one member more */
+	sim_put_handed(r, b);
 }
 
 const struct sim_reply_ops sim_reply_responses = {

@@ -271,7 +271,9 @@ bool sim_request_parse(const struct sim_request_env *env, enum sim_api api, stru
 	struct sim_fields root;
 	*out = (struct sim_request){.api = api};
 	if (!sim_body_parse(body, &root, no) || !sim_model_find(env, &root, &out->model, no) ||
-		!take_params(env, &root, out, no) || !take_prompts(env, &root, out, no))
+		!take_params(env, &root, out, no) ||
+		!sim_handoff_ask_read(env->cfg, &root, &out->handoff, no) ||
+		!take_prompts(env, &root, out, no))
 		return false;
 	if ((uint64_t)out->n_prompts * out->n > SIM_CHOICES_MAX)
 		return sim_refuse(no, 400, "invalid_value", "n", "prompts times n must not exceed %d",

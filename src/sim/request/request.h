@@ -3,6 +3,7 @@
 #pragma once
 #include "sim/flags/flags.h"
 #include "sim/request/fields.h"
+#include "sim/request/handoff.h"
 #include "sim/text/text.h"
 
 enum sim_api { SIM_CHAT, SIM_COMPLETIONS, SIM_RESPONSES, SIM_MESSAGES, SIM_API_COUNT };
@@ -19,6 +20,7 @@ struct sim_request {
 	int logprobs;             /* Number of alternatives with each token's logprob; -1: no logprobs. */
 	struct sim_limits limits; /* |natural_tokens| depends on the prompt: sim_request_natural_tokens. */
 	uint64_t seed;
+	struct sim_handoff_ask handoff;
 	struct cgn_str tool_name; /* Borrowed from body or arena. */
 	/* Beginning of the first prompt's answer, at the end of the prompt; borrowed from body or arena. */
 	struct cgn_str resumed;

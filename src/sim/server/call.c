@@ -11,6 +11,7 @@ static void call_free(struct cgn_grave *g)
 	free(c->strings);
 	free(c->slots);
 	cgn_buf_fini(&c->body);
+	cgn_buf_fini(&c->handed);
 	free(c);
 }
 
@@ -30,6 +31,9 @@ static const struct sim_route routes[] = {
 	{"GET", "/v1/models", sim_route_models, SIM_API_COUNT, NULL, false},
 	{"GET", "/health", sim_route_health, SIM_API_COUNT, NULL, false},
 	{"GET", "/version", sim_route_version, SIM_API_COUNT, NULL, false},
+	{"GET", "/get_server_info", sim_route_version, SIM_API_COUNT, NULL, false},
+	{"POST", "/sim/handoff", sim_route_handoff, SIM_API_COUNT, NULL, false},
+	{"GET", HANDOFF_RANKS_PATH, sim_route_ranks, SIM_API_COUNT, NULL, false},
 	{"GET", "/metrics", sim_route_metrics, SIM_API_COUNT, NULL, false},
 	{"POST", "/reset_prefix_cache", sim_route_reset, SIM_API_COUNT, NULL, false},
 	{"GET", "/sim/state", sim_route_state, SIM_API_COUNT, NULL, false},
@@ -192,6 +196,9 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 	if (c->gather != NULL)
 		sim_gather_forget(c->gather);
 	sim_load_free(&c->load);
+	sim_fetch_free(&c->fetch);
+	if (c->given[0] != '\0' && !c->done && w->handoff != NULL)
+		sim_offer_drop(w->handoff, c->given);
 	if (c->counted)
 		record_end(c, why);
 	sim_call_drop_jobs(c);

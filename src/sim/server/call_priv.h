@@ -17,7 +17,11 @@ struct sim_call {
 	struct cgn_grave grave;
 	struct cgn_buf body;
 	struct sim_gather *gather;
-	struct sim_load *load; /* Lookup of the prompts in the store; NULL: none. */
+	struct sim_load *load;   /* Lookup of the prompts in the store; NULL: none. */
+	struct sim_fetch *fetch; /* The decode leg's prompt from another engine; NULL: none. */
+	char given[SIM_HANDOFF_ID_MAX +
+		1]; /* Id of the prompt that is computed for another engine; empty: none. */
+	struct cgn_buf handed;
 	cgn_nsec came;
 	bool even_running; /* Parameter of a reset. */
 	bool too_large, counted, head_sent, done, struck, truncate, first_seen;
@@ -59,6 +63,8 @@ void sim_route_models(struct sim_call *c);
 void sim_route_metrics(struct sim_call *c);
 void sim_route_state(struct sim_call *c);
 void sim_route_reset(struct sim_call *c);
+void sim_route_handoff(struct sim_call *c); /* Fetch of a prompt by another simulator. */
+void sim_route_ranks(struct sim_call *c);   /* Mooncake's bootstrap server. */
 void sim_route_blocks(struct sim_call *c);
 void sim_route_fill(struct sim_call *c);
 void sim_route_faults(struct sim_call *c);

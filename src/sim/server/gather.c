@@ -97,8 +97,8 @@ static bool gather_visit(struct sim_gather *t, struct sim_worker *w)
 	case SIM_GATHER_STATE:
 		break;
 	}
-	t->each[w->rank] =
-		(struct sim_snapshot){w->counts, enginemodel_stats(w->model), sim_store_stats(w->store)};
+	t->each[w->rank] = (struct sim_snapshot){w->counts, enginemodel_stats(w->model),
+		sim_store_stats(w->store), sim_handoff_stats(w->handoff, cgn_loop_now(w->loop))};
 	sim_report_recent(w, &t->text);
 	return true;
 }

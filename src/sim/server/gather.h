@@ -9,6 +9,7 @@ struct sim_snapshot { /* State of one worker. */
 	struct sim_counts counts;
 	struct enginemodel_stats device;
 	struct sim_store_stats store;
+	struct sim_handoff_stats handoff;
 };
 enum sim_gather_kind {
 	SIM_GATHER_METRICS,

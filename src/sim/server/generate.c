@@ -138,6 +138,20 @@ static void pump_stream(struct sim_call *c)
 	}
 }
 
+/* The prompt is computed: another engine may fetch it from now on. */
+static void prompt_give(struct sim_call *c, const struct sim_handoff_ask *ask)
+{
+	struct sim_worker *w = c->w;
+	const struct sim_handoff_self self = {.host = w->team->host,
+		.engine = sim_handoff_engine(w->handoff),
+		.port = w->team->port,
+		.blocks = (uint32_t)(c->reply.prompt_tokens / w->cfg->block_tokens)};
+	sim_offer_ready(w->handoff, c->given, cgn_loop_now(w->loop));
+	sim_handoff_params_put(w->cfg, ask, &self, &c->handed);
+	c->reply.handed = cgn_buf_view(&c->handed);
+	c->reply.handed_in_choice = w->cfg->handoff == HANDOFF_TRTLLM;
+}
+
 static void pump_whole(struct sim_call *c)
 {
 	static const struct http_field type = {{"content-type", 12}, {"application/json", 16}};
@@ -145,6 +159,11 @@ static void pump_whole(struct sim_call *c)
 		if (limit_reached(c))
 			strike_fault(c);
 		return;
+	}
+	if (c->given[0] != '\0') {
+		struct sim_handoff_ask ask = {.what = SIM_HANDOFF_GIVES};
+		(void)cgn_str_copyz(ask.id, sizeof ask.id, cgn_str_of(c->given));
+		prompt_give(c, &ask);
 	}
 	struct cgn_buf *b = &c->w->scratch;
 	b->n = 0;
@@ -351,13 +370,72 @@ static void use_loaded(struct sim_call *c, const struct sim_request *request)
 	enginemodel_delay(w->model, (cgn_nsec)(filled * w->cfg->kv_load_us * 1e3));
 }
 
+/* ---- from another engine ---- */
+
+/* Fetch the prompt from the engine that computed it. True when |c| waits for it. A request of several prompts takes
+ * over the first. */
+static bool wait_for_prompt(struct sim_call *c, const struct sim_request *request)
+{
+	const struct sim_chain *p = &request->prompts[0];
+	if (request->handoff.what != SIM_HANDOFF_TAKES || c->fetch != NULL)
+		return false;
+	uint32_t n = usable_blocks(c, p),
+		 found = enginemodel_memory_match(enginemodel_memory_of(c->w->model), p->hashes, n).found;
+	const struct sim_fetch_ask ask = {.from = &request->handoff,
+		.wants = {p->contents != NULL ? p->contents->names : NULL, found, n - found},
+		.blocks = n};
+	return sim_fetch_new(c->w->handoff, &ask, on_loaded, c, &c->fetch);
+}
+
+/* Count a prompt that is computed here though another engine should have computed it. False: the engine refuses. */
+static bool recompute(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
+{
+	const struct sim_cfg *cfg = c->w->cfg;
+	if (request->handoff.what == SIM_HANDOFF_TAKES && cfg->handoff == HANDOFF_SGLANG)
+		return sim_refuse(no, 500, NULL, NULL, "KVTransferError: the prompt did not come");
+	if (request->handoff.what == SIM_HANDOFF_TAKES)
+		sim_handoff_recomputed(c->w->handoff, "the prompt did not come");
+	else if (request->handoff.what == SIM_HANDOFF_NOTHING && cfg->role == SIM_ROLE_DECODE)
+		sim_handoff_recomputed(c->w->handoff, "the request has no hand-off");
+	return true;
+}
+
+/* Put the blocks that another engine computed into the device's cache. False: the request is refused. */
+static bool use_prompt(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
+{
+	struct sim_worker *w = c->w;
+	const struct sim_chain *p = &request->prompts[0];
+	uint32_t from = 0, n = 0;
+	if (w->handoff == NULL)
+		return true;
+	if (c->fetch == NULL || !sim_fetch_got(c->fetch, &from, &n))
+		return recompute(c, request, no);
+	w->filling = true;
+	if (n > 0 && enginemodel_memory_match(enginemodel_memory_of(w->model), p->hashes, from).found == from)
+		(void)enginemodel_fill(w->model, &(struct enginemodel_run){p->hashes, p->contents, from, n});
+	w->filling = false;
+	enginemodel_delay(w->model, (cgn_nsec)(n * w->cfg->kv_load_us * 1e3));
+	return true;
+}
+
+/* Note that the prompt is computed for another engine, under the id that the request or this engine chooses. */
+static bool offer_prompt(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
+{
+	if (request->handoff.what != SIM_HANDOFF_GIVES)
+		return true;
+	(void)cgn_str_copyz(c->given, sizeof c->given,
+		cgn_str_of(request->handoff.id[0] != '\0' ? request->handoff.id : c->reply.id));
+	return sim_offer_begin(c->w->handoff, c->given, &request->prompts[0]) ||
+		sim_refuse(no, 503, "queue_full", NULL, "too many prompts wait to be fetched");
+}
+
 void sim_route_generate(struct sim_call *c)
 {
 	struct sim_request request;
 	struct sim_refusal no;
 	struct sim_request_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
 	bool ok = sim_request_parse(&env, c->route->api, cgn_buf_view(&c->body), &request, &no),
-	     wait = ok && wait_for_store(c, &request);
+	     wait = ok && (wait_for_prompt(c, &request) || wait_for_store(c, &request));
 	if (wait) {
 		sim_request_fini(&request);
 		cgn_arena_reset(&c->w->arena);
@@ -365,7 +443,8 @@ void sim_route_generate(struct sim_call *c)
 	}
 	if (ok) {
 		use_loaded(c, &request);
-		ok = start_answer(c, &request, &no);
+		ok = use_prompt(c, &request, &no) && offer_prompt(c, &request, &no) &&
+			start_answer(c, &request, &no);
 	}
 	sim_request_fini(&request);
 	cgn_arena_reset(&c->w->arena);

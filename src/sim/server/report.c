@@ -109,6 +109,34 @@ static void show_ttft(const struct labels *l, const struct sim_snapshot *each, u
 	}
 }
 
+/* Append what vLLM counts of its connector. */
+static void show_handoff(const struct labels *l, const struct sim_snapshot *s, uint32_t block_tokens,
+	struct cgn_buf *out)
+{
+	const struct sim_handoff_stats *h = &s->handoff;
+	uint64_t taken = h->blocks * block_tokens;
+	const struct {
+		const char *name;
+		uint64_t v;
+	} counters[] = {
+		{"nixl_num_kv_expired_reqs_total", h->expired},
+		{"nixl_num_failed_transfers_total", h->failed},
+		{"nixl_bytes_transferred_sum", h->bytes},
+		{"nixl_bytes_transferred_count", h->taken},
+		{"external_prefix_cache_hits_total", taken},
+	};
+	for (size_t i = 0; i < CGN_COUNT(counters); i++) {
+		write_family(out, counters[i].name, "counter", "As vLLM's connector counts.");
+		write_sample(out, l, counters[i].name, 0, "", (double)counters[i].v);
+	}
+	write_family(out, "prompt_tokens_by_source_total", "counter",
+		"Prompt tokens by where their KV came from.");
+	write_sample(out, l, "prompt_tokens_by_source_total", 0, ",source=\"local_compute\"",
+		(double)(s->device.prompt_tokens - s->device.prefix_hit));
+	write_sample(out, l, "prompt_tokens_by_source_total", 0, ",source=\"external_kv_transfer\"",
+		(double)taken);
+}
+
 void sim_report_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *each, unsigned n,
 	struct cgn_buf *out)
 {
@@ -119,6 +147,8 @@ void sim_report_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *ea
 		for (unsigned i = 0; i < n; i++)
 			write_sample(out, &l, rows[r].name, i, "", rows[r].read(&each[i]));
 	}
+	if (cfg->handoff != HANDOFF_NONE)
+		show_handoff(&l, each, cfg->block_tokens, out);
 	show_success(&l, each, n, out);
 	show_ttft(&l, each, n, out);
 	write_family(out, "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
@@ -204,6 +234,22 @@ static void put_store(const struct sim_store_stats *s, struct json_out *o)
 	json_close(o, '}');
 }
 
+static void put_handoff(const struct sim_handoff_stats *h, struct json_out *o)
+{
+	json_key_open(o, "handoff", '{');
+	json_key_u64(o, "given", h->given);
+	json_key_u64(o, "fetched", h->fetched);
+	json_key_u64(o, "expired", h->expired);
+	json_key_u64(o, "bytes_sent", h->bytes_sent);
+	json_key_u64(o, "taken", h->taken);
+	json_key_u64(o, "blocks", h->blocks);
+	json_key_u64(o, "bytes", h->bytes);
+	json_key_u64(o, "failed", h->failed);
+	json_key_u64(o, "recomputed", h->recomputed);
+	json_key_z(o, "last_failure", h->last_failure);
+	json_close(o, '}');
+}
+
 static void sum_up(const struct sim_snapshot *each, unsigned n, struct sim_snapshot *all)
 {
 	*all = (struct sim_snapshot){0};
@@ -275,6 +321,8 @@ void sim_report_state(const struct sim_worker *w, const struct sim_snapshot *eac
 	json_close(&o, '}');
 	if (sim_has_store(w->cfg))
 		put_store(&all.store, &o);
+	if (w->cfg->handoff != HANDOFF_NONE)
+		put_handoff(&each[0].handoff, &o);
 	put_faults(w, &o);
 	json_key_open(&o, "recent", '[');
 	if (recent.n > 0)

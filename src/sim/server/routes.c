@@ -33,7 +33,38 @@ void sim_route_health(struct sim_call *c)
 
 void sim_route_version(struct sim_call *c)
 {
-	sim_call_answer(c, 200, CGN_STR("{\"version\":\"" CGN_VERSION "+sim\"}"));
+	struct cgn_buf *b = &c->w->scratch;
+	const char *build = c->w->cfg->build;
+	b->n = 0;
+	struct json_out o = json_out_to(b);
+	json_open(&o, '{');
+	json_key_z(&o, "version", build != NULL && build[0] != '\0' ? build : CGN_VERSION "+sim");
+	json_close(&o, '}');
+	sim_call_answer(c, 200, cgn_buf_view(b));
+}
+
+void sim_route_handoff(struct sim_call *c)
+{
+	static const struct http_field type = {{"content-type", 12}, {"application/octet-stream", 24}};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	const char *why = "the simulator was started without --handoff";
+	int status = c->w->handoff == NULL ? 404
+					   : sim_offer_serve(c->w->handoff, cgn_buf_view(&c->body),
+						     cgn_loop_now(c->w->loop), &out, &why);
+	c->done = true;
+	http_exchange_reply(c->x, status, &type, 1, status == 200 ? cgn_buf_view(&out) : cgn_str_of(why));
+}
+
+void sim_route_ranks(struct sim_call *c)
+{
+	struct cgn_buf *b = &c->w->scratch;
+	b->n = 0;
+	if (c->w->handoff == NULL || c->w->cfg->handoff != HANDOFF_MOONCAKE) {
+		sim_call_refuse_as(c, 404, "no bootstrap server: --handoff is not mooncake");
+		return;
+	}
+	cgn_buf_fmt(b, "{\"0\":{\"engine_id\":\"%s\"}}", sim_handoff_engine(c->w->handoff));
+	sim_call_answer(c, 200, cgn_buf_view(b));
 }
 
 static void put_model_card(struct sim_call *c, unsigned i, struct cgn_buf *b)

@@ -210,6 +210,17 @@ static CGN_RC start_server(struct sim_worker *w, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static void host_fill(struct sim_team *team)
+{
+	const char *colon = strrchr(team->cfg->listen, ':');
+	struct cgn_str host = {team->cfg->listen, colon != NULL ? (size_t)(colon - team->cfg->listen) : 0};
+	if (team->cfg->handoff_host != NULL && team->cfg->handoff_host[0] != '\0')
+		host = cgn_str_of(team->cfg->handoff_host);
+	else if (host.n > 2 && host.p[0] == '[')
+		host = (struct cgn_str){host.p + 1, host.n - 2};
+	(void)cgn_str_copyz(team->host, sizeof team->host, host);
+}
+
 CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned rank, struct cgn_err *err)
 {
 	*w = (struct sim_worker){.tag = WORKER_TAG, .rank = rank, .cfg = team->cfg, .team = team};
@@ -228,6 +239,9 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 		CGN_TRY(sim_reader_new(team->vocab, &w->reader, err));
 	CGN_TRY(start_publisher(w, err));
 	CGN_TRY(start_store(w, err));
+	host_fill(team);
+	if (w->cfg->handoff != HANDOFF_NONE)
+		CGN_TRY(sim_handoff_new(w->loop, w->cfg, w->id_seed, &w->handoff, err));
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);
 }
@@ -238,6 +252,7 @@ void sim_worker_stop(struct sim_worker *w)
 	w->stopping = true;
 	http_server_free(&w->server);
 	sim_store_free(&w->store);
+	sim_handoff_free(&w->handoff);
 	sim_publisher_free(&w->publisher);
 	cgn_timer_cancel(&w->step_timer);
 	cgn_loop_stop(w->loop);
@@ -248,6 +263,7 @@ void sim_worker_fini(struct sim_worker *w)
 	if (w->tag != WORKER_TAG)
 		return;
 	sim_store_free(&w->store); /* Needed when the worker never ran. */
+	sim_handoff_free(&w->handoff);
 	cgn_loop_free(&w->loop);
 	enginemodel_free(&w->model);
 	sim_events_fini(&w->events);

@@ -6,6 +6,7 @@
 #include "io/loop/loop.h"
 #include "lab/enginemodel/enginemodel.h"
 #include "sim/events/publisher.h"
+#include "sim/handoff/handoff.h"
 #include "sim/reply/reply.h"
 #include "sim/store/store.h"
 #include "sim/text/vocab.h"
@@ -60,6 +61,7 @@ struct sim_worker {
 	struct sim_events events;
 	struct sim_publisher *publisher;  /* NULL: no KV events. */
 	struct sim_store *store;          /* NULL: none. */
+	struct sim_handoff *handoff;      /* NULL: none. */
 	struct enginemodel_listener tell; /* Listener of the events, called by the store's listener. */
 	bool filling;                     /* Blocks that become cached now were not computed. */
 	struct cgn_link calls, dirty;
@@ -74,7 +76,8 @@ struct sim_team {
 	const struct sim_cfg *cfg;
 	struct sim_worker *workers;
 	unsigned n;
-	unsigned port; /* Port that all workers listen on. */
+	unsigned port;                   /* Port that all workers listen on. */
+	char host[HANDOFF_HOST_MAX + 1]; /* Host of the side channel, as other simulators reach it. */
 	cgn_nsec started;
 	struct cgn_str *models;  /* Quoted JSON of each name. */
 	struct sim_vocab *vocab; /* NULL: the computed vocabulary. */

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* handoff: how the engine hands computed prompts to engines of other nodes, as the node's description tells it: from the
+ * configuration, and from what the engine says of its build and its ranks. */
+#pragma once
+#include "joint/enginefetch/enginefetch.h"
+#include "policy/config/config.h"
+#include "policy/handoff/handoff.h"
+
+struct engine;
+struct engine_handoff {
+	const struct handoff_ops *ops; /* HANDOFF_NONE: the engine hands nothing over */
+	const char *host, *tag;        /* In the engine's arena; NULL: not configured */
+	unsigned port;
+	struct enginefetch *fetch; /* NULL: none is under way */
+	struct http_client *bootstrap; /* Mooncake: to the bootstrap server; NULL: none */
+	struct engine_url bootstrap_url;
+	struct enginefetch_endpoint bootstrap_at;
+	struct cgn_arena arena; /* Engine ids; dropped when the engine becomes ready again */
+	const char *ids[HANDOFF_RANKS_MAX];
+	size_t n_ids;
+	bool needs_ids;
+	char build[65]; /* Empty: unknown */
+	bool build_known; /* The engine was asked for its build, and answered */
+};
+/* CGN_INVALID: the port is missing. CGN_NO_MEMORY. */
+CGN_RC engine_handoff_init(struct engine *e, const struct config *cfg, const struct config_engine *ce,
+	struct cgn_err *err);
+void engine_handoff_close(struct engine *e);
+/* The engine became ready and may be another build, with other ids. */
+void engine_handoff_reset(struct engine *e);
+/* Ask the engine for what is not known yet. Call about every second while it is ready. */
+void engine_handoff_ask(struct engine *e);
+/* Return true when all is known that the node's description tells of the hand-off. */
+bool engine_handoff_is_known(const struct engine *e);
+/* Append the terms that both engines of a pair must have in common. */
+void engine_handoff_terms(const struct engine *e, struct cgn_buf *out);

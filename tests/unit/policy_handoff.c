@@ -241,9 +241,11 @@ static void expect_cached(bool events, const char *text, const char *want)
 	for (size_t step = 1; step <= strlen(text); step++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 		struct cached_filter f;
-		cached_filter_init(&f, events, 42);
+		cached_filter_init(&f, events);
+		f.cached = 42;
+		f.known = true;
 		for (size_t at = 0; at < strlen(text); at += step)
-			cached_filter_feed(&f,
+			(void)cached_filter_feed(&f,
 				(struct cgn_str){text + at,
 					strlen(text) - at < step ? strlen(text) - at : step},
 				&out);
@@ -278,6 +280,31 @@ static void the_client_sees_what_the_prefill_leg_had_cached(void **state)
 	}
 }
 
+static void a_number_that_is_not_known_yet_is_waited_for(void **state)
+{
+	(void)state;
+	const char *text = "{\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":17}}";
+	struct cgn_str rest = cgn_str_of(text);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf given_up = {0};
+	struct cached_filter f, g;
+	cached_filter_init(&f, false);
+	f.waits = true;
+	g = f;
+	size_t n = cached_filter_feed(&f, rest, &out);
+	assert_true(strncmp(text + n, "17}}", 4) == 0);
+	rest = (struct cgn_str){rest.p + n, rest.n - n};
+	assert_int_equal(cached_filter_feed(&f, rest, &out), 0);
+	f.cached = 3;
+	f.known = true;
+	assert_int_equal(cached_filter_feed(&f, rest, &out), rest.n);
+	assert_string_equal(cgn_buf_z(&out), "{\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":3}}");
+	(void)cached_filter_feed(&g, cgn_str_of(text), &given_up);
+	g.waits = false;
+	assert_int_equal(cached_filter_feed(&g, rest, &given_up), rest.n);
+	assert_string_equal(cgn_buf_z(&given_up), text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,6 +318,7 @@ int main(void)
 		cmocka_unit_test(dialects_are_found_by_name),
 		cmocka_unit_test(a_pair_has_the_same_terms),
 		cmocka_unit_test(the_client_sees_what_the_prefill_leg_had_cached),
+		cmocka_unit_test(a_number_that_is_not_known_yet_is_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,6 +264,8 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_z(o, "residency", e->residency.text);
 	json_key(o, "kv_events");
 	engine_feed_report(e, o);
+	json_key(o, "handoff");
+	engine_handoff_report(e, o);
 	json_key(o, "kept_slots");
 	slotmgr_report(e->slots, o);
 	json_key_open(o, "models", '[');

@@ -128,15 +128,37 @@ static void on_ranks(void *user, const struct enginefetch_answer *r)
 void engine_handoff_ask(struct engine *e)
 {
 	struct engine_handoff *h = &e->handoff;
-	const struct enginefetch_ask build = {.path = h->ops->version_path, .max_bytes = ASK_BYTES,
+	const struct enginefetch_ask build = {.path = h->ops->version_path,
+		.max_bytes = ASK_BYTES,
 		.timeout = ASK_TIMEOUT};
-	const struct enginefetch_ask ranks = {.path = HANDOFF_RANKS_PATH, .max_bytes = ASK_BYTES,
+	const struct enginefetch_ask ranks = {.path = HANDOFF_RANKS_PATH,
+		.max_bytes = ASK_BYTES,
 		.timeout = ASK_TIMEOUT};
 	if (!h->ops->edits || h->fetch != NULL)
 		return;
 	/* A fetch that cannot start is retried at the next reading of the load. */
 	if (!h->build_known)
-		(void)enginefetch_start(e->host->loop, &e->endpoint, &build, on_build, e, &h->fetch, NULL).code;
+		(void)enginefetch_start(e->host->loop, &e->endpoint, &build, on_build, e, &h->fetch, NULL)
+			.code;
 	else if (h->needs_ids && h->n_ids == 0)
-		(void)enginefetch_start(e->host->loop, &h->bootstrap_at, &ranks, on_ranks, e, &h->fetch, NULL).code;
+		(void)enginefetch_start(e->host->loop, &h->bootstrap_at, &ranks, on_ranks, e, &h->fetch, NULL)
+			.code;
+}
+
+void engine_handoff_report(const struct engine *e, struct json_out *o)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf terms = {0};
+	const struct engine_handoff *h = &e->handoff;
+	if (!h->ops->edits) {
+		json_put_null(o);
+		return;
+	}
+	engine_handoff_terms(e, &terms);
+	json_open(o, '{');
+	json_key_z(o, "kind", h->ops->name);
+	json_key_bool(o, "known", engine_handoff_is_known(e));
+	json_key_str(o, "terms", cgn_buf_view(&terms));
+	json_key_u64(o, "port", h->port);
+	json_key_u64(o, "ranks", h->n_ids);
+	json_close(o, '}');
 }

@@ -11,7 +11,7 @@ struct engine_handoff {
 	const struct handoff_ops *ops; /* HANDOFF_NONE: the engine hands nothing over */
 	const char *host, *tag;        /* In the engine's arena; NULL: not configured */
 	unsigned port;
-	struct enginefetch *fetch; /* NULL: none is under way */
+	struct enginefetch *fetch;     /* NULL: none is under way */
 	struct http_client *bootstrap; /* Mooncake: to the bootstrap server; NULL: none */
 	struct engine_url bootstrap_url;
 	struct enginefetch_endpoint bootstrap_at;
@@ -19,7 +19,7 @@ struct engine_handoff {
 	const char *ids[HANDOFF_RANKS_MAX];
 	size_t n_ids;
 	bool needs_ids;
-	char build[65]; /* Empty: unknown */
+	char build[65];   /* Empty: unknown */
 	bool build_known; /* The engine was asked for its build, and answered */
 };
 /* CGN_INVALID: the port is missing. CGN_NO_MEMORY. */
@@ -32,5 +32,7 @@ void engine_handoff_reset(struct engine *e);
 void engine_handoff_ask(struct engine *e);
 /* Return true when all is known that the node's description tells of the hand-off. */
 bool engine_handoff_is_known(const struct engine *e);
+/* Append the "handoff" value of /engines: an object, or null. */
+void engine_handoff_report(const struct engine *e, struct json_out *o);
 /* Append the terms that both engines of a pair must have in common. */
 void engine_handoff_terms(const struct engine *e, struct cgn_buf *out);

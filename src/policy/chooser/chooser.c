@@ -99,6 +99,20 @@ size_t chooser_roles(const struct chooser_ask *ask, struct route_cand *cands, si
 	return kept;
 }
 
+/* Remove the nodes whose engines answer only requests that another engine computed, unless there are no others. */
+static size_t alone_apply(struct route_cand *cands, size_t n)
+{
+	size_t fit = 0, kept = 0;
+	for (size_t i = 0; i < n; i++)
+		fit += cands[i].alone;
+	if (fit == 0 || fit == n)
+		return n;
+	for (size_t i = 0; i < n; i++)
+		if (cands[i].alone)
+			cands[kept++] = cands[i];
+	return kept;
+}
+
 /* Remove the candidates that can't be the other end of the hand-off. */
 static size_t handoff_apply(struct route_cand *cands, size_t n, uint64_t handoff)
 {
@@ -346,6 +360,8 @@ size_t chooser_match(struct chooser *c, const struct chooser_ask *ask)
 {
 	size_t n = cands_find(c, ask);
 	n = ask->pin == CHOOSER_NO_PIN ? chooser_roles(ask, c->cands, n) : pin_apply(c->cands, n, ask->pin);
+	if (ask->pin == CHOOSER_NO_PIN && !ask->prefill && ask->handoff == 0)
+		n = alone_apply(c->cands, n);
 	held_fill(c, ask, n);
 	return n;
 }

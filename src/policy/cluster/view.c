@@ -397,7 +397,8 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.role = (uint8_t)node->role,
 		.stores = node->stores,
 		.handoff = end != NULL ? end->fingerprint : 0,
-		.alone = end == NULL || handoff_ops_of(end->kind)->alone,
+		.alone = end == NULL || handoff_ops_of(end->kind)->alone ||
+			node->role == COGNITORA__V1__ROLE__ROLE_BOTH,
 		.pulls = end != NULL && end->kind == HANDOFF_STORE,
 		.speed = node_stats_speed(stats),
 	};

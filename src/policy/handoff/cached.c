@@ -14,9 +14,9 @@ static void doc_begin(struct cached_filter *f)
 	f->depth = f->inside = f->usage = 0;
 }
 
-void cached_filter_init(struct cached_filter *f, bool events, uint64_t cached)
+void cached_filter_init(struct cached_filter *f, bool events)
 {
-	*f = (struct cached_filter){.cached = cached, .events = events};
+	*f = (struct cached_filter){.events = events};
 	doc_begin(f);
 }
 
@@ -101,9 +101,9 @@ static bool plain_byte(struct cached_filter *f, char c)
 		f->is_key = f->depth == f->inside;
 		f->key = KEY_OTHER;
 	} else if (f->key == KEY_COUNT && f->depth == f->inside && c >= '0' && c <= '9') {
-		f->at = AT_NUMBER;
 		f->key = KEY_OTHER;
-		return true;
+		f->at = f->known ? AT_NUMBER : AT_PLAIN;
+		return f->known;
 	}
 	return false;
 }
@@ -140,10 +140,18 @@ static bool doc_byte(struct cached_filter *f, char c)
 	return false;
 }
 
-void cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out)
+/* Return true if |c| begins a number whose value is not known yet. */
+static bool must_wait(const struct cached_filter *f, char c)
+{
+	return f->waits && !f->known && f->at == AT_PLAIN && f->key == KEY_COUNT && f->depth == f->inside &&
+		c >= '0' && c <= '9';
+}
+
+size_t cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out)
 {
 	size_t from = 0; /* Bytes before |from| are dealt with. */
-	for (size_t i = 0; i < data.n; i++) {
+	size_t i = 0;
+	for (; i < data.n && !must_wait(f, data.p[i]); i++) {
 		if (f->events && data.p[i] == '\n')
 			doc_begin(f);
 		if (doc_byte(f, data.p[i])) {
@@ -153,5 +161,6 @@ void cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn
 		if (f->at == AT_NUMBER)
 			from = i + 1;
 	}
-	cgn_buf_add(out, data.p + from, data.n - from);
+	cgn_buf_add(out, data.p + from, i - from);
+	return i;
 }

@@ -15,6 +15,8 @@
 #define CACHED_KEY_MAX 24 /* Longer than no key that matters. */
 struct cached_filter {
 	uint64_t cached;
+	bool known;  /* |cached| is known; may be set at any time, like |waits|. */
+	bool waits;  /* Stop at a number while |cached| is not known; otherwise the number passes as it is. */
 	bool events; /* Each line may hold a document (SSE, or one document a line). */
 	uint8_t at;
 	bool is_key;
@@ -23,7 +25,8 @@ struct cached_filter {
 		usage; /* Depths: of the next byte, of the innermost object looked into, of usage. */
 	char key_text[CACHED_KEY_MAX];
 };
-/* |events|: the answer is an event stream; otherwise one document. */
-void cached_filter_init(struct cached_filter *f, bool events, uint64_t cached);
-/* Append to |out| what the client gets for the bytes |data|, cut anywhere. Failures are |out|'s. */
-void cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out);
+/* Set |cached| and |known| as soon as the number is known. |events|: the answer is an event stream; otherwise one document. */
+void cached_filter_init(struct cached_filter *f, bool events);
+/* Append to |out| what the client gets for the bytes |data|, cut anywhere. Return how many of them: all, or those before
+ * a number that is waited for; then call again with the others. Failures are |out|'s. */
+size_t cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out);

@@ -65,7 +65,7 @@ void plan_ended(struct plan *p, bool well, cgn_nsec now)
 
 /* ---- transitions ---- */
 
-/* A plan has room for one leg that is no attempt: the prefill leg. */
+/* A plan has room for PLAN_PREFILLS legs that are no attempts: the prefill legs. */
 static bool may_attempt(const struct plan *p, const struct plan_rules *rules)
 {
 	uint32_t n = plan_attempts(p);

@@ -15,9 +15,11 @@
 #include "base/core/str.h"
 #include "policy/breaker/breaker.h"
 
-#define PLAN_MAX_ATTEMPTS   16               /* answer legs; the most that router.retry.attempts may be */
-#define PLAN_LEGS(attempts) ((attempts) + 1) /* room for a plan with at most |attempts| answer legs */
-#define PLAN_NO_SLOT        UINT16_MAX       /* no node's slot */
+#define PLAN_MAX_ATTEMPTS 16 /* answer legs; the most that router.retry.attempts may be */
+#define PLAN_PREFILLS     3  /* prefill legs, at most */
+#define PLAN_LEGS(attempts) \
+	((attempts) + PLAN_PREFILLS) /* room for a plan with at most |attempts| answer legs */
+#define PLAN_NO_SLOT UINT16_MAX      /* no node's slot */
 
 enum leg_role {
 	LEG_WHOLE,   /* computes the prompt and the answer */

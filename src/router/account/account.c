@@ -110,8 +110,8 @@ static void cache_learn(struct gw_req *r)
 	node_stats_measure(stats, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	speed_learn(r);
-	if (!u->has_cached)
-		return;
+	if (!u->has_cached || r->plan.handed)
+		return; /* another engine computed the prompt: the number is not about this node's cache */
 	uint64_t predicted = r->plan.prediction.cached = cached_predicted(r);
 	metric_add(r->attempt.actual, u->cached_tokens);
 	metric_add(r->attempt.predicted, predicted);

@@ -4,6 +4,7 @@
 
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
+#include "policy/handoff/cached.h"
 #include "policy/modelname/modelname.h"
 #include "router/account/account.h"
 #include "router/answer/ollama.h"
@@ -48,14 +49,32 @@ static struct cgn_str header_find(const struct gw_attempt *a, const char *name)
 	return (struct cgn_str){NULL, 0};
 }
 
+/* Return true if the answer is JSON, or lines or events of JSON (|*lines|). */
+static bool is_readable(const struct gw_attempt *a, bool *lines)
+{
+	struct cgn_str type = header_find(a, "content-type");
+	*lines = a->events || cgn_str_starts(type, "application/x-ndjson");
+	return (*lines || cgn_str_starts(type, "application/json")) &&
+		header_find(a, "content-encoding").n == 0;
+}
+
+/* Another engine computed the prompt: the client sees how many tokens of it that engine found cached. */
+static void cached_begin(struct gw_req *r)
+{
+	bool lines = false;
+	if (r->answer.cached == NULL)
+		return;
+	if (is_readable(&r->attempt, &lines))
+		r->answer.cached->events = lines;
+	else
+		r->answer.cached = NULL;
+}
+
 /* The node got the body with another name than the client's: the client finds its own name in the answer. */
 static void rename_begin(struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
-	struct cgn_str type = header_find(a, "content-type");
-	bool lines = a->events || cgn_str_starts(type, "application/x-ndjson");
-	bool readable = (lines || cgn_str_starts(type, "application/json")) &&
-		header_find(a, "content-encoding").n == 0;
+	bool lines = false, readable = is_readable(a, &lines);
 	if (!r->plan.renamed || r->prompt.form || !readable ||
 		r->prompt.name_at + r->prompt.name_n > r->body.bytes.n)
 		return;
@@ -102,7 +121,8 @@ static void head_send(struct gw_req *r)
 			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
 	n += gw_relay_fields(r, f + n);
 	rename_begin(r);
-	http_exchange_head(r->client.x, a->status, f, n, r->answer.rename != NULL ? -1 : content_length(a));
+	bool changed = r->answer.rename != NULL || r->answer.cached != NULL;
+	http_exchange_head(r->client.x, a->status, f, n, changed ? -1 : content_length(a));
 }
 
 void gw_relay_head(struct gw_req *r)
@@ -110,6 +130,7 @@ void gw_relay_head(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	r->answer.status = a->status;
 	r->answer.head_sent = true;
+	cached_begin(r);
 	if (r->answer.ollama != NULL)
 		gw_ollama_head(r);
 	else
@@ -169,16 +190,58 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	}
 }
 
+/* Pass bytes up to a number that is not known yet, and keep the others. */
+static void cached_feed(struct gw_req *r, struct cgn_str data, struct cgn_buf *out)
+{
+	struct gw_answer *to = &r->answer;
+	size_t n = 0;
+	if (to->held.n == 0)
+		n = cached_filter_feed(to->cached, data, out);
+	if (n == data.n)
+		return;
+	to->held.limit = GW_HELD_MAX;
+	cgn_buf_add(&to->held, data.p + n, data.n - n);
+	if (!to->held.bad)
+		return;
+	/* Too much to keep: the client gets the number as it is. */
+	to->cached->waits = false;
+	(void)cached_filter_feed(to->cached, cgn_buf_view(&to->held), out);
+	(void)cached_filter_feed(to->cached, (struct cgn_str){data.p + n, data.n - n}, out);
+	cgn_buf_fini(&to->held);
+}
+
+void gw_relay_release(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	struct gw_answer *to = &r->answer;
+	if (to->cached == NULL)
+		return;
+	to->cached->waits = false;
+	if (to->held.n == 0)
+		return;
+	(void)cached_filter_feed(to->cached, cgn_buf_view(&to->held), &out);
+	cgn_buf_fini(&to->held);
+	if (r->client.x != NULL && !out.bad)
+		bytes_send(r, cgn_buf_view(&out));
+	else if (r->client.x != NULL)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+}
+
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf renamed = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf counted = {0};
 	if (r->client.x == NULL || data.n == 0)
 		return;
 	if (r->answer.rename != NULL) {
 		modelname_feed(r->answer.rename, data, &renamed);
 		data = cgn_buf_view(&renamed);
 	}
-	if (renamed.bad)
+	if (r->answer.cached != NULL) {
+		cached_feed(r, data, &counted);
+		data = cgn_buf_view(&counted);
+	}
+	if (renamed.bad || counted.bad)
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 	else if (data.n > 0)
 		bytes_send(r, data);

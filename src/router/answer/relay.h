@@ -14,6 +14,10 @@ void gw_relay_head(struct gw_req *r);
 void gw_relay(struct gw_req *r, struct cgn_str data);
 /* Send |data| to the client as it is. */
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
+/* Bytes of an answer that are kept while the prefill leg's number of cached tokens is not known. */
+#define GW_HELD_MAX ((size_t)256 * 1024)
+/* Relay what waits for that number: it is known now, or never will be. */
+void gw_relay_release(struct gw_req *r);
 /* Send what was held back, and end the answer. */
 void gw_relay_finish(struct gw_req *r);
 /* End the answer, whose engine ended in good order, and go to GW_ANSWER. */

@@ -7,7 +7,7 @@
 #include "router/answer/resume.h"
 #include "router/client/client_priv.h"
 #include "router/limit/limit.h"
-#include "router/plan/legs.h"
+#include "router/plan/handoff.h"
 #include "router/plan/queue.h"
 #include "router/tokens/tokens.h"
 
@@ -29,9 +29,11 @@ static void req_bury(struct gw_req *r)
 {
 	gw_tokens_end(r);
 	gw_resume_drop(r);
+	gw_handoff_drop(r);
 	gw_ollama_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);
+	cgn_buf_fini(&r->answer.held);
 	cgn_buf_fini(&r->answer.refusal_text);
 	cgn_arena_fini(&r->work);
 	cgn_arena_fini(&r->head);

@@ -76,6 +76,12 @@ bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)
 {
 	struct chooser_ask ask = gw_choose_ask(r, leg);
 	enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
+	if (v != ROUTE_PICKED && leg->role == LEG_DECODE) { /* a node that computes everything will do */
+		struct plan_leg whole = *leg;
+		whole.role = LEG_WHOLE;
+		ask = gw_choose_ask(r, &whole);
+		v = chooser_pick(r->w->chooser, &ask).verdict;
+	}
 	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
 	return v == ROUTE_PICKED || (!r->attempt.head_seen && gw_queue_must_wait(r, v));
 }

@@ -4,6 +4,7 @@
  * everything. The chooser decides which requests are split (policy/chooser/split.c). */
 #include "base/log/log.h"
 #include "router/attempt/verdict.h"
+#include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/states.h"
 #include "router/worker/breaker.h"
@@ -18,8 +19,36 @@ static void outcome_count(struct gw_req *r, const char *outcome)
 
 static bool may_split(const struct gw_req *r, const struct chooser_ask *ask)
 {
-	return r->w->rules->route.disagg.enabled && !r->plan.legs.staged && !r->answer.head_sent &&
-		!ask->embeds && ask->pin == CHOOSER_NO_PIN;
+	/* An answer that is resumed is computed by one node, unless its engine can't do that. */
+	bool begun = r->answer.head_sent && !gw_handoff_is_at_once(r);
+	return r->w->rules->route.disagg.enabled && !r->plan.legs.staged && !begun && !ask->embeds &&
+		ask->pin == CHOOSER_NO_PIN;
+}
+
+/* Decide, without the prefill nodes that failed this request. */
+static void split_decide(struct gw_req *r, const struct chooser_ask *ask, struct chooser_split *out)
+{
+	uint16_t excluded[PLAN_MAX_ATTEMPTS + GW_PREFILLS_MAX];
+	struct chooser_ask own = *ask;
+	size_t n = ask->n_excluded, failed = r->plan.n_prefill_failed;
+	if (failed > 0 && n + failed <= CGN_COUNT(excluded)) {
+		if (n > 0)
+			memcpy(excluded, ask->excluded, n * sizeof *excluded);
+		memcpy(excluded + n, r->plan.prefill_failed, failed * sizeof *excluded);
+		own.excluded = excluded;
+		own.n_excluded = n + failed;
+	}
+	chooser_split(r->w->chooser, &own, out);
+}
+
+/* The request can't be handed over, whichever nodes there are. */
+static void handoff_refused(struct gw_req *r, const char *why)
+{
+	const struct view_model *m = view_model_find(r->w->view, plan_leg(&r->plan.legs)->model);
+	const struct handoff_end *end = m != NULL ? view_handoff(m, r->plan.split.prefill) : NULL;
+	if (end != NULL)
+		metric_add(METRIC_OF(r->w->shared->telemetry, HANDOFFS, handoff_ops_of(end->kind)->name, why),
+			1);
 }
 
 /* Return the shape to use, where a prompt without a full block has nothing to hand over, unless no engine answers
@@ -30,9 +59,43 @@ static enum chooser_shape shape_of(const struct chooser_ask *ask, const struct c
 											   : s->shape;
 }
 
-static bool prefill_send(struct gw_req *r, cgn_nsec began)
+/* Tell of a prefill node and an answer node whose hand-offs differ: that is why there is no pair. */
+static void mismatch_log(const struct gw_req *r)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	char differ[2 * HANDOFF_TERMS_MAX];
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		for (size_t k = 0; k < m->n_ready; k++) {
+			const struct handoff_end *a = m->handoff[i], *b = m->handoff[k];
+			bool pair = m->ready[i]->role == COGNITORA__V1__ROLE__ROLE_PREFILL &&
+				m->ready[k]->role != COGNITORA__V1__ROLE__ROLE_PREFILL;
+			if (!pair || a == NULL || b == NULL || a->fingerprint == b->fingerprint)
+				continue;
+			handoff_differ(a, b, differ, sizeof differ);
+			cgn_log_limited(WARN, "gateway.handoff_mismatch",
+				F_STR("prefill_node", m->ready[i]->id), F_STR("node", m->ready[k]->id),
+				F_STR("differ", differ), F_STR("then", "the two are never a pair"));
+			return;
+		}
+}
+
+/* Give the request to the pair. True: the prefill leg was sent. Otherwise |*outcome| is why not, or NULL if both legs
+ * are sent at once. */
+static bool prefill_send(struct gw_req *r, cgn_nsec began, const char **outcome)
 {
 	const struct chooser_split *s = &r->plan.split;
+	const char *why = NULL;
+	*outcome = "no_node";
+	if (!gw_handoff_open(r, &why)) {
+		*outcome = "unsupported";
+		handoff_refused(r, why);
+		return false;
+	}
+	if (gw_handoff_is_at_once(r)) {
+		plan_leg(&r->plan.legs)->role = LEG_DECODE;
+		*outcome = NULL;
+		return false;
+	}
 	enum breaker_gate gate = gw_breaker_claim(r->w, view_node_at(r->w->view, s->prefill));
 	const struct plan_leg leg = plan_prefill_leg(&r->plan.legs);
 	struct chooser_ask prompt = gw_choose_ask(r, &leg);
@@ -51,19 +114,22 @@ bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask)
 	struct chooser_split *s = &r->plan.split;
 	if (!may_split(r, ask))
 		return false;
-	chooser_split(r->w->chooser, ask, s);
+	split_decide(r, ask, s);
 	enum chooser_shape shape = shape_of(ask, s);
 	if (shape == CHOOSER_WHOLE && s->whole == CHOOSER_NO_SLOT)
 		return false; /* the request waits, and the decision is made afterwards */
 	r->plan.legs.staged = true;
-	if (shape == CHOOSER_PAIR && prefill_send(r, began))
+	const char *outcome = s->why == CHOOSER_BY_NO_PAIR ? "no_node" : "colocated";
+	if (s->why == CHOOSER_BY_NO_PAIR)
+		mismatch_log(r);
+	if (shape == CHOOSER_PAIR && prefill_send(r, began, &outcome))
 		return true;
-	if (shape == CHOOSER_CONTINUES)
+	if (shape == CHOOSER_CONTINUES) {
 		plan_let_prefill_answer(&r->plan.legs);
-	outcome_count(r,
-		shape == CHOOSER_CONTINUES                                      ? "continued"
-			: shape == CHOOSER_PAIR || s->why == CHOOSER_BY_NO_PAIR ? "no_node"
-										: "colocated");
+		outcome = "continued";
+	}
+	if (outcome != NULL)
+		outcome_count(r, outcome);
 	return false;
 }
 
@@ -76,8 +142,14 @@ static enum gw_step prefill_end(struct gw_req *r, const struct leg_outcome *o, c
 	return gw_leg_ended(r, &(struct gw_leg_report){.outcome = *o});
 }
 
+static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, const char *outcome,
+	const char *why);
+
 static enum gw_step prefill_done(struct gw_req *r)
 {
+	const char *why = NULL;
+	if (!gw_handoff_computed(r, &why))
+		return prefill_failed(r, BREAKER_FAILURES, "failed", why);
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	chooser_begun(r->w->chooser, &r->attempt.ticket, now);
 	gw_verdict_begun(&r->attempt);
@@ -89,14 +161,18 @@ static enum gw_step prefill_done(struct gw_req *r)
 static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, const char *outcome,
 	const char *why)
 {
+	bool again = how != BREAKER_FAILURES && gw_handoff_may_repeat(r, r->attempt.call.slot);
 	cgn_log_limited(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_I64("status", r->attempt.status), F_STR("why", why),
-		F_STR("then", "the node that answers computes the prompt"));
+		F_STR("then",
+			again ? "another pair of nodes, if there is one"
+			      : "the node that answers computes the prompt"));
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(&r->attempt);
 	else
 		gw_verdict_bad(&r->attempt, how);
 	gw_leg_unlearn(r);
+	r->plan.legs.staged = !again;
 	return prefill_end(r, &(struct leg_outcome){.end = LEG_END_FAILED, .how = how}, outcome);
 }
 

@@ -3,6 +3,7 @@
 #include "router/account/explain.h"
 #include "router/answer/reply.h"
 #include "router/answer/resume.h"
+#include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
@@ -37,11 +38,17 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask,
 {
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
 	CGN_MUST(node != NULL);
+	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0)
+		return gw_plan_fail(r, &no_node,
+			"the engines of %.*s answer only in pairs, and no prefill node with the same kind and terms of hand-off is ready or has room",
+			CGN_STR_ARG(r->prompt.model));
 	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node))
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
 			"out of memory");
 	gw_leg_send(r, ask, p, gate, began);
+	if (plan_leg(&r->plan.legs)->role == LEG_DECODE && gw_handoff_is_at_once(r))
+		gw_beside_send(r);
 	gw_goto(r, GW_DISPATCH);
 	return STEP_AGAIN;
 }
@@ -139,12 +146,13 @@ enum gw_step gw_route(struct gw_req *r)
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));
 	}
 	budget_add(r);
+	gw_handoff_settle(r);
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	if (gw_queue_concerns(r) && is_held_up(r, &ask))
 		return STEP_AGAIN;
 	if (gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;
-	if (plan_leg(&r->plan.legs)->target.continues)
+	if (plan_leg(&r->plan.legs)->target.continues || plan_leg(&r->plan.legs)->role == LEG_DECODE)
 		ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	return leg_place(r, &ask, began);
 }

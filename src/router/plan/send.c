@@ -2,6 +2,7 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 
@@ -20,8 +21,11 @@ static void on_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
-	if (r->state == GW_STREAM) {
-		gw_relay(r, data);
+	if (r->state == GW_STREAM || r->state == GW_PREFILL) {
+		if (r->state == GW_STREAM)
+			gw_relay(r, data);
+		else
+			gw_handoff_data(r, data);
 		return;
 	}
 	r->attempt.first_data = data;
@@ -107,7 +111,9 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 			},
 		.body = cgn_buf_view(&r->body.bytes),
 	};
-	model_name(r, view_served_name(model, node->slot), &g);
+	const struct view_name *served = view_served_name(model, node->slot);
+	model_name(r, served, &g);
+	gw_handoff_write(r, &g, served->json);
 	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;
@@ -138,6 +144,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 
 void gw_leg_close(struct gw_req *r)
 {
-	if (gw_attempt_end(&r->attempt))
+	bool room = gw_attempt_end(&r->attempt);
+	if (gw_attempt_end(&r->beside) || room)
 		gw_queue_room(r->w);
 }

@@ -4,6 +4,7 @@
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
+#include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
@@ -139,8 +140,13 @@ enum gw_step gw_dispatch(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = r->w->rules->first_byte_timeout;
 	enum breaker_failure said = a->head_seen ? gw_status_failure(a->status) : BREAKER_FAILURES;
+	struct gw_leg_report pair;
+	if (gw_beside_has_failed(r, &pair))
+		return gw_leg_ended(r, &pair);
 	if (a->call.why.code != CGN_FINE || (a->call.closed && !a->head_seen))
 		return attempt_failed(r);
+	if (said != BREAKER_FAILURES && !a->accepted && gw_beside_is_suspected(r))
+		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	if (said != BREAKER_FAILURES && !a->accepted)
 		return gw_leg_ended(r,
 			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = said}, CGN_BAD_GATEWAY,
@@ -191,8 +197,11 @@ enum gw_step gw_stream(struct gw_req *r)
 	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
 	cgn_arena_reset(&r->head);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
-	if (a->call.closed || a->call.why.code != CGN_FINE)
+	if (a->call.closed || a->call.why.code != CGN_FINE) {
+		if (gw_beside_is_awaited(r))
+			return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 		return stream_closed(r);
+	}
 	if (r->answer.paused)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	if (gw_attempt_is_stalled(a, now))

@@ -5,6 +5,7 @@
 #include "policy/engine/usage.h"
 
 struct gw_resume;         /* answer/resume.c */
+struct cached_filter;     /* policy/handoff */
 struct modelname;         /* policy/modelname */
 struct ollama_answer;     /* policy/ollama */
 struct gw_ollama_reading; /* answer/ollama.c */
@@ -32,6 +33,9 @@ struct gw_answer {
 	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */
 	/* puts the name that the client asked for back into the answer; in the request's arena; NULL: not needed */
 	struct modelname *rename;
+	/* puts the cached tokens of the prefill leg into the answer; in the request's arena; NULL: not needed */
+	struct cached_filter *cached;
+	struct cgn_buf held; /* bytes behind a number that |cached| waits for, at most GW_HELD_MAX */
 	struct gw_ollama_reading
 		*ollama_reading;      /* a body of Ollama's API on its way to an engine; NULL: none */
 	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */

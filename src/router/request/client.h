@@ -69,7 +69,9 @@ struct gw_body {
 	struct cgn_buf bytes;
 	uint64_t booked; /* bytes booked of router.max_inflight_body */
 	int64_t length;  /* as the head claims it; -1: unknown */
-	bool encoded;    /* with a Content-Encoding */
+	/* bodies of a leg and of the leg beside it that are not the client's; booked in |booked| too */
+	struct cgn_buf leg, beside;
+	bool encoded; /* with a Content-Encoding */
 	bool done;
 	enum cgn_code bad; /* CGN_FINE, or the reason for refusing it */
 };

@@ -7,8 +7,9 @@
 #include "policy/plan/plan.h"
 #include "policy/routing/prompttail.h"
 
-struct gw_limits; /* limit/limit_priv.h */
-struct gw_ticket; /* admission/admission.h */
+struct gw_handoff; /* plan/handoff.c */
+struct gw_limits;  /* limit/limit_priv.h */
+struct gw_ticket;  /* admission/admission.h */
 
 /* Knowledge of the chosen node's cache at the pick, to compare with the engine's numbers at the end. */
 struct gw_prediction {
@@ -21,6 +22,9 @@ struct gw_prediction {
 	bool fed;        /* the node publishes KV events: whole blocks are held and nothing behind them */
 	uint64_t cached; /* predicted cached tokens, once the engine counted the prompt */
 };
+
+/* Pairs of nodes that a request is given to, at most; then one node computes it, if one can. */
+#define GW_PREFILLS_MAX PLAN_PREFILLS
 
 struct gw_plan {
 	struct plan legs;
@@ -41,7 +45,13 @@ struct gw_plan {
 	bool backed_off; /* the pause before this leg is over */
 	/* The decision between one node and two, once legs.staged is set. */
 	struct chooser_split split;
-	bool split_told;         /* The decision was recorded. */
+	bool split_told;            /* The decision was recorded. */
+	struct gw_handoff *handoff; /* plan/handoff.c; NULL: no engine hands the prompt to another one */
+	/* slots of prefill nodes that failed this request */
+	uint16_t prefill_failed[GW_PREFILLS_MAX];
+	size_t n_prefill_failed;
+	unsigned pairs;          /* times that the request was given to a pair of nodes */
+	bool handed;             /* the current leg takes over a prompt that another engine computed */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
 	uint64_t explain_number; /* number in the explain ring; 0: none yet */
 	char *explain_room;

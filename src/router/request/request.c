@@ -55,6 +55,9 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine)
 void gw_body_drop(struct gw_req *r)
 {
 	gw_call_keep(&r->attempt.call);
+	gw_call_keep(&r->beside.call);
+	cgn_buf_fini(&r->body.leg);
+	cgn_buf_fini(&r->body.beside);
 	if (r->body.booked > 0)
 		atomic_fetch_sub_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
 	r->body.booked = 0;

@@ -67,6 +67,8 @@ struct gw_req {
 	struct gw_prompt prompt;
 	struct gw_plan plan;
 	struct gw_attempt attempt; /* attempt of the current leg, or of the last one */
+	struct gw_attempt
+		beside; /* attempt of the prefill leg that runs beside the current leg; plan/handoff.c */
 	struct gw_answer answer;
 };
 

@@ -83,7 +83,8 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);
-	pb_json_members(j, n->info, "engines{name kind ready models slots residency trouble}");
+	pb_json_members(j, n->info,
+		"engines{name kind ready models slots residency trouble handoff{kind terms host port}}");
 	json_close(j, '}');
 }
 

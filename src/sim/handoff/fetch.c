@@ -31,9 +31,12 @@ static struct sim_peer *peer_open(struct sim_handoff *h, const char *url)
 	struct sim_peer *p = h->n_peers < SIM_PEERS_MAX ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL)
 		return NULL;
-	struct http_client_cfg cfg = {.addr = p->url.addr, .authority = p->url.authority, .proto = HTTP_1,
+	struct http_client_cfg cfg = {.addr = p->url.addr,
+		.authority = p->url.authority,
+		.proto = HTTP_1,
 		.max_conns = 256};
-	if (!cgn_ok(engine_url_parse(url, &p->url, NULL)) || !cgn_ok(http_client_new(h->loop, &cfg, &p->client, NULL))) {
+	if (!cgn_ok(engine_url_parse(url, &p->url, NULL)) ||
+		!cgn_ok(http_client_new(h->loop, &cfg, &p->client, NULL))) {
 		free(p);
 		return NULL;
 	}
@@ -136,14 +139,19 @@ static void question_write(const struct sim_handoff *h, const struct sim_fetch_a
 	json_close(&o, '}');
 }
 
-bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user), void *user,
-	struct sim_fetch **out)
+bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user),
+	void *user, struct sim_fetch **out)
 {
 	struct sim_fetch *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return false;
-	*f = (struct sim_fetch){.tag = FETCH_TAG, .h = h, .done = done, .user = user, .from = ask->wants.from,
-		.n = ask->wants.n, .began = cgn_loop_now(h->loop)};
+	*f = (struct sim_fetch){.tag = FETCH_TAG,
+		.h = h,
+		.done = done,
+		.user = user,
+		.from = ask->wants.from,
+		.n = ask->wants.n,
+		.began = cgn_loop_now(h->loop)};
 	f->waits = handoff_ops_of(h->cfg->handoff)->order == HANDOFF_AT_ONCE;
 	f->names = malloc((f->n + 1) * sizeof *f->names);
 	question_write(h, ask, &f->question);

@@ -15,8 +15,8 @@ struct offer {
 	struct digest names[];
 };
 
-CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id, struct sim_handoff **out,
-	struct cgn_err *err)
+CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id,
+	struct sim_handoff **out, struct cgn_err *err)
 {
 	struct sim_handoff *h = calloc(1, sizeof *h);
 	if (h == NULL)
@@ -159,7 +159,8 @@ static bool question_read(struct cgn_str text, struct fetch_question *q)
 }
 
 /* Return why the offer is not the prompt that is asked for; NULL: it is. */
-static const char *mismatch(const struct sim_handoff *h, const struct offer *o, const struct fetch_question *q)
+static const char *mismatch(const struct sim_handoff *h, const struct offer *o,
+	const struct fetch_question *q)
 {
 	char last[24] = "";
 	if (q->engine[0] != '\0' && strcmp(q->engine, h->engine) != 0)
@@ -174,7 +175,8 @@ static const char *mismatch(const struct sim_handoff *h, const struct offer *o, 
 	return strcmp(last, q->last) == 0 ? NULL : "the prompt is another one";
 }
 
-int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, struct cgn_buf *out, const char **why)
+int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, struct cgn_buf *out,
+	const char **why)
 {
 	struct fetch_question q;
 	offers_expire(h, now);

@@ -26,8 +26,8 @@ struct sim_handoff_stats {
 };
 
 struct sim_handoff;
-CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id, struct sim_handoff **out,
-	struct cgn_err *err);
+CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id,
+	struct sim_handoff **out, struct cgn_err *err);
 void sim_handoff_free(struct sim_handoff **take); /* Call after freeing its fetches. NULL-safe. */
 /* Drop what is over first. NULL: all zeroes. */
 struct sim_handoff_stats sim_handoff_stats(struct sim_handoff *h, cgn_nsec now);
@@ -43,7 +43,8 @@ void sim_offer_ready(struct sim_handoff *h, const char *id, cgn_nsec now);
 void sim_offer_drop(struct sim_handoff *h, const char *id);
 /* Answer a fetch: append the bytes of the blocks to |out| and return 200; or return 4xx and |*why|. 425: not computed
  * yet. */
-int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, struct cgn_buf *out, const char **why);
+int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, struct cgn_buf *out,
+	const char **why);
 
 /* ---- the side that takes ---- */
 
@@ -55,8 +56,8 @@ struct sim_fetch_ask {
 	struct sim_load_range wants;
 	uint32_t blocks; /* Usable blocks of the prompt: the offer must have as many. */
 };
-bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user), void *user,
-	struct sim_fetch **out);
+bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user),
+	void *user, struct sim_fetch **out);
 void sim_fetch_free(struct sim_fetch **take);
 /* After |done|: return true when the prompt was taken over, with |*n| blocks from block |*from| on. */
 bool sim_fetch_got(const struct sim_fetch *f, uint32_t *from, uint32_t *n);

@@ -31,7 +31,8 @@ static bool address_split(struct cgn_str s, struct sim_handoff_ask *out)
 	size_t at = s.n;
 	while (at > 0 && s.p[at - 1] != ':')
 		at--;
-	if (at < 2 || !cgn_str_u64((struct cgn_str){s.p + at, s.n - at}, &port) || port == 0 || port > UINT16_MAX)
+	if (at < 2 || !cgn_str_u64((struct cgn_str){s.p + at, s.n - at}, &port) || port == 0 ||
+		port > UINT16_MAX)
 		return false;
 	struct cgn_str host = {s.p, at - 1};
 	if (host.p[0] == '[' && host.n > 2)
@@ -44,7 +45,8 @@ static bool address_split(struct cgn_str s, struct sim_handoff_ask *out)
 
 static bool nixl_read(struct json_val p, struct sim_handoff_ask *out)
 {
-	bool gives = json_get_bool(p, "do_remote_decode", false), takes = json_get_bool(p, "do_remote_prefill", false);
+	bool gives = json_get_bool(p, "do_remote_decode", false),
+	     takes = json_get_bool(p, "do_remote_prefill", false);
 	if (gives == takes)
 		return false;
 	out->what = gives ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
@@ -58,20 +60,22 @@ static bool nixl_read(struct json_val p, struct sim_handoff_ask *out)
 static bool mooncake_read(struct json_val p, struct sim_handoff_ask *out)
 {
 	char at[HANDOFF_HOST_MAX + 32];
-	bool gives = json_get_bool(p, "do_remote_decode", false), takes = json_get_bool(p, "do_remote_prefill", false);
+	bool gives = json_get_bool(p, "do_remote_decode", false),
+	     takes = json_get_bool(p, "do_remote_prefill", false);
 	out->what = gives ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
 	if (gives == takes || !text_take(p, "transfer_id", out->id, sizeof out->id))
 		return false;
 	return gives ||
 		(text_take(p, "remote_engine_id", out->engine, sizeof out->engine) &&
-			text_take(p, "remote_bootstrap_addr", at, sizeof at) && strncmp(at, "http://", 7) == 0 &&
-			address_split(cgn_str_of(at + 7), out));
+			text_take(p, "remote_bootstrap_addr", at, sizeof at) &&
+			strncmp(at, "http://", 7) == 0 && address_split(cgn_str_of(at + 7), out));
 }
 
 static bool p2p_read(struct json_val p, struct sim_handoff_ask *out)
 {
 	struct json_val end;
-	bool gives = json_get(p, "remote_decoder", &end), takes = !gives && json_get(p, "remote_prefiller", &end);
+	bool gives = json_get(p, "remote_decoder", &end),
+	     takes = !gives && json_get(p, "remote_prefiller", &end);
 	out->what = gives ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
 	if ((!gives && !takes) || !text_take(end, "kv_request_id", out->id, sizeof out->id))
 		return false;
@@ -90,8 +94,8 @@ static bool vllm_read(const struct sim_cfg *cfg, const struct sim_fields *root, 
 		: cfg->handoff == HANDOFF_P2P    ? p2p_read(p, out)
 						 : mooncake_read(p, out);
 	return fits ||
-		sim_refuse(no, 400, "invalid_value", "kv_transfer_params", "kv_transfer_params are not those of %s",
-			handoff_ops_of(cfg->handoff)->name);
+		sim_refuse(no, 400, "invalid_value", "kv_transfer_params",
+			"kv_transfer_params are not those of %s", handoff_ops_of(cfg->handoff)->name);
 }
 
 /* ---- SGLang ---- */
@@ -119,13 +123,14 @@ static bool sglang_read(const struct sim_cfg *cfg, const struct sim_fields *root
 			"a disaggregated request needs a bootstrap_room");
 	(void)snprintf(out->id, sizeof out->id, "%llu", (unsigned long long)number);
 	out->what = cfg->role == SIM_ROLE_PREFILL ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
-	if (!sim_field(root, SIM_KEY_BOOTSTRAP_HOST, &host) || !sim_field(root, SIM_KEY_BOOTSTRAP_PORT, &port) ||
-		!port_take(first_of(port), &out->port))
+	if (!sim_field(root, SIM_KEY_BOOTSTRAP_HOST, &host) ||
+		!sim_field(root, SIM_KEY_BOOTSTRAP_PORT, &port) || !port_take(first_of(port), &out->port))
 		return sim_refuse(no, 400, "missing", "bootstrap_host",
 			"a disaggregated request needs bootstrap_host and bootstrap_port");
 	host = first_of(host);
 	return (host.type == JSON_STRING && host.raw.n > 2 &&
-		       cgn_str_copyz(out->host, sizeof out->host, (struct cgn_str){host.raw.p + 1, host.raw.n - 2})) ||
+		       cgn_str_copyz(out->host, sizeof out->host,
+			       (struct cgn_str){host.raw.p + 1, host.raw.n - 2})) ||
 		sim_refuse(no, 400, "invalid_value", "bootstrap_host", "bootstrap_host is no host");
 }
 
@@ -138,7 +143,8 @@ static bool trtllm_read(const struct sim_fields *root, struct sim_handoff_ask *o
 	uint64_t number = 0;
 	if (!sim_field(root, SIM_KEY_DISAGGREGATED, &p) || p.type == JSON_NULL)
 		return true;
-	bool known = text_take(p, "request_type", type, sizeof type), gives = known && strcmp(type, "context_only") == 0,
+	bool known = text_take(p, "request_type", type, sizeof type),
+	     gives = known && strcmp(type, "context_only") == 0,
 	     takes = known && strcmp(type, "generation_only") == 0;
 	out->what = gives ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
 	bool fits = (gives || takes) && json_get(p, gives ? "disagg_request_id" : "ctx_request_id", &id) &&
@@ -154,8 +160,8 @@ static bool trtllm_read(const struct sim_fields *root, struct sim_handoff_ask *o
 			"disaggregated_params need a request_type, and ids and state of its context request");
 }
 
-bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *root, struct sim_handoff_ask *out,
-	struct sim_refusal *no)
+bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *root,
+	struct sim_handoff_ask *out, struct sim_refusal *no)
 {
 	*out = (struct sim_handoff_ask){.what = SIM_HANDOFF_NOTHING};
 	if (cfg->handoff == HANDOFF_NONE)

@@ -19,8 +19,8 @@ struct sim_handoff_ask {
 	unsigned port;
 };
 /* False with a 400 in |no|: the parameters are not the dialect's, or the role needs some. */
-bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *root, struct sim_handoff_ask *out,
-	struct sim_refusal *no);
+bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *root,
+	struct sim_handoff_ask *out, struct sim_refusal *no);
 /* What the engine that gives says of itself. */
 struct sim_handoff_self {
 	const char *host, *engine;

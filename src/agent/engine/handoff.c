@@ -6,9 +6,17 @@
 #define ASK_BYTES   ((size_t)1024 * 1024)
 #define IDS_BYTES   ((size_t)64 * 1024)
 
-static enum handoff_kind kind_of(int configured)
+/* Return how the engine hands over: as configured, or as its kind is started for the role. */
+static enum handoff_kind kind_of(const struct config *cfg, const struct config_engine *ce)
 {
-	return handoff_kind_named(cgn_str_of(config_enum_text(configured)));
+	bool apart = cfg->agent.role != ROLE_BOTH, nixl = ce->kv_offload == OFFLOAD_NIXL;
+	if (ce->handoff != CONFIG_HANDOFF_AUTO)
+		return handoff_kind_named(cgn_str_of(config_enum_text(ce->handoff)));
+	if (ce->kind == ENGINE_VLLM && (apart || nixl))
+		return ce->kv_offload == OFFLOAD_MOONCAKE ? HANDOFF_MOONCAKE : HANDOFF_NIXL;
+	if (ce->kind == ENGINE_SGLANG && apart)
+		return HANDOFF_SGLANG;
+	return ce->kind == ENGINE_TRTLLM && (apart || nixl) ? HANDOFF_TRTLLM : HANDOFF_NONE;
 }
 
 static CGN_RC bootstrap_open(struct engine *e, struct cgn_err *err)
@@ -32,10 +40,11 @@ CGN_RC engine_handoff_init(struct engine *e, const struct config *cfg, const str
 	struct cgn_err *err)
 {
 	struct engine_handoff *h = &e->handoff;
-	h->ops = handoff_ops_of(kind_of(ce->handoff));
+	h->ops = handoff_ops_of(kind_of(cfg, ce));
 	cgn_arena_init(&h->arena, IDS_BYTES);
 	h->port = ce->handoff_port > 0 ? ce->handoff_port : h->ops->port;
 	h->host = ce->handoff_host != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ce->handoff_host)) : NULL;
+	h->tp = engine_tp(&(struct engine_launch_ask){.cfg = cfg, .engine = ce});
 	h->tag = ce->handoff_tag != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ce->handoff_tag)) : NULL;
 	if ((ce->handoff_host != NULL && h->host == NULL) || (ce->handoff_tag != NULL && h->tag == NULL))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the hand-off of engine %s", e->name);
@@ -70,10 +79,12 @@ bool engine_handoff_is_known(const struct engine *e)
 void engine_handoff_terms(const struct engine *e, struct cgn_buf *out)
 {
 	const struct engine_handoff *h = &e->handoff;
-	char block[16];
+	char block[16], tp[16];
 	(void)snprintf(block, sizeof block, "%u", e->load.now.kv_block_tokens);
 	handoff_term_add(out, "build", cgn_str_of(h->build));
 	handoff_term_add(out, "block", cgn_str_of(e->load.now.kv_block_tokens > 0 ? block : ""));
+	(void)snprintf(tp, sizeof tp, "%u", h->tp);
+	handoff_term_add(out, "tp", cgn_str_of(tp));
 	handoff_term_add(out, "tag", cgn_str_of(h->tag != NULL ? h->tag : ""));
 }
 

@@ -11,6 +11,7 @@ struct engine_handoff {
 	const struct handoff_ops *ops; /* HANDOFF_NONE: the engine hands nothing over */
 	const char *host, *tag;        /* In the engine's arena; NULL: not configured */
 	unsigned port;
+	uint32_t tp;                   /* Tensor-parallel size */
 	struct enginefetch *fetch;     /* NULL: none is under way */
 	struct http_client *bootstrap; /* Mooncake: to the bootstrap server; NULL: none */
 	struct engine_url bootstrap_url;

@@ -82,6 +82,9 @@ struct engine_events {
 CGN_RC engine_events_of(const struct config_engine *e, unsigned port, const char *prefix, struct cgn_arena *a,
 	struct engine_events *out, struct cgn_err *err);
 
+/* Return the engine's tensor-parallel size, as configured for it or for its model. */
+uint32_t engine_tp(const struct engine_launch_ask *ask);
+
 /* ---- readiness and load ---- */
 enum engine_readiness { ENGINE_READINESS_UP, ENGINE_READINESS_LOADING, ENGINE_READINESS_DOWN };
 

@@ -20,7 +20,6 @@ void engine_env(struct engine_launch *p, const char *assignment);
 const char *engine_file_put(struct engine_launch *p, const char *prefix, const char *suffix,
 	const struct cgn_buf *text);
 /* The parts of a plan that several kinds share. */
-uint32_t engine_tp(const struct engine_launch_ask *ask);
 const char *engine_weights(const struct config_engine *e); /* model_path, or model; NULL: neither */
 CGN_RC engine_weights_check(const struct config_engine *e, struct cgn_err *err);
 bool engine_program_is(const struct config_engine *e, const char *name); /* The file name of engine.binary */

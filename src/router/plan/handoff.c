@@ -21,15 +21,15 @@ struct gw_handoff {
 	uint32_t tag;
 	const struct handoff_ops *ops;
 	struct handoff_end prefill; /* strings in the request's arena */
-	uint16_t slot;              /* of the prefill node */
-	const char *node;           /* its id, in the arena */
+	uint16_t slot;              /* the prefill node's */
+	const char *node;           /* the prefill node's id, in the arena */
 	uint64_t number;
-	struct cgn_buf answer; /* of the prefill leg */
+	struct cgn_buf answer; /* the prefill leg's */
 	struct cgn_str params; /* for the decode leg; in the arena */
 	cgn_nsec computed_at;  /* end of the prefill leg */
 	bool sent;    /* a decode leg was sent: the engine that computed keeps nothing for another one */
 	bool counted; /* |usage| was read */
-	struct usage usage; /* of the prefill leg */
+	struct usage usage; /* the prefill leg's */
 	/* ---- at once ---- */
 	struct cgn_arena head;
 	cgn_nsec suspected_at; /* the decode leg answered with an error; 0: it did not */

@@ -37,6 +37,6 @@ bool gw_beside_is_suspected(struct gw_req *r);
 /* In GW_STREAM, once the decode leg has ended: return true while the end of the answer waits for the prefill leg, which has
  * a moment left to say how many tokens it found cached. */
 bool gw_beside_is_awaited(struct gw_req *r);
-/* In GW_DISPATCH: return true if the prefill leg failed, so that the decode leg waits in vain. Then both legs have ended,
+/* In GW_DISPATCH: return true if the prefill leg failed, which the decode leg waits for. Then both legs have ended,
  * and |*report| says how. */
 bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report);

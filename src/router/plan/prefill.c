@@ -128,8 +128,8 @@ bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask)
 		plan_let_prefill_answer(&r->plan.legs);
 		outcome = "continued";
 	}
-	if (outcome != NULL)
-		outcome_count(r, outcome);
+	if (outcome != NULL && r->plan.n_prefill_failed == 0)
+		outcome_count(r, outcome); /* otherwise "failed" was counted */
 	return false;
 }
 

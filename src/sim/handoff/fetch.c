@@ -21,7 +21,7 @@ struct sim_fetch {
 	bool waits; /* The prefill leg was sent together with this one and may not be there yet. */
 	bool got;
 	uint32_t from, n;
-	struct digest *names; /* Of the blocks that are fetched. */
+	struct digest *names; /* Names of the blocks that are fetched. */
 };
 
 /* ---- other simulators ---- */

@@ -159,7 +159,7 @@ static bool question_read(struct cgn_str text, struct fetch_question *q)
 }
 
 /* Return why the offer is not the prompt that is asked for; NULL: it is. */
-static const char *mismatch(const struct sim_handoff *h, const struct offer *o,
+static const char *offer_mismatch(const struct sim_handoff *h, const struct offer *o,
 	const struct fetch_question *q)
 {
 	char last[24] = "";
@@ -189,7 +189,7 @@ int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, str
 	*why = "not computed yet";
 	if (!o->ready)
 		return 425;
-	*why = mismatch(h, o, &q);
+	*why = offer_mismatch(h, o, &q);
 	if (*why != NULL)
 		return 409;
 	size_t block = h->cfg->kv_block_bytes, bytes = q.n * block;
@@ -202,6 +202,6 @@ int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, str
 	out->n += bytes;
 	h->stats.fetched++;
 	h->stats.bytes_sent += bytes;
-	offer_free(h, o); /* One engine fetches a prompt, once. */
+	offer_free(h, o); /* A prompt is fetched once. */
 	return 200;
 }

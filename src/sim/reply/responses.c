@@ -161,7 +161,7 @@ static void responses_whole(const struct sim_reply *r, struct cgn_buf *b)
 {
 	put_response(r, true, b);
 	if (b->n > 0 && b->p[b->n - 1] == '}')
-		b->n--; /* one member more */
+		b->n--; /* A member follows. */
 	sim_put_handed(r, b);
 }
 

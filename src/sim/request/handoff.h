@@ -14,14 +14,14 @@ enum sim_handoff_what {
 struct sim_handoff_ask {
 	enum sim_handoff_what what;
 	char id[SIM_HANDOFF_ID_MAX + 1]; /* Empty for GIVES: the engine chooses it. */
-	/* Of the engine that gives, for TAKES. |engine| is empty where the dialect does not name it. */
+	/* For TAKES: the engine that gives. |engine| is empty where the dialect does not name it. */
 	char host[HANDOFF_HOST_MAX + 1], engine[HANDOFF_ENGINE_MAX + 1];
 	unsigned port;
 };
 /* False with a 400 in |no|: the parameters are not the dialect's, or the role needs some. */
 bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *root,
 	struct sim_handoff_ask *out, struct sim_refusal *no);
-/* What the engine that gives says of itself. */
+/* The engine that gives, as it describes itself. */
 struct sim_handoff_self {
 	const char *host, *engine;
 	unsigned port;

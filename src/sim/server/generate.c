@@ -388,7 +388,7 @@ static bool wait_for_prompt(struct sim_call *c, const struct sim_request *reques
 }
 
 /* Count a prompt that is computed here though another engine should have computed it. False: the engine refuses. */
-static bool recompute(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
+static bool prompt_recompute(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
 {
 	const struct sim_cfg *cfg = c->w->cfg;
 	if (request->handoff.what == SIM_HANDOFF_TAKES && cfg->handoff == HANDOFF_SGLANG)
@@ -409,7 +409,7 @@ static bool use_prompt(struct sim_call *c, const struct sim_request *request, st
 	if (w->handoff == NULL)
 		return true;
 	if (c->fetch == NULL || !sim_fetch_got(c->fetch, &from, &n))
-		return recompute(c, request, no);
+		return prompt_recompute(c, request, no);
 	w->filling = true;
 	if (n > 0 && enginemodel_memory_match(enginemodel_memory_of(w->model), p->hashes, from).found == from)
 		(void)enginemodel_fill(w->model, &(struct enginemodel_run){p->hashes, p->contents, from, n});

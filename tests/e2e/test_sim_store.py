@@ -222,7 +222,7 @@ def test_two_prompts_of_a_request_are_loaded(start):
     one.prompt(b)
     one.until_store("put", 22)
     both = two.prompt([a, b])
-    assert both["usage"]["prompt_tokens_details"]["cached_tokens"] == 144 + 176 and two.store()["loaded_ram"] >= 20
+    assert two.store()["loaded_ram"] == 9 + 11, two.store()  # the last block of each is computed
     assert [c["text"] for c in both["choices"]] == [one.prompt(p)["choices"][0]["text"] for p in (a, b)]
 
 

@@ -29,18 +29,30 @@ def ctl(build, *args):
     return r.stdout
 
 
+def start(tools, c, args, name, role):
+    events, replay = (f"tcp://127.0.0.1:{tools.free_port()}" for _ in range(2))
+    engine, port = c.engine(f"engine-{name}", "--time-scale", str(args.time_scale), "--kv-blocks", str(args.blocks), "--max-model-len", "131072",
+                            "--kv-events", events, "--kv-events-replay", replay, "--handoff", "nixl", "--role", role,
+                            "--kv-block-bytes", str(args.block_bytes))
+    agent, agent_port, admin = c.agent(name, port, {"agent": {"role": role}, "engine": {"kv_events": events, "kv_events_replay": replay, "handoff": "nixl",
+                                                                                        "handoff_port": port}})
+    c.nodes[name] = tools.Node(name, engine, agent, port, agent_port, admin)
+
+
+def block_told(node):
+    """The engine's block size is a term of its hand-off, and known a moment later than the rest."""
+    return all(f"block={SIM_BLOCK}" in e.get("handoff", {}).get("terms", "") for e in node["engines"])
+
+
 def live(tools, args, trace, pools):
     """Return the results of bench chat, and how requests were split. |pools|: with prefill and decode nodes."""
     roles = ["prefill"] * args.prefill + ["decode"] * args.decode if pools else ["both"] * (args.prefill + args.decode)
     with tempfile.TemporaryDirectory() as folder, tools.Cluster(folder) as c:
         c.router({"router.disagg": {"enabled": pools, **({"colocate_below_tokens": args.colocate_below} if args.colocate_below else {})}})
         for i, role in enumerate(roles):
-            events, replay = (f"tcp://127.0.0.1:{tools.free_port()}" for _ in range(2))
-            c.node(f"{role}-{i}", "--time-scale", str(args.time_scale), "--kv-blocks", str(args.blocks), "--max-model-len", "131072",
-                   "--kv-events", events, "--kv-events-replay", replay, "--handoff", "nixl", "--role", role, "--kv-block-bytes", str(args.block_bytes),
-                   sections={"agent": {"role": role}, "engine": {"kv_events": events, "kv_events_replay": replay, "handoff": "nixl"}})
+            start(tools, c, args, f"{role}-{i}", role)
         c.wait_ready()
-        tools.until(lambda: all(n["state"] == "ready" for n in c.status()["nodes"]), "all nodes are ready")
+        tools.until(lambda: all(n["state"] == "ready" and block_told(n) for n in c.status()["nodes"]), "all nodes are ready and tell of their hand-offs")
         r = json.loads(ctl(args.build, "bench", "chat", "--url", f"http://127.0.0.1:{c.http_port}", "--trace", trace, "--speed", 1 / args.time_scale,
                            "--ignore-eos", "--timeout", "600s", "-o", "json"))
         outcomes = {o: c.metric("cgn_disagg_total", outcome=o) for o in ("prefilled", "colocated", "continued", "no_node", "failed")}

@@ -19,9 +19,9 @@ BLOCK = 16
 
 
 class World:
-    def __init__(self, folder, kind):
+    def __init__(self, folder, kind, threshold=64, **router):
         self.c, self.kind = Cluster(folder), kind
-        self.c.router({"router.disagg": {"enabled": True, "colocate_below_tokens": 64}, "router.retry": {"backoff": "1ms", "budget": 1.0, "attempts": 4},
+        self.c.router({**router, "router.disagg": {"enabled": True, "colocate_below_tokens": threshold}, "router.retry": {"backoff": "1ms", "budget": 1.0, "attempts": 4},
                        'models."sim"': {"block_bytes": 64, "tokens": "bytes"}})
 
     def start(self, name, role, *args, kind=None, **more):
@@ -64,8 +64,8 @@ class World:
 def world(tmp_path, request):
     worlds = []
 
-    def make(kind):
-        worlds.append(World(tmp_path, kind))
+    def make(kind, *args, **router):
+        worlds.append(World(tmp_path, kind, *args, **router))
         return worlds[-1]
     yield make
     for w in worlds:
@@ -312,3 +312,88 @@ def test_options_of_the_answer_reach_the_decode_leg(world, kind):
         refused = w.c.chat(text, **{key: value})
         assert refused.status == 400 and refused.json()["error"]["code"] == "reserved_key", refused.body
         assert refused.json()["error"]["param"] == key
+
+
+# ---- by cost: router.disagg without colocate_below_tokens ----
+
+class Streams:
+    """Streams that run on a node until the end of the with block."""
+
+    def __init__(self, w, node, n):
+        self.w, self.node, self.n, self.open = w, node, n, []
+
+    def __enter__(self):
+        for i in range(self.n):
+            c = http.client.HTTPConnection("127.0.0.1", self.w.c.http_port, timeout=60)
+            body = {"model": "sim", "messages": [{"role": "user", "content": f"stream {i}"}], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+            c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json", "X-Cgn-Node": self.node})
+            r = c.getresponse()
+            assert r.status == 200 and r.read(10)
+            self.open.append(c)
+        return self
+
+    def __exit__(self, *_):
+        for c in self.open:
+            c.close()
+
+
+def split_of(w, answer):
+    """Return the costs of the decision for this answer."""
+    told = ask(w.c.admin_port, "GET", "/explain/" + answer.headers["x-request-id"]).json()["requests"][0]
+    return told["tries"][0]["split"], told
+
+
+def test_a_prompt_moves_when_it_would_stall_streams(world):
+    w = world("nixl", 0)
+    w.start("p", "prefill", "--decode-ms", "20")
+    w.start("d", "decode", "--decode-ms", "20")
+    w.ready()
+    alone = w.c.chat(words(1000, 1), max_tokens=2)
+    split, _ = split_of(w, alone)
+    assert alone.headers["x-cgn-node"] == "d" and (split["chosen"], split["by"]) == ("whole", "cost"), split
+    assert w.stats("p")["given"] == 0
+    with Streams(w, "d", 8):
+        a = w.c.chat(words(1000, 2), max_tokens=10, ignore_eos=True)
+        split, told = split_of(w, a)
+        assert (split["chosen"], split["by"]) == ("pair", "cost") and split["pair"]["cost_ms"] < split["whole"]["cost_ms"], split
+        assert (split["pair"]["prefill"], split["pair"]["decode"]) == ("p", "d") and split["moved_tokens"] >= 1000, split
+        assert [t["leg"] for t in told["tries"]] == ["prefill", "answer"] and a.headers["x-cgn-node"] == "d"
+        short = w.c.chat("a short one", max_tokens=2)
+        assert split_of(w, short)[0]["chosen"] == "whole"
+        # The next turn is computed where the conversation is, because little of it is new.
+        again = w.c.chat(words(1000, 2) + " and more", max_tokens=2)
+        assert split_of(w, again)[0]["chosen"] == "whole" and again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 900
+    assert w.stats("p")["given"] == w.stats("d")["taken"] == 1 and w.prefilled() == 1
+    assert w.c.metric("cgn_disagg_total", outcome="colocated") == 3
+
+
+def test_a_prefill_node_answers_where_decode_nodes_are_full(world):
+    w = world("nixl", 0, **{"router.admission": {"max_concurrent_per_replica": 3}})
+    w.start("p", "prefill", "--decode-ms", "20")
+    w.start("d", "decode", "--decode-ms", "20")
+    w.ready()
+    with Streams(w, "d", 3):
+        a = w.c.chat(words(1000, 1), max_tokens=2)
+        split, _ = split_of(w, a)
+        assert a.status == 200 and a.headers["x-cgn-node"] == "p", a.headers
+        assert split["chosen"] == "continues" and split["whole"]["cost_ms"] is split["pair"]["cost_ms"] is None, split
+    assert w.c.metric("cgn_disagg_total", outcome="continued") == 1
+    until(lambda: not busy(w, "d"), "the streams have ended")
+    assert w.c.chat(words(1000, 2), max_tokens=2).headers["x-cgn-node"] == "d"
+
+
+def test_a_deadline_that_only_a_pair_meets_is_kept(world):
+    """The decode node computes prompts slowly; the router has seen that the prefill node does not."""
+    w = world("nixl", 0)
+    w.start("p", "prefill", "--decode-ms", "20")
+    w.start("d", "decode", *SLOW)
+    w.ready()
+    assert w.c.chat(words(300, 1), max_tokens=2, stream=True, headers={"X-Cgn-Node": "d"}).status == 200
+    deadline = {"X-Cgn-Deadline-Ms": "1200"}
+    refused = w.c.chat(words(1000, 2), max_tokens=2, headers=deadline)
+    assert refused.status == 503 and refused.json()["error"]["code"] == "slo_unmeetable", refused.body
+    with Streams(w, "d", 8):
+        until(lambda: w.c.chat(words(1000, random.random()), max_tokens=2).status == 200 and w.prefilled() >= 8, "the prefill node's speed is known")
+    until(lambda: not busy(w, "d"), "the streams have ended")
+    a = w.c.chat(words(1000, 3), max_tokens=2, headers=deadline)
+    assert a.status == 200 and split_of(w, a)[0]["chosen"] == "pair", a.body

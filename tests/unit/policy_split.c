@@ -96,6 +96,7 @@ static void an_idle_cluster_moves_nothing(void **state)
 	assert_int_equal(s.moved_tokens, TOKENS);
 	assert_near(s.transfer_ms, 1 + 0.01 * TOKENS, 0.01);
 	assert_near(s.pair_ms - s.whole_ms, s.transfer_ms + 20, 0.1);
+	assert_near(s.ttft_ms, 0.1 * TOKENS + s.transfer_ms + 20, 0.1);
 	assert_true(s.continues_ms > s.pair_ms);
 	pools_fini(&p);
 }
@@ -222,6 +223,22 @@ static void a_conversation_stays_where_its_history_is(void **state)
 	pools_fini(&p);
 }
 
+/* A prompt of the decode node's own is computed meanwhile, and delays the answer by what is left of it. */
+static void queues_of_both_nodes_pass_at_once(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	double idle = split_of(&p, BLOCKS).ttft_ms;
+	prompts_wait(&p, D0, 1, TOKENS);
+	prompts_wait(&p, D1, 1, TOKENS);
+	assert_near(split_of(&p, BLOCKS).ttft_ms, idle, 0.5);
+	prompts_wait(&p, D0, 1, TOKENS);
+	prompts_wait(&p, D1, 1, TOKENS);
+	assert_near(split_of(&p, BLOCKS).ttft_ms, idle + 0.1 * TOKENS, 0.5);
+	pools_fini(&p);
+}
+
 static void what_decode_made_is_pulled_where_the_hand_off_can(void **state)
 {
 	(void)state;
@@ -337,6 +354,28 @@ static void engines_that_can_not_answer_alone_are_paired(void **state)
 	pools_fini(&p);
 }
 
+/* A prefill node answers nothing, so that no engine counts the tokens of its blocks: they are those of other nodes. */
+static void blocks_of_bytes_are_equally_long_everywhere(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	struct chooser_ask ask = ask_of(&p.w);
+	struct chooser_split s;
+	ask.block_tokens = 0;
+	streams_run(&p, D0, 8);
+	streams_run(&p, D1, 8);
+	for (int i = 0; i < 50; i++) {
+		node_stats_measure(&p.stats[p.nodes[D0].slot], TOKENS, BLOCKS);
+		node_stats_measure(&p.stats[p.nodes[D1].slot], TOKENS, BLOCKS);
+	}
+	chooser_split(p.w.chooser, &ask, &s);
+	assert_string_equal(chooser_shape_text(s.shape), "pair");
+	assert_near(s.moved_tokens, TOKENS, 1);
+	assert_near(s.whole_ms - s.pair_ms, 8 * 0.1 * TOKENS - s.transfer_ms - 20, 2);
+	pools_fini(&p);
+}
+
 static void one_role_does_all_the_work(void **state)
 {
 	(void)state;
@@ -402,11 +441,13 @@ int main(void)
 		cmocka_unit_test(prompts_wait_for_the_network),
 		cmocka_unit_test(a_long_queue_for_prompts_sends_them_elsewhere),
 		cmocka_unit_test(a_conversation_stays_where_its_history_is),
+		cmocka_unit_test(queues_of_both_nodes_pass_at_once),
 		cmocka_unit_test(what_decode_made_is_pulled_where_the_hand_off_can),
 		cmocka_unit_test(pairs_have_equal_hand_offs),
 		cmocka_unit_test(a_prefill_node_answers_where_decode_is_scarce),
 		cmocka_unit_test(the_threshold_overrides_the_costs),
 		cmocka_unit_test(engines_that_can_not_answer_alone_are_paired),
+		cmocka_unit_test(blocks_of_bytes_are_equally_long_everywhere),
 		cmocka_unit_test(one_role_does_all_the_work),
 		cmocka_unit_test(a_decode_leg_is_priced_by_its_transfer_and_learned_from),
 	};

@@ -196,6 +196,19 @@ static float near_middle(float own, float middle)
 	return own > middle * SPREAD ? middle * SPREAD : own < middle / SPREAD ? middle / SPREAD : own;
 }
 
+/* Return the median of the tokens in a block of bytes, from a sample of nodes; 0: none has counted some. */
+static float fleet_blocks(const struct chooser *c, size_t n)
+{
+	float block[MEDIAN_OF];
+	size_t k = 0, stride = n / MEDIAN_OF + 1;
+	for (size_t i = 0; i < n; i += stride) {
+		double own = node_stats_block_tokens(&c->shared.stats[c->cands[i].slot]);
+		if (own > 0)
+			block[k++] = (float)own;
+	}
+	return median_of(block, k, 0);
+}
+
 /* Nodes without measurements get the median. The effect of further streams or prompts on a step, as a share,
  * depends on the engine rather than the node and is hard to measure: it is the median's for all nodes,
  * because otherwise the node with the luckiest error would get the most requests. */
@@ -203,6 +216,7 @@ static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t
 {
 	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
 		c->fleet = fleet_of(c->cands, n);
+		c->fleet_block_tokens = fleet_blocks(c, n);
 		c->fleet_span = c->fleet_model != ask->model ? 1
 			: c->fleet_span < FLEET_MOST         ? 2 * c->fleet_span
 							     : FLEET_MOST;
@@ -225,6 +239,15 @@ float chooser_block_tokens(const struct chooser_ask *ask, const struct node_stat
 	return block > 0 ? (float)block : BLOCK_TOKENS;
 }
 
+/* A prefill node answers nothing, so that its engine never counts a prompt. */
+float chooser_tokens_a_block(const struct chooser *c, const struct chooser_ask *ask,
+	const struct node_stats *stats)
+{
+	bool known = ask->block_tokens > 0 || node_stats_block_tokens(stats) > 0;
+	return known || !(c->fleet_block_tokens > 0) ? chooser_block_tokens(ask, stats)
+						     : c->fleet_block_tokens;
+}
+
 /* The weight of a tier is the share of computing that a block there saves; the rest is the time to fetch
  * it. */
 static float fetch_ms(const struct route_tiers *w, const struct route_cand *c, float block)
@@ -242,7 +265,7 @@ static void worth_fill(struct chooser *c, const struct chooser_ask *ask, size_t 
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		const struct node_stats *stats = &c->shared.stats[to->slot];
-		float trust = (float)node_stats_trust(stats), block = chooser_block_tokens(ask, stats);
+		float trust = (float)node_stats_trust(stats), block = chooser_tokens_a_block(c, ask, stats);
 		float all = ask->prompt_tokens > 0 ? (float)ask->prompt_tokens : block * (float)length;
 		float rest = all - block * (float)to->held * trust;
 		to->reuse = route_reuse(&ask->rules->tiers, to->by_tier, (double)trust);
@@ -258,7 +281,7 @@ static void tokens_spare(struct chooser *c, const struct chooser_ask *ask, size_
 	for (size_t i = 0; i < n; i++) {
 		struct route_cand *to = &c->cands[i];
 		float missing = part * (float)(held - to->held),
-		      block = chooser_block_tokens(ask, &c->shared.stats[to->slot]);
+		      block = chooser_tokens_a_block(c, ask, &c->shared.stats[to->slot]);
 		to->spared_tokens =
 			missing * block < to->uncached_tokens ? missing * block : to->uncached_tokens;
 		to->reuse += missing * ask->rules->tiers.weight[BLOCK_GPU];
@@ -323,6 +346,9 @@ void chooser_hand_over(const struct chooser *c, const struct chooser_ask *ask, c
 		to->handed_tokens = to->uncached_tokens;
 		to->fetch_ms += (float)(transfer_ms(&s, (double)to->uncached_tokens) + (wait > 0 ? wait : 0));
 		to->uncached_tokens = to->spared_tokens = 0;
+		float done = (float)way->until_ms /
+			to->speed.prefill_ms; /* Tokens that the node computes until then. */
+		to->queued_tokens = done < to->queued_tokens ? to->queued_tokens - done : 0;
 	}
 }
 

@@ -168,6 +168,7 @@ struct chooser_split {
 	uint64_t handoff;
 	uint32_t moved_tokens;
 	double transfer_ms;
+	double ttft_ms; /* Predicted time to the pair's first token. */
 	/* With CHOOSER_PAIR: the pick of the prefill node, to book; borrowed until the next pick. */
 	struct chooser_pick_result first;
 	struct chooser_source from; /* The prefill node. */

@@ -17,6 +17,7 @@ struct chooser {
 	uint32_t turn;
 	uint64_t random;          /* Weyl sequence; route_pick mixes it. */
 	struct route_speed fleet; /* Medians of the fleet; batch_ms as a share of a step. */
+	float fleet_block_tokens; /* Median of the tokens in a block of bytes; 0: no node has counted some. */
 	const void *fleet_model;  /* The model that |fleet| belongs to; compared, never dereferenced. */
 	uint32_t fleet_left;      /* Picks until |fleet| is computed again. */
 	uint32_t fleet_span;
@@ -29,13 +30,16 @@ size_t chooser_match_all(struct chooser *c, const struct chooser_ask *ask);
 void chooser_weigh(struct chooser *c, const struct chooser_ask *ask, size_t n);
 /* Return the question for route_pick. */
 struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser_ask *ask);
+/* Return the approximate tokens in a block of the prompt's chain at the node of |stats|. */
+float chooser_tokens_a_block(const struct chooser *c, const struct chooser_ask *ask,
+	const struct node_stats *stats);
 float chooser_common(const struct route_cand *cands, size_t n);
 /* How the prompt of an answer leg comes from another node. */
 struct chooser_way {
 	uint64_t handoff;
 	struct chooser_source from;
 	/* Tokens that the node computes for others before this prompt, whose KV it moves before; and the time until
-	 * this prompt is computed, in which KV moves. */
+	 * this prompt is computed, in which KV moves and the decode nodes compute prompts of their own. */
 	double ahead_tokens, until_ms;
 };
 /* Let the prompt of |cands| come by |way| instead of computing it there. */

@@ -87,6 +87,14 @@ static double pick_cost(const struct chooser_pick_result *p)
 	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
 }
 
+/* Return the part of the cost of a pick, which has a node, that passes before its first token. */
+static double pick_ttft(const struct chooser_pick_result *p)
+{
+	struct route_terms t;
+	route_terms(&p->ask, &p->cands[p->index], &t);
+	return t.queue_ms + t.prefill_ms + t.fetch_ms;
+}
+
 static uint16_t pick_slot(const struct chooser_pick_result *p)
 {
 	return p->verdict == ROUTE_PICKED ? p->cands[p->index].slot : CHOOSER_NO_SLOT;
@@ -112,7 +120,7 @@ static void pulls_fill(const struct chooser *c, const struct chooser_ask *ask,
 		if (!to->pulls || to->held >= source->held)
 			continue;
 		float tokens = (float)(source->held - to->held) *
-			chooser_block_tokens(ask, &c->shared.stats[to->slot]);
+			chooser_tokens_a_block(c, ask, &c->shared.stats[to->slot]);
 		const struct transfer_path path = {source->node_id_hash, to->node_id_hash, to->handoff};
 		const struct transfer_speed s =
 			transfer_speed_of(c->shared.transfer, &path, &ask->rules->disagg.prior, ask->now);
@@ -132,12 +140,10 @@ static void pulls_fill(const struct chooser *c, const struct chooser_ask *ask,
 static struct chooser_way way_from(const struct chooser_pick_result *p, uint64_t handoff)
 {
 	const struct route_cand *c = &p->cands[p->index];
-	struct route_terms t;
-	route_terms(&p->ask, c, &t);
 	return (struct chooser_way){.handoff = handoff,
 		.from = {c->node_id_hash, c->slot},
 		.ahead_tokens = (double)c->queued_tokens,
-		.until_ms = t.queue_ms + t.prefill_ms + t.fetch_ms};
+		.until_ms = pick_ttft(p)};
 }
 
 /* Pick the best pair of nodes for hand-offs of the kind |handoff|, and keep it if it costs less than out->pair_ms.
@@ -170,6 +176,7 @@ static void pair_try(struct chooser *c, const struct chooser_ask *ask, const str
 	out->moved_tokens =
 		to->handed_tokens > 0 && to->handed_tokens < 4e9F ? (uint32_t)to->handed_tokens : 0;
 	out->transfer_ms = (double)to->fetch_ms;
+	out->ttft_ms = pick_ttft(&p) + pick_ttft(&d) + (double)to->speed.step_ms;
 	out->first = p;
 	out->from = way.from;
 }

@@ -36,6 +36,9 @@ void gw_leg_close(struct gw_req *r);
  * result is true. */
 bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask);
 
+/* Let plan.ttft, which is of single nodes, be that of a pair of nodes if that is sooner. */
+void gw_prefill_predict(struct gw_req *r, const struct chooser_ask *ask);
+
 /* ---- legs.c ---- */
 
 struct gw_leg_report {

@@ -108,6 +108,18 @@ static bool prefill_send(struct gw_req *r, cgn_nsec began, const char **outcome)
 	return true;
 }
 
+void gw_prefill_predict(struct gw_req *r, const struct chooser_ask *ask)
+{
+	struct chooser_split s;
+	if (!may_split(r, ask))
+		return;
+	split_decide(r, ask, &s);
+	struct admission_forecast *f = &r->plan.ttft;
+	cgn_nsec pair = s.pair_ms < UINT32_MAX ? (cgn_nsec)(s.ttft_ms * 1e6) : UINT64_MAX;
+	f->now = pair < f->now ? pair : f->now;
+	f->idle = f->idle < f->now ? f->idle : f->now;
+}
+
 bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask)
 {
 	cgn_nsec began = cgn_clock_now();
@@ -115,6 +127,7 @@ bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask)
 	if (!may_split(r, ask))
 		return false;
 	split_decide(r, ask, s);
+	r->plan.split_told = false;
 	enum chooser_shape shape = shape_of(ask, s);
 	if (shape == CHOOSER_WHOLE && s->whole == CHOOSER_NO_SLOT)
 		return false; /* the request waits, and the decision is made afterwards */

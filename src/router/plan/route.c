@@ -84,10 +84,11 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	bool waits = gw_queue_must_wait(r, p.verdict);
 	gw_queue_predict(r, &p);
-	if (waits) {
+	if (waits)
 		explain_wait(r, ask, &p);
+	gw_prefill_predict(r, ask);
+	if (waits)
 		gw_queue_enter(r, p.verdict);
-	}
 	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuse_unmeetable(r));
 }
 

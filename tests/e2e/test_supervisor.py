@@ -43,16 +43,18 @@ def log_text(tmp_path, *args, **kw):
 # ---- why an engine ended ----
 LAST_WORDS = [
     ("vllm-kv", 1, "(EngineCore pid=9) ERROR 11-22 10:00:00 [core.py:1] ValueError: No available memory for the cache blocks. Try increasing it\n"
-     "(APIServer pid=8) RuntimeError: Engine core initialization failed. See root cause above.", "raise gpu_memory_utilization"),
-    ("vllm-len", 1, "ValueError: To serve at least one request with the model's max seq len (262144), 16.0 GiB KV cache is needed", "lower max_model_len"),
+     "(APIServer pid=8) RuntimeError: Engine core initialization failed. See root cause above.", "raise engine.memory_fraction"),
+    ("vllm-len", 1, "ValueError: To serve at least one request with the model's max seq len (262144), 16.0 GiB KV cache is needed", "lower engine.n_ctx"),
     ("vllm-busy", 1, "ValueError: Free memory on device cuda:0 (2.6/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB).",
      "end that process (nvidia-smi lists them)"),
-    ("sglang", 1, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "raise mem_fraction_static"),
+    ("sglang", 1, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "raise engine.memory_fraction"),
     ("torch", 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "the GPU has no memory left"),
-    ("llama-gpu", 1, "0.01.000.000 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9 MiB on device 0: cudaMalloc failed: out of memory", "n_gpu_layers"),
+    ("llama-gpu", 1, "0.01.000.000 E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9 MiB on device 0: cudaMalloc failed: out of memory", "lower engine.n_gpu_layers"),
     ("llama-file", 1, "0.00.009.034 E gguf_init_from_file: failed to open GGUF file '/no.gguf' (No such file or directory)", "correct engine.model_path"),
     ("gated", 1, "huggingface_hub.errors.GatedRepoError: 401 Client Error.\nCannot access gated repo for url https://huggingface.co/x/resolve/main/config.json.", "set HF_TOKEN"),
     ("unknown-model", 1, "OSError: no/model is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'", "there is no such model"),
+    ("no-folder", 1, "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/nonexistent/model'. Use `repo_type` argument if needed.",
+     "the model's folder does not exist; correct engine.model_path"),
     ("argparse", 2, "usage: vllm serve [-h]\nvllm: error: unrecognized arguments: --no-such-flag", "correct engine.extra_args"),
     ("llama-flag", 1, "error: invalid argument: --no-such-flag", "correct engine.extra_args"),
     ("uvicorn", 1, "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use", "its port is in use"),

@@ -79,8 +79,8 @@ static void the_cause_beats_the_end_of_a_traceback(void **state)
 		"(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above.",
 	};
 	assert_string_equal(sentence_of(lines, 3, 0),
-		"exit status 1: the weights leave no GPU memory for the KV cache; raise gpu_memory_utilization, lower "
-		"max_model_len, or use more GPUs (its last words: (EngineCore pid=7) ERROR 11-22 10:00:00 [core.py:1] "
+		"exit status 1: the weights leave no GPU memory for the KV cache; raise engine.memory_fraction, lower "
+		"engine.n_ctx, or use more GPUs (engine.tp) (its last words: (EngineCore pid=7) ERROR 11-22 10:00:00 [core.py:1] "
 		"ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
 		"initializing the engine.)");
 	assert_non_null(

@@ -242,6 +242,12 @@ static void process_fingerprint(struct engine_process *p)
 	digest_stream_add(&s, (struct cgn_str){"", 1});
 	for (size_t i = 0; i < p->launch.n_env; i++)
 		digest_stream_add(&s, (struct cgn_str){p->launch.env[i], strlen(p->launch.env[i]) + 1});
+	for (size_t i = 0; i < p->launch.n_files; i++) {
+		digest_stream_add(&s,
+			(struct cgn_str){p->launch.files[i].path, strlen(p->launch.files[i].path) + 1});
+		digest_stream_add(&s,
+			(struct cgn_str){p->launch.files[i].text, strlen(p->launch.files[i].text) + 1});
+	}
 	struct digest d = digest_stream_end(&s);
 	(void)snprintf(p->word, sizeof p->word, "%016llx", (unsigned long long)digest_short(&d));
 }

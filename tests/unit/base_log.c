@@ -119,8 +119,8 @@ static void people_read_plain_words_bare_and_odd_ones_quoted(void **state)
 	(void)state;
 	char room[8192];
 	log_setup("cgn-test", LOG_INFO, LOG_HUMAN);
-	cgn_log(ERROR, "test.human", F_STR("plain", "a/b-c"), F_STR("odd", "a b\n2026 fake line"),
-		F_STR("empty", ""),
+	cgn_log(ERROR, "test.human", F_STR("plain", "a/b-c"), F_STR("short", "x"),
+		F_STR("odd", "a b\n2026 fake line"), F_STR("empty", ""),
 		F_STR("csi",
 			"x\033[1m\xc2\x9b"
 			"31m\x7f"),
@@ -128,7 +128,7 @@ static void people_read_plain_words_bare_and_odd_ones_quoted(void **state)
 	struct cgn_str line = take_line(room, sizeof room);
 	room[line.n] = '\0';
 	assert_string_equal(room + strlen("2026-01-01T00:00:00.000Z"),
-		" error cgn-test test.human plain=a/b-c odd=\"a b\\n2026 fake line\" empty=\"\" csi=\"x\\u001b[1m\\xc2\\x9b31m\\x7f\" up=2000ms");
+		" error cgn-test test.human plain=a/b-c short=x odd=\"a b\\n2026 fake line\" empty=\"\" csi=\"x\\u001b[1m\\xc2\\x9b31m\\x7f\" up=2000ms");
 }
 
 static void below_the_level_nothing_is_written(void **state)

@@ -15,10 +15,13 @@ static void integers_of_all_widths(void **state)
 	static const int64_t values[] = {0, 1, 127, 128, 255, 256, 65535, 65536, UINT32_MAX,
 		(int64_t)UINT32_MAX + 1, INT64_MAX, -1, -32, -33, -128, -129, -32768, -32769, INT32_MIN,
 		(int64_t)INT32_MIN - 1, INT64_MIN};
+	static const size_t bytes[] = {1, 1, 1, 2, 2, 3, 3, 5, 5, 9, 9, 1, 1, 2, 2, 3, 3, 5, 5, 9,
+		9}; /* The shortest form. */
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(values); i++) {
 		struct cgn_buf b = {0};
 		msgpack_put_i64(&b, values[i]);
+		assert_int_equal(b.n, bytes[i]);
 		struct msgpack_in in = msgpack_in_of(cgn_buf_view(&b));
 		assert_int_equal(msgpack_peek(&in), MSGPACK_INT);
 		assert_true(msgpack_get_i64(&in) == values[i]);

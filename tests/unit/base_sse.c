@@ -54,6 +54,11 @@ static void events_are_found_however_they_are_cut(void **state)
 	EXPECT("data: a\r\n\r\ndata: b\r\n\r\n", "<|a><|b>");
 	EXPECT("data: a\r\rdata: b\r\r", "<|a><|b>");
 	EXPECT("data: a\n\r\ndata: b\r\n\n\n\r\n", "<|a><|b>");
+	EXPECT("data: a\rdata: b\n\ndata: c\r\n\r\n", "<|a\nb><|c>");
+	EXPECT("event: 0123456789012345678901234567890123456789012345678901234567890123\ndata: x\n\n",
+		"<0123456789012345678901234567890123456789012345678901234567890123|x>");
+	EXPECT("event: 01234567890123456789012345678901234567890123456789012345678901234\ndata: x\n\n",
+		"<|x>"); /* A name that is longer than any that counts. */
 	EXPECT("event: error\ndata: x\n\ndata: y\n\n", "<error|x><|y>");
 	EXPECT("data: a\ndata: b\ndata\ndata:\ndata:c\n\n", "<|a\nb\n\n\nc>");
 	EXPECT(": ping\n\n:\n\nid: 7\nretry: 5\ndata:  two\n\n", "<| two>");

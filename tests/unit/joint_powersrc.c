@@ -127,11 +127,25 @@ static void only_packages_with_a_limit_count(void **state)
 	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 1));
 }
 
+static void there_may_be_many_packages(void **state)
+{
+	(void)state;
+	struct powersrc p;
+	char zone[32];
+	for (int i = 0; i < POWERSRC_MAX_ZONES + 3; i++) {
+		(void)snprintf(zone, sizeof zone, "intel-rapl:%d", i);
+		put_package(zone, "100000000\n", "0\n");
+	}
+	powersrc_init(&p, root);
+	assert_int_equal(p.n, POWERSRC_MAX_ZONES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(nothing_to_read_is_unknown, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(half_of_the_limit_is_half_left, fresh_root, drop_root),
+		cmocka_unit_test_setup_teardown(there_may_be_many_packages, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(packages_share_their_limits, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(counters_wrap, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(only_packages_with_a_limit_count, fresh_root, drop_root),

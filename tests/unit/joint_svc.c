@@ -108,6 +108,15 @@ static void help_shows_every_option(void **state)
 		"examples:\n  cgn-test --listen"};
 	for (size_t i = 0; i < CGN_COUNT(want); i++)
 		assert_non_null(strstr(text, want[i]));
+	/* The last line ends once, whether the examples end their line or not. */
+	struct svc_program ended = program;
+	struct cgn_buf same = {0};
+	ended.examples = "  cgn-test --listen 127.0.0.1:0\n";
+	svc_help(&ended, &same);
+	assert_string_equal(cgn_buf_z(&same), text);
+	assert_int_equal(text[b.n - 1], '\n');
+	assert_int_not_equal(text[b.n - 2], '\n');
+	cgn_buf_fini(&same);
 	cgn_buf_fini(&b);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 
@@ -182,6 +183,12 @@ static void a_node_is_forgotten_in_every_metric(void **state)
 	assert_true(page_shows("cgn_inflight{node=\"stays too\"} 4"));
 	assert_true(page_shows("cgn_rejected_total{reason=\"left\"} 5"));
 	assert_ptr_equal(state_of, METRIC_OF(t, NODE_STATE, "left", "ready"));
+	/* Any label selects, also one that is not the first. */
+	metric_add(METRIC_OF(t, REQUESTS, "stays", "418"), 1);
+	metric_add(METRIC_OF(t, REQUESTS, "stays", "419"), 1);
+	telemetry_forget(t, "code", "418");
+	assert_null(strstr(scrape_page(), "code=\"418\""));
+	assert_true(page_shows("cgn_requests_total{model=\"stays\",code=\"419\"} 1"));
 }
 
 static void registries_do_not_share_series(void **state)
@@ -270,6 +277,13 @@ static void the_process_is_described(void **state)
 	}
 	assert_true(strtod(strstr(page.p, "\nprocess_resident_memory_bytes ") + 31, NULL) > 100000);
 	assert_true(strtod(strstr(page.p, "\nprocess_start_time_seconds ") + 28, NULL) > 1.6e9);
+	/* The page shows as many descriptors as there are, however often it was read. */
+	unsigned open = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		open += fcntl(fd, F_GETFD) >= 0;
+	for (int i = 0; i < 3; i++)
+		scrape_page();
+	assert_int_equal(strtod(strstr(page.p, "\nprocess_open_fds ") + 18, NULL), open);
 }
 
 static struct cgn_loop *scrape_loop;

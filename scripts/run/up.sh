@@ -56,10 +56,10 @@ etcd_ready() {
 	case $url in http://127.0.0.1:*|http://localhost:*) ;; *) die "no etcd answers at $url (cluster.etcd_endpoints of $dir/router.toml)" ;; esac
 	program=$(command -v etcd) || die "no etcd answers at $url, and there is no program 'etcd' to start; install it (apt install etcd-server)"
 	step "starting etcd at $url"
-	# The peers' port is the next one: nobody else connects to it.
+	# A single member: nobody connects to its port for peers, which may be any.
 	"$program" --name recipe --data-dir "$RUN/etcd" --listen-client-urls "$url" --advertise-client-urls "$url" \
-		--listen-peer-urls "http://127.0.0.1:$((${url##*:} + 1))" --initial-advertise-peer-urls "http://127.0.0.1:$((${url##*:} + 1))" \
-		--initial-cluster "recipe=http://127.0.0.1:$((${url##*:} + 1))" >"$RUN/etcd.log" 2>&1 </dev/null &
+		--listen-peer-urls http://127.0.0.1:0 --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster recipe=http://127.0.0.1:2380 \
+		>"$RUN/etcd.log" 2>&1 </dev/null &
 	remember etcd $!
 	until etcd_answers "$url"; do
 		is_running etcd && ! late || fail etcd
@@ -96,6 +96,8 @@ value() { # CONFIG SECTION KEY: print the text in the program's effective config
 		awk -v at="[$2]" -v key="$3" '/^\[/ { here = $1 == at } here && $1 == key && !seen++ && split($0, part, "\"") > 1 { print part[2] }'
 }
 check cgn-router "$dir/router.toml" >/dev/null || die "$dir/router.toml is not valid"
+for toml in "${agents[@]}"; do check cgn-agent "$toml" >/dev/null || die "$toml is not valid"; done
+for toml in ${stores[@]+"${stores[@]}"}; do check cgn-kvcached "$toml" >/dev/null || die "$toml is not valid"; done
 http=$(value "$dir/router.toml" router listen); admin=$(value "$dir/router.toml" router listen_admin)
 printf 'http://127.0.0.1:%s\n' "${http##*:}" > "$RUN/http"
 printf 'http://%s\n' "$admin" > "$RUN/admin"
@@ -124,7 +126,7 @@ for toml in "${agents[@]}"; do
 done
 
 # ---- the wait ----
-field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+field() { grep -o "\"$1\":\"\{0,1\}[^\",}]*" | head -n 1 | sed 's/^[^:]*:"\{0,1\}//'; } # the first one of that name
 
 # Look at the engines of every agent: count the agents whose engines are all ready, and keep what the others wait for. An engine that ended
 # ends the recipe: its agent would start it again, but the same files give the same end.

@@ -13,6 +13,7 @@ class Engine(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     model = "sim"
     lacks = ()
+    seen = []
 
     def log_message(self, *args):
         pass
@@ -35,6 +36,7 @@ class Engine(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, self.headers.get_all("Content-Type")))
         if self.path in self.lacks:
             self.json({"detail": "Not Found"}, 404)  # FastAPI's words
         elif self.path == "/v1/audio/speech":
@@ -48,9 +50,9 @@ class Engine(http.server.BaseHTTPRequestHandler):
             self.json({"error": {"message": "no such route"}}, 404)
 
 
-def serve(model="sim", lacks=()):
-    """Serve on a thread; return (server, port)."""
-    handler = type("Engine", (Engine,), {"model": model, "lacks": lacks})
+def serve(model="sim", lacks=(), seen=None):
+    """Serve on a thread; return (server, port). |seen| gets the path and the types of each POST."""
+    handler = type("Engine", (Engine,), {"model": model, "lacks": lacks, "seen": [] if seen is None else seen})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -177,6 +177,8 @@ def test_cluster_verbs(cluster):
     cluster.wait_ready()
     at = ("--router", f"127.0.0.1:{cluster.grpc_port}")
     status = json.loads(fine("cluster", "status", *at, "-o", "json"))
+    version = fine("--version").split()[-1]
+    assert status["router_version"] == version and f"router    {version}, up " in fine("cluster", "status", *at)
     assert status["nodes"]["ready"] == 2 and status["models"] == ["sim"] and status["state_connected"] is True
     assert "nodes     2, 2 ready" in fine("cluster", "status", *at)
     assert fine("cluster", "cordon", "a", *at) == "a cordoned\n"

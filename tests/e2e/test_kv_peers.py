@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cluster import WAIT_S, ask, free_port, scaled, until
-from kvbulk import PEERS, Bulk, Refused, key
+from kvbulk import GET, PEERS, Bulk, Refused, key
 from kvpeers import CTL, MIB, REMOTE, bootstrap, pattern, rotate, security, tiers
 from resp_raw import Raw, command
 
@@ -294,6 +294,24 @@ def test_a_peer_is_killed_in_the_middle(world, other):
         with Bulk(b.bulk) as bulk:
             until(lambda: tiers(bulk, key("x")) == 0, "a is gone with all it had")
     a.restart()  # the peer is found again
+    a.put(key("y"), b"value")
+    b.hears(key("y"))
+    assert b.get(key("y")) == b"value"
+
+
+def test_a_client_that_leaves_ends_its_fetch(world):
+    a = world("a", ram="256MiB", egress_limit="16MiB")  # slow enough for the client to leave during the fetch
+    b = world("b", [a], ram="128MiB")
+    value = pattern(32 * MIB)
+    a.put(key("x"), value)
+    b.ready()
+    b.hears(key("x"))
+    before = b.used()
+    with Bulk(b.bulk) as c:
+        c.send(GET, key("x"), PEERS)
+        until(lambda: b.metric("cgn_kv_peer_bytes_total", direction="in") > MIB, "bytes come")
+    until(lambda: b.used() == before, "what was set aside is free again")
+    assert b.metric("cgn_kv_peer_bytes_total", direction="in") < 32 * MIB
     a.put(key("y"), b"value")
     b.hears(key("y"))
     assert b.get(key("y")) == b"value"

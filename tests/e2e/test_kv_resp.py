@@ -668,6 +668,29 @@ def test_a_client_that_holds_a_little_and_waits_for_more_is_cut_too(tmp_path):
             s.close()
 
 
+def test_a_slow_reader_that_keeps_its_pace_is_not_cut(tmp_path):
+    """One client takes its value slowly while others wait for their turn; a client that takes nothing is cut meanwhile."""
+    with Store(tmp_path, ram="64MiB", workers=1) as store, store.connect() as c:
+        value = os.urandom(16 * MIB)
+        assert c.ask("SET", "k", value) == b"OK"
+        slow, lazy = store.connect(), store.connect()
+        slow.send(command("GET", "k"))
+        got = slow.s.recv(65536)
+        lazy.send(command("GET", "k"))  # waits: both together are more than what readers may hold
+        while not got.endswith(value[-100:] + b"\r\n"):  # longer than a client may stand still while others wait
+            more = slow.s.recv(65536)
+            assert more, store.process.events("resp.cut")
+            got += more
+            time.sleep(0.004)
+        assert got == b"$%d\r\n%s\r\n" % (len(value), value)
+        assert not store.process.events("resp.cut")
+        assert c.ask("GET", "k") == value  # once the lazy one is cut
+        (cut,) = store.process.events("resp.cut")
+        assert cut["why"] == "stalled"
+        slow.close()
+        lazy.close()
+
+
 def test_new_clients_do_not_delay_the_cut_of_others(tmp_path):
     """Clients keep coming and have to wait, for as long as it takes: clients that do not read are found and
     cut meanwhile."""

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import media_engine
 from clients import head_of
 from cluster import BUILD, until
 
@@ -140,10 +141,19 @@ def test_a_request_without_a_prompt_loads(up):
     assert up.ask("POST", "/api/chat", {"model": "sim", "messages": [], "keep_alive": 0}).json()["done_reason"] == "unload"
 
 
-def test_bodies_without_a_type_reach_the_engine_as_json(up):
-    """curl -d sends a form's type."""
-    a = up.ask("POST", "/api/chat", json.dumps(chat(stream=False)).encode(), {"Content-Type": "application/x-www-form-urlencoded"})
-    assert a.status == 200 and a.json()["done"]
+def test_bodies_without_a_type_reach_the_engine_as_json(cluster):
+    """curl -d sends a form's type; Ollama's own clients send none."""
+    seen = []
+    server, port = media_engine.serve(seen=seen)
+    agent = cluster.agent("m", port, {"engine": {"kind": "openai_compat"}})[0]
+    cluster.router()
+    cluster.wait_ready(1)
+    for kind in ({"Content-Type": "application/x-www-form-urlencoded"}, {}, {"Content-Type": "application/json"}):
+        cluster.ask("POST", "/api/chat", json.dumps(chat(stream=False)).encode(), kind)
+        assert seen.pop() == ("/v1/chat/completions", ["application/json"]), kind
+        assert not seen
+    agent.stop()
+    server.shutdown()
 
 
 def test_they_are_routed_counted_explained_and_limited(cluster):

@@ -33,12 +33,13 @@ class Answer:
 
 
 class Sim:
-    def __init__(self, *flags):
+    def __init__(self, *flags, known_port=True):
         self.port = free_port()
         # A sanitizer that holds back freed memory would look like a leak in VmRSS.
         env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1"}
         self.process = subprocess.Popen([BINARY, "--listen", f"127.0.0.1:{self.port}", *flags], stderr=subprocess.PIPE, env=env)
-        self.wait_for(self.listens)
+        if known_port:
+            self.wait_for(self.listens)
 
     def listens(self):
         assert self.process.poll() is None, self.process.stderr.read()
@@ -96,8 +97,8 @@ class Sim:
 def start():
     sims = []
 
-    def begin(*flags):
-        sims.append(Sim(*flags))
+    def begin(*flags, **more):
+        sims.append(Sim(*flags, **more))
         return sims[-1]
 
     yield begin
@@ -543,6 +544,18 @@ def test_workers_share_the_port_and_are_counted_together(start):
     assert sim.metric("vllm:generation_tokens_total") == 90
     assert sim.faults("http500").status == 200
     assert {sim.chat(f"{i}").status for i in range(20)} == {500}
+
+
+def test_workers_share_a_port_that_the_system_chose(start):
+    """With port 0, all workers listen on the port of the first one."""
+    sim = start("--time-scale", "0", "--workers", "3", "--listen", "127.0.0.1:0", known_port=False)
+
+    def ports():
+        inodes = {os.readlink(f.path) for f in os.scandir(f"/proc/{sim.process.pid}/fd")}
+        rows = [line.split() for line in open("/proc/net/tcp")][1:]
+        return [r[1] for r in rows if r[3] == "0A" and f"socket:[{r[9]}]" in inodes]
+    sim.wait_for(lambda: len(ports()) == 3)
+    assert len(set(ports())) == 1, ports()
 
 
 def test_thousands_of_aborts_leak_nothing(start):

@@ -210,6 +210,20 @@ def test_a_wrong_value_is_computed_again(start):
     three = start(Sim, "three", store.uds)
     assert three.cached(ids) == 0
     assert three.store()["loaded_ram"] == 0
+    three.until_store("had", 31)  # what was computed is stored again where it is missing
+    assert three.store()["put"] == 1
+
+
+def test_two_prompts_of_a_request_are_loaded(start):
+    store = start(Store)
+    one, two = start(Sim, "one", store.uds), start(Sim, "two", store.uds)
+    a, b = tokens(6, 160), tokens(7, 192)
+    one.prompt(a)
+    one.prompt(b)
+    one.until_store("put", 22)
+    both = two.prompt([a, b])
+    assert two.store()["loaded_ram"] == 9 + 11, two.store()  # the last block of each is computed
+    assert [c["text"] for c in both["choices"]] == [one.prompt(p)["choices"][0]["text"] for p in (a, b)]
 
 
 def test_without_a_store_all_is_computed(start, tmp_path):

@@ -789,8 +789,9 @@ struct fake {
 	int status;
 	const char *type, *grpc_status, *body;
 	size_t n_body;
-	bool no_trailers;
-	bool seen_te; /* "te: trailers" came with the last request. */
+	bool no_trailers, silent;
+	cgn_nsec timeout; /* Of the call. */
+	bool seen_te;     /* "te: trailers" came with the last request. */
 };
 
 static void fake_request(struct http_exchange *x, const struct http_head *h, void *user)
@@ -799,6 +800,8 @@ static void fake_request(struct http_exchange *x, const struct http_head *h, voi
 	const struct http_field head[] = {{CGN_STR("content-type"), cgn_str_of(f->type)}};
 	const struct http_field trailer[] = {{CGN_STR("grpc-status"), cgn_str_of(f->grpc_status)}};
 	f->seen_te = cgn_str_is(http_head_get(h, "te"), "trailers");
+	if (f->silent)
+		return;
 	union {
 		const char *in;
 		void *out;
@@ -847,7 +850,7 @@ static enum cgn_code ask_fake(struct world *w, struct fake *f, struct story *s)
 	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(f->s));
 	assert_true(cgn_ok(grpc_channel_new(w->l,
 		&(struct grpc_channel_cfg){.addr = addr, .max_message = 1000}, &w->ch, NULL)));
-	story_start(w, s, "/x/Y", 0);
+	story_start(w, s, "/x/Y", f->timeout);
 	grpc_send(s->c, NULL, 0);
 	grpc_half_close(s->c);
 	until(w, s->closed);
@@ -855,6 +858,15 @@ static enum cgn_code ask_fake(struct world *w, struct fake *f, struct story *s)
 	http_server_free(&f->s);
 	w->ch = keep;
 	return s->why.code;
+}
+
+/* The caller keeps its own deadline when the server does not care for it. */
+static void a_silent_server_meets_the_deadline(void **state)
+{
+	struct world *w = *state;
+	static struct story s;
+	struct fake f = {.silent = true, .timeout = 20 * CGN_MSEC};
+	assert_int_equal(ask_fake(w, &f, &s), CGN_DEADLINE);
 }
 
 static void strange_answers_become_statuses(void **state)
@@ -944,6 +956,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_refused_call_ends_with_its_reason, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(strange_requests_are_refused, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(a_silent_server_meets_the_deadline, world_setup,
+			world_teardown),
 		cmocka_unit_test_setup_teardown(strange_answers_become_statuses, world_setup, world_teardown),
 	};
 	if (argc > 1)

@@ -2,11 +2,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -127,6 +131,99 @@ static void what_a_full_disk_refuses_is_counted(void **state)
 	linefile_close(&f);
 }
 
+static off_t size_of(const char *at)
+{
+	struct stat st;
+	return stat(at, &st) == 0 ? st.st_size : -1;
+}
+
+static unsigned descriptors_open(void)
+{
+	unsigned n = 0;
+	for (int fd = 0; fd < 1000; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Write the line "|i|" with 40 bytes, and wait until it is in the file. */
+static void line_write(struct linefile *f, unsigned i)
+{
+	char line[41];
+	(void)snprintf(line, sizeof line, "%-39u\n", i);
+	off_t before = size_of(path);
+	linefile_add(f, cgn_str_of(line));
+	for (unsigned k = 0; k < 10000 && size_of(path) == before; k++)
+		(void)usleep(1000);
+	(void)usleep(1000);
+}
+
+static void assert_lines(const char *at, unsigned first, unsigned n)
+{
+	char want[200] = "";
+	for (unsigned i = 0; i < n; i++)
+		(void)snprintf(want + strlen(want), sizeof want - strlen(want), "%-39u\n", first + i);
+	assert_content(at, want);
+}
+
+/* Files of at most 100 bytes have two lines each; the oldest is dropped. */
+static void a_bounded_file_is_rotated(void **state)
+{
+	(void)state;
+	char second[100], third[100];
+	struct linefile *f = NULL;
+	unsigned open_before = descriptors_open();
+	(void)snprintf(second, sizeof second, "%s/log.2", folder);
+	(void)snprintf(third, sizeof third, "%s/log.3", folder);
+	assert_true(cgn_ok(linefile_open_bounded(path, 100, 3, &f, NULL)));
+	for (unsigned i = 0; i < 9; i++)
+		line_write(f, i);
+	linefile_close(&f);
+	assert_true(cgn_ok(linefile_open_bounded(path, 100, 3, &f, NULL))); /* It goes on where it was. */
+	line_write(f, 9);
+	linefile_close(&f);
+	assert_lines(path, 8, 2);
+	assert_lines(moved, 6, 2);
+	assert_lines(second, 4, 2);
+	assert_int_equal(size_of(third), -1);
+	assert_int_equal(descriptors_open(), open_before);
+	(void)unlink(second);
+}
+
+static void a_single_bounded_file_begins_anew(void **state)
+{
+	(void)state;
+	struct linefile *f = NULL;
+	assert_true(cgn_ok(linefile_open_bounded(path, 100, 1, &f, NULL)));
+	line_write(f, 0);
+	line_write(f, 1);
+	linefile_add(f, CGN_STR("a line that no longer fits into it\n"));
+	linefile_close(&f);
+	assert_content(path, "a line that no longer fits into it\n");
+	assert_int_equal(size_of(moved), -1);
+}
+
+/* The file may not grow beyond a bound of the system, in the middle of the fourth line: the rest is counted, and
+ * what comes later begins a line of its own. */
+static void a_line_cut_short_is_ended(void **state)
+{
+	(void)state;
+	struct rlimit was, small;
+	struct linefile *f = file_of(path);
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	small = was;
+	small.rlim_cur = 35;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	linefile_add(f, CGN_STR("line one..\nline two..\nline 3....\nline 4....\nline 5....\n"));
+	for (unsigned i = 0; i < 2000 && linefile_dropped(f) == 0; i++)
+		(void)usleep(10000);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(linefile_dropped(f), 2);
+	linefile_add(f, CGN_STR("later\n"));
+	linefile_close(&f);
+	assert_content(path, "line one..\nline two..\nline 3....\nli\nlater\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +231,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_rotated_file_is_left, folder_make, folder_remove),
 		cmocka_unit_test_setup_teardown(no_line_of_many_threads_is_lost_uncounted, folder_make,
 			folder_remove),
+		cmocka_unit_test_setup_teardown(a_bounded_file_is_rotated, folder_make, folder_remove),
+		cmocka_unit_test_setup_teardown(a_single_bounded_file_begins_anew, folder_make,
+			folder_remove),
+		cmocka_unit_test_setup_teardown(a_line_cut_short_is_ended, folder_make, folder_remove),
 		cmocka_unit_test(what_a_full_disk_refuses_is_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void answers_come_from_the_dialled_address(void **state)
 	}
 }
 
-/* What the kernel can do is found and used: many datagrams move with one call. */
+/* The kernel splits what is sent and joins what is received, where it can: one call moves many datagrams. */
 static void the_kernel_splits_and_joins(void **state)
 {
 	(void)state;

@@ -460,11 +460,11 @@ static void old_subscriptions_count(void **state)
 	world_close(&w);
 }
 
-/* A bare publisher of ZMTP 3.|minor|; |got| is what the subscriber sent. */
+/* A bare publisher of ZMTP |major|.|minor|; |got| is what the subscriber sent. */
 static struct {
 	struct net_listener *listener;
 	struct net_conn *conn;
-	uint8_t minor;
+	uint8_t major, minor;
 	struct cgn_buf got;
 } old;
 
@@ -492,6 +492,7 @@ static void old_accept(void *user, struct net_conn *c)
 	net_conn_take(c, &old_ops, NULL);
 	old.conn = c;
 	zmtp_put_greeting(&b);
+	b.p[10] = (char)old.major;
 	b.p[11] = (char)old.minor;
 	zmtp_put_property(&ready, "Socket-Type", CGN_STR("PUB"));
 	zmtp_put_command(&b, "READY", cgn_buf_view(&ready));
@@ -504,7 +505,8 @@ static void old_accept(void *user, struct net_conn *c)
 static bool old_is_asked(struct world *w)
 {
 	static const struct cgn_str three_0 = {"\0\4\1kv@", 6}, three_1 = {"\4\15\11SUBSCRIBEkv@", 15};
-	struct cgn_str got = cgn_buf_view(&old.got), want = old.minor == 0 ? three_0 : three_1;
+	struct cgn_str got = cgn_buf_view(&old.got),
+		       want = old.major == 3 && old.minor == 0 ? three_0 : three_1;
 	(void)w;
 	return got.n > want.n && memcmp(got.p + got.n - want.n, want.p, want.n) == 0;
 }
@@ -518,12 +520,14 @@ static bool old_is_left(struct world *w)
 /* RFC 23 subscribes by a message, RFC 37 by a command; a publisher ignores the other one's. */
 static void a_subscription_has_the_publishers_version(void **state)
 {
+	static const uint8_t versions[][2] = {{3, 0}, {3, 1}, {4, 0}};
 	struct world w;
 	struct cgn_err err = {0};
 	(void)state;
-	for (uint8_t minor = 0; minor < 2; minor++) {
+	for (size_t i = 0; i < CGN_COUNT(versions); i++) {
 		world_open(&w);
-		old.minor = minor;
+		old.major = versions[i][0];
+		old.minor = versions[i][1];
 		assert_true(cgn_ok(net_listen(w.l, &(struct net_listen_cfg){.addr = "127.0.0.1:0"},
 			old_accept, NULL, &old.listener, &err)));
 		(void)snprintf(w.endpoint, sizeof w.endpoint, "tcp://127.0.0.1:%u",
@@ -586,6 +590,10 @@ static void a_topic_that_was_taken_back_is_sent_no_more(void **state)
 	(void)open_one(&w, &w.server,
 		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
 	raw_say(&w, CGN_STR("\0\3\1kv\0\3\1zz\0\3\0kv"), true, "SUB", only_the_other_topic_is_sent);
+	zmtp_close(&w.server.s);
+	(void)open_one(&w, &w.server,
+		&(struct zmtp_cfg){.kind = ZMTP_PUB, .endpoint = "tcp://127.0.0.1:0", .bind = true});
+	raw_say(&w, CGN_STR("\0\3\1kv\0\3\1zz\4\11\6CANCELkv"), true, "SUB", only_the_other_topic_is_sent);
 	world_close(&w);
 }
 

@@ -214,6 +214,29 @@ static void fields_mean_what_they_say(void **state)
 		       "aa63616368655f73616c74"
 		       "a173"),
 			"S gpu g0 1 <9 b1: 5 l0/ ss x0;"},
+		/* Metadata that is not known stands in front of the salt. */
+		{BATCH("98" STORED "9101"
+		       "09"
+		       "9105"
+		       "01"
+		       "c0" GPU "82"
+		       "a178"
+		       "a179"
+		       "aa63616368655f73616c74"
+		       "a173"),
+			"S gpu g0 1 <9 b1: 5 l0/ ss x0;"},
+		/* A map with a member that is not known in front of the events, and with other events behind them. */
+		{"83"
+		 "a3666f6f"
+		 "01"
+		 "a66576656e7473"
+		 "9195" STORED "9101"
+		 "09"
+		 "9105"
+		 "01"
+		 "a66576656e7473"
+		 "9191" CLEARED,
+			"S gpu g0 1 <9 b1: 5 l0/ s x0;"},
 		{BATCH("9a" STORED "9101"
 		       "09"
 		       "9105"

@@ -3,9 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
+#include "base/codec/codec.h"
+#include "base/digest/digest.h"
 #include "policy/ollama/ollama.h"
 
 #define STREAM "\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
@@ -127,6 +130,9 @@ static void results_find_their_calls(void **state)
 		"{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"call_0\"},"
 		"{\"role\":\"tool\",\"content\":\"3\",\"tool_call_id\":\"own\"}]," STREAM);
 	assert_refused(OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"tool_calls\":[{}]}]}",
+		"function.name");
+	assert_refused(OLLAMA_CHAT,
+		"{\"messages\":[{\"role\":\"user\",\"tool_calls\":[{\"function\":{\"name\":5}}]}]}",
 		"function.name");
 	assert_refused(OLLAMA_CHAT, "{\"messages\":[{\"content\":\"x\"}]}", "role");
 	assert_refused(OLLAMA_CHAT, "{\"messages\":3}", "messages");
@@ -389,6 +395,44 @@ static void an_event_is_bounded(void **state)
 	cgn_buf_fini(&out);
 }
 
+#define DETAILS                                                                                       \
+	"\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":\"\",\"parameter_size\":\"\"," \
+	"\"quantization_level\":\"\",\"families\":[]}"
+
+/* Tools of Ollama read these members, so each of them is there. */
+static void models_are_described(void **state)
+{
+	(void)state;
+	struct cgn_buf out = {0};
+	struct json_out j = json_out_to(&out);
+	char hex[2 * DIGEST_BYTES + 1];
+	struct cgn_buf b = cgn_buf_over(hex, sizeof hex);
+	struct digest d = digest_of(CGN_STR("m"));
+	hex_put(&b, (struct cgn_str){(const char *)d.b, sizeof d.b});
+	hex[b.n] = '\0';
+	char want[600];
+	ollama_put_card(&j, CGN_STR("m"), 1764000000123, false);
+	(void)snprintf(want, sizeof want,
+		"{\"name\":\"m\",\"model\":\"m\",\"modified_at\":\"2025-11-24T16:00:00.123Z\",\"size\":0,\"digest\":\"%s\"," DETAILS
+		"}",
+		hex);
+	assert_string_equal(cgn_buf_z(&out), want);
+	out.n = 0;
+	j = json_out_to(&out);
+	ollama_put_card(&j, CGN_STR("m"), 1764000000123, true);
+	(void)snprintf(want, sizeof want,
+		"{\"name\":\"m\",\"model\":\"m\",\"size\":0,\"digest\":\"%s\"," DETAILS
+		",\"expires_at\":\"9999-12-31T23:59:59.000Z\",\"size_vram\":0}",
+		hex);
+	assert_string_equal(cgn_buf_z(&out), want);
+	out.n = 0;
+	ollama_put_show(CGN_STR("m"), 1764000000123, &out);
+	assert_string_equal(cgn_buf_z(&out),
+		"{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",\"modified_at\":\"2025-11-24T16:00:00.123Z\"," DETAILS
+		",\"model_info\":{\"general.basename\":\"m\"},\"capabilities\":[\"completion\",\"tools\"]}");
+	cgn_buf_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -407,6 +451,7 @@ int main(void)
 		cmocka_unit_test(a_cut_answer_ends_with_an_error),
 		cmocka_unit_test(vectors_and_whole_answers),
 		cmocka_unit_test(an_event_is_bounded),
+		cmocka_unit_test(models_are_described),
 	};
 	return cmocka_run_group_tests_name("policy_ollama", tests, NULL, NULL);
 }

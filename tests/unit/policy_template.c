@@ -361,6 +361,64 @@ static void loops_say_where_they_are(void **state)
 	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
 }
 
+static void statements_are_jinjas(void **state)
+{
+	(void)state;
+	static const struct row rows[] = {
+		{"{% for (k, v) in d.items() %}{{ k }}{{ v }}{% endfor %}{% set (a, b) = (1, 2) %}{{ a }}{{ b }}{% set x, y, z = 'xyz' %}{{ z }}{{ y }}{{ x }}",
+			"a2items712zyx"},
+		{"{{ [{}, {'k': 1}]|selectattr('k', 'undefined')|list }}{{ [{'k': 0}, {}]|rejectattr('k')|list }}{{ [{'k': {'j': 1}}, {'k': {'j': 0}}]|selectattr('k.j')|list }}",
+			"[{}][{'k': 0}, {}][{'k': {'j': 1}}]"},
+		{"{% if n and not thinking or nothing %}a{% endif %}{% if not n == 3 %}b{% elif n in (1, 3) %}c{% endif %}{% if nothing is defined and nothing.x %}d{% endif %}",
+			"ac"},
+		{"{{ -2 ** 2 }}{{ 2 ** 3 ** 2 }}{{ 2 - 3 - 4 }}{{ 2 * 3 % 4 }}{{ 7 // 2 * 2 }}{{ (1 + 2) * 3 }}{{ 10 - 2 * 3 }}",
+			"464-52694"},
+		{"{{ 'a' < 'b' }}{{ [1] == [1.0] }}{{ (1,) == (1,) }}{{ {'a': 1} == {'a': 1} }}{{ {'a': 1} != {'a': 2} }}{{ 1 in {'a': 1} }}{{ 'a' in {'a': 1} }}{{ none == none }}{{ '1' == 1 }}",
+			"TrueTrueTrueTrueTrueFalseTrueTrueFalse"},
+		{"{{ 1 != 2 }}{{ 2 >= 2 }}{{ 2 > 2 }}{{ 1 <= 0 }}{{ 1 < 2 > 1 }}{{ 3 > 2 < 1 }}{{ 1 == 1 != 2 }}{{ true > false }}",
+			"TrueTrueFalseFalseTrueFalseTrueTrue"},
+		{"{{ [1] + [2] }}{{ (1,) + (2,) }}{{ 'ab'[1] }}{{ 'ab'[-1] }}{{ (1, 2)[0] }}{{ d['a'] }}{{ d['q'] is defined }}{{ [1, 2][5] is defined }}{{ messages[0]['role'] }}{{ messages[-1].role }}",
+			"[1, 2](1, 2)bb12FalseFalsesystemassistant"},
+		{"{{ 1e100 }}{{ 0.1 + 0.2 }} {{ 1 / 3 }} {{ 1e22 }} {{ 123456789.0 }} {{ 1.5e-7 }} {{ 0.0 }} {{ -0.0 }} {{ 100.0 }}",
+			"1e+1000.30000000000000004 0.3333333333333333 1e+22 123456789.0 1.5e-07 0.0 -0.0 100.0"},
+		{"{{ 1_000 }}{{ 1.5e3 }}{{ 2e2 }}", "10001500.0200.0"},
+		{"{{ 'a\\tb\\\\c\"d' }}{{ \"it's\" }}{{ 'x' 'y' \"z\" }}{{ '\\x41' }}", "a\tb\\c\"dit'sxyzA"},
+		{"{{ ['a', 1, none, true, 1.5, [2], {'b': 'c'}] }}{{ ('a',) }}{{ () }}{{ {} }}{{ [] }}{{ {'a': [1, (2, 3)]} }}",
+			"['a', 1, None, True, 1.5, [2], {'b': 'c'}]('a',)(){}[]{'a': [1, (2, 3)]}"},
+		{"{{ 'caf\xc3\xa9'|upper }}{{ 'caf\xc3\xa9'[3] }}{{ 'caf\xc3\xa9'|length }}{{ 'caf\xc3\xa9'|reverse }}{{ 'caf\xc3\xa9'|title }}",
+			"CAF\xc3\x89\xc3\xa9"
+			"4\xc3\xa9"
+			"facCaf\xc3\xa9"},
+		{"{% for i in range(3) %}{% for j in range(3) %}{% if j == 1 %}{% continue %}{% endif %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{{ j }} {% endfor %}{% endfor %}",
+			"00 02 10 12 "},
+		{"{% for m in messages if m.role != 'system' %}{{ loop.index }}{{ m.role }}{{ loop.last }}{% endfor %}{% for c in 'ab' %}{{ c }}.{% endfor %}{% for x in (1, 2) %}{{ x }}{% endfor %}",
+			"1userFalse2assistantTruea.b.12"},
+		{"{% macro f(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f(1, 3) }}{{ f(b=5, a=4) }}{{ f(a=1) }}",
+			"12134512"},
+		{"{% macro o() %}[{{ caller() }}]{% endmacro %}{% call o() %}x{% endcall %}{% macro t() %}{{ caller is defined }}{% endmacro %}{{ t() }}",
+			"[x]False"},
+		{"{% set ns = namespace(n=0, l=[]) %}{% for i in range(4) %}{% set ns.n = ns.n + i %}{% set ns.l = ns.l + [i] %}{% endfor %}{{ ns.n }}{{ ns.l }}",
+			"6[0, 1, 2, 3]"},
+		{"{% set x %}a{% if n %}b{% endif %}{% endset %}{{ x }}{{ x|length }}{% with a = 1, b = n %}{{ a }}{{ b }}{% endwith %}{% filter replace('a', 'o')|upper %}banana{% endfilter %}",
+			"ab213BONONO"},
+		{"{{ 'yes' if n > 2 else 'no' }}{{ 'yes' if n > 5 else 'no' }}{{ ('a' if n else 'b') ~ 'c' }}{{ 1 if true }}|{{ 1 if false }}|",
+			"yesnoac1||"},
+		{"{% for k, v in d|dictsort %}{{ k }}{{ v }}{% endfor %}{% for k, v in d|items %}{{ loop.first }}{% endfor %}{% for a, b in [(1, 2), [3, 4]] %}{{ a + b }}{% endfor %}",
+			"a2items7TrueFalse37"},
+		{"{% for i in [3, 1]|sort %}{{ i }}{% else %}none{% endfor %}{% for i in [1, 2]|reverse %}{{ i }}{% endfor %}{% for i in [1, 2, 3]|select('odd') %}{{ i }}{{ loop.first }}{% endfor %}",
+			"13211True3False"},
+		{"a  \n  {%- if true %} b {% endif -%}  \n c\n{% raw %}{{ n }}{% endraw %}\n{# x #}\n  {% if true %}\nd\n  {% endif %}\ne",
+			"a b c\n{{ n }}d\ne"},
+		{"{{ messages[2].tool_calls[0]['function'].name }}{{ messages[2].content is none }}{{ messages|length }}{{ messages[1].content|trim|length }}{{ (messages|first).role }}{{ (messages|last)['role'] }}",
+			"fTrue32systemassistant"},
+		{"{{ nothing is defined }}{{ nothing or 'x' }}{{ nothing|default('y', true) }}{{ not nothing }}{{ nothing is none }}{{ [nothing] | length }}{{ nothing ~ 'z' }}{{ nothing == nothing }}",
+			"FalsexyTrueFalse1zTrue"},
+		{"{{ true and 1 }}{{ 0 or 'x' }}{{ '' and 1 }}|{{ none or [] }}{{ [] or {} }}{{ 1 and 2 and 3 }}{{ 0 or '' or 5 }}",
+			"1x|[]{}35"},
+	};
+	run_rows(rows, CGN_COUNT(rows), TEMPLATE_ENGINES);
+}
+
 static void the_other_dialect_is_javascripts(void **state)
 {
 	(void)state;
@@ -622,6 +680,7 @@ int main(void)
 		cmocka_unit_test(filters_are_jinjas),
 		cmocka_unit_test(tests_are_jinjas),
 		cmocka_unit_test(loops_say_where_they_are),
+		cmocka_unit_test(statements_are_jinjas),
 		cmocka_unit_test(the_other_dialect_is_javascripts),
 		cmocka_unit_test(mistakes_are_named),
 		cmocka_unit_test(what_is_asked_has_to_make_sense),

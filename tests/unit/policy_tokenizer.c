@@ -272,6 +272,15 @@ static void long_words_merge_like_short_ones(void **state)
 		cgn_buf_fmt(&want, "%sthe|abc|2|a", i > 0 ? "|" : "");
 	}
 	assert_string_equal(tokens_shown(w, cgn_buf_view(&text), 0), cgn_buf_z(&want));
+	/* Pairs that overlap: a character belongs to the first merge only. */
+	text.n = want.n = 0;
+	for (size_t i = 0; i < 101; i++) {
+		cgn_buf_char(&text, '2');
+		if (i % 2 == 1)
+			cgn_buf_putz(&want, "22|");
+	}
+	cgn_buf_char(&want, '2');
+	assert_string_equal(tokens_shown(w, cgn_buf_view(&text), 0), cgn_buf_z(&want));
 	cgn_buf_fini(&text);
 	cgn_buf_fini(&want);
 	world_free(w);
@@ -334,6 +343,12 @@ static void each_normalizer_changes_its_text(void **state)
 	(void)state;
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFC\"}"}, "e\xcc\x81", "\xc3\xa9");
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFD\"}"}, "\xc3\xa9", "e|\xcc\x81");
+	/* Marks are ordered by their class, lowest first. */
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFD\"}", .fallback = true},
+		"e\xcc\x81\xcc\xa3\xcc\xa7", "e|<0xCC>|<0xA7>|<0xCC>|<0xA3>|\xcc\x81");
+	/* Letters of Unicode 16. */
+	expect_tokens((struct parts){.normalizer = "{\"type\":\"Lowercase\"}", .fallback = true},
+		"\xe1\xb2\x89\xea\x9f\x8b", "<0xE1>|<0xB2>|<0x8A>|<0xC9>|<0xA4>");
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFKC\"}"}, "\xe2\x91\xa0\xef\xbd\x81", "1|a");
 	expect_tokens((struct parts){.normalizer = "{\"type\":\"NFKD\"}"}, "\xef\xbd\x81\xc3\xa9",
 		"a|e|\xcc\x81");
@@ -465,6 +480,13 @@ static void newer_letters(void **state)
 		"1\xe1\xb2\x89"
 		"2",
 		"1|2"); /* U+1C89, of Unicode 16. */
+	/* The same behind a stage that cut the text. */
+	p.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[" SPLIT("{\"String\":\".\"}", "Removed",
+		"false") "," SPLIT("{\"Regex\":\"\\\\p{L}+\"}", "Removed", "false") "]}";
+	expect_tokens(p,
+		"1\xe1\xb2\x89"
+		".2\xe1\xb2\x89",
+		"1|2");
 	p.pre = SPLIT("{\"Regex\":\"\\\\s\"}", "Removed", "false");
 	/* U+180E is not a blank. */
 	expect_tokens(p,

@@ -225,8 +225,7 @@ void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first,
 			  *r;
 	*take = NULL;
 	reply_range(&now);
-	if (cgn_list_empty(&c->replies) && block_send(c, &now)) {
-		resp_unhold(c->port, RESP_SENDS, now.held);
+	if (cgn_list_empty(&c->replies) && block_send(c, &now)) { /* the loans hold what it held */
 		kvstore_block_unref(&now.block);
 		return;
 	}

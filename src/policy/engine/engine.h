@@ -32,7 +32,7 @@ void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn
 
 /* ---- launch ---- */
 #define ENGINE_MAX_ARGS  320
-#define ENGINE_MAX_ENV   24
+#define ENGINE_MAX_ENV   88
 #define ENGINE_MAX_FILES 2
 /* A file that the engine reads at its start. */
 struct engine_file {

@@ -132,6 +132,12 @@ CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_lau
 	if (ask->cfg->agent.gpu_index != NULL)
 		engine_env(out,
 			cgn_arena_fmt(out->arena, "CUDA_VISIBLE_DEVICES=%s", ask->cfg->agent.gpu_index));
+	for (size_t i = 0; i < e->env.n; i++) {
+		if (strchr(e->env.v[i], '=') == NULL || e->env.v[i][0] == '=')
+			return CGN_FAIL(err, INVALID, "engine.env has \"%.100s\", must be NAME=VALUE",
+				e->env.v[i]);
+		engine_env(out, cgn_arena_strz(out->arena, cgn_str_of(e->env.v[i])));
+	}
 	if (out->bad)
 		return CGN_FAIL(err, INVALID, "the engine's command line is longer than %d arguments",
 			ENGINE_MAX_ARGS);

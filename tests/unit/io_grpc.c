@@ -790,7 +790,7 @@ struct fake {
 	const char *type, *grpc_status, *body;
 	size_t n_body;
 	bool no_trailers, silent;
-	cgn_nsec timeout; /* Of the call. */
+	cgn_nsec timeout; /* Timeout of the call. */
 	bool seen_te;     /* "te: trailers" came with the last request. */
 };
 

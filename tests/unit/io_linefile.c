@@ -178,7 +178,8 @@ static void a_bounded_file_is_rotated(void **state)
 	for (unsigned i = 0; i < 9; i++)
 		line_write(f, i);
 	linefile_close(&f);
-	assert_true(cgn_ok(linefile_open_bounded(path, 100, 3, &f, NULL))); /* It goes on where it was. */
+	assert_true(cgn_ok(
+		linefile_open_bounded(path, 100, 3, &f, NULL))); /* The size of the file is known again. */
 	line_write(f, 9);
 	linefile_close(&f);
 	assert_lines(path, 8, 2);

@@ -95,6 +95,56 @@ static void a_leaf_carries_names_and_the_authority_signed_it(void **state)
 	pki_pair_fini(&other);
 }
 
+/* Verifiers find the issuer of a certificate by these ids. */
+static void the_key_ids_name_the_authority(const struct cgn_buf *leaf_pem)
+{
+	gnutls_x509_crt_t leaf, authority;
+	uint8_t own[64], issuers[64], its[64];
+	size_t own_n = sizeof own, issuers_n = sizeof issuers, its_n = sizeof its;
+	crt_import(leaf_pem, &leaf);
+	crt_import(&ca.cert, &authority);
+	assert_int_equal(gnutls_x509_crt_get_subject_key_id(leaf, own, &own_n, NULL), 0);
+	assert_int_equal(gnutls_x509_crt_get_authority_key_id(leaf, issuers, &issuers_n, NULL), 0);
+	assert_int_equal(gnutls_x509_crt_get_subject_key_id(authority, its, &its_n, NULL), 0);
+	assert_int_equal(issuers_n, its_n);
+	assert_memory_equal(issuers, its, its_n);
+	assert_true(own_n > 0 && (own_n != its_n || memcmp(own, its, its_n) != 0));
+	gnutls_x509_crt_deinit(leaf);
+	gnutls_x509_crt_deinit(authority);
+}
+
+static void a_renewed_leaf_keeps_its_names(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"node-1.example", "127.0.0.1", NULL};
+	static const char *const more[] = {"127.0.0.1", "::1", "node-1.example", NULL};
+	static const char *const want[] = {"node-1.example", "127.0.0.1", "::1"};
+	const struct pki_validity later = {one_year.from + 60, one_year.to + 60};
+	struct pki_pair old = {0}, renewed = {0};
+	struct pki_info was, is;
+	struct cgn_err err = {0};
+	assert_true(cgn_ok(pki_make_leaf(&ca, "node-1", names, one_year, &old, NULL)));
+	the_key_ids_name_the_authority(&old.cert);
+	assert_true(cgn_ok(pki_renew_leaf(&ca, cgn_buf_view(&old.cert), more, later, &renewed, NULL)));
+	the_key_ids_name_the_authority(&renewed.cert);
+	assert_true(is_signed_by(&renewed.cert, &ca.cert));
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&old.cert), &was, NULL)));
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&renewed.cert), &is, NULL)));
+	assert_string_equal(is.subject, "node-1");
+	assert_int_equal(is.n_names, CGN_COUNT(want));
+	for (size_t i = 0; i < CGN_COUNT(want); i++)
+		assert_string_equal(is.names[i], want[i]);
+	assert_true(is.when.from == later.from && is.when.to == later.to);
+	assert_string_not_equal(is.serial, was.serial);
+	assert_string_not_equal(renewed.key.p, old.key.p);
+	pki_pair_fini(&renewed);
+	assert_int_equal(pki_renew_leaf(&ca, cgn_buf_view(&ca.cert), NULL, later, &renewed, &err).code,
+		CGN_INVALID);
+	assert_int_equal(pki_renew_leaf(&ca, CGN_STR("no certificate"), NULL, later, &renewed, &err).code,
+		CGN_INVALID);
+	pki_pair_fini(&old);
+}
+
 static void refuse_leaf(const char *cn, const char *name, struct pki_validity when, const char *expect)
 {
 	struct pki_pair leaf = {0};
@@ -115,6 +165,7 @@ static void what_makes_no_sense_is_refused(void **state)
 	refuse_leaf("n", "a b", one_year, "\"a b\"");
 	refuse_leaf("n", "*.", one_year, "neither a DNS name");
 	refuse_leaf("n", "-a", one_year, "neither a DNS name");
+	refuse_leaf("n", "*.a_", one_year, "neither a DNS name");
 	refuse_leaf("n", "a.example", (struct pki_validity){NOW, NOW}, "end before");
 	refuse_leaf("n", "a.example", (struct pki_validity){NOW, NOW + 11 * YEAR}, "authority is not");
 	refuse_leaf("n", "a.example", (struct pki_validity){NOW - 1, NOW + YEAR}, "authority is not");
@@ -173,6 +224,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_authority_says_what_it_is),
 		cmocka_unit_test(a_leaf_carries_names_and_the_authority_signed_it),
+		cmocka_unit_test(a_renewed_leaf_keeps_its_names),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(too_many_names_are_refused),
 		cmocka_unit_test(a_leaf_signs_nothing),

@@ -159,6 +159,15 @@ def test_a_long_prompt_is_tokenised_beside_the_worker(cluster, tmp_path):
     assert cluster.chat("hello").status == 200
 
 
+def test_a_prompt_that_takes_too_long_to_tokenise_has_bytes(cluster, tmp_path):
+    up(cluster, {"sim": {"tokenizer": str(toy_tokens.write(tmp_path / "toy"))}}, {"tokenize_timeout": "10ms"}, "--kv-blocks", "65536", "--max-model-len", "1000000")
+    huge = cluster.chat(WORDS * 4000, max_tokens=1)  # 2 MB
+    assert huge.status == 200 and huge.headers["x-cgn-cache-hit"].startswith("0/"), huge.body
+    assert cluster.metric("cgn_prompt_fallback_total", model="sim", reason="timeout") == 1
+    assert cluster.chat("hello", max_tokens=1).status == 200
+    assert [e["tokens"] for e in access(cluster, 2)] == ["bytes", "file"]
+
+
 def test_what_the_engine_would_not_take_the_same_way_has_bytes(cluster, tmp_path):
     up(cluster, {"sim": {"tokenizer": str(toy_tokens.write(tmp_path / "toy", template=toy_tokens.TEMPLATE + "{{ raise_exception('no') if messages|length > 3 }}"))}})
     for reason, more in [("request_template", {"chat_template": "{{ 1 }}"}), ("shape", {"tools": [5]}),

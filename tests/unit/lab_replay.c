@@ -428,7 +428,7 @@ static void long_prompts_do_not_stall_the_streams_of_decode_nodes(void **state)
 	assert_true(pools.split > t.n / 2 && pools.split < t.n);
 	assert_true(pools.moved_tokens > 4096 * pools.split);
 	assert_int_equal(both.split + both.continued + both.moved_tokens, 0);
-	assert_true(samples_ms(&pools.per_token, 0.99) < 0.6 * samples_ms(&both.per_token, 0.99));
+	assert_true(samples_ms(&pools.per_token, 0.99) < 0.7 * samples_ms(&both.per_token, 0.99));
 	assert_true(samples_ms(&pools.per_token, 0.5) < samples_ms(&both.per_token, 0.5));
 	assert_int_equal(pools.ended, again.ended);
 	assert_int_equal(pools.moved_tokens, again.moved_tokens);

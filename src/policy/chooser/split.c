@@ -9,7 +9,7 @@
  *   a prefill node alone: as one node, + the time that its prompts, those that wait and those that will come,
  *              stall the answer; a prefill node is assumed to compute prompts half of the time
  * So a prompt is computed where it delays the fewest running streams, if that saves more than moving its KV
- * costs. */
+ * costs. Costs within ROUTE_TIE_COST are equal: then one node of the decode nodes does all. */
 #include <math.h>
 
 #include "chooser_priv.h"
@@ -235,19 +235,24 @@ static void continues_fill(struct chooser *c, const struct route_ask *score, con
 	out->continues_ms = pick_cost(&p) + stall_ms(&p.ask, &p.cands[p.index]);
 }
 
+/* Return true if |ms| is less than |than| by more than the predictions' accuracy. */
+static bool costs_less(double ms, double than)
+{
+	return isfinite(ms) && (!isfinite(than) || ms < than * (1 - ROUTE_TIE_COST));
+}
+
 /* |computed|: tokens that the best single decode node would compute. */
 static void shape_choose(const struct route_disagg *rules, float computed, struct chooser_split *out)
 {
-	bool has_pair = isfinite(out->pair_ms);
-	double single = out->whole_ms < out->continues_ms ? out->whole_ms : out->continues_ms;
-	enum chooser_shape alone = out->continues_ms < out->whole_ms ? CHOOSER_CONTINUES : CHOOSER_WHOLE;
-	out->shape = alone;
+	bool has_pair = isfinite(out->pair_ms), continues = costs_less(out->continues_ms, out->whole_ms);
+	double single = continues ? out->continues_ms : out->whole_ms;
+	out->shape = continues ? CHOOSER_CONTINUES : CHOOSER_WHOLE;
 	out->why = has_pair ? CHOOSER_BY_COST : CHOOSER_BY_NO_PAIR;
 	if (rules->colocate_below > 0 && isfinite(out->whole_ms)) {
 		bool below = computed < (float)rules->colocate_below;
 		out->shape = has_pair && !below ? CHOOSER_PAIR : CHOOSER_WHOLE;
 		out->why = has_pair ? CHOOSER_BY_TOKENS : CHOOSER_BY_NO_PAIR;
-	} else if (out->pair_ms < single) {
+	} else if (costs_less(out->pair_ms, single)) {
 		out->shape = CHOOSER_PAIR;
 	}
 }

@@ -110,7 +110,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double quantile(double *v, size_t n, double q)
+static double quantile_of(double *v, size_t n, double q)
 {
 	qsort(v, n, sizeof *v, by_size);
 	return v[(size_t)(q * (double)(n - 1))];
@@ -156,10 +156,10 @@ int main(int argc, char **argv)
 	if (b.bytes[0] != b.bytes[1])
 		(void)fprintf(stderr, "bench_relay: the answers differ: %zu and %zu bytes\n", b.bytes[0],
 			b.bytes[1]);
-	printf("{\"direct\":{\"p50_us\":%.1f,\"p99_us\":%.1f},", quantile(b.us[0], b.n, 0.5),
-		quantile(b.us[0], b.n, 0.99));
-	printf("\"agent\":{\"p50_us\":%.1f,\"p99_us\":%.1f},\"bytes\":%zu}\n", quantile(b.us[1], b.n, 0.5),
-		quantile(b.us[1], b.n, 0.99), b.bytes[1]);
+	printf("{\"direct\":{\"p50_us\":%.1f,\"p99_us\":%.1f},", quantile_of(b.us[0], b.n, 0.5),
+		quantile_of(b.us[0], b.n, 0.99));
+	printf("\"agent\":{\"p50_us\":%.1f,\"p99_us\":%.1f},\"bytes\":%zu}\n", quantile_of(b.us[1], b.n, 0.5),
+		quantile_of(b.us[1], b.n, 0.99), b.bytes[1]);
 	http_client_free(&client);
 	grpc_channel_free(&b.agent);
 	cgn_loop_stop(b.loop);

@@ -154,6 +154,22 @@ def test_cluster_nodes_shows_what_is_wrong_with_an_engine(tmp_path):
         assert "the GPU has no memory left" in nodes("-o", "wide")
 
 
+def test_an_engine_in_trouble_is_told_though_its_node_is_ready(tmp_path):
+    with Cluster(tmp_path) as c:
+        c.router()
+        _, port = c.engine("well")
+        ill = script(tmp_path / "engine.sh", "echo 'torch.OutOfMemoryError: CUDA out of memory.'\nexit 1")
+        conf = c.config("agent-a", {"agent": {"listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{free_port()}", "node_id": "a"}})
+        with open(conf, "a") as f:
+            f.write(f'[[engines]]\nname = "well"\nkind = "sim"\nurl = "http://127.0.0.1:{port}"\n'
+                    f'[[engines]]\nname = "ill"\nkind = "sim"\nmanaged = true\nurl = "http://127.0.0.1:{free_port()}"\nbinary = "{ill}"\n')
+        c.run("agent-a", "cgn-agent", "--config", conf)
+        c.wait_ready(1)
+        nodes = lambda: subprocess.run([CTL, "cluster", "nodes", "--router", f"127.0.0.1:{c.grpc_port}"], capture_output=True, text=True).stdout
+        until(lambda: "a is ready: engine ill: " in nodes() and "the GPU has no memory left" in nodes(), nodes)
+        assert c.chat("hello", max_tokens=2).status == 200
+
+
 # ---- logs ----
 def test_an_engine_has_a_log_of_its_own(start, tmp_path):
     text = "echo hello from stdout\necho hello from stderr >&2\nexec sleep 1000"
@@ -192,8 +208,11 @@ def test_a_full_disk_does_not_stop_the_engine(start, tmp_path):
 
 def test_without_a_folder_the_engine_runs_all_the_same(start, tmp_path):
     (tmp_path / "file").write_text("")
-    a = start(managed_sim(), agent_toml=f'engine_dir = "{tmp_path}/file/below"').wait_ready()
-    assert a.event("agent.engine_dir_unusable")["level"] == "warn"
+    a = start(managed_sim(KEEP), agent_toml=f'engine_dir = "{tmp_path}/file/below"').wait_ready()
+    assert a.event("agent.engine_dir_unusable")["level"] == "warn" and a.event("engine.ends_with_agent")["level"] == "warn"
+    pid = a.engine()["pid"]
+    kill_agent(a)
+    until(lambda: not is_running(pid), "it ended with its agent")
 
 
 # ---- the agent dies ----

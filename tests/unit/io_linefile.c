@@ -225,6 +225,22 @@ static void a_line_cut_short_is_ended(void **state)
 	assert_content(path, "line one..\nline two..\nline 3....\nli\nlater\n");
 }
 
+static void a_bound_holds_where_files_cannot_be_moved(void **state)
+{
+	(void)state;
+	struct linefile *f = NULL;
+	assert_int_equal(mkdir(moved, 0700), 0); /* No file can take its place. */
+	assert_true(cgn_ok(linefile_open_bounded(path, 100, 2, &f, NULL)));
+	for (unsigned i = 0; i < 5; i++) {
+		linefile_close(&f);
+		assert_true(cgn_ok(linefile_open_bounded(path, 20, 2, &f, NULL)));
+		linefile_add(f, CGN_STR("012345678901234\n"));
+	}
+	linefile_close(&f);
+	assert_content(path, "012345678901234\n");
+	assert_int_equal(rmdir(moved), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +253,8 @@ int main(void)
 			folder_remove),
 		cmocka_unit_test_setup_teardown(a_line_cut_short_is_ended, folder_make, folder_remove),
 		cmocka_unit_test(what_a_full_disk_refuses_is_counted),
+		cmocka_unit_test_setup_teardown(a_bound_holds_where_files_cannot_be_moved, folder_make,
+			folder_remove),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

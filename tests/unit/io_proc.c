@@ -447,6 +447,7 @@ static void a_new_owner_adopts_the_program(void **state)
 		a_moment(); /* The keeper has not noticed yet. */
 	assert_true(cgn_ok(rc));
 	assert_string_equal(orphan.word, "the word");
+	assert_true(proc_outlives(w.proc));
 	assert_true(orphan.unread == 0 && proc_pid(w.proc) > 0 && is_running(proc_pid(w.proc)));
 	char go[80];
 	(void)snprintf(go, sizeof go, "%s.go", place);

@@ -115,6 +115,12 @@ static CGN_RC process_launch(struct engine *e, struct cgn_err *err)
 	CGN_TRY(proc_spawn(e->host->loop, &cfg, &process_ops, e, &p->proc, err));
 	cgn_log(INFO, "engine.start", F_STR("engine", e->name), F_STR("program", p->launch.argv[0]),
 		F_U64("restarts", p->sup.restarts));
+	if (p->orphan_time > 0 && !proc_outlives(p->proc))
+		cgn_log(WARN, "engine.ends_with_agent", F_STR("engine", e->name),
+			F_STR("why",
+				p->place[0] != '\0' ? "no socket can be made in agent.engine_dir"
+						    : "agent.engine_dir cannot be used"),
+			F_STR("then", "it does not outlive this agent, in spite of orphan_time"));
 	(void)snprintf(text, sizeof text, "the engine starts: %.250s", p->launch.argv[0]);
 	engine_output_begin(e, text);
 	return CGN_OK;

@@ -88,7 +88,7 @@ static void metrics_follow(struct gpus *g)
 	metric_set(METRIC_ONE(g->telemetry, GPUS), (double)n);
 }
 
-/* ---- what the log tells ---- */
+/* ---- the log ---- */
 
 static void tell_change(struct gpus *g)
 {

@@ -45,6 +45,7 @@ static uint64_t batch_write(struct linefile *f, int fd, struct cgn_str batch)
 		if (n <= 0)
 			break;
 		f->torn = batch.p[n - 1] != '\n';
+		f->size += (size_t)n;
 		batch.p += n;
 		batch.n -= (size_t)n;
 	}
@@ -125,7 +126,6 @@ static void *writer_run(void *arg)
 		(void)pthread_mutex_unlock(&f->lock);
 		int to = file_rotate(f, fd, batch.n);
 		uint64_t lost = batch_write(f, to, cgn_buf_view(&batch));
-		f->size += batch.n;
 		batch.n = 0;
 		(void)pthread_mutex_lock(&f->lock);
 		if (to != fd) {

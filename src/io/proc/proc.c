@@ -44,7 +44,7 @@ struct proc {
 	pid_t keeper, program; /* keeper: 0 when it is not this process's child. */
 	char *place;           /* NULL: none */
 	unsigned open_handles;
-	bool stopped, freed;
+	bool stopped, freed, outlives;
 };
 
 /* ---- finding the program ---- */
@@ -392,6 +392,7 @@ CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *
 		.ops = *ops,
 		.user = user,
 		.program = card.program,
+		.outlives = true,
 		.place = cgn_str_dupz(cgn_str_of(place))};
 	listen_to_it(p, &pl);
 	orphan->unread = card.unread;
@@ -420,7 +421,7 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 	if (cfg->place != NULL) {
 		p->place = cgn_str_dupz(cgn_str_of(cfg->place));
 		/* Without a socket the program cannot outlive its owner, and runs all the same. */
-		(void)proc_place_listen(cfg->place, &pl.listen, NULL).code;
+		p->outlives = cgn_ok(proc_place_listen(cfg->place, &pl.listen, NULL)) && cfg->orphan_time > 0;
 	}
 	p->keeper = fork_keeper(&pl, file, cfg, envp);
 	int e = errno;
@@ -443,6 +444,12 @@ pid_t proc_pid(const struct proc *p)
 {
 	CGN_LIVE(p, PROC_TAG);
 	return p->program;
+}
+
+bool proc_outlives(const struct proc *p)
+{
+	CGN_LIVE(p, PROC_TAG);
+	return p->outlives;
 }
 
 void proc_stop(struct proc *p)

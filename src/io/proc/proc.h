@@ -66,6 +66,8 @@ CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *
 size_t proc_end_strays(const char *place);
 /* Return the program's pid; 0 before it is known and after the program has ended. */
 pid_t proc_pid(const struct proc *p);
+/* True when the program runs on for |orphan_time| if the caller dies: it was asked for, and the socket could be made. */
+bool proc_outlives(const struct proc *p);
 /* Send SIGTERM to the program's process group, and SIGKILL to all its descendants after the grace period;
  * on_exit follows. A second call does nothing. */
 void proc_stop(struct proc *p);

@@ -37,6 +37,13 @@ struct gw_handoff {
 	const char *failed;    /* why it can't be sent; NULL: it can */
 };
 
+/* Count what became of the prefill leg that ran beside the decode leg. */
+static void disagg_count(struct gw_req *r, const char *outcome)
+{
+	r->plan.disagg = outcome;
+	metric_add(METRIC_OF(r->w->shared->telemetry, DISAGG, outcome), 1);
+}
+
 static void outcome_count(const struct gw_req *r, const char *outcome)
 {
 	metric_add(METRIC_OF(r->w->shared->telemetry, HANDOFFS, r->plan.handoff->ops->name, outcome), 1);
@@ -345,12 +352,15 @@ static void beside_done(struct gw_req *r)
 	struct gw_attempt *a = &r->beside;
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	h->over = true;
+	disagg_count(r, "prefilled");
 	usage_take(r);
 	chooser_begun(r->w->chooser, &a->ticket, now);
 	chooser_moving(&r->attempt.ticket, now);
 	gw_verdict_begun(a);
 	gw_verdict_fine(a, true);
 	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS), now - a->sent_at);
+	r->plan.beside_node = h->node;
+	r->plan.beside_took = now - a->sent_at;
 	if (gw_attempt_end(a))
 		gw_queue_room(r->w);
 	gw_relay_release(r);
@@ -502,6 +512,7 @@ bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 	gw_verdict_none(&r->attempt);
 	(void)gw_handoff_may_repeat(r, h->slot);
 	outcome_count(r, "prefill_failed");
+	disagg_count(r, "failed");
 	h->over = true;
 	plan_leg(&r->plan.legs)->slot = PLAN_NO_SLOT; /* the decode node did nothing wrong */
 	*report = (struct gw_leg_report){.outcome = {.end = LEG_END_FAILED, .how = BREAKER_RESET},

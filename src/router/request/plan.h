@@ -51,6 +51,9 @@ struct gw_plan {
 	uint16_t prefill_failed[GW_PREFILLS_MAX];
 	size_t n_prefill_failed;
 	unsigned pairs;          /* times that the request was given to a pair of nodes */
+	/* the node of a prefill leg that ended well beside the decode leg, and the time that it took; NULL: none */
+	const char *beside_node;
+	cgn_nsec beside_took;
 	bool handed;             /* the current leg takes over a prompt that another engine computed */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
 	uint64_t explain_number; /* number in the explain ring; 0: none yet */

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "policy/handoff/handoff.h"
 #include "policy/proto/proto.h"
 
 #define LIT(lit) {"" lit, sizeof(lit) - 1} /* For static initialisers. */
@@ -526,6 +527,30 @@ static void nodes_are_checked_and_copied(void **state)
 	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "models"));
 	models[0] = (char[]){"llama"};
+	Cognitora__V1__Handoff h = COGNITORA__V1__HANDOFF__INIT;
+	char *ids[HANDOFF_RANKS_MAX + 1], long_id[HANDOFF_ENGINE_MAX + 2];
+	for (size_t i = 0; i < CGN_COUNT(ids); i++)
+		ids[i] = e.name;
+	memset(long_id, 'a', sizeof long_id);
+	long_id[sizeof long_id - 1] = '\0';
+	e.handoff = &h;
+	h.port = UINT16_MAX;
+	h.engine_ids = ids;
+	h.n_engine_ids = HANDOFF_RANKS_MAX;
+	assert_true(cgn_ok(proto_node_check(&n, &err)));
+	h.n_engine_ids++;
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	h.n_engine_ids = 1;
+	ids[0] = long_id;
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "engine_ids"));
+	h.n_engine_ids = 0;
+	h.port++;
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	h.port = 0;
+	h.terms = (char[]){"bad\xff"};
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	e.handoff = NULL;
 	static const char *const addresses[] = {"", "host", "host:", ":7080", "ho st:1", "host:1\n"};
 	for (size_t i = 0; i < CGN_COUNT(addresses); i++) {
 		n.address = cgn_str_dupz(cgn_str_of(addresses[i]));

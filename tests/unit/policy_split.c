@@ -432,6 +432,47 @@ static void a_decode_leg_is_priced_by_its_transfer_and_learned_from(void **state
 	pools_fini(&p);
 }
 
+/* The decode leg goes to a node that can take the prompt over, or to none. */
+static void a_decode_leg_stays_within_its_hand_off(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	struct chooser_ask ask = ask_of(&p.w);
+	p.ends[D0].fingerprint = 8;
+	streams_run(&p, D1, 8);
+	ask.handoff = 7;
+	struct chooser_pick_result r = chooser_pick(p.w.chooser, &ask);
+	assert_int_equal(r.verdict, ROUTE_PICKED);
+	assert_int_equal(r.cands[r.index].slot, p.nodes[D1].slot);
+	ask.handoff = 9;
+	assert_int_equal(chooser_pick(p.w.chooser, &ask).verdict, ROUTE_NONE);
+	pools_fini(&p);
+}
+
+/* SGLang's decode nodes take whole requests only when no other node is there: then the router says why not. */
+static void a_whole_request_avoids_nodes_that_answer_only_in_pairs(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	const struct chooser_ask ask = ask_of(&p.w);
+	p.ends[D0].kind = HANDOFF_SGLANG;
+	streams_run(&p, D1, 8);
+	struct chooser_pick_result r = chooser_pick(p.w.chooser, &ask);
+	assert_int_equal(r.cands[r.index].slot, p.nodes[D1].slot);
+	p.ends[D1].kind = HANDOFF_SGLANG;
+	r = chooser_pick(p.w.chooser, &ask);
+	assert_int_equal(r.verdict, ROUTE_PICKED);
+	assert_false(r.cands[r.index].alone);
+	p.nodes[D0].role = COGNITORA__V1__ROLE__ROLE_BOTH;
+	streams_run(&p, D0, 16);
+	r = chooser_pick(p.w.chooser, &ask);
+	assert_int_equal(r.cands[r.index].slot, p.nodes[D0].slot);
+	assert_true(r.cands[r.index].alone);
+	pools_fini(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -450,6 +491,8 @@ int main(void)
 		cmocka_unit_test(blocks_of_bytes_are_equally_long_everywhere),
 		cmocka_unit_test(one_role_does_all_the_work),
 		cmocka_unit_test(a_decode_leg_is_priced_by_its_transfer_and_learned_from),
+		cmocka_unit_test(a_decode_leg_stays_within_its_hand_off),
+		cmocka_unit_test(a_whole_request_avoids_nodes_that_answer_only_in_pairs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,9 +197,11 @@ static void body_give(struct proto_generate *g, const struct cgn_buf *body)
 static void cached_prepare(struct gw_req *r)
 {
 	const struct gw_handoff *h = r->plan.handoff;
+	if (r->answer.head_sent)
+		return; /* a resumed answer keeps its filter */
 	struct cached_filter *f = cgn_arena_get(&r->arena, sizeof *f);
 	r->answer.cached = f;
-	if (f == NULL || r->answer.head_sent)
+	if (f == NULL)
 		return; /* no memory: the client sees the decode leg's number */
 	cached_filter_init(f, false);
 	f->known = h->counted;

@@ -50,7 +50,7 @@ struct gw_plan {
 	/* slots of prefill nodes that failed this request */
 	uint16_t prefill_failed[GW_PREFILLS_MAX];
 	size_t n_prefill_failed;
-	unsigned pairs;          /* times that the request was given to a pair of nodes */
+	unsigned pairs; /* times that the request was given to a pair of nodes */
 	/* the node of a prefill leg that ended well beside the decode leg, and the time that it took; NULL: none */
 	const char *beside_node;
 	cgn_nsec beside_took;

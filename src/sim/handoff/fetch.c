@@ -104,7 +104,8 @@ static void on_answer(void *user, const struct enginefetch_answer *r)
 	if (r->err->code != CGN_FINE)
 		(void)snprintf(why, sizeof why, "%.150s", r->err->msg);
 	else
-		(void)snprintf(why, sizeof why, "%d: %.140s", r->status, r->body.n > 0 ? r->body.p : "");
+		(void)snprintf(why, sizeof why, "%d: %.*s", r->status,
+			(int)(r->body.n < 140 ? r->body.n : 140), r->body.n > 0 ? r->body.p : "");
 	fetch_end(f, why);
 }
 

@@ -291,6 +291,30 @@ static void learns_what_was_before_and_what_was_lost(void **state)
 	}
 }
 
+static bool no_replay_is_open(struct world *w)
+{
+	return zmtp_stats(w->p[0].router).peers == 0;
+}
+
+/* The last batch before a lull was lost, and no later one shows it. */
+static void a_lull_is_looked_into(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w);
+	publish_batch(&w.p[0], 1, true);
+	feed_open(&w, true, 1);
+	run_until(&w, caught_up);
+	run_until(&w, no_replay_is_open); /* A replay that has ended keeps no connection. */
+	publish_batch(&w.p[0], 2, false);
+	publish_batch(&w.p[0], 3, true);
+	run_until(&w, caught_up);
+	assert_int_equal(holdings_count(w.h), 3);
+	assert_int_equal(w.p[0].asked, 2);
+	run_until(&w, no_replay_is_open);
+	world_close(&w);
+}
+
 static void a_buffer_that_is_too_short_makes_it_partial(void **state)
 {
 	struct world w;
@@ -434,6 +458,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_metrics_tell_state_and_events),
 		cmocka_unit_test(learns_what_was_before_and_what_was_lost),
+		cmocka_unit_test(a_lull_is_looked_into),
 		cmocka_unit_test(a_buffer_that_is_too_short_makes_it_partial),
 		cmocka_unit_test(a_restarted_publisher_is_noticed),
 		cmocka_unit_test(without_replay_the_first_event_tells),

@@ -127,6 +127,7 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	struct cgn_buf out = {.n = 0};
 	struct explain_decision d = decision_of(1, "r1", 1000);
 	struct explain_end e = end_of(1, "r1", 1010);
+	d.unit = EXPLAIN_MS;
 	d.n_shadows = 1;
 	d.shadows[0] = (struct explain_shadow){"predicted", CGN_STR("b"), false, -1.5F, 2};
 	explain_ring_decide(r, &d);
@@ -149,6 +150,7 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	assert_float_equal(json_get_f64(end, "total_ms", 0), 9, 1e-6);
 	struct json_val t = element_at(member_of(one, "tries"), 0);
 	assert_float_equal(json_get_f64(t, "margin", 0), 0.25, 1e-6);
+	assert_true(cgn_str_is(member_of(t, "unit").raw, "\"ms\""));
 	assert_true(cgn_str_is(member_of(t, "over").raw, "\"b\""));
 	assert_true(cgn_str_is(member_of(t, "at").raw, "\"1970-01-01T00:00:01.000Z\""));
 	assert_true(cgn_str_is(member_of(t, "chain").raw, "\"0000000000000abc\""));

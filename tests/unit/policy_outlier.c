@@ -267,8 +267,8 @@ static void the_worst_of_two_measures_is_ejected(void **state)
 static void alike_is_no_outlier(void **state)
 {
 	(void)state;
-	struct outlier_peer peers[4] = {0};
-	double scratch[4] = {0};
+	struct outlier_peer peers[5] = {0};
+	double scratch[5] = {0};
 	for (size_t i = 0; i < 3; i++)
 		peers[i].recent = (struct outlier_totals){.ended = 100, .failed = 60};
 	outlier_judge(peers, 3, 1, scratch);
@@ -281,8 +281,10 @@ static void alike_is_no_outlier(void **state)
 	outlier_judge(peers, 4, 1, scratch);
 	assert_int_equal(peers[3].verdict, BREAKER_FOR_NOTHING);
 	peers[3].recent.ended = peers[3].recent.failed = OUTLIER_REQUESTS;
-	outlier_judge(peers, 4, 1, scratch);
+	peers[4].recent.ended = OUTLIER_REQUESTS - 1; /* Stands behind a bad one. */
+	outlier_judge(peers, 5, 1, scratch);
 	assert_int_equal(peers[3].verdict, BREAKER_FOR_ERRORS);
+	assert_int_equal(peers[4].verdict, BREAKER_FOR_NOTHING);
 }
 
 static void windows_forget_and_totals_may_wrap(void **state)

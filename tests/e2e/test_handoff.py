@@ -379,22 +379,22 @@ def test_a_prefill_node_answers_where_decode_nodes_are_full(world):
         assert a.status == 200 and a.headers["x-cgn-node"] == "p", a.headers
         assert split["chosen"] == "continues" and split["whole"]["cost_ms"] is split["pair"]["cost_ms"] is None, split
     assert w.c.metric("cgn_disagg_total", outcome="continued") == 1
-    until(lambda: not busy(w, "d"), "the streams have ended")
-    assert w.c.chat(words(1000, 2), max_tokens=2).headers["x-cgn-node"] == "d"
+    until(lambda: all(n["router_inflight"] == 0 for n in w.c.status()["nodes"]), "the streams have ended")
+    assert w.c.chat(words(1000, 2), max_tokens=50, ignore_eos=True).headers["x-cgn-node"] == "d"
 
 
 def test_a_deadline_that_only_a_pair_meets_is_kept(world):
     """The decode node computes prompts slowly; the router has seen that the prefill node does not."""
     w = world("nixl", 0)
     w.start("p", "prefill", "--decode-ms", "20")
-    w.start("d", "decode", *SLOW)
+    w.start("d", "decode", "--prefill-tokens-per-s", "400", "--decode-ms", "20")
     w.ready()
-    assert w.c.chat(words(300, 1), max_tokens=2, stream=True, headers={"X-Cgn-Node": "d"}).status == 200
+    assert w.c.chat(words(300, 1), max_tokens=10, ignore_eos=True, stream=True, headers={"X-Cgn-Node": "d"}).status == 200
     deadline = {"X-Cgn-Deadline-Ms": "1200"}
-    refused = w.c.chat(words(1000, 2), max_tokens=2, headers=deadline)
+    refused = w.c.chat(words(1000, 2), max_tokens=10, ignore_eos=True, headers=deadline)
     assert refused.status == 503 and refused.json()["error"]["code"] == "slo_unmeetable", refused.body
     with Streams(w, "d", 8):
-        until(lambda: w.c.chat(words(1000, random.random()), max_tokens=2).status == 200 and w.prefilled() >= 8, "the prefill node's speed is known")
-    until(lambda: not busy(w, "d"), "the streams have ended")
-    a = w.c.chat(words(1000, 3), max_tokens=2, headers=deadline)
+        until(lambda: w.c.chat(words(1000, random.random()), max_tokens=10, ignore_eos=True).status == 200 and w.prefilled() >= 2, "the prefill node's speed is known")
+    until(lambda: all(n["router_inflight"] == 0 for n in w.c.status()["nodes"]), "the streams have ended")
+    a = w.c.chat(words(1000, 3), max_tokens=10, ignore_eos=True, headers=deadline)
     assert a.status == 200 and split_of(w, a)[0]["chosen"] == "pair", a.body

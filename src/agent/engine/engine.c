@@ -5,12 +5,9 @@
 #include <unistd.h>
 
 #include "io/disk/disk.h"
+#include "joint/enginecall/enginecall.h"
 
 #define KEY_BYTES 8192
-/* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. A request sent
- * on the connection at that moment gets no answer, and one that is not retried, such as a slot's save, is
- * lost. */
-#define IDLE_CONNECTION_TIMEOUT (4 * CGN_SEC)
 
 /* ---- the slot manager's view ---- */
 
@@ -133,7 +130,7 @@ static CGN_RC open_client(struct engine *e, const struct config_engine *ce, stru
 		.tls = e->tls,
 		.proto = HTTP_1,
 		.max_conns = ce->max_conns,
-		.idle_timeout = IDLE_CONNECTION_TIMEOUT,
+		.idle_timeout = ENGINECALL_IDLE,
 	};
 	CGN_TRY(http_client_new(e->host->loop, &cfg, &e->client, err));
 	e->endpoint = (struct enginefetch_endpoint){.client = e->client,

@@ -31,7 +31,7 @@ static void relay_release(struct cgn_grave *g)
 {
 	struct relay *r = CGN_CONTAINER(g, struct relay, grave);
 	relay_forget_request(r);
-	cgn_buf_fini(&r->gathered);
+	cgn_buf_fini(&r->gather.bytes);
 	cgn_arena_fini(&r->arena);
 	usage_tail_fini(&r->tail);
 	r->tag = 0;
@@ -68,40 +68,29 @@ static void relay_send_data(struct relay *r, const void *p, size_t n)
 /* Send what was gathered, and stop reading from the engine while the router reads more slowly. */
 static void relay_flush(struct relay *r)
 {
-	cgn_hook_drop(&r->flush);
-	if (r->gathered.n > 0)
-		relay_send_data(r, r->gathered.p, r->gathered.n);
-	r->gathered.n = 0;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf data = enginecall_gather_take(&r->gather);
+	if (data.n > 0)
+		relay_send_data(r, data.p, data.n);
 	if (r->http != NULL && grpc_over_mark(r->call))
 		http_call_pause(r->http);
 }
 
 static void relay_flush_hook(struct cgn_hook *h)
 {
-	struct relay *r = CGN_CONTAINER(h, struct relay, flush);
+	struct relay *r = CGN_CONTAINER(h, struct relay, gather.hook);
 	CGN_LIVE(r, RELAY_TAG);
 	relay_flush(r);
-	/* A stream that waits for its next token holds no buffer. */
-	cgn_buf_fini(&r->gathered);
 }
 
-/* Events that an engine wrote one by one often arrive in one read: send the data of one turn as one message. A
- * large piece is sent from where it lies. */
+/* Send the data of one turn as one message. A large piece is sent from where it lies. */
 static void relay_gather(struct relay *r, const void *p, size_t n)
 {
-	if (n + r->gathered.n > RELAY_GATHER_BYTES)
-		relay_flush(r);
-	if (n > RELAY_GATHER_BYTES / 4) {
-		relay_flush(r);
-		relay_send_data(r, p, n);
-	} else if (cgn_buf_room(&r->gathered, n) != NULL) {
-		cgn_buf_add(&r->gathered, p, n);
-	} else { /* No memory: send both pieces as they are. */
-		r->gathered.bad = false;
-		relay_flush(r);
-		relay_send_data(r, p, n);
-	}
-	cgn_loop_defer(r->all->loop, &r->flush);
+	if (enginecall_gather_add(&r->gather, p, n))
+		return;
+	relay_flush(r);
+	relay_send_data(r, p, n);
+	if (r->http != NULL && grpc_over_mark(r->call))
+		http_call_pause(r->http);
 }
 
 static void relay_finish(struct relay *r, enum cgn_code code, const char *sentence)
@@ -123,7 +112,7 @@ static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err 
 	struct relay *r = user;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
-	cgn_hook_drop(&r->flush);
+	cgn_hook_drop(&r->gather.hook);
 	if (r->http != NULL)
 		http_call_cancel(&r->http); /* The engine sees the connection close and stops computing */
 	relay_leave_engine(r, why->code != CGN_FINE);
@@ -149,13 +138,10 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 {
 	struct relay *r = user;
 	struct proto_header headers[PROTO_MAX_HEADERS];
-	size_t n = 0;
+	size_t n = enginecall_head(h, headers);
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	engine_heard(r->engine);
-	for (size_t i = 0; i < h->n_fields && n < CGN_COUNT(headers); i++)
-		if (!http_name_is_hop(h->fields[i].name))
-			headers[n++] = (struct proto_header){h->fields[i].name, h->fields[i].value};
 	if (h->status == 200 && r->rq.facts.n_chain > 0)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
@@ -229,15 +215,8 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err);
 static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 	const struct cgn_err *why)
 {
-	static const char *const what[] = {
-		[HTTP_FAIL_CONNECT] = "can't be reached",
-		[HTTP_FAIL_STALE] = "closed the connection before it answered",
-		[HTTP_FAIL_HEAD] = "closed the connection before it answered",
-		[HTTP_FAIL_BODY] = "ended in the middle of its answer",
-	};
 	struct relay *r = user;
-	struct cgn_err err = {0};
-	char sentence[512];
+	struct cgn_err err = {0}, said;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	r->http = NULL;
@@ -247,15 +226,10 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 			return;
 		why = &err;
 	}
-	(void)snprintf(sentence, sizeof sentence, "engine %s %s: %.300s", r->engine->name, what[stage],
-		why->msg);
-	/* Say that the node is full: the agent lacks something, which says nothing of the engine. */
-	if (why->code == CGN_OVERLOADED || why->code == CGN_NO_MEMORY) {
-		relay_finish(r, why->code, sentence);
-		return;
-	}
-	engine_check_soon(r->engine);
-	relay_finish(r, CGN_UNAVAILABLE, sentence);
+	enginecall_failed(r->engine->name, stage, why, &said);
+	if (said.code == CGN_UNAVAILABLE)
+		engine_check_soon(r->engine);
+	relay_finish(r, said.code, said.msg);
 }
 
 static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,
@@ -277,7 +251,7 @@ void relay_end_all(struct engine *e, const char *sentence)
 /* ---- the request to the engine ---- */
 static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 {
-	struct http_field fields[RELAY_MAX_FIELDS];
+	struct http_field fields[ENGINECALL_FIELDS];
 	char method[16];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
 	struct iovec iov[3];
@@ -288,7 +262,7 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 		.method = method,
 		.path = cgn_buf_z(&path),
 		.fields = fields,
-		.n_fields = relay_request_fields(r, fields),
+		.n_fields = enginecall_fields(&r->rq, r->engine->authorization, fields),
 		.body_len = (int64_t)cgn_iov_bytes(iov, n),
 	};
 	if (path.bad || r->own.bad) {
@@ -381,7 +355,7 @@ static CGN_RC relay_admit(struct relay *r, struct cgn_err *err)
 {
 	struct relays *all = r->all;
 	CGN_TRY(all->ops->admit(all->user, err));
-	CGN_TRY(relay_request_check(&r->rq, err));
+	CGN_TRY(enginecall_check(&r->rq, err));
 	struct engine *e = all->ops->pick(all->user, &r->rq.facts, err);
 	if (e == NULL)
 		return CGN_RC_OF(err->code);
@@ -444,7 +418,8 @@ void relay_open(struct relays *all, struct grpc_call *c)
 	}
 	*r = (struct relay){.tag = RELAY_TAG, .all = all, .call = c, .began = cgn_clock_now()};
 	cgn_list_init(&r->link);
-	cgn_hook_init(&r->flush, relay_flush_hook);
+	r->gather.loop = all->loop;
+	cgn_hook_init(&r->gather.hook, relay_flush_hook);
 	cgn_arena_init(&r->arena, RELAY_ARENA_BYTES);
 	grpc_call_take(c, &ops, r);
 }

@@ -2,12 +2,10 @@
 /* relay, inside: one request. */
 #pragma once
 #include "agent/relay/relay.h"
+#include "joint/enginecall/enginecall.h"
 #include "policy/engine/usage.h"
 
-#define RELAY_TAG        0xa9e17004U
-#define RELAY_MAX_FIELDS (PROTO_MAX_HEADERS + 2)
-
-#define RELAY_GATHER_BYTES ((size_t)16 * 1024)
+#define RELAY_TAG 0xa9e17004U
 
 struct relay {
 	uint32_t tag;
@@ -27,20 +25,14 @@ struct relay {
 	char id[65]; /* First bytes of the request id, for the log */
 	cgn_nsec began;
 	struct slot_placement placement;
-	struct cgn_buf gathered; /* Data of this turn that was not sent yet, at most RELAY_GATHER_BYTES */
-	struct cgn_hook flush;   /* Sends |gathered| at the end of the turn */
-	struct usage_tail tail;  /* The end of the answer, for the slot manager */
-	int status;              /* The engine's HTTP status */
+	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
+	struct usage_tail tail;          /* The end of the answer, for the slot manager */
+	int status;                      /* The engine's HTTP status */
 	bool asked, retried, head_sent, finished, failed;
 	struct cgn_grave grave;
 };
 
 /* ---- request.c ---- */
-/* Check the fields that reach the engine's connection. A router is trusted, and nothing that it sends may still
- * become a second request there. CGN_INVALID names the field. */
-CGN_RC relay_request_check(const struct proto_generate *rq, struct cgn_err *err);
-/* Write the engine's request fields; returns how many. */
-size_t relay_request_fields(const struct relay *r, struct http_field out[RELAY_MAX_FIELDS]);
 /* Write the pieces of the body: unchanged, or with the slot inserted, or the prompt alone. Returns how many. They
  * lie in |r| until the request is forgotten. */
 size_t relay_request_body(struct relay *r, struct iovec out[3]);

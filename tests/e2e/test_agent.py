@@ -880,8 +880,10 @@ def test_drain_finishes_what_runs_and_takes_nothing_new(fake, start):
     w = Watch(a)
     running = a.start("generate", "/v1/chat/completions", "model=m")
     until(lambda: e.requests, "it runs")
+    assert a.node()["draining"] is False
     a.proc.send_signal(signal.SIGTERM)
     w.until(lambda ev: ev.get("node", {}).get("draining"))
+    assert a.node()["draining"] is True and a.node()["inflight"] == 1
     got = a.generate("model=m")
     assert got.code == "UNAVAILABLE" and "draining" in got.message
     assert a.proc.poll() is None

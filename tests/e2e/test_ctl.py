@@ -83,7 +83,12 @@ def test_keys_live_and_die(tmp_path):
     assert second != made["key"]
     rows = json.loads(fine("key", "ls", "--file", file, "-o", "json"))
     assert [(r["scopes"], r["name"]) for r in rows] == [("chat,admin", "team a"), ("chat,embed", "")]
-    file.write_text("# ours\n" + file.read_text())
+    file.write_text("# ours\n" + file.read_text().rstrip("\n"))  # as some editors leave it
+    fourth = run("key", "create", "--file", file, "-o", "json")
+    assert fourth.returncode == 0 and fourth.stderr == "", "a program reads the key, and nobody reads advice"
+    fourth = json.loads(fourth.stdout)["id"]
+    assert len(json.loads(fine("key", "ls", "--file", file, "-o", "json"))) == 3
+    assert "revoked" in fine("key", "revoke", fourth, "--file", file)
     assert "revoked" in fine("key", "revoke", made["id"], "--file", file)
     assert file.read_text().startswith("# ours\n")
     assert made["id"] not in fine("key", "ls", "--file", file) and rows[1]["id"] in fine("key", "ls", "--file", file)

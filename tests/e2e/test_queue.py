@@ -2,16 +2,18 @@
 """Waiting for room: real routers, agents and engines that run few requests at once."""
 import hashlib
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
 from clients import set_faults
-from cluster import Answer, ask, until
+from cluster import BUILD, Answer, ask, until
 from test_router import Stream, error_of, up
 
 pytestmark = pytest.mark.threads
+CTL = BUILD / "src/ctl/cgn-ctl"
 
 # Each running request gets a token every 20 ms: a request of 10 tokens takes a fifth of a second, however slow the machine is.
 SLOW = ("--token-interval-us", "20000", "--kv-blocks", "65536")
@@ -216,6 +218,8 @@ def test_the_queue_is_shown_with_who_waits(cluster):
         crowd.send(text, as_key(key, **{"X-Cgn-Priority": priority}))
         depth_is(cluster, i + 1)
     assert cluster.metric("cgn_queue_depth", model="sim") == 3
+    status = subprocess.run([CTL, "cluster", "status", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60).stdout
+    assert ", 3 waiting" in status, status
 
     def shown():
         said = ask(cluster.admin_port, "GET", "/queue").json()

@@ -2,6 +2,7 @@
 """cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -260,6 +261,9 @@ def test_bench_chat_counts_what_happened(cluster):
     assert cluster.metric("cgn_requests_total", code="200") >= r["sent"]
     r = json.loads(fine("bench", "chat", "--url", url, "--rate", "50", "--duration", "500ms", "--no-stream", "--seed", "7", "-o", "json"))
     assert r["failed"] == 0 and r["itl_ms"] is None and r["stream"] is False
+    text = fine("bench", "chat", "--url", url, "--rate", "50", "--duration", "500ms", "--max-tokens", "5")
+    lines = re.findall(r"p50 +([0-9.]+) +p90 +([0-9.]+) +p99 +([0-9.]+) +max +([0-9.]+) ms", text)
+    assert len(lines) >= 2 and all(sorted(map(float, line)) == [*map(float, line)] and float(line[3]) > 0 for line in lines), text
     set_faults(cluster.nodes["a"].engine_port, "http400@every=2")
     mixed = run("bench", "chat", "--url", url, "--rate", "100", "--duration", "500ms", "--seed", "3", "-o", "json")
     r = json.loads(mixed.stdout)

@@ -109,4 +109,8 @@ def test_bench(store):
 def test_bench_that_sleeps_at_once(store):
     r = json.loads(ctl(store, "bench", "kv", "--sizes", "1000", "--count", "20", "--poll-us", "0", "-o", "json"))
     assert r["poll_us"] == 0 and counts_are(r, 20)
+    head, *rows = (line.split() for line in ctl(store, "bench", "kv", "--sizes", "1000", "--count", "20").decode().splitlines())
+    assert head == ["OP", "BYTES", "COUNT", "P50", "P99", "MAX", "MIB/S"]
+    assert {(x["op"], str(x["bytes"]), str(x["count"])) for x in r["results"]} == {tuple(row[:3]) for row in rows}
+    assert all(0 < float(row[3]) <= float(row[5]) <= float(row[7]) for row in rows)
     assert "--poll-us" in ctl(store, "bench", "kv", "--poll-us", "1001", rc=2)

@@ -398,3 +398,14 @@ def test_a_deadline_that_only_a_pair_meets_is_kept(world):
     until(lambda: all(n["router_inflight"] == 0 for n in w.c.status()["nodes"]), "the streams have ended")
     a = w.c.chat(words(1000, 3), max_tokens=10, ignore_eos=True, headers=deadline)
     assert a.status == 200 and split_of(w, a)[0]["chosen"] == "pair", a.body
+
+
+def test_bodies_of_legs_stay_within_the_bound(world):
+    """A body whose two further copies do not fit into router.max_inflight_body is computed by one node."""
+    w = world("nixl", 64, **{"router": {"max_body": "1MiB", "max_inflight_body": "2MiB"}})
+    w.start("p", "prefill")
+    w.start("d", "decode")
+    w.ready()
+    long = w.c.chat(words(150, 1), max_tokens=2, user="x" * 900000)
+    assert long.status == 200 and w.lost("no_memory") == 1 and w.stats("p")["given"] == 0, w.c.scrape()
+    assert w.c.chat(words(150, 2), max_tokens=2).status == 200 and w.stats("p")["given"] == 1

@@ -102,6 +102,13 @@ static bool try_begin(struct gw_req *r, const struct handoff_end *end, const str
 	return h->node != NULL && end_copy(r, end, &h->prefill);
 }
 
+/* Return true if bodies of two further legs fit into router.max_inflight_body. */
+static bool bodies_fit(const struct gw_req *r)
+{
+	uint64_t used = atomic_load_explicit(&r->w->shared->body_bytes, memory_order_relaxed);
+	return used + 2 * r->body.bytes.n <= r->w->rules->max_inflight_body;
+}
+
 bool gw_handoff_open(struct gw_req *r, const char **why)
 {
 	const struct plan_leg *leg = plan_leg(&r->plan.legs);
@@ -120,7 +127,7 @@ bool gw_handoff_open(struct gw_req *r, const char **why)
 	if (*why != NULL)
 		return false;
 	*why = "no_memory";
-	if (!try_begin(r, end, node))
+	if (!bodies_fit(r) || !try_begin(r, end, node))
 		return false;
 	r->plan.pairs++;
 	return true;
@@ -161,10 +168,11 @@ static bool body_write(struct gw_req *r, const struct plan_leg *leg, enum handof
 		.now_ms = cgn_clock_wall_ms(),
 		.rank = h->prefill.n_engine_ids > 0 ? (unsigned)(h->number % h->prefill.n_engine_ids) : 0,
 		.params = h->params};
+	uint64_t before = out->cap;
 	cgn_buf_fini(out);
 	handoff_body(&job, which, out);
-	r->body.booked += out->cap;
-	atomic_fetch_add_explicit(&r->w->shared->body_bytes, out->cap, memory_order_relaxed);
+	r->body.booked += out->cap - before;
+	atomic_fetch_add_explicit(&r->w->shared->body_bytes, out->cap - before, memory_order_relaxed);
 	return !out->bad;
 }
 

@@ -5,15 +5,12 @@
     bench/handoff.py --build build/release --out bench/results/handoff.json
 
 The engines are cgn-sim without waiting (--time-scale 0) and with values of 8 bytes, so that computing and transfer take next to
-no time. For each dialect three ways are measured in turns, one request at a time on kept-alive connections, and the medians
-are compared:
+no time. For each dialect two ways are measured in turns, one request at a time on kept-alive connections:
 
   engines   both legs sent straight to the engines, as the router sends them: what the engines and the transfer take
   pair      through router and agents: two legs
-  one node  through router and agent: one leg, on the same decode engine; `direct` is the same leg straight to the engine
 
-added = pair - engines: all that router and agents add to both legs. of it relay = one node - direct is what they add to any
-request."""
+added_ms is the difference of the medians: all that the router and the agents of both nodes add, to both legs."""
 import argparse
 import datetime
 import http.client
@@ -89,13 +86,11 @@ def measure(kind, requests, tokens, folder):
     try:
         for name, role in (("p", "prefill"), ("d", "decode")):
             w.start(name, role, "--time-scale", "0", "--kv-block-bytes", "8")
-        w.start("one", "both", "--time-scale", "0", model="single", handoff="none")
         w.c.wait_ready()
         until(lambda: w.told(w.c.nodes["p"]) and w.told(w.c.nodes["d"]), "the engines are known")
         rng, ports = random.Random(kind), {n: w.c.nodes[n].engine_port for n in w.c.nodes}
-        p, d, one, router = (Client(port) for port in (ports["p"], ports["d"], ports["one"], w.c.http_port))
-        ways = {"engines": lambda n, b: straight(kind, n, p, d, ports["p"], b), "pair": lambda n, b: router.post(b),
-                "one node": lambda n, b: router.post({**b, "model": "single"}), "direct": lambda n, b: one.post({**b, "model": "single"})}
+        p, d, router = (Client(port) for port in (ports["p"], ports["d"], w.c.http_port))
+        ways = {"engines": lambda n, b: straight(kind, n, p, d, ports["p"], b), "pair": lambda n, b: router.post(b)}
         if kind in ("mooncake", "sglang"):
             engine = ask(ports["p"], "GET", "/query").json()["0"]["engine_id"] if kind == "mooncake" else None
             ways["engines"] = lambda n, b: at_once(kind, n, p, d, ports["p"], engine, b)
@@ -110,8 +105,7 @@ def measure(kind, requests, tokens, folder):
         stats = ask(ports["d"], "GET", "/sim/state").json()["handoff"]
         assert stats["recomputed"] == 0 and stats["taken"] >= requests, stats
         out = {way: {"p50": round(statistics.median(t), 3), "p99": round(sorted(t)[int(len(t) * 0.99)], 3)} for way, t in times.items()}
-        relay = out["one node"]["p50"] - out["direct"]["p50"]
-        return {**out, "added_ms": round(out["pair"]["p50"] - out["engines"]["p50"], 3), "of_it_relay_ms": round(relay, 3)}
+        return {**out, "added_ms": round(out["pair"]["p50"] - out["engines"]["p50"], 3)}
     finally:
         w.c.close()
 

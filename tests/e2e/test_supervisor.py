@@ -170,6 +170,11 @@ def test_an_engine_in_trouble_is_told_though_its_node_is_ready(tmp_path):
         assert c.chat("hello", max_tokens=2).status == 200
 
 
+def test_last_words_may_be_any_bytes(start, tmp_path):
+    a = start(stand_in(tmp_path / "engine.sh", "printf 'died of \\377\\200 \\033[31m and more\\n'\nexit 1").replace('"50ms"', '"60s"'))
+    assert crashed(a)["trouble"] == "exit status 1 (its last words: died of ??  [31m and more)"
+
+
 # ---- logs ----
 def test_an_engine_has_a_log_of_its_own(start, tmp_path):
     text = "echo hello from stdout\necho hello from stderr >&2\nexec sleep 1000"

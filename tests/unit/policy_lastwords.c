@@ -136,6 +136,20 @@ static void each_end_has_its_sentence(void **state)
 	end = (struct engine_end){.how = "exit status 1", .code = 1};
 }
 
+static void any_bytes_become_text(void **state)
+{
+	(void)state;
+	static const char *const lines[] = {"\033[31mdied\x80 of \xc3\xa4\t\xff"};
+	assert_string_equal(sentence_of(lines, 1, 0),
+		"exit status 1 (its last words:  [31mdied? of \xc3\xa4 ?)");
+	char longest[ENGINE_WORDS_BYTES * 2];
+	memset(longest, 'x', sizeof longest);
+	memcpy(longest + ENGINE_WORDS_BYTES - 2, "\xc3\xa4", 2); /* A character that would be cut */
+	longest[sizeof longest - 1] = '\0';
+	const char *const cut[] = {longest};
+	assert_true(cgn_utf8_valid(sentence_of(cut, 1, 0), strlen(out)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +157,7 @@ int main(void)
 		cmocka_unit_test(the_cause_beats_the_end_of_a_traceback),
 		cmocka_unit_test(what_the_engine_survived_did_not_end_it),
 		cmocka_unit_test(each_end_has_its_sentence),
+		cmocka_unit_test(any_bytes_become_text),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

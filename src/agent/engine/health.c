@@ -18,7 +18,7 @@ void engine_trouble_set(struct engine *e, const char *what)
 	/* In a crash loop, how the last process ended says more than how the next one starts. */
 	bool both = what[0] != '\0' && ended[0] != '\0' && strcmp(what, ended) != 0;
 	(void)snprintf(text, sizeof text, both ? "%.180s; before: %s" : "%s", what, ended);
-	(void)cgn_str_copyz(e->health.trouble, sizeof e->health.trouble, cgn_str_of(text));
+	engine_text_keep(e->health.trouble, sizeof e->health.trouble, cgn_str_of(text));
 }
 
 /* ---- probes ---- */

@@ -94,12 +94,26 @@ void engine_words_begin(struct engine_words *w)
 	*w = (struct engine_words){.cause = CAUSES_NONE};
 }
 
-static void line_keep(char to[ENGINE_WORDS_BYTES], struct cgn_str line)
+void engine_text_keep(char *to, size_t cap, struct cgn_str text)
 {
-	line = cgn_str_trim(line);
-	if (line.n >= ENGINE_WORDS_BYTES)
-		line.n = cgn_utf8_prefix(line.p, ENGINE_WORDS_BYTES - 1);
-	(void)cgn_str_copyz(to, ENGINE_WORDS_BYTES, line);
+	size_t n = 0;
+	text = cgn_str_trim(text);
+	while (text.n > 0 && n < cap - 1) {
+		size_t room = cap - 1 - n;
+		size_t whole = cgn_utf8_prefix(text.p, text.n < room ? text.n : room);
+		memcpy(to + n, text.p, whole);
+		n += whole;
+		text = text_from(text, whole);
+		if (text.n == 0 || n == cap - 1)
+			break;
+		to[n++] =
+			'?'; /* For a byte that belongs to no character, or a character that is cut at the end. */
+		text = text_from(text, 1);
+	}
+	to[n] = '\0';
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)to[i] < ' ' || to[i] == 0x7f)
+			to[i] = ' ';
 }
 
 void engine_words_line(struct engine_words *w, struct cgn_str line)
@@ -107,13 +121,13 @@ void engine_words_line(struct engine_words *w, struct cgn_str line)
 	w->lines++;
 	if (w->cause < CAUSES_NONE && w->lines - w->at > ENGINE_WORDS_LINES)
 		w->cause = CAUSES_NONE;
-	line_keep(w->last, line);
+	engine_text_keep(w->last, sizeof w->last, line);
 	for (size_t i = 0; i < CAUSES_NONE && i <= w->cause; i++) {
 		if (memmem(line.p, line.n, causes[i].text, strlen(causes[i].text)) == NULL)
 			continue;
 		w->cause = i;
 		w->at = w->lines;
-		line_keep(w->said, line);
+		engine_text_keep(w->said, sizeof w->said, line);
 		return;
 	}
 }

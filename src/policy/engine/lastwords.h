@@ -29,6 +29,8 @@ struct engine_end {
 	int code, signal; /* As of struct proc_exit */
 	bool oom_kill;    /* The kernel killed a process for want of memory while the engine ran */
 };
+/* Copy foreign text for a node's description: valid UTF-8 without control characters, cut to |cap|, which is not 0. */
+void engine_text_keep(char *to, size_t cap, struct cgn_str text);
 void engine_words_begin(struct engine_words *w); /* The engine starts. */
 void engine_words_line(struct engine_words *w, struct cgn_str line);
 /* Write why the engine ended and what to do. */

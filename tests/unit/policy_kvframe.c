@@ -272,7 +272,7 @@ static void what_is_no_frame_ends_the_stream(void **state)
 		struct cgn_str rest = {bad[i], KVFRAME_HEAD};
 		kvframe_in_init(&in);
 		assert_int_equal(kvframe_next(&in, &rest, &f, &got, NULL).code, CGN_INVALID);
-		rest = (struct cgn_str){NULL, 0}; /* Whatever comes, the stream stays at its end. */
+		rest = (struct cgn_str){NULL, 0}; /* The stream stays at its end, whatever comes. */
 		assert_int_equal(kvframe_next(&in, &rest, &f, &got, NULL).code, CGN_INVALID);
 		assert_true(in.buf.cap < 1024); /* No memory was allocated for the announced length. */
 		kvframe_in_fini(&in);

@@ -162,3 +162,13 @@ def test_a_slot_that_somebody_else_used_is_not_trusted(worlds):
     until(lambda: w.kept()["strays"] == 1, lambda: w.kept())
     assert w.kept()["slots"][0]["blocks"] == 0, w.kept()
     assert w.asked(one) == LENGTH - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()
+
+
+def test_more_states_than_are_read_at_a_time(worlds):
+    """The agent reads the entries of new states few at a time, and all of them."""
+    w = worlds(slots=2)
+    for i in range(24):
+        w.asked(prompt_of(100 + i)[:LENGTH // 4])
+        until(lambda n=i: w.kept()["saves"] > n, lambda: w.kept())
+    saved(w, 24)
+    assert w.asked(prompt_of(100)[:LENGTH // 4]) == LENGTH // 4 - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()

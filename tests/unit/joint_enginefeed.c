@@ -5,7 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -315,6 +318,26 @@ static void a_lull_is_looked_into(void **state)
 	world_close(&w);
 }
 
+static bool was_asked(struct world *w)
+{
+	return w->p[0].asked == 1;
+}
+
+static void a_feed_that_is_closed_ends_its_replay(void **state)
+{
+	struct world w;
+	(void)state;
+	world_open(&w);
+	w.p[0].mute = true;
+	publish_batch(&w.p[0], 1, true);
+	feed_open(&w, true, 1);
+	run_until(&w, was_asked);
+	assert_false(no_replay_is_open(&w));
+	enginefeed_close(&w.feed);
+	run_until(&w, no_replay_is_open);
+	world_close(&w);
+}
+
 static void a_buffer_that_is_too_short_makes_it_partial(void **state)
 {
 	struct world w;
@@ -376,11 +399,23 @@ static void an_unparsable_event_demotes(void **state)
 	run_until(&w, is_good);
 	uint64_t errors = metric_count(METRIC_OF(test_telemetry(), KV_EVENT_ERRORS, "e"));
 	const struct cgn_str odd[] = {CGN_STR("kv@x"), CGN_STR("1234567"), CGN_STR("x")};
+	FILE *log = tmpfile();
+	int terminal = dup(STDERR_FILENO);
+	assert_true(log != NULL && terminal >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
 	do { /* A message that is no event is ignored */
 		assert_true(cgn_ok(zmtp_send(w.p[0].pub, odd, 3)));
-	} while (zmtp_stats(w.p[0].pub).sent == 0);
+	} while (zmtp_stats(w.p[0].pub).sent < 2);
 	publish_batch(&w.p[0], 1, false);
 	run_until(&w, caught_up);
+	assert_true(dup2(terminal, STDERR_FILENO) >= 0);
+	(void)close(terminal);
+	char text[4096];
+	rewind(log);
+	text[fread(text, 1, sizeof text - 1, log)] = '\0';
+	(void)fclose(log);
+	const char *told = strstr(text, "kv_events.no_event"); /* Once for a connection. */
+	assert_non_null(told);
+	assert_null(strstr(told + 1, "kv_events.no_event"));
 	cgn_buf_putz(&w.p[0].log[1], "\x92\x01no events");
 	send_batch(&w.p[0], 1);
 	run_until(&w, is_demoted);
@@ -459,6 +494,7 @@ int main(void)
 		cmocka_unit_test(the_metrics_tell_state_and_events),
 		cmocka_unit_test(learns_what_was_before_and_what_was_lost),
 		cmocka_unit_test(a_lull_is_looked_into),
+		cmocka_unit_test(a_feed_that_is_closed_ends_its_replay),
 		cmocka_unit_test(a_buffer_that_is_too_short_makes_it_partial),
 		cmocka_unit_test(a_restarted_publisher_is_noticed),
 		cmocka_unit_test(without_replay_the_first_event_tells),

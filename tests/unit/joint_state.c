@@ -433,6 +433,28 @@ static void static_nodes_are_their_addresses(void **state)
 	close_world(w);
 }
 
+/* Without certificates there is no TLS; a certificate that cannot be read is an error. */
+static void tls_is_there_when_it_is_configured(void **state)
+{
+	struct world *w = *state;
+	struct tls_ctx *server = NULL, *client = NULL;
+	struct cgn_err err;
+	open_world(w, "");
+	assert_true(cgn_ok(state_tls_server(w->cfg, &server, &err)));
+	assert_true(cgn_ok(state_tls_client(w->cfg, &client, &err)));
+	assert_true(server == NULL && client == NULL);
+	close_world(w);
+	const char *const set[] = {"security.ca_file=/no/ca", "security.cert_file=/no/crt",
+		"security.key_file=/no/key"};
+	struct config *c = NULL;
+	if (!cgn_ok(config_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &err)))
+		fail_msg("%s", err.msg);
+	assert_false(cgn_ok(state_tls_server(c, &server, &err)));
+	assert_non_null(strstr(err.msg, "/no/"));
+	assert_false(cgn_ok(state_tls_client(c, &client, &err)));
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -441,6 +463,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_id_belongs_to_one_address_until_the_lease_ends,
 			world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(unsound_nodes_are_refused_with_a_reason, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(tls_is_there_when_it_is_configured, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(there_is_a_bound_on_nodes, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(cordons_survive_a_restart, world_setup, world_teardown),

@@ -6,11 +6,12 @@ import http.client
 import json
 import random
 import signal
+import subprocess
 import threading
 
 import pytest
 
-from cluster import Cluster, Node, ask, scaled, until
+from cluster import BUILD, Cluster, Node, ask, scaled, until
 
 DIALECTS = ["nixl", "p2p", "mooncake", "sglang", "trtllm"]
 IN_SEQUENCE = ["nixl", "p2p", "trtllm"]
@@ -271,6 +272,23 @@ def test_engines_that_differ_are_no_pair(world, how):
     assert {lines[-1]["prefill_node"], lines[-1]["node"]} == {"p", "d"}
     assert ("build=0.1.0+sim and build=9.9" if how[0] == "--build" else "block=16 and block=32") in lines[-1]["differ"], lines
     assert w.stats("p")["given"] == 0 and w.stats("d")["failed"] == 0
+    rows = json.loads(subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "-o", "json", "--router", f"127.0.0.1:{w.c.grpc_port}"],
+                                     capture_output=True, check=True).stdout)
+    assert {r["node"]: r["handoff"].split()[0] for r in rows} == {"p": "nixl", "d": "nixl"} and len({r["handoff"] for r in rows}) == 2, rows
+
+
+def test_engines_that_answer_only_in_pairs_say_so(world):
+    """SGLang's engines of role prefill and decode: no pair, no answer, and the error says why."""
+    w = world("sglang")
+    w.start("p", "prefill")
+    w.start("d", "decode")
+    w.ready()
+    other = w.c.ask("POST", "/v1/responses", {"model": "sim", "input": words(150, 1), "max_output_tokens": 3})
+    assert other.status == 501 and "hand over no requests for /v1/responses" in other.json()["error"]["message"], other.body
+    assert w.c.chat("short", max_tokens=2).status == 200  # a prompt without a full block, too
+    w.c.nodes["p"].engine.kill()
+    refused = w.c.chat(words(150, 2), max_tokens=3)
+    assert refused.status == 503 and "answer only in pairs" in refused.json()["error"]["message"], refused.body
 
 
 @pytest.mark.parametrize("kind", DIALECTS)

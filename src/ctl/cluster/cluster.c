@@ -40,6 +40,16 @@ static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
 			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", node->engines[i]->models[k]);
 }
 
+/* List how the node's engines hand prompts over: kind and terms. */
+static void handoffs_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < node->n_engines; i++) {
+		const Cognitora__V1__Handoff *h = node->engines[i]->handoff;
+		if (h != NULL)
+			cgn_buf_fmt(out, "%s%s %s", out->n > 0 ? ", " : "", h->kind, h->terms);
+	}
+}
+
 /* Summarize the state of the engines' KV events in a word; the router's /nodes has the details. */
 static const char *events_trouble(const Cognitora__V1__Node *node)
 {
@@ -63,7 +73,8 @@ static const struct {
 	{"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false}, {"GPU", true, true},
 	{"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true}, {"SOURCE", false, true},
 	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"GPU MEM GB", false, true},
-	{"GPU POWER W", false, true}, {"MODELS", false, false}, {"REASON", false, true}};
+	{"GPU POWER W", false, true}, {"HANDOFF", false, true}, {"MODELS", false, false},
+	{"REASON", false, true}};
 
 /* "61.2/79.6", used of all; empty for a node without GPUs that its agent can read. */
 static void gpu_cells(struct ctl_table *t, const Cognitora__V1__Load *load)
@@ -86,8 +97,9 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	static const Cognitora__V1__Load no_load = COGNITORA__V1__LOAD__INIT;
 	const Cognitora__V1__Node *node = s->node != NULL ? s->node : &no_node;
 	const Cognitora__V1__Load *load = s->load != NULL ? s->load : &no_load;
-	struct cgn_buf models = {0};
+	struct cgn_buf models = {0}, handoffs = {0};
 	models_of(node, &models);
+	handoffs_of(node, &handoffs);
 	ctl_table_cell(t, "%s", node->id);
 	ctl_table_cell(t, "%s%s", s->state,
 		s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
@@ -107,9 +119,11 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	ctl_table_cell(t, "%.2f", (double)s->trust);
 	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
 	gpu_cells(t, load);
+	ctl_table_cell(t, "%s", cgn_buf_z(&handoffs));
 	ctl_table_cell(t, "%s", cgn_buf_z(&models));
 	ctl_table_cell(t, "%s", s->reason);
 	cgn_buf_fini(&models);
+	cgn_buf_fini(&handoffs);
 }
 
 /* Below the narrow table, which has no room for a sentence. */

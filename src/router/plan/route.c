@@ -33,15 +33,25 @@ static enum gw_step node_missing(struct gw_req *r, enum route_verdict verdict)
 		plan_attempts(&r->plan.legs) > 0 ? " beside those that failed" : "");
 }
 
+/* The engines take only requests that another engine computes the prompt of. */
+static enum gw_step pair_missing(struct gw_req *r)
+{
+	if (r->plan.disagg != NULL && strcmp(r->plan.disagg, "unsupported") == 0)
+		return gw_plan_fail(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
+			"the engines of %.*s answer only in pairs, and hand over no requests for %.*s",
+			CGN_STR_ARG(r->prompt.model), CGN_STR_ARG(r->client.target));
+	return gw_plan_fail(r, &no_node,
+		"the engines of %.*s answer only in pairs, and no prefill node with the same kind and terms of hand-off is ready or has room",
+		CGN_STR_ARG(r->prompt.model));
+}
+
 static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, enum breaker_gate gate, cgn_nsec began)
 {
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
 	CGN_MUST(node != NULL);
 	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0)
-		return gw_plan_fail(r, &no_node,
-			"the engines of %.*s answer only in pairs, and no prefill node with the same kind and terms of hand-off is ready or has room",
-			CGN_STR_ARG(r->prompt.model));
+		return pair_missing(r);
 	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node))
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},

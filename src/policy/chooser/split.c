@@ -82,7 +82,7 @@ static double pick_cost(const struct chooser_pick_result *p)
 {
 	struct route_terms t;
 	if (p->verdict != ROUTE_PICKED)
-		return INFINITY;
+		return (double)INFINITY;
 	route_terms(&p->ask, &p->cands[p->index], &t);
 	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
 }
@@ -203,7 +203,7 @@ static void pairs_fill(struct chooser *c, const struct chooser_ask *ask, const s
 	}
 	if (n < 2 || out->handoff == 0 || out->handoff == groups[n - 1])
 		return;
-	out->pair_ms = INFINITY; /* The picks of the best pair were overwritten: make them again. */
+	out->pair_ms = (double)INFINITY; /* The picks of the best pair were overwritten: make them again. */
 	pair_try(c, ask, score, s, out->handoff, out);
 }
 
@@ -261,9 +261,9 @@ void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct choo
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	*out = (struct chooser_split){.why = CHOOSER_BY_NO_PAIR,
-		.whole_ms = INFINITY,
-		.pair_ms = INFINITY,
-		.continues_ms = INFINITY,
+		.whole_ms = (double)INFINITY,
+		.pair_ms = (double)INFINITY,
+		.continues_ms = (double)INFINITY,
 		.whole = CHOOSER_NO_SLOT,
 		.prefill = CHOOSER_NO_SLOT,
 		.decode = CHOOSER_NO_SLOT,

@@ -108,7 +108,7 @@ static bool watcher_send_batch(struct watcher *w, const struct watch_batch *b)
 		r.reset = w->reset_due || (at == 0 && b->n_ranges > 0);
 		r.ranges = b->ranges;
 		r.n_ranges = at == 0 ? b->n_ranges : 0;
-		r.blocks = b->digests + at;
+		r.blocks = b->n > 0 ? b->digests + at : NULL;
 		r.tiers = b->off_gpu ? b->tiers + at : NULL;
 		r.n_blocks = b->n - at < 2 * WATCH_CHUNK_DIGESTS ? b->n - at : 2 * WATCH_CHUNK_DIGESTS;
 		if (!watcher_send_event(w, &r, NULL))

@@ -92,6 +92,7 @@ static void help_names_every_flag_and_fault(void **state)
 		assert_non_null(strstr(z, line));
 	}
 	assert_non_null(strstr(z, " [127.0.0.1:8000]\n")); /* The default of --listen. */
+	assert_non_null(strstr(z, "\nfaults: KIND[=ARG]"));
 	cgn_buf_fini(&b);
 	/* A format that does not exist is refused with those that do. */
 	char known[200] = "needs one of ";

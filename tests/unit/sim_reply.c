@@ -344,6 +344,16 @@ static void logprobs_and_stops_are_valid(void **state)
 	}
 }
 
+/* A token that is a part of a character has its bytes. */
+static void tokens_have_their_bytes(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	sim_put_token_logprob(&b, CGN_STR("a\xc3"), -0.5);
+	assert_non_null(strstr(cgn_buf_z(&b), ",\"logprob\":-0.5,\"bytes\":[97,195]"));
+	cgn_buf_fini(&b);
+}
+
 static void errors_have_openai_s_shape(void **state)
 {
 	(void)state;
@@ -371,6 +381,7 @@ int main(void)
 		cmocka_unit_test(nothing_comes_before_it_was_given),
 		cmocka_unit_test(tool_calls_stream_their_arguments),
 		cmocka_unit_test(logprobs_and_stops_are_valid),
+		cmocka_unit_test(tokens_have_their_bytes),
 		cmocka_unit_test(errors_have_openai_s_shape),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ def test_keys_live_and_die(tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert made["key"] not in file.read_text() and made["key"].startswith("cgn_") and len(made["key"]) > 40
     second = fine("key", "create", "--file", file).strip()
-    assert second != made["key"]
+    assert second != made["key"] and "\n\n" not in file.read_text()
     rows = json.loads(fine("key", "ls", "--file", file, "-o", "json"))
     assert [(r["scopes"], r["name"]) for r in rows] == [("chat,admin", "team a"), ("chat,embed", "")]
     file.write_text("# ours\n" + file.read_text().rstrip("\n"))  # as some editors leave it
@@ -146,6 +146,7 @@ def test_pki_keeps_names_and_renews(tmp_path):
     odd = [openssl("x509", "-in", pki / "odd.pem", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage")]
     shown = {r["certificate"]: r for r in json.loads(fine("pki", "show", "--dir", pki, "-o", "json"))}
     assert shown["ca.pem"]["kind"] == "ca" and 39 <= shown["router.pem"]["days_left"] <= 40 and 4 <= shown["odd.pem"]["days_left"] <= 5
+    assert "--within takes a whole number from 1 to" in refused(2, "pki", "renew", "--dir", pki, "--within", "0")
     soon = json.loads(fine("pki", "renew", "--dir", pki, "--within", "10", "--days", "60", "-o", "json"))
     assert [r["certificate"] for r in soon] == [f"{pki}/odd.pem"] and soon[0]["days"] == 60
     odd.append(openssl("x509", "-in", pki / "odd.pem", "-noout", "-subject", "-ext", "subjectAltName,extendedKeyUsage,keyUsage"))

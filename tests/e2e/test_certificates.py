@@ -81,6 +81,24 @@ def test_a_certificate_that_ends_soon_is_told_of(cluster, pki, tmp_path):
         kv.close()
 
 
+def test_a_spoilt_certificate_is_refused_and_the_old_one_stays(cluster, pki):
+    mine = {"security": {**security(pki, "agent"), "require_mtls": True}}
+    cluster.router({"security": {**security(pki, "router"), "require_mtls": True}})
+    agent = cluster.node("a", sections=mine)
+    cluster.wait_ready()
+    good = (pki / "agent.pem").read_bytes()
+    (pki / "agent.pem").write_text("-----BEGIN CERTIFICATE-----\nnothing\n")
+    agent.agent.signal(signal.SIGHUP)
+    until(lambda: agent.agent.events("svc.reloaded_in_part"), agent.agent.log)
+    assert "agent.pem" in str(agent.agent.events("agent.tls_reload")[0]["why"])
+    assert not agent.agent.events("svc.reloaded")
+    assert cluster.chat("hello").status == 200
+    (pki / "agent.pem").write_bytes(good)
+    agent.agent.signal(signal.SIGHUP)
+    until(lambda: agent.agent.events("svc.reloaded"), agent.agent.log)
+    assert cluster.chat("hello").status == 200
+
+
 def test_who_ordered_it_is_in_the_log(cluster, pki):
     mine = {"security": {**security(pki, "router"), "require_mtls": True}}
     r = cluster.router(mine)

@@ -186,6 +186,7 @@ static void a_204_says_nothing_of_a_body(void **state)
 	raw_say(&r, "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n");
 	world_until(&w, raw_has(&r, "\r\n\r\n"));
 	assert_true(raw_has(&r, "HTTP/1.1 204 No Content\r\n"));
+	assert_true(raw_has(&r, "\r\ndate: ") && raw_has(&r, " GMT\r\n")); /* RFC 9110, 6.6.1 */
 	assert_false(raw_has(&r, "content-length") || raw_has(&r, "transfer-encoding"));
 	raw_say(&r, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
 	world_until(&w, raw_has(&r, "hello\n"));

@@ -13,6 +13,12 @@ from cluster import Process, ask, scaled, until
 from kvdisks import Store, fill, tmpfs, value  # noqa: F401 (a fixture)
 
 
+def metrics_are(s, *lines):
+    """Wait until the metrics, which are set once a second, have each line; a line may be a function."""
+    return until(lambda: all("\n" + (x() if callable(x) else x) + "\n" in ask(s.admin, "GET", "/metrics").body.decode() for x in lines),
+                 lambda: [line for line in ask(s.admin, "GET", "/metrics").body.decode().splitlines() if line.startswith("cgn_kv_ssd")])
+
+
 def test_a_restart_keeps_blocks(tmp_path):
     with Store(tmp_path) as s:
         fill(s, 40, 200000)
@@ -197,6 +203,14 @@ def test_a_file_that_is_in_the_way_is_set_aside(tmp_path, harm):
         events = s.process.events("kvstore.ssd_file_aside")
         assert [(e["file"], e["renamed_to"]) for e in events] == ([(name, f"{name}.aside")] if name else [])
         assert s.tell()["ssd_aside"] == len(events)
+        assert metrics_are(s, f"cgn_kv_ssd_aside_total {len(events)}")
+        fill(s, 30, 100000, first=200)
+        s.settle()
+        written = {what: f'cgn_kv_ssd_written_bytes_total{{what="{what}"}} ' for what in ("values", "all")}
+        assert metrics_are(s, lambda: written["all"] + str(s.tell()["ssd_written_bytes"]), "cgn_kv_ssd_queue_bytes 0")
+        said = ask(s.admin, "GET", "/metrics").body.decode()
+        (values,) = (int(float(line.split()[-1])) for line in said.splitlines() if line.startswith(written["values"]))
+        assert 30 * 100000 <= values <= s.tell()["ssd_written_bytes"]
         assert not name or (s.dir / f"{name}.aside").exists()
         s.again()  # from here on without a word
         assert len(s.process.events("kvstore.ssd_file_aside")) == len(events)

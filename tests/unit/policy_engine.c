@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "policy/engine/change.h"
 #include "policy/engine/engine.h"
 #include "policy/engine/tokens.h"
 
@@ -456,6 +457,42 @@ static void answers_are_read_or_refused(void **state)
 	cgn_buf_fini(&out);
 }
 
+/* ---- changes ---- */
+static void loras_and_sleep_are_asked_for_in_each_kinds_way(void **state)
+{
+	(void)state;
+	static const struct {
+		int kind;
+		enum engine_change what;
+		const char *path, *body;
+	} row[] = {
+		{ENGINE_VLLM, ENGINE_LORA_LOAD, "/v1/load_lora_adapter",
+			"{\"lora_name\":\"sql\",\"lora_path\":\"/loras/\\\"q\"}"},
+		{ENGINE_VLLM, ENGINE_LORA_UNLOAD, "/v1/unload_lora_adapter", "{\"lora_name\":\"sql\"}"},
+		{ENGINE_VLLM, ENGINE_SLEEP, "/sleep?level=1", "{}"},
+		{ENGINE_VLLM, ENGINE_WAKE, "/wake_up", "{}"},
+		{ENGINE_SGLANG, ENGINE_LORA_LOAD, "/load_lora_adapter",
+			"{\"lora_name\":\"sql\",\"lora_path\":\"/loras/\\\"q\"}"},
+		{ENGINE_SGLANG, ENGINE_LORA_UNLOAD, "/unload_lora_adapter", "{\"lora_name\":\"sql\"}"},
+		{ENGINE_SGLANG, ENGINE_SLEEP, "/release_memory_occupation", "{}"},
+		{ENGINE_SGLANG, ENGINE_WAKE, "/resume_memory_occupation", "{}"},
+		{ENGINE_TRTLLM, ENGINE_LORA_LOAD, NULL, ""},
+		{ENGINE_LLAMA_CPP, ENGINE_LORA_LOAD, NULL, ""},
+		{ENGINE_OPENAI_COMPAT, ENGINE_SLEEP, NULL, ""},
+	};
+	for (size_t i = 0; i < CGN_COUNT(row); i++) {
+		struct cgn_buf body = {0};
+		const char *path = engine_change_ask(row[i].kind, row[i].what, CGN_STR("sql"),
+			CGN_STR("/loras/\"q"), &body);
+		if (row[i].path == NULL)
+			assert_null(path);
+		else
+			assert_string_equal(path, row[i].path);
+		assert_true(cgn_str_eq(cgn_buf_view(&body), cgn_str_of(row[i].body)));
+		cgn_buf_fini(&body);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -477,6 +514,7 @@ int main(void)
 		cmocka_unit_test(engines_that_tell_tokens_are_known_by_their_kind),
 		cmocka_unit_test(each_kind_is_asked_in_its_way),
 		cmocka_unit_test(answers_are_read_or_refused),
+		cmocka_unit_test(loras_and_sleep_are_asked_for_in_each_kinds_way),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real engines for tests: vLLM on the CPU, with a small random model. `setup` makes both."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+from cluster import ask, free_port, until  # noqa: E402
+
+BLOCK = 32
+READY_S = 400  # a core to itself: 30 s
+MODEL = "tiny"
+NIXL = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
+
+
+def free_ports(n):
+    """Return the first of |n| free ports in a row."""
+    while True:
+        first = free_port()
+        if all(free_port() == first + i for i in range(1, n)):
+            return first
+
+
+class Missing(Exception):
+    """A real engine cannot be had here; the text says why."""
+
+
+def prepare():
+    """Return (virtual environment, model folder)."""
+    done = subprocess.run([HERE / "setup"], capture_output=True, text=True, timeout=1800)
+    if done.returncode != 0:
+        raise Missing(f"{done.stderr.strip()} (tests/realengine/setup makes what is needed)")
+    return tuple(map(pathlib.Path, done.stdout.split()))
+
+
+def environment():
+    """Return the environment of a vLLM that uses few cores and asks nobody on the network."""
+    return {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HOST_IP": "127.0.0.1",
+            "GLOO_SOCKET_IFNAME": "lo", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
+            "OMP_NUM_THREADS": os.environ.get("CGN_REALENGINE_THREADS", "1"), "PYTHONHASHSEED": "0", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "UCX_TLS": "tcp,self,sm",
+            "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_SERVER_DEV_MODE": "1"}
+
+
+class Vllm:
+    """A vLLM that this process started. Its output is in <folder>/<name>.log."""
+
+    def __init__(self, folder, name, *flags, made=None, nixl=False, ranks=1):
+        self.venv, self.model = made or prepare()
+        self.name, self.log, self.ranks = name, pathlib.Path(folder) / f"{name}.log", ranks
+        self.at(free_port(), free_port(), free_ports(ranks), free_ports(ranks))
+        kv = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": self.events.replace("127.0.0.1", "*"), "replay_endpoint": self.replay}
+        self.argv = [self.venv / "bin/vllm", "serve", self.model, "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", self.port,
+                     "--enforce-eager", "--max-model-len", 8192, "--block-size", BLOCK, "--enable-prompt-tokens-details", "--kv-events-config", json.dumps(kv)]
+        if nixl:
+            self.argv += ["--kv-transfer-config", json.dumps(NIXL)]
+        self.argv = [str(a) for a in (*self.argv, *flags)]
+        self.popen = None
+
+    def at(self, port, side, events, replay):
+        """Set the ports: HTTP, NIXL's side channel, KV events, their replay. Rank r has the port of its events + r."""
+        self.port, self.side, self.ports = port, side, (port, side, events, replay)
+        self.events, self.replay = f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
+
+    def start(self):
+        env = {**os.environ, **environment(), "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side)}
+        with open(self.log, "ab") as log:
+            self.popen = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
+        return self
+
+    def wait(self):
+        until(self.ready, lambda: f"{self.name} is ready\n{self.log.read_text(errors='replace')[-3000:]}", READY_S, 0.2)
+        return self
+
+    def ready(self):
+        assert self.popen.poll() is None, f"{self.name} ended:\n{self.log.read_text(errors='replace')[-4000:]}"
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return ask(self.port, "GET", "/health").status == 200
+        return False
+
+    def kill(self, signo=signal.SIGKILL):
+        """Kill the engine with its processes; it has a process group of its own."""
+        if self.popen and self.popen.poll() is None:
+            os.killpg(self.popen.pid, signo)
+            try:
+                self.popen.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+                self.popen.wait(20)
+
+    def ask(self, path, body, **headers):
+        return ask(self.port, "POST", path, body, headers, wait_s=120)
+
+    def metric(self, name, **labels):
+        return scraped(ask(self.port, "GET", "/metrics").body.decode(), name, **labels)
+
+    def section(self, **more):
+        """Return the agent's [engine] for this engine."""
+        return {"kind": "vllm", "url": f"http://127.0.0.1:{self.port}", "managed": False, "kv_events": self.events, "kv_events_replay": self.replay,
+                "kv_events_ranks": self.ranks, **more}
+
+
+def scraped(text, name, **labels):
+    """Return the sum of the series |name| with these labels."""
+    total = 0.0
+    for line in text.splitlines():
+        series, _, value = line.rpartition(" ")
+        if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
+            total += float(value)
+    return total
+
+
+VOLATILE = [(rb'"id":"[^"]*"', b'"id":"X"'), (rb'"created(_at)?":\d+', b'"created":0'), (rb"(chatcmpl|cmpl)-[0-9a-zA-Z-]+", b"X"), (rb"msg_[0-9a-f]+", b"X")]
+
+
+def without_ids(body):
+    for pattern, put in VOLATILE:
+        body = re.sub(pattern, put, body)
+    return body
+
+
+def words(n, rng):
+    """Return |n| words of several alphabets."""
+    return " ".join(rng.choice(["alpha", "beta", "gamma", "delta", "omega", "köln", "東京", "🙂", "x=1;", "foo_bar", "3.14"]) for _ in range(n))

@@ -66,7 +66,7 @@ def test_tab_completes_verbs_flags_values_and_names(shell, tmp_path):
     shell.type("cgn-ctl clus\tnod\t--he\t\r", "usage: cgn-ctl cluster nodes")
     assert "command not found" not in shell.seen
     shell.type("cgn-ctl version -o js\t\r", '{"version":')
-    shell.type("cgn-ctl recipe show quick\t\r", "--- router.toml ---")
+    shell.type("cgn-ctl recipe show quickstart/sim/a\t\r", "--- router.toml ---")
     shell.type("cgn-ctl config check some\t\r", "found by tab")
     shell.type("cgn-ctl kv put --fi\t\x15echo li''ne\r", "line")  # Ctrl-U: the line is still ours
 

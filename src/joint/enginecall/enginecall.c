@@ -42,7 +42,7 @@ CGN_RC enginecall_check(const struct proto_generate *rq, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Fields that are set anew: the engine's key, no compression, and the framing of io/http. */
+/* Fields that are set again: the engine's key, no compression, and the framing of io/http. */
 static bool field_is_replaced(struct cgn_str name)
 {
 	static const char *const names[] = {"host", "content-length", "authorization", "accept-encoding",

@@ -377,7 +377,6 @@ static void a_lost_close_is_repeated(void **state)
 		assert_true(now.packets_out - at.packets_out <= 2 + bits_of(now.packets_in - at.packets_in));
 	} else { /* On a busy machine the record of the connection was gone before the client's next packet. */
 		assert_int_equal(w.client.why.code, CGN_UNAVAILABLE);
-		assert_int_equal(now.resets_sent, 1);
 	}
 	run_until(&w, records_gone);
 	weather_close(&w);

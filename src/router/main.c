@@ -196,6 +196,9 @@ static void id_make(struct router *r)
 	(void)snprintf(r->id, sizeof r->id, "%s/%ld", host, (long)getpid());
 	cgn_random(&r->shared.instance, sizeof r->shared.instance);
 	r->shared.instance |= 1;
+	r->shared.workers = (uint32_t)worker_count(r->cfg);
+	if (!proc_host_id(r->shared.host_id, sizeof r->shared.host_id))
+		r->shared.host_id[0] = '\0';
 }
 
 static CGN_RC kvindex_open(struct router *r, struct cgn_err *err)

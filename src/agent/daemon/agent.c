@@ -12,6 +12,7 @@
 
 #define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
 #define POWER_INTERVAL CGN_SEC
+#define DIRECT_WAIT    (500 * CGN_MSEC) /* Until routers have heard and told */
 #define NO_ENGINE      "no engine is configured: cgn-agent needs an [engine] table, or several of [[engines]]"
 #define MIN_STREAMS    4096
 #define MESSAGE_SLACK  ((uint64_t)1024 * 1024) /* Beside the body: path, headers, digests */
@@ -44,7 +45,10 @@ static void agent_drain_step(struct agent *a)
 {
 	if (!a->draining)
 		return;
-	if (!a->leaving && a->relays.share.all.inflight == 0)
+	if (a->direct_timer.at == 0 && watch_direct(&a->watch, 0).inflight == 0)
+		a->direct_over = true;
+	bool direct = a->direct_told && !a->direct_over;
+	if (!a->leaving && !direct && a->relays.share.all.inflight == 0)
 		agent_leave(a);
 	if (a->left && engines_are_stopped(a)) {
 		a->left = false; /* svc_drained is called once */
@@ -60,6 +64,14 @@ static void on_left(void *arg)
 	agent_drain_step(a);
 }
 
+/* Routers know by now that the node drains, and have told of the requests that they had sent before. */
+static void on_direct_timer(struct cgn_timer *t)
+{
+	struct agent *a = CGN_CONTAINER(t, struct agent, direct_timer);
+	CGN_LIVE(a, AGENT_TAG);
+	agent_drain_step(a);
+}
+
 /* The open requests had their time. The engines still get theirs to end (engine.stop_grace). */
 static void on_drain_timer(struct cgn_timer *t)
 {
@@ -68,9 +80,12 @@ static void on_drain_timer(struct cgn_timer *t)
 	if (a->leaving)
 		return;
 	cgn_log(WARN, "agent.drain_timeout", F_STR("node", a->node_id),
-		F_U64("requests_cut", a->relays.share.all.inflight));
+		F_U64("requests_cut",
+			(uint64_t)a->relays.share.all.inflight + watch_direct(&a->watch, 0).inflight));
 	for (size_t i = 0; i < a->n_engines; i++)
 		relay_end_all(&a->engines[i], "the node goes away and agent.drain_timeout is over");
+	a->direct_over = true; /* Requests that went straight to an engine end with it */
+	agent_drain_step(a);
 }
 
 void agent_drain(void *state)
@@ -79,6 +94,8 @@ void agent_drain(void *state)
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = true;
 	cgn_timer_set(&a->drain_timer, a->drain_timeout);
+	if (a->direct_told)
+		cgn_timer_set(&a->direct_timer, DIRECT_WAIT);
 	agent_changed(a);
 	agent_drain_step(a);
 }
@@ -261,7 +278,7 @@ static CGN_RC on_request_admit(void *user, struct cgn_err *err)
 	const struct agent *a = user;
 	if (a->draining)
 		return CGN_FAIL(err, UNAVAILABLE, "node %s is draining", a->node_id);
-	uint32_t inflight = a->relays.share.all.inflight;
+	uint32_t inflight = a->relays.share.all.inflight + watch_direct(&a->watch, 0).inflight;
 	if (inflight >= a->max_inflight)
 		return CGN_FAIL(err, OVERLOADED,
 			"node %s has %u requests in flight, as many as agent.max_inflight allows", a->node_id,
@@ -304,7 +321,17 @@ static uint64_t on_watch_stale_ms(void *user)
 	return engines_stale_ms(a->engines, a->n_engines, cgn_loop_now(a->loop));
 }
 
-static const struct watch_ops watch_ops = {.load = on_watch_load,
+static void on_direct_changed(void *user, bool heard)
+{
+	struct agent *a = user;
+	CGN_LIVE(a, AGENT_TAG);
+	engine_direct_told(&a->engines[0], watch_direct(&a->watch, 0).inflight, heard);
+	watch_load_changed(&a->watch);
+	agent_drain_step(a);
+}
+
+static const struct watch_ops watch_ops = {.direct_changed = on_direct_changed,
+	.load = on_watch_load,
 	.source = on_watch_source,
 	.stale_ms = on_watch_stale_ms};
 
@@ -412,6 +439,10 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 	powersrc_init(&a->power, POWERSRC_ROOT);
 	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
 	cgn_timer_init(&a->drain_timer, a->loop, on_drain_timer);
+	cgn_timer_init(&a->direct_timer, a->loop, on_direct_timer);
+	a->direct = cfg->agent.direct;
+	if (!proc_host_id(a->host_id, sizeof a->host_id))
+		a->host_id[0] = '\0';
 	return a;
 }
 
@@ -481,6 +512,7 @@ void agent_stop(void **take)
 	cgn_timer_cancel(&a->power_timer);
 	gpus_close(&a->gpus);
 	cgn_timer_cancel(&a->drain_timer);
+	cgn_timer_cancel(&a->direct_timer);
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
 	for (size_t i = 0; i < a->n_engines; i++)

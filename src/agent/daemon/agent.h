@@ -7,6 +7,7 @@
 #include "agent/gpu/gpu.h"
 #include "agent/relay/relay.h"
 #include "agent/watch/watch.h"
+#include "io/proc/proc.h"
 #include "joint/powersrc/powersrc.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
@@ -44,9 +45,15 @@ struct agent {
 
 	cgn_nsec drain_timeout;
 	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
-	bool draining;                /* No new requests */
-	bool leaving;                 /* The last request has ended: routers forget the node, engines stop */
-	bool left;                    /* Routers have forgotten the node */
+	int direct;                   /* agent.direct */
+	bool direct_told;             /* Routers were told of the engine's address */
+	bool direct_over; /* Draining: routers go straight to the engine no more, or had their time */
+	struct cgn_timer
+		direct_timer;       /* Draining: requests that routers had sent by then have been told of */
+	char host_id[PROC_HOST_ID]; /* Empty: not known */
+	bool draining;              /* No new requests */
+	bool leaving;               /* The last request has ended: routers forget the node, engines stop */
+	bool left;                  /* Routers have forgotten the node */
 };
 
 /* ---- the program, as joint/svc runs it ---- */

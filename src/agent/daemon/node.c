@@ -45,6 +45,35 @@ static bool handoff_describe(struct agent *a, const struct engine *e, Cognitora_
 	return copied && !terms.bad;
 }
 
+/* True if |host| means the machine itself. */
+static bool is_loopback(const char *host)
+{
+	return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+}
+
+/* Describe how routers reach an engine without the agent, if they may. An address that means another machine to a router
+ * elsewhere is for routers on this machine. False: the scratch arena is too small. */
+static bool direct_describe(struct agent *a, struct engine *e, Cognitora__V1__Direct **out)
+{
+	char host[sizeof a->address];
+	address_host(a->address, host, sizeof host);
+	bool loop = is_loopback(e->url.host), here = loop || strcmp(e->url.host, host) == 0;
+	bool local = a->direct == CONFIG_DIRECT_AUTO || loop;
+	if (a->direct == CONFIG_DIRECT_OFF || a->draining || a->n_engines != 1 || !engine_needs_no_agent(e) ||
+		(local && (!here || a->host_id[0] == '\0')))
+		return true;
+	Cognitora__V1__Direct *m = cgn_arena_get(&a->scratch, sizeof *m);
+	if (m == NULL)
+		return false;
+	cognitora__v1__direct__init(m);
+	m->address = e->url.addr;
+	m->connections = e->max_conns < a->max_inflight ? e->max_conns : a->max_inflight;
+	if (local)
+		m->host = a->host_id;
+	*out = m;
+	return true;
+}
+
 static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 {
 	Cognitora__V1__Engine *m = cgn_arena_get(&a->scratch, sizeof *m);
@@ -66,6 +95,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
 	bool copied = m->kind != NULL && m->trouble != NULL && m->resume != NULL;
+	copied = copied && direct_describe(a, e, &m->direct);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }
 
@@ -120,6 +150,7 @@ void agent_changed(struct agent *a)
 		return;
 	proto_node_free(&a->node);
 	a->node = copy;
+	a->direct_told = a->direct_told || copy->engines[0]->direct != NULL;
 	grpc_server_serving(a->grpc, !a->draining && agent_is_ready(a));
 	watch_node_changed(&a->watch, a->node);
 	if (!a->leaving)
@@ -136,15 +167,25 @@ bool agent_is_ready(const struct agent *a)
 
 /* ---- the load ---- */
 
+static void row_add(struct share_row *to, struct share_row more)
+{
+	to->inflight += more.inflight;
+	to->decoding += more.decoding;
+	to->queued_tokens += more.queued_tokens;
+}
+
 void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out)
 {
 	const struct share *share = &a->relays.share;
-	struct share_row yours = share_of(share, router);
+	struct share_row yours = share_of(share, router), all = share->all;
+	row_add(&all, watch_direct(&a->watch, 0));
+	if (router != 0)
+		row_add(&yours, watch_direct(&a->watch, router));
 	cognitora__v1__load__init(out);
 	out->shared = true;
-	out->inflight = share->all.inflight;
-	out->queued_tokens = share->all.queued_tokens;
-	out->decoding = share->all.decoding;
+	out->inflight = all.inflight;
+	out->queued_tokens = all.queued_tokens;
+	out->decoding = all.decoding;
 	out->yours = yours.inflight;
 	out->yours_queued_tokens = yours.queued_tokens;
 	out->yours_decoding = yours.decoding;

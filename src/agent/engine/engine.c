@@ -154,7 +154,11 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 {
 	const struct config_engine *ce = &cfg->engines[i];
 	const struct engine_ops *ops = engine_ops_of(ce->kind);
-	*e = (struct engine){.tag = ENGINE_TAG, .host = host, .ops = ops, .resume = ops->resume(ce)};
+	*e = (struct engine){.tag = ENGINE_TAG,
+		.host = host,
+		.ops = ops,
+		.resume = ops->resume(ce),
+		.max_conns = ce->max_conns};
 	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));
 	cgn_arena_init(&e->arena, (size_t)1024 * 1024);
 	requests_init(e);
@@ -225,6 +229,20 @@ bool engine_is_ready(const struct engine *e)
 	return e->process.sup.state == SUPERVISE_READY && e->models.known;
 }
 
+bool engine_needs_no_agent(const struct engine *e)
+{
+	return engine_is_ready(e) && !e->url.tls && e->url.base[0] == '\0' && e->authorization == NULL &&
+		e->slots == NULL && e->residency.by == RESIDENCY_BY_EVENTS;
+}
+
+void engine_direct_told(struct engine *e, uint32_t n, bool heard)
+{
+	e->requests.direct = n;
+	share_peak_note(&e->requests.peak, e->requests.inflight + n);
+	if (heard)
+		engine_heard(e);
+}
+
 bool engine_is_stopped(const struct engine *e)
 {
 	return e->process.sup.state == SUPERVISE_STOPPED;
@@ -256,7 +274,8 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_z(o, "trouble", e->health.trouble);
 	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
 	json_key_u64(o, "restarts", e->process.sup.restarts);
-	json_key_u64(o, "inflight", e->requests.inflight);
+	json_key_u64(o, "inflight", (uint64_t)e->requests.inflight + e->requests.direct);
+	json_key_u64(o, "direct", e->requests.direct);
 	json_key_u64(o, "resident_blocks", residency_count(e->residency.sent));
 	json_key_z(o, "residency", e->residency.text);
 	json_key(o, "kv_events");

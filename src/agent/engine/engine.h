@@ -48,8 +48,9 @@ struct engine_host {
 /* The requests that an engine has. */
 struct engine_requests {
 	struct cgn_link relays; /* relay.link */
-	uint32_t inflight;
-	struct share_peak peak; /* Peak of |inflight| */
+	uint32_t inflight;      /* Requests that the agent relays */
+	uint32_t direct;        /* Requests that routers have straight at the engine, as they told */
+	struct share_peak peak; /* Peak of |inflight| + |direct| */
 	struct metric_cell *seconds, *ok, *error, *cancelled;
 };
 
@@ -75,6 +76,7 @@ struct engine {
 	struct engine_feed *feed; /* KV events; NULL: not configured */
 	struct slotmgr *slots;    /* NULL: the engine's slots are not kept */
 	struct engine_requests requests;
+	uint32_t max_conns; /* Most connections to the engine */
 };
 
 /* Note what is wrong with an engine's URL and files, without starting or asking it. */
@@ -90,6 +92,11 @@ void engine_stop(struct engine *e);
 void engine_close(struct engine *e);
 /* True when the engine takes requests: it is ready and its models are known. */
 bool engine_is_ready(const struct engine *e);
+/* True when the agent adds nothing to the engine's requests and loses nothing that it does not see: routers may go
+ * straight to the engine. */
+bool engine_needs_no_agent(const struct engine *e);
+/* Routers have told of |n| requests straight at the engine; |heard|: and that it brings bytes. */
+void engine_direct_told(struct engine *e, uint32_t n, bool heard);
 bool engine_is_stopped(const struct engine *e);
 /* Append the engine's object of /engines. */
 void engine_report(const struct engine *e, struct json_out *o);

@@ -139,7 +139,8 @@ static void on_stall_beat(struct cgn_timer *t)
 	if (++h->silent_beats < STALL_BEATS || h->unanswered < STALL_CHECKS)
 		return;
 	(void)snprintf(text, sizeof text,
-		"stalled: it answers no check and brings no byte (%u requests there)", e->requests.inflight);
+		"stalled: it answers no check and brings no byte (%u requests there)",
+		e->requests.inflight + e->requests.direct);
 	engine_trouble_set(e, text);
 	/* Routers learn of the stall first, so that they send the requests that end here elsewhere. */
 	engine_step(e, SUPERVISE_STALLED);

@@ -76,7 +76,7 @@ static void on_load_tick(struct cgn_timer *t)
 	struct engine *e = CGN_CONTAINER(t, struct engine, load.timer);
 	CGN_LIVE(e, ENGINE_TAG);
 	e->load.source = 0;
-	share_peak_next(&e->requests.peak, e->requests.inflight);
+	share_peak_next(&e->requests.peak, e->requests.inflight + e->requests.direct);
 	/* A failed reading must not look like a counter that fell. */
 	e->load.next = (struct engine_load){.work = e->load.now.work};
 	engine_models_ask(e);

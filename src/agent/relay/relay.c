@@ -345,7 +345,7 @@ static void relay_take_engine(struct relay *r, struct engine *e)
 	r->engine = e;
 	cgn_list_push(&e->requests.relays, &r->link);
 	e->requests.inflight++;
-	share_peak_note(&e->requests.peak, e->requests.inflight);
+	share_peak_note(&e->requests.peak, e->requests.inflight + e->requests.direct);
 	share_enter(&r->all->share, r->rq.facts.router, r->rq.facts.new_tokens, &r->share);
 	r->all->requests_total++;
 	r->all->ops->load_changed(r->all->user);

@@ -12,6 +12,7 @@
 /* Between two reports of the holdings. The first change after a pause is reported at once: the next turn of a
  * conversation may come as soon as its last answer has ended. */
 #define BLOCKS_INTERVAL (10 * CGN_MSEC)
+#define DIRECT_MOST     (1U << 20)    /* A larger number of requests that a router tells is cut */
 #define CHECK_INTERVAL  (2 * CGN_SEC) /* Between two checks of a watcher's knowledge, while blocks change */
 
 #define WATCHER_TAG 0xa9e17005U
@@ -22,8 +23,10 @@ struct watcher {
 	struct grpc_call *call;
 	struct cgn_link link;
 	uint64_t seq;
-	uint64_t router;  /* Router whose share the watcher is told; 0: none */
-	cgn_nsec told_at; /* Last report of the load */
+	uint64_t router;         /* Router whose share the watcher is told; 0: none */
+	struct share_row direct; /* Requests that the router has straight at the engine */
+	uint64_t heard;          /* DirectLoad.heard, as last told */
+	cgn_nsec told_at;        /* Last report of the load */
 	struct watch_backlog backlog;
 	bool begun, finished, node_due, load_due, reset_due, source_due, check_due;
 	bool changed; /* Some digest changed since the last check */
@@ -275,6 +278,43 @@ static void watcher_begin(struct watcher *w, uint64_t router)
 	watcher_flush(w);
 }
 
+/* ---- requests straight at the engine ---- */
+
+struct share_row watch_direct(const struct watch *all, uint64_t router)
+{
+	struct share_row sum = {.router = router};
+	cgn_list_each (it, &all->watchers) {
+		const struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
+		if (router != 0 && w->router != router)
+			continue;
+		sum.inflight += w->direct.inflight;
+		sum.decoding += w->direct.decoding;
+		sum.queued_tokens += w->direct.queued_tokens;
+	}
+	return sum;
+}
+
+static uint32_t most_of(uint64_t told, uint32_t most)
+{
+	return told < most ? (uint32_t)told : most;
+}
+
+/* Take what the router tells. An earlier call of the same router may not have ended yet: its numbers are old. */
+static void watcher_told(struct watcher *w, const Cognitora__V1__DirectLoad *told)
+{
+	bool heard = told->heard != w->heard;
+	cgn_list_each (it, &w->all->watchers) {
+		struct watcher *other = CGN_CONTAINER(it, struct watcher, link);
+		if (other->router == w->router)
+			other->direct = (struct share_row){0};
+	}
+	w->heard = told->heard;
+	w->direct.inflight = most_of(told->inflight, DIRECT_MOST);
+	w->direct.decoding = most_of(told->decoding, w->direct.inflight);
+	w->direct.queued_tokens = most_of(told->queued_tokens, UINT32_MAX);
+	w->all->ops->direct_changed(w->all->user, heard);
+}
+
 static CGN_RC watcher_repair(struct watcher *w, const Cognitora__V1__WatchRequest *rq, struct cgn_err *err)
 {
 	for (size_t i = 0; i < rq->n_repair; i++) {
@@ -301,7 +341,9 @@ static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, s
 		return;
 	cgn_rc rc = pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n},
 		&rq, &err);
-	if (cgn_ok(rc) && w->begun)
+	if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && rq->direct != NULL)
+		watcher_told(w, rq->direct);
+	else if (cgn_ok(rc) && w->begun)
 		rc = watcher_repair(w, rq, &err);
 	else if (cgn_ok(rc))
 		watcher_begin(w, rq->router);
@@ -343,6 +385,8 @@ static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err 
 	w->finished = true;
 	cgn_list_drop(&w->link);
 	w->all->n_watchers--;
+	if (w->direct.inflight > 0)
+		w->all->ops->direct_changed(w->all->user, false);
 	cgn_loop_bury(w->all->loop, &w->grave, watcher_release);
 }
 

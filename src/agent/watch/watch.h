@@ -9,6 +9,7 @@
 #include "io/loop/loop.h"
 #include "policy/holdings/holdings.h"
 #include "policy/proto/proto.h"
+#include "policy/share/share.h"
 
 #define WATCH_MAX_WATCHERS 64
 
@@ -18,6 +19,9 @@ struct watch_ops {
 	Cognitora__V1__ResidencySource (*source)(void *user);
 	/* Milliseconds since the oldest silent source was heard; 0: all sources are in contact. */
 	uint64_t (*stale_ms)(void *user);
+	/* Take note that the requests that routers have straight at the engine (watch_direct) may have changed. |heard|:
+	 * the engine brings bytes. */
+	void (*direct_changed)(void *user, bool heard);
 };
 struct watch {
 	struct cgn_loop *loop;
@@ -40,4 +44,7 @@ void watch_source_changed(struct watch *w);
 void watch_load_changed(struct watch *w);
 /* The node's description is |node| from now on; watchers are told at once. */
 void watch_node_changed(struct watch *w, const Cognitora__V1__Node *node);
+/* Return the requests that |router| has straight at the engine, as it told; 0: all routers' together. A router that
+ * watches no more has none. */
+struct share_row watch_direct(const struct watch *w, uint64_t router);
 void watch_end_all(struct watch *w, const char *sentence);

@@ -22,6 +22,7 @@
 #define STRAY_WAIT_NS   2000000
 #define BOOT_ID_FILE    "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_LETTERS 36
+#define NETWORK_FILE    "/proc/self/ns/net"
 
 /* A Unix socket's path has at most 107 bytes, so name it below the folder's descriptor. Returns the descriptor, or -1 and
  * errno. */
@@ -108,6 +109,17 @@ static bool boot_id(char out[BOOT_ID_LETTERS + 1])
 		(void)close(fd);
 	out[BOOT_ID_LETTERS] = '\0';
 	return n == BOOT_ID_LETTERS;
+}
+
+bool proc_host_id(char *out, size_t size)
+{
+	char boot[BOOT_ID_LETTERS + 1], network[64];
+	ssize_t n = readlink(NETWORK_FILE, network, sizeof network - 1);
+	if (n <= 0 || !boot_id(boot))
+		return false;
+	network[n] = '\0';
+	int made = snprintf(out, size, "%s %s", boot, network);
+	return made > 0 && (size_t)made < size;
 }
 
 static bool place_path(const char *place, const char *ending, char out[PATH_BYTES])

@@ -79,3 +79,9 @@ const char *proc_exit_text(const struct proc_exit *why, char *buf, size_t cap);
 /* Find the file that argv[0] names: |name| itself when it has a slash, else the first executable in
  * |path_list| ("a:b:c"; NULL: empty). */
 CGN_RC proc_find(const char *name, const char *path_list, char *out, size_t cap, struct cgn_err *err);
+
+/* ---- place.c: where this process runs ---- */
+/* Write a text that is the same in processes that share a kernel since its boot and a network namespace: there
+ * 127.0.0.1 means the same to them. Containers share a kernel, but mostly not the network. False: not known. */
+#define PROC_HOST_ID 104
+bool proc_host_id(char *out, size_t size);

@@ -95,6 +95,11 @@ struct node_stats {
 	_Atomic uint64_t prefill_since, prefill_total;
 	_Atomic uint64_t moving_tokens; /* Workers: tokens whose KV is on the way to the node or from it. */
 	struct pulse pulse;
+	/* Workers: of |inflight|, the requests that are straight at the node's engine, of which the agent is told:
+	 * their number, the part whose first byte came, the prompt tokens to compute of the others, and the pieces
+	 * that the engine brought. */
+	_Atomic uint32_t direct, direct_decoding;
+	_Atomic uint64_t direct_tokens, direct_heard;
 };
 
 /* Learn from a request that ended and whose engine reported its cached tokens: |predicted| tokens were

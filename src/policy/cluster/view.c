@@ -34,6 +34,19 @@ static int pair_order(const void *a, const void *b)
 	return cgn_str_order(x->served, y->served);
 }
 
+/* False: out of memory. */
+static bool direct_fill(struct cluster_view *v, const Cognitora__V1__Node *info, struct view_direct *out)
+{
+	const Cognitora__V1__Engine *e = info->n_engines == 1 ? info->engines[0] : NULL;
+	if (e == NULL || !e->ready || e->direct == NULL || e->direct->connections == 0)
+		return true;
+	*out = (struct view_direct){.address = cgn_arena_strz(&v->arena, cgn_str_of(e->direct->address)),
+		.host = cgn_arena_strz(&v->arena, cgn_str_of(e->direct->host)),
+		.connections = e->direct->connections,
+		.kind = engine_ops_named(cgn_str_of(e->kind))};
+	return out->address != NULL && out->host != NULL;
+}
+
 static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 {
 	size_t n_nodes = 1; /* The array must not be empty. */
@@ -59,7 +72,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
-		if (to->id == NULL || to->address == NULL)
+		if (to->id == NULL || to->address == NULL || !direct_fill(v, n->info, &to->direct))
 			return false;
 		to->node_id_hash = route_hash(to->id, strlen(to->id));
 	}

@@ -7,6 +7,14 @@
 #include "policy/engine/tokens.h"
 #include "policy/handoff/handoff.h"
 
+/* Where requests may go straight to the node's engine (Engine.direct); address NULL: only by the agent. */
+struct view_direct {
+	const char *address;
+	const char *host; /* Only routers there may (proc_host_id); empty: all. */
+	uint32_t connections;
+	const struct engine_ops *kind; /* NULL: unknown. */
+};
+
 struct view_node {
 	uint16_t slot;
 	enum node_state state;
@@ -20,6 +28,7 @@ struct view_node {
 	bool fed;
 	bool fed_bytes;        /* The index has chains of bytes too. */
 	cgn_nsec record_until; /* See cluster.h. */
+	struct view_direct direct;
 	bool stores; /* The node has a block store that is connected to the stores of other nodes. */
 };
 

@@ -16,7 +16,7 @@ struct fixed_end {
 	const char *outcome;
 	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
 		total_us;
-	uint8_t has_cached, has_prompt;
+	uint8_t has_cached, has_prompt, direct;
 };
 
 struct fixed_split {
@@ -229,7 +229,8 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 		.first_us = e->first_us,
 		.total_us = e->total_us,
 		.has_cached = e->has_cached,
-		.has_prompt = e->has_prompt};
+		.has_prompt = e->has_prompt,
+		.direct = e->direct};
 	to = put_text(to, e->id);
 	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, e->model);
@@ -250,6 +251,7 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	out->tries = f.tries;
 	out->has_cached = f.has_cached;
 	out->has_prompt = f.has_prompt;
+	out->direct = f.direct;
 	out->cached_predicted = f.cached_predicted;
 	out->cached = f.cached;
 	out->prompt_tokens = f.prompt_tokens;

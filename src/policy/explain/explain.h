@@ -111,6 +111,7 @@ struct explain_end {
 	uint64_t at_ms;
 	uint32_t status, tries;
 	bool has_cached, has_prompt;
+	bool direct;                       /* The answer came straight from the engine, not by the agent. */
 	uint32_t cached_predicted, cached; /* Tokens. */
 	uint32_t prompt_tokens, answer_tokens;
 	uint32_t ttft_us; /* From the request's head to the answer's first byte; 0: none came. */

@@ -293,6 +293,7 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 	json_key_z(j, "outcome", e->outcome);
 	json_key_str(j, "node", e->node);
 	json_key_u64(j, "tries", e->tries);
+	json_key_bool(j, "direct", e->direct);
 	if (e->has_prompt) {
 		json_key_u64(j, "prompt_tokens", e->prompt_tokens);
 		json_key_u64(j, "completion_tokens", e->answer_tokens);

@@ -58,6 +58,11 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		if (e->models[i][0] == '\0' || !text_ok(e->models[i], 512))
 			return CGN_FAIL(err, INVALID,
 				"Engine.models: a name that is empty, over 512 bytes or no UTF-8");
+	const Cognitora__V1__Direct *d = e->direct;
+	if (d != NULL &&
+		(!address_ok(d->address) || cgn_str_starts(cgn_str_of(d->address), "unix:") ||
+			!text_ok(d->host, PROTO_MAX_ID)))
+		return CGN_FAIL(err, INVALID, "Engine.direct: address must be host:port, host a short text");
 	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;
 }
 

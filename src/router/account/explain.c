@@ -172,6 +172,7 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		.tries = plan_attempts(&r->plan.legs),
 		.has_cached = u->has_cached,
 		.has_prompt = u->has_prompt,
+		.direct = r->attempt.by_engine,
 		.cached_predicted = u32_saturate(r->plan.prediction.cached),
 		.cached = u32_saturate(u->cached_tokens),
 		.prompt_tokens = u32_saturate(u->prompt_tokens),

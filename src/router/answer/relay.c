@@ -184,9 +184,9 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	gw_limit_relayed(r, data);
 	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];
 	to->last2[1] = data.p[data.n - 1];
-	if (!to->paused && r->attempt.call.grpc != NULL && http_exchange_over_mark(r->client.x)) {
+	if (!to->paused && gw_call_is_open(&r->attempt.call) && http_exchange_over_mark(r->client.x)) {
 		to->paused = to->was_paused = true;
-		grpc_pause(r->attempt.call.grpc);
+		gw_call_pause(&r->attempt.call);
 	}
 }
 

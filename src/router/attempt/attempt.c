@@ -2,11 +2,12 @@
 /* attempt: from the call that is sent to the head and the bytes of its answer. */
 #include "router/attempt/attempt.h"
 
+#include "router/attempt/direct.h"
 #include "router/attempt/verdict.h"
 
 #define POLL_LEAST (5 * CGN_MSEC)
 
-static void answer_refuse(struct gw_attempt *a, enum cgn_code code)
+void gw_attempt_refuse(struct gw_attempt *a, enum cgn_code code)
 {
 	if (code == CGN_NO_MEMORY)
 		a->call.why = (struct cgn_err){.code = code, .msg = "no memory for the head of the answer"};
@@ -24,26 +25,31 @@ static bool is_event_stream(const struct gw_attempt *a)
 	return false;
 }
 
+void gw_attempt_head(struct gw_attempt *a, int status, const struct proto_header *headers, size_t n)
+{
+	a->status = status;
+	a->headers = headers;
+	a->n_headers = n;
+	a->head_seen = true;
+	a->events = is_event_stream(a);
+	a->ops->on_event(a->user);
+}
+
 /* The strings of a head are borrowed from its message: copy the message rather than each of them. */
 static void head_take(struct gw_attempt *a, struct cgn_str msg)
 {
 	struct proto_chunk c;
 	if (a->head_seen || msg.n > GW_HEAD_MAX) {
-		answer_refuse(a, CGN_BAD_GATEWAY);
+		gw_attempt_refuse(a, CGN_BAD_GATEWAY);
 		return;
 	}
 	struct cgn_str copy = cgn_arena_str(a->head, msg);
 	cgn_rc rc = copy.p != NULL ? proto_chunk_read(copy, a->head, &c, NULL) : CGN_RC_OF(CGN_NO_MEMORY);
 	if (!cgn_ok(rc) || c.status < 200) {
-		answer_refuse(a, rc.code);
+		gw_attempt_refuse(a, rc.code);
 		return;
 	}
-	a->status = c.status;
-	a->headers = c.headers;
-	a->n_headers = c.n_headers;
-	a->head_seen = true;
-	a->events = is_event_stream(a);
-	a->ops->on_event(a->user);
+	gw_attempt_head(a, c.status, c.headers, c.n_headers);
 }
 
 static void on_message(struct grpc_call *call, void *user, const uint8_t *p, size_t n)
@@ -54,11 +60,11 @@ static void on_message(struct grpc_call *call, void *user, const uint8_t *p, siz
 	struct cgn_str msg = {(const char *)p, n};
 	cgn_rc rc = proto_chunk_read(msg, a->head, &c, NULL);
 	if (!cgn_ok(rc))
-		answer_refuse(a, rc.code);
+		gw_attempt_refuse(a, rc.code);
 	else if (c.kind == PROTO_CHUNK_HEAD)
 		head_take(a, msg);
 	else if (c.kind == PROTO_CHUNK_DATA && !a->head_seen)
-		answer_refuse(a, CGN_BAD_GATEWAY);
+		gw_attempt_refuse(a, CGN_BAD_GATEWAY);
 	else if (c.kind == PROTO_CHUNK_DATA && c.data.n > 0)
 		a->ops->on_data(a->user, c.data);
 }
@@ -73,11 +79,18 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 
 static const struct grpc_call_ops call_ops = {.on_message = on_message, .on_close = on_close};
 
+void gw_attempt_by_agent(struct gw_attempt *a, const struct proto_generate *g)
+{
+	gw_call_by_agent(&a->call, a->arena, g, &call_ops, a);
+}
+
 void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
 	const struct proto_generate *g)
 {
-	CGN_MUST(!a->ticket.booked && a->call.grpc == NULL && a->call.link == NULL);
+	CGN_MUST(!a->ticket.booked && !gw_call_is_open(&a->call) && a->call.link == NULL);
 	*a = (struct gw_attempt){.w = cfg->w,
+		.turn = a->turn + 1,
+		.arena = cfg->arena,
 		.head = cfg->head,
 		.ops = cfg->ops,
 		.user = cfg->user,
@@ -85,11 +98,12 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 		.gate = cfg->gate,
 		.call.lends = true,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
-	gw_call_start(&a->call, cfg->w, node, cfg->arena, g, &call_ops, a);
-	if (a->call.link != NULL) {
-		a->predicted = a->call.link->predicted;
-		a->actual = a->call.link->actual;
-	}
+	if (!gw_call_link(&a->call, cfg->w, node, cfg->arena))
+		return;
+	a->predicted = a->call.link->predicted;
+	a->actual = a->call.link->actual;
+	if (!gw_direct_start(a, node, cfg->arena, g))
+		gw_attempt_by_agent(a, g);
 }
 
 bool gw_attempt_release(struct gw_attempt *a)
@@ -106,6 +120,7 @@ bool gw_attempt_end(struct gw_attempt *a)
 		return false;
 	if (a->ticket.booked)
 		gw_verdict_none(a);
+	gw_direct_end(a);
 	gw_call_end(&a->call, a->w);
 	return gw_attempt_release(a);
 }

@@ -19,10 +19,23 @@ struct gw_attempt_ops {
 	void (*on_data)(void *user, struct cgn_str data);
 };
 
+/* The state of an attempt straight at an engine; direct.h */
+struct gw_direct {
+	const struct proto_generate *sent; /* to send it again, in the attempt's arena; NULL: none */
+	struct enginecall_gather gather;   /* bytes of this turn */
+	uint32_t tokens;                   /* prompt tokens that are counted as not computed */
+	bool counted, begun;               /* in node_stats */
+	bool retried;                      /* a stale connection was replaced */
+};
+
 struct gw_attempt {
 	struct gw_call call;
-	struct gw_worker *w;    /* NULL: nothing was started yet */
-	struct cgn_arena *head; /* for the answer's head; the owner's */
+	struct gw_direct direct;
+	uint32_t turn;           /* attempts that this object was before: tells them apart in callbacks */
+	bool by_engine;          /* straight from the engine, not by the agent */
+	struct gw_worker *w;     /* NULL: nothing was started yet */
+	struct cgn_arena *arena; /* lives longer than the attempt; the owner's */
+	struct cgn_arena *head;  /* for the answer's head; the owner's */
 	const struct gw_attempt_ops *ops;
 	void *user;
 	struct chooser_ticket ticket;           /* the node's booking */
@@ -54,6 +67,12 @@ struct gw_attempt_cfg {
  * have ended, or be zero. */
 void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
 	const struct proto_generate *g);
+/* Send |g| to the node's agent, on the attempt's link. */
+void gw_attempt_by_agent(struct gw_attempt *a, const struct proto_generate *g);
+/* Take the head of the answer; |headers| are in |a->head|. Calls on_event. */
+void gw_attempt_head(struct gw_attempt *a, int status, const struct proto_header *headers, size_t n);
+/* Declare the answer unusable. Calls on_event. */
+void gw_attempt_refuse(struct gw_attempt *a, enum cgn_code code);
 /* Give the booking back. Returns true if there was one: then there is room on the node. */
 bool gw_attempt_release(struct gw_attempt *a);
 /* End the attempt: cancel an open call, give the booking and the link back. An attempt without a verdict says

@@ -9,8 +9,7 @@ static void call_fail(struct gw_call *c)
 	c->why = (struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"};
 }
 
-/* The bytes that replace the model's name belong to the view, which may be replaced while they are sent. */
-static bool swap_keep(struct proto_swap *s, struct cgn_arena *arena)
+bool gw_call_swap_keep(struct proto_swap *s, struct cgn_arena *arena)
 {
 	if (s->by.p == NULL)
 		return true;
@@ -22,7 +21,7 @@ static void call_send(struct gw_call *c, struct proto_generate *g, struct cgn_ar
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prefix = {0};
 	proto_generate_prefix(g, &prefix);
-	if (prefix.bad || (c->lends && !swap_keep(&g->swap, arena))) {
+	if (prefix.bad || (c->lends && !gw_call_swap_keep(&g->swap, arena))) {
 		call_fail(c);
 		return;
 	}
@@ -39,40 +38,76 @@ static void call_send(struct gw_call *c, struct proto_generate *g, struct cgn_ar
 		grpc_half_close(c->grpc);
 }
 
-void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
-	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user)
+bool gw_call_link(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
+	struct cgn_arena *arena)
 {
-	CGN_MUST(c->grpc == NULL);
+	CGN_MUST(!gw_call_is_open(c));
 	cgn_rc rc = CGN_OK;
 	c->slot = node->slot;
 	c->node_id = cgn_arena_strz(arena, cgn_str_of(node->id));
-	c->closed = false;
+	c->why = (struct cgn_err){.code = CGN_FINE};
 	if (c->node_id == NULL)
 		rc = CGN_FAIL(&c->why, NO_MEMORY, "no memory for a call to node %s", node->id);
 	if (cgn_ok(rc) && c->link == NULL)
 		rc = gw_link_get(w, node, &c->link, &c->why);
-	if (cgn_ok(rc))
-		rc = grpc_call_start(c->link->channel, PROTO_AGENT_GENERATE, 0, ops, user, &c->grpc, &c->why);
-	if (!cgn_ok(rc)) {
+	c->closed = !cgn_ok(rc);
+	return !c->closed;
+}
+
+void gw_call_by_agent(struct gw_call *c, struct cgn_arena *arena, const struct proto_generate *g,
+	const struct grpc_call_ops *ops, void *user)
+{
+	if (!cgn_ok(grpc_call_start(c->link->channel, PROTO_AGENT_GENERATE, 0, ops, user, &c->grpc,
+		    &c->why))) {
 		c->grpc = NULL;
 		c->closed = true;
 		return;
 	}
-	c->why = (struct cgn_err){.code = CGN_FINE};
 	struct proto_generate sent = *g;
 	call_send(c, &sent, arena);
+}
+
+void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
+	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user)
+{
+	if (gw_call_link(c, w, node, arena))
+		gw_call_by_agent(c, arena, g, ops, user);
+}
+
+bool gw_call_is_open(const struct gw_call *c)
+{
+	return c->grpc != NULL || c->http != NULL;
+}
+
+void gw_call_pause(struct gw_call *c)
+{
+	if (c->grpc != NULL)
+		grpc_pause(c->grpc);
+	if (c->http != NULL)
+		http_call_pause(c->http);
+}
+
+void gw_call_resume(struct gw_call *c)
+{
+	if (c->grpc != NULL)
+		grpc_resume(c->grpc);
+	if (c->http != NULL)
+		http_call_resume(c->http);
 }
 
 void gw_call_keep(struct gw_call *c)
 {
 	if (c->lends && c->grpc != NULL)
 		grpc_keep(c->grpc);
+	if (c->lends && c->http != NULL)
+		http_call_keep(c->http);
 	c->lends = false;
 }
 
 void gw_call_on_close(struct gw_call *c, const struct cgn_err *why)
 {
 	c->grpc = NULL;
+	c->http = NULL;
 	c->closed = true;
 	if (c->why.code == CGN_FINE)
 		c->why = *why;
@@ -82,6 +117,8 @@ void gw_call_end(struct gw_call *c, struct gw_worker *w)
 {
 	if (c->grpc != NULL)
 		grpc_cancel(&c->grpc);
+	if (c->http != NULL)
+		http_call_cancel(&c->http);
 	if (c->link != NULL)
 		gw_link_release(w, &c->link);
 }

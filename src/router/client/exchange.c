@@ -147,8 +147,7 @@ static void on_drain(struct http_exchange *x, void *user)
 	r->answer.paused = false;
 	/* the client was silent, not the engine */
 	r->answer.last_byte = r->attempt.last_byte = cgn_loop_now(r->w->loop);
-	if (r->attempt.call.grpc != NULL)
-		grpc_resume(r->attempt.call.grpc);
+	gw_call_resume(&r->attempt.call);
 }
 
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)

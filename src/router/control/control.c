@@ -366,11 +366,13 @@ void router_control_open(struct router *r)
 	cgn_timer_init(&r->tick, r->loop, on_tick);
 	cgn_timer_set(&r->tick, TICK);
 	router_residency_init(r);
+	router_direct_init(r);
 }
 
 void router_control_close(struct router *r)
 {
 	cgn_timer_cancel(&r->tick);
 	cgn_timer_cancel(&r->sweep);
+	cgn_timer_cancel(&r->direct_timer);
 	cgn_hook_drop(&r->published.hook);
 }

@@ -98,7 +98,7 @@ struct router {
 	struct gw_worker **workers;
 	size_t n_workers;
 	_Atomic size_t busy_workers; /* Workers that have not drained yet. */
-	struct cgn_timer tick, sweep;
+	struct cgn_timer tick, sweep, direct_timer;
 	cgn_nsec outliers_turned_at; /* When the windows of outliers.c were turned last. */
 	uint64_t jitter_state;       /* State of the jitter generator; 0: not seeded. */
 };

@@ -94,6 +94,9 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 		return;
 	}
 	w->lost[0] = '\0';
+	for (size_t i = 0; ev->node != NULL && i < ev->node->n_engines; i++)
+		if (ev->node->engines[i]->direct != NULL)
+			router_direct_begin(w);
 	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
@@ -125,6 +128,7 @@ static void call_open(struct router_watch *w)
 	struct cgn_err err;
 	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
 	w->opened_at = cgn_loop_now(w->r->loop);
+	w->told = (struct router_direct_told){.heard = 0};
 	rq.router_id = w->r->id;
 	rq.router = w->r->shared.instance;
 	pb_pack(&rq, &b);

@@ -21,11 +21,17 @@ struct router_watch {
 	cgn_nsec stale_since;
 	/* Reported age of the agent's own knowledge of its engine, and when it was reported. */
 	cgn_nsec agent_stale, agent_stale_at;
+	struct router_direct_told {
+		uint32_t inflight, decoding;
+		uint64_t tokens, heard;
+		cgn_nsec at;
+	} told; /* Requests straight at the engine, as the agent was told of them. */
 	unsigned repairs_in_a_row;
 	cgn_nsec repair_not_before;
 	struct outlier_window window; /* Window over the node's tally. */
 	enum node_state shown;        /* Last state that was logged and put on /metrics. */
 	char *shown_id;               /* Node id of |shown|. */
+	bool direct;                  /* The node has told of its engine's address: requests may be there. */
 	char lost[200];               /* Why the agent does not answer; empty: it does. */
 };
 
@@ -46,6 +52,11 @@ void router_watch_restart(struct router *r, const struct cluster_node *n);
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);
+
+/* direct.c; what the agents are told of requests that do not pass them */
+void router_direct_init(struct router *r);
+/* The node of the watch has told that its engine may be reached. */
+void router_direct_begin(struct router_watch *w);
 
 /* residency.c; reports of a node's blocks */
 /* Prepare the sweep of removed nodes. */

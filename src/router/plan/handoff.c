@@ -392,7 +392,7 @@ bool gw_beside_is_suspected(struct gw_req *r)
 bool gw_beside_is_awaited(struct gw_req *r)
 {
 	cgn_nsec waited = cgn_loop_now(r->w->loop) - r->attempt.last_byte;
-	bool open = r->beside.call.grpc != NULL && r->beside.call.why.code == CGN_FINE;
+	bool open = gw_call_is_open(&r->beside.call) && r->beside.call.why.code == CGN_FINE;
 	if (r->answer.held.n > 0 && open && waited < BESIDE_WAIT)
 		return true;
 	gw_relay_release(r);

@@ -4,14 +4,19 @@
 
 #include <stdlib.h>
 
-#define LINK_TAG   0x64112e01U
-#define LINK_CONNS 2 /* so that one stalled TCP connection does not hold up all calls */
+#include "joint/enginecall/enginecall.h"
+
+#define LINK_TAG       0x64112e01U
+#define ENGINE_CONNECT (500 * CGN_MSEC) /* an engine that takes longer is asked by its agent */
+#define LINK_CONNS     2                /* so that one stalled TCP connection does not hold up all calls */
 
 static void link_free(struct gw_link *l)
 {
 	CGN_LIVE(l, LINK_TAG);
 	CGN_MUST(l->calls == 0);
 	grpc_channel_free(&l->channel);
+	http_client_free(&l->engine);
+	free(l->engine_address);
 	free(l->address);
 	l->tag = 0;
 	free(l);
@@ -54,6 +59,25 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 	l->slot = node->slot;
 	*out = l;
 	return CGN_OK;
+}
+
+bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_node *node)
+{
+	const struct view_direct *d = &node->direct;
+	if (l->engine != NULL)
+		return strcmp(l->engine_address, d->address) == 0;
+	l->engine_address = cgn_str_dupz(cgn_str_of(d->address));
+	/* gw_direct_start opens no more calls than allowed; calls that were cancelled may still be closing */
+	const struct http_client_cfg cfg = {.addr = l->engine_address,
+		.proto = HTTP_1,
+		.max_conns = d->connections,
+		.connect_timeout = ENGINE_CONNECT,
+		.idle_timeout = ENGINECALL_IDLE};
+	if (l->engine_address != NULL && cgn_ok(http_client_new(w->loop, &cfg, &l->engine, NULL)))
+		return true;
+	free(l->engine_address);
+	l->engine_address = NULL;
+	return false;
 }
 
 /* Update the metric cells: the node may have announced a new id. */
@@ -102,7 +126,9 @@ void gw_links_sweep(struct gw_worker *w)
 		if (l == NULL)
 			continue;
 		const struct view_node *node = view_node_at(w->view, l->slot);
-		if (node == NULL || strcmp(node->address, l->address) != 0)
+		bool moved = node != NULL && node->direct.address != NULL && l->engine_address != NULL &&
+			strcmp(node->direct.address, l->engine_address) != 0;
+		if (node == NULL || moved || strcmp(node->address, l->address) != 0)
 			link_retire(w, l);
 	}
 }

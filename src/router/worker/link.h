@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link: a worker's gRPC connections to the agent of one node. A link is created for the first call to its node
+/* link: a worker's connections to one node: gRPC to its agent, and HTTP/1.1 to its engine where that is allowed. A link is created for the first call to its node
  * and retired when the node leaves or moves; the last call that uses a retired link frees it. */
 #pragma once
 #include "io/grpc/grpc.h"
@@ -10,7 +10,12 @@ struct gw_link {
 	uint16_t slot;
 	char *address; /* owned */
 	struct grpc_channel *channel;
-	uint32_t calls; /* open calls that hold a reference */
+	struct http_client *engine; /* NULL: none was needed yet */
+	char *engine_address;       /* owned */
+	uint32_t direct;            /* open calls straight to the engine */
+	bool direct_away;           /* the log was told that the engine can't be reached */
+	cgn_nsec direct_after;      /* until this instant all calls go by the agent */
+	uint32_t calls;             /* open calls that hold a reference */
 	/* hash of the id of the node whose metric cells these are; 0: none yet */
 	uint64_t node_id_hash;
 	struct metric_cell *predicted, *actual; /* cached tokens */
@@ -22,9 +27,12 @@ struct gw_link {
  * no channel could be made. */
 CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
 	struct cgn_err *err);
+/* Let |l| have a pool of connections to the engine that |node| names. False: there is none, or it had another engine,
+ * which gw_links_sweep will see. */
+bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_node *node);
 void gw_link_release(struct gw_worker *w, struct gw_link **take);
 
-/* Retire the links whose node left the view or has another address. */
+/* Retire the links whose node left the view, or has another address or another engine. */
 void gw_links_sweep(struct gw_worker *w);
 /* Retire all links. */
 void gw_links_close(struct gw_worker *w);

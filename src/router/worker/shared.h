@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/digest/digest.h"
+#include "io/proc/proc.h"
 #include "policy/breaker/outlier.h"
 #include "policy/chooser/chooser.h"
 #include "policy/limit/limit.h"
@@ -24,6 +25,8 @@ struct gw_shared {
 	struct digest limit_seed;        /* random key under which bucket names are hashed */
 	_Atomic uint32_t stores_away;    /* workers that have lost their Redis */
 	struct tls_ctx *agent_tls;       /* NULL: agents are reached without TLS */
+	char host_id[PROC_HOST_ID];      /* where this router runs (proc_host_id); empty: not known */
+	uint32_t workers;                /* at least 1 */
 	uint64_t started_unix;           /* seconds */
 	uint64_t instance;               /* random, not 0: names this run of this router to agents */
 	struct linefile *_Atomic access; /* file of the access log; NULL until one is set, then for ever */

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* direct: an attempt straight at the node's engine, by HTTP/1.1, where the agent allows it (Engine.direct) and has
+ * nothing to add. The agent is told of such requests (control/direct.c). */
+#pragma once
+#include "router/attempt/attempt.h"
+
+/* Send |g| straight to the engine of |node|. False: it has to go by the agent. The attempt has its link. */
+bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
+	const struct proto_generate *g);
+/* End what is left of it: nothing is counted or gathered any more. Safe when nothing was started. */
+void gw_direct_end(struct gw_attempt *a);

@@ -28,7 +28,9 @@ static void dialects_are_read(void **state)
 		 "\"output_tokens\":6,\"output_tokens_details\":{\"reasoning_tokens\":0}},\"user\":null}}\n\n",
 			true, 5, 6, 4},
 		{"{\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":3,\"output_tokens\":1}}", true,
-			9, 1, 3},
+			12, 1, 3},
+		{"{\"usage\":{\"input_tokens\":9,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":0,\"output_tokens\":1}}",
+			true, 11, 1, 0},
 		{"kens\":3}} {\"usage\":{\"prompt_tokens\":4,\"total_tokens\":4}}", true, 4, 0, 0},
 		/* The last complete object counts */
 		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0},

@@ -64,8 +64,22 @@ enum usage_key {
 	USAGE_PROMPT_DETAILS,
 	USAGE_INPUT_DETAILS,
 	USAGE_CACHE_READ,
+	USAGE_CACHE_WRITE,
 	USAGE_KEYS
 };
+
+/* Anthropic's input_tokens are those that were neither read from the cache nor written to it. */
+static void take_anthropic(const struct json_val *read, const struct json_val *written, struct usage *io)
+{
+	bool has = false;
+	uint64_t n = 0;
+	if (value_take(*read, &io->has_cached, &n)) {
+		io->cached_tokens = n;
+		io->prompt_tokens += n;
+	}
+	if (value_take(*written, &has, &n))
+		io->prompt_tokens += n;
+}
 
 static bool usage_read(struct json_val u, void *to)
 {
@@ -77,17 +91,18 @@ static bool usage_read(struct json_val u, void *to)
 		[USAGE_PROMPT_DETAILS] = "prompt_tokens_details",
 		[USAGE_INPUT_DETAILS] = "input_tokens_details",
 		[USAGE_CACHE_READ] = "cache_read_input_tokens",
+		[USAGE_CACHE_WRITE] = "cache_creation_input_tokens",
 	};
 	struct json_val v[USAGE_KEYS];
 	struct usage *io = to;
 	json_pick(u, keys, USAGE_KEYS, v);
-	bool any = value_take(v[USAGE_PROMPT], &io->has_prompt, &io->prompt_tokens) ||
-		value_take(v[USAGE_INPUT], &io->has_prompt, &io->prompt_tokens);
+	bool any = value_take(v[USAGE_PROMPT], &io->has_prompt, &io->prompt_tokens);
+	if (!any && (any = value_take(v[USAGE_INPUT], &io->has_prompt, &io->prompt_tokens)))
+		take_anthropic(&v[USAGE_CACHE_READ], &v[USAGE_CACHE_WRITE], io);
 	any |= value_take(v[USAGE_COMPLETION], &io->has_completion, &io->completion_tokens) ||
 		value_take(v[USAGE_OUTPUT], &io->has_completion, &io->completion_tokens);
 	take_details(v[USAGE_PROMPT_DETAILS], io);
 	take_details(v[USAGE_INPUT_DETAILS], io);
-	(void)value_take(v[USAGE_CACHE_READ], &io->has_cached, &io->cached_tokens);
 	return any;
 }
 

@@ -10,6 +10,7 @@
 
 struct usage {
 	bool has_prompt, has_completion, has_cached;
+	/* |prompt_tokens|: the whole prompt, |cached_tokens| included, in every dialect */
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 

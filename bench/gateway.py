@@ -6,8 +6,9 @@ one engine (cgn-sim, answering at once).
     bench/gateway.py --build build/release --out bench/results/gateway.json
 
 Each case is measured in rounds: the engine alone, through nginx, through each peer that is installed (HAProxy, Envoy,
-SGLang's router), through router and agent, and with --against through router and agent of another build, one after another,
-so that other load on the machine affects all of them. The medians over the rounds are reported. There are two kinds of load:
+SGLang's router), through router and agent, through a router that goes straight to the engine (agent.direct), and with
+--against through router and agent of another build, one after another, so that other load on the machine affects all of
+them. The medians over the rounds are reported. There are two kinds of load:
 
   closed  each connection sends the next request as soon as it got an answer. With few cores the p50 of many connections is the
           time in the queue: the CPU that a request costs all processes together, including the load generator.
@@ -30,6 +31,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+OURS = ("cgn", "straight", "against")  # programs of this repository; straight: with agent.direct
 
 LUA = r"""
 local paced = %(paced)s
@@ -142,13 +145,16 @@ class Bench:
 
     def up(self, sim_args, args):
         p = self.port
+        self.publish = [f"tcp://127.0.0.1:{self.next_port + i}" for i in range(2)]
+        self.next_port += 2
         self.start("engine", self.program("cgn-sim"), "--listen", f"127.0.0.1:{p['direct']}", "--kv-blocks", "65536",
-                   "--max-batch", "20000", *sim_args)
+                   "--max-batch", "20000", "--kv-events", self.publish[0], "--kv-events-replay", self.publish[1], *sim_args)
         (self.dir / "nginx.conf").write_text(NGINX % {"dir": self.dir, "engine": p["direct"], "nginx": p["nginx"],
                                                       "workers": self.workers})
         self.start("nginx", shutil.which("nginx") or "/usr/sbin/nginx", "-p", self.dir, "-c", self.dir / "nginx.conf")
         self.peers_up(args)
-        self.cgn_up("cgn", self.build)
+        self.cgn_up("cgn", self.build, direct="off")
+        self.cgn_up("straight", self.build, direct="auto")
         if args.against:
             self.cgn_up("against", args.against.resolve())
         self.wait()
@@ -171,7 +177,7 @@ class Bench:
             self.add("sglang")
             self.next_port += 1
 
-    def cgn_up(self, name, build):
+    def cgn_up(self, name, build, direct=None):
         port, grpc, admin, agent, agent_admin = self.add(name), *range(self.next_port, self.next_port + 4)
         self.next_port += 4
         cluster = f'[cluster]\nname = "bench"\nstate_backend = "embedded"\nrouter = "127.0.0.1:{grpc}"\nstate_dir = "{self.dir}/{name}-state"\n'
@@ -179,14 +185,17 @@ class Bench:
         knows = b"\naccess_log = " in subprocess.run([self.program("cgn-router", build), "--config", "/dev/null", "--check"],
                                                        capture_output=True).stdout
         access = f'access_log = "{self.dir}/{name}-access.log"\n' if knows else ""
+        # agent.direct needs KV events; a build that is compared may not know the setting
+        events = f'kv_events = "{self.publish[0]}"\nkv_events_replay = "{self.publish[1]}"\n' if direct else ""
+        direct = f'direct = "{direct}"\n' if direct else ""
         (self.dir / f"{name}-router.toml").write_text(
             f'{cluster}[router]\nlisten = "127.0.0.1:{port}"\nlisten_grpc = "127.0.0.1:{grpc}"\n{access}'
             f'listen_admin = "127.0.0.1:{admin}"\n[router.admission]\nmax_concurrent_per_replica = 20000\n'
             '[models.sim]\ntokens = "bytes"\n')  # no tokenize requests beside the measured requests
         (self.dir / f"{name}-agent.toml").write_text(
             f'{cluster}[agent]\nnode_id = "bench"\nlisten = "127.0.0.1:{agent}"\nlisten_admin = "127.0.0.1:{agent_admin}"\n'
-            'max_inflight = 20000\n[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\n'
-            f'url = "http://127.0.0.1:{self.port["direct"]}"\nmax_conns = 20000\n')
+            f'max_inflight = 20000\n{direct}[engine]\nkind = "sim"\nmanaged = false\nmodel = "sim"\n'
+            f'url = "http://127.0.0.1:{self.port["direct"]}"\nmax_conns = 20000\n{events}')
         for program in ("router", "agent"):
             self.start(f"{name}-{program}", self.program(f"cgn-{program}", build), "--config", self.dir / f"{name}-{program}.toml")
 
@@ -210,7 +219,7 @@ class Bench:
         """Return the processes between the client and the engine."""
         if name == "direct":
             return []
-        if name in ("cgn", "against"):
+        if name in OURS:
             return [self.procs[f"{name}-router"].pid, self.procs[f"{name}-agent"].pid]
         pid = self.procs[name].pid
         return [pid] + children(pid)
@@ -227,8 +236,8 @@ class Bench:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def wrk(self, name, case, seconds):
-        watched = {"added": self.pids(name), "router": self.pids(name)[:1] if name in ("cgn", "against") else [],
-                   "agent": self.pids(name)[1:] if name in ("cgn", "against") else [], "engine": [self.procs["engine"].pid]}
+        watched = {"added": self.pids(name), "router": self.pids(name)[:1] if name in OURS else [],
+                   "agent": self.pids(name)[1:] if name in OURS else [], "engine": [self.procs["engine"].pid]}
         before = {k: cpu_ns(v) for k, v in watched.items()}
         out = subprocess.run(["wrk", "-t1", f"-c{case['connections']}", f"-d{seconds}s", "--timeout", "10s", "-s", case["lua"],
                               self.url(name)], capture_output=True, text=True, check=True).stdout
@@ -307,7 +316,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--port", type=int, default=22000, help="first of up to 16 ports")
+    ap.add_argument("--port", type=int, default=22000, help="first of up to 24 ports")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--seconds", type=int, default=2, help="seconds for each target in each round")
     ap.add_argument("--tokens", type=int, default=64, help="tokens of each answer")

@@ -45,7 +45,7 @@ def test_prefill_and_decode_on_different_nodes(disagg):
     # A prompt with little to compute stays on the answering node.
     assert asked("A short one, of two blocks or so, no more.", "two")["prompt_tokens"] < 64
     metrics = ask(r.port[9091], "GET", "/metrics").body.decode()
-    assert 'cgn_disagg_total{outcome="prefilled"} 1' in metrics and 'cgn_disagg_total{outcome="colocated"} 1' in metrics
+    assert 'cgn_disagg_total{outcome="prefilled"} 1' in metrics and 'cgn_disagg_total{outcome="colocated"} 2' in metrics  # and the recipe's own "Hi"
     hello = r.run("scripts/run/hello.sh")
     assert hello.returncode == 0 and "answered by node llama-decode" in hello.stdout, hello.stdout + hello.stderr
     down = r.down()

@@ -391,7 +391,7 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 static void report_line(const char *name, struct samples *s, struct cgn_buf *out)
 {
 	if (samples_count(s) > 0)
-		cgn_buf_fmt(out, "%-22s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name,
+		cgn_buf_fmt(out, "%-26s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name,
 			samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99), samples_ms(s, 1));
 }
 

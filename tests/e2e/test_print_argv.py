@@ -16,7 +16,7 @@ GOLDEN = ROOT / "tests/engines/golden.json"  # UPDATE_GOLDEN=1 writes it anew
 KINDS = ("vllm", "sglang", "trtllm", "llama_cpp", "mlx", "sim")
 OFFLOADS = ("none", "nixl", "lmcache", "hicache", "kvbm", "flexkv", "mooncake", "native")
 ROLES = ("both", "prefill", "decode")
-TABLES = {"vllm": "vllm", "sglang": "sglang", "mlx": "mlx", "llama_cpp": "llama-server"}  # trtllm: no package of it installs without a GPU
+TABLES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "mlx": "mlx", "llama_cpp": "llama-server", "llama-cpp-python": "llama-cpp-python"}
 BASE = {"engine.managed": "true", "engine.model": "m", "engine.model_path": "/weights/m", "agent.node_id": "n", "agent.gpu_index": "0,1",
         "agent.listen": "10.0.0.1:7080", "cluster.state_dir": "/var/lib/cognitora"}
 MORE = {"engine.n_ctx": "8192", "engine.tp": "2", "engine.pp": "2", "engine.dp": "2", "engine.memory_fraction": "0.8", "engine.kv_offload_ram": "16GiB",
@@ -56,7 +56,8 @@ def rejected(options, argv):
             return f"unrecognized argument {flag}"
         o = options[flag]
         values = []
-        while not joined and at < len(argv) and not argv[at].startswith("-") and (o["values"] in ("*", "+") or len(values) < (o["values"] if isinstance(o["values"], int) else 1)):
+        most = len(argv) if o["values"] in ("*", "+") else o["values"] if isinstance(o["values"], int) else 1
+        while not joined and at < len(argv) and not argv[at].startswith("-") and len(values) < most:
             values.append(argv[at])
             at += 1
         if isinstance(o["values"], int) and not joined and len(values) != o["values"]:
@@ -68,13 +69,13 @@ def rejected(options, argv):
 
 
 def table_of(kind, plan):
-    if kind not in TABLES or plan["argv"][1:3] == ["-m", "llama_cpp.server"]:
-        return None
+    if kind not in TABLES:
+        return None  # the simulator is ours
     return json.loads((ROOT / f"tests/engines/{TABLES[kind]}.json").read_text())["options"]
 
 
 def arguments(argv):
-    if argv[1:3] == ["-m", "sglang.launch_server"]:
+    if argv[1:2] == ["-m"]:  # python3 -m sglang.launch_server, python3 -m llama_cpp.server
         return argv[3:]
     return argv[2:] if argv[1] == "serve" else argv[1:]
 

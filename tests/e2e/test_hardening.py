@@ -208,7 +208,7 @@ def test_a_flood_of_pipelined_requests_is_slowed_or_refused_not_kept(served):
         except (TimeoutError, ConnectionError):
             pass
         assert served.chat("somebody else", max_tokens=1).status == 200
-        assert served.router_process.rss_kib() - rss < 16 * 1024
+        assert served.router_process.rss_kib() - rss < 24 * 1024  # 20,000 requests that were kept would be more than 100 MiB
     assert served.chat("and after", max_tokens=1).status == 200
 
 

@@ -19,6 +19,31 @@ static void world_init(struct world *w)
 	world_of(w, NODES, 8, ROUTE_WEIGHTED);
 }
 
+/* Two workers pick at one instant: both see the last place, one gets it. */
+static void the_last_place_is_taken_once(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	struct route_rules rules = *ask_of(&w).rules;
+	rules.max_inflight = 1;
+	struct chooser_ask ask = ask_of(&w);
+	ask.rules = &rules;
+	struct chooser_ticket t = {0};
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask), late = p;
+	struct node_stats *stats = &w.shared.stats[p.cands[p.index].slot];
+	assert_true(chooser_claim(w.chooser, &ask, &p));
+	assert_false(chooser_claim(w.chooser, &ask, &late));
+	assert_int_equal(stats->inflight, 1);
+	chooser_unclaim(w.chooser, &p);
+	assert_true(chooser_claim(w.chooser, &ask, &late));
+	chooser_book(w.chooser, &ask, &late, &t);
+	assert_int_equal(stats->inflight, 1);
+	chooser_release(w.chooser, &t, 0);
+	assert_int_equal(stats->inflight, 0);
+	world_fini(&w);
+}
+
 static void what_is_booked_is_seen_and_given_back(void **state)
 {
 	(void)state;
@@ -610,6 +635,7 @@ static void a_hot_prefix_gets_further_holders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_last_place_is_taken_once),
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
 		cmocka_unit_test(a_pin_has_one_candidate_or_none),
 		cmocka_unit_test(a_burst_goes_where_the_first_went),

@@ -64,7 +64,8 @@ static void load_book(struct node_stats *stats, const struct chooser_pick_result
 {
 	uint64_t others = atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
 	out->queued_tokens = out->whole ? queued_on_average(p, out->new_tokens) : out->new_tokens;
-	atomic_fetch_add_explicit(&stats->inflight, 1, memory_order_relaxed);
+	if (!p->claimed)
+		atomic_fetch_add_explicit(&stats->inflight, 1, memory_order_relaxed);
 	if (out->whole)
 		atomic_fetch_add_explicit(&stats->decoding, 1, memory_order_relaxed);
 	uint64_t ours =
@@ -154,6 +155,31 @@ static void move_learn(const struct chooser *c, const struct chooser_ticket *t, 
 void chooser_moving(struct chooser_ticket *t, cgn_nsec now)
 {
 	t->move.since = now;
+}
+
+bool chooser_claim(struct chooser *c, const struct chooser_ask *ask, struct chooser_pick_result *p)
+{
+	const struct route_cand *w = &p->cands[p->index];
+	struct node_stats *stats = &c->shared.stats[w->slot];
+	uint32_t max = ask->rules->max_inflight,
+		 now = atomic_load_explicit(&stats->inflight, memory_order_relaxed);
+	bool had_room = route_room(max, w->width, w->inflight, w->others) > 0;
+	CGN_MUST(p->verdict == ROUTE_PICKED && !p->claimed);
+	do
+		if (had_room && route_room(max, w->width, now, w->others) == 0)
+			return false;
+	while (!atomic_compare_exchange_weak_explicit(&stats->inflight, &now, now + 1, memory_order_relaxed,
+		memory_order_relaxed));
+	p->claimed = true;
+	return true;
+}
+
+void chooser_unclaim(struct chooser *c, struct chooser_pick_result *p)
+{
+	if (p->claimed)
+		atomic_fetch_sub_explicit(&c->shared.stats[p->cands[p->index].slot].inflight, 1,
+			memory_order_relaxed);
+	p->claimed = false;
 }
 
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,

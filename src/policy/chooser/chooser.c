@@ -426,7 +426,7 @@ struct chooser_pick_result chooser_choose(struct chooser *c, const struct choose
 	struct route_pick p = route_pick(&score, c->cands, n);
 	if (ask->from.node != 0)
 		handed_credit(ask, c->cands, n);
-	return (struct chooser_pick_result){p.verdict, p.index, p.score, score, c->cands, n};
+	return (struct chooser_pick_result){p.verdict, p.index, p.score, score, c->cands, n, false};
 }
 
 struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_ask *ask)

@@ -72,6 +72,7 @@ struct chooser_pick_result {
 	/* The scored candidates, ascending by slot; borrowed until the next pick. */
 	const struct route_cand *cands;
 	size_t n;
+	bool claimed; /* chooser_claim has taken the place. */
 };
 
 /* A prompt sent to a node counts as held there until the node's events confirm it: for at most CHOOSER_LIFE
@@ -190,6 +191,11 @@ struct chooser_pick_result chooser_choose(struct chooser *c, const struct choose
  * do. Compares the best pair of nodes for each kind of hand-off with the best single nodes, in time
  * proportional to the nodes. Books nothing. */
 void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct chooser_split *out);
+/* Take a place at the picked node, which chooser_book then keeps. False: another thread took the last one since the
+ * pick; pick again. A node that had no room at the pick (a pinned one) takes the request all the same. */
+bool chooser_claim(struct chooser *c, const struct chooser_ask *ask, struct chooser_pick_result *p);
+void chooser_unclaim(struct chooser *c,
+	struct chooser_pick_result *p); /* The request is not sent after all. */
 /* Book the pick |p|, before the request is sent: count its load, and its prompt as held. */
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out);

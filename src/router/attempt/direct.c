@@ -211,6 +211,14 @@ static bool may_start(const struct gw_attempt *a, const struct view_node *node,
 		!engine_lacks(d->kind, g->path) && cgn_ok(enginecall_check(g, NULL));
 }
 
+static bool name_keep(struct cgn_str *name, struct cgn_arena *arena)
+{
+	if (name->p == NULL)
+		return true;
+	*name = cgn_arena_str(arena, *name);
+	return name->p != NULL;
+}
+
 bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
 	const struct proto_generate *g)
 {
@@ -220,7 +228,9 @@ bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct 
 	if (sent == NULL)
 		return false;
 	*sent = *g;
-	if (!gw_call_swap_keep(&sent->swap, arena))
+	/* The names are the view's, which may be replaced before the agent is asked instead. */
+	if (!gw_call_swap_keep(&sent->swap, arena) || !name_keep(&sent->facts.model, arena) ||
+		!name_keep(&sent->facts.engine, arena))
 		return false;
 	a->direct.sent = sent;
 	a->direct.gather = (struct enginecall_gather){.loop = a->w->loop};

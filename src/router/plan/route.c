@@ -45,17 +45,21 @@ static enum gw_step pair_missing(struct gw_req *r)
 		CGN_STR_ARG(r->prompt.model));
 }
 
-static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask,
-	const struct chooser_pick_result *p, enum breaker_gate gate, cgn_nsec began)
+static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, struct chooser_pick_result *p,
+	enum breaker_gate gate, cgn_nsec began)
 {
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
 	CGN_MUST(node != NULL);
-	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0)
+	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0) {
+		chooser_unclaim(r->w->chooser, p);
 		return pair_missing(r);
-	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node))
+	}
+	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node)) {
+		chooser_unclaim(r->w->chooser, p);
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
 			"out of memory");
+	}
 	gw_leg_send(r, ask, p, gate, began);
 	if (plan_leg(&r->plan.legs)->role == LEG_DECODE && gw_handoff_is_at_once(r))
 		gw_beside_send(r);
@@ -63,7 +67,7 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask,
 	return STEP_AGAIN;
 }
 
-/* Pick a node, and become its breaker's probe if it waits for one. BREAKER_SHUT after a pick: another request has
+/* Pick a node, take a place there, and become its breaker's probe if it waits for one. BREAKER_SHUT after a pick: another request has
  * just become the probe, and the next pick does not offer the node; or every breaker is shut. */
 static struct chooser_pick_result pick_open(struct gw_req *r, const struct chooser_ask *ask,
 	enum breaker_gate *gate)
@@ -73,9 +77,12 @@ static struct chooser_pick_result pick_open(struct gw_req *r, const struct choos
 		p = chooser_pick(r->w->chooser, ask);
 		if (p.verdict != ROUTE_PICKED)
 			break;
+		if (!chooser_claim(r->w->chooser, ask, &p))
+			continue; /* another worker took the last place: the next pick sees it */
 		*gate = gw_breaker_claim(r->w, view_node_at(r->w->view, p.cands[p.index].slot));
 		if (*gate != BREAKER_SHUT)
 			break;
+		chooser_unclaim(r->w->chooser, &p);
 	}
 	return p;
 }

@@ -50,6 +50,7 @@ static struct nvml *open_fake(const char *name, const char *gpus)
 	struct nvml *n = NULL;
 	(void)snprintf(path, sizeof path, name[0] == '/' ? "%s%s" : "%s/tests/helpers/%s.so",
 		name[0] == '/' ? "" : folder, name);
+	assert_true(name[0] == '/' || access(path, R_OK) == 0);
 	const struct nvml_cfg cfg = {.library = path, .gpus = gpus, .interval = CGN_MSEC};
 	assert_true(cgn_ok(nvml_open(&cfg, &n, NULL)));
 	return n;

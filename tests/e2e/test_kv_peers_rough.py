@@ -149,8 +149,13 @@ def test_a_bit_flips_in_memory_while_it_is_sent(world, other):
     before = b.used()
     places = a.places(value[-64:])
     assert len(places) == 1
+    if other:
+        c.process.signal(signal.SIGSTOP)  # else b asks c as soon as a sends nothing for some milliseconds, and needs no more of a
     f = Fetching(b, "x").under_way()
     a.flip(places)
+    until(lambda: b.metric("cgn_kv_peer_corrupt_total") == 1, b.peers)
+    if other:
+        c.process.signal(signal.SIGCONT)
     assert f.end() == {"x": value if other else None}
     assert b.metric("cgn_kv_peer_corrupt_total") == 1
     [said] = b.process.events("kvpeer.corrupt")

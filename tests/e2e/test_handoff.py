@@ -333,6 +333,64 @@ def test_options_of_the_answer_reach_the_decode_leg(world, kind):
         assert refused.json()["error"]["param"] == key
 
 
+def usage_of(path, usage):
+    """Return (tokens of the prompt, those of them that were found cached), as the API of |path| counts."""
+    if path == "/v1/messages":  # Anthropic's input_tokens are the others
+        read = usage.get("cache_read_input_tokens", 0)
+        return usage["input_tokens"] + read + usage.get("cache_creation_input_tokens", 0), read
+    if path == "/v1/responses":
+        return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
+    return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+def usages_of(answer, stream):
+    """Return each usage of the answer: of a document, or of the events that have one."""
+    documents = [json.loads(d) for _, d in answer.events() if d != "[DONE]"] if stream else [answer.json()]
+    inner = [part for d in documents for part in (d, d.get("message"), d.get("response")) if part]
+    return [part["usage"] for part in inner if part.get("usage")]
+
+
+OPTIONS = [{}, {"logprobs": True}, {"n": 3}, {"stop": ["zzz"]}]
+ROUTES = [("/v1/chat/completions", "messages", options) for options in OPTIONS] + [
+    ("/v1/completions", "prompt", options) for options in ({}, {"logprobs": 1}, {"n": 3}, {"stop": ["zzz"]})] + [
+    ("/v1/responses", "input", {}), ("/v1/messages", "messages", {}), ("/v1/messages", "messages", {"stop_sequences": ["zzz"]})]
+
+
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_usage_is_true_over_both_legs(world, kind):
+    """Each answer counts the whole prompt, and as cached what the engine that computed it found cached: nothing at first, the first
+    part when the prompt comes again and is longer. In streams each event that counts says the same."""
+    w = world(kind)
+    w.start("p", "prefill")
+    w.start("d", "decode")
+    w.ready()
+
+    def computed():
+        return w.engine_metric("p", "vllm:prompt_tokens_by_source_total", source="local_compute")
+    for i, (path, key, options) in enumerate(ROUTES):
+        if "n" in options and kind != "sglang":
+            continue  # one node computes it
+        if kind in ("sglang", "trtllm") and path in ("/v1/responses", "/v1/messages"):
+            continue
+        for stream in (False, True):
+            body = {"model": "sim", "stream": stream, **options}
+            body["max_output_tokens" if path == "/v1/responses" else "max_tokens"] = 3
+            if stream and "completions" in path:
+                body["stream_options"] = {"include_usage": True}
+            seen, text = [], words(100, 4 * i + stream)
+            for text in (text, text + " " + words(100, 4 * i + stream + 2)):
+                before, sent = computed(), w.lost("sent")
+                a = w.c.ask("POST", path, {**body, key: [{"role": "user", "content": text}] if key == "messages" else text})
+                assert a.status == 200 and w.lost("sent") == sent + 1, (path, options, a.body)
+                counts = {usage_of(path, u) for u in usages_of(a, stream)}
+                assert len(counts) == 1, (path, options, stream, a.body)
+                seen += counts
+                assert "n" in options or seen[-1][0] - seen[-1][1] == computed() - before, (path, options, stream, a.body)
+            (first, nothing), (both, cached) = seen
+            assert nothing < BLOCK and both == first + 100 and first - BLOCK <= cached <= first, (path, options, stream, seen)
+    assert w.stats("d")["recomputed"] == 0
+
+
 # ---- by cost: router.disagg without colocate_below_tokens ----
 
 class Streams:

@@ -182,6 +182,21 @@ def test_what_a_node_held_goes_with_it(cluster, fakes):
     assert cluster.metric("cgn_index_held") == 0 and "cgn_source_trust{" not in cluster.scrape()
 
 
+def test_an_engine_without_prefix_caching_holds_nothing(cluster):
+    """Two turns of a prompt, at once and after a wait: nothing is predicted, and the source says why."""
+    cluster.router()
+    cluster.node("a", "--time-scale", "0", "--no-prefix-caching")
+    cluster.wait_ready()
+    until(lambda: cache(cluster.admin_port, "a").get("source") == "none", "the engine says that it keeps nothing")
+    for _ in range(3):
+        a = cluster.chat("x" * 4000)
+        assert a.status == 200 and a.headers["x-cgn-cache-hit"].startswith("0/"), a.headers
+        assert not (a.json()["usage"].get("prompt_tokens_details") or {}).get("cached_tokens")
+    assert cache(cluster.admin_port, "a")["blocks"] == 0
+    engine = cluster.status()["nodes"][0]["engines"][0]
+    assert engine["residency"] == "none: prefix caching is off", engine
+
+
 def test_a_watch_that_is_lost_makes_its_knowledge_stale(cluster):
     cluster.router({"cluster": {"lease": "60s"}})
     cluster.node("a", "--time-scale", "0")

@@ -52,8 +52,8 @@ class World(Cluster):
     """A router that reads the model's tokenizer, and an agent for each engine."""
     MODEL = MODEL
 
-    def begin(self, engines, model, tokens="file", router=None, agents=None):
-        """Start all; |agents|: sections of each agent in addition to its [engine]."""
+    def begin(self, engines, model, tokens="file", router=None, agents=None, source="events"):
+        """Start all; |agents|: sections of each agent in addition to its [engine]; |source|: what the router must know blocks from."""
         files = {"tokenizer": str(model / "tokenizer.json")} if tokens == "file" else {}
         names = [MODEL, "known", "late"]
         # The agent hashes what the engine's events name, so it needs the block size too.
@@ -66,12 +66,12 @@ class World(Cluster):
             self.nodes[e.name] = Node(e.name, None, agent, e.port, port, admin)
         self.wait_ready()
         for n in self.nodes.values():
-            until(lambda n=n: self.current(n.name), lambda: f"the events of {n.name} are used: {self.status()}")
+            until(lambda n=n: self.current(n.name, source), lambda: f"{n.name} tells by {source}: {self.status()}")
         return self
 
-    def current(self, name):
+    def current(self, name, source):
         state = self.residency(name)
-        return state["source"] == "events" and state["state"] == "agreed"
+        return state["source"] == source and state["state"] == "agreed"
 
     def residency(self, name):
         return ask(self.admin_port, "GET", "/index").json()["nodes"][name]

@@ -70,6 +70,8 @@ class Vllm:
 
     def start(self):
         env = {**os.environ, **environment(), "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side)}
+        if self.ranks > 1:
+            del env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]  # vLLM refuses it with several ranks
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
         return self

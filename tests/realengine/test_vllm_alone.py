@@ -77,7 +77,7 @@ def test_a_managed_vllm_is_killed_and_comes_back(world, made):
 
 def test_without_prefix_cache_nothing_is_predicted(world, single, made):
     e = single("--no-enable-prefix-caching")
-    world.begin([e], made[1])
+    world.begin([e], made[1], source="none")
     for _ in range(5):
         a = world.post("/v1/chat/completions", chat(words(120, random.Random(5))))
         assert a.status == 200 and usage(a.body, "chat")[1] == 0

@@ -308,6 +308,21 @@ static void vllm_load(void **state)
 	assert_true(l.kv_usage == 0.5);
 }
 
+static void vllm_without_prefix_caching(void **state)
+{
+	(void)state;
+	struct engine_load l = {0};
+	void (*read)(struct cgn_str, struct engine_load *) = engine_ops_of(ENGINE_VLLM)->sources[0].read;
+	read(CGN_STR("vllm:cache_config_info{enable_prefix_caching=\"False\",engine=\"0\"} 1.0\n"), &l);
+	assert_true(l.keeps_none);
+	read(CGN_STR("vllm:num_requests_running 1\n"), &l);
+	assert_true(l.keeps_none); /* Not told */
+	read(CGN_STR("vllm:cache_config_info{enable_prefix_caching=\"False\",engine=\"0\"} 1.0\n"
+		     "vllm:cache_config_info{enable_prefix_caching=\"True\",engine=\"1\"} 1.0\n"),
+		&l);
+	assert_false(l.keeps_none);
+}
+
 static void counters_that_fall_betray_a_restart(void **state)
 {
 	(void)state;
@@ -508,6 +523,7 @@ int main(void)
 		cmocka_unit_test(llama_cpp_load),
 		cmocka_unit_test(hostile_load_is_harmless),
 		cmocka_unit_test(vllm_load),
+		cmocka_unit_test(vllm_without_prefix_caching),
 		cmocka_unit_test(counters_that_fall_betray_a_restart),
 		cmocka_unit_test(capacity_in_blocks_of_the_chain),
 		cmocka_unit_test(model_lists),

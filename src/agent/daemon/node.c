@@ -91,10 +91,10 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->slots = e->load.now.slots;
 	m->kv_blocks_total = e->load.now.kv_blocks_total;
 	m->kv_block_tokens = e->load.now.kv_block_tokens;
-	m->residency = e->residency.text;
+	m->residency = cgn_arena_strz(&a->scratch, cgn_str_of(engine_residency_text(e)));
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
-	bool copied = m->kind != NULL && m->trouble != NULL && m->resume != NULL;
+	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
 	copied = copied && direct_describe(a, e, &m->direct);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }

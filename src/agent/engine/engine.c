@@ -277,7 +277,7 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_u64(o, "inflight", (uint64_t)e->requests.inflight + e->requests.direct);
 	json_key_u64(o, "direct", e->requests.direct);
 	json_key_u64(o, "resident_blocks", residency_count(e->residency.sent));
-	json_key_z(o, "residency", e->residency.text);
+	json_key_z(o, "residency", engine_residency_text(e));
 	json_key(o, "kv_events");
 	engine_feed_report(e, o);
 	json_key(o, "handoff");

@@ -24,6 +24,8 @@ static void load_settle(struct engine *e)
 	metric_set(s->waiting, s->now.waiting);
 	metric_set(s->kv_usage, s->now.kv_usage);
 	e->host->ops->load_changed(e->host->user);
+	if (before.keeps_none != s->now.keeps_none)
+		engine_residency_keeps(e);
 	if (before.kv_blocks_total == s->now.kv_blocks_total &&
 		before.kv_block_tokens == s->now.kv_block_tokens && before.slots == s->now.slots)
 		return;
@@ -78,7 +80,7 @@ static void on_load_tick(struct cgn_timer *t)
 	e->load.source = 0;
 	share_peak_next(&e->requests.peak, e->requests.inflight + e->requests.direct);
 	/* A failed reading must not look like a counter that fell. */
-	e->load.next = (struct engine_load){.work = e->load.now.work};
+	e->load.next = (struct engine_load){.work = e->load.now.work, .keeps_none = e->load.now.keeps_none};
 	engine_models_ask(e);
 	engine_handoff_ask(e);
 	load_ask_next_source(e);
@@ -113,7 +115,8 @@ void engine_load_stop(struct engine *e)
 	enginefetch_cancel(&e->handoff.fetch);
 	s->now = (struct engine_load){.slots = s->now.slots,
 		.kv_blocks_total = s->now.kv_blocks_total,
-		.kv_block_tokens = s->now.kv_block_tokens};
+		.kv_block_tokens = s->now.kv_block_tokens,
+		.keeps_none = s->now.keeps_none};
 	s->foreign = e->requests.peak.beyond = 0;
 	metric_set(s->running, 0);
 	metric_set(s->waiting, 0);

@@ -21,7 +21,7 @@ static void on_sent_changed(void *user, uint64_t digest)
 void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n)
 {
 	size_t held = holdings_count(e->host->holdings);
-	if (e->residency.by != RESIDENCY_BY_SENT)
+	if (e->residency.by != RESIDENCY_BY_SENT || e->load.now.keeps_none)
 		return;
 	if (held + n > NODE_MAX_BLOCKS) {
 		cgn_log_limited(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
@@ -49,6 +49,20 @@ void engine_blocks_seen(struct engine *e, uint32_t block_tokens)
 		return;
 	e->residency.block_bytes = (uint32_t)bytes;
 	engine_residency_fit(e);
+}
+
+void engine_residency_keeps(struct engine *e)
+{
+	cgn_log(INFO, "engine.residency", F_STR("engine", e->name),
+		F_STR("keeps", e->load.now.keeps_none ? "nothing: its prefix caching is off" : "blocks"));
+	engine_residency_clear(e);
+	e->host->ops->residency_changed(e->host->user);
+	e->host->ops->changed(e->host->user);
+}
+
+const char *engine_residency_text(const struct engine *e)
+{
+	return e->load.now.keeps_none ? "none: prefix caching is off" : e->residency.text;
 }
 
 /* ---- the source ---- */
@@ -90,11 +104,18 @@ CGN_RC engine_residency_init(struct engine *e, struct cgn_err *err)
 Cognitora__V1__ResidencySource engines_residency_source(const struct engine *e, size_t n)
 {
 	bool slots = true;
+	size_t empty = 0;
 	for (size_t i = 0; i < n; i++) {
+		if (e[i].load.now.keeps_none) {
+			empty++;
+			continue;
+		}
 		if (e[i].residency.by == RESIDENCY_BY_SENT)
 			return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
 		slots = slots && e[i].residency.by == RESIDENCY_BY_SLOTS;
 	}
+	if (empty == n && n > 0)
+		return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_NONE;
 	/* Events and slots together: all engines know blocks of tokens, as events do. */
 	return slots ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS
 		     : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;

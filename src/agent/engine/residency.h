@@ -35,10 +35,14 @@ void engine_blocks_seen(struct engine *e, uint32_t block_tokens);
 /* Change the source. A source other than RESIDENCY_BY_SENT reports into the node's holdings itself and drops only
  * what it added; the record of sent prompts is cleared. */
 void engine_residency_source(struct engine *e, enum residency_by by);
+/* The engine said for the first time, or anew, whether it keeps blocks after a request (load.now.keeps_none). */
+void engine_residency_keeps(struct engine *e);
+/* Return the source as the node's description states it; borrowed from |e|. */
+const char *engine_residency_text(const struct engine *e);
 /* The source lost contact with the engine, or regained it. */
 void engine_residency_heard(struct engine *e, bool heard);
 
-/* The best source that all engines of the node have. */
+/* The best source that all engines of the node have; engines that keep no blocks do not count. */
 Cognitora__V1__ResidencySource engines_residency_source(const struct engine *e, size_t n);
 /* Milliseconds since the source of some engine lost contact; 0: all sources are in contact. */
 uint64_t engines_stale_ms(const struct engine *e, size_t n, cgn_nsec now);

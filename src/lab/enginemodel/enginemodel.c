@@ -55,6 +55,7 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 	cgn_list_init(&m->running);
 	m->progress = calloc(cfg->max_batch, sizeof *m->progress);
 	struct enginemodel_memory_cfg tiers = {.block_tokens = cfg->block_tokens,
+		.keeps_none = cfg->keeps_none,
 		.notes = cfg->notes,
 		.listener = cfg->listener};
 	memcpy(tiers.blocks, cfg->lower_blocks, sizeof tiers.blocks);

@@ -24,6 +24,7 @@ struct enginemodel_cfg {
 	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
 	/* Time that a block restored from each tier adds to its step. */
 	cgn_nsec restore[ENGINEMODEL_TIER_COUNT];
+	bool keeps_none; /* See memory.h. */
 	enum enginemodel_note_kind notes;
 	struct enginemodel_listener listener;
 };

@@ -247,6 +247,8 @@ void enginemodel_memory_publish(struct enginemodel_memory *t, const struct engin
 	struct enginemodel_blocks *gpu = t->at[ENGINEMODEL_TIER_GPU].blocks;
 	const struct enginemodel_listener *to = &t->cfg.listener;
 	struct enginemodel_run fresh = {run->hashes, run->contents, run->from, 0};
+	if (t->cfg.keeps_none)
+		return;
 	for (uint32_t k = 0; k <= run->n; k++) {
 		uint32_t i = run->from + k;
 		bool known = k < run->n && enginemodel_blocks_publish(gpu, blocks[k], run->hashes[i]);

@@ -48,6 +48,7 @@ struct enginemodel_listener { /* Each may be NULL. */
 struct enginemodel_memory_cfg {
 	uint32_t blocks[ENGINEMODEL_TIER_COUNT]; /* At least 1 for the GPU; 0 for the others: no such tier. */
 	uint32_t block_tokens;
+	bool keeps_none; /* Nothing is cached: every prompt is computed whole. */
 	enum enginemodel_note_kind notes;
 	struct enginemodel_listener listener;
 };

@@ -93,6 +93,8 @@ static void prompt_book(struct chooser *c, const struct chooser_ask *ask, const 
 {
 	const struct route_cand *w = &p->cands[p->index];
 	struct route_terms t;
+	if (w->keeps_none)
+		return;
 	if (!w->fed) {
 		route_record_add(c->shared.record, ask->chain, ask->blocks, w->slot);
 		return;

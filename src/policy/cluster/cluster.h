@@ -56,6 +56,7 @@ struct cluster_node {
 	bool fed;
 	/* The index has chains of bytes too, because the agent assigns the engines' slots. */
 	bool fed_bytes;
+	bool keeps_none; /* Fed, and no engine keeps blocks after a request. */
 	/* Until this instant blocks that were sent to the node count as held, although the node is fed: their
 	 * events may be on the way. Written by the shell. */
 	cgn_nsec record_until;

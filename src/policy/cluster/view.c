@@ -68,6 +68,7 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.index_id = n->index_id,
 			.fed = n->fed && n->has_index_id,
 			.fed_bytes = n->fed_bytes,
+			.keeps_none = n->keeps_none,
 			.record_until = n->record_until,
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
@@ -406,6 +407,7 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.index_id = node->index_id,
 		.fed = node->fed,
 		.fed_bytes = node->fed_bytes,
+		.keeps_none = node->keeps_none,
 		.fed_lately = node->fed && node->record_until > now,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,

@@ -27,6 +27,7 @@ struct view_node {
 	/* The engines publish their blocks: use the index, not the record of sent prompts. */
 	bool fed;
 	bool fed_bytes;        /* The index has chains of bytes too. */
+	bool keeps_none;       /* See cluster.h. */
 	cgn_nsec record_until; /* See cluster.h. */
 	struct view_direct direct;
 	bool stores; /* The node has a block store that is connected to the stores of other nodes. */

@@ -94,7 +94,8 @@ struct engine_load {
 	uint32_t slots;            /* 0: unknown */
 	uint64_t kv_blocks_total;  /* 0: unknown */
 	uint32_t kv_block_tokens;
-	double work; /* Prompt tokens since the process started; 0: unknown */
+	bool keeps_none; /* The engine says that it keeps no blocks after a request */
+	double work;     /* Prompt tokens since the process started; 0: unknown */
 };
 /* True when the counters fell: the process is a new one and holds nothing of what was sent to the old one. */
 bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now);

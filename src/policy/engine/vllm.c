@@ -18,6 +18,7 @@ static void vllm_read_cache(struct cgn_str text, struct engine_load *into)
 	struct prom_reader r = prom_reader_of(text);
 	struct prom_sample s;
 	uint64_t total = 0;
+	bool keeps = false, told = false;
 	while (prom_next(&r, &s)) {
 		struct cgn_str label;
 		uint64_t v = 0;
@@ -28,7 +29,13 @@ static void vllm_read_cache(struct cgn_str text, struct engine_load *into)
 			into->kv_blocks_total = total;
 		if (prom_label(&s, "block_size", &label) && cgn_str_u64(label, &v) && v <= UINT32_MAX)
 			into->kv_block_tokens = (uint32_t)v;
+		if (prom_label(&s, "enable_prefix_caching", &label)) {
+			told = true;
+			keeps = keeps || !cgn_str_is(label, "False");
+		}
 	}
+	if (told)
+		into->keeps_none = !keeps;
 }
 
 void engine_read_vllm(struct cgn_str text, struct engine_load *into)

@@ -96,18 +96,24 @@ static void source_apply(struct router_watch *w, const Cognitora__V1__Residency 
 {
 	struct cluster_node *n = watch_node(w);
 	bool bytes = res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SLOTS;
-	bool fed = bytes || res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
+	bool none = res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_NONE;
+	bool fed = bytes || none || res->source == COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS;
 	w->agent_stale = res->stale_ms * CGN_MSEC;
 	w->agent_stale_at = cgn_loop_now(w->r->loop);
-	if (fed == n->fed && bytes == n->fed_bytes)
+	/* Nothing at all is known of chains of bytes as well as of those of tokens. */
+	bytes = bytes || none;
+	if (fed == n->fed && bytes == n->fed_bytes && none == n->keeps_none)
 		return;
 	/* Events of what was just sent may be on the way: the record counts until they must have come. */
 	if (fed && !n->fed)
 		n->record_until = cgn_loop_now(w->r->loop) + CHOOSER_BEGIN;
-	if (!fed)
+	if (none)
+		n->record_until = 0;
+	if (!fed || none)
 		route_record_forget(w->r->shared.choice.record, w->slot);
 	n->fed = fed;
 	n->fed_bytes = bytes;
+	n->keeps_none = none;
 	cgn_loop_defer(w->r->loop, &w->r->published.hook);
 }
 
@@ -241,9 +247,10 @@ void router_residency_status(const struct router *r, const struct cluster_node *
 {
 	const struct router_watch *w =
 		r->members.watches[n->slot]; /* NULL: out of memory when it was opened. */
-	*out = (struct router_residency_status){.source = n->fed_bytes ? "slots"
-			: n->fed                                       ? "events"
-								       : "sent",
+	*out = (struct router_residency_status){.source = n->keeps_none ? "none"
+			: n->fed_bytes                                  ? "slots"
+			: n->fed                                        ? "events"
+									: "sent",
 		.state = w != NULL ? residency_state(r, n, w) : "lost",
 		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
 		.staleness = w != NULL ? residency_staleness(w) : 0,

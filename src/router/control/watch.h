@@ -75,7 +75,7 @@ void router_residency_compare(struct router_watch *w, const Cognitora__V1__Resid
 void router_residency_lost(struct router_watch *w);
 /* The known state of a node's cache, for people. */
 struct router_residency_status {
-	const char *source; /* "events", "slots" or "sent". */
+	const char *source; /* "events", "slots", "sent" or "none". */
 	/* "agreed", "repairing", "incomplete" (reported, not compared yet), "lost" (the watch is), "shed"
 	 * (too little memory). */
 	const char *state;

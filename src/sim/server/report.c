@@ -154,8 +154,8 @@ void sim_report_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *ea
 	write_family(out, "cache_config_info", "gauge", "Information of the LLMEngine CacheConfig");
 	for (unsigned i = 0; i < n; i++)
 		cgn_buf_fmt(out,
-			"vllm:cache_config_info{block_size=\"%u\",enable_prefix_caching=\"True\",engine=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
-			cfg->block_tokens, i, cfg->kv_blocks);
+			"vllm:cache_config_info{block_size=\"%u\",enable_prefix_caching=\"%s\",engine=\"%u\",num_gpu_blocks=\"%u\"} 1\n",
+			cfg->block_tokens, cfg->no_prefix_caching ? "False" : "True", i, cfg->kv_blocks);
 }
 
 void sim_report_recent(const struct sim_worker *w, struct cgn_buf *out)

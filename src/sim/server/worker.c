@@ -171,6 +171,7 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		.max_queue = cfg->max_queue,
 		.kv_blocks = cfg->kv_blocks,
 		.block_tokens = cfg->block_tokens,
+		.keeps_none = cfg->no_prefix_caching,
 	};
 	for (enum enginemodel_tier t = ENGINEMODEL_TIER_CPU; t < ENGINEMODEL_TIER_COUNT; t++) {
 		m.lower_blocks[t] = cfg->lower_blocks[t];

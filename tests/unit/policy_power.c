@@ -100,6 +100,9 @@ static void test_a_whole_is_not_added_to_its_parts(void **state)
 	assert_true(is_near(sum_watts(r, 7, &sum), 740));
 	assert_int_equal(sum.by, POWER_CHASSIS);
 	assert_int_equal(sum.source, POWER_FROM_REDFISH);
+	(void)snprintf(r[6].kind, sizeof r[6].kind, "subsystem"); /* A kind marks a part of another reading */
+	r[6].state = POWER_FRESH;
+	assert_true(is_near(sum_watts(r, 7, &sum), 740));
 	r[5].time = NOW - 31 * CGN_SEC;
 	assert_true(is_near(sum_watts(r, 7, &sum), 750));
 	assert_int_equal(sum.by, POWER_PSU);

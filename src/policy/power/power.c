@@ -168,7 +168,7 @@ bool power_sum_of(const struct power_reading *r, size_t n, struct cgn_str node, 
 {
 	tally_table of = {{{0}}};
 	for (size_t i = 0; i < n; i++)
-		if (r[i].quantity == POWER_WATTS && cgn_str_is(node, r[i].node))
+		if (r[i].quantity == POWER_WATTS && r[i].kind[0] == '\0' && cgn_str_is(node, r[i].node))
 			tally_add(&of[r[i].component][r[i].source], &r[i], now);
 	return sum_by_whole(of, POWER_NODE, out) || sum_by_whole(of, POWER_CHASSIS, out) ||
 		sum_by_supplies(of, out) || sum_by_parts(of, out);

@@ -57,7 +57,8 @@ const char *power_state_name(enum power_state s);         /* "fresh" */
 #define POWER_WHY_BYTES  96
 struct power_reading {
 	char node[POWER_NAME_BYTES]; /* The node's id in the cluster; "": belongs to no one node */
-	char part[POWER_NAME_BYTES]; /* One of the component: "0", "PSU2", "GPU-8a56..."; "": the only one */
+	char part
+		[POWER_NAME_BYTES]; /* Name of one of the component: "0", "PSU2", "GPU-8a56..."; "": the only one */
 	char kind[24]; /* A thing of the part: "sm", "memory", "inlet", "hw_slowdown"; "": no need */
 	enum power_component component;
 	enum power_quantity quantity;
@@ -86,7 +87,8 @@ struct power_sum {
 	size_t n;                 /* Readings that were added */
 	cgn_nsec age;             /* Age of the oldest of them */
 };
-/* Sum up the watts of |node| from its usable readings among |n|. The first of these that is there:
+/* Sum up the watts of |node| from its usable readings among |n|; one with a kind is a part of another one and is not
+ * added. The first of these that is there:
  *  1. the reading of the whole machine (NODE, then CHASSIS) of the preferred source. Of several by one source the largest
  *     counts, because the others are parts of it;
  *  2. the power supplies of one source, when each of them is usable or ABSENT;

@@ -2,6 +2,7 @@
 """From an engine's KV events to the router's index: for every format and every fault on the way, the index
 equals the engine's own cache in the end, block for block and tier by tier."""
 import random
+import signal
 import subprocess
 
 import pytest
@@ -133,6 +134,44 @@ def test_blocks_that_do_not_divide(cluster):
     nodes = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "-o", "wide", "--router", f"127.0.0.1:{cluster.grpc_port}"],
                            capture_output=True, text=True)
     assert "sent, demoted" in nodes.stdout, nodes
+
+
+def differing(cluster):
+    return cluster.metric("cgn_node_blocks_differ", node="n1")
+
+
+@pytest.mark.parametrize("how", ["blocks", "name"])
+def test_an_agent_that_makes_other_digests_is_told(cluster, how):
+    """Nothing that its events tell of would ever be found: they are not used, and what was sent there counts."""
+    ours, theirs = ({"block_tokens": 16}, {"block_tokens": 32}) if how == "blocks" else ({"aliases": ["sim"]}, {"block_tokens": 16})
+    name = "sim" if how == "blocks" else "one-name"
+    cluster.router({f'models."{name}"': ours})
+    events = endpoints()
+    cluster.node("n1", "--time-scale", "0", "--kv-blocks", "96", "--block-tokens", "32" if how == "blocks" else "16", "--kv-events", events[0],
+                 "--kv-events-replay", events[1], sections={"engine": {"kv_events": events[0], "kv_events_replay": events[1]}, 'models."sim"': theirs})
+    cluster.wait_ready()
+    until(lambda: source(cluster.nodes["n1"])["residency"] == "events" and differing(cluster) == 1, cluster.status)
+    hits = []
+    for _ in range(3):
+        a = ask(cluster.http_port, "POST", "/v1/completions", {"model": "sim", "prompt": list(range(200)), "max_tokens": 1})
+        assert a.status == 200
+        hits.append(a.headers["x-cgn-cache-hit"])
+    assert hits == ["0/12", "12/12", "12/12"]
+    [said] = cluster.router_process.events("router.blocks_differ")
+    assert said["node"] == "n1" and said["level"] == "warn"
+    assert said["why"] == ("block_tokens of model sim is 32 at its agent and 16 at this router" if how == "blocks" else
+                           "its agent calls the model sim, this router one-name")
+    (node,) = cluster.status()["nodes"]
+    assert node["state"] == "ready" and node["reason"] == f"its KV events are not used: {said['why']}"
+    shown = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True)
+    assert said["why"] in shown.stdout, shown
+    if how == "blocks":
+        config = cluster.folder / "router.toml"
+        config.write_text(config.read_text().replace("block_tokens = 16", "block_tokens = 32"))
+        cluster.router_process.signal(signal.SIGHUP)
+        until(lambda: cluster.router_process.events("router.blocks_agree") and differing(cluster) == 0, cluster.status)
+        exact(cluster, cluster.nodes["n1"])
+        assert cluster.status()["nodes"][0]["reason"] == ""
 
 
 @pytest.mark.parametrize("page", [1, 4])

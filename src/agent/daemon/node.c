@@ -74,6 +74,16 @@ static bool direct_describe(struct agent *a, struct engine *e, Cognitora__V1__Di
 	return true;
 }
 
+/* False: the scratch arena is too small. */
+static bool chain_describe(struct agent *a, const struct engine *e, Cognitora__V1__Chain **out)
+{
+	Cognitora__V1__Chain *m = cgn_arena_get(&a->scratch, sizeof *m);
+	if (m == NULL)
+		return false;
+	*out = engine_feed_chain(e, m) ? m : NULL;
+	return true;
+}
+
 static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 {
 	Cognitora__V1__Engine *m = cgn_arena_get(&a->scratch, sizeof *m);
@@ -95,7 +105,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
 	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
-	copied = copied && direct_describe(a, e, &m->direct);
+	copied = copied && direct_describe(a, e, &m->direct) && chain_describe(a, e, &m->chain);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }
 

@@ -188,6 +188,17 @@ void engine_feed_models_known(struct engine *e)
 		F_STR("then", "what was sent there counts"));
 }
 
+bool engine_feed_chain(const struct engine *e, Cognitora__V1__Chain *out)
+{
+	if (e->feed == NULL || e->residency.by != RESIDENCY_BY_EVENTS)
+		return false;
+	cognitora__v1__chain__init(out);
+	out->model = e->feed->model_text;
+	out->block_tokens = e->feed->cfg.source.block_tokens;
+	out->version = DIGEST_VERSION;
+	return true;
+}
+
 void engine_feed_close(struct engine *e)
 {
 	if (e->feed != NULL)

@@ -31,6 +31,7 @@ void digest_stream_add(void *stream, struct cgn_str piece);
 struct digest digest_stream_end(const struct digest_stream *s);
 uint64_t digest_short(const struct digest *d); /* The first 8 bytes, little-endian. */
 
+#define DIGEST_VERSION 2 /* Changes with the way in which digests are made. */
 /* Return D[-1]: BLAKE3("cognitora.prefix.v2", model, lora, cache_salt), each part followed by its length as a
  * little-endian 64-bit number, so that no part can be chosen to look like two. */
 struct digest digest_chain_root(struct cgn_str model, struct cgn_str lora, struct cgn_str cache_salt);

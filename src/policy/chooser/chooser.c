@@ -125,13 +125,21 @@ static size_t handoff_apply(struct route_cand *cands, size_t n, uint64_t handoff
 	return kept;
 }
 
+/* Return true if the blocks that the node reports may be those of the prompt. */
+static bool reports_count(const struct chooser_ask *ask, const struct route_cand *cand)
+{
+	if (!cand->fed || cand->fed_bytes)
+		return cand->fed;
+	return ask->block_tokens > 0 && (cand->chain_tokens == 0 || cand->chain_tokens == ask->block_tokens);
+}
+
 /* Fill in the blocks that each candidate holds, from its engines' events or from the record of sent prompts.
  * Events name blocks of tokens, so a chain of bytes is only in the record. */
 static void held_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
 	bool fed = false, guessed = false;
 	for (size_t i = 0; i < n; i++) {
-		c->cands[i].fed &= ask->block_tokens > 0 || c->cands[i].fed_bytes;
+		c->cands[i].fed = reports_count(ask, &c->cands[i]);
 		fed |= c->cands[i].fed;
 		guessed |= !c->cands[i].fed || c->cands[i].fed_lately;
 	}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest/digest.h"
 #include "base/json/json.h"
 
 #define VIEW_TAG 0xc1057e03U
@@ -20,6 +21,7 @@ struct pair {
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
 	const Cognitora__V1__Handoff *handoff;
+	uint32_t chain;
 	bool ready;
 };
 
@@ -106,6 +108,17 @@ static size_t pairs_count(const struct cluster *c)
 	return n;
 }
 
+/* Return view_model.chain for model |name|, which the engine serves as e->models[at]. Adapters after the first model have
+ * chains of their own. */
+static uint32_t chain_of(const Cognitora__V1__Engine *e, size_t at, struct cgn_str name)
+{
+	const Cognitora__V1__Chain *c = e->chain;
+	if (c == NULL)
+		return 0;
+	bool same = c->version == DIGEST_VERSION && (at > 0 || cgn_str_is(name, c->model));
+	return same ? c->block_tokens : VIEW_OTHER_CHAIN;
+}
+
 static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, view_name_fn name_of,
 	const void *arg, struct pair *out)
 {
@@ -115,14 +128,15 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 		for (size_t e = 0; e < info->n_engines; e++)
 			for (size_t m = 0; m < info->engines[e]->n_models; m++) {
 				struct cgn_str served = cgn_str_of(info->engines[e]->models[m]);
-				out[n++] = (struct pair){.model = name_of != NULL ? name_of(arg, served)
-										  : served,
+				struct cgn_str name = name_of != NULL ? name_of(arg, served) : served;
+				out[n++] = (struct pair){.model = name,
 					.served = served,
 					.node = &v->nodes[i],
 					.kind = engine_ops_named(cgn_str_of(info->engines[e]->kind)),
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.handoff = info->engines[e]->handoff,
+					.chain = chain_of(info->engines[e], m, name),
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 			}
 	}
@@ -136,6 +150,7 @@ struct model_columns {
 	const struct engine_tokens_ops **tokens;
 	const struct engine_resume **resume;
 	const struct handoff_end **handoff;
+	uint32_t *chain;
 	struct view_name *served;
 };
 
@@ -159,6 +174,7 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	m->tokens = at->tokens;
 	m->resume = at->resume;
 	m->handoff = at->handoff;
+	m->chain = at->chain;
 	m->served = at->served;
 	return m->name.p != NULL;
 }
@@ -198,6 +214,7 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	*at->kinds++ = p->kind;
 	*at->tokens++ = p->tokens;
 	*at->resume++ = p->resume;
+	*at->chain++ = p->chain;
 	if (!handoff_fill(v, p, at->handoff++))
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
@@ -217,12 +234,13 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 		.tokens = cgn_arena_get(&v->arena, n * sizeof *at.tokens),
 		.resume = cgn_arena_get(&v->arena, n * sizeof *at.resume),
 		.handoff = cgn_arena_get(&v->arena, n * sizeof *at.handoff),
+		.chain = cgn_arena_get(&v->arena, n * sizeof *at.chain),
 		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
 	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	if (n > 0 &&
 		(v->models == NULL || at.ready == NULL || at.kinds == NULL || at.tokens == NULL ||
-			at.resume == NULL || at.handoff == NULL || at.served == NULL))
+			at.resume == NULL || at.handoff == NULL || at.chain == NULL || at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -408,6 +426,7 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.fed = node->fed,
 		.fed_bytes = node->fed_bytes,
 		.keeps_none = node->keeps_none,
+		.chain_tokens = m->chain[i],
 		.fed_lately = node->fed && node->record_until > now,
 		.role = (uint8_t)node->role,
 		.stores = node->stores,

@@ -33,6 +33,7 @@ struct view_node {
 	bool stores; /* The node has a block store that is connected to the stores of other nodes. */
 };
 
+#define VIEW_OTHER_CHAIN UINT32_MAX
 /* A name under which an engine serves a model. */
 struct view_name {
 	struct cgn_str text, json; /* |json|: as a JSON string, quotes included. */
@@ -51,6 +52,9 @@ struct view_model {
 	const struct engine_resume **resume;
 	/* Indexed like |ready|: how the node's engine hands prompts over; NULL: not at all. */
 	const struct handoff_end **handoff;
+	/* Indexed like |ready|: tokens in the blocks that the node's engine tells of; 0: unknown, VIEW_OTHER_CHAIN: their
+	 * digests are made of another model's name or in another way. */
+	uint32_t *chain;
 	size_t n_ready;
 	bool tokenizes;    /* An engine with the model can tokenize, ready or not. */
 	bool may_tokenize; /* An engine with the model may be able to tokenize. */

@@ -64,7 +64,8 @@ static void edits_sort(struct edit *edits, size_t n)
 		}
 }
 
-#define EDITS_MAX 5 /* One in usage, one in each of the details, two of Anthropic. */
+/* There may be one edit in usage, one in each of the details, and two of Anthropic. */
+#define EDITS_MAX 5
 
 static size_t usage_edits(struct json_val usage, uint64_t cached, struct edit edits[EDITS_MAX])
 {

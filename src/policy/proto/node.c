@@ -63,6 +63,8 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		(!address_ok(d->address) || cgn_str_starts(cgn_str_of(d->address), "unix:") ||
 			!text_ok(d->host, PROTO_MAX_ID)))
 		return CGN_FAIL(err, INVALID, "Engine.direct: address must be host:port, host a short text");
+	if (e->chain != NULL && !text_ok(e->chain->model, 512))
+		return CGN_FAIL(err, INVALID, "Engine.chain: model is no short UTF-8 text");
 	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;
 }
 

@@ -109,6 +109,8 @@ struct route_cand {
 	/* fed: the node reports its blocks. fed_bytes: also those of chains of bytes. */
 	bool fed, fed_bytes;
 	bool keeps_none; /* Fed: no engine there keeps blocks after a request. */
+	/* fed: tokens in the blocks that it reports; 0: as in those of the prompt. */
+	uint32_t chain_tokens;
 	/* The node began to report its blocks a moment ago: the record of what was sent to it counts too. */
 	bool fed_lately;
 	bool stores; /* Blocks from another node's store can be fetched to it. */

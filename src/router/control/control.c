@@ -126,6 +126,7 @@ static void view_publish(struct cgn_hook *h)
 	}
 	view_distribute(r, v, NULL);
 	router_models_log_changes(r);
+	router_blocks_compare(r);
 }
 
 /* ---- membership ---- */
@@ -244,6 +245,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	r->published.rules = rules;
 	gw_admission_tune(r->shared.admission, r->published.rules);
 	router_models_log_changes(r);
+	router_blocks_compare(r);
 	return CGN_OK;
 }
 

@@ -71,6 +71,9 @@ void router_watch_reason(const struct router *r, const struct cluster_node *n, c
 		if (!n->info->engines[i]->ready && n->info->engines[i]->trouble[0] != '\0')
 			at += (size_t)snprintf(out + at, cap - at, "%sengine %.64s: %.500s",
 				at > 0 ? "; " : "", n->info->engines[i]->name, n->info->engines[i]->trouble);
+	if (w != NULL && w->blocks_differ[0] != '\0' && at < cap)
+		(void)snprintf(out + at, cap - at, "%sits KV events are not used: %s", at > 0 ? "; " : "",
+			w->blocks_differ);
 }
 
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)

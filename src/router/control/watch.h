@@ -32,7 +32,8 @@ struct router_watch {
 	enum node_state shown;        /* Last state that was logged and put on /metrics. */
 	char *shown_id;               /* Node id of |shown|. */
 	bool direct;                  /* The node has told of its engine's address: requests may be there. */
-	char lost[200];               /* Why the agent does not answer; empty: it does. */
+	char blocks_differ[200]; /* Why the node's blocks are none of this router's; empty: they may be. */
+	char lost[200];          /* Why the agent does not answer; empty: it does. */
 };
 
 /* outliers.c */
@@ -50,6 +51,10 @@ void router_watch_restart(struct router *r, const struct cluster_node *n);
 /* Write what is wrong with the node into |out|: its agent does not answer, or engines are in trouble; a node with another
  * engine may be ready nevertheless. Empty: nothing is known. */
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
+/* blocks.c */
+/* Compare what the ready nodes' blocks are made of with this router's settings. What differs is logged when it changes. */
+void router_blocks_compare(struct router *r);
+
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);
 

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blocks: nodes whose agents make the digests of blocks differently than this router. Nothing that they hold would ever
+ * be found, so their reports do not count and the record of what was sent there does. */
+#include <stdio.h>
+
+#include "base/digest/digest.h"
+#include "base/log/log.h"
+#include "joint/telemetry/telemetry.h"
+#include "router/control/watch.h"
+
+/* Write how |c| differs from this router's blocks of |model|. */
+static void difference_tell(const Cognitora__V1__Chain *c, struct cgn_str model, uint32_t block_tokens,
+	char *out, size_t cap)
+{
+	if (c->version != DIGEST_VERSION)
+		(void)snprintf(out, cap, "its agent makes digests of version %u, this router of version %d",
+			c->version, DIGEST_VERSION);
+	else if (c->block_tokens != block_tokens)
+		(void)snprintf(out, cap,
+			"block_tokens of model %.*s is %u at its agent and %u at this router",
+			(int)(model.n < 64 ? model.n : 64), model.p, c->block_tokens, block_tokens);
+	else
+		(void)snprintf(out, cap, "its agent calls the model %.64s, this router %.*s", c->model,
+			(int)(model.n < 64 ? model.n : 64), model.p);
+}
+
+/* Return what the engine that serves |served| tells of its blocks. */
+static const Cognitora__V1__Chain *chain_find(const struct cluster_node *n, struct cgn_str served)
+{
+	for (size_t e = 0; e < n->info->n_engines; e++)
+		for (size_t m = 0; m < n->info->engines[e]->n_models; m++)
+			if (cgn_str_is(served, n->info->engines[e]->models[m]))
+				return n->info->engines[e]->chain;
+	return NULL;
+}
+
+/* Write how the node's blocks differ from this router's, of the first model whose blocks do; "" when none do. Return
+ * false when the node is not ready, so that nothing is known. */
+static bool node_compare(const struct router *r, const struct cluster_node *n, char *out, size_t cap)
+{
+	const struct cluster_view *v = r->published.view;
+	bool ready = false;
+	out[0] = '\0';
+	for (size_t k = 0; k < v->n_models && out[0] == '\0'; k++) {
+		const struct view_model *m = &v->models[k];
+		const struct router_model own = router_model_of(r, m->name);
+		for (size_t i = 0; i < m->n_ready; i++) {
+			if (m->ready[i]->slot != n->slot)
+				continue;
+			const Cognitora__V1__Chain *c = chain_find(n, m->served[i].text);
+			ready = true;
+			if (own.mode != GW_BYTES && m->chain[i] != 0 && m->chain[i] != own.block_tokens &&
+				c != NULL)
+				difference_tell(c, m->name, own.block_tokens, out, cap);
+		}
+	}
+	return ready;
+}
+
+static void difference_log(const struct router_watch *w, const char *id)
+{
+	if (w->blocks_differ[0] != '\0')
+		cgn_log(WARN, "router.blocks_differ", F_STR("node", id), F_STR("why", w->blocks_differ),
+			F_STR("then", "the node's KV events are not used, what was sent there counts"));
+	else
+		cgn_log(INFO, "router.blocks_agree", F_STR("node", id));
+}
+
+void router_blocks_compare(struct router *r)
+{
+	char now[sizeof r->members.watches[0]->blocks_differ];
+	if (r->published.rules == NULL || r->published.view == NULL)
+		return;
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
+		struct router_watch *w = r->members.watches[i];
+		const struct cluster_node *n = r->members.cluster->by_slot[i];
+		if (w == NULL || n == NULL || !node_compare(r, n, now, sizeof now))
+			continue;
+		metric_set(METRIC_OF(r->shared.telemetry, BLOCKS_DIFFER, n->info->id), now[0] != '\0');
+		if (strcmp(now, w->blocks_differ) == 0)
+			continue;
+		(void)cgn_str_copyz(w->blocks_differ, sizeof w->blocks_differ, cgn_str_of(now));
+		difference_log(w, n->info->id);
+	}
+}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measure what cache-aware routing gives with a real engine: the time to first token of prompts that share a long prefix, on two
-vLLMs on the CPU (tests/realengine/setup), under policy kv and under round_robin.
+vLLMs on the CPU (scripts/run/vllm-cpu/setup), under policy kv and under round_robin.
 
     bench/real_prefix.py --build build/release --out bench/results/real_prefix.json
 

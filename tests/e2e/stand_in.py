@@ -24,7 +24,7 @@ def main():
             return 0  # the module that the driver looks for is there
         os.execv(REAL_PYTHON, [name, *sys.argv[1:]])
     port = value("--port")
-    wanted = ("CUDA_", "VLLM_", "LMCACHE_", "DYN_", "SGLANG_", "NCCL_")
+    wanted = ("CUDA_", "VLLM_", "LMCACHE_", "DYN_", "SGLANG_", "NCCL_", "OMP_", "GLOO_", "HF_", "TRANSFORMERS_", "DO_NOT_TRACK")
     with open(os.path.join(os.environ["STAND_IN_DIR"], f"{name}-{port}.json"), "w") as f:
         json.dump({"argv": [name, *sys.argv[1:]], "env": {k: v for k, v in os.environ.items() if k.startswith(wanted)}}, f)
     sim = ["cgn-sim", "--listen", f"{value('--host')}:{port}", "--model", value("--served-model-name", "--alias") or "model", "--time-scale", "0"]

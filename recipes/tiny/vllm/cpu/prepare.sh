@@ -1,0 +1,2 @@
+# Sourced by scripts/run/up.sh.
+. "$ROOT/recipes/_lib/vllm.sh"

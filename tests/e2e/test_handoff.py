@@ -459,6 +459,33 @@ def test_a_prefill_node_answers_where_decode_nodes_are_full(world):
     assert w.c.chat(words(1000, 2), max_tokens=50, ignore_eos=True).headers["x-cgn-node"] == "d"
 
 
+def test_a_prefill_node_answers_at_once_before_a_deadline(world):
+    """A request that would wait for a decode node does not, although it has a deadline: the prefill node has room."""
+    w = world("nixl", 0, **{"router.admission": {"max_concurrent_per_replica": 3}})
+    w.start("p", "prefill", "--decode-ms", "20")
+    w.start("d", "decode", "--decode-ms", "20")
+    w.ready()
+    with Streams(w, "d", 3):
+        a = w.c.chat(words(100, 1), max_tokens=2, headers={"X-Cgn-Deadline-Ms": "5000"})
+        assert a.status == 200 and a.headers["x-cgn-node"] == "p", a.body
+
+
+def test_waiting_requests_get_the_room_of_prefill_nodes(world):
+    """All nodes are full, a request waits, and the first place that gets free is at a prefill node."""
+    w = world("nixl", 0, **{"router.admission": {"max_concurrent_per_replica": 3}})
+    w.start("p", "prefill", "--decode-ms", "20")
+    w.start("d", "decode", "--decode-ms", "20")
+    w.ready()
+    with Streams(w, "d", 3):
+        with Streams(w, "p", 3):
+            waiting = [later(w.c.chat, words(100, i), max_tokens=2) for i in range(2)]
+            until(lambda: w.c.metric("cgn_queue_depth") == 2, lambda: w.c.scrape())
+        for answer in waiting:
+            a = answer()
+            assert a.status == 200 and a.headers["x-cgn-node"] == "p", a.body
+    assert w.c.metric("cgn_disagg_total", outcome="continued") == 2
+
+
 def test_a_deadline_that_only_a_pair_meets_is_kept(world):
     """The decode node computes prompts slowly; the router has seen that the prefill node does not."""
     w = world("nixl", 0)

@@ -61,7 +61,8 @@ CGN_RC waiting_open(struct replay *r, struct cgn_err *err)
 {
 	const struct admission_rules rules = {.policy = r->cfg->queue,
 		.max_queue = r->cfg->max_waiting,
-		.max_inflight = r->cfg->rules->max_inflight};
+		.max_inflight = r->cfg->rules->max_inflight,
+		.prefill_answers = pools_exist(r)};
 	CGN_TRY(admission_new(&rules, r->cluster->stats, &waiting_ops, r, 0, &r->admission, err));
 	admission_view_set(r->admission, r->view, 0);
 	return CGN_OK;

@@ -116,6 +116,8 @@ struct admission_rules {
 	uint32_t max_queue;    /* Requests that wait, for each queue. */
 	uint32_t max_inflight; /* Requests on one node. */
 	cgn_nsec node_wait;    /* Time that a queue outlives the last ready node of its model. */
+	/* Where no other node has room, prefill nodes that can answer whole requests do (chooser.h, CHOOSER_CONTINUES). */
+	bool prefill_answers;
 };
 
 struct admission;

@@ -13,18 +13,10 @@ static uint32_t node_room(const struct admission *a, const struct route_cand *c)
 	return room;
 }
 
-/* Find the node with the most room among those that the chooser would offer to |q|, without the nodes that
- * failed |t| (NULL: any request). False: there is none. */
-static bool room_find(struct admission *a, const struct admission_queue *q, const struct admission_ticket *t,
-	uint16_t *slot)
+/* Return the most room of the |n| candidates, and its slot. */
+static uint32_t room_most(const struct admission *a, size_t n, uint16_t *slot)
 {
-	const struct view_model *m = admission_queue_model(a, q);
-	const struct view_ask ask = {.excluded = t != NULL ? t->excluded : NULL,
-		.n_excluded = t != NULL ? t->n_excluded : 0,
-		.now = a->now};
 	uint32_t most = 0;
-	size_t n = m != NULL ? view_candidates(m, a->stats, &ask, a->cands) : 0;
-	n = chooser_roles(&(struct chooser_ask){.embeds = q->role == ADMISSION_PROMPT_ONLY}, a->cands, n);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t room = node_room(a, &a->cands[i]);
 		if (room <= most)
@@ -32,7 +24,37 @@ static bool room_find(struct admission *a, const struct admission_queue *q, cons
 		most = room;
 		*slot = a->cands[i].slot;
 	}
-	return most > 0;
+	return most;
+}
+
+/* Keep the prefill nodes that can answer whole requests. */
+static size_t prefill_alone(struct route_cand *cands, size_t n)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < n; i++)
+		if (cands[i].alone &&
+			chooser_role_fits(&(struct chooser_ask){.continues = true}, cands[i].role))
+			cands[kept++] = cands[i];
+	return kept;
+}
+
+/* Find the node with the most room among those that the chooser would offer to |q|, without the nodes that
+ * failed |t| (NULL: any request, which a prefill node may answer where the others are full). False: there is none. */
+static bool room_find(struct admission *a, const struct admission_queue *q, const struct admission_ticket *t,
+	uint16_t *slot)
+{
+	const struct view_model *m = admission_queue_model(a, q);
+	const struct view_ask ask = {.excluded = t != NULL ? t->excluded : NULL,
+		.n_excluded = t != NULL ? t->n_excluded : 0,
+		.now = a->now};
+	size_t n = m != NULL ? view_candidates(m, a->stats, &ask, a->cands) : 0;
+	n = chooser_roles(&(struct chooser_ask){.embeds = q->role == ADMISSION_PROMPT_ONLY}, a->cands, n);
+	if (room_most(a, n, slot) > 0)
+		return true;
+	if (n == 0 || t != NULL || q->role != ADMISSION_GENERATION || !a->rules.prefill_answers)
+		return false;
+	n = prefill_alone(a->cands, view_candidates(m, a->stats, &ask, a->cands));
+	return room_most(a, n, slot) > 0;
 }
 
 static void ticket_admit(struct admission *a, struct admission_queue *q, struct admission_ticket *t,

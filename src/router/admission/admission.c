@@ -103,7 +103,7 @@ void gw_admission_on_room(struct cgn_loop *loop, struct cgn_post *p)
 static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 {
 	return (struct admission_rules){rules->queue_policy, rules->max_queue, rules->route.max_inflight,
-		rules->node_wait};
+		rules->node_wait, rules->route.disagg.enabled};
 }
 
 CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,

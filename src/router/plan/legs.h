@@ -36,6 +36,10 @@ void gw_leg_close(struct gw_req *r);
  * result is true. */
 bool gw_prefill_begin(struct gw_req *r, const struct chooser_ask *ask);
 
+/* Return true if a prefill node would answer the request now: nodes that answer are full, or it costs less. */
+bool gw_prefill_answers(struct gw_req *r, const struct chooser_ask *ask);
+/* The place for a whole request that was decided on is gone: decide again when there is room. */
+void gw_prefill_undecide(struct gw_req *r);
 /* Let plan.ttft, which is of single nodes, be that of a pair of nodes if that is sooner. */
 void gw_prefill_predict(struct gw_req *r, const struct chooser_ask *ask);
 

@@ -108,6 +108,24 @@ static bool prefill_send(struct gw_req *r, cgn_nsec began, const char **outcome)
 	return true;
 }
 
+bool gw_prefill_answers(struct gw_req *r, const struct chooser_ask *ask)
+{
+	struct chooser_split s;
+	if (!may_split(r, ask))
+		return false;
+	split_decide(r, ask, &s);
+	return s.shape == CHOOSER_CONTINUES;
+}
+
+void gw_prefill_undecide(struct gw_req *r)
+{
+	struct plan_leg *leg = plan_leg(&r->plan.legs);
+	if (plan_attempts(&r->plan.legs) > 0 || r->plan.pairs > 0 || leg->role != LEG_WHOLE)
+		return;
+	leg->target.continues = false;
+	r->plan.legs.staged = false;
+}
+
 void gw_prefill_predict(struct gw_req *r, const struct chooser_ask *ask)
 {
 	struct chooser_split s;

@@ -100,6 +100,9 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 {
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	bool waits = gw_queue_must_wait(r, p.verdict);
+	/* Where nodes that answer are full, a prefill node may answer, unless others wait for the same. */
+	if (waits && p.verdict == ROUTE_FULL && gw_prefill_answers(r, ask))
+		waits = gw_queue_must_wait(r, ROUTE_PICKED);
 	gw_queue_predict(r, &p);
 	if (waits)
 		explain_wait(r, ask, &p);
@@ -135,6 +138,7 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 	if (gw_queue_must_wait(r, p.verdict)) {
 		gw_queue_predict(r, &p);
 		explain_wait(r, ask, &p);
+		gw_prefill_undecide(r);
 		gw_queue_enter(r, p.verdict);
 		return STEP_AGAIN;
 	}

@@ -273,6 +273,60 @@ static void a_client_checks_the_server(void **state)
 	tls_ctx_free(&sys);
 }
 
+/* Read the fingerprint that a refusal tells. */
+static void pin_of(struct tls_ctx *srv, char out[65])
+{
+	struct pair p;
+	struct tls_ctx *cli = NULL;
+	char none[65];
+	memset(none, '0', 64);
+	none[64] = '\0';
+	const struct tls_cfg cfg = {.pin = none};
+	assert_true(cgn_ok(tls_ctx_new(&cfg, &cli, NULL)));
+	pair_open(&p, srv, cli, "bmc.example", 1000);
+	assert_int_equal(p.cli.err.code, CGN_TLS);
+	const char *at = strstr(p.cli.err.msg, "its fingerprint is ");
+	assert_non_null(at);
+	(void)cgn_str_copyz(out, 65, cgn_str_of(at + strlen("its fingerprint is ")));
+	pair_close(&p);
+	tls_ctx_free(&cli);
+}
+
+static void a_pinned_certificate_is_trusted_for_itself(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"", "abc",
+		"::", "g000000000000000000000000000000000000000000000000000000000000000"};
+	struct tls_ctx *alien = ctx_of(true, NULL, "alien", false, NULL), *cli = NULL;
+	struct pair p;
+	struct cgn_err err = {0};
+	char pin[65];
+	pin_of(alien, pin);
+	const struct tls_cfg cfg = {.pin = pin};
+	assert_true(cgn_ok(tls_ctx_new(&cfg, &cli, NULL)));
+	pair_open(&p, alien, cli, "another.example", 1000); /* Neither its issuer nor its name is checked */
+	assert_true(tls_ready(p.cli.s));
+	end_say(&p, &p.cli, &p.srv, 100, 1000);
+	pair_close(&p);
+	struct tls_ctx *srv = ctx_of(true, NULL, "srv", false, NULL);
+	pair_open(&p, srv, cli, "srv.example", 1000); /* A certificate that is not pinned is refused */
+	assert_int_equal(p.cli.err.code, CGN_TLS);
+	pair_close(&p);
+	tls_ctx_free(&srv);
+	tls_ctx_free(&cli);
+	tls_ctx_free(&alien);
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		const struct tls_cfg wrong = {.pin = bad[i]};
+		assert_int_equal(tls_ctx_new(&wrong, &cli, &err).code, CGN_TLS);
+		assert_non_null(strstr(err.msg, "fingerprint"));
+	}
+	uint8_t bytes[TLS_PIN_BYTES];
+	assert_true(tls_pin_read(CGN_STR("00:01:02:03:04:05:06:07:08:09:0A:0B:0C:0D:0E:0F:"
+					 "00:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f"),
+		bytes));
+	assert_int_equal(bytes[31], 15);
+}
+
 static void mutual_tls_knows_its_clients(void **state)
 {
 	(void)state;
@@ -460,6 +514,7 @@ int main(void)
 		cmocka_unit_test(bytes_survive_any_cutting),
 		cmocka_unit_test(alpn_follows_the_servers_preference),
 		cmocka_unit_test(a_client_checks_the_server),
+		cmocka_unit_test(a_pinned_certificate_is_trusted_for_itself),
 		cmocka_unit_test(mutual_tls_knows_its_clients),
 		cmocka_unit_test(a_reload_is_for_new_sessions),
 		cmocka_unit_test(bad_files_are_named_with_the_reason),

@@ -29,7 +29,8 @@ static const char quic_priorities[] =
 struct tls_ctx {
 	uint32_t tag;
 	atomic_uint refs;
-	bool server, require_peer_cert;
+	bool server, require_peer_cert, has_pin;
+	uint8_t pin[TLS_PIN_BYTES];
 	char *ca_file, *cert_file, *key_file;
 	char *alpn_text[ALPN_MOST];
 	gnutls_datum_t alpn[ALPN_MOST];
@@ -82,7 +83,7 @@ static CGN_RC load_ca(const struct tls_ctx *c, struct tls_identity *id, struct c
 {
 	CGN_ON_EXIT(buf_wipe) struct cgn_buf b = {0};
 	gnutls_datum_t pem;
-	if (c->ca_file == NULL && c->server)
+	if (c->has_pin || (c->ca_file == NULL && c->server))
 		return CGN_OK;
 	if (c->ca_file == NULL) {
 		int n = gnutls_certificate_set_x509_system_trust(id->cred);
@@ -158,6 +159,10 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 		return CGN_FAIL(err, TLS,
 			"a certificate needs its key and a key its certificate: only %s is given",
 			cfg->cert_file != NULL ? cfg->cert_file : cfg->key_file);
+	uint8_t pin[TLS_PIN_BYTES];
+	if (cfg->pin != NULL && !tls_pin_read(cgn_str_of(cfg->pin), pin))
+		return CGN_FAIL(err, TLS,
+			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits", cfg->pin);
 	if (cfg->server && cfg->cert_file == NULL)
 		return CGN_FAIL(err, TLS, "a TLS server needs a certificate and its key");
 	if (cfg->server && cfg->require_peer_cert && cfg->ca_file == NULL)
@@ -189,6 +194,7 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 {
 	c->server = cfg->server;
 	c->require_peer_cert = cfg->require_peer_cert;
+	c->has_pin = cfg->pin != NULL && tls_pin_read(cgn_str_of(cfg->pin), c->pin);
 	if (!copy_path(cfg->ca_file, &c->ca_file) || !copy_path(cfg->cert_file, &c->cert_file) ||
 		!copy_path(cfg->key_file, &c->key_file) || !copy_alpn(c, cfg->alpn))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS context");
@@ -268,6 +274,11 @@ bool tls_ctx_validity(struct tls_ctx *c, struct tls_validity *out)
 bool tls_ctx_server(const struct tls_ctx *c)
 {
 	return c->server;
+}
+
+const uint8_t *tls_ctx_pin(const struct tls_ctx *c)
+{
+	return c->has_pin ? c->pin : NULL;
 }
 
 bool tls_ctx_mutual(const struct tls_ctx *c)

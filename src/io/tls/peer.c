@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include <arpa/inet.h>
+#include <gnutls/crypto.h>
 #include <gnutls/x509.h>
+
+#include "base/codec/codec.h"
 
 #include "tls_priv.h"
 
@@ -27,6 +30,65 @@ void tls_peer_require(gnutls_session_t s)
 	/* Do not list our authorities: a client with a certificate of another authority would send none and
 	 * be told the wrong reason. */
 	gnutls_certificate_send_x509_rdn_sequence(s, 1);
+}
+
+/* ---- a pinned certificate ---- */
+
+bool tls_pin_read(struct cgn_str text, uint8_t out[TLS_PIN_BYTES])
+{
+	char digits[2 * TLS_PIN_BYTES];
+	size_t n = 0;
+	for (size_t i = 0; i < text.n; i++) {
+		if (text.p[i] == ':' && n > 0)
+			continue;
+		if (n == sizeof digits)
+			return false;
+		digits[n++] = text.p[i];
+	}
+	char room[TLS_PIN_BYTES];
+	struct cgn_buf b = cgn_buf_over(room, sizeof room);
+	if (n != sizeof digits || !hex_get(&b, (struct cgn_str){digits, n}))
+		return false;
+	memcpy(out, room, TLS_PIN_BYTES);
+	return true;
+}
+
+static bool leaf_digest(gnutls_session_t s, uint8_t out[TLS_PIN_BYTES])
+{
+	unsigned n = 0;
+	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s, &n);
+	return chain != NULL && n > 0 &&
+		gnutls_hash_fast(GNUTLS_DIG_SHA256, chain[0].data, chain[0].size, out) == 0;
+}
+
+static int pin_verify(gnutls_session_t s)
+{
+	uint8_t seen[TLS_PIN_BYTES];
+	const void *pin = gnutls_session_get_ptr(s);
+	return leaf_digest(s, seen) && memcmp(seen, pin, sizeof seen) == 0 ? 0 : GNUTLS_E_CERTIFICATE_ERROR;
+}
+
+void tls_peer_pin(gnutls_session_t s, const uint8_t *pin)
+{
+	union {
+		const uint8_t *in;
+		void *out;
+	} kept = {.in = pin}; /* Only pin_verify reads it */
+	gnutls_session_set_ptr(s, kept.out);
+	gnutls_session_set_verify_function(s, pin_verify);
+}
+
+/* Tell what to pin, for the operator who has just replaced a certificate. */
+cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err)
+{
+	uint8_t seen[TLS_PIN_BYTES] = {0};
+	char room[2 * TLS_PIN_BYTES + 1];
+	struct cgn_buf b = cgn_buf_over(room, sizeof room);
+	(void)leaf_digest(s, seen);
+	hex_put(&b, (struct cgn_str){(const char *)seen, sizeof seen});
+	return CGN_FAIL(err, TLS,
+		"TLS with %s: the peer's certificate is not the pinned one; its fingerprint is %s", who,
+		cgn_buf_z(&b));
 }
 
 static bool is_ip(const char *name)

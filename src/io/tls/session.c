@@ -11,7 +11,7 @@
 
 struct tls_session {
 	uint32_t tag;
-	bool ready, feeding, doomed; /* doomed: a callback of tls_feed freed the session. */
+	bool is_pinned, ready, feeding, doomed; /* doomed: a callback of tls_feed freed the session. */
 	gnutls_session_t gnutls;
 	struct tls_identity *identity;
 	struct tls_session_ops ops;
@@ -21,6 +21,7 @@ struct tls_session {
 	char *server_name;
 	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is done. */
 	char alpn[32], peer_name[128];
+	uint8_t pin[TLS_PIN_BYTES]; /* For GnuTLS, which keeps the pointer */
 };
 
 /* ---- GnuTLS's transport ---- */
@@ -94,7 +95,10 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 		rc = session_configure(s, c);
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
-	if (!tls_ctx_server(c) || tls_ctx_mutual(c))
+	s->is_pinned = tls_ctx_pin(c) != NULL;
+	if (s->is_pinned)
+		tls_peer_pin(s->gnutls, memcpy(s->pin, tls_ctx_pin(c), sizeof s->pin));
+	else if (!tls_ctx_server(c) || tls_ctx_mutual(c))
 		tls_peer_expect(s->gnutls, tls_ctx_server(c), s->server_name, s->expect);
 	if (tls_ctx_mutual(c))
 		tls_peer_require(s->gnutls);
@@ -154,6 +158,8 @@ static CGN_RC failure_explain(struct tls_session *s, int rc, struct cgn_err *err
 {
 	if (rc != GNUTLS_E_FATAL_ALERT_RECEIVED)
 		(void)gnutls_alert_send_appropriate(s->gnutls, rc);
+	if (rc == GNUTLS_E_CERTIFICATE_ERROR && s->is_pinned)
+		return tls_pin_refusal(s->gnutls, s->server_name, err);
 	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
 }
 

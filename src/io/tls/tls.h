@@ -14,12 +14,18 @@ struct tls_cfg {
 	bool server;
 	/* Server: authorities of clients. Client: trusted authorities (NULL: the system's). */
 	const char *ca_file;
+	/* Client: the SHA-256 of the server's certificate (DER), 64 hexadecimal digits, colons allowed. A server with this
+	 * certificate is trusted, whatever its name, dates and issuer; no other one is. NULL: authorities judge. */
+	const char *pin;
 	const char *cert_file; /* A PEM chain. Client: its identity, optional. */
 	const char *key_file;
 	bool require_peer_cert;  /* Server: require a client certificate (mutual TLS). */
 	const char *const *alpn; /* In order of preference, NULL-terminated; may be NULL. */
 };
 
+#define TLS_PIN_BYTES 32
+/* Read a fingerprint as tls_cfg.pin has it; false for anything else. */
+bool tls_pin_read(struct cgn_str text, uint8_t out[TLS_PIN_BYTES]);
 /* Returns CGN_TLS, with file name and reason, when a file is missing or unreadable, the key does not fit, or
  * the certificate is expired. */
 CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_err *err);

@@ -21,6 +21,7 @@ struct tls_identity *tls_identity_of(struct tls_ctx *c);
 void tls_identity_unref(struct tls_identity **take);
 
 bool tls_ctx_server(const struct tls_ctx *c);
+const uint8_t *tls_ctx_pin(const struct tls_ctx *c); /* NULL: none */
 bool tls_ctx_mutual(const struct tls_ctx *c);
 gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c);
 gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c); /* TLS 1.3 only. */
@@ -39,6 +40,10 @@ CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, 
 /* Verify within the handshake that the peer is a client (|server|: this side is the server) or a server of
  * that |name|. GnuTLS keeps |expect| and |name| until the handshake is done. */
 void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2]);
+/* Client: accept the server with this fingerprint, and no other one. GnuTLS keeps |pin| for the session. */
+void tls_peer_pin(gnutls_session_t s, const uint8_t *pin);
+/* Describe GNUTLS_E_CERTIFICATE_ERROR of such a session; returns CGN_TLS. */
+cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err);
 /* Server: refuse clients without a certificate. */
 void tls_peer_require(gnutls_session_t s);
 int tls_peer_ask_for(gnutls_session_t s, const char *name); /* Client: send SNI if |name| is a host name. */

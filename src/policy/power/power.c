@@ -71,6 +71,13 @@ bool power_usable(const struct power_reading *r, cgn_nsec now)
 	return power_state_now(r, now) == POWER_FRESH;
 }
 
+bool power_same(const struct power_reading *a, const struct power_reading *b)
+{
+	return a->component == b->component && a->quantity == b->quantity && a->source == b->source &&
+		strcmp(a->part, b->part) == 0 && strcmp(a->kind, b->kind) == 0 &&
+		strcmp(a->node, b->node) == 0;
+}
+
 cgn_nsec power_age(const struct power_reading *r, cgn_nsec now)
 {
 	return now > r->time ? now - r->time : 0;

@@ -75,6 +75,8 @@ struct power_reading {
  * finite, or negative where that makes no sense, is FAILING. */
 enum power_state power_state_now(const struct power_reading *r, cgn_nsec now);
 bool power_usable(const struct power_reading *r, cgn_nsec now); /* power_state_now is FRESH. */
+/* True when both are of the same thing, whenever it was read. */
+bool power_same(const struct power_reading *a, const struct power_reading *b);
 /* Return the age at |now|; 0 for a reading of after |now|. */
 cgn_nsec power_age(const struct power_reading *r, cgn_nsec now);
 

@@ -85,7 +85,7 @@ static struct json_val ring_ask(const struct explain_ring *r, const char *id, st
 	else
 		explain_ring_last(r, 3, &found);
 	cgn_buf_fini(out);
-	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, out));
+	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, false, out));
 	cgn_buf_fini(&found);
 	if (!cgn_ok(json_parse(cgn_buf_view(out), &v, NULL, &err)))
 		fail_msg("%s: %s", err.msg, cgn_buf_z(out));
@@ -209,12 +209,12 @@ static void two_rings_are_told_as_one(void **state)
 		explain_ring_find(r[i], CGN_STR("x"), EXPLAIN_REQUESTS, &found[i]);
 	}
 	assert_int_equal(explain_count(found, 2), 2);
-	assert_true(explain_write(found, 2, EXPLAIN_REQUESTS, &out));
+	assert_true(explain_write(found, 2, EXPLAIN_REQUESTS, false, &out));
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
 	assert_int_equal(count_elements(v), 2);
 	assert_true(cgn_str_is(member_of(element_at(v, 0), "at").raw, "\"1970-01-01T00:00:01.001Z\""));
 	out.n = 0;
-	assert_true(explain_write(found, 2, 1, &out));
+	assert_true(explain_write(found, 2, 1, false, &out));
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &v, NULL, NULL)));
 	assert_int_equal(count_elements(v), 1);
 	for (size_t i = 0; i < 2; i++) {
@@ -376,7 +376,7 @@ static void an_answer_is_bounded(void **state)
 	}
 	explain_ring_find(r, CGN_STR("x"), EXPLAIN_REQUESTS, &found);
 	assert_true(found.n > 0 && found.n <= 2000);
-	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, &out));
+	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, false, &out));
 	found.bad = false;
 	cgn_buf_fini(&found);
 	cgn_buf_fini(&out);

@@ -15,8 +15,8 @@ struct fixed_decision {
 struct fixed_end {
 	const char *outcome;
 	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
-		total_us;
-	uint8_t has_cached, has_prompt, direct;
+		total_us, phase_us[EXPLAIN_PHASES];
+	uint8_t has_cached, has_prompt, direct, stream;
 };
 
 struct fixed_split {
@@ -230,7 +230,9 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 		.total_us = e->total_us,
 		.has_cached = e->has_cached,
 		.has_prompt = e->has_prompt,
-		.direct = e->direct};
+		.direct = e->direct,
+		.stream = e->stream};
+	memcpy(f.phase_us, e->phase_us, sizeof f.phase_us);
 	to = put_text(to, e->id);
 	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, e->model);
@@ -259,4 +261,6 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	out->ttft_us = f.ttft_us;
 	out->first_us = f.first_us;
 	out->total_us = f.total_us;
+	out->stream = f.stream;
+	memcpy(out->phase_us, f.phase_us, sizeof f.phase_us);
 }

@@ -33,6 +33,12 @@ enum explain_field {
 #undef FIELD
 	EXPLAIN_FIELDS
 };
+enum explain_phase {
+#define PHASE(id, name) EXPLAIN_PHASE_##id,
+#include "policy/explain/phases.def"
+#undef PHASE
+	EXPLAIN_PHASES
+};
 union explain_number {
 	uint32_t u;
 	float f;
@@ -111,6 +117,7 @@ struct explain_end {
 	uint64_t at_ms;
 	uint32_t status, tries;
 	bool has_cached, has_prompt;
+	bool stream;                       /* The answer was an event stream. */
 	bool direct;                       /* The answer came straight from the engine, not by the agent. */
 	uint32_t cached_predicted, cached; /* Tokens. */
 	uint32_t prompt_tokens, answer_tokens;
@@ -118,6 +125,7 @@ struct explain_end {
 	/* From sending to the answering node to its first byte, which is the predicted time. */
 	uint32_t first_us;
 	uint32_t total_us;
+	uint32_t phase_us[EXPLAIN_PHASES]; /* Their sum is the total, but for rounding. */
 };
 
 /* Describe the decision |p| with the names of |view|, from which |out| borrows. Sets all members but
@@ -155,9 +163,9 @@ void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
 void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t most, struct cgn_buf *out);
 void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf *out);
 
-/* Write the entries found in |n| rings as a JSON array of at most |most| requests, newest first. Return false
- * when there is no memory. */
-bool explain_write(const struct cgn_buf *found, size_t n, size_t most, struct cgn_buf *out);
+/* Write the entries found in |n| rings as a JSON array of at most |most| requests, newest first; with |brief|
+ * without the decisions. Return false when there is no memory. */
+bool explain_write(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct cgn_buf *out);
 double explain_ttft_ms(const struct explain_cand *c);        /* Return the predicted time to first token. */
 size_t explain_count(const struct cgn_buf *found, size_t n); /* Return the number of entries in |found|. */
 /* Write one decision on one line of at most EXPLAIN_BRIEF visible ASCII bytes, with as many candidates as

@@ -17,6 +17,11 @@ static const struct {
 #undef FIELD
 };
 static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role", "handoff"};
+static const char *const phases[EXPLAIN_PHASES] = {
+#define PHASE(id, name) name,
+#include "policy/explain/phases.def"
+#undef PHASE
+};
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
@@ -146,11 +151,15 @@ static void split_json(struct json_out *j, const struct explain_split *s)
 	json_close(j, '}');
 }
 
-static void decision_json(struct json_out *j, const struct explain_decision *d)
+static void decision_json(struct json_out *j, const struct explain_decision *d, bool brief)
 {
 	json_open(j, '{');
 	put_time(j, "at", d->at_ms);
 	decision_head(j, d);
+	if (brief) {
+		json_close(j, '}');
+		return;
+	}
 	if (d->split.shape != NULL)
 		split_json(j, &d->split);
 	json_key_open(j, "candidates", '[');
@@ -294,11 +303,16 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 	json_key_str(j, "node", e->node);
 	json_key_u64(j, "tries", e->tries);
 	json_key_bool(j, "direct", e->direct);
+	json_key_bool(j, "stream", e->stream);
 	if (e->has_prompt) {
 		json_key_u64(j, "prompt_tokens", e->prompt_tokens);
 		json_key_u64(j, "completion_tokens", e->answer_tokens);
 	}
 	put_real(j, "total_ms", (double)e->total_us / 1e3);
+	json_key_open(j, "phases_ms", '{');
+	for (size_t i = 0; i < EXPLAIN_PHASES; i++)
+		put_real(j, phases[i], (double)e->phase_us[i] / 1e3);
+	json_close(j, '}');
 }
 
 /* Write predicted and actual values. |last|: the decision that led to the answer; |e| NULL: the request has
@@ -322,7 +336,7 @@ static void predictions_json(struct json_out *j, const struct explain_decision *
 	json_close(j, '}');
 }
 
-static void request_json(struct json_out *j, const struct found *v, size_t n)
+static void request_json(struct json_out *j, const struct found *v, size_t n, bool brief)
 {
 	struct explain_decision d = {.n = 0};
 	struct explain_end e;
@@ -338,7 +352,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 		if (v[i].h->kind != EXPLAIN_DECIDED)
 			continue;
 		explain_get_decision(v[i].h, &d);
-		decision_json(j, &d);
+		decision_json(j, &d, brief);
 		decided = true;
 	}
 	json_close(j, ']');
@@ -354,7 +368,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n)
 	json_close(j, '}');
 }
 
-bool explain_write(const struct cgn_buf *found, size_t n, size_t most, struct cgn_buf *out)
+bool explain_write(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct cgn_buf *out)
 {
 	size_t count, begin = 0;
 	struct json_out j = json_out_to(out);
@@ -366,7 +380,7 @@ bool explain_write(const struct cgn_buf *found, size_t n, size_t most, struct cg
 		size_t end = begin + 1;
 		while (end < count && same_request(&v[begin], &v[end]))
 			end++;
-		request_json(&j, v + begin, end - begin);
+		request_json(&j, v + begin, end - begin, brief);
 		begin = end;
 	}
 	json_close(&j, ']');

@@ -155,6 +155,22 @@ static uint32_t us_between(cgn_nsec from, cgn_nsec to)
 	return to > from + CGN_USEC ? u32_saturate((to - from) / CGN_USEC) : 1;
 }
 
+/* Sum the times by phase. Choosing a node takes no time by the loop's clock, which stands still within a turn. */
+static void phases_fill(const struct gw_req *r, uint32_t out[EXPLAIN_PHASES])
+{
+	const uint32_t *us = r->times.us;
+	uint32_t pick = u32_saturate(r->plan.pick_took / CGN_USEC);
+	uint32_t choose = us[GW_ROUTE] + us[GW_READ];
+	out[EXPLAIN_PHASE_RECEIVE] = us[GW_AUTH] + us[GW_BODY];
+	out[EXPLAIN_PHASE_CHOOSE] = choose > pick ? choose : pick;
+	out[EXPLAIN_PHASE_LIMIT] = us[GW_LIMIT];
+	out[EXPLAIN_PHASE_TOKENS] = us[GW_TOKENS];
+	out[EXPLAIN_PHASE_QUEUE] = us[GW_QUEUE];
+	out[EXPLAIN_PHASE_PREFILL] = us[GW_PREFILL];
+	out[EXPLAIN_PHASE_FIRST_BYTE] = us[GW_DISPATCH];
+	out[EXPLAIN_PHASE_STREAM] = us[GW_STREAM] + us[GW_ANSWER];
+}
+
 /* Requests without a known model are not recorded, so that unauthenticated clients can't fill the record. */
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now)
 {
@@ -173,6 +189,7 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		.has_cached = u->has_cached,
 		.has_prompt = u->has_prompt,
 		.direct = r->attempt.by_engine,
+		.stream = r->answer.event_stream,
 		.cached_predicted = u32_saturate(r->plan.prediction.cached),
 		.cached = u32_saturate(u->cached_tokens),
 		.prompt_tokens = u32_saturate(u->prompt_tokens),
@@ -183,5 +200,6 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		e.ttft_us = us_between(r->client.started, r->answer.first_byte);
 		e.first_us = us_between(r->attempt.sent_at, r->answer.first_byte);
 	}
+	phases_fill(r, e.phase_us);
 	explain_ring_end(r->w->explain, &e);
 }

@@ -2,10 +2,18 @@
 /* request: the driver of its states. */
 #include "router/request/request.h"
 
+void gw_times_add(struct gw_req *r)
+{
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	r->times.us[r->state] += (uint32_t)((now - r->times.since) / CGN_USEC);
+	r->times.since = now;
+}
+
 void gw_goto(struct gw_req *r, enum gw_state next)
 {
 	CGN_LIVE(r, GW_REQ_TAG);
 	CGN_MUST(r->machine[r->state].exits & 1U << next);
+	gw_times_add(r);
 	r->state = next;
 }
 
@@ -49,6 +57,7 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine)
 {
 	r->machine = machine;
 	r->state = GW_AUTH;
+	r->times.since = cgn_loop_now(r->w->loop);
 	cgn_timer_init(&r->timer, r->w->loop, on_timer);
 }
 

@@ -39,6 +39,12 @@ struct gw_state_row {
 	unsigned exits; /* bits of enum gw_state */
 };
 
+/* The time that a request spent in each state, by the loop's clock. */
+struct gw_times {
+	cgn_nsec since; /* when it came into the state that it is in */
+	uint32_t us[GW_STATE_COUNT];
+};
+
 /* Work on the request's body: see gw_body_work. */
 struct gw_work {
 	void (*run)(struct gw_req *r), (*then)(struct gw_req *r);
@@ -63,6 +69,7 @@ struct gw_req {
 	struct gw_client client;
 	struct gw_identity identity;
 	struct gw_body body;
+	struct gw_times times;
 	struct gw_work work_on_body;
 	struct gw_prompt prompt;
 	struct gw_plan plan;
@@ -79,6 +86,8 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine);
  * another tag. */
 void gw_wake(struct gw_req *r);
 void gw_goto(struct gw_req *r, enum gw_state next);
+/* Add the time since the last change to the state that |r| is in. */
+void gw_times_add(struct gw_req *r);
 /* Wait for |what|, and for |delay| if that is not 0. */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 

@@ -17,6 +17,7 @@ struct explain_answer { /* Borrowed until |done| returns. */
 	const char *id;
 	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
 	size_t n, most;
+	bool brief;                 /* Without the candidates. */
 	struct explain_reach reach; /* Reach of all workers; every worker has records from oldest_ms on. */
 };
 
@@ -29,6 +30,7 @@ struct query_part {
 
 struct router_explain_query {
 	struct cgn_loop *home;
+	bool brief;
 	char id[EXPLAIN_TEXT + 1]; /* Empty: the latest requests, whatever their id. */
 	size_t most;
 	void (*done)(void *user, const struct explain_answer *a); /* NULL: the query is cancelled. */
@@ -57,7 +59,11 @@ static void reach_merge(struct explain_reach *all, const struct explain_reach *o
 
 static void query_finish(struct router_explain_query *q)
 {
-	struct explain_answer a = {.id = q->id, .found = q->found, .n = q->n, .most = q->most};
+	struct explain_answer a = {.id = q->id,
+		.found = q->found,
+		.n = q->n,
+		.most = q->most,
+		.brief = q->brief};
 	for (size_t i = 0; i < q->n; i++)
 		reach_merge(&a.reach, &q->parts[i].reach);
 	if (q->done != NULL)
@@ -89,13 +95,20 @@ static void part_search(struct cgn_loop *l, struct cgn_post *p)
 	cgn_loop_post(q->home, p, part_on_return);
 }
 
-/* Query the records of request |id|, or of the last |last| requests. |done| runs once, never inline, unless
+struct explain_wish {
+	struct cgn_str id; /* Empty: the latest requests. */
+	size_t last;
+	bool brief;
+};
+
+/* Query the records of request |wish->id|, or of the last |wish->last| requests. |done| runs once, never inline, unless
  * router_explain_cancel was called before. Fails with CGN_NOT_FOUND when nothing is recorded here,
- * CGN_INVALID when |id| is no possible id. */
-static CGN_RC query_start(struct router *r, struct cgn_str id, size_t last,
+ * CGN_INVALID when the id is no possible one. */
+static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 	void (*done)(void *user, const struct explain_answer *a), void *user,
 	struct router_explain_query **out, struct cgn_err *err)
 {
+	struct cgn_str id = wish->id;
 	if (r->workers[0]->explain == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
 	if (id.n > EXPLAIN_TEXT)
@@ -110,7 +123,8 @@ static CGN_RC query_start(struct router *r, struct cgn_str id, size_t last,
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	}
 	*q = (struct router_explain_query){.home = r->loop,
-		.most = id.n > 0 || last > LAST_MOST ? LAST_MOST : last,
+		.brief = wish->brief,
+		.most = id.n > 0 || wish->last > LAST_MOST ? LAST_MOST : wish->last,
 		.done = done,
 		.user = user,
 		.waiting = r->n_workers,
@@ -162,7 +176,7 @@ static CGN_RC answer_write(const struct router *r, const struct explain_answer *
 	json_key_u64(&j, "oldest_ms", a->reach.oldest_ms);
 	json_close(&j, '}');
 	json_key(&j, "requests");
-	if (!explain_write(a->found, a->n, a->most, out))
+	if (!explain_write(a->found, a->n, a->most, a->brief, out))
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	json_close(&j, '}');
 	return CGN_OK;
@@ -196,11 +210,11 @@ static void admin_answer(void *user, const struct explain_answer *a)
 	free(w);
 }
 
-static void admin_ask(struct router *r, struct cgn_str id, size_t last, struct svc_admin_reply *reply)
+static void admin_ask(struct router *r, const struct explain_wish *wish, struct svc_admin_reply *reply)
 {
 	struct cgn_err err;
 	struct admin_wait *w = calloc(1, sizeof *w);
-	cgn_rc rc = w != NULL ? query_start(r, id, last, admin_answer, w, &w->q, &err)
+	cgn_rc rc = w != NULL ? query_start(r, wish, admin_answer, w, &w->q, &err)
 			      : CGN_FAIL(&err, NO_MEMORY, "out of memory");
 	if (!cgn_ok(rc)) {
 		svc_admin_error(reply, cgn_code_http(rc.code),
@@ -216,7 +230,7 @@ static void admin_ask_id(struct router *r, struct cgn_str escaped, struct svc_ad
 {
 	char id[3 * EXPLAIN_TEXT];
 	if (escaped.n <= sizeof id)
-		admin_ask(r, (struct cgn_str){id, percent_get(id, escaped)}, 0, reply);
+		admin_ask(r, &(struct explain_wish){.id = {id, percent_get(id, escaped)}}, reply);
 	else
 		svc_admin_error(reply, 400, "bad_id", "a request's id has at most 128 bytes");
 }
@@ -238,7 +252,10 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 		svc_admin_error(reply, 400, "bad_last", "last is a number of requests from 1 to 100");
 		return;
 	}
-	admin_ask(r, (struct cgn_str){NULL, 0}, (size_t)n, reply);
+	admin_ask(r,
+		&(struct explain_wish){.last = (size_t)n,
+			.brief = cgn_str_is(router_query_get(h, "detail"), "brief")},
+		reply);
 }
 
 /* ---- Control.Explain ---- */
@@ -266,7 +283,8 @@ void router_explain(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
 		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
 	if (cgn_ok(rc))
-		rc = query_start(k->r, cgn_str_of(rq->id), rq->last, call_answer, k, &k->question, &err);
+		rc = query_start(k->r, &(struct explain_wish){.id = cgn_str_of(rq->id), .last = rq->last},
+			call_answer, k, &k->question, &err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
+#include "joint/page/page.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 #include "router/rules/tokenizer_set.h"
@@ -169,6 +170,7 @@ static void router_stop(void **take)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
 	grpc_server_free(&r->ports.grpc);
+	http_client_free(&r->ports.playground);
 	router_models_close(r);
 	cluster_view_unref(&r->published.view);
 	gw_rules_unref(&r->published.rules);
@@ -344,6 +346,7 @@ int main(int argc, char **argv)
 		.metrics = metrics,
 		.n_metrics = CGN_COUNT(metrics),
 		.admin_addr = admin_addr,
+		.root = page_redirect,
 		.drain_timeout = drain_timeout,
 		.routes = router_admin_routes,
 		.n_routes = router_n_admin_routes,

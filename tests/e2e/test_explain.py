@@ -249,3 +249,30 @@ def test_a_request_that_waited_shows_why(cluster):
     assert [t["verdict"] for t in r["tries"]] == ["all_full", "picked"]
     assert [c["why"] for c in r["tries"][0]["candidates"]] == ["full"]
     assert "every node has all the requests" in ctl(cluster, "second").stdout
+
+
+def test_the_time_of_a_request_by_phase(cluster):
+    """A node with room for one request: the second one waits, and its record says how long."""
+    begin(cluster, names="a", router={"router.admission": {"max_concurrent_per_replica": 1}}, engine=("--token-interval-us", "20000"))
+    first = threading.Thread(target=cluster.chat, args=("one", {"X-Request-Id": "one"}), kwargs={"max_tokens": 15, "stream": True})
+    first.start()
+    until(lambda: ask(cluster.admin_port, "GET", "/nodes").json()["nodes"][0]["router_inflight"] == 1, "the node is full")
+    cluster.chat("two", {"X-Request-Id": "two"}, max_tokens=2, stream=True)
+    first.join()
+    (one,), (two,) = explain(cluster, "one"), explain(cluster, "two")
+    for r in (one, two):
+        phases = r["end"]["phases_ms"]
+        assert sum(phases.values()) == pytest.approx(r["end"]["total_ms"], abs=1)
+        assert phases["stream"] > 0 and phases["prefill"] == 0 and r["end"]["stream"]
+    assert one["end"]["phases_ms"]["queue"] == 0
+    # The second one waited while the first one was answered, but not for all of it.
+    assert 0 < two["end"]["phases_ms"]["queue"] < one["end"]["total_ms"]
+
+
+def test_brief_records_have_no_candidates(cluster):
+    begin(cluster)
+    cluster.chat("hello", {"X-Request-Id": "one"}, max_tokens=2)
+    explain(cluster, "one")
+    (r,) = ask(cluster.admin_port, "GET", "/explain?last=1&detail=brief").json()["requests"]
+    assert r["id"] == "one" and r["tries"][0]["node"] in "ab" and "candidates" not in r["tries"][0]
+    assert "candidates" in ask(cluster.admin_port, "GET", "/explain?last=1").json()["requests"][0]["tries"][0]

@@ -12,6 +12,7 @@
 #define ADMIN_REQ_TAG   0xad314e90U
 #define ADMIN_MAX_HEAD  ((size_t)128 << 10) /* http has a smaller limit. */
 #define ADMIN_MAX_CONNS 256
+#define ADMIN_FIELDS    12 /* Most fields of an answer's head. */
 
 struct svc_admin {
 	uint32_t tag;
@@ -26,8 +27,9 @@ struct svc_admin_call {
 	struct http_head head;
 	struct cgn_buf body;
 	bool answered;
-	struct http_exchange *x;  /* NULL once the exchange is closed. */
-	bool later;               /* svc_admin_done makes the answer. */
+	struct http_exchange *x; /* NULL once the exchange is closed. */
+	bool later;              /* svc_admin_done makes the answer, or svc_admin_stream begins it. */
+	void (*drained)(void *user);
 	void (*gone)(void *user); /* For |later|; NULL: answered. */
 	void *user;
 };
@@ -38,12 +40,17 @@ static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 		cgn_buf_fini(&r->body);
 		svc_admin_error(r, 500, "no_memory", "no memory for the answer");
 	}
-	const struct http_field fields[] = {
+	struct http_field fields[ADMIN_FIELDS] = {
 		{CGN_STR("content-type"), cgn_str_of(r->content_type)},
 		{CGN_STR("cache-control"), CGN_STR("no-store")},
-		{CGN_STR("allow"), cgn_str_of(r->allow)},
+		{CGN_STR("x-content-type-options"), CGN_STR("nosniff")},
 	};
-	size_t n = r->allow != NULL ? CGN_COUNT(fields) : CGN_COUNT(fields) - 1;
+	size_t n = 3;
+	if (r->allow != NULL)
+		fields[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(r->allow)};
+	CGN_MUST(n + r->n_fields <= CGN_COUNT(fields));
+	for (size_t i = 0; i < r->n_fields; i++)
+		fields[n++] = r->fields[i];
 	http_exchange_reply(x, r->status, fields, n, cgn_buf_view(&r->body));
 	cgn_buf_fini(&r->body);
 }
@@ -175,6 +182,8 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 		route->answer(*cfg->state, h, body, r);
 		return;
 	}
+	if (get && cgn_str_is(path, "/") && cfg->program->root != NULL && cfg->program->root(h, r))
+		return;
 	for (size_t i = 0; i < CGN_COUNT(own); i++) {
 		if (!cgn_str_is(path, own[i].path))
 			continue;
@@ -290,6 +299,96 @@ void svc_admin_done(struct svc_admin_call *q, struct svc_admin_reply *r)
 	reply_send(q->x, r);
 }
 
+void svc_admin_stream(struct svc_admin_call *q, int status, const struct http_field *fields, size_t n,
+	void (*drained)(void *user))
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	CGN_MUST(q->later && q->gone != NULL);
+	q->drained = drained;
+	http_exchange_head(q->x, status, fields, n, -1);
+}
+
+bool svc_admin_piece(struct svc_admin_call *q, const void *p, size_t n)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	const struct iovec iov = {(void *)(uintptr_t)p, n}; /* Only read. */
+	http_exchange_body(q->x, &iov, 1);
+	return !http_exchange_over_mark(q->x);
+}
+
+void svc_admin_end(struct svc_admin_call *q)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	q->gone = NULL;
+	q->drained = NULL;
+	http_exchange_end(q->x, NULL, 0);
+}
+
+void svc_admin_cut(struct svc_admin_call *q)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	q->gone = NULL;
+	q->drained = NULL;
+	http_exchange_abort(q->x, CGN_BAD_GATEWAY);
+}
+
+static void on_drain(struct http_exchange *x, void *user)
+{
+	(void)x;
+	struct svc_admin_call *q = user;
+	if (q != NULL && q->drained != NULL)
+		q->drained(q->user);
+}
+
+/* ---- changes ---- */
+
+struct cgn_str svc_admin_peer(const struct svc_admin_call *q)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	return http_exchange_peer(q->x);
+}
+
+static bool is_this_machine(struct cgn_str address)
+{
+	return cgn_str_starts(address, "127.") || cgn_str_starts(address, "[::1]") ||
+		cgn_str_starts(address, "[::ffff:127.") || cgn_str_starts(address, "unix:");
+}
+
+/* Return true for a host that is an address or localhost, with a port or without one. */
+static bool is_plain_host(struct cgn_str authority)
+{
+	struct cgn_str rest = authority, host = cgn_str_split(&rest, ':');
+	bool numeric = host.n > 0;
+	for (size_t i = 0; i < host.n; i++)
+		numeric = numeric && ((host.p[i] >= '0' && host.p[i] <= '9') || host.p[i] == '.');
+	return numeric || cgn_str_starts(authority, "[") || cgn_str_is(host, "localhost");
+}
+
+bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r)
+{
+	if (http_head_get(h, "x-cgn-page").p != NULL)
+		return true;
+	svc_admin_error(r, 403, "not_the_page",
+		"this is for the page at /page/ only (field x-cgn-page); on a command line use cgn-ctl or the gateway");
+	return false;
+}
+
+bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
+{
+	if (!svc_admin_from_page(h, r))
+		return false;
+	if (r->call == NULL || !is_this_machine(svc_admin_peer(r->call)))
+		svc_admin_error(r, 403, "not_this_machine",
+			"changes are taken from this machine only: tunnel the port (ssh -L), or use cgn-ctl");
+	else if (!is_plain_host(h->authority) || http_head_get(h, "x-forwarded-for").p != NULL ||
+		http_head_get(h, "forwarded").p != NULL)
+		svc_admin_error(r, 403, "not_direct",
+			"changes are taken by the address of this machine or localhost, not through a proxy or another name");
+	else
+		return true;
+	return false;
+}
+
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)
 {
 	(void)x;
@@ -312,6 +411,7 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 	static const struct http_server_ops ops = {.on_request = on_request,
 		.on_body = on_body,
 		.on_body_end = on_body_end,
+		.on_drain = on_drain,
 		.on_close = on_close};
 	struct svc_admin *a = calloc(1, sizeof *a);
 	if (a == NULL)

@@ -48,9 +48,11 @@ struct svc_flag {
 
 struct svc_admin_call;
 struct svc_admin_reply {
-	int status;               /* 200 unless the route sets another. */
-	const char *content_type; /* application/json unless the route sets another. */
-	const char *allow;        /* Methods that the path takes, with 405; NULL: no such field. */
+	int status;                      /* 200 unless the route sets another. */
+	const char *content_type;        /* application/json unless the route sets another. */
+	const char *allow;               /* Methods that the path takes, with 405; NULL: no such field. */
+	const struct http_field *fields; /* More fields of the head; constants. */
+	size_t n_fields;
 	struct cgn_buf body;
 	struct svc_admin_call *call; /* For svc_admin_later. */
 };
@@ -71,6 +73,8 @@ struct svc_program {
 	size_t n_flags;
 	const char *(*admin_addr)(const struct config *cfg); /* NULL: no admin port */
 	cgn_nsec (*drain_timeout)(const struct config *cfg);
+	/* Answers GET / in another way than by the list of paths, if it wants to (returns true); NULL: it does not. */
+	bool (*root)(const struct http_head *h, struct svc_admin_reply *r);
 	const struct svc_admin_route *routes;
 	size_t n_routes;
 	const struct metric_row *metrics; /* The program's own metrics, besides those of joint. */
@@ -125,3 +129,18 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
 struct svc_admin_reply svc_admin_reply_new(void);                            /* 200, JSON, no body. */
 void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* Frees the body of |r|. */
+/* After svc_admin_later, instead of svc_admin_done: the answer's body comes in pieces. svc_admin_piece returns false
+ * when the client is slow: send nothing more until |drained| is called. After svc_admin_end the call is invalid. */
+void svc_admin_stream(struct svc_admin_call *call, int status, const struct http_field *fields, size_t n,
+	void (*drained)(void *user));
+bool svc_admin_piece(struct svc_admin_call *call, const void *p, size_t n);
+void svc_admin_end(struct svc_admin_call *call);
+void svc_admin_cut(struct svc_admin_call *call); /* Instead of svc_admin_end: the body is not whole. */
+/* Return the address of the client. */
+struct cgn_str svc_admin_peer(const struct svc_admin_call *call);
+/* Does the request have the field "x-cgn-page"? A browser sends it for no page of another site. Writes the refusal. */
+bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r);
+/* May this request change something? Returns true for a request from this machine, by an address or the name
+ * localhost (and not by a name that another site may have pointed here), and svc_admin_from_page. Else writes the
+ * refusal into |r|. */
+bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r);

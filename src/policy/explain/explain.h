@@ -125,7 +125,8 @@ struct explain_end {
 	/* From sending to the answering node to its first byte, which is the predicted time. */
 	uint32_t first_us;
 	uint32_t total_us;
-	uint32_t phase_us[EXPLAIN_PHASES]; /* Their sum is the total, but for rounding. */
+	uint32_t phase_us
+		[EXPLAIN_PHASES]; /* Microseconds by phase; the sum is |total_us|, but for rounding. */
 };
 
 /* Describe the decision |p| with the names of |view|, from which |out| borrows. Sets all members but

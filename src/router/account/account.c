@@ -223,6 +223,7 @@ void gw_account_end(struct gw_req *r)
 		if (plan_attempts(&r->plan.legs) > 0 && r->answer.first_byte > 0)
 			metric_observe(s->ttft, r->answer.first_byte - r->client.started);
 	}
+	gw_tenant_count(r);
 	gw_explain_end(r, status, final_outcome(r, status), now);
 	access_log(r, status, final_outcome(r, status), now);
 }

@@ -8,6 +8,8 @@ void gw_account_close(struct gw_worker *w);
 /* Find the usage in the bytes that were relayed, count it, and learn from it what nodes hold. Call once, before
  * gw_account_end. */
 void gw_account_usage(struct gw_req *r);
+/* tenants.c: count what the request's tenant used. Call once, after gw_account_usage. */
+void gw_tenant_count(struct gw_req *r);
 /* Count and log the end of the request. */
 void gw_account_end(struct gw_req *r);
 

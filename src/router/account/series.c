@@ -82,6 +82,8 @@ void gw_account_close(struct gw_worker *w)
 	for (size_t i = 0; i < w->n_series; i++)
 		free((void *)(uintptr_t)w->series[i].model.p);
 	free(w->series);
+	free(w->tenants);
+	w->tenants = NULL;
 	w->series = NULL;
 	w->n_series = 0;
 }

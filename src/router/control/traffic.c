@@ -6,14 +6,30 @@
 
 #define NOTE_EVERY (10 * CGN_SEC)
 
+/* Count the answers by which router and engines failed. */
+static void failed_total(struct telemetry *t, struct metric_totals *out)
+{
+	static const char *const codes[] = {"500", "502", "503", "504"};
+	*out = (struct metric_totals){.count = 0};
+	for (size_t i = 0; i < CGN_COUNT(codes); i++) {
+		struct metric_totals one;
+		metric_total(t, METRIC_REQUESTS, codes[i], &one);
+		out->count += one.count;
+	}
+}
+
 static void totals_take(struct router *r, struct router_totals *out)
 {
 	struct telemetry *t = r->shared.telemetry;
 	out->at = cgn_loop_now(r->loop);
 	metric_total(t, METRIC_REQUESTS, NULL, &out->requests);
 	metric_total(t, METRIC_TTFT_SECONDS, NULL, &out->ttft);
+	metric_total(t, METRIC_ITL_SECONDS, NULL, &out->itl);
 	metric_total(t, METRIC_TOKENS, "prompt", &out->prompt);
+	metric_total(t, METRIC_TOKENS, "completion", &out->completion);
 	metric_total(t, METRIC_CACHED_TOKENS, "actual", &out->cached);
+	metric_total(t, METRIC_CACHED_TOKENS, "predicted", &out->predicted);
+	failed_total(t, &out->failed);
 }
 
 void router_traffic_note(struct router *r)
@@ -23,6 +39,7 @@ void router_traffic_note(struct router *r)
 		cgn_loop_now(r->loop) < t->note[(t->next + ROUTER_NOTES - 1) % ROUTER_NOTES].at + NOTE_EVERY)
 		return;
 	totals_take(r, &t->note[t->next]);
+	router_history_note(r, &t->note[t->next]);
 	t->next = (t->next + 1) % ROUTER_NOTES;
 	t->n += t->n < ROUTER_NOTES;
 }

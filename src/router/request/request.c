@@ -2,7 +2,8 @@
 /* request: the driver of its states. */
 #include "router/request/request.h"
 
-void gw_times_add(struct gw_req *r)
+/* Add the time since the last change to the state that |r| is in. */
+static void times_add(struct gw_req *r)
 {
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	r->times.us[r->state] += (uint32_t)((now - r->times.since) / CGN_USEC);
@@ -13,7 +14,7 @@ void gw_goto(struct gw_req *r, enum gw_state next)
 {
 	CGN_LIVE(r, GW_REQ_TAG);
 	CGN_MUST(r->machine[r->state].exits & 1U << next);
-	gw_times_add(r);
+	times_add(r);
 	r->state = next;
 }
 

@@ -86,8 +86,6 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine);
  * another tag. */
 void gw_wake(struct gw_req *r);
 void gw_goto(struct gw_req *r, enum gw_state next);
-/* Add the time since the last change to the state that |r| is in. */
-void gw_times_add(struct gw_req *r);
 /* Wait for |what|, and for |delay| if that is not 0. */
 enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 

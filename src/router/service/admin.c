@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: /nodes, /index, /models and /queue of the admin port; explain_query.c has /explain. */
 #include "base/pb/pb_json.h"
+#include "joint/page/page.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 #include "router/rules/tokenizer_set.h"
@@ -98,6 +99,7 @@ static void nodes_get(void *state, const struct http_head *h, struct cgn_str bod
 	struct json_out j = json_out_to(&reply->body);
 	json_open(&j, '{');
 	json_key_z(&j, "cluster", r->cluster_name);
+	json_key_z(&j, "policy", route_policy_text(r->published.rules->route.policy));
 	json_key_z(&j, "state_backend", r->members.backend);
 	json_key_bool(&j, "state_connected", r->members.connected);
 	json_key_bool(&j, "state_stale", r->members.knowledge == STATE_STALE);
@@ -272,7 +274,20 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_close(&j, '}');
 }
 
+static void history_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	router_history_json(r, &j);
+}
+
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get},
+	{"POST", "/nodes/*", router_admin_order}, {"GET", "/history", history_get},
+	{"GET", "/page/*", page_get}, {"POST", "/playground/*", router_admin_play},
 	{"GET", "/models", models_get}, {"GET", "/index", index_get}, {"GET", "/queue", queue_get},
 	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

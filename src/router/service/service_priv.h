@@ -43,6 +43,14 @@ void router_stores(struct router_call *k, struct cgn_str message);
 /* set_policy.c */
 void router_set_policy(struct router_call *k, struct cgn_str message);
 
+/* orders.c: POST /nodes/ID/cordon and /uncordon, for the page. */
+void router_admin_order(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply);
+
+/* playground.c: POST /playground/PATH goes to /PATH of this router's gateway, and the answer comes back as it is. */
+void router_admin_play(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply);
+
 /* admin.c */
 /* Return the value of |key| in the query string, not decoded; empty: none. */
 struct cgn_str router_query_get(const struct http_head *h, const char *key);

@@ -13,6 +13,7 @@
 #include "router/worker/shared.h"
 
 struct gw_link;
+struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
 struct gw_series;        /* account/series.c: metric cells of one model */
 struct gw_shadow;        /* account/explain.c: metric cells of one shadow policy */
 struct gw_store;         /* limit/store.c: the Redis that routers share limits in */
@@ -35,6 +36,7 @@ struct gw_worker {
 	struct gw_link *links[ROUTE_MAX_NODES];
 	uint64_t random; /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
+	struct gw_tenant_use *tenants; /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;

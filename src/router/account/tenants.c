@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenants: what each tenant uses. A worker keeps the cells of the tenants that it served last, so that the
+ * registry's lock is taken rarely. */
+#include <stdlib.h>
+
+#include "base/mix/mix.h"
+#include "router/account/account.h"
+
+#define TENANT_CELLS 256 /* A power of two; 28 KiB. */
+
+struct gw_tenant_use {
+	char name[AUTH_TENANT_MAX + 1];
+	struct metric_cell *requests, *prompt, *cached, *completion; /* NULL: the place is free. */
+};
+
+/* Return the tenant's cells; NULL: out of memory. Another tenant that had the place loses it, and takes it again
+ * when it comes. */
+static const struct gw_tenant_use *tenant_cells(struct gw_worker *w, struct cgn_str name)
+{
+	if (w->tenants == NULL)
+		w->tenants = calloc(TENANT_CELLS, sizeof *w->tenants);
+	if (w->tenants == NULL)
+		return NULL;
+	struct gw_tenant_use *t = &w->tenants[mix_fnv1a(MIX_FNV1A, name.p, name.n) & (TENANT_CELLS - 1)];
+	if (t->requests != NULL && cgn_str_is(name, t->name))
+		return t;
+	(void)cgn_str_copyz(t->name, sizeof t->name, name);
+	t->requests = METRIC_OF(w->shared->telemetry, TENANT_REQUESTS, t->name);
+	t->prompt = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "prompt");
+	t->cached = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "cached");
+	t->completion = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "completion");
+	return t;
+}
+
+void gw_tenant_count(struct gw_req *r)
+{
+	const struct usage *u = &r->answer.usage;
+	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0)
+		return;
+	const struct gw_tenant_use *t = tenant_cells(r->w, r->identity.tenant);
+	if (t == NULL)
+		return;
+	metric_add(t->requests, 1);
+	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
+	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);
+	metric_add(t->completion, u->has_completion ? u->completion_tokens : 0);
+}

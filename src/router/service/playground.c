@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* playground: relays a request of the page to this router's own gateway, where it is like any other one: its key,
+ * limits and queue count. The page cannot ask the gateway itself, because that is another origin for a browser. */
+#include <stdlib.h>
+
+#include "io/disk/disk.h"
+#include "io/pki/pki.h"
+#include "router/service/service_priv.h"
+
+#define PLAY_TAG       0x640b1a01U
+#define PLAY_PATH      "/playground"
+#define PLAY_FIELDS    16
+#define PLAY_CERT_MOST ((size_t)256 << 10)
+
+/* A request at the gateway. Either end may go first. */
+struct play {
+	uint32_t tag;
+	struct svc_admin_call *call; /* NULL: the client has gone. */
+	struct http_call *gateway;   /* NULL: ended. */
+};
+
+static void play_free(struct play *p)
+{
+	p->tag = 0;
+	free(p);
+}
+
+static void play_gone(void *user)
+{
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	http_call_cancel(&p->gateway);
+	play_free(p);
+}
+
+static void play_drained(void *user)
+{
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	http_call_resume(p->gateway);
+}
+
+static bool is_shown(struct cgn_str name)
+{
+	return cgn_str_is(name, "content-type") || cgn_str_is(name, "retry-after") ||
+		cgn_str_is(name, "x-request-id") || cgn_str_starts(name, "x-cgn-");
+}
+
+static void on_head(struct http_call *c, void *user, const struct http_head *h)
+{
+	(void)c;
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	struct http_field fields[PLAY_FIELDS];
+	size_t n = 0;
+	for (size_t i = 0; i < h->n_fields && n < PLAY_FIELDS; i++)
+		if (is_shown(h->fields[i].name))
+			fields[n++] = h->fields[i];
+	svc_admin_stream(p->call, h->status, fields, n, play_drained);
+}
+
+static void on_body(struct http_call *c, void *user, const uint8_t *bytes, size_t n)
+{
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	if (!svc_admin_piece(p->call, bytes, n))
+		http_call_pause(c);
+}
+
+static void on_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
+{
+	(void)c;
+	(void)trailers;
+	(void)n;
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	svc_admin_end(p->call);
+	play_free(p);
+}
+
+static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage, const struct cgn_err *why)
+{
+	(void)c;
+	struct play *p = user;
+	CGN_LIVE(p, PLAY_TAG);
+	struct svc_admin_reply reply = svc_admin_reply_new();
+	if (stage == HTTP_FAIL_BODY) {
+		svc_admin_cut(p->call);
+	} else {
+		svc_admin_error(&reply, 502, "no_gateway", why->msg);
+		svc_admin_done(p->call, &reply);
+	}
+	play_free(p);
+}
+
+/* Return the address by which this process reaches its own gateway: of a wildcard the loopback address. */
+static void gateway_addr(const struct router *r, char out[300])
+{
+	const char *listen = r->cfg->router.listen;
+	unsigned port = http_server_port(r->workers[0]->server);
+	const char *colon = strrchr(listen, ':');
+	struct cgn_str host = {listen, colon != NULL ? (size_t)(colon - listen) : 0};
+	if (cgn_str_starts(cgn_str_of(listen), "unix:"))
+		(void)snprintf(out, 300, "%s", listen);
+	else if (cgn_str_is(host, "0.0.0.0") || cgn_str_is(host, ""))
+		(void)snprintf(out, 300, "127.0.0.1:%u", port);
+	else if (cgn_str_is(host, "[::]"))
+		(void)snprintf(out, 300, "[::1]:%u", port);
+	else
+		(void)snprintf(out, 300, "%.*s:%u", CGN_STR_ARG(host), port);
+}
+
+/* Trust the gateway's own certificate, and read the name to ask for from it. */
+static CGN_RC gateway_tls(const char *cert_file, char name[256], struct tls_ctx **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf pem = {0};
+	struct pki_info info;
+	const struct tls_cfg cfg = {.ca_file = cert_file};
+	CGN_TRY(disk_read_file(cert_file, PLAY_CERT_MOST, &pem, err));
+	CGN_TRY(pki_inspect(cgn_buf_view(&pem), &info, err));
+	(void)snprintf(name, 256, "%s", info.n_names > 0 ? info.names[0] : info.subject);
+	return tls_ctx_new(&cfg, out, err);
+}
+
+static CGN_RC gateway_open(struct router *r, struct cgn_err *err)
+{
+	char addr[300], name[256] = "";
+	struct tls_ctx *tls = NULL;
+	gateway_addr(r, addr);
+	if (r->cfg->router.tls_cert_file != NULL)
+		CGN_TRY(gateway_tls(r->cfg->router.tls_cert_file, name, &tls, err));
+	const struct http_client_cfg cfg = {.addr = addr,
+		.tls = tls,
+		.server_name = name[0] != '\0' ? name : NULL,
+		.max_conns = 16,
+		.max_waiting = 16};
+	cgn_rc rc = http_client_new(r->loop, &cfg, &r->ports.playground, err);
+	tls_ctx_free(&tls); /* The client holds its own reference. */
+	return rc;
+}
+
+static CGN_RC play_start(struct router *r, const struct http_head *h, struct cgn_str body, struct play *p,
+	struct cgn_err *err)
+{
+	static const struct http_call_ops ops = {.on_head = on_head,
+		.on_body = on_body,
+		.on_end = on_end,
+		.on_fail = on_fail};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {0};
+	struct cgn_str key = http_head_get(h, "authorization");
+	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("x-cgn-explain"), CGN_STR("1")}, {CGN_STR("authorization"), key}};
+	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
+	cgn_buf_add(&path, h->path.p + strlen(PLAY_PATH), h->path.n - strlen(PLAY_PATH));
+	cgn_buf_add(&path, "", 1);
+	const struct http_request rq = {.method = "POST",
+		.path = (const char *)path.p,
+		.fields = fields,
+		.n_fields = key.n > 0 ? 3 : 2,
+		.body_len = (int64_t)body.n,
+		.body = &iov,
+		.n_body = 1};
+	if (path.bad)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	if (r->ports.playground == NULL)
+		CGN_TRY(gateway_open(r, err));
+	return http_call_start(r->ports.playground, &rq, &ops, p, &p->gateway, err);
+}
+
+void router_admin_play(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cgn_err err;
+	if (!cgn_str_starts(h->path, PLAY_PATH "/v1/")) {
+		svc_admin_error(reply, 404, "not_found", "the playground relays to /v1/ of the gateway");
+		return;
+	}
+	if (!svc_admin_from_page(h, reply))
+		return;
+	struct play *p = calloc(1, sizeof *p);
+	if (p == NULL) {
+		svc_admin_error(reply, 503, "no_memory", "out of memory");
+		return;
+	}
+	p->tag = PLAY_TAG;
+	cgn_rc rc = play_start(r, h, body, p, &err);
+	if (cgn_ok(rc)) {
+		p->call = svc_admin_later(reply, play_gone, p);
+		return;
+	}
+	svc_admin_error(reply, cgn_code_http(rc.code), "no_gateway", err.msg);
+	play_free(p);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/energy/energy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT_W     700.0
+#define MOST_W      1e6
+#define LEAST_GAIN  0.05 /* Share of the error that a knot takes once it has many samples. */
+#define ERROR_SPAN  32   /* Samples in the mean of the error. */
+#define TRUST       4.0  /* A sample counts for at most this many times what was expected. */
+#define PREFILL     ENERGY_KNOTS
+#define KNOWN_FROM  0.5F /* Weight from which a knot counts as learned. */
+
+/* Shares of a GPU's power limit. */
+static const struct energy_curve usual_shape = {
+	.decode = {0.17F, 0.38F, 0.43F, 0.48F, 0.53F, 0.58F, 0.64F, 0.69F, 0.74F, 0.79F},
+	.prefill = 0.97F,
+};
+
+static double knot_streams(size_t k)
+{
+	return k == 0 ? 0 : (double)(1U << (k - 1));
+}
+
+/* Find the knot at or below |streams| and the share of the next one. */
+static size_t knot_below(double streams, double *share)
+{
+	size_t k = 0;
+	while (k + 2 < ENERGY_KNOTS && streams >= knot_streams(k + 1))
+		k++;
+	double from = knot_streams(k), to = knot_streams(k + 1), part = (streams - from) / (to - from);
+	*share = part > 0 ? (part < 1 ? part : 1) : 0;
+	return k;
+}
+
+double energy_decode_watts(const struct energy_curve *c, double streams)
+{
+	double share;
+	size_t k = knot_below(streams, &share);
+	return (double)c->decode[k] * (1 - share) + (double)c->decode[k + 1] * share;
+}
+
+/* ---- counters ---- */
+
+static enum energy_counted counter_restart(struct energy_counter *c, uint64_t uj, cgn_nsec now,
+	enum energy_counted why)
+{
+	*c = (struct energy_counter){uj, now};
+	return why;
+}
+
+enum energy_counted energy_counter_read(struct energy_counter *c, const struct energy_counter_cfg *cfg, uint64_t uj,
+	cgn_nsec now, double *joules, double *seconds)
+{
+	double most = cfg->most_watts > 0 ? 2 * cfg->most_watts : MOST_W;
+	if (c->at == 0 || now < c->at)
+		return counter_restart(c, uj, now, ENERGY_FIRST);
+	if (uj == c->last_uj || now == c->at)
+		return now - c->at < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
+	if (now - c->at >= ENERGY_STOP)
+		return counter_restart(c, uj, now, ENERGY_FIRST);
+	if (uj < c->last_uj && (cfg->range_uj == 0 || c->last_uj > cfg->range_uj))
+		return counter_restart(c, uj, now, ENERGY_WRONG);
+	uint64_t used = uj > c->last_uj ? uj - c->last_uj : cfg->range_uj - c->last_uj + uj;
+	double s = (double)(now - c->at) * 1e-9, j = (double)used * 1e-6;
+	if (j > most * s)
+		return counter_restart(c, uj, now, ENERGY_WRONG);
+	*joules = j;
+	*seconds = s;
+	return counter_restart(c, uj, now, ENERGY_SPAN);
+}
+
+/* ---- learning ---- */
+
+/* Return by which factor the learned knots differ from the prior around knot |k|. */
+static float factor_near(const struct energy_model *m, const struct energy_curve *prior, size_t k)
+{
+	for (size_t d = 1; d < ENERGY_KNOTS; d++) {
+		if (k + d < ENERGY_KNOTS && m->weight[k + d] >= KNOWN_FROM)
+			return m->knot[k + d] / prior->decode[k + d];
+		/* The idle knot tells little of the others. */
+		if (k > d && m->weight[k - d] >= KNOWN_FROM)
+			return m->knot[k - d] / prior->decode[k - d];
+	}
+	return m->weight[PREFILL] >= KNOWN_FROM ? m->prefill / prior->prefill : m->knot[k] / prior->decode[k];
+}
+
+static void curve_compile(struct energy_model *m)
+{
+	struct energy_curve *c = &m->curve;
+	for (size_t k = 0; k < ENERGY_KNOTS; k++) {
+		bool known = m->weight[k] >= KNOWN_FROM || k == 0;
+		c->decode[k] = known ? m->knot[k] : usual_shape.decode[k] * factor_near(m, &usual_shape, k);
+		if (k > 0 && c->decode[k] < c->decode[k - 1])
+			c->decode[k] = c->decode[k - 1];
+	}
+	c->prefill = m->weight[PREFILL] >= KNOWN_FROM
+		? m->prefill
+		: usual_shape.prefill * c->decode[4] / usual_shape.decode[4];
+	if (c->prefill < c->decode[1])
+		c->prefill = c->decode[1];
+}
+
+void energy_model_init(struct energy_model *m, double limit_w)
+{
+	float limit = (float)(limit_w > 0 && limit_w < MOST_W ? limit_w : LIMIT_W);
+	*m = (struct energy_model){.prefill = usual_shape.prefill * limit};
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		m->knot[k] = usual_shape.decode[k] * limit;
+	curve_compile(m);
+}
+
+static double idle_of(const struct energy_sample *s)
+{
+	double rest = s->seconds - s->prefill_s - s->decode_s;
+	return rest > 0 ? rest : 0;
+}
+
+double energy_expected(const struct energy_curve *c, const struct energy_sample *s)
+{
+	double streams = s->decode_s > 0 ? s->streams_s / s->decode_s : 0;
+	return idle_of(s) * (double)c->decode[0] + s->decode_s * energy_decode_watts(c, streams) +
+		s->prefill_s * (double)c->prefill;
+}
+
+static bool is_sample(const struct energy_sample *s)
+{
+	double slack = s->seconds * 1.01;
+	return s->seconds >= 1e-3 && s->seconds < 3600 && s->joules > 0 && s->joules < MOST_W * s->seconds &&
+		s->prefill_s >= 0 && s->decode_s >= 0 && s->prefill_s + s->decode_s <= slack &&
+		s->streams_s >= 0 && s->streams_s < 1e6 * s->seconds;
+}
+
+/* Fill |x| with the share of the span that each knot has. */
+static void shares_fill(const struct energy_sample *s, double x[ENERGY_KNOTS + 1])
+{
+	double share, streams = s->decode_s > 0 ? s->streams_s / s->decode_s : 0;
+	size_t k = knot_below(streams, &share);
+	memset(x, 0, (ENERGY_KNOTS + 1) * sizeof x[0]);
+	x[0] = idle_of(s) / s->seconds;
+	x[k] += s->decode_s / s->seconds * (1 - share);
+	x[k + 1] += s->decode_s / s->seconds * share;
+	x[PREFILL] = s->prefill_s / s->seconds;
+}
+
+/* Take the share of the error of |knot| whose share of the span is |x|. */
+static void knot_learn(float *knot, float *weight, float from, double x, double error, double square)
+{
+	if (x <= 0)
+		return;
+	double gain = 1.0 / (1 + (double)*weight);
+	if (*weight < KNOWN_FROM) /* Go on from what the curve said. */
+		*knot = from;
+	gain = gain > LEAST_GAIN ? gain : LEAST_GAIN;
+	double now = (double)*knot + gain * error * x / square;
+	*knot = (float)(now > 0.1 ? now : 0.1);
+	*weight += (float)x;
+}
+
+void energy_learn(struct energy_model *m, const struct energy_sample *s)
+{
+	double x[ENERGY_KNOTS + 1], square = 0;
+	if (!is_sample(s))
+		return;
+	double expected = energy_expected(&m->curve, s) / s->seconds, counted = s->joules / s->seconds,
+	       most = expected * TRUST;
+	double error = (counted < most ? counted : most) - expected, share = error / counted;
+	share = share < 0 ? -share : share;
+	m->samples++;
+	if (m->samples > 1)
+		m->error += ((float)share - m->error) /
+			(float)(m->samples - 1 < ERROR_SPAN ? m->samples - 1 : ERROR_SPAN);
+	shares_fill(s, x);
+	for (size_t k = 0; k <= ENERGY_KNOTS; k++)
+		square += x[k] * x[k];
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		knot_learn(&m->knot[k], &m->weight[k], m->curve.decode[k], x[k], error, square);
+	knot_learn(&m->prefill, &m->weight[PREFILL], m->curve.prefill, x[PREFILL], error, square);
+	curve_compile(m);
+}
+
+/* ---- decisions ---- */
+
+double energy_marginal(const struct energy_curve *c, const struct energy_ask *a)
+{
+	double idle = (double)c->decode[0], before = energy_decode_watts(c, a->streams),
+	       after = energy_decode_watts(c, a->streams + 1);
+	double prompt = a->prefill_ms * ((double)c->prefill - idle);
+	double answer = a->answer_tokens * (a->step_ms + a->batch_ms * a->streams) * (after - before);
+	double others = a->streams > 0 ? a->answer_tokens * a->batch_ms * (before - idle) : 0;
+	return (prompt + answer + others) * 1e-3;
+}
+
+static double joules_per_token(const struct energy_curve *c, double streams, double step_ms, double batch_ms)
+{
+	return energy_decode_watts(c, streams) * (step_ms + batch_ms * (streams - 1)) * 1e-3 / streams;
+}
+
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most, double slack)
+{
+	double least = joules_per_token(c, 1, step_ms, batch_ms);
+	for (uint32_t b = 2; b <= most; b++) {
+		double j = joules_per_token(c, b, step_ms, batch_ms);
+		least = j < least ? j : least;
+	}
+	for (uint32_t b = 1; b < most; b++)
+		if (joules_per_token(c, b, step_ms, batch_ms) <= least * (1 + slack))
+			return b;
+	return most;
+}
+
+/* ---- the curve of a node, for all threads ---- */
+
+static void float_store(_Atomic uint32_t *to, float v)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	atomic_store_explicit(to, bits, memory_order_relaxed);
+}
+
+static float float_load(const _Atomic uint32_t *from)
+{
+	uint32_t bits = atomic_load_explicit(from, memory_order_relaxed);
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static void seat_set(struct energy_seat *s, const struct energy_curve *c, unsigned flags)
+{
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		float_store(&s->decode[k], c->decode[k]);
+	float_store(&s->prefill, c->prefill);
+	atomic_store_explicit(&s->flags, flags, memory_order_relaxed);
+}
+
+CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err)
+{
+	struct energy_board *b = calloc(1, sizeof *b);
+	struct energy_seat *seat = calloc(n, sizeof *seat);
+	if (b == NULL || seat == NULL) {
+		free(b);
+		free(seat);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the energy of %u nodes", n);
+	}
+	b->seat = seat;
+	b->n = n;
+	*out = b;
+	return CGN_OK;
+}
+
+void energy_board_free(struct energy_board **take)
+{
+	if (*take != NULL)
+		free((*take)->seat);
+	free(*take);
+	*take = NULL;
+}
+
+void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags)
+{
+	CGN_MUST(slot < b->n);
+	seat_set(&b->seat[slot], c, flags);
+	if (slot >= atomic_load_explicit(&b->top, memory_order_relaxed))
+		atomic_store_explicit(&b->top, slot + 1, memory_order_relaxed);
+}
+
+unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		out->decode[k] = float_load(&s->decode[k]);
+	out->prefill = float_load(&s->prefill);
+	return atomic_load_explicit(&s->flags, memory_order_relaxed);
+}

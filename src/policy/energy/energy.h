@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* energy: the power that a node draws at which load, learned from its energy counter, and what follows from it: the
+ * joules that one more request costs there, and the share of the node's energy that a request used. Pure; a
+ * struct energy_seat may be read and written by any thread, everything else belongs to one.
+ *
+ * The load of a node at an instant is one of three: it computes prompts (prefill), it only generates tokens for |b|
+ * streams (decode), or nothing runs (idle). An engine that does both in one step counts as computing prompts. The curve has
+ * the watts of each: of decode at 0 (idle), 1, 2, 4, ... 256 streams, straight lines between, and one of prefill. A curve
+ * and not a slope, because measured power rises steeply for the first streams and little for the later ones.
+ *
+ * Learning: a sample is the joules of a span and the time of each kind of load in it. What the curve expected is
+ * compared with what was counted, and the knots that the span touched take the difference, in proportion to their
+ * share of the span (normalised least mean squares; the first samples of a knot count more). Knots that no sample
+ * has touched keep the published shape (docs/energy.md), scaled by the nearest knot that was learned. The curve never falls
+ * with streams. The error is the moving mean of |expected - counted| / counted, before the sample is learned. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/core/err.h"
+
+#define ENERGY_KNOTS 10 /* 0 streams, then 1, 2, 4, ... 256. */
+
+/* Watts; all 0: unknown. */
+struct energy_curve {
+	float decode[ENERGY_KNOTS]; /* [0]: idle, ready for requests. */
+	float prefill;
+};
+static inline bool energy_known(const struct energy_curve *c)
+{
+	return c->prefill > 0;
+}
+double energy_decode_watts(const struct energy_curve *c, double streams); /* 0 streams: idle. */
+
+/* ---- counters ---- */
+
+enum energy_counted {
+	ENERGY_FIRST,   /* The first reading, or the first after a gap: it ends no span. */
+	ENERGY_SPAN,    /* |joules| were used in |seconds|. */
+	ENERGY_WAITING, /* The counter has not moved yet; its span goes on. */
+	ENERGY_STOPPED, /* The counter has not moved for ENERGY_STOP. Nothing is known. */
+	ENERGY_WRONG    /* The counter went back without wrapping, or jumped: the span is dropped. */
+};
+#define ENERGY_STOP (10 * CGN_SEC)
+struct energy_counter {
+	uint64_t last_uj;
+	cgn_nsec at; /* Time of |last_uj|; 0: none. */
+};
+struct energy_counter_cfg {
+	uint64_t range_uj; /* The value at which the counter wraps to 0; 0: it does not wrap. */
+	double most_watts; /* More than this, doubled, is no power of this node; 0: 1 MW. */
+};
+/* Take a reading at |now|. On ENERGY_SPAN fill |joules| and |seconds|. */
+enum energy_counted energy_counter_read(struct energy_counter *c, const struct energy_counter_cfg *cfg, uint64_t uj,
+	cgn_nsec now, double *joules, double *seconds);
+
+/* ---- learning ---- */
+
+struct energy_sample {
+	double joules, seconds;
+	double prefill_s; /* Time with prompts to compute. */
+	double decode_s;  /* Time with streams and without prompts; the rest of |seconds| is idle. */
+	double streams_s; /* Sum over the streams of their time in |decode_s|. */
+};
+struct energy_model {
+	struct energy_curve curve;         /* Compiled; what energy_learn changes. */
+	float knot[ENERGY_KNOTS], prefill; /* As learned. */
+	float weight[ENERGY_KNOTS + 1];    /* Samples that each knot has taken; last: prefill. */
+	float error;                       /* Share; 0 before the second sample. */
+	uint64_t samples;
+};
+/* Begin with the published shape at a power limit of |limit_w| watts; 0: 700. */
+void energy_model_init(struct energy_model *m, double limit_w);
+/* Learn a sample. Ignores spans below 1 ms, times that exceed the span, and values that are no numbers. */
+void energy_learn(struct energy_model *m, const struct energy_sample *s);
+/* Return the joules that the curve expects for the span of |s|. */
+double energy_expected(const struct energy_curve *c, const struct energy_sample *s);
+
+/* ---- decisions ---- */
+
+/* A request that may be placed on a node. */
+struct energy_ask {
+	double streams;       /* Requests on the node without this one. */
+	double prefill_ms;    /* Time to compute its prompt there. */
+	double answer_tokens; /* Expected. */
+	double step_ms;       /* Time of a step with one stream; each further one adds |batch_ms|. */
+	double batch_ms;
+};
+/* Return the joules that the node uses because of the request: for the prompt, prefill power instead of idle; for
+ * the answer, the watts that one more stream adds while it is generated, and the time by which it lengthens the
+ * others' steps. The first stream of an idle node pays for the node's waking up from idle, so requests gather. */
+double energy_marginal(const struct energy_curve *c, const struct energy_ask *a);
+/* Return the fewest streams, from 1 to |most|, whose joules per token are within |slack| (0.1: 10 %) of the
+ * least that up to |most| streams reach: filling the node further saves little. */
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most, double slack);
+
+/* ---- the curve of a node, for all threads ---- */
+
+struct energy_seat {
+	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
+	_Atomic uint32_t flags; /* enum energy_flag. */
+};
+enum energy_flag {
+	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
+	ENERGY_PARKED = 2 /* The engine is not there; the node takes no requests. */
+};
+/* All nodes of a cluster, by slot. */
+struct energy_board {
+	struct energy_seat *seat; /* Owned. */
+	uint32_t n;
+	_Atomic uint32_t top; /* Seats from here on were never set. */
+};
+CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err); /* NO_MEMORY. */
+void energy_board_free(struct energy_board **take);
+void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
+/* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
+unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The curve follows a node's counter, a broken counter teaches nothing, and the joules of requests add up to the
+ * counter. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "policy/energy/energy.h"
+#include "policy/energy/meter.h"
+#include "policy/energy/park.h"
+
+static uint64_t seed = 88172645463325252ULL;
+
+static double any_between(double lo, double hi)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return lo + (hi - lo) * (double)(seed >> 11) / 9007199254740992.0;
+}
+
+/* A node unlike the prior: steep at first, then flat. */
+static const struct energy_curve real = {
+	.decode = {120, 267, 303, 339, 375, 411, 447, 483, 519, 555},
+	.prefill = 680,
+};
+
+static void near_to(double is, double want, double share)
+{
+	if (!(fabs(is - want) <= fabs(want) * share))
+		fail_msg("%g is not within %g %% of %g", is, share * 100, want);
+}
+
+static struct energy_sample any_sample(double most_streams)
+{
+	struct energy_sample s = {.seconds = any_between(0.2, 1)};
+	s.prefill_s = s.seconds * any_between(0, 0.5);
+	s.decode_s = (s.seconds - s.prefill_s) * any_between(0, 1);
+	s.streams_s = s.decode_s * any_between(1, most_streams);
+	s.joules = energy_expected(&real, &s) * any_between(0.97, 1.03);
+	return s;
+}
+
+static void curve_follows_the_counter(void **state)
+{
+	(void)state;
+	struct energy_model m;
+	energy_model_init(&m, 400); /* A wrong limit. */
+	for (int i = 0; i < 5000; i++) {
+		struct energy_sample s = any_sample(i % 3 == 0 ? 64 : 8);
+		energy_learn(&m, &s);
+	}
+	for (size_t k = 0; k < 7; k++)
+		near_to((double)m.curve.decode[k], (double)real.decode[k], 0.08);
+	near_to((double)m.curve.prefill, 680, 0.05);
+	assert_true(m.error < 0.04F);
+	/* No span had 256 streams: the shape of the prior goes on from there. */
+	assert_true(m.curve.decode[9] >= m.curve.decode[7] && m.curve.decode[9] < 700);
+}
+
+static void error_tells_of_a_change(void **state)
+{
+	(void)state;
+	struct energy_model m;
+	energy_model_init(&m, 700);
+	for (int i = 0; i < 2000; i++) {
+		struct energy_sample s = any_sample(32);
+		energy_learn(&m, &s);
+	}
+	float before = m.error;
+	for (int i = 0; i < 4; i++) {
+		struct energy_sample s = any_sample(32);
+		s.joules *= 2;
+		energy_learn(&m, &s);
+	}
+	assert_true(m.error > 2 * before);
+}
+
+static void nonsense_teaches_nothing(void **state)
+{
+	(void)state;
+	struct energy_model m;
+	energy_model_init(&m, 700);
+	struct energy_model was = m;
+	const struct energy_sample bad[] = {{.joules = 10},
+		{.joules = -1, .seconds = 1},
+		{.joules = NAN, .seconds = 1},
+		{.joules = 1, .seconds = INFINITY},
+		{.joules = 1e9, .seconds = 1},
+		{.joules = 100, .seconds = 1, .prefill_s = 2},
+		{.joules = 100, .seconds = 1, .decode_s = NAN},
+		{.joules = 100, .seconds = 1, .decode_s = 1, .streams_s = -5}};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		energy_learn(&m, &bad[i]);
+	assert_memory_equal(&m, &was, sizeof m);
+}
+
+static enum energy_counted read_counter(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *j)
+{
+	double s = 0;
+	const struct energy_counter_cfg cfg = {.range_uj = 1000000000, .most_watts = 700};
+	*j = 0;
+	return energy_counter_read(c, &cfg, uj, now, j, &s);
+}
+
+static void counter_wraps_stops_and_goes_back(void **state)
+{
+	(void)state;
+	struct energy_counter c = {0};
+	double j;
+	assert_int_equal(read_counter(&c, 900000000, CGN_SEC, &j), ENERGY_FIRST);
+	assert_int_equal(read_counter(&c, 999000000, 2 * CGN_SEC, &j), ENERGY_SPAN);
+	near_to(j, 99, 1e-9);
+	assert_int_equal(read_counter(&c, 99000000, 3 * CGN_SEC, &j), ENERGY_SPAN); /* Wrapped. */
+	near_to(j, 100, 1e-9);
+	assert_int_equal(read_counter(&c, 99000000, 4 * CGN_SEC, &j), ENERGY_WAITING);
+	assert_int_equal(read_counter(&c, 299000000, 5 * CGN_SEC, &j), ENERGY_SPAN);
+	near_to(j, 200, 1e-9); /* The span had two seconds. */
+	assert_int_equal(read_counter(&c, 1000, 6 * CGN_SEC, &j), ENERGY_SPAN);
+	assert_int_equal(read_counter(&c, 1000 + 800000000, 6 * CGN_SEC + CGN_MSEC, &j), ENERGY_WRONG); /* A jump. */
+	assert_int_equal(read_counter(&c, 1000 + 800000000, 17 * CGN_SEC, &j), ENERGY_STOPPED);
+	/* How long it stood still within the span is not known. */
+	assert_int_equal(read_counter(&c, 1000 + 800000100, 18 * CGN_SEC, &j), ENERGY_FIRST);
+	assert_int_equal(read_counter(&c, 1000 + 800000200, CGN_SEC, &j), ENERGY_FIRST); /* The clock went back. */
+}
+
+static void counter_without_a_range_restarts(void **state)
+{
+	(void)state;
+	struct energy_counter c = {0};
+	const struct energy_counter_cfg cfg = {.most_watts = 700};
+	double j = 0, s = 0;
+	assert_int_equal(energy_counter_read(&c, &cfg, 5000000, CGN_SEC, &j, &s), ENERGY_FIRST);
+	assert_int_equal(energy_counter_read(&c, &cfg, 10, 2 * CGN_SEC, &j, &s), ENERGY_WRONG); /* A new driver. */
+	assert_int_equal(energy_counter_read(&c, &cfg, 100000010, 3 * CGN_SEC, &j, &s), ENERGY_SPAN);
+	near_to(j, 100, 1e-9);
+	near_to(s, 1, 1e-9);
+}
+
+static void first_stream_costs_most(void **state)
+{
+	(void)state;
+	struct energy_ask a = {.prefill_ms = 100, .answer_tokens = 300, .step_ms = 12, .batch_ms = 0.12};
+	double idle = energy_marginal(&real, &a);
+	near_to(idle, 0.1 * 560 + 300 * 0.012 * 147, 1e-6);
+	a.streams = 8;
+	double busy = energy_marginal(&real, &a);
+	assert_true(busy < idle / 3);
+	/* A cached prompt is worth its energy. */
+	a.prefill_ms = 1100;
+	near_to(energy_marginal(&real, &a) - busy, 560, 1e-6);
+}
+
+static void knee_is_where_filling_saves_little(void **state)
+{
+	(void)state;
+	uint32_t knee = energy_knee(&real, 12, 0.12, 256, 0.1);
+	assert_true(knee > 32 && knee < 256);
+	/* Where each stream lengthens the step by as much as a step, nothing is gained after the first few. */
+	assert_true(energy_knee(&real, 12, 12, 256, 0.1) < 256);
+	assert_int_equal(energy_knee(&real, 12, 0.12, 1, 0.1), 1);
+}
+
+/* ---- the meter ---- */
+
+struct job {
+	double from_token_j, from_stream_j, joules;
+	uint32_t tokens;
+	int state; /* 0: free, 1: prompt, 2: stream. */
+};
+
+/* Move on one random job. Return the joules of a request that ended. */
+static double job_turn(struct job *j, const struct energy_sums *s)
+{
+	double joules = 0;
+	if (j->state == 0) {
+		j->tokens = (uint32_t)any_between(100, 8000);
+		j->from_token_j = s->token_j;
+	} else if (j->state == 1) {
+		j->joules = (s->token_j - j->from_token_j) * j->tokens;
+		j->from_stream_j = s->stream_j;
+	} else {
+		joules = j->joules + s->stream_j - j->from_stream_j;
+	}
+	j->state = (j->state + 1) % 3;
+	return joules;
+}
+
+static void joules_of_requests_add_up_to_the_counter(void **state)
+{
+	(void)state;
+	struct energy_meter m;
+	struct job jobs[12] = {0};
+	double counted = 0, since = 0, requests = 0;
+	cgn_nsec now = CGN_SEC, read = now;
+	energy_meter_init(&m, 700, now);
+	for (int i = 0; i < 40000; i++) {
+		uint32_t streams = 0, prompts = 0, tokens = 0;
+		struct energy_sums s = energy_meter_sums(&m, now);
+		requests += job_turn(&jobs[(size_t)any_between(0, i % 1000 < 200 ? 1 : 12)], &s);
+		for (size_t k = 0; k < CGN_COUNT(jobs); k++) {
+			streams += jobs[k].state == 2;
+			prompts += jobs[k].state == 1;
+			tokens += jobs[k].state == 1 ? jobs[k].tokens : 0;
+		}
+		energy_meter_load(&m, streams, prompts, tokens, now);
+		cgn_nsec dt = (cgn_nsec)any_between(1e6, 1e8);
+		since += (double)dt * 1e-9 *
+			(prompts > 0 ? (double)real.prefill : energy_decode_watts(&real, streams));
+		now += dt;
+		if (now - read < CGN_SEC)
+			continue;
+		energy_meter_counted(&m, since, (double)(now - read) * 1e-9, now);
+		counted += since;
+		since = 0;
+		read = now;
+	}
+	struct energy_sums s = energy_meter_sums(&m, now);
+	near_to(s.prefill_j + s.decode_j + s.idle_j, counted, 0.01);
+	near_to(requests, counted - s.idle_j, 0.05);
+	assert_true(s.idle_j > 0 && m.model.error < 0.05F);
+}
+
+static void idle_joules_are_of_no_request(void **state)
+{
+	(void)state;
+	struct energy_meter m;
+	energy_meter_init(&m, 700, CGN_SEC);
+	energy_meter_counted(&m, 120, 1, 2 * CGN_SEC);
+	struct energy_sums s = energy_meter_sums(&m, 2 * CGN_SEC);
+	near_to(s.idle_j, 120, 0.01);
+	assert_true(s.stream_j == 0 && s.token_j == 0);
+	/* More was given out than counted: less is given out later, and no sum falls. */
+	energy_meter_load(&m, 1, 0, 0, 2 * CGN_SEC);
+	struct energy_sums a = energy_meter_sums(&m, 3 * CGN_SEC);
+	energy_meter_counted(&m, 10, 1, 3 * CGN_SEC);
+	for (cgn_nsec t = 3 * CGN_SEC; t < 20 * CGN_SEC; t += 100 * CGN_MSEC) {
+		struct energy_sums b = energy_meter_sums(&m, t);
+		assert_true(b.stream_j >= a.stream_j);
+		a = b;
+	}
+	energy_meter_skip(&m, 20 * CGN_SEC);
+	assert_true(energy_meter_sums(&m, 20 * CGN_SEC).stream_j >= a.stream_j);
+}
+
+static void board_gives_what_was_set(void **state)
+{
+	(void)state;
+	struct energy_board *b = NULL;
+	struct energy_curve c;
+	assert_true(cgn_ok(energy_board_new(8, &b, NULL)));
+	assert_int_equal(energy_board_get(b, 3, &c), 0);
+	assert_false(energy_known(&c));
+	energy_board_set(b, 3, &real, ENERGY_HOT);
+	assert_int_equal(energy_board_get(b, 3, &c), ENERGY_HOT);
+	assert_true(energy_known(&c));
+	assert_memory_equal(&c, &real, sizeof c);
+	assert_int_equal(b->top, 4);
+	energy_board_free(&b);
+}
+
+/* ---- parking ---- */
+
+static void parks_after_the_window_and_wakes_at_once(void **state)
+{
+	(void)state;
+	const struct energy_park_cfg cfg = {.spare = 1, .least = 1, .window = 600 * CGN_SEC};
+	struct energy_park p = {0};
+	uint32_t want = 0;
+	cgn_nsec now = CGN_SEC;
+	assert_int_equal(energy_park_step(&p, &cfg, 0, false, 8, 8, now), 8); /* Nothing is known yet. */
+	for (; now < 1300 * CGN_SEC; now += CGN_SEC)
+		want = energy_park_step(&p, &cfg, 2.0, false, 8, 8, now);
+	assert_int_equal(want, 4);
+	for (cgn_nsec from = now; now < from + 400 * CGN_SEC; now += CGN_SEC)
+		want = energy_park_step(&p, &cfg, 0, false, 4, 8, now);
+	assert_int_equal(want, 4); /* The load of a moment ago may return. */
+	for (cgn_nsec from = now; now < from + 800 * CGN_SEC; now += CGN_SEC)
+		want = energy_park_step(&p, &cfg, 0, false, 4, 8, now);
+	assert_int_equal(want, 1);
+	for (int i = 0; i < 200; i++, now += CGN_SEC)
+		want = energy_park_step(&p, &cfg, 4.0, false, 1, 8, now);
+	assert_int_equal(want, 6);
+	assert_int_equal(energy_park_step(&p, &cfg, 4.0, true, 6, 8, now), 7); /* Requests wait. */
+	for (int i = 0; i < 200; i++, now += CGN_SEC)
+		want = energy_park_step(&p, &cfg, 100, false, 8, 8, now);
+	assert_int_equal(want, 8);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(curve_follows_the_counter),
+		cmocka_unit_test(error_tells_of_a_change),
+		cmocka_unit_test(nonsense_teaches_nothing),
+		cmocka_unit_test(counter_wraps_stops_and_goes_back),
+		cmocka_unit_test(counter_without_a_range_restarts),
+		cmocka_unit_test(first_stream_costs_most),
+		cmocka_unit_test(knee_is_where_filling_saves_little),
+		cmocka_unit_test(joules_of_requests_add_up_to_the_counter),
+		cmocka_unit_test(idle_joules_are_of_no_request),
+		cmocka_unit_test(board_gives_what_was_set),
+		cmocka_unit_test(parks_after_the_window_and_wakes_at_once),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

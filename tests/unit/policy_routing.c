@@ -320,6 +320,41 @@ static void score_is_the_documented_sum(void **state)
 	assert_true(route_score(&ask, &c) < unknown - 0.5); /* A queue of three for a single slot. */
 }
 
+static void energy_counts_where_rules_say_so(void **state)
+{
+	(void)state;
+	struct route_cand c[2] = {idle_cand(0), idle_cand(1)};
+	struct route_ask ask = ask_of(0, 42);
+	struct route_terms t;
+	c[0].joules = 700; /* An idle node. */
+	c[1].joules = 40;
+	c[1].inflight = 3;
+	ask.policy = ROUTE_PREDICTED;
+	ask.answer_tokens = 100;
+	ask.ms_per_joule = 16;
+	c[0].speed = c[1].speed = ROUTE_SPEED_DEFAULT;
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
+	ask.spares = true;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	route_terms(&ask, &c[0], &t);
+	assert_true(t.energy_ms > 11199 && t.energy_ms < 11201);
+	c[1].barred = ROUTE_BAR_HOT;
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
+	c[0].barred = ROUTE_BAR_BUDGET;
+	assert_int_equal(route_pick(&ask, c, 2).verdict, ROUTE_FULL);
+	/* weighted: the share of the joules that a node spares, instead of the power that is left. */
+	c[0].barred = c[1].barred = ROUTE_BAR_NONE;
+	ask.policy = ROUTE_WEIGHTED;
+	ask.most_joules = 700;
+	route_terms(&ask, &c[0], &t);
+	assert_true(t.power < 1e-6);
+	route_terms(&ask, &c[1], &t);
+	assert_true(t.power > 0.094 && t.power < 0.095);
+	ask.spares = false;
+	route_terms(&ask, &c[0], &t);
+	assert_true(t.power > 0.099);
+}
+
 static void a_held_prefix_outweighs_two_widths_and_no_more(void **state)
 {
 	(void)state;
@@ -889,6 +924,7 @@ int main(void)
 		cmocka_unit_test(record_bounds_long_chains),
 		cmocka_unit_test(record_is_safe_without_locks),
 		cmocka_unit_test(score_is_the_documented_sum),
+		cmocka_unit_test(energy_counts_where_rules_say_so),
 		cmocka_unit_test(a_held_prefix_outweighs_two_widths_and_no_more),
 		cmocka_unit_test(reuse_weighs_tiers_and_belief),
 		cmocka_unit_test(power_and_capacity_count),

@@ -8,6 +8,7 @@
  * reader. */
 #pragma once
 #include "policy/cluster/view.h"
+#include "policy/energy/energy.h"
 #include "policy/kvindex/kvindex.h"
 #include "policy/routing/hotprefix.h"
 #include "policy/routing/pending.h"
@@ -23,6 +24,7 @@ struct chooser_shared {
 	struct pending *pending;
 	struct hotprefix *hotprefix; /* Requests in flight by prefix; NULL: no prefix is hot. */
 	struct transfer *transfer;   /* Speeds of hand-offs; NULL: the prior. */
+	struct energy_board *energy; /* Power of the nodes; NULL: unknown. */
 };
 
 /* A node that computes a prompt for another node. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chooser, inside. chooser.c: the pick · split.c: one node or two · booking.c: the booking and what is learned
- * from it. */
+ * from it · energy.c: joules and what follows from them. */
 #pragma once
 #include <stdatomic.h>
 
@@ -34,6 +34,9 @@ struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser
 float chooser_tokens_a_block(const struct chooser *c, const struct chooser_ask *ask,
 	const struct node_stats *stats);
 float chooser_common(const struct route_cand *cands, size_t n);
+/* Fill in the joules of c->cands, why rules for energy bar them, and the part of |score| that is about energy. */
+void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
+	size_t n);
 /* How the prompt of an answer leg comes from another node. */
 struct chooser_way {
 	uint64_t handoff;

@@ -31,10 +31,16 @@ static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c
 	return prompt + 2 * there * ask->answer_tokens * s->batch_ms;
 }
 
+static double energy_ms(const struct route_ask *ask, const struct route_cand *c)
+{
+	return ask->spares ? ask->ms_per_joule * (double)c->joules : 0;
+}
+
 double route_score_predicted(const struct route_ask *ask, const struct route_cand *c)
 {
 	return (double)-(queue_ms(ask, c) + c->uncached_tokens * c->speed.prefill_ms + c->fetch_ms +
-		slowdown_ms(ask, c));
+		       slowdown_ms(ask, c)) -
+		energy_ms(ask, c);
 }
 
 struct route_pick route_pick_predicted(const struct route_ask *ask, const struct route_cand *cands, size_t n)
@@ -48,5 +54,7 @@ void route_terms_predicted(const struct route_ask *ask, const struct route_cand 
 	out->prefill_ms = (double)(c->uncached_tokens * c->speed.prefill_ms);
 	out->fetch_ms = (double)c->fetch_ms;
 	out->slowdown_ms = (double)slowdown_ms(ask, c);
+	out->energy_ms = energy_ms(ask, c);
+	out->joules = (double)c->joules;
 	out->measured = c->speed.measured;
 }

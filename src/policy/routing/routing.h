@@ -3,8 +3,10 @@
  * policies are the rows of policies.def. Each picks only among candidates with room (route_room).
  *
  * weighted: a score of about 1 (greater is better):
- *   kv * (reuse - common) / blocks + load * (1 - demand / width) + power * headroom
+ *   kv * (reuse - common) / blocks + load * (1 - demand / width) + power * spared
  *     + capacity * (1 - kv_usage)
+ * - spared = 1 - joules of the request there / the most that any candidate needs for it, with energy rules and
+ *   where all nodes' power is known; else the share of the power limit that the node has left.
  * - reuse = trust * sum over tiers of weight * leading blocks with that best tier (route_reuse). A block in
  *   RAM saves less than one on the GPU, and a source that predicted more than engines found counts for less
  *   (trust.h).
@@ -24,6 +26,7 @@
  *   wait for the prompt and running streams stall, + 2 * demand * answer tokens * batch, because each step is
  *   longer for this stream and for the others. For a prompt without an answer, demand is the number of
  *   streams: requests whose prompts wait are before it and do not stall.
+ * - energy = joules of the request there * ms_per_joule, with energy rules.
  * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
  *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
  *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
@@ -84,6 +87,15 @@ struct route_disagg {
 	struct transfer_speed prior; /* Assumed speed of a path that was not measured yet. */
 };
 
+/* Rules that spare energy, where the nodes' power is known (policy/energy). */
+enum route_energy_mode { ROUTE_ENERGY_OFF, ROUTE_ENERGY_SHADOW, ROUTE_ENERGY_ON };
+struct route_energy {
+	enum route_energy_mode mode;
+	double ms_per_joule;   /* Price of a joule in predicted. */
+	float ttft_ms, itl_ms; /* Nodes that would miss one are left out; 0: no objective. */
+	double budget_w;       /* All nodes together; 0: none. */
+};
+
 /* Routing rules from the configuration. */
 struct route_rules {
 	struct route_weights weights;
@@ -93,6 +105,7 @@ struct route_rules {
 	enum route_policy policy;
 	double session_bound; /* Bound on demand, as a multiple of the mean; below 1 counts as 1. */
 	struct route_disagg disagg;
+	struct route_energy energy;
 };
 
 struct route_cand {
@@ -128,12 +141,26 @@ struct route_cand {
 	float uncached_tokens; /* Tokens of this prompt to compute. */
 	float spared_tokens;   /* Part of |uncached_tokens| that a hot prefix charges to later requests. */
 	float handed_tokens;   /* Tokens whose KV another node hands over; not in |uncached_tokens|. */
+	float joules;          /* Energy that the node uses because of this request; 0: unknown. */
+	uint8_t barred;        /* enum route_bar: why energy rules leave the node out. */
 	float fetch_ms;        /* Including the hand-over. */
 	struct route_speed speed;
 };
 
+/* Why the rules of struct route_energy leave a node out. */
+enum route_bar {
+	ROUTE_BAR_NONE,
+	ROUTE_BAR_PARKED,    /* The engine is not there. */
+	ROUTE_BAR_HOT,       /* The node slows down because of heat or power, and others do not. */
+	ROUTE_BAR_OBJECTIVE, /* The node would miss an objective that another node meets. */
+	ROUTE_BAR_BUDGET     /* All nodes together would draw more than the budget. */
+};
+
 struct route_ask {
 	enum route_policy policy;
+	bool spares;         /* Obey |barred| of the candidates, and charge |ms_per_joule|. */
+	double ms_per_joule; /* Price of a joule in predicted. */
+	float most_joules;   /* Most joules of all candidates, for weighted; 0: unknown. */
 	struct route_weights weights;
 	const uint64_t *chain; /* Digests of the prompt's blocks; may be NULL. */
 	size_t blocks;         /* Blocks of the chain; 0: no prompt. */
@@ -150,6 +177,7 @@ struct route_ask {
 struct route_terms {
 	double kv, load, power, capacity;                   /* Terms of weighted. */
 	double queue_ms, prefill_ms, fetch_ms, slowdown_ms; /* Terms of predicted. */
+	double energy_ms, joules;                           /* The last one's price, and what it is of. */
 	bool measured;                                      /* The speeds are the node's own measurements. */
 };
 

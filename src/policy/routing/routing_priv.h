@@ -29,7 +29,8 @@ static inline uint64_t route_demand(const struct route_cand *c)
 
 static inline bool route_has_room(const struct route_ask *ask, const struct route_cand *c)
 {
-	return route_room(ask->max_inflight, c->width, c->inflight, c->others) > 0;
+	return !(ask->spares && c->barred != ROUTE_BAR_NONE) &&
+		route_room(ask->max_inflight, c->width, c->inflight, c->others) > 0;
 }
 
 static inline struct route_pick route_nobody(size_t n)

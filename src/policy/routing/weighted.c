@@ -18,11 +18,17 @@ static double block_weight(const struct route_ask *ask)
 	return blocks > 0 ? ask->weights.kv / (double)blocks : 0;
 }
 
+static double power_of(const struct route_ask *ask, const struct route_cand *c)
+{
+	return ask->spares && ask->most_joules > 0 ? 1 - (double)(c->joules / ask->most_joules)
+						   : (double)c->power_headroom;
+}
+
 static double weighted_sum(const struct route_ask *ask, const struct route_cand *c, double a_block)
 {
 	const struct route_weights *w = &ask->weights;
 	return a_block * (double)(c->reuse - ask->common) + w->load * load_of(c) +
-		w->power * (double)c->power_headroom + w->capacity * (1 - (double)c->kv_usage);
+		w->power * power_of(ask, c) + w->capacity * (1 - (double)c->kv_usage);
 }
 
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c)
@@ -50,7 +56,7 @@ void route_terms(const struct route_ask *ask, const struct route_cand *c, struct
 	const struct route_weights *w = &ask->weights;
 	out->kv = block_weight(ask) * (double)(c->reuse - ask->common);
 	out->load = w->load * load_of(c);
-	out->power = w->power * (double)c->power_headroom;
+	out->power = w->power * power_of(ask, c);
 	out->capacity = w->capacity * (1 - (double)c->kv_usage);
 	route_terms_predicted(ask, c, out);
 }

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* energy: what a request costs in joules at each node, and which nodes the rules for energy leave out. */
+#include "chooser_priv.h"
+
+/* The share of the budget that is kept free, for the error of the curves. */
+#define BUDGET_MARGIN 0.03
+
+static double watts_expected(const struct energy_curve *w, const struct node_stats *s)
+{
+	uint64_t tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
+		atomic_load_explicit(&s->others_tokens, memory_order_relaxed);
+	uint32_t streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
+		atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
+	return tokens > 0 ? (double)w->prefill : energy_decode_watts(w, streams);
+}
+
+/* Return the watts that all nodes draw at their load of now. */
+static double watts_of_all(const struct chooser *c)
+{
+	struct energy_curve w;
+	double sum = 0;
+	uint32_t top = atomic_load_explicit(&c->shared.energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++)
+		if ((energy_board_get(c->shared.energy, i, &w) & ENERGY_PARKED) != 0)
+			sum += (double)w.decode[0];
+		else
+			sum += watts_expected(&w, &c->shared.stats[i]);
+	return sum;
+}
+
+static double joules_of(const struct energy_curve *w, const struct route_ask *score, const struct route_cand *c)
+{
+	const struct energy_ask a = {.streams = (double)c->inflight + c->others,
+		.prefill_ms = (double)(c->uncached_tokens * c->speed.prefill_ms),
+		.answer_tokens = (double)score->answer_tokens,
+		.step_ms = (double)c->speed.step_ms,
+		.batch_ms = (double)c->speed.batch_ms};
+	return energy_marginal(w, &a);
+}
+
+static bool misses_objective(const struct route_energy *e, const struct route_ask *score,
+	const struct route_cand *c)
+{
+	struct route_terms t;
+	route_terms(score, c, &t);
+	double step = (double)(c->speed.step_ms + c->speed.batch_ms * (float)(c->inflight + c->others));
+	return (e->ttft_ms > 0 && t.queue_ms + t.prefill_ms + t.fetch_ms > (double)e->ttft_ms) ||
+		(e->itl_ms > 0 && score->answer_tokens > 0 && step > (double)e->itl_ms);
+}
+
+/* Let nodes in again that are barred for |why|, unless a node with room is left without them. */
+static void bar_lift(const struct route_ask *score, struct route_cand *cands, size_t n, enum route_bar why)
+{
+	for (size_t i = 0; i < n; i++)
+		if (cands[i].barred == ROUTE_BAR_NONE &&
+			route_room(score->max_inflight, cands[i].width, cands[i].inflight, cands[i].others) > 0)
+			return;
+	for (size_t i = 0; i < n; i++)
+		if (cands[i].barred == why)
+			cands[i].barred = ROUTE_BAR_NONE;
+}
+
+static enum route_bar bar_of(const struct route_energy *e, const struct route_ask *score,
+	const struct route_cand *c, unsigned flags)
+{
+	if ((flags & ENERGY_PARKED) != 0)
+		return ROUTE_BAR_PARKED;
+	if ((flags & ENERGY_HOT) != 0)
+		return ROUTE_BAR_HOT;
+	return misses_objective(e, score, c) ? ROUTE_BAR_OBJECTIVE : ROUTE_BAR_NONE;
+}
+
+static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_cand *cands, size_t n)
+{
+	struct energy_curve w;
+	double room = e->budget_w * (1 - BUDGET_MARGIN) - watts_of_all(c);
+	for (size_t i = 0; e->budget_w > 0 && i < n; i++) {
+		(void)energy_board_get(c->shared.energy, cands[i].slot, &w);
+		double now = watts_expected(&w, &c->shared.stats[cands[i].slot]);
+		double then = cands[i].uncached_tokens > 0
+			? (double)w.prefill
+			: energy_decode_watts(&w, (double)cands[i].decoding + 1);
+		if (energy_known(&w) && then > now && then - now > room)
+			cands[i].barred = ROUTE_BAR_BUDGET;
+	}
+}
+
+void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score, size_t n)
+{
+	const struct route_energy *e = &ask->rules->energy;
+	struct route_cand *cands = c->cands;
+	struct energy_curve w;
+	bool known = true;
+	if (e->mode == ROUTE_ENERGY_OFF || c->shared.energy == NULL)
+		return;
+	score->spares = e->mode == ROUTE_ENERGY_ON;
+	score->ms_per_joule = e->ms_per_joule;
+	for (size_t i = 0; i < n; i++) {
+		unsigned flags = energy_board_get(c->shared.energy, cands[i].slot, &w);
+		cands[i].joules = energy_known(&w) ? (float)joules_of(&w, score, &cands[i]) : 0;
+		cands[i].barred = (uint8_t)bar_of(e, score, &cands[i], flags);
+		known &= energy_known(&w);
+		score->most_joules =
+			cands[i].joules > score->most_joules ? cands[i].joules : score->most_joules;
+	}
+	for (size_t i = 0; i < n && !known; i++) /* Joules of some nodes do not compare with nothing. */
+		cands[i].joules = score->most_joules = 0;
+	bar_lift(score, cands, n, ROUTE_BAR_OBJECTIVE);
+	bar_lift(score, cands, n, ROUTE_BAR_HOT);
+	budget_bar(c, e, cands, n);
+}

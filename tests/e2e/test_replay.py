@@ -320,3 +320,42 @@ def test_queue_policies_are_replayed(tmp_path):
     assert refused_of("fcfs", tenant="people") == 0
     assert refused_of("fcfs", tenant="batch", priority=9) == 0
     assert "not fcfs, wspt or deadline" in refused(2, "bench", "replay", trace, "--queue", "lifo")
+
+
+# ---- bench energy ----
+
+def energy(*args):
+    return json.loads(fine("bench", "energy", *args, "-o", "json"))
+
+
+def test_energy_compares_levers_with_round_robin(service):
+    """The same trace gives the same joules; those of the requests and of idle nodes are all of them; each lever spares
+    some, and the first token comes no later than with round robin."""
+    args = (service, "--limit", "3000", "--blocks", "0")
+    r = energy(*args)
+    assert r == energy(*args)
+    by = {x["policy"]: x for x in r["results"]}
+    assert list(by) == ["round_robin", "kv", "kv + energy", "kv + energy + park"]
+    for x in by.values():
+        assert x["done"] == 3000 and x["refused"] == 0
+        assert x["requests_joules"] + x["idle_joules"] == pytest.approx(x["joules"], rel=0.05)
+        assert x["tokens_per_joule"] == pytest.approx(x["answer_tokens"] / x["joules"])
+        assert x["curve_error"] < 0.1
+    joules = [x["joules"] for x in by.values()]
+    assert joules == sorted(joules, reverse=True)
+    assert by["kv + energy + park"]["times_round_robin"] > 1.2
+    assert by["kv + energy"]["ttft_ms"]["p99"] <= by["round_robin"]["ttft_ms"]["p99"]
+    assert 0 < by["kv + energy + park"]["parked"]
+
+
+def test_energy_keeps_a_budget(service):
+    r = energy(service, "--limit", "800", "--budget", "2500", "--gpu", "h200")
+    assert r["gpu"] == "h200"
+    by = {x["policy"]: x for x in r["results"]}
+    assert by["kv"]["most_watts"] > 2500 >= by["kv + energy"]["most_watts"]
+    assert by["kv + energy"]["done"] == 800 and by["kv + energy"]["waited"] > 0
+
+
+def test_energy_says_what_it_does_not_take(service):
+    assert "--gpu is v100, not h100 or h200" in refused(2, "bench", "energy", service, "--gpu", "v100")
+    assert "give either a trace file or --generate KIND" in refused(2, "bench", "energy")

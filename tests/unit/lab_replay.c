@@ -483,6 +483,71 @@ static void decode_nodes_without_room_lose_nothing(void **state)
 	trace_fini(&t);
 }
 
+/* ---- energy ---- */
+
+static struct replay_result run_energy(const struct trace *t, const struct route_rules *with, bool parks)
+{
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = with;
+	cfg.gpu = gpu_find("h100");
+	cfg.parks = parks;
+	cfg.park = (struct energy_park_cfg){.spare = 1, .least = 1, .window = 60 * CGN_SEC};
+	cfg.wake = 20 * CGN_SEC;
+	return run_replay(t, &cfg);
+}
+
+static struct route_rules sparing_rules(double budget)
+{
+	struct route_rules with = rules;
+	with.policy = ROUTE_KV;
+	with.energy = (struct route_energy){ROUTE_ENERGY_ON, 16, 2000, 50, budget};
+	return with;
+}
+
+static void joules_add_up_and_levers_spare_them(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(100, 20, 400 * CGN_MSEC);
+	struct route_rules kv = rules, energy = sparing_rules(0);
+	kv.policy = ROUTE_KV;
+	struct replay_result turns = run_energy(&t, &in_turn, false), plain = run_energy(&t, &kv, false),
+			     spared = run_energy(&t, &energy, false), parked = run_energy(&t, &energy, true);
+	struct replay_result *all[] = {&turns, &plain, &spared, &parked};
+	for (size_t i = 0; i < CGN_COUNT(all); i++) {
+		const struct replay_energy *e = &all[i]->energy;
+		double busy = e->joules - e->idle_j;
+		assert_int_equal(all[i]->done, t.n);
+		/* The shares of the requests are the counter, but for the time when nothing ran. */
+		assert_true(e->requests_j > 0.95 * busy && e->requests_j < 1.05 * busy);
+		assert_true(e->error > 0 && e->error < 0.1);
+		assert_true(e->most_w > e->joules / ((double)all[i]->ended * 1e-9) && e->most_w <= 8 * 680);
+	}
+	assert_true(plain.energy.joules < turns.energy.joules);
+	assert_true(spared.energy.joules < 0.95 * plain.energy.joules);
+	assert_true(parked.energy.joules < 0.9 * spared.energy.joules);
+	assert_true(parked.energy.parked > 0 && parked.energy.awake_s < spared.energy.awake_s);
+	/* The objective holds for as many requests as in turns. */
+	assert_true(samples_ms(&spared.ttft, 0.99) <= 1.05 * samples_ms(&turns.ttft, 0.99));
+	for (size_t i = 0; i < CGN_COUNT(all); i++)
+		replay_result_fini(all[i]);
+	trace_fini(&t);
+}
+
+static void budget_is_kept_and_nothing_is_lost(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(100, 10, 25 * CGN_MSEC);
+	struct route_rules free_rules = sparing_rules(0), tight = sparing_rules(2200);
+	struct replay_result a = run_energy(&t, &free_rules, false), b = run_energy(&t, &tight, false);
+	assert_true(a.energy.most_w > 3000);
+	assert_true(b.energy.most_w <= 2200);
+	assert_int_equal(b.done, t.n);
+	assert_true(b.waited > 0);
+	replay_result_fini(&a);
+	replay_result_fini(&b);
+	trace_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -500,6 +565,8 @@ int main(void)
 		cmocka_unit_test(long_prompts_do_not_stall_the_streams_of_decode_nodes),
 		cmocka_unit_test(a_slow_network_splits_less),
 		cmocka_unit_test(decode_nodes_without_room_lose_nothing),
+		cmocka_unit_test(joules_add_up_and_levers_spare_them),
+		cmocka_unit_test(budget_is_kept_and_nothing_is_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -374,29 +374,6 @@ static CGN_RC read_queue(const char *text, enum queue_policy *out, struct cgn_er
 	return CGN_FAIL(err, INVALID, "--queue is %s, not fcfs, wspt or deadline", text);
 }
 
-/* Read the flags of the engine; flags not given keep cgn-sim's defaults. */
-static CGN_RC read_engine(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
-{
-	double decode_ms = 0;
-	if (ctl_flag(a, "--prefill-tokens-per-s") != NULL)
-		CGN_TRY(ctl_flag_f64(a, "--prefill-tokens-per-s", 0, 1e9, &c->prefill_tokens_per_s, err));
-	if (ctl_flag(a, "--decode-ms") != NULL) {
-		CGN_TRY(ctl_flag_f64(a, "--decode-ms", 0, 60000, &decode_ms, err));
-		c->decode = (cgn_nsec)(decode_ms * 1e6);
-	}
-	if (ctl_flag(a, "--batch-effect") != NULL)
-		CGN_TRY(ctl_flag_f64(a, "--batch-effect", 0, 10, &c->batch_effect, err));
-	if (ctl_flag(a, "--max-batch") != NULL)
-		CGN_TRY(ctl_flag_u32(a, "--max-batch", 1, 1000000, &c->max_batch, err));
-	if (ctl_flag(a, "--step-tokens") != NULL)
-		CGN_TRY(ctl_flag_u32(a, "--step-tokens", 1, TRACE_MAX_TOKENS, &c->step_tokens, err));
-	if (c->step_tokens < c->max_batch)
-		return CGN_FAIL(err, INVALID,
-			"--step-tokens %u is less than --max-batch %u: each sequence needs one a step",
-			c->step_tokens, c->max_batch);
-	return CGN_OK;
-}
-
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->cfg = replay_defaults;
@@ -407,7 +384,7 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.report_delay, err));
 	b->cfg.publishes = !ctl_switch(a, "--no-events");
 	CGN_TRY(read_queue(ctl_flag(a, "--queue"), &b->cfg.queue, err));
-	CGN_TRY(read_engine(a, &b->cfg, err));
+	CGN_TRY(ctl_engine_flags(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));
 	CGN_TRY(read_pools(a, &b->cfg, err));
 	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));

@@ -30,6 +30,28 @@ CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, do
 	return CGN_OK;
 }
 
+CGN_RC ctl_engine_flags(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
+{
+	double decode_ms = 0;
+	if (ctl_flag(a, "--prefill-tokens-per-s") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--prefill-tokens-per-s", 0, 1e9, &c->prefill_tokens_per_s, err));
+	if (ctl_flag(a, "--decode-ms") != NULL) {
+		CGN_TRY(ctl_flag_f64(a, "--decode-ms", 0, 60000, &decode_ms, err));
+		c->decode = (cgn_nsec)(decode_ms * 1e6);
+	}
+	if (ctl_flag(a, "--batch-effect") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--batch-effect", 0, 10, &c->batch_effect, err));
+	if (ctl_flag(a, "--max-batch") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--max-batch", 1, 1000000, &c->max_batch, err));
+	if (ctl_flag(a, "--step-tokens") != NULL)
+		CGN_TRY(ctl_flag_u32(a, "--step-tokens", 1, TRACE_MAX_TOKENS, &c->step_tokens, err));
+	if (c->step_tokens < c->max_batch)
+		return CGN_FAIL(err, INVALID,
+			"--step-tokens %u is less than --max-batch %u: each sequence needs one a step",
+			c->step_tokens, c->max_batch);
+	return CGN_OK;
+}
+
 CGN_RC ctl_trace_read(const char *path, uint32_t block_tokens, size_t limit, struct trace *out,
 	struct cgn_err *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traces: reads or generates a trace, as the flags say. */
+/* traces: reads or generates a trace, as the flags say, and the flags of replays. */
 #pragma once
 #include "ctl/ctl.h"
+#include "lab/replay/replay.h"
 #include "lab/workload/workload.h"
 
 /* Parse a trace file of at most 4 GiB. */
@@ -16,5 +17,7 @@ CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, do
 	struct cgn_err *err);
 CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out,
 	struct cgn_err *err);
+/* Read the flags of the engine; those not given keep what |c| has. */
+CGN_RC ctl_engine_flags(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err);
 /* Write |text| to a file, and free |text|. */
 CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err);

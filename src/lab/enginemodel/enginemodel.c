@@ -32,6 +32,7 @@ struct enginemodel {
 	struct cgn_link waiting, running;
 	uint32_t n_waiting, n_running;
 	cgn_nsec step_end; /* End of the step in flight; 0: none. */
+	struct enginemodel_step_parts parts;
 	/* Time that the step being built spends on blocks from lower tiers. */
 	cgn_nsec restoring;
 	struct enginemodel_progress *progress; /* Owned; max_batch entries. */
@@ -297,15 +298,29 @@ static bool load_running(struct enginemodel *m, struct step_load *load, struct e
 	return true;
 }
 
+static double decode_ns(const struct enginemodel *m, const struct step_load *load)
+{
+	return load->decodes > 0 ? (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1))
+				 : 0;
+}
+
+static double prefill_ns(const struct enginemodel *m, const struct step_load *load)
+{
+	return m->cfg.prefill_tokens_per_s > 0 ? load->prefill * 1e9 / m->cfg.prefill_tokens_per_s : 0;
+}
+
+static struct enginemodel_step_parts step_split(const struct enginemodel *m, const struct step_load *load)
+{
+	return (struct enginemodel_step_parts){.prefill = (cgn_nsec)prefill_ns(m, load),
+		.decode = (cgn_nsec)decode_ns(m, load),
+		.decodes = load->decodes};
+}
+
 static cgn_nsec step_length(const struct enginemodel *m, const struct step_load *load)
 {
 	if (m->cfg.fixed_step != 0)
 		return m->cfg.fixed_step;
-	double ns = 0;
-	if (load->decodes > 0)
-		ns += (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1));
-	if (m->cfg.prefill_tokens_per_s > 0)
-		ns += load->prefill * 1e9 / m->cfg.prefill_tokens_per_s;
+	double ns = decode_ns(m, load) + prefill_ns(m, load);
 	return ns < 1 ? 1 : (cgn_nsec)ns;
 }
 
@@ -331,6 +346,7 @@ static void step_begin(struct enginemodel *m, cgn_nsec start)
 	}
 	bool any = load.decodes > 0 || load.prefill > 0;
 	m->step_end = any ? start + step_length(m, &load) + m->restoring : 0;
+	m->parts = any ? step_split(m, &load) : (struct enginemodel_step_parts){0};
 	m->restoring = 0;
 	m->stats.steps += any;
 }
@@ -437,6 +453,12 @@ struct enginemodel_stats enginemodel_stats(const struct enginemodel *m)
 	for (enum enginemodel_tier t = ENGINEMODEL_TIER_CPU; t < ENGINEMODEL_TIER_COUNT; t++)
 		s.lower_known[t] = enginemodel_memory_known(m->tiers, t);
 	return s;
+}
+
+struct enginemodel_step_parts enginemodel_step_parts(const struct enginemodel *m)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	return m->parts;
 }
 
 bool enginemodel_sound(const struct enginemodel *m)

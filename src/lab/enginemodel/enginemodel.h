@@ -55,6 +55,12 @@ struct enginemodel_orders {
 	cgn_nsec wake_at;
 };
 
+/* Parts of the step in flight; all 0: there is none. */
+struct enginemodel_step_parts {
+	cgn_nsec prefill, decode; /* Restoring blocks is neither. */
+	uint32_t decodes;         /* Sequences that get a token. */
+};
+
 struct enginemodel_stats {
 	uint32_t running, waiting, kv_used, kv_total, kv_known;
 	uint64_t prompt_tokens, answer_tokens, prefix_queried, prefix_hit, finished, aborted, preempted,
@@ -87,4 +93,5 @@ uint32_t enginemodel_fill(struct enginemodel *m, const struct enginemodel_run *r
 void enginemodel_delay(struct enginemodel *m, cgn_nsec by);
 struct enginemodel_memory *enginemodel_memory_of(struct enginemodel *m); /* Borrowed, read only. */
 struct enginemodel_stats enginemodel_stats(const struct enginemodel *m);
+struct enginemodel_step_parts enginemodel_step_parts(const struct enginemodel *m);
 bool enginemodel_sound(const struct enginemodel *m); /* Check the invariants in O(n). For tests. */

@@ -143,6 +143,8 @@ void replay_wake_at(struct replay *r, struct replay_server *n, cgn_nsec at)
 {
 	bool was = n->wake_at != 0;
 	n->wake_at = at;
+	if (!was)
+		energy_step(r, n, at);
 	if (at == 0 || was)
 		return; /* A submission does not change the end of a step under way. */
 	n->counts->busy += at - r->now;

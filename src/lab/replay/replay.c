@@ -62,6 +62,7 @@ static void engine_take(struct replay *r, struct replay_server *n, struct replay
 	if (cgn_ok(rc)) {
 		r->inflight += f->leg != REPLAY_DECODE;
 		n->counts->requests++;
+		energy_came(r, f);
 		return;
 	}
 	r->inflight -= f->leg == REPLAY_DECODE;
@@ -139,6 +140,7 @@ bool replay_send(struct replay *r, size_t i)
 	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
+	energy_picked(r, &pick);
 	struct replay_flight *f = calloc(1, sizeof *f);
 	if (f == NULL) {
 		r->no_memory = true;
@@ -197,6 +199,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	if (f->leg != REPLAY_DECODE)
 		on_prompt(r, f, g);
 	chooser_begun(r->chooser, &f->ticket, r->now);
+	energy_first(r, f);
 	f->first = r->now;
 	if (f->leg != REPLAY_PREFILL)
 		samples_add(&r->result->ttft, r->now - f->came);
@@ -212,6 +215,8 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	f->last = r->now;
 	if (g->finished && f->leg != REPLAY_DECODE)
 		usage_learn(r, f, g);
+	if (g->finished)
+		energy_left(r, f);
 	if (f->leg == REPLAY_PREFILL) {
 		pools_prompt_done(r, f);
 		return;
@@ -242,7 +247,7 @@ static void on_step(struct replay *r)
 
 /* ---- time ---- */
 
-/* Advance to the next event. Events at the same instant run in this order: engine steps, arrivals of KV, arrivals
+/* Advance to the next event. Events at the same instant run in this order: readings of power, engine steps, arrivals of KV, arrivals
  * of reports, load reports, new requests. */
 static void replay_turn(struct replay *r)
 {
@@ -257,8 +262,11 @@ static void replay_turn(struct replay *r)
 	now = come < now ? come : now;
 	cgn_nsec arrive = pools_next(r);
 	now = arrive < now ? arrive : now;
+	now = r->next_second < now ? r->next_second : now;
 	r->now = now;
-	if (step == now)
+	if (r->next_second == now)
+		energy_second(r);
+	else if (step == now)
 		on_step(r);
 	else if (arrive == now)
 		pools_arrive(r);
@@ -309,6 +317,7 @@ static void sum_up(struct replay *r)
 	s->ended = r->now;
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		s->preempted += enginemodel_stats(r->nodes[i].engine).preempted;
+	energy_sum_up(r);
 	s->imbalance = over_mean(s, time_of_tokens, r->cfg);
 	s->imbalance_busy = over_mean(s, time_of_steps, r->cfg);
 	s->imbalance_requests = over_mean(s, request_count, r->cfg);
@@ -347,8 +356,9 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
 	CGN_TRY(transfer_new(&r->transfer, err));
+	CGN_TRY(energy_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
-		r->hotprefix, r->transfer};
+		r->hotprefix, r->transfer, r->energy};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
 }
 
@@ -385,6 +395,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	hotprefix_free(&r.hotprefix);
 	transfer_free(&r.transfer);
 	pending_free(&r.pending);
+	energy_close(&r);
 	replay_fleet_fini(&r);
 	free(r.chain);
 	if (cgn_ok(rc))

@@ -18,7 +18,9 @@
  * and 8 bytes for each token given (base/samples). */
 #pragma once
 #include "base/samples/samples.h"
+#include "lab/gpu/gpu.h"
 #include "lab/trace/trace.h"
+#include "policy/energy/park.h"
 #include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
 
@@ -55,6 +57,14 @@ struct replay_cfg {
 	cgn_nsec decode;
 	double batch_effect;
 	uint32_t max_batch, step_tokens, max_queue;
+	/* The GPU of each node; NULL: energy is not counted. The router learns each node's power as it would from its
+	 * counter, read once a second; rules->energy says what it does with it. */
+	const struct gpu *gpu;
+	/* End the engines of nodes that are not needed, with what they have cached, and start them again, which takes
+	 * |wake|. */
+	bool parks;
+	struct energy_park_cfg park;
+	cgn_nsec wake;
 	/* Called now and then with the share of requests that have arrived. May be NULL. */
 	void (*progress)(void *user, double part);
 	void *user;
@@ -67,6 +77,17 @@ struct replay_node {
 	/* Counts of finished and unfinished requests. */
 	uint64_t requests, prompt_tokens, cached_tokens, answer_tokens;
 	cgn_nsec busy; /* Time with a step under way. */
+};
+
+/* Energy of all nodes from the first arrival to the last answer. */
+struct replay_energy {
+	double joules, idle_j; /* idle_j: the part while no request was on the node, parked nodes included. */
+	double requests_j;     /* Sum over the requests of their shares (policy/energy/meter.h). */
+	double most_w;         /* Highest mean power of all nodes in a second. */
+	double error;          /* Mean of the learned curves' errors at the end. */
+	double awake_s;        /* Time that nodes were not parked, summed. */
+	double busy_s;         /* Time with a step under way, summed. */
+	uint64_t parked, woken; /* Times. */
 };
 
 struct replay_result {
@@ -89,6 +110,7 @@ struct replay_result {
 	 * tokens and given tokens take on an idle engine, |imbalance_busy| by the time with a step under way,
 	 * |imbalance_requests| by requests. */
 	double imbalance, imbalance_busy, imbalance_requests;
+	struct replay_energy energy; /* With a GPU. */
 };
 
 /* Play |t| and fill |out|, which the caller frees with replay_result_fini. NO_MEMORY; INVALID: nodes are not

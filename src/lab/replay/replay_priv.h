@@ -1,14 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
  * reports to the router. waiting.c: requests that no node has room for. pools.c: the decode legs of requests
- * whose prompt another node computed. */
+ * whose prompt another node computed. energy.c: the nodes' power, what the router learns of it, and parking. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
 #include "policy/admission/admission.h"
 #include "policy/chooser/chooser.h"
+#include "policy/energy/meter.h"
 
 struct replay;
+
+enum replay_power {
+	REPLAY_AWAKE,
+	REPLAY_LEAVING /* To be parked when it is idle. */,
+	REPLAY_PARKED,
+	REPLAY_WAKING
+};
+
+/* The power of a node. */
+struct replay_draw {
+	enum replay_power state;
+	cgn_nsec since, ready; /* |ready|: when a waking node takes requests. */
+	double joules;         /* So far, but for the idle time since |idle_from|. */
+	cgn_nsec idle_from;    /* No step is under way since then; 0: one is. */
+	struct energy_counter counter;
+	struct energy_meter meter;
+	uint32_t prompts, streams;
+	uint64_t prompt_tokens;
+	double asked_s; /* Time that the prompts of the last second take to compute. */
+};
 
 /* A node: its engine, and the changes of the step under way. */
 struct replay_server {
@@ -20,6 +41,7 @@ struct replay_server {
 	struct cgn_buf digests, tiers;
 	struct replay_node *counts; /* Borrowed from the result. */
 	cgn_nsec link_free;         /* Time when the node's last transfer ends. */
+	struct replay_draw draw;
 };
 
 /* A report on its way from a node to the router. All reports take equally long, so a queue keeps them in
@@ -50,6 +72,7 @@ struct replay_flight {
 	uint32_t node;
 	cgn_nsec came, first, last;
 	struct enginemodel_job *job;
+	double from_j, joules; /* See energy_meter: a sum at the phase's begin, and the joules so far. */
 };
 
 struct replay_wake {
@@ -71,6 +94,12 @@ struct replay {
 	struct pending *pending;
 	struct hotprefix *hotprefix;
 	struct transfer *transfer;
+	struct energy_board *energy; /* NULL: energy is not counted. */
+	struct energy_park park;
+	double *second_w; /* Joules of all nodes beyond idle, by second; grown as time passes. */
+	size_t n_seconds;
+	cgn_nsec next_second;
+	bool pressed; /* A request of the last second had to wait for others for half of its objective. */
 	struct chooser *chooser;
 	/* The engines, which answer. */
 	struct replay_server *nodes;
@@ -113,6 +142,19 @@ bool replay_send(struct replay *r, size_t i);
 /* Submit |f| to its node. |blocks|: full blocks of r->chain. */
 void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);
 uint32_t replay_node_of(const struct replay *r, uint16_t slot);
+
+/* energy.c: nothing happens without a GPU. */
+CGN_RC energy_open(struct replay *r, struct cgn_err *err);
+void energy_close(struct replay *r);
+/* A step of the node begins, or its engine is idle from now on. */
+void energy_step(struct replay *r, struct replay_server *n, cgn_nsec until);
+/* A request is at its node; its prompt is computed; it has ended. */
+void energy_came(struct replay *r, struct replay_flight *f);
+void energy_picked(struct replay *r, const struct chooser_pick_result *p);
+void energy_first(struct replay *r, struct replay_flight *f);
+void energy_left(struct replay *r, struct replay_flight *f);
+void energy_second(struct replay *r); /* Read the counters, and park and wake nodes. */
+void energy_sum_up(struct replay *r);
 
 /* pools.c */
 /* Return true if requests may be split. */

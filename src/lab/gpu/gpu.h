@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu: how much power a GPU draws while it serves a language model, from published measurements (docs/energy.md has
+ * the sources), and how long a decode step takes on it beside another one. Pure. */
+#pragma once
+#include "policy/energy/energy.h"
+
+struct gpu {
+	const char *name;
+	struct energy_curve watts; /* decode[0]: a model is loaded and nothing runs. */
+	double parked_w;           /* No process uses the GPU. */
+	double loading_w;          /* While an engine starts. */
+	double limit_w;
+	double decode_share; /* Time of a decode step as a share of an H100's: memory bandwidth decides. */
+};
+/* Return the GPU named |name|; NULL: there is none. */
+const struct gpu *gpu_find(const char *name);

@@ -86,12 +86,9 @@ static void nonsense_teaches_nothing(void **state)
 	struct energy_model m;
 	energy_model_init(&m, 700);
 	struct energy_model was = m;
-	const struct energy_sample bad[] = {{.joules = 10},
-		{.joules = -1, .seconds = 1},
-		{.joules = NAN, .seconds = 1},
-		{.joules = 1, .seconds = INFINITY},
-		{.joules = 1e9, .seconds = 1},
-		{.joules = 100, .seconds = 1, .prefill_s = 2},
+	const struct energy_sample bad[] = {{.joules = 10}, {.joules = -1, .seconds = 1},
+		{.joules = NAN, .seconds = 1}, {.joules = 1, .seconds = INFINITY},
+		{.joules = 1e9, .seconds = 1}, {.joules = 100, .seconds = 1, .prefill_s = 2},
 		{.joules = 100, .seconds = 1, .decode_s = NAN},
 		{.joules = 100, .seconds = 1, .decode_s = 1, .streams_s = -5}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
@@ -99,44 +96,39 @@ static void nonsense_teaches_nothing(void **state)
 	assert_memory_equal(&m, &was, sizeof m);
 }
 
-static enum energy_counted read_counter(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *j)
-{
-	double s = 0;
-	const struct energy_counter_cfg cfg = {.range_uj = 1000000000, .most_watts = 700};
-	*j = 0;
-	return energy_counter_read(c, &cfg, uj, now, j, &s);
-}
-
 static void counter_wraps_stops_and_goes_back(void **state)
 {
 	(void)state;
-	struct energy_counter c = {0};
-	double j;
-	assert_int_equal(read_counter(&c, 900000000, CGN_SEC, &j), ENERGY_FIRST);
-	assert_int_equal(read_counter(&c, 999000000, 2 * CGN_SEC, &j), ENERGY_SPAN);
+	struct energy_counter c;
+	double j = 0, s = 0;
+	energy_counter_init(&c, 1000000000, 700);
+	assert_int_equal(energy_counter_read(&c, 900000000, CGN_SEC, &j, &s), ENERGY_FIRST);
+	assert_int_equal(energy_counter_read(&c, 999000000, 2 * CGN_SEC, &j, &s), ENERGY_SPAN);
 	near_to(j, 99, 1e-9);
-	assert_int_equal(read_counter(&c, 99000000, 3 * CGN_SEC, &j), ENERGY_SPAN); /* Wrapped. */
+	assert_int_equal(energy_counter_read(&c, 99000000, 3 * CGN_SEC, &j, &s), ENERGY_SPAN); /* Wrapped. */
 	near_to(j, 100, 1e-9);
-	assert_int_equal(read_counter(&c, 99000000, 4 * CGN_SEC, &j), ENERGY_WAITING);
-	assert_int_equal(read_counter(&c, 299000000, 5 * CGN_SEC, &j), ENERGY_SPAN);
-	near_to(j, 200, 1e-9); /* The span had two seconds. */
-	assert_int_equal(read_counter(&c, 1000, 6 * CGN_SEC, &j), ENERGY_SPAN);
-	assert_int_equal(read_counter(&c, 1000 + 800000000, 6 * CGN_SEC + CGN_MSEC, &j), ENERGY_WRONG); /* A jump. */
-	assert_int_equal(read_counter(&c, 1000 + 800000000, 17 * CGN_SEC, &j), ENERGY_STOPPED);
+	assert_int_equal(energy_counter_read(&c, 99000000, 4 * CGN_SEC, &j, &s), ENERGY_WAITING);
+	assert_int_equal(energy_counter_read(&c, 299000000, 5 * CGN_SEC, &j, &s), ENERGY_SPAN);
+	near_to(j, 200, 1e-9); /* Used in two seconds. */
+	near_to(s, 2, 1e-9);
+	/* A jump. */
+	assert_int_equal(energy_counter_read(&c, 999000000, 5 * CGN_SEC + CGN_MSEC, &j, &s), ENERGY_FIRST);
+	assert_int_equal(energy_counter_read(&c, 999000000, 17 * CGN_SEC, &j, &s), ENERGY_STOPPED);
 	/* How long it stood still within the span is not known. */
-	assert_int_equal(read_counter(&c, 1000 + 800000100, 18 * CGN_SEC, &j), ENERGY_FIRST);
-	assert_int_equal(read_counter(&c, 1000 + 800000200, CGN_SEC, &j), ENERGY_FIRST); /* The clock went back. */
+	assert_int_equal(energy_counter_read(&c, 999000100, 18 * CGN_SEC, &j, &s), ENERGY_FIRST);
+	assert_int_equal(energy_counter_read(&c, 999000200, CGN_SEC, &j, &s),
+		ENERGY_FIRST); /* The clock went back. */
 }
 
 static void counter_without_a_range_restarts(void **state)
 {
 	(void)state;
-	struct energy_counter c = {0};
-	const struct energy_counter_cfg cfg = {.most_watts = 700};
+	struct energy_counter c;
 	double j = 0, s = 0;
-	assert_int_equal(energy_counter_read(&c, &cfg, 5000000, CGN_SEC, &j, &s), ENERGY_FIRST);
-	assert_int_equal(energy_counter_read(&c, &cfg, 10, 2 * CGN_SEC, &j, &s), ENERGY_WRONG); /* A new driver. */
-	assert_int_equal(energy_counter_read(&c, &cfg, 100000010, 3 * CGN_SEC, &j, &s), ENERGY_SPAN);
+	energy_counter_init(&c, 0, 700);
+	assert_int_equal(energy_counter_read(&c, 5000000, CGN_SEC, &j, &s), ENERGY_FIRST);
+	assert_int_equal(energy_counter_read(&c, 10, 2 * CGN_SEC, &j, &s), ENERGY_FIRST); /* A new driver. */
+	assert_int_equal(energy_counter_read(&c, 100000010, 3 * CGN_SEC, &j, &s), ENERGY_SPAN);
 	near_to(j, 100, 1e-9);
 	near_to(s, 1, 1e-9);
 }

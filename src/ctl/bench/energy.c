@@ -10,9 +10,9 @@
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 
-#define DAY       (86400.0 * 1e9)
-#define WINDOW    (300 * CGN_SEC) /* For parking: a load is remembered for so long. */
-#define KWH       3.6e6
+#define DAY    (86400.0 * 1e9)
+#define WINDOW (300 * CGN_SEC) /* For parking: a load is remembered for so long. */
+#define KWH    3.6e6
 
 struct one {
 	const char *name;
@@ -35,8 +35,8 @@ struct bench {
 /* ---- a day ---- */
 
 /* Requests by the hour of a day, as a share of the busiest hour: quiet nights, a peak in the afternoon. */
-static const double hours[24] = {0.22, 0.16, 0.12, 0.10, 0.10, 0.12, 0.18, 0.32, 0.55, 0.78, 0.90, 0.95, 0.93, 0.97,
-	1.00, 0.99, 0.95, 0.88, 0.80, 0.72, 0.64, 0.54, 0.42, 0.31};
+static const double hours[24] = {0.22, 0.16, 0.12, 0.10, 0.10, 0.12, 0.18, 0.32, 0.55, 0.78, 0.90, 0.95, 0.93,
+	0.97, 1.00, 0.99, 0.95, 0.88, 0.80, 0.72, 0.64, 0.54, 0.42, 0.31};
 
 /* Move the arrivals of |t| so that they take a day and follow |hours|. */
 static void spread_day(struct trace *t)
@@ -198,8 +198,8 @@ static void row_put(struct bench *b, struct one *c, struct ctl_table *t)
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"POLICY", "TOKENS/J", "TIMES", "ENERGY", "IDLE", "MOST", "TTFT P50", "P99",
-		"ITL P50", "P99", "IN TIME", "HITS", "AWAKE", "ERROR", "DONE", "REFUSED"};
+	static const char *const headers[] = {"POLICY", "TOKENS/J", "TIMES", "ENERGY", "IDLE", "MOST",
+		"TTFT P50", "P99", "ITL P50", "P99", "IN TIME", "HITS", "AWAKE", "ERROR", "DONE", "REFUSED"};
 	struct ctl_table t = {0};
 	(void)printf("%zu requests in %.0f s; %u nodes of one %s, %u blocks each\n", b->trace.n,
 		(double)b->trace.requests[b->trace.n - 1].at / 1e9 / b->cfg.speed, b->cfg.nodes,

@@ -4,7 +4,7 @@
 
 #include "lab/replay/replay_priv.h"
 
-#define NEVER UINT64_MAX
+#define NEVER      UINT64_MAX
 #define KNEE_SLACK 0.25 /* For the number of nodes: see energy_knee. */
 
 static double seconds_of(cgn_nsec t)
@@ -32,6 +32,7 @@ CGN_RC energy_open(struct replay *r, struct cgn_err *err)
 	CGN_TRY(energy_board_new(ROUTE_MAX_NODES, &r->energy, err));
 	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
 		energy_meter_init(&r->nodes[i].draw.meter, gpu->limit_w, 0);
+		energy_counter_init(&r->nodes[i].draw.counter, 0, gpu->limit_w);
 		r->nodes[i].draw.idle_from = 1;
 		node_publish(r, &r->nodes[i]); /* The usual shape, at the GPU's limit. */
 	}
@@ -62,7 +63,8 @@ static void seconds_add(struct replay *r, cgn_nsec from, cgn_nsec to, double jou
 	if (to <= from)
 		return;
 	for (size_t s = first; s <= last; s++) {
-		cgn_nsec a = s * CGN_SEC > from ? s * CGN_SEC : from, b = (s + 1) * CGN_SEC < to ? (s + 1) * CGN_SEC : to;
+		cgn_nsec a = s * CGN_SEC > from ? s * CGN_SEC : from,
+			 b = (s + 1) * CGN_SEC < to ? (s + 1) * CGN_SEC : to;
 		r->second_w[s] += joules * seconds_of(b - a) / seconds_of(to - from);
 	}
 }
@@ -70,7 +72,7 @@ static void seconds_add(struct replay *r, cgn_nsec from, cgn_nsec to, double jou
 static double idle_watts(const struct replay *r, const struct replay_draw *d)
 {
 	const struct gpu *gpu = r->cfg->gpu;
-	return d->state == REPLAY_PARKED ? gpu->parked_w
+	return d->state == REPLAY_PARKED    ? gpu->parked_w
 		: d->state == REPLAY_WAKING ? gpu->loading_w
 					    : (double)gpu->watts.decode[0];
 }
@@ -160,8 +162,7 @@ void energy_left(struct replay *r, struct replay_flight *f)
 	struct replay_draw *d = &r->nodes[f->node].draw;
 	if (r->cfg->gpu == NULL)
 		return;
-	r->result->energy.requests_j +=
-		f->joules + energy_meter_sums(&d->meter, r->now).stream_j - f->from_j;
+	r->result->energy.requests_j += f->joules + energy_meter_sums(&d->meter, r->now).stream_j - f->from_j;
 	f->joules = 0;
 	d->streams--;
 	load_tell(r, d);
@@ -171,12 +172,11 @@ void energy_left(struct replay *r, struct replay_flight *f)
 
 static void counter_read(struct replay *r, struct replay_server *n)
 {
-	const struct energy_counter_cfg cfg = {.most_watts = r->cfg->gpu->limit_w};
 	struct replay_draw *d = &n->draw;
 	double joules, seconds;
 	idle_settle(r, d, r->now);
 	enum energy_counted got =
-		energy_counter_read(&d->counter, &cfg, (uint64_t)(d->joules * 1e6), r->now, &joules, &seconds);
+		energy_counter_read(&d->counter, (uint64_t)(d->joules * 1e6), r->now, &joules, &seconds);
 	if (got == ENERGY_SPAN && (d->state == REPLAY_AWAKE || d->state == REPLAY_LEAVING))
 		energy_meter_counted(&d->meter, joules, seconds, r->now);
 	else
@@ -204,8 +204,8 @@ static double load_of(const struct replay *r, struct replay_server *n)
 {
 	struct replay_draw *d = &n->draw;
 	const double step = (double)r->cfg->decode * 1e-6;
-	uint32_t knee = energy_knee(&d->meter.model.curve, step, step * r->cfg->batch_effect, r->cfg->max_batch,
-		KNEE_SLACK);
+	uint32_t knee = energy_knee(&d->meter.model.curve, step, step * r->cfg->batch_effect,
+		r->cfg->max_batch, KNEE_SLACK);
 	double load = d->asked_s + (double)d->streams / knee;
 	d->asked_s = 0;
 	return load;
@@ -225,7 +225,8 @@ static struct replay_server *node_choose(struct replay *r, bool to_park)
 		const struct replay_draw *d = &n->draw;
 		if (to_park ? d->state != REPLAY_AWAKE : node_is_awake(n))
 			continue;
-		if (best == NULL || (to_park && d->prompts + d->streams <= best->draw.prompts + best->draw.streams) ||
+		if (best == NULL ||
+			(to_park && d->prompts + d->streams <= best->draw.prompts + best->draw.streams) ||
 			(!to_park && d->state == REPLAY_LEAVING && best->draw.state != REPLAY_LEAVING))
 			best = n;
 	}
@@ -247,7 +248,8 @@ static void nodes_park(struct replay *r)
 	}
 	bool pressed = r->pressed || admission_waiting(r->admission) > 0;
 	r->pressed = false;
-	uint32_t want = energy_park_step(&r->park, &r->cfg->park, load, pressed, awake, r->cfg->nodes, r->now);
+	uint32_t want =
+		energy_park_step(&r->park, &r->cfg->park, load, pressed, awake, r->cfg->nodes, r->now);
 	for (; awake > want; awake--) {
 		struct replay_server *n = node_choose(r, true);
 		if (n == NULL)

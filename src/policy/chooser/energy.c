@@ -28,7 +28,8 @@ static double watts_of_all(const struct chooser *c)
 	return sum;
 }
 
-static double joules_of(const struct energy_curve *w, const struct route_ask *score, const struct route_cand *c)
+static double joules_of(const struct energy_curve *w, const struct route_ask *score,
+	const struct route_cand *c)
 {
 	const struct energy_ask a = {.streams = (double)c->inflight + c->others,
 		.prefill_ms = (double)(c->uncached_tokens * c->speed.prefill_ms),
@@ -53,7 +54,8 @@ static void bar_lift(const struct route_ask *score, struct route_cand *cands, si
 {
 	for (size_t i = 0; i < n; i++)
 		if (cands[i].barred == ROUTE_BAR_NONE &&
-			route_room(score->max_inflight, cands[i].width, cands[i].inflight, cands[i].others) > 0)
+			route_room(score->max_inflight, cands[i].width, cands[i].inflight, cands[i].others) >
+				0)
 			return;
 	for (size_t i = 0; i < n; i++)
 		if (cands[i].barred == why)
@@ -70,7 +72,8 @@ static enum route_bar bar_of(const struct route_energy *e, const struct route_as
 	return misses_objective(e, score, c) ? ROUTE_BAR_OBJECTIVE : ROUTE_BAR_NONE;
 }
 
-static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_cand *cands, size_t n)
+static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_cand *cands,
+	size_t n)
 {
 	struct energy_curve w;
 	double room = e->budget_w * (1 - BUDGET_MARGIN) - watts_of_all(c);
@@ -85,7 +88,8 @@ static void budget_bar(const struct chooser *c, const struct route_energy *e, st
 	}
 }
 
-void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score, size_t n)
+void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
+	size_t n)
 {
 	const struct route_energy *e = &ask->rules->energy;
 	struct route_cand *cands = c->cands;

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT_W     700.0
-#define MOST_W      1e6
-#define LEAST_GAIN  0.05 /* Share of the error that a knot takes once it has many samples. */
-#define ERROR_SPAN  32   /* Samples in the mean of the error. */
-#define TRUST       4.0  /* A sample counts for at most this many times what was expected. */
-#define PREFILL     ENERGY_KNOTS
-#define KNOWN_FROM  0.5F /* Weight from which a knot counts as learned. */
+#define LIMIT_W    700.0
+#define MOST_W     1e6
+#define LEAST_GAIN 0.05 /* Share of the error that a knot takes once it has many samples. */
+#define ERROR_SPAN 32   /* Samples in the mean of the error. */
+#define TRUST      4.0  /* A sample counts for at most this many times what was expected. */
+#define PREFILL    ENERGY_KNOTS
+#define KNOWN_FROM 0.5F /* Weight from which a knot counts as learned. */
 
 /* Shares of a GPU's power limit. */
 static const struct energy_curve usual_shape = {
@@ -43,32 +43,31 @@ double energy_decode_watts(const struct energy_curve *c, double streams)
 
 /* ---- counters ---- */
 
-static enum energy_counted counter_restart(struct energy_counter *c, uint64_t uj, cgn_nsec now,
-	enum energy_counted why)
+void energy_counter_init(struct energy_counter *c, uint64_t range_uj, double limit_w)
 {
-	*c = (struct energy_counter){uj, now};
+	*c = (struct energy_counter){.then = 0};
+	power_counter_init(&c->counter, range_uj, 2 * limit_w);
+}
+
+static enum energy_counted span_begin(struct energy_counter *c, cgn_nsec now, enum energy_counted why)
+{
+	c->then_j = c->counter.joules;
+	c->then = now;
 	return why;
 }
 
-enum energy_counted energy_counter_read(struct energy_counter *c, const struct energy_counter_cfg *cfg, uint64_t uj,
-	cgn_nsec now, double *joules, double *seconds)
+enum energy_counted energy_counter_read(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *joules,
+	double *seconds)
 {
-	double most = cfg->most_watts > 0 ? 2 * cfg->most_watts : MOST_W;
-	if (c->at == 0 || now < c->at)
-		return counter_restart(c, uj, now, ENERGY_FIRST);
-	if (uj == c->last_uj || now == c->at)
-		return now - c->at < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
-	if (now - c->at >= ENERGY_STOP)
-		return counter_restart(c, uj, now, ENERGY_FIRST);
-	if (uj < c->last_uj && (cfg->range_uj == 0 || c->last_uj > cfg->range_uj))
-		return counter_restart(c, uj, now, ENERGY_WRONG);
-	uint64_t used = uj > c->last_uj ? uj - c->last_uj : cfg->range_uj - c->last_uj + uj;
-	double s = (double)(now - c->at) * 1e-9, j = (double)used * 1e-6;
-	if (j > most * s)
-		return counter_restart(c, uj, now, ENERGY_WRONG);
-	*joules = j;
-	*seconds = s;
-	return counter_restart(c, uj, now, ENERGY_SPAN);
+	double watts = 0;
+	bool stands = c->counter.has_last && uj == c->counter.last_uj;
+	if (stands && now > c->then) /* The time counts once the counter moves. */
+		return now - c->then < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
+	if (!power_counter_step(&c->counter, uj, now, &watts) || now - c->then >= ENERGY_STOP)
+		return span_begin(c, now, ENERGY_FIRST);
+	*joules = c->counter.joules - c->then_j;
+	*seconds = (double)(now - c->then) * 1e-9;
+	return span_begin(c, now, ENERGY_SPAN);
 }
 
 /* ---- learning ---- */
@@ -197,7 +196,8 @@ static double joules_per_token(const struct energy_curve *c, double streams, dou
 	return energy_decode_watts(c, streams) * (step_ms + batch_ms * (streams - 1)) * 1e-3 / streams;
 }
 
-uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most, double slack)
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most,
+	double slack)
 {
 	double least = joules_per_token(c, 1, step_ms, batch_ms);
 	for (uint32_t b = 2; b <= most; b++) {

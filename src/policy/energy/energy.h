@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/core/err.h"
+#include "policy/power/power.h"
 
 #define ENERGY_KNOTS 10 /* 0 streams, then 1, 2, 4, ... 256. */
 
@@ -36,25 +36,24 @@ double energy_decode_watts(const struct energy_curve *c, double streams); /* 0 s
 
 /* ---- counters ---- */
 
+/* The span that a reading of a counter ends. */
 enum energy_counted {
-	ENERGY_FIRST,   /* The first reading, or the first after a gap: it ends no span. */
+	ENERGY_FIRST,   /* None: the first reading, or the first after a reset or a stop. */
 	ENERGY_SPAN,    /* |joules| were used in |seconds|. */
-	ENERGY_WAITING, /* The counter has not moved yet; its span goes on. */
-	ENERGY_STOPPED, /* The counter has not moved for ENERGY_STOP. Nothing is known. */
-	ENERGY_WRONG    /* The counter went back without wrapping, or jumped: the span is dropped. */
+	ENERGY_WAITING, /* None: the counter has not moved; its span goes on. */
+	ENERGY_STOPPED  /* None: the counter has not moved for ENERGY_STOP. Nothing is known. */
 };
 #define ENERGY_STOP (10 * CGN_SEC)
 struct energy_counter {
-	uint64_t last_uj;
-	cgn_nsec at; /* Time of |last_uj|; 0: none. */
+	struct power_counter counter; /* Follows wraps and resets. */
+	double then_j;                /* Joules at the begin of the span. */
+	cgn_nsec then;                /* Time of |then_j|; 0: none. */
 };
-struct energy_counter_cfg {
-	uint64_t range_uj; /* The value at which the counter wraps to 0; 0: it does not wrap. */
-	double most_watts; /* More than this, doubled, is no power of this node; 0: 1 MW. */
-};
+/* |range_uj|: as in power_counter_init. More than twice |limit_w| watts is a reset and no energy. */
+void energy_counter_init(struct energy_counter *c, uint64_t range_uj, double limit_w);
 /* Take a reading at |now|. On ENERGY_SPAN fill |joules| and |seconds|. */
-enum energy_counted energy_counter_read(struct energy_counter *c, const struct energy_counter_cfg *cfg, uint64_t uj,
-	cgn_nsec now, double *joules, double *seconds);
+enum energy_counted energy_counter_read(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *joules,
+	double *seconds);
 
 /* ---- learning ---- */
 
@@ -94,7 +93,8 @@ struct energy_ask {
 double energy_marginal(const struct energy_curve *c, const struct energy_ask *a);
 /* Return the fewest streams, from 1 to |most|, whose joules per token are within |slack| (0.1: 10 %) of the
  * least that up to |most| streams reach: filling the node further saves little. */
-uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most, double slack);
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most,
+	double slack);
 
 /* ---- the curve of a node, for all threads ---- */
 

@@ -16,9 +16,10 @@
 #define ENERGY_PROMPT_SHARES 8
 
 struct energy_sums {
-	double stream_j, token_j;          /* As above; they never fall. */
-	double prefill_j, decode_j, idle_j; /* The sum is what the counter counted, but for the last moments. */
-	double watts;                      /* Expected now. */
+	double stream_j, token_j; /* As above; they never fall. */
+	double prefill_j, decode_j,
+		idle_j; /* The sum is what the counter counted, but for the last moments. */
+	double watts;   /* Expected now. */
 };
 struct energy_meter {
 	struct energy_model model;
@@ -27,10 +28,10 @@ struct energy_meter {
 	uint32_t streams;
 	uint64_t prompt_tokens;
 	bool prompts;
-	double ahead_j;            /* Joules given out beyond what the counter counted; negative: too few. */
-	double hold_j;             /* Part of |ahead_j|, as of the last reading, that is still to be held back. */
+	double ahead_j; /* Joules given out beyond what the counter counted; negative: too few. */
+	double hold_j;  /* Part of |ahead_j|, as of the last reading, that is still to be held back. */
 	struct energy_sample span; /* Since the last reading, for the model. */
-	double scale; /* Counted over expected, lately. */
+	double scale;              /* Counted over expected, lately. */
 };
 void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now);
 /* The load is from |now| on: streams that are being answered, and |prompts| with together |prompt_tokens| tokens to compute. */

@@ -6,23 +6,22 @@
 
 #include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
-#include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
 #include "ctl/cluster/policy.h"
+#include "ctl/cluster/status.h"
 #include "ctl/progress.h"
 #include "policy/block/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 
-/* Ask the router for its status, which the caller frees with pb_free. */
-static CGN_RC ask_status(const struct ctl_args *a, Cognitora__V1__StatusResponse **out, struct cgn_err *err)
+CGN_RC ctl_status_ask(const struct ctl_args *a, cgn_nsec fallback, Cognitora__V1__StatusResponse **out,
+	struct cgn_err *err)
 {
 	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
 	struct ctl_call call = {.method = "Status",
 		.answer = &cognitora__v1__status_response__descriptor,
 		.request = &rq,
 		.first = out};
-	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
+	CGN_TRY(ctl_timeout(a, fallback, &call.timeout, err));
 	return ctl_client_call(a, CTL_ROUTER, &call, err);
 }
 
@@ -33,7 +32,7 @@ static const char *role_text(Cognitora__V1__Role role)
 							   : "both";
 }
 
-static void models_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
+void ctl_status_models(const Cognitora__V1__Node *node, struct cgn_buf *out)
 {
 	for (size_t i = 0; i < node->n_engines; i++)
 		for (size_t k = 0; k < node->engines[i]->n_models; k++)
@@ -98,7 +97,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 	const Cognitora__V1__Node *node = s->node != NULL ? s->node : &no_node;
 	const Cognitora__V1__Load *load = s->load != NULL ? s->load : &no_load;
 	struct cgn_buf models = {0}, handoffs = {0};
-	models_of(node, &models);
+	ctl_status_models(node, &models);
 	handoffs_of(node, &handoffs);
 	ctl_table_cell(t, "%s", node->id);
 	ctl_table_cell(t, "%s%s", s->state,
@@ -143,7 +142,7 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 {
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct ctl_table t = {.wide = a->wide};
-	CGN_TRY(ask_status(a, &status, err));
+	CGN_TRY(ctl_status_ask(a, DEFAULT_TIMEOUT, &status, err));
 	for (size_t i = 0; i < CGN_COUNT(node_columns); i++)
 		(node_columns[i].wide ? ctl_table_wide_column : ctl_table_column)(&t, node_columns[i].name,
 			node_columns[i].number);
@@ -156,7 +155,7 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 	return rc;
 }
 
-static size_t nodes_in(const Cognitora__V1__StatusResponse *s, const char *state)
+size_t ctl_status_nodes_in(const Cognitora__V1__StatusResponse *s, const char *state)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < s->n_nodes; i++)
@@ -229,8 +228,8 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		shadow_line(s->shadows[i], out);
 	cgn_buf_fmt(out, "nodes     %zu", s->n_nodes);
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++)
-		if (nodes_in(s, node_states[i]) > 0)
-			cgn_buf_fmt(out, ", %zu %s", nodes_in(s, node_states[i]), node_states[i]);
+		if (ctl_status_nodes_in(s, node_states[i]) > 0)
+			cgn_buf_fmt(out, ", %zu %s", ctl_status_nodes_in(s, node_states[i]), node_states[i]);
 	cgn_buf_putz(out, s->n_models == 0 ? "\nmodels    none\n" : "\n");
 	for (size_t i = 0; i < s->n_models; i++)
 		model_line(s, i, out);
@@ -248,7 +247,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	pb_json_members(&o, s, "shadows traffic");
 	json_key_open(&o, "nodes", '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
-		json_key_u64(&o, node_states[i], nodes_in(s, node_states[i]));
+		json_key_u64(&o, node_states[i], ctl_status_nodes_in(s, node_states[i]));
 	}
 	json_close(&o, '}');
 	pb_json_members(&o, s, "models prompts=model_status{model=name tokens why block queued ready_nodes}");
@@ -260,7 +259,7 @@ CGN_RC ctl_cluster_status(const struct ctl_args *a, struct cgn_err *err)
 {
 	Cognitora__V1__StatusResponse *status = NULL;
 	struct cgn_buf out = {0};
-	CGN_TRY(ask_status(a, &status, err));
+	CGN_TRY(ctl_status_ask(a, DEFAULT_TIMEOUT, &status, err));
 	(a->json ? status_json : status_text)(status, &out);
 	pb_free(&status);
 	return ctl_print(&out, err);

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status: a router's account of its cluster, for the verbs that show it. */
+#pragma once
+#include "cognitora/v1/control.pb-c.h"
+#include "ctl/client.h"
+
+/* Ask the router within --timeout, else within |fallback|. The caller frees |*out| with pb_free. */
+CGN_RC ctl_status_ask(const struct ctl_args *a, cgn_nsec fallback, Cognitora__V1__StatusResponse **out,
+	struct cgn_err *err);
+size_t ctl_status_nodes_in(const Cognitora__V1__StatusResponse *s, const char *state);
+/* Append the names of the models that the node's engines have, with commas. */
+void ctl_status_models(const Cognitora__V1__Node *node, struct cgn_buf *out);

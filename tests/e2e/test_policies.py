@@ -2,10 +2,15 @@
 """The choice of a node as clients see it: the policies by name, sessions, a burst with one new prefix, and
 roles."""
 import collections
+import http.server
+import itertools
+import json
 import signal
 import threading
 
-from cluster import free_port, until
+import pytest
+
+from cluster import Node, free_port, until
 
 
 def who(answer):
@@ -133,3 +138,102 @@ def test_roles_are_kept_while_there_are_others(cluster):
     until(lambda: cluster.states().get("d") != "ready", "d is gone")
     until(lambda: cluster.chat("hello", max_tokens=1).status == 200, "what is there does all")
     assert set(counts(cluster, 3)) == {"p"}
+
+
+def response(cluster, **more):
+    a = cluster.ask("POST", "/v1/responses", {"model": "sim", "input": "go on", "max_output_tokens": 2, **more})
+    assert a.status == 200, a.body
+    text = a.body.decode()
+    return a.headers["x-cgn-node"], json.loads(text[text.index("{"):text.index("\n\n")] if text.startswith("event:") else text)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_is_continued_where_it_is_stored(cluster, stream):
+    """Only the engine that stored a response knows it: the policy, which takes turns, does not choose."""
+    cluster.router({"router": {"policy": "round_robin"}})
+    for n in "abc":
+        cluster.node(n, "--time-scale", "0")
+    cluster.wait_ready()
+    talks = [response(cluster, stream=stream) for _ in range(6)]
+    assert {node for node, _ in talks} == set("abc")
+    for _ in range(3):
+        for i, (home, said) in enumerate(talks):
+            talks[i] = response(cluster, stream=stream, previous_response_id=said.get("response", said)["id"])
+            assert talks[i][0] == home
+    # An id that nobody knows, and one whose node has gone, are the engines' business.
+    assert response(cluster, previous_response_id="resp_unknown")[0] in "abc"
+    home, said = talks[0]
+    cluster.nodes[home].agent.stop()
+    until(lambda: home not in cluster.states(), "it left")
+    assert response(cluster, stream=stream, previous_response_id=said.get("response", said)["id"])[0] != home
+
+
+STORED = b'{"id":"resp_%d","object":"response","status":"completed","output":[],"usage":{"input_tokens":7,"output_tokens":5,"total_tokens":12}}'
+
+
+class Keeper(http.server.BaseHTTPRequestHandler):
+    """An engine that stores responses: tells and cancels those that it made, and no others."""
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def stored(self):
+        of = [STORED % n for n in self.server.made if self.path.split("?")[0].removesuffix("/cancel") == f"/v1/responses/resp_{n}"]
+        self.server.asked.append((self.command, self.path))
+        self.answer(200, of[0]) if of else self.answer(404, b'{"error":{"message":"Response with id not found"}}')
+
+    def do_GET(self):
+        if self.path.startswith("/v1/responses/"):
+            return self.stored()
+        self.answer(200, b'{"object":"list","data":[{"id":"sim"}]}')
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.startswith("/v1/responses/"):
+            return self.stored()
+        self.server.made.append(next(NUMBERS))
+        self.answer(200, STORED % self.server.made[-1])
+
+    def log_message(self, *args):
+        pass
+
+
+NUMBERS = itertools.count(1)
+
+
+def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
+    cluster.router({"router": {"policy": "round_robin"}})
+    engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in range(3)]
+    try:
+        for name, e in zip("abc", engines):
+            e.made, e.asked = [], []
+            threading.Thread(target=e.serve_forever, daemon=True).start()
+            port = e.server_address[1]
+            agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})
+            cluster.nodes[name] = Node(name, None, agent, port, agent_port, admin)
+        cluster.wait_ready()
+        talks = [response(cluster) for _ in range(9)]
+        counted = cluster.metric("cgn_tokens_total", kind="completion")
+        for home, said in talks:
+            for method, path in (("GET", ""), ("GET", "?stream=false"), ("POST", "/cancel")):
+                a = cluster.ask(method, f"/v1/responses/{said['id']}{path}", {} if method == "POST" else None)
+                assert a.status == 200 and a.json() == said and a.headers["x-cgn-node"] == home
+            assert engines["abc".index(home)].asked[-3:] == [("GET", f"/v1/responses/{said['id']}"), ("GET", f"/v1/responses/{said['id']}?stream=false"),
+                                                            ("POST", f"/v1/responses/{said['id']}/cancel")]
+        assert cluster.metric("cgn_tokens_total", kind="completion") == counted, "an answer counts once"
+        a = cluster.ask("GET", "/v1/responses/resp_0")
+        assert a.status == 404 and "no response `resp_0` is known here" in a.json()["error"]["message"]
+        assert cluster.ask("DELETE", "/v1/responses/resp_1").status == 405
+        home, said = talks[0]
+        cluster.nodes[home].agent.stop()
+        until(lambda: home not in cluster.states(), "it left")
+        assert cluster.ask("GET", f"/v1/responses/{said['id']}").status == 404
+    finally:
+        for e in engines:
+            e.shutdown()
+            e.server_close()

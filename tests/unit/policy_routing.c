@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
+#include "policy/routing/answerhome.h"
 #include "policy/routing/routing.h"
 
 static const struct route_weights seed_weights = {0.55, 0.25, 0.10, 0.10};
@@ -909,9 +910,43 @@ static void hashes_are_never_zero(void **state)
 	assert_true(route_hash("a", 1) != route_hash("b", 1));
 }
 
+static void answers_have_a_home(void **state)
+{
+	(void)state;
+	struct prompttail_table *t = NULL;
+	assert_true(cgn_ok(prompttail_new(1 << 16, &t, NULL)));
+	const struct {
+		const char *data, *id;
+	} begins[] = {
+		{"{\"id\":\"resp_1\",\"object\":\"response\"", "resp_1"},
+		{"event: response.created\ndata: {\"response\":{\"id\": \"resp_a-b\",\"x\":1", "resp_a-b"},
+		{"{\"output\":[{\"id\":\"msg_1\"}],\"id\" : \"resp_2\"}", "resp_2"},
+		{"{\"id\":\"resp_cut", NULL},
+		{"{\"id\":\"resp\\u0031\"}", NULL},
+		{"{\"id\":12}", NULL},
+		{"{\"id\":", NULL},
+		{"", NULL},
+	};
+	for (size_t i = 0; i < CGN_COUNT(begins); i++) {
+		struct cgn_str id = answerhome_id(cgn_str_of(begins[i].data));
+		assert_true(begins[i].id == NULL ? id.p == NULL : cgn_str_is(id, begins[i].id));
+	}
+	assert_false(answerhome_get(t, CGN_STR("resp_1")).known);
+	answerhome_put(t, CGN_STR("resp_1"), 7, 0xabcd1234);
+	struct answerhome h = answerhome_get(t, CGN_STR("resp_1"));
+	assert_true(h.known && answerhome_is(&h, 7, 0xabcd1234));
+	assert_false(answerhome_is(&h, 8, 0xabcd1234));
+	assert_false(answerhome_is(&h, 7, 0xabcd5678)); /* Another node has the slot. */
+	answerhome_put(t, CGN_STR("resp_1"), 0, 5);
+	h = answerhome_get(t, CGN_STR("resp_1"));
+	assert_true(answerhome_is(&h, 0, 5));
+	prompttail_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(answers_have_a_home),
 		cmocka_unit_test(record_answers_the_leading_blocks),
 		cmocka_unit_test(record_answers_for_many_nodes_at_once),
 		cmocka_unit_test(record_forgets_a_node_that_left),

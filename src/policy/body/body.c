@@ -176,6 +176,7 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	CGN_TRY(members_read(out->json, v, fault));
 	struct json_val stream = value_of(v, "stream");
 	out->model = value_of(v, "model");
+	out->previous = value_of(v, "previous_response_id");
 	out->stream = stream.raw.p != NULL && json_bool(stream, false);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));

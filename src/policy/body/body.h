@@ -9,8 +9,9 @@
 #define BODY_MEMBERS_MAX 4096
 
 struct body_facts {
-	struct json_val json;  /* The whole body, an object; borrowed. */
-	struct json_val model; /* raw.p NULL: there is none. Borrowed. */
+	struct json_val json;     /* The whole body, an object; borrowed. */
+	struct json_val model;    /* raw.p NULL: there is none. Borrowed. */
+	struct json_val previous; /* previous_response_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
 	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
 	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */

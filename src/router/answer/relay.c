@@ -168,9 +168,19 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 		gw_relay_bytes(r, data);
 }
 
+/* Remember where the answer is stored that begins with |data|. */
+static void home_learn(const struct gw_req *r, struct cgn_str data)
+{
+	const struct gw_attempt *a = &r->attempt;
+	if (a->status == 200 && cgn_str_is(r->client.target, "/v1/responses"))
+		answerhome_put(r->w->shared->tails, answerhome_id(data), a->call.slot, a->ticket.node);
+}
+
 static void bytes_send(struct gw_req *r, struct cgn_str data)
 {
 	struct gw_answer *to = &r->answer;
+	if (to->bytes_out == 0)
+		home_learn(r, data);
 	if (to->bytes_out == 0 && to->event_stream)
 		(void)usage_find(data,
 			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
@@ -180,7 +190,8 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	else
 		http_exchange_body(r->client.x, &iov, 1);
 	to->bytes_out += data.n;
-	usage_tail_add(&to->tail, data.p, data.n);
+	if (r->client.route->kind != GW_STORED) /* its tokens were counted when it was made */
+		usage_tail_add(&to->tail, data.p, data.n);
 	gw_limit_relayed(r, data);
 	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];
 	to->last2[1] = data.p[data.n - 1];

@@ -216,6 +216,7 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_COUNT:
 	case GW_OLLAMA:
 	case GW_OLLAMA_SHOW:
+	case GW_STORED:
 		break;
 	}
 	CGN_MUST(!gw_route_has_body(r->client.route->kind));

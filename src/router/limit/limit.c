@@ -72,7 +72,8 @@ static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum 
 static bool has_tokens(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	return kind != GW_MEDIA && kind != GW_COUNT && !cgn_str_starts(r->client.target, "/tokenize") &&
+	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED &&
+		!cgn_str_starts(r->client.target, "/tokenize") &&
 		!cgn_str_starts(r->client.target, "/detokenize");
 }
 

@@ -173,6 +173,20 @@ static void facts_run(struct gw_req *r)
 		gw_resume_open(r, p->facts.json);
 }
 
+/* Find the node that stored the answer which the body names in previous_response_id. */
+static void home_find(struct gw_req *r)
+{
+	const struct json_val previous = r->prompt.facts.previous;
+	char text[ANSWERHOME_ID_MAX];
+	struct cgn_buf id = cgn_buf_over(text, sizeof text);
+	if (previous.raw.p == NULL || previous.type != JSON_STRING ||
+		!cgn_str_is(r->client.target, "/v1/responses"))
+		return;
+	json_str_to(previous, &id);
+	if (!id.bad)
+		r->plan.home = answerhome_get(r->w->shared->tails, cgn_buf_view(&id));
+}
+
 static void facts_then(struct gw_req *r)
 {
 	const struct gw_model *row = NULL;
@@ -187,9 +201,51 @@ static void facts_then(struct gw_req *r)
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	if (r->plan.legs.n == 0 && !plan_open(r))
 		return;
+	home_find(r);
 	r->prompt.parsed = true;
 	if (r->client.route->kind != GW_MEDIA)
 		gw_tokens_start(r, row);
+}
+
+/* ---- stored answers ---- */
+
+static struct cgn_str stored_id(const struct gw_req *r)
+{
+	struct cgn_str path = r->client.path, rest = cgn_str_split(&path, '?');
+	const size_t before = sizeof "/v1/responses/" - 1;
+	rest = (struct cgn_str){rest.p + before, rest.n - before};
+	return cgn_str_split(&rest, '/');
+}
+
+/* Return a model that the node of |h| is ready for; NULL: there is none. */
+static const struct view_model *home_model(const struct cluster_view *v, const struct answerhome *h)
+{
+	for (size_t i = 0; i < v->n_models; i++)
+		for (size_t k = 0; k < v->models[i].n_ready; k++) {
+			const struct view_node *n = v->models[i].ready[k];
+			if (answerhome_is(h, n->slot, n->node_id_hash))
+				return &v->models[i];
+		}
+	return NULL;
+}
+
+static void stored_parse(struct gw_req *r)
+{
+	struct cgn_str id = stored_id(r);
+	r->plan.home = answerhome_get(r->w->shared->tails, id);
+	const struct view_model *m = home_model(r->w->view, &r->plan.home);
+	if (m == NULL) {
+		(void)gw_plan_fail(r,
+			&(struct gw_refusal){404, BAD_REQUEST, "not_found", .reason = "invalid"},
+			"no response `%.*s` is known here, or the node that stored it is not ready",
+			(int)(id.n < 200 ? id.n : 200), id.p);
+		return;
+	}
+	r->prompt.asked = r->prompt.model = cgn_arena_str(&r->arena, m->name);
+	if (r->prompt.model.p == NULL)
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+	else if (r->plan.legs.n > 0 || plan_open(r))
+		r->prompt.parsed = true;
 }
 
 /* ---- Ollama's bodies ---- */
@@ -217,6 +273,10 @@ static bool is_ollamas(const struct gw_req *r)
 void gw_body_parse(struct gw_req *r)
 {
 	struct cgn_str boundary = {NULL, 0};
+	if (r->client.route->kind == GW_STORED) {
+		stored_parse(r);
+		return;
+	}
 	if (r->client.route->kind == GW_MEDIA)
 		boundary = form_boundary(content_type(r));
 	if (boundary.p != NULL)

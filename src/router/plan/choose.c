@@ -41,6 +41,19 @@ static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg,
 	return lacking_add(r, leg, n);
 }
 
+/* Return the node that stored the answer which the request continues; NULL: there is none, it is not ready for the
+ * model, or it was tried. */
+static const struct view_node *home_of(const struct gw_req *r, const struct view_model *m)
+{
+	const struct answerhome *h = &r->plan.home;
+	if (!h->known || m == NULL || plan_attempts(&r->plan.legs) > 0)
+		return NULL;
+	for (size_t i = 0; i < m->n_ready; i++)
+		if (answerhome_is(h, m->ready[i]->slot, m->ready[i]->node_id_hash))
+			return m->ready[i];
+	return NULL;
+}
+
 struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 {
 	size_t n_excluded;
@@ -48,10 +61,11 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 	const struct gw_worker *w = r->w;
 	const struct gw_prompt *p = &r->prompt;
 	bool is_pinned = r->client.pin.n > 0, prefill = leg->role == LEG_PREFILL;
-	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : NULL;
+	const struct view_model *model = view_model_find(w->view, leg->model);
+	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : home_of(r, model);
 	return (struct chooser_ask){
 		.rules = &w->rules->route,
-		.model = is_pinned && pin == NULL ? NULL : view_model_find(w->view, leg->model),
+		.model = is_pinned && pin == NULL ? NULL : model,
 		.chain = p->chain.short_digests,
 		.blocks = p->chain.n,
 		.length = p->chain.length,

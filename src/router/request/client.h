@@ -6,12 +6,13 @@
 #include "policy/proto/proto.h"
 
 enum gw_route_kind {
-	/* with a body, which names a model */
+	/* with a body, which names a model (GW_STORED: without one) */
 	GW_RELAY,
 	GW_MEDIA,
 	GW_COUNT,
 	GW_OLLAMA,
 	GW_OLLAMA_SHOW,
+	GW_STORED,
 	/* answered from the head */
 	GW_INDEX,
 	GW_MODELS,
@@ -26,7 +27,7 @@ enum gw_route_kind {
 };
 static inline bool gw_route_has_body(enum gw_route_kind kind)
 {
-	return kind <= GW_OLLAMA_SHOW;
+	return kind <= GW_STORED;
 }
 #define ROUTE_OPEN    0x100U /* no key is asked for */
 #define ROUTE_ANY_KEY 0U     /* any valid key will do */

@@ -5,7 +5,7 @@
 #include "policy/admission/admission.h"
 #include "policy/explain/explain.h"
 #include "policy/plan/plan.h"
-#include "policy/routing/prompttail.h"
+#include "policy/routing/answerhome.h"
 
 struct gw_handoff; /* plan/handoff.c */
 struct gw_limits;  /* limit/limit_priv.h */
@@ -33,6 +33,7 @@ struct gw_plan {
 	size_t excluded_cap;
 	struct gw_prediction prediction; /* prediction of the last pick */
 	cgn_nsec pick_took;
+	struct answerhome home;   /* node that stored the answer which this request continues */
 	bool limited;             /* GW_LIMIT has passed */
 	struct gw_limits *limits; /* reserved; NULL: none applies */
 	/* ticket while the request waits, and until the place that it got is booked */

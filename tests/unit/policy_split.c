@@ -124,6 +124,24 @@ static void a_prompt_that_would_stall_streams_is_moved(void **state)
 	pools_fini(&p);
 }
 
+/* What prefill nodes compute now will be answered at the decode nodes, and stall there behind this prompt. */
+static void answers_that_will_begin_count(void **state)
+{
+	(void)state;
+	struct pools p;
+	pools_of(&p);
+	streams_run(&p, D0, 1);
+	streams_run(&p, D1, 1);
+	double none = split_of(&p, BLOCKS).whole_ms, prefill = 0.1 * TOKENS;
+	prompts_wait(&p, P0, 1, 100);
+	prompts_wait(&p, P1, 2, 100);
+	assert_near(split_of(&p, BLOCKS).whole_ms - none, 1.5 * prefill,
+		0.5); /* Half of them come to each. */
+	prompts_wait(&p, P0, 20, 100);
+	assert_near(split_of(&p, BLOCKS).whole_ms - none, ROUTE_PRESSURE * prefill, 0.5);
+	pools_fini(&p);
+}
+
 static void a_slow_network_keeps_requests_together(void **state)
 {
 	(void)state;
@@ -478,6 +496,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_idle_cluster_moves_nothing),
 		cmocka_unit_test(a_prompt_that_would_stall_streams_is_moved),
+		cmocka_unit_test(answers_that_will_begin_count),
 		cmocka_unit_test(a_slow_network_keeps_requests_together),
 		cmocka_unit_test(prompts_wait_for_the_network),
 		cmocka_unit_test(a_long_queue_for_prompts_sends_them_elsewhere),

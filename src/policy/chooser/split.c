@@ -8,6 +8,9 @@
  *              decode node, + one step there: it draws the first token
  *   a prefill node alone: as one node, + the time that its prompts, those that wait and those that will come,
  *              stall the answer; a prefill node is assumed to compute prompts half of the time
+ *   one node of either kind: + the stall of answers that begin there while it computes the prompt. They are not among
+ *              its streams yet, so that the slowdown leaves them out: a decode node's share of the prompts that are
+ *              at prefill nodes now, at most ROUTE_PRESSURE
  * So a prompt is computed where it delays the fewest running streams, if that saves more than moving its KV
  * costs. Costs within ROUTE_TIE_COST are equal: then one node of the decode nodes does all. */
 #include <math.h>
@@ -93,6 +96,19 @@ static double pick_ttft(const struct chooser_pick_result *p)
 	struct route_terms t;
 	route_terms(&p->ask, &p->cands[p->index], &t);
 	return t.queue_ms + t.prefill_ms + t.fetch_ms;
+}
+
+/* Return the stall of answers that begin at the picked node while it computes this prompt too. */
+static double beginning_ms(const struct chooser_pick_result *p, const struct split_nodes *s)
+{
+	double coming = 0;
+	if (p->verdict != ROUTE_PICKED)
+		return 0;
+	for (size_t i = 0; i < s->n_prefill; i++)
+		coming += (double)route_demand(&s->prefill[i]) / (double)s->n_answer;
+	const struct route_cand *c = &p->cands[p->index];
+	return (coming < ROUTE_PRESSURE ? coming : ROUTE_PRESSURE) *
+		(double)(c->speed.interference * c->uncached_tokens * c->speed.prefill_ms);
 }
 
 static uint16_t pick_slot(const struct chooser_pick_result *p)
@@ -232,7 +248,7 @@ static void continues_fill(struct chooser *c, const struct route_ask *score, con
 	if (p.verdict != ROUTE_PICKED)
 		return;
 	out->continues = pick_slot(&p);
-	out->continues_ms = pick_cost(&p) + stall_ms(&p.ask, &p.cands[p.index]);
+	out->continues_ms = pick_cost(&p) + stall_ms(&p.ask, &p.cands[p.index]) + beginning_ms(&p, s);
 }
 
 /* Return true if |ms| is less than |than| by more than the predictions' accuracy. */
@@ -275,7 +291,7 @@ void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct choo
 	struct chooser_pick_result whole = alone_pick(c, &score, s.answer, s.n_answer);
 	float computed = whole.verdict == ROUTE_PICKED ? whole.cands[whole.index].uncached_tokens : 0;
 	out->whole = pick_slot(&whole);
-	out->whole_ms = pick_cost(&whole);
+	out->whole_ms = pick_cost(&whole) + beginning_ms(&whole, &s);
 	if (s.n_answer == 0 || s.n_prefill == 0)
 		return; /* Nodes of one role do all the work, whatever it is. */
 	out->considered = true;

@@ -146,6 +146,10 @@ struct route_cand {
 	float fetch_ms;        /* Including the hand-over. */
 	struct route_speed speed;
 };
+static inline uint64_t route_demand(const struct route_cand *c)
+{
+	return (uint64_t)c->inflight + c->others;
+}
 
 /* Why the rules of struct route_energy leave a node out. */
 enum route_bar {

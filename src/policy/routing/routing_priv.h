@@ -22,11 +22,6 @@ static inline size_t route_turn(const struct route_ask *ask, size_t n)
 	return (size_t)((ask->turn + mix_murmur(ask->turn / n)) % n);
 }
 
-static inline uint64_t route_demand(const struct route_cand *c)
-{
-	return (uint64_t)c->inflight + c->others;
-}
-
 static inline bool route_has_room(const struct route_ask *ask, const struct route_cand *c)
 {
 	return !(ask->spares && c->barred != ROUTE_BAR_NONE) &&

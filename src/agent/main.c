@@ -30,7 +30,7 @@ static const struct svc_flag flags[] = {
 };
 
 static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines},
-	{"GET", "/gpus", agent_admin_gpus}};
+	{"GET", "/gpus", agent_admin_gpus}, {"GET", "/power", agent_admin_power}};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW

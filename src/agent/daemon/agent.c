@@ -461,6 +461,12 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	if (a->power.n > 0)
 		cgn_timer_set(&a->power_timer, 0);
 	gpus_open(&a->gpus, a->loop, a->telemetry, cfg);
+	rc = node_power_open(a->loop, a->telemetry, a->node_id, &a->gpus, &a->node_power, err);
+	if (!cgn_ok(rc)) {
+		void *take = a;
+		agent_stop(&take);
+		return rc;
+	}
 	cgn_log(INFO, "agent.start", F_STR("node", a->node_id), F_STR("listen", cfg->agent.listen),
 		F_STR("address", a->address), F_U64("engines", a->n_engines),
 		F_U64("power_zones", a->power.n));
@@ -510,6 +516,7 @@ void agent_stop(void **take)
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = a->leaving = true;
 	cgn_timer_cancel(&a->power_timer);
+	node_power_close(&a->node_power);
 	gpus_close(&a->gpus);
 	cgn_timer_cancel(&a->drain_timer);
 	cgn_timer_cancel(&a->direct_timer);

@@ -5,6 +5,7 @@
 #include "agent/daemon/store.h"
 #include "agent/engine/engine.h"
 #include "agent/gpu/gpu.h"
+#include "agent/power/power.h"
 #include "agent/relay/relay.h"
 #include "agent/watch/watch.h"
 #include "io/proc/proc.h"
@@ -40,6 +41,7 @@ struct agent {
 	struct node_store store;
 	struct holdings *holdings; /* Blocks of all engines together */
 	struct powersrc power;
+	struct node_power *node_power; /* NULL: not yet */
 	struct gpus gpus;
 	struct cgn_timer power_timer;
 
@@ -77,4 +79,6 @@ struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str m
 void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);
 void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+void agent_admin_power(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r);
 bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

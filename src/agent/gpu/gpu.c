@@ -9,8 +9,7 @@
 #define GPU_INTERVAL CGN_SEC
 #define GPU_SILENT   (5 * CGN_SEC) /* A call that takes longer is not expected to return */
 
-/* True when the readings are those of now. */
-static bool gpus_are_known(const struct gpus *g)
+bool gpus_are_known(const struct gpus *g)
 {
 	return g->nvml != NULL && g->view.state == NVML_READING && !g->is_silent;
 }

@@ -26,7 +26,8 @@ struct gpus {
 	struct gpu_series series[NVML_MAX_GPUS];
 };
 void gpus_open(struct gpus *g, struct cgn_loop *l, struct telemetry *t, const struct config *cfg);
-void gpus_close(struct gpus *g); /* Does nothing when not opened. */
+void gpus_close(struct gpus *g);           /* Does nothing when not opened. */
+bool gpus_are_known(const struct gpus *g); /* True when the readings in |view| are those of now. */
 /* Fill in the sums over the GPUs that are read now. */
 void gpus_load(const struct gpus *g, Cognitora__V1__Load *out);
 void gpus_report(const struct gpus *g, struct json_out *o); /* Append the object of /gpus. */

@@ -27,8 +27,8 @@ struct ipmi_bmc {
 	struct cgn_backoff backoff;
 	struct proc *proc; /* NULL: none runs */
 	enum ipmi_step step;
-	bool is_late, has_no_dcmi;
-	char said[200]; /* The first line that the program wrote to stderr */
+	bool is_late, is_refused, has_no_dcmi; /* is_refused: a command, by the BMC */
+	char said[200];                        /* The first line that the program wrote to stderr */
 	struct ipmi_dcmi dcmi;
 	struct power_reading reading[IPMI_MAX_READINGS], fresh[IPMI_MAX_READINGS];
 	size_t n_reading, n_fresh;
@@ -41,14 +41,30 @@ static void step_begin(struct ipmi_bmc *b);
 
 /* ---- rounds ---- */
 
+/* Some BMCs have several sensors of one name: the second is called "Temp#2". */
+static void name_make(const struct ipmi_bmc *b, struct power_reading *r)
+{
+	char name[POWER_NAME_BYTES];
+	unsigned same = 1;
+	memcpy(name, r->part, sizeof name);
+	for (size_t i = 0; i < b->n_fresh;) {
+		bool is_same = power_same(&b->fresh[i], r);
+		if (is_same)
+			(void)snprintf(r->part, sizeof r->part, "%.50s#%u", name, ++same);
+		i = is_same ? 0 : i + 1; /* Compare the new name with all */
+	}
+}
+
 static void reading_add(struct ipmi_bmc *b, const struct power_reading *r)
 {
 	if (b->n_fresh == IPMI_MAX_READINGS)
 		return;
-	struct power_reading *to = &b->fresh[b->n_fresh++];
+	struct power_reading *to = &b->fresh[b->n_fresh];
 	*to = *r;
 	to->time = cgn_loop_now(b->loop);
 	(void)cgn_str_copyz(to->node, sizeof to->node, cgn_str_of(b->node));
+	name_make(b, to);
+	b->n_fresh++;
 }
 
 /* |why| "": the round was whole. */
@@ -88,10 +104,21 @@ static void dcmi_end(struct ipmi_bmc *b)
 /* A session that cannot be opened is a failure; a command that the BMC does not have is none. */
 static bool is_command_missing(const struct ipmi_bmc *b)
 {
-	return b->step == IPMI_STEP_DCMI && strstr(b->said, "request failed") != NULL;
+	return b->step == IPMI_STEP_DCMI && b->is_refused;
 }
 
 /* ---- the program ---- */
+
+/* The first line is the cause, and what follows it the consequence. */
+static void stderr_note(struct ipmi_bmc *b, struct cgn_str line)
+{
+	b->is_refused = b->is_refused || memmem(line.p, line.n, "request failed", 14) != NULL;
+	/* A warning: older BMCs do not list their cipher suites, and get the default one. */
+	if (cgn_str_starts(line, "Unable to Get Channel Cipher Suites") || b->said[0] != '\0' ||
+		!cgn_utf8_valid(line.p, line.n))
+		return;
+	(void)cgn_str_copyz(b->said, sizeof b->said, line);
+}
 
 static void on_line(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped)
 {
@@ -100,9 +127,7 @@ static void on_line(void *user, bool is_stderr, struct cgn_str line, unsigned lo
 	(void)dropped;
 	CGN_LIVE(b, IPMI_BMC_TAG);
 	if (is_stderr) {
-		line = cgn_str_trim(line);
-		if (b->said[0] == '\0' && cgn_utf8_valid(line.p, line.n))
-			(void)cgn_str_copyz(b->said, sizeof b->said, line);
+		stderr_note(b, cgn_str_trim(line));
 	} else if (b->step == IPMI_STEP_DCMI) {
 		ipmi_dcmi_line(&b->dcmi, line);
 	} else if (ipmi_read_sensor(line, &r)) {
@@ -180,7 +205,7 @@ static void step_begin(struct ipmi_bmc *b)
 		args[n++] = *w;
 	const struct proc_cfg cfg = {.argv = args, .env = env, .grace = RUN_GRACE};
 	b->said[0] = '\0';
-	b->is_late = false;
+	b->is_late = b->is_refused = false;
 	cgn_rc rc = proc_spawn(b->loop, &cfg, &ops, b, &b->proc, &err);
 	if (!cgn_ok(rc)) {
 		round_end(b, err.msg);

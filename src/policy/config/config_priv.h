@@ -9,6 +9,7 @@
 #define CONFIG_MAX_ENGINES 64
 #define CONFIG_MAX_MODELS  1024
 #define CONFIG_MAX_TENANTS 4096
+#define CONFIG_MAX_BMCS    256
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -24,7 +25,7 @@ struct config_key {
 	double min, max;
 	bool live;
 	const char *help;
-	/* The field's offset in struct config, config_engine, config_model or config_tenant. */
+	/* The field's offset in struct config, config_engine, config_model, config_tenant or config_bmc. */
 	size_t offset;
 };
 struct config_table {
@@ -33,14 +34,14 @@ struct config_table {
 };
 extern const struct config_table config_globals, config_engine_keys, config_model_keys, config_tenant_keys;
 
-/* Tables of rows with names: [models."NAME"], [tenants."NAME"]. A row begins with its name. */
+/* Tables of rows with names: [models."NAME"], [tenants."NAME"], [bmcs."NAME"]. A row begins with its name. */
 struct config_family {
 	const char *section, *noun; /* "models" and "model". */
 	const struct config_table *keys;
 	size_t max, name_max, row_bytes;
 	size_t rows_at, count_at; /* Offsets of the two fields in struct config. */
 };
-enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_FAMILIES };
+enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_BMCS, CONFIG_FAMILIES };
 extern const struct config_family config_families[CONFIG_FAMILIES];
 
 /* A key of an object, and the origin of its value (NULL: not set). */

@@ -46,9 +46,17 @@ static const struct config_key tenant_keys[] = {
 #undef KEY
 };
 
+static const struct config_key bmc_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"bmcs", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_bmc, key)},
+#include "policy/config/bmc_keys.def"
+#undef KEY
+};
+
 const struct config_table config_globals = {global_keys, CGN_COUNT(global_keys)};
 const struct config_table config_engine_keys = {engine_keys, CGN_COUNT(engine_keys)};
 const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)};
+static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
 const struct config_family config_families[CONFIG_FAMILIES] = {
@@ -58,6 +66,8 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 	[CONFIG_TENANTS] = {"tenants", "tenant", &config_tenant_keys, CONFIG_MAX_TENANTS, 64,
 		sizeof(struct config_tenant), offsetof(struct config, tenants),
 		offsetof(struct config, n_tenants)},
+	[CONFIG_BMCS] = {"bmcs", "BMC", &bmc_table, CONFIG_MAX_BMCS, 63, sizeof(struct config_bmc),
+		offsetof(struct config, bmcs), offsetof(struct config, n_bmcs)},
 };
 
 static const struct {

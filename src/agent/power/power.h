@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* power: the readings of this node in the metrics and at /power: RAPL and hwmon, read once a second on the pool, because a
+ * sensor behind a slow bus takes tens of milliseconds, and the GPUs of agent/gpu. One loop, its thread. */
+#pragma once
+#include "agent/gpu/gpu.h"
+#include "base/json/json.h"
+#include "joint/powerpoll/powerpoll.h"
+
+struct node_power;
+CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const struct gpus *gpus,
+	struct node_power **out, struct cgn_err *err);
+void node_power_close(struct node_power **take);                  /* NULL-safe. */
+void node_power_report(struct node_power *p, struct json_out *o); /* Append the object of /power. */

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cgn-metrics: reads the power of a rack's nodes from their BMCs. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "joint/powerpoll/powerpoll.h"
+#include "joint/svc/svc.h"
+
+#define METRICS_TAG 0x3e741c50U
+
+struct metrics {
+	uint32_t tag;
+	struct svc *svc;
+	struct powerpoll *power;
+};
+
+static void metrics_stop(void **take)
+{
+	struct metrics *m = *take;
+	*take = NULL;
+	if (m == NULL)
+		return;
+	CGN_LIVE(m, METRICS_TAG);
+	if (m->power != NULL)
+		powerpoll_close(&m->power, NULL, NULL);
+	m->tag = 0;
+	free(m);
+}
+
+static CGN_RC power_open(struct metrics *m, const struct config *cfg, struct powerpoll **out,
+	struct cgn_err *err)
+{
+	CGN_TRY(powerpoll_new(svc_loop(m->svc), svc_telemetry(m->svc), out, err));
+	cgn_rc rc = powerpoll_configure(*out, cfg, err);
+	if (!cgn_ok(rc))
+		powerpoll_close(out, NULL, NULL);
+	return rc;
+}
+
+static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
+{
+	struct metrics *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	*m = (struct metrics){.tag = METRICS_TAG, .svc = s};
+	cgn_rc rc = power_open(m, cfg, &m->power, err);
+	if (!cgn_ok(rc)) {
+		void *take = m;
+		metrics_stop(&take);
+		return rc;
+	}
+	cgn_log(INFO, "metrics.start", F_U64("bmcs", cfg->n_bmcs));
+	*state = m;
+	return CGN_OK;
+}
+
+/* Open the BMCs of [bmcs] again. With a config that cannot be used none is open. */
+static void metrics_reload(void *state, const struct config *cfg)
+{
+	struct metrics *m = state;
+	struct powerpoll *fresh = NULL;
+	struct cgn_err err = {0};
+	CGN_LIVE(m, METRICS_TAG);
+	powerpoll_close(&m->power, NULL, NULL);
+	if (!cgn_ok(power_open(m, cfg, &fresh, &err)))
+		svc_reload_refused(m->svc, err.msg);
+	m->power = fresh;
+}
+
+static void on_power_closed(void *arg)
+{
+	svc_drained(((struct metrics *)arg)->svc);
+}
+
+static void metrics_drain(void *state)
+{
+	struct metrics *m = state;
+	CGN_LIVE(m, METRICS_TAG);
+	powerpoll_close(&m->power, on_power_closed, m);
+}
+
+static void admin_power(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	struct metrics *m = state;
+	struct json_out o = json_out_to(&r->body);
+	(void)h;
+	(void)body;
+	CGN_LIVE(m, METRICS_TAG);
+	if (m->power != NULL)
+		powerpoll_report(m->power, &o);
+	else
+		svc_admin_error(r, 503, "draining", "the program is ending");
+}
+
+static const char *admin_addr(const struct config *cfg)
+{
+	return cfg->metrics.listen;
+}
+
+static cgn_nsec drain_timeout(const struct config *cfg)
+{
+	(void)cfg;
+	return 5 * CGN_SEC;
+}
+
+static const struct svc_flag flags[] = {
+	{"listen", "metrics.listen", "ADDR", "HTTP address of /metrics and /power"},
+};
+
+static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power}};
+
+int main(int argc, char **argv)
+{
+	static const struct svc_program program = {
+		.name = "cgn-metrics",
+		.summary = "reads the power of a rack's nodes from their BMCs (Redfish, IPMI)",
+		.examples = "  cgn-metrics --config /etc/cognitora/cognitora.toml\n",
+		.flags = flags,
+		.n_flags = CGN_COUNT(flags),
+		.admin_addr = admin_addr,
+		.drain_timeout = drain_timeout,
+		.routes = routes,
+		.n_routes = CGN_COUNT(routes),
+		.start = metrics_start,
+		.check = powerpoll_check,
+		.reload = metrics_reload,
+		.drain = metrics_drain,
+		.stop = metrics_stop,
+	};
+	return svc_main(&program, argc, argv);
+}

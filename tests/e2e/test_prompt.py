@@ -250,3 +250,23 @@ def test_an_engine_that_tells_no_tokens_costs_blocks_and_no_request(cluster):
     said = cluster.router_process.events("gateway.tokens_fallback")
     assert len(said) == 1 and said[0]["reason"] == "status" and said[0]["status"] == 500
     until(lambda: cluster.router_process.events("gateway.tokens_again"), "it works again, and that is said")
+
+
+EITHER = ("{% for m in messages %}<{{ m['role'] }}>{% if m['content'] is string %}{{ m['content'] | trim }}{% else %}{% for p in m['content'] %}{{ p['text'] }}"
+          "{% endfor %}{% endif %}{% endfor %}<assistant>")
+
+
+@pytest.mark.parametrize("kind", ["sim", "sglang"])
+def test_a_template_gets_strings_or_parts_as_the_engine_gives_them(cluster, tmp_path, kind):
+    """vLLM makes parts of a string for a template that loops over parts, SGLang leaves it a string: here it is trimmed then."""
+    cluster.router({'models."sim"': {"tokenizer": str(toy_tokens.write(tmp_path / "toy", EITHER))}})
+    cluster.node("a", *FAST, sections={"engine": {"kind": kind}})
+    cluster.wait_ready(1)
+
+    def count(content):
+        a = cluster.ask("POST", "/v1/chat/completions", {"model": "sim", "max_tokens": 1, "messages": [{"role": "user", "content": content}]})
+        assert a.status == 200, a.body
+        return int(a.headers["x-cgn-cache-hit"].split("/")[1])
+    padded = " " * 2000 + "fox"
+    assert (count(padded) == count("fox")) == (kind == "sglang")
+    assert count([{"type": "text", "text": padded}]) > count("fox")

@@ -54,6 +54,14 @@ static void expect_chat(const char *in, const char *as_string, const char *as_pa
 	cgn_buf_fini(&body);
 }
 
+static void a_format_that_keeps_what_the_client_wrote(void **state)
+{
+	(void)state;
+	expect_messages(PROMPT_CHAT, PROMPT_KEPT,
+		"{\"messages\":[{\"role\":\"user\",\"content\":\" a\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]}",
+		"[{\"role\":\"user\",\"content\":\" a\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]");
+}
+
 static void expect_refused(enum prompt_api api, const char *body, const char *why)
 {
 	struct prompt p;
@@ -323,6 +331,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_path_says_what_a_body_is),
+		cmocka_unit_test(a_format_that_keeps_what_the_client_wrote),
 		cmocka_unit_test(content_is_what_the_template_takes),
 		cmocka_unit_test(fields_that_engines_drop_are_dropped),
 		cmocka_unit_test(arguments_become_json),

@@ -155,7 +155,7 @@ static void put_content(struct prompt_writer *w, struct json_val role, struct js
 {
 	bool is_list = content.type == JSON_ARRAY;
 	bool of_tool = cgn_str_is(role.raw, "\"tool\"");
-	if (w->format == PROMPT_RAW && !is_list)
+	if ((w->format == PROMPT_RAW || w->format == PROMPT_KEPT) && !is_list)
 		cgn_buf_str(&w->p->store, prompt_is_there(content) ? content.raw : CGN_STR("null"));
 	else if (w->format == PROMPT_STRING || (of_tool && w->format == PROMPT_PARTS))
 		prompt_put_text(w, content, "\\n");

@@ -35,10 +35,11 @@ enum prompt_api prompt_api_of(struct cgn_str path); /* |path|: with or without a
 enum prompt_format {
 	PROMPT_STRING, /* Content is a string. */
 	PROMPT_PARTS,  /* Content is a list of parts. */
+	PROMPT_KEPT,   /* Content is a string or a list of parts, as the client wrote it. */
 	PROMPT_RAW,    /* For an engine's own endpoint: unchanged except for media. */
 };
 /* Detect the format as vLLM does: PROMPT_PARTS when a loop over messages contains a loop over their
- * content. */
+ * content. SGLang takes such a template for PROMPT_KEPT: it makes no list of a string. */
 enum prompt_format prompt_format_of(struct cgn_str template_source);
 
 #define PROMPT_MEDIUM      "cgnmedium"

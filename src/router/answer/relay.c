@@ -190,7 +190,7 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	else
 		http_exchange_body(r->client.x, &iov, 1);
 	to->bytes_out += data.n;
-	if (r->client.route->kind != GW_STORED) /* its tokens were counted when it was made */
+	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
 	gw_limit_relayed(r, data);
 	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];

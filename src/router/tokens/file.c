@@ -22,6 +22,7 @@ struct tokens_job {
 	struct digest *media;
 	struct encode e;
 	struct prefix_tokens chain;      /* with digests in the request's arena */
+	bool keeps_strings;              /* is_sglangs */
 	bool pooled, done;               /* given to the pool; done there */
 	_Atomic bool abandoned;          /* the request has ended: the pool skips the job */
 	struct gw_tokens_worker *worker; /* NULL: the pool does not have the job */
@@ -138,6 +139,14 @@ static const char *prompt_render(struct gw_req *r, struct tokens_job *j)
 					   : PROMPT_LACKS_MEMORY;
 }
 
+/* Check whether the model's engines give a template strings where clients wrote strings, also one that takes parts.
+ * Engines of several kinds: that of the first node counts. */
+static bool is_sglangs(const struct gw_req *r)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	return m != NULL && m->n_ready > 0 && m->kinds[0] != NULL && m->kinds[0]->kind == ENGINE_SGLANG;
+}
+
 /* Read the prompt. A template that takes content as parts gets parts. */
 static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set *k)
 {
@@ -148,9 +157,10 @@ static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set 
 		tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
 	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list of tools is no list */
+	enum prompt_format format = with_tools ? k->tools.format : k->chat.format;
 	const struct prompt_ask ask = {
 		.api = prompt_api_of(r->client.target),
-		.format = with_tools ? k->tools.format : k->chat.format,
+		.format = format == PROMPT_PARTS && p->job->keeps_strings ? PROMPT_KEPT : format,
 		.max_ids = ROUTE_MAX_BLOCKS * (size_t)p->block_tokens,
 	};
 	if (!prompt_read(&ask, r->prompt.facts.json, &p->p, &lacks))
@@ -295,6 +305,7 @@ void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 	}
 	r->prompt.tokenizing->job = j;
 	j->tokenizers = tokenizers;
+	j->keeps_strings = is_sglangs(r);
 	gw_tokenizer_set_ref(tokenizers);
 	gw_body_work(r, file_run, file_then);
 }

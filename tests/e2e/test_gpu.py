@@ -132,3 +132,20 @@ def test_cluster_nodes_shows_memory_and_power(tmp_path, script):
         until(lambda: "5.3/171.8" in nodes("-o", "wide") and "682/1400" in nodes("-o", "wide"), lambda: nodes("-o", "wide"))
         load = {n["id"]: n["load"] for n in c.status()["nodes"]}
         assert load["a"]["gpus"] == 2 and int(load["a"]["gpu_power_mw"]) == 682345 and load["b"]["gpus"] == 0
+
+
+def test_gpus_are_readings_of_power_that_are_not_used_when_the_library_fails(fake, start, script):
+    a = start(adopted(fake()), agent_toml=library())
+    node = until(lambda: json.loads(a.get("/power")[1])["nodes"], "a node")[0]["node"]
+    watts = f'cgn_power_watts{{node="{node}",component="gpu",part="{UUID[0]}",source="nvml"}}'
+    until(lambda: a.metric(watts) == 612.345, lambda: a.get("/power")[1])
+    nodes = json.loads(a.get("/power")[1])["nodes"]
+    assert nodes[0]["source"] == "nvml" and nodes[0]["whole"] is False and nodes[0]["watts"] >= 682.345
+    kinds = {(r["quantity"], r.get("kind")) for s in json.loads(a.get("/power")[1])["sources"] for r in s["readings"] if r["part"] == UUID[0]}
+    assert {("hertz", "sm"), ("bytes", "used"), ("share", "sm"), ("flag", "power_cap"), ("joules", None), ("celsius", None)} <= kinds
+    script.put(FULL.replace("123456789", "123458100"))
+    until(lambda: a.metric(watts.replace("cgn_power_watts", "cgn_energy_joules_total")) == 1, "energy since the agent began to read")
+    script.put(FULL + "fail DeviceGetHandleByIndex 15\n")
+    until(lambda: a.metric(watts) is None, lambda: a.get("/power")[1])
+    script.put(FULL)
+    until(lambda: a.metric(watts) == 612.345, lambda: a.get("/power")[1])

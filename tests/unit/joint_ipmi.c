@@ -41,6 +41,7 @@ static void world_open(struct world *w, const char *host)
 		.user = host != NULL ? "cgn" : NULL,
 		.password_file = host != NULL ? "/secret" : NULL,
 		.node = "n1",
+		.timeout = 10 * CGN_SEC,
 		.interval = 5 * CGN_MSEC};
 	*w = (struct world){.l = NULL};
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));

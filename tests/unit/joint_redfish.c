@@ -169,6 +169,7 @@ static void bmc_read(struct bmc *b)
 		.node = "n1",
 		.user = b->wants_login ? "cgn" : NULL,
 		.password_file = b->wants_login ? PASSWORD_FILE : NULL,
+		.timeout = 10 * CGN_SEC,
 		.interval = INTERVAL};
 	if (!cgn_ok(redfish_bmc_open(b->l, &cfg, &b->r, &err)))
 		fail_msg("%s", err.msg);

@@ -9,7 +9,6 @@
 #include "policy/ipmi/ipmi.h"
 
 #define IPMI_BMC_TAG 0x1b41b3c1U
-#define RUN_LIMIT    (20 * CGN_SEC)
 #define RUN_GRACE    (500 * CGN_MSEC)
 #define FAIL_LAST    (300 * CGN_SEC)
 #define LOOK_AGAIN   240
@@ -22,7 +21,7 @@ struct ipmi_bmc {
 	struct cgn_loop *loop;
 	char *program, *host, *user, *password_file, *node;
 	char port[8];
-	cgn_nsec interval, run_since, round_since;
+	cgn_nsec interval, timeout, round_since;
 	struct cgn_timer timer, limit;
 	struct cgn_backoff backoff;
 	struct proc *proc; /* NULL: none runs */
@@ -143,7 +142,8 @@ static void on_exit_of_program(void *user, const struct proc_exit *why)
 	cgn_timer_cancel(&b->limit);
 	b->proc = NULL;
 	if (b->is_late) {
-		(void)snprintf(text, sizeof text, "%.100s did not end within 20 s", b->program);
+		(void)snprintf(text, sizeof text, "%.100s did not end within %g s", b->program,
+			(double)b->timeout * 2 / (double)CGN_SEC);
 		round_end(b, text);
 	} else if (why->exec_errno == 0 && (why->code == 0 || is_command_missing(b))) {
 		if (b->step == IPMI_STEP_DCMI)
@@ -211,7 +211,7 @@ static void step_begin(struct ipmi_bmc *b)
 		round_end(b, err.msg);
 		return;
 	}
-	cgn_timer_set(&b->limit, RUN_LIMIT);
+	cgn_timer_set(&b->limit, 2 * b->timeout);
 }
 
 static void on_round_timer(struct cgn_timer *t)
@@ -256,6 +256,7 @@ CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct 
 	b->tag = IPMI_BMC_TAG;
 	b->loop = l;
 	b->interval = cfg->interval;
+	b->timeout = cfg->timeout;
 	(void)snprintf(b->port, sizeof b->port, "%u", cfg->port != 0 ? cfg->port % 65536 : 623U);
 	cgn_timer_init(&b->timer, l, on_round_timer);
 	cgn_timer_init(&b->limit, l, on_run_limit);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ipmi: the readings of one BMC, again and again, by running ipmitool: `dcmi power reading`, then `-c sdr list full`. IPMI
  * has no library that could be linked and is kept up to date; ipmitool knows the vendors' ways, and what it does wrong
- * stays in its own process. A run that takes 20 s is killed. A round that fails leaves the readings of the last one, which
+ * stays in its own process. A round that fails leaves the readings of the last one, which
  * become stale; the next round waits longer, up to 5 minutes. A BMC without DCMI is asked for it once in 240 rounds.
  *
  * Bounds of a BMC: one process, 256 readings, 4,096 bytes of a line. Memory: some 170 KiB. One loop, its thread; never
@@ -21,6 +21,7 @@ struct ipmi_bmc_cfg {
 	const char *user;          /* With a host; NULL: none */
 	const char *password_file; /* ipmitool reads its first line in each round; never in its arguments */
 	const char *node;          /* The cluster's id of the machine; "": readings belong to no node */
+	cgn_nsec timeout;          /* A run of the program may take twice as long; then it is killed */
 	cgn_nsec interval;         /* From the end of a round to the begin of the next */
 };
 /* Start to read; copies |cfg|. CGN_NO_MEMORY is the only failure: an ipmitool that is missing is told by the view. */

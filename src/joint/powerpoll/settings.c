@@ -36,6 +36,7 @@ static struct redfish_bmc_cfg redfish_of(const struct config *cfg, const struct 
 		.password_file = b->password_file,
 		.ca_file = b->ca_file,
 		.fingerprint = b->fingerprint,
+		.timeout = cfg->metrics.power_timeout,
 		.interval = cfg->metrics.power_interval};
 }
 
@@ -49,6 +50,7 @@ static CGN_RC ipmi_of(const struct config *cfg, const struct config_bmc *b, char
 		.user = b->ipmi_user,
 		.password_file = b->ipmi_password_file,
 		.node = b->name,
+		.timeout = cfg->metrics.power_timeout,
 		.interval = cfg->metrics.power_interval};
 	if (b->ipmi_host == NULL)
 		return CGN_OK;

@@ -5,9 +5,6 @@
 #include "base/codec/codec.h"
 #include "redfish_priv.h"
 
-#define ASK_SILENCE (10 * CGN_SEC)
-#define ASK_WHOLE   (20 * CGN_SEC)
-
 static void ask_finish(struct redfish_bmc *b, const struct cgn_err *err)
 {
 	struct redfish_request *q = &b->request;
@@ -74,7 +71,8 @@ static void ask_on_timeout(struct cgn_timer *t)
 	struct redfish_bmc *b = CGN_CONTAINER(t, struct redfish_bmc, request.timeout);
 	struct cgn_err err = {0};
 	CGN_LIVE(b, REDFISH_BMC_TAG);
-	(void)CGN_FAIL(&err, DEADLINE, "the answer was not whole within 20 s");
+	(void)CGN_FAIL(&err, DEADLINE, "the answer was not whole within %g s",
+		(double)b->timeout * 2 / (double)CGN_SEC);
 	ask_finish(b, &err);
 }
 
@@ -132,8 +130,8 @@ void redfish_ask(struct redfish_bmc *b, const char *method, const char *path, st
 		.fields = fields,
 		.n_fields = put_credentials(b, fields, json.p != NULL ? 3 : 2, &room),
 		.body_len = (int64_t)json.n,
-		.head_timeout = ASK_SILENCE,
-		.idle_timeout = ASK_SILENCE,
+		.head_timeout = b->timeout,
+		.idle_timeout = b->timeout,
 		.body = json.n > 0 ? &iov : NULL,
 		.n_body = json.n > 0};
 	b->seen.requests++;
@@ -143,7 +141,7 @@ void redfish_ask(struct redfish_bmc *b, const char *method, const char *path, st
 		ask_finish(b, &err);
 		return;
 	}
-	cgn_timer_set(&q->timeout, ASK_WHOLE);
+	cgn_timer_set(&q->timeout, 2 * b->timeout);
 }
 
 void redfish_ask_cancel(struct redfish_bmc *b)

@@ -37,25 +37,30 @@ static void basic_begin(struct redfish_bmc *b)
 	redfish_round_go(b);
 }
 
-static void session_begin(struct redfish_bmc *b, const struct redfish_answer *a)
+static void session_note(struct redfish_bmc *b, const struct redfish_answer *a)
 {
 	struct redfish_session *s = &b->session;
 	memcpy(s->token, a->token, sizeof s->token);
 	s->logins++;
 	if (!redfish_location(b, a->location, s->location))
 		s->location[0] = '\0';
-	redfish_round_go(b);
 }
 
 static void on_login(struct redfish_bmc *b, const struct redfish_answer *a)
 {
 	char why[300];
+	if (b->is_closing) {
+		session_note(b, a);
+		redfish_leave(b);
+		return;
+	}
 	if (a->err->code != CGN_FINE) {
 		redfish_round_fail(b, a->err->code, a->err->msg);
 		return;
 	}
 	if (a->status / 100 == 2 && a->token[0] != '\0') {
-		session_begin(b, a);
+		session_note(b, a);
+		redfish_round_go(b);
 		return;
 	}
 	if (a->status / 100 == 2 || a->status == 404 || a->status == 405 || a->status == 501) {
@@ -69,6 +74,11 @@ static void on_login(struct redfish_bmc *b, const struct redfish_answer *a)
 			: "the BMC opens no session for the user %.60s (HTTP status %d)",
 		b->user, a->status, b->password_file);
 	redfish_round_fail(b, is_refused ? CGN_FORBIDDEN : CGN_UNAVAILABLE, why);
+}
+
+bool redfish_login_is_open(const struct redfish_bmc *b)
+{
+	return b->request.done == on_login;
 }
 
 void redfish_login(struct redfish_bmc *b)

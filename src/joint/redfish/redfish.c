@@ -150,7 +150,7 @@ static CGN_RC client_open(struct redfish_bmc *b, const struct redfish_bmc_cfg *c
 		.tls = tls,
 		.proto = HTTP_1,
 		.max_conns = 1,
-		.connect_timeout = 10 * CGN_SEC};
+		.connect_timeout = cfg->timeout};
 	return http_client_new(b->loop, &client, &b->client, err);
 }
 
@@ -167,7 +167,10 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 	struct redfish_bmc *b = calloc(1, sizeof *b);
 	if (b == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the BMC %s", cfg->url);
-	*b = (struct redfish_bmc){.tag = REDFISH_BMC_TAG, .loop = l, .interval = cfg->interval};
+	*b = (struct redfish_bmc){.tag = REDFISH_BMC_TAG,
+		.loop = l,
+		.interval = cfg->interval,
+		.timeout = cfg->timeout};
 	(void)snprintf(b->session.list, sizeof b->session.list, REDFISH_ROOT "SessionService/Sessions");
 	cgn_timer_init(&b->timer, l, on_bmc_timer);
 	redfish_ask_init(b);
@@ -209,6 +212,11 @@ static void on_logout(struct redfish_bmc *b, const struct redfish_answer *a)
 	cgn_timer_set(&b->timer, 0);
 }
 
+void redfish_leave(struct redfish_bmc *b)
+{
+	redfish_logout(b, on_logout);
+}
+
 void redfish_bmc_close(struct redfish_bmc **take, void (*done)(void *arg), void *arg)
 {
 	struct redfish_bmc *b = *take;
@@ -218,12 +226,15 @@ void redfish_bmc_close(struct redfish_bmc **take, void (*done)(void *arg), void 
 	CGN_LIVE(b, REDFISH_BMC_TAG);
 	b->closed = done;
 	b->closed_arg = arg;
-	redfish_ask_cancel(b);
 	cgn_timer_cancel(&b->round_limit);
 	cgn_timer_cancel(&b->timer);
 	cgn_timer_init(&b->timer, b->loop, on_close_timer);
 	cgn_timer_set(&b->timer, CLOSE_LIMIT);
-	redfish_logout(b, on_logout);
+	b->is_closing = redfish_login_is_open(b);
+	if (b->is_closing)
+		return;
+	redfish_ask_cancel(b);
+	redfish_leave(b);
 }
 
 struct redfish_bmc_view redfish_bmc_view(const struct redfish_bmc *b)

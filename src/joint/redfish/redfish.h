@@ -7,8 +7,8 @@
  *
  * Readings are fresh for three intervals and twice the time that the round took.
  *
- * Bounds of a BMC: 1 MiB of a document, 256 documents waiting and 1,024 requests in a round, 10 s without a byte, 20 s for
- * an answer, 60 s for a round; 256 readings. Memory: some 100 KiB, and some 1.2 MiB while a round is under way.
+ * Bounds of a BMC: 1 MiB of a document, 256 documents waiting and 1,024 requests in a round; 256 readings; the times
+ * of the configuration. Memory: some 100 KiB, and some 1.2 MiB while a round is under way.
  * Redirects to another host are not followed. One loop, its thread; never waits. */
 #pragma once
 #include "io/loop/loop.h"
@@ -28,7 +28,9 @@ struct redfish_bmc_cfg {
 	const char *password_file; /* The password is its first line, read in each round */
 	const char *ca_file;       /* NULL: the system's authorities */
 	const char *fingerprint;   /* As tls_cfg.pin; NULL: authorities judge */
-	cgn_nsec interval;         /* From the end of a round to the begin of the next */
+	cgn_nsec
+		timeout; /* Longest silence in an answer; an answer may take twice as long, a round six times */
+	cgn_nsec interval; /* From the end of a round to the begin of the next */
 };
 /* Check what needs no BMC: the URL, the files, the fingerprint. The message names what is wrong. */
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err);

@@ -57,7 +57,7 @@ struct redfish_bmc {
 	struct http_client *client;
 	struct engine_url url;
 	char *node, *user, *password_file;
-	cgn_nsec interval;
+	cgn_nsec interval, timeout;
 	struct redfish_request request;
 	struct redfish_session session;
 	struct redfish_round *round; /* NULL: between rounds */
@@ -72,7 +72,7 @@ struct redfish_bmc {
 	size_t n_skip;
 	struct redfish_bmc_view seen; /* Counters and states; the readings are above */
 	char why[300];
-	bool is_closing;
+	bool is_closing; /* A login is under way; it is ended as soon as it is there */
 	void (*closed)(void *arg);
 	void *closed_arg;
 	struct cgn_grave grave;
@@ -90,7 +90,8 @@ bool redfish_location(const struct redfish_bmc *b, const char *text, char out[RE
 /* ---- login.c ---- */
 /* Read the password file. True when the password is another one than before. */
 bool redfish_password_read(struct redfish_bmc *b, struct cgn_err *err);
-void redfish_login(struct redfish_bmc *b); /* Ends in redfish_round_go or redfish_round_fail. */
+bool redfish_login_is_open(const struct redfish_bmc *b); /* The BMC may be making a session now. */
+void redfish_login(struct redfish_bmc *b);               /* Ends in redfish_round_go or redfish_round_fail. */
 void redfish_logout(struct redfish_bmc *b,
 	redfish_on_answer *done); /* Calls |done| inline without a session. */
 
@@ -101,5 +102,6 @@ void redfish_round_go(
 	struct redfish_bmc *b); /* Logged in: read the document under way again, or the next one. */
 void redfish_round_fail(struct redfish_bmc *b, enum cgn_code code, const char *why);
 /* ---- redfish.c ---- */
+void redfish_leave(struct redfish_bmc *b); /* End the session, then the BMC. */
 /* Take over the readings of the round, which has ended; |fault| "": it was whole. */
 void redfish_round_end(struct redfish_bmc *b, enum cgn_code code, const char *fault);

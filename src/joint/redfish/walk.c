@@ -6,7 +6,6 @@
 #include "base/sum/sum.h"
 #include "redfish_priv.h"
 
-#define ROUND_LIMIT    (60 * CGN_SEC)
 #define LOOK_AGAIN     240 /* Rounds after which documents that gave nothing are read again */
 #define REDIRECTS_MOST 3
 
@@ -211,7 +210,10 @@ static void on_round_limit(struct cgn_timer *t)
 	struct redfish_bmc *b = CGN_CONTAINER(t, struct redfish_bmc, round_limit);
 	CGN_LIVE(b, REDFISH_BMC_TAG);
 	redfish_ask_cancel(b);
-	redfish_round_end(b, CGN_DEADLINE, "the BMC's documents were not all read within 60 s");
+	char why[100];
+	(void)snprintf(why, sizeof why, "the BMC's documents were not all read within %g s",
+		(double)b->timeout * 6 / (double)CGN_SEC);
+	redfish_round_end(b, CGN_DEADLINE, why);
 }
 
 void redfish_round_init(struct redfish_bmc *b)
@@ -229,7 +231,7 @@ void redfish_round_begin(struct redfish_bmc *b)
 	if (b->seen.rounds++ % LOOK_AGAIN == 0)
 		b->n_skip = 0;
 	b->round_since = cgn_loop_now(b->loop);
-	cgn_timer_set(&b->round_limit, ROUND_LIMIT);
+	cgn_timer_set(&b->round_limit, 6 * b->timeout);
 	r->at = (struct redfish_link){.role = REDFISH_SERVICE,
 		.component = POWER_CHASSIS,
 		.path = REDFISH_ROOT};

@@ -430,7 +430,11 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 		.loop = svc_loop(s),
 		.telemetry = svc_telemetry(s),
 		.role = cfg->agent.role - ROLE_BOTH,
-		.relays = {.loop = svc_loop(s), .ops = &relay_ops, .user = a, .budget = &a->budget}};
+		.relays = {.loop = svc_loop(s),
+			.tracing = svc_tracing(s),
+			.ops = &relay_ops,
+			.user = a,
+			.budget = &a->budget}};
 	a->started_unix_ms = cgn_clock_wall_ms();
 	set_reloadable(a, cfg);
 	svc_memory_tune(s);

@@ -115,6 +115,7 @@ static void on_call_close(struct grpc_call *c, void *user, const struct cgn_err 
 	cgn_hook_drop(&r->gather.hook);
 	if (r->http != NULL)
 		http_call_cancel(&r->http); /* The engine sees the connection close and stops computing */
+	relay_trace_end(r, why->code != CGN_FINE);
 	relay_leave_engine(r, why->code != CGN_FINE);
 	relay_unbook(r); /* The agent and its budget may end before this object is freed. */
 	cgn_loop_bury(r->all->loop, &r->grave, relay_release);
@@ -147,6 +148,7 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	if (h->status == 200)
 		engine_residency_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
 	r->status = h->status;
+	r->answered_at = cgn_clock_now();
 	if (h->status == 200)
 		slotmgr_prefilled(&r->placement);
 	if (!relay_is_prefill(r) || h->status != 200)
@@ -271,6 +273,7 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	}
 	if (!cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err)))
 		return false;
+	r->asked_at = cgn_clock_now();
 	http_call_lend(r->http, iov, n);
 	http_call_end(r->http);
 	return true;
@@ -372,6 +375,7 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 	r->booked = r->message.n;
 	CGN_TRY(proto_generate_read(cgn_buf_view(&r->message), &r->arena, &r->rq, err));
 	(void)cgn_str_copyz(r->id, sizeof r->id, r->rq.request_id);
+	relay_trace_begin(r);
 	return CGN_OK;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "agent/engine/engine.h"
 #include "io/grpc/grpc.h"
+#include "joint/tracing/tracing.h"
 #include "policy/proto/proto.h"
 #include "policy/share/share.h"
 
@@ -21,6 +22,7 @@ struct relays {
 	struct cgn_loop *loop;
 	struct share share; /* Requests relayed now, in total and for each router */
 	uint64_t requests_total;
+	struct tracing *tracing;    /* NULL: off */
 	struct grpc_budget *budget; /* For the requests' bodies (agent.max_inflight_body) */
 	const struct relays_ops *ops;
 	void *user;

@@ -24,6 +24,8 @@ struct relay {
 	struct share_ticket share;
 	char id[65]; /* First bytes of the request id, for the log */
 	cgn_nsec began;
+	struct tracing_context trace;   /* Span 0: tracing is off */
+	cgn_nsec asked_at, answered_at; /* Times of the call to the engine and of its head; 0: none */
 	struct slot_placement placement;
 	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
 	struct usage_tail tail;          /* The end of the answer, for the slot manager */
@@ -36,5 +38,9 @@ struct relay {
 /* Write the pieces of the body: unchanged, or with the slot inserted, or the prompt alone. Returns how many. They
  * lie in |r| until the request is forgotten. */
 size_t relay_request_body(struct relay *r, struct iovec out[3]);
+/* Continue the router's trace: the engine continues below this agent's call. trace.c */
+void relay_trace_begin(struct relay *r);
+/* Add the spans of a request that has ended, if it is sampled. */
+void relay_trace_end(struct relay *r, bool cancelled);
 /* True for the prefill leg: the prompt is computed and stored, and no answer is wanted. */
 bool relay_is_prefill(const struct relay *r);

@@ -33,6 +33,7 @@ struct svc {
 	const struct svc_program *program;
 	const struct svc_args *args;
 	struct cgn_loop *loop;
+	struct tracing *tracing; /* NULL: off. */
 	struct telemetry *telemetry;
 	/* The configuration at the start: keys that are not live keep these values until a restart. */
 	struct config *boot;
@@ -99,6 +100,7 @@ static void drain_begin(struct svc *s, int signo)
 	cgn_nsec limit = s->program->drain_timeout != NULL ? s->program->drain_timeout(s->cfg) : 0;
 	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit", limit));
 	svc_notify_send(&s->notify, "STOPPING=1");
+	tracing_flush(s->tracing);
 	if (s->program->drain == NULL) {
 		cgn_loop_stop(s->loop);
 		return;
@@ -294,6 +296,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	svc_memory_init(&s->memory, s->loop);
 	svc_shortage_init(&s->shortage, s->loop, s->telemetry);
 	CGN_TRY(signals_take(s, err));
+	CGN_TRY(tracing_open(s->loop, s->program->name, s->telemetry, &s->tracing, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
 }
@@ -324,6 +327,7 @@ static void svc_close(struct svc *s)
 		svc_shortage_fini(&s->shortage);
 		if (s->state != NULL && s->program->stop != NULL)
 			s->program->stop(&s->state);
+		tracing_close(&s->tracing);
 		svc_admin_close(&s->admin);
 		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
 		cgn_loop_run(s->loop);
@@ -412,6 +416,12 @@ struct cgn_loop *svc_loop(struct svc *s)
 {
 	CGN_LIVE(s, SVC_TAG);
 	return s->loop;
+}
+
+struct tracing *svc_tracing(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->tracing;
 }
 
 struct telemetry *svc_telemetry(struct svc *s)

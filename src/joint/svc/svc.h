@@ -20,6 +20,7 @@
 #include "io/http/http.h"
 #include "io/loop/loop.h"
 #include "joint/telemetry/telemetry.h"
+#include "joint/tracing/tracing.h"
 #include "policy/config/config.h"
 
 struct svc;
@@ -103,6 +104,8 @@ struct svc_program {
 /* Return the process's exit status (0, 2 usage, 3 config, 7 port in use, ...). */
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
+struct tracing *svc_tracing(
+	struct svc *s); /* NULL: the environment sets no collector. Closed after stop(). */
 struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed after stop(). */
 /* Watch the certificate of |tls|, which the setting |key| names; call from start. The metric
  * cgn_tls_certificate_expiry_seconds shows when the certificate ends. When two weeks are left, or a third of

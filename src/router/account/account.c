@@ -4,6 +4,7 @@
 #include "io/linefile/linefile.h"
 #include "router/account/explain.h"
 #include "router/account/series_priv.h"
+#include "router/trace/trace.h"
 
 /* Tokens of an answer that the client pays for without seeing them, such as reasoning */
 #define MOST_UNSEEN 65536
@@ -224,6 +225,7 @@ void gw_account_end(struct gw_req *r)
 			metric_observe(s->ttft, r->answer.first_byte - r->client.started);
 	}
 	gw_tenant_count(r);
+	gw_trace_end(r, status, final_outcome(r, status), now);
 	gw_explain_end(r, status, final_outcome(r, status), now);
 	access_log(r, status, final_outcome(r, status), now);
 }

@@ -125,7 +125,8 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 {
 	struct gw_worker *w = r->w;
 	struct explain_decision d;
-	if (w->explain == NULL && !r->client.explain_asked && w->rules->shadow.n == 0)
+	bool kept = r->client.explain_asked || r->client.trace.sampled;
+	if (w->explain == NULL && !kept && w->rules->shadow.n == 0)
 		return;
 	d.request = request_number(r);
 	d.id = r->client.id;
@@ -140,7 +141,7 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 	}
 	if (w->explain != NULL)
 		explain_ring_decide(w->explain, &d);
-	if (r->client.explain_asked)
+	if (kept)
 		brief_keep(r, &d);
 }
 

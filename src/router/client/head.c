@@ -2,6 +2,7 @@
 /* head: what a request's head says. */
 #include "base/mix/mix.h"
 #include "router/client/client_priv.h"
+#include "router/trace/trace.h"
 
 #define ID_MAX 128
 
@@ -42,7 +43,7 @@ static bool is_forwarded(struct cgn_str name)
 
 static bool headers_take(struct gw_req *r, const struct http_head *h)
 {
-	r->client.headers = cgn_arena_get(&r->arena, (h->n_fields + 1) * sizeof *r->client.headers);
+	r->client.headers = cgn_arena_get(&r->arena, (h->n_fields + 2) * sizeof *r->client.headers);
 	if (r->client.headers == NULL)
 		return false;
 	for (size_t i = 0; i < h->n_fields && r->client.n_headers < PROTO_MAX_HEADERS - 1; i++) {
@@ -56,6 +57,7 @@ static bool headers_take(struct gw_req *r, const struct http_head *h)
 	}
 	r->client.headers[r->client.n_headers++] =
 		(struct proto_header){CGN_STR("x-request-id"), r->client.id};
+	gw_trace_begin(r, http_head_get(h, "traceparent"));
 	return true;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/plan/handoff.h"
+#include "router/trace/trace.h"
 
 #include <stdlib.h>
 
@@ -422,6 +423,7 @@ static const struct gw_attempt_ops beside_ops = {.on_event = on_beside_event, .o
 static struct proto_generate beside_message(struct gw_req *r, const struct plan_leg *leg,
 	const struct view_name *served, uint32_t new_tokens)
 {
+	gw_trace_leg(r, GW_TRACE_BESIDE);
 	struct proto_generate g = {.request_id = r->client.id,
 		.method = r->client.method,
 		.path = r->client.target,

@@ -5,6 +5,7 @@
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
+#include "router/trace/trace.h"
 
 /* ---- callbacks of the attempt ---- */
 
@@ -89,6 +90,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	const struct gw_attempt_cfg *cfg)
 {
 	struct plan_leg *leg = plan_leg(&r->plan.legs);
+	gw_trace_leg(r, r->plan.legs.n - 1);
 	uint32_t attempts = plan_attempts(&r->plan.legs);
 	struct proto_generate g = {
 		.request_id = r->client.id,

@@ -4,6 +4,7 @@
 #pragma once
 #include "io/http/http.h"
 #include "policy/proto/proto.h"
+#include "policy/tracing/tracing.h"
 
 enum gw_route_kind {
 	/* with a body, which names a model (GW_STORED: without one) */
@@ -54,6 +55,8 @@ struct gw_client {
 	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */
 	struct proto_header *headers;              /* fields that engines get */
 	size_t n_headers;
+	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
+	struct tracing_context trace;
 	bool explain_asked;          /* X-Cgn-Explain */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };

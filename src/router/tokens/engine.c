@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "router/tokens/tokens_priv.h"
+#include "router/trace/trace.h"
 
 /* Bytes of about a million tokens; a longer prompt has blocks of bytes */
 #define ANSWER_MAX ((size_t)8 << 20)
@@ -95,14 +96,17 @@ static struct cgn_str name_at(const struct gw_req *r, const struct view_node *no
 static void question_send(struct gw_req *r, const struct view_node *node)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
+	gw_trace_leg(r, GW_TRACE_TOKENS);
+	const struct proto_header *trace = r->client.traceparent;
 	const struct proto_header headers[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("x-request-id"), r->client.id}};
+		{CGN_STR("x-request-id"), r->client.id},
+		trace != NULL ? *trace : (struct proto_header){CGN_STR(""), CGN_STR("")}};
 	const struct proto_generate g = {
 		.request_id = r->client.id,
 		.method = CGN_STR("POST"),
 		.path = cgn_str_of(a->steps[a->step].path),
 		.headers = headers,
-		.n_headers = CGN_COUNT(headers),
+		.n_headers = CGN_COUNT(headers) - (trace == NULL),
 		.facts = {.model = name_at(r, node), .attempt = 1, .router = r->w->shared->instance},
 		.body = cgn_buf_view(&a->body),
 	};

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces, read by OpenTelemetry's own protocol definitions and gRPC stubs (PyPI's opentelemetry-proto)."""
+import concurrent.futures
+import http.server
+import json
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from cluster import BUILD, until
+
+grpc = pytest.importorskip("grpc") if not os.environ.get("CI") else __import__("grpc")
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
+from opentelemetry.proto.trace.v1 import trace_pb2  # noqa: E402
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE, CALLER = PARENT.split("-")[1:3]
+
+
+class Collector:
+    """Collect what is exported. |answer|: statuses for the next exports; then all are taken."""
+
+    def __init__(self):
+        self.requests, self.fields, self.answer, self.pause = [], [], [], 0
+        self.lock = threading.Lock()
+
+    def take(self, message, fields):
+        time.sleep(self.pause)
+        with self.lock:
+            if self.answer:
+                return self.answer.pop(0)
+            self.requests.append(message)
+            self.fields.append(fields)
+        return None
+
+    @property
+    def spans(self):
+        """All spans, as (service, span)."""
+        with self.lock:
+            return [({a.key: a.value.string_value for a in rs.resource.attributes}["service.name"], s)
+                    for m in self.requests for rs in m.resource_spans for ss in rs.scope_spans for s in ss.spans]
+
+    def __enter__(self):
+        return self
+
+
+class OverHttp(Collector):
+    protocol = "http/protobuf"
+
+    def __enter__(self):
+        collector = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                assert self.path == "/v1/traces" and self.headers["content-type"] == "application/x-protobuf"
+                status = collector.take(trace_service_pb2.ExportTraceServiceRequest.FromString(body), dict(self.headers)) or 200
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class OverGrpc(Collector):
+    protocol = "grpc"
+
+    def __enter__(self):
+        collector = self
+
+        class Service(trace_service_pb2_grpc.TraceServiceServicer):
+            def Export(self, request, context):
+                status = collector.take(request, dict(context.invocation_metadata()))
+                if status:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+                return trace_service_pb2.ExportTraceServiceResponse()
+
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), self.server)
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+        self.url = f"http://127.0.0.1:{port}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(None)
+
+
+@pytest.fixture(params=[OverHttp, OverGrpc])
+def collector(request, monkeypatch):
+    with request.param() as c:
+        for name, value in (("ENDPOINT", c.url), ("PROTOCOL", c.protocol), ("HEADERS", "x-tenant=ops%20team,Authorization=Bearer%20key")):
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_" + name, value)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,rack=r%2C7")
+        yield c
+
+
+def attributes(span):
+    def plain(v):
+        return getattr(v, v.WhichOneof("value"))
+    return {a.key: plain(a.value) for a in span.attributes}
+
+
+def test_the_spans_of_a_request(cluster, collector):
+    cluster.router()
+    cluster.node("a", "--token-interval-us", "2000")
+    cluster.wait_ready(1)
+    before = time.time_ns()
+    cluster.chat("hello " * 100, {"traceparent": PARENT, "x-request-id": "traced"}, max_tokens=5, stream=True)
+    cluster.chat("not sampled", {"traceparent": PARENT[:-2] + "00"}, max_tokens=2)
+    until(lambda: {s.name for _, s in collector.spans} >= {"POST /v1/chat/completions", "pick", "answer leg", "relay", "engine"}, lambda: [s.name for _, s in collector.spans])
+    every = [s for _, s in collector.spans]
+
+    def below(parent, name):
+        (span,) = [s for s in every if s.name == name and s.parent_span_id == parent.span_id]
+        return span
+    assert {s.trace_id.hex() for s in every} == {TRACE} and len({s.span_id for s in every}) == len(every)
+    (root,) = [s for s in every if s.name == "POST /v1/chat/completions"]  # none of the second request
+    pick, leg, tokens = (below(root, name) for name in ("pick", "answer leg", "tokens"))
+    relay = below(leg, "relay")
+    engine = below(relay, "engine")
+    below(below(tokens, "relay"), "engine")  # the engine was asked for the prompt's tokens
+    spans = {s.name: s for s in (root, pick, leg, relay, engine)}
+    assert root.parent_span_id.hex() == CALLER
+    assert pick.parent_span_id == leg.parent_span_id == root.span_id
+    assert relay.parent_span_id == leg.span_id and engine.parent_span_id == relay.span_id
+    assert all(len(s.span_id) == 8 for s in every)
+    assert (root.kind, relay.kind) == (trace_pb2.Span.SPAN_KIND_SERVER,) * 2
+    assert (leg.kind, engine.kind) == (trace_pb2.Span.SPAN_KIND_CLIENT,) * 2
+    for outer, inner in ((root, leg), (leg, relay), (relay, engine)):
+        assert outer.start_time_unix_nano <= inner.start_time_unix_nano + 2_000_000 and inner.end_time_unix_nano <= outer.end_time_unix_nano + 2_000_000
+    assert before - 2_000_000 < root.start_time_unix_nano < root.end_time_unix_nano < time.time_ns()
+    about = attributes(root)
+    assert about["http.response.status_code"] == 200 and about["gen_ai.request.model"] == "sim" and about["cgn.request_id"] == "traced" and about["cgn.stream"] is True
+    assert attributes(leg)["cgn.node"] == "a" and attributes(engine)["cgn.engine"] == "sim"
+    decision = json.loads(attributes(pick)["cgn.decision"])
+    assert decision["node"] == "a" and decision["candidates"][0]["node"] == "a"
+    services = {n: s for s, n in {(service, s.name) for service, s in collector.spans}}
+    assert services["pick"] == "cgn-router" and services["engine"] == "cgn-agent"
+    fields = {k.lower(): v for k, v in collector.fields[0].items()}
+    assert fields["x-tenant"] == "ops team" and fields["authorization"] == "Bearer key"
+    about = {a.key: a.value.string_value for a in collector.requests[0].resource_spans[0].resource.attributes}
+    assert about["deployment.environment.name"] == "test" and about["rack"] == "r,7" and about["service.version"]
+
+
+def test_a_request_without_a_caller_and_the_share_of_traces(cluster, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "1")
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    cluster.chat("hello", max_tokens=2)
+    until(lambda: {s.name for _, s in collector.spans} >= {"POST /v1/chat/completions", "engine"}, "both programs export")
+    chat = [s for _, s in collector.spans if s.name in ("POST /v1/chat/completions", "answer leg", "relay", "engine")]
+    assert len({s.trace_id for s in chat}) == 1 and next(s for s in chat if s.name.startswith("POST")).parent_span_id == b""
+
+
+def test_a_collector_that_is_away_slow_and_refuses(cluster, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    collector.answer = [503, 503]
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    cluster.chat("hello", max_tokens=2)
+    until(lambda: any(s.name == "engine" for _, s in collector.spans), "the spans are sent again")
+    collector.pause = 2
+    for i in range(60):
+        assert cluster.chat(f"hello {i}", max_tokens=1).status == 200
+    until(lambda: cluster.metric("cgn_spans_total", outcome="dropped") > 0, "what does not fit is dropped and counted")
+    collector.pause = 0
+    sent = cluster.metric("cgn_spans_total", outcome="exported")
+    cluster.chat("again", max_tokens=1)
+    until(lambda: cluster.metric("cgn_spans_total", outcome="exported") > sent, "it goes on")
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "http://host:port"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "http/protobuf and grpc"),
+    ("OTEL_TRACES_SAMPLER", "jaeger_remote", "always_on"), ("OTEL_TRACES_SAMPLER_ARG", "7", "from 0 to 1"), ("OTEL_BSP_SCHEDULE_DELAY", "soon", "no number"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "novalue", "key=value"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue", "key=value"),
+    ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "none"), ("OTEL_TRACES_EXPORTER", "zipkin", "otlp and none")])
+def test_a_wrong_variable_is_named(tmp_path, name, value, said):
+    env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", name: value}
+    done = subprocess.run([BUILD / "src/agent/cgn-agent", "--set", "agent.listen=127.0.0.1:0", "--set", "agent.listen_admin=127.0.0.1:0"],
+                          env=env, capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    assert done.returncode == 3 and name in done.stderr and said in done.stderr, done
+
+
+def test_an_engine_gets_the_trace(cluster, collector):
+    """An engine that says which head it got: the trace goes on below the agent's call."""
+    seen = []
+
+    class Engine(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def reply(self, body):
+            body = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            self.reply({"object": "list", "data": [{"id": "plain", "object": "model"}]})
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            seen.append(self.headers["traceparent"])
+            self.reply({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cluster.router()
+    cluster.agent("a", server.server_address[1], {"engine": {"kind": "openai_compat"}})
+    cluster.wait_ready(1)
+    cluster.ask("POST", "/v1/chat/completions", {"model": "plain", "messages": [{"role": "user", "content": "x"}]}, {"traceparent": PARENT, "tracestate": "vendor=1"})
+    until(lambda: any(s.name == "engine" for _, s in collector.spans), "the agent's span is there")
+    span = next(s for _, s in collector.spans if s.name == "engine")
+    assert seen == [f"00-{TRACE}-{span.span_id.hex()}-01"]
+    server.shutdown()
+    server.server_close()

@@ -334,17 +334,21 @@ static void another_program_reads_the_page(void **state)
 }
 
 /* Prometheus' own linter reads a page with every metric, hostile labels included. */
+static size_t labels_in(const char *labels)
+{
+	size_t n = labels[0] != '\0';
+	for (; *labels != '\0'; labels++)
+		n += *labels == ',';
+	return n;
+}
+
 static void promtool_finds_no_fault(void **state)
 {
 	(void)state;
 	if (system("promtool --version >/dev/null 2>&1") != 0)
 		skip();
-#define METRIC(id, name, type, labels, help)                              \
-	metric_get(t, METRIC_##id, (const char *const[]){"x", "y", "z"},  \
-		sizeof labels == 1                                    ? 0 \
-			: strchr(labels, ',') == NULL                 ? 1 \
-			: strchr(labels, ',') == strrchr(labels, ',') ? 2 \
-								      : 3);
+#define METRIC(id, name, type, labels, help) \
+	metric_get(t, METRIC_##id, (const char *const[]){"x", "y", "z", "w"}, labels_in(labels));
 #include "agent/metrics.def"
 #include "joint/telemetry/metrics.def"
 #include "kvcached/daemon/metrics.def"

@@ -183,6 +183,7 @@ static void router_stop(void **take)
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
+	energy_board_free(&r->shared.choice.energy);
 	pending_free(&r->shared.choice.pending);
 	tls_ctx_free(&r->ports.http_tls);
 	tls_ctx_free(&r->ports.grpc_tls);
@@ -232,6 +233,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->shared.choice.hotprefix, err));
 	CGN_TRY(transfer_new(&r->shared.choice.transfer, err));
+	CGN_TRY(energy_board_new(ROUTE_MAX_NODES, &r->shared.choice.energy, err));
 	CGN_TRY(prompttail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));

@@ -173,7 +173,7 @@ static double job_turn(struct job *j, const struct energy_sums *s)
 		j->tokens = (uint32_t)any_between(100, 8000);
 		j->from_token_j = s->token_j;
 	} else if (j->state == 1) {
-		j->joules = (s->token_j - j->from_token_j) * j->tokens;
+		j->joules = (s->token_j - j->from_token_j) * (j->tokens + 1.0);
 		j->from_stream_j = s->stream_j;
 	} else {
 		joules = j->joules + s->stream_j - j->from_stream_j;
@@ -199,7 +199,7 @@ static void joules_of_requests_add_up_to_the_counter(void **state)
 			prompts += jobs[k].state == 1;
 			tokens += jobs[k].state == 1 ? jobs[k].tokens : 0;
 		}
-		energy_meter_load(&m, streams, prompts, tokens, now);
+		energy_meter_load(&m, &(struct energy_load){streams, prompts, tokens}, now);
 		cgn_nsec dt = (cgn_nsec)any_between(1e6, 1e8);
 		since += (double)dt * 1e-9 *
 			(prompts > 0 ? (double)real.prefill : energy_decode_watts(&real, streams));
@@ -227,7 +227,7 @@ static void idle_joules_are_of_no_request(void **state)
 	near_to(s.idle_j, 120, 0.01);
 	assert_true(s.stream_j == 0 && s.token_j == 0);
 	/* More was given out than counted: less is given out later, and no sum falls. */
-	energy_meter_load(&m, 1, 0, 0, 2 * CGN_SEC);
+	energy_meter_load(&m, &(struct energy_load){1, 0, 0}, 2 * CGN_SEC);
 	struct energy_sums a = energy_meter_sums(&m, 3 * CGN_SEC);
 	energy_meter_counted(&m, 10, 1, 3 * CGN_SEC);
 	for (cgn_nsec t = 3 * CGN_SEC; t < 20 * CGN_SEC; t += 100 * CGN_MSEC) {

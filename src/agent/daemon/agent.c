@@ -12,6 +12,7 @@
 
 #define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
 #define POWER_INTERVAL CGN_SEC
+#define POWER_TURNS    4                /* Routers are told so often of the energy that requests take */
 #define DIRECT_WAIT    (500 * CGN_MSEC) /* Until routers have heard and told */
 #define NO_ENGINE      "no engine is configured: cgn-agent needs an [engine] table, or several of [[engines]]"
 #define MIN_STREAMS    4096
@@ -139,10 +140,17 @@ static void on_engine_changed(void *user)
 	agent_drain_step(user);
 }
 
+/* The load changed: the energy from here on is that of others. */
+static void load_changed(struct agent *a)
+{
+	const struct energy_load load = agent_energy_load(a);
+	node_energy_load(&a->energy, &load, cgn_loop_now(a->loop));
+	watch_load_changed(&a->watch);
+}
+
 static void on_load_changed(void *user)
 {
-	struct agent *a = user;
-	watch_load_changed(&a->watch);
+	load_changed(user);
 }
 
 static void on_residency_changed(void *user)
@@ -321,16 +329,25 @@ static uint64_t on_watch_stale_ms(void *user)
 	return engines_stale_ms(a->engines, a->n_engines, cgn_loop_now(a->loop));
 }
 
+static bool on_energy_asked(void *user, Cognitora__V1__Energy *out, float *watts)
+{
+	struct agent *a = user;
+	CGN_LIVE(a, AGENT_TAG);
+	node_energy_tell(&a->energy, out, watts, cgn_loop_now(a->loop));
+	return a->energy.begun;
+}
+
 static void on_direct_changed(void *user, bool heard)
 {
 	struct agent *a = user;
 	CGN_LIVE(a, AGENT_TAG);
 	engine_direct_told(&a->engines[0], watch_direct(&a->watch, 0).inflight, heard);
-	watch_load_changed(&a->watch);
+	load_changed(a);
 	agent_drain_step(a);
 }
 
 static const struct watch_ops watch_ops = {.direct_changed = on_direct_changed,
+	.energy = on_energy_asked,
 	.load = on_watch_load,
 	.source = on_watch_source,
 	.stale_ms = on_watch_stale_ms};
@@ -385,9 +402,14 @@ static void on_power_timer(struct cgn_timer *t)
 {
 	struct agent *a = CGN_CONTAINER(t, struct agent, power_timer);
 	CGN_LIVE(a, AGENT_TAG);
-	(void)powersrc_step(&a->power, cgn_loop_now(a->loop));
-	watch_load_changed(&a->watch);
-	cgn_timer_set(&a->power_timer, POWER_INTERVAL);
+	if (a->power_turn++ % POWER_TURNS == 0) {
+		(void)powersrc_step(&a->power, cgn_loop_now(a->loop));
+		node_energy_read(&a->energy, &a->gpus, &a->power, cgn_loop_now(a->loop));
+		watch_energy_changed(&a->watch);
+	} else if (a->energy.known && a->relays.share.all.inflight > 0) {
+		watch_energy_changed(&a->watch);
+	}
+	cgn_timer_set(&a->power_timer, POWER_INTERVAL / POWER_TURNS);
 }
 
 /* ---- start and stop ---- */
@@ -441,6 +463,7 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 	cgn_arena_init(&a->scratch, SCRATCH_BYTES);
 	watch_init(&a->watch, a->loop, &watch_ops, a);
 	powersrc_init(&a->power, POWERSRC_ROOT);
+	node_energy_init(&a->energy, a->telemetry, cgn_loop_now(a->loop));
 	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
 	cgn_timer_init(&a->drain_timer, a->loop, on_drain_timer);
 	cgn_timer_init(&a->direct_timer, a->loop, on_direct_timer);
@@ -462,7 +485,7 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 		return rc;
 	}
 	a->watch.holdings = a->holdings;
-	if (a->power.n > 0)
+	if (a->power.n > 0 || cfg->agent.nvml[0] != '\0')
 		cgn_timer_set(&a->power_timer, 0);
 	gpus_open(&a->gpus, a->loop, a->telemetry, cfg);
 	rc = node_power_open(a->loop, a->telemetry, a->node_id, &a->gpus, &a->node_power, err);

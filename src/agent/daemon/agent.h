@@ -2,6 +2,7 @@
 /* agent: one per node. Supervises the node's engines, relays requests to them, and reports the node to routers.
  * One loop, its thread. */
 #pragma once
+#include "agent/daemon/energy.h"
 #include "agent/daemon/store.h"
 #include "agent/engine/engine.h"
 #include "agent/gpu/gpu.h"
@@ -9,7 +10,6 @@
 #include "agent/relay/relay.h"
 #include "agent/watch/watch.h"
 #include "io/proc/proc.h"
-#include "joint/powersrc/powersrc.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
 
@@ -43,7 +43,9 @@ struct agent {
 	struct powersrc power;
 	struct node_power *node_power; /* NULL: not yet */
 	struct gpus gpus;
+	struct node_energy energy;
 	struct cgn_timer power_timer;
+	unsigned power_turn;
 
 	cgn_nsec drain_timeout;
 	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
@@ -71,6 +73,7 @@ void agent_changed(struct agent *a);
 bool agent_is_ready(const struct agent *a); /* At least one engine is ready */
 /* Fill in the node's load: in total, and the share of |router|. */
 void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out);
+struct energy_load agent_energy_load(const struct agent *a); /* The load, as the energy is divided by it. */
 /* Choose the engine with this name; without a name, the ready engine with the fewest requests that serves the
  * model. NULL, and why in |err|, when there is none. */
 struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err);

@@ -184,6 +184,13 @@ static void row_add(struct share_row *to, struct share_row more)
 	to->queued_tokens += more.queued_tokens;
 }
 
+struct energy_load agent_energy_load(const struct agent *a)
+{
+	struct share_row all = a->relays.share.all;
+	row_add(&all, watch_direct(&a->watch, 0));
+	return (struct energy_load){all.decoding, all.inflight - all.decoding, all.queued_tokens};
+}
+
 void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out)
 {
 	const struct share *share = &a->relays.share;

@@ -7,6 +7,8 @@
 #include "base/log/log.h"
 
 #define GPU_INTERVAL CGN_SEC
+#define GPU_HOT_C    86 /* An H100 slows down from 87 on */
+#define GPU_MOST_W   5000
 #define GPU_SILENT   (5 * CGN_SEC) /* A call that takes longer is not expected to return */
 
 bool gpus_are_known(const struct gpus *g)
@@ -42,6 +44,22 @@ static void energy_count(struct gpus *g, struct gpu_series *s, const struct nvml
 	uint64_t joules = (gpu->energy_mj - from) / 1000;
 	metric_add(s->energy, joules);
 	s->energy_mj = from + joules * 1000;
+}
+
+/* Count the GPU's energy, or its power over time where it counts none. */
+static void joules_count(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu, cgn_nsec now)
+{
+	double watts = 0, before = s->counter.joules;
+	if ((gpu->have & NVML_ENERGY) != 0) {
+		if (s->counter.max_watts <= 0)
+			power_counter_init(&s->counter, 0, GPU_MOST_W);
+		(void)power_counter_step(&s->counter, gpu->energy_mj * 1000, now, &watts);
+		g->joules += s->counter.joules - before;
+	} else if ((gpu->have & NVML_POWER) != 0) {
+		if (s->power_at != 0 && now - s->power_at < GPU_SILENT)
+			g->joules += gpu->power_mw * 1e-3 * (double)(now - s->power_at) * 1e-9;
+		s->power_at = now;
+	}
 }
 
 static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu)
@@ -83,6 +101,7 @@ static void metrics_follow(struct gpus *g)
 		(void)cgn_str_copyz(g->series[i].uuid, sizeof g->series[i].uuid,
 			cgn_str_of(g->view.gpu[i].uuid));
 		series_set(g, &g->series[i], &g->view.gpu[i]);
+		joules_count(g, &g->series[i], &g->view.gpu[i], cgn_clock_now());
 	}
 	metric_set(METRIC_ONE(g->telemetry, GPUS), (double)n);
 }
@@ -166,6 +185,31 @@ void gpus_load(const struct gpus *g, Cognitora__V1__Load *out)
 		out->gpu_power_mw += gpu->power_mw;
 		out->gpu_power_limit_mw += gpu->power_limit_mw;
 	}
+}
+
+double gpus_limit_watts(const struct gpus *g)
+{
+	double sum = 0;
+	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
+		sum += g->view.gpu[i].power_limit_mw * 1e-3;
+	return sum;
+}
+
+static bool reason_is_heat(const char *name)
+{
+	return strcmp(name, "thermal") == 0 || strcmp(name, "hardware_thermal") == 0 ||
+		strcmp(name, "hardware") == 0 || strcmp(name, "power_brake") == 0;
+}
+
+bool gpus_hot(const struct gpus *g)
+{
+	uint64_t hot = 0;
+	for (size_t i = 0; i < nvml_n_slow_reasons; i++)
+		hot |= reason_is_heat(nvml_slow_reasons[i].name) ? nvml_slow_reasons[i].bit : 0;
+	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
+		if ((g->view.gpu[i].slowed & hot) != 0 || g->view.gpu[i].temperature_c >= GPU_HOT_C)
+			return true;
+	return false;
 }
 
 static void gpu_put(struct json_out *o, const struct nvml_gpu *gpu)

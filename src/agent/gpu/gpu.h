@@ -8,12 +8,15 @@
 #include "io/nvml/nvml.h"
 #include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
+#include "policy/power/power.h"
 
 /* The series of one GPU. */
 struct gpu_series {
 	char uuid[96];      /* "": the series are not shown */
 	uint64_t energy_mj; /* The counter has the whole joules of it */
 	struct metric_cell *energy;
+	struct power_counter counter;
+	cgn_nsec power_at; /* Last reading of power, of a GPU that counts no energy */
 };
 struct gpus {
 	struct cgn_loop *loop;
@@ -24,10 +27,14 @@ struct gpus {
 	char said[200];       /* The fault that the log told last; "": none */
 	bool told, is_silent; /* is_silent: the library does not return */
 	struct gpu_series series[NVML_MAX_GPUS];
+	double joules; /* Energy of all GPUs since the agent began */
 };
 void gpus_open(struct gpus *g, struct cgn_loop *l, struct telemetry *t, const struct config *cfg);
 void gpus_close(struct gpus *g);           /* Does nothing when not opened. */
 bool gpus_are_known(const struct gpus *g); /* True when the readings in |view| are those of now. */
 /* Fill in the sums over the GPUs that are read now. */
 void gpus_load(const struct gpus *g, Cognitora__V1__Load *out);
+double gpus_limit_watts(const struct gpus *g); /* Return the sum of the power limits; 0: unknown. */
+/* Return true when a GPU is slowed down by heat or a power brake, or is as hot as that. */
+bool gpus_hot(const struct gpus *g);
 void gpus_report(const struct gpus *g, struct json_out *o); /* Append the object of /gpus. */

@@ -84,9 +84,13 @@ static bool watcher_send_event(struct watcher *w, const struct proto_residency *
 	const struct proto_check *check)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	float watts[ENERGY_KNOTS + 1];
+	Cognitora__V1__Energy energy;
+	bool counted = w->load_due && w->all->ops->energy(w->all->user, &energy, watts);
 	const struct proto_event ev = {.seq = w->seq + 1,
 		.node = w->node_due ? w->all->node : NULL,
 		.load = w->load_due ? &w->told : NULL,
+		.energy = counted ? &energy : NULL,
 		.residency = r,
 		.check = check,
 		.beat_ms = w->load_due ? (uint32_t)(SEND_BEAT / CGN_MSEC) : 0,
@@ -231,6 +235,13 @@ static void watch_send_at(struct watch *all, cgn_nsec due)
 void watch_load_changed(struct watch *all)
 {
 	watch_send_at(all, all->sent_at + SEND_INTERVAL);
+}
+
+void watch_energy_changed(struct watch *all)
+{
+	cgn_list_each (it, &all->watchers)
+		CGN_CONTAINER(it, struct watcher, link)->load_due = true;
+	watch_load_changed(all);
 }
 
 void watch_node_changed(struct watch *all, const Cognitora__V1__Node *node)

@@ -7,6 +7,7 @@
 #include "base/core/list.h"
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"
+#include "policy/energy/energy.h"
 #include "policy/holdings/holdings.h"
 #include "policy/proto/proto.h"
 #include "policy/share/share.h"
@@ -16,6 +17,8 @@
 struct watch_ops {
 	/* Fill in the node's load as |router| is told it: in total, and the router's share. */
 	void (*load)(void *user, uint64_t router, Cognitora__V1__Load *out);
+	/* Fill in the node's energy; |watts| has room for ENERGY_KNOTS + 1 numbers. False: it is not counted. */
+	bool (*energy)(void *user, Cognitora__V1__Energy *out, float *watts);
 	Cognitora__V1__ResidencySource (*source)(void *user);
 	/* Milliseconds since the oldest silent source was heard; 0: all sources are in contact. */
 	uint64_t (*stale_ms)(void *user);
@@ -42,6 +45,7 @@ void watch_open(struct watch *w, struct grpc_call *c);
 void watch_digest_changed(struct watch *w, uint64_t digest);
 void watch_source_changed(struct watch *w);
 void watch_load_changed(struct watch *w);
+void watch_energy_changed(struct watch *w); /* The load is told again, with the energy. */
 /* The node's description is |node| from now on; watchers are told at once. */
 void watch_node_changed(struct watch *w, const Cognitora__V1__Node *node);
 /* Return the requests that |router| has straight at the engine, as it told; 0: all routers' together. A router that

@@ -95,6 +95,7 @@ static const struct {
 	{"PREFILL MS", "predicted_ms", "prefill"},
 	{"FETCH MS", "predicted_ms", "fetch"},
 	{"SLOWDOWN MS", "predicted_ms", "slowdown"},
+	{"JOULES", NULL, "joules"},
 };
 
 static void put_cell(struct ctl_table *t, struct view *w, struct json_val cand, size_t column)

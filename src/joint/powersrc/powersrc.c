@@ -83,6 +83,7 @@ double powersrc_step(struct powersrc *p, cgn_nsec now)
 		used_uj += (double)zone_used(&p->zone[i]);
 		limit_uw += (double)p->zone[i].limit_uw;
 	}
+	p->joules += used_uj * 1e-6;
 	cgn_nsec before = p->last;
 	p->last = now;
 	if (before == 0) /* The energy before the first call was used over an unknown time */
@@ -91,4 +92,12 @@ double powersrc_step(struct powersrc *p, cgn_nsec now)
 	double left = 1 - uw / limit_uw;
 	p->headroom = left < 0 ? 0 : left > 1 ? 1 : left;
 	return p->headroom;
+}
+
+double powersrc_limit_watts(const struct powersrc *p)
+{
+	double sum = 0;
+	for (size_t i = 0; i < p->n; i++)
+		sum += (double)p->zone[i].limit_uw * 1e-6;
+	return sum;
 }

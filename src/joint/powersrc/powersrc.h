@@ -19,10 +19,13 @@ struct powersrc {
 	size_t n;
 	cgn_nsec last; /* Last reading; 0: none yet */
 	double headroom;
+	double joules; /* Energy of all packages since powersrc_init */
 };
 
 /* Find the package zones below |root|; there may be none. */
 void powersrc_init(struct powersrc *p, const char *root);
+double powersrc_limit_watts(
+	const struct powersrc *p); /* Return the sum of the long-term limits; 0: unknown. */
 /* Read the counters and return the headroom since the last call: 1 - power / limit over all packages, from 0
  * to 1; 1 when unknown. Reads a few lines of sysfs and does not block. */
 double powersrc_step(struct powersrc *p, cgn_nsec now);

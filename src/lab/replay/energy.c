@@ -113,7 +113,7 @@ void energy_step(struct replay *r, struct replay_server *n, cgn_nsec until)
 
 static void load_tell(struct replay *r, struct replay_draw *d)
 {
-	energy_meter_load(&d->meter, d->streams, d->prompts, d->prompt_tokens, r->now);
+	energy_meter_load(&d->meter, &(struct energy_load){d->streams, d->prompts, d->prompt_tokens}, r->now);
 }
 
 static uint32_t prompt_of(const struct replay_flight *f)
@@ -149,7 +149,7 @@ void energy_first(struct replay *r, struct replay_flight *f)
 	if (r->cfg->gpu == NULL)
 		return;
 	const struct energy_sums s = energy_meter_sums(&d->meter, r->now);
-	f->joules += (s.token_j - f->from_j) * prompt_of(f);
+	f->joules += (s.token_j - f->from_j) * (prompt_of(f) + 1.0);
 	f->from_j = s.stream_j;
 	d->prompts--;
 	d->prompt_tokens -= prompt_of(f);

@@ -201,6 +201,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.blocks = (uint32_t)ask->blocks,
 		.new_tokens = clamp_u32((double)w->uncached_tokens),
 		.at = ask->now};
+	chooser_energy_booked(c, out, ask->now);
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
 	move_book(c, ask, p, out);
@@ -215,6 +216,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->booked || !t->prefilling)
 		return;
 	struct node_stats *stats = stats_of(c, t);
+	chooser_energy_settle(c, t, now);
 	t->prefilling = false;
 	t->begun_at = t->whole ? 0 : now;
 	atomic_fetch_sub_explicit(&stats->queued_tokens, t->queued_tokens, memory_order_relaxed);
@@ -237,6 +239,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->booked)
 		return;
 	struct node_stats *stats = stats_of(c, t);
+	chooser_energy_settle(c, t, now);
 	t->beside_last = streams_beside(stats);
 	t->busy_last = busy_until(stats, now);
 	if (t->prefilling)

@@ -96,6 +96,13 @@ struct chooser_move {
 	cgn_nsec since;
 };
 
+/* The energy of its node that a request has used. */
+struct chooser_energy {
+	bool counted;               /* The node's energy is known. */
+	struct energy_instant from; /* The node's sums at the begin of the phase that it is in. */
+	double prefill_j, decode_j; /* Used in the phases that have ended. */
+};
+
 /* The booking of one pick, owned by the booker; all zero when nothing is booked. The members after |at| are
  * for chooser_done. */
 struct chooser_ticket {
@@ -121,6 +128,7 @@ struct chooser_ticket {
 	uint32_t beside_then, beside_last;
 	/* Total time that prompts were computed at the node, at the same instants. */
 	cgn_nsec busy_then, busy_last;
+	struct chooser_energy energy;
 };
 
 /* The end of a request, as the engine counted. */
@@ -178,6 +186,14 @@ struct chooser_split {
 };
 
 struct chooser;
+/* ---- energy.c ---- */
+
+/* Return the index of the candidate that the rules for energy would have picked where they have no effect (mode
+ * shadow); p->n: none, or the power of a candidate is unknown. */
+size_t chooser_energy_shadow(const struct chooser_pick_result *p);
+/* Return the joules that the request of |t| has used by |now|, by phase. Zero: not known. */
+struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now);
+
 /* |seed| is the first turn, so that several routers do not go through equal nodes in step. Fails with
  * NO_MEMORY, and with TOO_LARGE when the index has no reader left. */
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,

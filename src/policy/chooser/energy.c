@@ -113,3 +113,74 @@ void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask,
 	bar_lift(score, cands, n, ROUTE_BAR_HOT);
 	budget_bar(c, e, cands, n);
 }
+
+size_t chooser_energy_shadow(const struct chooser_pick_result *p)
+{
+	struct route_ask other = p->ask;
+	if (p->verdict != ROUTE_PICKED || !(p->ask.most_joules > 0))
+		return p->n;
+	other.spares = true;
+	const struct route_pick q = route_pick(&other, p->cands, p->n);
+	return q.verdict == ROUTE_PICKED ? q.index : p->n;
+}
+
+/* ---- the joules of a request ---- */
+
+static struct energy_load load_of(const struct node_stats *s)
+{
+	uint32_t streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
+		atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
+	uint32_t all = atomic_load_explicit(&s->inflight, memory_order_relaxed) +
+		atomic_load_explicit(&s->others, memory_order_relaxed);
+	return (struct energy_load){streams, all > streams ? all - streams : 0,
+		atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
+			atomic_load_explicit(&s->others_tokens, memory_order_relaxed)};
+}
+
+/* A request whose answer comes as a whole counts as a stream here, and as a prompt at its agent. */
+static void count_as_prompt(const struct chooser_ticket *t, struct energy_load *load)
+{
+	if (!t->prefilling || !t->whole)
+		return;
+	load->streams -= load->streams > 0;
+	load->prompts++;
+	load->prompt_tokens += t->new_tokens;
+}
+
+static struct energy_instant sums_expect(const struct chooser *c, const struct chooser_ticket *t,
+	cgn_nsec now)
+{
+	if (c->shared.energy == NULL)
+		return (struct energy_instant){.at = 0};
+	struct energy_load load = load_of(&c->shared.stats[t->slot]);
+	if (t->energy.counted)
+		count_as_prompt(t, &load);
+	return energy_board_expect(c->shared.energy, t->slot, &load, &t->energy.from, now);
+}
+
+void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+{
+	t->energy.from = sums_expect(c, t, now);
+	t->energy.counted = t->energy.from.at != 0;
+}
+
+struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now)
+{
+	struct chooser_energy e = t->energy;
+	if (!t->booked || !e.counted)
+		return e;
+	const struct energy_instant to = sums_expect(c, t, now);
+	if (to.at == 0)
+		return e;
+	bool prompt = t->prefilling;
+	double used = prompt ? (to.token_j - e.from.token_j) * (t->new_tokens + 1.0)
+			     : to.stream_j - e.from.stream_j;
+	*(prompt ? &e.prefill_j : &e.decode_j) += used > 0 ? used : 0;
+	e.from = to;
+	return e;
+}
+
+void chooser_energy_settle(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+{
+	t->energy = chooser_joules(c, t, now);
+}

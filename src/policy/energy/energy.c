@@ -275,3 +275,60 @@ unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct en
 	out->prefill = float_load(&s->prefill);
 	return atomic_load_explicit(&s->flags, memory_order_relaxed);
 }
+
+static double double_load(const _Atomic uint64_t *from)
+{
+	uint64_t bits = atomic_load_explicit(from, memory_order_relaxed);
+	double v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static void double_store(_Atomic uint64_t *to, double v)
+{
+	uint64_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	atomic_store_explicit(to, bits, memory_order_relaxed);
+}
+
+void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums, double scale)
+{
+	CGN_MUST(slot < b->n);
+	struct energy_seat *s = &b->seat[slot];
+	double_store(&s->stream_j, sums->stream_j);
+	double_store(&s->token_j, sums->token_j);
+	float_store(&s->scale, (float)scale);
+	atomic_store_explicit(&s->at, sums->at, memory_order_relaxed);
+}
+
+void energy_board_clear(struct energy_board *b, uint32_t slot)
+{
+	const struct energy_curve none = {.prefill = 0};
+	energy_board_set(b, slot, &none, 0);
+	atomic_store_explicit(&b->seat[slot].at, 0, memory_order_relaxed);
+}
+
+struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
+	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	struct energy_curve c;
+	struct energy_instant from = {double_load(&s->stream_j), double_load(&s->token_j),
+		atomic_load_explicit(&s->at, memory_order_relaxed)};
+	if (from.at == 0 || now > from.at + ENERGY_STOP)
+		return (struct energy_instant){.at = 0};
+	if (since->at > from.at)
+		from = *since;
+	(void)energy_board_get(b, slot, &c);
+	double shares = load->streams + (load->prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
+	double watts = load->prompts > 0 ? (double)c.prefill : energy_decode_watts(&c, load->streams);
+	double joules =
+		now > from.at ? watts * (double)float_load(&s->scale) * (double)(now - from.at) * 1e-9 : 0;
+	double one = shares > 0 ? joules / shares : 0;
+	from.stream_j += one;
+	if (load->prompts > 0)
+		from.token_j += one * ENERGY_PROMPT_SHARES / (double)(load->prompt_tokens + load->prompts);
+	from.at = now;
+	return from;
+}

@@ -21,7 +21,9 @@
 
 #include "policy/power/power.h"
 
-#define ENERGY_KNOTS 10 /* 0 streams, then 1, 2, 4, ... 256. */
+/* While a node computes prompts, they have this many streams' share of its energy together (meter.h). */
+#define ENERGY_PROMPT_SHARES 8
+#define ENERGY_KNOTS         10 /* 0 streams, then 1, 2, 4, ... 256. */
 
 /* Watts; all 0: unknown. */
 struct energy_curve {
@@ -100,7 +102,10 @@ uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_
 
 struct energy_seat {
 	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
-	_Atomic uint32_t flags; /* enum energy_flag. */
+	_Atomic uint32_t flags;                 /* enum energy_flag. */
+	_Atomic uint32_t watts;                 /* Expected at |at|. */
+	_Atomic uint32_t scale;                 /* Factor on the curve until the next report. */
+	_Atomic uint64_t stream_j, token_j, at; /* The sums of struct energy_sums; at 0: unknown. */
 };
 enum energy_flag {
 	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
@@ -115,5 +120,24 @@ struct energy_board {
 CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err); /* NO_MEMORY. */
 void energy_board_free(struct energy_board **take);
 void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
+/* The meter's sums, and its scale, as they were at |sums->at|. */
+struct energy_instant;
+void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums,
+	double scale);
+void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
+/* A node's load, as its meter is told it. */
+struct energy_load {
+	uint32_t streams, prompts;
+	uint64_t prompt_tokens;
+};
+/* The sums of a node's meter at an instant. */
+struct energy_instant {
+	double stream_j, token_j;
+	cgn_nsec at; /* 0: unknown. */
+};
+/* Return the sums that are expected at |now|, when the load has been |load| since |since| or since the last report,
+ * whichever was later. |since| unknown: since the last report. at 0: unknown, or no report for ENERGY_STOP. */
+struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
+	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now);
 /* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
 unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);

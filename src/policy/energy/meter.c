@@ -13,14 +13,15 @@ void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now)
 static double watts_now(const struct energy_meter *m)
 {
 	const struct energy_curve *c = &m->model.curve;
-	return m->scale * (m->prompts ? (double)c->prefill : energy_decode_watts(c, m->streams));
+	return m->scale *
+		(m->load.prompts > 0 ? (double)c->prefill : energy_decode_watts(c, m->load.streams));
 }
 
 /* Give |joules| to what runs. */
 static void joules_give(struct energy_meter *m, double joules)
 {
 	struct energy_sums *s = &m->sums;
-	double shares = m->streams + (m->prompts ? (double)ENERGY_PROMPT_SHARES : 0);
+	double shares = m->load.streams + (m->load.prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
 	m->ahead_j += joules;
 	if (shares <= 0) {
 		s->idle_j += joules;
@@ -28,11 +29,21 @@ static void joules_give(struct energy_meter *m, double joules)
 	}
 	double one = joules / shares;
 	s->stream_j += one;
-	s->decode_j += one * m->streams;
-	if (!m->prompts)
+	s->decode_j += one * m->load.streams;
+	if (m->load.prompts == 0)
 		return;
 	s->prefill_j += one * ENERGY_PROMPT_SHARES;
-	s->token_j += one * ENERGY_PROMPT_SHARES / (double)(m->prompt_tokens > 0 ? m->prompt_tokens : 1);
+	s->token_j += one * ENERGY_PROMPT_SHARES / (double)(m->load.prompt_tokens + m->load.prompts);
+}
+
+/* Return the part of the debt that is settled beside |joules|. */
+static double debt_part(struct energy_meter *m, double joules)
+{
+	bool busy = m->load.streams > 0 || m->load.prompts > 0;
+	double most = busy ? METER_DEBT * joules : m->debt_j > 0 ? m->debt_j : joules;
+	double part = m->debt_j > most ? most : m->debt_j < -most ? -most : m->debt_j;
+	m->debt_j -= part;
+	return part;
 }
 
 static void time_pass(struct energy_meter *m, cgn_nsec now)
@@ -42,25 +53,19 @@ static void time_pass(struct energy_meter *m, cgn_nsec now)
 	double s = (double)(now - m->at) * 1e-9, joules = s * watts_now(m);
 	m->at = now;
 	m->span.seconds += s;
-	if (m->prompts) {
+	if (m->load.prompts > 0) {
 		m->span.prefill_s += s;
-	} else if (m->streams > 0) {
+	} else if (m->load.streams > 0) {
 		m->span.decode_s += s;
-		m->span.streams_s += s * m->streams;
+		m->span.streams_s += s * m->load.streams;
 	}
-	/* Joules that were given out too many are held back first. */
-	double held = joules < m->hold_j ? joules : m->hold_j;
-	m->hold_j -= held;
-	joules_give(m, joules - held);
+	joules_give(m, joules + debt_part(m, joules));
 }
 
-void energy_meter_load(struct energy_meter *m, uint32_t streams, uint32_t prompts, uint64_t prompt_tokens,
-	cgn_nsec now)
+void energy_meter_load(struct energy_meter *m, const struct energy_load *load, cgn_nsec now)
 {
 	time_pass(m, now);
-	m->streams = streams;
-	m->prompts = prompts > 0;
-	m->prompt_tokens = prompt_tokens;
+	m->load = *load;
 }
 
 static void span_learn(struct energy_meter *m, double joules, double seconds)
@@ -80,15 +85,13 @@ void energy_meter_counted(struct energy_meter *m, double joules, double seconds,
 	span_learn(m, joules, seconds);
 	m->span = (struct energy_sample){0};
 	m->ahead_j -= joules;
-	if (m->ahead_j < 0)
-		joules_give(m, -m->ahead_j);
-	m->hold_j = m->ahead_j;
+	m->debt_j = -m->ahead_j;
 }
 
 void energy_meter_skip(struct energy_meter *m, cgn_nsec now)
 {
 	time_pass(m, now);
-	m->ahead_j = m->hold_j = 0;
+	m->ahead_j = m->debt_j = 0;
 	m->span = (struct energy_sample){0};
 }
 

@@ -52,6 +52,7 @@ enum explain_why {
 	EXPLAIN_BREAKER,
 	EXPLAIN_ROLE,
 	EXPLAIN_HANDOFF,
+	EXPLAIN_BARRED, /* Left out by rules for energy. */
 	EXPLAIN_WHYS
 };
 
@@ -136,6 +137,9 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 	const struct cluster_view *view, struct explain_decision *out);
 /* Describe |s| with the names of |view|, from which |out| borrows. */
 void explain_split(const struct chooser_split *s, const struct cluster_view *view, struct explain_split *out);
+/* Describe that |policy|, a constant string, would have picked the candidate |index|; p->n: none. */
+void explain_other(const struct chooser_pick_result *p, const char *policy, size_t index,
+	const struct cluster_view *view, struct explain_shadow *out);
 /* Compute what |policy| would have picked from the same candidates at the same instant. |*index| is the
  * candidate's index when |p| picked one. */
 void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,

@@ -30,11 +30,16 @@ static bool is_full(const struct chooser_pick_result *p, size_t i)
 	return p->cands[i].inflight >= p->ask.max_inflight;
 }
 
+static bool is_barred(const struct chooser_pick_result *p, size_t i)
+{
+	return p->ask.spares && p->cands[i].barred != ROUTE_BAR_NONE;
+}
+
 static void best_of(const struct chooser_pick_result *p, struct best *b)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		float score = (float)route_score(&p->ask, &p->cands[i]);
-		if (is_full(p, i))
+		if (is_full(p, i) || is_barred(p, i))
 			score -= FULL_LAST;
 		if (p->verdict == ROUTE_PICKED && i == p->index)
 			score = WON_FIRST;
@@ -75,7 +80,7 @@ static void cand_fill(const struct chooser_pick_result *p, size_t at, const stru
 	double score = route_score(&p->ask, c);
 	route_terms(&p->ask, c, &t);
 	out->node = name_of(view, c->slot);
-	out->why = is_full(p, at) ? EXPLAIN_FULL : EXPLAIN_ELIGIBLE;
+	out->why = is_full(p, at) ? EXPLAIN_FULL : is_barred(p, at) ? EXPLAIN_BARRED : EXPLAIN_ELIGIBLE;
 	out->v[EXPLAIN_HELD].u = c->held;
 	out->v[EXPLAIN_GPU].u = c->by_tier[BLOCK_GPU];
 	out->v[EXPLAIN_RAM].u = c->by_tier[BLOCK_RAM];
@@ -95,6 +100,8 @@ static void cand_fill(const struct chooser_pick_result *p, size_t at, const stru
 	out->v[EXPLAIN_PREFILL].f = (float)t.prefill_ms;
 	out->v[EXPLAIN_FETCH].f = (float)t.fetch_ms;
 	out->v[EXPLAIN_SLOWDOWN].f = (float)t.slowdown_ms;
+	out->v[EXPLAIN_ENERGY].f = (float)t.energy_ms;
+	out->v[EXPLAIN_JOULES].f = (float)t.joules;
 }
 
 static uint32_t least_held(const struct chooser_pick_result *p)
@@ -224,20 +231,26 @@ static double cost_ms(const struct route_ask *ask, const struct route_cand *c)
 	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
 }
 
+void explain_other(const struct chooser_pick_result *p, const char *policy, size_t index,
+	const struct cluster_view *view, struct explain_shadow *out)
+{
+	*out = (struct explain_shadow){.policy = policy};
+	if (index >= p->n || p->verdict != ROUTE_PICKED)
+		return;
+	out->node = name_of(view, p->cands[index].slot);
+	out->agrees = index == p->index;
+	out->held = p->cands[index].held;
+	if (!out->agrees)
+		out->regret_ms =
+			(float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[index]));
+}
+
 void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,
 	const struct cluster_view *view, struct explain_shadow *out, size_t *index)
 {
 	struct route_ask ask = p->ask;
 	ask.policy = policy;
 	struct route_pick s = route_pick(&ask, p->cands, p->n);
-	*out = (struct explain_shadow){.policy = route_policy_text(policy)};
 	*index = s.index;
-	if (s.verdict != ROUTE_PICKED || p->verdict != ROUTE_PICKED)
-		return;
-	out->node = name_of(view, p->cands[s.index].slot);
-	out->agrees = s.index == p->index;
-	out->held = p->cands[s.index].held;
-	if (!out->agrees)
-		out->regret_ms =
-			(float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[s.index]));
+	explain_other(p, route_policy_text(policy), s.verdict == ROUTE_PICKED ? s.index : p->n, view, out);
 }

@@ -16,7 +16,8 @@ static const struct {
 #include "policy/explain/fields.def"
 #undef FIELD
 };
-static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role", "handoff"};
+static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role", "handoff",
+	"energy"};
 static const char *const phases[EXPLAIN_PHASES] = {
 #define PHASE(id, name) name,
 #include "policy/explain/phases.def"

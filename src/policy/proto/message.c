@@ -2,7 +2,7 @@
 /* message: the event of Agent.Watch, whose lists of digests are written directly from the caller's arrays. */
 #include "policy/proto/proto_priv.h"
 
-enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK, E_BEAT_MS };
+enum event_field { E_SEQ = 1, E_NODE, E_LOAD, E_RESIDENCY, E_SENT_UNIX_MS, E_CHECK, E_BEAT_MS, E_ENERGY };
 enum residency_field { R_RESET = 1, R_RANGES, R_BLOCKS, R_TIERS, R_SOURCE, R_STALE_MS };
 enum check_field { C_SUMS = 1, C_BLOCKS };
 
@@ -49,6 +49,8 @@ void proto_watch_event(const struct proto_event *e, struct cgn_buf *out)
 	if (e->check != NULL)
 		put_check(out, e->check);
 	wire_put_u64(out, E_BEAT_MS, e->beat_ms);
+	if (e->energy != NULL)
+		put_message(out, E_ENERGY, &e->energy->base);
 }
 
 static bool tiers_known(const uint8_t *tiers, size_t n)

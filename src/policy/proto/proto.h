@@ -134,6 +134,7 @@ struct proto_event {
 	const Cognitora__V1__Load *load;
 	const struct proto_residency *residency;
 	const struct proto_check *check;
+	const Cognitora__V1__Energy *energy;
 };
 void proto_watch_event(const struct proto_event *e, struct cgn_buf *out);
 /* Check an agent's report on its blocks: as many tiers as blocks or none, existing ranges and tiers, sums of

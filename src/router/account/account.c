@@ -181,7 +181,8 @@ static void access_write(const struct gw_req *r, const struct log_field *fields,
 		linefile_add(file, cgn_buf_view(&line));
 }
 
-static void access_log(const struct gw_req *r, int status, const char *outcome, cgn_nsec now)
+static void access_log(const struct gw_req *r, int status, const char *outcome,
+	const struct chooser_energy *joules, cgn_nsec now)
 {
 	if (!access_wanted(r, status, outcome))
 		return;
@@ -204,6 +205,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome, 
 		F_U64("completion_tokens", r->answer.usage.completion_tokens),
 		F_U64("cached_tokens", r->answer.usage.cached_tokens),
 		F_U64("cached_predicted", r->plan.prediction.cached),
+		F_F64("joules", joules->prefill_j + joules->decode_j),
 		F_BOOL("stream", r->answer.event_stream), F_STR("tokens", r->prompt.unit),
 		F_STR("key", r->identity.key_id), F_STRN("tenant", r->identity.tenant),
 		F_STRN("peer", r->client.peer)};
@@ -224,8 +226,10 @@ void gw_account_end(struct gw_req *r)
 		if (plan_attempts(&r->plan.legs) > 0 && r->answer.first_byte > 0)
 			metric_observe(s->ttft, r->answer.first_byte - r->client.started);
 	}
+	const struct chooser_energy joules = gw_attempt_joules(&r->attempt);
 	gw_tenant_count(r);
 	gw_trace_end(r, status, final_outcome(r, status), now);
+	gw_joules_count(r, &joules);
 	gw_explain_end(r, status, final_outcome(r, status), now);
-	access_log(r, status, final_outcome(r, status), now);
+	access_log(r, status, final_outcome(r, status), &joules, now);
 }

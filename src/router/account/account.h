@@ -10,6 +10,9 @@ void gw_account_close(struct gw_worker *w);
 void gw_account_usage(struct gw_req *r);
 /* tenants.c: count what the request's tenant used. Call once, after gw_account_usage. */
 void gw_tenant_count(struct gw_req *r);
+/* Count the joules of a request that has ended. */
+struct chooser_energy;
+void gw_joules_count(struct gw_req *r, const struct chooser_energy *e);
 /* Count and log the end of the request. */
 void gw_account_end(struct gw_req *r);
 

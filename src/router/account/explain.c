@@ -81,12 +81,30 @@ static bool shadow_due(struct gw_worker *w)
 	return true;
 }
 
+/* Compare with the pick that the rules for energy would have made. */
+static void energy_ask(struct gw_worker *w, const struct chooser_pick_result *p, struct explain_decision *d)
+{
+	size_t index = chooser_energy_shadow(p);
+	if (index >= p->n)
+		return;
+	struct explain_shadow *s = &d->shadows[d->n_shadows++];
+	explain_other(p, "energy", index, w->view, s);
+	metric_add(METRIC_OF(w->shared->telemetry, SHADOW_DECISIONS, "energy", s->agrees ? "yes" : "no"), 1);
+	metric_add(METRIC_OF(w->shared->telemetry, SHADOW_JOULES, "shadow"),
+		(uint64_t)((double)p->cands[index].joules + gw_random(w)));
+	metric_add(METRIC_OF(w->shared->telemetry, SHADOW_JOULES, "chosen"),
+		(uint64_t)((double)p->cands[p->index].joules + gw_random(w)));
+}
+
 static void shadows_ask(struct gw_worker *w, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, struct explain_decision *d)
 {
 	const struct gw_rules *rules = w->rules;
-	if (rules->shadow.n == 0 || p->verdict != ROUTE_PICKED || !shadow_due(w))
+	bool energy = rules->route.energy.mode == ROUTE_ENERGY_SHADOW && d->n_shadows < EXPLAIN_SHADOWS;
+	if ((rules->shadow.n == 0 && !energy) || p->verdict != ROUTE_PICKED || !shadow_due(w))
 		return;
+	if (energy)
+		energy_ask(w, p, d);
 	for (size_t i = 0; i < rules->shadow.n; i++) {
 		size_t index;
 		struct explain_shadow *s = &d->shadows[d->n_shadows++];

@@ -6,7 +6,8 @@
 #include "base/mix/mix.h"
 #include "router/account/account.h"
 
-#define TENANT_CELLS 256 /* A power of two; 28 KiB. */
+#define GW_MODEL_LABEL 256 /* Longer names of models are cut. */
+#define TENANT_CELLS   256 /* A power of two; 28 KiB. */
 
 struct gw_tenant_use {
 	char name[AUTH_TENANT_MAX + 1];
@@ -44,4 +45,25 @@ void gw_tenant_count(struct gw_req *r)
 	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
 	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);
 	metric_add(t->completion, u->has_completion ? u->completion_tokens : 0);
+}
+
+/* Add |joules| so that the sums are right although a counter counts whole ones. */
+static void joules_add(struct gw_req *r, const char *tenant, const char *phase, double joules)
+{
+	char model[GW_MODEL_LABEL];
+	(void)cgn_str_copyz(model, sizeof model, r->prompt.model);
+	uint64_t whole = (uint64_t)(joules + gw_random(r->w));
+	if (whole > 0)
+		metric_add(METRIC_OF(r->w->shared->telemetry, JOULES, model, tenant, phase), whole);
+}
+
+void gw_joules_count(struct gw_req *r, const struct chooser_energy *e)
+{
+	char tenant[AUTH_TENANT_MAX + 1] = "-";
+	if (!e->counted || r->prompt.model.n == 0)
+		return;
+	if (r->identity.tenant.n > 0)
+		(void)cgn_str_copyz(tenant, sizeof tenant, r->identity.tenant);
+	joules_add(r, tenant, "prefill", e->prefill_j);
+	joules_add(r, tenant, "decode", e->decode_j);
 }

@@ -103,6 +103,12 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
 	if (hit != NULL)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
+	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
+	if (e.counted && !r->answer.event_stream) {
+		const char *joules = cgn_arena_fmt(&r->arena, "%.3f", e.prefill_j + e.decode_j);
+		if (joules != NULL)
+			f[n++] = (struct http_field){CGN_STR("x-cgn-joules"), cgn_str_of(joules)};
+	}
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
 	n += gw_limit_fields(r, f + n);

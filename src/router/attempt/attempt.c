@@ -90,6 +90,7 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 	CGN_MUST(!a->ticket.booked && !gw_call_is_open(&a->call) && a->call.link == NULL);
 	*a = (struct gw_attempt){.w = cfg->w,
 		.turn = a->turn + 1,
+		.used = gw_attempt_joules(a),
 		.arena = cfg->arena,
 		.head = cfg->head,
 		.ops = cfg->ops,
@@ -104,6 +105,18 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 	a->actual = a->call.link->actual;
 	if (!gw_direct_start(a, node, cfg->arena, g))
 		gw_attempt_by_agent(a, g);
+}
+
+struct chooser_energy gw_attempt_joules(const struct gw_attempt *a)
+{
+	struct chooser_energy all = a->used;
+	if (a->w == NULL)
+		return all;
+	const struct chooser_energy e = chooser_joules(a->w->chooser, &a->ticket, cgn_loop_now(a->w->loop));
+	all.counted |= e.counted;
+	all.prefill_j += e.prefill_j;
+	all.decode_j += e.decode_j;
+	return all;
 }
 
 bool gw_attempt_release(struct gw_attempt *a)

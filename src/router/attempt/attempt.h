@@ -38,7 +38,8 @@ struct gw_attempt {
 	struct cgn_arena *head;  /* for the answer's head; the owner's */
 	const struct gw_attempt_ops *ops;
 	void *user;
-	struct chooser_ticket ticket;           /* the node's booking */
+	struct chooser_ticket ticket;
+	struct chooser_energy used; /* Energy of the attempts before this one. */ /* the node's booking */
 	struct metric_cell *predicted, *actual; /* cached tokens of the node; NULL: not known */
 	enum breaker_gate gate;                 /* BREAKER_PROBE: this attempt is the breaker's probe */
 	bool judged;                            /* the node's breaker has the verdict on this attempt */
@@ -73,6 +74,8 @@ void gw_attempt_by_agent(struct gw_attempt *a, const struct proto_generate *g);
 void gw_attempt_head(struct gw_attempt *a, int status, const struct proto_header *headers, size_t n);
 /* Declare the answer unusable. Calls on_event. */
 void gw_attempt_refuse(struct gw_attempt *a, enum cgn_code code);
+/* Return the joules that this attempt and those before it have used, by phase. */
+struct chooser_energy gw_attempt_joules(const struct gw_attempt *a);
 /* Give the booking back. Returns true if there was one: then there is room on the node. */
 bool gw_attempt_release(struct gw_attempt *a);
 /* End the attempt: cancel an open call, give the booking and the link back. An attempt without a verdict says

@@ -39,6 +39,7 @@ static void watch_lost(struct router_watch *w, const char *why)
 			F_STR("address", w->address), F_STR("why", why));
 	(void)cgn_str_copyz(w->lost, sizeof w->lost, cgn_str_of(why));
 	router_residency_lost(w);
+	energy_board_clear(w->r->shared.choice.energy, w->slot);
 	cluster_watch_lost(w->r->members.cluster, n, &o);
 	watch_retry(w);
 	router_orders_apply(w->r, &o);
@@ -76,6 +77,26 @@ void router_watch_reason(const struct router *r, const struct cluster_node *n, c
 			w->blocks_differ);
 }
 
+/* Take what the agent tells of its node's energy; nonsense counts as unknown. */
+static void energy_take(const struct router_watch *w, const Cognitora__V1__Energy *e)
+{
+	struct energy_board *b = w->r->shared.choice.energy;
+	struct energy_curve c = {.prefill = 0};
+	bool sound = e->n_watts == ENERGY_KNOTS + 1 && e->stream_joules >= 0 && e->stream_joules < 1e15 &&
+		e->token_joules >= 0 && e->token_joules < 1e15 && e->scale > 0 && e->scale < 1e3F;
+	for (size_t i = 0; sound && i < e->n_watts; i++)
+		sound = e->watts[i] > 0 && e->watts[i] < 1e6F;
+	if (!sound) {
+		energy_board_clear(b, w->slot);
+		return;
+	}
+	memcpy(c.decode, e->watts, sizeof c.decode);
+	c.prefill = e->watts[ENERGY_KNOTS];
+	energy_board_set(b, w->slot, &c, e->hot ? ENERGY_HOT : 0);
+	const struct energy_instant sums = {e->stream_joules, e->token_joules, cgn_loop_now(w->r->loop)};
+	energy_board_sums(b, w->slot, &sums, (double)e->scale);
+}
+
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
@@ -103,6 +124,8 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
+	if (ev->energy != NULL && o.watch == WATCH_KEEP)
+		energy_take(w, ev->energy);
 	if (o.forget)
 		router_residency_reset(w); /* Reset before the blocks of the same event are applied. */
 	o.forget = false;
@@ -223,6 +246,7 @@ void router_watch_close(struct router *r, uint16_t slot)
 		return;
 	CGN_LIVE(w, WATCH_TAG);
 	watch_hang_up(w);
+	energy_board_clear(r->shared.choice.energy, slot);
 	r->members.watches[slot] = NULL;
 	w->tag = 0;
 	cgn_loop_bury(r->loop, &w->grave, watch_release); /* The caller may be a callback of this watch. */

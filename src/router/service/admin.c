@@ -54,6 +54,27 @@ static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
 static const char *const role_names[] = {"both", "prefill",
 	"decode"}; /* Indexed by COGNITORA__V1__ROLE__*. */
 
+/* The node's learned power; null: unknown. */
+static void put_energy(struct json_out *j, const struct energy_board *b, uint16_t slot)
+{
+	struct energy_curve c;
+	unsigned flags = energy_board_get(b, slot, &c);
+	json_key(j, "watts");
+	if (!energy_known(&c)) {
+		json_put_null(j);
+		return;
+	}
+	json_open(j, '{');
+	json_key_f64(j, "idle", (double)c.decode[0]);
+	json_key_open(j, "decode", '[');
+	for (size_t k = 1; k < ENERGY_KNOTS; k++)
+		json_put_f64(j, (double)c.decode[k]);
+	json_close(j, ']');
+	json_key_f64(j, "prefill", (double)c.prefill);
+	json_key_bool(j, "hot", (flags & ENERGY_HOT) != 0);
+	json_close(j, '}');
+}
+
 static void put_node(struct json_out *j, struct router *r, const struct cluster_node *n)
 {
 	json_open(j, '{');
@@ -81,6 +102,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	pb_json_select(j, &n->load,
 		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total "
 		"gpus gpu_memory_used gpu_memory_total gpu_power_mw gpu_power_limit_mw");
+	put_energy(j, r->shared.choice.energy, n->slot);
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/daemon/energy.h"
+
+#include "agent/metrics.h"
+#include "base/log/log.h"
+
+static const char *const phases[] = {"prefill", "decode", "idle"};
+
+void node_energy_init(struct node_energy *e, struct telemetry *t, cgn_nsec now)
+{
+	*e = (struct node_energy){.telemetry = t};
+	energy_meter_init(&e->meter, 0, now);
+}
+
+/* The first span tells what is there: the curve begins at the parts' limits. */
+static void meter_begin(struct node_energy *e, double limit_w, cgn_nsec now)
+{
+	e->begun = true;
+	energy_meter_init(&e->meter, limit_w, now);
+	energy_meter_load(&e->meter, &e->load, now);
+	cgn_log(INFO, "agent.energy", F_F64("limit_watts", limit_w));
+}
+
+/* Count whole joules; the rest stays for the next reading. */
+static void metrics_set(struct node_energy *e, cgn_nsec now)
+{
+	const struct energy_sums s = energy_meter_sums(&e->meter, now);
+	const double joules[] = {s.prefill_j, s.decode_j, s.idle_j};
+	for (size_t i = 0; i < CGN_COUNT(phases); i++) {
+		uint64_t whole = joules[i] > e->told_j[i] ? (uint64_t)(joules[i] - e->told_j[i]) : 0;
+		metric_add(METRIC_OF(e->telemetry, NODE_JOULES, phases[i]), whole);
+		e->told_j[i] += (double)whole;
+	}
+	metric_set(METRIC_ONE(e->telemetry, NODE_WATTS), s.watts);
+	metric_set(METRIC_ONE(e->telemetry, ENERGY_ERROR), (double)e->meter.model.error);
+}
+
+static void counter_stopped(struct node_energy *e, cgn_nsec now)
+{
+	energy_meter_skip(&e->meter, now);
+	if (e->known)
+		cgn_log_limited(WARN, "agent.energy_stopped",
+			F_STR("why", "no counter of energy has moved for 10 s"),
+			F_STR("then", "joules are not counted until one moves"));
+	e->known = false;
+}
+
+void node_energy_read(struct node_energy *e, const struct gpus *g, const struct powersrc *p, cgn_nsec now)
+{
+	double joules = g->joules + p->joules, limit = gpus_limit_watts(g) + powersrc_limit_watts(p),
+	       span = 0, seconds = 0;
+	e->hot = gpus_hot(g);
+	if (!(joules > 0))
+		return;
+	if (e->counter.counter.max_watts <= 0)
+		energy_counter_init(&e->counter, 0, limit > 0 ? limit : 1e5);
+	switch (energy_counter_read(&e->counter, (uint64_t)(joules * 1e6), now, &span, &seconds)) {
+	case ENERGY_SPAN:
+		if (!e->begun)
+			meter_begin(e, limit, now);
+		else
+			energy_meter_counted(&e->meter, span, seconds, now);
+		e->known = true;
+		break;
+	case ENERGY_FIRST:
+		energy_meter_skip(&e->meter, now);
+		break;
+	case ENERGY_STOPPED:
+		counter_stopped(e, now);
+		break;
+	case ENERGY_WAITING:
+		break;
+	}
+	if (e->known)
+		metrics_set(e, now);
+}
+
+void node_energy_load(struct node_energy *e, const struct energy_load *load, cgn_nsec now)
+{
+	e->load = *load;
+	if (e->begun)
+		energy_meter_load(&e->meter, load, now);
+}
+
+void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *watts, cgn_nsec now)
+{
+	cognitora__v1__energy__init(out);
+	if (!e->known)
+		return;
+	const struct energy_sums s = energy_meter_sums(&e->meter, now);
+	const struct energy_curve *c = &e->meter.model.curve;
+	memcpy(watts, c->decode, sizeof c->decode);
+	watts[ENERGY_KNOTS] = c->prefill;
+	out->watts = watts;
+	out->n_watts = ENERGY_KNOTS + 1;
+	out->error = e->meter.model.error;
+	out->watts_now = (float)s.watts;
+	out->stream_joules = s.stream_j;
+	out->token_joules = s.token_j;
+	out->scale = (float)e->meter.scale;
+	out->hot = e->hot;
+}

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Energy of nodes and requests: agents read a fake libnvidia-ml (tests/helpers/fake_nvml.c), whose counter follows the load of the node's
+simulated engine on the published curve of an H100. The counter is read once a second, so these tests take seconds."""
+import http.client
+import json
+import math
+import threading
+import time
+
+import pytest
+
+from cluster import BUILD, Cluster, ask, until
+
+LIBRARY = str(BUILD / "tests/helpers/fake_nvml.so")
+LIMIT_W = 700
+
+
+def watts(running):
+    """Return what an H100 draws with so many streams."""
+    return 120 if running == 0 else 267 + 36 * math.log2(running)
+
+
+class Gpu(threading.Thread):
+    """A GPU whose energy counter follows an engine's running requests."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.port, self.joules, self.busy_joules, self.more, self.ended = path, None, 0, 0, "", False
+        self.write(0)
+
+    def write(self, now_w):
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(f"count 1\npower_limit 0 {LIMIT_W * 1000}\npower 0 {int(now_w * 1000)}\nenergy 0 {int(1e6 + self.joules * 1000)}\n"
+                         f"temperature 0 60\n{self.more}")
+        fresh.rename(self.path)
+
+    def running(self):
+        try:
+            text = ask(self.port, "GET", "/metrics").body.decode()
+        except (OSError, http.client.HTTPException):
+            return 0
+        return sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith("vllm:num_requests_running"))
+
+    def run(self):
+        at = time.monotonic()
+        while not self.ended:
+            n = self.running() if self.port else 0
+            now = time.monotonic()
+            self.joules += watts(n) * (now - at)
+            self.busy_joules += watts(n) * (now - at) if n else 0
+            at = now
+            self.write(watts(n))
+            time.sleep(0.03)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Return a function that starts a cluster of nodes with a GPU each."""
+    clusters, gpus = [], []
+
+    def start(names, router=None, engine=("--decode-ms", "10")):
+        c = Cluster(tmp_path)
+        clusters.append(c)
+        c.router({"router.energy": router or {}, "router": {"policy": "kv"}})
+        by = {}
+        for name in names:
+            g = by[name] = Gpu(tmp_path / f"gpu-{name}")
+            gpus.append(g)
+            monkeypatch.setenv("FAKE_NVML", str(g.path))
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY}})
+            g.port = c.nodes[name].engine_port
+            g.start()
+        c.wait_ready(len(names))
+        for name in names:
+            until(lambda: known(c, name), c.logs)
+        return c, by
+
+    yield start
+    for g in gpus:
+        g.ended = True
+    for g in gpus:
+        g.join()
+    for c in clusters:
+        c.__exit__(None)
+
+
+def agent_metric(c, name, metric, more=""):
+    text = ask(c.nodes[name].admin_port, "GET", "/metrics").body.decode()
+    for x in text.splitlines():
+        if x.startswith(metric + more + " "):
+            return float(x.rsplit(" ", 1)[1])
+    return None
+
+
+def known(c, name):
+    """Has the router heard of the node's power?"""
+    return any(n["id"] == name and n["watts"] for n in c.status()["nodes"])
+
+
+def all_joules(c, name):
+    return {p: agent_metric(c, name, "cgn_node_joules_total", f'{{phase="{p}"}}') or 0 for p in ("prefill", "decode", "idle")}
+
+
+def at_once(c, n, tokens, gap=0.0, **more):
+    """Send streamed requests beside each other; return their nodes."""
+    nodes, threads = [], []
+
+    def one(i):
+        r = c.chat(f"conversation {i} " + "x" * 400, max_tokens=tokens, stream=True, **more)
+        assert r.status == 200, r.body
+        nodes.append(r.headers["x-cgn-node"])
+
+    for i in range(n):
+        threads.append(threading.Thread(target=one, args=(i,)))
+        threads[-1].start()
+        time.sleep(gap)
+    for t in threads:
+        t.join()
+    return nodes
+
+
+def logged(c, n):
+    """Return the access log's lines of |n| requests."""
+    router = next(p for p in c.processes if p.name == "router")
+    return until(lambda: (x := [e for e in router.events("gateway.request") if e["model"]]) and len(x) >= n and x, c.logs)
+
+
+def test_joules_of_requests_add_up_to_the_counter(world):
+    """The shares of all requests are what the node's counter counted while they ran."""
+    c, gpus = world(["a"])
+    for _ in range(2):  # the curve is learned
+        at_once(c, 3, 100, gap=0.1)
+        c.chat("as a whole", max_tokens=100)
+    time.sleep(2.2)  # until the counter's last reading has come
+    before, busy = all_joules(c, "a"), gpus["a"].busy_joules
+    for wave in range(3):
+        at_once(c, 2 + wave, 100, gap=0.1)
+    whole = c.chat("one more", max_tokens=100)
+    assert float(whole.headers["x-cgn-joules"]) > 0
+    lines = logged(c, 8 + 10)[8:]
+    assert all(x["joules"] > 10 for x in lines), [x["joules"] for x in lines]
+    assert float(whole.headers["x-cgn-joules"]) == pytest.approx(lines[-1]["joules"], rel=0.05)
+    time.sleep(2.2)
+    after = all_joules(c, "a")
+    used = sum(x["joules"] for x in lines)
+    assert used == pytest.approx(sum(after[p] - before[p] for p in ("prefill", "decode")), rel=0.05)
+    assert used == pytest.approx(gpus["a"].busy_joules - busy, rel=0.15)  # the test samples the load every 30 ms
+    counted = sum(c.metric("cgn_joules_total", model="sim", tenant="-", phase=p) or 0 for p in ("prefill", "decode"))
+    assert counted == pytest.approx(sum(x["joules"] for x in logged(c, 18)), abs=20)
+    assert agent_metric(c, "a", "cgn_node_power_error_ratio") < 0.8
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_requests_gather_where_energy_counts(world, mode):
+    """Four requests spread over two idle nodes; with a price of energy, they go where one runs already."""
+    c, _ = world(["a", "b"], {"mode": mode, "ms_per_joule": 50})
+    at_once(c, 2, 30)  # the second node has been asked once
+    nodes = at_once(c, 4, 80, gap=0.1)
+    assert len(set(nodes)) == (1 if mode == "on" else 2), nodes
+
+
+def test_shadow_only_counts(world):
+    """In the mode shadow requests go where they would go without energy; what it would have done is counted and explained."""
+    c, _ = world(["a", "b"], {"mode": "shadow", "ms_per_joule": 50})
+    nodes = at_once(c, 4, 80, gap=0.1)
+    assert len(set(nodes)) == 2
+    would, did = (c.metric("cgn_shadow_joules_total", of=x) for x in ("shadow", "chosen"))
+    assert 0 < would < did
+    assert c.metric("cgn_shadow_decisions_total", policy="energy", agree="no") > 0
+    tries = [t for r in ask(c.admin_port, "GET", "/explain?last=4").json()["requests"] for t in r["tries"]]
+    assert any(s["policy"] == "energy" for t in tries for s in t["shadows"]), tries
+    assert all(x["joules"] > 0 for t in tries for x in t["candidates"])
+
+
+def test_hot_nodes_are_left_out(world):
+    c, gpus = world(["a", "b"], {"mode": "on", "ms_per_joule": 0})
+    gpus["a"].more = "slowed 0 64\n"  # hardware_thermal
+    until(lambda: {c.chat(f"hot {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(6)} == {"b"}, c.logs)
+    gpus["a"].more, gpus["b"].more = "", "slowed 0 32\n"  # thermal
+    until(lambda: {c.chat(f"hot {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(6)} == {"a"}, c.logs)
+
+
+def test_budget_keeps_nodes_idle(world):
+    """The budget has room for one node that computes and one that is idle: requests gather although a joule costs nothing."""
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930})
+    assert len(set(at_once(c, 4, 60, gap=0.1))) == 1
+
+
+def test_budget_that_no_request_fits_into_makes_them_wait(world):
+    c, _ = world(["a", "b"], {"mode": "on", "budget": 500})
+    r = c.chat("too much", headers={"X-Cgn-Deadline-Ms": "400"}, max_tokens=2)
+    assert r.status == 503 and r.json()["error"]["code"] in ("queue_timeout", "slo_unmeetable"), r.body

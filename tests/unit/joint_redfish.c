@@ -24,8 +24,8 @@ struct bmc {
 	const struct page *pages;
 	struct cgn_timer tick;
 	char url[64], password[32], asked[64];
-	bool wants_login, has_no_sessions, expire;
-	unsigned logins, refusals, logouts, gets, tokens;
+	bool wants_login, has_no_sessions, is_shut, expire;
+	unsigned posts, logins, refusals, logouts, gets, tokens;
 	struct cgn_buf posted;
 	struct redfish_bmc *r;
 	bool closed;
@@ -62,7 +62,7 @@ static void page_give(struct bmc *b, struct http_exchange *x, const struct http_
 	char path[128];
 	b->gets++;
 	(void)cgn_str_copyz(path, sizeof path, h->path);
-	if (strcmp(path, REDFISH_ROOT) != 0 && !is_allowed(b, h)) {
+	if ((b->is_shut || strcmp(path, REDFISH_ROOT) != 0) && !is_allowed(b, h)) {
 		reply_with(x, 401, "{}", NULL, NULL);
 		return;
 	}
@@ -100,6 +100,7 @@ static void on_body_end(struct http_exchange *x, void *user)
 	char want[128], token[32], location[64];
 	if (b->posted.n == 0)
 		return;
+	b->posts++;
 	(void)snprintf(want, sizeof want, "{\"UserName\":\"cgn\",\"Password\":\"%s\"}", b->password);
 	if (b->has_no_sessions) {
 		reply_with(x, 404, "{}", NULL, NULL);
@@ -224,11 +225,15 @@ static void expect_watts(const struct bmc *b, double watts)
 }
 
 #define LINK(path) "{\"@odata.id\":\"" path "\"}"
-#define ROOT       {REDFISH_ROOT, 200, "{\"Chassis\":" LINK("/redfish/v1/Chassis") "}", NULL}
-#define LIST       {"/redfish/v1/Chassis", 200, "{\"Members\":[" LINK("/c/1") "]}", NULL}
-#define CHASSIS    {"/c/1", 200, "{\"Power\":" LINK("/c/1/Power") ",\"Thermal\":" LINK("/c/1/Thermal") "}", NULL}
-#define POWER      {"/c/1/Power", 200, "{\"PowerControl\":[{\"PowerConsumedWatts\":344}]}", NULL}
-#define END        {NULL, 0, NULL, NULL}
+#define ROOT                                                                                  \
+	{REDFISH_ROOT, 200,                                                                   \
+		"{\"Chassis\":" LINK("/redfish/v1/Chassis") ",\"Links\":{\"Sessions\":" LINK( \
+			"/sessions") "}}",                                                    \
+		NULL}
+#define LIST    {"/redfish/v1/Chassis", 200, "{\"Members\":[" LINK("/c/1") "]}", NULL}
+#define CHASSIS {"/c/1", 200, "{\"Power\":" LINK("/c/1/Power") ",\"Thermal\":" LINK("/c/1/Thermal") "}", NULL}
+#define POWER   {"/c/1/Power", 200, "{\"PowerControl\":[{\"PowerConsumedWatts\":344}]}", NULL}
+#define END     {NULL, 0, NULL, NULL}
 
 /* ---- tests ---- */
 
@@ -291,6 +296,18 @@ static void test_basic_authentication_where_there_are_no_sessions(void **state)
 	expect_watts(&b, 344);
 	bmc_close(&b);
 	assert_int_equal(b.logouts, 0);
+	static const struct page bare[] = {{REDFISH_ROOT, 200,
+						   "{\"Chassis\":" LINK("/redfish/v1/Chassis") "}", NULL},
+		LIST, CHASSIS, POWER, END};
+	bmc_open(&b, bare, true);
+	b.has_no_sessions = true;
+	b.is_shut = true; /* The service root too wants credentials */
+	bmc_read(&b);
+	v = round_wait(&b);
+	assert_string_equal(v.auth, "basic");
+	expect_watts(&b, 344);
+	bmc_close(&b);
+	assert_int_equal(b.posts, 0); /* Nothing is posted to a BMC that links no sessions */
 }
 
 static void test_a_wrong_password_and_its_correction(void **state)

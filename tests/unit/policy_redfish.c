@@ -75,6 +75,17 @@ static void test_the_way_to_the_chassis(void **state)
 		"ChassisCollection /redfish/v1/n []\n");
 }
 
+static void test_where_sessions_are_made(void **state)
+{
+	(void)state;
+	expect_lines(REDFISH_SERVICE, "{\"SessionService\":{\"@odata.id\":\"/redfish/v1/SessionService/\"}}",
+		"SessionCollection /redfish/v1/SessionService/Sessions []\n");
+	expect_lines(REDFISH_SERVICE,
+		"{\"SessionService\":{\"@odata.id\":\"/redfish/v1/SessionService\"},\"Links\":{\"Sessions\":{\"@odata.id\":\"/s\"}}}",
+		"SessionCollection /s []\n");
+	expect_lines(REDFISH_SERVICE, "{\"SessionService\":{},\"Links\":7}", "");
+}
+
 static void test_links_that_lead_away(void **state)
 {
 	(void)state;
@@ -250,6 +261,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_way_to_the_chassis),
+		cmocka_unit_test(test_where_sessions_are_made),
 		cmocka_unit_test(test_links_that_lead_away),
 		cmocka_unit_test(test_a_chassis_old_and_new),
 		cmocka_unit_test(test_power),

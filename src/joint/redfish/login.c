@@ -85,6 +85,10 @@ void redfish_login(struct redfish_bmc *b)
 {
 	struct cgn_buf text = {.limit = 4096};
 	struct json_out o = json_out_to(&text);
+	if (b->session.list[0] == '\0') {
+		basic_begin(b);
+		return;
+	}
 	b->session.auth = REDFISH_BY_SESSION;
 	b->session.token[0] = '\0';
 	json_open(&o, '{');

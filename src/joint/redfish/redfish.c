@@ -171,7 +171,6 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 		.loop = l,
 		.interval = cfg->interval,
 		.timeout = cfg->timeout};
-	(void)snprintf(b->session.list, sizeof b->session.list, REDFISH_ROOT "SessionService/Sessions");
 	cgn_timer_init(&b->timer, l, on_bmc_timer);
 	redfish_ask_init(b);
 	redfish_round_init(b);

@@ -32,7 +32,7 @@ struct redfish_session {
 	enum redfish_auth auth;
 	char password[256];                /* As of the begin of the round */
 	char token[REDFISH_TOKEN_BYTES];   /* "": no session */
-	char list[REDFISH_PATH_BYTES];     /* Where sessions are made */
+	char list[REDFISH_PATH_BYTES];     /* Where sessions are made; "": the BMC has none */
 	char location[REDFISH_PATH_BYTES]; /* The path that is deleted in the end; "": not told */
 	bool was_renewed;                  /* In this round */
 	uint64_t logins;

@@ -46,19 +46,31 @@ static void link_add(void *user, const struct redfish_link *link)
 	r->waiting[(r->first + r->n++) % REDFISH_MAX_WAITING] = *link;
 }
 
+/* Find the reading of the same thing, which Power and EnvironmentMetrics both may have; NULL: it is the first. */
+static struct power_reading *reading_find(struct redfish_round *r, const struct power_reading *like)
+{
+	for (size_t i = 0; i < r->n_reading; i++)
+		if (power_same(&r->reading[i], like))
+			return &r->reading[i];
+	return NULL;
+}
+
 static void reading_add(void *user, const struct power_reading *reading)
 {
 	struct redfish_bmc *b = user;
 	struct redfish_round *r = b->round;
+	struct power_reading fresh = *reading;
+	fresh.time = cgn_loop_now(b->loop);
+	(void)cgn_str_copyz(fresh.node, sizeof fresh.node, cgn_str_of(b->node));
+	struct power_reading *to = reading_find(r, &fresh);
 	r->gave_reading = true;
-	if (r->n_reading == REDFISH_MAX_READINGS) {
+	if (to != NULL && fresh.state != POWER_FRESH)
+		return;
+	if (to == NULL && r->n_reading == REDFISH_MAX_READINGS) {
 		r->lost++;
 		return;
 	}
-	struct power_reading *to = &r->reading[r->n_reading++];
-	*to = *reading;
-	to->time = cgn_loop_now(b->loop);
-	(void)cgn_str_copyz(to->node, sizeof to->node, cgn_str_of(b->node));
+	*(to != NULL ? to : &r->reading[r->n_reading++]) = fresh;
 }
 
 static const struct redfish_ops walk_ops = {.on_link = link_add, .on_reading = reading_add};
@@ -123,6 +135,12 @@ static void credentials_renew(struct redfish_bmc *b, int status)
 	if (b->user != NULL && s->auth == REDFISH_BY_SESSION && !s->was_renewed && status == 401) {
 		s->was_renewed = true;
 		redfish_login(b);
+		return;
+	}
+	if (b->user != NULL && s->auth == REDFISH_NO_AUTH && status == 401) {
+		s->auth =
+			REDFISH_BY_BASIC; /* Even the service root, which the standard leaves open to all, wants them */
+		document_ask(b);
 		return;
 	}
 	if (b->user == NULL)

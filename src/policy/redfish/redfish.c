@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redfish: the links of each kind of document, and what is read in it. */
+#include <string.h>
+
 #include "redfish_priv.h"
 
 /* ---- paths ---- */
@@ -90,12 +92,28 @@ static void list_read(const struct redfish_visit *v, struct json_val doc, enum r
 	}
 }
 
+/* A BMC that links only its session service has the list at the place that the standard names. */
+static void sessions_follow(const struct redfish_visit *v, struct json_val doc)
+{
+	struct json_val links, service;
+	struct redfish_link link = *v->at;
+	char path[REDFISH_PATH_BYTES];
+	link.role = REDFISH_SESSION_LIST;
+	if (json_get(doc, "Links", &links) && member_follow(v, links, "Sessions", REDFISH_SESSION_LIST))
+		return;
+	if (!json_get(doc, "SessionService", &service) || !link_path(service, path))
+		return;
+	size_t n = strlen(path);
+	if (path[n - 1] == '/')
+		path[--n] = '\0';
+	if (snprintf(link.path, sizeof link.path, "%s/Sessions", path) < (int)sizeof link.path)
+		v->ops->on_link(v->user, &link);
+}
+
 static void read_service(const struct redfish_visit *v, struct json_val doc)
 {
-	struct json_val links;
 	(void)member_follow(v, doc, "Chassis", REDFISH_CHASSIS_LIST);
-	if (json_get(doc, "Links", &links))
-		(void)member_follow(v, links, "Sessions", REDFISH_SESSION_LIST);
+	sessions_follow(v, doc);
 }
 
 static void read_chassis_list(const struct redfish_visit *v, struct json_val doc)

@@ -124,7 +124,7 @@ static void a_prompt_that_would_stall_streams_is_moved(void **state)
 	pools_fini(&p);
 }
 
-/* What prefill nodes compute now will be answered at the decode nodes, and stall there behind this prompt. */
+/* The prompts that are at prefill nodes now will be answered at the decode nodes, and stall behind this one. */
 static void answers_that_will_begin_count(void **state)
 {
 	(void)state;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import time
 
 import pytest
 
@@ -82,6 +83,17 @@ class World(Cluster):
     def explain(self, answer):
         a = ask(self.admin_port, "GET", "/explain/" + answer.headers["x-request-id"])
         return a.json()["requests"][0] if a.status == 200 else {}
+
+    def settle(self, name):
+        """Wait until the events of the node's engine have come: none in a tenth of a second."""
+        def seen():
+            return ask(self.nodes[name].admin_port, "GET", "/engines").json()["engines"][0]["kv_events"]["ranks"]
+
+        def quiet():
+            before = seen()
+            time.sleep(0.1)
+            return seen() == before
+        until(quiet, lambda: seen())
 
     def cached(self, answer):
         """Return how many tokens the router predicted to be cached."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real engines for tests: vLLM on the CPU, with a small random model. scripts/run/vllm-cpu/setup makes both."""
+"""Real engines for tests: vLLM and SGLang on the CPU, with a small random model. scripts/run/vllm-cpu/setup makes vLLM and the model; an SGLang
+is used where it is (prepare_sglang)."""
 import contextlib
 import http.client
 import json
@@ -17,6 +18,7 @@ from cluster import ask, free_port, until  # noqa: E402
 BLOCK = 32
 READY_S = 400  # a core to itself: 30 s
 MODEL = "tiny"
+SGLANG = "0.5.23"
 NIXL = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
 
 
@@ -45,23 +47,53 @@ def environment():
     return {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HOST_IP": "127.0.0.1",
             "GLOO_SOCKET_IFNAME": "lo", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
             "OMP_NUM_THREADS": os.environ.get("CGN_REALENGINE_THREADS", "1"), "PYTHONHASHSEED": "0", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "UCX_TLS": "tcp,self,sm",
-            "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_SERVER_DEV_MODE": "1"}
+            "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_ENABLE_RESPONSES_API_STORE": "1"}
 
 
-class Vllm:
-    """A vLLM that this process started. Its output is in <folder>/<name>.log."""
+# Without a GPU: PyTorch's own attention and sampling; pages of 32 tokens, because the default of one token makes 32 times the events.
+SGLANG_FLAGS = ["--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--page-size", str(BLOCK), "--enable-metrics",
+                "--enable-cache-report", "--disable-overlap-schedule", "--context-length", "8192", "--max-total-tokens", "32768"]
+# SGLang's extension module is linked to the driver's library, also where it uses the CPU. Every function of this one says that there is no device.
+NO_CUDA = """cuInit cuGetProcAddress cuGetProcAddress_v2 cuPointerGetAttribute cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuDeviceGet cuDeviceGetCount
+cuDeviceGetAttribute cuDriverGetVersion cuCtxGetCurrent cuCtxSetCurrent cuCtxGetDevice cuMemCreate cuMemMap cuMemUnmap cuMemRelease cuMemSetAccess
+cuMemAddressReserve cuMemAddressFree cuMemGetAllocationGranularity cuMemGetAddressRange_v2 cuMemExportToShareableHandle cuMemImportFromShareableHandle
+cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastUnbind cuMulticastGetGranularity cuGetErrorString cuGetErrorName cuDevicePrimaryCtxRetain
+cuModuleLoadData cuModuleLoadDataEx cuModuleUnload cuModuleGetFunction cuModuleGetGlobal_v2 cuLibraryLoadData cuLibraryGetKernel cuLibraryUnload
+cuKernelGetFunction cuKernelSetAttribute cuLaunchKernel cuLaunchKernelEx cuFuncSetAttribute cuFuncGetAttribute cuStreamWriteValue32_v2
+cuStreamWaitValue32_v2 cuOccupancyMaxActiveClusters cuOccupancyMaxActiveBlocksPerMultiprocessor cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete
+cuLinkDestroy""".split()
 
-    def __init__(self, folder, name, *flags, made=None, nixl=False, ranks=1):
-        self.venv, self.model = made or prepare()
+
+def prepare_sglang(folder):
+    """Return (virtual environment with SGLang, model folder, folder of a libcuda.so.1 without devices)."""
+    _, model = prepare()
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cognitora"
+    venv = pathlib.Path(os.environ.get("CGN_SGLANG_VENV") or cache / f"sglang-{SGLANG}/venv")
+    if not (venv / "bin/python").exists():
+        raise Missing(f"there is no {venv}/bin/python: python3.12 -m venv {venv} && {venv}/bin/pip install sglang=={SGLANG} makes it (10 GB); "
+                      "CGN_SGLANG_VENV names another one")
+    source = folder / "libcuda.c"
+    source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in NO_CUDA))
+    done = subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"no libcuda.so.1 without devices: {done.stderr.strip()}")
+    return venv, model, folder
+
+
+def sglang_environment(stub):
+    return {"LD_LIBRARY_PATH": str(stub), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": os.environ.get("CGN_REALENGINE_THREADS", "1")}
+
+
+class Engine:
+    """An engine that this process started. Its output is in <folder>/<name>.log."""
+    kind = ""
+
+    def __init__(self, folder, name, ranks):
         self.name, self.log, self.ranks = name, pathlib.Path(folder) / f"{name}.log", ranks
         self.at(free_port(), free_port(), free_ports(ranks), free_ports(ranks))
-        kv = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": self.events.replace("127.0.0.1", "*"), "replay_endpoint": self.replay}
-        self.argv = [self.venv / "bin/vllm", "serve", self.model, "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", self.port,
-                     "--enforce-eager", "--max-model-len", 8192, "--block-size", BLOCK, "--enable-prompt-tokens-details", "--kv-events-config", json.dumps(kv)]
-        if nixl:
-            self.argv += ["--kv-transfer-config", json.dumps(NIXL)]
-        self.argv = [str(a) for a in (*self.argv, *flags)]
-        self.popen = None
+        self.argv, self.popen = [], None
 
     def at(self, port, side, events, replay):
         """Set the ports: HTTP, NIXL's side channel, KV events, their replay. Rank r has the port of its events + r."""
@@ -69,9 +101,7 @@ class Vllm:
         self.events, self.replay = f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
 
     def start(self):
-        env = {**os.environ, **environment(), "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side)}
-        if self.ranks > 1:
-            del env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]  # vLLM refuses it with several ranks
+        env = {**os.environ, **self.environment()}
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
         return self
@@ -104,8 +134,44 @@ class Vllm:
 
     def section(self, **more):
         """Return the agent's [engine] for this engine."""
-        return {"kind": "vllm", "url": f"http://127.0.0.1:{self.port}", "managed": False, "kv_events": self.events, "kv_events_replay": self.replay,
+        return {"kind": self.kind, "url": f"http://127.0.0.1:{self.port}", "managed": False, "kv_events": self.events, "kv_events_replay": self.replay,
                 "kv_events_ranks": self.ranks, **more}
+
+
+class Vllm(Engine):
+    """vLLM; |made|: (its virtual environment, the model's folder)."""
+    kind = "vllm"
+
+    def __init__(self, folder, name, *flags, made=None, nixl=False, ranks=1):
+        super().__init__(folder, name, ranks)
+        self.venv, self.model = made or prepare()
+        kv = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": self.events.replace("127.0.0.1", "*"), "replay_endpoint": self.replay}
+        self.argv = [self.venv / "bin/vllm", "serve", self.model, "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", self.port,
+                     "--enforce-eager", "--max-model-len", 8192, "--block-size", BLOCK, "--enable-prompt-tokens-details", "--kv-events-config", json.dumps(kv)]
+        if nixl:
+            self.argv += ["--kv-transfer-config", json.dumps(NIXL)]
+        self.argv = [str(a) for a in (*self.argv, *flags)]
+
+    def environment(self):
+        env = {**environment(), "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side)}
+        if self.ranks > 1:
+            del env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]  # vLLM refuses it with several ranks
+        return env
+
+
+class Sglang(Engine):
+    """SGLang; |made|: (its virtual environment, the model's folder, the folder of a libcuda.so.1)."""
+    kind = "sglang"
+
+    def __init__(self, folder, name, *flags, made):
+        super().__init__(folder, name, 1)
+        self.venv, self.model, self.stub = made
+        kv = {"publisher": "zmq", "endpoint": self.events.replace("127.0.0.1", "*"), "replay_endpoint": self.replay}
+        self.argv = [str(a) for a in (self.venv / "bin/python", "-m", "sglang.launch_server", "--model-path", self.model, "--served-model-name", MODEL,
+                                      "--host", "127.0.0.1", "--port", self.port, "--kv-events-config", json.dumps(kv), *SGLANG_FLAGS, *flags)]
+
+    def environment(self):
+        return sglang_environment(self.stub)
 
 
 def scraped(text, name, **labels):

@@ -2,6 +2,7 @@
 """A real vLLM behind agent and router: the bytes that clients get, the tokens that the router counts, and the cached tokens that it
 predicts, each against what the engine itself says."""
 import concurrent.futures
+import contextlib
 import json
 import random
 import socket
@@ -149,12 +150,19 @@ def test_predicted_tokens_of_mixed_requests(world, pair, made):
     assert cached_tokens > 10000
 
 
-def test_a_client_that_leaves_ends_the_engines_work(world, pair, made):
-    world.begin(pair[:1], made[1])
+@contextlib.contextmanager
+def leave_while_it_answers(world):
+    """A client whose long answer has begun; it is gone at the end."""
     body = json.dumps(chat("go on", max_tokens=7000, ignore_eos=True, stream=True)).encode()
     with socket.create_connection(("127.0.0.1", world.http_port)) as s:
         s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert b"data:" in s.recv(65536) + s.recv(65536)
+        yield
+
+
+def test_a_client_that_leaves_ends_the_engines_work(world, pair, made):
+    world.begin(pair[:1], made[1])
+    with leave_while_it_answers(world):
         until(lambda: pair[0].metric("vllm:num_requests_running") == 1, "the engine works")
     until(lambda: pair[0].metric("vllm:num_requests_running") == 0, "the engine was told to stop")
 
@@ -190,3 +198,27 @@ def test_many_at_once(world, pair, made):
         answers = list(pool.map(lambda i: world.post("/v1/chat/completions", chat(words(60, random.Random(i % 7)))), range(40)))
     assert all(a.status == 200 for a in answers)
     assert sum(predicted(a)[0] for a in answers) > 0
+
+
+def test_stored_responses_are_continued_and_fetched(world, pair, made):
+    """Each response is known to one engine: requests that name it get there, plain and streamed, though the policy takes turns."""
+    world.begin(pair, made[1], router={"router": {"policy": "round_robin"}})
+    rng, by_port = random.Random(6), {e.name: e for e in pair}
+    for i in range(6):
+        body = {"model": MODEL, "input": words(20, rng), "max_output_tokens": 8, "temperature": 0, "store": True, "stream": i % 2 == 1}
+        first = world.post("/v1/responses", body)
+        assert first.status == 200, first.body
+        events = [json.loads(t) for _, t in first.events()] if body["stream"] else []
+        said = events[-1]["response"] if events else first.json()
+        home = first.headers["x-cgn-node"]
+        assert [e["type"] for e in events][:1] in ([], ["response.created"]) and said["status"] in ("completed", "incomplete")
+        for e in pair:
+            assert ask(e.port, "GET", f"/v1/responses/{said['id']}").status == (200 if e.name == home else 404)
+        fetched = ask(world.http_port, "GET", f"/v1/responses/{said['id']}")
+        assert fetched.status == 200 and fetched.body == ask(by_port[home].port, "GET", f"/v1/responses/{said['id']}").body
+        for stream in (False, True):
+            then = world.post("/v1/responses", {**body, "input": "and then?", "stream": stream, "previous_response_id": said["id"]})
+            assert then.status == 200 and then.headers["x-cgn-node"] == home, then.body
+            if not stream:
+                assert then.json()["usage"]["input_tokens"] > said["usage"]["input_tokens"]
+    assert world.post("/v1/responses", {**body, "stream": False, "previous_response_id": "resp_unknown"}).status == 404

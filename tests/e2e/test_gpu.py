@@ -145,7 +145,9 @@ def test_gpus_are_readings_of_power_that_are_not_used_when_the_library_fails(fak
     assert {("hertz", "sm"), ("bytes", "used"), ("share", "sm"), ("flag", "power_cap"), ("joules", None), ("celsius", None)} <= kinds
     script.put(FULL.replace("123456789", "123458100"))
     until(lambda: a.metric(watts.replace("cgn_power_watts", "cgn_energy_joules_total")) == 1, "energy since the agent began to read")
-    script.put(FULL + "fail DeviceGetHandleByIndex 15\n")
+    script.put(FULL + "fail DeviceGetPowerUsage 999\n")  # one reading fails, the others go on
     until(lambda: a.metric(watts) is None, lambda: a.get("/power")[1])
-    script.put(FULL)
-    until(lambda: a.metric(watts) == 612.345, lambda: a.get("/power")[1])
+    assert a.metric(f'cgn_temperature_celsius{{node="{node}",component="gpu",part="{UUID[0]}",source="nvml"}}') == 67
+    script.put(FULL + "fail DeviceGetHandleByIndex 15\n")
+    until(lambda: gpus(a)["state"] == "failing", lambda: gpus(a))
+    until(lambda: a.metric(f'cgn_power_source_up{{node="{node}",source="nvml"}}') == 0, lambda: a.get("/power")[1])

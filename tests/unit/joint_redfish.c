@@ -437,7 +437,7 @@ static void test_documents_without_end(void **state)
 	assert_int_equal(v.requests, REDFISH_MAX_REQUESTS);
 	b.pages = long_page;
 	v = round_wait(&b);
-	assert_non_null(strstr(v.why, "longer than 1048576 bytes"));
+	assert_non_null(strstr(v.why, "longer than 262144 bytes"));
 	b.pages = many_pages;
 	v = round_wait(&b);
 	assert_true(v.is_up);

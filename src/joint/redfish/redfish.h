@@ -7,8 +7,8 @@
  *
  * Readings are fresh for three intervals and twice the time that the round took.
  *
- * Bounds of a BMC: 1 MiB of a document, 256 documents waiting and 1,024 requests in a round; 256 readings; the times
- * of the configuration. Memory: some 100 KiB, and some 1.2 MiB while a round is under way.
+ * Bounds of a BMC: 256 KiB of a document, 256 documents waiting and 1,024 requests in a round; 256 readings; the times
+ * of the configuration. Memory: some 100 KiB, and some 500 KiB while a round is under way.
  * Redirects to another host are not followed. One loop, its thread; never waits. */
 #pragma once
 #include "io/loop/loop.h"
@@ -18,7 +18,7 @@
 #define REDFISH_MAX_READINGS 256
 #define REDFISH_MAX_WAITING  256
 #define REDFISH_MAX_REQUESTS 1024
-#define REDFISH_MAX_DOCUMENT ((size_t)1 << 20)
+#define REDFISH_MAX_DOCUMENT ((size_t)256 << 10)
 
 struct redfish_bmc;
 struct redfish_bmc_cfg {

@@ -12,6 +12,7 @@
 #include "policy/energy/energy.h"
 #include "policy/energy/meter.h"
 #include "policy/energy/park.h"
+#include "policy/energy/series.h"
 
 static uint64_t seed = 88172645463325252ULL;
 
@@ -283,6 +284,30 @@ static void parks_after_the_window_and_wakes_at_once(void **state)
 	assert_int_equal(want, 8);
 }
 
+/* ---- prices ---- */
+
+static void series_gives_the_value_of_now(void **state)
+{
+	(void)state;
+	const struct cgn_str day = CGN_STR("# EUR per kWh\n1000 0.31\n\n2000\t0.12 # at night\n3000 0.4\n");
+	struct cgn_err err = {0};
+	double v = -1;
+	assert_true(cgn_ok(energy_series_at(day, 1999, 1000, &v, &err)));
+	near_to(v, 0.31, 1e-9);
+	assert_true(cgn_ok(energy_series_at(day, 2000, 1000, &v, &err)));
+	near_to(v, 0.12, 1e-9);
+	assert_int_equal(energy_series_at(day, 999, 1000, &v, &err).code, CGN_NOT_FOUND);
+	assert_string_equal(err.msg, "no value has begun yet");
+	err = (struct cgn_err){0};
+	assert_int_equal(energy_series_at(day, 4001, 1000, &v, &err).code, CGN_NOT_FOUND);
+	assert_string_equal(err.msg, "the last value is 1001 s old");
+	const struct cgn_str bad[] = {CGN_STR("1000"), CGN_STR("1000 "), CGN_STR("1000 x"),
+		CGN_STR("1000 nan"), CGN_STR("1000 -1"), CGN_STR("x 1"), CGN_STR("1000 1 2"),
+		CGN_STR("2000 1\n1000 1\n")};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_int_equal(energy_series_at(bad[i], 4000, 9000, &v, &err).code, CGN_INVALID);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +322,7 @@ int main(void)
 		cmocka_unit_test(idle_joules_are_of_no_request),
 		cmocka_unit_test(board_gives_what_was_set),
 		cmocka_unit_test(parks_after_the_window_and_wakes_at_once),
+		cmocka_unit_test(series_gives_the_value_of_now),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

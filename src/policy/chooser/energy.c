@@ -98,7 +98,7 @@ void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask,
 	if (e->mode == ROUTE_ENERGY_OFF || c->shared.energy == NULL)
 		return;
 	score->spares = e->mode == ROUTE_ENERGY_ON;
-	score->ms_per_joule = e->ms_per_joule;
+	score->ms_per_joule = e->ms_per_joule * energy_board_price_of(c->shared.energy);
 	for (size_t i = 0; i < n; i++) {
 		unsigned flags = energy_board_get(c->shared.energy, cands[i].slot, &w);
 		cands[i].joules = energy_known(&w) ? (float)joules_of(&w, score, &cands[i]) : 0;

@@ -246,8 +246,19 @@ CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *e
 	}
 	b->seat = seat;
 	b->n = n;
+	energy_board_price(b, 1);
 	*out = b;
 	return CGN_OK;
+}
+
+void energy_board_price(struct energy_board *b, double times)
+{
+	float_store(&b->price, (float)times);
+}
+
+double energy_board_price_of(const struct energy_board *b)
+{
+	return (double)float_load(&b->price);
 }
 
 void energy_board_free(struct energy_board **take)

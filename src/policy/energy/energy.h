@@ -115,10 +115,13 @@ enum energy_flag {
 struct energy_board {
 	struct energy_seat *seat; /* Owned. */
 	uint32_t n;
-	_Atomic uint32_t top; /* Seats from here on were never set. */
+	_Atomic uint32_t top;   /* Seats from here on were never set. */
+	_Atomic uint32_t price; /* Price of a joule, in times the usual one. */
 };
 CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err); /* NO_MEMORY. */
 void energy_board_free(struct energy_board **take);
+void energy_board_price(struct energy_board *b, double times); /* 1 at first. */
+double energy_board_price_of(const struct energy_board *b);
 void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
 /* The meter's sums, and its scale, as they were at |sums->at|. */
 struct energy_instant;

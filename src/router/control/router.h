@@ -98,6 +98,12 @@ struct router_history {
 	size_t n, next;
 };
 
+/* The price of a joule (price.c). */
+struct router_price {
+	cgn_nsec next;
+	bool told, fresh;
+};
+
 struct router {
 	uint32_t tag;
 	struct svc *svc;
@@ -115,6 +121,7 @@ struct router {
 	struct router_reported reported;
 	struct router_traffic traffic;
 	struct router_history history;
+	struct router_price price;
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;
@@ -196,3 +203,6 @@ struct router_model router_model_of(const struct router *r, struct cgn_str name)
 void router_models_each(const struct router *r, void (*fn)(void *user, struct cgn_str name), void *user);
 void router_models_log_changes(struct router *r); /* Log each model whose mode has changed. */
 void router_models_close(struct router *r);
+
+/* price.c */
+void router_price_follow(struct router *r, cgn_nsec now); /* Read the series if it is time. */

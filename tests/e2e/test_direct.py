@@ -219,6 +219,7 @@ class Load:
         assert self.bad == []
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("victim", ["engine", "agent"])
 def test_a_killed_program_fails_no_request(cluster, victim):
     cluster.router()
@@ -236,6 +237,7 @@ def test_a_killed_program_fails_no_request(cluster, victim):
     assert sent(cluster) > 100
 
 
+@pytest.mark.threads
 def test_a_drain_waits_for_requests_that_the_agent_does_not_see(cluster):
     node = up(cluster, "--token-interval-us", "20000")
     wait_direct(cluster)
@@ -249,6 +251,7 @@ def test_a_drain_waits_for_requests_that_the_agent_does_not_see(cluster):
     assert not [e for e in node.agent.events("agent.drain_timeout")]
 
 
+@pytest.mark.threads
 def test_routers_learn_of_each_others_direct_requests(tmp_path):
     with Several(tmp_path) as c:
         publish, heard = kv_events()

@@ -82,6 +82,7 @@ def words(n, seed):
     return " ".join("".join(rng.choices("abcdefgh", k=4)) for _ in range(n))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_no_prompt_is_computed_twice(world, kind):
     """200 requests, streamed and plain, of both APIs: the decode engine computes no prompt, and each block is sent once."""
@@ -149,6 +150,7 @@ def text_of(answer):
     return "".join(json.loads(d)["choices"][0]["delta"].get("content", "") for _, d in answer.events() if d != "[DONE]" and json.loads(d)["choices"])
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_another_prefill_node_takes_over(world, kind):
     """kill -9 of the engine that computes the prompt: another one computes it, and the decode engine still takes it over."""
@@ -291,6 +293,7 @@ def test_engines_that_answer_only_in_pairs_say_so(world):
     assert refused.status == 503 and "answer only in pairs" in refused.json()["error"]["message"], refused.body
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("kind", DIALECTS)
 @pytest.mark.parametrize("leg", ["prefill", "decode"])
 def test_a_client_that_leaves_ends_both_legs(world, kind, leg):
@@ -470,6 +473,7 @@ def test_a_prefill_node_answers_at_once_before_a_deadline(world):
         assert a.status == 200 and a.headers["x-cgn-node"] == "p", a.body
 
 
+@pytest.mark.threads
 def test_waiting_requests_get_the_room_of_prefill_nodes(world):
     """All nodes are full, a request waits, and the first place that gets free is at a prefill node."""
     w = world("nixl", 0, **{"router.admission": {"max_concurrent_per_replica": 3}})

@@ -140,6 +140,7 @@ def differing(cluster):
     return cluster.metric("cgn_node_blocks_differ", node="n1")
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("how", ["blocks", "name"])
 def test_an_agent_that_makes_other_digests_is_told(cluster, how):
     """Nothing that its events tell of would ever be found: they are not used, and what was sent there counts."""

@@ -191,6 +191,7 @@ def test_an_engines_errors_are_warnings_of_the_agent(start, tmp_path):
     assert told["level"] == "warn" and told["line"].endswith("broken") and len(events(a, "engine.output")) == 1
 
 
+@pytest.mark.threads
 def test_an_engines_log_is_rotated_and_bounded(start, tmp_path):
     text = "i=0\nwhile [ $i -lt 40 ]; do i=$((i+1)); printf '%03d %0300d\\n' $i 0; sleep 0.06; done\nexec sleep 1000"
     start(stand_in(tmp_path / "engine.sh", text), agent_toml='engine_log_size = "4KiB"\nengine_log_files = 3')
@@ -230,6 +231,7 @@ def kill_agent(a):
     a.proc.wait()
 
 
+@pytest.mark.threads
 def test_a_restarted_agent_adopts_the_engine(start, tmp_path):
     conf = managed_sim(KEEP)
     a = start(conf).wait_ready()
@@ -330,6 +332,7 @@ def test_sigkill_comes_only_after_the_grace(start, tmp_path):
     assert (tmp_path / "saved").exists()
 
 
+@pytest.mark.threads
 def test_a_deaf_engine_is_killed_after_its_grace(start, tmp_path):
     a = start(stand_in(tmp_path / "engine.sh", "trap '' TERM\nwhile :; do sleep 0.05; done", 'stop_grace = "200ms"'))
     pid = until(lambda: a.engine()["pid"], "it runs")
@@ -348,6 +351,7 @@ def test_sigint_ends_a_drain_that_waits_for_an_engine(start, tmp_path):
     assert not is_running(pid)
 
 
+@pytest.mark.threads
 def test_requests_are_cut_before_engines_are_stopped(fake, start):
     e = fake()
     a = start(adopted(e), agent_toml='drain_timeout = "200ms"').wait_ready()

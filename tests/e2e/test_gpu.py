@@ -153,3 +153,25 @@ def test_gpus_are_readings_of_power_that_are_not_used_when_the_library_fails(fak
     script.put(FULL + "fail DeviceGetHandleByIndex 15\n")
     until(lambda: gpus(a)["state"] == "failing", lambda: gpus(a))
     until(lambda: a.metric(f'cgn_power_source_up{{node="{node}",source="nvml"}}') == 0, lambda: a.get("/power")[1])
+
+
+def test_cpus_and_meters_of_the_node_are_read_from_sysfs(fake, start, script, tmp_path):
+    def put(path, text):
+        file = tmp_path / "sys/class" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+    rapl = "powercap/intel-rapl:0"
+    for file, text in (("name", "package-0"), ("energy_uj", "999000000"), ("max_energy_range_uj", "1000000000"), ("constraint_0_power_limit_uw", "200000000")):
+        put(f"{rapl}/{file}", text)
+    put("hwmon/hwmon0/name", "power_meter")
+    put("hwmon/hwmon0/power1_average", "344000000")
+    a = start(adopted(fake()), agent_toml=f'nvml = ""\nsysfs = "{tmp_path}/sys"')
+    node = until(lambda: json.loads(a.get("/power")[1])["nodes"], "a node")[0]["node"]
+    until(lambda: a.metric(f'cgn_node_power_watts{{node="{node}",by="node",source="hwmon"}}') == 344, lambda: a.get("/power")[1])
+    energy = f'cgn_energy_joules_total{{node="{node}",component="cpu",part="0",source="rapl"}}'
+    until(lambda: a.metric(energy) == 0, lambda: a.get("/power")[1])
+    put(f"{rapl}/energy_uj", "41000000")  # 1 J up to the wrap, and 41 J
+    until(lambda: a.metric(energy) == 42, lambda: a.get("/power")[1])
+    put("hwmon/hwmon0/power1_average", "nonsense")
+    until(lambda: "no number" in a.get("/power")[1], lambda: a.get("/power")[1])
+    until(lambda: a.metric(f'cgn_node_power_watts{{node="{node}",by="node",source="hwmon"}}') is None, "not used any more")

@@ -462,7 +462,9 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 	svc_memory_tune(s);
 	cgn_arena_init(&a->scratch, SCRATCH_BYTES);
 	watch_init(&a->watch, a->loop, &watch_ops, a);
-	powersrc_init(&a->power, POWERSRC_ROOT);
+	char powercap[200];
+	(void)snprintf(powercap, sizeof powercap, "%s/" POWERSRC_POWERCAP, cfg->agent.sysfs);
+	powersrc_init(&a->power, powercap);
 	node_energy_init(&a->energy, a->telemetry, cgn_loop_now(a->loop));
 	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
 	cgn_timer_init(&a->drain_timer, a->loop, on_drain_timer);
@@ -488,7 +490,8 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	if (a->power.n > 0 || cfg->agent.nvml[0] != '\0')
 		cgn_timer_set(&a->power_timer, 0);
 	gpus_open(&a->gpus, a->loop, a->telemetry, cfg);
-	rc = node_power_open(a->loop, a->telemetry, a->node_id, &a->gpus, &a->node_power, err);
+	rc = node_power_open(a->loop, a->telemetry, a->node_id, cfg->agent.sysfs, &a->gpus, &a->node_power,
+		err);
 	if (!cgn_ok(rc)) {
 		void *take = a;
 		agent_stop(&take);

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "joint/powersrc/powersrc.h"
-
 #define READ_INTERVAL CGN_SEC
 #define READ_MAX_AGE  (5 * CGN_SEC)
 
@@ -82,8 +80,8 @@ static size_t gpus_give(void *user, cgn_nsec now, struct power_reading *out, siz
 
 /* ---- open and close ---- */
 
-CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const struct gpus *gpus,
-	struct node_power **out, struct cgn_err *err)
+CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,
+	const struct gpus *gpus, struct node_power **out, struct cgn_err *err)
 {
 	struct node_power *p = calloc(1, sizeof *p);
 	if (p == NULL)
@@ -93,7 +91,7 @@ CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node
 	(void)cgn_str_copyz(p->node, sizeof p->node, cgn_str_of(node));
 	memcpy(p->job.node, p->node, sizeof p->node);
 	cgn_timer_init(&p->timer, l, on_read_timer);
-	powersrc_host_init(&p->job.host, POWERSRC_ROOT, POWERSRC_HWMON_ROOT);
+	powersrc_host_find(&p->job.host, sysfs);
 	cgn_rc rc = powerpoll_new(l, t, &p->poll, err);
 	if (cgn_ok(rc))
 		rc = powerpoll_add_reader(p->poll, p->node, power_source_name(POWER_FROM_NVML), gpus_give, p,

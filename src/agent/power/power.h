@@ -7,7 +7,7 @@
 #include "joint/powerpoll/powerpoll.h"
 
 struct node_power;
-CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const struct gpus *gpus,
-	struct node_power **out, struct cgn_err *err);
+CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,
+	const struct gpus *gpus, struct node_power **out, struct cgn_err *err);
 void node_power_close(struct node_power **take);                  /* NULL-safe. */
 void node_power_report(struct node_power *p, struct json_out *o); /* Append the object of /power. */

@@ -5,7 +5,7 @@
 #pragma once
 #include "base/core/err.h"
 
-#define POWERSRC_ROOT      "/sys/class/powercap"
+#define POWERSRC_POWERCAP  "class/powercap" /* Below sysfs */
 #define POWERSRC_MAX_ZONES 16
 
 struct powersrc_zone {

@@ -58,10 +58,10 @@ def world(tmp_path, monkeypatch):
     """Return a function that starts a cluster of nodes with a GPU each."""
     clusters, gpus = [], []
 
-    def start(names, router=None, engine=("--decode-ms", "10")):
+    def start(names, router=None, engine=("--decode-ms", "10"), **sections):
         c = Cluster(tmp_path)
         clusters.append(c)
-        c.router({"router.energy": router or {}, "router": {"policy": "kv"}})
+        c.router({"router.energy": router or {}, "router": {"policy": "kv"}, **sections})
         by = {}
         for name in names:
             g = by[name] = Gpu(tmp_path / f"gpu-{name}")
@@ -202,6 +202,13 @@ def test_budget_keeps_nodes_idle(world):
     """The budget has room for one node that computes and one that is idle: requests gather although a joule costs nothing."""
     c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930})
     assert len(set(at_once(c, 4, 60, gap=0.1))) == 1
+
+
+def test_requests_wait_for_the_budget_and_are_served(world):
+    """The node that computes is full and the budget keeps the other one idle: requests wait for each other."""
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930}, **{"router.admission": {"max_concurrent_per_replica": 1}})
+    assert len(at_once(c, 4, 30, gap=0.02)) == 4
+    assert any(x["queued_ms"] > 0 for x in logged(c, 4)), [x["queued_ms"] for x in logged(c, 4)]
 
 
 def test_budget_that_no_request_fits_into_makes_them_wait(world):

@@ -94,7 +94,6 @@ void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *
 	out->watts = watts;
 	out->n_watts = ENERGY_KNOTS + 1;
 	out->error = e->meter.model.error;
-	out->watts_now = (float)s.watts;
 	out->stream_joules = s.stream_j;
 	out->token_joules = s.token_j;
 	out->scale = (float)e->meter.scale;

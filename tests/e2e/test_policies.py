@@ -190,7 +190,7 @@ class Keeper(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path.startswith("/v1/responses/"):
             return self.stored()
-        self.answer(200, b'{"object":"list","data":[{"id":"sim"}]}')
+        self.answer(200, json.dumps({"object": "list", "data": [{"id": m} for m in self.server.models]}).encode())
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -211,7 +211,7 @@ def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
     engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in range(3)]
     try:
         for name, e in zip("abc", engines):
-            e.made, e.asked = [], []
+            e.made, e.asked, e.models = [], [], ["sim"]
             threading.Thread(target=e.serve_forever, daemon=True).start()
             port = e.server_address[1]
             agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})
@@ -237,3 +237,27 @@ def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
         for e in engines:
             e.shutdown()
             e.server_close()
+
+
+def test_a_model_that_an_engine_loads_later_is_known_and_one_that_it_unloads_is_gone(cluster):
+    """As a LoRA of vLLM, loaded and unloaded at the engine while it runs."""
+    cluster.router()
+    e = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper)
+    try:
+        e.made, e.asked, e.models = [], [], ["sim"]
+        threading.Thread(target=e.serve_forever, daemon=True).start()
+        port = e.server_address[1]
+        agent, agent_port, admin = cluster.agent("a", port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})
+        cluster.nodes["a"] = Node("a", None, agent, port, agent_port, admin)
+        cluster.wait_ready()
+        def status(model):
+            return cluster.ask("POST", "/v1/responses", {"model": model, "input": "x"}).status
+        assert status("sim") == 200 and status("late") == 404
+        e.models = ["sim", "late"]
+        until(lambda: status("late") == 200, "it is known")
+        e.models = ["sim"]
+        until(lambda: status("late") == 404, "it is gone")
+        assert status("sim") == 200
+    finally:
+        e.shutdown()
+        e.server_close()

@@ -70,6 +70,7 @@ static void load_ask_next_source(struct engine *e)
 			return;
 	}
 	load_settle(e);
+	engine_models_ask_again(e); /* After the other questions, so that one connection is enough */
 	cgn_timer_set(&s->timer, SCRAPE_INTERVAL);
 }
 
@@ -112,6 +113,7 @@ void engine_load_stop(struct engine *e)
 	cgn_timer_cancel(&s->timer);
 	enginefetch_cancel(&s->fetch);
 	enginefetch_cancel(&e->models.fetch);
+	cgn_hook_drop(&e->models.again);
 	enginefetch_cancel(&e->handoff.fetch);
 	s->now = (struct engine_load){.slots = s->now.slots,
 		.kv_blocks_total = s->now.kv_blocks_total,

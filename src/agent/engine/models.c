@@ -4,6 +4,8 @@
 
 #define MODELS_TIMEOUT (3 * CGN_SEC)
 #define MODELS_BYTES   ((size_t)4 * 1024 * 1024)
+#define MODELS_ARENA   ((size_t)1024 * 1024)
+#define MODELS_AGAIN   (2 * CGN_SEC) /* An engine may load or unload a LoRA while it runs */
 
 static void models_unknown(struct engine *e, const char *why)
 {
@@ -12,6 +14,21 @@ static void models_unknown(struct engine *e, const char *why)
 	engine_trouble_set(e, why);
 	cgn_log(WARN, "engine.models_unknown", F_STR("engine", e->name), F_STR("why", why),
 		F_STR("then", "asked again; or set engine.model"));
+}
+
+/* Check whether |body| lists the models that are known already, or none that can be read. */
+static bool models_are_same(const struct engine_models *m, struct cgn_str body)
+{
+	struct cgn_arena a;
+	const char **names = NULL;
+	size_t n = 0;
+	cgn_arena_init(&a, MODELS_ARENA);
+	bool told = cgn_ok(engine_models_read(body, &a, PROTO_MAX_MODELS, &names, &n, NULL)) && n > 0;
+	bool same = !told || n == m->n;
+	for (size_t i = 0; told && same && i < n; i++)
+		same = strcmp(names[i], m->names[i]) == 0;
+	cgn_arena_fini(&a);
+	return same;
 }
 
 static void models_read(struct engine *e, struct cgn_str body)
@@ -44,6 +61,9 @@ static void on_models(void *user, const struct enginefetch_answer *r)
 	char why[sizeof e->health.trouble];
 	CGN_LIVE(e, ENGINE_TAG);
 	e->models.fetch = NULL;
+	e->models.asked_at = cgn_loop_now(e->host->loop);
+	if (e->models.known && (!enginefetch_is_ok(r) || models_are_same(&e->models, r->body)))
+		return;
 	if (enginefetch_is_ok(r)) {
 		models_read(e, r->body);
 		return;
@@ -53,15 +73,28 @@ static void on_models(void *user, const struct enginefetch_answer *r)
 	models_unknown(e, why);
 }
 
-void engine_models_ask(struct engine *e)
+static void models_fetch(struct engine *e)
 {
 	const struct enginefetch_ask ask = {.path = "/v1/models",
 		.max_bytes = MODELS_BYTES,
 		.timeout = MODELS_TIMEOUT};
-	if (!e->models.known && e->models.fetch == NULL)
+	if (e->models.fetch == NULL)
 		(void)enginefetch_start(e->host->loop, &e->endpoint, &ask, on_models, e, &e->models.fetch,
 			NULL)
 			.code; /* A fetch that cannot start is retried at the next reading of the load */
+}
+
+void engine_models_ask(struct engine *e)
+{
+	if (!e->models.known)
+		models_fetch(e);
+}
+
+void engine_models_ask_again(struct engine *e)
+{
+	const struct engine_models *m = &e->models;
+	if (m->known && !m->configured && cgn_loop_now(e->host->loop) - m->asked_at >= MODELS_AGAIN)
+		cgn_loop_defer(e->host->loop, &e->models.again);
 }
 
 void engine_models_reset(struct engine *e)
@@ -78,10 +111,18 @@ bool engine_serves(const struct engine *e, struct cgn_str model)
 	return false;
 }
 
+static void on_models_again(struct cgn_hook *h)
+{
+	struct engine *e = CGN_CONTAINER(h, struct engine, models.again);
+	CGN_LIVE(e, ENGINE_TAG);
+	models_fetch(e);
+}
+
 CGN_RC engine_models_init(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
 {
 	struct engine_models *m = &e->models;
-	cgn_arena_init(&m->arena, (size_t)1024 * 1024);
+	cgn_hook_init(&m->again, on_models_again);
+	cgn_arena_init(&m->arena, MODELS_ARENA);
 	if (ce->model == NULL)
 		return CGN_OK;
 	m->names = cgn_arena_get(&m->arena, sizeof *m->names);

@@ -80,7 +80,8 @@ def world(tmp_path, monkeypatch):
     for g in gpus:
         g.ended = True
     for g in gpus:
-        g.join()
+        if g.is_alive():
+            g.join()
     for c in clusters:
         c.__exit__(None)
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "joint/powersrc/powersrc.h"
+
 #define READ_INTERVAL CGN_SEC
 #define READ_MAX_AGE  (5 * CGN_SEC)
 
@@ -80,6 +82,14 @@ static size_t gpus_give(void *user, cgn_nsec now, struct power_reading *out, siz
 
 /* ---- open and close ---- */
 
+static void sensors_find(struct powersrc_host *h, const char *sysfs)
+{
+	char powercap[200], hwmon[200];
+	(void)snprintf(powercap, sizeof powercap, "%s/" POWERSRC_POWERCAP, sysfs);
+	(void)snprintf(hwmon, sizeof hwmon, "%s/" POWERSRC_HWMON, sysfs);
+	powersrc_host_init(h, powercap, hwmon);
+}
+
 CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,
 	const struct gpus *gpus, struct node_power **out, struct cgn_err *err)
 {
@@ -91,7 +101,7 @@ CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node
 	(void)cgn_str_copyz(p->node, sizeof p->node, cgn_str_of(node));
 	memcpy(p->job.node, p->node, sizeof p->node);
 	cgn_timer_init(&p->timer, l, on_read_timer);
-	powersrc_host_find(&p->job.host, sysfs);
+	sensors_find(&p->job.host, sysfs);
 	cgn_rc rc = powerpoll_new(l, t, &p->poll, err);
 	if (cgn_ok(rc))
 		rc = powerpoll_add_reader(p->poll, p->node, power_source_name(POWER_FROM_NVML), gpus_give, p,

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "joint/powersrc/powersrc.h"
-
 #define MOST_WATTS 20000 /* No counter of one machine's part counts more */
 
 /* ---- files ---- */
@@ -156,14 +154,6 @@ void powersrc_host_init(struct powersrc_host *h, const char *powercap_root, cons
 	h->n = 0;
 	folders_each(h, powercap_root, zone_find);
 	folders_each(h, hwmon_root, chip_find);
-}
-
-void powersrc_host_find(struct powersrc_host *h, const char *sysfs)
-{
-	char powercap[200], hwmon[200];
-	(void)snprintf(powercap, sizeof powercap, "%s/" POWERSRC_POWERCAP, sysfs);
-	(void)snprintf(hwmon, sizeof hwmon, "%s/class/hwmon", sysfs);
-	powersrc_host_init(h, powercap, hwmon);
 }
 
 /* ---- readings ---- */

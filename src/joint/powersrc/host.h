@@ -7,6 +7,7 @@
 #include "io/nvml/nvml.h"
 #include "policy/power/power.h"
 
+#define POWERSRC_HWMON        "class/hwmon" /* Below sysfs */
 #define POWERSRC_MAX_SENSORS  64
 #define POWERSRC_MAX_READINGS (2 * POWERSRC_MAX_SENSORS) /* A counter gives its energy and its power */
 
@@ -25,7 +26,6 @@ struct powersrc_host {
 };
 /* Find the sensors below the two folders; there may be none. */
 void powersrc_host_init(struct powersrc_host *h, const char *powercap_root, const char *hwmon_root);
-void powersrc_host_find(struct powersrc_host *h, const char *sysfs); /* The same below sysfs. */
 /* Read the sensors into |out|, which has room for POWERSRC_MAX_READINGS; returns their number. A counter tells its power
  * from the second call on. |max_age|: of the readings. */
 size_t powersrc_host_read(struct powersrc_host *h, const char *node, cgn_nsec now, cgn_nsec max_age,

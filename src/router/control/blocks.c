@@ -34,27 +34,23 @@ static const Cognitora__V1__Chain *chain_find(const struct cluster_node *n, stru
 	return NULL;
 }
 
-/* Write how the node's blocks differ from this router's, of the first model whose blocks do; "" when none do. Return
- * false when the node is not ready, so that nothing is known. */
-static bool node_compare(const struct router *r, const struct cluster_node *n, char *out, size_t cap)
+/* Note of each ready node of |m| whether its blocks are this router's. */
+static void model_compare(struct router *r, const struct view_model *m)
 {
-	const struct cluster_view *v = r->published.view;
-	bool ready = false;
-	out[0] = '\0';
-	for (size_t k = 0; k < v->n_models && out[0] == '\0'; k++) {
-		const struct view_model *m = &v->models[k];
-		const struct router_model own = router_model_of(r, m->name);
-		for (size_t i = 0; i < m->n_ready; i++) {
-			if (m->ready[i]->slot != n->slot)
-				continue;
-			const Cognitora__V1__Chain *c = chain_find(n, m->served[i].text);
-			ready = true;
-			if (own.mode != GW_BYTES && m->chain[i] != 0 && m->chain[i] != own.block_tokens &&
-				c != NULL)
-				difference_tell(c, m->name, own.block_tokens, out, cap);
-		}
+	const struct router_model own = router_model_of(r, m->name);
+	for (size_t i = 0; i < m->n_ready; i++) {
+		uint16_t slot = m->ready[i]->slot;
+		struct router_watch *w = r->members.watches[slot];
+		const struct cluster_node *n = r->members.cluster->by_slot[slot];
+		if (w == NULL || n == NULL)
+			continue;
+		w->blocks_known = true;
+		if (own.mode == GW_BYTES || m->chain[i] == 0 || m->chain[i] == own.block_tokens)
+			continue;
+		const Cognitora__V1__Chain *c = chain_find(n, m->served[i].text);
+		if (c != NULL && w->blocks_now[0] == '\0')
+			difference_tell(c, m->name, own.block_tokens, w->blocks_now, sizeof w->blocks_now);
 	}
-	return ready;
 }
 
 static void difference_log(const struct router_watch *w, const char *id)
@@ -66,20 +62,32 @@ static void difference_log(const struct router_watch *w, const char *id)
 		cgn_log(INFO, "router.blocks_agree", F_STR("node", id));
 }
 
+static void node_report(struct router_watch *w, const char *id)
+{
+	metric_set(METRIC_OF(w->r->shared.telemetry, BLOCKS_DIFFER, id), w->blocks_now[0] != '\0');
+	if (strcmp(w->blocks_now, w->blocks_differ) == 0)
+		return;
+	memcpy(w->blocks_differ, w->blocks_now, sizeof w->blocks_differ);
+	difference_log(w, id);
+}
+
 void router_blocks_compare(struct router *r)
 {
-	char now[sizeof r->members.watches[0]->blocks_differ];
-	if (r->published.rules == NULL || r->published.view == NULL)
+	const struct cluster_view *v = r->published.view;
+	if (r->published.rules == NULL || v == NULL)
 		return;
-	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		struct router_watch *w = r->members.watches[i];
-		const struct cluster_node *n = r->members.cluster->by_slot[i];
-		if (w == NULL || n == NULL || !node_compare(r, n, now, sizeof now))
-			continue;
-		metric_set(METRIC_OF(r->shared.telemetry, BLOCKS_DIFFER, n->info->id), now[0] != '\0');
-		if (strcmp(now, w->blocks_differ) == 0)
-			continue;
-		(void)cgn_str_copyz(w->blocks_differ, sizeof w->blocks_differ, cgn_str_of(now));
-		difference_log(w, n->info->id);
+	for (size_t i = 0; i < v->n_nodes; i++) {
+		struct router_watch *w = r->members.watches[v->nodes[i].slot];
+		if (w != NULL) {
+			w->blocks_known = false;
+			w->blocks_now[0] = '\0';
+		}
+	}
+	for (size_t k = 0; k < v->n_models; k++)
+		model_compare(r, &v->models[k]);
+	for (size_t i = 0; i < v->n_nodes; i++) {
+		struct router_watch *w = r->members.watches[v->nodes[i].slot];
+		if (w != NULL && w->blocks_known)
+			node_report(w, v->nodes[i].id);
 	}
 }

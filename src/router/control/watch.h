@@ -32,8 +32,11 @@ struct router_watch {
 	enum node_state shown;        /* Last state that was logged and put on /metrics. */
 	char *shown_id;               /* Node id of |shown|. */
 	bool direct;                  /* The node has told of its engine's address: requests may be there. */
-	char blocks_differ[200]; /* Why the node's blocks are none of this router's; empty: they may be. */
-	char lost[200];          /* Why the agent does not answer; empty: it does. */
+	/* Why the node's blocks are none of this router's, as last told; empty: they may be. */
+	char blocks_differ[200];
+	char blocks_now[200]; /* The same, of the comparison that runs. */
+	bool blocks_known;    /* In the comparison that runs: the node is ready. */
+	char lost[200];       /* Why the agent does not answer; empty: it does. */
 };
 
 /* outliers.c */

@@ -486,7 +486,8 @@ static void test_settings_that_cannot_work(void **state)
 	static const struct {
 		struct redfish_bmc_cfg cfg;
 		const char *why;
-	} rows[] = {{{.url = "bmc.example"}, "http://"}, {{.url = "https://bmc.example/api"}, "/redfish/v1"},
+	} rows[] = {{{.url = "bmc.example"}, "is no URL of a BMC"},
+		{{.url = "https://bmc.example/api"}, "/redfish/v1"},
 		{{.url = "https://bmc.example", .user = "cgn"}, "password"},
 		{{.url = "https://bmc.example", .fingerprint = "xyz"}, "fingerprint"},
 		{{.url = "http://bmc.example", .ca_file = "/ca"}, "https://"}};

@@ -121,7 +121,9 @@ CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 {
 	struct engine_url url;
 	uint8_t pin[TLS_PIN_BYTES];
-	CGN_TRY(engine_url_parse(cfg->url, &url, err));
+	if (!cgn_ok(engine_url_parse(cfg->url, &url, NULL)))
+		return CGN_FAIL(err, INVALID, "\"%s\" is no URL of a BMC: https://HOST or https://HOST:PORT",
+			cfg->url);
 	if (url.base[0] != '\0' && strcmp(url.base, "/redfish") != 0 && strcmp(url.base, "/redfish/v1") != 0)
 		return CGN_FAIL(err, INVALID, "\"%s\": a BMC's documents begin at /redfish/v1, not at %s",
 			cfg->url, url.base);

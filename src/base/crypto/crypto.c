@@ -38,3 +38,27 @@ void crypto_wipe(void *p, size_t n)
 {
 	explicit_bzero(p, n);
 }
+
+_Static_assert(sizeof(struct sha256_ctx) <= sizeof(struct crypto_sum), "nettle's state has room");
+
+static struct sha256_ctx *state_of(struct crypto_sum *s)
+{
+	return (struct sha256_ctx *)(void *)s->room;
+}
+
+void crypto_sum_begin(struct crypto_sum *s)
+{
+	sha256_init(state_of(s));
+}
+
+void crypto_sum_add(struct crypto_sum *s, const void *p, size_t n)
+{
+	sha256_update(state_of(s), n, p);
+}
+
+struct sha256 crypto_sum_end(struct crypto_sum *s)
+{
+	struct sha256 out;
+	sha256_digest(DIGEST_ARGS(state_of(s), out.b));
+	return out;
+}

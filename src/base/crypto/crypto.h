@@ -18,3 +18,11 @@ struct sha256 crypto_sha256(struct cgn_str bytes);
 bool crypto_equal(const void *a, const void *b, size_t n);
 /* Zero |n| bytes; the compiler cannot remove the call. */
 void crypto_wipe(void *p, size_t n);
+
+/* SHA-256 of bytes that come in parts. */
+struct crypto_sum {
+	_Alignas(16) uint8_t room[128];
+};
+void crypto_sum_begin(struct crypto_sum *s);
+void crypto_sum_add(struct crypto_sum *s, const void *p, size_t n);
+struct sha256 crypto_sum_end(struct crypto_sum *s);

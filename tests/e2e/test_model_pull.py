@@ -284,6 +284,7 @@ def test_one_file_with_a_checksum(hub, tmp_path):
     assert pull(hub, url, "--to", tmp_path, "--sha256", sha(BIG)).returncode == 0
     has(tmp_path, hub, ["model.bin"])
     for args, said in (((url, "--sha256", "12"), "64 hexadecimal"), (("hf:org/m", "--sha256", sha(BIG)), "tell the sums themselves"),
+                       (("http://u:secret@127.0.0.1:1/x",), "URL has a user name"),
                        (("hf:org",), "hf:ORG/REPO"), (("ftp://x/y",), "no such kind"), ((hub.url + "/file/none",), "404")):
         done = pull(hub, *args, "--to", tmp_path / "x")
         assert done.returncode != 0 and said in done.stderr, done

@@ -92,9 +92,14 @@ CGN_RC modelsource_parse(const char *text, struct modelsource *out, struct cgn_e
 		return oci_parse(text, (struct cgn_str){s.p + 6, s.n - 6}, out, err);
 	if (cgn_str_starts(s, "s3://"))
 		return s3_parse(text, (struct cgn_str){s.p + 5, s.n - 5}, out, err);
-	if (cgn_str_starts(s, "http://") || cgn_str_starts(s, "https://"))
+	if (cgn_str_starts(s, "http://") || cgn_str_starts(s, "https://")) {
 		out->kind = MODELSOURCE_HTTP;
-	else if (strstr(text, "://") != NULL)
+		const char *host = strstr(text, "://") + 3;
+		if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
+			return CGN_FAIL(err, INVALID,
+				"the URL has a user name or a password in it: put USER:PASSWORD into a file, "
+				"and name it with --token-file");
+	} else if (strstr(text, "://") != NULL)
 		return CGN_FAIL(err, INVALID, "\"%s\": no such kind of source; allowed are " ALLOWED, text);
 	else if (cgn_str_starts(s, "file:"))
 		s = (struct cgn_str){s.p + 5, s.n - 5};

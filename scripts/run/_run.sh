@@ -38,7 +38,8 @@ curl_lines() {
 	  curl -N $url/v1/chat/completions -H 'Content-Type: application/json' \\
 	    -d '{"model":"$1","stream":true,"max_tokens":24,"messages":[{"role":"user","content":"Hello! Who are you?"}]}'
 
-	Nodes:  curl $(cat "$RUN/admin")/nodes
+	Page:   $(cat "$RUN/admin")/
+	Nodes:  cgn-ctl top, or curl $(cat "$RUN/admin")/nodes
 	Stop:   scripts/down
 	EOF
 }

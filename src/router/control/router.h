@@ -8,16 +8,9 @@
 #include "policy/routing/document.h"
 #include "router/admission/admission.h"
 #include "router/client/gateway.h"
+#include "router/control/traffic.h"
 
 #define ROUTER_TAG 0x640a7e01U
-
-/* The series of /history. */
-enum router_series {
-#define SERIES(id, name, help) ROUTER_SERIES_##id,
-#include "router/control/series.def"
-#undef SERIES
-	ROUTER_SERIES
-};
 
 struct router_watch; /* watch.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
@@ -75,35 +68,6 @@ struct router_reported {
 	uint64_t forgotten;      /* Buckets of limits; control.c. */
 };
 
-/* Totals since the start, noted every ten seconds: the oldest of |note| is about a minute old. traffic.c */
-#define ROUTER_NOTES 7
-struct router_totals {
-	cgn_nsec at;
-	struct metric_totals requests, failed, ttft, itl, prompt, completion, cached, predicted;
-};
-struct router_traffic {
-	struct router_totals note[ROUTER_NOTES];
-	size_t n, next;
-};
-
-/* The last hour, one point for every ten seconds. history.c */
-#define ROUTER_POINTS 360
-struct router_point {
-	uint64_t at_ms; /* Unix time of its end. */
-	float v[ROUTER_SERIES];
-};
-struct router_history {
-	struct router_totals before; /* Totals at the end of the newest point. */
-	struct router_point point[ROUTER_POINTS];
-	size_t n, next;
-};
-
-/* The price of a joule (price.c). */
-struct router_price {
-	cgn_nsec next;
-	bool told, fresh;
-};
-
 struct router {
 	uint32_t tag;
 	struct svc *svc;
@@ -142,12 +106,6 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err);
 void router_rules_refresh(struct router *r); /* The same; a failure is logged, and reported to a reload. */
 /* Use |cfg|, which replaces the configuration after SIGHUP, and read certificates again. */
 void router_reload(void *state, const struct config *cfg);
-/* traffic.c: note totals when it is time; fill the traffic since the oldest note, at most the last 70 seconds. */
-void router_traffic_note(struct router *r);
-void router_traffic_fill(struct router *r, Cognitora__V1__TrafficStatus *to);
-/* history.c: add a point from |now|, ten seconds after the one before; write all points as JSON, oldest first. */
-void router_history_note(struct router *r, const struct router_totals *now);
-void router_history_json(const struct router *r, struct json_out *j);
 /* Perform the orders of a cluster_* call for the node of |o->slot|: watch, record, view. */
 void router_orders_apply(struct router *r, const struct cluster_orders *o);
 /* Step the breaker of |n| with event |ev| for reason |why|. */

@@ -83,9 +83,10 @@ static CGN_RC make_team(struct cgn_err *err)
 {
 	struct sim_team *t = &sim.team;
 	t->cfg = &sim.cfg;
+	t->loras = sim.cfg.lora ? &sim.cfg : NULL;
 	t->n = sim.cfg.workers;
 	t->workers = calloc(t->n, sizeof *t->workers);
-	t->models = calloc(sim.cfg.n_models, sizeof *t->models);
+	t->models = calloc(SIM_MODELS_MAX, sizeof *t->models);
 	sim.posts = calloc(t->n, sizeof *sim.posts);
 	sim.idle_posts = calloc(t->n, sizeof *sim.idle_posts);
 	if (t->workers == NULL || t->models == NULL || sim.posts == NULL || sim.idle_posts == NULL)

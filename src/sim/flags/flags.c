@@ -198,6 +198,13 @@ static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static CGN_RC check_lora(const struct sim_cfg *cfg, struct cgn_err *err)
+{
+	if (cfg->lora && cfg->workers > 1)
+		return CGN_FAIL(err, INVALID, "--lora needs one worker (--workers 1)");
+	return CGN_OK;
+}
+
 static CGN_RC check_handoff(const struct sim_cfg *cfg, struct cgn_err *err)
 {
 	if (cfg->handoff != HANDOFF_NONE &&
@@ -240,6 +247,7 @@ CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flag
 		return CGN_FAIL(err, INVALID,
 			"--chat-template needs --tokenizer, which cuts the rendered text into tokens");
 	CGN_TRY(check_events(out, err));
+	CGN_TRY(check_lora(out, err));
 	CGN_TRY(check_handoff(out, err));
 	derive_settings(out);
 	return CGN_OK;

@@ -11,6 +11,7 @@ struct sim_cfg {
 	const char *listen; /* All strings are borrowed from argv or static. */
 	const char *models[SIM_MODELS_MAX];
 	unsigned n_models;
+	bool unloaded[SIM_MODELS_MAX];         /* The model was a LoRA that was unloaded. */
 	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
@@ -28,7 +29,7 @@ struct sim_cfg {
 	enum sim_role role;
 	const char *handoff_host, *build; /* "": the default. */
 	uint32_t handoff_lease_ms;
-	bool no_prefix_caching;
+	bool no_prefix_caching, lora;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };

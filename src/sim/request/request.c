@@ -23,7 +23,7 @@ bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *
 		return sim_refuse(no, 400, "invalid_type", "model", "model must be a string");
 	struct cgn_str name = json_str(value, env->arena);
 	for (; *model < env->cfg->n_models; ++*model) {
-		if (cgn_str_is(name, env->cfg->models[*model]))
+		if (!env->cfg->unloaded[*model] && cgn_str_is(name, env->cfg->models[*model]))
 			return true;
 	}
 	return sim_refuse(no, 404, "model_not_found", "model", "The model `%.*s` does not exist.",

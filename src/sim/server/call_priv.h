@@ -70,6 +70,10 @@ void sim_route_fill(struct sim_call *c);
 void sim_route_faults(struct sim_call *c);
 void sim_route_vector(struct sim_call *c);
 
+/* lora.c */
+void sim_route_lora_load(struct sim_call *c);
+void sim_route_lora_unload(struct sim_call *c);
+
 /* generate.c */
 
 void sim_route_generate(struct sim_call *c);

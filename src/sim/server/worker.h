@@ -74,6 +74,7 @@ struct sim_worker {
 /* State shared by all workers; written before they start, except for atomics. */
 struct sim_team {
 	const struct sim_cfg *cfg;
+	struct sim_cfg *loras; /* The same, for the routes that load LoRAs; NULL: there are none. */
 	struct sim_worker *workers;
 	unsigned n;
 	unsigned port;                   /* Port that all workers listen on. */

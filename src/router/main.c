@@ -169,6 +169,7 @@ static void router_stop(void **take)
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
+	pb_free(&r->wanted.doc);
 	grpc_server_free(&r->ports.grpc);
 	http_client_free(&r->ports.playground);
 	router_models_close(r);

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from cluster import BUILD, Cluster
 from etcd_world import World, free_port, until
 
 N1, N2 = "/cognitora/cognitora/nodes/n1", "/cognitora/cognitora/nodes/n2"
@@ -312,3 +313,32 @@ def test_tls_with_client_certificates(world, tmp_path):
     r.expect("connected")
     router(world, world.config(e.url, etcd_ca_file=ca), "nobody").expect("disconnected")  # without a certificate of its own
     router(world, world.config(e.url), "stranger").expect("disconnected")  # does not know etcd's CA
+
+
+def test_wanted_adapters_reach_agents_by_every_router(world, tmp_path):
+    """A second router, which was not asked, tells a node that joins later; both see the other's orders."""
+    e = world.etcd()
+    lora = tmp_path / "lora"
+    lora.mkdir()
+    (lora / "adapter_config.json").write_text("{}")
+    def ctl(router, *args):
+        done = subprocess.run([BUILD / "src/ctl/cgn-ctl", "model", *args, "--router", f"127.0.0.1:{router.grpc_port}"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    (tmp_path / "1").mkdir(), (tmp_path / "2").mkdir()
+    with Cluster(tmp_path / "1") as one, Cluster(tmp_path / "2") as two:
+        for c in (one, two):
+            c.common = world.config(e.url)
+            c.router()
+        one.node("a", "--time-scale", "0", "--lora", sections={"engine": {"kind": "vllm"}})
+        one.wait_ready(1), two.wait_ready(1)
+        ctl(one, "load", "de", "--lora", str(lora), "--base", "sim", "--wait", "--timeout", "20s")
+        assert "/cognitora/cognitora/models/wanted" in e.keys()
+        until(lambda: two.chat("x", model="de", max_tokens=1).status == 200, "the other router serves it")
+        ctl(two, "load", "fr", "--lora", str(lora), "--base", "sim", "--wait", "--timeout", "20s")
+        assert "de" in ctl(one, "ls") and "fr" in ctl(one, "ls")
+        one.router_process.kill()
+        two.node("b", "--time-scale", "0", "--lora", sections={"engine": {"kind": "vllm"}})
+        until(lambda: ctl(two, "ls").count("ready") == 6, lambda: f"both nodes have all: {ctl(two, 'ls')}")
+        ctl(two, "unload", "de", "--wait", "--timeout", "20s")
+        until(lambda: two.chat("x", model="de", max_tokens=1).status == 404, "it is gone")

@@ -94,7 +94,7 @@ void agent_drain(void *state)
 	struct agent *a = state;
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = true;
-	cgn_timer_set(&a->drain_timer, a->drain_timeout);
+	cgn_timer_set(&a->drain_timer, a->engine_host.drain_timeout);
 	if (a->direct_told)
 		cgn_timer_set(&a->direct_timer, DIRECT_WAIT);
 	agent_changed(a);
@@ -135,7 +135,10 @@ static void engines_start_next(struct agent *a)
 
 static void on_engine_changed(void *user)
 {
-	engines_start_next(user);
+	struct agent *a = user;
+	engines_start_next(a);
+	if (!a->draining)
+		wanted_step(&a->wanted);
 	agent_changed(user);
 	agent_drain_step(user);
 }
@@ -163,6 +166,11 @@ static void on_engine_stalled(void *user, struct engine *e)
 {
 	(void)user;
 	relay_end_all(e, "the engine is stalled");
+}
+
+static uint32_t on_inflight_asked(const struct engine *e, struct cgn_str model)
+{
+	return relay_count(e, model);
 }
 
 static struct kvclient *on_store_asked(void *user)
@@ -225,6 +233,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 		.load_changed = on_load_changed,
 		.residency_changed = on_residency_changed,
 		.stalled = on_engine_stalled,
+		.inflight = on_inflight_asked,
 		.store = on_store_asked,
 		.rewatch_store = on_rewatch_asked};
 	if (cfg->n_engines == 0)
@@ -239,6 +248,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 		.holdings = a->holdings,
 		.block_bytes = smallest_block_bytes(cfg),
 		.output_level = a->engine_host.output_level,
+		.drain_timeout = a->engine_host.drain_timeout,
 		.ops = &ops,
 		.user = a};
 	folder_make(a, cfg);
@@ -346,7 +356,15 @@ static void on_direct_changed(void *user, bool heard)
 	agent_drain_step(a);
 }
 
-static const struct watch_ops watch_ops = {.direct_changed = on_direct_changed,
+static void on_wanted_told(void *user, const Cognitora__V1__WantedModels *doc)
+{
+	struct agent *a = user;
+	CGN_LIVE(a, AGENT_TAG);
+	wanted_told(&a->wanted, doc);
+}
+
+static const struct watch_ops watch_ops = {.wanted_told = on_wanted_told,
+	.direct_changed = on_direct_changed,
 	.energy = on_energy_asked,
 	.load = on_watch_load,
 	.source = on_watch_source,
@@ -425,6 +443,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 {
 	static const struct state_announce_ops announce = {.on_connected = on_connected};
 	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
+	wanted_open(&a->wanted, a->loop, cfg, a->node_id);
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(node_store_open(&a->store, a->loop, cfg, &store_ops, a, err));
 	CGN_TRY(open_server(a, cfg, err));
@@ -437,7 +456,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 static void set_reloadable(struct agent *a, const struct config *cfg)
 {
 	a->max_inflight = cfg->agent.max_inflight;
-	a->drain_timeout = cfg->agent.drain_timeout;
+	a->engine_host.drain_timeout = cfg->agent.drain_timeout;
 	a->engine_host.output_level = cfg->log.engine_output - CONFIG_LOG_DEBUG;
 	a->budget.limit = cfg->agent.max_inflight_body;
 }
@@ -504,7 +523,10 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	agent_changed(a);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_start(&a->engines[i]);
+	a->wanted.engines = a->engines;
+	a->wanted.n_engines = a->n_engines;
 	engines_start_next(a);
+	wanted_step(&a->wanted);
 	return CGN_OK;
 }
 
@@ -552,6 +574,7 @@ void agent_stop(void **take)
 	cgn_timer_cancel(&a->direct_timer);
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
+	wanted_close(&a->wanted);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_close(&a->engines[i]);
 	node_store_close(&a->store);

@@ -8,6 +8,7 @@
 #include "agent/gpu/gpu.h"
 #include "agent/power/power.h"
 #include "agent/relay/relay.h"
+#include "agent/wanted/wanted.h"
 #include "agent/watch/watch.h"
 #include "io/proc/proc.h"
 #include "joint/state/state.h"
@@ -38,6 +39,7 @@ struct agent {
 
 	struct relays relays;
 	struct watch watch;
+	struct wanted wanted; /* Models that operators want */
 	struct node_store store;
 	struct holdings *holdings; /* Blocks of all engines together */
 	struct powersrc power;
@@ -47,7 +49,6 @@ struct agent {
 	struct cgn_timer power_timer;
 	unsigned power_turn;
 
-	cgn_nsec drain_timeout;
 	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
 	int direct;                   /* agent.direct */
 	bool direct_told;             /* Routers were told of the engine's address */

@@ -84,19 +84,57 @@ static bool chain_describe(struct agent *a, const struct engine *e, Cognitora__V
 	return true;
 }
 
+/* List the models for routers: those of the engine and the adapters that it loaded, without adapters that go. */
+static bool models_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
+{
+	size_t most = e->models.n + e->adapters.n;
+	m->models = cgn_arena_get(&a->scratch, (most + 1) * sizeof *m->models);
+	if (m->models == NULL)
+		return false;
+	for (size_t i = 0; i < e->models.n; i++)
+		if (!engine_adapter_hides(e, e->models.names[i]))
+			m->models[m->n_models++] =
+				cgn_arena_strz(&a->scratch, cgn_str_of(e->models.names[i]));
+	for (size_t i = 0; i < e->adapters.n && m->n_models < PROTO_MAX_MODELS; i++) {
+		const struct engine_adapter *l = &e->adapters.list[i];
+		if (l->state == ADAPTER_READY && !engine_lists(e, cgn_str_of(l->name)))
+			m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(l->name));
+	}
+	for (size_t i = 0; i < m->n_models; i++)
+		if (m->models[i] == NULL)
+			return false;
+	return true;
+}
+
+/* False: the scratch arena is too small. */
+static bool adapters_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
+{
+	Cognitora__V1__Adapter *rows = cgn_arena_get(&a->scratch, (e->adapters.n + 1) * sizeof *rows);
+	m->adapters = cgn_arena_get(&a->scratch, (e->adapters.n + 1) * sizeof *m->adapters);
+	if (rows == NULL || m->adapters == NULL)
+		return false;
+	for (size_t i = 0; i < e->adapters.n; i++) {
+		const struct engine_adapter *l = &e->adapters.list[i];
+		cognitora__v1__adapter__init(&rows[i]);
+		rows[i].name = cgn_arena_strz(&a->scratch, cgn_str_of(l->name));
+		rows[i].why = cgn_arena_strz(&a->scratch, cgn_str_of(l->why));
+		rows[i].state = pb_text(engine_adapter_text(l));
+		rows[i].revision = l->revision;
+		m->adapters[m->n_adapters++] = &rows[i];
+		if (rows[i].name == NULL || rows[i].why == NULL)
+			return false;
+	}
+	return true;
+}
+
 static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 {
 	Cognitora__V1__Engine *m = cgn_arena_get(&a->scratch, sizeof *m);
-	char **models = cgn_arena_get(&a->scratch, (e->models.n + 1) * sizeof *models);
-	if (m == NULL || models == NULL)
+	if (m == NULL)
 		return NULL;
 	cognitora__v1__engine__init(m);
-	for (size_t i = 0; i < e->models.n; i++)
-		models[i] = cgn_arena_strz(&a->scratch, cgn_str_of(e->models.names[i]));
 	m->name = e->name;
 	m->kind = cgn_arena_strz(&a->scratch, cgn_str_of(config_enum_text(e->ops->kind)));
-	m->models = models;
-	m->n_models = e->models.n;
 	m->ready = engine_is_ready(e);
 	m->slots = e->load.now.slots;
 	m->kv_blocks_total = e->load.now.kv_blocks_total;
@@ -105,6 +143,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
 	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
+	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m);
 	copied = copied && direct_describe(a, e, &m->direct) && chain_describe(a, e, &m->chain);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }

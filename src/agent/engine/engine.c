@@ -211,6 +211,7 @@ void engine_close(struct engine *e)
 		return;
 	CGN_LIVE(e, ENGINE_TAG);
 	engine_health_close(e);
+	engine_adapters_close(e);
 	engine_load_stop(e);
 	slotmgr_close(&e->slots);
 	engine_process_close(e);

@@ -2,6 +2,8 @@
 /* engine: one inference engine of the node, from its process to what it holds. The parts have a header each;
  * struct engine owns them. One loop, its thread. */
 #pragma once
+#include "agent/engine/adapters.h"
+#include "agent/engine/change.h"
 #include "agent/engine/feed.h"
 #include "agent/engine/handoff.h"
 #include "agent/engine/health.h"
@@ -28,6 +30,8 @@ struct engine_host_ops {
 	void (*residency_changed)(void *user);
 	/* The engine neither answers checks nor sends bytes: its requests will not end by themselves. */
 	void (*stalled)(void *user, struct engine *e);
+	/* Return how many requests for the model the engine has. */
+	uint32_t (*inflight)(const struct engine *e, struct cgn_str model);
 	/* Return the client of the node's block store, or NULL when none is configured. */
 	struct kvclient *(*store)(void *user);
 	/* Watch the block store from the beginning again. */
@@ -41,6 +45,7 @@ struct engine_host {
 	uint32_t block_bytes;      /* Smallest configured bytes of prompt per block */
 	const char *dir;           /* Folder of managed engines' files; NULL: none */
 	int output_level;          /* Level of engines' lines: a LOG_*; a reload may change it */
+	cgn_nsec drain_timeout;    /* Longest drain of an engine; a reload may change it */
 	const struct engine_host_ops *ops;
 	void *user;
 };
@@ -71,6 +76,7 @@ struct engine {
 	struct engine_checks health;
 	struct engine_scrape load;
 	struct engine_models models;
+	struct engine_adapters adapters;
 	struct engine_handoff handoff;
 	struct engine_residency residency;
 	struct engine_feed *feed; /* KV events; NULL: not configured */

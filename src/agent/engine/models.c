@@ -103,12 +103,17 @@ void engine_models_reset(struct engine *e)
 		e->models.known = false;
 }
 
-bool engine_serves(const struct engine *e, struct cgn_str model)
+bool engine_lists(const struct engine *e, struct cgn_str model)
 {
 	for (size_t i = 0; i < e->models.n; i++)
 		if (cgn_str_is(model, e->models.names[i]))
 			return true;
 	return false;
+}
+
+bool engine_serves(const struct engine *e, struct cgn_str model)
+{
+	return engine_lists(e, model) || engine_adapter_serves(e, model);
 }
 
 static void on_models_again(struct cgn_hook *h)

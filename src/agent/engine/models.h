@@ -25,4 +25,7 @@ void engine_models_ask(struct engine *e);
 /* Ask again when they are known for two seconds and not configured: the engine may load and unload LoRAs while it
  * runs. An answer that cannot be used changes nothing. */
 void engine_models_ask_again(struct engine *e);
+/* True if the model is configured, or was on the engine's list when it was read last. */
+bool engine_lists(const struct engine *e, struct cgn_str model);
+/* True also for an adapter that operators had loaded. */
 bool engine_serves(const struct engine *e, struct cgn_str model);

@@ -239,6 +239,14 @@ static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,
 	.on_end = on_engine_end,
 	.on_fail = on_engine_fail};
 
+uint32_t relay_count(const struct engine *e, struct cgn_str model)
+{
+	uint32_t n = 0;
+	cgn_list_each (l, &e->requests.relays)
+		n += cgn_str_eq(CGN_CONTAINER(l, struct relay, link)->rq.facts.model, model);
+	return n;
+}
+
 void relay_end_all(struct engine *e, const char *sentence)
 {
 	cgn_list_each_safe (l, &e->requests.relays) {

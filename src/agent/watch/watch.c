@@ -352,8 +352,12 @@ static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, s
 		return;
 	cgn_rc rc = pb_unpack(&cognitora__v1__watch_request__descriptor, (struct cgn_str){(const char *)p, n},
 		&rq, &err);
+	if (cgn_ok(rc) && rq->wanted != NULL)
+		w->all->ops->wanted_told(w->all->user, rq->wanted);
 	if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && rq->direct != NULL)
 		watcher_told(w, rq->direct);
+	else if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && rq->wanted != NULL)
+		return;
 	else if (cgn_ok(rc) && w->begun)
 		rc = watcher_repair(w, rq, &err);
 	else if (cgn_ok(rc))

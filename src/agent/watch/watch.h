@@ -25,6 +25,8 @@ struct watch_ops {
 	/* Take note that the requests that routers have straight at the engine (watch_direct) may have changed. |heard|:
 	 * the engine brings bytes. */
 	void (*direct_changed)(void *user, bool heard);
+	/* A router told which models operators want. */
+	void (*wanted_told)(void *user, const Cognitora__V1__WantedModels *doc);
 };
 struct watch {
 	struct cgn_loop *loop;

@@ -61,8 +61,9 @@ static void cordon_tell(void *arg, struct roster_entry *e)
 static void known_tell(struct state_watch *s)
 {
 	roster_each(&s->cordons, cordon_tell, s);
-	if (s->policy.n > 0 && s->ops->on_policy != NULL)
-		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		if (s->documents[d].text.n > 0)
+			state_document_tell(s, (enum state_document)d);
 	state_connected(s, true, "");
 }
 
@@ -128,9 +129,9 @@ static void file_cordon(struct state_watch *s, struct state_request *rq)
 	state_files_cordon(&((struct embedded *)s->own)->files, s, rq);
 }
 
-static void file_policy(struct state_watch *s, struct state_request *rq)
+static void file_put(struct state_watch *s, struct state_request *rq)
 {
-	state_files_policy(&((struct embedded *)s->own)->files, s, rq);
+	state_files_put(&((struct embedded *)s->own)->files, s, rq);
 }
 
 static CGN_RC static_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
@@ -160,7 +161,7 @@ const struct state_backend state_backend_embedded = {
 	.begin = embedded_begin,
 	.close = embedded_close,
 	.cordon = file_cordon,
-	.policy = file_policy,
+	.put = file_put,
 	.renew = lease_renew,
 };
 
@@ -170,5 +171,5 @@ const struct state_backend state_backend_static = {
 	.begin = static_begin,
 	.close = embedded_close,
 	.cordon = file_cordon,
-	.policy = file_policy,
+	.put = file_put,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* etcd_watch: membership in etcd. One watch over the cluster's prefix: nodes/<id> is a Node as JSON,
- * cordon/<id> is there or not, routing/policy is the policy document. */
+ * cordon/<id> is there or not, routing/policy and models/wanted are documents of operators. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -11,7 +11,8 @@ struct etcd_members {
 	struct etcd *etcd;
 	struct etcd_watch *watch;
 	char prefix[96];
-	int64_t seen_revision; /* newest revision that the watch told of */
+	int64_t seen_revision;   /* newest revision that the watch told of */
+	int64_t models_revision; /* revision of models/wanted; 0: there is none */
 	struct state_watch *s;
 	struct cgn_timer patience; /* no answer in time: the membership of an earlier run is used */
 };
@@ -51,9 +52,23 @@ static bool id_of(const struct state_watch *s, struct cgn_str key, const char *f
 	return proto_node_id_ok(rest) && cgn_str_copyz(id, PROTO_MAX_ID + 1, rest);
 }
 
-static bool is_policy(const struct state_watch *s, struct cgn_str key)
+/* Find the document with this key. False: it is the key of none. */
+static bool document_of(const struct state_watch *s, struct cgn_str key, enum state_document *out)
 {
-	return cgn_str_is(key, s->policy_where);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		if (cgn_str_is(key, s->documents[d].where)) {
+			*out = (enum state_document)d;
+			return true;
+		}
+	return false;
+}
+
+/* |revision|: of the key; 0: there is no key. */
+static void document_seen(struct state_watch *s, enum state_document d, struct cgn_str text, int64_t revision)
+{
+	if (d == STATE_MODELS)
+		members_of(s)->models_revision = revision;
+	state_document_seen(s, d, text);
 }
 
 /* ---- news from etcd ---- */
@@ -62,7 +77,7 @@ static void on_snapshot_begin(void *user)
 {
 	struct state_watch *s = user;
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	members_of(s)->seen_revision = 0;
+	members_of(s)->seen_revision = members_of(s)->models_revision = 0;
 	state_snapshot_begin(s);
 }
 
@@ -96,6 +111,7 @@ static void revision_seen(struct state_watch *s, const struct etcd_kv *kv)
 static void on_put(void *user, const struct etcd_kv *kv)
 {
 	struct state_watch *s = user;
+	enum state_document d;
 	char id[PROTO_MAX_ID + 1];
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	revision_seen(s, kv);
@@ -103,13 +119,14 @@ static void on_put(void *user, const struct etcd_kv *kv)
 		node_read(s, id, kv->value);
 	else if (id_of(s, kv->key, "cordon/", id))
 		state_cordon_seen(s, id, true);
-	else if (is_policy(s, kv->key))
-		state_policy_seen(s, kv->value);
+	else if (document_of(s, kv->key, &d))
+		document_seen(s, d, kv->value, kv->mod_revision);
 }
 
 static void on_delete(void *user, const struct etcd_kv *kv)
 {
 	struct state_watch *s = user;
+	enum state_document d;
 	char id[PROTO_MAX_ID + 1];
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	revision_seen(s, kv);
@@ -118,8 +135,8 @@ static void on_delete(void *user, const struct etcd_kv *kv)
 		state_node_gone(s, e);
 	else if (id_of(s, kv->key, "cordon/", id))
 		state_cordon_seen(s, id, false);
-	else if (is_policy(s, kv->key))
-		state_policy_seen(s, (struct cgn_str){NULL, 0});
+	else if (document_of(s, kv->key, &d))
+		document_seen(s, d, (struct cgn_str){NULL, 0}, 0);
 }
 
 static void on_connected(void *user, bool connected, const char *why)
@@ -191,14 +208,48 @@ static void on_policy_done(void *user, const struct etcd_result *r)
 {
 	struct state_request *rq = user;
 	if (request_answered(rq, r, "policy"))
-		state_policy_seen(rq->s, (struct cgn_str){rq->text, rq->text_bytes});
+		state_document_seen(rq->s, STATE_POLICY, (struct cgn_str){rq->text, rq->text_bytes});
 	state_request_ready(rq->s, rq);
 }
 
-static void etcd_policy(struct state_watch *s, struct state_request *rq)
+/* Two routers may change the document at once: the second one gets the first one's, and changes that. */
+static void on_models_done(void *user, const struct etcd_result *r)
 {
-	request_send(s, rq, cgn_str_of(s->policy_where), (struct cgn_str){rq->text, rq->text_bytes},
-		on_policy_done);
+	struct state_request *rq = user;
+	bool news = request_answered(rq, r, "wanted models");
+	if (rq->err.code == CGN_FINE && !r->did) {
+		(void)CGN_FAIL_AS(&rq->err, CGN_CONFLICT, "another router changed the wanted models at once");
+		document_seen(rq->s, STATE_MODELS, r->n_kvs > 0 ? r->kvs[0].value : (struct cgn_str){NULL, 0},
+			r->n_kvs > 0 ? r->kvs[0].mod_revision : 0);
+	} else if (news) {
+		document_seen(rq->s, STATE_MODELS, (struct cgn_str){rq->text, rq->text_bytes}, r->revision);
+	}
+	state_request_ready(rq->s, rq);
+}
+
+static void etcd_document(struct state_watch *s, struct state_request *rq)
+{
+	struct cgn_str key = cgn_str_of(s->documents[rq->document].where), text = {rq->text, rq->text_bytes};
+	struct etcd_op *op = NULL;
+	if (rq->document == STATE_POLICY) {
+		request_send(s, rq, key, text, on_policy_done);
+		return;
+	}
+	cgn_rc rc = etcd_put_if(members_of(s)->etcd, key, members_of(s)->models_revision, text, 0,
+		on_models_done, rq, &op, &rq->err);
+	rq->call = op;
+	if (!cgn_ok(rc))
+		state_request_ready(s, rq);
+}
+
+static CGN_RC key_name(struct state_watch *s, enum state_document d, const char *name, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
+	cgn_buf_fmt(&key, "%s%s", members_of(s)->prefix, name);
+	s->documents[d].where = cgn_str_dupz(cgn_buf_view(&key));
+	if (key.bad || s->documents[d].where == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the keys of documents");
+	return CGN_OK;
 }
 
 static void request_drop(struct state_request *rq)
@@ -220,11 +271,8 @@ static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct 
 	cgn_timer_init(&own->patience, s->loop, on_patience_over);
 	CGN_TRY(state_members_open(s, cfg, false, err));
 	CGN_TRY(state_etcd_prefix(cfg, own->prefix, sizeof own->prefix, err));
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
-	cgn_buf_fmt(&key, "%srouting/policy", own->prefix);
-	s->policy_where = cgn_str_dupz(cgn_buf_view(&key));
-	if (key.bad || s->policy_where == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the policy's key");
+	CGN_TRY(key_name(s, STATE_POLICY, "routing/policy", err));
+	CGN_TRY(key_name(s, STATE_MODELS, "models/wanted", err));
 	CGN_TRY(state_etcd_new(s->loop, cfg, &own->etcd, err));
 	return etcd_watch_open(own->etcd, cgn_str_of(own->prefix), &watch_ops, s, &own->watch, err);
 }
@@ -257,7 +305,7 @@ const struct state_backend state_backend_etcd = {
 	.begin = etcd_begin,
 	.close = etcd_close,
 	.cordon = etcd_cordon,
-	.policy = etcd_policy,
+	.put = etcd_document,
 	.drop = request_drop,
 	.reload_tls = etcd_certificates,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files: cordons (one id per line) and the policy document in cluster.state_dir, for backends without etcd.
- * Both are read at the start; afterwards only this router writes them. */
+/* files: cordons (one id per line) and the documents of operators in cluster.state_dir, for backends without etcd.
+ * All are read at the start; afterwards only this router writes them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,27 +35,29 @@ static void warn_unless_writable(const struct state_files *f)
 	struct cgn_err err;
 	if (!cgn_ok(disk_mkdirs(f->dir, 0755, &err)))
 		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", err.msg),
-			F_STR("then", "cordons and policies cannot be stored"));
+			F_STR("then", "cordons, policies and wanted models cannot be stored"));
 	else if (access(f->dir, W_OK) != 0)
 		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", strerror(errno)),
-			F_STR("then", "cordons and policies cannot be stored"));
+			F_STR("then", "cordons, policies and wanted models cannot be stored"));
 }
 
-static CGN_RC policy_read(const struct state_files *f, struct state_watch *s, struct cgn_err *err)
+static CGN_RC document_read(const struct state_files *f, struct state_watch *s, enum state_document d,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	struct state_text *t = &s->documents[d];
 	struct cgn_err why;
-	cgn_buf_fmt(&path, "%s/%s.policy", f->dir, s->cluster);
-	s->policy_where = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || s->policy_where == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the policy document");
-	cgn_rc rc = disk_read_file(s->policy_where, STATE_MAX_POLICY, &s->policy, &why);
+	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, d == STATE_POLICY ? "policy" : "models");
+	t->where = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || t->where == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
+	cgn_rc rc = disk_read_file(t->where, state_document_most(d), &t->text, &why);
 	if (cgn_ok(rc))
 		return rc;
-	s->policy.n = 0;
+	t->text.n = 0;
 	if (rc.code != CGN_NOT_FOUND)
-		cgn_log(ERROR, "state.policy_unreadable", F_STR("why", why.msg),
-			F_STR("then", "the configuration's policy counts"));
+		cgn_log(ERROR, d == STATE_POLICY ? "state.policy_unreadable" : "state.models_unreadable",
+			F_STR("why", why.msg), F_STR("then", "the configuration counts"));
 	return CGN_OK;
 }
 
@@ -76,7 +78,8 @@ CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const stru
 		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
 			F_STR("then", "nodes that were cordoned are in use"));
 	cordons_read(f, s, cgn_buf_view(&text));
-	return policy_read(f, s, err);
+	CGN_TRY(document_read(f, s, STATE_POLICY, err));
+	return document_read(f, s, STATE_MODELS, err);
 }
 
 struct cordons_writer {
@@ -128,19 +131,20 @@ void state_files_cordon(struct state_files *f, struct state_watch *s, struct sta
 	state_request_ready(s, rq);
 }
 
-static CGN_RC policy_remove(const struct state_watch *s, struct cgn_err *err)
+static CGN_RC document_remove(const char *file, struct cgn_err *err)
 {
-	if (unlink(s->policy_where) == 0 || errno == ENOENT)
+	if (unlink(file) == 0 || errno == ENOENT)
 		return CGN_OK;
-	return CGN_FAIL(err, STORAGE, "%s can't be removed: %s", s->policy_where, strerror(errno));
+	return CGN_FAIL(err, STORAGE, "%s can't be removed: %s", file, strerror(errno));
 }
 
-void state_files_policy(struct state_files *f, struct state_watch *s, struct state_request *rq)
+void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq)
 {
 	struct cgn_str text = {rq->text, rq->text_bytes};
+	const char *file = s->documents[rq->document].where;
 	rq->err = (struct cgn_err){.code = CGN_FINE};
-	if (cgn_ok(rq->on ? file_write(f, s->policy_where, text, &rq->err) : policy_remove(s, &rq->err)))
-		state_policy_seen(s, text);
+	if (cgn_ok(rq->on ? file_write(f, file, text, &rq->err) : document_remove(file, &rq->err)))
+		state_document_seen(s, rq->document, text);
 	state_request_ready(s, rq);
 }
 

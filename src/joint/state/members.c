@@ -46,7 +46,8 @@ static void members_write(struct cgn_timer *t)
 	json_key_open(&o, "cordons", '[');
 	roster_each(&m->s->cordons, cordon_put, &o);
 	json_close(&o, ']');
-	json_key_str(&o, "policy", cgn_buf_view(&m->s->policy));
+	json_key_str(&o, "policy", cgn_buf_view(&m->s->documents[STATE_POLICY].text));
+	json_key_str(&o, "models", cgn_buf_view(&m->s->documents[STATE_MODELS].text));
 	json_close(&o, '}');
 	cgn_rc rc = b.bad ? CGN_FAIL(&err, NO_MEMORY, "no memory") : disk_mkdirs(m->dir, 0755, &err);
 	if (cgn_ok(rc))
@@ -99,13 +100,15 @@ static void cordons_read(struct state_watch *s, struct json_val cordons)
 /* Take what the file |text| says. A node that is not sound ends the reading: the nodes before it stay. */
 static CGN_RC members_read(struct state_watch *s, struct cgn_str text, uint64_t *written, struct cgn_err *err)
 {
-	enum { FORMAT_KEY, CLUSTER, WRITTEN, NODES, CORDONS, POLICY, N };
-	static const char *const keys[N] = {"format", "cluster", "written", "nodes", "cordons", "policy"};
+	enum { FORMAT_KEY, CLUSTER, WRITTEN, NODES, CORDONS, POLICY, MODELS, N };
+	static const char *const keys[N] = {"format", "cluster", "written", "nodes", "cordons", "policy",
+		"models"};
 	struct json_val doc, v[N];
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf cluster = {.n = 0}, policy = {.n = 0}, format = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini)
+	struct cgn_buf cluster = {.n = 0}, policy = {.n = 0}, format = {.n = 0}, models = {.n = 0};
 	CGN_TRY(json_parse(text, &doc, NULL, err));
 	json_pick(doc, keys, N, v);
-	for (size_t i = 0; i < N; i++)
+	for (size_t i = 0; i < MODELS; i++) /* Files of earlier versions have no models. */
 		if (v[i].raw.p == NULL)
 			return CGN_FAIL(err, INVALID, "it has no \"%s\"", keys[i]);
 	bool typed = v[FORMAT_KEY].type == JSON_STRING && v[CLUSTER].type == JSON_STRING &&
@@ -114,6 +117,8 @@ static CGN_RC members_read(struct state_watch *s, struct cgn_str text, uint64_t 
 		json_str_to(v[FORMAT_KEY], &format);
 		json_str_to(v[CLUSTER], &cluster);
 		json_str_to(v[POLICY], &policy);
+		if (v[MODELS].raw.p != NULL && v[MODELS].type == JSON_STRING)
+			json_str_to(v[MODELS], &models);
 	}
 	if (!typed || !cgn_str_is(cgn_buf_view(&format), FORMAT) || !json_u64(v[WRITTEN], written))
 		return CGN_FAIL(err, INVALID, "its format is not \"%s\"", FORMAT);
@@ -121,7 +126,8 @@ static CGN_RC members_read(struct state_watch *s, struct cgn_str text, uint64_t 
 		return CGN_FAIL(err, INVALID, "it is of another cluster");
 	if (!s->members.nodes_only) {
 		cordons_read(s, v[CORDONS]);
-		state_policy_seen(s, cgn_buf_view(&policy));
+		state_document_seen(s, STATE_POLICY, cgn_buf_view(&policy));
+		state_document_seen(s, STATE_MODELS, cgn_buf_view(&models));
 	}
 	return nodes_read(s, v[NODES], err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state: membership of the cluster, cordons and the routing policy, for routers (watch), agents (announce) and
+/* state: membership of the cluster, cordons, the routing policy and the wanted models, for routers (watch), agents (announce) and
  * block stores. Three backends behind one interface:
  *
  *   embedded  agents announce themselves to the one router over gRPC; leases are timers in that router; cordons
@@ -61,6 +61,8 @@ struct state_watch_ops {
 	 * document, not validated; empty: it was removed. |where|: its key or file, for messages. Called at
 	 * each change, and once at the start if there is a document. May be NULL. */
 	void (*on_policy)(void *user, struct cgn_str text, const char *where);
+	/* The document of wanted models (policy/wanted) was written; as on_policy, but never removed. May be NULL. */
+	void (*on_models)(void *user, struct cgn_str text, const char *where);
 	/* Embedded: whether the node's agent answers. One that does not loses the id before its lease ends, so that a node may
 	 * come back at another address. NULL: the lease alone decides. */
 	bool (*answers)(void *user, const char *id);
@@ -88,6 +90,12 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
 const char *state_policy_where(const struct state_watch *s); /* key or file of the policy document */
+/* Persist another document of wanted models in place of the last one that on_models told; as state_policy_put. |done|
+ * also gets CGN_CONFLICT: another router wrote one meanwhile, which on_models has told. */
+#define STATE_MAX_MODELS ((size_t)256 * 1024)
+CGN_RC state_models_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
+const char *state_models_where(const struct state_watch *s);
 /* Embedded: the router received an announcement, or a node's leave. *lease_ms is for the answer. CGN_INVALID: no
  * valid node, or a node of another cluster; CGN_CONFLICT: an agent at another address has the id, and its lease did
  * not end; CGN_UNSUPPORTED: membership is not embedded (the message says where

@@ -4,6 +4,7 @@
 #include "base/core/buf.h"
 #include "base/core/list.h"
 #include "io/loop/backoff.h"
+#include "joint/state/documents_priv.h"
 #include "joint/state/roster_priv.h"
 #include "joint/state/state.h"
 #include "joint/telemetry/telemetry.h"
@@ -29,11 +30,12 @@ static inline bool state_source_changed(struct state_source *s, bool answers, st
 /* ---- routers ---- */
 #define STATE_WATCH_TAG 0x57a7e001U
 
-/* A request of an operator: a cordon (|id|), or another policy document (|text|). */
+/* A request of an operator: a cordon (|id|), or another |document| (|text|). */
 struct state_request {
 	struct cgn_link link;
 	struct state_watch *s;
-	bool on;    /* cordon: set it, else lift it; policy: put |text|, else remove the document */
+	bool on; /* cordon: set it, else lift it; document: put |text|, else remove it */
+	enum state_document document;
 	bool ready; /* |err| stands, |done| is due */
 	char *text; /* owned; NULL: none */
 	size_t text_bytes;
@@ -51,7 +53,7 @@ struct state_backend {
 	void (*begin)(struct state_watch *s); /* first turn: tell what is known */
 	void (*close)(struct state_watch *s); /* frees s->own; also after a failed open */
 	void (*cordon)(struct state_watch *s, struct state_request *rq);  /* leads to state_request_ready */
-	void (*policy)(struct state_watch *s, struct state_request *rq);  /* leads to state_request_ready */
+	void (*put)(struct state_watch *s, struct state_request *rq);     /* leads to state_request_ready */
 	void (*drop)(struct state_request *rq);                           /* frees rq->call; NULL: no calls */
 	CGN_RC (*reload_tls)(struct state_watch *s, struct cgn_err *err); /* NULL: no certificates */
 	/* A node announced itself: grant it a lease. NULL: nodes do not register with this router. */
@@ -63,7 +65,7 @@ extern const struct state_backend state_backend_embedded, state_backend_static, 
 struct state_members {
 	struct state_watch *s; /* NULL: not opened */
 	char *dir, *file;      /* owned */
-	bool nodes_only;       /* cordons and the policy have files of their own */
+	bool nodes_only;       /* cordons and documents have files of their own */
 	bool recalled;         /* the file was read */
 	bool unwritable;       /* logged */
 	struct cgn_timer timer;
@@ -86,9 +88,7 @@ struct state_watch {
 	struct cgn_hook turn;
 	struct cgn_timer first_turn;
 	char cluster[72];
-	struct cgn_buf policy; /* the document as it was written; empty: there is none */
-	bool policy_marked;    /* not confirmed yet by the snapshot that is being read */
-	char *policy_where;    /* key or file of the document; set by the backend's open */
+	struct state_text documents[STATE_DOCUMENTS];
 };
 
 /* For backends: what was learned. Change the rosters and tell the owner of a change. */
@@ -96,10 +96,9 @@ CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, s
 	struct cgn_err *err);
 void state_node_gone(struct state_watch *s, struct roster_entry *e);
 void state_cordon_seen(struct state_watch *s, const char *id, bool on);
-void state_policy_seen(struct state_watch *s, struct cgn_str text); /* empty: there is none any more */
 void state_connected(struct state_watch *s, bool connected, const char *why);
 void state_knows(struct state_watch *s, enum state_knowledge k);
-/* A snapshot of all nodes, cordons and the policy begins; at its end, what it did not have is gone. */
+/* A snapshot of all nodes, cordons and documents begins; at its end, what it did not have is gone. */
 void state_snapshot_begin(struct state_watch *s);
 void state_snapshot_end(struct state_watch *s);
 /* |rq|->err stands: call |done| at the end of the turn. */
@@ -116,16 +115,16 @@ void state_members_recall(struct state_watch *s);
 /* A node, a cordon or the policy changed: the file is written soon. */
 void state_members_changed(struct state_watch *s);
 
-/* ---- files.c: cordons and policy document in cluster.state_dir, for backends without a store ---- */
+/* ---- files.c: cordons and documents in cluster.state_dir, for backends without a store ---- */
 struct state_files {
 	char *dir, *cordons; /* owned */
 };
-/* Read both files. Logs a warning when they cannot be written. */
+/* Read all files. Logs a warning when they cannot be written. */
 CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
 	struct cgn_err *err);
 void state_files_close(struct state_files *f);
 void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq);
-void state_files_policy(struct state_files *f, struct state_watch *s, struct state_request *rq);
+void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq);
 
 /* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);

@@ -90,27 +90,39 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 	s->ops->on_cordon(s->user, id, on);
 }
 
-/* An empty text means that there is no document. */
-void state_policy_seen(struct state_watch *s, struct cgn_str text)
+size_t state_document_most(enum state_document d)
 {
-	s->policy_marked = false;
-	if (cgn_str_eq(text, cgn_buf_view(&s->policy)))
+	return d == STATE_POLICY ? STATE_MAX_POLICY : STATE_MAX_MODELS;
+}
+
+void state_document_tell(struct state_watch *s, enum state_document d)
+{
+	void (*tell)(void *user, struct cgn_str text, const char *where) =
+		d == STATE_POLICY ? s->ops->on_policy : s->ops->on_models;
+	if (tell != NULL)
+		tell(s->user, cgn_buf_view(&s->documents[d].text), s->documents[d].where);
+}
+
+void state_document_seen(struct state_watch *s, enum state_document d, struct cgn_str text)
+{
+	struct state_text *t = &s->documents[d];
+	t->marked = false;
+	if (cgn_str_eq(text, cgn_buf_view(&t->text)))
 		return;
-	if (text.n > STATE_MAX_POLICY) {
-		cgn_log(ERROR, "state.policy_ignored", F_STR("where", s->policy_where),
-			F_U64("bytes", text.n), F_U64("most", STATE_MAX_POLICY),
-			F_STR("then", "the last one stays"));
+	if (text.n > state_document_most(d)) {
+		cgn_log(ERROR, d == STATE_POLICY ? "state.policy_ignored" : "state.models_ignored",
+			F_STR("where", t->where), F_U64("bytes", text.n),
+			F_U64("most", state_document_most(d)), F_STR("then", "the last one stays"));
 		return;
 	}
-	s->policy.n = 0;
-	cgn_buf_str(&s->policy, text);
-	if (s->policy.bad) { /* No memory: there is no document, as before the first one. */
-		cgn_buf_fini(&s->policy);
+	t->text.n = 0;
+	cgn_buf_str(&t->text, text);
+	if (t->text.bad) { /* No memory: there is no document, as before the first one. */
+		cgn_buf_fini(&t->text);
 		return;
 	}
 	state_members_changed(s);
-	if (s->ops->on_policy != NULL)
-		s->ops->on_policy(s->user, cgn_buf_view(&s->policy), s->policy_where);
+	state_document_tell(s, d);
 }
 
 void state_connected(struct state_watch *s, bool connected, const char *why)
@@ -136,15 +148,17 @@ void state_snapshot_begin(struct state_watch *s)
 {
 	roster_mark(&s->nodes);
 	roster_mark(&s->cordons);
-	s->policy_marked = s->policy.n > 0;
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		s->documents[d].marked = s->documents[d].text.n > 0;
 }
 
 void state_snapshot_end(struct state_watch *s)
 {
 	roster_sweep(&s->nodes, node_sweep, s);
 	roster_sweep(&s->cordons, cordon_sweep, s);
-	if (s->policy_marked)
-		state_policy_seen(s, (struct cgn_str){NULL, 0});
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		if (s->documents[d].marked)
+			state_document_seen(s, (enum state_document)d, (struct cgn_str){NULL, 0});
 	state_knows(s, STATE_HEARD);
 }
 
@@ -270,23 +284,43 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	return CGN_OK;
 }
 
-CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text,
+static CGN_RC document_put(struct state_watch *s, enum state_document d, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
 	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	if (text.n > STATE_MAX_POLICY)
-		return CGN_FAIL(err, TOO_LARGE, "a policy document has at most %zu bytes, this one %zu",
-			STATE_MAX_POLICY, text.n);
+	if (text.n > state_document_most(d))
+		return CGN_FAIL(err, TOO_LARGE, "%s has at most %zu bytes, this one %zu",
+			d == STATE_POLICY ? "a policy document" : "the document of wanted models",
+			state_document_most(d), text.n);
 	CGN_TRY(request_new(s, text.n > 0, text, done, user, &rq, err));
-	s->backend->policy(s, rq);
+	rq->document = d;
+	s->backend->put(s, rq);
 	return CGN_OK;
+}
+
+CGN_RC state_policy_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
+{
+	return document_put(s, STATE_POLICY, text, done, user, err);
+}
+
+CGN_RC state_models_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
+{
+	return document_put(s, STATE_MODELS, text, done, user, err);
 }
 
 const char *state_policy_where(const struct state_watch *s)
 {
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	return s->policy_where;
+	return s->documents[STATE_POLICY].where;
+}
+
+const char *state_models_where(const struct state_watch *s)
+{
+	CGN_LIVE(s, STATE_WATCH_TAG);
+	return s->documents[STATE_MODELS].where;
 }
 
 bool state_watch_cordoned(const struct state_watch *s, const char *id)
@@ -371,8 +405,10 @@ void state_watch_close(struct state_watch **take)
 	s->backend->close(s);
 	roster_fini(&s->nodes);
 	roster_fini(&s->cordons);
-	cgn_buf_fini(&s->policy);
-	free(s->policy_where);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++) {
+		cgn_buf_fini(&s->documents[d].text);
+		free(s->documents[d].where);
+	}
 	s->tag = 0;
 	free(s);
 }

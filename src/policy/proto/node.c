@@ -63,6 +63,13 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		(!address_ok(d->address) || cgn_str_starts(cgn_str_of(d->address), "unix:") ||
 			!text_ok(d->host, PROTO_MAX_ID)))
 		return CGN_FAIL(err, INVALID, "Engine.direct: address must be host:port, host a short text");
+	if (e->n_adapters > PROTO_MAX_ADAPTERS)
+		return CGN_FAIL(err, INVALID, "Engine: more than %d adapters", PROTO_MAX_ADAPTERS);
+	for (size_t i = 0; i < e->n_adapters; i++)
+		if (e->adapters[i]->name[0] == '\0' || !text_ok(e->adapters[i]->name, 512) ||
+			!text_ok(e->adapters[i]->state, 64) || !text_ok(e->adapters[i]->why, 1024))
+			return CGN_FAIL(err, INVALID,
+				"Engine.adapters: name, state or why is no short UTF-8 text");
 	if (e->chain != NULL && !text_ok(e->chain->model, 512))
 		return CGN_FAIL(err, INVALID, "Engine.chain: model is no short UTF-8 text");
 	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;

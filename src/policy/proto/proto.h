@@ -18,27 +18,29 @@
 #include "policy/block/tier.h"
 
 /* gRPC method paths. */
-#define PROTO_AGENT_GENERATE     "/cognitora.v1.Agent/Generate"
-#define PROTO_AGENT_WATCH        "/cognitora.v1.Agent/Watch"
-#define PROTO_ROUTER_ANNOUNCE    "/cognitora.v1.Router/Announce"
-#define PROTO_ROUTER_LEAVE       "/cognitora.v1.Router/Leave"
-#define PROTO_ROUTER_STORES      "/cognitora.v1.Router/Stores"
-#define PROTO_CONTROL_STATUS     "/cognitora.v1.Control/Status"
-#define PROTO_CONTROL_CORDON     "/cognitora.v1.Control/Cordon"
-#define PROTO_CONTROL_UNCORDON   "/cognitora.v1.Control/Uncordon"
-#define PROTO_CONTROL_DRAIN      "/cognitora.v1.Control/Drain"
-#define PROTO_CONTROL_EXPLAIN    "/cognitora.v1.Control/Explain"
-#define PROTO_CONTROL_SET_POLICY "/cognitora.v1.Control/SetPolicy"
-#define PROTO_KV                 "/cognitora.v1.Kv/" /* Followed by the name of a method. */
+#define PROTO_AGENT_GENERATE       "/cognitora.v1.Agent/Generate"
+#define PROTO_AGENT_WATCH          "/cognitora.v1.Agent/Watch"
+#define PROTO_ROUTER_ANNOUNCE      "/cognitora.v1.Router/Announce"
+#define PROTO_ROUTER_LEAVE         "/cognitora.v1.Router/Leave"
+#define PROTO_ROUTER_STORES        "/cognitora.v1.Router/Stores"
+#define PROTO_CONTROL_STATUS       "/cognitora.v1.Control/Status"
+#define PROTO_CONTROL_CORDON       "/cognitora.v1.Control/Cordon"
+#define PROTO_CONTROL_UNCORDON     "/cognitora.v1.Control/Uncordon"
+#define PROTO_CONTROL_DRAIN        "/cognitora.v1.Control/Drain"
+#define PROTO_CONTROL_EXPLAIN      "/cognitora.v1.Control/Explain"
+#define PROTO_CONTROL_SET_POLICY   "/cognitora.v1.Control/SetPolicy"
+#define PROTO_CONTROL_CHANGE_MODEL "/cognitora.v1.Control/ChangeModel"
+#define PROTO_KV                   "/cognitora.v1.Kv/" /* Followed by the name of a method. */
 
 /* Bounds of a message from a peer; a message beyond them is CGN_INVALID. */
-#define PROTO_MAX_HEADERS 128
-#define PROTO_MAX_CHAIN   65536
-#define PROTO_MAX_ENGINES 64
-#define PROTO_MAX_MODELS  256 /* Per engine. */
-#define PROTO_MAX_ID      128 /* Bytes of a node's id. */
-#define PROTO_MAX_PLACE   64  /* Bytes of the name of a rack or region. */
-#define PROTO_MAX_ADDRESS 256
+#define PROTO_MAX_HEADERS  128
+#define PROTO_MAX_CHAIN    65536
+#define PROTO_MAX_ENGINES  64
+#define PROTO_MAX_MODELS   256 /* Per engine. */
+#define PROTO_MAX_ADAPTERS 64  /* Per engine: those that operators want. */
+#define PROTO_MAX_ID       128 /* Bytes of a node's id. */
+#define PROTO_MAX_PLACE    64  /* Bytes of the name of a rack or region. */
+#define PROTO_MAX_ADDRESS  256
 
 /* ---- GenerateRequest and GenerateChunk: the hot path ---- */
 struct proto_header {

@@ -194,6 +194,13 @@ static void on_policy(void *user, struct cgn_str text, const char *where)
 	router_policy_update(r, text, where);
 }
 
+static void on_models(void *user, struct cgn_str text, const char *where)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	router_wanted_update(r, text, where);
+}
+
 static bool on_answers(void *user, const char *id)
 {
 	struct router *r = user;
@@ -209,6 +216,7 @@ const struct state_watch_ops router_state_ops = {
 	.on_connected = on_connected,
 	.on_knowledge = on_knowledge,
 	.on_policy = on_policy,
+	.on_models = on_models,
 	.answers = on_answers,
 };
 

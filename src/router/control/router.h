@@ -9,14 +9,14 @@
 #include "router/admission/admission.h"
 #include "router/client/gateway.h"
 #include "router/control/traffic.h"
+#include "router/control/wanted.h"
 
 #define ROUTER_TAG 0x640a7e01U
 
 struct router_watch; /* watch.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
 
-struct router_keys_job; /* keys.c */
-
+struct router_keys_job;     /* keys.c */
 struct router_model_logged; /* models.c */
 
 /* Membership of the cluster, as the state backend and the agents' watches report it. control.c, watch.c */
@@ -81,6 +81,7 @@ struct router {
 	struct router_published published;
 	struct router_keys keys;
 	struct router_policy policy;
+	struct router_wanted wanted;
 	struct router_ports ports;
 	struct router_reported reported;
 	struct router_traffic traffic;

@@ -157,6 +157,7 @@ static void call_open(struct router_watch *w)
 	w->told = (struct router_direct_told){.heard = 0};
 	rq.router_id = w->r->id;
 	rq.router = w->r->shared.instance;
+	rq.wanted = w->r->wanted.doc;
 	pb_pack(&rq, &b);
 	if (b.bad ||
 		!cgn_ok(grpc_call_start(w->channel, PROTO_AGENT_WATCH, 0, &watch_ops, w, &w->call, &err))) {

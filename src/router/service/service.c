@@ -47,6 +47,7 @@ void router_call_release(struct router_call *k)
 	drain_stop(k);
 	free(k->node_id);
 	free(k->document);
+	pb_free(&k->order);
 	k->tag = 0;
 	free(k);
 }
@@ -377,6 +378,7 @@ METHOD(drain, handle_drain)
 METHOD(stores, router_stores)
 METHOD(explain, router_explain)
 METHOD(set_policy, router_set_policy)
+METHOD(change_model, router_change_model)
 #undef METHOD
 
 static void on_scrape(struct grpc_call *c, void *server_user)
@@ -393,6 +395,7 @@ const struct grpc_method router_methods[] = {
 	{PROTO_CONTROL_UNCORDON, on_uncordon},
 	{PROTO_CONTROL_DRAIN, on_drain},
 	{PROTO_CONTROL_SET_POLICY, on_set_policy},
+	{PROTO_CONTROL_CHANGE_MODEL, on_change_model},
 	{PROTO_CONTROL_EXPLAIN, on_explain},
 	{SCRAPE_PATH, on_scrape},
 };

@@ -17,8 +17,10 @@ struct router_call {
 	bool asked;   /* The one request message has arrived. */
 	bool pending; /* The state backend has not answered yet. */
 	char *node_id;
-	bool cordons;           /* The cordon is set, not lifted. */
-	char *document;         /* The policy document to store; NULL: none. */
+	bool cordons;                             /* The cordon is set, not lifted. */
+	char *document;                           /* The policy document to store; NULL: none. */
+	Cognitora__V1__ChangeModelRequest *order; /* Request of ChangeModel; NULL: none. */
+	unsigned tries;                           /* Attempts to store |order| that met another writer. */
 	char by[128], from[80]; /* The caller's certificate and address, also after it has gone. */
 	bool draining;          /* cluster_drain_begin was called for node_id. */
 	struct router_explain_query *question; /* Query that the workers still search; NULL: none. */
@@ -42,6 +44,9 @@ void router_stores(struct router_call *k, struct cgn_str message);
 
 /* set_policy.c */
 void router_set_policy(struct router_call *k, struct cgn_str message);
+
+/* change_model.c */
+void router_change_model(struct router_call *k, struct cgn_str message);
 
 /* orders.c: POST /nodes/ID/cordon and /uncordon, for the page. */
 void router_admin_order(void *state, const struct http_head *h, struct cgn_str body,

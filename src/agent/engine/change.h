@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* change: requests that change what the engine has in memory, for adapters.h. */
+#pragma once
+#include "joint/enginefetch/enginefetch.h"
+#include "policy/engine/change.h"
+
+/* Time in which routers hear that an engine takes no more requests, and tell of those that are on their way. */
+#define ENGINE_HEARD (500 * CGN_MSEC)
+
+struct engine;
+/* Ask for a change; as engine_change_ask and enginefetch_start. False: engines of this kind cannot, or the request cannot
+ * be sent now, which is logged. */
+bool engine_change_start(struct engine *e, enum engine_change what, struct cgn_str name, struct cgn_str path,
+	cgn_nsec timeout, enginefetch_done *done, struct enginefetch **out);
+/* Write what the engine said against the change: its status and message. */
+void engine_answer_text(const struct enginefetch_answer *r, char *out, size_t cap);
+/* True when |inflight| requests have ended since |since|, or had agent.drain_timeout. */
+bool engine_drained(const struct engine *e, cgn_nsec since, uint32_t inflight);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/wanted/wanted.h"
+
+#include "base/log/log.h"
+#include "base/pb/pb_json.h"
+#include "io/disk/disk.h"
+
+#define STEP_EVERY (100 * CGN_MSEC)
+#define FILE_BYTES ((size_t)1024 * 1024)
+
+/* ---- steps ---- */
+
+/* True if |name| is the engine's model, also while it does not run. */
+static bool is_engines(const struct engine *e, const char *name)
+{
+	return strcmp(e->name, name) == 0 || engine_serves(e, cgn_str_of(name));
+}
+
+static void adapters_told(const struct wanted *w, struct engine *e)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
+	if (engine_change_ask(e->ops->kind, ENGINE_LORA_LOAD, CGN_STR(""), CGN_STR(""), &unused) == NULL)
+		return;
+	for (size_t i = 0; i < w->doc->n_models; i++) {
+		const Cognitora__V1__WantedModel *m = w->doc->models[i];
+		Cognitora__V1__WantedState here = wanted_on(m, w->node);
+		if (m->base_model[0] != '\0' && here != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED &&
+			is_engines(e, m->base_model))
+			engine_adapter_want(e, m, here == COGNITORA__V1__WANTED_STATE__WANTED_LOADED);
+	}
+}
+
+void wanted_step(struct wanted *w)
+{
+	bool more = false;
+	if (w->doc == NULL || w->stepping)
+		return;
+	w->stepping = true; /* Steps change engines, which leads here again. */
+	for (size_t i = 0; i < w->n_engines; i++) {
+		struct engine *e = &w->engines[i];
+		adapters_told(w, e);
+		more |= engine_adapters_step(e);
+	}
+	w->stepping = false;
+	if (more && w->timer.at == 0)
+		cgn_timer_set(&w->timer, STEP_EVERY);
+}
+
+static void on_wanted_timer(struct cgn_timer *t)
+{
+	wanted_step(CGN_CONTAINER(t, struct wanted, timer));
+}
+
+/* ---- the document ---- */
+
+static void document_keep(const struct wanted *w)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out o = json_out_to(&text);
+	struct cgn_err err;
+	if (w->file[0] == '\0')
+		return;
+	pb_json_put(&o, w->doc, PB_JSON_PROTO3);
+	cgn_rc rc = text.bad ? CGN_FAIL(&err, NO_MEMORY, "out of memory")
+			     : disk_write_file_atomic(w->file, cgn_buf_view(&text), 0644, &err);
+	if (!cgn_ok(rc))
+		cgn_log_limited(WARN, "agent.wanted_not_kept", F_STR("why", err.msg),
+			F_STR("then", "a restarted agent learns it from a router"));
+}
+
+void wanted_told(struct wanted *w, const Cognitora__V1__WantedModels *doc)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf packed = {0};
+	Cognitora__V1__WantedModels *copy = NULL;
+	if (w->doc != NULL && doc->revision <= w->doc->revision)
+		return;
+	pb_pack(doc, &packed);
+	if (packed.bad ||
+		!cgn_ok(pb_unpack(&cognitora__v1__wanted_models__descriptor, cgn_buf_view(&packed), &copy,
+			NULL))) {
+		cgn_log(ERROR, "agent.wanted_ignored", F_STR("why", "out of memory"));
+		return;
+	}
+	pb_free(&w->doc);
+	w->doc = copy;
+	cgn_log(INFO, "agent.wanted", F_U64("revision", doc->revision), F_U64("models", doc->n_models));
+	document_keep(w);
+	wanted_step(w);
+}
+
+void wanted_open(struct wanted *w, struct cgn_loop *l, const struct config *cfg, const char *node)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct cgn_err err;
+	*w = (struct wanted){.loop = l, .node = node};
+	cgn_timer_init(&w->timer, l, on_wanted_timer);
+	int n = snprintf(w->file, sizeof w->file, "%s/%s.wanted", cfg->cluster.state_dir, node);
+	if (n < 0 || (size_t)n >= sizeof w->file ||
+		!cgn_ok(disk_mkdirs(cfg->cluster.state_dir, 0755, &err))) {
+		w->file[0] = '\0';
+		return;
+	}
+	cgn_rc rc = disk_read_file(w->file, FILE_BYTES, &text, &err);
+	if (cgn_ok(rc))
+		rc = wanted_read(cgn_buf_view(&text), &w->doc, &err);
+	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND)
+		cgn_log(WARN, "agent.wanted_unreadable", F_STR("file", w->file), F_STR("why", err.msg),
+			F_STR("then", "a router tells it"));
+}
+
+void wanted_close(struct wanted *w)
+{
+	if (w->loop != NULL)
+		cgn_timer_cancel(&w->timer);
+	pb_free(&w->doc);
+}

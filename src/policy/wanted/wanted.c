@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/wanted/wanted.h"
+
+#include "base/pb/pb_json.h"
+
+#define TEXT_MOST (WANTED_MAX_MODELS + 1)
+
+const char *wanted_state_text(Cognitora__V1__WantedState s)
+{
+	switch (s) {
+	case COGNITORA__V1__WANTED_STATE__WANTED_LOADED:
+		return "loaded";
+	case COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED:
+		return "unloaded";
+	case COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED:
+	default:
+		return "";
+	}
+}
+
+/* |least|: 1 when the text must not be empty. */
+static CGN_RC name_check(const char *what, const char *text, size_t least, size_t most, struct cgn_err *err)
+{
+	struct cgn_str s = cgn_str_of(text);
+	if (s.n >= least && s.n <= most && cgn_utf8_valid(s.p, s.n))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "%s \"%.80s\" must be UTF-8 text of %zu to %zu bytes", what, text,
+		least, most);
+}
+
+static CGN_RC model_check(const Cognitora__V1__WantedModel *m, struct cgn_err *err)
+{
+	CGN_TRY(name_check("the model's name", m->name, 1, WANTED_MAX_NAME, err));
+	CGN_TRY(name_check("the base model's name", m->base_model, 1, WANTED_MAX_NAME, err));
+	CGN_TRY(name_check("the path of the LoRA adapter", m->lora_path, 0, WANTED_MAX_PATH, err));
+	if (m->n_nodes > WANTED_MAX_NODES)
+		return CGN_FAIL(err, INVALID,
+			"%zu nodes are named for model \"%.80s\", at most %d are possible", m->n_nodes,
+			m->name, WANTED_MAX_NODES);
+	for (size_t i = 0; i < m->n_nodes; i++)
+		if (!proto_node_id_ok(cgn_str_of(m->nodes[i]->id)))
+			return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", m->nodes[i]->id);
+	return CGN_OK;
+}
+
+CGN_RC wanted_read(struct cgn_str text, Cognitora__V1__WantedModels **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pb_free) Cognitora__V1__WantedModels *doc = NULL;
+	CGN_TRY(pb_json_read(&cognitora__v1__wanted_models__descriptor, text, &doc, err));
+	if (doc->n_models > WANTED_MAX_MODELS)
+		return CGN_FAIL(err, INVALID, "%zu models, at most %d are possible", doc->n_models,
+			WANTED_MAX_MODELS);
+	for (size_t i = 0; i < doc->n_models; i++)
+		CGN_TRY(model_check(doc->models[i], err));
+	*out = doc;
+	doc = NULL;
+	return CGN_OK;
+}
+
+const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels *doc, const char *name)
+{
+	for (size_t i = 0; doc != NULL && i < doc->n_models; i++)
+		if (strcmp(doc->models[i]->name, name) == 0)
+			return doc->models[i];
+	return NULL;
+}
+
+Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node)
+{
+	if (m == NULL)
+		return COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
+	for (size_t i = 0; i < m->n_nodes; i++)
+		if (strcmp(m->nodes[i]->id, node) == 0)
+			return m->nodes[i]->state;
+	return m->others;
+}
+
+/* ---- changes ---- */
+
+static bool is_named(const struct wanted_change *c, const char *node)
+{
+	for (size_t i = 0; i < c->n_nodes; i++)
+		if (strcmp(c->nodes[i], node) == 0)
+			return true;
+	return false;
+}
+
+/* The entry that is being made, with its nodes. */
+struct wanted_draft {
+	Cognitora__V1__WantedModel model;
+	Cognitora__V1__WantedNode rows[WANTED_MAX_NODES], *list[WANTED_MAX_NODES];
+};
+
+static CGN_RC node_add(struct wanted_draft *d, const char *id, Cognitora__V1__WantedState state,
+	struct cgn_err *err)
+{
+	size_t i = d->model.n_nodes;
+	if (i == WANTED_MAX_NODES)
+		return CGN_FAIL(err, OVERLOADED,
+			"over %d nodes would be named for model \"%.80s\": use --all", WANTED_MAX_NODES,
+			d->model.name);
+	cognitora__v1__wanted_node__init(&d->rows[i]);
+	d->rows[i].id = pb_text(id);
+	d->rows[i].state = state;
+	d->list[i] = &d->rows[i];
+	d->model.n_nodes++;
+	return CGN_OK;
+}
+
+static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedModel *old,
+	const struct wanted_change *c, uint64_t revision, struct cgn_err *err)
+{
+	Cognitora__V1__WantedModel *m = &d->model;
+	bool all = c->n_nodes == 0;
+	cognitora__v1__wanted_model__init(m);
+	m->nodes = d->list;
+	m->name = pb_text(c->name);
+	m->base_model = pb_text(c->base);
+	m->lora_path = pb_text(c->lora_path);
+	m->by = pb_text(c->by);
+	m->revision = revision;
+	m->changed_unix_ms = c->now_ms;
+	m->others = all       ? c->state
+		: old != NULL ? old->others
+			      : COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
+	for (size_t i = 0; !all && old != NULL && i < old->n_nodes; i++)
+		if (!is_named(c, old->nodes[i]->id))
+			CGN_TRY(node_add(d, old->nodes[i]->id, old->nodes[i]->state, err));
+	for (size_t i = 0; i < c->n_nodes; i++)
+		CGN_TRY(node_add(d, c->nodes[i], c->state, err));
+	return model_check(m, err);
+}
+
+/* Return the oldest entry that keeps the model from all nodes, to be dropped when there is no room; NULL: none. */
+static const Cognitora__V1__WantedModel *oldest_over(const Cognitora__V1__WantedModels *doc, const char *but)
+{
+	const Cognitora__V1__WantedModel *best = NULL;
+	for (size_t i = 0; i < doc->n_models; i++) {
+		const Cognitora__V1__WantedModel *m = doc->models[i];
+		bool over = m->n_nodes == 0 && m->others == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED;
+		if (over && strcmp(m->name, but) != 0 && (best == NULL || m->revision < best->revision))
+			best = m;
+	}
+	return best;
+}
+
+CGN_RC wanted_write(const Cognitora__V1__WantedModels *doc, const struct wanted_change *c,
+	struct cgn_buf *out, struct cgn_err *err)
+{
+	struct wanted_draft draft;
+	Cognitora__V1__WantedModels next = COGNITORA__V1__WANTED_MODELS__INIT;
+	Cognitora__V1__WantedModel *list[TEXT_MOST];
+	const Cognitora__V1__WantedModel *old = wanted_find(doc, c->name), *drop = NULL;
+	uint64_t last = doc != NULL ? doc->revision : 0;
+	size_t n = doc != NULL ? doc->n_models : 0;
+	/* A clock makes the revisions of a cluster whose store was lost newer than those that its agents know. */
+	next.revision = last < c->now_ms ? c->now_ms : last + 1;
+	CGN_TRY(draft_make(&draft, old, c, next.revision, err));
+	if (old == NULL && n >= WANTED_MAX_MODELS && (drop = oldest_over(doc, c->name)) == NULL)
+		return CGN_FAIL(err, OVERLOADED, "%d models are kept already: unload one", WANTED_MAX_MODELS);
+	for (size_t i = 0; i < n; i++)
+		if (doc->models[i] != old && doc->models[i] != drop)
+			list[next.n_models++] = doc->models[i];
+	list[next.n_models++] = &draft.model;
+	next.models = list;
+	struct json_out o = json_out_to(out);
+	pb_json_put(&o, &next, PB_JSON_PROTO3);
+	return out->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the wanted models") : CGN_OK;
+}

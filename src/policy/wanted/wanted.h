@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wanted: which models operators want on which nodes (cgn-ctl model load, unload), and how far nodes are. Pure.
+ * The document is the message WantedModels as proto3 JSON. At most WANTED_MAX_MODELS models and WANTED_MAX_NODES
+ * named nodes for each; what says nothing any more is dropped, oldest first, when there is no room. */
+#pragma once
+#include "policy/proto/proto.h"
+
+#define WANTED_MAX_MODELS 256
+#define WANTED_MAX_NODES  256
+#define WANTED_MAX_NAME   256
+#define WANTED_MAX_PATH   1024
+
+/* Read a document; free it with pb_free. CGN_INVALID: it is none, or it is over a limit. */
+CGN_RC wanted_read(struct cgn_str text, Cognitora__V1__WantedModels **out, struct cgn_err *err);
+/* Return the entry of a model; NULL: there is none. |doc| may be NULL. */
+const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels *doc, const char *name);
+/* Return what is wanted of |m|, which may be NULL, on a node. */
+Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node);
+const char *wanted_state_text(Cognitora__V1__WantedState s); /* Return "loaded", ...; static. */
+
+/* A change of one model. All is borrowed. */
+struct wanted_change {
+	const char *name, *base, *lora_path;
+	Cognitora__V1__WantedState state;
+	const char *const *nodes; /* Named nodes; none: every node, those that join later included */
+	size_t n_nodes;
+	const char *by;
+	uint64_t now_ms; /* Unix time */
+};
+/* Append |doc|, which may be NULL, with the change as the next document. CGN_INVALID: a text is empty, too long or not
+ * UTF-8; CGN_OVERLOADED: no room. */
+CGN_RC wanted_write(const Cognitora__V1__WantedModels *doc, const struct wanted_change *c,
+	struct cgn_buf *out, struct cgn_err *err);
+
+/* ---- places.c: nodes ---- */
+/* Check whether the node can load adapters of the model |base|. CGN_UNSUPPORTED says why the node cannot. */
+CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_err *err);
+/* Fill |out| with how far the node is with model |name|, whose entry |m| may be NULL. Texts are borrowed from |n|, |name|
+ * and |why|, which has room for |cap| bytes. |heard|: the node's agent answers. False: nothing of the model is there, and
+ * nothing is wanted. */
+bool wanted_place(const Cognitora__V1__Node *n, bool heard, const char *name,
+	const Cognitora__V1__WantedModel *m, char *why, size_t cap, Cognitora__V1__ModelPlace *out);

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cgn-ctl model load, unload and ls: LoRA adapters that agents load into engines while these run."""
+import json
+import subprocess
+
+import pytest
+
+from cluster import BUILD, ask, free_port, until
+
+CTL = str(BUILD / "src/ctl/cgn-ctl")
+FAST = ("--time-scale", "0")
+LORA = (*FAST, "--lora")
+VLLM = {"engine": {"kind": "vllm"}}
+
+
+def model(cluster, *args, code=0):
+    done = subprocess.run([CTL, "model", *args, "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code or (code and done.returncode), done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def places(cluster, name):
+    """Return {node: state} of a model, as model ls tells it."""
+    listed = json.loads(model(cluster, "ls", "-o", "json")).get("models", [])
+    return {p["node"]: p["state"] for m in listed if m["name"] == name for p in m.get("places", [])}
+
+
+def served(cluster):
+    return sorted(m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"])
+
+
+def at_engine(node):
+    return sorted(m["id"] for m in ask(node.engine_port, "GET", "/v1/models").json()["data"])
+
+
+def status(cluster, name):
+    return cluster.chat("hello", model=name, max_tokens=2).status
+
+
+@pytest.fixture
+def lora(tmp_path):
+    folder = tmp_path / "lora"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_an_adapter_is_loaded_served_and_unloaded(cluster, lora, kind):
+    cluster.router()
+    nodes = [cluster.node(n, *LORA, sections={"engine": {"kind": kind}}) for n in "ab"]
+    cluster.wait_ready()
+    assert status(cluster, "de") == 404
+    shown = model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+    assert shown.count("ready") >= 2, shown
+    assert places(cluster, "de") == {"a": "ready", "b": "ready"} and places(cluster, "sim") == {"a": "ready", "b": "ready"}
+    assert [at_engine(n) for n in nodes] == [["de", "sim"]] * 2
+    until(lambda: served(cluster) == ["de", "sim"], "it is among the models")
+    assert status(cluster, "de") == 200
+    model(cluster, "unload", "de", "--node", "a", "--wait", "--timeout", "20s")
+    assert places(cluster, "de") == {"a": "unloaded", "b": "ready"}
+    assert at_engine(nodes[0]) == ["sim"] and status(cluster, "de") == 200
+    model(cluster, "unload", "de", "--wait", "--timeout", "20s")
+    assert [at_engine(n) for n in nodes] == [["sim"]] * 2
+    until(lambda: served(cluster) == ["sim"], "it is gone")
+    assert status(cluster, "de") == 404
+
+
+def test_what_is_wanted_outlives_router_agent_and_engine(cluster, lora):
+    router = cluster.router()
+    a = cluster.node("a", *LORA, sections=VLLM)
+    cluster.wait_ready()
+    model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+    router.kill()
+    router.start()
+    until(lambda: places_or_none(cluster, "de") == {"a": "ready"}, "a restarted router knows it")
+    until(lambda: status(cluster, "de") == 200, "it is served")
+    a.agent.kill()
+    a.engine.kill()
+    a.engine.start()  # without the adapter
+    a.agent.start()
+    until(lambda: at_engine_or_none(a) == ["de", "sim"], "the restarted engine has it again")
+    until(lambda: status(cluster, "de") == 200, "it is served again")
+    b = cluster.node("b", *LORA, sections=VLLM)
+    until(lambda: at_engine(b) == ["de", "sim"], "a node that joins later loads it")
+    until(lambda: places(cluster, "de") == {"a": "ready", "b": "ready"}, "it is shown there")
+
+
+def places_or_none(cluster, name):
+    try:
+        return places(cluster, name)
+    except AssertionError:
+        return None
+
+
+def at_engine_or_none(node):
+    try:
+        return at_engine(node)
+    except OSError:
+        return None
+
+
+def test_a_load_that_fails_says_why_and_a_new_order_is_tried_at_once(cluster, lora, tmp_path):
+    cluster.router()
+    cluster.node("a", *LORA, sections=VLLM)
+    cluster.node("b", *FAST, sections=VLLM)  # without the routes for adapters
+    cluster.wait_ready()
+    said = model(cluster, "load", "de", "--lora", str(tmp_path / "nowhere"), "--base", "sim", "--node", "a", "--wait", "--timeout", "20s", code=1)
+    assert "node a failed" in said and "No adapter found for" in said and "nowhere" in said, said
+    shown = model(cluster, "ls")
+    assert "failed" in shown and "No adapter found" in shown, shown
+    assert status(cluster, "de") == 404 and status(cluster, "sim") == 200
+    model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--node", "a", "--wait", "--timeout", "20s")
+    said = model(cluster, "load", "fr", "--lora", lora, "--base", "sim", "--node", "b", "--wait", "--timeout", "20s", code=1)
+    assert "node b failed" in said and "does not load adapters while it runs" in said, said
+    assert places(cluster, "de") == {"a": "ready"}
+
+
+def test_orders_that_cannot_be_obeyed_are_refused_at_once(cluster, lora):
+    cluster.router()
+    cluster.node("a", *LORA, sections=VLLM)
+    cluster.node("c", *LORA)
+    cluster.wait_ready()
+    load = ("load", "de", "--lora", lora, "--base")
+    assert "kind sim, which loads no LoRA adapters" in model(cluster, *load, "sim", "--node", "c", code=1)
+    assert "no node nobody is known" in model(cluster, *load, "sim", "--node", "nobody", code=1)
+    assert 'serves the base model "other"' in model(cluster, *load, "other", code=1)
+    assert "--lora PATH and --base MODEL" in model(cluster, "load", "de", code=1)
+    assert "has the name of its base model" in model(cluster, "load", "sim", "--lora", lora, "--base", "sim", code=1)
+    assert "never loaded" in model(cluster, "unload", "de", code=1)
+    assert places(cluster, "de") == {}
+    model(cluster, *load, "sim", "--wait", "--timeout", "20s")
+    assert places(cluster, "de") == {"a": "ready"}  # the node that cannot is not meant
+
+
+def test_the_simulator_is_as_strict_as_vllm(cluster, lora):
+    engine, port = cluster.engine("e", *LORA)
+    def ask_it(path, **body):
+        r = ask(port, "POST", path, body)
+        return r.status, r.body.decode()
+    assert ask_it("/v1/load_lora_adapter", lora_name="x", lora_path=lora) == (200, "Success: LoRA adapter 'x' added successfully.")
+    code, said = ask_it("/v1/load_lora_adapter", lora_name="x", lora_path=lora)
+    assert code == 400 and "has already been loaded" in said
+    assert ask_it("/v1/load_lora_adapter", lora_name="y")[0] == 400
+    assert ask_it("/v1/load_lora_adapter", lora_name="y", lora_path="/nowhere")[0] == 404
+    assert ask_it("/v1/unload_lora_adapter", lora_name="x")[0] == 200
+    assert ask_it("/v1/unload_lora_adapter", lora_name="x")[0] == 404
+    assert ask_it("/v1/unload_lora_adapter", lora_name="sim")[0] == 404  # the base model
+    plain, port = cluster.engine("plain", port=free_port())
+    assert ask_it("/v1/load_lora_adapter", lora_name="x", lora_path=lora)[0] == 404

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/wanted/wanted.h"
+
+#define LOADED   COGNITORA__V1__WANTED_STATE__WANTED_LOADED
+#define UNLOADED COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED
+#define NOTHING  COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED
+
+/* Replace *doc by the document with the change. */
+static void change_apply(Cognitora__V1__WantedModels **doc, struct wanted_change c)
+{
+	struct cgn_buf text = {0};
+	struct cgn_err err;
+	Cognitora__V1__WantedModels *next = NULL;
+	assert_true(cgn_ok(wanted_write(*doc, &c, &text, &err)));
+	assert_true(cgn_ok(wanted_read(cgn_buf_view(&text), &next, &err)));
+	cgn_buf_fini(&text);
+	pb_free(doc);
+	*doc = next;
+}
+
+static void test_changes(void **state)
+{
+	Cognitora__V1__WantedModels *doc = NULL;
+	const char *const a[] = {"a"}, *const b[] = {"b"};
+	(void)state;
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), NOTHING);
+	struct wanted_change c = {.name = "m",
+		.base = "base",
+		.lora_path = "/l",
+		.state = LOADED,
+		.nodes = a,
+		.n_nodes = 1,
+		.by = "me",
+		.now_ms = 100};
+	change_apply(&doc, c);
+	assert_int_equal(doc->revision, 100);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), LOADED);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), NOTHING);
+	c.nodes = b; /* A change of one node leaves what is said of others. */
+	change_apply(&doc, c);
+	assert_int_equal(doc->revision, 101); /* The clock stood still. */
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), LOADED);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), LOADED);
+	c.n_nodes = 0;
+	c.state = UNLOADED;
+	change_apply(&doc, c);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), UNLOADED);
+	assert_int_equal(doc->n_models, 1);
+	pb_free(&doc);
+}
+
+static void test_bad_documents(void **state)
+{
+	static const char *const bad[] = {"[]", "{\"models\":[{\"name\":\"\",\"baseModel\":\"b\"}]}",
+		"{\"models\":[{\"name\":\"m\"}]}",
+		"{\"models\":[{\"name\":\"m\",\"baseModel\":\"b\",\"nodes\":[{\"id\":\"\"}]}]}"};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		Cognitora__V1__WantedModels *doc = NULL;
+		struct cgn_err err;
+		assert_int_equal(wanted_read(cgn_str_of(bad[i]), &doc, &err).code, CGN_INVALID);
+		assert_null(doc);
+	}
+}
+
+/* A model that was unloaded everywhere makes room; one that is wanted does not. */
+static void test_a_full_document(void **state)
+{
+	Cognitora__V1__WantedModels *doc = NULL;
+	struct cgn_buf text = {0};
+	struct cgn_err err;
+	char name[16] = "unwanted";
+	struct wanted_change c = {.name = name,
+		.base = "base",
+		.lora_path = "/l",
+		.state = UNLOADED,
+		.by = "me"};
+	(void)state;
+	change_apply(&doc, c);
+	c.state = LOADED;
+	for (int i = 0; i < WANTED_MAX_MODELS; i++) {
+		(void)snprintf(name, sizeof name, "m%d", i);
+		change_apply(&doc, c);
+	}
+	assert_int_equal(doc->n_models, WANTED_MAX_MODELS);
+	assert_null(wanted_find(doc, "unwanted"));
+	c.name = "more";
+	assert_int_equal(wanted_write(doc, &c, &text, &err).code, CGN_OVERLOADED);
+	cgn_buf_fini(&text);
+	pb_free(&doc);
+}
+
+static void test_places(void **state)
+{
+	char *models[] = {(char[]){"base"}}, why[400];
+	Cognitora__V1__Adapter a = COGNITORA__V1__ADAPTER__INIT, *adapters[] = {&a};
+	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
+	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
+	Cognitora__V1__WantedModel m = COGNITORA__V1__WANTED_MODEL__INIT;
+	Cognitora__V1__ModelPlace p;
+	struct cgn_err err;
+	(void)state;
+	e.name = pb_text("e");
+	e.kind = pb_text("vllm");
+	e.ready = true;
+	e.models = models;
+	e.n_models = 1;
+	n.id = pb_text("a");
+	n.engines = engines;
+	n.n_engines = 1;
+	m.name = pb_text("de");
+	m.base_model = pb_text("base");
+	m.others = LOADED;
+	m.revision = 7;
+	assert_true(cgn_ok(wanted_able(&n, "base", &err)));
+	assert_true(wanted_place(&n, true, "base", NULL, why, sizeof why, &p));
+	assert_string_equal(p.state, "ready");
+	assert_true(wanted_place(&n, true, "de", &m, why, sizeof why,
+		&p)); /* The agent knows nothing of it yet. */
+	assert_string_equal(p.state, "absent");
+	a.name = pb_text("de");
+	a.state = pb_text("failed");
+	a.why = pb_text("no such folder");
+	a.revision = 6; /* The agent tells of an earlier order. */
+	e.adapters = adapters;
+	e.n_adapters = 1;
+	assert_true(wanted_place(&n, true, "de", &m, why, sizeof why, &p));
+	assert_string_equal(p.state, "loading");
+	a.revision = 7;
+	assert_true(wanted_place(&n, true, "de", &m, why, sizeof why, &p));
+	assert_string_equal(p.state, "failed");
+	assert_string_equal(p.why, "no such folder");
+	assert_true(wanted_place(&n, false, "de", &m, why, sizeof why, &p));
+	assert_string_equal(p.state, "unknown");
+	e.kind = pb_text("openai_compat");
+	e.n_adapters = 0;
+	assert_int_equal(wanted_able(&n, "base", &err).code, CGN_UNSUPPORTED);
+	assert_non_null(strstr(err.msg, "openai_compat"));
+	assert_false(wanted_place(&n, true, "de", &m, why, sizeof why,
+		&p)); /* The order is for all nodes that can. */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_bad_documents), cmocka_unit_test(test_a_full_document),
+		cmocka_unit_test(test_places)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -931,6 +931,12 @@ static void answers_have_a_home(void **state)
 		struct cgn_str id = answerhome_id(cgn_str_of(begins[i].data));
 		assert_true(begins[i].id == NULL ? id.p == NULL : cgn_str_is(id, begins[i].id));
 	}
+	for (int n = ANSWERHOME_ID_MAX; n <= ANSWERHOME_ID_MAX + 1;
+		n++) { /* The longest id, and one byte more. */
+		char data[ANSWERHOME_ID_MAX + 16];
+		(void)snprintf(data, sizeof data, "\"id\":\"resp%0*d\"", n - 4, 7);
+		assert_int_equal(answerhome_id(cgn_str_of(data)).n, n == ANSWERHOME_ID_MAX ? n : 0);
+	}
 	assert_false(answerhome_get(t, CGN_STR("resp_1")).known);
 	answerhome_put(t, CGN_STR("resp_1"), 7, 0xabcd1234);
 	struct answerhome h = answerhome_get(t, CGN_STR("resp_1"));

@@ -21,7 +21,7 @@ static struct cgn_str value_text(struct cgn_str rest)
 	if (i == rest.n || rest.p[i] != '"')
 		return (struct cgn_str){NULL, 0};
 	size_t from = ++i;
-	while (i < rest.n && rest.p[i] != '"' && rest.p[i] != '\\' && i - from <= ANSWERHOME_ID_MAX)
+	while (i < rest.n && rest.p[i] != '"' && rest.p[i] != '\\' && i - from < ANSWERHOME_ID_MAX)
 		i++;
 	if (i == rest.n || rest.p[i] != '"')
 		return (struct cgn_str){NULL, 0};

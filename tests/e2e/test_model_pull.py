@@ -223,7 +223,7 @@ def test_a_wrong_byte_is_never_kept(hub, tmp_path):
     hub.flip = True
     done = pull(hub, "hf:org/m", "--to", tmp_path / "m", "--include", "model.bin")
     assert done.returncode == 6 and "checksum" in done.stderr and sha(BIG) in done.stderr
-    assert not (tmp_path / "m/model.bin").exists() and (tmp_path / "m/model.bin.part").stat().st_size == 0
+    assert not list((tmp_path / "m").glob("model.bin*"))
     hub.flip = False
     assert pull(hub, "hf:org/m", "--to", tmp_path / "m", "--include", "model.bin").returncode == 0
     has(tmp_path / "m", hub, ["model.bin"])
@@ -331,3 +331,15 @@ def test_two_pulls_into_one_folder(hub, tmp_path):
     assert second.returncode == 1 and "another pull" in second.stderr
     p.kill()
     p.wait(10)
+
+
+def test_a_signature_in_a_url_is_shown_and_recorded_nowhere(hub, tmp_path):
+    url = hub.url + "/file/none?X-Signature=secret"
+    done = pull(hub, url, "--to", tmp_path / "a")
+    assert done.returncode == 1 and "404" in done.stderr and "secret" not in done.stderr + done.stdout
+    assert not list((tmp_path / "a").glob("none*"))  # an empty part does not stay behind
+    away = pull(hub, "http://127.0.0.1:1/x?X-Signature=secret", "--to", tmp_path / "a", "--retries", 0)
+    assert away.returncode == 4 and "secret" not in away.stderr
+    hub.files = {"plain.dat?X-Signature=secret": b"x" * 100}
+    done = pull(hub, hub.url + "/file/plain.dat?X-Signature=secret", "--to", tmp_path / "b")
+    assert done.returncode == 0 and "secret" not in done.stdout + done.stderr + (tmp_path / "b/.cgn-pull.json").read_text()

@@ -57,6 +57,9 @@ static void sources_are_read(void **state)
 	assert_true(s.kind == MODELSOURCE_HTTP && cgn_str_is(modelsource_title(&s), "m.gguf"));
 	assert_true(cgn_ok(modelsource_parse("file:/models/m/", &s, &err)) && s.kind == MODELSOURCE_PATH);
 	assert_true(cgn_str_is(modelsource_title(&s), "m"));
+	assert_true(cgn_ok(modelsource_parse("file:///models/m", &s, &err)));
+	assert_string_equal(s.name, "/models/m");
+	assert_false(cgn_ok(modelsource_parse("file://host/models/m", &s, &err)));
 }
 
 static void what_is_no_source_is_refused(void **state)

@@ -215,7 +215,8 @@ static CGN_RC server_ask(struct part *t, struct fetch *f, const char *url, struc
 	CGN_TRY(rc);
 	if (t->again)
 		return CGN_FAIL(err, UNAVAILABLE,
-			"%s: the file has changed meanwhile; it is fetched from the start", url);
+			"%.*s: the file has changed meanwhile; it is fetched from the start",
+			(int)strcspn(url, "?"), url);
 	return t->whole || r->status == 200 || r->status == 206 ? CGN_OK
 								: pull_refusal(t->pull, url, r->status, err);
 }
@@ -360,6 +361,8 @@ CGN_RC pull_file(struct pull *p, struct fetch *f, size_t i, struct cgn_err *err)
 		if (cgn_ok(rc))
 			rc = part_finish(t, err);
 	}
+	if (t->fd >= 0 && !cgn_ok(rc) && t->have == 0 && rc.code != CGN_CONFLICT) /* Nothing to go on from. */
+		(void)unlink(t->part);
 	if (t->fd >= 0)
 		(void)close(t->fd);
 	free(t);

@@ -279,6 +279,11 @@ static CGN_RC options_read(struct pull *p, struct cgn_err *err)
 	CGN_TRY(ctl_flag_u64(p->args, "--parallel", 1, PULL_PARALLEL, &p->parallel, err));
 	CGN_TRY(ctl_flag_u64(p->args, "--retries", 0, 100, &p->retries, err));
 	CGN_TRY(modelsource_parse(p->from, &p->source, err));
+	if (p->source.kind ==
+		MODELSOURCE_HTTP) /* A query may be a signature: it is shown and recorded nowhere. */
+		p->from = cgn_arena_strz(&p->arena, (struct cgn_str){p->from, strcspn(p->from, "?")});
+	if (p->from == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	if (p->sha256 != NULL && p->source.kind != MODELSOURCE_HTTP)
 		return CGN_FAIL(err, INVALID,
 			"--sha256 is for a file by http:// or https://; other sources tell the sums themselves");

@@ -48,15 +48,16 @@ static const char *key_hint(const struct pull *p)
 
 CGN_RC pull_refusal(const struct pull *p, const char *what, int status, struct cgn_err *err)
 {
+	int n = (int)strcspn(what, "?"); /* A query may be a signature. */
 	if (status == 401 || status == 403)
-		return CGN_FAIL(err, FORBIDDEN, "%s: status %d, %s: %s", what, status,
+		return CGN_FAIL(err, FORBIDDEN, "%.*s: status %d, %s: %s", n, what, status,
 			p->authorization[0] != '\0' || p->key[0] != '\0' ? "the key is refused"
 									 : "a key is asked for",
 			key_hint(p));
 	if (status == 404)
-		return CGN_FAIL(err, NOT_FOUND, "%s: status 404: there is no such model, revision or file",
-			what);
-	return CGN_FAIL(err, UNAVAILABLE, "%s: status %d", what, status);
+		return CGN_FAIL(err, NOT_FOUND, "%.*s: status 404: there is no such model, revision or file",
+			n, what);
+	return CGN_FAIL(err, UNAVAILABLE, "%.*s: status %d", n, what, status);
 }
 
 /* Get a list or a manifest. */

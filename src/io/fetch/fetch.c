@@ -242,22 +242,23 @@ static void options_set(struct fetch *f, struct curl_slist *headers)
 static cgn_rc failure_name(const struct fetch *f, CURLcode code, struct cgn_err *err)
 {
 	const char *why = f->why[0] != '\0' ? f->why : lib.text(code), *url = f->rq->url;
+	int n = (int)strcspn(url, "?"); /* A query may be a signature. */
 	if (f->large)
-		return CGN_FAIL(err, TOO_LARGE, "%s: the answer has more than %llu bytes", url,
+		return CGN_FAIL(err, TOO_LARGE, "%.*s: the answer has more than %llu bytes", n, url,
 			(unsigned long long)f->rq->most);
 	switch ((int)code) {
 	case CURLE_WRITE_ERROR:
 	case CURLE_ABORTED_BY_CALLBACK:
-		return CGN_FAIL(err, CANCELLED, "%s: ended", url);
+		return CGN_FAIL(err, CANCELLED, "%.*s: ended", n, url);
 	case CURLE_URL_MALFORMAT:
 	case CURLE_UNSUPPORTED_PROTOCOL:
-		return CGN_FAIL(err, INVALID, "%s: %s", url, why);
+		return CGN_FAIL(err, INVALID, "%.*s: %s", n, url, why);
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CONNECT_ERROR:
 	case CURLE_SSL_CACERT_BADFILE:
-		return CGN_FAIL(err, TLS, "%s: %s", url, why);
+		return CGN_FAIL(err, TLS, "%.*s: %s", n, url, why);
 	default:
-		return CGN_FAIL(err, UNAVAILABLE, "%s: %s", url, why);
+		return CGN_FAIL(err, UNAVAILABLE, "%.*s: %s", n, url, why);
 	}
 }
 

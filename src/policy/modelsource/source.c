@@ -99,7 +99,9 @@ CGN_RC modelsource_parse(const char *text, struct modelsource *out, struct cgn_e
 			return CGN_FAIL(err, INVALID,
 				"the URL has a user name or a password in it: put USER:PASSWORD into a file, "
 				"and name it with --token-file");
-	} else if (strstr(text, "://") != NULL)
+	} else if (cgn_str_starts(s, "file:///"))
+		s = (struct cgn_str){s.p + 7, s.n - 7};
+	else if (strstr(text, "://") != NULL)
 		return CGN_FAIL(err, INVALID, "\"%s\": no such kind of source; allowed are " ALLOWED, text);
 	else if (cgn_str_starts(s, "file:"))
 		s = (struct cgn_str){s.p + 5, s.n - 5};

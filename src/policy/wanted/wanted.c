@@ -7,15 +7,9 @@
 
 const char *wanted_state_text(Cognitora__V1__WantedState s)
 {
-	switch (s) {
-	case COGNITORA__V1__WANTED_STATE__WANTED_LOADED:
-		return "loaded";
-	case COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED:
-		return "unloaded";
-	case COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED:
-	default:
-		return "";
-	}
+	return s == COGNITORA__V1__WANTED_STATE__WANTED_LOADED      ? "loaded"
+		: s == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED ? "unloaded"
+								    : "";
 }
 
 /* |least|: 1 when the text must not be empty. */

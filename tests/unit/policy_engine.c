@@ -484,16 +484,12 @@ static void loras_and_sleep_are_asked_for_in_each_kinds_way(void **state)
 		{ENGINE_VLLM, ENGINE_LORA_LOAD, "/v1/load_lora_adapter",
 			"{\"lora_name\":\"sql\",\"lora_path\":\"/loras/\\\"q\"}"},
 		{ENGINE_VLLM, ENGINE_LORA_UNLOAD, "/v1/unload_lora_adapter", "{\"lora_name\":\"sql\"}"},
-		{ENGINE_VLLM, ENGINE_SLEEP, "/sleep?level=1", "{}"},
-		{ENGINE_VLLM, ENGINE_WAKE, "/wake_up", "{}"},
 		{ENGINE_SGLANG, ENGINE_LORA_LOAD, "/load_lora_adapter",
 			"{\"lora_name\":\"sql\",\"lora_path\":\"/loras/\\\"q\"}"},
 		{ENGINE_SGLANG, ENGINE_LORA_UNLOAD, "/unload_lora_adapter", "{\"lora_name\":\"sql\"}"},
-		{ENGINE_SGLANG, ENGINE_SLEEP, "/release_memory_occupation", "{}"},
-		{ENGINE_SGLANG, ENGINE_WAKE, "/resume_memory_occupation", "{}"},
 		{ENGINE_TRTLLM, ENGINE_LORA_LOAD, NULL, ""},
 		{ENGINE_LLAMA_CPP, ENGINE_LORA_LOAD, NULL, ""},
-		{ENGINE_OPENAI_COMPAT, ENGINE_SLEEP, NULL, ""},
+		{ENGINE_OPENAI_COMPAT, ENGINE_LORA_UNLOAD, NULL, ""},
 	};
 	for (size_t i = 0; i < CGN_COUNT(row); i++) {
 		struct cgn_buf body = {0};

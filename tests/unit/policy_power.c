@@ -133,15 +133,15 @@ static void test_parts_by_the_source_that_sees_most(void **state)
 {
 	struct power_sum sum;
 	struct power_reading r[] = {reading_of(POWER_GPU, POWER_FROM_NVML, 300),
-		reading_of(POWER_GPU, POWER_FROM_DCGM, 301), reading_of(POWER_GPU, POWER_FROM_DCGM, 302),
+		reading_of(POWER_GPU, POWER_FROM_HWMON, 301), reading_of(POWER_GPU, POWER_FROM_HWMON, 302),
 		reading_of(POWER_CPU, POWER_FROM_RAPL, 100), reading_of(POWER_CPU, POWER_FROM_HWMON, 101)};
 	(void)state;
 	r[2].time = NOW - 9 * CGN_SEC;
-	/* The agent sees one GPU, the exporter both; a CPU by the nearer of two sources. */
+	/* NVML sees one GPU and hwmon both; a CPU is read by the nearer of two sources. */
 	assert_true(is_near(sum_watts(r, 5, &sum), 301 + 302 + 100));
 	assert_int_equal(sum.n, 3);
 	assert_int_equal(sum.age, 9 * CGN_SEC);
-	assert_int_equal(sum.source, POWER_FROM_DCGM);
+	assert_int_equal(sum.source, POWER_FROM_HWMON);
 	r[2].state = POWER_STALE;
 	assert_true(is_near(sum_watts(r, 5, &sum), 300 + 100));
 }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define STALL_SECONDS 30L /* Without a byte the request has failed. */
+
 /* The functions by their own names; curl.h declares their types. */
 struct curl_lib {
 	void *handle;
@@ -215,9 +217,8 @@ static void options_set(struct fetch *f, struct curl_slist *headers)
 	(void)lib.set(f->curl, CURLOPT_NOSIGNAL, 1L);
 	(void)lib.set(f->curl, CURLOPT_CONNECTTIMEOUT, 20L);
 	(void)lib.set(f->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-	(void)lib.set(f->curl, CURLOPT_LOW_SPEED_TIME, rq->stall_seconds > 0 ? (long)rq->stall_seconds : 30L);
-	(void)lib.set(f->curl, CURLOPT_USERAGENT,
-		rq->user_agent != NULL ? rq->user_agent : "cgn-ctl/" CGN_VERSION);
+	(void)lib.set(f->curl, CURLOPT_LOW_SPEED_TIME, STALL_SECONDS);
+	(void)lib.set(f->curl, CURLOPT_USERAGENT, "cgn-ctl/" CGN_VERSION);
 	(void)lib.set(f->curl, CURLOPT_ERRORBUFFER, f->why);
 	(void)lib.set(f->curl, CURLOPT_HEADERFUNCTION, on_header);
 	(void)lib.set(f->curl, CURLOPT_HEADERDATA, f);

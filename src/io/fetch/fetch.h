@@ -38,9 +38,7 @@ struct fetch_request {
 	const char *if_range;   /* With |from|: only if the file still has this ETag; NULL: in any case. */
 	const char *aws_region; /* Sign for S3 with |aws_key| ("id:secret"); NULL: do not sign. */
 	const char *aws_key;
-	const char *user_agent;
-	unsigned stall_seconds; /* No byte for so long is a failure; 0: 30. */
-	uint64_t most;          /* Bytes of the body, at most; 0: no limit. CGN_TOO_LARGE. */
+	uint64_t most; /* Bytes of the body, at most; 0: no limit. CGN_TOO_LARGE. */
 	/* Called before the first byte of the body with what is known; false ends the request. May be NULL. */
 	bool (*on_head)(void *user, const struct fetch_result *r);
 	/* A part of the body; false ends the request with CGN_CANCELLED. */

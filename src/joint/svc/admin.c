@@ -158,12 +158,17 @@ static const char *allow_of(const char *method)
 	return strcmp(method, "GET") == 0 ? "GET, HEAD" : method;
 }
 
+/* A '*' at the end stands for any rest, one before stands for one segment. */
 static bool path_fits(struct cgn_str path, const char *pattern)
 {
-	size_t n = strlen(pattern);
-	if (n > 0 && pattern[n - 1] == '*')
-		return path.n >= n - 1 && memcmp(path.p, pattern, n - 1) == 0;
-	return cgn_str_is(path, pattern);
+	const char *star = strchr(pattern, '*');
+	if (star == NULL)
+		return cgn_str_is(path, pattern);
+	size_t lead = (size_t)(star - pattern), tail = strlen(star + 1);
+	if (path.n < lead + tail || memcmp(path.p, pattern, lead) != 0 ||
+		memcmp(path.p + path.n - tail, star + 1, tail) != 0)
+		return false;
+	return tail == 0 || memchr(path.p + lead, '/', path.n - lead - tail) == NULL;
 }
 
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,

@@ -60,7 +60,7 @@ struct svc_admin_reply {
 /* A route of the admin port, besides / /metrics /healthz /readyz /config /version. A GET route takes HEAD too. The program's routes come
  * first. */
 struct svc_admin_route {
-	/* A trailing '*' matches any rest; the query does not count. |body|: at most 1 MiB, else 413. */
+	/* A trailing '*' matches any rest, one in the middle a segment; the query does not count. |body|: at most 1 MiB, else 413. */
 	const char *method, *path;
 	void (*answer)(void *state, const struct http_head *h, struct cgn_str body,
 		struct svc_admin_reply *r);

@@ -120,7 +120,8 @@ static CGN_RC endpoint_read(struct tracing_settings *s, struct cgn_err *err)
 						  : "/v1/traces";
 	if (v == NULL)
 		return CGN_OK;
-	if (strncmp(v, "http://", 7) != 0 && strncmp(v, "https://", 8) != 0)
+	size_t scheme = strncmp(v, "http://", 7) == 0 ? 7 : strncmp(v, "https://", 8) == 0 ? 8 : 0;
+	if (scheme == 0 || v[scheme] == '\0' || v[scheme] == '/')
 		return CGN_FAIL(err, INVALID,
 			"%s: \"%s\" is not of the form http://host:port or https://host:port",
 			own != NULL ? "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" : "OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -286,7 +286,10 @@ static CGN_RC client_open(struct tracing *t, struct cgn_err *err)
 	struct engine_url url;
 	struct tls_ctx *tls = NULL;
 	const struct tls_cfg trust = {.ca_file = t->settings.ca_file};
-	CGN_TRY(engine_url_parse(t->settings.url, &url, err));
+	if (!cgn_ok(engine_url_parse(t->settings.url, &url, NULL)))
+		return CGN_FAIL(err, INVALID,
+			"OTEL_EXPORTER_OTLP_ENDPOINT: \"%s\" is no address of a collector, such as http://collector:4318",
+			t->settings.url);
 	if (url.tls)
 		CGN_TRY(tls_ctx_new(&trust, &tls, err));
 	(void)snprintf(t->authority, sizeof t->authority, "%s", url.authority);

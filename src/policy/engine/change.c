@@ -3,12 +3,10 @@
 
 static const struct change_row {
 	int kind;
-	const char *paths[ENGINE_WAKE + 1]; /* In the order of enum engine_change */
+	const char *paths[ENGINE_CHANGES]; /* In the order of enum engine_change */
 } rows[] = {
-	{ENGINE_VLLM, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/sleep?level=1", "/wake_up"}},
-	{ENGINE_SGLANG,
-		{"/load_lora_adapter", "/unload_lora_adapter", "/release_memory_occupation",
-			"/resume_memory_occupation"}},
+	{ENGINE_VLLM, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}},
+	{ENGINE_SGLANG, {"/load_lora_adapter", "/unload_lora_adapter"}},
 };
 
 const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str name, struct cgn_str path,
@@ -19,8 +17,7 @@ const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str 
 			continue;
 		struct json_out j = json_out_to(body);
 		json_open(&j, '{');
-		if (what == ENGINE_LORA_LOAD || what == ENGINE_LORA_UNLOAD)
-			json_key_str(&j, "lora_name", name);
+		json_key_str(&j, "lora_name", name);
 		if (what == ENGINE_LORA_LOAD)
 			json_key_str(&j, "lora_path", path);
 		json_close(&j, '}');

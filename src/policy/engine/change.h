@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* change: the requests that change what a running engine has in its memory: LoRA adapters, and its weights. Pure.
- *   | kind | LoRA | sleep and wake | read at |
- *   | vllm | /v1/load_lora_adapter, /v1/unload_lora_adapter; exist when VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1 |
- *     /sleep?level=1, /wake_up; exist with --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 | vLLM 0.33 |
- *   | sglang | /load_lora_adapter, /unload_lora_adapter, with --enable-lora | /release_memory_occupation,
- *     /resume_memory_occupation, with --enable-memory-saver | SGLang 0.5.23 |
- *   | others | none | none | | */
+/* change: the requests that change what a running engine has in its memory: LoRA adapters. Pure.
+ *   | kind | routes | read at |
+ *   | vllm | /v1/load_lora_adapter, /v1/unload_lora_adapter; exist when VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1 | vLLM 0.33 |
+ *   | sglang | /load_lora_adapter, /unload_lora_adapter, with --enable-lora | SGLang 0.5.23 |
+ *   | others | none | | */
 #pragma once
 #include "policy/engine/engine.h"
 
-enum engine_change { ENGINE_LORA_LOAD, ENGINE_LORA_UNLOAD, ENGINE_SLEEP, ENGINE_WAKE };
+enum engine_change { ENGINE_LORA_LOAD, ENGINE_LORA_UNLOAD, ENGINE_CHANGES };
 
 /* Return the path of the POST that has an engine of |kind| (ENGINE_* of the configuration) make the change, and
- * append the request's JSON body. |name|: of the adapter; |path|: of its weights, as the engine finds them; both are
- * only for LoRAs. NULL: engines of this kind cannot, and nothing is appended. */
+ * append the request's JSON body. |name|: of the adapter; |path|: of its weights, as the engine finds them. NULL: engines of this kind cannot, and nothing is appended. */
 const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str name, struct cgn_str path,
 	struct cgn_buf *body);

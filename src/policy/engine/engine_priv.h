@@ -11,6 +11,12 @@ extern const struct engine_ops engine_vllm, engine_sglang, engine_trtllm, engine
 /* launch.c: append to the plan. */
 void engine_arg(struct engine_launch *p, const char *z); /* Append both, or nothing when |value| is NULL. */
 void engine_arg_pair(struct engine_launch *p, const char *flag, const char *value);
+/* Append the sizes that are configured, by the names that an engine has for them. */
+struct engine_size_flags {
+	const char *tp, *pp, *dp, *context, *memory;
+};
+void engine_arg_sizes(const struct engine_launch_ask *ask, const struct engine_size_flags *flags,
+	struct engine_launch *p);
 void engine_arg_u64(struct engine_launch *p, const char *flag, uint64_t value);
 void engine_arg_extra(struct engine_launch *p, const struct config_engine *e); /* extra_args */
 /* |assignment| is borrowed and outlives the plan; NULL: memory is short. */

@@ -66,6 +66,21 @@ uint32_t engine_tp(const struct engine_launch_ask *ask)
 	return m != NULL ? m->tp : 1;
 }
 
+void engine_arg_sizes(const struct engine_launch_ask *ask, const struct engine_size_flags *flags,
+	struct engine_launch *p)
+{
+	const struct config_engine *e = ask->engine;
+	engine_arg_u64(p, flags->tp, engine_tp(ask));
+	if (e->pp > 1)
+		engine_arg_u64(p, flags->pp, e->pp);
+	if (e->dp > 1)
+		engine_arg_u64(p, flags->dp, e->dp);
+	if (e->n_ctx > 0)
+		engine_arg_u64(p, flags->context, e->n_ctx);
+	if (e->memory_fraction > 0)
+		engine_arg_pair(p, flags->memory, cgn_arena_fmt(p->arena, "%.4g", e->memory_fraction));
+}
+
 const char *engine_weights(const struct config_engine *e)
 {
 	return e->model_path != NULL ? e->model_path : e->model;

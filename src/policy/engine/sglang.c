@@ -17,20 +17,11 @@ static void sglang_program(const struct config_engine *e, struct engine_launch *
 	engine_arg(out, "sglang.launch_server");
 }
 
-static void sglang_sizes(const struct engine_launch_ask *ask, struct engine_launch *out)
-{
-	const struct config_engine *e = ask->engine;
-	engine_arg_u64(out, "--tp-size", engine_tp(ask));
-	if (e->pp > 1)
-		engine_arg_u64(out, "--pp-size", e->pp);
-	if (e->dp > 1)
-		engine_arg_u64(out, "--dp-size", e->dp);
-	if (e->n_ctx > 0)
-		engine_arg_u64(out, "--context-length", e->n_ctx);
-	if (e->memory_fraction > 0)
-		engine_arg_pair(out, "--mem-fraction-static",
-			cgn_arena_fmt(out->arena, "%.4g", e->memory_fraction));
-}
+static const struct engine_size_flags sglang_size_flags = {.tp = "--tp-size",
+	.pp = "--pp-size",
+	.dp = "--dp-size",
+	.context = "--context-length",
+	.memory = "--mem-fraction-static"};
 
 /* A decode node has no radix cache, so the hierarchical cache is for the other roles. */
 static void sglang_hicache(const struct config_engine *e, struct engine_launch *out)
@@ -103,7 +94,7 @@ static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_l
 	engine_arg_pair(out, "--served-model-name", e->model);
 	engine_arg_pair(out, "--host", ask->url->host);
 	engine_arg_u64(out, "--port", ask->url->port);
-	sglang_sizes(ask, out);
+	engine_arg_sizes(ask, &sglang_size_flags, out);
 	engine_arg(out, "--enable-metrics");
 	engine_arg(out, "--enable-cache-report"); /* usage says what was cached */
 	if (e->kv_offload == OFFLOAD_HICACHE && ask->cfg->agent.role != ROLE_DECODE)

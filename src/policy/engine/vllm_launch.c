@@ -191,20 +191,11 @@ static CGN_RC vllm_events(const struct engine_launch_ask *ask, struct engine_lau
 	return CGN_OK;
 }
 
-static void vllm_sizes(const struct engine_launch_ask *ask, struct engine_launch *out)
-{
-	const struct config_engine *e = ask->engine;
-	engine_arg_u64(out, "--tensor-parallel-size", engine_tp(ask));
-	if (e->pp > 1)
-		engine_arg_u64(out, "--pipeline-parallel-size", e->pp);
-	if (e->dp > 1)
-		engine_arg_u64(out, "--data-parallel-size", e->dp);
-	if (e->n_ctx > 0)
-		engine_arg_u64(out, "--max-model-len", e->n_ctx);
-	if (e->memory_fraction > 0)
-		engine_arg_pair(out, "--gpu-memory-utilization",
-			cgn_arena_fmt(out->arena, "%.4g", e->memory_fraction));
-}
+static const struct engine_size_flags vllm_size_flags = {.tp = "--tensor-parallel-size",
+	.pp = "--pipeline-parallel-size",
+	.dp = "--data-parallel-size",
+	.context = "--max-model-len",
+	.memory = "--gpu-memory-utilization"};
 
 static CGN_RC vllm_launch(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err)
 {
@@ -215,7 +206,7 @@ static CGN_RC vllm_launch(const struct engine_launch_ask *ask, struct engine_lau
 	engine_arg_pair(out, "--served-model-name", e->model);
 	engine_arg_pair(out, "--host", ask->url->host);
 	engine_arg_u64(out, "--port", ask->url->port);
-	vllm_sizes(ask, out);
+	engine_arg_sizes(ask, &vllm_size_flags, out);
 	if (ask->cfg->agent.role != ROLE_BOTH || e->kv_offload != OFFLOAD_NONE)
 		transfer_arg(ask, out);
 	CGN_TRY(vllm_events(ask, out, err));

@@ -27,7 +27,6 @@ struct modelsource {
 		[2048]; /* HUB: ORG/REPO; OCI: the repository; S3: the bucket; HTTP: the URL; PATH: the path. */
 	char revision[256]; /* HUB: a branch, tag or commit; OCI: a tag or digest. */
 	char prefix[1024];  /* S3: keys begin with it; without '/' at the end. */
-	bool is_digest;     /* OCI: |revision| is a digest. */
 };
 /* Parse hf:ORG/REPO[@REVISION], oci://HOST/REPO[:TAG|@DIGEST], s3://BUCKET[/PREFIX], http(s)://..., file:PATH or a path.
  * CGN_INVALID says what is wrong and what is allowed. */

@@ -49,10 +49,11 @@ static CGN_RC hub_parse(const char *text, struct cgn_str rest, struct modelsourc
 static CGN_RC oci_parse(const char *text, struct cgn_str rest, struct modelsource *out, struct cgn_err *err)
 {
 	struct cgn_str host = cgn_str_split(&rest, '/'), name = rest, tag = {NULL, 0};
+	bool is_digest = false;
 	for (size_t i = name.n; i > 0 && tag.p == NULL; i--)
 		if (name.p[i - 1] == '@' || (name.p[i - 1] == ':' && memchr(name.p, '@', i) == NULL)) {
 			tag = (struct cgn_str){name.p + i, name.n - i};
-			out->is_digest = name.p[i - 1] == '@';
+			is_digest = name.p[i - 1] == '@';
 			name.n = i - 1;
 		}
 	if (tag.p == NULL)
@@ -64,7 +65,7 @@ static CGN_RC oci_parse(const char *text, struct cgn_str rest, struct modelsourc
 		return CGN_FAIL(err, INVALID,
 			"\"%s\": a registry's model is oci://HOST/REPO:TAG or oci://HOST/REPO@sha256:HEX",
 			text);
-	if (!is_plain(tag, "-_.:") || (out->is_digest && !cgn_str_starts(tag, "sha256:")) ||
+	if (!is_plain(tag, "-_.:") || (is_digest && !cgn_str_starts(tag, "sha256:")) ||
 		!cgn_str_copyz(out->revision, sizeof out->revision, tag))
 		return CGN_FAIL(err, INVALID, "\"%s\": after the repository comes :TAG or @sha256:HEX", text);
 	return CGN_OK;

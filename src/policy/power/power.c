@@ -6,7 +6,6 @@
 const char *power_source_name(enum power_source s)
 {
 	static const char *const names[POWER_SOURCES] = {[POWER_FROM_NVML] = "nvml",
-		[POWER_FROM_DCGM] = "dcgm",
 		[POWER_FROM_RAPL] = "rapl",
 		[POWER_FROM_REDFISH] = "redfish",
 		[POWER_FROM_IPMI] = "ipmi",

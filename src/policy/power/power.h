@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* power: what was measured of a machine, in one shape for all sources (NVML, DCGM, RAPL, Redfish, IPMI, hwmon), and what
+/* power: what was measured of a machine, in one shape for all sources (NVML, RAPL, Redfish, IPMI, hwmon), and what
  * a node draws, without counting a watt twice. A reading that is not fresh is shown as such and never used. Pure; times
  * are instants of the reader's monotonic clock, never of the device's, so a device whose clock is wrong does no harm. */
 #pragma once
@@ -9,7 +9,6 @@
 /* In the order in which sources are preferred where two measure the same: nearest to the thing measured first. */
 enum power_source {
 	POWER_FROM_NVML,
-	POWER_FROM_DCGM,
 	POWER_FROM_RAPL,
 	POWER_FROM_REDFISH,
 	POWER_FROM_IPMI,

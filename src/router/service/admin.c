@@ -308,8 +308,9 @@ static void history_get(void *state, const struct http_head *h, struct cgn_str b
 }
 
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get},
-	{"POST", "/nodes/*", router_admin_order}, {"GET", "/history", history_get},
-	{"GET", "/page/*", page_get}, {"POST", "/playground/*", router_admin_play},
-	{"GET", "/models", models_get}, {"GET", "/index", index_get}, {"GET", "/queue", queue_get},
-	{"GET", "/explain", router_admin_explain}, {"GET", "/explain/*", router_admin_explain}};
+	{"POST", "/nodes/*/cordon", router_admin_order}, {"POST", "/nodes/*/uncordon", router_admin_order},
+	{"GET", "/history", history_get}, {"GET", "/page/*", page_get},
+	{"POST", "/playground/*", router_admin_play}, {"GET", "/models", models_get},
+	{"GET", "/index", index_get}, {"GET", "/queue", queue_get}, {"GET", "/explain", router_admin_explain},
+	{"GET", "/explain/*", router_admin_explain}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

@@ -180,7 +180,7 @@ def test_a_broken_file_is_named_and_nothing_is_left(recipe):
 def test_a_store_that_never_listens_is_named_and_nothing_is_left(recipe):
     (recipe.folder / "kv-a.toml").write_text("")
     store = recipe.bin_dir / "cgn-kvcached"
-    store.write_text("#!/bin/sh\nexec sleep 60\n")
+    store.write_text("#!/bin/sh\n[ \"$1\" = --check ] || exec sleep 60\n")
     store.chmod(0o755)
     recipe.env["CGN_UP_TIMEOUT"] = "2"
     up = recipe.run("bash", "recipes/quickstart/sim/agg/up.sh")

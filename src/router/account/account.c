@@ -168,6 +168,14 @@ static bool access_wanted(const struct gw_req *r, int status, const char *outcom
 	return failed || rules->access.sample >= 1 || gw_random(r->w) < rules->access.sample;
 }
 
+/* Return the time until the first byte of the answer; 0 without one, or when no node was asked. */
+static cgn_nsec first_byte_took(const struct gw_req *r)
+{
+	if (r->answer.first_byte == 0 || plan_attempts(&r->plan.legs) == 0)
+		return 0;
+	return r->answer.first_byte - r->client.started;
+}
+
 static void access_write(const struct gw_req *r, const struct log_field *fields, size_t n)
 {
 	struct linefile *file = atomic_load_explicit(&r->w->shared->access, memory_order_acquire);
@@ -193,12 +201,11 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_BOOL("direct", r->attempt.by_engine),
 		F_I64("status", status), F_STR("outcome", outcome), F_U64("bytes", r->answer.bytes_out),
-		F_DUR("ttft", r->answer.first_byte > 0 ? r->answer.first_byte - r->client.started : 0),
-		F_DUR("total", now - r->client.started), F_DUR("pick", r->plan.pick_took),
-		F_DUR("queued", r->plan.queued), F_U64("blocks_held", last->held),
-		F_U64("blocks", last->blocks), F_U64("tries", plan_attempts(legs)),
-		F_STR("retried", legs->last_retry), F_U64("resumes", legs->resumes),
-		F_STR("disagg", r->plan.disagg),
+		F_DUR("ttft", first_byte_took(r)), F_DUR("total", now - r->client.started),
+		F_DUR("pick", r->plan.pick_took), F_DUR("queued", r->plan.queued),
+		F_U64("blocks_held", last->held), F_U64("blocks", last->blocks),
+		F_U64("tries", plan_attempts(legs)), F_STR("retried", legs->last_retry),
+		F_U64("resumes", legs->resumes), F_STR("disagg", r->plan.disagg),
 		F_STR("prefill_node", prefill != NULL ? prefill->node : r->plan.beside_node),
 		F_DUR("prefill", prefill != NULL ? prefill->took : r->plan.beside_took),
 		F_U64("prompt_tokens", r->answer.usage.prompt_tokens),
@@ -223,8 +230,8 @@ void gw_account_end(struct gw_req *r)
 		metric_observe(s->request, now - r->client.started);
 		if (r->plan.queued_at > 0)
 			metric_observe(s->queue, r->plan.queued);
-		if (plan_attempts(&r->plan.legs) > 0 && r->answer.first_byte > 0)
-			metric_observe(s->ttft, r->answer.first_byte - r->client.started);
+		if (first_byte_took(r) > 0)
+			metric_observe(s->ttft, first_byte_took(r));
 	}
 	const struct chooser_energy joules = gw_attempt_joules(&r->attempt);
 	gw_tenant_count(r);

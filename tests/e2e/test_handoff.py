@@ -440,11 +440,12 @@ def test_a_prompt_moves_when_it_would_stall_streams(world):
         assert [t["leg"] for t in told["tries"]] == ["prefill", "answer"] and a.headers["x-cgn-node"] == "d"
         short = w.c.chat("a short one", max_tokens=2)
         assert split_of(w, short)[0]["chosen"] == "whole"
-        # The next turn is computed where the conversation is, because little of it is new.
+        # The next turn is computed where the conversation is, because little of it is new: both nodes hold it, and the speeds that were
+        # measured decide between them.
         again = w.c.chat(words(1000, 2) + " and more", max_tokens=2)
-        assert split_of(w, again)[0]["chosen"] == "whole" and again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 900
+        assert split_of(w, again)[0]["chosen"] in ("whole", "continues") and again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 900
     assert w.stats("p")["given"] == w.stats("d")["taken"] == 1 and w.prefilled() == 1
-    assert w.c.metric("cgn_disagg_total", outcome="colocated") == 3
+    assert sum(w.c.metric("cgn_disagg_total", outcome=o) for o in ("colocated", "continued")) == 3
 
 
 def test_a_prefill_node_answers_where_decode_nodes_are_full(world):

@@ -261,15 +261,15 @@ static void gpus_are_readings_too(void **state)
 		.temperature_c = 67,
 		.sm_mhz = 1980,
 		.sm_percent = 93,
-		.slowed = nvml_slow_reasons[0].bit};
+		.slowed = power_slow_reasons[0].bit};
 	size_t n = powersrc_gpu_read(&gpu, "n1", CGN_SEC, CGN_SEC, r);
-	assert_int_equal(n, 10 + nvml_n_slow_reasons);
+	assert_int_equal(n, 10 + power_n_slow_reasons);
 	assert_true(power_sum_of(r, n, CGN_STR("n1"), CGN_SEC, &sum));
 	assert_true(is_near(sum.watts, 612.345));
 	assert_int_equal(sum.n, 1);
 	assert_true(is_near(r[2].value, 5));
-	assert_int_equal(r[n - nvml_n_slow_reasons].quantity, POWER_FLAG);
-	assert_true(is_near(r[n - nvml_n_slow_reasons].value, 1));
+	assert_int_equal(r[n - power_n_slow_reasons].quantity, POWER_FLAG);
+	assert_true(is_near(r[n - power_n_slow_reasons].value, 1));
 	assert_true(is_near(r[n - 1].value, 0));
 	gpu.have = NVML_TEMPERATURE; /* An old one */
 	assert_int_equal(powersrc_gpu_read(&gpu, "n1", CGN_SEC, CGN_SEC, r), 1);

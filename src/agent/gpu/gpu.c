@@ -82,9 +82,9 @@ static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_g
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if ((gpu->have & rows[i].have) != 0)
 			gauge_set(g, rows[i].id, gpu, rows[i].kind, rows[i].v);
-	for (size_t i = 0; (gpu->have & NVML_SLOWED) != 0 && i < nvml_n_slow_reasons; i++)
-		gauge_set(g, METRIC_GPU_SLOWED, gpu, nvml_slow_reasons[i].name,
-			(gpu->slowed & nvml_slow_reasons[i].bit) != 0 ? 1 : 0);
+	for (size_t i = 0; (gpu->have & NVML_SLOWED) != 0 && i < power_n_slow_reasons; i++)
+		gauge_set(g, METRIC_GPU_SLOWED, gpu, power_slow_reasons[i].name,
+			(gpu->slowed & power_slow_reasons[i].bit) != 0 ? 1 : 0);
 	if ((gpu->have & NVML_ENERGY) != 0)
 		energy_count(g, s, gpu);
 }
@@ -195,17 +195,11 @@ double gpus_limit_watts(const struct gpus *g)
 	return sum;
 }
 
-static bool reason_is_heat(const char *name)
-{
-	return strcmp(name, "thermal") == 0 || strcmp(name, "hardware_thermal") == 0 ||
-		strcmp(name, "hardware") == 0 || strcmp(name, "power_brake") == 0;
-}
-
 bool gpus_hot(const struct gpus *g)
 {
 	uint64_t hot = 0;
-	for (size_t i = 0; i < nvml_n_slow_reasons; i++)
-		hot |= reason_is_heat(nvml_slow_reasons[i].name) ? nvml_slow_reasons[i].bit : 0;
+	for (size_t i = 0; i < power_n_slow_reasons; i++)
+		hot |= power_slow_reasons[i].is_heat ? power_slow_reasons[i].bit : 0;
 	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
 		if ((g->view.gpu[i].slowed & hot) != 0 || g->view.gpu[i].temperature_c >= GPU_HOT_C)
 			return true;
@@ -239,9 +233,9 @@ static void gpu_put(struct json_out *o, const struct nvml_gpu *gpu)
 			json_key_u64(o, rows[i].key, rows[i].v);
 	if ((gpu->have & NVML_SLOWED) != 0) {
 		json_key_open(o, "slowed", '[');
-		for (size_t i = 0; i < nvml_n_slow_reasons; i++)
-			if ((gpu->slowed & nvml_slow_reasons[i].bit) != 0)
-				json_put_z(o, nvml_slow_reasons[i].name);
+		for (size_t i = 0; i < power_n_slow_reasons; i++)
+			if ((gpu->slowed & power_slow_reasons[i].bit) != 0)
+				json_put_z(o, power_slow_reasons[i].name);
 		json_close(o, ']');
 	}
 	json_close(o, '}');

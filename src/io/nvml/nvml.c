@@ -17,19 +17,6 @@
 #define RETRY_ROUNDS  10 /* Intervals between two attempts at a library that refuses */
 #define CLOSE_WAIT_MS 1000
 
-const struct nvml_slow_reason nvml_slow_reasons[] = {
-	{0x1, "idle"},
-	{0x2, "clock_setting"},
-	{0x4, "power_cap"},
-	{0x8, "hardware"},
-	{0x10, "sync_boost"},
-	{0x20, "thermal"},
-	{0x40, "hardware_thermal"},
-	{0x80, "power_brake"},
-	{0x100, "display_clock"},
-};
-const size_t nvml_n_slow_reasons = CGN_COUNT(nvml_slow_reasons);
-
 struct nvml {
 	uint32_t tag;
 	pthread_t thread;

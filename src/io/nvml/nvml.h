@@ -34,16 +34,8 @@ struct nvml_gpu {
 	uint32_t power_mw, power_limit_mw;
 	uint64_t energy_mj; /* Since the driver was loaded */
 	uint32_t temperature_c, sm_mhz, memory_mhz;
-	uint64_t slowed; /* Bits of nvml_slow_reasons */
+	uint64_t slowed; /* Bits of power_slow_reasons (policy/power) */
 };
-/* Reasons for clocks below the highest, by bit. */
-struct nvml_slow_reason {
-	uint64_t bit;
-	const char *name;
-};
-extern const struct nvml_slow_reason nvml_slow_reasons[];
-extern const size_t nvml_n_slow_reasons;
-
 enum nvml_state {
 	NVML_STARTING, /* No reading yet */
 	NVML_ABSENT,   /* There is no such library; the thread has ended */

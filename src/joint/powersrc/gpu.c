@@ -49,8 +49,8 @@ size_t powersrc_gpu_read(const struct nvml_gpu *gpu, const char *node, cgn_nsec 
 	for (size_t i = 0; i < CGN_COUNT(values); i++)
 		if ((gpu->have & values[i].have) != 0)
 			row_add(&rows, values[i].quantity, values[i].kind, values[i].value);
-	for (size_t i = 0; (gpu->have & NVML_SLOWED) != 0 && i < nvml_n_slow_reasons; i++)
-		row_add(&rows, POWER_FLAG, nvml_slow_reasons[i].name,
-			(gpu->slowed & nvml_slow_reasons[i].bit) != 0 ? 1 : 0);
+	for (size_t i = 0; (gpu->have & NVML_SLOWED) != 0 && i < power_n_slow_reasons; i++)
+		row_add(&rows, POWER_FLAG, power_slow_reasons[i].name,
+			(gpu->slowed & power_slow_reasons[i].bit) != 0 ? 1 : 0);
 	return rows.n;
 }

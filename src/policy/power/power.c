@@ -6,6 +6,7 @@
 const char *power_source_name(enum power_source s)
 {
 	static const char *const names[POWER_SOURCES] = {[POWER_FROM_NVML] = "nvml",
+		[POWER_FROM_DCGM] = "dcgm",
 		[POWER_FROM_RAPL] = "rapl",
 		[POWER_FROM_REDFISH] = "redfish",
 		[POWER_FROM_IPMI] = "ipmi",
@@ -53,6 +54,19 @@ const char *power_state_name(enum power_state s)
 	CGN_MUST(s < POWER_STATES);
 	return names[s];
 }
+
+const struct power_slow_reason power_slow_reasons[] = {
+	{0x1, "idle", false},
+	{0x2, "clock_setting", false},
+	{0x4, "power_cap", false},
+	{0x8, "hardware", true},
+	{0x10, "sync_boost", false},
+	{0x20, "thermal", true},
+	{0x40, "hardware_thermal", true},
+	{0x80, "power_brake", true},
+	{0x100, "display_clock", false},
+};
+const size_t power_n_slow_reasons = CGN_COUNT(power_slow_reasons);
 
 enum power_state power_state_now(const struct power_reading *r, cgn_nsec now)
 {

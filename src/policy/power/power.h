@@ -9,6 +9,7 @@
 /* In the order in which sources are preferred where two measure the same: nearest to the thing measured first. */
 enum power_source {
 	POWER_FROM_NVML,
+	POWER_FROM_DCGM, /* NVML, as NVIDIA's DCGM exporter tells it */
 	POWER_FROM_RAPL,
 	POWER_FROM_REDFISH,
 	POWER_FROM_IPMI,
@@ -68,6 +69,15 @@ struct power_reading {
 	cgn_nsec max_age;          /* Fresh for so long; 0: never fresh */
 	char why[POWER_WHY_BYTES]; /* Not FRESH: the reason, for people */
 };
+
+/* Reasons for a GPU's clocks below the highest, by bit, as NVML and DCGM number them. */
+struct power_slow_reason {
+	uint64_t bit;
+	const char *name; /* "hardware_thermal" */
+	bool is_heat;     /* By heat or a power brake: the GPU is slower than it was sold */
+};
+extern const struct power_slow_reason power_slow_reasons[];
+extern const size_t power_n_slow_reasons;
 
 /* ---- judge ---- */
 /* Return the state at |now|: FRESH readings older than max_age, and those of after |now|, are STALE; a value that is not

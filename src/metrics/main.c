@@ -27,23 +27,15 @@ static void metrics_stop(void **take)
 	free(m);
 }
 
-static CGN_RC power_open(struct metrics *m, const struct config *cfg, struct powerpoll **out,
-	struct cgn_err *err)
-{
-	CGN_TRY(powerpoll_new(svc_loop(m->svc), svc_telemetry(m->svc), out, err));
-	cgn_rc rc = powerpoll_configure(*out, cfg, err);
-	if (!cgn_ok(rc))
-		powerpoll_close(out, NULL, NULL);
-	return rc;
-}
-
 static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct metrics *m = calloc(1, sizeof *m);
 	if (m == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	*m = (struct metrics){.tag = METRICS_TAG, .svc = s};
-	cgn_rc rc = power_open(m, cfg, &m->power, err);
+	cgn_rc rc = powerpoll_new(svc_loop(s), svc_telemetry(s), &m->power, err);
+	if (cgn_ok(rc))
+		rc = powerpoll_configure(m->power, cfg, err);
 	if (!cgn_ok(rc)) {
 		void *take = m;
 		metrics_stop(&take);
@@ -54,17 +46,14 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 	return CGN_OK;
 }
 
-/* Open the BMCs of [bmcs] again. With a config that cannot be used none is open. */
+/* With [bmcs] that cannot be used, those of before are read on. */
 static void metrics_reload(void *state, const struct config *cfg)
 {
 	struct metrics *m = state;
-	struct powerpoll *fresh = NULL;
 	struct cgn_err err = {0};
 	CGN_LIVE(m, METRICS_TAG);
-	powerpoll_close(&m->power, NULL, NULL);
-	if (!cgn_ok(power_open(m, cfg, &fresh, &err)))
+	if (m->power != NULL && !cgn_ok(powerpoll_configure(m->power, cfg, &err)))
 		svc_reload_refused(m->svc, err.msg);
-	m->power = fresh;
 }
 
 static void on_power_closed(void *arg)

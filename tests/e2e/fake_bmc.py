@@ -154,6 +154,20 @@ def redirect(handler):
     return True
 
 
+def endless(handler):
+    """A line again and again, some 100 MB."""
+    handler.send_response(200)
+    handler.send_header("Connection", "close")
+    handler.end_headers()
+    try:
+        for _ in range(10000):
+            handler.wfile.write(b'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 100\n' * 270)
+    except OSError:
+        pass
+    handler.close_connection = True
+    return True
+
+
 def million(handler):
     """A collection of a million members, some 50 MB."""
     if handler.path != "/redfish/v1/Chassis":

@@ -145,19 +145,108 @@ def test_readings_of_a_bmc_that_dies_become_stale(start, tmp_path):
     bmc.__exit__()
 
 
-def test_bmcs_may_be_added_without_a_restart(start, tmp_path):
+def test_bmcs_may_be_added_and_left_out_without_a_restart(start, tmp_path):
+    with Bmc(user="cgn") as one, Bmc(fake_bmc.machine(500)) as other:
+        kept = {"url": one.url, **credentials(tmp_path)}
+        m = start(bmcs(n1=kept))
+        until(lambda: m.watts("n1") == 344, m.power)
+        one.mood = fake_bmc.hang  # what is known of n1 now is what was read before
+        m.write(bmcs(n2={"url": other.url}, n1=kept))
+        m.process.signal(signal.SIGHUP)
+        until(lambda: m.process.events("svc.reloaded"), m.process.log)
+        assert m.watts("n1") == 344 and m.metric('cgn_node_power_watts{node="n1",by="chassis",source="redfish"}') == 344
+        until(lambda: m.watts("n2") == 500, m.power)
+        one.mood = None
+        m.write(bmcs(n2={"url": other.url}))
+        m.process.signal(signal.SIGHUP)
+        until(lambda: [n["node"] for n in m.power()["nodes"]] == ["n2"], m.power)
+        until(lambda: m.metric('cgn_power_watts{node="n1",component="chassis",part="1U",source="redfish"}') is None, "its series are gone")
+        until(lambda: one.logouts == 1, "its session is ended")
+        assert one.logins == 1, "a reload opens no session to a BMC that stays"
+
+
+def test_bmcs_that_cannot_be_used_leave_all_as_it_was(start, tmp_path):
     with Bmc() as one, Bmc(fake_bmc.machine(500)) as other:
         m = start(bmcs(n1={"url": one.url}))
         until(lambda: m.watts("n1") == 344, m.power)
-        m.write(bmcs(n2={"url": other.url}))
-        m.process.signal(signal.SIGHUP)
-        until(lambda: m.watts("n2") == 500, m.power)
-        assert [n["node"] for n in m.power()["nodes"]] == ["n2"]
-        assert m.metric('cgn_power_watts{node="n1",component="chassis",part="1U",source="redfish"}') is None
-        m.write(bmcs(n2={"url": "nonsense"}))
+        m.write(bmcs(n0={"url": other.url}, n2={"url": "nonsense"}))
         m.process.signal(signal.SIGHUP)
         until(lambda: m.process.events("svc.reloaded_in_part"), m.process.log)
         assert 'bmcs."n2"' in json.dumps(m.process.events("svc.reloaded_in_part")[0]).replace("\\", "")
+        assert [(n["node"], n["watts"]) for n in m.power()["nodes"]] == [("n1", 344)]
+        asked, before = other.gets, one.gets
+        until(lambda: one.gets > before + 4, "n1 is read on")
+        assert other.gets == asked, "nothing of the new configuration is kept"
+
+
+def dcgm(watts, host="gpu-01"):
+    """DCGM's text for GPUs that draw |watts|."""
+    return "".join(f'DCGM_FI_DEV_POWER_USAGE{{gpu="{i}",UUID="GPU-{i}",device="nvidia{i}",Hostname="{host}"}} {w}\n'
+                   f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{gpu="{i}",UUID="GPU-{i}",device="nvidia{i}",Hostname="{host}"}} {w * 1e6:.0f}\n'
+                   f'DCGM_FI_DEV_GPU_TEMP{{gpu="{i}",UUID="GPU-{i}",device="nvidia{i}",Hostname="{host}"}} 41\n' for i, w in enumerate(watts)).encode()
+
+
+def test_the_exporter_of_dcgm(start):
+    pages = {"/metrics": dcgm([300, 310.5]), "/other": dcgm([200])}
+    with Bmc(pages) as exporter:
+        m = start({"metrics": {"dcgm_url": exporter.url}, **bmcs(n1={"metrics_url": exporter.url + "/other"})})
+        until(lambda: m.metric('cgn_node_power_watts{node="rack",by="other",source="dcgm"}') == 610.5, m.power)
+        until(lambda: m.metric('cgn_node_power_watts{node="n1",by="other",source="dcgm"}') == 200, m.power)
+        assert m.metric('cgn_power_watts{node="rack",component="gpu",part="GPU-1",source="dcgm"}') == 310.5
+        assert m.metric('cgn_temperature_celsius{node="rack",component="gpu",part="GPU-0",source="dcgm"}') == 41
+        assert m.metric('cgn_power_source_up{node="rack",source="text"}') == 1
+        pages["/metrics"] = dcgm([300, 310.5]).replace(b"300000000", b"300050000")  # 50 J
+        until(lambda: m.metric('cgn_energy_joules_total{node="rack",component="gpu",part="GPU-0",source="dcgm"}') == 50, m.power)
+        pages["/metrics"] = dcgm([300, 310.5]).replace(b"300000000", b"1000000")  # the driver was loaded again
+        pages["/other"] += dcgm([1000], "gpu-02")
+        until(lambda: "gpu-02 is left out" in m.source("n1", "text")["why"], m.power)
+        assert m.watts("n1") == 200
+        assert m.metric('cgn_energy_joules_total{node="rack",component="gpu",part="GPU-0",source="dcgm"}') == 50
+        pages["/metrics"] = b"up 1\n"
+        until(lambda: "neither DCGM" in m.source("rack", "text")["why"], m.power)
+        assert m.source("rack", "text")["readings"], "those of before are kept until they are stale"
+
+
+def test_texts_that_misbehave_each_have_a_reason_and_delay_no_other(start, tmp_path):
+    old = certificate(tmp_path, -1)
+    reasons = {"hangs": "within 0.5 s", "drips": "within 0.5 s", "garbage": "", "html": "neither DCGM", "redirects": "redirects are not followed",
+               "endless": "4194304 bytes", "expired": "expired", "missing": "status 404"}
+    with contextlib.ExitStack() as stack:
+        def text(**kv):
+            return stack.enter_context(Bmc({"/metrics": dcgm([500])}, **kv)).url
+        m = start(bmcs(good={"metrics_url": text()}, hangs={"metrics_url": text(mood=fake_bmc.hang)}, drips={"metrics_url": text(mood=fake_bmc.drip)},
+                       garbage={"metrics_url": text(mood=fake_bmc.garbage)}, html={"metrics_url": text(mood=fake_bmc.html)},
+                       redirects={"metrics_url": text(mood=fake_bmc.redirect)}, endless={"metrics_url": text(mood=fake_bmc.endless)},
+                       expired={"metrics_url": text(tls=old), "metrics_ca_file": str(old[0])}, missing={"metrics_url": text() + "/none"},
+                       pinned={"metrics_url": text(tls=old), "metrics_fingerprint": old[2]}))
+        for node, why in reasons.items():
+            until(lambda: m.source(node, "text")["why"] and why in m.source(node, "text")["why"], lambda: (node, m.source(node, "text")))
+            assert not m.source(node, "text")["up"] and m.watts(node) is None
+        until(lambda: m.watts("good") == 500 and m.watts("pinned") == 500, m.power)
+        assert m.source("good", "text")["age_seconds"] < 5, "the others do not delay it"
+        assert m.process.rss_kib() < 100 * 1024
+
+
+def test_one_answer_for_a_node_of_several_sources(start):
+    """The meter of the machine, its supplies, the GPUs as DCGM and as the agent tell them: each watt is counted once."""
+    agent = b"".join(b'cgn_power_watts{node="n1",component="%s",part="%s",source="%s"} %d\n' % row for row in
+                     ((b"gpu", b"GPU-0", b"nvml", 200), (b"cpu", b"0", b"rapl", 90)))
+    with Bmc() as bmc, Bmc({"/metrics": agent}) as exporter:
+        m = start(bmcs(n1={"url": bmc.url, "metrics_url": exporter.url}))
+        until(lambda: m.watts("n1") == 344, m.power)
+        until(lambda: m.source("n1", "text")["up"], m.power)
+        node = m.power()["nodes"][0]
+        assert (node["watts"], node["by"], node["source"], node["whole"]) == (344, "chassis", "redfish", True)
+        bmc.mood = fake_bmc.html  # the BMC's readings become stale; the agent's are what is left
+        until(lambda: m.watts("n1") == 290, m.power)
+        node = m.power()["nodes"][0]
+        assert (node["by"], node["whole"], node["readings"]) == ("other", False, 2)
+        until(lambda: m.metric('cgn_node_power_watts{node="n1",by="other",source="nvml"}') == 290, m.power)
+        assert m.metric('cgn_node_power_watts{node="n1",by="chassis",source="redfish"}') is None
+        bmc.mood = None
+        exporter.pages["/metrics"] = agent.replace(b" 200\n", b" 5600\n")  # GPUs in a chassis of their own, which has no meter
+        until(lambda: m.watts("n1") == 5690, m.power)
+        assert (m.power()["nodes"][0]["by"], m.power()["nodes"][0]["whole"]) == ("other", False)
 
 
 def test_ipmitool_that_is_missing_is_said_once(start, tmp_path):

@@ -220,7 +220,7 @@ static void test_settings(void **state)
 			NULL},
 		{"[bmcs.\"n1\"]\nipmi_host = \"fe80::1\"\nipmi_password_file = \"/p\"", NULL},
 		{"[bmcs.\"n1\"]\nipmi_host = \"[fe80::1]:6230\"\nipmi_password_file = \"/p\"", NULL},
-		{"[bmcs.\"n1\"]\nuser = \"cgn\"", "bmcs.\"n1\": a BMC needs url (Redfish) or ipmi_host"},
+		{"[bmcs.\"n1\"]\nuser = \"cgn\"", "bmcs.\"n1\": a node's power needs url"},
 		{"[bmcs.\"n1\"]\nurl = \"bmc1\"", "bmcs.\"n1\": "},
 		{"[bmcs.\"n1\"]\nurl = \"https://bmc1\"\nuser = \"cgn\"", "needs a password file"},
 		{"[bmcs.\"n1\"]\nurl = \"https://bmc1\"\nfingerprint = \"zz\"", "fingerprint"},
@@ -229,6 +229,11 @@ static void test_settings(void **state)
 		{"[bmcs.\"n1\"]\nipmi_host = \"bmc\"", "needs a password file"},
 		{"[metrics]\nipmi = \"lanplus\"", "needs metrics.ipmi_host"},
 		{"[metrics]\nredfish_url = \"ftp://bmc\"", "metrics: "},
+		{"[bmcs.\"n1\"]\nmetrics_url = \"http://n1:9400/metrics\"", NULL},
+		{"[bmcs.\"n1\"]\nmetrics_url = \"n1:9400\"", "bmcs.\"n1\": "},
+		{"[bmcs.\"n1\"]\nmetrics_url = \"https://n1\"\nmetrics_fingerprint = \"zz\"", "fingerprint"},
+		{"[metrics]\ndcgm_url = \"http://n1:9400\"\ndcgm_ca_file = \"/ca\"",
+			"no certificate to check"},
 	};
 	struct world *w = *state;
 	(void)w;

@@ -84,6 +84,23 @@ static void test_nothing_is_not_zero(void **state)
 	assert_true(is_near(sum.watts, 7));
 }
 
+static void test_parts_that_draw_more_than_the_whole(void **state)
+{
+	struct power_sum sum;
+	struct power_reading r[] = {reading_of(POWER_CHASSIS, POWER_FROM_REDFISH, 1000),
+		reading_of(POWER_GPU, POWER_FROM_NVML, 600), reading_of(POWER_GPU, POWER_FROM_NVML, 500)};
+	(void)state;
+	(void)snprintf(r[2].part, sizeof r[2].part, "1");
+	assert_true(is_near(sum_watts(r, 3, &sum), 1000)); /* A tenth is a peak */
+	assert_true(sum.is_whole);
+	r[2].value = 501;
+	assert_true(is_near(sum_watts(r, 3, &sum), 1101));
+	assert_int_equal(sum.by, POWER_OTHER);
+	assert_false(sum.is_whole);
+	r[0].component = POWER_PSU;
+	assert_true(is_near(sum_watts(r, 3, &sum), 1101));
+}
+
 static void test_a_whole_is_not_added_to_its_parts(void **state)
 {
 	struct power_sum sum;
@@ -113,6 +130,7 @@ static void test_a_whole_is_not_added_to_its_parts(void **state)
 	assert_false(sum.is_whole);
 	assert_int_equal(sum.source, POWER_FROM_NVML);
 	r[4].state = POWER_ABSENT; /* An empty bay draws nothing */
+	r[0].value = 200;
 	assert_true(is_near(sum_watts(r, 7, &sum), 380));
 }
 
@@ -242,6 +260,7 @@ int main(void)
 		cmocka_unit_test(test_values_that_cannot_be),
 		cmocka_unit_test(test_nothing_is_not_zero),
 		cmocka_unit_test(test_a_whole_is_not_added_to_its_parts),
+		cmocka_unit_test(test_parts_that_draw_more_than_the_whole),
 		cmocka_unit_test(test_two_meters_of_one_thing),
 		cmocka_unit_test(test_parts_by_the_source_that_sees_most),
 		cmocka_unit_test(test_a_counter),

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#define LABELS(gpu, host) "{gpu=\"" gpu "\",UUID=\"GPU-" gpu "\",device=\"nvidia" gpu "\",Hostname=\"" host "\"} "
+#define LABELS(gpu, host) \
+	"{gpu=\"" gpu "\",UUID=\"GPU-" gpu "\",device=\"nvidia" gpu "\",Hostname=\"" host "\"} "
 
 struct found {
 	struct power_reading out[40];
@@ -54,18 +55,37 @@ static void test_dcgm(void **state)
 	assert_true(text_read(&f, "n1",
 		"# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).\n"
 		"# TYPE DCGM_FI_DEV_SM_CLOCK gauge\n"
-		"DCGM_FI_DEV_SM_CLOCK" LABELS("0", "h") "1980\n"
-		"DCGM_FI_DEV_MEM_CLOCK" LABELS("0", "h") "2619\n"
-		"DCGM_FI_DEV_MEMORY_TEMP" LABELS("0", "h") "55\n"
-		"DCGM_FI_DEV_GPU_TEMP" LABELS("0", "h") "41\n"
-		"DCGM_FI_DEV_POWER_USAGE" LABELS("0", "h") "412.5\n"
-		"DCGM_FI_DEV_POWER_MGMT_LIMIT" LABELS("0", "h") "700\n"
-		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LABELS("0", "h") "5000000 1700000000000\n"
-		"DCGM_FI_DEV_FB_USED" LABELS("0", "h") "2\n"
-		"DCGM_FI_DEV_GPU_UTIL" LABELS("0", "h") "97\n"
-		"DCGM_FI_DEV_MEM_COPY_UTIL" LABELS("0", "h") "50\n"
-		"DCGM_FI_DEV_XID_ERRORS" LABELS("0", "h") "0\n"
-		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" LABELS("0", "h") "68\n"));
+		"DCGM_FI_DEV_SM_CLOCK" LABELS("0",
+			"h") "1980\n"
+			     "DCGM_FI_DEV_MEM_CLOCK" LABELS("0",
+				     "h") "2619\n"
+					  "DCGM_FI_DEV_MEMORY_TEMP" LABELS("0",
+						  "h") "55\n"
+						       "DCGM_FI_DEV_GPU_TEMP" LABELS("0",
+							       "h") "41\n"
+								    "DCGM_FI_DEV_POWER_USAGE" LABELS("0",
+									    "h") "412.5\n"
+										 "DCGM_FI_DEV_POWER_MGMT_LIMIT" LABELS(
+											 "0",
+											 "h") "700\n"
+											      "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" LABELS(
+												      "0",
+												      "h") "5000000 1700000000000\n"
+													   "DCGM_FI_DEV_FB_USED" LABELS(
+														   "0",
+														   "h") "2\n"
+															"DCGM_FI_DEV_GPU_UTIL" LABELS(
+																"0",
+																"h") "97\n"
+																     "DCGM_FI_DEV_MEM_COPY_UTIL" LABELS(
+																	     "0",
+																	     "h") "50\n"
+																		  "DCGM_FI_DEV_XID_ERRORS" LABELS(
+																			  "0",
+																			  "h") "0\n"
+																			       "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" LABELS(
+																				       "0",
+																				       "h") "68\n"));
 	assert_string_equal(f.t.why, "");
 	value_expect(&f, POWER_HERTZ, "GPU-0", "sm", 1.98e9);
 	value_expect(&f, POWER_HERTZ, "GPU-0", "memory", 2.619e9);
@@ -91,8 +111,9 @@ static void test_newer_names(void **state)
 	struct found f;
 	(void)state;
 	assert_true(text_read(&f, "n1",
-		"DCGM_FI_DEV_POWER_USAGE_INSTANT" LABELS("0", "h") "400\n"
-		"DCGM_FI_DEV_CLOCKS_EVENT_REASONS" LABELS("0", "h") "8\n"));
+		"DCGM_FI_DEV_POWER_USAGE_INSTANT" LABELS("0",
+			"h") "400\n"
+			     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS" LABELS("0", "h") "8\n"));
 	value_expect(&f, POWER_WATTS, "GPU-0", "", 400);
 	value_expect(&f, POWER_FLAG, "GPU-0", "hardware", 1);
 }
@@ -120,21 +141,26 @@ static void test_another_host(void **state)
 	(void)state;
 	assert_true(text_read(&f, "n1",
 		"DCGM_FI_DEV_POWER_USAGE" LABELS("0", "gpu-01") "300\n"
-		"DCGM_FI_DEV_POWER_USAGE" LABELS("1", "gpu-02") "200\n"));
+								"DCGM_FI_DEV_POWER_USAGE" LABELS("1",
+									"gpu-02") "200\n"));
 	assert_int_equal(f.t.n, 1);
 	assert_string_equal(f.t.why, "has GPUs of several hosts: gpu-01 is read, gpu-02 is left out");
 }
 
 static void test_values_that_no_device_has(void **state)
 {
-	static const char *const values[] = {"NaN", "+Inf", "9223372036854775792", "140737488355328", "-1e300"};
+	static const char *const values[] = {"NaN", "+Inf", "9223372036854775792", "140737488355328",
+		"-1e300"};
 	char text[200];
 	struct found f;
 	struct power_sum sum;
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(values); i++) {
-		(void)snprintf(text, sizeof text, "DCGM_FI_DEV_POWER_USAGE" LABELS("0", "h") "%s\n"
-			"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" LABELS("0", "h") "NaN\n", values[i]);
+		(void)snprintf(text, sizeof text,
+			"DCGM_FI_DEV_POWER_USAGE" LABELS("0",
+				"h") "%s\n"
+				     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" LABELS("0", "h") "NaN\n",
+			values[i]);
 		assert_true(text_read(&f, "n1", text));
 		assert_int_equal(f.t.n, 1);
 		assert_int_equal(f.out[0].state, POWER_FAILING);
@@ -171,7 +197,7 @@ static void test_our_own_series(void **state)
 	assert_true(text_read(&f, "n2", text));
 	assert_int_equal(f.t.n, 0);
 	assert_non_null(strstr(f.t.why, "n1 is left out"));
-	/* Where nobody says which node it is, the text does. */
+	/* Without a node the text says which it is. */
 	assert_true(text_read(&f, NULL, text));
 	assert_string_equal(f.out[0].node, "n1");
 	assert_int_equal(f.t.n, 6);
@@ -195,8 +221,8 @@ static void test_more_than_there_is_room_for(void **state)
 	size_t n = 0;
 	(void)state;
 	for (unsigned i = 0; i < 60; i++)
-		n += (size_t)snprintf(text + n, sizeof text - n, "DCGM_FI_DEV_POWER_USAGE{UUID=\"GPU-%u\"} 100\n",
-			i);
+		n += (size_t)snprintf(text + n, sizeof text - n,
+			"DCGM_FI_DEV_POWER_USAGE{UUID=\"GPU-%u\"} 100\n", i);
 	assert_true(text_read(&f, "n1", text));
 	assert_int_equal(f.t.n, 40);
 	assert_int_equal(f.t.dropped, 20);

@@ -25,6 +25,13 @@ void powerpoll_look(struct powerpoll_source *s, cgn_nsec now)
 		s->is_up = v.is_up;
 		s->why = v.why;
 		s->last = v.last;
+	} else if (s->text != NULL) {
+		struct powerfetch_view v = powerfetch_view(s->text);
+		s->reading = v.reading;
+		s->n = v.n;
+		s->is_up = v.is_up;
+		s->why = v.why;
+		s->last = v.last;
 	} else {
 		s->n = s->read(s->read_user, now, s->made, POWERPOLL_READER_READINGS);
 		s->reading = s->made;
@@ -86,36 +93,157 @@ static CGN_RC source_new(struct powerpoll *p, const char *node, const char *name
 	return CGN_OK;
 }
 
-/* Keep |s| when |rc| is fine; else free it. */
+static void source_free(struct powerpoll_source *s)
+{
+	free(s->made);
+	free(s->key);
+	free(s);
+}
+
+/* Keep |s| when |rc| is fine, before the first source of its node; else free it. */
 static cgn_rc source_keep(struct powerpoll *p, struct powerpoll_source *s, cgn_rc rc)
 {
+	struct powerpoll_source **at = &p->first;
 	if (!cgn_ok(rc)) {
-		free(s->made);
-		free(s);
+		source_free(s);
 		return rc;
 	}
-	s->next = p->first;
-	p->first = s;
+	while (*at != NULL && strcmp((*at)->node, s->node) != 0)
+		at = &(*at)->next;
+	s->next = *at;
+	*at = s;
 	p->n++;
 	cgn_timer_set(&p->timer, 0);
 	return rc;
 }
 
-CGN_RC powerpoll_add_redfish(struct powerpoll *p, const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
+/* ---- the end of a source ---- */
+
+static void poll_release(struct cgn_grave *g)
+{
+	struct powerpoll *p = CGN_CONTAINER(g, struct powerpoll, grave);
+	free(p->room);
+	p->tag = 0;
+	free(p);
+}
+
+static void close_finish(struct powerpoll *p)
+{
+	void (*closed)(void *arg) = p->closed;
+	void *arg = p->closed_arg;
+	cgn_loop_bury(p->loop, &p->grave, poll_release);
+	if (closed != NULL)
+		closed(arg);
+}
+
+static void on_bmc_closed(void *arg)
+{
+	struct powerpoll *p = arg;
+	CGN_LIVE(p, POWERPOLL_TAG);
+	if (--p->closing == 0 && p->is_closing)
+		close_finish(p);
+}
+
+/* Close a source that is not in the list any more. Its series go; those of the node's other sources come again with the
+ * next tick. */
+static void source_close(struct powerpoll *p, struct powerpoll_source *s)
+{
+	telemetry_forget(p->telemetry, "node", s->node);
+	for (struct powerpoll_source *k = p->first; k != NULL; k = k->next)
+		if (strcmp(k->node, s->node) == 0)
+			powerpoll_counters_renew(k);
+	ipmi_bmc_close(&s->ipmi);
+	powerfetch_close(&s->text);
+	if (s->redfish != NULL) {
+		p->closing++;
+		redfish_bmc_close(&s->redfish, on_bmc_closed, p);
+	}
+	source_free(s);
+	if (!p->is_closing)
+		cgn_timer_set(&p->timer, 0);
+}
+
+/* ---- sources of the settings ---- */
+
+static bool source_is_known(struct powerpoll *p, const char *key)
+{
+	for (struct powerpoll_source *s = p->first; s != NULL; s = s->next)
+		if (s->key != NULL && strcmp(s->key, key) == 0) {
+			s->is_wanted = true;
+			return true;
+		}
+	return false;
+}
+
+static CGN_RC wanted_new(struct powerpoll *p, const char *node, const char *name, const char *key,
+	struct powerpoll_source **out, struct cgn_err *err)
+{
+	struct powerpoll_source *s = NULL;
+	CGN_TRY(source_new(p, node, name, &s, err));
+	s->is_wanted = s->is_new = true;
+	s->key = cgn_str_dupz(cgn_str_of(key));
+	if (s->key == NULL) {
+		source_free(s);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of power");
+	}
+	*out = s;
+	return CGN_OK;
+}
+
+CGN_RC powerpoll_want_redfish(struct powerpoll *p, const struct redfish_bmc_cfg *cfg, const char *key,
+	struct cgn_err *err)
 {
 	struct powerpoll_source *s = NULL;
 	CGN_LIVE(p, POWERPOLL_TAG);
-	CGN_TRY(source_new(p, cfg->node, power_source_name(POWER_FROM_REDFISH), &s, err));
+	if (source_is_known(p, key))
+		return CGN_OK;
+	CGN_TRY(wanted_new(p, cfg->node, power_source_name(POWER_FROM_REDFISH), key, &s, err));
 	return source_keep(p, s, redfish_bmc_open(p->loop, cfg, &s->redfish, err));
 }
 
-CGN_RC powerpoll_add_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, struct cgn_err *err)
+CGN_RC powerpoll_want_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, const char *key,
+	struct cgn_err *err)
 {
 	struct powerpoll_source *s = NULL;
 	CGN_LIVE(p, POWERPOLL_TAG);
-	CGN_TRY(source_new(p, cfg->node, power_source_name(POWER_FROM_IPMI), &s, err));
+	if (source_is_known(p, key))
+		return CGN_OK;
+	CGN_TRY(wanted_new(p, cfg->node, power_source_name(POWER_FROM_IPMI), key, &s, err));
 	return source_keep(p, s, ipmi_bmc_open(p->loop, cfg, &s->ipmi, err));
 }
+
+CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg, const char *key,
+	struct cgn_err *err)
+{
+	struct powerpoll_source *s = NULL;
+	CGN_LIVE(p, POWERPOLL_TAG);
+	if (source_is_known(p, key))
+		return CGN_OK;
+	CGN_TRY(wanted_new(p, cfg->node, "text", key, &s, err));
+	return source_keep(p, s, powerfetch_open(p->loop, cfg, &s->text, err));
+}
+
+void powerpoll_want_none(struct powerpoll *p)
+{
+	for (struct powerpoll_source *s = p->first; s != NULL; s = s->next)
+		s->is_wanted = s->is_new = false;
+}
+
+void powerpoll_want_end(struct powerpoll *p, bool is_taken)
+{
+	for (struct powerpoll_source **at = &p->first; *at != NULL;) {
+		struct powerpoll_source *s = *at;
+		if (s->key == NULL || (is_taken ? s->is_wanted : !s->is_new)) {
+			at = &s->next;
+			continue;
+		}
+		*at = s->next;
+		p->n--;
+		source_close(p, s);
+	}
+}
+
+/* ---- readers ---- */
 
 CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *name, powerpoll_reader *fn,
 	void *user, struct cgn_err *err)
@@ -145,31 +273,6 @@ CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll *
 	return CGN_OK;
 }
 
-static void poll_release(struct cgn_grave *g)
-{
-	struct powerpoll *p = CGN_CONTAINER(g, struct powerpoll, grave);
-	free(p->room);
-	p->tag = 0;
-	free(p);
-}
-
-static void close_finish(struct powerpoll *p)
-{
-	void (*closed)(void *arg) = p->closed;
-	void *arg = p->closed_arg;
-	cgn_loop_bury(p->loop, &p->grave, poll_release);
-	if (closed != NULL)
-		closed(arg);
-}
-
-static void on_bmc_closed(void *arg)
-{
-	struct powerpoll *p = arg;
-	CGN_LIVE(p, POWERPOLL_TAG);
-	if (--p->closing == 0)
-		close_finish(p);
-}
-
 void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg)
 {
 	struct powerpoll *p = *take;
@@ -182,19 +285,13 @@ void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg
 	CGN_LIVE(p, POWERPOLL_TAG);
 	p->closed = done;
 	p->closed_arg = arg;
-	p->closing = 1; /* This function's own */
+	p->is_closing = true;
+	p->closing++; /* This function's own */
 	cgn_timer_cancel(&p->timer);
 	while (p->first != NULL) {
 		struct powerpoll_source *s = p->first;
 		p->first = s->next;
-		telemetry_forget(p->telemetry, "node", s->node);
-		ipmi_bmc_close(&s->ipmi);
-		if (s->redfish != NULL) {
-			p->closing++;
-			redfish_bmc_close(&s->redfish, on_bmc_closed, p);
-		}
-		free(s->made);
-		free(s);
+		source_close(p, s);
 	}
 	on_bmc_closed(p);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* powerpoll: the sources of power that a program reads: BMCs by Redfish and IPMI, and its own machine. Shows their readings
- * as metrics and as JSON, and what each node draws. A reading that is not fresh is counted as such, and its series is not
- * shown; a source that fails is logged when its reason changes. One loop, its thread; never waits for a device.
- * At most 600 sources; memory: some 100 KiB a BMC. */
+/* powerpoll: the sources of power that a program reads: BMCs by Redfish and IPMI, Prometheus texts of nodes (DCGM's
+ * exporter, agents), and its own machine. Shows their readings as metrics and as JSON, and what each node draws. A reading
+ * that is not fresh is counted as such, and its series is not shown; a source that fails is logged when its reason changes. One loop, its thread; never waits for a device.
+ * At most 600 sources; memory: some 170 KiB each. */
 #pragma once
 #include "base/json/json.h"
 #include "io/loop/loop.h"
 #include "joint/ipmi/ipmi.h"
+#include "joint/powerfetch/powerfetch.h"
 #include "joint/powersrc/host.h"
 #include "joint/redfish/redfish.h"
 #include "joint/svc/svc.h"
@@ -20,20 +21,18 @@ struct powerpoll;
 typedef size_t powerpoll_reader(void *user, cgn_nsec now, struct power_reading *out, size_t cap);
 
 CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll **out, struct cgn_err *err);
-/* Add a source; |node| is the id of what it measures. CGN_OVERLOADED: there are too many. */
-CGN_RC powerpoll_add_redfish(struct powerpoll *p, const struct redfish_bmc_cfg *cfg, struct cgn_err *err);
-CGN_RC powerpoll_add_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, struct cgn_err *err);
-/* Add readings that the program makes itself, each second. |name|: of the source in metrics and logs, a constant. */
+/* Add readings that the program makes itself, each second, of the node |node|. |name|: of the source in metrics and logs, a
+ * constant. CGN_OVERLOADED: there are too many sources. */
 CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *name, powerpoll_reader *fn,
 	void *user, struct cgn_err *err);
+/* Bring the sources of the settings ([metrics], [bmcs]) up to date: open those that are new or changed, then close those
+ * that are no more. A source whose settings and files are as before is left alone, with its session and its readings. On
+ * failure nothing has changed; the message names the setting. */
+CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct cgn_err *err);
+/* For --check: note what is wrong with them. */
+void powerpoll_check(const struct config *cfg, struct svc_problems *out);
 /* Append {"nodes": [...], "sources": [...]}: each reading with its age and its state. */
 void powerpoll_report(struct powerpoll *p, struct json_out *o);
 /* End the sources, sessions at BMCs too, within 2 s, and free everything; then call |done|, which may be NULL, maybe
  * inline. NULL-safe: |done| is called. */
 void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg);
-
-/* ---- settings.c: [metrics] and [bmcs] ---- */
-/* Add the BMCs of the settings. Stops at the first that cannot be used; the message names the setting. */
-CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct cgn_err *err);
-/* For --check: note what is wrong with them. */
-void powerpoll_check(const struct config *cfg, struct svc_problems *out);

@@ -16,12 +16,16 @@ struct powerpoll_energy {
 struct powerpoll_source {
 	struct powerpoll_source *next;
 	char node[POWER_NAME_BYTES];
-	const char *name;            /* "redfish", "ipmi", or the reader's */
-	struct redfish_bmc *redfish; /* NULL but for one of these three */
+	const char *name;            /* "redfish", "ipmi", "text", or the reader's */
+	struct redfish_bmc *redfish; /* NULL but for one of these four */
 	struct ipmi_bmc *ipmi;
+	struct powerfetch *text;
 	powerpoll_reader *read;
 	void *read_user;
 	struct power_reading *made; /* Room for the reader: POWERPOLL_READER_READINGS */
+	/* Named by the settings; NULL: the program has it by itself */
+	char *key;              /* All that the source was opened with: the same again is the same source */
+	bool is_wanted, is_new; /* While settings are applied: named by the new ones, opened for them */
 	/* As seen in this tick */
 	const struct power_reading *reading;
 	size_t n;
@@ -38,12 +42,13 @@ struct powerpoll {
 	uint32_t tag;
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
-	struct powerpoll_source *first;
+	struct powerpoll_source *first; /* The sources of a node stand together */
 	size_t n;
 	struct cgn_timer timer;
 	struct power_reading *room; /* For the readings of one node */
 	size_t n_room, cap_room;
 	size_t closing; /* BMCs whose sessions are being ended */
+	bool is_closing;
 	void (*closed)(void *arg);
 	void *closed_arg;
 	struct cgn_grave grave;
@@ -51,9 +56,25 @@ struct powerpoll {
 
 /* Take the readings of the source at |now|. */
 void powerpoll_look(struct powerpoll_source *s, cgn_nsec now);
+/* ---- settings ----
+ * Add a source, or mark the one that has |key| as wanted. */
+CGN_RC powerpoll_want_redfish(struct powerpoll *p, const struct redfish_bmc_cfg *cfg, const char *key,
+	struct cgn_err *err);
+CGN_RC powerpoll_want_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, const char *key,
+	struct cgn_err *err);
+CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg, const char *key,
+	struct cgn_err *err);
+/* Begin to apply settings: none of the sources that have a key is wanted. */
+void powerpoll_want_none(struct powerpoll *p);
+/* End it: close the sources that are not wanted any more; |is_taken| false: those that are new instead. */
+void powerpoll_want_end(struct powerpoll *p, bool is_taken);
 /* ---- show.c ---- */
+/* The series of the node were forgotten: let the counters make theirs again, with the values that they had. */
+void powerpoll_counters_renew(struct powerpoll_source *s);
 /* Bring the metrics of all sources up to date. */
 void powerpoll_show(struct powerpoll *p, cgn_nsec now);
-/* True when the source is the first one of its node. */
-bool powerpoll_is_first(const struct powerpoll *p, const struct powerpoll_source *s);
-bool powerpoll_sum_at(struct powerpoll *p, const char *node, cgn_nsec now, struct power_sum *out);
+/* Return the first source of the node after that of |s|; NULL: there is none. */
+struct powerpoll_source *powerpoll_node_after(const struct powerpoll_source *s);
+/* Sum up the power of the node whose first source is |first|; as power_sum_of. */
+bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now,
+	struct power_sum *out);

@@ -45,13 +45,14 @@ static void source_put(struct json_out *o, const struct powerpoll_source *s, cgn
 	json_close(o, '}');
 }
 
-static void node_put(struct powerpoll *p, struct json_out *o, const char *node, cgn_nsec now)
+static void node_put(struct powerpoll *p, struct json_out *o, const struct powerpoll_source *first,
+	cgn_nsec now)
 {
 	struct power_sum sum;
 	json_open(o, '{');
-	json_key_z(o, "node", node);
+	json_key_z(o, "node", first->node);
 	json_key(o, "watts");
-	if (powerpoll_sum_at(p, node, now, &sum)) {
+	if (powerpoll_sum_at(p, first, now, &sum)) {
 		json_put_f64(o, sum.watts);
 		json_key_z(o, "by", power_component_name(sum.by));
 		json_key_z(o, "source", power_source_name(sum.source));
@@ -72,9 +73,8 @@ void powerpoll_report(struct powerpoll *p, struct json_out *o)
 		powerpoll_look(s, now);
 	json_open(o, '{');
 	json_key_open(o, "nodes", '[');
-	for (const struct powerpoll_source *s = p->first; s != NULL; s = s->next)
-		if (powerpoll_is_first(p, s))
-			node_put(p, o, s->node, now);
+	for (const struct powerpoll_source *s = p->first; s != NULL; s = powerpoll_node_after(s))
+		node_put(p, o, s, now);
 	json_close(o, ']');
 	json_key_open(o, "sources", '[');
 	for (const struct powerpoll_source *s = p->first; s != NULL; s = s->next)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings: the BMCs of [metrics] and [bmcs."NODE"]. */
+/* settings: the BMCs and texts of [metrics] and [bmcs."NODE"]. */
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "powerpoll_priv.h"
@@ -13,7 +14,10 @@ static struct config_bmc own_bmc(const struct config *cfg, char host[64])
 		.user = cfg->metrics.redfish_user,
 		.password_file = cfg->metrics.redfish_password_file,
 		.ca_file = cfg->metrics.redfish_ca_file,
-		.fingerprint = cfg->metrics.redfish_fingerprint};
+		.fingerprint = cfg->metrics.redfish_fingerprint,
+		.metrics_url = cfg->metrics.dcgm_url,
+		.metrics_ca_file = cfg->metrics.dcgm_ca_file,
+		.metrics_fingerprint = cfg->metrics.dcgm_fingerprint};
 	if (cfg->metrics.ipmi == CONFIG_IPMI_LANPLUS) {
 		b.ipmi_host = cfg->metrics.ipmi_host;
 		b.ipmi_user = cfg->metrics.ipmi_user;
@@ -72,6 +76,50 @@ static CGN_RC ipmi_of(const struct config *cfg, const struct config_bmc *b, char
 	return CGN_OK;
 }
 
+static struct powerfetch_cfg text_of(const struct config *cfg, const struct config_bmc *b)
+{
+	return (struct powerfetch_cfg){.url = b->metrics_url,
+		.node = b->name,
+		.ca_file = b->metrics_ca_file,
+		.fingerprint = b->metrics_fingerprint,
+		.timeout = cfg->metrics.power_timeout,
+		.interval = cfg->metrics.power_interval};
+}
+
+/* ---- keys ---- */
+
+static void key_add(struct cgn_buf *key, const char *text)
+{
+	cgn_buf_fmt(key, "%zu %s,", text != NULL ? strlen(text) : 0, text != NULL ? text : "");
+}
+
+/* A file that was replaced is another file under the same name. */
+static void key_add_file(struct cgn_buf *key, const char *path)
+{
+	struct stat st;
+	key_add(key, path);
+	if (path != NULL && stat(path, &st) == 0)
+		cgn_buf_fmt(key, "%llu %lld %lld.%09ld,", (unsigned long long)st.st_ino,
+			(long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+}
+
+/* Write all that the sources of a row are opened with. Password files are read in each round. */
+static void key_make(const struct config *cfg, const struct config_bmc *b, const char *source,
+	struct cgn_buf *key)
+{
+	const char *const texts[] = {source, b->name, b->url, b->user, b->password_file, b->fingerprint,
+		b->ipmi_host, b->ipmi_user, b->ipmi_password_file, b->metrics_url, b->metrics_fingerprint,
+		cfg->metrics.ipmitool};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++)
+		key_add(key, texts[i]);
+	key_add_file(key, b->ca_file);
+	key_add_file(key, b->metrics_ca_file);
+	cgn_buf_fmt(key, "%llu %llu", (unsigned long long)cfg->metrics.power_timeout,
+		(unsigned long long)cfg->metrics.power_interval);
+}
+
+/* ---- rows ---- */
+
 struct bmc_visit {
 	struct powerpoll *p; /* NULL: check only */
 	const struct config *cfg;
@@ -83,22 +131,39 @@ static CGN_RC bmc_ipmi(const struct bmc_visit *v, const struct config_bmc *b, bo
 {
 	char host[256];
 	struct ipmi_bmc_cfg ipmi;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
 	if (b->ipmi_host == NULL && !is_local)
 		return CGN_OK;
+	key_make(v->cfg, b, "ipmi", &key);
 	cgn_rc rc = ipmi_of(v->cfg, b, host, &ipmi, err);
 	if (cgn_ok(rc) && v->p != NULL)
-		rc = powerpoll_add_ipmi(v->p, &ipmi, err);
+		rc = powerpoll_want_ipmi(v->p, &ipmi, cgn_buf_z(&key), err);
 	return cgn_err_of(rc, setting, err);
 }
 
 static CGN_RC bmc_redfish(const struct bmc_visit *v, const struct config_bmc *b, const char *setting,
 	struct cgn_err *err)
 {
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
 	if (b->url == NULL)
 		return CGN_OK;
 	const struct redfish_bmc_cfg redfish = redfish_of(v->cfg, b);
-	cgn_rc rc =
-		v->p != NULL ? powerpoll_add_redfish(v->p, &redfish, err) : redfish_bmc_check(&redfish, err);
+	key_make(v->cfg, b, "redfish", &key);
+	cgn_rc rc = v->p != NULL ? powerpoll_want_redfish(v->p, &redfish, cgn_buf_z(&key), err)
+				 : redfish_bmc_check(&redfish, err);
+	return cgn_err_of(rc, setting, err);
+}
+
+static CGN_RC bmc_text(const struct bmc_visit *v, const struct config_bmc *b, const char *setting,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
+	if (b->metrics_url == NULL)
+		return CGN_OK;
+	const struct powerfetch_cfg text = text_of(v->cfg, b);
+	key_make(v->cfg, b, "text", &key);
+	cgn_rc rc = v->p != NULL ? powerpoll_want_text(v->p, &text, cgn_buf_z(&key), err)
+				 : powerfetch_check(&text, err);
 	return cgn_err_of(rc, setting, err);
 }
 
@@ -106,15 +171,17 @@ static CGN_RC bmc_redfish(const struct bmc_visit *v, const struct config_bmc *b,
 static CGN_RC bmc_visit(const struct bmc_visit *v, const struct config_bmc *b, bool is_local,
 	const char *setting, struct cgn_err *err)
 {
-	cgn_rc redfish = bmc_redfish(v, b, setting, err);
-	if (v->problems == NULL)
-		CGN_TRY(redfish);
-	else
-		svc_problem(v->problems, redfish, err);
-	cgn_rc ipmi = bmc_ipmi(v, b, is_local, setting, err);
-	if (v->problems != NULL)
-		svc_problem(v->problems, ipmi, err);
-	return v->problems != NULL ? CGN_OK : ipmi;
+	cgn_rc rc = CGN_OK;
+	for (unsigned i = 0; i < 3; i++) {
+		rc = i == 0      ? bmc_redfish(v, b, setting, err)
+			: i == 1 ? bmc_ipmi(v, b, is_local, setting, err)
+				 : bmc_text(v, b, setting, err);
+		if (v->problems == NULL)
+			CGN_TRY(rc);
+		else
+			svc_problem(v->problems, rc, err);
+	}
+	return CGN_OK;
 }
 
 static CGN_RC bmcs_visit(const struct bmc_visit *v, struct cgn_err *err)
@@ -127,8 +194,10 @@ static CGN_RC bmcs_visit(const struct bmc_visit *v, struct cgn_err *err)
 	CGN_TRY(bmc_visit(v, &own, cfg->metrics.ipmi == CONFIG_IPMI_LOCAL, "metrics", err));
 	for (size_t i = 0; i < cfg->n_bmcs; i++) {
 		(void)snprintf(setting, sizeof setting, "bmcs.\"%s\"", cfg->bmcs[i].name);
-		if (cfg->bmcs[i].url == NULL && cfg->bmcs[i].ipmi_host == NULL)
-			return CGN_FAIL(err, INVALID, "%s: a BMC needs url (Redfish) or ipmi_host", setting);
+		if (cfg->bmcs[i].url == NULL && cfg->bmcs[i].ipmi_host == NULL &&
+			cfg->bmcs[i].metrics_url == NULL)
+			return CGN_FAIL(err, INVALID,
+				"%s: a node's power needs url (Redfish), ipmi_host or metrics_url", setting);
 		CGN_TRY(bmc_visit(v, &cfg->bmcs[i], false, setting, err));
 	}
 	return CGN_OK;
@@ -137,7 +206,10 @@ static CGN_RC bmcs_visit(const struct bmc_visit *v, struct cgn_err *err)
 CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct cgn_err *err)
 {
 	const struct bmc_visit v = {.p = p, .cfg = cfg};
-	return bmcs_visit(&v, err);
+	powerpoll_want_none(p);
+	cgn_rc rc = bmcs_visit(&v, err);
+	powerpoll_want_end(p, cgn_ok(rc));
+	return rc;
 }
 
 void powerpoll_check(const struct config *cfg, struct svc_problems *out)

@@ -32,6 +32,15 @@ static struct powerpoll_energy *energy_of(struct powerpoll_source *s, uint64_t k
 	return NULL; /* No more series of energy than these */
 }
 
+void powerpoll_counters_renew(struct powerpoll_source *s)
+{
+	for (size_t i = 0; i < POWERPOLL_COUNTERS; i++) {
+		s->energy[i].cell = NULL;
+		s->energy[i].told = 0;
+	}
+	s->shown = 0;
+}
+
 static void energy_show(struct powerpoll *p, struct powerpoll_source *s, const struct power_reading *r,
 	const char *const *labels)
 {
@@ -128,12 +137,13 @@ static void stale_forget(struct powerpoll *p, struct powerpoll_source *s, cgn_ns
 
 /* ---- nodes ---- */
 
-bool powerpoll_is_first(const struct powerpoll *p, const struct powerpoll_source *s)
+struct powerpoll_source *powerpoll_node_after(const struct powerpoll_source *s)
 {
-	for (const struct powerpoll_source *k = p->first; k != s; k = k->next)
-		if (strcmp(k->node, s->node) == 0)
-			return false;
-	return true;
+	const char *node = s->node;
+	struct powerpoll_source *k = s->next;
+	while (k != NULL && strcmp(k->node, node) == 0)
+		k = k->next;
+	return k;
 }
 
 /* Make room for one more reading. */
@@ -149,22 +159,23 @@ static bool room_grow(struct powerpoll *p)
 	return true;
 }
 
-bool powerpoll_sum_at(struct powerpoll *p, const char *node, cgn_nsec now, struct power_sum *out)
+bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now,
+	struct power_sum *out)
 {
 	p->n_room = 0;
-	for (const struct powerpoll_source *s = p->first; s != NULL; s = s->next)
-		for (size_t i = 0; i < s->n && strcmp(s->node, node) == 0; i++)
+	for (const struct powerpoll_source *s = first; s != powerpoll_node_after(first); s = s->next)
+		for (size_t i = 0; i < s->n; i++)
 			if (s->reading[i].quantity == POWER_WATTS && room_grow(p))
 				p->room[p->n_room++] = s->reading[i];
-	return power_sum_of(p->room, p->n_room, cgn_str_of(node), now, out);
+	return power_sum_of(p->room, p->n_room, cgn_str_of(first->node), now, out);
 }
 
-static void node_show(struct powerpoll *p, const char *node, cgn_nsec now)
+static void node_show(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now)
 {
 	struct power_sum sum;
-	metric_forget(p->telemetry, METRIC_POWER_NODE, "node", node);
-	if (powerpoll_sum_at(p, node, now, &sum))
-		metric_set(METRIC_OF(p->telemetry, POWER_NODE, node, power_component_name(sum.by),
+	metric_forget(p->telemetry, METRIC_POWER_NODE, "node", first->node);
+	if (powerpoll_sum_at(p, first, now, &sum))
+		metric_set(METRIC_OF(p->telemetry, POWER_NODE, first->node, power_component_name(sum.by),
 				   power_source_name(sum.source)),
 			sum.watts);
 }
@@ -175,7 +186,6 @@ void powerpoll_show(struct powerpoll *p, cgn_nsec now)
 		stale_forget(p, s, now);
 	for (struct powerpoll_source *s = p->first; s != NULL; s = s->next)
 		source_show(p, s, now);
-	for (const struct powerpoll_source *s = p->first; s != NULL; s = s->next)
-		if (powerpoll_is_first(p, s))
-			node_show(p, s->node, now);
+	for (const struct powerpoll_source *s = p->first; s != NULL; s = powerpoll_node_after(s))
+		node_show(p, s, now);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/disk/disk.h"
+#include "joint/webclient/webclient.h"
 #include "redfish_priv.h"
 
 #define FAIL_LAST   (300 * CGN_SEC)
@@ -117,10 +117,18 @@ static void bmc_bury(struct redfish_bmc *b)
 		closed(arg);
 }
 
+static struct webclient_cfg client_cfg(const struct redfish_bmc_cfg *cfg)
+{
+	return (struct webclient_cfg){.url = cfg->url,
+		.ca_file = cfg->ca_file,
+		.fingerprint = cfg->fingerprint,
+		.max_conns = 1,
+		.connect_timeout = cfg->timeout};
+}
+
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 {
 	struct engine_url url;
-	uint8_t pin[TLS_PIN_BYTES];
 	if (!cgn_ok(engine_url_parse(cfg->url, &url, NULL)))
 		return CGN_FAIL(err, INVALID, "\"%s\" is no URL of a BMC: https://HOST or https://HOST:PORT",
 			cfg->url);
@@ -129,31 +137,8 @@ CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 			cfg->url, url.base);
 	if (cfg->user != NULL && cfg->password_file == NULL)
 		return CGN_FAIL(err, INVALID, "the user %s of %s needs a password file", cfg->user, cfg->url);
-	if (cfg->fingerprint != NULL && !tls_pin_read(cgn_str_of(cfg->fingerprint), pin))
-		return CGN_FAIL(err, INVALID,
-			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits",
-			cfg->fingerprint);
-	if (!url.tls && (cfg->ca_file != NULL || cfg->fingerprint != NULL))
-		return CGN_FAIL(err, INVALID,
-			"%s has no certificate to check: it does not begin with https://", cfg->url);
-	return CGN_OK;
-}
-
-static CGN_RC client_open(struct redfish_bmc *b, const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
-{
-	static const char *const alpn[] = {"http/1.1", NULL};
-	const struct tls_cfg tls_cfg = {.ca_file = cfg->ca_file, .pin = cfg->fingerprint, .alpn = alpn};
-	CGN_ON_EXIT(tls_ctx_free) struct tls_ctx *tls = NULL;
-	if (b->url.tls)
-		CGN_TRY(tls_ctx_new(&tls_cfg, &tls, err));
-	const struct http_client_cfg client = {.addr = b->url.addr,
-		.authority = b->url.authority,
-		.server_name = b->url.host,
-		.tls = tls,
-		.proto = HTTP_1,
-		.max_conns = 1,
-		.connect_timeout = cfg->timeout};
-	return http_client_new(b->loop, &client, &b->client, err);
+	const struct webclient_cfg client = client_cfg(cfg);
+	return webclient_check(&client, err);
 }
 
 static bool text_copy(const char *from, char **to)
@@ -176,14 +161,14 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 	cgn_timer_init(&b->timer, l, on_bmc_timer);
 	redfish_ask_init(b);
 	redfish_round_init(b);
-	cgn_rc rc = engine_url_parse(cfg->url, &b->url, err);
+	const struct webclient_cfg client = client_cfg(cfg);
+	cgn_rc rc = webclient_open(l, &client, &b->url, &b->client, err);
 	if (cgn_ok(rc) &&
 		!(text_copy(cfg->node, &b->node) && text_copy(cfg->user, &b->user) &&
 			text_copy(cfg->password_file, &b->password_file)))
 		rc = CGN_FAIL(err, NO_MEMORY, "no memory for the BMC %s", cfg->url);
-	if (cgn_ok(rc))
-		rc = client_open(b, cfg, err);
 	if (!cgn_ok(rc)) {
+		http_client_free(&b->client);
 		bmc_release(&b->grave);
 		return rc;
 	}

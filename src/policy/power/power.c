@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Parts are read at another instant than the whole, which is mostly a mean: so much more is no contradiction. */
+#define PARTS_MOST 1.1
+
 const char *power_source_name(enum power_source s)
 {
 	static const char *const names[POWER_SOURCES] = {[POWER_FROM_NVML] = "nvml",
@@ -190,6 +193,13 @@ bool power_sum_of(const struct power_reading *r, size_t n, struct cgn_str node, 
 	for (size_t i = 0; i < n; i++)
 		if (r[i].quantity == POWER_WATTS && r[i].kind[0] == '\0' && cgn_str_is(node, r[i].node))
 			tally_add(&of[r[i].component][r[i].source], &r[i], now);
-	return sum_by_whole(of, POWER_NODE, out) || sum_by_whole(of, POWER_CHASSIS, out) ||
-		sum_by_supplies(of, out) || sum_by_parts(of, out);
+	struct power_sum whole, parts;
+	bool has_whole = sum_by_whole(of, POWER_NODE, &whole) || sum_by_whole(of, POWER_CHASSIS, &whole) ||
+		sum_by_supplies(of, &whole);
+	bool has_parts = sum_by_parts(of, &parts);
+	if (has_whole && (!has_parts || parts.watts <= PARTS_MOST * whole.watts))
+		*out = whole;
+	else if (has_parts)
+		*out = parts;
+	return has_whole || has_parts;
 }

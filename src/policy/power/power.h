@@ -104,7 +104,9 @@ struct power_sum {
  *     counts, because the others are parts of it;
  *  2. the power supplies of one source, when each of them is usable or ABSENT;
  *  3. the parts: of each component those of one source, the one with most usable readings.
- * Parts are never added to a whole. False: nothing usable; |*out| is not touched. */
+ * Parts are never added to a whole. Where they draw over a tenth more than the whole, that measures something else, such
+ * as the host of GPUs that have a chassis of their own: then the parts count. A whole that is below a tenth less than its parts together measures something else (the
+ * host of GPUs that have a chassis of their own): then the parts count. False: nothing usable; |*out| is not touched. */
 bool power_sum_of(const struct power_reading *r, size_t n, struct cgn_str node, cgn_nsec now,
 	struct power_sum *out);
 

@@ -181,8 +181,8 @@ static bool own_take(struct powertext *t, const struct prom_sample *s, enum powe
 	if (node[0] == '\0')
 		memcpy(node, r.node, sizeof r.node);
 	if (strcmp(node, r.node) != 0) {
-		(void)snprintf(t->why, sizeof t->why, "tells of several nodes: %.20s is read, %.20s is left out",
-			node, r.node);
+		(void)snprintf(t->why, sizeof t->why,
+			"tells of several nodes: %.20s is read, %.20s is left out", node, r.node);
 		return true;
 	}
 	r.component = (enum power_component)component;
@@ -215,6 +215,7 @@ bool powertext_read(struct cgn_str text, struct powertext *t)
 				is_power |= own_take(t, &s, own_series[i].quantity, node);
 	}
 	if (t->dropped > 0 && t->why[0] == '\0')
-		(void)snprintf(t->why, sizeof t->why, "has more than %zu readings; the rest is left out", t->cap);
+		(void)snprintf(t->why, sizeof t->why, "has more than %zu readings; the rest is left out",
+			t->cap);
 	return is_power;
 }

@@ -9,14 +9,15 @@
 
 struct powertext {
 	/* Given */
-	const char *node; /* The node that is measured. Cognitora's series of another node are skipped; NULL: the
+	const char
+		*node; /* The node that is measured. Cognitora's series of another node are skipped; NULL: the
 	                     node is that of the first of them */
-	cgn_nsec time, max_age; /* Of the readings; time stamps in the text are ignored */
+	cgn_nsec time, max_age; /* Set in each reading; time stamps in the text are ignored */
 	struct power_reading *out;
 	size_t cap;
 	/* Found */
-	size_t n;       /* Readings in |out| */
-	size_t dropped; /* Readings for which |cap| left no room */
+	size_t n;                  /* Readings in |out| */
+	size_t dropped;            /* Readings for which |cap| left no room */
 	char why[POWER_WHY_BYTES]; /* A reason for which readings were left out; "": none were */
 };
 /* Read |text| into |t|. A GPU that is told several times (MIG instances, pods that share it) is read once. DCGM's GPUs of

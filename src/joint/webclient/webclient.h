@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* webclient: an HTTP/1.1 client of one server that settings name by URL, CA file or fingerprint. One loop, its thread. */
+#pragma once
+#include "io/http/http.h"
+#include "policy/engine/engine.h"
+
+struct webclient_cfg {
+	const char *url;          /* http[s]://HOST[:PORT][/PATH] */
+	const char *ca_file;      /* NULL: the system's authorities */
+	const char *fingerprint;  /* As tls_cfg.pin; NULL: authorities judge */
+	uint32_t max_conns;       /* As http_client_cfg */
+	cgn_nsec connect_timeout; /* As http_client_cfg */
+};
+/* Check what needs neither network nor files. The message names what is wrong. */
+CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err);
+/* Make the client; |url| is filled in. Fails as webclient_check does, and for a CA file that cannot be used. */
+CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct engine_url *url,
+	struct http_client **out, struct cgn_err *err);

@@ -263,6 +263,7 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 	*r = (struct router){.tag = ROUTER_TAG, .svc = s, .loop = svc_loop(s), .cfg = cfg};
 	r->shared.telemetry = svc_telemetry(s);
 	r->shared.tracing = svc_tracing(s);
+	r->shared.audit = svc_audit(s);
 	r->started = cgn_loop_now(r->loop);
 	r->shared.started_unix = cgn_clock_wall_ms() / 1000;
 	r->members.backend = config_enum_text(cfg->cluster.state_backend);

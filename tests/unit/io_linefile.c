@@ -225,6 +225,43 @@ static void a_line_cut_short_is_ended(void **state)
 	assert_content(path, "line one..\nline two..\nline 3....\nli\nlater\n");
 }
 
+/* Numbers the lines that the file took. */
+static void line_number(void *user, struct cgn_str line, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "%u %.*s", *(unsigned *)user + 1, CGN_STR_ARG(line));
+}
+
+static void line_count(void *user, struct cgn_str sealed)
+{
+	assert_int_equal(sealed.p[sealed.n - 1], '\n');
+	++*(unsigned *)user;
+}
+
+static void a_sealed_line_is_whole_or_not_there(void **state)
+{
+	(void)state;
+	unsigned n = 0;
+	struct linefile *f = NULL;
+	struct rlimit was, small;
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	small = was;
+	small.rlim_cur = 20;
+	assert_true(cgn_ok(linefile_open_sealed(path, 0, 1,
+		&(struct linefile_seal){.seal = line_number, .kept = line_count, .user = &n}, &f, NULL)));
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	linefile_add(f, CGN_STR("one..\ntwo..\nthree\nfour.\n"));
+	for (unsigned i = 0; i < 2000 && linefile_dropped(f) == 0; i++)
+		(void)usleep(10000);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(linefile_dropped(f), 2);
+	assert_content(path, "1 one..\n2 two..\n");
+	linefile_add(f, CGN_STR("later\n"));
+	linefile_close(&f);
+	assert_content(path, "1 one..\n2 two..\n3 later\n");
+	assert_int_equal(n, 3);
+}
+
 static void a_bound_holds_where_files_cannot_be_moved(void **state)
 {
 	(void)state;
@@ -252,6 +289,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_single_bounded_file_begins_anew, folder_make,
 			folder_remove),
 		cmocka_unit_test_setup_teardown(a_line_cut_short_is_ended, folder_make, folder_remove),
+		cmocka_unit_test_setup_teardown(a_sealed_line_is_whole_or_not_there, folder_make,
+			folder_remove),
 		cmocka_unit_test(what_a_full_disk_refuses_is_counted),
 		cmocka_unit_test_setup_teardown(a_bound_holds_where_files_cannot_be_moved, folder_make,
 			folder_remove),

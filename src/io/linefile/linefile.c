@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +26,8 @@ struct linefile {
 	uint64_t dropped;
 	int fd, next_fd; /* next_fd: replaces |fd| before the next batch; -1: none. */
 	bool stop;
-	bool torn; /* The thread's: the last write ended inside a line. */
+	bool torn;                 /* The thread's: the last write ended inside a line. */
+	struct linefile_seal seal; /* seal.seal is NULL: lines are written as they are. */
 	/* Bound of the file; the thread's. */
 	char *path;           /* NULL: not bounded */
 	uint64_t size, limit; /* Bytes of the current file, and where it is rotated */
@@ -51,6 +53,58 @@ static uint64_t batch_write(struct linefile *f, int fd, struct cgn_str batch)
 	}
 	for (size_t i = 0; i < batch.n; i++)
 		lost += batch.p[i] == '\n';
+	return lost;
+}
+
+static off_t file_end(int fd)
+{
+	struct stat st;
+	return fstat(fd, &st) == 0 ? st.st_size : 0;
+}
+
+/* Write the whole line, or leave the file as it was. */
+static bool line_write(struct linefile *f, int fd, struct cgn_str line)
+{
+	off_t end = file_end(fd);
+	struct cgn_str rest = line;
+	while (rest.n > 0) {
+		ssize_t n = write(fd, rest.p, rest.n);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			if (rest.n < line.n && ftruncate(fd, end) != 0)
+				f->torn = true;
+			return false;
+		}
+		rest.p += n;
+		rest.n -= (size_t)n;
+	}
+	f->size += line.n;
+	return true;
+}
+
+/* Return how many lines of |batch| were not written. */
+static uint64_t batch_seal(struct linefile *f, int fd, struct cgn_str batch)
+{
+	uint64_t lost = 0;
+	struct cgn_buf sealed = {0};
+	if (f->torn && write(fd, "\n", 1) == 1)
+		f->torn = false;
+	while (batch.n > 0) {
+		const char *end = memchr(batch.p, '\n', batch.n);
+		size_t n = end != NULL ? (size_t)(end - batch.p) + 1 : batch.n;
+		sealed.n = 0;
+		f->seal.seal(f->seal.user, (struct cgn_str){batch.p, n}, &sealed);
+		if (!sealed.bad && line_write(f, fd, cgn_buf_view(&sealed)))
+			f->seal.kept(f->seal.user, cgn_buf_view(&sealed));
+		else
+			lost++;
+		sealed.bad = false;
+		batch.p += n;
+		batch.n -= n;
+	}
+	(void)fdatasync(fd);
+	cgn_buf_fini(&sealed);
 	return lost;
 }
 
@@ -109,6 +163,7 @@ static void file_swap(struct linefile *f)
 	f->fd = f->next_fd;
 	f->next_fd = -1;
 	f->torn = false;
+	f->size = (uint64_t)file_end(f->fd);
 }
 
 static void *writer_run(void *arg)
@@ -125,7 +180,8 @@ static void *writer_run(void *arg)
 		int fd = f->fd;
 		(void)pthread_mutex_unlock(&f->lock);
 		int to = file_rotate(f, fd, batch.n);
-		uint64_t lost = batch_write(f, to, cgn_buf_view(&batch));
+		uint64_t lost = f->seal.seal != NULL ? batch_seal(f, to, cgn_buf_view(&batch))
+						     : batch_write(f, to, cgn_buf_view(&batch));
 		batch.n = 0;
 		(void)pthread_mutex_lock(&f->lock);
 		if (to != fd) {
@@ -156,18 +212,23 @@ CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *er
 
 static CGN_RC file_bound(struct linefile *f, const char *path, uint64_t size, unsigned files)
 {
-	struct stat st;
 	if (size == 0)
 		return CGN_OK;
 	f->path = cgn_str_dupz(cgn_str_of(path));
 	f->limit = size;
 	f->files = files > 0 ? files : 1;
-	f->size = fstat(f->fd, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+	f->size = (uint64_t)file_end(f->fd);
 	return f->path != NULL ? CGN_OK : CGN_FAIL(NULL, NO_MEMORY, "no memory");
 }
 
 CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, struct linefile **out,
 	struct cgn_err *err)
+{
+	return linefile_open_sealed(path, size, files, &(struct linefile_seal){0}, out, err);
+}
+
+CGN_RC linefile_open_sealed(const char *path, uint64_t size, unsigned files, const struct linefile_seal *seal,
+	struct linefile **out, struct cgn_err *err)
 {
 	int fd = -1;
 	pthread_condattr_t monotonic;
@@ -180,6 +241,7 @@ CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, st
 	*f = (struct linefile){.tag = LINEFILE_TAG,
 		.fd = fd,
 		.next_fd = -1,
+		.seal = *seal,
 		.waiting.limit = LINEFILE_WAITING};
 	if (!cgn_ok(file_bound(f, path, size, files))) {
 		close(fd);

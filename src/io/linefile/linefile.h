@@ -5,6 +5,7 @@
 #pragma once
 #include <stdint.h>
 
+#include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
 
@@ -18,6 +19,17 @@ CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *er
 /* The same, with a bound: |files| files (at least 1) of |size| bytes each, and LINEFILE_WAITING more. */
 CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, struct linefile **out,
 	struct cgn_err *err);
+/* How lines depend on what the file has already. The writing thread calls both; a line that the disk refuses leaves no
+ * part of itself in the file, and |kept| is not called for it. Every batch is written to the device before the next. */
+struct linefile_seal {
+	void (*seal)(void *user, struct cgn_str line,
+		struct cgn_buf *out); /* Appends what is to be written. */
+	void (*kept)(void *user, struct cgn_str sealed);
+	void *user;
+};
+/* As linefile_open_bounded; 0 bytes: without a bound. */
+CGN_RC linefile_open_sealed(const char *path, uint64_t size, unsigned files, const struct linefile_seal *seal,
+	struct linefile **out, struct cgn_err *err);
 /* Write what waits, end the thread, and close. */
 void linefile_close(struct linefile **take);
 /* Append |line|, which ends with a newline. Any thread; never waits for the disk. */

@@ -55,6 +55,36 @@ static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 	cgn_buf_fini(&r->body);
 }
 
+/* Return error.code of an answer, or nothing. */
+static struct cgn_str error_code(struct cgn_str body, struct cgn_arena *a)
+{
+	struct json_val answer, error;
+	if (!cgn_ok(json_parse(body, &answer, NULL, NULL)) || !json_get(answer, "error", &error))
+		return (struct cgn_str){0};
+	return json_get_str(error, "code", a);
+}
+
+/* Note a request that changes something, and one that was refused. */
+static void request_note(struct svc_admin_call *q, int status, struct cgn_str body)
+{
+	bool reads = cgn_str_is(q->head.method, "GET") || cgn_str_is(q->head.method, "HEAD");
+	bool refused = status == 401 || status == 403;
+	char object[512];
+	struct cgn_str rest = q->head.path, path = cgn_str_split(&rest, '?');
+	if (reads && !refused)
+		return;
+	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(q->head.method), CGN_STR_ARG(path));
+	audit_note(q->admin->cfg.audit,
+		&(struct audit_event){.action = "admin.request",
+			.decision = refused     ? AUDIT_REFUSED
+				: status >= 400 ? AUDIT_FAILED
+						: AUDIT_ALLOWED,
+			.kind = CGN_STR("address"),
+			.from = http_exchange_peer(q->x),
+			.object = cgn_str_of(object),
+			.why = status >= 400 ? error_code(body, &q->arena) : (struct cgn_str){0}});
+}
+
 struct svc_admin_reply svc_admin_reply_new(void)
 {
 	return (struct svc_admin_reply){.status = 200, .content_type = "application/json"};
@@ -280,10 +310,12 @@ static void on_body_end(struct http_exchange *x, void *user)
 	r.call = q;
 	svc_admin_answer(&q->admin->cfg, &q->head, cgn_buf_view(&q->body), &r);
 	q->answered = true;
-	if (q->later)
+	if (q->later) {
 		cgn_buf_fini(&r.body);
-	else
-		reply_send(x, &r);
+		return;
+	}
+	request_note(q, r.status, cgn_buf_view(&r.body));
+	reply_send(x, &r);
 }
 
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user)
@@ -301,6 +333,7 @@ void svc_admin_done(struct svc_admin_call *q, struct svc_admin_reply *r)
 	CGN_LIVE(q, ADMIN_REQ_TAG);
 	CGN_MUST(q->later && q->gone != NULL);
 	q->gone = NULL;
+	request_note(q, r->status, cgn_buf_view(&r->body));
 	reply_send(q->x, r);
 }
 
@@ -310,6 +343,7 @@ void svc_admin_stream(struct svc_admin_call *q, int status, const struct http_fi
 	CGN_LIVE(q, ADMIN_REQ_TAG);
 	CGN_MUST(q->later && q->gone != NULL);
 	q->drained = drained;
+	request_note(q, status, (struct cgn_str){0});
 	http_exchange_head(q->x, status, fields, n, -1);
 }
 

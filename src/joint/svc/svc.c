@@ -35,6 +35,7 @@ struct svc {
 	struct cgn_loop *loop;
 	struct tracing *tracing; /* NULL: off. */
 	struct telemetry *telemetry;
+	struct audit *audit; /* NULL: off. */
 	/* The configuration at the start: keys that are not live keep these values until a restart. */
 	struct config *boot;
 	struct config *cfg; /* The configuration that was loaded last; may be |boot|. */
@@ -85,6 +86,18 @@ static void logs_follow(const struct svc_program *p, const struct config *cfg)
 	log_setup(p->name, levels[cfg->log.level - CONFIG_LOG_DEBUG], human ? LOG_HUMAN : LOG_JSON);
 }
 
+/* Note what was done to the program as a whole. */
+static void life_note(struct svc *s, const char *action, const char *from, const char *why)
+{
+	audit_note(s->audit,
+		&(struct audit_event){.action = action,
+			.decision = why != NULL ? AUDIT_FAILED : AUDIT_ALLOWED,
+			.kind = CGN_STR("process"),
+			.from = cgn_str_of(from),
+			.object = cgn_str_of(s->program->name),
+			.why = why != NULL ? cgn_str_of(why) : (struct cgn_str){0}});
+}
+
 /* ---- signals ---- */
 
 static void drain_timed_out(struct cgn_timer *t)
@@ -100,6 +113,7 @@ static void drain_begin(struct svc *s, int signo)
 	cgn_nsec limit = s->program->drain_timeout != NULL ? s->program->drain_timeout(s->cfg) : 0;
 	cgn_log(INFO, "svc.drain", F_STR("signal", sigabbrev_np(signo)), F_DUR("limit", limit));
 	svc_notify_send(&s->notify, "STOPPING=1");
+	life_note(s, "program.stop", sigabbrev_np(signo), NULL);
 	tracing_flush(s->tracing);
 	if (s->program->drain == NULL) {
 		cgn_loop_stop(s->loop);
@@ -135,12 +149,22 @@ static void on_stop_signal(void *arg, int signo)
 	cgn_loop_stop(s->loop);
 }
 
+static void audit_follow_file(struct svc *s)
+{
+	struct cgn_err err;
+	if (cgn_ok(audit_reopen(s->audit, &err)))
+		return;
+	cgn_log(ERROR, "audit.refused", F_STR("why", err.msg), F_STR("then", "the old file stays"));
+	svc_reload_refused(s, err.msg);
+}
+
 static void config_take(struct svc *s, struct config **take)
 {
 	struct config *old = s->cfg;
 	s->cfg = *take;
 	*take = NULL;
 	logs_follow(s->program, s->cfg);
+	audit_follow_file(s);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
 	svc_certs_again(&s->certs);
@@ -151,6 +175,7 @@ static void config_take(struct svc *s, struct config **take)
 static void reload_end(struct svc *s)
 {
 	struct svc_problems *p = &s->reload.refused;
+	life_note(s, "config.reload", "HUP", p->n > 0 ? cgn_buf_z(&p->text) : NULL);
 	if (p->n == 0) {
 		cgn_log(INFO, "svc.reloaded", F_STR("needs_restart", cgn_buf_z(&s->reload.waits)));
 	} else {
@@ -202,6 +227,7 @@ static void on_reload_signal(void *arg, int signo)
 	if (!cgn_ok(svc_config_load(s->args, &cfg, &err))) {
 		cgn_log(ERROR, "svc.reload_failed", F_STR("why", err.msg),
 			F_STR("then", "the old configuration stays"));
+		life_note(s, "config.reload", "HUP", err.msg);
 		svc_notify_send(&s->notify, "READY=1");
 		return;
 	}
@@ -282,7 +308,8 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 		.svc = s,
 		.ready = is_ready,
 		.configs = get_configs,
-		.state = &s->state};
+		.state = &s->state,
+		.audit = s->audit};
 	return svc_admin_open(s->loop, addr, &cfg, &s->admin, err);
 }
 
@@ -296,6 +323,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	svc_memory_init(&s->memory, s->loop);
 	svc_shortage_init(&s->shortage, s->loop, s->telemetry);
 	CGN_TRY(signals_take(s, err));
+	CGN_TRY(audit_open(s->loop, s->telemetry, s->cfg, &s->audit, err));
 	CGN_TRY(tracing_open(s->loop, s->program->name, s->telemetry, &s->tracing, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -312,6 +340,7 @@ static void svc_serve(struct svc *s)
 	cgn_log(INFO, "svc.ready", F_STR("version", CGN_VERSION),
 		F_STR("admin", s->admin != NULL ? s->program->admin_addr(s->boot) : "none"),
 		F_U64("admin_port", s->admin != NULL ? svc_admin_port(s->admin) : 0), F_I64("pid", getpid()));
+	life_note(s, "program.start", "", NULL);
 	cgn_loop_run(s->loop);
 }
 
@@ -329,6 +358,7 @@ static void svc_close(struct svc *s)
 			s->program->stop(&s->state);
 		tracing_close(&s->tracing);
 		svc_admin_close(&s->admin);
+		audit_close(&s->audit);
 		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
 		cgn_loop_run(s->loop);
 		cgn_loop_free(&s->loop);
@@ -410,6 +440,12 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 		return error_print(p, &err);
 	}
 	return svc_run(p, &args, &cfg);
+}
+
+struct audit *svc_audit(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->audit;
 }
 
 struct cgn_loop *svc_loop(struct svc *s)

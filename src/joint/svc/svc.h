@@ -19,6 +19,7 @@
 #include "base/core/err.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
+#include "joint/audit/audit.h"
 #include "joint/telemetry/telemetry.h"
 #include "joint/tracing/tracing.h"
 #include "policy/config/config.h"
@@ -105,7 +106,8 @@ struct svc_program {
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
 struct tracing *svc_tracing(
-	struct svc *s); /* NULL: the environment sets no collector. Closed after stop(). */
+	struct svc *s);                 /* NULL: the environment sets no collector. Closed after stop(). */
+struct audit *svc_audit(struct svc *s); /* The audit log; NULL: there is none. Closed after stop(). */
 struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed after stop(). */
 /* Watch the certificate of |tls|, which the setting |key| names; call from start. The metric
  * cgn_tls_certificate_expiry_seconds shows when the certificate ends. When two weeks are left, or a third of

@@ -90,7 +90,8 @@ struct svc_admin_cfg {
 	bool (*ready)(void *svc, struct cgn_buf *why);
 	/* Get the configuration of the start, whose keys that are not live still run, and the newest one. */
 	void (*configs)(void *svc, const struct config **boot, const struct config **loaded);
-	void **state; /* The program's state for its routes; *state is NULL until started. */
+	void **state;        /* The program's state for its routes; *state is NULL until started. */
+	struct audit *audit; /* NULL: there is none. */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
 	struct svc_admin **out, struct cgn_err *err);

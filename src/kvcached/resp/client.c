@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about the connection itself. */
 #include "base/crypto/crypto.h"
+#include "joint/audit/audit.h"
+#include "joint/svc/svc.h"
 #include "kvcached/resp/command_priv.h"
 
 #define LIST_MOST 256 /* connections that CLIENT LIST reports */
@@ -67,11 +69,19 @@ static bool log_in(struct resp_conn *c, struct cgn_str user, struct cgn_str pass
 {
 	bool right = password_is(c, user, password) ||
 		(!c->port->shared->has_password && cgn_str_is(user, "default"));
-	if (right)
+	if (right) {
 		c->authed = true;
-	else
-		resp_error(c, "WRONGPASS invalid username-password pair or user is disabled.");
-	return right;
+		return true;
+	}
+	audit_note(svc_audit(c->port->worker->daemon->svc),
+		&(struct audit_event){.action = "resp.auth",
+			.decision = AUDIT_REFUSED,
+			.kind = CGN_STR("address"),
+			.from = net_peer(c->net),
+			.object = CGN_STR("the Redis port"),
+			.why = CGN_STR("wrong password or user")});
+	resp_error(c, "WRONGPASS invalid username-password pair or user is disabled.");
+	return false;
 }
 
 enum resp_did resp_auth(struct resp_conn *c)

@@ -4,6 +4,7 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
+#include "joint/audit/audit.h"
 #include "router/answer/ollama.h"
 #include "router/limit/limit.h"
 
@@ -25,6 +26,27 @@ static size_t common_fields(const struct gw_req *r, struct http_field *f)
 	return r->client.id.n > 0 ? 2 : 1;
 }
 
+/* Note a caller who may not do what was asked. */
+static void refusal_note(const struct gw_req *r)
+{
+	const struct gw_refusal *how = &r->answer.refusal;
+	char object[512];
+	if (how->status != 401 && how->status != 403)
+		return;
+	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
+	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(r->client.method), CGN_STR_ARG(path));
+	audit_note(r->w->shared->audit,
+		&(struct audit_event){.action = "gateway.request",
+			.decision = AUDIT_REFUSED,
+			.kind = r->identity.key_id != NULL ? CGN_STR("key") : CGN_STR("address"),
+			.name = cgn_str_of(r->identity.key_id),
+			.tenant = r->identity.tenant,
+			.from = r->client.peer,
+			.object = cgn_str_of(object),
+			.why = cgn_str_of(how->code),
+			.request = r->client.id});
+}
+
 static void refusal_send(struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
@@ -41,6 +63,7 @@ static void refusal_send(struct gw_req *r)
 	if (how->allow != NULL)
 		f[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(how->allow)};
 	n += gw_limit_fields(r, f + n);
+	refusal_note(r);
 	if (r->plan.explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
 	r->answer.refused = false;

@@ -167,6 +167,9 @@ static CGN_RC order_check(const struct router *r, const change_request *rq, stru
 static void order_log(const struct router_call *k, const struct cgn_err *err)
 {
 	const char *state = wanted_state_text(k->order->state);
+	char object[512];
+	(void)snprintf(object, sizeof object, "%s %s", k->order->name, state);
+	router_order_note(k, "model.change", object, err);
 	if (err->code == CGN_FINE)
 		cgn_log(INFO, "router.change_model", F_STR("model", k->order->name), F_STR("wanted", state),
 			F_STR("base", k->order->base_model), F_STR("path", k->order->lora_path),

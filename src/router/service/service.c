@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "joint/audit/audit.h"
 #include "joint/telemetry/scrape.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
@@ -14,6 +15,20 @@ void router_call_finish(struct router_call *k, enum cgn_code code, const char *s
 {
 	if (k->c != NULL)
 		grpc_finish(k->c, code, sentence);
+}
+
+void router_order_note(const struct router_call *k, const char *action, const char *object,
+	const struct cgn_err *err)
+{
+	bool good = err->code == CGN_FINE;
+	audit_note(k->r->shared.audit,
+		&(struct audit_event){.action = action,
+			.decision = good ? AUDIT_ALLOWED : AUDIT_FAILED,
+			.kind = k->by[0] != '\0' ? CGN_STR("certificate") : CGN_STR("address"),
+			.name = cgn_str_of(k->by),
+			.from = cgn_str_of(k->from),
+			.object = cgn_str_of(object),
+			.why = good ? (struct cgn_str){0} : cgn_str_of(err->msg)});
 }
 
 void router_call_send(struct router_call *k, const void *message)
@@ -254,6 +269,7 @@ static bool order_read(struct router_call *k, struct cgn_str message)
 /* Log the order once it is known whether it was stored. */
 static void cordon_log(const struct router_call *k, const struct cgn_err *err)
 {
+	router_order_note(k, k->cordons ? "node.cordon" : "node.uncordon", k->node_id, err);
 	if (err->code == CGN_FINE)
 		cgn_log(INFO, "router.cordon", F_STR("node", k->node_id), F_BOOL("cordoned", k->cordons),
 			F_STR("by", k->by), F_STR("from", k->from));

@@ -30,6 +30,9 @@ struct router_call {
 void router_call_send(struct router_call *k, const void *message); /* Send a generated message struct. */
 /* End the call; does nothing when the peer has gone. */
 void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence);
+/* Write the end of an order into the audit log. */
+void router_order_note(const struct router_call *k, const char *action, const char *object,
+	const struct cgn_err *err);
 /* Free the call if it is closed and not |pending|. */
 void router_call_release(struct router_call *k);
 

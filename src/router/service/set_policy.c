@@ -56,6 +56,7 @@ static void status_send(struct router_call *k)
 static void put_log(const struct router_call *k, const struct cgn_err *err)
 {
 	const char *where = state_policy_where(k->r->members.state);
+	router_order_note(k, "policy.set", k->document, err);
 	if (err->code == CGN_FINE)
 		cgn_log(INFO, "router.set_policy", F_STR("document", k->document), F_STR("where", where),
 			F_STR("by", k->by), F_STR("from", k->from));

@@ -20,6 +20,7 @@ struct tls_ctx;
 struct gw_shared {
 	struct telemetry *telemetry;  /* the program's; borrowed */
 	struct tracing *tracing;      /* the same; NULL: off */
+	struct audit *audit;          /* the same; NULL: off */
 	struct chooser_shared choice; /* the control loop writes its index */
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;   /* ROUTE_MAX_NODES, by slot */

@@ -66,6 +66,29 @@ def test_an_adapter_is_loaded_served_and_unloaded(cluster, lora, kind):
     assert status(cluster, "de") == 404
 
 
+def test_sglang_is_asked_for_an_adapter_after_its_base_model(cluster, lora):
+    """SGLang answers for the base model to the adapter's name alone. Clients see the name that they wrote."""
+    cluster.router()
+    node = cluster.node("a", *LORA, sections={"engine": {"kind": "sglang"}})
+    cluster.wait_ready()
+    model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+    until(lambda: status(cluster, "de") == 200, "it is served")
+
+    text = "the quick brown fox jumps over the lazy dog " * 20
+
+    def cached(port, name, **more):
+        a = ask(port, "POST", "/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": text}], "max_tokens": 2, **more})
+        return a.json()["model"], a.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached(cluster.http_port, "sim") == ("sim", 0)
+    assert cached(cluster.http_port, "de") == ("de", 0)  # not the base model's blocks
+    hit = cached(cluster.http_port, "sim")[1]
+    assert cached(cluster.http_port, "de") == ("de", hit) and hit > 0
+    assert cached(node.engine_port, "de", cache_salt="s")[1] == 0 and cached(node.engine_port, "sim", cache_salt="s")[1] == hit
+    streamed = cluster.chat("hello", model="de", max_tokens=6, stream=True)
+    assert b'"model":"de"' in streamed.body and b"sim:de" not in streamed.body
+
+
 def test_what_is_wanted_outlives_router_agent_and_engine(cluster, lora):
     router = cluster.router()
     a = cluster.node("a", *LORA, sections=VLLM)

@@ -504,9 +504,69 @@ static void loras_and_sleep_are_asked_for_in_each_kinds_way(void **state)
 	}
 }
 
+#define OF_VLLM(message, type, code) \
+	"{\"error\":{\"message\":\"" message "\",\"type\":\"" type "\",\"param\":null,\"code\":" code "}}"
+#define OF_SGLANG(message, loaded)                                                              \
+	"{\"rid\":null,\"http_worker_ipc\":null,\"success\":false,\"error_message\":\"" message \
+	"\",\"loaded_adapters\":" loaded "}"
+
+/* What vLLM 0.32.0 and SGLang 0.5.23 answered on a CPU; vLLM 0.33.0 has the same sentences. */
+static void refusals_that_say_it_is_so_already_are_known(void **state)
+{
+	(void)state;
+	static const struct {
+		enum engine_change what;
+		bool so;
+		int status;
+		const char *answer;
+	} row[] = {
+		/* vLLM: loaded twice, a path without an adapter, the base model's name, one that is not there. */
+		{ENGINE_LORA_LOAD, true, 400,
+			OF_VLLM("The lora adapter 'sql' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.",
+				"InvalidUserInput", "400")},
+		{ENGINE_LORA_LOAD, false, 404,
+			OF_VLLM("Loading lora sql failed: No adapter found for /nowhere/lora",
+				"NotFoundError", "404")},
+		{ENGINE_LORA_LOAD, false, 400,
+			OF_VLLM("The lora adapter 'sql' conflicts with a served base model.",
+				"InvalidUserInput", "400")},
+		{ENGINE_LORA_UNLOAD, true, 404,
+			OF_VLLM("The lora adapter 'sql' cannot be found.", "NotFoundError", "404")},
+		{ENGINE_LORA_LOAD, false, 404, "{\"detail\":\"Not Found\"}"}, /* no routes for adapters */
+		{ENGINE_LORA_UNLOAD, true, 404, "{\"detail\":\"Not Found\"}"},
+		/* SGLang: the same, and --enable-lora is missing. */
+		{ENGINE_LORA_LOAD, true, 400,
+			OF_SGLANG("Failed to load LoRA adapter sql because it is already loaded",
+				"{\"sql\":\"/loras/sql\"}")},
+		{ENGINE_LORA_LOAD, false, 400,
+			OF_SGLANG(
+				"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/nowhere/lora'. Use `repo_type` argument if needed.",
+				"{\"other\":\"/loras/sql\"}")},
+		{ENGINE_LORA_LOAD, false, 400,
+			OF_SGLANG("[Errno 2] No such file or directory: '/loras/sql/adapter_config.json'",
+				"{}")},
+		{ENGINE_LORA_UNLOAD, true, 400,
+			OF_SGLANG("LoRA with name sql does not exist. Loaded LoRAs: odict_keys(['tiny'])",
+				"null")},
+		{ENGINE_LORA_UNLOAD, false, 400,
+			OF_SGLANG("LoRA is not enabled. Please set `--enable-lora` to enable LoRA.", "null")},
+		/* Sentences about another adapter say nothing of this one. */
+		{ENGINE_LORA_LOAD, false, 400,
+			OF_SGLANG("Failed to load LoRA adapter sql2 because it is already loaded",
+				"{\"sql\":\"/loras/sql\"}")},
+		{ENGINE_LORA_UNLOAD, false, 500,
+			OF_VLLM("The lora adapter 'sql' cannot be found.", "InternalServerError", "500")},
+	};
+	for (size_t i = 0; i < CGN_COUNT(row); i++)
+		assert_int_equal(engine_change_is_so(row[i].what, CGN_STR("sql"), row[i].status,
+					 cgn_str_of(row[i].answer)),
+			row[i].so);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(refusals_that_say_it_is_so_already_are_known),
 		cmocka_unit_test(urls_are_taken_apart),
 		cmocka_unit_test(bad_urls_are_refused_by_name),
 		cmocka_unit_test(paths_are_joined),

@@ -105,28 +105,18 @@ void engine_adapters_close(struct engine *e)
 
 /* ---- requests to the engine ---- */
 
-/* Whether the engine has no route for adapters: its 404 does not speak of this one. */
+/* Whether the engine has no route for adapters. */
 static bool is_without_route(const struct engine_adapter *a, const struct enginefetch_answer *r)
 {
-	return r->err->code == CGN_FINE && r->status == 404 &&
-		memmem(r->body.p, r->body.n, a->name, strlen(a->name)) == NULL;
+	return r->err->code == CGN_FINE && engine_change_is_unknown(cgn_str_of(a->name), r->status, r->body);
 }
 
-/* Whether the engine's refusal says that it is as wanted already. vLLM and SGLang say so with 400 or 404. */
+/* Whether the engine's refusal says that it is as wanted already. */
 static bool is_so_already(const struct engine_adapter *a, bool loads, const struct enginefetch_answer *r)
 {
-	struct cgn_str said = r->body;
-	if (r->err->code != CGN_FINE || (r->status != 400 && r->status != 404))
-		return false;
-	if (loads)
-		return memmem(said.p, said.n, a->name, strlen(a->name)) != NULL &&
-			(memmem(said.p, said.n, "already been loaded", 19) != NULL ||
-				memmem(said.p, said.n, "already loaded", 14) != NULL ||
-				memmem(said.p, said.n, "already exists", 14) != NULL);
-	return is_without_route(a, r) || memmem(said.p, said.n, "does not exist", 14) != NULL ||
-		memmem(said.p, said.n, "cannot be found", 15) != NULL ||
-		memmem(said.p, said.n, "not loaded", 10) != NULL ||
-		memmem(said.p, said.n, "not found", 9) != NULL;
+	return r->err->code == CGN_FINE &&
+		engine_change_is_so(loads ? ENGINE_LORA_LOAD : ENGINE_LORA_UNLOAD, cgn_str_of(a->name),
+			r->status, r->body);
 }
 
 static void adapter_refused(struct engine *e, struct engine_adapter *a, bool loads,

@@ -16,6 +16,8 @@
 /* A (model, node) pair while the view is built. */
 struct pair {
 	struct cgn_str model, served;
+	struct cgn_str
+		base; /* What requests to the engine put before the name, with a ':'; empty: nothing. */
 	const struct view_node *node;
 	const struct engine_ops *kind;
 	const struct engine_tokens_ops *tokens;
@@ -119,6 +121,13 @@ static uint32_t chain_of(const Cognitora__V1__Engine *e, size_t at, struct cgn_s
 	return same ? c->block_tokens : VIEW_OTHER_CHAIN;
 }
 
+/* Return what requests put before the name of the model e->models[at]. */
+static struct cgn_str base_of(const Cognitora__V1__Engine *e, size_t at, const struct engine_ops *kind)
+{
+	bool named = kind != NULL && kind->adapter_after_base && at > 0;
+	return cgn_str_of(named ? e->models[0] : "");
+}
+
 static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, view_name_fn name_of,
 	const void *arg, struct pair *out)
 {
@@ -129,10 +138,13 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 			for (size_t m = 0; m < info->engines[e]->n_models; m++) {
 				struct cgn_str served = cgn_str_of(info->engines[e]->models[m]);
 				struct cgn_str name = name_of != NULL ? name_of(arg, served) : served;
+				const struct engine_ops *kind =
+					engine_ops_named(cgn_str_of(info->engines[e]->kind));
 				out[n++] = (struct pair){.model = name,
 					.served = served,
+					.base = base_of(info->engines[e], m, kind),
 					.node = &v->nodes[i],
-					.kind = engine_ops_named(cgn_str_of(info->engines[e]->kind)),
+					.kind = kind,
 					.tokens = engine_tokens_of(cgn_str_of(info->engines[e]->kind)),
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.handoff = info->engines[e]->handoff,
@@ -155,13 +167,19 @@ struct model_columns {
 };
 
 /* False: out of memory. */
-static bool name_fill(struct cluster_view *v, struct cgn_str text, struct view_name *out)
+static bool name_fill(struct cluster_view *v, const struct pair *p, struct view_name *out)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0}, name = {0};
 	struct json_out o = json_out_to(&b);
-	json_put_str(&o, text);
-	*out = (struct view_name){cgn_arena_str(&v->arena, text), cgn_arena_str(&v->arena, cgn_buf_view(&b))};
-	return !b.bad && out->text.p != NULL && out->json.p != NULL;
+	if (p->base.n > 0)
+		cgn_buf_fmt(&name, "%.*s:", CGN_STR_ARG(p->base));
+	cgn_buf_str(&name, p->served);
+	json_put_str(&o, cgn_buf_view(&name));
+	bool bad = b.bad || name.bad;
+	cgn_buf_fini(&name);
+	*out = (struct view_name){cgn_arena_str(&v->arena, p->served),
+		cgn_arena_str(&v->arena, cgn_buf_view(&b))};
+	return !bad && out->text.p != NULL && out->json.p != NULL;
 }
 
 /* Begin the model of |p| with its columns at |at|. False: out of memory. */
@@ -218,9 +236,10 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	if (!handoff_fill(v, p, at->handoff++))
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
+	bool plain = p->base.n == 0 && last != NULL && last->json.n == last->text.n + 2;
 	m->n_ready++;
-	if (last == NULL || !cgn_str_eq(last->text, p->served))
-		return name_fill(v, p->served, at->served++);
+	if (!plain || !cgn_str_eq(last->text, p->served))
+		return name_fill(v, p, at->served++);
 	*at->served++ = *last; /* Mostly all nodes have the same name for a model. */
 	return true;
 }

@@ -36,7 +36,8 @@ struct view_node {
 #define VIEW_OTHER_CHAIN UINT32_MAX
 /* A name under which an engine serves a model. */
 struct view_name {
-	struct cgn_str text, json; /* |json|: as a JSON string, quotes included. */
+	struct cgn_str text; /* As the node's description has it. */
+	struct cgn_str json; /* As requests to the engine name it: a JSON string, quotes included. */
 };
 
 struct view_model {

@@ -25,3 +25,37 @@ const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str 
 	}
 	return NULL;
 }
+
+bool engine_change_is_unknown(struct cgn_str name, int status, struct cgn_str answer)
+{
+	return status == 404 && (name.n == 0 || memmem(answer.p, answer.n, name.p, name.n) == NULL);
+}
+
+/* What an engine says of the adapter that has one of these words before and after its name. */
+static const struct refusal {
+	enum engine_change what;
+	int status;
+	const char *before, *after;
+} refusals[] = {
+	{ENGINE_LORA_LOAD, 400, "The lora adapter '", "' has already been loaded."}, /* vLLM */
+	{ENGINE_LORA_UNLOAD, 404, "The lora adapter '", "' cannot be found."},
+	{ENGINE_LORA_LOAD, 400, "Failed to load LoRA adapter ", " because it is already loaded"}, /* SGLang */
+	{ENGINE_LORA_UNLOAD, 400, "LoRA with name ", " does not exist."},
+};
+
+bool engine_change_is_so(enum engine_change what, struct cgn_str name, int status, struct cgn_str answer)
+{
+	if (what == ENGINE_LORA_UNLOAD && engine_change_is_unknown(name, status, answer))
+		return true;
+	for (size_t i = 0; i < CGN_COUNT(refusals); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf said = {0};
+		if (refusals[i].what != what || refusals[i].status != status)
+			continue;
+		cgn_buf_putz(&said, refusals[i].before);
+		cgn_buf_str(&said, name);
+		cgn_buf_putz(&said, refusals[i].after);
+		if (!said.bad && memmem(answer.p, answer.n, said.p, said.n) != NULL)
+			return true;
+	}
+	return false;
+}

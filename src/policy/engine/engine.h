@@ -151,7 +151,10 @@ struct engine_ops {
 	/* Paths without query that the engine does not have; ends with NULL. NULL: none are known */
 	const char *const *lacks;
 	const struct engine_tokens_ops *tokens; /* How to ask for token ids (tokens.h); NULL: not possible */
-	const struct engine_resume *resumes;    /* Resume dialects of this kind */
+	/* A request names a LoRA adapter as BASE:ADAPTER, with the first model's name; an adapter's name alone would
+	 * get the base model's answer. */
+	bool adapter_after_base;
+	const struct engine_resume *resumes; /* Resume dialects of this kind */
 	size_t n_resumes;
 	/* Return the name of the engine's struct engine_resume; "": the engine cannot resume. */
 	const char *(*resume)(const struct config_engine *e);

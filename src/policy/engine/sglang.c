@@ -144,6 +144,7 @@ const struct engine_ops engine_sglang = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", sglang_read}},
 	.tokens = &engine_tokens_maybe,
+	.adapter_after_base = true,
 	.resumes = sglang_resumes,
 	.n_resumes = CGN_COUNT(sglang_resumes),
 	.resume = sglang_resume,

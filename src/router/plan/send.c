@@ -77,10 +77,10 @@ static Cognitora__V1__Leg wire_role(enum leg_role role)
 static void model_name(struct gw_req *r, const struct view_name *served, struct proto_generate *g)
 {
 	g->facts.model = served->text;
-	/* a name that JSON has to escape can't stand in a form */
+	/* a name that JSON has to escape, or that the engine wants after its base model's, can't stand in a form */
 	bool plain = served->json.n == served->text.n + 2;
-	r->plan.renamed = r->prompt.name_n > 0 && !cgn_str_eq(served->text, r->prompt.asked) &&
-		(plain || !r->prompt.form);
+	bool other = !plain || !cgn_str_eq(served->text, r->prompt.asked);
+	r->plan.renamed = r->prompt.name_n > 0 && other && (plain || !r->prompt.form);
 	if (r->plan.renamed)
 		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n,
 			r->prompt.form ? served->text : served->json};

@@ -11,7 +11,11 @@ struct sim_cfg {
 	const char *listen; /* All strings are borrowed from argv or static. */
 	const char *models[SIM_MODELS_MAX];
 	unsigned n_models;
-	bool unloaded[SIM_MODELS_MAX];         /* The model was a LoRA that was unloaded. */
+	enum sim_model_state {
+		SIM_MODEL_PLAIN,
+		SIM_MODEL_AFTER_BASE, /* A LoRA that SGLang's route loaded: requests name it as BASE:NAME. */
+		SIM_MODEL_UNLOADED,   /* It was a LoRA. */
+	} model_state[SIM_MODELS_MAX];
 	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;
 	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;

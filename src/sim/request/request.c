@@ -12,6 +12,25 @@ static bool field_true(const struct sim_fields *f, enum sim_key key)
 	return sim_field(f, key, &value) && json_bool(value, false);
 }
 
+unsigned sim_model_named(const struct sim_cfg *cfg, struct cgn_str name)
+{
+	unsigned i = 0;
+	while (i < cfg->n_models &&
+		(cfg->model_state[i] == SIM_MODEL_UNLOADED || !cgn_str_is(name, cfg->models[i])))
+		i++;
+	return i;
+}
+
+/* SGLang knows its adapters as BASE:ADAPTER, and answers for the base model to the adapter's name alone. Return n_models: the
+ * name is not of this form. */
+static unsigned adapter_named(const struct sim_cfg *cfg, struct cgn_str name)
+{
+	struct cgn_str rest = name, base = cgn_str_split(&rest, ':');
+	unsigned i =
+		cgn_str_is(base, cfg->models[0]) && rest.n > 0 ? sim_model_named(cfg, rest) : cfg->n_models;
+	return i > 0 ? i : cfg->n_models;
+}
+
 bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *root, unsigned *model,
 	struct sim_refusal *no)
 {
@@ -22,12 +41,14 @@ bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *
 	if (value.type != JSON_STRING)
 		return sim_refuse(no, 400, "invalid_type", "model", "model must be a string");
 	struct cgn_str name = json_str(value, env->arena);
-	for (; *model < env->cfg->n_models; ++*model) {
-		if (!env->cfg->unloaded[*model] && cgn_str_is(name, env->cfg->models[*model]))
-			return true;
-	}
-	return sim_refuse(no, 404, "model_not_found", "model", "The model `%.*s` does not exist.",
-		(int)(name.n < 128 ? name.n : 128), name.n > 0 ? name.p : "");
+	*model = sim_model_named(env->cfg, name);
+	if (*model < env->cfg->n_models && env->cfg->model_state[*model] == SIM_MODEL_AFTER_BASE)
+		*model = 0;
+	if (*model == env->cfg->n_models)
+		*model = adapter_named(env->cfg, name);
+	return *model < env->cfg->n_models ||
+		sim_refuse(no, 404, "model_not_found", "model", "The model `%.*s` does not exist.",
+			(int)(name.n < 128 ? name.n : 128), name.n > 0 ? name.p : "");
 }
 
 bool sim_check_context(const struct sim_cfg *cfg, uint64_t prompt, uint64_t answer, struct sim_refusal *no)

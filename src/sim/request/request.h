@@ -45,6 +45,8 @@ void sim_request_fini(struct sim_request *a);
 /* Return the length at which words that answer this prompt end by themselves. */
 uint32_t sim_request_natural_tokens(const struct sim_cfg *cfg, uint64_t digest);
 
+/* Return the index of the served model |name|; n_models: there is none. */
+unsigned sim_model_named(const struct sim_cfg *cfg, struct cgn_str name);
 /* Find the model that the request names; the first served model when it names none. False with a 404 in |no|
  * when it is not served. */
 bool sim_model_find(const struct sim_request_env *env, const struct sim_fields *root, unsigned *model,

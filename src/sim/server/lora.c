@@ -37,15 +37,6 @@ static void lora_answer(struct sim_call *c, struct cgn_str name, const char *did
 	sim_call_answer(c, 200, cgn_buf_view(&b));
 }
 
-/* Return the index of a served model; n_models: none has the name. */
-static unsigned model_find(const struct sim_cfg *cfg, struct cgn_str name)
-{
-	unsigned i = 0;
-	while (i < cfg->n_models && (cfg->unloaded[i] || !cgn_str_is(name, cfg->models[i])))
-		i++;
-	return i;
-}
-
 /* Read the member |key|, a string that is not empty. */
 static bool text_read(struct sim_call *c, struct json_val root, const char *key, struct cgn_str *out)
 {
@@ -66,9 +57,10 @@ static bool is_adapter(struct cgn_str path)
 static bool model_add(struct sim_call *c, struct cgn_str name, struct sim_refusal *no)
 {
 	struct sim_cfg *cfg = c->w->team->loras;
+	enum sim_model_state state = is_vllm(c) ? SIM_MODEL_PLAIN : SIM_MODEL_AFTER_BASE;
 	for (unsigned i = 0; i < cfg->n_models; i++)
-		if (cfg->unloaded[i] && cgn_str_is(name, cfg->models[i])) {
-			cfg->unloaded[i] = false;
+		if (cfg->model_state[i] == SIM_MODEL_UNLOADED && cgn_str_is(name, cfg->models[i])) {
+			cfg->model_state[i] = state;
 			return true;
 		}
 	struct cgn_buf quoted = {0}; /* Owned by the team as long as the process lives. */
@@ -81,6 +73,7 @@ static bool model_add(struct sim_call *c, struct cgn_str name, struct sim_refusa
 		return sim_refuse(no, 500, NULL, NULL, "out of memory");
 	}
 	c->w->team->models[cfg->n_models] = cgn_buf_view(&quoted);
+	cfg->model_state[cfg->n_models] = state;
 	cfg->models[cfg->n_models++] = copy;
 	return true;
 }
@@ -91,10 +84,10 @@ static bool lora_load(struct sim_call *c, struct json_val root, struct cgn_str *
 	bool vllm = is_vllm(c);
 	if (!text_read(c, root, "lora_name", name) || !text_read(c, root, "lora_path", &path))
 		return sim_refuse(no, 400, NULL, NULL, "Both 'lora_name' and 'lora_path' must be provided.");
-	if (model_find(c->w->cfg, *name) < c->w->cfg->n_models)
+	if (sim_model_named(c->w->cfg, *name) < c->w->cfg->n_models)
 		return sim_refuse(no, 400, NULL, NULL,
 			vllm ? "The lora adapter '%.*s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."
-			     : "LoRA with name %.*s already exists. Loaded LoRAs: dict_keys([...])",
+			     : "Failed to load LoRA adapter %.*s because it is already loaded",
 			CGN_STR_ARG(*name));
 	if (!is_adapter(path))
 		return sim_refuse(no, vllm ? 404 : 400, NULL, NULL,
@@ -110,13 +103,13 @@ static bool lora_unload(struct sim_call *c, struct json_val root, struct cgn_str
 	if (!text_read(c, root, "lora_name", name))
 		return sim_refuse(no, 400, NULL, NULL,
 			"either 'lora_name' and 'lora_int_id' needs to be provided.");
-	unsigned i = model_find(c->w->cfg, *name);
+	unsigned i = sim_model_named(c->w->cfg, *name);
 	if (i == 0 || i == c->w->cfg->n_models)
 		return sim_refuse(no, is_vllm(c) ? 404 : 400, NULL, NULL,
 			is_vllm(c) ? "The lora adapter '%.*s' cannot be found."
-				   : "LoRA with name %.*s does not exist. Loaded LoRAs: dict_keys([...])",
+				   : "LoRA with name %.*s does not exist. Loaded LoRAs: odict_keys([...])",
 			CGN_STR_ARG(*name));
-	c->w->team->loras->unloaded[i] = true;
+	c->w->team->loras->model_state[i] = SIM_MODEL_UNLOADED;
 	return true;
 }
 

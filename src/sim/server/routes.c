@@ -85,7 +85,7 @@ void sim_route_models(struct sim_call *c)
 	c->reply.created = cgn_clock_wall_ms() / 1000;
 	cgn_buf_putz(b, "{\"object\":\"list\",\"data\":[");
 	for (unsigned i = 0; i < c->w->cfg->n_models; i++)
-		if (!c->w->cfg->unloaded[i])
+		if (c->w->cfg->model_state[i] != SIM_MODEL_UNLOADED)
 			put_model_card(c, i, b);
 	cgn_buf_putz(b, "]}");
 	sim_call_answer(c, 200, cgn_buf_view(b));

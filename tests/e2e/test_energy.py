@@ -20,19 +20,30 @@ def watts(running):
     return 120 if running == 0 else 267 + 36 * math.log2(running)
 
 
+def put(path, text):
+    """Write a file of sysfs; readers see it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.rename(path)
+
+
 class Gpu(threading.Thread):
     """A GPU whose energy counter follows an engine's running requests."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
         self.path, self.port, self.joules, self.busy_joules, self.more, self.ended = path, None, 0, 0, "", False
+        self.beside_w = None  # what the machine's own meter shows beside the GPU; None: it has no meter
         self.write(0)
 
     def write(self, now_w):
         fresh = self.path.with_suffix(".new")
         fresh.write_text(f"count 1\npower_limit 0 {LIMIT_W * 1000}\npower 0 {int(now_w * 1000)}\nenergy 0 {int(1e6 + self.joules * 1000)}\n"
-                         f"temperature 0 60\n{self.more}")
+                         f"{self.more}temperature 0 60\n")
         fresh.rename(self.path)
+        if self.beside_w is not None:
+            put(self.path.with_suffix(".sys") / "class/hwmon/hwmon0/power1_average", f"{int((now_w + self.beside_w) * 1e6)}\n")
 
     def running(self):
         try:
@@ -58,7 +69,7 @@ def world(tmp_path, monkeypatch):
     """Return a function that starts a cluster of nodes with a GPU each."""
     clusters, gpus = [], []
 
-    def start(names, router=None, engine=("--decode-ms", "10"), **sections):
+    def start(names, router=None, engine=("--decode-ms", "10"), beside_w=None, more="", counts=True, **sections):
         c = Cluster(tmp_path)
         clusters.append(c)
         c.router({"router.energy": router or {}, "router": {"policy": "kv"}, **sections})
@@ -66,13 +77,16 @@ def world(tmp_path, monkeypatch):
         for name in names:
             g = by[name] = Gpu(tmp_path / f"gpu-{name}")
             gpus.append(g)
+            g.beside_w, g.more = beside_w, more
+            put(g.path.with_suffix(".sys") / "class/hwmon/hwmon0/name", "power_meter\n")
+            g.write(0)
             monkeypatch.setenv("FAKE_NVML", str(g.path))
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY}})
+            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY, "sysfs": str(g.path.with_suffix(".sys"))}})
             g.port = c.nodes[name].engine_port
             g.start()
         c.wait_ready(len(names))
-        for name in names:
+        for name in names if counts else ():
             until(lambda: known(c, name), c.logs)
         return c, by
 
@@ -208,6 +222,25 @@ def test_budget_keeps_nodes_idle(world):
     """The budget has room for one node that computes and one that is idle: requests gather although a joule costs nothing."""
     c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930})
     assert len(set(at_once(c, 4, 60, gap=0.1))) == 1
+
+
+def test_budget_counts_what_the_meters_of_machines_show(world):
+    """By their GPUs alone both nodes may run (267 + 680 W); fans and boards draw 200 W more in each, so only one may."""
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 1310}, beside_w=200)
+    until(lambda: 600 < c.metric("cgn_energy_nodes_watts") < 700, lambda: c.metric("cgn_energy_nodes_watts"))
+    assert c.metric("cgn_energy_budget_watts") == 1310
+    assert all(300 < n["node_watts"] < 340 for n in c.status()["nodes"]), c.status()
+    assert len(set(at_once(c, 4, 60, gap=0.1))) == 1
+
+
+def test_hot_nodes_whose_energy_is_not_counted_are_left_out(world):
+    silent = "fail DeviceGetTotalEnergyConsumption 3\nfail DeviceGetPowerUsage 3\n"
+    c, gpus = world(["a", "b"], {"mode": "on"}, more=silent, counts=False)
+    gpus["a"].more = silent + "slowed 0 8\n"  # hardware
+    until(lambda: {c.chat(f"hot {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(6)} == {"b"}, c.logs)
+    assert all(n["watts"] is None and n["node_watts"] is None for n in c.status()["nodes"])
+    gpus["a"].more, gpus["b"].more = silent, silent + "temperature 0 90\n"  # it will slow down soon
+    until(lambda: {c.chat(f"hot {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(6)} == {"a"}, c.logs)
 
 
 def test_requests_wait_for_the_budget_and_are_served(world):

@@ -107,6 +107,26 @@ static void counters_wrap(void **state)
 	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 0.75));
 }
 
+static void a_counter_that_is_reset_is_no_energy(void **state)
+{
+	(void)state;
+	struct powersrc p;
+	put_package("intel-rapl:0", "100000000\n", "900000000\n");
+	put_file("intel-rapl:0", "max_energy_range_uj", "262143328850\n");
+	put_package("intel-rapl:1", "100000000\n", "900000000\n");
+	put_file("intel-rapl:1", "max_energy_range_uj", "nonsense\n");
+	powersrc_init(&p, root);
+	(void)powersrc_step(&p, CGN_SEC);
+	put_file("intel-rapl:0", "energy_uj", "5000000\n"); /* A wrap would be 261 kJ in a second */
+	put_file("intel-rapl:1", "energy_uj", "5000000\n");
+	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 1));
+	assert_true(is_near(p.joules, 0));
+	put_file("intel-rapl:0", "energy_uj", "35000000\n");
+	put_file("intel-rapl:1", "energy_uj", "25000000\n");
+	assert_true(is_near(powersrc_step(&p, 3 * CGN_SEC), 0.75));
+	assert_true(is_near(p.joules, 50));
+}
+
 static void only_packages_with_a_limit_count(void **state)
 {
 	(void)state;
@@ -288,6 +308,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sensors_are_bounded, fresh_root, drop_root),
 		cmocka_unit_test(gpus_are_readings_too),
 		cmocka_unit_test_setup_teardown(counters_wrap, fresh_root, drop_root),
+		cmocka_unit_test_setup_teardown(a_counter_that_is_reset_is_no_energy, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(only_packages_with_a_limit_count, fresh_root, drop_root),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -256,6 +256,37 @@ static void board_gives_what_was_set(void **state)
 	energy_board_free(&b);
 }
 
+static void board_counts_what_was_measured(void **state)
+{
+	(void)state;
+	struct energy_board *b = NULL;
+	const struct energy_load idle = {0}, four = {.streams = 4}, prompt = {.prompt_tokens = 9};
+	const struct energy_instant sums = {.at = 100 * CGN_SEC};
+	cgn_nsec now = 105 * CGN_SEC, late = 111 * CGN_SEC;
+	assert_true(cgn_ok(energy_board_new(8, &b, NULL)));
+	near_to(energy_board_watts(b, 3, &four, now), 0, 0);
+	/* Without a curve the node's own measurement counts, while it is fresh. */
+	energy_board_measured(b, 3, 800, 0, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, &four, now), 800, 0);
+	near_to(energy_board_node_watts(b, 3, now), 800, 0);
+	near_to(energy_board_watts(b, 3, &four, late), 0, 0);
+	near_to(energy_board_node_watts(b, 3, late), 0, 0);
+	/* With a curve the load of now does, and what the meter showed beyond the counters. */
+	energy_board_set(b, 3, &real, 0);
+	energy_board_measured(b, 3, 800, 150, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, &idle, now), 120 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, &four, now), 339 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, &prompt, now), 680 + 150, 1e-6);
+	energy_board_sums(b, 3, &sums, 1.1); /* The counter says more than the curve */
+	near_to(energy_board_watts(b, 3, &prompt, now), 680 * 1.1 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, &prompt, late), 680, 1e-6);
+	energy_board_set(b, 3, &real, ENERGY_PARKED);
+	near_to(energy_board_watts(b, 3, &prompt, late), 120, 1e-6);
+	energy_board_clear(b, 3);
+	near_to(energy_board_watts(b, 3, &four, now), 0, 0);
+	energy_board_free(&b);
+}
+
 /* ---- parking ---- */
 
 static void parks_after_the_window_and_wakes_at_once(void **state)
@@ -321,6 +352,7 @@ int main(void)
 		cmocka_unit_test(joules_of_requests_add_up_to_the_counter),
 		cmocka_unit_test(idle_joules_are_of_no_request),
 		cmocka_unit_test(board_gives_what_was_set),
+		cmocka_unit_test(board_counts_what_was_measured),
 		cmocka_unit_test(parks_after_the_window_and_wakes_at_once),
 		cmocka_unit_test(series_gives_the_value_of_now),
 	};

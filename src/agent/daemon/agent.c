@@ -344,7 +344,7 @@ static bool on_energy_asked(void *user, Cognitora__V1__Energy *out, float *watts
 	struct agent *a = user;
 	CGN_LIVE(a, AGENT_TAG);
 	node_energy_tell(&a->energy, out, watts, cgn_loop_now(a->loop));
-	return a->energy.begun;
+	return node_energy_speaks(&a->energy);
 }
 
 static void on_direct_changed(void *user, bool heard)
@@ -422,7 +422,10 @@ static void on_power_timer(struct cgn_timer *t)
 	CGN_LIVE(a, AGENT_TAG);
 	if (a->power_turn++ % POWER_TURNS == 0) {
 		(void)powersrc_step(&a->power, cgn_loop_now(a->loop));
-		node_energy_read(&a->energy, &a->gpus, &a->power, cgn_loop_now(a->loop));
+		struct power_sum sum;
+		bool measured = node_power_sum(a->node_power, &sum);
+		node_energy_read(&a->energy, &a->gpus, &a->power, measured ? &sum : NULL,
+			cgn_loop_now(a->loop));
 		watch_energy_changed(&a->watch);
 	} else if (a->energy.known && a->relays.share.all.inflight > 0) {
 		watch_energy_changed(&a->watch);

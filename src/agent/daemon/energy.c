@@ -4,6 +4,8 @@
 #include "agent/metrics.h"
 #include "base/log/log.h"
 
+#define EXTRA_GAIN 0.2
+
 static const char *const phases[] = {"prefill", "decode", "idle"};
 
 void node_energy_init(struct node_energy *e, struct telemetry *t, cgn_nsec now)
@@ -45,17 +47,30 @@ static void counter_stopped(struct node_energy *e, cgn_nsec now)
 	e->known = false;
 }
 
-void node_energy_read(struct node_energy *e, const struct gpus *g, const struct powersrc *p, cgn_nsec now)
+/* A meter is a mean over some time, so what it shows beyond the counters is one too. */
+static void extra_learn(struct node_energy *e, const struct power_sum *sum, double counted_w)
+{
+	double extra = sum != NULL && sum->is_whole && sum->watts > counted_w ? sum->watts - counted_w : 0;
+	e->extra_w = sum == NULL || !sum->is_whole ? 0
+		: e->extra_w > 0                   ? e->extra_w + EXTRA_GAIN * (extra - e->extra_w)
+						   : extra;
+}
+
+void node_energy_read(struct node_energy *e, const struct gpus *g, const struct powersrc *p,
+	const struct power_sum *sum, cgn_nsec now)
 {
 	double joules = g->joules + p->joules, limit = gpus_limit_watts(g) + powersrc_limit_watts(p),
 	       span = 0, seconds = 0;
 	e->hot = gpus_hot(g);
+	e->node_w = sum != NULL ? sum->watts : 0;
+	e->is_told = e->is_told || e->hot || e->node_w > 0;
 	if (!(joules > 0))
 		return;
 	if (e->counter.counter.max_watts <= 0)
 		energy_counter_init(&e->counter, 0, limit > 0 ? limit : 1e5);
 	switch (energy_counter_read(&e->counter, (uint64_t)(joules * 1e6), now, &span, &seconds)) {
 	case ENERGY_SPAN:
+		extra_learn(e, sum, span / seconds);
 		if (!e->begun)
 			meter_begin(e, limit, now);
 		else
@@ -85,8 +100,11 @@ void node_energy_load(struct node_energy *e, const struct energy_load *load, cgn
 void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *watts, cgn_nsec now)
 {
 	cognitora__v1__energy__init(out);
+	out->hot = e->hot;
+	out->node_watts = (float)e->node_w;
 	if (!e->known)
 		return;
+	out->extra_watts = (float)e->extra_w;
 	const struct energy_sums s = energy_meter_sums(&e->meter, now);
 	const struct energy_curve *c = &e->meter.model.curve;
 	memcpy(watts, c->decode, sizeof c->decode);
@@ -97,5 +115,9 @@ void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *
 	out->stream_joules = s.stream_j;
 	out->token_joules = s.token_j;
 	out->scale = (float)e->meter.scale;
-	out->hot = e->hot;
+}
+
+bool node_energy_speaks(const struct node_energy *e)
+{
+	return e->begun || e->is_told;
 }

@@ -137,6 +137,11 @@ void node_power_close(struct node_power **take)
 		cgn_loop_bury(p->loop, &p->grave, power_release);
 }
 
+bool node_power_sum(struct node_power *p, struct power_sum *out)
+{
+	return powerpoll_sum(p->poll, p->node, out);
+}
+
 void node_power_report(struct node_power *p, struct json_out *o)
 {
 	powerpoll_report(p->poll, o);

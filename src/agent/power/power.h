@@ -10,4 +10,5 @@ struct node_power;
 CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,
 	const struct gpus *gpus, struct node_power **out, struct cgn_err *err);
 void node_power_close(struct node_power **take);                  /* NULL-safe. */
+bool node_power_sum(struct node_power *p, struct power_sum *out); /* The node's power now; false: unknown. */
 void node_power_report(struct node_power *p, struct json_out *o); /* Append the object of /power. */

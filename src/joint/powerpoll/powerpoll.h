@@ -31,6 +31,8 @@ CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *n
 CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct cgn_err *err);
 /* For --check: note what is wrong with them. */
 void powerpoll_check(const struct config *cfg, struct svc_problems *out);
+/* Sum up the power of |node| now, as power_sum_of. */
+bool powerpoll_sum(struct powerpoll *p, const char *node, struct power_sum *out);
 /* Append {"nodes": [...], "sources": [...]}: each reading with its age and its state. */
 void powerpoll_report(struct powerpoll *p, struct json_out *o);
 /* End the sources, sessions at BMCs too, within 2 s, and free everything; then call |done|, which may be NULL, maybe

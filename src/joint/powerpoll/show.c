@@ -170,6 +170,18 @@ bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first,
 	return power_sum_of(p->room, p->n_room, cgn_str_of(first->node), now, out);
 }
 
+bool powerpoll_sum(struct powerpoll *p, const char *node, struct power_sum *out)
+{
+	cgn_nsec now = cgn_loop_now(p->loop);
+	CGN_LIVE(p, POWERPOLL_TAG);
+	struct powerpoll_source *first = p->first;
+	while (first != NULL && strcmp(first->node, node) != 0)
+		first = powerpoll_node_after(first);
+	for (struct powerpoll_source *s = first; s != NULL && s != powerpoll_node_after(first); s = s->next)
+		powerpoll_look(s, now);
+	return first != NULL && powerpoll_sum_at(p, first, now, out);
+}
+
 static void node_show(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now)
 {
 	struct power_sum sum;

@@ -2,13 +2,13 @@
 /* host: RAPL and hwmon. */
 #include "joint/powersrc/host.h"
 
+#include "joint/powersrc/powersrc.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MOST_WATTS 20000 /* No counter of one machine's part counts more */
 
 /* ---- files ---- */
 
@@ -91,7 +91,7 @@ static void zone_find(struct powersrc_host *h, const char *dir)
 		return;
 	if (line_read(dir, "max_energy_range_uj", range, sizeof range))
 		(void)cgn_str_u64(cgn_str_of(range), &range_uj);
-	power_counter_init(&s.counter, range_uj, MOST_WATTS);
+	power_counter_init(&s.counter, range_uj, POWERSRC_MOST_WATTS);
 	zone_part(dir, s.part, sizeof s.part);
 	/* The same zones are there twice where MMIO is an interface to them beside MSR. */
 	if (strstr(dir, "-mmio") == NULL)
@@ -131,7 +131,7 @@ static void channel_find(struct powersrc_host *h, const char *dir, const char *d
 	int n = snprintf(s.part, sizeof s.part, "%s/%s%u", chip, type, i);
 	if (n >= (int)sizeof s.part)
 		return;
-	power_counter_init(&s.counter, 0, MOST_WATTS);
+	power_counter_init(&s.counter, 0, POWERSRC_MOST_WATTS);
 	(void)snprintf(file, sizeof file, "%s%u_average", type, i);
 	if (!file_is_there(dir, file))
 		(void)snprintf(file, sizeof file, "%s%u_input", type, i);

@@ -37,15 +37,17 @@ static bool is_package(const char *dir)
 static void zone_add(struct powersrc *p, const char *dir)
 {
 	char path[300];
-	struct powersrc_zone z = {.range_uj = UINT64_MAX};
+	struct powersrc_zone z = {.limit_uw = 0};
+	uint64_t range_uj = 0, uj = 0;
 	(void)snprintf(path, sizeof path, "%s/constraint_0_power_limit_uw", dir);
 	if (!read_u64(path, &z.limit_uw) || z.limit_uw == 0)
 		return;
 	(void)snprintf(path, sizeof path, "%s/max_energy_range_uj", dir);
-	(void)read_u64(path, &z.range_uj);
+	(void)read_u64(path, &range_uj);
 	if (snprintf(z.energy_path, sizeof z.energy_path, "%s/energy_uj", dir) >= (int)sizeof z.energy_path)
 		return;
-	if (read_u64(z.energy_path, &z.last_uj))
+	power_counter_init(&z.counter, range_uj, POWERSRC_MOST_WATTS);
+	if (read_u64(z.energy_path, &uj))
 		p->zone[p->n++] = z;
 }
 
@@ -64,32 +66,32 @@ void powersrc_init(struct powersrc *p, const char *root)
 	(void)closedir(d);
 }
 
-/* Return the microjoules since the last reading, across at most one wrap of the counter. */
-static uint64_t zone_used(struct powersrc_zone *z)
+/* Return the joules since the last reading: across a wrap, and none for a counter that was reset. */
+static double zone_used(struct powersrc_zone *z, cgn_nsec now)
 {
-	uint64_t now = z->last_uj, before = z->last_uj;
-	if (!read_u64(z->energy_path, &now))
-		return 0;
-	z->last_uj = now;
-	return now >= before ? now - before : now + (z->range_uj - before);
+	double before = z->counter.joules, watts = 0;
+	uint64_t uj = 0;
+	if (read_u64(z->energy_path, &uj))
+		(void)power_counter_step(&z->counter, uj, now, &watts);
+	return z->counter.joules - before;
 }
 
 double powersrc_step(struct powersrc *p, cgn_nsec now)
 {
-	double used_uj = 0, limit_uw = 0;
+	double used_j = 0, limit_w = 0;
 	if (p->n == 0 || now <= p->last)
 		return p->headroom;
 	for (size_t i = 0; i < p->n; i++) {
-		used_uj += (double)zone_used(&p->zone[i]);
-		limit_uw += (double)p->zone[i].limit_uw;
+		used_j += zone_used(&p->zone[i], now);
+		limit_w += (double)p->zone[i].limit_uw * 1e-6;
 	}
-	p->joules += used_uj * 1e-6;
+	p->joules += used_j;
 	cgn_nsec before = p->last;
 	p->last = now;
 	if (before == 0) /* The energy before the first call was used over an unknown time */
 		return p->headroom;
-	double uw = used_uj / ((double)(now - before) / (double)CGN_SEC);
-	double left = 1 - uw / limit_uw;
+	double watts = used_j / ((double)(now - before) / (double)CGN_SEC);
+	double left = 1 - watts / limit_w;
 	p->headroom = left < 0 ? 0 : left > 1 ? 1 : left;
 	return p->headroom;
 }

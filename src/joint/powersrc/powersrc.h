@@ -3,16 +3,16 @@
  * systems only root can read the counters; when they can't be read, the headroom is 1, which means unknown.
  * GPUs and BMCs are not read. */
 #pragma once
-#include "base/core/err.h"
+#include "policy/power/power.h"
 
-#define POWERSRC_POWERCAP  "class/powercap" /* Below sysfs */
-#define POWERSRC_MAX_ZONES 16
+#define POWERSRC_POWERCAP   "class/powercap" /* Below sysfs */
+#define POWERSRC_MAX_ZONES  16
+#define POWERSRC_MOST_WATTS 20000 /* No counter of one part of a machine counts more */
 
 struct powersrc_zone {
 	char energy_path[280]; /* .../energy_uj */
 	uint64_t limit_uw;     /* Long-term constraint */
-	uint64_t range_uj;     /* Value at which the counter wraps */
-	uint64_t last_uj;
+	struct power_counter counter;
 };
 struct powersrc {
 	struct powersrc_zone zone[POWERSRC_MAX_ZONES];

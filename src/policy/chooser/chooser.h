@@ -129,6 +129,8 @@ struct chooser_split {
 struct chooser;
 /* ---- energy.c ---- */
 
+/* Return the watts of all nodes at their load of |now|, as router.energy.budget counts them (energy_board_watts). */
+double chooser_watts(const struct chooser_shared *shared, cgn_nsec now);
 /* Return the index of the candidate that the rules for energy would have picked where they have no effect (mode
  * shadow); p->n: none, or the power of a candidate is unknown. */
 size_t chooser_energy_shadow(const struct chooser_pick_result *p);

@@ -5,26 +5,29 @@
 /* The share of the budget that is kept free, for the error of the curves. */
 #define BUDGET_MARGIN 0.03
 
-static double watts_expected(const struct energy_curve *w, const struct node_stats *s)
+/* The load as the budget counts it: a node that computes a prompt draws what prefill draws. */
+static struct energy_load budget_load(const struct node_stats *s)
 {
-	uint64_t tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
-		atomic_load_explicit(&s->others_tokens, memory_order_relaxed);
-	uint32_t streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
-		atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
-	return tokens > 0 ? (double)w->prefill : energy_decode_watts(w, streams);
+	return (struct energy_load){.streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
+			atomic_load_explicit(&s->others_decoding, memory_order_relaxed),
+		.prompt_tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
+			atomic_load_explicit(&s->others_tokens, memory_order_relaxed)};
 }
 
-/* Return the watts that all nodes draw at their load of now. */
-static double watts_of_all(const struct chooser *c)
+static double watts_expected(const struct energy_curve *w, const struct node_stats *s)
 {
-	struct energy_curve w;
+	const struct energy_load load = budget_load(s);
+	return load.prompt_tokens > 0 ? (double)w->prefill : energy_decode_watts(w, load.streams);
+}
+
+double chooser_watts(const struct chooser_shared *shared, cgn_nsec now)
+{
 	double sum = 0;
-	uint32_t top = atomic_load_explicit(&c->shared.energy->top, memory_order_relaxed);
-	for (uint32_t i = 0; i < top; i++)
-		if ((energy_board_get(c->shared.energy, i, &w) & ENERGY_PARKED) != 0)
-			sum += (double)w.decode[0];
-		else
-			sum += watts_expected(&w, &c->shared.stats[i]);
+	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++) {
+		const struct energy_load load = budget_load(&shared->stats[i]);
+		sum += energy_board_watts(shared->energy, i, &load, now);
+	}
 	return sum;
 }
 
@@ -73,17 +76,18 @@ static enum route_bar bar_of(const struct route_energy *e, const struct route_as
 }
 
 static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_cand *cands,
-	size_t n)
+	size_t n, cgn_nsec now)
 {
 	struct energy_curve w;
-	double room = e->budget_w * (1 - BUDGET_MARGIN) - watts_of_all(c);
+	double room =
+		e->budget_w > 0 ? e->budget_w * (1 - BUDGET_MARGIN) - chooser_watts(&c->shared, now) : 0;
 	for (size_t i = 0; e->budget_w > 0 && i < n; i++) {
 		(void)energy_board_get(c->shared.energy, cands[i].slot, &w);
-		double now = watts_expected(&w, &c->shared.stats[cands[i].slot]);
+		double before = watts_expected(&w, &c->shared.stats[cands[i].slot]);
 		double then = cands[i].uncached_tokens > 0
 			? (double)w.prefill
 			: energy_decode_watts(&w, (double)cands[i].decoding + 1);
-		if (energy_known(&w) && then > now && then - now > room)
+		if (energy_known(&w) && then > before && then - before > room)
 			cands[i].barred = ROUTE_BAR_BUDGET;
 	}
 }
@@ -111,7 +115,7 @@ void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask,
 		cands[i].joules = score->most_joules = 0;
 	bar_lift(score, cands, n, ROUTE_BAR_OBJECTIVE);
 	bar_lift(score, cands, n, ROUTE_BAR_HOT);
-	budget_bar(c, e, cands, n);
+	budget_bar(c, e, cands, n, ask->now);
 }
 
 size_t chooser_energy_shadow(const struct chooser_pick_result *p)

@@ -316,7 +316,46 @@ void energy_board_clear(struct energy_board *b, uint32_t slot)
 {
 	const struct energy_curve none = {.prefill = 0};
 	energy_board_set(b, slot, &none, 0);
+	energy_board_measured(b, slot, 0, 0, 0);
 	atomic_store_explicit(&b->seat[slot].at, 0, memory_order_relaxed);
+}
+
+void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at)
+{
+	CGN_MUST(slot < b->n);
+	struct energy_seat *s = &b->seat[slot];
+	float_store(&s->node_w, (float)node_w);
+	float_store(&s->extra_w, (float)extra_w);
+	atomic_store_explicit(&s->measured, at, memory_order_relaxed);
+}
+
+static bool is_lately(const _Atomic uint64_t *at, cgn_nsec now)
+{
+	cgn_nsec then = atomic_load_explicit(at, memory_order_relaxed);
+	return then != 0 && now <= then + ENERGY_STOP;
+}
+
+double energy_board_node_watts(const struct energy_board *b, uint32_t slot, cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	return is_lately(&s->measured, now) ? (double)float_load(&s->node_w) : 0;
+}
+
+double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+	cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	struct energy_curve c;
+	unsigned flags = energy_board_get(b, slot, &c);
+	if (!energy_known(&c))
+		return energy_board_node_watts(b, slot, now);
+	double watts = (flags & ENERGY_PARKED) != 0 ? (double)c.decode[0]
+		: load->prompt_tokens > 0           ? (double)c.prefill
+						    : energy_decode_watts(&c, load->streams);
+	double scale = is_lately(&s->at, now) ? (double)float_load(&s->scale) : 1;
+	return watts * scale + (is_lately(&s->measured, now) ? (double)float_load(&s->extra_w) : 0);
 }
 
 struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,

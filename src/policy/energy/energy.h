@@ -106,6 +106,8 @@ struct energy_seat {
 	_Atomic uint32_t watts;                 /* Expected at |at|. */
 	_Atomic uint32_t scale;                 /* Factor on the curve until the next report. */
 	_Atomic uint64_t stream_j, token_j, at; /* The sums of struct energy_sums; at 0: unknown. */
+	_Atomic uint32_t node_w, extra_w;       /* Measured at |measured|. */
+	_Atomic uint64_t measured;
 };
 enum energy_flag {
 	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
@@ -142,5 +144,13 @@ struct energy_instant {
  * whichever was later. |since| unknown: since the last report. at 0: unknown, or no report for ENERGY_STOP. */
 struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
 	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now);
+/* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
+void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
+/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report, and what its
+ * meter showed beyond its counters; without a curve what was measured. A report counts for ENERGY_STOP. 0: unknown. */
+double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+	cgn_nsec now);
+double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
+	cgn_nsec now); /* Measured; 0: unknown. */
 /* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
 unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);

@@ -367,7 +367,7 @@ static void on_tick(struct cgn_timer *t)
 	limits_report(r);
 	router_traffic_note(r);
 	router_access_report(r);
-	router_price_follow(r, cgn_loop_now(r->loop));
+	router_energy_follow(r, cgn_loop_now(r->loop));
 	cgn_timer_set(t, TICK);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* price: the series of router.energy.series, read again now and then: the price of a joule follows it. */
+/* price: the series of router.energy.series, read again now and then: the price of a joule follows it. And the power of
+ * the nodes beside its budget. */
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "policy/energy/series.h"
@@ -27,9 +28,11 @@ static void price_tell(struct router *r, bool fresh, const char *why)
 		cgn_log(INFO, "router.energy_price", F_STR("file", r->cfg->router.energy.series));
 }
 
-void router_price_follow(struct router *r, cgn_nsec now)
+void router_energy_follow(struct router *r, cgn_nsec now)
 {
 	struct router_price *p = &r->price;
+	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_BUDGET), r->cfg->router.energy.budget);
+	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_NODES), chooser_watts(&r->shared.choice, now));
 	struct cgn_err err = {0};
 	double value = 0, ratio = 1;
 	if (p->next > now)

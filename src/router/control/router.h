@@ -164,4 +164,5 @@ void router_models_log_changes(struct router *r); /* Log each model whose mode h
 void router_models_close(struct router *r);
 
 /* price.c */
-void router_price_follow(struct router *r, cgn_nsec now); /* Read the series if it is time. */
+void router_energy_follow(struct router *r,
+	cgn_nsec now); /* Show the nodes' power; read the series if it is time. */

@@ -82,18 +82,25 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 {
 	struct energy_board *b = w->r->shared.choice.energy;
 	struct energy_curve c = {.prefill = 0};
+	cgn_nsec now = cgn_loop_now(w->r->loop);
+	bool measured =
+		e->node_watts > 0 && e->node_watts < 1e6F && e->extra_watts >= 0 && e->extra_watts < 1e6F;
 	bool sound = e->n_watts == ENERGY_KNOTS + 1 && e->stream_joules >= 0 && e->stream_joules < 1e15 &&
 		e->token_joules >= 0 && e->token_joules < 1e15 && e->scale > 0 && e->scale < 1e3F;
 	for (size_t i = 0; sound && i < e->n_watts; i++)
 		sound = e->watts[i] > 0 && e->watts[i] < 1e6F;
-	if (!sound) {
+	if (!sound)
 		energy_board_clear(b, w->slot);
-		return;
+	if (sound) {
+		memcpy(c.decode, e->watts, sizeof c.decode);
+		c.prefill = e->watts[ENERGY_KNOTS];
 	}
-	memcpy(c.decode, e->watts, sizeof c.decode);
-	c.prefill = e->watts[ENERGY_KNOTS];
 	energy_board_set(b, w->slot, &c, e->hot ? ENERGY_HOT : 0);
-	const struct energy_instant sums = {e->stream_joules, e->token_joules, cgn_loop_now(w->r->loop)};
+	if (measured)
+		energy_board_measured(b, w->slot, (double)e->node_watts, (double)e->extra_watts, now);
+	if (!sound)
+		return;
+	const struct energy_instant sums = {e->stream_joules, e->token_joules, now};
 	energy_board_sums(b, w->slot, &sums, (double)e->scale);
 }
 

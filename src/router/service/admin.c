@@ -54,10 +54,16 @@ static void put_breaker(struct json_out *j, uint64_t word, cgn_nsec now)
 static const char *const role_names[] = {"both", "prefill",
 	"decode"}; /* Indexed by COGNITORA__V1__ROLE__*. */
 
-/* The node's learned power; null: unknown. */
-static void put_energy(struct json_out *j, const struct energy_board *b, uint16_t slot)
+/* The node's measured and learned power; null: unknown. */
+static void put_energy(struct json_out *j, const struct energy_board *b, uint16_t slot, cgn_nsec now)
 {
 	struct energy_curve c;
+	double measured = energy_board_node_watts(b, slot, now);
+	json_key(j, "node_watts");
+	if (measured > 0)
+		json_put_f64(j, measured);
+	else
+		json_put_null(j);
 	unsigned flags = energy_board_get(b, slot, &c);
 	json_key(j, "watts");
 	if (!energy_known(&c)) {
@@ -102,7 +108,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	pb_json_select(j, &n->load,
 		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total "
 		"gpus gpu_memory_used gpu_memory_total gpu_power_mw gpu_power_limit_mw");
-	put_energy(j, r->shared.choice.energy, n->slot);
+	put_energy(j, r->shared.choice.energy, n->slot, cgn_loop_now(r->loop));
 	json_key_u64(j, "load_age_ms", router_load_age(r, n) / CGN_MSEC);
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);

@@ -82,7 +82,7 @@ def prepare_sglang(folder):
 
 
 def sglang_environment(stub):
-    return {"LD_LIBRARY_PATH": str(stub), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo",
+    return {"LD_LIBRARY_PATH": str(stub), "PYTHONPATH": str(pathlib.Path(__file__).with_name("nocuda")), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": os.environ.get("CGN_REALENGINE_THREADS", "1")}
 
 

@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from adapters import load_and_unload
 from cluster import BUILD, Node, free_port
 from engines import BLOCK, MODEL, READY_S, SGLANG_FLAGS, Missing, Sglang, ask, prepare_sglang, sglang_environment, until, without_ids, words
 from test_vllm import PROMPTS, SHAPES, chat, leave_while_it_answers, predicted, usage
@@ -23,9 +24,12 @@ def made_sglang(tmp_path_factory):
         pytest.skip(f"no real SGLang: {why}")
 
 
+SGLANG_LORA = ["--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj", "v_proj", "--lora-backend", "torch_native"]
+
+
 @pytest.fixture(scope="module")
 def sglang(made_sglang, tmp_path_factory):
-    e = Sglang(tmp_path_factory.mktemp("sglang"), "s", made=made_sglang)
+    e = Sglang(tmp_path_factory.mktemp("sglang"), "s", *SGLANG_LORA, made=made_sglang)
     try:
         yield e.start().wait()
     finally:
@@ -92,6 +96,21 @@ def test_its_events_fill_the_index(world, sglang):
     until(lambda: world.residency("s")["blocks"] >= tokens // BLOCK, lambda: world.residency("s"))
     assert sglang.ask("/flush_cache", {}).status == 200
     until(lambda: world.post("/v1/chat/completions", chat("hi")).status == 200 and world.residency("s")["blocks"] < 3, lambda: world.residency("s"))
+
+
+def test_adapters_by_cgn_ctl(world, sglang):
+    """SGLang knows an adapter as BASE:ADAPTER, and has prefix blocks for each."""
+    world.begin([sglang], sglang.model)
+    lora = str(sglang.model / "lora")
+    load_and_unload(world, sglang, lora, ("/load_lora_adapter", "/unload_lora_adapter", lambda name: f"{MODEL}:{name}"), "/nowhere/lora")
+    assert sglang.ask("/load_lora_adapter", {"lora_name": "late", "lora_path": lora}).status == 200
+    text = f"{random.random()} " + words(100, random.Random("late"))
+    assert usage(world.post("/v1/chat/completions", chat(text)).body, "chat")[1] == 0
+    first = until(lambda: (lambda a: a if a.status == 200 else None)(world.post("/v1/chat/completions", chat(text, model="late"))), "the model is known")
+    assert world.cached(first) == usage(first.body, "chat")[1] == 0
+    again = world.post("/v1/chat/completions", chat(text, model="late"))
+    assert world.cached(again) == usage(again.body, "chat")[1] > 0
+    assert sglang.ask("/unload_lora_adapter", {"lora_name": "late"}).status == 200
 
 
 def test_a_client_that_leaves_ends_the_engines_work(world, sglang):

@@ -9,6 +9,7 @@ import socket
 
 import pytest
 
+from adapters import load_and_unload
 from engines import BLOCK, MODEL, ask, until, without_ids, words
 
 
@@ -183,6 +184,11 @@ def test_a_lora_loaded_while_it_runs(world, pair, made):
     assert world.cached(again) == usage(again.body, "chat")[1] > 0
     assert e.ask("/v1/unload_lora_adapter", {"lora_name": "late"}).status == 200
     until(lambda: world.post("/v1/chat/completions", chat(text, model="late")).status == 404, "the model is gone")
+
+
+def test_adapters_by_cgn_ctl(world, pair, made):
+    world.begin(pair[:1], made[1])
+    load_and_unload(world, pair[0], str(made[1] / "lora"), ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", lambda name: name), "No adapter found for")
 
 
 def test_a_cache_that_is_emptied_is_noticed(world, pair, made):

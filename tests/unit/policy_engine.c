@@ -510,7 +510,7 @@ static void loras_and_sleep_are_asked_for_in_each_kinds_way(void **state)
 	"{\"rid\":null,\"http_worker_ipc\":null,\"success\":false,\"error_message\":\"" message \
 	"\",\"loaded_adapters\":" loaded "}"
 
-/* What vLLM 0.32.0 and SGLang 0.5.23 answered on a CPU; vLLM 0.33.0 has the same sentences. */
+/* The rows are answers of vLLM 0.32.0 and SGLang 0.5.23 on a CPU; vLLM 0.33.0 has the same sentences. */
 static void refusals_that_say_it_is_so_already_are_known(void **state)
 {
 	(void)state;

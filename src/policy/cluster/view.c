@@ -16,8 +16,7 @@
 /* A (model, node) pair while the view is built. */
 struct pair {
 	struct cgn_str model, served;
-	struct cgn_str
-		base; /* What requests to the engine put before the name, with a ':'; empty: nothing. */
+	struct cgn_str base; /* Requests to the engine have it before the name, with a ':'; empty: nothing. */
 	const struct view_node *node;
 	const struct engine_ops *kind;
 	const struct engine_tokens_ops *tokens;

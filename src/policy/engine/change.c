@@ -31,7 +31,7 @@ bool engine_change_is_unknown(struct cgn_str name, int status, struct cgn_str an
 	return status == 404 && (name.n == 0 || memmem(answer.p, answer.n, name.p, name.n) == NULL);
 }
 
-/* What an engine says of the adapter that has one of these words before and after its name. */
+/* An engine says of the adapter that it is as wanted with these words before and after its name. */
 static const struct refusal {
 	enum engine_change what;
 	int status;

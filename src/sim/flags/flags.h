@@ -14,7 +14,7 @@ struct sim_cfg {
 	enum sim_model_state {
 		SIM_MODEL_PLAIN,
 		SIM_MODEL_AFTER_BASE, /* A LoRA that SGLang's route loaded: requests name it as BASE:NAME. */
-		SIM_MODEL_UNLOADED,   /* It was a LoRA. */
+		SIM_MODEL_UNLOADED,   /* The LoRA is served no more. */
 	} model_state[SIM_MODELS_MAX];
 	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;

@@ -287,6 +287,10 @@ def test_engines_that_answer_only_in_pairs_say_so(world):
     w.ready()
     other = w.c.ask("POST", "/v1/responses", {"model": "sim", "input": words(150, 1), "max_output_tokens": 3})
     assert other.status == 501 and "hand over no requests for /v1/responses" in other.json()["error"]["message"], other.body
+    several = w.c.chat(words(150, 1), n=2, max_tokens=3)  # SGLang sends them all with the same room, and waits for ever
+    assert several.status == 501 and "several answers (n)" in several.json()["error"]["message"], several.body
+    prompts = w.c.ask("POST", "/v1/completions", {"model": "sim", "prompt": [words(150, 1), words(150, 2)], "max_tokens": 3})
+    assert prompts.status == 200 and len(prompts.json()["choices"]) == 2, prompts.body
     assert w.c.chat("short", max_tokens=2).status == 200  # a prompt without a full block, too
     w.c.nodes["p"].engine.kill()
     refused = w.c.chat(words(150, 2), max_tokens=3)
@@ -326,9 +330,10 @@ def test_options_of_the_answer_reach_the_decode_leg(world, kind):
     assert a["choices"][0]["finish_reason"] == "stop" and a["choices"][0]["stop_reason"] == stop
     given, recomputed = w.stats("p")["given"], w.stats("d")["recomputed"]
     several = w.c.chat(words(150, 2), max_tokens=4, n=3, ignore_eos=True)
-    assert several.status == 200 and len(several.json()["choices"]) == 3
-    # One consumer takes a prompt over, so that vLLM's and TensorRT-LLM's decode nodes compute a prompt of several answers.
-    assert (w.stats("p")["given"] > given) == (kind == "sglang")
+    # One consumer takes a prompt over, so that vLLM's and TensorRT-LLM's decode nodes compute a prompt of several answers. SGLang's cannot.
+    assert several.status == (501 if kind == "sglang" else 200)
+    assert several.status == 501 or len(several.json()["choices"]) == 3
+    assert w.stats("p")["given"] == given
     assert (w.stats("d")["recomputed"] > recomputed) == (kind != "sglang")
     for key, value in {"kv_transfer_params": {"remote_host": "10.0.0.1"}, "bootstrap_host": "10.0.0.1", "disaggregated_params": {}}.items():
         refused = w.c.chat(text, **{key: value})
@@ -371,8 +376,8 @@ def test_usage_is_true_over_both_legs(world, kind):
     def computed():
         return w.engine_metric("p", "vllm:prompt_tokens_by_source_total", source="local_compute")
     for i, (path, key, options) in enumerate(ROUTES):
-        if "n" in options and kind != "sglang":
-            continue  # one node computes it
+        if "n" in options:
+            continue  # one node computes it, or none
         if kind in ("sglang", "trtllm") and path in ("/v1/responses", "/v1/messages"):
             continue
         for stream in (False, True):

@@ -17,6 +17,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_addoption(parser):
+    parser.addoption("--sglang-engines", help="the same for test_sglang_pair.py: a prefill and a decode SGLang; SIDE is the prefill engine's bootstrap port")
     parser.addoption("--engines", help="two vLLMs that run already, with the flags of the fixture `pair`: HTTP:SIDE:EVENTS:REPLAY,... ports")
 
 

@@ -81,6 +81,30 @@ def prepare_sglang(folder):
     return venv, model, folder
 
 
+MOONCAKE = "0.3.13.post1"
+# The transfer engine is linked to these libraries also where it uses TCP; taken from the distribution's packages, not installed.
+VERBS = ["libibverbs1", "libnl-3-200", "libnl-route-3-200"]
+
+
+def prepare_mooncake(python):
+    """Return environment variables by which SGLang finds Mooncake's transfer engine; it is fetched the first time."""
+    root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / f"cognitora/mooncake-{MOONCAKE}"
+    where = {"PYTHONPATH": str(root / "packages"), "LD_LIBRARY_PATH": ":".join(str(p) for p in (root / "libs/usr/lib").glob("*-linux-gnu"))}
+    if not (root / "complete").exists():
+        (root / "debs").mkdir(parents=True, exist_ok=True)
+        for argv in ([python, "-m", "pip", "install", "-q", "--no-deps", "--target", root / "packages", f"mooncake-transfer-engine-non-cuda=={MOONCAKE}"],
+                     ["apt-get", "download", *VERBS]):
+            got = subprocess.run(argv, cwd=root / "debs", capture_output=True, text=True)
+            if got.returncode:
+                raise Missing(f"no Mooncake: {' '.join(map(str, argv[:4]))}: {got.stderr.strip()[-300:]}")
+        for deb in (root / "debs").glob("*.deb"):
+            subprocess.run(["dpkg", "-x", deb, root / "libs"], check=True)
+            subprocess.run(["cp", "-rn", *(root / "libs/lib").glob("*-linux-gnu"), root / "libs/usr/lib"]) if (root / "libs/lib").exists() else None
+        (root / "complete").touch()
+        return prepare_mooncake(python)
+    return {**where, "MC_FORCE_TCP": "1"}
+
+
 def sglang_environment(stub):
     return {"LD_LIBRARY_PATH": str(stub), "PYTHONPATH": str(pathlib.Path(__file__).with_name("nocuda")), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": os.environ.get("CGN_REALENGINE_THREADS", "1")}
@@ -160,18 +184,22 @@ class Vllm(Engine):
 
 
 class Sglang(Engine):
-    """SGLang; |made|: (its virtual environment, the model's folder, the folder of a libcuda.so.1)."""
+    """SGLang; |made|: (its virtual environment, the model's folder, the folder of a libcuda.so.1); |more|: environment variables."""
     kind = "sglang"
 
-    def __init__(self, folder, name, *flags, made):
+    def __init__(self, folder, name, *flags, made, more=None):
         super().__init__(folder, name, 1)
+        self.more = more or {}
         self.venv, self.model, self.stub = made
         kv = {"publisher": "zmq", "endpoint": self.events.replace("127.0.0.1", "*"), "replay_endpoint": self.replay}
         self.argv = [str(a) for a in (self.venv / "bin/python", "-m", "sglang.launch_server", "--model-path", self.model, "--served-model-name", MODEL,
                                       "--host", "127.0.0.1", "--port", self.port, "--kv-events-config", json.dumps(kv), *SGLANG_FLAGS, *flags)]
 
     def environment(self):
-        return sglang_environment(self.stub)
+        env = sglang_environment(self.stub)
+        for name, value in self.more.items():
+            env[name] = f"{env[name]}:{value}" if name in env else value
+        return env
 
 
 def scraped(text, name, **labels):

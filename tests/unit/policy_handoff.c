@@ -180,7 +180,13 @@ static void requests_that_no_leg_can_take_are_told(void **state)
 				 *sglang = handoff_ops_of(HANDOFF_SGLANG);
 	assert_null(handoff_refusal(nixl, cgn_str_of(CHAT), doc_parsed("{\"echo\":false}"), false));
 	assert_string_equal(handoff_refusal(nixl, cgn_str_of(CHAT), doc_parsed("{}"), true), "several");
-	assert_null(handoff_refusal(sglang, cgn_str_of(CHAT), doc_parsed("{}"), true));
+	assert_null(handoff_refusal(sglang, CGN_STR("/v1/completions"),
+		doc_parsed("{\"prompt\":[\"a\",\"b\"],\"n\":1}"), true));
+	assert_string_equal(handoff_refusal(sglang, cgn_str_of(CHAT), doc_parsed("{\"n\":2}"), true),
+		"several");
+	assert_string_equal(handoff_refusal(sglang, CGN_STR("/v1/completions"),
+				    doc_parsed("{\"best_of\":2,\"n\":1}"), true),
+		"several");
 	assert_string_equal(handoff_refusal(sglang, CGN_STR("/v1/responses"), doc_parsed("{}"), false),
 		"route");
 	assert_null(handoff_refusal(nixl, CGN_STR("/v1/responses"), doc_parsed("{}"), false));

@@ -19,12 +19,14 @@ static const struct handoff_ops handoff_none = {.kind = HANDOFF_NONE,
 	.name = "none",
 	.alone = true,
 	.several = true,
+	.answers = true,
 	.put = nothing_put};
 /* The agents put states of prompts into the nodes' block stores, and fetch them from there. */
 static const struct handoff_ops handoff_store = {.kind = HANDOFF_STORE,
 	.name = "store",
 	.alone = true,
 	.several = true,
+	.answers = true,
 	.put = nothing_put};
 
 static const struct handoff_ops *const dialects[HANDOFF_KINDS] = {
@@ -134,6 +136,20 @@ static bool asks_of_the_prompt(struct json_val body)
 		(v[ECHO].raw.p != NULL && json_bool(v[ECHO], false));
 }
 
+/* "n" answers to a prompt, or the best of some. */
+static bool asks_for_answers(struct json_val body)
+{
+	enum { N, BEST_OF, KEYS };
+	static const char *const keys[KEYS] = {"n", "best_of"};
+	struct json_val v[KEYS];
+	uint64_t most = 0, count = 0;
+	json_pick(body, keys, KEYS, v);
+	for (int i = 0; i < KEYS; i++)
+		if (v[i].raw.p != NULL && v[i].type == JSON_NUMBER && json_u64(v[i], &count) && count > most)
+			most = count;
+	return most > 1;
+}
+
 const char *handoff_refusal(const struct handoff_ops *ops, struct cgn_str path, struct json_val body,
 	bool several)
 {
@@ -141,7 +157,7 @@ const char *handoff_refusal(const struct handoff_ops *ops, struct cgn_str path, 
 		return NULL;
 	if (!route_hands_over(ops, path))
 		return "route";
-	if (several && !ops->several)
+	if (several && (!ops->several || (!ops->answers && asks_for_answers(body))))
 		return "several";
 	return asks_of_the_prompt(body) ? "prompt_logprobs" : NULL;
 }

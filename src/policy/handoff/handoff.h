@@ -82,7 +82,8 @@ struct handoff_ops {
 	const char *name; /* As in the node's description. */
 	enum handoff_order order;
 	bool edits;   /* The router edits the bodies; otherwise the agents do. */
-	bool several; /* A request for several answers can be handed over. */
+	bool several; /* A request with several prompts can be handed over. */
+	bool answers; /* A request for several answers to a prompt can be. */
 	/* A node of role prefill or decode can answer a whole request by itself. */
 	bool alone;
 	uint16_t port; /* Default of the bootstrap port; 0: none. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sglang: both engines get the prefill engine's bootstrap server and the same room. Engines of a disaggregated SGLang
- * refuse requests without a room, so none of them answers alone. A request for n answers takes the rooms from the
- * named one on, so that rooms of different requests must be far apart: they are random. */
+ * refuse requests without a room, so none of them answers alone. Each prompt of a list has a room of its own. A request
+ * for n answers is sent n + 1 times within SGLang, all with the same room, and never ends (managers/tokenizer_manager.py,
+ * _handle_batch_request): it is not handed over. */
 #include "policy/handoff/handoff_priv.h"
 
 /* Return how many prompts the body has, if they are a list of prompts; 0: it is one prompt. */

@@ -38,8 +38,10 @@ static enum gw_step pair_missing(struct gw_req *r)
 {
 	if (r->plan.disagg != NULL && strcmp(r->plan.disagg, "unsupported") == 0)
 		return gw_plan_fail(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
-			"the engines of %.*s answer only in pairs, and hand over no requests for %.*s",
-			CGN_STR_ARG(r->prompt.model), CGN_STR_ARG(r->client.target));
+			"the engines of %.*s answer only in pairs, and hand over no requests for %s%.*s",
+			CGN_STR_ARG(r->prompt.model),
+			r->prompt.several ? "several answers (n), here for " : "",
+			CGN_STR_ARG(r->client.target));
 	return gw_plan_fail(r, &no_node,
 		"the engines of %.*s answer only in pairs, and no prefill node with the same kind and terms of hand-off is ready or has room",
 		CGN_STR_ARG(r->prompt.model));

@@ -114,13 +114,16 @@ static struct json_val first_of(struct json_val v)
 static bool sglang_read(const struct sim_cfg *cfg, const struct sim_fields *root, struct sim_handoff_ask *out,
 	struct sim_refusal *no)
 {
-	struct json_val room, host, port;
-	uint64_t number = 0;
+	struct json_val room, host, port, n;
+	uint64_t number = 0, answers = 0;
 	if (cfg->role == SIM_ROLE_BOTH)
 		return true;
 	if (!sim_field(root, SIM_KEY_BOOTSTRAP_ROOM, &room) || !json_u64(first_of(room), &number))
 		return sim_refuse(no, 400, "missing", "bootstrap_room",
 			"a disaggregated request needs a bootstrap_room");
+	if (sim_field(root, SIM_KEY_N, &n) && json_u64(n, &answers) && answers > 1)
+		return sim_refuse(no, 400, "invalid_value", "n",
+			"SGLang would wait for ever: all answers have the same bootstrap_room");
 	(void)snprintf(out->id, sizeof out->id, "%llu", (unsigned long long)number);
 	out->what = cfg->role == SIM_ROLE_PREFILL ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
 	if (!sim_field(root, SIM_KEY_BOOTSTRAP_HOST, &host) ||

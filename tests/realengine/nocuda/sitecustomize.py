@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets SGLang's CPU device run code that was only ever run on CUDA (LoRA, the hand-off, HiCache's host memory): events, streams,
+pinned memory and its registration become what they are on a CPU: nothing. Python imports this from PYTHONPATH; torch is changed
+when SGLang is imported first."""
+import importlib.abc
+import sys
+
+
+class Event:
+    def __init__(self, *_, **__):
+        pass
+
+    def record(self, *_):
+        pass
+
+    def wait(self, *_):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, _):
+        return 0.0
+
+
+class Stream:
+    cuda_stream = 0
+
+    def __init__(self, *_, **__):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def wait_stream(self, _):
+        pass
+
+    def wait_event(self, _):
+        pass
+
+    def record_event(self, event=None):
+        return event or Event()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Runtime:
+    class cudaError:
+        success = 0
+
+    def cudaHostRegister(self, *_):
+        return 0
+
+    def cudaHostUnregister(self, *_):
+        return 0
+
+
+def without_pinning(make):
+    def made(*args, **kw):
+        kw.pop("pin_memory", None)
+        return make(*args, **kw)
+    return made
+
+
+def change(torch):
+    torch.cuda.Event, torch.cuda.Stream = Event, Stream
+    torch.cuda.current_stream = lambda *_: Stream()
+    torch.cuda.stream = lambda s: s if isinstance(s, Stream) else Stream()
+    torch.cuda.cudart = Runtime
+    torch.cuda.synchronize = lambda *_: None
+    for name in ("empty", "zeros", "ones", "tensor", "full", "empty_like", "zeros_like"):
+        setattr(torch, name, without_pinning(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda self, *_, **__: self
+
+
+class Hook(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "sglang.srt":
+            sys.meta_path.remove(self)
+            import torch
+            if not torch.cuda.is_available():
+                change(torch)
+        return None
+
+
+sys.meta_path.insert(0, Hook())

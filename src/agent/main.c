@@ -30,7 +30,8 @@ static const struct svc_flag flags[] = {
 };
 
 static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines},
-	{"GET", "/gpus", agent_admin_gpus}, {"GET", "/power", agent_admin_power}};
+	{"GET", "/gpus", agent_admin_gpus}, {"GET", "/clocks", agent_admin_clocks},
+	{"GET", "/power", agent_admin_power}};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW
@@ -40,6 +41,8 @@ static const struct metric_row metrics[] = {
 
 int main(int argc, char **argv)
 {
+	if (argc > 1 && strcmp(argv[1], CLOCKHOLD_ARG) == 0)
+		return clockhold_main(argc, argv);
 	static const struct svc_program program = {
 		.name = "cgn-agent",
 		.summary =

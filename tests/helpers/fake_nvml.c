@@ -5,7 +5,9 @@
  *   KEY GPU VALUE     a reading of a GPU: memory_used, memory_total (bytes), sm, power, power_limit (mW), energy (mJ),
  *                     temperature, clock, slowed
  *   fail NAME RESULT  the function nvmlNAME returns RESULT
+ *   fail_at NAME N RESULT  the Nth call of nvmlNAME in a process returns RESULT
  *   hang NAME         the function nvmlNAME does not return
+ * Each limit of clocks that is set or lifted appends a line to $FAKE_NVML.calls: "lock GPU LOW HIGH RESULT", "reset GPU RESULT".
  * With FEW defined, most functions are missing. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +51,34 @@ static int result_of(const char *name)
 	return 0;
 }
 
+#ifndef FEW
+/* The same, counting the calls of one function: |nth| is this one's number. */
+static int result_nth(const char *name, unsigned nth)
+{
+	char which[60];
+	unsigned n = 0;
+	int result = 0;
+	for (unsigned i = 0; i < n_lines; i++)
+		if (strcmp(line[i].word, "fail_at") == 0 &&
+			sscanf(line[i].rest, "%59s %u %d", which, &n, &result) == 3 &&
+			strcmp(which, name) == 0 && n == nth)
+			return result;
+	return result_of(name);
+}
+
+static void call_note(const char *text)
+{
+	char path[300];
+	const char *script = getenv("FAKE_NVML");
+	(void)snprintf(path, sizeof path, "%s.calls", script != NULL ? script : "/dev/null");
+	FILE *f = fopen(path, "ae");
+	if (f == NULL)
+		return;
+	(void)fputs(text, f);
+	(void)fclose(f);
+}
+#endif
+
 static unsigned long long reading_of(const char *key, const long *device)
 {
 	long gpu = 0;
@@ -85,6 +115,10 @@ int nvmlDeviceGetTotalEnergyConsumption(const long *d, unsigned long long *out);
 int nvmlDeviceGetTemperature(const long *d, int sensor, unsigned *out);
 int nvmlDeviceGetClockInfo(const long *d, int type, unsigned *out);
 int nvmlDeviceGetCurrentClocksThrottleReasons(const long *d, unsigned long long *out);
+int nvmlDeviceGetSupportedMemoryClocks(const long *d, unsigned *n, unsigned *out);
+int nvmlDeviceGetSupportedGraphicsClocks(const long *d, unsigned memory, unsigned *n, unsigned *out);
+int nvmlDeviceSetGpuLockedClocks(const long *d, unsigned low, unsigned high);
+int nvmlDeviceResetGpuLockedClocks(const long *d);
 
 int nvmlInit_v2(void)
 {
@@ -134,7 +168,10 @@ int nvmlShutdown(void)
 
 const char *nvmlErrorString(int result)
 {
-	return result == 15 ? "GPU is lost" : result == 3 ? "Not Supported" : "Unknown Error";
+	return result == 15   ? "GPU is lost"
+		: result == 4 ? "Insufficient Permissions"
+		: result == 3 ? "Not Supported"
+			      : "Unknown Error";
 }
 
 int nvmlSystemGetDriverVersion(char *out, unsigned cap)
@@ -188,5 +225,49 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(const long *d, unsigned long long 
 {
 	*out = reading_of("slowed", d);
 	return result_of("DeviceGetCurrentClocksThrottleReasons");
+}
+
+int nvmlDeviceGetSupportedMemoryClocks(const long *d, unsigned *n, unsigned *out)
+{
+	(void)d;
+	if (*n < 2)
+		return 7;
+	*n = 2;
+	out[0] = 1593;
+	out[1] = 2619;
+	return result_of("DeviceGetSupportedMemoryClocks");
+}
+
+/* An H100's at the highest clock of its memory; fewer at the lower one. */
+int nvmlDeviceGetSupportedGraphicsClocks(const long *d, unsigned memory, unsigned *n, unsigned *out)
+{
+	unsigned most = *n;
+	(void)d;
+	*n = 0;
+	for (unsigned mhz = memory == 2619 ? 1980 : 345; mhz >= 210 && *n < most; mhz -= 15)
+		out[(*n)++] = mhz;
+	return result_of("DeviceGetSupportedGraphicsClocks");
+}
+
+int nvmlDeviceSetGpuLockedClocks(const long *d, unsigned low, unsigned high)
+{
+	static unsigned calls;
+	char text[80];
+	file_read();
+	int result = result_nth("DeviceSetGpuLockedClocks", ++calls);
+	(void)snprintf(text, sizeof text, "lock %ld %u %u %d\n", (long)(d - numbers), low, high, result);
+	call_note(text);
+	return result;
+}
+
+int nvmlDeviceResetGpuLockedClocks(const long *d)
+{
+	static unsigned calls;
+	char text[80];
+	file_read();
+	int result = result_nth("DeviceResetGpuLockedClocks", ++calls);
+	(void)snprintf(text, sizeof text, "reset %ld %d\n", (long)(d - numbers), result);
+	call_note(text);
+	return result;
 }
 #endif

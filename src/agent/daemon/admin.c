@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /engines, /gpus, /power and /readyz of the admin port. */
+/* admin: /engines, /gpus, /clocks, /power and /readyz of the admin port. */
 #include "agent/daemon/agent.h"
 #include "base/json/json.h"
 
@@ -33,6 +33,17 @@ void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str bod
 	(void)body;
 	CGN_LIVE(a, AGENT_TAG);
 	gpus_report(&a->gpus, &o);
+}
+
+void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	const struct agent *a = agent;
+	struct json_out o = json_out_to(&r->body);
+	(void)h;
+	(void)body;
+	CGN_LIVE(a, AGENT_TAG);
+	node_clocks_report(&a->clocks, &a->gpus, &o);
 }
 
 void agent_admin_power(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)

@@ -148,6 +148,7 @@ static void load_changed(struct agent *a)
 {
 	const struct energy_load load = agent_energy_load(a);
 	node_energy_load(&a->energy, &load, cgn_loop_now(a->loop));
+	node_clocks_load(&a->clocks, &load);
 	watch_load_changed(&a->watch);
 }
 
@@ -512,6 +513,7 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	if (a->power.n > 0 || cfg->agent.nvml[0] != '\0')
 		cgn_timer_set(&a->power_timer, 0);
 	gpus_open(&a->gpus, a->loop, a->telemetry, cfg);
+	node_clocks_open(&a->clocks, a->loop, a->telemetry, cfg, a->node_id);
 	rc = node_power_open(a->loop, a->telemetry, a->node_id, cfg->agent.sysfs, &a->gpus, &a->node_power,
 		err);
 	if (!cgn_ok(rc)) {
@@ -546,6 +548,7 @@ void agent_reload(void *state, const struct config *cfg)
 	struct cgn_err err = {0};
 	CGN_LIVE(a, AGENT_TAG);
 	set_reloadable(a, cfg);
+	node_clocks_follow(&a->clocks, cfg);
 	if (a->tls != NULL && !cgn_ok(tls_ctx_reload(a->tls, &err)))
 		certificate_refused(a, &err);
 	if (a->announce != NULL && !cgn_ok(state_announce_reload_tls(a->announce, &err)))
@@ -572,6 +575,7 @@ void agent_stop(void **take)
 	a->draining = a->leaving = true;
 	cgn_timer_cancel(&a->power_timer);
 	node_power_close(&a->node_power);
+	node_clocks_close(&a->clocks);
 	gpus_close(&a->gpus);
 	cgn_timer_cancel(&a->drain_timer);
 	cgn_timer_cancel(&a->direct_timer);

@@ -2,6 +2,7 @@
 /* agent: one per node. Supervises the node's engines, relays requests to them, and reports the node to routers.
  * One loop, its thread. */
 #pragma once
+#include "agent/clocks/clocks.h"
 #include "agent/daemon/energy.h"
 #include "agent/daemon/store.h"
 #include "agent/engine/engine.h"
@@ -46,6 +47,7 @@ struct agent {
 	struct node_power *node_power; /* NULL: not yet */
 	struct gpus gpus;
 	struct node_energy energy;
+	struct node_clocks clocks;
 	struct cgn_timer power_timer;
 	unsigned power_turn;
 
@@ -83,6 +85,8 @@ struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str m
 void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);
 void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r);
 void agent_admin_power(void *agent, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);
 bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "base/core/str.h"
 #include "io/nvml/nvml_priv.h"
 
 /* ISO C does not convert the pointers of dlsym to functions; POSIX says that the bytes are the same. */
@@ -42,6 +43,10 @@ CGN_RC nvml_lib_open(const char *path, struct nvml_lib *out, struct cgn_err *err
 		{"nvmlDeviceGetClockInfo", NULL, &l.clock, false},
 		{"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
 			&l.slowed, false},
+		{"nvmlDeviceGetSupportedMemoryClocks", NULL, &l.memory_clocks, false},
+		{"nvmlDeviceGetSupportedGraphicsClocks", NULL, &l.sm_clocks, false},
+		{"nvmlDeviceSetGpuLockedClocks", NULL, &l.lock, false},
+		{"nvmlDeviceResetGpuLockedClocks", NULL, &l.unlock, false},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		if (symbol_find(l.handle, rows[i].name, rows[i].older, rows[i].to) || !rows[i].needed)
@@ -66,6 +71,25 @@ const char *nvml_lib_error(const struct nvml_lib *lib, int result)
 {
 	const char *text = lib->error_text != NULL ? lib->error_text(result) : NULL;
 	return text != NULL ? text : "an error without a text";
+}
+
+static bool is_uuid_of(struct cgn_str part, const char *uuid)
+{
+	return part.n > 4 && part.n <= strlen(uuid) && memcmp(part.p, uuid, part.n) == 0;
+}
+
+bool nvml_lib_listed(const char *list, uint32_t index, const char *uuid)
+{
+	struct cgn_str rest = cgn_str_of(list);
+	uint64_t number = 0;
+	if (list == NULL)
+		return true;
+	while (rest.p != NULL) {
+		struct cgn_str part = cgn_str_trim(cgn_str_split(&rest, ','));
+		if ((cgn_str_u64(part, &number) && number == index) || is_uuid_of(part, uuid))
+			return true;
+	}
+	return false;
 }
 
 static void numbers_read(const struct nvml_lib *l, nvml_device d, struct nvml_gpu *out)

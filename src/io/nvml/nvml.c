@@ -33,28 +33,6 @@ struct nvml {
 	struct nvml_view next;
 };
 
-/* ---- the list ---- */
-
-static bool is_uuid_of(struct cgn_str part, const char *uuid)
-{
-	return part.n > 4 && part.n <= strlen(uuid) && memcmp(part.p, uuid, part.n) == 0;
-}
-
-/* True when |list|, as struct nvml_cfg has it, names the GPU. */
-static bool is_listed(const char *list, uint32_t index, const char *uuid)
-{
-	struct cgn_str rest = cgn_str_of(list);
-	uint64_t number = 0;
-	if (list == NULL)
-		return true;
-	while (rest.p != NULL) {
-		struct cgn_str part = cgn_str_trim(cgn_str_split(&rest, ','));
-		if ((cgn_str_u64(part, &number) && number == index) || is_uuid_of(part, uuid))
-			return true;
-	}
-	return false;
-}
-
 /* ---- the thread ---- */
 
 static void call_mark(struct nvml *n, cgn_nsec since)
@@ -130,7 +108,7 @@ static void gpus_read(struct nvml *n)
 			last = result;
 			(void)snprintf(v->why, sizeof v->why, "GPU %u: %s", i,
 				nvml_lib_error(&n->lib, result));
-		} else if (is_listed(n->gpus, i, g->uuid)) {
+		} else if (nvml_lib_listed(n->gpus, i, g->uuid)) {
 			v->n++;
 		}
 	}

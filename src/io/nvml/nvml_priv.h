@@ -10,7 +10,7 @@ struct nvml_lib_memory {
 struct nvml_lib_use {
 	unsigned gpu, memory;
 };
-enum { NVML_LIB_SUCCESS = 0, NVML_LIB_NOT_SUPPORTED = 3 };
+enum { NVML_LIB_SUCCESS = 0, NVML_LIB_NOT_SUPPORTED = 3, NVML_LIB_NO_PERMISSION = 4 };
 enum { NVML_LIB_TEMPERATURE_GPU = 0 };
 enum { NVML_LIB_CLOCK_SM = 1, NVML_LIB_CLOCK_MEM = 2 };
 
@@ -33,6 +33,10 @@ struct nvml_lib {
 	int (*temperature)(nvml_device, int, unsigned *);
 	int (*clock)(nvml_device, int, unsigned *);
 	int (*slowed)(nvml_device, unsigned long long *);
+	int (*memory_clocks)(nvml_device, unsigned *, unsigned *);
+	int (*sm_clocks)(nvml_device, unsigned, unsigned *, unsigned *);
+	int (*lock)(nvml_device, unsigned, unsigned);
+	int (*unlock)(nvml_device);
 };
 /* Load the library and find its functions. CGN_NOT_FOUND: there is none. CGN_UNSUPPORTED: it lacks a function without
  * which nothing can be read. */
@@ -40,5 +44,7 @@ CGN_RC nvml_lib_open(const char *path, struct nvml_lib *out, struct cgn_err *err
 void nvml_lib_close(struct nvml_lib *lib);
 /* Return the library's words for a result. */
 const char *nvml_lib_error(const struct nvml_lib *lib, int result);
+/* Return true when |list|, as struct nvml_cfg has it, names the GPU. */
+bool nvml_lib_listed(const char *list, uint32_t index, const char *uuid);
 /* Read one GPU; a reading that fails is left out. False: the GPU cannot be read at all; |*result| says why. */
 bool nvml_lib_read(const struct nvml_lib *lib, unsigned index, struct nvml_gpu *out, int *result);

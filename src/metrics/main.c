@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-metrics: reads the power of a rack's nodes from their BMCs. */
+/* cgn-metrics: reads the power of a rack's nodes from their BMCs, and serves the page of several routers. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "joint/page/page.h"
 #include "joint/powerpoll/powerpoll.h"
 #include "joint/svc/svc.h"
+#include "metrics/routers/routers.h"
 
 #define METRICS_TAG 0x3e741c50U
 
@@ -12,6 +14,7 @@ struct metrics {
 	uint32_t tag;
 	struct svc *svc;
 	struct powerpoll *power;
+	struct routers *routers;
 };
 
 static void metrics_stop(void **take)
@@ -23,6 +26,7 @@ static void metrics_stop(void **take)
 	CGN_LIVE(m, METRICS_TAG);
 	if (m->power != NULL)
 		powerpoll_close(&m->power, NULL, NULL);
+	routers_close(&m->routers);
 	m->tag = 0;
 	free(m);
 }
@@ -36,6 +40,8 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 	cgn_rc rc = powerpoll_new(svc_loop(s), svc_telemetry(s), &m->power, err);
 	if (cgn_ok(rc))
 		rc = powerpoll_configure(m->power, cfg, err);
+	if (cgn_ok(rc))
+		rc = routers_open(svc_loop(s), cfg, &m->routers, err);
 	if (!cgn_ok(rc)) {
 		void *take = m;
 		metrics_stop(&take);
@@ -46,12 +52,19 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 	return CGN_OK;
 }
 
-/* With [bmcs] that cannot be used, those of before are read on. */
+/* Settings that cannot be used leave the BMCs, and the routers, of before. */
 static void metrics_reload(void *state, const struct config *cfg)
 {
 	struct metrics *m = state;
+	struct routers *fresh = NULL;
 	struct cgn_err err = {0};
 	CGN_LIVE(m, METRICS_TAG);
+	if (cgn_ok(routers_open(svc_loop(m->svc), cfg, &fresh, &err))) {
+		routers_close(&m->routers);
+		m->routers = fresh;
+	} else {
+		svc_reload_refused(m->svc, err.msg);
+	}
 	if (m->power != NULL && !cgn_ok(powerpoll_configure(m->power, cfg, &err)))
 		svc_reload_refused(m->svc, err.msg);
 }
@@ -82,6 +95,32 @@ static void admin_power(void *state, const struct http_head *h, struct cgn_str b
 		svc_admin_error(r, 503, "draining", "the program is ending");
 }
 
+static void admin_routers(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	const struct metrics *m = state;
+	struct json_out o = json_out_to(&r->body);
+	(void)h;
+	(void)body;
+	CGN_LIVE(m, METRICS_TAG);
+	routers_list(m->routers, &o);
+}
+
+static void admin_relay(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	struct metrics *m = state;
+	CGN_LIVE(m, METRICS_TAG);
+	routers_relay(m->routers, h, body, r);
+}
+
+static void metrics_check(const struct config *cfg, struct svc_problems *out)
+{
+	struct cgn_err err = {0};
+	powerpoll_check(cfg, out);
+	svc_problem(out, routers_check(cfg, &err), &err);
+}
+
 static const char *admin_addr(const struct config *cfg)
 {
 	return cfg->metrics.listen;
@@ -97,13 +136,16 @@ static const struct svc_flag flags[] = {
 	{"listen", "metrics.listen", "ADDR", "HTTP address of /metrics and /power"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power}};
+static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power},
+	{"GET", "/page/*", page_get_of_several}, {"GET", "/routers", admin_routers},
+	{"GET", "/routers/*", admin_relay}, {"POST", "/routers/*", admin_relay}};
 
 int main(int argc, char **argv)
 {
 	static const struct svc_program program = {
 		.name = "cgn-metrics",
-		.summary = "reads the power of a rack's nodes from their BMCs (Redfish, IPMI)",
+		.summary =
+			"reads the power of a rack's nodes (Redfish, IPMI, DCGM), and serves the page of several routers",
 		.examples = "  cgn-metrics --config /etc/cognitora/cognitora.toml\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
@@ -112,7 +154,8 @@ int main(int argc, char **argv)
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),
 		.start = metrics_start,
-		.check = powerpoll_check,
+		.check = metrics_check,
+		.root = page_redirect,
 		.reload = metrics_reload,
 		.drain = metrics_drain,
 		.stop = metrics_stop,

@@ -2,10 +2,12 @@
 """What the page asks of the admin port, without a browser; interop has it in Chromium."""
 import json
 import re
+import signal
+import subprocess
 
 import pytest
 
-from cluster import ask, until
+from cluster import BUILD, ask, free_port, toml, until
 
 PAGE = {"x-cgn-page": "1"}
 
@@ -21,7 +23,7 @@ def pair(cluster):
 
 def test_its_files_load_nothing_from_elsewhere(pair):
     seen = 0
-    for path in ("/page/", "/page/page.css", "/page/page.js", "/page/views.js", "/page/request.js"):
+    for path in ("/page/", "/page/page.css", "/page/page.js", "/page/views.js", "/page/request.js", "/page/several.js"):
         a = ask(pair.admin_port, "GET", path)
         assert a.status == 200 and "default-src 'none'" in a.headers["content-security-policy"]
         assert not re.search(rb"""(src|href)="(https?:)?//|url\(|import\(|@import""", a.body), path
@@ -94,3 +96,65 @@ def test_tenants_and_the_last_hour(pair):
     h = ask(pair.admin_port, "GET", "/history").json()
     lengths = {len(v) for v in h.values() if isinstance(v, list)}
     assert len(lengths) == 1 and h["seconds_per_point"] == 10
+
+
+@pytest.fixture
+def several(pair, tmp_path):
+    """cgn-metrics in front of the router, of one that is away, and of a port that answers garbage."""
+    port, gone = free_port(), free_port()
+    file = tmp_path / "metrics.toml"
+
+    def write(*routers):
+        file.write_text(toml({"metrics": {"listen": f"127.0.0.1:{port}", "routers": list(routers)}}))
+    write(f"here=http://127.0.0.1:{pair.admin_port}", f"http://127.0.0.1:{gone}")
+    process = pair.run("metrics", "cgn-metrics", "--config", file, "--set", "log.format=json")
+    until(lambda: pair.listens(port, process), "cgn-metrics listens")
+    return port, gone, process, write
+
+
+def test_the_page_of_several_routers_reads_each_of_them(pair, several):
+    port, gone, process, write = several
+    assert ask(port, "GET", "/", headers={"accept": "text/html"}).headers["location"] == "page/"
+    html = ask(port, "GET", "/page/")
+    assert b"<html data-routers" in html.body and b"data-routers" not in ask(pair.admin_port, "GET", "/page/").body
+    assert ask(port, "GET", "/page/several.js").status == 200
+    assert [r["name"] for r in ask(port, "GET", "/routers").json()["routers"]] == ["here", f"127.0.0.1:{gone}"]
+    assert [n["id"] for n in ask(port, "GET", "/routers/here/nodes").json()["nodes"]] == ["a", "b"]
+    assert b"cgn_requests_total" in ask(port, "GET", "/routers/here/metrics").body
+    pair.chat("hello", max_tokens=1)
+    assert len(ask(port, "GET", "/routers/here/explain?last=1&detail=brief").json()["requests"]) == 1
+    away = ask(port, "GET", f"/routers/127.0.0.1%3A{gone}/nodes")
+    assert (away.status, away.json()["error"]["code"]) == (502, "router_away")
+    for path in ("/routers/nobody/nodes", "/routers/here/config", "/routers/here/", "/routers/here", "/routers/here/../config", "/routers//nodes"):
+        assert ask(port, "GET", path).status == 404, path
+    assert ask(port, "GET", "/routers/here/explain/" + "x" * 3000).status in (404, 413, 414)
+    write(f"there=http://127.0.0.1:{pair.admin_port}")
+    process.signal(signal.SIGHUP)
+    until(lambda: [r["name"] for r in ask(port, "GET", "/routers").json()["routers"]] == ["there"], process.log)
+    write("a=http://127.0.0.1:1", "a=http://127.0.0.1:2")
+    process.signal(signal.SIGHUP)
+    said = until(lambda: process.events("svc.reloaded_in_part"), process.log)
+    assert 'two routers are called' in json.dumps(said)
+    assert ask(port, "GET", "/routers/there/nodes").status == 200, "those of before stay"
+
+
+def test_orders_reach_the_router_from_this_machine_only(pair, several):
+    port = several[0]
+    chat = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "stream": True}
+    for headers, code in (({}, "not_the_page"), ({**PAGE, "host": "attacker.example"}, "not_direct"), ({**PAGE, "x-forwarded-for": "198.51.100.7"}, "not_direct")):
+        for path in ("/routers/here/nodes/a/cordon", "/routers/here/playground/v1/chat/completions"):
+            a = ask(port, "POST", path, chat, headers)
+            assert (a.status, a.json()["error"]["code"]) == (403, code)
+    for path in ("/routers/here/model", "/routers/nobody/nodes/a/cordon", "/routers/here/playground/metrics"):
+        assert ask(port, "POST", path, headers=PAGE).status == 404
+    assert ask(port, "POST", "/routers/here/nodes/a/cordon", headers=PAGE).status == 200
+    assert [n["id"] for n in ask(port, "GET", "/routers/here/nodes").json()["nodes"] if n["cordoned"]] == ["a"]
+    a = ask(port, "POST", "/routers/here/playground/v1/chat/completions", chat, PAGE)
+    assert a.status == 200 and a.headers["x-cgn-node"] == "b" and a.body.rstrip().endswith(b"data: [DONE]")
+
+
+@pytest.mark.parametrize("entry, why", [("r1=ftp://x", "http://"), ("=http://x", "1 to 63"), ("a b=http://x", "1 to 63"), ("r/1=http://x", "1 to 63"), ("r1", "http://")])
+def test_routers_that_cannot_be_used_are_named(tmp_path, entry, why):
+    (tmp_path / "m.toml").write_text(toml({"metrics": {"routers": [entry]}}))
+    done = subprocess.run([str(BUILD / "src/metrics/cgn-metrics"), "--config", str(tmp_path / "m.toml"), "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "metrics.routers" in done.stderr and why in done.stderr, done.stderr

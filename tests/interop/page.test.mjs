@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page in a real Chromium. BASE: the router's admin port; GATE: its gateway; PREFIX: the page behind a proxy; BIG: an admin
-// port that tells of 1,000 nodes.
+// port that tells of 1,000 nodes; SEVERAL: cgn-metrics with the routers east (BASE), west, gone and hung.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import puppeteer from "puppeteer-core";
 
-const { BASE, GATE, PREFIX, BIG, SHOTS } = process.env;
+const { BASE, GATE, PREFIX, BIG, SEVERAL, SHOTS } = process.env;
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 let browser, page, trouble;
 
@@ -132,6 +132,57 @@ test("a model's name that is HTML is shown as it is", async () => {
 	await shows("<img src=x onerror=alert(1)>");
 	assert.equal(await page.evaluate(() => document.querySelectorAll("main img").length), 0);
 	assert.deepEqual(trouble, []);
+});
+
+for (const [view, look] of [["nodes", { width: 390 }], ["models", { dark: true }], ["cache", {}], ["requests", {}], ["playground", { width: 390 }]])
+	test(`several routers, ${view}: accessible, nothing wider than the screen`, async () => {
+		await chat("seen-by-all");
+		await open(SEVERAL, "#" + view, look);
+		await page.waitForFunction(() => document.querySelectorAll("main table, main option").length > 0, { polling: 50 });
+		if (SHOTS) await page.screenshot({ path: `${SHOTS}/several-${view}.png` });
+		assert.deepEqual(await violations(), []);
+		assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+		assert.deepEqual(trouble.filter((t) => !/502|504/.test(t)), []);
+	});
+
+test("several routers: one table of all nodes, those that are away are named, and one can be chosen", async () => {
+	await open(SEVERAL);
+	await shows("w0");
+	for (const word of ["by router east", "by router west", "Router gone is away", "Router hung is away"]) await shows(word);
+	await shows("5 of 5 take requests");
+	await page.select("#router-list", "west");
+	await shows("1 of 1 take requests");
+	assert.match(page.url(), /router=west/);
+	await page.reload();
+	await shows("1 of 1 take requests");
+	await page.select("#router-list", "");
+	await shows("5 of 5 take requests");
+	await page.goto(`${SEVERAL}/page/#models`);
+	await shows("router west");
+	assert.equal(await page.evaluate(() => document.querySelectorAll("main img").length), 0);
+});
+
+test("several routers: orders and chats go to the router of their row", async () => {
+	await open(SEVERAL);
+	await shows("w0");
+	await page.type("main input[type=search]", "w0");
+	await page.waitForFunction(() => document.querySelectorAll("main tbody tr").length === 1, { polling: 50 });
+	await (await button("Drain")).click();
+	await page.waitForSelector("dialog[open]");
+	await (await button("Drain", "dialog")).click();
+	await shows("cordoned");
+	await (await page.waitForFunction(() => [...document.querySelectorAll("main button")].find((b) => b.innerText === "Uncordon"), { polling: 50 })).click();
+	await shows("1 nodes; 5 of 5 take requests");
+	await page.click('a[href="#playground"]');
+	await page.waitForSelector("option[data-router=west]");
+	await page.evaluate(() => { document.querySelector("option[data-router=west]").selected = true; });
+	await page.type("textarea", "Tell me about the west");
+	await page.keyboard.press("Enter");
+	await shows("prompt tokens were cached");
+	assert.match(await text(), /Node w0\./);
+	await page.click("main p[role=status] a");
+	await shows("Where the milliseconds went");
+	await shows("west");
 });
 
 test("1,000 nodes and 1,000 requests a second do not freeze it", async (t) => {

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The router's page in a real Chromium, by puppeteer: page.test.mjs has the tests."""
+import contextlib
 import http.server
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -13,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from cluster import Cluster
+from cluster import Cluster, free_port, toml, until
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = "<img src=x onerror=alert(1)>"
@@ -80,10 +82,27 @@ def read(url):
         return json.load(r)
 
 
+@contextlib.contextmanager
+def several_routers(tmp_path, east):
+    """cgn-metrics in front of the router |east|, one of another cluster, one that is away, and one that never answers."""
+    (tmp_path / "west").mkdir()
+    with Cluster(tmp_path / "west") as c, socket.create_server(("127.0.0.1", 0)) as hung:
+        c.router()
+        c.node("w0")
+        c.wait_ready(1)
+        port, gone = free_port(), free_port()
+        routers = [f"east={east}", f"west=http://127.0.0.1:{c.admin_port}", f"gone=http://127.0.0.1:{gone}", f"hung=http://127.0.0.1:{hung.getsockname()[1]}"]
+        (tmp_path / "metrics.toml").write_text(toml({"metrics": {"listen": f"127.0.0.1:{port}", "routers": routers}}))
+        process = c.run("metrics", "cgn-metrics", "--config", tmp_path / "metrics.toml")
+        until(lambda: c.listens(port, process), "cgn-metrics listens")
+        yield f"http://127.0.0.1:{port}"
+
+
 def test_in_chromium(tmp_path):
     if shutil.which("chromium") is None and not os.environ.get("CI"):
         pytest.skip("no chromium")
-    with Cluster(tmp_path) as c:
+    with contextlib.ExitStack() as stack:
+        c = stack.enter_context(Cluster(tmp_path))
         c.router({"router": {"shadow": ["round_robin"]}})
         for i in range(3):
             c.node(f"n{i}", "--token-interval-us", "4000")
@@ -94,8 +113,9 @@ def test_in_chromium(tmp_path):
         crowd = {"node": read(base + "/nodes")["nodes"][0], "answered": read(base + "/explain?last=1&detail=brief")["requests"][0]}
         servers = [serve(Relay, upstream=base, prefix="/ops/cgn"), serve(Crowd, upstream=base, prefix="", **crowd)]
         ports = [s.server_address[1] for s in servers]
+        several = stack.enter_context(several_routers(tmp_path, base))
         done = subprocess.run(["node", "--test", "--test-reporter=spec", "page.test.mjs"], cwd=HERE, capture_output=True, text=True, timeout=240, env={
-            **os.environ, "BASE": base, "GATE": f"http://127.0.0.1:{c.http_port}", "PREFIX": f"http://127.0.0.1:{ports[0]}/ops/cgn", "BIG": f"http://127.0.0.1:{ports[1]}"})
+            **os.environ, "BASE": base, "GATE": f"http://127.0.0.1:{c.http_port}", "PREFIX": f"http://127.0.0.1:{ports[0]}/ops/cgn", "BIG": f"http://127.0.0.1:{ports[1]}", "SEVERAL": several})
         for s in servers:
             s.shutdown()
         print(done.stdout)

@@ -24,6 +24,10 @@ static const char request_script[] =
 #include "request.js.inc"
 	;
 
+static const char several_script[] =
+#include "several.js.inc"
+	;
+
 static const struct {
 	const char *path, *type, *text;
 	size_t n;
@@ -33,6 +37,7 @@ static const struct {
 	{"/page/page.js", "text/javascript; charset=utf-8", base_script, sizeof base_script - 1},
 	{"/page/views.js", "text/javascript; charset=utf-8", views_script, sizeof views_script - 1},
 	{"/page/request.js", "text/javascript; charset=utf-8", request_script, sizeof request_script - 1},
+	{"/page/several.js", "text/javascript; charset=utf-8", several_script, sizeof several_script - 1},
 };
 
 #define FIELD(name, value) {{name, sizeof(name) - 1}, {value, sizeof(value) - 1}}
@@ -55,6 +60,23 @@ void page_get(void *state, const struct http_head *h, struct cgn_str body, struc
 		return;
 	}
 	svc_admin_error(reply, 404, "not_found", "the page has no such file; it begins at /page/");
+}
+
+void page_get_of_several(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	static const char before[] = "<html", mark[] = " data-routers";
+	page_get(state, h, body, reply);
+	const char *at =
+		reply->body.n > 0 ? memmem(reply->body.p, reply->body.n, before, sizeof before - 1) : NULL;
+	if (at == NULL || !cgn_str_starts(cgn_str_of(reply->content_type), "text/html"))
+		return;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf plain = reply->body;
+	size_t cut = (size_t)(at - (const char *)plain.p) + sizeof before - 1;
+	reply->body = (struct cgn_buf){0};
+	cgn_buf_add(&reply->body, plain.p, cut);
+	cgn_buf_putz(&reply->body, mark);
+	cgn_buf_add(&reply->body, plain.p + cut, plain.n - cut);
 }
 
 static bool asks_for_html(struct cgn_str accept)

@@ -2,6 +2,7 @@
 // Texts from the cluster go into text nodes only, never into HTML.
 import { views as tables } from "./views.js";
 import { views as requests } from "./request.js";
+import { askAll, baseOf, begin, isSeveral, unite } from "./several.js";
 
 export function el(tag, props, ...inner) {
 	const e = tag === "svg" || tag === "path" ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -36,37 +37,42 @@ export const cell = (text, cls, title) => el("td", { class: cls, title }, text);
 
 /* ---- the admin port ---- */
 
-async function reach(path, how) {
+async function reach(path, how, router) {
 	let r;
 	try {
-		r = await fetch("../" + path, { cache: "no-store", ...how });
+		r = await fetch(baseOf(router) + path, { cache: "no-store", ...how });
 	} catch {
 		throw Object.assign(new Error("no answer from this address; trying again"), { lost: true });
 	}
 	if (!r.ok) throw await refusal(r);
 	return r;
 }
-export const get = async (path) => (await reach(path)).json();
+const read = async (path, router) => (await reach(path, null, router)).json();
+export const get = async (path) => isSeveral ? unite(path, await askAll(path, (router) => read(path, router))) : read(path);
 export async function refusal(r) {
 	let text = r.statusText;
 	try { text = (await r.json()).error.message; } catch { /* the status says what there is to say */ }
 	return Object.assign(new Error(text), { status: r.status });
 }
-export const post = async (path) => (await reach(path, { method: "POST", headers: { "x-cgn-page": "1" } })).json();
-/* The samples of the Prometheus text, by name: [{labels, value}]. */
+export const post = async (path, router) => (await reach(path, { method: "POST", headers: { "x-cgn-page": "1" } }, router)).json();
+/* The samples of the Prometheus text, by name: [{labels, value}]. Of several routers each sample has the label router. */
 export async function metrics(wanted) {
-	const found = {};
-	for (const line of (await (await reach("metrics")).text()).split("\n")) {
+	const found = {}, text = async (router) => (await reach("metrics", null, router)).text();
+	for (const { router, value } of isSeveral ? await askAll("metrics", text) : [{ value: await text() }])
+		samples(value, wanted, router ? { router } : {}, found);
+	return found;
+}
+function samples(text, wanted, more, found) {
+	for (const line of text.split("\n")) {
 		const name = /^[a-zA-Z_:][\w:]*/.exec(line)?.[0];
 		if (!name || !wanted.includes(name)) continue;
-		const labels = {};
+		const labels = { ...more };
 		const close = line.lastIndexOf("}");
 		if (close > 0)
 			for (const m of line.slice(name.length + 1, close).matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g))
 				labels[m[1]] = m[2].replace(/\\(.)/g, (_, c) => c === "n" ? "\n" : c);
 		(found[name] ??= []).push({ labels, value: Number(line.slice(close > 0 ? close + 1 : name.length).trim().split(" ")[0]) });
 	}
-	return found;
 }
 export function ask(title, text, verb) {
 	const box = document.getElementById("ask");
@@ -168,5 +174,6 @@ addEventListener("keydown", (e) => {
 });
 addEventListener("hashchange", () => { choose(); document.getElementById("main").focus(); });
 document.addEventListener("visibilitychange", () => void turn());
+if (isSeveral) await begin(() => { hourDue = 0; choose(); }).catch((e) => told(e.message));
 setInterval(turn, 500);
 choose();

@@ -1,5 +1,6 @@
 // Views of requests: the stream, one request, the playground.
 import { el, get, refusal, count, decimal, ms, percent, table, cell, again } from "./page.js";
+import { baseOf } from "./several.js";
 
 const phases = [["receive", "receiving the body, checking the key"], ["choose", "choosing a node"], ["limit", "reserving rates"], ["tokens", "tokenizing the prompt"], ["queue", "waiting for room on a node"],
 	["prefill", "another node computed the prompt"], ["first_byte", "at the node, until the first byte: its queue, fetch and prefill"], ["stream", "decoding and sending the answer"]];
@@ -21,7 +22,7 @@ const nodeOf = (r) => r.end?.node || r.tries.at(-1)?.node || "";
 
 function row(r) {
 	const e = r.end, c = r.cached_tokens;
-	return el("tr", null, cell(new Date(r.at).toLocaleTimeString([], { hour12: false }), "wide"), el("td", null, link(r.id)), cell(r.model, "wide"), cell(nodeOf(r)),
+	return el("tr", null, cell(new Date(r.at).toLocaleTimeString([], { hour12: false }), "wide"), el("td", null, link(r.id)), cell(r.model, "wide"), cell(nodeOf(r) + (r.router ? `, by ${r.router}` : "")),
 		e ? cell(String(e.status) + (e.outcome === "ok" ? "" : " " + e.outcome), e.status < 400 ? "good" : e.status < 500 ? "warn" : "bad") : cell("running", "soft"),
 		cell(ms(r.ttft_ms.with_queue_and_retries), "num"), cell(e ? ms(e.total_ms) : "", "num"), el("td", null, e ? bar(e) : ""),
 		cell(e?.prompt_tokens !== undefined ? `${c.actual ?? "?"} of ${e.prompt_tokens}` : "", "num wide"), cell(c.predicted !== undefined ? String(c.predicted) : "", "num wide"), cell(e?.completion_tokens !== undefined ? String(e.completion_tokens) : "", "num wide"));
@@ -73,7 +74,7 @@ function splitText(t) {
 	return el("p", { class: "card" }, `Prefill and decode apart? Chosen: ${s.chosen} (${s.by}). One node: ${cost(s.whole.cost_ms)}; two nodes: ${cost(s.pair.cost_ms)}, of it ${ms(s.transfer_ms)} to move ${count(s.moved_tokens)} tokens; the prefill node goes on: ${cost(s.continues.cost_ms)}.`);
 }
 function facts(r) {
-	const e = r.end, c = r.cached_tokens, t = r.ttft_ms, rows = [["Model", r.model], ["Node", nodeOf(r)], ["At", new Date(r.at).toLocaleString()]];
+	const e = r.end, c = r.cached_tokens, t = r.ttft_ms, rows = [["Model", r.model], ["Node", nodeOf(r)], ...(r.router ? [["Router", r.router]] : []), ["At", new Date(r.at).toLocaleString()]];
 	if (e) rows.push(["Answer", `${e.status} ${e.outcome}, ${e.tries} ${e.tries === 1 ? "try" : "tries"}${e.direct ? ", straight from the engine" : ""}`], ["Total", ms(e.total_ms)]);
 	if (e?.prompt_tokens !== undefined) rows.push(["Tokens", `${e.prompt_tokens} of the prompt, ${e.completion_tokens} of the answer`]);
 	if (c.predicted !== undefined) rows.push(["Cached tokens", `predicted ${c.predicted}, actual ${c.actual}`]);
@@ -128,7 +129,7 @@ async function send(s) {
 	s.stop = new AbortController();
 	s.go.textContent = "Stop";
 	try {
-		r = await fetch("../playground/v1/chat/completions", { method: "POST", signal: s.stop.signal,
+		r = await fetch(baseOf(s.model.selectedOptions[0].dataset.router) + "playground/v1/chat/completions", { method: "POST", signal: s.stop.signal,
 			headers: { "content-type": "application/json", "x-cgn-page": "1", ...(s.key.value ? { authorization: "Bearer " + s.key.value } : {}) },
 			body: JSON.stringify({ model: s.model.value, messages: s.past, max_tokens: Number(s.most.value) || 256, temperature: Number(s.heat.value), stream: true, stream_options: { include_usage: true } }) });
 		if (!r.ok) throw await refusal(r);
@@ -171,7 +172,7 @@ const playground = {
 			el("div", { class: "tools" }, el("label", null, "Model", s.model), el("label", null, "Tokens", s.most), el("label", null, "Temperature", s.heat), el("label", null, "Key", s.key)),
 			s.talk, s.note, s.text, el("p", { class: "buttons" }, el("button", { type: "button", onclick: () => { s.past = []; s.talk.replaceChildren(); s.note.replaceChildren(); } }, "New conversation"), s.go));
 		void get("models").then((m) => {
-			s.model.replaceChildren(...m.models.map((k) => el("option", { value: k.name, disabled: k.ready_nodes === 0 }, k.name)));
+			s.model.replaceChildren(...m.models.map((k) => el("option", { value: k.name, disabled: k.ready_nodes === 0, "data-router": k.router }, k.router ? `${k.name}, router ${k.router}` : k.name)));
 			again();
 		}).catch((e) => s.note.replaceChildren(el("span", { class: "bad" }, e.message)));
 	},

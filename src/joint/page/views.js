@@ -20,7 +20,7 @@ const words = (n) => [n.reason, ...(n.engines ?? []).map((e) => e.trouble && `${
 async function order(n, verb, question, button) {
 	if (question && !await ask(`${button} ${n.id}?`, question, button)) return;
 	try {
-		await post(`nodes/${encodeURIComponent(n.id)}/${verb}`);
+		await post(`nodes/${encodeURIComponent(n.id)}/${verb}`, n.router);
 	} catch (e) {
 		await ask("Not done", `${e.message} The same on a command line: cgn-ctl cluster ${verb} ${n.id}`, "Understood");
 	}
@@ -35,7 +35,7 @@ function buttons(n) {
 }
 function nodeCells(n) {
 	const [cls, text] = stateOf(n), why = words(n), l = n.load ?? {};
-	return [el("td", null, el("strong", null, n.id), el("div", { class: "soft small" }, n.address)),
+	return [el("td", null, el("strong", null, n.id), el("div", { class: "soft small" }, n.address, n.router && `, by router ${n.router}`)),
 		el("td", { class: "wrap" }, el("span", { class: cls }, text), why && el("div", { class: "small soft" }, why)),
 		cell(n.role, "wide"),
 		el("td", { class: "wide wrap" }, (n.engines ?? []).map((e) => el("div", { class: "small" }, `${e.kind} ${e.name}: ${(e.models ?? []).join(", ")}`))),
@@ -48,12 +48,13 @@ function nodeCells(n) {
 /* Rows are kept and only changed ones are built again, so that a thousand nodes do not cost a frame. */
 function nodesShow(box, s, all) {
 	const find = s.find.value.toLowerCase();
-	const list = all.nodes.filter((n) => !find || JSON.stringify([n.id, n.address, n.state, n.role, n.engines]).toLowerCase().includes(find));
+	const list = all.nodes.filter((n) => !find || JSON.stringify([n.id, n.address, n.state, n.role, n.engines, n.router]).toLowerCase().includes(find));
 	const by = s.sorted && nodeColumns.find((c) => c.name === s.sorted.name);
 	if (by) list.sort((a, b) => { const x = by.sort(a), y = by.sort(b); return (x < y ? -1 : x > y ? 1 : 0) * (s.sorted.down ? -1 : 1); });
 	const rows = list.slice(0, s.most).map((n) => {
 		const text = JSON.stringify([n.id, n.address, n.state, n.reason, n.cordoned, n.breaker.state, total(n), n.load?.waiting, n.load?.kv_usage, n.cache.blocks, n.load?.gpu_power_mw, n.engines]);
-		let row = s.rows.get(n.id);
+		const key = JSON.stringify([n.router, n.id]);
+		let row = s.rows.get(key);
 		if (!row || row.text !== text) {
 			const held = row?.e.contains(document.activeElement);
 			const cells = nodeCells(n);
@@ -61,7 +62,7 @@ function nodesShow(box, s, all) {
 			else row = { e: el("tr", null, cells) };
 			if (held) row.e.querySelector("button")?.focus();
 			row.text = text;
-			s.rows.set(n.id, row);
+			s.rows.set(key, row);
 		}
 		return row.e;
 	});
@@ -105,7 +106,7 @@ const models = {
 		const [m, q] = await Promise.all([get("models"), get("queue")]);
 		box.replaceChildren(el("h1", null, "Models"),
 			table(`${m.models.length} models`, [{ name: "Model" }, { name: "Nodes ready", num: true }, { name: "Prompts are cut by" }, { name: "Block", num: true }, { name: "Why", wide: true }],
-				m.models.map((k) => el("tr", null, el("td", { class: "wrap" }, k.name), cell(String(k.ready_nodes), "num" + (k.ready_nodes ? "" : " bad")),
+				m.models.map((k) => el("tr", null, el("td", { class: "wrap" }, k.name, k.router && el("div", { class: "soft small" }, `router ${k.router}`)), cell(String(k.ready_nodes), "num" + (k.ready_nodes ? "" : " bad")),
 					cell(k.tokens), cell(k.block_tokens ? `${k.block_tokens} tokens` : `${k.block_bytes} bytes`, "num"), cell(k.why, "wide wrap")))),
 			el("h2", null, "Waiting for room"),
 			q.queues.length ? el("pre", { class: "card mono", tabindex: "0" }, JSON.stringify(q.queues, null, 1)) : el("p", { class: "soft" }, `Nobody waits. At most ${q.max_queue} requests of a model may.`));
@@ -133,13 +134,13 @@ const cache = {
 	async show(box) {
 		const [n, m, i] = await Promise.all([get("nodes"), metrics(["cgn_cached_tokens_total", "cgn_tokens_total", "cgn_shadow_decisions_total", "cgn_shadow_regret_seconds_sum", "cgn_shadow_cached_tokens_total"]), get("index")]);
 		const predicted = sum(m.cgn_cached_tokens_total, { kind: "predicted" }), actual = sum(m.cgn_cached_tokens_total, { kind: "actual" }), prompt = sum(m.cgn_tokens_total, { kind: "prompt" });
-		const of = (id, kind) => sum(m.cgn_cached_tokens_total, { node: id, kind });
+		const of = (k, kind) => sum(m.cgn_cached_tokens_total, { node: k.id, kind, ...(k.router ? { router: k.router } : {}) });
 		box.replaceChildren(el("h1", null, "Cache"),
 			el("p", { class: "card" }, `Since the router started, engines found ${count(actual)} of ${count(prompt)} prompt tokens in their caches (${percent(actual, prompt)}); the router had predicted ${count(predicted)}. `,
 				`The index holds ${count(i.blocks)} blocks in ${bytes(i.bytes)} of ${bytes(i.budget_bytes)}; ${count(i.shed_blocks)} were dropped for room. The record of sent prompts holds ${count(i.record.blocks)}.`),
 			table("What each node holds", [{ name: "Node" }, { name: "Known from" }, { name: "GPU", num: true }, { name: "RAM", num: true }, { name: "SSD", num: true }, { name: "Elsewhere", num: true, wide: true }, { name: "Behind", num: true, wide: true }, { name: "Trust", num: true, wide: true }, { name: "Cached tokens: predicted, actual", num: true }, { name: "Block store", wide: true }],
-				n.nodes.slice(0, 500).map((k) => el("tr", null, cell(k.id), cell(`${k.cache.source}, ${k.cache.state}`), cell(count(k.cache.gpu), "num"), cell(count(k.cache.ram), "num"), cell(count(k.cache.ssd), "num"), cell(count(k.cache.remote), "num wide"),
-					cell(ms(1e3 * k.cache.staleness_seconds), "num wide"), cell(k.cache.trust.toFixed(2), "num wide"), cell(`${count(of(k.id, "predicted"))} · ${count(of(k.id, "actual"))}`, "num"),
+				n.nodes.slice(0, 500).map((k) => el("tr", null, cell(k.router ? `${k.id}, router ${k.router}` : k.id), cell(`${k.cache.source}, ${k.cache.state}`), cell(count(k.cache.gpu), "num"), cell(count(k.cache.ram), "num"), cell(count(k.cache.ssd), "num"), cell(count(k.cache.remote), "num wide"),
+					cell(ms(1e3 * k.cache.staleness_seconds), "num wide"), cell(k.cache.trust.toFixed(2), "num wide"), cell(`${count(of(k, "predicted"))} · ${count(of(k, "actual"))}`, "num"),
 					cell(k.kv ? k.kv.quic_address + (k.kv.rack ? `, rack ${k.kv.rack}` : "") : "none", "wide")))),
 			el("h2", null, "Other policies"), shadows(m));
 	},

@@ -1,97 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* playground: relays a request of the page to this router's own gateway, where it is like any other one: its key,
  * limits and queue count. The page cannot ask the gateway itself, because that is another origin for a browser. */
-#include <stdlib.h>
-
 #include "io/disk/disk.h"
 #include "io/pki/pki.h"
+#include "joint/adminrelay/adminrelay.h"
 #include "router/service/service_priv.h"
 
-#define PLAY_TAG       0x640b1a01U
 #define PLAY_PATH      "/playground"
-#define PLAY_FIELDS    16
 #define PLAY_CERT_MOST ((size_t)256 << 10)
-
-/* A request at the gateway. Either end may go first. */
-struct play {
-	uint32_t tag;
-	struct svc_admin_call *call; /* NULL: the client has gone. */
-	struct http_call *gateway;   /* NULL: ended. */
-};
-
-static void play_free(struct play *p)
-{
-	p->tag = 0;
-	free(p);
-}
-
-static void play_gone(void *user)
-{
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	http_call_cancel(&p->gateway);
-	play_free(p);
-}
-
-static void play_drained(void *user)
-{
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	http_call_resume(p->gateway);
-}
-
-static bool is_shown(struct cgn_str name)
-{
-	return cgn_str_is(name, "content-type") || cgn_str_is(name, "retry-after") ||
-		cgn_str_is(name, "x-request-id") || cgn_str_starts(name, "x-cgn-");
-}
-
-static void on_head(struct http_call *c, void *user, const struct http_head *h)
-{
-	(void)c;
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	struct http_field fields[PLAY_FIELDS];
-	size_t n = 0;
-	for (size_t i = 0; i < h->n_fields && n < PLAY_FIELDS; i++)
-		if (is_shown(h->fields[i].name))
-			fields[n++] = h->fields[i];
-	svc_admin_stream(p->call, h->status, fields, n, play_drained);
-}
-
-static void on_body(struct http_call *c, void *user, const uint8_t *bytes, size_t n)
-{
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	if (!svc_admin_piece(p->call, bytes, n))
-		http_call_pause(c);
-}
-
-static void on_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
-{
-	(void)c;
-	(void)trailers;
-	(void)n;
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	svc_admin_end(p->call);
-	play_free(p);
-}
-
-static void on_fail(struct http_call *c, void *user, enum http_fail_stage stage, const struct cgn_err *why)
-{
-	(void)c;
-	struct play *p = user;
-	CGN_LIVE(p, PLAY_TAG);
-	struct svc_admin_reply reply = svc_admin_reply_new();
-	if (stage == HTTP_FAIL_BODY) {
-		svc_admin_cut(p->call);
-	} else {
-		svc_admin_error(&reply, 502, "no_gateway", why->msg);
-		svc_admin_done(p->call, &reply);
-	}
-	play_free(p);
-}
 
 /* Return the address by which this process reaches its own gateway: of a wildcard the loopback address. */
 static void gateway_addr(const struct router *r, char out[300])
@@ -139,13 +55,9 @@ static CGN_RC gateway_open(struct router *r, struct cgn_err *err)
 	return rc;
 }
 
-static CGN_RC play_start(struct router *r, const struct http_head *h, struct cgn_str body, struct play *p,
-	struct cgn_err *err)
+static CGN_RC play_start(struct router *r, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply, struct cgn_err *err)
 {
-	static const struct http_call_ops ops = {.on_head = on_head,
-		.on_body = on_body,
-		.on_end = on_end,
-		.on_fail = on_fail};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {0};
 	struct cgn_str key = http_head_get(h, "authorization");
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
@@ -164,7 +76,7 @@ static CGN_RC play_start(struct router *r, const struct http_head *h, struct cgn
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	if (r->ports.playground == NULL)
 		CGN_TRY(gateway_open(r, err));
-	return http_call_start(r->ports.playground, &rq, &ops, p, &p->gateway, err);
+	return adminrelay_start(reply, r->ports.playground, &rq, "no_gateway", err);
 }
 
 void router_admin_play(void *state, const struct http_head *h, struct cgn_str body,
@@ -179,17 +91,7 @@ void router_admin_play(void *state, const struct http_head *h, struct cgn_str bo
 	}
 	if (!svc_admin_from_page(h, reply))
 		return;
-	struct play *p = calloc(1, sizeof *p);
-	if (p == NULL) {
-		svc_admin_error(reply, 503, "no_memory", "out of memory");
-		return;
-	}
-	p->tag = PLAY_TAG;
-	cgn_rc rc = play_start(r, h, body, p, &err);
-	if (cgn_ok(rc)) {
-		p->call = svc_admin_later(reply, play_gone, p);
-		return;
-	}
-	svc_admin_error(reply, cgn_code_http(rc.code), "no_gateway", err.msg);
-	play_free(p);
+	cgn_rc rc = play_start(r, h, body, reply, &err);
+	if (!cgn_ok(rc))
+		svc_admin_error(reply, cgn_code_http(rc.code), "no_gateway", err.msg);
 }

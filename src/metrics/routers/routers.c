@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "metrics/routers/routers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/codec/codec.h"
+#include "joint/adminrelay/adminrelay.h"
+#include "joint/webclient/webclient.h"
+
+#define ROUTERS_TAG     0x20a7e450U
+#define CONNECT_TIMEOUT (2 * CGN_SEC)
+#define ANSWER_TIMEOUT  (5 * CGN_SEC)
+#define NAME_BYTES      64
+#define PATH_MOST       2048
+
+struct routers_one {
+	char name[NAME_BYTES];
+	struct engine_url url;
+	struct http_client *client;
+};
+struct routers {
+	uint32_t tag;
+	size_t n;
+	struct routers_one one[ROUTERS_MOST];
+};
+
+/* ---- settings ---- */
+
+/* Split "NAME=URL"; without a name the URL's host and port are one. */
+static CGN_RC entry_read(const char *entry, char name[NAME_BYTES], const char **url, struct cgn_err *err)
+{
+	struct engine_url parsed;
+	const char *equals = strchr(entry, '='), *scheme = strstr(entry, "://");
+	bool is_named = equals != NULL && (scheme == NULL || equals < scheme);
+	struct cgn_str text = {entry, is_named ? (size_t)(equals - entry) : 0};
+	*url = is_named ? equals + 1 : entry;
+	CGN_TRY(engine_url_parse(*url, &parsed, err));
+	if (!is_named)
+		text = cgn_str_of(parsed.authority);
+	if (text.n == 0 || !cgn_str_copyz(name, NAME_BYTES, text) || strpbrk(name, "/?#\"\\ ") != NULL)
+		return CGN_FAIL(err, INVALID,
+			"\"%s\": the name of a router has 1 to 63 characters and no / ? # \" \\ or space",
+			entry);
+	return CGN_OK;
+}
+
+static CGN_RC entry_take(struct cgn_loop *l, const struct config *cfg, const char *entry, struct routers *r,
+	struct cgn_err *err)
+{
+	struct routers_one *to = &r->one[r->n];
+	const char *url = NULL;
+	CGN_TRY(entry_read(entry, to->name, &url, err));
+	for (size_t i = 0; i < r->n; i++)
+		if (strcmp(r->one[i].name, to->name) == 0)
+			return CGN_FAIL(err, INVALID, "two routers are called \"%s\"", to->name);
+	const struct webclient_cfg client = {.url = url,
+		.ca_file = cgn_str_starts(cgn_str_of(url), "https://") ? cfg->metrics.routers_ca_file : NULL,
+		.max_conns = 8,
+		.connect_timeout = CONNECT_TIMEOUT};
+	CGN_TRY(l != NULL ? webclient_open(l, &client, &to->url, &to->client, err)
+			  : webclient_check(&client, err));
+	r->n++;
+	return CGN_OK;
+}
+
+static CGN_RC entries_take(struct cgn_loop *l, const struct config *cfg, struct routers *r,
+	struct cgn_err *err)
+{
+	for (size_t i = 0; i < cfg->metrics.routers.n; i++)
+		CGN_TRY(cgn_err_of(entry_take(l, cfg, cfg->metrics.routers.v[i], r, err), "metrics.routers",
+			err));
+	return CGN_OK;
+}
+
+CGN_RC routers_check(const struct config *cfg, struct cgn_err *err)
+{
+	struct routers *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = entries_take(NULL, cfg, r, err);
+	free(r);
+	return rc;
+}
+
+CGN_RC routers_open(struct cgn_loop *l, const struct config *cfg, struct routers **out, struct cgn_err *err)
+{
+	struct routers *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	r->tag = ROUTERS_TAG;
+	cgn_rc rc = entries_take(l, cfg, r, err);
+	if (cgn_ok(rc))
+		*out = r;
+	else
+		routers_close(&r);
+	return rc;
+}
+
+void routers_close(struct routers **take)
+{
+	struct routers *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, ROUTERS_TAG);
+	for (size_t i = 0; i < r->n; i++)
+		http_client_free(&r->one[i].client);
+	r->tag = 0;
+	free(r);
+}
+
+/* ---- answers ---- */
+
+void routers_list(const struct routers *r, struct json_out *o)
+{
+	CGN_LIVE(r, ROUTERS_TAG);
+	json_open(o, '{');
+	json_key_open(o, "routers", '[');
+	for (size_t i = 0; i < r->n; i++) {
+		json_open(o, '{');
+		json_key_z(o, "name", r->one[i].name);
+		json_key_z(o, "address", r->one[i].url.authority);
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+	json_close(o, '}');
+}
+
+/* Find the router of /routers/NAME/PATH; |*path| is "PATH?QUERY". */
+static const struct routers_one *router_find(const struct routers *r, struct cgn_str path,
+	struct cgn_str *rest)
+{
+	char plain[3 * NAME_BYTES];
+	*rest = (struct cgn_str){path.p + strlen("/routers/"), path.n - strlen("/routers/")};
+	struct cgn_str name = cgn_str_split(rest, '/');
+	if (name.n > sizeof plain || rest->p == NULL)
+		return NULL;
+	name = (struct cgn_str){plain, percent_get(plain, name)};
+	for (size_t i = 0; i < r->n; i++)
+		if (cgn_str_is(name, r->one[i].name))
+			return &r->one[i];
+	return NULL;
+}
+
+/* Return true for a path that the page reads. */
+static bool is_readable(struct cgn_str rest)
+{
+	static const char *const paths[] = {"nodes", "models", "queue", "index", "history", "explain",
+		"metrics"};
+	struct cgn_str path = cgn_str_split(&rest, '?');
+	for (size_t i = 0; i < CGN_COUNT(paths); i++)
+		if (cgn_str_is(path, paths[i]))
+			return true;
+	return cgn_str_starts(path, "explain/");
+}
+
+/* Return true for a path by which the page changes something, or has something computed. */
+static bool is_order(struct cgn_str rest)
+{
+	return cgn_str_starts(rest, "nodes/") || cgn_str_starts(rest, "playground/v1/");
+}
+
+static CGN_RC relay_send(const struct routers_one *to, const struct http_head *h, struct cgn_str rest,
+	struct cgn_str body, struct svc_admin_reply *reply, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = PATH_MOST};
+	struct cgn_str key = http_head_get(h, "authorization");
+	bool is_post = cgn_str_is(h->method, "POST"), plays = cgn_str_starts(rest, "playground/");
+	const struct http_field fields[] = {{CGN_STR("accept"), CGN_STR("*/*")},
+		{CGN_STR("x-cgn-page"), CGN_STR("1")}, {CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("authorization"), key}};
+	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
+	cgn_buf_fmt(&path, "%s/%.*s", to->url.base, CGN_STR_ARG(rest));
+	const struct http_request rq = {.method = is_post ? "POST" : "GET",
+		.path = cgn_buf_z(&path),
+		.fields = fields,
+		.n_fields = !is_post ? 1
+			: key.n > 0  ? 4
+				     : 3,
+		.body_len = (int64_t)body.n,
+		/* An answer of the playground takes as long as the model does. */
+		.head_timeout = plays ? 0 : ANSWER_TIMEOUT,
+		.idle_timeout = plays ? 0 : ANSWER_TIMEOUT,
+		.body = body.n > 0 ? &iov : NULL,
+		.n_body = body.n > 0};
+	if (path.bad)
+		return CGN_FAIL(err, TOO_LARGE, "the path is longer than %d bytes", PATH_MOST);
+	return adminrelay_start(reply, to->client, &rq, "router_away", err);
+}
+
+void routers_relay(struct routers *r, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	struct cgn_err err;
+	struct cgn_str rest;
+	CGN_LIVE(r, ROUTERS_TAG);
+	const struct routers_one *to = router_find(r, h->path, &rest);
+	bool is_post = cgn_str_is(h->method, "POST");
+	if (to == NULL) {
+		svc_admin_error(reply, 404, "no_router", "metrics.routers has no router of this name");
+	} else if (is_post ? !is_order(rest) : !is_readable(rest)) {
+		svc_admin_error(reply, 404, "not_found",
+			"only what the page asks for is relayed to routers; ask the router itself");
+	} else if (!is_post || svc_admin_may_change(h, reply)) {
+		cgn_rc rc = relay_send(to, h, rest, body, reply, &err);
+		if (!cgn_ok(rc))
+			svc_admin_error(reply, cgn_code_http(rc.code), "router_away", err.msg);
+	}
+}

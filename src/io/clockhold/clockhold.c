@@ -29,6 +29,7 @@ struct clockhold {
 	struct clockhold_ops ops;
 	void *user;
 	uv_poll_t poll;
+	struct cgn_grave grave;
 	struct cgn_timer reap; /* The helper's socket is closed; its end is awaited */
 	pid_t pid;             /* 0: it was reaped */
 	int fd;                /* -1: closed */
@@ -40,12 +41,18 @@ struct clockhold {
 
 /* ---- the end ---- */
 
-static void hold_release(struct clockhold *h)
+static void on_hold_buried(struct cgn_grave *g)
 {
-	if (!h->freed || h->open_handles > 0)
-		return;
+	struct clockhold *h = CGN_CONTAINER(g, struct clockhold, grave);
 	h->tag = 0;
 	free(h);
+}
+
+/* The caller may free the object in |ended|, and still reads its words then. */
+static void hold_release(struct clockhold *h)
+{
+	if (h->freed && h->open_handles == 0)
+		cgn_loop_bury(h->loop, &h->grave, on_hold_buried);
 }
 
 static void on_poll_closed(uv_handle_t *handle)

@@ -7,7 +7,7 @@ import time
 
 import fake_bmc
 import pytest
-from cluster import Process, ask, free_port, toml, until
+from cluster import BUILD, SANITIZER, Process, ask, free_port, toml, until
 from fake_bmc import Bmc, certificate
 
 
@@ -267,6 +267,26 @@ def test_ipmitool_that_hangs_is_killed(start, tmp_path):
         assert m.watts("good") == 344
         pid = int((tmp_path / "pids").read_text().split()[0])
         until(lambda: not alive(pid), "the program is gone")
+
+
+def test_a_clock_that_jumps_changes_no_reading(start, tmp_path, monkeypatch):
+    if SANITIZER:
+        pytest.skip("a sanitizer's runtime wants to be loaded first")
+    shift = tmp_path / "shift"
+    shift.write_text("0")
+    monkeypatch.setenv("LD_PRELOAD", str(BUILD / "tests/helpers/clock_shift.so"))
+    monkeypatch.setenv("CGN_CLOCK_SHIFT", str(shift))
+    with Bmc() as bmc, Bmc({"/metrics": dcgm([300])}) as exporter:
+        m = start(bmcs(n1={"url": bmc.url}, n2={"metrics_url": exporter.url}))
+        monkeypatch.delenv("LD_PRELOAD")
+        until(lambda: m.watts("n1") == 344 and m.watts("n2") == 300, m.power)
+        for seconds in (-10 * 365 * 86400, 10 * 365 * 86400):
+            shift.write_text(str(seconds))
+            gets = bmc.gets, exporter.gets
+            until(lambda: bmc.gets > gets[0] + 8 and exporter.gets > gets[1], "rounds go on")
+            assert m.watts("n1") == 344 and m.watts("n2") == 300
+            assert all(s["up"] and s["age_seconds"] < 5 for s in m.power()["sources"]), m.power()
+            assert {r["state"] for s in m.power()["sources"] for r in s["readings"]} <= {"fresh", "absent"}
 
 
 def alive(pid):

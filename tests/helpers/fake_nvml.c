@@ -35,15 +35,34 @@ static void file_read(void)
 	(void)fclose(f);
 }
 
+/* Count a call of a function and return its number. */
+static unsigned call_count(const char *name)
+{
+	static struct {
+		char name[60];
+		unsigned n;
+	} seen[40];
+	unsigned i = 0;
+	while (i < 39 && seen[i].name[0] != '\0' && strcmp(seen[i].name, name) != 0)
+		i++;
+	(void)snprintf(seen[i].name, sizeof seen[i].name, "%s", name);
+	return ++seen[i].n;
+}
+
 /* Return what the file orders for a function; hang if it says so. */
 static int result_of(const char *name)
 {
 	char which[60];
+	unsigned nth = call_count(name), n = 0;
 	int result = 0;
 	for (unsigned i = 0; i < n_lines; i++) {
 		if (strcmp(line[i].word, "hang") == 0 && strcmp(line[i].rest, name) == 0)
 			for (;;)
 				(void)pause();
+		if (strcmp(line[i].word, "fail_at") == 0 &&
+			sscanf(line[i].rest, "%59s %u %d", which, &n, &result) == 3 &&
+			strcmp(which, name) == 0 && n == nth)
+			return result;
 		if (strcmp(line[i].word, "fail") == 0 &&
 			sscanf(line[i].rest, "%59s %d", which, &result) == 2 && strcmp(which, name) == 0)
 			return result;
@@ -52,20 +71,6 @@ static int result_of(const char *name)
 }
 
 #ifndef FEW
-/* The same, counting the calls of one function: |nth| is this one's number. */
-static int result_nth(const char *name, unsigned nth)
-{
-	char which[60];
-	unsigned n = 0;
-	int result = 0;
-	for (unsigned i = 0; i < n_lines; i++)
-		if (strcmp(line[i].word, "fail_at") == 0 &&
-			sscanf(line[i].rest, "%59s %u %d", which, &n, &result) == 3 &&
-			strcmp(which, name) == 0 && n == nth)
-			return result;
-	return result_of(name);
-}
-
 static void call_note(const char *text)
 {
 	char path[300];
@@ -251,10 +256,9 @@ int nvmlDeviceGetSupportedGraphicsClocks(const long *d, unsigned memory, unsigne
 
 int nvmlDeviceSetGpuLockedClocks(const long *d, unsigned low, unsigned high)
 {
-	static unsigned calls;
 	char text[80];
 	file_read();
-	int result = result_nth("DeviceSetGpuLockedClocks", ++calls);
+	int result = result_of("DeviceSetGpuLockedClocks");
 	(void)snprintf(text, sizeof text, "lock %ld %u %u %d\n", (long)(d - numbers), low, high, result);
 	call_note(text);
 	return result;
@@ -262,10 +266,9 @@ int nvmlDeviceSetGpuLockedClocks(const long *d, unsigned low, unsigned high)
 
 int nvmlDeviceResetGpuLockedClocks(const long *d)
 {
-	static unsigned calls;
 	char text[80];
 	file_read();
-	int result = result_nth("DeviceResetGpuLockedClocks", ++calls);
+	int result = result_of("DeviceResetGpuLockedClocks");
 	(void)snprintf(text, sizeof text, "reset %ld %d\n", (long)(d - numbers), result);
 	call_note(text);
 	return result;

@@ -114,6 +114,32 @@ static void everything_is_read(void **state)
 	nvml_close(&n);
 }
 
+static bool has_read_twice_all(void)
+{
+	return is_in_state(NVML_READING) && view.readings >= 6 && view.n == 2 && view.gpu[0].have == 511 &&
+		view.gpu[1].have == 511 && view.why[0] == '\0';
+}
+
+/* The second reading of a GPU fails, or that of all: what comes after it is read again. */
+static void each_function_may_fail_on_its_third_call(void **state)
+{
+	static const char *const functions[] = {"DeviceGetCount", "DeviceGetHandleByIndex",
+		"DeviceGetMemoryInfo", "DeviceGetUtilizationRates", "DeviceGetPowerUsage",
+		"DeviceGetEnforcedPowerLimit", "DeviceGetTotalEnergyConsumption", "DeviceGetTemperature",
+		"DeviceGetClockInfo", "DeviceGetCurrentClocksThrottleReasons"};
+	char text[200];
+	(void)state;
+	for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+		(void)snprintf(text, sizeof text, "count 2\npower 0 100\nenergy 0 5\nfail_at %s 3 999\n",
+			functions[i]);
+		script_put(text);
+		struct nvml *n = open_fake("fake_nvml", NULL);
+		view_await(n, has_read_twice_all);
+		assert_int_equal(view.gpu[0].energy_mj, 5);
+		nvml_close(&n);
+	}
+}
+
 static void a_machine_without_the_library(void **state)
 {
 	(void)state;
@@ -234,7 +260,9 @@ static void only_the_listed_gpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(everything_is_read), cmocka_unit_test(a_machine_without_the_library),
+		cmocka_unit_test(everything_is_read),
+		cmocka_unit_test(each_function_may_fail_on_its_third_call),
+		cmocka_unit_test(a_machine_without_the_library),
 		cmocka_unit_test(a_library_with_few_functions),
 		cmocka_unit_test(a_failing_function_costs_its_reading_only),
 		cmocka_unit_test(a_lost_gpu_is_said_and_comes_back), cmocka_unit_test(only_the_listed_gpus),

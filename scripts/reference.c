@@ -16,6 +16,10 @@ static const struct metric_row kvcached_rows[] = {
 #include "kvcached/daemon/metrics.def"
 };
 
+static const struct metric_row metrics_rows[] = {
+#include "metrics/metrics.def"
+};
+
 static void metrics_reference(struct cgn_buf *out)
 {
 	static const struct {
@@ -24,7 +28,8 @@ static void metrics_reference(struct cgn_buf *out)
 		size_t n;
 	} tables[] = {{"cgn-router", router_rows, CGN_COUNT(router_rows)},
 		{"cgn-agent", agent_rows, CGN_COUNT(agent_rows)},
-		{"cgn-kvcached", kvcached_rows, CGN_COUNT(kvcached_rows)}};
+		{"cgn-kvcached", kvcached_rows, CGN_COUNT(kvcached_rows)},
+		{"cgn-metrics", metrics_rows, CGN_COUNT(metrics_rows)}};
 	cgn_buf_putz(out,
 		"# Metrics\n\n"
 		"Generated from each `src/**/metrics.def` by `scripts/gen-reference`; do not edit.\n\n"

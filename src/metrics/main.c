@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-metrics: reads the power of a rack's nodes from their BMCs, and serves the page of several routers. */
+/* cgn-metrics: scrapes the programs of a cluster and tells their metrics as one text, reads the power of a rack's nodes
+ * from their BMCs, and serves the page of several routers. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "joint/page/page.h"
 #include "joint/powerpoll/powerpoll.h"
 #include "joint/svc/svc.h"
+#include "metrics/federate/federate.h"
+#include "metrics/metrics.h"
 #include "metrics/routers/routers.h"
+#include "metrics/scrape/scrape.h"
 
 #define METRICS_TAG 0x3e741c50U
 
@@ -15,6 +19,8 @@ struct metrics {
 	struct svc *svc;
 	struct powerpoll *power;
 	struct routers *routers;
+	struct scrape *scrape;
+	struct federate *federate;
 };
 
 static void metrics_stop(void **take)
@@ -24,6 +30,8 @@ static void metrics_stop(void **take)
 	if (m == NULL)
 		return;
 	CGN_LIVE(m, METRICS_TAG);
+	federate_free(&m->federate);
+	scrape_close(&m->scrape);
 	if (m->power != NULL)
 		powerpoll_close(&m->power, NULL, NULL);
 	routers_close(&m->routers);
@@ -42,6 +50,10 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 		rc = powerpoll_configure(m->power, cfg, err);
 	if (cgn_ok(rc))
 		rc = routers_open(svc_loop(s), cfg, &m->routers, err);
+	if (cgn_ok(rc))
+		rc = scrape_open(svc_loop(s), svc_telemetry(s), cfg, &m->scrape, err);
+	if (cgn_ok(rc))
+		rc = federate_new(svc_loop(s), svc_telemetry(s), m->scrape, &m->federate, err);
 	if (!cgn_ok(rc)) {
 		void *take = m;
 		metrics_stop(&take);
@@ -66,6 +78,8 @@ static void metrics_reload(void *state, const struct config *cfg)
 		svc_reload_refused(m->svc, err.msg);
 	}
 	if (m->power != NULL && !cgn_ok(powerpoll_configure(m->power, cfg, &err)))
+		svc_reload_refused(m->svc, err.msg);
+	if (!cgn_ok(scrape_reload(m->scrape, cfg, &err)))
 		svc_reload_refused(m->svc, err.msg);
 }
 
@@ -95,6 +109,26 @@ static void admin_power(void *state, const struct http_head *h, struct cgn_str b
 		svc_admin_error(r, 503, "draining", "the program is ending");
 }
 
+static void admin_targets(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	struct metrics *m = state;
+	struct json_out o = json_out_to(&r->body);
+	(void)h;
+	(void)body;
+	CGN_LIVE(m, METRICS_TAG);
+	scrape_report(m->scrape, &o);
+}
+
+static void admin_federate(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *r)
+{
+	struct metrics *m = state;
+	(void)body;
+	CGN_LIVE(m, METRICS_TAG);
+	federate_answer(m->federate, h, r);
+}
+
 static void admin_routers(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r)
 {
@@ -114,11 +148,14 @@ static void admin_relay(void *state, const struct http_head *h, struct cgn_str b
 	routers_relay(m->routers, h, body, r);
 }
 
+/* Note each file and setting that cannot be used. */
 static void metrics_check(const struct config *cfg, struct svc_problems *out)
 {
 	struct cgn_err err = {0};
 	powerpoll_check(cfg, out);
+	svc_check_cluster(out, cfg);
 	svc_problem(out, routers_check(cfg, &err), &err);
+	svc_problem(out, scrape_check(cfg, &err), &err);
 }
 
 static const char *admin_addr(const struct config *cfg)
@@ -133,10 +170,17 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 }
 
 static const struct svc_flag flags[] = {
-	{"listen", "metrics.listen", "ADDR", "HTTP address of /metrics and /power"},
+	{"listen", "metrics.listen", "ADDR", "HTTP address of /metrics, /federate, /targets and /power"},
+};
+
+static const struct metric_row metric_rows[] = {
+#define METRIC METRIC_ROW
+#include "metrics/metrics.def"
+#undef METRIC
 };
 
 static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power},
+	{"GET", "/targets", admin_targets}, {"GET", "/federate", admin_federate},
 	{"GET", "/page/*", page_get_of_several}, {"GET", "/routers", admin_routers},
 	{"GET", "/routers/*", admin_relay}, {"POST", "/routers/*", admin_relay}};
 
@@ -145,7 +189,7 @@ int main(int argc, char **argv)
 	static const struct svc_program program = {
 		.name = "cgn-metrics",
 		.summary =
-			"reads the power of a rack's nodes (Redfish, IPMI, DCGM), and serves the page of several routers",
+			"tells the metrics of a cluster's programs as one text, reads the power of a rack's nodes (Redfish, IPMI, DCGM), and serves the page of several routers",
 		.examples = "  cgn-metrics --config /etc/cognitora/cognitora.toml\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
@@ -154,6 +198,8 @@ int main(int argc, char **argv)
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),
 		.start = metrics_start,
+		.metrics = metric_rows,
+		.n_metrics = CGN_COUNT(metric_rows),
 		.check = metrics_check,
 		.root = page_redirect,
 		.reload = metrics_reload,

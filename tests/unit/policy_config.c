@@ -226,7 +226,7 @@ static const struct {
 		{"c.toml:2:1", "unknown key router.retry.tries", "known here: attempts, backoff"}},
 	{"[server]\nmax_body = 5\n",
 		{"c.toml:1:2: unknown key server",
-			"known sections: cluster, security, auth, log, router, agent, kv, metrics, engine, engines, models, tenants, bmcs"}},
+			"known sections: cluster, security, auth, log, router, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
 	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* The suggestion is not kv.ram. */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
@@ -510,6 +510,7 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/engine_keys.def"
 #include "policy/config/keys.def"
 #include "policy/config/model_keys.def"
+#include "policy/config/scrape_target_keys.def"
 #include "policy/config/tenant_keys.def"
 #undef KEY
 	assert_int_equal(rows, keys);

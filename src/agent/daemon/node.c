@@ -151,6 +151,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 /* False: the scratch arena is too small. */
 static bool store_describe(struct agent *a, Cognitora__V1__Node *n)
 {
+	n->store_address = a->store.grpc;
 	if (a->store.quic[0] == '\0')
 		return true;
 	n->kv = cgn_arena_get(&a->scratch, sizeof *n->kv);

@@ -11,11 +11,15 @@
 
 /* ---- the address for peers ---- */
 
-static void store_set_address(struct node_store *s, const char *address)
+static void store_set_address(struct node_store *s, const char *quic, const char *grpc)
 {
-	if (strcmp(s->quic, address) == 0 || !cgn_str_copyz(s->quic, sizeof s->quic, cgn_str_of(address)))
+	if (strcmp(s->quic, quic) == 0 && strcmp(s->grpc, grpc) == 0)
 		return;
-	cgn_log(INFO, "kv.address", F_STR("quic", s->quic), F_STR("rack", s->rack),
+	if (!cgn_str_copyz(s->quic, sizeof s->quic, cgn_str_of(quic)))
+		s->quic[0] = '\0';
+	if (!cgn_str_copyz(s->grpc, sizeof s->grpc, cgn_str_of(grpc)))
+		s->grpc[0] = '\0';
+	cgn_log(INFO, "kv.address", F_STR("quic", s->quic), F_STR("grpc", s->grpc), F_STR("rack", s->rack),
 		F_STR("region", s->region));
 	s->ops->address_changed(s->user);
 }
@@ -28,7 +32,7 @@ static void on_store_stats(void *user, const struct grpc_unary_result *r)
 	if (r->err->code == CGN_FINE &&
 		cgn_ok(pb_unpack(&cognitora__v1__kv_stats_response__descriptor,
 			(struct cgn_str){(const char *)r->p, r->n}, &st, NULL)))
-		store_set_address(s, st->quic_address);
+		store_set_address(s, st->quic_address, st->grpc_address);
 }
 
 static void on_store_timer(struct cgn_timer *t)
@@ -53,7 +57,7 @@ static void on_store_state(void *user, bool ready, const struct cgn_err *why)
 	} else {
 		cgn_log(INFO, "kv.away", F_STR("store", s->uds), F_STR("why", why != NULL ? why->msg : ""),
 			F_STR("then", "it is tried again"));
-		store_set_address(s, "");
+		store_set_address(s, "", "");
 	}
 	s->ops->ready(s->user, ready);
 }

@@ -21,7 +21,8 @@ struct node_store {
 	struct grpc_channel *stats; /* To the same store, for its address */
 	struct cgn_timer timer;
 	bool ready, asked;
-	char uds[108], quic[300], rack[65], region[65]; /* |quic|: the address for peers; empty: unknown */
+	/* |quic|: the address for peers; |grpc|: the address for cgn-metrics; empty: unknown */
+	char uds[108], quic[300], grpc[256], rack[65], region[65];
 };
 /* Connect to the store of agent.kv_uds, if one is configured. */
 CGN_RC node_store_open(struct node_store *s, struct cgn_loop *l, const struct config *cfg,

@@ -66,6 +66,7 @@ struct kvcached {
 	struct kvcached_worker *workers;
 	size_t n_workers;
 	struct peers_port *peers;
+	char grpc_address[256]; /* where other machines reach kv.listen; empty: they cannot */
 	_Atomic size_t busy;
 	_Atomic uint64_t held; /* counted by value_hold */
 	uint64_t held_max;

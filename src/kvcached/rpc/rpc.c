@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log/log.h"
 #include "io/disk/disk.h"
+#include "joint/state/state.h"
 #include "joint/telemetry/scrape.h"
 #include "kvcached/rpc/rpc_priv.h"
 #include "policy/proto/proto.h"
@@ -369,6 +371,19 @@ static void kvg_close(void **take)
 		free(g);
 }
 
+/* Note where other machines reach the port, for the node's description. */
+static void address_note(struct rpc_port *g)
+{
+	struct kvcached *d = g->w->daemon;
+	struct cgn_err err;
+	if (g->tcp == NULL || g->w->index != 0)
+		return;
+	if (!cgn_ok(state_advertised(d->cfg, NULL, d->cfg->kv.listen, grpc_server_port(g->tcp), "kv.listen",
+		    d->grpc_address, sizeof d->grpc_address, &err)))
+		cgn_log(INFO, "kvcached.no_grpc_address", F_STR("why", err.msg),
+			F_STR("then", "cgn-metrics does not find this store by itself"));
+}
+
 static CGN_RC kvg_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
 	struct rpc_port *g = calloc(1, sizeof *g);
@@ -389,6 +404,8 @@ static CGN_RC kvg_open(struct kvcached_worker *w, void **out, struct cgn_err *er
 		kvg_close(out);
 	else
 		cgn_timer_set(&g->sweep, g->patience / 4);
+	if (cgn_ok(rc))
+		address_note(g);
 	return rc;
 }
 

@@ -165,6 +165,7 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	rs.index_bytes = st.index_bytes;
 	rs.node_id = c->port->node;
 	rs.quic_address = pb_text(peers_quic_address(d));
+	rs.grpc_address = pb_text(d->grpc_address);
 	rs.version = version;
 	rs.ssd_trouble = st.ssd.refusing ? st.ssd.why : rs.ssd_trouble;
 	rs.ssd_failed = st.ssd.failed;

@@ -6,10 +6,11 @@
 #include "base/core/str.h"
 #include "policy/config/config.h"
 
-#define CONFIG_MAX_ENGINES 64
-#define CONFIG_MAX_MODELS  1024
-#define CONFIG_MAX_TENANTS 4096
-#define CONFIG_MAX_BMCS    256
+#define CONFIG_MAX_ENGINES        64
+#define CONFIG_MAX_MODELS         1024
+#define CONFIG_MAX_TENANTS        4096
+#define CONFIG_MAX_BMCS           256
+#define CONFIG_MAX_SCRAPE_TARGETS 4096
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -41,7 +42,13 @@ struct config_family {
 	size_t max, name_max, row_bytes;
 	size_t rows_at, count_at; /* Offsets of the two fields in struct config. */
 };
-enum config_family_index { CONFIG_MODELS, CONFIG_TENANTS, CONFIG_BMCS, CONFIG_FAMILIES };
+enum config_family_index {
+	CONFIG_MODELS,
+	CONFIG_TENANTS,
+	CONFIG_BMCS,
+	CONFIG_SCRAPE_TARGETS,
+	CONFIG_FAMILIES
+};
 extern const struct config_family config_families[CONFIG_FAMILIES];
 
 /* A key of an object, and the origin of its value (NULL: not set). */

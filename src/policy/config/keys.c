@@ -53,10 +53,19 @@ static const struct config_key bmc_keys[] = {
 #undef KEY
 };
 
+static const struct config_key scrape_target_keys[] = {
+#define KEY(key, kind, preset, min, max, help)                                    \
+	{"scrape_targets", #key, #key, KIND_##kind, preset, min, max, true, help, \
+		offsetof(struct config_scrape_target, key)},
+#include "policy/config/scrape_target_keys.def"
+#undef KEY
+};
+
 const struct config_table config_globals = {global_keys, CGN_COUNT(global_keys)};
 const struct config_table config_engine_keys = {engine_keys, CGN_COUNT(engine_keys)};
 const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)};
 static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
+static const struct config_table scrape_target_table = {scrape_target_keys, CGN_COUNT(scrape_target_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
 const struct config_family config_families[CONFIG_FAMILIES] = {
@@ -68,6 +77,9 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 		offsetof(struct config, n_tenants)},
 	[CONFIG_BMCS] = {"bmcs", "BMC", &bmc_table, CONFIG_MAX_BMCS, 63, sizeof(struct config_bmc),
 		offsetof(struct config, bmcs), offsetof(struct config, n_bmcs)},
+	[CONFIG_SCRAPE_TARGETS] = {"scrape_targets", "target", &scrape_target_table,
+		CONFIG_MAX_SCRAPE_TARGETS, 255, sizeof(struct config_scrape_target),
+		offsetof(struct config, scrape_targets), offsetof(struct config, n_scrape_targets)},
 };
 
 static const struct {

@@ -112,7 +112,7 @@ static bool take_number(struct cgn_str *s, double *out)
 }
 
 /* A time stamp or an exemplar after the value is ignored. */
-static bool sample_of(struct cgn_str line, struct prom_sample *out)
+bool prom_sample_of(struct cgn_str line, struct prom_sample *out)
 {
 	*out = (struct prom_sample){.name = take_name(&line)};
 	if (out->name.n == 0)
@@ -121,7 +121,10 @@ static bool sample_of(struct cgn_str line, struct prom_sample *out)
 	if (line.n > 0 && line.p[0] == '{' && !take_labels(&line, &out->labels))
 		return false;
 	skip_blanks(&line);
-	return take_number(&line, &out->value);
+	const char *from = line.p;
+	bool good = take_number(&line, &out->value);
+	out->number = (struct cgn_str){from, (size_t)(line.p - from)};
+	return good;
 }
 
 bool prom_next(struct prom_reader *r, struct prom_sample *out)
@@ -133,22 +136,35 @@ bool prom_next(struct prom_reader *r, struct prom_sample *out)
 		line = cgn_str_trim(line);
 		if (line.n == 0 || line.p[0] == '#')
 			continue;
-		if (sample_of(line, out))
+		if (prom_sample_of(line, out))
 			return true;
 		r->skipped++;
 	}
 	return false;
 }
 
+bool prom_next_label(struct cgn_str *rest, struct cgn_str *name, struct cgn_str *value)
+{
+	if (rest->n == 0 || !take_label(rest, name, value))
+		return false;
+	skip_blanks(rest);
+	return true;
+}
+
+bool prom_is_name(struct cgn_str s)
+{
+	struct cgn_str rest = s;
+	return s.n > 0 && take_name(&rest).n == s.n;
+}
+
 bool prom_label(const struct prom_sample *s, const char *name, struct cgn_str *out)
 {
 	struct cgn_str rest = s->labels, key, value;
-	while (rest.n > 0 && take_label(&rest, &key, &value)) {
+	while (prom_next_label(&rest, &key, &value)) {
 		if (cgn_str_is(key, name)) {
 			*out = value;
 			return true;
 		}
-		skip_blanks(&rest);
 	}
 	return false;
 }

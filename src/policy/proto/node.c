@@ -91,6 +91,8 @@ CGN_RC proto_node_check(const Cognitora__V1__Node *n, struct cgn_err *err)
 	if (!proto_node_id_ok(cgn_str_of(n->id)))
 		return CGN_FAIL(err, INVALID, "Node.id: must be 1 to %d visible ASCII characters without '/'",
 			PROTO_MAX_ID);
+	if (n->store_address[0] != '\0' && !address_ok(n->store_address))
+		return CGN_FAIL(err, INVALID, "Node.store_address of %s: must be host:port", n->id);
 	if (!address_ok(n->address))
 		return CGN_FAIL(err, INVALID, "Node.address of %s: must be host:port or unix:/path", n->id);
 	if (!text_ok(n->version, 128))

@@ -697,3 +697,12 @@ def test_second_signal_ends_at_once(start):
     sim.process.send_signal(signal.SIGTERM)
     assert sim.process.wait(timeout=5) == 143
     o.close()
+
+
+def test_a_lower_clock_slows_prompts_more_than_decode(start):
+    s = start("--time-scale", "0")
+    assert s.ask("/sim/clock", {"share": 0.5}).json() == {"decode_time": 1.032, "prefill_time": 2.0, "watts_above_idle": 0.5624}
+    assert s.ask("/sim/clock", {"share": 1}).json() == {"decode_time": 1.0, "prefill_time": 1.0, "watts_above_idle": 1.0}
+    for bad in ({}, {"share": 0}, {"share": 1.01}, {"share": "half"}, []):
+        r = s.ask("/sim/clock", bad)
+        assert r.status == 400, bad

@@ -27,6 +27,7 @@ struct enginemodel_job {
 struct enginemodel {
 	uint32_t tag;
 	struct enginemodel_cfg cfg;
+	double decode_times, prefill_times; /* enginemodel_slow */
 	struct enginemodel_memory *tiers;
 	struct enginemodel_blocks *blocks; /* Blocks of the GPU tier. */
 	struct cgn_link waiting, running;
@@ -52,6 +53,7 @@ CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **o
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	m->tag = MODEL_TAG;
 	m->cfg = *cfg;
+	m->decode_times = m->prefill_times = 1;
 	cgn_list_init(&m->waiting);
 	cgn_list_init(&m->running);
 	m->progress = calloc(cfg->max_batch, sizeof *m->progress);
@@ -300,13 +302,16 @@ static bool load_running(struct enginemodel *m, struct step_load *load, struct e
 
 static double decode_ns(const struct enginemodel *m, const struct step_load *load)
 {
-	return load->decodes > 0 ? (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1))
-				 : 0;
+	return load->decodes > 0
+		? m->decode_times * (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1))
+		: 0;
 }
 
 static double prefill_ns(const struct enginemodel *m, const struct step_load *load)
 {
-	return m->cfg.prefill_tokens_per_s > 0 ? load->prefill * 1e9 / m->cfg.prefill_tokens_per_s : 0;
+	return m->cfg.prefill_tokens_per_s > 0
+		? m->prefill_times * load->prefill * 1e9 / m->cfg.prefill_tokens_per_s
+		: 0;
 }
 
 static struct enginemodel_step_parts step_split(const struct enginemodel *m, const struct step_load *load)
@@ -427,6 +432,13 @@ uint32_t enginemodel_fill(struct enginemodel *m, const struct enginemodel_run *r
 	}
 	free(blocks);
 	return n > run->from ? n - run->from : 0;
+}
+
+void enginemodel_slow(struct enginemodel *m, double decode, double prefill)
+{
+	CGN_LIVE(m, MODEL_TAG);
+	m->decode_times = decode;
+	m->prefill_times = prefill;
 }
 
 void enginemodel_delay(struct enginemodel *m, cgn_nsec by)

@@ -89,6 +89,8 @@ bool enginemodel_reset(struct enginemodel *m, bool even_running, bool silently);
 /* Cache the blocks of |run| as if they had been computed, without evicting the blocks before them. Return how
  * many fitted; fewer than |run->n| when jobs use the other blocks. */
 uint32_t enginemodel_fill(struct enginemodel *m, const struct enginemodel_run *run);
+/* From the next step on, decode and prefill take |decode| and |prefill| times as long as configured. */
+void enginemodel_slow(struct enginemodel *m, double decode, double prefill);
 /* Lengthen the next step by |by|, for blocks loaded from elsewhere. */
 void enginemodel_delay(struct enginemodel *m, cgn_nsec by);
 struct enginemodel_memory *enginemodel_memory_of(struct enginemodel *m); /* Borrowed, read only. */

@@ -43,6 +43,7 @@ static const struct sim_route routes[] = {
 	{"GET", "/sim/state", sim_route_state, SIM_API_COUNT, NULL, false},
 	{"GET", "/sim/blocks", sim_route_blocks, SIM_API_COUNT, NULL, false},
 	{"POST", "/sim/fill", sim_route_fill, SIM_API_COUNT, NULL, false},
+	{"POST", "/sim/clock", sim_route_clock, SIM_API_COUNT, NULL, false},
 	{"POST", "/sim/faults", sim_route_faults, SIM_API_COUNT, NULL, false},
 };
 

@@ -67,6 +67,7 @@ void sim_route_handoff(struct sim_call *c); /* Fetch of a prompt by another simu
 void sim_route_ranks(struct sim_call *c);   /* Mooncake's bootstrap server. */
 void sim_route_blocks(struct sim_call *c);
 void sim_route_fill(struct sim_call *c);
+void sim_route_clock(struct sim_call *c);
 void sim_route_faults(struct sim_call *c);
 void sim_route_vector(struct sim_call *c);
 

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "lab/gpu/gpu.h"
+
 #define TOUR_TAG 0x51b70015U
 
 struct sim_gather {
@@ -22,6 +24,7 @@ static void write_answer(struct sim_gather *t, struct cgn_buf *out)
 {
 	const struct sim_worker *home = t->home;
 	struct cgn_str resumed = {t->text.p, t->text.n > 0 ? t->text.n - 1 : 0};
+	struct gpu_clocked clocked;
 	out->bad = t->text.bad;
 	switch (t->task.kind) {
 	case SIM_GATHER_METRICS:
@@ -43,6 +46,11 @@ static void write_answer(struct sim_gather *t, struct cgn_buf *out)
 		break;
 	case SIM_GATHER_RESET:
 		cgn_buf_fmt(out, "{\"success\":%s}", t->refused ? "false" : "true");
+		break;
+	case SIM_GATHER_CLOCK:
+		clocked = gpu_at_clock(t->task.clock_share);
+		cgn_buf_fmt(out, "{\"decode_time\":%.4f,\"prefill_time\":%.4f,\"watts_above_idle\":%.4f}",
+			clocked.decode_time, clocked.prefill_time, clocked.watts);
 		break;
 	}
 }
@@ -70,6 +78,7 @@ static bool gather_visit(struct sim_gather *t, struct sim_worker *w)
 {
 	uint64_t rng = w->faults.rng;
 	uint32_t vocab = w->team->vocab != NULL ? sim_vocab_size(w->team->vocab) : 0;
+	struct gpu_clocked clocked;
 	bool done = true;
 	switch (t->task.kind) {
 	case SIM_GATHER_FAULTS:
@@ -92,6 +101,10 @@ static bool gather_visit(struct sim_gather *t, struct sim_worker *w)
 		t->refused |= w->stopping || !enginemodel_reset(w->model, t->task.even_running, false);
 		if (!w->stopping)
 			sim_worker_run(w);
+		return true;
+	case SIM_GATHER_CLOCK:
+		clocked = gpu_at_clock(t->task.clock_share);
+		enginemodel_slow(w->model, clocked.decode_time, clocked.prefill_time);
 		return true;
 	case SIM_GATHER_METRICS:
 	case SIM_GATHER_STATE:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather: runs a task on every worker's loop and answers with the collected results on the caller's loop:
- * /metrics, /sim/state, /sim/faults, /sim/blocks, /sim/fill, /reset_prefix_cache. */
+ * /metrics, /sim/state, /sim/faults, /sim/blocks, /sim/fill, /sim/clock, /reset_prefix_cache. */
 #pragma once
 #include "sim/server/fill.h"
 #include "sim/server/worker.h"
@@ -17,13 +17,15 @@ enum sim_gather_kind {
 	SIM_GATHER_FAULTS,
 	SIM_GATHER_BLOCKS,
 	SIM_GATHER_FILL,
-	SIM_GATHER_RESET
+	SIM_GATHER_RESET,
+	SIM_GATHER_CLOCK
 };
 struct sim_gather_task { /* Copied. */
 	enum sim_gather_kind kind;
 	struct sim_faults faults; /* For SIM_GATHER_FAULTS. */
 	struct sim_fill fill;     /* For SIM_GATHER_FILL. */
 	bool even_running;        /* For SIM_GATHER_RESET. */
+	double clock_share;       /* For SIM_GATHER_CLOCK. */
 };
 struct sim_gather;
 /* Start the task; |x| is answered when all workers are done, or at once with 500 and |*out| NULL when memory

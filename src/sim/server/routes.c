@@ -128,6 +128,25 @@ void sim_route_fill(struct sim_call *c)
 		sim_call_refuse(c, &no);
 }
 
+/* Take {"share": 0.6}: the simulated GPU runs at this share of its highest SM clock. */
+void sim_route_clock(struct sim_call *c)
+{
+	struct sim_gather_task task = {.kind = SIM_GATHER_CLOCK};
+	struct sim_refusal no;
+	struct sim_fields f;
+	struct json_val share;
+	bool ok = sim_body_parse(cgn_buf_view(&c->body), &f, &no);
+	if (ok &&
+		(!json_get(f.root, "share", &share) || !json_f64(share, &task.clock_share) ||
+			!(task.clock_share > 0 && task.clock_share <= 1)))
+		ok = sim_refuse(&no, 400, "invalid_value", "share",
+			"share: a number above 0, at most 1 (the highest clock)");
+	if (ok)
+		sim_gather_start(c->w, c->x, &task, &c->gather);
+	else
+		sim_call_refuse(c, &no);
+}
+
 /* Parse {"faults": ["http500@0.5", ...]}. */
 static bool read_faults(struct sim_call *c, struct sim_faults *out, struct sim_refusal *no)
 {

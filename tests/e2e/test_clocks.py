@@ -88,7 +88,7 @@ def test_the_next_agent_lifts_what_both_left(governed, script):
     assert calls(script) == [LOCK] and UUID[0] in record(a)
     b = governed(mode="off")
     until(lambda: calls(script) == [LOCK, RESET] and record(b) == "", lambda: calls(script))
-    assert b.event("agent.clocks_recovered")["gpus"] == 1
+    assert until(lambda: b.event("agent.clocks_recovered"), "said")["gpus"] == 1
     until(lambda: clocks(b)["helper_pid"] == 0, "no helper stays where clocks are not limited")
 
 

@@ -4,20 +4,22 @@ simulated engine on the published curve of an H100. The counter is read once a s
 import http.client
 import json
 import math
+import subprocess
 import threading
 import time
 
 import pytest
 
-from cluster import BUILD, Cluster, ask, until
+from cluster import BUILD, WAIT_S, Cluster, ask, until
 
 LIBRARY = str(BUILD / "tests/helpers/fake_nvml.so")
+CTL = BUILD / "src/ctl/cgn-ctl"
 LIMIT_W = 700
 
 
-def watts(running):
-    """Return what an H100 draws with so many streams."""
-    return 120 if running == 0 else 267 + 36 * math.log2(running)
+def watts(running, above_idle=1):
+    """Return what an H100 draws with so many streams; a lower clock takes a share of what is above idle."""
+    return 120 if running == 0 else 120 + (147 + 36 * math.log2(running)) * above_idle
 
 
 def put(path, text):
@@ -34,6 +36,7 @@ class Gpu(threading.Thread):
     def __init__(self, path):
         super().__init__(daemon=True)
         self.path, self.port, self.joules, self.busy_joules, self.more, self.ended = path, None, 0, 0, "", False
+        self.limits, self.above_idle = "", 1  # what the library was told to do with the clocks, and its effect on the power
         self.beside_w = None  # what the machine's own meter shows beside the GPU; None: it has no meter
         self.write(0)
 
@@ -52,15 +55,26 @@ class Gpu(threading.Thread):
             return 0
         return sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith("vllm:num_requests_running"))
 
+    def follow_limit(self):
+        """Let the engine run at the clock that the agent limits the GPU to."""
+        calls = self.path.with_name(self.path.name + ".calls")
+        text = calls.read_text() if self.port and calls.exists() else ""
+        if text == self.limits:
+            return
+        last = text.splitlines()[-1].split()
+        share = int(last[3]) / 1980 if last[0] == "lock" and last[-1] == "0" else 1
+        self.limits, self.above_idle = text, ask(self.port, "POST", "/sim/clock", {"share": share}).json()["watts_above_idle"]
+
     def run(self):
         at = time.monotonic()
         while not self.ended:
+            self.follow_limit()
             n = self.running() if self.port else 0
-            now = time.monotonic()
-            self.joules += watts(n) * (now - at)
-            self.busy_joules += watts(n) * (now - at) if n else 0
+            now, w = time.monotonic(), watts(n, self.above_idle)
+            self.joules += w * (now - at)
+            self.busy_joules += w * (now - at) if n else 0
             at = now
-            self.write(watts(n))
+            self.write(w)
             time.sleep(0.03)
 
 
@@ -69,7 +83,7 @@ def world(tmp_path, monkeypatch):
     """Return a function that starts a cluster of nodes with a GPU each."""
     clusters, gpus = [], []
 
-    def start(names, router=None, engine=("--decode-ms", "10"), beside_w=None, more="", counts=True, **sections):
+    def start(names, router=None, engine=("--decode-ms", "10"), beside_w=None, more="", counts=True, clocks=(), **sections):
         c = Cluster(tmp_path)
         clusters.append(c)
         c.router({"router.energy": router or {}, "router": {"policy": "kv"}, **sections})
@@ -82,7 +96,8 @@ def world(tmp_path, monkeypatch):
             g.write(0)
             monkeypatch.setenv("FAKE_NVML", str(g.path))
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY, "sysfs": str(g.path.with_suffix(".sys"))}})
+            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY, "sysfs": str(g.path.with_suffix(".sys"))},
+                                                "agent.clocks": {"mode": "on" if name in clocks else "off", "prefill_mhz": 1185}})
             g.port = c.nodes[name].engine_port
             g.start()
         c.wait_ready(len(names))
@@ -254,3 +269,26 @@ def test_budget_that_no_request_fits_into_makes_them_wait(world):
     c, _ = world(["a", "b"], {"mode": "on", "budget": 500})
     r = c.chat("too much", headers={"X-Cgn-Deadline-Ms": "400"}, max_tokens=2)
     assert r.status == 503 and r.json()["error"]["code"] in ("queue_timeout", "slo_unmeetable"), r.body
+
+
+def test_a_lower_clock_spares_joules_and_attracts_requests(world):
+    """The agent of b limits the clock to 60 %: the counter and the learned curve show it, and both policies that know of joules prefer the
+    node."""
+    c, gpus = world(["a", "b"], {"mode": "on", "ms_per_joule": 50}, clocks=["b"])
+    until(lambda: gpus["b"].above_idle == pytest.approx(0.65, abs=0.01) and gpus["a"].above_idle == 1, c.logs)
+
+    def both(n, tokens):
+        beside = [threading.Thread(target=at_once, args=(c, n, tokens), kwargs={"headers": {"X-Cgn-Node": name}}) for name in "ab"]
+        for t in beside:
+            t.start()
+        for t in beside:
+            t.join()
+    for n in (1, 1, 3):  # the curves are learned
+        both(n, 200)
+    assert 0 < gpus["b"].busy_joules < 0.85 * gpus["a"].busy_joules
+    curve = {n["id"]: n["watts"]["decode"] for n in c.status()["nodes"]}
+    assert curve["b"][0] < 0.9 * curve["a"][0], curve
+    until(lambda: {c.chat(f"predicted {time.monotonic()}", max_tokens=20).headers["x-cgn-node"] for _ in range(4)} == {"b"}, c.logs)
+    subprocess.run([CTL, "cluster", "set-policy", "--policy", "weighted", "--weights", "kv=0,load=0,power=1,capacity=0", "--router",
+                    f"127.0.0.1:{c.grpc_port}"], check=True, capture_output=True, timeout=WAIT_S)
+    until(lambda: {c.chat(f"weighted {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(4)} == {"b"}, c.logs)

@@ -27,7 +27,8 @@ static void the_highest_clock_changes_nothing(void **state)
 static void a_lower_clock_costs_prompts_more_than_decode(void **state)
 {
 	(void)state;
-	const struct gpu_clocked c = gpu_at_clock(0.6), least = gpu_at_clock(0.063), below = gpu_at_clock(0.001);
+	const struct gpu_clocked c = gpu_at_clock(0.6), least = gpu_at_clock(0.063),
+				 below = gpu_at_clock(0.001);
 	assert_float_equal(c.decode_time, 1.0256, 1e-3);
 	assert_float_equal(c.prefill_time, 1.6667, 1e-3);
 	assert_float_equal(c.watts, 0.65, 1e-3);

@@ -38,7 +38,7 @@ def cells():
     yield "vllm mooncake store", {**BASE, "engine.kind": "vllm", "engine.kv_offload": "mooncake", "engine.kv_offload_url": "10.0.0.9:50051"}
     yield "vllm lmcache in kvcached", {**BASE, "engine.kind": "vllm", "engine.kv_offload": "lmcache", "engine.kv_offload_url": "redis://127.0.0.1:7092"}
     yield "vllm without events", {**BASE, "engine.kind": "vllm", "engine.kv_events": "none"}
-    for storage in ("none", "nixl", "mooncake", "file", "hf3fs", "aibrix", "eic"):
+    for storage in ("none", "nixl", "mooncake", "file", "hf3fs", "aibrix", "eic", "kvcached"):
         yield f"sglang hicache {storage}", {**BASE, "engine.kind": "sglang", "engine.kv_offload": "hicache", "engine.hicache_storage_backend": storage}
     yield "sglang serve", {**BASE, "engine.kind": "sglang", "engine.binary": "/opt/bin/sglang"}
     yield "llama-cpp-python", {**BASE, "engine.kind": "llama_cpp", "engine.binary": "/opt/bin/python3"}

@@ -23,6 +23,22 @@ static const struct engine_size_flags sglang_size_flags = {.tp = "--tp-size",
 	.context = "--context-length",
 	.memory = "--mem-fraction-static"};
 
+/* The class is in deploy/sglang; SGLang finds it by its PYTHONPATH. */
+static void sglang_kvcached(const struct config_engine *e, struct engine_launch *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out o = json_out_to(&text);
+	json_open(&o, '{');
+	json_key_z(&o, "backend_name", "cognitora");
+	json_key_z(&o, "module_path", "cognitora_hicache");
+	json_key_z(&o, "class_name", "CognitoraHiCache");
+	json_close(&o, '}');
+	engine_arg_pair(out, "--hicache-storage-backend", "dynamic");
+	engine_arg_pair(out, "--hicache-storage-backend-extra-config", cgn_buf_z(&text));
+	if (e->kv_offload_url != NULL) /* Not an argument: it may have a password, and all users see those. */
+		engine_env(out, cgn_arena_fmt(out->arena, "CGN_HICACHE_URL=%s", e->kv_offload_url));
+}
+
 /* A decode node has no radix cache, so the hierarchical cache is for the other roles. */
 static void sglang_hicache(const struct config_engine *e, struct engine_launch *out)
 {
@@ -32,7 +48,9 @@ static void sglang_hicache(const struct config_engine *e, struct engine_launch *
 	else
 		engine_arg_pair(out, "--hicache-ratio", "2");
 	engine_arg_pair(out, "--hicache-write-policy", "write_through");
-	if (e->hicache_storage_backend != HICACHE_NONE)
+	if (e->hicache_storage_backend == HICACHE_KVCACHED)
+		sglang_kvcached(e, out);
+	else if (e->hicache_storage_backend != HICACHE_NONE)
 		engine_arg_pair(out, "--hicache-storage-backend",
 			config_enum_text(e->hicache_storage_backend));
 }

@@ -65,7 +65,7 @@ def test_a_restarted_engine_reads_what_the_last_one_computed(made_sglang, store,
     """The second SGLang answers the same, with the prompt's pages from the store."""
     extra = {"backend_name": "cognitora", "module_path": "cognitora_hicache", "class_name": "CognitoraHiCache"}
     flags = ["--enable-hierarchical-cache", "--hicache-size", "1", "--hicache-write-policy", "write_through", "--hicache-io-backend", "direct",
-             "--hicache-mem-layout", "page_first_direct", "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", "dynamic",
+             "--hicache-mem-layout", "layer_first", "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", "dynamic",
              "--hicache-storage-backend-extra-config", json.dumps(extra)]
     body = {"model": MODEL, "temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": words(300, random.Random("hicache"))}]}
     said = []

@@ -2,6 +2,7 @@
 """Lets SGLang's CPU device run code that was only ever run on CUDA (LoRA, the hand-off, HiCache's host memory): events, streams,
 pinned memory and its registration become what they are on a CPU: nothing. Python imports this from PYTHONPATH; torch is changed
 when SGLang is imported first."""
+import builtins
 import importlib.abc
 import sys
 
@@ -69,7 +70,17 @@ def without_pinning(make):
     return made
 
 
+def transfer_kv_direct(src_layers, dst_layers, src_indices, dst_indices, page_size):
+    """sgl_kernel has this copy of tokens between the engine's memory and the host's for CUDA only, and SGLang does not import it on a CPU."""
+    for src, dst in zip(src_layers, dst_layers):
+        dst[dst_indices] = src[src_indices].reshape(dst[dst_indices].shape)
+
+
 def change(torch):
+    builtins.transfer_kv_direct = transfer_kv_direct
+    torch.cpu.Event, torch.cpu.Stream = Event, Stream
+    torch.cpu.current_stream = lambda *_: Stream()
+    torch.cpu.stream = lambda s: s if isinstance(s, Stream) else Stream()
     torch.cuda.Event, torch.cuda.Stream = Event, Stream
     torch.cuda.current_stream = lambda *_: Stream()
     torch.cuda.stream = lambda s: s if isinstance(s, Stream) else Stream()

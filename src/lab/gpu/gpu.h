@@ -12,10 +12,10 @@ struct gpu {
 	double limit_w;
 	double decode_share; /* Time of a decode step as a share of an H100's: memory bandwidth decides. */
 };
-/* What a limit of the SM clock does, each as a factor on the value at the highest clock. */
+/* The effect of a lower SM clock, as factors on the values at the highest one. */
 struct gpu_clocked {
 	double decode_time, prefill_time;
-	double watts; /* Of what is above idle. */
+	double watts; /* Factor on the power above idle. */
 };
 /* Return the effect of running at |share| of the highest clock, above 0 to 1 (docs/energy.md has the sources): prompts
  * take longer in proportion, steps of decode up to 6 % longer, and the power above idle falls in a straight line to 18 %. */

@@ -74,6 +74,11 @@ def test_gpus_are_in_the_metrics(fake, start, script):
     until(lambda: metric(a, "energy_joules_total") == 123458, "whole joules are counted")
     script.put(FULL.replace("123456789", "5000"))
     until(lambda: metric(a, "energy_joules_total") == 123463, "a driver that was loaded again counts from 0")
+    for odd in ("18446744073709551615", "123456000"):  # steps that no GPU can take, forward and back: nothing is counted
+        script.put(FULL.replace("123456789", odd))
+        until(lambda: gpus(a)["gpus"][0]["energy_mj"] == int(odd), lambda: gpus(a))
+    script.put(FULL.replace("123456789", "123458000"))
+    until(lambda: metric(a, "energy_joules_total") == 123465, lambda: a.metric("cgn_gpus"))
 
 
 def test_only_the_gpus_of_the_agent_are_shown(fake, start, script):

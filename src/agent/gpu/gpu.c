@@ -33,13 +33,21 @@ static void gauge_set(struct gpus *g, unsigned id, const struct nvml_gpu *gpu, c
 	metric_set(metric_get(g->telemetry, id, labels, kind != NULL ? 3 : 2), v);
 }
 
-/* Count whole joules; the rest stays for the next reading. After a reload of the driver the GPU counts from 0. */
-static void energy_count(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu)
+/* Count whole joules; the rest stays for the next reading. After a reload of the driver the GPU counts from 0. A step that
+ * no GPU can take in the time, forward or back, is a fault of the counter: counting begins again behind it. */
+static void energy_count(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu, cgn_nsec now)
 {
 	char index[12];
+	cgn_nsec since = s->energy_at != 0 ? now - s->energy_at + CGN_SEC : 0;
+	uint64_t step = gpu->energy_mj >= s->energy_mj ? gpu->energy_mj - s->energy_mj : gpu->energy_mj;
+	s->energy_at = now;
 	(void)snprintf(index, sizeof index, "%u", gpu->index);
 	if (s->energy == NULL)
 		s->energy = METRIC_OF(g->telemetry, GPU_ENERGY, index, gpu->uuid);
+	if (since != 0 && (double)step * 1e-3 > GPU_MOST_W * (double)since * 1e-9) {
+		s->energy_mj = gpu->energy_mj;
+		return;
+	}
 	uint64_t from = gpu->energy_mj >= s->energy_mj ? s->energy_mj : 0;
 	uint64_t joules = (gpu->energy_mj - from) / 1000;
 	metric_add(s->energy, joules);
@@ -62,7 +70,7 @@ static void joules_count(struct gpus *g, struct gpu_series *s, const struct nvml
 	}
 }
 
-static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu)
+static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu, cgn_nsec now)
 {
 	const struct {
 		enum nvml_have have;
@@ -86,7 +94,7 @@ static void series_set(struct gpus *g, struct gpu_series *s, const struct nvml_g
 		gauge_set(g, METRIC_GPU_SLOWED, gpu, power_slow_reasons[i].name,
 			(gpu->slowed & power_slow_reasons[i].bit) != 0 ? 1 : 0);
 	if ((gpu->have & NVML_ENERGY) != 0)
-		energy_count(g, s, gpu);
+		energy_count(g, s, gpu, now);
 }
 
 static void metrics_follow(struct gpus *g)
@@ -100,7 +108,7 @@ static void metrics_follow(struct gpus *g)
 	for (size_t i = 0; i < n; i++) {
 		(void)cgn_str_copyz(g->series[i].uuid, sizeof g->series[i].uuid,
 			cgn_str_of(g->view.gpu[i].uuid));
-		series_set(g, &g->series[i], &g->view.gpu[i]);
+		series_set(g, &g->series[i], &g->view.gpu[i], cgn_clock_now());
 		joules_count(g, &g->series[i], &g->view.gpu[i], cgn_clock_now());
 	}
 	metric_set(METRIC_ONE(g->telemetry, GPUS), (double)n);

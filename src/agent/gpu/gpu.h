@@ -14,6 +14,7 @@
 struct gpu_series {
 	char uuid[96];      /* "": the series are not shown */
 	uint64_t energy_mj; /* The counter has the whole joules of it */
+	cgn_nsec energy_at; /* Last reading of it */
 	struct metric_cell *energy;
 	struct power_counter counter;
 	cgn_nsec power_at; /* Last reading of power, of a GPU that counts no energy */

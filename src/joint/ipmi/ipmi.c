@@ -266,7 +266,7 @@ CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct 
 		bmc_release(&b->grave);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a BMC");
 	}
-	cgn_timer_set(&b->timer, 0);
+	cgn_timer_set(&b->timer, cfg->delay);
 	*out = b;
 	return CGN_OK;
 }

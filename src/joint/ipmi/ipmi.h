@@ -23,6 +23,7 @@ struct ipmi_bmc_cfg {
 	const char *node;          /* The cluster's id of the machine; "": readings belong to no node */
 	cgn_nsec timeout;          /* A run of the program may take twice as long; then it is killed */
 	cgn_nsec interval;         /* From the end of a round to the begin of the next */
+	cgn_nsec delay;            /* Before the first round */
 };
 /* Start to read; copies |cfg|. CGN_NO_MEMORY is the only failure: an ipmitool that is missing is told by the view. */
 CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct ipmi_bmc **out,

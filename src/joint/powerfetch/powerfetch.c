@@ -21,9 +21,9 @@ struct powerfetch {
 	cgn_nsec timeout, interval, since; /* since: begin of the round */
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
-	struct enginefetch *ask; /* NULL: between rounds */
-	struct power_reading reading[POWERFETCH_MAX_READINGS];
-	struct powerfetch_view seen; /* The readings are above */
+	struct enginefetch *ask;       /* NULL: between rounds */
+	struct power_reading *reading; /* As many as the last text had */
+	struct powerfetch_view seen;   /* The readings are above */
 	char why[200];
 	struct cgn_grave grave;
 };
@@ -53,7 +53,10 @@ static void round_read(struct powerfetch *f, struct cgn_str text)
 	} else if (!powertext_read(text, &t)) {
 		round_fail(f, "the text has neither DCGM_FI_DEV_ nor cgn_power_ series");
 	} else {
-		memcpy(f->reading, t.out, t.n * sizeof t.out[0]);
+		struct power_reading *fit = realloc(t.out, (t.n + 1) * sizeof *fit);
+		free(f->reading);
+		f->reading = fit != NULL ? fit : t.out;
+		t.out = NULL;
 		f->seen.n = t.n;
 		f->seen.is_up = true;
 		f->seen.last = now;
@@ -122,6 +125,7 @@ CGN_RC powerfetch_check(const struct powerfetch_cfg *cfg, struct cgn_err *err)
 static void fetch_release(struct cgn_grave *g)
 {
 	struct powerfetch *f = CGN_CONTAINER(g, struct powerfetch, grave);
+	free(f->reading);
 	f->tag = 0;
 	free(f);
 }
@@ -147,7 +151,7 @@ CGN_RC powerfetch_open(struct cgn_loop *l, const struct powerfetch_cfg *cfg, str
 	(void)snprintf(f->path, sizeof f->path, "%s", f->url.base[0] != '\0' ? f->url.base : "/metrics");
 	f->url.base[0] = '\0';
 	f->url.base_is_version = false;
-	cgn_timer_set(&f->timer, 0);
+	cgn_timer_set(&f->timer, cfg->delay);
 	*out = f;
 	return CGN_OK;
 }

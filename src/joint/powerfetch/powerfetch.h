@@ -3,7 +3,7 @@
  * one GET; redirects are not followed. A round that fails leaves the readings of the last one, which become stale; the
  * next round waits longer, up to 5 minutes. Readings are fresh for three intervals and twice the time of the round.
  *
- * Bounds of a text: 4 MiB, 512 readings, the timeout in all. Memory: some 170 KiB, and the text during a round. One loop,
+ * Bounds of a text: 4 MiB, 512 readings, the timeout in all. Memory: 4 KiB and 300 bytes a reading, and the text during a round. One loop,
  * its thread; never waits. */
 #pragma once
 #include "io/loop/loop.h"
@@ -20,6 +20,7 @@ struct powerfetch_cfg {
 	const char *fingerprint; /* As tls_cfg.pin; NULL: authorities judge */
 	cgn_nsec timeout;        /* From the begin to the end of a round */
 	cgn_nsec interval;       /* From the end of a round to the begin of the next */
+	cgn_nsec delay;          /* Before the first round */
 };
 /* Check what needs no network. The message names what is wrong. */
 CGN_RC powerfetch_check(const struct powerfetch_cfg *cfg, struct cgn_err *err);

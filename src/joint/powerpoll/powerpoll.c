@@ -6,6 +6,7 @@
 #include "powerpoll_priv.h"
 
 #define POLL_INTERVAL CGN_SEC
+#define START_GAP     (10 * CGN_MSEC)
 
 /* ---- sources ---- */
 
@@ -190,37 +191,49 @@ static CGN_RC wanted_new(struct powerpoll *p, const char *node, const char *name
 	return CGN_OK;
 }
 
+/* Spread the first rounds, and with them all that follow: a thousand at once are more than the network takes. */
+static cgn_nsec start_delay(const struct powerpoll *p, cgn_nsec interval)
+{
+	return p->n * START_GAP % interval;
+}
+
 CGN_RC powerpoll_want_redfish(struct powerpoll *p, const struct redfish_bmc_cfg *cfg, const char *key,
 	struct cgn_err *err)
 {
 	struct powerpoll_source *s = NULL;
+	struct redfish_bmc_cfg late = *cfg;
+	late.delay = start_delay(p, cfg->interval);
 	CGN_LIVE(p, POWERPOLL_TAG);
 	if (source_is_known(p, key))
 		return CGN_OK;
 	CGN_TRY(wanted_new(p, cfg->node, power_source_name(POWER_FROM_REDFISH), key, &s, err));
-	return source_keep(p, s, redfish_bmc_open(p->loop, cfg, &s->redfish, err));
+	return source_keep(p, s, redfish_bmc_open(p->loop, &late, &s->redfish, err));
 }
 
 CGN_RC powerpoll_want_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, const char *key,
 	struct cgn_err *err)
 {
 	struct powerpoll_source *s = NULL;
+	struct ipmi_bmc_cfg late = *cfg;
+	late.delay = start_delay(p, cfg->interval);
 	CGN_LIVE(p, POWERPOLL_TAG);
 	if (source_is_known(p, key))
 		return CGN_OK;
 	CGN_TRY(wanted_new(p, cfg->node, power_source_name(POWER_FROM_IPMI), key, &s, err));
-	return source_keep(p, s, ipmi_bmc_open(p->loop, cfg, &s->ipmi, err));
+	return source_keep(p, s, ipmi_bmc_open(p->loop, &late, &s->ipmi, err));
 }
 
 CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg, const char *key,
 	struct cgn_err *err)
 {
 	struct powerpoll_source *s = NULL;
+	struct powerfetch_cfg late = *cfg;
+	late.delay = start_delay(p, cfg->interval);
 	CGN_LIVE(p, POWERPOLL_TAG);
 	if (source_is_known(p, key))
 		return CGN_OK;
 	CGN_TRY(wanted_new(p, cfg->node, "text", key, &s, err));
-	return source_keep(p, s, powerfetch_open(p->loop, cfg, &s->text, err));
+	return source_keep(p, s, powerfetch_open(p->loop, &late, &s->text, err));
 }
 
 void powerpoll_want_none(struct powerpoll *p)

@@ -172,7 +172,7 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 		bmc_release(&b->grave);
 		return rc;
 	}
-	cgn_timer_set(&b->timer, 0);
+	cgn_timer_set(&b->timer, cfg->delay);
 	*out = b;
 	return CGN_OK;
 }

@@ -31,6 +31,7 @@ struct redfish_bmc_cfg {
 	cgn_nsec
 		timeout; /* Longest silence in an answer; an answer may take twice as long, a round six times */
 	cgn_nsec interval; /* From the end of a round to the begin of the next */
+	cgn_nsec delay;    /* Before the first round */
 };
 /* Check what needs no BMC: the URL, the files, the fingerprint. The message names what is wrong. */
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err);

@@ -9,7 +9,7 @@
 #define CONFIG_MAX_ENGINES        64
 #define CONFIG_MAX_MODELS         1024
 #define CONFIG_MAX_TENANTS        4096
-#define CONFIG_MAX_BMCS           256
+#define CONFIG_MAX_BMCS           1024
 #define CONFIG_MAX_SCRAPE_TARGETS 4096
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)

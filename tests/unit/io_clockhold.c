@@ -297,6 +297,23 @@ static void one_helper_at_a_time_has_the_record(void **state)
 	assert_calls("lock 0 210 1185 0\nreset 0 0\n");
 }
 
+static void a_relative_path_is_the_callers(void **state)
+{
+	(void)state;
+	char here[sizeof record], was[300];
+	memcpy(here, record, sizeof here);
+	assert_non_null(getcwd(was, sizeof was));
+	assert_int_equal(chdir(dir), 0);
+	(void)snprintf(record, sizeof record, "record");
+	struct clockhold *h = hold_open(NULL);
+	assert_int_equal(lock_gpu(h, GPU(0), false), CGN_FINE);
+	assert_true(clockhold_recorded(here));
+	hold_close(&h);
+	assert_int_equal(chdir(was), 0);
+	memcpy(record, here, sizeof here);
+	assert_calls("lock 0 210 1185 0\nreset 0 0\n");
+}
+
 static void troubles_are_told(void **state)
 {
 	(void)state;
@@ -371,6 +388,7 @@ int main(int argc, char **argv)
 		TEST(a_limit_that_cannot_be_lifted_is_tried_again),
 		TEST(the_limit_of_another_owner_is_left_alone),
 		TEST(one_helper_at_a_time_has_the_record),
+		TEST(a_relative_path_is_the_callers),
 		TEST(troubles_are_told),
 	};
 	return cmocka_run_group_tests(tests, folder_make, folder_drop);

@@ -82,7 +82,6 @@ static void process_settle(void)
 	(void)syscall(SYS_close_range, 3U, ~0U, 0U);
 	(void)prctl(PR_SET_NAME, "cgn-clocks");
 	(void)umask(027);
-	(void)!chdir("/");
 }
 
 /* ---- limits ---- */
@@ -199,6 +198,7 @@ static cgn_rc helper_open(struct helper *h, const char *library, const char *rec
 {
 	CGN_TRY(record_open(&h->record, record, on_record_waiting, NULL, err));
 	CGN_TRY(nvml_clocks_open(library, &h->clocks, err));
+	(void)!chdir("/"); /* Paths may be relative, so not before. */
 	rights_drop();
 	return CGN_OK;
 }

@@ -39,6 +39,14 @@ static void metrics_stop(void **take)
 	free(m);
 }
 
+static void on_scraped(void *user, const char *name, struct cgn_str text, cgn_nsec max_age)
+{
+	struct metrics *m = user;
+	CGN_LIVE(m, METRICS_TAG);
+	if (m->power != NULL)
+		powerpoll_take_text(m->power, name, text, max_age);
+}
+
 static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct metrics *m = calloc(1, sizeof *m);
@@ -59,6 +67,7 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 		metrics_stop(&take);
 		return rc;
 	}
+	scrape_listen(m->scrape, on_scraped, m);
 	cgn_log(INFO, "metrics.start", F_U64("bmcs", cfg->n_bmcs));
 	*state = m;
 	return CGN_OK;

@@ -269,6 +269,36 @@ def test_ipmitool_that_hangs_is_killed(start, tmp_path):
         until(lambda: not alive(pid), "the program is gone")
 
 
+def test_what_is_scraped_is_read_too_and_counted_once(start):
+    """A target that is scraped anyway, an agent or an exporter by the name of its node, needs no other setting."""
+    agent = b'cgn_power_watts{node="n1",component="gpu",part="GPU-0",source="nvml"} 200\n' + b'cgn_energy_joules_total{node="n1",component="gpu",part="GPU-0",source="nvml"} %d\n'
+    with Bmc({"/metrics": agent % 5, "/dcgm": dcgm([300])}) as e:
+        targets = {f'scrape_targets."{n}"': {"url": e.url + path} for n, path in (("n1", "/metrics"), ("n2", "/dcgm"), ("n3", "/metrics"))}
+        m = start({"metrics": {"scrape_interval": "300ms", "scrape_timeout": "300ms"}, **targets, **bmcs(n1={"metrics_url": e.url})})
+        until(lambda: m.watts("n1") == 200 and m.watts("n2") == 300, m.power)
+        until(lambda: m.source("n1", "scrape")["up"] and m.source("n1", "text")["up"], m.power)
+        assert m.watts("n1") == 200 and m.watts("n3") is None, "a text of another node is not taken for this one"
+        until(lambda: m.metric('cgn_node_power_watts{node="n2",by="other",source="dcgm"}') == 300, m.power)
+        e.pages["/metrics"] = agent % 75
+        until(lambda: m.metric('cgn_energy_joules_total{node="n1",component="gpu",part="GPU-0",source="nvml"}') == 70, m.power)
+        e.pages["/dcgm"] = b"up 1\n"
+        until(lambda: m.source("n2", "scrape")["why"] and m.watts("n2") is None, m.power)
+        assert {r["state"] for r in m.source("n2", "scrape")["readings"]} == {"stale"}
+
+
+def test_agents_that_routers_know_tell_their_nodes_power(start, cluster, tmp_path):
+    meter = tmp_path / "sys/class/hwmon/hwmon0"
+    meter.mkdir(parents=True)
+    (meter / "name").write_text("power_meter\n")
+    (meter / "power1_average").write_text("812000000\n")
+    cluster.router()
+    cluster.node("a", "--time-scale", "0", sections={"agent": {"nvml": "", "sysfs": str(tmp_path / "sys")}})
+    cluster.wait_ready(1)
+    m = start({"metrics": {"scrape_routers": [f"127.0.0.1:{cluster.grpc_port}"], "scrape_interval": "300ms", "scrape_timeout": "300ms"}})
+    until(lambda: m.metric('cgn_node_power_watts{node="a",by="node",source="hwmon"}') == 812, m.power)
+    assert m.source("a", "scrape")["up"] and m.watts("a") == 812
+
+
 def test_a_clock_that_jumps_changes_no_reading(start, tmp_path, monkeypatch):
     if SANITIZER:
         pytest.skip("a sanitizer's runtime wants to be loaded first")

@@ -33,6 +33,8 @@ void powerpoll_look(struct powerpoll_source *s, cgn_nsec now)
 		s->is_up = v.is_up;
 		s->why = v.why;
 		s->last = v.last;
+	} else if (s->max_age > 0) {
+		powerpoll_scraped_look(s, now);
 	} else {
 		s->n = s->read(s->read_user, now, s->made, POWERPOLL_READER_READINGS);
 		s->reading = s->made;
@@ -64,11 +66,29 @@ static void source_tell(struct powerpoll_source *s)
 	(void)cgn_str_copyz(s->said, sizeof s->said, cgn_str_of(s->why));
 }
 
+static void source_close(struct powerpoll *p, struct powerpoll_source *s);
+
+/* Forget nodes that are not scraped any more. */
+static void over_drop(struct powerpoll *p, cgn_nsec now)
+{
+	for (struct powerpoll_source **at = &p->first; *at != NULL;) {
+		struct powerpoll_source *s = *at;
+		if (!powerpoll_scraped_is_over(s, now)) {
+			at = &s->next;
+			continue;
+		}
+		*at = s->next;
+		p->n--;
+		source_close(p, s);
+	}
+}
+
 static void on_poll_timer(struct cgn_timer *t)
 {
 	struct powerpoll *p = CGN_CONTAINER(t, struct powerpoll, timer);
 	cgn_nsec now = cgn_loop_now(p->loop);
 	CGN_LIVE(p, POWERPOLL_TAG);
+	over_drop(p, now);
 	for (struct powerpoll_source *s = p->first; s != NULL; s = s->next) {
 		powerpoll_look(s, now);
 		source_tell(s);
@@ -116,6 +136,14 @@ static cgn_rc source_keep(struct powerpoll *p, struct powerpoll_source *s, cgn_r
 	p->n++;
 	cgn_timer_set(&p->timer, 0);
 	return rc;
+}
+
+struct powerpoll_source *powerpoll_source_add(struct powerpoll *p, const char *node, const char *name)
+{
+	struct powerpoll_source *s = NULL;
+	if (cgn_ok(source_new(p, node, name, &s, NULL)))
+		(void)source_keep(p, s, CGN_OK);
+	return s;
 }
 
 /* ---- the end of a source ---- */

@@ -25,6 +25,9 @@ CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll *
  * constant. CGN_OVERLOADED: there are too many sources. */
 CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *name, powerpoll_reader *fn,
 	void *user, struct cgn_err *err);
+/* Take the readings in a text of |node| that was scraped just now; a text without power is ignored. They are fresh for
+ * |max_age|, and a node that brings none for 20 times as long is forgotten. */
+void powerpoll_take_text(struct powerpoll *p, const char *node, struct cgn_str text, cgn_nsec max_age);
 /* Bring the sources of the settings ([metrics], [bmcs]) up to date: open those that are new or changed, then close those
  * that are no more. A source whose settings and files are as before is left alone, with its session and its readings. On
  * failure nothing has changed; the message names the setting. */

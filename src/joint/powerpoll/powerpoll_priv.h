@@ -22,7 +22,11 @@ struct powerpoll_source {
 	struct powerfetch *text;
 	powerpoll_reader *read;
 	void *read_user;
-	struct power_reading *made; /* Room for the reader: POWERPOLL_READER_READINGS */
+	struct power_reading
+		*made;    /* Room for the reader: POWERPOLL_READER_READINGS; or those of a scraped text */
+	size_t n_made;    /* Of a scraped text */
+	cgn_nsec max_age; /* Of its readings; 0: the source is none */
+	char left_out[POWER_WHY_BYTES];
 	/* Named by the settings; NULL: the program has it by itself */
 	char *key;              /* All that the source was opened with: the same again is the same source */
 	bool is_wanted, is_new; /* While settings are applied: named by the new ones, opened for them */
@@ -68,6 +72,12 @@ CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg
 void powerpoll_want_none(struct powerpoll *p);
 /* End it: close the sources that are not wanted any more; |is_taken| false: those that are new instead. */
 void powerpoll_want_end(struct powerpoll *p, bool is_taken);
+/* Add a source whose readings are given to it; NULL: no memory, or there are too many. */
+struct powerpoll_source *powerpoll_source_add(struct powerpoll *p, const char *node, const char *name);
+/* ---- scraped.c ---- */
+void powerpoll_scraped_look(struct powerpoll_source *s, cgn_nsec now);
+/* True when the node has not been scraped for so long that it is forgotten. */
+bool powerpoll_scraped_is_over(const struct powerpoll_source *s, cgn_nsec now);
 /* ---- show.c ---- */
 /* The series of the node were forgotten: let the counters make theirs again, with the values that they had. */
 void powerpoll_counters_renew(struct powerpoll_source *s);

@@ -8,6 +8,17 @@
 
 /* ---- readings ---- */
 
+/* Has a source of the node before |s| the same reading? Two ways may lead to one sensor, which counts once. */
+static bool is_repeated(const struct powerpoll *p, const struct powerpoll_source *s,
+	const struct power_reading *r, cgn_nsec now)
+{
+	for (const struct powerpoll_source *k = p->first; k != NULL && k != s; k = k->next)
+		for (size_t i = 0; i < k->n && strcmp(k->node, s->node) == 0; i++)
+			if (power_same(&k->reading[i], r) && power_usable(&k->reading[i], now))
+				return true;
+	return false;
+}
+
 static uint64_t key_of(const struct power_reading *r)
 {
 	char text[200];
@@ -106,7 +117,8 @@ static void source_show(struct powerpoll *p, struct powerpoll_source *s, cgn_nse
 	for (size_t i = 0; i < s->n; i++) {
 		enum power_state state = power_state_now(&s->reading[i], now);
 		count[state]++;
-		if (state == POWER_FRESH && is_shown(&s->reading[i]))
+		if (state == POWER_FRESH && is_shown(&s->reading[i]) &&
+			!(s->reading[i].quantity == POWER_JOULES && is_repeated(p, s, &s->reading[i], now)))
 			reading_show(p, s, &s->reading[i]);
 	}
 	for (size_t i = 0; i < POWER_STATES; i++)
@@ -165,7 +177,8 @@ bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first,
 	p->n_room = 0;
 	for (const struct powerpoll_source *s = first; s != powerpoll_node_after(first); s = s->next)
 		for (size_t i = 0; i < s->n; i++)
-			if (s->reading[i].quantity == POWER_WATTS && room_grow(p))
+			if (s->reading[i].quantity == POWER_WATTS &&
+				!is_repeated(p, s, &s->reading[i], now) && room_grow(p))
 				p->room[p->n_room++] = s->reading[i];
 	return power_sum_of(p->room, p->n_room, cgn_str_of(first->node), now, out);
 }

@@ -140,6 +140,13 @@ CGN_RC scrape_reload(struct scrape *s, const struct config *cfg, struct cgn_err 
 	return given_add(s, cfg, err);
 }
 
+void scrape_listen(struct scrape *s, scrape_on_text *fn, void *user)
+{
+	CGN_LIVE(s, SCRAPE_TAG);
+	s->on_text = fn;
+	s->listener = user;
+}
+
 void scrape_close(struct scrape **take)
 {
 	struct scrape *s = *take;

@@ -27,6 +27,11 @@ CGN_RC scrape_open(struct cgn_loop *l, struct telemetry *t, const struct config 
 CGN_RC scrape_reload(struct scrape *s, const struct config *cfg, struct cgn_err *err);
 void scrape_close(struct scrape **take); /* NULL-safe */
 
+/* Told of each whole text as it comes: |name| is the node of a discovered agent, else the name of a given target. The
+ * text is fresh for |max_age|. One listener; NULL: none. */
+typedef void scrape_on_text(void *user, const char *name, struct cgn_str text, cgn_nsec max_age);
+void scrape_listen(struct scrape *s, scrape_on_text *fn, void *user);
+
 /* A text, counted: it stays while someone uses it. */
 struct scrape_page {
 	unsigned refs;

@@ -81,6 +81,8 @@ struct scrape {
 	cgn_nsec discovered_at; /* When a router last told its nodes; 0: never */
 	struct scrape_finder *finder;
 	size_t n_finders;
+	scrape_on_text *on_text; /* NULL: no one listens */
+	void *listener;
 	bool full_said; /* The log has that there are too many targets. */
 };
 

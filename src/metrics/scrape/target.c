@@ -95,6 +95,17 @@ static void page_why(struct scrape_target *t)
 			st->skipped);
 }
 
+/* Agents and given targets tell of nodes; the names of agents begin with their kind. */
+static void text_tell(struct scrape_target *t, struct cgn_str text)
+{
+	const struct scrape *s = t->all;
+	const char *name = t->where.name;
+	if (t->where.kind == SCRAPE_AGENT)
+		name += strlen(scrape_kinds[SCRAPE_AGENT]) + 1;
+	if (s->on_text != NULL && (t->where.kind == SCRAPE_AGENT || t->where.kind == SCRAPE_GIVEN))
+		s->on_text(s->listener, name, text, 3 * s->limits.interval + s->limits.timeout);
+}
+
 static void text_take(struct scrape_target *t, struct cgn_str text)
 {
 	struct scrape *s = t->all;
@@ -127,6 +138,7 @@ static void text_take(struct scrape_target *t, struct cgn_str text)
 		t->bytes = text.n;
 		t->up = true;
 		t->read_at = cgn_loop_now(s->loop);
+		text_tell(t, text);
 		page_why(t);
 		round_end(t);
 	}

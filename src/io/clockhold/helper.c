@@ -21,7 +21,7 @@
 #define FD_CALLER   0
 #define END_TRIES   3
 #define END_PAUSE   (200 * CGN_MSEC)
-#define END_SECONDS 30 /* A library that hangs at the end is given up; the file still has the limit. */
+#define END_SECONDS 10 /* A library that hangs at the end is given up; the file still has the limit. */
 
 struct helper {
 	struct record record;
@@ -53,7 +53,7 @@ static void on_record_waiting(void *user)
 /* A service manager ends all processes of its unit with the caller; this one has work to do then. */
 static void signals_ignore(void)
 {
-	const int those[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+	const int those[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR2};
 	for (size_t i = 0; i < CGN_COUNT(those); i++)
 		(void)signal(those[i], SIG_IGN);
 }
@@ -76,9 +76,20 @@ static void rights_drop(void)
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL);
 }
 
+/* The caller has died. A call of the library that never returns would keep the helper, and the lock on the file with it. */
+static void on_caller_death(int signo)
+{
+	(void)signo;
+	(void)alarm(END_SECONDS);
+}
+
 static void process_settle(void)
 {
+	struct sigaction death = {.sa_handler = on_caller_death};
 	signals_ignore();
+	(void)signal(SIGALRM, SIG_DFL);
+	(void)sigaction(SIGUSR1, &death, NULL);
+	(void)prctl(PR_SET_PDEATHSIG, (unsigned long)SIGUSR1);
 	(void)syscall(SYS_close_range, 3U, ~0U, 0U);
 	(void)prctl(PR_SET_NAME, "cgn-clocks");
 	(void)umask(027);
@@ -170,7 +181,6 @@ static int helper_end(struct helper *h)
 {
 	struct cgn_err err = {0};
 	size_t held = h->record.n;
-	(void)signal(SIGALRM, SIG_DFL);
 	(void)alarm(END_SECONDS);
 	for (unsigned i = 0; i < END_TRIES && limits_lift(h, &err) > 0; i++)
 		(void)nanosleep(&(struct timespec){.tv_nsec = (long)END_PAUSE}, NULL);

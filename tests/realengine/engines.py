@@ -176,6 +176,13 @@ class Vllm(Engine):
             self.argv += ["--kv-transfer-config", json.dumps(NIXL)]
         self.argv = [str(a) for a in (*self.argv, *flags)]
 
+    def wait(self):
+        """vLLM's attention with AMX ends the process (illegal instruction) when its first tokens follow blocks that NIXL brought: it computes
+        a prompt of its own before."""
+        super().wait()
+        assert self.ask("/v1/completions", {"model": MODEL, "prompt": "warm " * 100, "max_tokens": 2}).status == 200
+        return self
+
     def environment(self):
         env = {**environment(), "VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.side)}
         if self.ranks > 1:

@@ -24,8 +24,8 @@ struct powerpoll_source {
 	void *read_user;
 	struct power_reading
 		*made;    /* Room for the reader: POWERPOLL_READER_READINGS; or those of a scraped text */
-	size_t n_made;    /* Of a scraped text */
-	cgn_nsec max_age; /* Of its readings; 0: the source is none */
+	size_t n_made;    /* Readings of a scraped text */
+	cgn_nsec max_age; /* How long they are fresh; 0: the source is no scraped text */
 	char left_out[POWER_WHY_BYTES];
 	/* Named by the settings; NULL: the program has it by itself */
 	char *key;              /* All that the source was opened with: the same again is the same source */

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-ctl model load, unload and ls: LoRA adapters that agents load into engines while these run."""
+import contextlib
 import json
 import subprocess
 
 import pytest
 
+from clients import Stream
 from cluster import BUILD, ask, free_port, until
 
 CTL = str(BUILD / "src/ctl/cgn-ctl")
@@ -148,9 +150,10 @@ def test_orders_that_cannot_be_obeyed_are_refused_at_once(cluster, lora):
     assert "kind sim, which loads no LoRA adapters" in model(cluster, *load, "sim", "--node", "c", code=1)
     assert "no node nobody is known" in model(cluster, *load, "sim", "--node", "nobody", code=1)
     assert 'serves the base model "other"' in model(cluster, *load, "other", code=1)
-    assert "--lora PATH and --base MODEL" in model(cluster, "load", "de", code=1)
+    assert 'has the model "de"' in model(cluster, "load", "de", code=1)
+    assert "both --lora PATH and --base MODEL" in model(cluster, "load", "de", "--lora", lora, code=1)
     assert "has the name of its base model" in model(cluster, "load", "sim", "--lora", lora, "--base", "sim", code=1)
-    assert "never loaded" in model(cluster, "unload", "de", code=1)
+    assert 'has the model "de"' in model(cluster, "unload", "de", code=1)
     assert places(cluster, "de") == {}
     model(cluster, *load, "sim", "--wait", "--timeout", "20s")
     assert places(cluster, "de") == {"a": "ready"}  # the node that cannot is not meant
@@ -171,3 +174,103 @@ def test_the_simulator_is_as_strict_as_vllm(cluster, lora):
     assert ask_it("/v1/unload_lora_adapter", lora_name="sim")[0] == 404  # the base model
     plain, port = cluster.engine("plain", port=free_port())
     assert ask_it("/v1/load_lora_adapter", lora_name="x", lora_path=lora)[0] == 404
+
+
+# ---- engines' own models ----
+def own(cluster, name="sim"):
+    """Return {node: (wanted, state)} of an engine's own model."""
+    listed = json.loads(model(cluster, "ls", "-o", "json")).get("models", [])
+    return {p["node"]: (p.get("wanted", "").removeprefix("WANTED_").lower(), p["state"]) for m in listed if m["name"] == name for p in m.get("places", [])}
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_a_model_sleeps_and_wakes(cluster, kind):
+    cluster.router()
+    for n in "ab":
+        cluster.node(n, *FAST, "--sleep", sections={"engine": {"kind": kind}})
+    cluster.wait_ready()
+    prompt = "the same long prompt " * 50
+    for _ in range(4):
+        assert cluster.chat(prompt, max_tokens=2).status == 200
+    shown = model(cluster, "sleep", "sim", "--node", "a", "--wait", "--timeout", "20s")
+    assert "asleep" in shown and own(cluster) == {"a": ("asleep", "asleep"), "b": ("", "ready")}
+    assert all(cluster.chat(prompt, max_tokens=2).headers["x-cgn-node"] == "b" for _ in range(6))
+    model(cluster, "sleep", "sim", "--wait", "--timeout", "20s")
+    until(lambda: cluster.chat("x", max_tokens=2).status == 503, "none is awake")
+    refused = cluster.chat("x", max_tokens=2)
+    assert int(refused.headers["retry-after"]) > 0 and "sim" in refused.body.decode()
+    model(cluster, "wake", "sim", "--node", "a", "--wait", "--timeout", "20s")
+    until(lambda: cluster.chat("x", max_tokens=2).status == 200, "a is awake")
+    a = cluster.chat(prompt, max_tokens=2)
+    assert a.headers["x-cgn-node"] == "a" and a.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # its cache was empty, and that was known
+    assert int(a.headers["x-cgn-cache-hit"].split("/")[0]) == 0
+    cluster.nodes["b"].agent.kill()
+    cluster.nodes["b"].agent.start()
+    until(lambda: own(cluster).get("b") == ("asleep", "asleep"), "a restarted agent keeps it asleep")
+    model(cluster, "load", "sim", "--wait", "--timeout", "20s")
+    assert own(cluster) == {"a": ("loaded", "ready"), "b": ("loaded", "ready")}
+
+
+def test_streams_end_before_an_engine_sleeps(cluster):
+    cluster.router()
+    cluster.node("a", "--decode-ms", "30", "--sleep", sections=VLLM)
+    cluster.wait_ready()
+    with contextlib.closing(Stream(cluster.http_port, "hello", max_tokens=100, ignore_eos=True)) as s:
+        s.read_until(b"data: ")
+        model(cluster, "sleep", "sim")
+        until(lambda: own(cluster)["a"][1] == "draining", lambda: own(cluster))
+        assert cluster.chat("x", max_tokens=1).status == 503
+        s.read_until(b"[DONE]")
+    until(lambda: own(cluster)["a"][1] == "asleep", "it sleeps")
+
+
+def test_engines_that_cannot_sleep_say_so(cluster):
+    cluster.router()
+    cluster.node("a", *FAST, sections=VLLM)
+    cluster.wait_ready()
+    said = model(cluster, "sleep", "sim", "--wait", "--timeout", "20s", code=9)
+    assert "sim on node a failed" in said and "was not started so that it can sleep" in said, said
+    assert cluster.chat("x", max_tokens=1).status == 200  # it serves on
+    assert "does not manage engine" in model(cluster, "unload", "sim", code=9)
+    assert 'has the model "nothing"' in model(cluster, "unload", "nothing", code=9)
+    assert "without --lora and --node" in model(cluster, "load", "sim", "--replicas", "1", "--node", "a", code=2)
+    assert "2 replicas are wanted, and 1 nodes have the model" in model(cluster, "load", "sim", "--replicas", "2", code=9)
+    cluster.node("b", *FAST)
+    cluster.wait_ready()
+    assert "which cannot sleep (vllm and sglang can)" in model(cluster, "sleep", "sim", "--node", "b", code=9)
+
+
+def managed(cluster, name):
+    port = free_port()
+    agent, _, admin = cluster.agent(name, port, {"engine": {
+        "managed": True, "model_path": "sim", "binary": str(BUILD / "src/sim/cgn-sim"), "extra_args": ["--decode-ms", "20"], "stop_grace": "2s"}})
+    return agent, admin, port
+
+
+def pid_of(admin):
+    return ask(admin, "GET", "/engines").json()["engines"][0]["pid"]
+
+
+def test_managed_engines_are_stopped_and_started(cluster):
+    cluster.router()
+    nodes = {n: managed(cluster, n) for n in "ab"}
+    cluster.wait_ready(2)
+    with contextlib.closing(Stream(cluster.http_port, "hello", max_tokens=30, ignore_eos=True)) as s:
+        s.read_until(b"data: ")
+        model(cluster, "unload", "sim")
+        s.read_until(b"[DONE]")  # no stream is cut
+    until(lambda: own(cluster) == {n: ("unloaded", "stopped") for n in "ab"}, lambda: own(cluster))
+    assert [pid_of(admin) for _, admin, _ in nodes.values()] == [0, 0]
+    assert cluster.chat("x", max_tokens=1).status == 503
+    nodes["a"][0].kill()
+    nodes["a"][0].start()
+    until(lambda: own(cluster).get("a") == ("unloaded", "stopped"), "it stays stopped after the agent's restart")
+    assert pid_of(nodes["a"][1]) == 0
+    shown = model(cluster, "load", "sim", "--replicas", "1", "--wait", "--timeout", "30s")
+    assert "ready" in shown and sorted(state for _, state in own(cluster).values()) == ["ready", "stopped"]
+    until(lambda: cluster.chat("x", max_tokens=1).status == 200, "one serves it")
+    model(cluster, "load", "sim", "--replicas", "2", "--wait", "--timeout", "30s")
+    assert own(cluster) == {n: ("loaded", "ready") for n in "ab"}
+    served_by = next(n for n in "ab")
+    model(cluster, "unload", "sim", "--node", served_by, "--wait", "--timeout", "30s")
+    assert own(cluster)[served_by] == ("unloaded", "stopped") and cluster.chat("x", max_tokens=1).status == 200

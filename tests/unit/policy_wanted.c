@@ -12,6 +12,7 @@
 
 #define LOADED   COGNITORA__V1__WANTED_STATE__WANTED_LOADED
 #define UNLOADED COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED
+#define ASLEEP   COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP
 #define NOTHING  COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED
 
 /* Replace *doc by the document with the change. */
@@ -58,10 +59,89 @@ static void test_changes(void **state)
 	pb_free(&doc);
 }
 
+static void test_replicas(void **state)
+{
+	Cognitora__V1__WantedModels *doc = NULL;
+	const char *const a[] = {"a"}, *const b[] = {"b"};
+	struct wanted_change c = {.name = "m",
+		.base = "",
+		.lora_path = "",
+		.state = ASLEEP,
+		.nodes = a,
+		.n_nodes = 1,
+		.by = "me",
+		.now_ms = 1};
+	(void)state;
+	change_apply(&doc, c);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), ASLEEP);
+	assert_string_equal(wanted_state_text(ASLEEP), "asleep");
+	c.state = LOADED;
+	c.nodes = b;
+	c.elsewhere_unloaded = true;
+	change_apply(&doc, c);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), UNLOADED);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), LOADED);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "later"), UNLOADED);
+	pb_free(&doc);
+}
+
+/* Fill in a node with one engine of the model "m". */
+static void node_make(Cognitora__V1__Node *n, Cognitora__V1__Engine *e, Cognitora__V1__Engine **list,
+	char **models, const char *id, const char *kind, bool ready, Cognitora__V1__Rest *rest)
+{
+	cognitora__v1__node__init(n);
+	cognitora__v1__engine__init(e);
+	n->id = pb_text(id);
+	n->engines = list;
+	list[0] = e;
+	n->n_engines = 1;
+	e->name = pb_text("e");
+	e->kind = pb_text(kind);
+	e->models = models;
+	e->n_models = 1;
+	e->ready = ready;
+	e->rest = rest;
+}
+
+static void test_nodes_of_an_own_model(void **state)
+{
+	char *models[] = {pb_text("m")};
+	Cognitora__V1__Rest rest = COGNITORA__V1__REST__INIT, stopped = COGNITORA__V1__REST__INIT;
+	Cognitora__V1__Node n[4];
+	Cognitora__V1__Engine e[4], *list[4][1];
+	const Cognitora__V1__Node *rank[] = {&n[0], &n[1], &n[2], &n[3]};
+	Cognitora__V1__ModelPlace place;
+	char why[100];
+	struct cgn_err err;
+	(void)state;
+	rest.state = pb_text("asleep");
+	stopped.state = pb_text("stopped");
+	node_make(&n[0], &e[0], list[0], models, "a", "vllm", false, &stopped);
+	node_make(&n[1], &e[1], list[1], models, "d", "vllm", true, NULL);
+	node_make(&n[2], &e[2], list[2], models, "c", "sglang", false, &rest);
+	node_make(&n[3], &e[3], list[3], models, "b", "llama_cpp", true, NULL);
+	wanted_rank(rank, 4, "m");
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(rank[i]->id[0], "bdca"[i]);
+	assert_true(cgn_ok(wanted_able_own(&n[0], "m", ASLEEP, &err)));
+	assert_true(cgn_ok(wanted_able_own(&n[3], "m", LOADED, &err)));
+	assert_false(cgn_ok(wanted_able_own(&n[3], "m", ASLEEP, &err)));
+	assert_non_null(strstr(err.msg, "of kind llama_cpp, which cannot sleep"));
+	assert_false(cgn_ok(wanted_able_own(&n[0], "m", UNLOADED, &err)));
+	assert_non_null(strstr(err.msg, "does not manage engine e"));
+	e[0].managed = true;
+	assert_true(cgn_ok(wanted_able_own(&n[0], "m", UNLOADED, &err)));
+	assert_false(cgn_ok(wanted_able_own(&n[0], "other", LOADED, &err)));
+	assert_non_null(strstr(err.msg, "has the model \"other\""));
+	assert_true(wanted_place(&n[2], true, "m", NULL, why, sizeof why, &place));
+	assert_string_equal(place.state, "asleep");
+	assert_true(wanted_place(&n[1], true, "m", NULL, why, sizeof why, &place));
+	assert_string_equal(place.state, "ready");
+}
+
 static void test_bad_documents(void **state)
 {
 	static const char *const bad[] = {"[]", "{\"models\":[{\"name\":\"\",\"baseModel\":\"b\"}]}",
-		"{\"models\":[{\"name\":\"m\"}]}",
 		"{\"models\":[{\"name\":\"m\",\"baseModel\":\"b\",\"nodes\":[{\"id\":\"\"}]}]}"};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
@@ -151,7 +231,8 @@ static void test_places(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_replicas),
+		cmocka_unit_test(test_nodes_of_an_own_model), cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_bad_documents), cmocka_unit_test(test_a_full_document),
 		cmocka_unit_test(test_places)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,7 @@ static bool chain_describe(struct agent *a, const struct engine *e, Cognitora__V
 /* List the models for routers: those of the engine and the adapters that it loaded, without adapters that go. */
 static bool models_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
 {
-	size_t most = e->models.n + e->adapters.n;
+	size_t most = e->models.n + e->adapters.n + 1;
 	m->models = cgn_arena_get(&a->scratch, (most + 1) * sizeof *m->models);
 	if (m->models == NULL)
 		return false;
@@ -100,10 +100,33 @@ static bool models_describe(struct agent *a, const struct engine *e, Cognitora__
 		if (l->state == ADAPTER_READY && !engine_lists(e, cgn_str_of(l->name)))
 			m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(l->name));
 	}
+	if (m->n_models == 0 && e->models.planned != NULL) /* The engine was not started yet. */
+		m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(e->models.planned));
 	for (size_t i = 0; i < m->n_models; i++)
 		if (m->models[i] == NULL)
 			return false;
 	return true;
+}
+
+/* False: the scratch arena is too small. */
+static bool rest_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
+{
+	const char *state = engine_rest_text(e);
+	m->managed = e->process.sup.cfg.managed;
+	if (e->rest.wanted == COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED)
+		return true;
+	m->rest = cgn_arena_get(&a->scratch, sizeof *m->rest);
+	if (m->rest == NULL)
+		return false;
+	cognitora__v1__rest__init(m->rest);
+	m->rest->state = pb_text(state);
+	m->rest->why = cgn_arena_strz(&a->scratch, cgn_str_of(e->rest.why));
+	m->rest->revision = e->rest.revision;
+	m->ready = m->ready && !engine_rest_hides(e);
+	if (engine_rest_hides(e) && state[0] != '\0')
+		m->trouble =
+			cgn_arena_fmt(&a->scratch, "%s, as an operator wants it (cgn-ctl model ls)", state);
+	return m->rest->why != NULL && m->trouble != NULL;
 }
 
 /* False: the scratch arena is too small. */
@@ -143,7 +166,7 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
 	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
-	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m);
+	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m) && rest_describe(a, e, m);
 	copied = copied && direct_describe(a, e, &m->direct) && chain_describe(a, e, &m->chain);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }

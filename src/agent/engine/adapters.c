@@ -202,7 +202,7 @@ static bool adapter_step(struct engine *e, struct engine_adapter *a)
 bool engine_adapters_step(struct engine *e)
 {
 	bool more = false;
-	if (e->process.sup.state != SUPERVISE_READY || !e->models.known)
+	if (!engine_is_ready(e))
 		return false;
 	for (size_t i = 0; i < e->adapters.n; i++)
 		more |= adapter_step(e, &e->adapters.list[i]);

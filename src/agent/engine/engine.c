@@ -181,7 +181,11 @@ void engine_start(struct engine *e)
 	CGN_LIVE(e, ENGINE_TAG);
 	if (e->models.known)
 		engine_feed_models_known(e);
-	if (!e->process.waits)
+	if (e->rest.wanted == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && e->process.sup.cfg.managed) {
+		e->process.waits = false;
+		(void)engine_rest_step(e); /* Keeps it stopped. */
+	}
+	if (!e->process.waits && e->rest.state != REST_STOPPED)
 		engine_step(e, SUPERVISE_START);
 }
 
@@ -212,6 +216,7 @@ void engine_close(struct engine *e)
 	CGN_LIVE(e, ENGINE_TAG);
 	engine_health_close(e);
 	engine_adapters_close(e);
+	engine_rest_close(e);
 	engine_load_stop(e);
 	slotmgr_close(&e->slots);
 	engine_process_close(e);
@@ -227,7 +232,7 @@ void engine_close(struct engine *e)
 
 bool engine_is_ready(const struct engine *e)
 {
-	return e->process.sup.state == SUPERVISE_READY && e->models.known;
+	return e->process.sup.state == SUPERVISE_READY && e->models.known && !engine_rest_sleeps(e);
 }
 
 bool engine_needs_no_agent(const struct engine *e)
@@ -272,6 +277,7 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_bool(o, "managed", e->process.sup.cfg.managed);
 	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
 	json_key_bool(o, "ready", engine_is_ready(e));
+	json_key_z(o, "rest", engine_rest_text(e));
 	json_key_z(o, "trouble", e->health.trouble);
 	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
 	json_key_u64(o, "restarts", e->process.sup.restarts);

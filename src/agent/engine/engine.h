@@ -11,6 +11,7 @@
 #include "agent/engine/models.h"
 #include "agent/engine/process.h"
 #include "agent/engine/residency.h"
+#include "agent/engine/rest.h"
 #include "agent/metrics.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
@@ -77,6 +78,7 @@ struct engine {
 	struct engine_scrape load;
 	struct engine_models models;
 	struct engine_adapters adapters;
+	struct engine_rest rest;
 	struct engine_handoff handoff;
 	struct engine_residency residency;
 	struct engine_feed *feed; /* KV events; NULL: not configured */
@@ -96,7 +98,7 @@ void engine_start(struct engine *e);
 void engine_stop(struct engine *e);
 /* Close at once; does nothing for an engine that was not opened. */
 void engine_close(struct engine *e);
-/* True when the engine takes requests: it is ready and its models are known. */
+/* True when the engine takes requests: it is ready and awake, and its models are known. */
 bool engine_is_ready(const struct engine *e);
 /* True when the agent adds nothing to the engine's requests and loses nothing that it does not see: routers may go
  * straight to the engine. */

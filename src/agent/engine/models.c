@@ -128,6 +128,8 @@ CGN_RC engine_models_init(struct engine *e, const struct config_engine *ce, stru
 	struct engine_models *m = &e->models;
 	cgn_hook_init(&m->again, on_models_again);
 	cgn_arena_init(&m->arena, MODELS_ARENA);
+	if (ce->managed && ce->model == NULL && ce->model_path != NULL)
+		m->planned = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path));
 	if (ce->model == NULL)
 		return CGN_OK;
 	m->names = cgn_arena_get(&m->arena, sizeof *m->names);

@@ -10,6 +10,7 @@ struct engine_models {
 	struct enginefetch *fetch; /* NULL: none is under way */
 	struct cgn_arena arena;
 	const char **names;
+	const char *planned; /* Name or path with which a managed engine is started; NULL: unknown */
 	size_t n;
 	bool configured; /* engine.model is set: the engine is not asked */
 	bool known;

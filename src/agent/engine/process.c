@@ -153,6 +153,8 @@ static void process_ready_changed(struct engine *e, bool ready)
 	enum supervise_state state = e->process.sup.state;
 	engine_stall_watch(e, ready);
 	engine_adapters_forget(e);
+	if (!ready)
+		engine_rest_forget(e);
 	if (ready) {
 		e->process.ended[0] = '\0';
 		engine_trouble_set(e, "");

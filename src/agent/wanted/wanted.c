@@ -13,7 +13,23 @@
 /* True if |name| is the engine's model, also while it does not run. */
 static bool is_engines(const struct engine *e, const char *name)
 {
-	return strcmp(e->name, name) == 0 || engine_serves(e, cgn_str_of(name));
+	return strcmp(e->name, name) == 0 || engine_serves(e, cgn_str_of(name)) ||
+		(e->models.planned != NULL && strcmp(e->models.planned, name) == 0);
+}
+
+/* Tell the engine the newest order about one of its own models. */
+static void rest_told(const struct wanted *w, struct engine *e)
+{
+	const Cognitora__V1__WantedModel *newest = NULL;
+	for (size_t i = 0; i < w->doc->n_models; i++) {
+		const Cognitora__V1__WantedModel *m = w->doc->models[i];
+		bool said = m->base_model[0] == '\0' &&
+			wanted_on(m, w->node) != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
+		if (said && is_engines(e, m->name) && (newest == NULL || m->revision > newest->revision))
+			newest = m;
+	}
+	if (newest != NULL)
+		engine_rest_want(e, newest, wanted_on(newest, w->node));
 }
 
 static void adapters_told(const struct wanted *w, struct engine *e)
@@ -39,7 +55,9 @@ void wanted_step(struct wanted *w)
 	for (size_t i = 0; i < w->n_engines; i++) {
 		struct engine *e = &w->engines[i];
 		adapters_told(w, e);
+		rest_told(w, e);
 		more |= engine_adapters_step(e);
+		more |= engine_rest_step(e);
 	}
 	w->stepping = false;
 	if (more && w->timer.at == 0)

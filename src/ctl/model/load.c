@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load: says where LoRA adapters are wanted, shows how far the nodes are, and waits for them. */
+/* load: says where LoRA adapters are wanted and what engines shall do with their own models, shows how far the nodes are,
+ * and waits for them. */
 #include <string.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ static const char *wanted_text(Cognitora__V1__WantedState s)
 {
 	return s == COGNITORA__V1__WANTED_STATE__WANTED_LOADED      ? "loaded"
 		: s == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED ? "unloaded"
+		: s == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP   ? "asleep"
 								    : "";
 }
 
@@ -127,9 +129,14 @@ static bool is_meant(const change_request *rq, const char *node)
 
 static bool is_done(const change_request *rq, const Cognitora__V1__ModelPlace *p)
 {
-	return rq->state == COGNITORA__V1__WANTED_STATE__WANTED_LOADED
-		? strcmp(p->state, "ready") == 0
-		: strcmp(p->state, "unloaded") == 0 || strcmp(p->state, "absent") == 0;
+	if (rq->state != p->wanted && p->wanted != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED)
+		return rq->replicas > 0; /* A node that was not chosen. */
+	if (rq->state == COGNITORA__V1__WANTED_STATE__WANTED_LOADED)
+		return strcmp(p->state, "ready") == 0;
+	if (rq->state == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP)
+		return strcmp(p->state, "asleep") == 0;
+	return strcmp(p->state, "unloaded") == 0 || strcmp(p->state, "stopped") == 0 ||
+		strcmp(p->state, "absent") == 0;
 }
 
 /* Count the nodes that are as ordered. CGN_UNSUPPORTED: an engine refused. */
@@ -155,6 +162,18 @@ static CGN_RC places_judge(const change_request *rq, const models_response *rs, 
 	return CGN_OK;
 }
 
+/* Write how far the first node is that is not done, behind a comma. */
+static const char *first_left(const change_request *rq, const models_response *rs, char *out, size_t cap)
+{
+	const Cognitora__V1__ModelPlaces *m = places_find(rs, rq->name);
+	out[0] = '\0';
+	for (size_t i = 0; m != NULL && i < m->n_places && out[0] == '\0'; i++)
+		if (is_meant(rq, m->places[i]->node) && !is_done(rq, m->places[i]))
+			(void)snprintf(out, cap, ", %s is %s", ctl_shown(m->places[i]->node),
+				ctl_shown(m->places[i]->state));
+	return out;
+}
+
 /* Wait until the nodes are as ordered; *rs is replaced by what they tell. */
 static CGN_RC nodes_wait(const struct ctl_args *a, const change_request *rq, cgn_nsec timeout,
 	models_response **rs, struct cgn_err *err)
@@ -162,6 +181,7 @@ static CGN_RC nodes_wait(const struct ctl_args *a, const change_request *rq, cgn
 	const change_request ask = COGNITORA__V1__CHANGE_MODEL_REQUEST__INIT;
 	cgn_nsec began = cgn_clock_now();
 	size_t done = 0, left = 0;
+	char text[160];
 	for (;;) {
 		cgn_rc rc = places_judge(rq, *rs, &done, &left, err);
 		if (!cgn_ok(rc) || left == 0) {
@@ -174,7 +194,8 @@ static CGN_RC nodes_wait(const struct ctl_args *a, const change_request *rq, cgn
 				"%zu of %zu nodes are as ordered; the others go on: see cgn-ctl model ls",
 				done, done + left);
 		}
-		ctl_progress("%s: %zu of %zu nodes", ctl_shown(rq->name), done, done + left);
+		ctl_progress("%s: %zu of %zu nodes%s", ctl_shown(rq->name), done, done + left,
+			first_left(rq, *rs, text, sizeof text));
 		usleep(ASK_EVERY_US);
 		pb_free(rs);
 		CGN_TRY(models_ask(a, &ask, CALL_TIMEOUT, rs, err));
@@ -206,18 +227,39 @@ CGN_RC ctl_model_load(const struct ctl_args *a, struct cgn_err *err)
 {
 	change_request rq = COGNITORA__V1__CHANGE_MODEL_REQUEST__INIT;
 	const char *path = ctl_flag(a, "--lora"), *base = ctl_flag(a, "--base");
-	if (path == NULL || path[0] == '\0' || base == NULL || base[0] == '\0')
+	uint64_t replicas = 0;
+	if ((path == NULL) != (base == NULL) || (path != NULL && (path[0] == '\0' || base[0] == '\0')))
+		return CGN_FAIL(err, INVALID, "a LoRA adapter needs both --lora PATH and --base MODEL");
+	if (ctl_flag(a, "--replicas") != NULL)
+		CGN_TRY(ctl_flag_u64(a, "--replicas", 1, 256, &replicas, err));
+	if (replicas > 0 && (path != NULL || ctl_flag_nth(a, "--node", 0) != NULL))
 		return CGN_FAIL(err, INVALID,
-			"model load needs --lora PATH and --base MODEL: engines load LoRA adapters while they run, and no other models");
+			"--replicas is for an engine's own model, on nodes that the router chooses: without --lora and --node");
 	rq.state = COGNITORA__V1__WANTED_STATE__WANTED_LOADED;
-	rq.lora_path = pb_text(path);
-	rq.base_model = pb_text(base);
+	rq.lora_path = pb_text(path != NULL ? path : "");
+	rq.base_model = pb_text(base != NULL ? base : "");
+	rq.replicas = (uint32_t)replicas;
+	return order_send(a, &rq, err);
+}
+
+static CGN_RC state_order(const struct ctl_args *a, Cognitora__V1__WantedState state, struct cgn_err *err)
+{
+	change_request rq = COGNITORA__V1__CHANGE_MODEL_REQUEST__INIT;
+	rq.state = state;
 	return order_send(a, &rq, err);
 }
 
 CGN_RC ctl_model_unload(const struct ctl_args *a, struct cgn_err *err)
 {
-	change_request rq = COGNITORA__V1__CHANGE_MODEL_REQUEST__INIT;
-	rq.state = COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED;
-	return order_send(a, &rq, err);
+	return state_order(a, COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED, err);
+}
+
+CGN_RC ctl_model_sleep(const struct ctl_args *a, struct cgn_err *err)
+{
+	return state_order(a, COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP, err);
+}
+
+CGN_RC ctl_model_wake(const struct ctl_args *a, struct cgn_err *err)
+{
+	return state_order(a, COGNITORA__V1__WANTED_STATE__WANTED_LOADED, err);
 }

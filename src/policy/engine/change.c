@@ -5,8 +5,10 @@ static const struct change_row {
 	int kind;
 	const char *paths[ENGINE_CHANGES]; /* In the order of enum engine_change */
 } rows[] = {
-	{ENGINE_VLLM, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}},
-	{ENGINE_SGLANG, {"/load_lora_adapter", "/unload_lora_adapter"}},
+	{ENGINE_VLLM, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/sleep?level=1", "/wake_up"}},
+	{ENGINE_SGLANG,
+		{"/load_lora_adapter", "/unload_lora_adapter", "/release_memory_occupation",
+			"/resume_memory_occupation"}},
 };
 
 const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str name, struct cgn_str path,
@@ -17,7 +19,8 @@ const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str 
 			continue;
 		struct json_out j = json_out_to(body);
 		json_open(&j, '{');
-		json_key_str(&j, "lora_name", name);
+		if (what == ENGINE_LORA_LOAD || what == ENGINE_LORA_UNLOAD)
+			json_key_str(&j, "lora_name", name);
 		if (what == ENGINE_LORA_LOAD)
 			json_key_str(&j, "lora_path", path);
 		json_close(&j, '}');
@@ -45,6 +48,8 @@ static const struct refusal {
 
 bool engine_change_is_so(enum engine_change what, struct cgn_str name, int status, struct cgn_str answer)
 {
+	if (what == ENGINE_WAKE && (status == 404 || status == 405))
+		return true;
 	if (what == ENGINE_LORA_UNLOAD && engine_change_is_unknown(name, status, answer))
 		return true;
 	for (size_t i = 0; i < CGN_COUNT(refusals); i++) {

@@ -37,7 +37,89 @@ CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_er
 	return CGN_FAIL(err, UNSUPPORTED, "none of its engines serves the base model \"%.200s\"", base);
 }
 
+static bool engine_sleeps(const Cognitora__V1__Engine *e)
+{
+	const struct engine_ops *ops = engine_ops_named(cgn_str_of(e->kind));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
+	return ops != NULL &&
+		engine_change_ask(ops->kind, ENGINE_SLEEP, CGN_STR(""), CGN_STR(""), &unused) != NULL;
+}
+
+static bool is_adapter(const Cognitora__V1__Engine *e, const char *name)
+{
+	for (size_t i = 0; i < e->n_adapters; i++)
+		if (strcmp(e->adapters[i]->name, name) == 0)
+			return true;
+	return false;
+}
+
+static const Cognitora__V1__Engine *engine_with(const Cognitora__V1__Node *n, const char *name)
+{
+	for (size_t i = 0; i < n->n_engines; i++)
+		if (is_served(n->engines[i], name) && !is_adapter(n->engines[i], name))
+			return n->engines[i];
+	return NULL;
+}
+
+CGN_RC wanted_able_own(const Cognitora__V1__Node *n, const char *name, Cognitora__V1__WantedState state,
+	struct cgn_err *err)
+{
+	const Cognitora__V1__Engine *e = engine_with(n, name);
+	if (e == NULL)
+		return CGN_FAIL(err, UNSUPPORTED, "none of its engines has the model \"%.200s\"", name);
+	if (state == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && !e->managed)
+		return CGN_FAIL(err, UNSUPPORTED,
+			"its agent does not manage engine %s: stop it where it was started", e->name);
+	if (state == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP && !engine_sleeps(e))
+		return CGN_FAIL(err, UNSUPPORTED,
+			"engine %s is of kind %s, which cannot sleep (vllm and sglang can)", e->name,
+			e->kind);
+	return CGN_OK;
+}
+
+/* 0: the model runs there; 1: it rests with its memory given back; 2: it must be started. */
+static int effort_of(const Cognitora__V1__Node *n, const char *name)
+{
+	const Cognitora__V1__Engine *e = engine_with(n, name);
+	if (e != NULL && e->ready)
+		return 0;
+	return e != NULL && e->rest != NULL && strcmp(e->rest->state, "asleep") == 0 ? 1 : 2;
+}
+
+void wanted_rank(const Cognitora__V1__Node **nodes, size_t n, const char *name)
+{
+	for (size_t i = 1; i < n; i++) { /* By insertion: a cluster has few nodes of one model. */
+		const Cognitora__V1__Node *one = nodes[i];
+		size_t at = i;
+		for (; at > 0; at--) {
+			int before = effort_of(nodes[at - 1], name), own = effort_of(one, name);
+			if (before < own || (before == own && strcmp(nodes[at - 1]->id, one->id) <= 0))
+				break;
+			nodes[at] = nodes[at - 1];
+		}
+		nodes[at] = one;
+	}
+}
+
 /* ---- places ---- */
+
+/* Fill |out| with how far the engine is with its own model. */
+static void own_place(const Cognitora__V1__Engine *e, const Cognitora__V1__WantedModel *m,
+	Cognitora__V1__ModelPlace *out)
+{
+	const Cognitora__V1__Rest *r = e->rest;
+	bool said = m != NULL && out->wanted != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
+	bool obeys = !said || (r != NULL && r->revision >= m->revision);
+	out->engine = e->name;
+	out->state = pb_text(e->ready ? "ready" : "loading");
+	out->why = e->trouble;
+	if (r != NULL && r->state[0] != '\0') {
+		out->state = r->state;
+		out->why = r->why;
+	}
+	if (!obeys)
+		out->why = pb_text("the agent was not told of the last order yet");
+}
 
 /* Fill |out| if the engine has the model, or was told of it. An adapter that was told is shown before one that the engine
  * had from elsewhere. */
@@ -56,11 +138,9 @@ static bool engine_place(const Cognitora__V1__Engine *e, const char *name,
 								: e->trouble);
 		return true;
 	}
-	if (m != NULL || !is_served(e, name))
+	if ((m != NULL && m->base_model[0] != '\0') || !is_served(e, name))
 		return false;
-	out->engine = e->name;
-	out->state = pb_text(e->ready ? "ready" : "loading");
-	out->why = e->trouble;
+	own_place(e, m, out);
 	return true;
 }
 

@@ -9,6 +9,7 @@ const char *wanted_state_text(Cognitora__V1__WantedState s)
 {
 	return s == COGNITORA__V1__WANTED_STATE__WANTED_LOADED      ? "loaded"
 		: s == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED ? "unloaded"
+		: s == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP   ? "asleep"
 								    : "";
 }
 
@@ -25,7 +26,7 @@ static CGN_RC name_check(const char *what, const char *text, size_t least, size_
 static CGN_RC model_check(const Cognitora__V1__WantedModel *m, struct cgn_err *err)
 {
 	CGN_TRY(name_check("the model's name", m->name, 1, WANTED_MAX_NAME, err));
-	CGN_TRY(name_check("the base model's name", m->base_model, 1, WANTED_MAX_NAME, err));
+	CGN_TRY(name_check("the base model's name", m->base_model, 0, WANTED_MAX_NAME, err));
 	CGN_TRY(name_check("the path of the LoRA adapter", m->lora_path, 0, WANTED_MAX_PATH, err));
 	if (m->n_nodes > WANTED_MAX_NODES)
 		return CGN_FAIL(err, INVALID,
@@ -114,10 +115,11 @@ static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedMode
 	m->by = pb_text(c->by);
 	m->revision = revision;
 	m->changed_unix_ms = c->now_ms;
-	m->others = all       ? c->state
-		: old != NULL ? old->others
-			      : COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
-	for (size_t i = 0; !all && old != NULL && i < old->n_nodes; i++)
+	m->others = c->elsewhere_unloaded ? COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED
+		: all                     ? c->state
+		: old != NULL             ? old->others
+					  : COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
+	for (size_t i = 0; !all && !c->elsewhere_unloaded && old != NULL && i < old->n_nodes; i++)
 		if (!is_named(c, old->nodes[i]->id))
 			CGN_TRY(node_add(d, old->nodes[i]->id, old->nodes[i]->state, err));
 	for (size_t i = 0; i < c->n_nodes; i++)
@@ -131,7 +133,8 @@ static const Cognitora__V1__WantedModel *oldest_over(const Cognitora__V1__Wanted
 	const Cognitora__V1__WantedModel *best = NULL;
 	for (size_t i = 0; i < doc->n_models; i++) {
 		const Cognitora__V1__WantedModel *m = doc->models[i];
-		bool over = m->n_nodes == 0 && m->others == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED;
+		bool over = m->base_model[0] != '\0' && m->n_nodes == 0 &&
+			m->others == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED;
 		if (over && strcmp(m->name, but) != 0 && (best == NULL || m->revision < best->revision))
 			best = m;
 	}

@@ -24,6 +24,7 @@ struct wanted_change {
 	Cognitora__V1__WantedState state;
 	const char *const *nodes; /* Named nodes; none: every node, those that join later included */
 	size_t n_nodes;
+	bool elsewhere_unloaded; /* On nodes that are not named the model is unloaded from now on, as after no other order. */
 	const char *by;
 	uint64_t now_ms; /* Unix time */
 };
@@ -33,6 +34,12 @@ CGN_RC wanted_write(const Cognitora__V1__WantedModels *doc, const struct wanted_
 	struct cgn_buf *out, struct cgn_err *err);
 
 /* ---- places.c: nodes ---- */
+/* Check whether the node can bring its engine's own model |name| into |state|. CGN_UNSUPPORTED says why it cannot. */
+CGN_RC wanted_able_own(const Cognitora__V1__Node *n, const char *name, Cognitora__V1__WantedState state,
+	struct cgn_err *err);
+/* Order |n| nodes that can serve |name|, best first, for a number of replicas: those where the model runs, then those
+ * where it sleeps, then by id, so that as few as possible change. */
+void wanted_rank(const Cognitora__V1__Node **nodes, size_t n, const char *name);
 /* Check whether the node can load adapters of the model |base|. CGN_UNSUPPORTED says why the node cannot. */
 CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_err *err);
 /* Fill |out| with how far the node is with model |name|, whose entry |m| may be NULL. Texts are borrowed from |n|, |name|

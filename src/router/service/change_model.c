@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* change_model: Control.ChangeModel: says where a LoRA adapter is wanted, and tells how far the nodes are. */
+/* change_model: Control.ChangeModel: says where a LoRA adapter is wanted, or what engines shall do with their own models,
+ * and tells how far the nodes are. */
+#include <stdlib.h>
+
 #include "base/log/log.h"
 #include "router/service/service_priv.h"
 
@@ -103,6 +106,18 @@ static void models_send(struct router_call *k)
 
 /* ---- the order ---- */
 
+/* Is the order about an engine's own model? */
+static bool is_own(const change_request *rq)
+{
+	return rq->base_model[0] == '\0';
+}
+
+static CGN_RC able_check(const change_request *rq, const Cognitora__V1__Node *n, struct cgn_err *err)
+{
+	return is_own(rq) ? wanted_able_own(n, rq->name, rq->state, err)
+			  : wanted_able(n, rq->base_model, err);
+}
+
 static CGN_RC nodes_check(const struct router *r, const change_request *rq, struct cgn_err *err)
 {
 	for (size_t i = 0; i < rq->n_nodes; i++) {
@@ -110,8 +125,8 @@ static CGN_RC nodes_check(const struct router *r, const change_request *rq, stru
 		struct cgn_err why;
 		if (n == NULL)
 			return CGN_FAIL(err, NOT_FOUND, "no node %.128s is known here", rq->nodes[i]);
-		if (n->heard && !cgn_ok(wanted_able(n->info, rq->base_model, &why)))
-			return CGN_FAIL(err, UNSUPPORTED, "node %s cannot load it: %.300s", n->info->id,
+		if (n->heard && !cgn_ok(able_check(rq, n->info, &why)))
+			return CGN_FAIL(err, UNSUPPORTED, "node %s cannot do it: %.300s", n->info->id,
 				why.msg);
 	}
 	return CGN_OK;
@@ -127,7 +142,7 @@ static CGN_RC cluster_check(const struct router *r, const change_request *rq, st
 		struct cgn_err this;
 		if (n == NULL || !n->heard)
 			continue;
-		if (cgn_ok(wanted_able(n->info, rq->base_model, &this)))
+		if (cgn_ok(able_check(rq, n->info, &this)))
 			return CGN_OK;
 		bool serves = strstr(this.msg, "none of its engines") == NULL;
 		if (unable == NULL ||
@@ -136,31 +151,69 @@ static CGN_RC cluster_check(const struct router *r, const change_request *rq, st
 			unable = n->info->id;
 		}
 	}
-	return unable == NULL
-		? CGN_OK
-		: CGN_FAIL(err, UNSUPPORTED, "no node can load it; %s: %.300s", unable, why.msg);
+	return unable == NULL ? CGN_OK
+			      : CGN_FAIL(err, UNSUPPORTED, "no node can do it; %s: %.300s", unable, why.msg);
 }
 
-static CGN_RC load_check(const struct router *r, const change_request *rq, struct cgn_err *err)
+/* An order for an adapter names path and base; one without both is about an adapter that was loaded before, or about an
+ * engine's own model. */
+static CGN_RC order_check(const struct router *r, const change_request *rq, struct cgn_err *err)
 {
-	if (rq->base_model[0] == '\0' || rq->lora_path[0] == '\0')
+	bool loads = rq->state == COGNITORA__V1__WANTED_STATE__WANTED_LOADED,
+	     unloads = rq->state == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED;
+	if (!loads && !unloads && rq->state != COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP)
+		return CGN_FAIL(err, INVALID, "the order says neither loaded, unloaded nor asleep");
+	if (loads && (rq->base_model[0] == '\0') != (rq->lora_path[0] == '\0'))
 		return CGN_FAIL(err, INVALID,
 			"a LoRA adapter needs its path (--lora) and its base model (--base)");
+	if (!is_own(rq) && !loads && !unloads)
+		return CGN_FAIL(err, UNSUPPORTED,
+			"%.200s is a LoRA adapter: it is loaded or unloaded, and does not sleep", rq->name);
 	if (strcmp(rq->base_model, rq->name) == 0)
 		return CGN_FAIL(err, INVALID, "the adapter %.200s has the name of its base model", rq->name);
+	if (rq->replicas > 0 && (!loads || !is_own(rq) || rq->n_nodes > 0))
+		return CGN_FAIL(err, INVALID,
+			"a number of replicas goes with the load of an engine's own model, without named nodes");
+	if (!is_own(rq) && unloads)
+		return CGN_OK; /* The adapter may be of nodes that have left. */
 	return rq->n_nodes > 0 ? nodes_check(r, rq, err) : cluster_check(r, rq, err);
 }
 
-static CGN_RC order_check(const struct router *r, const change_request *rq, struct cgn_err *err)
+/* Fill in base and path of an adapter that was loaded before. */
+static CGN_RC order_complete(const struct router *r, change_request *rq, struct cgn_err *err)
 {
-	if (rq->state == COGNITORA__V1__WANTED_STATE__WANTED_LOADED)
-		return load_check(r, rq, err);
-	if (rq->state != COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED)
-		return CGN_FAIL(err, INVALID, "the order says neither loaded nor unloaded");
-	if (wanted_find(r->wanted.doc, rq->name) == NULL)
-		return CGN_FAIL(err, NOT_FOUND,
-			"\"%.200s\" was never loaded by cgn-ctl model load: see cgn-ctl model ls", rq->name);
-	return CGN_OK;
+	const Cognitora__V1__WantedModel *old = wanted_find(r->wanted.doc, rq->name);
+	if (old == NULL || old->base_model[0] == '\0' || !is_own(rq) || rq->lora_path[0] != '\0')
+		return CGN_OK;
+	rq->base_model = strdup(old->base_model);
+	rq->lora_path = strdup(old->lora_path);
+	if (rq->base_model != NULL && rq->lora_path != NULL)
+		return CGN_OK;
+	return CGN_FAIL(err, NO_MEMORY, "out of memory");
+}
+
+/* Choose the nodes of rq->replicas. */
+static CGN_RC replicas_choose(const struct router *r, change_request *rq, struct cgn_err *err)
+{
+	const Cognitora__V1__Node *able[ROUTE_MAX_NODES];
+	size_t n = 0;
+	struct cgn_err why;
+	for (size_t s = 0; s < ROUTE_MAX_NODES; s++) {
+		const struct cluster_node *node = r->members.cluster->by_slot[s];
+		if (node != NULL && node->heard && cgn_ok(able_check(rq, node->info, &why)))
+			able[n++] = node->info;
+	}
+	if (n < rq->replicas)
+		return CGN_FAIL(err, UNSUPPORTED, "%u replicas are wanted, and %zu nodes have the model",
+			rq->replicas, n);
+	if (rq->replicas > WANTED_MAX_NODES)
+		return CGN_FAIL(err, UNSUPPORTED, "at most %d replicas can be chosen", WANTED_MAX_NODES);
+	wanted_rank(able, n, rq->name);
+	rq->nodes = calloc(rq->replicas, sizeof *rq->nodes);
+	for (; rq->nodes != NULL && rq->n_nodes < rq->replicas; rq->n_nodes++)
+		if ((rq->nodes[rq->n_nodes] = strdup(able[rq->n_nodes]->id)) == NULL)
+			break;
+	return rq->n_nodes == rq->replicas ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "out of memory");
 }
 
 /* Log the order once it is known whether it was stored. */
@@ -209,6 +262,7 @@ static CGN_RC order_put(struct router_call *k, struct cgn_err *err)
 		.base = loads || old == NULL ? rq->base_model : old->base_model,
 		.lora_path = loads || old == NULL ? rq->lora_path : old->lora_path,
 		.state = rq->state,
+		.elsewhere_unloaded = rq->replicas > 0,
 		.nodes = (const char *const *)rq->nodes,
 		.n_nodes = rq->n_nodes,
 		.by = k->by,
@@ -228,7 +282,11 @@ void router_change_model(struct router_call *k, struct cgn_str message)
 		return;
 	}
 	if (cgn_ok(rc))
+		rc = order_complete(k->r, k->order, &err);
+	if (cgn_ok(rc))
 		rc = order_check(k->r, k->order, &err);
+	if (cgn_ok(rc) && k->order->replicas > 0)
+		rc = replicas_choose(k->r, k->order, &err);
 	if (cgn_ok(rc))
 		rc = order_put(k, &err);
 	if (!cgn_ok(rc))

@@ -33,7 +33,7 @@ struct sim_cfg {
 	enum sim_role role;
 	const char *handoff_host, *build; /* "": the default. */
 	uint32_t handoff_lease_ms;
-	bool no_prefix_caching, lora;
+	bool no_prefix_caching, lora, can_sleep;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };

@@ -71,6 +71,9 @@ void sim_route_clock(struct sim_call *c);
 void sim_route_faults(struct sim_call *c);
 void sim_route_vector(struct sim_call *c);
 
+/* routes.c: sleep and wake. Asleep, the cache is empty and requests are refused. */
+void sim_route_sleep(struct sim_call *c);
+void sim_route_wake(struct sim_call *c);
 /* lora.c */
 void sim_route_lora_load(struct sim_call *c);
 void sim_route_lora_unload(struct sim_call *c);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <stdatomic.h>
+
 #include "sim/request/resumed.h"
 #include "sim/server/call_priv.h"
 
@@ -434,6 +436,10 @@ void sim_route_generate(struct sim_call *c)
 	struct sim_request request;
 	struct sim_refusal no;
 	struct sim_request_env env = {c->w->cfg, &c->w->arena, c->w->reader, cgn_clock_wall_ms() / 1000};
+	if (atomic_load(&c->w->team->asleep)) {
+		sim_call_refuse_as(c, 500, "the engine sleeps");
+		return;
+	}
 	bool ok = sim_request_parse(&env, c->route->api, cgn_buf_view(&c->body), &request, &no),
 	     wait = ok && (wait_for_prompt(c, &request) || wait_for_store(c, &request));
 	if (wait) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routes: the routes with short answers: models, health, metrics, control of the simulator, vectors. */
+#include <stdatomic.h>
+
 #include "sim/server/call_priv.h"
 
 void sim_call_answer(struct sim_call *c, int status, struct cgn_str body)
@@ -106,6 +108,31 @@ void sim_route_reset(struct sim_call *c)
 	sim_gather_start(c->w, c->x,
 		&(struct sim_gather_task){.kind = SIM_GATHER_RESET, .even_running = c->even_running},
 		&c->gather);
+}
+
+/* Without --sleep the routes are not there, as in an engine that was not started for it. */
+static bool can_sleep(struct sim_call *c)
+{
+	if (!c->w->cfg->can_sleep)
+		sim_call_refuse_as(c, 404, "Not Found");
+	return c->w->cfg->can_sleep;
+}
+
+void sim_route_sleep(struct sim_call *c)
+{
+	if (!can_sleep(c))
+		return;
+	atomic_store(&c->w->team->asleep, true);
+	c->even_running = true;
+	sim_route_reset(c);
+}
+
+void sim_route_wake(struct sim_call *c)
+{
+	if (!can_sleep(c))
+		return;
+	atomic_store(&c->w->team->asleep, false);
+	sim_call_answer(c, 200, CGN_STR("{}"));
 }
 
 void sim_route_blocks(struct sim_call *c)

@@ -82,6 +82,7 @@ struct sim_team {
 	cgn_nsec started;
 	struct cgn_str *models;  /* Quoted JSON of each name. */
 	struct sim_vocab *vocab; /* NULL: the computed vocabulary. */
+	_Atomic bool asleep;     /* Requests are refused until it is woken. */
 };
 
 /* Call on the worker's loop, or before it runs. */

@@ -188,6 +188,21 @@ def test_joules_of_requests_add_up_to_the_counter(world):
     assert agent_metric(c, "a", "cgn_node_power_error_ratio") < 0.8
 
 
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+def test_a_stream_tells_its_joules_in_a_trailer(world, version):
+    """Who reads trailers gets the joules of a stream after its last byte; everyone else gets the stream alone."""
+    c, _ = world(["a"])
+    body = json.dumps({"model": c.MODEL, "messages": [{"role": "user", "content": "joules"}], "max_tokens": 20, "stream": True})
+
+    def stream(*fields):
+        said = subprocess.run(["curl", "-sS", "-D", "-", "-o", "/dev/null", version, "-H", "Content-Type: application/json", *fields, "-d", body,
+                               f"http://127.0.0.1:{c.http_port}/v1/chat/completions"], check=True, capture_output=True, text=True, timeout=WAIT_S)
+        return [x.split(":")[1] for x in said.stdout.lower().splitlines() if x.startswith("x-cgn-joules:")]
+    assert stream() == []
+    (told,) = stream("-H", "TE: trailers")
+    assert float(told) == pytest.approx(logged(c, 2)[1]["joules"], rel=0.05) and float(told) > 0
+
+
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_requests_gather_where_energy_counts(world, mode):
     """Four requests spread over two idle nodes; with a price of energy, they go where one runs already."""

@@ -209,7 +209,7 @@ static void whole_send(struct gw_req *r)
 	if (!r->answer.ollama_head)
 		head_send(r, ollama_answer_status(r->answer.ollama), (int64_t)r->answer.whole.n);
 	body_send(r, &r->answer.whole);
-	http_exchange_end(r->client.x, NULL, 0);
+	gw_relay_close(r);
 }
 
 void gw_ollama_end(struct gw_req *r)

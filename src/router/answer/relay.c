@@ -94,6 +94,24 @@ static int64_t content_length(const struct gw_attempt *a)
 	return cgn_str_u64(header_find(a, "content-length"), &n) && n <= INT64_MAX ? (int64_t)n : -1;
 }
 
+/* Write the joules that the request has used until now; returns 0 if they are not known. */
+static size_t joules_field(struct gw_req *r, struct http_field *f)
+{
+	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
+	const char *joules = e.counted ? cgn_arena_fmt(&r->arena, "%.3f", e.prefill_j + e.decode_j) : NULL;
+	if (joules == NULL)
+		return 0;
+	*f = (struct http_field){CGN_STR("x-cgn-joules"), cgn_str_of(joules)};
+	return 1;
+}
+
+void gw_relay_close(struct gw_req *r)
+{
+	struct http_field f;
+	bool late = r->client.reads_trailers && r->answer.event_stream;
+	http_exchange_end(r->client.x, &f, late ? joules_field(r, &f) : 0);
+}
+
 size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 {
 	const struct plan_leg *leg = plan_last(&r->plan.legs);
@@ -103,12 +121,8 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
 	if (hit != NULL)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
-	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
-	if (e.counted && !r->answer.event_stream) {
-		const char *joules = cgn_arena_fmt(&r->arena, "%.3f", e.prefill_j + e.decode_j);
-		if (joules != NULL)
-			f[n++] = (struct http_field){CGN_STR("x-cgn-joules"), cgn_str_of(joules)};
-	}
+	if (!r->answer.event_stream)
+		n += joules_field(r, f + n);
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
 	n += gw_limit_fields(r, f + n);
@@ -269,7 +283,7 @@ void gw_relay_finish(struct gw_req *r)
 	if (r->answer.ollama != NULL)
 		gw_ollama_end(r);
 	else
-		http_exchange_end(r->client.x, NULL, 0);
+		gw_relay_close(r);
 }
 
 enum gw_step gw_relay_end(struct gw_req *r)
@@ -296,7 +310,7 @@ static void error_event_send(struct gw_req *r)
 	}
 	const struct iovec iov = {b.p, b.n};
 	http_exchange_body(r->client.x, &iov, 1);
-	http_exchange_end(r->client.x, NULL, 0);
+	gw_relay_close(r);
 }
 
 enum gw_step gw_relay_cut(struct gw_req *r, const char *why)

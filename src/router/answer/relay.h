@@ -20,6 +20,9 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
 void gw_relay_release(struct gw_req *r);
 /* Send what was held back, and end the answer. */
 void gw_relay_finish(struct gw_req *r);
+/* End the answer to the client. An event stream ends with the trailer X-Cgn-Joules where the client reads trailers
+ * (TE) and the node's energy is counted: its head was sent before the joules were known. */
+void gw_relay_close(struct gw_req *r);
 /* End the answer, whose engine ended in good order, and go to GW_ANSWER. */
 enum gw_step gw_relay_end(struct gw_req *r);
 /* Cut a half-sent answer, and go to GW_ANSWER. An event stream ends with an error event and without [DONE]; any

@@ -68,10 +68,10 @@ static bool field_take(struct gw_req *r, const struct http_head *h, const char *
 	return v.n == 0 || out->p != NULL;
 }
 
-/* True if the field Accept names the media type |type|; its preferences are not weighed. */
-static bool accept_has(const struct http_head *h, const char *type)
+/* True if the list of the field |name| has |type|; its preferences are not weighed. */
+static bool list_has(const struct http_head *h, const char *name, const char *type)
 {
-	struct cgn_str rest = http_head_get(h, "accept");
+	struct cgn_str rest = http_head_get(h, name);
 	while (rest.p != NULL) {
 		struct cgn_str one = cgn_str_split(&rest, ',');
 		if (cgn_str_eq_nocase(cgn_str_trim(cgn_str_split(&one, ';')), cgn_str_of(type)))
@@ -89,8 +89,9 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 	r->client.path = cgn_arena_str(&r->arena, h->path);
 	r->client.target = r->client.path;
 	r->client.peer = cgn_arena_str(&r->arena, http_exchange_peer(r->client.x));
-	r->client.wants_html = accept_has(h, "text/html");
-	r->client.wants_text = accept_has(h, "text/plain");
+	r->client.wants_html = list_has(h, "accept", "text/html");
+	r->client.wants_text = list_has(h, "accept", "text/plain");
+	r->client.reads_trailers = list_has(h, "te", "trailers");
 	r->client.explain_asked = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
 	return r->client.method.p != NULL && r->client.path.p != NULL && r->client.peer.p != NULL &&
 		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&

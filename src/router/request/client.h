@@ -58,6 +58,7 @@ struct gw_client {
 	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
 	struct tracing_context trace;
 	bool explain_asked;          /* X-Cgn-Explain */
+	bool reads_trailers;         /* TE names trailers */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 

@@ -4,13 +4,17 @@ import concurrent.futures
 import http.server
 import json
 import os
+import pathlib
+import shutil
 import subprocess
+import tempfile
 import threading
 import time
 
 import pytest
 
 from cluster import BUILD, until
+from conftest import certificates
 
 grpc = pytest.importorskip("grpc") if not os.environ.get("CI") else __import__("grpc")
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
@@ -24,17 +28,23 @@ class Collector:
     """Collect what is exported. |answer|: statuses for the next exports; then all are taken."""
 
     def __init__(self):
-        self.requests, self.fields, self.answer, self.pause = [], [], [], 0
+        self.requests, self.fields, self.answer, self.pause, self.rejects, self.retry_after, self.times = [], [], [], 0, 0, 0, []
         self.lock = threading.Lock()
 
     def take(self, message, fields):
         time.sleep(self.pause)
         with self.lock:
+            self.times.append(time.monotonic())
             if self.answer:
                 return self.answer.pop(0)
             self.requests.append(message)
             self.fields.append(fields)
         return None
+
+    def response(self):
+        """The answer to what was taken; |rejects|: spans that it says it refused."""
+        part = trace_service_pb2.ExportTracePartialSuccess(rejected_spans=self.rejects, error_message="too old") if self.rejects else None
+        return trace_service_pb2.ExportTraceServiceResponse(partial_success=part)
 
     @property
     def spans(self):
@@ -63,9 +73,13 @@ class OverHttp(Collector):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 assert self.path == "/v1/traces" and self.headers["content-type"] == "application/x-protobuf"
                 status = collector.take(trace_service_pb2.ExportTraceServiceRequest.FromString(body), dict(self.headers)) or 200
+                answer = collector.response().SerializeToString() if status == 200 else b""
                 self.send_response(status)
-                self.send_header("content-length", "0")
+                if status == 429:
+                    self.send_header("retry-after", str(collector.retry_after))
+                self.send_header("content-length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -78,7 +92,10 @@ class OverHttp(Collector):
 
 
 class OverGrpc(Collector):
-    protocol = "grpc"
+    protocol, scheme = "grpc", "http"
+
+    def listen(self):
+        return self.server.add_insecure_port("127.0.0.1:0")
 
     def __enter__(self):
         collector = self
@@ -88,17 +105,30 @@ class OverGrpc(Collector):
                 status = collector.take(request, dict(context.invocation_metadata()))
                 if status:
                     context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
-                return trace_service_pb2.ExportTraceServiceResponse()
+                return collector.response()
 
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Service(), self.server)
-        port = self.server.add_insecure_port("127.0.0.1:0")
+        port = self.listen()
         self.server.start()
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{self.scheme}://localhost:{port}"
         return self
 
     def __exit__(self, *_):
         self.server.stop(None)
+
+
+class OverTls(OverGrpc):
+    scheme = "https"
+
+    def listen(self):
+        self.folder = certificates(pathlib.Path(tempfile.mkdtemp()))
+        pair = tuple((self.folder / f"router.{end}").read_bytes() for end in ("key", "pem"))
+        return self.server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+
+    def __exit__(self, *_):
+        super().__exit__()
+        shutil.rmtree(self.folder)
 
 
 @pytest.fixture(params=[OverHttp, OverGrpc])
@@ -187,6 +217,35 @@ def test_a_collector_that_is_away_slow_and_refuses(cluster, collector, monkeypat
     sent = cluster.metric("cgn_spans_total", outcome="exported")
     cluster.chat("again", max_tokens=1)
     until(lambda: cluster.metric("cgn_spans_total", outcome="exported") > sent, "it goes on")
+
+
+@pytest.mark.parametrize("collector", [OverTls], indirect=True)
+def test_a_collector_with_a_certificate(cluster, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(collector.folder / "ca.pem"))
+    cluster.router()
+    cluster.ask("POST", "/v1/chat/completions", {}, {"traceparent": PARENT})  # a request that is refused has a span too
+    until(lambda: collector.spans, cluster.logs)
+
+
+def test_a_collector_that_refuses_a_part(cluster, collector):
+    collector.rejects = 2
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    cluster.chat("hello", {"traceparent": PARENT}, max_tokens=1)
+    until(lambda: cluster.metric("cgn_spans_total", outcome="failed") == 2, "what was refused is counted")
+    (said,) = [e for p in cluster.processes if p.name == "router" for e in p.events("tracing.spans_refused")]
+    assert said["spans"] == 2 and said["why"] == "too old"
+
+
+@pytest.mark.parametrize("collector", [OverHttp], indirect=True)
+def test_a_collector_that_asks_for_a_pause(cluster, collector):
+    """Retry-After is longer than the first pause of our own."""
+    collector.answer, collector.retry_after = [429], 2
+    cluster.router()
+    cluster.ask("POST", "/v1/chat/completions", {}, {"traceparent": PARENT})  # a request that is refused has a span too
+    until(lambda: collector.spans, "the spans are sent again")
+    assert collector.times[1] - collector.times[0] >= 2
 
 
 @pytest.mark.parametrize("name, value, said", [

@@ -13,6 +13,7 @@
 #define LOOK_EVERY   (500 * CGN_MSEC)
 #define TRIES_MOST   5
 #define BACKOFF      CGN_SEC
+#define PAUSE_MOST   (60 * CGN_SEC)
 #define ANSWER_MOST  ((size_t)64 << 10)
 #define GRPC_UNKNOWN 2
 #define GRPC_PATH    "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -111,7 +112,8 @@ static void batch_failed(struct tracing *t, bool again, const char *why)
 		batch_end(t);
 		return;
 	}
-	t->retry_at = cgn_loop_now(t->loop) + (BACKOFF << (t->tries - 1));
+	cgn_nsec backoff = BACKOFF << (t->tries - 1);
+	t->retry_at = cgn_loop_now(t->loop) + (backoff > t->asked_pause ? backoff : t->asked_pause);
 }
 
 /* The collector may take a part and say what it refused. */
@@ -143,6 +145,15 @@ static uint64_t grpc_status_of(const struct http_field *fields, size_t n, uint64
 	return code;
 }
 
+/* Return the pause that a collector asks for by Retry-After in seconds, at most PAUSE_MOST; 0: it asks for none. */
+static cgn_nsec pause_of(const struct http_head *h)
+{
+	uint64_t seconds = 0;
+	if (!cgn_str_u64(http_head_get(h, "retry-after"), &seconds))
+		return 0;
+	return seconds < PAUSE_MOST / CGN_SEC ? seconds * CGN_SEC : PAUSE_MOST;
+}
+
 static void on_head(struct http_call *c, void *user, const struct http_head *h)
 {
 	struct tracing *t = user;
@@ -152,6 +163,7 @@ static void on_head(struct http_call *c, void *user, const struct http_head *h)
 	t->code = grpc_status_of(h->fields, h->n_fields,
 		GRPC_UNKNOWN); /* An answer may be its trailers alone. */
 	t->answer.n = 0;
+	t->asked_pause = pause_of(h);
 }
 
 static void on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
@@ -222,6 +234,7 @@ static void batch_send(struct tracing *t)
 		.n_body = 1};
 	t->tries++;
 	t->status = 0;
+	t->asked_pause = 0;
 	t->code = GRPC_UNKNOWN;
 	if (!cgn_ok(http_call_start(t->client, &rq, &ops, t, &t->call, &err)))
 		batch_failed(t, true, err.msg);
@@ -285,7 +298,8 @@ static CGN_RC client_open(struct tracing *t, struct cgn_err *err)
 {
 	struct engine_url url;
 	struct tls_ctx *tls = NULL;
-	const struct tls_cfg trust = {.ca_file = t->settings.ca_file};
+	static const char *const h1[] = {"http/1.1", NULL}, *const h2[] = {"h2", NULL};
+	const struct tls_cfg trust = {.ca_file = t->settings.ca_file, .alpn = t->settings.grpc ? h2 : h1};
 	if (!cgn_ok(engine_url_parse(t->settings.url, &url, NULL)))
 		return CGN_FAIL(err, INVALID,
 			"OTEL_EXPORTER_OTLP_ENDPOINT: \"%s\" is no address of a collector, such as http://collector:4318",

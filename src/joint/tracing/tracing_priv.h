@@ -43,8 +43,9 @@ struct tracing {
 	struct cgn_buf sent; /* The request's body, kept to send it again; empty: none. */
 	size_t n_sent;
 	unsigned tries;
-	cgn_nsec retry_at; /* Time of the next try. */
-	cgn_nsec next_at;  /* Time of the next batch, unless it is full before. */
+	cgn_nsec retry_at;    /* Time of the next try. */
+	cgn_nsec asked_pause; /* By the last answer's Retry-After; 0: none. */
+	cgn_nsec next_at;     /* Time of the next batch, unless it is full before. */
 	struct http_client *client;
 	struct http_call *call; /* NULL: none under way. */
 	int status;             /* HTTP status of the answer. */

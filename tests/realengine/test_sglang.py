@@ -103,14 +103,14 @@ def test_adapters_by_cgn_ctl(world, sglang):
     world.begin([sglang], sglang.model)
     lora = str(sglang.model / "lora")
     load_and_unload(world, sglang, lora, ("/load_lora_adapter", "/unload_lora_adapter", lambda name: f"{MODEL}:{name}"), "/nowhere/lora")
-    assert sglang.ask("/load_lora_adapter", {"lora_name": "late", "lora_path": lora}).status == 200
-    text = f"{random.random()} " + words(100, random.Random("late"))
+    assert sglang.ask("/load_lora_adapter", {"lora_name": "known", "lora_path": lora}).status == 200
+    text = f"{random.random()} " + words(100, random.Random("known"))
     assert usage(world.post("/v1/chat/completions", chat(text)).body, "chat")[1] == 0
-    first = until(lambda: (lambda a: a if a.status == 200 else None)(world.post("/v1/chat/completions", chat(text, model="late"))), "the model is known")
+    first = until(lambda: (lambda a: a if a.status == 200 else None)(world.post("/v1/chat/completions", chat(text, model="known"))), "the model is known")
     assert world.cached(first) == usage(first.body, "chat")[1] == 0
-    again = world.post("/v1/chat/completions", chat(text, model="late"))
+    again = world.post("/v1/chat/completions", chat(text, model="known"))
     assert world.cached(again) == usage(again.body, "chat")[1] > 0
-    assert sglang.ask("/unload_lora_adapter", {"lora_name": "late"}).status == 200
+    assert sglang.ask("/unload_lora_adapter", {"lora_name": "known"}).status == 200
 
 
 def test_a_client_that_leaves_ends_the_engines_work(world, sglang):

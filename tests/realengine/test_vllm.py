@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from adapters import load_and_unload
+from adapters import load_and_unload, model, state
 from engines import BLOCK, MODEL, ask, until, without_ids, words
 
 
@@ -189,6 +189,20 @@ def test_a_lora_loaded_while_it_runs(world, pair, made):
 def test_adapters_by_cgn_ctl(world, pair, made):
     world.begin(pair[:1], made[1])
     load_and_unload(world, pair[0], str(made[1] / "lora"), ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", lambda name: name), "No adapter found for")
+
+
+def test_sleep_and_wake_by_cgn_ctl(world, pair, made):
+    """On a CPU vLLM stops its scheduler and empties its cache, and gives no memory back. Its cache is empty after the wake."""
+    world.begin(pair[:1], made[1])
+    text = f"{random.random()} " + words(60, random.Random("sleep"))
+    before = world.post("/v1/chat/completions", chat(text))
+    assert before.status == 200
+    for order, said, asleep in (("sleep", "asleep", True), ("wake", "ready", False)):
+        code, shown = model(world, order, MODEL, "--wait", "--timeout", "60s")
+        assert code == 0 and state(world, MODEL) == [said], shown
+        assert ask(pair[0].port, "GET", "/is_sleeping").json() == {"is_sleeping": asleep}
+    after = until(lambda: (lambda a: a if a.status == 200 else None)(world.post("/v1/chat/completions", chat(text))), "it serves again")
+    assert after.json()["choices"][0]["message"] == before.json()["choices"][0]["message"] and usage(after.body, "chat")[1] == 0
 
 
 def test_a_cache_that_is_emptied_is_noticed(world, pair, made):

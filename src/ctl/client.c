@@ -9,6 +9,7 @@
 #include "io/grpc/grpc.h"
 #include "io/loop/loop.h"
 #include "io/tls/tls.h"
+#include "policy/tracing/tracing.h"
 
 #define STORE_MAX_ANSWER ((uint32_t)16 << 20)
 
@@ -85,6 +86,19 @@ static CGN_RC find_address(const struct ctl_args *a, enum ctl_server server, con
 	return CGN_OK;
 }
 
+/* Return $TRACEPARENT, by which a script continues its trace; NULL when it is unset or not valid. */
+static const char *trace_of_caller(void)
+{
+	static const struct tracing_rules all = {.sampler = TRACING_ALL, .parent_decides = true};
+	static const uint64_t none[3] = {1, 1, 1};
+	const char *text = getenv("TRACEPARENT");
+	struct tracing_context c;
+	if (text == NULL)
+		return NULL;
+	tracing_begin(&all, cgn_str_of(text), none, &c);
+	return c.parent != 0 ? text : NULL;
+}
+
 CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
 	struct cgn_err *err)
 {
@@ -107,7 +121,8 @@ CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct 
 	const struct grpc_channel_cfg cfg = {.addr = c->addr,
 		.tls = c->tls,
 		.max_message = c->server->max_message,
-		.wide = c->server->wide};
+		.wide = c->server->wide,
+		.traceparent = trace_of_caller()};
 	CGN_TRY(grpc_channel_new(c->loop, &cfg, &c->channel, err));
 	*out = c;
 	c = NULL;

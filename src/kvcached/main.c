@@ -108,6 +108,7 @@ static CGN_RC kvcached_start(struct svc *s, const struct config *cfg, void **sta
 	*d = (struct kvcached){.tag = KVCACHED_TAG,
 		.svc = s,
 		.telemetry = svc_telemetry(s),
+		.tracing = svc_tracing(s),
 		.cfg = cfg,
 		.started = cgn_clock_now(),
 		.held_max = cfg->kv.ram / 2};

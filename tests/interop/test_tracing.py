@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces, read by OpenTelemetry's own protocol definitions and gRPC stubs (PyPI's opentelemetry-proto)."""
 import concurrent.futures
+import contextlib
 import http.server
 import json
 import os
@@ -15,6 +16,8 @@ import pytest
 
 from cluster import BUILD, until
 from conftest import certificates
+from kvpeers import Peer, bootstrap
+from slots_world import World, prompt_of
 
 grpc = pytest.importorskip("grpc") if not os.environ.get("CI") else __import__("grpc")
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
@@ -298,3 +301,50 @@ def test_an_engine_gets_the_trace(cluster, collector):
     assert seen == [f"00-{TRACE}-{span.span_id.hex()}-01"]
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.parametrize("collector", [OverGrpc], indirect=True)
+def test_a_block_store_continues_the_trace_of_a_script(tmp_path, collector):
+    """cgn-ctl passes $TRACEPARENT on; what has no trace has no span."""
+    pki = bootstrap(tmp_path / "pki", "a", "b")
+    with contextlib.ExitStack() as stack:
+        a = Peer(tmp_path, pki, "a")
+        stack.callback(a.close)
+        b = Peer(tmp_path, pki, "b", [a])
+        stack.callback(b.close)
+
+        def ctl(store, *args, parent=PARENT, **more):
+            env = {**os.environ, "TRACEPARENT": parent, "CGN_CONTEXT": ""}
+            return subprocess.run([BUILD / "src/ctl/cgn-ctl", "kv", *args, "--uds", store.uds], env=env, capture_output=True, timeout=30, **more)
+        assert ctl(a, "put", "k", input=b"value" * 100).returncode == 0
+        assert ctl(a, "get", "k", parent=PARENT[:-2] + "00").stdout == b"value" * 100  # the caller's trace is not sampled
+        assert ctl(a, "get", "k", parent="no trace\r\nx: y").stdout == b"value" * 100
+        b.ready()
+        until(lambda: ctl(b, "get", "k", "--peers", parent="").stdout == b"value" * 100, "b hears of it")
+        assert ctl(b, "rm", "k", parent="").returncode == 0
+        assert ctl(b, "get", "k", "--peers").stdout == b"value" * 100
+        assert ctl(b, "get", "none").returncode == 1
+        until(lambda: len(collector.spans) >= 4, lambda: collector.spans)
+    spans = [s for service, s in collector.spans if service == "cgn-kvcached"]
+    put, got, fetch, missing = (next(s for s in spans if test(s)) for test in (
+        lambda s: s.name == "kv put", lambda s: s.name == "kv get" and not s.status.code, lambda s: s.name == "kv fetch", lambda s: s.name == "kv get" and s.status.code))
+    assert len(spans) == 4 and {s.trace_id.hex() for s in spans} == {TRACE}
+    assert {s.parent_span_id.hex() for s in (put, got, missing)} == {CALLER} and fetch.parent_span_id == got.span_id
+    assert attributes(got)["cgn.kv.bytes"] == attributes(fetch)["cgn.kv.bytes"] == 500 and attributes(missing)["cgn.code"] == "NOT_FOUND"
+    assert got.start_time_unix_nano <= fetch.start_time_unix_nano <= fetch.end_time_unix_nano <= got.end_time_unix_nano + 2_000_000
+
+
+@pytest.mark.parametrize("collector", [OverHttp], indirect=True)
+def test_a_slot_that_gets_its_state_back(tmp_path, collector, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
+    w = World(tmp_path)
+    try:
+        for prompt in (prompt_of(1), prompt_of(2), prompt_of(1)):
+            w.asked(prompt)
+
+        def slots():
+            return [attributes(s) for _, s in collector.spans if s.name == "slot"]
+        until(lambda: len(slots()) >= 3, lambda: slots())
+        assert [a["cgn.slot.outcome"] for a in slots()] == ["none", "none", "ram"] and slots()[2]["cgn.slot.restore_ms"] > 0
+    finally:
+        w.close(False)

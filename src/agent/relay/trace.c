@@ -2,7 +2,7 @@
 /* trace: a relayed request's spans for OpenTelemetry: the agent's own, and its call to the engine. */
 #include "agent/relay/relay_priv.h"
 
-enum { CHILD_ENGINE = 1 };
+enum { CHILD_ENGINE = 1, CHILD_SLOT };
 
 void relay_trace_begin(struct relay *r)
 {
@@ -41,6 +41,23 @@ static void engine_add(const struct relay *r, cgn_nsec now, const char *error)
 	tracing_add(r->all->tracing, &s);
 }
 
+/* The time before the engine was asked: a slot was found, and a stored state restored into it. */
+static void slot_add(const struct relay *r)
+{
+	const struct slot_placement *p = &r->placement;
+	struct tracing_span s = {.context = &r->trace,
+		.id = tracing_child(&r->trace, CHILD_SLOT),
+		.parent = r->trace.span,
+		.name = "slot",
+		.kind = TRACING_INTERNAL,
+		.from = p->began,
+		.to = r->asked_at};
+	tracing_text(&s, "cgn.slot.outcome", cgn_str_of(restore_outcome_text(p->outcome)));
+	if (p->restored)
+		tracing_real(&s, "cgn.slot.restore_ms", p->restore_ms);
+	tracing_add(r->all->tracing, &s);
+}
+
 void relay_trace_end(struct relay *r, bool cancelled)
 {
 	if (!r->trace.sampled || r->engine == NULL)
@@ -59,4 +76,6 @@ void relay_trace_end(struct relay *r, bool cancelled)
 	tracing_add(r->all->tracing, &s);
 	if (r->asked_at > 0)
 		engine_add(r, now, error);
+	if (r->asked_at > 0 && r->placement.began > 0)
+		slot_add(r);
 }

@@ -13,6 +13,7 @@ struct grpc_channel {
 	struct cgn_loop *loop;
 	struct http_client *http;
 	char *addr;
+	const char *traceparent; /* Of cfg. */
 	struct cgn_link calls;
 	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer does not cost
 	 * each call a timeout. */
@@ -126,17 +127,22 @@ static CGN_RC start_http(struct grpc_call *c, const char *path, cgn_nsec timeout
 {
 	char text[GRPC_TIMEOUT_TEXT];
 	grpc_timeout_format(timeout, text);
-	const struct http_field fields[] = {
+	struct http_field fields[5] = {
 		{CGN_STR("content-type"), CGN_STR("application/grpc")},
 		{CGN_STR("te"), CGN_STR("trailers")},
 		{CGN_STR("user-agent"), CGN_STR("cognitora/" CGN_VERSION)},
-		{CGN_STR("grpc-timeout"), cgn_str_of(text)},
 	};
+	size_t n = 3;
+	if (timeout != 0)
+		fields[n++] = (struct http_field){CGN_STR("grpc-timeout"), cgn_str_of(text)};
+	if (c->channel->traceparent != NULL)
+		fields[n++] =
+			(struct http_field){CGN_STR("traceparent"), cgn_str_of(c->channel->traceparent)};
 	const struct http_request rq = {
 		.method = "POST",
 		.path = path,
 		.fields = fields,
-		.n_fields = CGN_COUNT(fields) - (timeout == 0),
+		.n_fields = n,
 		.body_len = -1,
 	};
 	return http_call_start(c->channel->http, &rq, &http_ops, c, &c->h, err);
@@ -283,6 +289,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a channel to %s", cfg->addr);
 	ch->tag = GRPC_CHANNEL_TAG;
 	ch->loop = l;
+	ch->traceparent = cfg->traceparent;
 	ch->max_message = cfg->max_message != 0 ? cfg->max_message : GRPC_MAX_MESSAGE;
 	ch->backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = 3 * CGN_SEC};
 	cgn_list_init(&ch->calls);

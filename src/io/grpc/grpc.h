@@ -84,6 +84,8 @@ void grpc_server_drain(struct grpc_server *s, void (*on_idle)(void *arg), void *
 void grpc_server_free(struct grpc_server **take);
 void grpc_call_take(struct grpc_call *c, const struct grpc_call_ops *ops, void *user);
 struct cgn_str grpc_peer(const struct grpc_call *c);
+/* Return the value of a field of the client's metadata; empty: it is not there. In on_call only. */
+struct cgn_str grpc_metadata(const struct grpc_call *c, const char *name);
 /* Name in the peer's certificate; empty: it showed none. */
 struct cgn_str grpc_peer_name(const struct grpc_call *c);
 /* End the call with |code| and a message for the client. Nothing may be sent afterwards; on_close follows,
@@ -107,6 +109,7 @@ struct grpc_channel_cfg {
 	cgn_nsec keepalive;       /* 0: 20 s. */
 	uint32_t max_conns;       /* 0: 1. */
 	bool wide;                /* For large answers, as in http. */
+	const char *traceparent;  /* Sent with each call; NULL: none. Lives longer than the channel. */
 };
 CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, struct grpc_channel **out,
 	struct cgn_err *err);

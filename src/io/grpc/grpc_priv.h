@@ -68,6 +68,7 @@ struct grpc_call {
 	struct cgn_grave grave;
 	struct cgn_err final; /* The status that on_close will report. */
 	struct http_exchange *x;
+	const struct http_head *head; /* Server: the request's, during on_call; NULL: later. */
 	struct grpc_server *owner;
 	struct http_call *h;
 	struct grpc_channel *channel;

@@ -47,6 +47,12 @@ void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence)
 		http_exchange_reply(c->x, 200, fields, n, (struct cgn_str){NULL, 0});
 }
 
+struct cgn_str grpc_metadata(const struct grpc_call *c, const char *name)
+{
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	return c->head != NULL ? http_head_get(c->head, name) : (struct cgn_str){NULL, 0};
+}
+
 static void refused_on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 {
 	(void)c;
@@ -94,6 +100,7 @@ static void call_dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn
 	const struct grpc_method *m = find_method(s->methods, s->n_methods, path);
 	if (m != NULL) {
 		m->on_call(c, s->user);
+		c->head = NULL;
 		CGN_MUST(c->ops != NULL || c->finished);
 		return;
 	}
@@ -143,6 +150,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	}
 	if (timeout.p != NULL)
 		grpc_call_set_deadline(c, nsec);
+	c->head = h;
 	call_dispatch(s, c, h->path);
 }
 

@@ -57,6 +57,7 @@ struct kvcached {
 	uint32_t tag;
 	struct svc *svc;
 	struct telemetry *telemetry; /* borrowed from svc */
+	struct tracing *tracing;     /* borrowed from svc; NULL: off */
 	/* from the start of the daemon; members below have what a reload changes */
 	const struct config *cfg;
 	_Atomic uint32_t max_connections;

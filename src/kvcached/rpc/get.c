@@ -89,8 +89,10 @@ static void on_block(void *user, struct kvstore_block **take, const struct cgn_e
 static CGN_RC look_further(struct rpc_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
-	return value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
-		err);
+	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
+		err));
+	rpc_trace_read(c);
+	return CGN_OK;
 }
 
 static void on_summed(void *call)

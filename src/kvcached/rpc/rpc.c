@@ -53,6 +53,7 @@ void rpc_finish(struct rpc_call *c, const struct cgn_err *why)
 		return;
 	c->finished = true;
 	c->progress = 0;
+	c->ended = why != NULL ? why->code : CGN_FINE;
 	grpc_finish(c->call, why != NULL ? why->code : CGN_FINE, why != NULL ? why->msg : "");
 	if (!c->on_pool)
 		let_go_of_value(c);
@@ -121,6 +122,7 @@ static void call_release(struct cgn_grave *g)
 
 static void let_go(struct rpc_call *c)
 {
+	rpc_trace_end(c);
 	value_read_cancel(&c->read);
 	let_go_of_value(c);
 	cgn_list_drop(&c->link);
@@ -211,7 +213,8 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 		let_go(c);
 }
 
-static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m)
+static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct rpc_method *m,
+	const char *name)
 {
 	static const struct grpc_call_ops ops = {.on_message = on_message,
 		.on_half_close = on_half_close,
@@ -225,6 +228,7 @@ static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct 
 	}
 	*c = (struct rpc_call){.tag = RPC_CALL_TAG, .method = m, .port = g, .call = call};
 	rpc_moved(c);
+	rpc_trace_begin(c, name);
 	cgn_list_push(&g->calls, &c->link);
 	g->n_calls++;
 	grpc_call_take(call, &ops, c);
@@ -233,7 +237,7 @@ static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct 
 #define METHOD(name)                                              \
 	static void on_##name(struct grpc_call *call, void *port) \
 	{                                                         \
-		call_begin(call, port, &rpc_##name);              \
+		call_begin(call, port, &rpc_##name, "kv " #name); \
 	}
 METHOD(lookup)
 METHOD(batch_lookup)

@@ -8,6 +8,7 @@
 #include "kvcached/feed/feed.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/value/value.h"
+#include "policy/tracing/tracing.h"
 
 #define RPC_TAG         0x4b444752U
 #define RPC_CALL_TAG    0x4b444743U
@@ -72,6 +73,11 @@ struct rpc_call {
 	uint64_t checksum;
 	bool if_absent, committed;
 	struct cgn_err err; /* result of the job on the pool */
+	/* the trace that the client's traceparent continues; span 0: none */
+	struct tracing_context trace;
+	const char *name; /* of the span */
+	cgn_nsec began;
+	enum cgn_code ended; /* CGN_CANCELLED until the call is answered */
 	/* Watch */
 	struct feed_cursor feed;
 	uint64_t seq;
@@ -88,6 +94,12 @@ CGN_RC rpc_hold(struct rpc_call *c, uint64_t bytes, struct cgn_err *err);
 CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err);
 /* Call first in |done|. Returns false when the client left meanwhile; then |c| is freed. */
 bool rpc_pooled(struct rpc_call *c);
+
+/* ---- trace.c ---- */
+/* Continue the trace of the client's traceparent as the span |name|; without one there is no span. In on_call. */
+void rpc_trace_begin(struct rpc_call *c, const char *name);
+void rpc_trace_read(struct rpc_call *c); /* after value_get: a fetch from a peer gets a span */
+void rpc_trace_end(const struct rpc_call *c);
 
 /* Conversions of messages. */
 CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_err *err);

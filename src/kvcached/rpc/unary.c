@@ -109,8 +109,10 @@ static CGN_RC on_promote(struct rpc_call *c, const void *request, struct cgn_err
 	const Cognitora__V1__KvPromoteRequest *rq = request;
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->progress = 0;
-	return value_get(c->port->w->daemon, c->port->w->loop, &c->key, value_worth(rq->peers, rq->budget_ms),
-		on_promoted, c, &c->read, err);
+	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key,
+		value_worth(rq->peers, rq->budget_ms), on_promoted, c, &c->read, err));
+	rpc_trace_read(c);
+	return CGN_OK;
 }
 const struct rpc_method rpc_promote = {.request = &cognitora__v1__kv_promote_request__descriptor,
 	.on_request = on_promote};

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 
 #include "joint/kvpeer/kvpeer.h"
+#include "joint/tracing/tracing.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/value/value.h"
+
+enum { CHILD_FETCH = 1 };
 
 struct value_read {
 	struct kvcached *daemon;
@@ -12,7 +15,9 @@ struct value_read {
 	struct block_key key;
 	uint32_t worth_ms;
 	struct kvstore_read *read;
-	struct peers_fetch *fetch; /* the fetch from a peer, when no tier has the value */
+	struct peers_fetch *fetch;           /* the fetch from a peer, when no tier has the value */
+	cgn_nsec fetched_from;               /* time of its begin */
+	const struct tracing_context *trace; /* NULL: the fetch gets no span */
 	kvstore_read_done done;
 	void *user;
 };
@@ -25,10 +30,29 @@ static void read_end(struct value_read *r, struct kvstore_block **take, const st
 	done(user, take, why);
 }
 
+static void fetch_trace(const struct value_read *r, const struct kvstore_block *block,
+	const struct cgn_err *why)
+{
+	if (r->trace == NULL)
+		return;
+	struct tracing_span s = {.context = r->trace,
+		.id = tracing_child(r->trace, CHILD_FETCH),
+		.parent = r->trace->span,
+		.name = "kv fetch",
+		.kind = TRACING_CLIENT,
+		.from = r->fetched_from,
+		.to = cgn_clock_now(),
+		.error = block == NULL ? cgn_code_text(why->code) : NULL};
+	if (block != NULL)
+		tracing_number(&s, "cgn.kv.bytes", kvstore_block_size(block));
+	tracing_add(r->daemon->tracing, &s);
+}
+
 static void read_on_fetched(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct value_read *r = user;
 	r->fetch = NULL;
+	fetch_trace(r, *take, why);
 	read_end(r, take, why);
 }
 
@@ -40,6 +64,7 @@ static void read_on_store(void *user, struct kvstore_block **take, const struct 
 		.budget_ms = r->worth_ms != VALUE_WORTH_UNKNOWN ? r->worth_ms : 0};
 	struct cgn_err err;
 	r->read = NULL;
+	r->fetched_from = cgn_clock_now();
 	if (*take == NULL && r->worth_ms != VALUE_HERE_ONLY &&
 		(why->code == CGN_NOT_FOUND || why->code == CGN_STORAGE) &&
 		cgn_ok(peers_fetch(r->daemon, r->loop, &r->key, &ask, read_on_fetched, r, &r->fetch, &err)))
@@ -67,6 +92,11 @@ CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key 
 	}
 	*out = r;
 	return CGN_OK;
+}
+
+void value_read_trace(struct value_read *r, const struct tracing_context *parent)
+{
+	r->trace = parent;
 }
 
 void value_read_cancel(struct value_read **take)

@@ -16,6 +16,10 @@ static inline uint32_t value_worth(bool peers, uint32_t budget_ms)
 struct value_read;
 CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
 	kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err);
+/* Give a fetch from a peer the span "kv fetch" below |parent|'s, which lives as long as the read. Call after
+ * value_get. */
+struct tracing_context;
+void value_read_trace(struct value_read *r, const struct tracing_context *parent);
 void value_read_cancel(struct value_read **take); /* NULL-safe */
 /* As kvstore_lookup. |peers|: a block that only a peer has counts too, with tier BLOCK_REMOTE. */
 bool value_lookup(struct kvcached *d, const struct block_key *k, bool peers, struct block_info *out);

@@ -25,6 +25,13 @@ def test_rules_are_valid_and_fire_when_they_should():
     assert "SUCCESS" in promtool("test", "rules", "alerts.test.yml")
 
 
+def test_each_alert_has_its_section_in_the_runbook():
+    text = (PROMETHEUS / "alerts.rules.yml").read_text()
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs/alerts.md").read_text(), re.M)
+    assert re.findall(r"alert: (\w+)", text) == sections
+    assert re.findall(r"runbook: (\S+)", text) == [f"docs/alerts.md#{name.lower()}" for name in sections]
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda p: p.stem)
 def test_a_dashboard_asks_what_prometheus_understands(path, tmp_path):
     board = json.loads(path.read_text())

@@ -166,6 +166,7 @@ static void router_stop(void **take)
 	router_control_close(r);
 	router_keys_close(r);
 	router_access_close(r);
+	router_price_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);

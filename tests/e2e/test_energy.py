@@ -2,6 +2,7 @@
 """Energy of nodes and requests: agents read a fake libnvidia-ml (tests/helpers/fake_nvml.c), whose counter follows the load of the node's
 simulated engine on the published curve of an H100. The counter is read once a second, so these tests take seconds."""
 import http.client
+import http.server
 import json
 import math
 import subprocess
@@ -238,6 +239,40 @@ def test_price_follows_a_series_while_it_is_fresh(tmp_path):
         until(lambda: c.metric("cgn_energy_price_ratio") == 1, c.logs)
         (said,) = c.router_process.events("router.energy_price_unknown")
         assert "s old" in said["why"]
+
+
+def test_price_by_a_url(tmp_path):
+    """The last good series is used while it is fresh, whatever the server answers afterwards."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            status, body = self.server.say
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, Cluster(tmp_path) as c:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        server.say = 503, b""
+        url = f"http://127.0.0.1:{server.server_port}/de/price"
+        c.router({"router.energy": {"mode": "on", "series": url, "series_reference": 0.31, "series_interval": "200ms"}})
+        until(lambda: c.router_process.events("router.energy_price_failed"), c.logs)
+        assert "status 503" in c.router_process.events("router.energy_price_failed")[0]["why"] and c.metric("cgn_energy_price_ratio") == 1
+        server.say = 200, b"%d 0.62\n" % (time.time() - 60)
+        until(lambda: c.metric("cgn_energy_price_ratio") == pytest.approx(2), c.logs)
+        for say, why in (((200, b"<html>\n"), "no series"), ((302, b""), "redirects are not followed"), ((200, b"1 1\n" * 300000), "")):
+            server.say = say
+            n = len(c.router_process.events("router.energy_price_failed"))
+            until(lambda: why in "".join(e["why"] for e in c.router_process.events("router.energy_price_failed")[n:]) if len(c.router_process.events("router.energy_price_failed")) > n else False, c.logs)
+            assert c.metric("cgn_energy_price_ratio") == pytest.approx(2)
+        server.say = 200, b"1000 0.62\n"
+        until(lambda: c.metric("cgn_energy_price_ratio") == 1, c.logs)
+        assert "s old" in c.router_process.events("router.energy_price_unknown")[-1]["why"]
+        server.shutdown()
 
 
 def test_hot_nodes_are_left_out(world):

@@ -8,6 +8,7 @@
 #include "policy/routing/document.h"
 #include "router/admission/admission.h"
 #include "router/client/gateway.h"
+#include "router/control/price.h"
 #include "router/control/traffic.h"
 #include "router/control/wanted.h"
 
@@ -166,3 +167,4 @@ void router_models_close(struct router *r);
 /* price.c */
 void router_energy_follow(struct router *r,
 	cgn_nsec now); /* Show the nodes' power; read the series if it is time. */
+void router_price_close(struct router *r);

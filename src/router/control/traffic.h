@@ -39,12 +39,6 @@ struct router_history {
 	size_t n, next;
 };
 
-/* The price of a joule (price.c). */
-struct router_price {
-	cgn_nsec next;
-	bool told, fresh;
-};
-
 /* traffic.c: note totals when it is time; fill the traffic since the oldest note, at most the last 70 seconds. */
 void router_traffic_note(struct router *r);
 void router_traffic_fill(struct router *r, Cognitora__V1__TrafficStatus *to);

@@ -124,6 +124,43 @@ static void a_prompt_that_would_stall_streams_is_moved(void **state)
 	pools_fini(&p);
 }
 
+/* Two watts at the prefill nodes do what seven do at the decode nodes: with a price of a joule, prompts move there. */
+static void joules_count_where_all_are_known(void **state)
+{
+	(void)state;
+	struct pools p;
+	struct energy_board *board = NULL;
+	pools_of(&p);
+	assert_true(cgn_ok(energy_board_new(ROUTE_MAX_NODES, &board, NULL)));
+	chooser_free(&p.w.chooser);
+	p.w.shared.energy = board;
+	assert_true(cgn_ok(chooser_new(&p.w.shared, 0, &p.w.chooser, NULL)));
+	for (int i = 0; i < NODES; i++) {
+		struct energy_curve w = {.prefill = i < D0 ? 200 : 700};
+		for (size_t k = 0; k < ENERGY_KNOTS; k++)
+			w.decode[k] = 100;
+		energy_board_set(board, p.nodes[i].slot, &w, 0);
+	}
+	struct chooser_split s = split_of(&p, BLOCKS);
+	const double free_ms = s.whole_ms, plain = 0.1 * TOKENS;
+	assert_int_equal(s.shape, CHOOSER_WHOLE);
+	p.w.rules.energy = (struct route_energy){.mode = ROUTE_ENERGY_ON, .ms_per_joule = 16};
+	s = split_of(&p, BLOCKS);
+	assert_int_equal(s.shape, CHOOSER_PAIR);
+	/* 0.2 s at 600 W and at 100 W above idle. */
+	assert_near(s.whole_ms - free_ms, 16 * 600 * plain / 1000, 0.1 * s.whole_ms);
+	assert_near(s.whole_ms - s.pair_ms, 16 * 500 * plain / 1000 - s.transfer_ms - 20, 0.1 * s.whole_ms);
+	p.w.rules.energy.mode = ROUTE_ENERGY_SHADOW;
+	assert_int_equal(split_of(&p, BLOCKS).shape, CHOOSER_WHOLE);
+	p.w.rules.energy.mode = ROUTE_ENERGY_ON;
+	energy_board_clear(board, p.nodes[P1].slot);
+	s = split_of(&p, BLOCKS);
+	assert_int_equal(s.shape, CHOOSER_WHOLE);
+	assert_near(s.whole_ms, free_ms, 0.1);
+	pools_fini(&p);
+	energy_board_free(&board);
+}
+
 /* The prompts that are at prefill nodes now will be answered at the decode nodes, and stall behind this one. */
 static void answers_that_will_begin_count(void **state)
 {
@@ -495,6 +532,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_idle_cluster_moves_nothing),
+		cmocka_unit_test(joules_count_where_all_are_known),
 		cmocka_unit_test(a_prompt_that_would_stall_streams_is_moved),
 		cmocka_unit_test(answers_that_will_begin_count),
 		cmocka_unit_test(a_slow_network_keeps_requests_together),

@@ -431,7 +431,7 @@ struct chooser_pick_result chooser_choose(struct chooser *c, const struct choose
 		chooser_hand_over(c, ask, &way, c->cands, n);
 	}
 	score.common = chooser_common(c->cands, n);
-	chooser_energy_fill(c, ask, &score, n);
+	chooser_energy_fill(c, ask, &score, c->cands, n);
 	struct route_pick p = route_pick(&score, c->cands, n);
 	if (ask->from.node != 0)
 		handed_credit(ask, c->cands, n);

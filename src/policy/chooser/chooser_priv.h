@@ -34,9 +34,9 @@ struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser
 float chooser_tokens_a_block(const struct chooser *c, const struct chooser_ask *ask,
 	const struct node_stats *stats);
 float chooser_common(const struct route_cand *cands, size_t n);
-/* Fill in the joules of c->cands, why rules for energy bar them, and the part of |score| that is about energy. */
+/* Fill in the joules of the candidates, why rules for energy bar them, and the part of |score| that is about energy. */
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
-	size_t n);
+	struct route_cand *cands, size_t n);
 /* The request of |t| is at its node from |now| on; its phase, prompt or answer, ends at |now|. */
 void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
 void chooser_energy_settle(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);

@@ -93,10 +93,9 @@ static void budget_bar(const struct chooser *c, const struct route_energy *e, st
 }
 
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
-	size_t n)
+	struct route_cand *cands, size_t n)
 {
 	const struct route_energy *e = &ask->rules->energy;
-	struct route_cand *cands = c->cands;
 	struct energy_curve w;
 	bool known = true;
 	if (e->mode == ROUTE_ENERGY_OFF || c->shared.energy == NULL)

@@ -3,9 +3,9 @@
  *
  * A shape costs the sum of the terms of policy `predicted` (routing.h) over its legs: time to first token, and
  * the delay of other requests.
- *   one node:  queue + prefill + fetch + slowdown
- *   a pair:    the same for the prompt at the prefill node, + hand-over + queue + slowdown of the answer at the
- *              decode node, + one step there: it draws the first token
+ *   one node:  queue + prefill + fetch + slowdown + energy
+ *   a pair:    the same for the prompt at the prefill node, + hand-over + queue + slowdown + energy of the answer at
+ *              the decode node, + one step there: it draws the first token
  *   a prefill node alone: as one node, + the time that its prompts, those that wait and those that will come,
  *              stall the answer; a prefill node is assumed to compute prompts half of the time
  *   one node of either kind: + the stall of answers that begin there while it computes the prompt. They are not among
@@ -42,11 +42,24 @@ const char *chooser_reason_text(enum chooser_reason r)
 struct split_nodes {
 	struct route_cand *answer, *prefill;
 	size_t n_answer, n_prefill;
+	bool priced; /* The power of all of them is known: joules count. */
 };
 
 static bool is_prefill(const struct route_cand *c)
 {
 	return c->role == COGNITORA__V1__ROLE__ROLE_PREFILL;
+}
+
+/* Joules of a pair and of one node do not compare when some are unknown. */
+static bool power_is_known(const struct chooser *c, size_t n)
+{
+	struct energy_curve w;
+	for (size_t i = 0; c->shared.energy != NULL && i < n; i++) {
+		(void)energy_board_get(c->shared.energy, c->cands[i].slot, &w);
+		if (!energy_known(&w))
+			return false;
+	}
+	return c->shared.energy != NULL;
 }
 
 static struct split_nodes nodes_part(struct chooser *c, size_t n)
@@ -59,7 +72,7 @@ static struct split_nodes nodes_part(struct chooser *c, size_t n)
 			c->cands[answer++] = c->cands[i];
 	}
 	memcpy(c->cands + answer, c->scratch, prefill * sizeof *c->cands);
-	return (struct split_nodes){c->cands, c->cands + answer, answer, prefill};
+	return (struct split_nodes){c->cands, c->cands + answer, answer, prefill, power_is_known(c, n)};
 }
 
 static size_t group_copy(const struct route_cand *from, size_t n, uint64_t handoff, struct route_cand *out)
@@ -71,11 +84,14 @@ static size_t group_copy(const struct route_cand *from, size_t n, uint64_t hando
 	return k;
 }
 
-static struct chooser_pick_result part_pick(const struct route_ask *score, const struct route_cand *cands,
-	size_t n)
+/* Pick one node for a part of the request, or for all of it. */
+static struct chooser_pick_result part_pick(const struct chooser *c, const struct chooser_ask *whole,
+	const struct route_ask *score, bool priced, struct route_cand *cands, size_t n)
 {
 	struct route_ask ask = *score;
 	ask.common = chooser_common(cands, n);
+	if (priced)
+		chooser_energy_fill(c, whole, &ask, cands, n);
 	struct route_pick p = route_pick(&ask, cands, n);
 	return (struct chooser_pick_result){p.verdict, p.index, p.score, ask, cands, n};
 }
@@ -87,7 +103,7 @@ static double pick_cost(const struct chooser_pick_result *p)
 	if (p->verdict != ROUTE_PICKED)
 		return (double)INFINITY;
 	route_terms(&p->ask, &p->cands[p->index], &t);
-	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms;
+	return t.queue_ms + t.prefill_ms + t.fetch_ms + t.slowdown_ms + t.energy_ms;
 }
 
 /* Return the part of the cost of a pick, which has a node, that passes before its first token. */
@@ -171,14 +187,14 @@ static void pair_try(struct chooser *c, const struct chooser_ask *ask, const str
 	prompt.answer_tokens = 0;
 	size_t n = group_copy(s->prefill, s->n_prefill, handoff, c->scratch);
 	pulls_fill(c, ask, longest_held(s, handoff), c->scratch, n);
-	struct chooser_pick_result p = part_pick(&prompt, c->scratch, n);
+	struct chooser_pick_result p = part_pick(c, ask, &prompt, s->priced, c->scratch, n);
 	if (p.verdict != ROUTE_PICKED)
 		return;
 	const struct chooser_way way = way_from(&p, handoff);
 	struct route_cand *decode = c->scratch + n;
 	size_t n_decode = group_copy(s->answer, s->n_answer, handoff, decode);
 	chooser_hand_over(c, ask, &way, decode, n_decode);
-	struct chooser_pick_result d = part_pick(score, decode, n_decode);
+	struct chooser_pick_result d = part_pick(c, ask, score, s->priced, decode, n_decode);
 	if (d.verdict != ROUTE_PICKED)
 		return;
 	const struct route_cand *to = &d.cands[d.index];
@@ -224,14 +240,14 @@ static void pairs_fill(struct chooser *c, const struct chooser_ask *ask, const s
 }
 
 /* Pick among the nodes that can answer a whole request. Uses c->scratch. */
-static struct chooser_pick_result alone_pick(struct chooser *c, const struct route_ask *score,
-	const struct route_cand *cands, size_t n)
+static struct chooser_pick_result alone_pick(struct chooser *c, const struct chooser_ask *ask,
+	const struct route_ask *score, bool priced, const struct route_cand *cands, size_t n)
 {
 	size_t k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (cands[i].alone)
 			c->scratch[k++] = cands[i];
-	return part_pick(score, c->scratch, k);
+	return part_pick(c, ask, score, priced, c->scratch, k);
 }
 
 /* Return how long the prompts of a prefill node stall an answer that it gives itself. */
@@ -241,10 +257,10 @@ static double stall_ms(const struct route_ask *ask, const struct route_cand *c)
 		(c->queued_tokens * c->speed.prefill_ms + ask->answer_tokens * c->speed.step_ms));
 }
 
-static void continues_fill(struct chooser *c, const struct route_ask *score, const struct split_nodes *s,
-	struct chooser_split *out)
+static void continues_fill(struct chooser *c, const struct chooser_ask *ask, const struct route_ask *score,
+	const struct split_nodes *s, struct chooser_split *out)
 {
-	struct chooser_pick_result p = alone_pick(c, score, s->prefill, s->n_prefill);
+	struct chooser_pick_result p = alone_pick(c, ask, score, s->priced, s->prefill, s->n_prefill);
 	if (p.verdict != ROUTE_PICKED)
 		return;
 	out->continues = pick_slot(&p);
@@ -288,14 +304,14 @@ void chooser_split(struct chooser *c, const struct chooser_ask *ask, struct choo
 	chooser_weigh(c, ask, n);
 	const struct split_nodes s = nodes_part(c, n);
 	const struct route_ask score = chooser_route_ask(c, ask);
-	struct chooser_pick_result whole = alone_pick(c, &score, s.answer, s.n_answer);
+	struct chooser_pick_result whole = alone_pick(c, ask, &score, s.priced, s.answer, s.n_answer);
 	float computed = whole.verdict == ROUTE_PICKED ? whole.cands[whole.index].uncached_tokens : 0;
 	out->whole = pick_slot(&whole);
 	out->whole_ms = pick_cost(&whole) + beginning_ms(&whole, &s);
 	if (s.n_answer == 0 || s.n_prefill == 0)
 		return; /* Nodes of one role do all the work, whatever it is. */
 	out->considered = true;
-	continues_fill(c, &score, &s, out);
+	continues_fill(c, ask, &score, &s, out);
 	pairs_fill(c, ask, &score, &s, out);
 	shape_choose(&ask->rules->disagg, computed, out);
 }

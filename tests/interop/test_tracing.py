@@ -324,13 +324,15 @@ def test_a_block_store_continues_the_trace_of_a_script(tmp_path, collector):
         assert ctl(b, "rm", "k", parent="").returncode == 0
         assert ctl(b, "get", "k", "--peers").stdout == b"value" * 100
         assert ctl(b, "get", "none").returncode == 1
-        until(lambda: len(collector.spans) >= 4, lambda: collector.spans)
+        assert ctl(b, "watch", "--once").returncode == 0
+        until(lambda: len(collector.spans) >= 5, lambda: collector.spans)
     spans = [s for service, s in collector.spans if service == "cgn-kvcached"]
     put, got, fetch, missing = (next(s for s in spans if test(s)) for test in (
         lambda s: s.name == "kv put", lambda s: s.name == "kv get" and not s.status.code, lambda s: s.name == "kv fetch", lambda s: s.name == "kv get" and s.status.code))
-    assert len(spans) == 4 and {s.trace_id.hex() for s in spans} == {TRACE}
+    (watch,) = [s for s in spans if s.name == "kv watch"]  # a client that leaves its watch is no error
+    assert len(spans) == 5 and not watch.status.code and {s.trace_id.hex() for s in spans} == {TRACE}
     assert {s.parent_span_id.hex() for s in (put, got, missing)} == {CALLER} and fetch.parent_span_id == got.span_id
-    assert attributes(got)["cgn.kv.bytes"] == attributes(fetch)["cgn.kv.bytes"] == 500 and attributes(missing)["cgn.code"] == "NOT_FOUND"
+    assert attributes(put)["cgn.kv.bytes"] == attributes(got)["cgn.kv.bytes"] == attributes(fetch)["cgn.kv.bytes"] == 500 and attributes(missing)["cgn.code"] == "NOT_FOUND"
     assert got.start_time_unix_nano <= fetch.start_time_unix_nano <= fetch.end_time_unix_nano <= got.end_time_unix_nano + 2_000_000
 
 

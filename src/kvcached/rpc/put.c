@@ -35,6 +35,7 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 		return CGN_FAIL(err, INVALID, "%zu bytes more than KvPutHead.size says",
 			rq->data.len - (size_t)kvstore_writer_missing(c->writer));
 	kvstore_writer_add(c->writer, rq->data.data, rq->data.len);
+	c->at += rq->data.len;
 	rpc_moved(c);
 	return CGN_OK;
 }

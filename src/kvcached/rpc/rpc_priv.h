@@ -64,7 +64,7 @@ struct rpc_call {
 	uint64_t held; /* bytes counted by value_hold */
 	/* Get */
 	struct kvstore_block *block;
-	uint64_t at, end;
+	uint64_t at, end;        /* Put: |at| counts the bytes that came */
 	uint64_t offset, length; /* as requested */
 	bool sound;
 	uint32_t worth_ms; /* for value_get */

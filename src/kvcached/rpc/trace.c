@@ -25,6 +25,8 @@ void rpc_trace_read(struct rpc_call *c)
 
 void rpc_trace_end(const struct rpc_call *c)
 {
+	/* A watch ends when its client leaves. */
+	bool left = c->ended == CGN_CANCELLED && c->method == &rpc_watch;
 	if (!c->trace.sampled)
 		return;
 	struct tracing_span s = {.context = &c->trace,
@@ -34,10 +36,10 @@ void rpc_trace_end(const struct rpc_call *c)
 		.kind = TRACING_SERVER,
 		.from = c->began,
 		.to = cgn_clock_now(),
-		.error = c->ended != CGN_FINE ? cgn_code_text(c->ended) : NULL};
+		.error = c->ended != CGN_FINE && !left ? cgn_code_text(c->ended) : NULL};
 	tracing_text(&s, "rpc.system", CGN_STR("grpc"));
 	tracing_text(&s, "cgn.code", cgn_str_of(cgn_code_name(c->ended)));
-	if (c->end > c->offset)
+	if (c->at > c->offset)
 		tracing_number(&s, "cgn.kv.bytes", c->at - c->offset);
 	tracing_add(c->port->w->daemon->tracing, &s);
 }

@@ -13,6 +13,7 @@ import pytest
 from cluster import ROOT, free_port, until
 from fake_bmc import Bmc
 from kvbulk import Bulk, Store, key
+from test_metrics_scrape import Metrics as Scraper
 from test_power import Metrics, bmcs, credentials
 
 DEPLOY = ROOT / "deploy/prometheus"
@@ -125,4 +126,38 @@ def test_it_scrapes_records_and_alerts(cluster, stores, rack, tmp_path):
     finally:
         p.terminate()
         p.wait(30)
+        log.close()
+
+
+def test_one_text_of_a_cluster(cluster, tmp_path):
+    """Prometheus takes /federate of cgn-metrics as it is: no line is refused, and each program's series are told apart."""
+    cluster.router()
+    cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready(1)
+    assert cluster.chat("hello", max_tokens=2).status == 200
+    m = Scraper(tmp_path, {}, discover=True, scrape_routers=[f"127.0.0.1:{cluster.grpc_port}"])
+    port, log = free_port(), open(tmp_path / "prometheus.log", "wb")
+    (tmp_path / "prometheus.yml").write_text("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: cognitora\n  honor_labels: true\n"
+                                             f"  metrics_path: /federate\n  static_configs:\n  - targets: ['127.0.0.1:{m.port}']\n")
+    p = subprocess.Popen(["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+                          f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+
+    def found(expr):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expr})}", timeout=10) as r:
+                return json.load(r)["data"]["result"]
+        except OSError:
+            return []
+    try:
+        router = f"router/127.0.0.1:{cluster.grpc_port}"
+        until(lambda: {r["metric"]["cgn_target"] for r in found("cgn_build_info")} == {router, "agent/a"}, lambda: found("cgn_build_info"), step_s=0.2)
+        assert all(r["value"][1] == "1" for r in found('up{job="cognitora"}')) and found('up{job="cognitora"}')
+        assert float(found(f'sum(cgn_requests_total{{cgn_target="{router}"}})')[0]["value"][1]) >= 1
+        assert found("cgn_build_info{cgn_target='agent/a'}")[0]["metric"]["instance"] == m.targets()["agent/a"]["url"]
+        checked = subprocess.run(["promtool", "check", "metrics"], input=m.text(), capture_output=True, text=True)
+        assert "error" not in checked.stderr.lower() and checked.returncode in (0, 3), checked  # 3: words about names of process_*
+    finally:
+        p.terminate()
+        p.wait(30)
+        m.process.kill()
         log.close()

@@ -13,7 +13,7 @@ struct grpc_channel {
 	struct cgn_loop *loop;
 	struct http_client *http;
 	char *addr;
-	const char *traceparent; /* Of cfg. */
+	const char *traceparent; /* Borrowed from cfg. */
 	struct cgn_link calls;
 	/* After a failed connect, calls fail at once until blocked_until, so that a dead peer does not cost
 	 * each call a timeout. */

@@ -75,7 +75,7 @@ struct rpc_call {
 	struct cgn_err err; /* result of the job on the pool */
 	/* the trace that the client's traceparent continues; span 0: none */
 	struct tracing_context trace;
-	const char *name; /* of the span */
+	const char *name; /* names the span */
 	cgn_nsec began;
 	enum cgn_code ended; /* CGN_CANCELLED until the call is answered */
 	/* Watch */

@@ -2,15 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Say how many tokens per joule perfect packing would reach on a trace of `cgn-ctl bench energy`.
 
-Usage: bench/energy_bound.py TRACE.jsonl [NODES]
-
 Every prompt is computed at once and beside nothing else, by a cache that all nodes share and that forgets nothing. All streams are decoded by
 one node, as one batch. Whatever does not compute draws the power of a parked node, and waking takes no time. The figures are those of
 src/lab/gpu and of the replay's engine; docs/energy.md has the sources."""
+import argparse
 import heapq
 import json
 import math
-import sys
 
 BLOCK_TOKENS, PREFILL_TOKENS_PER_S, DECODE_S, BATCH_EFFECT = 512, 20000, 0.012, 0.01
 GPUS = {  # watts of decode at 0, 1, 2, 4, ... 256 streams, of prefill, parked; time of a decode step beside an H100's
@@ -54,18 +52,22 @@ def decode(streams, curve, parked_w, step_s):
     return now, joules
 
 
-def main(trace, nodes=8):
+def main(trace, nodes):
     with open(trace, encoding="utf-8") as f:
         requests = [json.loads(line) for line in f]
     streams, prefill_s = streams_of(requests)
     tokens = sum(n for _, n in streams)
     for name, (curve, prefill_w, parked_w, share) in GPUS.items():
         end, decode_j = decode(streams, curve, parked_w, DECODE_S * share)
-        parked_j, prefill_j = int(nodes) * parked_w * end, prefill_s * (prefill_w - parked_w)
+        parked_j, prefill_j = nodes * parked_w * end, prefill_s * (prefill_w - parked_w)
         all_j = parked_j + prefill_j + decode_j
         print(f"{name}: {tokens / all_j:.3f} tokens/J; {all_j / 1e6:.2f} MJ = parked {parked_j / 1e6:.2f} + prefill {prefill_j / 1e6:.2f}"
               f" + decode {decode_j / 1e6:.2f}; parked nodes off: {tokens / (all_j - parked_j):.3f} tokens/J")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("trace", metavar="TRACE.jsonl")
+    p.add_argument("nodes", type=int, nargs="?", default=8, metavar="NODES", help="default: 8")
+    a = p.parse_args()
+    main(a.trace, a.nodes)

@@ -112,5 +112,5 @@ def test_bench_that_sleeps_at_once(store):
     head, *rows = (line.split() for line in ctl(store, "bench", "kv", "--sizes", "1000", "--count", "20").decode().splitlines())
     assert head == ["OP", "BYTES", "COUNT", "P50", "P99", "MAX", "MIB/S"]
     assert {(x["op"], str(x["bytes"]), str(x["count"])) for x in r["results"]} == {tuple(row[:3]) for row in rows}
-    assert all(0 < float(row[3]) <= float(row[5]) <= float(row[7]) for row in rows)
+    assert all(0 <= float(row[3]) <= float(row[5]) <= float(row[7]) for row in rows), rows  # a copy of 1,000 bytes may take less than 10 ns
     assert "--poll-us" in ctl(store, "bench", "kv", "--poll-us", "1001", rc=2)

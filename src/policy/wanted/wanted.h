@@ -24,6 +24,7 @@ struct wanted_change {
 	Cognitora__V1__WantedState state;
 	const char *const *nodes; /* Named nodes; none: every node, those that join later included */
 	size_t n_nodes;
+	bool parked; /* The router says it, to spare energy (WantedNode.parked). */
 	bool elsewhere_unloaded; /* On nodes that are not named the model is unloaded from now on, as after no other order. */
 	const char *by;
 	uint64_t now_ms; /* Unix time */

@@ -368,6 +368,7 @@ static void on_tick(struct cgn_timer *t)
 	router_traffic_note(r);
 	router_access_report(r);
 	router_energy_follow(r, cgn_loop_now(r->loop));
+	router_parking_follow(r, cgn_loop_now(r->loop));
 	cgn_timer_set(t, TICK);
 }
 

@@ -8,6 +8,7 @@
 #include "policy/routing/document.h"
 #include "router/admission/admission.h"
 #include "router/client/gateway.h"
+#include "router/control/parking.h"
 #include "router/control/price.h"
 #include "router/control/traffic.h"
 #include "router/control/wanted.h"
@@ -88,6 +89,7 @@ struct router {
 	struct router_traffic traffic;
 	struct router_history history;
 	struct router_price price;
+	struct router_parking parking;
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;
@@ -168,3 +170,6 @@ void router_models_close(struct router *r);
 void router_energy_follow(struct router *r,
 	cgn_nsec now); /* Show the nodes' power; read the series if it is time. */
 void router_price_close(struct router *r);
+
+/* parking.c */
+void router_parking_follow(struct router *r, cgn_nsec now); /* Once a second: park or wake a node. */

@@ -298,7 +298,7 @@ static CGN_RC put_special(struct tok_loader *l, struct json_val tokens, struct j
 	struct tokenizer *t = l->t;
 	struct json_val special, ids, v;
 	struct cgn_str name = json_get_str(piece, "id", &l->scratch);
-	const char *key = name.p != NULL ? cgn_arena_strz(&l->scratch, name) : NULL;
+	const char *key = name.p != NULL && name.n <= JSON_KEY_MAX ? cgn_arena_strz(&l->scratch, name) : NULL;
 	uint64_t id;
 	if (key == NULL || !json_get(tokens, key, &special) || !json_get(special, "ids", &ids) ||
 		ids.type != JSON_ARRAY)

@@ -79,8 +79,8 @@ static void check_arguments(struct cgn_str s)
 	size_t half = s.n / 2;
 	(void)respcmd_key(s, &d, &segment);
 	(void)respcmd_int(s, &v);
-	(void)respcmd_glob((struct cgn_str){s.p, half}, (struct cgn_str){s.p + half, s.n - half});
-	CGN_MUST(respcmd_glob(CGN_STR("*"), s));
+	(void)cgn_str_glob((struct cgn_str){s.p, half}, (struct cgn_str){s.p + half, s.n - half});
+	CGN_MUST(cgn_str_glob(CGN_STR("*"), s));
 	if (s.n < 17)
 		return;
 	int64_t ends[2];

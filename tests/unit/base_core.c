@@ -156,9 +156,40 @@ static void strings_have_an_order(void **state)
 	assert_true(cgn_str_order((struct cgn_str){NULL, 0}, CGN_STR("a")) < 0);
 }
 
+static void patterns_fit(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *pattern, *text;
+		bool fits;
+	} rows[] = {{"*", "", true}, {"*", "abc", true}, {"", "", true}, {"", "a", false},
+		{"a*", "abc", true}, {"*c", "abc", true}, {"a*d", "abc", false}, {"?", "a", true},
+		{"?", "", false}, {"a?c", "abc", true}, {"[abc]x", "bx", true}, {"[^abc]x", "bx", false},
+		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "-", false}, {"[a-cx]", "x", true},
+		{"[c-a]", "b", true}, {"[a-c]", "d", false}, {"\\*", "*", true}, {"\\*", "a", false},
+		{"\\?", "?", true}, {"\\?", "x", false}, {"*a*b*c", "xxaxxbxxc", true},
+		{"*a*b*c", "xxaxxbxx", false}, {"**", "x", true}, {"[", "[", false}, {"[a", "a", true},
+		{"[\\", "\\", true}, {"\\", "\\", true}, {"*metadata", "m@1@0@ffmetadata", true},
+		{"*metadata", "mkv_bytes", false}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if (cgn_str_glob(cgn_str_of(rows[i].pattern), cgn_str_of(rows[i].text)) != rows[i].fits)
+			fail_msg("%s ~ %s", rows[i].pattern, rows[i].text);
+	/* The pattern ends where its length says. */
+	assert_true(cgn_str_glob((struct cgn_str){"a**", 2}, CGN_STR("a")));
+	assert_true(cgn_str_glob((struct cgn_str){"a*", 1}, CGN_STR("a")));
+	char hard[512], text[4096];
+	for (size_t i = 0; i < sizeof hard; i += 2)
+		memcpy(hard + i, "*a", 2);
+	memset(text, 'a', sizeof text);
+	text[sizeof text - 1] = 'b';
+	/* The match ends in reasonable time. */
+	assert_false(cgn_str_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text}));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(patterns_fit),
 		cmocka_unit_test(strings_have_an_order),
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(buf_error_is_sticky),

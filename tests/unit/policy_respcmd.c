@@ -238,36 +238,6 @@ static void numbers_are_strict(void **state)
 		assert_false(respcmd_int(cgn_str_of(bad[i]), &v));
 }
 
-static void patterns_fit(void **state)
-{
-	(void)state;
-	static const struct {
-		const char *pattern, *text;
-		bool fits;
-	} rows[] = {{"*", "", true}, {"*", "abc", true}, {"", "", true}, {"", "a", false},
-		{"a*", "abc", true}, {"*c", "abc", true}, {"a*d", "abc", false}, {"?", "a", true},
-		{"?", "", false}, {"a?c", "abc", true}, {"[abc]x", "bx", true}, {"[^abc]x", "bx", false},
-		{"[^abc]x", "dx", true}, {"[a-c]", "b", true}, {"[a-c]", "-", false}, {"[a-cx]", "x", true},
-		{"[c-a]", "b", true}, {"[a-c]", "d", false}, {"\\*", "*", true}, {"\\*", "a", false},
-		{"\\?", "?", true}, {"\\?", "x", false}, {"*a*b*c", "xxaxxbxxc", true},
-		{"*a*b*c", "xxaxxbxx", false}, {"**", "x", true}, {"[", "[", false}, {"[a", "a", true},
-		{"[\\", "\\", true}, {"\\", "\\", true}, {"*metadata", "m@1@0@ffmetadata", true},
-		{"*metadata", "mkv_bytes", false}};
-	for (size_t i = 0; i < CGN_COUNT(rows); i++)
-		if (respcmd_glob(cgn_str_of(rows[i].pattern), cgn_str_of(rows[i].text)) != rows[i].fits)
-			fail_msg("%s ~ %s", rows[i].pattern, rows[i].text);
-	/* The pattern ends where its length says. */
-	assert_true(respcmd_glob((struct cgn_str){"a**", 2}, CGN_STR("a")));
-	assert_true(respcmd_glob((struct cgn_str){"a*", 1}, CGN_STR("a")));
-	char hard[512], text[4096];
-	for (size_t i = 0; i < sizeof hard; i += 2)
-		memcpy(hard + i, "*a", 2);
-	memset(text, 'a', sizeof text);
-	text[sizeof text - 1] = 'b';
-	/* The match ends in reasonable time. */
-	assert_false(respcmd_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text}));
-}
-
 static void ranges_are_redis(void **state)
 {
 	(void)state;
@@ -335,7 +305,6 @@ int main(void)
 		cmocka_unit_test(names_are_found_in_any_case),
 		cmocka_unit_test(keys_name_blocks),
 		cmocka_unit_test(numbers_are_strict),
-		cmocka_unit_test(patterns_fit),
 		cmocka_unit_test(ranges_are_redis),
 		cmocka_unit_test(set_has_options),
 	};

@@ -55,5 +55,7 @@ size_t cgn_utf8_prefix(const void *p, size_t n);
 bool cgn_utf8_valid(const void *p, size_t n);
 /* Write the code point |code| in UTF-8; return the number of bytes, at most 4. */
 size_t cgn_utf8_write(char out[4], uint32_t code);
+/* Does |s| match |pattern| by Redis' rules: * ? [a-z] [^...] \x? At most pattern.n times s.n steps. */
+bool cgn_str_glob(struct cgn_str pattern, struct cgn_str s);
 /* Return the sum of the lengths of |n| pieces. */
 size_t cgn_iov_bytes(const struct iovec *iov, size_t n);

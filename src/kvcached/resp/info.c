@@ -93,7 +93,7 @@ static bool is_asked(const struct resp_conn *c, const char *name)
 		struct cgn_str s = resp_arg(c, i);
 		for (size_t j = 0; j < s.n && j < sizeof low; j++)
 			low[j] = (char)(s.p[j] >= 'A' && s.p[j] <= 'Z' ? s.p[j] + 32 : s.p[j]);
-		if (s.n <= sizeof low && respcmd_glob((struct cgn_str){low, s.n}, cgn_str_of(name)))
+		if (s.n <= sizeof low && cgn_str_glob((struct cgn_str){low, s.n}, cgn_str_of(name)))
 			return true;
 	}
 	return false;

@@ -181,7 +181,7 @@ static void scan_one(void *user, const struct block_key *k, const struct block_i
 			cgn_buf_fmt(&own, ":%u", k->segment);
 		name = cgn_buf_view(&own);
 	}
-	if (s->match.p != NULL && !respcmd_glob(s->match, name))
+	if (s->match.p != NULL && !cgn_str_glob(s->match, name))
 		return;
 	cgn_buf_fmt(&s->keys, "$%zu\r\n", name.n);
 	cgn_buf_str(&s->keys, name);

@@ -58,62 +58,6 @@ bool respcmd_int(struct cgn_str s, int64_t *out)
 	return true;
 }
 
-/* Match one character with the [set] at |*i|, and move |*i| behind the set. */
-static bool set_has(struct cgn_str p, size_t *i, unsigned char ch)
-{
-	size_t at = *i + 1;
-	bool not = at < p.n && p.p[at] == '^', found = false;
-	at += not;
-	for (; at < p.n && p.p[at] != ']'; at++) {
-		if (p.p[at] == '\\' && at + 1 < p.n)
-			at++;
-		unsigned char low = (unsigned char)p.p[at], high = low;
-		if (at + 2 < p.n && p.p[at + 1] == '-') {
-			high = (unsigned char)p.p[at + 2];
-			at += 2;
-		}
-		found |= low <= high ? ch >= low && ch <= high : ch >= high && ch <= low;
-	}
-	*i = at < p.n ? at + 1 : at;
-	return found != not;
-}
-
-/* Match one character with the pattern's element at |*i|, and move |*i| behind the element. */
-static bool one_fits(struct cgn_str p, size_t *i, char ch)
-{
-	if (p.p[*i] == '[')
-		return set_has(p, i, (unsigned char)ch);
-	if (p.p[*i] == '?') {
-		++*i;
-		return true;
-	}
-	*i += p.p[*i] == '\\' && *i + 1 < p.n;
-	return p.p[(*i)++] == ch;
-}
-
-bool respcmd_glob(struct cgn_str pattern, struct cgn_str s)
-{
-	size_t i = 0, at = 0, star = SIZE_MAX, retry = 0;
-	while (at < s.n) {
-		if (i < pattern.n && pattern.p[i] == '*') {
-			star = ++i;
-			retry = at;
-			continue;
-		}
-		if (i < pattern.n && one_fits(pattern, &i, s.p[at])) {
-			at++;
-			continue;
-		}
-		if (star == SIZE_MAX)
-			return false;
-		i = star; /* The last star takes one more character. */
-		at = ++retry;
-	}
-	while (i < pattern.n && pattern.p[i] == '*')
-		i++;
-	return i == pattern.n;
-}
-
 void respcmd_range(int64_t first, int64_t last, uint64_t size, uint64_t *off, uint64_t *n)
 {
 	int64_t all = (int64_t)size;

@@ -85,8 +85,6 @@ struct cgn_str respcmd_arg(const struct respcmd *c, struct cgn_str text, size_t 
 bool respcmd_key(struct cgn_str key, struct digest *digest, uint32_t *segment);
 /* As Redis reads an integer: no '+', no leading zeros, no space. */
 bool respcmd_int(struct cgn_str s, int64_t *out);
-/* Return whether |s| matches |pattern|: * ? [a-z] [^...] \x. At most pattern.n times s.n steps. */
-bool respcmd_glob(struct cgn_str pattern, struct cgn_str s);
 /* Turn GETRANGE's inclusive ends into offset and length in a value of |size| bytes; negative ends count from
  * the value's end. Empty range: *n is 0. */
 void respcmd_range(int64_t first, int64_t last, uint64_t size, uint64_t *off, uint64_t *n);

@@ -3,6 +3,7 @@
  * installed. */
 #include "joint/telemetry/telemetry.h"
 #include "policy/config/config.h"
+#include "policy/identity/identity.h"
 #include "policy/routing/routing.h"
 
 #define METRIC METRIC_ROW
@@ -188,13 +189,13 @@ int main(int argc, char **argv)
 		const char *page;
 		void (*print)(struct cgn_buf *out);
 	} pages[] = {{"configuration", config_reference}, {"metrics", metrics_reference},
-		{"cgn-ctl", ctl_reference}};
+		{"cgn-ctl", ctl_reference}, {"permissions", identity_reference}};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	for (size_t i = 0; argc == 2 && i < CGN_COUNT(pages); i++)
 		if (strcmp(argv[1], pages[i].page) == 0)
 			pages[i].print(&out);
 	if (out.n == 0 || out.bad) {
-		fprintf(stderr, "usage: %s configuration|metrics|cgn-ctl\n", argv[0]);
+		fprintf(stderr, "usage: %s configuration|metrics|cgn-ctl|permissions\n", argv[0]);
 		return 2;
 	}
 	return fwrite(out.p, 1, out.n, stdout) == out.n && fflush(stdout) == 0 ? 0 : 1;

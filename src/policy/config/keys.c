@@ -61,11 +61,19 @@ static const struct config_key scrape_target_keys[] = {
 #undef KEY
 };
 
+static const struct config_key role_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
+#include "policy/config/role_keys.def"
+#undef KEY
+};
+
 const struct config_table config_globals = {global_keys, CGN_COUNT(global_keys)};
 const struct config_table config_engine_keys = {engine_keys, CGN_COUNT(engine_keys)};
 const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)};
 static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
 static const struct config_table scrape_target_table = {scrape_target_keys, CGN_COUNT(scrape_target_keys)};
+static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
 const struct config_family config_families[CONFIG_FAMILIES] = {
@@ -80,6 +88,8 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 	[CONFIG_SCRAPE_TARGETS] = {"scrape_targets", "target", &scrape_target_table,
 		CONFIG_MAX_SCRAPE_TARGETS, 255, sizeof(struct config_scrape_target),
 		offsetof(struct config, scrape_targets), offsetof(struct config, n_scrape_targets)},
+	[CONFIG_ROLES] = {"roles", "role", &role_table, CONFIG_MAX_ROLES, 64, sizeof(struct config_role),
+		offsetof(struct config, roles), offsetof(struct config, n_roles)},
 };
 
 static const struct {

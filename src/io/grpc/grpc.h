@@ -60,6 +60,7 @@ struct grpc_method {
 	/* Attach ops and user with grpc_call_take before returning. The server ends the call by itself at the
 	 * client's deadline. */
 	void (*on_call)(struct grpc_call *c, void *server_user);
+	unsigned action; /* For grpc_server_cfg.admit. */
 };
 struct grpc_server_cfg {
 	struct net_listen_cfg listen;
@@ -70,7 +71,11 @@ struct grpc_server_cfg {
 	struct grpc_budget *budget; /* For all messages; lives longer than the server. NULL: none. */
 	const struct grpc_method *methods;
 	size_t n_methods; /* Other methods are answered with UNIMPLEMENTED. */
-	/* Also serve grpc.health.v1.Health Check and Watch, from the state set with grpc_server_serving. */
+	/* May the caller call the method with |action|? false: it has ended the call with grpc_refuse. NULL: everybody may
+	 * call every method. */
+	bool (*admit)(void *gate, struct grpc_call *c, unsigned action);
+	void *gate; /* Argument of |admit|. */
+	/* Also serve, to everybody, grpc.health.v1.Health Check and Watch, from the state set with grpc_server_serving. */
 	bool health;
 };
 struct grpc_server;
@@ -88,6 +93,8 @@ struct cgn_str grpc_peer(const struct grpc_call *c);
 struct cgn_str grpc_metadata(const struct grpc_call *c, const char *name);
 /* Name in the peer's certificate; empty: it showed none. */
 struct cgn_str grpc_peer_name(const struct grpc_call *c);
+/* Return the URI names of that certificate, with a space between them. */
+struct cgn_str grpc_peer_uris(const struct grpc_call *c);
 /* End the call with |code| and a message for the client. Nothing may be sent afterwards; on_close follows,
  * not inline. */
 void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence);

@@ -15,6 +15,8 @@ struct grpc_server {
 	const struct grpc_method *methods;
 	size_t n_methods;
 	void *user;
+	bool (*admit)(void *gate, struct grpc_call *c, unsigned action);
+	void *gate;
 	bool has_health;
 	struct grpc_health health;
 	struct cgn_link calls;
@@ -99,7 +101,8 @@ static void call_dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn
 	char sentence[256];
 	const struct grpc_method *m = find_method(s->methods, s->n_methods, path);
 	if (m != NULL) {
-		m->on_call(c, s->user);
+		if (s->admit == NULL || s->admit(s->gate, c, m->action))
+			m->on_call(c, s->user);
 		c->head = NULL;
 		CGN_MUST(c->ops != NULL || c->finished);
 		return;
@@ -222,6 +225,8 @@ CGN_RC grpc_server_new(struct cgn_loop *l, const struct grpc_server_cfg *cfg, vo
 	s->methods = cfg->methods;
 	s->n_methods = cfg->n_methods;
 	s->user = user;
+	s->admit = cfg->admit;
+	s->gate = cfg->gate;
 	s->has_health = cfg->health;
 	grpc_health_init(&s->health, cfg);
 	cgn_list_init(&s->calls);
@@ -283,4 +288,10 @@ struct cgn_str grpc_peer_name(const struct grpc_call *c)
 {
 	CGN_LIVE(c, GRPC_CALL_TAG);
 	return c->x != NULL ? http_exchange_peer_name(c->x) : (struct cgn_str){NULL, 0};
+}
+
+struct cgn_str grpc_peer_uris(const struct grpc_call *c)
+{
+	CGN_LIVE(c, GRPC_CALL_TAG);
+	return c->x != NULL ? http_exchange_peer_uris(c->x) : (struct cgn_str){NULL, 0};
 }

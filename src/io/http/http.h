@@ -90,6 +90,8 @@ void http_exchange_user(struct http_exchange *x, void *user);
 struct cgn_str http_exchange_peer(const struct http_exchange *x); /* The socket's address. */
 /* The name in the peer's certificate (mTLS). */
 struct cgn_str http_exchange_peer_name(const struct http_exchange *x);
+/* Return the URI names of that certificate, with a space between them. */
+struct cgn_str http_exchange_peer_uris(const struct http_exchange *x);
 /* Begin the answer. content_length -1: chunked (h1.1), framed (h2), until close (h1.0). Copies the fields.
  * Hop-by-hop fields (connection, transfer-encoding, keep-alive, upgrade, proxy-*) and content-length in
  * |fields| are dropped, because the connection has its own framing. */

@@ -82,6 +82,12 @@ struct cgn_str http_exchange_peer_name(const struct http_exchange *x)
 	return x->conn->wire.net != NULL ? net_peer_name(x->conn->wire.net) : CGN_STR("");
 }
 
+struct cgn_str http_exchange_peer_uris(const struct http_exchange *x)
+{
+	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
+	return x->conn->wire.net != NULL ? net_peer_uris(x->conn->wire.net) : CGN_STR("");
+}
+
 void http_exchange_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
 	int64_t content_length)
 {

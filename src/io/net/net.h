@@ -122,6 +122,8 @@ struct cgn_str net_alpn(const struct net_conn *c);
 struct cgn_str net_peer(const struct net_conn *c); /* The peer's address: "127.0.0.1:4711" or "unix". */
 /* The name in the peer's verified certificate; empty in clear. */
 struct cgn_str net_peer_name(const struct net_conn *c);
+/* Return the URI names of that certificate, with a space between them. */
+struct cgn_str net_peer_uris(const struct net_conn *c);
 struct cgn_loop *net_loop(const struct net_conn *c);
 /* Find the local address that a route to |addr| uses, as text without port: the address that an agent should
  * advertise. */

@@ -143,3 +143,8 @@ struct cgn_str net_peer_name(const struct net_conn *c)
 {
 	return c->tls != NULL ? tls_peer_name(c->tls) : (struct cgn_str){0};
 }
+
+struct cgn_str net_peer_uris(const struct net_conn *c)
+{
+	return c->tls != NULL ? tls_peer_uris(c->tls) : (struct cgn_str){0};
+}

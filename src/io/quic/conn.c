@@ -558,6 +558,12 @@ struct cgn_str quic_conn_peer_name(const struct quic_conn *c)
 	return c->tls != NULL ? tls_guest_peer_name(c->tls) : CGN_STR("");
 }
 
+struct cgn_str quic_conn_peer_uris(const struct quic_conn *c)
+{
+	CGN_LIVE(c, QUIC_CONN_TAG);
+	return c->tls != NULL ? tls_guest_peer_uris(c->tls) : CGN_STR("");
+}
+
 cgn_nsec quic_conn_rtt(const struct quic_conn *c)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);

@@ -131,6 +131,8 @@ void quic_conn_take(struct quic_conn *c, const struct quic_conn_ops *ops, void *
 bool quic_conn_is_open(const struct quic_conn *c); /* True from on_open or acceptance until a close begins. */
 /* Return the name in the peer's verified certificate; empty before the connection is open. */
 struct cgn_str quic_conn_peer_name(const struct quic_conn *c);
+/* Return the URI names of that certificate, with a space between them. */
+struct cgn_str quic_conn_peer_uris(const struct quic_conn *c);
 /* Return the smoothed round trip time; initial_rtt before the first sample. */
 cgn_nsec quic_conn_rtt(const struct quic_conn *c);
 /* Close at once: streams end and unsent bytes are dropped. |sentence| is sent to the peer (at most 200

@@ -17,6 +17,7 @@ struct tls_guest {
 	char *server_name; /* NULL: this side is the server. */
 	gnutls_typed_vdata_st expect[2];
 	char alpn[32], peer_name[128];
+	char *peer_uris; /* NULL: none. */
 };
 
 static int guest_configure(struct tls_guest *g, const struct tls_ctx *c)
@@ -80,6 +81,7 @@ void tls_guest_free(struct tls_guest **take)
 		gnutls_deinit(g->gnutls);
 	tls_identity_unref(&g->identity);
 	free(g->server_name);
+	free(g->peer_uris);
 	g->tag = 0;
 	free(g);
 }
@@ -100,6 +102,8 @@ CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err)
 		return CGN_FAIL(err, TLS, "TLS with %s: the peer does not speak %s",
 			g->server_name != NULL ? g->server_name : "the client", g->alpn);
 	tls_peer_note_name(g->gnutls, g->peer_name, sizeof g->peer_name);
+	free(g->peer_uris);
+	g->peer_uris = tls_peer_uris_of(g->gnutls);
 	return CGN_OK;
 }
 
@@ -116,6 +120,12 @@ struct cgn_str tls_guest_peer_name(const struct tls_guest *g)
 {
 	CGN_LIVE(g, TLS_GUEST_TAG);
 	return cgn_str_of(g->peer_name);
+}
+
+struct cgn_str tls_guest_peer_uris(const struct tls_guest *g)
+{
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	return cgn_str_of(g->peer_uris);
 }
 
 bool tls_ctx_secret(struct tls_ctx *c, const char *label, uint8_t out[32])

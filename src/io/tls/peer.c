@@ -11,6 +11,10 @@
 
 #include "tls_priv.h"
 
+#define PEER_MAX_NAMES 64   /* Names of a certificate that are looked at. */
+#define PEER_URI_BYTES 512  /* Bytes of one URI name; a longer one is left out. */
+#define PEER_MAX_URIS  4096 /* Bytes of all together; with more, none counts. */
+
 void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2])
 {
 	static char client_use[] = GNUTLS_KP_TLS_WWW_CLIENT, server_use[] = GNUTLS_KP_TLS_WWW_SERVER;
@@ -113,6 +117,39 @@ static void leaf_name(gnutls_x509_crt_t crt, char *out, size_t cap)
 	if (gnutls_x509_crt_get_subject_alt_name(crt, 0, out, &n, NULL) != GNUTLS_SAN_DNSNAME || n >= cap)
 		n = 0;
 	out[n] = '\0';
+}
+
+/* Append the URI names of the leaf certificate, with a space between them. One with a space, or another byte that no URI
+ * has, is left out. */
+static void leaf_uris(gnutls_x509_crt_t crt, struct cgn_buf *out)
+{
+	for (unsigned i = 0; i < PEER_MAX_NAMES; i++) {
+		char name[PEER_URI_BYTES];
+		size_t n = sizeof name, good = 0;
+		int kind = gnutls_x509_crt_get_subject_alt_name(crt, i, name, &n, NULL);
+		if (kind == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+			return;
+		if (kind != GNUTLS_SAN_URI)
+			continue;
+		while (good < n && name[good] > ' ' && name[good] <= '~')
+			good++;
+		if (good == n && n > 0)
+			cgn_buf_fmt(out, "%s%.*s", out->n > 0 ? " " : "", (int)n, name);
+	}
+}
+
+char *tls_peer_uris_of(gnutls_session_t s)
+{
+	unsigned n = 0;
+	gnutls_x509_crt_t crt;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf uris = {.limit = PEER_MAX_URIS};
+	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s, &n);
+	if (chain == NULL || n == 0 || gnutls_x509_crt_init(&crt) != 0)
+		return NULL;
+	if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) == 0)
+		leaf_uris(crt, &uris);
+	gnutls_x509_crt_deinit(crt);
+	return uris.n > 0 && !uris.bad ? cgn_str_dupz(cgn_buf_view(&uris)) : NULL;
 }
 
 void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap)

@@ -19,6 +19,7 @@ struct tls_session {
 	const uint8_t *in; /* Input of tls_feed that GnuTLS has not taken yet. */
 	size_t in_n;
 	char *server_name;
+	char *peer_uris;                 /* NULL: none. */
 	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is done. */
 	char alpn[32], peer_name[128];
 	uint8_t pin[TLS_PIN_BYTES]; /* For GnuTLS, which keeps the pointer */
@@ -111,6 +112,7 @@ static void session_destroy(struct tls_session *s)
 		gnutls_deinit(s->gnutls);
 	tls_identity_unref(&s->identity);
 	free(s->server_name);
+	free(s->peer_uris);
 	s->tag = 0;
 	free(s);
 }
@@ -176,6 +178,8 @@ static CGN_RC handshake_step(struct tls_session *s, struct cgn_err *err)
 	s->ready = true;
 	note_alpn(s);
 	tls_peer_note_name(s->gnutls, s->peer_name, sizeof s->peer_name);
+	free(s->peer_uris);
+	s->peer_uris = tls_peer_uris_of(s->gnutls);
 	return CGN_OK;
 }
 
@@ -281,4 +285,10 @@ struct cgn_str tls_peer_name(const struct tls_session *s)
 {
 	CGN_LIVE(s, TLS_SESSION_TAG);
 	return cgn_str_of(s->peer_name);
+}
+
+struct cgn_str tls_peer_uris(const struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return cgn_str_of(s->peer_uris);
 }

@@ -60,6 +60,8 @@ bool tls_ready(const struct tls_session *s);
 struct cgn_str tls_alpn(const struct tls_session *s);
 /* Return the common name (or first DNS SAN) of the verified peer certificate; empty when there is none. */
 struct cgn_str tls_peer_name(const struct tls_session *s);
+/* Return the URI names of that certificate, with a space between them; empty when there are none. */
+struct cgn_str tls_peer_uris(const struct tls_session *s);
 
 /* Guests: GnuTLS sessions for QUIC, which carries handshake messages itself. TLS 1.3 only, certificates on
  * both sides, no tickets. The context may be a server's or a client's; CGN_TLS when it lacks a certificate or
@@ -76,6 +78,7 @@ CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err);
 /* Describe a fatal GnuTLS error in |err|; returns CGN_TLS. */
 cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err);
 struct cgn_str tls_guest_peer_name(const struct tls_guest *g);
+struct cgn_str tls_guest_peer_uris(const struct tls_guest *g); /* As tls_peer_uris. */
 
 /* Derive 32 secret bytes from the private key and |label|; the result survives a restart. Returns false
  * without a key. */

@@ -48,5 +48,7 @@ cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err)
 void tls_peer_require(gnutls_session_t s);
 int tls_peer_ask_for(gnutls_session_t s, const char *name); /* Client: send SNI if |name| is a host name. */
 void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap);
+/* Return the URI names of the peer's certificate, with a space between them; free() them. NULL: there are none. */
+char *tls_peer_uris_of(gnutls_session_t s);
 /* Returns CGN_TLS. |server_name| NULL: the peer is a client. */
 cgn_rc tls_peer_refusal(gnutls_session_t s, const char *server_name, int rc, struct cgn_err *err);

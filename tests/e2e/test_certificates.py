@@ -99,6 +99,52 @@ def test_a_spoilt_certificate_is_refused_and_the_old_one_stays(cluster, pki):
     assert cluster.chat("hello").status == 200
 
 
+def pki_ctl(*args, rc=0):
+    done = subprocess.run([CTL, "pki", *map(str, args)], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == rc, done.stderr
+    return done.stdout if rc == 0 else done.stderr
+
+
+def test_a_revoked_agent_is_gone_and_cannot_return(cluster, tmp_path):
+    pki = bootstrap(tmp_path / "pki", "router", "a", "b")
+    pki_ctl("crl", "--renew", "--dir", pki)
+
+    def mine(name):
+        return {"security": {**security(pki, name), "require_mtls": True, "crl_file": f"{pki}/crl.pem"}, "cluster": {"lease": "1s"}}
+    r = cluster.router(mine("router"))
+    a, b = (cluster.node(name, sections=mine(name)) for name in ("a", "b"))
+    cluster.wait_ready(2)
+    assert cluster.metric("cgn_tls_crl_revoked") == 0 and cluster.metric("cgn_tls_crl_peers_total") == 0
+    pki_ctl("revoke", "a", "--dir", pki)  # nobody is told: the programs see that the file changed
+    until(lambda: list(cluster.states()) == ["b"], cluster.states)
+    assert cluster.metric("cgn_tls_crl_revoked") == 1 and r.events("svc.crl_taken")[0]["revoked"] == 1
+    assert cluster.chat("hello", max_tokens=1).headers["x-cgn-node"] == "b"
+    before = cluster.metric("cgn_tls_crl_peers_total")
+    until(lambda: cluster.metric("cgn_tls_crl_peers_total") > before, "it tries again, and is refused")
+    assert list(cluster.states()) == ["b"] and "revoked" in str(a.agent.log())
+    assert b.agent.alive() and not b.agent.events("tls.revoked")
+
+
+def test_a_bad_revocation_list_is_refused_and_the_old_one_stays(cluster, tmp_path):
+    pki = bootstrap(tmp_path / "pki", "router", "a")
+    pki_ctl("crl", "--renew", "--dir", pki)
+    pki_ctl("revoke", "a", "--dir", pki)
+    good = (pki / "crl.pem").read_bytes()
+    own = {"security": {**security(pki, "router"), "require_mtls": True, "crl_file": f"{pki}/crl.pem"}}
+    r = cluster.router(own)
+    strange = bootstrap(tmp_path / "strange", "a")
+    pki_ctl("crl", "--renew", "--dir", strange)
+    (pki / "crl.pem").write_bytes((strange / "crl.pem").read_bytes())
+    r.signal(signal.SIGHUP)
+    until(lambda: r.events("svc.reloaded_in_part"), r.log)
+    assert "not signed by an authority of" in r.events("svc.crl_refused")[0]["why"] and "crl --renew" in r.events("svc.crl_refused")[0]["do"]
+    assert cluster.metric("cgn_tls_crl_failures_total") >= 1 and cluster.metric("cgn_tls_crl_revoked") == 1
+    (pki / "crl.pem").write_bytes(good)
+    r.signal(signal.SIGHUP)
+    until(lambda: r.events("svc.reloaded"), r.log)
+    assert "there is no list" in pki_ctl("crl", "--dir", tmp_path, rc=1)
+
+
 def test_who_ordered_it_is_in_the_log(cluster, pki):
     mine = {"security": {**security(pki, "router"), "require_mtls": True}}
     r = cluster.router(mine)

@@ -80,6 +80,25 @@ def test_a_peer_is_asked_only_when_the_asker_allows_it(world):
     assert b.get(key("x")) == b"value"
 
 
+def test_a_revoked_peer_is_asked_no_more(world, tmp_path):
+    pki = bootstrap(tmp_path / "own", "a", "b", "c")
+    subprocess.run([CTL, "pki", "crl", "--renew", "--dir", pki], check=True, capture_output=True, timeout=WAIT_S)
+
+    def peer(name, peers=()):
+        return world(name, peers, pki=pki, sections={"security": {**security(pki, name), "crl_file": f"{pki}/crl.pem"}})
+    a, c = peer("a"), peer("c")
+    b = peer("b", [a, c])
+    for p, name in ((a, "x"), (c, "y"), (a, "z")):
+        p.put(key(name), name.encode())
+        b.hears(key(name))
+    assert b.get(key("x")) == b"x" and b.peers()[a.address]["state"] == "ready"
+    subprocess.run([CTL, "pki", "revoke", "a", "--dir", pki], check=True, capture_output=True, timeout=WAIT_S)
+    b.process.signal(signal.SIGHUP)
+    until(lambda: "revoked" in b.peers()[a.address].get("why", ""), b.peers)
+    assert b.peers()[a.address]["state"] != "ready" and b.get(key("y")) == b"y"
+    missing(b, key("z"))
+
+
 def test_the_redis_port_reads_what_peers_have(world):
     """GET, MGET and GETRANGE bring a peer's value in its place among the answers; commands that change a value know only this
     store's."""

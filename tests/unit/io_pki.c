@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <gnutls/x509.h>
 
+#include "io/pki/crl.h"
 #include "io/pki/pki.h"
 
 #define NOW  ((int64_t)1700000000)
@@ -219,6 +220,86 @@ static void garbage_is_no_certificate(void **state)
 	pki_pair_fini(&bad);
 }
 
+/* ---- revocation lists ---- */
+
+struct seen_lists {
+	size_t n, entries;
+	struct pki_crl_info info[4];
+	char serial[8][48];
+};
+
+static CGN_RC list_see(void *user, const struct pki_crl_info *info, struct cgn_err *err)
+{
+	struct seen_lists *s = user;
+	(void)err;
+	s->info[s->n++] = *info;
+	return CGN_OK;
+}
+
+static CGN_RC entry_see(void *user, const char *serial, int64_t when, struct cgn_err *err)
+{
+	struct seen_lists *s = user;
+	(void)err;
+	assert_true(when >= NOW);
+	(void)cgn_str_copyz(s->serial[s->entries++], sizeof s->serial[0], cgn_str_of(serial));
+	return CGN_OK;
+}
+
+static struct seen_lists lists_of(const struct cgn_buf *pem)
+{
+	struct seen_lists seen = {0};
+	const struct pki_crl_reader reader = {list_see, entry_see, &seen};
+	assert_true(cgn_ok(pki_crl_read(cgn_buf_view(pem), &reader, NULL)));
+	return seen;
+}
+
+static void a_list_grows_and_keeps_others(void **state)
+{
+	(void)state;
+	static const char *const first[] = {"5c01", "7fffff", "5c01", NULL},
+				 *const second[] = {"5C01", "9a", NULL};
+	struct cgn_buf a = {0}, b = {0}, both = {0};
+	struct pki_pair other = {0};
+	size_t added = 0;
+	assert_true(cgn_ok(pki_crl_make(&ca, CGN_STR(""), first, one_year, &a, &added, NULL)));
+	assert_int_equal(added, 2);
+	struct seen_lists seen = lists_of(&a);
+	assert_true(seen.n == 1 && seen.entries == 2 && seen.info[0].number == 1 && seen.info[0].n == 2);
+	assert_true(seen.info[0].when.to == one_year.to);
+	/* The same name, another key: another authority. */
+	assert_true(cgn_ok(pki_make_ca("cognitora test CA", ten_years, &other, NULL)));
+	assert_true(cgn_ok(pki_crl_make(&other, cgn_buf_view(&a), NULL, one_year, &both, &added, NULL)));
+	assert_int_equal(added, 0);
+	assert_true(cgn_ok(pki_crl_make(&ca, cgn_buf_view(&both), second, one_year, &b, &added, NULL)));
+	assert_int_equal(added, 1);
+	seen = lists_of(&b);
+	assert_true(
+		seen.n == 2 && seen.info[0].number == 2 && seen.info[0].n == 3 && seen.info[1].number == 1);
+	assert_string_equal(seen.serial[2], "009a"); /* Positive, as certificates have it. */
+	pki_pair_fini(&other);
+	cgn_buf_fini(&a);
+	cgn_buf_fini(&b);
+	cgn_buf_fini(&both);
+}
+
+static void bad_serials_and_lists_are_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"", "x", "abc", "1234567890123456789012345678901234567890ab"};
+	struct cgn_buf out = {0};
+	struct cgn_err err = {0};
+	size_t added = 0;
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		const char *const serials[] = {bad[i], NULL};
+		assert_int_equal(pki_crl_make(&ca, CGN_STR(""), serials, one_year, &out, &added, &err).code,
+			CGN_INVALID);
+		assert_non_null(strstr(err.msg, "no serial number"));
+	}
+	assert_int_equal(pki_crl_make(&ca, CGN_STR("no list"), NULL, one_year, &out, &added, &err).code,
+		CGN_INVALID);
+	cgn_buf_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -229,6 +310,8 @@ int main(void)
 		cmocka_unit_test(too_many_names_are_refused),
 		cmocka_unit_test(a_leaf_signs_nothing),
 		cmocka_unit_test(garbage_is_no_certificate),
+		cmocka_unit_test(a_list_grows_and_keeps_others),
+		cmocka_unit_test(bad_serials_and_lists_are_refused),
 	};
 	return cmocka_run_group_tests(tests, make_ca, drop_ca);
 }

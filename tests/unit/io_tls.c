@@ -11,12 +11,15 @@
 
 #include "base/core/buf.h"
 #include "io/disk/disk.h"
+#include "io/pki/crl.h"
 #include "io/pki/pki.h"
+#include "io/tls/crl.h"
 #include "io/tls/tls.h"
 
 /* ---- files: ca, srv, cli, other (another CA's), old (expired), early (not yet valid) ---- */
 
 static char folder[64];
+static struct pki_pair authority, stranger;
 #define DAY ((int64_t)86400)
 
 static const char *in_folder(const char *name)
@@ -63,8 +66,8 @@ static int make_files(void **state)
 	make_leaf(&other, "alien", "srv.example", now - DAY, now + 30 * DAY);
 	make_leaf(&ca, "old", "srv.example", now - 9 * DAY, now - DAY);
 	make_leaf(&ca, "early", "srv.example", now + DAY, now + 9 * DAY);
-	pki_pair_fini(&ca);
-	pki_pair_fini(&other);
+	authority = ca;
+	stranger = other;
 	return 0;
 }
 
@@ -72,6 +75,8 @@ static int drop_files(void **state)
 {
 	(void)state;
 	char cmd[96];
+	pki_pair_fini(&authority);
+	pki_pair_fini(&stranger);
 	(void)snprintf(cmd, sizeof cmd, "rm -rf %s", folder);
 	return system(cmd);
 }
@@ -508,6 +513,136 @@ static void a_session_may_be_freed_by_its_callback(void **state)
 	tls_ctx_free(&cli);
 }
 
+/* ---- revocation ---- */
+
+/* Write a list of |ca| that ends in |ends| seconds, with the certificate |name| in it (NULL: none). */
+static void put_list(const struct pki_pair *ca, const char *name, int64_t ends)
+{
+	const char *serials[2] = {NULL, NULL};
+	char file[64];
+	struct pki_info in;
+	struct cgn_buf pem = {0}, list = {0};
+	size_t added = 0;
+	int64_t now = time(NULL);
+	if (name != NULL) {
+		(void)snprintf(file, sizeof file, "%s.crt", name);
+		assert_true(cgn_ok(disk_read_file(in_folder(file), 65536, &pem, NULL)));
+		assert_true(cgn_ok(pki_inspect(cgn_buf_view(&pem), &in, NULL)));
+		serials[0] = in.serial;
+	}
+	assert_true(cgn_ok(pki_crl_make(ca, CGN_STR(""), serials, (struct pki_validity){now - 9, now + ends},
+		&list, &added, NULL)));
+	file_put("list", "pem", &list);
+	cgn_buf_fini(&pem);
+	cgn_buf_fini(&list);
+}
+
+static struct tls_ctx *listed_ctx(bool server, const char *name, struct cgn_err *err)
+{
+	char crt[128], key[128];
+	struct tls_ctx *c = NULL;
+	(void)snprintf(crt, sizeof crt, "%s/%s.crt", folder, name);
+	(void)snprintf(key, sizeof key, "%s/%s.key", folder, name);
+	struct tls_cfg cfg = {.server = server,
+		.require_peer_cert = server,
+		.ca_file = in_folder("ca.crt"),
+		.cert_file = crt,
+		.key_file = key,
+		.crl_file = in_folder("list.pem")};
+	return cgn_ok(tls_ctx_new(&cfg, &c, err)) ? c : NULL;
+}
+
+static void revoked_peers_are_refused_on_both_sides(void **state)
+{
+	(void)state;
+	put_list(&authority, "cli", DAY);
+	struct tls_ctx *srv = listed_ctx(true, "srv", NULL),
+		       *cli = ctx_of(false, "ca.crt", "cli", false, NULL),
+		       *other = ctx_of(false, "ca.crt", "srv2", false, NULL);
+	struct pair p;
+	expect_refused(srv, cli, "srv.example", false, "certificate of cli is revoked");
+	pair_open(&p, srv, other, "srv.example", 4096);
+	assert_true(tls_ready(p.srv.s));
+	end_say(&p, &p.cli, &p.srv, 100, 4096);
+	pair_close(&p);
+	tls_ctx_free(&srv);
+	tls_ctx_free(&cli);
+	tls_ctx_free(&other);
+	put_list(&authority, "srv", DAY);
+	srv = ctx_of(true, "ca.crt", "srv", true, NULL);
+	cli = listed_ctx(false, "cli", NULL);
+	expect_refused(srv, cli, "srv.example", true, "certificate of srv is revoked");
+	tls_ctx_free(&srv);
+	tls_ctx_free(&cli);
+}
+
+static void a_list_that_is_read_again_ends_open_sessions(void **state)
+{
+	(void)state;
+	put_list(&authority, NULL, DAY);
+	struct tls_ctx *srv = listed_ctx(true, "srv", NULL),
+		       *cli = ctx_of(false, "ca.crt", "cli", false, NULL),
+		       *other = ctx_of(false, "ca.crt", "srv2", false, NULL);
+	struct tls_crl *list = NULL;
+	struct pair p, q;
+	assert_true(cgn_ok(tls_crl_get(in_folder("list.pem"), in_folder("ca.crt"), &list, NULL)));
+	pair_open(&p, srv, cli, "srv.example", 4096);
+	pair_open(&q, srv, other, "srv.example", 4096);
+	end_say(&p, &p.cli, &p.srv, 100, 4096);
+	assert_true(tls_is_revocable(p.srv.s) && !tls_is_revocable(p.cli.s));
+	assert_false(tls_crl_changed(list));
+	put_list(&authority, "cli", DAY);
+	assert_true(tls_crl_changed(list));
+	assert_true(cgn_ok(tls_recheck(p.srv.s, NULL))); /* The file alone changes nothing. */
+	assert_true(cgn_ok(tls_crl_reload(list, NULL)));
+	assert_false(tls_crl_changed(list));
+	p.srv.plain.n = 0;
+	assert_true(cgn_ok(tls_write(p.cli.s, "abc", 3, NULL)));
+	pair_settle(&p, 4096);
+	assert_int_equal(p.srv.plain.n, 0);
+	assert_non_null(strstr(p.srv.err.msg, "is revoked"));
+	assert_non_null(strstr(p.cli.err.msg, "alert"));
+	assert_true(cgn_ok(tls_recheck(q.srv.s, NULL)));
+	end_say(&q, &q.cli, &q.srv, 100, 4096);
+	assert_true(tls_crl_facts(list).refused == 1 && tls_crl_facts(list).revoked == 1);
+	pair_close(&p);
+	pair_close(&q);
+	tls_crl_free(&list);
+	tls_ctx_free(&srv);
+	tls_ctx_free(&cli);
+	tls_ctx_free(&other);
+}
+
+static void expect_list_kept(struct tls_crl *list, const char *why)
+{
+	struct cgn_err err = {0};
+	assert_int_equal(tls_crl_reload(list, &err).code, CGN_TLS);
+	if (strstr(err.msg, why) == NULL)
+		fail_msg("\"%s\" lacks \"%s\"", err.msg, why);
+	assert_int_equal(tls_crl_facts(list).revoked, 1);
+}
+
+static void a_bad_list_is_refused_and_the_old_one_stays(void **state)
+{
+	(void)state;
+	struct tls_crl *list = NULL;
+	struct cgn_err err = {0};
+	put_list(&authority, "cli", -5); /* A list that is over is better than none. */
+	assert_true(cgn_ok(tls_crl_get(in_folder("list.pem"), in_folder("ca.crt"), &list, NULL)));
+	expect_list_kept(list, "is over");
+	put_list(&stranger, NULL, DAY);
+	expect_list_kept(list, "not signed by an authority");
+	struct cgn_buf junk = {0};
+	cgn_buf_putz(&junk, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
+	file_put("list", "pem", &junk);
+	cgn_buf_fini(&junk);
+	expect_list_kept(list, "no PEM revocation list");
+	assert_int_equal(unlink(in_folder("list.pem")), 0);
+	expect_list_kept(list, "cgn-ctl pki crl makes");
+	tls_crl_free(&list);
+	assert_int_equal(tls_crl_get(in_folder("list.pem"), in_folder("ca.crt"), &list, &err).code, CGN_TLS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -520,6 +655,9 @@ int main(void)
 		cmocka_unit_test(bad_files_are_named_with_the_reason),
 		cmocka_unit_test(garbage_ends_the_session_only),
 		cmocka_unit_test(a_session_may_be_freed_by_its_callback),
+		cmocka_unit_test(revoked_peers_are_refused_on_both_sides),
+		cmocka_unit_test(a_list_that_is_read_again_ends_open_sessions),
+		cmocka_unit_test(a_bad_list_is_refused_and_the_old_one_stays),
 	};
 	return cmocka_run_group_tests(tests, make_files, drop_files);
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "ctl/ctl.h"
+#include "ctl/keys/pki_folder.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 #include "io/pki/pki.h"
@@ -387,4 +388,26 @@ CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 		return ctl_table_print(&s.table, a->json, err);
 	cgn_buf_fini(&s.table.text);
 	return rc;
+}
+
+/* ---- for the other verbs ---- */
+
+int64_t pki_now(void)
+{
+	return unix_now();
+}
+
+CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
+{
+	return path_of(dir, name, suffix, out, err);
+}
+
+CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *out, struct cgn_err *err)
+{
+	return read_pair(dir, name, out, err);
+}
+
+CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err)
+{
+	return write_like_before(path, text, mode, err);
 }

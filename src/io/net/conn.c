@@ -109,6 +109,7 @@ void net_conn_opened(struct net_conn *c)
 		net_listener_ready(c->listener, c);
 	if (net_conn_alive(c))
 		wire_watch(c);
+	net_secure_guard(c);
 	if (c->state == NET_OPEN && c->ops != NULL && c->ops->on_open != NULL)
 		c->ops->on_open(c, c->user);
 }
@@ -205,6 +206,10 @@ static void on_timeout(struct cgn_timer *t)
 	struct net_conn *c = CGN_CONTAINER(t, struct net_conn, timer);
 	CGN_LIVE(c, NET_CONN_TAG);
 	struct cgn_err why;
+	if (c->state == NET_OPEN) {
+		net_secure_recheck(c);
+		return;
+	}
 	if (c->state == NET_DIALING)
 		(void)CGN_FAIL(&why, DEADLINE, "no connection with %s within the connect timeout", c->peer);
 	else if (c->state == NET_FLUSHING)

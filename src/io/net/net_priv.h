@@ -54,7 +54,7 @@ struct net_conn {
 	void *user;
 	struct net_wire *wire;
 	struct net_queue out;
-	struct cgn_timer timer;        /* Timeout of connect, handshake or flush. */
+	struct cgn_timer timer;        /* Timeout of connect, handshake or flush; open: net_secure_recheck. */
 	struct cgn_hook hook;          /* Runs on_close, or delivers bytes held back by a pause. */
 	struct net_listener *listener; /* NULL: this side dialled. */
 	struct net_dialing *dialing;   /* Set until the connection is open. */
@@ -92,7 +92,9 @@ void net_dial_cancel(struct net_conn *c); /* Forget the attempt in flight; NULL-
 void net_secure_start(struct net_conn *c, struct tls_ctx *tls, const char *server_name);
 void net_secure_read(struct net_conn *c, const uint8_t *p, size_t n);
 void net_secure_write(struct net_conn *c, const struct iovec *iov, size_t n);
-void net_secure_end(struct net_conn *c); /* Send close_notify. */
+void net_secure_end(struct net_conn *c);     /* Send close_notify. */
+void net_secure_guard(struct net_conn *c);   /* Set the timer that looks whether the peer was revoked. */
+void net_secure_recheck(struct net_conn *c); /* End the connection if it was. */
 void net_secure_fini(struct net_conn *c);
 
 /* ---- listen.c ---- */

@@ -8,6 +8,9 @@
  * copy into the queue. */
 #define RECORD_MOST ((size_t)16384)
 
+/* A revoked peer that is silent is found within this time; one that sends, at once. */
+#define RECHECK_EVERY CGN_SEC
+
 static void on_emit(void *user, const void *p, size_t n)
 {
 	struct net_conn *c = user;
@@ -77,6 +80,26 @@ void net_secure_read(struct net_conn *c, const uint8_t *p, size_t n)
 		net_conn_opened(c);
 	if (peer_closed && net_conn_alive(c))
 		net_conn_eof(c);
+}
+
+void net_secure_recheck(struct net_conn *c)
+{
+	struct cgn_err err;
+	wire_cork(c);
+	cgn_rc rc = tls_recheck(c->tls, &err);
+	wire_uncork(c);
+	if (cgn_ok(rc))
+		net_secure_guard(c);
+	else if (c->out.bytes == 0)
+		secure_fail(c, &err);
+	else
+		net_conn_fail(c, &err, true); /* A revoked peer gets none of what waits for it. */
+}
+
+void net_secure_guard(struct net_conn *c)
+{
+	if (net_conn_alive(c) && c->tls != NULL && tls_is_revocable(c->tls))
+		cgn_timer_set(&c->timer, RECHECK_EVERY);
 }
 
 static void parts_encrypt(struct net_conn *c, const void *p, size_t n)

@@ -7,19 +7,9 @@
 #include <gnutls/crypto.h>
 #include <gnutls/x509.h>
 
+#include "io/pki/pki_priv.h"
+
 #define SERIAL_BYTES 16 /* 127 random bits: unique without a register of what was issued */
-
-static void crt_deinit(gnutls_x509_crt_t *c)
-{
-	if (*c != NULL)
-		gnutls_x509_crt_deinit(*c);
-}
-
-static void key_deinit(gnutls_x509_privkey_t *k)
-{
-	if (*k != NULL)
-		gnutls_x509_privkey_deinit(*k);
-}
 
 void pki_pair_fini(struct pki_pair *p)
 {
@@ -143,8 +133,8 @@ static CGN_RC crt_new(const char *cn, struct pki_validity when, gnutls_x509_priv
 CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki_pair *out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t key = NULL;
-	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
 	CGN_TRY(key_new(&key, err));
 	CGN_TRY(crt_new(common_name, when, key, &crt, err));
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
@@ -260,8 +250,8 @@ static CGN_RC leaf_sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
 	struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
-	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
 	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
 	CGN_TRY(validity_check(when, ca_crt, err));
 	CGN_TRY(key_new(&key, err));
@@ -323,7 +313,7 @@ static void crt_collect_names(gnutls_x509_crt_t crt, struct pki_info *out)
 
 CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t crt = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
 	uint8_t bytes[64];
 	size_t n = sizeof bytes;
 	*out = (struct pki_info){0};
@@ -371,8 +361,8 @@ static CGN_RC crt_add_missing(gnutls_x509_crt_t crt, const char *const *names, s
 CGN_RC pki_renew_leaf(const struct pki_pair *ca, struct cgn_str old, const char *const *more,
 	struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(key_deinit) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
-	CGN_ON_EXIT(crt_deinit) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
 	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
 	CGN_TRY(validity_check(when, ca_crt, err));
 	CGN_TRY(crt_import(old, &crt, err));
@@ -383,4 +373,27 @@ CGN_RC pki_renew_leaf(const struct pki_pair *ca, struct cgn_str old, const char 
 	CGN_TRY(crt_set_fresh(crt, when, key, err));
 	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
 	return export_pair(crt, key, out, err);
+}
+
+/* ---- for the other files of this folder ---- */
+
+CGN_RC pki_gnutls(int rc, const char *doing, struct cgn_err *err)
+{
+	return gnutls_check(rc, doing, err);
+}
+
+CGN_RC pki_put(struct cgn_buf *b, gnutls_datum_t *take, struct cgn_err *err)
+{
+	return pem_put(b, take, err);
+}
+
+CGN_RC pki_read_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
+{
+	return crt_import(pem, out, err);
+}
+
+CGN_RC pki_read_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
+	struct cgn_err *err)
+{
+	return ca_import(ca, crt, key, err);
 }

@@ -436,13 +436,25 @@ static void repeat_close(struct quic_conn *c, const ngtcp2_path *path)
 	wants_turn(c);
 }
 
+/* Returns false when the peer's certificate was revoked since the handshake; the connection is then closing. */
+static bool peer_recheck(struct quic_conn *c)
+{
+	struct cgn_err why;
+	if (c->tls == NULL || cgn_ok(tls_guest_recheck(c->tls, &why)))
+		return true;
+	quic_conn_shake_failed(c, &why);
+	ngtcp2_ccerr_set_tls_alert(&c->ccerr, GNUTLS_A_CERTIFICATE_REVOKED, NULL, 0);
+	close_with(c);
+	return false;
+}
+
 void quic_conn_packet(struct quic_conn *c, const ngtcp2_path *path, uint8_t ecn, const uint8_t *p, size_t n)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);
 	ngtcp2_pkt_info pi = {.ecn = ecn};
 	if (c->state == QUIC_CLOSING)
 		repeat_close(c, path);
-	if (!quic_conn_alive(c))
+	if (!quic_conn_alive(c) || !peer_recheck(c))
 		return;
 	int rc = ngtcp2_conn_read_pkt(c->ngtcp2, path, &pi, p, n, cgn_clock_now());
 	if (rc != 0)

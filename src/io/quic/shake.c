@@ -117,6 +117,10 @@ static int handshake_step(struct quic_conn *c, gnutls_session_t tls)
 		ngtcp2_conn_set_tls_alert(c->ngtcp2, ALERT_NO_PROTOCOL);
 		return handshake_refuse(c, &why);
 	}
+	if (!cgn_ok(tls_guest_recheck(c->tls, &why))) {
+		ngtcp2_conn_set_tls_alert(c->ngtcp2, GNUTLS_A_CERTIFICATE_REVOKED);
+		return handshake_refuse(c, &why);
+	}
 	ngtcp2_conn_tls_handshake_completed(c->ngtcp2);
 	return 0;
 }

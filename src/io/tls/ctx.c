@@ -40,6 +40,7 @@ struct tls_ctx {
 	 * be referenced safely. */
 	pthread_mutex_t lock;
 	struct tls_identity *identity;
+	struct tls_crl *crl; /* NULL: none. */
 };
 
 /* ---- identity ---- */
@@ -165,6 +166,8 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits", cfg->pin);
 	if (cfg->server && cfg->cert_file == NULL)
 		return CGN_FAIL(err, TLS, "a TLS server needs a certificate and its key");
+	if (cfg->crl_file != NULL && cfg->ca_file == NULL)
+		return CGN_FAIL(err, TLS, "%s: a revocation list needs a CA file", cfg->crl_file);
 	if (cfg->server && cfg->require_peer_cert && cfg->ca_file == NULL)
 		return CGN_FAIL(err, TLS,
 			"mutual TLS needs a CA file: without it no client could be accepted");
@@ -203,7 +206,8 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 		rc = gnutls_priority_init(&c->quic_priority, quic_priorities, NULL);
 	if (rc < 0)
 		return CGN_FAIL(err, TLS, "this GnuTLS lacks the ciphers we need: %s", gnutls_strerror(rc));
-	return identity_load(c, &c->identity, err);
+	CGN_TRY(identity_load(c, &c->identity, err));
+	return cfg->crl_file != NULL ? tls_crl_get(cfg->crl_file, cfg->ca_file, &c->crl, err) : CGN_OK;
 }
 
 CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_err *err)
@@ -250,6 +254,7 @@ void tls_ctx_free(struct tls_ctx **take)
 	if (atomic_fetch_sub(&c->refs, 1) > 1)
 		return;
 	tls_identity_unref(&c->identity);
+	tls_crl_free(&c->crl);
 	if (c->priority != NULL)
 		gnutls_priority_deinit(c->priority);
 	if (c->quic_priority != NULL)
@@ -299,6 +304,11 @@ gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c)
 bool tls_ctx_proves_both(const struct tls_ctx *c)
 {
 	return c->ca_file != NULL && c->cert_file != NULL;
+}
+
+struct tls_crl *tls_ctx_crl(const struct tls_ctx *c)
+{
+	return c->crl;
 }
 
 const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n)

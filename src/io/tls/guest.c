@@ -17,7 +17,10 @@ struct tls_guest {
 	char *server_name; /* NULL: this side is the server. */
 	gnutls_typed_vdata_st expect[2];
 	char alpn[32], peer_name[128];
-	char *peer_uris; /* NULL: none. */
+	char *peer_uris;     /* NULL: none. */
+	struct tls_crl *crl; /* NULL: the peer cannot be revoked. */
+	unsigned crl_seen;   /* Generation of the lists that the peer was looked for in. */
+	bool shaken, judged; /* judged: looked for in the lists at least once. */
 };
 
 static int guest_configure(struct tls_guest *g, const struct tls_ctx *c)
@@ -38,6 +41,8 @@ static CGN_RC guest_fill(struct tls_guest *g, struct tls_ctx *c, const char *alp
 	struct cgn_err *err)
 {
 	g->identity = tls_identity_of(c);
+	if (tls_ctx_crl(c) != NULL)
+		tls_crl_ref(g->crl = tls_ctx_crl(c));
 	if (!cgn_str_copyz(g->alpn, sizeof g->alpn, cgn_str_of(alpn)))
 		return CGN_FAIL(err, INVALID, "the protocol's name \"%s\" is too long", alpn);
 	if (server_name != NULL && (g->server_name = cgn_str_dupz(cgn_str_of(server_name))) == NULL)
@@ -80,6 +85,7 @@ void tls_guest_free(struct tls_guest **take)
 	if (g->gnutls != NULL)
 		gnutls_deinit(g->gnutls);
 	tls_identity_unref(&g->identity);
+	tls_crl_free(&g->crl);
 	free(g->server_name);
 	free(g->peer_uris);
 	g->tag = 0;
@@ -104,7 +110,18 @@ CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err)
 	tls_peer_note_name(g->gnutls, g->peer_name, sizeof g->peer_name);
 	free(g->peer_uris);
 	g->peer_uris = tls_peer_uris_of(g->gnutls);
+	g->shaken = true;
 	return CGN_OK;
+}
+
+CGN_RC tls_guest_recheck(struct tls_guest *g, struct cgn_err *err)
+{
+	CGN_LIVE(g, TLS_GUEST_TAG);
+	if (!g->shaken || g->crl == NULL || (g->judged && tls_crl_generation(g->crl) == g->crl_seen))
+		return CGN_OK;
+	g->judged = true;
+	return tls_crl_judge(g->crl, &g->crl_seen, g->gnutls,
+		g->server_name != NULL ? g->server_name : "the client", err);
 }
 
 cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err)

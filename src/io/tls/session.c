@@ -22,6 +22,8 @@ struct tls_session {
 	char *peer_uris;                 /* NULL: none. */
 	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is done. */
 	char alpn[32], peer_name[128];
+	struct tls_crl *crl;        /* NULL: the peer cannot be revoked. */
+	unsigned crl_seen;          /* Generation of the lists that the peer was looked for in. */
 	uint8_t pin[TLS_PIN_BYTES]; /* For GnuTLS, which keeps the pointer */
 };
 
@@ -103,6 +105,8 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 		tls_peer_expect(s->gnutls, tls_ctx_server(c), s->server_name, s->expect);
 	if (tls_ctx_mutual(c))
 		tls_peer_require(s->gnutls);
+	if (!s->is_pinned && tls_ctx_crl(c) != NULL)
+		tls_crl_ref(s->crl = tls_ctx_crl(c));
 	return CGN_OK;
 }
 
@@ -111,6 +115,7 @@ static void session_destroy(struct tls_session *s)
 	if (s->gnutls != NULL)
 		gnutls_deinit(s->gnutls);
 	tls_identity_unref(&s->identity);
+	tls_crl_free(&s->crl);
 	free(s->server_name);
 	free(s->peer_uris);
 	s->tag = 0;
@@ -165,6 +170,15 @@ static CGN_RC failure_explain(struct tls_session *s, int rc, struct cgn_err *err
 	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
 }
 
+static CGN_RC peer_judge(struct tls_session *s, struct cgn_err *err)
+{
+	const char *who = s->server_name != NULL ? s->server_name : "the client";
+	cgn_rc rc = tls_crl_judge(s->crl, &s->crl_seen, s->gnutls, who, err);
+	if (!cgn_ok(rc))
+		(void)gnutls_alert_send(s->gnutls, GNUTLS_AL_FATAL, GNUTLS_A_CERTIFICATE_REVOKED);
+	return rc;
+}
+
 static CGN_RC handshake_step(struct tls_session *s, struct cgn_err *err)
 {
 	int rc;
@@ -175,6 +189,8 @@ static CGN_RC handshake_step(struct tls_session *s, struct cgn_err *err)
 		return CGN_OK;
 	if (rc < 0)
 		return failure_explain(s, rc, err);
+	if (s->crl != NULL)
+		CGN_TRY(peer_judge(s, err));
 	s->ready = true;
 	note_alpn(s);
 	tls_peer_note_name(s->gnutls, s->peer_name, sizeof s->peer_name);
@@ -233,7 +249,7 @@ CGN_RC tls_feed(struct tls_session *s, const void *p, size_t n, bool *peer_close
 	s->in = p;
 	s->in_n = n;
 	*peer_closed = false;
-	cgn_rc rc = s->ready ? CGN_OK : handshake_step(s, err);
+	cgn_rc rc = s->ready ? tls_recheck(s, err) : handshake_step(s, err);
 	if (cgn_ok(rc) && s->ready && !s->doomed)
 		rc = read_records(s, peer_closed, err);
 	s->in = NULL;
@@ -273,6 +289,19 @@ bool tls_ready(const struct tls_session *s)
 {
 	CGN_LIVE(s, TLS_SESSION_TAG);
 	return s->ready;
+}
+
+bool tls_is_revocable(const struct tls_session *s)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return s->ready && s->crl != NULL;
+}
+
+CGN_RC tls_recheck(struct tls_session *s, struct cgn_err *err)
+{
+	CGN_LIVE(s, TLS_SESSION_TAG);
+	return !tls_is_revocable(s) || tls_crl_generation(s->crl) == s->crl_seen ? CGN_OK
+										 : peer_judge(s, err);
 }
 
 struct cgn_str tls_alpn(const struct tls_session *s)

@@ -19,6 +19,9 @@ struct tls_cfg {
 	const char *pin;
 	const char *cert_file; /* A PEM chain. Client: its identity, optional. */
 	const char *key_file;
+	/* Lists of revoked certificates (io/tls/crl.h): peers in them are refused, and their open sessions end when the
+	 * list is read again. Needs ca_file; NULL: none. */
+	const char *crl_file;
 	bool require_peer_cert;  /* Server: require a client certificate (mutual TLS). */
 	const char *const *alpn; /* In order of preference, NULL-terminated; may be NULL. */
 };
@@ -62,6 +65,11 @@ struct cgn_str tls_alpn(const struct tls_session *s);
 struct cgn_str tls_peer_name(const struct tls_session *s);
 /* Return the URI names of that certificate, with a space between them; empty when there are none. */
 struct cgn_str tls_peer_uris(const struct tls_session *s);
+/* Can the peer be revoked while the session is open? True when it is ready, verified, and there is a list. */
+bool tls_is_revocable(const struct tls_session *s);
+/* CGN_TLS: the peer was revoked since the handshake; an alert is emitted. tls_feed asks too; call it for sessions
+ * that may be silent. Cheap while the list is the same. */
+CGN_RC tls_recheck(struct tls_session *s, struct cgn_err *err);
 
 /* Guests: GnuTLS sessions for QUIC, which carries handshake messages itself. TLS 1.3 only, certificates on
  * both sides, no tickets. The context may be a server's or a client's; CGN_TLS when it lacks a certificate or
@@ -78,6 +86,8 @@ CGN_RC tls_guest_shaken(struct tls_guest *g, struct cgn_err *err);
 /* Describe a fatal GnuTLS error in |err|; returns CGN_TLS. */
 cgn_rc tls_guest_refusal(struct tls_guest *g, int gnutls_error, struct cgn_err *err);
 struct cgn_str tls_guest_peer_name(const struct tls_guest *g);
+/* As tls_recheck, without an alert; call after tls_guest_shaken and for each packet. */
+CGN_RC tls_guest_recheck(struct tls_guest *g, struct cgn_err *err);
 struct cgn_str tls_guest_peer_uris(const struct tls_guest *g); /* As tls_peer_uris. */
 
 /* Derive 32 secret bytes from the private key and |label|; the result survives a restart. Returns false

@@ -5,6 +5,7 @@
 
 #include <gnutls/gnutls.h>
 
+#include "io/tls/crl.h"
 #include "io/tls/tls.h"
 
 /* Credentials read from the files. Immutable: a reload makes another identity. */
@@ -27,7 +28,16 @@ gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c);
 gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c); /* TLS 1.3 only. */
 /* Does the context have an identity and authorities of its own? */
 bool tls_ctx_proves_both(const struct tls_ctx *c);
+/* NULL: there is none. The context keeps it. */
+struct tls_crl *tls_ctx_crl(const struct tls_ctx *c);
 const gnutls_datum_t *tls_ctx_alpn(const struct tls_ctx *c, unsigned *n);
+
+/* ---- crl.c ---- */
+/* Look for the peer's certificates in the lists. CGN_TLS: one is revoked, which is counted and logged. *seen: the
+ * generation of the lists that was asked; while tls_crl_generation is the same, the answer is. */
+CGN_RC tls_crl_judge(struct tls_crl *c, unsigned *seen, gnutls_session_t s, const char *who,
+	struct cgn_err *err);
+unsigned tls_crl_generation(const struct tls_crl *c);
 
 /* ---- verdict.c ---- */
 /* Return why a peer's certificate was refused: "its issuer is unknown". */

@@ -13,6 +13,7 @@ CGN_RC state_tls_server(const struct config *cfg, struct tls_ctx **out, struct c
 		.ca_file = cfg->security.ca_file,
 		.cert_file = cfg->security.cert_file,
 		.key_file = cfg->security.key_file,
+		.crl_file = cfg->security.crl_file,
 		.require_peer_cert = cfg->security.require_mtls,
 		.alpn = alpn,
 	};
@@ -26,6 +27,7 @@ CGN_RC state_tls_client(const struct config *cfg, struct tls_ctx **out, struct c
 		.ca_file = cfg->security.ca_file,
 		.cert_file = cfg->security.cert_file,
 		.key_file = cfg->security.key_file,
+		.crl_file = cfg->security.crl_file,
 		.alpn = alpn,
 	};
 	*out = NULL;

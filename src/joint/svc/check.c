@@ -33,8 +33,10 @@ void svc_check_tls(struct svc_problems *p, const char *prefix, const struct tls_
 	struct cgn_err err;
 	bool ca = check_file(p, prefix, "ca_file", tls->ca_file),
 	     cert = check_file(p, prefix, "cert_file", tls->cert_file),
-	     key = check_file(p, prefix, "key_file", tls->key_file);
-	if (!ca || !cert || !key || (tls->ca_file == NULL && tls->cert_file == NULL && tls->key_file == NULL))
+	     key = check_file(p, prefix, "key_file", tls->key_file),
+	     crl = check_file(p, prefix, "crl_file", tls->crl_file);
+	if (!ca || !cert || !key || !crl ||
+		(tls->ca_file == NULL && tls->cert_file == NULL && tls->key_file == NULL))
 		return;
 	svc_problem(p, tls_ctx_new(tls, &made, &err), &err);
 	tls_ctx_free(&made);
@@ -44,7 +46,8 @@ void svc_check_cluster(struct svc_problems *p, const struct config *cfg)
 {
 	const struct tls_cfg own = {.ca_file = cfg->security.ca_file,
 		.cert_file = cfg->security.cert_file,
-		.key_file = cfg->security.key_file};
+		.key_file = cfg->security.key_file,
+		.crl_file = cfg->security.crl_file};
 	const struct tls_cfg etcd = {.ca_file = cfg->cluster.etcd_ca_file,
 		.cert_file = cfg->cluster.etcd_cert_file,
 		.key_file = cfg->cluster.etcd_key_file};

@@ -45,6 +45,7 @@ struct svc {
 	struct svc_notify notify;
 	struct cgn_timer watchdog, drain;
 	struct svc_certs certs;
+	struct svc_crl crl;
 	struct svc_memory memory;
 	struct svc_shortage shortage;
 	struct {
@@ -158,6 +159,13 @@ static void audit_follow_file(struct svc *s)
 	svc_reload_refused(s, err.msg);
 }
 
+static void crl_follow_file(struct svc *s)
+{
+	struct cgn_err err;
+	if (!cgn_ok(svc_crl_reload(&s->crl, &err)))
+		svc_reload_refused(s, err.msg);
+}
+
 static void config_take(struct svc *s, struct config **take)
 {
 	struct config *old = s->cfg;
@@ -165,6 +173,7 @@ static void config_take(struct svc *s, struct config **take)
 	*take = NULL;
 	logs_follow(s->program, s->cfg);
 	audit_follow_file(s);
+	crl_follow_file(s);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
 	svc_certs_again(&s->certs);
@@ -324,6 +333,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	svc_shortage_init(&s->shortage, s->loop, s->telemetry);
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(audit_open(s->loop, s->telemetry, s->cfg, &s->audit, err));
+	CGN_TRY(svc_crl_open(&s->crl, s->loop, s->telemetry, s->boot, err));
 	CGN_TRY(tracing_open(s->loop, s->program->name, s->telemetry, &s->tracing, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -352,6 +362,7 @@ static void svc_close(struct svc *s)
 		cgn_timer_cancel(&s->watchdog);
 		cgn_timer_cancel(&s->drain);
 		svc_certs_fini(&s->certs);
+		svc_crl_close(&s->crl);
 		svc_memory_fini(&s->memory);
 		svc_shortage_fini(&s->shortage);
 		if (s->state != NULL && s->program->stop != NULL)

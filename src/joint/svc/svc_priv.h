@@ -2,6 +2,7 @@
 /* svc, inside: the parts of the frame, each usable without the others. */
 #pragma once
 #include "base/core/arena.h"
+#include "io/tls/crl.h"
 #include "io/tls/tls.h"
 #include "joint/svc/svc.h"
 
@@ -60,6 +61,21 @@ void svc_certs_init(struct svc_certs *cs, struct cgn_loop *l);
 void svc_certs_add(struct svc_certs *cs, struct telemetry *t, const char *key, struct tls_ctx *tls);
 void svc_certs_again(struct svc_certs *cs); /* The files were read again: check soon. */
 void svc_certs_fini(struct svc_certs *cs);
+
+/* crl.c: the list of security.crl_file, on svc's loop. Zero it before; without a list nothing happens. */
+struct svc_crl {
+	struct cgn_timer timer;
+	struct tls_crl *list; /* NULL: none. */
+	const char *file;     /* Borrowed from the configuration of the start. */
+	struct metric_cell *cell_ends, *cell_revoked, *cell_failures, *cell_peers;
+	uint64_t refused; /* Peers that the metric has. */
+	uint64_t said;    /* When the log last warned of the list's end, Unix seconds; 0: never. */
+};
+CGN_RC svc_crl_open(struct svc_crl *c, struct cgn_loop *l, struct telemetry *t, const struct config *cfg,
+	struct cgn_err *err);
+/* Read the file again. On failure, which is logged and counted, the old list stays. */
+CGN_RC svc_crl_reload(struct svc_crl *c, struct cgn_err *err);
+void svc_crl_close(struct svc_crl *c);
 
 /* shortage.c: counts and logs that descriptors run out, on svc's loop. */
 struct svc_shortage {

@@ -102,6 +102,7 @@ static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, st
 		.ca_file = cfg->security.ca_file,
 		.cert_file = cfg->security.cert_file,
 		.key_file = cfg->security.key_file,
+		.crl_file = cfg->security.crl_file,
 		.require_peer_cert = true};
 	char node[PROTO_MAX_ID + 1];
 	unsigned readers = KVCACHED_MAX_WORKERS + SPARE_READERS;

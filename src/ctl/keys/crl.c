@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crl: the list of revoked certificates beside a CA: pki revoke extends it, pki crl shows it and signs it again. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl/ctl.h"
+#include "ctl/keys/pki_folder.h"
+#include "io/disk/disk.h"
+#include "io/pki/crl.h"
+
+#define LIST_LIMIT ((size_t)4 << 20) /* The limit of io/tls/crl.h. */
+
+static void time_text(int64_t at, char *out, size_t cap)
+{
+	struct tm tm;
+	time_t t = (time_t)at;
+	if (at < 0 || gmtime_r(&t, &tm) == NULL || strftime(out, cap, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		out[0] = '\0';
+}
+
+/* ---- the file ---- */
+
+struct crl_folder {
+	const char *dir;
+	char file[PATH_MAX];
+	struct pki_pair ca;
+	struct cgn_buf old; /* Empty: there is no list yet. */
+};
+
+static void folder_fini(struct crl_folder *f)
+{
+	pki_pair_fini(&f->ca);
+	cgn_buf_fini(&f->old);
+}
+
+static CGN_RC folder_read_list(const struct ctl_args *a, struct crl_folder *f, struct cgn_err *err)
+{
+	f->dir = ctl_flag(a, "--dir");
+	CGN_TRY(pki_path(f->dir, "crl", ".pem", f->file, err));
+	return access(f->file, F_OK) == 0 ? disk_read_file(f->file, LIST_LIMIT, &f->old, err) : CGN_OK;
+}
+
+static CGN_RC folder_read_ca(struct crl_folder *f, struct cgn_err *err)
+{
+	struct cgn_err why;
+	if (cgn_ok(pki_read_pair(f->dir, "ca", &f->ca, &why)))
+		return CGN_OK;
+	return CGN_FAIL(err, NOT_FOUND,
+		"%.350s; the list is signed where the CA's key is: name that folder with --dir", why.msg);
+}
+
+/* Sign the next list, with |serials| in it too, and write it. */
+static CGN_RC folder_sign(const struct ctl_args *a, struct crl_folder *f, const char *const *serials,
+	size_t *added, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf list = {0};
+	uint64_t days = 0;
+	int64_t now = pki_now();
+	CGN_TRY(ctl_flag_u64(a, "--days", 1, 3650, &days, err));
+	struct pki_validity when = {now, now + (int64_t)days * PKI_DAY};
+	CGN_TRY(pki_crl_make(&f->ca, cgn_buf_view(&f->old), serials, when, &list, added, err));
+	CGN_TRY(pki_write(f->file, &list, 0644, err));
+	cgn_buf_fini(&f->old);
+	f->old = list;
+	list = (struct cgn_buf){0};
+	return CGN_OK;
+}
+
+/* ---- crl ---- */
+
+static CGN_RC list_row(void *user, const struct pki_crl_info *in, struct cgn_err *err)
+{
+	struct ctl_table *t = user;
+	char made[40], ends[40];
+	(void)err;
+	int64_t left = in->when.to - pki_now();
+	time_text(in->when.from, made, sizeof made);
+	time_text(in->when.to, ends, sizeof ends);
+	ctl_table_cell(t, "%s", in->issuer);
+	ctl_table_cell(t, "%llu", (unsigned long long)in->number);
+	ctl_table_cell(t, "%zu", in->n);
+	ctl_table_cell(t, "%s", made);
+	ctl_table_cell(t, "%s", ends);
+	ctl_table_cell(t, "%lld", (long long)(left < 0 ? (left - PKI_DAY + 1) / PKI_DAY : left / PKI_DAY));
+	if (left < 0)
+		(void)fprintf(stderr,
+			"cgn-ctl: the list of %s is over since %s UTC: sign it again with cgn-ctl pki crl --renew\n",
+			ctl_shown(in->issuer), ends);
+	return CGN_OK;
+}
+
+static CGN_RC list_skip(void *user, const struct pki_crl_info *in, struct cgn_err *err)
+{
+	(void)user;
+	(void)in;
+	(void)err;
+	return CGN_OK;
+}
+
+static CGN_RC entry_row(void *user, const char *serial, int64_t when, struct cgn_err *err)
+{
+	struct ctl_table *t = user;
+	char text[40];
+	(void)err;
+	time_text(when, text, sizeof text);
+	ctl_table_cell(t, "%s", serial);
+	ctl_table_cell(t, "%s", text);
+	return CGN_OK;
+}
+
+static CGN_RC list_show(const struct ctl_args *a, const struct crl_folder *f, struct cgn_err *err)
+{
+	struct ctl_table t = {0};
+	struct pki_crl_reader reader = {.list = list_row, .user = &t};
+	if (ctl_switch(a, "--serials")) {
+		reader.list = list_skip;
+		reader.entry = entry_row;
+		ctl_table_column(&t, "SERIAL", false);
+		ctl_table_column(&t, "REVOKED UTC", false);
+	} else {
+		ctl_table_column(&t, "CA", false);
+		ctl_table_column(&t, "NUMBER", true);
+		ctl_table_column(&t, "REVOKED", true);
+		ctl_table_column(&t, "MADE UTC", false);
+		ctl_table_column(&t, "NEXT UPDATE UTC", false);
+		ctl_table_column(&t, "DAYS LEFT", true);
+	}
+	cgn_rc rc = cgn_err_of(pki_crl_read(cgn_buf_view(&f->old), &reader, err), f->file, err);
+	if (cgn_ok(rc))
+		return ctl_table_print(&t, a->json, err);
+	cgn_buf_fini(&t.text);
+	return rc;
+}
+
+CGN_RC ctl_pki_crl(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(folder_fini) struct crl_folder f = {0};
+	size_t added = 0;
+	CGN_TRY(folder_read_list(a, &f, err));
+	if (ctl_switch(a, "--renew")) {
+		CGN_TRY(folder_read_ca(&f, err));
+		CGN_TRY(folder_sign(a, &f, NULL, &added, err));
+	}
+	if (f.old.n == 0)
+		return CGN_FAIL(err, NOT_FOUND,
+			"there is no list %s; cgn-ctl pki crl --renew --dir %s makes an empty one", f.file,
+			f.dir);
+	return list_show(a, &f, err);
+}
+
+/* ---- revoke ---- */
+
+static bool is_file_name(const char *word)
+{
+	size_t n = strlen(word);
+	return strchr(word, '/') != NULL || (n > 4 && strcmp(word + n - 4, ".pem") == 0);
+}
+
+/* Read the certificate that |word| names: a file, or a name in the folder. Returns false when it names none. */
+static bool word_file(const struct crl_folder *f, const char *word, char file[PATH_MAX])
+{
+	if (is_file_name(word))
+		return cgn_str_copyz(file, PATH_MAX, cgn_str_of(word));
+	return cgn_ok(pki_path(f->dir, word, ".pem", file, NULL)) && access(file, F_OK) == 0;
+}
+
+struct revocation {
+	char serial[CTL_MAX_WORDS][48], subject[CTL_MAX_WORDS][256];
+	const char *serials[CTL_MAX_WORDS + 1];
+};
+
+static CGN_RC certificate_check(const struct crl_folder *f, const char *file, const struct pki_info *in,
+	struct cgn_str pem, struct cgn_err *err)
+{
+	bool ours = false;
+	CGN_TRY(pki_signed_by(cgn_buf_view(&f->ca.cert), pem, &ours, err));
+	if (in->is_ca)
+		return CGN_FAIL(err, INVALID,
+			"%s is the certificate of an authority: take it out of ca.pem instead", file);
+	return ours
+		? CGN_OK
+		: CGN_FAIL(err, INVALID,
+			  "%s is not of the CA in %s: only the CA that signed a certificate can revoke it",
+			  file, f->dir);
+}
+
+static CGN_RC word_resolve(const struct crl_folder *f, const char *word, struct revocation *r, size_t i,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf pem = {0};
+	char file[PATH_MAX];
+	struct pki_info in;
+	r->serials[i] = r->serial[i];
+	if (!word_file(f, word, file)) {
+		if (cgn_str_copyz(r->serial[i], sizeof r->serial[i], cgn_str_of(word)))
+			return CGN_OK;
+		return CGN_FAIL(err, INVALID, "\"%.80s\" is neither a certificate nor a serial number", word);
+	}
+	CGN_TRY(disk_read_file(file, PKI_PEM_LIMIT, &pem, err));
+	CGN_TRY(cgn_err_of(pki_inspect(cgn_buf_view(&pem), &in, err), file, err));
+	CGN_TRY(certificate_check(f, file, &in, cgn_buf_view(&pem), err));
+	(void)cgn_str_copyz(r->serial[i], sizeof r->serial[i], cgn_str_of(in.serial));
+	(void)cgn_str_copyz(r->subject[i], sizeof r->subject[i], cgn_str_of(in.subject));
+	return CGN_OK;
+}
+
+CGN_RC ctl_pki_revoke(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(folder_fini) struct crl_folder f = {0};
+	struct revocation r = {0};
+	struct ctl_table t = {0};
+	size_t added = 0;
+	if (a->n_words == 0)
+		return CGN_FAIL(err, INVALID, "name what to revoke: a certificate or a serial number");
+	CGN_TRY(folder_read_list(a, &f, err));
+	CGN_TRY(folder_read_ca(&f, err));
+	for (size_t i = 0; i < a->n_words; i++)
+		CGN_TRY(word_resolve(&f, a->words[i], &r, i, err));
+	CGN_TRY(folder_sign(a, &f, r.serials, &added, err));
+	ctl_table_column(&t, "SERIAL", false);
+	ctl_table_column(&t, "SUBJECT", false);
+	ctl_table_column(&t, "LIST", false);
+	for (size_t i = 0; i < a->n_words; i++) {
+		ctl_table_cell(&t, "%s", r.serial[i]);
+		ctl_table_cell(&t, "%s", r.subject[i]);
+		ctl_table_cell(&t, "%s", f.file);
+	}
+	if (!a->json)
+		(void)fprintf(stderr,
+			"cgn-ctl: %zu new in the list. Copy %s to each machine, where security.crl_file names it; programs read it within seconds\n",
+			added, f.file);
+	return ctl_table_print(&t, a->json, err);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pki_folder: the folder of a CA and its certificates, as the pki verbs share it. */
+#pragma once
+#include <sys/stat.h>
+
+#include "io/pki/pki.h"
+
+#define PKI_PEM_LIMIT ((size_t)256 << 10)
+#define PKI_DAY       86400
+#define PKI_SKEW      300 /* Allowance in seconds for clocks of other machines that are behind. */
+
+int64_t pki_now(void); /* Unix seconds. */
+/* Write DIR/NAMESUFFIX to |out| (PATH_MAX bytes). CGN_INVALID: too long. */
+CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err);
+/* Read NAME.pem and NAME.key, NUL-terminated. */
+CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *out, struct cgn_err *err);
+/* Write a file; one that was there keeps its mode and owner. */
+CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err);

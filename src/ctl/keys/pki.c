@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "ctl/ctl.h"
+#include "ctl/keys/holder.h"
 #include "ctl/keys/pki_folder.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
@@ -21,7 +22,7 @@
 #define PEM_LIMIT   ((size_t)256 << 10)
 #define DAY         86400
 #define SKEW        300 /* Allowance in seconds for clocks of other machines that are behind. */
-#define FIXED_NAMES 4
+#define FIXED_NAMES (4 + HOLDER_MAX_ROLES)
 
 static CGN_RC path_of(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
 {
@@ -98,17 +99,12 @@ static CGN_RC names_of(const struct ctl_args *a, char *host, size_t cap, const c
 		names[n++] = host;
 	const char *san;
 	for (size_t i = 0; (san = ctl_flag_nth(a, "--san", i)) != NULL; i++) {
-		if (n == PKI_MAX_NAMES)
+		if (n == PKI_MAX_NAMES - HOLDER_MAX_ROLES)
 			return CGN_FAIL(err, INVALID, "more than %d names", PKI_MAX_NAMES - FIXED_NAMES);
 		names[n++] = san;
 	}
 	names[n] = NULL;
 	return CGN_OK;
-}
-
-static bool name_ok(const char *name)
-{
-	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0;
 }
 
 /* Read the facts of NAME.pem and, if |text| is not NULL, its text. */
@@ -134,22 +130,32 @@ static void leaf_columns(struct ctl_table *t)
 	ctl_table_column(t, "CERTIFICATE", false);
 	ctl_table_column(t, "KEY", false);
 	ctl_table_column(t, "DAYS", true);
+	ctl_table_column(t, "ROLES", false);
+	ctl_table_column(t, "NODE", false);
 	ctl_table_column(t, "NAMES", false);
+}
+
+/* Add the cells of the roles, the node and the names of a certificate. */
+static void holder_cells(const struct pki_info *in, struct ctl_table *t)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf roles = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf node = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf names = {0};
+	holder_show(in, &roles, &node, &names);
+	ctl_table_cell(t, "%s", cgn_buf_z(&roles));
+	ctl_table_cell(t, "%s", cgn_buf_z(&node));
+	ctl_table_cell(t, "%s", cgn_buf_z(&names));
 }
 
 /* Add the row of a certificate that was written. */
 static CGN_RC leaf_row(const char *dir, const char *name, struct ctl_table *t, struct cgn_err *err)
 {
 	struct pki_info in;
-	struct cgn_buf names = {0};
 	CGN_TRY(inspect_leaf(dir, name, NULL, &in, err));
-	for (size_t i = 0; i < in.n_names; i++)
-		cgn_buf_fmt(&names, "%s%s", i > 0 ? "," : "", in.names[i]);
 	ctl_table_cell(t, "%s/%s.pem", dir, name);
 	ctl_table_cell(t, "%s/%s.key", dir, name);
 	ctl_table_cell(t, "%lld", (long long)(in.when.to - unix_now() + DAY / 2) / DAY);
-	ctl_table_cell(t, "%s", cgn_buf_z(&names));
-	cgn_buf_fini(&names);
+	holder_cells(&in, t);
 	return CGN_OK;
 }
 
@@ -164,69 +170,91 @@ static CGN_RC check_days(const char *dir, uint64_t days, const struct pki_info *
 			  (unsigned long long)days, dir, (long long)(authority->when.to - now) / DAY);
 }
 
-/* Create a certificate, or renew the one that is there, with its names and |names|. */
-static CGN_RC make_leaf(const char *dir, const char *name, const char *const *names, uint64_t days,
-	const struct pki_pair *ca, struct ctl_table *t, struct cgn_err *err)
+/* The certificates that bootstrap makes. */
+struct making {
+	const char *dir, *cluster, *node; /* |node|: that of agent and kvcached. */
+	uint64_t days;
+	struct pki_pair ca;
+	const char *names[PKI_MAX_NAMES + 1];
+	size_t n_names; /* Without the URIs of a certificate. */
+	struct ctl_table table;
+};
+
+/* Create a certificate, or renew the one that is there, with its names and those of |m| and |h|. */
+static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 {
 	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
 	struct pki_info in = {0};
 	int64_t now = unix_now();
-	const struct pki_validity when = {now, now + (int64_t)days * DAY};
-	if (!name_ok(name))
-		return CGN_FAIL(err, INVALID,
-			"'%s' cannot be the name of a certificate: it must not be 'ca', begin with '.' or contain '/'",
-			name);
-	CGN_TRY(pki_inspect(cgn_buf_view(&ca->cert), &in, err));
-	CGN_TRY(check_days(dir, days, &in, err));
-	if (leaf_exists(dir, name)) {
-		CGN_TRY(inspect_leaf(dir, name, &old, &in, err));
-		CGN_TRY(cgn_err_of(pki_renew_leaf(ca, cgn_buf_view(&old), names, when, &pair, err), name,
-			err));
-	} else {
-		CGN_TRY(pki_make_leaf(ca, name, names, when, &pair, err));
+	const struct pki_validity when = {now, now + (int64_t)m->days * DAY};
+	bool again = leaf_exists(m->dir, h->file);
+	if (again) {
+		CGN_TRY(inspect_leaf(m->dir, h->file, &old, &in, err));
+		CGN_TRY(holder_match(&in, h, err));
 	}
-	CGN_TRY(write_pair(dir, name, &pair, err));
-	return leaf_row(dir, name, t, err);
+	size_t n = m->n_names;
+	for (size_t i = 0; i < h->n_uris; i++)
+		m->names[n++] = h->uris[i];
+	m->names[n] = NULL;
+	if (again)
+		CGN_TRY(cgn_err_of(pki_renew_leaf(&m->ca, cgn_buf_view(&old), m->names, when, &pair, err),
+			h->file, err));
+	else
+		CGN_TRY(pki_make_leaf(&m->ca, h->file, m->names, when, &pair, err));
+	CGN_TRY(write_pair(m->dir, h->file, &pair, err));
+	return leaf_row(m->dir, h->file, &m->table, err);
 }
 
-static CGN_RC make_leaves(const struct ctl_args *a, const char *dir, uint64_t days, const struct pki_pair *ca,
-	struct ctl_table *t, struct cgn_err *err)
+static CGN_RC make_leaf(struct making *m, const char *leaf, struct cgn_err *err)
+{
+	struct pki_info in = {0};
+	struct holder h;
+	CGN_TRY(holder_read(leaf, m->cluster, m->node, &h, err));
+	CGN_TRY(holder_read(leaf, m->cluster, m->node, &h, err));
+	CGN_TRY(pki_inspect(cgn_buf_view(&m->ca.cert), &in, err));
+	CGN_TRY(check_days(m->dir, m->days, &in, err));
+	return sign_leaf(m, &h, err);
+}
+
+static CGN_RC make_leaves(const struct ctl_args *a, struct making *m, struct cgn_err *err)
 {
 	static const char *const usual[] = {"router", "agent", "admin"};
-	const char *names[PKI_MAX_NAMES + 1], *name;
+	const char *leaf;
 	char host[256] = {0};
-	CGN_TRY(names_of(a, host, sizeof host - 1, names, err));
-	for (size_t i = 0; (name = ctl_flag_nth(a, "--leaf", i)) != NULL; i++)
-		CGN_TRY(make_leaf(dir, name, names, days, ca, t, err));
+	CGN_TRY(names_of(a, host, sizeof host - 1, m->names, err));
+	for (m->n_names = 0; m->names[m->n_names] != NULL;)
+		m->n_names++;
+	if ((m->node = ctl_flag(a, "--node")) == NULL)
+		m->node = host;
+	for (size_t i = 0; (leaf = ctl_flag_nth(a, "--leaf", i)) != NULL; i++)
+		CGN_TRY(make_leaf(m, leaf, err));
 	for (size_t i = 0; ctl_flag_nth(a, "--leaf", 0) == NULL && i < CGN_COUNT(usual); i++)
-		CGN_TRY(make_leaf(dir, usual[i], names, days, ca, t, err));
+		CGN_TRY(make_leaf(m, usual[i], err));
 	return CGN_OK;
 }
 
 CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 {
-	const char *dir = ctl_flag(a, "--out");
-	uint64_t days = 0;
+	struct making m = {.dir = ctl_flag(a, "--out"), .cluster = ctl_flag(a, "--name")};
 	bool made = false;
-	struct pki_pair ca = {0};
-	struct ctl_table t = {0};
-	CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &days, err));
-	CGN_TRY(disk_mkdirs(dir, 0700, err));
-	leaf_columns(&t);
-	cgn_rc rc = load_authority(a, dir, days, &ca, &made, err);
+	CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &m.days, err));
+	CGN_TRY(disk_mkdirs(m.dir, 0700, err));
+	leaf_columns(&m.table);
+	cgn_rc rc = load_authority(a, m.dir, m.days, &m.ca, &made, err);
 	if (cgn_ok(rc) && made) {
-		ctl_table_cell(&t, "%s/ca.pem", dir);
-		ctl_table_cell(&t, "%s/ca.key", dir);
-		ctl_table_cell(&t, "%llu", (unsigned long long)days * 10);
-		ctl_table_cell(&t, "%s", "");
+		ctl_table_cell(&m.table, "%s/ca.pem", m.dir);
+		ctl_table_cell(&m.table, "%s/ca.key", m.dir);
+		ctl_table_cell(&m.table, "%llu", (unsigned long long)m.days * 10);
+		for (int i = 0; i < 3; i++) /* It names no role, no node and no host. */
+			ctl_table_cell(&m.table, "%s", "");
 	}
 	if (cgn_ok(rc))
-		rc = make_leaves(a, dir, days, &ca, &t, err);
-	pki_pair_fini(&ca);
+		rc = make_leaves(a, &m, err);
+	pki_pair_fini(&m.ca);
 	if (cgn_ok(rc))
-		return ctl_table_print(&t, a->json, err);
-	cgn_buf_fini(&t.text);
+		return ctl_table_print(&m.table, a->json, err);
+	cgn_buf_fini(&m.table.text);
 	return rc;
 }
 
@@ -309,7 +337,7 @@ static CGN_RC renew_found(void *user, const char *name, struct cgn_err *err)
 static CGN_RC renew_named(const struct ctl_args *a, struct renewal *r, struct cgn_err *err)
 {
 	for (size_t i = 0; i < a->n_words; i++)
-		if (!name_ok(a->words[i]) || !leaf_exists(r->dir, a->words[i]))
+		if (!holder_file_ok(a->words[i]) || !leaf_exists(r->dir, a->words[i]))
 			return CGN_FAIL(err, NOT_FOUND,
 				"there is no certificate %s/%.100s.pem; cgn-ctl pki show --dir %s lists them",
 				r->dir, a->words[i], r->dir);
@@ -350,12 +378,9 @@ static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err
 {
 	struct showing *s = user;
 	struct pki_info in;
-	struct cgn_buf names = {0};
 	char ends[40] = "";
 	struct tm tm;
 	CGN_TRY(inspect_leaf(s->dir, name, NULL, &in, err));
-	for (size_t i = 0; i < in.n_names; i++)
-		cgn_buf_fmt(&names, "%s%s", i > 0 ? "," : "", in.names[i]);
 	time_t end = (time_t)in.when.to;
 	if (gmtime_r(&end, &tm) != NULL)
 		(void)strftime(ends, sizeof ends, "%Y-%m-%d %H:%M:%S", &tm);
@@ -367,8 +392,7 @@ static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err
 	ctl_table_cell(&s->table, "%s", ends);
 	ctl_table_cell(&s->table, "%s", in.issuer);
 	ctl_table_cell(&s->table, "%s", in.serial);
-	ctl_table_cell(&s->table, "%s", cgn_buf_z(&names));
-	cgn_buf_fini(&names);
+	holder_cells(&in, &s->table);
 	return CGN_OK;
 }
 
@@ -382,6 +406,8 @@ CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 	ctl_table_column(&s.table, "ENDS UTC", false);
 	ctl_table_wide_column(&s.table, "ISSUER", false);
 	ctl_table_wide_column(&s.table, "SERIAL", false);
+	ctl_table_column(&s.table, "ROLES", false);
+	ctl_table_column(&s.table, "NODE", false);
 	ctl_table_column(&s.table, "NAMES", false);
 	cgn_rc rc = each_certificate(s.dir, show_certificate, &s, err);
 	if (cgn_ok(rc))

@@ -173,6 +173,10 @@ static CGN_RC crt_add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_e
 		return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
 					    GNUTLS_FSAN_APPEND),
 			"add an address", err);
+	if (strstr(name, "://") != NULL)
+		return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_URI, name,
+					    (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+			"add a URI", err);
 	if (!is_dns_name(cgn_str_of(name)))
 		return CGN_FAIL(err, INVALID, "\"%.200s\" is neither a DNS name nor an IP address", name);
 	return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
@@ -291,7 +295,7 @@ static bool crt_name_at(gnutls_x509_crt_t crt, unsigned i, char *out, size_t cap
 	char raw[256];
 	size_t n = sizeof raw;
 	int type = gnutls_x509_crt_get_subject_alt_name(crt, i, raw, &n, NULL);
-	if (type == GNUTLS_SAN_DNSNAME)
+	if (type == GNUTLS_SAN_DNSNAME || type == GNUTLS_SAN_URI)
 		return cgn_str_copyz(out, cap, (struct cgn_str){raw, n});
 	if (type == GNUTLS_SAN_IPADDRESS && (n == 4 || n == 16))
 		return inet_ntop(n == 4 ? AF_INET : AF_INET6, raw, out, (socklen_t)cap) != NULL;

@@ -23,8 +23,8 @@ struct pki_validity {
 CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki_pair *out,
 	struct cgn_err *err);
 
-/* Make a leaf signed by |ca|, for servers and clients. |names|: DNS names and IP addresses, recognized by their
- * shape; NULL-terminated, at most PKI_MAX_NAMES; may be NULL. CGN_INVALID quotes the name that is neither, or
+/* Make a leaf signed by |ca|, for servers and clients. |names|: DNS names, IP addresses and URIs, recognized by their
+ * shape (a URI has "://"); NULL-terminated, at most PKI_MAX_NAMES; may be NULL. CGN_INVALID quotes the name that is neither, or
  * says that |when| is outside the authority's validity. */
 #define PKI_MAX_NAMES 64
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,

@@ -183,13 +183,45 @@ static void ctl_reference(struct cgn_buf *out)
 	put_exit_codes(out);
 }
 
+static void permissions_reference(struct cgn_buf *out)
+{
+	static const struct {
+		const char *text, *help;
+		bool own;
+	} actions[] = {
+#define ACTION(id, text, own, help) {text, help, own},
+#include "policy/identity/actions.def"
+#undef ACTION
+	};
+	static const struct {
+		const char *name, *allow, *help;
+	} roles[] = {
+#define ROLE(id, name, allow, help) {name, allow, help},
+#include "policy/identity/roles.def"
+#undef ROLE
+	};
+	cgn_buf_putz(out,
+		"# Permissions and roles\n\n"
+		"Generated from the tables in `src/policy/identity/` by `scripts/gen-reference`; do not edit.\n\n"
+		"A permission is an action, or an action with a pattern of objects: `model.use:llama-*`. `*`, `?` and `[a-z]` stand for\n"
+		"any text, a character and a range, in actions too. Certificates, API keys and users have roles; `[roles.\"NAME\"]` in the\n"
+		"configuration adds roles to these.\n\n"
+		"## Actions\n\n| action | allows to |\n|---|---|\n");
+	for (size_t i = 0; i < CGN_COUNT(actions); i++)
+		cgn_buf_fmt(out, "| `%s` | %s%s |\n", actions[i].text, actions[i].help,
+			actions[i].own ? "; a certificate may do it for its own node only" : "");
+	cgn_buf_putz(out, "\n## Roles\n\n| role | permissions | for |\n|---|---|---|\n");
+	for (size_t i = 0; i < CGN_COUNT(roles); i++)
+		cgn_buf_fmt(out, "| `%s` | `%s` | %s |\n", roles[i].name, roles[i].allow, roles[i].help);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *page;
 		void (*print)(struct cgn_buf *out);
 	} pages[] = {{"configuration", config_reference}, {"metrics", metrics_reference},
-		{"cgn-ctl", ctl_reference}, {"permissions", identity_reference}};
+		{"cgn-ctl", ctl_reference}, {"permissions", permissions_reference}};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	for (size_t i = 0; argc == 2 && i < CGN_COUNT(pages); i++)
 		if (strcmp(argv[1], pages[i].page) == 0)

@@ -3,6 +3,11 @@
 #include "agent/daemon/agent.h"
 #include "agent/engine/launch.h"
 
+static const char *grpc_addr(const struct config *cfg)
+{
+	return cfg->agent.listen;
+}
+
 static const char *admin_addr(const struct config *cfg)
 {
 	return cfg->agent.listen_admin;
@@ -55,7 +60,8 @@ int main(int argc, char **argv)
 		.n_flags = CGN_COUNT(flags),
 		.metrics = metrics,
 		.n_metrics = CGN_COUNT(metrics),
-		.admin_addr = admin_addr,
+		.admin = {"agent.listen_admin", admin_addr},
+		.grpc = {"agent.listen", grpc_addr},
 		.drain_timeout = drain_timeout,
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),

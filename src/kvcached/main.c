@@ -151,6 +151,11 @@ static void kvcached_drain(void *state)
 	kvcached_workers_drain(state);
 }
 
+static const char *grpc_addr(const struct config *cfg)
+{
+	return cfg->kv.listen;
+}
+
 static const char *admin_addr(const struct config *cfg)
 {
 	return cfg->kv.listen_admin;
@@ -195,7 +200,8 @@ int main(int argc, char **argv)
 		.n_flags = CGN_COUNT(flags),
 		.metrics = metrics,
 		.n_metrics = CGN_COUNT(metrics),
-		.admin_addr = admin_addr,
+		.admin = {"kv.listen_admin", admin_addr},
+		.grpc = {"kv.listen", grpc_addr},
 		.drain_timeout = drain_timeout,
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),

@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 		.examples = "  cgn-metrics --config /etc/cognitora/cognitora.toml\n",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
-		.admin_addr = admin_addr,
+		.admin = {"metrics.listen", admin_addr},
 		.drain_timeout = drain_timeout,
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),

@@ -143,6 +143,8 @@ static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 			.tls = r->ports.grpc_tls},
 		.methods = router_methods,
 		.n_methods = router_n_methods,
+		.admit = access_admit,
+		.gate = svc_access(r->svc),
 		.health = true,
 	};
 	CGN_TRY(grpc_server_new(r->loop, &cfg, r, &r->ports.grpc, err));
@@ -316,6 +318,11 @@ static bool router_is_ready(void *state, struct cgn_buf *why)
 	return false;
 }
 
+static const char *grpc_addr(const struct config *cfg)
+{
+	return cfg->router.listen_grpc;
+}
+
 static const char *admin_addr(const struct config *cfg)
 {
 	return cfg->router.listen_admin;
@@ -351,7 +358,8 @@ int main(int argc, char **argv)
 		.n_flags = CGN_COUNT(flags),
 		.metrics = metrics,
 		.n_metrics = CGN_COUNT(metrics),
-		.admin_addr = admin_addr,
+		.admin = {"router.listen_admin", admin_addr},
+		.grpc = {"router.listen_grpc", grpc_addr},
 		.root = page_redirect,
 		.drain_timeout = drain_timeout,
 		.routes = router_admin_routes,

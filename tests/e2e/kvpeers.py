@@ -49,7 +49,7 @@ def rotate(folder, name, valid=(-60, 172800)):
     def openssl(*args):
         subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
     begin, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + t)) for t in valid)
-    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    (folder / "ext").write_text(f"subjectAltName=IP:127.0.0.1,URI:cognitora://cognitora/kvcached/{name}\nextendedKeyUsage=serverAuth,clientAuth\n")
     (folder / "ca.conf").write_text(CA_CONF)
     (folder / "index").touch()
     openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", "new.key")

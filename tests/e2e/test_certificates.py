@@ -16,7 +16,7 @@ CONNECTED = 'cgn_state_connected{what="%s"}'
 
 @pytest.fixture
 def pki(tmp_path):
-    return bootstrap(tmp_path / "pki", "router", "agent", "kv", "admin")
+    return bootstrap(tmp_path / "pki", "router", "agent=agent@a", "kv", "admin")
 
 
 @pytest.fixture
@@ -146,9 +146,8 @@ def test_a_bad_revocation_list_is_refused_and_the_old_one_stays(cluster, tmp_pat
 
 
 def test_who_ordered_it_is_in_the_log(cluster, pki):
-    mine = {"security": {**security(pki, "router"), "require_mtls": True}}
-    r = cluster.router(mine)
-    cluster.node("a", sections=mine)
+    r = cluster.router({"security": {**security(pki, "router"), "require_mtls": True}})
+    cluster.node("a", sections={"security": {**security(pki, "agent"), "require_mtls": True}})
     until(lambda: cluster.states().get("a") == "ready", "the node is ready")
 
     def ctl(*args):

@@ -68,7 +68,7 @@ def test_a_revoked_key_is_refused_soon(cluster):
 # ---- TLS ----
 
 def pki(folder):
-    ctl("pki", "bootstrap", "--out", folder)
+    ctl("pki", "bootstrap", "--out", folder, "--leaf", "router", "--leaf", "admin", "--leaf", "a=agent+router")
     return folder
 
 
@@ -117,8 +117,8 @@ def test_certificates_are_changed_under_load(cluster):
 
 def test_mtls_refuses_strangers(cluster):
     mine, other = pki(cluster.folder / "pki"), pki(cluster.folder / "other")
-    cluster.common = {"security": {"require_mtls": True, "ca_file": str(mine / "ca.pem"), "cert_file": str(mine / "router.pem"),
-                                   "key_file": str(mine / "router.key")}}
+    cluster.common = {"security": {"require_mtls": True, "ca_file": str(mine / "ca.pem"), "cert_file": str(mine / "a.pem"),
+                                   "key_file": str(mine / "a.key")}}
     up(cluster, FAST)
     assert cluster.chat("inside", max_tokens=1).status == 200
 

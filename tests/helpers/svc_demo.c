@@ -118,7 +118,7 @@ int main(int argc, char **argv)
 		.summary = "tries the frame of the daemons",
 		.flags = flags,
 		.n_flags = CGN_COUNT(flags),
-		.admin_addr = admin_addr,
+		.admin = {"router.listen_admin", admin_addr},
 		.drain_timeout = drain_timeout,
 		.routes = routes,
 		.n_routes = CGN_COUNT(routes),

@@ -55,7 +55,8 @@ def ctl(*args):
 
 def certificates(folder):
     """A CA with a certificate for each program, as an operator makes them."""
-    ctl("pki", "bootstrap", "--out", folder)
+    ctl("pki", "bootstrap", "--out", folder, "--leaf", "router", "--leaf", "admin=operator+router+agent@guest", "--leaf", "fast",
+        "--leaf", "slow")
     return folder
 
 
@@ -80,10 +81,10 @@ class Gateway:
             self.key = json.loads(ctl("key", "create", "--file", folder / "keys", "--name", "t", "--scopes", "chat,embed", "-o", "json"))["key"]
             router["router"] |= {"tls_cert_file": str(self.pki / "router.pem"), "tls_key_file": str(self.pki / "router.key")}
             router |= security(self.pki, "router") | {"auth": {"enabled": True, "api_keys_file": str(folder / "keys")}}
-        agent = security(self.pki, "agent") if secure else None
+        agent = (lambda name: security(self.pki, name)) if secure else (lambda _: None)
         self.cluster.router(router)
-        self.cluster.node("fast", *FAST, sections=agent)
-        self.slow = self.cluster.node("slow", *SLOW, model="slow", sections=agent)
+        self.cluster.node("fast", *FAST, sections=agent("fast"))
+        self.slow = self.cluster.node("slow", *SLOW, model="slow", sections=agent("slow"))
         self.twin_port = self.cluster.engine("twin", *FAST)[1]
         self.url = f"{'https' if secure else 'http'}://localhost:{self.cluster.http_port}"
         self.direct = f"http://127.0.0.1:{self.twin_port}"

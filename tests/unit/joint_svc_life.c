@@ -213,7 +213,7 @@ static const struct svc_admin_route routes[] = {{"GET", "/show", route_show}, {"
 static const struct svc_program program = {.name = "cgn-life",
 	.summary = "lives and ends",
 	.examples = "  cgn-life",
-	.admin_addr = life_admin,
+	.admin = {"router.listen_admin", life_admin},
 	.drain_timeout = life_limit,
 	.routes = routes,
 	.n_routes = CGN_COUNT(routes),

@@ -393,8 +393,10 @@ static void on_scrape(struct grpc_call *c, void *agent)
 
 static CGN_RC open_server(struct agent *a, const struct config *cfg, struct cgn_err *err)
 {
-	static const struct grpc_method methods[] = {{PROTO_AGENT_GENERATE, on_generate},
-		{PROTO_AGENT_WATCH, on_watch}, {SCRAPE_PATH, on_scrape}};
+	static const struct grpc_method methods[] = {{PROTO_AGENT_GENERATE, on_generate,
+							     ACTION_NODE_GENERATE},
+		{PROTO_AGENT_WATCH, on_watch, ACTION_NODE_WATCH},
+		{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ}};
 	uint64_t message = cfg->router.max_body + MESSAGE_SLACK;
 	CGN_TRY(state_tls_server(cfg, &a->tls, err));
 	svc_watch_certificate(a->svc, "security.cert_file", a->tls);
@@ -410,6 +412,8 @@ static CGN_RC open_server(struct agent *a, const struct config *cfg, struct cgn_
 		.n_methods = CGN_COUNT(methods),
 		.health = true,
 		.budget = &a->budget,
+		.admit = access_admit,
+		.gate = svc_access(a->svc),
 	};
 	a->budget.setting = "agent.max_inflight_body";
 	return grpc_server_new(a->loop, &server, a, &a->grpc, err);
@@ -447,6 +451,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 {
 	static const struct state_announce_ops announce = {.on_connected = on_connected};
 	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
+	a->insecure = cfg->security.insecure && !identity_is_local(cgn_str_of(cfg->agent.listen));
 	wanted_open(&a->wanted, a->loop, cfg, a->node_id);
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(node_store_open(&a->store, a->loop, cfg, &store_ops, a, err));

@@ -59,6 +59,7 @@ struct agent {
 		direct_timer;       /* Draining: requests that routers had sent by then have been told of */
 	char host_id[PROC_HOST_ID]; /* Empty: not known */
 	bool draining;              /* No new requests */
+	bool insecure;              /* Everybody who reaches agent.listen may do everything there. */
 	bool leaving;               /* The last request has ended: routers forget the node, engines stop */
 	bool left;                  /* Routers have forgotten the node */
 };

@@ -206,6 +206,7 @@ static Cognitora__V1__Node *node_describe(struct agent *a)
 	n->engines = engines;
 	n->n_engines = a->n_engines;
 	n->draining = a->draining;
+	n->insecure = a->insecure;
 	n->version = version;
 	n->started_unix_ms = a->started_unix_ms;
 	return store_describe(a, n) ? n : NULL;

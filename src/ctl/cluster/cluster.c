@@ -215,11 +215,26 @@ static const char *state_note(const Cognitora__V1__StatusResponse *s)
 	return s->state_connected ? "" : " (NOT REACHABLE)";
 }
 
+/* Warn of ports that need no certificate. */
+static void insecure_lines(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s->n_nodes; i++)
+		n += s->nodes[i]->node != NULL && s->nodes[i]->node->insecure;
+	if (s->insecure[0] != '\0')
+		cgn_buf_fmt(out, "INSECURE  router: everybody who reaches %s may do everything\n",
+			ctl_shown(s->insecure));
+	if (n > 0)
+		cgn_buf_fmt(out, "INSECURE  %zu node%s: everybody who reaches the agent may do everything\n",
+			n, n == 1 ? "" : "s");
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", ctl_shown(s->cluster),
 		ctl_shown(s->router_version), (unsigned long long)(s->uptime_ms / 1000),
 		ctl_shown(s->state_backend), state_note(s));
+	insecure_lines(s, out);
 	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
 	if (s->traffic != NULL) /* The same for the traffic. */
@@ -239,7 +254,8 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 {
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
-	pb_json_members(&o, s, "cluster router_version uptime_ms state_backend state_connected state_stale");
+	pb_json_members(&o, s,
+		"cluster router_version uptime_ms state_backend state_connected state_stale insecure");
 	if (s->policy != NULL) {
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);

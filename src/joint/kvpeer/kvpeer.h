@@ -20,6 +20,7 @@
 #include "cognitora/v1/kv.pb-c.h"
 #include "io/loop/loop.h"
 #include "io/quic/quic.h"
+#include "joint/access/access.h"
 #include "joint/kvstore/kvstore.h"
 #include "policy/kvfetch/kvfetch.h"
 
@@ -36,6 +37,9 @@ struct kvpeer_cfg {
 	struct telemetry *telemetry; /* borrowed */
 	const char *listen;          /* UDP, host:port */
 	struct tls_ctx *tls;         /* certificate of the node and CA of the cluster; a reference is kept */
+	/* Other stores need kv.read to fetch from this one, and kv.write for this one to fetch from them, as their blocks
+	 * become this store's. Borrowed; NULL: every certificate of the CA will do. */
+	struct access *access;
 	const char *node_id, *rack, *region; /* this node; copied; rack and region may be NULL */
 	size_t index_bytes;                  /* at least kvpeer_least_index */
 	unsigned readers;                    /* threads that may call kvpeer_has at once */

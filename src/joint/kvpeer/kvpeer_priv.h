@@ -33,7 +33,8 @@ enum kvpeer_code {
 	KVPEER_CODE_NOT_UNDERSTOOD,
 	KVPEER_CODE_ENOUGH,
 	KVPEER_CODE_SLOW,
-	KVPEER_CODE_SELF
+	KVPEER_CODE_SELF,
+	KVPEER_CODE_FORBIDDEN
 };
 
 /* Names of nodes. A name that kvpeer_has returned is valid until kvpeer_close, so names are freed at the
@@ -112,6 +113,7 @@ struct kvpeer {
 	struct kvstore *store;
 	struct telemetry *telemetry;
 	struct tls_ctx *tls;
+	struct access *access;
 	struct quic_endpoint *ep;
 	uint64_t instance;
 	char *node, *rack, *region;

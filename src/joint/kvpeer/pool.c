@@ -105,12 +105,26 @@ void kvpeer_peer_ready(struct kvpeer_peer *p)
 	p->trouble_said = false;
 }
 
+/* May the holder of the certificate of |c|, at |from|, do |action| with this store's blocks? */
+static CGN_RC holder_check(struct kvpeer *kp, const struct quic_conn *c, struct cgn_str from,
+	enum identity_action action, struct cgn_err *err)
+{
+	struct principal who;
+	if (kp->access == NULL)
+		return CGN_OK;
+	access_peer(kp->access, from, quic_conn_peer_name(c), quic_conn_peer_uris(c), &who);
+	return access_check(kp->access, &who, action, (struct cgn_str){0}, err);
+}
+
 static void peer_on_open(struct quic_conn *c, void *user)
 {
 	struct kvpeer_peer *p = user;
-	(void)c;
+	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
-	kvpeer_hear(p);
+	if (cgn_ok(holder_check(p->kp, c, cgn_str_of(p->address), ACTION_KV_WRITE, &err)))
+		kvpeer_hear(p);
+	else
+		kvpeer_peer_lost(p, KVPEER_CODE_FORBIDDEN, &err);
 }
 
 static void peer_on_close(struct quic_conn *c, void *user, const struct cgn_err *why)
@@ -304,7 +318,13 @@ static const struct quic_conn_ops kvpeer_guest_ops = {.on_stream = guest_stream,
 static void guest_on_accept(void *user, struct quic_conn *c)
 {
 	struct kvpeer *kp = user;
+	struct cgn_err err;
 	CGN_LIVE(kp, KVPEER_TAG);
+	if (!cgn_ok(holder_check(kp, c, quic_conn_peer(c), ACTION_KV_READ, &err))) {
+		cgn_log_limited(WARN, "kvpeer.guest_refused", F_STR("why", err.msg));
+		quic_conn_close(c, KVPEER_CODE_FORBIDDEN, err.msg);
+		return;
+	}
 	struct kvpeer_guest *g =
 		kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
 	if (g == NULL)
@@ -360,7 +380,11 @@ static CGN_RC pool_open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg
 static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
 {
 	struct kvstore_stats st;
-	*kp = (struct kvpeer){.tag = KVPEER_TAG, .loop = l, .store = cfg->store, .telemetry = cfg->telemetry};
+	*kp = (struct kvpeer){.tag = KVPEER_TAG,
+		.loop = l,
+		.store = cfg->store,
+		.telemetry = cfg->telemetry,
+		.access = cfg->access};
 	kvstore_stats(cfg->store, &st);
 	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);

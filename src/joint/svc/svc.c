@@ -36,6 +36,7 @@ struct svc {
 	struct tracing *tracing; /* NULL: off. */
 	struct telemetry *telemetry;
 	struct audit *audit; /* NULL: off. */
+	struct access *access;
 	/* The configuration at the start: keys that are not live keep these values until a restart. */
 	struct config *boot;
 	struct config *cfg; /* The configuration that was loaded last; may be |boot|. */
@@ -166,6 +167,15 @@ static void crl_follow_file(struct svc *s)
 		svc_reload_refused(s, err.msg);
 }
 
+static void access_follow(struct svc *s)
+{
+	struct cgn_err err;
+	if (cgn_ok(access_reload(s->access, s->cfg, &err)))
+		return;
+	cgn_log(ERROR, "access.refused", F_STR("why", err.msg), F_STR("then", "the old roles stay"));
+	svc_reload_refused(s, err.msg);
+}
+
 static void config_take(struct svc *s, struct config **take)
 {
 	struct config *old = s->cfg;
@@ -174,6 +184,7 @@ static void config_take(struct svc *s, struct config **take)
 	logs_follow(s->program, s->cfg);
 	audit_follow_file(s);
 	crl_follow_file(s);
+	access_follow(s);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
 	svc_certs_again(&s->certs);
@@ -223,6 +234,20 @@ void svc_reload_release(struct svc *s)
 		reload_end(s);
 }
 
+/* Load the configuration, and refuse roles and ports that the program would not start with. */
+static CGN_RC config_load_checked(const struct svc_program *p, const struct svc_args *args,
+	struct config **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(config_free) struct config *cfg = NULL;
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *roles = NULL;
+	CGN_TRY(svc_config_load(args, &cfg, err));
+	CGN_TRY(identity_roles_new(cfg, &roles, err));
+	CGN_TRY(svc_ports_check(p, cfg, err));
+	*out = cfg;
+	cfg = NULL;
+	return CGN_OK;
+}
+
 static void on_reload_signal(void *arg, int signo)
 {
 	(void)signo;
@@ -233,7 +258,7 @@ static void on_reload_signal(void *arg, int signo)
 	svc_notify_reloading(&s->notify, cgn_clock_now());
 	struct config *cfg = NULL;
 	struct cgn_err err;
-	if (!cgn_ok(svc_config_load(s->args, &cfg, &err))) {
+	if (!cgn_ok(config_load_checked(s->program, s->args, &cfg, &err))) {
 		cgn_log(ERROR, "svc.reload_failed", F_STR("why", err.msg),
 			F_STR("then", "the old configuration stays"));
 		life_note(s, "config.reload", "HUP", err.msg);
@@ -309,7 +334,7 @@ static void files_raise(void)
 
 static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 {
-	const char *addr = s->program->admin_addr != NULL ? s->program->admin_addr(s->cfg) : NULL;
+	const char *addr = s->program->admin.addr != NULL ? s->program->admin.addr(s->cfg) : NULL;
 	if (addr == NULL)
 		return CGN_OK;
 	struct svc_admin_cfg cfg = {.program = s->program,
@@ -334,6 +359,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(audit_open(s->loop, s->telemetry, s->cfg, &s->audit, err));
 	CGN_TRY(svc_crl_open(&s->crl, s->loop, s->telemetry, s->boot, err));
+	CGN_TRY(access_new(s->cfg, s->audit, &s->access, err));
 	CGN_TRY(tracing_open(s->loop, s->program->name, s->telemetry, &s->tracing, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
@@ -348,8 +374,9 @@ static void svc_serve(struct svc *s)
 	if (s->notify.watchdog > 0)
 		cgn_timer_set(&s->watchdog, s->notify.watchdog);
 	cgn_log(INFO, "svc.ready", F_STR("version", CGN_VERSION),
-		F_STR("admin", s->admin != NULL ? s->program->admin_addr(s->boot) : "none"),
+		F_STR("admin", s->admin != NULL ? s->program->admin.addr(s->boot) : "none"),
 		F_U64("admin_port", s->admin != NULL ? svc_admin_port(s->admin) : 0), F_I64("pid", getpid()));
+	svc_ports_warn(s->program, s->boot);
 	life_note(s, "program.start", "", NULL);
 	cgn_loop_run(s->loop);
 }
@@ -369,6 +396,7 @@ static void svc_close(struct svc *s)
 			s->program->stop(&s->state);
 		tracing_close(&s->tracing);
 		svc_admin_close(&s->admin);
+		access_free(&s->access);
 		audit_close(&s->audit);
 		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
 		cgn_loop_run(s->loop);
@@ -440,7 +468,9 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 		cgn_buf_fmt(&text, "%s %s\n", p->name, CGN_VERSION);
 		return print_and_free(&text);
 	}
-	if (!cgn_ok(svc_config_load(&args, &cfg, &err)))
+	cgn_rc rc = args.mode == SVC_PRINT ? svc_config_load(&args, &cfg, &err)
+					   : config_load_checked(p, &args, &cfg, &err);
+	if (!cgn_ok(rc))
 		return error_print(p, &err);
 	if (args.mode == SVC_CHECK)
 		return check_all(p, cfg);
@@ -469,6 +499,18 @@ struct tracing *svc_tracing(struct svc *s)
 {
 	CGN_LIVE(s, SVC_TAG);
 	return s->tracing;
+}
+
+struct access *svc_access(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->access;
+}
+
+void svc_open_ports(const struct svc *s, struct cgn_buf *out)
+{
+	CGN_LIVE(s, SVC_TAG);
+	svc_ports_open(s->program, s->boot, out);
 }
 
 struct telemetry *svc_telemetry(struct svc *s)

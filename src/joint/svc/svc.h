@@ -19,6 +19,7 @@
 #include "base/core/err.h"
 #include "io/http/http.h"
 #include "io/loop/loop.h"
+#include "joint/access/access.h"
 #include "joint/audit/audit.h"
 #include "joint/telemetry/telemetry.h"
 #include "joint/tracing/tracing.h"
@@ -67,13 +68,21 @@ struct svc_admin_route {
 		struct svc_admin_reply *r);
 };
 
+/* A port of the program: the setting of its address, and the address; addr NULL: there is none. */
+struct svc_port {
+	const char *key;
+	const char *(*addr)(const struct config *cfg);
+};
+
 struct svc_program {
 	const char *name;    /* "cgn-router" */
 	const char *summary; /* For --help. */
 	const char *examples;
 	const struct svc_flag *flags;
 	size_t n_flags;
-	const char *(*admin_addr)(const struct config *cfg); /* NULL: no admin port */
+	/* Ports on which callers give orders. Where other machines reach one, it needs certificates or security.insecure;
+	 * else the start is refused. */
+	struct svc_port admin, grpc;
 	cgn_nsec (*drain_timeout)(const struct config *cfg);
 	/* Answers GET / in another way than by the list of paths, if it wants to (returns true); NULL: it does not. */
 	bool (*root)(const struct http_head *h, struct svc_admin_reply *r);
@@ -106,8 +115,11 @@ struct svc_program {
 int svc_main(const struct svc_program *p, int argc, char **argv);
 struct cgn_loop *svc_loop(struct svc *s);
 struct tracing *svc_tracing(
-	struct svc *s);                 /* NULL: the environment sets no collector. Closed after stop(). */
-struct audit *svc_audit(struct svc *s); /* The audit log; NULL: there is none. Closed after stop(). */
+	struct svc *s);                   /* NULL: the environment sets no collector. Closed after stop(). */
+struct audit *svc_audit(struct svc *s);   /* The audit log; NULL: there is none. Closed after stop(). */
+struct access *svc_access(struct svc *s); /* Who may do what; freed after stop(). */
+/* Append the ports that security.insecure opens to everybody, "KEY ADDRESS, KEY ADDRESS"; nothing when it opens none. */
+void svc_open_ports(const struct svc *s, struct cgn_buf *out);
 struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed after stop(). */
 /* Watch the certificate of |tls|, which the setting |key| names; call from start. The metric
  * cgn_tls_certificate_expiry_seconds shows when the certificate ends. When two weeks are left, or a third of

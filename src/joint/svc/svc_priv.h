@@ -30,6 +30,14 @@ void svc_help(const struct svc_program *p, struct cgn_buf *out);
  * flags. */
 CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
 
+/* ports.c */
+/* CGN_INVALID: a port for orders is open to other machines without certificates and without security.insecure. */
+CGN_RC svc_ports_check(const struct svc_program *p, const struct config *cfg, struct cgn_err *err);
+void svc_ports_open(const struct svc_program *p, const struct config *cfg,
+	struct cgn_buf *out); /* svc_open_ports */
+/* Log the ports that security.insecure opens. */
+void svc_ports_warn(const struct svc_program *p, const struct config *cfg);
+
 /* notify.c: the datagrams of sd_notify(3). Without a manager that listens, nothing is sent. */
 struct svc_notify {
 	int fd;            /* -1: no manager listens. */

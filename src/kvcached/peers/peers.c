@@ -113,6 +113,7 @@ static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, st
 		.telemetry = p->daemon->telemetry,
 		.listen = cfg->kv.quic_listen,
 		.tls = p->tls,
+		.access = svc_access(p->daemon->svc),
 		.node_id = node,
 		.rack = cfg->kv.rack,
 		.region = cfg->kv.region,

@@ -71,6 +71,7 @@ static bool log_in(struct resp_conn *c, struct cgn_str user, struct cgn_str pass
 		(!c->port->shared->has_password && cgn_str_is(user, "default"));
 	if (right) {
 		c->authed = true;
+		c->may = 0;
 		return true;
 	}
 	audit_note(svc_audit(c->port->worker->daemon->svc),
@@ -95,6 +96,47 @@ enum resp_did resp_auth(struct resp_conn *c)
 	else if (log_in(c, user, resp_arg(c, c->cmd.n - 1)))
 		resp_ok(c);
 	return RESP_DONE;
+}
+
+/* ---- permissions ---- */
+
+/* Set the action that the command needs; false: none. */
+static bool action_find(enum respcmd_id id, enum identity_action *out)
+{
+	unsigned flags = respcmd_rows[id].flags;
+	if (id == RESPCMD_DEL || id == RESPCMD_UNLINK || id == RESPCMD_GETDEL)
+		*out = ACTION_KV_ADMIN;
+	else
+		*out = (flags & RESPCMD_WRITES) != 0 ? ACTION_KV_WRITE : ACTION_KV_READ;
+	return (flags & (RESPCMD_WRITES | RESPCMD_READS)) != 0;
+}
+
+/* Describe the client: who gave the password has kv.resp_role. */
+static void client_describe(const struct resp_conn *c, struct access *a, struct principal *out)
+{
+	const struct resp_port *p = c->port;
+	struct cgn_str from = net_peer(c->net);
+	*out = (struct principal){.from = from, .local = identity_is_local(from)};
+	if (!p->shared->has_password)
+		return;
+	struct identity_roles *t = access_roles(a);
+	out->kind = IDENTITY_KEY;
+	out->name = CGN_STR("default");
+	(void)identity_role_find(t, cgn_str_of(p->worker->daemon->cfg->kv.resp_role), &out->roles);
+	identity_roles_unref(&t);
+}
+
+CGN_RC resp_may(struct resp_conn *c, struct cgn_err *err)
+{
+	enum identity_action action;
+	struct access *a = svc_access(c->port->worker->daemon->svc);
+	struct principal who;
+	if (!action_find(c->cmd.id, &action) || (c->may >> action & 1) != 0)
+		return CGN_OK;
+	client_describe(c, a, &who);
+	CGN_TRY(access_check(a, &who, action, (struct cgn_str){0}, err));
+	c->may |= UINT32_C(1) << action;
+	return CGN_OK;
 }
 
 /* Whether |s| is visible text without spaces. */
@@ -183,6 +225,7 @@ enum resp_did resp_reset(struct resp_conn *c)
 {
 	c->resp3 = false;
 	c->authed = !c->port->shared->has_password;
+	c->may = 0;
 	c->client.name[0] = '\0';
 	resp_putz(c, "+RESET\r\n");
 	return RESP_DONE;

@@ -11,6 +11,8 @@ bool resp_arg_is(const struct resp_conn *c, size_t i, const char *word);
  * store with the block. */
 bool resp_key(struct resp_conn *c, size_t i, struct block_key *k, struct cgn_str *name);
 bool resp_number(struct resp_conn *c, size_t i, int64_t *out); /* returns false after an error reply */
+/* May the client run the command that was read? On refusal |err| says why. */
+CGN_RC resp_may(struct resp_conn *c, struct cgn_err *err);
 
 /* write.c */
 /* A value of cmd.value bytes follows: open its writer. Returns false when there is no room yet. */

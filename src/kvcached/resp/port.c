@@ -40,10 +40,16 @@ static void shared_unref(struct resp_shared *s)
 		free(s);
 }
 
-static bool is_loopback(const char *addr)
+static CGN_RC role_check(const struct config *cfg, struct cgn_err *err)
 {
-	struct cgn_str s = cgn_str_of(addr);
-	return cgn_str_starts(s, "127.") || cgn_str_starts(s, "localhost:") || cgn_str_starts(s, "[::1]:");
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *t = NULL;
+	uint64_t bit;
+	CGN_TRY(identity_roles_new(cfg, &t, err));
+	return identity_role_find(t, cgn_str_of(cfg->kv.resp_role), &bit)
+		? CGN_OK
+		: CGN_FAIL(err, INVALID,
+			  "kv.resp_role \"%s\" is no role: use one of docs/reference/permissions.md, or define [roles.\"%s\"]",
+			  cfg->kv.resp_role, cfg->kv.resp_role);
 }
 
 static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, struct cgn_err *err)
@@ -51,9 +57,11 @@ static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, str
 	struct resp_shared *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
-	cgn_rc rc = password_read(cfg->kv.resp_password_file, s, err);
+	cgn_rc rc = role_check(cfg, err);
+	if (cgn_ok(rc))
+		rc = password_read(cfg->kv.resp_password_file, s, err);
 	if (cgn_ok(rc) && !s->has_password && cfg->kv.resp_listen[0] != '\0' &&
-		!is_loopback(cfg->kv.resp_listen))
+		!identity_is_local(cgn_str_of(cfg->kv.resp_listen)))
 		rc = CGN_FAIL(err, INVALID,
 			"kv.resp_listen %s can be reached from other machines: set kv.resp_password_file, or listen on 127.0.0.1",
 			cfg->kv.resp_listen);

@@ -122,6 +122,7 @@ struct resp_conn {
 	struct cgn_grave grave;
 	uint64_t id;
 	bool resp3, authed;
+	uint32_t may; /* bit i: the client may do the identity_action i; asked once */
 	bool closing; /* closes when the replies are sent */
 	bool ended;   /* the client sent its end */
 	bool pending; /* a whole command waits for its turn */

@@ -108,6 +108,9 @@ enum resp_did resp_run(struct resp_conn *c)
 	/* A write must not overtake an earlier read that still waits. */
 	if (resp_full(c) || ((row->flags & RESPCMD_READS) == 0 && !cgn_list_empty(&c->replies)))
 		return RESP_LATER;
+	struct cgn_err err;
+	if (c->fault[0] == '\0' && !cgn_ok(resp_may(c, &err)))
+		resp_fault_set(c, &err);
 	if (c->fault[0] != '\0') {
 		resp_error(c, c->fault);
 		return RESP_DONE;

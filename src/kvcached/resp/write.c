@@ -33,6 +33,8 @@ void resp_fault_set(struct resp_conn *c, const struct cgn_err *err)
 	if (err->code == CGN_OVERLOADED || err->code == CGN_NO_MEMORY)
 		(void)snprintf(c->fault, sizeof c->fault,
 			"OOM command not allowed when used memory > 'maxmemory': %.70s", err->msg);
+	else if (err->code == CGN_FORBIDDEN)
+		(void)snprintf(c->fault, sizeof c->fault, "NOPERM %.118s", err->msg);
 	else
 		(void)snprintf(c->fault, sizeof c->fault, "ERR %.120s", err->msg);
 }
@@ -84,6 +86,8 @@ bool resp_value_begins(struct resp_conn *c)
 	const struct respcmd_row *row = &respcmd_rows[c->cmd.id];
 	size_t at = c->cmd.n - 1;
 	struct cgn_err err = {0};
+	if (c->authed && c->fault[0] == '\0' && !cgn_ok(resp_may(c, &err)))
+		resp_fault_set(c, &err);
 	bool skip = !c->authed || c->fault[0] != '\0'; /* the command fails anyway */
 	if (!skip && c->cmd.value <= BLOCK_MAX_BYTES && !value_hold_bytes(c))
 		return false;

@@ -257,17 +257,17 @@ static void on_scrape(struct grpc_call *c, void *server_user)
 }
 
 static const struct grpc_method methods[] = {
-	{PROTO_KV "Lookup", on_lookup},
-	{PROTO_KV "BatchLookup", on_batch_lookup},
-	{PROTO_KV "Get", on_get},
-	{PROTO_KV "Put", on_put},
-	{PROTO_KV "Pin", on_pin},
-	{PROTO_KV "Promote", on_promote},
-	{PROTO_KV "Remove", on_remove},
-	{PROTO_KV "Stats", on_stats},
-	{PROTO_KV "Peers", on_peers},
-	{PROTO_KV "Watch", on_watch},
-	{SCRAPE_PATH, on_scrape},
+	{PROTO_KV "Lookup", on_lookup, ACTION_KV_READ},
+	{PROTO_KV "BatchLookup", on_batch_lookup, ACTION_KV_READ},
+	{PROTO_KV "Get", on_get, ACTION_KV_READ},
+	{PROTO_KV "Put", on_put, ACTION_KV_WRITE},
+	{PROTO_KV "Pin", on_pin, ACTION_KV_WRITE},
+	{PROTO_KV "Promote", on_promote, ACTION_KV_WRITE},
+	{PROTO_KV "Remove", on_remove, ACTION_KV_ADMIN},
+	{PROTO_KV "Stats", on_stats, ACTION_STATUS_READ},
+	{PROTO_KV "Peers", on_peers, ACTION_STATUS_READ},
+	{PROTO_KV "Watch", on_watch, ACTION_KV_READ},
+	{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ},
 };
 
 /* ---- timeouts and watchers ---- */
@@ -322,6 +322,8 @@ static CGN_RC port_serve(struct rpc_port *g, const struct net_listen_cfg *listen
 		.max_streams = MAX_STREAMS,
 		.methods = methods,
 		.n_methods = CGN_COUNT(methods),
+		.admit = access_admit,
+		.gate = svc_access(g->w->daemon->svc),
 		.health = true};
 	CGN_TRY(grpc_server_new(g->w->loop, &cfg, g, out, err));
 	grpc_server_serving(*out, true);

@@ -58,6 +58,27 @@ static cgn_rc name_engines(struct config *c)
 	return CGN_OK;
 }
 
+/* A port for orders whose address is not set is open to other machines only where callers show certificates, or where
+ * that was said to be needless. */
+static void narrow_presets(struct config *c)
+{
+	const bool closed = !c->security.require_mtls && !c->security.insecure;
+	const struct {
+		const char *path, *here;
+		const char **addr;
+		bool narrow;
+	} rows[] = {{"router.listen_grpc", "127.0.0.1:9090", &c->router.listen_grpc, closed},
+		{"agent.listen", "127.0.0.1:7080", &c->agent.listen, closed},
+		{"kv.listen", "127.0.0.1:7090", &c->kv.listen, closed},
+		{"metrics.listen", "127.0.0.1:9092", &c->metrics.listen, !c->security.insecure}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		const struct config_key *k = config_key_find(&config_globals, cgn_str_of(rows[i].path));
+		CGN_MUST(k != NULL);
+		if (rows[i].narrow && *config_global_slot(c, k).origin == NULL)
+			*rows[i].addr = rows[i].here;
+	}
+}
+
 CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
 {
@@ -72,6 +93,7 @@ CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const
 	rc = name_engines(c);
 	if (!cgn_ok(rc))
 		return CGN_FAIL_AS(err, rc.code, "no memory for the names of the engines");
+	narrow_presets(c);
 	CGN_TRY(config_check(c, err));
 	*out = c;
 	c = NULL;

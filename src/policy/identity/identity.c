@@ -8,9 +8,9 @@
 #define URI_BEGIN "cognitora://"
 
 static const struct {
-	const char *text, *help;
+	const char *text;
 } action_rows[] = {
-#define ACTION(id, text, own, help) [ACTION_##id] = {text, help},
+#define ACTION(id, text, own, help) [ACTION_##id] = {text},
 #include "policy/identity/actions.def"
 #undef ACTION
 };
@@ -18,21 +18,6 @@ static const struct {
 const char *identity_action_text(enum identity_action a)
 {
 	return action_rows[a].text;
-}
-
-const char *identity_action_help(enum identity_action a)
-{
-	return action_rows[a].help;
-}
-
-bool identity_action_find(struct cgn_str text, enum identity_action *out)
-{
-	for (size_t i = 0; i < CGN_COUNT(action_rows); i++)
-		if (cgn_str_is(text, action_rows[i].text)) {
-			*out = (enum identity_action)i;
-			return true;
-		}
-	return false;
 }
 
 const char *identity_kind_text(enum identity_kind k)
@@ -90,10 +75,14 @@ void identity_of_certificate(const struct identity_roles *t, const char *cluster
 	out->kind = IDENTITY_CERT;
 	out->name = common_name;
 	out->roles = 0;
+	out->legacy = true;
 	while (uris.n > 0) {
 		uint64_t bit;
 		struct cgn_str one = cgn_str_split(&uris, ' ');
-		if (!identity_uri_parse(one, &u) || !cgn_str_is(u.cluster, cluster))
+		if (!identity_uri_parse(one, &u))
+			continue;
+		out->legacy = false;
+		if (!cgn_str_is(u.cluster, cluster))
 			continue;
 		if (first.node.n > 0 && !cgn_str_eq(first.node, u.node)) {
 			out->roles = 0; /* Names of two nodes are no name. */

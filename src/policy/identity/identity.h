@@ -24,8 +24,6 @@ enum identity_action {
 	IDENTITY_ACTIONS
 };
 const char *identity_action_text(enum identity_action a);
-const char *identity_action_help(enum identity_action a);
-bool identity_action_find(struct cgn_str text, enum identity_action *out);
 
 enum identity_kind {
 	IDENTITY_NONE, /* Showed nothing. */
@@ -44,6 +42,7 @@ struct principal {
 	struct cgn_str from;   /* Address. */
 	uint64_t roles;        /* Bit i: role i of the table. */
 	bool local;            /* Came from this machine: its address is loopback, or it is a Unix socket. */
+	bool legacy;           /* Showed a certificate without URI names of cognitora. */
 };
 
 /* ---- roles ---- */
@@ -64,9 +63,6 @@ CGN_RC identity_roles_new(const struct config *cfg, struct identity_roles **out,
 void identity_roles_ref(struct identity_roles *t);
 void identity_roles_unref(struct identity_roles **take);
 bool identity_role_find(const struct identity_roles *t, struct cgn_str name, uint64_t *bit);
-const char *identity_role_name(const struct identity_roles *t, unsigned i); /* NULL: there is no role |i|. */
-/* Append the names of |roles|: "agent, kvcached"; "no role" for none. */
-void identity_roles_put(const struct identity_roles *t, uint64_t roles, struct cgn_buf *out);
 
 /* ---- the decision ---- */
 /* May |p| do |a| with |object|? |object|.p NULL: with some object. Who showed nothing may do everything from this
@@ -94,8 +90,6 @@ void identity_uri_put(const struct identity_uri *u, struct cgn_buf *out);
  * between them. Unknown roles and URIs of other clusters do not count. */
 void identity_of_certificate(const struct identity_roles *t, const char *cluster, struct cgn_str common_name,
 	struct cgn_str uris, struct principal *out);
-
-void identity_reference(struct cgn_buf *out); /* Write docs/reference/permissions.md. */
 
 /* ---- addresses ---- */
 /* Is the address of a listener ("host:port", "unix:/path") or of a peer one of this machine only? */

@@ -37,9 +37,9 @@ static const uint64_t own_actions =
 	0;
 
 static const struct {
-	const char *name, *allow, *help;
+	const char *name, *allow;
 } built_in[] = {
-#define ROLE(id, name, allow, help) [IDENTITY_ROLE_##id] = {name, allow, help},
+#define ROLE(id, name, allow, help) [IDENTITY_ROLE_##id] = {name, allow},
 #include "policy/identity/roles.def"
 #undef ROLE
 };
@@ -178,12 +178,8 @@ bool identity_role_find(const struct identity_roles *t, struct cgn_str name, uin
 	return false;
 }
 
-const char *identity_role_name(const struct identity_roles *t, unsigned i)
-{
-	return i < t->n ? t->role[i].name : NULL;
-}
-
-void identity_roles_put(const struct identity_roles *t, uint64_t roles, struct cgn_buf *out)
+/* Append the names of |roles|: "agent, kvcached"; "no role" for none. */
+static void names_put(const struct identity_roles *t, uint64_t roles, struct cgn_buf *out)
 {
 	const char *between = "";
 	for (size_t i = 0; i < t->n; i++)
@@ -211,7 +207,7 @@ bool authorize(const struct identity_roles *t, const struct principal *p, enum i
 {
 	if (p->kind == IDENTITY_NONE && (p->local || t->is_insecure))
 		return true;
-	if (p->kind == IDENTITY_CERT && p->roles == 0 && t->is_legacy)
+	if (p->kind == IDENTITY_CERT && p->legacy && t->is_legacy)
 		return true;
 	if ((own_actions >> a & 1) != 0 && object.p != NULL && !cgn_str_eq(object, p->name))
 		return false;
@@ -230,30 +226,11 @@ void identity_refusal(const struct identity_roles *t, const struct principal *p,
 		return;
 	}
 	cgn_buf_fmt(out, "%s %.*s (", identity_kind_text(p->kind), CGN_STR_ARG(p->name));
-	identity_roles_put(t, p->roles, out);
+	names_put(t, p->roles, out);
 	cgn_buf_fmt(out, ") lacks the permission %s", identity_action_text(a));
 	if (object.p != NULL)
 		cgn_buf_fmt(out, ":%.*s", (int)(object.n < 128 ? object.n : 128), object.p);
 	if (p->kind == IDENTITY_CERT && p->roles == 0)
 		cgn_buf_putz(out,
-			"; renew the certificate with a role (cgn-ctl pki renew --role ROLE), or set security.legacy_roles");
-}
-
-void identity_reference(struct cgn_buf *out)
-{
-	cgn_buf_putz(out,
-		"# Permissions and roles\n\n"
-		"Generated from the tables in `src/policy/identity/` by `scripts/gen-reference`; do not edit.\n\n"
-		"A permission is an action, or an action with a pattern of objects: `model.use:llama-*`. `*`, `?` and `[a-z]` stand for\n"
-		"any text, a character and a range, in actions too. Certificates, API keys and users have roles; `[roles.\"NAME\"]` in the\n"
-		"configuration adds roles to these.\n\n"
-		"## Actions\n\n| action | allows to |\n|---|---|\n");
-	for (int a = 0; a < IDENTITY_ACTIONS; a++)
-		cgn_buf_fmt(out, "| `%s` | %s%s |\n", identity_action_text((enum identity_action)a),
-			identity_action_help((enum identity_action)a),
-			(own_actions >> a & 1) != 0 ? "; a certificate may do it for its own node only" : "");
-	cgn_buf_putz(out, "\n## Roles\n\n| role | permissions | for |\n|---|---|---|\n");
-	for (size_t i = 0; i < CGN_COUNT(built_in); i++)
-		cgn_buf_fmt(out, "| `%s` | `%s` | %s |\n", built_in[i].name, built_in[i].allow,
-			built_in[i].help);
+			"; it names no role in this cluster: cgn-ctl pki bootstrap --name CLUSTER --leaf NAME=ROLE makes one that does, and security.legacy_roles = true lets certificates without any role do everything");
 }

@@ -282,6 +282,8 @@ void router_change_model(struct router_call *k, struct cgn_str message)
 		return;
 	}
 	if (cgn_ok(rc))
+		rc = router_call_may(k, ACTION_MODEL_CHANGE, k->order->name, &err);
+	if (cgn_ok(rc))
 		rc = order_complete(k->r, k->order, &err);
 	if (cgn_ok(rc))
 		rc = order_check(k->r, k->order, &err);

@@ -108,12 +108,24 @@ static const struct grpc_call_ops call_ops = {.on_message = on_message,
 
 /* ---- Router ---- */
 
+CGN_RC router_call_may(struct router_call *k, enum identity_action action, const char *object,
+	struct cgn_err *err)
+{
+	struct principal who;
+	if (k->c == NULL)
+		return CGN_FAIL(err, CANCELLED, "the caller has left");
+	access_caller(svc_access(k->r->svc), k->c, &who);
+	return access_check(svc_access(k->r->svc), &who, action, cgn_str_of(object), err);
+}
+
 static void handle_announce(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__AnnounceRequest *rq = NULL;
 	Cognitora__V1__AnnounceResponse rs = COGNITORA__V1__ANNOUNCE_RESPONSE__INIT;
 	cgn_rc rc = pb_unpack(&cognitora__v1__announce_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = router_call_may(k, ACTION_NODE_ANNOUNCE, rq->node != NULL ? rq->node->id : "", &err);
 	if (cgn_ok(rc))
 		rc = state_announce_received(k->r->members.state, rq, &rs.lease_ms, &err);
 	if (cgn_ok(rc))
@@ -127,6 +139,8 @@ static void handle_leave(struct router_call *k, struct cgn_str message)
 	CGN_ON_EXIT(pb_free) Cognitora__V1__LeaveRequest *rq = NULL;
 	Cognitora__V1__LeaveResponse rs = COGNITORA__V1__LEAVE_RESPONSE__INIT;
 	cgn_rc rc = pb_unpack(&cognitora__v1__leave_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = router_call_may(k, ACTION_NODE_ANNOUNCE, rq->node_id, &err);
 	if (cgn_ok(rc))
 		rc = state_leave_received(k->r->members.state, rq->node_id, &err);
 	if (cgn_ok(rc))
@@ -232,6 +246,9 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	rs.router_version = pb_text(CGN_VERSION);
 	rs.state_backend = pb_text(r->members.backend);
 	rs.state_connected = r->members.connected;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf open = {.limit = 1024};
+	svc_open_ports(r->svc, &open);
+	rs.insecure = pb_text(cgn_buf_z(&open));
 	rs.state_stale = r->members.knowledge == STATE_STALE;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);
@@ -248,11 +265,14 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	router_call_finish(k, CGN_FINE, "");
 }
 
-static bool order_read(struct router_call *k, struct cgn_str message)
+/* Read the order for a node, and check that the caller may do |action| with it. */
+static bool order_read(struct router_call *k, enum identity_action action, struct cgn_str message)
 {
 	struct cgn_err err;
 	CGN_ON_EXIT(pb_free) Cognitora__V1__CordonRequest *rq = NULL;
 	cgn_rc rc = pb_unpack(&cognitora__v1__cordon_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc))
+		rc = router_call_may(k, action, rq->node_id, &err);
 	if (cgn_ok(rc) && cluster_find(k->r->members.cluster, rq->node_id) == NULL &&
 		!state_watch_cordoned(k->r->members.state, rq->node_id))
 		rc = CGN_FAIL(&err, NOT_FOUND, "no node %s is known here", rq->node_id);
@@ -307,13 +327,13 @@ static void cordon_done(void *user, const struct cgn_err *err)
 
 static void handle_cordon(struct router_call *k, struct cgn_str message)
 {
-	if (order_read(k, message))
+	if (order_read(k, ACTION_NODE_CORDON, message))
 		cordon_start(k, true, cordon_done);
 }
 
 static void handle_uncordon(struct router_call *k, struct cgn_str message)
 {
-	if (order_read(k, message))
+	if (order_read(k, ACTION_NODE_CORDON, message))
 		cordon_start(k, false, cordon_done);
 }
 
@@ -360,7 +380,7 @@ static void drain_cordoned(void *user, const struct cgn_err *err)
 
 static void handle_drain(struct router_call *k, struct cgn_str message)
 {
-	if (order_read(k, message))
+	if (order_read(k, ACTION_NODE_DRAIN, message))
 		cordon_start(k, true, drain_cordoned);
 }
 
@@ -374,7 +394,9 @@ static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct r
 		return;
 	}
 	*k = (struct router_call){.tag = ROUTER_CALL_TAG, .r = r, .c = c, .act = act};
-	(void)cgn_str_copyz(k->by, sizeof k->by, grpc_peer_name(c));
+	struct principal who;
+	access_caller(svc_access(r->svc), c, &who);
+	(void)cgn_str_copyz(k->by, sizeof k->by, who.name);
 	(void)cgn_str_copyz(k->from, sizeof k->from, grpc_peer(c));
 	cgn_timer_init(&k->poll, r->loop, drain_report);
 	grpc_call_take(c, &call_ops, k);
@@ -403,16 +425,17 @@ static void on_scrape(struct grpc_call *c, void *server_user)
 }
 
 const struct grpc_method router_methods[] = {
-	{PROTO_ROUTER_ANNOUNCE, on_announce},
-	{PROTO_ROUTER_LEAVE, on_leave},
-	{PROTO_ROUTER_STORES, on_stores},
-	{PROTO_CONTROL_STATUS, on_status},
-	{PROTO_CONTROL_CORDON, on_cordon},
-	{PROTO_CONTROL_UNCORDON, on_uncordon},
-	{PROTO_CONTROL_DRAIN, on_drain},
-	{PROTO_CONTROL_SET_POLICY, on_set_policy},
-	{PROTO_CONTROL_CHANGE_MODEL, on_change_model},
-	{PROTO_CONTROL_EXPLAIN, on_explain},
-	{SCRAPE_PATH, on_scrape},
+	{PROTO_ROUTER_ANNOUNCE, on_announce, ACTION_NODE_ANNOUNCE},
+	{PROTO_ROUTER_LEAVE, on_leave, ACTION_NODE_ANNOUNCE},
+	{PROTO_ROUTER_STORES, on_stores, ACTION_STORE_LIST},
+	{PROTO_CONTROL_STATUS, on_status, ACTION_STATUS_READ},
+	{PROTO_CONTROL_CORDON, on_cordon, ACTION_NODE_CORDON},
+	{PROTO_CONTROL_UNCORDON, on_uncordon, ACTION_NODE_CORDON},
+	{PROTO_CONTROL_DRAIN, on_drain, ACTION_NODE_DRAIN},
+	/* Without an order they only read; with one they ask for policy.set and model.change too. */
+	{PROTO_CONTROL_SET_POLICY, on_set_policy, ACTION_STATUS_READ},
+	{PROTO_CONTROL_CHANGE_MODEL, on_change_model, ACTION_STATUS_READ},
+	{PROTO_CONTROL_EXPLAIN, on_explain, ACTION_EXPLAIN_READ},
+	{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ},
 };
 const size_t router_n_methods = CGN_COUNT(router_methods);

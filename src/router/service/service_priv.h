@@ -27,6 +27,9 @@ struct router_call {
 	struct cgn_timer poll;
 };
 
+/* May the caller do |action| with |object|? CGN_FORBIDDEN says why not; CGN_CANCELLED: the caller has left. */
+CGN_RC router_call_may(struct router_call *k, enum identity_action action, const char *object,
+	struct cgn_err *err);
 void router_call_send(struct router_call *k, const void *message); /* Send a generated message struct. */
 /* End the call; does nothing when the peer has gone. */
 void router_call_finish(struct router_call *k, enum cgn_code code, const char *sentence);

@@ -108,6 +108,8 @@ void router_set_policy(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc) && !changes)
 		status_send(k);
 	if (changes)
+		rc = router_call_may(k, ACTION_POLICY_SET, rq->policy, &err);
+	if (cgn_ok(rc) && changes)
 		rc = document_put(k, rq, &err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);

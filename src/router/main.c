@@ -54,6 +54,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	svc_check_tls(out, "router.tls_", &gateway);
 	if (cfg->auth.enabled)
 		svc_problem(out, router_keys_check(cfg, &err), &err);
+	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
 	size_t before = out->n;
 	if (cfg->router.rate_limit.redis_url != NULL)
@@ -244,6 +245,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(router_keys_open(r, err));
+	CGN_TRY(router_isolation_load(r, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,
 		err));

@@ -2,6 +2,7 @@
 """The choice of a node as clients see it: the policies by name, sessions, a burst with one new prefix, and
 roles."""
 import collections
+import contextlib
 import http.server
 import itertools
 import json
@@ -193,7 +194,7 @@ class Keeper(http.server.BaseHTTPRequestHandler):
         self.answer(200, json.dumps({"object": "list", "data": [{"id": m} for m in self.server.models]}).encode())
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}"))
         if self.path.startswith("/v1/responses/"):
             return self.stored()
         self.server.made.append(next(NUMBERS))
@@ -206,17 +207,28 @@ class Keeper(http.server.BaseHTTPRequestHandler):
 NUMBERS = itertools.count(1)
 
 
-def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
-    cluster.router({"router": {"policy": "round_robin"}})
-    engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in range(3)]
+@contextlib.contextmanager
+def keepers(cluster, names):
+    """A node for each letter of |names|, whose engine is a Keeper."""
+    engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in names]
     try:
-        for name, e in zip("abc", engines):
-            e.made, e.asked, e.models = [], [], ["sim"]
+        for name, e in zip(names, engines):
+            e.made, e.asked, e.bodies, e.models = [], [], [], ["sim"]
             threading.Thread(target=e.serve_forever, daemon=True).start()
             port = e.server_address[1]
             agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})
             cluster.nodes[name] = Node(name, None, agent, port, agent_port, admin)
         cluster.wait_ready()
+        yield engines
+    finally:
+        for e in engines:
+            e.shutdown()
+            e.server_close()
+
+
+def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
+    cluster.router({"router": {"policy": "round_robin"}})
+    with keepers(cluster, "abc") as engines:
         talks = [response(cluster) for _ in range(9)]
         counted = cluster.metric("cgn_tokens_total", kind="completion")
         for home, said in talks:
@@ -233,10 +245,6 @@ def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
         cluster.nodes[home].agent.stop()
         until(lambda: home not in cluster.states(), "it left")
         assert cluster.ask("GET", f"/v1/responses/{said['id']}").status == 404
-    finally:
-        for e in engines:
-            e.shutdown()
-            e.server_close()
 
 
 def test_a_model_that_an_engine_loads_later_is_known_and_one_that_it_unloads_is_gone(cluster):
@@ -244,7 +252,7 @@ def test_a_model_that_an_engine_loads_later_is_known_and_one_that_it_unloads_is_
     cluster.router()
     e = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper)
     try:
-        e.made, e.asked, e.models = [], [], ["sim"]
+        e.made, e.asked, e.bodies, e.models = [], [], [], ["sim"]
         threading.Thread(target=e.serve_forever, daemon=True).start()
         port = e.server_address[1]
         agent, agent_port, admin = cluster.agent("a", port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})

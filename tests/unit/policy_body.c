@@ -104,10 +104,39 @@ static void members_are_bounded(void **state)
 	assert_string_equal(fault.code, "too_many_members");
 }
 
+static void the_clients_salt_leaves_the_body(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *left;
+	} rows[] = {
+		{"{\"model\":\"m\",\"cache_salt\":\"s\",\"n\":1}",
+			"{\"model\":\"m\",                 \"n\":1}"},
+		{"{\"cache_salt\" : \"s\" , \"model\":\"m\"}", "{                     \"model\":\"m\"}"},
+		{"{\"model\":\"m\" , \"cache_salt\":[\"a,b\"] }",
+			"{\"model\":\"m\"                        }"},
+		{"{\"cache_salt\":null}", "{                 }"},
+		{"{\"c\\u0061che_salt\":\"s\",\"a\":2}", "{                      \"a\":2}"},
+		{"{\"a\":{\"cache_salt\":1}}", "{\"a\":{\"cache_salt\":1}}"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		char text[128];
+		(void)cgn_str_copyz(text, sizeof text, cgn_str_of(rows[i].body));
+		struct body_facts f = facts_of(text);
+		body_drop_salt(text, &f);
+		assert_string_equal(text, rows[i].left);
+		body_drop_salt(text, &f); /* nothing is left to drop */
+		assert_string_equal(text, rows[i].left);
+		f = facts_of(text);
+		assert_null(f.salt.raw.p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(facts_are_read),
+		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),
 	};

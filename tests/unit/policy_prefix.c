@@ -356,7 +356,7 @@ static struct digest root_of(const char *text)
 {
 	struct json_val body;
 	assert_true(cgn_ok(json_parse(cgn_str_of(text), &body, NULL, NULL)));
-	return prefix_root(CGN_STR("m"), body);
+	return prefix_root(CGN_STR("m"), (struct cgn_str){NULL, 0}, body);
 }
 
 static void salt_and_lora_are_in_the_root(void **state)

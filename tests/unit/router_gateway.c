@@ -366,7 +366,7 @@ static struct gw_rules *rules_of(const char *toml, const char *keys)
 		fail_msg("%s", err.msg);
 	if (keys != NULL)
 		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &seed, &k, &err)));
-	assert_true(cgn_ok(gw_rules_new(cfg, k, &rules, NULL)));
+	assert_true(cgn_ok(gw_rules_new(cfg, k, &(struct digest){{0}}, &rules, NULL)));
 	auth_keys_unref(&k);
 	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, NULL, &err)))
 		fail_msg("%s", err.msg);

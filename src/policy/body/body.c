@@ -98,7 +98,8 @@ static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str
 	return CGN_OK;
 }
 
-static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct body_fault *fault)
+static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct cgn_str *salt_key,
+	struct body_fault *fault)
 {
 	struct json_iter it = json_iter_of(body);
 	struct json_val value;
@@ -114,6 +115,8 @@ static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], s
 		}
 		if (i < BODY_KEYS)
 			CGN_TRY(member_take(v, i, plain, value, fault));
+		if (cgn_str_is(plain, "cache_salt"))
+			*salt_key = raw;
 	}
 	return CGN_OK;
 }
@@ -173,13 +176,40 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 		(void)snprintf(fault->text, sizeof fault->text, "the body is not a JSON object");
 		return body_refuse(fault, "invalid_json", NULL);
 	}
-	CGN_TRY(members_read(out->json, v, fault));
+	CGN_TRY(members_read(out->json, v, &out->salt_key, fault));
 	struct json_val stream = value_of(v, "stream");
 	out->model = value_of(v, "model");
+	out->salt = value_of(v, "cache_salt");
 	out->previous = value_of(v, "previous_response_id");
 	out->stream = stream.raw.p != NULL && json_bool(stream, false);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
 	out->answer_limit = answer_limit(v);
 	return CGN_OK;
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+void body_drop_salt(char *text, struct body_facts *facts)
+{
+	if (facts->salt.raw.p == NULL)
+		return;
+	size_t from = (size_t)(facts->salt_key.p - text) - 1; /* the key's quote */
+	size_t to = (size_t)(facts->salt.raw.p - text) + facts->salt.raw.n, behind = to;
+	while (is_space(text[behind]))
+		behind++;
+	size_t before = from;
+	while (is_space(text[before - 1]))
+		before--;
+	/* A comma beside the member goes with it; an only member has none. */
+	if (text[behind] == ',')
+		to = behind + 1;
+	else if (text[before - 1] == ',')
+		from = before - 1;
+	memset(text + from, ' ', to - from);
+	facts->salt = (struct json_val){JSON_NULL, {NULL, 0}};
+	facts->salt_key = (struct cgn_str){NULL, 0};
 }

@@ -12,6 +12,9 @@ struct body_facts {
 	struct json_val json;     /* The whole body, an object; borrowed. */
 	struct json_val model;    /* raw.p NULL: there is none. Borrowed. */
 	struct json_val previous; /* previous_response_id; raw.p NULL: there is none. Borrowed. */
+	/* cache_salt, and its key as it is written, without quotes; raw.p NULL: there is none. Borrowed. */
+	struct json_val salt;
+	struct cgn_str salt_key;
 	bool stream;
 	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
 	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */
@@ -29,5 +32,8 @@ struct body_fault {
  * decided on would not be what the engine does. A key that only a router may set is refused too, unless its value is
  * null: an engine would connect to the host that the value names. */
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault);
+/* Write spaces over the member "cache_salt" of |text|, which body_read has read into |facts|. The places of all other
+ * members stay. */
+void body_drop_salt(char *text, struct body_facts *facts);
 /* Return true for a key that only a router may set (body_read). |plain|: without escapes. */
 bool body_key_is_reserved(struct cgn_str plain);

@@ -371,6 +371,13 @@ const struct view_name *view_served_name(const struct view_model *m, uint16_t sl
 	return &m->served[i];
 }
 
+bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path)
+{
+	size_t i = ready_find(m, slot);
+	CGN_MUST(i < m->n_ready); /* the node is ready */
+	return m->kinds[i] != NULL && engine_salts(m->kinds[i], path);
+}
+
 const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot)
 {
 	size_t i = ready_find(m, slot);

@@ -91,6 +91,8 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
+/* True if the node in |slot|, which is one of m->ready, keeps requests for |path| with different "cache_salt" apart. */
+bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path);
 /* Return how the engine of the node in |slot|, which may have left, hands prompts of |m| over; NULL: not at all. */
 const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot);
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);

@@ -31,13 +31,24 @@ const struct engine_resume *engine_resume_named(struct cgn_str name)
 	return NULL;
 }
 
-bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
+/* |path|: with its query. */
+static bool path_is_in(const char *const *paths, struct cgn_str path)
 {
 	struct cgn_str rest = path, bare = cgn_str_split(&rest, '?');
-	for (const char *const *p = ops->lacks; p != NULL && *p != NULL; p++)
+	for (const char *const *p = paths; p != NULL && *p != NULL; p++)
 		if (cgn_str_is(bare, *p))
 			return true;
 	return false;
+}
+
+bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
+{
+	return path_is_in(ops->lacks, path);
+}
+
+bool engine_salts(const struct engine_ops *ops, struct cgn_str path)
+{
+	return path_is_in(ops->salts, path);
 }
 
 enum engine_readiness engine_readiness_plain(int status)

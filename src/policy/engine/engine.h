@@ -150,6 +150,9 @@ struct engine_ops {
 	struct engine_source sources[ENGINE_MAX_SOURCES];
 	/* Paths without query that the engine does not have; ends with NULL. NULL: none are known */
 	const char *const *lacks;
+	/* Paths without query at which the engine keeps prompts of different "cache_salt" apart; ends with NULL. NULL: it
+	 * does so nowhere */
+	const char *const *salts;
 	const struct engine_tokens_ops *tokens; /* How to ask for token ids (tokens.h); NULL: not possible */
 	/* A request names a LoRA adapter as BASE:ADAPTER, with the first model's name; an adapter's name alone would
 	 * get the base model's answer. */
@@ -163,6 +166,8 @@ const struct engine_ops *engine_ops_of(int kind); /* Never NULL for a kind of th
 /* |kind|: as in the node's description. NULL: unknown to this version. */
 const struct engine_ops *engine_ops_named(struct cgn_str kind);
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query included */);
+/* True if requests for |path| with different "cache_salt" share no prefix in the engine. */
+bool engine_salts(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
 /* ---- models ---- */
 /* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, at most |max|. The names are in

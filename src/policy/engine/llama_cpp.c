@@ -162,6 +162,10 @@ static const char *llama_resume(const struct config_engine *e)
 	return "llama_cpp";
 }
 
+/* llama-server knows no salt: the agent reads it and chooses slots by it (policy/slots). */
+static const char *const llama_cpp_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+	NULL};
+
 const struct engine_ops engine_llama_cpp = {
 	.kind = ENGINE_LLAMA_CPP,
 	.read_at = "llama.cpp 0.7.0 (build 11669)",
@@ -172,6 +176,7 @@ const struct engine_ops engine_llama_cpp = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", llama_read_metrics}, {"/slots", llama_read_slots}},
 	.lacks = llama_lacks,
+	.salts = llama_cpp_salts,
 	.tokens = &llama_tokens,
 	.resumes = llama_resumes,
 	.n_resumes = CGN_COUNT(llama_resumes),

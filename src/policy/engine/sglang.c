@@ -152,6 +152,9 @@ static const char *sglang_resume(const struct config_engine *e)
 	return "sglang";
 }
 
+/* /v1/messages and /v1/embeddings know no salt. */
+static const char *const sglang_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses", NULL};
+
 const struct engine_ops engine_sglang = {
 	.kind = ENGINE_SGLANG,
 	.read_at = "SGLang 0.5.23 (its parser, its server on a CPU)",
@@ -161,6 +164,7 @@ const struct engine_ops engine_sglang = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", sglang_read}},
+	.salts = sglang_salts,
 	.tokens = &engine_tokens_maybe,
 	.adapter_after_base = true,
 	.resumes = sglang_resumes,

@@ -29,6 +29,10 @@ static const char *sim_resume(const struct config_engine *e)
 	return "sim";
 }
 
+/* All that compute a prompt. */
+static const char *const sim_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+	"/v1/messages", "/v1/embeddings", NULL};
+
 const struct engine_ops engine_sim = {
 	.kind = ENGINE_SIM,
 	.read_at = "cgn-sim of this repository",
@@ -39,6 +43,7 @@ const struct engine_ops engine_sim = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.lacks = sim_lacks,
+	.salts = sim_salts,
 	.tokens = &engine_tokens_vllm,
 	.resumes = sim_resumes,
 	.n_resumes = CGN_COUNT(sim_resumes),

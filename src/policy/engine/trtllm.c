@@ -100,6 +100,9 @@ static const char *trtllm_resume(const struct config_engine *e)
 	return ""; /* Neither continue_final_message nor a final assistant message is continued. */
 }
 
+/* /v1/completions refuses a salt. */
+static const char *const trtllm_salts[] = {"/v1/chat/completions", NULL};
+
 const struct engine_ops engine_trtllm = {
 	.kind = ENGINE_TRTLLM,
 	.read_at = "TensorRT-LLM 1.1, documentation and source",
@@ -109,5 +112,6 @@ const struct engine_ops engine_trtllm = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", trtllm_read}},
+	.salts = trtllm_salts,
 	.resume = trtllm_resume,
 };

@@ -369,7 +369,7 @@ static void root_add(struct digest_stream *s, struct json_val v)
 		digest_stream_add(s, v.raw);
 }
 
-struct digest prefix_root(struct cgn_str model, struct json_val body)
+struct digest prefix_root(struct cgn_str model, struct cgn_str salt, struct json_val body)
 {
 	static const char *const keys[] = {"lora_path", "lora", "cache_salt"};
 	struct json_val v[CGN_COUNT(keys)];
@@ -378,7 +378,10 @@ struct digest prefix_root(struct cgn_str model, struct json_val body)
 	digest_root_start(&s, model);
 	root_add(&s, is_there(v[0]) ? v[0] : v[1]);
 	digest_root_end_part(&s);
-	root_add(&s, v[2]);
+	if (salt.n > 0)
+		digest_stream_add(&s, salt);
+	else
+		root_add(&s, v[2]);
 	digest_root_end_part(&s);
 	return digest_stream_end(&s);
 }
@@ -409,7 +412,7 @@ struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct
 	uint64_t *short_digests = cap > 0 ? cgn_arena_get(a, cap * sizeof *short_digests) : NULL;
 	if (short_digests == NULL)
 		return nothing;
-	struct digest root = prefix_root(params->model, body);
+	struct digest root = prefix_root(params->model, params->salt, body);
 	digest_chain_start(&r.chain, &root, params->block_bytes, short_digests, cap);
 	put_body(&r, v);
 	digest_chain_flush(&r.chain);

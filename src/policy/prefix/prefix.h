@@ -12,6 +12,7 @@
 
 struct prefix_params {
 	struct cgn_str model; /* The model that answers, not an alias. */
+	struct cgn_str salt;  /* In place of the body's "cache_salt"; empty: the body's counts. */
 	size_t block_bytes;   /* Canonical bytes per digest, at least 1. */
 	size_t max_blocks;    /* Maximum length of a chain. */
 };
@@ -37,5 +38,5 @@ struct prefix_chain {
 struct prefix_chain prefix_chain_make(const struct prefix_params *params, struct json_val body,
 	struct cgn_arena *a);
 /* Return the root D[-1] of the body's chain: |model|, the body's "lora_path" (SGLang) or "lora" (llama.cpp), and
- * its "cache_salt". |body|: an object that json_parse accepted. */
-struct digest prefix_root(struct cgn_str model, struct json_val body);
+ * |salt|, or the body's "cache_salt" if that is empty. |body|: an object that json_parse accepted. */
+struct digest prefix_root(struct cgn_str model, struct cgn_str salt, struct json_val body);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* relay: head, bytes and end of an engine's answer. */
 #include "router/answer/relay.h"
+#include "router/isolate/isolate.h"
 
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
@@ -189,11 +190,12 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 }
 
 /* Remember where the answer is stored that begins with |data|. */
-static void home_learn(const struct gw_req *r, struct cgn_str data)
+static void home_learn(struct gw_req *r, struct cgn_str data)
 {
 	const struct gw_attempt *a = &r->attempt;
 	if (a->status == 200 && cgn_str_is(r->client.target, "/v1/responses"))
-		answerhome_put(r->w->shared->tails, answerhome_id(data), a->call.slot, a->ticket.node);
+		answerhome_put(r->w->shared->tails, gw_isolation_id(r, answerhome_id(data)), a->call.slot,
+			a->ticket.node);
 }
 
 static void bytes_send(struct gw_req *r, struct cgn_str data)

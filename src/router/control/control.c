@@ -126,6 +126,7 @@ static void view_publish(struct cgn_hook *h)
 	}
 	view_distribute(r, v, NULL);
 	router_models_log_changes(r);
+	router_isolation_log_changes(r);
 	router_blocks_compare(r);
 }
 
@@ -235,7 +236,8 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	struct gw_rules *rules = NULL;
 	if (r->cfg->auth.enabled && r->keys.set == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "auth.enabled is true, but no keys are loaded yet");
-	CGN_TRY(gw_rules_new(r->cfg, r->cfg->auth.enabled ? r->keys.set : NULL, &rules, err));
+	CGN_TRY(gw_rules_new(r->cfg, r->cfg->auth.enabled ? r->keys.set : NULL, &r->isolation.secret, &rules,
+		err));
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
 		tokenizers_refused, r, err);
@@ -253,6 +255,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	r->published.rules = rules;
 	gw_admission_tune(r->shared.admission, r->published.rules);
 	router_models_log_changes(r);
+	router_isolation_log_changes(r);
 	router_blocks_compare(r);
 	return CGN_OK;
 }
@@ -286,7 +289,8 @@ void router_reload(void *state, const struct config *cfg)
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->cfg = cfg;
-	router_access_reload(r); /* Before the rules that send lines there. */
+	router_access_reload(r);    /* Before the rules that send lines there. */
+	router_isolation_reload(r); /* Before the rules that use the secret. */
 	router_keys_reload(r);
 	tls_reload(r, "the gateway", r->ports.http_tls);
 	tls_reload(r, "the gRPC port", r->ports.grpc_tls);

@@ -18,7 +18,19 @@
 struct router_watch; /* watch.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
 
-struct router_keys_job;     /* keys.c */
+struct router_keys_job; /* isolation.c */
+/* Read the secret of security.isolation_secret_file, or make one of the router's own, if tenants are kept apart.
+ * CGN_INVALID: the file cannot be used. */
+CGN_RC router_isolation_load(struct router *r, struct cgn_err *err);
+void router_isolation_reload(
+	struct router *r); /* The same; a failure is logged and reported, the old secret stays. */
+/* True unless tenants are to be kept apart and engines of |kind| (NULL: unknown) cannot do it. */
+bool router_isolates(const struct router *r, const struct engine_ops *kind);
+/* Log each ready node that does not keep tenants apart, once. */
+void router_isolation_log_changes(struct router *r);
+CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */
+
+/* keys.c */
 struct router_model_logged; /* models.c */
 
 /* Membership of the cluster, as the state backend and the agents' watches report it. control.c, watch.c */
@@ -70,6 +82,14 @@ struct router_reported {
 	uint64_t forgotten;      /* Buckets of limits; control.c. */
 };
 
+/* The secret of tenants' salts. isolation.c */
+struct router_isolation {
+	struct digest secret;
+	bool own; /* The router keeps it itself: no file is set. */
+	bool leaky
+		[ROUTE_MAX_NODES]; /* By slot: the log says that the node's engine cannot keep tenants apart. */
+};
+
 struct router {
 	uint32_t tag;
 	struct svc *svc;
@@ -82,6 +102,7 @@ struct router {
 	struct router_members members;
 	struct router_published published;
 	struct router_keys keys;
+	struct router_isolation isolation;
 	struct router_policy policy;
 	struct router_wanted wanted;
 	struct router_ports ports;

@@ -4,6 +4,7 @@
 #include "base/json/json.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/isolate/isolate.h"
 #include "router/plan/legs.h"
 #include "router/tokens/tokens.h"
 
@@ -173,18 +174,40 @@ static void facts_run(struct gw_req *r)
 		gw_resume_open(r, p->facts.json);
 }
 
-/* Find the node that stored the answer which the body names in previous_response_id. */
-static void home_find(struct gw_req *r)
+/* Find the node that stored the answer which the body names in previous_response_id. False: the answer may be another
+ * tenant's, and the request is refused. */
+static bool home_find(struct gw_req *r)
 {
 	const struct json_val previous = r->prompt.facts.previous;
 	char text[ANSWERHOME_ID_MAX];
 	struct cgn_buf id = cgn_buf_over(text, sizeof text);
 	if (previous.raw.p == NULL || previous.type != JSON_STRING ||
 		!cgn_str_is(r->client.target, "/v1/responses"))
-		return;
+		return true;
 	json_str_to(previous, &id);
 	if (!id.bad)
-		r->plan.home = answerhome_get(r->w->shared->tails, cgn_buf_view(&id));
+		r->plan.home = answerhome_get(r->w->shared->tails, gw_isolation_id(r, cgn_buf_view(&id)));
+	if (r->plan.home.known || r->prompt.salt.n == 0)
+		return true;
+	(void)gw_plan_fail(r,
+		&(struct gw_refusal){404, BAD_REQUEST, "previous_response_not_found",
+			.param = "previous_response_id", .reason = "invalid"},
+		"no response `%.*s` is known here", (int)(id.n < 200 ? id.n : 200), id.p);
+	return false;
+}
+
+/* False: the request is refused, because an engine of its model would let tenants measure each other's prompts. */
+static bool isolation_check(struct gw_req *r)
+{
+	if (!gw_isolation_leaks(r, view_model_find(r->w->view, r->prompt.model)))
+		return true;
+	(void)gw_plan_fail(r,
+		&(struct gw_refusal){503, "server_error", "not_isolated", .param = "model",
+			.reason = "not_isolated"},
+		"an engine that serves `%.*s` cannot keep the prompts of tenants apart at %.*s (security.isolation_strict)",
+		(int)(r->prompt.asked.n < 200 ? r->prompt.asked.n : 200), r->prompt.asked.p,
+		CGN_STR_ARG(r->client.target));
+	return false;
 }
 
 static void facts_then(struct gw_req *r)
@@ -194,14 +217,19 @@ static void facts_then(struct gw_req *r)
 		(void)body_refuse(r, &r->prompt.fault);
 		return;
 	}
-	if (!model_read(r, &row))
+	if (!gw_isolate(r)) {
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return;
+	}
+	if (!model_read(r, &row) || !isolation_check(r))
 		return;
 	r->prompt.stream = r->prompt.facts.stream;
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	if (r->plan.legs.n == 0 && !plan_open(r))
 		return;
-	home_find(r);
+	if (!home_find(r))
+		return;
 	r->prompt.parsed = true;
 	if (r->client.route->kind != GW_MEDIA)
 		gw_tokens_start(r, row);
@@ -232,7 +260,7 @@ static const struct view_model *home_model(const struct cluster_view *v, const s
 static void stored_parse(struct gw_req *r)
 {
 	struct cgn_str id = stored_id(r);
-	r->plan.home = answerhome_get(r->w->shared->tails, id);
+	r->plan.home = answerhome_get(r->w->shared->tails, gw_isolation_id(r, id));
 	const struct view_model *m = home_model(r->w->view, &r->plan.home);
 	if (m == NULL) {
 		(void)gw_plan_fail(r,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* choose: what the chooser is asked for a leg. */
 #include "router/answer/resume.h"
+#include "router/isolate/isolate.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 
@@ -63,9 +64,10 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 	bool is_pinned = r->client.pin.n > 0, prefill = leg->role == LEG_PREFILL;
 	const struct view_model *model = view_model_find(w->view, leg->model);
 	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : home_of(r, model);
+	bool none = (is_pinned && pin == NULL) || gw_isolation_leaks(r, model);
 	return (struct chooser_ask){
 		.rules = &w->rules->route,
-		.model = is_pinned && pin == NULL ? NULL : model,
+		.model = none ? NULL : model,
 		.chain = p->chain.short_digests,
 		.blocks = p->chain.n,
 		.length = p->chain.length,

@@ -2,6 +2,7 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/isolate/isolate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -73,17 +74,25 @@ static Cognitora__V1__Leg wire_role(enum leg_role role)
 	return roles[role];
 }
 
-/* Name the model as the node's engine does: in the facts, and in the body in the place of the client's name. */
-static void model_name(struct gw_req *r, const struct view_name *served, struct proto_generate *g)
+/* Name the model as the node's engine does: in the facts, and in the body in the place of the client's name, with the
+ * salt behind it where the engine takes one. Return the name with the salt too, for a body that is written again. */
+static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, uint16_t slot,
+	struct proto_generate *g)
 {
+	const struct view_name *served = view_served_name(m, slot);
+	bool salted = r->prompt.salt.n > 0 && !r->prompt.form && view_salts(m, slot, r->client.target);
 	g->facts.model = served->text;
 	/* a name that JSON has to escape, or that the engine wants after its base model's, can't stand in a form */
 	bool plain = served->json.n == served->text.n + 2;
 	bool other = !plain || !cgn_str_eq(served->text, r->prompt.asked);
 	r->plan.renamed = r->prompt.name_n > 0 && other && (plain || !r->prompt.form);
-	if (r->plan.renamed)
-		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n,
-			r->prompt.form ? served->text : served->json};
+	struct cgn_str own = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
+	struct cgn_str by = !r->plan.renamed ? own : r->prompt.form ? served->text : served->json;
+	if (salted)
+		by = gw_isolation_put(r, by);
+	if (r->plan.renamed || (salted && r->prompt.name_n > 0))
+		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, by};
+	return salted ? gw_isolation_put(r, served->json) : served->json;
 }
 
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,
@@ -113,9 +122,8 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 			},
 		.body = cgn_buf_view(&r->body.bytes),
 	};
-	const struct view_name *served = view_served_name(model, node->slot);
-	model_name(r, served, &g);
-	gw_handoff_write(r, &g, served->json);
+	struct cgn_str name = model_name(r, model, node->slot, &g);
+	gw_handoff_write(r, &g, name);
 	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;

@@ -18,6 +18,10 @@ struct gw_prompt {
 	struct body_fault fault; /* code == NULL: none */
 	/* the model that the body names, while it may still turn out to exist (plan/body.c); p == NULL: not so */
 	struct cgn_str awaited;
+	/* plan/isolate.c: separates the prompt's blocks from those of other tenants; empty: tenants share them */
+	struct cgn_str salt;
+	struct cgn_str salt_member; /* the salt as a member of a body, with the comma before it */
+	struct cgn_str owner;       /* the tenant's salt alone, without what the client adds to it */
 	bool stream;
 	bool form;            /* the body is a multipart form */
 	bool media;           /* the prompt has pictures or other media, whose tokens are not known */

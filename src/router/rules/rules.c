@@ -97,7 +97,8 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 	for (size_t i = 0; i < cfg->n_tenants; i++) {
 		r->tenants[i] = tenant_row(&cfg->tenants[i]);
 		r->tenants[i].name = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].name));
-		if (r->tenants[i].name.p == NULL)
+		r->tenants[i].share = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].share));
+		if (r->tenants[i].name.p == NULL || r->tenants[i].share.p == NULL)
 			return false;
 	}
 	r->n_tenants = cfg->n_tenants;
@@ -169,8 +170,17 @@ static void admission_fill(struct gw_rules *r, const struct config *cfg)
 	r->node_wait = cfg->router.admission.node_wait;
 }
 
-CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_rules **out,
-	struct cgn_err *err)
+static void isolation_fill(struct gw_rules *r, const struct config *cfg, const struct digest *secret)
+{
+	r->isolation = (struct gw_isolation){
+		.on = cfg->auth.enabled && cfg->security.isolation == CONFIG_ISOLATION_TENANT,
+		.strict = cfg->security.isolation_strict,
+		.secret = *secret,
+	};
+}
+
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const struct digest *secret,
+	struct gw_rules **out, struct cgn_err *err)
 {
 	struct gw_rules *r = calloc(1, sizeof *r);
 	if (r == NULL)
@@ -186,6 +196,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_
 	retry_fill(r, cfg);
 	breaker_fill(r, cfg);
 	admission_fill(r, cfg);
+	isolation_fill(r, cfg, secret);
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
@@ -276,4 +287,9 @@ const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str
 	const struct gw_tenant key = {.name = name};
 	const struct gw_tenant *row = bsearch(&key, r->tenants, r->n_tenants, sizeof key, tenant_order);
 	return row != NULL ? row : &r->tenants[r->n_tenants];
+}
+
+struct isolation_owner gw_rules_owner(const struct gw_rules *r, struct cgn_str name)
+{
+	return (struct isolation_owner){name, gw_rules_tenant(r, name)->share};
 }

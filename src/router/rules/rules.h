@@ -9,6 +9,7 @@
 #include "policy/breaker/breaker.h"
 #include "policy/config/config.h"
 #include "policy/explain/explain.h"
+#include "policy/isolation/isolation.h"
 #include "policy/limit/limit.h"
 #include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
@@ -42,6 +43,14 @@ struct gw_tenant {
 	struct cgn_str name; /* Empty: the row for tenants without one. */
 	uint32_t weight, max_priority;
 	struct gw_rates rates; /* For all keys of the tenant together. */
+	struct cgn_str share;  /* Group of tenants that share caches; empty: none. */
+};
+
+/* Whether tenants share caches. */
+struct gw_isolation {
+	bool on;     /* Tenants do not. False without authentication: there is one tenant. */
+	bool strict; /* Requests for engines that cannot keep tenants apart are refused. */
+	struct digest secret;
 };
 
 /* Where the access log goes. */
@@ -89,11 +98,13 @@ struct gw_rules {
 	size_t n_names;
 	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
+	struct gw_isolation isolation;
 };
 
-/* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off. */
-CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, struct gw_rules **out,
-	struct cgn_err *err);
+/* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off. |secret|: of
+ * security.isolation_secret_file. */
+CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const struct digest *secret,
+	struct gw_rules **out, struct cgn_err *err);
 /* Load the tokenizers of each model that has some, before any worker has the rules. Unchanged ones are shared
  * with |old| (NULL: none).
  *
@@ -111,5 +122,7 @@ const struct gw_model *gw_rules_model(const struct gw_rules *r,
 /* Return the name under which the router knows |name|: the model's own name for an alias, else |name|. A
  * view_name_fn; |rules| is a struct gw_rules. */
 struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name);
+/* Return the tenant |name| as an owner of caches. Borrowed from |name| and the rules. */
+struct isolation_owner gw_rules_owner(const struct gw_rules *r, struct cgn_str name);
 /* Return the row of |name|, or the row for all other tenants; never NULL. */
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

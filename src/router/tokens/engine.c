@@ -199,7 +199,7 @@ static const char *prompt_parse(struct gw_req *r, const struct engine_tokens_ops
 static void ask_run(struct gw_req *r)
 {
 	struct gw_tokenizing *p = r->prompt.tokenizing;
-	p->root = prefix_root(r->prompt.model, r->prompt.facts.json);
+	p->root = prefix_root(r->prompt.model, r->prompt.salt, r->prompt.facts.json);
 	p->ask.lacks = prompt_parse(r, p->ask.ops);
 	if (p->ask.lacks != NULL || p->p.kind == PROMPT_IS_IDS)
 		return;

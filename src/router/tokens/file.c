@@ -274,7 +274,7 @@ static void encode_start(struct gw_req *r, struct tokens_job *j)
 static void file_run(struct gw_req *r)
 {
 	struct tokens_job *j = r->prompt.tokenizing->job;
-	r->prompt.tokenizing->root = prefix_root(r->prompt.model, r->prompt.facts.json);
+	r->prompt.tokenizing->root = prefix_root(r->prompt.model, r->prompt.salt, r->prompt.facts.json);
 	j->lacks = prompt_parse(r, j->tokenizers);
 	if (j->lacks == NULL && r->prompt.tokenizing->p.kind != PROMPT_IS_IDS)
 		j->lacks = prompt_text(r, j);

@@ -146,6 +146,7 @@ static void bytes_run(struct gw_req *r)
 {
 	const struct prefix_params params = {
 		.model = r->prompt.model,
+		.salt = r->prompt.salt,
 		.block_bytes = r->prompt.block_bytes,
 		.max_blocks = ROUTE_MAX_BLOCKS,
 	};

@@ -510,6 +510,7 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/engine_keys.def"
 #include "policy/config/keys.def"
 #include "policy/config/model_keys.def"
+#include "policy/config/price_keys.def"
 #include "policy/config/role_keys.def"
 #include "policy/config/scrape_target_keys.def"
 #include "policy/config/tenant_keys.def"

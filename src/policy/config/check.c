@@ -2,6 +2,7 @@
 /* config checks that no single row can express: keys that need each other, addresses, names that must be
  * unique. */
 #include "policy/breaker/breaker.h"
+#include "policy/budget/budget.h"
 #include "policy/config/config_priv.h"
 #include "policy/routing/document.h"
 
@@ -308,6 +309,35 @@ static cgn_rc check_tenants(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_budgets(const struct config *c, const struct config_tenant *t, struct cgn_err *err)
+{
+	struct budget_set set = {0};
+	struct cgn_err why;
+	for (size_t i = 0; i < t->budgets.n; i++)
+		if (!cgn_ok(budget_set_add(&set, cgn_str_of(t->budgets.v[i]), &why)))
+			return CGN_FAIL(err, INVALID, "tenants.\"%.64s\".budgets: %s", t->name, why.msg);
+	const char *money = budget_set_currency(&set);
+	if (money != NULL && strcmp(money, c->router.currency) != 0)
+		return CGN_FAIL(err, INVALID,
+			"tenants.\"%.64s\".budgets: a budget in %s, but router.currency is %.8s", t->name,
+			money, c->router.currency);
+	return CGN_OK;
+}
+
+static cgn_rc check_money(const struct config *c, struct cgn_err *err)
+{
+	const char *p = c->router.currency;
+	while (*p >= 'A' && *p <= 'Z')
+		p++;
+	if (*p != '\0')
+		return CGN_FAIL(err, INVALID,
+			"%s: router.currency is \"%.8s\", must be three capitals, such as EUR",
+			origin_of(c, "router.currency"), c->router.currency);
+	for (size_t i = 0; i < c->n_tenants; i++)
+		CGN_TRY(check_budgets(c, &c->tenants[i], err));
+	return CGN_OK;
+}
+
 static cgn_rc check_retry(const struct config *c, struct cgn_err *err)
 {
 	const struct config_list *on = &c->router.retry.on;
@@ -383,6 +413,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_start_order(c, err));
 	CGN_TRY(check_tenants(c, err));
+	CGN_TRY(check_money(c, err));
 	CGN_TRY(check_redis(c, err));
 	return check_models(c, err);
 }

@@ -49,6 +49,7 @@ enum config_family_index {
 	CONFIG_BMCS,
 	CONFIG_SCRAPE_TARGETS,
 	CONFIG_ROLES,
+	CONFIG_PRICES,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];

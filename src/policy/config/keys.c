@@ -61,6 +61,13 @@ static const struct config_key scrape_target_keys[] = {
 #undef KEY
 };
 
+static const struct config_key price_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"prices", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_price, key)},
+#include "policy/config/price_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -74,6 +81,7 @@ const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)
 static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
 static const struct config_table scrape_target_table = {scrape_target_keys, CGN_COUNT(scrape_target_keys)};
 static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
+static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
 const struct config_family config_families[CONFIG_FAMILIES] = {
@@ -90,6 +98,9 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 		offsetof(struct config, scrape_targets), offsetof(struct config, n_scrape_targets)},
 	[CONFIG_ROLES] = {"roles", "role", &role_table, CONFIG_MAX_ROLES, 64, sizeof(struct config_role),
 		offsetof(struct config, roles), offsetof(struct config, n_roles)},
+	[CONFIG_PRICES] = {"prices", "model", &price_table, CONFIG_MAX_MODELS, 256,
+		sizeof(struct config_price), offsetof(struct config, prices),
+		offsetof(struct config, n_prices)},
 };
 
 static const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgn-router: OpenAI-compatible gateway that puts each request on the replica that can answer it soonest. */
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "joint/page/page.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/limit/budgets.h"
 #include "router/rules/tokenizer_set.h"
 #include "router/service/service.h"
 
@@ -185,6 +187,7 @@ static void router_stop(void **take)
 	prompttail_free(&r->shared.tails);
 	free(r->shared.tallies);
 	limit_table_free(&r->shared.limits);
+	gw_budgets_close(&r->shared.budgets);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
@@ -221,6 +224,27 @@ static CGN_RC kvindex_open(struct router *r, struct cgn_err *err)
 	return kvindex_new(&cfg, &r->shared.choice.index, err);
 }
 
+/* Write the path of this router's file |kind| in cluster.state_dir. Several routers of a machine may share the folder:
+ * the gateway's address tells them apart. */
+static CGN_RC state_path(const struct router *r, const char *kind, char out[PATH_MAX], struct cgn_err *err)
+{
+	char name[300];
+	(void)snprintf(name, sizeof name, "%.120s.%.150s", r->cfg->cluster.name, r->cfg->router.listen);
+	for (char *p = name; *p != '\0'; p++)
+		*p = *p == '/' ? '_' : *p;
+	int n = snprintf(out, PATH_MAX, "%s/%s.%s", r->cfg->cluster.state_dir, name, kind);
+	if (n < 0 || n >= PATH_MAX)
+		return CGN_FAIL(err, INVALID, "cluster.state_dir is too long");
+	return CGN_OK;
+}
+
+static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	CGN_TRY(state_path(r, "budgets", path, err));
+	return gw_budgets_open(r->loop, path, &r->shared.budgets, err);
+}
+
 static CGN_RC router_open(struct router *r, struct cgn_err *err)
 {
 	CGN_TRY(gateway_tls(r, err));
@@ -243,6 +267,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
+	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(router_keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));

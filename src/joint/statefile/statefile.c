@@ -66,7 +66,10 @@ CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, st
 {
 	struct statefile *f = calloc(1, sizeof *f);
 	if (f != NULL)
-		*f = (struct statefile){.tag = STATEFILE_TAG, .loop = l, .what = what, .disk = disk_new(path)};
+		*f = (struct statefile){.tag = STATEFILE_TAG,
+			.loop = l,
+			.what = what,
+			.disk = disk_new(path)};
 	if (f == NULL || f->disk == NULL) {
 		free(f);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the file %s", path);
@@ -95,9 +98,11 @@ void statefile_set_aside(const struct statefile *f, const char *why)
 	char *aside = NULL;
 	CGN_LIVE(f, STATEFILE_TAG);
 	bool moved = asprintf(&aside, "%s.bad", f->disk->path) > 0 && rename(f->disk->path, aside) == 0;
-	cgn_log(ERROR, "statefile.set_aside", F_STR("of", f->what), F_STR("file", f->disk->path), F_STR("why", why),
-		F_STR("then", moved ? "it is renamed to .bad, and another one begins empty"
-				    : "it begins empty, and the file is replaced"));
+	cgn_log(ERROR, "statefile.set_aside", F_STR("of", f->what), F_STR("file", f->disk->path),
+		F_STR("why", why),
+		F_STR("then",
+			moved ? "it is renamed to .bad, and another one begins empty"
+			      : "it begins empty, and the file is replaced"));
 	free(aside);
 }
 

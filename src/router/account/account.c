@@ -18,6 +18,13 @@ static uint64_t answer_tokens(const struct gw_req *r, uint64_t unseen)
 	return n < most ? n : most;
 }
 
+static void joules_learn(struct gw_series *s, const struct chooser_energy *e)
+{
+	double j = e->prefill_j + e->decode_j;
+	if (e->counted && j > 0)
+		s->joules += s->joules > 0 ? (j - s->joules) / 16 : j;
+}
+
 static void answer_learn(struct gw_series *s, const struct gw_req *r)
 {
 	double n = (double)answer_tokens(r, MOST_UNSEEN);
@@ -223,9 +230,11 @@ void gw_account_end(struct gw_req *r)
 {
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	int status = final_status(r);
+	const struct chooser_energy joules = gw_attempt_joules(&r->attempt);
 	struct gw_series *s = series_of(r->w, r->prompt.model);
 	if (s != NULL) {
 		answer_learn(s, r);
+		joules_learn(s, &joules);
 		metric_add(series_status(r->w->shared->telemetry, s, status), 1);
 		metric_observe(s->request, now - r->client.started);
 		if (r->plan.queued_at > 0)
@@ -233,7 +242,6 @@ void gw_account_end(struct gw_req *r)
 		if (first_byte_took(r) > 0)
 			metric_observe(s->ttft, first_byte_took(r));
 	}
-	const struct chooser_energy joules = gw_attempt_joules(&r->attempt);
 	gw_tenant_count(r);
 	gw_trace_end(r, status, final_outcome(r, status), now);
 	gw_joules_count(r, &joules);

@@ -70,6 +70,12 @@ uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 	return s != NULL ? (uint32_t)(s->answer_tokens + 0.5) : 0;
 }
 
+uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model)
+{
+	const struct gw_series *s = series_of(w, model);
+	return s != NULL ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
+}
+
 void gw_account_open(struct gw_worker *w)
 {
 	w->pick_seconds = METRIC_ONE(w->shared->telemetry, PICK_SECONDS);

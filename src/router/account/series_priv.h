@@ -13,6 +13,7 @@ struct gw_series {
 		struct metric_cell *cell;
 	} statuses[SERIES_MAX_STATUSES];
 	size_t n_statuses;
+	double joules;        /* Moving average of the joules of a request */
 	double answer_tokens; /* Moving average of the tokens of an answer */
 };
 

@@ -214,7 +214,7 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	to->bytes_out += data.n;
 	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
-	gw_limit_relayed(r, data);
+	gw_used_relayed(r, data);
 	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];
 	to->last2[1] = data.p[data.n - 1];
 	if (!to->paused && gw_call_is_open(&r->attempt.call) && http_exchange_over_mark(r->client.x)) {

@@ -69,14 +69,6 @@ static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum 
 
 /* ---- amounts ---- */
 
-static bool has_tokens(const struct gw_req *r)
-{
-	enum gw_route_kind kind = r->client.route->kind;
-	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED &&
-		!cgn_str_starts(r->client.target, "/tokenize") &&
-		!cgn_str_starts(r->client.target, "/detokenize");
-}
-
 static uint64_t prompt_estimate(const struct gw_req *r)
 {
 	const struct gw_model *row = gw_rules_model(r->w->rules, r->prompt.model);
@@ -87,7 +79,7 @@ static uint64_t prompt_estimate(const struct gw_req *r)
 	return (uint64_t)(bytes / BYTES_A_TOKEN) + 1;
 }
 
-static uint64_t answer_estimate(const struct gw_req *r)
+uint64_t limit_answer_estimate(const struct gw_req *r)
 {
 	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
 	if (prompt_api_of(r->client.target) == PROMPT_NONE || r->client.route->scope != AUTH_CHAT)
@@ -99,8 +91,8 @@ static uint64_t answer_estimate(const struct gw_req *r)
  * whole bucket, and the rest is taken when the request is settled. */
 static uint64_t tokens_reserved(const struct gw_req *r, uint64_t burst)
 {
-	uint64_t known = r->prompt.tokens + (answer_estimate(r) > 0 ? r->prompt.answer_limit : 0);
-	uint64_t guess = prompt_estimate(r) + answer_estimate(r);
+	uint64_t known = r->prompt.tokens + (limit_answer_estimate(r) > 0 ? r->prompt.answer_limit : 0);
+	uint64_t guess = prompt_estimate(r) + limit_answer_estimate(r);
 	if (known > burst)
 		return known;
 	return guess < burst ? guess : burst;
@@ -111,7 +103,7 @@ static void limits_add(struct gw_limits *l, const struct gw_req *r, enum limit_s
 {
 	const struct gw_shared *shared = r->w->shared;
 	limit_add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
-	if (has_tokens(r) && limit_is_set(&rates->tokens))
+	if (gw_used_has_tokens(r) && limit_is_set(&rates->tokens))
 		limit_add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
 			tokens_reserved(r, rates->tokens.burst));
 }
@@ -133,7 +125,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 		limits_add(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
 	}
 	limits_add(l, r, LIMIT_TENANT, r->identity.tenant, all);
-	l->prompt_tokens = prompt_estimate(r);
+	gw_budgets_begin(r, l);
 	return l;
 }
 
@@ -142,10 +134,17 @@ static bool limit_applies(const struct gw_req *r)
 	const struct gw_rates *own = &r->w->rules->rates,
 			      *all = &gw_rules_tenant(r->w->rules, r->identity.tenant)->rates;
 	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
-		limit_is_set(&all->tokens);
+		limit_is_set(&all->tokens) || gw_budgets_apply(r);
 }
 
 /* ---- reserving ---- */
+
+static void limits_release(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
+{
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->v[i].answer.granted)
+			limit_table_settle(table, l->v[i].key, &l->v[i].rate, now, l->v[i].reserved, 0);
+}
 
 /* Ask every bucket, even after one has refused, so that the wait that the client is told is the longest.
  * Reserve in all buckets or in none. */
@@ -157,9 +156,11 @@ static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nse
 		one->answer = limit_table_take(table, one->key, &one->rate, now, one->reserved);
 		granted = granted && one->answer.granted;
 	}
-	for (unsigned i = 0; i < l->n && !granted; i++)
-		if (l->v[i].answer.granted)
-			limit_table_settle(table, l->v[i].key, &l->v[i].rate, now, l->v[i].reserved, 0);
+	granted = gw_budgets_take(l) && granted;
+	if (!granted) {
+		gw_budgets_settle(l, NULL);
+		limits_release(l, table, now);
+	}
 	l->reserved = granted;
 	return granted;
 }
@@ -187,6 +188,8 @@ static void rate_text(const struct gw_limit *one, char *out, size_t cap)
 
 static enum gw_step limit_refuse(struct gw_req *r)
 {
+	if (gw_budgets_refuse(r))
+		return STEP_AGAIN;
 	const struct gw_limit *one = limit_worst(r->plan.limits);
 	const char *whose = subject_rows[one->subject].text;
 	char rate[80];
@@ -231,6 +234,8 @@ static enum gw_step limit_decide(struct gw_req *r)
 enum gw_step gw_limit(struct gw_req *r)
 {
 	bool begun = r->plan.limits != NULL;
+	if (!begun)
+		r->plan.prompt_tokens = prompt_estimate(r);
 	if (!begun && !limit_applies(r))
 		return limit_pass(r);
 	if (!begun)
@@ -244,43 +249,21 @@ enum gw_step gw_limit(struct gw_req *r)
 
 /* ---- settling ---- */
 
-/* Count an event as a token, for streams without usage: OpenAI's have it only when the client asks. */
-void gw_limit_relayed(struct gw_req *r, struct cgn_str data)
+static uint64_t tokens_used(const struct gw_req *r, const struct gw_used *used, uint64_t reserved)
 {
-	if (r->plan.limits == NULL || !r->answer.event_stream)
-		return;
-	const char *p = data.p, *end = data.p + data.n;
-	while ((p = memmem(p, (size_t)(end - p), "data:", 5)) != NULL) {
-		r->plan.limits->events++;
-		p += 5;
-	}
+	bool unknown = used->estimated && r->attempt.head_seen && !r->answer.event_stream;
+	return unknown ? reserved : used->input + used->output;
 }
 
-/* Return true if the request counts: an engine answered it, or the client left while one worked. */
-static bool was_served(const struct gw_req *r)
-{
-	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
-}
-
-static uint64_t tokens_used(const struct gw_req *r, const struct gw_limits *l, uint64_t reserved)
-{
-	const struct usage *u = &r->answer.usage;
-	if (!was_served(r) || (r->attempt.head_seen && r->attempt.status >= 400))
-		return 0;
-	if (u->has_prompt || u->has_completion)
-		return u->prompt_tokens + u->completion_tokens;
-	if (!r->attempt.head_seen || r->answer.event_stream)
-		return l->prompt_tokens + l->events; /* the client left, or the stream has no usage */
-	return reserved;
-}
-
-void limit_end(struct gw_limits *l, const uint64_t *used)
+void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_amounts *spent)
 {
 	static const uint64_t nothing[GW_MAX_LIMITS];
 	CGN_LIVE(l, LIMITS_TAG);
 	CGN_MUST(!l->asking);
 	if (used == NULL)
 		used = nothing;
+	if (l->reserved)
+		gw_budgets_settle(l, spent);
 	if (l->reserved && l->stored)
 		gw_store_settle(l->w, l, used);
 	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
@@ -294,6 +277,7 @@ void gw_limit_settle(struct gw_req *r)
 {
 	struct gw_limits *l = r->plan.limits;
 	uint64_t used[GW_MAX_LIMITS] = {0};
+	struct budget_amounts spent;
 	r->plan.limits = NULL;
 	if (l == NULL)
 		return;
@@ -302,9 +286,11 @@ void gw_limit_settle(struct gw_req *r)
 		l->r = NULL;
 		return;
 	}
+	const struct gw_used is = gw_used_of(r);
 	for (unsigned i = 0; i < l->n; i++)
-		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, l, l->v[i].reserved) : was_served(r);
-	limit_end(l, used);
+		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, &is, l->v[i].reserved) : is.requests;
+	gw_budgets_spent(&is, &spent);
+	limit_end(l, used, &spent);
 }
 
 /* ---- fields of the answer ---- */
@@ -358,6 +344,7 @@ size_t gw_limit_fields(struct gw_req *r, struct http_field *f)
 		limit_duration(one->answer.full_in, text);
 		n += field_put(r, f + n, "reset", one->unit, text);
 	}
+	n += gw_budgets_fields(r, f + n);
 	/* OpenAI's clients read this field before they repeat a request that got 429. */
 	if (r->plan.limits != NULL && r->plan.limits->never)
 		f[n++] = (struct http_field){CGN_STR("x-should-retry"), CGN_STR("false")};

@@ -2,8 +2,10 @@
 /* limit: what one request has reserved. Belongs to the request, on its worker's loop. */
 #pragma once
 #include "base/digest/digest.h"
+#include "policy/budget/budget.h"
 #include "policy/limit/limit.h"
 #include "policy/prompt/prompt.h"
+#include "router/account/account.h"
 #include "router/limit/limit.h"
 
 enum limit_unit { LIMIT_REQUESTS, LIMIT_TOKENS, LIMIT_UNITS };
@@ -22,6 +24,17 @@ struct gw_limit {
 	struct limit_answer answer;
 	char name[LIMIT_NAME_MAX];
 };
+/* A subject with budgets. */
+struct gw_spender {
+	enum limit_subject subject;
+	char name[BUDGET_NAME_MAX + 1];
+	struct budget_set set;
+	struct budget_amounts want;
+	struct budget_answer answers[BUDGET_MAX];
+	struct budget_held held;
+};
+#define GW_SPENDERS 2 /* A key, and a tenant. */
+
 struct gw_limits {
 	uint32_t tag;
 	unsigned n;
@@ -32,12 +45,28 @@ struct gw_limits {
 	struct gw_worker *w;
 	struct gw_req *r; /* NULL: the request has ended, and the store has still to answer */
 	bool never;       /* refused, and a later attempt would be refused too */
-	uint64_t prompt_tokens, events;
+	struct gw_spender spenders[GW_SPENDERS];
+	unsigned n_spenders;
 };
 
-/* Settle and free |l|. |used|: units used of each limit; NULL: none. The store must not be asked at the
+/* Settle and free |l|. |used|: units used of each limit; |spent| of each budget; NULL: none. The store must not be asked at the
  * moment. */
-void limit_end(struct gw_limits *l, const uint64_t *used);
+void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_amounts *spent);
+/* Return the expected tokens of the answer. */
+uint64_t limit_answer_estimate(const struct gw_req *r);
+
+/* budgets.c */
+bool gw_budgets_apply(const struct gw_req *r);
+/* Note the request's budgets in |l|, and what it may use. */
+void gw_budgets_begin(const struct gw_req *r, struct gw_limits *l);
+/* Reserve in this router's book; false: a budget refuses. gw_budgets_settle gives back what was reserved. */
+bool gw_budgets_take(struct gw_limits *l);
+/* |spent| NULL: nothing. */
+void gw_budgets_settle(struct gw_limits *l, const struct budget_amounts *spent);
+void gw_budgets_spent(const struct gw_used *used, struct budget_amounts *out);
+/* Refuse the request if a budget does; false: none does. */
+bool gw_budgets_refuse(struct gw_req *r);
+size_t gw_budgets_fields(struct gw_req *r, struct http_field *f);
 
 /* store.c: reserve in Redis. Returns false without Redis: then the worker's table decides. Otherwise
  * gw_wake(r) follows, with l->stored set if the call succeeded. */

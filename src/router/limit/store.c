@@ -210,7 +210,7 @@ static void on_answer(void *user, const struct redis_answer *a)
 	if (l->r != NULL)
 		gw_wake(l->r);
 	else
-		limit_end(l, NULL); /* the request has ended meanwhile: give back what was reserved */
+		limit_end(l, NULL, NULL); /* the request has ended meanwhile: give back what was reserved */
 }
 
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l)

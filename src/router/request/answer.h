@@ -25,6 +25,7 @@ struct gw_answer {
 	bool paused, was_paused; /* paused for a slow client now; paused at any time */
 	char last2[2];           /* last two bytes relayed, to see where an event ends */
 	uint64_t bytes_out;      /* bytes of the body */
+	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
 	struct usage_tail tail;   /* last bytes relayed, where usage is found */

@@ -3,6 +3,7 @@
  * fills it in. Strings are in the request's arena. */
 #pragma once
 #include "io/http/http.h"
+#include "policy/budget/budget.h"
 #include "policy/proto/proto.h"
 #include "policy/tracing/tracing.h"
 
@@ -68,6 +69,7 @@ struct gw_identity {
 	const char *key_id;                    /* for the log; NULL: no key */
 	struct cgn_str tenant;                 /* tenant of the key; "-": no keys are asked for */
 	unsigned scopes;
+	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 
 struct gw_body {

@@ -35,6 +35,7 @@ struct gw_plan {
 	cgn_nsec pick_took;
 	struct answerhome home;   /* node that stored the answer which this request continues */
 	bool limited;             /* GW_LIMIT has passed */
+	uint64_t prompt_tokens;   /* tokens of the prompt, as expected before an engine counts */
 	struct gw_limits *limits; /* reserved; NULL: none applies */
 	/* ticket while the request waits, and until the place that it got is booked */
 	struct gw_ticket *ticket;

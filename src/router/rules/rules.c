@@ -83,6 +83,15 @@ static struct gw_tenant tenant_row(const struct config_tenant *row)
 	};
 }
 
+/* The configuration has checked the texts. */
+static struct budget_set budgets_of(const struct config_list *texts)
+{
+	struct budget_set s = {0};
+	for (size_t i = 0; i < texts->n; i++)
+		CGN_MUST(cgn_ok(budget_set_add(&s, cgn_str_of(texts->v[i]), NULL)));
+	return s;
+}
+
 static int tenant_order(const void *a, const void *b)
 {
 	const struct gw_tenant *x = a, *y = b;
@@ -96,6 +105,7 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 		return false;
 	for (size_t i = 0; i < cfg->n_tenants; i++) {
 		r->tenants[i] = tenant_row(&cfg->tenants[i]);
+		r->tenants[i].budgets = budgets_of(&cfg->tenants[i].budgets);
 		r->tenants[i].name = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].name));
 		r->tenants[i].share = cgn_arena_str(&r->arena, cgn_str_of(cfg->tenants[i].share));
 		if (r->tenants[i].name.p == NULL || r->tenants[i].share.p == NULL)
@@ -105,6 +115,45 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 	r->tenants[r->n_tenants] = tenant_row(&cfg->any_tenant);
 	qsort(r->tenants, r->n_tenants, sizeof *r->tenants, tenant_order);
 	return true;
+}
+
+/* A price for a million tokens, as trillionths a token. */
+static uint64_t price_of(double million)
+{
+	return (uint64_t)(million * 1e6 + 0.5);
+}
+
+static bool is_pattern(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (strchr("*?[", s.p[i]) != NULL)
+			return true;
+	return false;
+}
+
+static int price_order(const void *a, const void *b)
+{
+	const struct gw_price *x = a, *y = b;
+	bool wild_x = is_pattern(x->pattern), wild_y = is_pattern(y->pattern);
+	return wild_x != wild_y ? wild_x - wild_y : cgn_str_order(y->pattern, x->pattern);
+}
+
+static bool prices_fill(struct gw_rules *r, const struct config *cfg)
+{
+	(void)cgn_str_copyz(r->currency, sizeof r->currency, cgn_str_of(cfg->router.currency));
+	r->prices = cgn_arena_zero(&r->arena, (cfg->n_prices + 1) * sizeof *r->prices);
+	for (size_t i = 0; r->prices != NULL && i < cfg->n_prices; i++) {
+		const struct config_price *from = &cfg->prices[i];
+		double cached = from->cached_input < 0 ? from->input : from->cached_input;
+		r->prices[i] = (struct gw_price){cgn_arena_str(&r->arena, cgn_str_of(from->name)),
+			price_of(from->input), price_of(cached), price_of(from->output)};
+		if (r->prices[i].pattern.p == NULL)
+			return false;
+		r->n_prices++;
+	}
+	if (r->prices != NULL)
+		qsort(r->prices, r->n_prices, sizeof *r->prices, price_order);
+	return r->prices != NULL;
 }
 
 /* Add each policy once: `kv` is another name of one of them. */
@@ -197,7 +246,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	breaker_fill(r, cfg);
 	admission_fill(r, cfg);
 	isolation_fill(r, cfg, secret);
-	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg)) {
+	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}
@@ -279,6 +328,15 @@ struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name)
 {
 	const struct gw_model *row = gw_rules_model(rules, name);
 	return row != NULL ? row->name : name;
+}
+
+const struct gw_price *gw_rules_price(const struct gw_rules *r, struct cgn_str model)
+{
+	CGN_LIVE(r, RULES_TAG);
+	for (size_t i = 0; i < r->n_prices; i++)
+		if (cgn_str_eq(r->prices[i].pattern, model) || cgn_str_glob(r->prices[i].pattern, model))
+			return &r->prices[i];
+	return NULL;
 }
 
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name)

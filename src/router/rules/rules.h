@@ -7,6 +7,7 @@
 #include "base/core/arena.h"
 #include "policy/auth/auth.h"
 #include "policy/breaker/breaker.h"
+#include "policy/budget/budget.h"
 #include "policy/config/config.h"
 #include "policy/explain/explain.h"
 #include "policy/isolation/isolation.h"
@@ -44,6 +45,7 @@ struct gw_tenant {
 	uint32_t weight, max_priority;
 	struct gw_rates rates; /* For all keys of the tenant together. */
 	struct cgn_str share;  /* Group of tenants that share caches; empty: none. */
+	struct budget_set budgets;
 };
 
 /* Whether tenants share caches. */
@@ -51,6 +53,12 @@ struct gw_isolation {
 	bool on;     /* Tenants do not. False without authentication: there is one tenant. */
 	bool strict; /* Requests for engines that cannot keep tenants apart are refused. */
 	struct digest secret;
+};
+
+/* The prices of a model: trillionths of the currency a token. */
+struct gw_price {
+	struct cgn_str pattern;
+	uint64_t input, cached_input, output;
 };
 
 /* Where the access log goes. */
@@ -99,6 +107,9 @@ struct gw_rules {
 	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
 	struct gw_isolation isolation;
+	struct gw_price *prices; /* Without patterns first. */
+	size_t n_prices;
+	char currency[BUDGET_CURRENCY];
 };
 
 /* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off. |secret|: of
@@ -124,5 +135,7 @@ const struct gw_model *gw_rules_model(const struct gw_rules *r,
 struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name);
 /* Return the tenant |name| as an owner of caches. Borrowed from |name| and the rules. */
 struct isolation_owner gw_rules_owner(const struct gw_rules *r, struct cgn_str name);
+/* Return the prices of the model: of its name, else of the first pattern that matches it; NULL: none. */
+const struct gw_price *gw_rules_price(const struct gw_rules *r, struct cgn_str model);
 /* Return the row of |name|, or the row for all other tenants; never NULL. */
 const struct gw_tenant *gw_rules_tenant(const struct gw_rules *r, struct cgn_str name);

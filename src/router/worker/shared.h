@@ -12,6 +12,7 @@
 #include "policy/routing/prompttail.h"
 
 struct gw_admission;
+struct gw_budgets;
 struct linefile;
 struct telemetry;
 struct tracing;
@@ -25,6 +26,7 @@ struct gw_shared {
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;   /* ROUTE_MAX_NODES, by slot */
 	struct limit_table *limits;      /* rate limits of all workers */
+	struct gw_budgets *budgets;      /* the book of budgets */
 	struct digest limit_seed;        /* random key under which bucket names are hashed */
 	_Atomic uint32_t stores_away;    /* workers that have lost their Redis */
 	struct tls_ctx *agent_tls;       /* NULL: agents are reached without TLS */

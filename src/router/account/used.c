@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* used: what a request has used: the engine's own counts, or, for an answer that was cut or has none, the prompt's
+ * expected tokens and the events that went to the client. */
+#include "router/account/account.h"
+
+#define PRICE_PARTS UINT64_C(1000) /* Trillionths in the billionths that budgets count. */
+
+__extension__ typedef unsigned __int128 used_wide;
+
+bool gw_used_has_tokens(const struct gw_req *r)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED &&
+		!cgn_str_starts(r->client.target, "/tokenize") &&
+		!cgn_str_starts(r->client.target, "/detokenize");
+}
+
+/* Count an event as a token, for streams without usage: OpenAI's have it only when the client asks. */
+void gw_used_relayed(struct gw_req *r, struct cgn_str data)
+{
+	if (!r->answer.event_stream)
+		return;
+	const char *p = data.p, *end = data.p + data.n;
+	while ((p = memmem(p, (size_t)(end - p), "data:", 5)) != NULL) {
+		r->answer.events++;
+		p += 5;
+	}
+}
+
+static bool was_served(const struct gw_req *r)
+{
+	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
+}
+
+uint64_t gw_used_price(const struct gw_req *r, uint64_t input, uint64_t cached, uint64_t output)
+{
+	const struct gw_price *p = gw_rules_price(r->w->rules, r->prompt.model);
+	if (p == NULL)
+		return 0;
+	used_wide sum = (used_wide)(input - cached) * p->input + (used_wide)cached * p->cached_input +
+		(used_wide)output * p->output;
+	sum = (sum + PRICE_PARTS - 1) / PRICE_PARTS;
+	return sum < BUDGET_AMOUNT_MAX ? (uint64_t)sum : BUDGET_AMOUNT_MAX;
+}
+
+static void tokens_fill(const struct gw_req *r, struct gw_used *out)
+{
+	const struct usage *u = &r->answer.usage;
+	if (!gw_used_has_tokens(r) || (r->attempt.head_seen && r->attempt.status >= 400))
+		return;
+	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
+	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
+	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
+	out->output = u->completion_tokens;
+	out->estimated = cut || !(u->has_prompt || u->has_completion);
+	/* Anthropic's streams begin with a usage that has one token of the answer. */
+	if (out->estimated && out->output < r->answer.events)
+		out->output = r->answer.events;
+}
+
+struct gw_used gw_used_of(const struct gw_req *r)
+{
+	struct gw_used used = {0};
+	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
+	double joules = e.prefill_j + e.decode_j;
+	if (!was_served(r))
+		return used;
+	used.requests = 1;
+	tokens_fill(r, &used);
+	used.money = gw_used_price(r, used.input, used.cached, used.output);
+	if (e.counted && joules > 0)
+		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
+	return used;
+}

@@ -34,9 +34,10 @@ static const struct svc_flag flags[] = {
 	{"engine-kind", "engine.kind", "KIND", "vllm, sglang, trtllm, llama_cpp, mlx, openai_compat or sim"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines},
-	{"GET", "/gpus", agent_admin_gpus}, {"GET", "/clocks", agent_admin_clocks},
-	{"GET", "/power", agent_admin_power}};
+static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines, ACTION_STATUS_READ},
+	{"GET", "/gpus", agent_admin_gpus, ACTION_STATUS_READ},
+	{"GET", "/clocks", agent_admin_clocks, ACTION_STATUS_READ},
+	{"GET", "/power", agent_admin_power, ACTION_STATUS_READ}};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW

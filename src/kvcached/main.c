@@ -179,8 +179,8 @@ static const struct svc_flag flags[] = {
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin_store},
-	{"GET", "/peers", peers_admin}};
+static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin_store, ACTION_STATUS_READ},
+	{"GET", "/peers", peers_admin, ACTION_STATUS_READ}};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW

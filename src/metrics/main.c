@@ -188,10 +188,13 @@ static const struct metric_row metric_rows[] = {
 #undef METRIC
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power},
-	{"GET", "/targets", admin_targets}, {"GET", "/federate", admin_federate},
-	{"GET", "/page/*", page_get_of_several}, {"GET", "/routers", admin_routers},
-	{"GET", "/routers/*", admin_relay}, {"POST", "/routers/*", admin_relay}};
+static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power, ACTION_STATUS_READ},
+	{"GET", "/targets", admin_targets, ACTION_STATUS_READ},
+	{"GET", "/federate", admin_federate, ACTION_METRICS_READ},
+	{"GET", "/page/*", page_get_of_several, ACTION_STATUS_READ},
+	{"GET", "/routers", admin_routers, ACTION_STATUS_READ},
+	{"GET", "/routers/*", admin_relay, ACTION_STATUS_READ},
+	{"POST", "/routers/*", admin_relay, ACTION_ADMIN_CHANGE}};
 
 int main(int argc, char **argv)
 {

@@ -207,8 +207,8 @@ def program(name, *settings):
     return [BUILD / "src" / name.removeprefix("cgn-") / name, *(x for s in settings for x in ("--set", s))]
 
 
-PORTS = [("cgn-router", "router.listen_grpc", "mtls"), ("cgn-router", "router.listen_admin", ""), ("cgn-agent", "agent.listen", "mtls"),
-         ("cgn-agent", "agent.listen_admin", ""), ("cgn-kvcached", "kv.listen", "mtls"), ("cgn-kvcached", "kv.listen_admin", ""), ("cgn-metrics", "metrics.listen", "")]
+PORTS = [("cgn-router", "router.listen_grpc", "mtls"), ("cgn-router", "router.listen_admin", "cert"), ("cgn-agent", "agent.listen", "mtls"),
+         ("cgn-agent", "agent.listen_admin", "cert"), ("cgn-kvcached", "kv.listen", "mtls"), ("cgn-kvcached", "kv.listen_admin", "cert"), ("cgn-metrics", "metrics.listen", "cert")]
 
 
 @pytest.mark.parametrize("name, setting, need", PORTS)
@@ -218,7 +218,7 @@ def test_a_port_for_orders_is_not_open_to_everybody(pki, name, setting, need):
         assert bare.returncode == 3 and f"{setting} {addr} can be reached from other machines" in bare.stderr + bare.stdout, bare
         assert "security.insecure" in bare.stderr + bare.stdout
     files = [f"security.{k}={v}" for k, v in security(pki, "router").items()]
-    for more, fine in ((["security.insecure=true"], True), ([*files, "security.require_mtls=true"], need == "mtls"), (files, False)):
+    for more, fine in ((["security.insecure=true"], True), ([*files, "security.require_mtls=true"], True), (files, need == "cert"), (files[1:], False)):
         done = subprocess.run([*program(name, f"{setting}=0.0.0.0:0", *more), "--check"], capture_output=True, text=True, timeout=WAIT_S)
         assert ("can be reached" not in done.stderr + done.stdout) == fine, (more, done)
 

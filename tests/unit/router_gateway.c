@@ -16,6 +16,7 @@
 #include "io/disk/disk.h"
 #include "io/grpc/grpc_priv.h"
 #include "io/http/server_priv.h"
+#include "io/net/addr.h"
 #include "router/account/account.h"
 #include "router/client/gateway.h"
 #include "router/control/watch.h"
@@ -982,9 +983,9 @@ static void addresses_are_counted_as_people_have_them(void **state)
 		{"unix", "unix"},
 		{"", ""},
 	};
-	char out[LIMIT_ADDRESS_MAX];
+	char out[NET_ADDR_GROUP_MAX];
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		limit_address(cgn_str_of(rows[i][0]), out);
+		net_addr_group(cgn_str_of(rows[i][0]), out);
 		assert_string_equal(out, rows[i][1]);
 	}
 }

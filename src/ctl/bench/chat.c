@@ -549,8 +549,9 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(cgn_loop_new(&b->loop, err));
-	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), ctl_flag(a, "--ca"), (uint32_t)b->max_inflight,
-		&b->origin, err));
+	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca")};
+	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), &tls, (uint32_t)b->max_inflight, &b->origin,
+		err));
 	CGN_TRY(find_model(a, b, err));
 	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
 	CGN_TRY(run_load(b, err));

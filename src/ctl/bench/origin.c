@@ -33,14 +33,17 @@ static CGN_RC split_url(const char *url, bool *https, struct ctl_origin *o, stru
 	return net_addr_check(o->addr, err);
 }
 
-CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const char *ca_file, uint32_t max_conns,
+CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const struct tls_cfg *files, uint32_t max_conns,
 	struct ctl_origin *out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"http/1.1", NULL};
 	bool https = false;
 	*out = (struct ctl_origin){0};
 	CGN_TRY(split_url(url, &https, out, err));
-	const struct tls_cfg tls = {.ca_file = ca_file, .alpn = alpn};
+	const struct tls_cfg tls = {.ca_file = files->ca_file,
+		.cert_file = files->cert_file,
+		.key_file = files->key_file,
+		.alpn = alpn};
 	if (https)
 		CGN_TRY(tls_ctx_new(&tls, &out->tls, err));
 	const struct http_client_cfg cfg = {.addr = out->addr,

@@ -10,8 +10,8 @@ struct ctl_origin {
 	char base[256]; /* Path before /v1, without a trailing slash. */
 	char addr[300], authority[300];
 };
-/* Open a client on |l|. |ca_file| NULL: the system's CAs. */
-CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const char *ca_file, uint32_t max_conns,
+/* Open a client on |l| with the files of |files|; ca_file NULL: the system's CAs. */
+CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const struct tls_cfg *files, uint32_t max_conns,
 	struct ctl_origin *out, struct cgn_err *err);
 void ctl_origin_close(struct ctl_origin *o);
 /* GET |path| and append the answer, at most 4 MiB, to |body|; runs the loop until the answer is complete.

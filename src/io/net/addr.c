@@ -154,3 +154,26 @@ CGN_RC net_route_source(const char *addr, char *out, size_t cap, struct cgn_err 
 	freeaddrinfo(list);
 	return done;
 }
+
+void net_addr_group(struct cgn_str peer, char out[NET_ADDR_GROUP_MAX])
+{
+	struct in6_addr v6;
+	size_t colon = peer.n;
+	while (colon > 0 && peer.p[colon - 1] != ':')
+		colon--;
+	struct cgn_str host = {peer.p, colon > 0 ? colon - 1 : peer.n};
+	bool bracketed = host.n > 2 && host.p[0] == '[';
+	if (bracketed)
+		host = (struct cgn_str){host.p + 1, host.n - 2};
+	host = cgn_str_split(&host, '%'); /* The zone of a link-local address is cut off. */
+	(void)cgn_str_copyz(out, NET_ADDR_GROUP_MAX, host);
+	if (!bracketed || inet_pton(AF_INET6, out, &v6) != 1)
+		return;
+	if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+		(void)inet_ntop(AF_INET, &v6.s6_addr[12], out, NET_ADDR_GROUP_MAX);
+		return;
+	}
+	memset(&v6.s6_addr[8], 0, 8);
+	(void)inet_ntop(AF_INET6, &v6, out, NET_ADDR_GROUP_MAX);
+	memcpy(out + strlen(out), "/64", sizeof "/64");
+}

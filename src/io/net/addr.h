@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include "base/core/err.h"
+#include "base/core/str.h"
 
 struct net_addr {
 	bool local;     /* The address is a Unix socket. */
@@ -21,3 +22,8 @@ void net_addr_unix(const struct net_addr *a, struct sockaddr_un *out);
 int net_addr_resolve(const struct net_addr *a, bool numeric, bool passive, struct addrinfo **out);
 /* Write "127.0.0.1:4711", "[::1]:80" or "unix" into |out|, always terminated. */
 void net_addr_text(const struct sockaddr *sa, char *out, size_t cap);
+
+#define NET_ADDR_GROUP_MAX 56 /* "2001:db8:1:2::/64" */
+/* Write the address of |peer|, "host:port", as limits count it: an IPv4 address, the /64 of an IPv6 address, or "unix". A
+ * household or a virtual machine has a whole /64, so counting single addresses would limit nothing. */
+void net_addr_group(struct cgn_str peer, char out[NET_ADDR_GROUP_MAX]);

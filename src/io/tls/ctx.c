@@ -29,7 +29,7 @@ static const char quic_priorities[] =
 struct tls_ctx {
 	uint32_t tag;
 	atomic_uint refs;
-	bool server, require_peer_cert, has_pin;
+	bool server, require_peer_cert, ask_peer_cert, has_pin;
 	uint8_t pin[TLS_PIN_BYTES];
 	char *ca_file, *cert_file, *key_file;
 	char *alpn_text[ALPN_MOST];
@@ -135,7 +135,8 @@ static CGN_RC identity_load(const struct tls_ctx *c, struct tls_identity **out, 
 	CGN_TRY(load_ca(c, id, err));
 	CGN_TRY(load_key(c, id, err));
 	/* With client certificates every session authenticates again, so there are no tickets. */
-	if (c->server && !c->require_peer_cert && gnutls_session_ticket_key_generate(&id->ticket_key) < 0)
+	if (c->server && !c->require_peer_cert && !c->ask_peer_cert &&
+		gnutls_session_ticket_key_generate(&id->ticket_key) < 0)
 		return CGN_FAIL(err, TLS, "cannot make a session ticket key");
 	*out = id;
 	id = NULL;
@@ -168,7 +169,7 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 		return CGN_FAIL(err, TLS, "a TLS server needs a certificate and its key");
 	if (cfg->crl_file != NULL && cfg->ca_file == NULL)
 		return CGN_FAIL(err, TLS, "%s: a revocation list needs a CA file", cfg->crl_file);
-	if (cfg->server && cfg->require_peer_cert && cfg->ca_file == NULL)
+	if (cfg->server && (cfg->require_peer_cert || cfg->ask_peer_cert) && cfg->ca_file == NULL)
 		return CGN_FAIL(err, TLS,
 			"mutual TLS needs a CA file: without it no client could be accepted");
 	return CGN_OK;
@@ -197,6 +198,7 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 {
 	c->server = cfg->server;
 	c->require_peer_cert = cfg->require_peer_cert;
+	c->ask_peer_cert = cfg->ask_peer_cert;
 	c->has_pin = cfg->pin != NULL && tls_pin_read(cgn_str_of(cfg->pin), c->pin);
 	if (!copy_path(cfg->ca_file, &c->ca_file) || !copy_path(cfg->cert_file, &c->cert_file) ||
 		!copy_path(cfg->key_file, &c->key_file) || !copy_alpn(c, cfg->alpn))
@@ -289,6 +291,11 @@ const uint8_t *tls_ctx_pin(const struct tls_ctx *c)
 bool tls_ctx_mutual(const struct tls_ctx *c)
 {
 	return c->server && c->require_peer_cert;
+}
+
+bool tls_ctx_asks(const struct tls_ctx *c)
+{
+	return c->server && c->ask_peer_cert;
 }
 
 gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c)

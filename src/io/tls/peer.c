@@ -36,6 +36,24 @@ void tls_peer_require(gnutls_session_t s)
 	gnutls_certificate_send_x509_rdn_sequence(s, 1);
 }
 
+static int shown_verify(gnutls_session_t s)
+{
+	static char client_use[] = GNUTLS_KP_TLS_WWW_CLIENT;
+	gnutls_typed_vdata_st expect = {GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)client_use, 0};
+	unsigned n = 0, status = 0;
+	if (gnutls_certificate_get_peers(s, &n) == NULL || n == 0)
+		return 0;
+	return gnutls_certificate_verify_peers(s, &expect, 1, &status) == 0 && status == 0
+		? 0
+		: GNUTLS_E_CERTIFICATE_ERROR;
+}
+
+void tls_peer_invite(gnutls_session_t s)
+{
+	gnutls_certificate_server_set_request(s, GNUTLS_CERT_REQUEST);
+	gnutls_session_set_verify_function(s, shown_verify);
+}
+
 /* ---- a pinned certificate ---- */
 
 bool tls_pin_read(struct cgn_str text, uint8_t out[TLS_PIN_BYTES])

@@ -105,6 +105,8 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 		tls_peer_expect(s->gnutls, tls_ctx_server(c), s->server_name, s->expect);
 	if (tls_ctx_mutual(c))
 		tls_peer_require(s->gnutls);
+	else if (tls_ctx_asks(c))
+		tls_peer_invite(s->gnutls);
 	if (!s->is_pinned && tls_ctx_crl(c) != NULL)
 		tls_crl_ref(s->crl = tls_ctx_crl(c));
 	return CGN_OK;

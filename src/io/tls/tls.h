@@ -22,7 +22,8 @@ struct tls_cfg {
 	/* Lists of revoked certificates (io/tls/crl.h): peers in them are refused, and their open sessions end when the
 	 * list is read again. Needs ca_file; NULL: none. */
 	const char *crl_file;
-	bool require_peer_cert;  /* Server: require a client certificate (mutual TLS). */
+	bool require_peer_cert; /* Server: require a client certificate (mutual TLS). */
+	bool ask_peer_cert; /* Server: ask for one, which must be valid, and serve clients without one too. */
 	const char *const *alpn; /* In order of preference, NULL-terminated; may be NULL. */
 };
 

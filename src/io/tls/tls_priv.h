@@ -24,6 +24,8 @@ void tls_identity_unref(struct tls_identity **take);
 bool tls_ctx_server(const struct tls_ctx *c);
 const uint8_t *tls_ctx_pin(const struct tls_ctx *c); /* NULL: none */
 bool tls_ctx_mutual(const struct tls_ctx *c);
+bool tls_ctx_asks(
+	const struct tls_ctx *c); /* A server that asks for a certificate, and serves without one too. */
 gnutls_priority_t tls_ctx_priority(const struct tls_ctx *c);
 gnutls_priority_t tls_ctx_quic_priority(const struct tls_ctx *c); /* TLS 1.3 only. */
 /* Does the context have an identity and authorities of its own? */
@@ -56,6 +58,8 @@ void tls_peer_pin(gnutls_session_t s, const uint8_t *pin);
 cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err);
 /* Server: refuse clients without a certificate. */
 void tls_peer_require(gnutls_session_t s);
+/* Server: ask for a certificate, and refuse one that is not a valid client's. */
+void tls_peer_invite(gnutls_session_t s);
 int tls_peer_ask_for(gnutls_session_t s, const char *name); /* Client: send SNI if |name| is a host name. */
 void tls_peer_note_name(gnutls_session_t s, char *out, size_t cap);
 /* Return the URI names of the peer's certificate, with a space between them; free() them. NULL: there are none. */

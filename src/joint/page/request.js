@@ -130,7 +130,7 @@ async function send(s) {
 	s.go.textContent = "Stop";
 	try {
 		r = await fetch(baseOf(s.model.selectedOptions[0].dataset.router) + "playground/v1/chat/completions", { method: "POST", signal: s.stop.signal,
-			headers: { "content-type": "application/json", "x-cgn-page": "1", ...(s.key.value ? { authorization: "Bearer " + s.key.value } : {}) },
+			headers: { "content-type": "application/json", "x-cgn-page": "1", ...(s.key.value ? { "x-api-key": s.key.value } : {}) },
 			body: JSON.stringify({ model: s.model.value, messages: s.past, max_tokens: Number(s.most.value) || 256, temperature: Number(s.heat.value), stream: true, stream_options: { include_usage: true } }) });
 		if (!r.ok) throw await refusal(r);
 		for await (const data of events(r.body)) {

@@ -12,10 +12,11 @@
 #define ADMIN_REQ_TAG   0xad314e90U
 #define ADMIN_MAX_HEAD  ((size_t)128 << 10) /* http has a smaller limit. */
 #define ADMIN_MAX_CONNS 256
-#define ADMIN_FIELDS    12 /* Most fields of an answer's head. */
+#define ADMIN_FIELDS    16 /* Most fields of an answer's head. */
 
 struct svc_admin {
 	uint32_t tag;
+	struct cgn_loop *loop;
 	struct svc_admin_cfg cfg;
 	struct http_server *server;
 };
@@ -27,6 +28,7 @@ struct svc_admin_call {
 	struct http_head head;
 	struct cgn_buf body;
 	bool answered;
+	struct login_caller caller;
 	struct http_exchange *x; /* NULL once the exchange is closed. */
 	bool later;              /* svc_admin_done makes the answer, or svc_admin_stream begins it. */
 	void (*drained)(void *user);
@@ -44,8 +46,14 @@ static void reply_send(struct http_exchange *x, struct svc_admin_reply *r)
 		{CGN_STR("content-type"), cgn_str_of(r->content_type)},
 		{CGN_STR("cache-control"), CGN_STR("no-store")},
 		{CGN_STR("x-content-type-options"), CGN_STR("nosniff")},
+		{CGN_STR("x-frame-options"), CGN_STR("DENY")},
 	};
-	size_t n = 3;
+	size_t n = 4;
+	char retry[16];
+	if (r->retry_s > 0) {
+		(void)snprintf(retry, sizeof retry, "%u", r->retry_s);
+		fields[n++] = (struct http_field){CGN_STR("retry-after"), cgn_str_of(retry)};
+	}
 	if (r->allow != NULL)
 		fields[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(r->allow)};
 	CGN_MUST(n + r->n_fields <= CGN_COUNT(fields));
@@ -79,7 +87,9 @@ static void request_note(struct svc_admin_call *q, int status, struct cgn_str bo
 			.decision = refused     ? AUDIT_REFUSED
 				: status >= 400 ? AUDIT_FAILED
 						: AUDIT_ALLOWED,
-			.kind = CGN_STR("address"),
+			.kind = cgn_str_of(identity_kind_text(q->caller.who.kind)),
+			.name = q->caller.who.name,
+			.tenant = q->caller.who.tenant,
 			.from = http_exchange_peer(q->x),
 			.object = cgn_str_of(object),
 			.why = status >= 400 ? error_code(body, &q->arena) : (struct cgn_str){0}});
@@ -156,14 +166,16 @@ static void answer_index(const struct svc_admin_cfg *cfg, struct svc_admin_reply
 static const struct {
 	const char *path;
 	void (*answer)(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r);
+	enum identity_action action;
+	bool open; /* Everybody may ask: load balancers and probes have no key. */
 } own[] = {
-	{"/", answer_index},
-	{"/metrics", answer_metrics},
-	{"/healthz", answer_health},
-	{"/readyz", answer_ready},
-	{"/config", answer_config},
-	{"/config.json", answer_config_json},
-	{"/version", answer_version},
+	{"/", answer_index, ACTION_STATUS_READ, false},
+	{"/metrics", answer_metrics, ACTION_METRICS_READ, false},
+	{"/healthz", answer_health, ACTION_STATUS_READ, true},
+	{"/readyz", answer_ready, ACTION_STATUS_READ, true},
+	{"/config", answer_config, ACTION_CONFIG_READ, false},
+	{"/config.json", answer_config_json, ACTION_CONFIG_READ, false},
+	{"/version", answer_version, ACTION_STATUS_READ, true},
 };
 
 /* Say what answers here, and list the paths with their methods. */
@@ -199,6 +211,30 @@ static bool path_fits(struct cgn_str path, const char *pattern)
 		memcmp(path.p + path.n - tail, star + 1, tail) != 0)
 		return false;
 	return tail == 0 || memchr(path.p + lead, '/', path.n - lead - tail) == NULL;
+}
+
+/* Set the action that the request needs; false: none. A path that does not exist needs one too, so that strangers do not
+ * learn which do. */
+static bool action_find(const struct svc_admin_cfg *cfg, const struct http_head *h, enum identity_action *out)
+{
+	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
+	bool get = cgn_str_is(h->method, "GET") || cgn_str_is(h->method, "HEAD");
+	*out = get ? ACTION_STATUS_READ : ACTION_ADMIN_CHANGE;
+	for (size_t i = 0; i < cfg->program->n_routes; i++) {
+		const struct svc_admin_route *route = &cfg->program->routes[i];
+		if (path_fits(path, route->path) &&
+			(cgn_str_is(h->method, route->method) ||
+				(get && strcmp(route->method, "GET") == 0))) {
+			*out = route->action;
+			return true;
+		}
+	}
+	for (size_t i = 0; i < CGN_COUNT(own); i++)
+		if (cgn_str_is(path, own[i].path)) {
+			*out = own[i].action;
+			return !own[i].open;
+		}
+	return true;
 }
 
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
@@ -258,6 +294,24 @@ static bool head_copy(struct svc_admin_call *q, const struct http_head *h)
 	return have;
 }
 
+/* May the caller ask this? Otherwise answers. */
+static bool caller_check(struct svc_admin_call *q)
+{
+	const struct svc_admin_cfg *cfg = &q->admin->cfg;
+	const struct login_shown shown = {.from = http_exchange_peer(q->x),
+		.common_name = http_exchange_peer_name(q->x),
+		.uris = http_exchange_peer_uris(q->x),
+		.authorization = http_head_get(&q->head, "authorization")};
+	enum identity_action action;
+	struct svc_admin_reply r = svc_admin_reply_new();
+	if (cfg->login == NULL || !action_find(cfg, &q->head, &action) ||
+		svc_admin_admit(cfg, &shown, cgn_loop_now(q->admin->loop), action, &q->caller, &r))
+		return true;
+	q->answered = true;
+	reply_send(q->x, &r);
+	return false;
+}
+
 static void request_refuse(struct http_exchange *x, struct svc_admin_call *q, int status, const char *code,
 	const char *message)
 {
@@ -287,6 +341,8 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 		request_refuse(x, q, 431, "head_too_large", "the request's head is too large");
 	else if (h->content_length > (int64_t)SVC_MAX_BODY)
 		request_refuse(x, q, 413, "body_too_large", "the request's body is over 1 MiB");
+	else
+		(void)caller_check(q);
 }
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
@@ -387,10 +443,22 @@ struct cgn_str svc_admin_peer(const struct svc_admin_call *q)
 	return http_exchange_peer(q->x);
 }
 
-static bool is_this_machine(struct cgn_str address)
+const struct principal *svc_admin_caller(const struct svc_admin_call *q)
 {
-	return cgn_str_starts(address, "127.") || cgn_str_starts(address, "[::1]") ||
-		cgn_str_starts(address, "[::ffff:127.") || cgn_str_starts(address, "unix:");
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	return &q->caller.who;
+}
+
+bool svc_admin_may(struct svc_admin_reply *r, enum identity_action action, struct cgn_str object)
+{
+	struct cgn_err err;
+	const struct svc_admin_call *q = r->call;
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	if (q->admin->cfg.access == NULL ||
+		cgn_ok(access_check(q->admin->cfg.access, &q->caller.who, action, object, &err)))
+		return true;
+	svc_admin_error(r, 403, "forbidden", err.msg);
+	return false;
 }
 
 /* Return true for a host that is an address or localhost, with a port or without one. */
@@ -414,11 +482,13 @@ bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r)
 
 bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
 {
-	if (!svc_admin_from_page(h, r))
+	if (!svc_admin_from_page(h, r) || !svc_admin_same_site(h, r))
 		return false;
-	if (r->call == NULL || !is_this_machine(svc_admin_peer(r->call)))
+	if (r->call != NULL && r->call->caller.who.kind != IDENTITY_NONE)
+		return true;
+	if (r->call == NULL || !identity_is_local(svc_admin_peer(r->call)))
 		svc_admin_error(r, 403, "not_this_machine",
-			"changes are taken from this machine only: tunnel the port (ssh -L), or use cgn-ctl");
+			"without a certificate or key, changes are taken from this machine only: tunnel the port (ssh -L), or use cgn-ctl");
 	else if (!is_plain_host(h->authority) || http_head_get(h, "x-forwarded-for").p != NULL ||
 		http_head_get(h, "forwarded").p != NULL)
 		svc_admin_error(r, 403, "not_direct",
@@ -456,9 +526,11 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 	if (a == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the admin port");
 	a->tag = ADMIN_TAG;
+	a->loop = l;
 	a->cfg = *cfg;
 	struct http_server_cfg server = {.listen = {.addr = addr,
 						 .setting = "the admin port",
+						 .tls = cfg->tls,
 						 .max_conns = 2 * ADMIN_MAX_CONNS,
 						 .essential = true},
 		.evict_above = ADMIN_MAX_CONNS};

@@ -17,6 +17,13 @@ static CGN_RC port_refuse(const struct svc_port *p, const struct config *cfg, co
 		p->key, p->addr(cfg), what);
 }
 
+/* Does an admin port that other machines reach use TLS, and ask callers for a certificate or a key? */
+static bool admin_asks(const struct config *cfg)
+{
+	return cfg->security.cert_file != NULL &&
+		(cfg->security.ca_file != NULL || cfg->security.admin_keys_file != NULL);
+}
+
 CGN_RC svc_ports_check(const struct svc_program *p, const struct config *cfg, struct cgn_err *err)
 {
 	if (cfg->security.insecure)
@@ -24,9 +31,10 @@ CGN_RC svc_ports_check(const struct svc_program *p, const struct config *cfg, st
 	if (is_open(&p->grpc, cfg) && !cfg->security.require_mtls)
 		return port_refuse(&p->grpc, cfg,
 			"set security.require_mtls with a certificate (cgn-ctl pki makes them)", err);
-	if (is_open(&p->admin, cfg))
+	if (is_open(&p->admin, cfg) && !admin_asks(cfg))
 		return port_refuse(&p->admin, cfg,
-			"it asks for no certificate: put a proxy that does before it", err);
+			"set security.cert_file and key_file, and ca_file or admin_keys_file for the callers",
+			err);
 	return CGN_OK;
 }
 

@@ -37,6 +37,8 @@ struct svc {
 	struct telemetry *telemetry;
 	struct audit *audit; /* NULL: off. */
 	struct access *access;
+	struct login *login;       /* NULL: there is no admin port. */
+	struct tls_ctx *admin_tls; /* NULL: the admin port is in clear. */
 	/* The configuration at the start: keys that are not live keep these values until a restart. */
 	struct config *boot;
 	struct config *cfg; /* The configuration that was loaded last; may be |boot|. */
@@ -176,6 +178,21 @@ static void access_follow(struct svc *s)
 	svc_reload_refused(s, err.msg);
 }
 
+/* Read the keys and the certificate of the admin port again. */
+static void admin_follow(struct svc *s)
+{
+	struct cgn_err err;
+	if (s->login != NULL && !cgn_ok(login_reload(s->login, s->cfg, &err))) {
+		cgn_log(ERROR, "login.refused", F_STR("why", err.msg), F_STR("then", "the old keys stay"));
+		svc_reload_refused(s, err.msg);
+	}
+	if (s->admin_tls != NULL && !cgn_ok(tls_ctx_reload(s->admin_tls, &err))) {
+		cgn_log(ERROR, "svc.admin_tls_refused", F_STR("why", err.msg),
+			F_STR("then", "the old certificate stays"));
+		svc_reload_refused(s, err.msg);
+	}
+}
+
 static void config_take(struct svc *s, struct config **take)
 {
 	struct config *old = s->cfg;
@@ -185,6 +202,7 @@ static void config_take(struct svc *s, struct config **take)
 	audit_follow_file(s);
 	crl_follow_file(s);
 	access_follow(s);
+	admin_follow(s);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
 	svc_certs_again(&s->certs);
@@ -332,18 +350,39 @@ static void files_raise(void)
 			F_STR("why", "RLIMIT_NOFILE could not be raised to its hard limit"));
 }
 
+/* Use TLS where other machines reach the port: certificates of clients are asked for, and judged when they are shown. */
+static CGN_RC admin_tls_open(struct svc *s, const char *addr, struct cgn_err *err)
+{
+	static const char *const alpn[] = {"h2", "http/1.1", NULL};
+	const struct tls_cfg tls = {.server = true,
+		.ca_file = s->cfg->security.ca_file,
+		.cert_file = s->cfg->security.cert_file,
+		.key_file = s->cfg->security.key_file,
+		.crl_file = s->cfg->security.crl_file,
+		.ask_peer_cert = s->cfg->security.ca_file != NULL,
+		.alpn = alpn};
+	if (identity_is_local(cgn_str_of(addr)) || tls.cert_file == NULL)
+		return CGN_OK;
+	return cgn_err_of(tls_ctx_new(&tls, &s->admin_tls, err), "the admin port", err);
+}
+
 static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 {
 	const char *addr = s->program->admin.addr != NULL ? s->program->admin.addr(s->cfg) : NULL;
 	if (addr == NULL)
 		return CGN_OK;
+	CGN_TRY(login_open(s->cfg, s->access, &s->login, err));
+	CGN_TRY(admin_tls_open(s, addr, err));
 	struct svc_admin_cfg cfg = {.program = s->program,
 		.telemetry = s->telemetry,
 		.svc = s,
 		.ready = is_ready,
 		.configs = get_configs,
 		.state = &s->state,
-		.audit = s->audit};
+		.audit = s->audit,
+		.access = s->access,
+		.login = s->login,
+		.tls = s->admin_tls};
 	return svc_admin_open(s->loop, addr, &cfg, &s->admin, err);
 }
 
@@ -396,6 +435,9 @@ static void svc_close(struct svc *s)
 			s->program->stop(&s->state);
 		tracing_close(&s->tracing);
 		svc_admin_close(&s->admin);
+		login_close(&s->login);
+		if (s->admin_tls != NULL)
+			tls_ctx_free(&s->admin_tls);
 		access_free(&s->access);
 		audit_close(&s->audit);
 		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */

@@ -21,6 +21,7 @@
 #include "io/loop/loop.h"
 #include "joint/access/access.h"
 #include "joint/audit/audit.h"
+#include "joint/login/login.h"
 #include "joint/telemetry/telemetry.h"
 #include "joint/tracing/tracing.h"
 #include "policy/config/config.h"
@@ -56,6 +57,7 @@ struct svc_admin_reply {
 	const char *allow;               /* Methods that the path takes, with 405; NULL: no such field. */
 	const struct http_field *fields; /* More fields of the head; constants. */
 	size_t n_fields;
+	unsigned retry_s; /* Seconds for the field Retry-After; 0: no such field. */
 	struct cgn_buf body;
 	struct svc_admin_call *call; /* For svc_admin_later. */
 };
@@ -66,6 +68,7 @@ struct svc_admin_route {
 	const char *method, *path;
 	void (*answer)(void *state, const struct http_head *h, struct cgn_str body,
 		struct svc_admin_reply *r);
+	enum identity_action action; /* What the caller must be allowed to do. */
 };
 
 /* A port of the program: the setting of its address, and the address; addr NULL: there is none. */
@@ -155,6 +158,10 @@ void svc_admin_end(struct svc_admin_call *call);
 void svc_admin_cut(struct svc_admin_call *call); /* Instead of svc_admin_end: the body is not whole. */
 /* Return the address of the client. */
 struct cgn_str svc_admin_peer(const struct svc_admin_call *call);
+/* Return who asks; borrowed from |call|. */
+const struct principal *svc_admin_caller(const struct svc_admin_call *call);
+/* May the caller do |action| with |object|? Writes the refusal. */
+bool svc_admin_may(struct svc_admin_reply *r, enum identity_action action, struct cgn_str object);
 /* Does the request have the field "x-cgn-page"? A browser sends it for no page of another site. Writes the refusal. */
 bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r);
 /* May this request change something? Returns true for a request from this machine, by an address or the name

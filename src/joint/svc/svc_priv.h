@@ -116,11 +116,20 @@ struct svc_admin_cfg {
 	void (*configs)(void *svc, const struct config **boot, const struct config **loaded);
 	void **state;        /* The program's state for its routes; *state is NULL until started. */
 	struct audit *audit; /* NULL: there is none. */
+	struct access *access;
+	struct login *login; /* NULL: everybody may ask everything (tests). */
+	struct tls_ctx *tls; /* NULL: in clear. */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
 	struct svc_admin **out, struct cgn_err *err);
 unsigned svc_admin_port(const struct svc_admin *a);
 void svc_admin_close(struct svc_admin **take);
+/* admit.c */
+/* May the caller do |action|? Fills in |out|; on refusal |r| has the answer, and the audit log a line. */
+bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *shown, cgn_nsec now,
+	enum identity_action action, struct login_caller *out, struct svc_admin_reply *r);
+/* Did no page of another site make a browser send the request? Writes the refusal. */
+bool svc_admin_same_site(const struct http_head *h, struct svc_admin_reply *r);
 /* Answer one request, without the wire around it. */
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);

@@ -22,7 +22,11 @@ CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struc
 	struct http_client **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"http/1.1", NULL};
-	const struct tls_cfg tls_cfg = {.ca_file = cfg->ca_file, .pin = cfg->fingerprint, .alpn = alpn};
+	const struct tls_cfg tls_cfg = {.ca_file = cfg->ca_file,
+		.cert_file = cfg->cert_file,
+		.key_file = cfg->key_file,
+		.pin = cfg->fingerprint,
+		.alpn = alpn};
 	CGN_ON_EXIT(tls_ctx_free) struct tls_ctx *tls = NULL;
 	CGN_TRY(webclient_check(cfg, err));
 	CGN_TRY(engine_url_parse(cfg->url, url, err));

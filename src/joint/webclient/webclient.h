@@ -5,8 +5,10 @@
 #include "policy/engine/engine.h"
 
 struct webclient_cfg {
-	const char *url;          /* http[s]://HOST[:PORT][/PATH] */
-	const char *ca_file;      /* NULL: the system's authorities */
+	const char *url;       /* http[s]://HOST[:PORT][/PATH] */
+	const char *ca_file;   /* NULL: the system's authorities */
+	const char *cert_file; /* Certificate to show, where the server asks for one; NULL: none. */
+	const char *key_file;
 	const char *fingerprint;  /* As tls_cfg.pin; NULL: authorities judge */
 	uint32_t max_conns;       /* As http_client_cfg */
 	cgn_nsec connect_timeout; /* As http_client_cfg */

@@ -54,8 +54,11 @@ static CGN_RC entry_take(struct cgn_loop *l, const struct config *cfg, const cha
 	for (size_t i = 0; i < r->n; i++)
 		if (strcmp(r->one[i].name, to->name) == 0)
 			return CGN_FAIL(err, INVALID, "two routers are called \"%s\"", to->name);
+	bool is_tls = cgn_str_starts(cgn_str_of(url), "https://");
 	const struct webclient_cfg client = {.url = url,
-		.ca_file = cgn_str_starts(cgn_str_of(url), "https://") ? cfg->metrics.routers_ca_file : NULL,
+		.ca_file = is_tls ? cfg->metrics.routers_ca_file : NULL,
+		.cert_file = is_tls ? cfg->security.cert_file : NULL,
+		.key_file = is_tls ? cfg->security.key_file : NULL,
 		.max_conns = 8,
 		.connect_timeout = CONNECT_TIMEOUT};
 	CGN_TRY(l != NULL ? webclient_open(l, &client, &to->url, &to->client, err)
@@ -165,11 +168,11 @@ static CGN_RC relay_send(const struct routers_one *to, const struct http_head *h
 	struct cgn_str body, struct svc_admin_reply *reply, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = PATH_MOST};
-	struct cgn_str key = http_head_get(h, "authorization");
+	struct cgn_str key = http_head_get(h, "x-api-key");
 	bool is_post = cgn_str_is(h->method, "POST"), plays = cgn_str_starts(rest, "playground/");
 	const struct http_field fields[] = {{CGN_STR("accept"), CGN_STR("*/*")},
 		{CGN_STR("x-cgn-page"), CGN_STR("1")}, {CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("authorization"), key}};
+		{CGN_STR("x-api-key"), key}};
 	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
 	cgn_buf_fmt(&path, "%s/%.*s", to->url.base, CGN_STR_ARG(rest));
 	const struct http_request rq = {.method = is_post ? "POST" : "GET",

@@ -70,7 +70,8 @@ static void narrow_presets(struct config *c)
 	} rows[] = {{"router.listen_grpc", "127.0.0.1:9090", &c->router.listen_grpc, closed},
 		{"agent.listen", "127.0.0.1:7080", &c->agent.listen, closed},
 		{"kv.listen", "127.0.0.1:7090", &c->kv.listen, closed},
-		{"metrics.listen", "127.0.0.1:9092", &c->metrics.listen, !c->security.insecure}};
+		{"metrics.listen", "127.0.0.1:9092", &c->metrics.listen,
+			!c->security.insecure && c->security.cert_file == NULL}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		const struct config_key *k = config_key_find(&config_globals, cgn_str_of(rows[i].path));
 		CGN_MUST(k != NULL);

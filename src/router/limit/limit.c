@@ -25,31 +25,6 @@ static const struct {
 
 /* ---- subjects ---- */
 
-/* Write the host of |peer|, with an IPv6 address cut to its /64: a household or a virtual machine has a whole
- * /64, so counting single addresses would limit nothing. */
-void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX])
-{
-	struct in6_addr v6;
-	size_t colon = peer.n;
-	while (colon > 0 && peer.p[colon - 1] != ':')
-		colon--;
-	struct cgn_str host = {peer.p, colon > 0 ? colon - 1 : peer.n};
-	bool bracketed = host.n > 2 && host.p[0] == '[';
-	if (bracketed)
-		host = (struct cgn_str){host.p + 1, host.n - 2};
-	host = cgn_str_split(&host, '%'); /* the zone of a link-local address is cut off */
-	(void)cgn_str_copyz(out, LIMIT_ADDRESS_MAX, host);
-	if (!bracketed || inet_pton(AF_INET6, out, &v6) != 1)
-		return;
-	if (IN6_IS_ADDR_V4MAPPED(&v6)) {
-		(void)inet_ntop(AF_INET, &v6.s6_addr[12], out, LIMIT_ADDRESS_MAX);
-		return;
-	}
-	memset(&v6.s6_addr[8], 0, 8);
-	(void)inet_ntop(AF_INET6, &v6, out, LIMIT_ADDRESS_MAX);
-	memcpy(out + strlen(out), "/64", sizeof "/64");
-}
-
 static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
 	enum limit_unit unit, struct cgn_str name, const struct limit_rate *rate, uint64_t units)
 {
@@ -112,7 +87,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 {
 	const struct gw_rules *rules = r->w->rules;
 	const struct gw_rates *all = &gw_rules_tenant(rules, r->identity.tenant)->rates;
-	char address[LIMIT_ADDRESS_MAX];
+	char address[NET_ADDR_GROUP_MAX];
 	struct gw_limits *l = calloc(1, sizeof *l);
 	if (l == NULL)
 		return NULL;
@@ -121,7 +96,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 	if (r->identity.key_id != NULL) {
 		limits_add(l, r, LIMIT_KEY, cgn_str_of(r->identity.key_id), &rules->rates);
 	} else {
-		limit_address(r->client.peer, address);
+		net_addr_group(r->client.peer, address);
 		limits_add(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
 	}
 	limits_add(l, r, LIMIT_TENANT, r->identity.tenant, all);

@@ -2,6 +2,7 @@
 /* limit: what one request has reserved. Belongs to the request, on its worker's loop. */
 #pragma once
 #include "base/digest/digest.h"
+#include "io/net/addr.h"
 #include "policy/budget/budget.h"
 #include "policy/limit/limit.h"
 #include "policy/prompt/prompt.h"
@@ -11,7 +12,6 @@
 enum limit_unit { LIMIT_REQUESTS, LIMIT_TOKENS, LIMIT_UNITS };
 enum limit_subject { LIMIT_KEY, LIMIT_ADDRESS, LIMIT_TENANT, LIMIT_SUBJECTS };
 #define GW_MAX_LIMITS      4   /* A key or an address, and a tenant, each with both units */
-#define LIMIT_ADDRESS_MAX  56  /* "2001:db8:1:2::/64" */
 #define LIMIT_NAME_MAX     112 /* Length of a bucket's name, such as "k:3f9a12c4:r:10000/10" */
 #define LIMIT_DURATION_MAX 40
 
@@ -73,7 +73,4 @@ size_t gw_budgets_fields(struct gw_req *r, struct http_field *f);
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l);
 void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used);
 
-/* Write the client's address, from "host:port", as limits count it: an IPv4 address, the /64 of an IPv6
- * address, or "unix". */
-void limit_address(struct cgn_str peer, char out[LIMIT_ADDRESS_MAX]);
 void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX]);

@@ -313,10 +313,14 @@ static void history_get(void *state, const struct http_head *h, struct cgn_str b
 	router_history_json(r, &j);
 }
 
-const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get},
-	{"POST", "/nodes/*/cordon", router_admin_order}, {"POST", "/nodes/*/uncordon", router_admin_order},
-	{"GET", "/history", history_get}, {"GET", "/page/*", page_get},
-	{"POST", "/playground/*", router_admin_play}, {"GET", "/models", models_get},
-	{"GET", "/index", index_get}, {"GET", "/queue", queue_get}, {"GET", "/explain", router_admin_explain},
-	{"GET", "/explain/*", router_admin_explain}};
+const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get, ACTION_STATUS_READ},
+	{"POST", "/nodes/*/cordon", router_admin_order, ACTION_NODE_CORDON},
+	{"POST", "/nodes/*/uncordon", router_admin_order, ACTION_NODE_CORDON},
+	{"GET", "/history", history_get, ACTION_STATUS_READ},
+	{"GET", "/page/*", page_get, ACTION_STATUS_READ},
+	{"POST", "/playground/*", router_admin_play, ACTION_PLAYGROUND_USE},
+	{"GET", "/models", models_get, ACTION_STATUS_READ}, {"GET", "/index", index_get, ACTION_STATUS_READ},
+	{"GET", "/queue", queue_get, ACTION_STATUS_READ},
+	{"GET", "/explain", router_admin_explain, ACTION_EXPLAIN_READ},
+	{"GET", "/explain/*", router_admin_explain, ACTION_EXPLAIN_READ}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

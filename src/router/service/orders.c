@@ -15,7 +15,7 @@ struct admin_order {
 	struct router *r;
 	struct svc_admin_call *call; /* NULL: the client has gone, or the order was refused inline. */
 	bool cordons;
-	char node[PROTO_MAX_ID + 1], from[80];
+	char node[PROTO_MAX_ID + 1], by[128], from[80];
 };
 
 static void order_gone(void *user)
@@ -29,10 +29,10 @@ static void order_log(const struct admin_order *o, const struct cgn_err *err)
 {
 	if (err->code == CGN_FINE)
 		cgn_log(INFO, "router.cordon", F_STR("node", o->node), F_BOOL("cordoned", o->cordons),
-			F_STR("by", "page"), F_STR("from", o->from));
+			F_STR("by", o->by), F_STR("from", o->from));
 	else
 		cgn_log(ERROR, "router.cordon_failed", F_STR("node", o->node), F_BOOL("cordon", o->cordons),
-			F_STR("by", "page"), F_STR("from", o->from), F_STR("why", err->msg),
+			F_STR("by", o->by), F_STR("from", o->from), F_STR("why", err->msg),
 			F_STR("then", "the node stays as it was"));
 }
 
@@ -77,6 +77,8 @@ static void order_start(struct admin_order *o, struct svc_admin_reply *reply)
 {
 	struct cgn_err err;
 	(void)cgn_str_copyz(o->from, sizeof o->from, svc_admin_peer(reply->call));
+	const struct principal *who = svc_admin_caller(reply->call);
+	(void)cgn_str_copyz(o->by, sizeof o->by, who->kind == IDENTITY_NONE ? CGN_STR("page") : who->name);
 	o->call = svc_admin_later(reply, order_gone, o);
 	if (!cgn_ok(state_cordon(o->r->members.state, o->node, o->cordons, order_done, o, &err)))
 		order_done(o, &err);
@@ -98,7 +100,8 @@ void router_admin_order(void *state, const struct http_head *h, struct cgn_str b
 	if (!order_read(o, path)) {
 		svc_admin_error(reply, 404, "not_found",
 			"the orders are /nodes/ID/cordon and /nodes/ID/uncordon");
-	} else if (!svc_admin_may_change(h, reply)) {
+	} else if (!svc_admin_may_change(h, reply) ||
+		!svc_admin_may(reply, ACTION_NODE_CORDON, cgn_str_of(o->node))) {
 		; /* The refusal is written. */
 	} else if (cluster_find(r->members.cluster, o->node) == NULL &&
 		!state_watch_cordoned(r->members.state, o->node)) {

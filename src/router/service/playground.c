@@ -59,9 +59,9 @@ static CGN_RC play_start(struct router *r, const struct http_head *h, struct cgn
 	struct svc_admin_reply *reply, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {0};
-	struct cgn_str key = http_head_get(h, "authorization");
+	struct cgn_str key = http_head_get(h, "x-api-key");
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("x-cgn-explain"), CGN_STR("1")}, {CGN_STR("authorization"), key}};
+		{CGN_STR("x-cgn-explain"), CGN_STR("1")}, {CGN_STR("x-api-key"), key}};
 	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
 	cgn_buf_add(&path, h->path.p + strlen(PLAY_PATH), h->path.n - strlen(PLAY_PATH));
 	cgn_buf_add(&path, "", 1);

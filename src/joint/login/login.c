@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "joint/login/login.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/codec/codec.h"
+#include "base/crypto/crypto.h"
+#include "io/disk/disk.h"
+#include "io/net/addr.h"
+#include "policy/limit/limit.h"
+
+#define LOGIN_TAG       0x10619001U
+#define LOGIN_BUCKETS   4096
+#define LOGIN_MAX_FIELD 1024 /* Bytes of a decoded Basic field. */
+
+enum login_bucket { BUCKET_REQUESTS, BUCKET_WRONG };
+
+struct login {
+	uint32_t tag;
+	struct access *access;
+	struct auth_keys *keys; /* NULL: no file is set. */
+	struct digest seed;
+	struct limit_table *buckets;
+};
+
+static CGN_RC keys_read(const struct config *cfg, const struct digest *seed, struct auth_keys **out,
+	struct cgn_err *err)
+{
+	const char *path = cfg->security.admin_keys_file;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct cgn_err why;
+	*out = NULL;
+	if (path == NULL)
+		return CGN_OK;
+	if (!cgn_ok(disk_read_file(path, LOGIN_MAX_FILE, &text, &why)))
+		return CGN_FAIL(err, INVALID, "security.admin_keys_file: %s", why.msg);
+	return auth_keys_parse(path, cgn_buf_view(&text), seed, out, err);
+}
+
+CGN_RC login_open(const struct config *cfg, struct access *access, struct login **out, struct cgn_err *err)
+{
+	struct login *l = calloc(1, sizeof *l);
+	if (l == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for logins");
+	l->tag = LOGIN_TAG;
+	l->access = access;
+	cgn_random(&l->seed, sizeof l->seed);
+	cgn_rc rc = limit_table_new(LOGIN_BUCKETS, &l->buckets, err);
+	if (cgn_ok(rc))
+		rc = keys_read(cfg, &l->seed, &l->keys, err);
+	if (!cgn_ok(rc)) {
+		login_close(&l);
+		return rc;
+	}
+	*out = l;
+	return CGN_OK;
+}
+
+CGN_RC login_reload(struct login *l, const struct config *cfg, struct cgn_err *err)
+{
+	struct auth_keys *fresh = NULL;
+	CGN_LIVE(l, LOGIN_TAG);
+	CGN_TRY(keys_read(cfg, &l->seed, &fresh, err));
+	auth_keys_unref(&l->keys);
+	l->keys = fresh;
+	return CGN_OK;
+}
+
+void login_close(struct login **take)
+{
+	struct login *l = *take;
+	*take = NULL;
+	if (l == NULL)
+		return;
+	CGN_LIVE(l, LOGIN_TAG);
+	auth_keys_unref(&l->keys);
+	limit_table_free(&l->buckets);
+	l->tag = 0;
+	free(l);
+}
+
+/* Return the bucket of the address, as a keyed hash, so that addresses that share one cannot be chosen. */
+static uint64_t bucket_of(const struct login *l, struct cgn_str from, enum login_bucket kind)
+{
+	char group[NET_ADDR_GROUP_MAX + 1];
+	uint64_t key;
+	group[0] = (char)('0' + (int)kind);
+	net_addr_group(from, group + 1);
+	struct digest d = digest_keyed(&l->seed, cgn_str_of(group));
+	memcpy(&key, &d, sizeof key);
+	return key | 1;
+}
+
+/* Take one unit of the address. On refusal set |*retry_s|. */
+static bool bucket_take(struct login *l, struct cgn_str from, enum login_bucket kind, cgn_nsec now,
+	unsigned *retry_s)
+{
+	const struct limit_rate rate = kind == BUCKET_WRONG ? limit_per_minute(LOGIN_WRONG)
+							    : limit_per_second(LOGIN_REQUESTS, LOGIN_BURST);
+	if (identity_is_local(from))
+		return true;
+	struct limit_answer a = limit_table_take(l->buckets, bucket_of(l, from, kind), &rate, now, 1);
+	if (!a.granted)
+		*retry_s = (unsigned)(a.wait / CGN_SEC) + 1;
+	return a.granted;
+}
+
+/* Write the key that the field shows to |out|; false: the field has another form. */
+static bool key_shown(struct cgn_str authorization, struct cgn_buf *out)
+{
+	struct cgn_str rest = authorization, scheme = cgn_str_split(&rest, ' ');
+	struct cgn_str bearer = auth_bearer(authorization);
+	cgn_buf_str(out, bearer);
+	if (bearer.n > 0)
+		return !out->bad;
+	if (!cgn_str_eq_nocase(scheme, CGN_STR("basic")) || !base64_get(out, rest) || out->bad)
+		return false;
+	const char *colon = memchr(out->p, ':', out->n);
+	if (colon == NULL)
+		return false;
+	size_t user = (size_t)(colon + 1 - out->p);
+	memmove(out->p, out->p + user, out->n - user);
+	out->n -= user;
+	return true;
+}
+
+static bool key_find(const struct login *l, struct cgn_str authorization, struct auth_key *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.limit = LOGIN_MAX_FIELD};
+	bool found = key_shown(authorization, &key) && l->keys != NULL &&
+		auth_keys_find(l->keys, cgn_buf_view(&key), out);
+	if (key.p != NULL)
+		crypto_wipe(key.p, key.cap);
+	return found;
+}
+
+static CGN_RC judge_key(struct login *l, const struct login_shown *shown, cgn_nsec now,
+	struct login_caller *out, struct cgn_err *err)
+{
+	const struct limit_rate wrong = limit_per_minute(LOGIN_WRONG);
+	if (!bucket_take(l, shown->from, BUCKET_WRONG, now, &out->retry_s))
+		return CGN_FAIL(err, OVERLOADED, "too many wrong keys from this address: wait %u s",
+			out->retry_s);
+	if (!key_find(l, shown->authorization, &out->key))
+		return CGN_FAIL(err, UNAUTHENTICATED,
+			"no key of security.admin_keys_file fits (Authorization: Bearer KEY, or the key as password)");
+	if (!identity_is_local(shown->from)) /* A right key costs nothing. */
+		limit_table_settle(l->buckets, bucket_of(l, shown->from, BUCKET_WRONG), &wrong, now, 1, 0);
+	out->who.kind = IDENTITY_KEY;
+	out->who.name = cgn_str_of(out->key.id);
+	out->who.tenant = cgn_str_of(out->key.tenant);
+	out->who.roles = (out->key.scopes & AUTH_ADMIN) != 0 ? IDENTITY_BIT(OPERATOR) : IDENTITY_BIT(USER);
+	return CGN_OK;
+}
+
+CGN_RC login_judge(struct login *l, const struct login_shown *shown, cgn_nsec now, struct login_caller *out,
+	struct cgn_err *err)
+{
+	CGN_LIVE(l, LOGIN_TAG);
+	*out = (struct login_caller){0};
+	if (!bucket_take(l, shown->from, BUCKET_REQUESTS, now, &out->retry_s))
+		return CGN_FAIL(err, OVERLOADED, "too many requests from this address: wait %u s",
+			out->retry_s);
+	access_peer(l->access, shown->from, shown->common_name, shown->uris, &out->who);
+	if (shown->authorization.n == 0 || out->who.kind != IDENTITY_NONE)
+		return CGN_OK;
+	cgn_rc rc = judge_key(l, shown, now, out, err);
+	return out->who.local && rc.code == CGN_UNAUTHENTICATED ? CGN_OK : rc;
+}

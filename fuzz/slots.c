@@ -27,7 +27,7 @@ static void fuzz_body(struct cgn_str text)
 	/* The result must be JSON, and a second insertion must be refused. */
 	CGN_MUST(is_json(&out) && !slot_body_read(path, cgn_buf_view(&out)).placeable);
 	out.n = 0;
-	slot_body_prefill(path, text, 1, &out);
+	slot_body_prefill(path, text, 1, true, &out);
 	CGN_MUST(is_json(&out));
 	cgn_buf_fini(&out);
 }

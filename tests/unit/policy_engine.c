@@ -105,6 +105,8 @@ static cgn_rc make_plan(const struct config_engine *e, struct cgn_arena *arena, 
 	struct config_engine whole = *e;
 	if (whole.kv_offload == 0)
 		whole.kv_offload = OFFLOAD_NONE;
+	if (whole.cache_ram == 0)
+		whole.cache_ram = CONFIG_CACHE_RAM_AUTO;
 	const struct engine_launch_ask ask = {.cfg = &cfg,
 		.engine = &whole,
 		.url = &u,
@@ -148,6 +150,51 @@ static void llama_cpp_command_line(void **state)
 	assert_string_equal(argv_text(&p, text, sizeof text),
 		"/opt/llama-server --model /m/tiny.gguf --alias tiny --host 127.0.0.1 --port 8001 --ctx-size 8192 --threads 6 --n-gpu-layers 99 "
 		"--parallel 2 --metrics --slots --slot-save-path /var/slots --api-key-file /etc/key --flash-attn on");
+	cgn_arena_fini(&arena);
+}
+
+static void llama_keeps_prompts_in_ram_where_no_tenant_minds(void **state)
+{
+	(void)state;
+	static const char *const on[] = {"--cache-ram", "512"}, *const off[] = {"-cram", "512", "-cram", "0"};
+	struct config_engine e = {.kind = ENGINE_LLAMA_CPP,
+		.url = "http://127.0.0.1:8001",
+		.managed = true,
+		.model_path = "/m/tiny.gguf",
+		.cache_ram = CONFIG_CACHE_RAM_ON};
+	struct cgn_arena arena;
+	struct engine_launch p;
+	cgn_arena_init(&arena, 65536);
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_true(engine_caches_in_ram(&p));
+	e.extra_args = (struct config_list){off, 4};
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_false(engine_caches_in_ram(&p));
+	e.cache_ram = CONFIG_CACHE_RAM_OFF;
+	e.extra_args = (struct config_list){on, 2};
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_true(engine_caches_in_ram(&p));
+	e.extra_args.n = 0;
+	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
+	assert_false(engine_caches_in_ram(&p));
+	/* Without a store it is the tenants that decide. */
+	struct engine_url u;
+	assert_true(cgn_ok(engine_url_parse(e.url, &u, NULL)));
+	e.cache_ram = CONFIG_CACHE_RAM_AUTO;
+	e.kv_offload = OFFLOAD_NONE;
+	for (int tenants = 0; tenants < 3; tenants++) {
+		struct config cfg = {.agent = {.role = ROLE_BOTH}};
+		cfg.auth.enabled = tenants > 0;
+		cfg.security.isolation = tenants > 1 ? CONFIG_ISOLATION_NONE : CONFIG_ISOLATION_TENANT;
+		const struct engine_launch_ask ask = {.cfg = &cfg,
+			.engine = &e,
+			.url = &u,
+			.prefix = "/run/n.e",
+			.host = "h"};
+		p = (struct engine_launch){.arena = &arena};
+		assert_true(cgn_ok(engine_launch_make(&ask, &p, NULL)));
+		assert_int_equal(engine_caches_in_ram(&p), tenants != 1);
+	}
 	cgn_arena_fini(&arena);
 }
 
@@ -576,6 +623,7 @@ int main(void)
 		cmocka_unit_test(bad_urls_are_refused_by_name),
 		cmocka_unit_test(paths_are_joined),
 		cmocka_unit_test(llama_cpp_command_line),
+		cmocka_unit_test(llama_keeps_prompts_in_ram_where_no_tenant_minds),
 		cmocka_unit_test(sim_command_line),
 		cmocka_unit_test(what_cannot_be_managed_is_said),
 		cmocka_unit_test(every_kind_has_its_row),

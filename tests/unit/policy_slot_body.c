@@ -49,7 +49,7 @@ static void a_prefill_drops_what_is_of_the_answer(void **state)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	slot_body_prefill(TEXT,
 		CGN_STR("{\"prompt\":\"a\",\"n_predic\\u0074\":9,\"\\u0073tream\":true,\"n_predict\":9,\"k\\n\":1}"),
-		3, &out);
+		3, true, &out);
 	assert_string_equal(cgn_buf_z(&out),
 		"{\"prompt\":\"a\",\"k\\n\":1,\"stream\":false,\"max_tokens\":1,\"id_slot\":3}");
 }
@@ -81,9 +81,40 @@ static void prefill_body(struct cgn_str path, const char *body, const char *expe
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	struct json_val doc;
-	slot_body_prefill(path, cgn_str_of(body), 2, &out);
+	slot_body_prefill(path, cgn_str_of(body), 2, true, &out);
 	assert_string_equal(cgn_buf_z(&out), expected);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&out), &doc, NULL, NULL)));
+}
+
+static void reuse_is_forbidden_whatever_the_client_says(void **state)
+{
+	(void)state;
+	static const char *const bodies[] = {"{}", " {\"cache_prompt\":true} ",
+		"{\"prompt\":\"}\",\"a\":{}}\n"};
+	for (size_t i = 0; i < CGN_COUNT(bodies); i++) {
+		struct cgn_str body = cgn_str_of(bodies[i]);
+		struct slot_body b = slot_body_read(CHAT, body);
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+		cgn_buf_add(&out, body.p, b.end);
+		cgn_buf_str(&out, slot_body_forbid_reuse(&b));
+		cgn_buf_add(&out, body.p + b.end, body.n - b.end);
+		assert_false(slot_body_read(CHAT, cgn_buf_view(&out)).caches);
+		assert_true(slot_body_read(CHAT, cgn_buf_view(&out)).end > 0);
+	}
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	slot_body_prefill(TEXT, CGN_STR("{\"cache_prompt\":true}"), 3, false, &out);
+	assert_false(slot_body_read(TEXT, cgn_buf_view(&out)).caches);
+}
+
+static void salts_are_owners(void **state)
+{
+	(void)state;
+	uint64_t a = slot_body_read(CHAT, CGN_STR("{\"cache_salt\":\"a\"}")).owner;
+	assert_true(a != 0);
+	assert_true(a == slot_body_read(TEXT, CGN_STR("{\"x\":1,\"cache_salt\":\"a\"}")).owner);
+	assert_true(a != slot_body_read(CHAT, CGN_STR("{\"cache_salt\":\"b\"}")).owner);
+	assert_true(slot_body_read(CHAT, CGN_STR("{\"x\":1}")).owner == 0);
+	assert_true(slot_body_read(CHAT, CGN_STR("{\"cache_salt\":null}")).owner == 0);
 }
 
 static void a_prefill_says_one_token(void **state)
@@ -104,6 +135,8 @@ int main(void)
 		cmocka_unit_test(a_prefill_drops_what_is_of_the_answer),
 		cmocka_unit_test(some_are_left_alone),
 		cmocka_unit_test(a_prefill_says_one_token),
+		cmocka_unit_test(reuse_is_forbidden_whatever_the_client_says),
+		cmocka_unit_test(salts_are_owners),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

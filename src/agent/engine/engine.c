@@ -54,6 +54,10 @@ static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struc
 		.engine = ce,
 		.ops = &ops,
 		.user = e};
+	if (e->ops->kind == ENGINE_LLAMA_CPP)
+		CGN_TRY(slot_tenancy_new(&e->tenancy, err));
+	e->mixes_slots = ce->managed ? engine_caches_in_ram(&e->process.launch)
+				     : ce->cache_ram != CONFIG_CACHE_RAM_OFF;
 	return slotmgr_open(&cfg, &e->slots, err);
 }
 
@@ -219,6 +223,7 @@ void engine_close(struct engine *e)
 	engine_rest_close(e);
 	engine_load_stop(e);
 	slotmgr_close(&e->slots);
+	slot_tenancy_free(&e->tenancy);
 	engine_process_close(e);
 	engine_handoff_close(e);
 	http_client_free(&e->client);

@@ -18,6 +18,7 @@
 #include "io/tls/tls.h"
 #include "joint/slotmgr/slotmgr.h"
 #include "joint/svc/svc.h"
+#include "policy/slots/tenancy.h"
 
 #define ENGINE_TAG 0xa9e17001U
 
@@ -83,6 +84,10 @@ struct engine {
 	struct engine_residency residency;
 	struct engine_feed *feed; /* KV events; NULL: not configured */
 	struct slotmgr *slots;    /* NULL: the engine's slots are not kept */
+	/* Knows whose prompts the slots hold; NULL: the engine has no slots that the agent may choose. */
+	struct slot_tenancy *tenancy;
+	bool mixes_slots; /* The engine copies prompts between slots, unseen: no prompt may be reused */
+	bool has_tenants; /* A request had a cache_salt: the agent chooses the slots of all from then on. */
 	struct engine_requests requests;
 	uint32_t max_conns; /* Most connections to the engine */
 };

@@ -45,6 +45,7 @@ static void relay_leave_engine(struct relay *r, bool cancelled)
 		return;
 	const struct engine_requests *q = &e->requests;
 	slotmgr_answer_end(&r->placement, (struct cgn_str){NULL, 0});
+	relay_unsettle(r);
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
 	e->requests.inflight--;
@@ -264,7 +265,7 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	struct http_field fields[ENGINECALL_FIELDS];
 	char method[16];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
-	struct iovec iov[3];
+	struct iovec iov[RELAY_BODY_PIECES];
 	size_t n = relay_request_body(r, iov);
 	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
 	engine_url_path(&r->engine->url, r->rq.path, &path);
@@ -326,9 +327,12 @@ static void on_request_placed(struct slot_placement *p)
 	CGN_LIVE(r, RELAY_TAG);
 	if (r->finished)
 		return;
-	if (relay_is_prefill(r) && p->slot == SLOTS_NONE)
+	if (relay_is_prefill(r) && p->slot == SLOTS_NONE) {
 		relay_answer_unstorable(r);
-	else if (!relay_ask_engine(r, &err))
+		return;
+	}
+	relay_settle(r);
+	if (!relay_ask_engine(r, &err))
 		relay_finish(r, err.code, err.msg);
 }
 
@@ -346,7 +350,10 @@ static bool relay_place(struct relay *r)
 		.n = f->n_chain,
 		.block_tokens = f->block_tokens,
 		.leg = (int)f->leg,
+		.slot = SLOTS_NONE,
 		.go = on_request_placed};
+	if (r->engine->tenancy != NULL)
+		r->placement.at = slot_body_read(r->rq.path, r->rq.body);
 	slotmgr_place(r->engine->slots, &r->placement);
 	return true;
 }

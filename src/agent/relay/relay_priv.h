@@ -5,7 +5,8 @@
 #include "joint/enginecall/enginecall.h"
 #include "policy/engine/usage.h"
 
-#define RELAY_TAG 0xa9e17004U
+#define RELAY_TAG         0xa9e17004U
+#define RELAY_BODY_PIECES HTTP_LENT_PIECES
 
 struct relay {
 	uint32_t tag;
@@ -27,6 +28,10 @@ struct relay {
 	struct tracing_context trace;   /* Span 0: tracing is off */
 	cgn_nsec asked_at, answered_at; /* Times of the call to the engine and of its head; 0: none */
 	struct slot_placement placement;
+	struct slot_guest guest;
+	bool is_guest;                   /* slot_tenancy_leave is to come */
+	uint32_t slot;                   /* The slot that the engine is told; SLOTS_NONE: it chooses */
+	bool computes;                   /* The engine is told to compute the whole prompt */
 	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
 	struct usage_tail tail;          /* The end of the answer, for the slot manager */
 	int status;                      /* The engine's HTTP status */
@@ -35,9 +40,12 @@ struct relay {
 };
 
 /* ---- request.c ---- */
-/* Write the pieces of the body: unchanged, or with the slot inserted, or the prompt alone. Returns how many. They
+/* Write the pieces of the body: unchanged, or with the slot and what may be used of it, or the prompt alone. Returns how many. They
  * lie in |r| until the request is forgotten. */
-size_t relay_request_body(struct relay *r, struct iovec out[3]);
+size_t relay_request_body(struct relay *r, struct iovec out[RELAY_BODY_PIECES]);
+/* Set r->slot and r->computes, after slotmgr_place: no request is answered from another tenant's prompt. */
+void relay_settle(struct relay *r);
+void relay_unsettle(struct relay *r); /* The request has ended. A second call does nothing. */
 /* Continue the router's trace: the engine continues below this agent's call. trace.c */
 void relay_trace_begin(struct relay *r);
 /* Add the spans of a request that has ended, if it is sampled. */

@@ -2,33 +2,109 @@
 /* request: what the engine is sent. */
 #include "agent/relay/relay_priv.h"
 
+#include "base/log/log.h"
+
 bool relay_is_prefill(const struct relay *r)
 {
 	return r->placement.leg == COGNITORA__V1__LEG__LEG_PREFILL;
 }
 
-size_t relay_request_body(struct relay *r, struct iovec out[3])
+/* ---- the slot ---- */
+
+/* Return true for a path at which the engine computes a prompt, and so fills a slot. */
+static bool fills_slot(struct cgn_str path)
+{
+	static const char *const others[] = {"/tokenize", "/detokenize", "/apply-template"};
+	struct cgn_str bare = cgn_str_split(&path, '?');
+	for (size_t i = 0; i < CGN_COUNT(others); i++)
+		if (cgn_str_is(bare, others[i]))
+			return false;
+	return true;
+}
+
+/* Return true once a request had an owner: the agent chooses the slots of all requests from then on. */
+static bool tenants_known(struct engine *e, uint64_t owner)
+{
+	if (!e->has_tenants && owner != 0 && e->mixes_slots)
+		cgn_log(WARN, "engine.mixes_tenants", F_STR("engine", e->name),
+			F_STR("why", "llama-server keeps prompts of all tenants in one cache (--cache-ram)"),
+			F_STR("then",
+				"each prompt of a tenant is computed from its beginning; engine.cache_ram = \"off\" changes that"));
+	e->has_tenants = e->has_tenants || owner != 0;
+	return e->has_tenants;
+}
+
+void relay_settle(struct relay *r)
+{
+	struct engine *e = r->engine;
+	const struct slot_placement *p = &r->placement;
+	r->slot = p->slot;
+	if (e->tenancy == NULL || !fills_slot(r->rq.path))
+		return;
+	if (!tenants_known(e, p->at.owner))
+		return;
+	slot_tenancy_size(e->tenancy, e->load.now.slots);
+	r->guest = (struct slot_guest){.owner = p->at.owner,
+		.chain = r->rq.facts.chain,
+		.n = r->rq.facts.n_chain,
+		.slot = p->slot};
+	if (p->at.placeable && !slotmgr_assigns(e->slots))
+		r->slot = r->guest.slot = slot_tenancy_choose(e->tenancy, &r->guest);
+	bool reuses = slot_tenancy_enter(e->tenancy, &r->guest, p->restored, cgn_clock_now());
+	r->computes = e->mixes_slots || !reuses;
+	r->is_guest = true;
+}
+
+void relay_unsettle(struct relay *r)
+{
+	if (r->is_guest)
+		slot_tenancy_leave(r->engine->tenancy, &r->guest, r->answered_at == 0, cgn_clock_now());
+	r->is_guest = false;
+}
+
+/* ---- the body ---- */
+
+static size_t prefill_body(struct relay *r, struct iovec *out)
+{
+	if (r->own.n == 0) {
+		slot_body_prefill(r->rq.path, r->rq.body, r->slot, !r->computes, &r->own);
+		grpc_budget_add(r->all->budget, r->own.n);
+		r->booked += r->own.n;
+	}
+	*out = (struct iovec){r->own.p, r->own.n};
+	return 1;
+}
+
+static size_t piece_add(struct iovec *out, size_t n, struct cgn_str piece)
 {
 	union { /* iovec has no const */
 		const char *in;
 		void *out;
-	} body = {.in = r->rq.body.p};
-	const struct slot_placement *p = &r->placement;
-	if (p->slot == SLOTS_NONE) {
-		out[0] = (struct iovec){body.out, r->rq.body.n};
-		return r->rq.body.n > 0 ? 1 : 0;
+	} bytes = {.in = piece.p};
+	if (piece.n == 0)
+		return n;
+	out[n] = (struct iovec){bytes.out, piece.n};
+	return n + 1;
+}
+
+size_t relay_request_body(struct relay *r, struct iovec out[RELAY_BODY_PIECES])
+{
+	const struct slot_body *at = &r->placement.at;
+	struct cgn_str rest = r->rq.body;
+	size_t n = 0;
+	if (relay_is_prefill(r) && r->slot != SLOTS_NONE)
+		return prefill_body(r, out);
+	if (r->slot != SLOTS_NONE) {
+		size_t bytes = slot_body_insert(at, r->slot, r->insert);
+		n = piece_add(out, n, (struct cgn_str){rest.p, at->at});
+		n = piece_add(out, n, (struct cgn_str){r->insert, bytes});
+		rest = (struct cgn_str){rest.p + at->at, rest.n - at->at};
 	}
-	if (relay_is_prefill(r)) {
-		if (r->own.n == 0) {
-			slot_body_prefill(r->rq.path, r->rq.body, p->slot, &r->own);
-			grpc_budget_add(r->all->budget, r->own.n);
-			r->booked += r->own.n;
-		}
-		out[0] = (struct iovec){r->own.p, r->own.n};
-		return 1;
+	if (r->computes && at->end > 0) {
+		size_t before = (size_t)(r->rq.body.p + at->end - rest.p);
+		n = piece_add(out, n, (struct cgn_str){rest.p, before});
+		n = piece_add(out, n, slot_body_forbid_reuse(at));
+		rest = (struct cgn_str){rest.p + before, rest.n - before};
 	}
-	out[0] = (struct iovec){body.out, p->at.at};
-	out[1] = (struct iovec){r->insert, slot_body_insert(&p->at, p->slot, r->insert)};
-	out[2] = (struct iovec){(char *)body.out + p->at.at, r->rq.body.n - p->at.at};
-	return 3;
+	return piece_add(out, n, rest);
 }

@@ -175,7 +175,7 @@ CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, co
 void http_call_body(struct http_call *c, const struct iovec *iov, size_t n);
 /* Like http_call_body, for the last bytes of a body: they are not copied, and the caller keeps them unchanged
  * until the call has ended or http_call_keep. At most HTTP_LENT_PIECES pieces. */
-#define HTTP_LENT_PIECES 4
+#define HTTP_LENT_PIECES 5
 void http_call_lend(struct http_call *c, const struct iovec *iov, size_t n);
 /* Copy what was not sent of lent bytes: the caller may free them. */
 void http_call_keep(struct http_call *c);

@@ -258,9 +258,7 @@ static bool placement_take_slot(struct slot_placement *p)
 void slotmgr_place(struct slotmgr *m, struct slot_placement *p)
 {
 	p->slot = SLOTS_NONE;
-	if (m != NULL && m->slots != NULL)
-		p->at = slot_body_read(p->path, p->body);
-	if (!p->at.placeable) {
+	if (m == NULL || m->slots == NULL || !p->at.placeable) {
 		/* A request without a chain has no prompt: it asks for tokens or models. */
 		if (m != NULL && p->n > 0)
 			slotmgr_count_outcome(m,

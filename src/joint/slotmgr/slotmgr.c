@@ -104,6 +104,11 @@ void slotmgr_engine_ready(struct slotmgr *m, bool ready)
 	fingerprint_start(m, on_fingerprint);
 }
 
+bool slotmgr_assigns(const struct slotmgr *m)
+{
+	return m != NULL && m->slots != NULL;
+}
+
 void slotmgr_models_known(struct slotmgr *m)
 {
 	if (m != NULL)

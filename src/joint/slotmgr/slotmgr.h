@@ -91,6 +91,8 @@ void slotmgr_store_ready(struct slotmgr *m, bool ready);
 void slotmgr_store_changed(struct slotmgr *m, bool reset, const struct block_change *changes, size_t n);
 /* Append the "kept_slots" value of /engines: an object, or null when |m| is NULL. */
 void slotmgr_report(const struct slotmgr *m, struct json_out *o);
+/* True while the slot manager assigns the engine's slots. */
+bool slotmgr_assigns(const struct slotmgr *m);
 /* True when the state of a prompt can be saved now. */
 bool slotmgr_can_store(const struct slotmgr *m);
 
@@ -113,15 +115,15 @@ struct slot_placement {
 	size_t n;                  /* Blocks in |chain| */
 	uint32_t block_tokens;     /* Tokens in a block; 0: blocks are counted in bytes */
 	int leg;                   /* COGNITORA__V1__LEG__* */
+	struct slot_body at;       /* As slot_body_read reads |body| */
 	/* Send the request on, into |slot|; SLOTS_NONE: send it unchanged. Called once, possibly inline from
 	 * slotmgr_place, never after slotmgr_answer_end. */
 	void (*go)(struct slot_placement *p);
 
-	/* Owned by the slot manager; the caller may read |slot| and |at|. */
+	/* Owned by the slot manager; the caller may read |slot| and |restored|. */
 	struct slotmgr *mgr; /* NULL: the request is not placed */
 	uint64_t epoch;      /* The manager's epoch at the start */
 	uint32_t slot;
-	struct slot_body at;
 	enum placement_state state;   /* Written by slot_placement_move alone */
 	struct cgn_link link;         /* In the manager's |waiting| or |preparing| list */
 	struct cgn_timer timeout;     /* Runs while the request waits */

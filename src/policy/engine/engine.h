@@ -65,6 +65,9 @@ struct engine_launch_ask {
  * (engine_offload_check), or engines of this kind cannot be managed. CGN_NO_MEMORY. */
 CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err);
+/* True if a llama-server that was started by the plan keeps prompts of its slots in RAM (--cache-ram), and answers any
+ * request from them. */
+bool engine_caches_in_ram(const struct engine_launch *p);
 /* Append the plan as {"argv": [...], "env": {...}, "files": {path: text}}. */
 void engine_launch_put(const struct engine_launch *p, struct json_out *o);
 /* CGN_INVALID: an engine of this kind cannot have this kv_offload, or not with this agent.role; the message names

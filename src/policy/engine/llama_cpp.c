@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama_cpp: llama.cpp's llama-server. */
+#include <string.h>
+
 #include "base/json/json.h"
 #include "policy/engine/engine_priv.h"
 #include "policy/engine/prom.h"
+
+#define RAM_CACHE_OFF "LLAMA_ARG_CACHE_RAM=0"
 
 /* Routes of the gateway that llama-server answers with 404 "File Not Found". */
 static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/audio/translations",
@@ -26,6 +30,16 @@ static void python_args(const struct engine_launch_ask *ask, struct engine_launc
 	engine_arg_pair(out, "--cache", "true");
 }
 
+/* The server's own cache of idle slots would hold stored states again, outside of every budget, change slots without the
+ * slot manager, and answer a tenant from another one's prompt. */
+static bool wants_ram_cache(const struct engine_launch_ask *ask)
+{
+	bool tenants = ask->cfg->auth.enabled && ask->cfg->security.isolation == CONFIG_ISOLATION_TENANT;
+	if (ask->engine->cache_ram != CONFIG_CACHE_RAM_AUTO)
+		return ask->engine->cache_ram == CONFIG_CACHE_RAM_ON;
+	return !ask->slots_are_kept && !tenants;
+}
+
 static void server_args(const struct engine_launch_ask *ask, struct engine_launch *out)
 {
 	const struct config_engine *e = ask->engine;
@@ -43,11 +57,21 @@ static void server_args(const struct engine_launch_ask *ask, struct engine_launc
 	engine_arg(out, "--slots");
 	engine_arg_pair(out, "--slot-save-path", e->slot_dir);
 	engine_arg_pair(out, "--api-key-file", e->api_key_file);
-	/* The server's own cache of idle slots would hold the same states again, outside of every budget, and
-	 * would change slots without the slot manager. An environment variable, because builds that do not
-	 * know the setting ignore it and extra_args override it. */
-	if (ask->slots_are_kept)
-		engine_env(out, "LLAMA_ARG_CACHE_RAM=0");
+	/* An environment variable, because builds that do not know the setting ignore it and extra_args override
+	 * it. */
+	if (!wants_ram_cache(ask))
+		engine_env(out, RAM_CACHE_OFF);
+}
+
+bool engine_caches_in_ram(const struct engine_launch *p)
+{
+	bool caches = true;
+	for (size_t i = 0; i < p->n_env; i++)
+		caches = caches && strcmp(p->env[i], RAM_CACHE_OFF) != 0;
+	for (size_t i = 0; i + 1 < p->n_args; i++)
+		if (strcmp(p->argv[i], "--cache-ram") == 0 || strcmp(p->argv[i], "-cram") == 0)
+			caches = strcmp(p->argv[i + 1], "0") != 0;
+	return caches;
 }
 
 static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_launch *out,

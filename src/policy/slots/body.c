@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/digest/digest.h"
 #include "base/json/json.h"
 
 static struct cgn_str bare_path(struct cgn_str path)
@@ -39,10 +40,19 @@ static bool is_one(struct json_val n)
 	return n.raw.p == NULL || n.type == JSON_NULL || (json_u64(n, &v) && v <= 1);
 }
 
+static uint64_t owner_of(struct json_val salt)
+{
+	if (salt.raw.p == NULL || salt.type == JSON_NULL)
+		return 0;
+	struct digest d = digest_of(salt.raw);
+	return digest_short(&d) | 1;
+}
+
 struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 {
-	enum { ID_SLOT, N, N_CMPL, PROMPT, CACHE, LORA, KEYS };
-	static const char *const keys[KEYS] = {"id_slot", "n", "n_cmpl", "prompt", "cache_prompt", "lora"};
+	enum { ID_SLOT, N, N_CMPL, PROMPT, CACHE, LORA, SALT, KEYS };
+	static const char *const keys[KEYS] = {"id_slot", "n", "n_cmpl", "prompt", "cache_prompt", "lora",
+		"cache_salt"};
 	struct slot_body b = {.placeable = false};
 	struct json_val doc, v[KEYS], member;
 	struct cgn_str key;
@@ -52,6 +62,8 @@ struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 	struct json_iter it = json_iter_of(doc);
 	b.has_members = json_next_member(&it, &key, &member);
 	b.at = (size_t)(doc.raw.p - body.p) + 1;
+	b.end = (size_t)(doc.raw.p - body.p) + doc.raw.n - 1;
+	b.owner = owner_of(v[SALT]);
 	b.caches = v[CACHE].raw.p == NULL || json_bool(v[CACHE], true);
 	b.adapts = v[LORA].raw.p != NULL;
 	b.placeable =
@@ -62,6 +74,12 @@ struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body)
 size_t slot_body_insert(const struct slot_body *b, uint32_t slot, char out[SLOT_BODY_INSERT])
 {
 	return (size_t)snprintf(out, SLOT_BODY_INSERT, "\"id_slot\":%u%s", slot, b->has_members ? "," : "");
+}
+
+struct cgn_str slot_body_forbid_reuse(const struct slot_body *b)
+{
+	/* The last one of two such members counts. */
+	return b->has_members ? CGN_STR(",\"cache_prompt\":false") : CGN_STR("\"cache_prompt\":false");
 }
 
 /* Members that would stream, repeat or lengthen the answer, or that need more tokens than a prefill
@@ -77,7 +95,8 @@ static bool is_of_the_answer(struct cgn_str key)
 	return false;
 }
 
-void slot_body_prefill(struct cgn_str path, struct cgn_str body, uint32_t slot, struct cgn_buf *out)
+void slot_body_prefill(struct cgn_str path, struct cgn_str body, uint32_t slot, bool reuses,
+	struct cgn_buf *out)
 {
 	struct json_val doc, value;
 	struct cgn_str key;
@@ -93,6 +112,7 @@ void slot_body_prefill(struct cgn_str path, struct cgn_str body, uint32_t slot, 
 		cgn_buf_str(out, value.raw);
 		cgn_buf_char(out, ',');
 	}
-	cgn_buf_fmt(out, "\"stream\":false,\"%s\":1,\"id_slot\":%u}",
-		cgn_str_is(bare_path(path), "/v1/responses") ? "max_output_tokens" : "max_tokens", slot);
+	cgn_buf_fmt(out, "\"stream\":false,\"%s\":1,\"id_slot\":%u%s}",
+		cgn_str_is(bare_path(path), "/v1/responses") ? "max_output_tokens" : "max_tokens", slot,
+		reuses ? "" : ",\"cache_prompt\":false");
 }

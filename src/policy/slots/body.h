@@ -17,7 +17,9 @@ struct slot_body {
 	/* "lora" is set: the client changes the weights, so the state is of no use to other requests */
 	bool adapts;
 	bool has_members;
-	size_t at; /* Offset after the opening brace */
+	size_t at;      /* Offset after the opening brace */
+	size_t end;     /* Offset of the closing brace; 0: the body is no object */
+	uint64_t owner; /* Made from "cache_salt"; 0: there is none */
 };
 /* Read a request. |path|: with its query. A body that is no JSON object is not placeable; the engine reports
  * what is wrong with it. */
@@ -25,6 +27,9 @@ struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body);
 /* Write the text to insert at |b->at|; the rest of the body stays verbatim. Returns the length. */
 #define SLOT_BODY_INSERT 32
 size_t slot_body_insert(const struct slot_body *b, uint32_t slot, char out[SLOT_BODY_INSERT]);
+/* Return the text to insert at |b->end|, so that the engine computes the whole prompt whatever the client says. */
+struct cgn_str slot_body_forbid_reuse(const struct slot_body *b);
 /* Append the request that computes the prompt of |body| in the slot, with an answer of one token that is not
- * streamed. |body| is placeable. */
-void slot_body_prefill(struct cgn_str path, struct cgn_str body, uint32_t slot, struct cgn_buf *out);
+ * streamed. |body| is placeable. |reuses|: the slot's content may be used. */
+void slot_body_prefill(struct cgn_str path, struct cgn_str body, uint32_t slot, bool reuses,
+	struct cgn_buf *out);

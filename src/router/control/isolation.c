@@ -79,7 +79,8 @@ CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err)
 	return secret_read(cfg->security.isolation_secret_file, &secret, err);
 }
 
-bool router_isolates(const struct router *r, const struct engine_ops *kind)
+/* True unless tenants are to be kept apart and engines of |kind| (NULL: unknown) cannot do it. */
+static bool keeps_apart(const struct router *r, const struct engine_ops *kind)
 {
 	return !r->published.rules->isolation.on || (kind != NULL && kind->salts != NULL);
 }
@@ -92,7 +93,7 @@ void router_isolation_log_changes(struct router *r)
 		for (size_t k = 0; k < v->models[i].n_ready; k++) {
 			const struct view_model *m = &v->models[i];
 			uint16_t slot = m->ready[k]->slot;
-			if (router_isolates(r, m->kinds[k]))
+			if (keeps_apart(r, m->kinds[k]))
 				continue;
 			seen[slot] = true;
 			if (!r->isolation.leaky[slot])

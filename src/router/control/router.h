@@ -24,8 +24,6 @@ struct router_keys_job; /* isolation.c */
 CGN_RC router_isolation_load(struct router *r, struct cgn_err *err);
 void router_isolation_reload(
 	struct router *r); /* The same; a failure is logged and reported, the old secret stays. */
-/* True unless tenants are to be kept apart and engines of |kind| (NULL: unknown) cannot do it. */
-bool router_isolates(const struct router *r, const struct engine_ops *kind);
 /* Log each ready node that does not keep tenants apart, once. */
 void router_isolation_log_changes(struct router *r);
 CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */

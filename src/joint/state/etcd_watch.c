@@ -11,8 +11,8 @@ struct etcd_members {
 	struct etcd *etcd;
 	struct etcd_watch *watch;
 	char prefix[96];
-	int64_t seen_revision;   /* newest revision that the watch told of */
-	int64_t models_revision; /* revision of models/wanted; 0: there is none */
+	int64_t seen_revision;                      /* newest revision that the watch told of */
+	int64_t document_revision[STATE_DOCUMENTS]; /* revision of each document; 0: there is none */
 	struct state_watch *s;
 	struct cgn_timer patience; /* no answer in time: the membership of an earlier run is used */
 };
@@ -66,8 +66,7 @@ static bool document_of(const struct state_watch *s, struct cgn_str key, enum st
 /* |revision|: of the key; 0: there is no key. */
 static void document_seen(struct state_watch *s, enum state_document d, struct cgn_str text, int64_t revision)
 {
-	if (d == STATE_MODELS)
-		members_of(s)->models_revision = revision;
+	members_of(s)->document_revision[d] = revision;
 	state_document_seen(s, d, text);
 }
 
@@ -77,7 +76,8 @@ static void on_snapshot_begin(void *user)
 {
 	struct state_watch *s = user;
 	CGN_LIVE(s, STATE_WATCH_TAG);
-	members_of(s)->seen_revision = members_of(s)->models_revision = 0;
+	members_of(s)->seen_revision = 0;
+	memset(members_of(s)->document_revision, 0, sizeof members_of(s)->document_revision);
 	state_snapshot_begin(s);
 }
 
@@ -213,16 +213,17 @@ static void on_policy_done(void *user, const struct etcd_result *r)
 }
 
 /* Two routers may change the document at once: the second one gets the first one's, and changes that. */
-static void on_models_done(void *user, const struct etcd_result *r)
+static void on_shared_done(void *user, const struct etcd_result *r)
 {
 	struct state_request *rq = user;
-	bool news = request_answered(rq, r, "wanted models");
+	bool news = request_answered(rq, r, state_document_name(rq->document));
 	if (rq->err.code == CGN_FINE && !r->did) {
-		(void)CGN_FAIL_AS(&rq->err, CGN_CONFLICT, "another router changed the wanted models at once");
-		document_seen(rq->s, STATE_MODELS, r->n_kvs > 0 ? r->kvs[0].value : (struct cgn_str){NULL, 0},
+		(void)CGN_FAIL_AS(&rq->err, CGN_CONFLICT, "another router changed %s at once",
+			state_document_title(rq->document));
+		document_seen(rq->s, rq->document, r->n_kvs > 0 ? r->kvs[0].value : (struct cgn_str){NULL, 0},
 			r->n_kvs > 0 ? r->kvs[0].mod_revision : 0);
 	} else if (news) {
-		document_seen(rq->s, STATE_MODELS, (struct cgn_str){rq->text, rq->text_bytes}, r->revision);
+		document_seen(rq->s, rq->document, (struct cgn_str){rq->text, rq->text_bytes}, r->revision);
 	}
 	state_request_ready(rq->s, rq);
 }
@@ -235,8 +236,8 @@ static void etcd_document(struct state_watch *s, struct state_request *rq)
 		request_send(s, rq, key, text, on_policy_done);
 		return;
 	}
-	cgn_rc rc = etcd_put_if(members_of(s)->etcd, key, members_of(s)->models_revision, text, 0,
-		on_models_done, rq, &op, &rq->err);
+	cgn_rc rc = etcd_put_if(members_of(s)->etcd, key, members_of(s)->document_revision[rq->document],
+		text, 0, on_shared_done, rq, &op, &rq->err);
 	rq->call = op;
 	if (!cgn_ok(rc))
 		state_request_ready(s, rq);
@@ -273,6 +274,7 @@ static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct 
 	CGN_TRY(state_etcd_prefix(cfg, own->prefix, sizeof own->prefix, err));
 	CGN_TRY(key_name(s, STATE_POLICY, "routing/policy", err));
 	CGN_TRY(key_name(s, STATE_MODELS, "models/wanted", err));
+	CGN_TRY(key_name(s, STATE_INVITES, "invites", err));
 	CGN_TRY(state_etcd_new(s->loop, cfg, &own->etcd, err));
 	return etcd_watch_open(own->etcd, cgn_str_of(own->prefix), &watch_ops, s, &own->watch, err);
 }

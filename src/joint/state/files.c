@@ -47,7 +47,7 @@ static CGN_RC document_read(const struct state_files *f, struct state_watch *s, 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_text *t = &s->documents[d];
 	struct cgn_err why;
-	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, d == STATE_POLICY ? "policy" : "models");
+	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, state_document_name(d));
 	t->where = cgn_str_dupz(cgn_buf_view(&path));
 	if (path.bad || t->where == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
@@ -56,8 +56,8 @@ static CGN_RC document_read(const struct state_files *f, struct state_watch *s, 
 		return rc;
 	t->text.n = 0;
 	if (rc.code != CGN_NOT_FOUND)
-		cgn_log(ERROR, d == STATE_POLICY ? "state.policy_unreadable" : "state.models_unreadable",
-			F_STR("why", why.msg), F_STR("then", "the configuration counts"));
+		cgn_log(ERROR, "state.document_unreadable", F_STR("of", state_document_title(d)),
+			F_STR("why", why.msg), F_STR("then", "it counts as if there were none"));
 	return CGN_OK;
 }
 
@@ -78,8 +78,9 @@ CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const stru
 		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
 			F_STR("then", "nodes that were cordoned are in use"));
 	cordons_read(f, s, cgn_buf_view(&text));
-	CGN_TRY(document_read(f, s, STATE_POLICY, err));
-	return document_read(f, s, STATE_MODELS, err);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		CGN_TRY(document_read(f, s, (enum state_document)d, err));
+	return CGN_OK;
 }
 
 struct cordons_writer {
@@ -94,13 +95,13 @@ static void cordon_write(void *arg, struct roster_entry *e)
 		cgn_buf_fmt(&w->text, "%s\n", e->id);
 }
 
-static CGN_RC file_write(const struct state_files *f, const char *file, struct cgn_str text,
+static CGN_RC file_write(const struct state_files *f, const char *file, struct cgn_str text, mode_t mode,
 	struct cgn_err *err)
 {
 	struct cgn_err why;
 	cgn_rc rc = disk_mkdirs(f->dir, 0755, &why);
 	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(file, text, 0644, &why);
+		rc = disk_write_file_atomic(file, text, mode, &why);
 	if (cgn_ok(rc))
 		return rc;
 	return CGN_FAIL(err, STORAGE,
@@ -115,7 +116,7 @@ static CGN_RC cordons_write(const struct state_files *f, struct state_watch *s,
 	if (rq->on)
 		cgn_buf_fmt(&w.text, "%s\n", rq->id);
 	cgn_rc rc = w.text.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the cordons")
-			       : file_write(f, f->cordons, cgn_buf_view(&w.text), err);
+			       : file_write(f, f->cordons, cgn_buf_view(&w.text), 0644, err);
 	cgn_buf_fini(&w.text);
 	return rc;
 }
@@ -143,7 +144,8 @@ void state_files_put(struct state_files *f, struct state_watch *s, struct state_
 	struct cgn_str text = {rq->text, rq->text_bytes};
 	const char *file = s->documents[rq->document].where;
 	rq->err = (struct cgn_err){.code = CGN_FINE};
-	if (cgn_ok(rq->on ? file_write(f, file, text, &rq->err) : document_remove(file, &rq->err)))
+	mode_t mode = rq->document == STATE_INVITES ? 0600 : 0644;
+	if (cgn_ok(rq->on ? file_write(f, file, text, mode, &rq->err) : document_remove(file, &rq->err)))
 		state_document_seen(s, rq->document, text);
 	state_request_ready(s, rq);
 }

@@ -63,6 +63,8 @@ struct state_watch_ops {
 	void (*on_policy)(void *user, struct cgn_str text, const char *where);
 	/* The document of wanted models (policy/wanted) was written; as on_policy, but never removed. May be NULL. */
 	void (*on_models)(void *user, struct cgn_str text, const char *where);
+	/* The document of invites (policy/invite) was written or removed; as on_policy. May be NULL. */
+	void (*on_invites)(void *user, struct cgn_str text, const char *where);
 	/* Embedded: whether the node's agent answers. One that does not loses the id before its lease ends, so that a node may
 	 * come back at another address. NULL: the lease alone decides. */
 	bool (*answers)(void *user, const char *id);
@@ -94,6 +96,10 @@ const char *state_policy_where(const struct state_watch *s); /* key or file of t
  * also gets CGN_CONFLICT: another router wrote one meanwhile, which on_models has told. */
 #define STATE_MAX_MODELS ((size_t)256 * 1024)
 CGN_RC state_models_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
+/* The same for the document of invites. Without etcd its file has mode 0600. */
+#define STATE_MAX_INVITES ((size_t)256 * 1024)
+CGN_RC state_invites_put(struct state_watch *s, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
 const char *state_models_where(const struct state_watch *s);
 /* Embedded: the router received an announcement, or a node's leave. *lease_ms is for the answer. CGN_INVALID: no

@@ -90,15 +90,36 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 	s->ops->on_cordon(s->user, id, on);
 }
 
+static const struct {
+	const char *name, *title;
+	size_t most;
+} documents[] = {
+	[STATE_POLICY] = {"policy", "a policy document", STATE_MAX_POLICY},
+	[STATE_MODELS] = {"models", "the document of wanted models", STATE_MAX_MODELS},
+	[STATE_INVITES] = {"invites", "the document of invites", STATE_MAX_INVITES},
+};
+
+const char *state_document_name(enum state_document d)
+{
+	return documents[d].name;
+}
+
+const char *state_document_title(enum state_document d)
+{
+	return documents[d].title;
+}
+
 size_t state_document_most(enum state_document d)
 {
-	return d == STATE_POLICY ? STATE_MAX_POLICY : STATE_MAX_MODELS;
+	return documents[d].most;
 }
 
 void state_document_tell(struct state_watch *s, enum state_document d)
 {
-	void (*tell)(void *user, struct cgn_str text, const char *where) =
-		d == STATE_POLICY ? s->ops->on_policy : s->ops->on_models;
+	void (*tell)(void *user, struct cgn_str text, const char *where) = d == STATE_POLICY
+		? s->ops->on_policy
+		: d == STATE_MODELS ? s->ops->on_models
+				    : s->ops->on_invites;
 	if (tell != NULL)
 		tell(s->user, cgn_buf_view(&s->documents[d].text), s->documents[d].where);
 }
@@ -110,7 +131,7 @@ void state_document_seen(struct state_watch *s, enum state_document d, struct cg
 	if (cgn_str_eq(text, cgn_buf_view(&t->text)))
 		return;
 	if (text.n > state_document_most(d)) {
-		cgn_log(ERROR, d == STATE_POLICY ? "state.policy_ignored" : "state.models_ignored",
+		cgn_log(ERROR, "state.document_ignored", F_STR("of", documents[d].title),
 			F_STR("where", t->where), F_U64("bytes", text.n),
 			F_U64("most", state_document_most(d)), F_STR("then", "the last one stays"));
 		return;
@@ -291,8 +312,7 @@ static CGN_RC document_put(struct state_watch *s, enum state_document d, struct 
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (text.n > state_document_most(d))
 		return CGN_FAIL(err, TOO_LARGE, "%s has at most %zu bytes, this one %zu",
-			d == STATE_POLICY ? "a policy document" : "the document of wanted models",
-			state_document_most(d), text.n);
+			state_document_title(d), state_document_most(d), text.n);
 	CGN_TRY(request_new(s, text.n > 0, text, done, user, &rq, err));
 	rq->document = d;
 	s->backend->put(s, rq);
@@ -309,6 +329,12 @@ CGN_RC state_models_put(struct state_watch *s, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
 	return document_put(s, STATE_MODELS, text, done, user, err);
+}
+
+CGN_RC state_invites_put(struct state_watch *s, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
+{
+	return document_put(s, STATE_INVITES, text, done, user, err);
 }
 
 const char *state_policy_where(const struct state_watch *s)

@@ -9,6 +9,7 @@
 
 #include "io/pki/crl.h"
 #include "io/pki/pki.h"
+#include "io/pki/request.h"
 
 #define NOW  ((int64_t)1700000000)
 #define YEAR ((int64_t)365 * 86400)
@@ -300,6 +301,56 @@ static void bad_serials_and_lists_are_refused(void **state)
 	cgn_buf_fini(&out);
 }
 
+/* ---- requests ---- */
+
+#define AGENT "cognitora://-/agent/n1"
+
+static void a_request_is_signed_for_its_key_and_our_names(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"cognitora://c/agent/n1", "127.0.0.1", NULL};
+	struct cgn_buf key = {0}, other = {0}, der = {0}, cert = {0};
+	struct pki_request_info rq;
+	struct pki_info in;
+	assert_true(cgn_ok(pki_make_key(&key, NULL)) && cgn_ok(pki_make_key(&other, NULL)));
+	assert_true(cgn_ok(pki_make_request(cgn_buf_view(&key), "n1", AGENT, &der, NULL)));
+	assert_true(cgn_ok(pki_request_read(cgn_buf_view(&der), &rq, NULL)));
+	assert_string_equal(rq.subject, "n1");
+	assert_string_equal(rq.uri, AGENT);
+	assert_true(cgn_ok(pki_request_sign(&ca, cgn_buf_view(&der), "n1", names, one_year, &cert, NULL)));
+	assert_true(pki_is_pair(cgn_buf_view(&cert), cgn_buf_view(&key)));
+	assert_false(pki_is_pair(cgn_buf_view(&cert), cgn_buf_view(&other)));
+	assert_true(is_signed_by(&cert, &ca.cert));
+	the_key_ids_name_the_authority(&cert);
+	assert_true(cgn_ok(pki_inspect(cgn_buf_view(&cert), &in, NULL)));
+	assert_false(in.is_ca);
+	assert_int_equal(in.n_names, 2);
+	assert_string_equal(in.names[0], names[0]); /* The request's own name does not count. */
+	cgn_buf_fini(&key);
+	cgn_buf_fini(&other);
+	cgn_buf_fini(&der);
+	cgn_buf_fini(&cert);
+}
+
+static void bad_requests_are_refused(void **state)
+{
+	(void)state;
+	struct cgn_buf key = {0}, der = {0};
+	struct pki_request_info rq;
+	assert_true(cgn_ok(pki_make_key(&key, NULL)));
+	assert_true(cgn_ok(pki_make_request(cgn_buf_view(&key), "n1", AGENT, &der, NULL)));
+	for (size_t n = 0; n < der.n; n++)
+		assert_int_equal(pki_request_read((struct cgn_str){der.p, n}, &rq, NULL).code, CGN_INVALID);
+	for (size_t i = 0; i < der.n; i++) { /* A changed byte: no request, or not signed by its key. */
+		der.p[i] ^= 1;
+		assert_int_equal(pki_request_read(cgn_buf_view(&der), &rq, NULL).code, CGN_INVALID);
+		der.p[i] ^= 1;
+	}
+	assert_true(cgn_ok(pki_request_read(cgn_buf_view(&der), &rq, NULL)));
+	cgn_buf_fini(&key);
+	cgn_buf_fini(&der);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +363,8 @@ int main(void)
 		cmocka_unit_test(garbage_is_no_certificate),
 		cmocka_unit_test(a_list_grows_and_keeps_others),
 		cmocka_unit_test(bad_serials_and_lists_are_refused),
+		cmocka_unit_test(a_request_is_signed_for_its_key_and_our_names),
+		cmocka_unit_test(bad_requests_are_refused),
 	};
 	return cmocka_run_group_tests(tests, make_ca, drop_ca);
 }

@@ -100,7 +100,7 @@ static int crt_set_key_id(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : crt_set_id(crt, "2.5.29.14", false, id, n);
 }
 
-/* Set what is new in every certificate that is signed. */
+/* Set what is new in every certificate that is signed. |key| NULL: the caller sets key and key id. */
 static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, gnutls_x509_privkey_t key,
 	struct cgn_err *err)
 {
@@ -110,6 +110,8 @@ static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, gnu
 		err));
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_expiration_time(crt, (time_t)when.to), "set the last day",
 		err));
+	if (key == NULL)
+		return CGN_OK;
 	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key(crt, key), "set the key", err));
 	return gnutls_check(crt_set_key_id(crt), "set the key id", err);
 }
@@ -400,4 +402,28 @@ CGN_RC pki_read_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x50
 	struct cgn_err *err)
 {
 	return ca_import(ca, crt, key, err);
+}
+
+CGN_RC pki_new_key(gnutls_x509_privkey_t *out, struct cgn_err *err)
+{
+	return key_new(out, err);
+}
+
+CGN_RC pki_sign_public(const struct pki_pair *ca, const char *common_name, const char *const *names,
+	struct pki_validity when, gnutls_pubkey_t public, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
+	gnutls_datum_t pem;
+	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(validity_check(when, ca_crt, err));
+	CGN_TRY(crt_new(common_name, when, NULL, &crt, err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_set_pubkey(crt, public), "set the key", err));
+	CGN_TRY(gnutls_check(crt_set_key_id(crt), "set the key id", err));
+	CGN_TRY(crt_add_names(crt, names, err));
+	CGN_TRY(leaf_set_usage(crt, err));
+	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
+	CGN_TRY(gnutls_check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), "write a certificate",
+		err));
+	return pem_put(out, &pem, err);
 }

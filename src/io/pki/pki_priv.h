@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pki, inside: what its files share. */
 #pragma once
+#include <gnutls/abstract.h>
 #include <gnutls/x509.h>
 
 #include "io/pki/pki.h"
@@ -25,3 +26,7 @@ CGN_RC pki_read_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *
 /* CGN_INVALID also when the certificate is not an authority's. */
 CGN_RC pki_read_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
 	struct cgn_err *err);
+CGN_RC pki_new_key(gnutls_x509_privkey_t *out, struct cgn_err *err);
+/* As pki_make_leaf, for a key that is not ours. */
+CGN_RC pki_sign_public(const struct pki_pair *ca, const char *common_name, const char *const *names,
+	struct pki_validity when, gnutls_pubkey_t public, struct cgn_buf *out, struct cgn_err *err);

@@ -29,8 +29,9 @@ static const char quic_priorities[] =
 struct tls_ctx {
 	uint32_t tag;
 	atomic_uint refs;
-	bool server, require_peer_cert, ask_peer_cert, has_pin;
-	uint8_t pin[TLS_PIN_BYTES];
+	bool server, require_peer_cert, ask_peer_cert, has_pin, has_ca_pin, sends_ca;
+	uint8_t pin[TLS_PIN_BYTES], ca_pin[TLS_PIN_BYTES];
+	const char *peer_uri;
 	char *ca_file, *cert_file, *key_file;
 	char *alpn_text[ALPN_MOST];
 	gnutls_datum_t alpn[ALPN_MOST];
@@ -84,7 +85,7 @@ static CGN_RC load_ca(const struct tls_ctx *c, struct tls_identity *id, struct c
 {
 	CGN_ON_EXIT(buf_wipe) struct cgn_buf b = {0};
 	gnutls_datum_t pem;
-	if (c->has_pin || (c->ca_file == NULL && c->server))
+	if (c->has_pin || c->has_ca_pin || (c->ca_file == NULL && c->server))
 		return CGN_OK;
 	if (c->ca_file == NULL) {
 		int n = gnutls_certificate_set_x509_system_trust(id->cred);
@@ -108,6 +109,8 @@ static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct 
 	if (c->cert_file == NULL)
 		return CGN_OK;
 	CGN_TRY(read_pem(c->cert_file, &cert_text, &cert, err));
+	if (c->sends_ca) /* The file follows our own certificate. */
+		CGN_TRY(read_pem(c->ca_file, &cert_text, &cert, err));
 	CGN_TRY(read_pem(c->key_file, &key_text, &key, err));
 	CGN_TRY(tls_leaf_check(c->cert_file, &cert, (int64_t)time(NULL), &id->valid, err));
 	int rc = gnutls_certificate_set_x509_key_mem2(id->cred, &cert, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
@@ -165,6 +168,12 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 	if (cfg->pin != NULL && !tls_pin_read(cgn_str_of(cfg->pin), pin))
 		return CGN_FAIL(err, TLS,
 			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits", cfg->pin);
+	if (cfg->ca_pin != NULL && !tls_pin_read(cgn_str_of(cfg->ca_pin), pin))
+		return CGN_FAIL(err, TLS,
+			"\"%s\" is no SHA-256 fingerprint of an authority: 64 hexadecimal digits",
+			cfg->ca_pin);
+	if (cfg->sends_ca && (!cfg->server || cfg->ca_file == NULL))
+		return CGN_FAIL(err, TLS, "only a server that has a CA file can send it");
 	if (cfg->server && cfg->cert_file == NULL)
 		return CGN_FAIL(err, TLS, "a TLS server needs a certificate and its key");
 	if (cfg->crl_file != NULL && cfg->ca_file == NULL)
@@ -199,6 +208,9 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 	c->server = cfg->server;
 	c->require_peer_cert = cfg->require_peer_cert;
 	c->ask_peer_cert = cfg->ask_peer_cert;
+	c->sends_ca = cfg->sends_ca;
+	c->peer_uri = cfg->peer_uri;
+	c->has_ca_pin = cfg->ca_pin != NULL && tls_pin_read(cgn_str_of(cfg->ca_pin), c->ca_pin);
 	c->has_pin = cfg->pin != NULL && tls_pin_read(cgn_str_of(cfg->pin), c->pin);
 	if (!copy_path(cfg->ca_file, &c->ca_file) || !copy_path(cfg->cert_file, &c->cert_file) ||
 		!copy_path(cfg->key_file, &c->key_file) || !copy_alpn(c, cfg->alpn))
@@ -286,6 +298,16 @@ bool tls_ctx_server(const struct tls_ctx *c)
 const uint8_t *tls_ctx_pin(const struct tls_ctx *c)
 {
 	return c->has_pin ? c->pin : NULL;
+}
+
+const uint8_t *tls_ctx_ca_pin(const struct tls_ctx *c)
+{
+	return c->has_ca_pin ? c->ca_pin : NULL;
+}
+
+const char *tls_ctx_peer_uri(const struct tls_ctx *c)
+{
+	return c->peer_uri;
 }
 
 bool tls_ctx_mutual(const struct tls_ctx *c)

@@ -113,6 +113,60 @@ cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err)
 		cgn_buf_z(&b));
 }
 
+/* ---- a pinned authority ---- */
+
+/* Find the authority in the chain: its place, or |n|. */
+static unsigned chain_find(const gnutls_datum_t *chain, unsigned n, const uint8_t *digest)
+{
+	uint8_t seen[TLS_PIN_BYTES];
+	for (unsigned i = 0; i < n; i++)
+		if (gnutls_hash_fast(GNUTLS_DIG_SHA256, chain[i].data, chain[i].size, seen) == 0 &&
+			memcmp(seen, digest, sizeof seen) == 0)
+			return i;
+	return n;
+}
+
+static bool leaf_verify(struct tls_ca_pin *p, const gnutls_datum_t *leaf, const gnutls_datum_t *authority)
+{
+	gnutls_x509_trust_list_t trust = NULL;
+	gnutls_x509_crt_t crt = NULL;
+	bool asked = gnutls_x509_trust_list_init(&trust, 0) == 0 && gnutls_x509_crt_init(&crt) == 0 &&
+		gnutls_x509_crt_import(crt, leaf, GNUTLS_X509_FMT_DER) == 0 &&
+		gnutls_x509_trust_list_add_trust_mem(trust, authority, NULL, GNUTLS_X509_FMT_DER, 0, 0) ==
+			1 &&
+		gnutls_x509_trust_list_verify_crt2(trust, &crt, 1, p->expect, 2, 0, &p->status, NULL) == 0;
+	if (crt != NULL)
+		gnutls_x509_crt_deinit(crt);
+	if (trust != NULL)
+		gnutls_x509_trust_list_deinit(trust, 1);
+	return asked && p->status == 0;
+}
+
+static int ca_pin_verify(gnutls_session_t s)
+{
+	unsigned n = 0;
+	struct tls_ca_pin *p = gnutls_session_get_ptr(s);
+	const gnutls_datum_t *chain = gnutls_certificate_get_peers(s, &n);
+	unsigned at = chain != NULL ? chain_find(chain, n, p->digest) : 0;
+	p->found = chain != NULL && at < n;
+	return p->found && leaf_verify(p, &chain[0], &chain[at]) ? 0 : GNUTLS_E_CERTIFICATE_ERROR;
+}
+
+void tls_peer_pin_ca(gnutls_session_t s, struct tls_ca_pin *p)
+{
+	gnutls_session_set_ptr(s, p);
+	gnutls_session_set_verify_function(s, ca_pin_verify);
+}
+
+cgn_rc tls_ca_pin_refusal(const struct tls_ca_pin *p, const char *who, struct cgn_err *err)
+{
+	if (!p->found)
+		return CGN_FAIL(err, TLS,
+			"TLS with %s: it does not show the pinned authority: it is another cluster", who);
+	return CGN_FAIL(err, TLS, "TLS with %s: the peer's certificate is refused: %s", who,
+		tls_verdict_text(p->status));
+}
+
 static bool is_ip(const char *name)
 {
 	struct in6_addr any;

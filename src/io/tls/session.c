@@ -22,8 +22,11 @@ struct tls_session {
 	char *peer_uris;                 /* NULL: none. */
 	gnutls_typed_vdata_st expect[2]; /* GnuTLS keeps the pointer until the handshake is done. */
 	char alpn[32], peer_name[128];
-	struct tls_crl *crl;        /* NULL: the peer cannot be revoked. */
-	unsigned crl_seen;          /* Generation of the lists that the peer was looked for in. */
+	struct tls_crl *crl;      /* NULL: the peer cannot be revoked. */
+	unsigned crl_seen;        /* Generation of the lists that the peer was looked for in. */
+	const char *peer_uri;     /* NULL: any. */
+	struct tls_ca_pin ca_pin; /* For GnuTLS, as |pin|. */
+	bool ca_is_pinned;
 	uint8_t pin[TLS_PIN_BYTES]; /* For GnuTLS, which keeps the pointer */
 };
 
@@ -81,6 +84,14 @@ static int session_configure(struct tls_session *s, const struct tls_ctx *c)
 	return rc;
 }
 
+static void ca_pin_expect(struct tls_session *s, const struct tls_ctx *c)
+{
+	s->ca_is_pinned = true;
+	memcpy(s->ca_pin.digest, tls_ctx_ca_pin(c), sizeof s->ca_pin.digest);
+	tls_peer_expect(s->gnutls, false, s->server_name, s->ca_pin.expect);
+	tls_peer_pin_ca(s->gnutls, &s->ca_pin);
+}
+
 static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char *server_name,
 	struct cgn_err *err)
 {
@@ -98,9 +109,12 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 		rc = session_configure(s, c);
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
+	s->peer_uri = tls_ctx_peer_uri(c);
 	s->is_pinned = tls_ctx_pin(c) != NULL;
 	if (s->is_pinned)
 		tls_peer_pin(s->gnutls, memcpy(s->pin, tls_ctx_pin(c), sizeof s->pin));
+	else if (tls_ctx_ca_pin(c) != NULL)
+		ca_pin_expect(s, c);
 	else if (!tls_ctx_server(c) || tls_ctx_mutual(c))
 		tls_peer_expect(s->gnutls, tls_ctx_server(c), s->server_name, s->expect);
 	if (tls_ctx_mutual(c))
@@ -169,7 +183,18 @@ static CGN_RC failure_explain(struct tls_session *s, int rc, struct cgn_err *err
 		(void)gnutls_alert_send_appropriate(s->gnutls, rc);
 	if (rc == GNUTLS_E_CERTIFICATE_ERROR && s->is_pinned)
 		return tls_pin_refusal(s->gnutls, s->server_name, err);
+	if (rc == GNUTLS_E_CERTIFICATE_ERROR && s->ca_is_pinned)
+		return tls_ca_pin_refusal(&s->ca_pin, s->server_name, err);
 	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
+}
+
+static CGN_RC uris_check(struct tls_session *s, struct cgn_err *err)
+{
+	if (s->peer_uri == NULL || (s->peer_uris != NULL && strstr(s->peer_uris, s->peer_uri) != NULL))
+		return CGN_OK;
+	(void)gnutls_alert_send(s->gnutls, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED);
+	return CGN_FAIL(err, TLS, "TLS with %s: no URI name of the peer's certificate has %s in it",
+		s->server_name != NULL ? s->server_name : "the client", s->peer_uri);
 }
 
 static CGN_RC peer_judge(struct tls_session *s, struct cgn_err *err)
@@ -193,11 +218,12 @@ static CGN_RC handshake_step(struct tls_session *s, struct cgn_err *err)
 		return failure_explain(s, rc, err);
 	if (s->crl != NULL)
 		CGN_TRY(peer_judge(s, err));
+	free(s->peer_uris);
+	s->peer_uris = tls_peer_uris_of(s->gnutls);
+	CGN_TRY(uris_check(s, err));
 	s->ready = true;
 	note_alpn(s);
 	tls_peer_note_name(s->gnutls, s->peer_name, sizeof s->peer_name);
-	free(s->peer_uris);
-	s->peer_uris = tls_peer_uris_of(s->gnutls);
 	return CGN_OK;
 }
 

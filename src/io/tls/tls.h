@@ -17,6 +17,12 @@ struct tls_cfg {
 	/* Client: the SHA-256 of the server's certificate (DER), 64 hexadecimal digits, colons allowed. A server with this
 	 * certificate is trusted, whatever its name, dates and issuer; no other one is. NULL: authorities judge. */
 	const char *pin;
+	/* Client, instead of ca_file: the SHA-256 of an authority's certificate, as |pin|. The server must send that
+	 * certificate in its chain (sends_ca), and have one that the authority signed for its name. NULL: not used. */
+	const char *ca_pin;
+	/* Client: one of the server's URI names must have this text in it; borrowed as long as the context. NULL: any. */
+	const char *peer_uri;
+	bool sends_ca;         /* Server: the certificates of ca_file follow ours in the chain. */
 	const char *cert_file; /* A PEM chain. Client: its identity, optional. */
 	const char *key_file;
 	/* Lists of revoked certificates (io/tls/crl.h): peers in them are refused, and their open sessions end when the

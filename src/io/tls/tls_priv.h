@@ -22,7 +22,9 @@ struct tls_identity *tls_identity_of(struct tls_ctx *c);
 void tls_identity_unref(struct tls_identity **take);
 
 bool tls_ctx_server(const struct tls_ctx *c);
-const uint8_t *tls_ctx_pin(const struct tls_ctx *c); /* NULL: none */
+const uint8_t *tls_ctx_pin(const struct tls_ctx *c);    /* NULL: none */
+const uint8_t *tls_ctx_ca_pin(const struct tls_ctx *c); /* NULL: none */
+const char *tls_ctx_peer_uri(const struct tls_ctx *c);  /* NULL: any */
 bool tls_ctx_mutual(const struct tls_ctx *c);
 bool tls_ctx_asks(
 	const struct tls_ctx *c); /* A server that asks for a certificate, and serves without one too. */
@@ -54,6 +56,16 @@ CGN_RC tls_leaf_check(const char *file, const gnutls_datum_t *pem, int64_t now, 
 void tls_peer_expect(gnutls_session_t s, bool server, const char *name, gnutls_typed_vdata_st expect[2]);
 /* Client: accept the server with this fingerprint, and no other one. GnuTLS keeps |pin| for the session. */
 void tls_peer_pin(gnutls_session_t s, const uint8_t *pin);
+/* Client: accept a server whose chain has the authority with this fingerprint, which signed the server's certificate for
+ * |expect|. GnuTLS keeps |p| for the session. */
+struct tls_ca_pin {
+	uint8_t digest[TLS_PIN_BYTES];
+	gnutls_typed_vdata_st expect[2];
+	unsigned status; /* Verdict on the certificate. */
+	bool found;      /* The chain has the authority. */
+};
+void tls_peer_pin_ca(gnutls_session_t s, struct tls_ca_pin *p);
+cgn_rc tls_ca_pin_refusal(const struct tls_ca_pin *p, const char *who, struct cgn_err *err);
 /* Describe GNUTLS_E_CERTIFICATE_ERROR of such a session; returns CGN_TLS. */
 cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err);
 /* Server: refuse clients without a certificate. */

@@ -20,6 +20,7 @@ static const struct server {
 } servers[] = {
 	[CTL_ROUTER] = {"cognitora.v1.Control", "router", "--router", 0, false},
 	[CTL_STORE] = {"cognitora.v1.Kv", "block store", "--uds or --addr", STORE_MAX_ANSWER, true},
+	[CTL_JOIN] = {"cognitora.v1.Join", "router", "cgn-ctl node invite --address", 0, false},
 };
 
 struct ctl_client {
@@ -99,6 +100,29 @@ static const char *trace_of_caller(void)
 	return c.parent != 0 ? text : NULL;
 }
 
+static CGN_RC client_connect(struct ctl_client *c, struct cgn_err *err)
+{
+	CGN_TRY(cgn_loop_new(&c->loop, err));
+	const struct grpc_channel_cfg cfg = {.addr = c->addr,
+		.tls = c->tls,
+		.max_message = c->server->max_message,
+		.wide = c->server->wide,
+		.traceparent = trace_of_caller()};
+	return grpc_channel_new(c->loop, &cfg, &c->channel, err);
+}
+
+CGN_RC ctl_router_address(const struct ctl_args *a, char out[300], struct cgn_err *err)
+{
+	CGN_ON_EXIT(contexts_free) struct contexts *contexts = NULL;
+	const struct context *x = NULL;
+	const char *named = context_named(a);
+	if (named == NULL || named[0] != '\0') {
+		CGN_TRY(contexts_load(&contexts, err));
+		CGN_TRY(context_in_use(a, contexts, &x, err));
+	}
+	return find_address(a, CTL_ROUTER, x, out, err);
+}
+
 CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
 	struct cgn_err *err)
 {
@@ -117,13 +141,7 @@ CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct 
 	CGN_TRY(client_tls(a, strncmp(c->addr, "unix:", 5) != 0 ? x : NULL, &c->tls, err));
 	if (x != NULL)
 		(void)cgn_str_copyz(c->context, sizeof c->context, cgn_str_of(x->name));
-	CGN_TRY(cgn_loop_new(&c->loop, err));
-	const struct grpc_channel_cfg cfg = {.addr = c->addr,
-		.tls = c->tls,
-		.max_message = c->server->max_message,
-		.wide = c->server->wide,
-		.traceparent = trace_of_caller()};
-	CGN_TRY(grpc_channel_new(c->loop, &cfg, &c->channel, err));
+	CGN_TRY(client_connect(c, err));
 	*out = c;
 	c = NULL;
 	return CGN_OK;
@@ -253,6 +271,20 @@ CGN_RC ctl_client_call(const struct ctl_args *a, enum ctl_server server, const s
 {
 	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = NULL;
 	CGN_TRY(ctl_client_open(a, server, &c, err));
+	CGN_TRY(ctl_client_run(c, call, err));
+	return call->first == NULL || *(void **)call->first != NULL ? CGN_OK : fail_type(c, err);
+}
+
+CGN_RC ctl_client_join(const char *addr, const struct tls_cfg *tls, const struct ctl_call *call,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = calloc(1, sizeof *c);
+	if (c == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	c->server = &servers[CTL_JOIN];
+	(void)cgn_str_copyz(c->addr, sizeof c->addr, cgn_str_of(addr));
+	CGN_TRY(tls_ctx_new(tls, &c->tls, err));
+	CGN_TRY(client_connect(c, err));
 	CGN_TRY(ctl_client_run(c, call, err));
 	return call->first == NULL || *(void **)call->first != NULL ? CGN_OK : fail_type(c, err);
 }

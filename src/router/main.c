@@ -152,7 +152,7 @@ static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 	};
 	CGN_TRY(grpc_server_new(r->loop, &cfg, r, &r->ports.grpc, err));
 	grpc_server_serving(r->ports.grpc, true);
-	return CGN_OK;
+	return router_join_open(r, err);
 }
 
 /* ---- svc ---- */
@@ -177,6 +177,8 @@ static void router_stop(void **take)
 	state_watch_close(&r->members.state);
 	pb_free(&r->wanted.doc);
 	grpc_server_free(&r->ports.grpc);
+	router_join_close(r);
+	cgn_buf_fini(&r->invites);
 	http_client_free(&r->ports.playground);
 	router_models_close(r);
 	cluster_view_unref(&r->published.view);

@@ -97,6 +97,10 @@ static cgn_rc check_security(const struct config *c, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"%s: security.crl_file needs security.ca_file: the CA's signature on the list is checked",
 			origin_of(c, "security.crl_file"));
+	if (c->security.ca_key_file != NULL && (c->security.ca_file == NULL || c->security.cert_file == NULL))
+		return CGN_FAIL(err, INVALID,
+			"%s: security.ca_key_file needs security.ca_file, cert_file and key_file (cgn-ctl pki makes them)",
+			origin_of(c, "security.ca_key_file"));
 	if (c->auth.enabled && c->auth.api_keys_file == NULL)
 		return CGN_FAIL(err, INVALID,
 			"%s: auth.enabled needs auth.api_keys_file (cgn-ctl key create writes it)",

@@ -30,6 +30,8 @@
 #define PROTO_CONTROL_EXPLAIN      "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY   "/cognitora.v1.Control/SetPolicy"
 #define PROTO_CONTROL_CHANGE_MODEL "/cognitora.v1.Control/ChangeModel"
+#define PROTO_CONTROL_INVITE       "/cognitora.v1.Control/Invite"
+#define PROTO_JOIN                 "/cognitora.v1.Join/Join"
 #define PROTO_KV                   "/cognitora.v1.Kv/" /* Followed by the name of a method. */
 
 /* Bounds of a message from a peer; a message beyond them is CGN_INVALID. */

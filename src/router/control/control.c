@@ -203,6 +203,15 @@ static void on_models(void *user, struct cgn_str text, const char *where)
 	router_wanted_update(r, text, where);
 }
 
+static void on_invites(void *user, struct cgn_str text, const char *where)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	(void)where;
+	r->invites.n = 0;
+	cgn_buf_str(&r->invites, text);
+}
+
 static bool on_answers(void *user, const char *id)
 {
 	struct router *r = user;
@@ -219,6 +228,7 @@ const struct state_watch_ops router_state_ops = {
 	.on_knowledge = on_knowledge,
 	.on_policy = on_policy,
 	.on_models = on_models,
+	.on_invites = on_invites,
 	.answers = on_answers,
 };
 
@@ -295,6 +305,7 @@ void router_reload(void *state, const struct config *cfg)
 	router_keys_reload(r);
 	tls_reload(r, "the gateway", r->ports.http_tls);
 	tls_reload(r, "the gRPC port", r->ports.grpc_tls);
+	tls_reload(r, "the port where machines join", r->ports.join_tls);
 	tls_reload(r, "Redis", r->store.tls);
 	tls_reload(r, "calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))

@@ -67,8 +67,10 @@ struct router_policy {
 /* Listening ports. main.c */
 struct router_ports {
 	struct tls_ctx *http_tls, *grpc_tls; /* NULL: in clear. */
-	struct grpc_server *grpc;
-	struct http_client *playground; /* To this router's own gateway; NULL: not used yet. */
+	struct tls_ctx *join_tls;            /* NULL: no machine can join here. */
+	struct grpc_server *grpc, *join;
+	struct router_join_guard *guard; /* service/join.c */
+	struct http_client *playground;  /* To this router's own gateway; NULL: not used yet. */
 };
 
 /* Values that were last logged or counted on /metrics. */
@@ -103,6 +105,7 @@ struct router {
 	struct router_isolation isolation;
 	struct router_policy policy;
 	struct router_wanted wanted;
+	struct cgn_buf invites; /* The document of invites (policy/invite). */
 	struct router_ports ports;
 	struct router_reported reported;
 	struct router_traffic traffic;

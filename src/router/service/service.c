@@ -63,6 +63,7 @@ void router_call_release(struct router_call *k)
 	free(k->node_id);
 	free(k->document);
 	pb_free(&k->order);
+	router_join_free(&k->join);
 	k->tag = 0;
 	free(k);
 }
@@ -386,7 +387,7 @@ static void handle_drain(struct router_call *k, struct cgn_str message)
 
 /* ---- the port ---- */
 
-static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
+void router_call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
 {
 	struct router_call *k = calloc(1, sizeof *k);
 	if (k == NULL) {
@@ -405,7 +406,7 @@ static void call_new(struct grpc_call *c, struct router *r, void (*act)(struct r
 #define METHOD(name, handler)                                  \
 	static void on_##name(struct grpc_call *c, void *user) \
 	{                                                      \
-		call_new(c, user, handler);                    \
+		router_call_new(c, user, handler);             \
 	}
 METHOD(announce, handle_announce)
 METHOD(leave, handle_leave)
@@ -417,6 +418,7 @@ METHOD(stores, router_stores)
 METHOD(explain, router_explain)
 METHOD(set_policy, router_set_policy)
 METHOD(change_model, router_change_model)
+METHOD(invite, router_invite)
 #undef METHOD
 
 static void on_scrape(struct grpc_call *c, void *server_user)
@@ -435,6 +437,7 @@ const struct grpc_method router_methods[] = {
 	/* Without an order they only read; with one they ask for policy.set and model.change too. */
 	{PROTO_CONTROL_SET_POLICY, on_set_policy, ACTION_STATUS_READ},
 	{PROTO_CONTROL_CHANGE_MODEL, on_change_model, ACTION_STATUS_READ},
+	{PROTO_CONTROL_INVITE, on_invite, ACTION_NODE_INVITE},
 	{PROTO_CONTROL_EXPLAIN, on_explain, ACTION_EXPLAIN_READ},
 	{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ},
 };

@@ -20,6 +20,7 @@ struct router_call {
 	bool cordons;                             /* The cordon is set, not lifted. */
 	char *document;                           /* The policy document to store; NULL: none. */
 	Cognitora__V1__ChangeModelRequest *order; /* Request of ChangeModel; NULL: none. */
+	struct router_join *join;                 /* Request to join, or an invite; NULL: none. */
 	unsigned tries;                           /* Attempts to store |order| that met another writer. */
 	char by[128], from[80]; /* The caller's certificate and address, also after it has gone. */
 	bool draining;          /* cluster_drain_begin was called for node_id. */
@@ -53,6 +54,13 @@ void router_set_policy(struct router_call *k, struct cgn_str message);
 
 /* change_model.c */
 void router_change_model(struct router_call *k, struct cgn_str message);
+
+/* join.c */
+void router_invite(struct router_call *k, struct cgn_str message);
+void router_join_free(struct router_join **take);
+/* Make the call's object; |act| gets its one message. */
+void router_call_new(struct grpc_call *c, struct router *r,
+	void (*act)(struct router_call *, struct cgn_str));
 
 /* orders.c: POST /nodes/ID/cordon and /uncordon, for the page. */
 void router_admin_order(void *state, const struct http_head *h, struct cgn_str body,

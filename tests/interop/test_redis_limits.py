@@ -4,6 +4,7 @@ import concurrent.futures
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 from cluster import BUILD, Cluster, free_port, until
@@ -238,3 +239,73 @@ def test_over_a_unix_socket(tmp_path):
             assert p.ask(60).count(200) == 40
     finally:
         r.kill()
+
+
+def budgets(redis, *texts, **more):
+    """Budgets of all clients together, and no rates."""
+    return {"redis_url": f"redis://127.0.0.1:{redis.port}", "redis_timeout": "2s"}, {'tenants."-"': {"budgets": list(texts)}, **more}
+
+
+def day_field(redis, key="b:t:-:requests:day"):
+    """The windows of a budget in Redis: {number of the day: spent}."""
+    words = redis.cli("hgetall", "cgn:{cognitora}:rl:" + key).split()
+    return {int(n): int(spent) for n, spent in zip(words[::2], words[1::2])}
+
+
+def test_two_routers_share_budgets(tmp_path, redis):
+    redis.start()
+    limits, sections = budgets(redis, "30 requests/day", "1k requests/month", "2M tokens/minute")
+    with Pair(tmp_path, limits, **sections) as p:
+        p.on_redis()
+        until(lambda: 86400 - time.time() % 86400 > 60, lambda: "the day ends", wait_s=90)
+        statuses = p.ask(80)
+        assert statuses.count(200) == 30 and statuses.count(429) == 50
+        refused = p.clusters[1].chat("hello")
+        error = refused.json()["error"]
+        assert error["code"] == "insufficient_quota" and "30 requests/day, of which 30 are spent" in error["message"], error
+        ends = 86400 - time.time() % 86400
+        assert abs(int(refused.headers["retry-after"]) - ends) < 30
+        assert day_field(redis) == {int(time.time() // 86400): 30}
+        year, month = time.gmtime()[:2]
+        assert day_field(redis, "b:t:-:requests:month") == {(year - 1970) * 12 + month - 1: 30}
+        ttl = int(redis.cli("ttl", "cgn:{cognitora}:rl:b:t:-:requests:day"))
+        assert ends + 86400 - 30 < ttl <= ends + 86400 + 30
+
+
+def test_budgets_are_settled_there(tmp_path, redis):
+    redis.start()
+    limits, sections = budgets(redis, "1000 tokens/day", "100 USD/day", **{'prices."*"': {"input": 1000, "output": 3000}})
+    with Pair(tmp_path, limits, **sections) as p:
+        p.on_redis()
+        tokens = money = 0
+        for i in range(6):  # each may take 900 and takes some ten
+            a = p.clusters[i % 2].chat("hello", max_tokens=900, stop=[" "])
+            assert a.status == 200, a.body
+            usage = a.json()["usage"]
+            tokens += usage["total_tokens"]
+            money += usage["prompt_tokens"] * 1000000 + usage["completion_tokens"] * 3000000
+            until(lambda: list(day_field(redis, "b:t:-:tokens:day").values()) == [tokens], lambda: f"{day_field(redis, 'b:t:-:tokens:day')} {tokens}")
+        assert list(day_field(redis, "b:t:-:money:day").values()) == [money]
+
+
+def test_without_redis_a_router_goes_on_with_what_it_knew(tmp_path, redis):
+    redis.start()
+    limits, sections = budgets(redis, "40 requests/month")
+    with Pair(tmp_path, limits, **sections) as p:
+        p.on_redis()
+        assert p.ask(30) == [200] * 30
+        redis.kill()
+        until(lambda: all(c.metric("cgn_rate_limit_store", store="local") == 2 for c in p.clusters), p.logs)
+        statuses = p.ask(60)  # neither router begins anew; the last that it knew may lack some of the other's
+        assert 20 <= statuses.count(200) <= 30 and statuses.count(429) == 60 - statuses.count(200), statuses
+
+
+def test_a_clock_of_redis_that_went_back_reopens_nothing(tmp_path, redis):
+    redis.start()
+    limits, sections = budgets(redis, "5 requests/day")
+    with Pair(tmp_path, limits, n=1, **sections) as p:
+        p.on_redis()
+        today = int(time.time() // 86400)
+        redis.cli("hset", "cgn:{cognitora}:rl:b:t:-:requests:day", today + 3, 5)  # the clock was ahead
+        assert p.ask(2) == [429, 429]
+        assert day_field(redis)[today] == 5

@@ -72,8 +72,8 @@ static void run_reply(struct world *w, struct net_conn *c, struct cgn_str how, s
 		server_say(c, "*2\r\n:1\r\n+two\r\n");
 		return;
 	case MOOD_MANY:
-		server_say(c, "*17\r\n");
-		for (int i = 0; i < 17; i++)
+		server_say(c, "*65\r\n");
+		for (int i = 0; i <= REDIS_MAX_VALUES; i++)
 			server_say(c, ":1\r\n");
 		return;
 	case MOOD_CUT:

@@ -263,10 +263,11 @@ static void what_another_counter_says_counts(void **state)
 	struct budget_held h;
 	uint64_t today = budget_window_at(BUDGET_DAY, NOON);
 	budget_book_learn(w.book, ACME, &w.set.v[0], today, 950);
-	budget_book_learn(w.book, ACME, &w.set.v[0], today, 900); /* An old answer. */
-	budget_book_learn(w.book, ACME, &w.set.v[0], today - 1, 5000);
+	budget_book_learn(w.book, ACME, &w.set.v[0], today - 1, 5000); /* This window is not known. */
 	assert_false(tokens_take(&w, NOON, 51, &a, &h));
 	assert_true(tokens_take(&w, NOON, 50, &a, &h));
+	budget_book_learn(w.book, ACME, &w.set.v[0], today, 200); /* The others settled. */
+	assert_true(tokens_take(&w, NOON, 800, &a, &h));
 	budget_book_free(&w.book);
 }
 

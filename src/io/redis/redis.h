@@ -16,8 +16,8 @@
 #include "io/tls/tls.h"
 
 #define REDIS_MAX_CALLS  4096
-#define REDIS_MAX_CALL   ((size_t)2048) /* Bytes of keys and arguments, as they are written. */
-#define REDIS_MAX_VALUES 16             /* Integers in an answer. */
+#define REDIS_MAX_CALL   ((size_t)8192) /* Bytes of keys and arguments, as they are written. */
+#define REDIS_MAX_VALUES 64             /* Integers in an answer. */
 
 /* redis://[[user][:password]@]host[:port][/db], rediss:// for TLS, unix:/path[?db=N]. User and password may
  * be %-escaped. */

@@ -250,10 +250,12 @@ void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct
 	const struct budget_amounts *used)
 {
 	struct budget_account *a = account_find(b, name);
-	for (int w = 0; w < BUDGET_WINDOWS && a != NULL && held->number[w] != 0; w++) {
-		struct budget_spell *spell = spell_find(a->spells[w], held->number[w]);
-		if (spell != NULL)
-			spell_settle(spell, &held->amounts, used);
+	for (int w = 0; w < BUDGET_WINDOWS && a != NULL; w++) {
+		struct budget_spell *spell =
+			held->number[w] != 0 ? spell_find(a->spells[w], held->number[w]) : NULL;
+		if (spell == NULL)
+			continue;
+		spell_settle(spell, &held->amounts, used);
 		b->version++;
 	}
 }
@@ -268,7 +270,7 @@ void budget_book_learn(struct budget_book *b, struct cgn_str name, const struct 
 	if (number > v[0].number)
 		spells_turn(v, number);
 	struct budget_spell *known = spell_find(v, number);
-	if (known == NULL || known->spent.v[of->unit] >= spent)
+	if (known == NULL || known->spent.v[of->unit] == spent)
 		return;
 	known->spent.v[of->unit] = spent < BUDGET_AMOUNT_MAX ? spent : BUDGET_AMOUNT_MAX;
 	b->version++;

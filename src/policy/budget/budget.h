@@ -101,7 +101,8 @@ bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct b
  * nothing changes. */
 void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct budget_held *held,
 	const struct budget_amounts *used);
-/* Another counter says that |spent| was spent in the window |number|: count at least that much. */
+/* Another counter, which several routers share, says that |spent| was spent in the window |number|: take that over. An
+ * earlier window than the current one changes only if it is known. */
 void budget_book_learn(struct budget_book *b, struct cgn_str name, const struct budget *of, uint64_t number,
 	uint64_t spent);
 uint64_t budget_book_uncounted(const struct budget_book *b);

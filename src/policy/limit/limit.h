@@ -77,13 +77,15 @@ void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_
 uint64_t limit_table_forgotten(const struct limit_table *t);
 
 /* ---- buckets shared by routers ---- */
-/* The same rule as a script for Redis, on its clock, in microseconds; a bucket is a key that expires when it
- * is full.
+/* The same rule, and that of policy/budget, as a script for Redis, on its clock, in microseconds. A bucket is a key
+ * that expires when it is full; a budget is a hash of what was spent by the number of the window, which expires a day
+ * after its last window.
  *
- * KEYS: the buckets. ARGV: "1" to take whatever is left (to settle), else "0"; then for each bucket its size
- * and the amount to take, both as time (limit_cost; negative: a refund). The script takes from all buckets or
- * from none.
+ * KEYS: buckets and budgets. ARGV: "1" to take whatever is left (to settle), else "0"; then four for each key:
+ * "rate", or "minute", "day", "month" for a budget; the bucket's size as time (limit_cost), or the budget; what to
+ * take, in the same unit, negative to give back; and, to settle a budget, the number of the window of the reservation,
+ * else "0". The script takes from all or from none.
  *
- * Answer: 1 when it took, else 0; then for each bucket the time until it is full, and the time to wait, 0
- * where the bucket was not the reason. */
+ * Answer: 1 when it took, else 0; then for each key the time until the bucket is full, or what was spent; the time to
+ * wait, 0 where the key was not the reason; and the number of the budget's window. */
 extern const char limit_script[];

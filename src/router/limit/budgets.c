@@ -77,6 +77,17 @@ bool gw_budgets_take(struct gw_limits *l)
 	return granted;
 }
 
+void gw_budgets_mirror(struct gw_limits *l)
+{
+	for (unsigned k = 0; k < l->n_spenders; k++) {
+		struct gw_spender *s = &l->spenders[k];
+		s->held.amounts = s->want;
+		for (size_t i = 0; i < s->set.n; i++)
+			gw_budgets_learn(l->w->shared->budgets, cgn_str_of(s->name), &s->set.v[i],
+				s->held.number[s->set.v[i].window], s->answers[i].spent);
+	}
+}
+
 void gw_budgets_settle(struct gw_limits *l, const struct budget_amounts *spent)
 {
 	static const struct budget_amounts nothing;
@@ -113,6 +124,15 @@ static cgn_nsec time_left(const struct gw_spender *s, size_t i)
 static bool never_fits(const struct gw_spender *s, size_t i)
 {
 	return s->want.v[s->set.v[i].unit] > s->set.v[i].limit;
+}
+
+bool gw_budgets_never(const struct gw_limits *l)
+{
+	for (unsigned k = 0; k < l->n_spenders; k++)
+		for (size_t i = 0; i < l->spenders[k].set.n; i++)
+			if (never_fits(&l->spenders[k], i))
+				return true;
+	return false;
 }
 
 /* Return the budget that refuses for the longest time; |s| NULL: none does. */

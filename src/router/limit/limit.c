@@ -237,10 +237,10 @@ void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_am
 	CGN_MUST(!l->asking);
 	if (used == NULL)
 		used = nothing;
+	if (l->reserved && l->stored)
+		gw_store_settle(l->w, l, used, spent);
 	if (l->reserved)
 		gw_budgets_settle(l, spent);
-	if (l->reserved && l->stored)
-		gw_store_settle(l->w, l, used);
 	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
 		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop),
 			l->v[i].reserved, used[i]);

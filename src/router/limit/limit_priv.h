@@ -33,7 +33,8 @@ struct gw_spender {
 	struct budget_answer answers[BUDGET_MAX];
 	struct budget_held held;
 };
-#define GW_SPENDERS 2 /* A key, and a tenant. */
+#define GW_SPENDERS   2 /* A key, and a tenant. */
+#define GW_STORE_KEYS (GW_MAX_LIMITS + GW_SPENDERS * BUDGET_MAX)
 
 struct gw_limits {
 	uint32_t tag;
@@ -61,6 +62,10 @@ bool gw_budgets_apply(const struct gw_req *r);
 void gw_budgets_begin(const struct gw_req *r, struct gw_limits *l);
 /* Reserve in this router's book; false: a budget refuses. gw_budgets_settle gives back what was reserved. */
 bool gw_budgets_take(struct gw_limits *l);
+/* Redis has reserved: copy what it says to this router's book. */
+void gw_budgets_mirror(struct gw_limits *l);
+/* Can a budget never hold the request? */
+bool gw_budgets_never(const struct gw_limits *l);
 /* |spent| NULL: nothing. */
 void gw_budgets_settle(struct gw_limits *l, const struct budget_amounts *spent);
 void gw_budgets_spent(const struct gw_used *used, struct budget_amounts *out);
@@ -71,6 +76,7 @@ size_t gw_budgets_fields(struct gw_req *r, struct http_field *f);
 /* store.c: reserve in Redis. Returns false without Redis: then the worker's table decides. Otherwise
  * gw_wake(r) follows, with l->stored set if the call succeeded. */
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l);
-void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used);
+void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used,
+	const struct budget_amounts *spent);
 
 void limit_duration(cgn_nsec d, char out[LIMIT_DURATION_MAX]);

@@ -143,11 +143,14 @@ void gw_store_close(struct gw_worker *w)
 
 /* ---- calls ---- */
 
+#define ARGS_A_KEY   4
+#define VALUES_A_KEY 3
+
 /* The keys and arguments of a call, with the memory of their texts. */
 struct store_call {
-	struct cgn_str keys[GW_MAX_LIMITS], args[1 + 2 * GW_MAX_LIMITS];
+	struct cgn_str keys[GW_STORE_KEYS], args[1 + ARGS_A_KEY * GW_STORE_KEYS];
 	size_t n;
-	char key_texts[GW_MAX_LIMITS][KEY_MAX], arg_texts[2 * GW_MAX_LIMITS][NUMBER_MAX];
+	char key_texts[GW_STORE_KEYS][KEY_MAX], arg_texts[ARGS_A_KEY * GW_STORE_KEYS][NUMBER_MAX];
 };
 
 static int64_t duration_us(cgn_nsec d)
@@ -155,18 +158,36 @@ static int64_t duration_us(cgn_nsec d)
 	return (int64_t)((d + 999) / 1000);
 }
 
-static void store_call_add(struct store_call *to, const struct gw_store *s, const struct gw_limit *one,
-	int64_t cost)
+/* Add the arguments of the key that was written to the call last. */
+static void call_add(struct store_call *to, const char *kind, int64_t room, int64_t cost, uint64_t number)
 {
 	size_t i = to->n++;
-	char *room = to->arg_texts[2 * i], *price = to->arg_texts[2 * i + 1];
-	(void)snprintf(to->key_texts[i], KEY_MAX, "%s%s", s->prefix, one->name);
-	(void)snprintf(room, NUMBER_MAX, "%lld",
-		(long long)duration_us(limit_cost(&one->rate, one->rate.burst)));
-	(void)snprintf(price, NUMBER_MAX, "%lld", (long long)cost);
+	char(*texts)[NUMBER_MAX] = &to->arg_texts[ARGS_A_KEY * i];
+	(void)snprintf(texts[0], NUMBER_MAX, "%s", kind);
+	(void)snprintf(texts[1], NUMBER_MAX, "%lld", (long long)room);
+	(void)snprintf(texts[2], NUMBER_MAX, "%lld", (long long)cost);
+	(void)snprintf(texts[3], NUMBER_MAX, "%llu", (unsigned long long)number);
 	to->keys[i] = cgn_str_of(to->key_texts[i]);
-	to->args[1 + 2 * i] = cgn_str_of(room);
-	to->args[2 + 2 * i] = cgn_str_of(price);
+	for (size_t k = 0; k < ARGS_A_KEY; k++)
+		to->args[1 + ARGS_A_KEY * i + k] = cgn_str_of(texts[k]);
+}
+
+static void call_add_limit(struct store_call *to, const struct gw_store *s, const struct gw_limit *one,
+	int64_t cost)
+{
+	(void)snprintf(to->key_texts[to->n], KEY_MAX, "%s%s", s->prefix, one->name);
+	call_add(to, "rate", duration_us(limit_cost(&one->rate, one->rate.burst)), cost, 0);
+}
+
+static void call_add_budget(struct store_call *to, const struct gw_store *s, const struct gw_spender *one,
+	size_t i, int64_t cost)
+{
+	static const char *const units[BUDGET_UNITS] = {"requests", "tokens", "money", "joules"};
+	const struct budget *b = &one->set.v[i];
+	const char *window = budget_window_text(b->window);
+	(void)snprintf(to->key_texts[to->n], KEY_MAX, "%sb:%s:%s:%s", s->prefix, one->name, units[b->unit],
+		window);
+	call_add(to, window, (int64_t)b->limit, cost, one->held.number[b->window]);
 }
 
 static cgn_nsec duration_of_us(int64_t us)
@@ -174,12 +195,26 @@ static cgn_nsec duration_of_us(int64_t us)
 	return us > 0 ? (uint64_t)us < LIMIT_LONGEST / 1000 ? (cgn_nsec)us * 1000 : LIMIT_LONGEST : 0;
 }
 
+static void answer_apply_budgets(struct gw_limits *l, const int64_t *v, bool granted)
+{
+	for (unsigned k = 0; k < l->n_spenders; k++)
+		for (size_t i = 0; i < l->spenders[k].set.n; i++, v += VALUES_A_KEY) {
+			struct gw_spender *s = &l->spenders[k];
+			const struct budget *b = &s->set.v[i];
+			uint64_t number = (uint64_t)v[2];
+			s->held.number[b->window] = number;
+			s->answers[i] = (struct budget_answer){.granted = granted || v[1] == 0,
+				.spent = v[0] > 0 ? (uint64_t)v[0] : 0,
+				.ends_at = budget_window_end(b->window, number)};
+		}
+}
+
 static void answer_apply(struct gw_limits *l, const struct redis_answer *a)
 {
 	bool granted = a->values[0] == 1;
-	for (unsigned i = 0; i < l->n; i++) {
-		cgn_nsec full_in = duration_of_us(a->values[1 + 2 * i]),
-			 wait = duration_of_us(a->values[2 + 2 * i]);
+	const int64_t *v = a->values + 1;
+	for (unsigned i = 0; i < l->n; i++, v += VALUES_A_KEY) {
+		cgn_nsec full_in = duration_of_us(v[0]), wait = duration_of_us(v[1]);
 		l->v[i].answer = (struct limit_answer){
 			.granted = granted || wait == 0,
 			.wait = wait,
@@ -187,18 +222,31 @@ static void answer_apply(struct gw_limits *l, const struct redis_answer *a)
 			.full_in = full_in,
 		};
 	}
+	answer_apply_budgets(l, v, granted);
 	l->reserved = granted;
 	l->stored = true;
+	gw_budgets_mirror(l);
+}
+
+static size_t keys_count(const struct gw_limits *l)
+{
+	size_t n = l->n;
+	for (unsigned k = 0; k < l->n_spenders; k++)
+		n += l->spenders[k].set.n;
+	return n;
 }
 
 static bool is_sound(const struct gw_limits *l, const struct redis_answer *a)
 {
-	bool refuses = false;
-	if (a->err->code != CGN_FINE || a->n != 1 + 2 * (size_t)l->n)
+	bool refuses = false, sound = true;
+	size_t n = keys_count(l);
+	if (a->err->code != CGN_FINE || a->n != 1 + VALUES_A_KEY * n)
 		return false;
-	for (unsigned i = 0; i < l->n; i++)
-		refuses = refuses || a->values[2 + 2 * i] > 0;
-	return refuses == (a->values[0] != 1);
+	for (size_t i = 0; i < n; i++) {
+		refuses = refuses || a->values[2 + VALUES_A_KEY * i] > 0;
+		sound = sound && (i < l->n || a->values[3 + VALUES_A_KEY * i] > 0);
+	}
+	return sound && refuses == (a->values[0] != 1);
 }
 
 static void on_answer(void *user, const struct redis_answer *a)
@@ -218,32 +266,55 @@ bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
 	static const struct cgn_str reserve = {"0", 1};
 	struct gw_store *s = r->w->store;
 	struct store_call call = {.args = {reserve}};
-	if (s == NULL || !redis_is_ready(s->redis))
+	if (s == NULL || !redis_is_ready(s->redis) || gw_budgets_never(l))
 		return false;
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->v[i].reserved > l->v[i].rate.burst)
 			return false; /* can never be granted: no need to ask */
-		store_call_add(&call, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
+		call_add_limit(&call, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
 	}
+	for (unsigned k = 0; k < l->n_spenders; k++)
+		for (size_t i = 0; i < l->spenders[k].set.n; i++)
+			call_add_budget(&call, s, &l->spenders[k], i,
+				(int64_t)l->spenders[k].want.v[l->spenders[k].set.v[i].unit]);
 	l->r = r;
-	l->asking = cgn_ok(redis_run(s->redis, call.keys, call.n, call.args, 1 + 2 * call.n, on_answer, l));
+	l->asking = cgn_ok(
+		redis_run(s->redis, call.keys, call.n, call.args, 1 + ARGS_A_KEY * call.n, on_answer, l));
 	return l->asking;
 }
 
-void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used)
+static void budgets_report(struct store_call *call, const struct gw_store *s, const struct gw_limits *l,
+	const struct budget_amounts *spent)
+{
+	for (unsigned k = 0; k < l->n_spenders; k++)
+		for (size_t i = 0; i < l->spenders[k].set.n; i++) {
+			enum budget_unit unit = l->spenders[k].set.v[i].unit;
+			int64_t more = (int64_t)(spent != NULL ? spent->v[unit] : 0) -
+				(int64_t)l->spenders[k].want.v[unit];
+			if (more != 0)
+				call_add_budget(call, s, &l->spenders[k], i, more);
+		}
+}
+
+void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint64_t *used,
+	const struct budget_amounts *spent)
 {
 	static const struct cgn_str settle = {"1", 1};
 	struct gw_store *s = w->store;
 	struct store_call call = {.args = {settle}};
+	/* Without Redis nothing is reported: what was reserved there stays taken until its time has
+	 * passed. */
+	if (s == NULL || !redis_is_ready(s->redis))
+		return;
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct gw_limit *one = &l->v[i];
 		int64_t had = duration_us(limit_cost(&one->rate, one->reserved)),
 			needed = duration_us(limit_cost(&one->rate, used[i]));
-		if (s != NULL && had != needed)
-			store_call_add(&call, s, one, needed - had);
+		if (had != needed)
+			call_add_limit(&call, s, one, needed - had);
 	}
-	/* Without Redis nothing is reported: what was reserved there stays taken until its time has
-	 * passed. */
-	if (call.n > 0 && redis_is_ready(s->redis))
-		(void)cgn_ok(redis_run(s->redis, call.keys, call.n, call.args, 1 + 2 * call.n, NULL, NULL));
+	budgets_report(&call, s, l, spent);
+	if (call.n > 0)
+		(void)cgn_ok(redis_run(s->redis, call.keys, call.n, call.args, 1 + ARGS_A_KEY * call.n, NULL,
+			NULL));
 }

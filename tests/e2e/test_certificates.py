@@ -116,6 +116,7 @@ def test_a_revoked_agent_is_gone_and_cannot_return(cluster, tmp_path):
     cluster.wait_ready(2)
     assert cluster.metric("cgn_tls_crl_revoked") == 0 and cluster.metric("cgn_tls_crl_peers_total") == 0
     pki_ctl("revoke", "a", "--dir", pki)  # nobody is told: the programs see that the file changed
+    assert "a.pem" in pki_ctl("show", "--dir", pki)
     until(lambda: list(cluster.states()) == ["b"], cluster.states)
     assert cluster.metric("cgn_tls_crl_revoked") == 1 and r.events("svc.crl_taken")[0]["revoked"] == 1
     assert cluster.chat("hello", max_tokens=1).headers["x-cgn-node"] == "b"
@@ -143,6 +144,36 @@ def test_a_bad_revocation_list_is_refused_and_the_old_one_stays(cluster, tmp_pat
     r.signal(signal.SIGHUP)
     until(lambda: r.events("svc.reloaded"), r.log)
     assert "there is no list" in pki_ctl("crl", "--dir", tmp_path, rc=1)
+
+
+def test_a_ca_is_replaced_while_all_goes_on(cluster, tmp_path):
+    """Three steps; after each one every program has its files, and requests are served throughout."""
+    pki = bootstrap(tmp_path / "pki", "router", "a", "gone")
+    pki_ctl("revoke", "gone", "--dir", pki)
+    gone = {suffix: (pki / f"gone.{suffix}").read_bytes() for suffix in ("pem", "key")}
+
+    def mine(name):
+        return {"security": {**security(pki, name), "require_mtls": True, "crl_file": f"{pki}/crl.pem"}}
+    r = cluster.router(mine("router"))
+    a = cluster.node("a", "--time-scale", "0", sections=mine("a"))
+    cluster.wait_ready(1)
+    assert "first --ca prepare" in pki_ctl("rotate", "--ca", "switch", "--dir", pki, rc=1)
+    for i, step in enumerate(("prepare", "switch", "finish")):
+        pki_ctl("rotate", "--ca", step, "--dir", pki)
+        for p in (r, a.agent):
+            p.signal(signal.SIGHUP)
+            until(lambda p=p, i=i: len(p.events("svc.reloaded")) == i + 1, p.log)
+        assert cluster.chat("hello", max_tokens=1).status == 200
+        assert (pki / "ca.pem").read_text().count("BEGIN") == (1 if step == "finish" else 2)
+    assert not (pki / "old").exists() and not (pki / "next").exists()
+    shown = pki_ctl("show", "--dir", pki)
+    assert "cluster CA 2" in shown and list(cluster.states()) == ["a"]
+    # What the old CA signed is refused, revoked or not.
+    for suffix, content in gone.items():
+        (pki / f"gone.{suffix}").write_bytes(content)
+    done = subprocess.run([CTL, "cluster", "status", "--router", f"127.0.0.1:{cluster.grpc_port}", "--ca", pki / "ca.pem", "--cert", pki / "gone.pem", "--key",
+                           pki / "gone.key"], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 4 and "alert" in done.stderr, done
 
 
 def test_who_ordered_it_is_in_the_log(cluster, pki):

@@ -178,6 +178,11 @@ def test_invites_survive_a_router_that_is_killed(tmp_path):
         w.router.signal(signal.SIGHUP)
         until(lambda: w.router.events("svc.reloaded"), w.router.log)
         w.join(w.invite(), "free", "--node", "named-by-itself")
+        for i, step in enumerate(("prepare", "switch", "finish")):  # while the CA is replaced
+            subprocess.run([CTL, "pki", "rotate", "--ca", step, "--dir", w.pki], check=True, capture_output=True, timeout=WAIT_S)
+            w.router.signal(signal.SIGHUP)
+            until(lambda i=i: len(w.router.events("svc.reloaded")) == i + 2, w.router.log)
+            w.join(w.invite("--node", step), step)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:  # a flood of attempts is refused
-            wrong = with_part(unused, 4, "0" * 64)
+            wrong = with_part(w.invite(), 4, "0" * 64)
             assert any("too many attempts" in why for why in pool.map(lambda i: w.join(wrong, f"flood-{i}", rc=1), range(75)))

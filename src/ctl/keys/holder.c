@@ -58,7 +58,8 @@ static CGN_RC node_set(struct holder *h, struct cgn_str node, struct cgn_err *er
 
 bool holder_file_ok(const char *name)
 {
-	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0;
+	return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strcmp(name, "ca") != 0 &&
+		strcmp(name, "crl") != 0;
 }
 
 CGN_RC holder_read(const char *leaf, const char *cluster, const char *node, struct holder *out,
@@ -77,7 +78,7 @@ CGN_RC holder_read(const char *leaf, const char *cluster, const char *node, stru
 			sizeof out->file - 1);
 	if (!holder_file_ok(out->file))
 		return CGN_FAIL(err, INVALID,
-			"'%s' cannot be the name of a certificate: it must not be 'ca', begin with '.' or contain '/'",
+			"'%s' cannot be the name of a certificate: it must not be 'ca' or 'crl', begin with '.' or contain '/'",
 			out->file);
 	if (cgn_str_is(roles, "none"))
 		return CGN_OK;

@@ -17,6 +17,7 @@
 #include "ctl/keys/pki_folder.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
+#include "io/pki/crl.h"
 #include "io/pki/pki.h"
 
 #define PEM_LIMIT   ((size_t)256 << 10)
@@ -263,7 +264,8 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 static int is_certificate(const struct dirent *e)
 {
 	size_t n = strlen(e->d_name);
-	return n > 4 && e->d_name[0] != '.' && strcmp(e->d_name + n - 4, ".pem") == 0;
+	return n > 4 && e->d_name[0] != '.' && strcmp(e->d_name + n - 4, ".pem") == 0 &&
+		strcmp(e->d_name, "crl.pem") != 0;
 }
 
 /* Call |each| with the name of each certificate of |dir|, the CA's too, in alphabetical order. */
@@ -290,6 +292,7 @@ struct renewal {
 	struct pki_pair ca;
 	struct pki_info authority;
 	uint64_t days, within; /* 0: as long as before; 0: all. */
+	bool strangers;        /* Only those that |ca| did not sign. */
 	struct ctl_table table;
 };
 
@@ -318,6 +321,10 @@ static CGN_RC renew_leaf(struct renewal *r, const char *name, struct cgn_err *er
 	struct pki_validity when = {.from = unix_now()};
 	CGN_TRY(inspect_leaf(r->dir, name, &old, &in, err));
 	if (r->within > 0 && in.when.to - when.from > (int64_t)r->within * DAY)
+		return CGN_OK;
+	bool ours = false;
+	CGN_TRY(pki_signed_by(cgn_buf_view(&r->ca.cert), cgn_buf_view(&old), &ours, err));
+	if (r->strangers && ours)
 		return CGN_OK;
 	CGN_TRY(renewal_end(r, name, &in, when.from, &when.to, err));
 	CGN_TRY(cgn_err_of(pki_renew_leaf(&r->ca, cgn_buf_view(&old), NULL, when, &pair, err), name, err));
@@ -431,6 +438,50 @@ CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out
 CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *out, struct cgn_err *err)
 {
 	return read_pair(dir, name, out, err);
+}
+
+CGN_RC pki_write_pair(const char *dir, const struct pki_pair *pair, struct cgn_err *err)
+{
+	return write_pair(dir, "ca", pair, err);
+}
+
+CGN_RC pki_renew_strangers(const char *dir, bool json, struct cgn_err *err)
+{
+	struct renewal r = {.dir = dir, .strangers = true};
+	cgn_rc rc = read_pair(dir, "ca", &r.ca, err);
+	if (cgn_ok(rc))
+		rc = pki_inspect(cgn_buf_view(&r.ca.cert), &r.authority, err);
+	leaf_columns(&r.table);
+	if (cgn_ok(rc))
+		rc = each_certificate(dir, renew_found, &r, err);
+	pki_pair_fini(&r.ca);
+	if (cgn_ok(rc))
+		return ctl_table_print(&r.table, json, err);
+	cgn_buf_fini(&r.table.text);
+	return rc;
+}
+
+static CGN_RC stranger_refuse(void *user, const char *name, struct cgn_err *err)
+{
+	const struct renewal *r = user;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf pem = {0};
+	struct pki_info in;
+	bool ours = false;
+	CGN_TRY(inspect_leaf(r->dir, name, &pem, &in, err));
+	CGN_TRY(pki_signed_by(cgn_buf_view(&r->ca.cert), cgn_buf_view(&pem), &ours, err));
+	return ours || in.is_ca
+		? CGN_OK
+		: CGN_FAIL(err, INVALID, "%s/%s.pem is not of the new CA: renew it first", r->dir, name);
+}
+
+CGN_RC pki_refuse_strangers(const char *dir, struct cgn_err *err)
+{
+	struct renewal r = {.dir = dir};
+	cgn_rc rc = read_pair(dir, "ca", &r.ca, err);
+	if (cgn_ok(rc))
+		rc = each_certificate(dir, stranger_refuse, &r, err);
+	pki_pair_fini(&r.ca);
+	return rc;
 }
 
 CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err)

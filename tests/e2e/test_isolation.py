@@ -13,27 +13,29 @@ import time
 import pytest
 
 from cluster import BUILD, Cluster, ask, until
+from kvpeers import Peer, bootstrap
 from test_limits import key
 from test_policies import keepers
-from test_sim_store import Store
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 TENANTS = "victim", "attacker", "friend", "ally"
-FAST = ("--time-scale", "0", "--block-tokens", "16")
+FAST = ("--time-scale", "0", "--block-tokens", "16", "--prefill-tokens-per-s", "0")
 GUESS_TOKENS = 320
 TRIALS = 24
 
 
 class World:
-    """Two nodes behind one block store, and keys of several tenants, each with the scope admin so that it can name a node."""
+    """Two nodes, each with a block store that fetches from the other one's, and keys of several tenants with the scope admin,
+    so that they can name a node."""
 
     def __init__(self, folder, isolation=None, engine=FAST, events=False, **sections):
         self.c = Cluster(folder)
         self.keys = {t: key(folder, t, t) for t in TENANTS}
         text = (folder / "keys").read_text().replace(" chat,embed ", " chat,embed,admin ")
         (folder / "keys").write_text(text)
-        self.store = Store(folder)
-        self.c.processes.append(self.store)
+        pki = bootstrap(folder / "pki", "a", "b")
+        self.stores = {"a": Peer(folder, pki, "a")}
+        self.stores["b"] = Peer(folder, pki, "b", [self.stores["a"]])
         self.sections = {"auth": {"enabled": True, "api_keys_file": str(folder / "keys")},
                          'models."sim"': {"tokens": "engine"},
                          'tenants."friend"': {"share": "family"}, 'tenants."ally"': {"share": "family"}, **sections}
@@ -42,7 +44,7 @@ class World:
         self.c.router(self.sections)
         for name in "ab":
             more = ("--kv-events", f"ipc://{folder}/{name}.ev") if events else ()
-            self.c.node(name, *engine, "--kv-uds", self.store.uds, *more,
+            self.c.node(name, *engine, "--kv-uds", self.stores[name].uds, "--kv-block-bytes", "4096", *more,
                         sections={"engine": {"kv_events": f"ipc://{folder}/{name}.ev"}} if events else None)
         self.c.wait_ready(2)
 
@@ -52,12 +54,23 @@ class World:
         assert a.status == 200, a.body
         return a
 
-    def stored(self):
-        """Wait until the engines have put all their blocks into the store."""
-        def quiet():
-            states = [ask(n.engine_port, "GET", "/sim/state").json()["store"] for n in self.c.nodes.values()]
-            return all(s["queued"] == 0 for s in states) if "queued" in states[0] else True
-        until(quiet, "the store has the blocks")
+    def put(self):
+        s = ask(self.c.nodes["a"].engine_port, "GET", "/sim/state").json()["store"]
+        return s["put"] + s["had"] + s["put_failed"] + s["not_put"]
+
+    def prepare(self, tenant, ids, **more):
+        """Send a new prompt to node a; wait until its store has the blocks, and node b's store has heard of them."""
+        before = self.put()
+        a = self.say(tenant, ids, node="a", **more)
+        until(lambda: self.put() >= before + len(ids) // 16, "the blocks are in the store")
+        until(lambda: ask(self.stores["b"].admin, "GET", "/peers").json()["index_blocks"] >= self.stores["a"].stats()["ram"]["blocks"], "the other store knows of them")
+        return a
+
+    def close(self):
+        trouble = self.c.close()
+        for store in self.stores.values():
+            store.close()
+        assert not trouble, "\n".join(trouble)
 
     def hits(self):
         """Return the prompt tokens that the engines did not compute, as they count them."""
@@ -84,8 +97,7 @@ def play(w, seed, trials=TRIALS, node=None):
     rng, out = random.Random(seed), []
     for i in range(trials):
         coin, secret = i % 2 if trials < 4 else rng.random() < 0.5, prompt(rng)
-        w.say("victim", secret if coin else prompt(rng), node="a")
-        w.stored()
+        w.prepare("victim", secret if coin else prompt(rng))
         before = w.hits()
         what = seen(w.say("attacker", secret + [1, 2, 3], node=node))
         out.append((bool(coin), {**what, "spared": w.hits() - before}))
@@ -108,13 +120,12 @@ def world(request, tmp_path_factory):
     w = World(tmp_path_factory.mktemp(request.param), None if request.param == "tenant" else "none", events=True)
     w.isolated = request.param == "tenant"
     yield w
-    trouble = w.c.close()
-    assert not trouble, "\n".join(trouble)
+    w.close()
 
 
 @pytest.mark.parametrize("node", ["a", "b", None])
 def test_a_tenant_learns_nothing_of_anothers_prompts(world, node):
-    """|node|: the victim's (its GPU cache), the other one (the block store), or as the router chooses."""
+    """|node|: the victim's (its GPU cache), the other one (its store fetches from the victim's), or as the router chooses."""
     out = play(world, seed=f"{node}", node=node)
     for channel in ("cached", "spared", "hit", "held"):
         got = advantage(out, channel)
@@ -132,11 +143,10 @@ def test_a_tenant_finds_its_own_prompts(world):
     """Also in the other engine, through the store, and the router predicts it by the engines' KV events."""
     rng = random.Random("own")
     own = prompt(rng)
-    first = world.say("victim", own, node="a")
-    assert cached(first) == 0
-    world.stored()
+    assert cached(world.prepare("victim", own)) == 0
     assert cached(world.say("victim", own + [7], node="a")) == GUESS_TOKENS
     assert cached(world.say("victim", own + [7], node="b")) == GUESS_TOKENS
+    assert ask(world.c.nodes["b"].engine_port, "GET", "/sim/state").json()["store"]["loaded_peer"] >= GUESS_TOKENS // 16
     blocks = GUESS_TOKENS // 16
     until(lambda: world.say("victim", own + [7]).headers["x-cgn-cache-hit"] == f"{blocks}/{blocks}", "the router knows of them by events")
 
@@ -193,7 +203,7 @@ def test_time_to_the_first_token_tells_nothing(tmp_path_factory):
             secret = prompt(rng)
             w.say("victim", secret if coin else prompt(rng), node="a")
             took[coin].append(first_token_s(w, "attacker", secret + [1]))
-        assert not (trouble := w.c.close()), trouble
+        w.close()
         assert min(took[False]) > 0.95 * PREFILL_S
         assert min(took[True]) < 0.5 * PREFILL_S if isolation == "none" else min(took[True]) > 0.95 * PREFILL_S, took
 
@@ -268,6 +278,8 @@ def test_engines_that_cannot_keep_tenants_apart(cluster):
         until(lambda: cluster.router_process.events("router.not_isolated"), "the log names the engine")
         told = cluster.router_process.events("router.not_isolated")
         assert len(told) == 1 and told[0]["node"] == "a" and told[0]["kind"] == "openai_compat"
+        status = subprocess.run([CTL, "cluster", "status", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True).stdout
+        assert "NOT ISOLATED" in status and "a (openai_compat)" in status
         ports = {"router": {"listen": f"127.0.0.1:{cluster.http_port}", "listen_grpc": f"127.0.0.1:{cluster.grpc_port}",
                             "listen_admin": f"127.0.0.1:{cluster.admin_port}", "worker_threads": 2}}
         cluster.config("router", {**settings, **ports, "security": {"isolation_strict": True}})

@@ -235,6 +235,9 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		ctl_shown(s->router_version), (unsigned long long)(s->uptime_ms / 1000),
 		ctl_shown(s->state_backend), state_note(s));
 	insecure_lines(s, out);
+	if (s->not_isolated[0] != '\0')
+		cgn_buf_fmt(out, "NOT ISOLATED  tenants can measure each other's prompts on %s\n",
+			ctl_shown(s->not_isolated));
 	if (s->policy != NULL) /* Routers of earlier versions send no policy. */
 		ctl_policy_text(s->policy, out);
 	if (s->traffic != NULL) /* The same for the traffic. */
@@ -255,7 +258,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
 	pb_json_members(&o, s,
-		"cluster router_version uptime_ms state_backend state_connected state_stale insecure");
+		"cluster router_version uptime_ms state_backend state_connected state_stale insecure not_isolated");
 	if (s->policy != NULL) {
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);

@@ -7,6 +7,7 @@
 #include "io/disk/disk.h"
 #include "router/control/router.h"
 
+#define NAMED_MAX 800 /* Bytes of the list of nodes; the others are not named. */
 #define PATH_ROOM 400 /* cluster.state_dir, cluster.name and the end */
 
 static bool is_on(const struct config *cfg)
@@ -85,27 +86,50 @@ static bool keeps_apart(const struct router *r, const struct engine_ops *kind)
 	return !r->published.rules->isolation.on || (kind != NULL && kind->salts != NULL);
 }
 
-void router_isolation_log_changes(struct router *r)
+/* Call |fn| for each ready node that does not keep tenants apart, once. |seen|: the slots of those. */
+static void leaky_each(const struct router *r, bool seen[ROUTE_MAX_NODES],
+	void (*fn)(void *user, const struct view_node *n, const char *kind), void *user)
 {
 	const struct cluster_view *v = r->published.view;
-	bool seen[ROUTE_MAX_NODES] = {false};
 	for (size_t i = 0; v != NULL && i < v->n_models; i++)
 		for (size_t k = 0; k < v->models[i].n_ready; k++) {
-			const struct view_model *m = &v->models[i];
-			uint16_t slot = m->ready[k]->slot;
-			if (keeps_apart(r, m->kinds[k]))
+			const struct engine_ops *kind = v->models[i].kinds[k];
+			const struct view_node *n = v->models[i].ready[k];
+			if (keeps_apart(r, kind) || seen[n->slot])
 				continue;
-			seen[slot] = true;
-			if (!r->isolation.leaky[slot])
-				cgn_log_limited(WARN, "router.not_isolated", F_STR("node", m->ready[k]->id),
-					F_STR("kind",
-						m->kinds[k] != NULL ? config_enum_text(m->kinds[k]->kind)
-								    : "unknown"),
-					F_STR("why", "the engine cannot keep the prompts of tenants apart"),
-					F_STR("then",
-						r->published.rules->isolation.strict
-							? "it gets no prompts (security.isolation_strict)"
-							: "tenants can measure each other's prompts there"));
+			seen[n->slot] = true;
+			fn(user, n, kind != NULL ? config_enum_text(kind->kind) : "unknown");
 		}
+}
+
+static void leaky_log(void *user, const struct view_node *n, const char *kind)
+{
+	const struct router *r = user;
+	if (!r->isolation.leaky[n->slot])
+		cgn_log_limited(WARN, "router.not_isolated", F_STR("node", n->id), F_STR("kind", kind),
+			F_STR("why", "the engine cannot keep the prompts of tenants apart"),
+			F_STR("then",
+				r->published.rules->isolation.strict
+					? "it gets no prompts (security.isolation_strict)"
+					: "tenants can measure each other's prompts there"));
+}
+
+static void leaky_put(void *user, const struct view_node *n, const char *kind)
+{
+	struct cgn_buf *out = user;
+	if (out->n < NAMED_MAX)
+		cgn_buf_fmt(out, "%s%s (%s)", out->n > 0 ? ", " : "", n->id, kind);
+}
+
+void router_isolation_log_changes(struct router *r)
+{
+	bool seen[ROUTE_MAX_NODES] = {false};
+	leaky_each(r, seen, leaky_log, r);
 	memcpy(r->isolation.leaky, seen, sizeof seen);
+}
+
+void router_isolation_leaky(const struct router *r, struct cgn_buf *out)
+{
+	bool seen[ROUTE_MAX_NODES] = {false};
+	leaky_each(r, seen, leaky_put, out);
 }

@@ -24,6 +24,8 @@ struct router_keys_job; /* isolation.c */
 CGN_RC router_isolation_load(struct router *r, struct cgn_err *err);
 void router_isolation_reload(
 	struct router *r); /* The same; a failure is logged and reported, the old secret stays. */
+/* Append the ready nodes that do not keep tenants apart, with the kinds of their engines: at most 1,000 bytes. */
+void router_isolation_leaky(const struct router *r, struct cgn_buf *out);
 /* Log each ready node that does not keep tenants apart, once. */
 void router_isolation_log_changes(struct router *r);
 CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */

@@ -250,6 +250,9 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf open = {.limit = 1024};
 	svc_open_ports(r->svc, &open);
 	rs.insecure = pb_text(cgn_buf_z(&open));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf leaky = {.limit = 1024};
+	router_isolation_leaky(r, &leaky);
+	rs.not_isolated = pb_text(cgn_buf_z(&leaky));
 	rs.state_stale = r->members.knowledge == STATE_STALE;
 	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);

@@ -21,11 +21,10 @@ static uint64_t now_ns(void)
 /* Write line |i| of the file; |secret| gets the key's text. */
 static void line_put(struct cgn_buf *text, size_t i, char secret[AUTH_SECRET_MAX])
 {
-	struct auth_key key;
+	struct auth_key key = {.scopes = AUTH_CHAT, .name = "laptop", .tenant = "acme"};
 	uint8_t entropy[AUTH_SECRET_BYTES] = {0};
 	memcpy(entropy, &i, sizeof i);
-	if (!cgn_ok(auth_key_make(entropy, AUTH_CHAT, 1769846400, CGN_STR("laptop"), CGN_STR("acme"), &key,
-		    secret, NULL)))
+	if (!cgn_ok(auth_key_make(entropy, 1769846400, &key, secret, NULL)))
 		abort();
 	(void)snprintf(key.id, sizeof key.id, "%08zx", i); /* 32 random bits would repeat. */
 	auth_key_format(&key, text);

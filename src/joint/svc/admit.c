@@ -5,7 +5,7 @@
 #define FIELD(name, value) {{name, sizeof(name) - 1}, {value, sizeof(value) - 1}}
 
 /* Ask a browser for a key, and tell other clients how to show one. */
-static void challenge(struct svc_admin_reply *r, const char *message)
+static void challenge_put(struct svc_admin_reply *r, const char *message)
 {
 	static const struct http_field fields[] =
 		{FIELD("www-authenticate", "Basic realm=\"cognitora: a key as password\", charset=\"UTF-8\""),
@@ -15,14 +15,14 @@ static void challenge(struct svc_admin_reply *r, const char *message)
 	r->n_fields = CGN_COUNT(fields);
 }
 
-static void refuse(const struct login_caller *caller, cgn_rc rc, const struct cgn_err *err,
+static void refusal_put(const struct login_caller *caller, cgn_rc rc, const struct cgn_err *err,
 	struct svc_admin_reply *r)
 {
 	if (rc.code == CGN_OVERLOADED) {
 		svc_admin_error(r, 429, "too_many_attempts", err->msg);
 		r->retry_s = caller->retry_s;
 	} else if (rc.code == CGN_UNAUTHENTICATED || caller->who.kind == IDENTITY_NONE) {
-		challenge(r, err->msg);
+		challenge_put(r, err->msg);
 	} else {
 		svc_admin_error(r, 403, "forbidden", err->msg);
 	}
@@ -37,7 +37,7 @@ bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *
 		rc = access_check(cfg->access, &out->who, action, (struct cgn_str){0}, &err);
 	if (cgn_ok(rc))
 		return true;
-	refuse(out, rc, &err, r);
+	refusal_put(out, rc, &err, r);
 	return false;
 }
 

@@ -68,7 +68,7 @@ struct svc_admin_route {
 	const char *method, *path;
 	void (*answer)(void *state, const struct http_head *h, struct cgn_str body,
 		struct svc_admin_reply *r);
-	enum identity_action action; /* What the caller must be allowed to do. */
+	enum identity_action action; /* The caller must be allowed to do this. */
 };
 
 /* A port of the program: the setting of its address, and the address; addr NULL: there is none. */
@@ -120,7 +120,7 @@ struct cgn_loop *svc_loop(struct svc *s);
 struct tracing *svc_tracing(
 	struct svc *s);                   /* NULL: the environment sets no collector. Closed after stop(). */
 struct audit *svc_audit(struct svc *s);   /* The audit log; NULL: there is none. Closed after stop(). */
-struct access *svc_access(struct svc *s); /* Who may do what; freed after stop(). */
+struct access *svc_access(struct svc *s); /* Says who may do what; freed after stop(). */
 /* Append the ports that security.insecure opens to everybody, "KEY ADDRESS, KEY ADDRESS"; nothing when it opens none. */
 void svc_open_ports(const struct svc *s, struct cgn_buf *out);
 struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed after stop(). */

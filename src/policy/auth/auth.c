@@ -9,7 +9,8 @@
 
 #define SECRET_PREFIX "cgn_"
 #define HASH_PREFIX   "sha256:"
-#define TENANT_PREFIX "tenant="
+
+static const char *const attributes[] = {"tenant", "expires", "locked", "models", "role"};
 
 static const struct {
 	const char *text;
@@ -68,16 +69,47 @@ static bool name_is_ok(struct cgn_str s)
 	return s.n <= AUTH_NAME_MAX && cgn_utf8_valid(s.p, s.n);
 }
 
-/* YYYY-MM-DDTHH:MM:SSZ */
-static bool is_time(struct cgn_str s)
+static bool digits_read(struct cgn_str s, size_t at, size_t n, int *out)
 {
-	static const char shape[] = "0000-00-00T00:00:00Z";
+	*out = 0;
+	for (size_t i = at; i < at + n; i++) {
+		if (s.p[i] < '0' || s.p[i] > '9')
+			return false;
+		*out = *out * 10 + (s.p[i] - '0');
+	}
+	return true;
+}
+
+bool auth_time_parse(struct cgn_str s, uint64_t *unix_s)
+{
+	static const char shape[] = "YYYY-MM-DDTHH:MM:SSZ";
+	struct tm t = {.tm_isdst = 0};
 	if (s.n != sizeof shape - 1)
 		return false;
 	for (size_t i = 0; i < s.n; i++)
-		if (shape[i] == '0' ? s.p[i] < '0' || s.p[i] > '9' : s.p[i] != shape[i])
+		if (strchr("-T:Z", shape[i]) != NULL && s.p[i] != shape[i])
 			return false;
+	if (!digits_read(s, 0, 4, &t.tm_year) || !digits_read(s, 5, 2, &t.tm_mon) ||
+		!digits_read(s, 8, 2, &t.tm_mday) || !digits_read(s, 11, 2, &t.tm_hour) ||
+		!digits_read(s, 14, 2, &t.tm_min) || !digits_read(s, 17, 2, &t.tm_sec))
+		return false;
+	if (t.tm_mon < 1 || t.tm_mon > 12 || t.tm_mday < 1 || t.tm_mday > 31 || t.tm_hour > 23 ||
+		t.tm_min > 59 || t.tm_sec > 59)
+		return false;
+	t.tm_year -= 1900;
+	t.tm_mon -= 1;
+	time_t at = timegm(&t);
+	*unix_s = at > 0 ? (uint64_t)at : 1; /* 0 would be never. */
 	return true;
+}
+
+void auth_time_put(uint64_t unix_s, struct cgn_buf *out)
+{
+	char text[32];
+	time_t at = (time_t)unix_s;
+	struct tm tm;
+	if (gmtime_r(&at, &tm) != NULL && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm) > 0)
+		cgn_buf_putz(out, text);
 }
 
 static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
@@ -89,23 +121,56 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	return hex_get(&b, (struct cgn_str){s.p + lead, s.n - lead}) && b.n == AUTH_HASH_BYTES;
 }
 
-/* Take "tenant=NAME" from the beginning of |*rest|. A name alone is the format of lines without a tenant. */
-static struct cgn_str tenant_split(struct cgn_str *rest)
+/* Take the value of ATTRIBUTE=VALUE. */
+static CGN_RC attribute_read(struct auth_place at, struct cgn_str name, struct cgn_str value,
+	struct auth_key *key, struct cgn_err *err)
 {
-	struct cgn_str text = cgn_str_trim(*rest), empty = {NULL, 0};
-	if (!cgn_str_starts(text, TENANT_PREFIX))
-		return empty;
-	struct cgn_str word = cgn_str_split(&text, ' ');
-	*rest = text.p != NULL ? text : empty;
-	return (struct cgn_str){word.p + sizeof TENANT_PREFIX - 1, word.n - (sizeof TENANT_PREFIX - 1)};
+	bool fine;
+	if (cgn_str_is(name, "tenant"))
+		fine = tenant_is_ok(value) && cgn_str_copyz(key->tenant, sizeof key->tenant, value);
+	else if (cgn_str_is(name, "role"))
+		fine = is_plain(value, AUTH_ROLE_MAX) && cgn_str_copyz(key->role, sizeof key->role, value);
+	else if (cgn_str_is(name, "models"))
+		fine = is_plain(value, AUTH_MODELS_MAX) &&
+			cgn_str_copyz(key->models, sizeof key->models, value);
+	else
+		fine = auth_time_parse(value, cgn_str_is(name, "expires") ? &key->expires : &key->locked);
+	if (fine)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"%s:%u: %.*s= does not take this value; tenant, role and models are visible characters (at most %d, %d and %d; a tenant is not \"-\"), expires and locked times like 2026-01-31T08:00:00Z",
+		at.file, at.line, CGN_STR_ARG(name), AUTH_TENANT_MAX, AUTH_ROLE_MAX, AUTH_MODELS_MAX);
+}
+
+static bool is_attribute(struct cgn_str name)
+{
+	for (size_t i = 0; i < CGN_COUNT(attributes); i++)
+		if (cgn_str_is(name, attributes[i]))
+			return true;
+	return false;
+}
+
+/* Take the attributes from the beginning of |*rest|; the name is left. */
+static CGN_RC attributes_read(struct auth_place at, struct cgn_str *rest, struct auth_key *key,
+	struct cgn_err *err)
+{
+	while (true) {
+		struct cgn_str left = cgn_str_trim(*rest), value = cgn_str_split(&left, ' ');
+		bool valued = memchr(value.p, '=', value.n) != NULL;
+		struct cgn_str name = cgn_str_split(&value, '=');
+		if (!valued || !is_attribute(name))
+			return CGN_OK;
+		CGN_TRY(attribute_read(at, name, value, key, err));
+		*rest = left.p != NULL ? left : (struct cgn_str){"", 0};
+	}
 }
 
 CGN_RC auth_line_parse(struct auth_place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err)
 {
 	struct cgn_err why;
+	uint64_t made;
 	struct cgn_str rest = line, id = cgn_str_split(&rest, ' '), hash = cgn_str_split(&rest, ' ');
 	struct cgn_str scopes = cgn_str_split(&rest, ' '), created = cgn_str_split(&rest, ' ');
-	struct cgn_str tenant = tenant_split(&rest), name = cgn_str_trim(rest);
 	*out = (struct auth_key){0};
 	if (!is_plain(id, AUTH_ID_MAX))
 		return CGN_FAIL(err, INVALID, "%s:%u: a key's id has 1 to %d visible characters", at.file,
@@ -115,21 +180,32 @@ CGN_RC auth_line_parse(struct auth_place at, struct cgn_str line, struct auth_ke
 			at.line);
 	if (!cgn_ok(auth_scopes_parse(scopes, &out->scopes, &why)))
 		return CGN_FAIL(err, INVALID, "%s:%u: %s", at.file, at.line, why.msg);
-	if (!is_time(created))
+	if (!auth_time_parse(created, &made))
 		return CGN_FAIL(err, INVALID, "%s:%u: the fourth field is a time like 2026-01-31T08:00:00Z",
 			at.file, at.line);
-	if (tenant.p != NULL && !tenant_is_ok(tenant))
-		return CGN_FAIL(err, INVALID,
-			"%s:%u: a tenant has 1 to %d visible characters and is not \"-\": tenant=NAME",
-			at.file, at.line, AUTH_TENANT_MAX);
+	CGN_TRY(attributes_read(at, &rest, out, err));
+	struct cgn_str name = cgn_str_trim(rest);
 	if (!name_is_ok(name))
 		return CGN_FAIL(err, INVALID, "%s:%u: a key's name has at most %d printable bytes", at.file,
 			at.line, AUTH_NAME_MAX);
 	(void)cgn_str_copyz(out->id, sizeof out->id, id);
 	(void)cgn_str_copyz(out->created, sizeof out->created, created);
-	(void)cgn_str_copyz(out->tenant, sizeof out->tenant, tenant);
 	(void)cgn_str_copyz(out->name, sizeof out->name, name);
 	return CGN_OK;
+}
+
+static void text_put(struct cgn_buf *out, const char *name, const char *value)
+{
+	if (value[0] != '\0')
+		cgn_buf_fmt(out, " %s=%s", name, value);
+}
+
+static void time_put(struct cgn_buf *out, const char *name, uint64_t value)
+{
+	if (value == 0)
+		return;
+	cgn_buf_fmt(out, " %s=", name);
+	auth_time_put(value, out);
 }
 
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
@@ -139,8 +215,11 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
 	cgn_buf_char(out, ' ');
 	auth_scopes_format(key->scopes, out);
 	cgn_buf_fmt(out, " %s", key->created);
-	if (key->tenant[0] != '\0')
-		cgn_buf_fmt(out, " " TENANT_PREFIX "%s", key->tenant);
+	text_put(out, "tenant", key->tenant);
+	text_put(out, "role", key->role);
+	text_put(out, "models", key->models);
+	time_put(out, "expires", key->expires);
+	time_put(out, "locked", key->locked);
 	cgn_buf_fmt(out, "%s%s\n", key->name[0] != '\0' ? " " : "", key->name);
 }
 
@@ -149,24 +228,45 @@ const char *auth_key_tenant(const struct auth_key *key)
 	return key->tenant[0] != '\0' ? key->tenant : key->id;
 }
 
-CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
-	struct cgn_err *err)
+bool auth_models_have(struct cgn_str models, struct cgn_str model)
 {
-	time_t at = (time_t)created_unix;
-	struct tm tm;
-	*out = (struct auth_key){.scopes = scopes};
-	name = cgn_str_trim(name);
-	if (!name_is_ok(name) || cgn_str_starts(name, TENANT_PREFIX))
+	struct cgn_str rest = models;
+	if (rest.n == 0)
+		return true;
+	while (rest.p != NULL)
+		if (cgn_str_glob(cgn_str_split(&rest, ','), model))
+			return true;
+	return false;
+}
+
+CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err)
+{
+	struct cgn_str name = cgn_str_of(key->name), rest = name;
+	struct cgn_str first = cgn_str_split(&rest, '=');
+	if (!name_is_ok(name) || (first.n < name.n && is_attribute(first)))
 		return CGN_FAIL(err, INVALID,
-			"a key's name has at most %d printable bytes, and does not begin with " TENANT_PREFIX,
+			"a key's name has at most %d printable bytes, and does not begin with tenant=, expires=, locked=, models= or role=",
 			AUTH_NAME_MAX);
-	if (tenant.n > 0 && !tenant_is_ok(tenant))
+	if (key->tenant[0] != '\0' && !tenant_is_ok(cgn_str_of(key->tenant)))
 		return CGN_FAIL(err, INVALID,
 			"a tenant has 1 to %d visible characters, no spaces, and is not \"-\"",
 			AUTH_TENANT_MAX);
-	if (gmtime_r(&at, &tm) == NULL ||
-		strftime(out->created, sizeof out->created, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+	if (key->role[0] != '\0' && !is_plain(cgn_str_of(key->role), AUTH_ROLE_MAX))
+		return CGN_FAIL(err, INVALID, "a role has 1 to %d visible characters, no spaces",
+			AUTH_ROLE_MAX);
+	if (key->models[0] != '\0' && !is_plain(cgn_str_of(key->models), AUTH_MODELS_MAX))
+		return CGN_FAIL(err, INVALID,
+			"models are patterns with commas between them, without spaces: llama-*,qwen");
+	return CGN_OK;
+}
+
+CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], uint64_t created_unix, struct auth_key *key,
+	char secret[AUTH_SECRET_MAX], struct cgn_err *err)
+{
+	CGN_TRY(auth_key_check(key, err));
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf when = {0};
+	auth_time_put(created_unix, &when);
+	if (!cgn_str_copyz(key->created, sizeof key->created, cgn_buf_view(&when)) || when.n == 0)
 		return CGN_FAIL(err, INVALID, "the time of creation does not fit a date");
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.limit = 2 * AUTH_SECRET_MAX};
 	cgn_buf_putz(&text, SECRET_PREFIX);
@@ -177,11 +277,9 @@ CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, 
 		crypto_wipe(text.p, text.cap);
 	if (!fits)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a key");
-	memcpy(out->hash, hash.b, AUTH_HASH_BYTES);
+	memcpy(key->hash, hash.b, AUTH_HASH_BYTES);
 	for (size_t i = 0; i < 4; i++)
-		(void)snprintf(out->id + 2 * i, 3, "%02x", hash.b[i]);
-	(void)cgn_str_copyz(out->tenant, sizeof out->tenant, tenant);
-	(void)cgn_str_copyz(out->name, sizeof out->name, name);
+		(void)snprintf(key->id + 2 * i, 3, "%02x", hash.b[i]);
 	return CGN_OK;
 }
 

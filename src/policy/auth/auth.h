@@ -2,12 +2,14 @@
 /* auth: API keys. The file has one line per key and no secret:
  *
  *   # comment
- *   ID sha256:HEX SCOPES CREATED [tenant=TENANT] [NAME]
+ *   ID sha256:HEX SCOPES CREATED [ATTRIBUTE=VALUE]... [NAME]
  *   3f9a12c4 sha256:9f86d0...0a08 chat,embed 2026-01-31T08:00:00Z laptop of Ann
  *   77c0de01 sha256:60303a...c9f4 chat 2026-01-31T08:00:00Z tenant=acme build server
+ *   80a1b2c3 sha256:aa1e21...0b77 chat 2026-01-31T08:00:00Z expires=2026-07-31T08:00:00Z models=llama-*,qwen trial
  *
- * A tenant groups keys: the settings of [tenants."acme"] apply to all of them together. A key without a
- * tenant is its own tenant, named by its id.
+ * tenant=NAME groups keys: the settings of [tenants."acme"] apply to all of them together. A key without a tenant is its
+ * own tenant, named by its id. expires=TIME ends it. locked=TIME: it is refused, since then. models=LIST: patterns of the
+ * models that it may use. role=NAME: the role of its holder; without one, the scopes say what it may do.
  *
  * Keys have 256 random bits, so an attacker cannot guess them from their plain hash. */
 #pragma once
@@ -24,9 +26,11 @@
 #define AUTH_ID_MAX       32
 #define AUTH_NAME_MAX     64
 #define AUTH_TENANT_MAX   64
-#define AUTH_NO_TENANT    "-" /* The tenant of requests that need no key. */
-#define AUTH_SECRET_BYTES 32  /* Bytes of randomness in a key. */
-#define AUTH_SECRET_MAX   64  /* Bytes of a key's text, NUL included. */
+#define AUTH_ROLE_MAX     64
+#define AUTH_MODELS_MAX   1024 /* Bytes of the list of models. */
+#define AUTH_NO_TENANT    "-"  /* The tenant of requests that need no key. */
+#define AUTH_SECRET_BYTES 32   /* Bytes of randomness in a key. */
+#define AUTH_SECRET_MAX   64   /* Bytes of a key's text, NUL included. */
 #define AUTH_MAX_KEYS     4194304
 #define AUTH_MAX_FILE     1073741824 /* Bytes of a file of keys. */
 
@@ -43,6 +47,9 @@ struct auth_key {
 	char created[24];                 /* RFC 3339, UTC, seconds */
 	char tenant[AUTH_TENANT_MAX + 1]; /* Empty: the key names no tenant. */
 	char name[AUTH_NAME_MAX + 1];
+	char role[AUTH_ROLE_MAX + 1];     /* Empty: the scopes count. */
+	char models[AUTH_MODELS_MAX + 1]; /* Patterns (cgn_str_glob) with commas between them; empty: all. */
+	uint64_t expires, locked;         /* Unix seconds; 0: never. */
 };
 
 struct auth_keys; /* Immutable and counted: any thread may use it. */
@@ -52,7 +59,7 @@ struct auth_keys; /* Immutable and counted: any thread may use it. */
  *
  * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
  *
- * Memory: 60 bytes per key, its texts (id, tenant, name), and 8 to 16 bytes of the table. While the file is
+ * Memory: 80 bytes per key, its texts (id, tenant, name, role, models), and 8 to 16 bytes of the table. While the file is
  * parsed the text and 8 to 16 bytes per key are in memory too. */
 CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
 	struct auth_keys **out, struct cgn_err *err);
@@ -62,6 +69,8 @@ size_t auth_keys_count(const struct auth_keys *k);
 size_t auth_keys_bytes(const struct auth_keys *k); /* Memory that the set takes. */
 /* Copy the key of line |i|, without comments, to |out|. */
 void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out);
+bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id,
+	struct auth_key *out); /* Looks at all keys. */
 /* Copy the key whose secret is |presented| to |out|; false: there is none. The time does not depend on the
  * number of keys, and says nothing about their hashes. */
 bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out);
@@ -75,10 +84,16 @@ void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 /* Return the key's tenant, or the key's id when it names none. */
 const char *auth_key_tenant(const struct auth_key *key);
 
-/* Make a key from |entropy|; |tenant| may be empty. CGN_INVALID: a name or tenant that the line cannot hold.
- * |secret| gets the text for the user, which is shown once; |out| is the entry to keep. */
-CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], unsigned scopes, uint64_t created_unix,
-	struct cgn_str name, struct cgn_str tenant, struct auth_key *out, char secret[AUTH_SECRET_MAX],
-	struct cgn_err *err);
+/* Does the list of patterns (auth_key.models) have one for |model|? An empty list has all. */
+bool auth_models_have(struct cgn_str models, struct cgn_str model);
+/* CGN_INVALID: a line cannot hold the texts of |key| (name, tenant, role, models). */
+CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err);
+/* Make a key from |entropy|: id, hash and created of |key|, which passes auth_key_check. |secret| gets the text for the
+ * user, which is shown once. */
+CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], uint64_t created_unix, struct auth_key *key,
+	char secret[AUTH_SECRET_MAX], struct cgn_err *err);
+/* Read and write a time as lines have it, "2026-01-31T08:00:00Z". */
+bool auth_time_parse(struct cgn_str text, uint64_t *unix_s);
+void auth_time_put(uint64_t unix_s, struct cgn_buf *out);
 /* Return the token of "Bearer TOKEN" (the scheme in any case); empty for another text. */
 struct cgn_str auth_bearer(struct cgn_str authorization);

@@ -12,10 +12,12 @@
 #define KEYS_TAG   0xa074e401U
 #define TIME_BYTES 20 /* 2026-01-31T08:00:00Z */
 
-/* A key as the set keeps it; the text is id, tenant and name without terminators. */
+/* A key as the set keeps it; the text is id, tenant, name, role and models without terminators. */
 struct packed_key {
 	uint8_t hash[AUTH_HASH_BYTES];
-	uint8_t scopes, n_id, n_tenant, n_name;
+	uint8_t scopes, n_id, n_tenant, n_name, n_role;
+	uint8_t n_models[2];           /* Unaligned, as the next two. */
+	uint8_t expires[8], locked[8]; /* Unix seconds. */
 	char created[TIME_BYTES];
 	char text[];
 };
@@ -133,7 +135,12 @@ static void key_pack(struct auth_keys *k, const struct auth_key *key)
 	struct packed_key head = {.scopes = (uint8_t)key->scopes,
 		.n_id = (uint8_t)strlen(key->id),
 		.n_tenant = (uint8_t)strlen(key->tenant),
-		.n_name = (uint8_t)strlen(key->name)};
+		.n_name = (uint8_t)strlen(key->name),
+		.n_role = (uint8_t)strlen(key->role)};
+	uint16_t n_models = (uint16_t)strlen(key->models);
+	memcpy(head.n_models, &n_models, sizeof n_models);
+	memcpy(head.expires, &key->expires, sizeof head.expires);
+	memcpy(head.locked, &key->locked, sizeof head.locked);
 	memcpy(head.hash, key->hash, sizeof head.hash);
 	memcpy(head.created, key->created, sizeof head.created);
 	k->at[k->n++] = (uint32_t)k->packed_bytes;
@@ -141,6 +148,8 @@ static void key_pack(struct auth_keys *k, const struct auth_key *key)
 	text_add(k, key->id, head.n_id);
 	text_add(k, key->tenant, head.n_tenant);
 	text_add(k, key->name, head.n_name);
+	text_add(k, key->role, head.n_role);
+	text_add(k, key->models, n_models);
 }
 
 static CGN_RC key_add(struct parse *p, const struct auth_key *key, struct cgn_err *err)
@@ -270,13 +279,32 @@ void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out)
 	CGN_LIVE(k, KEYS_TAG);
 	CGN_MUST(i < k->n);
 	const struct packed_key *from = packed_at(k, i);
-	const char *tenant = from->text + from->n_id;
+	const char *tenant = from->text + from->n_id, *name = tenant + from->n_tenant;
+	uint16_t n_models;
 	*out = (struct auth_key){.scopes = from->scopes};
+	memcpy(&n_models, from->n_models, sizeof n_models);
+	memcpy(&out->expires, from->expires, sizeof out->expires);
+	memcpy(&out->locked, from->locked, sizeof out->locked);
 	memcpy(out->hash, from->hash, sizeof out->hash);
 	memcpy(out->created, from->created, sizeof from->created);
 	memcpy(out->id, from->text, from->n_id);
 	memcpy(out->tenant, tenant, from->n_tenant);
-	memcpy(out->name, tenant + from->n_tenant, from->n_name);
+	memcpy(out->name, name, from->n_name);
+	memcpy(out->role, name + from->n_name, from->n_role);
+	memcpy(out->models, name + from->n_name + from->n_role, n_models);
+}
+
+bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id, struct auth_key *out)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	for (size_t i = 0; i < k->n; i++) {
+		const struct packed_key *key = packed_at(k, i);
+		if (cgn_str_eq(id, (struct cgn_str){key->text, key->n_id})) {
+			auth_keys_at(k, i, out);
+			return true;
+		}
+	}
+	return false;
 }
 
 bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out)

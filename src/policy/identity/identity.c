@@ -20,6 +20,16 @@ const char *identity_action_text(enum identity_action a)
 	return action_rows[a].text;
 }
 
+bool identity_action_find(struct cgn_str text, enum identity_action *out)
+{
+	for (size_t i = 0; i < CGN_COUNT(action_rows); i++)
+		if (cgn_str_is(text, action_rows[i].text)) {
+			*out = (enum identity_action)i;
+			return true;
+		}
+	return false;
+}
+
 const char *identity_kind_text(enum identity_kind k)
 {
 	static const char *const texts[] = {[IDENTITY_NONE] = "address",

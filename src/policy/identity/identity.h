@@ -24,6 +24,7 @@ enum identity_action {
 	IDENTITY_ACTIONS
 };
 const char *identity_action_text(enum identity_action a);
+bool identity_action_find(struct cgn_str text, enum identity_action *out);
 
 enum identity_kind {
 	IDENTITY_NONE, /* Showed nothing. */

@@ -4,6 +4,7 @@
 #include "policy/ollama/ollama.h"
 #include "router/answer/relay.h"
 #include "router/answer/reply_priv.h"
+#include "router/permit/permit.h"
 
 #define LATEST    ":latest"
 #define JSON_TYPE "application/json; charset=utf-8"
@@ -25,7 +26,8 @@ static enum gw_step body_refuse(struct gw_req *r, const char *what, const char *
 
 static bool is_known(const struct gw_req *r, struct cgn_str name)
 {
-	return gw_rules_model(r->w->rules, name) != NULL || view_model_find(r->w->view, name) != NULL;
+	return (gw_rules_model(r->w->rules, name) != NULL || view_model_find(r->w->view, name) != NULL) &&
+		gw_permit_model(r, name);
 }
 
 /* Return the name that the router knows: clients add Ollama's default tag to a name without one. */

@@ -7,6 +7,7 @@
 #include "joint/audit/audit.h"
 #include "router/answer/ollama.h"
 #include "router/limit/limit.h"
+#include "router/permit/permit.h"
 
 static void answer_send(struct gw_req *r, int status, const struct http_field *fields, size_t n,
 	struct cgn_str body)
@@ -113,16 +114,23 @@ static bool is_served(const struct gw_req *r, struct cgn_str name)
 	return m != NULL && m->n_ready > 0;
 }
 
+/* Put a name that the caller may know. */
+static void name_put(const struct gw_req *r, gw_name_fn put, void *arg, struct cgn_str name, bool is_alias)
+{
+	if (gw_permit_model(r, name))
+		put(arg, name, is_alias);
+}
+
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
 {
 	for (size_t i = 0; i < r->w->view->n_models; i++)
 		if (r->w->view->models[i].n_ready > 0)
-			put(arg, r->w->view->models[i].name, false);
+			name_put(r, put, arg, r->w->view->models[i].name, false);
 	for (size_t i = 0; i < r->w->rules->n_models; i++) {
 		const struct gw_model *m = &r->w->rules->models[i];
 		for (size_t a = 0; is_served(r, m->name) && a < m->n_aliases; a++)
 			if (!is_served(r, m->aliases[a]))
-				put(arg, m->aliases[a], true);
+				name_put(r, put, arg, m->aliases[a], true);
 	}
 }
 
@@ -185,7 +193,8 @@ static enum gw_step model_reply(struct gw_req *r)
 	size_t lead = strlen("/v1/models/");
 	struct cgn_str id = path_unescape(r, (struct cgn_str){path.p + lead, path.n - lead});
 	const struct gw_model *row = gw_rules_model(r->w->rules, id);
-	if (id.p == NULL || !(is_served(r, id) || (row != NULL && is_served(r, row->name))))
+	bool served = is_served(r, id) || (row != NULL && is_served(r, row->name));
+	if (id.p == NULL || !served || !gw_permit_model_noted(r, id))
 		return gw_refuse(r, r->w->view->settled ? &unknown : &unsettled,
 			r->w->view->settled ? "the model `%.*s` does not exist here"
 					    : "no node is known to serve `%.*s` yet",

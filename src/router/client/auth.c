@@ -3,6 +3,7 @@
 #include "base/crypto/crypto.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
+#include "router/permit/permit.h"
 #include "router/plan/queue.h"
 
 static const struct gw_route_row route_rows[] = {
@@ -50,35 +51,6 @@ static enum gw_step route_find(struct gw_req *r)
 		(int)(path.n < 200 ? path.n : 200), path.p);
 }
 
-static enum gw_step key_check(struct gw_req *r)
-{
-	const struct auth_keys *keys = r->w->rules->keys;
-	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
-	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
-	if (keys == NULL || (r->client.route->scope & ROUTE_OPEN) != 0)
-		return STEP_AGAIN;
-	struct cgn_str token = auth_bearer(r->identity.authorization);
-	if (token.n == 0)
-		token = r->identity.api_key;
-	struct auth_key key;
-	if (!auth_keys_find(keys, token, &key))
-		return gw_refuse(r,
-			&(struct gw_refusal){401, "authentication_error", "invalid_api_key",
-				.reason = "auth"},
-			"%s",
-			token.n > 0 ? "the API key is not known"
-				    : "an API key is needed: Authorization: Bearer KEY");
-	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key.id));
-	r->identity.scopes = key.scopes;
-	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(&key)));
-	if (r->client.route->scope != ROUTE_ANY_KEY && (key.scopes & r->client.route->scope) == 0)
-		return gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
-			"the API key lacks the scope %s that %s needs",
-			r->client.route->scope == AUTH_CHAT ? "chat" : "embed", r->client.route->path);
-	return STEP_AGAIN;
-}
-
 static void secret_wipe(struct cgn_str *secret)
 {
 	/* the arena belongs to the request, so writing is fine */
@@ -116,7 +88,7 @@ static enum gw_step body_check(struct gw_req *r)
 enum gw_step gw_auth(struct gw_req *r)
 {
 	static enum gw_step (*const checks[])(
-		struct gw_req *) = {route_find, key_check, pin_check, gw_queue_check, body_check};
+		struct gw_req *) = {route_find, gw_permit_key, pin_check, gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* head: what a request's head says. */
 #include "base/mix/mix.h"
+#include "policy/auth/auth.h"
 #include "router/client/client_priv.h"
 #include "router/trace/trace.h"
 
@@ -68,6 +69,25 @@ static bool field_take(struct gw_req *r, const struct http_head *h, const char *
 	return v.n == 0 || out->p != NULL;
 }
 
+/* Note whether the head shows two different keys, in any of the fields that have one. */
+static bool keys_compare(struct gw_req *r, const struct http_head *h)
+{
+	struct cgn_str first = {NULL, 0};
+	for (size_t i = 0; i < h->n_fields; i++) {
+		const struct http_field *f = &h->fields[i];
+		struct cgn_str key = {NULL, 0};
+		if (cgn_str_eq_nocase(f->name, CGN_STR("x-api-key")))
+			key = cgn_str_trim(f->value);
+		else if (cgn_str_eq_nocase(f->name, CGN_STR("authorization")))
+			key = auth_bearer(f->value);
+		r->identity.two_keys =
+			r->identity.two_keys || (first.n > 0 && key.n > 0 && !cgn_str_eq(first, key));
+		if (key.n > 0)
+			first = key;
+	}
+	return true;
+}
+
 /* True if the list of the field |name| has |type|; its preferences are not weighed. */
 static bool list_has(const struct http_head *h, const char *name, const char *type)
 {
@@ -100,5 +120,5 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 		field_take(r, h, "x-cgn-priority", &r->client.priority_text) &&
 		field_take(r, h, "x-cgn-deadline-ms", &r->client.budget_text) &&
 		field_take(r, h, "authorization", &r->identity.authorization) &&
-		field_take(r, h, "x-api-key", &r->identity.api_key);
+		field_take(r, h, "x-api-key", &r->identity.api_key) && keys_compare(r, h);
 }

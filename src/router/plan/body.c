@@ -5,6 +5,7 @@
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/isolate/isolate.h"
+#include "router/permit/permit.h"
 #include "router/plan/legs.h"
 #include "router/tokens/tokens.h"
 
@@ -60,16 +61,17 @@ static enum gw_step model_await(struct gw_req *r, struct cgn_str asked)
 /* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */
 static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
 {
-	*row = gw_rules_model(r->w->rules, asked);
+	bool may = gw_permit_model_noted(r, asked);
+	*row = may ? gw_rules_model(r->w->rules, asked) : NULL;
 	r->prompt.asked = r->prompt.model = asked;
 	if (*row != NULL && !cgn_str_eq((*row)->name, asked))
 		r->prompt.model = cgn_arena_str(&r->arena, (*row)->name);
 	if (r->prompt.model.p == NULL)
 		return model_missing(r);
-	if (*row != NULL || view_model_find(r->w->view, asked) != NULL)
+	if (*row != NULL || (may && view_model_find(r->w->view, asked) != NULL))
 		return STEP_AGAIN;
 	r->prompt.model = (struct cgn_str){NULL, 0};
-	return r->w->view->settled ? model_unknown(r, asked) : model_await(r, asked);
+	return r->w->view->settled || !may ? model_unknown(r, asked) : model_await(r, asked);
 }
 
 static enum gw_step body_refuse(struct gw_req *r, const struct body_fault *f)

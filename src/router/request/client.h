@@ -69,6 +69,9 @@ struct gw_identity {
 	const char *key_id;                    /* for the log; NULL: no key */
 	struct cgn_str tenant;                 /* tenant of the key; "-": no keys are asked for */
 	unsigned scopes;
+	bool two_keys;                    /* The fields show different keys. */
+	uint64_t roles;                   /* As principal.roles, for model.use. */
+	const char *models;               /* Patterns of the key's models; empty: all; NULL: no key. */
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 

@@ -246,6 +246,11 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	breaker_fill(r, cfg);
 	admission_fill(r, cfg);
 	isolation_fill(r, cfg, secret);
+	cgn_rc rc = identity_roles_new(cfg, &r->roles, err);
+	if (!cgn_ok(rc)) {
+		gw_rules_unref(&r);
+		return rc;
+	}
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
@@ -312,6 +317,7 @@ void gw_rules_unref(struct gw_rules **take)
 	for (size_t i = 0; i < r->n_models; i++)
 		gw_tokenizer_set_unref(&r->models[i].tokenizers);
 	auth_keys_unref(&r->keys);
+	identity_roles_unref(&r->roles);
 	cgn_arena_fini(&r->arena);
 	free(r);
 }

@@ -10,6 +10,7 @@
 #include "policy/budget/budget.h"
 #include "policy/config/config.h"
 #include "policy/explain/explain.h"
+#include "policy/identity/identity.h"
 #include "policy/isolation/isolation.h"
 #include "policy/limit/limit.h"
 #include "policy/queue/queue.h"
@@ -99,6 +100,7 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
+	struct identity_roles *roles;
 	struct auth_keys *keys;  /* A reference; NULL: authentication is off. */
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;

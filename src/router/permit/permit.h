@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* permit: whose key a request shows, and which models its holder may use. A model that the holder may not use answers like
+ * one that does not exist. The name that the request uses counts: an alias and an adapter are names of their own. */
+#pragma once
+#include "router/request/request.h"
+
+/* Check the key, and fill in the request's identity. Refuses the request, or returns STEP_AGAIN. */
+enum gw_step gw_permit_key(struct gw_req *r);
+/* May the holder use the model of that name? True where no keys are asked for. */
+bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
+/* As gw_permit_model; a refusal goes to the audit log. */
+bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name);

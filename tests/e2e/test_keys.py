@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""API keys that end, are locked and replaced, and the models that their holders may use."""
+import http.client
+import json
+import re
+import subprocess
+import threading
+
+import pytest
+
+from cluster import WAIT_S, Cluster, toml, until
+from kvpeers import CTL, bootstrap
+
+FAST = ("--time-scale", "0")
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+
+
+def ctl(*args, code=0):
+    done = subprocess.run([CTL, *map(str, args)], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == code, done
+    return done.stdout if code == 0 else done.stderr
+
+
+class World:
+    def __init__(self, cluster, folder):
+        self.c, self.file = cluster, folder / "keys"
+
+    def key(self, *flags):
+        """Make a key; return its text and id."""
+        made = json.loads(ctl("key", "create", "--file", self.file, "-o", "json", *flags))
+        until(lambda: self.ask(made["key"], "GET", "/v1/models").status != 401 or "not known" not in self.said, "the router has read it")
+        return made["key"], made["id"]
+
+    def ask(self, key, method, path, body=None, more=None):
+        fields = {"Authorization": f"Bearer {key}"} if key else {}
+        r = self.c.ask(method, path, body, {**fields, **(more or {})})
+        self.said = r.body.decode(errors="replace")
+        return r
+
+    def chat(self, key, model="sim"):
+        return self.ask(key, "POST", "/v1/chat/completions", {"model": model, **CHAT})
+
+    def code(self, r):
+        return r.status, r.json()["error"]["code"]
+
+    def models(self, key):
+        return sorted(m["id"] for m in self.ask(key, "GET", "/v1/models").json()["data"])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "keys").write_text("# keys of the house\n")
+    with Cluster(folder) as c:
+        c.router({"router": {"worker_threads": 2}, "auth": {"enabled": True, "api_keys_file": str(folder / "keys")},
+                  "security": {"audit_file": str(folder / "audit.jsonl")},
+                  'models."sim"': {"aliases": ["gpt-4o"]}, 'roles."students"': {"allow": ["model.use:s*"]}, 'roles."porter"': {"allow": ["status.read"]}})
+        c.node("a", *FAST)
+        c.node("b", *FAST, model="llama-3-70b")
+        until(lambda: list(c.states().values()).count("ready") == 2, c.logs)
+        w = World(c, folder)
+        key, _ = w.key("--name", "all")
+        until(lambda: w.models(key) == ["gpt-4o", "llama-3-70b", "sim"], lambda: w.said)
+        yield w
+
+
+def test_a_key_ends(world):
+    key, _ = world.key("--expires", "2s")
+    assert world.chat(key).status == 200
+    until(lambda: world.chat(key).status == 401, lambda: world.said)
+    assert world.code(world.chat(key)) == (401, "api_key_expired") and key not in world.said
+    assert "expired" in ctl("key", "ls", "--file", world.file)
+    for bad in ("yesterday", "0d", "1e9d", "2026-13-01", "99999999999d"):
+        assert "--expires takes a time" in ctl("key", "create", "--file", world.file, "--expires", bad, code=2), bad
+
+
+def test_a_key_is_locked_and_unlocked(world):
+    key, name = world.key("--name", "of Ann")
+    assert world.chat(key).status == 200
+    ctl("key", "lock", name, "--file", world.file)
+    until(lambda: world.chat(key).status == 401, lambda: world.said)
+    assert world.code(world.chat(key)) == (401, "api_key_locked")
+    assert re.search(rf"{name}.* locked +of Ann", ctl("key", "ls", "--file", world.file))
+    ctl("key", "unlock", name, "--file", world.file)
+    until(lambda: world.chat(key).status == 200, lambda: world.said)
+    assert "has no key zz" in ctl("key", "lock", "zz", "--file", world.file, code=1)
+    assert world.file.read_text().startswith("# keys of the house\n")
+
+
+def test_a_key_is_replaced_with_an_overlap(world):
+    old, name = world.key("--name", "service", "--models", "sim")
+    new = json.loads(ctl("key", "rotate", name, "--overlap", "3s", "--file", world.file, "-o", "json"))
+    until(lambda: world.chat(new["key"]).status == 200, lambda: world.said)
+    assert world.chat(old).status == 200
+    assert world.models(new["key"]) == ["sim"]
+    lines = {x.split()[0]: x for x in world.file.read_text().splitlines() if not x.startswith("#")}
+    assert f"tenant={name}" in lines[new["id"]] and "expires=" in lines[name] and "expires=" not in lines[new["id"]]
+    until(lambda: world.chat(old).status == 401, lambda: world.said)
+    assert world.chat(new["key"]).status == 200
+    assert "has expired" in ctl("key", "rotate", name, "--file", world.file, code=1)
+
+
+def test_commands_at_once_lose_no_key(world):
+    threads = [threading.Thread(target=ctl, args=("key", "create", "--file", world.file, "--name", f"at once {i}")) for i in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(re.findall("at once", world.file.read_text())) == 12
+
+
+def same_but_for_the_name(one, other, names):
+    a, b = (re.sub("|".join((*names, "req-[0-9a-f]+")), "NAME", r.body.decode()) for r in (one, other))
+    head = lambda r: sorted((k.lower(), v) for k, v in r.headers.items() if k.lower() not in ("x-request-id", "request-id", "date"))
+    return one.status == other.status and a == b and head(one) == head(other)
+
+
+@pytest.mark.parametrize("flags", [("--models", "sim,gpt-*"), ("--role", "students")])
+def test_models_that_a_key_may_not_use_do_not_exist(world, flags):
+    key, name = world.key(*flags)
+    allowed = ["gpt-4o", "sim"] if "--models" in flags else ["sim"]
+    assert world.models(key) == allowed
+    for model in allowed:
+        assert world.chat(key, model).status == 200 and world.ask(key, "GET", f"/v1/models/{model}").status == 200
+    hidden, none = "llama-3-70b", "llama-9-70b"
+    for method, path, body in (("POST", "/v1/chat/completions", CHAT), ("POST", "/v1/completions", {"prompt": "x"}), ("POST", "/v1/embeddings", {"input": "x"}),
+                               ("POST", "/v1/messages", {**CHAT}), ("POST", "/v1/responses", {"input": "x"}), ("POST", "/tokenize", {"prompt": "x"}),
+                               ("POST", "/api/chat", {"messages": CHAT["messages"]}), ("POST", "/api/generate", {"prompt": "x"}), ("POST", "/api/generate", {}),
+                               ("POST", "/api/show", {}), ("POST", "/api/embed", {"input": "x"})):
+        one, other = (world.ask(key, method, path, {"model": m, **body}) for m in (hidden, none))
+        assert one.status == 404 and same_but_for_the_name(one, other, (hidden, none)), (path, one.body, other.body)
+    one, other = (world.ask(key, "GET", f"/v1/models/{m}") for m in (hidden, none))
+    assert one.status == 404 and same_but_for_the_name(one, other, (hidden, none))
+    tags = [m["name"] for m in world.ask(key, "GET", "/api/tags").json()["models"]]
+    assert sorted(t.removesuffix(":latest") for t in tags) == allowed
+    assert hidden not in world.ask(key, "GET", "/api/ps").body.decode()
+
+    def noted():
+        """Of each second, only the first refusals are written."""
+        world.chat(key, hidden)
+        lines = [json.loads(x) for x in (world.file.parent / "audit.jsonl").read_bytes().split(b"\n")[:-1]]
+        return any(e["event"] == "model.use" and e["name"] == name and e["object"] == hidden for e in lines)
+    until(noted, "the audit log has it")
+
+
+def test_a_role_that_does_not_exist_or_allows_no_model(world):
+    key, _ = world.key("--role", "nobody")
+    assert world.code(world.chat(key)) == (403, "unknown_role")
+    key, _ = world.key("--role", "porter")
+    assert world.models(key) == [] and world.chat(key).status == 404
+
+
+def test_two_different_keys_are_refused(world):
+    one, _ = world.key()
+    two, _ = world.key()
+
+    def ask(*fields):
+        c = http.client.HTTPConnection("127.0.0.1", world.c.http_port, timeout=WAIT_S)
+        c.putrequest("GET", "/v1/models")
+        for name, value in fields:
+            c.putheader(name, value)
+        c.endheaders()
+        r = c.getresponse()
+        body = r.read().decode()
+        c.close()
+        return r.status, body
+    for fields in ((("Authorization", f"Bearer {one}"), ("x-api-key", two)), (("x-api-key", one), ("Authorization", f"bearer {two}")),
+                   (("x-api-key", one), ("X-API-Key", two)), (("Authorization", f"Bearer {one}"), ("Authorization", f"Bearer {two}"))):
+        status, body = ask(*fields)
+        assert status == 400 and ("two_api_keys" in body or "Authorization" not in dict(fields)), (fields, body)
+        assert one not in body and two not in body
+    for fields in ((("Authorization", f"Bearer {one}"), ("x-api-key", one)), (("x-api-key", one),), (("Authorization", f"Bearer {one}"),)):
+        assert ask(*fields)[0] == 200, fields
+
+
+def test_what_may_i(world, tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text(toml({'roles."students"': {"allow": ["model.use:s*"]}, "auth": {"api_keys_file": str(world.file)}}))
+    _, name = world.key("--role", "students", "--models", "sim")
+    can = lambda *args, code=0: ctl("auth", "can-i", *args, code=code)
+    assert can("model.use:sim", "--key-id", name, "--config", config) == "yes\n"
+    for args in (("model.use:llama", "--key-id", name), ("model.use:solar", "--key-id", name), ("node.cordon:a", "--key-id", name),
+                 ("node.cordon", "--role", "viewer")):
+        assert can(*args, "--config", config, code=1) == "cgn-ctl: no\n", args
+    pki = bootstrap(tmp_path / "pki", "bob=viewer", "gpu-1")
+    assert can("status.read", "--cert", pki / "bob.pem") == "yes\n"
+    assert can("node.announce:gpu-1", "--cert", pki / "gpu-1.pem") == "yes\n"
+    assert can("node.announce:gpu-2", "--cert", pki / "gpu-1.pem", code=1) == "cgn-ctl: no\n"
+    rows = {r["action"]: r["allowed"] for r in json.loads(can("--list", "--role", "operator", "-o", "json"))}
+    assert rows["node.drain"] == "yes" and rows["node.generate"] == "no"
+    ctl("key", "lock", name, "--file", world.file)
+    assert can("model.use:sim", "--key-id", name, "--config", config, code=1) == "cgn-ctl: no\n"
+    assert "is no action" in can("cordon", "--role", "viewer", code=2)
+    assert "there is no role" in can("node.cordon", "--role", "viwer", code=1)
+    assert "whose rights" in can("node.cordon", code=2)

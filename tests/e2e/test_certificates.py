@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificate reports of the programs, peer names in logs, and mutual authentication within a cluster."""
 import datetime
+import json
 import os
 import signal
 import subprocess
@@ -148,8 +149,9 @@ def test_a_bad_revocation_list_is_refused_and_the_old_one_stays(cluster, tmp_pat
 
 def test_a_ca_is_replaced_while_all_goes_on(cluster, tmp_path):
     """Three steps; after each one every program has its files, and requests are served throughout."""
-    pki = bootstrap(tmp_path / "pki", "router", "a", "gone")
+    pki = bootstrap(tmp_path / "pki", "router", "a", "gone", "late")
     pki_ctl("revoke", "gone", "--dir", pki)
+    (tmp_path / "late.pem").write_bytes((pki / "late.pem").read_bytes())
     gone = {suffix: (pki / f"gone.{suffix}").read_bytes() for suffix in ("pem", "key")}
 
     def mine(name):
@@ -160,6 +162,9 @@ def test_a_ca_is_replaced_while_all_goes_on(cluster, tmp_path):
     assert "first --ca prepare" in pki_ctl("rotate", "--ca", "switch", "--dir", pki, rc=1)
     for i, step in enumerate(("prepare", "switch", "finish")):
         pki_ctl("rotate", "--ca", step, "--dir", pki)
+        if step == "switch":  # the last CA's certificates can still be revoked
+            pki_ctl("revoke", tmp_path / "late.pem", "--dir", pki)
+            assert [row["revoked"] for row in json.loads(pki_ctl("crl", "--dir", pki, "-o", "json"))] == [0, 2]
         for p in (r, a.agent):
             p.signal(signal.SIGHUP)
             until(lambda p=p, i=i: len(p.events("svc.reloaded")) == i + 1, p.log)

@@ -103,6 +103,12 @@ def test_a_machine_joins_and_serves(world):
     assert c.chat("hello").status == 200
     again = world.invite("--node", "new-1")
     assert "a node new-1 is in the cluster" in world.join(again, "impostor", rc=1)
+    before = (world.folder / "new-1/agent.pem").read_text()
+    (world.folder / "new-1.toml").unlink()
+    world.join(again, "new-1", "--replace")  # the machine itself may, while its agent runs
+    assert (world.folder / "new-1/agent.pem").read_text() != before
+    agent.signal(signal.SIGHUP)
+    until(lambda: agent.events("svc.reloaded") and c.states().get("new-1") == "ready", agent.log)
     secrets = (parts(token)[4], parts(again)[4])
     stored = "".join(p.read_text() for p in c.state_dir.iterdir() if p.is_file())
     assert not any(s in text for s in secrets for text in (stored, world.audit.read_text(), world.router.log()))
@@ -183,6 +189,8 @@ def test_invites_survive_a_router_that_is_killed(tmp_path):
             w.router.signal(signal.SIGHUP)
             until(lambda i=i: len(w.router.events("svc.reloaded")) == i + 2, w.router.log)
             w.join(w.invite("--node", step), step)
+        (w.folder / "unused.toml").unlink()
+        w.join(w.invite("--node", "unused"), "unused", "--replace")  # its certificate is of the CA that is gone
         with concurrent.futures.ThreadPoolExecutor(4) as pool:  # a flood of attempts is refused
             wrong = with_part(w.invite(), 4, "0" * 64)
             assert any("too many attempts" in why for why in pool.map(lambda i: w.join(wrong, f"flood-{i}", rc=1), range(75)))

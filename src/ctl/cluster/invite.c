@@ -134,6 +134,7 @@ struct joining {
 	char node[INVITE_MAX_NAME + 1], address[320];
 	char key_file[PATH_MAX], cert_file[PATH_MAX], ca_file[PATH_MAX], new_key[PATH_MAX];
 	struct cgn_buf key, request;
+	bool replaces; /* There is a certificate of an earlier join: show it. */
 };
 
 static void joining_fini(struct joining *j)
@@ -191,6 +192,7 @@ static CGN_RC files_choose(const struct ctl_args *a, struct joining *j, struct c
 	CGN_TRY(pki_path(j->dir, role, ".pem", j->cert_file, err));
 	CGN_TRY(pki_path(j->dir, role, ".key.new", j->new_key, err));
 	CGN_TRY(pki_path(j->dir, "ca", ".pem", j->ca_file, err));
+	j->replaces = access(j->cert_file, F_OK) == 0 && access(j->key_file, R_OK) == 0;
 	if (access(j->cert_file, F_OK) == 0 && !ctl_switch(a, "--replace"))
 		return CGN_FAIL(err, CONFLICT,
 			"%s exists: this machine has joined already; --replace joins again, --dir names another folder",
@@ -227,13 +229,28 @@ static CGN_RC join_ask(struct joining *j, cgn_nsec timeout, Cognitora__V1__JoinR
 	rq.id = id;
 	rq.secret = (ProtobufCBinaryData){sizeof j->token.secret, j->token.secret};
 	rq.request = (ProtobufCBinaryData){j->request.n, (uint8_t *)j->request.p};
-	const struct tls_cfg tls = {.ca_pin = cgn_buf_z(&hex), .peer_uri = "/router/", .alpn = alpn};
+	struct tls_cfg tls = {.ca_pin = cgn_buf_z(&hex), .peer_uri = "/router/", .alpn = alpn};
+	if (j->replaces) {
+		tls.cert_file = j->cert_file;
+		tls.key_file = j->key_file;
+	}
 	const struct ctl_call call = {.method = "Join",
 		.answer = &cognitora__v1__join_response__descriptor,
 		.request = &rq,
 		.first = out,
 		.timeout = timeout};
 	return ctl_client_join(j->address, &tls, &call, err);
+}
+
+/* A certificate that is over, or of a CA that was replaced, does not keep a machine from joining again. */
+static CGN_RC join_try(struct joining *j, cgn_nsec timeout, Cognitora__V1__JoinResponse **out,
+	struct cgn_err *err)
+{
+	cgn_rc rc = join_ask(j, timeout, out, err);
+	if (!j->replaces || (rc.code != CGN_TLS && rc.code != CGN_UNAVAILABLE))
+		return rc;
+	j->replaces = false;
+	return join_ask(j, timeout, out, err);
 }
 
 /* The answer came over TLS of the pinned authority; a router that errs must not leave useless files. */
@@ -305,7 +322,7 @@ static CGN_RC join_run(const struct ctl_args *a, struct joining *j, struct cgn_e
 	CGN_TRY(node_choose(a, j, err));
 	CGN_TRY(files_choose(a, j, err));
 	CGN_TRY(key_prepare(j, err));
-	CGN_TRY(join_ask(j, timeout, &rs, err));
+	CGN_TRY(join_try(j, timeout, &rs, err));
 	CGN_TRY(answer_check(j, rs, err));
 	CGN_TRY(files_write(j, rs, err));
 	return settings_give(a, j, rs, err);

@@ -26,13 +26,14 @@ static void time_text(int64_t at, char *out, size_t cap)
 struct crl_folder {
 	const char *dir;
 	char file[PATH_MAX];
-	struct pki_pair ca;
-	struct cgn_buf old; /* Empty: there is no list yet. */
+	struct pki_pair ca, last; /* |last|: the CA that is being replaced (pki rotate --ca); empty: none. */
+	struct cgn_buf old;       /* Empty: there is no list yet. */
 };
 
 static void folder_fini(struct crl_folder *f)
 {
 	pki_pair_fini(&f->ca);
+	pki_pair_fini(&f->last);
 	cgn_buf_fini(&f->old);
 }
 
@@ -46,27 +47,47 @@ static CGN_RC folder_read_list(const struct ctl_args *a, struct crl_folder *f, s
 static CGN_RC folder_read_ca(struct crl_folder *f, struct cgn_err *err)
 {
 	struct cgn_err why;
-	if (cgn_ok(pki_read_pair(f->dir, "ca", &f->ca, &why)))
+	char last[PATH_MAX];
+	CGN_TRY(pki_path(f->dir, "old", "", last, err));
+	if (cgn_ok(pki_read_pair(f->dir, "ca", &f->ca, &why))) {
+		if (!cgn_ok(pki_read_pair(last, "ca", &f->last, NULL)))
+			pki_pair_fini(&f->last);
 		return CGN_OK;
+	}
 	return CGN_FAIL(err, NOT_FOUND,
 		"%.350s; the list is signed where the CA's key is: name that folder with --dir", why.msg);
 }
 
-/* Sign the next list, with |serials| in it too, and write it. */
-static CGN_RC folder_sign(const struct ctl_args *a, struct crl_folder *f, const char *const *serials,
-	size_t *added, struct cgn_err *err)
+/* Make the next list of |ca| in f->old, with |serials| in it too. */
+static CGN_RC list_next(struct crl_folder *f, const struct pki_pair *ca, const char *const *serials,
+	struct pki_validity when, size_t *added, struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf list = {0};
+	struct cgn_buf list = {0};
+	size_t n = 0;
+	cgn_rc rc = pki_crl_make(ca, cgn_buf_view(&f->old), serials, when, &list, &n, err);
+	if (!cgn_ok(rc)) {
+		cgn_buf_fini(&list);
+		return rc;
+	}
+	cgn_buf_fini(&f->old);
+	f->old = list;
+	*added += n;
+	return CGN_OK;
+}
+
+/* Sign the next list, with |serials| in it too, and write it; while the CA is replaced, that of the last CA with
+ * |last_serials|. */
+static CGN_RC folder_sign(const struct ctl_args *a, struct crl_folder *f, const char *const *serials,
+	const char *const *last_serials, size_t *added, struct cgn_err *err)
+{
 	uint64_t days = 0;
 	int64_t now = pki_now();
 	CGN_TRY(ctl_flag_u64(a, "--days", 1, 3650, &days, err));
 	struct pki_validity when = {now, now + (int64_t)days * PKI_DAY};
-	CGN_TRY(pki_crl_make(&f->ca, cgn_buf_view(&f->old), serials, when, &list, added, err));
-	CGN_TRY(pki_write(f->file, &list, 0644, err));
-	cgn_buf_fini(&f->old);
-	f->old = list;
-	list = (struct cgn_buf){0};
-	return CGN_OK;
+	if (f->last.cert.n > 0)
+		CGN_TRY(list_next(f, &f->last, last_serials, when, added, err));
+	CGN_TRY(list_next(f, &f->ca, serials, when, added, err));
+	return pki_write(f->file, &f->old, 0644, err);
 }
 
 /* ---- crl ---- */
@@ -142,7 +163,7 @@ CGN_RC ctl_pki_crl(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(folder_read_list(a, &f, err));
 	if (ctl_switch(a, "--renew")) {
 		CGN_TRY(folder_read_ca(&f, err));
-		CGN_TRY(folder_sign(a, &f, NULL, &added, err));
+		CGN_TRY(folder_sign(a, &f, NULL, NULL, &added, err));
 	}
 	if (f.old.n == 0)
 		return CGN_FAIL(err, NOT_FOUND,
@@ -169,18 +190,23 @@ static bool word_file(const struct crl_folder *f, const char *word, char file[PA
 
 struct revocation {
 	char serial[CTL_MAX_WORDS][48], subject[CTL_MAX_WORDS][256];
-	const char *serials[CTL_MAX_WORDS + 1];
+	const char *serials[CTL_MAX_WORDS + 1],
+		*last[CTL_MAX_WORDS + 1]; /* Of the CA, and of the one before. */
+	size_t n, n_last;
 };
 
+/* *last: the CA that is being replaced signed it. */
 static CGN_RC certificate_check(const struct crl_folder *f, const char *file, const struct pki_info *in,
-	struct cgn_str pem, struct cgn_err *err)
+	struct cgn_str pem, bool *last, struct cgn_err *err)
 {
 	bool ours = false;
 	CGN_TRY(pki_signed_by(cgn_buf_view(&f->ca.cert), pem, &ours, err));
+	if (!ours && f->last.cert.n > 0)
+		CGN_TRY(pki_signed_by(cgn_buf_view(&f->last.cert), pem, last, err));
 	if (in->is_ca)
 		return CGN_FAIL(err, INVALID,
 			"%s is the certificate of an authority: take it out of ca.pem instead", file);
-	return ours
+	return ours || *last
 		? CGN_OK
 		: CGN_FAIL(err, INVALID,
 			  "%s is not of the CA in %s: only the CA that signed a certificate can revoke it",
@@ -193,17 +219,24 @@ static CGN_RC word_resolve(const struct crl_folder *f, const char *word, struct 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf pem = {0};
 	char file[PATH_MAX];
 	struct pki_info in;
-	r->serials[i] = r->serial[i];
+	bool last = false;
 	if (!word_file(f, word, file)) {
-		if (cgn_str_copyz(r->serial[i], sizeof r->serial[i], cgn_str_of(word)))
-			return CGN_OK;
-		return CGN_FAIL(err, INVALID, "\"%.80s\" is neither a certificate nor a serial number", word);
+		if (!cgn_str_copyz(r->serial[i], sizeof r->serial[i], cgn_str_of(word)))
+			return CGN_FAIL(err, INVALID,
+				"\"%.80s\" is neither a certificate nor a serial number", word);
+		/* A number alone does not tell its CA: it goes into both lists. */
+		r->serials[r->n++] = r->last[r->n_last++] = r->serial[i];
+		return CGN_OK;
 	}
 	CGN_TRY(disk_read_file(file, PKI_PEM_LIMIT, &pem, err));
 	CGN_TRY(cgn_err_of(pki_inspect(cgn_buf_view(&pem), &in, err), file, err));
-	CGN_TRY(certificate_check(f, file, &in, cgn_buf_view(&pem), err));
+	CGN_TRY(certificate_check(f, file, &in, cgn_buf_view(&pem), &last, err));
 	(void)cgn_str_copyz(r->serial[i], sizeof r->serial[i], cgn_str_of(in.serial));
 	(void)cgn_str_copyz(r->subject[i], sizeof r->subject[i], cgn_str_of(in.subject));
+	if (last)
+		r->last[r->n_last++] = r->serial[i];
+	else
+		r->serials[r->n++] = r->serial[i];
 	return CGN_OK;
 }
 
@@ -219,7 +252,7 @@ CGN_RC ctl_pki_revoke(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(folder_read_ca(&f, err));
 	for (size_t i = 0; i < a->n_words; i++)
 		CGN_TRY(word_resolve(&f, a->words[i], &r, i, err));
-	CGN_TRY(folder_sign(a, &f, r.serials, &added, err));
+	CGN_TRY(folder_sign(a, &f, r.serials, r.last, &added, err));
 	ctl_table_column(&t, "SERIAL", false);
 	ctl_table_column(&t, "SUBJECT", false);
 	ctl_table_column(&t, "LIST", false);

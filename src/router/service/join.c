@@ -251,13 +251,25 @@ static CGN_RC join_read(struct router_call *k, struct cgn_str message, struct cg
 	return CGN_OK;
 }
 
-static CGN_RC node_check(const struct router *r, const struct router_join *j, struct cgn_err *err)
+/* Does the caller show a valid certificate of that agent? It may replace it while the agent runs. */
+static bool is_itself(const struct router_call *k)
 {
+	struct principal who;
+	if (k->c == NULL)
+		return false;
+	access_caller(svc_access(k->r->svc), k->c, &who);
+	return who.kind == IDENTITY_CERT && (who.roles & IDENTITY_BIT(AGENT)) != 0 &&
+		cgn_str_is(who.name, k->join->wants.subject);
+}
+
+static CGN_RC node_check(const struct router_call *k, struct cgn_err *err)
+{
+	const struct router_join *j = k->join;
 	if (strcmp(j->invite.role, "agent") != 0 ||
-		cluster_find(r->members.cluster, j->wants.subject) == NULL)
+		cluster_find(k->r->members.cluster, j->wants.subject) == NULL || is_itself(k))
 		return CGN_OK;
 	return CGN_FAIL(err, CONFLICT,
-		"a node %s is in the cluster: stop its agent and wait for its lease (cluster.lease), or join under another name",
+		"a node %s is in the cluster: join on that machine (--replace shows its certificate), or under another name; or stop its agent and wait for its lease",
 		j->wants.subject);
 }
 
@@ -349,7 +361,7 @@ static CGN_RC join_claim(struct router_call *k, bool *done, struct cgn_err *err)
 	struct cgn_str invites = cgn_buf_view(&k->r->invites);
 	int64_t now = unix_now();
 	CGN_TRY(invite_judge(invites, &j->rq, now, &j->invite, done, err));
-	CGN_TRY(node_check(k->r, j, err));
+	CGN_TRY(node_check(k, err));
 	if (*done)
 		return CGN_OK;
 	invite_claim(invites, &j->rq, now, &text);
@@ -445,6 +457,8 @@ CGN_RC router_join_open(struct router *r, struct cgn_err *err)
 		.ca_file = r->cfg->security.ca_file,
 		.cert_file = r->cfg->security.cert_file,
 		.key_file = r->cfg->security.key_file,
+		.crl_file = r->cfg->security.crl_file,
+		.ask_peer_cert = true,
 		.sends_ca = true,
 		.alpn = alpn};
 	CGN_TRY(authority_read(r, &ca, err));

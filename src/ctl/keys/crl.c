@@ -191,7 +191,7 @@ static bool word_file(const struct crl_folder *f, const char *word, char file[PA
 struct revocation {
 	char serial[CTL_MAX_WORDS][48], subject[CTL_MAX_WORDS][256];
 	const char *serials[CTL_MAX_WORDS + 1],
-		*last[CTL_MAX_WORDS + 1]; /* Of the CA, and of the one before. */
+		*last[CTL_MAX_WORDS + 1]; /* |last|: for the list of the CA that is being replaced. */
 	size_t n, n_last;
 };
 

@@ -5,7 +5,8 @@
     bench/isolation.py --build build/release --trials 200000 --out bench/results/isolation.json
 
 A trial: a coin is tossed; the victim sends a secret prompt, or another one of the same length; the attacker sends the secret
-prompt and tells from its answer which of them it was. cgn-sim computes --tokens tokens of prompt in --prefill-ms, router and
+prompt and tells from its answer which of them it was. There are two nodes; the attacker knows that the victim's prompts go
+to the first one, while the router chooses for the attacker. cgn-sim computes --tokens tokens of prompt in --prefill-ms, router and
 agent are real. For times the attacker's rule is a threshold, the best one of the first tenth of the trials; the other trials
 count. The advantage is how much more often it tells the secret when it was sent than when it was not: 1 is
 always right, 0 is chance. |bound| is half the width of an interval that holds the true advantage with 95 %, by Hoeffding's
@@ -38,28 +39,29 @@ def world(folder, isolation, a):
     c = Cluster(folder)
     keys = {}
     for t in ("victim", "attacker"):
-        made = subprocess.run([a.build / "src/ctl/cgn-ctl", "key", "create", "--file", folder / "keys", "--tenant", t, "-o", "json"], check=True,
+        made = subprocess.run([a.build / "src/ctl/cgn-ctl", "key", "create", "--file", folder / "keys", "--tenant", t, "--scopes", "chat,admin", "-o", "json"], check=True,
                               capture_output=True, text=True)
         keys[t] = json.loads(made.stdout)["key"]
     c.router({"auth": {"enabled": True, "api_keys_file": str(folder / "keys")}, "security": {"isolation": isolation},
               "router": {"worker_threads": 1, "access_log": "off"}, 'models."sim"': {"tokens": "engine"}})
-    c.node("a", "--prefill-tokens-per-s", str(int(a.tokens * 1000 / a.prefill_ms)), "--decode-ms", "0", "--block-tokens", "16")
-    c.wait_ready(1)
+    for name in "ab":
+        c.node(name, "--prefill-tokens-per-s", str(int(a.tokens * 1000 / a.prefill_ms)), "--decode-ms", "0", "--block-tokens", "16")
+    c.wait_ready(2)
     return c, keys
 
 
 class Client:
     """One connection; the head and the body of an answer are read as bytes."""
 
-    def __init__(self, port, key):
-        self.key = key
+    def __init__(self, port, key, node=None):
+        self.fields = f"Authorization: Bearer {key}" + (f"\r\nX-Cgn-Node: {node}" if node else "")
         self.s = socket.create_connection(("127.0.0.1", port))
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def say(self, ids):
         """Return (seconds, cached tokens, X-Cgn-Cache-Hit, X-Cgn-Node)."""
         body = json.dumps({"model": "sim", "prompt": ids, "max_tokens": 1}).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{self.fields}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         request = head.encode() + body
         began = time.perf_counter()
         self.s.sendall(request)
@@ -83,7 +85,7 @@ def play(isolation, trials, seed, a):
     with tempfile.TemporaryDirectory(prefix="cgn-isolation-") as folder:
         c, keys = world(pathlib.Path(folder), isolation, a)
         try:
-            victim, attacker = (Client(c.http_port, keys[t]) for t in ("victim", "attacker"))
+            victim, attacker = Client(c.http_port, keys["victim"], "a"), Client(c.http_port, keys["attacker"])
             for _ in range(trials):
                 coin = rng.random() < 0.5
                 secret, other = ([rng.randrange(1, 30000) for _ in range(a.tokens)] for _ in range(2))

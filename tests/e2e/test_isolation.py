@@ -267,6 +267,17 @@ def test_a_stored_response_is_its_tenants_alone(cluster):
         assert (len(engine.asked), len(engine.made)) == known, "the engine was not asked"
 
 
+def test_an_offload_that_knows_no_salt_is_named(cluster):
+    """LMCache in vLLM's process finds prompts by their tokens alone; the GPU's blocks are kept apart nevertheless."""
+    keys = {"x": key(cluster.folder, "x", "x")}
+    cluster.router({"auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}})
+    with keepers(cluster, "a", {"kind": "vllm", "kv_offload": "lmcache"}) as (engine,):
+        assert cluster.ask("POST", "/v1/responses", {"model": "sim", "input": "hello"}, keys["x"]).status == 200
+        assert len(engine.bodies[-1]["cache_salt"]) == 32
+        until(lambda: cluster.router_process.events("router.not_isolated"), "the log names the engine")
+        assert cluster.router_process.events("router.not_isolated")[0]["kind"] == "vllm"
+
+
 def test_engines_that_cannot_keep_tenants_apart(cluster):
     """They get no salt, which they might refuse; they are named in the log; and with isolation_strict they get nothing."""
     keys = {"x": key(cluster.folder, "x", "x")}

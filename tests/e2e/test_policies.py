@@ -208,15 +208,15 @@ NUMBERS = itertools.count(1)
 
 
 @contextlib.contextmanager
-def keepers(cluster, names):
-    """A node for each letter of |names|, whose engine is a Keeper."""
+def keepers(cluster, names, engine=None):
+    """A node for each letter of |names|, whose engine is a Keeper; |engine|: further settings of it."""
     engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in names]
     try:
         for name, e in zip(names, engines):
             e.made, e.asked, e.bodies, e.models = [], [], [], ["sim"]
             threading.Thread(target=e.serve_forever, daemon=True).start()
             port = e.server_address[1]
-            agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False}})
+            agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False, **(engine or {})}})
             cluster.nodes[name] = Node(name, None, agent, port, agent_port, admin)
         cluster.wait_ready()
         yield engines

@@ -113,6 +113,7 @@ static bool rest_describe(struct agent *a, const struct engine *e, Cognitora__V1
 {
 	const char *state = engine_rest_text(e);
 	m->managed = e->process.sup.cfg.managed;
+	m->mixes_salts = e->mixes_salts;
 	if (e->rest.wanted == COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED)
 		return true;
 	m->rest = cgn_arena_get(&a->scratch, sizeof *m->rest);

@@ -162,6 +162,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 		.host = host,
 		.ops = ops,
 		.resume = ops->resume(ce),
+		.mixes_salts = engine_mixes_salts(ce),
 		.max_conns = ce->max_conns};
 	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));
 	cgn_arena_init(&e->arena, (size_t)1024 * 1024);

@@ -87,6 +87,7 @@ struct engine {
 	/* Knows whose prompts the slots hold; NULL: the engine has no slots that the agent may choose. */
 	struct slot_tenancy *tenancy;
 	bool mixes_slots; /* The engine copies prompts between slots, unseen: no prompt may be reused */
+	bool mixes_salts; /* engine_mixes_salts */
 	bool has_tenants; /* A request had a cache_salt: the agent chooses the slots of all from then on. */
 	struct engine_requests requests;
 	uint32_t max_conns; /* Most connections to the engine */

@@ -21,6 +21,7 @@ struct pair {
 	const struct engine_ops *kind;
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
+	bool mixes;
 	const Cognitora__V1__Handoff *handoff;
 	uint32_t chain;
 	bool ready;
@@ -148,6 +149,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 					.resume = engine_resume_named(cgn_str_of(info->engines[e]->resume)),
 					.handoff = info->engines[e]->handoff,
 					.chain = chain_of(info->engines[e], m, name),
+					.mixes = info->engines[e]->mixes_salts,
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 			}
 	}
@@ -162,6 +164,7 @@ struct model_columns {
 	const struct engine_resume **resume;
 	const struct handoff_end **handoff;
 	uint32_t *chain;
+	bool *mixes;
 	struct view_name *served;
 };
 
@@ -192,6 +195,7 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	m->resume = at->resume;
 	m->handoff = at->handoff;
 	m->chain = at->chain;
+	m->mixes = at->mixes;
 	m->served = at->served;
 	return m->name.p != NULL;
 }
@@ -232,6 +236,7 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	*at->tokens++ = p->tokens;
 	*at->resume++ = p->resume;
 	*at->chain++ = p->chain;
+	*at->mixes++ = p->mixes;
 	if (!handoff_fill(v, p, at->handoff++))
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
@@ -253,12 +258,14 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 		.resume = cgn_arena_get(&v->arena, n * sizeof *at.resume),
 		.handoff = cgn_arena_get(&v->arena, n * sizeof *at.handoff),
 		.chain = cgn_arena_get(&v->arena, n * sizeof *at.chain),
+		.mixes = cgn_arena_get(&v->arena, n * sizeof *at.mixes),
 		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
 	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	if (n > 0 &&
 		(v->models == NULL || at.ready == NULL || at.kinds == NULL || at.tokens == NULL ||
-			at.resume == NULL || at.handoff == NULL || at.chain == NULL || at.served == NULL))
+			at.resume == NULL || at.handoff == NULL || at.chain == NULL || at.mixes == NULL ||
+			at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -376,6 +383,11 @@ bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path)
 	size_t i = ready_find(m, slot);
 	CGN_MUST(i < m->n_ready); /* the node is ready */
 	return m->kinds[i] != NULL && engine_salts(m->kinds[i], path);
+}
+
+bool view_isolates(const struct view_model *m, size_t i, struct cgn_str path)
+{
+	return m->kinds[i] != NULL && engine_salts(m->kinds[i], path) && !m->mixes[i];
 }
 
 const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot)

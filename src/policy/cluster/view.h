@@ -47,6 +47,8 @@ struct view_model {
 	const struct view_name *served;
 	/* Indexed like |ready|: the kind of the node's engine; NULL: unknown. */
 	const struct engine_ops **kinds;
+	/* Indexed like |ready|: the node's engine finds prompts whatever "cache_salt" a request has. */
+	bool *mixes;
 	/* Indexed like |ready|: how the node's engine tokenizes; NULL: it cannot. */
 	const struct engine_tokens_ops **tokens;
 	/* Indexed like |ready|: how the node's engine resumes an answer; NULL: it cannot. */
@@ -91,8 +93,10 @@ const struct view_model *view_model_find(const struct cluster_view *v, struct cg
 bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
-/* True if the node in |slot|, which is one of m->ready, keeps requests for |path| with different "cache_salt" apart. */
+/* True if requests for |path| to the node in |slot|, which is one of m->ready, may have a "cache_salt". */
 bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path);
+/* True if m->ready[i] keeps requests for |path| with different "cache_salt" apart. */
+bool view_isolates(const struct view_model *m, size_t i, struct cgn_str path);
 /* Return how the engine of the node in |slot|, which may have left, hands prompts of |m| over; NULL: not at all. */
 const struct handoff_end *view_handoff(const struct view_model *m, uint16_t slot);
 const struct view_node *view_node_find(const struct cluster_view *v, struct cgn_str id);

@@ -61,6 +61,9 @@ struct engine_launch_ask {
 	const char *host;    /* The node's host, as other nodes reach it */
 	bool slots_are_kept; /* The slot manager will save and restore the engine's slots */
 };
+/* True if the engine, or what its kv_offload keeps, finds prompts whatever "cache_salt" a request has, although its kind
+ * keeps salts apart: LMCache 0.5.6 in the engine's process; KVBM and FlexKV, of which it is not known; llama-cpp-python. */
+bool engine_mixes_salts(const struct config_engine *e);
 /* Build the launch plan. CGN_INVALID: the configuration lacks a setting, has a combination that cannot work
  * (engine_offload_check), or engines of this kind cannot be managed. CGN_NO_MEMORY. */
 CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_launch *out,

@@ -71,3 +71,11 @@ uint64_t engine_offload_ram(const struct config_engine *e)
 {
 	return e->kv_offload_ram > 0 ? e->kv_offload_ram : (uint64_t)8 << 30;
 }
+
+bool engine_mixes_salts(const struct config_engine *e)
+{
+	unsigned mixing = BIT(OFFLOAD_LMCACHE) | BIT(OFFLOAD_KVBM) | BIT(OFFLOAD_FLEXKV);
+	if (e->kind == ENGINE_LLAMA_CPP)
+		return engine_program_is(e, "python");
+	return (mixing & BIT(e->kv_offload)) != 0;
+}

@@ -80,10 +80,10 @@ CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err)
 	return secret_read(cfg->security.isolation_secret_file, &secret, err);
 }
 
-/* True unless tenants are to be kept apart and engines of |kind| (NULL: unknown) cannot do it. */
-static bool keeps_apart(const struct router *r, const struct engine_ops *kind)
+/* True unless tenants are to be kept apart and an engine of |kind| (NULL: unknown), which |mixes|, cannot do it. */
+static bool keeps_apart(const struct router *r, const struct engine_ops *kind, bool mixes)
 {
-	return !r->published.rules->isolation.on || (kind != NULL && kind->salts != NULL);
+	return !r->published.rules->isolation.on || (kind != NULL && kind->salts != NULL && !mixes);
 }
 
 /* Call |fn| for each ready node that does not keep tenants apart, once. |seen|: the slots of those. */
@@ -95,7 +95,7 @@ static void leaky_each(const struct router *r, bool seen[ROUTE_MAX_NODES],
 		for (size_t k = 0; k < v->models[i].n_ready; k++) {
 			const struct engine_ops *kind = v->models[i].kinds[k];
 			const struct view_node *n = v->models[i].ready[k];
-			if (keeps_apart(r, kind) || seen[n->slot])
+			if (keeps_apart(r, kind, v->models[i].mixes[k]) || seen[n->slot])
 				continue;
 			seen[n->slot] = true;
 			fn(user, n, kind != NULL ? config_enum_text(kind->kind) : "unknown");

@@ -71,7 +71,7 @@ bool gw_isolation_leaks(const struct gw_req *r, const struct view_model *m)
 	if (!r->w->rules->isolation.strict || r->prompt.salt.n == 0 || !has_prompt)
 		return false;
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
-		if (!view_salts(m, m->ready[i]->slot, r->client.target))
+		if (!view_isolates(m, i, r->client.target))
 			return true;
 	return false;
 }

@@ -26,7 +26,7 @@ enum budget_window { BUDGET_MINUTE, BUDGET_DAY, BUDGET_MONTH, BUDGET_WINDOWS };
 struct budget {
 	enum budget_unit unit;
 	enum budget_window window;
-	char currency[BUDGET_CURRENCY]; /* Of money; else empty. */
+	char currency[BUDGET_CURRENCY]; /* Currency of money; else empty. */
 	uint64_t limit;
 };
 struct budget_set {
@@ -51,17 +51,17 @@ const char *budget_window_text(enum budget_window w); /* "minute", "day", "month
 uint64_t budget_window_at(enum budget_window w, uint64_t unix_s);
 uint64_t budget_window_end(enum budget_window w, uint64_t number);
 
-/* ---- what was spent ---- */
+/* ---- accounts ---- */
 
 struct budget_amounts {
 	uint64_t v[BUDGET_UNITS];
 };
-/* What was spent in one window, reservations included. */
+/* Amounts spent in one window, reservations included. */
 struct budget_spell {
-	uint64_t number; /* Of the window; 0: none yet. */
+	uint64_t number; /* Number of the window; 0: none yet. */
 	struct budget_amounts spent;
 };
-/* One subject: the current window first, then others that it was in. A clock that jumps to one of them, back or
+/* The account of a subject: its current window first, then others that it was in. A clock that jumps to one of them, back or
  * forward, meets what was spent there. */
 #define BUDGET_SPELLS 3
 struct budget_account {
@@ -94,7 +94,7 @@ struct budget_answer {
 };
 /* Reserve |want| in all budgets of |s| or in none; |answers| has |s->n| elements. Each budget grants what fits into
  * it. True: reserved, |*held| is to be settled. NO_MEMORY, or BUDGET_ACCOUNTS reached: |*held| is empty and true is
- * returned, so that a full book refuses nobody; budget_book_uncounted tells how often. */
+ * returned, so that a full book refuses no request; budget_book_uncounted tells how often. */
 bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct budget_set *s, uint64_t unix_s,
 	const struct budget_amounts *want, struct budget_answer *answers, struct budget_held *held);
 /* Replace what is held by |used|, in the windows in which it was reserved; where such a window is forgotten

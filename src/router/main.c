@@ -6,6 +6,7 @@
 
 #include "base/log/log.h"
 #include "joint/page/page.h"
+#include "router/account/usage.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 #include "router/limit/budgets.h"
@@ -190,6 +191,7 @@ static void router_stop(void **take)
 	free(r->shared.tallies);
 	limit_table_free(&r->shared.limits);
 	gw_budgets_close(&r->shared.budgets);
+	gw_usage_close(&r->shared.usage);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
@@ -244,7 +246,9 @@ static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(state_path(r, "budgets", path, err));
-	return gw_budgets_open(r->loop, path, &r->shared.budgets, err);
+	CGN_TRY(gw_budgets_open(r->loop, path, &r->shared.budgets, err));
+	CGN_TRY(state_path(r, "usage", path, err));
+	return gw_usage_open(r->loop, path, &r->shared.usage, err);
 }
 
 static CGN_RC router_open(struct router *r, struct cgn_err *err)

@@ -12,11 +12,11 @@
 
 #define STATEFILE_TAG 0x57a7ef11U
 
-/* What the loop and a job on the pool share. */
+/* The part that the loop and a job on the pool share. */
 struct statefile_disk {
 	_Atomic unsigned refs;
-	pthread_mutex_t lock; /* Held while the file is written. */
-	bool over;            /* Under |lock|: nothing is written any more. */
+	pthread_mutex_t lock; /* Locked while the file is written. */
+	bool over;            /* True: nothing is written any more; under |lock|. */
 	char *path, *folder;
 };
 struct statefile {

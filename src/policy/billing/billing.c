@@ -79,7 +79,8 @@ static struct billing_hour *hour_make(struct billing *l, uint64_t hour)
 
 static bool names_eq(const struct billing_names *a, const struct billing_names *b)
 {
-	return cgn_str_eq(a->tenant, b->tenant) && cgn_str_eq(a->key, b->key) && cgn_str_eq(a->model, b->model);
+	return cgn_str_eq(a->tenant, b->tenant) && cgn_str_eq(a->key, b->key) &&
+		cgn_str_eq(a->model, b->model);
 }
 
 static uint16_t *spot_find(struct billing *l, const struct billing_hour *h, const struct billing_names *names)
@@ -136,7 +137,8 @@ static struct billing_row *row_new(struct billing_hour *h, const struct billing_
 }
 
 /* Return the row of |names|; the last place of an hour is for all others. */
-static struct billing_row *row_make(struct billing *l, struct billing_hour *h, const struct billing_names *names)
+static struct billing_row *row_make(struct billing *l, struct billing_hour *h,
+	const struct billing_names *names)
 {
 	static const struct billing_names other = {{BILLING_OTHER, sizeof BILLING_OTHER - 1},
 		{BILLING_OTHER, sizeof BILLING_OTHER - 1}, {BILLING_OTHER, sizeof BILLING_OTHER - 1}};
@@ -176,7 +178,8 @@ static struct cgn_str name_cut(struct cgn_str s)
 void billing_add(struct billing *l, uint64_t hour, const struct billing_names *names,
 	const struct billing_amounts *more)
 {
-	const struct billing_names cut = {name_cut(names->tenant), name_cut(names->key), name_cut(names->model)};
+	const struct billing_names cut = {name_cut(names->tenant), name_cut(names->key),
+		name_cut(names->model)};
 	CGN_LIVE(l, BILLING_TAG);
 	struct billing_hour *h = hour_make(l, hour);
 	struct billing_row *row = h != NULL ? row_make(l, h, &cut) : NULL;

@@ -19,7 +19,8 @@
 #define BILLING_NAME  255 /* Longer names are cut. */
 
 struct billing_amounts {
-	uint64_t requests, estimated; /* |estimated|: of the requests, those whose tokens no engine reported. */
+	uint64_t requests,
+		estimated; /* |estimated|: of the requests, those whose tokens no engine reported. */
 	uint64_t input, cached, output;
 	uint64_t money, joules; /* In the parts that policy/budget counts. */
 };

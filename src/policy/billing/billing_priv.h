@@ -18,8 +18,8 @@ struct billing {
 	struct billing_hour hours[BILLING_HOURS]; /* In order of time. */
 	size_t n;
 	uint64_t version;
-	uint64_t spots_of;              /* The hour that |spots| are of. */
-	uint16_t spots[BILLING_SPOTS];   /* Index of a row plus one; 0: free. */
+	uint64_t spots_of;             /* The hour that |spots| are of. */
+	uint16_t spots[BILLING_SPOTS]; /* Index of a row plus one; 0: free. */
 };
 #define BILLING_TAG 0x1ed6e701U
 

@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "base/json/json.h"
-#include "policy/budget/budget.h"
 #include "policy/billing/billing_priv.h"
+#include "policy/budget/budget.h"
 
 #define HOUR_S 3600
 
@@ -49,7 +49,8 @@ bool billing_step_find(struct cgn_str word, enum billing_step *out)
 
 bool billing_time(struct cgn_str text, uint64_t *hour)
 {
-	static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%SZ"};
+	static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%MZ",
+		"%Y-%m-%dT%H:%M:%SZ"};
 	char z[32];
 	uint64_t seconds = 0;
 	if (cgn_str_u64(text, &seconds)) {
@@ -133,7 +134,8 @@ static CGN_RC report_make(const struct billing *l, const struct billing_query *q
 		return CGN_OK;
 	size_t n = out->n;
 	free(out->lines);
-	return CGN_FAIL(err, TOO_LARGE, "the report would have %zu lines, more than %d: ask for less time, or step=day", n,
+	return CGN_FAIL(err, TOO_LARGE,
+		"the report would have %zu lines, more than %d: ask for less time, or step=day", n,
 		BILLING_LINES);
 }
 

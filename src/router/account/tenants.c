@@ -5,13 +5,14 @@
 
 #include "base/mix/mix.h"
 #include "router/account/account.h"
+#include "router/account/usage.h"
 
 #define GW_MODEL_LABEL 256 /* Longer names of models are cut. */
 #define TENANT_CELLS   256 /* A power of two; 28 KiB. */
 
 struct gw_tenant_use {
 	char name[AUTH_TENANT_MAX + 1];
-	struct metric_cell *requests, *prompt, *cached, *completion; /* NULL: the place is free. */
+	struct metric_cell *money, *requests, *prompt, *cached, *completion; /* NULL: the place is free. */
 };
 
 /* Return the tenant's cells; NULL: out of memory. Another tenant that had the place loses it, and takes it again
@@ -26,11 +27,22 @@ static const struct gw_tenant_use *tenant_cells(struct gw_worker *w, struct cgn_
 	if (t->requests != NULL && cgn_str_is(name, t->name))
 		return t;
 	(void)cgn_str_copyz(t->name, sizeof t->name, name);
+	t->money = METRIC_OF(w->shared->telemetry, TENANT_MONEY, t->name);
 	t->requests = METRIC_OF(w->shared->telemetry, TENANT_REQUESTS, t->name);
 	t->prompt = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "prompt");
 	t->cached = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "cached");
 	t->completion = METRIC_OF(w->shared->telemetry, TENANT_TOKENS, t->name, "completion");
 	return t;
+}
+
+static void usage_add(const struct gw_req *r, const struct gw_used *used)
+{
+	const struct billing_names names = {r->identity.tenant,
+		cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : "-"), r->prompt.model};
+	const struct billing_amounts more = {used->requests, used->estimated, used->input, used->cached,
+		used->output, used->money, used->joules};
+	if (used->requests > 0 && r->w->shared->usage != NULL)
+		gw_usage_add(r->w->shared->usage, &names, &more);
 }
 
 void gw_tenant_count(struct gw_req *r)
@@ -45,6 +57,9 @@ void gw_tenant_count(struct gw_req *r)
 	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
 	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);
 	metric_add(t->completion, u->has_completion ? u->completion_tokens : 0);
+	const struct gw_used used = gw_used_of(r);
+	metric_add(t->money, (uint64_t)((double)used.money / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
+	usage_add(r, &used);
 }
 
 /* Add |joules| so that the sums are right although a counter counts whole ones. */

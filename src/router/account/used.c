@@ -43,6 +43,13 @@ uint64_t gw_used_price(const struct gw_req *r, uint64_t input, uint64_t cached, 
 	return sum < BUDGET_AMOUNT_MAX ? (uint64_t)sum : BUDGET_AMOUNT_MAX;
 }
 
+/* A few events of a stream carry no token: no answer has more than was asked for. */
+static uint64_t events_tokens(const struct gw_req *r)
+{
+	uint64_t most = r->prompt.several ? 0 : r->prompt.answer_limit;
+	return most > 0 && most < r->answer.events ? most : r->answer.events;
+}
+
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 {
 	const struct usage *u = &r->answer.usage;
@@ -54,8 +61,8 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 	out->output = u->completion_tokens;
 	out->estimated = cut || !(u->has_prompt || u->has_completion);
 	/* Anthropic's streams begin with a usage that has one token of the answer. */
-	if (out->estimated && out->output < r->answer.events)
-		out->output = r->answer.events;
+	if (out->estimated && out->output < events_tokens(r))
+		out->output = events_tokens(r);
 }
 
 struct gw_used gw_used_of(const struct gw_req *r)

@@ -6,7 +6,6 @@
 #include "base/mix/mix.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
-#include "router/limit/budgets.h"
 
 #define TICK CGN_SEC
 /* Assumed tokens in a block of the chain until engines have counted some: 256 bytes of 4 bytes a token. */
@@ -381,8 +380,7 @@ static void on_tick(struct cgn_timer *t)
 	metric_set(METRIC_OF(r->shared.telemetry, CONNECTIONS, "http"), (double)connections);
 	router_residency_metrics(r);
 	limits_report(r);
-	metric_set(METRIC_ONE(r->shared.telemetry, BUDGET_UNCOUNTED),
-		(double)gw_budgets_tick(r->shared.budgets));
+	router_budgets_report(r);
 	router_traffic_note(r);
 	router_access_report(r);
 	router_energy_follow(r, cgn_loop_now(r->loop));

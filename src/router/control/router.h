@@ -30,6 +30,9 @@ void router_isolation_leaky(const struct router *r, struct cgn_buf *out);
 void router_isolation_log_changes(struct router *r);
 CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */
 
+/* budgets.c */
+void router_budgets_report(struct router *r); /* Once a second: files and metrics of budgets and usage. */
+
 /* keys.c */
 struct router_model_logged; /* models.c */
 

@@ -37,10 +37,12 @@ def pki(tmp_path_factory):
     subprocess.run([CTL, "pki", "bootstrap", "--out", folder, "--san", HOST, "--leaf", "router", "--leaf", "admin", "--leaf", "bob=viewer", "--leaf", "metrics",
                     "--leaf", "bare=none"], check=True, capture_output=True, timeout=WAIT_S)
     bootstrap(folder / "foreign", "admin")
-    for name in ("operator=admin", "caller=chat"):
-        name, scopes = name.split("=")
-        made = subprocess.run([CTL, "key", "create", "--file", folder / "keys", "--name", name, "--scopes", scopes], check=True, capture_output=True, text=True)
-        (folder / f"{name}.secret").write_text(made.stdout.split()[0])
+    for name, *flags in (("operator", "--scopes", "admin"), ("caller", "--scopes", "chat"), ("ended", "--scopes", "admin", "--expires", "2020-01-01"),
+                         ("locked", "--scopes", "admin"), ("looker", "--scopes", "admin", "--role", "viewer"), ("nobody", "--scopes", "admin", "--role", "none-such")):
+        made = subprocess.run([CTL, "key", "create", "--file", folder / "keys", "--name", name, *flags, "-o", "json"], check=True, capture_output=True, text=True)
+        (folder / f"{name}.secret").write_text(json.loads(made.stdout)["key"])
+        if name == "locked":
+            subprocess.run([CTL, "key", "lock", json.loads(made.stdout)["id"], "--file", folder / "keys"], check=True, capture_output=True)
     return folder
 
 
@@ -131,6 +133,19 @@ def test_a_key_with_the_scope_admin(port, pki):
     status, _, body = curl(port, "/nodes", *bearer(caller))
     assert status == 403 and "lacks the permission status.read" in body and caller not in body
     assert operator not in curl(port, "/config", *bearer(operator))[2]
+
+
+def test_a_key_that_has_ended_or_is_locked_counts_for_nothing(port, pki):
+    for name in ("ended", "locked"):
+        status, _, body = curl(port, "/nodes", *bearer(secret(pki, name)))
+        assert status == 401 and secret(pki, name) not in body, (name, body)
+
+
+def test_a_key_with_a_role_has_that_role_only(port, pki):
+    looker, nobody = bearer(secret(pki, "looker")), bearer(secret(pki, "nobody"))
+    assert curl(port, "/nodes", *looker)[0] == 200
+    assert curl(port, "/nodes/a/cordon", "-X", "POST", *PAGE, *looker)[0] == 403
+    assert curl(port, "/nodes", *nobody)[0] == 403
 
 
 def test_changes_need_the_right_and_the_page(port, pki):

@@ -129,10 +129,21 @@ static bool key_find(const struct login *l, struct cgn_str authorization, struct
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.limit = LOGIN_MAX_FIELD};
 	bool found = key_shown(authorization, &key) && l->keys != NULL &&
-		auth_keys_find(l->keys, cgn_buf_view(&key), out);
+		auth_keys_find(l->keys, cgn_buf_view(&key), out) &&
+		auth_key_lives(out, cgn_clock_wall_ms() / 1000);
 	if (key.p != NULL)
 		crypto_wipe(key.p, key.cap);
 	return found;
+}
+
+/* A role that is not configured here allows nothing. */
+static uint64_t roles_of(const struct login *l, const struct auth_key *key)
+{
+	uint64_t bit = 0;
+	if (key->role[0] == '\0')
+		return (key->scopes & AUTH_ADMIN) != 0 ? IDENTITY_BIT(OPERATOR) : IDENTITY_BIT(USER);
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *table = access_roles(l->access);
+	return identity_role_find(table, cgn_str_of(key->role), &bit) ? bit : 0;
 }
 
 static CGN_RC judge_key(struct login *l, const struct login_shown *shown, cgn_nsec now,
@@ -150,7 +161,7 @@ static CGN_RC judge_key(struct login *l, const struct login_shown *shown, cgn_ns
 	out->who.kind = IDENTITY_KEY;
 	out->who.name = cgn_str_of(out->key.id);
 	out->who.tenant = cgn_str_of(out->key.tenant);
-	out->who.roles = (out->key.scopes & AUTH_ADMIN) != 0 ? IDENTITY_BIT(OPERATOR) : IDENTITY_BIT(USER);
+	out->who.roles = roles_of(l, &out->key);
 	return CGN_OK;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* login: who calls an admin port, and how often one may be wrong. A caller shows a certificate (TLS), or a key of
  * security.admin_keys_file: "Authorization: Bearer KEY", or as the password of "Basic", whose user does not count, so
- * that a browser asks for it (RFC 6750, RFC 7617). A key with the scope admin has the role operator; others have the
- * role user, which allows nothing on these ports. The loop's thread.
+ * that a browser asks for it (RFC 6750, RFC 7617). A key with a role has that role; without one, the
+ * scope admin makes it an operator's, and others have the role user, which allows nothing on these ports. A key that is
+ * locked or has ended is a wrong one. The loop's thread.
  *
  * Of each address (IPv6: each /64) LOGIN_WRONG wrong keys a minute are judged, and LOGIN_BURST requests at once or
  * LOGIN_REQUESTS a second are answered; addresses of this machine have no limit. 64 KiB for all buckets. */

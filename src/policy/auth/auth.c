@@ -223,6 +223,11 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
 	cgn_buf_fmt(out, "%s%s\n", key->name[0] != '\0' ? " " : "", key->name);
 }
 
+bool auth_key_lives(const struct auth_key *key, uint64_t unix_s)
+{
+	return key->locked == 0 && (key->expires == 0 || unix_s < key->expires);
+}
+
 const char *auth_key_tenant(const struct auth_key *key)
 {
 	return key->tenant[0] != '\0' ? key->tenant : key->id;

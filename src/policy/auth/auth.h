@@ -81,6 +81,8 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err);
 void auth_scopes_format(unsigned scopes, struct cgn_buf *out);
 
+/* Is the key neither locked nor over at |unix_s|? */
+bool auth_key_lives(const struct auth_key *key, uint64_t unix_s);
 /* Return the key's tenant, or the key's id when it names none. */
 const char *auth_key_tenant(const struct auth_key *key);
 

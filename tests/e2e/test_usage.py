@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import signal
+import subprocess
 import time
 
 import pytest
 from clients import Stream
 from cluster import ask, until
-from test_budgets import key
+from test_limits import CTL, key
 
 
 @pytest.fixture
@@ -131,3 +132,26 @@ def test_tenants_and_their_budgets(world):
     assert tokens["resets_at"] % 86400 == 0 and 0 < tokens["resets_at"] - time.time() <= 86400
     assert money["unit"] == "USD" and 0 < money["spent"] < 0.01
     until(lambda: c.metric("cgn_tenant_budget_spent_ratio", tenant="acme", unit="tokens", window="day") == pytest.approx(counted / 1e6), c.logs)
+
+
+def ctl(c, *words, code=0):
+    out = subprocess.run([CTL, *words, "--admin", f"127.0.0.1:{c.admin_port}"], capture_output=True, text=True, timeout=60)
+    assert out.returncode == code, (out.stdout, out.stderr)
+    return out.stdout + (out.stderr if code else "")
+
+
+def test_the_verbs_show_the_same(world):
+    c, keys = world
+    assert c.chat("hello", keys["acme"], max_tokens=2).status == 200
+    until(lambda: usage(c), c.logs)
+    table = ctl(c, "usage", "--step", "day").splitlines()
+    assert table[0].split()[:4] == ["TIME", "TENANT", "REQUESTS", "ESTIMATED"] and table[1].split()[1:3] == ["acme", "1"]
+    assert json.loads(ctl(c, "usage", "--by", "model", "-o", "json"))["usage"][0]["model"] == "sim"
+    assert ctl(c, "usage", "--by", "key", "--csv").startswith("key,requests,estimated,input_tokens,")
+    assert "a time in UTC" in ctl(c, "usage", "--from", "x&by=all", code=2)
+    assert "by is one of" in ctl(c, "usage", "--by", "node", code=2)
+    table = ctl(c, "tenant", "ls").splitlines()
+    assert "1000000 tokens/day" in table[1] and table[1].startswith("acme") and "UTC" in table[1] and "9 USD/day" in table[2]
+    assert json.loads(ctl(c, "tenant", "show", "acme", "-o", "json"))["budgets"][1]["unit"] == "USD"
+    assert json.loads(ctl(c, "tenant", "ls", "-o", "json"))["tenants"][0]["name"] == "acme"
+    assert "no tenant" in ctl(c, "tenant", "show", "none", code=1)

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* usage: what tenants used, from a router's admin port. */
+#include <string.h>
+
+#include "base/json/json.h"
+#include "ctl/ctl.h"
+#include "policy/billing/billing.h"
+
+#define MAX_TIME 64
+
+/* A time as the router reads it: letters, digits, '-', ':' only. */
+static CGN_RC query_add(struct cgn_buf *path, const char *key, const char *value, struct cgn_err *err)
+{
+	if (value == NULL)
+		return CGN_OK;
+	for (const char *p = value; *p != '\0'; p++)
+		if (strchr("0123456789-:TZ", *p) == NULL || strlen(value) > MAX_TIME)
+			return CGN_FAIL(err, INVALID,
+				"--%s is a time in UTC, such as 2026-11-23 or 2026-11-23T13:00Z", key);
+	cgn_buf_fmt(path, "&%s=%s", key, value);
+	return CGN_OK;
+}
+
+static CGN_RC usage_path(const struct ctl_args *a, struct cgn_buf *path, struct cgn_err *err)
+{
+	enum billing_by by;
+	enum billing_step step;
+	if (!billing_by_find(cgn_str_of(ctl_flag(a, "--by")), &by))
+		return CGN_FAIL(err, INVALID, "--by is one of tenant, key, model, all");
+	if (!billing_step_find(cgn_str_of(ctl_flag(a, "--step")), &step))
+		return CGN_FAIL(err, INVALID, "--step is one of all, hour, day");
+	cgn_buf_fmt(path, "/usage?by=%s&step=%s", ctl_flag(a, "--by"), ctl_flag(a, "--step"));
+	if (ctl_switch(a, "--csv"))
+		cgn_buf_putz(path, "&format=csv");
+	CGN_TRY(query_add(path, "from", ctl_flag(a, "--from"), err));
+	return query_add(path, "to", ctl_flag(a, "--to"), err);
+}
+
+static void usage_cell(struct ctl_table *t, struct json_val row, const char *key)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_val v;
+	bool has = json_get(row, key, &v);
+	if (has && v.type == JSON_STRING)
+		json_str_to(v, &text);
+	else if (has && v.type != JSON_NULL)
+		cgn_buf_str(&text, v.raw);
+	ctl_table_cell(t, "%s", text.n > 0 ? cgn_buf_z(&text) : "-");
+}
+
+static const char *const amounts[] = {"requests", "estimated", "input_tokens", "cached_tokens",
+	"output_tokens", "money", "joules"};
+static const char *const headers[] = {"REQUESTS", "ESTIMATED", "INPUT", "CACHED", "OUTPUT", "MONEY",
+	"JOULES"};
+
+static void usage_head(struct ctl_table *t, const char *by, const char *step)
+{
+	if (strcmp(step, "all") != 0)
+		ctl_table_column(t, "TIME", false);
+	if (strcmp(by, "all") != 0)
+		ctl_table_column(t,
+			strcmp(by, "key") == 0             ? "KEY"
+				: strcmp(by, "model") == 0 ? "MODEL"
+							   : "TENANT",
+			false);
+	for (size_t i = 0; i < CGN_COUNT(headers); i++)
+		ctl_table_column(t, headers[i], true);
+}
+
+static CGN_RC usage_show(const struct ctl_args *a, struct json_val doc, struct cgn_err *err)
+{
+	const char *by = ctl_flag(a, "--by"), *step = ctl_flag(a, "--step");
+	struct ctl_table t = {0};
+	struct json_val list, row;
+	if (!json_get(doc, "usage", &list))
+		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no \"usage\"");
+	usage_head(&t, by, step);
+	struct json_iter it = json_iter_of(list);
+	while (json_next_elem(&it, &row)) {
+		if (strcmp(step, "all") != 0)
+			usage_cell(&t, row, "time");
+		if (strcmp(by, "all") != 0)
+			usage_cell(&t, row, by);
+		for (size_t i = 0; i < CGN_COUNT(amounts); i++)
+			usage_cell(&t, row, amounts[i]);
+	}
+	return ctl_table_print(&t, false, err);
+}
+
+CGN_RC ctl_usage(const struct ctl_args *a, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {0};
+	struct cgn_buf out = {0};
+	struct json_val doc;
+	if (a->json && ctl_switch(a, "--csv"))
+		return CGN_FAIL(err, INVALID, "--csv and -o json exclude each other");
+	CGN_TRY(usage_path(a, &path, err));
+	cgn_rc rc = ctl_admin_get(a, cgn_buf_z(&path), &out, err);
+	if (cgn_ok(rc) && (a->json || ctl_switch(a, "--csv")))
+		return ctl_print(&out, err);
+	if (cgn_ok(rc))
+		rc = json_parse(cgn_buf_view(&out), &doc, NULL, err);
+	if (cgn_ok(rc))
+		rc = usage_show(a, doc, err);
+	cgn_buf_fini(&out);
+	return rc;
+}

@@ -14,6 +14,7 @@ import pytest
 
 from cluster import BUILD, Cluster, ask, until
 from kvpeers import Peer, bootstrap
+from test_handoff import World as Pair, words
 from test_limits import key
 from test_policies import keepers
 
@@ -302,3 +303,25 @@ def test_engines_that_cannot_keep_tenants_apart(cluster):
         error = until(refused, "it gets nothing")
         assert error["code"] == "not_isolated" and "cannot keep the prompts of tenants apart" in error["message"]
         assert cluster.ask("POST", "/v1/moderations", {"model": "sim", "input": "x"}, keys["x"]).status != 503  # it has no prompt to keep
+
+
+@pytest.mark.parametrize("kind", ["nixl", "sglang"])
+def test_engines_that_hand_prompts_over_keep_tenants_apart(tmp_path, kind):
+    """Both legs have the salt: neither the engine that computes prompts nor the one that answers finds another tenant's."""
+    keys = {t: key(tmp_path, t, t) for t in ("x", "y")}
+    w = Pair(tmp_path, kind, auth={"enabled": True, "api_keys_file": str(tmp_path / "keys")})
+    try:
+        w.start("p", "prefill")
+        w.start("d", "decode")
+        w.ready()
+        text = words(150, 1)
+        found = []
+        for tenant in ("x", "y", "x", "y"):
+            a = w.c.chat(text, keys[tenant], max_tokens=2)
+            assert a.status == 200 and a.headers["x-cgn-node"] == "d", a.body
+            found.append(cached(a))
+        assert found[:2] == [0, 0] and min(found[2:]) > 100, found
+        assert w.stats("d")["taken"] >= 2
+    finally:
+        trouble = w.c.close()
+    assert not trouble, trouble

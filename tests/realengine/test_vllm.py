@@ -6,10 +6,12 @@ import contextlib
 import json
 import random
 import socket
+import subprocess
 
 import pytest
 
 from adapters import load_and_unload, model, state
+from cluster import BUILD
 from engines import BLOCK, MODEL, ask, until, without_ids, words
 
 
@@ -152,6 +154,25 @@ def test_predicted_tokens_of_mixed_requests(world, pair, made):
             wrong.append((i, kind, a.headers["x-cgn-node"], tokens, cached, a.headers["x-cgn-cache-hit"]))
     assert not wrong, (len(wrong), wrong[:20])
     assert cached_tokens > 10000
+
+
+def test_tenants_find_their_own_prompts_only(world, pair, made, tmp_path):
+    """vLLM hashes the tenant's salt, at each API that has prompts; the router predicts what it counts."""
+    keys = {t: subprocess.run([BUILD / "src/ctl/cgn-ctl", "key", "create", "--file", tmp_path / "keys", "--tenant", t], check=True, capture_output=True,
+                              text=True).stdout.strip() for t in ("a", "b")}
+    world.begin(pair[:1], made[1], router={"auth": {"enabled": True, "api_keys_file": str(tmp_path / "keys")}})
+    text = words(150, random.Random("tenants"))
+    for path, body in (("/v1/chat/completions", chat(f"1 {text}")), ("/v1/completions", {"model": MODEL, "max_tokens": 4, "prompt": f"2 {text}"}),
+                       ("/v1/messages", {"model": MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": f"3 {text}"}]}),
+                       ("/v1/responses", {"model": MODEL, "max_output_tokens": 4, "input": f"4 {text}"})):
+        found = []
+        for tenant in ("a", "a", "b", "b"):
+            a = world.post(path, {**body, "cache_salt": "my own"}, Authorization=f"Bearer {keys[tenant]}")
+            assert a.status == 200, (path, a.body)
+            found.append(usage(a.body, path)[1])
+            assert world.cached(a) == found[-1], (path, tenant)
+            world.settle(pair[0].name)
+        assert found[0] < 2 * BLOCK and found[2] == found[0] and found[1] == found[3] > 100, (path, found)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,9 @@ static CGN_RC secret_read(const char *path, struct digest *out, struct cgn_err *
 	struct cgn_err why;
 	if (!cgn_ok(disk_read_file(path, ISOLATION_FILE_BYTES, &text, &why)))
 		/* The configuration is at fault, so INVALID. */
-		return CGN_FAIL(err, INVALID, "security.isolation_secret_file: %s", why.msg);
+		return CGN_FAIL(err, INVALID,
+			"security.isolation_secret_file: %s; cgn-ctl pki isolation --out FILE makes one",
+			why.msg);
 	if (!cgn_ok(isolation_secret_read(cgn_buf_view(&text), out, &why)))
 		return CGN_FAIL(err, INVALID, "security.isolation_secret_file: %s: %s", path, why.msg);
 	return CGN_OK;

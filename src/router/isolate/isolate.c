@@ -76,9 +76,12 @@ bool gw_isolation_leaks(const struct gw_req *r, const struct view_model *m)
 	return false;
 }
 
-struct cgn_str gw_isolation_put(struct gw_req *r, struct cgn_str name)
+struct cgn_str gw_isolation_name(struct gw_req *r, const struct view_model *m, uint16_t slot,
+	struct cgn_str name)
 {
 	struct cgn_str member = r->prompt.salt_member;
+	if (r->prompt.salt.n == 0 || r->prompt.form || !view_salts(m, slot, r->client.target))
+		return name;
 	char *p = cgn_arena_get(&r->arena, name.n + member.n);
 	if (p == NULL)
 		return (struct cgn_str){member.p - (sizeof NO_NAME - 1), member.n + sizeof NO_NAME - 1};

@@ -9,6 +9,7 @@
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
 #include "router/attempt/verdict.h"
+#include "router/isolate/isolate.h"
 #include "router/plan/queue.h"
 #include "router/worker/breaker.h"
 
@@ -464,7 +465,8 @@ void gw_beside_send(struct gw_req *r)
 	const struct view_node *node = view_node_at(w->view, h->slot);
 	const struct view_name *served = view_served_name(ask.model, h->slot);
 	leg.held = p.cands[p.index].held;
-	if (!body_write(r, &leg, HANDOFF_PREFILL, served->json, &r->body.beside)) {
+	if (!body_write(r, &leg, HANDOFF_PREFILL, gw_isolation_name(r, ask.model, h->slot, served->json),
+		    &r->body.beside)) {
 		h->failed = "no memory for the prefill leg";
 		return;
 	}

@@ -80,7 +80,6 @@ static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, u
 	struct proto_generate *g)
 {
 	const struct view_name *served = view_served_name(m, slot);
-	bool salted = r->prompt.salt.n > 0 && !r->prompt.form && view_salts(m, slot, r->client.target);
 	g->facts.model = served->text;
 	/* a name that JSON has to escape, or that the engine wants after its base model's, can't stand in a form */
 	bool plain = served->json.n == served->text.n + 2;
@@ -88,11 +87,10 @@ static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, u
 	r->plan.renamed = r->prompt.name_n > 0 && other && (plain || !r->prompt.form);
 	struct cgn_str own = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
 	struct cgn_str by = !r->plan.renamed ? own : r->prompt.form ? served->text : served->json;
-	if (salted)
-		by = gw_isolation_put(r, by);
-	if (r->plan.renamed || (salted && r->prompt.name_n > 0))
-		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, by};
-	return salted ? gw_isolation_put(r, served->json) : served->json;
+	struct cgn_str sent = gw_isolation_name(r, m, slot, by);
+	if (r->plan.renamed || (sent.n != by.n && r->prompt.name_n > 0))
+		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, sent};
+	return gw_isolation_name(r, m, slot, served->json);
 }
 
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,

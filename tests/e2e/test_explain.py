@@ -194,7 +194,7 @@ def test_a_client_that_asks_and_leaves_harms_no_other(cluster):
     stop.set()
     for t in threads:
         t.join()
-    assert len(ask(cluster.admin_port, "GET", "/explain?last=100").json()["requests"]) == 100
+    until(lambda: cluster.chat("hello", max_tokens=1).status == 200 and len(ask(cluster.admin_port, "GET", "/explain?last=100").json()["requests"]) == 100, cluster.logs)
 
 
 def test_shadows_agree_with_a_count_by_hand(cluster):
@@ -265,7 +265,7 @@ def test_the_time_of_a_request_by_phase(cluster):
     (one,), (two,) = explain(cluster, "one"), explain(cluster, "two")
     for r in (one, two):
         phases = r["end"]["phases_ms"]
-        assert sum(phases.values()) == pytest.approx(r["end"]["total_ms"], abs=1)
+        assert sum(phases.values()) == pytest.approx(r["end"]["total_ms"], rel=0.03, abs=1)
         assert phases["stream"] > 0 and phases["prefill"] == 0 and r["end"]["stream"]
     assert one["end"]["phases_ms"]["queue"] == 0
     # The second one waited while the first one was answered, but not for all of it.

@@ -227,7 +227,7 @@ def test_open_ports_are_told_of(tmp_path):
     with Cluster(tmp_path) as c:
         r = c.router({"router": {"listen_grpc": f"0.0.0.0:{c.grpc_port}"}, "security": {"insecure": True}})
         c.node("a", *FAST, sections={"security": {"insecure": True}, "agent": {"listen": f"0.0.0.0:{(port := free_port())}", "advertise": f"127.0.0.1:{port}"}})
-        (said,) = r.events("svc.insecure")
+        (said,) = until(lambda: r.events("svc.insecure"), r.log)
         assert f"router.listen_grpc 0.0.0.0:{c.grpc_port}" in said["ports"] and said["level"] == "warn"
         until(lambda: c.states() == {"a": "ready"}, c.logs)
         text = ctl(None, "", c.grpc_port, "cluster", "status").stdout

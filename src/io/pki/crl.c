@@ -139,6 +139,19 @@ static CGN_RC entry_copy(void *arg, const uint8_t *serial, size_t n, time_t when
 	return pki_gnutls(gnutls_x509_crl_set_crt_serial(m->crl, serial, n, when), "add a certificate", err);
 }
 
+/* Copy a list whole, because GnuTLS adds an entry in a time that grows with the list. To a list of version 1, which
+ * other tools make, it cannot add extensions. */
+static CGN_RC crl_copy(gnutls_x509_crl_t from, struct crl_making *m, struct cgn_err *err)
+{
+	gnutls_datum_t der;
+	if (gnutls_x509_crl_get_version(from) < 2 || crl_number(from) == 0)
+		return crl_each(from, entry_copy, m, err);
+	CGN_TRY(pki_gnutls(gnutls_x509_crl_export2(from, GNUTLS_X509_FMT_DER, &der), "copy the list", err));
+	int rc = gnutls_x509_crl_import(m->crl, &der, GNUTLS_X509_FMT_DER);
+	gnutls_free(der.data);
+	return pki_gnutls(rc, "copy the list", err);
+}
+
 struct crl_search {
 	const uint8_t *serial;
 	size_t n;
@@ -203,7 +216,9 @@ static CGN_RC crl_finish(gnutls_x509_crl_t crl, gnutls_x509_crt_t ca, gnutls_x50
 	CGN_TRY(pki_gnutls(gnutls_x509_crl_set_version(crl, 2), "make a list", err));
 	CGN_TRY(pki_gnutls(gnutls_x509_crl_set_this_update(crl, (time_t)when.from), "set its date", err));
 	CGN_TRY(pki_gnutls(gnutls_x509_crl_set_next_update(crl, (time_t)when.to), "set its end", err));
-	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
+	bool named = gnutls_x509_crl_get_authority_key_id(crl, id, &n, NULL) >= 0;
+	n = sizeof id;
+	if (!named && gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
 		CGN_TRY(pki_gnutls(gnutls_x509_crl_set_authority_key_id(crl, id, n), "name the authority",
 			err));
 	return pki_gnutls(gnutls_x509_crl_sign2(crl, ca, key, GNUTLS_DIG_SHA256, 0), "sign the list", err);
@@ -229,7 +244,7 @@ static CGN_RC making_fill(struct crl_making *m, gnutls_x509_crl_t old, const cha
 {
 	CGN_TRY(pki_gnutls(gnutls_x509_crl_init(&m->crl), "make a list", err));
 	if (old != NULL)
-		CGN_TRY(crl_each(old, entry_copy, m, err));
+		CGN_TRY(crl_copy(old, m, err));
 	for (size_t i = 0; serials != NULL && serials[i] != NULL; i++) {
 		bool again = false;
 		for (size_t j = 0; j < i && !again; j++)

@@ -247,7 +247,7 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 		ctl_table_cell(&m.table, "%s/ca.pem", m.dir);
 		ctl_table_cell(&m.table, "%s/ca.key", m.dir);
 		ctl_table_cell(&m.table, "%llu", (unsigned long long)m.days * 10);
-		for (int i = 0; i < 3; i++) /* It names no role, no node and no host. */
+		for (int i = 0; i < 3; i++) /* An authority names no role, no node and no host. */
 			ctl_table_cell(&m.table, "%s", "");
 	}
 	if (cgn_ok(rc))

@@ -150,6 +150,21 @@ def test_a_role_that_does_not_exist_or_allows_no_model(world):
     assert world.models(key) == [] and world.chat(key).status == 404
 
 
+def test_a_key_has_rates_and_budgets_of_its_own(world):
+    slow, rich, both = (json.loads(ctl("key", "create", "--file", world.file, "--limits", limits, "-o", "json"))["key"]
+                        for limits in ("rps=0.001", "2requests/month,5kWh/day", "tokens_per_minute=100000,9requests/month"))
+    euro, _ = world.key("--limits", "1EUR/day")  # The router has read the others too.
+    assert [world.chat(slow).status for _ in range(2)] == [200, 429] and "API key" in world.said
+    assert [world.chat(rich).status for _ in range(3)] == [200, 200, 429]
+    assert world.code(world.chat(rich)) == (429, "insufficient_quota") and "2 requests/month" in world.said
+    r = world.chat(both)
+    assert r.status == 200 and (r.headers["x-ratelimit-limit-tokens"], r.headers["x-budget-limit"]) == ("100000", "9 requests/month")
+    assert world.code(world.chat(euro)) == (403, "wrong_currency")
+    for bad, says in (("rps=fast", "rps takes"), ("5apples/day", "5apples/day"), ("burst=3", "limits are"), ("rps=1, 5USD/day", "without spaces")):
+        assert says in ctl("key", "create", "--file", world.file, "--limits", bad, code=2), bad
+    assert "2requests/month,5kWh/day" in ctl("key", "ls", "--file", world.file)
+
+
 def test_two_different_keys_are_refused(world):
     one, _ = world.key()
     two, _ = world.key()

@@ -162,6 +162,11 @@ static void lines_that_are_wrong_are_named(void **state)
 		{"a " HASH_A " chat " WHEN " expires=tomorrow", "keys:1: expires= does not take"},
 		{"a " HASH_A " chat " WHEN " expires=2026-13-01T00:00:00Z", "keys:1: expires= does not take"},
 		{"a " HASH_A " chat " WHEN " locked= name", "keys:1: locked= does not take"},
+		{"a " HASH_A " chat " WHEN " limits=rps=fast", "keys:1: limits=: rps takes"},
+		{"a " HASH_A " chat " WHEN " limits=rps=1,rps=2", "keys:1: limits=: limits are"},
+		{"a " HASH_A " chat " WHEN " limits=", "keys:1: limits=: "},
+		{"a " HASH_A " chat " WHEN " limits=5USD/day,", "keys:1: limits=: "},
+		{"a " HASH_A " chat " WHEN " limits=tokens_per_minute=0", "tokens_per_minute takes"},
 		{"a " HASH_A " chat " WHEN
 		 " 0123456789012345678901234567890123456789012345678901234567890123x",
 			"name has at most"},
@@ -189,6 +194,7 @@ static void a_new_key_survives_its_file(void **state)
 		.tenant = "acme",
 		.models = "llama-*,qwen",
 		.role = "night-shift",
+		.limits = "rps=0.5,5USD/day,3kWh/month",
 		.expires = 1769846400,
 		.locked = 1769846401};
 	char secret[AUTH_SECRET_MAX];
@@ -265,7 +271,7 @@ static void many_keys_are_all_found(void **state)
 		assert_memory_equal(&key, &line, sizeof key);
 		assert_int_equal(key.scopes, 1 + i % 7);
 	}
-	assert_true(auth_keys_bytes(k) < MANY * (76 + strlen("key-19999") + 16) + 4096);
+	assert_true(auth_keys_bytes(k) < MANY * (78 + strlen("key-19999") + 16) + 4096);
 	auth_keys_unref(&k);
 	cgn_buf_fini(&text);
 	free(secrets);

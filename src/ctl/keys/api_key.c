@@ -90,6 +90,7 @@ static CGN_RC key_describe(const struct ctl_args *a, struct auth_key *key, struc
 	CGN_TRY(text_take(a, "--name", key->name, sizeof key->name, err));
 	CGN_TRY(text_take(a, "--tenant", key->tenant, sizeof key->tenant, err));
 	CGN_TRY(text_take(a, "--models", key->models, sizeof key->models, err));
+	CGN_TRY(text_take(a, "--limits", key->limits, sizeof key->limits, err));
 	CGN_TRY(text_take(a, "--role", key->role, sizeof key->role, err));
 	if (expires != NULL)
 		CGN_TRY(time_read("--expires", expires, &key->expires, err));
@@ -290,8 +291,8 @@ static void end_put(const struct auth_key *k, uint64_t now, struct cgn_buf *out)
 
 CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 {
-	static const char *const columns[] = {"ID", "TENANT", "SCOPES", "ROLE", "MODELS", "CREATED", "ENDS",
-		"NAME"};
+	static const char *const columns[] = {"ID", "TENANT", "SCOPES", "ROLE", "MODELS", "LIMITS", "CREATED",
+		"ENDS", "NAME"};
 	uint64_t now = cgn_clock_wall_ms() / 1000;
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0};
@@ -312,6 +313,7 @@ CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 		ctl_table_cell(&t, "%s", cgn_buf_z(&scopes));
 		ctl_table_cell(&t, "%s", k.role);
 		ctl_table_cell(&t, "%s", k.models);
+		ctl_table_cell(&t, "%s", k.limits);
 		ctl_table_cell(&t, "%s", k.created);
 		ctl_table_cell(&t, "%s", cgn_buf_z(&end));
 		ctl_table_cell(&t, "%s", k.name);

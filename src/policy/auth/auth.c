@@ -10,7 +10,7 @@
 #define SECRET_PREFIX "cgn_"
 #define HASH_PREFIX   "sha256:"
 
-static const char *const attributes[] = {"tenant", "expires", "locked", "models", "role"};
+static const char *const attributes[] = {"tenant", "expires", "locked", "limits", "models", "role"};
 
 static const struct {
 	const char *text;
@@ -121,6 +121,19 @@ static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])
 	return hex_get(&b, (struct cgn_str){s.p + lead, s.n - lead}) && b.n == AUTH_HASH_BYTES;
 }
 
+static CGN_RC limits_read(struct auth_place at, struct cgn_str value, struct auth_key *key,
+	struct cgn_err *err)
+{
+	struct auth_limits parsed;
+	struct cgn_err why;
+	if (value.n == 0)
+		return CGN_FAIL(err, INVALID, "%s:%u: limits=: no limit follows", at.file, at.line);
+	if (!cgn_ok(auth_limits_parse(value, &parsed, &why)))
+		return CGN_FAIL(err, INVALID, "%s:%u: limits=: %s", at.file, at.line, why.msg);
+	(void)cgn_str_copyz(key->limits, sizeof key->limits, value);
+	return CGN_OK;
+}
+
 /* Take the value of ATTRIBUTE=VALUE. */
 static CGN_RC attribute_read(struct auth_place at, struct cgn_str name, struct cgn_str value,
 	struct auth_key *key, struct cgn_err *err)
@@ -133,6 +146,8 @@ static CGN_RC attribute_read(struct auth_place at, struct cgn_str name, struct c
 	else if (cgn_str_is(name, "models"))
 		fine = is_plain(value, AUTH_MODELS_MAX) &&
 			cgn_str_copyz(key->models, sizeof key->models, value);
+	else if (cgn_str_is(name, "limits"))
+		return limits_read(at, value, key, err);
 	else
 		fine = auth_time_parse(value, cgn_str_is(name, "expires") ? &key->expires : &key->locked);
 	if (fine)
@@ -218,6 +233,7 @@ void auth_key_format(const struct auth_key *key, struct cgn_buf *out)
 	text_put(out, "tenant", key->tenant);
 	text_put(out, "role", key->role);
 	text_put(out, "models", key->models);
+	text_put(out, "limits", key->limits);
 	time_put(out, "expires", key->expires);
 	time_put(out, "locked", key->locked);
 	cgn_buf_fmt(out, "%s%s\n", key->name[0] != '\0' ? " " : "", key->name);
@@ -250,7 +266,7 @@ CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err)
 	struct cgn_str first = cgn_str_split(&rest, '=');
 	if (!name_is_ok(name) || (first.n < name.n && is_attribute(first)))
 		return CGN_FAIL(err, INVALID,
-			"a key's name has at most %d printable bytes, and does not begin with tenant=, expires=, locked=, models= or role=",
+			"a key's name has at most %d printable bytes, and does not begin with tenant=, expires=, locked=, limits=, models= or role=",
 			AUTH_NAME_MAX);
 	if (key->tenant[0] != '\0' && !tenant_is_ok(cgn_str_of(key->tenant)))
 		return CGN_FAIL(err, INVALID,
@@ -262,7 +278,8 @@ CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err)
 	if (key->models[0] != '\0' && !is_plain(cgn_str_of(key->models), AUTH_MODELS_MAX))
 		return CGN_FAIL(err, INVALID,
 			"models are patterns with commas between them, without spaces: llama-*,qwen");
-	return CGN_OK;
+	struct auth_limits parsed;
+	return auth_limits_parse(cgn_str_of(key->limits), &parsed, err);
 }
 
 CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], uint64_t created_unix, struct auth_key *key,

@@ -9,7 +9,7 @@
  *
  * tenant=NAME groups keys: the settings of [tenants."acme"] apply to all of them together. A key without a tenant is its
  * own tenant, named by its id. expires=TIME ends it. locked=TIME: it is refused, since then. models=LIST: patterns of the
- * models that it may use. role=NAME: the role of its holder; without one, the scopes say what it may do.
+ * models that it may use. limits=LIST: its own rates and budgets (struct auth_limits). role=NAME: the role of its holder; without one, the scopes say what it may do.
  *
  * Keys have 256 random bits, so an attacker cannot guess them from their plain hash. */
 #pragma once
@@ -21,6 +21,7 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 #include "base/digest/digest.h"
+#include "policy/budget/budget.h"
 
 #define AUTH_HASH_BYTES   32
 #define AUTH_ID_MAX       32
@@ -28,6 +29,7 @@
 #define AUTH_TENANT_MAX   64
 #define AUTH_ROLE_MAX     64
 #define AUTH_MODELS_MAX   1024 /* Bytes of the list of models. */
+#define AUTH_LIMITS_MAX   512  /* Bytes of the list of limits. */
 #define AUTH_NO_TENANT    "-"  /* The tenant of requests that need no key. */
 #define AUTH_SECRET_BYTES 32   /* Bytes of randomness in a key. */
 #define AUTH_SECRET_MAX   64   /* Bytes of a key's text, NUL included. */
@@ -49,6 +51,7 @@ struct auth_key {
 	char name[AUTH_NAME_MAX + 1];
 	char role[AUTH_ROLE_MAX + 1];     /* Empty: the scopes count. */
 	char models[AUTH_MODELS_MAX + 1]; /* Patterns (cgn_str_glob) with commas between them; empty: all. */
+	char limits[AUTH_LIMITS_MAX + 1]; /* For auth_limits_parse; empty: none. */
 	uint64_t expires, locked;         /* Unix seconds; 0: never. */
 };
 
@@ -59,7 +62,7 @@ struct auth_keys; /* Immutable and counted: any thread may use it. */
  *
  * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
  *
- * Memory: 80 bytes per key, its texts (id, tenant, name, role, models), and 8 to 16 bytes of the table. While the file is
+ * Memory: 82 bytes per key, its texts (id, tenant, name, role, models, limits), and 8 to 16 bytes of the table. While the file is
  * parsed the text and 8 to 16 bytes per key are in memory too. */
 CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
 	struct auth_keys **out, struct cgn_err *err);
@@ -88,7 +91,16 @@ const char *auth_key_tenant(const struct auth_key *key);
 
 /* Does the list of patterns (auth_key.models) have one for |model|? An empty list has all. */
 bool auth_models_have(struct cgn_str models, struct cgn_str model);
-/* CGN_INVALID: a line cannot hold the texts of |key| (name, tenant, role, models). */
+/* Limits of one key, beside its tenant's. 0: those of router.rate_limit. */
+struct auth_limits {
+	uint64_t rps_thousandths; /* Requests in 1000 seconds. */
+	uint32_t tokens_per_minute;
+	struct budget_set budgets;
+};
+/* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month": each may be left out. CGN_INVALID says what is wrong. */
+CGN_RC auth_limits_parse(struct cgn_str text, struct auth_limits *out, struct cgn_err *err);
+
+/* CGN_INVALID: a line cannot hold the texts of |key| (name, tenant, role, models, limits). */
 CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err);
 /* Make a key from |entropy|: id, hash and created of |key|, which passes auth_key_check. |secret| gets the text for the
  * user, which is shown once. */

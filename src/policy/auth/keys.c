@@ -12,12 +12,12 @@
 #define KEYS_TAG   0xa074e401U
 #define TIME_BYTES 20 /* 2026-01-31T08:00:00Z */
 
-/* A key as the set keeps it; the text is id, tenant, name, role and models without terminators. */
+/* A key as the set keeps it; the text is id, tenant, name, role, models and limits without terminators. */
 struct packed_key {
 	uint8_t hash[AUTH_HASH_BYTES];
 	uint8_t scopes, n_id, n_tenant, n_name, n_role;
-	uint8_t n_models[2];           /* Unaligned, as the next two. */
-	uint8_t expires[8], locked[8]; /* Unix seconds. */
+	uint8_t n_models[2], n_limits[2]; /* Unaligned, as the next two. */
+	uint8_t expires[8], locked[8];    /* Unix seconds. */
 	char created[TIME_BYTES];
 	char text[];
 };
@@ -137,8 +137,9 @@ static void key_pack(struct auth_keys *k, const struct auth_key *key)
 		.n_tenant = (uint8_t)strlen(key->tenant),
 		.n_name = (uint8_t)strlen(key->name),
 		.n_role = (uint8_t)strlen(key->role)};
-	uint16_t n_models = (uint16_t)strlen(key->models);
+	uint16_t n_models = (uint16_t)strlen(key->models), n_limits = (uint16_t)strlen(key->limits);
 	memcpy(head.n_models, &n_models, sizeof n_models);
+	memcpy(head.n_limits, &n_limits, sizeof n_limits);
 	memcpy(head.expires, &key->expires, sizeof head.expires);
 	memcpy(head.locked, &key->locked, sizeof head.locked);
 	memcpy(head.hash, key->hash, sizeof head.hash);
@@ -150,6 +151,7 @@ static void key_pack(struct auth_keys *k, const struct auth_key *key)
 	text_add(k, key->name, head.n_name);
 	text_add(k, key->role, head.n_role);
 	text_add(k, key->models, n_models);
+	text_add(k, key->limits, n_limits);
 }
 
 static CGN_RC key_add(struct parse *p, const struct auth_key *key, struct cgn_err *err)
@@ -280,9 +282,10 @@ void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out)
 	CGN_MUST(i < k->n);
 	const struct packed_key *from = packed_at(k, i);
 	const char *tenant = from->text + from->n_id, *name = tenant + from->n_tenant;
-	uint16_t n_models;
+	uint16_t n_models, n_limits;
 	*out = (struct auth_key){.scopes = from->scopes};
 	memcpy(&n_models, from->n_models, sizeof n_models);
+	memcpy(&n_limits, from->n_limits, sizeof n_limits);
 	memcpy(&out->expires, from->expires, sizeof out->expires);
 	memcpy(&out->locked, from->locked, sizeof out->locked);
 	memcpy(out->hash, from->hash, sizeof out->hash);
@@ -292,6 +295,7 @@ void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out)
 	memcpy(out->name, name, from->n_name);
 	memcpy(out->role, name + from->n_name, from->n_role);
 	memcpy(out->models, name + from->n_name + from->n_role, n_models);
+	memcpy(out->limits, name + from->n_name + from->n_role + n_models, n_limits);
 }
 
 bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id, struct auth_key *out)

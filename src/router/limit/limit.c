@@ -83,6 +83,12 @@ static void limits_add(struct gw_limits *l, const struct gw_req *r, enum limit_s
 			tokens_reserved(r, rates->tokens.burst));
 }
 
+/* Return the rates of the request's key, or of all keys and addresses. */
+static const struct gw_rates *rates_own(const struct gw_req *r)
+{
+	return r->identity.rates != NULL ? r->identity.rates : &r->w->rules->rates;
+}
+
 static struct gw_limits *limits_of(const struct gw_req *r)
 {
 	const struct gw_rules *rules = r->w->rules;
@@ -94,7 +100,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 	l->tag = LIMITS_TAG;
 	l->w = r->w;
 	if (r->identity.key_id != NULL) {
-		limits_add(l, r, LIMIT_KEY, cgn_str_of(r->identity.key_id), &rules->rates);
+		limits_add(l, r, LIMIT_KEY, cgn_str_of(r->identity.key_id), rates_own(r));
 	} else {
 		net_addr_group(r->client.peer, address);
 		limits_add(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
@@ -106,7 +112,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 
 static bool limit_applies(const struct gw_req *r)
 {
-	const struct gw_rates *own = &r->w->rules->rates,
+	const struct gw_rates *own = rates_own(r),
 			      *all = &gw_rules_tenant(r->w->rules, r->identity.tenant)->rates;
 	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
 		limit_is_set(&all->tokens) || gw_budgets_apply(r);

@@ -45,6 +45,35 @@ static bool roles_find(struct gw_req *r, const struct auth_key *key)
 	return false;
 }
 
+/* Set the key's own rates and budgets. */
+static bool limits_find(struct gw_req *r, const struct auth_key *key)
+{
+	if (key->limits[0] == '\0')
+		return true;
+	struct gw_rates *rates = cgn_arena_get(&r->arena, sizeof *rates);
+	struct auth_limits *own = cgn_arena_get(&r->arena, sizeof *own);
+	if (rates == NULL || own == NULL || !cgn_ok(auth_limits_parse(cgn_str_of(key->limits), own, NULL))) {
+		(void)gw_refuse_no_memory(r, "memory");
+		return false;
+	}
+	const char *currency = budget_set_currency(&own->budgets);
+	if (currency != NULL && strcmp(currency, r->w->rules->currency) != 0) {
+		(void)gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "wrong_currency", .reason = "auth"},
+			"the API key has a budget in %s, and router.currency is %s", currency,
+			r->w->rules->currency);
+		return false;
+	}
+	*rates = r->w->rules->rates;
+	if (own->rps_thousandths > 0)
+		rates->requests = limit_per_second((double)own->rps_thousandths / 1000, 0);
+	if (own->tokens_per_minute > 0)
+		rates->tokens = limit_per_minute(own->tokens_per_minute);
+	r->identity.rates = rates;
+	r->identity.budgets = &own->budgets;
+	return true;
+}
+
 static enum gw_step scope_check(struct gw_req *r, const struct auth_key *key)
 {
 	unsigned scope = r->client.route->scope;
@@ -79,7 +108,8 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	r->identity.models = cgn_arena_strz(&r->arena, cgn_str_of(key.models));
 	if (r->identity.key_id == NULL || r->identity.tenant.p == NULL || r->identity.models == NULL)
 		return gw_refuse_no_memory(r, "memory");
-	return key_lives(r, &key) && roles_find(r, &key) ? scope_check(r, &key) : STEP_AGAIN;
+	return key_lives(r, &key) && roles_find(r, &key) && limits_find(r, &key) ? scope_check(r, &key)
+										 : STEP_AGAIN;
 }
 
 /* ---- models ---- */

@@ -63,15 +63,17 @@ struct gw_client {
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 
+struct gw_rates;
 /* The client's identity, by its key. */
 struct gw_identity {
 	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
 	const char *key_id;                    /* for the log; NULL: no key */
 	struct cgn_str tenant;                 /* tenant of the key; "-": no keys are asked for */
 	unsigned scopes;
-	bool two_keys;                    /* The fields show different keys. */
-	uint64_t roles;                   /* As principal.roles, for model.use. */
-	const char *models;               /* Patterns of the key's models; empty: all; NULL: no key. */
+	bool two_keys;                /* The fields show different keys. */
+	uint64_t roles;               /* As principal.roles, for model.use. */
+	const char *models;           /* Patterns of the key's models; empty: all; NULL: no key. */
+	const struct gw_rates *rates; /* rates of the key, in the request's arena; NULL: those of all keys */
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 

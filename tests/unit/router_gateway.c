@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A gateway worker on its own thread between a client and scripted agents, all in one process. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,13 +14,16 @@
 #include "base/digest/digest.h"
 #include "base/json/json.h"
 #include "base/log/log.h"
+#include "disk_folder.h"
 #include "io/disk/disk.h"
 #include "io/grpc/grpc_priv.h"
 #include "io/http/server_priv.h"
 #include "io/net/addr.h"
 #include "router/account/account.h"
+#include "router/account/usage.h"
 #include "router/client/gateway.h"
 #include "router/control/watch.h"
+#include "router/limit/budgets.h"
 #include "router/limit/limit_priv.h"
 #include "toy_tokenizer.h"
 
@@ -1769,6 +1773,74 @@ static void a_body_that_the_pool_reads_outlives_its_client(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* ---- budgets and usage, shared by threads ---- */
+
+#define SPEND_THREADS 8
+#define SPEND_ROUNDS  500
+#define SPEND_BUDGET  1000 /* Less than all of them ask for. */
+
+struct spending {
+	struct gw_budgets *budgets;
+	struct gw_usage *usage;
+	struct budget_set set;
+	_Atomic unsigned granted;
+};
+
+static void *spend_all(void *arg)
+{
+	struct spending *s = arg;
+	const struct budget_amounts want = {.v = {[BUDGET_REQUESTS] = 1, [BUDGET_TOKENS] = 10}},
+				    used = {.v = {[BUDGET_REQUESTS] = 1, [BUDGET_TOKENS] = 4}};
+	const struct billing_names names = {CGN_STR("acme"), CGN_STR("k"), CGN_STR("m")};
+	for (unsigned i = 0; i < SPEND_ROUNDS; i++) {
+		struct budget_answer a;
+		struct budget_held h;
+		if (!gw_budgets_reserve(s->budgets, CGN_STR("t:acme"), &s->set, &want, &a, &h))
+			continue;
+		atomic_fetch_add(&s->granted, 1);
+		gw_budgets_return(s->budgets, CGN_STR("t:acme"), &h, &used);
+		gw_usage_add(s->usage, &names, &(struct billing_amounts){.requests = 1, .input = 4});
+	}
+	return NULL;
+}
+
+static void threads_spend_one_budget_exactly(void **state)
+{
+	(void)state;
+	struct spending s = {.granted = 0};
+	struct cgn_loop *l = NULL;
+	pthread_t threads[SPEND_THREADS];
+	struct budget_account a;
+	struct cgn_buf csv = {0};
+	char dir[] = "/tmp/cgn-spend-XXXXXX", path[64];
+	const struct billing_query q = {0, UINT64_MAX, BILLING_BY_TENANT, BILLING_STEP_ALL, "USD"};
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof path, "%s/b", dir);
+	assert_true(cgn_ok(cgn_loop_new(&l, NULL)));
+	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
+	assert_true(cgn_ok(gw_usage_open(l, path, &s.usage, NULL)));
+	assert_true(cgn_ok(budget_set_add(&s.set, CGN_STR("1000 requests/month"), NULL)));
+	for (unsigned i = 0; i < SPEND_THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, spend_all, &s), 0);
+	for (unsigned i = 0; i < SPEND_THREADS; i++)
+		(void)pthread_join(threads[i], NULL);
+	assert_int_equal(s.granted, SPEND_BUDGET);
+	assert_true(gw_budgets_get(s.budgets, CGN_STR("t:acme"), &a));
+	assert_true(a.spells[BUDGET_MONTH][0].spent.v[BUDGET_TOKENS] == 4 * SPEND_BUDGET);
+	assert_true(cgn_ok(gw_usage_report(s.usage, &q, true, &csv, NULL)));
+	assert_non_null(strstr(cgn_buf_z(&csv), "\"acme\",1000,0,4000,"));
+	gw_budgets_close(&s.budgets);
+	gw_usage_close(&s.usage);
+	/* The file has what was spent. */
+	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
+	assert_true(gw_budgets_get(s.budgets, CGN_STR("t:acme"), &a));
+	assert_true(a.spells[BUDGET_MONTH][0].spent.v[BUDGET_REQUESTS] == SPEND_BUDGET);
+	gw_budgets_close(&s.budgets);
+	cgn_loop_free(&l);
+	cgn_buf_fini(&csv);
+	disk_folder_remove(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1816,6 +1888,7 @@ int main(void)
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(what_waits_for_the_pool_is_bounded),
 		cmocka_unit_test(a_body_that_the_pool_reads_outlives_its_client),
+		cmocka_unit_test(threads_spend_one_budget_exactly),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

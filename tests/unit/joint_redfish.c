@@ -486,7 +486,7 @@ static void test_settings_that_cannot_work(void **state)
 	static const struct {
 		struct redfish_bmc_cfg cfg;
 		const char *why;
-	} rows[] = {{{.url = "bmc.example"}, "is no URL of a BMC"},
+	} rows[] = {{{.url = "bmc.example"}, "a BMC is at https://HOST"},
 		{{.url = "https://bmc.example/api"}, "/redfish/v1"},
 		{{.url = "https://bmc.example", .user = "cgn"}, "password"},
 		{{.url = "https://bmc.example", .fingerprint = "xyz"}, "fingerprint"},

@@ -311,7 +311,7 @@ static const struct {
 	{"[engine]\nsim = 3\n", {"unknown key engine.sim"}},
 	{"[engine]\nn_ctxt = 3\n", {"unknown key engine.n_ctxt", "did you mean n_ctx?"}},
 	{"[engine]\nmanaged = true\n", {"c.toml:2:11: managed = true is not for kind openai_compat"}},
-	{"[engine]\nurl = 'ftp://somewhere'\n", {"engine url is \"ftp://somewhere\""}},
+	{"[engine]\nurl = 'ftp://somewhere'\n", {"engine url must be http://"}},
 	{"[[engines]]\nname='a'\n[[engines]]\nname='a'\n", {"c.toml:4:6: two engines are called \"a\""}},
 	{"[models]\nm = 5\n", {"models.m is a whole number, must be written [models.\"NAME\"]"}},
 	{"[models.\"\"]\n", {"a model's name has 1 to 256 bytes"}},

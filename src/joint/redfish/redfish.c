@@ -129,9 +129,8 @@ static struct webclient_cfg client_cfg(const struct redfish_bmc_cfg *cfg)
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 {
 	struct engine_url url;
-	if (!cgn_ok(engine_url_parse(cfg->url, &url, NULL)))
-		return CGN_FAIL(err, INVALID, "\"%s\" is no URL of a BMC: https://HOST or https://HOST:PORT",
-			cfg->url);
+	CGN_TRY(cgn_err_of(engine_url_parse(cfg->url, &url, err),
+		"a BMC is at https://HOST or https://HOST:PORT", err));
 	if (url.base[0] != '\0' && strcmp(url.base, "/redfish") != 0 && strcmp(url.base, "/redfish/v1") != 0)
 		return CGN_FAIL(err, INVALID, "\"%s\": a BMC's documents begin at /redfish/v1, not at %s",
 			cfg->url, url.base);

@@ -180,9 +180,8 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 			"%s: managed = true is not for kind openai_compat, which may be any program; start it yourself and give its url, or name its kind",
 			engine_origin(c, i, "managed"));
 	if (!is_http_url(e->url))
-		return CGN_FAIL(err, INVALID,
-			"%s: engine url is \"%.100s\", must be http://host:port or https://host:port",
-			engine_origin(c, i, "url"), e->url);
+		return CGN_FAIL(err, INVALID, "%s: engine url must be http://host:port or https://host:port",
+			engine_origin(c, i, "url"));
 	CGN_TRY(check_kv_events(c, i, err));
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->engines[j].name, e->name) == 0)

@@ -3,11 +3,13 @@
 
 #include "policy/engine/engine.h"
 
+/* What stands before '@' may be a password, and is not shown. */
 static CGN_RC url_invalid(const char *url, const char *what, struct cgn_err *err)
 {
+	const char *at = strrchr(url, '@');
 	return CGN_FAIL(err, INVALID,
-		"engine.url \"%.200s\": %s; it looks like http://127.0.0.1:8000 or https://host/v1", url,
-		what);
+		"the URL \"%s%.200s\": %s; it looks like http://127.0.0.1:8000 or https://host/v1",
+		at != NULL ? "..." : "", at != NULL ? at : url, what);
 }
 
 /* True for an API version, such as "v1" or "v2beta". */
@@ -51,8 +53,8 @@ static CGN_RC url_authority(const char *url, struct cgn_str s, struct engine_url
 	bool v6 = s.n > 0 && s.p[0] == '[';
 	uint64_t n = u->tls ? 443 : 80;
 	if (memchr(s.p, '@', s.n) != NULL)
-		return url_invalid(url, "a user name or password does not belong there (use api_key_file)",
-			err);
+		return url_invalid(url,
+			"a user name or password does not belong there: it has a setting of its own", err);
 	if (v6) {
 		s.p++;
 		s.n--;

@@ -24,14 +24,14 @@ CGN_RC login_open(const struct config *cfg, struct access *access, struct login 
 CGN_RC login_reload(struct login *l, const struct config *cfg, struct cgn_err *err);
 void login_close(struct login **take);
 
-/* What a request shows. */
+/* A request shows this. */
 struct login_shown {
 	struct cgn_str from;              /* "host:port" or "unix" */
-	struct cgn_str common_name, uris; /* Of its certificate; empty: none. */
+	struct cgn_str common_name, uris; /* The names in its certificate; empty: none. */
 	struct cgn_str authorization;     /* Field of the head; empty: none. */
 };
 struct login_caller {
-	struct principal who; /* Its texts are those of login_shown, or of |key|. */
+	struct principal who; /* Borrows from login_shown and |key|. */
 	struct auth_key key;
 	unsigned retry_s; /* CGN_OVERLOADED: seconds until the next attempt is judged. */
 };

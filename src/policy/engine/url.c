@@ -3,7 +3,7 @@
 
 #include "policy/engine/engine.h"
 
-/* What stands before '@' may be a password, and is not shown. */
+/* Shows nothing that stands before '@', as it may be a password. */
 static CGN_RC url_invalid(const char *url, const char *what, struct cgn_err *err)
 {
 	const char *at = strrchr(url, '@');

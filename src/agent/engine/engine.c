@@ -108,7 +108,7 @@ void engine_check(const struct config *cfg, const struct config_engine *ce, stru
 	struct engine_url url;
 	struct cgn_str key;
 	struct cgn_err err;
-	svc_problem(out, engine_url_parse(ce->url, &url, &err), &err);
+	svc_problem(out, cgn_err_of(engine_url_parse(ce->url, &url, &err), "engine.url", &err), &err);
 	svc_check_tls(out, "engine.", &tls);
 	if (ce->api_key_file != NULL)
 		svc_problem(out, key_of(ce->api_key_file, &text, &key, &err), &err);
@@ -171,7 +171,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	engine_load_init(e);
 	CGN_TRY(engine_models_init(e, ce, err));
 	CGN_TRY(engine_residency_init(e, err));
-	CGN_TRY(engine_url_parse(ce->url, &e->url, err));
+	CGN_TRY(cgn_err_of(engine_url_parse(ce->url, &e->url, err), "engine.url", err));
 	if (ce->api_key_file != NULL)
 		CGN_TRY(read_key(e, ce->api_key_file, err));
 	CGN_TRY(engine_process_open(e, cfg, ce, err));

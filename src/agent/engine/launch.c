@@ -87,7 +87,7 @@ static CGN_RC print_one(const struct config *cfg, const struct config_engine *ce
 	struct engine_launch plan = {.arena = &arena};
 	struct engine_url url;
 	cgn_arena_init(&arena, ENGINE_PLAN_BYTES);
-	CGN_TRY(engine_url_parse(ce->url, &url, err));
+	CGN_TRY(cgn_err_of(engine_url_parse(ce->url, &url, err), "engine.url", err));
 	CGN_TRY(engine_plan(cfg, ce, &url, &plan, err));
 	engine_launch_put(&plan, o);
 	return CGN_OK;

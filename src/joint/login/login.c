@@ -116,7 +116,7 @@ static bool key_shown(struct cgn_str authorization, struct cgn_buf *out)
 		return !out->bad;
 	if (!cgn_str_eq_nocase(scheme, CGN_STR("basic")) || !base64_get(out, rest) || out->bad)
 		return false;
-	const char *colon = memchr(out->p, ':', out->n);
+	const char *colon = out->n == 0 ? NULL : memchr(out->p, ':', out->n);
 	if (colon == NULL)
 		return false;
 	size_t user = (size_t)(colon + 1 - out->p);

@@ -482,10 +482,10 @@ bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r)
 
 bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
 {
-	if (!svc_admin_from_page(h, r) || !svc_admin_same_site(h, r))
+	if (!svc_admin_from_page(h, r))
 		return false;
 	if (r->call != NULL && r->call->caller.who.kind != IDENTITY_NONE)
-		return true;
+		return svc_admin_same_site(h, r);
 	if (r->call == NULL || !identity_is_local(svc_admin_peer(r->call)))
 		svc_admin_error(r, 403, "not_this_machine",
 			"without a certificate or key, changes are taken from this machine only: tunnel the port (ssh -L), or use cgn-ctl");
@@ -494,7 +494,7 @@ bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
 		svc_admin_error(r, 403, "not_direct",
 			"changes are taken by the address of this machine or localhost, not through a proxy or another name");
 	else
-		return true;
+		return svc_admin_same_site(h, r);
 	return false;
 }
 

@@ -54,7 +54,8 @@ static CGN_RC url_authority(const char *url, struct cgn_str s, struct engine_url
 	uint64_t n = u->tls ? 443 : 80;
 	if (memchr(s.p, '@', s.n) != NULL)
 		return url_invalid(url,
-			"a user name or password does not belong there: it has a setting of its own", err);
+			"a user name or password does not belong there (api_key_file, or the setting for a password, takes it)",
+			err);
 	if (v6) {
 		s.p++;
 		s.n--;

@@ -170,6 +170,7 @@ static void router_stop(void **take)
 	free(r->workers);
 	gw_admission_close(&r->shared.admission);
 	router_control_close(r);
+	router_key_use_close(r);
 	router_keys_close(r);
 	router_access_close(r);
 	router_price_close(r);
@@ -251,6 +252,14 @@ static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 	return gw_usage_open(r->loop, path, &r->shared.usage, err);
 }
 
+static CGN_RC keys_open(struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	CGN_TRY(router_keys_open(r, err));
+	CGN_TRY(state_path(r, "key-use", path, err));
+	return router_key_use_open(r, path, err);
+}
+
 static CGN_RC router_open(struct router *r, struct cgn_err *err)
 {
 	CGN_TRY(gateway_tls(r, err));
@@ -275,7 +284,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(router_access_open(r, err));
-	CGN_TRY(router_keys_open(r, err));
+	CGN_TRY(keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));
 	CGN_TRY(router_rules_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,

@@ -188,6 +188,35 @@ def test_two_different_keys_are_refused(world):
         assert ask(*fields)[0] == 200, fields
 
 
+def test_when_a_key_was_used_last(tmp_path):
+    """A router remembers it over a reload of the keys and over a restart."""
+    file = tmp_path / "keys"
+    key, idle = (json.loads(ctl("key", "create", "--file", file, "--name", n, "-o", "json")) for n in ("used", "idle"))
+
+    def used(c):
+        return {r["id"]: r["last_used"] for r in json.loads(ctl("key", "ls", "--file", file, "--admin", f"127.0.0.1:{c.admin_port}", "-o", "json"))}
+    with Cluster(tmp_path) as c:
+        r = c.router({"router": {"worker_threads": 1}, "auth": {"enabled": True, "api_keys_file": str(file)}})
+        assert used(c) == {key["id"]: "never", idle["id"]: "never"}
+        c.ask("GET", "/v1/models", None, {"Authorization": f"Bearer {key['key']}"})
+        seen = used(c)
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", seen[key["id"]]) and seen[idle["id"]] == "never"
+        n = len(r.events("router.keys"))
+        ctl("key", "lock", idle["id"], "--file", file)
+        until(lambda: len(r.events("router.keys")) > n, r.log)
+        assert used(c) == seen
+        assert r.stop() == 0
+        r.start()
+        until(lambda: c.listens(c.admin_port, r), r.log)
+        assert used(c) == seen
+        assert r.stop() == 0
+        (kept,) = tmp_path.glob("state/*.key-use")
+        kept.write_text(kept.read_text().replace(key["id"], "x" * 8))
+        r.start()
+        until(lambda: c.listens(c.admin_port, r), r.log)
+        assert set(used(c).values()) == {"never"} and list(tmp_path.glob("state/*.key-use.bad"))
+
+
 def test_what_may_i(world, tmp_path):
     config = tmp_path / "c.toml"
     config.write_text(toml({'roles."students"': {"allow": ["model.use:s*"]}, "auth": {"api_keys_file": str(world.file)}}))

@@ -226,6 +226,28 @@ static void a_new_key_survives_its_file(void **state)
 	}
 }
 
+static void the_last_use_is_kept(void **state)
+{
+	(void)state;
+	struct cgn_err err;
+	struct auth_key key;
+	struct cgn_buf lines = {0};
+	struct auth_keys *k = keys_of("a " HASH_A " chat " WHEN "\nb " HASH_B " chat " WHEN "\n");
+	assert_true(auth_keys_used_at(k, 0) == 0 && auth_keys_uses(k) == 0);
+	assert_true(auth_keys_use(k, CGN_STR("password"), 1000, &key) && strcmp(key.id, "a") == 0);
+	assert_false(auth_keys_use(k, CGN_STR("nothing"), 1000, &key));
+	assert_true(auth_keys_use(k, CGN_STR("password"), 1001, &key)); /* So soon after, nothing is noted. */
+	assert_true(
+		auth_keys_used_at(k, 0) == 1000 && auth_keys_used_at(k, 1) == 0 && auth_keys_uses(k) == 1);
+	auth_keys_used_put(k, &lines);
+	assert_string_equal(cgn_buf_z(&lines), "a 1000\n");
+	assert_true(cgn_ok(auth_keys_used_read(k,
+		CGN_STR("a 999\nb 7\nc 5\n\nb\nb x\nb 99999999999999\n a 2000"), &err)));
+	assert_true(auth_keys_used_at(k, 0) == 1000 && auth_keys_used_at(k, 1) == 7);
+	auth_keys_unref(&k);
+	cgn_buf_fini(&lines);
+}
+
 static void attributes_stand_before_the_name(void **state)
 {
 	(void)state;
@@ -271,7 +293,7 @@ static void many_keys_are_all_found(void **state)
 		assert_memory_equal(&key, &line, sizeof key);
 		assert_int_equal(key.scopes, 1 + i % 7);
 	}
-	assert_true(auth_keys_bytes(k) < MANY * (78 + strlen("key-19999") + 16) + 4096);
+	assert_true(auth_keys_bytes(k) < MANY * (82 + strlen("key-19999") + 16) + 4096);
 	auth_keys_unref(&k);
 	cgn_buf_fini(&text);
 	free(secrets);
@@ -298,6 +320,7 @@ int main(void)
 		cmocka_unit_test(keys_belong_to_tenants),
 		cmocka_unit_test(lines_that_are_wrong_are_named),
 		cmocka_unit_test(a_new_key_survives_its_file),
+		cmocka_unit_test(the_last_use_is_kept),
 		cmocka_unit_test(attributes_stand_before_the_name),
 		cmocka_unit_test(many_keys_are_all_found),
 		cmocka_unit_test(bearer_tokens_are_taken_from_the_field),

@@ -10,6 +10,7 @@
 
 #include <sys/file.h>
 
+#include "base/json/json.h"
 #include "ctl/ctl.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
@@ -289,19 +290,54 @@ static void end_put(const struct auth_key *k, uint64_t now, struct cgn_buf *out)
 		auth_time_put(k->expires, out);
 }
 
+/* Ask the router of --admin when the keys were used last. */
+static CGN_RC uses_get(const struct ctl_args *a, struct auth_keys *keys, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0}, lines = {0};
+	struct json_val doc, list, one;
+	CGN_TRY(ctl_admin_get(a, "/keys", &text, err));
+	CGN_TRY(json_parse(cgn_buf_view(&text), &doc, NULL, err));
+	if (!json_get(doc, "keys", &list) || list.type != JSON_ARRAY)
+		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no list of keys");
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &one);) {
+		struct json_val id;
+		if (json_get(one, "id", &id) && id.type == JSON_STRING)
+			json_str_to(id, &lines);
+		cgn_buf_fmt(&lines, " %llu\n", (unsigned long long)json_get_u64(one, "last_used", 0));
+	}
+	return lines.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory")
+			 : auth_keys_used_read(keys, cgn_buf_view(&lines), err);
+}
+
+static void use_cell(struct ctl_table *t, uint64_t at)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf when = {0};
+	if (at > 0)
+		auth_time_put(at, &when);
+	ctl_table_cell(t, "%s", at > 0 ? cgn_buf_z(&when) : "never");
+}
+
 CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 {
 	static const char *const columns[] = {"ID", "TENANT", "SCOPES", "ROLE", "MODELS", "LIMITS", "CREATED",
 		"ENDS", "NAME"};
+	bool asks = ctl_flag(a, "--admin") != NULL;
 	uint64_t now = cgn_clock_wall_ms() / 1000;
 	struct auth_keys *keys = NULL;
 	struct cgn_buf text = {0};
 	struct ctl_table t = {0};
 	cgn_rc rc = load_keys(ctl_flag(a, "--file"), false, &text, &keys, err);
 	cgn_buf_fini(&text);
-	CGN_TRY(rc);
+	if (cgn_ok(rc) && asks)
+		rc = uses_get(a, keys, err);
+	if (!cgn_ok(rc)) {
+		auth_keys_unref(&keys);
+		return rc;
+	}
 	for (size_t i = 0; i < CGN_COUNT(columns); i++)
 		ctl_table_column(&t, columns[i], false);
+	if (asks)
+		ctl_table_column(&t, "LAST USED", false);
 	for (size_t i = 0; i < auth_keys_count(keys); i++) {
 		struct auth_key k;
 		struct cgn_buf scopes = {0}, end = {0};
@@ -317,6 +353,8 @@ CGN_RC ctl_key_ls(const struct ctl_args *a, struct cgn_err *err)
 		ctl_table_cell(&t, "%s", k.created);
 		ctl_table_cell(&t, "%s", cgn_buf_z(&end));
 		ctl_table_cell(&t, "%s", k.name);
+		if (asks)
+			use_cell(&t, auth_keys_used_at(keys, i));
 		cgn_buf_fini(&scopes);
 		cgn_buf_fini(&end);
 	}

@@ -171,7 +171,7 @@ static CGN_RC attributes_read(struct auth_place at, struct cgn_str *rest, struct
 {
 	while (true) {
 		struct cgn_str left = cgn_str_trim(*rest), value = cgn_str_split(&left, ' ');
-		bool valued = memchr(value.p, '=', value.n) != NULL;
+		bool valued = value.n > 0 && memchr(value.p, '=', value.n) != NULL;
 		struct cgn_str name = cgn_str_split(&value, '=');
 		if (!valued || !is_attribute(name))
 			return CGN_OK;

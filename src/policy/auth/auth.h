@@ -62,7 +62,7 @@ struct auth_keys; /* Immutable and counted: any thread may use it. */
  *
  * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
  *
- * Memory: 82 bytes per key, its texts (id, tenant, name, role, models, limits), and 8 to 16 bytes of the table. While the file is
+ * Memory: 86 bytes per key, its texts (id, tenant, name, role, models, limits), and 8 to 16 bytes of the table. While the file is
  * parsed the text and 8 to 16 bytes per key are in memory too. */
 CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
 	struct auth_keys **out, struct cgn_err *err);
@@ -77,6 +77,16 @@ bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id,
 /* Copy the key whose secret is |presented| to |out|; false: there is none. The time does not depend on the
  * number of keys, and says nothing about their hashes. */
 bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out);
+/* As auth_keys_find; notes that the key was used at |now| (Unix seconds), to about AUTH_USE_EVERY seconds. */
+#define AUTH_USE_EVERY 10
+bool auth_keys_use(struct auth_keys *k, struct cgn_str presented, uint64_t now, struct auth_key *out);
+uint64_t auth_keys_used_at(const struct auth_keys *k,
+	size_t i);                                  /* Last use of the key of line |i|; 0: none is known. */
+uint64_t auth_keys_uses(const struct auth_keys *k); /* Grows with each note. */
+/* Append a line "ID SECONDS" for each key whose last use is known, and read such lines: keys that the set does not have
+ * and lines of another form are left out, and a later use stays. */
+void auth_keys_used_put(const struct auth_keys *k, struct cgn_buf *out);
+CGN_RC auth_keys_used_read(struct auth_keys *k, struct cgn_str lines, struct cgn_err *err);
 /* Append the line of |key|. */
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 

@@ -38,7 +38,9 @@ struct auth_keys {
 	struct digest seed;
 	char *packed;
 	size_t packed_bytes;
-	uint32_t *at; /* Offset of each key in |packed|. */
+	uint32_t *at;           /* Offset of each key in |packed|. */
+	_Atomic uint32_t *used; /* Unix seconds of each key's last use; 0: not known. */
+	_Atomic uint64_t uses;
 	size_t n, cap;
 	struct key_table by_hash;
 };
@@ -236,6 +238,9 @@ CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct 
 	free(p.by_id.slots);
 	CGN_TRY(rc);
 	keys_shrink(k);
+	k->used = calloc(k->n + 1, sizeof *k->used);
+	if (k->used == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
 	*out = k;
 	k = NULL;
 	return CGN_OK;
@@ -259,6 +264,7 @@ void auth_keys_unref(struct auth_keys **take)
 	k->tag = 0;
 	free(k->packed);
 	free(k->at);
+	free(k->used);
 	free(k->by_hash.slots);
 	free(k);
 }
@@ -272,7 +278,7 @@ size_t auth_keys_count(const struct auth_keys *k)
 size_t auth_keys_bytes(const struct auth_keys *k)
 {
 	CGN_LIVE(k, KEYS_TAG);
-	return sizeof *k + k->packed_bytes + k->n * sizeof *k->at +
+	return sizeof *k + k->packed_bytes + k->n * (sizeof *k->at + sizeof *k->used) +
 		(k->by_hash.mask + 1) * sizeof *k->by_hash.slots;
 }
 
@@ -311,14 +317,90 @@ bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id, struct auth_k
 	return false;
 }
 
-bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out)
+/* Return the slot of the key that is shown; 0: there is none. */
+static uint32_t slot_shown(const struct auth_keys *k, struct cgn_str presented)
 {
 	CGN_LIVE(k, KEYS_TAG);
 	if (presented.n == 0)
-		return false;
+		return 0;
 	struct sha256 hash = crypto_sha256(presented);
-	uint32_t slot = *slot_by_hash(k, place_of_hash(k, hash.b), hash.b);
+	return *slot_by_hash(k, place_of_hash(k, hash.b), hash.b);
+}
+
+bool auth_keys_find(const struct auth_keys *k, struct cgn_str presented, struct auth_key *out)
+{
+	uint32_t slot = slot_shown(k, presented);
 	if (slot != 0)
 		auth_keys_at(k, (slot & INDEX_MASK) - 1, out);
 	return slot != 0;
+}
+
+/* ---- last use ---- */
+
+bool auth_keys_use(struct auth_keys *k, struct cgn_str presented, uint64_t now, struct auth_key *out)
+{
+	uint32_t slot = slot_shown(k, presented);
+	if (slot == 0)
+		return false;
+	size_t i = (slot & INDEX_MASK) - 1;
+	auth_keys_at(k, i, out);
+	/* Other cores read the line too, so a key that is used all the time is noted now and then only. */
+	if (atomic_load_explicit(&k->used[i], memory_order_relaxed) + (uint64_t)AUTH_USE_EVERY <= now) {
+		atomic_store_explicit(&k->used[i], (uint32_t)now, memory_order_relaxed);
+		atomic_fetch_add_explicit(&k->uses, 1, memory_order_relaxed);
+	}
+	return true;
+}
+
+uint64_t auth_keys_used_at(const struct auth_keys *k, size_t i)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	CGN_MUST(i < k->n);
+	return atomic_load_explicit(&k->used[i], memory_order_relaxed);
+}
+
+uint64_t auth_keys_uses(const struct auth_keys *k)
+{
+	CGN_LIVE(k, KEYS_TAG);
+	return atomic_load_explicit(&k->uses, memory_order_relaxed);
+}
+
+void auth_keys_used_put(const struct auth_keys *k, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < k->n; i++) {
+		uint64_t at = auth_keys_used_at(k, i);
+		const struct packed_key *key = packed_at(k, i);
+		if (at > 0)
+			cgn_buf_fmt(out, "%.*s %llu\n", (int)key->n_id, key->text, (unsigned long long)at);
+	}
+}
+
+static void used_line_read(struct parse *p, struct cgn_str line)
+{
+	struct auth_keys *k = p->k;
+	struct cgn_str at = line, id = cgn_str_split(&at, ' ');
+	uint64_t when;
+	uint32_t slot = id.n > 0 ? *slot_by_id(p, place_of_id(k, id), id) : 0;
+	if (slot == 0 || !cgn_str_u64(at, &when) || when > UINT32_MAX)
+		return;
+	_Atomic uint32_t *used = &k->used[(slot & INDEX_MASK) - 1];
+	if (when > atomic_load_explicit(used, memory_order_relaxed))
+		atomic_store_explicit(used, (uint32_t)when, memory_order_relaxed);
+}
+
+CGN_RC auth_keys_used_read(struct auth_keys *k, struct cgn_str lines, struct cgn_err *err)
+{
+	struct parse p = {.k = k};
+	CGN_LIVE(k, KEYS_TAG);
+	if (!table_make(&p.by_id, k->n + 1))
+		return CGN_FAIL(err, NO_MEMORY, "no memory to read when keys were used");
+	for (size_t i = 0; i < k->n; i++) {
+		struct cgn_str id = {packed_at(k, i)->text, packed_at(k, i)->n_id};
+		uint64_t place = place_of_id(k, id);
+		*slot_by_id(&p, place, id) = slot_make(place, i);
+	}
+	for (struct cgn_str rest = lines; rest.p != NULL;)
+		used_line_read(&p, cgn_str_split(&rest, '\n'));
+	free(p.by_id.slots);
+	return CGN_OK;
 }

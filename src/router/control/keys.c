@@ -14,6 +14,7 @@ struct router_keys_job {
 	struct router *r; /* NULL: the router has closed meanwhile. */
 	char *path;
 	struct digest seed;
+	struct auth_keys *old; /* A reference to the set before; NULL: none. */
 	struct auth_keys *keys;
 	cgn_rc rc;
 	struct cgn_err err;
@@ -57,6 +58,7 @@ static void keys_adopt(struct router *r, struct auth_keys **take, const char *pa
 	auth_keys_unref(&r->keys.set);
 	r->keys.set = *take;
 	*take = NULL;
+	r->keys.uses_written = UINT64_MAX; /* Nothing of this set is in the file. */
 	cgn_log(INFO, "router.keys", F_STR("file", path), F_U64("keys", auth_keys_count(r->keys.set)),
 		F_U64("bytes", auth_keys_bytes(r->keys.set)));
 }
@@ -97,6 +99,7 @@ void router_keys_close(struct router *r)
 static void job_free(struct router_keys_job *j)
 {
 	auth_keys_unref(&j->keys);
+	auth_keys_unref(&j->old);
 	free(j->path);
 	free(j);
 }
@@ -113,6 +116,8 @@ static void job_work(void *arg)
 {
 	struct router_keys_job *j = arg;
 	j->rc = keys_read(j->path, &j->seed, &j->keys, &j->err);
+	if (cgn_ok(j->rc) && j->old != NULL)
+		j->rc = router_key_use_move(j->old, j->keys, &j->err);
 }
 
 /* The reload that waited for this load of the file, if any, goes on. */
@@ -154,7 +159,10 @@ static CGN_RC job_start(struct router *r, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
 	*j = (struct router_keys_job){.r = r,
 		.path = strdup(r->cfg->auth.api_keys_file),
-		.seed = r->keys.seed};
+		.seed = r->keys.seed,
+		.old = r->keys.set};
+	if (j->old != NULL)
+		auth_keys_ref(j->old);
 	if (j->path == NULL || !cgn_ok(cgn_loop_work(r->loop, job_work, job_done, j))) {
 		job_free(j);
 		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");

@@ -61,6 +61,10 @@ struct router_keys {
 	bool again;                  /* A reload came during |job|: load once more after it. */
 	struct router_keys_job *job; /* The load that runs; NULL: none. */
 	bool reload_waits;           /* A reload of the configuration ends after |job|. */
+	/* key_use.c */
+	struct statefile *use_file; /* NULL: authentication was off at the start. */
+	struct cgn_timer use_timer;
+	uint64_t uses_written;
 };
 
 /* The policy document that operators write. policy.c */
@@ -169,6 +173,13 @@ void router_access_close(struct router *r);
  * cannot be used. */
 CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
 void router_keys_close(struct router *r);
+/* Remember when keys were used last in the file |path|; after router_keys_open. */
+CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *err);
+void router_key_use_close(struct router *r); /* Before router_keys_close. */
+/* Note the last uses that |old| has in |fresh|. Any thread. */
+CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh, struct cgn_err *err);
+void router_admin_keys(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply);
 /* Read the file as router_keys_open does, and drop the keys. */
 CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err);
 /* Load the file and the rules for a reload of the configuration, which lasts until they are loaded. */

@@ -87,7 +87,7 @@ static enum gw_step scope_check(struct gw_req *r, const struct auth_key *key)
 
 enum gw_step gw_permit_key(struct gw_req *r)
 {
-	const struct auth_keys *keys = r->w->rules->keys;
+	struct auth_keys *keys = r->w->rules->keys;
 	struct auth_key key;
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
 	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
@@ -100,7 +100,7 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	struct cgn_str token = key_shown(r);
 	if (token.n == 0)
 		return key_refuse(r, "invalid_api_key", "an API key is needed: Authorization: Bearer KEY");
-	if (!auth_keys_find(keys, token, &key))
+	if (!auth_keys_use(keys, token, cgn_clock_wall_ms() / 1000, &key))
 		return key_refuse(r, "invalid_api_key", "the API key is not known");
 	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key.id));
 	r->identity.scopes = key.scopes;

@@ -91,7 +91,7 @@ CGN_RC ctl_usage(const struct ctl_args *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {0};
 	struct cgn_buf out = {0};
-	struct json_val doc;
+	struct json_val doc = {.raw = {NULL, 0}};
 	if (a->json && ctl_switch(a, "--csv"))
 		return CGN_FAIL(err, INVALID, "--csv and -o json exclude each other");
 	CGN_TRY(usage_path(a, &path, err));

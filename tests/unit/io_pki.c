@@ -7,9 +7,11 @@
 #include <cmocka.h>
 #include <gnutls/x509.h>
 
+#include "base/codec/codec.h"
 #include "io/pki/crl.h"
 #include "io/pki/pki.h"
 #include "io/pki/request.h"
+#include "io/pki/signature.h"
 
 #define NOW  ((int64_t)1700000000)
 #define YEAR ((int64_t)365 * 86400)
@@ -351,6 +353,94 @@ static void bad_requests_are_refused(void **state)
 	cgn_buf_fini(&der);
 }
 
+/* ---- signatures ---- */
+
+struct signed_text {
+	enum pki_scheme scheme;
+	const char *modulus, *x, *y; /* base64url; NULL: none */
+	const char *text, *signature;
+};
+/* RFC 7515, A.2 and A.3; RFC 8037, A.4. */
+static const struct signed_text signed_texts[] = {
+	{PKI_RS256,
+		"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ",
+		NULL, NULL,
+		"eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+		"cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw"},
+	{PKI_ES256, NULL, "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+		"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+		"eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ",
+		"DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"},
+	{PKI_EDDSA, NULL, "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", NULL,
+		"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
+		"hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"},
+};
+
+static struct cgn_str text_decode(struct cgn_buf *b, const char *text)
+{
+	if (text != NULL)
+		assert_true(base64_get(b, cgn_str_of(text)));
+	return cgn_buf_view(b);
+}
+
+/* Check the text of |t| by the scheme |scheme|, with bit |bit| of the signature turned (-1: none). */
+static cgn_rc signature_try(const struct signed_text *t, enum pki_scheme scheme, struct cgn_str text, int bit)
+{
+	struct cgn_buf m = {0}, x = {0}, y = {0}, s = {0};
+	const struct pki_numbers key = {text_decode(&m, t->modulus), {"\1\0\1", 3}, text_decode(&x, t->x),
+		text_decode(&y, t->y)};
+	(void)text_decode(&s, t->signature);
+	if (bit >= 0)
+		s.p[bit / 8] = (char)(s.p[bit / 8] ^ 1 << bit % 8);
+	cgn_rc rc = pki_signature_check(scheme, &key, text, cgn_buf_view(&s), NULL);
+	cgn_buf_fini(&m);
+	cgn_buf_fini(&x);
+	cgn_buf_fini(&y);
+	cgn_buf_fini(&s);
+	return rc;
+}
+
+static void signatures_of_the_standards_are_right(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(signed_texts); i++) {
+		const struct signed_text *t = &signed_texts[i];
+		struct cgn_str text = cgn_str_of(t->text), cut = {text.p, text.n - 1};
+		assert_int_equal(signature_try(t, t->scheme, text, -1).code, CGN_FINE);
+		assert_int_equal(signature_try(t, t->scheme, cut, -1).code, CGN_UNAUTHENTICATED);
+		for (int bit = 0; bit < 500; bit += 61)
+			assert_int_equal(signature_try(t, t->scheme, text, bit).code, CGN_UNAUTHENTICATED);
+	}
+}
+
+static void a_key_of_another_kind_checks_nothing(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(signed_texts); i++)
+		for (int scheme = PKI_RS256; scheme <= PKI_EDDSA; scheme++) {
+			const struct signed_text *t = &signed_texts[i];
+			cgn_rc rc = signature_try(t, (enum pki_scheme)scheme, cgn_str_of(t->text), -1);
+			assert_true(cgn_ok(rc) == (scheme == (int)t->scheme));
+		}
+}
+
+static void a_signature_of_another_length_is_wrong(void **state)
+{
+	(void)state;
+	struct signed_text t = signed_texts[1];
+	static const char *const lengths[] = {"", "AA", "AAAA"};
+	for (size_t i = 0; i < CGN_COUNT(lengths); i++) {
+		t.signature = lengths[i];
+		for (int scheme = PKI_RS256; scheme <= PKI_EDDSA; scheme++)
+			assert_false(
+				cgn_ok(signature_try(&t, (enum pki_scheme)scheme, cgn_str_of(t.text), -1)));
+	}
+	/* R and S of zero: the signature that a careless check takes for any text. */
+	t.signature =
+		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+	assert_int_equal(signature_try(&t, PKI_ES256, cgn_str_of(t.text), -1).code, CGN_UNAUTHENTICATED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +455,9 @@ int main(void)
 		cmocka_unit_test(bad_serials_and_lists_are_refused),
 		cmocka_unit_test(a_request_is_signed_for_its_key_and_our_names),
 		cmocka_unit_test(bad_requests_are_refused),
+		cmocka_unit_test(signatures_of_the_standards_are_right),
+		cmocka_unit_test(a_key_of_another_kind_checks_nothing),
+		cmocka_unit_test(a_signature_of_another_length_is_wrong),
 	};
 	return cmocka_run_group_tests(tests, make_ca, drop_ca);
 }

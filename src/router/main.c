@@ -55,7 +55,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	const struct tls_cfg redis = {.ca_file = cfg->router.rate_limit.redis_ca_file};
 	svc_check_cluster(out, cfg);
 	svc_check_tls(out, "router.tls_", &gateway);
-	if (cfg->auth.enabled)
+	if (router_wants_keys(cfg))
 		svc_problem(out, router_keys_check(cfg, &err), &err);
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);

@@ -507,6 +507,7 @@ static void the_reference_has_every_key(void **state)
 	size_t keys = 0;
 #define KEY(...) keys++;
 #include "policy/config/bmc_keys.def"
+#include "policy/config/claim_keys.def"
 #include "policy/config/engine_keys.def"
 #include "policy/config/keys.def"
 #include "policy/config/model_keys.def"

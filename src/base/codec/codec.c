@@ -131,3 +131,14 @@ size_t percent_get(char *to, struct cgn_str text)
 	}
 	return n;
 }
+
+void percent_put(struct cgn_buf *out, struct cgn_str text)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+	for (size_t i = 0; i < text.n; i++) {
+		if (memchr(plain, text.p[i], sizeof plain - 1) != NULL)
+			cgn_buf_char(out, text.p[i]);
+		else
+			cgn_buf_fmt(out, "%%%02X", (unsigned)(unsigned char)text.p[i]);
+	}
+}

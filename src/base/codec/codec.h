@@ -15,5 +15,7 @@ bool hex_get(struct cgn_buf *out, struct cgn_str text);
 /* Replace each "%2F"-like escape of a path by its character; other bytes are copied. |to| has room for text.n
  * bytes. Returns how many were written. */
 size_t percent_get(char *to, struct cgn_str text);
+/* Append |text| as a part of a URL: all but letters, digits and "-._~" become "%2F"-like escapes (RFC 3986, 2.3). */
+void percent_put(struct cgn_buf *out, struct cgn_str text);
 /* The value of a hexadecimal digit of either case; -1 for another character. */
 int hex_digit(char c);

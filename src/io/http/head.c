@@ -16,6 +16,26 @@ struct cgn_str http_head_get(const struct http_head *h, const char *name)
 	return (struct cgn_str){NULL, 0};
 }
 
+static struct cgn_str cookie_find(struct cgn_str field, struct cgn_str name)
+{
+	while (field.p != NULL) {
+		struct cgn_str value = cgn_str_trim(cgn_str_split(&field, ';'));
+		struct cgn_str key = cgn_str_split(&value, '=');
+		if (value.p != NULL && cgn_str_eq(cgn_str_trim(key), name))
+			return cgn_str_trim(value);
+	}
+	return (struct cgn_str){NULL, 0};
+}
+
+struct cgn_str http_head_cookie(const struct http_head *h, struct cgn_str name)
+{
+	struct cgn_str v = {NULL, 0};
+	for (size_t i = 0; i < h->n_fields && v.n == 0; i++)
+		if (cgn_str_is(h->fields[i].name, "cookie"))
+			v = cookie_find(h->fields[i].value, name);
+	return v;
+}
+
 static void store_clear(struct http_store *s, size_t max_bytes, uint32_t max_fields)
 {
 	s->text.n = 0;

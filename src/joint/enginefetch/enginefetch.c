@@ -113,7 +113,7 @@ static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoin
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024};
 	const struct http_field fields[] = {
 		{CGN_STR("accept"), CGN_STR("*/*")},
-		{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("content-type"), cgn_str_of(ask->type != NULL ? ask->type : "application/json")},
 		{CGN_STR("authorization"), cgn_str_of(endpoint->authorization)},
 	};
 	union {

@@ -18,6 +18,7 @@ struct enginefetch_ask {
 	struct cgn_str json; /* Body of a POST; p is NULL for a GET */
 	size_t max_bytes;    /* Longest accepted answer; a longer one is CGN_TOO_LARGE */
 	cgn_nsec timeout;    /* From the start to the end of the answer */
+	const char *type;    /* Content-Type of |json|; NULL: application/json */
 };
 
 struct enginefetch_answer {

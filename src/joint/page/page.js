@@ -35,6 +35,22 @@ export function table(caption, columns, rows, onsort, sorted) {
 }
 export const cell = (text, cls, title) => el("td", { class: cls, title }, text);
 
+/* ---- who is signed in ---- */
+
+let canSignIn = false;
+async function whoami() {
+	const r = await fetch("../whoami", { cache: "no-store" }).catch(() => null);
+	if (!r?.ok) return;
+	const who = await r.json(), box = document.getElementById("who");
+	canSignIn = who.can_sign_in;
+	box.hidden = !canSignIn;
+	if (who.signed_in) box.replaceChildren(`${who.subject} (${who.roles.join(", ")}) `, el("button", { type: "button", onclick: async () => {
+		await fetch("../logout", { method: "POST", headers: { "x-cgn-page": "1" } });
+		location.reload();
+	} }, "Sign out"));
+	else box.replaceChildren(el("a", { href: "../login" }, "Sign in"));
+}
+
 /* ---- the admin port ---- */
 
 async function reach(path, how, router) {
@@ -44,6 +60,7 @@ async function reach(path, how, router) {
 	} catch {
 		throw Object.assign(new Error("no answer from this address; trying again"), { lost: true });
 	}
+	if (r.status === 401 && canSignIn) location.assign("../login"); /* The session has ended. */
 	if (!r.ok) throw await refusal(r);
 	return r;
 }
@@ -175,5 +192,6 @@ addEventListener("keydown", (e) => {
 addEventListener("hashchange", () => { choose(); document.getElementById("main").focus(); });
 document.addEventListener("visibilitychange", () => void turn());
 if (isSeveral) await begin(() => { hourDue = 0; choose(); }).catch((e) => told(e.message));
+void whoami();
 setInterval(turn, 500);
 choose();

@@ -189,6 +189,7 @@ static void answer_index(const struct svc_admin_cfg *cfg, struct svc_admin_reply
 	json_key_open(&o, "paths", '{');
 	for (size_t i = 0; i < CGN_COUNT(own); i++)
 		json_key_z(&o, own[i].path, "GET");
+	svc_signin_paths(cfg, &o);
 	for (size_t i = 0; i < cfg->program->n_routes; i++)
 		json_key_z(&o, cfg->program->routes[i].path, cfg->program->routes[i].method);
 	json_close(&o, '}');
@@ -234,7 +235,7 @@ static bool action_find(const struct svc_admin_cfg *cfg, const struct http_head 
 			*out = own[i].action;
 			return !own[i].open;
 		}
-	return true;
+	return !svc_signin_path(path);
 }
 
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
@@ -255,6 +256,10 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 	}
 	if (get && cgn_str_is(path, "/") && cfg->program->root != NULL && cfg->program->root(h, r))
 		return;
+	if (svc_signin_path(path)) {
+		svc_signin_answer(cfg, h, r);
+		return;
+	}
 	for (size_t i = 0; i < CGN_COUNT(own); i++) {
 		if (!cgn_str_is(path, own[i].path))
 			continue;
@@ -301,12 +306,15 @@ static bool caller_check(struct svc_admin_call *q)
 	const struct login_shown shown = {.from = http_exchange_peer(q->x),
 		.common_name = http_exchange_peer_name(q->x),
 		.uris = http_exchange_peer_uris(q->x),
-		.authorization = http_head_get(&q->head, "authorization")};
+		.authorization = http_head_get(&q->head, "authorization"),
+		.session = http_head_cookie(&q->head, CGN_STR(SIGNIN_COOKIE))};
 	enum identity_action action;
 	struct svc_admin_reply r = svc_admin_reply_new();
 	if (cfg->login == NULL || !action_find(cfg, &q->head, &action) ||
 		svc_admin_admit(cfg, &shown, cgn_loop_now(q->admin->loop), action, &q->caller, &r))
 		return true;
+	if (r.status == 401)
+		svc_signin_offer(cfg, q, &q->head, &r);
 	q->answered = true;
 	reply_send(q->x, &r);
 	return false;
@@ -436,6 +444,12 @@ static void on_drain(struct http_exchange *x, void *user)
 }
 
 /* ---- changes ---- */
+
+struct cgn_arena *svc_admin_arena(struct svc_admin_call *q)
+{
+	CGN_LIVE(q, ADMIN_REQ_TAG);
+	return &q->arena;
+}
 
 struct cgn_str svc_admin_peer(const struct svc_admin_call *q)
 {

@@ -21,6 +21,9 @@ static void refusal_put(const struct login_caller *caller, cgn_rc rc, const stru
 	if (rc.code == CGN_OVERLOADED) {
 		svc_admin_error(r, 429, "too_many_attempts", err->msg);
 		r->retry_s = caller->retry_s;
+	} else if (rc.code == CGN_UNAVAILABLE) {
+		svc_admin_error(r, 503, "identity_provider_unavailable", err->msg);
+		r->retry_s = 1;
 	} else if (rc.code == CGN_UNAUTHENTICATED || caller->who.kind == IDENTITY_NONE) {
 		challenge_put(r, err->msg);
 	} else {

@@ -55,3 +55,17 @@ void svc_check_cluster(struct svc_problems *p, const struct config *cfg)
 	if (cfg->cluster.state_backend == STATE_ETCD)
 		svc_check_tls(p, "cluster.etcd_", &etcd);
 }
+
+void svc_check_provider(struct svc_problems *p, const struct config *cfg)
+{
+	const struct tls_cfg provider = {.ca_file = cfg->auth.oidc_ca_file};
+	struct signin *people = NULL;
+	struct cgn_err err;
+	if (cfg->auth.oidc_issuer == NULL)
+		return;
+	svc_check_tls(p, "auth.oidc_", &provider);
+	svc_problem(p, oidc_check(cfg, &err), &err);
+	if (cfg->auth.oidc_client_id != NULL)
+		svc_problem(p, signin_open(NULL, NULL, cfg, &people, &err), &err);
+	signin_close(&people);
+}

@@ -38,6 +38,7 @@ struct svc {
 	struct audit *audit; /* NULL: off. */
 	struct access *access;
 	struct login *login;       /* NULL: there is no admin port. */
+	struct oidc *oidc;         /* NULL: auth.oidc_issuer has never been set. */
 	struct tls_ctx *admin_tls; /* NULL: the admin port is in clear. */
 	/* The configuration at the start: keys that are not live keep these values until a restart. */
 	struct config *boot;
@@ -178,11 +179,28 @@ static void access_follow(struct svc *s)
 	svc_reload_refused(s, err.msg);
 }
 
+static CGN_RC provider_open(struct svc *s, struct cgn_err *err)
+{
+	if (s->cfg->auth.oidc_issuer == NULL)
+		return CGN_OK;
+	return s->oidc == NULL ? oidc_open(s->loop, s->telemetry, s->cfg, &s->oidc, err)
+			       : oidc_reload(s->oidc, s->cfg, err);
+}
+
+static void provider_follow(struct svc *s)
+{
+	struct cgn_err err;
+	if (cgn_ok(provider_open(s, &err)))
+		return;
+	cgn_log(ERROR, "oidc.refused", F_STR("why", err.msg), F_STR("then", "the old settings stay"));
+	svc_reload_refused(s, err.msg);
+}
+
 /* Read the keys and the certificate of the admin port again. */
 static void admin_follow(struct svc *s)
 {
 	struct cgn_err err;
-	if (s->login != NULL && !cgn_ok(login_reload(s->login, s->cfg, &err))) {
+	if (s->login != NULL && !cgn_ok(login_reload(s->login, s->cfg, svc_oidc(s), &err))) {
 		cgn_log(ERROR, "login.refused", F_STR("why", err.msg), F_STR("then", "the old keys stay"));
 		svc_reload_refused(s, err.msg);
 	}
@@ -202,6 +220,7 @@ static void config_take(struct svc *s, struct config **take)
 	audit_follow_file(s);
 	crl_follow_file(s);
 	access_follow(s);
+	provider_follow(s);
 	admin_follow(s);
 	if (s->program->reload != NULL)
 		s->program->reload(s->state, s->cfg);
@@ -371,7 +390,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 	const char *addr = s->program->admin.addr != NULL ? s->program->admin.addr(s->cfg) : NULL;
 	if (addr == NULL)
 		return CGN_OK;
-	CGN_TRY(login_open(s->cfg, s->access, &s->login, err));
+	CGN_TRY(login_open(s->loop, s->cfg, s->access, svc_oidc(s), &s->login, err));
 	CGN_TRY(admin_tls_open(s, addr, err));
 	struct svc_admin_cfg cfg = {.program = s->program,
 		.telemetry = s->telemetry,
@@ -400,6 +419,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	CGN_TRY(svc_crl_open(&s->crl, s->loop, s->telemetry, s->boot, err));
 	CGN_TRY(access_new(s->cfg, s->audit, &s->access, err));
 	CGN_TRY(tracing_open(s->loop, s->program->name, s->telemetry, &s->tracing, err));
+	CGN_TRY(provider_open(s, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
 }
@@ -436,6 +456,7 @@ static void svc_close(struct svc *s)
 		tracing_close(&s->tracing);
 		svc_admin_close(&s->admin);
 		login_close(&s->login);
+		oidc_close(&s->oidc);
 		if (s->admin_tls != NULL)
 			tls_ctx_free(&s->admin_tls);
 		access_free(&s->access);
@@ -481,6 +502,7 @@ static int check_all(const struct svc_program *p, const struct config *cfg)
 	struct svc_problems found = {.n = 0};
 	config_print(cfg, &text);
 	int rc = print_and_free(&text);
+	svc_check_provider(&found, cfg);
 	if (p->check != NULL)
 		p->check(cfg, &found);
 	struct cgn_str rest = cgn_buf_view(&found.text);
@@ -541,6 +563,12 @@ struct tracing *svc_tracing(struct svc *s)
 {
 	CGN_LIVE(s, SVC_TAG);
 	return s->tracing;
+}
+
+struct oidc *svc_oidc(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	return s->cfg->auth.oidc_issuer != NULL ? s->oidc : NULL;
 }
 
 struct access *svc_access(struct svc *s)

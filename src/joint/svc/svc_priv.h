@@ -2,6 +2,7 @@
 /* svc, inside: the parts of the frame, each usable without the others. */
 #pragma once
 #include "base/core/arena.h"
+#include "base/json/json.h"
 #include "io/tls/crl.h"
 #include "io/tls/tls.h"
 #include "joint/svc/svc.h"
@@ -130,6 +131,21 @@ bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *
 	enum identity_action action, struct login_caller *out, struct svc_admin_reply *r);
 /* Did no page of another site make a browser send the request? Writes the refusal. */
 bool svc_admin_same_site(const struct http_head *h, struct svc_admin_reply *r);
+/* check.c */
+/* Note what is wrong with the settings of the identity provider. It is not asked. */
+void svc_check_provider(struct svc_problems *p, const struct config *cfg);
+
+/* signin.c: people sign in to the page at the identity provider: /login, /login/done, /logout, /whoami. */
+/* Is it one of these paths? They are open to everybody. */
+bool svc_signin_path(struct cgn_str path);
+void svc_signin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct svc_admin_reply *r);
+/* Write the paths that answer, as members of an object, with their methods. */
+void svc_signin_paths(const struct svc_admin_cfg *cfg, struct json_out *o);
+/* |r| refuses because the caller showed nothing: send a browser to /login, if people can sign in. */
+void svc_signin_offer(const struct svc_admin_cfg *cfg, struct svc_admin_call *call, const struct http_head *h,
+	struct svc_admin_reply *r);
+/* Memory that lives as long as the call. */
+struct cgn_arena *svc_admin_arena(struct svc_admin_call *call);
 /* Answer one request, without the wire around it. */
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);

@@ -56,7 +56,7 @@ static bool is_plain(struct cgn_str s, size_t max)
 	return s.n > 0 && s.n <= max;
 }
 
-static bool tenant_is_ok(struct cgn_str s)
+bool auth_tenant_ok(struct cgn_str s)
 {
 	return is_plain(s, AUTH_TENANT_MAX) && !cgn_str_is(s, AUTH_NO_TENANT);
 }
@@ -140,7 +140,7 @@ static CGN_RC attribute_read(struct auth_place at, struct cgn_str name, struct c
 {
 	bool fine;
 	if (cgn_str_is(name, "tenant"))
-		fine = tenant_is_ok(value) && cgn_str_copyz(key->tenant, sizeof key->tenant, value);
+		fine = auth_tenant_ok(value) && cgn_str_copyz(key->tenant, sizeof key->tenant, value);
 	else if (cgn_str_is(name, "role"))
 		fine = is_plain(value, AUTH_ROLE_MAX) && cgn_str_copyz(key->role, sizeof key->role, value);
 	else if (cgn_str_is(name, "models"))
@@ -268,7 +268,7 @@ CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"a key's name has at most %d printable bytes, and does not begin with tenant=, expires=, locked=, limits=, models= or role=",
 			AUTH_NAME_MAX);
-	if (key->tenant[0] != '\0' && !tenant_is_ok(cgn_str_of(key->tenant)))
+	if (key->tenant[0] != '\0' && !auth_tenant_ok(cgn_str_of(key->tenant)))
 		return CGN_FAIL(err, INVALID,
 			"a tenant has 1 to %d visible characters, no spaces, and is not \"-\"",
 			AUTH_TENANT_MAX);

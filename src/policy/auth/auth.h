@@ -110,6 +110,8 @@ struct auth_limits {
 /* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month": each may be left out. CGN_INVALID says what is wrong. */
 CGN_RC auth_limits_parse(struct cgn_str text, struct auth_limits *out, struct cgn_err *err);
 
+/* May a tenant have that name: 1 to AUTH_TENANT_MAX visible characters, and not "-"? */
+bool auth_tenant_ok(struct cgn_str name);
 /* CGN_INVALID: a line cannot hold the texts of |key| (name, tenant, role, models, limits). */
 CGN_RC auth_key_check(const struct auth_key *key, struct cgn_err *err);
 /* Make a key from |entropy|: id, hash and created of |key|, which passes auth_key_check. |secret| gets the text for the

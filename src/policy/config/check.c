@@ -101,10 +101,53 @@ static cgn_rc check_security(const struct config *c, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"%s: security.ca_key_file needs security.ca_file, cert_file and key_file (cgn-ctl pki makes them)",
 			origin_of(c, "security.ca_key_file"));
-	if (c->auth.enabled && c->auth.api_keys_file == NULL)
+	if (c->auth.enabled && c->auth.api_keys_file == NULL && c->auth.oidc_issuer == NULL)
 		return CGN_FAIL(err, INVALID,
-			"%s: auth.enabled needs auth.api_keys_file (cgn-ctl key create writes it)",
+			"%s: auth.enabled needs auth.api_keys_file (cgn-ctl key create writes it) or auth.oidc_issuer",
 			origin_of(c, "auth.enabled"));
+	return CGN_OK;
+}
+
+/* An identity provider that is asked in clear could be any machine, so it must be this one. */
+static bool is_safe_url(const char *url)
+{
+	struct cgn_str s = cgn_str_of(url);
+	return (cgn_str_starts(s, "https://") && s.n > 8) || cgn_str_starts(s, "http://127.0.0.1:") ||
+		cgn_str_starts(s, "http://localhost:") || cgn_str_starts(s, "http://[::1]:");
+}
+
+static cgn_rc check_oidc_url(const struct config *c, const char *path, const char *value, struct cgn_err *err)
+{
+	if (value == NULL || is_safe_url(value))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"%s: %s is \"%.100s\", must begin with https:// (http:// only with 127.0.0.1, [::1] or localhost and a port)",
+		origin_of(c, path), path, value);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static cgn_rc check_oidc(const struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_oidc_url(c, "auth.oidc_issuer", c->auth.oidc_issuer, err));
+	CGN_TRY(check_oidc_url(c, "auth.oidc_redirect_url", c->auth.oidc_redirect_url, err));
+	if (c->auth.oidc_issuer != NULL && c->auth.oidc_audience == NULL)
+		return CGN_FAIL(err, INVALID,
+			"%s: auth.oidc_issuer needs auth.oidc_audience: without it tokens for other services would be taken",
+			origin_of(c, "auth.oidc_issuer"));
+	if (c->auth.oidc_redirect_url != NULL && !ends_with(c->auth.oidc_redirect_url, "/login/done"))
+		return CGN_FAIL(err, INVALID,
+			"%s: auth.oidc_redirect_url is \"%.100s\", must end with /login/done",
+			origin_of(c, "auth.oidc_redirect_url"), c->auth.oidc_redirect_url);
+	if (c->auth.oidc_client_id != NULL &&
+		(c->auth.oidc_issuer == NULL || c->auth.oidc_redirect_url == NULL))
+		return CGN_FAIL(err, INVALID,
+			"%s: auth.oidc_client_id needs auth.oidc_issuer and auth.oidc_redirect_url",
+			origin_of(c, "auth.oidc_client_id"));
 	return CGN_OK;
 }
 
@@ -406,6 +449,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
 	CGN_TRY(check_security(c, err));
+	CGN_TRY(check_oidc(c, err));
 	CGN_TRY(check_state(c, err));
 	CGN_TRY(check_weights(c, err));
 	CGN_TRY(check_cookie(c, err));

@@ -27,9 +27,10 @@ struct config_tenant;        /* Has `const char *name` and one field per row of 
 struct config_scrape_target; /* The same of scrape_target_keys.def. */
 struct config_role;          /* The same of role_keys.def. */
 struct config_price;         /* The same of price_keys.def. */
+struct config_claim;         /* The same of claim_keys.def. */
 struct config_bmc;           /* Has `const char *name` and one field per row of bmc_keys.def. */
 /* Fields: cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (empty unless
- * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->any_tenant. Lists end with a
+ * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->claims[cfg->n_claims], cfg->any_tenant. Lists end with a
  * NULL behind the last element. */
 struct config;
 #include "policy/config/config_fields.h"

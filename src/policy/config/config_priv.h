@@ -12,6 +12,7 @@
 #define CONFIG_MAX_BMCS           1024
 #define CONFIG_MAX_SCRAPE_TARGETS 4096
 #define CONFIG_MAX_ROLES          56
+#define CONFIG_MAX_CLAIMS         256
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -50,6 +51,7 @@ enum config_family_index {
 	CONFIG_SCRAPE_TARGETS,
 	CONFIG_ROLES,
 	CONFIG_PRICES,
+	CONFIG_CLAIMS,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];

@@ -68,6 +68,13 @@ static const struct config_key price_keys[] = {
 #undef KEY
 };
 
+static const struct config_key claim_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"claims", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_claim, key)},
+#include "policy/config/claim_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -81,6 +88,7 @@ const struct config_table config_model_keys = {model_keys, CGN_COUNT(model_keys)
 static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
 static const struct config_table scrape_target_table = {scrape_target_keys, CGN_COUNT(scrape_target_keys)};
 static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
+static const struct config_table claim_table = {claim_keys, CGN_COUNT(claim_keys)};
 static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
@@ -101,6 +109,8 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 	[CONFIG_PRICES] = {"prices", "model", &price_table, CONFIG_MAX_MODELS, 256,
 		sizeof(struct config_price), offsetof(struct config, prices),
 		offsetof(struct config, n_prices)},
+	[CONFIG_CLAIMS] = {"claims", "rule", &claim_table, CONFIG_MAX_CLAIMS, 64, sizeof(struct config_claim),
+		offsetof(struct config, claims), offsetof(struct config, n_claims)},
 };
 
 static const struct {

@@ -262,7 +262,7 @@ void config_reference(struct cgn_buf *out)
 		"One TOML file can hold the sections of every program: `--config FILE`, else `$CGN_CONFIG`, else\n"
 		"`/etc/cognitora/cognitora.toml` if it exists. Later beats earlier: default, file, environment, flag.\n\n"
 		"- Environment: `COGNITORA__ROUTER__RETRY__ATTEMPTS=5` sets `router.retry.attempts`; `COGNITORA__ENGINES__0__URL` the first\n"
-		"  engine's `url`. Models, tenants, roles, prices, BMCs and scrape targets are set in the file or by flag.\n"
+		"  engine's `url`. Models, tenants, roles, prices, claims, BMCs and scrape targets are set in the file or by flag.\n"
 		"- Flag: `--set router.retry.attempts=5`, `--set 'models.\"a.b\".aliases=x,y'`. A list is `a,b`, or `[\"a\", \"b\"]` as in TOML.\n"
 		"- Durations are `\"250ms\"`, `\"5s\"`, `\"1m\"`, `\"2h\"`; sizes are bytes or `\"64MiB\"`, `\"8GiB\"`, `\"512KB\"`.\n"
 		"- An empty text unsets a key whose default is unset.\n"

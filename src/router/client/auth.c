@@ -93,7 +93,8 @@ enum gw_step gw_auth(struct gw_req *r)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");
 	for (size_t i = 0; i < CGN_COUNT(checks) && r->state == GW_AUTH; i++)
-		(void)checks[i](r); /* a check that refuses goes on to GW_ANSWER */
+		if (checks[i](r) == STEP_PARK) /* a check that refuses goes on to GW_ANSWER */
+			return STEP_PARK;
 	secret_wipe(&r->identity.authorization);
 	secret_wipe(&r->identity.api_key);
 	if (r->state != GW_AUTH)

@@ -6,33 +6,14 @@
 
 #define COOKIE_MAX 64 /* Bytes of a cookie's value; the router's own have 32 */
 
-/* Return the value of the first cookie |name| in "name=value; name=value" (RFC 6265); {NULL, 0}: none. */
-static struct cgn_str cookie_find(struct cgn_str field, struct cgn_str name)
-{
-	while (field.p != NULL) {
-		struct cgn_str value = cgn_str_trim(cgn_str_split(&field, ';'));
-		struct cgn_str key = cgn_str_split(&value, '=');
-		if (value.p != NULL && cgn_str_eq(cgn_str_trim(key), name))
-			return cgn_str_trim(value);
-	}
-	return (struct cgn_str){NULL, 0};
-}
-
-static struct cgn_str cookie_of(const struct http_head *h, struct cgn_str name)
-{
-	struct cgn_str v = {NULL, 0};
-	for (size_t i = 0; i < h->n_fields && v.n == 0; i++)
-		if (cgn_str_is(h->fields[i].name, "cookie"))
-			v = cookie_find(h->fields[i].value, name);
-	return v.n <= COOKIE_MAX ? v : (struct cgn_str){NULL, 0};
-}
-
 bool gw_session_take(struct gw_req *r, const struct http_head *h)
 {
 	const struct cgn_str name = r->w->rules->session_cookie;
 	struct cgn_str given = http_head_get(h, "x-cgn-session");
 	if (given.n == 0 && name.n > 0)
-		given = cookie_of(h, name);
+		given = http_head_cookie(h, name);
+	if (given.n > COOKIE_MAX)
+		given = (struct cgn_str){NULL, 0};
 	if (given.n > 0) {
 		r->client.session = cgn_arena_str(&r->arena, given);
 		return r->client.session.p != NULL;

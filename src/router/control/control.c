@@ -244,10 +244,11 @@ static void tokenizers_refused(void *user, const char *model, bool has_old, cons
 CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 {
 	struct gw_rules *rules = NULL;
-	if (r->cfg->auth.enabled && r->keys.set == NULL)
+	if (router_wants_keys(r->cfg) && r->keys.set == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "auth.enabled is true, but no keys are loaded yet");
-	CGN_TRY(gw_rules_new(r->cfg, r->cfg->auth.enabled ? r->keys.set : NULL, &r->isolation.secret, &rules,
-		err));
+	CGN_TRY(gw_rules_new(r->cfg, router_wants_keys(r->cfg) ? r->keys.set : NULL, &r->isolation.secret,
+		&rules, err));
+	gw_rules_take_tokens(rules, svc_oidc(r->svc));
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
 		tokenizers_refused, r, err);

@@ -31,12 +31,9 @@ static CGN_RC keys_read(const char *path, const struct digest *seed, struct auth
 	return auth_keys_parse(path, cgn_buf_view(&text), seed, out, err);
 }
 
-static CGN_RC file_is_set(const struct config *cfg, struct cgn_err *err)
+bool router_wants_keys(const struct config *cfg)
 {
-	if (cfg->auth.api_keys_file == NULL)
-		return CGN_FAIL(err, INVALID,
-			"auth.enabled is true, but auth.api_keys_file is not set: name the file that cgn-ctl key create writes");
-	return CGN_OK;
+	return cfg->auth.enabled && cfg->auth.api_keys_file != NULL;
 }
 
 /* Return a number that changes when the file does; 0: authentication is off. */
@@ -44,12 +41,12 @@ static uint64_t keys_fingerprint(const struct config *cfg)
 {
 	struct stat st = {.st_ino = 0};
 	const char *path = cfg->auth.api_keys_file;
-	if (!cfg->auth.enabled)
+	if (!router_wants_keys(cfg))
 		return 0;
-	if (path == NULL || stat(path, &st) != 0)
+	if (stat(path, &st) != 0)
 		st = (struct stat){.st_ino = 0};
-	const uint64_t parts[] = {path != NULL ? route_hash(path, strlen(path)) : 0, (uint64_t)st.st_ino,
-		(uint64_t)st.st_size, (uint64_t)st.st_ctim.tv_sec, (uint64_t)st.st_ctim.tv_nsec};
+	const uint64_t parts[] = {route_hash(path, strlen(path)), (uint64_t)st.st_ino, (uint64_t)st.st_size,
+		(uint64_t)st.st_ctim.tv_sec, (uint64_t)st.st_ctim.tv_nsec};
 	return route_hash(parts, sizeof parts) | 1;
 }
 
@@ -69,9 +66,8 @@ CGN_RC router_keys_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->keys.seed, sizeof r->keys.seed);
 	/* Taken first: a change of the file during the read is seen at the next tick. */
 	r->keys.fingerprint = keys_fingerprint(r->cfg);
-	if (!r->cfg->auth.enabled)
+	if (!router_wants_keys(r->cfg))
 		return CGN_OK;
-	CGN_TRY(file_is_set(r->cfg, err));
 	CGN_TRY(keys_read(r->cfg->auth.api_keys_file, &r->keys.seed, &keys, err));
 	keys_adopt(r, &keys, r->cfg->auth.api_keys_file);
 	return CGN_OK;
@@ -82,7 +78,6 @@ CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err)
 	struct auth_keys *keys = NULL;
 	struct digest seed;
 	cgn_random(&seed, sizeof seed);
-	CGN_TRY(file_is_set(cfg, err));
 	CGN_TRY(keys_read(cfg->auth.api_keys_file, &seed, &keys, err));
 	auth_keys_unref(&keys);
 	return CGN_OK;
@@ -145,7 +140,7 @@ static void job_done(void *arg)
 	job_free(j);
 	/* The configuration may have changed meanwhile: a second load follows, and its rules with it. */
 	bool waits = router_keys_refresh(r, r->keys.again);
-	if (!waits && (!r->cfg->auth.enabled || r->keys.set != NULL))
+	if (!waits && (!router_wants_keys(r->cfg) || r->keys.set != NULL))
 		router_rules_refresh(r);
 	if (r->keys.job == NULL)
 		reload_release(r);
@@ -153,7 +148,6 @@ static void job_done(void *arg)
 
 static CGN_RC job_start(struct router *r, struct cgn_err *err)
 {
-	CGN_TRY(file_is_set(r->cfg, err));
 	struct router_keys_job *j = calloc(1, sizeof *j);
 	if (j == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
@@ -191,9 +185,9 @@ bool router_keys_refresh(struct router *r, bool force)
 	uint64_t now = keys_fingerprint(r->cfg);
 	bool same = now == r->keys.fingerprint;
 	r->keys.fingerprint = now;
-	if (!r->cfg->auth.enabled)
+	if (!router_wants_keys(r->cfg))
 		auth_keys_unref(&r->keys.set);
-	if (!r->cfg->auth.enabled || (same && !force))
+	if (!router_wants_keys(r->cfg) || (same && !force))
 		return false;
 	if (cgn_ok(job_start(r, &err)))
 		return true;

@@ -172,6 +172,8 @@ void router_access_close(struct router *r);
 /* Load the key file before the workers run, if authentication is on. CGN_INVALID: no file is set, or the file
  * cannot be used. */
 CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
+/* Is there a file of keys that requests are checked against? */
+bool router_wants_keys(const struct config *cfg);
 void router_keys_close(struct router *r);
 /* Remember when keys were used last in the file |path|; after router_keys_open. */
 CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *err);

@@ -2,8 +2,12 @@
 #include "router/permit/permit.h"
 
 #include "joint/audit/audit.h"
+#include "joint/oidc/oidc.h"
 #include "policy/auth/auth.h"
 #include "policy/identity/identity.h"
+
+#define KEYS_WAIT (3 * CGN_SEC)   /* Longest time that a request waits for a key of the identity provider. */
+#define KEYS_LOOK (20 * CGN_MSEC) /* Time between two looks. */
 
 /* ---- keys ---- */
 
@@ -45,14 +49,14 @@ static bool roles_find(struct gw_req *r, const struct auth_key *key)
 	return false;
 }
 
-/* Set the key's own rates and budgets. */
-static bool limits_find(struct gw_req *r, const struct auth_key *key)
+/* Set the caller's own rates and budgets. */
+static bool limits_find(struct gw_req *r, const char *limits)
 {
-	if (key->limits[0] == '\0')
+	if (limits[0] == '\0')
 		return true;
 	struct gw_rates *rates = cgn_arena_get(&r->arena, sizeof *rates);
 	struct auth_limits *own = cgn_arena_get(&r->arena, sizeof *own);
-	if (rates == NULL || own == NULL || !cgn_ok(auth_limits_parse(cgn_str_of(key->limits), own, NULL))) {
+	if (rates == NULL || own == NULL || !cgn_ok(auth_limits_parse(cgn_str_of(limits), own, NULL))) {
 		(void)gw_refuse_no_memory(r, "memory");
 		return false;
 	}
@@ -60,7 +64,7 @@ static bool limits_find(struct gw_req *r, const struct auth_key *key)
 	if (currency != NULL && strcmp(currency, r->w->rules->currency) != 0) {
 		(void)gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "wrong_currency", .reason = "auth"},
-			"the API key has a budget in %s, and router.currency is %s", currency,
+			"the caller has a budget in %s, and router.currency is %s", currency,
 			r->w->rules->currency);
 		return false;
 	}
@@ -74,10 +78,10 @@ static bool limits_find(struct gw_req *r, const struct auth_key *key)
 	return true;
 }
 
-static enum gw_step scope_check(struct gw_req *r, const struct auth_key *key)
+static enum gw_step scope_check(struct gw_req *r, unsigned scopes)
 {
 	unsigned scope = r->client.route->scope;
-	if (scope == ROUTE_ANY_KEY || (key->scopes & scope) != 0)
+	if (scope == ROUTE_ANY_KEY || (scopes & scope) != 0)
 		return STEP_AGAIN;
 	return gw_refuse(r,
 		&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
@@ -85,13 +89,94 @@ static enum gw_step scope_check(struct gw_req *r, const struct auth_key *key)
 		r->client.route->path);
 }
 
+/* Note who calls; false: refused. */
+static bool holder_note(struct gw_req *r, enum identity_kind kind, const char *name, const char *tenant,
+	const char *models)
+{
+	r->identity.kind = kind;
+	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(name));
+	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(tenant));
+	r->identity.models = cgn_arena_strz(&r->arena, cgn_str_of(models));
+	if (r->identity.key_id != NULL && r->identity.tenant.p != NULL && r->identity.models != NULL)
+		return true;
+	(void)gw_refuse_no_memory(r, "memory");
+	return false;
+}
+
+static enum gw_step permit_key(struct gw_req *r, struct cgn_str token)
+{
+	struct auth_key key;
+	if (r->w->rules->keys == NULL ||
+		!auth_keys_use(r->w->rules->keys, token, cgn_clock_wall_ms() / 1000, &key))
+		return key_refuse(r, "invalid_api_key", "the API key is not known");
+	r->identity.scopes = key.scopes;
+	if (!holder_note(r, IDENTITY_KEY, key.id, auth_key_tenant(&key), key.models) || !key_lives(r, &key) ||
+		!roles_find(r, &key) || !limits_find(r, key.limits))
+		return STEP_AGAIN;
+	return scope_check(r, key.scopes);
+}
+
+/* ---- tokens ---- */
+
+static struct principal principal_of(const struct gw_req *r)
+{
+	return (struct principal){.kind = r->identity.kind,
+		.name = cgn_str_of(r->identity.key_id),
+		.tenant = r->identity.tenant,
+		.roles = r->identity.roles};
+}
+
+/* The provider's keys are not here: wait for the round that brings them, but not for ever. */
+static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
+{
+	if (rc.code == CGN_NOT_FOUND && cgn_loop_now(r->w->loop) - r->client.started < KEYS_WAIT)
+		return gw_park(r, WAIT_PROVIDER, KEYS_LOOK);
+	return gw_refuse(r,
+		&(struct gw_refusal){503, "server_error", "identity_provider_unavailable", .reason = "auth",
+			.retry_after = 5},
+		"%s", why);
+}
+
+static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *h)
+{
+	const struct identity_roles *table = r->w->rules->roles;
+	if (!holder_note(r, IDENTITY_USER, h->subject, h->tenant, "") || !limits_find(r, h->limits))
+		return STEP_AGAIN;
+	r->identity.roles = claims_roles(h, table);
+	r->identity.scopes = AUTH_CHAT | AUTH_EMBED;
+	if (r->identity.roles == 0)
+		return gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth"},
+			"no role of the token is defined here; the first is %s ([roles.\"%s\"])", h->role[0],
+			h->role[0]);
+	const struct principal p = principal_of(r);
+	if (authorize(table, &p, ACTION_ADMIN_CHANGE, (struct cgn_str){0}))
+		r->identity.scopes |= AUTH_ADMIN;
+	return STEP_AGAIN;
+}
+
+static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
+{
+	struct claims_holder h;
+	struct cgn_err err;
+	cgn_rc rc = oidc_judge(r->w->rules->oidc, token, (struct cgn_str){0}, &h, &err);
+	if (rc.code == CGN_FINE)
+		return permit_holder(r, &h);
+	if (rc.code == CGN_FORBIDDEN)
+		return gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "no_role", .reason = "auth"}, "%s",
+			err.msg);
+	if (rc.code == CGN_UNAUTHENTICATED)
+		return key_refuse(r, "invalid_token", err.msg);
+	return provider_await(r, rc, err.msg);
+}
+
 enum gw_step gw_permit_key(struct gw_req *r)
 {
-	struct auth_keys *keys = r->w->rules->keys;
-	struct auth_key key;
+	const struct gw_rules *rules = r->w->rules;
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
 	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
-	if (keys == NULL || (r->client.route->scope & ROUTE_OPEN) != 0)
+	if (!rules->asks_keys || (r->client.route->scope & ROUTE_OPEN) != 0)
 		return STEP_AGAIN;
 	if (r->identity.two_keys)
 		return gw_refuse(r,
@@ -100,16 +185,7 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	struct cgn_str token = key_shown(r);
 	if (token.n == 0)
 		return key_refuse(r, "invalid_api_key", "an API key is needed: Authorization: Bearer KEY");
-	if (!auth_keys_use(keys, token, cgn_clock_wall_ms() / 1000, &key))
-		return key_refuse(r, "invalid_api_key", "the API key is not known");
-	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(key.id));
-	r->identity.scopes = key.scopes;
-	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(auth_key_tenant(&key)));
-	r->identity.models = cgn_arena_strz(&r->arena, cgn_str_of(key.models));
-	if (r->identity.key_id == NULL || r->identity.tenant.p == NULL || r->identity.models == NULL)
-		return gw_refuse_no_memory(r, "memory");
-	return key_lives(r, &key) && roles_find(r, &key) && limits_find(r, &key) ? scope_check(r, &key)
-										 : STEP_AGAIN;
+	return rules->oidc != NULL && jwt_looks_like(token) ? permit_token(r, token) : permit_key(r, token);
 }
 
 /* ---- models ---- */
@@ -119,10 +195,7 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name)
 	const struct gw_identity *who = &r->identity;
 	if (who->key_id == NULL)
 		return true;
-	const struct principal p = {.kind = IDENTITY_KEY,
-		.name = cgn_str_of(who->key_id),
-		.tenant = who->tenant,
-		.roles = who->roles};
+	const struct principal p = principal_of(r);
 	return auth_models_have(cgn_str_of(who->models), name) &&
 		authorize(r->w->rules->roles, &p, ACTION_MODEL_USE, name);
 }
@@ -134,7 +207,7 @@ bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name)
 		audit_note(r->w->shared->audit,
 			&(struct audit_event){.action = "model.use",
 				.decision = AUDIT_REFUSED,
-				.kind = cgn_str_of(identity_kind_text(IDENTITY_KEY)),
+				.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
 				.name = cgn_str_of(r->identity.key_id),
 				.tenant = r->identity.tenant,
 				.from = r->client.peer,

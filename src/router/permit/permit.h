@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* permit: whose key a request shows, and which models its holder may use. A model that the holder may not use answers like
+/* permit: whose key or token a request shows, and which models its holder may use. A model that the holder may not use answers like
  * one that does not exist. The name that the request uses counts: an alias and an adapter are names of their own. */
 #pragma once
 #include "router/request/request.h"
 
-/* Check the key, and fill in the request's identity. Refuses the request, or returns STEP_AGAIN. */
+/* Check the key or the token, and fill in the request's identity. Refuses the request, returns STEP_AGAIN, or STEP_PARK: it
+ * waits for the keys of the identity provider, and this is to be called again. */
 enum gw_step gw_permit_key(struct gw_req *r);
 /* May the holder use the model of that name? True where no keys are asked for. */
 bool gw_permit_model(const struct gw_req *r, struct cgn_str name);

@@ -4,6 +4,7 @@
 #pragma once
 #include "io/http/http.h"
 #include "policy/budget/budget.h"
+#include "policy/identity/identity.h"
 #include "policy/proto/proto.h"
 #include "policy/tracing/tracing.h"
 
@@ -64,11 +65,12 @@ struct gw_client {
 };
 
 struct gw_rates;
-/* The client's identity, by its key. */
+/* The client's identity, by its key or its token. */
 struct gw_identity {
 	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
-	const char *key_id;                    /* for the log; NULL: no key */
-	struct cgn_str tenant;                 /* tenant of the key; "-": no keys are asked for */
+	enum identity_kind kind;               /* IDENTITY_NONE: no keys are asked for */
+	const char *key_id;                    /* id of the key, or subject of the token; NULL: none */
+	struct cgn_str tenant;                 /* "-": no keys are asked for */
 	unsigned scopes;
 	bool two_keys;                /* The fields show different keys. */
 	uint64_t roles;               /* As principal.roles, for model.use. */

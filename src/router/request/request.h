@@ -23,6 +23,7 @@ enum gw_step {
 };
 enum gw_wait {
 	WAIT_NONE,
+	WAIT_PROVIDER, /* the identity provider is asked for its keys */
 	WAIT_BODY,
 	WAIT_POOL,
 	WAIT_TOKENS,

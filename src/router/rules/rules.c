@@ -240,6 +240,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	if (keys != NULL)
 		auth_keys_ref(keys);
 	r->keys = keys;
+	r->asks_keys = cfg->auth.enabled || keys != NULL;
 	chooser_rules_fill(cfg, &r->route);
 	request_fill(r, cfg);
 	retry_fill(r, cfg);
@@ -296,6 +297,12 @@ CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, co
 		}
 	}
 	return CGN_OK;
+}
+
+void gw_rules_take_tokens(struct gw_rules *r, struct oidc *oidc)
+{
+	CGN_LIVE(r, RULES_TAG);
+	r->oidc = oidc;
 }
 
 void gw_rules_ref(struct gw_rules *r)

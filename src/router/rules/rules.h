@@ -20,6 +20,7 @@
 #define GW_BLOCK_TOKENS 16
 
 struct gw_tokenizer_set;
+struct oidc;
 
 struct gw_model {
 	struct cgn_str name;
@@ -101,7 +102,9 @@ struct gw_rules {
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
 	struct identity_roles *roles;
-	struct auth_keys *keys;  /* A reference; NULL: authentication is off. */
+	bool asks_keys;          /* Authentication is on. */
+	struct auth_keys *keys;  /* A reference; NULL: there are no keys. */
+	struct oidc *oidc;       /* Borrowed; NULL: tokens are not taken. */
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
 	struct gw_model_name *names; /* All names of the models, sorted. */
@@ -114,10 +117,12 @@ struct gw_rules {
 	char currency[BUDGET_CURRENCY];
 };
 
-/* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off. |secret|: of
+/* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off, or has no file. |secret|: of
  * security.isolation_secret_file. */
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const struct digest *secret,
 	struct gw_rules **out, struct cgn_err *err);
+/* Take tokens of that provider too, where keys are asked for; |oidc| lives longer. Before any worker has the rules. */
+void gw_rules_take_tokens(struct gw_rules *r, struct oidc *oidc);
 /* Load the tokenizers of each model that has some, before any worker has the rules. Unchanged ones are shared
  * with |old| (NULL: none).
  *

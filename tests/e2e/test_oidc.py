@@ -256,3 +256,20 @@ def test_settings_that_are_refused(tmp_path, more, why):
     (tmp_path / "t.toml").write_text(toml({"auth": more}))
     done = subprocess.run([BUILD / "bin" / "cgn-router", "--config", tmp_path / "t.toml", "--check"], capture_output=True, text=True)
     assert done.returncode in (3, 5) and why in done.stderr, done.stderr
+
+
+def test_cgn_ctl_tells_what_a_token_gives(world):
+    def ctl(*args, text):
+        done = subprocess.run([CTL, "auth", *args, "--config", world.folder / "router.toml"], input=text, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+    token = world.issuer.token(world.ed, world.issuer.claims(org="blue", groups=["students", "acme-x"], realm_access={"roles": ["chief\x1b"]}))
+    code, out, _ = ctl("token", text=token + "\n")
+    assert code == 0 and "subject   ann" in out and "tenant    acme" in out and r"roles     students, chief\x1b (not defined)" in out and "rps=2" in out and "not checked" in out, out
+    (world.folder / "token").write_text(token)
+    told = json.loads(ctl("token", world.folder / "token", "-o", "json", text="")[1])
+    assert told["tenant"] == "acme" and told["roles"][0] == {"name": "students", "defined": True} and not told["signature_checked"]
+    assert ctl("can-i", "model.use:sim", "--token", "-", text=token)[:2] == (0, "yes\n")
+    assert ctl("can-i", "model.use:llama-3-70b", "--token", "-", text=token)[0] == 1
+    code, _, why = ctl("token", text=world.issuer.token(world.ed, world.issuer.claims(aud="other")))
+    assert code == 1 and "another audience" in why
+    assert ctl("token", text="")[0] == 1 and ctl("token", "/none", text="")[0] == 1 and ctl("token", text="x" * 2_000_000)[0] == 1

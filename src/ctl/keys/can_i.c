@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* can_i: asks the rules of a configuration whether the holder of a key, a certificate or a role may do something. */
+/* can_i: asks the rules of a configuration whether the holder of a key, a certificate, a token or a role may do
+ * something. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "ctl/ctl.h"
+#include "ctl/keys/token.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 #include "io/pki/pki.h"
@@ -18,8 +20,9 @@ struct asker {
 	struct config *cfg;
 	struct identity_roles *roles;
 	struct principal who;
-	struct auth_key key;  /* Filled in for --key-id. */
-	struct pki_info cert; /* Filled in for --cert. */
+	struct auth_key key;         /* Filled in for --key-id. */
+	struct pki_info cert;        /* Filled in for --cert. */
+	struct claims_holder holder; /* Filled in for --token. */
 	struct cgn_buf uris;
 };
 
@@ -86,13 +89,25 @@ static CGN_RC cert_take(struct asker *k, const char *path, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static CGN_RC token_take(struct asker *k, const char *file, struct cgn_err *err)
+{
+	CGN_TRY(token_holder(k->cfg, file, &k->holder, err));
+	k->who.kind = IDENTITY_USER;
+	k->who.name = cgn_str_of(k->holder.subject);
+	k->who.tenant = cgn_str_of(k->holder.tenant);
+	k->who.roles = claims_roles(&k->holder, k->roles);
+	return CGN_OK;
+}
+
 static CGN_RC asker_find(const struct ctl_args *a, struct asker *k, struct cgn_err *err)
 {
 	const char *role = ctl_flag(a, "--role"), *id = ctl_flag(a, "--key-id"),
-		   *cert = ctl_flag(a, "--cert");
-	if ((role != NULL) + (id != NULL) + (cert != NULL) != 1)
+		   *cert = ctl_flag(a, "--cert"), *token = ctl_flag(a, "--token");
+	if ((role != NULL) + (id != NULL) + (cert != NULL) + (token != NULL) != 1)
 		return CGN_FAIL(err, INVALID,
-			"whose rights? one of --role NAME, --key-id ID and --cert FILE is needed");
+			"whose rights? one of --role NAME, --key-id ID, --cert FILE and --token FILE is needed");
+	if (token != NULL)
+		return token_take(k, token, err);
 	if (cert != NULL)
 		return cert_take(k, cert, err);
 	if (id != NULL)

@@ -33,10 +33,11 @@ static void fetch_retire(struct enginefetch *f)
 	cgn_loop_bury(f->loop, &f->grave, fetch_release);
 }
 
-static void fetch_finish(struct enginefetch *f, const struct cgn_err *err, bool refused)
+static void fetch_finish(struct enginefetch *f, const struct cgn_err *err, bool refused, bool stale)
 {
 	const struct enginefetch_answer r = {.err = err,
 		.refused = refused,
+		.stale = stale,
 		.status = f->status,
 		.body = cgn_buf_view(&f->body)};
 	enginefetch_done *done = f->done;
@@ -51,7 +52,7 @@ static void fetch_fail(struct enginefetch *f, enum cgn_code code, const char *se
 {
 	struct cgn_err err = {0};
 	(void)CGN_FAIL_AS(&err, code, "%s", sentence);
-	fetch_finish(f, &err, false);
+	fetch_finish(f, &err, false, false);
 }
 
 static void fetch_on_head(struct http_call *c, void *user, const struct http_head *h)
@@ -81,7 +82,7 @@ static void fetch_on_end(struct http_call *c, void *user, const struct http_fiel
 	(void)n;
 	CGN_LIVE(f, ENGINEFETCH_TAG);
 	f->call = NULL;
-	fetch_finish(f, &fine, false);
+	fetch_finish(f, &fine, false, false);
 }
 
 static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage stage,
@@ -92,7 +93,7 @@ static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage 
 	CGN_LIVE(f, ENGINEFETCH_TAG);
 	f->call = NULL;
 	bool ours = why->code == CGN_DEADLINE || why->code == CGN_NO_MEMORY;
-	fetch_finish(f, why, stage == HTTP_FAIL_CONNECT && !ours);
+	fetch_finish(f, why, stage == HTTP_FAIL_CONNECT && !ours, stage == HTTP_FAIL_STALE);
 }
 
 static void fetch_on_timeout(struct cgn_timer *t)

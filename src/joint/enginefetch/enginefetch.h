@@ -24,6 +24,7 @@ struct enginefetch_ask {
 struct enginefetch_answer {
 	const struct cgn_err *err; /* CGN_FINE: the answer arrived whole */
 	bool refused;              /* The connection was refused */
+	bool stale;                /* A kept-alive connection was closed before the answer: ask again */
 	int status;                /* HTTP status */
 	struct cgn_str body;       /* Borrowed until the callback returns */
 };

@@ -9,12 +9,17 @@ struct webclient_cfg {
 	const char *ca_file;   /* NULL: the system's authorities */
 	const char *cert_file; /* Certificate to show, where the server asks for one; NULL: none. */
 	const char *key_file;
-	const char *fingerprint;  /* As tls_cfg.pin; NULL: authorities judge */
+	const char *fingerprint; /* As tls_cfg.pin; NULL: authorities judge */
+	/* Made by webclient_tls for several clients, which take references; NULL: the client makes one of the files */
+	struct tls_ctx *tls;
 	uint32_t max_conns;       /* As http_client_cfg */
 	cgn_nsec connect_timeout; /* As http_client_cfg */
+	cgn_nsec idle_timeout;    /* As http_client_cfg */
 };
 /* Check what needs neither network nor files. The message names what is wrong. */
 CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err);
+/* Make the TLS context of a client with the files of |cfg|, which are read now. */
+CGN_RC webclient_tls(const struct webclient_cfg *cfg, struct tls_ctx **out, struct cgn_err *err);
 /* Make the client; |url| is filled in. Fails as webclient_check does, and for a CA file that cannot be used. */
 CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct engine_url *url,
 	struct http_client **out, struct cgn_err *err);

@@ -63,6 +63,8 @@ enum {
 CGN_RC identity_roles_new(const struct config *cfg, struct identity_roles **out, struct cgn_err *err);
 void identity_roles_ref(struct identity_roles *t);
 void identity_roles_unref(struct identity_roles **take);
+/* Return the name of role |i|, the role of bit |i|; NULL behind the last one. Borrowed from |t|. */
+const char *identity_role_name(const struct identity_roles *t, size_t i);
 bool identity_role_find(const struct identity_roles *t, struct cgn_str name, uint64_t *bit);
 
 /* ---- the decision ---- */

@@ -168,6 +168,11 @@ void identity_roles_unref(struct identity_roles **take)
 	free(t);
 }
 
+const char *identity_role_name(const struct identity_roles *t, size_t i)
+{
+	return i < t->n ? t->role[i].name : NULL;
+}
+
 bool identity_role_find(const struct identity_roles *t, struct cgn_str name, uint64_t *bit)
 {
 	for (size_t i = 0; i < t->n; i++)

@@ -59,6 +59,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 		svc_problem(out, router_keys_check(cfg, &err), &err);
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
+	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
 	size_t before = out->n;
 	if (cfg->router.rate_limit.redis_url != NULL)
 		svc_check_tls(out, "router.rate_limit.redis_", &redis);

@@ -226,7 +226,7 @@ static const struct {
 		{"c.toml:2:1", "unknown key router.retry.tries", "known here: attempts, backoff"}},
 	{"[server]\nmax_body = 5\n",
 		{"c.toml:1:2: unknown key server",
-			"known sections: cluster, security, auth, log, router, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
+			"known sections: cluster, security, auth, log, router, hooks, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
 	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* The suggestion is not kv.ram. */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
@@ -323,6 +323,12 @@ static const struct {
 	{"[models.b]\naliases = ['a']\n[models.a]\n", {"\"a\" names model"}},
 	{"[models.a]\naliases = ['a']\n", {"\"a\" names model"}},
 	{"[models.a]\naliases = ['b', 'b']\n", {"an alias is given once"}},
+	{"[hooks]\nbefore_url = 'policy:80'\n",
+		{"c.toml:2", "hooks.before_url is \"policy:80\"", "http://HOST"}},
+	{"[hooks]\nafter_url = 'https://'\n", {"hooks.after_url"}},
+	{"[hooks]\non_failure = 'open'\n", {"hooks.on_failure", "\"deny\", \"allow\""}},
+	{"[hooks]\nmax_body = '4KiB'\nafter_window = '8KiB'\n",
+		{"c.toml:3", "hooks.after_window", "hooks.max_body"}},
 	{"[router\n", {"c.toml:1:"}},
 	{"[router]\nlisten = 'a:1'\nlisten = 'b:1'\n", {"c.toml:3:"}},
 };

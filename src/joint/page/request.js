@@ -2,7 +2,7 @@
 import { el, get, refusal, count, decimal, ms, percent, table, cell, again } from "./page.js";
 import { baseOf } from "./several.js";
 
-const phases = [["receive", "receiving the body, checking the key"], ["choose", "choosing a node"], ["limit", "reserving rates"], ["tokens", "tokenizing the prompt"], ["queue", "waiting for room on a node"],
+const phases = [["receive", "receiving the body, checking the key, asking a hook"], ["choose", "choosing a node"], ["limit", "reserving rates"], ["tokens", "tokenizing the prompt"], ["queue", "waiting for room on a node"],
 	["prefill", "another node computed the prompt"], ["first_byte", "at the node, until the first byte: its queue, fetch and prefill"], ["stream", "decoding and sending the answer"]];
 const shown = (end) => phases.map(([k], i) => [k, end.phases_ms[k] ?? 0, i]).filter(([, v]) => v > 0);
 function bar(end) {

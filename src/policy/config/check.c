@@ -445,6 +445,28 @@ static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
 		origin_of(c, "router.rate_limit.redis_url"));
 }
 
+static cgn_rc check_hook_url(const struct config *c, const char *path, const char *url, struct cgn_err *err)
+{
+	if (url == NULL || is_http_url(url))
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID,
+		"%s: %s is \"%.100s\", must be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH",
+		origin_of(c, path), path, url);
+}
+
+/* The router parses the whole URLs. */
+static cgn_rc check_hooks(const struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_hook_url(c, "hooks.before_url", c->hooks.before_url, err));
+	CGN_TRY(check_hook_url(c, "hooks.after_url", c->hooks.after_url, err));
+	if (c->hooks.after_window > c->hooks.max_body)
+		return CGN_FAIL(err, INVALID,
+			"%s: hooks.after_window (%llu bytes) is larger than hooks.max_body (%llu): no window would ever be full",
+			origin_of(c, "hooks.after_window"), (unsigned long long)c->hooks.after_window,
+			(unsigned long long)c->hooks.max_body);
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
@@ -462,5 +484,6 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_tenants(c, err));
 	CGN_TRY(check_money(c, err));
 	CGN_TRY(check_redis(c, err));
+	CGN_TRY(check_hooks(c, err));
 	return check_models(c, err);
 }

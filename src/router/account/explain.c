@@ -180,14 +180,14 @@ static void phases_fill(const struct gw_req *r, uint32_t out[EXPLAIN_PHASES])
 	const uint32_t *us = r->times.us;
 	uint32_t pick = u32_saturate(r->plan.pick_took / CGN_USEC);
 	uint32_t choose = us[GW_ROUTE] + us[GW_READ];
-	out[EXPLAIN_PHASE_RECEIVE] = us[GW_AUTH] + us[GW_BODY];
+	out[EXPLAIN_PHASE_RECEIVE] = us[GW_AUTH] + us[GW_BODY] + us[GW_HOOK];
 	out[EXPLAIN_PHASE_CHOOSE] = choose > pick ? choose : pick;
 	out[EXPLAIN_PHASE_LIMIT] = us[GW_LIMIT];
 	out[EXPLAIN_PHASE_TOKENS] = us[GW_TOKENS];
 	out[EXPLAIN_PHASE_QUEUE] = us[GW_QUEUE];
 	out[EXPLAIN_PHASE_PREFILL] = us[GW_PREFILL];
 	out[EXPLAIN_PHASE_FIRST_BYTE] = us[GW_DISPATCH];
-	out[EXPLAIN_PHASE_STREAM] = us[GW_STREAM] + us[GW_ANSWER];
+	out[EXPLAIN_PHASE_STREAM] = us[GW_STREAM] + us[GW_CHECK] + us[GW_ANSWER];
 }
 
 /* Requests without a known model are not recorded, so that unauthenticated clients can't fill the record. */

@@ -4,6 +4,7 @@
 #include "policy/ollama/ollama.h"
 #include "router/answer/relay.h"
 #include "router/answer/reply_priv.h"
+#include "router/hooks/hooks.h"
 #include "router/permit/permit.h"
 
 #define LATEST    ":latest"
@@ -178,7 +179,7 @@ static void head_send(struct gw_req *r, int status, int64_t length)
 	n += gw_relay_fields(r, f + n);
 	r->answer.status = status;
 	r->answer.ollama_head = true;
-	http_exchange_head(r->client.x, status, f, n, length);
+	gw_out_head(r, status, f, n, length);
 }
 
 void gw_ollama_head(struct gw_req *r)
@@ -189,11 +190,10 @@ void gw_ollama_head(struct gw_req *r)
 
 static void body_send(struct gw_req *r, const struct cgn_buf *b)
 {
-	const struct iovec iov = {b->p, b->n};
 	if (b->bad)
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 	else if (b->n > 0)
-		http_exchange_body(r->client.x, &iov, 1);
+		gw_out_body(r, cgn_buf_view(b));
 }
 
 void gw_ollama_feed(struct gw_req *r, struct cgn_str data)

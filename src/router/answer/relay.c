@@ -10,6 +10,7 @@
 #include "router/account/account.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 
 #define ENGINE_DIED "the engine died while it answered"
@@ -110,7 +111,7 @@ void gw_relay_close(struct gw_req *r)
 {
 	struct http_field f;
 	bool late = r->client.reads_trailers && r->answer.event_stream;
-	http_exchange_end(r->client.x, &f, late ? joules_field(r, &f) : 0);
+	gw_out_end(r, &f, late ? joules_field(r, &f) : 0);
 }
 
 size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
@@ -143,7 +144,7 @@ static void head_send(struct gw_req *r)
 	n += gw_relay_fields(r, f + n);
 	rename_begin(r);
 	bool changed = r->answer.rename != NULL || r->answer.cached != NULL;
-	http_exchange_head(r->client.x, a->status, f, n, changed ? -1 : content_length(a));
+	gw_out_head(r, a->status, f, n, changed ? -1 : content_length(a));
 }
 
 void gw_relay_head(struct gw_req *r)
@@ -206,11 +207,10 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	if (to->bytes_out == 0 && to->event_stream)
 		(void)usage_find(data,
 			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
-	const struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
 	if (to->ollama != NULL)
 		gw_ollama_feed(r, data);
 	else
-		http_exchange_body(r->client.x, &iov, 1);
+		gw_out_body(r, data);
 	to->bytes_out += data.n;
 	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
@@ -322,7 +322,9 @@ enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));
 	r->answer.outcome = "cut";
-	if (r->answer.ollama != NULL)
+	if (gw_hold_is_on(r))
+		gw_hold_cut(r, ENGINE_DIED);
+	else if (r->answer.ollama != NULL)
 		gw_ollama_cut(r, ENGINE_DIED);
 	else if (r->answer.event_stream)
 		error_event_send(r);

@@ -6,6 +6,7 @@
 #include "base/json/json.h"
 #include "joint/audit/audit.h"
 #include "router/answer/ollama.h"
+#include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 #include "router/permit/permit.h"
 
@@ -32,7 +33,7 @@ static void refusal_note(const struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
 	char object[512];
-	if (how->status != 401 && how->status != 403)
+	if (how->noted || (how->status != 401 && how->status != 403))
 		return;
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(r->client.method), CGN_STR_ARG(path));
@@ -75,6 +76,10 @@ enum gw_step gw_answer(struct gw_req *r)
 {
 	if (r->answer.refused)
 		refusal_send(r);
+	if (gw_hold_is_on(r)) {
+		gw_goto(r, GW_CHECK);
+		return STEP_AGAIN;
+	}
 	return gw_park(r, WAIT_CLIENT, 0);
 }
 

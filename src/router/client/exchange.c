@@ -6,6 +6,7 @@
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/client/client_priv.h"
+#include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 #include "router/plan/handoff.h"
 #include "router/plan/queue.h"
@@ -52,6 +53,7 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_account_usage(r);
 	gw_limit_settle(r);
 	gw_account_end(r);
+	gw_hook_end(r);
 	if (r->work_on_body.busy)
 		r->work_on_body.orphaned = req_bury; /* the pool still reads the body */
 	else
@@ -142,12 +144,14 @@ static void on_drain(struct http_exchange *x, void *user)
 	(void)x;
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
-	if (!r->answer.paused)
-		return;
-	r->answer.paused = false;
-	/* the client was silent, not the engine */
-	r->answer.last_byte = r->attempt.last_byte = cgn_loop_now(r->w->loop);
-	gw_call_resume(&r->attempt.call);
+	if (r->answer.paused) {
+		r->answer.paused = false;
+		/* the client was silent, not the engine */
+		r->answer.last_byte = r->attempt.last_byte = cgn_loop_now(r->w->loop);
+		gw_call_resume(&r->attempt.call);
+	}
+	if (r->tag == GW_REQ_TAG && (r->state == GW_STREAM || r->state == GW_CHECK) && gw_hold_is_due(r))
+		gw_wake(r);
 }
 
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)

@@ -7,6 +7,7 @@
 #include "router/account/explain.h"
 #include "router/client/client_priv.h"
 #include "router/client/gateway.h"
+#include "router/hooks/hooks.h"
 #include "router/worker/link.h"
 
 static void worker_count(struct cgn_timer *t)
@@ -65,6 +66,7 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 		worker_drop(w);
 		return rc;
 	}
+	gw_hooks_open(w);
 	cgn_timer_init(&w->count_timer, w->loop, worker_count);
 	w->counted_at = cgn_loop_now(w->loop);
 	cgn_timer_set(&w->count_timer, GW_COUNT_EVERY);
@@ -102,6 +104,7 @@ static void worker_on_news(struct cgn_loop *l, struct cgn_post *p)
 	if (n->rules != NULL) {
 		gw_rules_unref(&w->rules);
 		w->rules = n->rules;
+		gw_hooks_open(w);
 	}
 	free(n);
 }
@@ -150,6 +153,7 @@ static void worker_close(struct gw_worker *w)
 {
 	cgn_timer_cancel(&w->count_timer);
 	http_server_free(&w->server);
+	gw_hooks_close(w);
 	gw_store_close(w); /* after the last request has ended */
 	gw_links_close(w);
 }

@@ -7,7 +7,6 @@
 #include "router/isolate/isolate.h"
 #include "router/permit/permit.h"
 #include "router/plan/legs.h"
-#include "router/tokens/tokens.h"
 
 #define BAD_REQUEST "invalid_request_error"
 #define MODEL_MAX   4096 /* bytes; no model has a longer name */
@@ -233,8 +232,7 @@ static void facts_then(struct gw_req *r)
 	if (!home_find(r))
 		return;
 	r->prompt.parsed = true;
-	if (r->client.route->kind != GW_MEDIA)
-		gw_tokens_start(r, row);
+	r->prompt.uncut = r->client.route->kind != GW_MEDIA;
 }
 
 /* ---- stored answers ---- */

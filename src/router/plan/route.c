@@ -3,10 +3,12 @@
 #include "router/account/explain.h"
 #include "router/answer/reply.h"
 #include "router/answer/resume.h"
+#include "router/hooks/hooks.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
+#include "router/tokens/tokens.h"
 #include "router/worker/breaker.h"
 
 #define RETRY_AFTER  2 /* seconds */
@@ -156,9 +158,18 @@ enum gw_step gw_route(struct gw_req *r)
 	else if (!r->prompt.parsed && !gw_body_awaits(r))
 		gw_body_go_on(r);
 	if (r->state != GW_ROUTE)
-		return STEP_AGAIN; /* refused, or its tokens are made elsewhere */
+		return STEP_AGAIN; /* refused, or read on the pool */
 	if (!r->prompt.parsed && r->prompt.awaited.p != NULL)
 		return gw_park(r, WAIT_BACKOFF, AWAIT_POLL);
+	if (gw_hook_is_due(r)) {
+		gw_goto(r, GW_HOOK);
+		return STEP_AGAIN;
+	}
+	if (r->prompt.uncut) {
+		r->prompt.uncut = false;
+		gw_tokens_start(r, gw_rules_model(r->w->rules, r->prompt.asked));
+		return STEP_AGAIN; /* the tokens may be made elsewhere */
+	}
 	if (!r->plan.limited) {
 		gw_goto(r, GW_LIMIT);
 		return STEP_AGAIN;

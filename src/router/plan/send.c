@@ -2,6 +2,7 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/hooks/hooks.h"
 #include "router/isolate/isolate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
@@ -19,13 +20,20 @@ static void on_event(void *user)
 	gw_wake(r);
 }
 
+static void stream_relay(struct gw_req *r, struct cgn_str data)
+{
+	gw_relay(r, data);
+	if (gw_hold_is_due(r))
+		gw_wake(r);
+}
+
 static void on_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
 	if (r->state == GW_STREAM || r->state == GW_PREFILL) {
 		if (r->state == GW_STREAM)
-			gw_relay(r, data);
+			stream_relay(r, data);
 		else
 			gw_handoff_data(r, data);
 		return;

@@ -4,6 +4,7 @@
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
+#include "router/hooks/hooks.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -188,6 +189,15 @@ static enum gw_step stream_closed(struct gw_req *r)
 	return stream_died(r, &why);
 }
 
+/* The external check refuses the answer: the engine need not go on. */
+static enum gw_step stream_refused(struct gw_req *r)
+{
+	plan_ended(&r->plan.legs, true, cgn_loop_now(r->w->loop));
+	gw_leg_close(r);
+	gw_goto(r, GW_CHECK);
+	return STEP_AGAIN;
+}
+
 /* A stream whose client reads slowly is not stalled: the listener has a timeout for the client. */
 enum gw_step gw_stream(struct gw_req *r)
 {
@@ -197,6 +207,8 @@ enum gw_step gw_stream(struct gw_req *r)
 	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
 	cgn_arena_reset(&r->head);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
+	if (!gw_hold_step(r))
+		return stream_refused(r);
 	if (a->call.closed || a->call.why.code != CGN_FINE) {
 		if (gw_beside_is_awaited(r))
 			return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));

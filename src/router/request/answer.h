@@ -17,6 +17,7 @@ struct gw_refusal {
 	const char *reason;              /* label of cgn_rejected_total; NULL: not counted */
 	const char *allow;               /* Allow, with 405 */
 	unsigned retry_after;            /* seconds; 0: no Retry-After */
+	bool noted;                      /* the audit log has it already */
 };
 
 struct gw_answer {

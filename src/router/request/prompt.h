@@ -12,7 +12,8 @@ struct gw_prompt {
 	struct cgn_str asked; /* as the client names the model: its own name, or an alias */
 	/* place of that name in r->body, as a JSON string with its quotes; name_n is 0 when it has none */
 	size_t name_at, name_n;
-	bool parsed;             /* the body was read, and its chain is there or on its way */
+	bool parsed;             /* the body was read; unless |uncut|, its chain is there or on its way */
+	bool uncut;              /* the body was read, and its blocks are still to be made */
 	bool resume;             /* the answer shall be resumable, if the body allows it */
 	struct body_facts facts; /* borrowed from r->body */
 	struct body_fault fault; /* code == NULL: none */

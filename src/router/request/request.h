@@ -6,6 +6,7 @@
 #include "router/attempt/attempt.h"
 #include "router/request/answer.h"
 #include "router/request/client.h"
+#include "router/request/hook.h"
 #include "router/request/plan.h"
 #include "router/request/prompt.h"
 
@@ -28,6 +29,7 @@ enum gw_wait {
 	WAIT_POOL,
 	WAIT_TOKENS,
 	WAIT_STORE,
+	WAIT_HOOK,
 	WAIT_QUEUE,
 	WAIT_BACKOFF,
 	WAIT_ENGINE,
@@ -78,6 +80,7 @@ struct gw_req {
 	struct gw_attempt
 		beside; /* attempt of the prefill leg that runs beside the current leg; plan/handoff.c */
 	struct gw_answer answer;
+	struct gw_hooking *hook; /* hooks/; NULL: no external check was asked, and no answer is held back */
 };
 
 /* Set the first state and the timer; gw_wake starts the machine. */

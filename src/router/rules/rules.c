@@ -248,6 +248,8 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	admission_fill(r, cfg);
 	isolation_fill(r, cfg, secret);
 	cgn_rc rc = identity_roles_new(cfg, &r->roles, err);
+	if (cgn_ok(rc))
+		rc = gw_hook_rules_fill(cfg, &r->arena, &r->hooks, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&r);
 		return rc;
@@ -325,6 +327,7 @@ void gw_rules_unref(struct gw_rules **take)
 		gw_tokenizer_set_unref(&r->models[i].tokenizers);
 	auth_keys_unref(&r->keys);
 	identity_roles_unref(&r->roles);
+	gw_hook_rules_fini(&r->hooks);
 	cgn_arena_fini(&r->arena);
 	free(r);
 }

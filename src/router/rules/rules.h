@@ -15,6 +15,7 @@
 #include "policy/limit/limit.h"
 #include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
+#include "router/rules/hooks.h"
 
 #define GW_BLOCK_BYTES  256 /* Block size of models that are not configured. */
 #define GW_BLOCK_TOKENS 16
@@ -112,6 +113,7 @@ struct gw_rules {
 	struct gw_tenant *tenants; /* Sorted by name; the row after the last is for all other tenants. */
 	size_t n_tenants;
 	struct gw_isolation isolation;
+	struct gw_hook_rules hooks;
 	struct gw_price *prices; /* Without patterns first. */
 	size_t n_prices;
 	char currency[BUDGET_CURRENCY];

@@ -5,7 +5,7 @@
 #include "joint/tracing/tracing.h"
 
 /* Numbers of the request's children, besides its legs. */
-enum { CHILD_LEG = 1, CHILD_RECEIVE = 60, CHILD_LIMIT, CHILD_QUEUE, CHILD_PICK };
+enum { CHILD_LEG = 1, CHILD_RECEIVE = 60, CHILD_LIMIT, CHILD_QUEUE, CHILD_PICK, CHILD_HOOK };
 
 void gw_trace_begin(struct gw_req *r, struct cgn_str traceparent)
 {
@@ -65,8 +65,9 @@ static void steps_add(struct gw_req *r)
 		const char *name;
 		enum gw_state state;
 		unsigned child;
-	} steps[] = {{"receive", GW_BODY, CHILD_RECEIVE}, {"limit", GW_LIMIT, CHILD_LIMIT},
-		{"tokens", GW_TOKENS, CHILD_LEG + GW_TRACE_TOKENS}, {"queue", GW_QUEUE, CHILD_QUEUE}};
+	} steps[] = {{"receive", GW_BODY, CHILD_RECEIVE}, {"hook", GW_HOOK, CHILD_HOOK},
+		{"limit", GW_LIMIT, CHILD_LIMIT}, {"tokens", GW_TOKENS, CHILD_LEG + GW_TRACE_TOKENS},
+		{"queue", GW_QUEUE, CHILD_QUEUE}};
 	cgn_nsec at = r->client.started;
 	for (size_t i = 0; i < CGN_COUNT(steps); i++) {
 		cgn_nsec took = r->times.us[steps[i].state] * CGN_USEC;

@@ -12,6 +12,7 @@
 #include "router/rules/rules.h"
 #include "router/worker/shared.h"
 
+struct gw_hook_client; /* hooks/client.c: connections to an external check */
 struct gw_link;
 struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
 struct gw_series;        /* account/series.c: metric cells of one model */
@@ -45,6 +46,8 @@ struct gw_worker {
 	struct gw_shadow *shadows;    /* ROUTE_POLICIES */
 	double shadow_due;            /* shadow decisions due; sampled when it reaches 1 */
 	struct gw_store *store;       /* NULL: limits are this router's own */
+	struct gw_hook_client
+		*hooks[GW_HOOKS]; /* NULL: this check is not set, or its client could not be made */
 	struct metric_cell *pick_seconds, *prompt_tokens, *completion_tokens;
 	struct cgn_timer count_timer;
 	cgn_nsec counted_at;          /* last run of count_timer */

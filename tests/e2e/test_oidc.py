@@ -51,7 +51,7 @@ def world(tmp_path_factory):
     for alg in ("RS256", "ES256", "EdDSA"):
         issuer.key(alg)
     with Cluster(folder) as c:
-        c.router({"router": {"worker_threads": 2}, "auth": auth(issuer, folder, role_claim="realm_access.roles", tenant_claim="org"),
+        c.router({"router": {"worker_threads": 2}, "auth": auth(issuer, folder, role_claim="realm_access.roles", tenant_claim="org"), "security": {"audit_file": str(folder / "audit.jsonl")},
                   'roles."students"': {"allow": ["model.use:s*"]}, 'roles."porter"': {"allow": ["status.read"]},
                   'claims."1-acme"': {"claim": "groups", "value": "acme-*", "tenant": "acme", "limits": "rps=2"}, 'claims."2-students"': {"claim": "groups", "value": "students", "role": "students"}})
         c.node("a", *FAST)
@@ -106,6 +106,9 @@ def test_claims_give_tenant_roles_and_limits(world):
 def test_only_who_may_change_things_chooses_the_node(world):
     pin = {"X-Cgn-Node": "a"}
     assert world.ask(world.issuer.token(world.ed), "POST", "/v1/chat/completions", CHAT, **pin).status == 403
+    def lines():
+        return [json.loads(x) for x in (world.folder / "audit.jsonl").read_bytes().split(b"\n")[:-1]]
+    until(lambda: any(e["by"] == "user" and e["name"] == "ann" and e["decision"] == "refused" and e["why"] == "insufficient_scope" for e in lines()), lambda: str(lines()))
     # An operator has no model.use by itself; with both roles the node may be chosen.
     token = world.issuer.token(world.ed, world.issuer.claims(realm_access={"roles": ["operator", "user"]}))
     assert world.ask(token, "POST", "/v1/chat/completions", CHAT, **pin).status == 200, world.said

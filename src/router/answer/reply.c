@@ -40,7 +40,7 @@ static void refusal_note(const struct gw_req *r)
 	audit_note(r->w->shared->audit,
 		&(struct audit_event){.action = "gateway.request",
 			.decision = AUDIT_REFUSED,
-			.kind = r->identity.key_id != NULL ? CGN_STR("key") : CGN_STR("address"),
+			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
 			.name = cgn_str_of(r->identity.key_id),
 			.tenant = r->identity.tenant,
 			.from = r->client.peer,

@@ -9,13 +9,12 @@ import struct
 import pytest
 
 import h2raw
-from clients import chat_body, engine_state, head_of
+from clients import engine_state, head_of
 from cluster import WAIT_S, Cluster, ask, scaled, until
 from h2raw import H2, frame
+from smuggling import AS_CHUNK, BAD_HEADS, BODY, CHAT, CHUNKED, request, shapes
 
-CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n"
-BODY = chat_body(max_tokens=1)
-LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+SHAPES = shapes()
 
 
 @pytest.fixture(scope="module")
@@ -73,63 +72,6 @@ def refused(got, statuses):
 
 
 # ---- HTTP/1.1 ----
-
-def request(*lines, first=CHAT, body=BODY):
-    return first + b"Host: x\r\nContent-Type: application/json\r\n" + b"".join(lines) + b"\r\n" + body
-
-
-CHUNKED = b"Transfer-Encoding: chunked\r\n"
-AS_CHUNK = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
-SMUGGLED = CHAT + b"Host: x\r\n" + LENGTH + b"\r\n" + BODY
-
-SHAPES = {
-    "length and chunked": request(LENGTH, CHUNKED, body=AS_CHUNK),
-    "chunked and length": request(CHUNKED, LENGTH, body=AS_CHUNK),
-    "length 0, chunked, and a second request": request(b"Content-Length: 0\r\n", CHUNKED, body=b"0\r\n\r\n" + SMUGGLED),
-    "two lengths": request(LENGTH, b"Content-Length: 5\r\n"),
-    "two equal lengths": request(LENGTH, LENGTH),
-    "a list of lengths": request(b"Content-Length: %d, %d\r\n" % (len(BODY), len(BODY))),
-    "a signed length": request(b"Content-Length: +%d\r\n" % len(BODY)),
-    "a negative length": request(b"Content-Length: -1\r\n"),
-    "a hexadecimal length": request(b"Content-Length: 0x10\r\n"),
-    "a length beyond 64 bits": request(b"Content-Length: 99999999999999999999999\r\n"),
-    "an empty length": request(b"Content-Length: \r\n"),
-    "bare LF": request(LENGTH).replace(b"\r\n", b"\n"),
-    "bare LF in the head": request(LENGTH).replace(b"Host: x\r\n", b"Host: x\n"),
-    "bare CR in a value": request(b"X-A: a\rb\r\n", LENGTH),
-    "space before the colon": request(b"Content-Length : %d\r\n" % len(BODY)),
-    "tab before the colon": request(b"Transfer-Encoding\t: chunked\r\n", body=AS_CHUNK),
-    "a folded field": request(b"X-A: a\r\n b\r\n", LENGTH),
-    "a fold before any field": CHAT + b" Host: x\r\n" + LENGTH + b"\r\n" + BODY,
-    "gzip": request(b"Transfer-Encoding: gzip\r\n"),
-    "gzip, chunked": request(b"Transfer-Encoding: gzip, chunked\r\n", body=AS_CHUNK),
-    "chunked, gzip": request(b"Transfer-Encoding: chunked, gzip\r\n", body=AS_CHUNK),
-    "chunked twice": request(CHUNKED, CHUNKED, body=AS_CHUNK),
-    "chunked, chunked": request(b"Transfer-Encoding: chunked, chunked\r\n", body=AS_CHUNK),
-    "xchunked": request(b"Transfer-Encoding: xchunked\r\n", body=AS_CHUNK),
-    "quoted chunked": request(b"Transfer-Encoding: \"chunked\"\r\n", body=AS_CHUNK),
-    "vertical tab and chunked": request(b"Transfer-Encoding: \x0bchunked\r\n", body=AS_CHUNK),
-    "identity": request(b"Transfer-Encoding: identity\r\n", LENGTH),
-    "NUL in a value": request(b"X-A: a\0b\r\n", LENGTH),
-    "NUL in a name": request(b"X\0A: a\r\n", LENGTH),
-    "a name with a space": request(b"X A: a\r\n", LENGTH),
-    "an empty name": request(b": a\r\n", LENGTH),
-    "a field without a colon": request(b"nothing\r\n", LENGTH),
-    "no Host": CHAT + LENGTH + b"\r\n" + BODY,
-    "two Hosts": request(b"Host: y\r\n", LENGTH),
-    "a chunk size that is no number": request(CHUNKED, body=b"zz\r\n" + AS_CHUNK),
-    "a negative chunk size": request(CHUNKED, body=b"-1\r\n" + AS_CHUNK),
-    "a chunk size with 0x": request(CHUNKED, body=b"0x10\r\n" + AS_CHUNK),
-    "a chunk size beyond 64 bits": request(CHUNKED, body=b"fffffffffffffffff\r\n" + AS_CHUNK),
-    "a chunk shorter than it says": request(CHUNKED, body=b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY) - 3, BODY)),
-    "a chunk with bare LF": request(CHUNKED, body=b"%x\n%s\n0\n\n" % (len(BODY), BODY)),
-    "an unknown version": request(LENGTH, first=CHAT.replace(b"1.1", b"3.7")),
-    "version 0.9": b"POST /v1/chat/completions\r\n\r\n",
-    "garbage": os.urandom(64).replace(b"P", b"\x80") + b"\r\n\r\n",
-    "a TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x11" * 64 + b"\r\n\r\n",
-    "a target with a space": request(LENGTH, first=b"POST /v1/chat /completions HTTP/1.1\r\n"),
-}
-
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_smuggling_shapes(intact, shape):
@@ -311,20 +253,6 @@ def test_breaches_of_http2_end_the_connection(intact, breach):
         got = h.goaway()
         h.close()
         assert got in (None, code), (where, hex(got))
-
-
-BAD_HEADS = {
-    "upper case": [("X-Upper", "a")],
-    "connection": [("connection", "keep-alive")],
-    "transfer-encoding": [("transfer-encoding", "chunked")],
-    "te gzip": [("te", "gzip")],
-    "a pseudo field late": [(":path", "/other")],
-    "an unknown pseudo field": [(":evil", "1")],
-    "CR LF in a value": [("x-a", "a\r\nContent-Length: 5")],
-    "NUL in a value": [("x-a", "a\0b")],
-    "a length that lies": [("content-length", "3")],
-    "two lengths": [("content-length", str(len(BODY))), ("content-length", str(len(BODY) + 1))],
-}
 
 
 @pytest.mark.parametrize("bad", BAD_HEADS)

@@ -10,6 +10,7 @@ import pytest
 
 from cluster import WAIT_S, Cluster, toml, until
 from kvpeers import CTL, bootstrap
+from test_policies import keepers
 
 FAST = ("--time-scale", "0")
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
@@ -141,6 +142,40 @@ def test_models_that_a_key_may_not_use_do_not_exist(world, flags):
         lines = [json.loads(x) for x in (world.file.parent / "audit.jsonl").read_bytes().split(b"\n")[:-1]]
         return any(e["event"] == "model.use" and e["name"] == name and e["object"] == hidden for e in lines)
     until(noted, "the audit log has it")
+
+
+@pytest.mark.parametrize("isolation", ["tenant", "none"])
+def test_a_stored_response_of_a_model_that_a_key_may_not_use_does_not_exist(cluster, tmp_path, isolation):
+    """Two keys of one tenant: one made a response with a model that the other may not use. An alias is a name of the model too."""
+    def key(*flags):
+        made = json.loads(ctl("key", "create", "--file", tmp_path / "keys", "--tenant", "acme", "-o", "json", *flags))
+        return {"Authorization": f"Bearer {made['key']}"}
+    every, small, alias = key(), key("--models", "small"), key("--models", "nick")
+    cluster.router({"auth": {"enabled": True, "api_keys_file": str(tmp_path / "keys")}, 'models."large"': {"aliases": ["nick"]},
+                    "security": {"audit_file": str(tmp_path / "audit.jsonl"), "isolation": isolation}})
+    with keepers(cluster, "a", models=("large", "small")) as (engine,):
+        made = {}
+        for model in ("large", "small"):
+            r = cluster.ask("POST", "/v1/responses", {"model": model, "input": "x"}, every)
+            assert r.status == 200, r.body
+            made[model] = r.json()["id"]
+
+        def asked(who, model):
+            """Return the statuses: fetched, cancelled, continued by the model that |who| may use."""
+            own = "small" if who is small else "nick"
+            return [cluster.ask(method, path, body, who).status for method, path, body in (
+                ("GET", f"/v1/responses/{made[model]}", None), ("POST", f"/v1/responses/{made[model]}/cancel", {}),
+                ("POST", "/v1/responses", {"model": own, "input": "on", "previous_response_id": made[model]}))]
+        known = len(engine.asked), len(engine.made)
+        assert asked(small, "large") == [404] * 3 and asked(alias, "small") == [404] * 3
+        assert (len(engine.asked), len(engine.made)) == known, "the engine was not asked"
+        unknown = made["large"].replace("resp_", "resp.")
+        hidden, none = (cluster.ask("GET", f"/v1/responses/{i}", headers=small) for i in (made["large"], unknown))
+        assert same_but_for_the_name(hidden, none, (made["large"], unknown)), (hidden.body, none.body)
+        assert asked(every, "large")[:2] == asked(every, "small")[:2] == [200] * 2
+        assert asked(small, "small") == [200] * 3 and asked(alias, "large") == [200] * 3
+    notes = [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert any(e["event"] == "model.use" and e["object"] == "large" for e in notes), notes
 
 
 def test_a_role_that_does_not_exist_or_allows_no_model(world):

@@ -208,12 +208,12 @@ NUMBERS = itertools.count(1)
 
 
 @contextlib.contextmanager
-def keepers(cluster, names, engine=None):
-    """A node for each letter of |names|, whose engine is a Keeper; |engine|: further settings of it."""
+def keepers(cluster, names, engine=None, models=("sim",)):
+    """A node for each letter of |names|, whose engine is a Keeper that serves |models|; |engine|: further settings of it."""
     engines = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keeper) for _ in names]
     try:
         for name, e in zip(names, engines):
-            e.made, e.asked, e.bodies, e.models = [], [], [], ["sim"]
+            e.made, e.asked, e.bodies, e.models = [], [], [], list(models)
             threading.Thread(target=e.serve_forever, daemon=True).start()
             port = e.server_address[1]
             agent, agent_port, admin = cluster.agent(name, port, {"engine": {"kind": "openai_compat", "url": f"http://127.0.0.1:{port}", "managed": False, **(engine or {})}})

@@ -937,14 +937,16 @@ static void answers_have_a_home(void **state)
 		(void)snprintf(data, sizeof data, "\"id\":\"resp%0*d\"", n - 4, 7);
 		assert_int_equal(answerhome_id(cgn_str_of(data)).n, n == ANSWERHOME_ID_MAX ? n : 0);
 	}
-	assert_false(answerhome_get(t, CGN_STR("resp_1")).known);
-	answerhome_put(t, CGN_STR("resp_1"), 7, 0xabcd1234);
-	struct answerhome h = answerhome_get(t, CGN_STR("resp_1"));
+	const struct answerhome_of first = {CGN_STR("resp_1"), CGN_STR("m")};
+	assert_false(answerhome_get(t, first).known);
+	answerhome_put(t, first, 7, 0xabcd1234);
+	struct answerhome h = answerhome_get(t, first);
+	assert_false(answerhome_get(t, (struct answerhome_of){CGN_STR("resp_1"), CGN_STR("other")}).known);
 	assert_true(h.known && answerhome_is(&h, 7, 0xabcd1234));
 	assert_false(answerhome_is(&h, 8, 0xabcd1234));
 	assert_false(answerhome_is(&h, 7, 0xabcd5678)); /* Another node has the slot. */
-	answerhome_put(t, CGN_STR("resp_1"), 0, 5);
-	h = answerhome_get(t, CGN_STR("resp_1"));
+	answerhome_put(t, first, 0, 5);
+	h = answerhome_get(t, first);
 	assert_true(answerhome_is(&h, 0, 5));
 	prompttail_free(&t);
 }

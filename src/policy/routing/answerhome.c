@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
 #define HOME_KEY UINT64_C(0x7265737073746f72) /* Where a tail has its node's hash. */
@@ -42,20 +43,25 @@ struct cgn_str answerhome_id(struct cgn_str data)
 	return (struct cgn_str){NULL, 0};
 }
 
-void answerhome_put(struct prompttail_table *t, struct cgn_str id, uint16_t slot, uint64_t node)
+static uint64_t home_place(struct answerhome_of of)
 {
-	if (id.n == 0 || id.n > ANSWERHOME_ID_MAX)
+	return route_hash(of.id.p, of.id.n) ^ mix64(route_hash(of.model.p, of.model.n));
+}
+
+void answerhome_put(struct prompttail_table *t, struct answerhome_of of, uint16_t slot, uint64_t node)
+{
+	if (of.id.n == 0 || of.id.n > ANSWERHOME_ID_MAX)
 		return;
-	prompttail_put(t, route_hash(id.p, id.n), HOME_KEY,
+	prompttail_put(t, home_place(of), HOME_KEY,
 		(struct prompttail){.prompt = (uint64_t)slot + 1, .answer = node & UINT16_MAX});
 }
 
-struct answerhome answerhome_get(const struct prompttail_table *t, struct cgn_str id)
+struct answerhome answerhome_get(const struct prompttail_table *t, struct answerhome_of of)
 {
 	struct answerhome none = {.known = false};
-	if (id.n == 0 || id.n > ANSWERHOME_ID_MAX)
+	if (of.id.n == 0 || of.id.n > ANSWERHOME_ID_MAX)
 		return none;
-	struct prompttail found = prompttail_get(t, route_hash(id.p, id.n), HOME_KEY);
+	struct prompttail found = prompttail_get(t, home_place(of), HOME_KEY);
 	if (found.prompt == 0 || found.prompt > UINT16_MAX)
 		return none;
 	return (struct answerhome){true, (uint16_t)(found.prompt - 1), (uint16_t)found.answer};

@@ -12,14 +12,18 @@
 /* Find the id in the beginning of an answer: the first "id" whose text begins with "resp", as in a whole
  * answer and in the first event of a stream. Borrowed from |data|; p NULL: there is none. */
 struct cgn_str answerhome_id(struct cgn_str data);
-/* Any thread. Record that the node in |slot|, whose id has the route_hash |node|, stored the answer |id|. */
-void answerhome_put(struct prompttail_table *t, struct cgn_str id, uint16_t slot, uint64_t node);
-/* Any thread. The slot of the node that stored the answer |id|, and a part of its hash to compare by
- * answerhome_is. */
+/* The answer |id| that |model| gave. */
+struct answerhome_of {
+	struct cgn_str id, model;
+};
+/* Any thread. Record that the node in |slot|, whose id has the route_hash |node|, stored the answer. */
+void answerhome_put(struct prompttail_table *t, struct answerhome_of of, uint16_t slot, uint64_t node);
+/* Any thread. The slot of the node that stored the answer, and a part of its hash to compare by
+ * answerhome_is. Not known under another model than the one that gave the answer. */
 struct answerhome {
 	bool known;
 	uint16_t slot, print;
 };
-struct answerhome answerhome_get(const struct prompttail_table *t, struct cgn_str id);
+struct answerhome answerhome_get(const struct prompttail_table *t, struct answerhome_of of);
 /* Return true unless another node has the slot by now. */
 bool answerhome_is(const struct answerhome *h, uint16_t slot, uint64_t node);

@@ -195,8 +195,9 @@ static void home_learn(struct gw_req *r, struct cgn_str data)
 {
 	const struct gw_attempt *a = &r->attempt;
 	if (a->status == 200 && cgn_str_is(r->client.target, "/v1/responses"))
-		answerhome_put(r->w->shared->tails, gw_isolation_id(r, answerhome_id(data)), a->call.slot,
-			a->ticket.node);
+		answerhome_put(r->w->shared->tails,
+			(struct answerhome_of){gw_isolation_id(r, answerhome_id(data)), r->prompt.model},
+			a->call.slot, a->ticket.node);
 }
 
 static void bytes_send(struct gw_req *r, struct cgn_str data)

@@ -175,20 +175,57 @@ static void facts_run(struct gw_req *r)
 		gw_resume_open(r, p->facts.json);
 }
 
+/* ---- stored answers ---- */
+
+/* May the caller use the model under its own name or an alias? A refusal goes to the audit log. */
+static bool home_permitted(struct gw_req *r, struct cgn_str model)
+{
+	const struct gw_model *row = gw_rules_model(r->w->rules, model);
+	for (size_t i = 0; row != NULL && i < row->n_aliases; i++)
+		if (gw_permit_model(r, row->aliases[i]))
+			return true;
+	return gw_permit_model_noted(r, model);
+}
+
+/* An answer that engines stored. |model| NULL: not known here. |hidden|: the caller may not use its model. */
+struct stored_answer {
+	struct answerhome home;
+	const struct view_model *model;
+	bool hidden;
+};
+
+/* Find the answer |id|. The request names no model, or may name another one than the answer's, so each model is tried. */
+static struct stored_answer stored_find(struct gw_req *r, struct cgn_str id)
+{
+	const struct cluster_view *v = r->w->view;
+	const struct cgn_str own = gw_isolation_id(r, id);
+	for (size_t i = 0; i < v->n_models; i++) {
+		const struct view_model *m = &v->models[i];
+		struct answerhome home =
+			answerhome_get(r->w->shared->tails, (struct answerhome_of){own, m->name});
+		if (home.known)
+			return (struct stored_answer){home, m, !home_permitted(r, m->name)};
+	}
+	return (struct stored_answer){.model = NULL};
+}
+
 /* Find the node that stored the answer which the body names in previous_response_id. False: the answer may be another
- * tenant's, and the request is refused. */
+ * tenant's, or its model is none of the caller's, and the request is refused. */
 static bool home_find(struct gw_req *r)
 {
 	const struct json_val previous = r->prompt.facts.previous;
 	char text[ANSWERHOME_ID_MAX];
 	struct cgn_buf id = cgn_buf_over(text, sizeof text);
+	struct stored_answer found = {.model = NULL};
 	if (previous.raw.p == NULL || previous.type != JSON_STRING ||
 		!cgn_str_is(r->client.target, "/v1/responses"))
 		return true;
 	json_str_to(previous, &id);
 	if (!id.bad)
-		r->plan.home = answerhome_get(r->w->shared->tails, gw_isolation_id(r, cgn_buf_view(&id)));
-	if (r->plan.home.known || r->prompt.salt.n == 0)
+		found = stored_find(r, cgn_buf_view(&id));
+	if (!found.hidden)
+		r->plan.home = found.home;
+	if (!found.hidden && (found.home.known || r->prompt.salt.n == 0))
 		return true;
 	(void)gw_plan_fail(r,
 		&(struct gw_refusal){404, BAD_REQUEST, "previous_response_not_found",
@@ -196,6 +233,43 @@ static bool home_find(struct gw_req *r)
 		"no response `%.*s` is known here", (int)(id.n < 200 ? id.n : 200), id.p);
 	return false;
 }
+
+static struct cgn_str stored_id(const struct gw_req *r)
+{
+	struct cgn_str path = r->client.path, rest = cgn_str_split(&path, '?');
+	const size_t before = sizeof "/v1/responses/" - 1;
+	rest = (struct cgn_str){rest.p + before, rest.n - before};
+	return cgn_str_split(&rest, '/');
+}
+
+static bool home_is_ready(const struct view_model *m, const struct answerhome *h)
+{
+	for (size_t k = 0; k < m->n_ready; k++)
+		if (answerhome_is(h, m->ready[k]->slot, m->ready[k]->node_id_hash))
+			return true;
+	return false;
+}
+
+static void stored_parse(struct gw_req *r)
+{
+	struct cgn_str id = stored_id(r);
+	const struct stored_answer found = stored_find(r, id);
+	if (found.model == NULL || found.hidden || !home_is_ready(found.model, &found.home)) {
+		(void)gw_plan_fail(r,
+			&(struct gw_refusal){404, BAD_REQUEST, "not_found", .reason = "invalid"},
+			"no response `%.*s` is known here, or the node that stored it is not ready",
+			(int)(id.n < 200 ? id.n : 200), id.p);
+		return;
+	}
+	r->plan.home = found.home;
+	r->prompt.asked = r->prompt.model = cgn_arena_str(&r->arena, found.model->name);
+	if (r->prompt.model.p == NULL)
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+	else if (r->plan.legs.n > 0 || plan_open(r))
+		r->prompt.parsed = true;
+}
+
+/* ---- JSON, once it is read ---- */
 
 /* False: the request is refused, because an engine of its model would let tenants measure each other's prompts. */
 static bool isolation_check(struct gw_req *r)
@@ -233,47 +307,6 @@ static void facts_then(struct gw_req *r)
 		return;
 	r->prompt.parsed = true;
 	r->prompt.uncut = r->client.route->kind != GW_MEDIA;
-}
-
-/* ---- stored answers ---- */
-
-static struct cgn_str stored_id(const struct gw_req *r)
-{
-	struct cgn_str path = r->client.path, rest = cgn_str_split(&path, '?');
-	const size_t before = sizeof "/v1/responses/" - 1;
-	rest = (struct cgn_str){rest.p + before, rest.n - before};
-	return cgn_str_split(&rest, '/');
-}
-
-/* Return a model that the node of |h| is ready for; NULL: there is none. */
-static const struct view_model *home_model(const struct cluster_view *v, const struct answerhome *h)
-{
-	for (size_t i = 0; i < v->n_models; i++)
-		for (size_t k = 0; k < v->models[i].n_ready; k++) {
-			const struct view_node *n = v->models[i].ready[k];
-			if (answerhome_is(h, n->slot, n->node_id_hash))
-				return &v->models[i];
-		}
-	return NULL;
-}
-
-static void stored_parse(struct gw_req *r)
-{
-	struct cgn_str id = stored_id(r);
-	r->plan.home = answerhome_get(r->w->shared->tails, gw_isolation_id(r, id));
-	const struct view_model *m = home_model(r->w->view, &r->plan.home);
-	if (m == NULL) {
-		(void)gw_plan_fail(r,
-			&(struct gw_refusal){404, BAD_REQUEST, "not_found", .reason = "invalid"},
-			"no response `%.*s` is known here, or the node that stored it is not ready",
-			(int)(id.n < 200 ? id.n : 200), id.p);
-		return;
-	}
-	r->prompt.asked = r->prompt.model = cgn_arena_str(&r->arena, m->name);
-	if (r->prompt.model.p == NULL)
-		(void)gw_plan_fail(r, &no_memory, "out of memory");
-	else if (r->plan.legs.n > 0 || plan_open(r))
-		r->prompt.parsed = true;
 }
 
 /* ---- Ollama's bodies ---- */

@@ -3,10 +3,12 @@
 import concurrent.futures
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -22,9 +24,9 @@ def signer(pki, **more):
     return {"security": {**security(pki, "router"), "require_mtls": True, "ca_key_file": f"{pki}/ca.key", "listen_join": f"127.0.0.1:{free_port()}", **more}}
 
 
-def answers(port):
+def answers(port, host="127.0.0.1"):
     try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
+        socket.create_connection((host, port), 1).close()
         return True
     except OSError:
         return False
@@ -43,7 +45,8 @@ class World:
         until(self.answers, self.router.log)
 
     def answers(self):
-        return answers(self.cluster.grpc_port) and answers(int(self.settings["security"]["listen_join"].rpartition(":")[2]))
+        join = int(self.settings["security"]["listen_join"].rpartition(":")[2])
+        return answers(self.cluster.grpc_port) and (answers(join) or answers(join, "::1"))
 
     def invite(self, *args, rc=0):
         done = subprocess.run([CTL, "node", "invite", "--router", f"127.0.0.1:{self.cluster.grpc_port}", "--ca", self.pki / "ca.pem", "--cert",
@@ -194,3 +197,34 @@ def test_invites_survive_a_router_that_is_killed(tmp_path):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:  # a flood of attempts is refused
             wrong = with_part(w.invite(), 4, "0" * 64)
             assert any("too many attempts" in why for why in pool.map(lambda i: w.join(wrong, f"flood-{i}", rc=1), range(75)))
+
+
+def flood_by_network(folder):
+    """Run in a network namespace of its own: attempts from 75 addresses of one IPv6 /64, each once, and one from another /64."""
+    def ip(*lines):
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True)
+    addresses, other = [f"fd00:0:0:1::{i:x}" for i in range(1, 76)], "fd00:0:0:2::1"
+    ip("link set lo up", *(f"addr add {a}/64 dev lo nodad" for a in (*addresses, other)))
+    port = free_port()
+    with Cluster(folder) as c:
+        w = World(c, folder, security={"listen_join": f"[::]:{port}"})
+        wrong = with_part(with_part(w.invite(), 4, "0" * 64), 6, f"[::1]:{port}")
+
+        ip("route del local ::1/128 table local")
+
+        def attempt(source):
+            ip(f"route replace local ::1/128 dev lo table local src {source}")
+            return w.join(wrong, "flood", rc=1)
+        said = [attempt(a) for a in addresses]  # 60 a minute are allowed
+        assert any("too many attempts" in why for why in said), said[-3:]
+        assert "too many attempts" not in attempt(other)
+        until(lambda: any(e["from"].startswith(f"[{addresses[0]}]") for e in w.refusals()), "a client comes from the address that its route names")
+
+
+def test_addresses_of_one_network_are_counted_together(tmp_path):
+    alone = ["unshare", "-rn"]
+    if subprocess.run([*alone, "ip", "link", "set", "lo", "up"], capture_output=True).returncode != 0:
+        pytest.skip("no network namespaces here")
+    done = subprocess.run([*alone, sys.executable, "-c", f"import test_join; test_join.flood_by_network(test_join.pathlib.Path({str(tmp_path)!r}))"],
+                          cwd=pathlib.Path(__file__).parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@
 
 #include "base/log/log.h"
 #include "io/disk/disk.h"
+#include "io/net/addr.h"
 #include "io/pki/request.h"
 #include "policy/invite/invite.h"
 #include "policy/limit/limit.h"
@@ -25,10 +26,11 @@
 #define MOST_TTL_MS   ((uint64_t)30 * DAY * 1000)
 #define MAX_SANS      32
 
-/* The attempts to join, by address. */
+/* The attempts to join, by address; those of an IPv6 /64 count together. */
 struct router_join_guard {
 	struct limit_table *attempts;
 	struct limit_rate rate;
+	struct digest seed;
 };
 
 /* Request of a machine, or an invite that is to be stored. */
@@ -414,14 +416,14 @@ static void join_handle(struct router_call *k, struct cgn_str message)
 
 /* ---- the port ---- */
 
-static uint64_t address_key(struct cgn_str from)
+/* Return the bucket of the address, as a keyed hash, so that addresses that share one cannot be chosen. */
+static uint64_t address_key(const struct router_join_guard *g, struct cgn_str from)
 {
-	char room[80], host[64];
-	(void)cgn_str_copyz(room, sizeof room, from);
-	struct cgn_str who = host_of(room, host, sizeof host) ? cgn_str_of(host) : from;
-	struct sha256 sum = crypto_sha256(who);
+	char group[NET_ADDR_GROUP_MAX];
 	uint64_t key;
-	memcpy(&key, sum.b, sizeof key);
+	net_addr_group(from, group);
+	struct digest d = digest_keyed(&g->seed, cgn_str_of(group));
+	memcpy(&key, &d, sizeof key);
 	return key | 1;
 }
 
@@ -429,8 +431,8 @@ static void on_join(struct grpc_call *c, void *user)
 {
 	struct router *r = user;
 	struct router_join_guard *g = r->ports.guard;
-	struct limit_answer a =
-		limit_table_take(g->attempts, address_key(grpc_peer(c)), &g->rate, cgn_loop_now(r->loop), 1);
+	struct limit_answer a = limit_table_take(g->attempts, address_key(g, grpc_peer(c)), &g->rate,
+		cgn_loop_now(r->loop), 1);
 	if (a.granted)
 		router_call_new(c, r, join_handle);
 	else
@@ -443,6 +445,7 @@ static CGN_RC guard_open(struct router *r, struct cgn_err *err)
 	if (r->ports.guard == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	r->ports.guard->rate = limit_per_minute(PER_MINUTE);
+	cgn_random(&r->ports.guard->seed, sizeof r->ports.guard->seed);
 	return limit_table_new(GUARD_BUCKETS, &r->ports.guard->attempts, err);
 }
 

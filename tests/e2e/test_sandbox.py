@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sandboxes of deploy/systemd: how tight they are, that no program needs more system calls, and a router without rights on a file system
 that cannot be written."""
+import contextlib
 import os
 import pathlib
 import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -46,17 +48,69 @@ def allowed(program):
     return calls
 
 
-def traced(folder, name):
-    """Have |name| started under strace, which writes the names of its system calls."""
-    class Traced(Process):
-        def start(self):
-            self.argv = ["strace", "-f", "-qq", "-c", "-S", "name", "-U", "name", "-o", str(folder / f"{name}.calls"), *self.argv]
-            super().start()
-    return Traced
+def child_of(pid, program):
+    """Return the pid of the child that runs |program|; None: there is none. strace also starts helpers of its own."""
+    with contextlib.suppress(OSError):
+        for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{child}/exe").resolve() == pathlib.Path(program).resolve():
+                    return int(child)
+    return None
+
+
+@pytest.fixture
+def traced():
+    """Make classes of processes that run under strace, which writes the names of their system calls. At the end of the test both strace and
+    what it traces are ended: a strace that is killed leaves its program running."""
+    started = []
+
+    def of(folder, name):
+        class Traced(Process):
+            def start(self):
+                program = self.argv[0]
+                self.argv = ["strace", "-f", "-qq", "-c", "-S", "name", "-U", "name", "-o", str(folder / f"{name}.calls"), *self.argv]
+                self.traced = None
+                super().start()
+                started.append(self)
+                self.traced = until(lambda: child_of(self.pid, program), f"{name} runs under strace")
+
+            def signal(self, signo):
+                """Signal the program: strace ends with it, and with its status."""
+                if self.traced is None or not self.alive():
+                    return super().signal(signo)
+                self.may_end = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.traced, signo)
+        return Traced
+    yield of
+    for p in started:
+        p.kill()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace")
+def test_a_traced_program_ends_with_a_test_that_fails(tmp_path):
+    """As pytest runs it: the test fails in the middle, and the fixture ends what it began."""
+    (tmp_path / "test_that_fails.py").write_text("""
+import cluster
+from test_sandbox import traced  # noqa: F401
+
+
+def test_that_fails(tmp_path, monkeypatch, traced):
+    monkeypatch.setattr(cluster, "Process", traced(tmp_path, "router"))
+    c = cluster.Cluster(tmp_path)
+    c.router()
+    print("PIDS", c.router_process.pid, c.router_process.traced)
+    assert False, "in the middle"
+""")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_that_fails.py"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)})
+    assert "in the middle" in done.stdout and "1 failed" in done.stdout, done.stdout
+    pids = re.search(r"PIDS (\d+) (\d+)", done.stdout).groups()
+    assert not [p for p in pids if pathlib.Path(f"/proc/{p}").exists()]
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze") or not shutil.which("strace") or bool(SANITIZER), reason="no systemd-analyze, or no strace, or a sanitizer's calls")
-def test_programs_need_no_other_system_calls(tmp_path, monkeypatch):
+def test_programs_need_no_other_system_calls(tmp_path, monkeypatch, traced):
     import cluster as module
     import kvbulk
     plain = module.Process
@@ -86,9 +140,7 @@ def test_programs_need_no_other_system_calls(tmp_path, monkeypatch):
         assert ask(metrics_port, "GET", "/metrics").status == 200
         running = {"router": c.router_process, "agent": agent, "kvcached": store.process, "metrics": metrics}
         for name, p in running.items():
-            child = int(pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()[0])
-            os.kill(child, signal.SIGTERM)
-            assert p.wait() == 0, p.log()
+            assert p.stop() == 0, p.log()
         shutil.rmtree(store.dir, ignore_errors=True)
         for name in running:
             used = set((tmp_path / f"{name}.calls").read_text().split())

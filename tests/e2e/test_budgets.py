@@ -7,7 +7,11 @@ import time
 import pytest
 from clients import Stream
 from cluster import until
+from test_energy import logged
+from test_energy import world as powered  # noqa: F401
 from test_limits import key, reload
+
+JOULE_SCALE = 1000  # the file has millijoules
 
 
 def start(c, budgets, node=("--time-scale", "0"), tenant="acme", **sections):
@@ -125,3 +129,33 @@ def test_a_stream_that_is_cut_costs_what_it_used(cluster):
         until(lambda: c.router_process.log().count("client_gone") > i, c.logs)
     until(lambda: (spent_today(c) or {"tokens": 300})["tokens"] < 300, lambda: spent_today(c))
     assert spent_today(c)["requests"] == 3 and spent_today(c)["tokens"] > 3
+
+
+def joules_today(c, subject="t:acme"):
+    for line in state_file(c).read_text().splitlines() if state_file(c) else ():
+        if line.split()[0] == subject:
+            return int(line.split()[20]) / JOULE_SCALE
+    return 0
+
+
+def test_joules_are_settled_with_what_the_node_counts(tmp_path, powered):
+    """A budget in joules, on a node whose energy counter is read: requests are granted while there are some, and what is spent is the sum of
+    what requests took. Another tenant is still served."""
+    headers, other = (key(tmp_path, t, t) for t in ("acme", "other"))
+    c, _ = powered(["a"], auth={"enabled": True, "api_keys_file": str(tmp_path / "keys")}, **{'tenants."acme"': {"budgets": ["1000 joules/day", "1 kWh/month"]}})
+    refused = None
+    for i in range(40):
+        a = c.chat(f"conversation {i}", headers, max_tokens=100)
+        if a.status == 429:
+            refused = a.json()["error"]
+            break
+        assert a.status == 200 and a.headers["x-budget-limit"] in ("1000 joules/day", "1 kWh/month"), a.headers
+        lines = logged(c, i + 1)
+        took = sum(x["joules"] for x in lines)
+        until(lambda: joules_today(c) == pytest.approx(took, rel=0.01), lambda: f"{joules_today(c)} {took}")  # before the next one reserves
+    assert refused and refused["code"] == "insufficient_quota" and "tenant acme has" in refused["message"] and "1000 joules/day" in refused["message"], refused
+    most = max(x["joules"] for x in lines)
+    assert 990 - most < took < 1000 + most, (took, most)
+    assert c.metric("cgn_budget_refused_total", subject="tenant", unit="joules", window="day") == 1
+    until(lambda: c.metric("cgn_tenant_budget_spent_ratio", tenant="acme", unit="joules", window="month") == pytest.approx(took / 3.6e6, rel=0.01), c.scrape)
+    assert c.chat("hello", other, max_tokens=1).status == 200

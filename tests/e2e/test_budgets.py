@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets of tenants: refused, settled, kept over restarts, changed by a reload."""
 import concurrent.futures
+import re
 import signal
 import time
 
@@ -97,6 +98,26 @@ def test_a_lowered_budget_acts_at_once_and_a_raised_one_too(cluster):
     until(lambda: c.chat("hello", headers, max_tokens=2).status == 200, c.logs)
     reload(c, {}, **auth)
     until(lambda: "x-budget-limit" not in c.chat("hello", headers, max_tokens=2).headers, c.logs)
+
+
+def test_a_budget_that_is_removed_is_shown_no_more(cluster):
+    c = cluster
+    headers = start(c, ["100 requests/day", "100 requests/month"], **{'tenants."else"': {"budgets": ["7 tokens/day"]}})
+    assert c.chat("hello", headers, max_tokens=2).status == 200
+
+    def shown():
+        return {tuple(re.search(f'{label}="([a-z]*)"', x)[1] for label in ("tenant", "unit", "window")): float(x.rpartition(" ")[2])
+                for x in c.scrape().splitlines() if x.startswith("cgn_tenant_budget_spent_ratio{")}
+    both = {("acme", "requests", "day"): 0.01, ("acme", "requests", "month"): 0.01}
+    until(lambda: shown() == {**both, ("else", "tokens", "day"): 0}, shown)
+    auth = {"auth": {"enabled": True, "api_keys_file": str(c.folder / "keys")}}
+    reload(c, {}, **auth, **{'tenants."acme"': {"budgets": ["100 requests/month", "1k tokens/month"]}})
+    until(lambda: set(shown()) == {("acme", "requests", "month"), ("acme", "tokens", "month")}, shown)
+    assert shown()["acme", "requests", "month"] == 0.01
+    reload(c, {}, **auth)
+    until(lambda: shown() == {}, shown)
+    reload(c, {}, **auth, **{'tenants."acme"': {"budgets": ["100 requests/day", "100 requests/month"]}})
+    until(lambda: shown() == both, shown)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "future", "nonsense"])

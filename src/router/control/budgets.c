@@ -5,14 +5,11 @@
 #include "router/account/usage.h"
 #include "router/control/router.h"
 
-void router_budgets_report(struct router *r)
+static void budgets_show(struct router *r)
 {
 	const struct gw_rules *rules = r->published.rules;
 	struct budget_account a;
 	char name[BUDGET_NAME_MAX + 1];
-	metric_set(METRIC_ONE(r->shared.telemetry, BUDGET_UNCOUNTED),
-		(double)gw_budgets_tick(r->shared.budgets));
-	gw_usage_tick(r->shared.usage);
 	for (size_t i = 0; i < rules->n_tenants; i++) {
 		const struct gw_tenant *t = &rules->tenants[i];
 		if (t->budgets.n == 0)
@@ -27,4 +24,43 @@ void router_budgets_report(struct router *r)
 				(double)a.spells[b->window][0].spent.v[b->unit] / (double)b->limit);
 		}
 	}
+}
+
+void router_budgets_report(struct router *r)
+{
+	metric_set(METRIC_ONE(r->shared.telemetry, BUDGET_UNCOUNTED),
+		(double)gw_budgets_tick(r->shared.budgets));
+	gw_usage_tick(r->shared.usage);
+	budgets_show(r);
+}
+
+/* Has |now| a budget of each unit and window that |before| has one of? */
+static bool set_has_all(const struct budget_set *now, const struct budget_set *before)
+{
+	for (size_t i = 0; i < before->n; i++) {
+		size_t k = 0;
+		while (k < now->n &&
+			(now->v[k].unit != before->v[i].unit || now->v[k].window != before->v[i].window))
+			k++;
+		if (k == now->n)
+			return false;
+	}
+	return true;
+}
+
+void router_budgets_changed(struct router *r, const struct gw_rules *before)
+{
+	char name[BUDGET_NAME_MAX + 1];
+	if (before == NULL)
+		return;
+	for (size_t i = 0; i < before->n_tenants; i++) {
+		const struct gw_tenant *t = &before->tenants[i];
+		const struct gw_tenant *now = gw_rules_tenant(r->published.rules, t->name);
+		bool same = cgn_str_eq(now->name, t->name); /* False: |now| is the row for all others. */
+		if (same ? set_has_all(&now->budgets, &t->budgets) : t->budgets.n == 0)
+			continue;
+		(void)snprintf(name, sizeof name, "%.*s", CGN_STR_ARG(t->name));
+		metric_forget(r->shared.telemetry, METRIC_BUDGET_SPENT, "tenant", name);
+	}
+	budgets_show(r); /* The tenant's other budgets are shown on. */
 }

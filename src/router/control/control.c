@@ -262,8 +262,9 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	}
 	if (view != NULL)
 		view_distribute(r, view, rules);
-	gw_rules_unref(&r->published.rules);
+	CGN_ON_EXIT(gw_rules_unref) struct gw_rules *before = r->published.rules;
 	r->published.rules = rules;
+	router_budgets_changed(r, before);
 	gw_admission_tune(r->shared.admission, r->published.rules);
 	router_models_log_changes(r);
 	router_isolation_log_changes(r);

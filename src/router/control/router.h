@@ -32,6 +32,9 @@ CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /*
 
 /* budgets.c */
 void router_budgets_report(struct router *r); /* Once a second: files and metrics of budgets and usage. */
+/* After the rules were replaced: forget the metrics of budgets that |before| has (NULL: there were no rules) and the
+ * rules of now have not. */
+void router_budgets_changed(struct router *r, const struct gw_rules *before);
 
 /* keys.c */
 struct router_model_logged; /* models.c */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ctl/bench/origin.h"
+#include "ctl/client.h"
 #include "ctl/ctl.h"
 #include "io/loop/loop.h"
 
@@ -22,7 +23,9 @@ static CGN_RC admin_get(const struct ctl_args *a, struct cgn_loop *l, struct ctl
 		return CGN_FAIL(err, INVALID, "--admin is too long");
 	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca"),
 		.cert_file = ctl_flag(a, "--cert"),
-		.key_file = ctl_flag(a, "--key")};
+		.key_file = ctl_flag(a, "--key"),
+		.crl_file = ctl_flag(a, "--crl")};
+	CGN_TRY(ctl_crl_check(&tls, err));
 	if ((tls.cert_file == NULL) != (tls.key_file == NULL))
 		return CGN_FAIL(err, INVALID, "--cert and --key go together");
 	CGN_TRY(ctl_origin_open(l, url, &tls, 1, o, err));

@@ -43,6 +43,14 @@ static const char *flag_or(const struct ctl_args *a, const char *flag, const cha
 	return given != NULL ? given : fallback;
 }
 
+CGN_RC ctl_crl_check(const struct tls_cfg *files, struct cgn_err *err)
+{
+	if (files->crl_file == NULL || files->ca_file != NULL)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "--crl %.300s needs --ca: the CA says whose list it is",
+		files->crl_file);
+}
+
 /* Flags beat the context |x| (NULL: none), whose certificates are not for Unix sockets. */
 static CGN_RC client_tls(const struct ctl_args *a, const struct context *x, struct tls_ctx **out,
 	struct cgn_err *err)
@@ -51,7 +59,9 @@ static CGN_RC client_tls(const struct ctl_args *a, const struct context *x, stru
 	const struct tls_cfg cfg = {.ca_file = flag_or(a, "--ca", x != NULL ? x->value[CONTEXT_CA] : NULL),
 		.cert_file = flag_or(a, "--cert", x != NULL ? x->value[CONTEXT_CERT] : NULL),
 		.key_file = flag_or(a, "--key", x != NULL ? x->value[CONTEXT_KEY] : NULL),
+		.crl_file = flag_or(a, "--crl", x != NULL ? x->value[CONTEXT_CRL] : NULL),
 		.alpn = alpn};
+	CGN_TRY(ctl_crl_check(&cfg, err));
 	if (cfg.ca_file == NULL && cfg.cert_file == NULL && cfg.key_file == NULL)
 		return CGN_OK;
 	if ((cfg.cert_file == NULL) != (cfg.key_file == NULL))

@@ -7,7 +7,7 @@
 
 /* CTL_ROUTER: address from --router, then $CGN_ROUTER, then the context, then 127.0.0.1:9090.
  * CTL_STORE: address from --uds or --addr, then $CGN_KV, then the context, then the Unix socket of the node's
- * store. TLS for both from --ca, --cert and --key, then the context (ctl/context). */
+ * store. TLS for both from --ca, --crl, --cert and --key, then the context (ctl/context). */
 enum ctl_server { CTL_ROUTER, CTL_STORE, CTL_JOIN /* ctl_client_join only */ };
 struct ctl_client;
 CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
@@ -35,8 +35,10 @@ CGN_RC ctl_client_run(struct ctl_client *c, const struct ctl_call *call, struct 
 /* Open a client, run |call|, and close the client. With |first|: BAD_GATEWAY when there was no answer. */
 CGN_RC ctl_client_call(const struct ctl_args *a, enum ctl_server server, const struct ctl_call *call,
 	struct cgn_err *err);
-/* Ask the router at |addr|, on the port where machines join, over TLS by |tls|. */
+/* CGN_INVALID: there is a list of revoked certificates and no CA. */
 struct tls_cfg;
+CGN_RC ctl_crl_check(const struct tls_cfg *files, struct cgn_err *err);
+/* Ask the router at |addr|, on the port where machines join, over TLS by |tls|. */
 CGN_RC ctl_client_join(const char *addr, const struct tls_cfg *tls, const struct ctl_call *call,
 	struct cgn_err *err);
 /* Return the address that CTL_ROUTER calls go to. */

@@ -58,7 +58,7 @@ CGN_RC ctl_flag_u64s(const struct ctl_args *a, const char *name, uint64_t min, u
 	size_t room, size_t *n, struct cgn_err *err);
 CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err);
 
-/* GET |path| of the admin port that --admin, --ca, --cert, --key and $CGN_API_KEY name, and append the answer. */
+/* GET |path| of the admin port that --admin, --ca, --crl, --cert, --key and $CGN_API_KEY name, and append the answer. */
 CGN_RC ctl_admin_get(const struct ctl_args *a, const char *path, struct cgn_buf *out, struct cgn_err *err);
 
 /* Append help texts. */

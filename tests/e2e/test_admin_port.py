@@ -2,6 +2,7 @@
 """An admin port that other machines reach: TLS, certificates and keys, limits for wrong keys, and pages of other sites."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -193,3 +194,21 @@ def test_a_key_is_taken_away_by_a_reload(port, pki):
     keys.write_text(text)
     os.kill(port.popen.pid, signal.SIGHUP)
     until(lambda: curl(port, "/nodes", *cert(pki, "admin"))[0] == 200 and len(port.events("svc.reloaded")) >= 2, port.log)
+
+
+def test_the_command_refuses_a_revoked_server(port, network, tmp_path):
+    pki = shutil.copytree(port.pki, tmp_path / "pki")
+    subprocess.run([CTL, "pki", "crl", "--renew", "--dir", pki], check=True, capture_output=True, timeout=WAIT_S)
+
+    def run(*args):
+        return subprocess.run(["ip", "netns", "exec", network, CTL, *map(str, args)], capture_output=True, text=True, timeout=WAIT_S)
+    files = ("--admin", f"{HOST}:9091", "--ca", pki / "ca.pem", "--cert", pki / "admin.pem", "--key", pki / "admin.key")
+    asks = [("config", "show", *files), ("usage", *files), ("tenant", "ls", *files), ("key", "ls", "--file", pki / "keys", *files)]
+    assert [run(*ask, "--crl", pki / "crl.pem").returncode for ask in asks] == [0] * len(asks)
+    subprocess.run([CTL, "pki", "revoke", "router", "--dir", pki], check=True, capture_output=True, timeout=WAIT_S)
+    for ask in asks:
+        r = run(*ask, "--crl", pki / "crl.pem")
+        assert r.returncode != 0 and "is revoked" in r.stderr and str(pki / "crl.pem") in r.stderr and r.stdout == "", (ask, r)
+        assert run(*ask).returncode == 0
+    alone = run("config", "show", "--admin", f"{HOST}:9091", "--crl", pki / "crl.pem")
+    assert alone.returncode == 2 and "needs --ca" in alone.stderr, alone

@@ -127,6 +127,42 @@ def test_a_revoked_agent_is_gone_and_cannot_return(cluster, tmp_path):
     assert b.agent.alive() and not b.agent.events("tls.revoked")
 
 
+def test_the_command_refuses_a_revoked_server(cluster, tmp_path, monkeypatch):
+    """gRPC and the gateway, by flag and by context; the message names the list. Without a list nothing can be known. test_admin_port.py asks
+    an admin port."""
+    pki = bootstrap(tmp_path / "pki", "router", "admin")
+    pki_ctl("crl", "--renew", "--dir", pki)
+    monkeypatch.setenv("CGN_CONTEXTS", str(tmp_path / "contexts.toml"))
+    cluster.router({"security": {**security(pki, "router"), "require_mtls": True},
+                    "router": {"tls_cert_file": f"{pki}/router.pem", "tls_key_file": f"{pki}/router.key"}})
+    router = ("--router", f"127.0.0.1:{cluster.grpc_port}")
+    gate = ("bench", "chat", "--url", f"https://127.0.0.1:{cluster.http_port}")
+    files, crl = ("--ca", pki / "ca.pem", "--cert", pki / "admin.pem", "--key", pki / "admin.key"), ("--crl", pki / "crl.pem")
+
+    def run(*args):
+        return subprocess.run([CTL, *map(str, args)], capture_output=True, text=True, timeout=WAIT_S)
+    asks = [("cluster", "status", *router, *files), ("model", "ls", *router, *files), ("explain", *router, *files), (*gate, "--ca", pki / "ca.pem")]
+    until(lambda: run(*asks[0]).returncode == 0, lambda: run(*asks[0]).stderr)
+    good = [run(*ask, *crl) for ask in asks]
+    assert not [r for r in good if "revoked" in r.stderr]
+    assert [r.returncode for r in good[:3]] == [0] * 3, good
+    assert run("context", "set", "prod", *router, *files, *crl).returncode == 0
+    assert json.loads(run("context", "show", "prod", "-o", "json").stdout)["crl"] == str(pki / "crl.pem")
+    assert run("cluster", "status", "--context", "prod").returncode == 0
+    pki_ctl("revoke", "router", "--dir", pki)
+    for ask in (*((*ask, *crl) for ask in asks), ("cluster", "status", "--context", "prod")):
+        r = run(*ask)
+        assert r.returncode != 0 and "is revoked" in r.stderr and str(pki / "crl.pem") in r.stderr, (ask, r)
+        assert r.stdout == "", (ask, r.stdout)
+    assert all(run(*ask).returncode == 0 for ask in asks[:3])
+    for ask in asks:
+        alone = [x for x in ask if x not in ("--ca", pki / "ca.pem")]
+        r = run(*alone, *crl, *(("--context", "") if "--router" in ask else ()))
+        assert r.returncode == 2 and "needs --ca" in r.stderr, (ask, r)
+    none = run(*asks[0], "--crl", tmp_path / "none.pem")
+    assert none.returncode != 0 and "none.pem" in none.stderr and "pki crl" in none.stderr, none
+
+
 def test_a_bad_revocation_list_is_refused_and_the_old_one_stays(cluster, tmp_path):
     pki = bootstrap(tmp_path / "pki", "router", "a")
     pki_ctl("crl", "--renew", "--dir", pki)

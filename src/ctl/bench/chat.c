@@ -16,6 +16,7 @@
 #include "ctl/bench/origin.h"
 #include "ctl/bench/playback.h"
 #include "ctl/bench/traces.h"
+#include "ctl/client.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
 #include "io/disk/disk.h"
@@ -549,7 +550,8 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(cgn_loop_new(&b->loop, err));
-	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca")};
+	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca"), .crl_file = ctl_flag(a, "--crl")};
+	CGN_TRY(ctl_crl_check(&tls, err));
 	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), &tls, (uint32_t)b->max_inflight, &b->origin,
 		err));
 	CGN_TRY(find_model(a, b, err));

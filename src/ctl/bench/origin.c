@@ -43,6 +43,7 @@ CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const struct tls_cfg
 	const struct tls_cfg tls = {.ca_file = files->ca_file,
 		.cert_file = files->cert_file,
 		.key_file = files->key_file,
+		.crl_file = files->crl_file,
 		.alpn = alpn};
 	if (https)
 		CGN_TRY(tls_ctx_new(&tls, &out->tls, err));

@@ -14,7 +14,7 @@
 
 #define ARENA_BYTES ((size_t)4 << 20)
 
-static const char *const keys[CONTEXT_MEMBERS] = {"router", "kv", "ca", "cert", "key"};
+static const char *const keys[CONTEXT_MEMBERS] = {"router", "kv", "ca", "cert", "key", "crl"};
 
 const char *context_key(enum context_member m)
 {
@@ -83,7 +83,7 @@ static cgn_rc read_member(struct contexts *c, const struct toml_node *n, struct 
 			x->value[m] = cgn_arena_strz(&c->arena, n->text);
 			return CGN_OK;
 		}
-	return place_fail(c, n, "a context has the texts router, kv, ca, cert and key", err);
+	return place_fail(c, n, "a context has the texts router, kv, ca, cert, key and crl", err);
 }
 
 static cgn_rc on_node(void *arg, const struct toml_node *n, struct cgn_err *err)

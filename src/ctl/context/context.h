@@ -10,7 +10,15 @@
 
 #define CONTEXTS_MAX 256
 
-enum context_member { CONTEXT_ROUTER, CONTEXT_KV, CONTEXT_CA, CONTEXT_CERT, CONTEXT_KEY, CONTEXT_MEMBERS };
+enum context_member {
+	CONTEXT_ROUTER,
+	CONTEXT_KV,
+	CONTEXT_CA,
+	CONTEXT_CERT,
+	CONTEXT_KEY,
+	CONTEXT_CRL,
+	CONTEXT_MEMBERS
+};
 
 struct context {
 	const char *name;

@@ -41,6 +41,7 @@ CGN_RC ctl_context_ls(const struct ctl_args *a, struct cgn_err *err)
 	ctl_table_wide_column(&t, "CA", false);
 	ctl_table_wide_column(&t, "CERT", false);
 	ctl_table_wide_column(&t, "KEY", false);
+	ctl_table_wide_column(&t, "CRL", false);
 	for (size_t i = 0; i < c->n; i++) {
 		const struct context *x = &c->list[i];
 		ctl_table_cell(&t, "%s", x->name);
@@ -191,7 +192,8 @@ static CGN_RC context_make(struct contexts *c, const char *name, struct context 
 
 CGN_RC ctl_context_set(const struct ctl_args *a, struct cgn_err *err)
 {
-	static const char *const flags[CONTEXT_MEMBERS] = {"--router", "--kv", "--ca", "--cert", "--key"};
+	static const char *const flags[CONTEXT_MEMBERS] = {"--router", "--kv", "--ca", "--cert", "--key",
+		"--crl"};
 	CGN_ON_EXIT(contexts_free) struct contexts *c = NULL;
 	struct context *x = NULL;
 	CGN_TRY(contexts_load(&c, err));

@@ -174,6 +174,15 @@ def test_a_stored_response_of_a_model_that_a_key_may_not_use_does_not_exist(clus
         assert same_but_for_the_name(hidden, none, (made["large"], unknown)), (hidden.body, none.body)
         assert asked(every, "large")[:2] == asked(every, "small")[:2] == [200] * 2
         assert asked(small, "small") == [200] * 3 and asked(alias, "large") == [200] * 3
+        cluster.router_process.stop()  # a router that starts remembers no response: this one may be of a hidden model
+        cluster.router_process.start()
+        until(lambda: cluster.listens(cluster.http_port, cluster.router_process), "it listens")
+        cluster.wait_ready()
+        known = len(engine.asked), len(engine.made)
+        assert asked(small, "small") == [404] * 3 and asked(small, "large") == [404] * 3
+        assert (len(engine.asked), len(engine.made)) == known, "the engine was not asked"
+        on = cluster.ask("POST", "/v1/responses", {"model": "large", "input": "on", "previous_response_id": made["large"]}, every)
+        assert on.status == (404 if isolation == "tenant" else 200), on.body
     notes = [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert any(e["event"] == "model.use" and e["object"] == "large" for e in notes), notes
 

@@ -177,17 +177,27 @@ static void facts_run(struct gw_req *r)
 
 /* ---- stored answers ---- */
 
-/* May the caller use the model under its own name or an alias? A refusal goes to the audit log. */
-static bool home_permitted(struct gw_req *r, struct cgn_str model)
+/* May the caller use the model under its own name or an alias? */
+static bool home_permitted(const struct gw_req *r, struct cgn_str model)
 {
 	const struct gw_model *row = gw_rules_model(r->w->rules, model);
 	for (size_t i = 0; row != NULL && i < row->n_aliases; i++)
 		if (gw_permit_model(r, row->aliases[i]))
 			return true;
-	return gw_permit_model_noted(r, model);
+	return gw_permit_model(r, model);
 }
 
-/* An answer that engines stored. |model| NULL: not known here. |hidden|: the caller may not use its model. */
+static bool all_permitted(const struct gw_req *r)
+{
+	const struct cluster_view *v = r->w->view;
+	size_t i = 0;
+	while (i < v->n_models && home_permitted(r, v->models[i].name))
+		i++;
+	return i == v->n_models;
+}
+
+/* An answer that engines stored. |model| NULL: not known here. |hidden|: the caller may not use its model, or it is not
+ * known and may be of a model that the caller may not use. */
 struct stored_answer {
 	struct answerhome home;
 	const struct view_model *model;
@@ -204,9 +214,10 @@ static struct stored_answer stored_find(struct gw_req *r, struct cgn_str id)
 		struct answerhome home =
 			answerhome_get(r->w->shared->tails, (struct answerhome_of){own, m->name});
 		if (home.known)
-			return (struct stored_answer){home, m, !home_permitted(r, m->name)};
+			return (struct stored_answer){home, m,
+				!home_permitted(r, m->name) && !gw_permit_model_noted(r, m->name)};
 	}
-	return (struct stored_answer){.model = NULL};
+	return (struct stored_answer){.model = NULL, .hidden = !all_permitted(r)};
 }
 
 /* Find the node that stored the answer which the body names in previous_response_id. False: the answer may be another

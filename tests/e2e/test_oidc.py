@@ -98,9 +98,17 @@ def test_claims_give_tenant_roles_and_limits(world):
     org = world.issuer.token(world.ed, world.issuer.claims(sub="dora", org="blue"))
     assert world.ask(org, "POST", "/v1/chat/completions", CHAT).status == 200
     assert world.ask(world.issuer.token(world.ed, world.issuer.claims(org="no tenant"))).status == 403 and "auth.tenant_claim" in world.said
-    until(lambda: world.line(key="dora"), "the line is written")
-    assert world.line(key="carl")[0]["tenant"] == "acme" and world.line(key="dora")[0]["tenant"] == "blue"
-    assert world.line(key="ann")[0]["tenant"].startswith("user-")
+    until(lambda: world.line(tenant="blue"), "the line is written")
+    assert world.line(tenant="acme")[0]["key"].startswith("carl~") and world.line(tenant="blue")[0]["key"].startswith("dora~")
+    (ann,) = {e["key"] for e in world.line() if e["key"].startswith("ann~")}
+    assert {e["tenant"] for e in world.line(key=ann)} >= {ann}
+
+
+def test_subjects_that_begin_alike_have_limits_of_their_own(world):
+    long = "x" * 200
+    one, two = (world.issuer.token(world.ed, world.issuer.claims(sub=long + end, groups=["acme-dev"], iss=world.issuer.url)) for end in "ab")
+    codes = [world.ask(one, "POST", "/v1/chat/completions", CHAT).status for _ in range(8)]
+    assert 429 in codes and world.ask(two, "POST", "/v1/chat/completions", CHAT).status == 200, codes
 
 
 def test_only_who_may_change_things_chooses_the_node(world):

@@ -65,7 +65,9 @@ static void test_without_rules_a_subject_is_a_user_and_a_tenant(void **state)
 	assert_string_equal(h.subject, "ann");
 	assert_int_equal(h.n_roles, 1);
 	assert_string_equal(h.role[0], "user");
-	assert_int_equal(strlen(h.tenant), strlen("user-") + 16);
+	assert_string_equal(h.tenant, h.account);
+	assert_int_equal(strlen(h.account), strlen("ann~") + 16);
+	assert_memory_equal(h.account, "ann~", 4);
 	assert_string_equal(h.limits, "");
 	assert_int_equal(h.expires, NOW + 100 + 60);
 	struct claims_holder same = holder_of("", ",\"roles\":[\"operator\"]");
@@ -129,7 +131,7 @@ static void test_rules_give_tenant_role_and_limits(void **state)
 	assert_string_equal(h.tenant, "house");
 	assert_int_equal(h.n_roles, 1);
 	h = holder_of(RULES, ",\"email_verified\":\"false\",\"groups\":{\"acme-dev\":1}");
-	assert_int_equal(strncmp(h.tenant, "user-", 5), 0);
+	assert_string_equal(h.tenant, h.account);
 }
 
 static void test_the_tenant_of_a_claim(void **state)
@@ -145,7 +147,7 @@ static void test_the_tenant_of_a_claim(void **state)
 		assert_int_equal(token_judge(toml, bad[i], &h, &err).code, CGN_FORBIDDEN);
 		assert_non_null(strstr(err.msg, "org.name (auth.tenant_claim)"));
 	}
-	assert_int_equal(strncmp(holder_of(toml, "").tenant, "user-", 5), 0);
+	assert_memory_equal(holder_of(toml, "").tenant, "ann~", 4);
 }
 
 static void test_who_gets_no_role_is_refused(void **state)

@@ -10,9 +10,10 @@
 #include "policy/config/config.h"
 #include "policy/identity/identity.h"
 
-#define ARENA_MAX     ((size_t)4 << 20)
-#define VALUE_MAX     1024 /* Bytes of a value that is looked at. */
-#define TENANT_DIGITS 8    /* Bytes of the digest in a tenant's name. */
+#define ARENA_MAX        ((size_t)4 << 20)
+#define VALUE_MAX        1024 /* Bytes of a value that is looked at. */
+#define ACCOUNT_READABLE 15   /* Characters of the subject in an account. */
+#define ACCOUNT_DIGEST   8    /* Bytes of the digest in it. */
 
 struct rule {
 	struct cgn_str name, claim, value, tenant, role, limits; /* Empty: not set. */
@@ -188,15 +189,23 @@ static bool first_take(void *arg, struct cgn_str value)
 	return false;
 }
 
-/* Make the tenant of a subject for whom none is named. The issuer is part of it, so that two providers' subjects differ. */
-static void tenant_of_subject(const struct claims_rules *r, struct claims_holder *h)
+static bool is_plain(char c)
 {
-	struct cgn_buf b = cgn_buf_over(h->tenant, AUTH_TENANT_MAX);
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+		c == '-' || c == '@';
+}
+
+/* The issuer is part of it, so that two providers' subjects differ. */
+static void account_make(const struct claims_rules *r, struct claims_holder *h)
+{
+	struct cgn_buf b = cgn_buf_over(h->account, AUTH_ID_MAX);
 	struct digest issuer = digest_of(r->jwt.issuer);
 	struct digest who = digest_keyed(&issuer, cgn_str_of(h->subject));
-	cgn_buf_putz(&b, "user-");
-	hex_put(&b, (struct cgn_str){(const char *)who.b, TENANT_DIGITS});
-	h->tenant[b.n] = '\0';
+	for (size_t i = 0; h->subject[i] != '\0' && i < ACCOUNT_READABLE; i++)
+		cgn_buf_char(&b, is_plain(h->subject[i]) ? h->subject[i] : '_');
+	cgn_buf_char(&b, '~');
+	hex_put(&b, (struct cgn_str){(const char *)who.b, ACCOUNT_DIGEST});
+	h->account[b.n] = '\0';
 }
 
 static CGN_RC tenant_of_claim(const struct claims_rules *r, const struct jwt *t, struct claims_holder *h,
@@ -206,7 +215,7 @@ static CGN_RC tenant_of_claim(const struct claims_rules *r, const struct jwt *t,
 	if (r->tenant_claim.n > 0)
 		values_each(t->claims, r->tenant_claim, first_take, &f);
 	if (f.n == 0) {
-		tenant_of_subject(r, h);
+		(void)cgn_str_copyz(h->tenant, sizeof h->tenant, cgn_str_of(h->account));
 		return CGN_OK;
 	}
 	if (!auth_tenant_ok((struct cgn_str){f.text, f.n}) || memchr(f.text, '\0', f.n) != NULL)
@@ -230,6 +239,7 @@ CGN_RC claims_judge(const struct claims_rules *r, const struct jwt *t, struct cg
 	CGN_TRY(jwt_check(t, &rules, now, &facts, err));
 	h->expires = facts.expires + rules.skew_s;
 	memcpy(h->subject, facts.subject, sizeof h->subject);
+	account_make(r, h);
 	for (size_t i = 0; i < r->n; i++) {
 		const struct rule *rule = &r->rule[i];
 		if (!rule_matches(rule, t->claims))

@@ -4,8 +4,7 @@
  *
  * Roles add up: of every rule that matches, and the values of auth.role_claim that are names of roles. Without any, the
  * holder has auth.oidc_default_role. Tenant and limits are those of the first rule that matches and has some, in the
- * order of the rules' names; else the tenant is the value of auth.tenant_claim, else a name that stands for the issuer
- * and the subject, "user-" and 16 hexadecimal digits. */
+ * order of the rules' names; else the tenant is the value of auth.tenant_claim, else the holder's account. */
 #pragma once
 #include "policy/auth/auth.h"
 #include "policy/jwt/jwt.h"
@@ -18,6 +17,9 @@ struct identity_roles;
 
 struct claims_holder {
 	char subject[JWT_SUBJECT_MAX + 1];
+	/* A short name for accounts, where keys have their ids: up to 15 characters of the subject, for people, '~' and 16
+	 * hexadecimal digits that stand for issuer and subject. No two subjects share one, and none is a key's id. */
+	char account[AUTH_ID_MAX + 1];
 	char tenant[AUTH_TENANT_MAX + 1];
 	char role[CLAIMS_ROLES_MAX][AUTH_ROLE_MAX + 1]; /* Roles that do not exist here may be among them. */
 	size_t n_roles;

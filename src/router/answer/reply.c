@@ -41,7 +41,7 @@ static void refusal_note(const struct gw_req *r)
 		&(struct audit_event){.action = "gateway.request",
 			.decision = AUDIT_REFUSED,
 			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-			.name = cgn_str_of(r->identity.key_id),
+			.name = cgn_str_of(r->identity.name),
 			.tenant = r->identity.tenant,
 			.from = r->client.peer,
 			.object = cgn_str_of(object),

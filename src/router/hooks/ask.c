@@ -73,7 +73,7 @@ void gw_ask_fill(const struct gw_req *r, struct hook_question *q, const char **r
 	q->model = r->prompt.asked;
 	q->stream = r->prompt.stream;
 	q->kind = identity_kind_text(r->identity.kind);
-	q->name = cgn_str_of(r->identity.key_id);
+	q->name = cgn_str_of(r->identity.name);
 	q->tenant = r->identity.kind != IDENTITY_NONE ? r->identity.tenant : (struct cgn_str){NULL, 0};
 	q->roles = roles;
 	q->n_roles = roles_fill(r, roles);
@@ -96,7 +96,7 @@ void gw_ask_audit(const struct gw_req *r, enum gw_hook_kind hook, const char *co
 		&(struct audit_event){.action = hook == GW_HOOK_BEFORE ? "hook.before" : "hook.after",
 			.decision = AUDIT_REFUSED,
 			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-			.name = cgn_str_of(r->identity.key_id),
+			.name = cgn_str_of(r->identity.name),
 			.tenant = r->identity.tenant,
 			.from = r->client.peer,
 			.object = cgn_str_of(object),

@@ -94,10 +94,10 @@ static bool holder_note(struct gw_req *r, enum identity_kind kind, const char *n
 	const char *models)
 {
 	r->identity.kind = kind;
-	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(name));
+	r->identity.name = r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(name));
 	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(tenant));
 	r->identity.models = cgn_arena_strz(&r->arena, cgn_str_of(models));
-	if (r->identity.key_id != NULL && r->identity.tenant.p != NULL && r->identity.models != NULL)
+	if (r->identity.name != NULL && r->identity.tenant.p != NULL && r->identity.models != NULL)
 		return true;
 	(void)gw_refuse_no_memory(r, "memory");
 	return false;
@@ -121,7 +121,7 @@ static enum gw_step permit_key(struct gw_req *r, struct cgn_str token)
 static struct principal principal_of(const struct gw_req *r)
 {
 	return (struct principal){.kind = r->identity.kind,
-		.name = cgn_str_of(r->identity.key_id),
+		.name = cgn_str_of(r->identity.name),
 		.tenant = r->identity.tenant,
 		.roles = r->identity.roles};
 }
@@ -140,7 +140,12 @@ static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
 static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *h)
 {
 	const struct identity_roles *table = r->w->rules->roles;
-	if (!holder_note(r, IDENTITY_USER, h->subject, h->tenant, "") || !limits_find(r, h->limits))
+	if (!holder_note(r, IDENTITY_USER, h->subject, h->tenant, ""))
+		return STEP_AGAIN;
+	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(h->account));
+	if (r->identity.key_id == NULL)
+		return gw_refuse_no_memory(r, "memory");
+	if (!limits_find(r, h->limits))
 		return STEP_AGAIN;
 	r->identity.roles = claims_roles(h, table);
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED;
@@ -208,7 +213,7 @@ bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name)
 			&(struct audit_event){.action = "model.use",
 				.decision = AUDIT_REFUSED,
 				.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-				.name = cgn_str_of(r->identity.key_id),
+				.name = cgn_str_of(r->identity.name),
 				.tenant = r->identity.tenant,
 				.from = r->client.peer,
 				.object = name,

@@ -69,8 +69,10 @@ struct gw_rates;
 struct gw_identity {
 	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
 	enum identity_kind kind;               /* IDENTITY_NONE: no keys are asked for */
-	const char *key_id;                    /* id of the key, or subject of the token; NULL: none */
-	struct cgn_str tenant;                 /* "-": no keys are asked for */
+	const char *name;                      /* id of the key, or subject of the token; NULL: none */
+	const char
+		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
+	struct cgn_str tenant; /* "-": no keys are asked for */
 	unsigned scopes;
 	bool two_keys;                /* The fields show different keys. */
 	uint64_t roles;               /* As principal.roles, for model.use. */

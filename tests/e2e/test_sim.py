@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-sim from outside: routes, streams, determinism, cache, queue, aborts, faults. CGN_BUILD names the build folder (./build)."""
+import contextlib
 import base64
 import concurrent.futures
 import http.client
@@ -551,7 +552,10 @@ def test_workers_share_a_port_that_the_system_chose(start):
     sim = start("--time-scale", "0", "--workers", "3", "--listen", "127.0.0.1:0", known_port=False)
 
     def ports():
-        inodes = {os.readlink(f.path) for f in os.scandir(f"/proc/{sim.process.pid}/fd")}
+        inodes = set()
+        for f in os.scandir(f"/proc/{sim.process.pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                inodes.add(os.readlink(f.path))
         rows = [line.split() for line in open("/proc/net/tcp")][1:]
         return [r[1] for r in rows if r[3] == "0A" and f"socket:[{r[9]}]" in inodes]
     sim.wait_for(lambda: len(ports()) == 3)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-sim from outside: routes, streams, determinism, cache, queue, aborts, faults. CGN_BUILD names the build folder (./build)."""
-import contextlib
 import base64
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os

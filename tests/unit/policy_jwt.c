@@ -82,8 +82,6 @@ static void test_what_two_readers_could_read_in_two_ways_is_refused(void **state
 {
 	(void)state;
 	assert_unread(token_of("{\"alg\":\"RS256\",\"alg\":\"ES256\"}", "{}"), "twice");
-	assert_unread(token_of("{\"alg\":\"RS256\"}", "{\"sub\":\"a\",\"sub\":\"b\"}"), "twice");
-	assert_unread(token_of("{\"alg\":\"RS256\"}", "{\"sub\":\"a\",\"s\\u0075b\":\"b\"}"), "twice");
 	assert_unread(token_of("{\"alg\":\"RS256\"}", "{\"sub\":\"a\"} x"), "no JSON object");
 	assert_unread(token_of("{\"alg\":\"RS256\"}", "[]"), "no JSON object");
 	assert_unread(token_of("\"RS256\"", "{}"), "no JSON object");
@@ -105,7 +103,7 @@ static void test_texts_that_are_no_tokens(void **state)
 	free(huge);
 	struct cgn_buf many = {0};
 	cgn_buf_putz(&many, "{\"alg\":\"RS256\"");
-	for (int i = 0; i < JWT_MAX_MEMBERS; i++)
+	for (int i = 0; i < JWT_MAX_HEAD; i++)
 		cgn_buf_fmt(&many, ",\"m%d\":1", i);
 	cgn_buf_char(&many, '}');
 	assert_unread(token_of(cgn_buf_z(&many), "{}"), "members");
@@ -169,6 +167,8 @@ static void test_claims_that_do_not_hold(void **state)
 		{"{" GOOD ",\"exp\":1800000000,\"iat\":1700000061}", "in the future"},
 		{"{" GOOD ",\"exp\":1800000000,\"nbf\":null}", "no number"},
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000}", "no subject"},
+		{"{" GOOD ",\"exp\":1800000000,\"sub\":\"root\"}", "twice"},
+		{"{" GOOD ",\"exp\":1800000000,\"s\\u0075b\":\"root\"}", "twice"},
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000,\"sub\":\"\"}",
 			"no subject"},
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000,\"sub\":\"a\\u0000b\"}",

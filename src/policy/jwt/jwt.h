@@ -18,7 +18,8 @@
 #include "base/json/json.h"
 
 #define JWT_MAX_BYTES   16384 /* Longest token. */
-#define JWT_MAX_MEMBERS 256   /* Most members of its head, and of its claims. */
+#define JWT_MAX_HEAD    32    /* Most members of its head. */
+#define JWT_MAX_MEMBERS 256   /* Most claims. */
 #define JWT_KID_MAX     256
 #define JWT_SUBJECT_MAX 255 /* OpenID Connect Core, 2: sub. */
 
@@ -49,7 +50,7 @@ struct jwt_facts {
 	char subject[JWT_SUBJECT_MAX + 1];
 	uint64_t expires; /* Unix seconds; the skew is not added. */
 };
-/* Judge the claims at |now| (Unix seconds): iss is the issuer, aud is or has the audience, exp is there and not over, nbf
+/* Judge the claims at |now| (Unix seconds): none is there twice, iss is the issuer, aud is or has the audience, exp is there and not over, nbf
  * and iat are not in the future, sub is there. CGN_UNAUTHENTICATED says what is wrong. */
 CGN_RC jwt_check(const struct jwt *t, const struct jwt_rules *rules, uint64_t now, struct jwt_facts *out,
 	struct cgn_err *err);

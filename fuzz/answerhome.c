@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_str id = answerhome_id((struct cgn_str){copy, n});
 	if (id.p != NULL) {
 		CGN_MUST(id.p > copy && id.p + id.n < copy + n && id.n >= 4 && id.n <= ANSWERHOME_ID_MAX);
-		answerhome_put(t, id, 3, 9);
-		struct answerhome h = answerhome_get(t, id);
+		answerhome_put(t, (struct answerhome_of){id, CGN_STR("m")}, 3, 9);
+		struct answerhome h = answerhome_get(t, (struct answerhome_of){id, CGN_STR("m")});
 		CGN_MUST(answerhome_is(&h, 3, 9));
 	}
 	prompttail_free(&t);

@@ -219,9 +219,15 @@ static void seen_keep(struct oidc *o, const struct digest *token, uint64_t gener
 
 static CGN_RC key_missing(struct oidc *o, const struct jwt *t, struct cgn_err *err)
 {
+	char why[sizeof o->why];
 	(void)pthread_mutex_lock(&o->lock);
 	bool wait = round_await(o);
+	memcpy(why, o->why, sizeof why);
 	(void)pthread_mutex_unlock(&o->lock);
+	if (!wait && why[0] != '\0') /* The provider may have a new key. */
+		return CGN_FAIL(err, UNAVAILABLE,
+			"the token is signed with a key that is not known, and the identity provider cannot be asked: %.200s",
+			why);
 	if (wait)
 		return CGN_FAIL(err, NOT_FOUND,
 			"the token is signed with a key that is not known yet: the identity provider is asked");

@@ -6,6 +6,7 @@ import http.server
 import json
 import re
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -54,9 +55,9 @@ class Key:
 
 
 class Issuer:
-    """A real HTTP server on this machine. |mode|: "right", "away" (500), "slow", "cut", "garbage", "huge", "moved", "other" (issuer), "none" (no keys)."""
+    """A real HTTP server on this machine, with TLS if |pki| is the folder of its certificate. |mode|: "right", "away" (500), "slow", "cut", "garbage", "huge", "moved", "other" (issuer), "none" (no keys)."""
 
-    def __init__(self, folder, audience="cognitora", listener=None):
+    def __init__(self, folder, audience="cognitora", listener=None, pki=None):
         self.folder, self.audience, self.keys, self.mode, self.asked, self.tokens = folder, audience, [], "right", [], {}
         outer = self
 
@@ -75,9 +76,13 @@ class Issuer:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
         self.server.socket.close()
         self.server.socket = listener or socket.create_server(("127.0.0.1", 0))
+        if pki:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(pki / "issuer.pem", pki / "issuer.key")
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # a client that resets its connection
-        self.url = f"http://127.0.0.1:{self.server.socket.getsockname()[1]}/realms/house"
+        self.url = f"http{'s' if pki else ''}://127.0.0.1:{self.server.socket.getsockname()[1]}/realms/house"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):

@@ -251,6 +251,27 @@ def test_settings_are_applied_by_a_reload(lone):
     until(lambda: w.ask(token).status == 401 and w.ask(token).json()["error"]["code"] == "invalid_api_key", lambda: w.said)
 
 
+def test_a_provider_with_tls_and_a_ca_that_is_replaced(tmp_path):
+    for folder in ("pki", "other"):
+        subprocess.run([CTL, "pki", "bootstrap", "--out", tmp_path / folder, "--san", "127.0.0.1", "--leaf", "issuer"], check=True, capture_output=True)
+    (tmp_path / "keys").write_text("")
+    ca = tmp_path / "ca.pem"
+    ca.write_text((tmp_path / "other/ca.pem").read_text())
+    issuer = Issuer(tmp_path, pki=tmp_path / "pki")
+    issuer.key("EdDSA")
+    with Cluster(tmp_path) as c:
+        sections = {"auth": auth(issuer, tmp_path, oidc_ca_file=str(ca))}
+        c.router({"router": {"worker_threads": 1}, **sections})
+        w = World.__new__(World)
+        w.c = c
+        until(lambda: c.router_process.events("oidc.unreachable"), c.logs)
+        assert w.ask(issuer.token(issuer.keys[0])).status == 503 and "certificate" in w.said, w.said
+        ca.write_text((tmp_path / "pki/ca.pem").read_text())
+        change(c, sections)  # the same settings: the file has another content
+        until(lambda: w.ask(issuer.token(issuer.keys[0])).status == 200, lambda: w.said)
+    issuer.close()
+
+
 def test_without_any_key_file(lone):
     c, issuer, folder = lone
     c.router({"router": {"worker_threads": 1}, "auth": {"enabled": True, "oidc_issuer": issuer.url, "oidc_audience": "cognitora"}})

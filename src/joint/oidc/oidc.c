@@ -30,7 +30,7 @@ struct oidc {
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	struct issuer *issuer; /* The loop's. */
-	char *url, *ca_file;   /* With which |issuer| was opened; the loop's. */
+	char *url;             /* With which |issuer| was opened; the loop's. */
 	struct cgn_post post;  /* Asks the loop for a round. */
 	struct cgn_grave grave;
 	struct digest seed;
@@ -124,7 +124,6 @@ static void oidc_release(struct cgn_grave *g)
 	(void)pthread_mutex_destroy(&o->lock);
 	free(o->seen);
 	free(o->url);
-	free(o->ca_file);
 	o->tag = 0;
 	free(o);
 }
@@ -293,12 +292,7 @@ bool oidc_endpoints(const struct oidc *o, struct oidc_endpoints *out)
 
 /* ---- life ---- */
 
-static bool text_same(const char *a, const char *b)
-{
-	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-/* Ask the provider of |cfg| from now on, if it is another one. */
+/* Ask the provider of |cfg| from now on, with the CA file as it is now. */
 static CGN_RC issuer_follow(struct oidc *o, const struct config *cfg, bool *changed, struct cgn_err *err)
 {
 	const struct issuer_cfg at = {.url = cfg->auth.oidc_issuer,
@@ -306,16 +300,12 @@ static CGN_RC issuer_follow(struct oidc *o, const struct config *cfg, bool *chan
 		.done = on_round,
 		.user = o};
 	struct issuer *fresh = NULL;
-	*changed = !text_same(o->url, at.url);
-	if (o->issuer != NULL && !*changed && text_same(o->ca_file, at.ca_file))
-		return CGN_OK;
+	*changed = o->url == NULL || strcmp(o->url, at.url) != 0;
 	CGN_TRY(cgn_err_of(issuer_open(o->loop, &at, &fresh, err), "auth.oidc_issuer", err));
 	issuer_close(&o->issuer);
 	o->issuer = fresh;
 	free(o->url);
-	free(o->ca_file);
 	o->url = cgn_str_dupz(cgn_str_of(at.url));
-	o->ca_file = at.ca_file != NULL ? cgn_str_dupz(cgn_str_of(at.ca_file)) : NULL;
 	return o->url != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider");
 }
 

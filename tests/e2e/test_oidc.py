@@ -289,7 +289,7 @@ def test_without_any_key_file(lone):
                                          "oidc_client_secret_file": "/none"}, "auth.oidc_client_secret_file")])
 def test_settings_that_are_refused(tmp_path, more, why):
     (tmp_path / "t.toml").write_text(toml({"auth": more}))
-    done = subprocess.run([BUILD / "bin" / "cgn-router", "--config", tmp_path / "t.toml", "--check"], capture_output=True, text=True)
+    done = subprocess.run([BUILD / "src/router/cgn-router", "--config", tmp_path / "t.toml", "--check"], capture_output=True, text=True)
     assert done.returncode in (3, 5) and why in done.stderr, done.stderr
 
 

@@ -270,7 +270,8 @@ class Cluster:
         for section, keys in (sections or {}).items():
             mine.setdefault(section, {}).update(keys)
         self.router_process = self.run("router", "cgn-router", "--config", self.config("router", mine))
-        until(lambda: self.listens(self.http_port, self.router_process), "the router listens")
+        # Whatever answered at its port before it was there must not be taken for it.
+        until(lambda: self.listens(self.http_port, self.router_process) and "svc.ready" in self.router_process.log(), "the router listens")
         return self.router_process
 
     @staticmethod

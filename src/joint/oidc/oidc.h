@@ -5,7 +5,7 @@
  * are used for auth.oidc_keys_max_age. Redirects are not followed.
  *
  * A token that was judged is remembered until it ends or the keys or the rules change, because a signature takes
- * some 50 to 200 us to check: OIDC_CACHE tokens, 4 MiB; the keys take 100 KiB; an answer of the provider
+ * some 30 to 180 us to check: OIDC_CACHE tokens, 4 MiB; the keys take 100 KiB; an answer of the provider
  * at most OIDC_MAX_ANSWER. */
 #pragma once
 #include "io/loop/loop.h"

@@ -4,7 +4,6 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
-#include "joint/audit/audit.h"
 #include "router/answer/ollama.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
@@ -32,21 +31,8 @@ static size_t common_fields(const struct gw_req *r, struct http_field *f)
 static void refusal_note(const struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
-	char object[512];
-	if (how->noted || (how->status != 401 && how->status != 403))
-		return;
-	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
-	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(r->client.method), CGN_STR_ARG(path));
-	audit_note(r->w->shared->audit,
-		&(struct audit_event){.action = "gateway.request",
-			.decision = AUDIT_REFUSED,
-			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-			.name = cgn_str_of(r->identity.name),
-			.tenant = r->identity.tenant,
-			.from = r->client.peer,
-			.object = cgn_str_of(object),
-			.why = cgn_str_of(how->code),
-			.request = r->client.id});
+	if (!how->noted && (how->status == 401 || how->status == 403))
+		gw_permit_note(r, "gateway.request", how->code);
 }
 
 static void refusal_send(struct gw_req *r)

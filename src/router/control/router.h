@@ -8,6 +8,7 @@
 #include "policy/routing/document.h"
 #include "router/admission/admission.h"
 #include "router/client/gateway.h"
+#include "router/control/keys.h"
 #include "router/control/parking.h"
 #include "router/control/price.h"
 #include "router/control/traffic.h"
@@ -18,7 +19,7 @@
 struct router_watch; /* watch.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
 
-struct router_keys_job; /* isolation.c */
+/* isolation.c */
 /* Read the secret of security.isolation_secret_file, or make one of the router's own, if tenants are kept apart.
  * CGN_INVALID: the file cannot be used. */
 CGN_RC router_isolation_load(struct router *r, struct cgn_err *err);
@@ -36,7 +37,6 @@ void router_budgets_report(struct router *r); /* Once a second: files and metric
  * rules of now have not. */
 void router_budgets_changed(struct router *r, const struct gw_rules *before);
 
-/* keys.c */
 struct router_model_logged; /* models.c */
 
 /* Membership of the cluster, as the state backend and the agents' watches report it. control.c, watch.c */
@@ -54,20 +54,6 @@ struct router_published {
 	struct cluster_view *view;
 	struct gw_rules *rules;
 	struct cgn_hook hook; /* Publishes a new view at the end of the turn. */
-};
-
-/* The API keys in use. keys.c */
-struct router_keys {
-	struct auth_keys *set;       /* A reference; NULL: none were loaded. */
-	struct digest seed;          /* Random, for all sets of this run. */
-	uint64_t fingerprint;        /* Path, inode, size and time of the file that was tried last. */
-	bool again;                  /* A reload came during |job|: load once more after it. */
-	struct router_keys_job *job; /* The load that runs; NULL: none. */
-	bool reload_waits;           /* A reload of the configuration ends after |job|. */
-	/* key_use.c */
-	struct statefile *use_file; /* NULL: authentication was off at the start. */
-	struct cgn_timer use_timer;
-	uint64_t uses_written;
 };
 
 /* The policy document that operators write. policy.c */
@@ -170,29 +156,6 @@ void router_access_reload(struct router *r); /* The same at a reload: a failure 
 void router_access_report(
 	struct router *r); /* Count and log the lines that were dropped since the last call. */
 void router_access_close(struct router *r);
-
-/* keys.c */
-/* Load the key file before the workers run, if authentication is on. CGN_INVALID: no file is set, or the file
- * cannot be used. */
-CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
-/* Is there a file of keys that requests are checked against? */
-bool router_wants_keys(const struct config *cfg);
-void router_keys_close(struct router *r);
-/* Remember when keys were used last in the file |path|; after router_keys_open. */
-CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *err);
-void router_key_use_close(struct router *r); /* Before router_keys_close. */
-/* Note the last uses that |old| has in |fresh|. Any thread. */
-CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh, struct cgn_err *err);
-void router_admin_keys(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-/* Read the file as router_keys_open does, and drop the keys. */
-CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err);
-/* Load the file and the rules for a reload of the configuration, which lasts until they are loaded. */
-void router_keys_reload(struct router *r);
-/* Load the key file on the pool if it is another one than the last that was tried, if it has changed, or with
- * |force|; then publish it with new rules. Until then, and when the file is refused, the old keys stay. True: a
- * load runs, and rules follow it. */
-bool router_keys_refresh(struct router *r, bool force);
 
 /* How the prompts of a model are tokenised; models.c. */
 struct router_model {

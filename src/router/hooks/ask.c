@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/audit/audit.h"
 #include "joint/enginefetch/enginefetch.h"
 #include "router/hooks/hooks_priv.h"
+#include "router/permit/permit.h"
 
 #define DOCUMENT_EXTRA ((size_t)64 * 1024) /* A document is at most twice its body and this. */
 
@@ -57,7 +57,7 @@ static struct cgn_str path_plain(const struct gw_req *r)
 
 static size_t roles_fill(const struct gw_req *r, const char **roles)
 {
-	const struct identity_roles *t = r->w->rules->roles;
+	const struct identity_roles *t = r->w->rules->auth.roles;
 	size_t n = 0;
 	for (size_t i = 0; i < IDENTITY_MAX_ROLES && identity_role_name(t, i) != NULL; i++)
 		if ((r->identity.roles >> i & 1) != 0)
@@ -89,19 +89,7 @@ static void ask_count(const struct gw_req *r, enum gw_hook_kind hook, const char
 
 void gw_ask_audit(const struct gw_req *r, enum gw_hook_kind hook, const char *code)
 {
-	char object[512];
-	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(r->client.method),
-		CGN_STR_ARG(path_plain(r)));
-	audit_note(r->w->shared->audit,
-		&(struct audit_event){.action = hook == GW_HOOK_BEFORE ? "hook.before" : "hook.after",
-			.decision = AUDIT_REFUSED,
-			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-			.name = cgn_str_of(r->identity.name),
-			.tenant = r->identity.tenant,
-			.from = r->client.peer,
-			.object = cgn_str_of(object),
-			.why = cgn_str_of(code),
-			.request = r->client.id});
+	gw_permit_note(r, hook == GW_HOOK_BEFORE ? "hook.before" : "hook.after", code);
 }
 
 void gw_ask_fail(struct gw_req *r, enum gw_hook_kind hook, const char *outcome, const char *why)

@@ -42,7 +42,7 @@ static bool roles_find(struct gw_req *r, const struct auth_key *key)
 	r->identity.roles = IDENTITY_BIT(USER);
 	if (key->role[0] == '\0')
 		return true;
-	if (identity_role_find(r->w->rules->roles, cgn_str_of(key->role), &r->identity.roles))
+	if (identity_role_find(r->w->rules->auth.roles, cgn_str_of(key->role), &r->identity.roles))
 		return true;
 	(void)gw_refuse(r, &(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth"},
 		"the role %s of the API key is not defined here ([roles.\"%s\"])", key->role, key->role);
@@ -106,8 +106,8 @@ static bool holder_note(struct gw_req *r, enum identity_kind kind, const char *n
 static enum gw_step permit_key(struct gw_req *r, struct cgn_str token)
 {
 	struct auth_key key;
-	if (r->w->rules->keys == NULL ||
-		!auth_keys_use(r->w->rules->keys, token, cgn_clock_wall_ms() / 1000, &key))
+	if (r->w->rules->auth.keys == NULL ||
+		!auth_keys_use(r->w->rules->auth.keys, token, cgn_clock_wall_ms() / 1000, &key))
 		return key_refuse(r, "invalid_api_key", "the API key is not known");
 	r->identity.scopes = key.scopes;
 	if (!holder_note(r, IDENTITY_KEY, key.id, auth_key_tenant(&key), key.models) || !key_lives(r, &key) ||
@@ -139,7 +139,7 @@ static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
 
 static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *h)
 {
-	const struct identity_roles *table = r->w->rules->roles;
+	const struct identity_roles *table = r->w->rules->auth.roles;
 	if (!holder_note(r, IDENTITY_USER, h->subject, h->tenant, ""))
 		return STEP_AGAIN;
 	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(h->account));
@@ -164,7 +164,7 @@ static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
 {
 	struct claims_holder h;
 	struct cgn_err err;
-	cgn_rc rc = oidc_judge(r->w->rules->oidc, token, (struct cgn_str){0}, &h, &err);
+	cgn_rc rc = oidc_judge(r->w->rules->auth.oidc, token, (struct cgn_str){0}, &h, &err);
 	if (rc.code == CGN_FINE)
 		return permit_holder(r, &h);
 	if (rc.code == CGN_FORBIDDEN)
@@ -181,7 +181,7 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	const struct gw_rules *rules = r->w->rules;
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
 	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
-	if (!rules->asks_keys || (r->client.route->scope & ROUTE_OPEN) != 0)
+	if (!rules->auth.asks || (r->client.route->scope & ROUTE_OPEN) != 0)
 		return STEP_AGAIN;
 	if (r->identity.two_keys)
 		return gw_refuse(r,
@@ -190,7 +190,32 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	struct cgn_str token = key_shown(r);
 	if (token.n == 0)
 		return key_refuse(r, "invalid_api_key", "an API key is needed: Authorization: Bearer KEY");
-	return rules->oidc != NULL && jwt_looks_like(token) ? permit_token(r, token) : permit_key(r, token);
+	return rules->auth.oidc != NULL && jwt_looks_like(token) ? permit_token(r, token)
+								 : permit_key(r, token);
+}
+
+/* ---- the audit log ---- */
+
+static void refusal_note(const struct gw_req *r, const char *action, struct cgn_str object, const char *why)
+{
+	audit_note(r->w->shared->audit,
+		&(struct audit_event){.action = action,
+			.decision = AUDIT_REFUSED,
+			.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
+			.name = cgn_str_of(r->identity.name),
+			.tenant = r->identity.tenant,
+			.from = r->client.peer,
+			.object = object,
+			.why = cgn_str_of(why),
+			.request = r->client.id});
+}
+
+void gw_permit_note(const struct gw_req *r, const char *action, const char *why)
+{
+	char object[512];
+	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
+	(void)snprintf(object, sizeof object, "%.*s %.*s", CGN_STR_ARG(r->client.method), CGN_STR_ARG(path));
+	refusal_note(r, action, cgn_str_of(object), why);
 }
 
 /* ---- models ---- */
@@ -202,22 +227,13 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name)
 		return true;
 	const struct principal p = principal_of(r);
 	return auth_models_have(cgn_str_of(who->models), name) &&
-		authorize(r->w->rules->roles, &p, ACTION_MODEL_USE, name);
+		authorize(r->w->rules->auth.roles, &p, ACTION_MODEL_USE, name);
 }
 
 bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name)
 {
 	bool may = gw_permit_model(r, name);
 	if (!may)
-		audit_note(r->w->shared->audit,
-			&(struct audit_event){.action = "model.use",
-				.decision = AUDIT_REFUSED,
-				.kind = cgn_str_of(identity_kind_text(r->identity.kind)),
-				.name = cgn_str_of(r->identity.name),
-				.tenant = r->identity.tenant,
-				.from = r->client.peer,
-				.object = name,
-				.why = CGN_STR("model_hidden"),
-				.request = r->client.id});
+		refusal_note(r, "model.use", name, "model_hidden");
 	return may;
 }

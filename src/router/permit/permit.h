@@ -9,5 +9,7 @@
 enum gw_step gw_permit_key(struct gw_req *r);
 /* May the holder use the model of that name? True where no keys are asked for. */
 bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
+/* Note in the audit log that the request was refused, in its caller's name. |why|: a code. */
+void gw_permit_note(const struct gw_req *r, const char *action, const char *why);
 /* As gw_permit_model; a refusal goes to the audit log. */
 bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name);

@@ -44,7 +44,7 @@ static bool priority_read(struct cgn_str s, unsigned *out)
 static unsigned priority_most(const struct gw_req *r)
 {
 	const struct gw_tenant *t = gw_rules_tenant(r->w->rules, r->identity.tenant);
-	return !r->w->rules->asks_keys && t->name.n == 0 ? QUEUE_PRIORITIES - 1 : t->max_priority;
+	return !r->w->rules->auth.asks && t->name.n == 0 ? QUEUE_PRIORITIES - 1 : t->max_priority;
 }
 
 enum gw_step gw_queue_check(struct gw_req *r)

@@ -239,15 +239,15 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	cgn_arena_init(&r->arena, RULES_LIMIT);
 	if (keys != NULL)
 		auth_keys_ref(keys);
-	r->keys = keys;
-	r->asks_keys = cfg->auth.enabled || keys != NULL;
+	r->auth.keys = keys;
+	r->auth.asks = cfg->auth.enabled || keys != NULL;
 	chooser_rules_fill(cfg, &r->route);
 	request_fill(r, cfg);
 	retry_fill(r, cfg);
 	breaker_fill(r, cfg);
 	admission_fill(r, cfg);
 	isolation_fill(r, cfg, secret);
-	cgn_rc rc = identity_roles_new(cfg, &r->roles, err);
+	cgn_rc rc = identity_roles_new(cfg, &r->auth.roles, err);
 	if (cgn_ok(rc))
 		rc = gw_hook_rules_fill(cfg, &r->arena, &r->hooks, err);
 	if (!cgn_ok(rc)) {
@@ -304,7 +304,7 @@ CGN_RC gw_rules_load_tokenizers(struct gw_rules *r, const struct config *cfg, co
 void gw_rules_take_tokens(struct gw_rules *r, struct oidc *oidc)
 {
 	CGN_LIVE(r, RULES_TAG);
-	r->oidc = oidc;
+	r->auth.oidc = oidc;
 }
 
 void gw_rules_ref(struct gw_rules *r)
@@ -325,8 +325,8 @@ void gw_rules_unref(struct gw_rules **take)
 	r->tag = 0;
 	for (size_t i = 0; i < r->n_models; i++)
 		gw_tokenizer_set_unref(&r->models[i].tokenizers);
-	auth_keys_unref(&r->keys);
-	identity_roles_unref(&r->roles);
+	auth_keys_unref(&r->auth.keys);
+	identity_roles_unref(&r->auth.roles);
 	gw_hook_rules_fini(&r->hooks);
 	cgn_arena_fini(&r->arena);
 	free(r);

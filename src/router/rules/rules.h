@@ -79,6 +79,14 @@ struct gw_shadow_rules {
 	double sample; /* Share of the decisions for which they are asked. */
 };
 
+/* The rules for callers. */
+struct gw_auth_rules {
+	bool asks; /* A key or a token is needed. */
+	struct identity_roles *roles;
+	struct auth_keys *keys; /* A reference; NULL: there are no keys. */
+	struct oidc *oidc;      /* Borrowed; NULL: tokens are not taken. */
+};
+
 struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
@@ -102,10 +110,7 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
-	struct identity_roles *roles;
-	bool asks_keys;          /* Authentication is on. */
-	struct auth_keys *keys;  /* A reference; NULL: there are no keys. */
-	struct oidc *oidc;       /* Borrowed; NULL: tokens are not taken. */
+	struct gw_auth_rules auth;
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
 	struct gw_model_name *names; /* All names of the models, sorted. */

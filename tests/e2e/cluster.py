@@ -8,6 +8,7 @@
         assert c.chat("hello").status == 200
 """
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -16,6 +17,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -25,10 +27,28 @@ COUNTED = os.environ.get("CGN_COUNTED", "")  # set where the programs count the 
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
 os.environ.setdefault("CGN_CONTEXT", "")  # cgn-ctl of tests uses none of this user's contexts
-# Several of these run beside each other (pytest-xdist): each has ports of its own, below those that the kernel gives to clients.
-PORTS_EACH = 2500
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-_ports_from = 10000 + PORTS_EACH * (int(_worker[2:]) % 8 if _worker else os.getpid() % 8)
+PORTS_FROM, PORTS_EACH, PORT_SHARES = 10000, 1000, 22  # below the ports that the kernel gives to clients and to listeners on port 0
+
+
+def _take_ports():
+    """Take a share of the ports for the life of this process, and return its first port: several test runs work
+    beside each other. A lock on a file says that a share is taken; the kernel lifts it at the end."""
+    folder = pathlib.Path(tempfile.gettempdir()) / f"cognitora-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    shares = list(range(PORT_SHARES))
+    random.Random().shuffle(shares)
+    for share in shares:
+        lock = open(folder / str(share), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        return PORTS_FROM + PORTS_EACH * share, lock
+    raise RuntimeError(f"all {PORT_SHARES} shares of ports are taken: {folder}; wait until other test runs have ended")
+
+
+_ports_from, _ports_lock = _take_ports()
 _ports_given = random.Random().randrange(PORTS_EACH)
 
 
@@ -37,19 +57,24 @@ def scaled(n, sanitized=None):
     return n if not SANITIZER else sanitized or max(1, n // 10)
 
 
-def free_port():
-    """Return a free port that this process has not returned for a long time."""
+def free_port(several=1):
+    """Return a free port that this process has not returned for a long time, or the first of |several| in a row."""
     global _ports_given
     while True:
-        _ports_given += 1
-        port = _ports_from + _ports_given % PORTS_EACH
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass
+        first = _ports_from + _ports_given % PORTS_EACH
+        _ports_given += several
+        if first + several <= _ports_from + PORTS_EACH and all(_is_free(port) for port in range(first, first + several)):
+            return first
+
+
+def _is_free(port):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def until(what, why, wait_s=WAIT_S, step_s=0.01):

@@ -15,14 +15,10 @@ import time
 
 import pytest
 
+from cluster import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")) / "src" / "sim" / "cgn-sim"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Answer:

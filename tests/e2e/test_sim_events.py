@@ -9,6 +9,7 @@ import socket
 
 import pytest
 
+from cluster import free_port
 from kvwire import Index, Peer, Subscriber, events_of, replay, root_digest, next_digest, short, unpack
 from test_sim import Sim, run, start  # noqa: F401 (a fixture)
 
@@ -127,19 +128,8 @@ def test_ranks_have_endpoints_of_their_own(start):
     agree(sim)
 
 
-def two_free_ports():
-    while True:
-        with socket.socket() as a, socket.socket() as b:
-            a.bind(("127.0.0.1", 0))
-            try:
-                b.bind(("127.0.0.1", a.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return a.getsockname()[1]
-
-
 def test_rank_ports_follow_each_other(start):
-    port = two_free_ports()
+    port = free_port(2)
     sim = start(*SMALL, "--workers", "2", "--kv-events", f"tcp://127.0.0.1:{port}")
     assert [r["events"] for r in ranks(sim)] == [f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"]
     assert [r["replay"] for r in ranks(sim)] == ["", ""]

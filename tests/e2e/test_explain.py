@@ -260,7 +260,7 @@ def test_the_time_of_a_request_by_phase(cluster):
     first = threading.Thread(target=cluster.chat, args=("one", {"X-Request-Id": "one"}), kwargs={"max_tokens": 15, "stream": True})
     first.start()
     until(lambda: ask(cluster.admin_port, "GET", "/nodes").json()["nodes"][0]["router_inflight"] == 1, "the node is full")
-    cluster.chat("two", {"X-Request-Id": "two"}, max_tokens=2, stream=True)
+    cluster.chat("two", {"X-Request-Id": "two"}, max_tokens=15, stream=True)
     first.join()
     (one,), (two,) = explain(cluster, "one"), explain(cluster, "two")
     for r in (one, two):

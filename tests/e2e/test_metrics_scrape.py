@@ -160,19 +160,20 @@ def world(tmp_path):
 def test_bad_targets_cost_themselves(world):
     bad = ("drips", "hangs", "endless", "cut", "gzipped", "html", "mixed", "failing", "moved", "secret", "empty", "million")
     m = world({"good": "good", "nobody": {"url": "http://127.0.0.1:1"}, **{n: n for n in bad}}, scrape_max_bytes="1MiB", scrape_max_samples=10000)
-    seen = {n: m.state(n, "down")["why"] for n in ("drips", "hangs", "endless", "cut", "gzipped", "html", "failing", "moved", "secret", "nobody")}
-    assert "was not whole within 0.4 s (metrics.scrape_timeout)" in seen["drips"] and "was not whole within" in seen["hangs"], seen
-    assert "is longer than 1048576 bytes (metrics.scrape_max_bytes)" in seen["endless"], seen
-    assert seen["html"] == seen["gzipped"] == "its answer is no Prometheus text: no line is a sample", seen
-    assert seen["failing"] == "it answers with status 500" and seen["moved"] == "it answers with status 302, and redirects are not followed", seen
-    assert seen["secret"] == "it answers with status 401: set token_file of the target" and "Connection refused" in seen["nobody"] and seen["cut"], seen
+    reasons = {"drips": "was not whole within 0.4 s (metrics.scrape_timeout)", "hangs": "was not whole within", "cut": "closed before the answer was complete",
+               "endless": "is longer than 1048576 bytes (metrics.scrape_max_bytes)", "html": "its answer is no Prometheus text: no line is a sample",
+               "gzipped": "its answer is no Prometheus text: no line is a sample", "failing": "it answers with status 500",
+               "moved": "it answers with status 302, and redirects are not followed", "secret": "it answers with status 401: set token_file of the target",
+               "nobody": "Connection refused"}
+    for name, reason in reasons.items():  # on a busy machine a scrape may be late before it is what it is
+        until(lambda: reason in m.state(name, "down")["why"], lambda: f"{name} is down because: {reason}: {m.targets()[name]}")
     million = m.state("million", "up")
     assert (million["samples"], million["left_out"]) == (10000, 20000) and "metrics.scrape_max_samples" in million["why"], million
     mixed = m.state("mixed", "up")
     assert (mixed["samples"], mixed["invalid_lines"]) == (2, 2) and mixed["why"] == "2 lines are no samples and are left out", mixed
     assert m.state("empty", "up")["samples"] == 0
-    good = m.state("good", "up")
-    assert good["samples"] == 1 and good["age_ms"] < 3000
+    until(lambda: m.state("good", "up")["age_ms"] < 3000, "the age of a target that is up stays below two intervals and a timeout")
+    assert m.state("good", "up")["samples"] == 1
     text, at = m.text(), f"127.0.0.1:{world.server.server_port}"
     assert f'# HELP good_total Good things.\n# TYPE good_total counter\ngood_total{{cgn_target="good",instance="{at}",x="1"}} 7\n' in text
     assert f'b{{cgn_target="mixed",instance="{at}",exported_instance="i",x="\\"}}"}} NaN\n' in text

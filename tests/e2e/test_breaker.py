@@ -186,14 +186,15 @@ def test_a_client_that_does_not_read_is_not_a_stalled_engine(cluster):
 
 
 def test_a_router_that_was_stopped_does_not_blame_its_nodes(cluster):
-    up(cluster, PACED, PACED, router=STALL, sections=DEAF_AGENT)
+    up(cluster, PACED, PACED, router={"router": {**STALL["router"], "stream_idle_timeout": "1s"}}, sections=DEAF_AGENT)
     streams = [pinned(cluster, node, f"{node} {i}", max_tokens=1000) for node in "ab" for i in range(4)]
     cluster.router_process.signal(signal.SIGSTOP)
-    time.sleep(2)  # four times the stall timeout
+    time.sleep(3)  # longer than the timeouts of a stall and of a silent stream, and than a lease
     cluster.router_process.signal(signal.SIGCONT)
     for s in streams:
         assert b"event: error" not in s.read_until(b"[DONE]").got
     assert cluster.metric("cgn_stalls_total") == 0 and breaker(cluster, "a")["text"] == breaker(cluster, "b")["text"] == "closed"
+    assert not cluster.router_process.events("state.lease_ended")
 
 
 # ---- outliers ----

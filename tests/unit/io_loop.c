@@ -113,6 +113,37 @@ static void a_timer_that_sets_itself_starves_no_other_work(void **state)
 	cgn_loop_free(&l);
 }
 
+static cgn_nsec stood_before, stood_after, stood_for;
+static void timer_stands(struct cgn_timer *t)
+{
+	stood_before = cgn_loop_listened(t->loop);
+	cgn_nsec began = cgn_clock_now();
+	(void)usleep(300000); /* The other timer is due meanwhile. */
+	stood_for = cgn_clock_now() - began;
+}
+static void timer_late(struct cgn_timer *t)
+{
+	stood_after = cgn_loop_listened(t->loop);
+	cgn_loop_stop(t->loop);
+}
+
+static void a_loop_that_stood_still_did_not_listen(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	struct cgn_timer standing, late;
+	cgn_timer_init(&standing, l, timer_stands);
+	cgn_timer_init(&late, l, timer_late);
+	cgn_timer_set(&standing, 0);
+	cgn_timer_set(&late, 50 * CGN_MSEC);
+	assert_true(cgn_loop_listened(l) == cgn_loop_now(l));
+	cgn_loop_run(l);
+	/* The 50 ms before the second timer was due count, and the time after that does not. */
+	assert_true(stood_after - stood_before + 200 * CGN_MSEC < stood_for);
+	assert_true(cgn_loop_now(l) - cgn_loop_listened(l) > 200 * CGN_MSEC);
+	cgn_loop_free(&l);
+}
+
 /* ---- hooks, graves ---- */
 
 static struct cgn_loop *hook_loop;
@@ -480,6 +511,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(timers_fire_in_order_and_never_after_cancel),
+		cmocka_unit_test(a_loop_that_stood_still_did_not_listen),
 		cmocka_unit_test(a_timer_that_sets_itself_starves_no_other_work),
 		cmocka_unit_test(hooks_run_once_before_sleep_and_graves_after),
 		cmocka_unit_test(exit_hooks_run_once),

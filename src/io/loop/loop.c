@@ -56,6 +56,11 @@ cgn_nsec cgn_loop_now(const struct cgn_loop *l)
 	return l->clock->now;
 }
 
+cgn_nsec cgn_loop_listened(const struct cgn_loop *l)
+{
+	return cgn_loop_now(l) - l->stood_still;
+}
+
 /* ---- timers ---- */
 
 void cgn_timer_init(struct cgn_timer *t, struct cgn_loop *l, void (*fire)(struct cgn_timer *t))
@@ -85,6 +90,8 @@ static void fire_due(uv_timer_t *alarm)
 {
 	struct cgn_loop *l = alarm->data;
 	cgn_nsec now = cgn_loop_now(l);
+	if (now > l->alarm_at + LOOP_LATE)
+		l->stood_still += now - l->alarm_at;
 	l->alarm_at = 0;
 	/* A timer set from a callback is due later than |now| unless its delay is 0. Bound the round by the
 	 * number of timers at its start. */

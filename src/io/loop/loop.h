@@ -24,8 +24,12 @@ void cgn_loop_join(struct cgn_loop *l);
 struct uv_loop_s *cgn_loop_uv(struct cgn_loop *l);
 
 cgn_nsec cgn_loop_now(const struct cgn_loop *l); /* CLOCK_MONOTONIC, read once a turn. */
-cgn_nsec cgn_clock_now(void);                    /* CLOCK_MONOTONIC, read now; any thread. */
-uint64_t cgn_clock_wall_ms(void);                /* Unix time in ms; any thread. */
+/* Like cgn_loop_now, less the time for which the loop stood still while a timer was due: a process that was
+ * stopped, a machine that was paused or overloaded. Use it to say that a peer was silent, because what the peer
+ * sent meanwhile was not read. */
+cgn_nsec cgn_loop_listened(const struct cgn_loop *l);
+cgn_nsec cgn_clock_now(void);     /* CLOCK_MONOTONIC, read now; any thread. */
+uint64_t cgn_clock_wall_ms(void); /* Unix time in ms; any thread. */
 /* Fill |p| with random bytes. Any thread; never fails (aborts). */
 void cgn_random(void *p, size_t n);
 

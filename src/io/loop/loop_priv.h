@@ -36,6 +36,7 @@ struct loop_signal {
 	void *arg;
 };
 
+#define LOOP_LATE (100 * CGN_MSEC) /* An alarm that is later than this shows that the loop stood still. */
 struct cgn_loop {
 	uint32_t tag;
 	uv_loop_t uv;
@@ -46,7 +47,8 @@ struct cgn_loop {
 	struct loop_clock *clock;
 	struct timer_heap timers;
 	struct window window;
-	cgn_nsec alarm_at; /* When |alarm| fires; 0: not armed. */
+	cgn_nsec alarm_at;    /* When |alarm| fires; 0: not armed. */
+	cgn_nsec stood_still; /* Sum of the delays of |alarm| that were longer than LOOP_LATE. */
 	struct cgn_link hooks, exits;
 	struct cgn_grave *graves;
 	_Atomic(struct cgn_post *) posts; /* A stack: the last post is first. */

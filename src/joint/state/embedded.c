@@ -35,7 +35,7 @@ static void lease_check(void *arg, struct roster_entry *e)
 static void on_lease_end(struct cgn_timer *t)
 {
 	struct embedded *own = CGN_CONTAINER(t, struct embedded, timer);
-	struct lease_scan scan = {own, cgn_loop_now(own->s->loop), UINT64_MAX};
+	struct lease_scan scan = {own, cgn_loop_listened(own->s->loop), UINT64_MAX};
 	roster_each(&own->s->nodes, lease_check, &scan);
 	if (scan.next != UINT64_MAX)
 		cgn_timer_set(&own->timer, scan.next - scan.now);
@@ -44,7 +44,7 @@ static void on_lease_end(struct cgn_timer *t)
 static void lease_renew(struct state_watch *s, struct roster_entry *e, uint64_t *lease_ms)
 {
 	struct embedded *own = s->own;
-	e->lease_end = cgn_loop_now(s->loop) + own->lease;
+	e->lease_end = cgn_loop_listened(s->loop) + own->lease;
 	if (own->timer.at == 0)
 		cgn_timer_set(&own->timer, own->lease);
 	*lease_ms = own->lease / CGN_MSEC;

@@ -201,7 +201,8 @@ static CGN_RC owner_check(struct state_watch *s, const Cognitora__V1__Node *node
 {
 	struct roster_entry *e = roster_find(&s->nodes, node->id);
 	cgn_nsec now = cgn_loop_now(s->loop);
-	if (e == NULL || e->recalled || e->lease_end <= now || strcmp(e->node->address, node->address) == 0 ||
+	if (e == NULL || e->recalled || e->lease_end <= cgn_loop_listened(s->loop) ||
+		strcmp(e->node->address, node->address) == 0 ||
 		(s->ops->answers != NULL && !s->ops->answers(s->user, node->id)))
 		return CGN_OK;
 	if (e->refused_at == 0 || now - e->refused_at >= REFUSED_LOG_EVERY) {

@@ -219,7 +219,7 @@ enum gw_step gw_stream(struct gw_req *r)
 	if (gw_attempt_is_stalled(a, now))
 		(void)cgn_str_copyz(why.msg, sizeof why.msg,
 			CGN_STR("the node is stalled (router.stall_timeout)"));
-	else if (now - a->last_byte >= r->w->rules->stream_idle_timeout)
+	else if (now - a->last_byte >= r->w->rules->stream_idle_timeout && !gw_worker_was_away(r->w))
 		(void)cgn_str_copyz(why.msg, sizeof why.msg,
 			CGN_STR("the engine was silent for too long (router.stream_idle_timeout)"));
 	else

@@ -11,6 +11,7 @@ from cluster import ROOT
 
 PROMETHEUS, GRAFANA = ROOT / "deploy/prometheus", ROOT / "deploy/grafana"
 DASHBOARDS = sorted(GRAFANA.glob("*.json"))
+pytestmark = pytest.mark.plain
 
 
 def promtool(*args, cwd=PROMETHEUS):

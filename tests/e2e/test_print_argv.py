@@ -99,6 +99,7 @@ def test_every_cell_is_as_it_was(rendered):
         assert plan == golden[name], name
 
 
+@pytest.mark.plain
 def test_the_engines_own_parsers_accept_them(rendered):
     checked = 0
     for name, plan in rendered.items():
@@ -152,6 +153,7 @@ def test_tensor_parallelism_of_the_model(tmp_path):
     assert argv[argv.index("--tensor-parallel-size") + 1] == "4" and argv[2] == "llama-3.1-70b"
 
 
+@pytest.mark.plain
 def test_the_recipes_command_lines_are_accepted():
     n = 0
     for path in sorted(pathlib.Path(ROOT / "recipes").glob("*/*/*/agent-*.toml")):

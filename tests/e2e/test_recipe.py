@@ -65,6 +65,7 @@ SCRIPTS = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("scripts/*"), *RO
 UPS = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("recipes/**/up.sh"))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("script", [*SCRIPTS, *UPS])
 def test_a_script_explains_itself_and_does_nothing_else(script, recipe):
     """--help prints a text and exits 0, an unknown flag exits 2; neither starts, stops, builds or writes anything."""

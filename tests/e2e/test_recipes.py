@@ -46,6 +46,7 @@ def test_files_are_valid_and_the_readme_names_its_ports(recipe):
     assert title == f"# {recipe.replace('qwen3-7b', 'qwen3-8b')}" and about
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("recipe", STOOD_IN)
 def test_it_comes_up_answers_and_goes_down(recipe, tmp_path):
     r = Recipe(tmp_path, recipe, ("router", "agent", "kvcached", "sim", "ctl"))

@@ -13,8 +13,8 @@ from engines import BLOCK, MODEL, until, words
 def split(world, pair, made):
     """A prefill node, a decode node, and a router that splits every prompt of 64 tokens or more."""
     p, d = pair
-    roles = [{"agent": {"role": role}, "engine": {"handoff": "nixl", "handoff_port": e.side}} for role, e in (("prefill", p), ("decode", d))]
-    world.begin(pair, made[1], router={"router.disagg": {"enabled": True, "colocate_below_tokens": 64}, "router.retry": {"attempts": 4}}, agents=roles)
+    roles = [{"agent": {"role": role}, "engine": {"handoff": "nixl", "handoff_port": e.side, "stall_timeout": "120s"}} for role, e in (("prefill", p), ("decode", d))]
+    world.begin(pair, made[1], router={"router.disagg": {"enabled": True, "colocate_below_tokens": 64}, "router.retry": {"attempts": 4}, "router": {"stall_timeout": "120s"}}, agents=roles)  # engines of a busy machine are slow, not dead
     until(lambda: sum(bool(e.get("handoff")) and "block=" in e["handoff"]["terms"] for n in world.status()["nodes"] for e in n["engines"]) == 2,
           lambda: world.status())
     return world

@@ -33,6 +33,7 @@ struct fingerprint_job {
 	uint32_t slots;
 	struct cgn_buf parts;
 	/* Written on the thread pool */
+	struct weights_sum kept[WEIGHTS_KEPT];
 	struct cgn_buf sums;   /* Texts and checksums of the parts, which the digest covers */
 	char path[PATH_BYTES]; /* File that is being read, or could not be */
 	int failed;            /* errno */
@@ -52,13 +53,40 @@ static int weights_open(const char *path)
 	return -1;
 }
 
-static int weights_sum_file(const char *path, struct cgn_buf *sums)
+static uint64_t time_ns(struct timespec t)
 {
-	int fd = weights_open(path);
-	XXH3_state_t *state = fd >= 0 ? XXH3_createState() : NULL;
+	return (uint64_t)t.tv_sec * CGN_SEC + (uint64_t)t.tv_nsec;
+}
+
+/* Fill |out| with what tells the open file from others, without its sum. */
+static void weights_stamp(int fd, struct weights_sum *out)
+{
+	struct stat st;
+	*out = (struct weights_sum){.bytes = 0};
+	if (fstat(fd, &st) == 0)
+		*out = (struct weights_sum){.device = (uint64_t)st.st_dev,
+			.inode = (uint64_t)st.st_ino,
+			.bytes = (uint64_t)st.st_size,
+			.modified_ns = time_ns(st.st_mtim),
+			.changed_ns = time_ns(st.st_ctim)};
+}
+
+/* Return the place of the file's sum in |kept|; if the file is not there, an empty one or the last. */
+static struct weights_sum *weights_find(struct weights_sum kept[WEIGHTS_KEPT], const struct weights_sum *file)
+{
+	size_t i = 0;
+	while (i + 1 < WEIGHTS_KEPT && kept[i].bytes > 0 &&
+		memcmp(&kept[i], file, offsetof(struct weights_sum, sum)) != 0)
+		i++;
+	return &kept[i];
+}
+
+static int weights_read(int fd, struct weights_sum *file)
+{
+	XXH3_state_t *state = XXH3_createState();
 	void *bytes = malloc(READ_BYTES);
 	ssize_t n = -1;
-	int failed = fd < 0 ? errno : ENOMEM;
+	int failed = ENOMEM;
 	if (state != NULL && bytes != NULL) {
 		(void)XXH3_128bits_reset(state);
 		while ((n = read(fd, bytes, READ_BYTES)) > 0)
@@ -66,12 +94,30 @@ static int weights_sum_file(const char *path, struct cgn_buf *sums)
 		failed = n == 0 ? 0 : errno;
 		XXH128_canonical_t sum;
 		XXH128_canonicalFromHash(&sum, XXH3_128bits_digest(state));
-		cgn_buf_add(sums, &sum, sizeof sum);
+		memcpy(file->sum, &sum, sizeof file->sum);
 	}
 	free(bytes);
 	(void)XXH3_freeState(state);
-	if (fd >= 0)
-		(void)close(fd);
+	return failed;
+}
+
+static int weights_sum_file(struct fingerprint_job *p, const char *path)
+{
+	struct weights_sum file;
+	int failed = 0, fd = weights_open(path);
+	if (fd < 0)
+		return errno;
+	weights_stamp(fd, &file);
+	struct weights_sum *kept = weights_find(p->kept, &file);
+	if (file.bytes == 0 || memcmp(kept, &file, offsetof(struct weights_sum, sum)) != 0) {
+		failed = weights_read(fd, &file);
+		if (failed == 0)
+			*kept = file;
+	} else {
+		file = *kept;
+	}
+	cgn_buf_add(&p->sums, file.sum, sizeof file.sum);
+	(void)close(fd);
 	return failed;
 }
 
@@ -92,13 +138,13 @@ static int weights_sum_model(struct fingerprint_job *p, const char *model)
 {
 	size_t at = 0;
 	unsigned parts = weights_parts(model, &at);
-	int failed = weights_sum_file(model, &p->sums);
+	int failed = weights_sum_file(p, model);
 	for (unsigned i = 2; i <= parts && failed == 0; i++) {
 		char number[6];
 		(void)snprintf(number, sizeof number, "%05u", i % 100000);
 		(void)cgn_str_copyz(p->path, sizeof p->path, cgn_str_of(model));
 		memcpy(p->path + at, number, 5);
-		failed = weights_sum_file(p->path, &p->sums);
+		failed = weights_sum_file(p, p->path);
 	}
 	return failed;
 }
@@ -114,8 +160,8 @@ static void weights_sum_work(void *arg)
 			continue;
 		}
 		(void)cgn_str_copyz(p->path, sizeof p->path, cgn_str_of(part + 1));
-		p->failed = *part == PART_MODEL ? weights_sum_model(p, part + 1)
-						: weights_sum_file(part + 1, &p->sums);
+		p->failed =
+			*part == PART_MODEL ? weights_sum_model(p, part + 1) : weights_sum_file(p, part + 1);
 	}
 }
 
@@ -186,6 +232,7 @@ static void on_weights_summed(void *arg)
 		return;
 	}
 	m->fingerprint.job = NULL;
+	memcpy(m->fingerprint.kept, p->kept, sizeof p->kept);
 	if (p->failed == 0 && !p->sums.bad) {
 		struct digest d = digest_of(cgn_buf_view(&p->sums));
 		p->known(m, &d, p->slots, p->build);
@@ -322,6 +369,7 @@ void fingerprint_start(struct slotmgr *m,
 		return;
 	p->mgr = m;
 	p->known = known;
+	memcpy(p->kept, m->fingerprint.kept, sizeof p->kept);
 	cgn_timer_init(&p->retry, m->loop, on_job_retry);
 	m->fingerprint.job = p;
 	job_ask(p, "/props", on_props);

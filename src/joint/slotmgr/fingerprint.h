@@ -8,6 +8,13 @@
 
 struct slotmgr;
 struct fingerprint_job;
+/* Checksums of files, so that an engine that is started again does not have its weights read again. A file counts as the
+ * same while inode, size and times are. */
+#define WEIGHTS_KEPT 16
+struct weights_sum {
+	uint64_t device, inode, bytes, modified_ns, changed_ns; /* bytes 0: the place is empty */
+	uint8_t sum[16];
+};
 /* Decides which stored states mean the same to the engine. */
 struct slot_fingerprint {
 	bool known;            /* |keys| are valid */
@@ -16,6 +23,7 @@ struct slot_fingerprint {
 	uint32_t n_slots;
 	struct cgn_buf adapters; /* Adapters and their scales as fingerprinted; empty: the engine has none */
 	struct fingerprint_job *job;
+	struct weights_sum kept[WEIGHTS_KEPT]; /* Copied to a job and back. */
 	/* From the configuration */
 	struct cgn_arena arena;
 	const char *model_path; /* NULL: not configured */

@@ -433,9 +433,50 @@ static void models_are_described(void **state)
 	cgn_buf_fini(&out);
 }
 
+static void test_keep_alive(void **state)
+{
+	static const struct {
+		const char *text;
+		bool quoted;
+		int64_t ms; /* INT64_MIN: refused. */
+	} rows[] = {
+		{"0", false, 0},
+		{"300", false, 300000},
+		{"1.5", false, 1500},
+		{"-1", false, -1},
+		{"5m", true, 300000},
+		{"1h30m", true, 5400000},
+		{"300ms", true, 300},
+		{"0", true, 0},
+		{"0s", true, 0},
+		{"-1", true, -1},
+		{"-1m", true, -1},
+		{"24h", true, 86400000},
+		{"99999999999999h", true, -1},
+		{"", true, INT64_MIN},
+		{"-", true, INT64_MIN},
+		{"5m", false, INT64_MIN},
+		{"m", true, INT64_MIN},
+		{"5x", true, INT64_MIN},
+		{"5m 3s", true, INT64_MIN},
+		{"1h30", true, INT64_MIN},
+		{"..", true, INT64_MIN},
+		{"1e5", false, INT64_MIN},
+		{"null", false, INT64_MIN},
+	};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		int64_t ms = INT64_MIN;
+		bool read = ollama_keep_alive_read(cgn_str_of(rows[i].text), rows[i].quoted, &ms);
+		if (read != (rows[i].ms != INT64_MIN) || (read && ms != rows[i].ms))
+			fail_msg("%s: %d, %lld", rows[i].text, read, (long long)ms);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_keep_alive),
 		cmocka_unit_test(a_chat_becomes_a_stream_of_openais),
 		cmocka_unit_test(options_get_the_names_of_openai),
 		cmocka_unit_test(formats_and_thinking),

@@ -28,7 +28,12 @@ struct ollama_request {
 	bool stream;      /* The client wants a line for each event. */
 	bool loads;       /* No prompt: the request asks only to load the model, and no engine is needed. */
 	bool unloads;     /* A request that loads, with keep_alive 0. */
+	bool keeps;       /* |keep_alive_ms| was given. */
+	int64_t keep_alive_ms; /* How long the model is kept after the request; below 0: for ever. */
 };
+/* Read keep_alive: a number of seconds, or a duration such as "5m", "1h30m", "300ms"; what is negative means for ever, -1.
+ * |quoted|: |text| was a JSON string, without its quotes here. False: |text| is no such thing. */
+bool ollama_keep_alive_read(struct cgn_str text, bool quoted, int64_t *out_ms);
 /* Append the body for an engine. |body|: an object that json_parse accepted; |model|: the name that the engine
  * serves. INVALID: |err| names the field. Nothing is appended when |out->loads|. Memory: about the body's bytes,
  * and 32 KiB of stack. */

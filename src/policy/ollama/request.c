@@ -476,13 +476,18 @@ static CGN_RC chat_read(struct json_out *j, const struct members *m, struct olla
 	return out->loads ? CGN_OK : chat_put(j, m, err);
 }
 
-static bool is_zero_time(struct json_val v)
+static CGN_RC keep_alive_read(struct json_val v, struct ollama_request *out, struct cgn_err *err)
 {
-	double seconds = 1;
-	if (v.type == JSON_STRING)
-		return cgn_str_is(v.raw, "\"0\"") || cgn_str_is(v.raw, "\"0s\"") ||
-			cgn_str_is(v.raw, "\"0m\"");
-	return v.type == JSON_NUMBER && json_f64(v, &seconds) && !(seconds < 0) && !(seconds > 0);
+	bool quoted = v.type == JSON_STRING;
+	struct cgn_str text = quoted ? (struct cgn_str){v.raw.p + 1, v.raw.n - 2} : v.raw;
+	if (!ollama_is_there(v))
+		return CGN_OK;
+	if (!ollama_keep_alive_read(text, quoted, &out->keep_alive_ms))
+		return CGN_FAIL(err, INVALID,
+			"keep_alive is %.*s, must be a number of seconds or a duration such as \"5m\"; -1 keeps the model, 0 unloads it",
+			(int)(v.raw.n < 64 ? v.raw.n : 64), v.raw.p);
+	out->keeps = true;
+	return CGN_OK;
 }
 
 CGN_RC ollama_request_read(enum ollama_api api, struct json_val body, struct cgn_str model,
@@ -503,8 +508,8 @@ CGN_RC ollama_request_read(enum ollama_api api, struct json_val body, struct cgn
 	else
 		CGN_TRY(embed_read(api, &j, &m, out, err));
 	json_close(&j, '}');
-	out->unloads =
-		out->loads && ollama_is_there(m.v[BODY_KEEP_ALIVE]) && is_zero_time(m.v[BODY_KEEP_ALIVE]);
+	CGN_TRY(keep_alive_read(m.v[BODY_KEEP_ALIVE], out, err));
+	out->unloads = out->loads && out->keeps && out->keep_alive_ms == 0;
 	if (b.bad)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the request");
 	if (!out->loads)

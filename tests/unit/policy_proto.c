@@ -38,7 +38,8 @@ static struct proto_generate sample_generate(struct cgn_str body)
 			.stream = true,
 			.router = UINT64_C(0x8000000000000001),
 			.new_tokens = 7000,
-			.leg = COGNITORA__V1__LEG__LEG_DECODE},
+			.leg = COGNITORA__V1__LEG__LEG_DECODE,
+			.keep_alive = proto_keep_alive(300000)},
 		.body = body,
 	};
 }
@@ -83,6 +84,7 @@ static void protobuf_c_reads_what_we_write(void **state)
 	assert_true(m->facts->router == UINT64_C(0x8000000000000001));
 	assert_int_equal(m->facts->new_tokens, 7000);
 	assert_int_equal(m->facts->leg, COGNITORA__V1__LEG__LEG_DECODE);
+	assert_int_equal(m->facts->keep_alive, 300002);
 	assert_int_equal(m->body.len, 7);
 	pb_free(&m);
 	assert_null(m);
@@ -145,6 +147,11 @@ static void we_read_what_protobuf_c_writes(void **state)
 	assert_int_equal(g.facts.block_tokens, 16);
 	assert_true(g.facts.router == UINT64_C(0xfedcba9876543210));
 	assert_int_equal(g.facts.new_tokens, 300);
+	int64_t kept_ms;
+	assert_false(proto_keep_alive_ms(g.facts.keep_alive, &kept_ms));
+	assert_true(proto_keep_alive_ms(proto_keep_alive(0), &kept_ms) && kept_ms == 0);
+	assert_true(proto_keep_alive_ms(proto_keep_alive(-5), &kept_ms) && kept_ms == -1);
+	assert_true(proto_keep_alive_ms(UINT64_MAX, &kept_ms) && kept_ms == -1);
 	assert_int_equal(g.facts.leg, COGNITORA__V1__LEG__LEG_PREFILL);
 	assert_false(g.facts.stream);
 	assert_int_equal(g.body.n, 0);

@@ -131,8 +131,8 @@ static void test_memory(void **state)
 {
 	(void)state;
 	const struct swap_rules rules = {.memory = 16 * GB, .residence = 10 * S};
-	struct swap_model m[4] = {model_wanted(NOW), model_in(1, NOW - 60 * S, 0), model_in(1, NOW - 50 * S, 0),
-		model_in(1, NOW - 40 * S, 0)};
+	struct swap_model m[4] = {model_wanted(NOW), model_in(1, NOW - 60 * S, 0),
+		model_in(1, NOW - 50 * S, 0), model_in(1, NOW - 40 * S, 0)};
 	m[0].bytes = 8 * GB;
 	m[1].bytes = 2 * GB;
 	m[2].bytes = 8 * GB;

@@ -34,6 +34,7 @@ static bool engines_are_stopped(const struct agent *a)
 static void agent_leave(struct agent *a)
 {
 	a->leaving = true;
+	swap_end(&a->swap);
 	cgn_log(INFO, "agent.leave", F_STR("node", a->node_id));
 	watch_end_all(&a->watch, "the node has drained and goes away");
 	state_announce_leave(a->announce, on_left, a);
@@ -139,8 +140,16 @@ static void on_engine_changed(void *user)
 	engines_start_next(a);
 	if (!a->draining)
 		wanted_step(&a->wanted);
+	swap_step(&a->swap);
 	agent_changed(user);
 	agent_drain_step(user);
+}
+
+static void on_demand_changed(void *user)
+{
+	struct agent *a = user;
+	swap_step(&a->swap);
+	agent_changed(a);
 }
 
 /* The load changed: the energy from here on is that of others. */
@@ -233,6 +242,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 	static const struct engine_host_ops ops = {.changed = on_engine_changed,
 		.load_changed = on_load_changed,
 		.residency_changed = on_residency_changed,
+		.demand_changed = on_demand_changed,
 		.stalled = on_engine_stalled,
 		.inflight = on_inflight_asked,
 		.store = on_store_asked,
@@ -310,6 +320,13 @@ static struct engine *on_request_pick(void *user, const struct proto_facts *fact
 	return agent_pick(user, facts->engine, facts->model, err);
 }
 
+static bool on_wait_asked(void *user, const struct engine *e, char *why, size_t cap,
+	struct engine_refusal *no)
+{
+	const struct agent *a = user;
+	return !swap_refuses(&a->swap, e, why, cap, no);
+}
+
 static void on_request_done(void *user)
 {
 	on_load_changed(user);
@@ -318,6 +335,7 @@ static void on_request_done(void *user)
 
 static const struct relays_ops relay_ops = {.admit = on_request_admit,
 	.pick = on_request_pick,
+	.may_wait = on_wait_asked,
 	.load_changed = on_load_changed,
 	.request_done = on_request_done};
 
@@ -453,6 +471,7 @@ static CGN_RC open_all(struct agent *a, const struct config *cfg, struct cgn_err
 	CGN_TRY(state_node_id(cfg, a->node_id, sizeof a->node_id, err));
 	a->insecure = cfg->security.insecure && !identity_is_local(cgn_str_of(cfg->agent.listen));
 	wanted_open(&a->wanted, a->loop, cfg, a->node_id);
+	swap_open(&a->swap, a->loop, a->telemetry, cfg);
 	CGN_TRY(open_engines(a, cfg, err));
 	CGN_TRY(node_store_open(&a->store, a->loop, cfg, &store_ops, a, err));
 	CGN_TRY(open_server(a, cfg, err));
@@ -537,6 +556,8 @@ CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct
 	a->wanted.n_engines = a->n_engines;
 	engines_start_next(a);
 	wanted_step(&a->wanted);
+	swap_begin(&a->swap, a->engines, a->n_engines);
+	agent_changed(a);
 	return CGN_OK;
 }
 
@@ -554,6 +575,7 @@ void agent_reload(void *state, const struct config *cfg)
 	CGN_LIVE(a, AGENT_TAG);
 	set_reloadable(a, cfg);
 	node_clocks_follow(&a->clocks, cfg);
+	swap_follow(&a->swap, cfg);
 	if (a->tls != NULL && !cgn_ok(tls_ctx_reload(a->tls, &err)))
 		certificate_refused(a, &err);
 	if (a->announce != NULL && !cgn_ok(state_announce_reload_tls(a->announce, &err)))
@@ -587,6 +609,7 @@ void agent_stop(void **take)
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
 	wanted_close(&a->wanted);
+	swap_end(&a->swap);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_close(&a->engines[i]);
 	node_store_close(&a->store);

@@ -9,6 +9,7 @@
 #include "agent/gpu/gpu.h"
 #include "agent/power/power.h"
 #include "agent/relay/relay.h"
+#include "agent/swap/swap.h"
 #include "agent/wanted/wanted.h"
 #include "agent/watch/watch.h"
 #include "io/proc/proc.h"
@@ -41,6 +42,7 @@ struct agent {
 	struct relays relays;
 	struct watch watch;
 	struct wanted wanted; /* Models that operators want */
+	struct swap swap;     /* Engines that are loaded on demand */
 	struct node_store store;
 	struct holdings *holdings; /* Blocks of all engines together */
 	struct powersrc power;

@@ -130,6 +130,30 @@ static bool rest_describe(struct agent *a, const struct engine *e, Cognitora__V1
 	return m->rest->why != NULL && m->trouble != NULL;
 }
 
+/* Describe an engine that is loaded on demand: routers may send requests at any time. False: the scratch arena is too
+ * small. */
+static bool swap_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
+{
+	const struct engine_ondemand *d = &e->ondemand;
+	char state[32];
+	if (!engine_is_offered(e))
+		return true;
+	m->swap = cgn_arena_get(&a->scratch, sizeof *m->swap);
+	if (m->swap == NULL)
+		return false;
+	cognitora__v1__swap__init(m->swap);
+	engine_ondemand_text(e, state, sizeof state);
+	m->swap->state = cgn_arena_strz(&a->scratch, cgn_str_of(state));
+	m->swap->why = cgn_arena_strz(&a->scratch, cgn_str_of(d->why));
+	m->swap->loaded = engine_takes_requests(e);
+	m->swap->load_ms = (uint32_t)(d->load_time / CGN_MSEC);
+	m->swap->memory_bytes = d->bytes;
+	m->swap->expires_unix_ms = engine_expires_unix_ms(e);
+	m->ready = true;
+	m->trouble = m->swap->why;
+	return m->swap->state != NULL && m->swap->why != NULL;
+}
+
 /* False: the scratch arena is too small. */
 static bool adapters_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
 {
@@ -167,7 +191,8 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
 	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
-	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m) && rest_describe(a, e, m);
+	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m) && rest_describe(a, e, m) &&
+		swap_describe(a, e, m);
 	copied = copied && direct_describe(a, e, &m->direct) && chain_describe(a, e, &m->chain);
 	return copied && handoff_describe(a, e, &m->handoff) ? m : NULL;
 }
@@ -235,7 +260,7 @@ void agent_changed(struct agent *a)
 bool agent_is_ready(const struct agent *a)
 {
 	for (size_t i = 0; i < a->n_engines; i++)
-		if (engine_is_ready(&a->engines[i]))
+		if (engine_is_ready(&a->engines[i]) || engine_is_offered(&a->engines[i]))
 			return true;
 	return false;
 }
@@ -302,7 +327,7 @@ static struct engine *engine_by_model(struct agent *a, struct cgn_str model, con
 		struct engine *e = &a->engines[i];
 		if (model.n > 0 && e->models.known && !engine_serves(e, model))
 			continue;
-		if (!engine_is_ready(e))
+		if (!engine_is_ready(e) && !engine_is_offered(e))
 			*unready = e;
 		else if (best == NULL || e->requests.inflight < best->requests.inflight)
 			best = e;
@@ -326,7 +351,7 @@ struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str m
 		if (e == NULL)
 			(void)CGN_FAIL(err, NOT_FOUND, "node %s has no engine \"%.*s\"", a->node_id,
 				(int)(name.n < 64 ? name.n : 64), name.p);
-		return e == NULL || engine_is_ready(e) ? e : engine_not_ready(e, err);
+		return e == NULL || engine_is_ready(e) || engine_is_offered(e) ? e : engine_not_ready(e, err);
 	}
 	struct engine *best = engine_by_model(a, model, &unready);
 	if (best != NULL)

@@ -169,6 +169,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	requests_init(e);
 	engine_health_init(e, ce->stall_timeout);
 	engine_load_init(e);
+	engine_ondemand_init(e, cfg, ce);
 	CGN_TRY(engine_models_init(e, ce, err));
 	CGN_TRY(engine_residency_init(e, err));
 	CGN_TRY(cgn_err_of(engine_url_parse(ce->url, &e->url, err), "engine.url", err));
@@ -186,7 +187,7 @@ void engine_start(struct engine *e)
 	CGN_LIVE(e, ENGINE_TAG);
 	if (e->models.known)
 		engine_feed_models_known(e);
-	if (e->rest.wanted == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && e->process.sup.cfg.managed) {
+	if (engine_wanted(e) == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && e->process.sup.cfg.managed) {
 		e->process.waits = false;
 		(void)engine_rest_step(e); /* Keeps it stopped. */
 	}
@@ -243,8 +244,8 @@ bool engine_is_ready(const struct engine *e)
 
 bool engine_needs_no_agent(const struct engine *e)
 {
-	return engine_is_ready(e) && !e->url.tls && e->url.base[0] == '\0' && e->authorization == NULL &&
-		e->slots == NULL && e->residency.by == RESIDENCY_BY_EVENTS;
+	return engine_is_ready(e) && !e->ondemand.on && !e->url.tls && e->url.base[0] == '\0' &&
+		e->authorization == NULL && e->slots == NULL && e->residency.by == RESIDENCY_BY_EVENTS;
 }
 
 void engine_direct_told(struct engine *e, uint32_t n, bool heard)
@@ -284,6 +285,8 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
 	json_key_bool(o, "ready", engine_is_ready(e));
 	json_key_z(o, "rest", engine_rest_text(e));
+	json_key(o, "on_demand");
+	engine_ondemand_report(e, o);
 	json_key_z(o, "trouble", e->health.trouble);
 	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
 	json_key_u64(o, "restarts", e->process.sup.restarts);

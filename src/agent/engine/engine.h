@@ -9,6 +9,7 @@
 #include "agent/engine/health.h"
 #include "agent/engine/load.h"
 #include "agent/engine/models.h"
+#include "agent/engine/ondemand.h"
 #include "agent/engine/process.h"
 #include "agent/engine/residency.h"
 #include "agent/engine/rest.h"
@@ -30,6 +31,8 @@ struct engine_host_ops {
 	void (*load_changed)(void *user);
 	/* Where the knowledge of an engine's blocks comes from, or how old it is, changed. */
 	void (*residency_changed)(void *user);
+	/* The requests of an engine that is loaded on demand changed. */
+	void (*demand_changed)(void *user);
 	/* The engine neither answers checks nor sends bytes: its requests will not end by themselves. */
 	void (*stalled)(void *user, struct engine *e);
 	/* Return how many requests for the model the engine has. */
@@ -80,6 +83,7 @@ struct engine {
 	struct engine_models models;
 	struct engine_adapters adapters;
 	struct engine_rest rest;
+	struct engine_ondemand ondemand;
 	struct engine_handoff handoff;
 	struct engine_residency residency;
 	struct engine_feed *feed; /* KV events; NULL: not configured */

@@ -80,7 +80,7 @@ const char *engine_rest_text(const struct engine *e)
 		return r->fetch != NULL ? "falling asleep" : "draining";
 	case REST_ASLEEP:
 	case REST_UNKNOWN:
-		return r->wanted == WANTED_ASLEEP && r->fetch == NULL ? "asleep" : "waking";
+		return engine_wanted(e) == WANTED_ASLEEP && r->fetch == NULL ? "asleep" : "waking";
 	case REST_STOPPED:
 		return is_down(e) ? "stopped" : "stopping";
 	case REST_RUNS:
@@ -163,6 +163,8 @@ static void change_ask(struct engine *e, bool sleeps)
 /* True when no request is left, or they had their time. */
 static bool is_drained(struct engine *e)
 {
+	if (engine_is_offered(e)) /* agent/swap holds requests back, and none is left. */
+		return true;
 	if (e->rest.state == REST_RUNS)
 		state_set(e, REST_DRAINING);
 	return e->rest.state != REST_DRAINING ||
@@ -248,7 +250,7 @@ static bool stop_step(struct engine *e)
 
 bool engine_rest_step(struct engine *e)
 {
-	const Cognitora__V1__WantedState wanted = e->rest.wanted;
+	const Cognitora__V1__WantedState wanted = engine_wanted(e);
 	if (wanted == WANTED_RUN)
 		return run_step(e);
 	if (wanted == WANTED_ASLEEP)

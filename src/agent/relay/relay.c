@@ -49,6 +49,7 @@ static void relay_leave_engine(struct relay *r, bool cancelled)
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
 	e->requests.inflight--;
+	engine_left(e, &r->waiter);
 	share_leave(&r->all->share, &r->share);
 	metric_observe(q->seconds, cgn_clock_now() - r->began);
 	metric_add(r->failed ? q->error : cancelled ? q->cancelled : q->ok, 1);
@@ -319,6 +320,28 @@ static void relay_answer_unstorable(struct relay *r)
 	relay_answer_unsupported(r, "this node can't put the state of a prompt into a store");
 }
 
+/* The engine is not loaded, and the request may not wait for it. Routers try another node; this one is not to blame. */
+static void relay_answer_unloaded(struct relay *r, const struct engine_refusal *no)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
+	char seconds[16];
+	(void)snprintf(seconds, sizeof seconds, "%u", no->retry_after);
+	const struct proto_header fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("retry-after"), cgn_str_of(seconds)}, {CGN_STR(PROTO_REFUSED), CGN_STR("load")}};
+	apierror_put(&body,
+		&(struct apierror){.message = no->why,
+			.type = "server_error",
+			.code = "model_not_loaded",
+			.status = 503,
+			.shape = apierror_shape_of(r->rq.path),
+			.request_id = r->rq.request_id});
+	cgn_log_limited(INFO, "agent.not_loaded", F_STR("request", r->id), F_STR("why", no->why),
+		F_U64("retry_after_s", no->retry_after));
+	relay_send_head(r, 503, fields, CGN_COUNT(fields));
+	relay_send_data(r, body.p, body.n);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
 /* The request has a slot, or is sent on unchanged. */
 static void on_request_placed(struct slot_placement *p)
 {
@@ -394,6 +417,41 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 	return CGN_OK;
 }
 
+static void relay_go_on(struct relay *r)
+{
+	if (!relay_place(r))
+		relay_answer_unstorable(r);
+}
+
+static void on_wait_over(struct engine_waiter *w, const struct engine_refusal *no)
+{
+	struct relay *r = CGN_CONTAINER(w, struct relay, waiter);
+	CGN_LIVE(r, RELAY_TAG);
+	if (r->finished)
+		return;
+	if (no != NULL)
+		relay_answer_unloaded(r, no);
+	else
+		relay_go_on(r);
+}
+
+/* Send the request on, or let it wait until the engine is loaded. */
+static void relay_enter(struct relay *r)
+{
+	char why[600];
+	struct engine_refusal no;
+	int64_t kept_ms;
+	bool told = proto_keep_alive_ms(r->rq.facts.keep_alive, &kept_ms);
+	if (!engine_takes_requests(r->engine) &&
+		!r->all->ops->may_wait(r->all->user, r->engine, why, sizeof why, &no)) {
+		relay_answer_unloaded(r, &no);
+		return;
+	}
+	r->waiter.over = on_wait_over;
+	if (engine_enter(r->engine, &r->waiter, told ? &kept_ms : NULL))
+		relay_go_on(r);
+}
+
 static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	struct relay *r = user;
@@ -410,8 +468,7 @@ static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, s
 		relay_answer_lacking(r);
 		return;
 	}
-	if (!relay_place(r))
-		relay_answer_unstorable(r);
+	relay_enter(r);
 }
 
 static void on_call_half_close(struct grpc_call *c, void *user)
@@ -437,6 +494,7 @@ void relay_open(struct relays *all, struct grpc_call *c)
 	}
 	*r = (struct relay){.tag = RELAY_TAG, .all = all, .call = c, .began = cgn_clock_now()};
 	cgn_list_init(&r->link);
+	cgn_list_init(&r->waiter.link);
 	r->gather.loop = all->loop;
 	cgn_hook_init(&r->gather.hook, relay_flush_hook);
 	cgn_arena_init(&r->arena, RELAY_ARENA_BYTES);

@@ -12,6 +12,9 @@ struct relays_ops {
 	CGN_RC (*admit)(void *user, struct cgn_err *err);
 	/* Choose an engine for the request; NULL and why when none takes it. */
 	struct engine *(*pick)(void *user, const struct proto_facts *facts, struct cgn_err *err);
+	/* Return true if a request may wait for the engine, which does not take requests now. */
+	bool (*may_wait)(void *user, const struct engine *e, char *why, size_t cap,
+		struct engine_refusal *no);
 	/* The relayed load changed. */
 	void (*load_changed)(void *user);
 	/* A request has left its engine and the share. */

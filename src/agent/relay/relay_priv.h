@@ -28,6 +28,7 @@ struct relay {
 	struct tracing_context trace;   /* Span 0: tracing is off */
 	cgn_nsec asked_at, answered_at; /* Times of the call to the engine and of its head; 0: none */
 	struct slot_placement placement;
+	struct engine_waiter waiter; /* While the engine is loaded for the request */
 	struct slot_guest guest;
 	bool is_guest;                   /* slot_tenancy_leave is to come */
 	uint32_t slot;                   /* The slot that the engine is told; SLOTS_NONE: it chooses */

@@ -18,6 +18,34 @@ static bool slot_is_due(const struct slotmgr *m, uint32_t slot, cgn_nsec now, cg
 	return at <= now;
 }
 
+/* Return true if the slot has a state worth storing that the store does not have. */
+static bool slot_is_unsaved(const struct slotmgr *m, uint32_t slot)
+{
+	struct slot_view v = slots_at(m->slots, slot);
+	return v.n > 0 && v.tokens > v.saved && v.tokens >= m->min_tokens;
+}
+
+void slotmgr_flush_begin(struct slotmgr *m)
+{
+	if (m != NULL)
+		m->flush_failures = m->stats.save_failures;
+}
+
+bool slotmgr_flush_step(struct slotmgr *m)
+{
+	if (m == NULL || m->slots == NULL)
+		return true;
+	CGN_LIVE(m, SLOTMGR_TAG);
+	if (m->n_saves > 0)
+		return false;
+	if (m->stats.save_failures > m->flush_failures)
+		return true;
+	for (uint32_t i = 0; i < slots_count(m->slots); i++)
+		if (slots_at(m->slots, i).use == SLOT_IDLE && slot_is_unsaved(m, i))
+			return slot_save_start(m, i, NULL, NULL, NULL) == NULL;
+	return true;
+}
+
 void slotmgr_on_idle(struct cgn_timer *t)
 {
 	struct slotmgr *m = CGN_CONTAINER(t, struct slotmgr, idle_timer);

@@ -109,6 +109,11 @@ bool slotmgr_assigns(const struct slotmgr *m)
 	return m != NULL && m->slots != NULL;
 }
 
+bool slotmgr_is_settled(const struct slotmgr *m)
+{
+	return m == NULL || m->slots != NULL || slotmgr_kvclient(m) == NULL || m->fingerprint.job == NULL;
+}
+
 void slotmgr_models_known(struct slotmgr *m)
 {
 	if (m != NULL)

@@ -95,6 +95,14 @@ void slotmgr_report(const struct slotmgr *m, struct json_out *o);
 bool slotmgr_assigns(const struct slotmgr *m);
 /* True when the state of a prompt can be saved now. */
 bool slotmgr_can_store(const struct slotmgr *m);
+/* True when the manager assigns slots, or will not soon: it cannot, or the store is not reachable. Call while the engine is
+ * ready. */
+bool slotmgr_is_settled(const struct slotmgr *m);
+/* The engine is about to be stopped, and its requests have ended: save what the slots hold, without waiting for
+ * kv_save_idle. Call slotmgr_flush_step every few milliseconds until it returns true: all is in the store, or cannot be
+ * saved. */
+void slotmgr_flush_begin(struct slotmgr *m);
+bool slotmgr_flush_step(struct slotmgr *m);
 
 /* ---- a request ---- */
 struct slot_save;

@@ -75,7 +75,8 @@ struct slotmgr {
 	struct cgn_link saves, restores;
 	size_t n_saves;
 	struct cgn_timer idle_timer;
-	char trouble[200]; /* Last failure, for people; empty: none */
+	uint64_t flush_failures; /* stats.save_failures when the flush began */
+	char trouble[200];       /* Last failure, for people; empty: none */
 
 	struct slot_fingerprint fingerprint;
 	struct slot_folder folder;

@@ -195,6 +195,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.prefilling = true,
 		.whole = ask->whole && !ask->embeds,
 		.crowded = w->width > 0 && (uint64_t)w->inflight + w->others >= w->width,
+		.cold = w->load_ms > 0,
 		.slot = w->slot,
 		.node = w->node_id_hash,
 		.held = w->held,
@@ -225,7 +226,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	t->beside_then = streams_beside(stats);
 	cgn_nsec took = busy_step(stats, t, now);
 	t->busy_then = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
-	if (!t->crowded && !t->whole)
+	if (!t->crowded && !t->whole && !t->cold)
 		node_stats_prefill(stats, (double)took * 1e-6, (double)t->new_tokens);
 	move_learn(c, t, now);
 	move_end(c, &t->move);

@@ -39,6 +39,7 @@ struct chooser_ticket {
 	bool whole;
 	bool hot;     /* Counted in the hot prefix counters under |prefix|. */
 	bool crowded; /* The node had no free place, so the request had to wait. */
+	bool cold;    /* The engine had to be loaded first: the first byte says nothing of its speed. */
 	uint16_t slot;
 	/* route_hash of the node's id: the slot may be given to another node before the end. */
 	uint64_t node;

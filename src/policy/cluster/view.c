@@ -22,6 +22,7 @@ struct pair {
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
 	bool mixes;
+	const Cognitora__V1__Swap *swap;
 	const Cognitora__V1__Handoff *handoff;
 	uint32_t chain;
 	bool ready;
@@ -150,6 +151,7 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 					.handoff = info->engines[e]->handoff,
 					.chain = chain_of(info->engines[e], m, name),
 					.mixes = info->engines[e]->mixes_salts,
+					.swap = info->engines[e]->swap,
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
 			}
 	}
@@ -165,6 +167,7 @@ struct model_columns {
 	const struct handoff_end **handoff;
 	uint32_t *chain;
 	bool *mixes;
+	const struct view_swap **swap;
 	struct view_name *served;
 };
 
@@ -196,6 +199,7 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	m->handoff = at->handoff;
 	m->chain = at->chain;
 	m->mixes = at->mixes;
+	m->swap = at->swap;
 	m->served = at->served;
 	return m->name.p != NULL;
 }
@@ -227,6 +231,20 @@ static bool handoff_fill(struct cluster_view *v, const struct pair *p, const str
 	return to->host.p != NULL && to->terms.p != NULL;
 }
 
+/* False: out of memory. */
+static bool swap_fill(struct cluster_view *v, const Cognitora__V1__Swap *s, const struct view_swap **out)
+{
+	struct view_swap *to = s != NULL ? cgn_arena_get(&v->arena, sizeof *to) : NULL;
+	*out = to;
+	if (to == NULL)
+		return s == NULL;
+	*to = (struct view_swap){.loaded = s->loaded,
+		.load_ms = s->load_ms,
+		.memory_bytes = s->memory_bytes,
+		.expires_unix_ms = s->expires_unix_ms};
+	return true;
+}
+
 /* Add the ready node of |p| to its model, behind the columns at |at|. False: out of memory. */
 static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct model_columns *at)
 {
@@ -237,7 +255,7 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	*at->resume++ = p->resume;
 	*at->chain++ = p->chain;
 	*at->mixes++ = p->mixes;
-	if (!handoff_fill(v, p, at->handoff++))
+	if (!handoff_fill(v, p, at->handoff++) || !swap_fill(v, p->swap, at->swap++))
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
 	bool plain = p->base.n == 0 && last != NULL && last->json.n == last->text.n + 2;
@@ -259,13 +277,14 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 		.handoff = cgn_arena_get(&v->arena, n * sizeof *at.handoff),
 		.chain = cgn_arena_get(&v->arena, n * sizeof *at.chain),
 		.mixes = cgn_arena_get(&v->arena, n * sizeof *at.mixes),
+		.swap = cgn_arena_get(&v->arena, n * sizeof *at.swap),
 		.served = cgn_arena_get(&v->arena, n * sizeof *at.served),
 	};
 	v->models = cgn_arena_zero(&v->arena, n * sizeof *v->models);
 	if (n > 0 &&
 		(v->models == NULL || at.ready == NULL || at.kinds == NULL || at.tokens == NULL ||
 			at.resume == NULL || at.handoff == NULL || at.chain == NULL || at.mixes == NULL ||
-			at.served == NULL))
+			at.swap == NULL || at.served == NULL))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
@@ -444,6 +463,12 @@ static void work_fill(struct route_cand *c, const struct node_stats *stats)
 	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
+uint32_t view_load_ms(const struct view_model *m, size_t i)
+{
+	const struct view_swap *s = m->swap[i];
+	return s == NULL || s->loaded ? 0 : s->load_ms > 0 ? s->load_ms : 1;
+}
+
 /* The candidate m->ready[i]. */
 static struct route_cand cand_of(const struct view_model *m, size_t i, const struct node_stats *stats,
 	cgn_nsec now)
@@ -471,6 +496,7 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.alone = end == NULL || handoff_ops_of(end->kind)->alone ||
 			node->role == COGNITORA__V1__ROLE__ROLE_BOTH,
 		.pulls = end != NULL && end->kind == HANDOFF_STORE,
+		.load_ms = view_load_ms(m, i),
 		.speed = node_stats_speed(stats),
 	};
 	work_fill(&c, stats);

@@ -33,6 +33,14 @@ struct view_node {
 	bool stores; /* The node has a block store that is connected to the stores of other nodes. */
 };
 
+/* An engine that its agent loads on demand (Engine.swap). */
+struct view_swap {
+	bool loaded;              /* Requests go on at once; else they wait for |load_ms|. */
+	uint32_t load_ms;         /* Expected. */
+	uint64_t memory_bytes;    /* 0: unknown. */
+	uint64_t expires_unix_ms; /* 0: it is kept until its room is needed. */
+};
+
 #define VIEW_OTHER_CHAIN UINT32_MAX
 /* A name under which an engine serves a model. */
 struct view_name {
@@ -49,6 +57,8 @@ struct view_model {
 	const struct engine_ops **kinds;
 	/* Indexed like |ready|: the node's engine finds prompts whatever "cache_salt" a request has. */
 	bool *mixes;
+	/* Indexed like |ready|: how the node's engine is loaded; NULL: it is loaded all the time. */
+	const struct view_swap **swap;
 	/* Indexed like |ready|: how the node's engine tokenizes; NULL: it cannot. */
 	const struct engine_tokens_ops **tokens;
 	/* Indexed like |ready|: how the node's engine resumes an answer; NULL: it cannot. */
@@ -91,6 +101,8 @@ void cluster_view_unref(struct cluster_view **take); /* Any thread. */
 const struct view_model *view_model_find(const struct cluster_view *v, struct cgn_str name);
 /* True if the engine of m->ready[i] is of a kind that lacks |path|. */
 bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
+/* Return for how many milliseconds a request to m->ready[i] waits until its engine is loaded; 0: it is. */
+uint32_t view_load_ms(const struct view_model *m, size_t i);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
 /* True if requests for |path| to the node in |slot|, which is one of m->ready, may have a "cache_salt". */

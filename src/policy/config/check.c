@@ -241,6 +241,32 @@ static size_t engine_called(const struct config *c, const char *name)
 	return i;
 }
 
+bool config_is_on_demand(const struct config *c, const struct config_engine *e)
+{
+	return e->managed && (c->agent.max_loaded > 0 || c->agent.memory > 0 || e->keep_alive > 0);
+}
+
+static cgn_rc check_on_demand(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_engine *e = &c->engines[i];
+	if (e->keep_alive > 0 && !e->managed)
+		return CGN_FAIL(err, INVALID,
+			"%s: keep_alive is for managed engines, and engine \"%s\" is not managed",
+			engine_origin(c, i, "keep_alive"), e->name);
+	if (!config_is_on_demand(c, e))
+		return CGN_OK;
+	if (e->model == NULL)
+		return CGN_FAIL(err, INVALID,
+			"%s: engine \"%s\" is loaded on demand (agent.max_loaded, agent.memory or keep_alive) and has no model: set the name that clients ask for, because an engine that is not loaded cannot tell it",
+			engine_origin(c, i, "model"), e->name);
+	if (c->agent.memory > 0 && e->memory > c->agent.memory)
+		return CGN_FAIL(err, INVALID,
+			"%s: engine \"%s\" takes %llu bytes of memory, more than agent.memory, %llu: it could never be loaded",
+			engine_origin(c, i, "memory"), e->name, (unsigned long long)e->memory,
+			(unsigned long long)c->agent.memory);
+	return CGN_OK;
+}
+
 static cgn_rc check_start_after(const struct config *c, size_t i, struct cgn_err *err)
 {
 	const struct config_engine *e = &c->engines[i];
@@ -481,6 +507,8 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));
 	CGN_TRY(check_start_order(c, err));
+	for (size_t i = 0; i < c->n_engines; i++)
+		CGN_TRY(check_on_demand(c, i, err));
 	CGN_TRY(check_tenants(c, err));
 	CGN_TRY(check_money(c, err));
 	CGN_TRY(check_redis(c, err));

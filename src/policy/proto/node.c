@@ -72,6 +72,8 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 				"Engine.adapters: name, state or why is no short UTF-8 text");
 	if (e->rest != NULL && (!text_ok(e->rest->state, 64) || !text_ok(e->rest->why, 1024)))
 		return CGN_FAIL(err, INVALID, "Engine.rest: state or why is no short UTF-8 text");
+	if (e->swap != NULL && (!text_ok(e->swap->state, 64) || !text_ok(e->swap->why, 1024)))
+		return CGN_FAIL(err, INVALID, "Engine.swap: state or why is no short UTF-8 text");
 	if (e->chain != NULL && !text_ok(e->chain->model, 512))
 		return CGN_FAIL(err, INVALID, "Engine.chain: model is no short UTF-8 text");
 	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;

@@ -59,8 +59,23 @@ struct proto_facts {
 	uint32_t block_tokens; /* Tokens in a block of |chain|; 0: its blocks are of bytes. */
 	uint64_t router;       /* The instance of the router; 0: unknown. */
 	uint32_t new_tokens;
+	uint64_t keep_alive;    /* RouteFacts.keep_alive; proto_keep_alive makes it. */
 	Cognitora__V1__Leg leg; /* A leg that this build does not know is read as the whole. */
 };
+
+/* Return RouteFacts.keep_alive for |ms|; below 0: until the engine's room is needed. */
+static inline uint64_t proto_keep_alive(int64_t ms)
+{
+	return ms < 0 ? 1 : (uint64_t)ms + 2;
+}
+/* Return true, and the milliseconds in |*out_ms|, if the facts say how long the engine is kept. */
+static inline bool proto_keep_alive_ms(uint64_t keep_alive, int64_t *out_ms)
+{
+	*out_ms = keep_alive < 2 || keep_alive > INT64_MAX ? -1 : (int64_t)(keep_alive - 2);
+	return keep_alive != 0;
+}
+/* Field of an answer of 503 that says why an agent refuses a request that its engine never got: "load". */
+#define PROTO_REFUSED "x-cgn-refused"
 
 /* A part of a body that is sent as other bytes. */
 struct proto_swap {

@@ -15,7 +15,7 @@ static float place_ms(const struct route_ask *ask, const struct route_cand *c)
 
 static float queue_ms(const struct route_ask *ask, const struct route_cand *c)
 {
-	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c);
+	return c->queued_tokens * c->speed.prefill_ms + place_ms(ask, c) + (float)c->load_ms;
 }
 
 /* Return the delay of others: the streams that run now, and those that will run when this prompt's turn

@@ -27,6 +27,8 @@
  *   longer for this stream and for the others. For a prompt without an answer, demand is the number of
  *   streams: requests whose prompts wait are before it and do not stall.
  * - energy = joules of the request there * ms_per_joule, with energy rules.
+ * - load = the expected wait until an engine that is loaded on demand is loaded, in queue. weighted subtracts 1, which is
+ *   more than any other node's load and blocks are worth.
  * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
  *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
  *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
@@ -84,8 +86,9 @@ struct route_cand {
 	/* Fingerprint of its engine's hand-off (policy/handoff): engines of equal fingerprints may compute prompts for each
 	 * other. 0: the engine neither gives nor takes. */
 	uint64_t handoff;
-	bool pulls; /* The node can fetch a prompt's blocks from others of the same |handoff|. */
-	bool alone; /* The engine answers requests without another engine. */
+	bool pulls;       /* The node can fetch a prompt's blocks from others of the same |handoff|. */
+	uint32_t load_ms; /* Expected wait until the engine is loaded; 0: it is. */
+	bool alone;       /* The engine answers requests without another engine. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;
 	uint32_t by_tier[BLOCK_TIERS]; /* Blocks of |held| by their best tier. */

@@ -127,9 +127,8 @@ static void room_make(struct plan *p, size_t target)
 {
 	bool may[SWAP_MAX] = {false}, gone[SWAP_MAX] = {false};
 	for (size_t i = 0; i < p->n; i++) {
-		cgn_nsec at = p->there[i] && i != target
-			? leaves_at(p, &p->models[i], &p->models[target])
-			: SWAP_NEVER;
+		cgn_nsec at = p->there[i] && i != target ? leaves_at(p, &p->models[i], &p->models[target])
+							 : SWAP_NEVER;
 		may[i] = at <= p->now;
 		wake_by(p, at);
 	}

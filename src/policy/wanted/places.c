@@ -113,7 +113,10 @@ static void own_place(const Cognitora__V1__Engine *e, const Cognitora__V1__Wante
 	out->engine = e->name;
 	out->state = pb_text(e->ready ? "ready" : "loading");
 	out->why = e->trouble;
-	if (r != NULL && r->state[0] != '\0') {
+	if (e->swap != NULL) {
+		out->state = e->swap->state;
+		out->why = e->swap->why;
+	} else if (r != NULL && r->state[0] != '\0') {
 		out->state = r->state;
 		out->why = r->why;
 	}

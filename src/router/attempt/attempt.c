@@ -138,12 +138,20 @@ bool gw_attempt_end(struct gw_attempt *a)
 	return gw_attempt_release(a);
 }
 
-enum breaker_failure gw_status_failure(int status)
+static enum breaker_failure status_failure(int status)
 {
 	if (status == 429)
 		return BREAKER_FULL;
 	bool failed = status == 500 || status == 502 || status == 503 || status == 504;
 	return failed ? BREAKER_STATUS : BREAKER_FAILURES;
+}
+
+enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
+{
+	for (size_t i = 0; a->status == 503 && i < a->n_headers; i++)
+		if (cgn_str_is(a->headers[i].name, PROTO_REFUSED))
+			return BREAKER_FULL;
+	return status_failure(a->status);
 }
 
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)

@@ -85,7 +85,8 @@ bool gw_attempt_end(struct gw_attempt *a);
 
 /* Return how the attempt failed, which has no answer; BREAKER_FAILURES: the request is at fault. */
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
-/* Return what an answer's status says against the node; BREAKER_FAILURES: nothing. */
-enum breaker_failure gw_status_failure(int status);
+/* Return what an answer's status says against the node; BREAKER_FAILURES: nothing. An agent whose
+ * engine is not loaded refuses as a node that is full. */
+enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a);
 /* Return when the call must be looked at again, from now, to see in time that its node was declared stalled. */
 cgn_nsec gw_attempt_poll(const struct gw_worker *w);

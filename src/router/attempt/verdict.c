@@ -35,7 +35,7 @@ void gw_verdict_begun(struct gw_attempt *a)
 	cgn_nsec now = cgn_loop_now(a->w->loop);
 	pulse_beat(&stats_of(a)->pulse, now);
 	a->begun_at = now;
-	if (a->events)
+	if (a->events && !a->ticket.cold)
 		outlier_add_first(tally_of(a), now - a->sent_at,
 			(uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens);
 	if (a->judged || a->gate == BREAKER_PASS)

@@ -491,7 +491,7 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
 	if (h->failed != NULL)
 		return h->failed;
 	if (a->head_seen && a->status != 200) {
-		*how = gw_status_failure(a->status);
+		*how = gw_attempt_status_failure(a);
 		return "the engine answered with an error";
 	}
 	if (a->call.closed || a->call.why.code != CGN_FINE) {

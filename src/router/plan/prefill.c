@@ -218,7 +218,7 @@ static enum gw_step prefill_closed(struct gw_req *r)
 		return prefill_failed(r, BREAKER_FAILURES, "unsupported",
 			"the engine's cache can't be stored");
 	if (answered)
-		return prefill_failed(r, gw_status_failure(a->status), "failed",
+		return prefill_failed(r, gw_attempt_status_failure(a), "failed",
 			"the engine answered with an error");
 	return prefill_failed(r, gw_attempt_failure(a), "failed",
 		why->code != CGN_FINE ? why->msg : "the call ended without an answer");

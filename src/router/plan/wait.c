@@ -91,7 +91,7 @@ static enum gw_step route_missing(struct gw_req *r)
 static enum gw_step first_byte(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
-	enum breaker_failure how = gw_status_failure(a->status);
+	enum breaker_failure how = gw_attempt_status_failure(a);
 	if (a->status < 300)
 		chooser_begun(r->w->chooser, &a->ticket, cgn_loop_now(r->w->loop));
 	else
@@ -117,7 +117,7 @@ static enum gw_step first_byte(struct gw_req *r)
 static enum gw_step leg_misfit(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
-	enum breaker_failure how = gw_status_failure(a->status);
+	enum breaker_failure how = gw_attempt_status_failure(a);
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(a);
 	else
@@ -140,7 +140,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
 	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = r->w->rules->first_byte_timeout;
-	enum breaker_failure said = a->head_seen ? gw_status_failure(a->status) : BREAKER_FAILURES;
+	enum breaker_failure said = a->head_seen ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
 	struct gw_leg_report pair;
 	if (gw_beside_has_failed(r, &pair))
 		return gw_leg_ended(r, &pair);

@@ -68,18 +68,41 @@ static bool has_failed(const struct gw_req *r, uint16_t slot)
 	return plan_has_tried(&r->plan.legs, slot) || (a->again && a->call.slot == slot);
 }
 
-/* Return a ready node whose engine tells tokens, the next one in turn; NULL: there is none. */
+/* Return true if the engine of m->ready[at] may be asked. */
+static bool may_ask(const struct gw_req *r, const struct view_model *m, size_t at)
+{
+	const struct engine_tokens_ops *ops = m->tokens[at];
+	return ops != NULL && (!ops->guess || r->prompt.tokenizing->guess) && node_is_well(r, m->ready[at]) &&
+		!has_failed(r, m->ready[at]->slot);
+}
+
+/* Return a ready node whose engine tells tokens, the next one in turn, one that is loaded first; NULL: there is none. */
 static const struct view_node *engine_choose(const struct gw_req *r, const struct engine_tokens_ops **ops)
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	size_t best = SIZE_MAX;
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
 		size_t at = (r->w->sent + i) % m->n_ready;
-		*ops = m->tokens[at];
-		if (*ops != NULL && (!(*ops)->guess || r->prompt.tokenizing->guess) &&
-			node_is_well(r, m->ready[at]) && !has_failed(r, m->ready[at]->slot))
-			return m->ready[at];
+		if (!may_ask(r, m, at) || (best != SIZE_MAX && view_load_ms(m, at) > 0))
+			continue;
+		best = at;
+		if (view_load_ms(m, at) == 0)
+			break;
 	}
-	return NULL;
+	if (best == SIZE_MAX)
+		return NULL;
+	*ops = m->tokens[best];
+	return m->ready[best];
+}
+
+/* Return true if the engine at |node| has to be loaded before it answers. */
+static bool is_unloaded(const struct gw_req *r, const struct view_node *node)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (m->ready[i] == node)
+			return view_load_ms(m, i) > 0;
+	return false;
 }
 
 /* Return the name under which |node| serves the request's model. A node that is not ready any more is asked by the
@@ -111,6 +134,7 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 		.body = cgn_buf_view(&a->body),
 	};
 	a->status = 0;
+	a->loads = a->loads || is_unloaded(r, node);
 	a->answer.limit = ANSWER_MAX;
 	gw_call_start(&a->call, r->w, node, &r->arena, &g, &call_ops, r);
 }
@@ -308,7 +332,7 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
 	cgn_nsec waited = cgn_clock_now() - r->prompt.tokenizing->began,
-		 limit = r->w->rules->tokenize_timeout;
+		 limit = a->loads ? r->w->rules->first_byte_timeout : r->w->rules->tokenize_timeout;
 	if (a->call.closed && a->call.why.code != CGN_FINE)
 		return question_repeat(r);
 	if (a->call.closed && a->answer.bad)
@@ -322,6 +346,9 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 		return tokens_failed(r, "status", "the engine's answer to a tokenize request is an error");
 	if (a->call.closed)
 		return question_answered(r);
+	if (waited >= limit && !a->loads &&
+		(a->loads = is_unloaded(r, view_node_at(r->w->view, a->call.slot))))
+		return STEP_AGAIN; /* The engine was unloaded after it was asked. */
 	if (waited < limit)
 		return gw_park(r, WAIT_TOKENS, limit - waited);
 	return tokens_failed(r, "timeout", "no tokens in time (router.tokenize_timeout)");

@@ -42,6 +42,7 @@ struct tokens_ask {
 	const struct engine_tokens_step *steps;
 	unsigned step;
 	struct gw_call call;
+	bool loads; /* the engine has to be loaded first */
 	bool again; /* the first engine did not answer: this is the second one, and the last */
 	struct cgn_buf body, answer, before;
 	int status;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ondemand: an engine that is loaded when requests want its model, and unloaded when others need the room or no request came for
+ * long. Holds the requests that wait for the load, and what agent/swap decides by. An engine that is not on demand lets every
+ * request through. */
+#pragma once
+#include "base/core/list.h"
+#include "policy/config/config.h"
+#include "policy/swap/swap.h"
+#include "policy/wanted/wanted.h"
+
+struct engine;
+struct json_out;
+struct metric_cell;
+
+/* A request is told when the engine takes it, or why not. */
+struct engine_refusal {
+	const char *why;      /* A sentence; borrowed for the call. */
+	unsigned retry_after; /* Seconds. */
+};
+struct engine_waiter {
+	struct cgn_link link; /* In engine_ondemand.waiters while the request waits. */
+	cgn_nsec since;
+	/* The engine takes the request now; |no|: it does not. Called once, later than engine_enter. */
+	void (*over)(struct engine_waiter *w, const struct engine_refusal *no);
+};
+
+enum ondemand_phase {
+	ONDEMAND_OUT,
+	ONDEMAND_LOADING, /* Started or waking; or it was loaded, failed, and is restarted. */
+	ONDEMAND_IN,
+	ONDEMAND_SAVING,   /* The slots are being saved before the stop. */
+	ONDEMAND_STOPPING, /* Being stopped or put to sleep. */
+};
+
+struct engine_ondemand {
+	bool on;
+	/* ---- settings ---- */
+	uint64_t bytes; /* engine.memory, or the file's and the process's */
+	bool measures;  /* |bytes| is measured */
+	uint32_t priority;
+	int64_t keep_alive_ms; /* engine.keep_alive; < 0: for ever */
+	cgn_nsec ready_timeout;
+	/* ---- where it is ---- */
+	enum ondemand_phase phase;         /* Written by agent/swap */
+	Cognitora__V1__WantedState wanted; /* State that engine_rest_step brings about */
+	bool held;                         /* Takes no further requests, so that it can leave. */
+	bool cannot_sleep;                 /* The engine refused to sleep, and is stopped instead */
+	cgn_nsec phase_at;                 /* Begin of the phase. */
+	cgn_nsec loaded_at;
+	cgn_nsec ready_at;        /* Loading: its check succeeded; 0: not yet. */
+	cgn_nsec load_time;       /* Moving average, or a guess. */
+	unsigned failures_before; /* process.failures when the load began. */
+	uint64_t ordered;         /* Revision of the operator's last order to load that was obeyed. */
+	char why[400];            /* Why the last load failed; "": it did not. */
+	unsigned failed;          /* Loads in a row that failed. */
+	cgn_nsec retry_at;        /* No load before that instant. */
+	/* ---- requests ---- */
+	struct cgn_link waiters;
+	uint32_t waiting;
+	int64_t kept_ms;  /* keep_alive of the last request. */
+	cgn_nsec used_at; /* Last begin or end of a request. */
+	uint64_t used_unix_ms;
+	cgn_nsec told_at;    /* When the log last told of a load that goes on. */
+	unsigned told_share; /* Hundredths of the load that routers were told. */
+	struct metric_cell *loads_ok, *loads_failed, *waiting_now;
+};
+void engine_ondemand_init(struct engine *e, const struct config *cfg, const struct config_engine *ce);
+/* Let a request in, after engine_requests counts it. |keep_alive_ms|: NULL: the engine's setting. Returns true: it goes
+ * on. False: |w| waits, until it is told or engine_left is called. */
+bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms);
+/* Return true if requests go on at once. */
+bool engine_takes_requests(const struct engine *e);
+/* A request has left engine_requests, waiting or not. */
+void engine_left(struct engine *e, struct engine_waiter *w);
+/* Tell all waiting requests that they go on, or why not. */
+void engine_waiters_end(struct engine *e, const struct engine_refusal *no);
+/* Return true if routers may send requests for the model, loaded or not. */
+bool engine_is_offered(const struct engine *e);
+/* Return true if the engine may be loaded now: it is offered, and no load has failed a moment ago. */
+bool engine_is_loadable(const struct engine *e);
+/* Return what rest brings about: an operator's order to rest, else what requests need. */
+Cognitora__V1__WantedState engine_wanted(const struct engine *e);
+/* Return true if an operator keeps the engine from being loaded. */
+bool engine_is_ordered_to_rest(const struct engine *e);
+/* Return when the oldest waiting request came; now: none waits. */
+cgn_nsec engine_waits_since(const struct engine *e);
+/* Return when the engine is unloaded if no request comes; SWAP_NEVER: not for that. */
+cgn_nsec engine_expires_at(const struct engine *e);
+/* The same as Unix time in milliseconds, in steps of five seconds; 0: not for that. */
+uint64_t engine_expires_unix_ms(const struct engine *e);
+/* Return the share of the expected load time that has passed, 0 to 99. */
+unsigned engine_load_share(const struct engine *e);
+/* Append the object "on_demand" of /engines; null: the engine is not on demand. */
+void engine_ondemand_report(const struct engine *e, struct json_out *o);
+/* Write "ready", "loadable", "loading 40 %", "unloading" or "failed" for people and programs. */
+void engine_ondemand_text(const struct engine *e, char *out, size_t cap);

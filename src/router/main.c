@@ -6,6 +6,7 @@
 
 #include "base/log/log.h"
 #include "joint/page/page.h"
+#include "router/account/sessions.h"
 #include "router/account/usage.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
@@ -194,6 +195,7 @@ static void router_stop(void **take)
 	limit_table_free(&r->shared.limits);
 	gw_budgets_close(&r->shared.budgets);
 	gw_usage_close(&r->shared.usage);
+	gw_sessions_close(&r->shared.sessions);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
@@ -284,6 +286,8 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(budgets_open(r, err));
+	if (r->cfg->router.sessions > 0)
+		CGN_TRY(gw_sessions_open(r->cfg->router.sessions, &r->shared.sessions, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));

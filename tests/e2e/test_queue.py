@@ -207,6 +207,26 @@ def test_tenants_take_turns(cluster):
     assert sum(name.startswith("modest") for name in crowd.order[:12]) == 6, crowd.order
 
 
+def test_sessions_that_used_little_go_first(cluster):
+    small(cluster, n=1, queue_policy="sessions")
+    (held,) = hold(cluster, 1)
+    crowd = Crowd(cluster)
+    for i in range(6):  # one agent asks a lot at once, then two others ask once, and a client without a session, which counts as one
+        crowd.send(f"greedy {i} " + "word " * 3000, {"X-Cgn-Session": "greedy"}, max_tokens=5)
+        depth_is(cluster, i + 1)
+    for i, head in enumerate(({"session-id": "modest"}, {"X-Cgn-Session": "other"})):
+        crowd.send(f"modest {i}", head, max_tokens=5)
+        depth_is(cluster, 6 + i + 1)
+    held.close()
+    crowd.wait()
+    assert crowd.statuses() == [200] * 8
+    names = [" ".join(name.split()[:2]) for name in crowd.order]
+    assert names[0] == "greedy 0" and set(names[1:3]) == {"modest 0", "modest 1"}, names
+    said = {s["id"]: s for s in ask(cluster.admin_port, "GET", "/sessions").json()["sessions"]}
+    assert said["greedy"]["recent_tokens"] > said["modest"]["recent_tokens"] > 0
+    assert said["127.0.0.1"]["from"] == "key"  # the held stream named no session
+
+
 def test_the_queue_is_shown_with_who_waits(cluster):
     keys_of(cluster, "acme", "beta")
     cluster.common['tenants."acme"'] = {"max_priority": 9}

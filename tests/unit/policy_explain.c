@@ -83,7 +83,7 @@ static struct json_val ring_ask(const struct explain_ring *r, const char *id, st
 	if (id != NULL)
 		explain_ring_find(r, cgn_str_of(id), EXPLAIN_REQUESTS, &found);
 	else
-		explain_ring_last(r, 3, &found);
+		explain_ring_last(r, (struct cgn_str){NULL, 0}, 3, &found);
 	cgn_buf_fini(out);
 	assert_true(explain_write(&found, 1, EXPLAIN_REQUESTS, false, out));
 	cgn_buf_fini(&found);

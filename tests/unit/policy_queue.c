@@ -76,6 +76,26 @@ static void wspt_takes_the_shortest_and_ages(void **state)
 	queue_free(&q);
 }
 
+static void sessions_that_used_little_go_first_and_others_age(void **state)
+{
+	(void)state;
+	struct queue *q = queue_of(QUEUE_SESSIONS, 8);
+	struct queue_item greedy = item_of("-", 5, 10, 0), modest = item_of("-", 5, 900, 2),
+			  fresh = item_of("-", 5, 10, 3);
+	struct queue_item late = item_of("-", 5, 10, QUEUE_SERVED_PATIENCE + 4);
+	greedy.attained = 4000000000U;
+	modest.attained = 1000;
+	struct queue_item *all[] = {&greedy, &modest, &fresh, &late};
+	for (int i = 0; i < 4; i++)
+		put_item(q, all[i]);
+	assert_ptr_equal(take_item(q, 10), &fresh);
+	assert_ptr_equal(take_item(q, 10), &modest);
+	assert_ptr_equal(take_item(q, 10),
+		&greedy); /* The greedy item is older than the last one by more than the patience. */
+	assert_ptr_equal(take_item(q, 10), &late);
+	queue_free(&q);
+}
+
 static void deadline_takes_the_earliest_and_puts_off_the_hopeless(void **state)
 {
 	(void)state;
@@ -520,6 +540,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_come_first_served),
 		cmocka_unit_test(wspt_takes_the_shortest_and_ages),
+		cmocka_unit_test(sessions_that_used_little_go_first_and_others_age),
 		cmocka_unit_test(deadline_takes_the_earliest_and_puts_off_the_hopeless),
 		cmocka_unit_test(a_firm_deadline_counts_what_is_still_needed),
 		cmocka_unit_test(priorities_are_strict_until_age_counts),

@@ -369,7 +369,7 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 
 static CGN_RC read_queue(const char *text, enum queue_policy *out, struct cgn_err *err)
 {
-	if (queue_policy_find(cgn_str_of(text), out))
+	if (queue_policy_find(cgn_str_of(text), out) && *out != QUEUE_SESSIONS) /* Traces name no sessions. */
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID, "--queue is %s, not fcfs, wspt or deadline", text);
 }

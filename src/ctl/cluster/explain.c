@@ -13,7 +13,8 @@
 
 static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out, struct cgn_err *err)
 {
-	char id[160] = "";
+	char id[160] = "", session[160] = "";
+	const char *wanted = ctl_flag(a, "--session");
 	uint64_t last = 0;
 	Cognitora__V1__ExplainRequest rq = COGNITORA__V1__EXPLAIN_REQUEST__INIT;
 	struct ctl_call call = {.method = "Explain",
@@ -23,9 +24,13 @@ static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainRespon
 	if (a->n_words > 0 &&
 		(a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
 		return CGN_FAIL(err, INVALID, "the request id is empty or too long");
+	if (wanted != NULL && (a->n_words > 0 || !cgn_str_copyz(session, sizeof session, cgn_str_of(wanted))))
+		return CGN_FAIL(err, INVALID,
+			"--session needs the id of a session, and no request id beside it");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
 	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	rq.id = id;
+	rq.session = session;
 	rq.last = (uint32_t)last;
 	return ctl_client_call(a, CTL_ROUTER, &call, err);
 }
@@ -266,6 +271,9 @@ static void end_lines(struct view *w, struct json_val rq, struct cgn_buf *out)
 	cgn_buf_fmt(out, "\n  %s %s after %s ms, %s %s", number_of(w, end, "status"),
 		text_of(w, end, "outcome"), number_of(w, end, "total_ms"), number_of(w, end, "tries"),
 		real_of(end, "tries") > 1 ? "tries" : "try");
+	if (text_of(w, end, "session")[0] != '\0')
+		cgn_buf_fmt(out, "; turn %s of session %s", number_of(w, end, "turn"),
+			text_of(w, end, "session"));
 	if (member_of(end, "prompt_tokens").type == JSON_NUMBER)
 		cgn_buf_fmt(out, "; %s tokens in, %s out", number_of(w, end, "prompt_tokens"),
 			number_of(w, end, "completion_tokens"));
@@ -322,6 +330,8 @@ static void list_row(struct view *w, struct json_val rq, struct ctl_table *t)
 	ctl_table_cell(t, "%u", tries);
 	ctl_table_cell(t, "%s", number_of(w, d, "margin"));
 	ctl_table_cell(t, "%s", end.type == JSON_OBJECT ? number_of(w, end, "status") : "in flight");
+	ctl_table_cell(t, "%s", text_of(w, end, "session")[0] != '\0' ? text_of(w, end, "session") : "-");
+	ctl_table_cell(t, "%s", number_of(w, end, "turn"));
 	ctl_table_cell(t, "%s", number_of(w, cached, "predicted"));
 	ctl_table_cell(t, "%s", number_of(w, cached, "actual"));
 	ctl_table_cell(t, "%s", number_of(w, first, "predicted"));
@@ -331,7 +341,7 @@ static void list_row(struct view *w, struct json_val rq, struct ctl_table *t)
 static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *err)
 {
 	static const char *const headers[] = {"AT", "ID", "MODEL", "NODE", "POLICY", "TRIES", "MARGIN",
-		"STATUS", "CACHED PREDICTED", "CACHED", "TTFT MS PREDICTED", "TTFT MS"};
+		"STATUS", "SESSION", "TURN", "CACHED PREDICTED", "CACHED", "TTFT MS PREDICTED", "TTFT MS"};
 	struct ctl_table t = {0};
 	struct json_iter it = members_of(doc, "requests");
 	struct json_val rq;

@@ -181,6 +181,8 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	out->model = value_of(v, "model");
 	out->salt = value_of(v, "cache_salt");
 	out->previous = value_of(v, "previous_response_id");
+	(void)json_get(value_of(v, "metadata"), "user_id", &out->user);
+	out->tools = value_of(v, "tools").raw.p != NULL;
 	out->stream = stream.raw.p != NULL && json_bool(stream, false);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));

@@ -15,7 +15,9 @@ struct body_facts {
 	/* cache_salt, and its key as it is written, without quotes; raw.p NULL: there is none. Borrowed. */
 	struct json_val salt;
 	struct cgn_str salt_key;
+	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
+	bool tools;            /* The body offers tools. */
 	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
 	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */
 };

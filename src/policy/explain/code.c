@@ -15,7 +15,7 @@ struct fixed_decision {
 struct fixed_end {
 	const char *outcome;
 	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
-		total_us, phase_us[EXPLAIN_PHASES];
+		total_us, turn, phase_us[EXPLAIN_PHASES];
 	uint8_t has_cached, has_prompt, direct, stream;
 };
 
@@ -228,6 +228,7 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 		.ttft_us = e->ttft_us,
 		.first_us = e->first_us,
 		.total_us = e->total_us,
+		.turn = e->turn,
 		.has_cached = e->has_cached,
 		.has_prompt = e->has_prompt,
 		.direct = e->direct,
@@ -236,7 +237,7 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 	to = put_text(to, e->id);
 	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, e->model);
-	to = put_text(to, e->node);
+	to = put_text(put_text(to, e->node), e->session);
 	return (size_t)(to - begin);
 }
 
@@ -247,7 +248,8 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	const uint8_t *from = get_text(body_of(h), &out->id);
 	from = bytes_get(from, &f, sizeof f);
 	from = get_text(from, &out->model);
-	(void)get_text(from, &out->node);
+	from = get_text(from, &out->node);
+	(void)get_text(from, &out->session);
 	out->outcome = f.outcome;
 	out->status = f.status;
 	out->tries = f.tries;
@@ -261,6 +263,7 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	out->ttft_us = f.ttft_us;
 	out->first_us = f.first_us;
 	out->total_us = f.total_us;
+	out->turn = f.turn;
 	out->stream = f.stream;
 	memcpy(out->phase_us, f.phase_us, sizeof f.phase_us);
 }

@@ -114,7 +114,9 @@ struct explain_decision {
 struct explain_end {
 	uint64_t request;
 	struct cgn_str id, model, node; /* node: the one that answered; empty: none. */
-	const char *outcome;            /* A constant string. */
+	struct cgn_str session;         /* Empty: none. */
+	uint32_t turn;       /* Number of the request in its session; 0: the session is not kept. */
+	const char *outcome; /* A constant string. */
 	uint64_t at_ms;
 	uint32_t status, tries;
 	bool has_cached, has_prompt;
@@ -166,7 +168,9 @@ void explain_ring_reach(const struct explain_ring *r, struct explain_reach *out)
  * Entries that do not fit are left out. A lookup visits at most EXPLAIN_WALK entries. */
 #define EXPLAIN_WALK 65536
 void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t most, struct cgn_buf *out);
-void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf *out);
+/* The newest requests of |session| that have ended; with an empty |session|: the newest of all. */
+void explain_ring_last(const struct explain_ring *r, struct cgn_str session, size_t most,
+	struct cgn_buf *out);
 
 /* Write the entries found in |n| rings as a JSON array of at most |most| requests, newest first; with |brief|
  * without the decisions. Return false when there is no memory. */

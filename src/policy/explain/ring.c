@@ -204,7 +204,19 @@ static void copy_request(const struct explain_ring *r, const struct explain_head
 			copy_out(h, out);
 }
 
-void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf *out)
+/* |session|: only the requests that ended as its own; empty: all. */
+static bool is_of_session(const struct explain_head *h, struct cgn_str session)
+{
+	struct explain_end e;
+	if (session.n == 0)
+		return true;
+	if (h->kind != EXPLAIN_ENDED)
+		return false;
+	explain_get_end(h, &e);
+	return cgn_str_eq(e.session, session);
+}
+
+void explain_ring_last(const struct explain_ring *r, struct cgn_str session, size_t most, struct cgn_buf *out)
 {
 	CGN_LIVE(r, RING_TAG);
 	struct seen seen = seen_of(most);
@@ -212,7 +224,7 @@ void explain_ring_last(const struct explain_ring *r, size_t most, struct cgn_buf
 	for (size_t steps = 0; h != NULL && steps < EXPLAIN_WALK && seen.n < seen.most && !out->bad;
 		steps++) {
 		size_t had = seen.n;
-		if (seen_add(&seen, h->request) && seen.n > had)
+		if (is_of_session(h, session) && seen_add(&seen, h->request) && seen.n > had)
 			copy_request(r, h, &steps, out);
 		h = entry_is_linked(r, h->before);
 	}

@@ -305,6 +305,10 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 	json_key_u64(j, "tries", e->tries);
 	json_key_bool(j, "direct", e->direct);
 	json_key_bool(j, "stream", e->stream);
+	if (e->session.n > 0) {
+		json_key_str(j, "session", e->session);
+		json_key_u64(j, "turn", e->turn);
+	}
 	if (e->has_prompt) {
 		json_key_u64(j, "prompt_tokens", e->prompt_tokens);
 		json_key_u64(j, "completion_tokens", e->answer_tokens);

@@ -44,8 +44,10 @@ struct queue {
 
 bool queue_policy_find(struct cgn_str text, enum queue_policy *out)
 {
-	static const char *const names[] =
-		{[QUEUE_FCFS] = "fcfs", [QUEUE_WSPT] = "wspt", [QUEUE_DEADLINE] = "deadline"};
+	static const char *const names[] = {[QUEUE_FCFS] = "fcfs",
+		[QUEUE_WSPT] = "wspt",
+		[QUEUE_DEADLINE] = "deadline",
+		[QUEUE_SESSIONS] = "sessions"};
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(text, names[i])) {
 			*out = (enum queue_policy)i;
@@ -83,12 +85,14 @@ static uint32_t item_cost(const struct queue_item *it)
 
 static cgn_nsec item_key(enum queue_policy policy, const struct queue_item *it)
 {
-	cgn_nsec work = it->new_tokens * QUEUE_TOKEN;
+	cgn_nsec work = it->new_tokens * QUEUE_TOKEN, served = it->attained * QUEUE_SERVED;
 	switch (policy) {
 	case QUEUE_WSPT:
 		return it->arrived + (work < QUEUE_PATIENCE ? work : QUEUE_PATIENCE);
 	case QUEUE_DEADLINE:
 		return it->deadline != 0 ? it->deadline : it->arrived + QUEUE_PATIENCE;
+	case QUEUE_SESSIONS:
+		return it->arrived + (served < QUEUE_SERVED_PATIENCE ? served : QUEUE_SERVED_PATIENCE);
 	case QUEUE_FCFS:
 		break;
 	}

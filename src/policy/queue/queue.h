@@ -25,6 +25,10 @@
  * + need is later), a firm item is refused; any other goes behind all items whose deadline is within
  * QUEUE_PATIENCE.
  *
+ * sessions: arrived + attained * QUEUE_SERVED, with at most QUEUE_SERVED_PATIENCE added (least attained service): the
+ * sessions of agents that have used little lately go before those that have used much. No item is passed by one that
+ * arrived more than QUEUE_SERVED_PATIENCE later.
+ *
  * Cost: put, take and drop are O(log n) amortised (a pairing heap for each tenant); the 10 classes and the
  * QUEUE_MAX_COST / QUEUE_QUANTUM turns of step 2 are constants. A put into a full queue, queue_ahead and
  * queue_each visit each waiting tenant; queue_tune visits each item. Memory: the items (QUEUE_ITEM_BYTES
@@ -34,19 +38,21 @@
 #include "base/core/list.h"
 #include "base/core/str.h"
 
-#define QUEUE_PRIORITIES 10 /* Priority 9 goes first. */
-#define QUEUE_LOW        2
-#define QUEUE_NORMAL     5
-#define QUEUE_HIGH       8
-#define QUEUE_STEP       (3 * CGN_SEC)
-#define QUEUE_QUANTUM    256
-#define QUEUE_MAX_COST   131072
-#define QUEUE_TOKEN      (2 * CGN_MSEC)
-#define QUEUE_PATIENCE   (10 * CGN_SEC)
-#define QUEUE_ITEM_BYTES 184
-#define QUEUE_FLOW_BYTES 104
+#define QUEUE_PRIORITIES      10 /* Priority 9 goes first. */
+#define QUEUE_LOW             2
+#define QUEUE_NORMAL          5
+#define QUEUE_HIGH            8
+#define QUEUE_STEP            (3 * CGN_SEC)
+#define QUEUE_QUANTUM         256
+#define QUEUE_MAX_COST        131072
+#define QUEUE_TOKEN           (2 * CGN_MSEC)
+#define QUEUE_PATIENCE        (10 * CGN_SEC)
+#define QUEUE_SERVED          CGN_MSEC
+#define QUEUE_SERVED_PATIENCE (30 * CGN_SEC)
+#define QUEUE_ITEM_BYTES      184
+#define QUEUE_FLOW_BYTES      104
 
-enum queue_policy { QUEUE_FCFS, QUEUE_WSPT, QUEUE_DEADLINE };
+enum queue_policy { QUEUE_FCFS, QUEUE_WSPT, QUEUE_DEADLINE, QUEUE_SESSIONS };
 /* Return whether |text| names a policy, as in router.admission.queue_policy. */
 bool queue_policy_find(struct cgn_str text, enum queue_policy *out);
 
@@ -68,6 +74,7 @@ struct queue_item {
 	cgn_nsec deadline; /* Deadline of the first byte; 0: none. */
 	cgn_nsec need;     /* Predicted time from admission to the first byte. */
 	bool firm;         /* Useless after the deadline, and refused then. */
+	uint32_t attained; /* Tokens that the item's session has used lately. */
 
 	/* Private: */
 	struct queue_flow *flow; /* NULL: not in a flow. */

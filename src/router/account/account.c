@@ -4,6 +4,7 @@
 #include "io/linefile/linefile.h"
 #include "router/account/explain.h"
 #include "router/account/series_priv.h"
+#include "router/account/sessions.h"
 #include "router/trace/trace.h"
 
 /* Tokens of an answer that the client pays for without seeing them, such as reasoning */
@@ -222,6 +223,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_F64("joules", joules->prefill_j + joules->decode_j),
 		F_BOOL("stream", r->answer.event_stream), F_STR("tokens", r->prompt.unit),
 		F_STR("key", r->identity.key_id), F_STRN("tenant", r->identity.tenant),
+		F_STRN("session", r->client.session.id), F_U64("turn", r->client.turn.number),
 		F_STRN("peer", r->client.peer)};
 	access_write(r, fields, CGN_COUNT(fields));
 }
@@ -243,6 +245,7 @@ void gw_account_end(struct gw_req *r)
 			metric_observe(s->ttft, first_byte_took(r));
 	}
 	gw_tenant_count(r);
+	gw_session_end(r);
 	gw_trace_end(r, status, final_outcome(r, status), now);
 	gw_joules_count(r, &joules);
 	gw_explain_end(r, status, final_outcome(r, status), now);

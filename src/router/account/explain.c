@@ -201,6 +201,8 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		.id = r->client.id,
 		.model = r->prompt.model,
 		.node = cgn_str_of(r->attempt.call.node_id),
+		.session = r->client.session.id,
+		.turn = r->client.turn.number,
 		.outcome = outcome,
 		.at_ms = cgn_clock_wall_ms(),
 		.status = (uint32_t)status,

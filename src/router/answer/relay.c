@@ -7,7 +7,9 @@
 #include "base/log/log.h"
 #include "policy/handoff/cached.h"
 #include "policy/modelname/modelname.h"
+#include "policy/toolcall/toolcall.h"
 #include "router/account/account.h"
+#include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/hooks/hooks.h"
@@ -70,6 +72,14 @@ static void cached_begin(struct gw_req *r)
 		r->answer.cached->events = lines;
 	else
 		r->answer.cached = NULL;
+}
+
+/* The sessions know from the answer which tools the client is going to run. */
+static void tools_begin(struct gw_req *r)
+{
+	bool lines = false;
+	if (r->client.turn.key != 0 && is_readable(&r->attempt, &lines))
+		gw_session_answer(r, lines);
 }
 
 /* The node got the body with another name than the client's: the client finds its own name in the answer. */
@@ -153,6 +163,7 @@ void gw_relay_head(struct gw_req *r)
 	r->answer.status = a->status;
 	r->answer.head_sent = true;
 	cached_begin(r);
+	tools_begin(r);
 	if (r->answer.ollama != NULL)
 		gw_ollama_head(r);
 	else
@@ -208,6 +219,8 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	if (to->bytes_out == 0 && to->event_stream)
 		(void)usage_find(data,
 			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
+	if (to->tools != NULL)
+		toolcall_feed(to->tools, data);
 	if (to->ollama != NULL)
 		gw_ollama_feed(r, data);
 	else

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "router/account/account.h"
+#include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/client/client_priv.h"
@@ -30,6 +31,7 @@ static void req_bury(struct gw_req *r)
 {
 	gw_tokens_end(r);
 	gw_resume_drop(r);
+	gw_session_drop(r);
 	gw_handoff_drop(r);
 	gw_ollama_drop(r);
 	gw_body_drop(r);

@@ -2,6 +2,7 @@
 /* budgets: files and metrics of budgets and usage, once a second. */
 #include "router/limit/budgets.h"
 
+#include "router/account/sessions.h"
 #include "router/account/usage.h"
 #include "router/control/router.h"
 
@@ -32,6 +33,8 @@ void router_budgets_report(struct router *r)
 		(double)gw_budgets_tick(r->shared.budgets));
 	gw_usage_tick(r->shared.usage);
 	budgets_show(r);
+	if (r->shared.sessions != NULL)
+		gw_sessions_report(r->shared.sessions, r->shared.telemetry, cgn_loop_now(r->loop));
 }
 
 /* Has |now| a budget of each unit and window that |before| has one of? */

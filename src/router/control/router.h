@@ -32,7 +32,8 @@ void router_isolation_log_changes(struct router *r);
 CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */
 
 /* budgets.c */
-void router_budgets_report(struct router *r); /* Once a second: files and metrics of budgets and usage. */
+void router_budgets_report(
+	struct router *r); /* Once a second: files and metrics of budgets, usage and sessions. */
 /* After the rules were replaced: forget the metrics of budgets that |before| has (NULL: there were no rules) and the
  * rules of now have not. */
 void router_budgets_changed(struct router *r, const struct gw_rules *before);

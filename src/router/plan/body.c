@@ -2,6 +2,7 @@
 /* body: what the body asks for. */
 #include "base/form/form.h"
 #include "base/json/json.h"
+#include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/isolate/isolate.h"
@@ -312,10 +313,12 @@ static void facts_then(struct gw_req *r)
 	r->prompt.stream = r->prompt.facts.stream;
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
+	r->prompt.tools = r->prompt.facts.tools;
 	if (r->plan.legs.n == 0 && !plan_open(r))
 		return;
 	if (!home_find(r))
 		return;
+	gw_session_begin(r);
 	r->prompt.parsed = true;
 	r->prompt.uncut = r->client.route->kind != GW_MEDIA;
 }

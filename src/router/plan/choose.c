@@ -55,6 +55,13 @@ static const struct view_node *home_of(const struct gw_req *r, const struct view
 	return NULL;
 }
 
+/* Tenants that send equal ids have different sessions. 0: the request is of none. */
+static uint64_t session_hash(const struct gw_req *r)
+{
+	const struct session_name name = {.tenant = r->identity.tenant, .id = r->client.session.id};
+	return name.id.n > 0 ? session_route_hash(&name) : 0;
+}
+
 struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 {
 	size_t n_excluded;
@@ -80,7 +87,7 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 		.continues = leg->target.continues,
 		.handoff = leg->role == LEG_DECODE ? r->plan.split.handoff : 0,
 		.from = leg->role == LEG_DECODE ? r->plan.split.from : (struct chooser_source){0},
-		.session = r->client.session.n > 0 ? route_hash(r->client.session.p, r->client.session.n) : 0,
+		.session = session_hash(r),
 		.pin = pin != NULL ? pin->slot : CHOOSER_NO_PIN,
 		.excluded = excluded,
 		.n_excluded = n_excluded,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "router/account/account.h"
+#include "router/account/sessions.h"
 #include "router/admission/admission.h"
 #include "router/limit/limit.h"
 #include "router/plan/legs.h"
@@ -141,8 +142,9 @@ static uint32_t answer_expected(const struct gw_req *r, enum admission_role role
 	return r->prompt.answer_limit > 0 && r->prompt.answer_limit < mean ? r->prompt.answer_limit : mean;
 }
 
-static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
+static void ticket_fill(struct gw_ticket *t, struct gw_req *r)
 {
+	const uint32_t answer = answer_expected(r, t->policy.role);
 	const cgn_nsec budget = ttft_budget(r);
 	t->policy.measured = r->plan.ttft.measured;
 	t->policy.ahead = r->plan.ttft.now - r->plan.ttft.idle;
@@ -150,11 +152,12 @@ static void ticket_fill(struct gw_ticket *t, const struct gw_req *r)
 		.weight = gw_rules_tenant(r->w->rules, r->identity.tenant)->weight,
 		.priority = r->client.priority,
 		.new_tokens = r->plan.ttft.tokens,
-		.answer_tokens = answer_expected(r, t->policy.role),
+		.answer_tokens = answer,
 		.arrived = r->client.started,
 		.deadline = budget != 0 ? r->client.started + budget : 0,
 		.need = r->plan.ttft.measured ? r->plan.ttft.idle : 0,
-		.firm = r->client.first_byte_budget != 0};
+		.firm = r->client.first_byte_budget != 0,
+		.attained = gw_session_charge(r, r->plan.ttft.tokens + answer)};
 }
 
 static void ticket_post(struct gw_ticket *t, const struct gw_req *r)

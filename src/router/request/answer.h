@@ -8,6 +8,7 @@ struct gw_resume;         /* answer/resume.c */
 struct cached_filter;     /* policy/handoff */
 struct modelname;         /* policy/modelname */
 struct ollama_answer;     /* policy/ollama */
+struct toolcall;          /* policy/toolcall */
 struct gw_ollama_reading; /* answer/ollama.c */
 
 /* How an error appears in OpenAI's shape and in the metrics. */
@@ -41,6 +42,7 @@ struct gw_answer {
 	struct gw_ollama_reading
 		*ollama_reading;      /* a body of Ollama's API on its way to an engine; NULL: none */
 	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */
+	struct toolcall *tools;       /* reads the tools that the answer calls; NULL: not needed */
 	struct cgn_buf whole;         /* translated part of an answer that is sent as a whole */
 	bool ollama_head;             /* the head of the translated answer was sent */
 	/* reason why the answer can't be resumed though that was asked for; NULL: it can */

@@ -6,6 +6,7 @@
 #include "policy/budget/budget.h"
 #include "policy/identity/identity.h"
 #include "policy/proto/proto.h"
+#include "policy/session/session.h"
 #include "policy/tracing/tracing.h"
 
 enum gw_route_kind {
@@ -49,7 +50,8 @@ struct gw_client {
 	struct cgn_str id, method, path, peer;
 	struct cgn_str target;       /* path at engines: |path|, unless the request is translated */
 	struct cgn_str pin;          /* node that X-Cgn-Node names; empty: any */
-	struct cgn_str session;      /* for choosing; empty: none */
+	struct session_name session; /* with an empty id: none; the tenant is set once the body is read */
+	struct session_turn turn;    /* all zero: the request belongs to no session that is kept */
 	struct cgn_str set_cookie;   /* field that makes the client keep its session; empty: none */
 	struct cgn_str resume_asked; /* X-Cgn-Resume */
 	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */

@@ -24,6 +24,7 @@ struct gw_prompt {
 	struct cgn_str salt_member; /* the salt as a member of a body, with the comma before it */
 	struct cgn_str owner;       /* the tenant's salt alone, without what the client adds to it */
 	bool stream;
+	bool tools;           /* the body offers tools */
 	bool form;            /* the body is a multipart form */
 	bool media;           /* the prompt has pictures or other media, whose tokens are not known */
 	bool several;         /* several prompts, or several answers to one: the engine's counts are sums */

@@ -14,7 +14,7 @@
 struct router_explain_query;
 
 struct explain_answer { /* Borrowed until |done| returns. */
-	const char *id;
+	const char *id, *session;
 	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
 	size_t n, most;
 	bool brief;                 /* Without the candidates. */
@@ -31,7 +31,8 @@ struct query_part {
 struct router_explain_query {
 	struct cgn_loop *home;
 	bool brief;
-	char id[EXPLAIN_TEXT + 1]; /* Empty: the latest requests, whatever their id. */
+	char id[EXPLAIN_TEXT + 1];      /* Empty: the latest requests, whatever their id. */
+	char session[EXPLAIN_TEXT + 1]; /* Empty: of all sessions. */
 	size_t most;
 	void (*done)(void *user, const struct explain_answer *a); /* NULL: the query is cancelled. */
 	void *user;
@@ -60,6 +61,7 @@ static void reach_merge(struct explain_reach *all, const struct explain_reach *o
 static void query_finish(struct router_explain_query *q)
 {
 	struct explain_answer a = {.id = q->id,
+		.session = q->session,
 		.found = q->found,
 		.n = q->n,
 		.most = q->most,
@@ -91,17 +93,18 @@ static void part_search(struct cgn_loop *l, struct cgn_post *p)
 	if (q->id[0] != '\0')
 		explain_ring_find(query_part->w->explain, cgn_str_of(q->id), q->most, found);
 	else
-		explain_ring_last(query_part->w->explain, q->most, found);
+		explain_ring_last(query_part->w->explain, cgn_str_of(q->session), q->most, found);
 	cgn_loop_post(q->home, p, part_on_return);
 }
 
 struct explain_wish {
-	struct cgn_str id; /* Empty: the latest requests. */
+	struct cgn_str id;      /* Empty: the latest requests. */
+	struct cgn_str session; /* Only requests of this session; empty: all requests. */
 	size_t last;
 	bool brief;
 };
 
-/* Query the records of request |wish->id|, or of the last |wish->last| requests. |done| runs once, never inline, unless
+/* Query the records of request |wish->id|, or of the last |wish->last| requests, of a session or all. |done| runs once, never inline, unless
  * router_explain_cancel was called before. Fails with CGN_NOT_FOUND when nothing is recorded here,
  * CGN_INVALID when the id is no possible one. */
 static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
@@ -113,6 +116,8 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
 	if (id.n > EXPLAIN_TEXT)
 		return CGN_FAIL(err, INVALID, "a request's id has at most %d bytes", EXPLAIN_TEXT);
+	if (wish->session.n > EXPLAIN_TEXT)
+		return CGN_FAIL(err, INVALID, "a session's id has at most %d bytes", EXPLAIN_TEXT);
 	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
 		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
 	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct query_part));
@@ -131,6 +136,7 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 		.n = r->n_workers,
 		.found = found};
 	(void)cgn_str_copyz(q->id, sizeof q->id, id);
+	(void)cgn_str_copyz(q->session, sizeof q->session, wish->session);
 	*out = q;
 	for (size_t i = 0; i < q->n; i++) {
 		q->parts[i] = (struct query_part){.q = q, .w = r->workers[i]};
@@ -167,6 +173,10 @@ static CGN_RC answer_write(const struct router *r, const struct explain_answer *
 			"no request \"%s\" is on record at this router (any more): the record reaches back %s, %llu decisions were made since the start; "
 			"router.explain_size gives it more room",
 			a->id, a->reach.oldest_ms > 0 ? ago : "0 s", (unsigned long long)a->reach.decisions);
+	if (a->session[0] != '\0' && explain_count(a->found, a->n) == 0)
+		return CGN_FAIL(err, NOT_FOUND,
+			"no request of the session \"%s\" that has ended is on record at this router (any more); cgn-ctl session ls lists sessions",
+			a->session);
 	json_open(&j, '{');
 	json_key_z(&j, "router", r->id);
 	json_key_open(&j, "record", '{');
@@ -242,6 +252,8 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?'), last = router_query_get(h, "last");
+	char session[3 * EXPLAIN_TEXT];
+	struct cgn_str escaped = router_query_get(h, "session");
 	uint64_t n = 20;
 	size_t lead = strlen("/explain/");
 	if (path.n > lead) {
@@ -252,8 +264,13 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 		svc_admin_error(reply, 400, "bad_last", "last is a number of requests from 1 to 100");
 		return;
 	}
+	if (escaped.n > sizeof session) {
+		svc_admin_error(reply, 400, "bad_session", "a session's id has at most 128 bytes");
+		return;
+	}
 	admin_ask(r,
 		&(struct explain_wish){.last = (size_t)n,
+			.session = {session, percent_get(session, escaped)},
 			.brief = cgn_str_is(router_query_get(h, "detail"), "brief")},
 		reply);
 }
@@ -283,7 +300,10 @@ void router_explain(struct router_call *k, struct cgn_str message)
 	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
 		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
 	if (cgn_ok(rc))
-		rc = query_start(k->r, &(struct explain_wish){.id = cgn_str_of(rq->id), .last = rq->last},
+		rc = query_start(k->r,
+			&(struct explain_wish){.id = cgn_str_of(rq->id),
+				.session = cgn_str_of(rq->session),
+				.last = rq->last},
 			call_answer, k, &k->question, &err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);

@@ -39,3 +39,6 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 void body_drop_salt(char *text, struct body_facts *facts);
 /* Return true for a key that only a router may set (body_read). |plain|: without escapes. */
 bool body_key_is_reserved(struct cgn_str plain);
+/* Return true if |body|, an object that json_parse accepted, makes the engine follow a grammar, by vLLM's, SGLang's and
+ * llama.cpp's names, or asks for more than text. A forced tool call is a grammar too. */
+bool body_is_constrained(struct json_val body);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks which requests can be resumed, and makes the request that resumes an answer. */
+#include "policy/body/body.h"
 #include "base/core/err.h"
 #include "policy/resume/resume_priv.h"
 
@@ -50,27 +51,6 @@ static const char *refuse_logprobs(struct json_val body)
 	return NULL;
 }
 
-/* Refuse whatever makes the engine follow a grammar, by vLLM's, SGLang's and llama.cpp's names; a forced tool
- * call is one too. */
-static const char *refuse_grammar(struct json_val body)
-{
-	static const char *const keys[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-		"structured_outputs", "regex", "ebnf", "grammar", "json_schema", "suffix", "use_beam_search",
-		"modalities", "audio", "prompt_embeds"};
-	struct json_val v[CGN_COUNT(keys)], format, type, choice;
-	json_pick(body, keys, CGN_COUNT(keys), v);
-	for (size_t i = 0; i < CGN_COUNT(keys); i++)
-		if (is_there(v[i]) && (v[i].type != JSON_BOOL || is_true(v[i])))
-			return RESUME_LACKS_GRAMMAR;
-	if (json_get(body, "response_format", &format) && is_there(format) &&
-		!(json_get(format, "type", &type) && is_text(type, "text")))
-		return RESUME_LACKS_GRAMMAR;
-	if (json_get(body, "tool_choice", &choice) && is_there(choice) && !is_text(choice, "auto") &&
-		!is_text(choice, "none"))
-		return RESUME_LACKS_GRAMMAR;
-	return NULL;
-}
-
 static const char *refuse_chat(struct json_val body)
 {
 	struct json_val messages, message, last = {0}, role, flag;
@@ -109,9 +89,10 @@ const char *resume_refusal(enum prompt_api api, struct json_val body)
 	const char *why = NULL;
 	if ((api != PROMPT_CHAT && api != PROMPT_COMPLETIONS) || !json_get_bool(body, "stream", false))
 		return RESUME_LACKS_API;
-	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL ||
-		(why = refuse_grammar(body)) != NULL)
+	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL)
 		return why;
+	if (body_is_constrained(body))
+		return RESUME_LACKS_GRAMMAR;
 	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
 }
 

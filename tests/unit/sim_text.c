@@ -10,6 +10,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/mix/mix.h"
+#include "sim/text/skill.h"
 #include "sim/text/text.h"
 
 static size_t round_trip(struct cgn_str text)
@@ -283,10 +284,31 @@ static void logprobs_are_ordered(void **state)
 	}
 }
 
+/* The share of right answers falls with the difficulty, and so does how sure they look. */
+static void skill_meets_difficulty(void **state)
+{
+	unsigned right[3] = {0};
+	double sure[3] = {0};
+	static const double difficulty[] = {0.3, 0.5, 0.7};
+	(void)state;
+	for (uint64_t prompt = 0; prompt < 2000; prompt++)
+		for (unsigned d = 0; d < 3; d++) {
+			struct sim_skill s = sim_skill_of(0.5, difficulty[d], prompt, 7);
+			right[d] += s.right;
+			sure[d] += s.sure / 2000;
+		}
+	assert_true(right[0] > 1850 && right[1] > 850 && right[1] < 1150 && right[2] < 150);
+	assert_true(sure[0] > 0.8 && sure[1] > 0.5 && sure[1] < 0.75 && sure[2] < 0.25);
+	for (unsigned k = 1; k < 20; k++)
+		assert_true(sim_skill_logprob(0.1, 1, 2, k) < sim_skill_logprob(0.1, 1, 2, k - 1));
+	assert_true(sim_skill_logprob(0.9, 1, 2, 0) > sim_skill_logprob(0.1, 1, 2, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_bytes_round_trip),
+		cmocka_unit_test(skill_meets_difficulty),
 		cmocka_unit_test(tokens_are_word_sized),
 		cmocka_unit_test(ids_do_not_collide),
 		cmocka_unit_test(foreign_ids_have_no_text),

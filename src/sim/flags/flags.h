@@ -18,7 +18,7 @@ struct sim_cfg {
 	} model_state[SIM_MODELS_MAX];
 	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;
-	double time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
+	double skill, time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len,
 		max_tokens_default, workers, token_interval_us;
 	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
@@ -33,7 +33,7 @@ struct sim_cfg {
 	enum sim_role role;
 	const char *handoff_host, *build; /* "": the default. */
 	uint32_t handoff_lease_ms;
-	bool no_prefix_caching, lora, can_sleep;
+	bool no_prefix_caching, no_logprobs, lora, can_sleep;
 	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
 	struct sim_faults faults;
 };

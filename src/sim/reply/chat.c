@@ -14,16 +14,16 @@ static void choice_begin(const struct sim_reply *r, uint32_t i, struct cgn_buf *
 }
 
 /* Append one element of logprobs.content. */
-static void put_logprob(const struct sim_reply *r, uint64_t seed, uint64_t at, struct cgn_str token,
-	struct cgn_buf *b)
+static void put_logprob(const struct sim_reply *r, const struct sim_choice *c, uint64_t at,
+	struct cgn_str token, struct cgn_buf *b)
 {
 	cgn_buf_char(b, '{');
-	sim_put_token_logprob(b, token, sim_text_logprob(seed, at, 0));
+	sim_put_token_logprob(b, token, sim_choice_logprob(c, at, 0));
 	cgn_buf_putz(b, ",\"top_logprobs\":[");
 	for (int k = 0; k < r->logprobs; k++) {
 		cgn_buf_putz(b, k > 0 ? ",{" : "{");
-		struct cgn_str rival = k == 0 ? token : sim_text_alternative(seed, at, (unsigned)k);
-		sim_put_token_logprob(b, rival, sim_text_logprob(seed, at, (unsigned)k));
+		struct cgn_str rival = k == 0 ? token : sim_text_alternative(c->seed, at, (unsigned)k);
+		sim_put_token_logprob(b, rival, sim_choice_logprob(c, at, (unsigned)k));
 		cgn_buf_char(b, '}');
 	}
 	cgn_buf_putz(b, "]}");
@@ -73,7 +73,7 @@ static void chat_token(struct sim_reply *r, uint32_t i, struct cgn_str piece, st
 		cgn_buf_putz(&to->b, "null");
 	} else {
 		cgn_buf_putz(&to->b, "{\"content\":[");
-		put_logprob(r, c->seed, c->sent - 1U, piece, &to->b);
+		put_logprob(r, c, c->sent - 1U, piece, &to->b);
 		cgn_buf_putz(&to->b, "]}");
 	}
 	choice_end(to);
@@ -106,7 +106,7 @@ static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, 
 	for (uint32_t at = 0; at < c->plan.n_tokens && sim_text_next(&text, &piece, &id); at++) {
 		if (at > 0)
 			cgn_buf_char(b, ',');
-		put_logprob(r, c->seed, at, piece, b);
+		put_logprob(r, c, at, piece, b);
 	}
 	cgn_buf_putz(b, "]}");
 }

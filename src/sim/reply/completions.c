@@ -26,14 +26,14 @@ static void put_logprobs(const struct sim_reply *r, const struct sim_choice *c, 
 			if (list == 0)
 				cgn_buf_u64(b, from);
 			else if (list == 1)
-				cgn_buf_fmt(b, "%.10g", sim_text_logprob(c->seed, at + i, 0));
+				cgn_buf_fmt(b, "%.10g", sim_choice_logprob(c, at + i, 0));
 			else if (list == 2)
 				sim_put_string(b, piece);
 			for (int k = 0; list == 3 && k <= r->logprobs; k++) {
 				cgn_buf_putz(b, k > 0 ? "," : "{");
 				sim_put_string(b,
 					k == 0 ? piece : sim_text_alternative(c->seed, at + i, (unsigned)k));
-				cgn_buf_fmt(b, ":%.10g", sim_text_logprob(c->seed, at + i, (unsigned)k));
+				cgn_buf_fmt(b, ":%.10g", sim_choice_logprob(c, at + i, (unsigned)k));
 			}
 			cgn_buf_putz(b, list == 3 ? "}" : "");
 		}

@@ -2,6 +2,7 @@
 #include "sim/reply/reply.h"
 
 #include "base/apierror/apierror.h"
+#include "sim/text/skill.h"
 
 const struct sim_reply_ops *sim_reply_ops_of(enum sim_api api)
 {
@@ -166,6 +167,11 @@ void sim_stream_close(const struct sim_reply *r, const char *object, struct sim_
 	}
 	cgn_buf_putz(&to->b, "data: [DONE]");
 	sim_event_end(to);
+}
+
+double sim_choice_logprob(const struct sim_choice *c, uint64_t at, unsigned k)
+{
+	return c->sure < 0 ? sim_text_logprob(c->seed, at, k) : sim_skill_logprob(c->sure, c->seed, at, k);
 }
 
 void sim_put_token_logprob(struct cgn_buf *b, struct cgn_str token, double logprob)

@@ -16,6 +16,7 @@ struct sim_choice {
 	struct sim_text text;  /* The part still to be sent. */
 	struct sim_plan plan;
 	uint64_t seed;
+	double sure; /* See text/skill.h; below 0: not known. */
 	/* Tokens given by the model and sent to the client; sent <= given <= plan.n_tokens. */
 	uint32_t given, sent;
 	uint64_t sent_bytes;
@@ -70,6 +71,8 @@ bool sim_reply_pump(struct sim_reply *r, uint64_t most, struct sim_sink *to, boo
 void sim_error_body(struct cgn_buf *b, const struct sim_refusal *no);
 
 /* Helpers for the APIs' formats. */
+/* Return the log-probability of the |k|-th alternative to the token at |at|. */
+double sim_choice_logprob(const struct sim_choice *c, uint64_t at, unsigned k);
 void sim_put_text(const struct sim_choice *c, struct cgn_buf *b); /* The whole text as a JSON string. */
 void sim_put_string(struct cgn_buf *b, struct cgn_str s);         /* A JSON string. */
 void sim_put_usage(const struct sim_reply *r, struct cgn_buf *b); /* "usage":{...} in OpenAI's format. */

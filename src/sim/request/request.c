@@ -119,10 +119,13 @@ static bool take_stops(const struct sim_fields *root, enum sim_key which, struct
 
 /* Read logprobs. Chat: logprobs is a switch and top_logprobs the count; completions: logprobs is the
  * count. */
-static bool take_logprobs(const struct sim_fields *root, struct sim_request *out, struct sim_refusal *no)
+static bool take_logprobs(const struct sim_fields *root, const struct sim_cfg *cfg, struct sim_request *out,
+	struct sim_refusal *no)
 {
 	uint32_t top = UINT32_MAX;
 	out->logprobs = -1;
+	if (cfg->no_logprobs)
+		return true;
 	if (out->api == SIM_COMPLETIONS) {
 		if (!take_u32(root, SIM_KEY_LOGPROBS, 0, SIM_TOP_MAX, &top, no))
 			return false;
@@ -167,6 +170,18 @@ static bool take_seed(const struct sim_fields *root, const struct sim_cfg *cfg, 
 	return true;
 }
 
+static bool take_difficulty(const struct sim_fields *root, struct sim_request *out, struct sim_refusal *no)
+{
+	struct json_val value;
+	out->difficulty = -1;
+	if (!sim_field(root, SIM_KEY_DIFFICULTY, &value) || value.type == JSON_NULL)
+		return true;
+	if (!json_f64(value, &out->difficulty) || !(out->difficulty >= 0 && out->difficulty <= 1))
+		return sim_refuse(no, 400, "invalid_value", "difficulty",
+			"difficulty must be a number from 0 to 1");
+	return true;
+}
+
 static bool take_params(const struct sim_request_env *env, const struct sim_fields *root,
 	struct sim_request *out, struct sim_refusal *no)
 {
@@ -182,8 +197,9 @@ static bool take_params(const struct sim_request_env *env, const struct sim_fiel
 	return take_max_tokens(root, out, no) &&
 		take_u32(root, SIM_KEY_MIN_TOKENS, 0, UINT32_MAX - 1, &out->limits.min_tokens, no) &&
 		(!many || take_u32(root, SIM_KEY_N, 1, 128, &out->n, no)) &&
-		take_stops(root, stop, env->arena, &out->limits, no) && take_logprobs(root, out, no) &&
-		take_seed(root, env->cfg, out, no);
+		take_stops(root, stop, env->arena, &out->limits, no) &&
+		take_logprobs(root, env->cfg, out, no) && take_seed(root, env->cfg, out, no) &&
+		take_difficulty(root, out, no);
 }
 
 static bool take_resumed(const struct sim_request_env *env, struct cgn_str resumed, struct sim_request *out,

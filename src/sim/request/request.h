@@ -18,6 +18,7 @@ struct sim_request {
 	bool stream, include_usage, is_tool;
 	uint32_t n, n_prompts;
 	int logprobs;             /* Number of alternatives with each token's logprob; -1: no logprobs. */
+	double difficulty;        /* As the body states it; below 0: it does not. */
 	struct sim_limits limits; /* |natural_tokens| depends on the prompt: sim_request_natural_tokens. */
 	uint64_t seed;
 	struct sim_handoff_ask handoff;

@@ -7,6 +7,7 @@
 
 #include "sim/request/resumed.h"
 #include "sim/server/call_priv.h"
+#include "sim/text/skill.h"
 
 /* Delay of a cut, so that bytes written before reach the client. */
 #define CUT_DELAY (20 * CGN_MSEC)
@@ -235,6 +236,21 @@ static bool alloc_choices(struct sim_call *c, uint32_t n)
 	return true;
 }
 
+/* A wrong answer has a text of its model's own. An answer that another engine began is continued as it is. */
+static void choice_skill(const struct sim_call *c, const struct sim_request *request, uint64_t prompt,
+	struct sim_choice *choice)
+{
+	const struct sim_cfg *cfg = c->w->cfg;
+	uint64_t model = sim_hash(cgn_str_of(cfg->models[request->model]));
+	choice->sure = -1;
+	if (cfg->skill <= 0)
+		return;
+	struct sim_skill s = sim_skill_of(cfg->skill, request->difficulty, prompt, model);
+	choice->sure = s.sure;
+	if (!s.right && request->resumed_tokens == 0)
+		choice->seed ^= mix64(model);
+}
+
 /* Plan one choice and submit it to the device. */
 static bool start_choice(struct sim_call *c, const struct sim_request *request, uint32_t i,
 	struct cgn_str script, struct sim_refusal *no)
@@ -246,6 +262,7 @@ static bool start_choice(struct sim_call *c, const struct sim_request *request, 
 	uint32_t resumed = request->resumed_tokens;
 	choice->seed = sim_answer_seed(resumed > 0 ? request->origin : sim_chain_digest(prompt),
 		request->seed, i % request->n);
+	choice_skill(c, request, sim_chain_digest(prompt), choice);
 	lim.natural_tokens = sim_request_natural_tokens(c->w->cfg, choice->seed);
 	lim.natural_tokens -= resumed < lim.natural_tokens ? resumed : lim.natural_tokens;
 	if (script.n > 0)

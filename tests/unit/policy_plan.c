@@ -225,6 +225,46 @@ static void only_one_leg_is_left_to_prefill_nodes(void **state)
 	assert_false(step.leg.target.continues);
 }
 
+static void smaller_models_first(void **state)
+{
+	static const struct cgn_str models[] = {{"s", 1}, {"m", 1}, {"l", 1}};
+	struct plan p;
+	(void)state;
+	plan_start(&p);
+	plan_cascade(&p, models, 3);
+	assert_true(plan_is_held(&p) && cgn_str_is(plan_leg(&p)->model, "s"));
+	leg_send(&p, 1);
+	struct plan_step s = step_of(&p, LEG_END_REJECTED, BREAKER_FAILURES, 0);
+	assert_true(s.next == PLAN_LEG && !s.costs_retry && s.reason == NULL);
+	assert_true(cgn_str_is(s.leg.model, "m") && s.leg.bytes == LEG_HOLD && s.leg.stage == 1);
+	plan_ended(&p, false, T0);
+	plan_take(&p, &s);
+	assert_int_equal(plan_attempts(&p),
+		0); /* the node of the smaller model may be asked again, for another one */
+	plan_skip(&p);
+	assert_false(plan_is_held(&p));
+	assert_true(cgn_str_is(plan_leg(&p)->model, "l") && plan_leg(&p)->then == LEG_ENDS_ANSWER);
+	leg_send(&p, 1);
+	assert_int_equal(plan_attempts(&p), 1);
+	assert_int_equal(step_of(&p, LEG_END_FINE, 0, 0).next, PLAN_OVER);
+}
+
+static void a_released_answer_is_the_answer(void **state)
+{
+	static const struct cgn_str models[] = {{"s", 1}, {"l", 1}};
+	struct plan p;
+	(void)state;
+	plan_start(&p);
+	plan_cascade(&p, models, 2);
+	leg_send(&p, 1);
+	assert_true(cgn_str_is(step_of(&p, LEG_END_FAILED, BREAKER_CONNECT, 0).leg.model, "l"));
+	plan_release(&p);
+	assert_int_equal(plan_attempts(&p), 1);
+	struct plan_step s = step_of(&p, LEG_END_CUT, BREAKER_CUT, PLAN_MISSES_MORE);
+	assert_true(s.next == PLAN_LEG && s.leg.edit == LEG_CONTINUES && cgn_str_is(s.leg.model, "s"));
+	assert_int_equal(step_of(&p, LEG_END_FINE, 0, 0).next, PLAN_OVER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +275,8 @@ int main(void)
 		cmocka_unit_test(tried_nodes),
 		cmocka_unit_test(prefill_leads_on),
 		cmocka_unit_test(resumed_leg),
+		cmocka_unit_test(smaller_models_first),
+		cmocka_unit_test(a_released_answer_is_the_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

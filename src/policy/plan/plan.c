@@ -31,6 +31,17 @@ struct plan_leg plan_prefill_leg(const struct plan *p)
 	return l;
 }
 
+void plan_cascade(struct plan *p, const struct cgn_str *models, unsigned n)
+{
+	struct plan_leg *l = plan_leg(p);
+	CGN_MUST(l->state == LEG_PLANNED && n >= 2 && n <= PLAN_TRIALS + 1);
+	p->models = models;
+	p->n_models = n;
+	l->model = models[0];
+	l->bytes = LEG_HOLD;
+	l->then = LEG_LEADS_ON;
+}
+
 /* The leg takes the current one's place: plan_follow makes the answer leg again, as the prefill leg's end has it. */
 void plan_prefill_first(struct plan *p, const struct plan_leg *leg)
 {
@@ -53,6 +64,33 @@ void plan_sent(struct plan *p, uint16_t slot, uint32_t held, uint32_t blocks, cg
 	l->held = held;
 	l->blocks = blocks;
 	l->sent_at = now;
+}
+
+/* Make |l| a leg of the next model. Its nodes may be those of the legs before: they were asked for another model. */
+static void leg_step(const struct plan *p, struct plan_leg *l)
+{
+	l->step++;
+	CGN_MUST(l->step < p->n_models);
+	l->model = p->models[l->step];
+	if (l->step == p->n_models - 1) {
+		l->bytes = LEG_SHOW;
+		l->then = LEG_ENDS_ANSWER;
+	}
+}
+
+void plan_skip(struct plan *p)
+{
+	struct plan_leg *l = plan_leg(p);
+	CGN_MUST(l->state == LEG_PLANNED && l->bytes == LEG_HOLD);
+	leg_step(p, l);
+}
+
+void plan_release(struct plan *p)
+{
+	struct plan_leg *l = plan_leg(p);
+	CGN_MUST(l->state == LEG_SENT && l->bytes == LEG_HOLD);
+	l->bytes = LEG_SHOW;
+	l->then = LEG_ENDS_ANSWER;
 }
 
 void plan_ended(struct plan *p, bool well, cgn_nsec now)
@@ -140,7 +178,12 @@ void plan_follow(const struct plan *p, const struct plan_rules *rules, const str
 	const struct plan_leg *l = leg_current(p);
 	enum breaker_failure how = o->how;
 	*out = (struct plan_step){.next = PLAN_FAIL, .otherwise = PLAN_FAIL};
-	if (l->then == LEG_LEADS_ON) {
+	if (l->bytes == LEG_HOLD) {
+		out->next = PLAN_LEG;
+		out->leg = *l;
+		out->leg.stage++;
+		leg_step(p, &out->leg);
+	} else if (l->then == LEG_LEADS_ON) {
 		step_lead_on(p, o->end == LEG_END_FINE, out);
 	} else if (o->end == LEG_END_FINE) {
 		out->next = PLAN_OVER;
@@ -174,7 +217,12 @@ void plan_take(struct plan *p, const struct plan_step *step)
 
 static bool leg_was_tried(const struct plan_leg *l)
 {
-	return l->state != LEG_PLANNED && l->role != LEG_PREFILL;
+	return l->state != LEG_PLANNED && l->role != LEG_PREFILL && l->bytes != LEG_HOLD;
+}
+
+bool plan_is_held(const struct plan *p)
+{
+	return p->n > 0 && leg_current(p)->bytes == LEG_HOLD;
 }
 
 const struct plan_leg *plan_last(const struct plan *p)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan: the upstream calls ("legs") that make one answer, and what follows the end of each. Pure; one thread.
  *
- * A plan begins with one leg that computes the whole answer. Three things add legs:
+ * A plan begins with one leg that computes the whole answer. Four things add legs:
+ * - a cascade puts legs of smaller models before the leg of the model that was asked for. The answer of each is held
+ *   back until it is judged: it is shown and is the answer, or it leads on to the next model's leg;
  * - disaggregation puts a prefill leg before the answer leg; the answer leg then fetches what the prefill leg
  *   stored, or computes everything if the prefill leg failed;
  * - a retry is one more leg like the one that failed before its first byte, on a node that was not tried;
@@ -17,9 +19,10 @@
 
 #define PLAN_MAX_ATTEMPTS 16 /* answer legs; the most that router.retry.attempts may be */
 #define PLAN_PREFILLS     3  /* prefill legs, at most */
-#define PLAN_LEGS(attempts) \
-	((attempts) + PLAN_PREFILLS) /* room for a plan with at most |attempts| answer legs */
-#define PLAN_NO_SLOT UINT16_MAX      /* no node's slot */
+#define PLAN_TRIALS       3  /* legs of smaller models, at most */
+/* room for a plan with at most |attempts| answer legs */
+#define PLAN_LEGS(attempts) ((attempts) + PLAN_PREFILLS + PLAN_TRIALS)
+#define PLAN_NO_SLOT        UINT16_MAX /* no node's slot */
 
 enum leg_role {
 	LEG_WHOLE,   /* computes the prompt and the answer */
@@ -33,12 +36,13 @@ enum leg_edit {
 enum leg_bytes {
 	LEG_SHOW, /* to the client, from the first byte on */
 	LEG_DROP,
+	LEG_HOLD, /* kept until plan_release, after which they are shown, or until the leg ends */
 };
 
 /* Meaning of a good end. */
 enum leg_then {
 	LEG_ENDS_ANSWER,
-	LEG_LEADS_ON, /* to the answer leg; so does a failure */
+	LEG_LEADS_ON, /* to the answer leg, or to the next model's; so does a failure */
 };
 
 /* Constraint on the node, besides the demand of the role. */
@@ -56,7 +60,7 @@ struct plan_leg {
 	enum leg_bytes bytes;
 	enum leg_then then;
 	struct leg_target target;
-	unsigned stage;
+	unsigned stage, step; /* |step|: place of |model| in the plan's cascade */
 	struct cgn_str model; /* borrowed */
 	/* once sent */
 	enum leg_state state;
@@ -70,8 +74,10 @@ struct plan_leg {
 struct plan {
 	struct plan_leg *legs; /* borrowed */
 	unsigned cap;
-	unsigned n;             /* legs so far; the last one is the current one */
-	bool staged;            /* whether a prefill leg goes first is decided */
+	unsigned n;                   /* legs so far; the last one is the current one */
+	bool staged;                  /* whether a prefill leg goes first is decided */
+	const struct cgn_str *models; /* the models of a cascade, borrowed; NULL: there is none */
+	unsigned n_models;
 	uint32_t resumes;       /* times that the answer was resumed, or completed without an engine */
 	const char *last_retry; /* reason of the last retry; NULL: none */
 };
@@ -83,6 +89,9 @@ struct plan {
 void plan_begin(struct plan *p, struct plan_leg *legs, unsigned cap, struct cgn_str model);
 /* Return the leg that computes the prompt for the current leg, which must not have been sent. */
 struct plan_leg plan_prefill_leg(const struct plan *p);
+/* Ask |models[0]| first, whose answer is held back, and so on; the answer of the last one is shown. The current leg must
+ * not have been sent. |models|: 2 to PLAN_TRIALS + 1, borrowed for the plan's life. */
+void plan_cascade(struct plan *p, const struct cgn_str *models, unsigned n);
 /* Put |leg|, a result of plan_prefill_leg, before the current leg. */
 void plan_prefill_first(struct plan *p, const struct plan_leg *leg);
 
@@ -93,6 +102,10 @@ struct plan_leg *plan_leg(struct plan *p);
 void plan_let_prefill_answer(struct plan *p);
 /* The current leg is sent to the node in |slot|, which is predicted to hold |held| of the prompt's |blocks|. */
 void plan_sent(struct plan *p, uint16_t slot, uint32_t held, uint32_t blocks, cgn_nsec now);
+/* The current leg, of a smaller model, cannot be sent: the next model's takes its place. */
+void plan_skip(struct plan *p);
+/* The current leg, whose bytes are held, is the answer: it is shown from now on. */
+void plan_release(struct plan *p);
 /* The current leg has ended. */
 void plan_ended(struct plan *p, bool well, cgn_nsec now);
 
@@ -101,8 +114,9 @@ enum leg_end {
 	LEG_END_FINE,   /* in good order */
 	LEG_END_FAILED, /* before its first byte */
 	LEG_END_STATUS, /* not yet: the engine answers with an error that is about the node, not the request */
-	LEG_END_MISFIT, /* not yet: the engine answers, but not with what continues the answer */
-	LEG_END_CUT,    /* after its first byte */
+	LEG_END_MISFIT,   /* not yet: the engine answers, but not with what continues the answer */
+	LEG_END_CUT,      /* after its first byte */
+	LEG_END_REJECTED, /* the answer, which was held back, is not good enough */
 };
 /* After a cut: what is missing for a complete answer. */
 enum plan_missing {
@@ -144,6 +158,8 @@ void plan_take(struct plan *p, const struct plan_step *step);
 
 /* ---- queries ---- */
 
+/* Is the answer of the current leg held back? */
+bool plan_is_held(const struct plan *p);
 /* The last leg that was sent. Before any was sent: a leg of zeros. */
 const struct plan_leg *plan_last(const struct plan *p);
 /* Answer legs that were sent. */

@@ -369,6 +369,41 @@ static cgn_rc check_models(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* A model is not asked twice for one answer. */
+static cgn_rc check_chain(const struct config *c, size_t i, struct cgn_err *err)
+{
+	const struct config_model *m = &c->models[i];
+	for (size_t k = 0; k < m->cascade.n; k++) {
+		bool again = config_model_find(c, m->cascade.v[k]) == m;
+		for (size_t j = 0; j < k; j++)
+			again = again || strcmp(m->cascade.v[j], m->cascade.v[k]) == 0;
+		if (again)
+			return CGN_FAIL(err, INVALID,
+				"%s: the cascade of model \"%.100s\" has \"%.100s\" twice: name each smaller model once, and not the model itself",
+				model_origin(c, i, "cascade"), m->name, m->cascade.v[k]);
+	}
+	return CGN_OK;
+}
+
+static cgn_rc check_cascade(const struct config *c, struct cgn_err *err)
+{
+	const char *small = c->router.cascade.small_model, *large = c->router.cascade.large_model;
+	for (size_t i = 0; i < c->n_models; i++)
+		CGN_TRY(check_chain(c, i, err));
+	if ((small == NULL) != (large == NULL))
+		return CGN_FAIL(err, INVALID,
+			"%s: router.cascade has a %s and no %s: set both, or models.NAME.cascade",
+			origin_of(c,
+				small != NULL ? "router.cascade.small_model" : "router.cascade.large_model"),
+			small != NULL ? "small_model" : "large_model",
+			small != NULL ? "large_model" : "small_model");
+	if (small != NULL && strcmp(small, large) == 0)
+		return CGN_FAIL(err, INVALID,
+			"%s: router.cascade.small_model and large_model are both \"%.100s\"",
+			origin_of(c, "router.cascade.small_model"), small);
+	return CGN_OK;
+}
+
 /* A tenant's name must be a word, because it stands in a line of the key file. */
 static cgn_rc check_tenants(const struct config *c, struct cgn_err *err)
 {
@@ -502,6 +537,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_weights(c, err));
 	CGN_TRY(check_cookie(c, err));
 	CGN_TRY(check_retry(c, err));
+	CGN_TRY(check_cascade(c, err));
 	CGN_TRY(check_shadow(c, err));
 	CGN_TRY(check_access_log(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)

@@ -163,6 +163,8 @@ struct engine_ops {
 	/* A request names a LoRA adapter as BASE:ADAPTER, with the first model's name; an adapter's name alone would
 	 * get the base model's answer. */
 	bool adapter_after_base;
+	/* Why a cascade can't judge the engine's answers by log-probabilities; NULL: it can, as far as is known */
+	const char *no_logprobs;
 	const struct engine_resume *resumes; /* Resume dialects of this kind */
 	size_t n_resumes;
 	/* Return the name of the engine's struct engine_resume; "": the engine cannot resume. */

@@ -5,6 +5,7 @@
 #include "router/account/explain.h"
 #include "router/account/series_priv.h"
 #include "router/account/sessions.h"
+#include "router/request/cascade.h"
 #include "router/trace/trace.h"
 
 /* Tokens of an answer that the client pays for without seeing them, such as reasoning */
@@ -205,6 +206,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const struct plan *legs = &r->plan.legs;
 	const struct plan_leg *last = plan_last(legs), *prefill = plan_prefilled(legs);
+	const struct gw_cascade *c = r->plan.cascade;
 	const struct log_field fields[] = {F_STRN("id", r->client.id), F_STRN("method", r->client.method),
 		F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_BOOL("direct", r->attempt.by_engine),
@@ -213,7 +215,9 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_DUR("pick", r->plan.pick_took), F_DUR("queued", r->plan.queued),
 		F_U64("blocks_held", last->held), F_U64("blocks", last->blocks),
 		F_U64("tries", plan_attempts(legs)), F_STR("retried", legs->last_retry),
-		F_U64("resumes", legs->resumes), F_STR("disagg", r->plan.disagg),
+		F_U64("resumes", legs->resumes), F_STR("cascade", c != NULL ? c->outcome : NULL),
+		F_U64("cascade_step", c != NULL ? c->step + 1U : 0),
+		F_U64("wasted_tokens", gw_used_wasted(r)), F_STR("disagg", r->plan.disagg),
 		F_STR("prefill_node", prefill != NULL ? prefill->node : r->plan.beside_node),
 		F_DUR("prefill", prefill != NULL ? prefill->took : r->plan.beside_took),
 		F_U64("prompt_tokens", r->answer.usage.prompt_tokens),
@@ -246,6 +250,7 @@ void gw_account_end(struct gw_req *r)
 	}
 	gw_tenant_count(r);
 	gw_session_end(r);
+	gw_cascade_count(r);
 	gw_trace_end(r, status, final_outcome(r, status), now);
 	gw_joules_count(r, &joules);
 	gw_explain_end(r, status, final_outcome(r, status), now);

@@ -23,8 +23,17 @@ struct gw_used {
 /* Does the request make tokens at all? */
 bool gw_used_has_tokens(const struct gw_req *r);
 struct gw_used gw_used_of(const struct gw_req *r);
-/* Return the price of tokens of the request's model. */
-uint64_t gw_used_price(const struct gw_req *r, uint64_t input, uint64_t cached, uint64_t output);
+/* The same with what a cascade computed for answers that were not shown. */
+struct gw_used gw_used_all(const struct gw_req *r);
+/* Return the tokens that a cascade computed for answers that were not shown. */
+uint64_t gw_used_wasted(const struct gw_req *r);
+/* Return the model whose prices a reservation is made with: the dearest that the request may need. */
+struct cgn_str gw_used_dearest(const struct gw_req *r);
+/* cascade.c: count what a cascade saved and wasted. Call once, after gw_account_usage. */
+void gw_cascade_count(struct gw_req *r);
+/* Return the price of tokens of |model|. */
+uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
+	uint64_t output);
 /* Bytes of an event stream went to the client: count its events. */
 void gw_used_relayed(struct gw_req *r, struct cgn_str data);
 /* Count and log the end of the request. */

@@ -186,7 +186,7 @@ static void phases_fill(const struct gw_req *r, uint32_t out[EXPLAIN_PHASES])
 	out[EXPLAIN_PHASE_TOKENS] = us[GW_TOKENS];
 	out[EXPLAIN_PHASE_QUEUE] = us[GW_QUEUE];
 	out[EXPLAIN_PHASE_PREFILL] = us[GW_PREFILL];
-	out[EXPLAIN_PHASE_FIRST_BYTE] = us[GW_DISPATCH];
+	out[EXPLAIN_PHASE_FIRST_BYTE] = us[GW_DISPATCH] + us[GW_GATE];
 	out[EXPLAIN_PHASE_STREAM] = us[GW_STREAM] + us[GW_CHECK] + us[GW_ANSWER];
 }
 

@@ -57,8 +57,8 @@ void gw_tenant_count(struct gw_req *r)
 	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
 	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);
 	metric_add(t->completion, u->has_completion ? u->completion_tokens : 0);
-	const struct gw_used used = gw_used_of(r);
-	metric_add(t->money, (uint64_t)((double)used.money / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
+	const struct gw_used used = gw_used_of(r), all = gw_used_all(r);
+	metric_add(t->money, (uint64_t)((double)all.money / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
 	usage_add(r, &used);
 }
 

@@ -32,9 +32,10 @@ static bool was_served(const struct gw_req *r)
 	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
 }
 
-uint64_t gw_used_price(const struct gw_req *r, uint64_t input, uint64_t cached, uint64_t output)
+uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
+	uint64_t output)
 {
-	const struct gw_price *p = gw_rules_price(r->w->rules, r->prompt.model);
+	const struct gw_price *p = gw_rules_price(r->w->rules, model);
 	if (p == NULL)
 		return 0;
 	used_wide sum = (used_wide)(input - cached) * p->input + (used_wide)cached * p->cached_input +
@@ -74,7 +75,7 @@ struct gw_used gw_used_of(const struct gw_req *r)
 		return used;
 	used.requests = 1;
 	tokens_fill(r, &used);
-	used.money = gw_used_price(r, used.input, used.cached, used.output);
+	used.money = gw_used_price(r, r->prompt.model, used.input, used.cached, used.output);
 	if (e.counted && joules > 0)
 		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
 	return used;

@@ -12,6 +12,7 @@
 #include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 
@@ -137,6 +138,7 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 		n += joules_field(r, f + n);
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
+	n += gw_cascade_field(r, f + n);
 	n += gw_limit_fields(r, f + n);
 	if (r->plan.explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
@@ -153,7 +155,8 @@ static void head_send(struct gw_req *r)
 			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
 	n += gw_relay_fields(r, f + n);
 	rename_begin(r);
-	bool changed = r->answer.rename != NULL || r->answer.cached != NULL;
+	bool strips = r->plan.cascade != NULL && r->plan.cascade->strips;
+	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips;
 	gw_out_head(r, a->status, f, n, changed ? -1 : content_length(a));
 }
 
@@ -177,25 +180,24 @@ void gw_relay_head(struct gw_req *r)
 
 static void gap_count(struct gw_req *r, cgn_nsec now)
 {
-	struct gw_attempt *a = &r->attempt;
-	struct pulse *pulse = &r->w->shared->choice.stats[a->call.slot].pulse;
 	if (r->answer.first_byte == 0)
 		r->answer.first_byte = now;
 	else if (r->answer.event_stream)
 		gw_series_itl(r, now - r->answer.last_byte);
-	if (a->pieces > 0)
-		pulse_gap(pulse, now - a->last_byte);
-	a->pieces++;
-	pulse_beat(pulse, now);
-	r->answer.last_byte = a->last_byte = now;
+	r->answer.last_byte = now;
+	gw_attempt_beat(&r->attempt);
 }
 
 void gw_relay(struct gw_req *r, struct cgn_str data)
 {
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf stripped = {0};
 	if (r->client.x == NULL)
 		return;
 	gap_count(r, cgn_loop_now(r->w->loop));
-	if (r->answer.resume != NULL)
+	data = gw_cascade_stripped(r, data, &stripped);
+	if (stripped.bad)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+	else if (r->answer.resume != NULL)
 		gw_resume_relay(r, data);
 	else
 		gw_relay_bytes(r, data);
@@ -302,8 +304,20 @@ void gw_relay_finish(struct gw_req *r)
 		gw_relay_close(r);
 }
 
+/* Send what was kept while a member was looked for: the answer has ended in the middle of a document. */
+static void stripped_flush(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf rest = {0};
+	gw_cascade_flush(r, &rest);
+	if (r->answer.resume != NULL && rest.n > 0)
+		gw_resume_relay(r, cgn_buf_view(&rest));
+	else
+		gw_relay_bytes(r, cgn_buf_view(&rest));
+}
+
 enum gw_step gw_relay_end(struct gw_req *r)
 {
+	stripped_flush(r);
 	gw_resume_flush(r);
 	gw_relay_finish(r);
 	gw_goto(r, GW_ANSWER);

@@ -5,7 +5,7 @@
 
 /* Write the fields that the router itself gives each answer of an engine; returns how many. Their strings live
  * as long as the request. */
-#define GW_RELAY_FIELDS (6 + GW_LIMIT_FIELDS)
+#define GW_RELAY_FIELDS (7 + GW_LIMIT_FIELDS)
 size_t gw_relay_fields(struct gw_req *r, struct http_field *f);
 /* Send the head of the attempt's answer to the client. */
 void gw_relay_head(struct gw_req *r);

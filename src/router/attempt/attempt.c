@@ -119,6 +119,17 @@ struct chooser_energy gw_attempt_joules(const struct gw_attempt *a)
 	return all;
 }
 
+void gw_attempt_beat(struct gw_attempt *a)
+{
+	struct pulse *pulse = &a->w->shared->choice.stats[a->call.slot].pulse;
+	cgn_nsec now = cgn_loop_now(a->w->loop);
+	if (a->pieces > 0)
+		pulse_gap(pulse, now - a->last_byte);
+	a->pieces++;
+	pulse_beat(pulse, now);
+	a->last_byte = now;
+}
+
 bool gw_attempt_release(struct gw_attempt *a)
 {
 	if (!a->ticket.booked)

@@ -76,6 +76,8 @@ void gw_attempt_head(struct gw_attempt *a, int status, const struct proto_header
 void gw_attempt_refuse(struct gw_attempt *a, enum cgn_code code);
 /* Return the joules that this attempt and those before it have used, by phase. */
 struct chooser_energy gw_attempt_joules(const struct gw_attempt *a);
+/* Bytes of the answer came: its node is alive. */
+void gw_attempt_beat(struct gw_attempt *a);
 /* Give the booking back. Returns true if there was one: then there is room on the node. */
 bool gw_attempt_release(struct gw_attempt *a);
 /* End the attempt: cancel an open call, give the booking and the link back. An attempt without a verdict says

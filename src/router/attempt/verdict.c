@@ -82,6 +82,16 @@ void gw_verdict_none(struct gw_attempt *a)
 	a->judged = true;
 }
 
+void gw_verdict_cut(struct gw_attempt *a)
+{
+	if (a->call.why.code == CGN_DEADLINE)
+		gw_verdict_stalled(a);
+	else if (gw_attempt_failure(a) == BREAKER_OURS)
+		gw_verdict_none(a);
+	else
+		gw_verdict_bad(a, BREAKER_CUT);
+}
+
 static void breaker_trip(struct gw_attempt *a)
 {
 	a->judged = true;
@@ -113,7 +123,9 @@ static cgn_nsec silence_limit(const struct gw_attempt *a)
 	return pulse_limit(&stats->pulse, a->w->rules->stall_timeout, tokens);
 }
 
-bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
+/* Return true if the stream brought nothing since a->last_byte for longer than its node may take. May declare the node
+ * stalled, and judge the attempt. */
+static bool attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 {
 	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&stats_of(a)->pulse);
 	if (gw_attempt_node_stalled(a, a->last_byte))
@@ -127,4 +139,13 @@ bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 		breaker_trip(a);
 	}
 	return !others || a->pieces >= 2;
+}
+
+const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
+{
+	if (attempt_is_stalled(a, now))
+		return "the node is stalled (router.stall_timeout)";
+	if (now - a->last_byte >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
+		return "the engine was silent for too long (router.stream_idle_timeout)";
+	return NULL;
 }

@@ -11,6 +11,8 @@ void gw_verdict_begun(struct gw_attempt *a);
  * time per token is the node's. */
 void gw_verdict_fine(struct gw_attempt *a, bool steady);
 void gw_verdict_bad(struct gw_attempt *a, enum breaker_failure how);
+/* Report an answer that was cut after its first byte, for the reason in call.why. */
+void gw_verdict_cut(struct gw_attempt *a);
 /* Report a stall that the node's own agent has declared. */
 void gw_verdict_stalled(struct gw_attempt *a);
 /* Give no verdict: the client left, or the request is at fault. */
@@ -18,6 +20,7 @@ void gw_verdict_none(struct gw_attempt *a);
 
 /* Return true if the node was declared stalled after |since|. */
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since);
-/* Return true if the stream brought nothing since a->last_byte for longer than its node may take. May declare
- * the node stalled, and judge the attempt. */
-bool gw_attempt_is_stalled(struct gw_attempt *a, cgn_nsec now);
+/* Return why the answer, which has begun, is given up: its node is stalled, or the engine
+ * was silent for too long. NULL: it is not. May declare the
+ * node stalled, and judge the attempt. */
+const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now);

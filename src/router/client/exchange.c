@@ -6,6 +6,7 @@
 #include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/cascade/cascade.h"
 #include "router/client/client_priv.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
@@ -33,6 +34,7 @@ static void req_bury(struct gw_req *r)
 	gw_resume_drop(r);
 	gw_session_drop(r);
 	gw_handoff_drop(r);
+	gw_cascade_drop(r);
 	gw_ollama_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);

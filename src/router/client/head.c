@@ -117,6 +117,7 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 		field_take(r, h, "x-cgn-node", &r->client.pin) && gw_session_take(r, h) &&
 		field_take(r, h, "x-cgn-resume", &r->client.resume_asked) &&
+		field_take(r, h, "x-cgn-cascade", &r->client.cascade_asked) &&
 		field_take(r, h, "x-cgn-priority", &r->client.priority_text) &&
 		field_take(r, h, "x-cgn-deadline-ms", &r->client.budget_text) &&
 		field_take(r, h, "authorization", &r->identity.authorization) &&

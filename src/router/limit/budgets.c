@@ -39,8 +39,8 @@ static void want_fill(const struct gw_req *r, struct gw_spender *s)
 		s->want.v[BUDGET_TOKENS] =
 			want_of(&s->set, BUDGET_TOKENS, r->prompt.tokens + sure, prompt + answer);
 		s->want.v[BUDGET_MONEY] = want_of(&s->set, BUDGET_MONEY,
-			gw_used_price(r, r->prompt.tokens, r->prompt.tokens, sure),
-			gw_used_price(r, prompt, 0, answer));
+			gw_used_price(r, gw_used_dearest(r), r->prompt.tokens, r->prompt.tokens, sure),
+			gw_used_price(r, gw_used_dearest(r), prompt, 0, answer));
 	}
 	s->want.v[BUDGET_JOULES] = want_of(&s->set, BUDGET_JOULES, 0, joules);
 }

@@ -267,7 +267,7 @@ void gw_limit_settle(struct gw_req *r)
 		l->r = NULL;
 		return;
 	}
-	const struct gw_used is = gw_used_of(r);
+	const struct gw_used is = gw_used_all(r);
 	for (unsigned i = 0; i < l->n; i++)
 		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, &is, l->v[i].reserved) : is.requests;
 	gw_budgets_spent(&is, &spent);

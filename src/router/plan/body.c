@@ -5,6 +5,7 @@
 #include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/cascade/cascade.h"
 #include "router/isolate/isolate.h"
 #include "router/permit/permit.h"
 #include "router/plan/legs.h"
@@ -314,7 +315,7 @@ static void facts_then(struct gw_req *r)
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	r->prompt.tools = r->prompt.facts.tools;
-	if (r->plan.legs.n == 0 && !plan_open(r))
+	if (r->plan.legs.n == 0 && (!plan_open(r) || !gw_cascade_open(r)))
 		return;
 	if (!home_find(r))
 		return;

@@ -6,6 +6,7 @@
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
+#include "router/cascade/cascade.h"
 
 #define RETRY_AFTER 2 /* seconds */
 
@@ -32,6 +33,7 @@ static enum gw_step leg_follow(struct gw_req *r, const struct plan_step *step)
 {
 	gw_leg_close(r);
 	plan_take(&r->plan.legs, step);
+	gw_cascade_follow(r);
 	gw_goto(r, GW_ROUTE);
 	return STEP_AGAIN;
 }
@@ -141,6 +143,8 @@ enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
 			cgn_loop_now(r->w->loop));
 	switch (step.next) {
 	case PLAN_LEG:
+		if (!step.costs_retry && o->end == LEG_END_STATUS)
+			gw_verdict_bad(&r->attempt, o->how);
 		if (!step.costs_retry)
 			return leg_follow(r, &step);
 		return step.reason != NULL ? leg_retry(r, &step, report) : leg_resume(r, &step, report->why);

@@ -21,8 +21,8 @@ static bool may_split(const struct gw_req *r, const struct chooser_ask *ask)
 {
 	/* An answer that is resumed is computed by one node, unless its engine can't do that. */
 	bool begun = r->answer.head_sent && !gw_handoff_is_at_once(r);
-	return r->w->rules->route.disagg.enabled && !r->plan.legs.staged && !begun && !ask->embeds &&
-		ask->pin == CHOOSER_NO_PIN;
+	return r->w->rules->route.disagg.enabled && !plan_is_held(&r->plan.legs) && !r->plan.legs.staged &&
+		!begun && !ask->embeds && ask->pin == CHOOSER_NO_PIN;
 }
 
 /* Decide, without the prefill nodes that failed this request. */

@@ -3,6 +3,7 @@
 #include "router/account/explain.h"
 #include "router/answer/reply.h"
 #include "router/answer/resume.h"
+#include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
@@ -49,6 +50,19 @@ static enum gw_step pair_missing(struct gw_req *r)
 		CGN_STR_ARG(r->prompt.model));
 }
 
+static const char *verdict_reason(enum route_verdict verdict)
+{
+	return verdict == ROUTE_NONE ? "no_node" : "full";
+}
+
+/* A smaller model is asked only where it answers now. */
+static enum gw_step trial_skip(struct gw_req *r, const char *why)
+{
+	gw_queue_end(r);
+	gw_cascade_skip(r, why);
+	return STEP_AGAIN;
+}
+
 static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, struct chooser_pick_result *p,
 	enum breaker_gate gate, cgn_nsec began)
 {
@@ -56,6 +70,8 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, st
 	CGN_MUST(node != NULL);
 	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0) {
 		chooser_unclaim(r->w->chooser, p);
+		if (gw_cascade_is_held(r))
+			return trial_skip(r, "pairs");
 		return pair_missing(r);
 	}
 	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node)) {
@@ -139,6 +155,8 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 	struct chooser_pick_result p = pick_open(r, ask, &gate);
 	if (p.verdict == ROUTE_PICKED)
 		return leg_send(r, ask, &p, gate, began);
+	if (gw_cascade_is_held(r))
+		return trial_skip(r, verdict_reason(p.verdict));
 	if (gw_queue_must_wait(r, p.verdict)) {
 		gw_queue_predict(r, &p);
 		explain_wait(r, ask, &p);
@@ -167,7 +185,7 @@ enum gw_step gw_route(struct gw_req *r)
 	}
 	if (r->prompt.uncut) {
 		r->prompt.uncut = false;
-		gw_tokens_start(r, gw_rules_model(r->w->rules, r->prompt.asked));
+		gw_tokens_start(r, gw_rules_model(r->w->rules, r->prompt.model));
 		return STEP_AGAIN; /* the tokens may be made elsewhere */
 	}
 	if (!r->plan.limited) {
@@ -183,8 +201,15 @@ enum gw_step gw_route(struct gw_req *r)
 	budget_add(r);
 	gw_handoff_settle(r);
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
-	if (gw_queue_concerns(r) && is_held_up(r, &ask))
+	if (gw_cascade_is_held(r)) {
+		if (gw_cascade_is_barred(r))
+			return trial_skip(r, "engine");
+		enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
+		if (gw_queue_must_wait(r, v))
+			return trial_skip(r, verdict_reason(v));
+	} else if (gw_queue_concerns(r) && is_held_up(r, &ask)) {
 		return STEP_AGAIN;
+	}
 	if (gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;
 	if (plan_leg(&r->plan.legs)->target.continues || plan_leg(&r->plan.legs)->role == LEG_DECODE)

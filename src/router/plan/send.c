@@ -2,8 +2,10 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
 #include "router/isolate/isolate.h"
+#include "router/plan/gate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -31,6 +33,10 @@ static void on_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
+	if (r->state == GW_GATE) {
+		gw_gate_data(r, data);
+		return;
+	}
 	if (r->state == GW_STREAM || r->state == GW_PREFILL) {
 		if (r->state == GW_STREAM)
 			stream_relay(r, data);
@@ -130,6 +136,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	};
 	struct cgn_str name = model_name(r, model, node->slot, &g);
 	gw_handoff_write(r, &g, name);
+	gw_cascade_write(r, &g);
 	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;
@@ -147,7 +154,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	chooser_book(w->chooser, ask, p, &cfg.ticket);
 	gw_queue_end(r);
 	plan_sent(&r->plan.legs, c->slot, c->held, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
-	if (plan_leg(&r->plan.legs)->bytes == LEG_SHOW) {
+	if (plan_leg(&r->plan.legs)->bytes != LEG_DROP) {
 		prediction_keep(r, c, node);
 		r->plan.pick_took = cgn_clock_now() - began;
 		metric_observe(w->pick_seconds, r->plan.pick_took);

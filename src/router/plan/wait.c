@@ -4,7 +4,9 @@
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
+#include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
+#include "router/plan/gate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -100,6 +102,8 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_verdict_begun(a);
 	else
 		gw_verdict_bad(a, how);
+	if (gw_cascade_is_held(r))
+		return gw_gate_begin(r);
 	if (is_route_missing(r))
 		return route_missing(r);
 	if (r->answer.head_sent)
@@ -180,12 +184,7 @@ static enum gw_step stream_closed(struct gw_req *r)
 	struct cgn_err why = r->attempt.call.why;
 	if (why.code == CGN_FINE)
 		return gw_leg_ended(r, &(struct gw_leg_report){.outcome = {.end = LEG_END_FINE}});
-	if (why.code == CGN_DEADLINE)
-		gw_verdict_stalled(&r->attempt);
-	else if (gw_attempt_failure(&r->attempt) == BREAKER_OURS)
-		gw_verdict_none(&r->attempt);
-	else
-		gw_verdict_bad(&r->attempt, BREAKER_CUT);
+	gw_verdict_cut(&r->attempt);
 	return stream_died(r, &why);
 }
 
@@ -216,14 +215,10 @@ enum gw_step gw_stream(struct gw_req *r)
 	}
 	if (r->answer.paused)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
-	if (gw_attempt_is_stalled(a, now))
-		(void)cgn_str_copyz(why.msg, sizeof why.msg,
-			CGN_STR("the node is stalled (router.stall_timeout)"));
-	else if (now - a->last_byte >= r->w->rules->stream_idle_timeout && !gw_worker_was_away(r->w))
-		(void)cgn_str_copyz(why.msg, sizeof why.msg,
-			CGN_STR("the engine was silent for too long (router.stream_idle_timeout)"));
-	else
+	const char *silence = gw_attempt_silence(a, now);
+	if (silence == NULL)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
+	(void)cgn_str_copyz(why.msg, sizeof why.msg, cgn_str_of(silence));
 	gw_verdict_bad(a, BREAKER_STALL);
 	return stream_died(r, &why);
 }

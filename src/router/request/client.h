@@ -54,6 +54,7 @@ struct gw_client {
 	struct session_turn turn;    /* all zero: the request belongs to no session that is kept */
 	struct cgn_str set_cookie;   /* field that makes the client keep its session; empty: none */
 	struct cgn_str resume_asked; /* X-Cgn-Resume */
+	struct cgn_str cascade_asked; /* X-Cgn-Cascade */
 	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */
 	unsigned priority;                         /* 9 goes first */
 	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */

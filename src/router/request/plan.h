@@ -7,6 +7,7 @@
 #include "policy/plan/plan.h"
 #include "policy/routing/answerhome.h"
 
+struct gw_cascade; /* request/cascade.h */
 struct gw_handoff; /* plan/handoff.c */
 struct gw_limits;  /* limit/limit_priv.h */
 struct gw_ticket;  /* admission/admission.h */
@@ -56,7 +57,9 @@ struct gw_plan {
 	/* the node of a prefill leg that ended well beside the decode leg, and the time that it took; NULL: none */
 	const char *beside_node;
 	cgn_nsec beside_took;
-	bool handed;             /* the current leg takes over a prompt that another engine computed */
+	struct gw_cascade *
+		cascade; /* in the request's arena; NULL: the model has no smaller ones that are asked first */
+	bool handed;     /* the current leg takes over a prompt that another engine computed */
 	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
 	uint64_t explain_number; /* number in the explain ring; 0: none yet */
 	char *explain_room;

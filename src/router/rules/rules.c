@@ -254,7 +254,8 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 		gw_rules_unref(&r);
 		return rc;
 	}
-	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg)) {
+	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg) ||
+		!gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}

@@ -15,6 +15,7 @@
 #include "policy/limit/limit.h"
 #include "policy/queue/queue.h"
 #include "policy/routing/routing.h"
+#include "router/rules/cascade.h"
 #include "router/rules/hooks.h"
 
 #define GW_BLOCK_BYTES  256 /* Block size of models that are not configured. */
@@ -119,6 +120,7 @@ struct gw_rules {
 	size_t n_tenants;
 	struct gw_isolation isolation;
 	struct gw_hook_rules hooks;
+	struct gw_cascade_rules cascade;
 	struct gw_price *prices; /* Without patterns first. */
 	size_t n_prices;
 	char currency[BUDGET_CURRENCY];

@@ -9,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void strip_all(struct cgn_str text, enum cascade_blank blank, bool events, size_t step, struct cgn_buf *out)
+static void strip_all(struct cgn_str text, enum cascade_blank blank, bool events, size_t step,
+	struct cgn_buf *out)
 {
 	struct cascade_strip s;
 	cascade_strip_init(&s, blank, events);

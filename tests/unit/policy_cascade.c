@@ -31,8 +31,10 @@ static void test_what_passes(void **state)
 	(void)state;
 	assert_string_equal(passes_text(PROMPT_CHAT, "{\"messages\":[]}", &own), "gated");
 	assert_false(own);
-	assert_string_equal(passes_text(PROMPT_CHAT, "{\"logprobs\":false,\"top_logprobs\":null}", &own), "gated");
-	assert_string_equal(passes_text(PROMPT_CHAT, "{\"logprobs\":true,\"top_logprobs\":2}", &own), "gated");
+	assert_string_equal(passes_text(PROMPT_CHAT, "{\"logprobs\":false,\"top_logprobs\":null}", &own),
+		"gated");
+	assert_string_equal(passes_text(PROMPT_CHAT, "{\"logprobs\":true,\"top_logprobs\":2}", &own),
+		"gated");
 	assert_true(own);
 	assert_string_equal(passes_text(PROMPT_CHAT, "{\"logprobs\":true}", &own), "logprobs");
 	assert_string_equal(passes_text(PROMPT_COMPLETIONS, "{\"logprobs\":1}", &own), "logprobs");
@@ -40,10 +42,14 @@ static void test_what_passes(void **state)
 	assert_true(own);
 	assert_string_equal(passes_text(PROMPT_COMPLETIONS, "{\"echo\":true}", &own), "logprobs");
 	assert_string_equal(passes_text(PROMPT_MESSAGES, "{}", &own), "route");
-	assert_string_equal(passes_text(PROMPT_CHAT, "{\"response_format\":{\"type\":\"json_object\"}}", &own), "structured");
-	assert_string_equal(passes_text(PROMPT_CHAT, "{\"response_format\":{\"type\":\"text\"}}", &own), "gated");
+	assert_string_equal(passes_text(PROMPT_CHAT, "{\"response_format\":{\"type\":\"json_object\"}}",
+				    &own),
+		"structured");
+	assert_string_equal(passes_text(PROMPT_CHAT, "{\"response_format\":{\"type\":\"text\"}}", &own),
+		"gated");
 	assert_string_equal(passes_text(PROMPT_CHAT, "{\"tool_choice\":\"required\"}", &own), "structured");
-	assert_string_equal(passes_text(PROMPT_CHAT, "{\"tools\":[{}],\"tool_choice\":\"auto\"}", &own), "gated");
+	assert_string_equal(passes_text(PROMPT_CHAT, "{\"tools\":[{}],\"tool_choice\":\"auto\"}", &own),
+		"gated");
 	assert_string_equal(cascade_passes(PROMPT_CHAT, body_of("{}"), true, &own), "several");
 }
 
@@ -58,7 +64,8 @@ static void body_is(enum prompt_api api, const char *from, const char *to)
 static void test_the_body_asks_for_logprobs(void **state)
 {
 	(void)state;
-	body_is(PROMPT_CHAT, " {\"model\":\"m\"} ", " {\"model\":\"m\",\"logprobs\":true,\"top_logprobs\":5} ");
+	body_is(PROMPT_CHAT, " {\"model\":\"m\"} ",
+		" {\"model\":\"m\",\"logprobs\":true,\"top_logprobs\":5} ");
 	body_is(PROMPT_CHAT, "{\"logprobs\":false,\"top_logprobs\":0,\"a\":1}",
 		"{\"logprobs\":true ,\"top_logprobs\":5,\"a\":1}");
 	body_is(PROMPT_CHAT, "{\"top_logprobs\":null}", "{\"top_logprobs\":5   ,\"logprobs\":true}");
@@ -68,10 +75,10 @@ static void test_the_body_asks_for_logprobs(void **state)
 
 /* ---- the answer ---- */
 
-#define TOKEN(text, first, second) \
-	"{\"token\":\"" text "\",\"logprob\":" first ",\"top_logprobs\":[{\"token\":\"" text "\",\"logprob\":" first \
-	"},{\"token\":\"other\",\"logprob\":" second "}]}"
-#define EVENT(delta, tokens) \
+#define TOKEN(text, first, second)                                                           \
+	"{\"token\":\"" text "\",\"logprob\":" first ",\"top_logprobs\":[{\"token\":\"" text \
+	"\",\"logprob\":" first "},{\"token\":\"other\",\"logprob\":" second "}]}"
+#define EVENT(delta, tokens)                                                                        \
 	"data: {\"choices\":[{\"index\":0,\"delta\":{" delta "},\"logprobs\":{\"content\":[" tokens \
 	"]},\"finish_reason\":null}]}\n\n"
 
@@ -86,8 +93,9 @@ static void test_tokens_of_a_stream(void **state)
 {
 	struct cascade_answer a;
 	(void)state;
-	read_events(&a, 16, EVENT("\"content\":\"Paris\"", TOKEN("Paris", "-0.1", "-3"))
-		EVENT("\"content\":\" is\"", TOKEN(" is", "-0.3", "-2")));
+	read_events(&a, 16,
+		EVENT("\"content\":\"Paris\"", TOKEN("Paris", "-0.1", "-3"))
+			EVENT("\"content\":\" is\"", TOKEN(" is", "-0.3", "-2")));
 	assert_int_equal(a.n, 2);
 	assert_false(a.ended);
 	assert_true(fabs(cascade_confidence(&a) + 0.2) < 1e-9);
@@ -102,17 +110,18 @@ static void test_reasoning_and_structure_are_not_read(void **state)
 {
 	struct cascade_answer a;
 	(void)state;
-	read_events(&a, 16, EVENT("\"reasoning_content\":\"hm\"", TOKEN("hm", "-9", "-9"))
-		EVENT("\"content\":\"{\"", TOKEN("{", "-0.0001", "-9"))
-		EVENT("\"content\":\"a\"", TOKEN("a", "-1", "-1")));
+	read_events(&a, 16,
+		EVENT("\"reasoning_content\":\"hm\"", TOKEN("hm", "-9", "-9")) EVENT("\"content\":\"{\"",
+			TOKEN("{", "-0.0001", "-9")) EVENT("\"content\":\"a\"", TOKEN("a", "-1", "-1")));
 	assert_int_equal(a.n, 1);
 	assert_int_equal(a.seen, 2);
 	assert_true(fabs(cascade_confidence(&a) + 1) < 1e-9);
 	cascade_answer_fini(&a);
-	read_events(&a, 16, EVENT("\"content\":\"<think>\"", TOKEN("<think>", "-0.1", "-9"))
-		EVENT("\"content\":\"no\"", TOKEN("no", "-9", "-9"))
-		EVENT("\"content\":\"</think>\"", TOKEN("</think>", "-0.1", "-9"))
-		EVENT("\"content\":\"yes\"", TOKEN("yes", "-2", "-3")));
+	read_events(&a, 16,
+		EVENT("\"content\":\"<think>\"", TOKEN("<think>", "-0.1", "-9"))
+			EVENT("\"content\":\"no\"", TOKEN("no", "-9", "-9"))
+				EVENT("\"content\":\"</think>\"", TOKEN("</think>", "-0.1", "-9"))
+					EVENT("\"content\":\"yes\"", TOKEN("yes", "-2", "-3")));
 	assert_int_equal(a.n, 1);
 	assert_true(fabs(cascade_confidence(&a) + 2) < 1e-9);
 	cascade_answer_fini(&a);
@@ -128,13 +137,15 @@ static void test_tokens_of_documents(void **state)
 {
 	struct cascade_answer a;
 	(void)state;
-	read_document(&a, "{\"choices\":[{\"message\":{\"reasoning_content\":\"hm\",\"content\":\"yes\"},\"logprobs\":{\"content\":["
-		TOKEN("hm", "-9", "-9") "," TOKEN("</think>", "-9", "-9") "," TOKEN("yes", "-0.5", "-1")
-		"]},\"finish_reason\":\"stop\"}]}");
+	read_document(&a,
+		"{\"choices\":[{\"message\":{\"reasoning_content\":\"hm\",\"content\":\"yes\"},\"logprobs\":{\"content\":[" TOKEN(
+			"hm", "-9", "-9") "," TOKEN("</think>", "-9", "-9") "," TOKEN("yes", "-0.5",
+			"-1") "]},\"finish_reason\":\"stop\"}]}");
 	assert_int_equal(a.n, 1);
 	assert_true(a.ended && fabs(cascade_confidence(&a) + 0.5) < 1e-9);
 	cascade_answer_fini(&a);
-	read_document(&a, "{\"choices\":[{\"text\":\"a b\",\"logprobs\":{\"tokens\":[\"a\",\" b\"],\"token_logprobs\":[null,-1],"
+	read_document(&a,
+		"{\"choices\":[{\"text\":\"a b\",\"logprobs\":{\"tokens\":[\"a\",\" b\"],\"token_logprobs\":[null,-1],"
 		"\"top_logprobs\":[null,{\" b\":-1,\" c\":-1.5}]},\"finish_reason\":\"length\"}]}");
 	assert_int_equal(a.n, 2);
 	assert_true(fabs(a.logprob + 101) < 1e-9);
@@ -186,7 +197,8 @@ static void strip_is(enum cascade_blank blank, bool events, const char *from, co
 		struct cgn_buf out = {0};
 		cascade_strip_init(&s, blank, events);
 		for (size_t at = 0, n = strlen(from); at < n; at += step)
-			cascade_strip_feed(&s, (struct cgn_str){from + at, n - at < step ? n - at : step}, &out);
+			cascade_strip_feed(&s, (struct cgn_str){from + at, n - at < step ? n - at : step},
+				&out);
 		cascade_strip_end(&s, &out);
 		assert_string_equal(cgn_buf_z(&out), to);
 		cgn_buf_fini(&out);
@@ -199,11 +211,14 @@ static void test_logprobs_are_taken_out(void **state)
 	strip_is(CASCADE_BLANK_NULL, true,
 		"data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"logprobs\"},\"logprobs\":{\"content\":[{\"token\":\"}\\\"\"}]},\"finish_reason\":null}]}\n\ndata: [DONE]\n\n",
 		"data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"logprobs\"},\"logprobs\":null,\"finish_reason\":null}]}\n\ndata: [DONE]\n\n");
-	strip_is(CASCADE_BLANK_GONE, false, "{\"choices\":[{\"a\":1,\"logprobs\": {\"x\":[1,2]} , \"b\":{\"logprobs\":1}}]}",
+	strip_is(CASCADE_BLANK_GONE, false,
+		"{\"choices\":[{\"a\":1,\"logprobs\": {\"x\":[1,2]} , \"b\":{\"logprobs\":1}}]}",
 		"{\"choices\":[{\"a\":1 , \"b\":{\"logprobs\":1}}]}");
-	strip_is(CASCADE_BLANK_GONE, false, "{\"choices\":[{\"logprobs\":null,\"b\":2},{\"b\":1,\"logprobs\":[]},{\"logprobs\":{}}]}",
+	strip_is(CASCADE_BLANK_GONE, false,
+		"{\"choices\":[{\"logprobs\":null,\"b\":2},{\"b\":1,\"logprobs\":[]},{\"logprobs\":{}}]}",
 		"{\"choices\":[{\"b\":2},{\"b\":1},{}]}");
-	strip_is(CASCADE_BLANK_NULL, false, "{\"logprobs\":1,\"choices\":[{\"logprobs\":\"a\\\"b\"}],\"usage\":{\"logprobs\":2}}",
+	strip_is(CASCADE_BLANK_NULL, false,
+		"{\"logprobs\":1,\"choices\":[{\"logprobs\":\"a\\\"b\"}],\"usage\":{\"logprobs\":2}}",
 		"{\"logprobs\":1,\"choices\":[{\"logprobs\":null}],\"usage\":{\"logprobs\":2}}");
 }
 

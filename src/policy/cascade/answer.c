@@ -140,9 +140,11 @@ static void content_take(struct cascade_answer *a, struct json_val content)
 }
 
 /* Text completions have parallel lists. */
-static void lists_take(struct cascade_answer *a, struct json_val tokens, struct json_val logprobs, struct json_val tops)
+static void lists_take(struct cascade_answer *a, struct json_val tokens, struct json_val logprobs,
+	struct json_val tops)
 {
-	struct json_iter text_it = json_iter_of(tokens), log_it = json_iter_of(logprobs), top_it = json_iter_of(tops);
+	struct json_iter text_it = json_iter_of(tokens), log_it = json_iter_of(logprobs),
+			 top_it = json_iter_of(tops);
 	struct json_val token, logprob, top, v;
 	struct cgn_str key;
 	while (json_next_elem(&text_it, &token) && json_next_elem(&log_it, &logprob)) {

@@ -18,7 +18,9 @@ static int64_t client_top(enum prompt_api api, struct json_val body)
 	if (api == PROMPT_CHAT && is_asked(logprobs))
 		return json_get(body, "top_logprobs", &top) && json_u64(top, &n) && n < 1000 ? (int64_t)n : 0;
 	if (api == PROMPT_CHAT)
-		return json_get(body, "top_logprobs", &top) && is_asked(top) && json_u64(top, &n) && n > 0 ? 0 : -1;
+		return json_get(body, "top_logprobs", &top) && is_asked(top) && json_u64(top, &n) && n > 0
+			? 0
+			: -1;
 	if (!is_asked(logprobs))
 		return -1;
 	return json_u64(logprobs, &n) && n < 1000 ? (int64_t)n : 0;
@@ -26,7 +28,8 @@ static int64_t client_top(enum prompt_api api, struct json_val body)
 
 const char *cascade_passes(enum prompt_api api, struct json_val body, bool several, bool *own)
 {
-	static const char *const keys[] = {"echo", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"};
+	static const char *const keys[] = {"echo", "prompt_logprobs", "return_token_ids",
+		"return_tokens_as_token_ids"};
 	struct json_val v[CGN_COUNT(keys)];
 	*own = false;
 	if (api != PROMPT_CHAT && api != PROMPT_COMPLETIONS)
@@ -45,8 +48,8 @@ const char *cascade_passes(enum prompt_api api, struct json_val body, bool sever
 }
 
 /* Overwrite the value of |key|, which asks for nothing (null, false or 0), or append the member to |more|. */
-static void member_put(char *copy, struct cgn_str text, struct json_val body, const char *key, const char *value,
-	struct cgn_buf *more)
+static void member_put(char *copy, struct cgn_str text, struct json_val body, const char *key,
+	const char *value, struct cgn_buf *more)
 {
 	struct json_val was;
 	size_t n = strlen(value);

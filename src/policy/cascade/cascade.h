@@ -18,10 +18,12 @@
 /* ---- body.c: the request for a small model ---- */
 
 /* Why a request is not gated: labels. */
-#define CASCADE_PASSES_ROUTE      "route"      /* no chat and no text completion */
-#define CASCADE_PASSES_SEVERAL    "several"    /* several answers or prompts */
-#define CASCADE_PASSES_STRUCTURED "structured" /* a grammar renormalises log-probabilities; forced tool calls too */
-#define CASCADE_PASSES_LOGPROBS   "logprobs"   /* the client asks for too few alternatives, or for those of the prompt */
+#define CASCADE_PASSES_ROUTE   "route"   /* no chat and no text completion */
+#define CASCADE_PASSES_SEVERAL "several" /* several answers or prompts */
+#define CASCADE_PASSES_STRUCTURED \
+	"structured" /* a grammar renormalises log-probabilities; forced tool calls too */
+#define CASCADE_PASSES_LOGPROBS \
+	"logprobs" /* the client asks for too few alternatives, or for those of the prompt */
 
 /* Return why the answer to |body|, an object that json_parse accepted, can't be gated; NULL: it can. |several|: of
  * body_facts. |*own| is set if the client asks for the log-probabilities that the gate needs itself. */
@@ -76,8 +78,9 @@ struct cascade_strip {
 	enum cascade_blank blank;
 	bool events; /* each line may hold a document */
 	uint8_t at, skip;
-	bool is_key, in_choices, is_choices; /* the next string is a key; inside of "choices"; its value comes */
-	bool holding, found;                 /* bytes before a value are kept; it is the one to leave out */
+	bool is_key, in_choices,
+		is_choices;  /* the next string is a key; inside of "choices"; its value comes */
+	bool holding, found; /* bytes before a value are kept; it is the one to leave out */
 	bool drop_comma;
 	uint32_t depth;
 	uint8_t name_n; /* bytes of the key that is read */

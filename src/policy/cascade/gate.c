@@ -5,7 +5,8 @@
 
 static bool is_due(const struct cascade_answer *a)
 {
-	return a->n >= a->most || a->ended || (!a->thinking && a->n > 0 && a->seen >= SEEN_PER_TOKEN * a->most);
+	return a->n >= a->most || a->ended ||
+		(!a->thinking && a->n > 0 && a->seen >= SEEN_PER_TOKEN * a->most);
 }
 
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole)

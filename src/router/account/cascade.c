@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cascade: what a cascade saves and wastes. */
+#include "router/request/cascade.h"
 #include "router/account/account.h"
 #include "router/account/usage.h"
-#include "router/request/cascade.h"
 
 struct cgn_str gw_used_dearest(const struct gw_req *r)
 {
@@ -54,13 +54,17 @@ static void wasted_count(struct gw_req *r, unsigned step)
 	uint64_t money = wasted_money(r, step);
 	const struct billing_names names = {r->identity.tenant,
 		cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : "-"), c->chain.models[step]};
-	const struct billing_amounts more = {.input = w->input, .cached = w->cached, .output = w->output, .money = money};
+	const struct billing_amounts more = {.input = w->input,
+		.cached = w->cached,
+		.output = w->output,
+		.money = money};
 	if (w->input + w->output == 0)
 		return;
 	if (r->w->shared->usage != NULL && r->identity.tenant.n > 0)
 		gw_usage_add(r->w->shared->usage, &names, &more);
 	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_WASTED, names.model.p, "prompt"), w->input);
-	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_WASTED, names.model.p, "completion"), w->output);
+	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_WASTED, names.model.p, "completion"),
+		w->output);
 	money_count(r, "wasted", money);
 }
 

@@ -102,7 +102,8 @@ bool gw_cascade_is_barred(const struct gw_req *r)
 			continue;
 		cgn_log_limited(WARN, "gateway.cascade_barred", F_STRN("model", m->name),
 			F_STR("node", m->ready[i]->id), F_STR("engine", config_enum_text(kind->kind)),
-			F_STR("why", kind->no_logprobs), F_STR("then", "the model is asked for no larger one"));
+			F_STR("why", kind->no_logprobs),
+			F_STR("then", "the model is asked for no larger one"));
 		return true;
 	}
 	return false;
@@ -145,7 +146,8 @@ void gw_cascade_write(struct gw_req *r, struct proto_generate *g)
 	leg_body_drop(r);
 	cascade_body(prompt_api_of(r->client.target), g->body, r->prompt.facts.json, &r->body.leg);
 	if (r->body.leg.bad) {
-		cgn_buf_fini(&r->body.leg); /* The gate finds no log-probabilities then, and asks the next model. */
+		cgn_buf_fini(
+			&r->body.leg); /* The gate finds no log-probabilities then, and asks the next model. */
 		return;
 	}
 	r->body.booked += r->body.leg.cap;
@@ -177,7 +179,8 @@ size_t gw_cascade_field(struct gw_req *r, struct http_field *f)
 	const char *text = cgn_arena_fmt(&r->arena, "%u/%u; outcome=%s%s%s", c->step + 1, c->chain.n, outcome,
 		c->why != NULL ? "; why=" : "", c->why != NULL ? c->why : "");
 	if (text != NULL && c->tokens > 0)
-		text = cgn_arena_fmt(&r->arena, "%s; tokens=%u; confidence=%.3f; threshold=%.3f; doubt=%.3f", text, c->tokens, c->confidence, rules->threshold, c->doubt);
+		text = cgn_arena_fmt(&r->arena, "%s; tokens=%u; confidence=%.3f; threshold=%.3f; doubt=%.3f",
+			text, c->tokens, c->confidence, rules->threshold, c->doubt);
 	if (text == NULL)
 		return 0;
 	*f = (struct http_field){CGN_STR("x-cgn-cascade-step"), cgn_str_of(text)};

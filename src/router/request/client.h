@@ -48,12 +48,12 @@ struct gw_client {
 	const struct gw_route_row *route;
 	cgn_nsec started; /* arrival of the head */
 	struct cgn_str id, method, path, peer;
-	struct cgn_str target;       /* path at engines: |path|, unless the request is translated */
-	struct cgn_str pin;          /* node that X-Cgn-Node names; empty: any */
-	struct session_name session; /* with an empty id: none; the tenant is set once the body is read */
-	struct session_turn turn;    /* all zero: the request belongs to no session that is kept */
-	struct cgn_str set_cookie;   /* field that makes the client keep its session; empty: none */
-	struct cgn_str resume_asked; /* X-Cgn-Resume */
+	struct cgn_str target;        /* path at engines: |path|, unless the request is translated */
+	struct cgn_str pin;           /* node that X-Cgn-Node names; empty: any */
+	struct session_name session;  /* with an empty id: none; the tenant is set once the body is read */
+	struct session_turn turn;     /* all zero: the request belongs to no session that is kept */
+	struct cgn_str set_cookie;    /* field that makes the client keep its session; empty: none */
+	struct cgn_str resume_asked;  /* X-Cgn-Resume */
 	struct cgn_str cascade_asked; /* X-Cgn-Cascade */
 	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */
 	unsigned priority;                         /* 9 goes first */

@@ -12,6 +12,7 @@
 #include "router/control/watch.h"
 #include "router/limit/budgets.h"
 #include "router/rules/tokenizer_set.h"
+#include "router/scaler/scaler.h"
 #include "router/service/service.h"
 
 #define MAX_WORKERS 256
@@ -176,6 +177,7 @@ static void router_stop(void **take)
 	router_keys_close(r);
 	router_access_close(r);
 	router_price_close(r);
+	router_scaler_close(&r->scaler);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
@@ -321,7 +323,9 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 	id_make(r);
 	svc_memory_tune(s);
 	router_control_open(r);
-	cgn_rc rc = router_open(r, err);
+	cgn_rc rc = router_scaler_open(r, &r->scaler, err);
+	if (cgn_ok(rc))
+		rc = router_open(r, err);
 	if (!cgn_ok(rc)) {
 		void *take = r;
 		router_stop(&take);

@@ -44,7 +44,7 @@ static void rest_renew(struct engine_rest *r)
 }
 
 void engine_rest_want(struct engine *e, const Cognitora__V1__WantedModel *m,
-	Cognitora__V1__WantedState wanted)
+	Cognitora__V1__WantedState wanted, bool patient)
 {
 	struct engine_rest *r = &e->rest;
 	if (r->revision == m->revision)
@@ -55,6 +55,7 @@ void engine_rest_want(struct engine *e, const Cognitora__V1__WantedModel *m,
 	rest_renew(r);
 	r->revision = m->revision;
 	r->wanted = wanted;
+	r->patient = patient;
 	e->host->ops->changed(e->host->user);
 }
 
@@ -167,8 +168,10 @@ static bool is_drained(struct engine *e)
 		return true;
 	if (e->rest.state == REST_RUNS)
 		state_set(e, REST_DRAINING);
-	return e->rest.state != REST_DRAINING ||
-		engine_drained(e, e->rest.since, e->requests.inflight + e->requests.direct);
+	uint32_t inflight = e->requests.inflight + e->requests.direct;
+	if (e->rest.state == REST_DRAINING && e->rest.patient && inflight > 0)
+		return false;
+	return e->rest.state != REST_DRAINING || engine_drained(e, e->rest.since, inflight);
 }
 
 static void engine_begin(struct engine *e)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rest: brings the engine to what operators want of its own models: that it runs, that it sleeps (it gives back its GPU
- * memory and keeps its process), or that it is stopped. Before it sleeps or stops its requests end, at most
- * agent.drain_timeout. An engine without an order is left as it is. */
+ * memory and keeps its process), or that it is stopped. Before it sleeps or stops its requests end: at most
+ * agent.drain_timeout for an operator's order, without a limit for the router's own. An engine without an order is left as it is. */
 #pragma once
 #include "joint/enginefetch/enginefetch.h"
 #include "policy/wanted/wanted.h"
@@ -16,6 +16,7 @@ struct engine_rest {
 		REST_ASLEEP,
 		REST_STOPPED, /* The process is stopped, or being stopped */
 	} state;
+	bool patient; /* The router ordered the rest, to follow the load: requests end, however long that takes. */
 	uint64_t revision;         /* The order that is obeyed (WantedModel.revision) */
 	struct enginefetch *fetch; /* The request to the engine; NULL: none is under way */
 	char why[400];             /* Why the engine refused the last request; "": it did not */
@@ -23,9 +24,9 @@ struct engine_rest {
 	cgn_nsec retry_at;
 	unsigned failures; /* Refused requests in a row */
 };
-/* Obey an order about the engine's own models. */
+/* Obey an order about the engine's own models. |patient|: see above. */
 void engine_rest_want(struct engine *e, const Cognitora__V1__WantedModel *m,
-	Cognitora__V1__WantedState wanted);
+	Cognitora__V1__WantedState wanted, bool patient);
 /* Take the next step. True: there are further ones, call again soon. */
 bool engine_rest_step(struct engine *e);
 /* The engine's process is ready no more: a sleep is over. */

@@ -29,7 +29,7 @@ static void rest_told(const struct wanted *w, struct engine *e)
 			newest = m;
 	}
 	if (newest != NULL)
-		engine_rest_want(e, newest, wanted_on(newest, w->node));
+		engine_rest_want(e, newest, wanted_on(newest, w->node), wanted_is_parked(newest, w->node));
 }
 
 static void adapters_told(const struct wanted *w, struct engine *e)

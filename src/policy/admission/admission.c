@@ -61,10 +61,30 @@ size_t admission_queue_len(const struct admission_queue *q)
 	return queue_len(q->order) + q->n_retries;
 }
 
+static bool has_no_node(const struct admission *a, const struct admission_queue *q)
+{
+	const struct view_model *m = admission_queue_model(a, q);
+	return m == NULL || m->n_ready == 0;
+}
+
+static bool is_node_expected(const struct admission *a, const struct admission_queue *q)
+{
+	return a->now < a->expected[q->bucket].until && has_no_node(a, q);
+}
+
+/* Return how long the |n|th request waits. */
+static cgn_nsec queue_time(const struct admission *a, const struct admission_queue *q, size_t n)
+{
+	cgn_nsec ready_at = a->expected[q->bucket].ready_at;
+	if (is_node_expected(a, q))
+		return ready_at > a->now ? ready_at - a->now : CGN_SEC;
+	return queue_rate_time(&q->rate, n, a->now);
+}
+
 /* How long a request waits that has |ahead| others before it. */
 cgn_nsec admission_queue_wait(const struct admission *a, const struct admission_queue *q, size_t ahead)
 {
-	return queue_rate_time(&q->rate, ahead + 1, a->now);
+	return queue_time(a, q, ahead + 1);
 }
 
 void admission_queue_changed(struct admission *a, struct admission_queue *q, int by)
@@ -139,7 +159,7 @@ unsigned admission_met_after(const struct admission_ticket *t, cgn_nsec wait)
 static void refuse_full(struct admission *a, const struct admission_queue *q, struct admission_ticket *t)
 {
 	admission_answer(a, t, ADMISSION_FULL,
-		admission_retry_after(queue_rate_time(&q->rate, admission_queue_len(q), a->now)));
+		admission_retry_after(queue_time(a, q, admission_queue_len(q))));
 }
 
 /* Refuse |t|, which waits, if its deadline cannot be met. A long prompt without a firm deadline is served
@@ -172,9 +192,8 @@ static void refuse_all(struct admission *a, struct admission_queue *q, enum admi
 /* A node that restarts is back within a moment: the requests of its model wait for node_wait. */
 static bool queue_is_abandoned(const struct admission *a, const struct admission_queue *q)
 {
-	const struct view_model *m = admission_queue_model(a, q);
 	cgn_nsec last = a->ready_at[q->bucket] > a->started ? a->ready_at[q->bucket] : a->started;
-	return (m == NULL || m->n_ready == 0) && a->now >= last + a->rules.node_wait;
+	return has_no_node(a, q) && !is_node_expected(a, q) && a->now >= last + a->rules.node_wait;
 }
 
 /* ---- tickets ---- */
@@ -323,6 +342,14 @@ void admission_tune(struct admission *a, const struct admission_rules *rules, cg
 	cgn_list_each (k, &a->queues)
 		queue_tune(CGN_CONTAINER(k, struct admission_queue, link)->order, &order);
 	admission_serve(a, now);
+}
+
+void admission_expect(struct admission *a, struct cgn_str model, cgn_nsec ready_at, cgn_nsec until)
+{
+	CGN_LIVE(a, ADMISSION_TAG);
+	size_t bucket = admission_bucket(model);
+	a->expected[bucket].ready_at = ready_at;
+	a->expected[bucket].until = until;
 }
 
 void admission_drain(struct admission *a, cgn_nsec at)

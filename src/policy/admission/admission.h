@@ -133,6 +133,9 @@ struct admission_ticket *admission_pull(struct admission *a);
 /* Use |view| from now on. It is borrowed, as the one before is until this returns. */
 void admission_view_set(struct admission *a, const struct cluster_view *view, cgn_nsec now);
 void admission_tune(struct admission *a, const struct admission_rules *rules, cgn_nsec now);
+/* |model| has no ready node, and one is expected to be ready at |ready_at|. Until |until| its requests wait for that,
+ * whatever node_wait says, and those that are refused are told how long it takes. */
+void admission_expect(struct admission *a, struct cgn_str model, cgn_nsec ready_at, cgn_nsec until);
 /* From |at| on, requests that still wait are refused. */
 void admission_drain(struct admission *a, cgn_nsec at);
 

@@ -30,6 +30,9 @@ struct admission {
 	struct cgn_link queues;
 	size_t waiting;
 	cgn_nsec ready_at[ADMISSION_BUCKETS]; /* When the model had a ready node last. */
+	struct {
+		cgn_nsec ready_at, until;
+	} expected[ADMISSION_BUCKETS]; /* By admission_expect. */
 	uint32_t reserved[ROUTE_MAX_NODES];
 	struct route_cand cands[ROUTE_MAX_NODES]; /* Scratch. */
 };

@@ -18,6 +18,17 @@ const char *autoscale_action_text(enum autoscale_action a)
 	return a == AUTOSCALE_UP ? "up" : a == AUTOSCALE_DOWN ? "down" : "stay";
 }
 
+bool autoscale_limits_read(struct cgn_str text, struct autoscale_limits *out)
+{
+	uint64_t least, most;
+	struct cgn_str rest = text, first = cgn_str_split(&rest, '-');
+	if (rest.p == NULL || !cgn_str_u64(first, &least) || !cgn_str_u64(rest, &most) || most == 0 ||
+		most < least || most > UINT32_MAX)
+		return false;
+	*out = (struct autoscale_limits){(uint32_t)least, (uint32_t)most};
+	return true;
+}
+
 static double seconds_of(cgn_nsec t)
 {
 	return (double)t / (double)CGN_SEC;

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/core/err.h"
+#include "base/core/str.h"
 
 #define AUTOSCALE_SLOTS 8
 #define AUTOSCALE_SLACK 0.85
@@ -43,6 +44,12 @@ struct autoscale_signals {
 	uint32_t coming;    /* Replicas that will soon. */
 	cgn_nsec wake;      /* Time until a new replica takes requests. */
 };
+/* Read "LEAST-MOST". False: it is not that, or the most is 0 or less than the least. */
+struct autoscale_limits {
+	uint32_t least, most;
+};
+bool autoscale_limits_read(struct cgn_str text, struct autoscale_limits *out);
+
 enum autoscale_action { AUTOSCALE_STAY, AUTOSCALE_UP, AUTOSCALE_DOWN };
 const char *autoscale_action_text(enum autoscale_action a);
 

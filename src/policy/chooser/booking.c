@@ -184,6 +184,22 @@ void chooser_unclaim(struct chooser *c, struct chooser_pick_result *p)
 	p->claimed = false;
 }
 
+/* Count the tokens of the prompt that would be computed if the picked node were not there. A lone candidate saves all that
+ * it holds. */
+static void saved_count(const struct chooser *c, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p)
+{
+	const struct route_cand *w = &p->cands[p->index];
+	struct node_stats *stats = &c->shared.stats[w->slot];
+	float least = w->uncached_tokens + (float)w->held * chooser_tokens_a_block(c, ask, stats);
+	for (size_t i = 0; i < p->n && least > w->uncached_tokens; i++)
+		if (i != p->index && p->cands[i].uncached_tokens < least)
+			least = p->cands[i].uncached_tokens;
+	if (least > w->uncached_tokens)
+		atomic_fetch_add_explicit(&stats->saved_tokens, clamp_u32((double)(least - w->uncached_tokens)),
+			memory_order_relaxed);
+}
+
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	struct chooser_ticket *out)
 {
@@ -207,6 +223,8 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 	hotprefix_book(c, ask, p, out);
 	move_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);
+	if (ask->rules->counts_saved)
+		saved_count(c, ask, p);
 	c->turn++;
 	c->random += MIX_GOLDEN;
 }

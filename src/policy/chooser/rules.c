@@ -32,6 +32,7 @@ void chooser_rules_fill(const struct config *cfg, struct route_rules *out)
 			.ttft_ms = (float)((double)cfg->router.energy.ttft * 1e-6),
 			.itl_ms = (float)((double)cfg->router.energy.itl * 1e-6),
 			.budget_w = cfg->router.energy.budget},
+		.counts_saved = cfg->router.autoscaler.enabled,
 	};
 	CGN_MUST(route_policy_find(cgn_str_of(config_enum_text(cfg->router.policy)), &out->policy));
 }

@@ -94,6 +94,9 @@ struct node_stats {
 	/* Workers: time since when prompts are being computed (while queued_tokens is not 0), and the total
 	 * time before that. */
 	_Atomic uint64_t prefill_since, prefill_total;
+	/* Workers, with route_rules.counts_saved: prompt tokens of booked requests that no other candidate had in
+	 * cache. */
+	_Atomic uint64_t saved_tokens;
 	_Atomic uint64_t moving_tokens; /* Workers: tokens whose KV is on the way to the node or from it. */
 	struct pulse pulse;
 	/* Workers: of |inflight|, the requests that are straight at the node's engine, of which the agent is told:

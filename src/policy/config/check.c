@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config checks that no single row can express: keys that need each other, addresses, names that must be
  * unique. */
+#include "policy/autoscale/autoscale.h"
 #include "policy/breaker/breaker.h"
 #include "policy/budget/budget.h"
 #include "policy/config/config_priv.h"
@@ -528,6 +529,37 @@ static cgn_rc check_hooks(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_replicas(const struct config *c, struct cgn_err *err)
+{
+	for (size_t i = 0; i < c->n_models; i++) {
+		struct autoscale_limits unused;
+		if (c->models[i].replicas != NULL &&
+			!autoscale_limits_read(cgn_str_of(c->models[i].replicas), &unused))
+			return CGN_FAIL(err, INVALID,
+				"models.\"%s\".replicas is \"%s\", must be the least and the most, such as \"1-4\"; the most is at least 1",
+				c->models[i].name, c->models[i].replicas);
+	}
+	return CGN_OK;
+}
+
+static cgn_rc check_autoscaler(const struct config *c, struct cgn_err *err)
+{
+	CGN_TRY(check_replicas(c, err));
+	if (!c->router.autoscaler.enabled)
+		return CGN_OK;
+	if (c->router.autoscaler.max_replicas > 0 &&
+		c->router.autoscaler.max_replicas < c->router.autoscaler.min_replicas)
+		return CGN_FAIL(err, INVALID,
+			"%s: router.autoscaler.max_replicas (%u) is less than router.autoscaler.min_replicas (%u)",
+			origin_of(c, "router.autoscaler.max_replicas"), c->router.autoscaler.max_replicas,
+			c->router.autoscaler.min_replicas);
+	if (c->router.energy.park != CONFIG_PARK_OFF)
+		return CGN_FAIL(err, INVALID,
+			"%s: router.energy.park and router.autoscaler.enabled both decide which engines rest: set park to off, the autoscaler spares the same energy",
+			origin_of(c, "router.energy.park"));
+	return CGN_OK;
+}
+
 CGN_RC config_check(struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_addresses(c, err));
@@ -549,5 +581,6 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_money(c, err));
 	CGN_TRY(check_redis(c, err));
 	CGN_TRY(check_hooks(c, err));
+	CGN_TRY(check_autoscaler(c, err));
 	return check_models(c, err);
 }

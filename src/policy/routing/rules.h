@@ -52,4 +52,5 @@ struct route_rules {
 	double session_bound; /* Bound on demand, as a multiple of the mean; below 1 counts as 1. */
 	struct route_disagg disagg;
 	struct route_energy energy;
+	bool counts_saved; /* Count what each node's cache saves (node_stats.saved_tokens), for the autoscaler. */
 };

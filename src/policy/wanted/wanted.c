@@ -5,6 +5,14 @@
 
 #define TEXT_MOST (WANTED_MAX_MODELS + 1)
 
+bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node)
+{
+	for (size_t i = 0; m != NULL && i < m->n_nodes; i++)
+		if (strcmp(m->nodes[i]->id, node) == 0)
+			return m->nodes[i]->parked;
+	return false;
+}
+
 const char *wanted_state_text(Cognitora__V1__WantedState s)
 {
 	return s == COGNITORA__V1__WANTED_STATE__WANTED_LOADED      ? "loaded"

@@ -16,6 +16,8 @@ CGN_RC wanted_read(struct cgn_str text, Cognitora__V1__WantedModels **out, struc
 const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels *doc, const char *name);
 /* Return what is wanted of |m|, which may be NULL, on a node. */
 Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node);
+/* Did the router say what is wanted on the node (WantedNode.parked), and no operator? */
+bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node);
 const char *wanted_state_text(Cognitora__V1__WantedState s); /* Return "loaded", ...; static. */
 
 /* A change of one model. All is borrowed. */

@@ -156,6 +156,12 @@ void gw_admission_tune(struct gw_admission *g, const struct gw_rules *rules)
 	admission_tune(g->policy, &r, loop_now(g));
 }
 
+void gw_admission_expect(struct gw_admission *g, struct cgn_str model, cgn_nsec ready_at, cgn_nsec until)
+{
+	if (g != NULL)
+		admission_expect(g->policy, model, ready_at, until);
+}
+
 void gw_admission_serve(struct gw_admission *g)
 {
 	if (g != NULL)

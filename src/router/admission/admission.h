@@ -61,6 +61,8 @@ void gw_admission_close(struct gw_admission **take);
 /* Use |view| from now on; the view before is borrowed until this returns. */
 void gw_admission_view_set(struct gw_admission *g, const struct cluster_view *view);
 void gw_admission_tune(struct gw_admission *g, const struct gw_rules *rules);
+/* As admission_expect. */
+void gw_admission_expect(struct gw_admission *g, struct cgn_str model, cgn_nsec ready_at, cgn_nsec until);
 /* Admit what there is room for. Call when nodes or their load have changed. */
 void gw_admission_serve(struct gw_admission *g);
 /* Refuse whatever still waits after |grace|. */

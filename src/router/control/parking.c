@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log/log.h"
 #include "router/admission/admission.h"
-#include "router/control/router.h"
+#include "router/control/rest.h"
 #include "router/metrics.h"
 
 #define KNEE_STREAMS 256 /* Most streams that a node is filled with. */
@@ -29,40 +29,6 @@ static Cognitora__V1__WantedState rest_of(const struct router *r)
 	return r->cfg->router.energy.park == CONFIG_PARK_UNLOAD ? WANTED_STOP : WANTED_ASLEEP;
 }
 
-static bool is_resting(const Cognitora__V1__WantedModel *m, const char *node)
-{
-	Cognitora__V1__WantedState s = wanted_on(m, node);
-	return s == WANTED_ASLEEP || s == WANTED_STOP;
-}
-
-static const Cognitora__V1__WantedNode *row_of(const Cognitora__V1__WantedModel *m, const char *node)
-{
-	for (size_t i = 0; m != NULL && i < m->n_nodes; i++)
-		if (strcmp(m->nodes[i]->id, node) == 0)
-			return m->nodes[i];
-	return NULL;
-}
-
-/* An operator's word about the node stands. */
-static bool is_ours(const Cognitora__V1__WantedModel *m, const char *node)
-{
-	const Cognitora__V1__WantedNode *row = row_of(m, node);
-	return row != NULL ? row->parked : !is_resting(m, node);
-}
-
-static uint32_t requests_of(const struct node_stats *s)
-{
-	return atomic_load_explicit(&s->inflight, memory_order_relaxed) +
-		atomic_load_explicit(&s->others, memory_order_relaxed);
-}
-
-static cgn_nsec busy_of(const struct node_stats *s, cgn_nsec now)
-{
-	cgn_nsec since = atomic_load_explicit(&s->prefill_since, memory_order_relaxed);
-	return atomic_load_explicit(&s->prefill_total, memory_order_relaxed) +
-		(since != 0 && since < now ? now - since : 0);
-}
-
 /* Return the load of the node, in nodes: its prompts' share of the last second, and its streams. */
 static double load_of(const struct router *r, const struct cluster_node *n, const struct energy_curve *curve,
 	cgn_nsec now)
@@ -72,7 +38,7 @@ static double load_of(const struct router *r, const struct cluster_node *n, cons
 	const struct route_speed *speed = own.step_ms > 0 ? &own : &plain;
 	double streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
 		(double)atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
-	cgn_nsec busy = busy_of(s, now), before = r->parking.busy[n->slot];
+	cgn_nsec busy = router_node_busy(s, now), before = r->parking.busy[n->slot];
 	double share = r->parking.at > 0 && now > r->parking.at && busy > before
 		? (double)(busy - before) / (double)(now - r->parking.at)
 		: 0;
@@ -81,27 +47,18 @@ static double load_of(const struct router *r, const struct cluster_node *n, cons
 		energy_knee(curve, (double)speed->step_ms, (double)speed->batch_ms, KNEE_STREAMS, KNEE_SLACK);
 }
 
-static bool is_ready(const struct cluster_node *n, const char *model)
-{
-	for (size_t e = 0; e < n->info->n_engines; e++)
-		for (size_t m = 0; n->info->engines[e]->ready && m < n->info->engines[e]->n_models; m++)
-			if (strcmp(n->info->engines[e]->models[m], model) == 0)
-				return true;
-	return false;
-}
-
 static void node_view(const struct router *r, const struct cluster_node *n, const char *model,
 	struct park_view *v, cgn_nsec now)
 {
 	struct energy_curve curve;
 	cgn_nsec woken = r->parking.woken[n->slot];
-	bool rests = is_resting(v->wanted, n->info->id), ours = is_ours(v->wanted, n->info->id);
+	bool rests = router_rest_wanted(v->wanted, n->info->id), ours = router_rest_is_ours(v->wanted, n->info->id);
 	const struct node_stats *stats = r->shared.choice.stats;
 	v->all++;
 	v->parked += rests && ours;
 	if (rests && ours && v->to_wake == NULL)
 		v->to_wake = n;
-	bool ready = !rests && is_ready(n, model);
+	bool ready = !rests && router_node_serves(n, model);
 	v->awake += ready || (!rests && woken > 0 && now - woken < WAKE_MOST);
 	if (!ready)
 		return;
@@ -110,7 +67,7 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 	if (energy_known(&curve))
 		v->load += load_of(r, n, &curve, now);
 	if (ours &&
-		(v->to_park == NULL || requests_of(&stats[n->slot]) <= requests_of(&stats[v->to_park->slot])))
+		(v->to_park == NULL || router_node_requests(&stats[n->slot]) <= router_node_requests(&stats[v->to_park->slot])))
 		v->to_park = n;
 }
 
@@ -141,20 +98,10 @@ static void order_done(void *user, const struct cgn_err *err)
 static void node_order(struct router *r, const char *model, const char *node,
 	Cognitora__V1__WantedState state)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct cgn_err err;
-	const struct wanted_change c = {.name = model,
-		.base = "",
-		.lora_path = "",
-		.state = state,
-		.nodes = &node,
-		.n_nodes = 1,
-		.parked = true,
-		.by = "router.energy.park",
-		.now_ms = cgn_clock_wall_ms()};
-	cgn_rc rc = wanted_write(r->wanted.doc, &c, &text, &err);
-	if (cgn_ok(rc))
-		rc = state_models_put(r->members.state, cgn_buf_view(&text), order_done, r, &err);
+	const struct router_rest_order o =
+		{.model = model, .state = state, .nodes = &node, .n = 1, .by = "router.energy.park"};
+	cgn_rc rc = router_rest_order(r, &o, order_done, &err);
 	r->parking.pending = cgn_ok(rc);
 	if (!cgn_ok(rc))
 		order_done(r, &err);
@@ -219,7 +166,7 @@ static bool parked_find(const Cognitora__V1__WantedModels *doc, char model[WANTE
 	for (size_t i = 0; doc != NULL && i < doc->n_models; i++) {
 		const Cognitora__V1__WantedModel *m = doc->models[i];
 		for (size_t k = 0; k < m->n_nodes; k++)
-			if (m->nodes[k]->parked && is_resting(m, m->nodes[k]->id))
+			if (m->nodes[k]->parked && router_rest_wanted(m, m->nodes[k]->id))
 				return cgn_str_copyz(model, WANTED_MAX_NAME + 1, cgn_str_of(m->name)) &&
 					cgn_str_copyz(node, PROTO_MAX_ID + 1, cgn_str_of(m->nodes[k]->id));
 	}
@@ -258,7 +205,8 @@ void router_parking_follow(struct router *r, cgn_nsec now)
 {
 	struct router_parking *p = &r->parking;
 	if (r->cfg->router.energy.park == CONFIG_PARK_OFF || r->cfg->router.energy.mode == ENERGY_MODE_OFF) {
-		parked_wake(r);
+		if (!r->cfg->router.autoscaler.enabled || r->cfg->router.autoscaler.mode != CONFIG_SCALE_ON)
+			parked_wake(r);
 		p->at = 0;
 		return;
 	}
@@ -266,6 +214,6 @@ void router_parking_follow(struct router *r, cgn_nsec now)
 		return;
 	models_park(r, now);
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++)
-		p->busy[s] = busy_of(&r->shared.choice.stats[s], now);
+		p->busy[s] = router_node_busy(&r->shared.choice.stats[s], now);
 	p->at = now;
 }

@@ -17,6 +17,7 @@
 #define ROUTER_TAG 0x640a7e01U
 
 struct router_watch; /* watch.h */
+struct scaler;       /* scaler/scaler.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
 
 /* isolation.c */
@@ -111,6 +112,7 @@ struct router {
 	struct router_history history;
 	struct router_price price;
 	struct router_parking parking;
+	struct scaler *scaler; /* Owned. */
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;

@@ -6,6 +6,7 @@
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 #include "router/rules/tokenizer_set.h"
+#include "router/scaler/scaler.h"
 #include "router/service/service_priv.h"
 
 #define DIGESTS_MAX 65536 /* Lines of one answer, 20 bytes each. */
@@ -338,6 +339,17 @@ static void history_get(void *state, const struct http_head *h, struct cgn_str b
 	router_history_json(r, &j);
 }
 
+static void autoscaler_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	router_scaler_json(r->scaler, &j);
+}
+
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get, ACTION_STATUS_READ},
 	{"POST", "/nodes/*/cordon", router_admin_order, ACTION_NODE_CORDON},
 	{"POST", "/nodes/*/uncordon", router_admin_order, ACTION_NODE_CORDON},
@@ -347,6 +359,7 @@ const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_ge
 	{"GET", "/models", models_get, ACTION_STATUS_READ}, {"GET", "/index", index_get, ACTION_STATUS_READ},
 	{"GET", "/queue", queue_get, ACTION_STATUS_READ},
 	{"GET", "/sessions", sessions_get, ACTION_EXPLAIN_READ},
+	{"GET", "/autoscaler", autoscaler_get, ACTION_STATUS_READ},
 	{"GET", "/usage", router_admin_usage, ACTION_USAGE_READ},
 	{"GET", "/tenants", router_admin_tenants, ACTION_USAGE_READ},
 	{"GET", "/keys", router_admin_keys, ACTION_USAGE_READ},

@@ -7,6 +7,7 @@
 #include "joint/telemetry/scrape.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/scaler/scaler.h"
 #include "router/service/service_priv.h"
 
 #define DRAIN_EVERY (200 * CGN_MSEC)
@@ -388,6 +389,19 @@ static void handle_drain(struct router_call *k, struct cgn_str message)
 		cordon_start(k, true, drain_cordoned);
 }
 
+static void handle_scale(struct router_call *k, struct cgn_str message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out j = json_out_to(&text);
+	Cognitora__V1__ScaleResponse rs = COGNITORA__V1__SCALE_RESPONSE__INIT;
+	(void)message;
+	router_scaler_json(k->r->scaler, &j);
+	rs.json = pb_text(cgn_buf_z(&text));
+	if (!text.bad)
+		router_call_send(k, &rs);
+	router_call_finish(k, text.bad ? CGN_NO_MEMORY : CGN_FINE, text.bad ? "out of memory" : "");
+}
+
 /* ---- the port ---- */
 
 void router_call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
@@ -419,6 +433,7 @@ METHOD(uncordon, handle_uncordon)
 METHOD(drain, handle_drain)
 METHOD(stores, router_stores)
 METHOD(explain, router_explain)
+METHOD(scale, handle_scale)
 METHOD(set_policy, router_set_policy)
 METHOD(change_model, router_change_model)
 METHOD(invite, router_invite)
@@ -440,6 +455,7 @@ const struct grpc_method router_methods[] = {
 	/* Without an order they only read; with one they ask for policy.set and model.change too. */
 	{PROTO_CONTROL_SET_POLICY, on_set_policy, ACTION_STATUS_READ},
 	{PROTO_CONTROL_CHANGE_MODEL, on_change_model, ACTION_STATUS_READ},
+	{PROTO_CONTROL_SCALE, on_scale, ACTION_STATUS_READ},
 	{PROTO_CONTROL_INVITE, on_invite, ACTION_NODE_INVITE},
 	{PROTO_CONTROL_EXPLAIN, on_explain, ACTION_EXPLAIN_READ},
 	{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ},

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rest: which nodes' engines rest, by whose order, and orders of the router's own; the load of a node. For parking and
+ * the autoscaler. On the control loop. */
+#pragma once
+#include "router/control/router.h"
+
+/* Is the model to sleep or to be stopped on the node? |m|: its entry, or NULL. */
+bool router_rest_wanted(const Cognitora__V1__WantedModel *m, const char *node);
+/* May the router decide about the model on the node? An operator's word about the node stands. */
+bool router_rest_is_ours(const Cognitora__V1__WantedModel *m, const char *node);
+
+/* An order of the router's, marked as parked. All is borrowed. */
+struct router_rest_order {
+	const char *model;
+	Cognitora__V1__WantedState state;
+	const char *const *nodes;
+	size_t n; /* At least 1. */
+	const char *by;
+};
+/* Store the order. |done|, with |r|: as of state_models_put. */
+CGN_RC router_rest_order(struct router *r, const struct router_rest_order *o,
+	void (*done)(void *user, const struct cgn_err *err), struct cgn_err *err);
+
+/* Return the requests at the node, those of others included. */
+uint32_t router_node_requests(const struct node_stats *s);
+/* Return the time in which the node computed prompts of this router, until |now|. */
+cgn_nsec router_node_busy(const struct node_stats *s, cgn_nsec now);
+/* Return whether an engine of the node is ready and serves |model|. */
+bool router_node_serves(const struct cluster_node *n, const char *model);

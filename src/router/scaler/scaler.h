@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scaler: decides once a second how many replicas each model needs (policy/autoscale), for each role of its nodes, and
+ * carries the decisions out (router.autoscaler). Engines are stopped or put to sleep by the orders of cgn-ctl model unload
+ * and sleep, marked as the router's. A node of which an operator said something is left alone. At most SCALER_GROUPS models
+ * and roles, SCALER_EVENTS decisions remembered, one order at a time. On the control loop. */
+#pragma once
+#include "base/json/json.h"
+#include "base/core/err.h"
+
+#define SCALER_GROUPS 64
+#define SCALER_EVENTS 64
+
+struct router;
+struct scaler;
+CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err *err); /* NO_MEMORY. */
+void router_scaler_close(struct scaler **take);
+/* Write the models with their loads and the last decisions, newest first. |s| may be NULL. */
+void router_scaler_json(const struct scaler *s, struct json_out *j);

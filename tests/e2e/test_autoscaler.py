@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""router.autoscaler: engines that agents start and stop by the load, down to none and back."""
+import contextlib
+import json
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from clients import Stream
+from cluster import BUILD, ask, free_port, until
+
+CTL = str(BUILD / "src/ctl/cgn-ctl")
+QUICK = {"enabled": True, "up_window": "1s", "down_window": "1s", "idle": "2s", "wake_time": "7s", "ttft": "0s", "itl": "0s"}
+
+
+def managed(cluster, name, *args):
+    """Start an agent that manages a cgn-sim, and gives streams hardly any time when an operator stops it."""
+    cluster.agent(name, free_port(), {"agent": {"drain_timeout": "100ms"}, "engine": {
+        "managed": True, "model_path": "sim", "binary": str(BUILD / "src/sim/cgn-sim"), "extra_args": ["--decode-ms", "20", *args], "stop_grace": "2s"}})
+
+
+def fleet(cluster, names, **settings):
+    cluster.router({"router.autoscaler": {**QUICK, **settings}, "router.admission": {"max_concurrent_per_replica": 8}})
+    for n in names:
+        managed(cluster, n)
+    cluster.wait_ready(len(names))
+
+
+def scaler(cluster):
+    return ask(cluster.admin_port, "GET", "/autoscaler").json()
+
+
+def ready(cluster):
+    return scaler(cluster)["models"][0]["ready"]
+
+
+def places(cluster):
+    done = subprocess.run([CTL, "model", "ls", "-o", "json", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60, check=True)
+    return {p["node"]: p["state"] for m in json.loads(done.stdout).get("models", []) for p in m.get("places", [])}
+
+
+def test_shadow_says_and_does_nothing(cluster):
+    fleet(cluster, "abc", mode="shadow")
+    until(lambda: scaler(cluster)["decisions"], cluster.logs)
+    d = scaler(cluster)["decisions"][0]
+    assert (d["model"], d["role"], d["action"], d["have"], d["want"], d["by"]) == ("sim", "both", "down", 3, 1, 1)
+    assert "needs 1 replicas; there are 3" in d["why"] and d["then"] == "nothing: router.autoscaler.mode is shadow" and d["nodes"] == "c"
+    assert list(places(cluster).values()) == ["ready"] * 3
+    shown = subprocess.run([CTL, "cluster", "scale", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60, check=True)
+    assert "router.autoscaler: shadow" in shown.stdout and d["why"] in shown.stdout
+    assert cluster.metric("cgn_autoscaler_replicas", model="sim", role="both", state="wanted") == 1
+    assert cluster.metric("cgn_autoscaler_replicas", model="sim", role="both", state="ready") == 3
+    assert cluster.metric("cgn_autoscaler_decisions_total", model="sim", action="down") >= 1
+
+
+def test_shrinks_without_cutting_a_stream_and_grows(cluster):
+    """Streams that last longer than agent.drain_timeout end regularly, the node with the useful cache stays, load wakes the others, and an end
+    of the autoscaler wakes all."""
+    fleet(cluster, "abc")
+    hot = "a long document " * 400
+    node = cluster.chat(hot, max_tokens=1).headers["x-cgn-node"]
+    with contextlib.ExitStack() as all_of:
+        streams = [all_of.enter_context(contextlib.closing(Stream(cluster.http_port, f"{i} {time.monotonic()}", max_tokens=150, ignore_eos=True)))
+                   for i in range(3)]
+        for s in streams:
+            s.read_until(b"data: ")
+        cluster.chat(hot, max_tokens=1)
+        until(lambda: list(places(cluster).values()).count("draining") >= 1, lambda: (places(cluster), scaler(cluster)))
+        for s in streams:
+            s.read_until(b"[DONE]")
+    until(lambda: sorted(places(cluster).values()) == ["ready", "stopped", "stopped"], lambda: (places(cluster), scaler(cluster)))
+    assert places(cluster)[node] == "ready"
+    threads = [threading.Thread(target=cluster.chat, args=(f"load {i}",), kwargs={"max_tokens": 200, "ignore_eos": True}) for i in range(12)]
+    for t in threads:
+        t.start()
+    until(lambda: list(places(cluster).values()).count("ready") >= 2, lambda: (places(cluster), scaler(cluster)))
+    for t in threads:
+        t.join()
+    assert scaler(cluster)["models"][0]["wake_seconds"] < 7  # measured
+    until(lambda: list(places(cluster).values()).count("ready") == 1, lambda: scaler(cluster))
+    file = cluster.folder / "router.toml"
+    file.write_text(file.read_text().replace("enabled = true", "enabled = false"))
+    cluster.router_process.signal(signal.SIGHUP)
+    until(lambda: list(places(cluster).values()) == ["ready"] * 3, lambda: places(cluster))
+
+
+def test_requests_wait_for_a_model_without_replicas(cluster):
+    fleet(cluster, "a", min_replicas=0)
+    assert cluster.chat("x", max_tokens=1).status == 200
+    until(lambda: places(cluster) == {"a": "stopped"}, lambda: (places(cluster), scaler(cluster)))
+    assert "no request ran or waited for" in scaler(cluster)["decisions"][0]["why"]
+    answer = cluster.chat("y", max_tokens=1)
+    assert answer.status == 200, answer.body
+    assert scaler(cluster)["decisions"][0]["action"] == "up" and scaler(cluster)["decisions"][0]["nodes"] == "a"
+
+
+def test_retry_after_tells_how_long_a_wake_takes(cluster):
+    """The engine takes longer to start than a request may wait."""
+    cluster.router({"router.autoscaler": {**QUICK, "min_replicas": 0}, "router.admission": {"queue_timeout": "300ms", "node_wait": "0s"}})
+    managed(cluster, "a", "--fault", "slow-start=1500ms")
+    cluster.wait_ready(1)
+    until(lambda: places(cluster) == {"a": "stopped"}, lambda: (places(cluster), scaler(cluster)))
+    answer = cluster.chat("x", max_tokens=1)
+    assert answer.status == 503 and answer.json()["error"]["code"] == "queue_timeout"
+    assert 5 <= int(answer.headers["retry-after"]) <= 7  # wake_time, as nothing was measured
+
+
+@pytest.mark.parametrize("settings, says", [
+    ({"router.autoscaler": {"enabled": True}, "router.energy": {"park": "sleep"}}, "both decide which engines rest"),
+    ({"router.autoscaler": {"enabled": True, "min_replicas": 3, "max_replicas": 2}}, "is less than router.autoscaler.min_replicas"),
+    ({'models."sim"': {"replicas": "4-2"}}, 'must be the least and the most, such as "1-4"'),
+])
+def test_settings_that_cannot_be_are_refused(cluster, settings, says):
+    done = subprocess.run([str(BUILD / "src/router/cgn-router"), "--check", "--config", str(cluster.config("bad", settings))], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 3 and says in done.stderr + done.stdout

@@ -177,10 +177,10 @@ static void router_stop(void **take)
 	router_keys_close(r);
 	router_access_close(r);
 	router_price_close(r);
-	router_scaler_close(&r->scaler);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	state_watch_close(&r->members.state);
+	router_scaler_close(&r->scaler); /* After the orders that the state backend works on. */
 	pb_free(&r->wanted.doc);
 	grpc_server_free(&r->ports.grpc);
 	router_join_close(r);

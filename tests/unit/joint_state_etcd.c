@@ -713,6 +713,33 @@ static void stores_are_those_of_nodes_in_use(void **state)
 	state_stores_close(&s);
 }
 
+/* ---- the leader ---- */
+
+#define LEADER "/cognitora/cognitora/autoscaler/leader"
+
+static void one_router_leads_until_its_lease_ends(void **state)
+{
+	struct world *w = *state;
+	struct state_leader *a = NULL, *b = NULL;
+	struct cgn_err err;
+	assert_true(cgn_ok(state_leader_open(w->l, w->cfg, "router-a", &a, &err)));
+	assert_false(state_leader_is(a)); /* Not before etcd said so. */
+	until(w, state_leader_is(a));
+	assert_string_equal(value_of(w, LEADER), "router-a");
+	assert_true(cgn_ok(state_leader_open(w->l, w->cfg, "router-b", &b, &err)));
+	until(w, w->grants == 2);
+	assert_false(state_leader_is(b));
+	state_leader_close(&a);
+	key_delete(w, LEADER); /* The lease has ended. */
+	until(w, state_leader_is(b));
+	assert_string_equal(value_of(w, LEADER), "router-b");
+	w->lease_is_gone = true;
+	until(w, w->grants == 3 && !state_leader_is(b)); /* The key is of the lease that is lost. */
+	key_delete(w, LEADER);
+	until(w, state_leader_is(b));
+	state_leader_close(&b);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
@@ -728,6 +755,7 @@ int main(void)
 		TEST(cordons_and_policies_are_written_to_etcd),
 		TEST(a_router_that_starts_without_etcd_knows_the_last_membership),
 		TEST(stores_are_those_of_nodes_in_use),
+		TEST(one_router_leads_until_its_lease_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,6 +357,29 @@ static void a_budget_is_missed_now_or_for_ever(void **state)
 	assert_int_equal(admission_retry_after(UINT64_MAX / 2), ADMISSION_RETRY_MAX);
 }
 
+static void an_expected_node_is_waited_for(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 1);
+	cgn_nsec now = 100 * CGN_SEC;
+	admission_view_set(h.a, h.no_nodes, now);
+	struct admission_ticket a = ticket_at(now), b = ticket_at(now);
+	admission_expect(h.a, CGN_STR("m"), now + 40 * CGN_SEC, now + 3 * CGN_SEC);
+	admission_enter(h.a, &a, now);
+	admission_poll(h.a, now + 2 * CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_WAITS); /* The last node left long ago. */
+	admission_enter(h.a, &b, now + 2 * CGN_SEC);
+	assert_int_equal(b.verdict, ADMISSION_FULL);
+	assert_int_equal(b.retry_after, 38);
+	admission_expect(h.a, CGN_STR("m"), now + 40 * CGN_SEC, now + 60 * CGN_SEC);
+	admission_poll(h.a, now + 50 * CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_WAITS); /* The node is late. */
+	admission_poll(h.a, now + 60 * CGN_SEC);
+	assert_int_equal(a.verdict, ADMISSION_NO_NODE);
+	house_close(&h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -364,6 +387,7 @@ int main(void)
 		cmocka_unit_test(a_displaced_request_is_answered),
 		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),
 		cmocka_unit_test(a_full_queue_refuses),
+		cmocka_unit_test(an_expected_node_is_waited_for),
 		cmocka_unit_test(what_cannot_be_admitted_is_refused),
 		cmocka_unit_test(the_queue_ahead_counts_against_a_deadline),
 		cmocka_unit_test(a_failed_request_takes_free_room_at_once),

@@ -65,7 +65,7 @@ static void fleet_obey(struct fleet *f)
 	assert_true(f->ready + f->coming <= f->cfg.most);
 }
 
-/* One second with a load. Replicas beyond 0.95 of load let requests wait and miss objectives. */
+/* Pass a second with a load. Replicas beyond 0.95 of load let requests wait and miss objectives. */
 static void fleet_second(struct fleet *f, double load)
 {
 	if (f->coming > 0 && f->now >= f->ready_at) {
@@ -109,10 +109,10 @@ static void shrinks_step_by_step_after_the_window(void **state)
 	assert_int_equal(f.downs, 0);
 	for (int i = 0; i < 61; i++)
 		fleet_second(&f, 0.65);
-	assert_in_range(f.downs, 1, 2); /* One for each eighth of the window. */
+	assert_in_range(f.downs, 1, 2); /* An eighth of the window lies between two. */
 	for (int i = 0; i < 1800; i++)
 		fleet_second(&f, 0.65);
-	assert_int_equal(f.ready, 2); /* One would carry 0.65, but without slack. */
+	assert_int_equal(f.ready, 2); /* A single replica would carry 0.65, but without slack. */
 }
 
 static void a_burst_within_the_window_changes_nothing(void **state)
@@ -162,7 +162,8 @@ static void never_oscillates(void **state)
 				most * (0.55 - 0.45 * cos(2 * M_PI * i / 86400.0)) *
 					any_between(1 - noise, 1 + noise));
 		if (f.turns > 4)
-			fail_msg("a day of at most %.2f +- %.2f: %u changes of direction", most, noise, f.turns);
+			fail_msg("a day of at most %.2f +- %.2f: %u changes of direction", most, noise,
+				f.turns);
 	}
 }
 
@@ -170,8 +171,16 @@ static void a_missed_objective_adds_replicas_and_they_stay(void **state)
 {
 	(void)state;
 	struct fleet f = fleet_of(4, &usual);
-	const struct autoscale_signals fine = {.load = 2.0, .inflight = 9, .ttft = CGN_SEC, .ready = 5, .wake = CGN_SEC};
-	struct autoscale_signals bad = {.load = 2.0, .inflight = 9, .ttft = 2200 * CGN_MSEC, .ready = 4, .wake = CGN_SEC};
+	const struct autoscale_signals fine = {.load = 2.0,
+		.inflight = 9,
+		.ttft = CGN_SEC,
+		.ready = 5,
+		.wake = CGN_SEC};
+	struct autoscale_signals bad = {.load = 2.0,
+		.inflight = 9,
+		.ttft = 2200 * CGN_MSEC,
+		.ready = 4,
+		.wake = CGN_SEC};
 	for (int i = 0; i < 20 && f.d.action == AUTOSCALE_STAY; i++, f.now += CGN_SEC)
 		autoscale_step(&f.a, &f.cfg, &bad, f.now, &f.d);
 	assert_int_equal(f.d.action, AUTOSCALE_UP);
@@ -203,7 +212,7 @@ static void goes_to_zero_and_back(void **state)
 		fleet_second(&f, 0);
 	assert_int_equal(f.ready, 0);
 	assert_non_null(strstr(f.d.why, "no request ran or waited for 900 s"));
-	
+
 	fleet_second(&f, 0.1);
 	assert_int_equal(f.coming, 1); /* At once. */
 	assert_non_null(strstr(f.d.why, "no replica is there"));
@@ -235,7 +244,7 @@ static void the_cache_that_saves_least_goes_first(void **state)
 	(void)state;
 	struct autoscale_worth w = {.at = 0};
 	cgn_nsec now = CGN_SEC;
-	autoscale_worth_note(&w, 5000, now); /* What came before is not of late. */
+	autoscale_worth_note(&w, 5000, now); /* Tokens of earlier times are not of late. */
 	assert_true(autoscale_worth_rate(&w, now) <= 0);
 	for (uint64_t i = 1; i <= 36000; i++)
 		autoscale_worth_note(&w, 5000 + i * 10, now += CGN_SEC);
@@ -245,8 +254,7 @@ static void the_cache_that_saves_least_goes_first(void **state)
 	assert_true(autoscale_worth_rate(&w, now + CGN_SEC) <= 0);
 
 	struct autoscale_replica r[] = {{.id = "a", .worth = 5, .held = 9},
-		{.id = "b", .worth = 2, .held = 70, .requests = 1},
-		{.id = "c", .worth = 2, .held = 70},
+		{.id = "b", .worth = 2, .held = 70, .requests = 1}, {.id = "c", .worth = 2, .held = 70},
 		{.id = "d", .worth = 0, .fixed = true}};
 	assert_int_equal(autoscale_least_worth(r, 4), 2);
 	r[1].requests = 0;
@@ -254,6 +262,19 @@ static void the_cache_that_saves_least_goes_first(void **state)
 	r[1].held = 3;
 	assert_int_equal(autoscale_least_worth(r, 4), 1);
 	assert_int_equal(autoscale_least_worth(&r[3], 1), 1);
+}
+
+static void limits_are_read(void **state)
+{
+	(void)state;
+	struct autoscale_limits l = {9, 9};
+	const char *bad[] = {"", "1", "-", "1-", "-4", "4-2", "0-0", "1-4-5", "1 - 4", "a-b",
+		"1-99999999999"};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_false(autoscale_limits_read(cgn_str_of(bad[i]), &l));
+	assert_true(autoscale_limits_read(CGN_STR("0-4"), &l));
+	assert_int_equal(l.least, 0);
+	assert_int_equal(l.most, 4);
 }
 
 int main(void)
@@ -267,6 +288,7 @@ int main(void)
 		cmocka_unit_test(a_missed_objective_adds_replicas_and_they_stay),
 		cmocka_unit_test(goes_to_zero_and_back),
 		cmocka_unit_test(limits_hold),
+		cmocka_unit_test(limits_are_read),
 		cmocka_unit_test(the_cache_that_saves_least_goes_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,18 @@ CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__Annou
 /* An unknown id is fine. */
 CGN_RC state_leave_received(struct state_watch *s, const char *id, struct cgn_err *err);
 
+/* ---- the leader of the routers ---- */
+/* With etcd the router leads whose lease the key autoscaler/leader has (the value is |id|); another one follows when the
+ * lease ends. With other backends each router leads, and there is to be one. */
+struct state_leader;
+/* |cfg| is needed during the call only. Errors: as state_watch_open. An unreachable etcd is no failure. */
+CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const char *id,
+	struct state_leader **out, struct cgn_err *err);
+/* False: another router leads, or none that is known. Never true in two routers at once while their clocks run equally
+ * fast. */
+bool state_leader_is(const struct state_leader *l);
+void state_leader_close(struct state_leader **take);
+
 /* ---- agents ---- */
 struct state_announce;
 struct state_announce_ops {

@@ -5,13 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define LEVEL_TIME   20.0  /* Seconds after which a step of the load counts for two thirds. */
-#define TREND_TIME   120.0 /* The same of its slope. */
-#define AHEAD_MOST   300.0 /* Seconds that a trend is trusted for. */
-#define FLOOR_TIME   (7200 * CGN_SEC)
-#define FLOOR_SHARE  0.75
-#define WORST_RATIO  2.0    /* An objective that is missed by more adds no more replicas. */
-#define ROUNDING     0.02
+#define LEVEL_TIME  20.0  /* Seconds after which a step of the load counts for two thirds. */
+#define TREND_TIME  120.0 /* The same of its slope. */
+#define AHEAD_MOST  300.0 /* Seconds that a trend is trusted for. */
+#define FLOOR_TIME  (7200 * CGN_SEC)
+#define FLOOR_SHARE 0.75
+#define WORST_RATIO 2.0 /* An objective that is missed by more adds no more replicas. */
+#define ROUNDING    0.02
 
 const char *autoscale_action_text(enum autoscale_action a)
 {
@@ -97,7 +97,7 @@ static uint32_t replicas_for(double load, double each)
 struct autoscale_miss {
 	const char *name;
 	cgn_nsec is, objective;
-	double ratio; /* Of the two; 0: there is no objective. */
+	double ratio; /* |is| / |objective|; 0: there is no objective. */
 };
 
 static struct autoscale_miss miss_of(const char *name, cgn_nsec is, cgn_nsec objective)
@@ -137,7 +137,8 @@ static uint32_t need_now(const struct autoscale *a, const struct autoscale_cfg *
 			a->level, d->forecast, seconds_of(s->wake), need, cfg->target, have);
 	else if (m.ratio > 1) {
 		need = have + replicas_for((m.ratio - 1) * have, 1);
-		why_say(d, "the 90th percentile of %s is %.0f ms, above its objective of %.0f ms; load %.2f on %u replicas",
+		why_say(d,
+			"the 90th percentile of %s is %.0f ms, above its objective of %.0f ms; load %.2f on %u replicas",
 			m.name, seconds_of(m.is) * 1e3, seconds_of(m.objective) * 1e3, a->level, have);
 	} else if (s->waiting > 0 && s->coming == 0) {
 		need = have + 1;
@@ -198,7 +199,8 @@ static void decide_down(struct autoscale *a, const struct autoscale_cfg *cfg, ui
 		if (d->want == 0)
 			why_say(d, "no request ran or waited for %.0f s", seconds_of(now - a->busy_at));
 		else
-			why_say(d, "the highest load of the last %.0f s, %.2f, needs %u replicas; there are %u",
+			why_say(d,
+				"the highest load of the last %.0f s, %.2f, needs %u replicas; there are %u",
 				seconds_of(cfg->down_window), peak_of(a), d->want, have);
 	}
 }
@@ -208,8 +210,9 @@ static void over_limits(const struct autoscale_cfg *cfg, uint32_t have, struct a
 	d->action = have < cfg->least ? AUTOSCALE_UP : AUTOSCALE_DOWN;
 	d->want = within_limits(cfg, have);
 	d->by = have < cfg->least ? cfg->least - have : have - cfg->most;
-	why_say(d, have < cfg->least ? "there are %u replicas, and at least %u are to be"
-				     : "there are %u replicas, and at most %u may be",
+	why_say(d,
+		have < cfg->least ? "there are %u replicas, and at least %u are to be"
+				  : "there are %u replicas, and at most %u may be",
 		have, d->want);
 }
 

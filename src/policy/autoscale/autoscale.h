@@ -36,7 +36,7 @@ struct autoscale_cfg {
 	uint32_t up_step, down_step; /* |down_step| at least 1. */
 };
 struct autoscale_signals {
-	double load;        /* Of all replicas together. */
+	double load;        /* Sum over the replicas. */
 	uint32_t inflight;  /* Requests on the replicas. */
 	uint32_t waiting;   /* Requests that wait for room or for a replica. */
 	cgn_nsec ttft, itl; /* 90th percentiles of the last minute; 0: unknown. */
@@ -76,7 +76,7 @@ void autoscale_step(struct autoscale *a, const struct autoscale_cfg *cfg, const 
 
 /* ---- worth.c: the replica whose cache is worth least ---- */
 
-/* What a replica's cache saves. A request that is sent to a replica counts with the prompt tokens that no other replica
+/* The worth of a replica's cache. A request that is sent to a replica counts with the prompt tokens that no other replica
  * of the model would have had in cache: these would be computed again without the replica. Each counts half as much
  * after AUTOSCALE_HALF. */
 #define AUTOSCALE_HALF (600 * CGN_SEC)
@@ -85,7 +85,7 @@ struct autoscale_worth {
 	uint64_t seen; /* Total of the counter that was noted last. */
 	cgn_nsec at;
 };
-/* |total| tokens were saved so far. The first note, and one below the last total, begin anew. */
+/* |total| tokens were saved so far. The first note, and one below the last total, begin at 0. */
 void autoscale_worth_note(struct autoscale_worth *w, uint64_t total, cgn_nsec now);
 /* Return the tokens that the cache saves in a second, by what was saved of late. */
 double autoscale_worth_rate(const struct autoscale_worth *w, cgn_nsec now);
@@ -95,7 +95,7 @@ struct autoscale_replica {
 	double worth;      /* autoscale_worth_rate. */
 	uint64_t held;     /* Blocks in cache, as far as known. */
 	uint32_t requests; /* In flight. */
-	bool fixed;        /* It must stay. */
+	bool fixed;        /* The replica must stay. */
 };
 /* Return the index of the replica to remove: the least worth, then the fewest blocks, then the fewest requests, then the
  * last id. |n|: none may be removed. */

@@ -196,8 +196,8 @@ static void saved_count(const struct chooser *c, const struct chooser_ask *ask,
 		if (i != p->index && p->cands[i].uncached_tokens < least)
 			least = p->cands[i].uncached_tokens;
 	if (least > w->uncached_tokens)
-		atomic_fetch_add_explicit(&stats->saved_tokens, clamp_u32((double)(least - w->uncached_tokens)),
-			memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->saved_tokens,
+			clamp_u32((double)(least - w->uncached_tokens)), memory_order_relaxed);
 }
 
 void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct chooser_pick_result *p,

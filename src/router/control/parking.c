@@ -52,7 +52,8 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 {
 	struct energy_curve curve;
 	cgn_nsec woken = r->parking.woken[n->slot];
-	bool rests = router_rest_wanted(v->wanted, n->info->id), ours = router_rest_is_ours(v->wanted, n->info->id);
+	bool rests = router_rest_wanted(v->wanted, n->info->id),
+	     ours = router_rest_is_ours(v->wanted, n->info->id);
 	const struct node_stats *stats = r->shared.choice.stats;
 	v->all++;
 	v->parked += rests && ours;
@@ -67,7 +68,9 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 	if (energy_known(&curve))
 		v->load += load_of(r, n, &curve, now);
 	if (ours &&
-		(v->to_park == NULL || router_node_requests(&stats[n->slot]) <= router_node_requests(&stats[v->to_park->slot])))
+		(v->to_park == NULL ||
+			router_node_requests(&stats[n->slot]) <=
+				router_node_requests(&stats[v->to_park->slot])))
 		v->to_park = n;
 }
 
@@ -99,8 +102,11 @@ static void node_order(struct router *r, const char *model, const char *node,
 	Cognitora__V1__WantedState state)
 {
 	struct cgn_err err;
-	const struct router_rest_order o =
-		{.model = model, .state = state, .nodes = &node, .n = 1, .by = "router.energy.park"};
+	const struct router_rest_order o = {.model = model,
+		.state = state,
+		.nodes = &node,
+		.n = 1,
+		.by = "router.energy.park"};
 	cgn_rc rc = router_rest_order(r, &o, order_done, &err);
 	r->parking.pending = cgn_ok(rc);
 	if (!cgn_ok(rc))

@@ -13,12 +13,13 @@ void scaler_event_note(struct scaler *s, struct scaler_group *g, const struct sc
 	g->told_action = d->action;
 	g->told_want = d->want;
 	s->events[s->n_events++ % SCALER_EVENTS] = *e;
-	metric_add(METRIC_OF(s->r->shared.telemetry, AUTOSCALER_DECISIONS, e->model, scaler_role_text(e->role),
-			   autoscale_action_text(d->action)),
+	metric_add(METRIC_OF(s->r->shared.telemetry, AUTOSCALER_DECISIONS, e->model,
+			   scaler_role_text(e->role), autoscale_action_text(d->action)),
 		1);
 	cgn_log(INFO, "router.scale", F_STR("model", e->model), F_STR("role", scaler_role_text(e->role)),
 		F_STR("action", autoscale_action_text(d->action)), F_U64("by", d->by), F_U64("want", d->want),
-		F_U64("have", e->have), F_STR("nodes", e->nodes), F_STR("why", d->why), F_STR("then", e->then));
+		F_U64("have", e->have), F_STR("nodes", e->nodes), F_STR("why", d->why),
+		F_STR("then", e->then));
 }
 
 /* ---- /autoscaler ---- */
@@ -63,6 +64,7 @@ void router_scaler_json(const struct scaler *s, struct json_out *j)
 	const bool enabled = s != NULL && s->r->cfg->router.autoscaler.enabled;
 	json_open(j, '{');
 	json_key_z(j, "mode", enabled ? config_enum_text(s->r->cfg->router.autoscaler.mode) : "off");
+	json_key_bool(j, "leads", enabled && s->leader != NULL && state_leader_is(s->leader));
 	json_key_open(j, "models", '[');
 	for (size_t i = 0; enabled && i < SCALER_GROUPS; i++)
 		if (s->groups[i].model[0] != '\0')

@@ -17,7 +17,7 @@ static void order_done(void *user, const struct cgn_err *err)
 			F_STR("then", "decided again"));
 }
 
-/* ---- which nodes ---- */
+/* ---- the choice of nodes ---- */
 
 /* Take at most |most| resting nodes: those that sleep first, then by id. */
 static size_t wakes_choose(struct scaler_nodes *nodes, const char *model, uint32_t most,
@@ -75,8 +75,9 @@ static void order_send(struct scaler *s, struct scaler_group *g, const struct cl
 	s->pending = cgn_ok(rc);
 	(void)cgn_str_copyz(e->then, sizeof e->then,
 		cgn_str_of(!cgn_ok(rc) ? err.msg
-				: up   ? "ordered to wake"
-				       : "ordered to rest: new requests go elsewhere, those that run end first"));
+				: up
+				? "ordered to wake"
+				: "ordered to rest: new requests go elsewhere, those that run end first"));
 }
 
 void scaler_carry_out(struct scaler *s, struct scaler_group *g, struct scaler_nodes *nodes, cgn_nsec now,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "base/log/log.h"
 #include "router/admission/admission.h"
 #include "router/metrics.h"
 #include "router/scaler/scaler_priv.h"
@@ -53,9 +54,11 @@ static struct autoscale_cfg group_cfg(const struct scaler *s, const struct scale
 {
 	const struct config *cfg = s->r->cfg;
 	const struct config_model *m = config_model_find(cfg, g->shown);
-	struct autoscale_limits l = {cfg->router.autoscaler.min_replicas, cfg->router.autoscaler.max_replicas};
+	struct autoscale_limits l = {cfg->router.autoscaler.min_replicas,
+		cfg->router.autoscaler.max_replicas};
 	if (m != NULL && m->replicas != NULL)
-		(void)autoscale_limits_read(cgn_str_of(m->replicas), &l); /* Checked with the configuration. */
+		(void)autoscale_limits_read(cgn_str_of(m->replicas),
+			&l); /* Checked with the configuration. */
 	l.most = l.most > 0 && l.most < all ? l.most : all;
 	return (struct autoscale_cfg){.least = l.least < l.most ? l.least : l.most,
 		.most = l.most,
@@ -84,27 +87,35 @@ static void group_report(const struct scaler *s, const struct scaler_group *g)
 		(double)scaler_wake_time(s, g) / (double)CGN_SEC);
 }
 
-/* While no replica is there, and one comes or can be woken, requests wait for it. */
+/* Where a replica comes or can be woken, requests wait for it while none is there. */
 static void wake_expect(struct scaler *s, const struct scaler_group *g, const struct scaler_nodes *nodes,
 	cgn_nsec now)
 {
-	if (s->r->cfg->router.autoscaler.mode != CONFIG_SCALE_ON || g->signals.ready > 0 ||
-		(nodes->first_at == 0 && nodes->n_resting == 0))
+	bool rests = nodes->n_resting > 0 || g->decision.action == AUTOSCALE_DOWN;
+	if (s->r->cfg->router.autoscaler.mode != CONFIG_SCALE_ON || (nodes->first_at == 0 && !rests))
 		return;
 	cgn_nsec at = nodes->first_at > 0 ? nodes->first_at : now + scaler_wake_time(s, g);
 	gw_admission_expect(s->r->shared.admission, cgn_str_of(g->shown), at, now + EXPECT_FOR);
+}
+
+/* Another router that leads cannot see what waits here for a model without replicas: any router wakes the first one. */
+static bool group_decides(const struct scaler *s, const struct scaler_group *g)
+{
+	return state_leader_is(s->leader) ||
+		(g->signals.waiting > 0 && g->signals.ready + g->signals.coming == 0);
 }
 
 static void group_step(struct scaler *s, struct scaler_group *g, cgn_nsec now)
 {
 	struct scaler_nodes nodes;
 	scaler_group_look(s, g, now, &nodes);
+	g->decision.action = AUTOSCALE_STAY;
+	if (nodes.all > 0 && !s->pending && group_decides(s, g)) {
+		const struct autoscale_cfg cfg = group_cfg(s, g, nodes.all);
+		autoscale_step(&g->state, &cfg, &g->signals, now, &g->decision);
+		group_report(s, g);
+	}
 	wake_expect(s, g, &nodes, now);
-	if (nodes.all == 0 || s->pending)
-		return;
-	const struct autoscale_cfg cfg = group_cfg(s, g, nodes.all);
-	autoscale_step(&g->state, &cfg, &g->signals, now, &g->decision);
-	group_report(s, g);
 	if (g->decision.action == AUTOSCALE_STAY)
 		return;
 	struct scaler_event e = {.at_ms = cgn_clock_wall_ms(),
@@ -116,13 +127,26 @@ static void group_step(struct scaler *s, struct scaler_group *g, cgn_nsec now)
 	scaler_event_note(s, g, &e);
 }
 
+/* Hold the leader's lease, or stand by for it, while the autoscaler is on. */
+static bool leader_follow(struct scaler *s)
+{
+	struct cgn_err err;
+	if (!s->r->cfg->router.autoscaler.enabled)
+		state_leader_close(&s->leader);
+	else if (s->leader == NULL &&
+		!cgn_ok(state_leader_open(s->r->loop, s->r->cfg, s->r->id, &s->leader, &err)))
+		cgn_log_limited(ERROR, "router.scaler_leaderless", F_STR("why", err.msg),
+			F_STR("then", "nothing is scaled; it is tried again"));
+	return s->leader != NULL;
+}
+
 static void on_scaler_tick(struct cgn_timer *t)
 {
 	struct scaler *s = CGN_CONTAINER(t, struct scaler, timer);
 	cgn_nsec now = cgn_loop_now(s->r->loop);
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_set(t, TICK);
-	if (!s->r->cfg->router.autoscaler.enabled || s->r->members.knowledge != STATE_HEARD)
+	if (!leader_follow(s) || s->r->members.knowledge != STATE_HEARD)
 		return;
 	groups_find(s, now);
 	for (size_t i = 0; i < SCALER_GROUPS; i++)
@@ -152,6 +176,7 @@ void router_scaler_close(struct scaler **take)
 		return;
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_cancel(&s->timer);
+	state_leader_close(&s->leader);
 	s->tag = 0;
 	free(s);
 }

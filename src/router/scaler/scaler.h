@@ -4,8 +4,8 @@
  * and sleep, marked as the router's. A node of which an operator said something is left alone. At most SCALER_GROUPS models
  * and roles, SCALER_EVENTS decisions remembered, one order at a time. On the control loop. */
 #pragma once
-#include "base/json/json.h"
 #include "base/core/err.h"
+#include "base/json/json.h"
 
 #define SCALER_GROUPS 64
 #define SCALER_EVENTS 64

@@ -38,10 +38,11 @@ struct scaler_group {
 struct scaler_nodes {
 	const struct cluster_node *ready[WANTED_MAX_NODES], *resting[WANTED_MAX_NODES];
 	uint32_t n_ready, n_resting;
-	uint32_t ours; /* Of |ready|, those that the router may put to rest: the first ones. */
+	uint32_t ours; /* The router may put the first |ours| of |ready| to rest. */
 	uint32_t all;
 	cgn_nsec first_at; /* When the first replica that comes is expected; 0: none comes. */
-	bool computes, answers; /* The group computes prompts for answers of its own or others; it gives tokens. */
+	bool computes,
+		answers; /* The group computes prompts for answers of its own or others; it gives tokens. */
 };
 
 /* A decision, as it is remembered. */
@@ -52,8 +53,8 @@ struct scaler_event {
 	struct autoscale_decision decision;
 	uint32_t have;
 	bool shadow;
-	char nodes[SCALER_NODE_TEXT]; /* Their ids; empty: none. */
-	char then[SCALER_THEN];       /* What was done. */
+	char nodes[SCALER_NODE_TEXT]; /* Ids; empty: none. */
+	char then[SCALER_THEN];       /* Says how the decision was carried out. */
 };
 
 /* A node that was ordered to wake. */
@@ -65,6 +66,7 @@ struct scaler_wake {
 struct scaler {
 	uint32_t tag;
 	struct router *r;
+	struct state_leader *leader;
 	struct cgn_timer timer;
 	bool pending; /* The state backend works on an order. */
 	cgn_nsec at;  /* Begin of the second that |busy| is of. */
@@ -86,7 +88,8 @@ void scaler_nodes_note(struct scaler *s, cgn_nsec now);
 void scaler_group_look(struct scaler *s, struct scaler_group *g, cgn_nsec now, struct scaler_nodes *out);
 cgn_nsec scaler_wake_time(const struct scaler *s, const struct scaler_group *g);
 /* Return the index in |nodes->ready| of the node whose cache is worth least of the first |n|; |n|: none. */
-uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *nodes, uint32_t n, cgn_nsec now);
+uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *nodes, uint32_t n,
+	cgn_nsec now);
 
 /* orders.c: carry out g->decision, or only say what would be done, and fill |e|. */
 void scaler_carry_out(struct scaler *s, struct scaler_group *g, struct scaler_nodes *nodes, cgn_nsec now,

@@ -12,7 +12,7 @@
 
 const char *scaler_role_text(int role)
 {
-	return role == COGNITORA__V1__ROLE__ROLE_PREFILL ? "prefill"
+	return role == COGNITORA__V1__ROLE__ROLE_PREFILL   ? "prefill"
 		: role == COGNITORA__V1__ROLE__ROLE_DECODE ? "decode"
 							   : "both";
 }
@@ -135,7 +135,7 @@ static void node_look(struct scaler *s, struct scaler_group *g, const struct clu
 	g->signals.ready++;
 	if (out->n_ready == WANTED_MAX_NODES)
 		return;
-	/* Those of which an operator said nothing come first. */
+	/* Nodes of which an operator said nothing come first. */
 	out->ready[out->n_ready] = ours ? out->ready[out->ours] : n;
 	if (ours)
 		out->ready[out->ours++] = n;
@@ -208,16 +208,16 @@ void scaler_group_look(struct scaler *s, struct scaler_group *g, cgn_nsec now, s
 	percentiles_look(s, g, now, out);
 }
 
-uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *nodes, uint32_t n, cgn_nsec now)
+uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *nodes, uint32_t n,
+	cgn_nsec now)
 {
 	struct autoscale_replica list[WANTED_MAX_NODES];
 	for (uint32_t i = 0; i < n; i++) {
 		const struct cluster_node *node = nodes->ready[i];
 		list[i] = (struct autoscale_replica){.id = node->info->id,
 			.worth = autoscale_worth_rate(&s->worth[node->slot], now),
-			.held = node->has_index_id
-				? kvindex_count(s->r->shared.choice.index, node->index_id)
-				: 0,
+			.held = node->has_index_id ? kvindex_count(s->r->shared.choice.index, node->index_id)
+						   : 0,
 			.requests = router_node_requests(&s->r->shared.choice.stats[node->slot])};
 	}
 	return (uint32_t)autoscale_least_worth(list, n);

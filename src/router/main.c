@@ -11,6 +11,7 @@
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
 #include "router/limit/budgets.h"
+#include "router/quote/quote.h"
 #include "router/rules/tokenizer_set.h"
 #include "router/scaler/scaler.h"
 #include "router/service/service.h"
@@ -198,6 +199,7 @@ static void router_stop(void **take)
 	gw_budgets_close(&r->shared.budgets);
 	gw_usage_close(&r->shared.usage);
 	gw_sessions_close(&r->shared.sessions);
+	gw_quotes_close(&r->shared.quotes);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
@@ -287,6 +289,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
+	CGN_TRY(gw_quotes_open(r->shared.telemetry, &r->shared.quotes, err));
 	CGN_TRY(budgets_open(r, err));
 	if (r->cfg->router.sessions > 0)
 		CGN_TRY(gw_sessions_open(r->cfg->router.sessions, &r->shared.sessions, err));

@@ -95,7 +95,8 @@ static void intervals_hold_and_are_no_wider_than_the_noise(void **state)
 	struct quote_book *b = book_open();
 	uint64_t random = 2;
 	struct tally warm = {0}, t = {0};
-	first_play(b, &one_key, 300, 1.7, &random, &warm); /* The guess is wrong by a factor: that is learned. */
+	first_play(b, &one_key, 300, 1.7, &random,
+		&warm); /* The guess is wrong by a factor: that is learned. */
 	first_play(b, &one_key, 4000, 1.7, &random, &t);
 	assert_true(share_inside(&t) > 0.885 && share_inside(&t) < 0.915);
 	assert_true(t.sides[QUOTE_BELOW] > 100 && t.sides[QUOTE_ABOVE] > 100);

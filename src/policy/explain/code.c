@@ -16,6 +16,7 @@ struct fixed_end {
 	const char *outcome;
 	uint32_t status, tries, cached_predicted, cached, prompt_tokens, answer_tokens, ttft_us, first_us,
 		total_us, turn, phase_us[EXPLAIN_PHASES];
+	struct explain_quoted quoted[QUOTE_FIGURES];
 	uint8_t has_cached, has_prompt, direct, stream;
 };
 
@@ -234,6 +235,7 @@ size_t explain_put_end(uint8_t *to, const struct explain_end *e)
 		.direct = e->direct,
 		.stream = e->stream};
 	memcpy(f.phase_us, e->phase_us, sizeof f.phase_us);
+	memcpy(f.quoted, e->quoted, sizeof f.quoted);
 	to = put_text(to, e->id);
 	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, e->model);
@@ -266,4 +268,5 @@ void explain_get_end(const struct explain_head *h, struct explain_end *out)
 	out->turn = f.turn;
 	out->stream = f.stream;
 	memcpy(out->phase_us, f.phase_us, sizeof f.phase_us);
+	memcpy(out->quoted, f.quoted, sizeof f.quoted);
 }

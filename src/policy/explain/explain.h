@@ -17,6 +17,7 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 #include "policy/chooser/chooser.h"
+#include "policy/quote/quote.h"
 
 #define EXPLAIN_CANDS   16
 #define EXPLAIN_SHADOWS 8
@@ -110,6 +111,11 @@ struct explain_decision {
 	struct explain_split split;
 };
 
+/* A figure of the request's quote, and as it turned out; negative: not known. */
+struct explain_quoted {
+	float low, expected, high, actual;
+};
+
 /* The end of a request. */
 struct explain_end {
 	uint64_t request;
@@ -128,6 +134,7 @@ struct explain_end {
 	/* From sending to the answering node to its first byte, which is the predicted time. */
 	uint32_t first_us;
 	uint32_t total_us;
+	struct explain_quoted quoted[QUOTE_FIGURES];
 	uint32_t phase_us
 		[EXPLAIN_PHASES]; /* Microseconds by phase; the sum is |total_us|, but for rounding. */
 };

@@ -320,6 +320,26 @@ static void end_json(struct json_out *j, const struct explain_end *e)
 	json_close(j, '}');
 }
 
+/* Write the quote beside what the request took. */
+static void quoted_json(struct json_out *j, const struct explain_end *e)
+{
+	json_key_open(j, "quote", '{');
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
+		const struct explain_quoted *q = &e->quoted[f];
+		double scale = quote_figure_scale((enum quote_figure)f);
+		if (!(q->high >= 0))
+			continue;
+		json_key_open(j, quote_figure_member((enum quote_figure)f), '{');
+		put_real(j, "low", (double)q->low * scale);
+		put_real(j, "expected", (double)q->expected * scale);
+		put_real(j, "high", (double)q->high * scale);
+		if (q->actual >= 0)
+			put_real(j, "actual", (double)q->actual * scale);
+		json_close(j, '}');
+	}
+	json_close(j, '}');
+}
+
 /* Write predicted and actual values. |last|: the decision that led to the answer; |e| NULL: the request has
  * not ended. */
 static void predictions_json(struct json_out *j, const struct explain_decision *last,
@@ -368,6 +388,7 @@ static void request_json(struct json_out *j, const struct found *v, size_t n, bo
 	if (ended) {
 		json_key_open(j, "end", '{');
 		end_json(j, &e);
+		quoted_json(j, &e);
 		json_close(j, '}');
 	}
 	json_close(j, '}');

@@ -95,8 +95,8 @@ static double floor_scale(double guess, double factor, double floor)
 }
 
 /* Put the interval around the guess. Without a track nothing was learned, and the interval is wide. */
-static void range_make(const struct quote_track *t, const struct quote_range *guess, double floor, double miss,
-	struct quote_range *out)
+static void range_make(const struct quote_track *t, const struct quote_range *guess, double floor,
+	double miss, struct quote_range *out)
 {
 	static const struct quote_track nothing;
 	t = t != NULL ? t : &nothing;
@@ -148,15 +148,16 @@ enum quote_side quote_learn(struct quote_book *b, const struct quote *q, enum qu
 	/* A difference that arithmetic makes is none. */
 	const double slack = 1e-9 * (fabs(actual) + floor);
 	enum quote_side side = actual < v->low - slack ? QUOTE_BELOW
-		: actual > v->high + slack         ? QUOTE_ABOVE
-						   : QUOTE_INSIDE;
+		: actual > v->high + slack             ? QUOTE_ABOVE
+						       : QUOTE_INSIDE;
 	struct quote_track *t = quote_track_of(b, &q->key, f, true);
 	CGN_MUST(q->known[f]);
 	if (t == NULL || !(actual >= 0))
 		return side;
 	const float logs[QUOTE_ENDS] = {ratio_log(actual, g->low, floor),
 		ratio_log(actual, g->expected, floor), ratio_log(actual, g->high, floor)};
-	if (q->samples[f] >= QUOTE_LEAST) { /* The wide intervals of the first requests say nothing about the ends. */
+	if (q->samples[f] >=
+		QUOTE_LEAST) { /* The wide intervals of the first requests say nothing about the ends. */
 		quote_track_told(t, QUOTE_LOW, side == QUOTE_BELOW, miss);
 		quote_track_told(t, QUOTE_HIGH, side == QUOTE_ABOVE, miss);
 	}

@@ -30,8 +30,8 @@ void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, doub
 
 #define QUOTE_FORMS 2
 struct quote_model {
-	uint64_t name; /* 0: free. */
-	uint64_t used; /* Turn of the last use. */
+	uint64_t name;              /* 0: free. */
+	uint64_t used;              /* Turn of the last use. */
 	struct quote_track *tracks; /* QUOTE_PLACES * QUOTE_FORMS * QUOTE_FIGURES. */
 };
 struct quote_holder {

@@ -50,9 +50,11 @@ static double ratios_at(const struct quote_ratios *r, uint32_t n, double part)
 	double at = part * (n + 1) - 1, last = (double)n - 1;
 	double middle = (double)r->sorted[n / 2];
 	if (at > last)
-		return (double)r->sorted[n - 1] + (part - 1 + 1.0 / (n + 1)) / REACH * ((double)r->sorted[n - 1] - middle);
+		return (double)r->sorted[n - 1] +
+			(part - 1 + 1.0 / (n + 1)) / REACH * ((double)r->sorted[n - 1] - middle);
 	if (at < 0)
-		return (double)r->sorted[0] - (1.0 / (n + 1) - part) / REACH * (middle - (double)r->sorted[0]);
+		return (double)r->sorted[0] -
+			(1.0 / (n + 1) - part) / REACH * (middle - (double)r->sorted[0]);
 	uint32_t i = (uint32_t)at;
 	double above = i + 1 < n ? (double)r->sorted[i + 1] : (double)r->sorted[i];
 	return (double)r->sorted[i] + (at - i) * (above - (double)r->sorted[i]);

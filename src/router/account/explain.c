@@ -190,11 +190,24 @@ static void phases_fill(const struct gw_req *r, uint32_t out[EXPLAIN_PHASES])
 	out[EXPLAIN_PHASE_STREAM] = us[GW_STREAM] + us[GW_CHECK] + us[GW_ANSWER];
 }
 
+static void quoted_fill(const struct gw_req *r, struct explain_quoted out[QUOTE_FIGURES])
+{
+	const struct gw_quoted *q = r->plan.quoted;
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
+		out[f] = (struct explain_quoted){-1, -1, -1, -1};
+		if (q == NULL || !q->quote.known[f])
+			continue;
+		const struct quote_range *v = &q->quote.v[f];
+		out[f] = (struct explain_quoted){(float)v->low, (float)v->expected, (float)v->high,
+			(float)q->actual[f]};
+	}
+}
+
 /* Requests without a known model are not recorded, so that unauthenticated clients can't fill the record. */
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now)
 {
 	const struct usage *u = &r->answer.usage;
-	if (r->w->explain == NULL || r->prompt.model.n == 0)
+	if (r->w->explain == NULL || r->prompt.model.n == 0 || r->client.quotes)
 		return;
 	struct explain_end e = {
 		.request = request_number(r),
@@ -222,5 +235,6 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		e.first_us = us_between(r->attempt.sent_at, r->answer.first_byte);
 	}
 	phases_fill(r, e.phase_us);
+	quoted_fill(r, e.quoted);
 	explain_ring_end(r->w->explain, &e);
 }

@@ -10,7 +10,7 @@ __extension__ typedef unsigned __int128 used_wide;
 bool gw_used_has_tokens(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED &&
+	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED && !r->client.quotes &&
 		!cgn_str_starts(r->client.target, "/tokenize") &&
 		!cgn_str_starts(r->client.target, "/detokenize");
 }

@@ -140,6 +140,8 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
 	n += gw_cascade_field(r, f + n);
 	n += gw_limit_fields(r, f + n);
+	if (r->plan.quoted != NULL && r->plan.quoted->text.n > 0)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-quote"), r->plan.quoted->text};
 	if (r->plan.explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
 	return n;

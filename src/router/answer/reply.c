@@ -39,7 +39,7 @@ static void refusal_send(struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
 	const struct cgn_buf *body = &r->answer.refusal_text;
-	struct http_field f[6 + GW_LIMIT_FIELDS];
+	struct http_field f[7 + GW_LIMIT_FIELDS];
 	char seconds[16];
 	size_t n = common_fields(r, f);
 	(void)snprintf(seconds, sizeof seconds, "%u", how->retry_after);
@@ -52,6 +52,8 @@ static void refusal_send(struct gw_req *r)
 		f[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(how->allow)};
 	n += gw_limit_fields(r, f + n);
 	refusal_note(r);
+	if (r->plan.quoted != NULL && r->plan.quoted->text.n > 0)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-quote"), r->plan.quoted->text};
 	if (r->plan.explain_text.n > 0)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-explain"), r->plan.explain_text};
 	r->answer.refused = false;
@@ -84,7 +86,7 @@ enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, cons
 	return STEP_AGAIN;
 }
 
-static enum gw_step reply_json(struct gw_req *r, int status, const struct cgn_buf *b)
+enum gw_step gw_reply_json(struct gw_req *r, int status, const struct cgn_buf *b)
 {
 	return gw_reply_typed(r, status, "application/json", b);
 }
@@ -147,7 +149,7 @@ static enum gw_step models_reply(struct gw_req *r)
 	gw_reply_names(r, model_add, &l);
 	json_close(&l.j, ']');
 	json_close(&l.j, '}');
-	return reply_json(r, 200, &b);
+	return gw_reply_json(r, 200, &b);
 }
 
 /* The chain is dropped: counting leaves nothing in an engine's cache. */
@@ -163,7 +165,7 @@ bool gw_reply_count(struct gw_req *r)
 	json_open(&j, '{');
 	json_key_u64(&j, "input_tokens", p->tokens);
 	json_close(&j, '}');
-	(void)reply_json(r, 200, &b);
+	(void)gw_reply_json(r, 200, &b);
 	return true;
 }
 
@@ -191,7 +193,7 @@ static enum gw_step model_reply(struct gw_req *r)
 					    : "no node is known to serve `%.*s` yet",
 			(int)(id.n < 200 ? id.n : 200), id.p);
 	model_json(r, &j, id);
-	return reply_json(r, 200, &b);
+	return gw_reply_json(r, 200, &b);
 }
 
 static enum gw_step readyz_reply(struct gw_req *r)
@@ -204,14 +206,14 @@ static enum gw_step readyz_reply(struct gw_req *r)
 			"%s", draining ? "the router is draining" : "no node is ready");
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	cgn_buf_putz(&b, "{\"status\":\"ready\"}");
-	return reply_json(r, 200, &b);
+	return gw_reply_json(r, 200, &b);
 }
 
 static enum gw_step text_reply(struct gw_req *r, const char *json)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	cgn_buf_putz(&b, json);
-	return reply_json(r, 200, &b);
+	return gw_reply_json(r, 200, &b);
 }
 
 enum gw_step gw_reply_local(struct gw_req *r)
@@ -239,6 +241,7 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_COUNT:
 	case GW_OLLAMA:
 	case GW_OLLAMA_SHOW:
+	case GW_QUOTE:
 	case GW_STORED:
 		break;
 	}

@@ -5,6 +5,7 @@
 #include "router/client/client_priv.h"
 #include "router/permit/permit.h"
 #include "router/plan/queue.h"
+#include "router/quote/quote.h"
 
 static const struct gw_route_row route_rows[] = {
 #define ROUTE(method, path, kind, scope) {method, path, GW_##kind, scope},
@@ -51,6 +52,11 @@ static enum gw_step route_find(struct gw_req *r)
 		(int)(path.n < 200 ? path.n : 200), path.p);
 }
 
+static enum gw_step quote_route(struct gw_req *r)
+{
+	return gw_quote_route(r, route_rows, CGN_COUNT(route_rows));
+}
+
 static void secret_wipe(struct cgn_str *secret)
 {
 	/* the arena belongs to the request, so writing is fine */
@@ -87,8 +93,8 @@ static enum gw_step body_check(struct gw_req *r)
 
 enum gw_step gw_auth(struct gw_req *r)
 {
-	static enum gw_step (*const checks[])(
-		struct gw_req *) = {route_find, gw_permit_key, pin_check, gw_queue_check, body_check};
+	static enum gw_step (*const checks[])(struct gw_req *) = {route_find, quote_route, gw_permit_key,
+		pin_check, gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

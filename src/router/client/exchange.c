@@ -12,6 +12,7 @@
 #include "router/limit/limit.h"
 #include "router/plan/handoff.h"
 #include "router/plan/queue.h"
+#include "router/quote/quote.h"
 #include "router/tokens/tokens.h"
 
 /* A head is at most 32 KiB, and is kept twice, as the client's and as the engine's. The held part of the chain is
@@ -55,6 +56,7 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
 	gw_account_usage(r);
+	gw_quote_learn(r);
 	gw_limit_settle(r);
 	gw_account_end(r);
 	gw_hook_end(r);

@@ -113,6 +113,7 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 	r->client.wants_text = list_has(h, "accept", "text/plain");
 	r->client.reads_trailers = list_has(h, "te", "trailers");
 	r->client.explain_asked = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
+	r->client.quote_asked = cgn_str_is(http_head_get(h, "x-cgn-quote"), "1");
 	return r->client.method.p != NULL && r->client.path.p != NULL && r->client.peer.p != NULL &&
 		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 		field_take(r, h, "x-cgn-node", &r->client.pin) && gw_session_take(r, h) &&

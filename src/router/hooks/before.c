@@ -5,6 +5,7 @@
 bool gw_hook_is_due(const struct gw_req *r)
 {
 	return r->w->rules->hooks.url[GW_HOOK_BEFORE] != NULL && !r->answer.head_sent &&
+		!r->client.quotes && /* a quote sends nothing to an engine */
 		(r->hook == NULL || !r->hook->before_done);
 }
 

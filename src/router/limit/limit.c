@@ -106,7 +106,8 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 		limits_add(l, r, LIMIT_ADDRESS, cgn_str_of(address), &rules->rates);
 	}
 	limits_add(l, r, LIMIT_TENANT, r->identity.tenant, all);
-	gw_budgets_begin(r, l);
+	if (!r->client.quotes) /* a quote uses nothing of a budget */
+		gw_budgets_begin(r, l);
 	return l;
 }
 
@@ -268,8 +269,9 @@ void gw_limit_settle(struct gw_req *r)
 		return;
 	}
 	const struct gw_used is = gw_used_all(r);
+	const uint64_t requests = r->client.quotes && r->answer.status == 200 ? 1 : is.requests;
 	for (unsigned i = 0; i < l->n; i++)
-		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, &is, l->v[i].reserved) : is.requests;
+		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, &is, l->v[i].reserved) : requests;
 	gw_budgets_spent(&is, &spent);
 	limit_end(l, used, &spent);
 }

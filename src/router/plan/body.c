@@ -315,7 +315,8 @@ static void facts_then(struct gw_req *r)
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	r->prompt.tools = r->prompt.facts.tools;
-	if (r->plan.legs.n == 0 && (!plan_open(r) || !gw_cascade_open(r)))
+	/* A quote is of the model that the body names. */
+	if (r->plan.legs.n == 0 && (!plan_open(r) || (!r->client.quotes && !gw_cascade_open(r))))
 		return;
 	if (!home_find(r))
 		return;

@@ -9,6 +9,7 @@
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
+#include "router/quote/quote.h"
 #include "router/tokens/tokens.h"
 #include "router/worker/breaker.h"
 
@@ -126,6 +127,9 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 	gw_queue_predict(r, &p);
 	if (waits)
 		explain_wait(r, ask, &p);
+	if (waits)
+		gw_quote_note(r, ask, &p, true);
+	gw_quote_promise(r, ask, &p, waits);
 	gw_prefill_predict(r, ask);
 	if (waits)
 		gw_queue_enter(r, p.verdict);
@@ -148,16 +152,27 @@ static void budget_add(struct gw_req *r)
 	r->plan.budgeted = true;
 }
 
+/* What a smaller model is asked first is not quoted: its answer may be dropped. */
+static void quote_note(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	bool waits)
+{
+	if (!gw_cascade_is_held(r))
+		gw_quote_note(r, ask, p, waits);
+}
+
 /* Pick a node for the current leg and send it; else wait, or fail. */
 static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nsec began)
 {
 	enum breaker_gate gate = BREAKER_PASS;
 	struct chooser_pick_result p = pick_open(r, ask, &gate);
-	if (p.verdict == ROUTE_PICKED)
+	if (p.verdict == ROUTE_PICKED) {
+		quote_note(r, ask, &p, false);
 		return leg_send(r, ask, &p, gate, began);
+	}
 	if (gw_cascade_is_held(r))
 		return trial_skip(r, verdict_reason(p.verdict));
 	if (gw_queue_must_wait(r, p.verdict)) {
+		quote_note(r, ask, &p, true);
 		gw_queue_predict(r, &p);
 		explain_wait(r, ask, &p);
 		gw_prefill_undecide(r);
@@ -166,6 +181,27 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 	}
 	gw_explain_pick(r, ask, &p, cgn_clock_now() - began);
 	return node_missing(r, p.verdict);
+}
+
+/* Two nodes may share the request: quote it before they are chosen. */
+static void pair_quote(struct gw_req *r, const struct chooser_ask *ask)
+{
+	if (!r->w->rules->route.disagg.enabled || !r->w->rules->quotes || r->plan.quoted != NULL)
+		return;
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
+	gw_queue_predict(r, &p);
+	gw_prefill_predict(r, ask);
+	p = chooser_pick(r->w->chooser, ask);
+	if (p.verdict == ROUTE_PICKED)
+		quote_note(r, ask, &p, false);
+}
+
+static enum gw_step quote_reply(struct gw_req *r)
+{
+	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
+	pair_quote(r, &ask);
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, &ask);
+	return gw_quote_reply(r, &ask, &p, gw_queue_must_wait(r, p.verdict));
 }
 
 enum gw_step gw_route(struct gw_req *r)
@@ -194,6 +230,8 @@ enum gw_step gw_route(struct gw_req *r)
 	}
 	if (r->client.route->kind == GW_COUNT && gw_reply_count(r))
 		return STEP_AGAIN;
+	if (r->client.quotes)
+		return quote_reply(r);
 	if (plan_attempts(&r->plan.legs) >= 2 && !r->plan.backed_off && r->w->rules->retry_backoff > 0) {
 		r->plan.backed_off = true;
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));
@@ -210,6 +248,7 @@ enum gw_step gw_route(struct gw_req *r)
 	} else if (gw_queue_concerns(r) && is_held_up(r, &ask)) {
 		return STEP_AGAIN;
 	}
+	pair_quote(r, &ask);
 	if (gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;
 	if (plan_leg(&r->plan.legs)->target.continues || plan_leg(&r->plan.legs)->role == LEG_DECODE)

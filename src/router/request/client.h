@@ -16,6 +16,7 @@ enum gw_route_kind {
 	GW_COUNT,
 	GW_OLLAMA,
 	GW_OLLAMA_SHOW,
+	GW_QUOTE, /* takes the kind of the route that it is a quote of */
 	GW_STORED,
 	/* answered from the head */
 	GW_INDEX,
@@ -63,6 +64,8 @@ struct gw_client {
 	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
 	struct tracing_context trace;
 	bool explain_asked;          /* X-Cgn-Explain */
+	bool quote_asked;            /* X-Cgn-Quote */
+	bool quotes;                 /* asks only for a quote of a request to |target| */
 	bool reads_trailers;         /* TE names trailers */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };

@@ -5,6 +5,7 @@
 #include "policy/admission/admission.h"
 #include "policy/explain/explain.h"
 #include "policy/plan/plan.h"
+#include "policy/quote/quote.h"
 #include "policy/routing/answerhome.h"
 
 struct gw_cascade; /* request/cascade.h */
@@ -22,6 +23,25 @@ struct gw_prediction {
 	uint32_t kv_block;      /* tokens in a block of the engine; 0: unknown */
 	bool fed;        /* the node publishes KV events: whole blocks are held and nothing behind them */
 	uint64_t cached; /* predicted cached tokens, once the engine counted the prompt */
+};
+
+enum gw_quote_state {
+	GW_QUOTE_READY,  /* a node has room */
+	GW_QUOTE_QUEUED, /* a node has room, but requests of the same model wait for it */
+	GW_QUOTE_FULL,   /* no node has room */
+	GW_QUOTE_NO_NODE /* no node is ready; nothing is known */
+};
+/* The quote of the request, made before it was sent. */
+struct gw_quoted {
+	enum gw_quote_state state;
+	struct quote quote;
+	const char *node; /* node that would have got it; NULL: it would have waited */
+	uint32_t waiting; /* requests of the model that waited */
+	uint64_t cached;  /* predicted cached tokens */
+	double coverage;
+	double before_ms;             /* part of the time to first byte before the request is sent */
+	double actual[QUOTE_FIGURES]; /* the figures as they turned out; -1: not known */
+	struct cgn_str text;          /* the quote, when the client asks for it */
 };
 
 /* Pairs of nodes that a request is given to, at most; then one node computes it, if one can. */
@@ -60,8 +80,9 @@ struct gw_plan {
 	struct gw_cascade *
 		cascade; /* in the request's arena; NULL: the model has no smaller ones that are asked first */
 	bool handed;     /* the current leg takes over a prompt that another engine computed */
-	const char *disagg;      /* outcome label of cgn_disagg_total; NULL: not considered */
-	uint64_t explain_number; /* number in the explain ring; 0: none yet */
+	const char *disagg;       /* outcome label of cgn_disagg_total; NULL: not considered */
+	struct gw_quoted *quoted; /* in the request's arena; NULL: none was made */
+	uint64_t explain_number;  /* number in the explain ring; 0: none yet */
 	char *explain_room;
 	struct cgn_str explain_text; /* the last decision, when the client asks for it */
 };

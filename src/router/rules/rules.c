@@ -217,6 +217,9 @@ static void admission_fill(struct gw_rules *r, const struct config *cfg)
 	r->queue_timeout = cfg->router.admission.queue_timeout;
 	r->ttft_slo = cfg->router.admission.ttft_slo;
 	r->node_wait = cfg->router.admission.node_wait;
+	r->deadline_confidence = cfg->router.admission.deadline_confidence;
+	r->quotes = cfg->router.quote.enabled;
+	r->quote_coverage = cfg->router.quote.coverage;
 }
 
 static void isolation_fill(struct gw_rules *r, const struct config *cfg, const struct digest *secret)

@@ -111,6 +111,9 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
+	bool quotes;                /* router.quote.enabled */
+	double deadline_confidence; /* 0: the prediction decides. */
+	double quote_coverage;
 	struct gw_auth_rules auth;
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quote: from a decision's inputs to a quote. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "quote_priv.h"
+#include "router/account/account.h"
+#include "router/admission/admission.h"
+
+#define MOST_MS       1e9
+#define PRICED_TOKENS 1000 /* Tokens whose price is divided by their number: the price of one is rounded. */
+#define TEXT_MAX      1024
+
+/* ---- the book ---- */
+
+CGN_RC gw_quotes_open(struct telemetry *t, struct gw_quotes **out, struct cgn_err *err)
+{
+	static const char *const sides[] =
+		{[QUOTE_INSIDE] = "inside", [QUOTE_BELOW] = "below", [QUOTE_ABOVE] = "above"};
+	struct gw_quotes *q = calloc(1, sizeof *q);
+	if (q == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "quotes: out of memory");
+	q->tag = GW_QUOTES_TAG;
+	(void)pthread_mutex_init(&q->lock, NULL);
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
+		const char *name = quote_figure_label((enum quote_figure)f);
+		for (unsigned s = 0; s < CGN_COUNT(sides); s++)
+			q->sides[f][s] = METRIC_OF(t, QUOTE_COVERED, name, sides[s]);
+		if (f == QUOTE_TTFT || f == QUOTE_FINISH)
+			q->widths[f] = METRIC_OF(t, QUOTE_WIDTH, name);
+	}
+	cgn_rc rc = quote_book_new(&q->book, err);
+	*out = q;
+	if (!cgn_ok(rc))
+		gw_quotes_close(out);
+	return rc;
+}
+
+void gw_quotes_close(struct gw_quotes **take)
+{
+	struct gw_quotes *q = *take;
+	*take = NULL;
+	if (q == NULL)
+		return;
+	CGN_LIVE(q, GW_QUOTES_TAG);
+	quote_book_free(&q->book);
+	(void)pthread_mutex_destroy(&q->lock);
+	q->tag = 0;
+	free(q);
+}
+
+/* ---- the guess ---- */
+
+static double candidate_ms(const struct chooser_pick_result *p, const struct route_cand *c)
+{
+	struct route_terms t;
+	route_terms(&p->ask, c, &t);
+	double ms = t.queue_ms + t.prefill_ms + t.fetch_ms;
+	return ms < MOST_MS ? ms : MOST_MS;
+}
+
+/* Return the picked candidate, or else the one that would begin to answer first; NULL: there is none. */
+static const struct route_cand *candidate_find(const struct chooser_pick_result *p)
+{
+	const struct route_cand *best = NULL;
+	if (p->verdict == ROUTE_PICKED)
+		return &p->cands[p->index];
+	for (size_t i = 0; i < p->n; i++)
+		if (best == NULL || candidate_ms(p, &p->cands[i]) < candidate_ms(p, best))
+			best = &p->cands[i];
+	return best;
+}
+
+static double wait_ms(const struct gw_req *r)
+{
+	const struct gw_admission *a = r->w->shared->admission;
+	return a != NULL ? (double)atomic_load_explicit(&a->wait_ms[admission_bucket(r->prompt.model)],
+				   memory_order_relaxed)
+			 : 0;
+}
+
+static double node_ms(const struct gw_req *r, const struct chooser_pick_result *p, const struct route_cand *c)
+{
+	double here = candidate_ms(p, c), pair = (double)r->plan.ttft.now / 1e6;
+	if (r->w->rules->route.disagg.enabled && pair > 0 && pair < here)
+		here = pair; /* gw_prefill_predict */
+	return here;
+}
+
+/* Return the time from the request's arrival until it is sent. */
+static double before_ms(const struct gw_req *r, bool waits)
+{
+	return (double)(cgn_loop_now(r->w->loop) - r->client.started) / 1e6 + (waits ? wait_ms(r) : 0);
+}
+
+static double step_ms(const struct route_cand *c)
+{
+	double beside = (double)route_demand(c);
+	if (c->width > 0 && beside > c->width - 1)
+		beside = c->width - 1;
+	return (double)c->speed.step_ms + (double)c->speed.batch_ms * beside;
+}
+
+static struct quote_line cost_line(const struct gw_req *r, const struct chooser_ask *ask,
+	const struct route_cand *c, uint64_t *out_cached)
+{
+	uint64_t input = r->prompt.tokens > 0 ? r->prompt.tokens : r->plan.prompt_tokens;
+	double length = ask->length > (double)ask->blocks ? ask->length : (double)ask->blocks;
+	double part = length > 0 ? (double)c->held / length : 0;
+	uint64_t cached = input > 0 ? (uint64_t)((double)(input - 1) * (part < 1 ? part : 1)) : 0;
+	*out_cached = cached;
+	uint64_t prompt = gw_used_price(r, r->prompt.model, input, cached, 0),
+		 more = gw_used_price(r, r->prompt.model, input, cached, PRICED_TOKENS);
+	return (struct quote_line){gw_rules_price(r->w->rules, r->prompt.model) != NULL, (double)prompt,
+		(double)(more - prompt) / PRICED_TOKENS};
+}
+
+/* Return the request's share of the node's energy, as the node's meter will share it out (policy/energy/meter.h). */
+static struct quote_line joules_line(const struct gw_req *r, const struct route_cand *c, double step)
+{
+	struct energy_curve w;
+	double streams = (double)c->decoding, prefill = (double)(c->uncached_tokens * c->speed.prefill_ms);
+	(void)energy_board_get(r->w->shared->choice.energy, c->slot, &w);
+	if (!energy_known(&w))
+		return (struct quote_line){.known = false};
+	return (struct quote_line){true,
+		prefill / 1e3 * (double)w.prefill * ENERGY_PROMPT_SHARES / (ENERGY_PROMPT_SHARES + streams),
+		step / 1e3 * energy_decode_watts(&w, streams + 1) / (streams + 1)};
+}
+
+static void guess_fill(const struct gw_req *r, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, const struct route_cand *c, double before, struct quote_guess *g,
+	uint64_t *out_cached)
+{
+	double step = step_ms(c), first = before + node_ms(r, p, c) + (ask->embeds ? 0 : step);
+	*g = (struct quote_guess){.answer_limit = ask->answer_tokens, .answers = !ask->embeds};
+	g->v[QUOTE_FINISH] = (struct quote_line){true, first, step};
+	g->v[QUOTE_TTFT] = (struct quote_line){true, first, ask->whole ? step : 0};
+	g->v[QUOTE_COST] = cost_line(r, ask, c, out_cached);
+	g->v[QUOTE_JOULES] = joules_line(r, c, step);
+}
+
+/* ---- the quote ---- */
+
+static enum gw_quote_state state_of(const struct chooser_pick_result *p, bool waits)
+{
+	if (p->n == 0)
+		return GW_QUOTE_NO_NODE;
+	if (p->verdict != ROUTE_PICKED)
+		return GW_QUOTE_FULL;
+	return waits ? GW_QUOTE_QUEUED : GW_QUOTE_READY;
+}
+
+static uint64_t holder_of(const struct gw_req *r)
+{
+	struct cgn_str name =
+		r->identity.key_id != NULL ? cgn_str_of(r->identity.key_id) : r->identity.tenant;
+	return route_hash(name.p, name.n);
+}
+
+static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, struct gw_quoted *q)
+{
+	const struct route_cand *c = candidate_find(p);
+	const bool waits = q->state != GW_QUOTE_READY;
+	const struct quote_key key = {.model = route_hash(r->prompt.model.p, r->prompt.model.n),
+		.holder = holder_of(r),
+		.place = waits ? QUOTE_QUEUED : QUOTE_READY,
+		.whole = ask->whole && !ask->embeds};
+	struct quote_guess g;
+	struct gw_quotes *all = r->w->shared->quotes;
+	q->before_ms = before_ms(r, waits);
+	guess_fill(r, ask, p, c, q->before_ms, &g, &q->cached);
+	if (!waits && view_node_at(r->w->view, c->slot) != NULL)
+		q->node = view_node_at(r->w->view, c->slot)->id;
+	(void)pthread_mutex_lock(&all->lock);
+	quote_make(all->book, &key, &g, r->w->rules->quote_coverage, &q->quote);
+	(void)pthread_mutex_unlock(&all->lock);
+}
+
+/* Make the quote; NULL: no memory. */
+static struct gw_quoted *quote_new(struct gw_req *r, const struct chooser_ask *ask,
+	const struct chooser_pick_result *p, bool waits)
+{
+	const struct gw_admission *a = r->w->shared->admission;
+	struct gw_quoted *q = cgn_arena_zero(&r->arena, sizeof *q);
+	if (q == NULL)
+		return NULL;
+	q->state = state_of(p, waits);
+	q->coverage = r->w->rules->quote_coverage;
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++)
+		q->actual[f] = -1;
+	if (a != NULL && q->state != GW_QUOTE_READY)
+		q->waiting = atomic_load_explicit(&a->waiting_of[admission_bucket(r->prompt.model)],
+			memory_order_relaxed);
+	if (q->state != GW_QUOTE_NO_NODE)
+		quote_fill(r, ask, p, q);
+	return q;
+}
+
+/* Keep the quote for the head of the client's answer. */
+static void text_keep(struct gw_req *r)
+{
+	char text[TEXT_MAX];
+	struct cgn_buf b = cgn_buf_over(text, sizeof text);
+	struct json_out j = json_out_to(&b);
+	gw_quote_json(r, &j);
+	if (!b.bad)
+		r->plan.quoted->text = cgn_arena_str(&r->arena, cgn_buf_view(&b));
+}
+
+void gw_quote_note(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	bool waits)
+{
+	if (!r->w->rules->quotes || r->plan.quoted != NULL || plan_attempts(&r->plan.legs) > 0)
+		return;
+	r->plan.quoted = quote_new(r, ask, p, waits);
+	if (r->plan.quoted != NULL && r->client.quote_asked)
+		text_keep(r);
+}
+
+void gw_quote_promise(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	bool waits)
+{
+	struct gw_quotes *all = r->w->shared->quotes;
+	struct admission_forecast *f = &r->plan.ttft;
+	const double confidence = r->w->rules->deadline_confidence;
+	if (!r->w->rules->quotes || !(confidence > 0) || p->n == 0 || f->now == 0)
+		return;
+	gw_quote_note(r, ask, p, waits);
+	if (r->plan.quoted == NULL || !r->plan.quoted->quote.known[QUOTE_TTFT])
+		return;
+	(void)pthread_mutex_lock(&all->lock);
+	double ms = quote_first_ms(all->book, &r->plan.quoted->quote, confidence);
+	(void)pthread_mutex_unlock(&all->lock);
+	/* Admission adds the time that was spent, and the wait, to the forecast. */
+	ms -= r->plan.quoted->before_ms;
+	cgn_nsec now = ms > 0 ? (cgn_nsec)(ms * 1e6) : 0;
+	double load = (double)(f->now - f->idle) / (double)f->now;
+	f->idle = (cgn_nsec)((double)now * (1 - load));
+	f->now = now;
+}

@@ -152,7 +152,7 @@ static void budget_add(struct gw_req *r)
 	r->plan.budgeted = true;
 }
 
-/* What a smaller model is asked first is not quoted: its answer may be dropped. */
+/* Quote the request unless a smaller model is asked first, whose answer may be dropped. */
 static void quote_note(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	bool waits)
 {

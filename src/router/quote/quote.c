@@ -49,6 +49,11 @@ void gw_quotes_close(struct gw_quotes **take)
 	free(q);
 }
 
+bool gw_quotes_are_made(const struct gw_req *r)
+{
+	return r->w->rules->quotes && r->w->shared->quotes != NULL;
+}
+
 /* ---- the guess ---- */
 
 static double candidate_ms(const struct chooser_pick_result *p, const struct route_cand *c)
@@ -212,7 +217,7 @@ static void text_keep(struct gw_req *r)
 void gw_quote_note(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	bool waits)
 {
-	if (!r->w->rules->quotes || r->plan.quoted != NULL || plan_attempts(&r->plan.legs) > 0)
+	if (!gw_quotes_are_made(r) || r->plan.quoted != NULL || plan_attempts(&r->plan.legs) > 0)
 		return;
 	r->plan.quoted = quote_new(r, ask, p, waits);
 	if (r->plan.quoted != NULL && r->client.quote_asked)
@@ -225,7 +230,7 @@ void gw_quote_promise(struct gw_req *r, const struct chooser_ask *ask, const str
 	struct gw_quotes *all = r->w->shared->quotes;
 	struct admission_forecast *f = &r->plan.ttft;
 	const double confidence = r->w->rules->deadline_confidence;
-	if (!r->w->rules->quotes || !(confidence > 0) || p->n == 0 || f->now == 0)
+	if (!gw_quotes_are_made(r) || !(confidence > 0) || p->n == 0 || f->now == 0)
 		return;
 	gw_quote_note(r, ask, p, waits);
 	if (r->plan.quoted == NULL || !r->plan.quoted->quote.known[QUOTE_TTFT])

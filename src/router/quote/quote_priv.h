@@ -15,5 +15,7 @@ struct gw_quotes {
 	struct metric_cell *widths[QUOTE_FIGURES];   /* NULL: the figure is no time. */
 };
 
+/* Return whether quotes are made. */
+bool gw_quotes_are_made(const struct gw_req *r);
 /* Append the quote of the request as an object. */
 void gw_quote_json(const struct gw_req *r, struct json_out *j);

@@ -115,7 +115,7 @@ enum gw_step gw_quote_reply(struct gw_req *r, const struct chooser_ask *ask,
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_out j = json_out_to(&b);
-	if (!r->w->rules->quotes)
+	if (!gw_quotes_are_made(r))
 		return gw_refuse(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
 			"this router makes no quotes (router.quote.enabled = false)");
 	gw_quote_note(r, ask, p, waits);

@@ -30,7 +30,7 @@ struct gw_shared {
 	struct outlier_tally *tallies;   /* ROUTE_MAX_NODES, by slot */
 	struct limit_table *limits;      /* rate limits of all workers */
 	struct gw_usage *usage;          /* the requests of 32 days */
-	struct gw_quotes *quotes;        /* the book of quotes */
+	struct gw_quotes *quotes;        /* the book of quotes; NULL: none are made */
 	struct gw_sessions *sessions;    /* the sessions of agents; NULL: none are kept */
 	struct gw_budgets *budgets;      /* the book of budgets */
 	struct digest limit_seed;        /* random key under which bucket names are hashed */

@@ -18,6 +18,7 @@ struct weights_sum {
 /* Decides which stored states mean the same to the engine. */
 struct slot_fingerprint {
 	bool known;            /* |keys| are valid */
+	bool followed;         /* The directory has all changes of states under |keys| */
 	struct slot_keys keys; /* Keys of the states that fit */
 	char build[128];       /* The engine's build_info */
 	uint32_t n_slots;

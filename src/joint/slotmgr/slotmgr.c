@@ -80,13 +80,17 @@ static void on_fingerprint(struct slotmgr *m, const struct digest *fingerprint, 
 	struct slot_fingerprint *f = &m->fingerprint;
 	struct slot_keys keys;
 	slot_keys_make(fingerprint, &keys);
-	bool changed = !f->known || memcmp(&keys, &f->keys, sizeof keys) != 0;
+	bool changed = !f->followed || memcmp(&keys, &f->keys, sizeof keys) != 0;
 	f->keys = keys;
 	f->n_slots = n_slots;
 	f->known = true;
 	(void)cgn_str_copyz(f->build, sizeof f->build, cgn_str_of(build));
+	/* The store's keys so far were compared with the old keys, or with none. Until they are told again, requests find
+	 * states by their links. */
+	if (changed)
+		slot_entries_clear(m);
+	f->followed = slotmgr_kvclient(m) != NULL;
 	slotmgr_start(m);
-	/* The store's keys so far were compared with the old keys, or with none. */
 	if (changed && slotmgr_kvclient(m) != NULL)
 		m->ops->rewatch_store(m->user);
 }
@@ -129,6 +133,7 @@ void slotmgr_engine_changed(struct slotmgr *m)
 		F_STR("then", "states of before are not used, until it says so again"));
 	slotmgr_engine_ready(m, true);
 	slot_entries_clear(m);
+	m->fingerprint.followed = false;
 }
 
 /* ---- the store ---- */
@@ -142,6 +147,8 @@ void slotmgr_store_changed(struct slotmgr *m, bool reset, const struct block_cha
 		slot_entries_clear(m);
 	if (m->fingerprint.known)
 		slot_entries_changed(m, changes, n);
+	else if (n > 0)
+		m->fingerprint.followed = false;
 }
 
 void slotmgr_store_ready(struct slotmgr *m, bool ready)

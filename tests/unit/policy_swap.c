@@ -72,7 +72,7 @@ static void test_room(void **state)
 static void test_an_idle_model_lingers(void **state)
 {
 	(void)state;
-	struct swap_model m[2] = {model_wanted(NOW), model_in(NOW - 100 * S, NOW - 400 * CGN_MSEC, 0)};
+	struct swap_model m[2] = {model_wanted(NOW), model_in(NOW - 4 * S, NOW - 400 * CGN_MSEC, 0)};
 	struct swap_orders o = orders_of(&one, m, 2);
 	orders_check(o, 0, 0, 0);
 	assert_int_equal(o.wake_at, NOW + 100 * CGN_MSEC); /* A quarter of its load time. */
@@ -80,6 +80,14 @@ static void test_an_idle_model_lingers(void **state)
 	assert_int_equal(orders_of(&one, m, 2).wake_at, NOW + 600 * CGN_MSEC);
 	m[1].load_time = 0;
 	orders_check(orders_of(&one, m, 2), 0, 2, 0);
+	m[1].used_at = NOW;
+	orders_check(orders_of(&one, m, 2), 0, 0, 0);
+	m[1].loaded_at = NOW - 10 * S;
+	m[1].held = true; /* The residence is over: the model does not wait for another request. */
+	orders_check(orders_of(&one, m, 2), 0, 2, 0);
+	m[1].held = false;
+	orders_check(orders_of(&one, m, 2), 0, 0, 0);
+	m[1].used_at = NOW - 400 * CGN_MSEC;
 	m[1].loaded_at = NOW - 100 * CGN_MSEC; /* Just loaded: its client comes in a moment. */
 	assert_int_equal(orders_of(&one, m, 2).wake_at, NOW + 150 * CGN_MSEC);
 	const struct swap_rules hasty = {.max_loaded = 1};

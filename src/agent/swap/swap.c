@@ -286,6 +286,7 @@ static struct swap_model model_of(const struct engine *e)
 		.priority = d->priority,
 		.state = state_of(e),
 		.barred = !engine_is_loadable(e),
+		.held = d->held,
 		.waiting = d->waiting + ordered,
 		.running = all > d->waiting ? all - d->waiting : 0,
 		.waits_since = engine_waits_since(e),

@@ -60,6 +60,16 @@ static cgn_nsec starves_at(const struct plan *p, const struct swap_model *m)
 	return m->waits_since + SWAP_STARVES * p->rules->residence;
 }
 
+/* Return the instant from which |m| may leave although it is in use. */
+static cgn_nsec in_use_leaves_at(const struct plan *p, const struct swap_model *m,
+	const struct swap_model *for_whom)
+{
+	cgn_nsec resided = m->loaded_at + p->rules->residence, starved = starves_at(p, for_whom);
+	if (for_whom->priority > m->priority)
+		return p->now;
+	return for_whom->priority == m->priority || starved < resided ? resided : starved;
+}
+
 /* Return the instant from which |m| may leave for |for_whom|; SWAP_NEVER: time alone does not bring it. */
 static cgn_nsec leaves_at(const struct plan *p, const struct swap_model *m, const struct swap_model *for_whom)
 {
@@ -67,15 +77,11 @@ static cgn_nsec leaves_at(const struct plan *p, const struct swap_model *m, cons
 		return is_idle(m) ? p->now : SWAP_NEVER;
 	if (m->state != SWAP_IN)
 		return SWAP_NEVER;
+	/* A held model, whose time is over, does not linger when its last request has ended. */
 	cgn_nsec last = m->used_at > m->loaded_at ? m->used_at : m->loaded_at,
-		 resided = m->loaded_at + p->rules->residence, starved = starves_at(p, for_whom);
-	if (is_idle(m))
-		return last + linger_of(p, m);
-	if (for_whom->priority > m->priority)
-		return p->now;
-	if (for_whom->priority == m->priority)
-		return resided;
-	return starved > resided ? starved : resided;
+		 idle = is_idle(m) ? last + linger_of(p, m) : SWAP_NEVER,
+		 used = in_use_leaves_at(p, m, for_whom);
+	return is_idle(m) && (!m->held || idle < used) ? idle : used;
 }
 
 /* Return true if |a| leaves rather than |b|. */

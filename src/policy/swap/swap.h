@@ -45,6 +45,7 @@ struct swap_model {
 	uint32_t priority;
 	enum swap_state state;
 	bool barred; /* Not to be loaded now. */
+	bool held;   /* The last orders held it. */
 	uint32_t waiting, running;
 	cgn_nsec waits_since; /* When the oldest waiting request came. */
 	cgn_nsec loaded_at;

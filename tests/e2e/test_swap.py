@@ -51,6 +51,7 @@ def test_models_are_loaded_for_requests_and_leave_for_others(machine):
     assert m.states() == {"a": "ready", "b": "loadable", "c": "ready"}
     shown = ctl(m, "model", "ls").stdout
     assert [line.split()[0] for line in shown.splitlines() if "loadable" in line] == ["b"], shown
+    until(lambda: "a (loaded),b (loadable),c (loaded)" in ctl(m, "cluster", "nodes").stdout, lambda: ctl(m, "cluster", "nodes").stdout)
     assert m.metric("cgn_swap_loads_total", outcome="ok") == 3 and len(m.events("swap.unloaded", engine="b")) == 1
 
 
@@ -163,7 +164,7 @@ def test_no_more_wait_than_may(machine):
 
 
 def test_operators_orders_go_before(machine):
-    m = machine({"a": {}, "b": {}}, max_loaded=1, **QUICK)
+    m = machine({"a": {}, "b": {}}, router={"router.admission": {"node_wait": "100ms"}}, max_loaded=1, **QUICK)
     done = ctl(m, "model", "load", "a", "--wait", "--timeout", "20s")
     assert done.returncode == 0 and m.running() == ["a"], done.stdout + done.stderr
     assert m.chat("b").status == 200 and m.running() == ["b"]  # an order to load is obeyed once
@@ -198,3 +199,29 @@ def test_the_agent_drains_with_waiting_requests(machine):
         m.agent.signal(signal.SIGTERM)
         assert got.result().status == 200
     assert m.agent.wait() == 0
+
+
+def test_ollamas_keep_alive_and_ps(machine):
+    m = machine({"a": {}, "b": {"keep_alive": "1h", "memory": "3GiB"}}, max_loaded=2, **QUICK)
+
+    def ps():
+        return {x["name"]: x for x in m.c.ask("GET", "/api/ps").json()["models"]}
+
+    def post(path, **body):
+        return m.c.ask("POST", path, body)
+    assert ps() == {} and {x["name"] for x in m.c.ask("GET", "/api/tags").json()["models"]} == {"a", "b"}
+    got = post("/api/generate", model="a", stream=False)
+    assert got.status == 200 and got.json()["done_reason"] == "load" and m.running() == ["a"], got.body
+    assert post("/api/generate", model="b", prompt="hello", stream=False).status == 200
+    until(lambda: set(ps()) == {"a", "b"}, lambda: ps())
+    assert ps()["a"]["expires_at"].startswith("9999") and not ps()["b"]["expires_at"].startswith("9999") and ps()["b"]["size"] == 3 << 30
+    assert post("/api/chat", model="b", messages=[{"role": "user", "content": "hello"}], stream=False, keep_alive=-1).status == 200
+    until(lambda: ps()["b"]["expires_at"].startswith("9999"), lambda: ps())
+    assert post("/api/chat", model="b", messages=[{"role": "user", "content": "hello"}], stream=False, keep_alive="300ms").status == 200
+    until(lambda: m.running() == ["a"] and set(ps()) == {"a"}, "b is unloaded")
+    got = post("/api/generate", model="a", keep_alive=0)
+    assert got.status == 200 and got.json()["done_reason"] == "unload"
+    until(lambda: m.running() == [] and ps() == {}, "a is unloaded")
+    assert post("/api/chat", model="b", keep_alive=0).json()["done_reason"] == "unload" and m.running() == []  # nothing is loaded for it
+    assert post("/api/embed", model="a", keep_alive="5m").json()["embeddings"] == [] and m.running() == ["a"]
+    assert "keep_alive" in post("/api/chat", model="a", keep_alive="soon").json()["error"]

@@ -411,7 +411,7 @@ static void models_are_described(void **state)
 	hex_put(&b, (struct cgn_str){(const char *)d.b, sizeof d.b});
 	hex[b.n] = '\0';
 	char want[600];
-	ollama_put_card(&j, CGN_STR("m"), 1764000000123, false);
+	ollama_put_card(&j, CGN_STR("m"), 1764000000123, NULL);
 	(void)snprintf(want, sizeof want,
 		"{\"name\":\"m\",\"model\":\"m\",\"modified_at\":\"2025-11-24T16:00:00.123Z\",\"size\":0,\"digest\":\"%s\"," DETAILS
 		"}",
@@ -419,10 +419,18 @@ static void models_are_described(void **state)
 	assert_string_equal(cgn_buf_z(&out), want);
 	out.n = 0;
 	j = json_out_to(&out);
-	ollama_put_card(&j, CGN_STR("m"), 1764000000123, true);
+	ollama_put_card(&j, CGN_STR("m"), 1764000000123, &(struct ollama_running){.bytes = 0});
 	(void)snprintf(want, sizeof want,
 		"{\"name\":\"m\",\"model\":\"m\",\"size\":0,\"digest\":\"%s\"," DETAILS
 		",\"expires_at\":\"9999-12-31T23:59:59.000Z\",\"size_vram\":0}",
+		hex);
+	assert_string_equal(cgn_buf_z(&out), want);
+	out.n = 0;
+	j = json_out_to(&out);
+	ollama_put_card(&j, CGN_STR("m"), 1764000000123, &(struct ollama_running){7, 1764000000123});
+	(void)snprintf(want, sizeof want,
+		"{\"name\":\"m\",\"model\":\"m\",\"size\":7,\"digest\":\"%s\"," DETAILS
+		",\"expires_at\":\"2025-11-24T16:00:00.123Z\",\"size_vram\":0}",
 		hex);
 	assert_string_equal(cgn_buf_z(&out), want);
 	out.n = 0;

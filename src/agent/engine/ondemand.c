@@ -75,6 +75,11 @@ bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep
 	return false;
 }
 
+void engine_keep(struct engine *e, int64_t ms)
+{
+	e->ondemand.kept_ms = ms;
+}
+
 static void waiter_drop(struct engine *e, struct engine_waiter *w)
 {
 	cgn_list_drop(&w->link);

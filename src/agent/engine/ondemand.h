@@ -70,6 +70,8 @@ void engine_ondemand_init(struct engine *e, const struct config *cfg, const stru
 bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms);
 /* Return true if requests go on at once. */
 bool engine_takes_requests(const struct engine *e);
+/* Keep the engine for |ms| after the last request that is there; below 0: until its room is needed. */
+void engine_keep(struct engine *e, int64_t ms);
 /* A request has left engine_requests, waiting or not. */
 void engine_left(struct engine *e, struct engine_waiter *w);
 /* Tell all waiting requests that they go on, or why not. */

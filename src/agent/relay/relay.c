@@ -417,9 +417,24 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 	return CGN_OK;
 }
 
+static bool relay_only_loads(const struct relay *r)
+{
+	return cgn_str_is(r->rq.path, PROTO_LOAD_PATH);
+}
+
+static void relay_answer_loaded(struct relay *r)
+{
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	relay_send_head(r, 200, &json, 1);
+	relay_send_data(r, "{}", 2);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
 static void relay_go_on(struct relay *r)
 {
-	if (!relay_place(r))
+	if (relay_only_loads(r))
+		relay_answer_loaded(r);
+	else if (!relay_place(r))
 		relay_answer_unstorable(r);
 }
 
@@ -442,6 +457,11 @@ static void relay_enter(struct relay *r)
 	struct engine_refusal no;
 	int64_t kept_ms;
 	bool told = proto_keep_alive_ms(r->rq.facts.keep_alive, &kept_ms);
+	if (relay_only_loads(r) && told && kept_ms == 0) {
+		engine_keep(r->engine, kept_ms); /* The engine is unloaded when this request has left. */
+		relay_answer_loaded(r);
+		return;
+	}
 	if (!engine_takes_requests(r->engine) &&
 		!r->all->ops->may_wait(r->all->user, r->engine, why, sizeof why, &no)) {
 		relay_answer_unloaded(r, &no);

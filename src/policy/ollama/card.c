@@ -18,7 +18,8 @@ static void details_put(struct json_out *j)
 	json_close(j, '}');
 }
 
-void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms, bool running)
+void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms,
+	const struct ollama_running *running)
 {
 	char hex[2 * DIGEST_BYTES];
 	struct cgn_buf b = cgn_buf_over(hex, sizeof hex);
@@ -27,13 +28,13 @@ void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms,
 	json_open(j, '{');
 	json_key_str(j, "name", name);
 	json_key_str(j, "model", name);
-	if (!running)
+	if (running == NULL)
 		ollama_put_time(j, "modified_at", since_ms);
-	json_key_u64(j, "size", 0);
+	json_key_u64(j, "size", running != NULL ? running->bytes : 0);
 	json_key_str(j, "digest", cgn_buf_view(&b));
 	details_put(j);
-	if (running) {
-		ollama_put_time(j, "expires_at", FOREVER_MS);
+	if (running != NULL) {
+		ollama_put_time(j, "expires_at", running->expires_ms > 0 ? running->expires_ms : FOREVER_MS);
 		json_key_u64(j, "size_vram", 0);
 	}
 	json_close(j, '}');

@@ -79,8 +79,14 @@ const char *ollama_answer_type(const struct ollama_answer *a);
 /* Append the answer to a request that loads. */
 void ollama_put_loaded(enum ollama_api api, struct cgn_str model, bool unloads, uint64_t wall_ms,
 	struct cgn_buf *out);
-/* Put a row of /api/tags, or with |running| of /api/ps. Engines do not tell sizes and digests of their weights:
- * the size is 0, and the digest is the BLAKE3 hash of the name. |since_ms|: Unix time. */
-void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms, bool running);
+/* How a model is in memory. */
+struct ollama_running {
+	uint64_t bytes;      /* 0: not known. */
+	uint64_t expires_ms; /* Unix time; 0: it stays. */
+};
+/* Put a row of /api/tags, or with |running| of /api/ps. Engines do not tell digests of their weights: the digest is the
+ * BLAKE3 hash of the name, and the size is that of the memory, if it is known. |since_ms|: Unix time. */
+void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms,
+	const struct ollama_running *running);
 /* Append the answer of /api/show. */
 void ollama_put_show(struct cgn_str name, uint64_t since_ms, struct cgn_buf *out);

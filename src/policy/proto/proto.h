@@ -75,6 +75,8 @@ static inline bool proto_keep_alive_ms(uint64_t keep_alive, int64_t *out_ms)
 	*out_ms = keep_alive < 2 || keep_alive > INT64_MAX ? -1 : (int64_t)(keep_alive - 2);
 	return keep_alive != 0;
 }
+/* Path of a request that only loads an engine on demand, or with keep_alive 0 unloads it. The agent answers it, with 200. */
+#define PROTO_LOAD_PATH "/cognitora/load"
 /* Field of an answer of 503 that says why an agent refuses a request that its engine never got: "load". */
 #define PROTO_REFUSED "x-cgn-refused"
 

@@ -77,6 +77,17 @@ static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 		"model '%.*s' not found", (int)(asked.n < 200 ? asked.n : 200), asked.p);
 }
 
+/* Return true if an agent loads the model when requests ask for it. */
+static bool is_on_demand(const struct gw_req *r, struct cgn_str name)
+{
+	const struct gw_model *row = gw_rules_model(r->w->rules, name);
+	const struct view_model *m = view_model_find(r->w->view, row != NULL ? row->name : name);
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (m->swap[i] != NULL)
+			return true;
+	return false;
+}
+
 /* Answer a request that asks only to load a model: there is nothing to do. */
 static enum gw_step loaded_reply(struct gw_req *r, enum ollama_api api, struct cgn_str asked, bool unloads)
 {
@@ -100,6 +111,22 @@ struct gw_ollama_reading {
 	struct cgn_err err;
 	enum cgn_code code;
 };
+
+/* Make the request one that an agent answers when it has loaded the model. */
+static void load_write(struct gw_req *r, struct gw_ollama_reading *z)
+{
+	struct json_out j = json_out_to(&z->own);
+	json_open(&j, '{');
+	json_key_str(&j, "model", z->known);
+	json_close(&j, '}');
+	z->rq.path = PROTO_LOAD_PATH;
+	z->rq.stream = false;
+	r->answer.ollama_loads = true;
+	r->answer.ollama_unloads = z->rq.unloads;
+	r->answer.ollama_asked = z->asked;
+	if (z->own.bad)
+		(void)gw_refuse_no_memory(r, "memory");
+}
 
 bool gw_ollama_begin(struct gw_req *r)
 {
@@ -145,11 +172,15 @@ bool gw_ollama_take(struct gw_req *r)
 		(void)gw_refuse_no_memory(r, "memory");
 	else if (z->code != CGN_FINE)
 		(void)body_refuse(r, "", z->err.msg);
+	else if (z->rq.loads && is_on_demand(r, z->known))
+		load_write(r, z);
 	else if (z->rq.loads)
 		(void)(is_known(r, z->known) ? loaded_reply(r, api, z->asked, z->rq.unloads)
 					     : model_unknown(r, z->asked));
 	if (r->state != GW_ROUTE)
 		return false;
+	if (z->rq.keeps)
+		r->prompt.keep_alive = proto_keep_alive(z->rq.keep_alive_ms);
 	r->answer.ollama = ollama_answer_new(api, z->rq.stream, z->asked);
 	if (r->answer.ollama == NULL || !type_set(r)) {
 		(void)gw_refuse_no_memory(r, "memory");
@@ -214,9 +245,24 @@ static void whole_send(struct gw_req *r)
 	gw_relay_close(r);
 }
 
+/* The agent has loaded the model. */
+static void loaded_send(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	ollama_put_loaded(ollama_api_of(r->client.path), r->answer.ollama_asked, r->answer.ollama_unloads,
+		cgn_clock_wall_ms(), &b);
+	head_send(r, 200, (int64_t)b.n);
+	body_send(r, &b);
+	gw_relay_close(r);
+}
+
 void gw_ollama_end(struct gw_req *r)
 {
 	const struct ollama_time now = time_now(r);
+	if (r->answer.ollama_loads && r->attempt.status == 200) {
+		loaded_send(r);
+		return;
+	}
 	ollama_answer_end(r->answer.ollama, &now, &r->answer.whole);
 	whole_send(r);
 }
@@ -230,22 +276,46 @@ void gw_ollama_cut(struct gw_req *r, const char *why)
 /* ---- lists ---- */
 
 struct list {
+	const struct gw_req *r;
 	struct json_out j;
 	uint64_t since_ms;
 	bool running;
 };
 
+/* Find how the model is loaded: the place where it stays longest. False: it is loaded nowhere. */
+static bool running_find(const struct gw_req *r, struct cgn_str name, struct ollama_running *out)
+{
+	const struct view_model *m = view_model_find(r->w->view, name);
+	bool found = false;
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
+		const struct view_swap *s = m->swap[i];
+		struct ollama_running one = {0};
+		if (s != NULL && !s->loaded)
+			continue;
+		if (s != NULL)
+			one = (struct ollama_running){s->memory_bytes, s->expires_unix_ms};
+		if (!found || one.expires_ms == 0 ||
+			(out->expires_ms > 0 && one.expires_ms > out->expires_ms))
+			*out = one;
+		found = true;
+	}
+	return found;
+}
+
 static void card_put(void *arg, struct cgn_str name, bool is_alias)
 {
 	struct list *l = arg;
-	if (!l->running || !is_alias)
-		ollama_put_card(&l->j, name, l->since_ms, l->running);
+	struct ollama_running running;
+	if (!l->running)
+		ollama_put_card(&l->j, name, l->since_ms, NULL);
+	else if (!is_alias && running_find(l->r, name, &running))
+		ollama_put_card(&l->j, name, l->since_ms, &running);
 }
 
 static enum gw_step list_reply(struct gw_req *r, bool running)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	struct list l = {json_out_to(&b), r->w->shared->started_unix * 1000, running};
+	struct list l = {r, json_out_to(&b), r->w->shared->started_unix * 1000, running};
 	json_open(&l.j, '{');
 	json_key_open(&l.j, "models", '[');
 	gw_reply_names(r, card_put, &l);

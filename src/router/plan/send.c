@@ -131,6 +131,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 				.router = r->w->shared->instance,
 				.new_tokens = cfg->ticket.new_tokens,
 				.leg = wire_role(leg->role),
+				.keep_alive = r->prompt.keep_alive,
 			},
 		.body = cgn_buf_view(&r->body.bytes),
 	};

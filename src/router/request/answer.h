@@ -44,7 +44,10 @@ struct gw_answer {
 	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */
 	struct toolcall *tools;       /* reads the tools that the answer calls; NULL: not needed */
 	struct cgn_buf whole;         /* translated part of an answer that is sent as a whole */
-	bool ollama_head;             /* the head of the translated answer was sent */
+	bool ollama_loads;            /* the request only loads the model, or unloads it */
+	bool ollama_unloads;
+	struct cgn_str ollama_asked; /* the model, as the client calls it; for a request that loads */
+	bool ollama_head;            /* the head of the translated answer was sent */
 	/* reason why the answer can't be resumed though that was asked for; NULL: it can */
 	const char *unresumable;
 	struct gw_refusal refusal;   /* the error that is to be sent, if |refused| */

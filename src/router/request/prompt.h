@@ -30,9 +30,11 @@ struct gw_prompt {
 	bool several;         /* several prompts, or several answers to one: the engine's counts are sums */
 	uint32_t block_bytes; /* bytes in a block, for a chain of bytes */
 	struct prefix_chain chain;
-	const char *unit;                 /* unit of blocks, gw_tokens_text; NULL: there are no blocks */
-	uint32_t block_tokens;            /* tokens in a block; 0: blocks are of bytes */
-	uint64_t tokens;                  /* tokens counted, of at most ROUTE_MAX_BLOCKS blocks; 0: unknown */
-	uint32_t answer_limit;            /* tokens that the answer may have; 0: the body names no limit */
+	const char *unit;      /* unit of blocks, gw_tokens_text; NULL: there are no blocks */
+	uint32_t block_tokens; /* tokens in a block; 0: blocks are of bytes */
+	uint64_t tokens;       /* tokens counted, of at most ROUTE_MAX_BLOCKS blocks; 0: unknown */
+	uint32_t answer_limit; /* tokens that the answer may have; 0: the body names no limit */
+	uint64_t
+		keep_alive; /* how long the engine is kept, by Ollama's API (proto_keep_alive); 0: not said */
 	struct gw_tokenizing *tokenizing; /* state while tokens are made */
 };

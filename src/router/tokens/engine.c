@@ -130,7 +130,10 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 		.path = cgn_str_of(a->steps[a->step].path),
 		.headers = headers,
 		.n_headers = CGN_COUNT(headers) - (trace == NULL),
-		.facts = {.model = name_at(r, node), .attempt = 1, .router = r->w->shared->instance},
+		.facts = {.model = name_at(r, node),
+			.attempt = 1,
+			.router = r->w->shared->instance,
+			.keep_alive = r->prompt.keep_alive},
 		.body = cgn_buf_view(&a->body),
 	};
 	a->status = 0;

@@ -34,9 +34,13 @@ static const char *role_text(Cognitora__V1__Role role)
 
 void ctl_status_models(const Cognitora__V1__Node *node, struct cgn_buf *out)
 {
-	for (size_t i = 0; i < node->n_engines; i++)
-		for (size_t k = 0; k < node->engines[i]->n_models; k++)
-			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", node->engines[i]->models[k]);
+	for (size_t i = 0; i < node->n_engines; i++) {
+		const Cognitora__V1__Engine *e = node->engines[i];
+		for (size_t k = 0; k < e->n_models; k++)
+			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", e->models[k]);
+		if (e->swap != NULL)
+			cgn_buf_fmt(out, " (%s)", e->swap->loaded ? "loaded" : e->swap->state);
+	}
 }
 
 /* List how the node's engines hand prompts over: kind and terms. */

@@ -38,7 +38,7 @@ function nodeCells(n) {
 	return [el("td", null, el("strong", null, n.id), el("div", { class: "soft small" }, n.address, n.router && `, by router ${n.router}`)),
 		el("td", { class: "wrap" }, el("span", { class: cls }, text), why && el("div", { class: "small soft" }, why)),
 		cell(n.role, "wide"),
-		el("td", { class: "wide wrap" }, (n.engines ?? []).map((e) => el("div", { class: "small" }, `${e.kind} ${e.name}: ${(e.models ?? []).join(", ")}`))),
+		el("td", { class: "wide wrap" }, (n.engines ?? []).map((e) => el("div", { class: "small" }, `${e.kind} ${e.name}: ${(e.models ?? []).join(", ")}${e.swap ? ` (${e.swap.state})` : ""}`))),
 		cell(count(total(n)), "num", `${n.router_inflight} from this router`), cell(count(l.waiting ?? 0), "num"),
 		el("td", null, meter(l.kv_usage ?? 0, percent(l.kv_usage ?? 0, 1) + " of the KV cache is in use"), " ", percent(l.kv_usage ?? 0, 1)),
 		cell([n.cache.gpu, n.cache.ram, n.cache.ssd].map(count).join(" · "), "num wide", `${n.cache.source}, ${n.cache.state}`),

@@ -115,11 +115,22 @@ for toml in ${stores[@]+"${stores[@]}"}; do
 		sleep 0.05
 	done
 done
+slot_dirs() { # NAME TOML: export a folder for the slots of each engine; the variables' names are in |slots|
+	local i n
+	n=$(grep -c '^\[\[engines\]\]' "$2" || true) slots=()
+	[ "$n" -gt 0 ] || { slots=(COGNITORA__ENGINE__SLOT_DIR); export COGNITORA__ENGINE__SLOT_DIR=$RUN/$1.slots; return; }
+	for ((i = 0; i < n; i++)); do
+		slots+=("COGNITORA__ENGINES__${i}__SLOT_DIR")
+		export "COGNITORA__ENGINES__${i}__SLOT_DIR=$RUN/$1.slots-$i"
+	done
+}
 for toml in "${agents[@]}"; do
 	name=$(basename "$toml" .toml) store=''
 	for known in kvcached "kv-${name#agent-}"; do [ ! -f "$dir/$known.toml" ] || store=$known; done
 	if [ -n "$store" ]; then
-		COGNITORA__AGENT__KV_UDS=$RUN/$store.sock COGNITORA__ENGINE__SLOT_DIR=$RUN/$name.slots start "$name" cgn-agent "$toml"
+		slot_dirs "$name" "$toml"
+		COGNITORA__AGENT__KV_UDS=$RUN/$store.sock start "$name" cgn-agent "$toml"
+		unset "${slots[@]}"
 	else
 		COGNITORA__AGENT__KV_UDS='' start "$name" cgn-agent "$toml"
 	fi
@@ -141,9 +152,10 @@ look_at_engines() {
 				grep -F '"event":"engine.' "$RUN/$name.log" | tail -n 3 >&2 || true
 				give_up "$name: engine $(field name <<<"$one"): $(sed -n 's/.*"trouble":"\(\([^"\\]\|\\.\)*\)".*/\1/p' <<<"$one"); its log was kept: $RUN/$name.log"
 			}
+			case $one in *'"on_demand":{'*) continue ;; esac # loaded by the first request
 			[ "$(field ready <<<"$one")" = true ] || waits=${waits:-"$name: engine $(field name <<<"$one") is $(field state <<<"$one")"}
 		done <<<"$engines"
-		grep -q '"ready":false' <<<"$engines" || ready=$((ready + 1))
+		grep -v '"on_demand":{' <<<"$engines" | grep -q '"ready":false' || ready=$((ready + 1))
 	done
 }
 declare -A admins

@@ -51,3 +51,28 @@ def test_prefill_and_decode_on_different_nodes(disagg):
     down = r.down()
     assert down.returncode == 0 and down.stdout.count("stopped ") == 5, down.stdout + down.stderr
     assert r.processes() == []
+
+
+def test_two_models_of_which_one_fits(binary, tmp_path):
+    r = Recipe(tmp_path, "tiny/llama-cpp/swap", ("router", "agent", "kvcached", "ctl"))
+    try:
+        up = r.up()
+        assert up.returncode == 0 and "tiny tiny-2 answers" in up.stdout, up.stdout + up.stderr
+
+        def loaded():
+            return [e["name"] for e in ask(r.port[7081], "GET", "/engines").json()["engines"] if e["pid"]]
+
+        def asked(model, prompt):
+            got = ask(r.port[8080], "POST", "/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 8})
+            assert got.status == 200, got.body
+            return got.json()["usage"]
+        text = "the tide comes in and the tide goes out, says the gull; " * 20
+        asked("tiny", text)
+        assert loaded() == ["first"]
+        asked("tiny-2", "Hello")
+        assert loaded() == ["second"]
+        usage = asked("tiny", text + "and the moon?")
+        assert usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * usage["prompt_tokens"] > 900 and loaded() == ["first"]
+        assert r.down().returncode == 0
+    finally:
+        r.close()

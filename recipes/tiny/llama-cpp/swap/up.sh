@@ -1,0 +1,3 @@
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/../../../_lib/recipe.sh"
+recipe_up "$HERE" "$@"

@@ -291,8 +291,9 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(gw_quotes_open(r->shared.telemetry, &r->shared.quotes, err));
 	CGN_TRY(budgets_open(r, err));
-	if (r->cfg->router.sessions > 0)
-		CGN_TRY(gw_sessions_open(r->cfg->router.sessions, &r->shared.sessions, err));
+	const struct gw_sessions_cfg sessions = {r->cfg->router.sessions, r->loop, router_pause_tell, r};
+	if (sessions.max > 0)
+		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));

@@ -30,6 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = json.dumps(body)
         body = body.encode() if isinstance(body, str) else body
         self.send_response(status)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -113,7 +114,8 @@ class Engine:
             text = answer_to(prompt)
             self.slots[slot] = prompt + text[:ANSWER_TOKENS - 1]
             self.computed += len(prompt) - cached
-        return {"choices": [{"index": 0, "text": text, "finish_reason": "length"}], "object": "text_completion", "model": "tiny",
+        call = {"message": {"tool_calls": [{"function": {"name": body["tools"][0]["function"]["name"]}}]}} if "tools" in body else {}
+        return {"choices": [{"index": 0, "text": text, "finish_reason": "length", **call}], "object": "text_completion", "model": "tiny",
                 "usage": {"prompt_tokens": len(prompt), "completion_tokens": ANSWER_TOKENS, "total_tokens": len(prompt) + ANSWER_TOKENS,
                           "prompt_tokens_details": {"cached_tokens": cached}},
                 "timings": {"cache_n": cached, "prompt_n": len(prompt) - cached, "prompt_ms": (len(prompt) - cached) * 1.0,

@@ -43,9 +43,9 @@ class World:
     def metric(self, name, **labels):
         return self.c.metric(name, ask(self.admin, "GET", "/metrics").body.decode(), **labels)
 
-    def asked(self, prompt, **more):
+    def asked(self, prompt, headers=None, **more):
         """Send a prompt and check that the answer is the engine's answer to that prompt."""
-        got = self.c.ask("POST", TEXT, {"model": "tiny", "prompt": prompt, "max_tokens": 4, **more})
+        got = self.c.ask("POST", TEXT, {"model": "tiny", "prompt": prompt, "max_tokens": 4, **more}, headers)
         assert got.status == 200, got.body
         assert got.json()["choices"][0]["text"] == answer_to(prompt)
         return got.json()["usage"]["prompt_tokens_details"]["cached_tokens"]

@@ -4,6 +4,7 @@ what /engines and /metrics say of it."""
 import concurrent.futures
 import http.client
 import json
+import time
 
 import pytest
 
@@ -174,3 +175,59 @@ def test_more_states_than_are_read_at_a_time(worlds):
         until(lambda n=i: w.kept()["saves"] > n, lambda: w.kept())
     saved(w, 24)
     assert w.asked(prompt_of(100)[:LENGTH // 4]) == LENGTH // 4 - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()
+
+
+AGENT, BASH = {"X-Cgn-Session": "agent"}, [{"type": "function", "function": {"name": "bash"}}]
+
+
+def learn(w, talk, pause_s):
+    """Let a session call a tool that takes |pause_s|, until a forecast can be made."""
+    for _ in range(5):
+        w.asked(talk, AGENT, tools=BASH)
+        time.sleep(pause_s)
+
+
+def pauses(w, outcome):
+    return w.metric("cgn_slot_pauses_total", engine="llama_cpp", outcome=outcome) or 0
+
+
+def test_a_conversation_that_waits_for_a_tool_keeps_its_slot(worlds):
+    """The slot that was used longest ago would be the agent's, and the other one is as good for those that come by."""
+    w = worlds(slots=2)
+    talk = prompt_of("agent")
+    learn(w, talk, 0.1)
+    w.asked(talk, AGENT, tools=BASH)
+    for i in range(3):
+        w.asked(prompt_of(i))
+        w.idle()
+    until(lambda: pauses(w, "held") >= 2, lambda: w.kept())  # the first after the forecast, and the last
+    w.asked(talk, AGENT, tools=BASH)
+    assert w.kept()["restores"] == 0
+
+
+def test_a_state_is_restored_before_the_tool_has_run(worlds):
+    """Others take all slots meanwhile. The next request finds its state in a slot and waits for no restore."""
+    w = worlds(slots=2)
+    talk, others = prompt_of("agent"), iter(range(1000))
+    learn(w, talk, 0.4)
+
+    def all_taken():
+        w.engine.may_answer.clear()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            crowd = [pool.submit(w.asked, prompt_of(next(others))) for _ in range(2)]
+            until(lambda: all(s["use"] == "busy" for s in w.kept()["slots"]), lambda: w.kept())
+            w.engine.may_answer.set()
+        assert all(c.result() == 0 for c in crowd)
+
+    def restored_ahead():
+        w.asked(talk, AGENT, tools=BASH)
+        w.idle()
+        all_taken()
+        time.sleep(0.4)
+        return pauses(w, "restored")
+
+    until(restored_ahead, lambda: f"a state is restored before it is asked for: {w.kept()}")
+    w.idle()
+    before, held = w.kept()["restores"], w.kept()["prompts"]["held"]
+    assert w.asked(talk, AGENT, tools=BASH) >= len(talk) - 1  # the prompt's last token is always computed
+    assert w.kept()["restores"] == before and w.kept()["prompts"]["held"] == held + 1

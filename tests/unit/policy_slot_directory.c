@@ -140,6 +140,8 @@ static void a_beginning_is_within(void **state)
 	assert_true(slot_directory_find_prefix(s, &cl, &f) && slot_entry_id(&f.entry) == 4 && f.common == 4);
 	assert_false(slot_directory_find_prefix(s, &ca, &f));
 	assert_false(slot_directory_find_prefix(s, &cb, &f));
+	assert_true(slot_directory_get(s, 4, &f) && f.entry.n == 4 && f.tier == BLOCK_RAM);
+	assert_false(slot_directory_get(s, 6, &f)); /* Not in the store. */
 	slot_directory_free(&s);
 }
 

@@ -50,14 +50,14 @@ static void a_conversation_goes_on_where_it_lies(void **state)
 	(void)state;
 	struct held h;
 	struct slots *s = make_slots(2, &h);
-	struct slots_pick p = slots_choose(s, a, 6);
+	struct slots_pick p = slots_choose(s, a, 6, 1);
 	assert_int_equal(p.common, 0);
 	assert_false(p.takes);
 	run_answer(s, p.slot, a, 6);
-	struct slots_pick q = slots_choose(s, b, 6);
+	struct slots_pick q = slots_choose(s, b, 6, 1);
 	assert_int_not_equal(q.slot, p.slot); /* The empty slot */
 	run_answer(s, q.slot, b, 6);
-	struct slots_pick again = slots_choose(s, a, 8);
+	struct slots_pick again = slots_choose(s, a, 8, 1);
 	assert_int_equal(again.slot, p.slot);
 	assert_int_equal(again.common, 6);
 	assert_false(again.takes);
@@ -74,11 +74,11 @@ static void the_busy_are_not_taken(void **state)
 	struct held h;
 	struct slots *s = make_slots(2, &h);
 	slots_begin(s, 0, 0);
-	assert_int_equal(slots_choose(s, a, 8).slot, 1);
+	assert_int_equal(slots_choose(s, a, 8, 1).slot, 1);
 	slots_move(s, 1);
-	assert_true(slots_choose(s, a, 8).slot == SLOTS_NONE);
+	assert_true(slots_choose(s, a, 8, 1).slot == SLOTS_NONE);
 	slots_moved(s, 1);
-	assert_int_equal(slots_choose(s, a, 8).slot, 1);
+	assert_int_equal(slots_choose(s, a, 8, 1).slot, 1);
 	slots_free(&s);
 }
 
@@ -93,15 +93,38 @@ static void a_common_beginning_does_not_cost_a_young_conversation(void **state)
 	run_answer(s, 0, older, 4);
 	run_answer(s, 1, old, 4);
 	run_answer(s, 2, a, 8);
-	struct slots_pick p = slots_choose(s, c, 6);
+	struct slots_pick p = slots_choose(s, c, 6, 1);
 	assert_int_equal(p.slot, 0);
 	assert_true(p.takes);
 	/* Most of the conversation is common, so its slot is chosen. */
 	const uint64_t most[] = {1, 2, 3, 4, 5, 6, 99};
-	p = slots_choose(s, most, 7);
+	p = slots_choose(s, most, 7, 1);
 	assert_int_equal(p.slot, 2);
 	assert_int_equal(p.common, 6);
 	assert_true(p.takes);
+	slots_free(&s);
+}
+
+static void a_conversation_that_is_expected_back_is_lost_last(void **state)
+{
+	(void)state;
+	struct held h;
+	struct slots *s = make_slots(3, &h);
+	const uint64_t other[] = {50, 51, 52};
+	run_answer(s, 0, b, 6);
+	run_answer(s, 1, a, 6);
+	run_answer(s, 2, c, 6);
+	assert_int_equal(slots_choose(s, other, 3, 100).slot, 0); /* Used longest ago. */
+	slots_keep(s, 0, 200);
+	assert_true(slots_at(s, 0).kept_until == 200);
+	assert_int_equal(slots_choose(s, other, 3, 100).slot, 1);
+	assert_int_equal(slots_choose(s, other, 3, 200).slot, 0); /* The time is over. */
+	slots_keep(s, 0, 1000);
+	run_answer(s, 0, b, 6); /* A use ends the keeping. */
+	assert_true(slots_at(s, 0).kept_until == 0);
+	slots_keep(s, 1, 1000);
+	slots_forget(s, 1);
+	assert_true(slots_at(s, 1).kept_until == 0);
 	slots_free(&s);
 }
 
@@ -119,7 +142,7 @@ static void what_the_store_has_is_lost_first(void **state)
 	slots_stored(s, 1, slots_at(s, 1).used_at, 101);
 	assert_int_equal(slots_at(s, 1).saved, 101);
 	const uint64_t other[] = {50, 51, 52};
-	assert_int_equal(slots_choose(s, other, 3).slot, 1); /* A quarter of 6 is less than half of 6 */
+	assert_int_equal(slots_choose(s, other, 3, 1).slot, 1); /* A quarter of 6 is less than half of 6 */
 	slots_free(&s);
 }
 
@@ -178,7 +201,7 @@ static void the_sum_is_kept(void **state)
 		size_t n = rng >> 16 & 7;
 		for (size_t k = 0; k < n; k++)
 			chain[k] = k + 12 * (rng >> 24 & 3);
-		struct slots_pick p = slots_choose(s, chain, n);
+		struct slots_pick p = slots_choose(s, chain, n, 1);
 		if (p.slot == SLOTS_NONE || (rng >> 20 & 7) == 0)
 			slots_forget_all(s);
 		else if ((rng >> 20 & 7) == 1)
@@ -260,6 +283,7 @@ int main(void)
 		cmocka_unit_test(a_conversation_goes_on_where_it_lies),
 		cmocka_unit_test(the_busy_are_not_taken),
 		cmocka_unit_test(a_common_beginning_does_not_cost_a_young_conversation),
+		cmocka_unit_test(a_conversation_that_is_expected_back_is_lost_last),
 		cmocka_unit_test(what_the_store_has_is_lost_first),
 		cmocka_unit_test(what_is_computed_again_is_lost_at_once),
 		cmocka_unit_test(a_state_comes_back),

@@ -382,7 +382,16 @@ static void on_wanted_told(void *user, const Cognitora__V1__WantedModels *doc)
 	wanted_told(&a->wanted, doc);
 }
 
+static void on_pause_told(void *user, const Cognitora__V1__Pause *pause)
+{
+	struct agent *a = user;
+	for (size_t i = 0; i < a->n_engines; i++)
+		slotmgr_pause(a->engines[i].slots, pause->last, pause->p50_ms * CGN_MSEC,
+			pause->p90_ms * CGN_MSEC);
+}
+
 static const struct watch_ops watch_ops = {.wanted_told = on_wanted_told,
+	.pause_told = on_pause_told,
 	.direct_changed = on_direct_changed,
 	.energy = on_energy_asked,
 	.load = on_watch_load,

@@ -354,9 +354,11 @@ static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, s
 		&rq, &err);
 	if (cgn_ok(rc) && rq->wanted != NULL)
 		w->all->ops->wanted_told(w->all->user, rq->wanted);
+	for (size_t i = 0; cgn_ok(rc) && w->begun && i < rq->n_pauses; i++)
+		w->all->ops->pause_told(w->all->user, rq->pauses[i]);
 	if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && rq->direct != NULL)
 		watcher_told(w, rq->direct);
-	else if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && rq->wanted != NULL)
+	else if (cgn_ok(rc) && w->begun && rq->n_repair == 0 && (rq->wanted != NULL || rq->n_pauses > 0))
 		return;
 	else if (cgn_ok(rc) && w->begun)
 		rc = watcher_repair(w, rq, &err);

@@ -27,6 +27,8 @@ struct watch_ops {
 	void (*direct_changed)(void *user, bool heard);
 	/* A router told which models operators want. */
 	void (*wanted_told)(void *user, const Cognitora__V1__WantedModels *doc);
+	/* A router told that a conversation waits for a tool. */
+	void (*pause_told)(void *user, const Cognitora__V1__Pause *pause);
 };
 struct watch {
 	struct cgn_loop *loop;

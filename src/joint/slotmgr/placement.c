@@ -236,7 +236,7 @@ static void on_slot_saved(void *user)
 static bool placement_take_slot(struct slot_placement *p)
 {
 	struct slotmgr *m = placement_manager(p);
-	struct slots_pick pick = slots_choose(m->slots, p->chain, p->n);
+	struct slots_pick pick = slots_choose(m->slots, p->chain, p->n, cgn_clock_now());
 	if (pick.slot == SLOTS_NONE)
 		return false;
 	struct slot_view v = slots_at(m->slots, pick.slot);

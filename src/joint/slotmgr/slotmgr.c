@@ -27,6 +27,7 @@ static void slotmgr_stop(struct slotmgr *m)
 	m->slots = NULL;
 	m->epoch++;
 	cgn_timer_cancel(&m->idle_timer);
+	slotmgr_pauses_forget(m);
 	for (struct cgn_link *l; (l = cgn_list_first(&m->saves)) != NULL;)
 		slot_save_stop(l);
 	for (struct cgn_link *l; (l = cgn_list_first(&m->restores)) != NULL;)
@@ -269,6 +270,7 @@ CGN_RC slotmgr_open(const struct slotmgr_cfg *cfg, struct slotmgr **out, struct 
 	for (size_t i = 0; i < CGN_COUNT(lists); i++)
 		cgn_list_init(lists[i]);
 	cgn_timer_init(&m->idle_timer, m->loop, slotmgr_on_idle);
+	cgn_timer_init(&m->pause_timer, m->loop, slotmgr_on_pause);
 	slotmgr_get_metrics(m);
 	CGN_TRY(copy_launch_options(m, ce, err));
 	CGN_TRY(open_folder(m, ce, err));

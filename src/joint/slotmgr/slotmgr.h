@@ -104,6 +104,10 @@ bool slotmgr_is_settled(const struct slotmgr *m);
 void slotmgr_flush_begin(struct slotmgr *m);
 bool slotmgr_flush_step(struct slotmgr *m);
 
+/* The conversation whose last prompt ended with the block |last| waits for a tool: its slot is kept for it, or its state
+ * is restored shortly before it is expected back. Nothing happens if the engine does not have it. */
+void slotmgr_pause(struct slotmgr *m, uint64_t last, cgn_nsec p50, cgn_nsec p90);
+
 /* ---- a request ---- */
 struct slot_save;
 struct slot_restore;

@@ -52,6 +52,18 @@ struct slot_stats {
 	struct metric_cell *saved_bytes, *restored_tokens_cell, *restore_seconds, *spared_seconds, *states;
 };
 
+/* ---- pause.c: conversations that wait for a tool ---- */
+#define SLOTMGR_PAUSES 64
+struct slot_pause {
+	struct slotmgr *mgr;
+	uint64_t last; /* Digest of the prompt's last block; 0: the record is free */
+	cgn_nsec restore_at, until;
+	bool restoring;
+	uint32_t slot; /* The slot that the state is restored into */
+};
+void slotmgr_on_pause(struct cgn_timer *t);
+void slotmgr_pauses_forget(struct slotmgr *m);
+
 struct slotmgr {
 	uint32_t tag;
 	struct cgn_loop *loop;
@@ -75,6 +87,8 @@ struct slotmgr {
 	struct cgn_link saves, restores;
 	size_t n_saves;
 	struct cgn_timer idle_timer;
+	struct slot_pause pauses[SLOTMGR_PAUSES];
+	struct cgn_timer pause_timer;
 	uint64_t flush_failures; /* stats.save_failures when the flush began */
 	char trouble[200];       /* Last failure, for people; empty: none */
 

@@ -349,6 +349,18 @@ struct slot_directory_find slot_directory_find(const struct slot_directory *s, c
 	return f;
 }
 
+bool slot_directory_get(const struct slot_directory *s, uint64_t id, struct slot_directory_find *out)
+{
+	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
+	const struct state *t = *state_place(s, id);
+	if (t == NULL || t->entry.chain == NULL || t->tier == NO_TIER)
+		return false;
+	*out = (struct slot_directory_find){.entry = t->entry,
+		.tier = t->tier,
+		.common = (uint32_t)t->entry.n};
+	return true;
+}
+
 bool slot_directory_find_prefix(const struct slot_directory *s, const struct slot_entry *c,
 	struct slot_directory_find *out)
 {

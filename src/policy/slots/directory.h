@@ -40,6 +40,8 @@ struct slot_directory_find {
 /* Find the state that shares the most blocks with the chain; of several, one in RAM, then the smallest. */
 struct slot_directory_find slot_directory_find(const struct slot_directory *s, const uint64_t *chain,
 	size_t n);
+/* Find the state whose chain ends with the block |id|. False: there is none, or a part of it is missing. */
+bool slot_directory_get(const struct slot_directory *s, uint64_t id, struct slot_directory_find *out);
 /* Find a state whose whole chain is a proper prefix of |c|'s chain, so that the state is of no use beside
  * |c|. False: there is none. */
 bool slot_directory_find_prefix(const struct slot_directory *s, const struct slot_entry *c,

@@ -12,6 +12,7 @@ struct slot {
 	size_t n, cap;
 	uint32_t prompt, tokens, saved;
 	uint64_t used_at;
+	cgn_nsec kept_until;
 };
 
 struct slots {
@@ -82,7 +83,8 @@ struct slot_view slots_at(const struct slots *s, uint32_t slot)
 		.tokens = t->tokens,
 		.prompt = t->prompt,
 		.saved = t->saved,
-		.used_at = t->used_at};
+		.used_at = t->used_at,
+		.kept_until = t->kept_until};
 }
 
 /* ---- choosing ---- */
@@ -101,7 +103,7 @@ static double slot_recency(const struct slots *s, const struct slot *t)
 	return (double)older / (double)s->n;
 }
 
-struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n)
+struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n, cgn_nsec now)
 {
 	struct slots_pick best = {.slot = SLOTS_NONE};
 	double least = 0;
@@ -112,7 +114,8 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 			continue;
 		size_t common = slot_common(t, chain, n), lost = t->n - common;
 		/* A prompt shorter than a block, or content that is not known, counts as half a block. */
-		double weight = slot_recency(s, t) * (slot_is_saved(t) ? 0.25 : 1);
+		double recency = t->kept_until > now ? 1 : slot_recency(s, t);
+		double weight = recency * (slot_is_saved(t) ? 0.25 : 1);
 		double cost = (double)(n - common) + ((double)lost + (t->used_at > 0 ? 0.5 : 0)) * weight;
 		if (best.slot != SLOTS_NONE && cost >= least)
 			continue;
@@ -122,6 +125,11 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 			.takes = lost > 0};
 	}
 	return best;
+}
+
+void slots_keep(struct slots *s, uint32_t slot, cgn_nsec until)
+{
+	slot_at(s, slot)->kept_until = until;
 }
 
 /* ---- changes of a slot ---- */
@@ -167,6 +175,7 @@ void slots_begin(struct slots *s, uint32_t slot, size_t common)
 	struct slot *t = slot_at(s, slot);
 	CGN_MUST(t->use == SLOT_IDLE && common <= t->n);
 	t->use = SLOT_BUSY;
+	t->kept_until = 0;
 	t->used_at = ++s->uses;
 	slot_cut(s, t, common);
 }
@@ -234,6 +243,7 @@ void slots_forget(struct slots *s, uint32_t slot)
 	struct slot *t = slot_at(s, slot);
 	slot_cut(s, t, 0);
 	t->prompt = t->tokens = t->saved = 0;
+	t->kept_until = 0;
 }
 
 void slots_forget_all(struct slots *s)

@@ -24,10 +24,11 @@ struct slot_view {
 	enum slot_use use;
 	const uint64_t *chain; /* Blocks that the slot certainly holds */
 	size_t n;
-	uint32_t tokens;  /* Tokens in the slot, prompt and answer; 0: not known */
-	uint32_t prompt;  /* Tokens of the prompt to which |chain| belongs; 0: not known */
-	uint32_t saved;   /* Tokens that the store has too */
-	uint64_t used_at; /* Number of the slot's last use: higher is later; 0: never used */
+	uint32_t tokens;     /* Tokens in the slot, prompt and answer; 0: not known */
+	uint32_t prompt;     /* Tokens of the prompt to which |chain| belongs; 0: not known */
+	uint32_t saved;      /* Tokens that the store has too */
+	uint64_t used_at;    /* Number of the slot's last use: higher is later; 0: never used */
+	cgn_nsec kept_until; /* Until then the conversation is expected back; 0: it is not */
 };
 
 struct slots;
@@ -46,8 +47,10 @@ struct slots_pick {
 };
 /* Choose the idle slot with the lowest cost: the blocks to compute there plus the other blocks lost there. A
  * lost block weighs 1 in the slot used last, less in slots used earlier, down to 1/n in the oldest of n; a
- * quarter of that when the store has it too. */
-struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n);
+ * quarter of that when the store has it too. A slot that is kept at |now| counts as the one used last. */
+struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n, cgn_nsec now);
+/* The conversation in the slot is expected back by |until|. Its next use ends that. */
+void slots_keep(struct slots *s, uint32_t slot, cgn_nsec until);
 
 /* A request enters an idle slot. The first |common| blocks of the slot's content stay. */
 void slots_begin(struct slots *s, uint32_t slot, size_t common);

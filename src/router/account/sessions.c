@@ -9,22 +9,31 @@
 #include "router/worker/worker.h"
 
 #define SESSIONS_TAG 0x645e5501U
+#define PAUSES_MAX   64
 
 struct gw_sessions {
 	uint32_t tag;
 	pthread_mutex_t lock;
 	struct sessions *table;
+	struct gw_sessions_cfg cfg; /* |told| NULL: closed. */
+	uint32_t refs;              /* The router's, and that of |post| while it is under way. */
+	bool posted;
+	struct cgn_post post;
+	struct gw_pause pauses[PAUSES_MAX]; /* Not told yet. */
+	size_t n_pauses;
 };
 
-CGN_RC gw_sessions_open(size_t max, struct gw_sessions **out, struct cgn_err *err)
+CGN_RC gw_sessions_open(const struct gw_sessions_cfg *cfg, struct gw_sessions **out, struct cgn_err *err)
 {
 	struct digest seed;
 	struct gw_sessions *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "sessions: out of memory");
 	s->tag = SESSIONS_TAG;
+	s->cfg = *cfg;
+	s->refs = 1;
 	cgn_random(&seed, sizeof seed);
-	cgn_rc rc = sessions_new(max, &seed, &s->table, err);
+	cgn_rc rc = sessions_new(cfg->max, &seed, &s->table, err);
 	if (!cgn_ok(rc)) {
 		free(s);
 		return rc;
@@ -32,19 +41,6 @@ CGN_RC gw_sessions_open(size_t max, struct gw_sessions **out, struct cgn_err *er
 	(void)pthread_mutex_init(&s->lock, NULL);
 	*out = s;
 	return CGN_OK;
-}
-
-void gw_sessions_close(struct gw_sessions **take)
-{
-	struct gw_sessions *s = *take;
-	*take = NULL;
-	if (s == NULL)
-		return;
-	CGN_LIVE(s, SESSIONS_TAG);
-	sessions_free(&s->table);
-	(void)pthread_mutex_destroy(&s->lock);
-	s->tag = 0;
-	free(s);
 }
 
 static void sessions_lock(struct gw_sessions *s)
@@ -56,6 +52,60 @@ static void sessions_lock(struct gw_sessions *s)
 static void sessions_unlock(struct gw_sessions *s)
 {
 	(void)pthread_mutex_unlock(&s->lock);
+}
+
+static void sessions_unref(struct gw_sessions *s)
+{
+	sessions_lock(s);
+	bool last = --s->refs == 0;
+	sessions_unlock(s);
+	if (!last)
+		return;
+	sessions_free(&s->table);
+	(void)pthread_mutex_destroy(&s->lock);
+	s->tag = 0;
+	free(s);
+}
+
+void gw_sessions_close(struct gw_sessions **take)
+{
+	struct gw_sessions *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	s->cfg.told = NULL;
+	sessions_unref(s);
+}
+
+static void on_pauses(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct gw_sessions *s = CGN_CONTAINER(p, struct gw_sessions, post);
+	struct gw_pause pauses[PAUSES_MAX];
+	sessions_lock(s);
+	size_t n = s->n_pauses;
+	memcpy(pauses, s->pauses, n * sizeof *pauses);
+	s->n_pauses = 0;
+	s->posted = false;
+	sessions_unlock(s);
+	for (size_t i = 0; i < n && s->cfg.told != NULL; i++)
+		s->cfg.told(s->cfg.user, &pauses[i]);
+	sessions_unref(s);
+}
+
+/* Keep a pause for the control loop. When too many wait to be told, this one is not told: nodes then treat the
+ * conversation as any other. */
+static void pause_post(struct gw_sessions *s, const struct gw_pause *pause)
+{
+	sessions_lock(s);
+	bool post = !s->posted;
+	if (s->n_pauses < PAUSES_MAX)
+		s->pauses[s->n_pauses++] = *pause;
+	s->refs += post;
+	s->posted = true;
+	sessions_unlock(s);
+	if (post)
+		cgn_loop_post(s->cfg.loop, &s->post, on_pauses);
 }
 
 void gw_sessions_json(struct gw_sessions *s, size_t most, cgn_nsec now, struct json_out *j)
@@ -161,6 +211,7 @@ static void return_count(const struct gw_req *r)
 void gw_session_end(struct gw_req *r)
 {
 	struct gw_sessions *s = r->w->shared->sessions;
+	const struct gw_prediction *g = &r->plan.prediction;
 	struct toolcall *t = r->answer.tools;
 	struct session_forecast f;
 	if (s == NULL || r->client.turn.key == 0)
@@ -177,6 +228,8 @@ void gw_session_end(struct gw_req *r)
 	sessions_lock(s);
 	sessions_end(s->table, &end, cgn_loop_now(r->w->loop), &f);
 	sessions_unlock(s);
+	if (f.samples > 0 && g->last != 0 && plan_attempts(&r->plan.legs) > 0)
+		pause_post(s, &(struct gw_pause){r->attempt.call.slot, g->node, g->last, f});
 	return_count(r);
 }
 

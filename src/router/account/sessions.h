@@ -2,11 +2,27 @@
 /* sessions: the sessions of agents (policy/session), shared by all workers. The lock is held for a look-up and a few
  * sums. */
 #pragma once
+#include "io/loop/loop.h"
 #include "router/request/request.h"
 
+/* A conversation that waits for a tool. */
+struct gw_pause {
+	uint16_t slot; /* The slot of its node. */
+	uint64_t node; /* Hash of the node's id. */
+	uint64_t last; /* Digest of its prompt's last full block. */
+	struct session_forecast forecast;
+};
+struct gw_sessions_cfg {
+	size_t max; /* Sessions that are kept. */
+	struct cgn_loop *loop;
+	/* A conversation begins to wait, and how long is known. On |loop|, never after gw_sessions_close. */
+	void (*told)(void *user, const struct gw_pause *pause);
+	void *user;
+};
+
 struct gw_sessions;
-/* |max|: sessions that are kept. NO_MEMORY. */
-CGN_RC gw_sessions_open(size_t max, struct gw_sessions **out, struct cgn_err *err);
+/* NO_MEMORY. */
+CGN_RC gw_sessions_open(const struct gw_sessions_cfg *cfg, struct gw_sessions **out, struct cgn_err *err);
 void gw_sessions_close(struct gw_sessions **take); /* NULL-safe; no worker runs. */
 /* Append the |most| sessions used last to an open object. */
 void gw_sessions_json(struct gw_sessions *s, size_t most, cgn_nsec now, struct json_out *j);

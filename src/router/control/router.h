@@ -33,6 +33,9 @@ void router_isolation_log_changes(struct router *r);
 CGN_RC router_isolation_check(const struct config *cfg, struct cgn_err *err); /* Read the file that is set. */
 
 /* budgets.c */
+/* pause.c: tell the node's agent that a conversation waits for a tool. */
+struct gw_pause;
+void router_pause_tell(void *user, const struct gw_pause *pause);
 void router_budgets_report(
 	struct router *r); /* Once a second: files and metrics of budgets, usage and sessions. */
 /* After the rules were replaced: forget the metrics of budgets that |before| has (NULL: there were no rules) and the

@@ -50,6 +50,12 @@ def test_the_headers_of_clients_name_sessions(fleet, header, source):
     assert metric(fleet, "cgn_session_turns_total", **{"from": source}) == 2
 
 
+def test_tokens_of_streams_that_report_none_are_estimated(fleet):
+    assert fleet.chat("hello " * 300, {"X-Cgn-Session": "s"}, max_tokens=8, stream=True).status == 200
+    s = only(fleet)
+    assert s["prompt_tokens"] >= 300 and s["completion_tokens"] == 8 and s["recent_tokens"] >= 300, s
+
+
 def test_ours_goes_first_and_what_is_no_id_names_none(fleet):
     fleet.chat("hello", {"session-id": "codex", "X-Cgn-Session": "mine"}, max_tokens=1)
     assert only(fleet)["id"] == "mine"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/account/sessions.h"
+#include "router/account/account.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -212,6 +213,7 @@ void gw_session_end(struct gw_req *r)
 {
 	struct gw_sessions *s = r->w->shared->sessions;
 	const struct gw_prediction *g = &r->plan.prediction;
+	const struct gw_used used = gw_used_of(r);
 	struct toolcall *t = r->answer.tools;
 	struct session_forecast f;
 	if (s == NULL || r->client.turn.key == 0)
@@ -222,9 +224,9 @@ void gw_session_end(struct gw_req *r)
 		.node = cgn_str_of(r->attempt.call.node_id),
 		.tools = t != NULL ? t->names : NULL,
 		.n_tools = t != NULL && is_answered(r) ? t->n : 0,
-		.prompt = r->answer.usage.prompt_tokens,
-		.cached = r->answer.usage.cached_tokens,
-		.answer = r->answer.usage.completion_tokens};
+		.prompt = used.input,
+		.cached = used.cached,
+		.answer = used.output};
 	sessions_lock(s);
 	sessions_end(s->table, &end, cgn_loop_now(r->w->loop), &f);
 	sessions_unlock(s);

@@ -61,9 +61,10 @@ CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *o
 /* GET |path| of the admin port that --admin, --ca, --crl, --cert, --key and $CGN_API_KEY name, and append the answer. */
 CGN_RC ctl_admin_get(const struct ctl_args *a, const char *path, struct cgn_buf *out, struct cgn_err *err);
 
-/* Append help texts. */
-void ctl_help_all(struct cgn_buf *out);
+/* Append help texts: the verbs, of |group| only unless that is NULL; or one verb. A group is the first of two words. */
+void ctl_help_verbs(const char *group, struct cgn_buf *out);
 void ctl_help_verb(const struct ctl_verb *v, struct cgn_buf *out);
+bool ctl_in_group(const struct ctl_verb *v, const char *group);
 
 /* A table: header cells, then rows. Printed as aligned columns, or as a JSON array of objects keyed by the
  * lower-case header. On a terminal, text that does not fit into its width is cut and ends with "…"; elsewhere

@@ -8,19 +8,31 @@
 #include "lab/workload/workload.h"
 #include "policy/routing/routing.h"
 
-void ctl_help_all(struct cgn_buf *out)
+bool ctl_in_group(const struct ctl_verb *v, const char *group)
 {
-	cgn_buf_putz(out,
-		"cgn-ctl: administer a Cognitora cluster\n\nusage: cgn-ctl VERB [ARGUMENT] [--flag value]...\n\n");
+	size_t n = strlen(group);
+	return strncmp(v->path, group, n) == 0 && v->path[n] == ' ';
+}
+
+void ctl_help_verbs(const char *group, struct cgn_buf *out)
+{
+	if (group == NULL)
+		cgn_buf_putz(out,
+			"cgn-ctl: administer a Cognitora cluster\n\nusage: cgn-ctl VERB [ARGUMENT] [--flag value]...\n\n");
+	else
+		cgn_buf_fmt(out, "usage: cgn-ctl %s VERB [ARGUMENT] [--flag value]...\n\n", group);
 	for (size_t i = 0; i < ctl_n_verbs; i++) {
 		const struct ctl_verb *v = &ctl_verbs[i];
 		char left[64];
+		if (group != NULL && !ctl_in_group(v, group))
+			continue;
 		(void)snprintf(left, sizeof left, "%s %s", v->path, v->arguments);
 		cgn_buf_fmt(out, "  %-26s %s\n", left, v->summary);
 	}
-	cgn_buf_putz(out,
-		"\ncgn-ctl VERB --help prints the flags and examples of a verb.\n"
-		"Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
+	cgn_buf_putz(out, "\ncgn-ctl VERB --help prints the flags and examples of a verb.\n");
+	if (group == NULL)
+		cgn_buf_putz(out,
+			"Exit codes: 0 fine, 1 failed, 2 usage, 3 configuration, 4 not reachable, 5 TLS, 6 engine, 7 port in use, 8 storage, 9 not supported.\n");
 }
 
 static void put_examples(const char *text, struct cgn_buf *out)

@@ -181,30 +181,34 @@ static CGN_RC line_parse(struct ctl_args *a, struct args line, struct cgn_err *e
 
 static bool is_group(const char *word)
 {
-	size_t n = strlen(word);
 	for (size_t i = 0; i < ctl_n_verbs; i++)
-		if (strncmp(ctl_verbs[i].path, word, n) == 0 && ctl_verbs[i].path[n] == ' ')
+		if (ctl_in_group(&ctl_verbs[i], word))
 			return true;
 	return false;
+}
+
+static bool asks_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
 /* Without a known verb, print the help if asked for, else an error and the verbs. */
 static int no_verb(int argc, char **argv)
 {
 	struct cgn_buf text = {0};
-	bool asked = argc > 1 &&
-		(strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-			strcmp(argv[1], "help") == 0);
+	const char *group = argc > 1 && is_group(argv[1]) ? argv[1] : NULL;
+	bool asked = argc > 1 && asks_help(argv[group != NULL && argc > 2 ? 2 : 1]);
 	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
 		(void)printf("cgn-ctl %s\n", CGN_VERSION);
 		return 0;
 	}
 	if (argc > 1 && !asked)
 		(void)fprintf(stderr,
-			is_group(argv[1]) ? "cgn-ctl: '%s' needs a second word; the verbs are:\n\n"
-					  : "cgn-ctl: there is no verb '%s'; the verbs are:\n\n",
-			argv[1]);
-	ctl_help_all(&text);
+			group == NULL      ? "cgn-ctl: there is no verb '%s'; the verbs are:\n\n"
+				: argc > 2 ? "cgn-ctl: '%s' has no verb '%s'; the verbs are:\n\n"
+					   : "cgn-ctl: '%s' needs a second word; the verbs are:\n\n",
+			argv[1], argc > 2 ? argv[2] : "");
+	ctl_help_verbs(group, &text);
 	(void)fputs(cgn_buf_z(&text), asked ? stdout : stderr);
 	cgn_buf_fini(&text);
 	return asked ? 0 : EXIT_USAGE;

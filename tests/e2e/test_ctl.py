@@ -55,7 +55,12 @@ def test_version_and_help():
 def test_words_that_are_wrong():
     assert "did you mean --router?" in refused(2, "cluster", "nodes", "--ruter", "x")
     assert "there is no verb 'clusterr'" in refused(2, "clusterr")
-    assert "needs a second word" in refused(2, "cluster")
+    of_group = refused(2, "cluster")
+    assert "needs a second word" in of_group and "cluster drain NODE" in of_group and "key create" not in of_group
+    assert "'cluster' has no verb 'dance'" in refused(2, "cluster", "dance")
+    for words in (["cluster", "--help"], ["cluster", "-h"]):
+        asked = fine(*words)
+        assert "cluster drain NODE" in asked and "key create" not in asked
     assert "usage: cgn-ctl cluster cordon NODE" in refused(2, "cluster", "cordon")
     assert "unexpected argument 'b'" in refused(2, "cluster", "cordon", "a", "b")
     assert "--file needs a value" in refused(2, "key", "ls", "--file")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real llama-servers of which one fits: a conversation goes on after another model had the memory, without
 prefill, and says what it would have said without the swap."""
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -117,3 +118,10 @@ def test_without_a_store_the_prompt_is_computed_again(laptop):
     turn(one, messages, prose(2, 20))
     assert one.c.ask("POST", CHAT, body_of("bert", [{"role": "user", "content": "hello"}])).status == 200
     assert turn(one, messages, prose(3, 8))[1] == 0
+
+
+def test_many_requests_for_both_models_at_once(laptop):
+    one = laptop()
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(one.c.ask, "POST", CHAT, body_of(("anna", "bert")[i % 2], [{"role": "user", "content": prose(i, 20)}], 4)) for i in range(12)]
+        assert [f.result().status for f in asked] == [200] * 12

@@ -281,6 +281,8 @@ static const struct {
 		{"is loaded on demand", "and has no model"}},
 	{"[engine]\nkind = 'sim'\nmodel = 'm'\nkeep_alive = '5m'\n",
 		{"c.toml:4:14: keep_alive is for managed engines"}},
+	{"[agent]\nmax_loaded = 1\n[engine]\nkind = 'sim'\nmanaged = true\nmodel = 'm'\norphan_time = '1m'\n",
+		{"c.toml:7:15: engine \"sim\" is loaded on demand", "orphan_time must be 0"}},
 	{"[agent]\nmemory = '8GiB'\n[engine]\nkind = 'sim'\nmanaged = true\nmodel = 'm'\nmemory = '9GiB'\n",
 		{"more than agent.memory, 8589934592: it could never be loaded"}},
 	{"[cluster]\netcd_endpoints = ['h:2379']\n", {"etcd_endpoints has \"h:2379\", must be http://"}},

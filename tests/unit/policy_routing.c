@@ -415,6 +415,29 @@ static void power_and_capacity_count(void **state)
 	assert_int_equal(route_pick(&ask, c, 2).index, 1);
 }
 
+static void a_node_that_has_to_load_the_model_comes_last(void **state)
+{
+	(void)state;
+	struct route_ask ask = ask_of(10, 1);
+	struct route_cand c[2] = {idle_cand(0), idle_cand(1)};
+	c[0].held = 10;
+	c[0].reuse = 10;
+	c[0].load_ms = 2000;
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	ask.policy = ROUTE_PREDICTED;
+	ask.answer_tokens = 1;
+	for (size_t i = 0; i < 2; i++)
+		c[i].speed = (struct route_speed){.prefill_ms = 1, .step_ms = 1};
+	c[0].uncached_tokens = 10;
+	c[1].uncached_tokens = 100; /* 500 ms, of which others bear 400. */
+	assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	c[1].queued_tokens = 3000; /* A queue that is longer than the load. */
+	assert_int_equal(route_pick(&ask, c, 2).index, 0);
+	struct route_terms t;
+	route_terms(&ask, &c[0], &t);
+	assert_true(t.queue_ms > 1999 && t.queue_ms < 2001);
+}
+
 static void no_node_is_picked_over_the_limit(void **state)
 {
 	(void)state;
@@ -971,6 +994,7 @@ int main(void)
 		cmocka_unit_test(a_held_prefix_outweighs_two_widths_and_no_more),
 		cmocka_unit_test(reuse_weighs_tiers_and_belief),
 		cmocka_unit_test(power_and_capacity_count),
+		cmocka_unit_test(a_node_that_has_to_load_the_model_comes_last),
 		cmocka_unit_test(no_node_is_picked_over_the_limit),
 		cmocka_unit_test(ties_stick_and_spread),
 		cmocka_unit_test(without_a_prompt_it_goes_around),

@@ -149,7 +149,8 @@ static void on_demand_changed(void *user)
 {
 	struct agent *a = user;
 	swap_step(&a->swap);
-	agent_changed(a);
+	if (!a->leaving)
+		agent_changed(a);
 }
 
 /* The load changed: the energy from here on is that of others. */
@@ -609,6 +610,7 @@ void agent_stop(void **take)
 		return;
 	CGN_LIVE(a, AGENT_TAG);
 	a->draining = a->leaving = true;
+	swap_end(&a->swap);
 	cgn_timer_cancel(&a->power_timer);
 	node_power_close(&a->node_power);
 	node_clocks_close(&a->clocks);
@@ -618,7 +620,6 @@ void agent_stop(void **take)
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
 	wanted_close(&a->wanted);
-	swap_end(&a->swap);
 	for (size_t i = 0; i < a->n_engines; i++)
 		engine_close(&a->engines[i]);
 	node_store_close(&a->store);

@@ -150,6 +150,7 @@ static bool swap_describe(struct agent *a, const struct engine *e, Cognitora__V1
 	m->swap->memory_bytes = d->bytes;
 	m->swap->expires_unix_ms = engine_expires_unix_ms(e);
 	m->ready = true;
+	m->slots = 0; /* Requests wait here, for the load or for a slot: routers are not to count places. */
 	m->trouble = m->swap->why;
 	return m->swap->state != NULL && m->swap->why != NULL;
 }

@@ -260,6 +260,10 @@ static cgn_rc check_on_demand(const struct config *c, size_t i, struct cgn_err *
 		return CGN_FAIL(err, INVALID,
 			"%s: engine \"%s\" is loaded on demand (agent.max_loaded, agent.memory or keep_alive) and has no model: set the name that clients ask for, because an engine that is not loaded cannot tell it",
 			engine_origin(c, i, "model"), e->name);
+	if (e->orphan_time > 0)
+		return CGN_FAIL(err, INVALID,
+			"%s: engine \"%s\" is loaded on demand (agent.max_loaded, agent.memory or keep_alive): its orphan_time must be 0, because an agent that starts anew counts no engine as loaded",
+			engine_origin(c, i, "orphan_time"), e->name);
 	if (c->agent.memory > 0 && e->memory > c->agent.memory)
 		return CGN_FAIL(err, INVALID,
 			"%s: engine \"%s\" takes %llu bytes of memory, more than agent.memory, %llu: it could never be loaded",

@@ -98,7 +98,7 @@ def test_memory_is_the_limit(machine):
 
 def test_an_idle_model_is_unloaded_after_keep_alive(machine):
     m = machine({"a": {"keep_alive": "200ms"}, "b": {}}, **QUICK)  # no limit: b is not on demand
-    assert m.running() == ["b"]
+    until(lambda: m.running() == ["b"], "b is started with the agent")
     assert m.chat("a").status == 200
     until(lambda: m.running() == ["b"], "a is unloaded")
     assert m.chat("a").status == 200

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotes: what a request will take, told before it is sent, and compared with what it took."""
+import concurrent.futures
 import json
 import subprocess
 
@@ -122,3 +123,21 @@ def test_callers_are_told_only_what_they_may_use(cluster):
     assert cluster.ask("POST", "/v1/quote?for=/v1/embeddings", {"model": "sim", "input": "x"}, embed).status == 200
     # a request of the rate limit, and no token of it
     assert [quote(cluster, headers=chat).status for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_deadlines_are_decided_by_the_quote(cluster):
+    """An answer of ten tokens that comes as a whole takes a fifth of a second. The prediction of a deadline does not count them; a quote does."""
+    up(cluster, SLOW)
+    asked = {"max_tokens": 10, "ignore_eos": True}
+    for i in range(3):  # until the node's speed is measured
+        assert cluster.chat(f"{i} " + "word " * 1500, stream=True, max_tokens=2).status == 200
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(a.status == 200 for a in pool.map(lambda i: cluster.chat(f"hello {i}", **asked), range(24)))
+    late = {"X-Cgn-Deadline-Ms": "100"}
+    assert cluster.chat("by the prediction", late, **asked).status == 200
+    path = cluster.folder / "router.toml"
+    path.write_text(path.read_text() + "\n[router.admission]\ndeadline_confidence = 0.9\n")
+    cluster.router_process.signal(1)
+    a = until(lambda: (x := cluster.chat("by the quote", late, **asked)).status == 503 and x, "it is refused")
+    assert error_of(a)["code"] == "slo_unmeetable" and "retry-after" not in a.headers  # an idle node could not either
+    assert cluster.chat("in time", {"X-Cgn-Deadline-Ms": "60000"}, **asked).status == 200

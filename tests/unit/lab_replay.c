@@ -182,6 +182,36 @@ static void prefixes_are_found_and_load_is_even(void **state)
 	trace_fini(&t);
 }
 
+/* Intervals hold for nine of ten requests, those that wait included, and do not change what is decided. */
+static void quotes_hold(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(3000, 12, 60 * CGN_MSEC);
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &rules;
+	cfg.gpu = gpu_find("h100");
+	struct replay_result plain = run_replay(&t, &cfg);
+	cfg.quotes = true;
+	struct replay_result quoted = run_replay(&t, &cfg);
+	assert_int_equal(plain.cached_blocks, quoted.cached_blocks);
+	assert_true(plain.ended == quoted.ended);
+	static const enum quote_figure figures[] = {QUOTE_TTFT, QUOTE_FINISH, QUOTE_JOULES};
+	for (size_t i = 0; i < CGN_COUNT(figures); i++) {
+		struct replay_quotes *q = &quoted.quotes[figures[i]];
+		double n = (double)(q->sides[QUOTE_INSIDE] + q->sides[QUOTE_BELOW] + q->sides[QUOTE_ABOVE]);
+		assert_true(n > 2900);
+		assert_true((double)q->sides[QUOTE_INSIDE] > 0.87 * n);
+		assert_true((double)q->sides[QUOTE_INSIDE] < 0.93 * n);
+		assert_true(samples_ms(&q->width_share, 0.5) < 8);
+		assert_int_equal(samples_count(&plain.quotes[figures[i]].width_share), 0);
+	}
+	assert_int_equal(samples_count(&quoted.quotes[QUOTE_COST].width_share),
+		0); /* A replay has no prices. */
+	replay_result_fini(&plain);
+	replay_result_fini(&quoted);
+	trace_fini(&t);
+}
+
 /* With a single request on a single node, its time follows from the engine's speed. */
 static void times_are_the_engines(void **state)
 {
@@ -555,6 +585,7 @@ int main(void)
 		cmocka_unit_test(equal_inputs_give_equal_results),
 		cmocka_unit_test(long_pauses_are_left_out),
 		cmocka_unit_test(prefixes_are_found_and_load_is_even),
+		cmocka_unit_test(quotes_hold),
 		cmocka_unit_test(times_are_the_engines),
 		cmocka_unit_test(what_never_fits_is_refused),
 		cmocka_unit_test(requests_wait_where_nodes_are_full),

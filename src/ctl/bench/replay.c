@@ -100,6 +100,25 @@ static void put_pools(const struct bench *b, const struct one *c, struct json_ou
 	json_key_f64(o, "answer_tokens_per_s", tokens_per_s(r));
 }
 
+static void put_quotes(struct replay_result *r, struct json_out *o)
+{
+	json_key_open(o, "quotes", '{');
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
+		struct replay_quotes *q = &r->quotes[f];
+		uint64_t n = q->sides[QUOTE_INSIDE] + q->sides[QUOTE_BELOW] + q->sides[QUOTE_ABOVE];
+		if (n == 0)
+			continue;
+		json_key_open(o, quote_figure_label((enum quote_figure)f), '{');
+		json_key_u64(o, "quotes", n);
+		json_key_f64(o, "covered", (double)q->sides[QUOTE_INSIDE] / (double)n);
+		json_key_u64(o, "below", q->sides[QUOTE_BELOW]);
+		json_key_u64(o, "above", q->sides[QUOTE_ABOVE]);
+		json_key_f64(o, "width_share_p50", samples_ms(&q->width_share, 0.5));
+		json_close(o, '}');
+	}
+	json_close(o, '}');
+}
+
 static void put_case(struct bench *b, struct one *c, struct json_out *o)
 {
 	struct replay_result *r = &c->result;
@@ -130,6 +149,8 @@ static void put_case(struct bench *b, struct one *c, struct json_out *o)
 	json_key_f64(o, "virtual_seconds", (double)r->ended / 1e9);
 	if (b->cfg.prefill_nodes > 0)
 		put_pools(b, c, o);
+	if (b->cfg.quotes)
+		put_quotes(r, o);
 	json_close(o, '}');
 }
 
@@ -383,6 +404,8 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->cfg.report_delay, err));
 	b->cfg.publishes = !ctl_switch(a, "--no-events");
+	b->cfg.quotes = ctl_switch(a, "--quotes");
+	b->cfg.gpu = b->cfg.quotes ? gpu_find("h100") : NULL;
 	CGN_TRY(read_queue(ctl_flag(a, "--queue"), &b->cfg.queue, err));
 	CGN_TRY(ctl_engine_flags(a, &b->cfg, err));
 	CGN_TRY(read_rules(a, b, err));

@@ -162,7 +162,9 @@ void energy_left(struct replay *r, struct replay_flight *f)
 	struct replay_draw *d = &r->nodes[f->node].draw;
 	if (r->cfg->gpu == NULL)
 		return;
-	r->result->energy.requests_j += f->joules + energy_meter_sums(&d->meter, r->now).stream_j - f->from_j;
+	double joules = f->joules + energy_meter_sums(&d->meter, r->now).stream_j - f->from_j;
+	r->result->energy.requests_j += joules;
+	quotes_left(r, f, joules);
 	f->joules = 0;
 	d->streams--;
 	load_tell(r, d);

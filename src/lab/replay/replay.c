@@ -132,7 +132,7 @@ static struct chooser_pick_result first_pick(struct replay *r, struct chooser_as
 	return s.first;
 }
 
-bool replay_send(struct replay *r, size_t i)
+bool replay_send(struct replay *r, size_t i, const struct replay_quoted *quoted)
 {
 	const struct trace_request *q = &r->trace->requests[i];
 	struct chooser_ask ask = replay_ask(r, q);
@@ -140,6 +140,10 @@ bool replay_send(struct replay *r, size_t i)
 	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
+	if (quoted != NULL)
+		draft.quoted = *quoted;
+	if (draft.leg == REPLAY_WHOLE)
+		quotes_make(r, &ask, &pick, false, &draft.quoted);
 	energy_picked(r, &pick);
 	struct replay_flight *f = calloc(1, sizeof *f);
 	if (f == NULL) {
@@ -168,7 +172,7 @@ static void on_arrival(struct replay *r)
 		r->result->refused_late++;
 		return;
 	}
-	if (admission_waiting(r->admission) == 0 && replay_send(r, i))
+	if (admission_waiting(r->admission) == 0 && replay_send(r, i, NULL))
 		return;
 	waiting_add(r, i);
 	if (r->inflight == 0)
@@ -201,8 +205,10 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	chooser_begun(r->chooser, &f->ticket, r->now);
 	energy_first(r, f);
 	f->first = r->now;
-	if (f->leg != REPLAY_PREFILL)
+	if (f->leg != REPLAY_PREFILL) {
 		samples_add(&r->result->ttft, r->now - f->came);
+		quotes_first(r, f);
+	}
 }
 
 static void on_progress(struct replay *r, const struct enginemodel_progress *g)
@@ -227,6 +233,7 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	if (g->given > 1)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
+	quotes_done(r, f, g->given);
 	r->result->done++;
 	r->inflight--;
 	flight_end(r, f);
@@ -357,6 +364,7 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
 	CGN_TRY(transfer_new(&r->transfer, err));
 	CGN_TRY(energy_open(r, err));
+	CGN_TRY(quotes_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
 		r->hotprefix, r->transfer, r->energy};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
@@ -396,6 +404,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	transfer_free(&r.transfer);
 	pending_free(&r.pending);
 	energy_close(&r);
+	quote_book_free(&r.quotes);
 	replay_fleet_fini(&r);
 	free(r.chain);
 	if (cgn_ok(rc))
@@ -410,6 +419,8 @@ void replay_result_fini(struct replay_result *r)
 	samples_fini(&r->ttft);
 	samples_fini(&r->itl);
 	samples_fini(&r->per_token);
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++)
+		samples_fini(&r->quotes[f].width_share);
 	free(r->nodes);
 	*r = (struct replay_result){0};
 }

@@ -22,6 +22,7 @@
 #include "lab/trace/trace.h"
 #include "policy/energy/park.h"
 #include "policy/queue/queue.h"
+#include "policy/quote/quote.h"
 #include "policy/routing/routing.h"
 
 #define REPLAY_MAX_NODES ROUTE_MAX_NODES
@@ -57,6 +58,7 @@ struct replay_cfg {
 	cgn_nsec decode;
 	double batch_effect;
 	uint32_t max_batch, step_tokens, max_queue;
+	bool quotes; /* Quote each request, and compare the quote with what the request took. */
 	/* The GPU of each node; NULL: energy is not counted. The router learns each node's power as it would from its
 	 * counter, read once a second; rules->energy says what it does with it. */
 	const struct gpu *gpu;
@@ -90,6 +92,12 @@ struct replay_energy {
 	uint64_t parked, woken; /* Times. */
 };
 
+/* A figure of all quotes that were made from QUOTE_LEAST samples or more. */
+struct replay_quotes {
+	uint64_t sides[3];          /* By enum quote_side. */
+	struct samples width_share; /* Width over expected value, 1 as a millisecond. */
+};
+
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
 	uint64_t refused_late; /* The deadline could not be met. */
@@ -111,6 +119,7 @@ struct replay_result {
 	 * |imbalance_requests| by requests. */
 	double imbalance, imbalance_busy, imbalance_requests;
 	struct replay_energy energy; /* With a GPU. */
+	struct replay_quotes quotes[QUOTE_FIGURES];
 };
 
 /* Play |t| and fill |out|, which the caller frees with replay_result_fini. NO_MEMORY; INVALID: nodes are not

@@ -8,6 +8,7 @@
 #include "policy/admission/admission.h"
 #include "policy/chooser/chooser.h"
 #include "policy/energy/meter.h"
+#include "policy/quote/quote.h"
 
 struct replay;
 
@@ -59,6 +60,12 @@ struct replay_report {
 
 enum replay_leg { REPLAY_WHOLE, REPLAY_PREFILL, REPLAY_DECODE };
 
+/* The quote of a request, from when it arrived. */
+struct replay_quoted {
+	bool made;
+	struct quote quote;
+};
+
 /* A request between its choice of a node and its last token. */
 struct replay_flight {
 	struct cgn_link link; /* In r->flights; r->computed between its legs; r->moving during a transfer. */
@@ -72,6 +79,7 @@ struct replay_flight {
 	uint32_t node;
 	cgn_nsec came, first, last;
 	struct enginemodel_job *job;
+	struct replay_quoted quoted;
 	double from_j, joules; /* See energy_meter: a sum at the phase's begin, and the joules so far. */
 };
 
@@ -115,9 +123,11 @@ struct replay {
 	struct cgn_link computed; /* Prompts that wait for a decode node with room. */
 	struct cgn_link moving;   /* By |arrives|. */
 	struct admission *admission;
-	struct cgn_link decided; /* Waiters that have a verdict. */
-	uint64_t *chain;         /* Digests of the request being placed. */
-	bool no_memory;          /* Sticky. */
+	struct cgn_link decided;   /* Waiters that have a verdict. */
+	struct quote_book *quotes; /* NULL: none are made. */
+	cgn_nsec wait;             /* Predicted for the next request that waits. */
+	uint64_t *chain;           /* Digests of the request being placed. */
+	bool no_memory;            /* Sticky. */
 };
 
 /* fleet.c */
@@ -136,8 +146,9 @@ void replay_idle_until(struct replay *r, cgn_nsec until);
 
 /* replay.c */
 struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q);
-/* Choose a node for request |i| and submit it there. False: every node is at its limit. */
-bool replay_send(struct replay *r, size_t i);
+/* Choose a node for request |i| and submit it there. |quoted|: its quote, if it was made before. False: every node is at
+ * its limit. */
+bool replay_send(struct replay *r, size_t i, const struct replay_quoted *quoted);
 
 /* Submit |f| to its node. |blocks|: full blocks of r->chain. */
 void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);
@@ -155,6 +166,16 @@ void energy_first(struct replay *r, struct replay_flight *f);
 void energy_left(struct replay *r, struct replay_flight *f);
 void energy_second(struct replay *r); /* Read the counters, and park and wake nodes. */
 void energy_sum_up(struct replay *r);
+
+/* quotes.c: nothing happens without cfg->quotes. */
+CGN_RC quotes_open(struct replay *r, struct cgn_err *err);
+/* Quote the request of |ask|, if it was not quoted before. */
+void quotes_make(struct replay *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
+	bool waits, struct replay_quoted *out);
+/* The first token came; the request left its node; it is answered. */
+void quotes_first(struct replay *r, const struct replay_flight *f);
+void quotes_left(struct replay *r, const struct replay_flight *f, double joules);
+void quotes_done(struct replay *r, const struct replay_flight *f, uint64_t tokens);
 
 /* pools.c */
 /* Return true if requests may be split. */

@@ -8,6 +8,7 @@ struct waiter {
 	struct cgn_link link; /* in replay.decided, once the verdict is given */
 	size_t request;
 	uint64_t tenant;
+	struct replay_quoted quoted;
 };
 
 static cgn_nsec request_budget(const struct replay *r, const struct trace_request *q)
@@ -49,10 +50,10 @@ static void on_verdict(void *user, struct admission_ticket *t)
 
 static void on_change(void *user, const char *model, int by, cgn_nsec wait)
 {
-	(void)user;
+	struct replay *r = user;
 	(void)model;
 	(void)by;
-	(void)wait;
+	r->wait = wait;
 }
 
 static const struct admission_ops waiting_ops = {.on_verdict = on_verdict, .on_change = on_change};
@@ -72,7 +73,7 @@ static void waiter_decided(struct replay *r, struct waiter *w)
 {
 	struct admission_ticket *t = &w->ticket;
 	uint16_t slot = t->slot;
-	if (t->verdict == ADMISSION_ADMITTED && !replay_send(r, w->request)) {
+	if (t->verdict == ADMISSION_ADMITTED && !replay_send(r, w->request, &w->quoted)) {
 		t->bounced = true;
 		admission_enter(r->admission, t, r->now);
 		return;
@@ -107,6 +108,11 @@ void waiting_add(struct replay *r, size_t i)
 	/* fcfs for one tenant needs no forecast */
 	if (r->cfg->queue != QUEUE_FCFS || budget > 0 || q->tenant != 0)
 		f = request_forecast(r, q);
+	if (r->quotes != NULL) {
+		const struct chooser_ask ask = replay_ask(r, q);
+		const struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
+		quotes_make(r, &ask, &pick, true, &w->quoted);
+	}
 	w->request = i;
 	w->tenant = q->tenant;
 	w->ticket = (struct admission_ticket){.model = r->model->name,

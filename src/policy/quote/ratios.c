@@ -5,10 +5,11 @@
 
 #include "quote_priv.h"
 
-#define GAIN  0.01 /* Step of the share beyond an end, for each answer. */
-#define MOST  0.25 /* Greatest and least value of that share. */
-#define LEAST (-0.05)
-#define REACH 0.05 /* So far beyond all ratios an end lies as the outermost ratio is from the median. */
+#define GAIN   0.01 /* Step of the share beyond an end, for each answer. */
+#define MOST   0.25 /* Greatest and least value of that share. */
+#define LEAST  (-1.0)
+#define BEYOND 2.0  /* Most that an end lies beyond all ratios: a factor of 7. */
+#define REACH  0.05 /* So far beyond all ratios an end lies as the outermost ratio is from the median. */
 
 /* Return the first place in |v| whose value is not below |x|. */
 static uint32_t sorted_place(const float *v, uint32_t n, float x)
@@ -47,16 +48,14 @@ void quote_track_add(struct quote_track *t, const float logs[QUOTE_ENDS])
 /* Return the ratio that the share |part| is not above; outside of the ratios that there are it is extrapolated. */
 static double ratios_at(const struct quote_ratios *r, uint32_t n, double part)
 {
-	double at = part * (n + 1) - 1, last = (double)n - 1;
-	double middle = (double)r->sorted[n / 2];
+	double at = part * (n + 1) - 1, last = (double)n - 1, middle = (double)r->sorted[n / 2];
+	double first = (double)r->sorted[0], end = (double)r->sorted[n - 1];
 	if (at > last)
-		return (double)r->sorted[n - 1] +
-			(part - 1 + 1.0 / (n + 1)) / REACH * ((double)r->sorted[n - 1] - middle);
+		return end + fmin(BEYOND, (at - last) / (n + 1) / REACH * (end - middle));
 	if (at < 0)
-		return (double)r->sorted[0] -
-			(1.0 / (n + 1) - part) / REACH * (middle - (double)r->sorted[0]);
+		return first - fmin(BEYOND, -at / (n + 1) / REACH * (middle - first));
 	uint32_t i = (uint32_t)at;
-	double above = i + 1 < n ? (double)r->sorted[i + 1] : (double)r->sorted[i];
+	double above = (double)r->sorted[i + 1 < n ? i + 1 : i];
 	return (double)r->sorted[i] + (at - i) * (above - (double)r->sorted[i]);
 }
 

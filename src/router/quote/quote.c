@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quote: from a decision's inputs to a quote. */
-#include <math.h>
 #include <stdlib.h>
 
+#include "policy/quote/guess.h"
 #include "quote_priv.h"
 #include "router/account/account.h"
 #include "router/admission/admission.h"
 
-#define MOST_MS       1e9
 #define PRICED_TOKENS 1000 /* Tokens whose price is divided by their number: the price of one is rounded. */
 #define TEXT_MAX      1024
 
@@ -56,26 +55,6 @@ bool gw_quotes_are_made(const struct gw_req *r)
 
 /* ---- the guess ---- */
 
-static double candidate_ms(const struct chooser_pick_result *p, const struct route_cand *c)
-{
-	struct route_terms t;
-	route_terms(&p->ask, c, &t);
-	double ms = t.queue_ms + t.prefill_ms + t.fetch_ms;
-	return ms < MOST_MS ? ms : MOST_MS;
-}
-
-/* Return the picked candidate, or else the one that would begin to answer first; NULL: there is none. */
-static const struct route_cand *candidate_find(const struct chooser_pick_result *p)
-{
-	const struct route_cand *best = NULL;
-	if (p->verdict == ROUTE_PICKED)
-		return &p->cands[p->index];
-	for (size_t i = 0; i < p->n; i++)
-		if (best == NULL || candidate_ms(p, &p->cands[i]) < candidate_ms(p, best))
-			best = &p->cands[i];
-	return best;
-}
-
 static double wait_ms(const struct gw_req *r)
 {
 	const struct gw_admission *a = r->w->shared->admission;
@@ -84,65 +63,34 @@ static double wait_ms(const struct gw_req *r)
 			 : 0;
 }
 
-static double node_ms(const struct gw_req *r, const struct chooser_pick_result *p, const struct route_cand *c)
-{
-	double here = candidate_ms(p, c), pair = (double)r->plan.ttft.now / 1e6;
-	if (r->w->rules->route.disagg.enabled && pair > 0 && pair < here)
-		here = pair; /* gw_prefill_predict */
-	return here;
-}
-
 /* Return the time from the request's arrival until it is sent. */
 static double before_ms(const struct gw_req *r, bool waits)
 {
 	return (double)(cgn_loop_now(r->w->loop) - r->client.started) / 1e6 + (waits ? wait_ms(r) : 0);
 }
 
-static double step_ms(const struct route_cand *c)
+static struct quote_line cost_line(const struct gw_req *r, uint64_t input, uint64_t cached)
 {
-	double beside = (double)route_demand(c);
-	if (c->width > 0 && beside > c->width - 1)
-		beside = c->width - 1;
-	return (double)c->speed.step_ms + (double)c->speed.batch_ms * beside;
-}
-
-static struct quote_line cost_line(const struct gw_req *r, const struct chooser_ask *ask,
-	const struct route_cand *c, uint64_t *out_cached)
-{
-	uint64_t input = r->prompt.tokens > 0 ? r->prompt.tokens : r->plan.prompt_tokens;
-	double length = ask->length > (double)ask->blocks ? ask->length : (double)ask->blocks;
-	double part = length > 0 ? (double)c->held / length : 0;
-	uint64_t cached = input > 0 ? (uint64_t)((double)(input - 1) * (part < 1 ? part : 1)) : 0;
-	*out_cached = cached;
 	uint64_t prompt = gw_used_price(r, r->prompt.model, input, cached, 0),
 		 more = gw_used_price(r, r->prompt.model, input, cached, PRICED_TOKENS);
 	return (struct quote_line){gw_rules_price(r->w->rules, r->prompt.model) != NULL, (double)prompt,
 		(double)(more - prompt) / PRICED_TOKENS};
 }
 
-/* Return the request's share of the node's energy, as the node's meter will share it out (policy/energy/meter.h). */
-static struct quote_line joules_line(const struct gw_req *r, const struct route_cand *c, double step)
-{
-	struct energy_curve w;
-	double streams = (double)c->decoding, prefill = (double)(c->uncached_tokens * c->speed.prefill_ms);
-	(void)energy_board_get(r->w->shared->choice.energy, c->slot, &w);
-	if (!energy_known(&w))
-		return (struct quote_line){.known = false};
-	return (struct quote_line){true,
-		prefill / 1e3 * (double)w.prefill * ENERGY_PROMPT_SHARES / (ENERGY_PROMPT_SHARES + streams),
-		step / 1e3 * energy_decode_watts(&w, streams + 1) / (streams + 1)};
-}
-
 static void guess_fill(const struct gw_req *r, const struct chooser_ask *ask,
-	const struct chooser_pick_result *p, const struct route_cand *c, double before, struct quote_guess *g,
-	uint64_t *out_cached)
+	const struct chooser_pick_result *p, const struct route_cand *c, struct gw_quoted *q,
+	struct quote_guess *g)
 {
-	double step = step_ms(c), first = before + node_ms(r, p, c) + (ask->embeds ? 0 : step);
-	*g = (struct quote_guess){.answer_limit = ask->answer_tokens, .answers = !ask->embeds};
-	g->v[QUOTE_FINISH] = (struct quote_line){true, first, step};
-	g->v[QUOTE_TTFT] = (struct quote_line){true, first, ask->whole ? step : 0};
-	g->v[QUOTE_COST] = cost_line(r, ask, c, out_cached);
-	g->v[QUOTE_JOULES] = joules_line(r, c, step);
+	uint64_t input = r->prompt.tokens > 0 ? r->prompt.tokens : r->plan.prompt_tokens;
+	struct energy_curve curve;
+	(void)energy_board_get(r->w->shared->choice.energy, c->slot, &curve);
+	q->cached = quote_cached(ask, c, input);
+	/* gw_prefill_predict has the time of a pair. */
+	const struct quote_inputs in = {.before_ms = q->before_ms,
+		.pair_ms = r->w->rules->route.disagg.enabled ? (double)r->plan.ttft.now / 1e6 : 0,
+		.curve = &curve,
+		.cost = cost_line(r, input, q->cached)};
+	quote_guess_fill(ask, p, c, &in, g);
 }
 
 /* ---- the quote ---- */
@@ -166,7 +114,7 @@ static uint64_t holder_of(const struct gw_req *r)
 static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, struct gw_quoted *q)
 {
-	const struct route_cand *c = candidate_find(p);
+	const struct route_cand *c = quote_candidate(p);
 	const bool waits = q->state != GW_QUOTE_READY;
 	const struct quote_key key = {.model = route_hash(r->prompt.model.p, r->prompt.model.n),
 		.holder = holder_of(r),
@@ -175,7 +123,7 @@ static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
 	struct quote_guess g;
 	struct gw_quotes *all = r->w->shared->quotes;
 	q->before_ms = before_ms(r, waits);
-	guess_fill(r, ask, p, c, q->before_ms, &g, &q->cached);
+	guess_fill(r, ask, p, c, q, &g);
 	if (!waits && view_node_at(r->w->view, c->slot) != NULL)
 		q->node = view_node_at(r->w->view, c->slot)->id;
 	(void)pthread_mutex_lock(&all->lock);

@@ -141,3 +141,17 @@ def test_deadlines_are_decided_by_the_quote(cluster):
     a = until(lambda: (x := cluster.chat("by the quote", late, **asked)).status == 503 and x, "it is refused")
     assert error_of(a)["code"] == "slo_unmeetable" and "retry-after" not in a.headers  # an idle node could not either
     assert cluster.chat("in time", {"X-Cgn-Deadline-Ms": "60000"}, **asked).status == 200
+
+
+def test_the_verb(cluster):
+    up(cluster, FAST, router=PRICES)
+    file = cluster.folder / "question.txt"
+    file.write_text("why?\n" * 100)
+    command = [CTL, "quote", "--url", f"http://127.0.0.1:{cluster.http_port}", "--prompt-file", file, "--max-tokens", "20"]
+    run = lambda *more: subprocess.run([*command, *more], capture_output=True, text=True)
+    assert json.loads(run("--model", "sim", "-o", "json").stdout)["completion_tokens"]["high"] == 20
+    rows = {x.split()[0]: x.split()[1:] for x in run("--model", "sim").stdout.splitlines()[2:]}
+    assert set(rows) == {"state", "ttft_ms", "finish_ms", "cost", "completion_tokens"} and rows["cost"][3] == "USD" and rows["state"] == ["ready"]
+    missing = run("--model", "nobody")
+    assert missing.returncode != 0 and "the model `nobody` does not exist here" in missing.stderr
+    assert run().returncode != 0 and "--model" in run().stderr

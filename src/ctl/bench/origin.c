@@ -111,8 +111,8 @@ static void get_fail(struct http_call *c, void *user, enum http_fail_stage stage
 	cgn_loop_stop(((struct get *)user)->loop);
 }
 
-CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
-	struct cgn_buf *body, struct cgn_err *err)
+static CGN_RC origin_ask(struct cgn_loop *l, struct ctl_origin *o, const struct http_request *asked,
+	const char *bearer, struct cgn_buf *body, struct cgn_err *err)
 {
 	static const struct http_call_ops ops = {.on_head = get_head,
 		.on_body = get_body,
@@ -122,9 +122,12 @@ CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path
 	struct http_field fields[2];
 	struct get g = {.loop = l, .body = body};
 	body->limit = ANSWER_LIMIT;
-	(void)snprintf(full, sizeof full, "%s%s", o->base, path);
-	const struct http_request rq = {.method = "GET",
+	(void)snprintf(full, sizeof full, "%s%s", o->base, asked->path);
+	const struct http_request rq = {.method = asked->method,
 		.path = full,
+		.body_len = asked->body_len,
+		.body = asked->body,
+		.n_body = asked->n_body,
 		.fields = fields,
 		.n_fields = ctl_origin_fields(bearer, authorization, sizeof authorization, fields),
 		.head_timeout = 10 * CGN_SEC};
@@ -132,9 +135,29 @@ CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path
 	CGN_TRY(http_call_start(o->client, &rq, &ops, &g, &call, err));
 	cgn_loop_run(l);
 	if (g.end.code != CGN_FINE)
-		return CGN_FAIL_AS(err, g.end.code, "GET %s at %s: %.250s", full, o->addr, g.end.msg);
+		return CGN_FAIL_AS(err, g.end.code, "%s %s at %s: %.250s", asked->method, full, o->addr,
+			g.end.msg);
 	if (g.status != 200)
-		return CGN_FAIL(err, BAD_GATEWAY, "GET %s at %s answered %d: %.*s", full, o->addr, g.status,
-			(int)(body->n < 200 ? body->n : 200), body->p != NULL ? body->p : "");
+		return CGN_FAIL(err, BAD_GATEWAY, "%s %s at %s answered %d: %.*s", asked->method, full,
+			o->addr, g.status, (int)(body->n < 200 ? body->n : 200),
+			body->p != NULL ? body->p : "");
 	return CGN_OK;
+}
+
+CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
+	struct cgn_buf *body, struct cgn_err *err)
+{
+	return origin_ask(l, o, &(struct http_request){.method = "GET", .path = path}, bearer, body, err);
+}
+
+CGN_RC ctl_origin_post(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
+	struct cgn_str payload, struct cgn_buf *body, struct cgn_err *err)
+{
+	const struct iovec piece = {(void *)(uintptr_t)payload.p, payload.n};
+	const struct http_request rq = {.method = "POST",
+		.path = path,
+		.body_len = (int64_t)payload.n,
+		.body = &piece,
+		.n_body = 1};
+	return origin_ask(l, o, &rq, bearer, body, err);
 }

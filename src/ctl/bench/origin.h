@@ -18,6 +18,9 @@ void ctl_origin_close(struct ctl_origin *o);
  * CGN_BAD_GATEWAY for a status other than 200. */
 CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
 	struct cgn_buf *body, struct cgn_err *err);
+/* The same, but POST |payload|. */
+CGN_RC ctl_origin_post(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
+	struct cgn_str payload, struct cgn_buf *body, struct cgn_err *err);
 /* Fill the fields of a request: content-type, and authorization with |bearer|. Returns their number; |fields|
  * has room for 2. */
 size_t ctl_origin_fields(const char *bearer, char *authorization, size_t cap, struct http_field *fields);

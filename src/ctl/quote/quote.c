@@ -53,7 +53,8 @@ static CGN_RC body_write(const struct ctl_args *a, struct cgn_buf *out, struct c
 	return out->bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : CGN_OK;
 }
 
-static CGN_RC quote_fetch(const struct ctl_args *a, struct cgn_loop *l, struct cgn_buf *out, struct cgn_err *err)
+static CGN_RC quote_fetch(const struct ctl_args *a, struct cgn_loop *l, struct cgn_buf *out,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0}, key = {0};
 	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca"), .crl_file = ctl_flag(a, "--crl")};
@@ -62,8 +63,8 @@ static CGN_RC quote_fetch(const struct ctl_args *a, struct cgn_loop *l, struct c
 	CGN_TRY(key_read(ctl_flag(a, "--key-file"), &key, err));
 	CGN_TRY(body_write(a, &body, err));
 	CGN_TRY(ctl_origin_open(l, ctl_flag(a, "--url"), &tls, 1, &o, err));
-	cgn_rc rc = ctl_origin_post(l, &o, "/v1/quote", key.n > 0 ? key.p : NULL, cgn_buf_view(&body), out,
-		err);
+	cgn_rc rc =
+		ctl_origin_post(l, &o, "/v1/quote", key.n > 0 ? key.p : NULL, cgn_buf_view(&body), out, err);
 	ctl_origin_close(&o);
 	return rc;
 }
@@ -95,7 +96,8 @@ static CGN_RC report_table(struct json_val q, struct cgn_err *err)
 		ctl_table_cell(&t, " ");
 	for (size_t i = 0; i < CGN_COUNT(figures); i++) {
 		struct cgn_str currency = json_get_str(q, "currency", &arena);
-		const char *unit = figures[i].unit != NULL ? figures[i].unit : cgn_arena_strz(&arena, currency);
+		const char *unit =
+			figures[i].unit != NULL ? figures[i].unit : cgn_arena_strz(&arena, currency);
 		if (json_get(q, figures[i].member, &v) && v.type == JSON_OBJECT)
 			row_put(&t, figures[i].member, unit != NULL ? unit : "", v);
 	}

@@ -132,13 +132,17 @@ static CGN_RC content_read(struct walk *w, struct cgn_str *content, struct cgn_e
 	return CGN_OK;
 }
 
-static void field_take(struct form_field *fields, size_t n, struct cgn_str name, struct cgn_str value)
+/* |params|: of the part's Content-Disposition. */
+static void field_take(struct form_field *fields, size_t n, struct cgn_str params, struct cgn_str value)
 {
+	struct cgn_str name = param_of(params, "name");
 	for (size_t i = 0; i < n; i++) {
 		if (!cgn_str_is(name, fields[i].name))
 			continue;
-		if (fields[i].times++ == 0)
-			fields[i].value = value;
+		if (fields[i].times++ > 0)
+			continue;
+		fields[i].value = value;
+		fields[i].filename = param_of(params, "filename");
 	}
 }
 
@@ -150,7 +154,7 @@ CGN_RC form_find(struct cgn_str body, struct cgn_str boundary, struct form_field
 	memcpy(w.mark, "\r\n--", 4);
 	memcpy(w.mark + 4, boundary.p, boundary.n);
 	for (size_t i = 0; i < n; i++) {
-		fields[i].value = (struct cgn_str){NULL, 0};
+		fields[i].value = fields[i].filename = (struct cgn_str){NULL, 0};
 		fields[i].times = 0;
 	}
 	CGN_TRY(walk_begin(&w, err));
@@ -165,7 +169,7 @@ CGN_RC form_find(struct cgn_str body, struct cgn_str boundary, struct form_field
 		if (disposition.n > 0 &&
 			cgn_str_eq_nocase(cgn_str_trim(cgn_str_split(&rest, ';')), CGN_STR("form-data")) &&
 			rest.p != NULL)
-			field_take(fields, n, param_of(rest, "name"), content);
+			field_take(fields, n, rest, content);
 	}
 	return CGN_OK;
 }

@@ -14,8 +14,10 @@ struct cgn_str form_boundary(struct cgn_str content_type);
 struct form_field {
 	const char *name; /* Name of the field to find, without quotes and escapes. */
 	struct cgn_str
-		value;  /* Value of the first part with that name, in the body; p is NULL: there is none. */
-	unsigned times; /* Parts with that name. */
+		value; /* Value of the first part with that name, in the body; p is NULL: there is none. */
+	struct cgn_str
+		filename; /* The first part's filename, borrowed; its escapes are kept; p is NULL: none. */
+	unsigned times;   /* Parts with that name. */
 };
 /* Find |n| fields in one walk. INVALID: |body| is no such form, or is over a bound; |err| says what is wrong
  * where. */

@@ -9,7 +9,10 @@
 #include "router/account/sessions.h"
 #include "router/account/usage.h"
 #include "router/admission/admission.h"
+#include "router/batch/runner.h"
+#include "router/control/self.h"
 #include "router/control/watch.h"
+#include "router/filestore/filestore.h"
 #include "router/limit/budgets.h"
 #include "router/quote/quote.h"
 #include "router/rules/tokenizer_set.h"
@@ -169,9 +172,12 @@ static void router_stop(void **take)
 	if (r == NULL)
 		return;
 	CGN_LIVE(r, ROUTER_TAG);
+	batch_runner_free(&r->batch);
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_free(&r->workers[i]);
 	free(r->workers);
+	filestore_close(&r->shared.files);
+	batches_close(&r->shared.batches);
 	gw_admission_close(&r->shared.admission);
 	router_control_close(r);
 	router_key_use_close(r);
@@ -267,6 +273,53 @@ static CGN_RC keys_open(struct router *r, struct cgn_err *err)
 	return router_key_use_open(r, path, err);
 }
 
+/* Open the files and batches, before workers run. */
+static CGN_RC batches_load(struct router *r, struct cgn_err *err)
+{
+	const struct config *cfg = r->cfg;
+	char folder[PATH_MAX];
+	uint64_t secret[4];
+	if (!cfg->batch.enabled)
+		return CGN_OK;
+	if (cfg->batch.dir != NULL && !cgn_str_copyz(folder, sizeof folder, cgn_str_of(cfg->batch.dir)))
+		return CGN_FAIL(err, INVALID, "batch.dir is too long");
+	if (cfg->batch.dir == NULL)
+		CGN_TRY(state_path(r, "batch", folder, err));
+	const struct filestore_cfg files = {.folder = folder,
+		.max_tenant = cfg->batch.max_tenant,
+		.max_files = cfg->batch.max_files,
+		.keep_s = cfg->batch.keep / CGN_SEC};
+	const struct batches_cfg batches = {.folder = folder,
+		.max_batches = cfg->batch.max_batches,
+		.keep_s = cfg->batch.keep / CGN_SEC};
+	CGN_TRY(cgn_err_of(filestore_open(&files, &r->shared.files, err), "batch.dir", err));
+	CGN_TRY(cgn_err_of(batches_open(&batches, &r->shared.batches, err), "batch.dir", err));
+	r->shared.batch_max_file = cfg->batch.max_file;
+	cgn_random(secret, sizeof secret);
+	(void)snprintf(r->shared.batch_pass, sizeof r->shared.batch_pass, "%016llx%016llx%016llx%016llx.",
+		(unsigned long long)secret[0], (unsigned long long)secret[1], (unsigned long long)secret[2],
+		(unsigned long long)secret[3]);
+	return CGN_OK;
+}
+
+/* Carry batches out, once workers listen. */
+static CGN_RC batches_run(struct router *r, struct cgn_err *err)
+{
+	struct router_self self;
+	if (r->shared.batches == NULL)
+		return CGN_OK;
+	CGN_TRY(router_self_find(r, &self, err));
+	const struct batch_runner_cfg cfg = {.addr = self.addr,
+		.tls = self.tls,
+		.server_name = self.name[0] != '\0' ? self.name : NULL,
+		.shared = &r->shared,
+		.max_concurrent = r->cfg->batch.max_concurrent,
+		.max_lines = r->cfg->batch.max_lines};
+	cgn_rc rc = batch_runner_new(&cfg, &r->batch, err);
+	tls_ctx_free(&self.tls); /* The client holds its own reference. */
+	return rc;
+}
+
 static CGN_RC router_open(struct router *r, struct cgn_err *err)
 {
 	CGN_TRY(gateway_tls(r, err));
@@ -302,13 +355,14 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 		err));
 	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,
 		r->published.view, r->started, &r->shared.admission, err));
+	CGN_TRY(batches_load(r, err));
 	CGN_TRY(workers_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,
 		&r->members.state, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));
-	return CGN_OK;
+	return batches_run(r, err);
 }
 
 static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)

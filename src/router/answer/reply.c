@@ -243,6 +243,7 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_OLLAMA_SHOW:
 	case GW_QUOTE:
 	case GW_STORED:
+	case GW_BATCH:
 		break;
 	}
 	CGN_MUST(!gw_route_has_body(r->client.route->kind));

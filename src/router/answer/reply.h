@@ -11,3 +11,6 @@ enum gw_step gw_reply_json(struct gw_req *r, int status, const struct cgn_buf *b
 bool gw_reply_count(struct gw_req *r);
 /* The state GW_ANSWER: send a refusal that is pending, then wait until the client has taken everything. */
 enum gw_step gw_answer(struct gw_req *r);
+/* Send |b| as the whole answer and go to GW_ANSWER; refuse the request when |b| is bad. |type|: its media
+ * type. */
+enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, const struct cgn_buf *b);

@@ -3,10 +3,6 @@
 #pragma once
 #include "router/answer/reply.h"
 
-/* Send |b| as the whole answer and go to GW_ANSWER; refuse the request when |b| is bad. |type|: its media
- * type. */
-enum gw_step gw_reply_typed(struct gw_req *r, int status, const char *type, const struct cgn_buf *b);
-
 /* Call |put| for each name that a request may use now: models with a ready node, and their aliases. */
 typedef void (*gw_name_fn)(void *arg, struct cgn_str name, bool is_alias);
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg);

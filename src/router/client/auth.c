@@ -23,6 +23,15 @@ static bool path_matches(struct cgn_str path, const char *pattern)
 	return path.n > n - 1 && memcmp(path.p, pattern, n - 1) == 0;
 }
 
+bool gw_route_takes_batch(struct cgn_str path)
+{
+	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
+		if (route_rows[i].kind == GW_RELAY && cgn_str_starts(path, "/v1/") &&
+			cgn_str_is(path, route_rows[i].path))
+			return true;
+	return false;
+}
+
 /* HEAD is answered wherever GET is. */
 static bool method_matches(struct cgn_str method, const char *of_route)
 {
@@ -34,7 +43,8 @@ static enum gw_step route_find(struct gw_req *r)
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const char *allow = NULL;
 	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
-		if (!path_matches(path, route_rows[i].path))
+		bool off = route_rows[i].kind == GW_BATCH && r->w->shared->files == NULL;
+		if (off || !path_matches(path, route_rows[i].path))
 			continue;
 		if (method_matches(r->client.method, route_rows[i].method)) {
 			r->client.route = &route_rows[i];
@@ -86,6 +96,8 @@ static enum gw_step body_check(struct gw_req *r)
 	if (r->body.encoded)
 		return gw_refuse(r, &(struct gw_refusal){415, BAD_REQUEST, "unsupported_encoding"},
 			"bodies with a Content-Encoding are not taken: send it plain");
+	if (r->client.route->kind == GW_BATCH)
+		return STEP_AGAIN; /* files/ has a bound of its own. */
 	if (r->body.length > 0 && (uint64_t)r->body.length > r->w->rules->max_body)
 		return body_too_large(r);
 	return STEP_AGAIN;
@@ -105,6 +117,10 @@ enum gw_step gw_auth(struct gw_req *r)
 	secret_wipe(&r->identity.api_key);
 	if (r->state != GW_AUTH)
 		return STEP_AGAIN;
+	if (r->client.route->kind == GW_BATCH) {
+		gw_goto(r, GW_FILES);
+		return STEP_AGAIN;
+	}
 	if (!gw_route_has_body(r->client.route->kind))
 		return gw_reply_local(r);
 	gw_goto(r, GW_BODY);

@@ -8,6 +8,7 @@
 #include "router/answer/resume.h"
 #include "router/cascade/cascade.h"
 #include "router/client/client_priv.h"
+#include "router/files/files.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 #include "router/plan/handoff.h"
@@ -60,6 +61,7 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_limit_settle(r);
 	gw_account_end(r);
 	gw_hook_end(r);
+	gw_files_end(r);
 	if (r->work_on_body.busy)
 		r->work_on_body.orphaned = req_bury; /* the pool still reads the body */
 	else
@@ -117,6 +119,8 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 	(void)x;
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
+	if (r->state == GW_FILES)
+		gw_files_body(r, (struct cgn_str){(const char *)p, n});
 	if (r->state != GW_BODY || r->body.bad != CGN_FINE)
 		return; /* refused already: drop what still comes */
 	r->body.bad = body_add(r, p, n);
@@ -141,7 +145,7 @@ static void on_body_end(struct http_exchange *x, void *user)
 	CGN_LIVE(r, GW_REQ_TAG);
 	r->body.done = true;
 	body_fit(r);
-	if (r->state == GW_BODY)
+	if (r->state == GW_BODY || r->state == GW_FILES)
 		gw_wake(r);
 }
 
@@ -156,7 +160,9 @@ static void on_drain(struct http_exchange *x, void *user)
 		r->answer.last_byte = r->attempt.last_byte = cgn_loop_now(r->w->loop);
 		gw_call_resume(&r->attempt.call);
 	}
-	if (r->tag == GW_REQ_TAG && (r->state == GW_STREAM || r->state == GW_CHECK) && gw_hold_is_due(r))
+	if (r->tag != GW_REQ_TAG)
+		return;
+	if (r->state == GW_FILES || ((r->state == GW_STREAM || r->state == GW_CHECK) && gw_hold_is_due(r)))
 		gw_wake(r);
 }
 

@@ -3,6 +3,7 @@
 #include "router/plan/states.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
+#include "router/files/files.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
 #include "router/tokens/tokens.h"

@@ -16,6 +16,7 @@
 
 #define ROUTER_TAG 0x640a7e01U
 
+struct batch_runner; /* batch/runner.h */
 struct router_watch; /* watch.h */
 struct scaler;       /* scaler/scaler.h */
 struct router_call;  /* A call of the gRPC port; service_priv.h. */
@@ -115,7 +116,8 @@ struct router {
 	struct router_history history;
 	struct router_price price;
 	struct router_parking parking;
-	struct scaler *scaler; /* Owned. */
+	struct scaler *scaler;      /* Owned. */
+	struct batch_runner *batch; /* NULL: batch.enabled is not set. */
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;

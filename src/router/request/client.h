@@ -18,6 +18,8 @@ enum gw_route_kind {
 	GW_OLLAMA_SHOW,
 	GW_QUOTE, /* takes the kind of the route that it is a quote of */
 	GW_STORED,
+	/* with a body of its own kind, or none: files/ reads it */
+	GW_BATCH,
 	/* answered from the head */
 	GW_INDEX,
 	GW_MODELS,
@@ -41,6 +43,9 @@ struct gw_route_row {
 	enum gw_route_kind kind;
 	unsigned scope;
 };
+
+/* May lines of a batch go to |path|: is it a relayed route with a prompt? client/auth.c. Any thread. */
+bool gw_route_takes_batch(struct cgn_str path);
 
 /* The exchange and the head. */
 struct gw_client {

@@ -36,6 +36,7 @@ enum gw_wait {
 	WAIT_CLIENT
 };
 
+struct gw_filing; /* files/ */
 struct gw_req;
 struct gw_state_row {
 	enum gw_step (*run)(struct gw_req *r);
@@ -80,7 +81,8 @@ struct gw_req {
 	struct gw_attempt
 		beside; /* attempt of the prefill leg that runs beside the current leg; plan/handoff.c */
 	struct gw_answer answer;
-	struct gw_hooking *hook; /* hooks/; NULL: no external check was asked, and no answer is held back */
+	struct gw_filing *filing; /* a request of files or batches; NULL: another one */
+	struct gw_hooking *hook;  /* hooks/; NULL: no external check was asked, and no answer is held back */
 };
 
 /* Set the first state and the timer; gw_wake starts the machine. */

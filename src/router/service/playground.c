@@ -1,57 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* playground: relays a request of the page to this router's own gateway, where it is like any other one: its key,
  * limits and queue count. The page cannot ask the gateway itself, because that is another origin for a browser. */
-#include "io/disk/disk.h"
-#include "io/pki/pki.h"
 #include "joint/adminrelay/adminrelay.h"
+#include "router/control/self.h"
 #include "router/service/service_priv.h"
 
-#define PLAY_PATH      "/playground"
-#define PLAY_CERT_MOST ((size_t)256 << 10)
-
-/* Return the address by which this process reaches its own gateway: of a wildcard the loopback address. */
-static void gateway_addr(const struct router *r, char out[300])
-{
-	const char *listen = r->cfg->router.listen;
-	unsigned port = http_server_port(r->workers[0]->server);
-	const char *colon = strrchr(listen, ':');
-	struct cgn_str host = {listen, colon != NULL ? (size_t)(colon - listen) : 0};
-	if (cgn_str_starts(cgn_str_of(listen), "unix:"))
-		(void)snprintf(out, 300, "%s", listen);
-	else if (cgn_str_is(host, "0.0.0.0") || cgn_str_is(host, ""))
-		(void)snprintf(out, 300, "127.0.0.1:%u", port);
-	else if (cgn_str_is(host, "[::]"))
-		(void)snprintf(out, 300, "[::1]:%u", port);
-	else
-		(void)snprintf(out, 300, "%.*s:%u", CGN_STR_ARG(host), port);
-}
-
-/* Trust the gateway's own certificate, and read the name to ask for from it. */
-static CGN_RC gateway_tls(const char *cert_file, char name[256], struct tls_ctx **out, struct cgn_err *err)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf pem = {0};
-	struct pki_info info;
-	const struct tls_cfg cfg = {.ca_file = cert_file};
-	CGN_TRY(disk_read_file(cert_file, PLAY_CERT_MOST, &pem, err));
-	CGN_TRY(pki_inspect(cgn_buf_view(&pem), &info, err));
-	(void)snprintf(name, 256, "%s", info.n_names > 0 ? info.names[0] : info.subject);
-	return tls_ctx_new(&cfg, out, err);
-}
+#define PLAY_PATH "/playground"
 
 static CGN_RC gateway_open(struct router *r, struct cgn_err *err)
 {
-	char addr[300], name[256] = "";
-	struct tls_ctx *tls = NULL;
-	gateway_addr(r, addr);
-	if (r->cfg->router.tls_cert_file != NULL)
-		CGN_TRY(gateway_tls(r->cfg->router.tls_cert_file, name, &tls, err));
-	const struct http_client_cfg cfg = {.addr = addr,
-		.tls = tls,
-		.server_name = name[0] != '\0' ? name : NULL,
+	struct router_self self;
+	CGN_TRY(router_self_find(r, &self, err));
+	const struct http_client_cfg cfg = {.addr = self.addr,
+		.tls = self.tls,
+		.server_name = self.name[0] != '\0' ? self.name : NULL,
 		.max_conns = 16,
 		.max_waiting = 16};
 	cgn_rc rc = http_client_new(r->loop, &cfg, &r->ports.playground, err);
-	tls_ctx_free(&tls); /* The client holds its own reference. */
+	tls_ctx_free(&self.tls); /* The client holds its own reference. */
 	return rc;
 }
 

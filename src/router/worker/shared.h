@@ -11,6 +11,8 @@
 #include "policy/limit/limit.h"
 #include "policy/routing/prompttail.h"
 
+struct batches;
+struct filestore;
 struct gw_admission;
 struct gw_budgets;
 struct gw_quotes;
@@ -45,4 +47,9 @@ struct gw_shared {
 	_Atomic uint64_t body_bytes;     /* memory of request bodies */
 	_Atomic uint64_t resume_bytes;   /* memory kept to resume answers */
 	_Atomic bool draining;
+	struct filestore *files; /* NULL: batch.enabled is not set */
+	struct batches *batches; /* the same */
+	uint64_t batch_max_file;
+	_Atomic uint32_t batch_calls; /* requests of files and batches that are in progress */
+	char batch_pass[80]; /* secret; lines of batches show it, and then the id of their key; empty: none */
 };

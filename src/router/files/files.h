@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files: the requests of /v1/files and /v1/batches. Their work waits for the disk, so the thread pool does it. An upload goes to
+ * the disk as it comes: at most FILES_PIECE bytes and what one read brings are in memory. */
+#pragma once
+#include "router/request/request.h"
+
+#define FILES_PIECE ((size_t)256 * 1024)
+#define FILES_CALLS 64 /* Such requests at once in a router; more are refused with 503. */
+
+enum gw_step gw_files(struct gw_req *r); /* The state GW_FILES. */
+void gw_files_body(struct gw_req *r, struct cgn_str bytes);
+void gw_files_end(struct gw_req *r); /* Safe for every request. */

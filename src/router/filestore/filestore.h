@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* filestore: the files of /v1/files on the local disk. A file is its bytes, FOLDER/ID.data, and a sealed description,
+ * FOLDER/ID.meta, which is written last: a file without one never existed, and is removed at the next start. A file
+ * belongs to a tenant, and does not exist for others.
+ *
+ * Any thread may call; all functions may wait for the disk, so none is called on a loop that serves clients. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#define FILESTORE_ID_MAX     40
+#define FILESTORE_NAME_MAX   256
+#define FILESTORE_TENANT_MAX 128
+
+struct filestore;
+struct filestore_cfg {
+	const char *folder;  /* Made if it is missing. */
+	uint64_t max_tenant; /* Bytes of all files of a tenant. */
+	uint32_t max_files;  /* Files of all tenants. */
+	uint64_t keep_s;     /* Seconds from a file's creation to its end. */
+};
+/* A file. |offset|: place of the first byte in ID.data. Times are Unix seconds. */
+struct filestore_file {
+	char id[FILESTORE_ID_MAX];
+	char tenant[FILESTORE_TENANT_MAX + 1];
+	char name[FILESTORE_NAME_MAX + 1];
+	char purpose[16];
+	uint64_t offset, bytes, created, expires;
+};
+
+/* Read the descriptions, and remove the rest of uploads that did not end. A description that cannot be read is logged
+ * and left alone, with its bytes. */
+CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, struct cgn_err *err);
+void filestore_close(struct filestore **take);
+
+/* ---- writing ---- */
+struct filestore_upload;
+/* Begin a file of |tenant| with the id |id|; NULL: a new one. CGN_OVERLOADED: the tenant has max_tenant bytes already,
+ * or there are max_files (asked only for a new id); CGN_STORAGE. */
+CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *id,
+	struct filestore_upload **out, struct cgn_err *err);
+CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err);
+/* Map what was written. Borrowed until filestore_cancel or filestore_commit. */
+CGN_RC filestore_map(struct filestore_upload *u, struct cgn_str *out, struct cgn_err *err);
+/* Make the file: |f| has name, purpose, offset and bytes; the rest is filled in. It is on the medium afterwards. The
+ * upload is gone, success or failure. CGN_OVERLOADED, CGN_STORAGE. */
+CGN_RC filestore_commit(struct filestore_upload **take, struct filestore_file *f, struct cgn_err *err);
+void filestore_cancel(struct filestore_upload **take); /* NULL-safe. Removes what was written. */
+
+/* ---- reading ---- */
+bool filestore_find(struct filestore *s, struct cgn_str tenant, struct cgn_str id,
+	struct filestore_file *out);
+/* Copy at most |max| files of |tenant|, the newest first (|oldest_first|: the other way), beginning behind the file
+ * |after| (empty: at the first one) and only those with |purpose| (empty: any); returns how many. */
+size_t filestore_list(struct filestore *s, struct cgn_str tenant, struct cgn_str purpose,
+	struct cgn_str after, bool oldest_first, struct filestore_file *out, size_t max);
+/* Open the file's bytes, which begin at its offset; the caller closes the descriptor. CGN_NOT_FOUND, CGN_STORAGE. */
+CGN_RC filestore_read(struct filestore *s, const struct filestore_file *f, int *fd, struct cgn_err *err);
+/* CGN_NOT_FOUND: the tenant has no such file; CGN_STORAGE. */
+CGN_RC filestore_delete(struct filestore *s, struct cgn_str tenant, struct cgn_str id, struct cgn_err *err);
+/* Remove the files whose time is over. */
+void filestore_sweep(struct filestore *s, uint64_t now_s);
+/* Make a new id: |prefix| and 24 random digits. */
+void filestore_id_make(const char *prefix, char out[FILESTORE_ID_MAX]);

@@ -226,7 +226,7 @@ static const struct {
 		{"c.toml:2:1", "unknown key router.retry.tries", "known here: attempts, backoff"}},
 	{"[server]\nmax_body = 5\n",
 		{"c.toml:1:2: unknown key server",
-			"known sections: cluster, security, auth, log, router, hooks, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
+			"known sections: cluster, security, auth, log, router, batch, hooks, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
 	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* The suggestion is not kv.ram. */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},

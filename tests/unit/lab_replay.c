@@ -578,10 +578,56 @@ static void budget_is_kept_and_nothing_is_lost(void **state)
 	trace_fini(&t);
 }
 
+/* A busy time between two quiet ones: replicas go, come, and go again. */
+static void replicas_follow_the_load(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(200, 20, 400 * CGN_MSEC);
+	struct route_rules with = sparing_rules(0);
+	with.energy = (struct route_energy){.mode = ROUTE_ENERGY_ON};
+	with.counts_saved = true;
+	for (size_t i = 0; i < t.n; i++) { /* The middle third comes five times as fast. */
+		cgn_nsec third = t.requests[t.n - 1].at / 3, at = t.requests[i].at;
+		t.requests[i].at = at < third ? 2 * at
+			: at < 2 * third      ? 2 * third + (at - third) / 5
+					      : 2 * third + third / 5 + 2 * (at - 2 * third);
+	}
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = &with;
+	cfg.gpu = gpu_find("h100");
+	cfg.prefill_tokens_per_s = 2000;
+	cfg.wake = 10 * CGN_SEC;
+	cfg.scale = (struct autoscale_cfg){.least = 1,
+		.most = cfg.nodes,
+		.target = 0.7,
+		.up_window = 2 * CGN_SEC,
+		.down_window = 60 * CGN_SEC,
+		.idle = 900 * CGN_SEC,
+		.down_step = 1};
+	struct replay_result all = run_replay(&t, &cfg);
+	for (int k = 0; k < 2; k++) {
+		cfg.scales = true;
+		cfg.victim = k == 0 ? REPLAY_LEAST_WORTH : REPLAY_ANY;
+		struct replay_result r = run_replay(&t, &cfg);
+		assert_int_equal(r.done, t.n); /* Nothing is cut or refused. */
+		assert_true(r.energy.parked > 0 && r.energy.woken > 0);
+		assert_int_equal(r.removals.n, r.energy.parked);
+		assert_true(r.energy.awake_s < 0.8 * all.energy.awake_s);
+		assert_true(r.removals.prompt_before > 0 && r.removals.cached_after > 0);
+		replay_result_fini(&r);
+	}
+	replay_result_fini(&all);
+	cfg.gpu = NULL;
+	struct replay_result none;
+	assert_int_equal(replay_run(&t, &cfg, &none, NULL).code, CGN_INVALID);
+	trace_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost),
+		cmocka_unit_test(replicas_follow_the_load),
 		cmocka_unit_test(equal_inputs_give_equal_results),
 		cmocka_unit_test(long_pauses_are_left_out),
 		cmocka_unit_test(prefixes_are_found_and_load_is_even),

@@ -44,6 +44,33 @@ static void the_last_place_is_taken_once(void **state)
 	world_fini(&w);
 }
 
+/* Tokens that the picked node alone has count as saved, and only if they are asked for. */
+static void what_a_cache_saves_is_counted(void **state)
+{
+	(void)state;
+	struct world w;
+	world_init(&w);
+	struct route_rules rules = *ask_of(&w).rules;
+	struct chooser_ask ask = ask_of(&w);
+	ask.rules = &rules;
+	struct chooser_ticket t[3] = {0};
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
+	struct node_stats *stats = &w.shared.stats[p.cands[p.index].slot];
+	chooser_book(w.chooser, &ask, &p, &t[0]);
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.cands[p.index].held, BLOCKS);
+	chooser_book(w.chooser, &ask, &p, &t[1]);
+	assert_int_equal(stats->saved_tokens, 0);
+	rules.counts_saved = true;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.cands[p.index].held, BLOCKS);
+	chooser_book(w.chooser, &ask, &p, &t[2]);
+	assert_int_equal(stats->saved_tokens, BLOCKS * 16);
+	for (size_t i = 0; i < CGN_COUNT(t); i++)
+		chooser_release(w.chooser, &t[i], 0);
+	world_fini(&w);
+}
+
 static void what_is_booked_is_seen_and_given_back(void **state)
 {
 	(void)state;
@@ -637,6 +664,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_last_place_is_taken_once),
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
+		cmocka_unit_test(what_a_cache_saves_is_counted),
 		cmocka_unit_test(a_pin_has_one_candidate_or_none),
 		cmocka_unit_test(a_burst_goes_where_the_first_went),
 		cmocka_unit_test(a_booking_is_confirmed_or_ends),

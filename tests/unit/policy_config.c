@@ -534,9 +534,23 @@ static void the_reference_has_every_key(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void replicas_are_read(void **state)
+{
+	(void)state;
+	struct config_replicas l = {9, 9};
+	const char *wrong[] = {"", "1", "-", "1-", "-4", "4-2", "0-0", "1-4-5", "1 - 4", "a-b",
+		"1-99999999999"};
+	for (size_t i = 0; i < CGN_COUNT(wrong); i++)
+		assert_false(config_replicas_read(cgn_str_of(wrong[i]), &l));
+	assert_true(config_replicas_read(CGN_STR("0-4"), &l));
+	assert_int_equal(l.least, 0);
+	assert_int_equal(l.most, 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(replicas_are_read),
 		cmocka_unit_test(defaults_stand_alone),
 		cmocka_unit_test(every_kind_is_read_from_toml),
 		cmocka_unit_test(sizes_by_their_alias_in_gib),

@@ -7,10 +7,7 @@
 #include "ctl/bench/traces.h"
 #include "ctl/progress.h"
 #include "lab/replay/replay.h"
-#include "policy/chooser/chooser.h"
-#include "policy/config/config.h"
 
-#define DAY    (86400.0 * 1e9)
 #define WINDOW (300 * CGN_SEC) /* For parking: a load is remembered for so long. */
 #define KWH    3.6e6
 
@@ -32,45 +29,12 @@ struct bench {
 	const char *showing;
 };
 
-/* ---- a day ---- */
-
-/* Requests by the hour of a day, as a share of the busiest hour: quiet nights, a peak in the afternoon. */
-static const double hours[24] = {0.22, 0.16, 0.12, 0.10, 0.10, 0.12, 0.18, 0.32, 0.55, 0.78, 0.90, 0.95, 0.93,
-	0.97, 1.00, 0.99, 0.95, 0.88, 0.80, 0.72, 0.64, 0.54, 0.42, 0.31};
-
-/* Move the arrivals of |t| so that they take a day and follow |hours|. */
-static void spread_day(struct trace *t)
-{
-	double all = 0, before = 0, span = (double)t->requests[t->n - 1].at + 1;
-	size_t h = 0;
-	for (size_t i = 0; i < CGN_COUNT(hours); i++)
-		all += hours[i];
-	for (size_t i = 0; i < t->n; i++) {
-		double part = (double)t->requests[i].at / span * all;
-		while (part > before + hours[h])
-			before += hours[h++];
-		t->requests[i].at = (cgn_nsec)(((double)h + (part - before) / hours[h]) * DAY / 24);
-	}
-}
-
 /* ---- the runs ---- */
 
 static void show_progress(void *user, double part)
 {
 	const struct bench *b = user;
 	ctl_progress("%s %3.0f %% %s", ctl_bar(part).text, part * 100, b->showing);
-}
-
-static double share_within(struct samples *s, double ms)
-{
-	double lo = 0, hi = 1;
-	if (!(ms > 0) || samples_count(s) == 0)
-		return 1;
-	for (int i = 0; i < 24; i++) {
-		double q = (lo + hi) / 2;
-		*(samples_ms(s, q) <= ms ? &lo : &hi) = q;
-	}
-	return hi > 0.9999999 ? 1 : lo;
 }
 
 static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
@@ -82,7 +46,7 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
 	cfg.user = b;
 	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
-	o->good = share_within(&o->result.ttft, (double)b->rules.energy.ttft_ms);
+	o->good = ctl_share_within(&o->result.ttft, (double)b->rules.energy.ttft_ms);
 	return CGN_OK;
 }
 
@@ -213,16 +177,6 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 
 /* ---- set-up ---- */
 
-static CGN_RC read_gpu(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
-{
-	const char *name = ctl_flag(a, "--gpu");
-	c->gpu = gpu_find(name);
-	if (c->gpu == NULL)
-		return CGN_FAIL(err, INVALID, "--gpu is %.60s, not h100 or h200", name);
-	c->decode = (cgn_nsec)((double)c->decode * c->gpu->decode_share);
-	return CGN_OK;
-}
-
 static CGN_RC read_objectives(const struct ctl_args *a, struct route_energy *e, struct cgn_err *err)
 {
 	cgn_nsec ttft = 0, itl = 0;
@@ -235,25 +189,16 @@ static CGN_RC read_objectives(const struct ctl_args *a, struct route_energy *e, 
 	return CGN_OK;
 }
 
-static CGN_RC read_rules(struct route_rules *out, struct cgn_err *err)
-{
-	struct config *cfg = NULL;
-	CGN_TRY(config_load("defaults", CGN_STR(""), NULL, NULL, 0, &cfg, err));
-	chooser_rules_fill(cfg, out);
-	config_free(&cfg);
-	return CGN_OK;
-}
-
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	b->cfg = replay_defaults;
-	CGN_TRY(read_rules(&b->rules, err));
+	CGN_TRY(ctl_rules_of(&b->rules, err));
 	CGN_TRY(ctl_flag_u32(a, "--nodes", 1, REPLAY_MAX_NODES, &b->cfg.nodes, err));
 	CGN_TRY(ctl_flag_u32(a, "--blocks", 0, 1U << 26, &b->cfg.blocks, err));
 	CGN_TRY(ctl_flag_u32(a, "--seed", 0, UINT32_MAX, &b->cfg.seed, err));
 	CGN_TRY(ctl_flag_f64(a, "--speed", 1e-6, 1e6, &b->cfg.speed, err));
 	CGN_TRY(ctl_engine_flags(a, &b->cfg, err));
-	CGN_TRY(read_gpu(a, &b->cfg, err));
+	CGN_TRY(ctl_gpu_of(a, &b->cfg, err));
 	CGN_TRY(read_objectives(a, &b->rules.energy, err));
 	CGN_TRY(ctl_flag_duration(a, "--wake", &b->cfg.wake, err));
 	CGN_TRY(ctl_flag_f64(a, "--spare", 0, 100, &b->cfg.park.spare, err));
@@ -271,7 +216,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(ctl_trace_of(a, &b->trace, &b->name, err));
 	if (ctl_switch(a, "--day"))
-		spread_day(&b->trace);
+		ctl_trace_day(&b->trace);
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_one(b, &b->cases[i], err));
 	ctl_progress_end();

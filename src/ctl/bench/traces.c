@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "io/disk/disk.h"
+#include "policy/chooser/chooser.h"
+#include "policy/config/config.h"
 
+#define DAY_NS   (86400.0 * 1e9)
 #define MAX_FILE ((size_t)4 << 30)
 
 CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, uint64_t max, uint32_t *out,
@@ -125,4 +128,57 @@ CGN_RC ctl_bench_workload(const struct ctl_args *a, struct cgn_err *err)
 	trace_fini(&t);
 	const char *to = ctl_flag(a, "--out");
 	return to != NULL ? ctl_write(to, &text, err) : ctl_print(&text, err);
+}
+
+/* ---- a day ---- */
+
+/* Requests by the hour of a day, as a share of the busiest hour: quiet nights, a peak in the afternoon. */
+static const double hours[24] = {0.22, 0.16, 0.12, 0.10, 0.10, 0.12, 0.18, 0.32, 0.55, 0.78, 0.90, 0.95, 0.93,
+	0.97, 1.00, 0.99, 0.95, 0.88, 0.80, 0.72, 0.64, 0.54, 0.42, 0.31};
+
+void ctl_trace_day(struct trace *t)
+{
+	double all = 0, before = 0, span = (double)t->requests[t->n - 1].at + 1;
+	size_t h = 0;
+	for (size_t i = 0; i < CGN_COUNT(hours); i++)
+		all += hours[i];
+	for (size_t i = 0; i < t->n; i++) {
+		double part = (double)t->requests[i].at / span * all;
+		while (part > before + hours[h])
+			before += hours[h++];
+		t->requests[i].at = (cgn_nsec)(((double)h + (part - before) / hours[h]) * DAY_NS / 24);
+	}
+}
+
+/* ---- results and settings ---- */
+
+double ctl_share_within(struct samples *s, double ms)
+{
+	double lo = 0, hi = 1;
+	if (!(ms > 0) || samples_count(s) == 0)
+		return 1;
+	for (int i = 0; i < 24; i++) {
+		double q = (lo + hi) / 2;
+		*(samples_ms(s, q) <= ms ? &lo : &hi) = q;
+	}
+	return hi > 0.9999999 ? 1 : lo;
+}
+
+CGN_RC ctl_gpu_of(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
+{
+	const char *name = ctl_flag(a, "--gpu");
+	c->gpu = gpu_find(name);
+	if (c->gpu == NULL)
+		return CGN_FAIL(err, INVALID, "--gpu is %.60s, not h100 or h200", name);
+	c->decode = (cgn_nsec)((double)c->decode * c->gpu->decode_share);
+	return CGN_OK;
+}
+
+CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err)
+{
+	struct config *cfg = NULL;
+	CGN_TRY(config_load("defaults", CGN_STR(""), NULL, NULL, 0, &cfg, err));
+	chooser_rules_fill(cfg, out);
+	config_free(&cfg);
+	return CGN_OK;
 }

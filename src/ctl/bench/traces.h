@@ -21,3 +21,11 @@ CGN_RC ctl_flag_u32(const struct ctl_args *a, const char *name, uint64_t min, ui
 CGN_RC ctl_engine_flags(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err);
 /* Write |text| to a file, and free |text|. */
 CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err);
+/* Move the arrivals of |t| so that they take a day with a quiet night and a peak in the afternoon. */
+void ctl_trace_day(struct trace *t);
+/* Return the share of the samples that are at most |ms|; 1: |ms| is 0, or there are none. */
+double ctl_share_within(struct samples *s, double ms);
+/* Read --gpu. */
+CGN_RC ctl_gpu_of(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err);
+/* Fill |out| with the rules of the default configuration. */
+CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err);

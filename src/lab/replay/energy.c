@@ -186,7 +186,7 @@ static void counter_read(struct replay *r, struct replay_server *n)
 	r->result->energy.awake_s += d->state != REPLAY_PARKED;
 }
 
-static void node_power(struct replay *r, struct replay_server *n, enum replay_power to)
+void energy_node_power(struct replay *r, struct replay_server *n, enum replay_power to)
 {
 	struct replay_draw *d = &n->draw;
 	idle_settle(r, d, r->now);
@@ -197,6 +197,7 @@ static void node_power(struct replay *r, struct replay_server *n, enum replay_po
 		(void)enginemodel_reset(n->engine, false, false);
 		replay_report_blocks(n);
 		r->result->energy.parked++;
+		scale_went(r);
 	}
 	r->result->energy.woken += to == REPLAY_WAKING;
 }
@@ -235,16 +236,24 @@ static struct replay_server *node_choose(struct replay *r, bool to_park)
 	return best;
 }
 
+void energy_nodes_follow(struct replay *r)
+{
+	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
+		struct replay_server *n = &r->nodes[i];
+		if (n->draw.state == REPLAY_WAKING && r->now >= n->draw.ready)
+			energy_node_power(r, n, REPLAY_AWAKE);
+		if (n->draw.state == REPLAY_LEAVING && n->draw.prompts + n->draw.streams == 0)
+			energy_node_power(r, n, REPLAY_PARKED);
+	}
+}
+
 static void nodes_park(struct replay *r)
 {
 	double load = 0;
 	uint32_t awake = 0;
+	energy_nodes_follow(r);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
 		struct replay_server *n = &r->nodes[i];
-		if (n->draw.state == REPLAY_WAKING && r->now >= n->draw.ready)
-			node_power(r, n, REPLAY_AWAKE);
-		if (n->draw.state == REPLAY_LEAVING && n->draw.prompts + n->draw.streams == 0)
-			node_power(r, n, REPLAY_PARKED);
 		load += load_of(r, n);
 		awake += node_is_awake(n);
 	}
@@ -256,13 +265,13 @@ static void nodes_park(struct replay *r)
 		struct replay_server *n = node_choose(r, true);
 		if (n == NULL)
 			break;
-		node_power(r, n, REPLAY_LEAVING);
+		energy_node_power(r, n, REPLAY_LEAVING);
 	}
 	for (; awake < want; awake++) {
 		struct replay_server *n = node_choose(r, false);
 		if (n == NULL)
 			break;
-		node_power(r, n, n->draw.state == REPLAY_LEAVING ? REPLAY_AWAKE : REPLAY_WAKING);
+		energy_node_power(r, n, n->draw.state == REPLAY_LEAVING ? REPLAY_AWAKE : REPLAY_WAKING);
 	}
 }
 
@@ -273,6 +282,7 @@ void energy_second(struct replay *r)
 		counter_read(r, &r->nodes[i]);
 	if (r->cfg->parks)
 		nodes_park(r);
+	scale_second(r);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++)
 		node_publish(r, &r->nodes[i]);
 	waiting_serve(r);

@@ -188,6 +188,7 @@ static void on_prompt(struct replay *r, struct replay_flight *f, const struct en
 	r->result->cached_blocks += g->cached / r->trace->block_tokens;
 	counts->prompt_tokens += f->request->input;
 	counts->cached_tokens += g->cached;
+	scale_prompt(r, f->request->n, g->cached / r->trace->block_tokens);
 }
 
 /* The router hears how much of the prompt the engine had. */
@@ -208,6 +209,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	if (f->leg != REPLAY_PREFILL) {
 		samples_add(&r->result->ttft, r->now - f->came);
 		quotes_first(r, f);
+		scale_ttft(r, r->now - f->came);
 	}
 }
 
@@ -216,8 +218,10 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	struct replay_flight *f = g->user;
 	if (g->given == 1)
 		on_first(r, f, g);
-	else
+	else {
 		samples_add(&r->result->itl, r->now - f->last);
+		scale_itl(r, r->now - f->last);
+	}
 	f->last = r->now;
 	if (g->finished && f->leg != REPLAY_DECODE)
 		usage_learn(r, f, g);
@@ -325,6 +329,7 @@ static void sum_up(struct replay *r)
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		s->preempted += enginemodel_stats(r->nodes[i].engine).preempted;
 	energy_sum_up(r);
+	scale_sum_up(r);
 	s->imbalance = over_mean(s, time_of_tokens, r->cfg);
 	s->imbalance_busy = over_mean(s, time_of_steps, r->cfg);
 	s->imbalance_requests = over_mean(s, request_count, r->cfg);
@@ -340,6 +345,9 @@ static CGN_RC check_settings(const struct trace *t, const struct replay_cfg *c, 
 		return CGN_FAIL(err, INVALID,
 			"%u prefill nodes of %u, %g bytes/s: at least one node must decode, and the network move something",
 			c->prefill_nodes, c->nodes, c->bandwidth);
+	if (c->scales && (c->gpu == NULL || c->parks || c->prefill_nodes > 0 || !c->rules->counts_saved))
+		return CGN_FAIL(err, INVALID,
+			"the autoscaler needs a GPU, nodes of both roles, no parking, and rules that count what caches save");
 	if (t->n > 0 && (double)t->requests[t->n - 1].at / c->speed > MAX_SPAN)
 		return CGN_FAIL(err, INVALID, "speed %g: the trace would take more than thirty years",
 			c->speed);
@@ -365,6 +373,7 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(transfer_new(&r->transfer, err));
 	CGN_TRY(energy_open(r, err));
 	CGN_TRY(quotes_open(r, err));
+	CGN_TRY(scale_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
 		r->hotprefix, r->transfer, r->energy};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
@@ -405,6 +414,7 @@ CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct re
 	pending_free(&r.pending);
 	energy_close(&r);
 	quote_book_free(&r.quotes);
+	scale_close(&r);
 	replay_fleet_fini(&r);
 	free(r.chain);
 	if (cgn_ok(rc))

@@ -20,10 +20,14 @@
 #include "base/samples/samples.h"
 #include "lab/gpu/gpu.h"
 #include "lab/trace/trace.h"
+#include "policy/autoscale/autoscale.h"
 #include "policy/energy/park.h"
 #include "policy/queue/queue.h"
 #include "policy/quote/quote.h"
 #include "policy/routing/routing.h"
+
+/* The replica that the autoscaler removes. */
+enum replay_victim { REPLAY_LEAST_WORTH, REPLAY_ANY };
 
 #define REPLAY_MAX_NODES ROUTE_MAX_NODES
 
@@ -67,6 +71,11 @@ struct replay_cfg {
 	bool parks;
 	struct energy_park_cfg park;
 	cgn_nsec wake;
+	/* Add and remove replicas in the same way by the router's autoscaler, with a GPU and without |parks|.
+	 * rules->counts_saved must be set. */
+	bool scales;
+	struct autoscale_cfg scale;
+	enum replay_victim victim;
 	/* Called now and then with the share of requests that have arrived. May be NULL. */
 	void (*progress)(void *user, double part);
 	void *user;
@@ -98,6 +107,13 @@ struct replay_quotes {
 	struct samples width_share; /* Width over expected value, 1 as a millisecond. */
 };
 
+/* Hits around the instants at which a replica went, summed over REPLAY_AROUND before and after each. */
+#define REPLAY_AROUND (600 * CGN_SEC)
+struct replay_removals {
+	uint64_t n;
+	uint64_t prompt_before, cached_before, prompt_after, cached_after; /* Blocks. */
+};
+
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
 	uint64_t refused_late; /* The deadline could not be met. */
@@ -120,6 +136,7 @@ struct replay_result {
 	double imbalance, imbalance_busy, imbalance_requests;
 	struct replay_energy energy; /* With a GPU. */
 	struct replay_quotes quotes[QUOTE_FIGURES];
+	struct replay_removals removals;
 };
 
 /* Play |t| and fill |out|, which the caller frees with replay_result_fini. NO_MEMORY; INVALID: nodes are not

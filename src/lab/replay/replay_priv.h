@@ -6,6 +6,7 @@
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
 #include "policy/admission/admission.h"
+#include "policy/autoscale/load.h"
 #include "policy/chooser/chooser.h"
 #include "policy/energy/meter.h"
 #include "policy/quote/quote.h"
@@ -30,6 +31,23 @@ struct replay_draw {
 	uint32_t prompts, streams;
 	uint64_t prompt_tokens;
 	double asked_s; /* Time that the prompts of the last second take to compute. */
+};
+
+/* Totals at the end of each second, and the instants at which replicas went. */
+struct replay_second {
+	uint64_t prompt_blocks, cached_blocks;
+};
+#define REPLAY_LATE 256 /* Times that a percentile is made of. */
+struct replay_scaling {
+	struct autoscale state;
+	struct autoscale_node *nodes;       /* Owned. */
+	struct replay_second now, *seconds; /* Owned; grown as time passes. */
+	size_t n_seconds, max_seconds;
+	cgn_nsec *went; /* Owned; grown. */
+	size_t n_went, max_went;
+	cgn_nsec ttft[REPLAY_LATE], itl[REPLAY_LATE], ttft_at[REPLAY_LATE];
+	size_t n_ttft, n_itl; /* Ever. */
+	uint64_t random;
 };
 
 /* A node: its engine, and the changes of the step under way. */
@@ -104,6 +122,7 @@ struct replay {
 	struct transfer *transfer;
 	struct energy_board *energy; /* NULL: energy is not counted. */
 	struct energy_park park;
+	struct replay_scaling scaling;
 	double *second_w; /* Joules of all nodes beyond idle, by second; grown as time passes. */
 	size_t n_seconds;
 	cgn_nsec next_second;
@@ -176,6 +195,21 @@ void quotes_make(struct replay *r, const struct chooser_ask *ask, const struct c
 void quotes_first(struct replay *r, const struct replay_flight *f);
 void quotes_left(struct replay *r, const struct replay_flight *f, double joules);
 void quotes_done(struct replay *r, const struct replay_flight *f, uint64_t tokens);
+
+/* Change the node's power. */
+void energy_node_power(struct replay *r, struct replay_server *n, enum replay_power to);
+/* Let nodes whose time has come leave or take requests. */
+void energy_nodes_follow(struct replay *r);
+
+/* scale.c: nothing happens unless the configuration says so. */
+CGN_RC scale_open(struct replay *r, struct cgn_err *err);
+void scale_close(struct replay *r);
+void scale_prompt(struct replay *r, uint32_t blocks, uint32_t cached); /* A prompt was computed. */
+void scale_ttft(struct replay *r, cgn_nsec took);
+void scale_itl(struct replay *r, cgn_nsec took);
+void scale_went(struct replay *r); /* A replica's engine has ended. */
+void scale_second(struct replay *r);
+void scale_sum_up(struct replay *r);
 
 /* pools.c */
 /* Return true if requests may be split. */

@@ -5,9 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define LEVEL_TIME  20.0  /* Seconds after which a step of the load counts for two thirds. */
-#define TREND_TIME  120.0 /* The same of its slope. */
-#define AHEAD_MOST  300.0 /* Seconds that a trend is trusted for. */
+#define LEVEL_TIME  20.0   /* Seconds after which a step of the load counts for two thirds. */
+#define TREND_TIME  120.0  /* The same of its slope. */
+#define AHEAD_MOST  300.0  /* Seconds that a trend is trusted for. */
+#define SLOW_TIME   1800.0 /* As LEVEL_TIME, of the load that a floor is compared with. */
 #define FLOOR_TIME  (7200 * CGN_SEC)
 #define FLOOR_SHARE 0.75
 #define WORST_RATIO 2.0 /* An objective that is missed by more adds no more replicas. */
@@ -16,17 +17,6 @@
 const char *autoscale_action_text(enum autoscale_action a)
 {
 	return a == AUTOSCALE_UP ? "up" : a == AUTOSCALE_DOWN ? "down" : "stay";
-}
-
-bool autoscale_limits_read(struct cgn_str text, struct autoscale_limits *out)
-{
-	uint64_t least, most;
-	struct cgn_str rest = text, first = cgn_str_split(&rest, '-');
-	if (rest.p == NULL || !cgn_str_u64(first, &least) || !cgn_str_u64(rest, &most) || most == 0 ||
-		most < least || most > UINT32_MAX)
-		return false;
-	*out = (struct autoscale_limits){(uint32_t)least, (uint32_t)most};
-	return true;
 }
 
 static double seconds_of(cgn_nsec t)
@@ -48,6 +38,7 @@ static void level_follow(struct autoscale *a, double load, double dt)
 {
 	double before = a->level, gain = 1 - exp(-dt / LEVEL_TIME), slope = 1 - exp(-dt / TREND_TIME);
 	a->level += gain * (load - a->level);
+	a->slow += (1 - exp(-dt / SLOW_TIME)) * (load - a->slow);
 	a->trend += slope * ((a->level - before) / dt - a->trend);
 }
 
@@ -74,11 +65,11 @@ static void load_follow(struct autoscale *a, const struct autoscale_signals *s, 
 	double load = s->load > 0 ? s->load : 0, dt = a->at > 0 ? seconds_of(now - a->at) : 0;
 	if (a->begun == 0) {
 		a->begun = a->busy_at = now;
-		a->level = load;
+		a->level = a->slow = load;
 	}
 	if (dt > 0)
 		level_follow(a, load, dt);
-	if (now >= a->floor_until || a->level < a->floor_level * FLOOR_SHARE)
+	if (now >= a->floor_until || a->slow < a->floor_level * FLOOR_SHARE)
 		a->floor = 0;
 	if (s->inflight > 0 || s->waiting > 0)
 		a->busy_at = now;
@@ -176,7 +167,7 @@ static void decide_up(struct autoscale *a, const struct autoscale_cfg *cfg, uint
 	d->by = d->want - have < most ? d->want - have : most;
 	if (replicas_for(d->forecast, cfg->target) <= have) { /* The load alone did not say so. */
 		a->floor = have + d->by;
-		a->floor_level = a->level;
+		a->floor_level = a->slow;
 		a->floor_until = now + FLOOR_TIME;
 	}
 	a->changed_at = now;

@@ -14,7 +14,7 @@
  *   zero  where |least| is 0: nothing ran or waited for |idle|.
  *
  * After replicas were added because requests waited or an objective was missed, although the load alone needed none, as
- * many stay for two hours while the load is at least three quarters of what it was. So the same load does not lead down
+ * many stay for two hours while the load of the last half hour is at least three quarters of what it was. So the same load does not lead down
  * and up again. Nothing is removed in the first |down_window| of a state, whose load is not known. */
 #pragma once
 #include <stdbool.h>
@@ -22,7 +22,6 @@
 #include <stdint.h>
 
 #include "base/core/err.h"
-#include "base/core/str.h"
 
 #define AUTOSCALE_SLOTS 8
 #define AUTOSCALE_SLACK 0.85
@@ -44,12 +43,6 @@ struct autoscale_signals {
 	uint32_t coming;    /* Replicas that will soon. */
 	cgn_nsec wake;      /* Time until a new replica takes requests. */
 };
-/* Read "LEAST-MOST". False: it is not that, or the most is 0 or less than the least. */
-struct autoscale_limits {
-	uint32_t least, most;
-};
-bool autoscale_limits_read(struct cgn_str text, struct autoscale_limits *out);
-
 enum autoscale_action { AUTOSCALE_STAY, AUTOSCALE_UP, AUTOSCALE_DOWN };
 const char *autoscale_action_text(enum autoscale_action a);
 
@@ -62,7 +55,8 @@ struct autoscale_decision {
 };
 struct autoscale {
 	double level, trend; /* Load, and its change in a second. */
-	double floor_level;  /* Load when |floor| was set. */
+	double slow;         /* Load, smoothed over half an hour. */
+	double floor_level;  /* |slow| when |floor| was set. */
 	double peak[AUTOSCALE_SLOTS];
 	uint32_t slot, floor; /* |floor|: replicas that stay until |floor_until|; 0: none do. */
 	cgn_nsec at, begun, slot_end, floor_until;

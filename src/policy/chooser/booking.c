@@ -37,15 +37,6 @@ static uint32_t queued_on_average(const struct chooser_pick_result *p, uint32_t 
 	return prompt + answer > 0 ? clamp_u32(tokens * prompt / (prompt + answer)) : tokens;
 }
 
-/* Total time that prompts have been computed at the node. */
-static cgn_nsec busy_until(const struct node_stats *stats, cgn_nsec now)
-{
-	cgn_nsec total = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
-	cgn_nsec since = atomic_load_explicit(&stats->prefill_since, memory_order_relaxed);
-	bool busy = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) > 0;
-	return busy && now > since ? total + (now - since) : total;
-}
-
 /* Prompts are computed one after the other: this one since the end of the previous one, or since it arrived.
  * Return how long it took. */
 static cgn_nsec busy_step(struct node_stats *stats, const struct chooser_ticket *t, cgn_nsec now)
@@ -193,7 +184,8 @@ static void saved_count(const struct chooser *c, const struct chooser_ask *ask,
 	struct node_stats *stats = &c->shared.stats[w->slot];
 	float least = w->uncached_tokens + (float)w->held * chooser_tokens_a_block(c, ask, stats);
 	for (size_t i = 0; i < p->n && least > w->uncached_tokens; i++)
-		if (i != p->index && p->cands[i].uncached_tokens < least)
+		if (i != p->index && p->cands[i].barred != ROUTE_BAR_PARKED &&
+			p->cands[i].uncached_tokens < least)
 			least = p->cands[i].uncached_tokens;
 	if (least > w->uncached_tokens)
 		atomic_fetch_add_explicit(&stats->saved_tokens,
@@ -260,7 +252,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	struct node_stats *stats = stats_of(c, t);
 	chooser_energy_settle(c, t, now);
 	t->beside_last = streams_beside(stats);
-	t->busy_last = busy_until(stats, now);
+	t->busy_last = node_stats_busy(stats, now);
 	if (t->prefilling)
 		atomic_fetch_sub_explicit(&stats->queued_tokens, t->queued_tokens, memory_order_relaxed);
 	if (!t->prefilling || t->whole)

@@ -214,6 +214,20 @@ static void two_floats_of(const _Atomic uint64_t *word, float *a, float *b)
 	memcpy(b, &bits[1], sizeof *b);
 }
 
+cgn_nsec node_stats_busy(const struct node_stats *stats, cgn_nsec now)
+{
+	cgn_nsec total = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
+	cgn_nsec since = atomic_load_explicit(&stats->prefill_since, memory_order_relaxed);
+	bool busy = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) > 0;
+	return busy && now > since ? total + (now - since) : total;
+}
+
+uint32_t node_stats_requests(const struct node_stats *stats)
+{
+	return atomic_load_explicit(&stats->inflight, memory_order_relaxed) +
+		atomic_load_explicit(&stats->others, memory_order_relaxed);
+}
+
 struct route_speed node_stats_speed(const struct node_stats *stats)
 {
 	struct route_speed s = {0};

@@ -122,6 +122,10 @@ double node_stats_answer_share(const struct node_stats *stats);
 struct route_speed node_stats_speed(const struct node_stats *stats);
 void node_stats_prefill(struct node_stats *stats, double ms, double tokens);
 void node_stats_decode(struct node_stats *stats, double ms, double tokens, double beside, double stall_ms);
+/* Return the time in which prompts of this router were computed at the node, until |now|. */
+cgn_nsec node_stats_busy(const struct node_stats *stats, cgn_nsec now);
+/* Return the requests at the node, those of others included. */
+uint32_t node_stats_requests(const struct node_stats *stats);
 double node_stats_block_tokens(const struct node_stats *stats); /* 0: unknown. */
 /* Last reported shares, from 0 to 1 in steps of 1/65535: KV cache in use, power that is left. */
 struct cluster_spare {

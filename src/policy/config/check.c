@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config checks that no single row can express: keys that need each other, addresses, names that must be
  * unique. */
-#include "policy/autoscale/autoscale.h"
 #include "policy/breaker/breaker.h"
 #include "policy/budget/budget.h"
 #include "policy/config/config_priv.h"
@@ -536,9 +535,9 @@ static cgn_rc check_hooks(const struct config *c, struct cgn_err *err)
 static cgn_rc check_replicas(const struct config *c, struct cgn_err *err)
 {
 	for (size_t i = 0; i < c->n_models; i++) {
-		struct autoscale_limits unused;
+		struct config_replicas unused;
 		if (c->models[i].replicas != NULL &&
-			!autoscale_limits_read(cgn_str_of(c->models[i].replicas), &unused))
+			!config_replicas_read(cgn_str_of(c->models[i].replicas), &unused))
 			return CGN_FAIL(err, INVALID,
 				"models.\"%s\".replicas is \"%s\", must be the least and the most, such as \"1-4\"; the most is at least 1",
 				c->models[i].name, c->models[i].replicas);

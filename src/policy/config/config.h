@@ -66,3 +66,8 @@ const struct config_model *config_model_find(const struct config *c,
 const char *config_enum_text(int value);
 /* Parse "250ms", "5s", "2m" or "1h" as DUR keys do; returns false for anything else. */
 bool config_duration(struct cgn_str text, cgn_nsec *out);
+/* Parse "LEAST-MOST", as of models.NAME.replicas. False: |text| is not that, or the most is 0 or less than the least. */
+struct config_replicas {
+	uint32_t least, most;
+};
+bool config_replicas_read(struct cgn_str text, struct config_replicas *out);

@@ -270,3 +270,14 @@ bool config_value_same(const struct config_key *k, const void *one, const void *
 	cgn_buf_fini(&b);
 	return same;
 }
+
+bool config_replicas_read(struct cgn_str text, struct config_replicas *out)
+{
+	uint64_t least, most;
+	struct cgn_str rest = text, first = cgn_str_split(&rest, '-');
+	if (rest.p == NULL || !cgn_str_u64(first, &least) || !cgn_str_u64(rest, &most) || most == 0 ||
+		most < least || most > UINT32_MAX)
+		return false;
+	*out = (struct config_replicas){(uint32_t)least, (uint32_t)most};
+	return true;
+}

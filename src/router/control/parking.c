@@ -38,7 +38,7 @@ static double load_of(const struct router *r, const struct cluster_node *n, cons
 	const struct route_speed *speed = own.step_ms > 0 ? &own : &plain;
 	double streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
 		(double)atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
-	cgn_nsec busy = router_node_busy(s, now), before = r->parking.busy[n->slot];
+	cgn_nsec busy = node_stats_busy(s, now), before = r->parking.busy[n->slot];
 	double share = r->parking.at > 0 && now > r->parking.at && busy > before
 		? (double)(busy - before) / (double)(now - r->parking.at)
 		: 0;
@@ -69,8 +69,8 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 		v->load += load_of(r, n, &curve, now);
 	if (ours &&
 		(v->to_park == NULL ||
-			router_node_requests(&stats[n->slot]) <=
-				router_node_requests(&stats[v->to_park->slot])))
+			node_stats_requests(&stats[n->slot]) <=
+				node_stats_requests(&stats[v->to_park->slot])))
 		v->to_park = n;
 }
 
@@ -220,6 +220,6 @@ void router_parking_follow(struct router *r, cgn_nsec now)
 		return;
 	models_park(r, now);
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++)
-		p->busy[s] = router_node_busy(&r->shared.choice.stats[s], now);
+		p->busy[s] = node_stats_busy(&r->shared.choice.stats[s], now);
 	p->at = now;
 }

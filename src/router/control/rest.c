@@ -39,19 +39,6 @@ CGN_RC router_rest_order(struct router *r, const struct router_rest_order *o,
 	return state_models_put(r->members.state, cgn_buf_view(&text), done, r, err);
 }
 
-uint32_t router_node_requests(const struct node_stats *s)
-{
-	return atomic_load_explicit(&s->inflight, memory_order_relaxed) +
-		atomic_load_explicit(&s->others, memory_order_relaxed);
-}
-
-cgn_nsec router_node_busy(const struct node_stats *s, cgn_nsec now)
-{
-	cgn_nsec since = atomic_load_explicit(&s->prefill_since, memory_order_relaxed);
-	return atomic_load_explicit(&s->prefill_total, memory_order_relaxed) +
-		(since != 0 && since < now ? now - since : 0);
-}
-
 bool router_node_serves(const struct cluster_node *n, const char *model)
 {
 	for (size_t e = 0; e < n->info->n_engines; e++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rest: which nodes' engines rest, by whose order, and orders of the router's own; the load of a node. For parking and
- * the autoscaler. On the control loop. */
+/* rest: which nodes' engines rest, by whose order, and orders of the router's own. For parking and the autoscaler. On the control loop. */
 #pragma once
 #include "router/control/router.h"
 
@@ -21,9 +20,5 @@ struct router_rest_order {
 CGN_RC router_rest_order(struct router *r, const struct router_rest_order *o,
 	void (*done)(void *user, const struct cgn_err *err), struct cgn_err *err);
 
-/* Return the requests at the node, those of others included. */
-uint32_t router_node_requests(const struct node_stats *s);
-/* Return the time in which the node computed prompts of this router, until |now|. */
-cgn_nsec router_node_busy(const struct node_stats *s, cgn_nsec now);
 /* Return whether an engine of the node is ready and serves |model|. */
 bool router_node_serves(const struct cluster_node *n, const char *model);

@@ -54,11 +54,9 @@ static struct autoscale_cfg group_cfg(const struct scaler *s, const struct scale
 {
 	const struct config *cfg = s->r->cfg;
 	const struct config_model *m = config_model_find(cfg, g->shown);
-	struct autoscale_limits l = {cfg->router.autoscaler.min_replicas,
-		cfg->router.autoscaler.max_replicas};
+	struct config_replicas l = {cfg->router.autoscaler.min_replicas, cfg->router.autoscaler.max_replicas};
 	if (m != NULL && m->replicas != NULL)
-		(void)autoscale_limits_read(cgn_str_of(m->replicas),
-			&l); /* Checked with the configuration. */
+		(void)config_replicas_read(cgn_str_of(m->replicas), &l); /* Checked with the configuration. */
 	l.most = l.most > 0 && l.most < all ? l.most : all;
 	return (struct autoscale_cfg){.least = l.least < l.most ? l.least : l.most,
 		.most = l.most,

@@ -2,7 +2,7 @@
 /* State shared by the files of scaler. scaler.c: time and decisions. signals.c: what the decision is made from.
  * orders.c: what follows from it. events.c: the decisions that are remembered. */
 #pragma once
-#include "policy/autoscale/autoscale.h"
+#include "policy/autoscale/load.h"
 #include "router/control/rest.h"
 #include "router/scaler/scaler.h"
 
@@ -69,13 +69,11 @@ struct scaler {
 	struct state_leader *leader;
 	struct cgn_timer timer;
 	bool pending; /* The state backend works on an order. */
-	cgn_nsec at;  /* Begin of the second that |busy| is of. */
 	struct scaler_group groups[SCALER_GROUPS];
 	struct scaler_event events[SCALER_EVENTS];
 	uint64_t n_events; /* Ever. */
 	/* By slot. */
-	cgn_nsec busy[ROUTE_MAX_NODES];
-	struct autoscale_worth worth[ROUTE_MAX_NODES];
+	struct autoscale_node nodes[ROUTE_MAX_NODES];
 	struct scaler_wake wakes[ROUTE_MAX_NODES];
 };
 

@@ -4,9 +4,8 @@
 #include "router/scaler/scaler_priv.h"
 
 #define NOTE_EVERY    (15 * CGN_SEC)
-#define SAMPLES_LEAST 5    /* Answers that a percentile needs. */
-#define BACKLOG_S     10.0 /* A backlog of so many seconds of prompts is the load of one replica. */
-#define WAKES_MOST    3    /* A replica that is not ready after so many times the usual does not come. */
+#define SAMPLES_LEAST 5 /* Answers that a percentile needs. */
+#define WAKES_MOST    3 /* A replica that is not ready after so many times the usual does not come. */
 #define WAKE_PATIENCE (60 * CGN_SEC)
 #define WAKE_GAIN     3 /* A measured time counts for 1 / so much. */
 
@@ -33,51 +32,11 @@ cgn_nsec scaler_wake_time(const struct scaler *s, const struct scaler_group *g)
 
 void scaler_nodes_note(struct scaler *s, cgn_nsec now)
 {
-	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		const struct node_stats *stats = &s->r->shared.choice.stats[i];
-		if (s->r->members.cluster->by_slot[i] == NULL) {
+	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
+		if (s->r->members.cluster->by_slot[i] != NULL)
+			autoscale_node_note(&s->nodes[i], &s->r->shared.choice.stats[i], now);
+		else
 			s->wakes[i].at = 0;
-			continue;
-		}
-		s->busy[i] = router_node_busy(stats, now);
-		autoscale_worth_note(&s->worth[i],
-			atomic_load_explicit(&stats->saved_tokens, memory_order_relaxed), now);
-	}
-	s->at = now;
-}
-
-/* Return the share of the last second in which the node computed prompts. Of other routers' prompts only the requests are
- * known: they count like this router's. */
-static double prompts_share(const struct scaler *s, const struct node_stats *stats, uint16_t slot,
-	cgn_nsec now)
-{
-	cgn_nsec busy = router_node_busy(stats, now), before = s->busy[slot];
-	double own = atomic_load_explicit(&stats->inflight, memory_order_relaxed);
-	double all = router_node_requests(stats);
-	double share = s->at > 0 && now > s->at && busy > before
-		? (double)(busy - before) / (double)(now - s->at)
-		: 0;
-	share *= own > 0 ? all / own : 1;
-	return share < 1 ? share : 1;
-}
-
-/* Return the seconds that the prompts take which wait at the node. */
-static double backlog_of(const struct node_stats *stats)
-{
-	uint64_t tokens = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) +
-		atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
-	return (double)tokens * (double)node_stats_speed(stats).prefill_ms * 1e-3;
-}
-
-/* Return the load of the node, in replicas. */
-static double load_of(const struct scaler *s, const struct cluster_node *n, cgn_nsec now)
-{
-	const struct node_stats *stats = &s->r->shared.choice.stats[n->slot];
-	const struct route_cand width = {.width = cluster_node_width(n)};
-	double streams = atomic_load_explicit(&stats->decoding, memory_order_relaxed) +
-		(double)atomic_load_explicit(&stats->others_decoding, memory_order_relaxed);
-	return prompts_share(s, stats, n->slot, now) + backlog_of(stats) / BACKLOG_S +
-		streams / route_width(&width);
 }
 
 /* The node is ready: learn how long its wake took. */
@@ -130,8 +89,9 @@ static void node_look(struct scaler *s, struct scaler_group *g, const struct clu
 		return;
 	}
 	wake_learn(s, g, n->slot, now);
-	g->signals.load += load_of(s, n, now);
-	g->signals.inflight += router_node_requests(&s->r->shared.choice.stats[n->slot]);
+	const struct node_stats *stats = &s->r->shared.choice.stats[n->slot];
+	g->signals.load += autoscale_node_load(&s->nodes[n->slot], stats, cluster_node_width(n), now);
+	g->signals.inflight += node_stats_requests(stats);
 	g->signals.ready++;
 	if (out->n_ready == WANTED_MAX_NODES)
 		return;
@@ -215,10 +175,10 @@ uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *n
 	for (uint32_t i = 0; i < n; i++) {
 		const struct cluster_node *node = nodes->ready[i];
 		list[i] = (struct autoscale_replica){.id = node->info->id,
-			.worth = autoscale_worth_rate(&s->worth[node->slot], now),
+			.worth = autoscale_worth_rate(&s->nodes[node->slot].worth, now),
 			.held = node->has_index_id ? kvindex_count(s->r->shared.choice.index, node->index_id)
 						   : 0,
-			.requests = router_node_requests(&s->r->shared.choice.stats[node->slot])};
+			.requests = node_stats_requests(&s->r->shared.choice.stats[node->slot])};
 	}
 	return (uint32_t)autoscale_least_worth(list, n);
 }

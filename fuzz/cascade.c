@@ -42,14 +42,15 @@ static void check_body(struct cgn_str text)
 {
 	struct json_val body, again;
 	bool own;
-	if (!cgn_ok(json_parse(text, &body, NULL, NULL)) || body.type != JSON_OBJECT || body.raw.n == 2)
+	if (!cgn_ok(json_parse(text, &body, NULL, NULL)) || body.type != JSON_OBJECT ||
+		!json_get(body, "model", &again))
 		return;
 	for (enum prompt_api api = PROMPT_CHAT; api <= PROMPT_COMPLETIONS; api++) {
 		struct cgn_buf out = {0};
 		if (cascade_passes(api, body, false, &own) != NULL || own)
 			continue;
 		cascade_body(api, text, body, &out);
-		(void)json_parse(cgn_buf_view(&out), &again, NULL, NULL);
+		CGN_MUST(cgn_ok(json_parse(cgn_buf_view(&out), &again, NULL, NULL)));
 		cgn_buf_fini(&out);
 	}
 }

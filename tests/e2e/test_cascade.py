@@ -123,6 +123,13 @@ def test_an_engine_that_refuses_leads_on(pair):
     assert a.status == 200 and step(a) == "2/2; outcome=refused", a.headers
 
 
+def test_where_answers_hardly_pass_the_large_model_is_asked_at_once(pair):
+    c = pair(router={"worker_threads": 1})
+    seen = [step(c.chat(f"hi {i}", difficulty=HARD)) for i in range(60)]
+    assert all(s.startswith("2/2; outcome=escalated") for s in seen[:20]), seen
+    assert seen[20:].count("2/2; outcome=skipped; why=pregate") > 20, seen
+
+
 def test_a_chain_of_three(cluster):
     cluster.MODEL = "large"
     cluster.router({"router.cascade": {"enabled": True, "confidence_threshold": -0.3, "tokens": 8}, "models.large": {"cascade": ["small", "mid"]}})

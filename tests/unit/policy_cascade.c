@@ -188,6 +188,43 @@ static void test_the_gate_waits_for_its_tokens(void **state)
 	cascade_answer_fini(&a);
 }
 
+/* ---- the rates ---- */
+
+static void ask_often(struct cascade_rates *r, const struct cascade_request *q, unsigned n, bool escalated)
+{
+	struct cascade_group g;
+	cascade_group_of(q, &g);
+	for (unsigned i = 0; i < n; i++)
+		cascade_learn(r, &g, escalated);
+}
+
+static bool is_hopeless(const struct cascade_rates *r, const struct cascade_request *q, double random)
+{
+	struct cascade_group g;
+	cascade_group_of(q, &g);
+	return cascade_is_hopeless(r, &g, 0.8, random);
+}
+
+static void test_requests_that_hardly_ever_pass_are_known(void **state)
+{
+	static struct cascade_rates r;
+	const struct cascade_request hard = {1, 2, 3, 4, 1000}, easy = {1, 2, 3, 5, 20},
+				     other = {9, 2, 3, 4, 1000};
+	(void)state;
+	assert_false(is_hopeless(&r, &hard, 0.5));
+	ask_often(&r, &hard, 19, true);
+	assert_false(is_hopeless(&r, &hard, 0.5));
+	ask_often(&r, &hard, 100, true);
+	assert_true(is_hopeless(&r, &hard, 0.5));
+	assert_false(is_hopeless(&r, &hard, 0.01)); /* explored */
+	assert_false(is_hopeless(&r, &other, 0.5)); /* another pair of models */
+	ask_often(&r, &easy, 100, false);
+	assert_false(is_hopeless(&r, &easy, 0.5));
+	assert_true(is_hopeless(&r, &hard, 0.5));
+	ask_often(&r, &hard, 400, false); /* the requests have become easy */
+	assert_false(is_hopeless(&r, &hard, 0.5));
+}
+
 /* ---- taking log-probabilities out ---- */
 
 static void strip_is(enum cascade_blank blank, bool events, const char *from, const char *to)
@@ -232,6 +269,7 @@ int main(void)
 		cmocka_unit_test(test_tokens_of_documents),
 		cmocka_unit_test(test_doubt_is_between_sure_and_torn),
 		cmocka_unit_test(test_the_gate_waits_for_its_tokens),
+		cmocka_unit_test(test_requests_that_hardly_ever_pass_are_known),
 		cmocka_unit_test(test_logprobs_are_taken_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

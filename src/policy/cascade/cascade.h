@@ -65,6 +65,32 @@ struct cascade_gate {
 /* Decide on |a|, of which no more will come if |whole|. */
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole);
 
+/* ---- pregate.c: where a small model's answer hardly ever passes ---- */
+
+#define CASCADE_CELLS 4096 /* A power of two; 32 KiB. Groups that share a cell share their rates. */
+#define CASCADE_GROUP \
+	5 /* Groups of a request: all of the pair, and those of its key, route, prefix and length. */
+/* Properties that a request shares with others: hashes, and the tokens of the prompt. */
+struct cascade_request {
+	uint64_t pair, key, route, prefix, tokens;
+};
+struct cascade_group {
+	uint16_t cells[CASCADE_GROUP];
+};
+struct cascade_cell {
+	float asked, escalated; /* answers of late */
+};
+struct cascade_rates {
+	struct cascade_cell cells[CASCADE_CELLS];
+};
+void cascade_group_of(const struct cascade_request *q, struct cascade_group *out);
+/* Return true if the larger model is to be asked at once: the share of the group's answers that did not pass is above
+ * |limit|. |random|, from 0 to 1, lets a few requests through, so that a change is noticed. */
+bool cascade_is_hopeless(const struct cascade_rates *r, const struct cascade_group *g, double limit,
+	double random);
+/* An answer of the group was judged. */
+void cascade_learn(struct cascade_rates *r, const struct cascade_group *g, bool escalated);
+
 /* ---- strip.c: log-probabilities that only the gate asked for ---- */
 
 #define CASCADE_KEY_MAX  96

@@ -2,7 +2,10 @@
 /* cascade: which model is asked, and the bodies of legs that are held back. */
 #include "router/cascade/cascade.h"
 
+#include <stdlib.h>
+
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "io/http/http.h"
 #include "router/tokens/tokens.h"
 
@@ -109,13 +112,46 @@ bool gw_cascade_is_barred(const struct gw_req *r)
 	return false;
 }
 
+static uint64_t text_hash(struct cgn_str s)
+{
+	return mix_fnv1a(MIX_FNV1A, s.p, s.n);
+}
+
+/* The name of a model is part of its prompts' digests: the prefix is compared within a pair only. */
+bool gw_cascade_is_hopeless(struct gw_req *r)
+{
+	struct gw_cascade *c = r->plan.cascade;
+	const struct prefix_chain *chain = &r->prompt.chain;
+	if (r->w->cascades == NULL)
+		r->w->cascades = calloc(1, sizeof *r->w->cascades);
+	if (r->w->cascades == NULL)
+		return false;
+	cascade_group_of(&(struct cascade_request){.pair = mix64(text_hash(r->prompt.model)) ^
+					 text_hash(c->chain.models[c->chain.n - 1]),
+				 .key = text_hash(
+					 cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : "")),
+				 .route = text_hash(r->client.target),
+				 .prefix = chain->n > 0 ? chain->short_digests[0] : 0,
+				 .tokens = r->plan.prompt_tokens},
+		&c->group);
+	c->grouped = true;
+	return cascade_is_hopeless(r->w->cascades, &c->group, r->w->rules->cascade.pregate, gw_random(r->w));
+}
+
+void gw_cascade_learn(struct gw_req *r, bool escalated)
+{
+	const struct gw_cascade *c = r->plan.cascade;
+	if (r->w->cascades != NULL && c->grouped)
+		cascade_learn(r->w->cascades, &c->group, escalated);
+}
+
 /* The prompt is cut again: its digests contain the model's name. */
 static void model_take(struct gw_req *r)
 {
 	const struct plan_leg *leg = plan_leg(&r->plan.legs);
 	struct gw_cascade *c = r->plan.cascade;
 	c->step = leg->step;
-	c->noted = false;
+	c->noted = c->grouped = false;
 	r->prompt.model = leg->model;
 	gw_tokens_end(r);
 	cgn_arena_reset(&r->work);

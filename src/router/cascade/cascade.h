@@ -20,6 +20,10 @@ void gw_cascade_note(struct gw_req *r, const char *outcome, const char *why);
 bool gw_cascade_is_held(const struct gw_req *r);
 /* Return true if an engine of the current leg's model can't be judged, which the log then says. */
 bool gw_cascade_is_barred(const struct gw_req *r);
+/* Return true if the current leg's answer would hardly pass, by what is known of such requests. The prompt's chain is there. */
+bool gw_cascade_is_hopeless(struct gw_req *r);
+/* The current leg's answer was judged. */
+void gw_cascade_learn(struct gw_req *r, bool escalated);
 /* Let the current leg, which is held and was not sent, be one of the next model, for |why|. The request stays in
  * GW_ROUTE. */
 void gw_cascade_skip(struct gw_req *r, const char *why);

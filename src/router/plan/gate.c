@@ -22,6 +22,7 @@ static enum gw_step gate_release(struct gw_req *r)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf held = {0};
 	gw_cascade_release(r, &held);
 	gw_cascade_note(r, "released", NULL);
+	gw_cascade_learn(r, false);
 	plan_release(&r->plan.legs);
 	gw_relay_head(r);
 	gw_relay(r, cgn_buf_view(&held));
@@ -71,6 +72,8 @@ enum gw_step gw_gate(struct gw_req *r)
 		return gate_release(r);
 	if (v == CASCADE_ESCALATE && a->call.closed)
 		gw_verdict_fine(a, true);
+	if (v == CASCADE_ESCALATE && r->plan.cascade->answer.n > 0)
+		gw_cascade_learn(r, true);
 	if (v == CASCADE_ESCALATE)
 		return gate_escalate(r, "escalated", reason_of(r->plan.cascade));
 	if (gw_attempt_silence(a, cgn_loop_now(r->w->loop)) == NULL)

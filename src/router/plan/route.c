@@ -245,6 +245,8 @@ enum gw_step gw_route(struct gw_req *r)
 		enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
 		if (gw_queue_must_wait(r, v))
 			return trial_skip(r, verdict_reason(v));
+		if (gw_cascade_is_hopeless(r))
+			return trial_skip(r, "pregate");
 	} else if (gw_queue_concerns(r) && is_held_up(r, &ask)) {
 		return STEP_AGAIN;
 	}

@@ -25,6 +25,8 @@ struct gw_cascade {
 	double doubt;                 /* cascade_doubt of that answer */
 	unsigned tokens;              /* tokens read of that answer */
 	struct gw_wasted wasted[CASCADE_MODELS];
-	bool strips; /* |strip| is in use */
+	struct cascade_group group; /* group of the leg that is held */
+	bool grouped;               /* |group| is set */
+	bool strips;                /* |strip| is in use */
 	struct cascade_strip strip;
 };

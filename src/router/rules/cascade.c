@@ -25,6 +25,7 @@ bool gw_cascade_rules_fill(const struct config *cfg, struct cgn_arena *a, struct
 {
 	const char *small = cfg->router.cascade.small_model, *large = cfg->router.cascade.large_model;
 	*out = (struct gw_cascade_rules){.threshold = cfg->router.cascade.confidence_threshold,
+		.pregate = cfg->router.cascade.pregate,
 		.tokens = cfg->router.cascade.tokens};
 	if (!cfg->router.cascade.enabled)
 		return true;

@@ -13,6 +13,7 @@ struct gw_chain {
 struct gw_cascade_rules {
 	const struct gw_chain *chains; /* in the arena of the rules */
 	size_t n;                      /* 0: there is no cascade */
+	double pregate;                /* share of escalations above which the small model is not asked */
 	double threshold;              /* least mean log-probability of an answer that passes */
 	uint32_t tokens;               /* tokens that are held back */
 };

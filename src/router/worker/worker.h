@@ -12,6 +12,7 @@
 #include "router/rules/rules.h"
 #include "router/worker/shared.h"
 
+struct cascade_rates;  /* policy/cascade */
 struct gw_hook_client; /* hooks/client.c: connections to an external check */
 struct gw_link;
 struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
@@ -37,7 +38,8 @@ struct gw_worker {
 	struct gw_link *links[ROUTE_MAX_NODES];
 	uint64_t random; /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
-	struct gw_tenant_use *tenants; /* NULL: none served yet */
+	struct cascade_rates *cascades; /* NULL: no cascade was used yet */
+	struct gw_tenant_use *tenants;  /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;

@@ -7,7 +7,7 @@
 
 static bool text_has(struct cgn_str text, const char *part)
 {
-	return memmem(text.p, text.n, part, strlen(part)) != NULL;
+	return text.n > 0 && memmem(text.p, text.n, part, strlen(part)) != NULL;
 }
 
 /* Inside a string the quotes would be escaped, so text about tool calls has no such mark. */

@@ -13,8 +13,15 @@ import tempfile
 import threading
 import time
 
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--rate", type=float, default=10, help="interactive requests a second")
+parser.add_argument("--seconds", type=float, default=20, help="length of each part")
+parser.add_argument("--rounds", type=int, default=2)
+parser.add_argument("--concurrent", type=int, default=16, help="batch.max_concurrent")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
+if __name__ == "__main__":
+    a = parser.parse_args()  # before the imports of tests/
 from cluster import Cluster  # noqa: E402
 from test_batch import create, get, jsonl, line  # noqa: E402
 
@@ -46,12 +53,6 @@ def interactive(port, rate, seconds, rng):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--rate", type=float, default=10, help="interactive requests a second")
-    p.add_argument("--seconds", type=float, default=20, help="length of each part")
-    p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--concurrent", type=int, default=16, help="batch.max_concurrent")
-    a = p.parse_args()
     rng, parts = random.Random(1), []
     with tempfile.TemporaryDirectory() as folder, Cluster(folder) as c:
         c.router({"batch": {"enabled": True, "max_concurrent": a.concurrent}})

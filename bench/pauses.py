@@ -21,8 +21,18 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--llama-server", default=str(ROOT / "scripts/run/llama-server"))
+parser.add_argument("--agents", type=int, default=4)
+parser.add_argument("--slots", type=int, default=2)
+parser.add_argument("--turns", type=int, default=8)
+parser.add_argument("--warm", type=int, default=3, help="turns of each agent that are not counted")
+parser.add_argument("--tokens", type=int, default=6000, help="of the first prompt")
+parser.add_argument("--visitors", type=int, default=0, help="short requests at the beginning of each pause, at once")
+parser.add_argument("--pause", type=float, default=1.5, help="seconds that a tool takes")
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "interop")]
-
+if __name__ == "__main__":
+    o = parser.parse_args()  # before the imports of tests/
 import tool_caller  # noqa: E402
 from cluster import Cluster, ask, free_port, until  # noqa: E402
 
@@ -117,16 +127,6 @@ class Bench:
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--llama-server", default=str(ROOT / "scripts/run/llama-server"))
-    p.add_argument("--agents", type=int, default=4)
-    p.add_argument("--slots", type=int, default=2)
-    p.add_argument("--turns", type=int, default=8)
-    p.add_argument("--warm", type=int, default=3, help="turns of each agent that are not counted")
-    p.add_argument("--tokens", type=int, default=6000, help="of the first prompt")
-    p.add_argument("--visitors", type=int, default=0, help="short requests at the beginning of each pause, at once")
-    p.add_argument("--pause", type=float, default=1.5, help="seconds that a tool takes")
-    o = p.parse_args()
     report = {"agents": o.agents, "slots": o.slots, "turns": o.turns, "visitors": o.visitors, "pause_s": o.pause, "ways": {}}
     for way in ("engine", "store", "sessions"):
         with tempfile.TemporaryDirectory() as folder:

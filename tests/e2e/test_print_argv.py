@@ -157,13 +157,15 @@ def test_tensor_parallelism_of_the_model(tmp_path):
 def test_the_recipes_command_lines_are_accepted():
     n = 0
     for path in sorted(pathlib.Path(ROOT / "recipes").glob("*/*/*/agent-*.toml")):
+        several = path.read_text().count("[[engines]]")
+        names = [f"COGNITORA__ENGINES__{i}__MODEL_PATH" for i in range(several)] or ["COGNITORA__ENGINE__MODEL_PATH"]
         r = subprocess.run([AGENT, "--config", path, "--print-argv"], capture_output=True, text=True, timeout=20,
-                           env={"COGNITORA__ENGINE__MODEL_PATH": "/weights/m"} if "llama-cpp" in str(path) else {})
+                           env=dict.fromkeys(names, "/weights/m") if "llama-cpp" in str(path) else {})
         assert r.returncode == 0, (path, r.stderr)
-        plan = json.loads(r.stdout)
         kind = {"vllm": "vllm", "sglang": "sglang", "llama-cpp": "llama_cpp"}.get(path.parts[-3])
-        options = table_of(kind, plan)
-        if options is not None:
-            assert rejected(options, arguments(plan["argv"])) is None, (path, rejected(options, arguments(plan["argv"])))
-            n += 1
+        for plan in json.loads(r.stdout) if several > 1 else [json.loads(r.stdout)]:
+            options = table_of(kind, plan)
+            if options is not None:
+                assert rejected(options, arguments(plan["argv"])) is None, (path, rejected(options, arguments(plan["argv"])))
+                n += 1
     assert n >= 15

@@ -16,6 +16,17 @@ struct cgn_str http_head_get(const struct http_head *h, const char *name)
 	return (struct cgn_str){NULL, 0};
 }
 
+struct cgn_str http_query_get(struct cgn_str path, const char *key)
+{
+	(void)cgn_str_split(&path, '?');
+	while (path.n > 0) {
+		struct cgn_str value = cgn_str_split(&path, '&'), name = cgn_str_split(&value, '=');
+		if (cgn_str_is(name, key))
+			return value;
+	}
+	return (struct cgn_str){NULL, 0};
+}
+
 static struct cgn_str cookie_find(struct cgn_str field, struct cgn_str name)
 {
 	while (field.p != NULL) {

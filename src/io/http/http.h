@@ -26,6 +26,8 @@ struct http_head {
 };
 /* Return the first field of that (lower-case) name; {NULL, 0} when absent. */
 struct cgn_str http_head_get(const struct http_head *h, const char *name);
+/* Return the value of |key| in the query of |path|, not decoded; p is NULL without such a key. */
+struct cgn_str http_query_get(struct cgn_str path, const char *key);
 /* Return the value of the first cookie of that name (RFC 6265, 4.2.1); {NULL, 0} when absent. */
 struct cgn_str http_head_cookie(const struct http_head *h, struct cgn_str name);
 

@@ -10,18 +10,6 @@
 
 /* ---- the request's head ---- */
 
-static struct cgn_str query_get(struct cgn_str path, const char *key)
-{
-	struct cgn_str rest = path;
-	(void)cgn_str_split(&rest, '?');
-	while (rest.n > 0) {
-		struct cgn_str value = cgn_str_split(&rest, '&'), name = cgn_str_split(&value, '=');
-		if (cgn_str_is(name, key))
-			return value;
-	}
-	return (struct cgn_str){NULL, 0};
-}
-
 /* Find what |r| asks for. False: there is no such route. */
 static bool op_find(const struct gw_req *r, struct gw_filing *f)
 {
@@ -66,11 +54,11 @@ static void query_read(const struct gw_req *r, struct gw_filing *f)
 {
 	struct cgn_str path = r->client.path;
 	uint64_t limit = f->op == FILING_FILES ? 1000 : 20, most = f->op == FILING_FILES ? 10000 : 100;
-	(void)cgn_str_u64(query_get(path, "limit"), &limit);
+	(void)cgn_str_u64(http_query_get(path, "limit"), &limit);
 	f->limit = (size_t)(limit < 1 ? 1 : limit > most ? most : limit);
-	f->oldest_first = cgn_str_is(query_get(path, "order"), "asc");
-	(void)cgn_str_copyz(f->after, sizeof f->after, query_get(path, "after"));
-	(void)cgn_str_copyz(f->purpose, sizeof f->purpose, query_get(path, "purpose"));
+	f->oldest_first = cgn_str_is(http_query_get(path, "order"), "asc");
+	(void)cgn_str_copyz(f->after, sizeof f->after, http_query_get(path, "after"));
+	(void)cgn_str_copyz(f->purpose, sizeof f->purpose, http_query_get(path, "purpose"));
 }
 
 static enum gw_step file_too_large(struct gw_req *r)

@@ -15,13 +15,10 @@
 /* Write the path of "?for=PATH" to |room|; FOR_DEFAULT without it. */
 static struct cgn_str for_find(struct cgn_str path, char room[FOR_MAX])
 {
-	(void)cgn_str_split(&path, '?');
-	while (path.p != NULL) {
-		struct cgn_str value = cgn_str_split(&path, '&'), name = cgn_str_split(&value, '=');
-		if (cgn_str_is(name, "for"))
-			return (struct cgn_str){room, value.n < FOR_MAX ? percent_get(room, value) : 0};
-	}
-	return CGN_STR(FOR_DEFAULT);
+	struct cgn_str value = http_query_get(path, "for");
+	if (value.p == NULL)
+		return CGN_STR(FOR_DEFAULT);
+	return (struct cgn_str){room, value.n < FOR_MAX ? percent_get(room, value) : 0};
 }
 
 enum gw_step gw_quote_route(struct gw_req *r, const struct gw_route_row *rows, size_t n)

@@ -160,18 +160,6 @@ static void index_put(struct json_out *j, const struct router *r)
 	json_close(j, '}');
 }
 
-struct cgn_str router_query_get(const struct http_head *h, const char *key)
-{
-	struct cgn_str rest = h->path;
-	(void)cgn_str_split(&rest, '?');
-	while (rest.n > 0) {
-		struct cgn_str value = cgn_str_split(&rest, '&'), name = cgn_str_split(&value, '=');
-		if (cgn_str_is(name, key))
-			return value;
-	}
-	return (struct cgn_str){NULL, 0};
-}
-
 static void put_digest(void *user, uint64_t digest, unsigned tiers)
 {
 	cgn_buf_fmt(user, "%016llx %u\n", (unsigned long long)digest, tiers);
@@ -207,8 +195,8 @@ static void index_node(struct router *r, const struct http_head *h, struct cgn_s
 	struct json_out j = json_out_to(&reply->body);
 	if (n == NULL)
 		svc_admin_error(reply, 404, "no_node", "no node of this name is known here");
-	else if (cgn_str_is(router_query_get(h, "format"), "digests"))
-		digests_put(r, n, router_query_get(h, "range"), reply);
+	else if (cgn_str_is(http_query_get(h->path, "format"), "digests"))
+		digests_put(r, n, http_query_get(h->path, "range"), reply);
 	else
 		put_residency(&j, r, n);
 }
@@ -219,7 +207,7 @@ static void index_get(void *state, const struct http_head *h, struct cgn_str bod
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct cgn_str node = router_query_get(h, "node");
+	struct cgn_str node = http_query_get(h->path, "node");
 	if (node.n > 0) {
 		index_node(r, h, node, reply);
 		return;
@@ -313,7 +301,7 @@ static void sessions_get(void *state, const struct http_head *h, struct cgn_str 
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct cgn_str last = router_query_get(h, "last");
+	struct cgn_str last = http_query_get(h->path, "last");
 	uint64_t most = 100;
 	if (r->shared.sessions == NULL) {
 		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");

@@ -251,9 +251,10 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 	(void)body;
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?'), last = router_query_get(h, "last");
+	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?'),
+		       last = http_query_get(h->path, "last");
 	char session[3 * EXPLAIN_TEXT];
-	struct cgn_str escaped = router_query_get(h, "session");
+	struct cgn_str escaped = http_query_get(h->path, "session");
 	uint64_t n = 20;
 	size_t lead = strlen("/explain/");
 	if (path.n > lead) {
@@ -271,7 +272,7 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 	admin_ask(r,
 		&(struct explain_wish){.last = (size_t)n,
 			.session = {session, percent_get(session, escaped)},
-			.brief = cgn_str_is(router_query_get(h, "detail"), "brief")},
+			.brief = cgn_str_is(http_query_get(h->path, "detail"), "brief")},
 		reply);
 }
 

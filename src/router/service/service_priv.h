@@ -75,7 +75,3 @@ void router_admin_order(void *state, const struct http_head *h, struct cgn_str b
 /* playground.c: POST /playground/PATH goes to /PATH of this router's gateway, and the answer comes back as it is. */
 void router_admin_play(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
-
-/* admin.c */
-/* Return the value of |key| in the query string, not decoded; empty: none. */
-struct cgn_str router_query_get(const struct http_head *h, const char *key);

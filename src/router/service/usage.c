@@ -13,7 +13,7 @@ static bool time_get(const struct http_head *h, const char *key, uint64_t *hour,
 	struct svc_admin_reply *reply)
 {
 	char text[64];
-	struct cgn_str raw = router_query_get(h, key);
+	struct cgn_str raw = http_query_get(h->path, key);
 	if (raw.n == 0)
 		return true;
 	if (raw.n < sizeof text && billing_time((struct cgn_str){text, percent_get(text, raw)}, hour))
@@ -26,8 +26,8 @@ static bool time_get(const struct http_head *h, const char *key, uint64_t *hour,
 static bool query_get(const struct http_head *h, struct billing_query *q, bool *csv,
 	struct svc_admin_reply *reply)
 {
-	struct cgn_str by = router_query_get(h, "by"), step = router_query_get(h, "step"),
-		       format = router_query_get(h, "format");
+	struct cgn_str by = http_query_get(h->path, "by"), step = http_query_get(h->path, "step"),
+		       format = http_query_get(h->path, "format");
 	if (!time_get(h, "from", &q->from, reply) || !time_get(h, "to", &q->to, reply))
 		return false;
 	*csv = cgn_str_is(format, "csv");

@@ -21,6 +21,10 @@ static const struct metric_row metrics_rows[] = {
 #include "metrics/metrics.def"
 };
 
+static const struct metric_row operator_rows[] = {
+#include "operator/metrics.def"
+};
+
 static void metrics_reference(struct cgn_buf *out)
 {
 	static const struct {
@@ -30,7 +34,8 @@ static void metrics_reference(struct cgn_buf *out)
 	} tables[] = {{"cgn-router", router_rows, CGN_COUNT(router_rows)},
 		{"cgn-agent", agent_rows, CGN_COUNT(agent_rows)},
 		{"cgn-kvcached", kvcached_rows, CGN_COUNT(kvcached_rows)},
-		{"cgn-metrics", metrics_rows, CGN_COUNT(metrics_rows)}};
+		{"cgn-metrics", metrics_rows, CGN_COUNT(metrics_rows)},
+		{"cgn-operator", operator_rows, CGN_COUNT(operator_rows)}};
 	cgn_buf_putz(out,
 		"# Metrics\n\n"
 		"Generated from each `src/**/metrics.def` by `scripts/gen-reference`; do not edit.\n\n"
@@ -98,6 +103,8 @@ static void put_cell(struct cgn_buf *out, const char *text)
 static bool flag_fits(const char *prefix, const char *verb)
 {
 	size_t n = strlen(prefix);
+	if (prefix[0] == '=')
+		return strcmp(prefix + 1, verb) == 0;
 	return strncmp(prefix, verb, n) == 0 && (verb[n] == '\0' || (n > 0 && verb[n] == ' '));
 }
 

@@ -42,7 +42,7 @@ extern const size_t ctl_n_flags;
 bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v);
 
 #define VERB(path, arguments, run, summary, examples) \
-	CGN_RC run(const struct ctl_args *a, struct cgn_err *err);
+	CGN_RC run(const struct ctl_args *a, struct cgn_err *err); /* Several verbs may have one function. */
 #include "ctl/verbs.def"
 #undef VERB
 

@@ -28,6 +28,8 @@ const size_t ctl_n_flags = CGN_COUNT(ctl_flags);
 bool ctl_flag_fits(const struct ctl_flag *f, const struct ctl_verb *v)
 {
 	size_t n = strlen(f->verb);
+	if (f->verb[0] == '=')
+		return strcmp(f->verb + 1, v->path) == 0;
 	return strncmp(f->verb, v->path, n) == 0 && (n == 0 || v->path[n] == '\0' || v->path[n] == ' ');
 }
 

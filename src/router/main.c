@@ -10,13 +10,17 @@
 #include "router/account/usage.h"
 #include "router/admission/admission.h"
 #include "router/batch/runner.h"
+#include "router/calibration/calibration.h"
 #include "router/control/self.h"
 #include "router/control/watch.h"
 #include "router/filestore/filestore.h"
 #include "router/limit/budgets.h"
+#include "router/peers/peers.h"
+#include "router/picker/picker.h"
 #include "router/quote/quote.h"
 #include "router/rules/tokenizer_set.h"
 #include "router/scaler/scaler.h"
+#include "router/selection/reservations.h"
 #include "router/service/service.h"
 
 #define MAX_WORKERS 256
@@ -27,16 +31,62 @@ static const char *const http_alpn[] = {"h2", "http/1.1", NULL};
 
 /* ---- TLS ---- */
 
-static CGN_RC gateway_tls(struct router *r, struct cgn_err *err)
+/* Let |*out| be the TLS of a port with the certificate and key of |section|; NULL: it has none. */
+static CGN_RC port_tls(const char *section, const char *cert, const char *key, struct tls_ctx **out,
+	struct cgn_err *err)
 {
-	const char *cert = r->cfg->router.tls_cert_file, *key = r->cfg->router.tls_key_file;
 	if (cert == NULL && key == NULL)
 		return CGN_OK;
 	if (cert == NULL || key == NULL)
 		return CGN_FAIL(err, INVALID,
-			"router.tls_cert_file and router.tls_key_file go together: one of them is not set");
+			"%s.tls_cert_file and %s.tls_key_file go together: one of them is not set", section,
+			section);
 	struct tls_cfg c = {.server = true, .cert_file = cert, .key_file = key, .alpn = http_alpn};
-	return tls_ctx_new(&c, &r->ports.http_tls, err);
+	return tls_ctx_new(&c, out, err);
+}
+
+/* ---- the endpoint picker ---- */
+
+static CGN_RC picker_check(const struct config *cfg, struct cgn_err *err)
+{
+	if (cfg->router.picker.listen[0] != '\0' && !cfg->router.selection.enabled)
+		return CGN_FAIL(err, INVALID, "router.picker.listen needs router.selection.enabled = true");
+	for (size_t i = 0; i < cfg->router.picker.objectives.n; i++)
+		CGN_TRY(picker_objective_check(cfg->router.picker.objectives.v[i], err));
+	return CGN_OK;
+}
+
+/* Open the port of the endpoint picker, once workers listen. */
+static CGN_RC picker_open(struct router *r, struct cgn_err *err)
+{
+	const struct config *cfg = r->cfg;
+	struct tls_ctx *tls = NULL;
+	struct router_self self;
+	CGN_TRY(picker_check(cfg, err));
+	if (cfg->router.picker.listen[0] == '\0')
+		return CGN_OK;
+	CGN_TRY(port_tls("router.picker", cfg->router.picker.tls_cert_file, cfg->router.picker.tls_key_file,
+		&tls, err));
+	cgn_rc rc = router_self_find(r, &self, err);
+	if (cgn_ok(rc)) {
+		const struct picker_cfg picker = {.listen = {.addr = cfg->router.picker.listen,
+							  .setting = "router.picker.listen",
+							  .tls = tls},
+			.addr = self.addr,
+			.tls = self.tls,
+			.server_name = self.name[0] != '\0' ? self.name : NULL,
+			.max_body = cfg->router.max_body,
+			.max_inflight = cfg->router.max_inflight_body,
+			.objectives = (const char *const *)cfg->router.picker.objectives.v,
+			.n_objectives = cfg->router.picker.objectives.n,
+			.telemetry = r->shared.telemetry};
+		rc = picker_new(&picker, &r->picker, err);
+		tls_ctx_free(&self.tls);
+		if (cgn_ok(rc))
+			svc_watch_certificate(r->svc, "router.picker.tls_cert_file", tls);
+	}
+	r->ports.picker_tls = tls;
+	return rc;
 }
 
 /* ---- --check ---- */
@@ -52,19 +102,34 @@ static void check_tokenizers(const struct config *cfg, struct svc_problems *out)
 	}
 }
 
+static void check_peers(const struct config *cfg, struct svc_problems *out)
+{
+	struct gw_peers *peers = NULL;
+	struct cgn_err err;
+	svc_problem(out, gw_peers_open(cfg, &peers, &err), &err);
+	gw_peers_close(&peers);
+}
+
 static void router_check(const struct config *cfg, struct svc_problems *out)
 {
 	struct gw_store_cfg store;
 	struct cgn_err err;
-	const struct tls_cfg gateway = {.cert_file = cfg->router.tls_cert_file,
+	const struct tls_cfg gateway = {.server = true,
+		.cert_file = cfg->router.tls_cert_file,
 		.key_file = cfg->router.tls_key_file};
+	const struct tls_cfg picker = {.server = true,
+		.cert_file = cfg->router.picker.tls_cert_file,
+		.key_file = cfg->router.picker.tls_key_file};
 	const struct tls_cfg redis = {.ca_file = cfg->router.rate_limit.redis_ca_file};
 	svc_check_cluster(out, cfg);
 	svc_check_tls(out, "router.tls_", &gateway);
+	svc_check_tls(out, "router.picker.tls_", &picker);
+	svc_problem(out, picker_check(cfg, &err), &err);
 	if (router_wants_keys(cfg))
 		svc_problem(out, router_keys_check(cfg, &err), &err);
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
+	check_peers(cfg, out);
 	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
 	size_t before = out->n;
 	if (cfg->router.rate_limit.redis_url != NULL)
@@ -77,23 +142,6 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 
 /* ---- ports ---- */
 
-static void connection_ignore(void *user, struct net_conn *c)
-{
-	(void)user;
-	(void)c;
-}
-
-/* Fail if another process listens on the port. Workers share it with SO_REUSEPORT, and so would a second
- * router, which would silently take half of the connections; a socket without that option fails to bind. */
-static CGN_RC port_is_free(struct router *r, struct cgn_err *err)
-{
-	struct net_listener *ln = NULL;
-	struct net_listen_cfg cfg = {.addr = r->cfg->router.listen, .setting = "router.listen"};
-	CGN_TRY(net_listen(r->loop, &cfg, connection_ignore, NULL, &ln, err));
-	net_listener_close(&ln);
-	return CGN_OK;
-}
-
 static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
 {
 	const struct config *cfg = r->cfg;
@@ -102,6 +150,7 @@ static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
 			.setting = "router.listen",
 			.tls = r->ports.http_tls,
 			.reuse_port = true,
+			.keep = true,
 			.max_conns = cfg->router.max_connections},
 		.head_timeout = cfg->router.head_timeout,
 		.body_timeout = cfg->router.body_timeout,
@@ -125,7 +174,6 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 	char addr[300];
 	size_t want = worker_count(r->cfg);
 	(void)cgn_str_copyz(addr, sizeof addr, cgn_str_of(r->cfg->router.listen));
-	CGN_TRY(port_is_free(r, err));
 	r->workers = calloc(want, sizeof(struct gw_worker *));
 	if (r->workers == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "workers: out of memory");
@@ -146,11 +194,28 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* Open the ports of the peers on each worker. */
+static CGN_RC gates_open(struct router *r, struct cgn_err *err)
+{
+	for (size_t i = 0; r->shared.peers != NULL && i < r->shared.peers->n; i++) {
+		struct gw_peer *p = &r->shared.peers->v[i];
+		if (p->listen == NULL)
+			continue;
+		struct http_server_cfg http = http_cfg(r, p->listen);
+		http.listen.setting = "peers.NAME.listen";
+		http.listen.tls = p->gate;
+		for (size_t k = 0; k < r->n_workers; k++)
+			CGN_TRY(gw_worker_gate(r->workers[k], p, &http, err));
+	}
+	return CGN_OK;
+}
+
 static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 {
 	struct grpc_server_cfg cfg = {
 		.listen = {.addr = r->cfg->router.listen_grpc,
 			.setting = "router.listen_grpc",
+			.keep = true,
 			.tls = r->ports.grpc_tls},
 		.methods = router_methods,
 		.n_methods = router_n_methods,
@@ -165,6 +230,30 @@ static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 
 /* ---- svc ---- */
 
+/* Free what workers and the control loop shared. */
+static void shared_close(struct router *r)
+{
+	cluster_view_unref(&r->published.view);
+	gw_rules_unref(&r->published.rules);
+	cluster_free(&r->members.cluster);
+	kvindex_free(&r->shared.choice.index);
+	route_record_free(&r->shared.choice.record);
+	prompttail_free(&r->shared.tails);
+	free(r->shared.tallies);
+	limit_table_free(&r->shared.limits);
+	gw_budgets_close(&r->shared.budgets);
+	gw_peers_close(&r->shared.peers);
+	gw_usage_close(&r->shared.usage);
+	gw_sessions_close(&r->shared.sessions);
+	gw_reservations_close(&r->shared.reservations);
+	gw_quotes_close(&r->shared.quotes);
+	gw_store_cfg_fini(&r->store);
+	hotprefix_free(&r->shared.choice.hotprefix);
+	transfer_free(&r->shared.choice.transfer);
+	energy_board_free(&r->shared.choice.energy);
+	pending_free(&r->shared.choice.pending);
+}
+
 static void router_stop(void **take)
 {
 	struct router *r = *take;
@@ -172,13 +261,20 @@ static void router_stop(void **take)
 	if (r == NULL)
 		return;
 	CGN_LIVE(r, ROUTER_TAG);
+	if (r->shared.files != NULL)
+		filestore_stop(r->shared.files);
 	batch_runner_free(&r->batch);
+	gw_calibration_asker_free(&r->calibration);
+	picker_free(&r->picker);
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_free(&r->workers[i]);
 	free(r->workers);
+	gw_calibrations_close(&r->shared.calibrations);
 	filestore_close(&r->shared.files);
 	batches_close(&r->shared.batches);
 	gw_admission_close(&r->shared.admission);
+	router_summaries_close(r);
+	router_heartbeat_close(r);
 	router_control_close(r);
 	router_key_use_close(r);
 	router_keys_close(r);
@@ -194,24 +290,9 @@ static void router_stop(void **take)
 	cgn_buf_fini(&r->invites);
 	http_client_free(&r->ports.playground);
 	router_models_close(r);
-	cluster_view_unref(&r->published.view);
-	gw_rules_unref(&r->published.rules);
-	cluster_free(&r->members.cluster);
-	kvindex_free(&r->shared.choice.index);
-	route_record_free(&r->shared.choice.record);
-	prompttail_free(&r->shared.tails);
-	free(r->shared.tallies);
-	limit_table_free(&r->shared.limits);
-	gw_budgets_close(&r->shared.budgets);
-	gw_usage_close(&r->shared.usage);
-	gw_sessions_close(&r->shared.sessions);
-	gw_quotes_close(&r->shared.quotes);
-	gw_store_cfg_fini(&r->store);
-	hotprefix_free(&r->shared.choice.hotprefix);
-	transfer_free(&r->shared.choice.transfer);
-	energy_board_free(&r->shared.choice.energy);
-	pending_free(&r->shared.choice.pending);
+	shared_close(r);
 	tls_ctx_free(&r->ports.http_tls);
+	tls_ctx_free(&r->ports.picker_tls);
 	tls_ctx_free(&r->ports.grpc_tls);
 	tls_ctx_free(&r->shared.agent_tls);
 	r->tag = 0;
@@ -242,94 +323,56 @@ static CGN_RC kvindex_open(struct router *r, struct cgn_err *err)
 	return kvindex_new(&cfg, &r->shared.choice.index, err);
 }
 
-/* Write the path of this router's file |kind| in cluster.state_dir. Several routers of a machine may share the folder:
- * the gateway's address tells them apart. */
-static CGN_RC state_path(const struct router *r, const char *kind, char out[PATH_MAX], struct cgn_err *err)
-{
-	char name[300];
-	(void)snprintf(name, sizeof name, "%.120s.%.150s", r->cfg->cluster.name, r->cfg->router.listen);
-	for (char *p = name; *p != '\0'; p++)
-		*p = *p == '/' ? '_' : *p;
-	int n = snprintf(out, PATH_MAX, "%s/%s.%s", r->cfg->cluster.state_dir, name, kind);
-	if (n < 0 || n >= PATH_MAX)
-		return CGN_FAIL(err, INVALID, "cluster.state_dir is too long");
-	return CGN_OK;
-}
-
 static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
-	CGN_TRY(state_path(r, "budgets", path, err));
+	CGN_TRY(router_state_path(r, "budgets", path, err));
 	CGN_TRY(gw_budgets_open(r->loop, path, &r->shared.budgets, err));
-	CGN_TRY(state_path(r, "usage", path, err));
+	CGN_TRY(router_state_path(r, "usage", path, err));
 	return gw_usage_open(r->loop, path, &r->shared.usage, err);
+}
+
+static CGN_RC scaler_load(struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	CGN_TRY(router_state_path(r, "autoscaler", path, err));
+	return router_scaler_load(r->scaler, path, err);
 }
 
 static CGN_RC keys_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(router_keys_open(r, err));
-	CGN_TRY(state_path(r, "key-use", path, err));
+	CGN_TRY(router_state_path(r, "key-use", path, err));
 	return router_key_use_open(r, path, err);
 }
 
-/* Open the files and batches, before workers run. */
-static CGN_RC batches_load(struct router *r, struct cgn_err *err)
+static bool calibration_is_on(const struct router *r)
 {
-	const struct config *cfg = r->cfg;
-	char folder[PATH_MAX];
-	uint64_t secret[4];
-	if (!cfg->batch.enabled)
-		return CGN_OK;
-	if (cfg->batch.dir != NULL && !cgn_str_copyz(folder, sizeof folder, cgn_str_of(cfg->batch.dir)))
-		return CGN_FAIL(err, INVALID, "batch.dir is too long");
-	if (cfg->batch.dir == NULL)
-		CGN_TRY(state_path(r, "batch", folder, err));
-	const struct filestore_cfg files = {.folder = folder,
-		.max_tenant = cfg->batch.max_tenant,
-		.max_files = cfg->batch.max_files,
-		.keep_s = cfg->batch.keep / CGN_SEC};
-	const struct batches_cfg batches = {.folder = folder,
-		.max_batches = cfg->batch.max_batches,
-		.keep_s = cfg->batch.keep / CGN_SEC};
-	CGN_TRY(cgn_err_of(filestore_open(&files, &r->shared.files, err), "batch.dir", err));
-	CGN_TRY(cgn_err_of(batches_open(&batches, &r->shared.batches, err), "batch.dir", err));
-	r->shared.batch_max_file = cfg->batch.max_file;
-	cgn_random(secret, sizeof secret);
-	(void)snprintf(r->shared.batch_pass, sizeof r->shared.batch_pass, "%016llx%016llx%016llx%016llx.",
-		(unsigned long long)secret[0], (unsigned long long)secret[1], (unsigned long long)secret[2],
-		(unsigned long long)secret[3]);
-	return CGN_OK;
+	return r->cfg->router.cascade.enabled && r->cfg->router.cascade.calibration_share > 0;
 }
 
-/* Carry batches out, once workers listen. */
-static CGN_RC batches_run(struct router *r, struct cgn_err *err)
+static CGN_RC reservations_open(struct router *r, struct cgn_err *err)
 {
-	struct router_self self;
-	if (r->shared.batches == NULL)
-		return CGN_OK;
-	CGN_TRY(router_self_find(r, &self, err));
-	const struct batch_runner_cfg cfg = {.addr = self.addr,
-		.tls = self.tls,
-		.server_name = self.name[0] != '\0' ? self.name : NULL,
-		.shared = &r->shared,
-		.max_concurrent = r->cfg->batch.max_concurrent,
-		.max_lines = r->cfg->batch.max_lines};
-	cgn_rc rc = batch_runner_new(&cfg, &r->batch, err);
-	tls_ctx_free(&self.tls); /* The client holds its own reference. */
-	return rc;
+	const struct gw_reservations_cfg cfg = {.max = r->cfg->router.selection.max,
+		.lease = r->cfg->router.selection.lease,
+		.telemetry = r->shared.telemetry};
+	return r->cfg->router.selection.enabled ? gw_reservations_open(&cfg, &r->shared.reservations, err)
+						: CGN_OK;
 }
 
 static CGN_RC router_open(struct router *r, struct cgn_err *err)
 {
-	CGN_TRY(gateway_tls(r, err));
+	CGN_TRY(port_tls("router", r->cfg->router.tls_cert_file, r->cfg->router.tls_key_file,
+		&r->ports.http_tls, err));
 	CGN_TRY(state_tls_server(r->cfg, &r->ports.grpc_tls, err));
 	CGN_TRY(state_tls_client(r->cfg, &r->shared.agent_tls, err));
+	r->shared.agent_name = r->cfg->security.node_name;
 	svc_watch_certificate(r->svc, "router.tls_cert_file", r->ports.http_tls);
 	svc_watch_certificate(r->svc, "security.cert_file", r->ports.grpc_tls);
 	CGN_TRY(cluster_new(&r->members.cluster, err));
 	r->shared.choice.stats = r->members.cluster->stats;
-	r->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *r->shared.tallies);
+	r->shared.tallies = calloc(CLUSTER_STATS, sizeof *r->shared.tallies);
 	if (r->shared.tallies == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
 	CGN_TRY(kvindex_open(r, err));
@@ -344,25 +387,35 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(gw_quotes_open(r->shared.telemetry, &r->shared.quotes, err));
 	CGN_TRY(budgets_open(r, err));
+	CGN_TRY(gw_peers_open(r->cfg, &r->shared.peers, err));
 	const struct gw_sessions_cfg sessions = {r->cfg->router.sessions, r->loop, router_pause_tell, r};
 	if (sessions.max > 0)
 		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
+	CGN_TRY(reservations_open(r, err));
+	if (calibration_is_on(r))
+		CGN_TRY(gw_calibrations_open(r->shared.telemetry, &r->shared.calibrations, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));
 	CGN_TRY(router_rules_load(r, err));
+	CGN_TRY(scaler_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,
 		err));
 	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,
 		r->published.view, r->started, &r->shared.admission, err));
-	CGN_TRY(batches_load(r, err));
+	CGN_TRY(router_batches_load(r, err));
 	CGN_TRY(workers_open(r, err));
+	CGN_TRY(gates_open(r, err));
+	CGN_TRY(router_heartbeat_open(r, err));
+	CGN_TRY(router_summaries_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,
 		&r->members.state, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));
-	return batches_run(r, err);
+	CGN_TRY(picker_open(r, err));
+	CGN_TRY(router_calibration_run(r, err));
+	return router_batches_run(r, err);
 }
 
 static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
@@ -379,6 +432,7 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 	r->members.backend = config_enum_text(cfg->cluster.state_backend);
 	(void)cgn_str_copyz(r->cluster_name, sizeof r->cluster_name, cgn_str_of(cfg->cluster.name));
 	id_make(r);
+	router_pool_size(cfg);
 	svc_memory_tune(s);
 	router_control_open(r);
 	cgn_rc rc = router_scaler_open(r, &r->scaler, err);
@@ -405,6 +459,13 @@ static void worker_is_idle(void *arg)
 		svc_drained(r->svc);
 }
 
+static void settings_reload(void *state, const struct config *cfg)
+{
+	struct router *r = state;
+	router_reload(r, cfg);
+	router_scaler_reload(r->scaler);
+}
+
 static void router_drain(void *state)
 {
 	struct router *r = state;
@@ -421,7 +482,7 @@ static bool router_is_ready(void *state, struct cgn_buf *why)
 {
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	if (r->members.cluster->count[NODE_READY] > 0)
+	if (r->members.cluster->count[NODE_READY] > 0 || gw_peers_answer(r->shared.peers))
 		return true;
 	cgn_buf_putz(why, "no node is ready");
 	return false;
@@ -475,7 +536,7 @@ int main(int argc, char **argv)
 		.n_routes = router_n_admin_routes,
 		.start = router_start,
 		.check = router_check,
-		.reload = router_reload,
+		.reload = settings_reload,
 		.drain = router_drain,
 		.ready = router_is_ready,
 		.stop = router_stop,

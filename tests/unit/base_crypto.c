@@ -20,6 +20,18 @@ static void expect_hash(struct sha256 d, const char *hex)
 	cgn_buf_fini(&b);
 }
 
+static void hmac_is_that_of_rfc_4231(void **state)
+{
+	(void)state;
+	expect_hash(crypto_hmac_sha256(CGN_STR("Jefe"), CGN_STR("what do ya want for nothing?")),
+		"5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+	char long_key[131];
+	memset(long_key, 0xaa, sizeof long_key);
+	expect_hash(crypto_hmac_sha256((struct cgn_str){long_key, sizeof long_key},
+			    CGN_STR("Test Using Larger Than Block-Size Key - Hash Key First")),
+		"60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
 static void sha256_is_that_of_fips_180(void **state)
 {
 	(void)state;
@@ -55,6 +67,7 @@ static void a_wipe_leaves_zeros(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hmac_is_that_of_rfc_4231),
 		cmocka_unit_test(sha256_is_that_of_fips_180),
 		cmocka_unit_test(equality_sees_each_bit),
 		cmocka_unit_test(a_wipe_leaves_zeros),

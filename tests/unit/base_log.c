@@ -47,6 +47,20 @@ static struct cgn_str take_line(char *room, size_t cap)
 	return (struct cgn_str){room, (size_t)n - 1};
 }
 
+static void a_line_for_the_journal_begins_with_its_level(void **state)
+{
+	(void)state;
+	char room[8192];
+	log_setup("cgn-test", LOG_DEBUG, LOG_JSON);
+	log_to_journal(true);
+	cgn_log(ERROR, "test.mark", F_BOOL("b", true));
+	cgn_log(DEBUG, "test.mark", F_BOOL("b", true));
+	log_to_journal(false);
+	struct cgn_str lines = {room, (size_t)read(reader, room, sizeof room)};
+	assert_true(cgn_str_starts(cgn_str_split(&lines, '\n'), "<3>{"));
+	assert_true(cgn_str_starts(cgn_str_split(&lines, '\n'), "<7>{"));
+}
+
 static void a_json_line_is_json_whatever_is_in_it(void **state)
 {
 	(void)state;
@@ -206,6 +220,8 @@ static void repeated_lines_are_counted_and_not_written(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_line_for_the_journal_begins_with_its_level, stderr_capture,
+			stderr_restore),
 		cmocka_unit_test_setup_teardown(a_json_line_is_json_whatever_is_in_it, stderr_capture,
 			stderr_restore),
 		cmocka_unit_test_setup_teardown(a_long_line_loses_fields_but_not_its_shape, stderr_capture,

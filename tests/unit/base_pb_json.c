@@ -116,6 +116,8 @@ static void both_spellings_nulls_and_unknown_members_are_read(void **state)
 		"{\"type\":\"DELETE\",\"kv\":{\"key\":\"/wAB\",\"version\":\"-9223372036854775808\",\"lease\":\"-5\"}}");
 	assert_read(&cognitora__v1__load__descriptor, "{\"kv_usage\":0.5,\"inflight\":1e3}",
 		"{\"inflight\":1000,\"kvUsage\":0.5}");
+	assert_read(&cognitora__v1__node__descriptor, "{\"role\":\"ROLE_KING\",\"id\":\"a\"}",
+		"{\"id\":\"a\"}"); /* The role is of a later version. */
 	assert_read(&cognitora__v1__generate_chunk__descriptor, "{\"head\":{\"status\":-1}}",
 		"{\"head\":{\"status\":-1}}");
 }
@@ -140,7 +142,7 @@ static void wrong_values_are_refused_with_their_name(void **state)
 		{&cognitora__v1__engine__descriptor, "{\"kvBlocksTotal\":1.5}", "\"kvBlocksTotal\""},
 		{&cognitora__v1__engine__descriptor, "{\"kvBlocksTotal\":\"18446744073709551616\"}",
 			"\"kvBlocksTotal\""},
-		{&cognitora__v1__node__descriptor, "{\"role\":\"ROLE_KING\"}", "\"role\""},
+		{&cognitora__v1__node__descriptor, "{\"role\":true}", "\"role\""},
 		{&cognitora__v1__node__descriptor, "{\"role\":-1}", "\"role\""},
 		{&cognitora__v1__node__descriptor, "{\"kv\":[]}", "\"kv\" must be an object"},
 		{&cognitora__v1__node__descriptor, "{\"engines\":[{\"name\":\"e\"},{\"slots\":\"x\"}]}",

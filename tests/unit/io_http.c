@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Behaviour that holds for both HTTP versions: our client against our server. */
+#include <netinet/in.h>
+
 #include "http_world.h"
 
 static enum http_proto proto; /* Version of the running test group. */
@@ -526,6 +528,39 @@ static void drain_lets_the_last_answer_out(void **state)
 	world_close(&w);
 }
 
+/* Connect and send a request without a turn of the loop: the connection waits in the kernel's queue. */
+static int waiting_client(const struct world *w)
+{
+	static const char request[] = "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	const struct sockaddr_in at = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)http_server_port(w->d.server)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_true(fd >= 0 && connect(fd, (const struct sockaddr *)&at, sizeof at) == 0);
+	assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
+	return fd;
+}
+
+static void a_drain_serves_connections_that_wait(void **state)
+{
+	(void)state;
+	struct world w;
+	int clients[20];
+	bool done = false;
+	world_open(&w, NULL);
+	for (size_t i = 0; i < CGN_COUNT(clients); i++)
+		clients[i] = waiting_client(&w);
+	http_server_drain(w.d.server, idle_now, &done);
+	world_until(&w, done);
+	for (size_t i = 0; i < CGN_COUNT(clients); i++) {
+		char answer[16] = "";
+		assert_int_equal(read(clients[i], answer, 12), 12);
+		assert_string_equal(answer, "HTTP/1.1 200");
+		close(clients[i]);
+	}
+	world_close(&w);
+}
+
 static void a_closed_idle_connection_is_replaced(void **state)
 {
 	(void)state;
@@ -658,6 +693,7 @@ static void a_pausing_reader_gets_every_byte(void **state)
 		cmocka_unit_test(calls_wait_and_then_do_not), cmocka_unit_test(free_fails_what_is_open), \
 		cmocka_unit_test(server_free_closes_exchanges),                                          \
 		cmocka_unit_test(drain_lets_the_last_answer_out),                                        \
+		cmocka_unit_test(a_drain_serves_connections_that_wait),                                  \
 		cmocka_unit_test(a_closed_idle_connection_is_replaced),                                  \
 		cmocka_unit_test(odd_requests_are_not_sent), cmocka_unit_test(slow_bodies_time_out),     \
 		cmocka_unit_test(a_reader_that_takes_nothing_is_cut),                                    \

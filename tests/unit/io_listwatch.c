@@ -217,6 +217,17 @@ static void a_compaction_lists_again_at_once(void **state)
 	assert_calls(x, "begin, end, watch 20, ");
 }
 
+static void a_stream_that_ended_in_order_is_opened_again_at_once(void **state)
+{
+	struct world *x = *state;
+	start_watching(x, 7, CGN_SEC);
+	listwatch_seen(&x->w, 12);
+	listwatch_ended(&x->w);
+	assert_calls(x, "stop, watch 12, "); /* on_connected is not called. */
+	listwatch_opened(&x->w);
+	assert_calls(x, "");
+}
+
 static void another_history_is_listed_after_the_backoff(void **state)
 {
 	struct world *x = *state;
@@ -259,6 +270,7 @@ int main(void)
 		T(a_stream_that_never_opens_fails),
 		T(probes_go_on_while_they_succeed),
 		T(a_compaction_lists_again_at_once),
+		T(a_stream_that_ended_in_order_is_opened_again_at_once),
 		T(another_history_is_listed_after_the_backoff),
 		T(failures_wait_longer_until_a_stream_opens),
 	};

@@ -8,6 +8,7 @@
 #include <gnutls/x509.h>
 
 #include "base/codec/codec.h"
+#include "io/pki/bundle.h"
 #include "io/pki/crl.h"
 #include "io/pki/pki.h"
 #include "io/pki/request.h"
@@ -441,6 +442,55 @@ static void a_signature_of_another_length_is_wrong(void **state)
 	assert_int_equal(signature_try(&t, PKI_ES256, cgn_str_of(t.text), -1).code, CGN_UNAUTHENTICATED);
 }
 
+static void a_bundle_has_each_living_authority_once(void **state)
+{
+	CGN_ON_EXIT(pki_pair_fini) struct pki_pair second = {0}, leaf = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf bundle = {0}, text = {0};
+	(void)state;
+	assert_true(cgn_ok(pki_make_ca("cognitora test CA 2", one_year, &second, NULL)));
+	assert_true(cgn_ok(pki_make_leaf(&ca, "x", NULL, one_year, &leaf, NULL)));
+	cgn_buf_fmt(&text, "some words\n%s%s%s", ca.cert.p, leaf.cert.p, second.cert.p);
+	assert_true(cgn_ok(pki_bundle_add(&bundle, cgn_buf_view(&text), NOW, NULL)));
+	size_t n = bundle.n;
+	assert_true(n == ca.cert.n + second.cert.n); /* The leaf is no authority. */
+	assert_true(cgn_ok(pki_bundle_add(&bundle, cgn_buf_view(&text), NOW, NULL)));
+	assert_int_equal(bundle.n, n);
+	assert_true(pki_bundle_signed(cgn_buf_view(&bundle), cgn_buf_view(&leaf.cert)));
+	assert_false(pki_bundle_signed(cgn_buf_view(&second.cert), cgn_buf_view(&leaf.cert)));
+	bundle.n = 0;
+	assert_true(cgn_ok(pki_bundle_add(&bundle, cgn_buf_view(&text), NOW + 2 * YEAR, NULL)));
+	assert_int_equal(bundle.n, ca.cert.n); /* The other one is over. */
+}
+
+static void a_key_that_is_anothers_does_not_fit(void **state)
+{
+	CGN_ON_EXIT(pki_pair_fini) struct pki_pair leaf = {0}, mixed = {0};
+	bool fits = false;
+	(void)state;
+	assert_true(cgn_ok(pki_make_leaf(&ca, "x", NULL, one_year, &leaf, NULL)));
+	assert_true(cgn_ok(pki_pair_fits(&leaf, &fits, NULL)) && fits);
+	cgn_buf_str(&mixed.cert, cgn_buf_view(&leaf.cert));
+	cgn_buf_str(&mixed.key, cgn_buf_view(&ca.key));
+	(void)cgn_buf_z(&mixed.key);
+	assert_true(cgn_ok(pki_pair_fits(&mixed, &fits, NULL)));
+	assert_false(fits);
+	mixed.key.n = 10;
+	assert_false(cgn_ok(pki_pair_fits(&mixed, &fits, NULL)));
+}
+
+static void the_next_authority_has_another_name(void **state)
+{
+	static const char *const rows[][2] = {{"prod cluster CA", "prod cluster CA 2"},
+		{"prod cluster CA 2", "prod cluster CA 3"}, {"prod cluster CA 9", "prod cluster CA 10"},
+		{"", " 2"}, {"7", "7 2"}};
+	char name[80];
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		pki_next_name(rows[i][0], name, sizeof name);
+		assert_string_equal(name, rows[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -458,6 +508,9 @@ int main(void)
 		cmocka_unit_test(signatures_of_the_standards_are_right),
 		cmocka_unit_test(a_key_of_another_kind_checks_nothing),
 		cmocka_unit_test(a_signature_of_another_length_is_wrong),
+		cmocka_unit_test(a_bundle_has_each_living_authority_once),
+		cmocka_unit_test(a_key_that_is_anothers_does_not_fit),
+		cmocka_unit_test(the_next_authority_has_another_name),
 	};
 	return cmocka_run_group_tests(tests, make_ca, drop_ca);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,6 +27,7 @@ struct world {
 	struct proc_exit exit;
 	int exits;
 	bool stop_at_line, free_at_line;
+	pid_t pid_at_line; /* proc_pid when the last line came. */
 };
 
 static void on_line(void *user, bool is_stderr, struct cgn_str line, unsigned long dropped)
@@ -34,6 +36,7 @@ static void on_line(void *user, bool is_stderr, struct cgn_str line, unsigned lo
 	struct cgn_buf *b = is_stderr ? &w->err : &w->out;
 	w->lines++;
 	w->dropped += dropped;
+	w->pid_at_line = w->proc != NULL ? proc_pid(w->proc) : 0;
 	cgn_buf_str(b, line);
 	cgn_buf_char(b, '|');
 	if (w->stop_at_line)
@@ -234,6 +237,24 @@ static void output_and_status_arrive(void **state)
 	assert_int_equal(w.exit.signal, 0);
 	assert_string_equal(proc_exit_text(&w.exit, text, sizeof text), "exit status 3");
 	world_done(&w);
+}
+
+/* The keeper is the slower one: it shares a CPU with the program, which runs first. */
+static void the_pid_is_known_before_the_program_acts(void **state)
+{
+	(void)state;
+	cpu_set_t all, one;
+	assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+	CPU_ZERO(&one);
+	CPU_SET((size_t)sched_getcpu(), &one);
+	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+	for (int i = 0; i < 40; i++) {
+		struct world w = {.free_at_line = true};
+		run_program(&w, (const char *const[]){"sh", "-c", "echo up; exec sleep 60", NULL}, NULL);
+		assert_true(w.pid_at_line > 0);
+		world_done(&w);
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 static void a_signal_is_told(void **state)
@@ -524,6 +545,7 @@ int main(void)
 		cmocka_unit_test(spawning_what_is_not_there_fails_at_once),
 		cmocka_unit_test(a_file_that_is_no_program_tells_its_errno),
 		cmocka_unit_test(output_and_status_arrive),
+		cmocka_unit_test(the_pid_is_known_before_the_program_acts),
 		cmocka_unit_test(a_signal_is_told),
 		cmocka_unit_test(environment_is_added_and_overridden),
 		cmocka_unit_test(nothing_of_ours_is_inherited),

@@ -605,17 +605,22 @@ static void replicas_follow_the_load(void **state)
 		.idle = 900 * CGN_SEC,
 		.down_step = 1};
 	struct replay_result all = run_replay(&t, &cfg);
-	for (int k = 0; k < 2; k++) {
+	double kept[3];
+	for (int k = 0; k < 3; k++) {
 		cfg.scales = true;
-		cfg.victim = k == 0 ? REPLAY_LEAST_WORTH : REPLAY_ANY;
+		cfg.victim = k == 1 ? REPLAY_ANY : REPLAY_LEAST_WORTH;
+		cfg.stores = k == 2;
 		struct replay_result r = run_replay(&t, &cfg);
 		assert_int_equal(r.done, t.n); /* Nothing is cut or refused. */
 		assert_true(r.energy.parked > 0 && r.energy.woken > 0);
 		assert_int_equal(r.removals.n, r.energy.parked);
 		assert_true(r.energy.awake_s < 0.8 * all.energy.awake_s);
 		assert_true(r.removals.prompt_before > 0 && r.removals.cached_after > 0);
+		assert_true((r.fetched_blocks > 0) == cfg.stores);
+		kept[k] = (double)r.removals.cached_after / (double)r.removals.prompt_after;
 		replay_result_fini(&r);
 	}
+	assert_true(kept[2] > kept[0]); /* Prompts find in a store what ended engines had. */
 	replay_result_fini(&all);
 	cfg.gpu = NULL;
 	struct replay_result none;

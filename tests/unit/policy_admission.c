@@ -110,6 +110,25 @@ static void a_place_is_given_once(void **state)
 
 /* A full queue gives the place of a tenant that has much to one that has little; the displaced request is
  * answered at once. */
+static void a_request_that_is_pulled_waits_no_more(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[4];
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(1);
+		admission_enter(h.a, &t[i], 1);
+	}
+	assert_ptr_equal(admission_pull(h.a), &t[2]);
+	assert_int_equal(admission_waiting(h.a), 1);
+	assert_ptr_equal(admission_pull(h.a), &t[3]);
+	assert_null(admission_pull(h.a));
+	assert_int_equal(admission_waiting(h.a), 0);
+	assert_int_equal(h.depth, 0);
+	house_close(&h);
+}
+
 static void a_displaced_request_is_answered(void **state)
 {
 	(void)state;
@@ -384,6 +403,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_place_is_given_once),
+		cmocka_unit_test(a_request_that_is_pulled_waits_no_more),
 		cmocka_unit_test(a_displaced_request_is_answered),
 		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),
 		cmocka_unit_test(a_full_queue_refuses),

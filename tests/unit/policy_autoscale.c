@@ -221,6 +221,35 @@ static void goes_to_zero_and_back(void **state)
 	assert_int_equal(f.ready, 1);
 }
 
+/* Prefill nodes without load of their own stay while decode nodes have requests, and come for them. */
+static void partners_go_and_come_together(void **state)
+{
+	(void)state;
+	struct autoscale_cfg cfg = usual;
+	cfg.least = 0;
+	struct autoscale_signals g = {.ready = 1, .inflight = 1, .wake = CGN_SEC};
+	struct autoscale a = {.at = 0};
+	struct autoscale_decision d;
+	cgn_nsec now = CGN_SEC;
+	for (int i = 0; i < 3600; i++, now += CGN_SEC) {
+		autoscale_step(&a, &cfg, &g, now, &d);
+		assert_int_equal(d.action, AUTOSCALE_STAY);
+	}
+	g.inflight = 0;
+	for (int i = 0; i < 1000 && d.action == AUTOSCALE_STAY; i++, now += CGN_SEC)
+		autoscale_step(&a, &cfg, &g, now, &d);
+	assert_int_equal(d.action, AUTOSCALE_DOWN);
+	g.ready = 0;
+	for (int i = 0; i < 100; i++, now += CGN_SEC) {
+		autoscale_step(&a, &cfg, &g, now, &d);
+		assert_int_equal(d.action, AUTOSCALE_STAY);
+	}
+	g.inflight = 1;
+	autoscale_step(&a, &cfg, &g, now, &d);
+	assert_int_equal(d.action, AUTOSCALE_UP);
+	assert_int_equal(d.by, 1);
+}
+
 static void limits_hold(void **state)
 {
 	(void)state;
@@ -233,7 +262,7 @@ static void limits_hold(void **state)
 	for (int i = 0; i < 1200; i++)
 		fleet_second(&f, 9);
 	assert_int_equal(f.ready, 4);
-	assert_non_null(strstr(f.d.why, "at most 4 may be"));
+	assert_non_null(strstr(f.d.why, "at most 4 are allowed"));
 	f = fleet_of(6, &cfg);
 	fleet_second(&f, 9);
 	assert_int_equal(f.ready, 4);
@@ -274,6 +303,7 @@ int main(void)
 		cmocka_unit_test(never_oscillates),
 		cmocka_unit_test(a_missed_objective_adds_replicas_and_they_stay),
 		cmocka_unit_test(goes_to_zero_and_back),
+		cmocka_unit_test(partners_go_and_come_together),
 		cmocka_unit_test(limits_hold),
 		cmocka_unit_test(the_cache_that_saves_least_goes_first),
 	};

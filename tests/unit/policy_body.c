@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "policy/body/body.h"
@@ -32,6 +33,9 @@ static void facts_are_read(void **state)
 	assert_null(f.model.raw.p);
 	assert_false(f.stream);
 	assert_int_equal(f.answer_limit, 0);
+	assert_true(facts_of("{\"store\":false}").unstored);
+	assert_false(
+		facts_of("{\"store\":true}").unstored || facts_of("{\"store\":null}").unstored || f.unstored);
 	assert_true(facts_of("{\"n\":2}").several);
 	assert_true(facts_of("{\"best_of\":3}").several);
 	assert_true(facts_of("{\"prompt\":[\"a\",\"b\"]}").several);
@@ -46,6 +50,39 @@ static void facts_are_read(void **state)
 	assert_false(facts_of("{\"stream\":null}").stream);
 	assert_int_equal(facts_of("{\"max_tokens\":1}").answer_limit, 1);
 	assert_int_equal(facts_of("{\"max_tokens\":0,\"n_predict\":3}").answer_limit, 3);
+}
+
+static void hints_of_agents_are_read(void **state)
+{
+	(void)state;
+	static const char *const none[] = {"{}", "{\"nvext\":null}", "{\"nvext\":{}}",
+		"{\"nvext\":{\"agent_hints\":null}}", "{\"nvext\":7}",
+		"{\"nvext\":{\"agent_hints\":{\"osl\":null,\"other\":\"x\",\"speculative_prefill\":true}}}"};
+	static const struct {
+		const char *hints, *param;
+	} bad[] = {{"7", "nvext.agent_hints"}, {"{\"priority\":\"high\"}", "nvext.agent_hints.priority"},
+		{"{\"priority\":1.5}", "nvext.agent_hints.priority"},
+		{"{\"priority\":3000000000}", "nvext.agent_hints.priority"},
+		{"{\"osl\":-1}", "nvext.agent_hints.osl"}, {"{\"osl\":[1]}", "nvext.agent_hints.osl"},
+		{"{\"osl\":1e10}", "nvext.agent_hints.osl"}};
+	struct body_facts f = facts_of(
+		"{\"nvext\":{\"agent_hints\":{\"priority\":-3,\"osl\":1024,\"strict_priority\":1}}}");
+	assert_true(f.hints.has_priority);
+	assert_int_equal(f.hints.priority, -3);
+	assert_int_equal(f.hints.answer, 1024);
+	for (size_t i = 0; i < CGN_COUNT(none); i++) {
+		f = facts_of(none[i]);
+		assert_true(!f.hints.has_priority && f.hints.answer == 0);
+	}
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		char text[128];
+		struct body_fault fault;
+		(void)snprintf(text, sizeof text, "{\"nvext\":{\"agent_hints\":%s}}", bad[i].hints);
+		assert_false(cgn_ok(body_read(cgn_str_of(text), &f, &fault)));
+		assert_string_equal(fault.code, "invalid_hint");
+		assert_string_equal(fault.param, bad[i].param);
+		assert_non_null(strstr(fault.text, bad[i].param));
+	}
 }
 
 static void what_engines_could_read_otherwise_is_refused(void **state)
@@ -136,6 +173,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(facts_are_read),
+		cmocka_unit_test(hints_of_agents_are_read),
 		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),

@@ -226,7 +226,11 @@ static const struct {
 		{"c.toml:2:1", "unknown key router.retry.tries", "known here: attempts, backoff"}},
 	{"[server]\nmax_body = 5\n",
 		{"c.toml:1:2: unknown key server",
-			"known sections: cluster, security, auth, log, router, batch, hooks, agent, kv, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
+			"known sections: cluster, security, auth, log, router, batch, hooks, agent, kv, operator, metrics, engine, engines, models, tenants, bmcs, scrape_targets"}},
+	{"[kv]\nblock_size_tokens = 16\n",
+		{"c.toml:2:1: unknown key kv.block_size_tokens; it is [models.\"NAME\"] block_tokens now"}},
+	{"[models.m]\npath = '/m'\n", {"unknown key models.m.path; it is [engine] model_path now"}},
+	{"[router.federation]\npeers = ['a']\n", {"unknown key router.federation.peers; each peer has"}},
 	{"[router]\nheartbeat = '5s'\n", {"unknown key router.heartbeat", "did you mean agent.heartbeat?"}},
 	{"[kv]\nfoo = 5\n", {"unknown key kv.foo; known here: ram, ssd"}}, /* The suggestion is not kv.ram. */
 	{"[tenants.a]\nwieght = 2\n", {"c.toml:2:1", "unknown key tenants.a.wieght; did you mean weight?"}},
@@ -525,6 +529,7 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/engine_keys.def"
 #include "policy/config/keys.def"
 #include "policy/config/model_keys.def"
+#include "policy/config/peer_keys.def"
 #include "policy/config/price_keys.def"
 #include "policy/config/role_keys.def"
 #include "policy/config/scrape_target_keys.def"
@@ -547,6 +552,52 @@ static void replicas_are_read(void **state)
 	assert_int_equal(l.most, 4);
 }
 
+static void peers_are_checked(void **state)
+{
+	static const char url[] = "url = \"https://api.example/v1\"\n";
+	struct cgn_str ours, theirs;
+	(void)state;
+	struct config *c = config_of("[peers.a]\nurl = \"http://127.0.0.1:1\"\nmodels = [\"m\", \"x = y\"]\n",
+		NULL, NULL, 0);
+	assert_int_equal(c->n_peers, 1);
+	assert_int_equal(c->peers[0].tenants.n, 0);
+	assert_true(config_peer_model_read(cgn_str_of(c->peers[0].models.v[0]), &ours, &theirs));
+	assert_true(cgn_str_is(ours, "m") && cgn_str_is(theirs, "m"));
+	assert_true(config_peer_model_read(cgn_str_of(c->peers[0].models.v[1]), &ours, &theirs));
+	assert_true(cgn_str_is(ours, "x") && cgn_str_is(theirs, "y"));
+	config_free(&c);
+	expect_refused("[peers.a]\n", NULL, NULL, "peers.\"a\".url is not set, must begin with https://");
+	expect_refused("[peers.a]\nurl = \"http://api.example\"\n", NULL, NULL, "must begin with https://");
+	char text[200];
+	snprintf(text, sizeof text, "[peers.a]\n%soutput = 1\n", url);
+	expect_refused(text, NULL, NULL, "has a price and no daily_budget");
+	snprintf(text, sizeof text, "[peers.a]\n%smodels = [\"a=\"]\n", url);
+	expect_refused(text, NULL, NULL, "models has \"a=\", must be a model's name");
+	snprintf(text, sizeof text, "[peers.\"a b\"]\n%s", url);
+	expect_refused(text, NULL, NULL, "visible ASCII characters only");
+	snprintf(text, sizeof text, "[models.m]\naliases = [\"x\"]\n[peers.a]\n%smodels = [\"x=y\"]\n", url);
+	expect_refused(text, NULL, NULL, "an alias of the model \"m\": name the model itself");
+	expect_refused("[peers.a]\nkind = \"cognitora\"\nurl = \"https://b:1\"\n", NULL, NULL,
+		"is a cluster and needs ca_file");
+	snprintf(text, sizeof text, "[peers.a]\n%saccepts = [\"*\"]\n", url);
+	expect_refused(text, NULL, NULL, "these are for kind = \"cognitora\"");
+}
+
+static void a_cluster_shows_a_certificate_and_goes_one_way_at_least(void **state)
+{
+	static const char files[] =
+		"[peers.a]\nkind = \"cognitora\"\nca_file = \"/a\"\ncert_file = \"/b\"\nkey_file = \"/c\"\n";
+	char text[400];
+	(void)state;
+	expect_refused(files, NULL, NULL, "has no url and no listen");
+	snprintf(text, sizeof text, "%surl = \"http://127.0.0.1:1\"\n", files);
+	expect_refused(text, NULL, NULL, "clusters know each other by certificates");
+	snprintf(text, sizeof text, "%slisten = \"127.0.0.1:1\"\n", files);
+	struct config *c = config_of(text, NULL, NULL, 0);
+	assert_int_equal(c->peers[0].accepts.n, 0);
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -558,6 +609,8 @@ int main(void)
 		cmocka_unit_test(engines_in_all_spellings),
 		cmocka_unit_test(models_are_found_by_name_and_alias),
 		cmocka_unit_test(tenants_have_rows),
+		cmocka_unit_test(peers_are_checked),
+		cmocka_unit_test(a_cluster_shows_a_certificate_and_goes_one_way_at_least),
 		cmocka_unit_test(engines_that_run_are_shown),
 		cmocka_unit_test(each_mistake_is_named_with_its_place),
 		cmocka_unit_test(environment_and_flags_are_as_strict),

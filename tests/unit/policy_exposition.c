@@ -153,12 +153,29 @@ static void selectors_choose(void **state)
 		{"{y=\"q\\\"\"}", "# TYPE a counter\n" A1},
 		{"{cgn_target=\"t\", x = \"2\" ,}", "# TYPE a counter\n" A2},
 		{"{cgn_target=\"u\"}", ""},
+		{"{x=~\"[0-9]{1,3}\",__name__=\"a_total\"}", "# TYPE a counter\n" A1 A2},
 		{"{nothing=\"\",__name__=\"b\"}", B},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct exposition_match *m = NULL;
 		assert_true(cgn_ok(exposition_match_add(&m, cgn_str_of(rows[i].selector), NULL)));
 		assert_merged(m, rows[i].want, ONE(page_of("t", TEXT, 9)));
+		exposition_match_free(&m);
+	}
+}
+
+/* An expression whose comparison takes 2^40 steps fits neither way, at once. */
+static void an_expensive_comparison_is_given_up(void **state)
+{
+	(void)state;
+	static const char *const selectors[] = {"{x=~\"(a|a)*[bc]\"}", "{x!~\"(a|a)*[bc]\"}"};
+	for (size_t i = 0; i < CGN_COUNT(selectors); i++) {
+		struct exposition_match *m = NULL;
+		assert_true(cgn_ok(exposition_match_add(&m, cgn_str_of(selectors[i]), NULL)));
+		assert_merged(m,
+			i == 0 ? "" : "# TYPE c untyped\nc{cgn_target=\"t\",instance=\"h:1\",x=\"a\"} 1\n",
+			ONE(page_of("t",
+				"c{x=\"a\"} 1\nc{x=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"} 2\n", 9)));
 		exposition_match_free(&m);
 	}
 }
@@ -171,7 +188,7 @@ static void selectors_that_cannot_be_used(void **state)
 	} rows[] = {{"", "NAME"}, {"{}", "fits everything"}, {"a{x}", "a label and ="},
 		{"a{x=1}", "double quotes"}, {"a{x=\"1}", "no end"}, {"a{x=\"1\" y=\"2\"}", "a comma"},
 		{"a}", "NAME"}, {"{x=~\"(\"}", "no regular expression"},
-		{"{x=~\"a{1000}{1000}\"}", "a count"}, {"{x=~\"(a*)\\\\1\"}", "a count"}};
+		{"{x=~\"((a{1000}){1000}){1000}\"}", "too large"}, {"{x=~\"(a*)\\\\1\"}", "non-existent"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct exposition_match *m = NULL;
 		struct cgn_err err = {0};
@@ -198,6 +215,7 @@ int main(void)
 		cmocka_unit_test(numbers_are_told_as_all_read_them),
 		cmocka_unit_test(samples_have_a_bound),
 		cmocka_unit_test(selectors_choose),
+		cmocka_unit_test(an_expensive_comparison_is_given_up),
 		cmocka_unit_test(selectors_that_cannot_be_used),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -317,8 +317,50 @@ static void check_node(struct model *m, unsigned l)
 	assert_int_equal(s.n, n);
 }
 
+struct told {
+	struct model *m;
+	unsigned part, step, n;
+};
+
+static bool is_held_by_some(const struct model *m, unsigned k, unsigned step)
+{
+	for (unsigned l = 0; l < m->n_nodes; l += step)
+		if (m->nodes[l] != UINT16_MAX && m->held[l][k] != 0)
+			return true;
+	return false;
+}
+
+static void see_block(void *user, uint64_t digest)
+{
+	struct told *t = user;
+	unsigned k = 0;
+	while (k < t->m->n_keys && t->m->keys[k] != digest)
+		k++;
+	assert_true(k < t->m->n_keys && is_held_by_some(t->m, k, t->step));
+	assert_int_equal(digest >> 54, t->part);
+	t->n++;
+}
+
+/* Each block that one of every |step|-th node holds is told once, in the part of its top bits. */
+static void check_parts(struct model *m, unsigned step)
+{
+	struct told t = {.m = m, .step = step};
+	struct kvindex_nodes nodes = {0};
+	unsigned n = 0;
+	for (unsigned l = 0; l < m->n_nodes; l += step)
+		if (m->nodes[l] != UINT16_MAX)
+			nodes.bits[m->nodes[l] / 64] |= UINT64_C(1) << m->nodes[l] % 64;
+	for (unsigned k = 0; k < m->n_keys; k++)
+		n += is_held_by_some(m, k, step);
+	for (t.part = 0; t.part < KVINDEX_PARTS; t.part++)
+		(void)kvindex_part(m->ix, &nodes, t.part, see_block, &t);
+	assert_int_equal(t.n, n);
+}
+
 static void check_all(struct model *m)
 {
+	check_parts(m, 1);
+	check_parts(m, 3);
 	uint64_t memberships = 0, blocks = 0;
 	for (unsigned l = 0; l < m->n_nodes; l++)
 		for (unsigned k = 0; k < m->n_keys; k++)

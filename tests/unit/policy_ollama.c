@@ -289,7 +289,7 @@ static void thoughts_tools_and_logprobs(void **state)
 		EVENT("{\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}]}") EVENT(
 			"{\"choices\":[{\"delta\":{\"content\":\"a\"},\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-1}]}}]}")
 			EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\","
-			      "\"arguments\":\"{\\\"a\\\"\"}}]}}]}")
+			      "\"arguments\":\"{\\n\\\"a\\\"\"}}]}}]}")
 				EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":1}\"}},"
 				      "{\"index\":1,\"function\":{\"name\":\"g\"}}]},\"finish_reason\":\"tool_calls\"}]}")
 					EVENT("[DONE]")};
@@ -300,7 +300,7 @@ static void thoughts_tools_and_logprobs(void **state)
 		"\"message\":{\"role\":\"assistant\",\"content\":\"a\"},\"logprobs\":[{\"token\":\"a\",\"logprob\":-1}],"
 		"\"done\":false}\n" AT
 		"\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"index\":0,"
-		"\"name\":\"f\",\"arguments\":{\"a\":1}}},{\"function\":{\"index\":1,\"name\":\"g\",\"arguments\":{}}}]},"
+		"\"name\":\"f\",\"arguments\":{ \"a\":1}}},{\"function\":{\"index\":1,\"name\":\"g\",\"arguments\":{}}}]},"
 		"\"done\":false}\n" AT
 		"\"message\":{\"role\":\"assistant\",\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\","
 		"\"total_duration\":10,\"load_duration\":0,\"prompt_eval_count\":0,\"prompt_eval_duration\":10,"

@@ -265,6 +265,21 @@ static void a_released_answer_is_the_answer(void **state)
 	assert_int_equal(step_of(&p, LEG_END_FINE, 0, 0).next, PLAN_OVER);
 }
 
+static void a_leg_that_gave_nothing_elsewhere_does_not_count(void **state)
+{
+	struct plan p;
+	(void)state;
+	plan_start(&p);
+	leg_send(&p, 4097);
+	assert_int_equal(plan_attempts(&p), 1);
+	plan_withdraw(&p);
+	assert_int_equal(plan_attempts(&p), 0);
+	assert_false(plan_has_tried(&p, 4097));
+	assert_true(plan_leg(&p)->state == LEG_PLANNED && plan_leg(&p)->target.untried);
+	leg_send(&p, 1);
+	assert_int_equal(step_of(&p, LEG_END_FINE, 0, 0).next, PLAN_OVER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +292,7 @@ int main(void)
 		cmocka_unit_test(resumed_leg),
 		cmocka_unit_test(smaller_models_first),
 		cmocka_unit_test(a_released_answer_is_the_answer),
+		cmocka_unit_test(a_leg_that_gave_nothing_elsewhere_does_not_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

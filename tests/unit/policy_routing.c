@@ -229,6 +229,34 @@ static void record_does_not_count_what_the_engine_must_have_evicted(void **state
 	route_record_free(&r);
 }
 
+/* The capacity is computed from the tokens in a block, which are assumed first and measured later. */
+static void record_outlives_a_new_capacity(void **state)
+{
+	(void)state;
+	static const uint64_t capacities[] = {8192, 3000, 9000, 2048, 70000, 4096};
+	struct route_record *r = record_of(8 << 20);
+	uint64_t chain[100], other[100];
+	fill_chain(chain, 100, 777);
+	route_record_capacity(r, 6, 2048);
+	for (uint64_t i = 1; i <= 10; i++) {
+		fill_chain(other, 100, i);
+		route_record_add(r, other, 100, 6);
+	}
+	route_record_add(r, chain, 100, 6);
+	for (size_t i = 0; i < 4; i++) {
+		route_record_capacity(r, 6, capacities[i]);
+		assert_int_equal(held_by(r, chain, 100, 6), 100);
+	}
+	/* Another unit is needed: what was recorded may count less, and what follows counts. */
+	for (size_t i = 4; i < sizeof capacities / sizeof *capacities; i++) {
+		route_record_capacity(r, 6, capacities[i]);
+		fill_chain(other, 100, 1000 + i);
+		route_record_add(r, other, 100, 6);
+		assert_int_equal(held_by(r, other, 100, 6), 100);
+	}
+	route_record_free(&r);
+}
+
 static void record_bounds_long_chains(void **state)
 {
 	(void)state;
@@ -987,6 +1015,7 @@ int main(void)
 		cmocka_unit_test(record_stays_in_its_memory_and_keeps_what_is_new),
 		cmocka_unit_test(record_keeps_what_is_used),
 		cmocka_unit_test(record_does_not_count_what_the_engine_must_have_evicted),
+		cmocka_unit_test(record_outlives_a_new_capacity),
 		cmocka_unit_test(record_bounds_long_chains),
 		cmocka_unit_test(record_is_safe_without_locks),
 		cmocka_unit_test(score_is_the_documented_sum),

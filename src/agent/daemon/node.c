@@ -112,7 +112,7 @@ static bool models_describe(struct agent *a, const struct engine *e, Cognitora__
 static bool rest_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
 {
 	const char *state = engine_rest_text(e);
-	m->managed = e->process.sup.cfg.managed;
+	m->managed = e->process.sup.cfg.managed || e->unit.name != NULL;
 	m->mixes_salts = e->mixes_salts;
 	if (e->rest.wanted == COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED)
 		return true;

@@ -176,6 +176,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	if (ce->api_key_file != NULL)
 		CGN_TRY(read_key(e, ce->api_key_file, err));
 	CGN_TRY(engine_process_open(e, cfg, ce, err));
+	CGN_TRY(engine_unit_open(e, cfg, ce, err));
 	CGN_TRY(open_client(e, ce, err));
 	CGN_TRY(engine_handoff_init(e, cfg, ce, err));
 	CGN_TRY(engine_feed_open(e, cfg, ce, err));
@@ -223,6 +224,7 @@ void engine_close(struct engine *e)
 	engine_health_close(e);
 	engine_adapters_close(e);
 	engine_rest_close(e);
+	engine_unit_close(e);
 	engine_load_stop(e);
 	slotmgr_close(&e->slots);
 	slot_tenancy_free(&e->tenancy);

@@ -13,6 +13,7 @@
 #include "agent/engine/process.h"
 #include "agent/engine/residency.h"
 #include "agent/engine/rest.h"
+#include "agent/engine/unit.h"
 #include "agent/metrics.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
@@ -83,6 +84,7 @@ struct engine {
 	struct engine_models models;
 	struct engine_adapters adapters;
 	struct engine_rest rest;
+	struct engine_unit unit;
 	struct engine_ondemand ondemand;
 	struct engine_handoff handoff;
 	struct engine_residency residency;

@@ -7,6 +7,7 @@
 #define CHANGE_TIMEOUT (120 * CGN_SEC) /* Weights of a large model are copied from or to host memory. */
 #define RETRY_FIRST    (2 * CGN_SEC)
 #define RETRY_LAST     (60 * CGN_SEC)
+#define SAVE_LONGEST   (60 * CGN_SEC)
 
 #define WANTED_RUN    COGNITORA__V1__WANTED_STATE__WANTED_LOADED
 #define WANTED_ASLEEP COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP
@@ -25,13 +26,14 @@ static bool is_up(const struct engine *e)
 
 static bool is_down(const struct engine *e)
 {
-	return e->process.sup.state == SUPERVISE_STOPPED;
+	return e->unit.name != NULL ? e->unit.stopped : e->process.sup.state == SUPERVISE_STOPPED;
 }
 
 static void state_set(struct engine *e, enum rest_state state)
 {
 	e->rest.state = state;
 	e->rest.since = cgn_loop_now(e->host->loop);
+	e->rest.saving_since = 0;
 	e->host->ops->changed(e->host->user);
 }
 
@@ -105,6 +107,13 @@ void engine_rest_close(struct engine *e)
 
 /* ---- requests to the engine ---- */
 
+static void retry_note(struct engine_rest *r, cgn_nsec now)
+{
+	cgn_nsec pause = r->failures < 5 ? RETRY_FIRST << r->failures : RETRY_LAST;
+	r->failures++;
+	r->retry_at = now + pause;
+}
+
 static void rest_refused(struct engine *e, bool sleeps, const struct enginefetch_answer *a)
 {
 	struct engine_rest *r = &e->rest;
@@ -113,10 +122,9 @@ static void rest_refused(struct engine *e, bool sleeps, const struct enginefetch
 	bool unknown = a->err->code == CGN_FINE && (a->status == 404 || a->status == 405);
 	(void)snprintf(r->why, sizeof r->why, "%s%s", why,
 		unknown ? "; it was not started so that it can sleep (docs/models.md)" : "");
-	cgn_nsec pause = r->failures < 5 ? RETRY_FIRST << r->failures : RETRY_LAST;
-	r->failures++;
-	r->retry_at =
-		unknown ? UINT64_MAX : cgn_loop_now(e->host->loop) + pause; /* A new order asks again. */
+	retry_note(r, cgn_loop_now(e->host->loop));
+	if (unknown)
+		r->retry_at = UINT64_MAX; /* A new order asks again. */
 	cgn_log(WARN, sleeps ? "engine.sleep_failed" : "engine.wake_failed", F_STR("engine", e->name),
 		F_STR("why", r->why));
 }
@@ -159,6 +167,33 @@ static void change_ask(struct engine *e, bool sleeps)
 			CHANGE_TIMEOUT, sleeps ? on_asleep : on_awake, &r->fetch);
 }
 
+/* ---- units of systemd ---- */
+
+void engine_rest_unit_done(struct engine *e, bool starts, const char *why)
+{
+	struct engine_rest *r = &e->rest;
+	if (why == NULL) {
+		rest_renew(r);
+		e->unit.stopped = !starts;
+		e->unit.started = starts ? r->revision : e->unit.started;
+		state_set(e, starts ? REST_RUNS : REST_STOPPED);
+		return;
+	}
+	(void)snprintf(r->why, sizeof r->why, "%s", why);
+	retry_note(r, cgn_loop_now(e->host->loop));
+	cgn_log(WARN, "engine.unit_failed", F_STR("engine", e->name), F_STR("unit", e->unit.name),
+		F_STR("why", why), F_STR("then", "it is tried again"));
+	if (!starts)
+		state_set(e, REST_RUNS); /* The engine serves on. */
+	e->host->ops->changed(e->host->user);
+}
+
+static void unit_step(struct engine *e, bool start)
+{
+	if (cgn_loop_now(e->host->loop) >= e->rest.retry_at)
+		engine_unit_ask(e, start);
+}
+
 /* ---- steps ---- */
 
 /* True when no request is left, or they had their time. */
@@ -174,6 +209,21 @@ static bool is_drained(struct engine *e)
 	return e->rest.state != REST_DRAINING || engine_drained(e, e->rest.since, inflight);
 }
 
+/* Save what the engine's slots hold before it is stopped: other nodes fetch it from the store, which goes on. True: it is
+ * saved, or cannot be. For engines on demand agent/swap has done it. */
+static bool is_saved(struct engine *e)
+{
+	struct engine_rest *r = &e->rest;
+	cgn_nsec now = cgn_loop_now(e->host->loop);
+	if (engine_is_offered(e))
+		return true;
+	if (r->saving_since == 0) {
+		r->saving_since = now;
+		slotmgr_flush_begin(e->slots);
+	}
+	return slotmgr_flush_step(e->slots) || now - r->saving_since >= SAVE_LONGEST;
+}
+
 static void engine_begin(struct engine *e)
 {
 	cgn_log(INFO, "engine.wanted", F_STR("engine", e->name), F_STR("then", "it is started"));
@@ -185,7 +235,9 @@ static bool run_step(struct engine *e)
 {
 	switch (e->rest.state) {
 	case REST_STOPPED:
-		if (is_down(e))
+		if (e->unit.name != NULL)
+			unit_step(e, true);
+		else if (is_down(e))
 			engine_begin(e);
 		return true;
 	case REST_ASLEEP:
@@ -198,7 +250,11 @@ static bool run_step(struct engine *e)
 			state_set(e, REST_RUNS);
 		return true;
 	case REST_RUNS:
-		break;
+		/* An agent before this one may have stopped the unit. */
+		if (e->unit.name == NULL || is_up(e) || e->unit.started == e->rest.revision)
+			break;
+		unit_step(e, true);
+		return true;
 	}
 	return false;
 }
@@ -235,14 +291,18 @@ static bool sleep_step(struct engine *e)
 static bool stop_step(struct engine *e)
 {
 	struct engine_rest *r = &e->rest;
-	if (!e->process.sup.cfg.managed) {
+	if (!e->process.sup.cfg.managed && e->unit.name == NULL) {
 		rest_unable(e, "its agent does not manage it: stop it where it was started");
 		return false;
 	}
 	if (r->state == REST_STOPPED && is_down(e))
 		return false;
-	if (r->state == REST_STOPPED || (is_up(e) && !is_drained(e)))
+	if (r->state == REST_STOPPED || (is_up(e) && (!is_drained(e) || !is_saved(e))))
 		return true;
+	if (e->unit.name != NULL) {
+		unit_step(e, false);
+		return true;
+	}
 	cgn_log(INFO, "engine.wanted", F_STR("engine", e->name), F_STR("then", "it is stopped"));
 	enginefetch_cancel(&r->fetch);
 	state_set(e, REST_STOPPED);

@@ -21,6 +21,7 @@ struct engine_rest {
 	struct enginefetch *fetch; /* The request to the engine; NULL: none is under way */
 	char why[400];             /* Why the engine refused the last request; "": it did not */
 	cgn_nsec since;            /* When it began to drain */
+	cgn_nsec saving_since;     /* When the slots' saving before the stop began; 0: it did not. */
 	cgn_nsec retry_at;
 	unsigned failures; /* Refused requests in a row */
 };
@@ -31,6 +32,8 @@ void engine_rest_want(struct engine *e, const Cognitora__V1__WantedModel *m,
 bool engine_rest_step(struct engine *e);
 /* The engine's process is ready no more: a sleep is over. */
 void engine_rest_forget(struct engine *e);
+/* systemctl has ended; |why|: it failed. */
+void engine_rest_unit_done(struct engine *e, bool starts, const char *why);
 void engine_rest_close(struct engine *e);
 /* True if routers shall send nothing there: it rests, or is about to. */
 bool engine_rest_hides(const struct engine *e);

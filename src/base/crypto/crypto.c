@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/crypto/crypto.h"
 
+#include <nettle/hmac.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <nettle/version.h>
@@ -25,6 +26,17 @@ struct sha256 crypto_sha256(struct cgn_str bytes)
 	sha256_init(&ctx);
 	sha256_update(&ctx, bytes.n, bytes_of(bytes));
 	sha256_digest(DIGEST_ARGS(&ctx, out.b));
+	crypto_wipe(&ctx, sizeof ctx);
+	return out;
+}
+
+struct sha256 crypto_hmac_sha256(struct cgn_str key, struct cgn_str bytes)
+{
+	struct sha256 out;
+	struct hmac_sha256_ctx ctx;
+	hmac_sha256_set_key(&ctx, key.n, bytes_of(key));
+	hmac_sha256_update(&ctx, bytes.n, bytes_of(bytes));
+	hmac_sha256_digest(DIGEST_ARGS(&ctx, out.b));
 	crypto_wipe(&ctx, sizeof ctx);
 	return out;
 }

@@ -14,6 +14,8 @@ struct sha256 {
 };
 
 struct sha256 crypto_sha256(struct cgn_str bytes);
+/* Return the HMAC-SHA256 (RFC 2104) of |bytes| with |key|. */
+struct sha256 crypto_hmac_sha256(struct cgn_str key, struct cgn_str bytes);
 /* Compare in a time that does not depend on the bytes. */
 bool crypto_equal(const void *a, const void *b, size_t n);
 /* Zero |n| bytes; the compiler cannot remove the call. */

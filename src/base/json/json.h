@@ -99,3 +99,6 @@ void json_put_f64(struct json_out *o, double v);
 void json_put_bool(struct json_out *o, bool v);
 void json_put_null(struct json_out *o);
 void json_put_raw(struct json_out *o, struct cgn_str json); /* |json| must be valid JSON. */
+/* As json_put_raw, on one line, for formats whose lines are documents: ends of lines are white space in JSON, since
+ * strings have none, and become spaces. */
+void json_put_flat(struct json_out *o, struct cgn_str json);

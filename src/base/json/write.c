@@ -158,6 +158,15 @@ void json_put_raw(struct json_out *o, struct cgn_str json)
 	cgn_buf_str(o->b, json);
 }
 
+void json_put_flat(struct json_out *o, struct cgn_str json)
+{
+	size_t from = o->b->n;
+	json_put_raw(o, json);
+	for (size_t i = from; !o->b->bad && i < o->b->n; i++)
+		if (o->b->p[i] == '\n' || o->b->p[i] == '\r')
+			o->b->p[i] = ' ';
+}
+
 void json_key_str(struct json_out *o, const char *key, struct cgn_str s)
 {
 	json_key(o, key);

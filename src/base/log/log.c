@@ -22,6 +22,7 @@
  * threads. */
 static _Atomic(enum log_level) log_min = LOG_INFO;
 static _Atomic(enum log_format) log_shape = LOG_HUMAN;
+static atomic_bool log_journal;
 static char log_program[32] = "cognitora";
 
 static const char *const level_names[] =
@@ -34,6 +35,11 @@ void log_setup(const char *program, enum log_level min, enum log_format format)
 		(void)cgn_str_copyz(log_program, sizeof log_program, cgn_str_of(program));
 	atomic_store(&log_min, min);
 	atomic_store(&log_shape, format);
+}
+
+void log_to_journal(bool on)
+{
+	atomic_store(&log_journal, on);
 }
 
 bool log_wants(enum log_level level)
@@ -216,10 +222,14 @@ static struct cgn_str line_make(char *line, enum log_format format, enum log_lev
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n)
 {
-	char line[LINE_MAX_BYTES];
+	static const char marks[][4] =
+		{[LOG_DEBUG] = "<7>", [LOG_INFO] = "<6>", [LOG_WARN] = "<4>", [LOG_ERROR] = "<3>"};
+	char line[3 + LINE_MAX_BYTES];
+	size_t mark = atomic_load_explicit(&log_journal, memory_order_relaxed) ? 3 : 0;
 	enum log_format format = atomic_load_explicit(&log_shape, memory_order_relaxed);
-	struct cgn_str text = line_make(line, format, level, event, fields, n);
-	ssize_t written = write(STDERR_FILENO, text.p, text.n);
+	memcpy(line, marks[level], mark);
+	struct cgn_str text = line_make(line + mark, format, level, event, fields, n);
+	ssize_t written = write(STDERR_FILENO, line, mark + text.n);
 	(void)written; /* A failed write of a log line cannot be reported. */
 }
 

@@ -33,6 +33,8 @@ struct log_field {
 #define F_DUR(k, ns)   ((struct log_field){.key = (k), .kind = LOG_F_DUR, .u = (ns)})
 
 void log_setup(const char *program, enum log_level min, enum log_format format);
+/* Begin each line with its level as sd-daemon(3) says ("<6>"), which the journal takes off. Off at the start. */
+void log_to_journal(bool on);
 bool log_wants(enum log_level level);
 void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n);
 /* Append the line as JSON to |out|, whatever the level and the format of the log, for a log of its own. */

@@ -25,7 +25,7 @@ void pb_json_select(struct json_out *o, const void *message, const char *select)
 
 /* Read |json| (proto3 mapping) as a new message of |type| into *(Generated__Type **)out_message; free it with
  * pb_free. Both spellings of a name, numbers for 64-bit integers and numbers for enums are accepted; null
- * stands for an absent member; unknown members are skipped. CGN_INVALID names the field that is wrong, or
+ * stands for an absent member; unknown members and unknown names of enumerations are skipped. CGN_INVALID names the field that is wrong, or
  * says that the message would take more memory than 16 times the text plus 64 KiB; *out_message is then
  * untouched. */
 CGN_RC pb_json_read(const ProtobufCMessageDescriptor *type, struct cgn_str json, void *out_message,

@@ -129,9 +129,12 @@ static CGN_RC enum_read(struct reader *r, const ProtobufCFieldDescriptor *f, str
 	uint64_t n = 0;
 	char name[PB_JSON_NAME];
 	const ProtobufCEnumValue *e = NULL;
-	if (v.type == JSON_STRING &&
-		cgn_str_copyz(name, sizeof name, (struct cgn_str){v.raw.p + 1, v.raw.n - 2}))
-		e = protobuf_c_enum_descriptor_get_value_by_name(f->descriptor, name);
+	if (v.type == JSON_STRING) {
+		if (cgn_str_copyz(name, sizeof name, (struct cgn_str){v.raw.p + 1, v.raw.n - 2}))
+			e = protobuf_c_enum_descriptor_get_value_by_name(f->descriptor, name);
+		if (e == NULL) /* A later version's name counts as an unknown member does. */
+			return CGN_OK;
+	}
 	if (e == NULL && (v.type != JSON_NUMBER || !json_u64(v, &n) || n > INT32_MAX))
 		return field_refuse(r, f, "a name of its enumeration, or a number from 0");
 	memcpy(at, &(int){e != NULL ? e->value : (int)n}, sizeof(int));

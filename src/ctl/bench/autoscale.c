@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench autoscale: plays a trace in virtual time with all nodes, and with the autoscaler: once removing any replica, once the
- * one whose cache is worth least. */
+ * one whose cache is worth least, and once so with block stores that keep what ended engines had. Several days are played
+ * with all nodes, and with the autoscaler that forgets yesterday and the one that learns the time of the day. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -9,7 +10,7 @@
 
 struct scale_case {
 	const char *name;
-	bool scales;
+	bool scales, stores, season;
 	enum replay_victim victim;
 	struct replay_result result;
 };
@@ -19,8 +20,9 @@ struct scale_bench {
 	struct trace trace;
 	struct replay_cfg cfg;
 	struct route_rules rules;
-	struct scale_case cases[3];
+	struct scale_case cases[4];
 	size_t n_cases;
+	uint32_t days;
 	const char *showing;
 };
 
@@ -37,14 +39,16 @@ static CGN_RC case_run(struct scale_bench *b, struct scale_case *c, struct cgn_e
 	cfg.rules = &b->rules;
 	cfg.scales = c->scales;
 	cfg.victim = c->victim;
+	cfg.stores = c->stores;
+	cfg.season = c->season;
 	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
 	cfg.user = b;
 	return replay_run(&b->trace, &cfg, &c->result, err);
 }
 
-static void case_add(struct scale_bench *b, const char *name, bool scales, enum replay_victim victim)
+static void case_add(struct scale_bench *b, const struct scale_case *c)
 {
-	b->cases[b->n_cases++] = (struct scale_case){.name = name, .scales = scales, .victim = victim};
+	b->cases[b->n_cases++] = *c;
 }
 
 /* ---- report ---- */
@@ -93,6 +97,7 @@ static void case_put(struct scale_bench *b, struct scale_case *c, struct json_ou
 	json_key_f64(o, "hit_ratio_after_removals",
 		ratio_of(r->removals.cached_after, r->removals.prompt_after));
 	json_key_f64(o, "hits_kept", kept_share(&r->removals));
+	json_key_u64(o, "fetched_blocks", r->fetched_blocks);
 	json_key(o, "ttft_ms");
 	samples_json(&r->ttft, o);
 	json_key(o, "itl_ms");
@@ -113,6 +118,7 @@ static CGN_RC report_json(struct scale_bench *b, struct cgn_err *err)
 	json_key_z(&o, "bench", "autoscale");
 	json_key_z(&o, "trace", b->name);
 	json_key_u64(&o, "requests", b->trace.n);
+	json_key_u64(&o, "days", b->days);
 	json_key_u64(&o, "nodes", b->cfg.nodes);
 	json_key_u64(&o, "blocks", b->cfg.blocks);
 	json_key_u64(&o, "seed", b->cfg.seed);
@@ -195,18 +201,42 @@ static CGN_RC flags_read(const struct ctl_args *a, struct scale_bench *b, struct
 	b->rules.policy = ROUTE_KV;
 	b->rules.counts_saved = true;
 	b->rules.energy = (struct route_energy){.mode = ROUTE_ENERGY_ON};
-	case_add(b, "all", false, REPLAY_LEAST_WORTH);
-	case_add(b, "autoscaled, any goes", true, REPLAY_ANY);
-	case_add(b, "autoscaled, least worth goes", true, REPLAY_LEAST_WORTH);
 	return CGN_OK;
+}
+
+static void cases_make(struct scale_bench *b)
+{
+	case_add(b, &(struct scale_case){.name = "all"});
+	if (b->days == 1)
+		case_add(b,
+			&(struct scale_case){.name = "autoscaled, any goes",
+				.scales = true,
+				.victim = REPLAY_ANY});
+	case_add(b, &(struct scale_case){.name = "autoscaled, least worth goes", .scales = true});
+	if (b->days == 1)
+		case_add(b,
+			&(struct scale_case){.name = "the same, with stores",
+				.scales = true,
+				.stores = true});
+	else
+		case_add(b,
+			&(struct scale_case){.name = "the same, by time of day",
+				.scales = true,
+				.season = true});
 }
 
 static CGN_RC bench_run(const struct ctl_args *a, struct scale_bench *b, struct cgn_err *err)
 {
 	CGN_TRY(flags_read(a, b, err));
+	CGN_TRY(ctl_flag_u32(a, "--days", 1, 60, &b->days, err));
+	if (b->days > 1 && !ctl_switch(a, "--day"))
+		return CGN_FAIL(err, INVALID, "--days %u needs --day, which spreads the requests over one",
+			b->days);
+	cases_make(b);
 	CGN_TRY(ctl_trace_of(a, &b->trace, &b->name, err));
 	if (ctl_switch(a, "--day"))
 		ctl_trace_day(&b->trace);
+	CGN_TRY(ctl_trace_days(&b->trace, b->days, b->cfg.seed, err));
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(case_run(b, &b->cases[i], err));
 	ctl_progress_end();

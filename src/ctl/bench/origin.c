@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/disk/disk.h"
+
 #define ANSWER_LIMIT ((size_t)4 << 20)
+#define KEY_MAX      ((size_t)512)
 
 /* Split scheme://authority[/base]. */
 static CGN_RC split_url(const char *url, bool *https, struct ctl_origin *o, struct cgn_err *err)
@@ -64,6 +67,15 @@ void ctl_origin_close(struct ctl_origin *o)
 		http_client_free(&o->client);
 	if (o->tls != NULL)
 		tls_ctx_free(&o->tls);
+}
+
+CGN_RC ctl_origin_key(const char *path, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_TRY(disk_read_file(path, KEY_MAX, out, err));
+	while (out->n > 0 && (out->p[out->n - 1] == '\n' || out->p[out->n - 1] == '\r'))
+		out->n--;
+	cgn_buf_char(out, '\0');
+	return out->n > 1 && !out->bad ? CGN_OK : CGN_FAIL(err, INVALID, "%s holds no API key", path);
 }
 
 size_t ctl_origin_fields(const char *bearer, char *authorization, size_t cap, struct http_field *fields)

@@ -21,6 +21,8 @@ CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path
 /* The same, but POST |payload|. */
 CGN_RC ctl_origin_post(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
 	struct cgn_str payload, struct cgn_buf *body, struct cgn_err *err);
+/* Read the API key in the file |path|, of at most 512 bytes, with a NUL behind it. INVALID: it is empty; or as disk_read_file. */
+CGN_RC ctl_origin_key(const char *path, struct cgn_buf *out, struct cgn_err *err);
 /* Fill the fields of a request: content-type, and authorization with |bearer|. Returns their number; |fields|
  * has room for 2. */
 size_t ctl_origin_fields(const char *bearer, char *authorization, size_t cap, struct http_field *fields);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "ctl/bench/clusters.h"
 #include "ctl/bench/plot.h"
 #include "ctl/bench/traces.h"
 #include "ctl/progress.h"
@@ -38,6 +39,7 @@ struct bench {
 	uint64_t caches[MAX_CACHES];
 	struct trace_found found[MAX_CACHES], ideal;
 	size_t n_caches;
+	struct ctl_clusters clusters;
 	const char *showing; /* Policy shown in the progress bar. */
 };
 
@@ -384,6 +386,8 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 	b->cfg.ttft_slo = cfg->router.admission.ttft_slo;
 	b->cfg.bandwidth = (double)cfg->router.disagg.kv_bandwidth;
 	cgn_rc rc = read_tenants(cfg, b, err);
+	if (cgn_ok(rc))
+		rc = ctl_clusters_read(a, cfg, &b->clusters, err);
 	config_free(&cfg);
 	return rc;
 }
@@ -423,10 +427,26 @@ static CGN_RC read_trace(const struct ctl_args *a, struct bench *b, struct cgn_e
 	return CGN_OK;
 }
 
+/* Several clusters are played with the first of the policies. */
+static CGN_RC run_clusters(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
+{
+	struct replay_cfg cfg = b->cfg;
+	if (cfg.nodes * b->clusters.cfg.clusters > REPLAY_MAX_NODES)
+		return CGN_FAIL(err, INVALID, "--clusters %u of --nodes %u: at most %d nodes in all",
+			b->clusters.cfg.clusters, cfg.nodes, REPLAY_MAX_NODES);
+	b->showing = b->cases[0].policy;
+	cfg.rules = &b->cases[0].rules;
+	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
+	cfg.user = b;
+	return ctl_clusters_run(a, &b->trace, b->name, &cfg, &b->clusters, err);
+}
+
 static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_TRY(read_flags(a, b, err));
 	CGN_TRY(read_trace(a, b, err));
+	if (b->clusters.cfg.clusters > 1)
+		return run_clusters(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		CGN_TRY(run_one(b, &b->cases[i], err));
 	ctl_progress_end();

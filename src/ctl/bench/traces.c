@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix/mix.h"
 #include "io/disk/disk.h"
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
@@ -148,6 +149,42 @@ void ctl_trace_day(struct trace *t)
 			before += hours[h++];
 		t->requests[i].at = (cgn_nsec)(((double)h + (part - before) / hours[h]) * DAY_NS / 24);
 	}
+}
+
+/* Draw the share of a day's requests that come. */
+static double day_share(uint32_t day, uint64_t *random)
+{
+	double any = (double)(mix_splitmix(random) >> 11) * 0x1p-53;
+	return day % 7 < 5 ? 0.8 + 0.2 * any : 0.3;
+}
+
+static CGN_RC request_copy(struct trace *t, size_t i, uint32_t day, struct cgn_err *err)
+{
+	struct trace_request r = t->requests[i];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0};
+	void *room = cgn_buf_room(&copy, r.n * sizeof(uint64_t));
+	uint64_t *ids = room;
+	if (ids == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %u days", day + 1);
+	memcpy(ids, trace_ids(t, &r), r.n * sizeof *ids);
+	for (uint32_t k = 1; k < r.n; k++)
+		ids[k] = mix64(ids[k] + ((uint64_t)day << 48));
+	r.at += day * (cgn_nsec)DAY_NS;
+	r.session = r.session != 0 ? mix64(r.session + day) | 1 : 0;
+	return trace_add(t, &r, ids, r.n);
+}
+
+CGN_RC ctl_trace_days(struct trace *t, uint32_t n, uint64_t seed, struct cgn_err *err)
+{
+	const size_t a_day = t->n;
+	uint64_t random = seed;
+	for (uint32_t day = 1; day < n; day++) {
+		double share = day_share(day, &random);
+		for (size_t i = 0; i < a_day; i++)
+			if ((double)(mix_splitmix(&random) >> 11) * 0x1p-53 < share)
+				CGN_TRY(request_copy(t, i, day, err));
+	}
+	return CGN_OK;
 }
 
 /* ---- results and settings ---- */

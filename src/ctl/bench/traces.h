@@ -23,6 +23,9 @@ CGN_RC ctl_engine_flags(const struct ctl_args *a, struct replay_cfg *c, struct c
 CGN_RC ctl_write(const char *path, struct cgn_buf *text, struct cgn_err *err);
 /* Move the arrivals of |t| so that they take a day with a quiet night and a peak in the afternoon. */
 void ctl_trace_day(struct trace *t);
+/* Let |t|, a day, be the first of |n| days with other prompts, the first block apart, which stays. Each workday keeps 80 to 100 % of
+ * the requests, the sixth and seventh day of a week 30 %. The trace begins on a Monday. NO_MEMORY, TOO_LARGE. */
+CGN_RC ctl_trace_days(struct trace *t, uint32_t n, uint64_t seed, struct cgn_err *err);
 /* Return the share of the samples that are at most |ms|; 1: |ms| is 0, or there are none. */
 double ctl_share_within(struct samples *s, double ms);
 /* Read --gpu. */

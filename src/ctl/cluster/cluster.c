@@ -72,12 +72,12 @@ static const struct {
 	const char *name;
 	bool number, wide;
 } node_columns[] = {{"NODE", false, false}, {"STATE", false, false}, {"BREAKER", false, false},
-	{"ROLE", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false}, {"RUNNING", true, true},
-	{"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false}, {"GPU", true, true},
-	{"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true}, {"SOURCE", false, true},
-	{"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true}, {"GPU MEM GB", false, true},
-	{"GPU POWER W", false, true}, {"HANDOFF", false, true}, {"MODELS", false, false},
-	{"REASON", false, true}};
+	{"ROLE", false, true}, {"VERSION", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false},
+	{"RUNNING", true, true}, {"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false},
+	{"GPU", true, true}, {"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true},
+	{"SOURCE", false, true}, {"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true},
+	{"GPU MEM GB", false, true}, {"GPU POWER W", false, true}, {"HANDOFF", false, true},
+	{"MODELS", false, false}, {"REASON", false, true}};
 
 /* "61.2/79.6", used of all; empty for a node without GPUs that its agent can read. */
 static void gpu_cells(struct ctl_table *t, const Cognitora__V1__Load *load)
@@ -108,6 +108,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 		s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
 	ctl_table_cell(t, "%s", s->breaker);
 	ctl_table_cell(t, "%s", role_text(node->role));
+	ctl_table_cell(t, "%s", node->version);
 	ctl_table_cell(t, "%s", node->address);
 	ctl_table_cell(t, "%u", s->router_inflight);
 	ctl_table_cell(t, "%u", load->running);
@@ -233,11 +234,24 @@ static void insecure_lines(const Cognitora__V1__StatusResponse *s, struct cgn_bu
 			n, n == 1 ? "" : "s");
 }
 
+static void versions_line(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s->n_nodes; i++)
+		n += s->nodes[i]->node != NULL && s->nodes[i]->node->version[0] != '\0' &&
+			strcmp(s->nodes[i]->node->version, s->router_version) != 0;
+	if (n > 0)
+		cgn_buf_fmt(out,
+			"VERSIONS  %zu node%s of another version than this router: cgn-ctl cluster nodes -o wide\n",
+			n, n == 1 ? " is" : "s are");
+}
+
 static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "cluster   %s\nrouter    %s, up %llu s\nstate     %s%s\n", ctl_shown(s->cluster),
 		ctl_shown(s->router_version), (unsigned long long)(s->uptime_ms / 1000),
 		ctl_shown(s->state_backend), state_note(s));
+	versions_line(s, out);
 	insecure_lines(s, out);
 	if (s->not_isolated[0] != '\0')
 		cgn_buf_fmt(out, "NOT ISOLATED  tenants can measure each other's prompts on %s\n",

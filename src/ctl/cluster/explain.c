@@ -240,12 +240,28 @@ static void split_lines(struct view *w, struct json_val s, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
+static void peer_line(struct view *w, struct json_val p, struct cgn_buf *out)
+{
+	const char *by = text_of(w, p, "by");
+	cgn_buf_fmt(out, "  peer %s%s: first byte after %s ms ", text_of(w, p, "peer"),
+		json_get_bool(p, "left", false) ? ", which got it" : "", number_of(w, p, "ttft_ms"));
+	cgn_buf_fmt(out, "%s; holds %s blocks\n",
+		strcmp(by, "summary") == 0           ? "by its summary"
+			: strcmp(by, "stale") == 0   ? "as measured: its summary is too old"
+			: strcmp(by, "demoted") == 0 ? "as measured: its summary was wrong too often"
+			: strcmp(by, "full") == 0    ? "as measured, but by its summary it has no room"
+						     : "as measured",
+		number_of(w, p, "held_blocks"));
+}
+
 static CGN_RC put_decision(struct view *w, struct json_val d, struct cgn_err *err)
 {
 	struct cgn_buf head = {0}, tail = {0};
-	struct json_iter it = members_of(d, "shadows");
+	struct json_iter it = members_of(d, "shadows"), peers = members_of(d, "peers");
 	struct json_val s;
 	decision_lines(w, d, &head);
+	while (json_next_elem(&peers, &s))
+		peer_line(w, s, &head);
 	if (member_of(d, "split").type == JSON_OBJECT)
 		split_lines(w, member_of(d, "split"), &head);
 	CGN_TRY(ctl_print(&head, err));

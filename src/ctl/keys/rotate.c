@@ -2,7 +2,6 @@
 /* rotate: replaces the certificates of a folder that end soon, or its CA, in three steps between which the files are
  * copied to the machines. DIR/next has the CA that comes, DIR/old the one that goes. Each step can be repeated after a
  * failure. */
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "ctl/ctl.h"
 #include "ctl/keys/pki_folder.h"
 #include "io/disk/disk.h"
+#include "io/pki/bundle.h"
 #include "io/pki/crl.h"
 
 #define CA_DAYS      3650
@@ -39,24 +39,15 @@ static CGN_RC rotation_look(const struct ctl_args *a, struct rotation *r, struct
 	return folder_look(r->dir, "old", r->old, &r->has_old, err);
 }
 
-/* Return the first certificate or list of a PEM text. */
-static struct cgn_str pem_first(struct cgn_str text)
-{
-	static const char end[] = "-----END ";
-	const char *at = text.n > 0 ? memmem(text.p, text.n, end, sizeof end - 1) : NULL;
-	const char *line = at != NULL ? memchr(at, '\n', text.n - (size_t)(at - text.p)) : NULL;
-	return line != NULL ? (struct cgn_str){text.p, (size_t)(line + 1 - text.p)} : text;
-}
-
 static CGN_RC bundle_write(const char *dir, const struct cgn_buf *first, const struct cgn_buf *second,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	char file[PATH_MAX];
 	CGN_TRY(pki_path(dir, "ca", ".pem", file, err));
-	cgn_buf_str(&text, pem_first(cgn_buf_view(first)));
+	cgn_buf_str(&text, pki_first(cgn_buf_view(first)));
 	if (second != NULL)
-		cgn_buf_str(&text, pem_first(cgn_buf_view(second)));
+		cgn_buf_str(&text, pki_first(cgn_buf_view(second)));
 	return text.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : pki_write(file, &text, 0644, err);
 }
 
@@ -115,23 +106,11 @@ static CGN_RC lists_finish(const struct rotation *r, const struct pki_pair *ca, 
 	if (text.n == 0)
 		return CGN_OK;
 	CGN_TRY(list_sign(ca, 30, &text, err));
-	cgn_buf_str(&own, pem_first(cgn_buf_view(&text)));
+	cgn_buf_str(&own, pki_first(cgn_buf_view(&text)));
 	return pki_write(file, &own, 0644, err);
 }
 
 /* ---- the steps ---- */
-
-/* "prod cluster CA" becomes "prod cluster CA 2", and that one "... 3": verifiers find authorities by their names. */
-static void name_next(const char *was, char *out, size_t cap)
-{
-	size_t n = strlen(was), digits = n;
-	unsigned long number = 1;
-	while (digits > 0 && isdigit((unsigned char)was[digits - 1]))
-		digits--;
-	if (digits < n && digits > 0 && was[digits - 1] == ' ' && sscanf(was + digits, "%lu", &number) == 1)
-		n = digits - 1;
-	(void)snprintf(out, cap, "%.*s %lu", (int)(n < 50 ? n : 50), was, number + 1);
-}
 
 static CGN_RC next_make(const struct rotation *r, const struct pki_pair *now, struct pki_pair *out,
 	struct cgn_err *err)
@@ -142,7 +121,7 @@ static CGN_RC next_make(const struct rotation *r, const struct pki_pair *now, st
 	if (r->has_next)
 		return pki_read_pair(r->next, "ca", out, err);
 	CGN_TRY(pki_inspect(cgn_buf_view(&now->cert), &in, err));
-	name_next(in.subject, name, sizeof name);
+	pki_next_name(in.subject, name, sizeof name);
 	CGN_TRY(pki_make_ca(name, (struct pki_validity){at - PKI_SKEW, at + (int64_t)CA_DAYS * PKI_DAY}, out,
 		err));
 	CGN_TRY(disk_mkdirs(r->next, 0700, err));
@@ -169,7 +148,7 @@ static CGN_RC old_keep(const struct rotation *r, struct pki_pair *out, struct cg
 	if (r->has_old) /* An earlier attempt kept it. */
 		return pki_read_pair(r->old, "ca", out, err);
 	CGN_TRY(pki_read_pair(r->dir, "ca", out, err));
-	out->cert.n = pem_first(cgn_buf_view(&out->cert)).n;
+	out->cert.n = pki_first(cgn_buf_view(&out->cert)).n;
 	(void)cgn_buf_z(&out->cert);
 	CGN_TRY(disk_mkdirs(r->old, 0700, err));
 	return pki_write_pair(r->old, out, err);

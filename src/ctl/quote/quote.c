@@ -11,23 +11,11 @@
 #include "io/disk/disk.h"
 
 #define PROMPT_MAX ((size_t)64 << 20)
-#define KEY_MAX    ((size_t)512)
 
 static const struct {
 	const char *member, *unit;
 } figures[] = {{"ttft_ms", "ms"}, {"finish_ms", "ms"}, {"cost", NULL}, {"joules", "J"},
 	{"completion_tokens", "tokens"}};
-
-static CGN_RC key_read(const char *path, struct cgn_buf *out, struct cgn_err *err)
-{
-	if (path == NULL)
-		return CGN_OK;
-	CGN_TRY(disk_read_file(path, KEY_MAX, out, err));
-	while (out->n > 0 && (out->p[out->n - 1] == '\n' || out->p[out->n - 1] == '\r'))
-		out->n--;
-	cgn_buf_char(out, '\0');
-	return out->n > 1 && !out->bad ? CGN_OK : CGN_FAIL(err, INVALID, "%s holds no API key", path);
-}
 
 static CGN_RC body_write(const struct ctl_args *a, struct cgn_buf *out, struct cgn_err *err)
 {
@@ -60,7 +48,8 @@ static CGN_RC quote_fetch(const struct ctl_args *a, struct cgn_loop *l, struct c
 	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca"), .crl_file = ctl_flag(a, "--crl")};
 	struct ctl_origin o;
 	CGN_TRY(ctl_crl_check(&tls, err));
-	CGN_TRY(key_read(ctl_flag(a, "--key-file"), &key, err));
+	if (ctl_flag(a, "--key-file") != NULL)
+		CGN_TRY(ctl_origin_key(ctl_flag(a, "--key-file"), &key, err));
 	CGN_TRY(body_write(a, &body, err));
 	CGN_TRY(ctl_origin_open(l, ctl_flag(a, "--url"), &tls, 1, &o, err));
 	cgn_rc rc =

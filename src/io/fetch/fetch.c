@@ -190,12 +190,40 @@ static int on_progress(void *user, curl_off_t all, curl_off_t now, curl_off_t up
 
 /* ---- the request ---- */
 
+static size_t on_send(char *p, size_t size, size_t n, void *user)
+{
+	const struct fetch *f = user;
+	if (f->rq->send_bytes == 0)
+		return 0;
+	size_t got = f->rq->send(f->rq->user, p, size * n);
+	return got > 0 ? got : CURL_READFUNC_ABORT;
+}
+
+static void send_set(struct fetch *f)
+{
+	const struct fetch_request *rq = f->rq;
+	if (rq->send != NULL) {
+		(void)lib.set(f->curl, CURLOPT_UPLOAD, 1L);
+		(void)lib.set(f->curl, CURLOPT_READFUNCTION, on_send);
+		(void)lib.set(f->curl, CURLOPT_READDATA, f);
+		(void)lib.set(f->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)rq->send_bytes);
+		(void)lib.set(f->curl, CURLOPT_FOLLOWLOCATION, 0L);
+		(void)lib.set(f->curl, CURLOPT_EXPECT_100_TIMEOUT_MS,
+			1L); /* An empty "Expect:" would be signed. */
+	}
+	if (rq->method != NULL)
+		(void)lib.set(f->curl, CURLOPT_CUSTOMREQUEST, rq->method);
+}
+
 static struct curl_slist *headers_make(const struct fetch_request *rq)
 {
 	struct curl_slist *list = NULL;
 	char text[300];
 	for (size_t i = 0; i < rq->n_headers; i++)
 		list = lib.append(list, rq->headers[i]);
+	/* S3 wants to know what was signed; libcurl before 8.0 signs a body as an empty one unless it is told. */
+	if (rq->aws_region != NULL)
+		list = lib.append(list, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
 	if (rq->from > 0 && rq->if_range != NULL) {
 		(void)snprintf(text, sizeof text, "If-Range: %s", rq->if_range);
 		list = lib.append(list, text);
@@ -206,7 +234,7 @@ static struct curl_slist *headers_make(const struct fetch_request *rq)
 static void options_set(struct fetch *f, struct curl_slist *headers)
 {
 	const struct fetch_request *rq = f->rq;
-	char range[40], sign[160];
+	char range[60], sign[160];
 	(void)lib.set(f->curl, CURLOPT_URL, rq->url);
 	(void)lib.set(f->curl, CURLOPT_HTTPHEADER, headers);
 	(void)lib.set(f->curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -218,7 +246,7 @@ static void options_set(struct fetch *f, struct curl_slist *headers)
 	(void)lib.set(f->curl, CURLOPT_CONNECTTIMEOUT, 20L);
 	(void)lib.set(f->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
 	(void)lib.set(f->curl, CURLOPT_LOW_SPEED_TIME, STALL_SECONDS);
-	(void)lib.set(f->curl, CURLOPT_USERAGENT, "cgn-ctl/" CGN_VERSION);
+	(void)lib.set(f->curl, CURLOPT_USERAGENT, "cognitora/" CGN_VERSION);
 	(void)lib.set(f->curl, CURLOPT_ERRORBUFFER, f->why);
 	(void)lib.set(f->curl, CURLOPT_HEADERFUNCTION, on_header);
 	(void)lib.set(f->curl, CURLOPT_HEADERDATA, f);
@@ -229,10 +257,14 @@ static void options_set(struct fetch *f, struct curl_slist *headers)
 	(void)lib.set(f->curl, CURLOPT_NOPROGRESS, 0L);
 	if (rq->ca_file != NULL)
 		(void)lib.set(f->curl, CURLOPT_CAINFO, rq->ca_file);
-	if (rq->from > 0) {
+	if (rq->to > rq->from)
+		(void)snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)rq->from,
+			(unsigned long long)rq->to - 1);
+	else
 		(void)snprintf(range, sizeof range, "%llu-", (unsigned long long)rq->from);
+	if (rq->from > 0 || rq->to > 0)
 		(void)lib.set(f->curl, CURLOPT_RANGE, range);
-	}
+	send_set(f);
 	if (rq->aws_region != NULL) {
 		(void)snprintf(sign, sizeof sign, "aws:amz:%.100s:s3", rq->aws_region);
 		(void)lib.set(f->curl, CURLOPT_AWS_SIGV4, sign);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch: HTTP requests for the command line, by libcurl: redirects, proxies, TLS, HTTP/2, S3's signatures. Blocking;
+/* fetch: HTTP requests by libcurl: redirects, proxies, TLS, HTTP/2, S3's signatures. Blocking, never on a loop;
  * a handle belongs to one thread. libcurl is loaded when the first handle is opened, so that a program that
- * fetches nothing does not need it (docs/adr/0020-libcurl-at-run-time.md). */
+ * fetches nothing does not need it (docs/adr/0020-libcurl-at-run-time.md, docs/adr/0027-batch-files-in-s3.md). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,6 +38,12 @@ struct fetch_request {
 	const char *if_range;   /* With |from|: only if the file still has this ETag; NULL: in any case. */
 	const char *aws_region; /* Sign for S3 with |aws_key| ("id:secret"); NULL: do not sign. */
 	const char *aws_key;
+	const char *method; /* NULL: GET, or PUT when something is sent. */
+	/* Send |send_bytes| bytes: fill |to| with the next ones, at most |n|; 0 ends the request with CGN_CANCELLED. Redirects are not
+	 * followed then. NULL: nothing is sent. */
+	size_t (*send)(void *user, char *to, size_t n);
+	uint64_t send_bytes;
+	uint64_t to;   /* With |from| < |to|: ask for the bytes before this one only; 0: all. */
 	uint64_t most; /* Bytes of the body, at most; 0: no limit. CGN_TOO_LARGE. */
 	/* Called before the first byte of the body with what is known; false ends the request. May be NULL. */
 	bool (*on_head)(void *user, const struct fetch_result *r);

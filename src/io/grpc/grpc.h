@@ -75,7 +75,8 @@ struct grpc_server_cfg {
 	 * call every method. */
 	bool (*admit)(void *gate, struct grpc_call *c, unsigned action);
 	void *gate; /* Argument of |admit|. */
-	/* Also serve, to everybody, grpc.health.v1.Health Check and Watch, from the state set with grpc_server_serving. */
+	/* Also serve, to everybody, grpc.health.v1.Health Check and Watch, from the state set with grpc_server_serving; the
+	 * service "liveness" is always served, "readiness" as the others. */
 	bool health;
 };
 struct grpc_server;

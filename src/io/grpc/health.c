@@ -6,13 +6,17 @@
 #include "io/grpc/grpc_priv.h"
 
 #define HEALTH_WATCH_TAG 0x4ea17c0dU
-#define REQUEST_MAX      1024 /* Longest request: no service has a longer name. */
+/* Names that the Gateway API Inference Extension asks for: the process is there; it serves. */
+#define HEALTH_LIVE  "liveness"
+#define HEALTH_READY "readiness"
+#define REQUEST_MAX  1024 /* Longest request: no service has a longer name. */
 
 typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus serving_status;
 
 struct health_watch { /* A call of Check or Watch. */
 	uint32_t tag;
 	bool stream, known;
+	bool live; /* Asks only whether the process is there. */
 	struct grpc_health *health;
 	struct grpc_call *call;
 	struct cgn_link link;
@@ -21,6 +25,8 @@ struct health_watch { /* A call of Check or Watch. */
 static bool service_known(const struct grpc_health *h, const char *service)
 {
 	size_t n = strlen(service);
+	if (strcmp(service, HEALTH_LIVE) == 0 || strcmp(service, HEALTH_READY) == 0)
+		return true;
 	for (size_t i = 0; i < h->n_methods && n > 0; i++) {
 		const char *path = h->methods[i].path; /* "/package.Service/Method" */
 		if (strncmp(path + 1, service, n) == 0 && path[1 + n] == '/')
@@ -33,7 +39,7 @@ static void status_answer(struct health_watch *w)
 {
 	uint8_t bytes[16];
 	Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-	serving_status now = w->health->serving
+	serving_status now = w->health->serving || w->live
 		? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
 		: GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
 	r.status = w->known ? now : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN;
@@ -50,6 +56,7 @@ static bool read_request(struct health_watch *w, const uint8_t *p, size_t n)
 	if (rq == NULL)
 		return false;
 	w->known = service_known(w->health, rq->service);
+	w->live = strcmp(rq->service, HEALTH_LIVE) == 0;
 	grpc__health__v1__health_check_request__free_unpacked(rq, NULL);
 	return true;
 }

@@ -545,9 +545,14 @@ static void stop_listening(struct http_server *s)
 	net_listener_close(&s->listener);
 }
 
+/* How long a drain waits for the first byte of a connection that was accepted just before it began. */
+#define FRESH_GRACE (500 * CGN_MSEC)
+
 void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *arg)
 {
 	CGN_LIVE(s, HTTP_SERVER_TAG);
+	if (s->listener != NULL) /* To their clients they are connected, and the request may be on its way. */
+		net_listener_empty(s->listener);
 	stop_listening(s);
 	s->draining = true;
 	s->on_idle = on_idle;
@@ -556,6 +561,8 @@ void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *
 		struct server_conn *c = CGN_CONTAINER(l, struct server_conn, link);
 		if (c->ops != NULL && !c->closing)
 			c->ops->wind_down(c);
+		else if (c->ops == NULL && !c->closing)
+			cgn_timer_set(&c->timer, FRESH_GRACE); /* The first request may be on its way. */
 		else
 			http_conn_close(c);
 	}

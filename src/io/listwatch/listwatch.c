@@ -131,6 +131,14 @@ void listwatch_failed(struct listwatch *w, const struct cgn_err *why)
 	connected_tell(w, false, why->msg);
 }
 
+void listwatch_ended(struct listwatch *w)
+{
+	CGN_LIVE(w, LISTWATCH_TAG);
+	CGN_MUST(w->state == LISTWATCH_WATCHING);
+	w->ops->stop(w->source); /* A probe may be under way. */
+	stream_open(w);
+}
+
 void listwatch_compacted(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);

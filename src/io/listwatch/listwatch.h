@@ -2,7 +2,7 @@
 /* listwatch: follow a set of items that a server keeps: list all items at one revision, then watch the changes
  * after that revision. After an error the watch resumes at its revision, with backoff. When the server no longer
  * has the changes since that revision (a compaction), or is another server with another history, all items are
- * listed again. The source (etcd) sends the calls and delivers the items to its own user; listwatch decides
+ * listed again. The source (etcd, Kubernetes) sends the calls and delivers the items to its own user; listwatch decides
  * which call is next. Embedded in the source; belongs to its loop. */
 #pragma once
 #include <stdbool.h>
@@ -67,6 +67,8 @@ void listwatch_seen(struct listwatch *w, int64_t revision);
 void listwatch_probed(struct listwatch *w);
 /* A call failed: try again after the backoff, from the same revision. A list starts over. */
 void listwatch_failed(struct listwatch *w, const struct cgn_err *why);
+/* The server ended the stream in order, because a stream has a longest time: open it again at the revision. */
+void listwatch_ended(struct listwatch *w);
 /* The server no longer has the changes after the revision: list again at once. */
 void listwatch_compacted(struct listwatch *w);
 /* The revision means nothing to this server: list again after the backoff, because a replica that merely lags

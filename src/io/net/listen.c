@@ -206,6 +206,15 @@ static bool accept_one(struct net_listener *ln)
 		errno == EPROTO; /* The connection is gone already; the next one may be good. */
 }
 
+void net_listener_empty(struct net_listener *ln)
+{
+	CGN_LIVE(ln, LISTENER_TAG);
+	ln->refs++; /* on_accept may close the listener. */
+	for (unsigned i = 0; i < BACKLOG && ln->wire != NULL && has_descriptors(ln) && accept_one(ln); i++)
+		;
+	listener_unref(ln);
+}
+
 static void on_listen(void *arg, int status, int events)
 {
 	struct net_listener *ln = arg;
@@ -292,6 +301,22 @@ static int bind_tcp(const struct net_listener *ln, const struct addrinfo *ai, bo
 	return e != 0 ? e : try_bind(ln, ai, share, fd);
 }
 
+/* Use a socket that the service manager kept, if one is bound to the address. */
+static bool inherit_tcp(struct net_listener *ln, const struct addrinfo *ai, int *fd)
+{
+	bool shared = false;
+	*fd = net_inherit_find(ai, ai->ai_family == AF_INET6 && ln->addr.host[0] != '\0', &shared);
+	if (shared)
+		ln->batch = SHARED_BATCH;
+	return *fd >= 0;
+}
+
+static int obtain_tcp(struct net_listener *ln, const struct net_listen_cfg *cfg, const struct addrinfo *ai,
+	int *fd)
+{
+	return cfg->keep && inherit_tcp(ln, ai, fd) ? 0 : bind_tcp(ln, ai, cfg->reuse_port, fd);
+}
+
 static CGN_RC open_tcp(struct net_listener *ln, const struct net_listen_cfg *cfg, int *fd,
 	struct cgn_err *err)
 {
@@ -304,9 +329,9 @@ static CGN_RC open_tcp(struct net_listener *ln, const struct net_listen_cfg *cfg
 	for (const struct addrinfo *v6 = list; any && v6 != NULL; v6 = v6->ai_next)
 		if (v6->ai_family == AF_INET6)
 			ai = v6; /* A single dual-stack socket serves both families. */
-	int e = bind_tcp(ln, ai, cfg->reuse_port, fd);
+	int e = obtain_tcp(ln, cfg, ai, fd);
 	if (e == EAFNOSUPPORT && ai != list)
-		e = bind_tcp(ln, list, cfg->reuse_port, fd);
+		e = obtain_tcp(ln, cfg, list, fd);
 	freeaddrinfo(list);
 	return e == 0 ? CGN_OK : bind_failed(ln, cfg->addr, e, err);
 }
@@ -404,6 +429,8 @@ static CGN_RC open_socket(struct net_listener *ln, const struct net_listen_cfg *
 		return bind_failed(ln, cfg->addr, e, err);
 	}
 	ln->port = bound_port(fd);
+	if (cfg->keep && !ln->addr.local)
+		net_inherit_offered(fd);
 	return net_wire_open(ln->loop, fd, on_listen, ln, &ln->wire, err);
 }
 

@@ -52,6 +52,7 @@ struct net_listen_cfg {
 	const char *setting;
 	struct tls_ctx *tls;
 	bool reuse_port; /* Several loops listen on one port. */
+	bool keep;       /* TCP: the service manager keeps the socket over a restart (inherit.h). */
 	/* Per listener; further connections are closed at once and counted. 0: 65536. */
 	unsigned max_conns;
 	/* Operators reach the program here: connections are accepted as long as there is a descriptor. Other
@@ -70,6 +71,8 @@ struct net_listen_cfg {
 CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 	void (*on_accept)(void *user, struct net_conn *c), void *user, struct net_listener **out,
 	struct cgn_err *err);
+/* Accept the connections that wait in the kernel's queue; net_listener_close resets those that still do. */
+void net_listener_empty(struct net_listener *ln);
 void net_listener_close(struct net_listener **take); /* Stop listening; existing connections live on. */
 /* Return the port, also when the listener was bound to port 0. */
 unsigned net_listener_port(const struct net_listener *ln);

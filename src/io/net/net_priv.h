@@ -4,6 +4,7 @@
 #include "base/core/buf.h"
 #include "io/net/addr.h"
 #include "io/net/net.h"
+#include "io/net/owner.h"
 
 /* ---- wire.c: a descriptor and its poll handle, allocated apart from its owner, because libuv keeps a closed
  * handle for one more turn ---- */
@@ -103,15 +104,16 @@ bool net_unix_is_socket(const struct net_addr *a); /* Is there a socket at this 
 void net_listener_left(struct net_listener *ln, bool tls_failed);
 void net_listener_ready(struct net_listener *ln, struct net_conn *c); /* Hand the connection to the user. */
 
+/* ---- inherit.c ---- */
+/* Return a descriptor of an inherited socket that is bound to |ai|; -1: there is none. *shared: other listeners of
+ * this process accept from the same queue. The listener closes the descriptor. */
+int net_inherit_find(const struct addrinfo *ai, bool v6_only, bool *shared);
+void net_inherit_offered(int fd); /* Offer a listening socket to the service manager. */
+
 /* ---- linger.c ---- */
 /* Read and drop what the peer still sends after our FIN, so that closing does not reset our last bytes
  * away. */
 void net_linger(struct cgn_loop *l, struct net_wire **take);
-
-/* ---- owner.c: who holds a listening port, from /proc ---- */
-enum net_owner { NET_OWNER_UNKNOWN, NET_OWNER_SELF, NET_OWNER_OTHER };
-/* |who| gets "pid 4711 (nginx)", "this process", or "" when the process is not visible. */
-enum net_owner net_port_owner(unsigned port, char *who, size_t cap);
 
 /* ---- listen.c: the file of a Unix socket ---- */
 /* Bind over a leftover of a crash; returns 0 or errno. *inode identifies the file for net_unix_unlink (0: no

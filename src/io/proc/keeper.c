@@ -93,6 +93,8 @@ _Noreturn static void become(const struct keeper_job *job, pid_t keeper)
 		_exit(126);
 	(void)dup2(FD_OUT, 1);
 	(void)dup2(FD_ERR, 2);
+	/* Sent before the exec: the owner knows the pid before the program can do anything. */
+	owner_tell(KEEPER_STARTED, (int)getpid());
 	(void)fcntl(FD_EXEC_W, F_SETFD, FD_CLOEXEC);
 	(void)syscall(SYS_close_range, (unsigned)FD_CONTROL, (unsigned)FD_EXEC_R, 0U);
 	(void)syscall(SYS_close_range, (unsigned)FD_CHILD_SIGNAL, ~0U, 0U);
@@ -414,6 +416,5 @@ _Noreturn void keeper_run(const struct keeper_job *job)
 		_exit(0);
 	}
 	k.started = true;
-	owner_tell(KEEPER_STARTED, (int)k.program);
 	watch(&k);
 }

@@ -5,7 +5,7 @@
 
 /* The numbers stay: a keeper outlives its agent, and the next one may be of another version. */
 enum keeper_kind {
-	KEEPER_STARTED = 1,
+	KEEPER_STARTED = 1, /* The program's process is about to exec; KEEPER_EXEC_FAILED may follow. */
 	KEEPER_EXEC_FAILED,
 	KEEPER_EXITED,
 	KEEPER_STOP,  /* SIGTERM, then SIGKILL after the grace period */

@@ -112,11 +112,17 @@ static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoin
 	const struct enginefetch_ask *ask, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024};
-	const struct http_field fields[] = {
+	size_t n = 2;
+	struct http_field fields[3 + ENGINEFETCH_FIELDS] = {
 		{CGN_STR("accept"), CGN_STR("*/*")},
 		{CGN_STR("content-type"), cgn_str_of(ask->type != NULL ? ask->type : "application/json")},
-		{CGN_STR("authorization"), cgn_str_of(endpoint->authorization)},
 	};
+	CGN_MUST(ask->n_fields <= ENGINEFETCH_FIELDS);
+	if (endpoint->authorization != NULL)
+		fields[n++] =
+			(struct http_field){CGN_STR("authorization"), cgn_str_of(endpoint->authorization)};
+	for (size_t i = 0; i < ask->n_fields; i++)
+		fields[n++] = ask->fields[i];
 	union {
 		const char *in;
 		void *out;
@@ -127,7 +133,7 @@ static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoin
 		.method = ask->json.p != NULL ? "POST" : "GET",
 		.path = cgn_buf_z(&path),
 		.fields = fields,
-		.n_fields = endpoint->authorization != NULL ? 3 : 2,
+		.n_fields = n,
 		.body_len = (int64_t)ask->json.n,
 		.body = ask->json.n > 0 ? &body : NULL,
 		.n_body = ask->json.n > 0,

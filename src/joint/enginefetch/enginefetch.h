@@ -19,7 +19,11 @@ struct enginefetch_ask {
 	size_t max_bytes;    /* Longest accepted answer; a longer one is CGN_TOO_LARGE */
 	cgn_nsec timeout;    /* From the start to the end of the answer */
 	const char *type;    /* Content-Type of |json|; NULL: application/json */
+	/* Further header fields, at most ENGINEFETCH_FIELDS. */
+	const struct http_field *fields;
+	size_t n_fields;
 };
+#define ENGINEFETCH_FIELDS 2
 
 struct enginefetch_answer {
 	const struct cgn_err *err; /* CGN_FINE: the answer arrived whole */

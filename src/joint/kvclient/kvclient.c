@@ -65,9 +65,9 @@ static void client_on_changes(struct kvclient *c, const struct kvbulk_msg *m)
 static void client_welcome(struct kvclient *c, const struct kvbulk_msg *m, int fd)
 {
 	struct cgn_err err = {0};
-	if (m->version != KVBULK_VERSION) {
-		(void)CGN_FAIL(&err, UNAVAILABLE, "the block store at %s speaks version %u, not %d", c->path,
-			m->version, KVBULK_VERSION);
+	if (m->version == 0 || m->version > KVBULK_VERSION) {
+		(void)CGN_FAIL(&err, UNAVAILABLE, "the block store at %s speaks version %u, not 1 to %d",
+			c->path, m->version, KVBULK_VERSION);
 		kvclient_lose(c, &err);
 		return;
 	}

@@ -40,6 +40,7 @@ struct kvpeer_cfg {
 	/* Other stores need kv.read to fetch from this one, and kv.write for this one to fetch from them, as their blocks
 	 * become this store's. Borrowed; NULL: every certificate of the CA will do. */
 	struct access *access;
+	const char *peer_name; /* name in the certificates of peers; borrowed; NULL: their address */
 	const char *node_id, *rack, *region; /* this node; copied; rack and region may be NULL */
 	size_t index_bytes;                  /* at least kvpeer_least_index */
 	unsigned readers;                    /* threads that may call kvpeer_has at once */

@@ -116,6 +116,7 @@ struct kvpeer {
 	struct access *access;
 	struct quic_endpoint *ep;
 	uint64_t instance;
+	const char *peer_name; /* Verified in certificates of peers; NULL: their address. */
 	char *node, *rack, *region;
 	uint64_t ram_budget;
 	/* peers */

@@ -148,7 +148,7 @@ static void peer_dial(struct cgn_timer *t)
 	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
 	kvpeer_peer_move(p, PEER_OPENING);
-	if (!cgn_ok(quic_connect(p->kp->ep, p->address, NULL, &peer_ops, p, &p->conn, &err)))
+	if (!cgn_ok(quic_connect(p->kp->ep, p->address, p->kp->peer_name, &peer_ops, p, &p->conn, &err)))
 		peer_wait(p, &err);
 }
 
@@ -384,7 +384,8 @@ static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer
 		.loop = l,
 		.store = cfg->store,
 		.telemetry = cfg->telemetry,
-		.access = cfg->access};
+		.access = cfg->access,
+		.peer_name = cfg->peer_name};
 	kvstore_stats(cfg->store, &st);
 	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);

@@ -22,8 +22,11 @@ static bool host_is_any(struct cgn_str host)
 		cgn_str_is(host, "::") || cgn_str_is(host, "*");
 }
 
+/* Any address outside of this machine tells its address in a pod's network. */
 static const char *peer_address(const struct config *cfg)
 {
+	if (cfg->cluster.state_backend == STATE_KUBERNETES)
+		return "192.0.2.1:443";
 	if (cfg->cluster.state_backend != STATE_ETCD)
 		return cfg->cluster.router;
 	const char *url = cfg->cluster.etcd_endpoints.v[0], *scheme_end = strstr(url, "://");

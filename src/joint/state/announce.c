@@ -130,6 +130,8 @@ static const struct announce_backend *backend_of(const struct config *cfg)
 		return &announce_etcd;
 	case STATE_STATIC:
 		return &announce_static;
+	case STATE_KUBERNETES:
+		return &announce_kubernetes;
 	default:
 		return &announce_embedded;
 	}

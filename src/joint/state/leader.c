@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* leader: autoscaler/leader in etcd, under a lease of the router that has it. */
+/* leader: autoscaler/leader in etcd, under a lease of the router that has it; in Kubernetes the Lease CLUSTER.leader. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "io/etcd/etcd.h"
+#include "joint/state/kube_priv.h"
 #include "joint/state/state_priv.h"
 
 #define LEADER_TAG 0x57a7e004U
@@ -15,10 +16,12 @@ struct state_leader {
 	struct etcd *etcd; /* NULL: there is no other router. */
 	struct etcd_lease *lease;
 	struct etcd_op *op; /* The put under way; NULL: none. */
-	char key[128];
+	char key[160];
 	cgn_nsec ttl;
 	bool mine;
 	cgn_nsec renewed_at; /* When etcd last said that the lease stands. */
+	struct kube_place place;
+	struct k8s_lease *kube; /* NULL: the state is not in Kubernetes. */
 };
 
 static void leader_set(struct state_leader *l, bool mine)
@@ -90,6 +93,25 @@ static CGN_RC leader_connect(struct state_leader *l, const struct config *cfg, s
 	return etcd_lease_open(l->etcd, l->ttl, &leader_lease_ops, l, &l->lease, err);
 }
 
+static void on_kube_change(void *user, bool mine)
+{
+	CGN_LIVE((struct state_leader *)user, LEADER_TAG);
+	leader_set(user, mine);
+}
+
+static const struct k8s_lease_ops kube_lease_ops = {.on_change = on_kube_change,
+	.on_trouble = on_leader_trouble};
+
+static CGN_RC leader_connect_kube(struct state_leader *l, const struct config *cfg, struct cgn_err *err)
+{
+	char name[KUBE_NAME];
+	CGN_TRY(kube_place_open(l->loop, cfg, &l->place, err));
+	(void)snprintf(name, sizeof name, "%s.leader", l->place.cluster);
+	(void)snprintf(l->key, sizeof l->key, "Lease %s/%s", l->place.space, l->place.cluster);
+	const struct k8s_lease_cfg lease = {l->place.space, name, l->id, l->ttl / CGN_SEC * CGN_SEC};
+	return k8s_lease_open(l->place.k8s, &lease, &kube_lease_ops, l, &l->kube, err);
+}
+
 CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const char *id,
 	struct state_leader **out, struct cgn_err *err)
 {
@@ -100,6 +122,8 @@ CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const 
 	(void)cgn_str_copyz(l->id, sizeof l->id, cgn_str_of(id));
 	if (cfg->cluster.state_backend == STATE_ETCD)
 		CGN_TRY(leader_connect(l, cfg, err));
+	if (cfg->cluster.state_backend == STATE_KUBERNETES)
+		CGN_TRY(leader_connect_kube(l, cfg, err));
 	*out = l;
 	l = NULL;
 	return CGN_OK;
@@ -108,6 +132,8 @@ CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const 
 bool state_leader_is(const struct state_leader *l)
 {
 	CGN_LIVE(l, LEADER_TAG);
+	if (l->kube != NULL)
+		return k8s_lease_mine(l->kube);
 	return l->etcd == NULL || (l->mine && cgn_loop_now(l->loop) - l->renewed_at < l->ttl / 4 * 3);
 }
 
@@ -122,6 +148,8 @@ void state_leader_close(struct state_leader **take)
 	etcd_op_drop(&l->op);
 	etcd_lease_close(&l->lease);
 	etcd_free(&l->etcd);
+	k8s_lease_close(&l->kube);
+	kube_place_close(&l->place);
 	l->tag = 0;
 	free(l);
 }

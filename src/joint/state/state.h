@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state: membership of the cluster, cordons, the routing policy and the wanted models, for routers (watch), agents (announce) and
- * block stores. Three backends behind one interface:
+ * block stores. Four backends behind one interface:
  *
  *   embedded  agents announce themselves to the one router over gRPC; leases are timers in that router; cordons
  *             and the policy are files in cluster.state_dir
  *   etcd      /cognitora/<cluster>/nodes/<id> under a lease, cordon/<id>, routing/policy; routers watch from a
  *             pinned revision and reconnect
+ *   kubernetes  Leases of a namespace, which agents renew; cordons and documents are in a Secret (kube_priv.h)
  *   static    cluster.nodes; cordons and the policy are files in cluster.state_dir
  *
- * A router keeps the last membership in cluster.state_dir (etcd, embedded). After a start it is used until the source
+ * A router keeps the last membership in cluster.state_dir (etcd, kubernetes, embedded). After a start it is used until the source
  * has told the present one: for etcd as soon as etcd cannot be reached, or has not answered in a second; embedded at
  * once, each node for a lease.
  *
@@ -113,7 +114,8 @@ CGN_RC state_announce_received(struct state_watch *s, const Cognitora__V1__Annou
 CGN_RC state_leave_received(struct state_watch *s, const char *id, struct cgn_err *err);
 
 /* ---- the leader of the routers ---- */
-/* With etcd the router leads whose lease the key autoscaler/leader has (the value is |id|); another one follows when the
+/* With etcd the router leads whose lease the key autoscaler/leader has (the value is |id|), with Kubernetes the holder of
+ * the Lease CLUSTER.leader; another one follows when the
  * lease ends. With other backends each router leads, and there is to be one. */
 struct state_leader;
 /* |cfg| is needed during the call only. Errors: as state_watch_open. An unreachable etcd is no failure. */

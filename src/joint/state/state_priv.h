@@ -59,7 +59,8 @@ struct state_backend {
 	/* A node announced itself: grant it a lease. NULL: nodes do not register with this router. */
 	void (*renew)(struct state_watch *s, struct roster_entry *e, uint64_t *lease_ms);
 };
-extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd;
+extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd,
+	state_backend_kubernetes;
 
 /* The file of the last membership. */
 struct state_members {
@@ -101,6 +102,11 @@ void state_knows(struct state_watch *s, enum state_knowledge k);
 /* A snapshot of all nodes, cordons and documents begins; at its end, what it did not have is gone. */
 void state_snapshot_begin(struct state_watch *s);
 void state_snapshot_end(struct state_watch *s);
+/* The same for nodes alone, and for cordons and documents alone; the knowledge stays. */
+void state_nodes_begin(struct state_watch *s);
+void state_nodes_end(struct state_watch *s);
+void state_written_begin(struct state_watch *s);
+void state_written_end(struct state_watch *s);
 /* |rq|->err stands: call |done| at the end of the turn. */
 void state_request_ready(struct state_watch *s, struct state_request *rq);
 
@@ -129,6 +135,11 @@ void state_files_put(struct state_files *f, struct state_watch *s, struct state_
 /* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);
 CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);
+/* Is the membership kept by a server that all programs ask: etcd or Kubernetes? */
+static inline bool state_is_shared(const struct config *cfg)
+{
+	return cfg->cluster.state_backend == STATE_ETCD || cfg->cluster.state_backend == STATE_KUBERNETES;
+}
 CGN_RC state_cluster_check(const struct config *cfg, struct cgn_err *err); /* cluster.name */
 
 /* ---- agents ---- */
@@ -142,7 +153,7 @@ struct announce_backend {
 	void (*close)(struct state_announce *a); /* frees a->own; also after a failed open */
 	CGN_RC (*reload_tls)(struct state_announce *a, struct cgn_err *err); /* NULL: no certificates */
 };
-extern const struct announce_backend announce_embedded, announce_static, announce_etcd;
+extern const struct announce_backend announce_embedded, announce_static, announce_etcd, announce_kubernetes;
 
 struct state_announce {
 	uint32_t tag;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stores: which block stores the cluster has, from etcd or (stores_router.c) from the router. */
+/* stores: which block stores the cluster has, from etcd, Kubernetes or (stores_router.c) from the router. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -59,7 +59,7 @@ void stores_connected(struct state_stores *s, bool yes, const char *source, cons
 			F_U64("stores_kept", s->known.n), F_STR("then", "asking again"));
 }
 
-/* ---- etcd ---- */
+/* ---- the membership in etcd or Kubernetes ---- */
 
 static const struct state_watch *watch_of(const struct state_stores *s)
 {
@@ -100,7 +100,7 @@ static void on_cordon(void *user, const char *id, bool cordoned)
 static void on_connected(void *user, bool yes, const char *why)
 {
 	struct state_stores *s = user;
-	stores_connected(s, yes, "etcd", why);
+	stores_connected(s, yes, watch_of(s)->backend->where, why);
 }
 
 static const struct state_watch_ops watch_ops = {.on_node = on_node,
@@ -108,7 +108,7 @@ static const struct state_watch_ops watch_ops = {.on_node = on_node,
 	.on_cordon = on_cordon,
 	.on_connected = on_connected};
 
-static CGN_RC etcd_open(struct state_stores *s, const struct config *cfg, struct cgn_err *err)
+static CGN_RC members_open(struct state_stores *s, const struct config *cfg, struct cgn_err *err)
 {
 	struct state_watch *watch = NULL;
 	CGN_TRY(state_watch_open(s->loop, cfg, s->telemetry, &watch_ops, s, &watch, err));
@@ -116,21 +116,21 @@ static CGN_RC etcd_open(struct state_stores *s, const struct config *cfg, struct
 	return CGN_OK;
 }
 
-static void etcd_close(struct state_stores *s)
+static void members_close(struct state_stores *s)
 {
 	struct state_watch *watch = s->own;
 	state_watch_close(&watch);
 }
 
-static CGN_RC etcd_certificates(struct state_stores *s, struct cgn_err *err)
+static CGN_RC members_certificates(struct state_stores *s, struct cgn_err *err)
 {
 	return state_watch_reload_tls(s->own, err);
 }
 
-static const struct stores_backend stores_etcd = {
-	.open = etcd_open,
-	.close = etcd_close,
-	.reload_tls = etcd_certificates,
+static const struct stores_backend stores_watch = {
+	.open = members_open,
+	.close = members_close,
+	.reload_tls = members_certificates,
 };
 
 /* ---- open and close ---- */
@@ -144,7 +144,7 @@ CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, struct te
 	*s = (struct state_stores){.tag = STATE_STORES_TAG,
 		.loop = l,
 		.telemetry = t,
-		.backend = cfg->cluster.state_backend == STATE_ETCD ? &stores_etcd : &stores_router,
+		.backend = state_is_shared(cfg) ? &stores_watch : &stores_router,
 		.ops = ops,
 		.user = user};
 	roster_init(&s->known);

@@ -165,21 +165,41 @@ static void cordon_sweep(void *arg, struct roster_entry *e)
 		state_cordon_seen(arg, id, false);
 }
 
-void state_snapshot_begin(struct state_watch *s)
+void state_nodes_begin(struct state_watch *s)
 {
 	roster_mark(&s->nodes);
+}
+
+void state_nodes_end(struct state_watch *s)
+{
+	roster_sweep(&s->nodes, node_sweep, s);
+}
+
+void state_written_begin(struct state_watch *s)
+{
 	roster_mark(&s->cordons);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
 		s->documents[d].marked = s->documents[d].text.n > 0;
 }
 
-void state_snapshot_end(struct state_watch *s)
+void state_written_end(struct state_watch *s)
 {
-	roster_sweep(&s->nodes, node_sweep, s);
 	roster_sweep(&s->cordons, cordon_sweep, s);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
 		if (s->documents[d].marked)
 			state_document_seen(s, (enum state_document)d, (struct cgn_str){NULL, 0});
+}
+
+void state_snapshot_begin(struct state_watch *s)
+{
+	state_nodes_begin(s);
+	state_written_begin(s);
+}
+
+void state_snapshot_end(struct state_watch *s)
+{
+	state_nodes_end(s);
+	state_written_end(s);
 	state_knows(s, STATE_HEARD);
 }
 
@@ -373,6 +393,8 @@ static const struct state_backend *backend_of(const struct config *cfg)
 		return &state_backend_etcd;
 	case STATE_STATIC:
 		return &state_backend_static;
+	case STATE_KUBERNETES:
+		return &state_backend_kubernetes;
 	default:
 		return &state_backend_embedded;
 	}

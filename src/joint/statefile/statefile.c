@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "joint/statefile/statefile.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 #include "io/disk/disk.h"
 
 #define STATEFILE_TAG 0x57a7ef11U
+#define ASIDE_MOST    100 /* Files that are set aside; another one replaces none of them, and is replaced. */
 
 /* The part that the loop and a job on the pool share. */
 struct statefile_disk {
@@ -93,17 +96,31 @@ bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out
 	return false;
 }
 
+/* Rename the file to a free name: PATH.bad, else PATH.bad-1 and so on. What was set aside before stays. */
+static bool path_set_aside(const char *path)
+{
+	for (unsigned i = 0; i < ASIDE_MOST; i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf to = {.n = 0};
+		cgn_buf_fmt(&to, "%s.bad", path);
+		if (i > 0)
+			cgn_buf_fmt(&to, "-%u", i);
+		if (!to.bad && renameat2(AT_FDCWD, path, AT_FDCWD, cgn_buf_z(&to), RENAME_NOREPLACE) == 0)
+			return true;
+		if (to.bad || errno != EEXIST)
+			break;
+	}
+	return false;
+}
+
 void statefile_set_aside(const struct statefile *f, const char *why)
 {
-	char *aside = NULL;
 	CGN_LIVE(f, STATEFILE_TAG);
-	bool moved = asprintf(&aside, "%s.bad", f->disk->path) > 0 && rename(f->disk->path, aside) == 0;
+	bool moved = path_set_aside(f->disk->path);
 	cgn_log(ERROR, "statefile.set_aside", F_STR("of", f->what), F_STR("file", f->disk->path),
 		F_STR("why", why),
 		F_STR("then",
 			moved ? "it is renamed to .bad, and another one begins empty"
 			      : "it begins empty, and the file is replaced"));
-	free(aside);
 }
 
 /* ---- writing ---- */

@@ -10,7 +10,8 @@ CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, st
 	struct cgn_err *err);
 /* Append the file's content to |out|; false: there is no file, or it cannot be read, which is logged. */
 bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out);
-/* The content is not what it should be: rename the file to its name with ".bad" behind it, and log that. */
+/* The content is not what it should be: rename the file to its name with ".bad" behind it (".bad-1" and so on if that is
+ * taken), and log that. */
 void statefile_set_aside(const struct statefile *f, const char *why);
 /* Is a write in progress? Then statefile_write must not be called. */
 bool statefile_is_busy(const struct statefile *f);

@@ -12,6 +12,8 @@ static const struct option {
 		"configuration file; default: $CGN_CONFIG, else " SVC_DEFAULT_CONFIG " if it exists"},
 	{"set", "KEY=VALUE", "set one setting, for example --set log.level=debug; repeatable"},
 	{"check", NULL, "check the configuration, print each value with its origin, and exit"},
+	{"probe", "ready|alive",
+		"ask the running program at the admin address of these settings whether it is, and exit with 0 or 1: for health checks of containers"},
 	{"version", NULL, "print the version and exit"},
 	{"help", NULL, "print this help and exit"},
 };
@@ -35,6 +37,15 @@ static cgn_rc add_flag(struct svc_args *args, const char *text, struct cgn_err *
 	return CGN_OK;
 }
 
+static cgn_rc take_probe(struct svc_args *args, const char *value, struct cgn_err *err)
+{
+	if (strcmp(value, "ready") != 0 && strcmp(value, "alive") != 0)
+		return CGN_FAIL(err, INVALID, "--probe takes ready or alive, not '%.100s'", value);
+	args->mode = SVC_PROBE;
+	args->probe = value;
+	return CGN_OK;
+}
+
 static cgn_rc take_option(struct svc_args *args, const struct option *o, const char *value,
 	struct cgn_err *err)
 {
@@ -44,6 +55,8 @@ static cgn_rc take_option(struct svc_args *args, const struct option *o, const c
 		return add_flag(args, value, err);
 	else if (strcmp(o->name, "help") == 0 || args->mode == SVC_HELP)
 		args->mode = SVC_HELP;
+	else if (strcmp(o->name, "probe") == 0)
+		return take_probe(args, value, err);
 	else
 		args->mode = strcmp(o->name, "check") == 0 ? SVC_CHECK : SVC_VERSION;
 	return CGN_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "io/disk/disk.h"
+#include "io/k8s/k8s.h"
 #include "joint/svc/svc_priv.h"
 
 #define PEM_LIMIT ((size_t)4 << 20)
@@ -51,9 +52,15 @@ void svc_check_cluster(struct svc_problems *p, const struct config *cfg)
 	const struct tls_cfg etcd = {.ca_file = cfg->cluster.etcd_ca_file,
 		.cert_file = cfg->cluster.etcd_cert_file,
 		.key_file = cfg->cluster.etcd_key_file};
+	struct cgn_err err;
 	svc_check_tls(p, "security.", &own);
 	if (cfg->cluster.state_backend == STATE_ETCD)
 		svc_check_tls(p, "cluster.etcd_", &etcd);
+	if (cfg->cluster.state_backend == STATE_KUBERNETES && cfg->cluster.kubernetes_config != NULL)
+		svc_problem(p,
+			cgn_err_of(k8s_check(cfg->cluster.kubernetes_config, &err),
+				"cluster.kubernetes_config", &err),
+			&err);
 }
 
 void svc_check_provider(struct svc_problems *p, const struct config *cfg)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "joint/svc/svc_priv.h"
@@ -48,9 +49,12 @@ void svc_notify_open(struct svc_notify *n)
 	const char *path = getenv("NOTIFY_SOCKET");
 	n->fd = path != NULL ? manager_dial(path) : -1;
 	n->watchdog = n->fd >= 0 ? watchdog_period() : 0;
+	uint64_t room = 0;
+	n->stores = n->fd >= 0 && env_u64("FDSTORE", &room) && room > 0;
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_USEC");
 	unsetenv("WATCHDOG_PID");
+	unsetenv("FDSTORE");
 }
 
 void svc_notify_send(const struct svc_notify *n, const char *text)
@@ -64,6 +68,44 @@ void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now)
 	char text[80];
 	snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(now / CGN_USEC));
 	svc_notify_send(n, text);
+}
+
+/* Send |text| with a descriptor. A socket that the manager has already is kept once: it compares. */
+static void notify_send_fd(const struct svc_notify *n, const char *text, int fd)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof fd)];
+	} control = {.room = {0}};
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)text, .iov_len = strlen(text)};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof control.room};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	(void)!sendmsg(n->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void svc_notify_store(const struct svc_notify *n, int fd)
+{
+	struct stat st;
+	char text[96];
+	if (!n->stores || fstat(fd, &st) != 0)
+		return;
+	snprintf(text, sizeof text, "FDSTORE=1\nFDNAME=listen-%llu", (unsigned long long)st.st_ino);
+	notify_send_fd(n, text, fd);
+}
+
+void svc_notify_forget(const struct svc_notify *n, const char *name)
+{
+	char text[320];
+	snprintf(text, sizeof text, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	if (n->stores && name[0] != '\0')
+		svc_notify_send(n, text);
 }
 
 void svc_notify_close(struct svc_notify *n)

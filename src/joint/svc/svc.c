@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/log/log.h"
+#include "io/net/inherit.h"
 #include "joint/svc/svc_priv.h"
 #include "joint/telemetry/telemetry.h"
 
@@ -50,6 +52,7 @@ struct svc {
 	struct cgn_timer watchdog, drain;
 	struct svc_certs certs;
 	struct svc_crl crl;
+	struct svc_follow follow;
 	struct svc_memory memory;
 	struct svc_shortage shortage;
 	struct {
@@ -78,6 +81,19 @@ static int print_and_free(struct cgn_buf *text)
 	bool whole = !text->bad && fwrite(text->p, 1, text->n, stdout) == text->n && fflush(stdout) == 0;
 	cgn_buf_fini(text);
 	return whole ? 0 : 1;
+}
+
+/* Is stderr the journal's socket? $JOURNAL_STREAM has its device and inode, as systemd.exec(5) says. */
+static bool stderr_is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	struct stat st;
+	char is[64];
+	if (stream == NULL || fstat(STDERR_FILENO, &st) != 0)
+		return false;
+	(void)snprintf(is, sizeof is, "%llu:%llu", (unsigned long long)st.st_dev,
+		(unsigned long long)st.st_ino);
+	return strcmp(stream, is) == 0;
 }
 
 static void logs_follow(const struct svc_program *p, const struct config *cfg)
@@ -285,11 +301,8 @@ static CGN_RC config_load_checked(const struct svc_program *p, const struct svc_
 	return CGN_OK;
 }
 
-static void on_reload_signal(void *arg, int signo)
+static void reload_begin(struct svc *s)
 {
-	(void)signo;
-	struct svc *s = arg;
-	CGN_LIVE(s, SVC_TAG);
 	if (s->phase != SVC_SERVING)
 		return;
 	svc_notify_reloading(&s->notify, cgn_clock_now());
@@ -309,6 +322,22 @@ static void on_reload_signal(void *arg, int signo)
 	config_needs_restart(s->boot, cfg, &s->reload.waits);
 	config_take(s, &cfg);
 	svc_reload_release(s);
+}
+
+static void on_reload_signal(void *arg, int signo)
+{
+	(void)signo;
+	struct svc *s = arg;
+	CGN_LIVE(s, SVC_TAG);
+	reload_begin(s);
+}
+
+static void on_files_changed(void *user)
+{
+	struct svc *s = user;
+	CGN_LIVE(s, SVC_TAG);
+	cgn_log(INFO, "svc.certificate_files_changed", F_STR("then", "they are read again, as SIGHUP does"));
+	reload_begin(s);
 }
 
 static void watchdog_fire(struct cgn_timer *t)
@@ -414,6 +443,7 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	svc_certs_init(&s->certs, s->loop);
 	svc_memory_init(&s->memory, s->loop);
 	svc_shortage_init(&s->shortage, s->loop, s->telemetry);
+	svc_follow_open(&s->follow, s->loop, s->boot, on_files_changed, s);
 	CGN_TRY(signals_take(s, err));
 	CGN_TRY(audit_open(s->loop, s->telemetry, s->cfg, &s->audit, err));
 	CGN_TRY(svc_crl_open(&s->crl, s->loop, s->telemetry, s->boot, err));
@@ -422,6 +452,21 @@ static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 	CGN_TRY(provider_open(s, err));
 	CGN_TRY(admin_open(s, err));
 	return s->program->start(s, s->boot, &s->state, err);
+}
+
+/* ---- sockets that outlive the process ---- */
+
+static void socket_keep(void *arg, int fd)
+{
+	const struct svc *s = arg;
+	svc_notify_store(&s->notify, fd);
+}
+
+static void socket_forget(void *arg, const char *name)
+{
+	const struct svc *s = arg;
+	cgn_log(INFO, "svc.socket_unused", F_STR("name", name), F_STR("then", "it is closed"));
+	svc_notify_forget(&s->notify, name);
 }
 
 static void svc_serve(struct svc *s)
@@ -449,6 +494,7 @@ static void svc_close(struct svc *s)
 		cgn_timer_cancel(&s->drain);
 		svc_certs_fini(&s->certs);
 		svc_crl_close(&s->crl);
+		svc_follow_close(&s->follow);
 		svc_memory_fini(&s->memory);
 		svc_shortage_fini(&s->shortage);
 		if (s->state != NULL && s->program->stop != NULL)
@@ -482,9 +528,14 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	struct cgn_err err = {0};
 	*take = NULL;
 	logs_follow(p, s.boot);
+	log_to_journal(stderr_is_journal());
 	files_raise();
 	svc_notify_open(&s.notify);
+	net_inherit_begin();
+	net_inherit_offer(socket_keep, &s);
 	bool started = cgn_ok(svc_start(&s, &err));
+	net_inherit_offer(NULL, NULL);
+	net_inherit_end(started ? socket_forget : NULL, &s);
 	if (started)
 		svc_serve(&s);
 	else
@@ -514,6 +565,18 @@ static int check_all(const struct svc_program *p, const struct config *cfg)
 	return found.n > 0 ? cgn_code_exit(found.first) : rc;
 }
 
+/* Container engines know 0 and 1 only. */
+static int probe_print(const struct svc_program *p, const struct svc_args *args, const struct config *cfg)
+{
+	struct cgn_err err = {0};
+	if (cgn_ok(svc_probe(p, cfg, args->probe, &err))) {
+		(void)printf("%s: %s\n", p->name, args->probe);
+		return 0;
+	}
+	(void)error_print(p, &err);
+	return 1;
+}
+
 int svc_main(const struct svc_program *p, int argc, char **argv)
 {
 	CGN_ON_EXIT(svc_args_fini) struct svc_args args = {0};
@@ -532,12 +595,15 @@ int svc_main(const struct svc_program *p, int argc, char **argv)
 		cgn_buf_fmt(&text, "%s %s\n", p->name, CGN_VERSION);
 		return print_and_free(&text);
 	}
-	cgn_rc rc = args.mode == SVC_PRINT ? svc_config_load(&args, &cfg, &err)
-					   : config_load_checked(p, &args, &cfg, &err);
+	cgn_rc rc = args.mode == SVC_PRINT || args.mode == SVC_PROBE
+		? svc_config_load(&args, &cfg, &err)
+		: config_load_checked(p, &args, &cfg, &err);
 	if (!cgn_ok(rc))
 		return error_print(p, &err);
 	if (args.mode == SVC_CHECK)
 		return check_all(p, cfg);
+	if (args.mode == SVC_PROBE)
+		return probe_print(p, &args, cfg);
 	if (args.mode == SVC_PRINT) {
 		if (cgn_ok(p->print.print(cfg, &text, &err)))
 			return print_and_free(&text);

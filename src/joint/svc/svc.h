@@ -2,7 +2,7 @@
 /* svc: the frame of every daemon's main(): flags, config with origins, --check, logs, signals, drain, reload,
  * sd_notify, the admin port.
  *
- *   --config FILE --set section.key=value (repeatable) --check --version --help, and the program's short
+ *   --config FILE --set section.key=value (repeatable) --check --probe ready|alive --version --help, and the program's short
  *   flags (svc_flag)
  *
  * Order: load config (exit 3 on error) -> admin port -> start -> "ready" (sd_notify READY=1, one log line) ->

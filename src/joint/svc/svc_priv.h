@@ -12,10 +12,11 @@
 #define SVC_DEFAULT_CONFIG "/etc/cognitora/cognitora.toml"
 
 /* args.c */
-enum svc_mode { SVC_RUN, SVC_CHECK, SVC_PRINT, SVC_VERSION, SVC_HELP };
+enum svc_mode { SVC_RUN, SVC_CHECK, SVC_PRINT, SVC_PROBE, SVC_VERSION, SVC_HELP };
 struct svc_args {
 	enum svc_mode mode;
 	const char *config_file; /* Value of --config; NULL: not given. */
+	const char *probe;       /* Value of --probe: "ready" or "alive". */
 	const char **flags;      /* "section.key=value" */
 	size_t n_flags;
 	struct cgn_arena arena;
@@ -31,6 +32,11 @@ void svc_help(const struct svc_program *p, struct cgn_buf *out);
  * flags. */
 CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
 
+/* probe.c: ask the running program at the admin address of |cfg|, for at most 3 s. |what|: "ready" or "alive". CGN_OK: it is;
+ * else the sentence says what is wrong. */
+CGN_RC svc_probe(const struct svc_program *program, const struct config *cfg, const char *what,
+	struct cgn_err *err);
+
 /* ports.c */
 /* CGN_INVALID: a port for orders is open to other machines without certificates and without security.insecure. */
 CGN_RC svc_ports_check(const struct svc_program *p, const struct config *cfg, struct cgn_err *err);
@@ -43,12 +49,16 @@ void svc_ports_warn(const struct svc_program *p, const struct config *cfg);
 struct svc_notify {
 	int fd;            /* -1: no manager listens. */
 	cgn_nsec watchdog; /* Period of the signs of life; 0: none is due. */
+	bool stores;       /* The manager keeps descriptors ($FDSTORE, as systemd 254 sets it). */
 };
-/* Read and remove NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID: child processes must not notify in this
+/* Read and remove NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID and FDSTORE: child processes must not notify in this
  * process's name. */
 void svc_notify_open(struct svc_notify *n);
 void svc_notify_send(const struct svc_notify *n, const char *text);
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);
+/* Let the manager keep the socket over a restart, and forget one that it kept under |name|. */
+void svc_notify_store(const struct svc_notify *n, int fd);
+void svc_notify_forget(const struct svc_notify *n, const char *name);
 void svc_notify_close(struct svc_notify *n);
 
 /* certs.c: everything runs on svc's loop; contexts are referenced. */
@@ -85,6 +95,25 @@ CGN_RC svc_crl_open(struct svc_crl *c, struct cgn_loop *l, struct telemetry *t, 
 /* Read the file again. On failure, which is logged and counted, the old list stays. */
 CGN_RC svc_crl_reload(struct svc_crl *c, struct cgn_err *err);
 void svc_crl_close(struct svc_crl *c);
+
+/* follow.c: the files of security.cert_file, key_file and ca_file, on svc's loop. */
+#define SVC_FOLLOWED 3
+struct svc_stamp {
+	uint64_t inode;
+	int64_t bytes, second, nanosecond;
+};
+struct svc_follow {
+	struct cgn_timer timer;
+	void (*changed)(void *user);
+	void *user;
+	const char *file[SVC_FOLLOWED]; /* Borrowed from the configuration of the start; NULL: not set. */
+	struct svc_stamp seen[SVC_FOLLOWED], taken[SVC_FOLLOWED]; /* At the last look; of the files in use. */
+};
+/* Call |changed| for other files, with security.follow_files; without it nothing happens. Call before the files are read:
+ * what changes in between is noticed. */
+void svc_follow_open(struct svc_follow *f, struct cgn_loop *l, const struct config *cfg,
+	void (*changed)(void *user), void *user);
+void svc_follow_close(struct svc_follow *f);
 
 /* shortage.c: counts and logs that descriptors run out, on svc's loop. */
 struct svc_shortage {

@@ -257,15 +257,15 @@ static void request_hello(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct bulk *b = c->bulk;
 	struct cgn_err err;
-	if (m->version != KVBULK_VERSION) {
-		(void)CGN_FAIL(&err, UNSUPPORTED, "this daemon speaks version %d, not %u", KVBULK_VERSION,
-			m->version);
+	if (kvbulk_common(m->version) == 0) {
+		(void)CGN_FAIL(&err, UNSUPPORTED, "this daemon speaks versions 1 to %d, not %u",
+			KVBULK_VERSION, m->version);
 		client_expel(c, &err);
 		return;
 	}
 	struct kvbulk_msg w = {.type = KVBULK_WELCOME,
 		.id = m->id,
-		.version = KVBULK_VERSION,
+		.version = kvbulk_common(m->version),
 		.terms = {.max_calls = BULK_MAX_CALLS,
 			.max_leases = BULK_MAX_LEASES,
 			.max_inline = KVBULK_MAX_INLINE,

@@ -114,6 +114,7 @@ static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, st
 		.listen = cfg->kv.quic_listen,
 		.tls = p->tls,
 		.access = svc_access(p->daemon->svc),
+		.peer_name = cfg->security.node_name,
 		.node_id = node,
 		.rack = cfg->kv.rack,
 		.region = cfg->kv.region,

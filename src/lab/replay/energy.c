@@ -118,7 +118,7 @@ static void load_tell(struct replay *r, struct replay_draw *d)
 
 static uint32_t prompt_of(const struct replay_flight *f)
 {
-	return f->leg == REPLAY_DECODE ? 1 : f->request->input;
+	return f->leg == REPLAY_DECODE ? 1 : f->call.request->input;
 }
 
 void energy_picked(struct replay *r, const struct chooser_pick_result *p)
@@ -194,6 +194,7 @@ void energy_node_power(struct replay *r, struct replay_server *n, enum replay_po
 	d->since = r->now;
 	d->ready = r->now + r->cfg->wake;
 	if (to == REPLAY_PARKED) {
+		stores_save(r, n);
 		(void)enginemodel_reset(n->engine, false, false);
 		replay_report_blocks(n);
 		r->result->energy.parked++;

@@ -38,7 +38,7 @@ static void transfer_begin(struct replay *r, struct replay_flight *f, uint32_t t
 /* Choose the decode node of |f|. False: none has room. */
 static bool decode_place(struct replay *r, struct replay_flight *f)
 {
-	struct chooser_ask ask = replay_ask(r, f->request);
+	struct chooser_ask ask = replay_ask(r, f->call.request);
 	ask.handoff = f->handoff;
 	ask.from = f->from;
 	struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
@@ -76,7 +76,7 @@ cgn_nsec pools_next(const struct replay *r)
 void pools_arrive(struct replay *r)
 {
 	struct replay_flight *f = flight_of(r->moving.next);
-	const struct chooser_ask ask = replay_ask(r, f->request);
+	const struct chooser_ask ask = replay_ask(r, f->call.request);
 	cgn_list_drop(&f->link);
 	cgn_list_push(&r->flights, &f->link);
 	replay_submit(r, f, (uint32_t)ask.blocks);

@@ -49,14 +49,20 @@ static void flight_end(struct replay *r, struct replay_flight *f)
 	free(f);
 }
 
+static void refusal_count(struct replay *r, cgn_rc rc)
+{
+	r->result->refused_too_large += rc.code == CGN_TOO_LARGE;
+	r->result->refused_full += rc.code == CGN_OVERLOADED;
+}
+
 /* Take |f|, which r->inflight counts once over all of its legs. */
 static void engine_take(struct replay *r, struct replay_server *n, struct replay_flight *f, uint32_t blocks)
 {
-	const struct enginemodel_job_spec spec = {.prompt_tokens = f->request->input,
-		.answer_tokens = f->leg == REPLAY_PREFILL ? 1 : f->request->output,
+	const struct enginemodel_job_spec spec = {.prompt_tokens = f->call.request->input,
+		.answer_tokens = f->leg == REPLAY_PREFILL ? 1 : f->call.request->output,
 		.hashes = r->chain,
 		.n_hashes = blocks,
-		.handed = f->leg == REPLAY_DECODE ? f->request->input : 0,
+		.handed = f->leg == REPLAY_DECODE ? f->call.request->input : 0,
 		.user = f};
 	cgn_rc rc = enginemodel_submit(n->engine, &spec, &f->job);
 	if (cgn_ok(rc)) {
@@ -66,12 +72,13 @@ static void engine_take(struct replay *r, struct replay_server *n, struct replay
 		return;
 	}
 	r->inflight -= f->leg == REPLAY_DECODE;
-	r->result->refused_too_large += rc.code == CGN_TOO_LARGE;
-	r->result->refused_full += rc.code == CGN_OVERLOADED;
+	if (f->call.foreign != NULL)
+		r->hooks->refused(r->hooks->user, r, f->call.foreign);
+	else
+		refusal_count(r, rc);
 	r->no_memory |= rc.code == CGN_NO_MEMORY;
 	flight_end(r, f);
 }
-
 /* Start a step of an idle engine. A step under way takes new jobs along at its end. */
 static void engine_kick(struct replay *r, struct replay_server *n)
 {
@@ -87,6 +94,8 @@ static void engine_kick(struct replay *r, struct replay_server *n)
 void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks)
 {
 	struct replay_server *n = &r->nodes[f->node];
+	if (f->leg != REPLAY_DECODE)
+		stores_fetch(r, n, blocks);
 	engine_take(r, n, f, blocks);
 	engine_kick(r, n);
 }
@@ -132,11 +141,10 @@ static struct chooser_pick_result first_pick(struct replay *r, struct chooser_as
 	return s.first;
 }
 
-bool replay_send(struct replay *r, size_t i, const struct replay_quoted *quoted)
+bool replay_send(struct replay *r, const struct replay_call *c, const struct replay_quoted *quoted)
 {
-	const struct trace_request *q = &r->trace->requests[i];
-	struct chooser_ask ask = replay_ask(r, q);
-	struct replay_flight draft = {.request = q, .came = came_at(r, i)};
+	struct chooser_ask ask = replay_ask(r, c->request);
+	struct replay_flight draft = {.call = *c};
 	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
 		return false;
@@ -161,6 +169,19 @@ bool replay_send(struct replay *r, size_t i, const struct replay_quoted *quoted)
 	return true;
 }
 
+void replay_place(struct replay *r, const struct replay_call *c)
+{
+	if (waiting_misses_deadline(r, c->request)) {
+		r->result->refused_late++;
+		return;
+	}
+	if (admission_waiting(r->admission) == 0 && replay_send(r, c, NULL))
+		return;
+	waiting_add(r, c);
+	if (r->inflight == 0)
+		waiting_serve(r);
+}
+
 static void on_arrival(struct replay *r)
 {
 	size_t i = r->next++;
@@ -168,15 +189,9 @@ static void on_arrival(struct replay *r)
 	r->result->prompt_blocks += r->trace->requests[i].n;
 	if (r->cfg->progress != NULL && i % PROGRESS_EVERY == 0)
 		r->cfg->progress(r->cfg->user, (double)i / (double)r->trace->n);
-	if (waiting_misses_deadline(r, i)) {
-		r->result->refused_late++;
-		return;
-	}
-	if (admission_waiting(r->admission) == 0 && replay_send(r, i, NULL))
-		return;
-	waiting_add(r, i);
-	if (r->inflight == 0)
-		waiting_serve(r);
+	const struct replay_call c = {.request = &r->trace->requests[i], .came = came_at(r, i)};
+	if (r->hooks == NULL || !r->hooks->leaves(r->hooks->user, r, &c))
+		replay_place(r, &c);
 }
 
 /* ---- progress of engines ---- */
@@ -185,17 +200,19 @@ static void on_arrival(struct replay *r)
 static void on_prompt(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
 {
 	struct replay_node *counts = r->nodes[f->node].counts;
-	r->result->cached_blocks += g->cached / r->trace->block_tokens;
-	counts->prompt_tokens += f->request->input;
+	if (f->call.foreign == NULL && !f->call.goes_on)
+		r->result->cached_blocks += g->cached / r->trace->block_tokens;
+	counts->prompt_tokens += f->call.request->input;
 	counts->cached_tokens += g->cached;
-	scale_prompt(r, f->request->n, g->cached / r->trace->block_tokens);
+	scale_prompt(r, f->call.request->n, g->cached / r->trace->block_tokens);
 }
 
 /* The router hears how much of the prompt the engine had. */
 static void usage_learn(struct replay *r, const struct replay_flight *f, const struct enginemodel_progress *g)
 {
 	struct node_stats *stats = &r->cluster->stats[f->ticket.slot];
-	node_stats_measure(stats, f->request->input, (double)f->request->input / r->trace->block_tokens);
+	node_stats_measure(stats, f->call.request->input,
+		(double)f->call.request->input / r->trace->block_tokens);
 	node_stats_believe(stats, (uint64_t)f->ticket.held * r->trace->block_tokens, g->cached);
 }
 
@@ -206,10 +223,10 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	chooser_begun(r->chooser, &f->ticket, r->now);
 	energy_first(r, f);
 	f->first = r->now;
-	if (f->leg != REPLAY_PREFILL) {
-		samples_add(&r->result->ttft, r->now - f->came);
+	if (f->leg != REPLAY_PREFILL && f->call.foreign == NULL && !f->call.goes_on) {
+		samples_add(&r->result->ttft, r->now - f->call.came);
 		quotes_first(r, f);
-		scale_ttft(r, r->now - f->came);
+		scale_ttft(r, r->now - f->call.came);
 	}
 }
 
@@ -232,13 +249,15 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 		return;
 	}
 	r->nodes[f->node].counts->answer_tokens++;
+	if (f->call.foreign != NULL)
+		r->hooks->token(r->hooks->user, r, f->call.foreign, g);
 	if (!g->finished)
 		return;
 	if (g->given > 1)
 		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	quotes_done(r, f, g->given);
-	r->result->done++;
+	r->result->done += f->call.foreign == NULL;
 	r->inflight--;
 	flight_end(r, f);
 }
@@ -258,30 +277,41 @@ static void on_step(struct replay *r)
 
 /* ---- time ---- */
 
-/* Advance to the next event. Events at the same instant run in this order: readings of power, engine steps, arrivals of KV, arrivals
- * of reports, load reports, new requests. */
-static void replay_turn(struct replay *r)
+static cgn_nsec time_min(cgn_nsec a, cgn_nsec b)
 {
-	if (r->n_wakes == 0 && r->inflight == 0 && admission_waiting(r->admission) == 0 &&
+	return a < b ? a : b;
+}
+
+static cgn_nsec arrival_at(const struct replay *r)
+{
+	return r->next < r->trace->n ? came_at(r, r->next) : NEVER;
+}
+
+cgn_nsec replay_next_at(const struct replay *r)
+{
+	cgn_nsec at = time_min(r->next_load, r->next_second);
+	at = time_min(at, r->n_wakes > 0 ? r->wakes[0].at : NEVER);
+	at = time_min(at, r->reports != NULL ? r->reports->at : NEVER);
+	at = time_min(at, pools_next(r));
+	return time_min(at, arrival_at(r));
+}
+
+/* Events at the same instant run in this order: readings of power, engine steps, arrivals of KV, arrivals of reports, load
+ * reports, new requests. */
+void replay_turn(struct replay *r)
+{
+	/* Other clusters may send requests at any time. */
+	if (r->hooks == NULL && r->n_wakes == 0 && r->inflight == 0 && admission_waiting(r->admission) == 0 &&
 		r->next < r->trace->n)
 		replay_idle_until(r, came_at(r, r->next));
-	cgn_nsec step = r->n_wakes > 0 ? r->wakes[0].at : NEVER,
-		 hear = r->reports != NULL ? r->reports->at : NEVER;
-	cgn_nsec come = r->next < r->trace->n ? came_at(r, r->next) : NEVER, now = r->next_load;
-	now = step < now ? step : now;
-	now = hear < now ? hear : now;
-	now = come < now ? come : now;
-	cgn_nsec arrive = pools_next(r);
-	now = arrive < now ? arrive : now;
-	now = r->next_second < now ? r->next_second : now;
-	r->now = now;
+	const cgn_nsec now = r->now = replay_next_at(r);
 	if (r->next_second == now)
 		energy_second(r);
-	else if (step == now)
+	else if (r->n_wakes > 0 && r->wakes[0].at == now)
 		on_step(r);
-	else if (arrive == now)
+	else if (pools_next(r) == now)
 		pools_arrive(r);
-	else if (hear == now)
+	else if (r->reports != NULL && r->reports->at == now)
 		replay_receive_report(r);
 	else if (r->next_load == now)
 		replay_report_load(r);
@@ -360,7 +390,7 @@ static CGN_RC check_settings(const struct trace *t, const struct replay_cfg *c, 
 
 static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 {
-	uint32_t longest = 1;
+	uint32_t longest = r->longest > 0 ? r->longest : 1;
 	for (size_t i = 0; i < r->trace->n; i++)
 		longest = r->trace->requests[i].n > longest ? r->trace->requests[i].n : longest;
 	r->chain = malloc(longest * sizeof *r->chain);
@@ -374,6 +404,7 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	CGN_TRY(energy_open(r, err));
 	CGN_TRY(quotes_open(r, err));
 	CGN_TRY(scale_open(r, err));
+	CGN_TRY(stores_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
 		r->hotprefix, r->transfer, r->energy};
 	return chooser_new(&shared, r->cfg->seed, &r->chooser, err);
@@ -385,38 +416,53 @@ static void flights_end(struct replay *r, struct cgn_link *list)
 		flight_end(r, CGN_CONTAINER(l, struct replay_flight, link));
 }
 
+CGN_RC replay_open(struct replay *r, struct cgn_err *err)
+{
+	cgn_list_init(&r->flights);
+	cgn_list_init(&r->decided);
+	cgn_list_init(&r->computed);
+	cgn_list_init(&r->moving);
+	CGN_TRY(check_settings(r->trace, r->cfg, err));
+	return prepare_replay(r, err);
+}
+
+void replay_close(struct replay *r)
+{
+	flights_end(r, &r->flights);
+	flights_end(r, &r->computed);
+	flights_end(r, &r->moving);
+	waiting_close(r);
+	chooser_free(&r->chooser);
+	hotprefix_free(&r->hotprefix);
+	transfer_free(&r->transfer);
+	pending_free(&r->pending);
+	energy_close(r);
+	quote_book_free(&r->quotes);
+	scale_close(r);
+	stores_close(r);
+	replay_fleet_fini(r);
+	free(r->chain);
+}
+
+bool replay_is_over(const struct replay *r)
+{
+	return r->next == r->trace->n && r->inflight == 0 && admission_waiting(r->admission) == 0;
+}
+
 CGN_RC replay_run(const struct trace *t, const struct replay_cfg *cfg, struct replay_result *out,
 	struct cgn_err *err)
 {
 	struct replay_result result = {0};
 	struct replay r = {.trace = t, .cfg = cfg, .result = &result};
-	CGN_TRY(check_settings(t, cfg, err));
-	cgn_list_init(&r.flights);
-	cgn_list_init(&r.decided);
-	cgn_list_init(&r.computed);
-	cgn_list_init(&r.moving);
-	cgn_rc rc = prepare_replay(&r, err);
-	while (cgn_ok(rc) && !r.no_memory &&
-		(r.next < t->n || r.inflight > 0 || admission_waiting(r.admission) > 0))
+	cgn_rc rc = replay_open(&r, err);
+	while (cgn_ok(rc) && !r.no_memory && !replay_is_over(&r))
 		replay_turn(&r);
 	if (cgn_ok(rc) && r.no_memory)
 		rc = CGN_FAIL(err, NO_MEMORY, "no memory to replay with %u nodes of %u blocks", cfg->nodes,
 			result.blocks);
 	if (cgn_ok(rc))
 		sum_up(&r);
-	flights_end(&r, &r.flights);
-	flights_end(&r, &r.computed);
-	flights_end(&r, &r.moving);
-	waiting_close(&r);
-	chooser_free(&r.chooser);
-	hotprefix_free(&r.hotprefix);
-	transfer_free(&r.transfer);
-	pending_free(&r.pending);
-	energy_close(&r);
-	quote_book_free(&r.quotes);
-	scale_close(&r);
-	replay_fleet_fini(&r);
-	free(r.chain);
+	replay_close(&r);
 	if (cgn_ok(rc))
 		*out = result;
 	else

@@ -75,7 +75,11 @@ struct replay_cfg {
 	 * rules->counts_saved must be set. */
 	bool scales;
 	struct autoscale_cfg scale;
+	bool season; /* The autoscaler learns the usual load by the time of the day; the trace begins at midnight. */
 	enum replay_victim victim;
+	/* An engine that ends leaves its cache in its node's block store, which other nodes fetch it from over their network:
+	 * rules->disagg.token_bytes a token, |bandwidth|. */
+	bool stores;
 	/* Called now and then with the share of requests that have arrived. May be NULL. */
 	void (*progress)(void *user, double part);
 	void *user;
@@ -123,7 +127,8 @@ struct replay_result {
 	uint64_t preempted, evicted_blocks;
 	/* Requests whose prompt another node computed, and those that a prefill node answered itself. */
 	uint64_t split, continued;
-	uint64_t moved_tokens; /* Tokens whose KV moved between nodes. */
+	uint64_t moved_tokens;   /* Tokens whose KV moved between nodes. */
+	uint64_t fetched_blocks; /* From the stores of nodes whose engines have ended. */
 	/* |per_token|: mean time between tokens of each request. */
 	struct samples ttft, itl, per_token;
 	struct replay_node *nodes; /* Owned. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
  * reports to the router. waiting.c: requests that no node has room for. pools.c: the decode legs of requests
- * whose prompt another node computed. energy.c: the nodes' power, what the router learns of it, and parking. */
+ * whose prompt another node computed. stores.c: the block stores of nodes whose engines end. energy.c: the nodes' power, what the router learns of it, and parking. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
@@ -40,6 +40,7 @@ struct replay_second {
 #define REPLAY_LATE 256 /* Times that a percentile is made of. */
 struct replay_scaling {
 	struct autoscale state;
+	struct autoscale_season season;
 	struct autoscale_node *nodes;       /* Owned. */
 	struct replay_second now, *seconds; /* Owned; grown as time passes. */
 	size_t n_seconds, max_seconds;
@@ -48,6 +49,13 @@ struct replay_scaling {
 	cgn_nsec ttft[REPLAY_LATE], itl[REPLAY_LATE], ttft_at[REPLAY_LATE];
 	size_t n_ttft, n_itl; /* Ever. */
 	uint64_t random;
+};
+
+/* Block stores: what each node's engine had in its cache when it ended last. */
+struct replay_stores {
+	struct kvindex *index;
+	struct kvindex_reader *reader;
+	uint16_t *nodes; /* Owned: numbers in |index|. */
 };
 
 /* A node: its engine, and the changes of the step under way. */
@@ -76,6 +84,25 @@ struct replay_report {
 	uint64_t digests[];
 };
 
+/* A request at a cluster. */
+struct replay_call {
+	const struct trace_request *request; /* Borrowed. */
+	cgn_nsec came;                       /* When its client sent it. */
+	void *foreign; /* The other cluster's call (replay_hooks); NULL: a client sent the request. */
+	bool goes_on; /* The client has the beginning of the answer: neither hits nor the first token count. */
+};
+
+/* Called where other clusters take part. */
+struct replay_hooks {
+	/* A request came: may it leave for another cluster? True: it has left. */
+	bool (*leaves)(void *user, struct replay *r, const struct replay_call *c);
+	/* The answer to a request of another cluster: its tokens so far, and how many tokens of the prompt were cached. */
+	void (*token)(void *user, struct replay *r, void *foreign, const struct enginemodel_progress *g);
+	/* The engine refused it. */
+	void (*refused)(void *user, struct replay *r, void *foreign);
+	void *user;
+};
+
 enum replay_leg { REPLAY_WHOLE, REPLAY_PREFILL, REPLAY_DECODE };
 
 /* The quote of a request, from when it arrived. */
@@ -92,10 +119,10 @@ struct replay_flight {
 	uint64_t handoff;
 	uint32_t prefill_node;
 	cgn_nsec arrives; /* End of the transfer. */
-	const struct trace_request *request;
+	struct replay_call call;
 	struct chooser_ticket ticket;
 	uint32_t node;
-	cgn_nsec came, first, last;
+	cgn_nsec first, last;
 	struct enginemodel_job *job;
 	struct replay_quoted quoted;
 	double from_j, joules; /* See energy_meter: a sum at the phase's begin, and the joules so far. */
@@ -110,6 +137,8 @@ struct replay {
 	const struct trace *trace;
 	const struct replay_cfg *cfg;
 	struct replay_result *result;
+	const struct replay_hooks *hooks; /* NULL: there is one cluster. */
+	uint32_t longest;                 /* Blocks of the longest prompt of other clusters. */
 	cgn_nsec now;
 	/* The router's state, which decides. */
 	struct cluster *cluster;
@@ -123,6 +152,7 @@ struct replay {
 	struct energy_board *energy; /* NULL: energy is not counted. */
 	struct energy_park park;
 	struct replay_scaling scaling;
+	struct replay_stores stores;
 	double *second_w; /* Joules of all nodes beyond idle, by second; grown as time passes. */
 	size_t n_seconds;
 	cgn_nsec next_second;
@@ -164,10 +194,18 @@ void replay_receive_report(struct replay *r); /* Deliver the first report to the
 void replay_idle_until(struct replay *r, cgn_nsec until);
 
 /* replay.c */
+/* Make |r|, zeroed but for trace, cfg, result and hooks, ready for its first event. replay_close in any case. */
+CGN_RC replay_open(struct replay *r, struct cgn_err *err);
+void replay_close(struct replay *r);
+bool replay_is_over(const struct replay *r);     /* No request is in flight, waits, or is to come. */
+cgn_nsec replay_next_at(const struct replay *r); /* When the next event is due. */
+void replay_turn(struct replay *r);              /* Play the next event. */
+/* Give the request to a node, or let it wait, or refuse it. */
+void replay_place(struct replay *r, const struct replay_call *c);
 struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q);
-/* Choose a node for request |i| and submit it there. |quoted|: its quote, if it was made before. False: every node is at
+/* Choose a node for the request and submit it there. |quoted|: its quote, if it was made before. False: every node is at
  * its limit. */
-bool replay_send(struct replay *r, size_t i, const struct replay_quoted *quoted);
+bool replay_send(struct replay *r, const struct replay_call *c, const struct replay_quoted *quoted);
 
 /* Submit |f| to its node. |blocks|: full blocks of r->chain. */
 void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);
@@ -211,6 +249,14 @@ void scale_went(struct replay *r); /* A replica's engine has ended. */
 void scale_second(struct replay *r);
 void scale_sum_up(struct replay *r);
 
+/* stores.c: nothing happens without cfg->stores. */
+CGN_RC stores_open(struct replay *r, struct cgn_err *err);
+void stores_close(struct replay *r);
+/* The engine of the node is about to end: save its cache. */
+void stores_save(struct replay *r, struct replay_server *n);
+/* A prompt with the first |blocks| of r->chain came to the node: fetch what only stores have. */
+void stores_fetch(struct replay *r, struct replay_server *n, uint32_t blocks);
+
 /* pools.c */
 /* Return true if requests may be split. */
 bool pools_exist(const struct replay *r);
@@ -226,9 +272,9 @@ void pools_arrive(struct replay *r);
 /* waiting.c */
 CGN_RC waiting_open(struct replay *r, struct cgn_err *err);
 void waiting_close(struct replay *r);
-/* Put request |i| into the queue, or refuse it. */
-void waiting_add(struct replay *r, size_t i);
+/* Put the request into the queue, or refuse it. */
+void waiting_add(struct replay *r, const struct replay_call *c);
 /* Send the waiting requests that there is room for now. */
 void waiting_serve(struct replay *r);
-/* Return whether request |i| is refused because it misses its deadline. */
-bool waiting_misses_deadline(struct replay *r, size_t i);
+/* Return whether the request is refused because it misses its deadline. */
+bool waiting_misses_deadline(struct replay *r, const struct trace_request *q);

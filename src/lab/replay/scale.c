@@ -109,6 +109,9 @@ static struct autoscale_signals signals_of(const struct replay *r)
 			autoscale_node_load(&r->scaling.nodes[i], stats, cluster_node_width(n->node), r->now);
 	}
 	g.waiting = (uint32_t)admission_waiting(r->admission);
+	if (r->cfg->season)
+		g.expected = autoscale_season_expect(&r->scaling.season, r->now / CGN_SEC,
+			autoscale_lead(&r->cfg->scale, r->cfg->wake));
 	return g;
 }
 
@@ -170,6 +173,7 @@ void scale_second(struct replay *r)
 		return;
 	energy_nodes_follow(r);
 	const struct autoscale_signals g = signals_of(r);
+	(void)autoscale_season_note(&s->season, g.load, r->now / CGN_SEC);
 	autoscale_step(&s->state, &r->cfg->scale, &g, r->now, &d);
 	decision_obey(r, &d);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++)

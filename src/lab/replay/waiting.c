@@ -6,7 +6,7 @@
 struct waiter {
 	struct admission_ticket ticket;
 	struct cgn_link link; /* in replay.decided, once the verdict is given */
-	size_t request;
+	struct replay_call call;
 	uint64_t tenant;
 	struct replay_quoted quoted;
 };
@@ -31,9 +31,8 @@ static struct admission_forecast request_forecast(struct replay *r, const struct
 	return admission_forecast_of(&pick, r->cluster->stats, q->input);
 }
 
-bool waiting_misses_deadline(struct replay *r, size_t i)
+bool waiting_misses_deadline(struct replay *r, const struct trace_request *q)
 {
-	const struct trace_request *q = &r->trace->requests[i];
 	const struct admission_budget budget = {.total = request_budget(r, q), .firm = q->deadline_ms > 0};
 	unsigned retry_after;
 	if (budget.total == 0 || admission_waiting(r->admission) > 0)
@@ -73,7 +72,7 @@ static void waiter_decided(struct replay *r, struct waiter *w)
 {
 	struct admission_ticket *t = &w->ticket;
 	uint16_t slot = t->slot;
-	if (t->verdict == ADMISSION_ADMITTED && !replay_send(r, w->request, &w->quoted)) {
+	if (t->verdict == ADMISSION_ADMITTED && !replay_send(r, &w->call, &w->quoted)) {
 		t->bounced = true;
 		admission_enter(r->admission, t, r->now);
 		return;
@@ -95,9 +94,9 @@ static void waiting_decide(struct replay *r)
 	}
 }
 
-void waiting_add(struct replay *r, size_t i)
+void waiting_add(struct replay *r, const struct replay_call *c)
 {
-	const struct trace_request *q = &r->trace->requests[i];
+	const struct trace_request *q = c->request;
 	const cgn_nsec budget = request_budget(r, q);
 	struct admission_forecast f = {.tokens = q->input};
 	struct waiter *w = calloc(1, sizeof *w);
@@ -113,7 +112,7 @@ void waiting_add(struct replay *r, size_t i)
 		const struct chooser_pick_result pick = chooser_pick(r->chooser, &ask);
 		quotes_make(r, &ask, &pick, true, &w->quoted);
 	}
-	w->request = i;
+	w->call = *c;
 	w->tenant = q->tenant;
 	w->ticket = (struct admission_ticket){.model = r->model->name,
 		.ahead = f.now - f.idle,
@@ -136,8 +135,9 @@ void waiting_serve(struct replay *r)
 {
 	admission_serve(r->admission, r->now);
 	waiting_decide(r);
-	/* While nothing is in flight, requests that still cannot be sent never can be. */
-	for (struct admission_ticket *t; r->inflight == 0 && (t = admission_pull(r->admission)) != NULL;) {
+	/* While nothing is in flight, requests that still cannot be sent never can be, unless a replica comes for them. */
+	bool never = r->inflight == 0 && !r->cfg->scales;
+	for (struct admission_ticket *t; never && (t = admission_pull(r->admission)) != NULL;) {
 		r->result->refused_full++;
 		free(CGN_CONTAINER(t, struct waiter, ticket));
 	}

@@ -113,6 +113,7 @@ CGN_RC scrape_open(struct cgn_loop *l, struct telemetry *t, const struct config 
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	*s = (struct scrape){.tag = SCRAPE_TAG, .loop = l, .telemetry = t, .limits = limits_of(cfg)};
+	s->node_name = cfg->security.node_name;
 	cgn_list_init(&s->targets);
 	cgn_timer_init(&s->tick, l, on_tick);
 	cgn_rc rc = state_tls_client(cfg, &s->tls, err);

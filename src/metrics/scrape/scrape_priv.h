@@ -76,6 +76,7 @@ struct scrape {
 	size_t n, asking;        /* asking: requests under way */
 	uint64_t held;           /* Bytes of the pages of all targets */
 	struct tls_ctx *tls;     /* For gRPC; NULL: in clear */
+	const char *node_name;   /* security.node_name, borrowed; NULL: addresses are verified */
 	struct cgn_timer tick;   /* Drops pages that are too old, and writes gauges */
 	bool discover;
 	cgn_nsec discovered_at; /* When a router last told its nodes; 0: never */

@@ -282,6 +282,7 @@ static CGN_RC grpc_open(struct scrape_target *t, struct cgn_err *err)
 	const struct scrape_limits *l = &t->all->limits;
 	const struct grpc_channel_cfg cfg = {.addr = t->where.url,
 		.tls = t->all->tls,
+		.server_name = t->where.kind == SCRAPE_ROUTER ? NULL : t->all->node_name,
 		.max_message = l->max_bytes < UINT32_MAX ? (uint32_t)l->max_bytes : UINT32_MAX,
 		.connect_timeout = l->timeout,
 		.wide = true};

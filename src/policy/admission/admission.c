@@ -302,9 +302,11 @@ struct admission_ticket *admission_pull(struct admission *a)
 {
 	CGN_LIVE(a, ADMISSION_TAG);
 	cgn_list_each (k, &a->queues) {
-		struct admission_ticket *t = queue_pull(a, CGN_CONTAINER(k, struct admission_queue, link));
+		struct admission_queue *q = CGN_CONTAINER(k, struct admission_queue, link);
+		struct admission_ticket *t = queue_pull(a, q);
 		if (t != NULL) {
 			t->queue = NULL;
+			admission_queue_changed(a, q, -1);
 			return t;
 		}
 	}

@@ -9,7 +9,7 @@
  *
  * tenant=NAME groups keys: the settings of [tenants."acme"] apply to all of them together. A key without a tenant is its
  * own tenant, named by its id. expires=TIME ends it. locked=TIME: it is refused, since then. models=LIST: patterns of the
- * models that it may use. limits=LIST: its own rates and budgets (struct auth_limits). role=NAME: the role of its holder; without one, the scopes say what it may do.
+ * models that it may use. limits=LIST: its own rates, budgets and way through cascades (struct auth_limits). role=NAME: the role of its holder; without one, the scopes say what it may do.
  *
  * Keys have 256 random bits, so an attacker cannot guess them from their plain hash. */
 #pragma once
@@ -62,8 +62,8 @@ struct auth_keys; /* Immutable and counted: any thread may use it. */
  *
  * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
  *
- * Memory: 86 bytes per key, its texts (id, tenant, name, role, models, limits), and 8 to 16 bytes of the table. While the file is
- * parsed the text and 8 to 16 bytes per key are in memory too. */
+ * Memory: 86 bytes per key, its texts (id, tenant, name, role, models, limits), and 16 to 32 bytes of two tables. While the file is
+ * parsed the text is in memory too. */
 CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
 	struct auth_keys **out, struct cgn_err *err);
 void auth_keys_ref(struct auth_keys *k);
@@ -86,7 +86,7 @@ uint64_t auth_keys_uses(const struct auth_keys *k); /* Grows with each note. */
 /* Append a line "ID SECONDS" for each key whose last use is known, and read such lines: keys that the set does not have
  * and lines of another form are left out, and a later use stays. */
 void auth_keys_used_put(const struct auth_keys *k, struct cgn_buf *out);
-CGN_RC auth_keys_used_read(struct auth_keys *k, struct cgn_str lines, struct cgn_err *err);
+void auth_keys_used_read(struct auth_keys *k, struct cgn_str lines);
 /* Append the line of |key|. */
 void auth_key_format(const struct auth_key *key, struct cgn_buf *out);
 
@@ -106,8 +106,10 @@ struct auth_limits {
 	uint64_t rps_thousandths; /* Requests in 1000 seconds. */
 	uint32_t tokens_per_minute;
 	struct budget_set budgets;
+	const char *
+		cascade; /* "off" or "only-small", as X-Cgn-Cascade says it; NULL: as the client asks; a constant */
 };
-/* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month": each may be left out. CGN_INVALID says what is wrong. */
+/* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month,cascade=off": each may be left out. CGN_INVALID says what is wrong. */
 CGN_RC auth_limits_parse(struct cgn_str text, struct auth_limits *out, struct cgn_err *err);
 
 /* May a tenant have that name: 1 to AUTH_TENANT_MAX visible characters, and not "-"? */

@@ -42,14 +42,13 @@ struct auth_keys {
 	_Atomic uint32_t *used; /* Unix seconds of each key's last use; 0: not known. */
 	_Atomic uint64_t uses;
 	size_t n, cap;
-	struct key_table by_hash;
+	struct key_table by_hash, by_id;
 };
 
 /* State of the parser. */
 struct parse {
 	struct auth_keys *k;
 	struct auth_place at;
-	struct key_table by_id;
 };
 
 static const struct packed_key *packed_at(const struct auth_keys *k, size_t i)
@@ -111,14 +110,14 @@ static uint32_t *slot_by_hash(const struct auth_keys *k, uint64_t place, const u
 	return &t->slots[i];
 }
 
-static uint32_t *slot_by_id(const struct parse *p, uint64_t place, struct cgn_str id)
+static uint32_t *slot_by_id(const struct auth_keys *k, uint64_t place, struct cgn_str id)
 {
-	const struct key_table *t = &p->by_id;
+	const struct key_table *t = &k->by_id;
 	size_t i = (size_t)place & t->mask;
 	for (; t->slots[i] != 0; i = (i + 1) & t->mask) {
 		if (!slot_may_be(t->slots[i], place))
 			continue;
-		const struct packed_key *key = slot_key(p->k, t->slots[i]);
+		const struct packed_key *key = slot_key(k, t->slots[i]);
 		if (cgn_str_eq(id, (struct cgn_str){key->text, key->n_id}))
 			break;
 	}
@@ -164,7 +163,7 @@ static CGN_RC key_add(struct parse *p, const struct auth_key *key, struct cgn_er
 			AUTH_MAX_KEYS);
 	struct cgn_str id = cgn_str_of(key->id);
 	uint64_t id_place = place_of_id(k, id), place = place_of_hash(k, key->hash);
-	uint32_t *by_id = slot_by_id(p, id_place, id);
+	uint32_t *by_id = slot_by_id(k, id_place, id);
 	if (*by_id != 0)
 		return CGN_FAIL(err, INVALID, "%s:%u: a second key with the id %s", p->at.file, p->at.line,
 			key->id);
@@ -192,7 +191,7 @@ static bool keys_allocate(struct parse *p, struct cgn_str text)
 	k->packed = malloc(text.n + 1);
 	k->at = malloc((k->cap + 1) * sizeof *k->at);
 	return k->packed != NULL && k->at != NULL && table_make(&k->by_hash, k->cap) &&
-		table_make(&p->by_id, k->cap);
+		table_make(&k->by_id, k->cap);
 }
 
 /* Give back what comments and the longer lines of the file would have needed. */
@@ -235,7 +234,6 @@ CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct 
 		? CGN_FAIL(err, INVALID, "%s: more than %d bytes", file_name, AUTH_MAX_FILE)
 		: keys_allocate(&p, text) ? lines_parse(&p, text, err)
 					  : CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
-	free(p.by_id.slots);
 	CGN_TRY(rc);
 	keys_shrink(k);
 	k->used = calloc(k->n + 1, sizeof *k->used);
@@ -266,6 +264,7 @@ void auth_keys_unref(struct auth_keys **take)
 	free(k->at);
 	free(k->used);
 	free(k->by_hash.slots);
+	free(k->by_id.slots);
 	free(k);
 }
 
@@ -279,7 +278,7 @@ size_t auth_keys_bytes(const struct auth_keys *k)
 {
 	CGN_LIVE(k, KEYS_TAG);
 	return sizeof *k + k->packed_bytes + k->n * (sizeof *k->at + sizeof *k->used) +
-		(k->by_hash.mask + 1) * sizeof *k->by_hash.slots;
+		(k->by_hash.mask + k->by_id.mask + 2) * sizeof *k->by_hash.slots;
 }
 
 void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out)
@@ -307,14 +306,10 @@ void auth_keys_at(const struct auth_keys *k, size_t i, struct auth_key *out)
 bool auth_keys_by_id(const struct auth_keys *k, struct cgn_str id, struct auth_key *out)
 {
 	CGN_LIVE(k, KEYS_TAG);
-	for (size_t i = 0; i < k->n; i++) {
-		const struct packed_key *key = packed_at(k, i);
-		if (cgn_str_eq(id, (struct cgn_str){key->text, key->n_id})) {
-			auth_keys_at(k, i, out);
-			return true;
-		}
-	}
-	return false;
+	uint32_t slot = *slot_by_id(k, place_of_id(k, id), id);
+	if (slot != 0)
+		auth_keys_at(k, (slot & INDEX_MASK) - 1, out);
+	return slot != 0;
 }
 
 /* Return the slot of the key that is shown; 0: there is none. */
@@ -375,12 +370,11 @@ void auth_keys_used_put(const struct auth_keys *k, struct cgn_buf *out)
 	}
 }
 
-static void used_line_read(struct parse *p, struct cgn_str line)
+static void used_line_read(struct auth_keys *k, struct cgn_str line)
 {
-	struct auth_keys *k = p->k;
 	struct cgn_str at = line, id = cgn_str_split(&at, ' ');
 	uint64_t when;
-	uint32_t slot = id.n > 0 ? *slot_by_id(p, place_of_id(k, id), id) : 0;
+	uint32_t slot = id.n > 0 ? *slot_by_id(k, place_of_id(k, id), id) : 0;
 	if (slot == 0 || !cgn_str_u64(at, &when) || when > UINT32_MAX)
 		return;
 	_Atomic uint32_t *used = &k->used[(slot & INDEX_MASK) - 1];
@@ -388,19 +382,9 @@ static void used_line_read(struct parse *p, struct cgn_str line)
 		atomic_store_explicit(used, (uint32_t)when, memory_order_relaxed);
 }
 
-CGN_RC auth_keys_used_read(struct auth_keys *k, struct cgn_str lines, struct cgn_err *err)
+void auth_keys_used_read(struct auth_keys *k, struct cgn_str lines)
 {
-	struct parse p = {.k = k};
 	CGN_LIVE(k, KEYS_TAG);
-	if (!table_make(&p.by_id, k->n + 1))
-		return CGN_FAIL(err, NO_MEMORY, "no memory to read when keys were used");
-	for (size_t i = 0; i < k->n; i++) {
-		struct cgn_str id = {packed_at(k, i)->text, packed_at(k, i)->n_id};
-		uint64_t place = place_of_id(k, id);
-		*slot_by_id(&p, place, id) = slot_make(place, i);
-	}
 	for (struct cgn_str rest = lines; rest.p != NULL;)
-		used_line_read(&p, cgn_str_split(&rest, '\n'));
-	free(p.by_id.slots);
-	return CGN_OK;
+		used_line_read(k, cgn_str_split(&rest, '\n'));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits: the rates and budgets of one key. */
+/* limits: the rates, budgets and way through cascades of one key. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,18 @@ static CGN_RC tokens_read(struct cgn_str value, struct auth_limits *l, struct cg
 	return CGN_OK;
 }
 
+static CGN_RC cascade_read(struct cgn_str value, struct auth_limits *l, struct cgn_err *err)
+{
+	static const char *const ways[] = {"off", "only-small"};
+	for (size_t i = 0; i < CGN_COUNT(ways); i++)
+		if (cgn_str_is(value, ways[i]))
+			l->cascade = ways[i];
+	if (l->cascade == NULL)
+		return CGN_FAIL(err, INVALID,
+			"cascade takes off (no smaller model is asked) or only-small (no larger one is)");
+	return CGN_OK;
+}
+
 static CGN_RC limit_read(struct cgn_str one, struct auth_limits *l, struct cgn_err *err)
 {
 	struct cgn_str value = one, name = cgn_str_split(&value, '=');
@@ -37,8 +49,10 @@ static CGN_RC limit_read(struct cgn_str one, struct auth_limits *l, struct cgn_e
 		return rps_read(value, l, err);
 	if (cgn_str_is(name, "tokens_per_minute") && l->tokens_per_minute == 0)
 		return tokens_read(value, l, err);
+	if (cgn_str_is(name, "cascade") && l->cascade == NULL)
+		return cascade_read(value, l, err);
 	return CGN_FAIL(err, INVALID,
-		"limits are rps=N, tokens_per_minute=N, each once, and budgets such as 5USD/day, not \"%.*s\"",
+		"limits are rps=N, tokens_per_minute=N, cascade=off|only-small, each once, and budgets such as 5USD/day, not \"%.*s\"",
 		(int)(one.n < 60 ? one.n : 60), one.p);
 }
 

@@ -5,10 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define LEVEL_TIME  20.0   /* Seconds after which a step of the load counts for two thirds. */
-#define TREND_TIME  120.0  /* The same of its slope. */
+#define TREND_TIME  120.0  /* As AUTOSCALE_LEVEL_TIME, of the slope. */
 #define AHEAD_MOST  300.0  /* Seconds that a trend is trusted for. */
-#define SLOW_TIME   1800.0 /* As LEVEL_TIME, of the load that a floor is compared with. */
+#define SLOW_TIME   1800.0 /* The same of the load that a floor is compared with. */
 #define FLOOR_TIME  (7200 * CGN_SEC)
 #define FLOOR_SHARE 0.75
 #define WORST_RATIO 2.0 /* An objective that is missed by more adds no more replicas. */
@@ -32,11 +31,29 @@ __attribute__((format(printf, 2, 3))) static void why_say(struct autoscale_decis
 	va_end(ap);
 }
 
+/* ---- words for one and for several ---- */
+
+static const char *noun_end(uint32_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+static const char *verb_end(uint32_t n)
+{
+	return n == 1 ? "s" : "";
+}
+
+static const char *is_or_are(uint32_t n)
+{
+	return n == 1 ? "is" : "are";
+}
+
 /* ---- the load ---- */
 
 static void level_follow(struct autoscale *a, double load, double dt)
 {
-	double before = a->level, gain = 1 - exp(-dt / LEVEL_TIME), slope = 1 - exp(-dt / TREND_TIME);
+	double before = a->level, gain = 1 - exp(-dt / AUTOSCALE_LEVEL_TIME),
+	       slope = 1 - exp(-dt / TREND_TIME);
 	a->level += gain * (load - a->level);
 	a->slow += (1 - exp(-dt / SLOW_TIME)) * (load - a->slow);
 	a->trend += slope * ((a->level - before) / dt - a->trend);
@@ -119,30 +136,44 @@ static uint32_t need_now(const struct autoscale *a, const struct autoscale_cfg *
 {
 	const struct autoscale_miss m = miss_find(a, cfg, s);
 	uint32_t have = s->ready + s->coming, need = replicas_for(d->forecast, cfg->target);
-	if (s->waiting > 0 && need == 0)
+	uint32_t open = s->waiting + s->inflight;
+	if (open == 0 && have == 0 &&
+		!d->by_season) /* The smoothed load never becomes 0, and its rest needs nothing. */
+		need = 0;
+	if (need == 0 && (s->waiting > 0 || (open > 0 && have == 0)))
 		need = 1;
-	if (need > have && have == 0)
-		why_say(d, "%u requests wait or run, and no replica is there", s->waiting + s->inflight);
+	if (need > have && d->by_season)
+		why_say(d,
+			"the load of %.2f is usually %.2f at this time of day or in %.0f s, which needs %u replica%s for %.2f each; there %s %u",
+			a->level, d->forecast, seconds_of(autoscale_lead(cfg, s->wake)), need, noun_end(need),
+			cfg->target, is_or_are(have), have);
+	else if (need > have && have == 0)
+		why_say(d, "%u request%s wait%s or run%s, and no replica is there", open, noun_end(open),
+			verb_end(open), verb_end(open));
 	else if (need > have)
-		why_say(d, "the load of %.2f, %.2f in %.0f s, needs %u replicas for %.2f each; there are %u",
-			a->level, d->forecast, seconds_of(s->wake), need, cfg->target, have);
+		why_say(d, "the load of %.2f, %.2f in %.0f s, needs %u replica%s for %.2f each; there %s %u",
+			a->level, d->forecast, seconds_of(s->wake), need, noun_end(need), cfg->target,
+			is_or_are(have), have);
 	else if (m.ratio > 1) {
 		need = have + replicas_for((m.ratio - 1) * have, 1);
 		why_say(d,
-			"the 90th percentile of %s is %.0f ms, above its objective of %.0f ms; load %.2f on %u replicas",
-			m.name, seconds_of(m.is) * 1e3, seconds_of(m.objective) * 1e3, a->level, have);
+			"the 90th percentile of %s is %.0f ms, above its objective of %.0f ms; load %.2f on %u replica%s",
+			m.name, seconds_of(m.is) * 1e3, seconds_of(m.objective) * 1e3, a->level, have,
+			noun_end(have));
 	} else if (s->waiting > 0 && s->coming == 0) {
 		need = have + 1;
-		why_say(d, "%u requests wait for room on %u replicas", s->waiting, have);
+		why_say(d, "%u request%s wait%s for room on %u replica%s", s->waiting, noun_end(s->waiting),
+			verb_end(s->waiting), have, noun_end(have));
 	}
 	return need;
 }
 
 /* Return the replicas that the highest load of the window needs, with some slack. */
-static uint32_t need_before(const struct autoscale *a, const struct autoscale_cfg *cfg, cgn_nsec now)
+static uint32_t need_before(const struct autoscale *a, const struct autoscale_cfg *cfg, cgn_nsec now,
+	const struct autoscale_decision *d)
 {
 	uint32_t need = replicas_for(peak_of(a), cfg->target * AUTOSCALE_SLACK);
-	if (now - a->busy_at >= cfg->idle)
+	if (now - a->busy_at >= cfg->idle && !d->by_season)
 		return 0;
 	need = need > a->floor ? need : a->floor;
 	return need > 0 ? need : 1;
@@ -178,11 +209,11 @@ static void decide_down(struct autoscale *a, const struct autoscale_cfg *cfg, ui
 	struct autoscale_decision *d)
 {
 	if (now - a->begun < cfg->down_window)
-		why_say(d, "%u of %u replicas would do, but the load is not known for long enough", d->want,
-			have);
+		why_say(d, "%u of %u replica%s would do, but the load is not known for long enough", d->want,
+			have, noun_end(have));
 	else if (a->changed_at > 0 && now - a->changed_at < cfg->down_window / AUTOSCALE_SLOTS)
-		why_say(d, "%u of %u replicas would do; the last change was %.0f s ago", d->want, have,
-			seconds_of(now - a->changed_at));
+		why_say(d, "%u of %u replica%s would do; the last change was %.0f s ago", d->want, have,
+			noun_end(have), seconds_of(now - a->changed_at));
 	else {
 		d->action = AUTOSCALE_DOWN;
 		d->by = have - d->want < cfg->down_step ? have - d->want : cfg->down_step;
@@ -191,8 +222,9 @@ static void decide_down(struct autoscale *a, const struct autoscale_cfg *cfg, ui
 			why_say(d, "no request ran or waited for %.0f s", seconds_of(now - a->busy_at));
 		else
 			why_say(d,
-				"the highest load of the last %.0f s, %.2f, needs %u replicas; there are %u",
-				seconds_of(cfg->down_window), peak_of(a), d->want, have);
+				"the highest load of the last %.0f s, %.2f, needs %u replica%s; there %s %u",
+				seconds_of(cfg->down_window), peak_of(a), d->want, noun_end(d->want),
+				is_or_are(have), have);
 	}
 }
 
@@ -202,9 +234,22 @@ static void over_limits(const struct autoscale_cfg *cfg, uint32_t have, struct a
 	d->want = within_limits(cfg, have);
 	d->by = have < cfg->least ? cfg->least - have : have - cfg->most;
 	why_say(d,
-		have < cfg->least ? "there are %u replicas, and at least %u are to be"
-				  : "there are %u replicas, and at most %u may be",
-		have, d->want);
+		have < cfg->least ? "there %s %u replica%s, and at least %u %s to be"
+				  : "there %s %u replica%s, and at most %u %s allowed",
+		is_or_are(have), have, noun_end(have), d->want, is_or_are(d->want));
+}
+
+cgn_nsec autoscale_lead(const struct autoscale_cfg *cfg, cgn_nsec wake)
+{
+	return wake + cfg->up_window;
+}
+
+static void forecast_make(const struct autoscale *a, const struct autoscale_signals *s,
+	struct autoscale_decision *d)
+{
+	double forecast = a->level + fmax(a->trend, 0) * fmin(seconds_of(s->wake), AHEAD_MOST);
+	d->by_season = s->expected > forecast;
+	d->forecast = fmax(forecast, s->expected);
 }
 
 void autoscale_step(struct autoscale *a, const struct autoscale_cfg *cfg, const struct autoscale_signals *s,
@@ -213,20 +258,22 @@ void autoscale_step(struct autoscale *a, const struct autoscale_cfg *cfg, const 
 	uint32_t have = s->ready + s->coming;
 	*out = (struct autoscale_decision){.action = AUTOSCALE_STAY};
 	load_follow(a, s, now);
-	out->forecast = a->level + fmax(a->trend, 0) * fmin(seconds_of(s->wake), AHEAD_MOST);
+	forecast_make(a, s, out);
 	peak_note(a, cfg, out->forecast, now);
-	uint32_t up = need_now(a, cfg, s, out), down = need_before(a, cfg, now);
+	uint32_t up = need_now(a, cfg, s, out), down = need_before(a, cfg, now, out);
 	out->want = within_limits(cfg, up > have ? up : down < have ? down : have);
 	if (have < cfg->least || have > cfg->most)
 		over_limits(cfg, have, out);
 	else if (up > have && out->want == have)
-		why_say(out, "%u replicas are needed, and at most %u may be", up, cfg->most);
+		why_say(out, "%u replica%s %s needed, and at most %u %s allowed", up, noun_end(up),
+			is_or_are(up), cfg->most, is_or_are(cfg->most));
 	else if (up > have)
 		decide_up(a, cfg, have, now, out);
 	else if (out->want < have)
 		decide_down(a, cfg, have, now, out);
 	else
-		why_say(out, "load %.2f on %u replicas, for %.2f each", a->level, have, cfg->target);
+		why_say(out, "load %.2f on %u replica%s, for %.2f each", a->level, have, noun_end(have),
+			cfg->target);
 	if (up <= have)
 		a->up_since = 0;
 }

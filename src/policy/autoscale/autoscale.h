@@ -4,7 +4,8 @@
  * Load is counted in replicas: the share of time in which prompts are computed, plus running requests / the requests that
  * a replica runs at once, plus waiting work, summed over the replicas. A replica is meant to carry |target| of that. The
  * forecast is the load in the time that a new replica takes to get ready, by its level and its trend of late (Holt's
- * double exponential smoothing); a falling trend does not count.
+ * double exponential smoothing); a falling trend does not count. Where the usual load of the time of day counts
+ * (season.h), the forecast is at least what is to be expected by it, from now to autoscale_lead later.
  *
  *   up    the forecast needs more replicas than there are or come soon, or requests wait, or an objective is missed while
  *         the replicas are at least half as loaded as they may be. For |up_window| without a break; at most |up_step|
@@ -21,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/core/err.h"
+#include "policy/autoscale/season.h"
 
 #define AUTOSCALE_SLOTS 8
 #define AUTOSCALE_SLACK 0.85
@@ -36,12 +37,13 @@ struct autoscale_cfg {
 };
 struct autoscale_signals {
 	double load;        /* Sum over the replicas. */
-	uint32_t inflight;  /* Requests on the replicas. */
+	uint32_t inflight;  /* Requests on the replicas, and on those that the replicas serve a model with. */
 	uint32_t waiting;   /* Requests that wait for room or for a replica. */
 	cgn_nsec ttft, itl; /* 90th percentiles of the last minute; 0: unknown. */
 	uint32_t ready;     /* Replicas that take requests. */
 	uint32_t coming;    /* Replicas that will soon. */
 	cgn_nsec wake;      /* Time until a new replica takes requests. */
+	double expected; /* autoscale_season_expect for autoscale_lead; 0: the time of day does not count. */
 };
 enum autoscale_action { AUTOSCALE_STAY, AUTOSCALE_UP, AUTOSCALE_DOWN };
 const char *autoscale_action_text(enum autoscale_action a);
@@ -51,6 +53,7 @@ struct autoscale_decision {
 	uint32_t by;   /* Replicas to add or to remove; 0 with AUTOSCALE_STAY. */
 	uint32_t want; /* Replicas that the load needs, within the limits. */
 	double forecast;
+	bool by_season;          /* |forecast| is by the time of day. */
 	char why[AUTOSCALE_WHY]; /* A sentence for an operator. */
 };
 struct autoscale {
@@ -64,6 +67,8 @@ struct autoscale {
 	cgn_nsec busy_at;    /* When a request last ran or waited. */
 	cgn_nsec changed_at; /* The last decision that was not AUTOSCALE_STAY. */
 };
+/* Return how long before a usual rise of the load replicas are ordered, so that they are ready in time. */
+cgn_nsec autoscale_lead(const struct autoscale_cfg *cfg, cgn_nsec wake);
 /* Decide at |now|. Call about once a second, and carry out the decision. */
 void autoscale_step(struct autoscale *a, const struct autoscale_cfg *cfg, const struct autoscale_signals *s,
 	cgn_nsec now, struct autoscale_decision *out);

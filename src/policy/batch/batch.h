@@ -7,6 +7,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "policy/batch/hours.h"
 
 #define BATCH_ID_MAX       40
 #define BATCH_TENANT_MAX   128
@@ -48,12 +49,15 @@ struct batch {
 	uint64_t total, completed, failed; /* Lines. */
 	struct batch_fault faults[BATCH_ERRORS];
 	size_t n_faults;
+	/* Not in the file: the reason for which no line is asked now, and the time at which that ends at the latest. */
+	enum batch_wait waits;
+	uint64_t waits_until_s;
 	char *metadata; /* A JSON object, owned; NULL: none. */
 };
 void batch_fini(struct batch *b);
 void batch_fault_add(struct batch *b, const char *code, uint64_t line, const char *message);
 
-/* Append the object as clients get it. */
+/* Append the object as clients get it: OpenAI's, and "waiting": {"for":"hours","until":SECONDS} while it waits. */
 struct json_out;
 void batch_put(const struct batch *b, struct json_out *j);
 /* The text of its file, sealed. INVALID: damaged, or of a later version. */

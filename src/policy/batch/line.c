@@ -53,16 +53,6 @@ CGN_RC batch_line_read(struct cgn_str text, const char *endpoint, struct batch_l
 
 /* ---- answers ---- */
 
-/* Append |json| on one line. JSON has line ends only between its tokens. */
-static void json_put_flat(struct json_out *j, struct cgn_str json)
-{
-	size_t from = j->b->n;
-	json_put_raw(j, json);
-	for (size_t i = from; i < j->b->n; i++)
-		if (j->b->p[i] == '\n' || j->b->p[i] == '\r')
-			j->b->p[i] = ' ';
-}
-
 static void response_put(const struct batch_answer *a, struct json_out *j)
 {
 	struct json_val v;

@@ -133,6 +133,12 @@ void batch_put(const struct batch *b, struct json_out *j)
 {
 	json_open(j, '{');
 	members_put(b, j);
+	if (b->waits != BATCH_GOES && b->status == BATCH_IN_PROGRESS) {
+		json_key_open(j, "waiting", '{');
+		json_key_z(j, "for", batch_wait_text(b->waits));
+		json_key_u64(j, "until", b->waits_until_s);
+		json_close(j, '}');
+	}
 	json_close(j, '}');
 }
 

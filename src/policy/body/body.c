@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/body/body.h"
+#include "policy/body/body_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -184,10 +184,11 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	(void)json_get(value_of(v, "metadata"), "user_id", &out->user);
 	out->tools = value_of(v, "tools").raw.p != NULL;
 	out->stream = stream.raw.p != NULL && json_bool(stream, false);
+	out->unstored = value_of(v, "store").raw.p != NULL && !json_bool(value_of(v, "store"), true);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
 	out->answer_limit = answer_limit(v);
-	return CGN_OK;
+	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
 }
 
 static bool is_space(char c)

@@ -8,6 +8,13 @@
  * walks over all of them. */
 #define BODY_MEMBERS_MAX 4096
 
+/* Hints of an agent for its request: nvext.agent_hints of NVIDIA Dynamo's API. */
+struct body_hints {
+	bool has_priority;
+	int32_t priority; /* Higher goes first; 0 is usual. */
+	uint32_t answer;  /* Tokens that the answer is expected to have; 0: not said. */
+};
+
 struct body_facts {
 	struct json_val json;     /* The whole body, an object; borrowed. */
 	struct json_val model;    /* raw.p NULL: there is none. Borrowed. */
@@ -17,9 +24,11 @@ struct body_facts {
 	struct cgn_str salt_key;
 	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
+	bool unstored;         /* "store" is false: the answer is not kept to be continued. */
 	bool tools;            /* The body offers tools. */
 	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
 	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */
+	struct body_hints hints;
 };
 
 /* Why a body is refused, for an error in OpenAI's shape. */
@@ -31,7 +40,7 @@ struct body_fault {
 /* Read |text|. CGN_INVALID with |*fault|: no JSON object, too many members, or a key that the router reads twice or in
  * another case. Readers of JSON differ in which of two members counts, and some, such as engines written in Go, read
  * "Model" as "model" (by Unicode's simple folding, so two letters beyond ASCII count as well). What the router
- * decided on would not be what the engine does. A key that only a router may set is refused too, unless its value is
+ * decided on would not be what the engine does. A hint that is not what it has to be is refused too. A key that only a router may set is refused too, unless its value is
  * null: an engine would connect to the host that the value names. */
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault);
 /* Write spaces over the member "cache_salt" of |text|, which body_read has read into |facts|. The places of all other

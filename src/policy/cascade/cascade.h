@@ -9,6 +9,7 @@
 #include "base/core/buf.h"
 #include "base/json/json.h"
 #include "base/sse/sse.h"
+#include "policy/cascade/calibration.h"
 #include "policy/prompt/prompt.h"
 
 #define CASCADE_MODELS     4  /* models of a chain, with the one that was asked for, at most */
@@ -60,7 +61,9 @@ double cascade_doubt(const struct cascade_answer *a);
 
 enum cascade_verdict { CASCADE_WAIT, CASCADE_RELEASE, CASCADE_ESCALATE };
 struct cascade_gate {
-	double threshold; /* least mean log-probability */
+	double threshold; /* least mean log-probability; counts while there is no curve */
+	const struct calibration_curve *curve; /* NULL: none */
+	double max_error; /* most probable error of an answer that passes, by the curve */
 };
 /* Decide on |a|, of which no more will come if |whole|. */
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole);

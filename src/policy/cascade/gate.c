@@ -9,9 +9,16 @@ static bool is_due(const struct cascade_answer *a)
 		(!a->thinking && a->n > 0 && a->seen >= SEEN_PER_TOKEN * a->most);
 }
 
+static bool is_good(const struct cascade_gate *g, const struct cascade_answer *a)
+{
+	return g->curve != NULL && g->curve->n > 0
+		? calibration_error_of(g->curve, cascade_doubt(a)) <= g->max_error
+		: cascade_confidence(a) >= g->threshold;
+}
+
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole)
 {
 	if (!whole && !is_due(a))
 		return CASCADE_WAIT;
-	return a->n > 0 && cascade_confidence(a) >= g->threshold ? CASCADE_RELEASE : CASCADE_ESCALATE;
+	return a->n > 0 && is_good(g, a) ? CASCADE_RELEASE : CASCADE_ESCALATE;
 }

@@ -321,13 +321,14 @@ float chooser_common(const struct route_cand *cands, size_t n)
 	return common;
 }
 
-/* Return the average answer length, or the request's maximum when that is less. */
+/* Return the answer length that the client expects, else the average; at most the request's maximum. */
 static float answer_expected(const struct chooser *c, const struct chooser_ask *ask)
 {
 	double most = (double)ask->answer_tokens;
+	double usual = ask->answer_hint > 0 ? (double)ask->answer_hint : c->answer_tokens;
 	if (ask->embeds)
 		return 0;
-	return (float)(most > 0 && most < c->answer_tokens ? most : c->answer_tokens);
+	return (float)(most > 0 && most < usual ? most : usual);
 }
 
 /* Return the tokens that move before those of a prompt that comes from |from| to the node of |slot|. */

@@ -45,6 +45,7 @@ struct chooser_ask {
 	uint32_t block_tokens;
 	uint64_t prompt_tokens; /* 0: unknown; estimated from the blocks. */
 	uint32_t answer_tokens; /* Maximum of the answer; 0: unknown. */
+	uint32_t answer_hint;   /* Tokens that the client expects of the answer; 0: not said. */
 	/* The answer is not streamed, so its first byte says nothing about the prompt's time. */
 	bool whole;
 	/* The request only computes the prompt (embeddings): not for decode nodes. Other requests are not for

@@ -27,7 +27,7 @@ const char *node_state_text(enum node_state s)
 CGN_RC cluster_new(struct cluster **out, struct cgn_err *err)
 {
 	struct cluster *c = calloc(1, sizeof *c);
-	size_t bytes = ROUTE_MAX_NODES * sizeof *c->stats;
+	size_t bytes = CLUSTER_STATS * sizeof *c->stats;
 	if (c != NULL)
 		c->stats = aligned_alloc(_Alignof(struct node_stats), bytes);
 	if (c == NULL || c->stats == NULL) {

@@ -66,6 +66,9 @@ struct cluster_node {
 	cgn_nsec beat;    /* The agent promised a load at least this often; 0: no promise. */
 	cgn_nsec quiet;   /* Time since |load| came, as cluster_watch_quiet counts it. */
 };
+/* Peers of [peers] have entries in the tables of nodes' statistics, behind those of the nodes. */
+#define CLUSTER_PEERS       32
+#define CLUSTER_STATS       (ROUTE_MAX_NODES + CLUSTER_PEERS)
 #define CLUSTER_QUIET_BEATS 4 /* Missed beats after which a connected agent counts as gone. */
 
 /* The state of a node that workers and the control loop share without locks; indexed by slot. */
@@ -140,7 +143,7 @@ struct cluster {
 	uint32_t count[NODE_STATE_COUNT];
 	bool heard;                                    /* All members are known; written by the shell. */
 	struct cluster_node *by_slot[ROUTE_MAX_NODES]; /* NULL: the slot is free. */
-	struct node_stats *stats;                      /* ROUTE_MAX_NODES entries; owned. */
+	struct node_stats *stats;                      /* CLUSTER_STATS entries; owned. */
 };
 
 /* The order to the shell about the node's watch. */

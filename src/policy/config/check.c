@@ -108,8 +108,8 @@ static cgn_rc check_security(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* An identity provider that is asked in clear could be any machine, so it must be this one. */
-static bool is_safe_url(const char *url)
+/* A server that is asked in clear could be any machine, so it must be this one. */
+bool config_is_safe_url(const char *url)
 {
 	struct cgn_str s = cgn_str_of(url);
 	return (cgn_str_starts(s, "https://") && s.n > 8) || cgn_str_starts(s, "http://127.0.0.1:") ||
@@ -118,7 +118,7 @@ static bool is_safe_url(const char *url)
 
 static cgn_rc check_oidc_url(const struct config *c, const char *path, const char *value, struct cgn_err *err)
 {
-	if (value == NULL || is_safe_url(value))
+	if (value == NULL || config_is_safe_url(value))
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
 		"%s: %s is \"%.100s\", must begin with https:// (http:// only with 127.0.0.1, [::1] or localhost and a port)",
@@ -151,6 +151,15 @@ static cgn_rc check_oidc(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* A DNS label (RFC 1123), as Kubernetes wants names. */
+static bool is_dns_label(const char *s)
+{
+	size_t n = strlen(s);
+	if (n == 0 || n > 63 || s[0] == '-' || s[n - 1] == '-')
+		return false;
+	return strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
+}
+
 static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 {
 	const char *from = origin_of(c, "cluster.state_backend");
@@ -160,6 +169,10 @@ static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 	if (c->cluster.state_backend == STATE_STATIC && c->cluster.nodes.n == 0)
 		return CGN_FAIL(err, INVALID, "%s: cluster.state_backend = \"static\" needs cluster.nodes",
 			from);
+	if (c->cluster.state_backend == STATE_KUBERNETES && !is_dns_label(c->cluster.name))
+		return CGN_FAIL(err, INVALID,
+			"%s: with cluster.state_backend = \"kubernetes\" cluster.name \"%.64s\" must have only a to z, 0 to 9 and '-', at most 63",
+			origin_of(c, "cluster.name"), c->cluster.name);
 	for (size_t i = 0; i < c->cluster.etcd_endpoints.n; i++)
 		if (!is_http_url(c->cluster.etcd_endpoints.v[i]))
 			return CGN_FAIL(err, INVALID,
@@ -210,6 +223,23 @@ static cgn_rc check_kv_events(const struct config *c, size_t i, struct cgn_err *
 	return CGN_OK;
 }
 
+static cgn_rc check_unit(const struct config *c, size_t i, struct cgn_err *err)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@";
+	const struct config_engine *e = &c->engines[i];
+	const char *unit = e->systemd_unit;
+	if (unit == NULL)
+		return CGN_OK;
+	if (e->managed)
+		return CGN_FAIL(err, INVALID,
+			"%s: systemd runs the unit of systemd_unit, so managed = true is not for engine \"%s\"",
+			engine_origin(c, i, "systemd_unit"), e->name);
+	if (unit[strspn(unit, letters)] != '\0' || unit[0] == '-')
+		return CGN_FAIL(err, INVALID, "%s: \"%s\" is no name of a unit, such as vllm.service",
+			engine_origin(c, i, "systemd_unit"), unit);
+	return CGN_OK;
+}
+
 static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err)
 {
 	const struct config_engine *e = &c->engines[i];
@@ -222,6 +252,7 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 		return CGN_FAIL(err, INVALID,
 			"%s: managed = true is not for kind openai_compat, which may be any program; start it yourself and give its url, or name its kind",
 			engine_origin(c, i, "managed"));
+	CGN_TRY(check_unit(c, i, err));
 	if (!is_http_url(e->url))
 		return CGN_FAIL(err, INVALID, "%s: engine url must be http://host:port or https://host:port",
 			engine_origin(c, i, "url"));
@@ -545,11 +576,32 @@ static cgn_rc check_replicas(const struct config *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* Nodes that are not there yet cannot be counted, and a model without a node is unknown: the limits have to be said. */
+static cgn_rc check_scale_target(const struct config *c, struct cgn_err *err)
+{
+	const int target = c->router.autoscaler.target;
+	if (target == CONFIG_SCALE_AGENTS)
+		return CGN_OK;
+	if (target == CONFIG_SCALE_EXEC && c->router.autoscaler.exec.n == 0)
+		return CGN_FAIL(err, INVALID,
+			"router.autoscaler.target is exec, and router.autoscaler.exec names no program: set it to the program and its arguments, such as [\"/usr/local/bin/scale\", \"--group\", \"gpu\"]");
+	if (target == CONFIG_SCALE_WEBHOOK && c->router.autoscaler.webhook_url == NULL)
+		return CGN_FAIL(err, INVALID,
+			"router.autoscaler.target is webhook, and router.autoscaler.webhook_url is not set");
+	if (c->router.autoscaler.max_replicas == 0 || c->router.autoscaler.min_replicas == 0)
+		return CGN_FAIL(err, INVALID,
+			"router.autoscaler.target is %s: min_replicas and max_replicas have to be at least 1 (they are %u and %u)",
+			config_enum_text(target), c->router.autoscaler.min_replicas,
+			c->router.autoscaler.max_replicas);
+	return check_hook_url(c, "router.autoscaler.webhook_url", c->router.autoscaler.webhook_url, err);
+}
+
 static cgn_rc check_autoscaler(const struct config *c, struct cgn_err *err)
 {
 	CGN_TRY(check_replicas(c, err));
 	if (!c->router.autoscaler.enabled)
 		return CGN_OK;
+	CGN_TRY(check_scale_target(c, err));
 	if (c->router.autoscaler.max_replicas > 0 &&
 		c->router.autoscaler.max_replicas < c->router.autoscaler.min_replicas)
 		return CGN_FAIL(err, INVALID,
@@ -572,6 +624,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_weights(c, err));
 	CGN_TRY(check_cookie(c, err));
 	CGN_TRY(check_retry(c, err));
+	CGN_TRY(config_check_batch(c, err));
 	CGN_TRY(check_cascade(c, err));
 	CGN_TRY(check_shadow(c, err));
 	CGN_TRY(check_access_log(c, err));
@@ -584,6 +637,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_money(c, err));
 	CGN_TRY(check_redis(c, err));
 	CGN_TRY(check_hooks(c, err));
+	CGN_TRY(config_check_peers(c, err));
 	CGN_TRY(check_autoscaler(c, err));
 	return check_models(c, err);
 }

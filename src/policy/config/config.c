@@ -91,6 +91,7 @@ CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const
 	CGN_TRY(config_read_env(c, env, err));
 	for (size_t i = 0; i < n_flags; i++)
 		CGN_TRY(config_read_flag(c, flags[i], err));
+	CGN_TRY(config_credentials(c, env, err));
 	rc = name_engines(c);
 	if (!cgn_ok(rc))
 		return CGN_FAIL_AS(err, rc.code, "no memory for the names of the engines");
@@ -124,6 +125,18 @@ const struct config_model *config_model_find(const struct config *c, const char 
 				return m;
 	}
 	return NULL;
+}
+
+bool config_is_set(const struct config *c, const char *path)
+{
+	size_t n = strlen(path);
+	for (size_t i = 0; i < config_globals.n; i++) {
+		const struct config_key *k = &config_globals.keys[i];
+		if (strncmp(k->path, path, n) == 0 && (k->path[n] == '.' || k->path[n] == '\0') &&
+			*config_global_slot(c, k).origin != NULL)
+			return true;
+	}
+	return false;
 }
 
 /* A slot is written only while the config is being loaded; afterwards it is read. */

@@ -28,9 +28,10 @@ struct config_scrape_target; /* The same of scrape_target_keys.def. */
 struct config_role;          /* The same of role_keys.def. */
 struct config_price;         /* The same of price_keys.def. */
 struct config_claim;         /* The same of claim_keys.def. */
+struct config_peer;          /* The same of peer_keys.def. */
 struct config_bmc;           /* Has `const char *name` and one field per row of bmc_keys.def. */
 /* Fields: cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (empty unless
- * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->claims[cfg->n_claims], cfg->any_tenant. Lists end with a
+ * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->claims[cfg->n_claims], cfg->peers[cfg->n_peers], cfg->any_tenant. Lists end with a
  * NULL behind the last element. */
 struct config;
 #include "policy/config/config_fields.h"
@@ -63,9 +64,13 @@ void config_reference(struct cgn_buf *out);
 bool config_is_on_demand(const struct config *c, const struct config_engine *e);
 const struct config_model *config_model_find(const struct config *c,
 	const char *name); /* Find a model by name or alias; NULL: unknown. */
+/* Does a source set the key |path|, or a key of the section |path| or below it? False: all have their defaults. */
+bool config_is_set(const struct config *c, const char *path);
 const char *config_enum_text(int value);
 /* Parse "250ms", "5s", "2m" or "1h" as DUR keys do; returns false for anything else. */
 bool config_duration(struct cgn_str text, cgn_nsec *out);
+/* Split an element of peers.NAME.models into our name of the model and the peer's. False: a name is missing. */
+bool config_peer_model_read(struct cgn_str text, struct cgn_str *ours, struct cgn_str *theirs);
 /* Parse "LEAST-MOST", as of models.NAME.replicas. False: |text| is not that, or the most is 0 or less than the least. */
 struct config_replicas {
 	uint32_t least, most;

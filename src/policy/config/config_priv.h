@@ -13,6 +13,7 @@
 #define CONFIG_MAX_SCRAPE_TARGETS 4096
 #define CONFIG_MAX_ROLES          56
 #define CONFIG_MAX_CLAIMS         256
+#define CONFIG_MAX_PEERS          32
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -52,6 +53,7 @@ enum config_family_index {
 	CONFIG_ROLES,
 	CONFIG_PRICES,
 	CONFIG_CLAIMS,
+	CONFIG_PEERS,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];
@@ -116,5 +118,15 @@ CGN_RC config_engine_add(struct config *c, const char *where, struct cgn_err *er
 CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cgn_str name, const char *where,
 	struct cgn_err *err);
 
+/* credential.c: replace each path "credential:NAME" by the file NAME in the folder that CREDENTIALS_DIRECTORY of |env|
+ * names. */
+CGN_RC config_credentials(struct config *c, const char *const *env, struct cgn_err *err);
+
 /* check.c: the checks that no single row can express. */
 CGN_RC config_check(struct config *c, struct cgn_err *err);
+/* https://, or http:// at an address of this machine? */
+bool config_is_safe_url(const char *url);
+/* check_batch.c: the same for [batch]. */
+CGN_RC config_check_batch(const struct config *c, struct cgn_err *err);
+/* check_peers.c: the same for [peers]. */
+CGN_RC config_check_peers(const struct config *c, struct cgn_err *err);

@@ -75,6 +75,14 @@ static const struct config_key claim_keys[] = {
 #undef KEY
 };
 
+/* The clients of peers are made at the start. */
+static const struct config_key peer_keys[] = {
+#define KEY(key, kind, preset, min, max, help) \
+	{"peers", #key, #key, KIND_##kind, preset, min, max, false, help, offsetof(struct config_peer, key)},
+#include "policy/config/peer_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -89,6 +97,7 @@ static const struct config_table bmc_table = {bmc_keys, CGN_COUNT(bmc_keys)};
 static const struct config_table scrape_target_table = {scrape_target_keys, CGN_COUNT(scrape_target_keys)};
 static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
 static const struct config_table claim_table = {claim_keys, CGN_COUNT(claim_keys)};
+static const struct config_table peer_table = {peer_keys, CGN_COUNT(peer_keys)};
 static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
@@ -111,6 +120,8 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 		offsetof(struct config, n_prices)},
 	[CONFIG_CLAIMS] = {"claims", "rule", &claim_table, CONFIG_MAX_CLAIMS, 64, sizeof(struct config_claim),
 		offsetof(struct config, claims), offsetof(struct config, n_claims)},
+	[CONFIG_PEERS] = {"peers", "peer", &peer_table, CONFIG_MAX_PEERS, 40, sizeof(struct config_peer),
+		offsetof(struct config, peers), offsetof(struct config, n_peers)},
 };
 
 static const struct {

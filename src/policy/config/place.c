@@ -70,13 +70,36 @@ static void put_siblings(const struct config_table *t, struct cgn_str path, stru
 		put_sections(out);
 }
 
+/* Return what to do about a key that was renamed; NULL: it was not. |path|: without the section of a row. */
+static const char *renamed_find(const struct config_table *t, struct cgn_str path)
+{
+	static const struct {
+		const char *key, *then;
+	} rows[] = {
+#define MOVED(key, then) {key, then},
+#include "policy/config/renamed.def"
+#undef MOVED
+	};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf full = {.limit = 1024};
+	if (t != &config_globals)
+		cgn_buf_fmt(&full, "%s.", t->keys[0].section);
+	cgn_buf_str(&full, path);
+	for (size_t i = 0; i < CGN_COUNT(rows) && !full.bad; i++)
+		if (cgn_str_is(cgn_buf_view(&full), rows[i].key))
+			return rows[i].then;
+	return NULL;
+}
+
 CGN_RC config_fail_unknown(const struct config_table *t, const char *where, const struct toml_step *steps,
 	size_t n, size_t from, struct cgn_err *err)
 {
 	struct cgn_buf path = {.limit = 1024}, hint = {.limit = 1024};
 	path_join(steps + from, n - from, &path);
 	const struct config_key *near = config_key_nearest(t, cgn_buf_view(&path));
-	if (near != NULL)
+	const char *then = renamed_find(t, cgn_buf_view(&path));
+	if (then != NULL)
+		cgn_buf_fmt(&hint, "; %s", then);
+	else if (near != NULL)
 		cgn_buf_fmt(&hint, "; did you mean %s?", near->path);
 	else
 		put_siblings(t, cgn_buf_view(&path), &hint);

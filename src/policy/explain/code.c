@@ -9,7 +9,7 @@ struct fixed_decision {
 	uint32_t took_ns, blocks, common, block_tokens, prompt_tokens, n_all;
 	float margin;
 	uint16_t attempt;
-	uint8_t verdict, unit, n, n_shadows, has_split;
+	uint8_t verdict, unit, n, n_shadows, n_peers, has_split;
 };
 
 struct fixed_end {
@@ -33,10 +33,18 @@ struct fixed_shadow {
 	uint8_t agrees;
 };
 
+struct fixed_peer {
+	const char *by;
+	float ttft_ms;
+	uint32_t held;
+	uint8_t left;
+};
+
 _Static_assert(EXPLAIN_FIELDS <= 24, "the mask shares its word with the reason");
 _Static_assert(sizeof(struct explain_head) + sizeof(struct fixed_decision) + 2 * (1 + EXPLAIN_TEXT) +
 			EXPLAIN_CANDS * (1 + EXPLAIN_TEXT + 4 + 4 * (EXPLAIN_FIELDS + 1)) +
 			EXPLAIN_SHADOWS * (1 + EXPLAIN_TEXT + sizeof(struct fixed_shadow)) +
+			EXPLAIN_PEERS * (1 + EXPLAIN_TEXT + sizeof(struct fixed_peer)) +
 			sizeof(struct fixed_split) + 4 * (1 + EXPLAIN_TEXT) + 8 <=
 		EXPLAIN_ENTRY,
 	"the longest decision fits");
@@ -111,6 +119,20 @@ static const uint8_t *get_cand(const uint8_t *from, struct explain_cand *c)
 	return from;
 }
 
+static uint8_t *put_peer(uint8_t *to, const struct explain_peer *p)
+{
+	const struct fixed_peer f = {.by = p->by, .ttft_ms = p->ttft_ms, .held = p->held, .left = p->left};
+	return put_text(bytes_put(to, &f, sizeof f), p->peer);
+}
+
+static const uint8_t *get_peer(const uint8_t *from, struct explain_peer *out)
+{
+	struct fixed_peer f;
+	from = bytes_get(from, &f, sizeof f);
+	*out = (struct explain_peer){.by = f.by, .left = f.left, .ttft_ms = f.ttft_ms, .held = f.held};
+	return get_text(from, &out->peer);
+}
+
 static uint8_t *put_split(uint8_t *to, const struct explain_split *s)
 {
 	const struct fixed_split f = {.shape = s->shape,
@@ -157,8 +179,9 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		.unit = (uint8_t)d->unit,
 		.n = (uint8_t)d->n,
 		.n_shadows = (uint8_t)d->n_shadows,
+		.n_peers = (uint8_t)d->n_peers,
 		.has_split = d->split.shape != NULL};
-	CGN_MUST(d->n <= EXPLAIN_CANDS && d->n_shadows <= EXPLAIN_SHADOWS);
+	CGN_MUST(d->n <= EXPLAIN_CANDS && d->n_shadows <= EXPLAIN_SHADOWS && d->n_peers <= EXPLAIN_PEERS);
 	to = put_text(to, d->id);
 	to = bytes_put(to, &f, sizeof f);
 	to = put_text(to, d->model);
@@ -173,6 +196,8 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 		to = bytes_put(to, &fs, sizeof fs);
 		to = put_text(to, s->node);
 	}
+	for (size_t i = 0; i < d->n_peers; i++)
+		to = put_peer(to, &d->peers[i]);
 	if (f.has_split)
 		to = put_split(to, &d->split);
 	return (size_t)(to - begin);
@@ -200,6 +225,7 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 	out->unit = (enum explain_unit)f.unit;
 	out->n = f.n;
 	out->n_shadows = f.n_shadows;
+	out->n_peers = f.n_peers;
 	for (size_t i = 0; i < out->n; i++)
 		from = get_cand(from, &out->cands[i]);
 	for (size_t i = 0; i < out->n_shadows; i++) {
@@ -211,6 +237,8 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 			.agrees = fs.agrees};
 		from = get_text(from, &out->shadows[i].node);
 	}
+	for (size_t i = 0; i < out->n_peers; i++)
+		from = get_peer(from, &out->peers[i]);
 	out->split.shape = NULL;
 	if (f.has_split)
 		get_split(from, &out->split);

@@ -21,6 +21,7 @@
 
 #define EXPLAIN_CANDS   16
 #define EXPLAIN_SHADOWS 8
+#define EXPLAIN_PEERS   8
 #define EXPLAIN_ENTRY   ((size_t)8192)
 #define EXPLAIN_LEAST   ((size_t)64 * 1024) /* Bytes of a ring. */
 /* Bytes of an id or of a model's or node's name; longer ones are cut. */
@@ -81,6 +82,15 @@ struct explain_split {
 	uint32_t moved_tokens;
 };
 
+/* A peer that the request could leave for (router/bid/bid.h). */
+struct explain_peer {
+	struct cgn_str peer;
+	const char *by; /* Source of |ttft_ms|, a constant string. */
+	bool left;      /* The request left for the peer. */
+	float ttft_ms;  /* Predicted there. */
+	uint32_t held;  /* Blocks held there, by its summary. */
+};
+
 /* The unit that a policy compares. SCORE: the highest wins; MS (a cost) and REQUESTS: the lowest wins; TURN:
  * turns or random numbers. */
 enum explain_unit { EXPLAIN_SCORE_UNIT, EXPLAIN_MS, EXPLAIN_REQUEST_UNIT, EXPLAIN_TURN, EXPLAIN_UNITS };
@@ -109,6 +119,8 @@ struct explain_decision {
 	size_t n_shadows;
 	struct explain_shadow shadows[EXPLAIN_SHADOWS];
 	struct explain_split split;
+	size_t n_peers;
+	struct explain_peer peers[EXPLAIN_PEERS];
 };
 
 /* A figure of the request's quote, and as it turned out; negative: not known. */
@@ -140,7 +152,7 @@ struct explain_end {
 };
 
 /* Describe the decision |p| with the names of |view|, from which |out| borrows. Sets all members but
- * |request|, |id|, |model|, |at_ms|, |took_ns| and the shadows; there is no split. Computes two terms for each kept candidate,
+ * |request|, |id|, |model|, |at_ms|, |took_ns| and the shadows; there is no split and no peer. Computes two terms for each kept candidate,
  * and one score for each candidate when there are more than EXPLAIN_CANDS. */
 void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct cluster_view *view, struct explain_decision *out);

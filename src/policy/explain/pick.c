@@ -200,6 +200,7 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 	out->n = b.n;
 	out->n_shadows = 0;
 	out->split.shape = NULL;
+	out->n_peers = 0;
 	out->margin = 0;
 	for (size_t i = 0; i < b.n; i++)
 		cand_fill(p, b.at[i], view, &out->cands[i]);

@@ -152,6 +152,25 @@ static void split_json(struct json_out *j, const struct explain_split *s)
 	json_close(j, '}');
 }
 
+/* Write the peers, if the request could leave for any. */
+static void peers_json(struct json_out *j, const struct explain_decision *d)
+{
+	if (d->n_peers == 0)
+		return;
+	json_key_open(j, "peers", '[');
+	for (size_t i = 0; i < d->n_peers; i++) {
+		const struct explain_peer *p = &d->peers[i];
+		json_open(j, '{');
+		json_key_str(j, "peer", p->peer);
+		json_key_bool(j, "left", p->left);
+		json_key_z(j, "by", p->by);
+		put_real(j, "ttft_ms", (double)p->ttft_ms);
+		json_key_u64(j, "held_blocks", p->held);
+		json_close(j, '}');
+	}
+	json_close(j, ']');
+}
+
 static void decision_json(struct json_out *j, const struct explain_decision *d, bool brief)
 {
 	json_open(j, '{');
@@ -163,6 +182,7 @@ static void decision_json(struct json_out *j, const struct explain_decision *d, 
 	}
 	if (d->split.shape != NULL)
 		split_json(j, &d->split);
+	peers_json(j, d);
 	json_key_open(j, "candidates", '[');
 	for (size_t i = 0; i < d->n; i++)
 		cand_json(j, &d->cands[i], cand_is_picked(d, i));
@@ -195,6 +215,7 @@ static void brief_with(const struct explain_decision *d, size_t n, struct cgn_bu
 	decision_head(&j, d);
 	if (d->split.shape != NULL)
 		split_json(&j, &d->split);
+	peers_json(&j, d);
 	json_key_open(&j, "candidates", '[');
 	for (size_t i = 0; i < n; i++)
 		brief_cand(&j, &d->cands[i]);

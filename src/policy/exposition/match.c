@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* match: selectors of series. */
-#include <regex.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +11,16 @@
 #define VALUE_BYTES \
 	512 /* Room for a selector's value, and for the label that it is compared with; a longer one fits nothing. */
 
+/* A comparison with an expression takes at most this; a value that needs more fits neither =~ nor !~. */
+#define MATCH_STEPS    20000
+#define MATCH_HEAP_KIB 256
+
 enum match_op { MATCH_IS, MATCH_IS_NOT, MATCH_LIKE, MATCH_UNLIKE };
 
 struct match_term {
 	char label[128], value[VALUE_BYTES];
 	enum match_op op;
-	regex_t regex; /* MATCH_LIKE, MATCH_UNLIKE */
+	pcre2_code *regex; /* Owned; NULL unless the term is MATCH_LIKE or MATCH_UNLIKE. */
 };
 
 struct match_selector {
@@ -26,13 +31,14 @@ struct match_selector {
 struct exposition_match {
 	size_t n;
 	struct match_selector *selector[EXPOSITION_SELECTORS];
+	pcre2_match_data *data;
+	pcre2_match_context *limits;
 };
 
 static void selector_free(struct match_selector *s)
 {
 	for (size_t i = 0; s != NULL && i < s->n; i++)
-		if (s->term[i].op >= MATCH_LIKE)
-			regfree(&s->term[i].regex);
+		pcre2_code_free(s->term[i].regex);
 	free(s);
 }
 
@@ -42,34 +48,30 @@ void exposition_match_free(struct exposition_match **take)
 	*take = NULL;
 	for (size_t i = 0; list != NULL && i < list->n; i++)
 		selector_free(list->selector[i]);
+	if (list != NULL) {
+		pcre2_match_data_free(list->data);
+		pcre2_match_context_free(list->limits);
+	}
 	free(list);
 }
 
 /* ---- reading ---- */
 
-/* A count such as {9,999} makes an expression that takes all memory, and a back reference one that takes all time. */
-static bool is_cheap(const char *regex)
-{
-	for (const char *c = regex; *c != '\0'; c++) {
-		if (*c == '{')
-			return false;
-		if (*c == '\\' && *++c >= '0' && *c <= '9')
-			return false;
-		if (*c == '\0')
-			return false;
-	}
-	return true;
-}
-
+/* A compiled expression has at most 64 KiB: PCRE2 refuses a larger one. */
 static CGN_RC regex_make(struct match_term *t, struct cgn_err *err)
 {
-	char whole[VALUE_BYTES + 8];
-	if (!is_cheap(t->value))
-		return CGN_FAIL(err, INVALID, "the expression \"%.100s\" has a count ({) or a back reference",
-			t->value);
-	(void)snprintf(whole, sizeof whole, "^(%s)$", t->value);
-	int rc = regcomp(&t->regex, whole, REG_EXTENDED | REG_NOSUB);
-	return rc == 0 ? CGN_OK : CGN_FAIL(err, INVALID, "\"%.100s\" is no regular expression", t->value);
+	int code = 0;
+	PCRE2_SIZE at = 0;
+	PCRE2_UCHAR why[120];
+	t->regex = pcre2_compile((PCRE2_SPTR)t->value, PCRE2_ZERO_TERMINATED,
+		PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOTALL | PCRE2_UTF | PCRE2_MATCH_INVALID_UTF |
+			PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C,
+		&code, &at, NULL);
+	if (t->regex != NULL)
+		return CGN_OK;
+	(void)pcre2_get_error_message(code, why, sizeof why);
+	return CGN_FAIL(err, INVALID, "\"%.100s\" is no regular expression: %s at byte %zu", t->value,
+		(const char *)why, at);
 }
 
 static CGN_RC term_add(struct match_selector *s, struct cgn_str label, enum match_op op, struct cgn_str value,
@@ -163,12 +165,25 @@ static CGN_RC selector_read(struct match_selector *to, struct cgn_str text, stru
 			 : CGN_FAIL(err, INVALID, "an empty selector fits everything: leave match[] out");
 }
 
+static CGN_RC list_make(struct exposition_match **list, struct cgn_err *err)
+{
+	struct exposition_match *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+	*list = m;
+	m->data = pcre2_match_data_create(1, NULL);
+	m->limits = pcre2_match_context_create(NULL);
+	if (m->data == NULL || m->limits == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+	(void)pcre2_set_match_limit(m->limits, MATCH_STEPS);
+	(void)pcre2_set_heap_limit(m->limits, MATCH_HEAP_KIB);
+	return CGN_OK;
+}
+
 CGN_RC exposition_match_add(struct exposition_match **list, struct cgn_str selector, struct cgn_err *err)
 {
 	if (*list == NULL)
-		*list = calloc(1, sizeof **list);
-	if (*list == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+		CGN_TRY(list_make(list, err));
 	if ((*list)->n == EXPOSITION_SELECTORS)
 		return CGN_FAIL(err, INVALID, "more than %d match[]", EXPOSITION_SELECTORS);
 	struct match_selector *s = calloc(1, sizeof *s);
@@ -204,7 +219,16 @@ static bool label_value(const struct prom_sample *s, const char *label, char out
 	return true;
 }
 
-static bool term_fits(const struct match_term *t, const struct prom_sample *s)
+static bool regex_fits(const struct exposition_match *list, const struct match_term *t, const char *value)
+{
+	int rc = pcre2_match(t->regex, (PCRE2_SPTR)value, strlen(value), 0, 0, list->data, list->limits);
+	if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+		return false;
+	return (rc >= 0) == (t->op == MATCH_LIKE);
+}
+
+static bool term_fits(const struct exposition_match *list, const struct match_term *t,
+	const struct prom_sample *s)
 {
 	char value[VALUE_BYTES];
 	if (!label_value(s, t->label, value))
@@ -215,9 +239,8 @@ static bool term_fits(const struct match_term *t, const struct prom_sample *s)
 	case MATCH_IS_NOT:
 		return strcmp(value, t->value) != 0;
 	case MATCH_LIKE:
-		return regexec(&t->regex, value, 0, NULL, 0) == 0;
 	case MATCH_UNLIKE:
-		return regexec(&t->regex, value, 0, NULL, 0) != 0;
+		return regex_fits(list, t, value);
 	}
 	return false;
 }
@@ -227,7 +250,7 @@ bool exposition_match_fits(const struct exposition_match *list, const struct pro
 	for (size_t i = 0; i < list->n; i++) {
 		const struct match_selector *sel = list->selector[i];
 		size_t k = 0;
-		while (k < sel->n && term_fits(&sel->term[k], s))
+		while (k < sel->n && term_fits(list, &sel->term[k], s))
 			k++;
 		if (k == sel->n)
 			return true;

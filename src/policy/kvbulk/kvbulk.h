@@ -8,7 +8,8 @@
  *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then by type
  *   (below), then |count| items where the type has a list. Client: HELLO first, and nothing else before
  *   WELCOME. Each further request has an id of the client's choice, which its answer repeats:
- *   HELLO u64 KVBULK_MAGIC, u32 version -> WELCOME, or FAILED and the end
+ *   HELLO u64 KVBULK_MAGIC, u32 version: the newest that the client speaks -> WELCOME with the version that both
+ *   speak, or FAILED and the end
  *   LOOKUP keys; KVBULK_PEERS -> INFOS, one a key
  *   GET key; KVBULK_PEERS (budget_ms: what not having it costs, so that a peer is asked only if that is
  *   faster; 0: not told), KVBULK_VERIFY
@@ -42,6 +43,12 @@
 #define KVBULK_MAX_MESSAGE 65536
 #define KVBULK_MAX_INLINE  61440 /* bytes of a value in a message */
 #define KVBULK_MAX_ITEMS   1280  /* Items of a list. */
+
+/* Return the version to speak with a side that says |theirs|, the newest that it speaks; 0: there is none. */
+static inline uint32_t kvbulk_common(uint32_t theirs)
+{
+	return theirs < KVBULK_VERSION ? theirs : KVBULK_VERSION;
+}
 
 enum kvbulk_type {
 	KVBULK_HELLO = 1,

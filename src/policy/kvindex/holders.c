@@ -120,6 +120,32 @@ unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_NODES])
 	return n;
 }
 
+static bool members_any(uint64_t member, const uint64_t nodes[NODE_WORDS])
+{
+	return member != 0 && (nodes[(member >> 4) / 64] & bit_of((unsigned)member >> 4)) != 0;
+}
+
+bool holders_any(uint64_t holders, const uint64_t nodes[NODE_WORDS])
+{
+	if (!holders_is_set(holders)) {
+		for (; holders != 0; holders >>= 16)
+			if (members_any(holders & 0xffff, nodes))
+				return true;
+		return false;
+	}
+	const struct epoch_head *s = holders_set(holders);
+	if (s->kind == EPOCH_ARRAY) {
+		for (unsigned i = 0; i < holders_array_cap(s); i++)
+			if (members_any(holders_array_at(s, i), nodes))
+				return true;
+		return false;
+	}
+	for (unsigned i = 0; i < s->words; i++)
+		if ((holders_plane(s, 0, i) & nodes[i]) != 0)
+			return true;
+	return false;
+}
+
 /* ---- building the smallest word ---- */
 
 static size_t array_bytes(unsigned n)

@@ -341,6 +341,29 @@ void kvindex_each(const struct kvindex *ix, uint16_t node, unsigned range,
 	range_pass((struct kvindex *)(uintptr_t)ix, range, false, each_slot, &e);
 }
 
+struct part {
+	const struct kvindex_nodes *nodes;
+	void (*fn)(void *user, uint64_t digest);
+	void *user;
+};
+
+static void part_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)
+{
+	const struct part *p = arg;
+	if (holders_any(slot_holders(slot), p->nodes->bits))
+		p->fn(p->user, digest_of(ix, s, slot));
+}
+
+size_t kvindex_part(const struct kvindex *ix, const struct kvindex_nodes *nodes, unsigned part,
+	void (*fn)(void *user, uint64_t digest), void *user)
+{
+	struct kvindex *own = (struct kvindex *)(uintptr_t)ix;
+	struct part p = {nodes, fn, user};
+	CGN_LIVE(ix, KVINDEX_TAG);
+	CGN_MUST(part < KVINDEX_PARTS);
+	return segment_pass(own, &own->segments[part], part_slot, &p);
+}
+
 /* ---- sweeping ---- */
 
 static void sweep_slot(struct kvindex *ix, struct segment *s, struct slot *slot, void *arg)

@@ -9,7 +9,7 @@
 #include "base/mix/mix.h"
 #include "policy/kvindex/kvindex.h"
 
-#define SEGMENTS   1024
+#define SEGMENTS   KVINDEX_PARTS
 #define WAYS       4
 #define NODE_WORDS (KVINDEX_NODES / 64)
 
@@ -158,6 +158,7 @@ uint16_t holders_array_at(const struct epoch_head *s, unsigned i); /* 0: empty. 
 /* Plane 0: held; plane 1 + t: in tier t (EPOCH_DENSE_TIERS). */
 uint64_t holders_plane(const struct epoch_head *s, unsigned plane, unsigned word);
 /* Writer only. */
+bool holders_any(uint64_t holders, const uint64_t nodes[NODE_WORDS]); /* Is one of |nodes| a holder? */
 unsigned holders_list(uint64_t holders, uint16_t out[KVINDEX_NODES]);
 /* Set the tiers of |node| in |*holders| (0: remove it), in place or as a new word. The caller publishes the
  * word and retires the old set. Return false, with nothing changed, when there is no memory; this never

@@ -259,7 +259,7 @@ static bool vectors_put(struct json_out *j, struct json_val data, bool only_firs
 		if (!json_get(item, "embedding", &vector) || vector.type != JSON_ARRAY ||
 			json_get_u64(item, "index", n) != n)
 			return false;
-		json_put_raw(j, vector.raw);
+		json_put_flat(j, vector.raw);
 		if (only_first)
 			return true;
 	}

@@ -19,7 +19,7 @@ void ollama_put_time(struct json_out *j, const char *key, uint64_t ms)
 static void raw_put(struct json_out *j, const char *key, struct cgn_str json)
 {
 	json_key(j, key);
-	json_put_raw(j, json);
+	json_put_flat(j, json);
 }
 
 static void call_put(struct json_out *j, size_t index, const struct ollama_call *call)

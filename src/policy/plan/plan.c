@@ -93,6 +93,22 @@ void plan_release(struct plan *p)
 	l->then = LEG_ENDS_ANSWER;
 }
 
+static void leg_reset(struct plan_leg *l)
+{
+	l->state = LEG_PLANNED;
+	l->slot = PLAN_NO_SLOT;
+	l->node = NULL;
+	l->sent_at = l->took = 0;
+	l->held = l->blocks = 0;
+	l->target.continues = false;
+}
+
+void plan_withdraw(struct plan *p)
+{
+	CGN_MUST(plan_leg(p)->state == LEG_SENT);
+	leg_reset(plan_leg(p));
+}
+
 void plan_ended(struct plan *p, bool well, cgn_nsec now)
 {
 	struct plan_leg *l = plan_leg(p);
@@ -160,16 +176,6 @@ static void step_lead_on(const struct plan *p, bool prefilled, struct plan_step 
 	out->leg.then = LEG_ENDS_ANSWER;
 	out->leg.target.untried = true;
 	out->leg.stage++;
-}
-
-static void leg_reset(struct plan_leg *l)
-{
-	l->state = LEG_PLANNED;
-	l->slot = PLAN_NO_SLOT;
-	l->node = NULL;
-	l->sent_at = l->took = 0;
-	l->held = l->blocks = 0;
-	l->target.continues = false;
 }
 
 void plan_follow(const struct plan *p, const struct plan_rules *rules, const struct leg_outcome *o,

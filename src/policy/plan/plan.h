@@ -102,6 +102,9 @@ struct plan_leg *plan_leg(struct plan *p);
 void plan_let_prefill_answer(struct plan *p);
 /* The current leg is sent to the node in |slot|, which is predicted to hold |held| of the prompt's |blocks|. */
 void plan_sent(struct plan *p, uint16_t slot, uint32_t held, uint32_t blocks, cgn_nsec now);
+/* The current leg, which was sent, ended before its first byte outside of the cluster: it does not count, and can be sent
+ * again. */
+void plan_withdraw(struct plan *p);
 /* The current leg, of a smaller model, cannot be sent: the next model's takes its place. */
 void plan_skip(struct plan *p);
 /* The current leg, whose bytes are held, is the answer: it is shown from now on. */

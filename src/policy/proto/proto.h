@@ -28,6 +28,8 @@
 #define PROTO_CONTROL_UNCORDON     "/cognitora.v1.Control/Uncordon"
 #define PROTO_CONTROL_DRAIN        "/cognitora.v1.Control/Drain"
 #define PROTO_CONTROL_SCALE        "/cognitora.v1.Control/Scale"
+#define PROTO_CONTROL_CASCADES     "/cognitora.v1.Control/Cascades"
+#define PROTO_CONTROL_PEERS        "/cognitora.v1.Control/Peers"
 #define PROTO_CONTROL_EXPLAIN      "/cognitora.v1.Control/Explain"
 #define PROTO_CONTROL_SET_POLICY   "/cognitora.v1.Control/SetPolicy"
 #define PROTO_CONTROL_CHANGE_MODEL "/cognitora.v1.Control/ChangeModel"

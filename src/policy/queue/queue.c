@@ -404,3 +404,21 @@ void queue_free(struct queue **take)
 	q->tag = 0;
 	free(q);
 }
+
+bool queue_priority_read(struct cgn_str text, unsigned *out)
+{
+	static const struct {
+		const char *name;
+		unsigned value;
+	} names[] = {{"high", QUEUE_HIGH}, {"normal", QUEUE_NORMAL}, {"low", QUEUE_LOW}};
+	if (text.n == 1 && text.p[0] >= '0' && text.p[0] <= '9') {
+		*out = (unsigned)(text.p[0] - '0');
+		return true;
+	}
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		if (cgn_str_eq_nocase(text, cgn_str_of(names[i].name))) {
+			*out = names[i].value;
+			return true;
+		}
+	return false;
+}

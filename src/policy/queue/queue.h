@@ -52,6 +52,9 @@
 #define QUEUE_ITEM_BYTES      184
 #define QUEUE_FLOW_BYTES      104
 
+/* Read a priority as X-Cgn-Priority names it: high, normal, low in any case, or a digit. False: it is none. */
+bool queue_priority_read(struct cgn_str text, unsigned *out);
+
 enum queue_policy { QUEUE_FCFS, QUEUE_WSPT, QUEUE_DEADLINE, QUEUE_SESSIONS };
 /* Return whether |text| names a policy, as in router.admission.queue_policy. */
 bool queue_policy_find(struct cgn_str text, enum queue_policy *out);

@@ -7,10 +7,15 @@
 #include "base/mix/mix.h"
 #include "policy/routing/routing.h"
 
-#define RECORD_TAG     0x5ec04d01U
-#define MIN_BYTES      ((size_t)65536)
-#define LINE           64
-#define NO_LIMIT       UINT16_MAX
+#define RECORD_TAG 0x5ec04d01U
+#define MIN_BYTES  ((size_t)65536)
+#define LINE       64
+#define NO_LIMIT   UINT16_MAX
+/* A node's capacity in units of age: the aim is 1/64 of the age's range, and the most 1/8, so that eviction comes long
+ * before wrapping. */
+#define UNITS_AIM      1024
+#define UNITS_LEAST    64
+#define UNITS_MOST     8192
 #define TELL_AFTER     16
 #define LEAP           8 /* Blocks. */
 #define YOUNG          4 /* An entry is young for 1/YOUNG of its life. */
@@ -417,10 +422,12 @@ void route_record_capacity(struct route_record *r, uint16_t slot, uint64_t block
 {
 	CGN_LIVE(r, RECORD_TAG);
 	CGN_MUST(slot < ROUTE_MAX_NODES);
-	unsigned shift = 0;
-	/* 1/64 of the age's range, so that eviction comes long before wrapping. */
-	while (blocks >> shift > 1024)
-		shift++;
+	uint32_t was = load_u32(&r->slot[slot].ageing);
+	unsigned shift = was >> 16;
+	/* The ages of entries are in this unit: with another one they would all be wrong. It stays while it will do. */
+	if ((was & 0xffff) == NO_LIMIT || blocks >> shift < UNITS_LEAST || blocks >> shift > UNITS_MOST)
+		for (shift = 0; blocks >> shift > UNITS_AIM;)
+			shift++;
 	uint32_t ageing = blocks == 0 ? r->default_ageing : shift << 16 | (uint32_t)(blocks >> shift);
 	atomic_store_explicit(&r->slot[slot].ageing, ageing, memory_order_relaxed);
 }

@@ -18,6 +18,7 @@ struct session {
 	enum session_source from;
 	uint32_t turns, running, tool_calls;
 	bool paused;
+	uint64_t model;    /* Hash of the name of the model that called the tools. */
 	uint64_t tool_key; /* The key of the one tool that the session waits for; 0: several tools. */
 	uint64_t prompt, cached, answer;
 	cgn_nsec began, used;
@@ -180,6 +181,7 @@ static void pause_end(struct sessions *s, struct session *e, cgn_nsec now, struc
 	if (!out->returned)
 		return;
 	out->paused = now - e->paused_at;
+	out->model = e->model;
 	e->tool_time += out->paused;
 	tool_times_add(&s->tools->any, out->paused);
 	if (e->tool_key != 0)
@@ -212,6 +214,7 @@ static void pause_begin(struct sessions *s, struct session *e, const struct sess
 	e->paused = true;
 	e->paused_at = now;
 	e->tool_calls++;
+	e->model = end->model;
 	text_keep(e->tool, end->tools[0]);
 	e->tool_key = end->n_tools == 1 ? name_key(s, cgn_str_of(e->tenant), end->tools[0]) : 0;
 	*out = e->forecast = tools_forecast(s, e, end);

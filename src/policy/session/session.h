@@ -59,6 +59,8 @@ struct session_turn {
 	uint32_t charged; /* Tokens that were charged before the request's end. */
 	bool returned;    /* The request came while the session waited for a tool. */
 	cgn_nsec paused;  /* Time of that wait. */
+	uint64_t
+		model; /* Hash of the name of the model that called the tool (session_end.model); 0: none did. */
 };
 /* A request begins. */
 void sessions_begin(struct sessions *s, const struct session_name *name, cgn_nsec now,
@@ -77,6 +79,7 @@ struct session_end {
 	struct cgn_str node;         /* Empty: none was asked. */
 	const struct cgn_str *tools; /* Different names of the tools that the answer calls. */
 	size_t n_tools;
+	uint64_t model;                  /* Hash of the name of the model that answered. */
 	uint64_t prompt, cached, answer; /* Tokens; |cached| of |prompt|. */
 };
 /* A request ends. With tools the session waits for them, unless it has other requests; |*out| is the forecast. */

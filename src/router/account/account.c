@@ -5,6 +5,7 @@
 #include "router/account/explain.h"
 #include "router/account/series_priv.h"
 #include "router/account/sessions.h"
+#include "router/peers/peers.h"
 #include "router/request/cascade.h"
 #include "router/trace/trace.h"
 
@@ -171,6 +172,10 @@ static bool access_wanted(const struct gw_req *r, int status, const char *outcom
 {
 	const struct gw_rules *rules = r->w->rules;
 	bool failed = status >= 400 || strcmp(outcome, "ok") != 0;
+	/* Peers look all the time whether this cluster is there, and how it is. */
+	if (!failed && r->client.from.peer != NULL &&
+		(r->client.route->kind == GW_HEALTHZ || r->client.route->kind == GW_SUMMARY))
+		return false;
 	if (rules->access.to == GW_ACCESS_OFF ||
 		(rules->access.to == GW_ACCESS_STDERR && !log_wants(LOG_INFO)))
 		return false;
@@ -228,7 +233,10 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_BOOL("stream", r->answer.event_stream), F_STR("tokens", r->prompt.unit),
 		F_STR("key", r->identity.key_id), F_STRN("tenant", r->identity.tenant),
 		F_STRN("session", r->client.session.id), F_U64("turn", r->client.turn.number),
-		F_STRN("peer", r->client.peer)};
+		F_STRN("peer", r->client.peer),
+		F_STR("from", r->client.from.peer != NULL ? r->client.from.peer->name : NULL),
+		F_STR("away", r->attempt.peer != NULL ? r->attempt.peer->name : NULL),
+		F_F64("away_cost", (double)r->plan.away.money / (double)BUDGET_MONEY_SCALE)};
 	access_write(r, fields, CGN_COUNT(fields));
 }
 

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "router/bid/bid.h"
+#include "router/peers/peers.h"
+
 /* Metric cells of one shadow policy, of one worker. */
 struct gw_shadow {
 	struct metric_cell *agrees, *differs, *cheaper, *dearer, *its, *ours;
@@ -138,6 +141,17 @@ static void brief_keep(struct gw_req *r, const struct explain_decision *d)
 	r->plan.explain_text = (struct cgn_str){r->plan.explain_room, b.n};
 }
 
+static void peers_fill(const struct gw_req *r, struct explain_decision *d)
+{
+	const struct gw_bids *bids = r->plan.away.bids;
+	for (size_t i = 0; bids != NULL && i < bids->n && d->n_peers < EXPLAIN_PEERS; i++)
+		d->peers[d->n_peers++] = (struct explain_peer){.peer = cgn_str_of(bids->v[i].peer->name),
+			.by = remote_bid_text(bids->v[i].told.source),
+			.left = bids->v[i].peer == r->plan.away.peer,
+			.ttft_ms = (float)((double)bids->v[i].told.ttft / 1e6),
+			.held = bids->v[i].told.forecast.held};
+}
+
 void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	cgn_nsec took)
 {
@@ -152,6 +166,7 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 	d.at_ms = cgn_clock_wall_ms();
 	d.took_ns = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
 	explain_pick(ask, p, w->view, &d);
+	peers_fill(r, &d);
 	shadows_ask(w, ask, p, &d);
 	if (r->plan.legs.staged && r->plan.split.considered && !r->plan.split_told) {
 		explain_split(&r->plan.split, w->view, &d.split);

@@ -150,7 +150,8 @@ static void name_from_body(struct gw_req *r)
 static bool is_answer_asked(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	return r->client.route->scope == AUTH_CHAT && (kind == GW_RELAY || kind == GW_OLLAMA);
+	return r->client.route->scope == AUTH_CHAT && !r->identity.own &&
+		(kind == GW_RELAY || kind == GW_OLLAMA);
 }
 
 /* A session is made of answers. A cookie that was made for this request names no session before it comes back. */
@@ -224,6 +225,7 @@ void gw_session_end(struct gw_req *r)
 		.node = cgn_str_of(r->attempt.call.node_id),
 		.tools = t != NULL ? t->names : NULL,
 		.n_tools = t != NULL && is_answered(r) ? t->n : 0,
+		.model = route_hash(r->prompt.model.p, r->prompt.model.n),
 		.prompt = used.input,
 		.cached = used.cached,
 		.answer = used.output};

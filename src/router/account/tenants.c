@@ -48,7 +48,7 @@ static void usage_add(const struct gw_req *r, const struct gw_used *used)
 void gw_tenant_count(struct gw_req *r)
 {
 	const struct usage *u = &r->answer.usage;
-	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0)
+	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0 || r->identity.own)
 		return;
 	const struct gw_tenant_use *t = tenant_cells(r->w, r->identity.tenant);
 	if (t == NULL)

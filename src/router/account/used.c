@@ -2,6 +2,7 @@
 /* used: what a request has used: the engine's own counts, or, for an answer that was cut or has none, the prompt's
  * expected tokens and the events that went to the client. */
 #include "router/account/account.h"
+#include "router/peers/peers.h"
 
 #define PRICE_PARTS UINT64_C(1000) /* Trillionths in the billionths that budgets count. */
 
@@ -75,7 +76,9 @@ struct gw_used gw_used_of(const struct gw_req *r)
 		return used;
 	used.requests = 1;
 	tokens_fill(r, &used);
-	used.money = gw_used_price(r, r->prompt.model, used.input, used.cached, used.output);
+	used.money = r->attempt.peer != NULL
+		? gw_peer_price(r->attempt.peer, used.input, used.output)
+		: gw_used_price(r, r->prompt.model, used.input, used.cached, used.output);
 	if (e.counted && joules > 0)
 		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
 	return used;

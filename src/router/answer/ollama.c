@@ -59,16 +59,6 @@ static bool type_set(struct gw_req *r)
 	return true;
 }
 
-/* Make |own| the request's body. */
-static void body_replace(struct gw_req *r, struct cgn_buf *own)
-{
-	gw_body_drop(r);
-	r->body.bytes = *own;
-	*own = (struct cgn_buf){0};
-	r->body.booked = r->body.bytes.cap;
-	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
-}
-
 static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 {
 	return gw_refuse(r,
@@ -186,7 +176,7 @@ bool gw_ollama_take(struct gw_req *r)
 		(void)gw_refuse_no_memory(r, "memory");
 		return false;
 	}
-	body_replace(r, &z->own);
+	gw_body_replace(r, &z->own);
 	r->client.target = cgn_str_of(z->rq.path);
 	return true;
 }

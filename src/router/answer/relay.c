@@ -12,9 +12,11 @@
 #include "router/account/sessions.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
+#include "router/calibration/calibration.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
+#include "router/peers/peers.h"
 
 #define ENGINE_DIED "the engine died while it answered"
 #define MAX_FIELDS  (PROTO_MAX_HEADERS + GW_RELAY_FIELDS)
@@ -41,6 +43,9 @@ static bool is_of_the_host(struct cgn_str name)
  * too. http drops the fields of the connection. */
 static bool is_relayed(const struct gw_req *r, struct cgn_str name)
 {
+	/* The other fields of a peer speak of the operator's account there. */
+	if (r->attempt.peer != NULL)
+		return cgn_str_eq_nocase(name, CGN_STR("content-type"));
 	return !cgn_str_eq_nocase(name, CGN_STR("x-request-id")) &&
 		!cgn_str_eq_nocase(name, CGN_STR("content-length")) && !starts_nocase(name, "x-cgn-") &&
 		!is_of_the_host(name) && !(r->plan.limits != NULL && starts_nocase(name, "x-ratelimit-"));
@@ -131,13 +136,18 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 	const char *hit = cgn_arena_fmt(&r->arena, "%u/%u", leg->held, leg->blocks);
 	size_t n = 0;
 	f[n++] = (struct http_field){CGN_STR("x-request-id"), r->client.id};
-	f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
-	if (hit != NULL)
+	if (r->attempt.peer != NULL)
+		f[n++] = (struct http_field){CGN_STR("x-cgn-peer"), cgn_str_of(r->attempt.peer->name)};
+	else
+		f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
+	if (hit != NULL && r->attempt.peer == NULL)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
 	if (!r->answer.event_stream)
 		n += joules_field(r, f + n);
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};
+	if (r->client.if_available)
+		f[n++] = GW_PREFERENCE_APPLIED;
 	n += gw_cascade_field(r, f + n);
 	n += gw_limit_fields(r, f + n);
 	if (r->plan.quoted != NULL && r->plan.quoted->text.n > 0)
@@ -175,6 +185,7 @@ void gw_relay_head(struct gw_req *r)
 		head_send(r);
 	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */
 	gw_resume_keep(r);
+	gw_calibration_offer(r);
 	gw_body_drop(r);
 	a->headers = NULL;
 	a->n_headers = 0;
@@ -209,7 +220,7 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 static void home_learn(struct gw_req *r, struct cgn_str data)
 {
 	const struct gw_attempt *a = &r->attempt;
-	if (a->status == 200 && cgn_str_is(r->client.target, "/v1/responses"))
+	if (a->status == 200 && a->peer == NULL && cgn_str_is(r->client.target, "/v1/responses"))
 		answerhome_put(r->w->shared->tails,
 			(struct answerhome_of){gw_isolation_id(r, answerhome_id(data)), r->prompt.model},
 			a->call.slot, a->ticket.node);

@@ -5,8 +5,10 @@
 
 /* Write the fields that the router itself gives each answer of an engine; returns how many. Their strings live
  * as long as the request. */
-#define GW_RELAY_FIELDS (7 + GW_LIMIT_FIELDS)
+#define GW_RELAY_FIELDS (8 + GW_LIMIT_FIELDS)
 size_t gw_relay_fields(struct gw_req *r, struct http_field *f);
+/* Tells a client that Prefer: if-available was obeyed (RFC 7240, section 3). */
+#define GW_PREFERENCE_APPLIED ((struct http_field){CGN_STR("preference-applied"), CGN_STR("if-available")})
 /* Send the head of the attempt's answer to the client. */
 void gw_relay_head(struct gw_req *r);
 /* Relay |data| of the engine, through the resume filter if the answer is resumable. Does nothing when the

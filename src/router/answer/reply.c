@@ -5,8 +5,10 @@
 #include "base/codec/codec.h"
 #include "base/json/json.h"
 #include "router/answer/ollama.h"
+#include "router/answer/relay.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
+#include "router/peers/peers.h"
 #include "router/permit/permit.h"
 
 static void answer_send(struct gw_req *r, int status, const struct http_field *fields, size_t n,
@@ -39,12 +41,14 @@ static void refusal_send(struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
 	const struct cgn_buf *body = &r->answer.refusal_text;
-	struct http_field f[7 + GW_LIMIT_FIELDS];
+	struct http_field f[8 + GW_LIMIT_FIELDS];
 	char seconds[16];
 	size_t n = common_fields(r, f);
 	(void)snprintf(seconds, sizeof seconds, "%u", how->retry_after);
 	if (how->retry_after > 0)
 		f[n++] = (struct http_field){CGN_STR("retry-after"), cgn_str_of(seconds)};
+	if (r->client.if_available && how->status == 503)
+		f[n++] = GW_PREFERENCE_APPLIED;
 	if (how->status == 401)
 		f[n++] = (struct http_field){CGN_STR("www-authenticate"),
 			CGN_STR("Bearer realm=\"cognitora\"")};
@@ -104,7 +108,7 @@ static void model_json(const struct gw_req *r, struct json_out *j, struct cgn_st
 static bool is_served(const struct gw_req *r, struct cgn_str name)
 {
 	const struct view_model *m = view_model_find(r->w->view, name);
-	return m != NULL && m->n_ready > 0;
+	return (m != NULL && m->n_ready > 0) || gw_peers_know(r->w->shared->peers, name);
 }
 
 /* Put a name that the caller may know. */
@@ -112,6 +116,20 @@ static void name_put(const struct gw_req *r, gw_name_fn put, void *arg, struct c
 {
 	if (gw_permit_model(r, name))
 		put(arg, name, is_alias);
+}
+
+/* Put the models of peers that no node has; each once. */
+static void peer_names_put(const struct gw_req *r, gw_name_fn put, void *arg)
+{
+	const struct gw_peers *peers = r->w->shared->peers;
+	for (size_t i = 0; peers != NULL && i < peers->n; i++)
+		for (size_t k = 0; peers->v[i].url != NULL && k < peers->v[i].n_models; k++) {
+			struct cgn_str name = peers->v[i].models[k].ours;
+			const struct view_model *m = view_model_find(r->w->view, name);
+			const struct gw_peers before = {.v = peers->v, .n = i};
+			if ((m == NULL || m->n_ready == 0) && !gw_peers_know(&before, name))
+				name_put(r, put, arg, name, false);
+		}
 }
 
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
@@ -125,6 +143,7 @@ void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
 			if (!is_served(r, m->aliases[a]))
 				name_put(r, put, arg, m->aliases[a], true);
 	}
+	peer_names_put(r, put, arg);
 }
 
 struct model_list {
@@ -201,7 +220,7 @@ static enum gw_step readyz_reply(struct gw_req *r)
 	bool draining = atomic_load_explicit(&r->w->shared->draining, memory_order_relaxed), any = false;
 	for (size_t i = 0; i < r->w->view->n_models && !any; i++)
 		any = r->w->view->models[i].n_ready > 0;
-	if (draining || !any)
+	if (draining || !(any || gw_peers_answer(r->w->shared->peers)))
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "not_ready", .retry_after = 1},
 			"%s", draining ? "the router is draining" : "no node is ready");
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
@@ -229,6 +248,8 @@ enum gw_step gw_reply_local(struct gw_req *r)
 		return readyz_reply(r);
 	case GW_HEALTHZ:
 		return text_reply(r, "{\"status\":\"ok\"}");
+	case GW_SUMMARY:
+		return gw_reply_summary(r);
 	case GW_VERSION:
 		return text_reply(r, "{\"version\":\"" CGN_VERSION "\"}");
 	case GW_OLLAMA_TAGS:
@@ -242,8 +263,10 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_OLLAMA:
 	case GW_OLLAMA_SHOW:
 	case GW_QUOTE:
+	case GW_SELECT:
 	case GW_STORED:
 	case GW_BATCH:
+	case GW_SELECTED:
 		break;
 	}
 	CGN_MUST(!gw_route_has_body(r->client.route->kind));

@@ -7,4 +7,5 @@
 typedef void (*gw_name_fn)(void *arg, struct cgn_str name, bool is_alias);
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg);
 
-enum gw_step gw_reply_index(struct gw_req *r); /* index.c */
+enum gw_step gw_reply_summary(struct gw_req *r); /* summary.c */
+enum gw_step gw_reply_index(struct gw_req *r);   /* index.c */

@@ -3,6 +3,7 @@
 #include "router/attempt/attempt.h"
 
 #include "router/attempt/direct.h"
+#include "router/attempt/peercall.h"
 #include "router/attempt/verdict.h"
 
 #define POLL_LEAST (5 * CGN_MSEC)
@@ -84,8 +85,7 @@ void gw_attempt_by_agent(struct gw_attempt *a, const struct proto_generate *g)
 	gw_call_by_agent(&a->call, a->arena, g, &call_ops, a);
 }
 
-void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
-	const struct proto_generate *g)
+void gw_attempt_begin(struct gw_attempt *a, const struct gw_attempt_cfg *cfg)
 {
 	CGN_MUST(!a->ticket.booked && !gw_call_is_open(&a->call) && a->call.link == NULL);
 	*a = (struct gw_attempt){.w = cfg->w,
@@ -99,6 +99,12 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 		.gate = cfg->gate,
 		.call.lends = true,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
+}
+
+void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
+	const struct proto_generate *g)
+{
+	gw_attempt_begin(a, cfg);
 	if (!gw_call_link(&a->call, cfg->w, node, cfg->arena))
 		return;
 	a->predicted = a->call.link->predicted;
@@ -145,6 +151,7 @@ bool gw_attempt_end(struct gw_attempt *a)
 	if (a->ticket.booked)
 		gw_verdict_none(a);
 	gw_direct_end(a);
+	gw_peercall_end(a);
 	gw_call_end(&a->call, a->w);
 	return gw_attempt_release(a);
 }
@@ -183,6 +190,9 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)
 cgn_nsec gw_attempt_poll(const struct gw_worker *w)
 {
 	cgn_nsec stall = w->rules->stall_timeout, idle = w->rules->stream_idle_timeout / 4;
+	/* A cluster that is lost gives its requests back soon. */
+	if (w->shared->peers != NULL && idle > 200 * CGN_MSEC)
+		idle = 200 * CGN_MSEC;
 	cgn_nsec most = stall > 0 && stall / 4 < idle ? stall / 4 : idle;
 	return most > CGN_SEC ? CGN_SEC : most > POLL_LEAST ? most : POLL_LEAST;
 }

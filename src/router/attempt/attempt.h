@@ -28,14 +28,20 @@ struct gw_direct {
 	bool retried;                      /* a stale connection was replaced */
 };
 
+struct gw_peer; /* router/peers */
+struct gw_peer_model;
+
 struct gw_attempt {
 	struct gw_call call;
 	struct gw_direct direct;
-	uint32_t turn;           /* attempts that this object was before: tells them apart in callbacks */
-	bool by_engine;          /* straight from the engine, not by the agent */
-	struct gw_worker *w;     /* NULL: nothing was started yet */
-	struct cgn_arena *arena; /* lives longer than the attempt; the owner's */
-	struct cgn_arena *head;  /* for the answer's head; the owner's */
+	uint32_t turn;        /* attempts that this object was before: tells them apart in callbacks */
+	bool by_engine;       /* straight from the engine, not by the agent */
+	struct gw_peer *peer; /* the other end, of another cluster; NULL: it is a node. peercall.h */
+	struct gw_peer_model *peer_model; /* row of the model at |peer| */
+	bool leaves;                      /* counted as open at |peer| */
+	struct gw_worker *w;              /* NULL: nothing was started yet */
+	struct cgn_arena *arena;          /* lives longer than the attempt; the owner's */
+	struct cgn_arena *head;           /* for the answer's head; the owner's */
 	const struct gw_attempt_ops *ops;
 	void *user;
 	struct chooser_ticket ticket;
@@ -68,6 +74,8 @@ struct gw_attempt_cfg {
  * have ended, or be zero. */
 void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, const struct view_node *node,
 	const struct proto_generate *g);
+/* Make |a| a fresh attempt; its owner, booking and the energy of those before it are set. */
+void gw_attempt_begin(struct gw_attempt *a, const struct gw_attempt_cfg *cfg);
 /* Send |g| to the node's agent, on the attempt's link. */
 void gw_attempt_by_agent(struct gw_attempt *a, const struct proto_generate *g);
 /* Take the head of the answer; |headers| are in |a->head|. Calls on_event. */

@@ -66,10 +66,8 @@ static void on_turn_end(struct cgn_hook *h)
 	(void)gathered_pass(CGN_CONTAINER(h, struct gw_attempt, direct.gather.hook));
 }
 
-static void on_head(struct http_call *call, void *user, const struct http_head *h)
+void gw_direct_head(struct gw_attempt *a, const struct http_head *h)
 {
-	(void)call;
-	struct gw_attempt *a = user;
 	struct proto_header *to = cgn_arena_get(a->head, PROTO_MAX_HEADERS * sizeof *to);
 	size_t n = to != NULL ? enginecall_head(h, to) : 0;
 	bool kept = to != NULL;
@@ -78,11 +76,18 @@ static void on_head(struct http_call *call, void *user, const struct http_head *
 			cgn_arena_str(a->head, to[i].value)};
 		kept = kept && to[i].name.p != NULL && to[i].value.p != NULL;
 	}
-	a->call.link->direct_away = false;
 	if (!kept)
 		gw_attempt_refuse(a, CGN_NO_MEMORY);
 	else
 		gw_attempt_head(a, h->status, to, n);
+}
+
+static void on_head(struct http_call *call, void *user, const struct http_head *h)
+{
+	(void)call;
+	struct gw_attempt *a = user;
+	a->call.link->direct_away = false;
+	gw_direct_head(a, h);
 }
 
 static void on_body(struct http_call *call, void *user, const uint8_t *p, size_t n)

@@ -19,7 +19,7 @@ static struct outlier_tally *tally_of(const struct gw_attempt *a)
 static void breaker_report(struct gw_attempt *a, enum breaker_event ev, enum breaker_reason why)
 {
 	const struct view_node *node = view_node_at(a->w->view, a->call.slot);
-	if (node == NULL || node->node_id_hash != a->ticket.node)
+	if (a->peer == NULL && (node == NULL || node->node_id_hash != a->ticket.node))
 		return;
 	const struct breaker_input in = {.event = ev,
 		.reason = why,
@@ -143,7 +143,9 @@ static bool attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 
 const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
 {
-	if (attempt_is_stalled(a, now))
+	bool stalled =
+		a->peer != NULL ? gw_attempt_node_stalled(a, a->last_byte) : attempt_is_stalled(a, now);
+	if (stalled)
 		return "the node is stalled (router.stall_timeout)";
 	if (now - a->last_byte >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
 		return "the engine was silent for too long (router.stream_idle_timeout)";

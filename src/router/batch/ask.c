@@ -7,6 +7,7 @@
 
 #define CONNECT_HOLD (CGN_SEC)      /* After a call that did not reach the gateway. */
 #define BUSY_HOLD    (CGN_SEC)      /* After a refusal that says nothing of the time. */
+#define LEARN_SHARE  0.05           /* Share of a new line in the average time of lines. */
 #define HOLD_MAX     (60 * CGN_SEC) /* Longest wait that is taken from Retry-After. */
 
 static void call_free(struct batch_call *c)
@@ -64,6 +65,13 @@ static void run_stop(struct batch_call *c)
 	run->stopped = true;
 }
 
+static void time_learn(const struct batch_call *c)
+{
+	struct batch_runner *w = c->run->owner;
+	double took = (double)(cgn_loop_now(w->loop) - c->asked_at) / (double)CGN_SEC;
+	w->line_s = w->line_s > 0 ? w->line_s + LEARN_SHARE * (took - w->line_s) : took;
+}
+
 static cgn_nsec hold_of(const struct batch_call *c)
 {
 	cgn_nsec hold = c->retry_after > 0 ? c->retry_after * CGN_SEC : BUSY_HOLD;
@@ -83,8 +91,10 @@ static void answer_judge(struct batch_call *c)
 		line_again(c, hold_of(c)); /* The line waits as long as the batch may. */
 	else if (c->status >= 500 && ++line->tries < BATCH_TRIES)
 		line_again(c, BUSY_HOLD);
-	else
+	else {
+		time_learn(c);
 		line_end(c, NULL, NULL);
+	}
 }
 
 static void on_head(struct http_call *call, void *user, const struct http_head *h)
@@ -168,7 +178,10 @@ void batch_ask(struct batch_run *run, size_t i)
 	struct batch_call *c = calloc(1, sizeof *c);
 	if (c == NULL)
 		return;
-	*c = (struct batch_call){.run = run, .line = i, .answer = {.limit = BATCH_ANSWER_MAX}};
+	*c = (struct batch_call){.run = run,
+		.line = i,
+		.asked_at = cgn_loop_now(w->loop),
+		.answer = {.limit = BATCH_ANSWER_MAX}};
 	cgn_list_push(&w->calls, &c->link);
 	w->n_calls++;
 	run->asked++;

@@ -281,6 +281,8 @@ void batches_count(struct batches *s, const struct batch *b)
 	if (old != NULL) {
 		old->completed = b->completed;
 		old->failed = b->failed;
+		old->waits = b->waits;
+		old->waits_until_s = b->waits_until_s;
 	}
 	(void)pthread_mutex_unlock(&s->lock);
 }

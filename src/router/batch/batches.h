@@ -33,7 +33,7 @@ void batches_each_open(struct batches *s, void (*each)(void *user, const struct 
 /* Replace the batch of b->id by |b|, all but its metadata, and write its file. A batch that was cancelled meanwhile stays so
  * unless |b| is over or finalizing. On CGN_STORAGE the file has the old state. */
 CGN_RC batches_update(struct batches *s, struct batch *b, struct cgn_err *err);
-/* As batches_update, in memory only: for counts, which the journal has. */
+/* As batches_update, in memory only: for counts, which the journal has, and what it waits for. */
 void batches_count(struct batches *s, const struct batch *b);
 /* The batch's state now; BATCH_STATUSES: it is gone. */
 enum batch_status batches_status(struct batches *s, const char *id);

@@ -108,29 +108,36 @@ static void text_take(struct batch_run *run, struct cgn_str text, uint64_t offse
 		lines_check(run, text, offset);
 }
 
-bool batch_input_open(struct batch_run *run, uint32_t max_lines)
+CGN_RC batch_input_open(struct batch_run *run, uint32_t max_lines, struct cgn_err *err)
 {
 	struct filestore_file f;
-	struct cgn_err err = {.msg = "the input file does not exist any more"};
 	struct filestore *files = run->owner->cfg.shared->files;
+	void *map = MAP_FAILED;
 	cgn_rc rc = CGN_RC_OF(CGN_NOT_FOUND);
 	if (filestore_find(files, cgn_str_of(run->b.tenant), cgn_str_of(run->b.input), &f))
-		rc = filestore_read(files, &f, &run->input, &err);
-	void *map = MAP_FAILED;
-	if (cgn_ok(rc) && f.bytes > 0)
-		map = mmap(NULL, f.offset + f.bytes, PROT_READ, MAP_PRIVATE, run->input, 0);
-	if (!cgn_ok(rc) || (f.bytes > 0 && map == MAP_FAILED)) {
-		batch_fault_add(&run->b, "invalid_input_file", 0, err.msg);
-		return false;
+		rc = filestore_read(files, &f, &run->input, err);
+	if (rc.code == CGN_NOT_FOUND) {
+		batch_fault_add(&run->b, "invalid_input_file", 0, "the input file does not exist any more");
+		return CGN_OK;
+	}
+	CGN_TRY(rc);
+	uint64_t offset = f.remote ? 0 : f.offset;
+	if (f.bytes > 0)
+		map = mmap(NULL, offset + f.bytes, PROT_READ, MAP_PRIVATE, run->input, 0);
+	if (f.bytes > 0 && map == MAP_FAILED) {
+		rc = CGN_FAIL(err, STORAGE, "cannot read the input file: %s", strerror(errno));
+		(void)close(run->input);
+		run->input = -1;
+		return rc;
 	}
 	if (run->b.status != BATCH_VALIDATING)
 		max_lines = UINT32_MAX - 1; /* The limit of its start holds for a batch. */
-	struct cgn_str text = {map == MAP_FAILED ? "" : (const char *)map + f.offset, f.bytes};
-	text_take(run, text, f.offset, max_lines);
+	struct cgn_str text = {map == MAP_FAILED ? "" : (const char *)map + offset, f.bytes};
+	text_take(run, text, offset, max_lines);
 	if (map != MAP_FAILED)
-		(void)munmap(map, f.offset + f.bytes);
+		(void)munmap(map, offset + f.bytes);
 	run->b.total = run->n;
-	return run->b.n_faults == 0;
+	return CGN_OK;
 }
 
 CGN_RC batch_input_line(struct batch_run *run, size_t i, struct cgn_buf *text, struct batch_line *out,

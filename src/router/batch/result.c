@@ -31,6 +31,12 @@ static void journal_unmap(struct cgn_str text)
 		(void)munmap((void *)(uintptr_t)text.p, text.n);
 }
 
+static void journal_close(struct batch_run *run)
+{
+	(void)close(run->journal);
+	run->journal = -1;
+}
+
 static void record_count(struct batch_run *run, const struct batch_record *r)
 {
 	bool there = r->line < run->n; /* Not so when the input file was deleted meanwhile. */
@@ -55,7 +61,11 @@ CGN_RC batch_journal_open(struct batch_run *run, struct cgn_err *err)
 	run->journal = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (run->journal < 0)
 		return CGN_FAIL(err, STORAGE, "cannot open the journal %s: %s", path, strerror(errno));
-	CGN_TRY(journal_map(run, &text, err));
+	cgn_rc rc = journal_map(run, &text, err);
+	if (!cgn_ok(rc)) {
+		journal_close(run);
+		return rc;
+	}
 	run->b.completed = run->b.failed = 0;
 	for (rest = text; rest.n > 0 && batch_record_next(&rest, &r);)
 		record_count(run, &r);
@@ -64,8 +74,8 @@ CGN_RC batch_journal_open(struct batch_run *run, struct cgn_err *err)
 	if (rest.n > 0)
 		cgn_log(WARN, "batch.journal_cut", F_STR("batch", run->b.id), F_U64("bytes", rest.n),
 			F_STR("then", "a record that was half written is dropped; its line is asked again"));
-	if (rest.n > 0 && ftruncate(run->journal, (off_t)run->journal_bytes) != 0)
-		return CGN_FAIL(err, STORAGE, "cannot cut the journal: %s", strerror(errno));
+	run->journal_torn = rest.n > 0;
+	batches_count(run->owner->cfg.shared->batches, &run->b);
 	return CGN_OK;
 }
 
@@ -88,11 +98,23 @@ void batch_journal_add(struct batch_run *run, size_t line, const struct batch_an
 	run->fresh_completed += !failed;
 }
 
+/* Cut off what a write that failed left behind. A record must not come twice, and nothing may be between records. */
+static CGN_RC journal_mend(struct batch_run *run, struct cgn_err *err)
+{
+	if (!run->journal_torn)
+		return CGN_OK;
+	if (ftruncate(run->journal, (off_t)run->journal_bytes) != 0)
+		return CGN_FAIL(err, STORAGE, "cannot cut the journal: %s", strerror(errno));
+	run->journal_torn = false;
+	return CGN_OK;
+}
+
 CGN_RC batch_journal_flush(struct batch_run *run, struct cgn_err *err)
 {
 	struct cgn_str s = cgn_buf_view(&run->fresh);
 	if (s.n == 0)
 		return CGN_OK;
+	CGN_TRY(journal_mend(run, err));
 	while (s.n > 0) {
 		ssize_t n = write(run->journal, s.p, s.n);
 		if (n < 0 && errno == EINTR)
@@ -102,10 +124,8 @@ CGN_RC batch_journal_flush(struct batch_run *run, struct cgn_err *err)
 		s = (struct cgn_str){s.p + n, s.n - (size_t)n};
 	}
 	if (s.n > 0 || fdatasync(run->journal) != 0) {
-		int e = errno;
-		if (ftruncate(run->journal, (off_t)run->journal_bytes) != 0)
-			e = errno;
-		return CGN_FAIL(err, STORAGE, "cannot write the journal: %s", strerror(e));
+		run->journal_torn = true;
+		return CGN_FAIL(err, STORAGE, "cannot write the journal: %s", strerror(errno));
 	}
 	run->journal_bytes += run->fresh.n;
 	cgn_buf_fini(&run->fresh);

@@ -35,7 +35,8 @@ static size_t run_next(struct batch_run *run)
 
 static bool run_may_ask(struct batch_run *run, cgn_nsec now)
 {
-	return run->b.status == BATCH_IN_PROGRESS && !run->stopped && run->hold_until <= now &&
+	return !run->busy && run->journal >= 0 && run->b.status == BATCH_IN_PROGRESS && !run->stopped &&
+		run->hold_until <= now && run->disk_after <= now && run->b.waits == BATCH_GOES &&
 		run_next(run) < run->n;
 }
 
@@ -98,6 +99,11 @@ static enum batch_time time_of(enum batch_status s)
 	return times[s];
 }
 
+static void disk_hold(struct batch_run *run)
+{
+	run->disk_after = cgn_loop_now(run->owner->loop) + WRITE_HOLD;
+}
+
 /* False: the file of the batch could not be written, and the batch has its old state. */
 static bool run_move(struct batch_run *run, enum batch_status to)
 {
@@ -108,7 +114,7 @@ static bool run_move(struct batch_run *run, enum batch_status to)
 	if (cgn_ok(batches_update(run->owner->cfg.shared->batches, &run->b, &err)))
 		return true;
 	run->b = before;
-	run->hold_until = cgn_loop_now(run->owner->loop) + WRITE_HOLD;
+	disk_hold(run);
 	return false;
 }
 
@@ -127,9 +133,34 @@ static void run_over(struct batch_run *run, enum batch_status to)
 	run_free(run);
 }
 
-static void run_finalize(struct batch_run *run)
+/* ---- jobs on the thread pool ---- */
+
+static void runner_stop_try(struct batch_runner *w);
+
+static void job_start(struct batch_run *run, void (*work)(void *run), void (*done)(void *run))
 {
-	struct cgn_err err;
+	struct batch_runner *w = run->owner;
+	if (w->n_jobs >= BATCH_JOBS || w->stopping || !cgn_ok(cgn_loop_work(w->loop, work, done, run)))
+		return; /* The next tick tries it again. */
+	run->busy = true;
+	w->n_jobs++;
+}
+
+/* True: go on. */
+static bool job_end(struct batch_run *run)
+{
+	struct batch_runner *w = run->owner;
+	run->busy = false;
+	w->n_jobs--;
+	if (!w->stopping)
+		return true;
+	runner_stop_try(w); /* |run| may be gone. */
+	return false;
+}
+
+static void result_work(void *arg)
+{
+	struct batch_run *run = arg;
 	const char *code = NULL, *message = NULL;
 	if (run->b.ending == BATCH_EXPIRED) {
 		code = "batch_expired";
@@ -141,13 +172,27 @@ static void run_finalize(struct batch_run *run)
 		code = "batch_failed";
 		message = "This request was not executed before the batch was stopped.";
 	}
-	if (cgn_ok(batch_result_write(run, code, message, &err))) {
+	run->rc = batch_result_write(run, code, message, &run->err);
+}
+
+static void result_done(void *arg)
+{
+	struct batch_run *run = arg;
+	if (!job_end(run))
+		return;
+	if (cgn_ok(run->rc)) {
 		run_over(run, run->b.ending);
 		return;
 	}
-	run->hold_until = cgn_loop_now(run->owner->loop) + WRITE_HOLD;
-	cgn_log_limited(ERROR, "batch.result_not_written", F_STR("batch", run->b.id), F_STR("why", err.msg),
+	disk_hold(run);
+	cgn_log_limited(ERROR, "batch.result_not_written", F_STR("batch", run->b.id),
+		F_STR("why", run->err.msg),
 		F_STR("then", "its answers are in its journal; it is tried again"));
+}
+
+static void run_finalize(struct batch_run *run)
+{
+	job_start(run, result_work, result_done);
 }
 
 /* End the batch with what is in the journal. */
@@ -165,7 +210,7 @@ static bool run_flush(struct batch_run *run)
 	struct cgn_err err;
 	uint64_t completed = run->fresh_completed, failed = run->fresh_failed;
 	if (!cgn_ok(batch_journal_flush(run, &err))) {
-		run->hold_until = cgn_loop_now(run->owner->loop) + WRITE_HOLD;
+		disk_hold(run);
 		cgn_log_limited(ERROR, "batch.journal_not_written", F_STR("batch", run->b.id),
 			F_STR("why", err.msg), F_STR("then", "no further line is asked until it can be"));
 		return false;
@@ -176,25 +221,82 @@ static bool run_flush(struct batch_run *run)
 	return true;
 }
 
+/* The journal is open, and the lines of a new batch were checked. */
+static bool run_has_begun(const struct batch_run *run)
+{
+	return run->journal >= 0 && run->b.status != BATCH_VALIDATING;
+}
+
+/* Take the first steps of a batch, those that a full disk may delay. |run| may be gone afterwards. */
+static void run_begin(struct batch_run *run)
+{
+	struct cgn_err err;
+	if (run->stopped && run->b.status == BATCH_VALIDATING) {
+		run_over(run, BATCH_FAILED);
+		return;
+	}
+	if (run->journal < 0 && !cgn_ok(batch_journal_open(run, &err))) {
+		disk_hold(run);
+		cgn_log_limited(ERROR, "batch.no_journal", F_STR("batch", run->b.id), F_STR("why", err.msg),
+			F_STR("then", "it is tried again"));
+		return;
+	}
+	if (run->b.status == BATCH_VALIDATING)
+		(void)run_move(run, BATCH_IN_PROGRESS);
+}
+
+static void input_work(void *arg)
+{
+	struct batch_run *run = arg;
+	run->rc = batch_input_open(run, run->owner->cfg.max_lines, &run->err);
+}
+
+static void input_done(void *arg)
+{
+	struct batch_run *run = arg;
+	if (!job_end(run))
+		return;
+	run->opened = cgn_ok(run->rc);
+	run->stopped = run->opened && run->b.n_faults > 0;
+	if (run->opened) {
+		run_begin(run);
+		return;
+	}
+	disk_hold(run);
+	cgn_log_limited(ERROR, "batch.no_input", F_STR("batch", run->b.id), F_STR("why", run->err.msg),
+		F_STR("then", "it is tried again"));
+}
+
+static void run_open_input(struct batch_run *run)
+{
+	job_start(run, input_work, input_done);
+}
+
 /* |run| may be gone afterwards. */
 static void run_step(struct batch_run *run)
 {
 	struct batches *all = run->owner->cfg.shared->batches;
-	bool waits = run->fresh.n > 0 && run->hold_until > cgn_loop_now(run->owner->loop);
-	if (!waits && !run_flush(run))
-		return;
-	if (run->b.status == BATCH_FINALIZING) {
-		if (run->hold_until <= cgn_loop_now(run->owner->loop))
-			run_finalize(run);
+	if (run->busy || run->disk_after > cgn_loop_now(run->owner->loop))
+		return; /* An end now would lose the answers that the journal does not have yet. */
+	if (!run->opened) {
+		run_open_input(run);
 		return;
 	}
-	if (batches_status(all, run->b.id) == BATCH_CANCELLING)
+	if (!run_has_begun(run)) {
+		run_begin(run);
+		return;
+	}
+	if (!run_flush(run))
+		return;
+	if (run->b.status == BATCH_FINALIZING)
+		run_finalize(run);
+	else if (batches_status(all, run->b.id) == BATCH_CANCELLING)
 		run_end(run, BATCH_CANCELLED);
 	else if (run->stopped)
 		run_end(run, BATCH_FAILED);
 	else if (unix_now() >= run->b.times[BATCH_EXPIRES_AT])
 		run_end(run, BATCH_EXPIRED);
-	else if (run->left == 0 && run->fresh.n == 0)
+	else if (run->left == 0)
 		run_end(run, BATCH_COMPLETED);
 }
 
@@ -225,7 +327,6 @@ static void search_note(void *user, const struct batch *b)
 
 static void run_open(struct batch_runner *w, const struct batch *b)
 {
-	struct cgn_err err;
 	struct batch_run *run = calloc(1, sizeof *run);
 	if (run == NULL)
 		return;
@@ -233,19 +334,7 @@ static void run_open(struct batch_runner *w, const struct batch *b)
 	cgn_list_init(&run->link);
 	cgn_list_push(&w->runs, &run->link);
 	w->n_runs++;
-	run->stopped = !batch_input_open(run, w->cfg.max_lines);
-	if (run->stopped && b->status == BATCH_VALIDATING) {
-		run_over(run, BATCH_FAILED);
-		return;
-	}
-	if (!cgn_ok(batch_journal_open(run, &err))) {
-		cgn_log_limited(ERROR, "batch.no_journal", F_STR("batch", b->id), F_STR("why", err.msg),
-			F_STR("then", "it is tried again"));
-		run_free(run);
-		return;
-	}
-	if (b->status == BATCH_VALIDATING && !run_move(run, BATCH_IN_PROGRESS))
-		run_free(run);
+	run_open_input(run);
 }
 
 static void runs_search(struct batch_runner *w)
@@ -260,6 +349,31 @@ static void runs_search(struct batch_runner *w)
 	free(s);
 }
 
+/* ---- old files ---- */
+
+static void sweep_work(void *arg)
+{
+	const struct batch_runner *w = arg;
+	filestore_sweep(w->cfg.shared->files, unix_now());
+}
+
+static void sweep_done(void *arg)
+{
+	struct batch_runner *w = arg;
+	w->sweeping = false;
+	w->n_jobs--;
+	if (w->stopping)
+		runner_stop_try(w);
+}
+
+static void sweep_start(struct batch_runner *w)
+{
+	if (w->sweeping || !cgn_ok(cgn_loop_work(w->loop, sweep_work, sweep_done, w)))
+		return;
+	w->sweeping = true;
+	w->n_jobs++;
+}
+
 /* ---- the thread ---- */
 
 static void runner_tick(struct cgn_timer *t)
@@ -270,14 +384,15 @@ static void runner_tick(struct cgn_timer *t)
 	runs_search(w);
 	cgn_list_each_safe (it, &w->runs)
 		run_step(CGN_CONTAINER(it, struct batch_run, link));
+	batch_gates_look(w);
 	window_move(w);
 	batch_runner_fill(w);
 	metric_set(METRIC_ONE(tel, BATCHES_OPEN), (double)w->n_runs);
 	metric_set(METRIC_ONE(tel, BATCH_ASKED), (double)w->n_calls);
 	if (cgn_loop_now(w->loop) - w->swept_at > SWEEP_EVERY) {
 		w->swept_at = cgn_loop_now(w->loop);
-		filestore_sweep(w->cfg.shared->files, unix_now());
 		batches_sweep(w->cfg.shared->batches, unix_now());
+		sweep_start(w);
 	}
 	cgn_timer_set(&w->timer, RUNNER_TICK);
 }
@@ -316,11 +431,11 @@ CGN_RC batch_runner_new(const struct batch_runner_cfg *cfg, struct batch_runner 
 	return rc;
 }
 
-static void runner_on_stop(struct cgn_loop *l, struct cgn_post *p)
+static void runner_stop_try(struct batch_runner *w)
 {
-	struct batch_runner *w = CGN_CONTAINER(p, struct batch_runner, stop);
 	struct cgn_err err;
-	cgn_timer_cancel(&w->timer);
+	if (w->n_jobs > 0)
+		return;
 	cgn_list_each_safe (it, &w->runs) {
 		struct batch_run *run = CGN_CONTAINER(it, struct batch_run, link);
 		(void)!cgn_ok(
@@ -328,7 +443,17 @@ static void runner_on_stop(struct cgn_loop *l, struct cgn_post *p)
 		run_free(run);
 	}
 	http_client_free(&w->client);
-	cgn_loop_stop(l);
+	cgn_loop_stop(w->loop);
+}
+
+static void runner_on_stop(struct cgn_loop *l, struct cgn_post *p)
+{
+	struct batch_runner *w = CGN_CONTAINER(p, struct batch_runner, stop);
+	(void)l;
+	cgn_timer_cancel(&w->timer);
+	batch_ask_cancel(w, NULL);
+	w->stopping = true;
+	runner_stop_try(w);
 }
 
 void batch_runner_free(struct batch_runner **take)

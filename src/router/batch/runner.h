@@ -20,7 +20,10 @@ struct batch_runner_cfg {
 	const char *server_name;  /* NULL: the host of |addr|. */
 	struct gw_shared *shared; /* With batches, files, admission and batch_pass. */
 	uint32_t max_concurrent, max_lines;
+	struct batch_gate gate; /* When lines are asked. */
 };
+/* Jobs that a runner has on libuv's pool at most. */
+#define BATCH_POOL_JOBS 9
 struct batch_runner;
 CGN_RC batch_runner_new(const struct batch_runner_cfg *cfg, struct batch_runner **out, struct cgn_err *err);
 void batch_runner_free(

@@ -8,6 +8,9 @@
 #define BATCH_ANSWER_MAX ((size_t)32 << 20) /* Bytes of an answer. */
 #define BATCH_TRIES      8                  /* Times that a line is asked whose engine fails. */
 #define BATCH_RUNS       64                 /* Batches that are carried out at once; the others wait. */
+#define BATCH_JOBS         \
+	(BATCH_POOL_JOBS - \
+		1) /* Inputs that are opened and results that are written at once; the last job sweeps. */
 
 enum line_state { LINE_WAITS, LINE_ASKED, LINE_DONE };
 struct run_line {
@@ -25,16 +28,23 @@ struct batch_run {
 	struct run_line *lines;
 	size_t n, left, asked, cursor; /* |left|: not in the journal yet, nor in |fresh|. */
 	uint64_t journal_bytes;
+	bool journal_torn; /* The journal has bytes behind |journal_bytes|, which are cut off before the next write. */
 	struct cgn_buf fresh; /* Records that are to be written to the journal. */
 	uint64_t fresh_completed, fresh_failed;
 	cgn_nsec hold_until; /* No line is asked before. */
-	bool stopped;        /* The creator's key does not count any more: b.faults says why. */
+	cgn_nsec disk_after; /* After a write that failed: nothing is written before, and no line is asked. */
+	bool busy;           /* A job on the thread pool has all but |link| and |owner|. */
+	cgn_rc rc;           /* How the job ended, with |err|. */
+	struct cgn_err err;
+	bool opened;  /* The input is open, and the lines of a new batch were checked. */
+	bool stopped; /* The creator's key does not count any more: b.faults says why. */
 };
 
 struct batch_call {
 	struct cgn_link link;
 	struct batch_run *run;
 	size_t line;
+	cgn_nsec asked_at;
 	struct http_call *call;
 	char custom_id[BATCH_CUSTOM_MAX + 1], request_id[BATCH_ID_MAX + 16];
 	int status;
@@ -53,13 +63,18 @@ struct batch_runner {
 	struct cgn_link runs, calls;
 	size_t n_runs, n_calls;
 	double window; /* Lines at once; grows while nothing waits for room, and is halved when something does. */
+	double line_s; /* Moving average of the time that a line takes; 0: not known. */
 	cgn_nsec swept_at;
+	size_t n_jobs; /* Jobs on the thread pool. */
+	bool sweeping; /* A job deletes old files. */
+	bool stopping; /* The thread ends after the last of them. */
 	struct cgn_post stop;
 };
 
 /* input.c */
-/* Find the lines of the input, and check them when the batch is new. False: b.faults says what is wrong. */
-bool batch_input_open(struct batch_run *run, uint32_t max_lines);
+/* Open the input, find its lines, and check them when the batch is new: b.faults has what is wrong. Any thread. On failure it may be
+ * called again: the input cannot be read now. */
+CGN_RC batch_input_open(struct batch_run *run, uint32_t max_lines, struct cgn_err *err);
 /* Read line |i| into |text| and find its body. */
 CGN_RC batch_input_line(struct batch_run *run, size_t i, struct cgn_buf *text, struct batch_line *out,
 	struct cgn_err *err);
@@ -79,5 +94,8 @@ CGN_RC batch_result_write(struct batch_run *run, const char *code, const char *m
 void batch_ask(struct batch_run *run, size_t i);
 /* End the calls of |run| (NULL: of all) without an answer. */
 void batch_ask_cancel(struct batch_runner *w, const struct batch_run *run);
+/* gate.c */
+/* Find out what each batch waits for (b.waits). */
+void batch_gates_look(struct batch_runner *w);
 /* runner.c: ask as many lines as may be asked now. */
 void batch_runner_fill(struct batch_runner *w);

@@ -7,6 +7,7 @@
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "io/http/http.h"
+#include "router/calibration/calibration.h"
 #include "router/tokens/tokens.h"
 
 void gw_cascade_note(struct gw_req *r, const char *outcome, const char *why)
@@ -57,19 +58,35 @@ static void straight_to(struct gw_req *r, unsigned step, const char *outcome, co
 	gw_cascade_note(r, outcome, why);
 }
 
+/* Return the place in the chain of the model whose calls of tools this request answers; the chain's length: it answers none. */
+static unsigned caller_step(const struct gw_req *r)
+{
+	const struct gw_chain *chain = &r->plan.cascade->chain;
+	const struct session_turn *turn = &r->client.turn;
+	unsigned i = 0;
+	while (i < chain->n &&
+		(!turn->returned || turn->model != route_hash(chain->models[i].p, chain->models[i].n)))
+		i++;
+	return i;
+}
+
 static void cascade_begin(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
-	unsigned last = c->chain.n - 1;
+	unsigned last = c->chain.n - 1, caller = caller_step(r);
 	enum prompt_api api = prompt_api_of(r->client.target);
 	const char *why = cascade_passes(api, r->prompt.facts.json, r->prompt.several, &c->own_logprobs);
 	if (cgn_str_is(r->client.cascade_asked, "only-small")) {
 		straight_to(r, 0, "only_small", NULL);
 	} else if (r->client.cascade_asked.n > 0) {
 		straight_to(r, last, "off", NULL);
+	} else if (caller <= last) {
+		straight_to(r, caller, "passed",
+			"tool_loop"); /* another model would not know what the call was for */
 	} else if (why != NULL) {
 		straight_to(r, last, "passed", why);
 	} else {
+		gw_calibration_draw(r);
 		plan_cascade(&r->plan.legs, c->chain.models, c->chain.n);
 		r->prompt.model = c->chain.models[0];
 	}
@@ -83,6 +100,8 @@ bool gw_cascade_open(struct gw_req *r)
 		return header_refuse(r);
 	if (chain == NULL || r->client.pin.n > 0)
 		return true;
+	if (r->identity.cascade != NULL) /* goes before what the client asks for */
+		r->client.cascade_asked = cgn_str_of(r->identity.cascade);
 	r->plan.cascade = cascade_new(r, chain);
 	if (r->plan.cascade != NULL)
 		cascade_begin(r);
@@ -136,6 +155,13 @@ bool gw_cascade_is_hopeless(struct gw_req *r)
 		&c->group);
 	c->grouped = true;
 	return cascade_is_hopeless(r->w->cascades, &c->group, r->w->rules->cascade.pregate, gw_random(r->w));
+}
+
+bool gw_cascade_has_drifted(struct gw_req *r)
+{
+	struct gw_cascade *c = r->plan.cascade;
+	return gw_calibrations_get(r->w->shared->calibrations, c->chain.models[c->step],
+		       c->chain.models[c->chain.n - 1], &c->curve) == CALIBRATION_DRIFTED;
 }
 
 void gw_cascade_learn(struct gw_req *r, bool escalated)
@@ -217,6 +243,9 @@ size_t gw_cascade_field(struct gw_req *r, struct http_field *f)
 	if (text != NULL && c->tokens > 0)
 		text = cgn_arena_fmt(&r->arena, "%s; tokens=%u; confidence=%.3f; threshold=%.3f; doubt=%.3f",
 			text, c->tokens, c->confidence, rules->threshold, c->doubt);
+	if (text != NULL && c->tokens > 0 && c->error >= 0)
+		text = cgn_arena_fmt(&r->arena, "%s; error=%.3f; max_error=%.3f", text, c->error,
+			rules->max_error);
 	if (text == NULL)
 		return 0;
 	*f = (struct http_field){CGN_STR("x-cgn-cascade-step"), cgn_str_of(text)};

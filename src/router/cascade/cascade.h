@@ -22,6 +22,8 @@ bool gw_cascade_is_held(const struct gw_req *r);
 bool gw_cascade_is_barred(const struct gw_req *r);
 /* Return true if the current leg's answer would hardly pass, by what is known of such requests. The prompt's chain is there. */
 bool gw_cascade_is_hopeless(struct gw_req *r);
+/* Return true while the small model of the current leg is not trusted, because its answers were not as its curve told. */
+bool gw_cascade_has_drifted(struct gw_req *r);
 /* The current leg's answer was judged. */
 void gw_cascade_learn(struct gw_req *r, bool escalated);
 /* Let the current leg, which is held and was not sent, be one of the next model, for |why|. The request stays in

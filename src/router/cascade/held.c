@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* held: the answer of a smaller model, until it is judged, and its bytes afterwards. */
+#include "router/calibration/calibration.h"
 #include "router/cascade/cascade.h"
 
 void gw_cascade_drop(struct gw_req *r)
@@ -19,6 +20,8 @@ void gw_cascade_begin(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
 	cascade_answer_init(&c->answer, r->w->rules->cascade.tokens);
+	(void)gw_calibrations_get(r->w->shared->calibrations, c->chain.models[c->step],
+		c->chain.models[c->chain.n - 1], &c->curve);
 	c->held = (struct cgn_buf){.limit = GW_CASCADE_HELD};
 	c->reading = true;
 }
@@ -39,7 +42,8 @@ void gw_cascade_add(struct gw_req *r, struct cgn_str data)
 enum cascade_verdict gw_cascade_judge(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
-	const struct cascade_gate g = {.threshold = r->w->rules->cascade.threshold};
+	const struct gw_cascade_rules *rules = &r->w->rules->cascade;
+	const struct cascade_gate g = {rules->threshold, &c->curve, rules->max_error};
 	bool whole = r->attempt.call.closed;
 	if (c->held.bad)
 		return CASCADE_ESCALATE;
@@ -53,6 +57,7 @@ static void judged_keep(struct gw_cascade *c)
 	c->confidence = cascade_confidence(&c->answer);
 	c->doubt = cascade_doubt(&c->answer);
 	c->tokens = c->answer.n;
+	c->error = c->curve.n > 0 ? calibration_error_of(&c->curve, c->doubt) : -1;
 }
 
 /* The engine's own numbers count, else the prompt as it was expected and the tokens that came. */

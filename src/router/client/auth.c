@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* auth: the states before the plan: find the route, check the key and the head, and receive the body. */
+#include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
+#include "policy/prompt/prompt.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
+#include "router/peers/peers.h"
 #include "router/permit/permit.h"
 #include "router/plan/queue.h"
 #include "router/quote/quote.h"
+#include "router/selection/selection.h"
 
 static const struct gw_route_row route_rows[] = {
 #define ROUTE(method, path, kind, scope) {method, path, GW_##kind, scope},
@@ -14,6 +18,7 @@ static const struct gw_route_row route_rows[] = {
 };
 
 #define BAD_REQUEST "invalid_request_error"
+#define FOR_MAX     64
 
 static bool path_matches(struct cgn_str path, const char *pattern)
 {
@@ -32,10 +37,32 @@ bool gw_route_takes_batch(struct cgn_str path)
 	return false;
 }
 
+const struct gw_route_row *gw_route_meant(struct cgn_str path, const char *fallback)
+{
+	char room[FOR_MAX];
+	struct cgn_str value = http_query_get(path, "for"), meant = cgn_str_of(fallback);
+	if (value.p != NULL)
+		meant = (struct cgn_str){room, value.n < FOR_MAX ? percent_get(room, value) : 0};
+	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
+		if (route_rows[i].kind == GW_RELAY && cgn_str_is(meant, route_rows[i].path) &&
+			prompt_api_of(meant) != PROMPT_NONE)
+			return &route_rows[i];
+	return NULL;
+}
+
 /* HEAD is answered wherever GET is. */
 static bool method_matches(struct cgn_str method, const char *of_route)
 {
 	return cgn_str_is(method, of_route) || (cgn_str_is(method, "HEAD") && strcmp(of_route, "GET") == 0);
+}
+
+static bool is_off(const struct gw_req *r, enum gw_route_kind kind)
+{
+	if (kind == GW_SELECT || kind == GW_SELECTED)
+		return r->w->shared->reservations == NULL;
+	if (kind == GW_SUMMARY)
+		return r->client.from.peer == NULL || r->client.from.peer->remote == NULL;
+	return kind == GW_BATCH && r->w->shared->files == NULL;
 }
 
 static enum gw_step route_find(struct gw_req *r)
@@ -43,8 +70,7 @@ static enum gw_step route_find(struct gw_req *r)
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const char *allow = NULL;
 	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
-		bool off = route_rows[i].kind == GW_BATCH && r->w->shared->files == NULL;
-		if (off || !path_matches(path, route_rows[i].path))
+		if (is_off(r, route_rows[i].kind) || !path_matches(path, route_rows[i].path))
 			continue;
 		if (method_matches(r->client.method, route_rows[i].method)) {
 			r->client.route = &route_rows[i];
@@ -60,11 +86,6 @@ static enum gw_step route_find(struct gw_req *r)
 	return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
 		"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
 		(int)(path.n < 200 ? path.n : 200), path.p);
-}
-
-static enum gw_step quote_route(struct gw_req *r)
-{
-	return gw_quote_route(r, route_rows, CGN_COUNT(route_rows));
 }
 
 static void secret_wipe(struct cgn_str *secret)
@@ -105,8 +126,8 @@ static enum gw_step body_check(struct gw_req *r)
 
 enum gw_step gw_auth(struct gw_req *r)
 {
-	static enum gw_step (*const checks[])(struct gw_req *) = {route_find, quote_route, gw_permit_key,
-		pin_check, gw_queue_check, body_check};
+	static enum gw_step (*const checks[])(struct gw_req *) = {route_find, gw_quote_route, gw_select_route,
+		gw_permit_key, pin_check, gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");
@@ -120,6 +141,11 @@ enum gw_step gw_auth(struct gw_req *r)
 	if (r->client.route->kind == GW_BATCH) {
 		gw_goto(r, GW_FILES);
 		return STEP_AGAIN;
+	}
+	if (r->client.route->kind == GW_SELECTED) {
+		enum gw_step next = gw_select_local(r);
+		gw_queue_room(r->w);
+		return next;
 	}
 	if (!gw_route_has_body(r->client.route->kind))
 		return gw_reply_local(r);

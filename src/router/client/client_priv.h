@@ -3,6 +3,7 @@
 #include "router/request/request.h"
 
 extern const struct http_server_ops gw_http_ops;            /* exchange.c */
+extern const struct http_server_ops gw_gate_ops;            /* exchange.c: of the ports of peers */
 extern const struct gw_state_row gw_states[GW_STATE_COUNT]; /* states.c */
 
 /* head.c: fill in r->client, r->identity and r->body from the head. False: out of memory. */

@@ -11,9 +11,11 @@
 #include "router/files/files.h"
 #include "router/hooks/hooks.h"
 #include "router/limit/limit.h"
+#include "router/plan/away.h"
 #include "router/plan/handoff.h"
 #include "router/plan/queue.h"
 #include "router/quote/quote.h"
+#include "router/selection/selection.h"
 #include "router/tokens/tokens.h"
 
 /* A head is at most 32 KiB, and is kept twice, as the client's and as the engine's. The held part of the chain is
@@ -59,9 +61,11 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_account_usage(r);
 	gw_quote_learn(r);
 	gw_limit_settle(r);
+	gw_away_settle(r, r->answer.outcome != NULL ? "cut" : "answered");
 	gw_account_end(r);
 	gw_hook_end(r);
 	gw_files_end(r);
+	gw_select_end(r);
 	if (r->work_on_body.busy)
 		r->work_on_body.orphaned = req_bury; /* the pool still reads the body */
 	else
@@ -71,9 +75,9 @@ enum gw_step gw_finish(struct gw_req *r)
 
 /* ---- callbacks of the exchange ---- */
 
-static void on_request(struct http_exchange *x, const struct http_head *h, void *server_user)
+static void request_begin(struct gw_worker *w, struct gw_peer *from, struct http_exchange *x,
+	const struct http_head *h)
 {
-	struct gw_worker *w = server_user;
 	struct gw_req *r = calloc(1, sizeof *r);
 	if (r == NULL) {
 		http_exchange_abort(x, CGN_NO_MEMORY);
@@ -82,6 +86,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	r->tag = GW_REQ_TAG;
 	r->w = w;
 	r->client.x = x;
+	r->client.from.peer = from;
 	r->client.started = cgn_loop_now(w->loop);
 	cgn_arena_init(&r->arena, ARENA_LIMIT);
 	cgn_arena_init(&r->work, WORK_LIMIT);
@@ -91,6 +96,17 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 	if (!gw_head_take(r, h))
 		r->body.bad = CGN_NO_MEMORY;
 	gw_wake(r);
+}
+
+static void on_request(struct http_exchange *x, const struct http_head *h, void *server_user)
+{
+	request_begin(server_user, NULL, x, h);
+}
+
+static void on_arrival(struct http_exchange *x, const struct http_head *h, void *server_user)
+{
+	const struct gw_gate *g = server_user;
+	request_begin(g->w, g->peer, x, h);
 }
 
 /* Book memory as it grows, not as the head claims a length: a claim must not use up what other bodies need. */
@@ -180,6 +196,14 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 
 const struct http_server_ops gw_http_ops = {
 	.on_request = on_request,
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_drain = on_drain,
+	.on_close = on_close,
+};
+
+const struct http_server_ops gw_gate_ops = {
+	.on_request = on_arrival,
 	.on_body = on_body,
 	.on_body_end = on_body_end,
 	.on_drain = on_drain,

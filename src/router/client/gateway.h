@@ -20,6 +20,9 @@ struct gw_worker_cfg {
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
 	struct gw_worker **out, struct cgn_err *err);
 CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err);
+/* Let the worker listen as |http| says for the requests of |peer|. Before gw_worker_start. As gw_worker_new. */
+CGN_RC gw_worker_gate(struct gw_worker *w, struct gw_peer *peer, const struct http_server_cfg *http,
+	struct cgn_err *err);
 /* Any thread: replace the worker's view and rules. Takes references; NULL: no change. Out of memory, the worker
  * keeps its old ones. */
 void gw_worker_update(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);

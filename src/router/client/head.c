@@ -6,6 +6,7 @@
 #include "router/trace/trace.h"
 
 #define ID_MAX 128
+#define SUBSET "x-gateway-destination-endpoint-subset" /* Gateway API Inference Extension. */
 
 static bool id_is_ok(struct cgn_str s)
 {
@@ -88,16 +89,38 @@ static bool keys_compare(struct gw_req *r, const struct http_head *h)
 	return true;
 }
 
-/* True if the list of the field |name| has |type|; its preferences are not weighed. */
-static bool list_has(const struct http_head *h, const char *name, const char *type)
+static bool list_has_member(struct cgn_str rest, const char *member)
 {
-	struct cgn_str rest = http_head_get(h, name);
 	while (rest.p != NULL) {
 		struct cgn_str one = cgn_str_split(&rest, ',');
-		if (cgn_str_eq_nocase(cgn_str_trim(cgn_str_split(&one, ';')), cgn_str_of(type)))
+		if (cgn_str_eq_nocase(cgn_str_trim(cgn_str_split(&one, ';')), cgn_str_of(member)))
 			return true;
 	}
 	return false;
+}
+
+/* True if the list of the field |name|, which may be sent in several lines, has |member|; parameters are not read. */
+static bool list_has(const struct http_head *h, const char *name, const char *member)
+{
+	for (size_t i = 0; i < h->n_fields; i++)
+		if (cgn_str_eq_nocase(h->fields[i].name, cgn_str_of(name)) &&
+			list_has_member(h->fields[i].value, member))
+			return true;
+	return false;
+}
+
+/* Only the port of a peer is asked for these fields: on any other one they are a client's invention. */
+static bool arrival_take(struct gw_req *r, const struct http_head *h)
+{
+	struct gw_arrival *from = &r->client.from;
+	if (from->peer == NULL)
+		return true;
+	if (!field_take(r, h, "x-cgn-via", &from->via) || !field_take(r, h, "x-cgn-tenant", &from->tenant))
+		return false;
+	from->hops = from->via.n > 0 ? 1 : 0;
+	for (size_t i = 0; i < from->via.n; i++)
+		from->hops += from->via.p[i] == ',';
+	return true;
 }
 
 bool gw_head_take(struct gw_req *r, const struct http_head *h)
@@ -114,9 +137,13 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 	r->client.reads_trailers = list_has(h, "te", "trailers");
 	r->client.explain_asked = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
 	r->client.quote_asked = cgn_str_is(http_head_get(h, "x-cgn-quote"), "1");
+	r->client.if_available = list_has(h, "prefer", "if-available"); /* RFC 7240 */
+	r->client.stays = cgn_str_is(http_head_get(h, "x-cgn-away"), "off");
+	r->client.subset_told = http_head_get(h, SUBSET).p != NULL;
 	return r->client.method.p != NULL && r->client.path.p != NULL && r->client.peer.p != NULL &&
-		id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
-		field_take(r, h, "x-cgn-node", &r->client.pin) && gw_session_take(r, h) &&
+		arrival_take(r, h) && id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
+		field_take(r, h, "x-cgn-node", &r->client.pin) &&
+		field_take(r, h, SUBSET, &r->client.subset) && gw_session_take(r, h) &&
 		field_take(r, h, "x-cgn-resume", &r->client.resume_asked) &&
 		field_take(r, h, "x-cgn-cascade", &r->client.cascade_asked) &&
 		field_take(r, h, "x-cgn-priority", &r->client.priority_text) &&

@@ -8,6 +8,8 @@
 #include "router/client/client_priv.h"
 #include "router/client/gateway.h"
 #include "router/hooks/hooks.h"
+#include "router/plan/queue.h"
+#include "router/selection/selection.h"
 #include "router/worker/link.h"
 
 static void worker_count(struct cgn_timer *t)
@@ -19,6 +21,8 @@ static void worker_count(struct cgn_timer *t)
 	w->counted_at = now;
 	atomic_store_explicit(&w->connections, http_server_stats(w->server).connections,
 		memory_order_relaxed);
+	if (gw_select_sweep(w))
+		gw_queue_room(w);
 	cgn_timer_set(t, GW_COUNT_EVERY);
 }
 
@@ -71,6 +75,18 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	w->counted_at = cgn_loop_now(w->loop);
 	cgn_timer_set(&w->count_timer, GW_COUNT_EVERY);
 	*out = w;
+	return CGN_OK;
+}
+
+CGN_RC gw_worker_gate(struct gw_worker *w, struct gw_peer *peer, const struct http_server_cfg *http,
+	struct cgn_err *err)
+{
+	CGN_LIVE(w, GW_WORKER_TAG);
+	CGN_MUST(w->n_gates < CLUSTER_PEERS);
+	struct gw_gate *g = &w->gates[w->n_gates];
+	*g = (struct gw_gate){.w = w, .peer = peer};
+	CGN_TRY(http_server_new(w->loop, http, &gw_gate_ops, g, &g->server, err));
+	w->n_gates++;
 	return CGN_OK;
 }
 
@@ -130,13 +146,17 @@ static void worker_drained(void *arg)
 {
 	struct gw_worker *w = arg;
 	CGN_LIVE(w, GW_WORKER_TAG);
-	w->on_idle(w->idle_arg);
+	if (--w->n_draining == 0)
+		w->on_idle(w->idle_arg);
 }
 
 static void on_drain(struct cgn_loop *l, struct cgn_post *p)
 {
 	(void)l;
 	struct gw_worker *w = CGN_CONTAINER(p, struct gw_worker, drain_post);
+	w->n_draining = 1 + w->n_gates;
+	for (size_t i = 0; i < w->n_gates; i++)
+		http_server_drain(w->gates[i].server, worker_drained, w);
 	http_server_drain(w->server, worker_drained, w);
 }
 
@@ -152,10 +172,14 @@ void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg)
 static void worker_close(struct gw_worker *w)
 {
 	cgn_timer_cancel(&w->count_timer);
+	for (size_t i = 0; i < w->n_gates; i++)
+		http_server_free(&w->gates[i].server);
 	http_server_free(&w->server);
 	gw_hooks_close(w);
 	gw_store_close(w); /* after the last request has ended */
 	gw_links_close(w);
+	for (size_t i = 0; i < CLUSTER_PEERS; i++)
+		http_client_free(&w->peers[i]);
 }
 
 static void on_stop(struct cgn_loop *l, struct cgn_post *p)

@@ -33,6 +33,7 @@ void router_budgets_report(struct router *r)
 		(double)gw_budgets_tick(r->shared.budgets));
 	gw_usage_tick(r->shared.usage);
 	budgets_show(r);
+	router_peers_report(r);
 	if (r->shared.sessions != NULL)
 		gw_sessions_report(r->shared.sessions, r->shared.telemetry, cgn_loop_now(r->loop));
 }

@@ -6,6 +6,7 @@
 #include "base/mix/mix.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/peers/peers.h"
 
 #define TICK CGN_SEC
 /* Assumed tokens in a block of the chain until engines have counted some: 256 bytes of 4 bytes a token. */
@@ -295,6 +296,15 @@ static void tls_reload(struct router *r, const char *what, struct tls_ctx *c)
 		certificates_refused(r, what, &err);
 }
 
+static void peers_reload(struct router *r)
+{
+	struct gw_peers *peers = r->shared.peers;
+	for (size_t i = 0; peers != NULL && i < peers->n; i++) {
+		tls_reload(r, "calls to a peer", peers->v[i].tls);
+		tls_reload(r, "the port of a peer", peers->v[i].gate);
+	}
+}
+
 void router_reload(void *state, const struct config *cfg)
 {
 	struct router *r = state;
@@ -307,6 +317,7 @@ void router_reload(void *state, const struct config *cfg)
 	tls_reload(r, "the gateway", r->ports.http_tls);
 	tls_reload(r, "the gRPC port", r->ports.grpc_tls);
 	tls_reload(r, "the port where machines join", r->ports.join_tls);
+	peers_reload(r);
 	tls_reload(r, "Redis", r->store.tls);
 	tls_reload(r, "calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))

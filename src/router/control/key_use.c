@@ -51,8 +51,9 @@ CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *e
 		return CGN_OK;
 	cgn_rc rc = seal_open(cgn_buf_view(&text), USE_KIND, USE_FORMAT, &lines, &why);
 	if (cgn_ok(rc))
-		return auth_keys_used_read(r->keys.set, lines, err);
-	statefile_set_aside(r->keys.use_file, why.msg);
+		auth_keys_used_read(r->keys.set, lines);
+	else
+		statefile_set_aside(r->keys.use_file, why.msg);
 	return CGN_OK;
 }
 
@@ -69,8 +70,10 @@ CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh,
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	auth_keys_used_put(old, &text);
-	return text.bad ? CGN_FAIL(err, NO_MEMORY, "no memory to remember when keys were used")
-			: auth_keys_used_read(fresh, cgn_buf_view(&text), err);
+	if (text.bad)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to remember when keys were used");
+	auth_keys_used_read(fresh, cgn_buf_view(&text));
+	return CGN_OK;
 }
 
 void router_admin_keys(void *state, const struct http_head *h, struct cgn_str body,

@@ -47,8 +47,8 @@ static double load_of(const struct router *r, const struct cluster_node *n, cons
 		energy_knee(curve, (double)speed->step_ms, (double)speed->batch_ms, KNEE_STREAMS, KNEE_SLACK);
 }
 
-static void node_view(const struct router *r, const struct cluster_node *n, const char *model,
-	struct park_view *v, cgn_nsec now)
+static void node_view(struct router *r, const struct cluster_node *n, const char *model, struct park_view *v,
+	cgn_nsec now)
 {
 	struct energy_curve curve;
 	cgn_nsec woken = r->parking.woken[n->slot];
@@ -63,6 +63,7 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 	v->awake += ready || (!rests && woken > 0 && now - woken < WAKE_MOST);
 	if (!ready)
 		return;
+	r->parking.woken[n->slot] = 0;
 	(void)energy_board_get(r->shared.choice.energy, n->slot, &curve);
 	v->counted = v->counted && energy_known(&curve);
 	if (energy_known(&curve))
@@ -74,7 +75,7 @@ static void node_view(const struct router *r, const struct cluster_node *n, cons
 		v->to_park = n;
 }
 
-static struct park_view model_view(const struct router *r, const char *name, cgn_nsec now)
+static struct park_view model_view(struct router *r, const char *name, cgn_nsec now)
 {
 	struct park_view v = {.wanted = wanted_find(r->wanted.doc, name), .counted = true};
 	struct cgn_err err;
@@ -98,6 +99,15 @@ static void order_done(void *user, const struct cgn_err *err)
 			F_STR("then", "decided again"));
 }
 
+/* Note that a node is to wake: it counts as awake until it is ready, so that no other one wakes for it. */
+static void wake_note(struct router *r, const char *node)
+{
+	for (size_t s = 0; s < ROUTE_MAX_NODES; s++)
+		if (r->members.cluster->by_slot[s] != NULL &&
+			strcmp(r->members.cluster->by_slot[s]->info->id, node) == 0)
+			r->parking.woken[s] = cgn_loop_now(r->loop);
+}
+
 static void node_order(struct router *r, const char *model, const char *node,
 	Cognitora__V1__WantedState state)
 {
@@ -109,11 +119,14 @@ static void node_order(struct router *r, const char *model, const char *node,
 		.by = "router.energy.park"};
 	cgn_rc rc = router_rest_order(r, &o, order_done, &err);
 	r->parking.pending = cgn_ok(rc);
-	if (!cgn_ok(rc))
+	if (!cgn_ok(rc)) {
 		order_done(r, &err);
-	else
-		cgn_log(INFO, state == WANTED_RUN ? "router.unpark" : "router.park", F_STR("model", model),
-			F_STR("node", node), F_STR("wanted", wanted_state_text(state)));
+		return;
+	}
+	if (state == WANTED_RUN)
+		wake_note(r, node);
+	cgn_log(INFO, state == WANTED_RUN ? "router.unpark" : "router.park", F_STR("model", model),
+		F_STR("node", node), F_STR("wanted", wanted_state_text(state)));
 }
 
 /* ---- models ---- */
@@ -152,8 +165,9 @@ static void model_park(struct router *r, const char *name, cgn_nsec now)
 	const struct energy_park_cfg cfg = {.spare = r->cfg->router.energy.park_spare,
 		.least = r->cfg->router.energy.park_least,
 		.window = r->cfg->router.energy.park_window};
-	bool pressed =
-		r->shared.admission != NULL && gw_admission_depth(r->shared.admission, cgn_str_of(name)) > 0;
+	/* Requests queue under the router's name for the model. */
+	const struct cgn_str shown = gw_rules_name_of(r->published.rules, cgn_str_of(name));
+	bool pressed = r->shared.admission != NULL && gw_admission_depth(r->shared.admission, shown) > 0;
 	uint32_t want = energy_park_step(&m->park, &cfg, v.load, pressed, v.awake, v.all, now);
 	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_WANTED, name), want);
 	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_PARKED_NODES, name), v.parked);
@@ -207,6 +221,13 @@ static void models_park(struct router *r, cgn_nsec now)
 	}
 }
 
+static void slot_note(struct router *r, size_t slot, cgn_nsec now)
+{
+	r->parking.busy[slot] = node_stats_busy(&r->shared.choice.stats[slot], now);
+	if (r->members.cluster->by_slot[slot] == NULL)
+		r->parking.woken[slot] = 0; /* The next node in the slot was not woken. */
+}
+
 void router_parking_follow(struct router *r, cgn_nsec now)
 {
 	struct router_parking *p = &r->parking;
@@ -220,6 +241,6 @@ void router_parking_follow(struct router *r, cgn_nsec now)
 		return;
 	models_park(r, now);
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++)
-		p->busy[s] = node_stats_busy(&r->shared.choice.stats[s], now);
+		slot_note(r, s, now);
 	p->at = now;
 }

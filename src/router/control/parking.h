@@ -19,8 +19,9 @@ struct router_parked_model {
 struct router_parking {
 	struct router_parked_model model[PARK_MODELS];
 	size_t n;
-	bool pending;                    /* The state backend works on an order. */
-	cgn_nsec at;                     /* Begin of the second that |busy| is of. */
-	cgn_nsec woken[ROUTE_MAX_NODES]; /* When each node was last ordered to wake; 0: never. */
-	cgn_nsec busy[ROUTE_MAX_NODES];  /* Time in which each node computed prompts, until then. */
+	bool pending; /* The state backend works on an order. */
+	cgn_nsec at;  /* Begin of the second that |busy| is of. */
+	cgn_nsec woken
+		[ROUTE_MAX_NODES]; /* When each node was ordered to wake; 0: it was not, or is ready since. */
+	cgn_nsec busy[ROUTE_MAX_NODES]; /* Time in which each node computed prompts, until then. */
 };

@@ -163,5 +163,9 @@ void router_energy_follow(struct router *r, cgn_nsec now)
 		ratio = value / r->cfg->router.energy.series_reference;
 	ratio = ratio < PRICE_MOST ? ratio : PRICE_MOST;
 	energy_board_price(r->shared.choice.energy, ratio);
+	if (fresh)
+		atomic_store_explicit(&r->shared.price_state, PRICE_KNOWN, memory_order_relaxed);
+	else if (asked || r->cfg->router.energy.series == NULL)
+		atomic_store_explicit(&r->shared.price_state, PRICE_NOT_KNOWN, memory_order_relaxed);
 	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_PRICE), ratio);
 }

@@ -2,6 +2,8 @@
 /* router: the control loop: membership, the watches of agents, the gRPC port, keys and gauges. It posts
  * changes to the workers. */
 #pragma once
+#include <limits.h>
+
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
 #include "joint/svc/svc.h"
@@ -16,10 +18,13 @@
 
 #define ROUTER_TAG 0x640a7e01U
 
-struct batch_runner; /* batch/runner.h */
-struct router_watch; /* watch.h */
-struct scaler;       /* scaler/scaler.h */
-struct router_call;  /* A call of the gRPC port; service_priv.h. */
+struct batch_runner;         /* batch/runner.h */
+struct gw_calibration_asker; /* calibration/calibration.h */
+struct router_heartbeat;     /* heartbeat.c */
+struct router_summaries;     /* summaries.c */
+struct router_watch;         /* watch.h */
+struct scaler;               /* scaler/scaler.h */
+struct router_call;          /* A call of the gRPC port; service_priv.h. */
 
 /* isolation.c */
 /* Read the secret of security.isolation_secret_file, or make one of the router's own, if tenants are kept apart.
@@ -70,8 +75,8 @@ struct router_policy {
 
 /* Listening ports. main.c */
 struct router_ports {
-	struct tls_ctx *http_tls, *grpc_tls; /* NULL: in clear. */
-	struct tls_ctx *join_tls;            /* NULL: no machine can join here. */
+	struct tls_ctx *http_tls, *grpc_tls, *picker_tls; /* NULL: in clear. */
+	struct tls_ctx *join_tls;                         /* NULL: no machine can join here. */
 	struct grpc_server *grpc, *join;
 	struct router_join_guard *guard; /* service/join.c */
 	struct http_client *playground;  /* To this router's own gateway; NULL: not used yet. */
@@ -116,8 +121,12 @@ struct router {
 	struct router_history history;
 	struct router_price price;
 	struct router_parking parking;
-	struct scaler *scaler;      /* Owned. */
-	struct batch_runner *batch; /* NULL: batch.enabled is not set. */
+	struct router_heartbeat *heartbeats;      /* heartbeats of the peers, by place; NULL: none */
+	struct router_summaries *summaries;       /* NULL: peers are not asked for theirs, nor told ours. */
+	struct scaler *scaler;                    /* Owned. */
+	struct picker *picker;                    /* NULL: router.picker.listen is not set. */
+	struct gw_calibration_asker *calibration; /* NULL: no prompt is asked again. */
+	struct batch_runner *batch;               /* NULL: batch.enabled is not set. */
 	struct gw_shared shared;
 	struct gw_store_cfg store;
 	struct gw_worker **workers;
@@ -180,10 +189,31 @@ void router_models_each(const struct router *r, void (*fn)(void *user, struct cg
 void router_models_log_changes(struct router *r); /* Log each model whose mode has changed. */
 void router_models_close(struct router *r);
 
+/* batching.c */
+/* Write the path of this router's file |kind| in cluster.state_dir. Several routers of a machine may share the folder:
+ * the gateway's address tells them apart. */
+CGN_RC router_state_path(const struct router *r, const char *kind, char out[PATH_MAX], struct cgn_err *err);
+/* Enlarge libuv's pool where files are in a bucket. Before the pool's first job. */
+void router_pool_size(const struct config *cfg);
+CGN_RC router_batches_load(struct router *r, struct cgn_err *err); /* Before workers run. */
+CGN_RC router_batches_run(struct router *r, struct cgn_err *err);  /* Once they listen. */
 /* price.c */
 void router_energy_follow(struct router *r,
 	cgn_nsec now); /* Show the nodes' power; read the series if it is time. */
 void router_price_close(struct router *r);
+
+/* peers.c */
+struct json_out;
+/* heartbeat.c: ask each peer that is a cluster four times a second whether it is there, and measure the way. One that is
+ * silent for a second is lost: its calls fail, and no request leaves for it until it answers again. */
+CGN_RC router_heartbeat_open(struct router *r, struct cgn_err *err);
+void router_heartbeat_close(struct router *r);
+/* summaries.c: ask each peer that is a cluster for its summary, and make those that they are told
+ * (router.federation.summary_interval). */
+CGN_RC router_summaries_open(struct router *r, struct cgn_err *err);
+void router_summaries_close(struct router *r);
+void router_peers_report(const struct router *r); /* Once a second: the gauges of the peers. */
+void router_peers_json(const struct router *r, struct json_out *j); /* The body of /peers; no secrets. */
 
 /* parking.c */
 void router_parking_follow(struct router *r, cgn_nsec now); /* Once a second: park or wake a node. */

@@ -3,6 +3,7 @@
 
 #include "io/disk/disk.h"
 #include "io/pki/pki.h"
+#include "router/calibration/calibration.h"
 
 #define CERT_MOST ((size_t)256 << 10)
 
@@ -42,4 +43,21 @@ CGN_RC router_self_find(const struct router *r, struct router_self *out, struct 
 	if (r->cfg->router.tls_cert_file == NULL)
 		return CGN_OK;
 	return self_tls(r->cfg->router.tls_cert_file, out->name, &out->tls, err);
+}
+
+CGN_RC router_calibration_run(struct router *r, struct cgn_err *err)
+{
+	struct router_self self;
+	if (r->shared.calibrations == NULL)
+		return CGN_OK;
+	CGN_TRY(router_self_find(r, &self, err));
+	const struct gw_calibration_asker_cfg cfg = {.addr = self.addr,
+		.tls = self.tls,
+		.server_name = self.name[0] != '\0' ? self.name : NULL,
+		.judge_model = r->cfg->router.cascade.judge_model,
+		.judge_similarity = r->cfg->router.cascade.judge_similarity,
+		.shared = &r->shared};
+	cgn_rc rc = gw_calibration_asker_new(&cfg, &r->calibration, err);
+	tls_ctx_free(&self.tls); /* The client holds its own reference. */
+	return rc;
 }

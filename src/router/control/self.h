@@ -10,3 +10,5 @@ struct router_self {
 };
 /* Once the workers listen. */
 CGN_RC router_self_find(const struct router *r, struct router_self *out, struct cgn_err *err);
+/* Once the workers listen: start the thread that asks prompts again, to calibrate cascades, where that is wanted. */
+CGN_RC router_calibration_run(struct router *r, struct cgn_err *err);

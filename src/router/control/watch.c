@@ -178,7 +178,9 @@ static void call_open(struct router_watch *w)
 
 static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
 {
-	struct grpc_channel_cfg cfg = {.addr = w->address, .tls = w->r->shared.agent_tls};
+	struct grpc_channel_cfg cfg = {.addr = w->address,
+		.tls = w->r->shared.agent_tls,
+		.server_name = w->r->shared.agent_name};
 	return grpc_channel_new(w->r->loop, &cfg, &w->channel, err);
 }
 

@@ -92,7 +92,7 @@ static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 static struct gw_filing *filing_new(struct gw_req *r)
 {
 	struct gw_shared *shared = r->w->shared;
-	if (atomic_fetch_add(&shared->batch_calls, 1) < FILES_CALLS) {
+	if (atomic_fetch_add(&shared->batch_calls, 1) < shared->batch_max_calls) {
 		struct gw_filing *f = calloc(1, sizeof *f);
 		if (f != NULL) {
 			*f = (struct gw_filing){.tag = FILING_TAG, .r = r, .fd = -1};
@@ -114,7 +114,7 @@ static enum gw_step filing_begin(struct gw_req *r)
 		return gw_refuse(r,
 			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
 				.retry_after = 1},
-			"%d requests for files and batches are in progress", FILES_CALLS);
+			"%u requests for files and batches are in progress", r->w->shared->batch_max_calls);
 	if (!op_find(r, f))
 		return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
 			"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
@@ -226,6 +226,12 @@ static enum gw_step failure_answer(struct gw_req *r, const struct gw_filing *f)
 		{CGN_INVALID, {400, BAD_REQUEST, "invalid_request"}},
 		{CGN_TOO_LARGE, {413, BAD_REQUEST, "file_too_large", .reason = "body"}},
 		{CGN_OVERLOADED, {403, BAD_REQUEST, "quota_exceeded", .reason = "quota"}},
+		{CGN_UNAVAILABLE,
+			{503, "server_error", "storage_unavailable", .reason = "storage", .retry_after = 5}},
+		{CGN_TLS,
+			{503, "server_error", "storage_unavailable", .reason = "storage", .retry_after = 5}},
+		{CGN_CANCELLED,
+			{503, "server_error", "storage_unavailable", .reason = "storage", .retry_after = 5}},
 		{CGN_STORAGE, {507, "server_error", "insufficient_storage", .reason = "storage"}},
 	};
 	struct gw_refusal how = {503, "server_error", "no_memory", .reason = "memory", .retry_after = 1};

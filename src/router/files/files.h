@@ -5,6 +5,10 @@
 #include "router/request/request.h"
 
 #define FILES_PIECE ((size_t)256 * 1024)
+#define FILES_REMOTE_PIECE \
+	((size_t)1 << 20) /* Bytes of a request to the bucket, for a content that is downloaded. */
+#define FILES_REMOTE_CALLS \
+	16 /* As FILES_CALLS, where contents are in a bucket: each may hold a thread of the pool. */
 #define FILES_CALLS 64 /* Such requests at once in a router; more are refused with 503. */
 
 enum gw_step gw_files(struct gw_req *r); /* The state GW_FILES. */

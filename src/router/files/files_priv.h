@@ -43,8 +43,9 @@ struct gw_filing {
 	struct cgn_buf piece;
 	bool last; /* |piece| is the body's end. */
 	struct filestore_upload *upload;
-	int fd; /* Descriptor of the content; -1: none. */
-	uint64_t at, left;
+	int fd;                     /* Descriptor of the content; -1: none. */
+	struct filestore_file file; /* FILING_CONTENT: the file; its id is "" until it was found. */
+	uint64_t at, left;          /* Bytes that were read, and those that were not. */
 	/* The answer: |out| if |rc| is fine. */
 	struct cgn_buf out;
 	cgn_rc rc;

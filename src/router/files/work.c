@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work: the part of a request that waits for the disk. */
-#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/form/form.h"
 #include "base/json/json.h"
@@ -150,24 +148,15 @@ static CGN_RC delete_work(struct gw_filing *f)
 /* Read the next piece of the content. */
 static CGN_RC content_work(struct gw_filing *f)
 {
-	struct filestore_file file;
-	if (f->fd < 0) {
-		CGN_TRY(file_find(f, f->id, &file));
-		CGN_TRY(filestore_read(f->shared->files, &file, &f->fd, &f->err));
-		f->at = file.offset;
-		f->left = file.bytes;
+	if (f->file.id[0] == '\0') {
+		CGN_TRY(file_find(f, f->id, &f->file));
+		f->left = f->file.bytes;
 	}
-	size_t want = f->left < FILES_PIECE ? (size_t)f->left : FILES_PIECE;
-	char *room = cgn_buf_room(&f->out, want + 1);
-	if (room == NULL)
-		return CGN_FAIL(&f->err, NO_MEMORY, "out of memory");
-	ssize_t n = want > 0 ? pread(f->fd, room, want, (off_t)f->at) : 0;
-	if (n < 0 || (n == 0 && want > 0))
-		return CGN_FAIL(&f->err, STORAGE, "cannot read the file %s: %s", f->id,
-			n < 0 ? strerror(errno) : "it is too short");
-	cgn_buf_grew(&f->out, (size_t)n);
-	f->at += (uint64_t)n;
-	f->left -= (uint64_t)n;
+	uint64_t most = f->file.remote ? FILES_REMOTE_PIECE : FILES_PIECE;
+	size_t want = (size_t)(f->left < most ? f->left : most);
+	CGN_TRY(filestore_piece(f->shared->files, &f->file, &f->fd, f->at, want, &f->out, &f->err));
+	f->at += want;
+	f->left -= want;
 	return CGN_OK;
 }
 

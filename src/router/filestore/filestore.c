@@ -13,6 +13,7 @@
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 #include "router/filestore/filestore_priv.h"
+#include "router/filestore/objects.h"
 
 void filestore_id_make(const char *prefix, char out[FILESTORE_ID_MAX])
 {
@@ -104,9 +105,34 @@ size_t filestore_list(struct filestore *s, struct cgn_str tenant, struct cgn_str
 	return n;
 }
 
+/* Files of a bucket cannot be reached once batch.storage is local again. */
+static bool objects_need(const struct filestore *s, const struct filestore_file *f, struct cgn_err *err)
+{
+	return s->cfg.objects != NULL ||
+		cgn_ok(CGN_FAIL(err, STORAGE, "the bytes of %s are in a bucket, and batch.storage is not s3",
+			f->id));
+}
+
+static CGN_RC object_open(struct filestore *s, const struct filestore_file *f, int *fd, struct cgn_err *err)
+{
+	if (!objects_need(s, f, err))
+		return CGN_RC_OF(CGN_STORAGE);
+	*fd = open(s->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (*fd < 0)
+		return CGN_FAIL(err, STORAGE, "cannot make a file in %s: %s", s->folder, strerror(errno));
+	cgn_rc rc = objects_get(s->cfg.objects, f->id, f->bytes, *fd, err);
+	if (cgn_ok(rc))
+		return rc;
+	(void)close(*fd);
+	*fd = -1;
+	return rc;
+}
+
 CGN_RC filestore_read(struct filestore *s, const struct filestore_file *f, int *fd, struct cgn_err *err)
 {
 	char path[PATH_MAX];
+	if (f->remote)
+		return object_open(s, f, fd, err);
 	filestore_path(s, f->id, "data", path);
 	*fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (*fd >= 0)
@@ -116,26 +142,75 @@ CGN_RC filestore_read(struct filestore *s, const struct filestore_file *f, int *
 	return CGN_FAIL(err, STORAGE, "cannot read the file %s: %s", f->id, strerror(errno));
 }
 
+CGN_RC filestore_piece(struct filestore *s, const struct filestore_file *f, int *fd, uint64_t at, size_t n,
+	struct cgn_buf *out, struct cgn_err *err)
+{
+	if (n == 0)
+		return CGN_OK;
+	if (f->remote)
+		return objects_need(s, f, err) ? objects_read(s->cfg.objects, f->id, at, n, out, err)
+					       : CGN_RC_OF(CGN_STORAGE);
+	if (*fd < 0)
+		CGN_TRY(filestore_read(s, f, fd, err));
+	char *room = cgn_buf_room(out, n);
+	if (room == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	ssize_t got = pread(*fd, room, n, (off_t)(f->offset + at));
+	if (got != (ssize_t)n)
+		return CGN_FAIL(err, STORAGE, "cannot read the file %s: %s", f->id,
+			got < 0 ? strerror(errno) : "it is too short");
+	cgn_buf_grew(out, n);
+	return CGN_OK;
+}
+
+/* Remove the file's bytes from the bucket, and then the file, unless it is gone meanwhile. */
+static CGN_RC file_remove(struct filestore *s, const struct filestore_file *f, struct cgn_err *err)
+{
+	if (f->remote && !objects_need(s, f, err))
+		return CGN_RC_OF(CGN_STORAGE);
+	if (f->remote)
+		CGN_TRY(objects_delete(s->cfg.objects, f->id, err));
+	(void)pthread_mutex_lock(&s->lock);
+	struct filestore_file *row = row_find(s, cgn_str_of(f->id));
+	if (row != NULL)
+		row_drop(s, row);
+	(void)pthread_mutex_unlock(&s->lock);
+	return CGN_OK;
+}
+
 CGN_RC filestore_delete(struct filestore *s, struct cgn_str tenant, struct cgn_str id, struct cgn_err *err)
 {
-	cgn_rc rc = CGN_OK;
+	struct filestore_file f;
+	if (!filestore_find(s, tenant, id, &f))
+		return CGN_FAIL(err, NOT_FOUND, "there is no file `%.*s`", (int)(id.n < 64 ? id.n : 64),
+			id.p);
+	return file_remove(s, &f, err);
+}
+
+/* Copy the first file whose time is over. */
+static bool expired_find(struct filestore *s, uint64_t now_s, struct filestore_file *out)
+{
+	bool found = false;
 	(void)pthread_mutex_lock(&s->lock);
-	struct filestore_file *f = row_find(s, id);
-	if (f != NULL && cgn_str_is(tenant, f->tenant))
-		row_drop(s, f);
-	else
-		rc = CGN_FAIL(err, NOT_FOUND, "there is no file `%.*s`", (int)(id.n < 64 ? id.n : 64), id.p);
+	for (size_t i = 0; i < s->n && !found; i++)
+		if (s->files[i].expires <= now_s) {
+			*out = s->files[i];
+			found = true;
+		}
 	(void)pthread_mutex_unlock(&s->lock);
-	return rc;
+	return found;
 }
 
 void filestore_sweep(struct filestore *s, uint64_t now_s)
 {
-	(void)pthread_mutex_lock(&s->lock);
-	for (size_t i = s->n; i-- > 0;)
-		if (s->files[i].expires <= now_s)
-			row_drop(s, &s->files[i]);
-	(void)pthread_mutex_unlock(&s->lock);
+	struct filestore_file f;
+	struct cgn_err err;
+	while (expired_find(s, now_s, &f))
+		if (!cgn_ok(file_remove(s, &f, &err))) {
+			cgn_log_limited(WARN, "filestore.not_deleted", F_STR("file", f.id),
+				F_STR("why", err.msg), F_STR("then", "it is tried again"));
+			return;
+		}
 }
 
 /* ---- the folder ---- */
@@ -223,6 +298,12 @@ CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, s
 	return rc;
 }
 
+void filestore_stop(struct filestore *s)
+{
+	if (s->cfg.objects != NULL)
+		objects_stop(s->cfg.objects);
+}
+
 void filestore_close(struct filestore **take)
 {
 	struct filestore *s = *take;
@@ -230,6 +311,7 @@ void filestore_close(struct filestore **take)
 	if (s == NULL)
 		return;
 	CGN_LIVE(s, FILESTORE_TAG);
+	objects_close(&s->cfg.objects);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s->files);
 	free(s->folder);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filestore: the files of /v1/files on the local disk. A file is its bytes, FOLDER/ID.data, and a sealed description,
- * FOLDER/ID.meta, which is written last: a file without one never existed, and is removed at the next start. A file
- * belongs to a tenant, and does not exist for others.
+/* filestore: the files of /v1/files. A file is its bytes, FOLDER/ID.data or an object of a bucket (objects.h), and a sealed
+ * description, FOLDER/ID.meta, which is written last: a file without one never existed, and is removed at the next start. A
+ * file belongs to a tenant, and does not exist for others.
  *
- * Any thread may call; all functions may wait for the disk, so none is called on a loop that serves clients. */
+ * Any thread may call; all functions may wait for the disk or the bucket, so none is called on a loop that serves clients. With a
+ * bucket those that reach contents fail as objects.h says too. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +12,8 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+
+struct objects;
 
 #define FILESTORE_ID_MAX     40
 #define FILESTORE_NAME_MAX   256
@@ -22,20 +25,25 @@ struct filestore_cfg {
 	uint64_t max_tenant; /* Bytes of all files of a tenant. */
 	uint32_t max_files;  /* Files of all tenants. */
 	uint64_t keep_s;     /* Seconds from a file's creation to its end. */
+	struct objects *
+		objects; /* Contents of new files go there; owned by the store once it is open. NULL: they stay in |folder|. */
 };
-/* A file. |offset|: place of the first byte in ID.data. Times are Unix seconds. */
+/* A file. |offset|: place of the first byte in ID.data. |remote|: the bytes are an object. Times are Unix seconds. */
 struct filestore_file {
 	char id[FILESTORE_ID_MAX];
 	char tenant[FILESTORE_TENANT_MAX + 1];
 	char name[FILESTORE_NAME_MAX + 1];
 	char purpose[16];
 	uint64_t offset, bytes, created, expires;
+	bool remote;
 };
 
 /* Read the descriptions, and remove the rest of uploads that did not end. A description that cannot be read is logged
  * and left alone, with its bytes. */
 CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, struct cgn_err *err);
 void filestore_close(struct filestore **take);
+/* End the requests to the bucket, and refuse later ones: the program ends. Any thread. */
+void filestore_stop(struct filestore *s);
 
 /* ---- writing ---- */
 struct filestore_upload;
@@ -58,9 +66,13 @@ bool filestore_find(struct filestore *s, struct cgn_str tenant, struct cgn_str i
  * |after| (empty: at the first one) and only those with |purpose| (empty: any); returns how many. */
 size_t filestore_list(struct filestore *s, struct cgn_str tenant, struct cgn_str purpose,
 	struct cgn_str after, bool oldest_first, struct filestore_file *out, size_t max);
-/* Open the file's bytes, which begin at its offset; the caller closes the descriptor. CGN_NOT_FOUND, CGN_STORAGE. */
+/* Open the file's bytes, which begin at its offset, or at 0 if it is remote: they are fetched into a file without a name. The
+ * caller closes the descriptor. CGN_NOT_FOUND, CGN_STORAGE. */
 CGN_RC filestore_read(struct filestore *s, const struct filestore_file *f, int *fd, struct cgn_err *err);
-/* CGN_NOT_FOUND: the tenant has no such file; CGN_STORAGE. */
+/* Append |n| bytes of the file from its byte |at| on to |out|. |*fd|, -1 at first, keeps a local file open between calls. */
+CGN_RC filestore_piece(struct filestore *s, const struct filestore_file *f, int *fd, uint64_t at, size_t n,
+	struct cgn_buf *out, struct cgn_err *err);
+/* CGN_NOT_FOUND: the tenant has no such file; CGN_STORAGE: its bytes cannot be removed, and the file stays. */
 CGN_RC filestore_delete(struct filestore *s, struct cgn_str tenant, struct cgn_str id, struct cgn_err *err);
 /* Remove the files whose time is over. */
 void filestore_sweep(struct filestore *s, uint64_t now_s);

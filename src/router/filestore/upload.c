@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include "base/json/json.h"
+#include "base/log/log.h"
 #include "base/seal/seal.h"
 #include "io/disk/disk.h"
 #include "io/loop/loop.h"
 #include "router/filestore/filestore_priv.h"
+#include "router/filestore/objects.h"
 
 #define META_KIND   "cgn-file"
 #define META_FORMAT 1
@@ -40,6 +42,8 @@ static void meta_put(const struct filestore_file *f, struct cgn_buf *out)
 	json_key_u64(&j, "bytes", f->bytes);
 	json_key_u64(&j, "created", f->created);
 	json_key_u64(&j, "expires", f->expires);
+	if (f->remote)
+		json_key_bool(&j, "remote", true);
 	json_close(&j, '}');
 	cgn_buf_char(out, '\n');
 	seal_end(out);
@@ -62,6 +66,7 @@ CGN_RC filestore_meta_read(struct cgn_str text, struct filestore_file *out, stru
 	out->bytes = json_get_u64(v, "bytes", 0);
 	out->created = json_get_u64(v, "created", 0);
 	out->expires = json_get_u64(v, "expires", 0);
+	out->remote = json_get_bool(v, "remote", false);
 	return fits && out->id[0] != '\0' ? CGN_OK : CGN_FAIL(err, INVALID, "a text in it is too long");
 }
 
@@ -177,6 +182,32 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 	return rc;
 }
 
+/* Store the bytes in the bucket, unless the tenant may not have them. */
+static CGN_RC upload_send(struct filestore_upload *u, struct filestore_file *f, bool counts,
+	struct cgn_err *err)
+{
+	struct filestore *s = u->store;
+	cgn_rc rc = CGN_OK;
+	(void)pthread_mutex_lock(&s->lock);
+	if (counts)
+		rc = quota_check(s, cgn_str_of(f->tenant), f->bytes, err);
+	(void)pthread_mutex_unlock(&s->lock);
+	if (cgn_ok(rc))
+		rc = objects_put(s->cfg.objects, f->id, u->fd, f->offset, f->bytes, err);
+	f->remote = true;
+	f->offset = 0;
+	return rc;
+}
+
+/* Remove the bytes of a file that was not entered. */
+static void upload_take_back(struct filestore *s, const struct filestore_file *f)
+{
+	struct cgn_err err;
+	if (f->remote && !cgn_ok(objects_delete(s->cfg.objects, f->id, &err)))
+		cgn_log_limited(WARN, "filestore.object_stays", F_STR("file", f->id), F_STR("why", err.msg),
+			F_STR("then", "the bucket keeps an object that no file has"));
+}
+
 CGN_RC filestore_commit(struct filestore_upload **take, struct filestore_file *f, struct cgn_err *err)
 {
 	struct filestore_upload *u = *take;
@@ -186,12 +217,18 @@ CGN_RC filestore_commit(struct filestore_upload **take, struct filestore_file *f
 	f->created = cgn_clock_wall_ms() / 1000;
 	f->expires = f->created + s->cfg.keep_s;
 	cgn_rc rc = CGN_OK;
-	if (fdatasync(u->fd) != 0)
+	bool counts = strcmp(f->purpose, "batch") == 0;
+	if (s->cfg.objects != NULL)
+		rc = upload_send(u, f, counts, err);
+	else if (fdatasync(u->fd) != 0)
 		rc = CGN_FAIL(err, STORAGE, "the file cannot be stored: %s", strerror(errno));
+	bool sent = cgn_ok(rc);
 	(void)pthread_mutex_lock(&s->lock);
-	if (cgn_ok(rc))
-		rc = file_enter(s, f, strcmp(f->purpose, "batch") == 0, err);
+	if (sent)
+		rc = file_enter(s, f, counts, err);
 	(void)pthread_mutex_unlock(&s->lock);
-	upload_free(take, !cgn_ok(rc));
+	if (sent && !cgn_ok(rc))
+		upload_take_back(s, f);
+	upload_free(take, !cgn_ok(rc) || f->remote);
 	return rc;
 }

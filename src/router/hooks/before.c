@@ -6,7 +6,7 @@ bool gw_hook_is_due(const struct gw_req *r)
 {
 	return r->w->rules->hooks.url[GW_HOOK_BEFORE] != NULL && !r->answer.head_sent &&
 		!r->client.quotes && /* a quote sends nothing to an engine */
-		(r->hook == NULL || !r->hook->before_done);
+		!r->identity.own && (r->hook == NULL || !r->hook->before_done);
 }
 
 static enum hook_body body_form(const struct gw_req *r)

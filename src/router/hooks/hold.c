@@ -14,8 +14,8 @@
 /* Errors of engines, numbers (embeddings, scores) and counts of tokens are no text of a model. */
 static bool hold_applies(const struct gw_req *r, int status)
 {
-	return r->w->rules->hooks.url[GW_HOOK_AFTER] != NULL && status >= 200 && status < 300 &&
-		r->client.route->scope == AUTH_CHAT && r->client.route->kind != GW_COUNT;
+	return r->w->rules->hooks.url[GW_HOOK_AFTER] != NULL && !r->identity.own && status >= 200 &&
+		status < 300 && r->client.route->scope == AUTH_CHAT && r->client.route->kind != GW_COUNT;
 }
 
 static bool fields_keep(struct gw_hold *h, const struct http_field *fields, size_t n)

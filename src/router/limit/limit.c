@@ -218,7 +218,8 @@ enum gw_step gw_limit(struct gw_req *r)
 	bool begun = r->plan.limits != NULL;
 	if (!begun)
 		r->plan.prompt_tokens = prompt_estimate(r);
-	if (!begun && !limit_applies(r))
+	/* A request of another cluster was counted there, and the router's own ones count nowhere. */
+	if (!begun && (r->client.from.peer != NULL || r->identity.own || !limit_applies(r)))
 		return limit_pass(r);
 	if (!begun)
 		r->plan.limits = limits_of(r);

@@ -9,6 +9,8 @@ enum gw_step gw_limit(struct gw_req *r);
 /* Give back what was reserved and not used. Call when usage is known as far as it ever will be; safe when
  * nothing is reserved. */
 void gw_limit_settle(struct gw_req *r);
+/* Return the expected tokens of the answer. */
+uint64_t limit_answer_estimate(const struct gw_req *r);
 #define GW_LIMIT_FIELDS 10
 /* Write the x-ratelimit fields to |f|, with strings in the request's arena. Returns how many. */
 size_t gw_limit_fields(struct gw_req *r, struct http_field *f);

@@ -53,8 +53,6 @@ struct gw_limits {
 /* Settle and free |l|. |used|: units used of each limit; |spent| of each budget; NULL: none. The store must not be asked at the
  * moment. */
 void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_amounts *spent);
-/* Return the expected tokens of the answer. */
-uint64_t limit_answer_estimate(const struct gw_req *r);
 
 /* budgets.c */
 bool gw_budgets_apply(const struct gw_req *r);

@@ -6,9 +6,12 @@
 #include "joint/oidc/oidc.h"
 #include "policy/auth/auth.h"
 #include "policy/identity/identity.h"
+#include "router/calibration/calibration.h"
+#include "router/peers/peers.h"
 
-#define KEYS_WAIT (3 * CGN_SEC)   /* Longest time that a request waits for a key of the identity provider. */
-#define KEYS_LOOK (20 * CGN_MSEC) /* Time between two looks. */
+#define TENANT_MAX 64
+#define KEYS_WAIT  (3 * CGN_SEC)   /* Longest time that a request waits for a key of the identity provider. */
+#define KEYS_LOOK  (20 * CGN_MSEC) /* Time between two looks. */
 
 /* ---- keys ---- */
 
@@ -50,7 +53,7 @@ static bool roles_find(struct gw_req *r, const struct auth_key *key)
 	return false;
 }
 
-/* Set the caller's own rates and budgets. */
+/* Set the caller's own rates, budgets and way through cascades. */
 static bool limits_find(struct gw_req *r, const char *limits)
 {
 	if (limits[0] == '\0')
@@ -76,6 +79,7 @@ static bool limits_find(struct gw_req *r, const char *limits)
 		rates->tokens = limit_per_minute(own->tokens_per_minute);
 	r->identity.rates = rates;
 	r->identity.budgets = &own->budgets;
+	r->identity.cascade = own->cascade;
 	return true;
 }
 
@@ -189,9 +193,79 @@ static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
 	return provider_await(r, rc, err.msg);
 }
 
+/* ---- requests of another cluster ---- */
+
+static bool via_has(struct cgn_str via, struct cgn_str name)
+{
+	while (via.p != NULL)
+		if (cgn_str_eq(cgn_str_trim(cgn_str_split(&via, ',')), name))
+			return true;
+	return false;
+}
+
+static bool tenant_is_ok(struct cgn_str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= ' ' || s.p[i] > '~')
+			return false;
+	return s.n <= TENANT_MAX;
+}
+
+/* The peer's certificate is its key, and the tenant is whom the peer says: it has judged the client. */
+static enum gw_step permit_arrival(struct gw_req *r)
+{
+	const struct gw_arrival *from = &r->client.from;
+	const char *own = r->w->shared->peers->cluster;
+	const struct gw_refusal loop = {508, "server_error", "federation_loop", .reason = "federation"};
+	r->identity.scopes = AUTH_CHAT | AUTH_EMBED;
+	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
+	if (r->client.route->kind != GW_RELAY && r->client.route->kind != GW_HEALTHZ &&
+		r->client.route->kind != GW_SUMMARY)
+		return gw_refuse(r,
+			&(struct gw_refusal){404, "invalid_request_error", "not_found",
+				.reason = "federation"},
+			"%.*s is not for peers", (int)(r->client.path.n < 200 ? r->client.path.n : 200),
+			r->client.path.p);
+	if (!tenant_is_ok(from->tenant))
+		return gw_refuse(r,
+			&(struct gw_refusal){400, "invalid_request_error", "invalid_header",
+				.param = "X-Cgn-Tenant", .reason = "federation"},
+			"X-Cgn-Tenant is no tenant's name");
+	if (from->tenant.n > 0)
+		r->identity.tenant = from->tenant;
+	if (via_has(from->via, cgn_str_of(own)))
+		return gw_refuse(r, &loop,
+			"the request has left a cluster named %s already (X-Cgn-Via), which is the name of this one (cluster.name)",
+			own);
+	if (from->hops > r->w->rules->away_hops)
+		return gw_refuse(r, &loop,
+			"the request has left %u clusters, and may leave %u (router.federation.max_hops)",
+			from->hops, r->w->rules->away_hops);
+	return STEP_AGAIN;
+}
+
+/* Is it a prompt that this router asks again, to calibrate a cascade? The client's request was permitted. */
+static bool own_find(struct gw_req *r)
+{
+	struct cgn_str tenant;
+	if (!gw_calibration_is_own(r->w->shared->calibrations, auth_bearer(r->identity.authorization),
+		    &tenant))
+		return false;
+	r->identity.own = true;
+	r->identity.scopes = AUTH_CHAT | AUTH_EMBED;
+	r->identity.tenant = cgn_arena_str(&r->arena, tenant);
+	if (r->identity.tenant.p == NULL)
+		(void)gw_refuse_no_memory(r, "memory");
+	return true;
+}
+
 enum gw_step gw_permit_key(struct gw_req *r)
 {
+	if (r->client.from.peer != NULL)
+		return permit_arrival(r);
 	const struct gw_rules *rules = r->w->rules;
+	if (own_find(r))
+		return STEP_AGAIN;
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED | AUTH_ADMIN;
 	r->identity.tenant = CGN_STR(AUTH_NO_TENANT);
 	if (!rules->auth.asks || (r->client.route->scope & ROUTE_OPEN) != 0)
@@ -236,6 +310,8 @@ void gw_permit_note(const struct gw_req *r, const char *action, const char *why)
 bool gw_permit_model(const struct gw_req *r, struct cgn_str name)
 {
 	const struct gw_identity *who = &r->identity;
+	if (r->client.from.peer != NULL)
+		return gw_peer_may_ask(r->client.from.peer, name);
 	if (who->key_id == NULL)
 		return true;
 	const struct principal p = principal_of(r);
@@ -249,4 +325,11 @@ bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name)
 	if (!may)
 		refusal_note(r, "model.use", name, "model_hidden");
 	return may;
+}
+
+uint64_t gw_permit_holder(const struct gw_req *r)
+{
+	struct cgn_str name =
+		r->identity.key_id != NULL ? cgn_str_of(r->identity.key_id) : r->identity.tenant;
+	return route_hash(name.p, name.n);
 }

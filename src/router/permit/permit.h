@@ -13,3 +13,5 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
 void gw_permit_note(const struct gw_req *r, const char *action, const char *why);
 /* As gw_permit_model; a refusal goes to the audit log. */
 bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name);
+/* Return a hash of whose request it is: of the key or the account, else of the tenant. */
+uint64_t gw_permit_holder(const struct gw_req *r);

@@ -7,8 +7,11 @@
 #include "router/answer/resume.h"
 #include "router/cascade/cascade.h"
 #include "router/isolate/isolate.h"
+#include "router/peers/peers.h"
 #include "router/permit/permit.h"
 #include "router/plan/legs.h"
+#include "router/plan/queue.h"
+#include "router/selection/selection.h"
 
 #define BAD_REQUEST "invalid_request_error"
 #define MODEL_MAX   4096 /* bytes; no model has a longer name */
@@ -69,7 +72,10 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 		r->prompt.model = cgn_arena_str(&r->arena, (*row)->name);
 	if (r->prompt.model.p == NULL)
 		return model_missing(r);
-	if (*row != NULL || (may && view_model_find(r->w->view, asked) != NULL))
+	if (*row != NULL ||
+		(may &&
+			(view_model_find(r->w->view, asked) != NULL ||
+				gw_peers_know(r->w->shared->peers, asked))))
 		return STEP_AGAIN;
 	r->prompt.model = (struct cgn_str){NULL, 0};
 	return r->w->view->settled || !may ? model_unknown(r, asked) : model_await(r, asked);
@@ -298,6 +304,12 @@ static bool isolation_check(struct gw_req *r)
 	return false;
 }
 
+/* Is the request itself to be answered by an engine through this router? */
+static bool is_sent(const struct gw_req *r)
+{
+	return !r->client.quotes && r->selecting == NULL;
+}
+
 static void facts_then(struct gw_req *r)
 {
 	const struct gw_model *row = NULL;
@@ -315,12 +327,13 @@ static void facts_then(struct gw_req *r)
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;
 	r->prompt.tools = r->prompt.facts.tools;
-	/* A quote is of the model that the body names. */
-	if (r->plan.legs.n == 0 && (!plan_open(r) || (!r->client.quotes && !gw_cascade_open(r))))
+	gw_queue_hint(r);
+	gw_session_begin(r);
+	/* A quote and a selection are of the model that the body names. */
+	if (r->plan.legs.n == 0 && (!plan_open(r) || (is_sent(r) && !gw_cascade_open(r))))
 		return;
 	if (!home_find(r))
 		return;
-	gw_session_begin(r);
 	r->prompt.parsed = true;
 	r->prompt.uncut = r->client.route->kind != GW_MEDIA;
 }
@@ -350,6 +363,8 @@ static bool is_ollamas(const struct gw_req *r)
 void gw_body_parse(struct gw_req *r)
 {
 	struct cgn_str boundary = {NULL, 0};
+	if (!gw_select_read(r, gw_body_parse))
+		return;
 	if (r->client.route->kind == GW_STORED) {
 		stored_parse(r);
 		return;

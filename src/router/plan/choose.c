@@ -4,6 +4,7 @@
 #include "router/isolate/isolate.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
+#include "router/selection/selection.h"
 
 /* Add the ready nodes whose engines lack the path to the |n| slots in plan.tried, unless all lack it: then a node
  * says so. Only for the paths that engines often lack. Returns the slots of both. */
@@ -39,7 +40,9 @@ static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg,
 		return gw_resume_excluded(r, n);
 	if (leg->target.untried)
 		*n = plan_tried(&r->plan.legs, r->plan.tried);
-	return lacking_add(r, leg, n);
+	const uint16_t *excluded = lacking_add(r, leg, n);
+	const struct view_model *m = view_model_find(r->w->view, leg->model);
+	return r->selecting != NULL && m != NULL ? gw_select_excluded(r, m, excluded, n) : excluded;
 }
 
 /* Return the node that stored the answer which the request continues; NULL: there is none, it is not ready for the
@@ -81,6 +84,7 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 		.block_tokens = p->block_tokens,
 		.prompt_tokens = p->tokens,
 		.answer_tokens = p->answer_limit,
+		.answer_hint = p->facts.hints.answer,
 		.whole = !p->stream && !prefill,
 		.embeds = r->client.route->scope == AUTH_EMBED || prefill,
 		.prefill = prefill,

@@ -7,11 +7,14 @@
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
 #include "router/cascade/cascade.h"
+#include "router/plan/away.h"
 
 #define RETRY_AFTER 2 /* seconds */
 
 void gw_leg_unlearn(struct gw_req *r)
 {
+	if (gw_away_is_on(r))
+		return;
 	route_record_drop(r->w->shared->choice.record, r->prompt.chain.short_digests, r->prompt.chain.n,
 		r->attempt.call.slot);
 }
@@ -66,6 +69,7 @@ static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, c
 	cgn_log_limited(INFO, "gateway.resume", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
 		F_U64("bytes", gw_resume_shown(r)));
+	gw_away_settle(r, "cut");
 	r->answer.paused = false;
 	r->prompt.parsed = false;
 	return leg_follow(r, step);
@@ -131,6 +135,8 @@ static enum gw_step leg_fail(struct gw_req *r, const struct gw_leg_report *repor
 
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
 {
+	if (gw_away_is_on(r) && report->outcome.end == LEG_END_FAILED)
+		return gw_away_return(r, report->outcome.how == BREAKER_TIMEOUT ? "late" : "failed");
 	const struct plan_rules rules = {r->w->rules->retry_on, r->w->rules->attempts};
 	const struct leg_outcome *o = &report->outcome;
 	const char *denied = "no_node";

@@ -27,6 +27,10 @@ bool gw_can_send(struct gw_req *r, const struct plan_leg *leg);
  * when the pick began. */
 void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	enum breaker_gate gate, cgn_nsec began);
+/* Send the current leg to |peer|, which knows its model as |model|. */
+struct gw_peer_model;
+void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model,
+	enum breaker_gate gate);
 /* End the attempt of the current leg, if there is one, and give its booking back. */
 void gw_leg_close(struct gw_req *r);
 

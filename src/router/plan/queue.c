@@ -22,24 +22,6 @@ static enum admission_role role_of(const struct gw_req *r)
 
 /* ---- priority and budget ---- */
 
-static bool priority_read(struct cgn_str s, unsigned *out)
-{
-	static const struct {
-		const char *text;
-		unsigned value;
-	} names[] = {{"high", QUEUE_HIGH}, {"normal", QUEUE_NORMAL}, {"low", QUEUE_LOW}};
-	if (s.n == 1 && s.p[0] >= '0' && s.p[0] <= '9') {
-		*out = (unsigned)(s.p[0] - '0');
-		return true;
-	}
-	for (size_t i = 0; i < CGN_COUNT(names); i++)
-		if (cgn_str_eq_nocase(s, cgn_str_of(names[i].text))) {
-			*out = names[i].value;
-			return true;
-		}
-	return false;
-}
-
 /* Return the highest priority that the client may have. Without keys clients can't be told apart, so each may
  * have any. */
 static unsigned priority_most(const struct gw_req *r)
@@ -53,7 +35,8 @@ enum gw_step gw_queue_check(struct gw_req *r)
 	uint64_t ms = 0;
 	unsigned most = priority_most(r);
 	r->client.priority = QUEUE_NORMAL;
-	if (r->client.priority_text.n > 0 && !priority_read(r->client.priority_text, &r->client.priority))
+	if (r->client.priority_text.n > 0 &&
+		!queue_priority_read(r->client.priority_text, &r->client.priority))
 		return gw_refuse(r,
 			&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Priority",
 				.reason = "invalid"},
@@ -71,6 +54,14 @@ enum gw_step gw_queue_check(struct gw_req *r)
 			r->client.budget_text.p);
 	r->client.first_byte_budget = ms * CGN_MSEC;
 	return STEP_AGAIN;
+}
+
+void gw_queue_hint(struct gw_req *r)
+{
+	const struct body_hints *h = &r->prompt.facts.hints;
+	const int64_t most = priority_most(r), level = (int64_t)QUEUE_NORMAL + h->priority;
+	if (h->has_priority && r->client.priority_text.n == 0)
+		r->client.priority = level < 0 ? 0 : level < most ? (unsigned)level : (unsigned)most;
 }
 
 /* Return the time from arrival to first byte that is to be kept; 0: none. */
@@ -139,6 +130,8 @@ static uint32_t answer_expected(const struct gw_req *r, enum admission_role role
 	if (role == ADMISSION_PROMPT_ONLY)
 		return 0;
 	mean = mean > 0 ? mean : ANSWER_TOKENS;
+	/* A hint that is too low, which costs nothing, would give a tenant more than its turns. */
+	mean = r->prompt.facts.hints.answer > mean ? r->prompt.facts.hints.answer : mean;
 	return r->prompt.answer_limit > 0 && r->prompt.answer_limit < mean ? r->prompt.answer_limit : mean;
 }
 
@@ -232,12 +225,14 @@ static bool others_wait(const struct gw_req *r)
 bool gw_queue_concerns(const struct gw_req *r)
 {
 	return admission_of(r) != NULL && plan_attempts(&r->plan.legs) == 0 &&
-		(ttft_budget(r) != 0 || (r->plan.ticket == NULL && others_wait(r)));
+		(ttft_budget(r) != 0 || r->client.if_available || (r->plan.ticket == NULL && others_wait(r)));
 }
 
 static bool may_wait(const struct gw_req *r)
 {
-	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->client.pin.n == 0;
+	/* A request of another cluster waits there, where its tenant's place in the queue is known. */
+	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->client.pin.n == 0 &&
+		r->client.from.peer == NULL;
 }
 
 bool gw_queue_must_wait(const struct gw_req *r, enum route_verdict verdict)
@@ -274,6 +269,38 @@ bool gw_queue_refuse_unmeetable(struct gw_req *r)
 	(void)budget_refuse(r, retry_after,
 		retry_after > 0 ? "too many prompts are before it" : "not even an idle node could");
 	return true;
+}
+
+/* ---- clients that do not wait ---- */
+
+#define NO_NODE_RETRY_AFTER 2 /* seconds */
+
+static void unavailable_refuse(struct gw_req *r, unsigned retry_after, const char *why)
+{
+	const struct gw_refusal how = {503, "server_error", "would_wait", .reason = "would_wait",
+		.retry_after = retry_after};
+	gw_limit_settle(r);
+	(void)gw_plan_fail(r, &how, "the request would wait, and Prefer: if-available asks not to: %s", why);
+}
+
+bool gw_queue_refuse_load(struct gw_req *r, const struct chooser_pick_result *p)
+{
+	uint32_t ms = p->verdict == ROUTE_PICKED ? p->cands[p->index].load_ms : 0;
+	if (!r->client.if_available || ms == 0)
+		return false;
+	unavailable_refuse(r, admission_retry_after(ms * CGN_MSEC), "the model has to be loaded first");
+	return true;
+}
+
+static void queue_decline(struct gw_req *r, enum route_verdict verdict)
+{
+	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[bucket_of(r)], memory_order_relaxed);
+	unsigned seconds = admission_retry_after(ms * CGN_MSEC);
+	bool none = verdict == ROUTE_NONE;
+	gw_queue_end(r);
+	unavailable_refuse(r, none && seconds < NO_NODE_RETRY_AFTER ? NO_NODE_RETRY_AFTER : seconds,
+		none ? "no node that serves the model is ready"
+		     : "every node that serves the model is busy, or others wait before it");
 }
 
 /* ---- waiting ---- */
@@ -342,6 +369,10 @@ static bool ticket_enter(struct gw_req *r, bool forget_failed)
 
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 {
+	if (r->client.if_available && !r->answer.head_sent) {
+		queue_decline(r, verdict);
+		return;
+	}
 	gw_goto(r, GW_QUEUE);
 	if (!ticket_enter(r, verdict == ROUTE_NONE))
 		(void)gw_plan_fail(r,

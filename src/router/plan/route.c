@@ -5,11 +5,13 @@
 #include "router/answer/resume.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
+#include "router/plan/away.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/plan/states.h"
 #include "router/quote/quote.h"
+#include "router/selection/selection.h"
 #include "router/tokens/tokens.h"
 #include "router/worker/breaker.h"
 
@@ -64,6 +66,16 @@ static enum gw_step trial_skip(struct gw_req *r, const char *why)
 	return STEP_AGAIN;
 }
 
+static enum gw_step select_book(struct gw_req *r, const struct chooser_ask *ask,
+	struct chooser_pick_result *p)
+{
+	enum gw_step next = gw_select_book(r, ask, p);
+	gw_queue_end(r);
+	if (r->answer.refused)
+		gw_queue_room(r->w);
+	return next;
+}
+
 static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, struct chooser_pick_result *p,
 	enum breaker_gate gate, cgn_nsec began)
 {
@@ -75,6 +87,8 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, st
 			return trial_skip(r, "pairs");
 		return pair_missing(r);
 	}
+	if (r->selecting != NULL)
+		return select_book(r, ask, p);
 	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node)) {
 		chooser_unclaim(r->w->chooser, p);
 		return gw_plan_fail(r,
@@ -99,7 +113,9 @@ static struct chooser_pick_result pick_open(struct gw_req *r, const struct choos
 		if (p.verdict != ROUTE_PICKED)
 			break;
 		if (!chooser_claim(r->w->chooser, ask, &p))
-			continue; /* another worker took the last place: the next pick sees it */
+			continue;         /* another worker took the last place: the next pick sees it */
+		if (r->selecting != NULL) /* no probe: the outcome is not seen here */
+			break;
 		*gate = gw_breaker_claim(r->w, view_node_at(r->w->view, p.cands[p.index].slot));
 		if (*gate != BREAKER_SHUT)
 			break;
@@ -133,7 +149,8 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 	gw_prefill_predict(r, ask);
 	if (waits)
 		gw_queue_enter(r, p.verdict);
-	return waits || (p.verdict == ROUTE_PICKED && gw_queue_refuse_unmeetable(r));
+	return waits || gw_queue_refuse_load(r, &p) ||
+		(p.verdict == ROUTE_PICKED && gw_queue_refuse_unmeetable(r));
 }
 
 /* Return the pause before the next leg: doubled each time, with jitter against steps in unison. */
@@ -186,7 +203,8 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 /* Two nodes may share the request: quote it before they are chosen. */
 static void pair_quote(struct gw_req *r, const struct chooser_ask *ask)
 {
-	if (!r->w->rules->route.disagg.enabled || !r->w->rules->quotes || r->plan.quoted != NULL)
+	if (!r->w->rules->route.disagg.enabled || !r->w->rules->quotes || r->plan.quoted != NULL ||
+		r->selecting != NULL)
 		return;
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
 	gw_queue_predict(r, &p);
@@ -202,6 +220,13 @@ static enum gw_step quote_reply(struct gw_req *r)
 	pair_quote(r, &ask);
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, &ask);
 	return gw_quote_reply(r, &ask, &p, gw_queue_must_wait(r, p.verdict));
+}
+
+static enum gw_step select_reply(struct gw_req *r)
+{
+	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
+	struct chooser_pick_result p = chooser_pick(r->w->chooser, &ask);
+	return gw_select_reply(r, &ask, &p);
 }
 
 enum gw_step gw_route(struct gw_req *r)
@@ -232,11 +257,17 @@ enum gw_step gw_route(struct gw_req *r)
 		return STEP_AGAIN;
 	if (r->client.quotes)
 		return quote_reply(r);
+	if (r->selecting != NULL && gw_select_refuses(r))
+		return STEP_AGAIN;
+	if (gw_select_only_picks(r))
+		return select_reply(r);
 	if (plan_attempts(&r->plan.legs) >= 2 && !r->plan.backed_off && r->w->rules->retry_backoff > 0) {
 		r->plan.backed_off = true;
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));
 	}
 	budget_add(r);
+	if (gw_away_send(r, began))
+		return STEP_AGAIN;
 	gw_handoff_settle(r);
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	if (gw_cascade_is_held(r)) {
@@ -245,13 +276,15 @@ enum gw_step gw_route(struct gw_req *r)
 		enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
 		if (gw_queue_must_wait(r, v))
 			return trial_skip(r, verdict_reason(v));
+		if (gw_cascade_has_drifted(r))
+			return trial_skip(r, "drift");
 		if (gw_cascade_is_hopeless(r))
 			return trial_skip(r, "pregate");
 	} else if (gw_queue_concerns(r) && is_held_up(r, &ask)) {
 		return STEP_AGAIN;
 	}
 	pair_quote(r, &ask);
-	if (gw_prefill_begin(r, &ask))
+	if (r->selecting == NULL && gw_prefill_begin(r, &ask))
 		return STEP_AGAIN;
 	if (plan_leg(&r->plan.legs)->target.continues || plan_leg(&r->plan.legs)->role == LEG_DECODE)
 		ask = gw_choose_ask(r, plan_leg(&r->plan.legs));

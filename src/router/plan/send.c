@@ -2,14 +2,18 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/attempt/peercall.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
 #include "router/isolate/isolate.h"
+#include "router/peers/peers.h"
 #include "router/plan/gate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
 #include "router/trace/trace.h"
+
+#define HOP_FIELDS 5 /* at most, of a request to another cluster */
 
 /* ---- callbacks of the attempt ---- */
 
@@ -164,6 +168,59 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	}
 	gw_explain_pick(r, ask, p, cgn_clock_now() - began);
 	attempt_start(r, ask->model, node, &cfg);
+}
+
+/* Tell another cluster whose request it is, how long it may take, and which clusters it has left. False: out of memory. */
+static bool hops_write(struct gw_req *r, struct proto_generate *g)
+{
+	const struct gw_arrival *from = &r->client.from;
+	const char *own = r->w->shared->peers->cluster;
+	cgn_nsec spent = cgn_loop_now(r->w->loop) - r->client.started, budget = r->client.first_byte_budget;
+	struct proto_header *h = cgn_arena_get(&r->arena, (g->n_headers + HOP_FIELDS) * sizeof *h);
+	const char *via =
+		from->via.n > 0 ? cgn_arena_fmt(&r->arena, "%.*s, %s", CGN_STR_ARG(from->via), own) : own;
+	const char *priority = cgn_arena_fmt(&r->arena, "%u", r->client.priority);
+	const char *left = cgn_arena_fmt(&r->arena, "%llu",
+		(unsigned long long)(budget > spent + CGN_MSEC ? (budget - spent) / CGN_MSEC : 1));
+	size_t n = g->n_headers;
+	if (h == NULL || via == NULL || priority == NULL || left == NULL)
+		return false;
+	memcpy(h, g->headers, n * sizeof *h);
+	h[n++] = (struct proto_header){CGN_STR("x-cgn-via"), cgn_str_of(via)};
+	h[n++] = (struct proto_header){CGN_STR("x-cgn-tenant"), r->identity.tenant};
+	h[n++] = (struct proto_header){CGN_STR("x-cgn-priority"), cgn_str_of(priority)};
+	if (budget > 0)
+		h[n++] = (struct proto_header){CGN_STR("x-cgn-deadline-ms"), cgn_str_of(left)};
+	if (r->client.session.id.n > 0)
+		h[n++] = (struct proto_header){CGN_STR("x-cgn-session"), r->client.session.id};
+	g->headers = h;
+	g->n_headers = n;
+	return true;
+}
+
+void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model, enum breaker_gate gate)
+{
+	struct gw_worker *w = r->w;
+	const struct gw_attempt_cfg cfg =
+		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
+	struct proto_generate g = {
+		.request_id = r->client.id,
+		.method = r->client.method,
+		.path = r->client.target,
+		.headers = r->client.headers,
+		.n_headers = r->client.n_headers,
+		.body = cgn_buf_view(&r->body.bytes),
+	};
+	bool told = !gw_peer_is_cluster(peer) || hops_write(r, &g);
+	r->plan.renamed = !cgn_str_eq(model->theirs, r->prompt.asked);
+	if (r->plan.renamed)
+		g.swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, model->json};
+	r->plan.prediction = (struct gw_prediction){0};
+	plan_sent(&r->plan.legs, peer->slot, 0, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
+	gw_trace_leg(r, r->plan.legs.n - 1);
+	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
+	gw_peercall_start(&r->attempt, &cfg, peer, model, told ? &g : NULL);
+	plan_leg(&r->plan.legs)->node = peer->node;
 }
 
 void gw_leg_close(struct gw_req *r)

@@ -6,6 +6,8 @@
 #include "router/attempt/verdict.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
+#include "router/peers/peers.h"
+#include "router/plan/away.h"
 #include "router/plan/gate.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
@@ -62,7 +64,7 @@ static void uncomputed_release(struct gw_req *r, bool failed)
 	size_t keep = failed || held > chain->n ? 0 : held;
 	(void)gw_attempt_release(&r->attempt);
 	gw_queue_room(r->w);
-	if (chain->n > 0)
+	if (chain->n > 0 && !gw_away_is_on(r))
 		route_record_drop(r->w->shared->choice.record, chain->short_digests + keep, chain->n - keep,
 			r->attempt.call.slot);
 }
@@ -102,6 +104,7 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_verdict_begun(a);
 	else
 		gw_verdict_bad(a, how);
+	gw_away_begun(r);
 	if (gw_cascade_is_held(r))
 		return gw_gate_begin(r);
 	if (is_route_missing(r))
@@ -140,16 +143,23 @@ static bool is_misfit(const struct gw_req *r)
 		(a->status != 200 || !a->events || (a->call.closed && a->first_data.p == NULL));
 }
 
+static cgn_nsec first_byte_limit(const struct gw_req *r)
+{
+	return gw_away_is_on(r) ? r->attempt.peer->first_byte_timeout : r->w->rules->first_byte_timeout;
+}
+
 enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
-	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = r->w->rules->first_byte_timeout;
+	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = first_byte_limit(r);
 	enum breaker_failure said = a->head_seen ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
 	struct gw_leg_report pair;
 	if (gw_beside_has_failed(r, &pair))
 		return gw_leg_ended(r, &pair);
 	if (a->call.why.code != CGN_FINE || (a->call.closed && !a->head_seen))
 		return attempt_failed(r);
+	if (gw_away_refuses(r))
+		return gw_away_return(r, "refused");
 	if (said != BREAKER_FAILURES && !a->accepted && gw_beside_is_suspected(r))
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	if (said != BREAKER_FAILURES && !a->accepted)
@@ -161,7 +171,9 @@ enum gw_step gw_dispatch(struct gw_req *r)
 	if (a->first_data.p != NULL || a->call.closed)
 		return first_byte(r);
 	if (waited >= limit)
-		return leg_late(r, BREAKER_TIMEOUT, "no first byte in time (router.first_byte_timeout)");
+		return leg_late(r, BREAKER_TIMEOUT,
+			gw_away_is_on(r) ? "no first byte in time (peers.NAME.first_byte_timeout)"
+					 : "no first byte in time (router.first_byte_timeout)");
 	if (gw_attempt_node_stalled(a, a->sent_at))
 		return leg_late(r, BREAKER_STALL, "the node is stalled");
 	cgn_nsec look = gw_attempt_poll(r->w);

@@ -47,6 +47,9 @@ void gw_quote_learn(struct gw_req *r)
 {
 	struct gw_quotes *all = r->w->shared->quotes;
 	const struct gw_quoted *q = r->plan.quoted;
+	/* A quote is of the nodes here. */
+	if (r->attempt.peer != NULL || r->plan.away.tried != 0)
+		return;
 	if (q == NULL || q->state == GW_QUOTE_NO_NODE || r->client.quotes || r->answer.status != 200 ||
 		r->answer.first_byte == 0)
 		return;

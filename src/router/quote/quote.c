@@ -6,6 +6,7 @@
 #include "quote_priv.h"
 #include "router/account/account.h"
 #include "router/admission/admission.h"
+#include "router/permit/permit.h"
 
 #define PRICED_TOKENS 1000 /* Tokens whose price is divided by their number: the price of one is rounded. */
 #define TEXT_MAX      1024
@@ -104,20 +105,13 @@ static enum gw_quote_state state_of(const struct chooser_pick_result *p, bool wa
 	return waits ? GW_QUOTE_QUEUED : GW_QUOTE_READY;
 }
 
-static uint64_t holder_of(const struct gw_req *r)
-{
-	struct cgn_str name =
-		r->identity.key_id != NULL ? cgn_str_of(r->identity.key_id) : r->identity.tenant;
-	return route_hash(name.p, name.n);
-}
-
 static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
 	const struct chooser_pick_result *p, struct gw_quoted *q)
 {
 	const struct route_cand *c = quote_candidate(p);
 	const bool waits = q->state != GW_QUOTE_READY;
 	const struct quote_key key = {.model = route_hash(r->prompt.model.p, r->prompt.model.n),
-		.holder = holder_of(r),
+		.holder = gw_permit_holder(r),
 		.place = waits ? QUOTE_QUEUED : QUOTE_READY,
 		.whole = ask->whole && !ask->embeds};
 	struct quote_guess g;

@@ -10,7 +10,7 @@ void gw_quotes_close(struct gw_quotes **take); /* NULL-safe; no worker runs. */
 
 /* Let a request for /v1/quote be of the route that its query names, so that it is read as that request would be.
  * Leaves GW_AUTH when it names none. Other requests are left alone. */
-enum gw_step gw_quote_route(struct gw_req *r, const struct gw_route_row *rows, size_t n);
+enum gw_step gw_quote_route(struct gw_req *r);
 
 /* Quote the request, once: |p| is a pick for |ask|, and |waits| says that the request has to wait for room. Books
  * nothing. No effect while router.quote.enabled is off. */

@@ -2,44 +2,26 @@
 /* reply: the route /v1/quote, and a quote as JSON. */
 #include <stdlib.h>
 
-#include "base/codec/codec.h"
-#include "policy/prompt/prompt.h"
 #include "quote_priv.h"
 #include "router/answer/reply.h"
 
-#define FOR_MAX     64
-#define FOR_DEFAULT "/v1/chat/completions"
-
 /* ---- the route ---- */
 
-/* Write the path of "?for=PATH" to |room|; FOR_DEFAULT without it. */
-static struct cgn_str for_find(struct cgn_str path, char room[FOR_MAX])
+enum gw_step gw_quote_route(struct gw_req *r)
 {
-	struct cgn_str value = http_query_get(path, "for");
-	if (value.p == NULL)
-		return CGN_STR(FOR_DEFAULT);
-	return (struct cgn_str){room, value.n < FOR_MAX ? percent_get(room, value) : 0};
-}
-
-enum gw_step gw_quote_route(struct gw_req *r, const struct gw_route_row *rows, size_t n)
-{
-	char room[FOR_MAX];
 	if (r->state != GW_AUTH || r->client.route->kind != GW_QUOTE)
 		return STEP_AGAIN;
-	struct cgn_str path = for_find(r->client.path, room);
-	for (size_t i = 0; i < n; i++)
-		if (rows[i].kind == GW_RELAY && cgn_str_is(path, rows[i].path) &&
-			prompt_api_of(path) != PROMPT_NONE) {
-			r->client.quotes = true;
-			r->client.route = &rows[i];
-			r->client.target = cgn_str_of(rows[i].path);
-			return STEP_AGAIN;
-		}
-	return gw_refuse(r,
-		&(struct gw_refusal){400, "invalid_request_error", "invalid_parameter", .param = "for",
-			.reason = "invalid"},
-		"for is the path of a request that engines answer with tokens, such as /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages or /v1/embeddings, not %.*s",
-		CGN_STR_ARG(path));
+	const struct gw_route_row *row = gw_route_meant(r->client.path, "/v1/chat/completions");
+	if (row == NULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){400, "invalid_request_error", "invalid_parameter",
+				.param = "for", .reason = "invalid"},
+			"for is the path of a request that engines answer with tokens, such as /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages or /v1/embeddings, not %.*s",
+			CGN_STR_ARG(http_query_get(r->client.path, "for")));
+	r->client.quotes = true;
+	r->client.route = row;
+	r->client.target = cgn_str_of(row->path);
+	return STEP_AGAIN;
 }
 
 /* ---- JSON ---- */

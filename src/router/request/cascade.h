@@ -11,12 +11,15 @@ struct gw_wasted {
 };
 
 struct gw_cascade {
-	struct gw_chain chain;        /* the names live as long as the request */
-	unsigned step;                /* place of the current leg's model in the chain */
-	bool own_logprobs;            /* the client asked for log-probabilities itself */
-	const char *outcome;          /* last decision, a label of cgn_cascade_total; NULL: none yet */
-	const char *why;              /* reason of that decision; NULL: none */
-	bool noted;                   /* the decision on the current leg was made */
+	struct gw_chain chain;          /* the names live as long as the request */
+	unsigned step;                  /* place of the current leg's model in the chain */
+	bool own_logprobs;              /* the client asked for log-probabilities itself */
+	const char *outcome;            /* last decision, a label of cgn_cascade_total; NULL: none yet */
+	const char *why;                /* reason of that decision; NULL: none */
+	bool noted;                     /* the decision on the current leg was made */
+	bool doubled;                   /* the prompt is to be asked again, to calibrate the gate */
+	struct calibration_curve curve; /* curve of the leg that is held; n 0: none is known */
+	double error; /* probability that the last answer judged is wrong, by the curve; negative: no curve */
 	struct cascade_answer answer; /* the leg that is held gave it */
 	bool reading;                 /* |answer| is in use */
 	struct cgn_buf held;          /* bytes of the answer */

@@ -16,7 +16,8 @@ enum gw_route_kind {
 	GW_COUNT,
 	GW_OLLAMA,
 	GW_OLLAMA_SHOW,
-	GW_QUOTE, /* takes the kind of the route that it is a quote of */
+	GW_QUOTE,  /* takes the kind of the route that it is a quote of */
+	GW_SELECT, /* takes the kind of the route that a node is selected for; selection/ */
 	GW_STORED,
 	/* with a body of its own kind, or none: files/ reads it */
 	GW_BATCH,
@@ -25,12 +26,14 @@ enum gw_route_kind {
 	GW_MODELS,
 	GW_MODEL,
 	GW_HEALTHZ,
+	GW_SUMMARY, /* the cluster tells a peer of itself */
 	GW_READYZ,
 	GW_VERSION,
 	GW_OLLAMA_TAGS,
 	GW_OLLAMA_PS,
 	GW_OLLAMA_VERSION,
-	GW_OLLAMA_LACKS
+	GW_OLLAMA_LACKS,
+	GW_SELECTED /* about a selection that was made; selection/ */
 };
 static inline bool gw_route_has_body(enum gw_route_kind kind)
 {
@@ -46,6 +49,17 @@ struct gw_route_row {
 
 /* May lines of a batch go to |path|: is it a relayed route with a prompt? client/auth.c. Any thread. */
 bool gw_route_takes_batch(struct cgn_str path);
+/* Return the route that "?for=PATH" of |path| means, |fallback| without it; NULL: that is no relayed route with a prompt.
+ * client/auth.c. */
+const struct gw_route_row *gw_route_meant(struct cgn_str path, const char *fallback);
+
+/* A request that another cluster sent, which names itself by its certificate. */
+struct gw_arrival {
+	struct gw_peer *peer;  /* NULL: the request is a client's */
+	struct cgn_str via;    /* clusters that it has left, the first one first: X-Cgn-Via */
+	unsigned hops;         /* number of those clusters */
+	struct cgn_str tenant; /* X-Cgn-Tenant; empty: none */
+};
 
 /* The exchange and the head. */
 struct gw_client {
@@ -68,13 +82,19 @@ struct gw_client {
 	size_t n_headers;
 	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
 	struct tracing_context trace;
-	bool explain_asked;          /* X-Cgn-Explain */
-	bool quote_asked;            /* X-Cgn-Quote */
-	bool quotes;                 /* asks only for a quote of a request to |target| */
+	bool explain_asked; /* X-Cgn-Explain */
+	bool quote_asked;   /* X-Cgn-Quote */
+	bool stays;         /* X-Cgn-Away: off */
+	bool if_available;  /* Prefer: if-available */
+	struct gw_arrival from;
+	bool quotes;           /* asks only for a quote of a request to |target| */
+	struct cgn_str subset; /* endpoints that may be selected, with commas between them */
+	bool subset_told;
 	bool reads_trailers;         /* TE names trailers */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 
+struct gw_peer; /* router/peers */
 struct gw_rates;
 /* The client's identity, by its key or its token. */
 struct gw_identity {
@@ -85,10 +105,12 @@ struct gw_identity {
 		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
 	struct cgn_str tenant; /* "-": no keys are asked for */
 	unsigned scopes;
-	bool two_keys;                /* The fields show different keys. */
-	uint64_t roles;               /* As principal.roles, for model.use. */
+	bool two_keys;  /* The fields show different keys. */
+	bool own;       /* This router asks itself, to calibrate a cascade: nothing is billed or limited. */
+	uint64_t roles; /* As principal.roles, for model.use. */
 	const char *models;           /* Patterns of the key's models; empty: all; NULL: no key. */
 	const struct gw_rates *rates; /* rates of the key, in the request's arena; NULL: those of all keys */
+	const char *cascade;          /* as auth_limits.cascade; NULL: as the client asks */
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 

@@ -3,14 +3,18 @@
  * predicted when its node was chosen. The folder plan/ owns it. */
 #pragma once
 #include "policy/admission/admission.h"
+#include "policy/budget/budget.h"
 #include "policy/explain/explain.h"
 #include "policy/plan/plan.h"
 #include "policy/quote/quote.h"
+#include "policy/remote/trust.h"
 #include "policy/routing/answerhome.h"
 
 struct gw_cascade; /* request/cascade.h */
+struct gw_bids;    /* bid/bid.h */
 struct gw_handoff; /* plan/handoff.c */
 struct gw_limits;  /* limit/limit_priv.h */
+struct gw_peer;    /* router/peers */
 struct gw_ticket;  /* admission/admission.h */
 
 /* Knowledge of the chosen node's cache at the pick, to compare with the engine's numbers at the end. */
@@ -47,6 +51,17 @@ struct gw_quoted {
 /* Pairs of nodes that a request is given to, at most; then one node computes it, if one can. */
 #define GW_PREFILLS_MAX PLAN_PREFILLS
 
+/* Leaving for a peer (plan/away.c). */
+struct gw_away {
+	struct gw_peer *peer; /* the peer that has the request, until it was paid; NULL: none */
+	struct budget_held held;
+	uint32_t tried;                  /* bits of the peers that gave no answer, by place in the table */
+	uint64_t money;                  /* price that was paid, in the parts that policy/budget counts */
+	struct gw_bids *bids;            /* bid/bid.h; NULL: the request was not to leave */
+	struct remote_forecast forecast; /* expected by the peer's summary; not known: it was not used */
+	struct remote_shown shown;       /* seen in the peer's answer */
+};
+
 struct gw_plan {
 	struct plan legs;
 	uint16_t tried[PLAN_MAX_ATTEMPTS]; /* slots, for the chooser */
@@ -63,6 +78,7 @@ struct gw_plan {
 	cgn_nsec queued_at; /* 0: never queued */
 	cgn_nsec queued;    /* total time spent waiting */
 	struct admission_forecast ttft;
+	struct gw_away away;
 	bool renamed;    /* the current leg's node serves the model under another name */
 	bool budgeted;   /* counted by the retry budget */
 	bool backed_off; /* the pause before this leg is over */

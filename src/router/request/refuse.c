@@ -7,6 +7,8 @@
 
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 {
+	/* A request for a selection may be passed on to the client that it is about. */
+	const struct cgn_str shaped = r->selecting != NULL ? r->client.target : r->client.path;
 	char message[600];
 	va_list ap;
 	CGN_MUST(!r->answer.head_sent && !r->answer.refused);
@@ -15,7 +17,7 @@ enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const cha
 	va_end(ap);
 	apierror_put(&r->answer.refusal_text,
 		&(struct apierror){message, how->type, .param = how->param, .code = how->code,
-			.status = how->status, .shape = apierror_shape_of(r->client.path),
+			.status = how->status, .shape = apierror_shape_of(shaped),
 			.request_id = r->client.id});
 	r->answer.refusal = *how;
 	r->answer.refused = true;

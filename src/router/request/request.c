@@ -73,3 +73,12 @@ void gw_body_drop(struct gw_req *r)
 	r->body.booked = 0;
 	cgn_buf_fini(&r->body.bytes);
 }
+
+void gw_body_replace(struct gw_req *r, struct cgn_buf *own)
+{
+	gw_body_drop(r);
+	r->body.bytes = *own;
+	*own = (struct cgn_buf){0};
+	r->body.booked = r->body.bytes.cap;
+	atomic_fetch_add_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
+}

@@ -36,7 +36,8 @@ enum gw_wait {
 	WAIT_CLIENT
 };
 
-struct gw_filing; /* files/ */
+struct gw_filing;    /* files/ */
+struct gw_selecting; /* selection/ */
 struct gw_req;
 struct gw_state_row {
 	enum gw_step (*run)(struct gw_req *r);
@@ -81,8 +82,9 @@ struct gw_req {
 	struct gw_attempt
 		beside; /* attempt of the prefill leg that runs beside the current leg; plan/handoff.c */
 	struct gw_answer answer;
-	struct gw_filing *filing; /* a request of files or batches; NULL: another one */
-	struct gw_hooking *hook;  /* hooks/; NULL: no external check was asked, and no answer is held back */
+	struct gw_filing *filing;       /* a request of files or batches; NULL: another one */
+	struct gw_selecting *selecting; /* a request for a selection, in |arena|; NULL: another one */
+	struct gw_hooking *hook; /* hooks/; NULL: no external check was asked, and no answer is held back */
 };
 
 /* Set the first state and the timer; gw_wake starts the machine. */
@@ -108,6 +110,8 @@ enum gw_step gw_read(struct gw_req *r);
 
 /* Free the body's memory and its share of router.max_inflight_body. */
 void gw_body_drop(struct gw_req *r);
+/* Make |own|, which is taken, the request's body. */
+void gw_body_replace(struct gw_req *r, struct cgn_buf *own);
 
 /* Answer with an error: record it and go to GW_ANSWER, which sends it. No byte may have been sent to the
  * client. |reason| of |how| counts the refusal. */

@@ -26,6 +26,8 @@ bool gw_cascade_rules_fill(const struct config *cfg, struct cgn_arena *a, struct
 	const char *small = cfg->router.cascade.small_model, *large = cfg->router.cascade.large_model;
 	*out = (struct gw_cascade_rules){.threshold = cfg->router.cascade.confidence_threshold,
 		.pregate = cfg->router.cascade.pregate,
+		.share = cfg->router.cascade.calibration_share,
+		.max_error = cfg->router.cascade.max_error,
 		.tokens = cfg->router.cascade.tokens};
 	if (!cfg->router.cascade.enabled)
 		return true;

@@ -15,7 +15,9 @@ struct gw_cascade_rules {
 	size_t n;                      /* 0: there is no cascade */
 	double pregate;                /* share of escalations above which the small model is not asked */
 	double threshold;              /* least mean log-probability of an answer that passes */
-	uint32_t tokens;               /* tokens that are held back */
+	double share;                  /* share of prompts that are asked again; 0: none */
+	double max_error; /* most probable error of an answer that passes, once there is a curve */
+	uint32_t tokens;  /* tokens that are held back */
 };
 
 /* |a| keeps the names. False: out of memory. */

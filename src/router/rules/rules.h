@@ -14,6 +14,7 @@
 #include "policy/isolation/isolation.h"
 #include "policy/limit/limit.h"
 #include "policy/queue/queue.h"
+#include "policy/remote/worth.h"
 #include "policy/routing/routing.h"
 #include "router/rules/cascade.h"
 #include "router/rules/hooks.h"
@@ -111,6 +112,8 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
+	struct remote_rules away;   /* router.federation: which requests leave */
+	unsigned away_hops;         /* router.federation.max_hops */
 	bool quotes;                /* router.quote.enabled */
 	double deadline_confidence; /* 0: the prediction decides. */
 	double quote_coverage;

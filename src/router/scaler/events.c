@@ -6,7 +6,7 @@
 void scaler_event_note(struct scaler *s, struct scaler_group *g, const struct scaler_event *e)
 {
 	const struct autoscale_decision *d = &e->decision;
-	bool carried_out = !e->shadow && e->nodes[0] != '\0';
+	bool carried_out = !e->shadow && e->done;
 	if (g->told && g->told_action == d->action && g->told_want == d->want && !carried_out)
 		return;
 	g->told = true;
@@ -20,6 +20,13 @@ void scaler_event_note(struct scaler *s, struct scaler_group *g, const struct sc
 		F_STR("action", autoscale_action_text(d->action)), F_U64("by", d->by), F_U64("want", d->want),
 		F_U64("have", e->have), F_STR("nodes", e->nodes), F_STR("why", d->why),
 		F_STR("then", e->then));
+}
+
+char *scaler_event_then(struct scaler *s, uint64_t event)
+{
+	return event < s->n_events && s->n_events - event <= SCALER_EVENTS
+		? s->events[event % SCALER_EVENTS].then
+		: NULL;
 }
 
 /* ---- /autoscaler ---- */
@@ -50,6 +57,7 @@ static void group_put(struct json_out *j, const struct scaler *s, const struct s
 	json_key_u64(j, "want", g->decision.want);
 	json_key_f64(j, "load", g->state.level);
 	json_key_f64(j, "forecast", g->decision.forecast);
+	json_key_f64(j, "expected", g->signals.expected);
 	json_key_u64(j, "inflight", g->signals.inflight);
 	json_key_u64(j, "waiting", g->signals.waiting);
 	json_key_f64(j, "ttft_p90_ms", (double)g->signals.ttft * 1e-6);
@@ -64,6 +72,7 @@ void router_scaler_json(const struct scaler *s, struct json_out *j)
 	const bool enabled = s != NULL && s->r->cfg->router.autoscaler.enabled;
 	json_open(j, '{');
 	json_key_z(j, "mode", enabled ? config_enum_text(s->r->cfg->router.autoscaler.mode) : "off");
+	json_key_z(j, "target", enabled ? config_enum_text(s->r->cfg->router.autoscaler.target) : "");
 	json_key_bool(j, "leads", enabled && s->leader != NULL && state_leader_is(s->leader));
 	json_key_open(j, "models", '[');
 	for (size_t i = 0; enabled && i < SCALER_GROUPS; i++)

@@ -35,8 +35,7 @@ static size_t wakes_choose(struct scaler_nodes *nodes, const char *model, uint32
 	return n;
 }
 
-/* Take at most |most| nodes, the cache that is worth least first. */
-static size_t rests_choose(const struct scaler *s, struct scaler_nodes *nodes, uint32_t most, cgn_nsec now,
+size_t scaler_rests_choose(const struct scaler *s, struct scaler_nodes *nodes, uint32_t most, cgn_nsec now,
 	const struct cluster_node *out[])
 {
 	size_t n = 0;
@@ -84,11 +83,17 @@ void scaler_carry_out(struct scaler *s, struct scaler_group *g, struct scaler_no
 	struct scaler_event *e)
 {
 	const struct cluster_node *list[WANTED_MAX_NODES];
+	if (scaler_has_target(s) && !is_shadow(s)) {
+		scaler_job_begin(s, g, nodes, now, e);
+		return;
+	}
 	bool up = g->decision.action == AUTOSCALE_UP;
 	uint32_t by = g->decision.by < WANTED_MAX_NODES ? g->decision.by : WANTED_MAX_NODES;
-	size_t n = up ? wakes_choose(nodes, g->model, by, list) : rests_choose(s, nodes, by, now, list);
+	size_t n =
+		up ? wakes_choose(nodes, g->model, by, list) : scaler_rests_choose(s, nodes, by, now, list);
 	nodes_say(e, list, n);
 	e->shadow = is_shadow(s);
+	e->done = n > 0;
 	if (e->shadow)
 		(void)snprintf(e->then, sizeof e->then, "nothing: router.autoscaler.mode is shadow");
 	else if (n == 0)

@@ -12,7 +12,7 @@
 
 /* ---- groups ---- */
 
-static struct scaler_group *group_find(struct scaler *s, const char *model, int role)
+struct scaler_group *scaler_group_find(struct scaler *s, const char *model, int role)
 {
 	struct scaler_group *spare = NULL;
 	for (size_t i = 0; i < SCALER_GROUPS; i++) {
@@ -39,25 +39,29 @@ static void groups_find(struct scaler *s, cgn_nsec now)
 		for (size_t e = 0; n != NULL && n->heard && e < n->info->n_engines; e++) {
 			const Cognitora__V1__Engine *engine = n->info->engines[e];
 			struct scaler_group *g = engine->n_models > 0
-				? group_find(s, engine->models[0], (int)n->info->role)
+				? scaler_group_find(s, engine->models[0], (int)n->info->role)
 				: NULL;
 			if (g != NULL)
 				g->seen = now;
 		}
 	}
 	for (size_t i = 0; i < SCALER_GROUPS; i++)
-		if (s->groups[i].model[0] != '\0' && now - s->groups[i].seen > FORGET_TIME)
+		if (s->groups[i].model[0] != '\0' && s->groups[i].job.state == SCALER_JOB_NONE &&
+			now - s->groups[i].seen > FORGET_TIME)
 			s->groups[i] = (struct scaler_group){.role = 0};
 }
 
-static struct autoscale_cfg group_cfg(const struct scaler *s, const struct scaler_group *g, uint32_t all)
+struct autoscale_cfg scaler_group_cfg(const struct scaler *s, const struct scaler_group *g, uint32_t all)
 {
 	const struct config *cfg = s->r->cfg;
 	const struct config_model *m = config_model_find(cfg, g->shown);
 	struct config_replicas l = {cfg->router.autoscaler.min_replicas, cfg->router.autoscaler.max_replicas};
 	if (m != NULL && m->replicas != NULL)
 		(void)config_replicas_read(cgn_str_of(m->replicas), &l); /* Checked with the configuration. */
-	l.most = l.most > 0 && l.most < all ? l.most : all;
+	if (scaler_has_target(s))
+		l.least = l.least > 0 ? l.least : 1; /* A model without a node is unknown. */
+	else
+		l.most = l.most > 0 && l.most < all ? l.most : all;
 	return (struct autoscale_cfg){.least = l.least < l.most ? l.least : l.most,
 		.most = l.most,
 		.target = cfg->router.autoscaler.target_load,
@@ -107,15 +111,21 @@ static void group_step(struct scaler *s, struct scaler_group *g, cgn_nsec now)
 {
 	struct scaler_nodes nodes;
 	scaler_group_look(s, g, now, &nodes);
+	scaler_season_note(s, g);
 	g->decision.action = AUTOSCALE_STAY;
-	if (nodes.all > 0 && !s->pending && group_decides(s, g)) {
-		const struct autoscale_cfg cfg = group_cfg(s, g, nodes.all);
+	bool may = scaler_job_step(g, now) && now >= g->resumes_at && !s->pending;
+	if (nodes.all > 0 && may && group_decides(s, g)) {
+		const struct autoscale_cfg cfg = scaler_group_cfg(s, g, nodes.all);
 		autoscale_step(&g->state, &cfg, &g->signals, now, &g->decision);
 		group_report(s, g);
 	}
-	wake_expect(s, g, &nodes, now);
-	if (g->decision.action == AUTOSCALE_STAY)
+	if (nodes.answers)
+		wake_expect(s, g, &nodes, now);
+	if (g->decision.action == AUTOSCALE_STAY || g->job.state == SCALER_JOB_DRAINS) {
+		if (g->decision.action == AUTOSCALE_UP)
+			scaler_job_undo(g);
 		return;
+	}
 	struct scaler_event e = {.at_ms = cgn_clock_wall_ms(),
 		.role = g->role,
 		.decision = g->decision,
@@ -144,12 +154,17 @@ static void on_scaler_tick(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(s->r->loop);
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_set(t, TICK);
-	if (!leader_follow(s) || s->r->members.knowledge != STATE_HEARD)
+	bool follows = leader_follow(s);
+	for (size_t i = 0; !follows && i < SCALER_GROUPS; i++)
+		scaler_job_undo(&s->groups[i]);
+	if (!follows || s->r->members.knowledge != STATE_HEARD)
 		return;
 	groups_find(s, now);
 	for (size_t i = 0; i < SCALER_GROUPS; i++)
 		if (s->groups[i].model[0] != '\0')
 			group_step(s, &s->groups[i], now);
+	scaler_seasons_write(s);
+	scaler_leavers_step(s, now);
 	scaler_nodes_note(s, now);
 }
 
@@ -166,6 +181,12 @@ CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err 
 	return CGN_OK;
 }
 
+void router_scaler_reload(struct scaler *s)
+{
+	for (size_t i = 0; s != NULL && i < SCALER_GROUPS; i++)
+		s->groups[i].resumes_at = 0;
+}
+
 void router_scaler_close(struct scaler **take)
 {
 	struct scaler *s = *take;
@@ -174,6 +195,8 @@ void router_scaler_close(struct scaler **take)
 		return;
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_cancel(&s->timer);
+	scaler_jobs_close(s);
+	scaler_seasons_close(s);
 	state_leader_close(&s->leader);
 	s->tag = 0;
 	free(s);

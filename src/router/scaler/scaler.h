@@ -13,6 +13,11 @@
 struct router;
 struct scaler;
 CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err *err); /* NO_MEMORY. */
+/* Keep the usual loads by the time of day in the file |path|, and read it; a damaged one is set aside. Once the router has
+ * its rules. NO_MEMORY. */
+CGN_RC router_scaler_load(struct scaler *s, const char *path, struct cgn_err *err);
 void router_scaler_close(struct scaler **take);
+/* The configuration was read again: an order that failed is decided again at once. NULL-safe. */
+void router_scaler_reload(struct scaler *s);
 /* Write the models with their loads and the last decisions, newest first. |s| may be NULL. */
 void router_scaler_json(const struct scaler *s, struct json_out *j);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/admission/admission.h"
 #include "router/metrics.h"
+#include "router/peers/peers.h"
 #include "router/scaler/scaler_priv.h"
 
 #define NOTE_EVERY    (15 * CGN_SEC)
@@ -39,15 +40,19 @@ void scaler_nodes_note(struct scaler *s, cgn_nsec now)
 			s->wakes[i].at = 0;
 }
 
+void scaler_wake_note(struct scaler_group *g, cgn_nsec took)
+{
+	g->wake = g->wake == 0 ? took : g->wake - g->wake / WAKE_GAIN + took / WAKE_GAIN;
+	g->n_notes = 0; /* Requests that waited for a replica do not tell how well those that are there do. */
+}
+
 /* The node is ready: learn how long its wake took. */
 static void wake_learn(struct scaler *s, struct scaler_group *g, uint16_t slot, cgn_nsec now)
 {
 	struct scaler_wake *w = &s->wakes[slot];
 	if (w->at == 0 || w->group != g)
 		return;
-	cgn_nsec took = now - w->at;
-	g->wake = g->wake == 0 ? took : g->wake - g->wake / WAKE_GAIN + took / WAKE_GAIN;
-	g->n_notes = 0; /* Requests that waited for a replica do not tell how well those that are there do. */
+	scaler_wake_note(g, now - w->at);
 	w->at = 0;
 }
 
@@ -102,11 +107,23 @@ static void node_look(struct scaler *s, struct scaler_group *g, const struct clu
 	out->n_ready++;
 }
 
+/* Does an engine of the node have the model, ready or not? */
+static bool node_has(const struct cluster_node *n, const char *model)
+{
+	for (size_t e = 0; e < n->info->n_engines; e++)
+		if (n->info->engines[e]->n_models > 0 && strcmp(n->info->engines[e]->models[0], model) == 0)
+			return true;
+	return false;
+}
+
 static bool is_of_group(const struct router *r, const struct scaler_group *g, const struct cluster_node *n)
 {
 	struct cgn_err err;
+	const bool agents = r->cfg->router.autoscaler.target == CONFIG_SCALE_AGENTS;
+	/* Others remove the whole node: its engine need not be able to rest. */
 	return n != NULL && n->heard && (int)n->info->role == g->role &&
-		cgn_ok(wanted_able_own(n->info, g->model, scaler_rest(r), &err));
+		(agents ? cgn_ok(wanted_able_own(n->info, g->model, scaler_rest(r), &err))
+			: node_has(n, g->model));
 }
 
 /* ---- percentiles ---- */
@@ -146,25 +163,60 @@ static void percentiles_look(struct scaler *s, struct scaler_group *g, cgn_nsec 
 
 /* ---- a group ---- */
 
+/* Return the role that a node of |role| shares requests with; ROLE_BOTH: none. */
+static int partner_of(int role)
+{
+	return role == COGNITORA__V1__ROLE__ROLE_PREFILL   ? COGNITORA__V1__ROLE__ROLE_DECODE
+		: role == COGNITORA__V1__ROLE__ROLE_DECODE ? COGNITORA__V1__ROLE__ROLE_PREFILL
+							   : COGNITORA__V1__ROLE__ROLE_BOTH;
+}
+
+/* Nodes of role prefill and decode serve a model together: requests on the one kind keep the other awake, and let both go
+ * at the same time. True: the node is a partner. */
+static bool partner_look(struct scaler *s, struct scaler_group *g, const struct cluster_node *n)
+{
+	const int partner = partner_of(g->role);
+	if (partner == COGNITORA__V1__ROLE__ROLE_BOTH || n == NULL || !n->heard ||
+		(int)n->info->role != partner || !node_has(n, g->model))
+		return false;
+	if (n->state == NODE_READY && !n->cordoned && router_node_serves(n, g->model))
+		g->signals.inflight += node_stats_requests(&s->r->shared.choice.stats[n->slot]);
+	return true;
+}
+
+/* Count what waits for the model. Where decode nodes answer, prefill nodes are woken for it too, if none is there. */
+static void waiting_look(struct scaler *s, struct scaler_group *g, const struct scaler_nodes *nodes,
+	bool paired)
+{
+	uint32_t waits = (uint32_t)gw_admission_depth(s->r->shared.admission, cgn_str_of(g->shown));
+	if (nodes->answers)
+		g->signals.waiting = waits + gw_peers_open_requests(s->r->shared.peers, cgn_str_of(g->shown));
+	else if (paired && g->signals.ready + g->signals.coming == 0)
+		g->signals.waiting = waits;
+	else if (paired)
+		g->signals.inflight += waits;
+}
+
 void scaler_group_look(struct scaler *s, struct scaler_group *g, cgn_nsec now, struct scaler_nodes *out)
 {
-	bool prefills = false;
+	bool prefills = false, paired = false;
 	*out = (struct scaler_nodes){.n_ready = 0};
 	g->signals = (struct autoscale_signals){.wake = scaler_wake_time(s, g)};
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
 		const struct cluster_node *n = s->r->members.cluster->by_slot[i];
 		prefills |= n != NULL && n->info->role == COGNITORA__V1__ROLE__ROLE_PREFILL &&
 			n->state == NODE_READY && router_node_serves(n, g->model);
+		paired |= partner_look(s, g, n);
 		if (!is_of_group(s->r, g, n))
 			continue;
 		out->all++;
 		node_look(s, g, n, now, out);
 	}
+	if (scaler_has_target(s))
+		scaler_target_look(s, g, now, out);
 	out->answers = g->role != COGNITORA__V1__ROLE__ROLE_PREFILL;
 	out->computes = !out->answers || !prefills;
-	if (out->answers)
-		g->signals.waiting =
-			(uint32_t)gw_admission_depth(s->r->shared.admission, cgn_str_of(g->shown));
+	waiting_look(s, g, out, paired);
 	percentiles_look(s, g, now, out);
 }
 

@@ -4,6 +4,7 @@
 #include "joint/page/page.h"
 #include "router/account/sessions.h"
 #include "router/admission/admission.h"
+#include "router/calibration/calibration.h"
 #include "router/control/watch.h"
 #include "router/rules/tokenizer_set.h"
 #include "router/scaler/scaler.h"
@@ -339,6 +340,28 @@ static void autoscaler_get(void *state, const struct http_head *h, struct cgn_st
 	router_scaler_json(r->scaler, &j);
 }
 
+static void peers_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	router_peers_json(r, &j);
+}
+
+static void cascades_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)h;
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct json_out j = json_out_to(&reply->body);
+	gw_calibrations_json(r->shared.calibrations, &j);
+}
+
 const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_get, ACTION_STATUS_READ},
 	{"POST", "/nodes/*/cordon", router_admin_order, ACTION_NODE_CORDON},
 	{"POST", "/nodes/*/uncordon", router_admin_order, ACTION_NODE_CORDON},
@@ -349,6 +372,8 @@ const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_ge
 	{"GET", "/queue", queue_get, ACTION_STATUS_READ},
 	{"GET", "/sessions", sessions_get, ACTION_EXPLAIN_READ},
 	{"GET", "/autoscaler", autoscaler_get, ACTION_STATUS_READ},
+	{"GET", "/peers", peers_get, ACTION_STATUS_READ},
+	{"GET", "/cascades", cascades_get, ACTION_STATUS_READ},
 	{"GET", "/usage", router_admin_usage, ACTION_USAGE_READ},
 	{"GET", "/tenants", router_admin_tenants, ACTION_USAGE_READ},
 	{"GET", "/keys", router_admin_keys, ACTION_USAGE_READ},

@@ -6,6 +6,7 @@
 #include "joint/audit/audit.h"
 #include "joint/telemetry/scrape.h"
 #include "router/admission/admission.h"
+#include "router/calibration/calibration.h"
 #include "router/control/watch.h"
 #include "router/scaler/scaler.h"
 #include "router/service/service_priv.h"
@@ -389,6 +390,15 @@ static void handle_drain(struct router_call *k, struct cgn_str message)
 		cordon_start(k, true, drain_cordoned);
 }
 
+/* Answer with one document; |*json| is the member of |rs| that takes it. */
+static void json_send(struct router_call *k, struct cgn_buf *text, void *rs, char **json)
+{
+	*json = pb_text(cgn_buf_z(text));
+	if (!text->bad)
+		router_call_send(k, rs);
+	router_call_finish(k, text->bad ? CGN_NO_MEMORY : CGN_FINE, text->bad ? "out of memory" : "");
+}
+
 static void handle_scale(struct router_call *k, struct cgn_str message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -396,10 +406,27 @@ static void handle_scale(struct router_call *k, struct cgn_str message)
 	Cognitora__V1__ScaleResponse rs = COGNITORA__V1__SCALE_RESPONSE__INIT;
 	(void)message;
 	router_scaler_json(k->r->scaler, &j);
-	rs.json = pb_text(cgn_buf_z(&text));
-	if (!text.bad)
-		router_call_send(k, &rs);
-	router_call_finish(k, text.bad ? CGN_NO_MEMORY : CGN_FINE, text.bad ? "out of memory" : "");
+	json_send(k, &text, &rs, &rs.json);
+}
+
+static void handle_peers(struct router_call *k, struct cgn_str message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out j = json_out_to(&text);
+	Cognitora__V1__PeersResponse rs = COGNITORA__V1__PEERS_RESPONSE__INIT;
+	(void)message;
+	router_peers_json(k->r, &j);
+	json_send(k, &text, &rs, &rs.json);
+}
+
+static void handle_cascades(struct router_call *k, struct cgn_str message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out j = json_out_to(&text);
+	Cognitora__V1__CascadesResponse rs = COGNITORA__V1__CASCADES_RESPONSE__INIT;
+	(void)message;
+	gw_calibrations_json(k->r->shared.calibrations, &j);
+	json_send(k, &text, &rs, &rs.json);
 }
 
 /* ---- the port ---- */
@@ -434,6 +461,8 @@ METHOD(drain, handle_drain)
 METHOD(stores, router_stores)
 METHOD(explain, router_explain)
 METHOD(scale, handle_scale)
+METHOD(peers, handle_peers)
+METHOD(cascades, handle_cascades)
 METHOD(set_policy, router_set_policy)
 METHOD(change_model, router_change_model)
 METHOD(invite, router_invite)
@@ -456,6 +485,8 @@ const struct grpc_method router_methods[] = {
 	{PROTO_CONTROL_SET_POLICY, on_set_policy, ACTION_STATUS_READ},
 	{PROTO_CONTROL_CHANGE_MODEL, on_change_model, ACTION_STATUS_READ},
 	{PROTO_CONTROL_SCALE, on_scale, ACTION_STATUS_READ},
+	{PROTO_CONTROL_PEERS, on_peers, ACTION_STATUS_READ},
+	{PROTO_CONTROL_CASCADES, on_cascades, ACTION_STATUS_READ},
 	{PROTO_CONTROL_INVITE, on_invite, ACTION_NODE_INVITE},
 	{PROTO_CONTROL_EXPLAIN, on_explain, ACTION_EXPLAIN_READ},
 	{SCRAPE_PATH, on_scrape, ACTION_METRICS_READ},

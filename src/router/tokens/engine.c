@@ -73,7 +73,7 @@ static bool may_ask(const struct gw_req *r, const struct view_model *m, size_t a
 {
 	const struct engine_tokens_ops *ops = m->tokens[at];
 	return ops != NULL && (!ops->guess || r->prompt.tokenizing->guess) && node_is_well(r, m->ready[at]) &&
-		!has_failed(r, m->ready[at]->slot);
+		!has_failed(r, m->ready[at]->slot) && !(r->client.if_available && view_load_ms(m, at) > 0);
 }
 
 /* Return a ready node whose engine tells tokens, the next one in turn, one that is loaded first; NULL: there is none. */

@@ -40,14 +40,18 @@ struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *st
 
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node)
 {
-	struct node_stats *stats = &w->shared->choice.stats[node->slot];
+	return gw_breaker_claim_at(w, node->slot, node->id);
+}
+
+enum breaker_gate gw_breaker_claim_at(struct gw_worker *w, uint16_t slot, const char *id)
+{
+	struct node_stats *stats = &w->shared->choice.stats[slot];
 	cgn_nsec now = cgn_loop_now(w->loop);
 	enum breaker_gate gate =
 		breaker_gate(atomic_load_explicit(&stats->breaker, memory_order_relaxed), now);
 	if (gate != BREAKER_PROBE)
 		return gate;
 	const struct breaker_input in = {.event = BREAKER_CLAIM, .now = now};
-	struct breaker_change c =
-		gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, node->id, &in);
+	struct breaker_change c = gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, id, &in);
 	return c.is != c.was ? BREAKER_PROBE : BREAKER_SHUT;
 }

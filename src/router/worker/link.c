@@ -46,6 +46,7 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 	struct grpc_channel_cfg cfg = {
 		.addr = l->address,
 		.tls = w->shared->agent_tls,
+		.server_name = w->shared->agent_name,
 		.connect_timeout = 2 * CGN_SEC, /* short: another node may take the request */
 		.max_conns = LINK_CONNS,
 	};

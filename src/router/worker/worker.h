@@ -15,11 +15,19 @@
 struct cascade_rates;  /* policy/cascade */
 struct gw_hook_client; /* hooks/client.c: connections to an external check */
 struct gw_link;
+struct gw_peer;
 struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
 struct gw_series;        /* account/series.c: metric cells of one model */
 struct gw_shadow;        /* account/explain.c: metric cells of one shadow policy */
 struct gw_store;         /* limit/store.c: the Redis that routers share limits in */
 struct gw_tokens_worker; /* tokens/tokens.c: prompt cache and what is known of models */
+
+/* The port where the requests of one peer, another cluster, come in. */
+struct gw_gate {
+	struct gw_worker *w;
+	struct gw_peer *peer;
+	struct http_server *server;
+};
 
 #define GW_WORKER_TAG  0x64305e01U
 #define GW_COUNT_EVERY CGN_SEC /* period of count_timer */
@@ -36,7 +44,10 @@ struct gw_worker {
 	struct chooser *chooser;
 	uint32_t sent; /* requests sent; picks the engine that is asked for tokens next */
 	struct gw_link *links[ROUTE_MAX_NODES];
-	uint64_t random; /* state of the generator of request ids and jitter */
+	struct gw_gate gates[CLUSTER_PEERS];
+	size_t n_gates, n_draining;               /* |n_draining|: servers that have still connections */
+	struct http_client *peers[CLUSTER_PEERS]; /* connections to each peer; NULL: none was needed yet */
+	uint64_t random;                          /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
 	struct cascade_rates *cascades; /* NULL: no cascade was used yet */
 	struct gw_tenant_use *tenants;  /* NULL: none served yet */

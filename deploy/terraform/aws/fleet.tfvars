@@ -1,0 +1,22 @@
+# A router, and machines with engines that join by tokens: terraform output -raw join | sh
+release = {
+  version          = "0.1.0"
+  base_url         = "https://example.net/cognitora"
+  installer_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+}
+
+client_cidrs      = ["203.0.113.0/24"]
+admin_cidrs       = ["203.0.113.7/32"]
+ami               = "ami-0123456789abcdef0"
+key_name          = "me"
+gpu_instance_type = "g6e.2xlarge"
+
+gpu_nodes = ["gpu-1", "gpu-2"]
+engine = {
+  kind       = "vllm"
+  managed    = true
+  model      = "llama3-8b"
+  model_path = "meta-llama/Llama-3.1-8B-Instruct"
+  binary     = "/opt/vllm/bin/vllm"
+}
+prepare = ["apt-get install -y python3-venv && python3 -m venv /opt/vllm && /opt/vllm/bin/pip install vllm"]

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control: the queue of resources, and who works on which. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "operator/control/control_priv.h"
+
+#define RETRY_FIRST CGN_SEC
+#define RETRY_LAST  (60 * CGN_SEC)
+#define DUE_MOST    86400 /* Seconds: clocks may be set. */
+#define RETRY_SOON  (200 * CGN_MSEC)
+
+bool control_heard(const struct control *c)
+{
+	for (size_t k = 0; k < DESIRED_KINDS; k++)
+		if (!c->sources[k].heard)
+			return false;
+	return true;
+}
+
+static bool control_rests(const struct control *c)
+{
+	return control_heard(c) && c->n_queued == 0 && c->n_working == 0;
+}
+
+void control_wake(struct control *c)
+{
+	metric_set(METRIC_ONE(c->telemetry, OP_QUEUE), (double)c->n_queued);
+	cgn_loop_defer(c->loop, &c->turn);
+}
+
+void control_queue(struct control *c, struct item *i)
+{
+	if (i->queued)
+		return;
+	i->queued = true;
+	i->retry_at = 0;
+	cgn_list_push(&c->queue, &i->queue);
+	c->n_queued++;
+	control_wake(c);
+}
+
+static struct work *work_free(struct control *c)
+{
+	for (size_t i = 0; i < CONTROL_WORKS; i++)
+		if (c->works[i].resource == NULL)
+			return &c->works[i];
+	return NULL;
+}
+
+/* Take the next resource that is due; NULL: there is none. */
+static struct item *queue_take(struct control *c, cgn_nsec now, cgn_nsec *next)
+{
+	cgn_list_each_safe (it, &c->queue) {
+		struct item *i = CGN_CONTAINER(it, struct item, queue);
+		if (i->working)
+			continue;
+		if (i->retry_at > now) {
+			if (i->retry_at < *next)
+				*next = i->retry_at;
+			continue;
+		}
+		cgn_list_drop(&i->queue);
+		i->queued = false;
+		c->n_queued--;
+		return i;
+	}
+	return NULL;
+}
+
+static void control_turn(struct cgn_hook *h)
+{
+	struct control *c = CGN_CONTAINER(h, struct control, turn);
+	struct work *w;
+	struct item *i;
+	cgn_nsec now = cgn_loop_now(c->loop), next = UINT64_MAX;
+	CGN_LIVE(c, CONTROL_TAG);
+	if (!control_heard(c))
+		return;
+	while ((w = work_free(c)) != NULL && (i = queue_take(c, now, &next)) != NULL) {
+		if (i->text == NULL)
+			continue;
+		i->working = true;
+		c->n_working++;
+		work_begin(w, i);
+	}
+	metric_set(METRIC_ONE(c->telemetry, OP_QUEUE), (double)c->n_queued);
+	if (next != UINT64_MAX)
+		cgn_timer_set(&c->retry, next - now);
+}
+
+static void on_retry(struct cgn_timer *t)
+{
+	control_wake(CGN_CONTAINER(t, struct control, retry));
+}
+
+/* ---- the clock ---- */
+
+struct due_search {
+	struct control *c;
+	cgn_nsec now, next;
+};
+
+static void due_look(void *arg, struct item *i)
+{
+	struct due_search *s = arg;
+	if (i->due == 0)
+		return;
+	if (i->due <= s->now) {
+		i->due = 0;
+		if (i->text != NULL)
+			control_queue(s->c, i);
+	} else if (i->due < s->next) {
+		s->next = i->due;
+	}
+}
+
+static void on_due(struct cgn_timer *t)
+{
+	struct control *c = CGN_CONTAINER(t, struct control, due);
+	struct due_search s = {c, cgn_loop_now(c->loop), UINT64_MAX};
+	CGN_LIVE(c, CONTROL_TAG);
+	item_each(c, due_look, &s);
+	if (s.next != UINT64_MAX)
+		cgn_timer_set(t, s.next - s.now);
+}
+
+/* Look at the certificates again when the first one is due. */
+static void due_set(struct control *c, struct item *i, int64_t look_at)
+{
+	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000), left = look_at - now;
+	left = left < 1 ? 1 : left > DUE_MOST ? DUE_MOST : left;
+	i->due = cgn_loop_now(c->loop) + (cgn_nsec)left * CGN_SEC;
+	cgn_timer_set(&c->due, 0);
+}
+
+void work_over(struct work *w)
+{
+	struct control *c = w->c;
+	struct item *i = w->resource;
+	bool failed = w->failed, soon = w->soon;
+	if (w->certs.look_at != 0)
+		due_set(c, i, w->certs.look_at);
+	if (failed)
+		cgn_log(WARN, "operator.reconcile_failed", F_STR("kind", desired_kinds[i->kind].kind),
+			F_STR("resource", i->key), F_STR("why", w->err.msg));
+	work_drop(w);
+	i->working = false;
+	c->n_working--;
+	if (i->text == NULL) { /* The resource was deleted meanwhile. */
+		item_drop(c, i);
+	} else if (failed) {
+		metric_add(c->failures, 1);
+		struct cgn_backoff b = {.first = RETRY_FIRST, .last = RETRY_LAST, .failures = i->failures};
+		cgn_nsec delay = cgn_backoff_next(&b);
+		i->failures = b.failures;
+		control_queue(c, i);
+		i->retry_at = cgn_loop_now(c->loop) + delay;
+	} else if (soon) {
+		control_queue(c, i);
+		i->retry_at = cgn_loop_now(c->loop) + RETRY_SOON;
+	} else {
+		i->failures = 0;
+	}
+	control_wake(c);
+}
+
+void control_report(const struct control *c, struct json_out *o)
+{
+	CGN_LIVE(c, CONTROL_TAG);
+	json_key_u64(o, "objects", c->n_items);
+	json_key_u64(o, "queued", c->n_queued);
+	json_key_u64(o, "working", c->n_working);
+	json_key_bool(o, "rests", control_rests(c));
+	json_key_open(o, "watches", '{');
+	for (size_t k = 0; k < DESIRED_KINDS; k++)
+		json_key_bool(o, desired_kinds[k].plural, c->sources[k].connected);
+	json_close(o, '}');
+}
+
+/* ---- open and close ---- */
+
+static void item_free(void *arg, struct item *i)
+{
+	i->working = i->applying = false;
+	item_drop(arg, i);
+}
+
+void control_close(struct control **take)
+{
+	struct control *c = *take;
+	*take = NULL;
+	if (c == NULL)
+		return;
+	CGN_LIVE(c, CONTROL_TAG);
+	cgn_hook_drop(&c->turn);
+	cgn_timer_cancel(&c->retry);
+	cgn_timer_cancel(&c->due);
+	for (size_t i = 0; i < CONTROL_WORKS; i++)
+		work_drop(&c->works[i]);
+	for (size_t k = 0; k < DESIRED_KINDS; k++)
+		k8s_watch_close(&c->watches[k]);
+	item_each(c, item_free, c);
+	free(c->space);
+	free(c->prefix);
+	free(c->tag_text);
+	c->tag = 0;
+	free(c);
+}
+
+CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, const struct control_cfg *cfg,
+	struct control **out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(control_close) struct control *c = calloc(1, sizeof *c);
+	if (c == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the resources");
+	*c = (struct control){.tag = CONTROL_TAG, .loop = l, .k8s = k, .telemetry = t};
+	for (size_t b = 0; b < CONTROL_BUCKETS; b++)
+		cgn_list_init(&c->buckets[b]);
+	cgn_list_init(&c->queue);
+	cgn_hook_init(&c->turn, control_turn);
+	cgn_timer_init(&c->retry, l, on_retry);
+	cgn_timer_init(&c->due, l, on_due);
+	for (size_t i = 0; i < CONTROL_WORKS; i++)
+		c->works[i].c = c;
+	c->reconciles = METRIC_ONE(t, OP_RECONCILES);
+	c->applies = METRIC_ONE(t, OP_APPLIES);
+	c->failures = METRIC_ONE(t, OP_FAILURES);
+	c->drifts = METRIC_ONE(t, OP_DRIFTS);
+	c->prefix = cgn_str_dupz(cgn_str_of(cfg->prefix));
+	c->tag_text = cgn_str_dupz(cgn_str_of(cfg->tag));
+	c->space = cfg->space != NULL ? cgn_str_dupz(cgn_str_of(cfg->space)) : NULL;
+	if (c->prefix == NULL || c->tag_text == NULL || (cfg->space != NULL && c->space == NULL))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the resources");
+	c->images = (struct desired_images){c->prefix, c->tag_text};
+	CGN_TRY(control_watch(c, err));
+	*out = c;
+	c = NULL;
+	return CGN_OK;
+}

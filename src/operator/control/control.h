@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* control: keeps the objects of Kubernetes as the InferenceClusters, ModelPools and RoutingPolicies want them. A resource is
+ * reconciled once for each change: of its spec, of a resource that it depends on, or of an object that it owns and
+ * that was not changed by this program (drift). At rest nothing is asked and nothing is written. One loop, its
+ * thread. */
+#pragma once
+#include "base/json/json.h"
+#include "io/k8s/k8s.h"
+#include "joint/telemetry/telemetry.h"
+#include "policy/desired/desired.h"
+
+struct control;
+struct control_cfg {
+	const char *space;  /* Namespace; NULL: all. Copied. */
+	const char *prefix; /* Beginning of images' names; copied. */
+	const char *tag;    /* Copied. */
+};
+CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, const struct control_cfg *cfg,
+	struct control **out, struct cgn_err *err);
+void control_close(struct control **take);
+/* Write the state as members of an object; "rests": everything is known, and nothing is left to do. */
+void control_report(const struct control *c, struct json_out *o);

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reconcile: make the objects that a resource stands for, apply those that differ from what was applied last, and delete those
+ * that it no longer stands for. */
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "operator/control/control_priv.h"
+
+void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b)
+{
+	const struct desired_kind_row *row = &desired_kinds[kind];
+	cgn_buf_fmt(b, strchr(row->api, '/') != NULL ? "/apis/%s" : "/api/%s", row->api);
+	if (space != NULL)
+		cgn_buf_fmt(b, "/namespaces/%s", space);
+	cgn_buf_fmt(b, "/%s", row->plural);
+	if (name != NULL)
+		cgn_buf_fmt(b, "/%s", name);
+}
+
+/* ---- the cluster of a pool or policy ---- */
+
+struct cluster_search {
+	struct control *c;
+	const char *space; /* With its slash. */
+	struct item *only, *first;
+	size_t n;
+};
+
+static void cluster_count(void *arg, struct item *i)
+{
+	struct cluster_search *s = arg;
+	if (i->kind != DESIRED_CLUSTER || i->text == NULL || strncmp(i->key, s->space, strlen(s->space)) != 0)
+		return;
+	s->only = i;
+	s->n++;
+}
+
+CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf name = {.n = 0};
+	char key[CONTROL_KEY], space[CONTROL_KEY];
+	struct cluster_search s = {.c = c, .space = space};
+	(void)snprintf(space, sizeof space, "%.*s", (int)strcspn(resource->key, "/") + 1, resource->key);
+	desired_text(object, "cluster", NULL, "", &name);
+	if (name.n > 0) {
+		int n = snprintf(key, sizeof key, "%s%s", space, cgn_buf_z(&name));
+		s.only = n > 0 && (size_t)n < sizeof key ? item_find(c, DESIRED_CLUSTER, key) : NULL;
+		if (s.only != NULL && s.only->text != NULL) {
+			*out = s.only;
+			return CGN_OK;
+		}
+		return CGN_FAIL(err, NOT_FOUND,
+			"there is no InferenceCluster \"%.60s\" in this namespace (spec.cluster)",
+			cgn_buf_z(&name));
+	}
+	item_each(c, cluster_count, &s);
+	if (s.n == 1) {
+		*out = s.only;
+		return CGN_OK;
+	}
+	return s.n == 0
+		? CGN_FAIL(err, NOT_FOUND, "there is no InferenceCluster in this namespace")
+		: CGN_FAIL(err, CONFLICT,
+			  "there are %zu InferenceClusters in this namespace: name one in spec.cluster", s.n);
+}
+
+struct policy_search {
+	struct control *c;
+	const struct item *cluster;
+	struct item *found;
+};
+
+static void policy_look(void *arg, struct item *i)
+{
+	struct policy_search *s = arg;
+	struct json_val object;
+	struct item *cluster = NULL;
+	struct cgn_err err;
+	size_t n = strcspn(i->key, "/") + 1;
+	if (i->kind != DESIRED_POLICY || i->text == NULL || strncmp(i->key, s->cluster->key, n) != 0 ||
+		!cgn_ok(json_parse((struct cgn_str){i->text, i->bytes}, &object, NULL, NULL)))
+		return;
+	if (!cgn_ok(work_cluster(s->c, i, object, &cluster, &err)) || cluster != s->cluster)
+		return;
+	if (s->found == NULL || strcmp(i->key, s->found->key) < 0)
+		s->found = i;
+}
+
+/* ---- the objects ---- */
+
+static CGN_RC objects_make(struct work *w, struct json_val object, struct cgn_err *err)
+{
+	struct control *c = w->c;
+	struct json_val other;
+	if (w->resource->kind == DESIRED_POOL) {
+		struct item *cluster = NULL;
+		CGN_TRY(work_cluster(c, w->resource, object, &cluster, err));
+		CGN_TRY(json_parse((struct cgn_str){cluster->text, cluster->bytes}, &other, NULL, err));
+		if (resource_is_deleting(other))
+			return CGN_FAIL(err, UNAVAILABLE, "InferenceCluster %.60s is being deleted",
+				strchr(cluster->key, '/') + 1);
+		return desired_of_pool(object, other, &c->images, &w->set, err);
+	}
+	struct policy_search s = {c, w->resource, NULL};
+	item_each(c, policy_look, &s);
+	if (s.found != NULL)
+		CGN_TRY(json_parse((struct cgn_str){s.found->text, s.found->bytes}, &other, NULL, err));
+	return desired_of_cluster(object, s.found != NULL ? &other : NULL, &c->images, &w->set, err);
+}
+
+static void object_next(struct work *w);
+
+static void applied_done(void *user, const struct k8s_answer *a)
+{
+	struct work *w = user;
+	struct item *i = w->object;
+	w->call = NULL;
+	w->object = NULL;
+	i->applying = false;
+	if (a->err->code != CGN_FINE) {
+		w->err = *a->err;
+		w->failed = true;
+		if (i->version == 0)
+			item_drop(w->c, i);
+		status_write(w);
+		return;
+	}
+	i->version = k8s_version(a->object);
+	i->generation = item_generation(i->kind, a->object);
+	if (i->kind == DESIRED_SECRET)
+		(void)item_tls_take(i, a->object);
+	i->body = crypto_sha256(desired_body(&w->set, &w->set.objects[w->at]));
+	i->applied = true;
+	i->dirty = i->event_version > i->version &&
+		(i->event_generation == 0 || i->event_generation != i->generation);
+	if (i->event_version > i->version && !i->dirty)
+		i->version = i->event_version;
+	if (i->dirty)
+		control_queue(w->c, w->resource);
+	i->event_version = 0;
+	metric_add(w->c->applies, 1);
+	w->writes = true;
+	w->at++;
+	object_next(w);
+}
+
+/* The object stands as it was applied. */
+static bool object_stands(struct work *w, const struct item *i)
+{
+	struct sha256 body = crypto_sha256(desired_body(&w->set, &w->set.objects[w->at]));
+	return i->applied && !i->dirty && memcmp(body.b, i->body.b, sizeof body.b) == 0;
+}
+
+static bool object_apply(struct work *w, struct item *i)
+{
+	const struct desired_object *o = &w->set.objects[w->at];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	path_put(o->kind, w->space, o->name, &path);
+	cgn_buf_putz(&path, "?fieldManager=" DESIRED_MANAGER "&force=true");
+	const struct k8s_request rq = {.method = "PATCH",
+		.path = cgn_buf_z(&path),
+		.type = K8S_APPLY_PATCH,
+		.body = desired_body(&w->set, o)};
+	i->owner_kind = w->resource->kind;
+	(void)cgn_str_copyz(i->owner, sizeof i->owner, cgn_str_of(w->resource->key));
+	i->event_version = 0;
+	if (!cgn_ok(k8s_call_start(w->c->k8s, &rq, applied_done, w, &w->call, &w->err)))
+		return false;
+	w->object = i;
+	i->applying = true;
+	return true;
+}
+
+/* ---- objects that are no longer wanted ---- */
+
+struct surplus {
+	const struct work *w;
+	struct item *found;
+};
+
+static void surplus_look(void *arg, struct item *i)
+{
+	struct surplus *s = arg;
+	const char *name = strchr(i->key, '/') + 1;
+	if (i->tls != NULL && i->tls->authority)
+		return; /* Kubernetes deletes an authority with its cluster. */
+	if (!desired_kinds[i->kind].owned || i->owner_kind != s->w->resource->kind ||
+		strcmp(i->owner, s->w->resource->key) != 0)
+		return;
+	for (size_t n = 0; n < s->w->set.n; n++)
+		if (s->w->set.objects[n].kind == i->kind && strcmp(s->w->set.objects[n].name, name) == 0)
+			return;
+	s->found = i;
+}
+
+static void surplus_next(struct work *w);
+
+static void deleted_done(void *user, const struct k8s_answer *a)
+{
+	struct work *w = user;
+	struct item *i = w->object;
+	w->call = NULL;
+	w->object = NULL;
+	i->applying = false;
+	if (a->err->code != CGN_FINE && a->err->code != CGN_NOT_FOUND) {
+		w->err = *a->err;
+		w->failed = true;
+		status_write(w);
+		return;
+	}
+	item_drop(w->c, i);
+	w->writes = true;
+	surplus_next(w);
+}
+
+static void surplus_next(struct work *w)
+{
+	struct surplus s = {w, NULL};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	item_each(w->c, surplus_look, &s);
+	if (s.found == NULL) {
+		w->resource->looked = w->resource->generation;
+		status_write(w);
+		return;
+	}
+	path_put(s.found->kind, w->space, strchr(s.found->key, '/') + 1, &path);
+	const struct k8s_request rq = {.method = "DELETE",
+		.path = cgn_buf_z(&path),
+		.body = CGN_STR("{\"propagationPolicy\":\"Background\"}")};
+	if (!cgn_ok(k8s_call_start(w->c->k8s, &rq, deleted_done, w, &w->call, &w->err))) {
+		w->failed = true;
+		status_write(w);
+		return;
+	}
+	w->object = s.found;
+	s.found->applying = true;
+}
+
+static void object_next(struct work *w)
+{
+	char key[CONTROL_KEY];
+	while (w->at < w->set.n) {
+		(void)snprintf(key, sizeof key, "%s/%s", w->space, w->set.objects[w->at].name);
+		struct item *i = item_add(w->c, w->set.objects[w->at].kind, key);
+		if (i == NULL || i->applying) {
+			(void)CGN_FAIL(&w->err, OVERLOADED,
+				"too many objects are known, or %s is being changed", key);
+			w->failed = true;
+			status_write(w);
+			return;
+		}
+		if (!object_stands(w, i)) {
+			w->failed = !object_apply(w, i);
+			if (w->failed)
+				status_write(w);
+			return;
+		}
+		w->at++;
+	}
+	if (w->writes || w->resource->looked != w->resource->generation)
+		surplus_next(w);
+	else
+		status_write(w);
+}
+
+/* ---- begin and end ---- */
+
+static void added_done(void *user, const struct k8s_answer *a)
+{
+	struct work *w = user;
+	if (finalizer_written(w, a))
+		object_next(w);
+	else if (w->failed)
+		status_write(w);
+	else
+		work_over(w);
+}
+
+/* The finalizer comes before the first object. */
+static void resource_keep(struct work *w, struct json_val object)
+{
+	if (finalizer_is_set(object))
+		object_next(w);
+	else if (!finalizer_write(w, object, true, added_done))
+		status_write(w);
+}
+
+void work_objects(struct work *w)
+{
+	const struct item *i = w->resource;
+	struct json_val object;
+	if (i->text == NULL) { /* The resource was deleted meanwhile. */
+		work_over(w);
+		return;
+	}
+	if (cgn_ok(json_parse((struct cgn_str){i->text, i->bytes}, &object, NULL, &w->err)) &&
+		cgn_ok(objects_make(w, object, &w->err)))
+		resource_keep(w, object);
+	else if (w->err.code == CGN_UNAVAILABLE) /* The routers of its cluster go when its pods have ended. */
+		pods_end(w);
+	else
+		status_write(w);
+}
+
+void work_drop(struct work *w)
+{
+	struct control *c = w->c;
+	k8s_call_drop(&w->call);
+	desired_set_fini(&w->set);
+	cgn_buf_fini(&w->body);
+	certs_drop(&w->certs);
+	*w = (struct work){.c = c};
+}
+
+void work_begin(struct work *w, struct item *resource)
+{
+	struct json_val object;
+	const char *slash = strchr(resource->key, '/');
+	w->resource = resource;
+	metric_add(w->c->reconciles, 1);
+	(void)cgn_str_copyz(w->space, sizeof w->space,
+		(struct cgn_str){resource->key, (size_t)(slash - resource->key)});
+	(void)cgn_str_copyz(w->name, sizeof w->name, cgn_str_of(slash + 1));
+	if (!cgn_ok(json_parse((struct cgn_str){resource->text, resource->bytes}, &object, NULL, &w->err))) {
+		work_over(w);
+		return;
+	}
+	w->err.code = CGN_FINE;
+	if (resource_is_deleting(object)) {
+		if (finalizer_is_set(object))
+			deletion_begin(w);
+		else /* Kubernetes deletes what it owned. */
+			work_over(w);
+	} else if (resource->kind == DESIRED_CLUSTER) {
+		certs_begin(w);
+	} else {
+		work_objects(w);
+	}
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* desired: the objects of Kubernetes that an InferenceCluster and a ModelPool stand for: (resources) -> objects. Each object has only
+ * the fields that cgn-operator owns, for server-side apply. Pure; the resources were admitted by the CRDs
+ * (deploy/crds), but are read as foreign bytes all the same: what is missing or of another type has its default. */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/json/json.h"
+
+enum desired_kind {
+#define DESIRED_KIND(id, kind, api, plural, owned) DESIRED_##id,
+#include "policy/desired/kinds.def"
+#undef DESIRED_KIND
+	DESIRED_KINDS
+};
+struct desired_kind_row {
+	const char *kind, *api, *plural;
+	bool owned;
+};
+extern const struct desired_kind_row desired_kinds[DESIRED_KINDS];
+
+#define DESIRED_MANAGER    "cgn-operator"                 /* Field manager, and value of the label below. */
+#define DESIRED_MANAGED_BY "app.kubernetes.io/managed-by" /* Label of every object that the operator owns. */
+#define DESIRED_OWNER      "cognitora.dev/owner"          /* Label: "cluster.NAME" or "pool.NAME". */
+#define DESIRED_IN_CLUSTER "cognitora.dev/cluster"        /* Label: name in cluster.name, as agents set it. */
+#define DESIRED_NAME_MAX   254
+#define DESIRED_OBJECTS    32 /* Most objects of one resource. */
+
+struct desired_images {
+	const char *prefix, *tag; /* prefix "cognitora/", then "cgn-router", ':' and tag. */
+};
+struct desired_object {
+	enum desired_kind kind;
+	char name[DESIRED_NAME_MAX];
+	size_t at, n; /* Place of the object's JSON in the set's text. */
+};
+struct desired_set {
+	struct cgn_buf text;
+	struct desired_object objects[DESIRED_OBJECTS];
+	size_t n;
+};
+void desired_set_fini(struct desired_set *s);
+struct cgn_str desired_body(const struct desired_set *s, const struct desired_object *o);
+
+/* |policy|: the RoutingPolicy of the cluster; NULL: none. CGN_INVALID: the resource cannot be made, with a
+ * sentence for its status; CGN_NO_MEMORY. */
+CGN_RC desired_of_cluster(struct json_val cluster, const struct json_val *policy,
+	const struct desired_images *images, struct desired_set *out, struct cgn_err *err);
+/* |cluster|: the InferenceCluster that the pool belongs to. */
+CGN_RC desired_of_pool(struct json_val pool, struct json_val cluster, const struct desired_images *images,
+	struct desired_set *out, struct cgn_err *err);
+/* ---- reading resources ---- */
+/* Find spec.|a|, or spec.|a|.|b| if |b| is not NULL; false: absent or null. */
+bool desired_spec(struct json_val resource, const char *a, const char *b, struct json_val *out);
+/* Append the text of spec.|a|.|b|, or |fallback|. */
+void desired_text(struct json_val resource, const char *a, const char *b, const char *fallback,
+	struct cgn_buf *out);
+uint64_t desired_number(struct json_val resource, const char *a, const char *b, uint64_t fallback);
+/* Copy metadata.|key|; false: absent or too long. */
+bool desired_meta(struct json_val resource, const char *key, char *out, size_t cap);
+/* Does spec.security.mode of an InferenceCluster ask for certificates? */
+bool desired_is_secured(struct json_val cluster);
+/* Does the ModelPool have one pod on each machine? */
+bool desired_is_daemon(struct json_val pool);
+/* Write cluster.name of an InferenceCluster: spec.clusterName, or its own name. */
+void desired_cluster_name(struct json_val cluster, char *out, size_t cap);

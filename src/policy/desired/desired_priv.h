@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* desired, inside: writing objects. */
+#pragma once
+#include "policy/desired/desired.h"
+
+/* Owner of the objects that are written. */
+struct desired_owner {
+	struct json_val resource;
+	enum desired_kind kind;
+	const struct desired_images *images;
+	struct desired_set *set;
+	char name[48], space[64], uid[64];
+	char cluster[DESIRED_NAME_MAX - 16]; /* cluster.name */
+};
+CGN_RC desired_owner_read(struct json_val resource, enum desired_kind kind,
+	const struct desired_images *images, struct desired_set *set, struct desired_owner *out,
+	struct cgn_err *err);
+
+/* Begin an object: apiVersion, kind, metadata with labels and owner. Leave the writer inside the object. */
+struct json_out desired_begin(const struct desired_owner *w, enum desired_kind kind, const char *name,
+	const char *component);
+void desired_end(const struct desired_owner *w, struct json_out *o);
+
+/* Write "labels" or "matchLabels" that select the pods of |component|. Labels of pods have the cluster too. */
+void desired_labels(const struct desired_owner *w, struct json_out *o, const char *key,
+	const char *component);
+/* Write "image" of one of our programs. */
+void desired_image(const struct desired_owner *w, struct json_out *o, const char *program);
+/* Write "securityContext" of a container of ours: Pod Security "restricted". */
+void desired_restricted(struct json_out *o);
+/* Write the members of a pod that all pods have: security, service account, the nodes to run on. */
+void desired_pod(const struct desired_owner *w, struct json_out *o, struct json_val from,
+	const char *account);
+/* Write "volumes": configuration of |cluster_object|, and an empty state folder; the array stays open. */
+void desired_volumes(struct json_out *o, const char *cluster_object);
+/* Write a volume with the certificate of |component| of |cluster_object|. */
+void desired_tls_volume(struct json_out *o, const char *cluster_object, const char *component);
+/* Write "volumeMounts" of these. |component|: whose certificate is mounted; NULL: none. */
+void desired_mounts(struct json_out *o, const char *component);
+#define DESIRED_TLS "/etc/cognitora-tls" /* Where it is. */
+/* Write an environment variable: a value, or a field of the pod. */
+void desired_env(struct json_out *o, const char *name, const char *value);
+void desired_env_field(struct json_out *o, const char *name, const char *field);
+/* Return the seconds that open requests have at the end of a pod: spec.|a|.|b|, a duration. */
+uint64_t desired_drain_seconds(struct json_val resource, const char *a, const char *b);
+/* Write a port of a container. */
+void desired_container_port(struct json_out *o, const char *name, uint64_t port);
+/* Write a probe: a GET of |path| on |port|. */
+void desired_probe(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls);
+/* Write a PodDisruptionBudget that lets one pod of |component| go at a time. */
+void desired_budget(const struct desired_owner *w, const char *name, const char *component);
+/* Write the HorizontalPodAutoscaler of a ModelPool, if spec.autoscaling is set. CGN_INVALID: its members do not fit. */
+CGN_RC desired_autoscaling(const struct desired_owner *w, struct cgn_err *err);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rack: the inventory of a rack's hosts (TOML), the settings of each host, and what a host says that it has. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#define RACK_MAX_HOSTS    128
+#define RACK_MAX_SETTINGS 512 /* Settings of one host, those of [defaults] included. */
+#define RACK_NAME_MAX     63  /* Bytes of a host's name. */
+#define RACK_RENEW_DAYS   30  /* A certificate that ends sooner is renewed. */
+
+/* In the order in which they are started. */
+enum rack_role { RACK_ETCD, RACK_STORE, RACK_ROUTER, RACK_AGENT, RACK_METRICS, RACK_ROLES };
+#define RACK_BIT(role) (1U << (role))
+#define RACK_ALL       (RACK_BIT(RACK_ROLES) - 1)
+const char *rack_role_name(enum rack_role role); /* "store" */
+const char *rack_unit(enum rack_role role);      /* "cgn-kvcached" */
+
+/* ---- inventory.c ---- */
+struct rack_leaf {
+	const char *section, *key, *value; /* TOML: "router.retry", "attempts", "3" */
+	unsigned line;                     /* Line of the inventory; 0: the setting is computed. */
+	bool inherited;                    /* From [defaults]. */
+};
+struct rack_leaves {
+	struct rack_leaf *list;
+	size_t n, room;
+};
+struct rack_host {
+	const char *name, *address;          /* |address|: where the other hosts reach it. */
+	const char *ssh, *user, *ssh_config; /* NULL: |address|; what ssh decides. */
+	uint32_t port;                       /* 0: what ssh decides. */
+	bool sudo;
+	unsigned roles; /* RACK_BIT(role) */
+	struct rack_leaves settings;
+	unsigned line;
+};
+struct rack {
+	struct cgn_arena arena;
+	const char *file, *cluster;
+	struct rack_host defaults, hosts[RACK_MAX_HOSTS];
+	size_t n;
+};
+/* Read an inventory. All texts of it live as long as it. CGN_INVALID: "FILE:LINE:COLUMN: what". */
+CGN_RC rack_read(const char *file, struct cgn_str text, struct rack **out, struct cgn_err *err);
+void rack_free(struct rack **take);                                           /* NULL-safe. */
+const struct rack_host *rack_find(const struct rack *r, struct cgn_str name); /* NULL: there is none. */
+static inline bool rack_has(const struct rack_host *h, enum rack_role role)
+{
+	return (h->roles & RACK_BIT(role)) != 0;
+}
+bool rack_is_ip(const char *address);
+/* Return the |i|-th host with the role, NULL beyond the last. */
+const struct rack_host *rack_nth(const struct rack *r, enum rack_role role, size_t i);
+
+/* ---- leaf.c ---- */
+/* Add a setting, or replace the one of that section and key. |value| is TOML. CGN_TOO_LARGE: no room. */
+CGN_RC rack_leaf_put(struct rack *r, struct rack_leaves *to, const struct rack_leaf *leaf,
+	struct cgn_err *err);
+/* Append a text as TOML; false, with nothing appended, for a text that is not UTF-8 or has control characters. */
+bool rack_quote(struct cgn_buf *out, struct cgn_str s);
+const char *rack_leaf_find(const struct rack_leaves *in, const char *section, const char *key);
+
+/* ---- render.c ---- */
+/* Append the host's cognitora.toml. CGN_INVALID: a setting of the inventory is wrong; the message has its line. */
+CGN_RC rack_settings(struct rack *r, const struct rack_host *h, struct cgn_buf *out, struct cgn_err *err);
+/* Append the environment of the host's etcd. */
+void rack_etcd_env(const struct rack *r, const struct rack_host *h, struct cgn_buf *out);
+/* Append the ports that others must reach on the host: "tcp 9090, udp 7091". */
+void rack_ports(const struct rack_host *h, struct cgn_buf *out);
+/* Write HOST:PORT of what listens at |section|.|key|, as other hosts reach it; |port| is the default. */
+void rack_endpoint(const struct rack_host *h, const char *section, const char *key, const char *port,
+	struct cgn_buf *out);
+
+/* ---- changes.c ---- */
+/* Return the roles whose programs read a section of cognitora.toml, such as "router". */
+unsigned rack_readers(struct cgn_str section);
+/* Return the roles whose programs read a setting in which two texts of cognitora.toml differ. */
+unsigned rack_changed(struct cgn_str old, struct cgn_str now);
+
+/* ---- report.c: what deploy/rack/state.sh says of a host ---- */
+#define RACK_MAX_SEEN   512 /* Files of one host. */
+#define RACK_REPORT_MAX ((size_t)64 << 20)
+struct rack_seen {
+	bool systemd, etcd, interrupted;   /* |interrupted|: an installation was begun and not ended. */
+	unsigned pending, enabled, active; /* Roles. */
+	struct rack_seen_file {
+		struct cgn_str path, sha256, text; /* |text|.p is NULL where it was not sent. */
+	} files[RACK_MAX_SEEN];
+	size_t n;
+};
+/* Read a report, from which |out| borrows. CGN_INVALID: it is none, or is not complete. */
+CGN_RC rack_report_read(struct cgn_str report, struct rack_seen *out, struct cgn_err *err);
+const struct rack_seen_file *rack_seen_find(const struct rack_seen *s, const char *path); /* NULL: absent. */

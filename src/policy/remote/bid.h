@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bid: when a peer would give the first byte of a request: by its summary, if the summary is fresh and the peer is
+ * believed; else by its measured time to first token. Pure; any thread. */
+#pragma once
+#include "policy/remote/summary.h"
+#include "policy/remote/trust.h"
+#include "policy/remote/worth.h"
+
+/* Where the time of a bid comes from. */
+enum remote_bid_source {
+	REMOTE_BID_MEASURED, /* The peer tells no summary, or none of the model, or its speed is not known there yet. */
+	REMOTE_BID_SUMMARY,
+	REMOTE_BID_STALE,   /* Measured: the summary is too old. */
+	REMOTE_BID_DEMOTED, /* Measured: the summary was wrong too often. */
+	REMOTE_BID_FULL,    /* By the summary there is no room: the peer is no candidate. */
+	REMOTE_BID_SOURCES
+};
+const char *remote_bid_text(enum remote_bid_source source);
+
+/* Knowledge about a peer. All pointers are borrowed. */
+struct remote_side {
+	cgn_nsec measured; /* Measured time to first token, or the one to assume before a measurement. */
+	cgn_nsec way;      /* Round trip. */
+	struct remote_trust trust;
+	bool told;         /* There is a summary. */
+	cgn_nsec valid_to; /* From then on the summary is too old. */
+	const struct remote_load
+		*load; /* Load of the request's model; NULL: the summary does not name the model. */
+	const struct remote_set *set;
+	unsigned shift;
+	uint32_t open, open_then; /* Our requests for the model at the peer, now and when the summary came. */
+};
+struct remote_prompt {
+	const uint64_t *chain; /* Short digests of the blocks. */
+	size_t blocks;
+	uint64_t tokens;
+	uint32_t block_tokens; /* 0: blocks have other lengths. */
+};
+/* Return the tokens of the first |held| blocks. */
+uint64_t remote_prompt_tokens(const struct remote_prompt *p, size_t held);
+
+struct remote_bid {
+	enum remote_bid_source source;
+	cgn_nsec ttft;                   /* With the way there and back. */
+	struct remote_forecast forecast; /* By the summary; not known without one. */
+};
+struct remote_bid remote_bid_of(const struct remote_side *side, const struct remote_prompt *prompt,
+	cgn_nsec now);
+/* Return true if |a| is preferred to |b|: believed before demoted, then cheap, then soon. */
+bool remote_bid_beats(const struct remote_bid *a, uint64_t a_price, const struct remote_bid *b,
+	uint64_t b_price);
+
+/* May a request that would have |stay| here leave for the bid? */
+enum remote_door {
+	REMOTE_DOOR_OPEN,
+	REMOTE_DOOR_LATE, /* The peer is not worth it (worth.h). */
+	REMOTE_DOOR_FULL, /* By its summary the peer has no room. */
+	REMOTE_DOOR_BUSY  /* |open| requests are at the peer, of |most|. */
+};
+enum remote_door remote_bid_door(const struct remote_bid *bid, const struct remote_stay *stay,
+	const struct remote_rules *rules, uint32_t open, uint32_t most);
+
+/* Return how long a summary counts that is asked for every |interval|. */
+cgn_nsec remote_valid_span(cgn_nsec interval);

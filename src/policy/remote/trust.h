@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trust: what a cluster's summary makes expect, compared with what its answers show. Pure; one thread at a time.
+ *
+ * An answer is bad if far fewer tokens were cached there than its summary told, or if the first byte took far longer.
+ * After REMOTE_BAD bad answers in a row, or about as many in twice as many, the peer is demoted: its summary counts for
+ * nothing, for REMOTE_PAUSE and twice as long each further time, up to REMOTE_PAUSE_MOST. Then one more bad answer demotes
+ * it again, and good ones let it forget. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/core/err.h"
+
+#define REMOTE_BAD        4
+#define REMOTE_PAUSE      (30 * CGN_SEC)
+#define REMOTE_PAUSE_MOST (600 * CGN_SEC)
+
+struct remote_trust {
+	double error;       /* Share of bad answers, a moving average. */
+	double late_ms;     /* A moving average of measured less predicted times; is added to predictions. */
+	unsigned strikes;   /* Times that the peer was demoted, less those that good answers made up for. */
+	cgn_nsec until;     /* End of the demotion; 0: none. */
+	uint64_t good, bad; /* Answers. */
+};
+
+/* A prediction for a request that leaves. */
+struct remote_load;
+struct remote_forecast {
+	bool known;       /* The peer's summary has its load and speed. */
+	cgn_nsec ttft;    /* With the way there and back. */
+	cgn_nsec prefill; /* Time of the tokens that are not cached there. */
+	uint32_t held;    /* Leading blocks that are cached there. */
+	uint64_t cached;  /* The same in tokens. */
+	uint64_t tokens;  /* Length of the prompt. */
+};
+/* Predict for a prompt of |tokens| tokens of which |cached| are cached there. |way|: to the peer and back. */
+struct remote_forecast remote_foresee(const struct remote_load *load, const struct remote_trust *trust,
+	cgn_nsec way, uint64_t tokens, uint64_t cached);
+
+static inline bool remote_is_demoted(const struct remote_trust *t, cgn_nsec now)
+{
+	return t->until > now;
+}
+/* The facts of an answer. */
+struct remote_shown {
+	cgn_nsec ttft;           /* 0: not measured. */
+	bool counted;            /* |cached| is known. */
+	uint64_t cached, tokens; /* As the engine there counted. */
+};
+/* Learn from an answer. Return true if the peer is demoted by it. */
+bool remote_trust_learn(struct remote_trust *t, const struct remote_forecast *f, const struct remote_shown *s,
+	cgn_nsec now);
+/* Return how far the peer is believed, from 0 to 1. */
+double remote_trust_share(const struct remote_trust *t, cgn_nsec now);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/remote/worth.h"
+
+struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admission_forecast *f, bool waits,
+	cgn_nsec wait)
+{
+	return (struct remote_stay){
+		.none = verdict == ROUTE_NONE,
+		.waits = waits || verdict == ROUTE_FULL,
+		.known = f->measured && (!waits || wait > 0),
+		.queue = (waits ? wait : 0) + (f->now > f->idle ? f->now - f->idle : 0),
+		.prefill = f->idle,
+	};
+}
+
+static bool prefix_is_there(const struct remote_stay *stay, const struct remote_there *there, double affinity)
+{
+	return there->known && affinity * (double)there->prefill < (double)stay->prefill && affinity > 0;
+}
+
+bool remote_worth(const struct remote_stay *stay, const struct remote_there *there,
+	const struct remote_rules *rules)
+{
+	double least = (double)there->ttft + (double)rules->margin;
+	if (stay->none)
+		return true;
+	if (!stay->known)
+		return stay->waits;
+	if (!stay->waits && stay->queue == 0 && !prefix_is_there(stay, there, rules->affinity))
+		return false;
+	if (there->known && there->prefill > stay->prefill)
+		least += rules->rework * (double)(there->prefill - stay->prefill);
+	return (double)stay->queue + (double)stay->prefill > least;
+}
+
+bool remote_may_be_worth(const struct remote_stay *stay, const struct remote_rules *rules)
+{
+	return remote_worth(stay, &(struct remote_there){.known = true}, rules);
+}
+
+cgn_nsec remote_ttft_learn(cgn_nsec estimate, cgn_nsec sample)
+{
+	const cgn_nsec step = estimate / 64;
+	if (estimate == 0)
+		return sample;
+	if (sample > estimate)
+		return sample - estimate > 3 * step ? estimate + 3 * step : sample;
+	return estimate - sample > step ? estimate - step : sample;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION, on the port of the peer. */
+#include "policy/energy/energy.h"
+#include "policy/remote/load.h"
+#include "router/admission/admission.h"
+#include "router/answer/reply_priv.h"
+#include "router/peers/peers.h"
+#include "router/peers/remote.h"
+
+#define TYPE "application/octet-stream"
+
+/* Return the power of a prompt on the node beyond that of decoding; 0: unknown. */
+static double prompt_watts(const struct gw_req *r, const struct view_node *n)
+{
+	struct energy_curve curve;
+	if (r->w->shared->choice.energy == NULL)
+		return 0;
+	(void)energy_board_get(r->w->shared->choice.energy, n->slot, &curve);
+	return energy_known(&curve) ? (double)(curve.prefill - curve.decode[0]) : 0;
+}
+
+static void model_fill(const struct gw_req *r, const struct view_model *m, struct remote_load *out)
+{
+	const struct gw_admission *g = r->w->shared->admission;
+	const struct gw_price *price = gw_rules_price(r->w->rules, m->name);
+	struct remote_load_sums s = {0};
+	for (size_t i = 0; i < m->n_ready; i++)
+		remote_load_add(&s, &r->w->shared->choice.stats[m->ready[i]->slot], m->ready[i]->width,
+			r->w->rules->route.max_inflight, prompt_watts(r, m->ready[i]));
+	*out = remote_load_of(&s);
+	out->name = m->name;
+	out->waiting = g != NULL
+		? atomic_load_explicit(&g->waiting_of[admission_bucket(m->name)], memory_order_relaxed)
+		: 0;
+	out->input = price != NULL ? price->input : 0;
+	out->output = price != NULL ? price->output : 0;
+}
+
+enum gw_step gw_reply_summary(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = REMOTE_BYTES};
+	struct gw_peer *p = r->client.from.peer;
+	struct remote_summary *s = cgn_arena_zero(&r->arena, sizeof *s);
+	struct cgn_str text = http_query_get(r->client.path, "since");
+	struct cgn_err err;
+	uint64_t since = 0;
+	if (text.n > 0 && !cgn_str_u64(text, &since))
+		return gw_refuse(r,
+			&(struct gw_refusal){400, "invalid_request_error", "invalid_parameter",
+				.param = "since"},
+			"since is the number of a generation, not %.*s", (int)(text.n < 40 ? text.n : 40),
+			text.p);
+	for (size_t i = 0; s != NULL && i < r->w->view->n_models && s->n_models < REMOTE_MODELS; i++) {
+		const struct view_model *m = &r->w->view->models[i];
+		if (gw_peer_may_ask(p, m->name) && m->name.n <= REMOTE_NAME)
+			model_fill(r, m, &s->models[s->n_models++]);
+	}
+	cgn_rc rc = s != NULL ? gw_remote_answer(p->remote, since, cgn_loop_now(r->w->loop), s, &b, &err)
+			      : CGN_RC_OF(CGN_NO_MEMORY);
+	if (rc.code == CGN_OVERLOADED)
+		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "too_soon", .retry_after = 1},
+			"%s", err.msg);
+	if (!cgn_ok(rc))
+		return gw_refuse_no_memory(r, "federation");
+	return gw_reply_typed(r, 200, TYPE, &b);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mix/mix.h"
+#include "policy/cascade/calibration.h"
+#include "policy/cascade/cascade.h"
+#include "policy/cascade/compare.h"
+
+/* ---- the curve ---- */
+
+static double next_uniform(uint64_t *seed)
+{
+	*seed += MIX_GOLDEN;
+	return (double)(mix64(*seed) >> 11) / 9007199254740992.0;
+}
+
+static bool is_near(double a, double b, double by)
+{
+	return fabs(a - b) <= by;
+}
+
+/* Compare |n| answers of random doubt, which are wrong with the probability doubt^power. Returns whether the state changed. */
+static bool answers_add(struct calibration *c, uint64_t *seed, unsigned n, double power)
+{
+	bool changed = false;
+	for (unsigned i = 0; i < n; i++) {
+		double doubt = next_uniform(seed);
+		changed |= calibration_add(c, doubt, next_uniform(seed) < pow(doubt, power));
+	}
+	return changed;
+}
+
+static void test_no_curve_before_enough_comparisons(void **state)
+{
+	struct calibration c = {0};
+	uint64_t seed = 1;
+	(void)state;
+	assert_false(answers_add(&c, &seed, CALIBRATION_LEAST - 1, 1));
+	assert_int_equal(c.curve.n, 0);
+	assert_true(calibration_ece(&c) < 0);
+	assert_true(is_near(calibration_error_of(&c.curve, 0.1), 1, 0));
+	assert_true(answers_add(&c, &seed, 1, 1));
+	assert_int_equal(c.state, CALIBRATION_HOLDS);
+	assert_true(c.curve.n > 0);
+}
+
+static void test_the_curve_is_the_probability_and_rises(void **state)
+{
+	struct calibration c = {0};
+	uint64_t seed = 2;
+	(void)state;
+	(void)answers_add(&c, &seed, 4 * CALIBRATION_PAIRS, 1);
+	assert_int_equal(c.state, CALIBRATION_HOLDS);
+	for (uint32_t i = 1; i < c.curve.n; i++) {
+		assert_true(c.curve.upto[i] > c.curve.upto[i - 1]);
+		assert_true(c.curve.error[i] > c.curve.error[i - 1]);
+	}
+	for (int i = 1; i < 10; i++)
+		assert_true(is_near(calibration_error_of(&c.curve, i / 10.0), i / 10.0, 0.15));
+	assert_true(calibration_ece(&c) < 0.1);
+}
+
+/* Isotonic regression makes one group, with the mean, of two whose shares of errors fall. */
+static void test_groups_that_fall_are_one(void **state)
+{
+	struct calibration c = {0};
+	(void)state;
+	for (unsigned i = 0; i < CALIBRATION_LEAST; i++)
+		(void)calibration_add(&c, i < 25 ? 0.2 : 0.8, i < 25 ? i % 2 == 0 : i % 4 == 0);
+	assert_int_equal(c.curve.n, 1);
+	assert_true(is_near(calibration_error_of(&c.curve, 0.1), (13 + 6) / 50.0, 0.021));
+	assert_true(is_near(calibration_error_of(&c.curve, 0.9), calibration_error_of(&c.curve, 0.1), 0));
+}
+
+static void test_a_drift_forgets_and_is_over_after_enough_comparisons(void **state)
+{
+	struct calibration c = {0};
+	uint64_t seed = 3;
+	(void)state;
+	(void)answers_add(&c, &seed, 300, 4);
+	assert_int_equal(c.state, CALIBRATION_HOLDS);
+	unsigned n = 0;
+	while (c.state == CALIBRATION_HOLDS && n++ < 200)
+		(void)calibration_add(&c, next_uniform(&seed), true);
+	assert_int_equal(c.state, CALIBRATION_DRIFTED);
+	assert_true(n <= CALIBRATION_RECENT);
+	assert_int_equal(c.curve.n, 0);
+	assert_false(answers_add(&c, &seed, CALIBRATION_LEAST - 1, 1));
+	assert_int_equal(c.state, CALIBRATION_DRIFTED);
+	assert_true(answers_add(&c, &seed, 1, 1));
+	assert_int_equal(c.state, CALIBRATION_HOLDS);
+}
+
+static void test_no_drift_where_nothing_changes(void **state)
+{
+	(void)state;
+	for (uint64_t s = 1; s <= 8; s++) {
+		struct calibration c = {0};
+		uint64_t seed = s * 1000;
+		(void)answers_add(&c, &seed, 1000, s % 2 == 0 ? 1 : 4);
+		assert_int_equal(c.state, CALIBRATION_HOLDS);
+	}
+}
+
+static void test_the_gate_follows_the_curve(void **state)
+{
+	const struct calibration_curve none = {0},
+				       known = {.n = 2, .upto = {0.3F, 1}, .error = {0.05F, 0.6F}};
+	struct cascade_gate g = {.threshold = -1, .curve = &none, .max_error = 0.1};
+	const struct cascade_answer
+		sure = {.most = 2, .n = 2, .seen = 2, .logprob = -4, .margin = 1.8, .entropy = 0.2},
+		unsure = {.most = 2, .n = 2, .seen = 2, .logprob = -0.2, .margin = 0.2, .entropy = 1.8};
+	(void)state;
+	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_ESCALATE);
+	assert_int_equal(cascade_judge(&g, &unsure, false), CASCADE_RELEASE);
+	g.curve = &known;
+	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_RELEASE);
+	assert_int_equal(cascade_judge(&g, &unsure, false), CASCADE_ESCALATE);
+}
+
+/* ---- comparing ---- */
+
+static struct cgn_str chat_answer(char *room, size_t cap, const char *message, const char *finish)
+{
+	int n = snprintf(room, cap,
+		"{\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",%s},\"finish_reason\":\"%s\"}]}",
+		message, finish);
+	assert_true(n > 0 && (size_t)n < cap);
+	return (struct cgn_str){room, (size_t)n};
+}
+
+static enum cascade_likeness likeness_of(const char *a, const char *b)
+{
+	char x[1024], y[1024];
+	return cascade_compare(chat_answer(x, sizeof x, a, "stop"), chat_answer(y, sizeof y, b, "stop"));
+}
+
+#define CALL(name, arguments)                                                           \
+	"\"content\":null,\"tool_calls\":[{\"id\":\"x\",\"function\":{\"name\":\"" name \
+	"\",\"arguments\":\"" arguments "\"}}]"
+
+static void test_answers_are_compared(void **state)
+{
+	char room[1024];
+	(void)state;
+	assert_int_equal(likeness_of("\"content\":\"four\"", "\"content\":\" four\\n\""), CASCADE_SAME);
+	assert_int_equal(likeness_of("\"content\":\"four\"", "\"content\":\"five\""), CASCADE_DIFFERENT);
+	assert_int_equal(likeness_of("\"content\":\"{\\\"a\\\": 1, \\\"b\\\": [true, null]}\"",
+				 "\"content\":\"{\\\"b\\\":[true,null],\\\"a\\\":1.0}\""),
+		CASCADE_SAME);
+	assert_int_equal(likeness_of("\"content\":\"{\\\"a\\\": 1}\"", "\"content\":\"{\\\"a\\\":2}\""),
+		CASCADE_DIFFERENT);
+	assert_int_equal(likeness_of("\"content\":\"[1]\"", "\"content\":\"[1,2]\""), CASCADE_DIFFERENT);
+	assert_int_equal(likeness_of(CALL("f", "{\\\"x\\\": 1}"), CALL("f", "{\\\"x\\\":1}")), CASCADE_SAME);
+	assert_int_equal(likeness_of(CALL("f", "{}"), CALL("g", "{}")), CASCADE_OTHER);
+	assert_int_equal(likeness_of(CALL("f", "{}"), "\"content\":\"f\""), CASCADE_OTHER);
+	struct cgn_str cut = chat_answer(room, sizeof room, "\"content\":\"a\"", "length");
+	assert_int_equal(cascade_compare(cut, cut), CASCADE_UNKNOWN);
+	const struct cgn_str text = CGN_STR("{\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}");
+	assert_int_equal(cascade_compare(text, text), CASCADE_SAME);
+	assert_int_equal(cascade_compare(text, CGN_STR("{\"error\":{}}")), CASCADE_UNKNOWN);
+}
+
+static void test_the_second_asking_is_whole_and_greedy(void **state)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct json_val v;
+	(void)state;
+	assert_true(cgn_ok(json_parse(
+		CGN_STR("{\"model\":\"large\",\"stream\":true,\"str\\u0065am_options\":{},\"temperature\":0.7,\"max_tokens\":9,\"logprobs\":true,\"messages\":[]}"),
+		&v, NULL, NULL)));
+	cascade_double_body(PROMPT_CHAT, v, CGN_STR("small"), true, &b);
+	assert_true(cgn_str_is(cgn_buf_view(&b),
+		"{\"model\":\"small\",\"stream\":false,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":5,\"max_tokens\":9,\"messages\":[]}"));
+	b.n = 0;
+	cascade_double_body(PROMPT_COMPLETIONS, v, CGN_STR("l\"x"), false, &b);
+	assert_true(cgn_str_is(cgn_buf_view(&b),
+		"{\"model\":\"l\\\"x\",\"stream\":false,\"temperature\":0,\"max_tokens\":9,\"messages\":[]}"));
+}
+
+static void test_a_judge_gets_both_texts_and_its_cosine_counts(void **state)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	char x[256], y[256];
+	(void)state;
+	cascade_judge_body(chat_answer(x, sizeof x, "\"content\":\"a \\\"b\"", "stop"),
+		chat_answer(y, sizeof y, "\"content\":\"c\"", "stop"), CGN_STR("j"), &b);
+	assert_true(cgn_str_is(cgn_buf_view(&b), "{\"model\":\"j\",\"input\":[\"a \\\"b\",\"c\"]}"));
+	assert_true(is_near(cascade_similarity(
+				    CGN_STR("{\"data\":[{\"embedding\":[1,0]},{\"embedding\":[2,0]}]}")),
+		1, 1e-12));
+	assert_true(is_near(cascade_similarity(
+				    CGN_STR("{\"data\":[{\"embedding\":[1,0]},{\"embedding\":[0,3]}]}")),
+		0, 1e-12));
+	assert_true(
+		isnan(cascade_similarity(CGN_STR("{\"data\":[{\"embedding\":[1,0]},{\"embedding\":[1]}]}"))));
+	assert_true(
+		isnan(cascade_similarity(CGN_STR("{\"data\":[{\"embedding\":[1]},{\"embedding\":[1,0]}]}"))));
+	assert_true(isnan(cascade_similarity(CGN_STR("{\"data\":[{\"embedding\":[1,0]}]}"))));
+	assert_true(isnan(cascade_similarity(
+		CGN_STR("{\"data\":[{\"embedding\":\"AAAA\"},{\"embedding\":\"AAAA\"}]}"))));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_curve_before_enough_comparisons),
+		cmocka_unit_test(test_the_curve_is_the_probability_and_rises),
+		cmocka_unit_test(test_groups_that_fall_are_one),
+		cmocka_unit_test(test_a_drift_forgets_and_is_over_after_enough_comparisons),
+		cmocka_unit_test(test_no_drift_where_nothing_changes),
+		cmocka_unit_test(test_the_gate_follows_the_curve),
+		cmocka_unit_test(test_answers_are_compared),
+		cmocka_unit_test(test_the_second_asking_is_whole_and_greedy),
+		cmocka_unit_test(test_a_judge_gets_both_texts_and_its_cosine_counts),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

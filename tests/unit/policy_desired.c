@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The objects of resources, compared with tests/unit/desired/NAME.json: {"cluster", "policy", "pool", "objects"}. With CGN_GOLDEN_SHOW=1 the
+ * objects are printed instead. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/codec/codec.h"
+#include "io/disk/disk.h"
+#include "policy/desired/desired.h"
+#include "policy/routing/document.h"
+
+static const struct desired_images images = {"cognitora/", "1.2.3"};
+
+/* Find the file from the program's folder, of which __FILE__ is relative. */
+static void golden_read(const char *name, struct cgn_buf *out)
+{
+	char exe[512], path[1024];
+	struct cgn_err err;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	assert_true(n > 0);
+	exe[n] = '\0';
+	*strrchr(exe, '/') = '\0';
+	const char *here = __FILE__;
+	(void)snprintf(path, sizeof path, "%s/%.*s/desired/%s.json", here[0] == '/' ? "" : exe,
+		(int)(strrchr(here, '/') - here), here, name);
+	if (!cgn_ok(disk_read_file(path, 1 << 20, out, &err)))
+		fail_msg("%s", err.msg);
+}
+
+/* Append |json| without the space between its tokens. */
+static void compact_put(struct cgn_str json, struct cgn_buf *out)
+{
+	bool quoted = false;
+	for (size_t i = 0; i < json.n; i++) {
+		char c = json.p[i];
+		if (quoted && c == '\\') {
+			cgn_buf_char(out, c);
+			c = json.p[++i];
+		} else if (c == '"') {
+			quoted = !quoted;
+		} else if (!quoted && (c == ' ' || c == '\n')) {
+			continue;
+		}
+		cgn_buf_char(out, c);
+	}
+}
+
+static void objects_put(const struct desired_set *s, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct json_val v;
+		assert_true(cgn_ok(json_parse(desired_body(s, &s->objects[i]), &v, NULL, NULL)));
+		cgn_buf_char(out, i == 0 ? '[' : ',');
+		compact_put(desired_body(s, &s->objects[i]), out); /* Members are copied with their space. */
+	}
+	cgn_buf_char(out, ']');
+}
+
+static void golden_check(const char *name)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0}, made = {.n = 0}, wanted = {.n = 0};
+	CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
+	struct json_val file, cluster, policy, pool, objects;
+	struct cgn_err err = {.msg = ""};
+	golden_read(name, &text);
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&text), &file, NULL, &err)));
+	assert_true(json_get(file, "cluster", &cluster));
+	cgn_rc rc = json_get(file, "pool", &pool)
+		? desired_of_pool(pool, cluster, &images, &set, &err)
+		: desired_of_cluster(cluster, json_get(file, "policy", &policy) ? &policy : NULL, &images,
+			  &set, &err);
+	if (!cgn_ok(rc))
+		fail_msg("%s: %s", name, err.msg);
+	objects_put(&set, &made);
+	if (getenv("CGN_GOLDEN_SHOW") != NULL) {
+		printf("GOLDEN %s %s\n", name, cgn_buf_z(&made));
+		return;
+	}
+	assert_true(json_get(file, "objects", &objects));
+	compact_put(objects.raw, &wanted);
+	assert_string_equal(cgn_buf_z(&made), cgn_buf_z(&wanted));
+}
+
+static void resources_stand_for_their_objects(void **state)
+{
+	static const char *const names[] = {"cluster-plain", "cluster-full", "pool-sim", "pool-vllm",
+		"pool-sglang", "cluster-secured", "pool-secured", "pool-daemon", "pool-autoscaled"};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(names); i++)
+		golden_check(names[i]);
+}
+
+#define META "\"metadata\":{\"name\":\"x\",\"namespace\":\"n\",\"uid\":\"u\"}"
+
+static void a_resource_that_cannot_be_made_says_why(void **state)
+{
+	static const struct {
+		const char *pool, *said;
+	} pools[] = {
+		{"{" META ",\"spec\":{}}", "spec.model is missing"},
+		{"{" META ",\"spec\":{\"model\":7}}", "spec.model is missing"},
+		{"{" META ",\"spec\":{\"model\":\"m\",\"engine\":{\"kind\":\"tgi\"}}}",
+			"\"tgi\" is not known"},
+		{"{" META ",\"spec\":{\"model\":\"m\",\"engine\":{\"kind\":\"vllm\"}}}",
+			"spec.engine.image is missing"},
+		{"{" META ",\"spec\":{\"model\":\"m\",\"autoscaling\":{\"max\":2}}}",
+			"spec.autoscaling needs min"},
+		{"{" META ",\"spec\":{\"model\":\"m\",\"autoscaling\":{\"min\":3,\"max\":2,\"target\":4}}}",
+			"spec.autoscaling needs min"},
+		{"{" META
+		 ",\"spec\":{\"model\":\"m\",\"autoscaling\":{\"max\":2,\"target\":4,\"metric\":\"moon\"}}}",
+			"metric running, waiting or cpu"},
+		{"{\"metadata\":{\"name\":\"x\"}}", "at most 47"},
+		{"{\"metadata\":{\"name\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"namespace\":\"n\",\"uid\":\"u\"}}",
+			"at most 47"},
+	};
+	struct json_val pool, cluster;
+	(void)state;
+	assert_true(cgn_ok(json_parse(CGN_STR("{" META "}"), &cluster, NULL, NULL)));
+	for (size_t i = 0; i < CGN_COUNT(pools); i++) {
+		CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
+		struct cgn_err err = {.msg = ""};
+		assert_true(cgn_ok(json_parse(cgn_str_of(pools[i].pool), &pool, NULL, NULL)));
+		assert_false(cgn_ok(desired_of_pool(pool, cluster, &images, &set, &err)));
+		if (strstr(err.msg, pools[i].said) == NULL)
+			fail_msg("%s: \"%s\"", pools[i].pool, err.msg);
+	}
+}
+
+/* Append the policy document of the cluster's Secret; nothing if there is none. */
+static void document_of(const char *policy_text, struct cgn_buf *out)
+{
+	CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
+	struct json_val cluster, policy, secret, data, v;
+	assert_true(cgn_ok(json_parse(CGN_STR("{" META "}"), &cluster, NULL, NULL)));
+	assert_true(cgn_ok(json_parse(cgn_str_of(policy_text), &policy, NULL, NULL)));
+	assert_true(cgn_ok(desired_of_cluster(cluster, &policy, &images, &set, NULL)));
+	for (size_t i = 0; i < set.n; i++)
+		if (set.objects[i].kind == DESIRED_SECRET) {
+			assert_true(
+				cgn_ok(json_parse(desired_body(&set, &set.objects[i]), &secret, NULL, NULL)));
+			if (json_get(secret, "data", &data) && json_get(data, "policy", &v))
+				assert_true(base64_get(out, (struct cgn_str){v.raw.p + 1, v.raw.n - 2}));
+		}
+}
+
+/* Routers take the document that is written. */
+static void weights_become_a_document_that_routers_read(void **state)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0}, none = {.n = 0};
+	struct route_document d;
+	struct cgn_err err = {.msg = ""};
+	(void)state;
+	document_of("{\"spec\":{\"scoreWeights\":{\"kv\":0.4,\"load\":0.4,\"power\":0.1,\"capacity\":0.1}}}",
+		&text);
+	if (!cgn_ok(route_document_read(cgn_buf_view(&text), &d, &err)))
+		fail_msg("%s", err.msg);
+	assert_true(d.has_weights && d.has_policy && d.policy == ROUTE_WEIGHTED);
+	document_of("{\"spec\":{\"admission\":{}}}", &none);
+	assert_int_equal(none.n, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(resources_stand_for_their_objects),
+		cmocka_unit_test(a_resource_that_cannot_be_made_says_why),
+		cmocka_unit_test(weights_become_a_document_that_routers_read),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

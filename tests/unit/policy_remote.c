@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/mix/mix.h"
+#include "policy/remote/summary.h"
+#include "policy/remote/trust.h"
+
+#define SEED 77
+
+/* The digests of blocks |from| to |to|, as a set. */
+static struct remote_set *set_of(uint64_t from, uint64_t to)
+{
+	struct remote_draft d = {0};
+	for (uint64_t i = from; i < to; i++)
+		remote_draft_add(&d, remote_fingerprint(mix_seeded(i + SEED)));
+	struct remote_set *s = remote_draft_finish(&d);
+	assert_non_null(s);
+	return s;
+}
+
+static bool set_has(const struct remote_set *s, uint32_t fingerprint)
+{
+	const uint64_t digest = (uint64_t)fingerprint << 32;
+	return remote_set_match(s, 0, &digest, 1) == 1;
+}
+
+static void members_are_found_and_others_seldom(void **state)
+{
+	(void)state;
+	enum { N = 100000 };
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, N), *none = set_of(0, 0);
+	unsigned found = 0;
+	for (uint64_t i = 0; i < N; i++)
+		assert_true(set_has(s, remote_fingerprint(mix_seeded(i + SEED))));
+	for (uint64_t i = N; i < 10 * (uint64_t)N; i++)
+		found += set_has(s, remote_fingerprint(mix_seeded(i + SEED)));
+	assert_true(found < 60); /* 21 expected: 900,000 times 100,000 / 2^32 */
+	assert_true(none->n == 0 && none->sum == 0 && !set_has(none, 0) && !set_has(none, UINT32_MAX));
+	remote_set_unref(&none);
+	static const uint32_t sizes[] = {1, 2, 3, 15, 16, 17, 18, 33, 100};
+	for (size_t k = 0; k < CGN_COUNT(sizes); k++) {
+		CGN_ON_EXIT(remote_set_unref) struct remote_set *few = set_of(0, sizes[k]);
+		for (uint32_t i = 0; i < few->n; i++) {
+			assert_true(set_has(few, few->v[i]));
+			assert_false(set_has(few, few->v[i] + 1));
+			assert_false(set_has(few, few->v[i] - 1));
+		}
+	}
+}
+
+static void members_at_one_end_are_found_too(void **state)
+{
+	(void)state;
+	struct remote_draft d = {0};
+	for (uint32_t i = 0; i < 1000; i++)
+		remote_draft_add(&d, i * 2);
+	for (uint32_t i = 0; i < 1000; i++)
+		remote_draft_add(&d, UINT32_MAX - i * 2);
+	remote_draft_add(&d, 4); /* Once only. */
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = remote_draft_finish(&d);
+	assert_int_equal(s->n, 2000);
+	for (uint32_t i = 0; i < 1000; i++) {
+		assert_true(set_has(s, i * 2) && set_has(s, UINT32_MAX - i * 2));
+		assert_false(set_has(s, i * 2 + 1) || set_has(s, UINT32_MAX - i * 2 - 1));
+	}
+}
+
+static void a_prefix_is_held_up_to_its_first_missing_block(void **state)
+{
+	(void)state;
+	uint64_t chain[100];
+	for (uint64_t i = 0; i < 100; i++)
+		chain[i] = mix_seeded(i + SEED);
+	for (uint64_t held = 0; held <= 100; held++) {
+		CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, held);
+		assert_int_equal(remote_set_match(s, 0, chain, 100), held);
+	}
+	/* Sampled: the last block of the sample that is held. */
+	struct remote_draft d = {0};
+	size_t last = 0;
+	for (uint64_t i = 0; i < 60; i++)
+		if (remote_sampled(chain[i], 2)) {
+			remote_draft_add(&d, remote_fingerprint(chain[i]));
+			last = i + 1;
+		}
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = remote_draft_finish(&d);
+	assert_true(s->n > 5 && s->n < 30);
+	assert_int_equal(remote_set_match(s, 2, chain, 100), last);
+}
+
+static void a_set_survives_its_code(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {0, 1, 2, 1000, 200000};
+	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf code = {0};
+		CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, sizes[i]), *again = NULL;
+		remote_set_put(s, &code);
+		struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&code));
+		assert_true(cgn_ok(remote_set_get(&c, &again, NULL)) && cgn_cursor_end(&c));
+		assert_true(again->n == s->n && again->sum == s->sum &&
+			memcmp(again->v, s->v, 4 * (size_t)s->n) == 0);
+		assert_true(sizes[i] < 1000 || code.n * 8 < s->n * (size_t)24);
+		for (size_t n = 0; n < code.n && n < 200; n++) {
+			struct remote_set *cut = NULL;
+			c = cgn_cursor_of((struct cgn_str){code.p, n});
+			assert_false(cgn_ok(remote_set_get(&c, &cut, NULL)));
+		}
+	}
+}
+
+/* ---- generations ---- */
+
+struct pair {
+	struct remote_journal there;
+	struct remote_known here;
+	struct remote_summary got;
+};
+
+static void generation_add(struct pair *p, uint64_t from, uint64_t to)
+{
+	struct remote_set *s = set_of(from, to);
+	remote_journal_add(&p->there, &s, 0, 1000);
+	assert_null(s);
+}
+
+/* Ask as |since|; |flip|: change that byte of the answer. Return the answer's bytes, negative if it was refused with
+ * CGN_CONFLICT. */
+static int64_t summary_ask(struct pair *p, uint64_t since, ssize_t flip)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0}, bytes = {0};
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
+	struct remote_set *now = NULL;
+	struct cgn_err err;
+	p->got = (struct remote_summary){.n_models = 1,
+		.models = {
+			{.name = CGN_STR("sim"), .nodes = 3, .room = 4, .prefill_ns = 50000, .wait_us = 7}}};
+	remote_journal_ask(&p->there, since, &p->got, &whole, &sets);
+	remote_summary_put(&p->got, whole, cgn_buf_view(&sets), &bytes);
+	assert_false(bytes.bad);
+	if (flip >= 0)
+		bytes.p[flip] ^= 1;
+	cgn_rc rc = remote_summary_get(cgn_buf_view(&bytes), &p->here, &p->got, &now, &err);
+	if (!cgn_ok(rc)) {
+		assert_int_equal(rc.code, CGN_CONFLICT);
+		return -(int64_t)bytes.n;
+	}
+	assert_true(cgn_str_is(p->got.models[0].name, "sim"));
+	assert_true(p->there.set == NULL || now->sum == p->there.set->sum);
+	remote_set_unref(&p->here.set);
+	p->here = (struct remote_known){now, p->got.generation, p->got.shift};
+	return (int64_t)bytes.n;
+}
+
+static void pair_fini(struct pair *p)
+{
+	remote_journal_fini(&p->there);
+	remote_set_unref(&p->here.set);
+}
+
+static void one_who_follows_gets_the_changes_alone(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	assert_true(summary_ask(&p, 0, -1) > 0 && p.got.generation == 0 && p.here.set->n == 0);
+	p.here.generation = 0;
+	generation_add(&p, 0, 10000);
+	int64_t whole = summary_ask(&p, 0, -1);
+	assert_true(p.here.generation == 1000 && p.here.set->n == 10000 && p.got.base == 0);
+	assert_true(p.got.n_models == 1 && p.got.models[0].room == 4);
+	assert_true(summary_ask(&p, 1000, -1) < 200 && p.got.base == 1000);
+	generation_add(&p, 0, 10000); /* The same: no generation. */
+	assert_int_equal(p.there.generation, 1000);
+	for (uint64_t i = 1; i <= 3; i++)
+		generation_add(&p, 100 * i, 10000 + 50 * i);
+	int64_t changes = summary_ask(&p, 1000, -1);
+	assert_true(changes < whole / 5 && p.here.generation == 1003 && p.got.base == 1000);
+	assert_int_equal(p.here.set->n, 9850);
+	pair_fini(&p);
+}
+
+static void one_who_fell_behind_or_knows_another_run_gets_the_whole(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 1000);
+	assert_true(summary_ask(&p, 0, -1) > 0);
+	for (uint64_t i = 1; i <= REMOTE_DELTAS + 1; i++)
+		generation_add(&p, i, 1000 + i);
+	assert_true(summary_ask(&p, 1000, -1) > 0 && p.got.base == 0 &&
+		p.here.generation == 1000 + REMOTE_DELTAS + 1);
+	assert_true(summary_ask(&p, 999999, -1) > 0 && p.got.base == 0);
+	struct remote_set *sampled = set_of(0, 10);
+	remote_journal_add(&p.there, &sampled, 3, 1);
+	assert_true(summary_ask(&p, p.here.generation, -1) > 0 && p.got.base == 0 && p.here.shift == 3);
+	pair_fini(&p);
+}
+
+static void changes_that_are_longer_than_a_quarter_are_not_kept(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 200000);
+	generation_add(&p, 200000, 400000);
+	assert_true(p.there.n_deltas == 0 && p.there.bytes == 0);
+	generation_add(&p, 200100, 400000);
+	assert_true(p.there.n_deltas == 1 && p.there.bytes > 0 && p.there.bytes < 400);
+	pair_fini(&p);
+}
+
+static void sets_that_differ_are_noticed(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 1000);
+	assert_true(summary_ask(&p, 0, -1) > 0);
+	generation_add(&p, 10, 1010);
+	assert_true(summary_ask(&p, 1000, 24) < 0 && p.here.generation == 1000); /* A bit of the sum. */
+	/* A member that this side lacks, as if a change had been lost. */
+	struct remote_set *other = set_of(1, 1000);
+	remote_set_unref(&p.here.set);
+	p.here.set = other;
+	generation_add(&p, 20, 1020);
+	assert_true(summary_ask(&p, 1000, -1) > 0); /* Block 0 left meanwhile: both agree again. */
+	other = set_of(21, 1020);
+	remote_set_unref(&p.here.set);
+	p.here.set = other;
+	generation_add(&p, 20, 1030);
+	assert_true(summary_ask(&p, p.here.generation, -1) < 0);
+	assert_true(summary_ask(&p, 0, -1) > 0 && p.here.set->n == 1010);
+	pair_fini(&p);
+}
+
+static void an_answer_that_is_wrong_is_refused(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf bytes = {0};
+	struct remote_set *set = set_of(0, 50), *now = NULL;
+	static struct remote_summary s, got;
+	struct remote_known nothing = {0};
+	struct cgn_err err;
+	s = (struct remote_summary){.generation = 5,
+		.sum = set->sum,
+		.blocks = set->n,
+		.n_models = 2,
+		.models = {{.name = CGN_STR("a")}, {.name = CGN_STR("b")}}};
+	remote_summary_put(&s, set, (struct cgn_str){0}, &bytes);
+	remote_set_unref(&set);
+	for (size_t n = 0; n < bytes.n; n++)
+		assert_int_equal(remote_summary_get((struct cgn_str){bytes.p, n}, &nothing, &got, &now, &err)
+					 .code,
+			CGN_INVALID);
+	assert_true(cgn_ok(remote_summary_get(cgn_buf_view(&bytes), &nothing, &got, &now, &err)));
+	assert_true(got.n_models == 2 && cgn_str_is(got.models[1].name, "b"));
+	remote_set_unref(&now);
+	cgn_put_u8(&bytes, 0);
+	assert_int_equal(remote_summary_get(cgn_buf_view(&bytes), &nothing, &got, &now, &err).code,
+		CGN_INVALID);
+	/* Changes for one who has nothing. */
+	bytes.n = 0;
+	s.base = 4;
+	remote_summary_put(&s, NULL, (struct cgn_str){0}, &bytes);
+	assert_int_equal(remote_summary_get(cgn_buf_view(&bytes), &nothing, &got, &now, &err).code,
+		CGN_INVALID);
+}
+
+/* ---- trust ---- */
+
+static const struct remote_load busy = {.nodes = 2, .prefill_ns = 100000, .wait_us = 50000};
+
+static void what_is_cached_there_need_not_be_computed(void **state)
+{
+	(void)state;
+	struct remote_trust t = {0};
+	struct remote_forecast f = remote_foresee(&busy, &t, 40 * CGN_MSEC, 1000, 0);
+	assert_true(f.known && f.ttft == 190 * CGN_MSEC);
+	f = remote_foresee(&busy, &t, 40 * CGN_MSEC, 1000, 900);
+	assert_true(f.known && f.ttft == 100 * CGN_MSEC && f.cached == 900);
+	assert_true(remote_foresee(&busy, &t, 0, 100, 900).ttft == 50 * CGN_MSEC);
+	const struct remote_load slow = {.nodes = 2}, gone = {.prefill_ns = 5};
+	assert_false(remote_foresee(&slow, &t, 0, 1, 0).known || remote_foresee(&gone, &t, 0, 1, 0).known);
+}
+
+static void a_peer_that_lies_is_demoted_and_returns_on_probation(void **state)
+{
+	(void)state;
+	struct remote_trust t = {0};
+	const struct remote_forecast f = remote_foresee(&busy, &t, 0, 1000, 900);
+	const struct remote_shown lie = {.counted = true, .cached = 16, .tokens = 1000},
+				  honest = {.counted = true, .cached = 880, .tokens = 1000},
+				  late = {.ttft = 5 * CGN_SEC};
+	cgn_nsec now = CGN_SEC;
+	for (int i = 0; i < REMOTE_BAD - 1; i++)
+		assert_false(remote_trust_learn(&t, &f, i % 2 == 0 ? &lie : &late, now));
+	assert_true(!remote_is_demoted(&t, now) && remote_trust_share(&t, now) < 0.5);
+	assert_true(remote_trust_learn(&t, &f, &lie, now));
+	assert_true(remote_is_demoted(&t, now) && remote_trust_share(&t, now) <= 0);
+	assert_false(remote_trust_learn(&t, &f, &lie, now)); /* Not again while it lasts. */
+	now += REMOTE_PAUSE;
+	assert_false(remote_is_demoted(&t, now));
+	assert_true(remote_trust_learn(&t, &f, &lie, now));
+	assert_true(t.until == now + 2 * REMOTE_PAUSE);
+	now = t.until;
+	for (int i = 0; i < 40; i++)
+		assert_false(remote_trust_learn(&t, &f, &honest, now));
+	assert_true(t.strikes == 0 && remote_trust_share(&t, now) > 0.9);
+	for (int i = 0; i < 20; i++) {
+		while (!remote_trust_learn(&t, &f, &lie, now))
+			;
+		assert_true(t.until <= now + REMOTE_PAUSE_MOST);
+		now = t.until;
+	}
+}
+
+static void a_constant_delay_is_learned_and_is_no_lie(void **state)
+{
+	(void)state;
+	struct remote_trust t = {0};
+	for (int i = 0; i < 100; i++) {
+		struct remote_forecast f = remote_foresee(&busy, &t, 0, 1000, 900);
+		assert_false(remote_trust_learn(&t, &f, &(struct remote_shown){.ttft = 160 * CGN_MSEC}, 1));
+	}
+	assert_true(t.bad == 0 && t.late_ms > 95 && t.late_ms < 105);
+	for (int i = 0; i < 100; i++) {
+		struct remote_forecast f = remote_foresee(&busy, &t, 0, 1000, 900);
+		(void)remote_trust_learn(&t, &f, &(struct remote_shown){.ttft = 10 * CGN_MSEC}, 1);
+	}
+	assert_true(t.late_ms < 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(members_are_found_and_others_seldom),
+		cmocka_unit_test(members_at_one_end_are_found_too),
+		cmocka_unit_test(a_prefix_is_held_up_to_its_first_missing_block),
+		cmocka_unit_test(a_set_survives_its_code),
+		cmocka_unit_test(one_who_follows_gets_the_changes_alone),
+		cmocka_unit_test(one_who_fell_behind_or_knows_another_run_gets_the_whole),
+		cmocka_unit_test(changes_that_are_longer_than_a_quarter_are_not_kept),
+		cmocka_unit_test(sets_that_differ_are_noticed),
+		cmocka_unit_test(an_answer_that_is_wrong_is_refused),
+		cmocka_unit_test(what_is_cached_there_need_not_be_computed),
+		cmocka_unit_test(a_peer_that_lies_is_demoted_and_returns_on_probation),
+		cmocka_unit_test(a_constant_delay_is_learned_and_is_no_lie),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bid follows the summary while it is fresh and believed, and the measured time otherwise; a cluster's load is the sum
+ * over its nodes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "policy/remote/beat.h"
+#include "policy/remote/bid.h"
+#include "policy/remote/load.h"
+#include "policy/remote/worth.h"
+
+static const uint64_t chain[4] = {UINT64_C(1) << 32, UINT64_C(2) << 32, UINT64_C(3) << 32, UINT64_C(4) << 32};
+static const struct remote_prompt prompt = {.chain = chain, .blocks = 4, .tokens = 2100, .block_tokens = 512};
+static const struct remote_load idle = {.nodes = 2, .room = 3, .wait_us = 5000, .prefill_ns = 50000};
+
+static struct remote_set *set_of(size_t n)
+{
+	struct remote_draft d = {0};
+	for (size_t i = 0; i < n; i++)
+		remote_draft_add(&d, remote_fingerprint(chain[i]));
+	struct remote_set *s = remote_draft_finish(&d);
+	assert_non_null(s);
+	return s;
+}
+
+static void bids_follow_the_summary(void **state)
+{
+	(void)state;
+	struct remote_set *set = set_of(2);
+	struct remote_side side = {.measured = 900 * CGN_MSEC,
+		.way = 80 * CGN_MSEC,
+		.told = true,
+		.valid_to = 10 * CGN_SEC,
+		.load = &idle,
+		.set = set};
+	struct remote_bid b = remote_bid_of(&side, &prompt, CGN_SEC);
+	assert_int_equal(b.source, REMOTE_BID_SUMMARY);
+	assert_int_equal(b.forecast.held, 2);
+	assert_int_equal(b.forecast.cached, 1024);
+	/* 80 ms there and back, 5 ms for others, 1076 tokens of 50 us. */
+	assert_true(b.ttft == 80 * CGN_MSEC + 5 * CGN_MSEC + 1076 * UINT64_C(50000));
+	b = remote_bid_of(&side, &prompt, 10 * CGN_SEC);
+	assert_int_equal(b.source, REMOTE_BID_STALE);
+	assert_true(b.ttft == side.measured && !b.forecast.known);
+	side.trust.until = 2 * CGN_SEC;
+	assert_int_equal(remote_bid_of(&side, &prompt, CGN_SEC).source, REMOTE_BID_DEMOTED);
+	assert_int_equal(remote_bid_of(&side, &prompt, 3 * CGN_SEC).source, REMOTE_BID_SUMMARY);
+	side.load = NULL;
+	assert_int_equal(remote_bid_of(&side, &prompt, 3 * CGN_SEC).source, REMOTE_BID_MEASURED);
+	side.told = false;
+	assert_int_equal(remote_bid_of(&side, &prompt, 60 * CGN_SEC).source, REMOTE_BID_MEASURED);
+	remote_set_unref(&set);
+}
+
+/* Requests that left since the summary came count as there. */
+static void rooms_are_counted_down(void **state)
+{
+	(void)state;
+	struct remote_set *set = set_of(4);
+	struct remote_load load = idle;
+	struct remote_side side =
+		{.told = true, .valid_to = CGN_SEC, .load = &load, .set = set, .open = 7, .open_then = 5};
+	assert_int_equal(remote_bid_of(&side, &prompt, 0).source, REMOTE_BID_SUMMARY);
+	const struct remote_bid b = remote_bid_of(&side, &prompt, 0);
+	const struct remote_stay stay = {.waits = true, .known = true, .queue = CGN_SEC};
+	const struct remote_rules rules = {.margin = 100 * CGN_MSEC};
+	assert_int_equal(remote_bid_door(&b, &stay, &rules, 7, 8), REMOTE_DOOR_OPEN);
+	assert_int_equal(remote_bid_door(&b, &stay, &rules, 8, 8), REMOTE_DOOR_BUSY);
+	assert_int_equal(remote_bid_door(&b, &(struct remote_stay){.known = true}, &rules, 7, 8),
+		REMOTE_DOOR_LATE);
+	side.open = 8;
+	assert_int_equal(remote_bid_of(&side, &prompt, 0).source, REMOTE_BID_FULL);
+	const struct remote_bid full = remote_bid_of(&side, &prompt, 0);
+	assert_int_equal(remote_bid_door(&full, &stay, &rules, 7, 8), REMOTE_DOOR_FULL);
+	side.open = 2;
+	load.waiting = 1;
+	assert_int_equal(remote_bid_of(&side, &prompt, 0).source, REMOTE_BID_FULL);
+	load = idle;
+	load.nodes = 0;
+	assert_int_equal(remote_bid_of(&side, &prompt, 0).source, REMOTE_BID_FULL);
+	load = idle;
+	load.prefill_ns = 0; /* There is room, but the speed is not known. */
+	side.measured = 70;
+	assert_int_equal(remote_bid_of(&side, &prompt, 0).source, REMOTE_BID_MEASURED);
+	assert_true(remote_bid_of(&side, &prompt, 0).ttft == 70);
+	remote_set_unref(&set);
+}
+
+static void believed_then_cheap_then_soon(void **state)
+{
+	(void)state;
+	const struct remote_bid soon = {.source = REMOTE_BID_SUMMARY, .ttft = 10}, late = {.ttft = 20},
+				lies = {.source = REMOTE_BID_DEMOTED, .ttft = 1};
+	assert_true(remote_bid_beats(&soon, 5, &late, 5));
+	assert_false(remote_bid_beats(&soon, 6, &late, 5));
+	assert_true(remote_bid_beats(&late, 9, &lies, 0));
+	assert_false(remote_bid_beats(&lies, 0, &late, 9));
+	for (enum remote_bid_source s = 0; s < REMOTE_BID_SOURCES; s++)
+		assert_true(strlen(remote_bid_text(s)) > 0);
+	const struct remote_prompt uneven = {.blocks = 4, .tokens = 1000};
+	assert_true(remote_prompt_tokens(&uneven, 3) == 750);
+	assert_true(remote_prompt_tokens(&(struct remote_prompt){.tokens = 9}, 0) == 0);
+}
+
+static void loads_add_up(void **state)
+{
+	(void)state;
+	struct node_stats busy = {0}, fresh = {0};
+	struct remote_load_sums s = {0};
+	assert_int_equal(remote_load_of(&s).nodes, 0);
+	assert_int_equal(remote_load_of(&s).wait_us, 0);
+	atomic_store(&busy.inflight, 6);
+	atomic_store(&busy.others, 1);
+	remote_load_add(&s, &busy, 0, 8, 0);
+	remote_load_add(&s, &fresh, 0, 8, 200);
+	const struct remote_load l = remote_load_of(&s);
+	assert_int_equal(l.nodes, 2);
+	assert_int_equal(l.inflight, 7);
+	assert_int_equal(l.room, route_room(8, 0, 6, 1) + route_room(8, 0, 0, 0));
+	assert_int_equal(l.waiting, 0);
+}
+
+static void spans_and_round_trips(void **state)
+{
+	(void)state;
+	assert_true(remote_valid_span(100 * CGN_MSEC) == 5 * CGN_SEC);
+	assert_true(remote_valid_span(2 * CGN_SEC) == 10 * CGN_SEC);
+	assert_true(remote_rtt_learn(0, 40) == 40);
+	assert_true(remote_rtt_learn(80, 160) == 90);
+	assert_true(remote_peer_is_silent(10 * CGN_SEC, 10 * CGN_SEC - REMOTE_BEAT_TIMEOUT / 2));
+	assert_false(remote_peer_is_silent(10 * CGN_SEC, 10 * CGN_SEC - REMOTE_BEAT_TIMEOUT / 2 + 1));
+	assert_false(remote_peer_is_silent(10 * CGN_SEC, 10 * CGN_SEC + 9)); /* On its way. */
+	const struct admission_forecast f = {.now = 300, .idle = 100, .measured = true};
+	struct remote_stay stay = remote_stay_of(ROUTE_PICKED, &f, false, 50);
+	assert_true(!stay.none && !stay.waits && stay.known && stay.queue == 200 && stay.prefill == 100);
+	stay = remote_stay_of(ROUTE_FULL, &f, true, 50);
+	assert_true(stay.waits && stay.known && stay.queue == 250);
+	stay = remote_stay_of(ROUTE_FULL, &f, true, 0); /* The wait is not known yet. */
+	assert_true(stay.waits && !stay.known);
+	assert_true(remote_stay_of(ROUTE_NONE, &f, false, 0).none);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bids_follow_the_summary),
+		cmocka_unit_test(rooms_are_counted_down),
+		cmocka_unit_test(believed_then_cheap_then_soon),
+		cmocka_unit_test(loads_add_up),
+		cmocka_unit_test(spans_and_round_trips),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

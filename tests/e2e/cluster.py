@@ -27,7 +27,13 @@ COUNTED = os.environ.get("CGN_COUNTED", "")  # set where the programs count the 
 WAIT_S = float(os.environ.get("CGN_TEST_WAIT_S", "90" if SANITIZER else "30"))
 REPORTS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:", "broken invariant")
 os.environ.setdefault("CGN_CONTEXT", "")  # cgn-ctl of tests uses none of this user's contexts
-PORTS_FROM, PORTS_EACH, PORT_SHARES = 10000, 1000, 22  # below the ports that the kernel gives to clients and to listeners on port 0
+# Ports below those that the kernel gives to clients and to listeners on port 0. A vLLM at port P publishes events at P + 1000 and P + 1500 and
+# the few ports after them, so of each 2000 ports the first 500 are given: two shares.
+PORTS_FROM, PORTS_EACH, PORT_SHARES = 10000, 250, 22
+
+
+def _first_port(share):
+    return PORTS_FROM + 2000 * (share // 2) + PORTS_EACH * (share % 2)
 
 
 def _take_ports():
@@ -44,7 +50,7 @@ def _take_ports():
         except OSError:
             lock.close()
             continue
-        return PORTS_FROM + PORTS_EACH * share, lock
+        return _first_port(share), lock
     raise RuntimeError(f"all {PORT_SHARES} shares of ports are taken: {folder}; wait until other test runs have ended")
 
 
@@ -354,6 +360,11 @@ class Cluster:
             if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
                 total += float(value)
         return total
+
+    def counts(self, want, name, **labels):
+        """Wait until the series of |name| with these labels add up to |want|: a request is counted after the
+        last byte of its answer was sent."""
+        until(lambda: self.metric(name, **labels) == want, lambda: f"{name} {labels} is {self.metric(name, **labels):g}, not {want}")
 
     def ask(self, method, path, body=None, headers=None):
         return ask(self.http_port, method, path, body, headers)

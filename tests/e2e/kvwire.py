@@ -244,7 +244,9 @@ def number_of(block_hash):
 
 
 class Index:
-    """The blocks that a rank holds by its events. |models|: the engine's names, LoRAs after the first."""
+    """The blocks that a rank holds by its events. |models|: the engine's names, LoRAs after the first.
+    The digests of removed blocks are kept: a prompt that ends with a full block computes it again, beside the
+    cached one, which may be removed before the answer's next block names it as its parent."""
 
     def __init__(self, models=("sim",), groups=1):
         self.models, self.groups = models, groups
@@ -289,8 +291,6 @@ class Index:
             self.held[tier][h].remove(e.get("group_idx"))
             if not self.held[tier][h]:
                 del self.held[tier][h]
-            if not any(h in t for t in self.held.values()):
-                del self.digests[h]
 
     def apply(self, payload, rank=None):
         events, said = events_of(payload)

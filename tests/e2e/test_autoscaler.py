@@ -11,9 +11,10 @@ import pytest
 
 from clients import Stream
 from cluster import BUILD, ask, free_port, until
+from kvwire import blake3
 
 CTL = str(BUILD / "src/ctl/cgn-ctl")
-QUICK = {"enabled": True, "up_window": "1s", "down_window": "1s", "idle": "2s", "wake_time": "7s", "ttft": "0s", "itl": "0s"}
+QUICK = {"enabled": True, "up_window": "1s", "down_window": "1s", "idle": "1s", "wake_time": "7s", "ttft": "0s", "itl": "0s"}
 
 
 def managed(cluster, name, *args):
@@ -47,7 +48,7 @@ def test_shadow_says_and_does_nothing(cluster):
     until(lambda: scaler(cluster)["decisions"], cluster.logs)
     d = scaler(cluster)["decisions"][0]
     assert (d["model"], d["role"], d["action"], d["have"], d["want"], d["by"]) == ("sim", "both", "down", 3, 1, 1)
-    assert "needs 1 replicas; there are 3" in d["why"] and d["then"] == "nothing: router.autoscaler.mode is shadow" and d["nodes"] == "c"
+    assert "needs 1 replica; there are 3" in d["why"] and d["then"] == "nothing: router.autoscaler.mode is shadow" and d["nodes"] == "c"
     assert list(places(cluster).values()) == ["ready"] * 3
     shown = subprocess.run([CTL, "cluster", "scale", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, timeout=60, check=True)
     assert "router.autoscaler: shadow" in shown.stdout and d["why"] in shown.stdout
@@ -63,7 +64,7 @@ def test_shrinks_without_cutting_a_stream_and_grows(cluster):
     hot = "a long document " * 400
     node = cluster.chat(hot, max_tokens=1).headers["x-cgn-node"]
     with contextlib.ExitStack() as all_of:
-        streams = [all_of.enter_context(contextlib.closing(Stream(cluster.http_port, f"{i} {time.monotonic()}", max_tokens=150, ignore_eos=True)))
+        streams = [all_of.enter_context(contextlib.closing(Stream(cluster.http_port, f"{i} {time.monotonic()}", max_tokens=110, ignore_eos=True)))
                    for i in range(3)]
         for s in streams:
             s.read_until(b"data: ")
@@ -73,18 +74,17 @@ def test_shrinks_without_cutting_a_stream_and_grows(cluster):
             s.read_until(b"[DONE]")
     until(lambda: sorted(places(cluster).values()) == ["ready", "stopped", "stopped"], lambda: (places(cluster), scaler(cluster)))
     assert places(cluster)[node] == "ready"
-    threads = [threading.Thread(target=cluster.chat, args=(f"load {i}",), kwargs={"max_tokens": 200, "ignore_eos": True}) for i in range(12)]
+    threads = [threading.Thread(target=cluster.chat, args=(f"load {i}",), kwargs={"max_tokens": 100, "ignore_eos": True}) for i in range(12)]
     for t in threads:
         t.start()
-    until(lambda: list(places(cluster).values()).count("ready") >= 2, lambda: (places(cluster), scaler(cluster)))
-    for t in threads:
-        t.join()
-    assert scaler(cluster)["models"][0]["wake_seconds"] < 7  # measured
-    until(lambda: list(places(cluster).values()).count("ready") == 1, lambda: scaler(cluster))
+    until(lambda: scaler(cluster)["models"][0]["wake_seconds"] < 7, lambda: scaler(cluster))  # one is awake again, and the time was measured
+    assert "stopped" in places(cluster).values()
     file = cluster.folder / "router.toml"
     file.write_text(file.read_text().replace("enabled = true", "enabled = false"))
     cluster.router_process.signal(signal.SIGHUP)
     until(lambda: list(places(cluster).values()) == ["ready"] * 3, lambda: places(cluster))
+    for t in threads:
+        t.join()
 
 
 def test_requests_wait_for_a_model_without_replicas(cluster):
@@ -117,3 +117,62 @@ def test_settings_that_cannot_be_are_refused(cluster, settings, says):
     done = subprocess.run([str(BUILD / "src/router/cgn-router"), "--check", "--config", str(cluster.config("bad", settings))], capture_output=True, text=True,
                           timeout=60)
     assert done.returncode == 3 and says in done.stderr + done.stdout
+
+
+def test_prefill_and_decode_go_and_come_together(cluster):
+    """A request that waits wakes one node of each role; a stream on the decode node keeps the prefill node, which has nothing to do."""
+    cluster.router({"router.autoscaler": {**QUICK, "min_replicas": 0, "idle": "1s"}, "router.disagg": {"enabled": True},
+                    'models."sim"': {"block_bytes": 64, "tokens": "bytes"}})
+    for name, role in (("p", "prefill"), ("d", "decode")):
+        port = free_port()
+        cluster.agent(name, port, {"agent": {"role": role}, "engine": {
+            "managed": True, "model_path": "sim", "binary": str(BUILD / "src/sim/cgn-sim"), "handoff": "nixl", "handoff_port": port,
+            "extra_args": ["--decode-ms", "20", "--handoff", "nixl", "--role", role, "--kv-block-bytes", "1024"], "stop_grace": "2s"}})
+
+    def are_ready():
+        return {m["role"]: m["ready"] for m in scaler(cluster)["models"]}
+
+    def told(action):
+        return [d["role"] for d in scaler(cluster)["decisions"] if d["action"] == action]
+    until(lambda: are_ready() == {"prefill": 0, "decode": 0} and sorted(told("down")) == ["decode", "prefill"], lambda: json.dumps(scaler(cluster), indent=1))
+    s = Stream(cluster.http_port, max_tokens=3000, ignore_eos=True)
+    until(lambda: are_ready() == {"prefill": 1, "decode": 1}, lambda: json.dumps(scaler(cluster), indent=1))
+    assert sorted(told("up")) == ["decode", "prefill"]
+    until(lambda: [m["inflight"] for m in scaler(cluster)["models"]] == [1, 1], lambda: json.dumps(scaler(cluster), indent=1))
+    s.close()
+    until(lambda: are_ready() == {"prefill": 0, "decode": 0} and len(told("down")) == 4, lambda: json.dumps(scaler(cluster), indent=1))
+    assert sorted(told("down")) == ["decode", "decode", "prefill", "prefill"] and sorted(told("up")) == ["decode", "prefill"]
+
+
+def usual_loads(cluster, load):
+    """Write the file of a router that has seen |load| on two days, in the quarters of an hour around now."""
+    slot = int(time.time()) // 900
+    lines = [f"day {s % 96} {int(load * 1000)} 2\n" for s in range(slot - 1, slot + 5)]
+    text = "".join(["cognitora-autoscaler 1\n", "group 0 sim\n", *lines])
+    file = cluster.state_dir / f"cognitora.127.0.0.1:{cluster.http_port}.autoscaler"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "sum " + blake3(text.encode()).hex() + "\n")
+    return file
+
+
+def test_the_usual_load_of_the_time_of_day_makes_replicas(cluster):
+    """Nothing is asked: what a router learned before its restart is enough."""
+    settings = {"min_replicas": 0, "idle": "1s"}
+    fleet(cluster, "abc", **settings)
+    until(lambda: scaler(cluster)["models"] and ready(cluster) == 0, lambda: json.dumps(scaler(cluster), indent=1))
+    cluster.router_process.stop()
+    usual_loads(cluster, 1.0)
+    cluster.router({"router.autoscaler": {**QUICK, **settings, "time_of_day": True}, "router.admission": {"max_concurrent_per_replica": 8}})
+    until(lambda: scaler(cluster)["models"] and ready(cluster) == 2, lambda: json.dumps(scaler(cluster), indent=1))
+    g, d = scaler(cluster)["models"][0], [d for d in scaler(cluster)["decisions"] if d["action"] == "up"][-1]
+    assert g["expected"] == 1 and g["want"] == 2 and g["inflight"] == 0 and "at this time of day" in d["why"], (g, d)
+
+
+def test_a_damaged_file_of_usual_loads_is_set_aside(cluster):
+    fleet(cluster, "a", time_of_day=True)
+    cluster.router_process.stop()
+    file = usual_loads(cluster, 1.0)
+    file.write_text(file.read_text().replace("1000 2", "2000 2"))
+    cluster.router({"router.autoscaler": {**QUICK, "time_of_day": True}})
+    until(lambda: scaler(cluster)["models"], cluster.logs)
+    assert scaler(cluster)["models"][0]["expected"] == 0 and file.with_name(file.name + ".bad").exists() and not file.exists()

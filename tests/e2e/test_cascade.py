@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cascades: a small model is asked first, and its answer is held back until the log-probabilities of its first tokens are judged."""
+import json
 import re
 import subprocess
 
@@ -7,6 +8,7 @@ import pytest
 
 from clients import Stream
 from cluster import BUILD, ask, until
+from test_queue import as_key, keys_of
 
 FAST = ("--time-scale", "0")
 EASY, HARD = 0.05, 0.95  # with skill 0.5: practically always right, and wrong
@@ -25,6 +27,10 @@ def pair(cluster):
         cluster.wait_ready()
         return cluster
     return begin
+
+
+def ctl(c, *args):
+    return subprocess.run([BUILD / "src/ctl/cgn-ctl", *args, "--router", f"127.0.0.1:{c.grpc_port}"], check=True, capture_output=True, text=True).stdout
 
 
 def step(answer):
@@ -74,7 +80,7 @@ def test_a_wrong_start_costs_the_tokens_that_were_held_and_no_answer(pair):
     c = pair(small=("--token-interval-us", "20000"))  # 200 tokens would take 4 s
     a = c.chat("hi", stream=True, difficulty=HARD, max_tokens=200, ignore_eos=True)
     assert a.status == 200 and step(a).startswith("2/2"), a.headers
-    assert 8 <= c.metric("cgn_cascade_wasted_tokens_total", kind="completion") < 100
+    assert 8 <= until(lambda: c.metric("cgn_cascade_wasted_tokens_total", kind="completion"), "they are counted") < 100
     line = last_request(c)
     assert line["cascade"] == "escalated" and line["cascade_step"] == 2 and line["model"] == "large" and line["wasted_tokens"] > 8
     until(lambda: c.metric("cgn_inflight", node="s") == 0, "the small model's answer was cancelled")
@@ -171,3 +177,162 @@ def test_the_settings_are_checked(cluster):
         path = cluster.config("bad", sections)
         done = subprocess.run([str(BUILD / "src/router/cgn-router"), "--check", "--config", str(path)], capture_output=True, text=True)
         assert done.returncode != 0 and words in done.stderr + done.stdout, done
+
+
+# ---- calibration ----
+
+# The small model is never sure by its log-probabilities (threshold 0): only what was learned lets its answers pass.
+LEARNS = {"calibration_share": 1, "confidence_threshold": 0, "max_error": 0.2, "pregate": 1}
+
+
+def doubles(c):
+    text = c.scrape()
+    return {o: n for o in ("compared", "unclear", "busy", "failed", "dropped") if (n := int(c.metric("cgn_cascade_doubles_total", text, outcome=o)))}
+
+
+def compared(c):
+    return doubles(c).get("compared", 0)
+
+
+def twice(c, text, **body):
+    """Send a prompt and wait until it was asked again of both models; return the answer and how that ended."""
+    before = doubles(c)
+    a = c.chat(text, **body)
+    assert a.status == 200, a.body
+    until(lambda: doubles(c) != before, "it is asked again")
+    (ended,) = (o for o, n in doubles(c).items() if n != before.get(o, 0))
+    return a, ended
+
+
+def learn(c, n, difficulty, name="q"):
+    for i in range(n):
+        assert twice(c, f"{name} {i}", difficulty=difficulty(i))[1] == "compared"
+
+
+def asked_again(c, n):
+    """Return the log's lines of the |n| requests by which prompts were asked again."""
+    return until(lambda: (lines := [e for e in c.router_process.events("gateway.request") if e["id"].startswith("calibration-")]) and len(lines) >= n and lines, c.logs)
+
+
+def calibrated(c):
+    return c.router_process.events("cascade.calibrated")
+
+
+def learned(pair, **more):
+    c = pair(cascade=LEARNS, **more)
+    learn(c, 50, lambda i: EASY if i % 2 else HARD)
+    (line,) = until(lambda: calibrated(c), "there is a curve")
+    assert (line["small"], line["large"], line["compared"]) == ("small", "large", 50) and line["error_least"] < 0.2 < line["error_most"]
+    return c
+
+
+@pytest.mark.threads
+def test_the_gate_is_calibrated_by_asking_twice(pair):
+    c = learned(pair)
+    easy, _ = twice(c, "an easy one", difficulty=EASY)
+    assert step(easy).startswith("1/2; outcome=released") and float(re.search(r" error=([\d.]+)", step(easy))[1]) <= 0.2, step(easy)
+    hard, _ = twice(c, "a hard one", stream=True, difficulty=HARD)
+    assert step(hard).startswith("2/2; outcome=escalated") and float(re.search(r" error=([\d.]+)", step(hard))[1]) > 0.2, step(hard)
+    assert 0 <= c.metric("cgn_cascade_ece", small="small", large="large") < 0.2
+    (row,) = json.loads(ctl(c, "cluster", "cascades", "-o", "json"))["pairs"]
+    assert (row["state"], row["compared"]) == ("holds", 52) and 20 < row["different"] < 30
+    assert [s["error"] for s in row["curve"]] == sorted(s["error"] for s in row["curve"])
+    shown = ctl(c, "cluster", "cascades").splitlines()
+    assert shown[0].split()[:3] == ["SMALL", "LARGE", "STATE"] and shown[1].split()[:4] == ["small", "large", "holds", "52"]
+
+
+def test_drift_switches_the_small_model_off_and_on_again(pair):
+    c = learned(pair)
+    learn(c, 50, lambda i: EASY, "easy")  # they pass
+    assert step(twice(c, "one more", difficulty=EASY)[0]).startswith("1/2; outcome=released")
+    # Another large model gives other answers to what the small one is sure of.
+    c.nodes["l"].engine.kill()
+    until(lambda: c.states()["l"] != "ready", "the node is not ready")
+    c.node("other", *FAST, "--skill", "0.01", model="large")
+    until(lambda: c.states().get("other") == "ready", "the other is ready")
+    until(lambda: c.chat("x", {"X-Cgn-Cascade": "off"}).status == 200, "it is chosen")
+
+    def drifted():
+        twice(c, f"drift {compared(c)}", difficulty=EASY)
+        return c.router_process.events("cascade.drifted")
+    (line,) = until(drifted, c.scrape)
+    assert (line["level"], line["small"], line["large"]) == ("warn", "small", "large")
+    until(lambda: c.metric("cgn_cascade_drifted", small="small", large="large") == 1, "the metric says so")
+    a, _ = twice(c, "while it is off", difficulty=EASY)
+    assert step(a) == "2/2; outcome=skipped; why=drift" and a.headers["x-cgn-node"] == "other"
+    learn(c, 49, lambda i: EASY, "again")
+    until(lambda: len(calibrated(c)) == 2, "it is on again")
+    assert c.metric("cgn_cascade_drifted", small="small", large="large") == 0
+    a, _ = twice(c, "asked again", difficulty=EASY)  # sure of itself, and wrong
+    assert step(a).startswith("2/2; outcome=escalated") and float(re.search(r" error=([\d.]+)", step(a))[1]) > 0.2, step(a)
+
+
+def test_what_is_asked_again_counts_for_no_key(cluster, pair):
+    """It is the tenant's, for isolation, and neither limited nor billed."""
+    keys_of(cluster, "acme")
+    c = pair(cascade=LEARNS, **{"router.rate_limit": {"rps": 0.001, "burst": 2}})
+    a = c.chat("hi", as_key("acme"), difficulty=EASY)
+    assert a.status == 200 and step(a).startswith("2/2; outcome=escalated")
+    until(lambda: doubles(c) == {"compared": 1}, c.scrape)
+    assert c.ask("GET", "/v1/models", headers={"Authorization": "Bearer guessed-acme"}).status == 401
+    until(lambda: len(usage_rows(c)) == 2, "both are counted")
+    rows = usage_rows(c)
+    assert (rows["large"]["requests"], rows["small"]["requests"], rows["large"]["input_tokens"]) == (1, 0, a.json()["usage"]["prompt_tokens"])
+    assert [(e["model"], e["status"], e["tenant"], e["key"], e["stream"]) for e in asked_again(c, 2)] == [(m, 200, "acme", "", False) for m in ("small", "large")]
+    assert c.chat("again", as_key("acme"), difficulty=EASY).status == 200  # the second of two that are allowed
+    assert c.chat("once more", as_key("acme"), difficulty=EASY).status == 429
+
+
+def test_answers_that_say_nothing_are_not_learned_from(pair):
+    c = pair(cascade=LEARNS)
+    assert twice(c, "cut", difficulty=EASY, max_tokens=3)[1] == "unclear"
+    assert twice(c, "large", difficulty=EASY, user="x" * 300_000)[1] == "dropped"
+    c.nodes["s"].engine.kill()
+    until(lambda: c.states()["s"] != "ready", "the node is not ready")
+    assert twice(c, "nobody", difficulty=EASY)[1] == "busy"
+
+
+@pytest.mark.parametrize("similarity, different", [(-1, 0), (1, 1)])
+def test_a_judge_says_whether_texts_that_differ_are_alike(pair, similarity, different):
+    c = pair(cascade={**LEARNS, "judge_model": "judge", "judge_similarity": similarity})
+    c.node("j", *FAST, model="judge")
+    c.wait_ready()
+    until(lambda: c.ask("POST", "/v1/embeddings", {"model": "judge", "input": "x"}).status == 200, "the judge is there")
+    assert twice(c, "a hard one", difficulty=HARD)[1] == "compared"
+    (row,) = ask(c.admin_port, "GET", "/cascades").json()["pairs"]
+    assert (row["compared"], row["different"]) == (1, different)
+    assert [e["model"] for e in asked_again(c, 3)] == ["small", "large", "judge"]
+
+
+def test_a_router_that_calibrates_nothing_says_so(pair):
+    c = pair()
+    said = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "cascades", "--router", f"127.0.0.1:{c.grpc_port}"], capture_output=True, text=True)
+    assert said.returncode != 0 and "calibration_share" in said.stderr, said
+    assert ask(c.admin_port, "GET", "/cascades").json() == {"calibrates": False, "pairs": []}
+
+
+@pytest.mark.parametrize("caller, place, difficulty", [("off", "2/2", EASY), ("only-small", "1/2", HARD)])
+def test_the_result_of_a_tool_goes_to_the_model_that_called_it(pair, caller, place, difficulty):
+    c = pair()
+    session = {"X-Cgn-Session": f"agent-{caller}"}
+    tools = {"tools": [{"type": "function", "function": {"name": "look"}}]}
+    call = c.chat("hi", {**session, "X-Cgn-Cascade": caller}, **tools, tool_choice="required")
+    asked = call.json()["choices"][0]["message"]
+    assert asked["tool_calls"]
+    until(lambda: [s["state"] for s in ask(c.admin_port, "GET", "/sessions").json()["sessions"]] == ["tool"], "the session waits")
+    messages = [{"role": "user", "content": "hi"}, asked, {"role": "tool", "tool_call_id": asked["tool_calls"][0]["id"], "content": "42"}]
+    body = {"model": "large", "messages": messages, "difficulty": difficulty, **tools, "tool_choice": "none"}
+    assert step(c.ask("POST", "/v1/chat/completions", body, session)) == f"{place}; outcome=passed; why=tool_loop"
+    body["messages"].append({"role": "user", "content": "and now?"})
+    assert "tool_loop" not in step(c.ask("POST", "/v1/chat/completions", body, session))
+
+
+@pytest.mark.parametrize("way, said", [("off", "2/2; outcome=off"), ("only-small", "1/2; outcome=only_small")])
+def test_a_key_may_have_its_own_way_through_cascades(cluster, pair, way, said):
+    keys_of(cluster, "acme", "beta")
+    keys = cluster.folder / "keys"
+    keys.write_text(keys.read_text().replace("Z acme", f"Z limits=cascade={way} acme"))
+    c = pair()
+    for other in ({}, {"X-Cgn-Cascade": "off"}, {"X-Cgn-Cascade": "only-small"}):
+        assert step(c.chat("hi", as_key("acme", **other), difficulty=EASY)) == said, other
+    assert step(c.chat("hi", as_key("beta"), difficulty=EASY)).startswith("1/2; outcome=released")

@@ -100,6 +100,52 @@ def test_a_spoilt_certificate_is_refused_and_the_old_one_stays(cluster, pki):
     assert cluster.chat("hello").status == 200
 
 
+def only_named(folder, *leaves):
+    """Sign leaves again that have one DNS name and their roles, and no address."""
+    (folder / "index.txt").write_text("")
+    for leaf, name, role in leaves:
+        def openssl(*args):
+            subprocess.run(["openssl", *map(str, args)], cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
+        (folder / "ext").write_text(f"subjectAltName=DNS:{name},URI:cognitora://cognitora/{role}/a\nextendedKeyUsage=serverAuth,clientAuth\n")
+        openssl("req", "-new", "-key", f"{leaf}.key", "-subj", f"/CN={leaf}", "-out", "named.csr")
+        openssl("x509", "-req", "-in", "named.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext", "-out", f"{leaf}.pem")
+
+
+@pytest.mark.parametrize("name, serves", [("nodes.prod.svc", True), ("others.prod.svc", False)])
+def test_one_name_stands_in_the_certificates_of_all_nodes(cluster, pki, name, serves):
+    """security.node_name: the address of a node is not in its certificate, as that of a pod."""
+    only_named(pki, ("agent", name, "agent"))
+    cluster.router({"security": {**security(pki, "router"), "require_mtls": True, "node_name": "nodes.prod.svc"}})
+    cluster.node("a", sections={"security": {**security(pki, "agent"), "require_mtls": True}})
+    if serves:
+        cluster.wait_ready()
+        assert cluster.chat("hello").status == 200
+    else:
+        log = cluster.router_process.log
+        until(lambda: [line for line in log().splitlines() if "nodes.prod.svc" in line and "certificate" in line], log)
+        assert cluster.states().get("a") != "ready"
+
+
+def test_replaced_files_are_followed_without_a_signal(cluster, pki):
+    """security.follow_files: pairs that fit count; a broken one changes nothing, and is read once."""
+    mine = {**security(pki, "agent"), "require_mtls": True, "follow_files": True}
+    cluster.router({"security": {**security(pki, "router"), "require_mtls": True}})
+    agent = cluster.node("a", sections={"security": mine})
+    cluster.wait_ready()
+    end = nearly_over(pki, "agent", 5)
+    is_value(agent.admin_port, KEY % "security.cert_file", end)
+    assert agent.agent.events("svc.certificate_files_changed")
+    good = (pki / "agent.pem").read_bytes()
+    (pki / "agent.pem").write_text("-----BEGIN CERTIFICATE-----\nnothing\n")
+    until(lambda: agent.agent.events("svc.reloaded_in_part"), agent.agent.log)
+    assert cluster.chat("hello").status == 200
+    (pki / "agent.pem").unlink()  # the moment between two files: nothing is read
+    (pki / "agent.pem").write_bytes(good)
+    until(lambda: len(agent.agent.events("svc.reloaded")) == 2, agent.agent.log)
+    assert len(agent.agent.events("svc.reloaded_in_part")) == 1
+    assert value(agent.admin_port, KEY % "security.cert_file") == end
+
+
 def pki_ctl(*args, rc=0):
     done = subprocess.run([CTL, "pki", *map(str, args)], capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == rc, done.stderr

@@ -2,6 +2,7 @@
 """cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
 import json
 import os
+import pathlib
 import re
 import signal
 import stat
@@ -217,6 +218,26 @@ def test_nodes_fit_a_terminal_and_wide_has_the_rest(cluster):
     assert "ADDRESS" not in fine(*at)
 
 
+@pytest.mark.plain
+def test_nodes_of_another_version_are_shown(cluster, tmp_path):
+    """The version in a copy of the agent is replaced, as in a cluster that is being upgraded."""
+    version = fine("version").split()[1]
+    other = "9" + version[1:]
+    cluster.router()
+    node = cluster.node("a", "--time-scale", "0")
+    cluster.wait_ready()
+    at = ("--router", f"127.0.0.1:{cluster.grpc_port}")
+    assert "VERSIONS" not in fine("cluster", "status", *at)
+    changed = tmp_path / "agent-of-another-version"
+    changed.write_bytes(pathlib.Path(node.agent.argv[0]).read_bytes().replace(version.encode(), other.encode()))
+    changed.chmod(0o755)
+    assert node.agent.stop() == 0
+    node.agent.argv[0] = str(changed)
+    node.agent.start()
+    until(lambda: other in fine("cluster", "nodes", "-o", "wide", *at), cluster.logs)
+    assert "VERSIONS  1 node is of another version than this router" in fine("cluster", "status", *at)
+
+
 def test_status_shows_the_traffic_of_the_last_minute(cluster):
     cluster.router()
     cluster.node("a", "--time-scale", "0")
@@ -225,6 +246,7 @@ def test_status_shows_the_traffic_of_the_last_minute(cluster):
     assert "traffic   no request in the last" in fine(*at)
     for _ in range(8):
         assert cluster.chat("the same question each time, " * 40).status == 200
+    cluster.counts(8, "cgn_requests_total", model="sim")
     t = json.loads(fine(*at, "-o", "json"))["traffic"]
     assert t["requests"] == 8 and t["requests_per_second"] == pytest.approx(8e3 / t["window_ms"])
     assert 0.5 * t["prompt_tokens"] < t["cached_tokens"] < t["prompt_tokens"]  # all but the first found the prompt

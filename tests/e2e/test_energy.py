@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from cluster import BUILD, WAIT_S, Cluster, ask, until
+from cluster import BUILD, SANITIZER, WAIT_S, Cluster, ask, until
 
 LIBRARY = str(BUILD / "tests/helpers/fake_nvml.so")
 CTL = BUILD / "src/ctl/cgn-ctl"
@@ -187,11 +187,12 @@ def test_joules_of_requests_add_up_to_the_counter(world):
         at_once(c, 3, 100, gap=0.1)
         c.chat("as a whole", max_tokens=100)
     time.sleep(2.2)  # until the counter's last reading has come
-    # On a busy machine a reading of the counter may be late, and shares go to other requests: one round of three must be exact.
+    # On a busy machine a reading of the counter may be late, and shares go to other requests: one round of three must be exact, of six where
+    # the programs are slow themselves.
     rounds = [one_round(c, gpus["a"], 8)]
-    while not rounds[-1]["exact"] and len(rounds) < 3:
+    while not rounds[-1]["exact"] and len(rounds) < (6 if SANITIZER else 3):
         rounds.append(one_round(c, gpus["a"], 8 + 10 * len(rounds)))
-    assert rounds[-1]["exact"], rounds
+    assert rounds[-1]["exact"], "\n".join(map(str, rounds))
     counted = sum(c.metric("cgn_joules_total", model="sim", tenant="-", phase=p) or 0 for p in ("prefill", "decode"))
     n = 8 + 10 * len(rounds)
     assert counted == pytest.approx(sum(x["joules"] for x in logged(c, n)), abs=20 * len(rounds))
@@ -370,9 +371,10 @@ def parked(c):
 
 
 def test_nodes_that_are_not_needed_are_parked_and_woken(world, tmp_path):
-    """With little load one of three nodes stays; with more they wake; what an operator put to sleep stays asleep; off wakes all of ours."""
+    """With little load one of three nodes stays; with more they wake; a node that is lost is replaced by one, however long that one takes; what an
+    operator put to sleep stays asleep; off wakes all of ours. The router has another name for the model."""
     c, _ = world(["a", "b", "c"], {"mode": "on", "park": "sleep", "park_window": "1s", "park_spare": 0}, engine=("--decode-ms", "20", "--sleep"),
-                 engine_kind="vllm", **{"router.admission": {"max_concurrent_per_replica": 2}})
+                 engine_kind="vllm", **{"router.admission": {"max_concurrent_per_replica": 2}, 'models."shown"': {"aliases": ["sim"]}})
     until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
     until(lambda: (c.metric("cgn_energy_nodes_parked"), c.metric("cgn_energy_nodes_wanted")) == (2, 1), "it is in the metrics")
     assert c.chat("one is there", max_tokens=2).status == 200
@@ -384,8 +386,14 @@ def test_nodes_that_are_not_needed_are_parked_and_woken(world, tmp_path):
         t.join()
     until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
     last = next(n for n, s in parked(c).items() if s == "ready")
+    others = [c.nodes[n].engine for n in parked(c) if n != last]
+    for engine in others:
+        engine.signal(signal.SIGSTOP)  # a wake that takes 2.5 s
+    threading.Timer(2.5, lambda: [engine.signal(signal.SIGCONT) for engine in others]).start()
+    woken = len(c.router_process.events("router.unpark"))
     c.nodes[last].engine.kill()
     until(lambda: [n for n, s in parked(c).items() if s == "ready" and n != last], lambda: parked(c))  # another one takes its place
+    assert len(c.router_process.events("router.unpark")) == woken + 1, "one is enough"
     c.nodes[last].engine.start()
     until(lambda: sorted(parked(c).values()) == ["asleep", "asleep", "ready"], lambda: parked(c))
     mine = next(n for n, s in parked(c).items() if s == "asleep")

@@ -338,9 +338,12 @@ def test_a_client_without_a_greeting_is_cut_off(store):
             c.s.send(packet)
             assert c.ended()
     with Bulk(store.bulk, hello=False) as c:
-        with pytest.raises(Refused, match="speaks version 1, not 2") as e:
-            c.hello(2)
+        with pytest.raises(Refused, match="speaks versions 1 to 1, not 0") as e:
+            c.hello(0)
         assert e.value.status == 12
+    with Bulk(store.bulk, hello=False) as c:
+        c.hello(2)  # a client of a later version learns which one both speak
+        assert c.version == 1
 
 
 def test_descriptors_that_are_none(store, tmp_path):

@@ -45,6 +45,14 @@ def missed(p, k):
     return e.value.sentence
 
 
+def is_missed(p, k):
+    try:
+        p.get(k)
+    except Refused:
+        return True
+    return False
+
+
 def ssd_only(world, name, values, **kv):
     """Start a store that has |values| on its SSD and nothing in RAM."""
     p = world(name, ssd="512MiB", ssd_dir=str(world.folder / f"{name}-ssd"), ssd_admission="all", **kv)
@@ -259,14 +267,17 @@ def test_a_stopped_store_sends_what_it_promised(world):
     b = world("b", [a], ram="128MiB")
     for n in names:
         a.put(key(n), values[n])
-    a.put(key("late"), b"value")
+    late = [f"late {i}" for i in range(30)]
+    for n in late:
+        a.put(key(n), b"value")
     b.ready()
-    for n in (*names, "late"):
+    for n in (*names, *late):
         b.hears(key(n))
     f = Fetching(b, *names).under_way()
     a.process.signal(signal.SIGTERM)
     until(lambda: a.process.events("svc.drain"), a.process.log)
-    missed(b, key("late"))  # no new fetch
+    until(lambda: is_missed(b, key(late.pop())), "the end is under way", step_s=0.1)  # b hears of it a moment after the log
+    missed(b, key(late.pop()))  # no new fetch
     assert f.end() == values
     assert a.process.wait() == 0
 

@@ -171,10 +171,9 @@ def test_they_are_routed_counted_explained_and_limited(cluster):
     assert json.loads(shown.headers["x-cgn-explain"])
     limited = cluster.ask("POST", "/api/chat", chat())
     assert limited.status == 429 and "retry-after" in limited.headers and set(limited.json()) == {"error"}
-    scraped = cluster.scrape()
-    assert cluster.metric("cgn_requests_total", scraped, model="sim", code="200") == 4
-    assert cluster.metric("cgn_tokens_total", scraped, kind="completion") >= 36
-    assert [e["path"] for e in cluster.router_process.events("gateway.request")].count("/api/chat") == 4
+    cluster.counts(4, "cgn_requests_total", model="sim", code="200")
+    assert cluster.metric("cgn_tokens_total", kind="completion") >= 36
+    until(lambda: [e["path"] for e in cluster.router_process.events("gateway.request")].count("/api/chat") == 4, "each has a line")
 
 
 def test_a_refusing_node_is_replaced(cluster):

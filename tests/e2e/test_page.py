@@ -120,7 +120,7 @@ def test_the_page_of_several_routers_reads_each_of_them(pair, several):
     assert ask(port, "GET", "/page/several.js").status == 200
     assert [r["name"] for r in ask(port, "GET", "/routers").json()["routers"]] == ["here", f"127.0.0.1:{gone}"]
     assert sorted(n["id"] for n in ask(port, "GET", "/routers/here/nodes").json()["nodes"]) == ["a", "b"]
-    assert b"cgn_requests_total" in ask(port, "GET", "/routers/here/metrics").body
+    until(lambda: b"cgn_requests_total" in ask(port, "GET", "/routers/here/metrics").body, "a request was counted")
     pair.chat("hello", max_tokens=1)
     assert len(ask(port, "GET", "/routers/here/explain?last=1&detail=brief").json()["requests"]) == 1
     away = ask(port, "GET", f"/routers/127.0.0.1%3A{gone}/nodes")

@@ -230,6 +230,7 @@ def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
     cluster.router({"router": {"policy": "round_robin"}})
     with keepers(cluster, "abc") as engines:
         talks = [response(cluster) for _ in range(9)]
+        cluster.counts(9, "cgn_requests_total", model="sim", code="200")
         counted = cluster.metric("cgn_tokens_total", kind="completion")
         for home, said in talks:
             for method, path in (("GET", ""), ("GET", "?stream=false"), ("POST", "/cancel")):

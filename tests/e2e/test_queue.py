@@ -96,7 +96,7 @@ def test_a_request_without_room_waits_and_is_served(cluster):
     assert max(d for d, _ in seen) > 0, "somebody waited"
     assert max(n for _, n in seen) == 3, "no more than it may have"
     depth_is(cluster, 0)
-    assert cluster.metric("cgn_queue_seconds_count", model="sim") >= 8
+    until(lambda: cluster.metric("cgn_queue_seconds_count", model="sim") >= 8, "they are counted")
     assert cluster.metric("cgn_queue_depth", model="sim") == 0
     assert cluster.metric("cgn_rejected_total") == 0
     waited = [e["queued_ms"] for e in cluster.router_process.events("gateway.request") if e["model"] == "sim"]
@@ -123,7 +123,7 @@ def test_a_full_queue_says_for_how_long_and_that_is_true(cluster):
     assert cluster.chat("again", max_tokens=2).status == 200
     crowd.wait()
     assert crowd.statuses() == [200] * 5
-    assert cluster.metric("cgn_rejected_total", reason="queue_full") == 1
+    cluster.counts(1, "cgn_rejected_total", reason="queue_full")
 
 
 def test_waiting_ends(cluster):
@@ -133,7 +133,7 @@ def test_waiting_ends(cluster):
     a = cluster.chat("x")
     assert a.status == 503 and error_of(a)["code"] == "queue_timeout" and int(a.headers["retry-after"]) >= 1
     depth_is(cluster, 0)
-    assert cluster.metric("cgn_rejected_total", reason="queue_timeout") == 1
+    cluster.counts(1, "cgn_rejected_total", reason="queue_timeout")
     b = cluster.chat("x", {"X-Cgn-Deadline-Ms": "50"})
     assert b.status == 503 and error_of(b)["code"] == "slo_unmeetable" and int(b.headers["retry-after"]) >= 1
     held.close()
@@ -150,6 +150,36 @@ def test_headers_that_mean_nothing_are_named(cluster):
             assert a.status == 400 and error_of(a)["param"] == name and name in error_of(a)["message"], value
     for value in ("high", "LOW", "normal", "0", "9"):
         assert cluster.chat("x", {"X-Cgn-Priority": value, "X-Cgn-Deadline-Ms": "60000"}, max_tokens=2).status == 200
+
+
+def test_a_client_that_does_not_wait_is_refused_at_once(cluster):
+    small(cluster, n=2)
+    for prefer in ("if-available", "respond-async, If-Available; x=1"):
+        a = cluster.chat("room", {"Prefer": prefer}, max_tokens=2)
+        assert a.status == 200 and a.headers["preference-applied"] == "if-available"
+    until(lambda: inflight(cluster) == 0, "both have ended")
+    held = hold(cluster)
+    refused = cluster.chat("no room", {"Prefer": "if-available"})
+    assert refused.status == 503 and error_of(refused)["code"] == "would_wait" and "busy" in error_of(refused)["message"]
+    assert int(refused.headers["retry-after"]) >= 1 and refused.headers["preference-applied"] == "if-available"
+    until(lambda: cluster.metric("cgn_rejected_total", reason="would_wait") == 1, "it is counted")
+    assert depth(cluster) == 0 and inflight(cluster) == 2
+    crowd = Crowd(cluster).send("waits", {"Prefer": "wait=10, if-available=no"}, max_tokens=2)  # neither is the preference
+    depth_is(cluster, 1)
+    for h in held:
+        h.close()
+    crowd.wait()
+    assert crowd.statuses() == [200] and "preference-applied" not in crowd.answers["waits"].headers
+
+
+def test_a_client_that_does_not_wait_is_told_of_a_model_without_nodes(cluster):
+    small(cluster, n=2, node_wait="60s")
+    assert cluster.chat("x", max_tokens=2).status == 200
+    cluster.nodes["a"].engine.kill()
+    until(lambda: not any(n["state"] == "ready" for n in cluster.status()["nodes"]), "the router knows")
+    refused = cluster.chat("x", {"Prefer": "if-available"})
+    assert refused.status == 503 and error_of(refused)["code"] == "would_wait" and int(refused.headers["retry-after"]) >= 2
+    assert depth(cluster) == 0
 
 
 def test_the_engine_sees_neither_header(cluster):
@@ -172,6 +202,29 @@ def test_a_higher_priority_goes_first(cluster):
     crowd.wait()
     assert crowd.statuses() == [200] * 6
     assert [name.split()[0] for name in crowd.order] == ["high"] * 2 + ["normal"] * 2 + ["low"] * 2
+
+
+def hinted(text, max_tokens=2, **hints):
+    return {"model": "sim", "messages": [{"role": "user", "content": text}], "max_tokens": max_tokens, "ignore_eos": True, "nvext": {"agent_hints": hints}}
+
+
+def test_agents_hint_at_their_priority(cluster):
+    small(cluster, n=1)
+    held = hold(cluster, 1)
+    crowd = Crowd(cluster)
+    waits = [("background", -3, None), ("usual", None, None), ("urgent", 3, None), ("header", 9, "0")]  # the header counts
+    for i, (name, priority, header) in enumerate(waits):
+        hints = {"osl": 2, "of_the_engine": "as it is", **({} if priority is None else {"priority": priority})}
+        crowd.send(name, {"X-Cgn-Priority": header} if header else None, body=hinted(name, **hints))
+        depth_is(cluster, i + 1)
+    shown = sorted(s["priority"] for q in ask(cluster.admin_port, "GET", "/queue").json()["queues"] for s in q["tenants"])
+    assert shown == [0, 2, 5, 8]
+    for s in held:
+        s.close()
+    crowd.wait()
+    assert crowd.statuses() == [200] * 4 and crowd.order == ["urgent", "usual", "background", "header"]
+    refused = cluster.ask("POST", "/v1/chat/completions", hinted("x", priority="high"))
+    assert refused.status == 400 and (error_of(refused)["code"], error_of(refused)["param"]) == ("invalid_hint", "nvext.agent_hints.priority")
 
 
 def keys_of(cluster, *names):
@@ -256,7 +309,7 @@ def test_the_queue_is_shown_with_who_waits(cluster):
     assert crowd.statuses() == [200] * 3
     depth_is(cluster, 0)
     assert cluster.metric("cgn_queue_depth", model="sim") == 0
-    assert cluster.metric("cgn_queue_seconds_count", model="sim") == 3
+    cluster.counts(3, "cgn_queue_seconds_count", model="sim")
 
 
 def test_a_request_whose_deadline_the_queue_cannot_meet_is_told_at_once(cluster):

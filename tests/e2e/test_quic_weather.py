@@ -46,11 +46,11 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 class Wire(threading.Thread):
     """Two namespaces, 10.77.0.1 and 10.77.0.2, and the faults between them."""
 
-    def __init__(self, loss=0.0, delay=0.0, swap=0.0):
+    def __init__(self, loss=0.0, delay=0.0, swap=0.0, tag="q"):
         super().__init__(daemon=True)
         self.loss, self.delay, self.swap = loss, delay, swap
         self.rng, self.dark, self.stop, self.carried, self.lost = random.Random(4711), False, False, 0, 0
-        self.names = [f"cgnq{os.getpid()}{side}" for side in "ab"]
+        self.names = [f"cgn{tag}{os.getpid()}{side}" for side in "ab"]
         self.fds = []
         for i, name in enumerate(self.names):
             ip("netns", "add", name)

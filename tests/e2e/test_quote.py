@@ -74,7 +74,8 @@ def test_intervals_are_learned_and_counted(cluster):
     assert q["cost"]["high"] < 4 * q["cost"]["low"]  # as the answers were alike, the first wide interval is gone
     text = cluster.scrape()
     for figure in ("ttft", "finish", "cost"):
-        assert cluster.metric("cgn_quote_covered_total", text, figure=figure) == 30, figure  # 20 of 50 had too few before them
+        # 20 of 50 had too few before them; one more if the 20th was not yet learned from when the 21st asked.
+        assert cluster.metric("cgn_quote_covered_total", text, figure=figure) in (29, 30), figure
     assert cluster.metric("cgn_quote_covered_total", text, figure="joules") == 0
     # explain has the quote beside what the request took
     end = ask(cluster.admin_port, "GET", f"/explain/{a.headers['x-request-id']}").json()["requests"][0]["end"]

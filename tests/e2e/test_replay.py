@@ -359,3 +359,74 @@ def test_energy_keeps_a_budget(service):
 def test_energy_says_what_it_does_not_take(service):
     assert "--gpu is v100, not h100 or h200" in refused(2, "bench", "energy", service, "--gpu", "v100")
     assert "give either a trace file or --generate KIND" in refused(2, "bench", "energy")
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    """Make conversations, which regions keep apart, at a rate that the nodes of one region cannot follow in its peak."""
+    path = tmp_path_factory.mktemp("traces") / "talk.jsonl"
+    fine("bench", "workload", "service", "--requests", "1500", "--rate", "12", "--out", path)
+    return path
+
+
+CLUSTERS = ("--clusters", "3", "--nodes", "2", "--wan-ms", "40,80,150", "--wan-loss", "1", "--day-swing", "0.8", "--blocks", "1500")
+
+
+def modes(r):
+    return {x["mode"]: x for x in r["results"]}
+
+
+def test_clusters_share_their_load(talk):
+    r = replay(talk, *CLUSTERS)
+    assert (r["clusters"], r["nodes"], r["wan_ms"], r["wan_loss"]) == (3, 2, [40, 80, 150], 0.01)
+    m = modes(r)
+    local, fed, one = m["local only"], m["federation"], m["one cluster"]
+    for x in (local, fed, one):
+        assert x["requests"] == x["done"] == x["ttft_ms"]["count"] == 1500 and x["refused"] == x["broken"] == 0
+    assert one["hits_of_one_cluster"] == one["ttft_p90_of_one_cluster"] == 1
+    assert fed["ttft_p90_of_one_cluster"] == pytest.approx(fed["ttft_ms"]["p90"] / one["ttft_ms"]["p90"])
+    assert fed["ttft_ms"]["p90"] < local["ttft_ms"]["p90"]
+    assert fed["left"] == sum(fed["left_by"].values()) == sum(fed["left_by_cluster"]) > 0 and "left" not in local
+    assert sum(fed["requests_by_cluster"]) == 1500 and min(fed["requests_by_cluster"]) > 100
+    assert fed["summaries"] > 0 and fed["summary_bytes"] > 0 and fed["summaries_diverged"] == 0
+    seconds = fed["summary_bytes"] / fed["summary_bytes_per_s"]
+    of_a_way = fed["summary_bytes_per_s"] * 8 / 1000 / 6
+    assert fed["kbit_per_s_per_million_blocks"] == pytest.approx(of_a_way / fed["summary_blocks"] * 1e6) and seconds > 60
+    assert 0 <= fed["mispredicted"] <= fed["predicted"] <= fed["left"]
+
+
+def test_clusters_are_the_same_for_a_seed(talk):
+    assert replay(talk, *CLUSTERS) == replay(talk, *CLUSTERS)
+    assert replay(talk, *CLUSTERS) != replay(talk, *CLUSTERS, "--seed", "2")
+
+
+def test_a_cut_loses_nothing(talk):
+    r = replay(talk, *CLUSTERS, "--cut", "A-B@20s-50s", "--cut", "C-A@30s-60s", "--set", "router.resume=true", "--set", "router.federation.affinity=2")
+    fed = modes(r)["federation"]
+    assert fed["done"] == 1500 and fed["broken"] == 0 and fed["peers_lost"] >= 4
+    assert [(c["from_cluster"], c["to_cluster"], c["begin_s"], c["end_s"]) for c in fed["cuts"]] == [(0, 1, 20, 50), (2, 0, 30, 60)]
+    for c in fed["cuts"]:
+        assert c["left_for_ms"] < 1000
+
+
+def test_clusters_in_a_table(talk):
+    out = fine("bench", "replay", talk, *CLUSTERS, "--cut", "A-B@20s-50s")
+    assert "3 clusters of 2 nodes of 1500 blocks" in out and "cut A-B: requests left for" in out
+    for mode in ("local only", "federation", "one cluster"):
+        assert f"\n{mode}" in out
+
+
+@pytest.mark.parametrize("flags, why", [
+    (("--cut", "A-D@1s-2s"), "A to C"),
+    (("--cut", "A-B@5s-2s"), "A-B@FROM-TO"),
+    (("--cut", "A-B@5-x"), "A-B@FROM-TO"),
+    (("--wan-loss", "60"), "--wan-loss"),
+    (("--clusters", "17"), "--clusters"),
+    (("--wan-ms", "a"), "--wan-ms"),
+    (("--day-swing", "1"), "--day-swing"),
+    (("--blocks", "0"), "1 block"),
+    (("--nodes", "2000"), "4096"),
+])
+def test_clusters_refuse_bad_flags(talk, flags, why):
+    given = [x for pair in zip(CLUSTERS[::2], CLUSTERS[1::2]) if pair[0] not in flags for x in pair]
+    assert why in refused(2, "bench", "replay", talk, *given, *flags)

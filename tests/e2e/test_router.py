@@ -482,7 +482,7 @@ def test_many_keys_are_loaded_and_a_bad_line_keeps_the_old_ones(cluster, tmp_pat
     until(lambda: status(f"secret-{count - 1}") == 200, "the new keys count")
     assert status("secret-0") == 200 and status("first-secret") == 401
     loaded = cluster.router_process.events("router.keys")[-1]
-    assert loaded["keys"] == count and loaded["bytes"] < 110 * count
+    assert loaded["keys"] == count and loaded["bytes"] < 120 * count  # of it 21 in two tables
     keys.write_text(many + "nonsense\n")
     # The file is not written at once: a load of its first part may be refused for another line.
     until(lambda: any(f"keys:{count + 1}:" in e["why"] for e in cluster.router_process.events("router.keys_refused")), "the broken line is named")

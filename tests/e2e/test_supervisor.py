@@ -25,6 +25,12 @@ def stand_in(path, text, more=""):
     return managed_sim(f'binary = "{script(path, text)}"\n{more}')
 
 
+def trapping(a, tmp_path):
+    """Wait until the stand-in has set its trap, and return its pid, which is known before it runs."""
+    until((tmp_path / "begun").exists, "the stand-in runs")
+    return a.engine()["pid"]
+
+
 def crashed(a, wait_backoff="60s"):
     return until(lambda: (e := a.engine())["state"] == "backoff" and e, lambda: a.engine())
 
@@ -284,9 +290,9 @@ def test_an_engine_with_other_settings_is_not_adopted(start):
 
 
 def test_an_engine_that_no_agent_adopts_ends(start, tmp_path):
-    text = f'trap "touch {tmp_path}/told; exit 0" TERM\nwhile :; do sleep 0.05; done'
+    text = f'trap "touch {tmp_path}/told; exit 0" TERM\ntouch {tmp_path}/begun\nwhile :; do sleep 0.05; done'
     a = start(stand_in(tmp_path / "engine.sh", text, 'orphan_time = "300ms"'))
-    pid = until(lambda: a.engine()["pid"], "it runs")
+    pid = trapping(a, tmp_path)
     until(lambda: "the engine starts" in log_text(tmp_path), "its place is known")
     kill_agent(a)
     until(lambda: not is_running(pid), "it is gone")
@@ -322,9 +328,9 @@ def test_what_a_killed_keeper_leaves_is_found_by_the_next_agent(start, tmp_path)
 
 # ---- stopping ----
 def test_sigkill_comes_only_after_the_grace(start, tmp_path):
-    text = f'trap "sleep 0.7; touch {tmp_path}/saved; exit 0" TERM\nwhile :; do sleep 0.05; done'
+    text = f'trap "sleep 0.7; touch {tmp_path}/saved; exit 0" TERM\ntouch {tmp_path}/begun\nwhile :; do sleep 0.05; done'
     a = start(stand_in(tmp_path / "engine.sh", text, 'stop_grace = "60s"'), agent_toml='drain_timeout = "100ms"')
-    until(lambda: "the engine starts" in log_text(tmp_path), "it runs")
+    trapping(a, tmp_path)
     for _ in range(3):
         a.proc.send_signal(signal.SIGTERM)
         until(lambda: a.event("engine.stop"), "it is told to stop")
@@ -334,15 +340,15 @@ def test_sigkill_comes_only_after_the_grace(start, tmp_path):
 
 @pytest.mark.threads
 def test_a_deaf_engine_is_killed_after_its_grace(start, tmp_path):
-    a = start(stand_in(tmp_path / "engine.sh", "trap '' TERM\nwhile :; do sleep 0.05; done", 'stop_grace = "200ms"'))
-    pid = until(lambda: a.engine()["pid"], "it runs")
+    a = start(stand_in(tmp_path / "engine.sh", f"trap '' TERM\ntouch {tmp_path}/begun\nwhile :; do sleep 0.05; done", 'stop_grace = "200ms"'))
+    pid = trapping(a, tmp_path)
     a.proc.send_signal(signal.SIGTERM)
     assert a.proc.wait(WAIT_S) == 0 and not is_running(pid)
 
 
 def test_sigint_ends_a_drain_that_waits_for_an_engine(start, tmp_path):
-    a = start(stand_in(tmp_path / "engine.sh", "trap '' TERM\nwhile :; do sleep 0.05; done", 'stop_grace = "60s"'))
-    pid = until(lambda: a.engine()["pid"], "it runs")
+    a = start(stand_in(tmp_path / "engine.sh", f"trap '' TERM\ntouch {tmp_path}/begun\nwhile :; do sleep 0.05; done", 'stop_grace = "60s"'))
+    pid = trapping(a, tmp_path)
     a.proc.send_signal(signal.SIGTERM)
     until(lambda: a.event("engine.stop"), "the engine is told to stop")
     a.proc.send_signal(signal.SIGINT)

@@ -73,6 +73,16 @@ def test_two_busy_models_take_turns_and_no_stream_is_cut(machine):
         assert e["loaded_for_ms"] >= 250 or e["idle_for_ms"] >= 250, e  # nobody is sent away at once
 
 
+def test_a_client_that_does_not_wait_loads_nothing(machine):
+    m = machine({"a": {}}, max_loaded=1, **QUICK)
+    ask = {"model": "a", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    refused = m.c.ask("POST", "/v1/chat/completions", ask, {"Prefer": "if-available"})
+    assert refused.status == 503 and refused.json()["error"]["code"] == "would_wait" and "loaded" in refused.json()["error"]["message"]
+    assert int(refused.headers["retry-after"]) >= 1 and m.states() == {"a": "loadable"}
+    assert m.chat("a").status == 200
+    until(lambda: m.c.ask("POST", "/v1/chat/completions", ask, {"Prefer": "if-available"}).status == 200, "the router knows that it is loaded")
+
+
 def test_a_higher_priority_does_not_wait(machine):
     m = machine({"low": {"args": SLOW}, "high": {"priority": 5}}, max_loaded=1, swap_residence="1h")
     with contextlib.closing(Stream(m.c.http_port, "hello", model="low", max_tokens=30, ignore_eos=True)) as s:
@@ -223,5 +233,5 @@ def test_ollamas_keep_alive_and_ps(machine):
     assert got.status == 200 and got.json()["done_reason"] == "unload"
     until(lambda: m.running() == [] and ps() == {}, "a is unloaded")
     assert post("/api/chat", model="b", keep_alive=0).json()["done_reason"] == "unload" and m.running() == []  # nothing is loaded for it
-    until(lambda: post("/api/embed", model="a", keep_alive="5m").json()["embeddings"] == [] and m.running() == ["a"], "a is loaded again")
+    assert post("/api/embed", model="a", keep_alive="5m").json()["embeddings"] == [] and m.running() == ["a"]
     assert "keep_alive" in post("/api/chat", model="a", keep_alive="soon").json()["error"]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library for LD_PRELOAD: lets calls that write or sync files below $FAIL_DIR fail with EIO while the file
- * $FAIL_SWITCH exists. The file holds how many calls of a hundred fail. */
+ * $FAIL_SWITCH exists. The file holds how many calls of a hundred fail. With $FAIL_TRUNCATE, ftruncate fails too. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,3 +52,9 @@ FAILING(int, fsync, (int fd), (fd))
 FAILING(int, fdatasync, (int fd), (fd))
 FAILING(int, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 FAILING(int, fallocate64, (int fd, int mode, off64_t at, off64_t n), (fd, mode, at, n))
+
+int ftruncate(int fd, off_t n)
+{
+	int (*real)(int, off_t) = (int (*)(int, off_t))dlsym(RTLD_NEXT, "ftruncate");
+	return getenv("FAIL_TRUNCATE") != NULL && must_fail(fd) ? -1 : real(fd, n);
+}

@@ -3,10 +3,11 @@
 and prefill and decode are separate roles."""
 import json
 import signal
+import subprocess
 
 import pytest
 
-from cluster import ask, free_port, until
+from cluster import BUILD, ask, free_port, until
 from kvpeers import bootstrap, security
 from test_llama_slots import CHAT, TEXT, World, cached, completion, kvcached, node_of, prose
 
@@ -16,14 +17,14 @@ DISAGG = {"router.disagg": {"enabled": True, "colocate_below_tokens": 64}}
 class Pair(World):
     """Nodes a and b, each with a store that fetches from the other's store."""
 
-    def __init__(self, folder, binary, router=None, roles=(None, None)):
+    def __init__(self, folder, binary, router=None, roles=(None, None), **engine):
         super().__init__(folder, binary, router)
         pki = bootstrap(folder / "pki", "a", "b")
         quic = {name: free_port() for name in "ab"}
         for name, other, role in (("a", "b", roles[0]), ("b", "a", roles[1])):
             uds = kvcached(self.c, name, {"security": security(pki, name), "agent": {"node_id": name}, "cluster": {"router": f"127.0.0.1:{free_port()}"}},
                            transport="quic", quic_listen=f"127.0.0.1:{quic[name]}", peers=[f"127.0.0.1:{quic[other]}"])
-            self.node(name, uds, agent={"role": role} if role else None)
+            self.node(name, uds, agent={"role": role} if role else None, **engine)
         self.ready()
         until(lambda: all("kv" in node_of(self, n) for n in "ab"), lambda: f"both tell of their stores: {self.c.status()['nodes']}")
         until(lambda: all(self.peer_ready(n) for n in "ab"), "both stores hear of each other")
@@ -49,6 +50,23 @@ def test_what_one_node_computed_is_decoded_on_another(binary, tmp_path):
         assert cached(second) > 0.9 * first.json()["usage"]["prompt_tokens"], second.json()["usage"]
         kept = w.kept("b")
         assert kept["restores"] == 1 and kept["restored_tokens"] > 1000, kept
+    finally:
+        w.close()
+
+
+def test_an_engine_that_is_put_to_rest_leaves_its_states_to_other_nodes(binary, tmp_path):
+    w = Pair(tmp_path, binary, kv_save_idle="1h")
+    try:
+        prompt = prose(1, 400)
+        first = w.asked(TEXT, completion(prompt), pin("a"))
+        assert cached(first) == 0 and w.kept("a")["saves"] == 0
+        subprocess.run([BUILD / "src/ctl/cgn-ctl", "model", "unload", "tiny", "--node", "a", "--router", f"127.0.0.1:{w.c.grpc_port}"], check=True,
+                       capture_output=True, timeout=60)
+        until(lambda: ask(w.admin["a"], "GET", "/engines").json()["engines"][0]["pid"] == 0, "the engine of a is stopped")
+        until(lambda: ask(w.c.store_admin["b"], "GET", "/peers").json()["peers"][0]["blocks"] > 0, "b hears what a's store holds")
+        second = w.asked(TEXT, completion(prompt + " and then"))
+        assert second.headers["x-cgn-node"] == "b"
+        assert cached(second) > 0.9 * first.json()["usage"]["prompt_tokens"], second.json()["usage"]
     finally:
         w.close()
 

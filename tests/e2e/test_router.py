@@ -484,9 +484,32 @@ def test_many_keys_are_loaded_and_a_bad_line_keeps_the_old_ones(cluster, tmp_pat
     loaded = cluster.router_process.events("router.keys")[-1]
     assert loaded["keys"] == count and loaded["bytes"] < 120 * count  # of it 21 in two tables
     keys.write_text(many + "nonsense\n")
-    # The file is not written at once: a load of its first part may be refused for another line.
     until(lambda: any(f"keys:{count + 1}:" in e["why"] for e in cluster.router_process.events("router.keys_refused")), "the broken line is named")
     assert status("secret-7") == 200
+
+
+def test_a_key_file_in_motion_is_not_loaded(cluster, tmp_path):
+    """An editor empties the file and writes it again: nobody is locked out meanwhile."""
+    keys = tmp_path / "keys"
+    line = key_line("one", "one-secret", "chat")
+    keys.write_text(line)
+    cluster.common = {"auth": {"enabled": True, "api_keys_file": str(keys)}}
+    router = cluster.router()
+
+    def status(secret):
+        return cluster.ask("GET", "/v1/models", None, {"Authorization": f"Bearer {secret}"}).status
+
+    until(lambda: status("one-secret") == 200, "the key counts")
+    end = time.monotonic() + 3.5  # over three looks of the router
+    while time.monotonic() < end:
+        keys.write_text("")
+        keys.write_text(line)
+        assert status("one-secret") == 200
+        time.sleep(0.02)
+    assert len(router.events("router.keys")) == 1
+    keys.write_text(line + key_line("two", "two-secret", "chat"))
+    until(lambda: status("two-secret") == 200, "the file at rest is loaded")
+    assert status("one-secret") == 200
 
 
 # ---- start and shutdown ----

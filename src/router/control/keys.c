@@ -65,7 +65,7 @@ CGN_RC router_keys_open(struct router *r, struct cgn_err *err)
 	struct auth_keys *keys = NULL;
 	cgn_random(&r->keys.seed, sizeof r->keys.seed);
 	/* Taken first: a change of the file during the read is seen at the next tick. */
-	r->keys.fingerprint = keys_fingerprint(r->cfg);
+	r->keys.fingerprint = r->keys.seen = keys_fingerprint(r->cfg);
 	if (!router_wants_keys(r->cfg))
 		return CGN_OK;
 	CGN_TRY(keys_read(r->cfg->auth.api_keys_file, &r->keys.seed, &keys, err));
@@ -183,11 +183,14 @@ bool router_keys_refresh(struct router *r, bool force)
 	if (r->keys.job != NULL)
 		return true;
 	uint64_t now = keys_fingerprint(r->cfg);
-	bool same = now == r->keys.fingerprint;
-	r->keys.fingerprint = now;
+	bool settled = now == r->keys.seen; /* Nobody has written to the file since the last look. */
+	r->keys.seen = now;
 	if (!router_wants_keys(r->cfg))
 		auth_keys_unref(&r->keys.set);
-	if (!router_wants_keys(r->cfg) || (same && !force))
+	if (!force && (now == r->keys.fingerprint || !settled))
+		return false;
+	r->keys.fingerprint = now;
+	if (!router_wants_keys(r->cfg))
 		return false;
 	if (cgn_ok(job_start(r, &err)))
 		return true;

@@ -14,6 +14,7 @@ struct router_keys {
 	struct auth_keys *set;       /* A reference; NULL: none were loaded. */
 	struct digest seed;          /* Random, for all sets of this run. */
 	uint64_t fingerprint;        /* Path, inode, size and time of the file that was tried last. */
+	uint64_t seen;               /* The same at the last look: a file is loaded once two looks agree. */
 	bool again;                  /* A reload came during |job|: load once more after it. */
 	struct router_keys_job *job; /* The load that runs; NULL: none. */
 	bool reload_waits;           /* A reload of the configuration ends after |job|. */
@@ -39,7 +40,8 @@ void router_admin_keys(void *state, const struct http_head *h, struct cgn_str bo
 CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err);
 /* Load the file and the rules for a reload of the configuration, which lasts until they are loaded. */
 void router_keys_reload(struct router *r);
-/* Load the key file on the pool if it is another one than the last that was tried, if it has changed, or with
- * |force|; then publish it with new rules. Until then, and when the file is refused, the old keys stay. True: a
- * load runs, and rules follow it. */
+/* Load the key file on the pool if it is another one than the last that was tried, or with |force|; then publish it
+ * with new rules. Without |force| only a file that has not changed since the call before is loaded: an editor that
+ * empties the file and writes it again must not lock everybody out. Until then, and when the file is refused, the
+ * old keys stay. True: a load runs, and rules follow it. */
 bool router_keys_refresh(struct router *r, bool force);

@@ -500,13 +500,21 @@ def test_a_key_file_in_motion_is_not_loaded(cluster, tmp_path):
         return cluster.ask("GET", "/v1/models", None, {"Authorization": f"Bearer {secret}"}).status
 
     until(lambda: status("one-secret") == 200, "the key counts")
-    end = time.monotonic() + 3.5  # over three looks of the router
-    while time.monotonic() < end:
-        keys.write_text("")
-        keys.write_text(line)
-        assert status("one-secret") == 200
-        time.sleep(0.02)
-    assert len(router.events("router.keys")) == 1
+    for _ in range(10):
+        before, answers, stalled = len(router.events("router.keys")), set(), False
+        end = time.monotonic() + 3.5  # over three looks of the router
+        while time.monotonic() < end:
+            emptied = time.monotonic()
+            keys.write_text("")
+            time.sleep(0.04)
+            keys.write_text(line)
+            stalled |= time.monotonic() - emptied > 0.15  # then it was at rest, and may have been loaded
+            answers.add(status("one-secret"))
+        if not stalled:
+            break
+    else:
+        pytest.skip("this machine stalls")
+    assert answers == {200} and all(e["keys"] == 1 for e in router.events("router.keys")[before:])
     keys.write_text(line + key_line("two", "two-secret", "chat"))
     until(lambda: status("two-secret") == 200, "the file at rest is loaded")
     assert status("one-secret") == 200

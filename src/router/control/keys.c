@@ -9,6 +9,9 @@
 #include "io/disk/disk.h"
 #include "router/control/router.h"
 
+/* A changed file is looked at again after this time, and loaded if nobody has written to it meanwhile. */
+#define LOOK_AGAIN (200 * CGN_MSEC)
+
 /* A load of the file: the pool has it while it works, then the loop. */
 struct router_keys_job {
 	struct router *r; /* NULL: the router has closed meanwhile. */
@@ -60,9 +63,15 @@ static void keys_adopt(struct router *r, struct auth_keys **take, const char *pa
 		F_U64("bytes", auth_keys_bytes(r->keys.set)));
 }
 
+static void look_again(struct cgn_timer *t)
+{
+	(void)router_keys_refresh(CGN_CONTAINER(t, struct router, keys.look), false);
+}
+
 CGN_RC router_keys_open(struct router *r, struct cgn_err *err)
 {
 	struct auth_keys *keys = NULL;
+	cgn_timer_init(&r->keys.look, r->loop, look_again);
 	cgn_random(&r->keys.seed, sizeof r->keys.seed);
 	/* Taken first: a change of the file during the read is seen at the next tick. */
 	r->keys.fingerprint = r->keys.seen = keys_fingerprint(r->cfg);
@@ -85,6 +94,7 @@ CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err)
 
 void router_keys_close(struct router *r)
 {
+	cgn_timer_cancel(&r->keys.look);
 	if (r->keys.job != NULL)
 		r->keys.job->r = NULL;
 	r->keys.job = NULL;
@@ -187,6 +197,8 @@ bool router_keys_refresh(struct router *r, bool force)
 	r->keys.seen = now;
 	if (!router_wants_keys(r->cfg))
 		auth_keys_unref(&r->keys.set);
+	if (!force && now != r->keys.fingerprint && !settled)
+		cgn_timer_set(&r->keys.look, LOOK_AGAIN);
 	if (!force && (now == r->keys.fingerprint || !settled))
 		return false;
 	r->keys.fingerprint = now;

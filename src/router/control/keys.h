@@ -15,6 +15,7 @@ struct router_keys {
 	struct digest seed;          /* Random, for all sets of this run. */
 	uint64_t fingerprint;        /* Path, inode, size and time of the file that was tried last. */
 	uint64_t seen;               /* The same at the last look: a file is loaded once two looks agree. */
+	struct cgn_timer look;       /* The second look at a changed file. */
 	bool again;                  /* A reload came during |job|: load once more after it. */
 	struct router_keys_job *job; /* The load that runs; NULL: none. */
 	bool reload_waits;           /* A reload of the configuration ends after |job|. */

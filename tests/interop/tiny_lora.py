@@ -20,10 +20,10 @@ def write(path, seed, size=0.5):
     meta = b"".join(gguf.string(k) + struct.pack("<I", gguf.STRING) + gguf.string(v) for k, v in keys.items())
     meta += gguf.string("adapter.lora.alpha") + struct.pack("<If", gguf.F32, float(RANK))
     infos, blobs, offset = b"", b"", 0
-    names = [f"blk.{i}.attn_{w}.weight.lora_{ab}" for i in range(gguf.LAYERS) for w in "qv" for ab in "ab"]
+    names = [f"blk.{i}.attn_{w}.weight.lora_{ab}" for i in range(gguf.TINY.layers) for w in "qv" for ab in "ab"]
     for name in names:
-        shape = (gguf.EMBD, RANK) if name.endswith("a") else (RANK, gguf.EMBD)
-        raw = array.array("f", [rnd.gauss(0, size) for _ in range(gguf.EMBD * RANK)]).tobytes()
+        shape = (gguf.TINY.embd, RANK) if name.endswith("a") else (RANK, gguf.TINY.embd)
+        raw = array.array("f", [rnd.gauss(0, size) for _ in range(gguf.TINY.embd * RANK)]).tobytes()
         infos += gguf.string(name) + struct.pack("<I2QIQ", 2, *shape, 0, offset)
         blobs += raw
         offset += len(raw)

@@ -76,10 +76,12 @@ void gw_cascade_reject(struct gw_req *r)
 	gw_cascade_drop(r);
 }
 
-/* llama.cpp leaves the member out where others write null. */
+/* llama.cpp leaves the member out of chats where others write null; of text completions, which say null, it does not. */
 static enum cascade_blank blank_of(struct gw_req *r)
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	if (prompt_api_of(r->client.target) != PROMPT_CHAT)
+		return CASCADE_BLANK_NULL;
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
 		if (m->ready[i]->slot == r->attempt.call.slot && m->kinds[i] != NULL &&
 			m->kinds[i]->kind == ENGINE_LLAMA_CPP)

@@ -9,7 +9,7 @@
 #include "io/disk/disk.h"
 #include "router/control/router.h"
 
-/* A changed file is looked at again after this time, and loaded if nobody has written to it meanwhile. */
+/* A changed file is looked at again after this time, and loaded if it has not changed meanwhile. */
 #define LOOK_AGAIN (200 * CGN_MSEC)
 
 /* A load of the file: the pool has it while it works, then the loop. */
@@ -193,7 +193,7 @@ bool router_keys_refresh(struct router *r, bool force)
 	if (r->keys.job != NULL)
 		return true;
 	uint64_t now = keys_fingerprint(r->cfg);
-	bool settled = now == r->keys.seen; /* Nobody has written to the file since the last look. */
+	bool settled = now == r->keys.seen; /* The file has not changed since the last look. */
 	r->keys.seen = now;
 	if (!router_wants_keys(r->cfg))
 		auth_keys_unref(&r->keys.set);

@@ -352,6 +352,15 @@ static bool calibration_is_on(const struct router *r)
 	return r->cfg->router.cascade.enabled && r->cfg->router.cascade.calibration_share > 0;
 }
 
+static CGN_RC calibrations_open(struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	CGN_TRY(gw_calibrations_open(r->shared.telemetry, r->cfg->router.cascade.judge_model,
+		r->cfg->router.cascade.judge_similarity, &r->shared.calibrations, err));
+	CGN_TRY(router_state_path(r, "cascade", path, err));
+	return gw_calibrations_keep(r->shared.calibrations, r->loop, path, err);
+}
+
 static CGN_RC reservations_open(struct router *r, struct cgn_err *err)
 {
 	const struct gw_reservations_cfg cfg = {.max = r->cfg->router.selection.max,
@@ -393,7 +402,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
 	CGN_TRY(reservations_open(r, err));
 	if (calibration_is_on(r))
-		CGN_TRY(gw_calibrations_open(r->shared.telemetry, &r->shared.calibrations, err));
+		CGN_TRY(calibrations_open(r, err));
 	CGN_TRY(router_access_open(r, err));
 	CGN_TRY(keys_open(r, err));
 	CGN_TRY(router_isolation_load(r, err));

@@ -267,6 +267,95 @@ def test_drift_switches_the_small_model_off_and_on_again(pair):
     assert step(a).startswith("2/2; outcome=escalated") and float(re.search(r" error=([\d.]+)", step(a))[1]) > 0.2, step(a)
 
 
+def kept(c):
+    """Return the router's file of what was learned."""
+    return "".join(p.read_text() for p in c.state_dir.glob("*.cascade"))
+
+
+def again(c, cascade=None):
+    """Start the router once more; return when it has its nodes again."""
+    c.router({"router.cascade": {**CASCADE, **LEARNS, **(cascade or {})}})
+    c.wait_ready()
+
+
+def is_gated_by_the_curve(c):
+    easy, hard = c.chat("easy", difficulty=EASY), c.chat("hard", difficulty=HARD)
+    assert step(easy).startswith("1/2; outcome=released") and float(re.search(r" error=([\d.]+)", step(easy))[1]) <= 0.2, step(easy)
+    assert step(hard).startswith("2/2; outcome=escalated") and float(re.search(r" error=([\d.]+)", step(hard))[1]) > 0.2, step(hard)
+
+
+def test_what_was_learned_survives_kill_9_and_restarts(pair):
+    c = learned(pair)
+    # The file is replaced as a whole, so that a router that is killed leaves one that is whole.
+    until(lambda: kept(c).count("compared ") == 50 and kept(c).count("engine ") == 2, lambda: kept(c))
+    was = ask(c.admin_port, "GET", "/cascades").json()["pairs"][0]
+    c.router_process.kill()
+    again(c, {"calibration_share": 1e-9})
+    (line,) = c.router_process.events("cascade.restored")
+    assert (line["small"], line["large"], line["state"], line["compared"]) == ("small", "large", "holds", 50)
+    (now,) = ask(c.admin_port, "GET", "/cascades").json()["pairs"]
+    assert [s["error"] for s in now["curve"]] == [s["error"] for s in was["curve"]]
+    assert all(abs(a["doubt_upto"] - b["doubt_upto"]) < 1e-5 for a, b in zip(now["curve"], was["curve"]))
+    is_gated_by_the_curve(c)
+    # Learning goes on, and an orderly end writes the last comparisons.
+    assert c.router_process.stop() == 0
+    again(c)
+    assert twice(c, "one more", difficulty=EASY)[1] == "compared"
+    assert c.router_process.stop() == 0
+    assert kept(c).count("compared ") == 51 and "\npair " in kept(c)
+    again(c)
+    (row,) = json.loads(ctl(c, "cluster", "cascades", "-o", "json"))["pairs"]
+    assert (row["state"], row["compared"]) == ("holds", 51)
+
+
+@pytest.mark.parametrize("spoil, why", [
+    (lambda s: s.replace("compared ", "compared 7", 1), "damaged"), (lambda s: s[:len(s) // 2], "damaged"),
+    (lambda s: s.replace("cognitora-cascade 1", "cognitora-cascade 2", 1), "version"), (lambda s: "{}", "")])
+def test_a_file_that_is_not_ours_is_set_aside(pair, spoil, why):
+    c = pair(cascade=LEARNS)
+    assert twice(c, "one", difficulty=EASY)[1] == "compared"
+    assert c.router_process.stop() == 0
+    (path,) = c.state_dir.glob("*.cascade")
+    bad = spoil(path.read_text())
+    path.write_text(bad)
+    again(c)
+    (line,) = c.router_process.events("statefile.set_aside")
+    assert line["of"] == "calibration of cascades" and why in line["why"], line
+    assert not path.exists() or path.read_text() != bad
+    assert path.with_name(path.name + ".bad").read_text() == bad
+    assert ask(c.admin_port, "GET", "/cascades").json()["pairs"] == []
+    assert twice(c, "two", difficulty=EASY)[1] == "compared"
+
+
+def forgotten(c):
+    return until(lambda: c.router_process.events("cascade.forgotten"), c.logs)
+
+
+def test_what_was_learned_with_other_settings_or_of_other_models_is_forgotten(pair):
+    c = learned(pair)
+    assert c.router_process.stop() == 0
+    again(c, {"tokens": 9})
+    (line,) = forgotten(c)
+    assert (line["level"], line["small"], line["compared"]) == ("warn", "small", 50) and "router.cascade.tokens" in line["why"]
+    assert " error=" not in step(c.chat("easy", difficulty=EASY))
+    assert c.router_process.stop() == 0
+    again(c, {"tokens": 9, "small_model": "smaller"})
+    assert ask(c.admin_port, "GET", "/cascades").json()["pairs"] == []
+
+
+def test_what_was_learned_of_another_engine_is_forgotten(pair):
+    c = learned(pair)
+    until(lambda: kept(c).count("engine ") == 2, lambda: kept(c))
+    for part in (c.nodes["s"].agent, c.nodes["s"].engine):
+        part.kill()
+    c.node("t", *FAST, "--skill", "0.5", model="small", sections={"engine": {"kind": "openai_compat"}})
+    (line,) = forgotten(c)
+    assert (line["small"], line["large"], line["why"]) == ("small", "large", "another engine serves the small model")
+    until(lambda: c.states().get("t") == "ready", c.logs)
+    assert " error=" not in step(c.chat("easy", difficulty=EASY))
+    until(lambda: kept(c).count("compared ") < 3, lambda: kept(c))  # the file has forgotten it too
+
+
 def test_what_is_asked_again_counts_for_no_key(cluster, pair):
     """It is the tenant's, for isolation, and neither limited nor billed."""
     keys_of(cluster, "acme")

@@ -106,12 +106,21 @@ struct golden_sample {
 	const char *file;
 	void (*make)(struct cgn_buf *out);
 	void (*check)(struct cgn_str bytes);
+	const char *unknown_to; /* the last version that writes no such file; NULL: all write it */
 };
 
 static inline void golden_sample_check(const char *version, const struct golden_sample *s)
 {
 	struct cgn_buf kept = {.n = 0}, now = {.n = 0};
-	if (!golden_read(version, s->file, &kept))
+	bool is_kept = golden_read(version, s->file, &kept);
+	if (!is_kept && s->unknown_to != NULL && strcmp(version, s->unknown_to) == 0) {
+		print_message("%s does not write %s\n", version, s->file);
+		s->make(&now); /* This build reads what it writes. */
+		s->check(cgn_buf_view(&now));
+		cgn_buf_fini(&now);
+		return;
+	}
+	if (!is_kept)
 		fail_msg("tests/golden/%s has no %s", version, s->file);
 	print_message("%s of %s\n", s->file, version);
 	s->check(cgn_buf_view(&kept));

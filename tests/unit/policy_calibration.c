@@ -12,6 +12,7 @@
 #include "policy/cascade/calibration.h"
 #include "policy/cascade/cascade.h"
 #include "policy/cascade/compare.h"
+#include "policy/cascade/known.h"
 
 /* ---- the curve ---- */
 
@@ -208,6 +209,108 @@ static void test_a_judge_gets_both_texts_and_its_cosine_counts(void **state)
 		CGN_STR("{\"data\":[{\"embedding\":\"AAAA\"},{\"embedding\":\"AAAA\"}]}"))));
 }
 
+/* ---- lines of a file ---- */
+
+/* Write |k|, and read it again. */
+static void known_copy(const struct calibration_known *k, struct calibration_known *out)
+{
+	struct cgn_buf text = {0};
+	struct cgn_err err = {.msg = ""};
+	calibration_known_put(k, &text);
+	struct cgn_str lines = cgn_buf_view(&text);
+	cgn_rc rc = calibration_known_take(&lines, out, &err);
+	assert_string_equal(err.msg, "");
+	assert_true(cgn_ok(rc) && lines.n == 0);
+	cgn_buf_fini(&text);
+}
+
+static void test_what_is_known_survives_as_lines(void **state)
+{
+	static struct calibration_known k, same;
+	uint64_t seed = 7;
+	(void)state;
+	k = (struct calibration_known){.small = "s 1",
+		.large = "l",
+		.basis = UINT64_MAX,
+		.same = 3,
+		.different = 4};
+	calibration_known_mark(&k, 0, 11);
+	calibration_known_mark(&k, 1, 12);
+	calibration_known_mark(&k, 1, 12);
+	(void)answers_add(&k.calibration, &seed, CALIBRATION_PAIRS + 100, 1); /* The ring has turned. */
+	known_copy(&k, &same);
+	assert_string_equal(same.small, "s 1");
+	assert_string_equal(same.large, "l");
+	assert_true(same.basis == UINT64_MAX && same.same == 3 && same.different == 4);
+	assert_true(same.n_marks[0] == 1 && same.n_marks[1] == 1 && same.marks[0][0] == 11 &&
+		same.marks[1][0] == 12);
+	assert_int_equal(same.calibration.state, CALIBRATION_HOLDS);
+	assert_int_equal(same.calibration.n, CALIBRATION_PAIRS);
+	for (int i = 0; i <= 100; i++)
+		assert_true(is_near(calibration_error_of(&k.calibration.curve, i / 100.0),
+			calibration_error_of(&same.calibration.curve, i / 100.0), 0.05));
+	assert_true(is_near(calibration_ece(&k.calibration), calibration_ece(&same.calibration), 0.01));
+	/* The next comparison replaces the oldest one in both. */
+	(void)calibration_add(&k.calibration, 0.5, true);
+	(void)calibration_add(&same.calibration, 0.5, true);
+	assert_true(
+		is_near((double)k.calibration.curve.error[0], (double)same.calibration.curve.error[0], 0.05));
+	calibration_known_forget(&same);
+	assert_true(same.calibration.n == 0 && same.n_marks[0] == 0 && same.small[0] == 's');
+}
+
+static void test_a_drift_is_kept(void **state)
+{
+	static struct calibration_known k, same;
+	(void)state;
+	k = (struct calibration_known){.small = "s", .large = "l", .calibration.state = CALIBRATION_DRIFTED};
+	(void)calibration_add(&k.calibration, 0.25, true);
+	known_copy(&k, &same);
+	assert_int_equal(same.calibration.state, CALIBRATION_DRIFTED);
+	assert_true(same.calibration.n == 1 && same.calibration.pairs[0].wrong &&
+		same.calibration.pairs[0].told < 0);
+	assert_true(is_near((double)same.calibration.pairs[0].doubt, 0.25, 1e-6));
+}
+
+static void test_lines_that_are_none_of_a_pair_are_refused(void **state)
+{
+	static const char *const bad[] = {"pair 1 2", "pair 1 2 3\nsmall a", "small a\nlarge b",
+		"pair 1 2 3\nsmall a\nsmall b\nlarge c", "pair 1 2 3\nsmall a\nlarge b\ncompared 1000001 - 0",
+		"pair 1 2 3\nsmall a\nlarge b\ncompared 1 - 2", "pair 1 2 3\nsmall a\nlarge b\nengine 2 1",
+		"pair 1 2 3\nsmall a\nlarge b\ncompared 1 - 0\ndrifted", "pair 1 2 3\nsmall a\nlarge b\nmore",
+		"pair -1 2 3\nsmall a\nlarge b", "pair 1 2 3\nsmall \nlarge b", ""};
+	static struct calibration_known k;
+	struct cgn_buf many = {0};
+	struct cgn_err err;
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		struct cgn_str lines = cgn_str_of(bad[i]);
+		assert_false(cgn_ok(calibration_known_take(&lines, &k, &err)));
+	}
+	cgn_buf_putz(&many, "pair 1 2 3\nsmall a\nlarge b\n");
+	for (int i = 0; i <= CALIBRATION_PAIRS; i++)
+		cgn_buf_putz(&many, "compared 1 - 0\n");
+	struct cgn_str lines = cgn_buf_view(&many);
+	assert_false(cgn_ok(calibration_known_take(&lines, &k, &err)));
+	cgn_buf_fini(&many);
+	k = (struct calibration_known){.small = "a\nb", .large = "c"};
+	calibration_known_put(&k, &many);
+	assert_int_equal(many.n, 0);
+}
+
+static void test_only_some_engines_are_told_apart(void **state)
+{
+	static struct calibration_known k;
+	(void)state;
+	for (uint64_t i = 1; i < CALIBRATION_MARKS; i++)
+		calibration_known_mark(&k, 1, i);
+	assert_true(calibration_known_has(&k, 1, 1) && !calibration_known_has(&k, 1, 99));
+	assert_false(calibration_known_has(&k, 0, 1));
+	calibration_known_mark(&k, 1, CALIBRATION_MARKS);
+	calibration_known_mark(&k, 1, 99); /* There is no room. */
+	assert_true(k.n_marks[1] == CALIBRATION_MARKS && calibration_known_has(&k, 1, 99));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -219,6 +322,10 @@ int main(void)
 		cmocka_unit_test(test_the_gate_follows_the_curve),
 		cmocka_unit_test(test_answers_are_compared),
 		cmocka_unit_test(test_the_second_asking_is_whole_and_greedy),
+		cmocka_unit_test(test_what_is_known_survives_as_lines),
+		cmocka_unit_test(test_a_drift_is_kept),
+		cmocka_unit_test(test_lines_that_are_none_of_a_pair_are_refused),
+		cmocka_unit_test(test_only_some_engines_are_told_apart),
 		cmocka_unit_test(test_a_judge_gets_both_texts_and_its_cosine_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

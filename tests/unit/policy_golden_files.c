@@ -13,6 +13,7 @@
 #include "policy/batch/batch.h"
 #include "policy/billing/billing.h"
 #include "policy/budget/budget.h"
+#include "policy/cascade/known.h"
 #include "policy/invite/invite.h"
 #include "policy/proto/proto.h"
 #include "policy/routing/document.h"
@@ -226,6 +227,34 @@ static void season_check(struct cgn_str text)
 	assert_true(seen >= 2);
 }
 
+static void cascade_make(struct cgn_buf *out)
+{
+	static struct calibration_known k;
+	k = (struct calibration_known){.small = "small",
+		.large = "large",
+		.basis = 17,
+		.same = 30,
+		.different = 30};
+	calibration_known_mark(&k, 0, 5);
+	calibration_known_mark(&k, 1, 6);
+	for (unsigned i = 0; i < 60; i++)
+		(void)calibration_add(&k.calibration, i / 64.0, i >= 30);
+	calibration_known_put(&k, out);
+}
+
+static void cascade_check(struct cgn_str text)
+{
+	static struct calibration_known k;
+	struct cgn_err err = {.msg = ""};
+	must_work(calibration_known_take(&text, &k, &err), &err);
+	text_is(cgn_str_of(k.small), "small");
+	text_is(cgn_str_of(k.large), "large");
+	assert_true(text.n == 0 && k.basis == 17 && k.same == 30 && k.different == 30);
+	assert_true(k.marks[0][0] == 5 && k.marks[1][0] == 6 && k.calibration.n == 60);
+	assert_true(calibration_error_of(&k.calibration.curve, 0.1) < 0.1);
+	assert_true(calibration_error_of(&k.calibration.curve, 0.9) > 0.9);
+}
+
 /* ---- sealed files ---- */
 
 static void budgets_make(struct cgn_buf *out)
@@ -365,6 +394,7 @@ static const struct golden_sample samples[] = {{"node.json", node_make, node_che
 	{"models.json", wanted_make, wanted_check}, {"policy.json", policy_make, policy_check},
 	{"invites.txt", invites_make, invites_check}, {"invite_token.txt", token_make, token_check},
 	{"api_keys.txt", keys_make, keys_check}, {"season.txt", season_make, season_check},
+	{"cascade.txt", cascade_make, cascade_check, .unknown_to = "0.1.0"},
 	{"budgets.txt", budgets_make, budgets_check}, {"usage.txt", usage_make, usage_check},
 	{"batch.txt", batch_make, batch_check}, {"batch_journal.txt", journal_make, journal_check}};
 

@@ -91,19 +91,38 @@ static bool has_drifted(const struct calibration *c)
 	return fabs(off) > DRIFT_SIGMAS * sqrt(variance);
 }
 
+void calibration_recall(struct calibration *c)
+{
+	if (c->n < CALIBRATION_LEAST)
+		return;
+	curve_make(c);
+	c->state = CALIBRATION_HOLDS;
+}
+
+static void pair_push(struct calibration *c, struct calibration_pair p)
+{
+	c->pairs[c->next] = p;
+	c->next = (c->next + 1) % CALIBRATION_PAIRS;
+	c->n += c->n < CALIBRATION_PAIRS;
+}
+
+bool calibration_remember(struct calibration *c, struct calibration_pair p)
+{
+	if (c->n == CALIBRATION_PAIRS)
+		return false;
+	pair_push(c, p);
+	return true;
+}
+
 bool calibration_add(struct calibration *c, double doubt, bool wrong)
 {
 	enum calibration_state before = c->state;
 	double told = c->curve.n > 0 ? calibration_error_of(&c->curve, doubt) : -1;
-	c->pairs[c->next] = (struct calibration_pair){(float)doubt, (float)told, wrong};
-	c->next = (c->next + 1) % CALIBRATION_PAIRS;
-	c->n += c->n < CALIBRATION_PAIRS;
-	if (has_drifted(c)) {
+	pair_push(c, (struct calibration_pair){(float)doubt, (float)told, wrong});
+	if (has_drifted(c))
 		*c = (struct calibration){.state = CALIBRATION_DRIFTED};
-	} else if (c->n >= CALIBRATION_LEAST) {
-		curve_make(c);
-		c->state = CALIBRATION_HOLDS;
-	}
+	else
+		calibration_recall(c);
 	return c->state != before;
 }
 

@@ -45,3 +45,8 @@ struct calibration {
 bool calibration_add(struct calibration *c, double doubt, bool wrong);
 /* Return the expected calibration error, from 0 to 1, over the comparisons kept; negative: none was told before. */
 double calibration_ece(const struct calibration *c);
+
+/* For comparisons that were kept elsewhere (known.h), the oldest first. Append one; false: there are CALIBRATION_PAIRS already. */
+bool calibration_remember(struct calibration *c, struct calibration_pair p);
+/* The last one was appended: make the curve, if they are enough. */
+void calibration_recall(struct calibration *c);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/crypto/crypto.h"
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "policy/cascade/compare.h"
 #include "router/calibration/calibration_priv.h"
 #include "router/metrics.h"
@@ -13,38 +13,25 @@
 
 #define CALIBRATIONS_TAG 0x64ca11b0U
 
-struct pair {
-	char small[CALIBRATION_NAME_MAX], large[CALIBRATION_NAME_MAX];
-	struct calibration calibration;
-	uint64_t same, different; /* comparisons since the start */
-};
-
-struct gw_calibrations {
-	uint32_t tag;
-	struct telemetry *telemetry;
-	char pass[CALIBRATION_PASS_MAX]; /* constant */
-	pthread_mutex_t lock;            /* guards all that follows */
-	struct pair *pairs[CALIBRATION_MODELS];
-	size_t n_pairs, n_waiting;
-	struct cgn_link waiting;
-	struct cgn_loop *loop; /* NULL: no thread asks */
-	struct cgn_post *post;
-	void (*fn)(struct cgn_loop *, struct cgn_post *);
-	bool posted;
-};
-
-static void calibrations_lock(struct gw_calibrations *c)
+void calibrations_lock(struct gw_calibrations *c)
 {
 	CGN_LIVE(c, CALIBRATIONS_TAG);
 	(void)pthread_mutex_lock(&c->lock);
 }
 
-static void calibrations_unlock(struct gw_calibrations *c)
+void calibrations_unlock(struct gw_calibrations *c)
 {
 	(void)pthread_mutex_unlock(&c->lock);
 }
 
-CGN_RC gw_calibrations_open(struct telemetry *t, struct gw_calibrations **out, struct cgn_err *err)
+static uint64_t judge_hash(const char *model, double similarity)
+{
+	uint64_t h = mix_fnv1a(MIX_FNV1A, model, model != NULL ? strlen(model) : 0);
+	return model != NULL ? mix64(h ^ (uint64_t)llround(similarity * 1e6)) : h;
+}
+
+CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double judge_similarity,
+	struct gw_calibrations **out, struct cgn_err *err)
 {
 	uint64_t secret[4];
 	struct gw_calibrations *c = calloc(1, sizeof *c);
@@ -52,6 +39,7 @@ CGN_RC gw_calibrations_open(struct telemetry *t, struct gw_calibrations **out, s
 		return CGN_FAIL(err, NO_MEMORY, "calibration: out of memory");
 	c->tag = CALIBRATIONS_TAG;
 	c->telemetry = t;
+	c->judge = judge_hash(judge_model, judge_similarity);
 	cgn_random(secret, sizeof secret);
 	(void)snprintf(c->pass, sizeof c->pass, "%016llx%016llx%016llx%016llx.",
 		(unsigned long long)secret[0], (unsigned long long)secret[1], (unsigned long long)secret[2],
@@ -72,8 +60,8 @@ void gw_calibrations_close(struct gw_calibrations **take)
 	CGN_MUST(c->loop == NULL);
 	for (struct calibration_sample *s; (s = calibration_take(c)) != NULL;)
 		calibration_sample_free(&s);
-	for (size_t i = 0; i < c->n_pairs; i++)
-		free(c->pairs[i]);
+	calibrations_kept_close(c);
+	calibrations_drop(c);
 	(void)pthread_mutex_destroy(&c->lock);
 	c->tag = 0;
 	free(c);
@@ -81,7 +69,14 @@ void gw_calibrations_close(struct gw_calibrations **take)
 
 /* ---- pairs of models; the lock is held ---- */
 
-static struct pair *pair_find(struct gw_calibrations *c, struct cgn_str small, struct cgn_str large)
+void calibrations_drop(struct gw_calibrations *c)
+{
+	while (c->n_pairs > 0)
+		free(c->pairs[--c->n_pairs]);
+}
+
+static struct calibration_known *pair_find(struct gw_calibrations *c, struct cgn_str small,
+	struct cgn_str large)
 {
 	for (size_t i = 0; i < c->n_pairs; i++)
 		if (cgn_str_is(small, c->pairs[i]->small) && cgn_str_is(large, c->pairs[i]->large))
@@ -89,24 +84,25 @@ static struct pair *pair_find(struct gw_calibrations *c, struct cgn_str small, s
 	return NULL;
 }
 
-static struct pair *pair_of(struct gw_calibrations *c, const struct calibration_sample *s)
+static struct calibration_known *pair_of(struct gw_calibrations *c, const struct calibration_sample *s)
 {
-	struct pair *p = pair_find(c, cgn_str_of(s->small), cgn_str_of(s->large));
+	struct calibration_known *p = pair_find(c, cgn_str_of(s->small), cgn_str_of(s->large));
 	if (p != NULL || c->n_pairs == CALIBRATION_MODELS || (p = calloc(1, sizeof *p)) == NULL)
 		return p;
 	(void)cgn_str_copyz(p->small, sizeof p->small, cgn_str_of(s->small));
 	(void)cgn_str_copyz(p->large, sizeof p->large, cgn_str_of(s->large));
+	p->basis = c->basis;
 	c->pairs[c->n_pairs++] = p;
 	return p;
 }
 
-static const char *state_text(enum calibration_state s)
+const char *calibration_state_text(enum calibration_state s)
 {
 	static const char *const texts[] = {"learns", "holds", "drifted"};
 	return texts[s];
 }
 
-static void state_log(const struct pair *p)
+static void state_log(const struct calibration_known *p)
 {
 	const struct calibration *k = &p->calibration;
 	if (k->state == CALIBRATION_DRIFTED)
@@ -121,21 +117,27 @@ static void state_log(const struct pair *p)
 			F_F64("error_most", (double)k->curve.error[k->curve.n - 1]));
 }
 
+void calibration_report(struct gw_calibrations *c, const struct calibration_known *k)
+{
+	double ece = calibration_ece(&k->calibration);
+	if (ece >= 0)
+		metric_set(METRIC_OF(c->telemetry, CASCADE_ECE, k->small, k->large), ece);
+	metric_set(METRIC_OF(c->telemetry, CASCADE_DRIFTED, k->small, k->large),
+		k->calibration.state == CALIBRATION_DRIFTED ? 1 : 0);
+}
+
 void calibration_learn(struct gw_calibrations *c, const struct calibration_sample *s, double doubt,
 	bool wrong)
 {
 	calibrations_lock(c);
-	struct pair *p = pair_of(c, s);
+	struct calibration_known *p = pair_of(c, s);
 	if (p != NULL) {
 		p->same += !wrong;
 		p->different += wrong;
 		if (calibration_add(&p->calibration, doubt, wrong))
 			state_log(p);
-		double ece = calibration_ece(&p->calibration);
-		if (ece >= 0)
-			metric_set(METRIC_OF(c->telemetry, CASCADE_ECE, p->small, p->large), ece);
-		metric_set(METRIC_OF(c->telemetry, CASCADE_DRIFTED, p->small, p->large),
-			p->calibration.state == CALIBRATION_DRIFTED ? 1 : 0);
+		calibration_report(c, p);
+		c->changed = true;
 	}
 	calibrations_unlock(c);
 }
@@ -148,7 +150,7 @@ enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn
 	if (c == NULL)
 		return state;
 	calibrations_lock(c);
-	const struct pair *p = pair_find(c, small, large);
+	const struct calibration_known *p = pair_find(c, small, large);
 	if (p != NULL) {
 		state = p->calibration.state;
 		*out = p->calibration.curve;
@@ -157,14 +159,14 @@ enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn
 	return state;
 }
 
-static void pair_json(const struct pair *p, struct json_out *j)
+static void pair_json(const struct calibration_known *p, struct json_out *j)
 {
 	const struct calibration *k = &p->calibration;
 	double ece = calibration_ece(k);
 	json_open(j, '{');
 	json_key_z(j, "small", p->small);
 	json_key_z(j, "large", p->large);
-	json_key_z(j, "state", state_text(k->state));
+	json_key_z(j, "state", calibration_state_text(k->state));
 	json_key_u64(j, "compared", p->same + p->different);
 	json_key_u64(j, "different", p->different);
 	if (k->curve.n > 0) {

@@ -7,7 +7,7 @@
  * its own; they count in no rate limit, budget or usage, leave the cluster for no peer, and no hook sees them: the client's
  * request has passed all of these.
  *
- * Bounds: CALIBRATION_MODELS pairs of models, 10 KiB each; CALIBRATION_WAITING prompts of at most CALIBRATION_BODY_MAX bytes wait,
+ * Bounds: CALIBRATION_MODELS pairs of models, 10 KiB each, 1 MiB of a file; CALIBRATION_WAITING prompts of at most CALIBRATION_BODY_MAX bytes wait,
  * two bodies each; one pair of answers at a time, of at most CALIBRATION_ANSWER_MAX bytes each, and a judge's of as many. */
 #pragma once
 #include "base/json/json.h"
@@ -21,8 +21,20 @@
 #define CALIBRATION_CALL_LIMIT (300 * CGN_SEC) /* for each answer */
 
 struct gw_calibrations;
-CGN_RC gw_calibrations_open(struct telemetry *t, struct gw_calibrations **out, struct cgn_err *err);
-void gw_calibrations_close(struct gw_calibrations **take); /* NULL-safe; no worker runs. */
+/* |judge_model| (NULL: none) and |judge_similarity| are those of the asker. */
+CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double judge_similarity,
+	struct gw_calibrations **out, struct cgn_err *err);
+void gw_calibrations_close(
+	struct gw_calibrations **take); /* NULL-safe; no worker runs. On the control loop. */
+
+/* kept.c, on the control loop |l|: read what is known from the file |path|, and keep it there: it is written five seconds after a
+ * change at the latest, and at the end. A file that cannot be used is set aside. */
+CGN_RC gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path,
+	struct cgn_err *err);
+/* Call with each view and each rules before workers have them, and once a second: what was learned of other models, of other engines, or with other
+ * settings is forgotten, which is logged. |c| NULL: does nothing. */
+void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view *v,
+	const struct gw_cascade_rules *rules);
 
 /* Copy what is known of the pair; any thread. NULL: nothing is. */
 enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,

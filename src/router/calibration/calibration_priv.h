@@ -1,12 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibration, inside. */
 #pragma once
+#include <pthread.h>
+
 #include "base/core/list.h"
+#include "io/loop/loop.h"
+#include "policy/cascade/known.h"
 #include "policy/prompt/prompt.h"
 #include "router/calibration/calibration.h"
 
-#define CALIBRATION_NAME_MAX 256
 #define CALIBRATION_PASS_MAX 72
+
+struct statefile;
+
+struct gw_calibrations {
+	uint32_t tag;
+	struct telemetry *telemetry;
+	char pass[CALIBRATION_PASS_MAX]; /* constant */
+	uint64_t judge;                  /* constant; hash of the judge's settings */
+	struct statefile *file; /* kept.c, with |write_timer|: on the control loop. NULL: nothing is kept. */
+	struct cgn_timer write_timer;
+	pthread_mutex_t lock; /* guards all that follows */
+	struct calibration_known *pairs[CALIBRATION_MODELS];
+	bool changed;   /* since the file was written */
+	uint64_t basis; /* new pairs get this basis */
+	size_t n_pairs, n_waiting;
+	struct cgn_link waiting;
+	struct cgn_loop *loop; /* NULL: no thread asks */
+	struct cgn_post *post;
+	void (*fn)(struct cgn_loop *, struct cgn_post *);
+	bool posted;
+};
+void calibrations_lock(struct gw_calibrations *c);
+void calibrations_unlock(struct gw_calibrations *c);
+void calibrations_drop(struct gw_calibrations *c); /* Free all pairs; the lock is held. */
+/* Show the metrics of a pair; the lock is held. */
+void calibration_report(struct gw_calibrations *c, const struct calibration_known *k);
+const char *calibration_state_text(enum calibration_state s);
+void calibrations_kept_close(struct gw_calibrations *c); /* kept.c: write the file for the last time. */
 
 /* A prompt that is to be asked of both models. */
 struct calibration_sample {

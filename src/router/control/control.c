@@ -5,6 +5,7 @@
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "router/admission/admission.h"
+#include "router/calibration/calibration.h"
 #include "router/control/watch.h"
 #include "router/peers/peers.h"
 
@@ -106,6 +107,8 @@ static void node_state_report(struct router_watch *w, const struct cluster_node 
  * that the rules give them. */
 static void view_distribute(struct router *r, struct cluster_view *v, struct gw_rules *rules)
 {
+	gw_calibrations_follow(r->shared.calibrations, v,
+		&(rules != NULL ? rules : r->published.rules)->cascade);
 	for (size_t i = 0; i < r->n_workers; i++)
 		gw_worker_update(r->workers[i], v, rules);
 	gw_admission_view_set(r->shared.admission, v);
@@ -394,6 +397,7 @@ static void on_tick(struct cgn_timer *t)
 	router_residency_metrics(r);
 	limits_report(r);
 	router_budgets_report(r);
+	gw_calibrations_follow(r->shared.calibrations, r->published.view, &r->published.rules->cascade);
 	router_traffic_note(r);
 	router_access_report(r);
 	router_energy_follow(r, cgn_loop_now(r->loop));

@@ -8,6 +8,7 @@
 
 #include "base/json/json.h"
 #include "base/mix/mix.h"
+#include "policy/remote/code.h"
 #include "policy/remote/summary.h"
 
 #define ROUNDS     5
@@ -68,23 +69,25 @@ static void lookups_measure(const struct remote_set *s, uint64_t n, struct json_
 		found += block_is_found(s, UINT64_C(1) << 40 | i);
 	json_key_f64(o, "lookup_ns", (double)(now_ns() - began) / STRANGERS);
 	json_key_f64(o, "found_not_held_percent", 100.0 * (double)found / STRANGERS);
-	json_key_f64(o, "expected_percent", 100.0 * (double)n / 4294967296.0);
+	json_key_f64(o, "expected_percent", 100.0 * (double)n / (double)(UINT64_C(1) << s->width));
 	for (uint64_t i = 0; i < n; i++)
 		CGN_MUST(block_is_found(s, i));
 }
 
 static void code_measure(const struct remote_set *s, struct json_out *o)
 {
+	const unsigned drop = REMOTE_WIDTH - s->width;
+	const uint64_t range = UINT64_C(1) << s->width;
 	uint64_t put = UINT64_MAX, get = UINT64_MAX;
 	size_t bytes = 0;
 	for (int i = 0; i < ROUNDS; i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 		CGN_ON_EXIT(remote_set_unref) struct remote_set *again = NULL;
 		uint64_t began = now_ns();
-		remote_set_put(s, &b);
+		remote_gaps_put(s, drop, range, &b);
 		uint64_t coded = now_ns();
 		struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&b));
-		CGN_MUST(cgn_ok(remote_set_get(&c, &again, NULL)) && again->sum == s->sum);
+		CGN_MUST(cgn_ok(remote_gaps_get(&c, drop, range, &again, NULL)) && again->sum == s->sum);
 		uint64_t ended = now_ns();
 		put = coded - began < put ? coded - began : put;
 		get = ended - coded < get ? ended - coded : get;
@@ -99,6 +102,7 @@ static void size_measure(uint64_t n, struct json_out *o)
 {
 	uint64_t began = now_ns();
 	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_make(0, n);
+	remote_set_narrow(s, remote_width(s->n, 0));
 	json_open(o, '{');
 	json_key_u64(o, "blocks", n);
 	json_key_f64(o, "make_ms", (double)(now_ns() - began) / 1e6);
@@ -125,7 +129,7 @@ static size_t side_ask(struct side *s)
 	struct remote_set *now = NULL;
 	told = (struct remote_summary){.n_models = 1,
 		.models = {{.name = CGN_STR("llama-3.3-70b"), .nodes = 32}}};
-	remote_journal_ask(&s->there, s->here.generation, &told, &whole, &sets);
+	remote_journal_ask(&s->there, s->here.generation, REMOTE_VERSION, &told, &whole, &sets);
 	remote_summary_put(&told, whole, cgn_buf_view(&sets), &bytes);
 	uint64_t began = now_ns();
 	CGN_MUST(cgn_ok(remote_summary_get(cgn_buf_view(&bytes), &s->here, &got, &now, NULL)));
@@ -143,7 +147,7 @@ static double churn_measure(uint64_t n, uint64_t rate, struct json_out *o)
 	uint64_t bytes = 0, from = 0;
 	for (int t = 0; t <= SPAN_S; t += INTERVAL_S, from += rate * INTERVAL_S) {
 		struct remote_set *set = set_make(from, from + n);
-		remote_journal_add(&s.there, &set, 0, 1);
+		remote_journal_add(&s.there, &set, 0, REMOTE_VERSION, 1);
 		size_t answer = side_ask(&s);
 		bytes += t > 0 ? answer + HTTP_BYTES : 0;
 	}

@@ -3,6 +3,7 @@
  * set of that answer. A set that is read is ascending, and is the same after it was written again. */
 #include <stdlib.h>
 
+#include "policy/remote/code.h"
 #include "policy/remote/summary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -19,6 +20,14 @@ static void check_set(const struct remote_set *s)
 	struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&code));
 	CGN_MUST(cgn_ok(remote_set_get(&c, &again, NULL)) && cgn_cursor_end(&c));
 	CGN_MUST(again->n == s->n && again->sum == s->sum);
+	remote_set_unref(&again);
+	code.n = 0;
+	remote_gaps_put(s, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, &code);
+	c = cgn_cursor_of(cgn_buf_view(&code));
+	CGN_MUST(
+		cgn_ok(remote_gaps_get(&c, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, &again, NULL)) &&
+		cgn_cursor_end(&c));
+	CGN_MUST(again->n == s->n && again->sum == s->sum && again->width == s->width);
 }
 
 /* Read |text| as the answer to |known|, and know then what it tells. */

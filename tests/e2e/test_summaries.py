@@ -180,6 +180,7 @@ def test_the_summary_is_for_the_peer_alone(world):
     a = world.knock("a", "b", "GET", f"{get}?since=0", world.pki["a"])
     assert a.status in (200, 503) and a.headers["content-type"] == ("application/octet-stream" if a.status == 200 else "application/json")
     assert world.knock("a", "b", "GET", f"{get}?since=x", world.pki["a"]).status == 400
+    assert world.knock("a", "b", "GET", f"{get}?version=0", world.pki["a"]).status == 400
     assert ask(world.c["b"].http_port, "GET", get, headers={"X-Cgn-Via": "a"}).status == 404
     assert world.c["b"].metric("cgn_rejected_total", reason="auth") == 0
 
@@ -203,9 +204,9 @@ def test_sets_that_differ_are_repaired(world):
 
     def flip(path, body):
         """A change whose sum is another one's: as if one before it had been lost."""
-        if path.startswith("/federation/") and int.from_bytes(body[16:24], "little") != 0:
+        if path.startswith("/federation/") and body[4] == 2 and body[16] != 0:  # changes, one model
             tap.change = lambda path, body: body
-            return body[:24] + bytes([body[24] ^ 1]) + body[25:]
+            return body[:17] + bytes([body[17] ^ 1]) + body[18:]
         return body
 
     tap.change = flip
@@ -217,6 +218,26 @@ def test_sets_that_differ_are_repaired(world):
     assert event["peer"] == "b" and event["then"] == "the whole is asked for"
     world.hold()
     assert world.send(2).headers["x-cgn-peer"] == "b"
+
+
+def test_a_router_that_reads_version_1_alone_is_told_in_it(world):
+    world.begin("b")
+    world.warm("b", 1)
+    world.knows("b", 100)
+    get = "/federation/v1/summary?since=0"
+
+    def told(version):
+        """The blocks of a whole set in that version; 0: none."""
+        r = world.knock("a", "b", "GET", get, world.pki["a"])
+        if r.status != 200 or r.body[4] != version:
+            return 0
+        return int.from_bytes(r.body[32:36], "little")
+
+    assert world.knock("a", "b", "GET", f"{get}&version=99", world.pki["a"]).status in (200, 503)
+    until(lambda: told(1) == 100, "the set is told in version 1")
+    world.warm("b", 2)
+    world.knows("b", 200)  # a's router reads both
+    assert world.c["a"].metric("cgn_federation_summaries_total", peer="b", outcome="refused") == 0
 
 
 def test_an_answer_that_is_no_summary_is_refused_and_the_peer_is_judged_as_before(world):
@@ -239,9 +260,9 @@ def test_a_peer_that_lies_is_demoted(world):
     world.warm("c", 100)
     world.knows("b", 800)
     world.knows("c", 100)
-    kept = world.knock("a", "b", "GET", "/federation/v1/summary?since=0", world.pki["a"])
+    kept = world.knock("a", "b", "GET", "/federation/v1/summary?since=0&version=2", world.pki["a"])
     while kept.status == 503:
-        kept = world.knock("a", "b", "GET", "/federation/v1/summary?since=0", world.pki["a"])
+        kept = world.knock("a", "b", "GET", "/federation/v1/summary?since=0&version=2", world.pki["a"])
     tap.change = lambda path, body: kept.body if path.startswith("/federation/") else body
     ask(world.c["b"].nodes["b1"].engine_port, "POST", "/reset_prefix_cache")
     world.hold()

@@ -381,7 +381,11 @@ static void summary_make(struct cgn_buf *out)
 		remote_draft_add(&d, i * 1000);
 	struct remote_set *set = remote_draft_finish(&d);
 	assert_non_null(set);
-	s = (struct remote_summary){.generation = 5, .sum = set->sum, .blocks = set->n, .n_models = 1};
+	s = (struct remote_summary){.version = 1,
+		.generation = 5,
+		.sum = set->sum,
+		.blocks = set->n,
+		.n_models = 1};
 	s.models[0] = (struct remote_load){.name = CGN_STR("m"),
 		.nodes = 2,
 		.inflight = 3,
@@ -477,8 +481,8 @@ static void later_versions_of_wires_are_refused_and_named(void **state)
 	struct kvframe_in in;
 	bool got = false;
 	summary_make(&b);
-	b.p[4] = 2;
-	must_refuse(summary_try(cgn_buf_view(&b), &s, &err), &err, "of version 2, this one reads 1");
+	b.p[4] = 3;
+	must_refuse(summary_try(cgn_buf_view(&b), &s, &err), &err, "of version 3, this one reads 1 to 2");
 	b.n = 0;
 	fetch_make(&b);
 	b.p[0] = 9;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
+#include "policy/remote/code.h"
 #include "policy/remote/summary.h"
 #include "policy/remote/trust.h"
 
@@ -115,18 +116,112 @@ static void a_set_survives_its_code(void **state)
 	}
 }
 
+static bool sets_equal(const struct remote_set *a, const struct remote_set *b)
+{
+	return a->n == b->n && a->width == b->width && a->sum == b->sum &&
+		memcmp(a->v, b->v, 4 * (size_t)a->n) == 0;
+}
+
+static void a_narrow_set_survives_its_code(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {0, 1, 2, 1000, 200000};
+	for (size_t i = 0; i < CGN_COUNT(sizes); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf code = {0};
+		CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, sizes[i]), *again = NULL;
+		const unsigned width = remote_width(s->n, 0), drop = REMOTE_WIDTH - width;
+		const uint64_t range = UINT64_C(1) << width;
+		remote_set_narrow(s, width);
+		remote_gaps_put(s, drop, range, &code);
+		struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&code));
+		assert_true(cgn_ok(remote_gaps_get(&c, drop, range, &again, NULL)) && cgn_cursor_end(&c));
+		assert_true(sets_equal(again, s));
+		assert_true(sizes[i] < 1000 || code.n * 8 < s->n * (size_t)16);
+		for (size_t n = 0; n < code.n && n < 200; n++) {
+			struct remote_set *cut = NULL;
+			c = cgn_cursor_of((struct cgn_str){code.p, n});
+			assert_false(cgn_ok(remote_gaps_get(&c, drop, range, &cut, NULL)));
+		}
+		if (s->n > 0) { /* The last member is not below itself. */
+			struct remote_set *cut = NULL;
+			c = cgn_cursor_of(cgn_buf_view(&code));
+			assert_false(cgn_ok(remote_gaps_get(&c, drop, s->v[s->n - 1] >> drop, &cut, NULL)));
+		}
+	}
+}
+
+static void a_narrow_set_finds_its_members_and_others_seldom(void **state)
+{
+	(void)state;
+	enum { N = 4000 };
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, N);
+	unsigned found = 0;
+	remote_set_narrow(s, remote_width(s->n, 0));
+	assert_true(s->width == 24 && s->n > N - 10);
+	for (uint64_t i = 0; i < N; i++)
+		assert_true(set_has(s, remote_fingerprint(mix_seeded(i + SEED))));
+	for (uint64_t i = N; i < N + 1000000; i++)
+		found += set_has(s, remote_fingerprint(mix_seeded(i + SEED)));
+	assert_true(found > 120 && found < 480); /* 238 expected: a million times 4,000 / 2^24. */
+}
+
+static void a_width_seldom_changes(void **state)
+{
+	(void)state;
+	assert_true(remote_width(0, 0) == REMOTE_WIDTH_LEAST && remote_width(8191, 0) == 24);
+	assert_true(remote_width(8192, 24) == 25 && remote_width(8191, 25) == 25);
+	assert_true(remote_width(32768, 29) == 29 && remote_width(32767, 29) == 26);
+	assert_true(remote_width(REMOTE_BLOCKS, 0) == REMOTE_WIDTH && remote_width(1 << 20, 0) == 32);
+	assert_int_equal(remote_width((1 << 20) - 1, 0), 31);
+}
+
+static void places_name_members(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_of(0, 1000), *some = set_of(300, 400);
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *places = remote_set_places(s, some);
+	assert_true(places->n == 100 && places->v[99] < s->n);
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *again = remote_set_at(s, places);
+	assert_true(sets_equal(again, some));
+}
+
+static void numbers_survive_their_code(void **state)
+{
+	(void)state;
+	static const uint64_t values[] = {0, 1, 127, 128, 16383, 16384, UINT32_MAX, UINT64_MAX - 1,
+		UINT64_MAX};
+	for (size_t i = 0; i < CGN_COUNT(values); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+		remote_number_put(values[i], &b);
+		struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&b));
+		assert_true(remote_number_get(&c, UINT64_MAX) == values[i] && cgn_cursor_end(&c));
+		c = cgn_cursor_of((struct cgn_str){b.p, b.n - 1});
+		assert_true(remote_number_get(&c, UINT64_MAX) == 0 && c.bad);
+		c = cgn_cursor_of(cgn_buf_view(&b));
+		assert_true(values[i] == 0 || (remote_number_get(&c, values[i] - 1) == 0 && c.bad));
+	}
+	struct cgn_cursor c = cgn_cursor_of(CGN_STR("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"));
+	assert_true(remote_number_get(&c, UINT64_MAX) == 0 && c.bad); /* 65 bits. */
+}
+
 /* ---- generations ---- */
 
 struct pair {
+	unsigned version; /* 0: the greatest. */
 	struct remote_journal there;
 	struct remote_known here;
 	struct remote_summary got;
 };
 
+static unsigned version_of(const struct pair *p)
+{
+	return p->version > 0 ? p->version : REMOTE_VERSION;
+}
+
 static void generation_add(struct pair *p, uint64_t from, uint64_t to)
 {
 	struct remote_set *s = set_of(from, to);
-	remote_journal_add(&p->there, &s, 0, 1000);
+	remote_journal_add(&p->there, &s, 0, version_of(p), 1000);
 	assert_null(s);
 }
 
@@ -141,7 +236,7 @@ static int64_t summary_ask(struct pair *p, uint64_t since, ssize_t flip)
 	p->got = (struct remote_summary){.n_models = 1,
 		.models = {
 			{.name = CGN_STR("sim"), .nodes = 3, .room = 4, .prefill_ns = 50000, .wait_us = 7}}};
-	remote_journal_ask(&p->there, since, &p->got, &whole, &sets);
+	remote_journal_ask(&p->there, since, version_of(p), &p->got, &whole, &sets);
 	remote_summary_put(&p->got, whole, cgn_buf_view(&sets), &bytes);
 	assert_false(bytes.bad);
 	if (flip >= 0)
@@ -152,7 +247,7 @@ static int64_t summary_ask(struct pair *p, uint64_t since, ssize_t flip)
 		return -(int64_t)bytes.n;
 	}
 	assert_true(cgn_str_is(p->got.models[0].name, "sim"));
-	assert_true(p->there.set == NULL || now->sum == p->there.set->sum);
+	assert_true(p->got.generation == 0 || now->sum == p->there.set->sum);
 	remote_set_unref(&p->here.set);
 	p->here = (struct remote_known){now, p->got.generation, p->got.shift};
 	return (int64_t)bytes.n;
@@ -166,13 +261,13 @@ static void pair_fini(struct pair *p)
 
 static void one_who_follows_gets_the_changes_alone(void **state)
 {
-	(void)state;
-	struct pair p = {0};
+	const unsigned version = *(const unsigned *)*state;
+	struct pair p = {.version = version};
 	assert_true(summary_ask(&p, 0, -1) > 0 && p.got.generation == 0 && p.here.set->n == 0);
 	p.here.generation = 0;
 	generation_add(&p, 0, 10000);
 	int64_t whole = summary_ask(&p, 0, -1);
-	assert_true(p.here.generation == 1000 && p.here.set->n == 10000 && p.got.base == 0);
+	assert_true(p.here.generation == 1000 && p.here.set->n == p.there.set->n && p.got.base == 0);
 	assert_true(p.got.n_models == 1 && p.got.models[0].room == 4);
 	assert_true(summary_ask(&p, 1000, -1) < 200 && p.got.base == 1000);
 	generation_add(&p, 0, 10000); /* The same: no generation. */
@@ -181,14 +276,14 @@ static void one_who_follows_gets_the_changes_alone(void **state)
 		generation_add(&p, 100 * i, 10000 + 50 * i);
 	int64_t changes = summary_ask(&p, 1000, -1);
 	assert_true(changes < whole / 5 && p.here.generation == 1003 && p.got.base == 1000);
-	assert_int_equal(p.here.set->n, 9850);
+	assert_in_range(p.here.set->n, 9840, 9850); /* Few of a narrow set are equal. */
 	pair_fini(&p);
 }
 
 static void one_who_fell_behind_or_knows_another_run_gets_the_whole(void **state)
 {
-	(void)state;
-	struct pair p = {0};
+	const unsigned version = *(const unsigned *)*state;
+	struct pair p = {.version = version};
 	generation_add(&p, 0, 1000);
 	assert_true(summary_ask(&p, 0, -1) > 0);
 	for (uint64_t i = 1; i <= REMOTE_DELTAS + 1; i++)
@@ -197,7 +292,7 @@ static void one_who_fell_behind_or_knows_another_run_gets_the_whole(void **state
 		p.here.generation == 1000 + REMOTE_DELTAS + 1);
 	assert_true(summary_ask(&p, 999999, -1) > 0 && p.got.base == 0);
 	struct remote_set *sampled = set_of(0, 10);
-	remote_journal_add(&p.there, &sampled, 3, 1);
+	remote_journal_add(&p.there, &sampled, 3, version_of(&p), 1);
 	assert_true(summary_ask(&p, p.here.generation, -1) > 0 && p.got.base == 0 && p.here.shift == 3);
 	pair_fini(&p);
 }
@@ -217,7 +312,7 @@ static void changes_that_are_longer_than_a_quarter_are_not_kept(void **state)
 static void sets_that_differ_are_noticed(void **state)
 {
 	(void)state;
-	struct pair p = {0};
+	struct pair p = {.version = 1};
 	generation_add(&p, 0, 1000);
 	assert_true(summary_ask(&p, 0, -1) > 0);
 	generation_add(&p, 10, 1010);
@@ -237,15 +332,81 @@ static void sets_that_differ_are_noticed(void **state)
 	pair_fini(&p);
 }
 
-static void an_answer_that_is_wrong_is_refused(void **state)
+static void narrow_sets_that_differ_are_noticed(void **state)
 {
 	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 1000);
+	assert_true(summary_ask(&p, 0, -1) > 0);
+	generation_add(&p, 10, 1010);
+	assert_true(summary_ask(&p, 1000, 17) < 0 && p.here.generation == 1000); /* A bit of the sum. */
+	struct remote_set *other = set_of(1, 1001);
+	remote_set_narrow(other, p.here.set->width);
+	remote_set_unref(&p.here.set);
+	p.here.set = other;
+	assert_true(summary_ask(&p, 1000, -1) < 0);
+	assert_true(summary_ask(&p, 0, -1) > 0 && p.here.set->n == 1000);
+	pair_fini(&p);
+}
+
+static void changes_take_few_bits(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 6000);
+	assert_true(summary_ask(&p, 0, -1) > 0 && p.here.set->width == 24);
+	generation_add(&p, 50, 6050);
+	/* At least log2 of 6,000 over 50 for the places, and of 2^24 over 50 for the new ones: 187 bytes. */
+	assert_in_range(summary_ask(&p, 1000, -1), 187, 250);
+	pair_fini(&p);
+}
+
+static void a_set_that_outgrows_its_width_is_told_as_a_whole(void **state)
+{
+	(void)state;
+	struct pair p = {0};
+	generation_add(&p, 0, 8000);
+	assert_true(summary_ask(&p, 0, -1) > 0 && p.here.set->width == 24);
+	generation_add(&p, 0, 8300);
+	assert_true(summary_ask(&p, 1000, -1) > 0 && p.got.base == 0 && p.here.set->width == 25);
+	generation_add(&p, 0, 7000);
+	assert_true(summary_ask(&p, 1001, -1) > 0 && p.got.base == 1001 && p.here.set->width == 25);
+	pair_fini(&p);
+}
+
+/* A side that reads version 1 alone is told nothing until the journal is of version 1, which a newer side reads too. */
+static void an_old_side_is_answered_in_its_version(void **state)
+{
+	(void)state;
+	struct pair old = {.version = 1}, new = {0};
+	generation_add(&new, 0, 1000);
+	assert_true(summary_ask(&new, 0, -1) > 0 && new.got.version == REMOTE_VERSION);
+	old.there = new.there;
+	assert_true(summary_ask(&old, 0, -1) > 0 && old.got.version == 1 && old.got.generation == 0);
+	old.here.generation = 0;
+	generation_add(&old, 0, 1000);
+	assert_true(summary_ask(&old, 0, -1) > 0 && old.got.generation == 1001 && old.here.set->n == 1000);
+	generation_add(&old, 5, 1005);
+	assert_true(summary_ask(&old, 1001, -1) > 0 && old.got.base == 1001);
+	new.there = old.there;
+	assert_true(summary_ask(&new, 1000, -1) > 0 && new.got.version == 1 && new.here.set->width == 32);
+	generation_add(&new, 5, 1005); /* The old one is gone. */
+	assert_true(summary_ask(&new, 1002, -1) > 0 && new.got.version == 2 && new.got.base == 0);
+	remote_set_unref(&old.here.set);
+	pair_fini(&new);
+}
+
+static void an_answer_that_is_wrong_is_refused(void **state)
+{
+	const unsigned version = *(const unsigned *)*state;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf bytes = {0};
 	struct remote_set *set = set_of(0, 50), *now = NULL;
 	static struct remote_summary s, got;
 	struct remote_known nothing = {0};
 	struct cgn_err err;
-	s = (struct remote_summary){.generation = 5,
+	s = (struct remote_summary){.version = version,
+		.width = REMOTE_WIDTH,
+		.generation = 5,
 		.sum = set->sum,
 		.blocks = set->n,
 		.n_models = 2,
@@ -336,16 +497,29 @@ static void a_constant_delay_is_learned_and_is_no_lie(void **state)
 
 int main(void)
 {
+	static unsigned oldest = 1, newest = REMOTE_VERSION;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(members_are_found_and_others_seldom),
 		cmocka_unit_test(members_at_one_end_are_found_too),
 		cmocka_unit_test(a_prefix_is_held_up_to_its_first_missing_block),
 		cmocka_unit_test(a_set_survives_its_code),
-		cmocka_unit_test(one_who_follows_gets_the_changes_alone),
-		cmocka_unit_test(one_who_fell_behind_or_knows_another_run_gets_the_whole),
+		cmocka_unit_test(a_narrow_set_survives_its_code),
+		cmocka_unit_test(a_narrow_set_finds_its_members_and_others_seldom),
+		cmocka_unit_test(a_width_seldom_changes),
+		cmocka_unit_test(places_name_members),
+		cmocka_unit_test(numbers_survive_their_code),
+		cmocka_unit_test_prestate(one_who_follows_gets_the_changes_alone, &oldest),
+		cmocka_unit_test_prestate(one_who_follows_gets_the_changes_alone, &newest),
+		cmocka_unit_test_prestate(one_who_fell_behind_or_knows_another_run_gets_the_whole, &oldest),
+		cmocka_unit_test_prestate(one_who_fell_behind_or_knows_another_run_gets_the_whole, &newest),
 		cmocka_unit_test(changes_that_are_longer_than_a_quarter_are_not_kept),
 		cmocka_unit_test(sets_that_differ_are_noticed),
-		cmocka_unit_test(an_answer_that_is_wrong_is_refused),
+		cmocka_unit_test(narrow_sets_that_differ_are_noticed),
+		cmocka_unit_test(changes_take_few_bits),
+		cmocka_unit_test(a_set_that_outgrows_its_width_is_told_as_a_whole),
+		cmocka_unit_test(an_old_side_is_answered_in_its_version),
+		cmocka_unit_test_prestate(an_answer_that_is_wrong_is_refused, &oldest),
+		cmocka_unit_test_prestate(an_answer_that_is_wrong_is_refused, &newest),
 		cmocka_unit_test(what_is_cached_there_need_not_be_computed),
 		cmocka_unit_test(a_peer_that_lies_is_demoted_and_returns_on_probation),
 		cmocka_unit_test(a_constant_delay_is_learned_and_is_no_lie),

@@ -109,7 +109,7 @@ static void set_make(struct federation *f, const struct federation_message *m)
 	struct remote_set *set = remote_draft_finish(&draft);
 	f->no_memory |= set == NULL;
 	if (set != NULL)
-		remote_journal_add(&x->journal, &set, 0, 1);
+		remote_journal_add(&x->journal, &set, 0, REMOTE_VERSION, 1);
 	message_after(f, FEDERATION_TELL, m->from, m->from, f->cfg->interval);
 }
 
@@ -133,7 +133,7 @@ static void summary_tell(struct federation *f, const struct federation_message *
 	const struct federation_cluster *x = &f->v[m->to];
 	struct remote_summary s = {.n_models = 1};
 	struct federation_message back = federation_to(FEDERATION_ANSWER, m->from, m->to, 0);
-	remote_journal_ask(&x->journal, m->number, &s, &whole, &sets);
+	remote_journal_ask(&x->journal, m->number, REMOTE_VERSION, &s, &whole, &sets);
 	s.models[0] = load_of(&x->r);
 	remote_summary_put(&s, whole, cgn_buf_view(&sets), &back.body);
 	f->no_memory |= sets.bad || back.body.bad;

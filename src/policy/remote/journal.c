@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal: the generations of a cluster's set, and the changes between them. */
+#include "policy/remote/code.h"
 #include "policy/remote/summary.h"
 
 #define LEAST_BYTES ((size_t)64 * 1024)
@@ -36,25 +37,41 @@ static void deltas_fit(struct remote_journal *j)
 	}
 }
 
-static bool delta_make(const struct remote_set *before, const struct remote_set *after, struct cgn_buf *code)
+static void delta_put(const struct remote_set *before, const struct remote_set *removed,
+	const struct remote_set *added, unsigned version, struct cgn_buf *code)
+{
+	if (version == 1) {
+		remote_set_put(removed, code);
+		remote_set_put(added, code);
+		return;
+	}
+	struct remote_set *places = remote_set_places(before, removed);
+	code->bad |= places == NULL;
+	if (places != NULL) {
+		remote_gaps_put(places, 0, before->n, code);
+		remote_gaps_put(added, REMOTE_WIDTH - before->width, UINT64_C(1) << before->width, code);
+	}
+	remote_set_unref(&places);
+}
+
+static bool delta_make(const struct remote_set *before, const struct remote_set *after, unsigned version,
+	struct cgn_buf *code)
 {
 	struct remote_draft removed = {0}, added = {0};
 	bool fine = remote_set_differ(before, after, &removed, &added);
 	struct remote_set *gone = remote_draft_finish(&removed), *more = remote_draft_finish(&added);
-	if (fine && gone != NULL && more != NULL) {
-		remote_set_put(gone, code);
-		remote_set_put(more, code);
-	}
-	fine = fine && gone != NULL && more != NULL && !code->bad;
+	fine = fine && gone != NULL && more != NULL;
+	if (fine)
+		delta_put(before, gone, more, version, code);
 	remote_set_unref(&gone);
 	remote_set_unref(&more);
-	return fine;
+	return fine && !code->bad;
 }
 
 static void delta_keep(struct remote_journal *j, const struct remote_set *after)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf code = {0};
-	if (!delta_make(j->set, after, &code)) {
+	if (!delta_make(j->set, after, j->version, &code)) {
 		deltas_drop(j);
 		return;
 	}
@@ -73,11 +90,15 @@ static bool sets_equal(const struct remote_set *a, const struct remote_set *b)
 	return a->n == b->n && a->sum == b->sum && memcmp(a->v, b->v, a->n * sizeof a->v[0]) == 0;
 }
 
-void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsigned shift, uint64_t first)
+void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsigned shift, unsigned version,
+	uint64_t first)
 {
 	struct remote_set *set = *take;
+	bool follows = j->set != NULL && j->shift == shift && j->version == version;
 	*take = NULL;
-	bool follows = j->set != NULL && j->shift == shift;
+	if (version > 1)
+		remote_set_narrow(set, remote_width(set->n, follows ? j->set->width : 0));
+	follows = follows && j->set->width == set->width;
 	if (follows && sets_equal(j->set, set)) {
 		remote_set_unref(&set);
 		return;
@@ -90,20 +111,24 @@ void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsi
 	remote_set_unref(&j->set);
 	j->set = set;
 	j->shift = shift;
+	j->version = version;
 	deltas_fit(j);
 }
 
-void remote_journal_ask(const struct remote_journal *j, uint64_t since, struct remote_summary *out,
-	struct remote_set **whole, struct cgn_buf *sets)
+void remote_journal_ask(const struct remote_journal *j, uint64_t since, unsigned version,
+	struct remote_summary *out, struct remote_set **whole, struct cgn_buf *sets)
 {
-	out->shift = j->shift;
-	out->generation = j->generation;
-	out->sum = j->set != NULL ? j->set->sum : 0;
-	out->blocks = j->set != NULL ? j->set->n : 0;
+	const bool told = j->set != NULL && j->version <= version;
+	out->version = told ? j->version : version < REMOTE_VERSION ? version : REMOTE_VERSION;
+	out->shift = told ? j->shift : 0;
+	out->width = told ? j->set->width : REMOTE_WIDTH;
+	out->generation = told ? j->generation : 0;
+	out->sum = told ? j->set->sum : 0;
+	out->blocks = told ? j->set->n : 0;
 	out->base = 0;
 	*whole = NULL;
 	uint64_t behind = j->generation - since; /* A number that is ahead gives a great one. */
-	if (j->set == NULL)
+	if (!told)
 		return;
 	if (since == 0 || behind > j->n_deltas) {
 		*whole = j->set;

@@ -86,6 +86,13 @@ void remote_draft_part(struct remote_draft *d)
 	d->sorted = n;
 }
 
+static void set_sum(struct remote_set *s)
+{
+	s->sum = 0;
+	for (uint32_t i = 0; i < s->n; i++)
+		s->sum += mix_seeded(s->v[i]);
+}
+
 struct remote_set *remote_draft_finish(struct remote_draft *d)
 {
 	remote_draft_part(d);
@@ -99,9 +106,8 @@ struct remote_set *remote_draft_finish(struct remote_draft *d)
 	s = s != NULL ? s : d->set;
 	*d = (struct remote_draft){0};
 	atomic_init(&s->refs, 1);
-	s->sum = 0;
-	for (uint32_t i = 0; i < s->n; i++)
-		s->sum += mix_seeded(s->v[i]);
+	s->width = REMOTE_WIDTH;
+	set_sum(s);
 	return s;
 }
 
@@ -109,6 +115,40 @@ void remote_draft_drop(struct remote_draft *d)
 {
 	free(d->set);
 	*d = (struct remote_draft){0};
+}
+
+/* ---- width ---- */
+
+static unsigned width_for(uint32_t n)
+{
+	unsigned width = REMOTE_WIDTH_BEYOND;
+	for (; n > 0; n /= 2)
+		width++;
+	return width < REMOTE_WIDTH_LEAST ? REMOTE_WIDTH_LEAST : width < REMOTE_WIDTH ? width : REMOTE_WIDTH;
+}
+
+unsigned remote_width(uint32_t n, unsigned before)
+{
+	const unsigned width = width_for(n);
+	return before >= width && before <= width + REMOTE_WIDTH_SLACK ? before : width;
+}
+
+static uint32_t width_mask(unsigned width)
+{
+	return UINT32_MAX << (REMOTE_WIDTH - width);
+}
+
+void remote_set_narrow(struct remote_set *s, unsigned width)
+{
+	const uint32_t mask = width_mask(width);
+	uint32_t n = 0;
+	CGN_MUST(width >= REMOTE_WIDTH_LEAST && width <= s->width);
+	for (uint32_t i = 0; i < s->n; i++)
+		if (n == 0 || s->v[n - 1] != (s->v[i] & mask))
+			s->v[n++] = s->v[i] & mask;
+	s->n = n;
+	s->width = width;
+	set_sum(s);
 }
 
 /* ---- looking ---- */
@@ -150,6 +190,7 @@ static uint32_t lower_place(const struct remote_set *s, uint32_t v)
 
 static bool set_has(const struct remote_set *s, uint32_t fingerprint)
 {
+	fingerprint &= width_mask(s->width);
 	uint32_t at = lower_place(s, fingerprint);
 	return at < s->n && s->v[at] == fingerprint;
 }
@@ -215,150 +256,29 @@ struct remote_set *remote_set_change(const struct remote_set *before, const stru
 		if (gone == removed->n || removed->v[gone] != before->v[i])
 			remote_draft_add(&d, before->v[i]);
 	}
+	struct remote_set *s = remote_draft_finish(&d);
+	if (s != NULL)
+		s->width = before->width;
+	return s;
+}
+
+struct remote_set *remote_set_places(const struct remote_set *s, const struct remote_set *some)
+{
+	struct remote_draft d = {0};
+	for (uint32_t i = 0, k = 0; i < s->n && k < some->n; i++)
+		if (s->v[i] == some->v[k]) {
+			remote_draft_add(&d, i);
+			k++;
+		}
 	return remote_draft_finish(&d);
 }
 
-/* ---- the code ---- */
-
-struct bits_out {
-	struct cgn_buf *to;
-	uint64_t word;
-	unsigned n; /* Bits of |word|, fewer than 32 between calls. */
-};
-
-static void bits_put(struct bits_out *b, uint32_t v, unsigned n)
-{
-	b->word |= (uint64_t)v << b->n;
-	b->n += n;
-	if (b->n < 32)
-		return;
-	cgn_put_u32(b->to, (uint32_t)b->word);
-	b->word >>= 32;
-	b->n -= 32;
-}
-
-/* Write the bits that are left, and zeros up to the end of the byte. */
-static void bits_end(struct bits_out *b)
-{
-	for (; b->n > 0; b->n = b->n > 8 ? b->n - 8 : 0, b->word >>= 8)
-		cgn_put_u8(b->to, (uint8_t)b->word);
-}
-
-/* Return the bits of a remainder: the mean gap's, less a half bit or so, which is the shortest code. */
-static unsigned rice_bits(uint32_t n)
-{
-	unsigned k = 0;
-	for (uint64_t gap = (UINT64_C(1) << 32) / (n + 1) * 7 / 10; gap > 1; gap /= 2)
-		k++;
-	return k;
-}
-
-void remote_set_put(const struct remote_set *s, struct cgn_buf *out)
-{
-	const unsigned k = rice_bits(s->n);
-	size_t at = out->n;
-	cgn_put_u32(out, s->n);
-	cgn_put_u32(out, 0); /* bytes of the code */
-	cgn_put_u8(out, (uint8_t)k);
-	struct bits_out b = {.to = out};
-	for (uint32_t i = 0; i < s->n; i++) {
-		uint32_t gap = i == 0 ? s->v[0] : s->v[i] - s->v[i - 1] - 1, q = gap >> k;
-		for (; q >= 16; q -= 16)
-			bits_put(&b, 0xffff, 16);
-		bits_put(&b, (1U << q) - 1, q + 1);
-		bits_put(&b, gap & (uint32_t)((UINT64_C(1) << k) - 1), k);
-	}
-	bits_end(&b);
-	if (out->bad)
-		return;
-	uint32_t bytes = htole32((uint32_t)(out->n - at - 9));
-	memcpy(out->p + at + 4, &bytes, sizeof bytes);
-}
-
-struct bits_in {
-	const uint8_t *p;
-	size_t n, at; /* Bits, and how many were read. */
-};
-
-#define PEEK_BITS 57 /* A peek has so many bits at least, as far as there are any. */
-static uint64_t bits_peek(const struct bits_in *b)
-{
-	uint64_t word = 0;
-	size_t byte = b->at / 8, left = b->n / 8 - byte;
-	memcpy(&word, b->p + byte, left < sizeof word ? left : sizeof word);
-	return le64toh(word) >> b->at % 8;
-}
-
-static uint32_t bits_get(struct bits_in *b, unsigned n, bool *bad)
-{
-	if (n > b->n - b->at) {
-		*bad = true;
-		return 0;
-	}
-	uint64_t word = bits_peek(b);
-	b->at += n;
-	return (uint32_t)(word & ((UINT64_C(1) << n) - 1));
-}
-
-/* Read ones up to a zero, and return how many they are. */
-static uint64_t unary_get(struct bits_in *b, bool *bad)
-{
-	uint64_t q = 0;
-	for (;;) {
-		size_t left = b->n - b->at, most = left < PEEK_BITS ? left : PEEK_BITS;
-		uint64_t zeros = ~bits_peek(b);
-		size_t ones = zeros != 0 ? (size_t)__builtin_ctzll(zeros) : 64;
-		if (ones < most) {
-			b->at += ones + 1;
-			return q + ones;
-		}
-		b->at += most;
-		q += most;
-		if (most == left) {
-			*bad = true;
-			return 0;
-		}
-	}
-}
-
-/* Fill the draft; false: the code is wrong. */
-static bool members_get(struct bits_in *b, uint32_t n, unsigned k, struct remote_draft *d)
-{
-	uint64_t next = 0;
-	bool bad = false;
-	for (uint32_t i = 0; i < n && !bad; i++) {
-		uint64_t q = unary_get(b, &bad), low = bits_get(b, k, &bad);
-		if (bad || q > UINT32_MAX >> k)
-			return false;
-		next += q << k | low;
-		if (next > UINT32_MAX)
-			return false;
-		remote_draft_add(d, (uint32_t)next++);
-	}
-	while (!bad && b->at < b->n)
-		bad = bits_get(b, 1, &bad) != 0;
-	return !bad;
-}
-
-CGN_RC remote_set_get(struct cgn_cursor *from, struct remote_set **out, struct cgn_err *err)
+struct remote_set *remote_set_at(const struct remote_set *s, const struct remote_set *places)
 {
 	struct remote_draft d = {0};
-	const uint32_t n = cgn_cursor_u32(from), bytes = cgn_cursor_u32(from);
-	const unsigned k = cgn_cursor_u8(from);
-	const uint8_t *p = cgn_cursor_take(from, bytes);
-	/* Each member takes k + 1 bits at least. */
-	if (p == NULL || n > REMOTE_BLOCKS || k > 31 || (uint64_t)n * (k + 1) > (uint64_t)bytes * 8)
-		return CGN_FAIL(err, INVALID, "set of fingerprints: %u members in %u bytes with %u bits", n,
-			bytes, k);
-	struct bits_in b = {p, (size_t)bytes * 8, 0};
-	bool fine = members_get(&b, n, k, &d);
-	bool full = d.bad;
-	struct remote_set *s = fine ? remote_draft_finish(&d) : NULL;
-	remote_draft_drop(&d);
-	if (s == NULL && (fine || full))
-		return CGN_FAIL(err, NO_MEMORY, "set of fingerprints: out of memory");
-	if (s == NULL)
-		return CGN_FAIL(err, INVALID, "set of fingerprints: the code of %u members is wrong", n);
-	*out = s;
-	return CGN_OK;
+	for (uint32_t i = 0; i < places->n; i++) {
+		CGN_MUST(places->v[i] < s->n);
+		remote_draft_add(&d, s->v[places->v[i]]);
+	}
+	return remote_draft_finish(&d);
 }

@@ -6,26 +6,32 @@
  * 0.1 % with REMOTE_BLOCKS). An index of more blocks is sampled: of a set with |shift| only the blocks whose digest ends
  * in |shift| zero bits are members, and a prefix is known up to its last such block.
  *
- * On the wire a set is a Golomb-Rice code of the gaps between its members: 13.6 bits a block for a million. Sets of the
- * same members are the same array, and have the same sum, by which two sides see that they agree. */
+ * A small set needs fewer bits: in a set of width |w| only the upper |w| bits of each fingerprint count, and the others are
+ * 0. remote_width chooses the width so that at most one in 2,048 blocks that are not held is found, where 32 bits suffice
+ * for that. Sets of the same members are the same array, and have the same sum, by which two sides see that they agree. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/codec/cursor.h"
 #include "base/core/err.h"
 
 #define REMOTE_BLOCKS 4194304U
 #define REMOTE_SHIFT  16 /* Greatest shift. */
 
+#define REMOTE_WIDTH        32
+#define REMOTE_WIDTH_LEAST  24
+#define REMOTE_WIDTH_BEYOND 11 /* Bits beyond those of the number of members. */
+#define REMOTE_WIDTH_SLACK  2  /* Bits that a width may be greater than needed, so that it seldom changes. */
+
 /* Immutable once it is shared; counted. */
 struct remote_set {
 	_Atomic uint32_t refs;
 	uint32_t n;
-	uint64_t sum; /* Sum of the mixed members, modulo 2^64. */
-	uint32_t v[]; /* Ascending, each once. */
+	uint32_t width; /* Bits of a fingerprint that count. */
+	uint64_t sum;   /* Sum of the mixed members, modulo 2^64. */
+	uint32_t v[];   /* Ascending, each once. */
 };
 void remote_set_ref(struct remote_set *s);       /* Any thread. */
 void remote_set_unref(struct remote_set **take); /* Any thread. NULL-safe. */
@@ -53,6 +59,13 @@ void remote_draft_part(struct remote_draft *d);
 struct remote_set *remote_draft_finish(struct remote_draft *d);
 void remote_draft_drop(struct remote_draft *d);
 
+/* Return the width for a set of |n| members: |before|, the width of the set before (0: none), or a new one if that is too
+ * small or much too great. */
+unsigned remote_width(uint32_t n, unsigned before);
+/* Make the set, which has no other reference, one of |width|, which is not greater than its own. Members that become equal are
+ * one. */
+void remote_set_narrow(struct remote_set *s, unsigned width);
+
 /* Return how many leading blocks of |chain| (short digests) are held. With |shift| 0 only the last of each eight blocks
  * is looked at, and the others where it lacks. */
 size_t remote_set_match(const struct remote_set *s, unsigned shift, const uint64_t *chain, size_t n);
@@ -65,8 +78,7 @@ bool remote_set_differ(const struct remote_set *before, const struct remote_set 
 struct remote_set *remote_set_change(const struct remote_set *before, const struct remote_set *removed,
 	const struct remote_set *added);
 
-/* Append the set's code. */
-void remote_set_put(const struct remote_set *s, struct cgn_buf *out);
-/* Read a code into a new set, which the caller owns. CGN_INVALID: it is none, or is of more than REMOTE_BLOCKS; its
- * memory is at most 32 times the bytes. CGN_NO_MEMORY. */
-CGN_RC remote_set_get(struct cgn_cursor *from, struct remote_set **out, struct cgn_err *err);
+/* Return the places in |s| of |some| of its members, ascending from 0, as a set that the caller owns. NULL: no memory. */
+struct remote_set *remote_set_places(const struct remote_set *s, const struct remote_set *some);
+/* Return the members at |places|, each below s->n, as a set that the caller owns. NULL: no memory. */
+struct remote_set *remote_set_at(const struct remote_set *s, const struct remote_set *places);

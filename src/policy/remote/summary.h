@@ -6,12 +6,20 @@
  * sets. An answer has either the whole set of a generation, or the changes from the generation that the asking side has.
  * Each answer has the sum of its generation's set: a side whose set has another one asks for the whole.
  *
- * Wire, little-endian: u32 magic · u8 version · u8 shift · u16 models · u64 generation · u64 base (0: the whole follows) ·
- * u64 sum · u32 blocks · u16 sets · models · sets. A model: u8 length and name, 6 u32 and 3 u64. Sets: one, or for each
- * generation after the base the removed and the added ones. */
+ * Wire, little-endian, version 2: u32 magic · u8 version · u8 shift · u8 width · number of models · u64 generation · number
+ * of changes and one, 0: the whole follows · u64 sum · number of blocks · models · sets (code.h). A model: u8 length and
+ * name, 9 numbers. Sets: the whole one, unless the generation is 0, or for each change the places of the removed ones in
+ * the set before it, and the added ones.
+ *
+ * Version 1, for sides that ask without a version: u32 magic · u8 version · u8 shift · u16 models · u64 generation · u64
+ * base (0: the whole follows) · u64 sum · u32 blocks · u16 sets · models · sets. A model: u8 length and name, 6 u32 and 3
+ * u64. Sets: one, or for each generation after the base the removed and the added ones, all of the full width. */
 #pragma once
+#include "base/core/buf.h"
 #include "base/core/str.h"
 #include "policy/remote/set.h"
+
+#define REMOTE_VERSION 2 /* Greatest version that this program writes and reads; the least one is 1. */
 
 #define REMOTE_MODELS 64
 #define REMOTE_NAME   255 /* Bytes of a model's name. */
@@ -36,7 +44,8 @@ struct remote_load {
 };
 
 struct remote_summary {
-	unsigned shift;
+	unsigned version; /* 1 to REMOTE_VERSION. */
+	unsigned shift, width;
 	uint64_t generation, base, sum;
 	uint32_t blocks;
 	struct remote_load models[REMOTE_MODELS];
@@ -49,21 +58,24 @@ struct remote_summary {
  * that, or 64 KiB, for changes. */
 struct remote_journal {
 	uint64_t generation; /* 0: nothing was recorded. */
-	unsigned shift;
+	unsigned shift, version;
 	struct remote_set *set; /* A reference; NULL: nothing was recorded. */
 	/* Codes of the removed and the added ones, by generation, modulo. */
 	struct cgn_buf deltas[REMOTE_DELTAS];
 	unsigned n_deltas; /* The last ones, up to |generation|. */
 	size_t bytes;      /* Sum of their codes. */
 };
-/* Make |*take|, which is taken, the newest generation, unless it has the members of the one before. |first|: random, the
- * number of the first one. Without memory for changes none are kept. */
-void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsigned shift, uint64_t first);
+/* Make |*take|, which is taken and has no other reference, the newest generation, unless it has the members of the one before.
+ * |version|: of the answers; from version 2 on the set is narrowed. |first|: random, the number of the first one. Without
+ * memory for changes none are kept. */
+void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsigned shift, unsigned version,
+	uint64_t first);
 void remote_journal_fini(struct remote_journal *j);
-/* Fill |out|, but for its models, with the answer to one who has generation |since|; |*whole|: the answer is the whole
- * set, of which the caller gets a reference; NULL: it is the changes, whose code is appended to |sets|. */
-void remote_journal_ask(const struct remote_journal *j, uint64_t since, struct remote_summary *out,
-	struct remote_set **whole, struct cgn_buf *sets);
+/* Fill |out|, but for its models, with the answer to one who has generation |since| and reads |version|; |*whole|: the
+ * answer is the whole set, of which the caller gets a reference; NULL: it is the changes, whose code is appended to |sets|.
+ * If the journal's version is greater than |version|, the answer is that nothing was recorded yet. */
+void remote_journal_ask(const struct remote_journal *j, uint64_t since, unsigned version,
+	struct remote_summary *out, struct remote_set **whole, struct cgn_buf *sets);
 
 /* Append the answer: the head, the models, and the set |whole|, or |sets| as remote_journal_ask made them. */
 void remote_summary_put(const struct remote_summary *s, const struct remote_set *whole, struct cgn_str sets,

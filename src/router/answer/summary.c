@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION, on the port of the peer. */
+/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION&version=VERSION, on the port of the
+ * peer. */
 #include "policy/energy/energy.h"
 #include "policy/remote/load.h"
 #include "router/admission/admission.h"
@@ -36,26 +37,40 @@ static void model_fill(const struct gw_req *r, const struct view_model *m, struc
 	out->output = price != NULL ? price->output : 0;
 }
 
+/* Read the number |name| of the query into |*v|, which keeps its value where there is none. */
+static bool number_get(const struct gw_req *r, const char *name, uint64_t *v)
+{
+	struct cgn_str text = http_query_get(r->client.path, name);
+	return text.n == 0 || cgn_str_u64(text, v);
+}
+
+static bool question_get(const struct gw_req *r, struct gw_remote_question *q)
+{
+	uint64_t version = 1;
+	if (!number_get(r, "since", &q->since) || !number_get(r, "version", &version) || version == 0)
+		return false;
+	q->version = version < REMOTE_VERSION ? (unsigned)version : REMOTE_VERSION;
+	return true;
+}
+
 enum gw_step gw_reply_summary(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = REMOTE_BYTES};
 	struct gw_peer *p = r->client.from.peer;
 	struct remote_summary *s = cgn_arena_zero(&r->arena, sizeof *s);
-	struct cgn_str text = http_query_get(r->client.path, "since");
+	struct gw_remote_question q = {0};
 	struct cgn_err err;
-	uint64_t since = 0;
-	if (text.n > 0 && !cgn_str_u64(text, &since))
+	if (!question_get(r, &q))
 		return gw_refuse(r,
 			&(struct gw_refusal){400, "invalid_request_error", "invalid_parameter",
 				.param = "since"},
-			"since is the number of a generation, not %.*s", (int)(text.n < 40 ? text.n : 40),
-			text.p);
+			"since is the number of a generation, and version the greatest one that is read");
 	for (size_t i = 0; s != NULL && i < r->w->view->n_models && s->n_models < REMOTE_MODELS; i++) {
 		const struct view_model *m = &r->w->view->models[i];
 		if (gw_peer_may_ask(p, m->name) && m->name.n <= REMOTE_NAME)
 			model_fill(r, m, &s->models[s->n_models++]);
 	}
-	cgn_rc rc = s != NULL ? gw_remote_answer(p->remote, since, cgn_loop_now(r->w->loop), s, &b, &err)
+	cgn_rc rc = s != NULL ? gw_remote_answer(p->remote, &q, cgn_loop_now(r->w->loop), s, &b, &err)
 			      : CGN_RC_OF(CGN_NO_MEMORY);
 	if (rc.code == CGN_OVERLOADED)
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "too_soon", .retry_after = 1},

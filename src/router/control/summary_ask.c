@@ -109,7 +109,8 @@ static void on_ask(struct cgn_timer *t)
 	struct router_ask *a = CGN_CONTAINER(t, struct router_ask, timer);
 	char path[80];
 	struct cgn_err err;
-	(void)snprintf(path, sizeof path, "/federation/v1/summary?since=%" PRIu64, a->known.generation);
+	(void)snprintf(path, sizeof path, "/federation/v1/summary?since=%" PRIu64 "&version=%d",
+		a->known.generation, REMOTE_VERSION);
 	const struct enginefetch_endpoint to = {.client = a->client, .url = &a->url};
 	const struct enginefetch_ask ask = {.path = path, .max_bytes = REMOTE_BYTES, .timeout = ASK_TIMEOUT};
 	if (cgn_ok(enginefetch_start(a->r->loop, &to, &ask, on_answer, a, &a->fetch, &err)))

@@ -93,7 +93,7 @@ static void set_end(struct router_tell *t)
 		cgn_log_limited(WARN, "router.summary_not_made", F_STR("peer", t->peer->name),
 			F_U64("shift", t->shift), F_STR("then", "the peer is told the one before"));
 	else
-		gw_remote_tell(t->peer->remote, &set, t->shift);
+		gw_remote_tell(t->peer->remote, &set, t->shift, cgn_loop_now(t->r->loop));
 	if (*shift > 0 && n < REMOTE_BLOCKS / 4)
 		*shift -= 1;
 	t->peer = NULL;

@@ -9,6 +9,8 @@
 
 #define REMOTE_TAG  0x64e30701U
 #define WHOLE_EVERY CGN_SEC
+#define OLD_SPAN \
+	(60 * CGN_SEC) /* All are told version 1 for so long after a router asked that reads no other. */
 
 struct gw_remote {
 	uint32_t tag;
@@ -17,6 +19,7 @@ struct gw_remote {
 	struct remote_trust trust;
 	struct remote_journal journal;
 	cgn_nsec asked_at, whole_at; /* 0: never. */
+	cgn_nsec old_at;             /* When a router last asked that reads version 1 alone; 0: never. */
 };
 
 /* ---- summaries that came ---- */
@@ -148,11 +151,12 @@ static uint64_t generation_first(void)
 	return (v >> 1 & ~UINT64_C(0xffffffff)) + 1;
 }
 
-void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift)
+void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift, cgn_nsec now)
 {
 	uint64_t first = generation_first();
 	remote_lock(r);
-	remote_journal_add(&r->journal, take, shift, first);
+	const bool old = r->old_at > 0 && r->old_at + OLD_SPAN > now;
+	remote_journal_add(&r->journal, take, shift, old ? 1 : REMOTE_VERSION, first);
 	remote_unlock(r);
 }
 
@@ -164,15 +168,17 @@ bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span)
 	return asked;
 }
 
-CGN_RC gw_remote_answer(struct gw_remote *r, uint64_t since, cgn_nsec now, struct remote_summary *s,
-	struct cgn_buf *out, struct cgn_err *err)
+CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
+	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0};
 	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
 	remote_lock(r);
-	remote_journal_ask(&r->journal, since, s, &whole, &sets);
+	remote_journal_ask(&r->journal, q->since, q->version, s, &whole, &sets);
 	bool soon = whole != NULL && r->whole_at > 0 && r->whole_at + WHOLE_EVERY > now;
 	r->asked_at = now;
+	if (q->version < REMOTE_VERSION)
+		r->old_at = now;
 	if (whole != NULL && !soon)
 		r->whole_at = now;
 	remote_unlock(r);

@@ -49,11 +49,16 @@ bool gw_remote_learn(struct gw_remote *r, const struct remote_forecast *f, const
 
 /* ---- to the peer ---- */
 
-/* Make |*take|, which is taken, the set that the peer is told. */
-void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift);
+/* Make |*take|, which is taken and has no other reference, the set that the peer is told: in the newest version, unless a router
+ * of the peer that does not read it asked in the last minute. */
+void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift, cgn_nsec now);
 /* Return true if the peer asked within the last |span|. */
 bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span);
-/* Append the answer to one who has generation |since|; |s| has the models, the rest of it is filled in. CGN_OVERLOADED: it
+/* Append the answer to one who has generation |since| and reads |version|; |s| has the models, the rest of it is filled in. CGN_OVERLOADED: it
  * would be a whole set, and one was told within the last second. CGN_NO_MEMORY. */
-CGN_RC gw_remote_answer(struct gw_remote *r, uint64_t since, cgn_nsec now, struct remote_summary *s,
-	struct cgn_buf *out, struct cgn_err *err);
+struct gw_remote_question {
+	uint64_t since;
+	unsigned version; /* At least 1. */
+};
+CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
+	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err);

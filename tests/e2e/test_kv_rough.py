@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cluster import scaled, until
-from kvbulk import Refused, key
+from kvbulk import PEERS, Bulk, Refused, key
 from kvpeers import Peer, bootstrap
 from rough_way import RoughWay
 
@@ -54,6 +54,20 @@ def test_every_byte_comes_over_a_rough_way(world, fate):
     assert fate.get("loss", 0) == 0 or way.lost > 0
     assert fate.get("damage", 0) == 0 or way.damaged > 0
     assert b.metric("cgn_kv_peer_corrupt_total") == 0  # QUIC let no damaged byte through
+
+
+def test_over_a_long_way_a_block_is_fetched_only_where_that_beats_computing_it(world):
+    a = world("a", region="virginia")
+    way = world.rough(a, delay_s=(0.04, 0.04))
+    b = world("b", [way], region="frankfurt")
+    a.put(key("x"), pattern(65536))
+    b.ready()
+    b.hears(key("x"))
+    with Bulk(b.bulk) as c:
+        with pytest.raises(Refused):
+            c.get(key("x"), PEERS, budget_ms=60)  # less than a round trip, before anything was fetched
+        assert b.metric("cgn_kv_peer_bytes_total", direction="in") == 0
+        assert c.get(key("x"), PEERS, budget_ms=60_000).read() == pattern(65536)
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["another has it", "nobody else has it"])

@@ -56,6 +56,23 @@ static void a_path_is_what_was_measured(void **state)
 	assert_true(p.bytes_per_ms > 99900 && p.bytes_per_ms < 100500);
 }
 
+static void the_first_fetch_over_a_long_way_is_judged_by_its_round_trip(void **state)
+{
+	(void)state;
+	struct kvfetch_path p;
+	const struct kvfetch_ask a = {.bytes = 65536, .budget_ms = 50};
+	kvfetch_path_init(&p);
+	assert_true(kvfetch_worth(&p, &a));
+	kvfetch_path_trip(&p, 80);
+	assert_false(kvfetch_worth(&p, &a));
+	kvfetch_path_trip(&p, 0.01); /* A new connection makes the way no shorter than was assumed. */
+	assert_false(kvfetch_worth(&p, &a));
+	kvfetch_path_first(&p, 20);
+	kvfetch_path_rate(&p, MIB, 10);
+	kvfetch_path_trip(&p, 80); /* Samples know it better. */
+	assert_true(kvfetch_worth(&p, &a));
+}
+
 static void small_values_say_nothing_of_a_rate(void **state)
 {
 	(void)state;
@@ -244,6 +261,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(racks_are_nearer_than_regions),
 		cmocka_unit_test(a_path_is_what_was_measured),
+		cmocka_unit_test(the_first_fetch_over_a_long_way_is_judged_by_its_round_trip),
 		cmocka_unit_test(small_values_say_nothing_of_a_rate),
 		cmocka_unit_test(a_block_is_fetched_when_that_beats_computing_it),
 		cmocka_unit_test(a_caller_without_costs_gets_the_block),

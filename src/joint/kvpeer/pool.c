@@ -121,6 +121,7 @@ static void peer_on_open(struct quic_conn *c, void *user)
 	struct kvpeer_peer *p = user;
 	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
+	kvfetch_path_trip(&p->path, (double)quic_conn_rtt(c) / (double)CGN_MSEC);
 	if (cgn_ok(holder_check(p->kp, c, cgn_str_of(p->address), ACTION_KV_WRITE, &err)))
 		kvpeer_hear(p);
 	else

@@ -44,6 +44,12 @@ void kvfetch_path_first(struct kvfetch_path *p, double ms)
 	path_average(p, &p->first_ms, ms > 0 ? ms : 0);
 }
 
+void kvfetch_path_trip(struct kvfetch_path *p, double ms)
+{
+	if (p->samples == 0 && ms > p->first_ms)
+		p->first_ms = ms;
+}
+
 void kvfetch_path_rate(struct kvfetch_path *p, uint64_t bytes, double ms)
 {
 	if (bytes < KVFETCH_RATE_BYTES || !(ms > 0))

@@ -149,6 +149,19 @@ def test_a_chain_of_three(cluster):
     assert "l" in b.headers["x-cgn-explain"]
 
 
+def test_a_model_may_have_a_threshold_of_its_own(cluster):
+    """Every answer would pass by the threshold of all; none of the small model does by its own."""
+    cluster.MODEL = "large"
+    cluster.router({"router.cascade": {"enabled": True, "confidence_threshold": -100, "tokens": 8},
+                    "models.small": {"confidence_threshold": 0}, "models.large": {"cascade": ["small", "mid"]}})
+    for name in ("small", "mid", "large"):
+        cluster.node(name[0], *FAST, "--skill", "0.3", model=name)
+    cluster.wait_ready()
+    a = cluster.chat("hi", stream=True, difficulty=HARD)
+    assert step(a).startswith("2/3; outcome=released") and "threshold=-100.000" in step(a), a.headers
+    assert outcome(cluster, 1, "escalated") == 1 and outcome(cluster, 2, "released") == 1
+
+
 def test_both_models_are_paid_for(pair):
     prices = {"prices.small": {"input": 1e5, "output": 1e5}, "prices.large": {"input": 1e6, "output": 1e6}}
     c = pair(**prices)

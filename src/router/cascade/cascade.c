@@ -242,7 +242,7 @@ size_t gw_cascade_field(struct gw_req *r, struct http_field *f)
 		c->why != NULL ? "; why=" : "", c->why != NULL ? c->why : "");
 	if (text != NULL && c->tokens > 0)
 		text = cgn_arena_fmt(&r->arena, "%s; tokens=%u; confidence=%.3f; threshold=%.3f; doubt=%.3f",
-			text, c->tokens, c->confidence, rules->threshold, c->doubt);
+			text, c->tokens, c->confidence, c->threshold, c->doubt);
 	if (text != NULL && c->tokens > 0 && c->error >= 0)
 		text = cgn_arena_fmt(&r->arena, "%s; error=%.3f; max_error=%.3f", text, c->error,
 			rules->max_error);

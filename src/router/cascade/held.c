@@ -43,7 +43,7 @@ enum cascade_verdict gw_cascade_judge(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
 	const struct gw_cascade_rules *rules = &r->w->rules->cascade;
-	const struct cascade_gate g = {rules->threshold, &c->curve, rules->max_error};
+	const struct cascade_gate g = {c->chain.thresholds[c->step], &c->curve, rules->max_error};
 	bool whole = r->attempt.call.closed;
 	if (c->held.bad)
 		return CASCADE_ESCALATE;
@@ -55,6 +55,7 @@ enum cascade_verdict gw_cascade_judge(struct gw_req *r)
 static void judged_keep(struct gw_cascade *c)
 {
 	c->confidence = cascade_confidence(&c->answer);
+	c->threshold = c->chain.thresholds[c->step];
 	c->doubt = cascade_doubt(&c->answer);
 	c->tokens = c->answer.n;
 	c->error = c->curve.n > 0 ? calibration_error_of(&c->curve, c->doubt) : -1;

@@ -25,6 +25,7 @@ struct gw_cascade {
 	struct cgn_buf held;          /* bytes of the answer */
 	uint64_t booked;              /* bytes of |held| that are booked of router.max_inflight_body */
 	double confidence;            /* confidence of the last answer that was judged */
+	double threshold;             /* least confidence that passed for it */
 	double doubt;                 /* cascade_doubt of that answer */
 	unsigned tokens;              /* tokens read of that answer */
 	struct gw_wasted wasted[CASCADE_MODELS];

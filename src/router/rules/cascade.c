@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/rules/cascade.h"
 
-/* Return the model's own name for |name|, which may be an alias. */
-static struct cgn_str name_own(const struct config *cfg, struct cgn_arena *a, const char *name)
+/* Write the model that the configuration calls |name|, which may be an alias, as step |i| of the chain. */
+static bool step_fill(const struct config *cfg, struct cgn_arena *a, const char *name, struct gw_chain *out,
+	size_t i)
 {
 	const struct config_model *m = config_model_find(cfg, name);
-	return cgn_arena_str(a, cgn_str_of(m != NULL ? m->name : name));
+	bool own = m != NULL && m->confidence_threshold <= 0;
+	out->models[i] = cgn_arena_str(a, cgn_str_of(m != NULL ? m->name : name));
+	out->thresholds[i] = own ? m->confidence_threshold : cfg->router.cascade.confidence_threshold;
+	return out->models[i].p != NULL;
 }
 
 static bool chain_fill(const struct config *cfg, struct cgn_arena *a, const char *const *small, size_t n,
 	const char *large, struct gw_chain *out)
 {
 	CGN_MUST(n < CASCADE_MODELS);
-	for (size_t i = 0; i <= n; i++) {
-		out->models[i] = name_own(cfg, a, i < n ? small[i] : large);
-		if (out->models[i].p == NULL)
+	for (size_t i = 0; i <= n; i++)
+		if (!step_fill(cfg, a, i < n ? small[i] : large, out, i))
 			return false;
-	}
 	out->n = (unsigned)n + 1;
 	return true;
 }
@@ -24,8 +26,7 @@ static bool chain_fill(const struct config *cfg, struct cgn_arena *a, const char
 bool gw_cascade_rules_fill(const struct config *cfg, struct cgn_arena *a, struct gw_cascade_rules *out)
 {
 	const char *small = cfg->router.cascade.small_model, *large = cfg->router.cascade.large_model;
-	*out = (struct gw_cascade_rules){.threshold = cfg->router.cascade.confidence_threshold,
-		.pregate = cfg->router.cascade.pregate,
+	*out = (struct gw_cascade_rules){.pregate = cfg->router.cascade.pregate,
 		.share = cfg->router.cascade.calibration_share,
 		.max_error = cfg->router.cascade.max_error,
 		.tokens = cfg->router.cascade.tokens};

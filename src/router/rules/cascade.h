@@ -7,6 +7,8 @@
 /* The models that a request for the last of them is tried with, in this order. Names are those of the router. */
 struct gw_chain {
 	struct cgn_str models[CASCADE_MODELS];
+	double thresholds
+		[CASCADE_MODELS]; /* Least mean log-probability of an answer that passes, by model. */
 	unsigned n;
 };
 
@@ -14,7 +16,6 @@ struct gw_cascade_rules {
 	const struct gw_chain *chains; /* in the arena of the rules */
 	size_t n;                      /* 0: there is no cascade */
 	double pregate;                /* share of escalations above which the small model is not asked */
-	double threshold;              /* least mean log-probability of an answer that passes */
 	double share;                  /* share of prompts that are asked again; 0: none */
 	double max_error; /* most probable error of an answer that passes, once there is a curve */
 	uint32_t tokens;  /* tokens that are held back */

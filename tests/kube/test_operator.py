@@ -99,6 +99,29 @@ def test_a_policy_reaches_routers_and_cordons_stay(operator, installed, space, t
     assert "cordon.n1" in kube.get("secret", "prod.state", "-n", space)["data"]
 
 
+def test_cascades_reach_routers(operator, installed, space, tmp_path):
+    kube = installed
+    kube.apply(cluster(space, security={"mode": "insecure"}), policy(space, cascade={
+        "enabled": True, "smallModel": "s", "largeModel": "l", "gate": "logprob", "confidenceThreshold": -2, "tokens": 8,
+        "chains": [{"model": "giant", "smallModels": ["s", "l"]}], "thresholds": [{"model": "l", "confidenceThreshold": -0.5}]}))
+
+    def settings():
+        found = kube.kubectl("get", "configmap", "prod-config", "-n", space, "-o", "json", check=False)
+        return json.loads(found.stdout)["data"]["cognitora.toml"] if found.returncode == 0 else ""
+    (tmp_path / "cognitora.toml").write_text(until(lambda: (t := settings()) and "[router.cascade]" in t and t, "the settings are there"))
+    engine = {"COGNITORA__ENGINE__KIND": "openai_compat", "COGNITORA__ENGINE__URL": "http://127.0.0.1:1"}
+    for program in ("router", "agent", "kvcached", "metrics"):  # the programs understand it
+        done = subprocess.run([BUILD / f"src/{program}/cgn-{program}", "--config", tmp_path / "cognitora.toml", "--check"], capture_output=True, text=True,
+                              env=engine if program == "agent" else {})
+        assert done.returncode == 0, done.stderr
+        if program == "router":
+            shown = [line.split(" #")[0].strip() for line in done.stdout.splitlines()]
+            for line in ("enabled = true", 'small_model = "s"', 'large_model = "l"', "confidence_threshold = -2", 'cascade = ["s", "l"]', "confidence_threshold = -0.5"):
+                assert line in shown, done.stdout
+    kube.kubectl("delete", "rp", "main", "-n", space)
+    until(lambda: "cascade" not in settings(), "the cascade goes with its RoutingPolicy")
+
+
 def test_a_pool_without_a_cluster_says_so_and_starts_when_there_is_one(operator, installed, space):
     kube = installed
     kube.apply(pool(space))
@@ -123,6 +146,19 @@ def test_a_pool_without_a_cluster_says_so_and_starts_when_there_is_one(operator,
     (lambda s: cluster(s, clusterName="Prod"), "clusterName must have only a to z"),
     (lambda s: cluster(s, kvcached={"ramGib": 0}), "kvcached.ramGib must be at least 1"),
     (lambda s: policy(s, scoreWeights={"kv": 0.9}), "must add up to 1"),
+    (lambda s: policy(s, cascade={"enabled": True}), "cascade.enabled has no models"),
+    (lambda s: policy(s, cascade={"smallModel": "a"}), "cascade.smallModel and cascade.largeModel belong together"),
+    (lambda s: policy(s, cascade={"smallModel": "a", "largeModel": "a"}), "must be two models"),
+    (lambda s: policy(s, cascade={"smallModel": "a", "largeModel": "b", "chains": [{"model": "b", "smallModels": ["c"]}]}), "has a chain of its own"),
+    (lambda s: policy(s, cascade={"chains": [{"model": "b", "smallModels": ["a", "b"]}]}), "must not have its own model"),
+    (lambda s: policy(s, cascade={"chains": [{"model": "b", "smallModels": ["a", "a"]}]}), "each of its smallModels once"),
+    (lambda s: policy(s, cascade={"chains": [{"model": "b", "smallModels": []}]}), "needs one to three smallModels"),
+    (lambda s: policy(s, cascade={"chains": [{"model": "b", "smallModels": ["a"]}] * 2}), "Duplicate value"),
+    (lambda s: policy(s, cascade={"thresholds": [{"model": "a", "confidenceThreshold": -1}]}), "no smaller model of a cascade"),
+    (lambda s: policy(s, cascade={"gate": "vibes"}), "cascade.gate must be logprob"),
+    (lambda s: policy(s, cascade={"confidenceThreshold": 0.5}), "cascade.confidenceThreshold is a mean log-probability"),
+    (lambda s: policy(s, cascade={"tokens": 33}), "cascade.tokens must be from 1 to 32"),
+    (lambda s: policy(s, cascade={"pregate": 2}), "cascade.pregate is a share"),
 ])
 def test_mistakes_are_refused_in_sentences(installed, space, what, said):
     done = installed.kubectl("apply", "-f", "-", text=json.dumps(what(space)), check=False)

@@ -12,6 +12,7 @@
 
 #include "base/codec/codec.h"
 #include "io/disk/disk.h"
+#include "policy/config/config.h"
 #include "policy/desired/desired.h"
 #include "policy/routing/document.h"
 
@@ -166,12 +167,75 @@ static void weights_become_a_document_that_routers_read(void **state)
 	assert_int_equal(none.n, 0);
 }
 
+/* Load the configuration of a cluster with that RoutingPolicy. */
+static struct config *config_of(const char *policy_text)
+{
+	CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf toml = {.n = 0};
+	struct json_val cluster, policy, map, data, v;
+	struct config *c = NULL;
+	struct cgn_err err = {.msg = ""};
+	assert_true(cgn_ok(json_parse(CGN_STR("{" META "}"), &cluster, NULL, NULL)));
+	assert_true(cgn_ok(json_parse(cgn_str_of(policy_text), &policy, NULL, NULL)));
+	assert_true(cgn_ok(desired_of_cluster(cluster, &policy, &images, &set, NULL)));
+	assert_int_equal(set.objects[0].kind, DESIRED_CONFIGMAP);
+	assert_true(cgn_ok(json_parse(desired_body(&set, &set.objects[0]), &map, NULL, NULL)));
+	assert_true(json_get(map, "data", &data) && json_get(data, "cognitora.toml", &v));
+	json_str_to(v, &toml);
+	if (!cgn_ok(config_load("cognitora.toml", cgn_buf_view(&toml), NULL, NULL, 0, &c, &err)))
+		fail_msg("%s\n%s", err.msg, cgn_buf_z(&toml));
+	return c;
+}
+
+static void a_cascade_becomes_settings_that_routers_read(void **state)
+{
+	(void)state;
+	struct config *c = config_of(
+		"{\"spec\":{\"cascade\":{\"enabled\":true,\"smallModel\":\"a\\\"b/\\u00e9.1\",\"largeModel\":\"l\",\"gate\":\"logprob\","
+		"\"confidenceThreshold\":-2,\"tokens\":8,\"pregate\":1,\"calibrationShare\":1e-2,\"maxError\":0,"
+		"\"judgeModel\":\"j\",\"judgeSimilarity\":-1,"
+		"\"chains\":[{\"model\":\"g\",\"smallModels\":[\"a\\\"b/\\u00e9.1\",\"m\"]},{\"model\":\"m\",\"smallModels\":[\"l\"]}],"
+		"\"thresholds\":[{\"model\":\"m\",\"confidenceThreshold\":-0.5},{\"model\":\"l\",\"confidenceThreshold\":0}]}}}");
+	assert_true(c->router.cascade.enabled);
+	assert_string_equal(c->router.cascade.small_model, "a\"b/\303\251.1");
+	assert_string_equal(c->router.cascade.large_model, "l");
+	assert_true(c->router.cascade.confidence_threshold == -2 && c->router.cascade.tokens == 8);
+	assert_true(c->router.cascade.pregate == 1 && c->router.cascade.calibration_share == 0.01);
+	assert_true(c->router.cascade.max_error == 0 && c->router.cascade.judge_similarity == -1);
+	assert_string_equal(c->router.cascade.judge_model, "j");
+	const struct config_model *g = config_model_find(c, "g"), *m = config_model_find(c, "m"),
+				  *l = config_model_find(c, "l");
+	assert_true(g != NULL && m != NULL && l != NULL);
+	assert_int_equal(g->cascade.n, 2);
+	assert_string_equal(g->cascade.v[0], "a\"b/\303\251.1");
+	assert_string_equal(g->cascade.v[1], "m");
+	assert_true(m->cascade.n == 1 && m->confidence_threshold == -0.5);
+	assert_true(l->cascade.n == 0 && l->confidence_threshold == 0 && g->confidence_threshold > 0);
+	config_free(&c);
+}
+
+/* Members that the API server would not admit are left out; the others count. */
+static void members_of_another_type_are_left_out(void **state)
+{
+	(void)state;
+	struct config *c = config_of(
+		"{\"spec\":{\"cascade\":{\"enabled\":null,\"tokens\":[1],\"pregate\":0.5,\"chains\":[7,{},{\"model\":1},{\"model\":\"g\"},"
+		"{\"model\":\"h\",\"smallModels\":[1,\"a\"]}],\"thresholds\":[{\"model\":\"a\"},{\"confidenceThreshold\":-1}]}}}");
+	assert_false(c->router.cascade.enabled);
+	assert_true(c->router.cascade.tokens == 16 && c->router.cascade.pregate == 0.5);
+	assert_int_equal(c->n_models, 1);
+	assert_true(c->models[0].cascade.n == 1 && strcmp(c->models[0].name, "h") == 0);
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resources_stand_for_their_objects),
 		cmocka_unit_test(a_resource_that_cannot_be_made_says_why),
 		cmocka_unit_test(weights_become_a_document_that_routers_read),
+		cmocka_unit_test(a_cascade_becomes_settings_that_routers_read),
+		cmocka_unit_test(members_of_another_type_are_left_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

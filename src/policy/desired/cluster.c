@@ -10,40 +10,6 @@
 
 /* ---- the configuration ---- */
 
-static void toml_text(struct cgn_buf *b, const char *key, struct cgn_str value)
-{
-	struct json_out o = json_out_to(b); /* JSON's strings are TOML's. */
-	cgn_buf_fmt(b, "%s = ", key);
-	json_put_str(&o, value);
-	cgn_buf_char(b, '\n');
-}
-
-/* Settings of the RoutingPolicy that are numbers. |unit| NULL: a number, else a duration. */
-static void policy_section(struct json_val policy, struct cgn_buf *b)
-{
-	static const struct {
-		const char *section, *group, *member, *key, *unit;
-	} rows[] = {
-		{"router.admission", "admission", "maxQueue", "max_queue", NULL},
-		{"router.admission", "admission", "ttftSloMs", "ttft_slo", "ms"},
-		{"router.admission", "admission", "queueTimeoutMs", "queue_timeout", "ms"},
-		{"router.disagg", "disagg", "enabled", "enabled", NULL},
-		{"router.disagg", "disagg", "colocateBelowTokens", "colocate_below_tokens", NULL},
-	};
-	const char *section = "";
-	struct json_val v;
-	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		if (!desired_spec(policy, rows[i].group, rows[i].member, &v) ||
-			(v.type != JSON_NUMBER && v.type != JSON_BOOL))
-			continue;
-		if (strcmp(section, rows[i].section) != 0)
-			cgn_buf_fmt(b, "[%s]\n", rows[i].section);
-		section = rows[i].section;
-		cgn_buf_fmt(b, rows[i].unit != NULL ? "%s = \"%.*s%s\"\n" : "%s = %.*s%s\n", rows[i].key,
-			CGN_STR_ARG(v.raw), rows[i].unit != NULL ? rows[i].unit : "");
-	}
-}
-
 static void security_put(const struct desired_owner *w, struct cgn_buf *b)
 {
 	if (!desired_is_secured(w->resource)) {
@@ -60,7 +26,7 @@ static void security_put(const struct desired_owner *w, struct cgn_buf *b)
 static void config_write(const struct desired_owner *w, const struct json_val *policy, struct cgn_buf *b)
 {
 	cgn_buf_putz(b, "# Written by cgn-operator; changes are overwritten.\n[cluster]\n");
-	toml_text(b, "name", cgn_str_of(w->cluster));
+	desired_toml_text(b, "name", cgn_str_of(w->cluster));
 	cgn_buf_fmt(b,
 		"state_backend = \"kubernetes\"\nrouter = \"%s-router:9090\"\nkubernetes_service = \"%s-agents\"\n",
 		w->name, w->name);
@@ -73,7 +39,7 @@ static void config_write(const struct desired_owner *w, const struct json_val *p
 			"[kv]\nram = \"%lluGiB\"\nssd = \"%lluGiB\"\nssd_dir = \"/var/lib/cognitora/kv\"\n",
 			(unsigned long long)ram, (unsigned long long)ssd);
 	if (policy != NULL)
-		policy_section(*policy, b);
+		desired_policy_put(*policy, b);
 }
 
 static void config_object(const struct desired_owner *w, const char *name, struct cgn_str text)

@@ -51,3 +51,7 @@ void desired_probe(struct json_out *o, const char *key, const char *path, uint64
 void desired_budget(const struct desired_owner *w, const char *name, const char *component);
 /* Write the HorizontalPodAutoscaler of a ModelPool, if spec.autoscaling is set. CGN_INVALID: its members do not fit. */
 CGN_RC desired_autoscaling(const struct desired_owner *w, struct cgn_err *err);
+/* Append a line of TOML: a key and a text. */
+void desired_toml_text(struct cgn_buf *b, const char *key, struct cgn_str value);
+/* Append the settings of a RoutingPolicy, as sections of TOML. */
+void desired_policy_put(struct json_val policy, struct cgn_buf *b);

@@ -3,6 +3,7 @@
  * answer is one line of JSON whatever the body. */
 #include "policy/batch/batch.h"
 #include "base/json/json.h"
+#include "policy/claims/kept.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -33,6 +34,26 @@ static void check_answer(struct cgn_str body)
 	cgn_buf_fini(&b);
 }
 
+/* A holder that was read is written and read again unchanged. */
+static void check_holder(struct cgn_str text)
+{
+	struct claims_kept h, same;
+	struct cgn_buf once = {0}, field = {0}, twice = {0};
+	(void)claims_kept_unfold(text, &h);
+	claims_kept_field(text, &field);
+	if (claims_kept_unfold(cgn_buf_view(&field), &h)) {
+		claims_kept_put(&h, &once);
+		field.n = 0;
+		claims_kept_field(cgn_buf_view(&once), &field);
+		CGN_MUST(claims_kept_unfold(cgn_buf_view(&field), &same));
+		claims_kept_put(&same, &twice);
+		CGN_MUST(cgn_str_eq(cgn_buf_view(&once), cgn_buf_view(&twice)));
+	}
+	cgn_buf_fini(&once);
+	cgn_buf_fini(&field);
+	cgn_buf_fini(&twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct cgn_str text = {(const char *)data, n};
@@ -45,5 +66,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		batch_fini(&b);
 	check_journal(text);
 	check_answer(text);
+	check_holder(text);
 	return 0;
 }

@@ -3,12 +3,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/json/json.h"
 #include "policy/batch/batch.h"
+#include "policy/claims/kept.h"
 
 #define ENDPOINT "/v1/chat/completions"
 
@@ -158,6 +160,83 @@ static void test_a_batch_survives_its_file(void **state)
 	cgn_buf_fini(&text);
 }
 
+static const struct claims_kept ann = {.issuer = "https://id.example/r",
+	.who = {.subject = "ann \"\xc3\xa4",
+		.account = "ann~01",
+		.tenant = "acme",
+		.n_roles = 2,
+		.limits = "rps=2",
+		.role = {"user", "students"}}};
+
+/* Read |json| by way of a field. */
+static bool holder_read(struct cgn_str json, struct claims_kept *out)
+{
+	struct cgn_buf field = {0};
+	claims_kept_field(json, &field);
+	bool read = claims_kept_unfold(cgn_buf_view(&field), out);
+	cgn_buf_fini(&field);
+	return read;
+}
+
+static void holder_is_ann(const struct claims_kept *h)
+{
+	assert_string_equal(h->issuer, ann.issuer);
+	assert_string_equal(h->who.subject, ann.who.subject);
+	assert_string_equal(h->who.account, "ann~01");
+	assert_string_equal(h->who.tenant, "acme");
+	assert_string_equal(h->who.limits, "rps=2");
+	assert_int_equal(h->who.n_roles, 2);
+	assert_string_equal(h->who.role[1], "students");
+}
+
+static void test_a_holder_survives_its_object_its_field_and_its_file(void **state)
+{
+	struct cgn_buf json = {0}, field = {0}, text = {0};
+	struct claims_kept h;
+	struct batch b = {.id = "batch_1", .tenant = "acme", .key = "ann~01", .by_token = true}, got = {0};
+	struct cgn_err err;
+	(void)state;
+	claims_kept_put(&ann, &json);
+	assert_true(holder_read(cgn_buf_view(&json), &h));
+	holder_is_ann(&h);
+	claims_kept_field(cgn_buf_view(&json), &field);
+	assert_true(field.p[0] == '~' && memchr(field.p, ' ', field.n) == NULL);
+	assert_true(claims_kept_unfold(cgn_buf_view(&field), &h));
+	holder_is_ann(&h);
+	b.holder = cgn_str_dupz(cgn_buf_view(&json));
+	batch_file_put(&b, &text);
+	assert_true(cgn_ok(batch_file_read(cgn_buf_view(&text), &got, &err)));
+	assert_true(got.by_token && holder_read(cgn_str_of(got.holder), &h));
+	holder_is_ann(&h);
+	batch_fini(&got);
+	free(b.holder);
+	b.holder = cgn_str_dupz(CGN_STR("[]"));
+	text.n = 0;
+	batch_file_put(&b, &text);
+	assert_false(cgn_ok(batch_file_read(cgn_buf_view(&text), &got, &err)));
+	batch_fini(&b);
+	cgn_buf_fini(&json);
+	cgn_buf_fini(&field);
+	cgn_buf_fini(&text);
+}
+
+static void test_objects_that_are_no_holder_are_refused(void **state)
+{
+	static const char *const bad[] = {"", "[]", "{}",
+		"{\"issuer\":\"i\",\"subject\":\"s\",\"account\":\"a\",\"tenant\":\"t\",\"roles\":[],\"limits\":\"\"}",
+		"{\"issuer\":\"i\",\"subject\":\"s\",\"account\":\"a\",\"tenant\":\"t\",\"roles\":[1],\"limits\":\"\"}",
+		"{\"issuer\":\"\",\"subject\":\"s\",\"account\":\"a\",\"tenant\":\"t\",\"roles\":[\"r\"],\"limits\":\"\"}",
+		"{\"issuer\":\"i\",\"subject\":\"s\\u0000x\",\"account\":\"a\",\"tenant\":\"t\",\"roles\":[\"r\"],\"limits\":\"\"}",
+		"{\"issuer\":\"i\",\"subject\":\"s\",\"account\":\"a\",\"roles\":[\"r\"],\"limits\":\"\"}"};
+	struct claims_kept h;
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_false(holder_read(cgn_str_of(bad[i]), &h));
+	assert_false(claims_kept_unfold(CGN_STR("e30"), &h));
+	assert_false(claims_kept_unfold(CGN_STR("~"), &h));
+	assert_false(claims_kept_unfold(CGN_STR("~!!"), &h));
+}
+
 static void test_metadata_is_bounded(void **state)
 {
 	static const struct {
@@ -180,6 +259,8 @@ int main(void)
 		cmocka_unit_test(test_answers_are_one_line),
 		cmocka_unit_test(test_a_cut_journal_keeps_whole_records),
 		cmocka_unit_test(test_a_batch_survives_its_file),
+		cmocka_unit_test(test_a_holder_survives_its_object_its_field_and_its_file),
+		cmocka_unit_test(test_objects_that_are_no_holder_are_refused),
 		cmocka_unit_test(test_metadata_is_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,8 @@ struct batch_fault {
 /* A batch. Times in Unix seconds; 0: not so far. */
 struct batch {
 	char id[BATCH_ID_MAX], tenant[BATCH_TENANT_MAX + 1];
-	char key[BATCH_KEY_MAX]; /* Id of the creator's API key; empty: no keys are asked for. */
+	/* Id of the creator's API key, or account of the holder of the token (|by_token|); empty: no keys are asked for. */
+	char key[BATCH_KEY_MAX];
 	char endpoint[BATCH_ENDPOINT_MAX], window[16];
 	char input[BATCH_ID_MAX], output[BATCH_ID_MAX], error[BATCH_ID_MAX]; /* Ids of files. */
 	bool has_output, has_error;                                          /* The files were written. */
@@ -53,6 +54,8 @@ struct batch {
 	enum batch_wait waits;
 	uint64_t waits_until_s;
 	char *metadata; /* A JSON object, owned; NULL: none. */
+	bool by_token;  /* A token of an identity provider made it: |holder| is of policy/claims/kept.h. */
+	char *holder;   /* A JSON object, owned; NULL: none. */
 };
 void batch_fini(struct batch *b);
 void batch_fault_add(struct batch *b, const char *code, uint64_t line, const char *message);

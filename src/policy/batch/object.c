@@ -45,7 +45,8 @@ static enum batch_status status_find(struct cgn_str text)
 void batch_fini(struct batch *b)
 {
 	free(b->metadata);
-	b->metadata = NULL;
+	free(b->holder);
+	b->metadata = b->holder = NULL;
 }
 
 void batch_fault_add(struct batch *b, const char *code, uint64_t line, const char *message)
@@ -153,6 +154,10 @@ void batch_file_put(const struct batch *b, struct cgn_buf *out)
 	json_key_z(&j, "output", b->output);
 	json_key_z(&j, "error", b->error);
 	json_key_z(&j, "ending", batch_status_text(b->ending));
+	if (b->holder != NULL) {
+		json_key(&j, "holder");
+		json_put_raw(&j, cgn_str_of(b->holder));
+	}
 	json_close(&j, '}');
 	cgn_buf_char(out, '\n');
 	seal_end(out);
@@ -188,6 +193,17 @@ static void numbers_read(struct json_val root, struct batch *b)
 		b->metadata = cgn_str_dupz(v.raw);
 }
 
+/* False: the holder is no object, or there is no memory for it. */
+static bool holder_read(struct json_val root, struct batch *b)
+{
+	struct json_val v;
+	b->by_token = json_get(root, "holder", &v);
+	if (!b->by_token)
+		return true;
+	b->holder = v.type == JSON_OBJECT ? cgn_str_dupz(v.raw) : NULL;
+	return b->holder != NULL;
+}
+
 CGN_RC batch_file_read(struct cgn_str text, struct batch *out, struct cgn_err *err)
 {
 	struct cgn_str lines;
@@ -213,6 +229,7 @@ CGN_RC batch_file_read(struct cgn_str text, struct batch *out, struct cgn_err *e
 	faults_read(v, out, &a);
 	cgn_arena_fini(&a);
 	numbers_read(v, out);
+	fits = holder_read(v, out) && fits;
 	if (fits && out->id[0] != '\0' && out->status < BATCH_STATUSES && out->ending < BATCH_STATUSES)
 		return CGN_OK;
 	batch_fini(out);

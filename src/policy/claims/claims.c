@@ -116,6 +116,11 @@ void claims_rules_unref(struct claims_rules **take)
 	free(r);
 }
 
+struct cgn_str claims_issuer(const struct claims_rules *r)
+{
+	return r->jwt.issuer;
+}
+
 /* ---- values ---- */
 
 /* Call |take| for each value of the claim as a text, until it returns false: a text, a number or true and false, or the

@@ -33,6 +33,9 @@ CGN_RC claims_rules_new(const struct config *cfg, struct claims_rules **out, str
 void claims_rules_ref(struct claims_rules *r);
 void claims_rules_unref(struct claims_rules **take);
 
+/* Return auth.oidc_issuer; borrowed. */
+struct cgn_str claims_issuer(const struct claims_rules *r);
+
 /* Find out who holds the token |t|, whose signature is right. |audience|: for whom it must be, p NULL: auth.oidc_audience.
  * CGN_UNAUTHENTICATED: jwt_check refuses it. CGN_FORBIDDEN: the holder would have no role, or a tenant whose name cannot
  * be used. */

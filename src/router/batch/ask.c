@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "policy/claims/kept.h"
 #include "router/batch/runner_priv.h"
 
 #define CONNECT_HOLD (CGN_SEC)      /* After a call that did not reach the gateway. */
@@ -45,23 +46,23 @@ static void line_end(struct batch_call *c, const char *code, const char *message
 	batch_journal_add(c->run, c->line, &a, code != NULL || c->status / 100 != 2);
 }
 
-/* The gateway refuses the creator's key: the batch ends. */
+/* The gateway refuses the creator: the batch ends. */
 static void run_stop(struct batch_call *c)
 {
 	struct batch_run *run = c->run;
 	struct json_val v, error;
 	struct cgn_arena a;
-	char text[200];
+	char text[220];
 	cgn_arena_init(&a, 4096);
 	struct cgn_str why = {NULL, 0};
 	if (cgn_ok(json_parse(cgn_buf_view(&c->answer), &v, NULL, NULL)) && json_get(v, "error", &error))
 		why = json_get_str(error, "message", &a);
-	(void)snprintf(text, sizeof text, "the key that made the batch is refused: %.*s",
-		(int)(why.n < 120 ? why.n : 120), why.n > 0 ? why.p : "");
+	(void)snprintf(text, sizeof text, "the %s that made the batch is refused: %.*s",
+		run->b.by_token ? "caller" : "key", (int)(why.n < 160 ? why.n : 160), why.n > 0 ? why.p : "");
 	cgn_arena_fini(&a);
 	line_again(c, 0);
 	if (!run->stopped)
-		batch_fault_add(&run->b, "key_refused", 0, text);
+		batch_fault_add(&run->b, run->b.by_token ? "caller_refused" : "key_refused", 0, text);
 	run->stopped = true;
 }
 
@@ -152,12 +153,19 @@ static const struct http_call_ops call_ops = {
 static CGN_RC call_start(struct batch_call *c, struct cgn_str body, struct cgn_err *err)
 {
 	const struct batch_run *run = c->run;
-	char bearer[BATCH_PASS_MAX + BATCH_KEY_MAX + 16], id[BATCH_ID_MAX + 24];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf bearer = {0};
+	char id[BATCH_ID_MAX + 24];
 	(void)snprintf(id, sizeof id, "%s-%zu", run->b.id, c->line + 1);
-	(void)snprintf(bearer, sizeof bearer, "Bearer %s%s", run->owner->cfg.shared->batch_pass, run->b.key);
+	cgn_buf_fmt(&bearer, "Bearer %s", run->owner->cfg.shared->batch_pass);
+	if (run->b.by_token)
+		claims_kept_field(cgn_str_of(run->b.holder), &bearer);
+	else
+		cgn_buf_putz(&bearer, run->b.key);
+	if (bearer.bad)
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
 		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("x-request-id"), cgn_str_of(id)},
-		{CGN_STR("authorization"), cgn_str_of(bearer)}};
+		{CGN_STR("authorization"), cgn_buf_view(&bearer)}};
 	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
 	const struct http_request rq = {.method = "POST",
 		.path = run->b.endpoint,

@@ -249,6 +249,7 @@ static struct batch batch_merged(const struct batch *old, const struct batch *b)
 {
 	struct batch next = *b;
 	next.metadata = old->metadata;
+	next.holder = old->holder;
 	next.times[BATCH_CANCELLING_AT] = old->times[BATCH_CANCELLING_AT];
 	if (old->status == BATCH_CANCELLING && !batch_status_is_over(b->status) &&
 		b->status != BATCH_FINALIZING)

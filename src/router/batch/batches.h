@@ -16,7 +16,7 @@ struct batches_cfg {
 CGN_RC batches_open(const struct batches_cfg *cfg, struct batches **out, struct cgn_err *err);
 void batches_close(struct batches **take);
 
-/* Add |b| and write its file. Takes b->metadata on success. CGN_OVERLOADED: max_batches are there; CGN_STORAGE. */
+/* Add |b| and write its file. Takes b->metadata and b->holder on success. CGN_OVERLOADED: max_batches are there; CGN_STORAGE. */
 CGN_RC batches_add(struct batches *s, struct batch *b, struct cgn_err *err);
 /* Append the batch as JSON; false: the tenant has no such batch. */
 bool batches_put(struct batches *s, struct cgn_str tenant, struct cgn_str id, struct json_out *j);
@@ -28,9 +28,9 @@ bool batches_list(struct batches *s, struct cgn_str tenant, struct cgn_str after
 CGN_RC batches_cancel(struct batches *s, struct cgn_str tenant, struct cgn_str id, struct cgn_err *err);
 
 /* ---- for the runner ---- */
-/* Call |each| for a copy of each batch that is not over; its metadata is borrowed for the call. */
+/* Call |each| for a copy of each batch that is not over; its metadata and holder are borrowed for the call. */
 void batches_each_open(struct batches *s, void (*each)(void *user, const struct batch *b), void *user);
-/* Replace the batch of b->id by |b|, all but its metadata, and write its file. A batch that was cancelled meanwhile stays so
+/* Replace the batch of b->id by |b|, all but its metadata and holder, and write its file. A batch that was cancelled meanwhile stays so
  * unless |b| is over or finalizing. On CGN_STORAGE the file has the old state. */
 CGN_RC batches_update(struct batches *s, struct batch *b, struct cgn_err *err);
 /* As batches_update, in memory only: for counts, which the journal has, and what it waits for. */

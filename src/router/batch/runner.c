@@ -82,6 +82,7 @@ static void run_free(struct batch_run *run)
 		(void)close(run->journal);
 	cgn_buf_fini(&run->fresh);
 	free(run->lines);
+	batch_fini(&run->b);
 	free(run);
 }
 
@@ -322,14 +323,18 @@ static void search_note(void *user, const struct batch *b)
 	if (s->w->n_runs + s->n >= BATCH_RUNS || run_is_known(s->w, b->id))
 		return;
 	s->found[s->n] = *b;
-	s->found[s->n++].metadata = NULL;
+	s->found[s->n].metadata = NULL;
+	s->found[s->n].holder = b->by_token ? cgn_str_dupz(cgn_str_of(b->holder)) : NULL;
+	s->n += !b->by_token || s->found[s->n].holder != NULL; /* Without memory it is found the next time. */
 }
 
-static void run_open(struct batch_runner *w, const struct batch *b)
+static void run_open(struct batch_runner *w, struct batch *b)
 {
 	struct batch_run *run = calloc(1, sizeof *run);
-	if (run == NULL)
+	if (run == NULL) {
+		batch_fini(b);
 		return;
+	}
 	*run = (struct batch_run){.owner = w, .b = *b, .input = -1, .journal = -1};
 	cgn_list_init(&run->link);
 	cgn_list_push(&w->runs, &run->link);

@@ -11,7 +11,8 @@
 
 struct gw_shared;
 
-/* Credentials of a line: PASS and the id of the batch's key. The gateway takes them instead of a key; PASS is random, made
+/* Credentials of a line: PASS and the id of the batch's key, or PASS and whom the token named that made the batch
+ * (claims_kept_field). The gateway takes them instead of a key or a token; PASS is random, made
  * at the start, and leaves the process only on the connection to itself. */
 #define BATCH_PASS_MAX 80
 struct batch_runner_cfg {

@@ -23,7 +23,7 @@ struct run_line {
 struct batch_run {
 	struct cgn_link link;
 	struct batch_runner *owner;
-	struct batch b; /* A copy, without metadata. */
+	struct batch b; /* A copy, without metadata. |holder| is its own. */
 	int input, journal;
 	struct run_line *lines;
 	size_t n, left, asked, cursor; /* |left|: not in the journal yet, nor in |fresh|. */

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include "base/form/form.h"
+#include "joint/oidc/oidc.h"
+#include "policy/claims/kept.h"
 #include "router/answer/reply.h"
 #include "router/files/files_priv.h"
 
@@ -68,6 +70,14 @@ static enum gw_step file_too_large(struct gw_req *r)
 		(unsigned long long)r->w->shared->batch_max_file);
 }
 
+/* The batch runs for longer than the token lives: note what the token says now. */
+static void holder_note(const struct gw_req *r, struct gw_filing *f)
+{
+	struct claims_kept h = {.who = *r->identity.holder};
+	oidc_issuer(r->w->rules->auth.oidc, h.issuer);
+	claims_kept_put(&h, &f->holder);
+}
+
 /* Refuse what the head says already; STEP_PARK: it is fine. */
 static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 {
@@ -75,10 +85,8 @@ static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 	if (r->identity.tenant.n > FILESTORE_TENANT_MAX)
 		return gw_refuse(r, &(struct gw_refusal){400, BAD_REQUEST, "tenant_too_long"},
 			"the tenant's name is too long for files");
-	if (f->op == FILING_CREATE && r->identity.kind == IDENTITY_USER)
-		return gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "api_key_needed", .reason = "auth"},
-			"a batch needs an API key: it may run for longer than a token lives");
+	if (f->op == FILING_CREATE && r->identity.holder != NULL)
+		holder_note(r, f);
 	if (f->op != FILING_UPLOAD)
 		return STEP_PARK;
 	if (boundary.p == NULL || !cgn_str_copyz(f->boundary, sizeof f->boundary, boundary))
@@ -130,6 +138,7 @@ static void filing_free(struct gw_filing *f)
 	filestore_cancel(&f->upload);
 	if (f->fd >= 0)
 		(void)close(f->fd);
+	cgn_buf_fini(&f->holder);
 	cgn_buf_fini(&f->in);
 	cgn_buf_fini(&f->piece);
 	cgn_buf_fini(&f->out);

@@ -31,6 +31,7 @@ struct gw_filing {
 	bool paused, answering;
 	enum filing_op op;
 	char id[64], tenant[FILESTORE_TENANT_MAX + 1], key[BATCH_KEY_MAX];
+	struct cgn_buf holder; /* See policy/claims/kept.h; empty: no token makes a batch. */
 	/* The query. */
 	char after[64], purpose[16];
 	bool oldest_first;

@@ -215,6 +215,12 @@ static CGN_RC create_work(struct gw_filing *f)
 	filestore_id_make("file-", b.error);
 	(void)cgn_str_copyz(b.tenant, sizeof b.tenant, cgn_str_of(f->tenant));
 	(void)cgn_str_copyz(b.key, sizeof b.key, cgn_str_of(f->key));
+	b.by_token = f->holder.n > 0;
+	if (b.by_token) {
+		b.holder = f->holder.bad ? NULL : cgn_str_dupz(cgn_buf_view(&f->holder));
+		if (b.holder == NULL)
+			return CGN_FAIL(&f->err, NO_MEMORY, "out of memory");
+	}
 	cgn_arena_init(&a, FILING_JSON_MAX);
 	cgn_rc rc = wish_read(f, v, &a, &b);
 	cgn_arena_fini(&a);

@@ -5,6 +5,7 @@
 #include "joint/audit/audit.h"
 #include "joint/oidc/oidc.h"
 #include "policy/auth/auth.h"
+#include "policy/claims/kept.h"
 #include "policy/identity/identity.h"
 #include "router/calibration/calibration.h"
 #include "router/peers/peers.h"
@@ -108,16 +109,32 @@ static bool holder_note(struct gw_req *r, enum identity_kind kind, const char *n
 	return false;
 }
 
+/* Does a line of a batch show the token? Then find what stands behind the router's own pass. */
+static bool pass_find(const struct gw_req *r, struct cgn_str token, struct cgn_str *rest)
+{
+	const char *pass = r->w->shared->batch_pass;
+	size_t n = strlen(pass);
+	if (n == 0 || token.n <= n || !crypto_equal(token.p, pass, n))
+		return false;
+	*rest = (struct cgn_str){token.p + n, token.n - n};
+	return true;
+}
+
+/* Is it a line of a batch that the holder of a token made? Then find the field that says who. */
+static bool line_find(const struct gw_req *r, struct cgn_str token, struct cgn_str *field)
+{
+	return pass_find(r, token, field) && field->p[0] == CLAIMS_KEPT_MARK[0];
+}
+
 /* Find the key of |token|: the key itself, or what a line of a batch shows: the router's own pass and a key's id. */
 static bool key_find(const struct gw_req *r, struct cgn_str token, struct auth_key *out)
 {
 	struct auth_keys *keys = r->w->rules->auth.keys;
-	const char *pass = r->w->shared->batch_pass;
-	size_t n = strlen(pass);
+	struct cgn_str id;
 	if (keys == NULL)
 		return false;
-	if (n > 0 && token.n > n && crypto_equal(token.p, pass, n))
-		return auth_keys_by_id(keys, (struct cgn_str){token.p + n, token.n - n}, out);
+	if (pass_find(r, token, &id))
+		return auth_keys_by_id(keys, id, out);
 	return auth_keys_use(keys, token, cgn_clock_wall_ms() / 1000, out);
 }
 
@@ -154,13 +171,25 @@ static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
 		"%s", why);
 }
 
+/* A batch that is made keeps its holder. */
+static bool holder_keep(struct gw_req *r, const struct claims_holder *h)
+{
+	if (r->client.route->kind != GW_BATCH)
+		return true;
+	struct claims_holder *own = cgn_arena_get(&r->arena, sizeof *own);
+	if (own != NULL)
+		*own = *h;
+	r->identity.holder = own;
+	return own != NULL;
+}
+
 static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *h)
 {
 	const struct identity_roles *table = r->w->rules->auth.roles;
 	if (!holder_note(r, IDENTITY_USER, h->subject, h->tenant, ""))
 		return STEP_AGAIN;
 	r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(h->account));
-	if (r->identity.key_id == NULL)
+	if (r->identity.key_id == NULL || !holder_keep(r, h))
 		return gw_refuse_no_memory(r, "memory");
 	if (!limits_find(r, h->limits))
 		return STEP_AGAIN;
@@ -175,6 +204,24 @@ static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *
 	if (authorize(table, &p, ACTION_ADMIN_CHANGE, (struct cgn_str){0}))
 		r->identity.scopes |= AUTH_ADMIN;
 	return STEP_AGAIN;
+}
+
+/* A line of a batch that the holder of a token made: |field| says who that was. */
+static enum gw_step permit_line(struct gw_req *r, struct cgn_str field)
+{
+	struct oidc *oidc = r->w->rules->auth.oidc;
+	struct claims_kept h;
+	char issuer[OIDC_ISSUER_MAX + 1] = "";
+	if (!claims_kept_unfold(field, &h))
+		return key_refuse(r, "invalid_token", "the holder of the batch cannot be read");
+	if (oidc != NULL)
+		oidc_issuer(oidc, issuer);
+	if (strcmp(issuer, h.issuer) != 0)
+		return gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "issuer_not_configured",
+				.reason = "auth"},
+			"%.100s is no longer auth.oidc_issuer", h.issuer);
+	return permit_holder(r, &h.who);
 }
 
 static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
@@ -277,6 +324,9 @@ enum gw_step gw_permit_key(struct gw_req *r)
 	struct cgn_str token = key_shown(r);
 	if (token.n == 0)
 		return key_refuse(r, "invalid_api_key", "an API key is needed: Authorization: Bearer KEY");
+	struct cgn_str field;
+	if (line_find(r, token, &field))
+		return permit_line(r, field);
 	return rules->auth.oidc != NULL && jwt_looks_like(token) ? permit_token(r, token)
 								 : permit_key(r, token);
 }

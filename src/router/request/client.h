@@ -110,7 +110,9 @@ struct gw_identity {
 	uint64_t roles; /* As principal.roles, for model.use. */
 	const char *models;           /* Patterns of the key's models; empty: all; NULL: no key. */
 	const struct gw_rates *rates; /* rates of the key, in the request's arena; NULL: those of all keys */
-	const char *cascade;          /* as auth_limits.cascade; NULL: as the client asks */
+	/* the token's holder, in the request's arena, for routes of kind GW_BATCH; NULL: no token */
+	const struct claims_holder *holder;
+	const char *cascade;              /* as auth_limits.cascade; NULL: as the client asks */
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from cluster import BUILD, Cluster, ask, until
+from test_kv_events import endpoints
 from test_queue import as_key, keys_of
 
 CTL = str(BUILD / "src/ctl/cgn-ctl")
@@ -141,6 +142,36 @@ def test_explain_log_and_ctl_show_sessions(fleet):
     assert json.loads(ctl("session", "ls", "--admin", admin, "-o", "json").stdout)["known"] == 1
     assert ctl("session", "ls", "--tools", "--admin", admin).stdout.split() == ["TOOL", "SAMPLES", "P50", "MS", "P90", "MS"]
     assert ask(fleet.admin_port, "GET", "/sessions?last=0").status == 400
+
+
+def test_sessions_are_sorted_filtered_and_paged(cluster):
+    c = cluster
+    c.router()
+    events = endpoints()
+    c.node("a", "--time-scale", "0", "--kv-events", events[0], "--kv-events-replay", events[1], model="sim",
+           sections={"engine": {"kv_events": events[0], "kv_events_replay": events[1]}})
+    c.node("b", "--time-scale", "0", model="org/big")
+    until(lambda: list(c.states().values()).count("ready") == 2, c.logs)
+    for name, model, turns in (("one", "sim", 1), ("two", "org/big", 3), ("three", "sim", 2)):
+        for _ in range(turns):
+            assert until(lambda: (r := c.chat("hello " * 40, {"X-Cgn-Session": name}, model=model, max_tokens=2)).status == 200 and r, c.logs)
+
+    def listed(query="", who="id"):
+        return [s.get(who, "-") for s in ask(c.admin_port, "GET", f"/sessions?{query}").json()["sessions"]]
+    until(lambda: len(listed("state=idle")) == 3, c.logs)
+    assert listed() == ["three", "two", "one"] and listed(who="model") == ["sim", "org/big", "sim"]
+    # What the engine tells of its blocks: those of "one" and "three" are there; of "two" nothing is told.
+    until(lambda: listed("sort=turns", "kv") == ["-", "gpu", "gpu"], c.logs)
+    assert listed("sort=turns") == ["two", "three", "one"] and listed("sort=age") == ["one", "two", "three"]
+    assert listed("sort=turns&last=1&skip=1") == ["three"] and ask(c.admin_port, "GET", "/sessions?last=1").json()["matched"] == 3
+    assert listed("model=org%2Fbig") == ["two"] == listed("node=b") and listed("tenant=other") == [] == listed("state=running")
+    for bad in ("sort=size", "state=lost", "skip=-1", "last=1001", "model=" + "x" * 600):
+        assert ask(c.admin_port, "GET", f"/sessions?{bad}").status == 400, bad
+    got = subprocess.run([CTL, "session", "ls", "--admin", f"127.0.0.1:{c.admin_port}", "--model", "org/big", "--sort", "tokens"], capture_output=True, text=True)
+    head, row = got.stdout.splitlines()
+    assert row.split()[:7] == ["two", "-", "x-cgn-session", "idle", "-", "org/big", "b"] and "KV" in head.split() and not got.stderr, got
+    got = subprocess.run([CTL, "session", "ls", "--admin", f"127.0.0.1:{c.admin_port}", "--last", "1"], capture_output=True, text=True)
+    assert "1 of 3 sessions; --skip 1" in got.stderr, got
 
 
 def test_memory_for_sessions_is_bounded_and_may_be_none(tmp_path):

@@ -220,7 +220,8 @@ static void the_list_is_json(void **state)
 	struct session_turn t = turn_of(s, "team", "x", now);
 	(void)end_with(s, &t, "a \"tool\"", now);
 	json_open(&j, '{');
-	sessions_json(s, 1, now + CGN_SEC, &j);
+	assert_true(sessions_json(s, &(struct session_query){.state = SESSION_STATES, .most = 1},
+		now + CGN_SEC, &j));
 	json_close(&j, '}');
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
 	assert_int_equal(json_get_u64(doc, "known", 0), 2);
@@ -232,6 +233,97 @@ static void the_list_is_json(void **state)
 	assert_true(json_get_f64(one, "expected_ms", 0) > 0);
 	assert_false(json_next_elem(&it, &one));
 	cgn_buf_fini(&b);
+	sessions_free(&s);
+}
+
+static const char *kv_of(void *user, const struct session_place *place)
+{
+	(void)user;
+	return place->last == 7 ? "ram" : NULL;
+}
+
+/* Write the ids of the sessions that |q| finds to |out|, with spaces in between; return how many match it. */
+static uint64_t ids_of(const struct sessions *s, const struct session_query *q, cgn_nsec now, char out[64])
+{
+	struct cgn_buf b = {0};
+	struct json_out j = json_out_to(&b);
+	struct json_val doc, list, one, v;
+	out[0] = '\0';
+	json_open(&j, '{');
+	assert_true(sessions_json(s, q, now, &j));
+	json_close(&j, '}');
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
+	assert_true(json_get(doc, "sessions", &list));
+	struct json_iter it = json_iter_of(list);
+	while (json_next_elem(&it, &one)) {
+		assert_true(json_get(one, "id", &v));
+		(void)snprintf(out + strlen(out), 64 - strlen(out), "%s%.*s", out[0] != '\0' ? " " : "",
+			(int)v.raw.n - 2, v.raw.p + 1);
+		if (q->kv != NULL)
+			assert_int_equal(json_get(one, "kv", &v),
+				json_get(one, "model", &v) && cgn_str_is(v.raw, "\"big\""));
+	}
+	uint64_t matched = json_get_u64(doc, "matched", 99);
+	cgn_buf_fini(&b);
+	return matched;
+}
+
+static void answer_note(struct sessions *s, const char *tenant, const char *id, const char *model,
+	uint64_t tokens, cgn_nsec now)
+{
+	struct session_turn t = turn_of(s, tenant, id, now);
+	struct session_forecast f;
+	const struct session_end end = {.turn = &t,
+		.node = cgn_str_of(model[0] == 'b' ? "n1" : "n2"),
+		.place = {.last = model[0] == 'b' ? 7 : 8},
+		.model_name = cgn_str_of(model),
+		.prompt = tokens};
+	sessions_end(s, &end, now, &f);
+}
+
+static void pages_are_filtered_and_sorted(void **state)
+{
+	(void)state;
+	struct sessions *s = table_of(8);
+	char ids[64];
+	answer_note(s, "t", "a", "big", 10, START);
+	answer_note(s, "t", "b", "small", 30, START + 1);
+	answer_note(s, "t", "b", "small", 5, START + 2);
+	answer_note(s, "u", "c", "big", 20, START + 3);
+	struct session_query q = {.state = SESSION_STATES, .most = 9, .kv = kv_of};
+	assert_int_equal(ids_of(s, &q, START + 4, ids), 3);
+	assert_string_equal(ids, "c b a");
+	q.sort = SESSION_BY_TOKENS;
+	(void)ids_of(s, &q, START + 4, ids);
+	assert_string_equal(ids, "b c a");
+	q.sort = SESSION_BY_TURNS; /* Equal ones: used last first. */
+	(void)ids_of(s, &q, START + 4, ids);
+	assert_string_equal(ids, "b c a");
+	q.sort = SESSION_BY_AGE;
+	(void)ids_of(s, &q, START + 4, ids);
+	assert_string_equal(ids, "a b c");
+	q.skip = 1;
+	q.most = 1;
+	assert_int_equal(ids_of(s, &q, START + 4, ids), 3);
+	assert_string_equal(ids, "b");
+	q.skip = 3;
+	(void)ids_of(s, &q, START + 4, ids);
+	assert_string_equal(ids, "");
+	q = (struct session_query){.state = SESSION_IDLE,
+		.most = 9,
+		.model = CGN_STR("big"),
+		.tenant = CGN_STR("t")};
+	assert_int_equal(ids_of(s, &q, START + 4, ids), 1);
+	assert_string_equal(ids, "a");
+	q = (struct session_query){.state = SESSION_STATES, .most = 9, .node = CGN_STR("n2")};
+	(void)ids_of(s, &q, START + 4, ids);
+	assert_string_equal(ids, "b");
+	q = (struct session_query){.state = SESSION_RUNNING, .most = 9};
+	assert_int_equal(ids_of(s, &q, START + 4, ids), 0);
+	assert_int_equal(session_sort_find(CGN_STR("tools")), SESSION_BY_TOOLS);
+	assert_int_equal(session_sort_find(CGN_STR("size")), SESSION_SORTS);
+	assert_int_equal(session_state_find(CGN_STR("idle")), SESSION_IDLE);
+	assert_int_equal(session_state_find(CGN_STR("")), SESSION_STATES);
 	sessions_free(&s);
 }
 
@@ -247,6 +339,7 @@ int main(void)
 		cmocka_unit_test(ids_are_visible_and_short),
 		cmocka_unit_test(tenants_route_equal_ids_apart),
 		cmocka_unit_test(the_list_is_json),
+		cmocka_unit_test(pages_are_filtered_and_sorted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

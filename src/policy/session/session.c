@@ -6,59 +6,17 @@
 
 #include "policy/session/session_priv.h"
 
-#define SESSIONS_TAG 0x5e551001U
-#define NONE         UINT32_MAX
-
-struct session {
-	uint64_t key;
-	uint32_t chain;        /* Next of the bucket. */
-	uint32_t newer, older; /* Used next after this one, and before it. */
-	char tenant[SESSION_TEXT + 1], node[SESSION_TEXT + 1], tool[SESSION_TEXT + 1];
-	char id[SESSION_ID_MAX + 1];
-	enum session_source from;
-	uint32_t turns, running, tool_calls;
-	bool paused;
-	uint64_t model;    /* Hash of the name of the model that called the tools. */
-	uint64_t tool_key; /* The key of the one tool that the session waits for; 0: several tools. */
-	uint64_t prompt, cached, answer;
-	cgn_nsec began, used;
-	cgn_nsec paused_at, tool_time;
-	double service; /* Attained by |served_at|. */
-	cgn_nsec served_at;
-	struct session_forecast forecast;
-};
-_Static_assert(sizeof(struct session) <= SESSION_BYTES, "the header says so");
-
-struct sessions {
-	uint32_t tag;
-	struct digest seed;
-	uint32_t max, n;
-	uint32_t newest, oldest;
-	uint32_t n_buckets; /* A power of two. */
-	uint32_t *buckets;
-	struct session *all;
-	struct tools *tools;
-};
-
-const char *session_state_text(enum session_state state)
-{
-	static const char *const names[SESSION_STATES] =
-		{[SESSION_RUNNING] = "running", [SESSION_TOOL] = "tool", [SESSION_IDLE] = "idle"};
-	CGN_MUST(state < SESSION_STATES);
-	return names[state];
-}
-
 CGN_RC sessions_new(size_t max, const struct digest *seed, struct sessions **out, struct cgn_err *err)
 {
-	CGN_MUST(max >= 1 && max < NONE / 2);
+	CGN_MUST(max >= 1 && max < SESSION_NONE / 2);
 	struct sessions *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for sessions");
 	*s = (struct sessions){.tag = SESSIONS_TAG,
 		.seed = *seed,
 		.max = (uint32_t)max,
-		.newest = NONE,
-		.oldest = NONE,
+		.newest = SESSION_NONE,
+		.oldest = SESSION_NONE,
 		.n_buckets = 1};
 	while (s->n_buckets < s->max)
 		s->n_buckets *= 2;
@@ -70,7 +28,7 @@ CGN_RC sessions_new(size_t max, const struct digest *seed, struct sessions **out
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu sessions", max);
 	}
 	for (uint32_t i = 0; i < s->n_buckets; i++)
-		s->buckets[i] = NONE;
+		s->buckets[i] = SESSION_NONE;
 	*out = s;
 	return CGN_OK;
 }
@@ -107,23 +65,23 @@ static uint32_t *bucket_of(const struct sessions *s, uint64_t key)
 static struct session *session_find(const struct sessions *s, uint64_t key)
 {
 	uint32_t i = *bucket_of(s, key);
-	while (i != NONE && s->all[i].key != key)
+	while (i != SESSION_NONE && s->all[i].key != key)
 		i = s->all[i].chain;
-	return i != NONE ? &s->all[i] : NULL;
+	return i != SESSION_NONE ? &s->all[i] : NULL;
 }
 
 static void list_drop(struct sessions *s, struct session *e)
 {
-	*(e->newer != NONE ? &s->all[e->newer].older : &s->newest) = e->older;
-	*(e->older != NONE ? &s->all[e->older].newer : &s->oldest) = e->newer;
+	*(e->newer != SESSION_NONE ? &s->all[e->newer].older : &s->newest) = e->older;
+	*(e->older != SESSION_NONE ? &s->all[e->older].newer : &s->oldest) = e->newer;
 }
 
 static void list_add(struct sessions *s, struct session *e)
 {
 	uint32_t i = (uint32_t)(e - s->all);
-	e->newer = NONE;
+	e->newer = SESSION_NONE;
 	e->older = s->newest;
-	*(s->newest != NONE ? &s->all[s->newest].newer : &s->oldest) = i;
+	*(s->newest != SESSION_NONE ? &s->all[s->newest].newer : &s->oldest) = i;
 	s->newest = i;
 }
 
@@ -169,7 +127,7 @@ static struct session *session_add(struct sessions *s, const struct session_name
 
 /* ---- tools ---- */
 
-static bool session_waits(const struct session *e, cgn_nsec now)
+bool session_waits(const struct session *e, cgn_nsec now)
 {
 	return e->paused && e->running == 0 && now - e->paused_at < SESSION_PAUSE_MAX;
 }
@@ -222,7 +180,7 @@ static void pause_begin(struct sessions *s, struct session *e, const struct sess
 
 /* ---- service ---- */
 
-static double service_now(const struct session *e, cgn_nsec now)
+double session_service(const struct session *e, cgn_nsec now)
 {
 	double dt = now > e->served_at ? (double)(now - e->served_at) / (double)SESSION_HALF_LIFE : 0;
 	return e->service * exp2(-dt);
@@ -230,7 +188,7 @@ static double service_now(const struct session *e, cgn_nsec now)
 
 static void service_add(struct session *e, double tokens, cgn_nsec now)
 {
-	double sum = service_now(e, now) + tokens;
+	double sum = session_service(e, now) + tokens;
 	e->service = sum > 0 ? sum : 0;
 	e->served_at = now;
 }
@@ -241,7 +199,7 @@ uint32_t sessions_charge(struct sessions *s, struct session_turn *turn, uint32_t
 	struct session *e = turn->key != 0 ? session_find(s, turn->key) : NULL;
 	if (e == NULL)
 		return 0;
-	double attained = service_now(e, now);
+	double attained = session_service(e, now);
 	service_add(e, tokens, now);
 	turn->charged += tokens;
 	return attained < UINT32_MAX ? (uint32_t)attained : UINT32_MAX;
@@ -280,93 +238,12 @@ void sessions_end(struct sessions *s, const struct session_end *end, cgn_nsec no
 	e->answer += end->answer;
 	uint64_t computed = end->prompt - (end->cached < end->prompt ? end->cached : end->prompt);
 	service_add(e, (double)(computed + end->answer) - end->turn->charged, now);
-	if (end->node.n > 0)
+	if (end->model_name.n > 0)
+		text_keep(e->model_name, end->model_name);
+	if (end->node.n > 0) {
 		text_keep(e->node, end->node);
+		e->place = end->place;
+	}
 	if (end->n_tools > 0)
 		pause_begin(s, e, end, now, out);
-}
-
-/* ---- inspection ---- */
-
-static enum session_state session_state(const struct session *e, cgn_nsec now)
-{
-	return e->running > 0 ? SESSION_RUNNING : session_waits(e, now) ? SESSION_TOOL : SESSION_IDLE;
-}
-
-void sessions_count(const struct sessions *s, cgn_nsec now, size_t out[SESSION_STATES])
-{
-	CGN_LIVE(s, SESSIONS_TAG);
-	memset(out, 0, SESSION_STATES * sizeof *out);
-	size_t seen = 0;
-	for (uint32_t i = s->newest; i != NONE && now - s->all[i].used < SESSION_PAUSE_MAX;
-		i = s->all[i].older) {
-		out[session_state(&s->all[i], now)]++;
-		seen++;
-	}
-	out[SESSION_IDLE] += s->n - seen;
-}
-
-static double ms_of(cgn_nsec t)
-{
-	return (double)(t / CGN_USEC) / 1e3;
-}
-
-static void forecast_json(struct json_out *j, const struct session *e, cgn_nsec now)
-{
-	json_key_z(j, "tool", e->tool);
-	json_key_f64(j, "waits_ms", ms_of(now - e->paused_at));
-	if (e->forecast.samples == 0)
-		return;
-	json_key_f64(j, "expected_ms", ms_of(e->forecast.p50));
-	json_key_f64(j, "expected_p90_ms", ms_of(e->forecast.p90));
-}
-
-static void session_json(struct json_out *j, const struct session *e, cgn_nsec now)
-{
-	enum session_state state = session_state(e, now);
-	json_open(j, '{');
-	json_key_z(j, "id", e->id);
-	json_key_z(j, "tenant", e->tenant);
-	json_key_z(j, "from", session_source_text(e->from));
-	json_key_z(j, "state", session_state_text(state));
-	if (state == SESSION_TOOL)
-		forecast_json(j, e, now);
-	json_key_z(j, "node", e->node);
-	json_key_u64(j, "turns", e->turns);
-	json_key_u64(j, "running", e->running);
-	json_key_u64(j, "tool_calls", e->tool_calls);
-	json_key_f64(j, "tool_ms", ms_of(e->tool_time));
-	json_key_u64(j, "prompt_tokens", e->prompt);
-	json_key_u64(j, "cached_tokens", e->cached);
-	json_key_u64(j, "completion_tokens", e->answer);
-	json_key_u64(j, "recent_tokens", (uint64_t)service_now(e, now));
-	json_key_f64(j, "age_ms", ms_of(now - e->began));
-	json_key_f64(j, "idle_ms", e->running > 0 ? 0 : ms_of(now - e->used));
-	json_close(j, '}');
-}
-
-static void tool_json(struct json_out *j, const struct tool_times *t)
-{
-	json_open(j, '{');
-	json_key_z(j, "name", t->name);
-	json_key_u64(j, "samples", t->n);
-	json_key_f64(j, "p50_ms", ms_of(tool_times_quantile(t, 0.5)));
-	json_key_f64(j, "p90_ms", ms_of(tool_times_quantile(t, 0.9)));
-	json_close(j, '}');
-}
-
-void sessions_json(const struct sessions *s, size_t most, cgn_nsec now, struct json_out *j)
-{
-	CGN_LIVE(s, SESSIONS_TAG);
-	json_key_u64(j, "known", s->n);
-	json_key_u64(j, "max", s->max);
-	json_key_open(j, "sessions", '[');
-	for (uint32_t i = s->newest; i != NONE && most > 0; i = s->all[i].older, most--)
-		session_json(j, &s->all[i], now);
-	json_close(j, ']');
-	json_key_open(j, "tools", '[');
-	for (size_t i = 0; i < SESSION_TOOLS; i++)
-		if (s->tools->row[i].n > 0)
-			tool_json(j, &s->tools->row[i]);
-	json_close(j, ']');
 }

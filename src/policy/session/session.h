@@ -15,7 +15,7 @@
 
 #define SESSION_ID_MAX    128
 #define SESSION_TEXT      64 /* Bytes of the name of a tenant, node or tool; longer ones are cut. */
-#define SESSION_BYTES     624
+#define SESSION_BYTES     720
 #define SESSION_TOOLS     256
 #define SESSION_HALF_LIFE (60 * CGN_SEC) /* Half-life of the attained service. */
 /* A session that waits longer is idle: its user has left. Such a time is not learned. */
@@ -74,9 +74,17 @@ struct session_forecast {
 	cgn_nsec p50, p90;
 	uint32_t samples; /* Durations that it is made from; 0: not enough are known. */
 };
+/* Where a session's KV cache is, if it is anywhere. */
+struct session_place {
+	uint64_t node; /* Hash of the node's id. */
+	uint64_t last; /* Digest of the last full block of the last prompt; 0: none. */
+	uint16_t slot; /* The node's place in the cluster (policy/cluster). */
+};
 struct session_end {
 	const struct session_turn *turn;
-	struct cgn_str node;         /* Empty: none was asked. */
+	struct cgn_str node; /* Empty: none was asked. */
+	struct session_place place;
+	struct cgn_str model_name;   /* The model that answered; empty: none. */
 	const struct cgn_str *tools; /* Different names of the tools that the answer calls. */
 	size_t n_tools;
 	uint64_t model;                  /* Hash of the name of the model that answered. */
@@ -88,7 +96,30 @@ void sessions_end(struct sessions *s, const struct session_end *e, cgn_nsec now,
 
 enum session_state { SESSION_RUNNING, SESSION_TOOL, SESSION_IDLE, SESSION_STATES };
 const char *session_state_text(enum session_state state);
+enum session_state session_state_find(struct cgn_str text); /* SESSION_STATES: there is no such state. */
 /* Count the sessions by their state. Visits the sessions of the last SESSION_PAUSE_MAX. */
 void sessions_count(const struct sessions *s, cgn_nsec now, size_t out[SESSION_STATES]);
-/* Append the |most| sessions used last, newest first, and the tools known, as members of an open object. */
-void sessions_json(const struct sessions *s, size_t most, cgn_nsec now, struct json_out *j);
+enum session_sort {
+	SESSION_BY_USE,
+	SESSION_BY_TURNS,
+	SESSION_BY_TOKENS,
+	SESSION_BY_TOOLS,
+	SESSION_BY_AGE,
+	SESSION_SORTS
+};
+/* Find "used", "turns", "tokens", "tools" (time spent in them) or "age"; SESSION_SORTS: none of them. */
+enum session_sort session_sort_find(struct cgn_str text);
+
+#define SESSION_LOOK ((size_t)65536) /* Sessions that a query looks at: those used last. */
+struct session_query {
+	enum session_state state;           /* SESSION_STATES: any. */
+	struct cgn_str tenant, model, node; /* Empty: any. */
+	enum session_sort sort;             /* The highest come first, and of equal ones those used last. */
+	size_t skip, most;                  /* The page: |most| sessions behind the first |skip|. */
+	/* Return what is known of the session's KV cache there; NULL: nothing. NULL instead: nothing is told. */
+	const char *(*kv)(void *user, const struct session_place *place);
+	void *user;
+};
+/* Append the sessions of |q|, how many match it, and the tools known, as members of an open object. False: no memory, and
+ * nothing is appended. */
+bool sessions_json(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j);

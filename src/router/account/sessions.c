@@ -109,11 +109,12 @@ static void pause_post(struct gw_sessions *s, const struct gw_pause *pause)
 		cgn_loop_post(s->cfg.loop, &s->post, on_pauses);
 }
 
-void gw_sessions_json(struct gw_sessions *s, size_t most, cgn_nsec now, struct json_out *j)
+bool gw_sessions_json(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j)
 {
 	sessions_lock(s);
-	sessions_json(s->table, most, now, j);
+	bool told = sessions_json(s->table, q, now, j);
 	sessions_unlock(s);
+	return told;
 }
 
 void gw_sessions_report(struct gw_sessions *s, struct telemetry *t, cgn_nsec now)
@@ -223,6 +224,8 @@ void gw_session_end(struct gw_req *r)
 		toolcall_end(t);
 	const struct session_end end = {.turn = &r->client.turn,
 		.node = cgn_str_of(r->attempt.call.node_id),
+		.place = {.node = g->node, .last = g->last, .slot = r->attempt.call.slot},
+		.model_name = r->prompt.model,
 		.tools = t != NULL ? t->names : NULL,
 		.n_tools = t != NULL && is_answered(r) ? t->n : 0,
 		.model = route_hash(r->prompt.model.p, r->prompt.model.n),

@@ -24,8 +24,8 @@ struct gw_sessions;
 /* NO_MEMORY. */
 CGN_RC gw_sessions_open(const struct gw_sessions_cfg *cfg, struct gw_sessions **out, struct cgn_err *err);
 void gw_sessions_close(struct gw_sessions **take); /* NULL-safe; no worker runs. */
-/* Append the |most| sessions used last to an open object. */
-void gw_sessions_json(struct gw_sessions *s, size_t most, cgn_nsec now, struct json_out *j);
+/* As sessions_json; q->kv is called with the lock held. */
+bool gw_sessions_json(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j);
 /* Set the metrics; once a second. */
 void gw_sessions_report(struct gw_sessions *s, struct telemetry *t, cgn_nsec now);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: /nodes, /index, /models, /queue and /sessions of the admin port; explain_query.c has /explain. */
+/* admin: /nodes, /index, /models and /queue of the admin port; explain_query.c has /explain, sessions_query.c /sessions. */
 #include "base/pb/pb_json.h"
 #include "joint/page/page.h"
 #include "router/account/sessions.h"
@@ -294,30 +294,6 @@ static void queue_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_close(&j, '}');
 }
 
-#define SESSIONS_MOST 1000
-
-static void sessions_get(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
-{
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
-	struct cgn_str last = http_query_get(h->path, "last");
-	uint64_t most = 100;
-	if (r->shared.sessions == NULL) {
-		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
-		return;
-	}
-	if (last.n > 0 && (!cgn_str_u64(last, &most) || most == 0 || most > SESSIONS_MOST)) {
-		svc_admin_error(reply, 400, "bad_last", "last is a number of sessions from 1 to 1000");
-		return;
-	}
-	struct json_out j = json_out_to(&reply->body);
-	json_open(&j, '{');
-	gw_sessions_json(r->shared.sessions, (size_t)most, cgn_loop_now(r->loop), &j);
-	json_close(&j, '}');
-}
-
 static void history_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply)
 {
@@ -370,7 +346,7 @@ const struct svc_admin_route router_admin_routes[] = {{"GET", "/nodes", nodes_ge
 	{"POST", "/playground/*", router_admin_play, ACTION_PLAYGROUND_USE},
 	{"GET", "/models", models_get, ACTION_STATUS_READ}, {"GET", "/index", index_get, ACTION_STATUS_READ},
 	{"GET", "/queue", queue_get, ACTION_STATUS_READ},
-	{"GET", "/sessions", sessions_get, ACTION_EXPLAIN_READ},
+	{"GET", "/sessions", router_admin_sessions, ACTION_EXPLAIN_READ},
 	{"GET", "/autoscaler", autoscaler_get, ACTION_STATUS_READ},
 	{"GET", "/peers", peers_get, ACTION_STATUS_READ},
 	{"GET", "/cascades", cascades_get, ACTION_STATUS_READ},

@@ -80,17 +80,19 @@ class Tap:
 
 
 class World(Fed):
-    def begin(self, *peers, tap=None):
-        """Cluster `a` with one busy node, and |peers| whose engines tell what they cache. Return the tap before |tap|."""
+    def begin(self, *peers, tap=None, prices=None, rules=None):
+        """Cluster `a` with one busy node, and |peers| whose engines tell what they cache. Return the tap before |tap|. |prices|: of a
+        million tokens, by peer; |rules|: of `a`'s federation."""
         self.add("a", *peers)
         for name in peers:
             self.link("a", name)
         way = self.stack.enter_context(contextlib.closing(Tap(self, "a", tap))) if tap else None
         for name in peers:
-            c = self.start(name, **RULES)
+            money = {'prices."sim"': {"input": prices[name], "output": prices[name]}} if prices else {}
+            c = self.start(name, **RULES, **money)
             self.engine(name)
             c.wait_ready()
-        self.start("a", SLOW, **{"router.federation": RULES["router.federation"]})
+        self.start("a", SLOW, **{"router.federation": RULES["router.federation"] | (rules or {})})
         self.c["a"].wait_ready()
         for name in peers:
             self.met("a", name)
@@ -172,6 +174,58 @@ def test_a_prompt_goes_to_the_peer_that_has_its_prefix_in_cache(world):
     predicted, actual = (world.c["a"].metric("cgn_federation_cached_tokens_total", scraped, peer="c", kind=k) for k in ("predicted", "actual"))
     assert 4700 <= predicted <= 4800 and abs(predicted - actual) <= 96
     assert world.c["a"].metric("cgn_federation_predictions_total", scraped, outcome="bad") == 0
+
+
+@pytest.mark.parametrize("weight, peer", [(0, "b"), (1000, "c")])
+def test_the_price_that_a_peer_tells_counts_as_time(world, weight, peer):
+    """The prompt is cached at b, and c computes it for a hundredth of the price."""
+    world.begin("b", "c", prices={"b": 100, "c": 1}, rules={"price_weight": weight})
+    world.warm("b", 1)
+    world.warm("c", 2)
+    world.knows("b", 100)
+    world.knows("c", 100)
+    world.hold()
+    asked = world.send(1, headers={"X-Cgn-Explain": "1"})
+    rows = {p["peer"]: p for p in json.loads(asked.headers["x-cgn-explain"])["peers"]}
+    assert asked.headers["x-cgn-peer"] == peer, rows
+    assert rows["b"]["price"] > 90 * rows["c"]["price"] > 0 and rows["b"]["held_blocks"] == 100 and "joules" not in rows["b"], rows
+    assert "; price 0." in world.ctl("explain", asked.headers["x-request-id"])
+
+
+def number(v):
+    """|v| as a number of a summary: seven bits a byte."""
+    return bytes([v & 0x7f | 0x80]) + number(v >> 7) if v > 0x7f else bytes([v])
+
+
+@pytest.mark.parametrize("weight, peer", [(0, "b"), (1000, "c")])
+def test_joules_that_a_peer_tells_count_as_time(world, weight, peer):
+    """The prompt but for its end is cached at b, whose summary is changed on the way: a token that is not takes 50 joules."""
+    tap = world.begin("b", "c", tap="b", rules={"energy_weight": weight})
+
+    def power(path, body):
+        at = body.find(b"\x03sim") if path.startswith("/federation/") else -1
+        if at < 0:
+            return body
+        at += 4
+        for _ in range(8):  # six numbers of the load, and two prices
+            while body[at] & 0x80:
+                at += 1
+            at += 1
+        return body[:at] + number(50000000) + body[at + 1:] if body[at] == 0 else body
+
+    tap.change = power
+    world.warm("b", 1)
+    world.warm("c", 2)
+    world.knows("b", 100, lambda row: row["models"][0]["joules_per_token"] == 50)
+    world.knows("c", 100)
+    world.hold()
+    body = world.body(1)
+    a = ask(world.c["a"].http_port, "POST", "/v1/completions", body | {"prompt": body["prompt"] + list(range(64))}, {"X-Cgn-Explain": "1"})
+    assert a.status == 200, a.body
+    rows = {p["peer"]: p for p in json.loads(a.headers["x-cgn-explain"])["peers"]}
+    assert a.headers["x-cgn-peer"] == peer, rows
+    assert rows["b"]["joules"] == 64 * 50 and rows["b"]["held_blocks"] == 100 and "joules" not in rows["c"], rows
+    assert "; 3200 J" in world.ctl("explain", a.headers["x-request-id"])
 
 
 def test_the_summary_is_for_the_peer_alone(world):

@@ -91,15 +91,88 @@ static void rooms_are_counted_down(void **state)
 	remote_set_unref(&set);
 }
 
+static const struct remote_cost unknown = {0};
+
+static bool bid_beats(struct remote_bid a, double a_paid, struct remote_bid b, double b_paid)
+{
+	const struct remote_rules rules = {0};
+	a.paid = a_paid;
+	b.paid = b_paid;
+	return remote_bid_beats(&a, &b, &rules, &unknown);
+}
+
+/* The costs of a bid are the agreed price, else the told one, and the joules of what is not cached. */
+static void bids_have_costs(void **state)
+{
+	(void)state;
+	struct remote_set *set = set_of(2);
+	struct remote_load load = idle;
+	struct remote_prompt asked = prompt;
+	struct remote_side side = {.told = true,
+		.valid_to = CGN_SEC,
+		.load = &load,
+		.set = set,
+		.measured = 9};
+	struct remote_bid b = remote_bid_of(&side, &prompt, 0);
+	assert_false(b.cost.priced || b.cost.powered);
+	asked.answer = 100;
+	load.input = 2000000; /* 2 a million tokens. */
+	load.output = 10000000;
+	load.prefill_uj = 500000;
+	b = remote_bid_of(&side, &asked, 0);
+	assert_true(b.cost.priced && b.cost.powered && b.forecast.cached == 1024);
+	assert_true(b.cost.price > 0.00519 && b.cost.price < 0.00521); /* 2,100 tokens, and 100. */
+	assert_true(b.cost.joules > 537.9 && b.cost.joules < 538.1);   /* 1,076 tokens. */
+	side.paid = 3;
+	b = remote_bid_of(&side, &asked, 0);
+	assert_true(b.cost.priced && b.cost.price > 2.9 && b.paid > 2.9);
+	b = remote_bid_of(&side, &asked, CGN_SEC); /* The summary is too old. */
+	assert_true(b.cost.priced && !b.cost.powered);
+	side.paid = 0;
+	b = remote_bid_of(&side, &asked, CGN_SEC);
+	assert_false(b.cost.priced || b.cost.powered);
+	remote_set_unref(&set);
+}
+
+static struct remote_bid bid_costing(cgn_nsec ttft, double price, double joules)
+{
+	return (struct remote_bid){.source = REMOTE_BID_SUMMARY,
+		.ttft = ttft,
+		.cost = {.priced = price >= 0, .powered = joules >= 0, .price = price, .joules = joules}};
+}
+
+static void money_and_energy_count_as_time(void **state)
+{
+	(void)state;
+	const struct remote_rules none = {0}, money = {.price = 10}, energy = {.energy = 10};
+	const struct remote_bid soon = bid_costing(CGN_SEC, 0.5, 400),
+				late = bid_costing(3 * CGN_SEC, 0.2, 100),
+				blank = bid_costing(2 * CGN_SEC, -1, -1);
+	const struct remote_cost here = {.priced = true, .powered = true, .price = 0.3, .joules = 500};
+	assert_true(remote_bid_beats(&soon, &late, &none, &here));   /* Told costs count for nothing. */
+	assert_true(remote_bid_beats(&late, &soon, &money, &here));  /* 2 s sooner, 3 s of money more. */
+	assert_true(remote_bid_beats(&late, &soon, &energy, &here)); /* 3 s of energy more. */
+	/* An unknown cost counts as the one here. */
+	assert_true(remote_bid_beats(&late, &blank, &energy, &here));
+	assert_true(remote_bid_beats(&soon, &blank, &energy, &here));
+	assert_true(remote_bid_beats(&blank, &soon, &money, &here));
+	assert_true(remote_bid_beats(&late, &blank, &(struct remote_rules){.price = 20}, &here));
+	struct remote_bid cheap = late, dear = soon;
+	cheap.paid = 0.2;
+	dear.paid = 0.5;
+	assert_true(remote_bid_beats(&cheap, &dear, &none, &here)); /* Agreed prices come first. */
+	assert_true(remote_bid_beats(&dear, &cheap, &(struct remote_rules){.price = 1}, &here));
+}
+
 static void believed_then_cheap_then_soon(void **state)
 {
 	(void)state;
 	const struct remote_bid soon = {.source = REMOTE_BID_SUMMARY, .ttft = 10}, late = {.ttft = 20},
 				lies = {.source = REMOTE_BID_DEMOTED, .ttft = 1};
-	assert_true(remote_bid_beats(&soon, 5, &late, 5));
-	assert_false(remote_bid_beats(&soon, 6, &late, 5));
-	assert_true(remote_bid_beats(&late, 9, &lies, 0));
-	assert_false(remote_bid_beats(&lies, 0, &late, 9));
+	assert_true(bid_beats(soon, 5, late, 5));
+	assert_false(bid_beats(soon, 6, late, 5));
+	assert_true(bid_beats(late, 9, lies, 0));
+	assert_false(bid_beats(lies, 0, late, 9));
 	for (enum remote_bid_source s = 0; s < REMOTE_BID_SOURCES; s++)
 		assert_true(strlen(remote_bid_text(s)) > 0);
 	const struct remote_prompt uneven = {.blocks = 4, .tokens = 1000};
@@ -151,6 +224,8 @@ int main(void)
 		cmocka_unit_test(bids_follow_the_summary),
 		cmocka_unit_test(rooms_are_counted_down),
 		cmocka_unit_test(believed_then_cheap_then_soon),
+		cmocka_unit_test(bids_have_costs),
+		cmocka_unit_test(money_and_energy_count_as_time),
 		cmocka_unit_test(loads_add_up),
 		cmocka_unit_test(spans_and_round_trips),
 	};

@@ -46,6 +46,38 @@ static void what_has_no_node_leaves_and_so_does_a_wait_of_unknown_length(void **
 	assert_true(worth_of(&unknown, 3600 * CGN_SEC, CGN_SEC));
 }
 
+static void a_dearer_side_must_be_sooner(void **state)
+{
+	(void)state;
+	struct remote_stay s = {.known = true, .queue = 3000 * MS, .cost = {.priced = true, .price = 0.1}};
+	struct remote_there there = {.ttft = 1000 * MS, .cost = {.priced = true, .price = 0.2}};
+	struct remote_rules rules = {.margin = 0};
+	assert_true(remote_worth(&s, &there, &rules));
+	rules.price = 19; /* 1.9 s for the price, with 1 s there. */
+	assert_true(remote_worth(&s, &there, &rules));
+	rules.price = 21;
+	assert_false(remote_worth(&s, &there, &rules));
+	there.cost.priced = false; /* As here. */
+	assert_true(remote_worth(&s, &there, &rules));
+	s.queue = 500 * MS;
+	assert_false(remote_worth(&s, &there, &rules));
+	there.cost = (struct remote_cost){.priced = true}; /* Nothing: 2.1 s better. */
+	assert_true(remote_worth(&s, &there, &rules) && remote_may_be_worth(&s, &rules));
+	s.queue = 0; /* No wait: it stays, however cheap another side is. */
+	assert_false(remote_worth(&s, &there, &rules) || remote_may_be_worth(&s, &rules));
+	s.queue = 3000 * MS;
+	s.cost.priced = false;
+	there.cost.price = 0.2; /* The price here is 0. */
+	assert_false(remote_worth(&s, &there, &rules));
+	rules = (struct remote_rules){.energy = 100};
+	there.cost = (struct remote_cost){.powered = true, .joules = 50};
+	assert_true(remote_worth(&s, &there, &rules)); /* The joules here are not known. */
+	s.cost = (struct remote_cost){.powered = true, .joules = 20};
+	assert_false(remote_worth(&s, &there, &rules)); /* 3 s more. */
+	s.cost.joules = 31;
+	assert_true(remote_worth(&s, &there, &rules));
+}
+
 static void work_that_is_done_again_counts(void **state)
 {
 	(void)state;
@@ -115,6 +147,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_request_that_need_not_wait_stays),
 		cmocka_unit_test(a_wait_must_be_longer_than_the_other_side_and_the_margin),
+		cmocka_unit_test(a_dearer_side_must_be_sooner),
 		cmocka_unit_test(work_that_is_done_again_counts),
 		cmocka_unit_test(a_prompt_goes_where_its_prefix_is_cached),
 		cmocka_unit_test(what_has_no_node_leaves_and_so_does_a_wait_of_unknown_length),

@@ -63,7 +63,8 @@ CGN_RC ctl_clusters_read(const struct ctl_args *a, const struct config *cfg, str
 		.forwards = true,
 		.interval = cfg->router.federation.summary_interval,
 		.rules = {cfg->router.federation.margin, cfg->router.federation.rework,
-			cfg->router.federation.affinity},
+			cfg->router.federation.affinity, cfg->router.federation.price_weight,
+			cfg->router.federation.energy_weight},
 		.max_hops = cfg->router.federation.max_hops,
 		.resumes = cfg->router.resume};
 	CGN_TRY(ctl_flag_u32(a, "--clusters", 1, FEDERATION_CLUSTERS, &out->cfg.clusters, err));

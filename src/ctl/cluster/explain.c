@@ -245,13 +245,18 @@ static void peer_line(struct view *w, struct json_val p, struct cgn_buf *out)
 	const char *by = text_of(w, p, "by");
 	cgn_buf_fmt(out, "  peer %s%s: first byte after %s ms ", text_of(w, p, "peer"),
 		json_get_bool(p, "left", false) ? ", which got it" : "", number_of(w, p, "ttft_ms"));
-	cgn_buf_fmt(out, "%s; holds %s blocks\n",
+	cgn_buf_fmt(out, "%s; holds %s blocks",
 		strcmp(by, "summary") == 0           ? "by its summary"
 			: strcmp(by, "stale") == 0   ? "as measured: its summary is too old"
 			: strcmp(by, "demoted") == 0 ? "as measured: its summary was wrong too often"
 			: strcmp(by, "full") == 0    ? "as measured, but by its summary it has no room"
 						     : "as measured",
 		number_of(w, p, "held_blocks"));
+	if (member_of(p, "price").type == JSON_NUMBER)
+		cgn_buf_fmt(out, "; price %.4g", json_get_f64(p, "price", 0));
+	if (member_of(p, "joules").type == JSON_NUMBER)
+		cgn_buf_fmt(out, "; %s J", number_of(w, p, "joules"));
+	cgn_buf_char(out, '\n');
 }
 
 static CGN_RC put_decision(struct view *w, struct json_val d, struct cgn_err *err)

@@ -137,7 +137,8 @@ static bool call_leave(struct federation *f, uint32_t at, const struct replay_ca
 		const struct remote_bid bid = bid_of(f, p, &prompt);
 		if (remote_bid_door(&bid, &stay, &f->cfg->rules, p->open, f->cfg->max_concurrent) ==
 				REMOTE_DOOR_OPEN &&
-			(to == FEDERATION_CLUSTERS || remote_bid_beats(&bid, 0, &best, 0))) {
+			(to == FEDERATION_CLUSTERS ||
+				remote_bid_beats(&bid, &best, &f->cfg->rules, &stay.cost))) {
 			best = bid;
 			to = i;
 		}

@@ -287,6 +287,15 @@ unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct en
 	return atomic_load_explicit(&s->flags, memory_order_relaxed);
 }
 
+double energy_prompt_watts(const struct energy_board *b, uint32_t slot)
+{
+	struct energy_curve curve;
+	if (b == NULL)
+		return 0;
+	(void)energy_board_get(b, slot, &curve);
+	return energy_known(&curve) ? (double)(curve.prefill - curve.decode[0]) : 0;
+}
+
 static double double_load(const _Atomic uint64_t *from)
 {
 	uint64_t bits = atomic_load_explicit(from, memory_order_relaxed);

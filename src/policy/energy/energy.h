@@ -154,3 +154,5 @@ double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
 	cgn_nsec now); /* Measured; 0: unknown. */
 /* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
 unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
+/* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */
+double energy_prompt_watts(const struct energy_board *b, uint32_t slot);

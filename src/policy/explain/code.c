@@ -37,6 +37,7 @@ struct fixed_peer {
 	const char *by;
 	float ttft_ms;
 	uint32_t held;
+	float price, joules;
 	uint8_t left;
 };
 
@@ -121,7 +122,12 @@ static const uint8_t *get_cand(const uint8_t *from, struct explain_cand *c)
 
 static uint8_t *put_peer(uint8_t *to, const struct explain_peer *p)
 {
-	const struct fixed_peer f = {.by = p->by, .ttft_ms = p->ttft_ms, .held = p->held, .left = p->left};
+	const struct fixed_peer f = {.by = p->by,
+		.ttft_ms = p->ttft_ms,
+		.held = p->held,
+		.price = p->price,
+		.joules = p->joules,
+		.left = p->left};
 	return put_text(bytes_put(to, &f, sizeof f), p->peer);
 }
 
@@ -129,7 +135,12 @@ static const uint8_t *get_peer(const uint8_t *from, struct explain_peer *out)
 {
 	struct fixed_peer f;
 	from = bytes_get(from, &f, sizeof f);
-	*out = (struct explain_peer){.by = f.by, .left = f.left, .ttft_ms = f.ttft_ms, .held = f.held};
+	*out = (struct explain_peer){.by = f.by,
+		.left = f.left,
+		.ttft_ms = f.ttft_ms,
+		.held = f.held,
+		.price = f.price,
+		.joules = f.joules};
 	return get_text(from, &out->peer);
 }
 

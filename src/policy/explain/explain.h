@@ -89,6 +89,8 @@ struct explain_peer {
 	bool left;      /* The request left for the peer. */
 	float ttft_ms;  /* Predicted there. */
 	uint32_t held;  /* Blocks held there, by its summary. */
+	float price;    /* Price of the request there, in router.currency; negative: not known. */
+	float joules;   /* Energy of the prompt there; negative: not known. */
 };
 
 /* The unit that a policy compares. SCORE: the highest wins; MS (a cost) and REQUESTS: the lowest wins; TURN:

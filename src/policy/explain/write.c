@@ -166,6 +166,10 @@ static void peers_json(struct json_out *j, const struct explain_decision *d)
 		json_key_z(j, "by", p->by);
 		put_real(j, "ttft_ms", (double)p->ttft_ms);
 		json_key_u64(j, "held_blocks", p->held);
+		if (p->price >= 0)
+			json_key_f64(j, "price", (double)p->price);
+		if (p->joules >= 0)
+			put_real(j, "joules", (double)p->joules);
 		json_close(j, '}');
 	}
 	json_close(j, ']');

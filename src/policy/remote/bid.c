@@ -3,6 +3,7 @@
 
 #define VALID_LEAST     (5 * CGN_SEC)
 #define VALID_INTERVALS 5
+#define PRICE_PARTS     1e12 /* A unit of currency, in the parts that a summary's prices have. */
 
 const char *remote_bid_text(enum remote_bid_source source)
 {
@@ -25,6 +26,20 @@ static bool side_is_full(const struct remote_side *s)
 	return s->load->nodes == 0 || s->load->waiting > 0 || s->load->room <= since;
 }
 
+/* Take the costs that the summary tells. */
+static void cost_take(const struct remote_load *l, const struct remote_prompt *p, struct remote_bid *bid)
+{
+	const uint64_t cached = bid->forecast.cached < p->tokens ? bid->forecast.cached : p->tokens;
+	if (!bid->cost.priced && (l->input > 0 || l->output > 0)) {
+		bid->cost.priced = true;
+		bid->cost.price =
+			((double)l->input * (double)p->tokens + (double)l->output * (double)p->answer) /
+			PRICE_PARTS;
+	}
+	bid->cost.powered = l->prefill_uj > 0;
+	bid->cost.joules = (double)l->prefill_uj * (double)(p->tokens - cached) / 1e6;
+}
+
 static void bid_by_summary(const struct remote_side *s, const struct remote_prompt *p, struct remote_bid *bid)
 {
 	if (s->load == NULL)
@@ -32,6 +47,7 @@ static void bid_by_summary(const struct remote_side *s, const struct remote_prom
 	size_t held = remote_set_match(s->set, s->shift, p->chain, p->blocks);
 	bid->forecast = remote_foresee(s->load, &s->trust, s->way, p->tokens, remote_prompt_tokens(p, held));
 	bid->forecast.held = (uint32_t)held;
+	cost_take(s->load, p, bid);
 	if (side_is_full(s))
 		bid->source = REMOTE_BID_FULL;
 	else if (bid->forecast.known) {
@@ -43,7 +59,9 @@ static void bid_by_summary(const struct remote_side *s, const struct remote_prom
 struct remote_bid remote_bid_of(const struct remote_side *side, const struct remote_prompt *prompt,
 	cgn_nsec now)
 {
-	struct remote_bid bid = {.ttft = side->measured};
+	struct remote_bid bid = {.ttft = side->measured,
+		.paid = side->paid,
+		.cost = {.priced = side->paid > 0, .price = side->paid}};
 	if (remote_is_demoted(&side->trust, now))
 		bid.source = REMOTE_BID_DEMOTED;
 	else if (side->told && side->valid_to <= now)
@@ -58,7 +76,8 @@ enum remote_door remote_bid_door(const struct remote_bid *bid, const struct remo
 {
 	const struct remote_there there = {.ttft = bid->ttft,
 		.known = bid->source == REMOTE_BID_SUMMARY,
-		.prefill = bid->forecast.prefill};
+		.prefill = bid->forecast.prefill,
+		.cost = bid->cost};
 	if (!remote_worth(stay, &there, rules))
 		return REMOTE_DOOR_LATE;
 	if (bid->source == REMOTE_BID_FULL)
@@ -66,13 +85,16 @@ enum remote_door remote_bid_door(const struct remote_bid *bid, const struct remo
 	return open < most ? REMOTE_DOOR_OPEN : REMOTE_DOOR_BUSY;
 }
 
-bool remote_bid_beats(const struct remote_bid *a, uint64_t a_price, const struct remote_bid *b,
-	uint64_t b_price)
+bool remote_bid_beats(const struct remote_bid *a, const struct remote_bid *b,
+	const struct remote_rules *rules, const struct remote_cost *here)
 {
 	const bool a_lies = a->source == REMOTE_BID_DEMOTED, b_lies = b->source == REMOTE_BID_DEMOTED;
 	if (a_lies != b_lies)
 		return b_lies;
-	return a_price != b_price ? a_price < b_price : a->ttft < b->ttft;
+	if (!(rules->price > 0) && (a->paid < b->paid || b->paid < a->paid))
+		return a->paid < b->paid;
+	return (double)a->ttft + remote_toll(rules, &a->cost, here) <
+		(double)b->ttft + remote_toll(rules, &b->cost, here);
 }
 
 cgn_nsec remote_valid_span(cgn_nsec interval)

@@ -29,11 +29,13 @@ struct remote_side {
 	const struct remote_set *set;
 	unsigned shift;
 	uint32_t open, open_then; /* Our requests for the model at the peer, now and when the summary came. */
+	double paid;              /* Agreed price of the request, in router.currency; 0: none was agreed. */
 };
 struct remote_prompt {
 	const uint64_t *chain; /* Short digests of the blocks. */
 	size_t blocks;
 	uint64_t tokens;
+	uint64_t answer;       /* Expected tokens of the answer. */
 	uint32_t block_tokens; /* 0: blocks have other lengths. */
 };
 /* Return the tokens of the first |held| blocks. */
@@ -43,12 +45,15 @@ struct remote_bid {
 	enum remote_bid_source source;
 	cgn_nsec ttft;                   /* With the way there and back. */
 	struct remote_forecast forecast; /* By the summary; not known without one. */
+	double paid;                     /* As in the side. */
+	struct remote_cost cost;         /* The agreed price, else the one that the summary tells. */
 };
 struct remote_bid remote_bid_of(const struct remote_side *side, const struct remote_prompt *prompt,
 	cgn_nsec now);
-/* Return true if |a| is preferred to |b|: believed before demoted, then cheap, then soon. */
-bool remote_bid_beats(const struct remote_bid *a, uint64_t a_price, const struct remote_bid *b,
-	uint64_t b_price);
+/* Return true if |a| is preferred to |b|: believed before demoted; then, if money counts for no time (rules->price is 0), the
+ * lower agreed price; then the lower sum of time and toll. |here|: the cost of a request that stays. */
+bool remote_bid_beats(const struct remote_bid *a, const struct remote_bid *b,
+	const struct remote_rules *rules, const struct remote_cost *here);
 
 /* May a request that would have |stay| here leave for the bid? */
 enum remote_door {

@@ -18,10 +18,29 @@ static bool prefix_is_there(const struct remote_stay *stay, const struct remote_
 	return there->known && affinity * (double)there->prefill < (double)stay->prefill && affinity > 0;
 }
 
+double remote_toll(const struct remote_rules *rules, const struct remote_cost *there,
+	const struct remote_cost *here)
+{
+	double seconds = 0;
+	if (there->priced)
+		seconds += rules->price * (there->price - (here->priced ? here->price : 0));
+	if (there->powered)
+		seconds += rules->energy * (there->joules - (here->powered ? here->joules : 0)) / 1e3;
+	return seconds * (double)CGN_SEC;
+}
+
+static double toll_of_leaving(const struct remote_stay *stay, const struct remote_there *there,
+	const struct remote_rules *rules)
+{
+	struct remote_cost cost = there->cost;
+	cost.powered = cost.powered && stay->cost.powered;
+	return remote_toll(rules, &cost, &stay->cost);
+}
+
 bool remote_worth(const struct remote_stay *stay, const struct remote_there *there,
 	const struct remote_rules *rules)
 {
-	double least = (double)there->ttft + (double)rules->margin;
+	double least = (double)there->ttft + (double)rules->margin + toll_of_leaving(stay, there, rules);
 	if (stay->none)
 		return true;
 	if (!stay->known)
@@ -35,7 +54,8 @@ bool remote_worth(const struct remote_stay *stay, const struct remote_there *the
 
 bool remote_may_be_worth(const struct remote_stay *stay, const struct remote_rules *rules)
 {
-	return remote_worth(stay, &(struct remote_there){.known = true}, rules);
+	const struct remote_there best = {.known = true, .cost = {.priced = true, .powered = true}};
+	return remote_worth(stay, &best, rules);
 }
 
 cgn_nsec remote_ttft_learn(cgn_nsec estimate, cgn_nsec sample)

@@ -6,12 +6,22 @@
  * where |there| is the time to the other side's first byte, and the last term counts where it is positive: the prompt's time
  * that the other side computes though it is cached here delays the requests behind it, and costs caches their places. A
  * request that need not wait leaves by the same rule if the other side has so much more of its prompt that |affinity| times
- * its own prefill there is less than its prefill here; affinity 0: it stays. */
+ * its own prefill there is less than its prefill here; affinity 0: it stays.
+ *
+ * Money and energy count as time: to |there| the toll is added, weight * (cost there - cost here), which is negative where
+ * the other side costs less. */
 #pragma once
 #include <stdbool.h>
 
 #include "base/core/err.h"
 #include "policy/admission/admission.h"
+
+/* The expected cost of a request on a side. */
+struct remote_cost {
+	bool priced, powered; /* |price|, |joules| are known. */
+	double price;         /* Price of the prompt and the answer, in router.currency. */
+	double joules;        /* Energy of the prompt's tokens that are not cached. */
+};
 
 /* The expected time to the first byte of a request that stays. */
 struct remote_stay {
@@ -20,6 +30,7 @@ struct remote_stay {
 	bool known;       /* |queue| and |prefill| are measured */
 	cgn_nsec queue;   /* time of the requests before this one, in the queue and on the best node */
 	cgn_nsec prefill; /* time of the request's own prompt on that node */
+	struct remote_cost cost;
 };
 
 /* Return what is expected of a request that stays: |verdict| and |f| are of the chooser's pick for it; |waits|: it has to
@@ -33,12 +44,20 @@ struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admis
 struct remote_rules {
 	cgn_nsec margin;
 	double rework, affinity; /* Not negative. */
+	double price;            /* Seconds that a unit of router.currency counts as. Not negative. */
+	double energy;           /* Seconds that a thousand joules count as. Not negative. */
 };
 struct remote_there {
 	cgn_nsec ttft;
 	bool known;       /* |prefill| is. */
 	cgn_nsec prefill; /* Time of the prompt there, of the tokens that are not cached. */
+	struct remote_cost cost;
 };
+/* Return the nanoseconds that the costs |there| count as, beyond those |here|. A cost that is not known there is as here;
+ * one that is not known here is 0. */
+double remote_toll(const struct remote_rules *rules, const struct remote_cost *there,
+	const struct remote_cost *here);
+/* Joules that are not known here do not count. */
 bool remote_worth(const struct remote_stay *stay, const struct remote_there *there,
 	const struct remote_rules *rules);
 /* Return false if no side can be worth it, so that none needs to be asked. */

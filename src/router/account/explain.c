@@ -149,7 +149,9 @@ static void peers_fill(const struct gw_req *r, struct explain_decision *d)
 			.by = remote_bid_text(bids->v[i].told.source),
 			.left = bids->v[i].peer == r->plan.away.peer,
 			.ttft_ms = (float)((double)bids->v[i].told.ttft / 1e6),
-			.held = bids->v[i].told.forecast.held};
+			.held = bids->v[i].told.forecast.held,
+			.price = bids->v[i].told.cost.priced ? (float)bids->v[i].told.cost.price : -1,
+			.joules = bids->v[i].told.cost.powered ? (float)bids->v[i].told.cost.joules : -1};
 }
 
 void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,

@@ -10,16 +10,6 @@
 
 #define TYPE "application/octet-stream"
 
-/* Return the power of a prompt on the node beyond that of decoding; 0: unknown. */
-static double prompt_watts(const struct gw_req *r, const struct view_node *n)
-{
-	struct energy_curve curve;
-	if (r->w->shared->choice.energy == NULL)
-		return 0;
-	(void)energy_board_get(r->w->shared->choice.energy, n->slot, &curve);
-	return energy_known(&curve) ? (double)(curve.prefill - curve.decode[0]) : 0;
-}
-
 static void model_fill(const struct gw_req *r, const struct view_model *m, struct remote_load *out)
 {
 	const struct gw_admission *g = r->w->shared->admission;
@@ -27,7 +17,8 @@ static void model_fill(const struct gw_req *r, const struct view_model *m, struc
 	struct remote_load_sums s = {0};
 	for (size_t i = 0; i < m->n_ready; i++)
 		remote_load_add(&s, &r->w->shared->choice.stats[m->ready[i]->slot], m->ready[i]->width,
-			r->w->rules->route.max_inflight, prompt_watts(r, m->ready[i]));
+			r->w->rules->route.max_inflight,
+			energy_prompt_watts(r->w->shared->choice.energy, m->ready[i]->slot));
 	*out = remote_load_of(&s);
 	out->name = m->name;
 	out->waiting = g != NULL

@@ -25,11 +25,15 @@ static struct remote_prompt prompt_of(const struct gw_req *r)
 		.block_tokens = r->prompt.block_tokens};
 }
 
-struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model)
+struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model,
+	uint64_t answer)
 {
 	struct gw_bid bid = {.peer = peer, .model = model};
-	struct remote_side side = {.measured = ttft_measured(peer)};
-	const struct remote_prompt prompt = prompt_of(r);
+	struct remote_side side = {.measured = ttft_measured(peer),
+		.paid = (double)gw_peer_price(peer, r->plan.prompt_tokens, answer) /
+			(double)BUDGET_MONEY_SCALE};
+	struct remote_prompt prompt = prompt_of(r);
+	prompt.answer = answer;
 	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = NULL;
 	if (peer->remote != NULL) {
 		side.trust = gw_remote_trust(peer->remote);

@@ -17,8 +17,9 @@ struct gw_bids {
 	size_t n;
 	struct gw_bid v[];
 };
-/* Ask what the peer would take for the request. */
-struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model);
+/* Ask what the peer would take for the request, whose answer is expected to have |answer| tokens. */
+struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model,
+	uint64_t answer);
 
 /* The head of the answer of the peer that |r| went to came, with its first byte if the answer is a stream. */
 void gw_bid_begun(struct gw_req *r);

@@ -16,8 +16,9 @@
 #include "router/plan/queue.h"
 #include "router/worker/breaker.h"
 
-#define REST_KEY  (60 * CGN_SEC)  /* after an error about the key, the account or the model's name */
-#define REST_MOST (600 * CGN_SEC) /* a peer may ask for */
+#define REST_KEY    (60 * CGN_SEC)  /* after an error about the key, the account or the model's name */
+#define PRICE_PARTS 1e12            /* a unit of currency, in the parts that a token's price has */
+#define REST_MOST   (600 * CGN_SEC) /* a peer may ask for */
 
 static void away_count(const struct gw_req *r, const struct gw_peer *p, const char *outcome)
 {
@@ -51,6 +52,34 @@ static bool may_leave(struct gw_req *r)
 		!r->prompt.form && continues_nowhere(r);
 }
 
+/* Return the mean power of a prompt on the nodes that are ready for the model; 0: unknown. */
+static double prompt_watts(const struct gw_req *r)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	double sum = 0, known = 0;
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
+		const double watts = energy_prompt_watts(r->w->shared->choice.energy, m->ready[i]->slot);
+		sum += watts;
+		known += watts > 0;
+	}
+	return known > 0 ? sum / known : 0;
+}
+
+/* Return the cost of the request if it stays; nothing is known where costs do not count. */
+static struct remote_cost cost_here(const struct gw_req *r, const struct remote_stay *stay)
+{
+	const struct remote_rules *rules = &r->w->rules->away;
+	const struct gw_price *price = rules->price > 0 ? gw_rules_price(r->w->rules, r->prompt.model) : NULL;
+	const double watts = rules->energy > 0 && stay->known ? prompt_watts(r) : 0;
+	struct remote_cost c = {.priced = price != NULL, .powered = watts > 0};
+	if (price != NULL)
+		c.price = ((double)price->input * (double)r->plan.prompt_tokens +
+				  (double)price->output * (double)limit_answer_estimate(r)) /
+			PRICE_PARTS;
+	c.joules = watts * (double)stay->prefill / (double)CGN_SEC;
+	return c;
+}
+
 static struct remote_stay stay_of(struct gw_req *r, const struct chooser_pick_result *p)
 {
 	const size_t bucket = admission_bucket(r->prompt.model);
@@ -60,7 +89,9 @@ static struct remote_stay stay_of(struct gw_req *r, const struct chooser_pick_re
 	const struct admission_forecast *f = &r->plan.ttft;
 	cgn_nsec queue =
 		waits ? atomic_load_explicit(&g->wait_ms[bucket], memory_order_relaxed) * CGN_MSEC : 0;
-	return remote_stay_of(p->verdict, f, waits, queue);
+	struct remote_stay stay = remote_stay_of(p->verdict, f, waits, queue);
+	stay.cost = cost_here(r, &stay);
+	return stay;
 }
 
 /* May this request leave for the peer? Fail closed: the model and the tenant must both be named. */
@@ -117,22 +148,21 @@ static struct gw_bids *bids_take(struct gw_req *r, const struct remote_stay *sta
 			!peer_is_open(p, m, cgn_loop_now(r->w->loop)))
 			continue;
 		struct gw_bid *b = &bids->v[bids->n++];
-		*b = gw_bid_of(r, p, m);
+		*b = gw_bid_of(r, p, m, limit_answer_estimate(r));
 		b->open = bid_is_open(r, stay, b);
 	}
 	return bids;
 }
 
 /* Return the best bid of a peer that the request was not tried with; NULL: none. */
-static const struct gw_bid *bid_best(const struct gw_req *r, const struct gw_bids *bids)
+static const struct gw_bid *bid_best(const struct gw_req *r, const struct gw_bids *bids,
+	const struct remote_cost *here)
 {
 	const struct gw_bid *best = NULL;
 	for (size_t i = 0; bids != NULL && i < bids->n; i++) {
 		const struct gw_bid *b = &bids->v[i];
 		if (b->open && (r->plan.away.tried & 1U << (b->peer->slot - ROUTE_MAX_NODES)) == 0 &&
-			(best == NULL ||
-				remote_bid_beats(&b->told, price_expected(r, b->peer), &best->told,
-					price_expected(r, best->peer))))
+			(best == NULL || remote_bid_beats(&b->told, &best->told, &r->w->rules->away, here)))
 			best = b;
 	}
 	return best;
@@ -166,7 +196,7 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 	enum breaker_gate gate = BREAKER_SHUT;
 	const struct gw_bid *pick;
 	const struct gw_bids *bids = bids_take(r, &stay);
-	while ((pick = bid_best(r, bids)) != NULL) {
+	while ((pick = bid_best(r, bids, &stay.cost)) != NULL) {
 		gate = gw_breaker_claim_at(r->w, pick->peer->slot, pick->peer->node);
 		if (gate != BREAKER_SHUT && budget_take(r, pick->peer))
 			break;

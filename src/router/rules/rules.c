@@ -219,7 +219,8 @@ static void admission_fill(struct gw_rules *r, const struct config *cfg)
 	r->node_wait = cfg->router.admission.node_wait;
 	r->deadline_confidence = cfg->router.admission.deadline_confidence;
 	r->away = (struct remote_rules){cfg->router.federation.margin, cfg->router.federation.rework,
-		cfg->router.federation.affinity};
+		cfg->router.federation.affinity, cfg->router.federation.price_weight,
+		cfg->router.federation.energy_weight};
 	r->away_hops = cfg->router.federation.max_hops;
 	r->quotes = cfg->router.quote.enabled;
 	r->quote_coverage = cfg->router.quote.coverage;

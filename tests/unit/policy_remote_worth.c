@@ -107,6 +107,9 @@ static void a_prompt_goes_where_its_prefix_is_cached(void **state)
 	rules.affinity = 4;
 	assert_true(remote_worth(&s, &there, &rules));
 	assert_true(remote_may_be_worth(&s, &rules));
+	there.paid = true;
+	assert_false(remote_worth(&s, &there, &rules));
+	there.paid = false;
 	rules.affinity = 8; /* Not so much more of it. */
 	assert_false(remote_worth(&s, &there, &rules));
 	rules.affinity = 4;

@@ -76,6 +76,7 @@ enum remote_door remote_bid_door(const struct remote_bid *bid, const struct remo
 {
 	const struct remote_there there = {.ttft = bid->ttft,
 		.known = bid->source == REMOTE_BID_SUMMARY,
+		.paid = bid->paid > 0,
 		.prefill = bid->forecast.prefill,
 		.cost = bid->cost};
 	if (!remote_worth(stay, &there, rules))

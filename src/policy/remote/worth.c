@@ -15,7 +15,8 @@ struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admis
 
 static bool prefix_is_there(const struct remote_stay *stay, const struct remote_there *there, double affinity)
 {
-	return there->known && affinity * (double)there->prefill < (double)stay->prefill && affinity > 0;
+	return there->known && !there->paid && affinity > 0 &&
+		affinity * (double)there->prefill < (double)stay->prefill;
 }
 
 double remote_toll(const struct remote_rules *rules, const struct remote_cost *there,

@@ -6,7 +6,7 @@
  * where |there| is the time to the other side's first byte, and the last term counts where it is positive: the prompt's time
  * that the other side computes though it is cached here delays the requests behind it, and costs caches their places. A
  * request that need not wait leaves by the same rule if the other side has so much more of its prompt that |affinity| times
- * its own prefill there is less than its prefill here; affinity 0: it stays.
+ * its own prefill there is less than its prefill here; it stays with affinity 0, and where the other side is paid.
  *
  * Money and energy count as time: to |there| the toll is added, weight * (cost there - cost here), which is negative where
  * the other side costs less. */
@@ -50,6 +50,7 @@ struct remote_rules {
 struct remote_there {
 	cgn_nsec ttft;
 	bool known;       /* |prefill| is. */
+	bool paid;        /* A price was agreed with the other side. */
 	cgn_nsec prefill; /* Time of the prompt there, of the tokens that are not cached. */
 	struct remote_cost cost;
 };

@@ -242,6 +242,24 @@ static void a_silent_client_is_sent_away(void **state)
 	world_close(&w);
 }
 
+static bool one_is_accepted(struct world *w)
+{
+	return net_listener_stats(w->ln).accepted == 1;
+}
+
+static void a_handshake_that_is_under_way_does_not_outlive_the_loop(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w);
+	net_listener_close(&w.ln);
+	world_listen(&w, &(struct net_listen_cfg){.addr = "127.0.0.1:0", .tls = server_tls});
+	int fd = raw_connect(net_listener_port(w.ln));
+	run_until(&w, one_is_accepted);
+	world_close(&w); /* The connection has no owner yet, and its listener is closed. */
+	close(fd);
+}
+
 static void a_server_in_clear_is_told_apart(void **state)
 {
 	(void)state;
@@ -341,6 +359,7 @@ int main(void)
 		cmocka_unit_test(a_wrong_name_is_no_connection),
 		cmocka_unit_test(garbage_is_no_handshake),
 		cmocka_unit_test(a_silent_client_is_sent_away),
+		cmocka_unit_test(a_handshake_that_is_under_way_does_not_outlive_the_loop),
 		cmocka_unit_test(a_server_in_clear_is_told_apart),
 		cmocka_unit_test(a_cut_is_no_end),
 		cmocka_unit_test(a_tls_connection_can_be_given_up_in_its_callbacks),

@@ -403,7 +403,10 @@ void cgn_loop_free(struct cgn_loop **take)
 	for (int turn = 0; turn < 4; turn++)
 		uv_run(&l->uv, UV_RUN_NOWAIT);
 	release_graves(l);
-	CGN_MUST(uv_loop_close(&l->uv) == 0); /* A failure means that an owner left a handle open. */
+	int rc = uv_loop_close(&l->uv);
+	if (rc != 0) /* An owner left a handle open, or a request waits. */
+		uv_print_all_handles(&l->uv, stderr);
+	CGN_MUST(rc == 0);
 	timer_heap_fini(&l->timers);
 	free(l->clock);
 	free(l->scratch);

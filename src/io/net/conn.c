@@ -69,6 +69,15 @@ static void wire_watch(struct net_conn *c)
 
 /* ---- life ---- */
 
+static void on_loop_exit(struct cgn_hook *h)
+{
+	struct net_conn *c = CGN_CONTAINER(h, struct net_conn, exit);
+	struct cgn_err why;
+	(void)CGN_FAIL(&why, UNAVAILABLE, "%s had not finished the TLS handshake when this program ended",
+		c->peer);
+	net_conn_fail(c, &why, true);
+}
+
 struct net_conn *net_conn_new(struct cgn_loop *l, const struct net_conn_ops *ops, void *user)
 {
 	struct net_conn *c = calloc(1, sizeof(*c));
@@ -80,6 +89,7 @@ struct net_conn *net_conn_new(struct cgn_loop *l, const struct net_conn_ops *ops
 	c->user = user;
 	cgn_timer_init(&c->timer, l, on_timeout);
 	cgn_hook_init(&c->hook, on_turn_end);
+	cgn_hook_init(&c->exit, on_loop_exit);
 	return c;
 }
 
@@ -164,6 +174,7 @@ static void conn_fini(struct net_conn *c)
 	if (c->listener != NULL)
 		net_listener_left(c->listener, !c->was_open);
 	cgn_hook_drop(&c->hook);
+	cgn_hook_drop(&c->exit);
 	c->tag = 0;
 	free(c);
 }

@@ -152,6 +152,7 @@ static bool has_descriptors(struct net_listener *ln)
 void net_listener_ready(struct net_listener *ln, struct net_conn *c)
 {
 	CGN_LIVE(ln, LISTENER_TAG);
+	cgn_hook_drop(&c->exit);
 	if (ln->on_accept != NULL)
 		ln->on_accept(ln->user, c);
 	if (c->ops == NULL)
@@ -175,6 +176,7 @@ static void conn_welcome(struct net_listener *ln, int fd, const struct sockaddr 
 	ln->refs++;
 	ln->stats.open++;
 	ln->stats.accepted++;
+	cgn_loop_at_exit(ln->loop, &c->exit); /* Until net_listener_ready it has no other owner. */
 	if (peer->sa_family != AF_UNIX)
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	struct cgn_err err;

@@ -55,8 +55,9 @@ struct net_conn {
 	void *user;
 	struct net_wire *wire;
 	struct net_queue out;
-	struct cgn_timer timer;        /* Timeout of connect, handshake or flush; open: net_secure_recheck. */
-	struct cgn_hook hook;          /* Runs on_close, or delivers bytes held back by a pause. */
+	struct cgn_timer timer; /* Timeout of connect, handshake or flush; open: net_secure_recheck. */
+	struct cgn_hook hook;   /* Runs on_close, or delivers bytes held back by a pause. */
+	struct cgn_hook exit;   /* Ends an accepted connection that no owner has yet, when the loop ends. */
 	struct net_listener *listener; /* NULL: this side dialled. */
 	struct net_dialing *dialing;   /* Set until the connection is open. */
 	struct tls_session *tls;

@@ -1,43 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-ctl install single-node on a machine that a systemd boots: the units start, are supervised, restart without a refused connection, and come back after a
 reboot."""
-import json
 import os
 import re
-import time
 
 import pytest
-from booted import PROGRAMS, Machine, until
+from booted import PROGRAMS, Load, Machine, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="booting a root of its own needs root")
 UNITS = [f"cgn-{p}.service" for p in PROGRAMS]
-CHAT = """
-import http.client, json, sys
-c = http.client.HTTPConnection("127.0.0.1", 8080, timeout=60)
-c.request("POST", "/v1/chat/completions", json.dumps({"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}), {"Content-Type": "application/json"})
-r = c.getresponse()
-print(r.status, r.read().decode())
-"""
-LOAD = """
-import http.client, json, os, sys, time
-asked = failed = 0
-end = time.monotonic() + 120
-while time.monotonic() < end and not os.path.exists(sys.argv[1]):
-    c = http.client.HTTPConnection("127.0.0.1", 8080, timeout=60)
-    asked += 1
-    try:
-        c.request("POST", "/v1/completions", json.dumps({"model": "sim", "max_tokens": 4, "prompt": f"p{asked}"}), {"Content-Type": "application/json"})
-        r = c.getresponse()
-        text = r.read()
-        if r.status != 200:
-            failed += 1
-            print(r.status, text, flush=True)
-    except OSError as e:
-        failed += 1
-        print(repr(e), flush=True)
-    c.close()
-print(json.dumps({"asked": asked, "failed": failed}))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +21,10 @@ def machine(tmp_path_factory):
     m.close()
 
 
-def chat(machine):
-    client = machine.python(CHAT)
-    return client.communicate(timeout=90)[0]
-
-
-def answers(machine):
-    until(lambda: chat(machine).startswith("200 "), lambda: chat(machine) + machine.journal(), wait_s=60, step_s=0.5)
-
-
-def all_run(machine):
-    until(lambda: all(machine.property(u, "ActiveState") == "active" for u in UNITS),
-          lambda: machine.run("systemctl", "status", "--no-pager", *UNITS, check=False).stdout + machine.journal(), wait_s=60, step_s=0.5)
-
-
 def test_the_machine_boots_and_answers(machine):
-    all_run(machine)
-    answers(machine)
-    failed = machine.run("systemctl", "list-units", "--state=failed", "--no-legend", "--plain").stdout
-    assert "cgn-" not in failed and "cognitora" not in failed, failed
+    machine.all_run(UNITS)
+    machine.answers()
+    assert machine.failed() == []
 
 
 def test_programs_have_their_user_and_their_own_certificate(machine):
@@ -92,7 +48,7 @@ def test_a_killed_program_is_started_again(machine):
     pid = machine.property("cgn-router.service", "MainPID")
     machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "cgn-router.service")
     until(lambda: machine.property("cgn-router.service", "MainPID") not in ("0", pid), machine.journal, wait_s=60, step_s=0.5)
-    answers(machine)
+    machine.answers()
 
 
 def test_a_program_that_hangs_is_ended_by_the_watchdog(machine):
@@ -108,18 +64,14 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(machine):
 
 
 def test_a_restart_under_load_refuses_no_connection(machine, tmp_path):
-    answers(machine)
-    done = tmp_path / "done"
-    client = machine.python(LOAD, done)
-    for _ in range(3):
-        before = machine.property("cgn-router.service", "MainPID")
-        machine.run("systemctl", "restart", "cgn-router.service")
-        assert machine.property("cgn-router.service", "MainPID") != before
-        time.sleep(1)
-    done.touch()
-    said = client.communicate(timeout=180)[0]
-    counts = json.loads(said.splitlines()[-1])
-    assert counts["failed"] == 0 and counts["asked"] > 30, said
+    machine.answers()
+    with Load(machine, tmp_path) as load:
+        for _ in range(3):
+            before = machine.property("cgn-router.service", "MainPID")
+            machine.run("systemctl", "restart", "cgn-router.service")
+            assert machine.property("cgn-router.service", "MainPID") != before
+            load.more(5)
+    assert load.failed == 0 and load.asked >= 20, load.said
 
 
 def test_the_doctor_finds_no_problem(machine):
@@ -130,15 +82,15 @@ def test_the_doctor_finds_no_problem(machine):
 def test_it_survives_a_reboot(machine):
     machine.poweroff()
     machine.boot()
-    all_run(machine)
-    answers(machine)
+    machine.all_run(UNITS)
+    machine.answers()
 
 
 def test_it_survives_the_loss_of_power(machine):
     machine.cut_power()
     machine.boot()
-    all_run(machine)
-    answers(machine)
+    machine.all_run(UNITS)
+    machine.answers()
 
 
 def test_uninstall_leaves_a_machine_without_us(machine):
@@ -146,6 +98,4 @@ def test_uninstall_leaves_a_machine_without_us(machine):
     machine.run("cgn-ctl", "uninstall", "--apply")
     machine.run("systemctl", "daemon-reload")
     assert not list((machine.root / "etc").rglob("*cgn-*")) and not (machine.root / "etc/cognitora").exists()
-    units = machine.run("systemctl", "list-unit-files", "--no-legend", "--plain").stdout
-    assert "cgn-" not in units and "cognitora" not in units
-    assert machine.run("systemctl", "list-units", "--state=failed", "--no-legend", "--plain").stdout.strip() == ""
+    assert machine.unit_files() == [] and machine.units("--state=failed") == []

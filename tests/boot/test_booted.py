@@ -63,6 +63,16 @@ def test_a_program_that_hangs_is_ended_by_the_watchdog(machine):
     machine.run("systemctl", "daemon-reload")
 
 
+def test_a_program_that_cannot_start_is_tried_until_it_can(machine):
+    """Its certificate is missing for more starts than systemd tries by itself."""
+    cert = machine.root / "etc/cognitora/pki/metrics.pem"
+    away = cert.rename(cert.with_suffix(".away"))
+    machine.run("systemctl", "restart", "--no-block", "cgn-metrics.service")
+    until(lambda: int(machine.property("cgn-metrics.service", "NRestarts")) >= 7, machine.journal, wait_s=60, step_s=0.5)
+    away.rename(cert)
+    machine.all_run(["cgn-metrics.service"])
+
+
 def test_a_restart_under_load_refuses_no_connection(machine, tmp_path):
     machine.answers()
     with Load(machine, tmp_path) as load:

@@ -6,3 +6,5 @@ umask 022
 PATH=$PATH:/usr/sbin:/sbin
 IFS= read -r root
 state=$root/var/lib/cognitora
+# Who may not write the files may not read all of them either, and the plan would be wrong.
+[ -n "$root" ] || [ -w /etc ] || { echo "the user $(id -un) may not write /etc: give the host user = \"root\" or sudo = true in the inventory" >&2; exit 1; }

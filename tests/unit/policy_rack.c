@@ -10,8 +10,9 @@
 
 #include "policy/rack/rack.h"
 
-#define ROUTER "[hosts.r]\naddress = \"10.0.0.1\"\nroles = [\"router\"]\n"
-#define SUM    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ROUTER  "[hosts.r]\naddress = \"10.0.0.1\"\nroles = [\"router\"]\n"
+#define ROUTER6 "[hosts.r]\naddress = \"fd00::1\"\nroles = [\"router\"]\n"
+#define SUM     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static struct rack *rack_of(const char *text)
 {
@@ -52,6 +53,12 @@ static void test_mistakes_have_a_place(void **state)
 		{"[hosts.a]\naddress = \"10.0.0.1\"\n", "rack.toml:1: host a: roles is missing"},
 		{"[hosts.a]\naddress = \"-oProxyCommand=x\"\n", "rack.toml:2:11: must be a text of letters"},
 		{"[hosts.a]\naddress = \"a b\"\n", "rack.toml:2:11: must be"},
+		{"[hosts.a]\naddress = \"fd00::x\"\n",
+			"rack.toml:2:11: address is no address of IPv4 or IPv6"},
+		{"[hosts.a]\naddress = \"10.0.0.1:22\"\n", "address is no address of IPv4 or IPv6"},
+		{"[hosts.a]\naddress = \"10.0.0.256\"\n", "address is no address of IPv4 or IPv6"},
+		{ROUTER6 "[hosts.s]\naddress = \"FD00:0:0::1\"\nroles = [\"store\"]\n",
+			"rack.toml:4: host s has the address of host r: fd00::1"},
 		{"[hosts.a]\nuser = \"-l\"\n", "rack.toml:2:8: must be"},
 		{"[hosts.\"../x\"]\n", "rack.toml:1:8: a host is a table"},
 		{"[hosts.\"a b\"]\n", "a name has letters"},
@@ -150,6 +157,31 @@ static void test_a_host_has_what_defaults_and_roles_say(void **state)
 	rack_free(&r);
 }
 
+static void test_addresses_of_ipv6_are_written_as_programs_read_them(void **state)
+{
+	struct cgn_err err = {0};
+	struct cgn_buf out = {0}, etcd = {0}, ports = {0};
+	(void)state;
+	struct rack *r = rack_of(
+		"[hosts.a]\naddress = \"FD00:0::A\"\nroles = [\"router\", \"agent\", \"store\", \"etcd\"]\n"
+		"engine.url = \"http://[::1]:8000\"\nengine.kind = \"vllm\"\nsettings.router.listen_grpc = \"[::]:9190\"\n");
+	assert_string_equal(r->hosts[0].address, "fd00::a");
+	assert_true(cgn_ok(rack_settings(r, &r->hosts[0], &out, &err)));
+	assert_has(&out, "router = \"[fd00::a]:9190\"");
+	assert_has(&out, "etcd_endpoints = [\"https://[fd00::a]:2379\"]");
+	assert_has(&out, "listen = \"[fd00::a]:7080\"");
+	assert_has(&out, "advertise = \"[fd00::a]:7080\"");
+	assert_has(&out, "quic_listen = \"[fd00::a]:7091\"");
+	rack_etcd_env(r, &r->hosts[0], &etcd);
+	assert_has(&etcd, "ETCD_INITIAL_CLUSTER=a=https://[fd00::a]:2380\n");
+	rack_ports(&r->hosts[0], &ports);
+	assert_has(&ports, "tcp 8080, tcp 9190, tcp 7080");
+	cgn_buf_fini(&out);
+	cgn_buf_fini(&etcd);
+	cgn_buf_fini(&ports);
+	rack_free(&r);
+}
+
 static void test_changed_settings_name_their_readers(void **state)
 {
 	static const struct {
@@ -213,6 +245,7 @@ int main(void)
 		cmocka_unit_test(test_a_setting_of_the_inventory_is_wrong_at_its_line),
 		cmocka_unit_test(test_there_may_be_so_many_hosts),
 		cmocka_unit_test(test_a_host_has_what_defaults_and_roles_say),
+		cmocka_unit_test(test_addresses_of_ipv6_are_written_as_programs_read_them),
 		cmocka_unit_test(test_changed_settings_name_their_readers),
 		cmocka_unit_test(test_a_report_is_read),
 		cmocka_unit_test(test_a_report_that_is_none_is_refused),

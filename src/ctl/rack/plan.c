@@ -73,11 +73,15 @@ static void service_add(struct rack_node *node, enum rack_role role)
 	install_credentials(cert, "program", &file_add(node, path, 0644, RACK_BIT(role))->text);
 }
 
-/* The unit is that of the package etcd-server. */
+/* The unit is that of the package etcd-server. It starts before the addresses of the host are there, and once, so that a member that cannot
+ * listen yet stays down. */
 static void etcd_add(const struct rack *r, struct rack_node *node)
 {
 	struct cgn_buf *b = &file_add(node, ETCD_DROP_IN, 0644, RACK_BIT(RACK_ETCD))->text;
+	cgn_buf_putz(b,
+		"[Unit]\nWants=network-online.target\nAfter=network-online.target\nStartLimitIntervalSec=0\n\n");
 	install_credentials("etcd", "etcd", b);
+	cgn_buf_putz(b, "Restart=always\nRestartSec=1s\n");
 	cgn_buf_putz(b, "EnvironmentFile=" ETCD_ENV "\n");
 	for (size_t i = 0; i < 2; i++) {
 		const char *peer = i == 0 ? "" : "PEER_";

@@ -88,22 +88,6 @@ static bool word_ok(struct cgn_str s, const char *more, size_t max)
 	return true;
 }
 
-static bool is_v4(const char *z)
-{
-	unsigned dots = 0;
-	for (; *z != '\0'; z++) {
-		if (*z != '.' && (*z < '0' || *z > '9'))
-			return false;
-		dots += *z == '.';
-	}
-	return dots == 3;
-}
-
-bool rack_is_ip(const char *address)
-{
-	return strchr(address, ':') != NULL || is_v4(address);
-}
-
 /* ---- settings ---- */
 
 static void value_key(struct cgn_buf *out, struct cgn_str key, bool *ok)
@@ -272,6 +256,20 @@ static cgn_rc host_word(struct rack *r, const struct toml_node *n, const char *m
 	return text_keep(r, n->text, out, err);
 }
 
+static cgn_rc host_address(struct rack *r, struct rack_host *h, const struct toml_node *n,
+	struct cgn_err *err)
+{
+	char text[RACK_ADDRESS_MAX];
+	CGN_TRY(host_word(r, n, ".:-", &h->address, err));
+	if (!rack_is_ip(h->address))
+		return CGN_OK;
+	if (!rack_ip_text(h->address, text))
+		return fail_at(r, n->at,
+			"address is no address of IPv4 or IPv6: write it without brackets and port, such as \"10.0.0.11\" or \"fd00::11\"",
+			err);
+	return text_keep(r, cgn_str_of(text), &h->address, err);
+}
+
 static cgn_rc host_port(struct rack *r, struct rack_host *h, const struct toml_node *n, struct cgn_err *err)
 {
 	uint64_t port = 0;
@@ -320,7 +318,7 @@ static cgn_rc host_member(struct reader *rd, struct rack_host *h, const struct t
 	if (own && cgn_str_is(key, "ssh_config"))
 		return host_file(r, n, &h->ssh_config, err);
 	if (own && cgn_str_is(key, "address") && h != &r->defaults)
-		return host_word(r, n, ".:-", &h->address, err);
+		return host_address(r, h, n, err);
 	if (own && cgn_str_is(key, "ssh") && h != &r->defaults)
 		return host_word(r, n, "._:-", &h->ssh, err);
 	return fail_at(r, n->key_at,

@@ -55,9 +55,16 @@ static inline bool rack_has(const struct rack_host *h, enum rack_role role)
 {
 	return (h->roles & RACK_BIT(role)) != 0;
 }
-bool rack_is_ip(const char *address);
 /* Return the |i|-th host with the role, NULL beyond the last. */
 const struct rack_host *rack_nth(const struct rack *r, enum rack_role role, size_t i);
+
+/* ---- address.c ---- */
+#define RACK_ADDRESS_MAX 46
+/* Return whether the text is meant as an IP address, and not as a host's name. */
+bool rack_is_ip(const char *address);
+/* Write an address of IPv4 or IPv6 in its usual form, "fd00::1" for "FD00:0::1", so that equal addresses are equal texts; false: the text is
+ * none. */
+bool rack_ip_text(const char *address, char out[RACK_ADDRESS_MAX]);
 
 /* ---- leaf.c ---- */
 /* Add a setting, or replace the one of that section and key. |value| is TOML. CGN_TOO_LARGE: no room. */

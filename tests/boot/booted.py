@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests/e2e"))
 from cluster import BUILD, until  # noqa: E402
 
 PROGRAMS = ("router", "agent", "kvcached", "metrics")
-UBUNTU = {"noble": "http://archive.ubuntu.com/ubuntu"}
+UBUNTU = ("noble",)  # from the archive at CGN_UBUNTU_MIRROR
 UBUNTU_KEYS = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"  # of Debian's package ubuntu-keyring
 MINIMAL = ("systemd", "systemd-sysv", "dbus", "iproute2", "apt")
 BOOT_S = 180
@@ -77,14 +77,18 @@ numbers = itertools.count()
 def mirror(suite):
     """Return the archive that apt has the release's packages from: for a Debian that of this machine's Debian."""
     if suite in UBUNTU:
-        return UBUNTU[suite]
+        return os.environ["CGN_UBUNTU_MIRROR"]
     listed = subprocess.run(["apt-get", "indextargets", "--format", "$(CODENAME) $(SITE)", "Created-By: Packages"], capture_output=True, text=True, check=True).stdout
     return next(line.split()[1] for line in listed.splitlines() if re.match(r"(bookworm|trixie) ", line))
 
 
 def why_not(suite):
     """Return why there can be no machine of that release here, or None."""
-    return f"no {UBUNTU_KEYS}: apt-get install ubuntu-keyring" if suite in UBUNTU and not os.path.exists(UBUNTU_KEYS) else None
+    if suite in UBUNTU and "CGN_UBUNTU_MIRROR" not in os.environ:
+        return "CGN_UBUNTU_MIRROR is not set: the URL of an archive of Ubuntu's packages"
+    if suite in UBUNTU and not os.path.exists(UBUNTU_KEYS):
+        return f"no {UBUNTU_KEYS}: apt-get install ubuntu-keyring"
+    return None
 
 
 def base(suite, more=()):

@@ -41,6 +41,17 @@ static void is_refused(const char *text, const char *says)
 	assert_int_equal(s.n, 0);
 }
 
+static void prices_are_rounded_up_to_money(void **state)
+{
+	(void)state;
+	assert_int_equal(budget_of_prices(0), 0);
+	assert_int_equal(budget_of_prices(1), 1);
+	assert_int_equal(budget_of_prices(1000), 1);
+	assert_int_equal(budget_of_prices(1001), 2);
+	assert_int_equal(budget_of_prices(BUDGET_PRICE_SCALE), BUDGET_MONEY_SCALE);
+	assert_int_equal(budget_of_prices((budget_prices)UINT64_MAX * UINT64_MAX), BUDGET_AMOUNT_MAX);
+}
+
 static void budgets_are_read(void **state)
 {
 	(void)state;
@@ -361,6 +372,7 @@ static void no_order_of_events_exceeds_a_budget(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(prices_are_rounded_up_to_money),
 		cmocka_unit_test(budgets_are_read),
 		cmocka_unit_test(a_set_has_each_budget_once),
 		cmocka_unit_test(windows_are_those_of_the_calendar),

@@ -34,6 +34,12 @@ static CGN_RC parse_port(const char *text, struct cgn_str s, struct net_addr *ou
 	return CGN_OK;
 }
 
+bool net_host_is_ip(const char *host)
+{
+	struct in6_addr any; /* Room for both kinds. */
+	return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
+}
+
 static CGN_RC parse_v6(const char *text, struct net_addr *out, struct cgn_err *err)
 {
 	struct in6_addr any;

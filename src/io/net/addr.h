@@ -17,6 +17,8 @@ struct net_addr {
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 };
 CGN_RC net_addr_parse(const char *text, struct net_addr *out, struct cgn_err *err);
+/* Is |host| an address of IPv4 or IPv6, without brackets, and no name? */
+bool net_host_is_ip(const char *host);
 void net_addr_unix(const struct net_addr *a, struct sockaddr_un *out);
 /* Resolve the address; with |numeric| the call never blocks. Returns an EAI_* code, as getaddrinfo does. */
 int net_addr_resolve(const struct net_addr *a, bool numeric, bool passive, struct addrinfo **out);

@@ -339,11 +339,11 @@ CGN_RC oidc_reload(struct oidc *o, const struct config *cfg, struct cgn_err *err
 	return CGN_OK;
 }
 
-void oidc_issuer(struct oidc *o, char out[OIDC_ISSUER_MAX + 1])
+void oidc_issuer(struct oidc *o, char out[CLAIMS_ISSUER_MAX + 1])
 {
 	CGN_LIVE(o, OIDC_TAG);
 	(void)pthread_mutex_lock(&o->lock);
-	if (!cgn_str_copyz(out, OIDC_ISSUER_MAX + 1, claims_issuer(o->rules)))
+	if (!cgn_str_copyz(out, CLAIMS_ISSUER_MAX + 1, claims_issuer(o->rules)))
 		out[0] = '\0';
 	(void)pthread_mutex_unlock(&o->lock);
 }

@@ -19,7 +19,6 @@
 #define OIDC_TIMEOUT    (10 * CGN_SEC)
 #define OIDC_MAX_ANSWER ((size_t)256 << 10)
 #define OIDC_URL_MAX    1024
-#define OIDC_ISSUER_MAX 512
 
 struct oidc;
 /* Begin to ask the provider. |cfg|, in which auth.oidc_issuer is set, is read again from oidc_reload on. CGN_INVALID: the
@@ -41,7 +40,7 @@ CGN_RC oidc_judge(struct oidc *o, struct cgn_str token, struct cgn_str audience,
 	struct cgn_err *err);
 
 /* Copy auth.oidc_issuer, whose tokens are taken now. Any thread. */
-void oidc_issuer(struct oidc *o, char out[OIDC_ISSUER_MAX + 1]);
+void oidc_issuer(struct oidc *o, char out[CLAIMS_ISSUER_MAX + 1]);
 
 /* Where people sign in, as the provider says; false: it has not been reached yet. The loop's thread. */
 struct oidc_endpoints {

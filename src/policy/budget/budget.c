@@ -14,6 +14,13 @@ static const char *const window_texts[BUDGET_WINDOWS] = {"minute", "day", "month
 static const char *const unit_texts[BUDGET_UNITS] = {"requests", "tokens", NULL, "joules"};
 static const uint64_t unit_scales[BUDGET_UNITS] = {1, 1, BUDGET_MONEY_SCALE, BUDGET_JOULE_SCALE};
 
+uint64_t budget_of_prices(budget_prices sum)
+{
+	const uint64_t parts = BUDGET_PRICE_SCALE / BUDGET_MONEY_SCALE;
+	sum = (sum + parts - 1) / parts;
+	return sum < BUDGET_AMOUNT_MAX ? (uint64_t)sum : BUDGET_AMOUNT_MAX;
+}
+
 const char *budget_window_text(enum budget_window w)
 {
 	return window_texts[w];

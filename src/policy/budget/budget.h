@@ -17,11 +17,17 @@ enum budget_window { BUDGET_MINUTE, BUDGET_DAY, BUDGET_MONTH, BUDGET_WINDOWS };
 /* An amount of a unit is a whole number: of requests, tokens, billionths of the currency, thousandths of a joule. */
 #define BUDGET_MONEY_SCALE UINT64_C(1000000000)
 #define BUDGET_JOULE_SCALE UINT64_C(1000)
-#define BUDGET_AMOUNT_MAX  UINT64_C(1000000000000000000) /* The largest amount. */
-#define BUDGET_CURRENCY    4                             /* "USD" and its end. */
-#define BUDGET_MAX         8                             /* Budgets of one subject. */
-#define BUDGET_NAME_MAX    71                            /* Length of a subject's name, such as "t:acme". */
-#define BUDGET_TEXT_MAX    64                            /* A budget as text, with its end. */
+#define BUDGET_PRICE_SCALE \
+	UINT64_C(1000000000000) /* A price of one token is in trillionths of the currency. */
+#define BUDGET_AMOUNT_MAX UINT64_C(1000000000000000000) /* The largest amount. */
+#define BUDGET_CURRENCY   4                             /* "USD" and its end. */
+#define BUDGET_MAX        8                             /* Budgets of one subject. */
+#define BUDGET_NAME_MAX   71                            /* Length of a subject's name, such as "t:acme". */
+#define BUDGET_TEXT_MAX   64                            /* A budget as text, with its end. */
+
+/* Return a sum of prices, in trillionths, as an amount of money: rounded up, at most BUDGET_AMOUNT_MAX. */
+__extension__ typedef unsigned __int128 budget_prices;
+uint64_t budget_of_prices(budget_prices sum);
 
 struct budget {
 	enum budget_unit unit;

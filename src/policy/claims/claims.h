@@ -33,6 +33,7 @@ CGN_RC claims_rules_new(const struct config *cfg, struct claims_rules **out, str
 void claims_rules_ref(struct claims_rules *r);
 void claims_rules_unref(struct claims_rules **take);
 
+#define CLAIMS_ISSUER_MAX 512 /* Bytes of an issuer that a copy has room for. */
 /* Return auth.oidc_issuer; borrowed. */
 struct cgn_str claims_issuer(const struct claims_rules *r);
 

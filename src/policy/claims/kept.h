@@ -6,8 +6,6 @@
 #include "base/core/str.h"
 #include "policy/claims/claims.h"
 
-#define CLAIMS_ISSUER_MAX 512
-
 struct claims_kept {
 	char issuer[CLAIMS_ISSUER_MAX + 1];
 	struct claims_holder who; /* |expires| is not kept. */

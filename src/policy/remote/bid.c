@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/remote/bid.h"
 
+#include "policy/budget/budget.h"
+
 #define VALID_LEAST     (5 * CGN_SEC)
 #define VALID_INTERVALS 5
-#define PRICE_PARTS     1e12 /* A unit of currency, in the parts that a summary's prices have. */
 
 const char *remote_bid_text(enum remote_bid_source source)
 {
@@ -34,7 +35,7 @@ static void cost_take(const struct remote_load *l, const struct remote_prompt *p
 		bid->cost.priced = true;
 		bid->cost.price =
 			((double)l->input * (double)p->tokens + (double)l->output * (double)p->answer) /
-			PRICE_PARTS;
+			(double)BUDGET_PRICE_SCALE;
 	}
 	bid->cost.powered = l->prefill_uj > 0;
 	bid->cost.joules = (double)l->prefill_uj * (double)(p->tokens - cached) / 1e6;

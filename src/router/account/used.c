@@ -4,10 +4,6 @@
 #include "router/account/account.h"
 #include "router/peers/peers.h"
 
-#define PRICE_PARTS UINT64_C(1000) /* Trillionths in the billionths that budgets count. */
-
-__extension__ typedef unsigned __int128 used_wide;
-
 bool gw_used_has_tokens(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
@@ -39,10 +35,8 @@ uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t in
 	const struct gw_price *p = gw_rules_price(r->w->rules, model);
 	if (p == NULL)
 		return 0;
-	used_wide sum = (used_wide)(input - cached) * p->input + (used_wide)cached * p->cached_input +
-		(used_wide)output * p->output;
-	sum = (sum + PRICE_PARTS - 1) / PRICE_PARTS;
-	return sum < BUDGET_AMOUNT_MAX ? (uint64_t)sum : BUDGET_AMOUNT_MAX;
+	return budget_of_prices((budget_prices)(input - cached) * p->input +
+		(budget_prices)cached * p->cached_input + (budget_prices)output * p->output);
 }
 
 /* A few events of a stream carry no token: no answer has more than was asked for. */

@@ -12,9 +12,6 @@
 #define PEERS_TAG   0x64bee201U
 #define PEERS_LIMIT ((size_t)8 * 1024 * 1024)
 #define KEY_BYTES   4096
-#define PRICE_PARTS UINT64_C(1000) /* trillionths in the billionths that budgets count */
-
-__extension__ typedef unsigned __int128 price_wide;
 
 /* ---- making ---- */
 
@@ -275,7 +272,5 @@ uint32_t gw_peers_open_requests(const struct gw_peers *peers, struct cgn_str mod
 
 uint64_t gw_peer_price(const struct gw_peer *p, uint64_t input, uint64_t output)
 {
-	price_wide sum = (price_wide)input * p->input + (price_wide)output * p->output;
-	sum = (sum + PRICE_PARTS - 1) / PRICE_PARTS;
-	return sum < BUDGET_AMOUNT_MAX ? (uint64_t)sum : BUDGET_AMOUNT_MAX;
+	return budget_of_prices((budget_prices)input * p->input + (budget_prices)output * p->output);
 }

@@ -211,7 +211,7 @@ static enum gw_step permit_line(struct gw_req *r, struct cgn_str field)
 {
 	struct oidc *oidc = r->w->rules->auth.oidc;
 	struct claims_kept h;
-	char issuer[OIDC_ISSUER_MAX + 1] = "";
+	char issuer[CLAIMS_ISSUER_MAX + 1] = "";
 	if (!claims_kept_unfold(field, &h))
 		return key_refuse(r, "invalid_token", "the holder of the batch cannot be read");
 	if (oidc != NULL)

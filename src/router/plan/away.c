@@ -16,9 +16,8 @@
 #include "router/plan/queue.h"
 #include "router/worker/breaker.h"
 
-#define REST_KEY    (60 * CGN_SEC)  /* after an error about the key, the account or the model's name */
-#define PRICE_PARTS 1e12            /* a unit of currency, in the parts that a token's price has */
-#define REST_MOST   (600 * CGN_SEC) /* a peer may ask for */
+#define REST_KEY  (60 * CGN_SEC)  /* after an error about the key, the account or the model's name */
+#define REST_MOST (600 * CGN_SEC) /* a peer may ask for */
 
 static void away_count(const struct gw_req *r, const struct gw_peer *p, const char *outcome)
 {
@@ -75,7 +74,7 @@ static struct remote_cost cost_here(const struct gw_req *r, const struct remote_
 	if (price != NULL)
 		c.price = ((double)price->input * (double)r->plan.prompt_tokens +
 				  (double)price->output * (double)limit_answer_estimate(r)) /
-			PRICE_PARTS;
+			(double)BUDGET_PRICE_SCALE;
 	c.joules = watts * (double)stay->prefill / (double)CGN_SEC;
 	return c;
 }

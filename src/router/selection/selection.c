@@ -2,8 +2,6 @@
 /* selection: from the head and the body of a request for a selection to the nodes that can be chosen. */
 #include "router/selection/selection.h"
 
-#include <arpa/inet.h>
-
 #include "io/net/addr.h"
 #include "router/permit/permit.h"
 #include "router/selection/reservations.h"
@@ -121,10 +119,8 @@ void gw_select_end(struct gw_req *r)
 static bool is_numeric(const char *address)
 {
 	struct net_addr a;
-	struct in6_addr to;
 	struct cgn_err err;
-	return cgn_ok(net_addr_parse(address, &a, &err)) && !a.local &&
-		(inet_pton(AF_INET, a.host, &to) == 1 || inet_pton(AF_INET6, a.host, &to) == 1);
+	return cgn_ok(net_addr_parse(address, &a, &err)) && !a.local && net_host_is_ip(a.host);
 }
 
 struct cgn_str gw_select_endpoint(const struct gw_req *r, const struct view_node *n)

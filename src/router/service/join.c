@@ -4,8 +4,6 @@
  * once. */
 #include <stdlib.h>
 
-#include <arpa/inet.h>
-
 #include "base/log/log.h"
 #include "io/disk/disk.h"
 #include "io/net/addr.h"
@@ -219,15 +217,13 @@ static void join_note(const struct router_call *k, const struct cgn_err *err, co
 /* Copy the caller's address without its port, as a certificate names it. */
 static bool host_of(const char *from, char *out, size_t cap)
 {
-	struct in6_addr any;
 	const char *colon = strrchr(from, ':');
 	bool bracketed = from[0] == '[' && colon > from && colon[-1] == ']';
 	struct cgn_str host =
 		colon == NULL ? cgn_str_of(from) : (struct cgn_str){from, (size_t)(colon - from)};
 	if (bracketed)
 		host = (struct cgn_str){from + 1, host.n - 2};
-	return cgn_str_copyz(out, cap, host) &&
-		(inet_pton(AF_INET, out, &any) == 1 || inet_pton(AF_INET6, out, &any) == 1);
+	return cgn_str_copyz(out, cap, host) && net_host_is_ip(out);
 }
 
 /* Read the request into k->join: the facts that the invite is judged by. */

@@ -17,6 +17,7 @@
 #include "router/limit/budgets.h"
 #include "router/peers/peers.h"
 #include "router/picker/picker.h"
+#include "router/pregate/pregate.h"
 #include "router/quote/quote.h"
 #include "router/rules/tokenizer_set.h"
 #include "router/scaler/scaler.h"
@@ -270,6 +271,7 @@ static void router_stop(void **take)
 		gw_worker_free(&r->workers[i]);
 	free(r->workers);
 	gw_calibrations_close(&r->shared.calibrations);
+	gw_pregate_close(&r->shared.pregate);
 	filestore_close(&r->shared.files);
 	batches_close(&r->shared.batches);
 	gw_admission_close(&r->shared.admission);
@@ -361,6 +363,13 @@ static CGN_RC calibrations_open(struct router *r, struct cgn_err *err)
 	return gw_calibrations_keep(r->shared.calibrations, r->loop, path, err);
 }
 
+static CGN_RC pregate_open(struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	CGN_TRY(router_state_path(r, "cascade-rates", path, err));
+	return gw_pregate_open(r->loop, path, &r->shared.pregate, err);
+}
+
 static CGN_RC reservations_open(struct router *r, struct cgn_err *err)
 {
 	const struct gw_reservations_cfg cfg = {.max = r->cfg->router.selection.max,
@@ -401,6 +410,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	if (sessions.max > 0)
 		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
 	CGN_TRY(reservations_open(r, err));
+	CGN_TRY(pregate_open(r, err));
 	if (calibration_is_on(r))
 		CGN_TRY(calibrations_open(r, err));
 	CGN_TRY(router_access_open(r, err));

@@ -225,6 +225,35 @@ static void test_requests_that_hardly_ever_pass_are_known(void **state)
 	assert_false(is_hopeless(&r, &hard, 0.5));
 }
 
+static bool rates_fit(struct cascade_rates *out, const char *lines)
+{
+	struct cgn_err err;
+	return cgn_ok(cascade_rates_take(cgn_str_of(lines), out, &err));
+}
+
+static void test_rates_are_written_and_read(void **state)
+{
+	static struct cascade_rates r, again;
+	const struct cascade_request hard = {1, 2, 3, 4, 1000}, easy = {1, 2, 3, 5, 20};
+	struct cgn_buf text = {.n = 0};
+	struct cgn_err err;
+	(void)state;
+	ask_often(&r, &hard, 150, true);
+	ask_often(&r, &easy, 30, false);
+	cascade_rates_put(&r, &text);
+	assert_true(cgn_ok(cascade_rates_take(cgn_buf_view(&text), &again, &err)));
+	assert_true(is_hopeless(&again, &hard, 0.5));
+	assert_false(is_hopeless(&again, &easy, 0.5));
+	ask_often(&again, &hard, 40, false); /* Far less than 150: what was read counts less. */
+	assert_false(is_hopeless(&again, &hard, 0.5));
+	cgn_buf_fini(&text);
+	assert_true(rates_fit(&again, "") && rates_fit(&again, "cell 4095 1000 1000\n"));
+	const char *bad[] = {"cell 4096 1000 0\n", "cell 1 0 0\n", "cell 1 1000 1001\n", "cell 1 1000\n",
+		"cell -1 1 1\n", "cell 1 1000001 1\n", "cel 1 1 1\n", "\n"};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		assert_false(rates_fit(&again, bad[i]));
+}
+
 /* ---- taking log-probabilities out ---- */
 
 static void strip_is(enum cascade_blank blank, bool events, const char *from, const char *to)
@@ -270,6 +299,7 @@ int main(void)
 		cmocka_unit_test(test_doubt_is_between_sure_and_torn),
 		cmocka_unit_test(test_the_gate_waits_for_its_tokens),
 		cmocka_unit_test(test_requests_that_hardly_ever_pass_are_known),
+		cmocka_unit_test(test_rates_are_written_and_read),
 		cmocka_unit_test(test_logprobs_are_taken_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

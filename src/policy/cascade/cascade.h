@@ -94,6 +94,14 @@ bool cascade_is_hopeless(const struct cascade_rates *r, const struct cascade_gro
 /* An answer of the group was judged. */
 void cascade_learn(struct cascade_rates *r, const struct cascade_group *g, bool escalated);
 
+/* ---- rates.c: the rates as lines of a file ---- */
+
+/* Append "cell NUMBER ASKED ESCALATED", in thousandths, for each cell that has answers. */
+void cascade_rates_put(const struct cascade_rates *r, struct cgn_buf *out);
+/* Take all |lines|. A cell counts as 40 answers at most, so that it follows soon if models or settings are other ones now. INVALID:
+ * |*out| is not to be used; the sentence names the line. */
+CGN_RC cascade_rates_take(struct cgn_str lines, struct cascade_rates *out, struct cgn_err *err);
+
 /* ---- strip.c: log-probabilities that only the gate asked for ---- */
 
 #define CASCADE_KEY_MAX  96

@@ -89,8 +89,6 @@ void gw_account_close(struct gw_worker *w)
 		free((void *)(uintptr_t)w->series[i].model.p);
 	free(w->series);
 	free(w->tenants);
-	free(w->cascades);
-	w->cascades = NULL;
 	w->tenants = NULL;
 	w->series = NULL;
 	w->n_series = 0;

@@ -8,6 +8,7 @@
 #include "base/mix/mix.h"
 #include "io/http/http.h"
 #include "router/calibration/calibration.h"
+#include "router/pregate/pregate.h"
 #include "router/tokens/tokens.h"
 
 void gw_cascade_note(struct gw_req *r, const char *outcome, const char *why)
@@ -141,10 +142,6 @@ bool gw_cascade_is_hopeless(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
 	const struct prefix_chain *chain = &r->prompt.chain;
-	if (r->w->cascades == NULL)
-		r->w->cascades = calloc(1, sizeof *r->w->cascades);
-	if (r->w->cascades == NULL)
-		return false;
 	cascade_group_of(&(struct cascade_request){.pair = mix64(text_hash(r->prompt.model)) ^
 					 text_hash(c->chain.models[c->chain.n - 1]),
 				 .key = text_hash(
@@ -154,7 +151,8 @@ bool gw_cascade_is_hopeless(struct gw_req *r)
 				 .tokens = r->plan.prompt_tokens},
 		&c->group);
 	c->grouped = true;
-	return cascade_is_hopeless(r->w->cascades, &c->group, r->w->rules->cascade.pregate, gw_random(r->w));
+	return gw_pregate_is_hopeless(r->w->shared->pregate, &c->group, r->w->rules->cascade.pregate,
+		gw_random(r->w));
 }
 
 bool gw_cascade_has_drifted(struct gw_req *r)
@@ -167,8 +165,8 @@ bool gw_cascade_has_drifted(struct gw_req *r)
 void gw_cascade_learn(struct gw_req *r, bool escalated)
 {
 	const struct gw_cascade *c = r->plan.cascade;
-	if (r->w->cascades != NULL && c->grouped)
-		cascade_learn(r->w->cascades, &c->group, escalated);
+	if (c->grouped)
+		gw_pregate_learn(r->w->shared->pregate, &c->group, escalated);
 }
 
 /* The prompt is cut again: its digests contain the model's name. */

@@ -17,6 +17,7 @@ struct gw_admission;
 struct gw_budgets;
 struct gw_calibrations;
 struct gw_peers;
+struct gw_pregate;
 struct gw_quotes;
 struct gw_reservations;
 struct gw_sessions;
@@ -39,6 +40,7 @@ struct gw_shared {
 	struct limit_table *limits;           /* rate limits of all workers */
 	struct gw_usage *usage;               /* the requests of 32 days */
 	struct gw_calibrations *calibrations; /* known of cascades; NULL: calibration_share is 0 */
+	struct gw_pregate *pregate;           /* how often small models' answers do not pass */
 	struct gw_quotes *quotes;             /* the book of quotes; NULL: none are made */
 	struct gw_reservations *reservations; /* NULL: router.selection.enabled is not set */
 	struct gw_sessions *sessions;         /* the sessions of agents; NULL: none are kept */

@@ -12,7 +12,6 @@
 #include "router/rules/rules.h"
 #include "router/worker/shared.h"
 
-struct cascade_rates;  /* policy/cascade */
 struct gw_hook_client; /* hooks/client.c: connections to an external check */
 struct gw_link;
 struct gw_peer;
@@ -49,8 +48,7 @@ struct gw_worker {
 	struct http_client *peers[CLUSTER_PEERS]; /* connections to each peer; NULL: none was needed yet */
 	uint64_t random;                          /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
-	struct cascade_rates *cascades; /* NULL: no cascade was used yet */
-	struct gw_tenant_use *tenants;  /* NULL: none served yet */
+	struct gw_tenant_use *tenants; /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;
 	struct gw_tokens_worker *tokens;

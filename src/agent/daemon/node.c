@@ -57,7 +57,7 @@ static bool direct_describe(struct agent *a, struct engine *e, Cognitora__V1__Di
 {
 	char host[sizeof a->address];
 	address_host(a->address, host, sizeof host);
-	bool loop = is_loopback(e->url.host), here = loop || strcmp(e->url.host, host) == 0;
+	bool loop = is_loopback(e->door.url.host), here = loop || strcmp(e->door.url.host, host) == 0;
 	bool local = a->direct == CONFIG_DIRECT_AUTO || loop;
 	if (a->direct == CONFIG_DIRECT_OFF || a->draining || a->n_engines != 1 || !engine_needs_no_agent(e) ||
 		(local && (!here || a->host_id[0] == '\0')))
@@ -66,7 +66,7 @@ static bool direct_describe(struct agent *a, struct engine *e, Cognitora__V1__Di
 	if (m == NULL)
 		return false;
 	cognitora__v1__direct__init(m);
-	m->address = e->url.addr;
+	m->address = e->door.url.addr;
 	m->connections = e->max_conns < a->max_inflight ? e->max_conns : a->max_inflight;
 	if (local)
 		m->host = a->host_id;
@@ -80,28 +80,28 @@ static bool chain_describe(struct agent *a, const struct engine *e, Cognitora__V
 	Cognitora__V1__Chain *m = cgn_arena_get(&a->scratch, sizeof *m);
 	if (m == NULL)
 		return false;
-	*out = engine_feed_chain(e, m) ? m : NULL;
+	*out = engineview_feed_chain(&e->view, m) ? m : NULL;
 	return true;
 }
 
 /* List the models for routers: those of the engine and the adapters that it loaded, without adapters that go. */
 static bool models_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
 {
-	size_t most = e->models.n + e->adapters.n + 1;
+	size_t most = e->view.models.n + e->adapters.n + 1;
 	m->models = cgn_arena_get(&a->scratch, (most + 1) * sizeof *m->models);
 	if (m->models == NULL)
 		return false;
-	for (size_t i = 0; i < e->models.n; i++)
-		if (!engine_adapter_hides(e, e->models.names[i]))
+	for (size_t i = 0; i < e->view.models.n; i++)
+		if (!engine_adapter_hides(e, e->view.models.names[i]))
 			m->models[m->n_models++] =
-				cgn_arena_strz(&a->scratch, cgn_str_of(e->models.names[i]));
+				cgn_arena_strz(&a->scratch, cgn_str_of(e->view.models.names[i]));
 	for (size_t i = 0; i < e->adapters.n && m->n_models < PROTO_MAX_MODELS; i++) {
 		const struct engine_adapter *l = &e->adapters.list[i];
-		if (l->state == ADAPTER_READY && !engine_lists(e, cgn_str_of(l->name)))
+		if (l->state == ADAPTER_READY && !engineview_lists(&e->view, cgn_str_of(l->name)))
 			m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(l->name));
 	}
-	if (m->n_models == 0 && e->models.planned != NULL) /* The engine was not started yet. */
-		m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(e->models.planned));
+	if (m->n_models == 0 && e->planned != NULL) /* The engine was not started yet. */
+		m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(e->planned));
 	for (size_t i = 0; i < m->n_models; i++)
 		if (m->models[i] == NULL)
 			return false;
@@ -185,9 +185,9 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->name = e->name;
 	m->kind = cgn_arena_strz(&a->scratch, cgn_str_of(config_enum_text(e->ops->kind)));
 	m->ready = engine_is_ready(e);
-	m->slots = e->load.now.slots;
-	m->kv_blocks_total = e->load.now.kv_blocks_total;
-	m->kv_block_tokens = e->load.now.kv_block_tokens;
+	m->slots = e->view.load.now.slots;
+	m->kv_blocks_total = e->view.load.now.kv_blocks_total;
+	m->kv_block_tokens = e->view.load.now.kv_block_tokens;
 	m->residency = cgn_arena_strz(&a->scratch, cgn_str_of(engine_residency_text(e)));
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
@@ -301,12 +301,12 @@ void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out
 	out->power_headroom = (float)a->power.headroom;
 	gpus_load(&a->gpus, out);
 	for (size_t i = 0; i < a->n_engines; i++) {
-		const struct engine_scrape *l = &a->engines[i].load;
-		out->running += l->now.running;
-		out->waiting += l->now.waiting;
-		out->foreign += l->foreign;
-		if ((float)l->now.kv_usage > out->kv_usage)
-			out->kv_usage = (float)l->now.kv_usage;
+		const struct engine_load *l = &a->engines[i].view.load.now;
+		out->running += l->running;
+		out->waiting += l->waiting;
+		out->foreign += a->engines[i].gauges.foreign;
+		if ((float)l->kv_usage > out->kv_usage)
+			out->kv_usage = (float)l->kv_usage;
 	}
 }
 
@@ -326,7 +326,7 @@ static struct engine *engine_by_model(struct agent *a, struct cgn_str model, con
 	struct engine *best = NULL;
 	for (size_t i = 0; i < a->n_engines; i++) {
 		struct engine *e = &a->engines[i];
-		if (model.n > 0 && e->models.known && !engine_serves(e, model))
+		if (model.n > 0 && e->view.models.known && !engine_serves(e, model))
 			continue;
 		if (!engine_is_ready(e) && !engine_is_offered(e))
 			*unready = e;

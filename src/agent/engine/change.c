@@ -19,7 +19,7 @@ bool engine_change_start(struct engine *e, enum engine_change what, struct cgn_s
 		.timeout = timeout};
 	if (to == NULL)
 		return false;
-	if (!body.bad && cgn_ok(enginefetch_start(e->host->loop, &e->endpoint, &ask, done, e, out, &err)))
+	if (!body.bad && cgn_ok(enginefetch_start(e->host->loop, &e->view.at, &ask, done, e, out, &err)))
 		return true;
 	cgn_log_limited(WARN, "engine.change_failed", F_STR("engine", e->name), F_STR("path", to),
 		F_STR("why", body.bad ? "out of memory" : err.msg), F_STR("then", "tried again"));

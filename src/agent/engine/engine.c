@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
+#include "agent/engine/launch.h"
 
 #include <errno.h>
 #include <unistd.h>
-
-#include "io/disk/disk.h"
-#include "joint/enginecall/enginecall.h"
 
 #define KEY_BYTES 8192
 
@@ -15,7 +13,7 @@ static struct slotmgr_engine on_slots_ask(void *user)
 {
 	const struct engine *e = user;
 	return (struct slotmgr_engine){.ready = engine_is_ready(e),
-		.model = e->models.n > 0 ? e->models.names[0] : NULL,
+		.model = e->view.models.n > 0 ? e->view.models.names[0] : NULL,
 		.block_bytes = e->residency.block_bytes};
 }
 
@@ -35,8 +33,6 @@ static void on_slots_residency(void *user, bool known)
 {
 	struct engine *e = user;
 	engine_residency_source(e, known ? RESIDENCY_BY_SLOTS : RESIDENCY_BY_SENT);
-	(void)cgn_str_copyz(e->residency.text, sizeof e->residency.text,
-		cgn_str_of(known ? "slots" : "sent"));
 	e->host->ops->changed(e->host->user);
 }
 
@@ -49,7 +45,7 @@ static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struc
 	const struct slotmgr_cfg cfg = {.loop = e->host->loop,
 		.telemetry = e->host->telemetry,
 		.name = e->name,
-		.endpoint = e->endpoint,
+		.endpoint = e->view.at,
 		.holdings = e->host->holdings,
 		.engine = ce,
 		.ops = &ops,
@@ -61,37 +57,7 @@ static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struc
 	return slotmgr_open(&cfg, &e->slots, err);
 }
 
-/* ---- open and close ---- */
-
-/* Read the key's file into |text|, and borrow the key from it. */
-static CGN_RC key_of(const char *file, struct cgn_buf *text, struct cgn_str *out, struct cgn_err *err)
-{
-	CGN_TRY(cgn_err_of(disk_read_file(file, KEY_BYTES, text, err), "engine.api_key_file", err));
-	struct cgn_str key = cgn_buf_view(text), rest = key;
-	key = cgn_str_trim(cgn_str_split(&rest, '\n'));
-	if (key.n > 0 && key.p[key.n - 1] == '\r')
-		key.n--;
-	for (size_t i = 0; i < key.n; i++)
-		if (key.p[i] <= ' ' || key.p[i] > '~')
-			key.n = 0;
-	if (key.n == 0)
-		return CGN_FAIL(err, INVALID,
-			"engine.api_key_file %s: its first line must be a key of visible ASCII characters",
-			file);
-	*out = key;
-	return CGN_OK;
-}
-
-static CGN_RC read_key(struct engine *e, const char *file, struct cgn_err *err)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct cgn_str key;
-	CGN_TRY(key_of(file, &text, &key, err));
-	e->authorization = cgn_arena_fmt(&e->arena, "Bearer %.*s", CGN_STR_ARG(key));
-	if (e->authorization == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the key of engine %s", e->name);
-	return CGN_OK;
-}
+/* ---- checks ---- */
 
 /* Note a file of a managed engine that cannot be read. */
 static void check_readable(const char *key, const char *path, struct svc_problems *out)
@@ -103,15 +69,8 @@ static void check_readable(const char *key, const char *path, struct svc_problem
 
 void engine_check(const struct config *cfg, const struct config_engine *ce, struct svc_problems *out)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	const struct tls_cfg tls = {.ca_file = ce->ca_file};
-	struct engine_url url;
-	struct cgn_str key;
 	struct cgn_err err;
-	svc_problem(out, cgn_err_of(engine_url_parse(ce->url, &url, &err), "engine.url", &err), &err);
-	svc_check_tls(out, "engine.", &tls);
-	if (ce->api_key_file != NULL)
-		svc_problem(out, key_of(ce->api_key_file, &text, &key, &err), &err);
+	engine_door_check("engine", ce, out);
 	if (!ce->managed)
 		return;
 	svc_problem(out, engine_offload_check(ce, cfg->agent.role, &err), &err);
@@ -121,27 +80,82 @@ void engine_check(const struct config *cfg, const struct config_engine *ce, stru
 		check_readable("engine.binary", ce->binary, out);
 }
 
-static CGN_RC open_client(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
+/* ---- callbacks of joint/engineview ---- */
+
+static bool on_view_is_ready(void *user)
 {
-	if (e->url.tls) {
-		static const char *const alpn[] = {"http/1.1", NULL};
-		const struct tls_cfg tls = {.ca_file = ce->ca_file, .alpn = alpn};
-		CGN_TRY(tls_ctx_new(&tls, &e->tls, err));
-	}
-	const struct http_client_cfg cfg = {
-		.addr = e->url.addr,
-		.authority = e->url.authority,
-		.tls = e->tls,
-		.proto = HTTP_1,
-		.max_conns = ce->max_conns,
-		.idle_timeout = ENGINECALL_IDLE,
-	};
-	CGN_TRY(http_client_new(e->host->loop, &cfg, &e->client, err));
-	e->endpoint = (struct enginefetch_endpoint){.client = e->client,
-		.url = &e->url,
-		.authorization = e->authorization};
-	return CGN_OK;
+	return engine_is_ready(user);
 }
+
+static void on_view_refused(void *user)
+{
+	engine_check_soon(user);
+}
+
+static void on_models_told(void *user, struct cgn_str body)
+{
+	(void)user;
+	(void)body;
+}
+
+static void on_models_known(void *user)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_trouble_set(e, "");
+	slotmgr_models_known(e->slots);
+	e->host->ops->changed(e->host->user);
+}
+
+static void on_models_unknown(void *user, const char *why)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_trouble_set(e, why);
+}
+
+static void on_events_changed(void *user, bool counts, bool heard)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	engine_residency_source(e, counts ? RESIDENCY_BY_EVENTS : RESIDENCY_BY_SENT);
+	if (counts)
+		engine_residency_heard(e, heard);
+	e->host->ops->changed(e->host->user);
+}
+
+static const struct engineview_ops view_ops = {.probed = engine_probed,
+	.slow = engine_probe_slow,
+	.stalled = engine_stalled,
+	.is_ready = on_view_is_ready,
+	.refused = on_view_refused,
+	.load_begins = engine_load_begins,
+	.load_answered = engine_load_answered,
+	.load_read = engine_load_read,
+	.models_told = on_models_told,
+	.models_known = on_models_known,
+	.models_unknown = on_models_unknown,
+	.events_changed = on_events_changed};
+
+static CGN_RC open_feed(struct engine *e, const struct config *cfg, const struct config_engine *ce,
+	struct cgn_err *err)
+{
+	struct engine_events events;
+	const char *prefix;
+	CGN_TRY(engine_prefix(cfg, ce, &e->arena, &prefix, err));
+	CGN_TRY(engine_events_of(ce, e->door.url.port, prefix, &e->arena, &events, err));
+	const struct engineview_feed_at at = {.events = &events,
+		.holdings = e->host->holdings,
+		.telemetry = e->host->telemetry};
+	return engineview_feed_open(&e->view, cfg, ce, &at, &e->arena, err);
+}
+
+bool engine_serves(const struct engine *e, struct cgn_str model)
+{
+	return engineview_lists(&e->view, model) || engine_adapter_serves(e, model);
+}
+
+/* ---- open and close ---- */
 
 static void requests_init(struct engine *e)
 {
@@ -167,27 +181,34 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));
 	cgn_arena_init(&e->arena, (size_t)1024 * 1024);
 	requests_init(e);
-	engine_health_init(e, ce->stall_timeout);
+	e->view = (struct engineview){.loop = host->loop,
+		.name = e->name,
+		.kind = ops,
+		.at = {.url = &e->door.url},
+		.ops = &view_ops,
+		.user = e};
+	engine_trouble_set(e, "not started");
 	engine_load_init(e);
 	engine_ondemand_init(e, cfg, ce);
-	CGN_TRY(engine_models_init(e, ce, err));
+	if (ce->managed && ce->model == NULL && ce->model_path != NULL)
+		e->planned = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path));
+	CGN_TRY(engineview_init(&e->view, ce, err));
 	CGN_TRY(engine_residency_init(e, err));
-	CGN_TRY(cgn_err_of(engine_url_parse(ce->url, &e->url, err), "engine.url", err));
-	if (ce->api_key_file != NULL)
-		CGN_TRY(read_key(e, ce->api_key_file, err));
+	CGN_TRY(engine_door_open(&e->door, "engine", ce, &e->arena, err));
+	e->view.at.authorization = e->door.authorization;
 	CGN_TRY(engine_process_open(e, cfg, ce, err));
 	CGN_TRY(engine_unit_open(e, cfg, ce, err));
-	CGN_TRY(open_client(e, ce, err));
+	CGN_TRY(engine_door_client(&e->door, host->loop, ce->max_conns, &e->view.at.client, err));
 	CGN_TRY(engine_handoff_init(e, cfg, ce, err));
-	CGN_TRY(engine_feed_open(e, cfg, ce, err));
+	CGN_TRY(open_feed(e, cfg, ce, err));
 	return open_slots(e, ce, err);
 }
 
 void engine_start(struct engine *e)
 {
 	CGN_LIVE(e, ENGINE_TAG);
-	if (e->models.known)
-		engine_feed_models_known(e);
+	if (e->view.models.known)
+		engineview_feed_models_known(&e->view);
 	if (engine_wanted(e) == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && e->process.sup.cfg.managed) {
 		e->process.waits = false;
 		(void)engine_rest_step(e); /* Keeps it stopped. */
@@ -211,7 +232,7 @@ void engine_wait_over(struct engine *e)
 void engine_stop(struct engine *e)
 {
 	CGN_LIVE(e, ENGINE_TAG);
-	engine_probe_cancel(e);
+	engineview_probe_cancel(&e->view);
 	e->process.waits = false;
 	engine_step(e, SUPERVISE_STOP);
 }
@@ -221,7 +242,6 @@ void engine_close(struct engine *e)
 	if (e->tag == 0)
 		return;
 	CGN_LIVE(e, ENGINE_TAG);
-	engine_health_close(e);
 	engine_adapters_close(e);
 	engine_rest_close(e);
 	engine_unit_close(e);
@@ -230,24 +250,23 @@ void engine_close(struct engine *e)
 	slot_tenancy_free(&e->tenancy);
 	engine_process_close(e);
 	engine_handoff_close(e);
-	http_client_free(&e->client);
-	tls_ctx_free(&e->tls);
-	engine_feed_close(e);
+	engineview_close(&e->view);
+	http_client_free(&e->view.at.client);
+	engine_door_close(&e->door);
 	residency_free(&e->residency.sent);
 	cgn_arena_fini(&e->arena);
-	cgn_arena_fini(&e->models.arena);
 	e->tag = 0;
 }
 
 bool engine_is_ready(const struct engine *e)
 {
-	return e->process.sup.state == SUPERVISE_READY && e->models.known && !engine_rest_sleeps(e);
+	return e->process.sup.state == SUPERVISE_READY && e->view.models.known && !engine_rest_sleeps(e);
 }
 
 bool engine_needs_no_agent(const struct engine *e)
 {
-	return engine_is_ready(e) && !e->ondemand.on && !e->url.tls && e->url.base[0] == '\0' &&
-		e->authorization == NULL && e->slots == NULL && e->residency.by == RESIDENCY_BY_EVENTS;
+	return engine_is_ready(e) && !e->ondemand.on && !e->door.url.tls && e->door.url.base[0] == '\0' &&
+		e->door.authorization == NULL && e->slots == NULL && e->residency.by == RESIDENCY_BY_EVENTS;
 }
 
 void engine_direct_told(struct engine *e, uint32_t n, bool heard)
@@ -255,7 +274,7 @@ void engine_direct_told(struct engine *e, uint32_t n, bool heard)
 	e->requests.direct = n;
 	share_peak_note(&e->requests.peak, e->requests.inflight + n);
 	if (heard)
-		engine_heard(e);
+		engineview_heard(&e->view);
 }
 
 bool engine_is_stopped(const struct engine *e)
@@ -282,7 +301,7 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_open(o, '{');
 	json_key_z(o, "name", e->name);
 	json_key_z(o, "kind", config_enum_text(e->ops->kind));
-	json_key_z(o, "address", e->url.addr);
+	json_key_z(o, "address", e->door.url.addr);
 	json_key_bool(o, "managed", e->process.sup.cfg.managed);
 	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
 	json_key_bool(o, "ready", engine_is_ready(e));
@@ -297,15 +316,15 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key_u64(o, "resident_blocks", residency_count(e->residency.sent));
 	json_key_z(o, "residency", engine_residency_text(e));
 	json_key(o, "kv_events");
-	engine_feed_report(e, o);
+	engineview_feed_report(&e->view, o);
 	json_key(o, "handoff");
 	engine_handoff_report(e, o);
 	json_key(o, "kept_slots");
 	slotmgr_report(e->slots, o);
 	json_key_open(o, "models", '[');
-	for (size_t i = 0; i < e->models.n; i++)
-		json_put_z(o, e->models.names[i]);
+	for (size_t i = 0; i < e->view.models.n; i++)
+		json_put_z(o, e->view.models.names[i]);
 	json_close(o, ']');
-	put_load(o, &e->load.now);
+	put_load(o, &e->view.load.now);
 	json_close(o, '}');
 }

@@ -4,11 +4,9 @@
 #pragma once
 #include "agent/engine/adapters.h"
 #include "agent/engine/change.h"
-#include "agent/engine/feed.h"
 #include "agent/engine/handoff.h"
 #include "agent/engine/health.h"
 #include "agent/engine/load.h"
-#include "agent/engine/models.h"
 #include "agent/engine/ondemand.h"
 #include "agent/engine/process.h"
 #include "agent/engine/residency.h"
@@ -17,9 +15,10 @@
 #include "agent/metrics.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
-#include "io/tls/tls.h"
+#include "joint/engineview/engineview.h"
 #include "joint/slotmgr/slotmgr.h"
 #include "joint/svc/svc.h"
+#include "policy/share/share.h"
 #include "policy/slots/tenancy.h"
 
 #define ENGINE_TAG 0xa9e17001U
@@ -71,25 +70,21 @@ struct engine {
 	const struct engine_ops *ops;
 	const char *resume; /* Name of the engine's struct engine_resume; static */
 	char name[65];
-	struct engine_url url;
+	struct engine_door door;
 	struct cgn_arena arena; /* Copies of settings, which outlive a reload of the configuration */
-	char *authorization;    /* "Bearer ..." or NULL */
-	struct tls_ctx *tls;
-	struct http_client *client;
-	struct enginefetch_endpoint endpoint;
+	struct engineview view; /* The engine as it shows itself: readiness, load, models, KV events */
+	const char *planned;    /* Name or path with which a managed engine is started; NULL: unknown */
 
 	struct engine_process process;
 	struct engine_checks health;
-	struct engine_scrape load;
-	struct engine_models models;
+	struct engine_gauges gauges;
 	struct engine_adapters adapters;
 	struct engine_rest rest;
 	struct engine_unit unit;
 	struct engine_ondemand ondemand;
 	struct engine_handoff handoff;
 	struct engine_residency residency;
-	struct engine_feed *feed; /* KV events; NULL: not configured */
-	struct slotmgr *slots;    /* NULL: the engine's slots are not kept */
+	struct slotmgr *slots; /* NULL: the engine's slots are not kept */
 	/* Knows whose prompts the slots hold; NULL: the engine has no slots that the agent may choose. */
 	struct slot_tenancy *tenancy;
 	bool mixes_slots; /* The engine copies prompts between slots, unseen: no prompt may be reused */
@@ -112,6 +107,8 @@ void engine_stop(struct engine *e);
 void engine_close(struct engine *e);
 /* True when the engine takes requests: it is ready and awake, and its models are known. */
 bool engine_is_ready(const struct engine *e);
+/* True if the model is on the engine's list, or an adapter that operators had loaded. */
+bool engine_serves(const struct engine *e, struct cgn_str model);
 /* True when the agent adds nothing to the engine's requests and loses nothing that it does not see: routers may go
  * straight to the engine. */
 bool engine_needs_no_agent(const struct engine *e);

@@ -23,7 +23,7 @@ static CGN_RC bootstrap_open(struct engine *e, struct cgn_err *err)
 {
 	struct engine_handoff *h = &e->handoff;
 	char url[300];
-	const char *host = h->host != NULL ? h->host : e->url.host;
+	const char *host = h->host != NULL ? h->host : e->door.url.host;
 	bool v6 = strchr(host, ':') != NULL;
 	(void)snprintf(url, sizeof url, v6 ? "http://[%s]:%u" : "http://%s:%u", host, h->port);
 	CGN_TRY(engine_url_parse(url, &h->bootstrap_url, err));
@@ -80,9 +80,9 @@ void engine_handoff_terms(const struct engine *e, struct cgn_buf *out)
 {
 	const struct engine_handoff *h = &e->handoff;
 	char block[16], tp[16];
-	(void)snprintf(block, sizeof block, "%u", e->load.now.kv_block_tokens);
+	(void)snprintf(block, sizeof block, "%u", e->view.load.now.kv_block_tokens);
 	handoff_term_add(out, "build", cgn_str_of(h->build));
-	handoff_term_add(out, "block", cgn_str_of(e->load.now.kv_block_tokens > 0 ? block : ""));
+	handoff_term_add(out, "block", cgn_str_of(e->view.load.now.kv_block_tokens > 0 ? block : ""));
 	(void)snprintf(tp, sizeof tp, "%u", h->tp);
 	handoff_term_add(out, "tp", cgn_str_of(tp));
 	handoff_term_add(out, "tag", cgn_str_of(h->tag != NULL ? h->tag : ""));
@@ -149,7 +149,7 @@ void engine_handoff_ask(struct engine *e)
 		return;
 	/* A fetch that cannot start is retried at the next reading of the load. */
 	if (!h->build_known)
-		(void)enginefetch_start(e->host->loop, &e->endpoint, &build, on_build, e, &h->fetch, NULL)
+		(void)enginefetch_start(e->host->loop, &e->view.at, &build, on_build, e, &h->fetch, NULL)
 			.code;
 	else if (h->needs_ids && h->n_ids == 0)
 		(void)enginefetch_start(e->host->loop, &h->bootstrap_at, &ranks, on_ranks, e, &h->fetch, NULL)

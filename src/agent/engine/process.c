@@ -43,7 +43,7 @@ static void on_process_ended(void *user, const struct proc_exit *why)
 {
 	struct engine *e = user;
 	CGN_LIVE(e, ENGINE_TAG);
-	engine_probe_cancel(e);
+	engineview_probe_cancel(&e->view);
 	if (e->process.sup.state != SUPERVISE_STOPPING && !e->process.sup.ending)
 		end_tell(e, why);
 	engine_step(e, SUPERVISE_ENDING);
@@ -65,7 +65,7 @@ static void on_process_exit(void *user, const struct proc_exit *why)
 		end_tell(e, why);
 	}
 	p->killed_because = NULL;
-	engine_probe_cancel(e);
+	engineview_probe_cancel(&e->view);
 	engine_step(e, SUPERVISE_EXITED);
 }
 
@@ -130,7 +130,7 @@ static void process_spawn(struct engine *e)
 {
 	struct engine_process *p = &e->process;
 	struct cgn_err err = {0};
-	engine_probe_cancel(e);
+	engineview_probe_cancel(&e->view);
 	engine_trouble_set(e, "starting");
 	if (p->sup.restarts > 0)
 		metric_add(p->restarts, 1);
@@ -151,14 +151,14 @@ static void process_spawn(struct engine *e)
 static void process_ready_changed(struct engine *e, bool ready)
 {
 	enum supervise_state state = e->process.sup.state;
-	engine_stall_watch(e, ready);
+	engineview_stall_watch(&e->view, ready);
 	engine_adapters_forget(e);
 	if (!ready)
 		engine_rest_forget(e);
 	if (ready) {
 		e->process.ended[0] = '\0';
 		engine_trouble_set(e, "");
-		cgn_log(INFO, "engine.ready", F_STR("engine", e->name), F_STR("url", e->url.addr));
+		cgn_log(INFO, "engine.ready", F_STR("engine", e->name), F_STR("url", e->door.url.addr));
 		engine_load_start(e);
 	} else {
 		if (state != SUPERVISE_STOPPING && state != SUPERVISE_STOPPED)
@@ -201,7 +201,7 @@ void engine_step(struct engine *e, enum supervise_event ev)
 		proc_stop(p->proc);
 	}
 	if (o.probe)
-		engine_probe(e);
+		engineview_probe(&e->view);
 	if (o.spawn)
 		process_spawn(e); /* Last, since a failure calls engine_step again */
 }
@@ -265,8 +265,8 @@ static void process_fingerprint(struct engine_process *p)
  * within two seconds. */
 static cgn_nsec check_interval(const struct engine *e)
 {
-	return e->url.tls || e->ops->check_every < LOCAL_CHECK_EVERY ? e->ops->check_every
-								     : LOCAL_CHECK_EVERY;
+	return e->door.url.tls || e->ops->check_every < LOCAL_CHECK_EVERY ? e->ops->check_every
+									  : LOCAL_CHECK_EVERY;
 }
 
 static CGN_RC order_read(struct engine *e, const struct config_engine *ce, struct cgn_err *err)
@@ -310,7 +310,7 @@ CGN_RC engine_process_open(struct engine *e, const struct config *cfg, const str
 	place_choose(e);
 	CGN_TRY(order_read(e, ce, err));
 	p->launch.arena = &e->arena;
-	CGN_TRY(engine_plan(cfg, ce, &e->url, &p->launch, err));
+	CGN_TRY(engine_plan(cfg, ce, &e->door.url, &p->launch, err));
 	CGN_TRY(engine_plan_write(&p->launch, cfg->cluster.state_dir, err));
 	process_fingerprint(p);
 	return CGN_OK;

@@ -21,7 +21,7 @@ static void on_sent_changed(void *user, uint64_t digest)
 void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n)
 {
 	size_t held = holdings_count(e->host->holdings);
-	if (e->residency.by != RESIDENCY_BY_SENT || e->load.now.keeps_none)
+	if (e->residency.by != RESIDENCY_BY_SENT || e->view.load.now.keeps_none)
 		return;
 	if (held + n > NODE_MAX_BLOCKS) {
 		cgn_log_limited(WARN, "agent.holdings_full", F_STR("engine", e->name), F_U64("blocks", held),
@@ -38,7 +38,7 @@ void engine_residency_clear(struct engine *e)
 
 void engine_residency_fit(struct engine *e)
 {
-	size_t capacity = engine_chain_capacity(&e->load.now, e->residency.block_bytes, RESIDENCY_MAX);
+	size_t capacity = engine_chain_capacity(&e->view.load.now, e->residency.block_bytes, RESIDENCY_MAX);
 	residency_limit(e->residency.sent, capacity, on_sent_changed, e);
 }
 
@@ -54,7 +54,8 @@ void engine_blocks_seen(struct engine *e, uint32_t block_tokens)
 void engine_residency_keeps(struct engine *e)
 {
 	cgn_log(INFO, "engine.residency", F_STR("engine", e->name),
-		F_STR("keeps", e->load.now.keeps_none ? "nothing: its prefix caching is off" : "blocks"));
+		F_STR("keeps",
+			e->view.load.now.keeps_none ? "nothing: its prefix caching is off" : "blocks"));
 	engine_residency_clear(e);
 	e->host->ops->residency_changed(e->host->user);
 	e->host->ops->changed(e->host->user);
@@ -62,7 +63,9 @@ void engine_residency_keeps(struct engine *e)
 
 const char *engine_residency_text(const struct engine *e)
 {
-	return e->load.now.keeps_none ? "none: prefix caching is off" : e->residency.text;
+	if (e->view.load.now.keeps_none)
+		return "none: prefix caching is off";
+	return e->residency.by == RESIDENCY_BY_SLOTS ? "slots" : e->view.feed.text;
 }
 
 /* ---- the source ---- */
@@ -94,7 +97,6 @@ void engine_residency_heard(struct engine *e, bool heard)
 
 CGN_RC engine_residency_init(struct engine *e, struct cgn_err *err)
 {
-	(void)cgn_str_copyz(e->residency.text, sizeof e->residency.text, CGN_STR("sent"));
 	e->residency.block_bytes = e->host->block_bytes;
 	return residency_new(RESIDENCY_MAX, &e->residency.sent, err);
 }
@@ -106,7 +108,7 @@ Cognitora__V1__ResidencySource engines_residency_source(const struct engine *e, 
 	bool slots = true;
 	size_t empty = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (e[i].load.now.keeps_none) {
+		if (e[i].view.load.now.keeps_none) {
 			empty++;
 			continue;
 		}

@@ -22,7 +22,6 @@ struct engine_residency {
 	cgn_nsec unheard_since; /* Events stopped at this instant; 0: they arrive */
 	struct residency *sent; /* Record of the prompts that were sent */
 	uint32_t block_bytes;   /* Bytes of prompt in the smallest block that routers have sent */
-	char text[256];         /* The source, as the node's description states it */
 };
 CGN_RC engine_residency_init(struct engine *e, struct cgn_err *err);
 /* Record a prompt that was sent to the engine. Does nothing while the engine has a better source. */

@@ -281,7 +281,7 @@ static bool sleep_step(struct engine *e)
 			engine_begin(e);
 		return true;
 	}
-	if (e->rest.state == REST_ASLEEP || !is_up(e) || !e->models.known)
+	if (e->rest.state == REST_ASLEEP || !is_up(e) || !e->view.models.known)
 		return e->rest.state != REST_ASLEEP;
 	if (cgn_loop_now(e->host->loop) >= e->rest.retry_at && is_drained(e))
 		change_ask(e, true);

@@ -144,7 +144,7 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	size_t n = enginecall_head(h, headers);
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
-	engine_heard(r->engine);
+	engineview_heard(&r->engine->view);
 	if (h->status == 200 && r->rq.facts.n_chain > 0)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
@@ -163,7 +163,7 @@ static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, si
 	struct relay *r = user;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
-	engine_heard(r->engine);
+	engineview_heard(&r->engine->view);
 	if (!r->share.begun) {
 		share_begun(&r->all->share, &r->share);
 		r->all->ops->load_changed(r->all->user);
@@ -269,19 +269,19 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	struct iovec iov[RELAY_BODY_PIECES];
 	size_t n = relay_request_body(r, iov);
 	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
-	engine_url_path(&r->engine->url, r->rq.path, &path);
+	engine_url_path(&r->engine->door.url, r->rq.path, &path);
 	const struct http_request rq = {
 		.method = method,
 		.path = cgn_buf_z(&path),
 		.fields = fields,
-		.n_fields = enginecall_fields(&r->rq, r->engine->authorization, fields),
+		.n_fields = enginecall_fields(&r->rq, r->engine->door.authorization, fields),
 		.body_len = (int64_t)cgn_iov_bytes(iov, n),
 	};
 	if (path.bad || r->own.bad) {
 		(void)CGN_FAIL(err, NO_MEMORY, "no memory for the request");
 		return false;
 	}
-	if (!cgn_ok(http_call_start(r->engine->client, &rq, &engine_http_ops, r, &r->http, err)))
+	if (!cgn_ok(http_call_start(r->engine->view.at.client, &rq, &engine_http_ops, r, &r->http, err)))
 		return false;
 	r->asked_at = cgn_clock_now();
 	http_call_lend(r->http, iov, n);

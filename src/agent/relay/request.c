@@ -43,7 +43,7 @@ void relay_settle(struct relay *r)
 		return;
 	if (!tenants_known(e, p->at.owner))
 		return;
-	slot_tenancy_size(e->tenancy, e->load.now.slots);
+	slot_tenancy_size(e->tenancy, e->view.load.now.slots);
 	r->guest = (struct slot_guest){.owner = p->at.owner,
 		.chain = r->rq.facts.chain,
 		.n = r->rq.facts.n_chain,

@@ -14,7 +14,7 @@
 static bool is_engines(const struct engine *e, const char *name)
 {
 	return strcmp(e->name, name) == 0 || engine_serves(e, cgn_str_of(name)) ||
-		(e->models.planned != NULL && strcmp(e->models.planned, name) == 0);
+		(e->planned != NULL && strcmp(e->planned, name) == 0);
 }
 
 /* Tell the engine the newest order about one of its own models. */

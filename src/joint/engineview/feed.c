@@ -1,27 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/engine/feed.h"
-
-#include "agent/engine/engine.h"
-#include "agent/engine/launch.h"
+/* feed: the engine's KV events as the source of what is known of its blocks. */
+#include "base/digest/digest.h"
 #include "base/log/log.h"
-#include "joint/enginefeed/enginefeed.h"
+#include "joint/engineview/engineview_priv.h"
 
 #define DEFAULT_BLOCK_TOKENS 16
-
-/* A name of a configured model. */
-struct model_blocks {
-	const char *name;      /* The model's name or an alias */
-	const char *canonical; /* The model's name */
-	uint32_t block_tokens;
-};
-
-struct engine_feed {
-	struct enginefeed_cfg cfg; /* Strings are in the engine's arena */
-	struct model_blocks *models;
-	size_t n_models;
-	char model_text[257];  /* Model for which the sockets are open */
-	struct enginefeed *ef; /* NULL: not open */
-};
 
 /* ---- the state of the source ---- */
 
@@ -32,7 +15,7 @@ struct feed_verdict {
 	struct enginefeed_rank worst; /* The rank to report */
 };
 
-static struct feed_verdict feed_judge(const struct engine_feed *f)
+static struct feed_verdict feed_judge(const struct engineview_feed *f)
 {
 	static const uint8_t badness[KVSOURCE_STATES] = {[KVSOURCE_GOOD] = 0,
 		[KVSOURCE_SYNCING] = 1,
@@ -51,37 +34,32 @@ static struct feed_verdict feed_judge(const struct engine_feed *f)
 	return v;
 }
 
-static void feed_describe(struct engine *e, const struct feed_verdict *v)
+static void feed_describe(struct engineview_feed *f, const struct feed_verdict *v)
 {
-	char *text = e->residency.text;
 	if (v->good)
-		(void)snprintf(text, sizeof e->residency.text, "events");
+		(void)snprintf(f->text, sizeof f->text, "events");
 	else if (v->worst.state == KVSOURCE_DEMOTED)
-		(void)snprintf(text, sizeof e->residency.text, "demoted: %s", v->worst.why);
+		(void)snprintf(f->text, sizeof f->text, "demoted: %s", v->worst.why);
 	else
-		(void)snprintf(text, sizeof e->residency.text, "events: %s (%s)",
+		(void)snprintf(f->text, sizeof f->text, "events: %s (%s)",
 			kvsource_state_name(v->worst.state), v->worst.why);
 }
 
 static void on_feed_changed(void *user)
 {
-	struct engine *e = user;
-	CGN_LIVE(e, ENGINE_TAG);
-	struct feed_verdict v = feed_judge(e->feed);
-	bool events = v.good || (e->residency.by == RESIDENCY_BY_EVENTS && v.keeps);
-	feed_describe(e, &v);
-	engine_residency_source(e, events ? RESIDENCY_BY_EVENTS : RESIDENCY_BY_SENT);
-	if (events)
-		engine_residency_heard(e, v.good);
-	e->host->ops->changed(e->host->user);
+	struct engineview *v = user;
+	struct feed_verdict verdict = feed_judge(&v->feed);
+	v->feed.counts = verdict.good || (v->feed.counts && verdict.keeps);
+	feed_describe(&v->feed, &verdict);
+	v->ops->events_changed(v->user, v->feed.counts, verdict.good);
 }
 
 /* ---- open and close ---- */
 
-static CGN_RC feed_add_model(struct engine_feed *f, struct cgn_arena *a, const char *name,
+static CGN_RC feed_add_model(struct engineview_feed *f, struct cgn_arena *a, const char *name,
 	const struct config_model *m, struct cgn_err *err)
 {
-	struct model_blocks *to = &f->models[f->n_models];
+	struct engineview_feed_model *to = &f->models[f->n_models];
 	to->name = cgn_arena_strz(a, cgn_str_of(name));
 	to->canonical = cgn_arena_strz(a, cgn_str_of(m->name));
 	to->block_tokens = m->block_tokens;
@@ -91,7 +69,7 @@ static CGN_RC feed_add_model(struct engine_feed *f, struct cgn_arena *a, const c
 		: CGN_FAIL(err, NO_MEMORY, "no memory for the models of an engine");
 }
 
-static CGN_RC feed_add_models(struct engine_feed *f, struct cgn_arena *a, const struct config *cfg,
+static CGN_RC feed_add_models(struct engineview_feed *f, struct cgn_arena *a, const struct config *cfg,
 	struct cgn_err *err)
 {
 	size_t n = 0;
@@ -109,7 +87,7 @@ static CGN_RC feed_add_models(struct engine_feed *f, struct cgn_arena *a, const 
 	return CGN_OK;
 }
 
-static CGN_RC feed_check(const struct engine_feed *f, struct cgn_err *err)
+static CGN_RC feed_check(const struct engineview_feed *f, struct cgn_err *err)
 {
 	struct cgn_err why = {0};
 	cgn_rc rc = enginefeed_check(&f->cfg, &why);
@@ -117,34 +95,30 @@ static CGN_RC feed_check(const struct engine_feed *f, struct cgn_err *err)
 			  : CGN_FAIL_AS(err, rc.code, "kv_events of engine %s: %.300s", f->cfg.name, why.msg);
 }
 
-CGN_RC engine_feed_open(struct engine *e, const struct config *cfg, const struct config_engine *ce,
-	struct cgn_err *err)
+CGN_RC engineview_feed_open(struct engineview *v, const struct config *cfg, const struct config_engine *ce,
+	const struct engineview_feed_at *at, struct cgn_arena *arena, struct cgn_err *err)
 {
-	struct engine_events ev;
-	const char *prefix;
-	CGN_TRY(engine_prefix(cfg, ce, &e->arena, &prefix, err));
-	CGN_TRY(engine_events_of(ce, e->url.port, prefix, &e->arena, &ev, err));
-	if (ev.events == NULL)
+	struct engineview_feed *f = &v->feed;
+	const struct engine_events *ev = at->events;
+	if (ev->events == NULL)
 		return CGN_OK;
-	struct engine_feed *f = cgn_arena_zero(&e->arena, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
-	f->cfg = (struct enginefeed_cfg){.telemetry = e->host->telemetry,
-		.name = e->name,
-		.events = cgn_arena_strz(&e->arena, cgn_str_of(ev.events)),
-		.replay = ev.replay != NULL ? cgn_arena_strz(&e->arena, cgn_str_of(ev.replay)) : NULL,
-		.topic = cgn_arena_str(&e->arena, cgn_str_of(ce->kv_events_topic)),
-		.ranks = ev.ranks,
+	f->holdings = at->holdings;
+	f->cfg = (struct enginefeed_cfg){.telemetry = at->telemetry,
+		.name = v->name,
+		.events = cgn_arena_strz(arena, cgn_str_of(ev->events)),
+		.replay = ev->replay != NULL ? cgn_arena_strz(arena, cgn_str_of(ev->replay)) : NULL,
+		.topic = cgn_arena_str(arena, cgn_str_of(ce->kv_events_topic)),
+		.ranks = ev->ranks,
 		.source = {.lora_is_model = ce->kv_events_lora == KV_LORA_MODEL}};
-	if (f->cfg.events == NULL || (f->cfg.replay == NULL) != (ev.replay == NULL))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", e->name);
+	if (f->cfg.events == NULL || (f->cfg.replay == NULL) != (ev->replay == NULL))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", v->name);
 	CGN_TRY(feed_check(f, err));
-	CGN_TRY(feed_add_models(f, &e->arena, cfg, err));
-	e->feed = f;
+	CGN_TRY(feed_add_models(f, arena, cfg, err));
+	f->on = true;
 	return CGN_OK;
 }
 
-static const struct model_blocks *feed_find_model(const struct engine_feed *f, const char *name)
+static const struct engineview_feed_model *feed_find_model(const struct engineview_feed *f, const char *name)
 {
 	for (size_t i = 0; i < f->n_models; i++)
 		if (strcmp(f->models[i].name, name) == 0)
@@ -152,61 +126,54 @@ static const struct model_blocks *feed_find_model(const struct engine_feed *f, c
 	return NULL;
 }
 
-static void feed_close_source(struct engine *e)
+static void feed_close_source(struct engineview *v)
 {
-	enginefeed_close(&e->feed->ef);
-	engine_residency_source(e, RESIDENCY_BY_SENT);
+	enginefeed_close(&v->feed.ef);
+	v->feed.counts = false;
+	v->ops->events_changed(v->user, false, false);
 }
 
 /* vLLM and SGLang list the model itself before its LoRA adapters. */
-void engine_feed_models_known(struct engine *e)
+void engineview_feed_models_known(struct engineview *v)
 {
-	struct engine_feed *f = e->feed;
+	struct engineview_feed *f = &v->feed;
 	struct cgn_err err = {0};
-	if (f == NULL || e->models.n == 0)
+	if (!f->on || v->models.n == 0)
 		return;
-	const struct model_blocks *m = feed_find_model(f, e->models.names[0]);
-	const char *model = m != NULL ? m->canonical : e->models.names[0];
+	const struct engineview_feed_model *m = feed_find_model(f, v->models.names[0]);
+	const char *model = m != NULL ? m->canonical : v->models.names[0];
 	if (f->ef != NULL && strcmp(model, f->model_text) == 0)
 		return;
 	if (f->ef != NULL)
-		feed_close_source(e);
+		feed_close_source(v);
 	(void)cgn_str_copyz(f->model_text, sizeof f->model_text, cgn_str_of(model));
 	f->cfg.source.model = model;
 	f->cfg.source.block_tokens = m != NULL ? m->block_tokens : DEFAULT_BLOCK_TOKENS;
-	if (cgn_ok(enginefeed_open(e->host->loop, &f->cfg, e->host->holdings, on_feed_changed, e, &f->ef,
-		    &err))) {
-		cgn_log(INFO, "kv_events.open", F_STR("engine", e->name), F_STR("endpoint", f->cfg.events),
+	if (cgn_ok(enginefeed_open(v->loop, &f->cfg, f->holdings, on_feed_changed, v, &f->ef, &err))) {
+		cgn_log(INFO, "kv_events.open", F_STR("engine", v->name), F_STR("endpoint", f->cfg.events),
 			F_STR("replay", f->cfg.replay != NULL ? f->cfg.replay : ""),
 			F_U64("ranks", f->cfg.ranks), F_STR("model", model),
 			F_U64("block_tokens", f->cfg.source.block_tokens));
-		on_feed_changed(e);
+		on_feed_changed(v);
 		return;
 	}
-	(void)snprintf(e->residency.text, sizeof e->residency.text, "demoted: %.200s", err.msg);
-	cgn_log(ERROR, "kv_events.open", F_STR("engine", e->name), F_STR("why", err.msg),
+	(void)snprintf(f->text, sizeof f->text, "demoted: %.200s", err.msg);
+	cgn_log(ERROR, "kv_events.open", F_STR("engine", v->name), F_STR("why", err.msg),
 		F_STR("then", "what was sent there counts"));
 }
 
-bool engine_feed_chain(const struct engine *e, Cognitora__V1__Chain *out)
+bool engineview_feed_chain(const struct engineview *v, Cognitora__V1__Chain *out)
 {
-	if (e->feed == NULL || e->residency.by != RESIDENCY_BY_EVENTS)
+	if (!v->feed.on || !v->feed.counts)
 		return false;
 	cognitora__v1__chain__init(out);
-	out->model = e->feed->model_text;
-	out->block_tokens = e->feed->cfg.source.block_tokens;
+	out->model = (char *)(uintptr_t)v->feed.model_text;
+	out->block_tokens = v->feed.cfg.source.block_tokens;
 	out->version = DIGEST_VERSION;
 	return true;
 }
 
-void engine_feed_close(struct engine *e)
-{
-	if (e->feed != NULL)
-		enginefeed_close(&e->feed->ef);
-	e->feed = NULL;
-}
-
-/* ---- /engines ---- */
+/* ---- for people ---- */
 
 static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_rank *r)
 {
@@ -236,10 +203,10 @@ static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_
 	json_close(o, '}');
 }
 
-void engine_feed_report(const struct engine *e, struct json_out *o)
+void engineview_feed_report(const struct engineview *v, struct json_out *o)
 {
-	const struct engine_feed *f = e->feed;
-	if (f == NULL) {
+	const struct engineview_feed *f = &v->feed;
+	if (!f->on) {
 		json_put_null(o);
 		return;
 	}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engineview, inside: what its parts tell each other. */
+#pragma once
+#include "joint/engineview/engineview.h"
+
+/* A check of the engine timed out. */
+void engineview_unanswered(struct engineview *v);
+void engineview_load_init(struct engineview *v);
+CGN_RC engineview_models_init(struct engineview *v, const struct config_engine *ce, struct cgn_err *err);
+/* The engine became ready and may serve other models than before. */
+void engineview_models_reset(struct engineview *v);
+/* Ask the engine for its models, unless they are known. */
+void engineview_models_ask(struct engineview *v);
+/* Ask again when they are known for two seconds and not configured: the engine may load and unload LoRAs while it
+ * runs. An answer that cannot be used changes nothing. */
+void engineview_models_ask_again(struct engineview *v);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load: the readings of the engine's sources. */
+#include "joint/engineview/engineview_priv.h"
+
+#define SCRAPE_INTERVAL CGN_SEC
+#define SCRAPE_TIMEOUT  (3 * CGN_SEC)
+#define SCRAPE_BYTES    ((size_t)4 * 1024 * 1024)
+
+static void load_ask_next_source(struct engineview *v);
+
+static void on_load_source(void *user, const struct enginefetch_answer *r)
+{
+	struct engineview *v = user;
+	struct engineview_load *s = &v->load;
+	s->fetch = NULL;
+	if (r->err->code == CGN_FINE)
+		engineview_heard(v);
+	else if (r->err->code == CGN_DEADLINE)
+		engineview_unanswered(v);
+	if (enginefetch_is_ok(r)) {
+		v->ops->load_answered(v->user, r->body);
+		v->kind->sources[s->source].read(r->body, &s->next);
+	} else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500) {
+		s->source_gone[s->source] = true;
+	}
+	bool dead = r->refused;
+	s->source++;
+	load_ask_next_source(v);
+	if (dead)
+		v->ops->refused(v->user);
+}
+
+/* All sources were read. */
+static void load_settle(struct engineview *v)
+{
+	const struct engine_load before = v->load.now;
+	v->load.now = v->load.next;
+	v->ops->load_read(v->user, &before, engine_load_restarted(&before, &v->load.now));
+}
+
+static void load_ask_next_source(struct engineview *v)
+{
+	struct engineview_load *s = &v->load;
+	for (; s->source < ENGINE_MAX_SOURCES; s->source++) {
+		const struct enginefetch_ask ask = {.path = v->kind->sources[s->source].path,
+			.max_bytes = SCRAPE_BYTES,
+			.timeout = SCRAPE_TIMEOUT};
+		if (ask.path == NULL || s->source_gone[s->source])
+			continue;
+		if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL)))
+			return;
+	}
+	load_settle(v);
+	engineview_models_ask_again(v); /* After the other questions, so that one connection is enough */
+	cgn_timer_set(&s->timer, SCRAPE_INTERVAL);
+}
+
+static void on_load_tick(struct cgn_timer *t)
+{
+	struct engineview *v = CGN_CONTAINER(t, struct engineview, load.timer);
+	v->load.source = 0;
+	/* A failed reading must not look like a counter that fell. */
+	v->load.next = (struct engine_load){.work = v->load.now.work, .keeps_none = v->load.now.keeps_none};
+	engineview_models_ask(v);
+	v->ops->load_begins(v->user);
+	load_ask_next_source(v);
+}
+
+void engineview_load_init(struct engineview *v)
+{
+	cgn_timer_init(&v->load.timer, v->loop, on_load_tick);
+}
+
+void engineview_load_start(struct engineview *v)
+{
+	struct engineview_load *s = &v->load;
+	CGN_MUST(s->fetch == NULL);
+	for (size_t i = 0; i < ENGINE_MAX_SOURCES; i++)
+		s->source_gone[i] = false;
+	engineview_models_reset(v);
+	cgn_timer_set(&s->timer, 0);
+}
+
+void engineview_load_stop(struct engineview *v)
+{
+	struct engineview_load *s = &v->load;
+	cgn_timer_cancel(&s->timer);
+	enginefetch_cancel(&s->fetch);
+	enginefetch_cancel(&v->models.fetch);
+	cgn_hook_drop(&v->models.again);
+	s->now = (struct engine_load){.slots = s->now.slots,
+		.kv_blocks_total = s->now.kv_blocks_total,
+		.kv_block_tokens = s->now.kv_block_tokens,
+		.keeps_none = s->now.keeps_none};
+}

@@ -120,8 +120,7 @@ def test_each_value_has_a_description():
     assert len(seen) > 100
 
 
-def test_a_package_has_the_linked_files(tmp_path):
-    """Rules and dashboards are links in the tree, and files in the package that people install."""
+def test_a_package_has_the_files_of_deploy(tmp_path):
     helm("package", CHART, "-d", tmp_path)
     package, = tmp_path.glob("*.tgz")
     text = helm("template", "c", package, "--kube-version", KUBE_VERSION, "--set", "metrics.dashboards=true,metrics.prometheusRule=true").stdout

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from test_operator import Operator
 
-from cluster import BUILD
+from cluster import BUILD, until
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 
@@ -25,6 +25,43 @@ def ctl(kube):
 
 def names(kube, kind):
     return kube.kubectl("get", kind, "-A", "-o", "name", "--ignore-not-found", check=False).stdout.split()
+
+
+def owners_of_replicas(kube):
+    """Return the field managers that own replicas of the pool."""
+    fields = kube.get("modelpool", "cognitora", "-n", "own", "--show-managed-fields")["metadata"]["managedFields"]
+    return {f["manager"] for f in fields if "f:replicas" in f["fieldsV1"].get("f:spec", {})}
+
+
+def scaled_by_others(kube, ctl, operator):
+    """Replicas that an autoscaler, or kubectl scale, has set by the subresource "scale" stay as they are when the installation is applied again."""
+    images = ("--image-prefix", "registry.test/c/", "--image-tag", "9")
+
+    def install(*more, code=0):
+        return ctl("install", "kubernetes", "--namespace", "own", *images, *more, code=code)
+
+    def replicas():
+        return kube.get("modelpool", "cognitora", "-n", "own")["spec"]["replicas"]
+    assert owners_of_replicas(kube) == {"cgn-ctl"}  # --replicas 3 was given
+    assert "nothing to do" in install("--apply") and replicas() == 3 and owners_of_replicas(kube) == {"cgn-ctl"}
+    kube.kubectl("scale", "modelpool", "cognitora", "-n", "own", "--replicas=5")
+    assert owners_of_replicas(kube) == {"kubectl"}
+    assert "nothing to do" in install("--apply") and replicas() == 5
+    said = install("--model", "sim-1b", "--apply")  # another member changes: replicas are not touched
+    assert "-  replicas" not in said and replicas() == 5 and owners_of_replicas(kube) == {"kubectl"}
+    said = install("--replicas", "2", "--apply", code=1)
+    assert "\"kubectl\" has set the 5 replicas" in said and "kubectl scale modelpool cognitora --replicas=2" in said and replicas() == 5
+    # An autoscaler: the operator makes it, and the controller of Kubernetes itself raises the replicas to its minimum.
+    kube.kubectl("patch", "modelpool", "cognitora", "-n", "own", "--type=merge", "-p", '{"spec":{"autoscaling":{"min":6,"max":8,"target":4}}}')
+    until(lambda: replicas() == 6, lambda: kube.kubectl("describe", "hpa", "-n", "own", check=False).stdout, wait_s=120)
+    assert owners_of_replicas(kube) == {"kube-controller-manager"}
+    operator.rest()
+    assert "nothing to do" in install("--model", "sim-1b", "--apply") and replicas() == 6
+    install("--model", "sim-8b", "--apply")
+    assert replicas() == 6 and owners_of_replicas(kube) == {"kube-controller-manager"}
+    assert "is scaled by its autoscaler (spec.autoscaling)" in install("--replicas", "2", "--apply", code=2) and replicas() == 6
+    operator.rest()
+    assert kube.get("statefulset", "cognitora", "-n", "own")["spec"]["replicas"] == 6
 
 
 def test_installed_changed_and_removed(kube, ctl, tmp_path):
@@ -44,6 +81,7 @@ def test_installed_changed_and_removed(kube, ctl, tmp_path):
     try:
         operator.rest()
         kube.kubectl("get", "deployment", "cognitora-router", "-n", "own")
+        assert owners_of_replicas(kube) == set()  # one replica, by the kind's default
         again = ctl("install", "kubernetes", "--namespace", "own", "--image-prefix", "registry.test/c/", "--image-tag", "9")
         assert "-  replicas: 0" in again and "+  replicas: 2" in again  # what the test changed, and nothing of the cluster
         assert "ModelPool" not in again
@@ -52,6 +90,7 @@ def test_installed_changed_and_removed(kube, ctl, tmp_path):
         said = ctl("install", "kubernetes", "--namespace", "own", "--image-prefix", "registry.test/c/", "--image-tag", "9", "--replicas", "3", "--apply")
         assert "inferencecluster.cognitora.dev/cognitora condition met" in said
         assert kube.get("modelpool", "cognitora", "-n", "own")["spec"]["replicas"] == 3
+        scaled_by_others(kube, ctl, operator)
         # Another cluster keeps the operator.
         ctl("install", "kubernetes", "--namespace", "more", "--image-prefix", "registry.test/c/", "--image-tag", "9", "--apply")
         said = ctl("uninstall", "kubernetes", "--namespace", "more")

@@ -95,3 +95,18 @@ CGN_RC install_job_begin(struct install_job *r, const char *record, struct cgn_e
 CGN_RC install_job_files(struct install_job *r, struct cgn_err *err);
 /* Write the record, also after a failure |rc|, and free the plan. Returns |rc|, or why the record cannot be written. */
 CGN_RC install_job_end(struct install_job *r, cgn_rc rc, struct cgn_err *err);
+
+/* pool.c: the ModelPool of install kubernetes, as the API server has it. */
+#define INSTALL_MANAGER "cgn-ctl" /* Field manager of the manifests. */
+struct install_pool {
+	bool there, autoscaled; /* autoscaled: spec.autoscaling is set. */
+	bool ours;              /* The manifests own spec.replicas. */
+	char owner[128];        /* Another field manager that owns them; empty: none. */
+	uint64_t replicas;
+};
+/* Read what kubectl get -o json --show-managed-fields printed; an empty text: the pool is not there. CGN_INVALID: the text is no JSON. */
+CGN_RC install_pool_read(struct cgn_str text, struct install_pool *out, struct cgn_err *err);
+/* Decide whether the manifest of ModelPool |name| names its replicas, and how many. |wanted|: --replicas; NULL: it is not given.
+ * CGN_INVALID, CGN_CONFLICT: another one sets them. */
+CGN_RC install_pool_replicas(const struct install_pool *p, const char *name, const uint64_t *wanted,
+	bool *write, uint64_t *replicas, struct cgn_err *err);

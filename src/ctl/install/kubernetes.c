@@ -10,7 +10,7 @@
 
 #define OPERATOR_SPACE "cognitora-system"
 #define MAX_ARGS       16
-#define MANAGER        "--field-manager=cgn-ctl"
+#define MANAGER        "--field-manager=" INSTALL_MANAGER
 
 struct kube {
 	const char *context, *space, *name;
@@ -136,16 +136,35 @@ static void object_close(struct json_out *o)
 	cgn_buf_putz(o->b, "\n---\n");
 }
 
+/* Decide whether the manifest of the pool names its replicas: not where another one sets them. */
+static CGN_RC replicas_decide(const struct ctl_args *a, const struct kube *k, bool *write, uint64_t *replicas,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf said = {0};
+	const char *const args[] = {"get", "modelpool", k->name, "-n", k->space, "-o", "json",
+		"--show-managed-fields", "--ignore-not-found", NULL};
+	struct install_pool pool = {.there = false};
+	uint64_t wanted;
+	bool has_kinds;
+	if (ctl_flag(a, "--replicas") != NULL)
+		CGN_TRY(ctl_flag_u64(a, "--replicas", 0, 4096, &wanted, err));
+	CGN_TRY(kube_has(k, "crd", "modelpools.cognitora.dev", &has_kinds, err));
+	if (has_kinds && kubectl_ask(k, &said, args) != 0)
+		return CGN_FAIL(err, UNAVAILABLE, "kubectl get modelpool %s failed: %s", k->name,
+			ctl_shown(cgn_buf_z(&said)));
+	CGN_TRY(install_pool_read(cgn_buf_view(&said), &pool, err));
+	return install_pool_replicas(&pool, k->name, ctl_flag(a, "--replicas") != NULL ? &wanted : NULL,
+		write, replicas, err);
+}
+
 static CGN_RC cluster_write(const struct ctl_args *a, struct kube *k, struct cgn_err *err)
 {
 	struct json_out o = json_out_to(&k->cluster);
 	const char *engine = ctl_flag(a, "--engine"), *image = ctl_flag(a, "--engine-image"), *arg;
 	uint64_t routers, replicas;
+	bool sized;
 	CGN_TRY(ctl_flag_u64(a, "--routers", 1, 100, &routers, err));
-	CGN_TRY(ctl_flag_u64(a, "--replicas", 0, 4096, &replicas, err));
-	if (image == NULL && strcmp(engine, "sim") != 0)
-		return CGN_FAIL(err, INVALID,
-			"--engine %s needs --engine-image: the image that has the engine", engine);
+	CGN_TRY(replicas_decide(a, k, &sized, &replicas, err));
 	object_open(&o, k, "InferenceCluster");
 	json_key_open(&o, "router", '{');
 	json_key_u64(&o, "replicas", routers);
@@ -155,7 +174,8 @@ static CGN_RC cluster_write(const struct ctl_args *a, struct kube *k, struct cgn
 	object_open(&o, k, "ModelPool");
 	json_key_z(&o, "cluster", k->name);
 	json_key_z(&o, "model", ctl_flag(a, "--model"));
-	json_key_u64(&o, "replicas", replicas);
+	if (sized)
+		json_key_u64(&o, "replicas", replicas);
 	json_key_open(&o, "engine", '{');
 	json_key_z(&o, "kind", engine);
 	if (image != NULL)
@@ -289,9 +309,13 @@ CGN_RC ctl_install_kubernetes(const struct ctl_args *a, struct cgn_err *err)
 	cgn_rc rc = kube_of(a, &k, err);
 	if (!cgn_ok(rc))
 		return rc;
+	if (ctl_flag(a, "--engine-image") == NULL && strcmp(ctl_flag(a, "--engine"), "sim") != 0)
+		return CGN_FAIL(err, INVALID,
+			"--engine %s needs --engine-image: the image that has the engine",
+			ctl_flag(a, "--engine"));
 	operator_write(a, &k.operator);
-	CGN_TRY(cluster_write(a, &k, err));
 	CGN_TRY(kube_reach(&k, err));
+	CGN_TRY(cluster_write(a, &k, err));
 	return kube_install(&k, err);
 }
 

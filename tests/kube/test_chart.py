@@ -16,8 +16,10 @@ from pods import Pods, ask, usable
 
 in_pods = pytest.mark.skipif(usable() is not None, reason=str(usable()))
 
+CASCADE = {"enabled": True, "smallModel": "s", "largeModel": "l", "gate": "logprob", "confidenceThreshold": -1.5, "tokens": 8, "calibrationShare": 0.05,
+           "maxError": 0.2, "judgeModel": "e", "judgeSimilarity": 0.8, "pregate": 0.95}
 SEEDS = {"router": {"scoreWeights": {"kv": 0.5, "load": 0.3, "power": 0.1, "capacity": 0.1}, "admission": {"maxQueue": 64, "ttftSloMs": 800, "queueTimeoutMs": 5000},
-                    "rateLimit": {"rps": 50, "burst": 100}, "cascade": {"enabled": True, "smallModel": "s", "largeModel": "l", "confidenceThreshold": -1.5},
+                    "rateLimit": {"rps": 50, "burst": 100}, "cascade": CASCADE,
                     "disagg": {"enabled": True, "colocateBelowTokens": 256}},
          "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboards": True, "labels": {"release": "prometheus"}}}
 GPU = {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}], "gpus": 2}
@@ -27,6 +29,7 @@ MATRIX = {
     "two-routers": {"router": {"replicas": 2, "ingress": {"enabled": True, "host": "llm.example.net", "tlsSecret": "t"}}},
     "own-etcd": {"router": {"replicas": 2}, "etcd": {"endpoints": ["http://etcd.db.svc:2379"]}},
     "autoscaled": {"router": {"autoscaling": {"enabled": True}, "service": {"type": "LoadBalancer"}}},
+    "agents-autoscaled": {"agent": {"kind": "StatefulSet", "autoscaling": {"enabled": True, "metric": "cpu", "target": 70}}},
     "kubernetes": {"router": {"replicas": 2}, "cluster": {"stateBackend": "kubernetes"}},
     "no-certificates": {"pki": {"createCa": False}, "auth": {"enabled": False}},
     "no-certificates-two-routers": {"pki": {"createCa": False}, "router": {"replicas": 2}, "etcd": {"replicas": 1, "persistence": False}},
@@ -94,6 +97,13 @@ def test_monitoring_objects_are_the_repository_s(tmp_path):
     ({"agent": {"engine": "llama_cpp"}}, "needs agent.model.path"),
     ({"agent": {"engine": "openai_compat"}}, "needs agent.engineUrl"),
     ({"router": {"ingress": {"enabled": True}}}, "needs router.ingress.host"),
+    ({"agent": {"kind": "DaemonSet", "autoscaling": {"enabled": True}}}, "agent.autoscaling cannot be enabled with it"),
+    ({"agent": {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "agent.autoscaling.minReplicas is above maxReplicas"),
+    ({"settings": {"router": {"casade": {"enabled": True}}}}, "'casade' not allowed"),
+    ({"settings": {"router": {"policy": "fastest"}}}, "value must be one of 'kv', 'weighted'"),
+    ({"settings": {"models": {"m": {"block_tokens": 0}}}}, "minimum: got 0, want 1"),
+    ({"models": {"m": {"aliasses": ["n"]}}}, "'aliasses' not allowed"),
+    ({"router": {"cascade": {"tokens": 33}}}, "maximum: got 33, want 32"),
     ({"auth": {"enabled": False, "existingSecret": "s"}}, "auth.enabled is false"),
     ({"etcd": {"existingSecret": "s"}}, "belongs to etcd.endpoints"),
     ({"router": {"replica": 2}}, "'replica' not allowed"),
@@ -152,6 +162,9 @@ def test_programs_take_the_settings(case, folder):
                 if c["command"][0].startswith("cgn-") and c["name"] != "engine":
                     said = pod.run(c, "--check")
                     checked.append(c["name"])
+                    if case == "seeds" and c["name"] == "router":
+                        keys = {re.sub("(?=[A-Z])", "_", k).lower(): json.dumps(v) for k, v in CASCADE.items()}
+                        assert all(f"{k} = {v}" in said for k, v in keys.items()), said
                     if case == "settings":
                         assert 'level = "debug"' in said and ("attempts = 5" in said or c["name"] != "router"), said
     assert {"router", *(["agent", "kvcached"] if case != "no-store" else ["agent"])} <= set(checked)

@@ -87,6 +87,26 @@ def test_install_upgrade_rollback_uninstall(kube, chart, strict):
     until(lambda: running(kube, strict) == {}, "no pod is left", wait_s=60)
 
 
+def test_replicas_that_are_scaled_stay_over_upgrades(kube, chart, strict):
+    """With an autoscaler the chart names no replicas: what was set by the subresource "scale" outlives an upgrade and a rollback."""
+    values = ["router.autoscaling.enabled=true", "router.autoscaling.minReplicas=1", "agent.autoscaling.enabled=true", "agent.autoscaling.minReplicas=1",
+              "cluster.stateBackend=kubernetes"]
+    release(kube, strict, "install", "cognitora", chart, "--set", ",".join(values))
+
+    def replicas():
+        return {d["metadata"]["name"]: d["spec"]["replicas"] for d in kube.get("deployments", "-n", strict)["items"]}
+    for name, n in (("router", 2), ("agent", 3)):
+        kube.kubectl("scale", "deployment", f"cognitora-{name}", "-n", strict, f"--replicas={n}")
+    release(kube, strict, "upgrade", "cognitora", chart, "--set", ",".join([*values, "router.drainSeconds=60", "agent.drainSeconds=60"]))
+    expect(kube, strict, router=2, agent=3, metrics=1)
+    assert replicas() == {"cognitora-router": 2, "cognitora-agent": 3, "cognitora-metrics": 1}
+    release(kube, strict, "rollback", "cognitora", "1")
+    assert replicas() == {"cognitora-router": 2, "cognitora-agent": 3, "cognitora-metrics": 1}
+    targets = {h["metadata"]["name"]: h["spec"]["scaleTargetRef"]["name"] for h in kube.get("hpa", "-n", strict)["items"]}
+    assert targets == {"cognitora-router": "cognitora-router", "cognitora-agent": "cognitora-agent"}
+    release(kube, strict, "uninstall", "cognitora")
+
+
 def test_an_upgrade_without_changes_replaces_nothing(kube, chart, strict):
     release(kube, strict, "install", "cognitora", chart)
     expect(kube, strict, router=1, agent=2, metrics=1)

@@ -52,6 +52,15 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- if and .Values.agent.enabled (eq .Values.agent.engine "llama_cpp") (not .Values.agent.model.path) }}
 {{- fail "agent.engine llama_cpp needs agent.model.path, a GGUF file below /models, and agent.modelsVolume, the volume that has it" }}
 {{- end }}
+{{- if and .Values.agent.autoscaling.enabled (eq .Values.agent.kind "DaemonSet") }}
+{{- fail "agent.kind DaemonSet has one pod on each machine: agent.autoscaling cannot be enabled with it" }}
+{{- end }}
+{{- range $what := list "agent" "router" }}
+{{- $a := (index $.Values $what).autoscaling }}
+{{- if and $a.enabled (gt (int $a.minReplicas) (int $a.maxReplicas)) }}
+{{- fail (printf "%s.autoscaling.minReplicas is above maxReplicas" $what) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.auth.existingSecret (not .Values.auth.enabled) }}
 {{- fail "auth.existingSecret is set, but auth.enabled is false: nobody would need a key" }}
 {{- end }}
@@ -125,10 +134,9 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- if hasKey . "maxConcurrentPerReplica" }}{{ $_ := set $admission "max_concurrent_per_replica" (int .maxConcurrentPerReplica) }}{{ end }}
 {{- end }}
 {{- if $admission }}{{ $_ := set $router "admission" $admission }}{{ end }}
-{{- $names := dict "rateLimit" (dict "rps" "rps" "burst" "burst" "tokensPerMinute" "tokens_per_minute") "cascade" (dict "enabled" "enabled" "smallModel" "small_model" "largeModel" "large_model" "confidenceThreshold" "confidence_threshold") "disagg" (dict "enabled" "enabled" "colocateBelowTokens" "colocate_below_tokens") }}
-{{- range $section, $keys := $names }}
+{{- range $section := list "rateLimit" "cascade" "disagg" }}
 {{- $out := dict }}
-{{- range $k, $x := index $v $section }}{{ $_ := set $out (index $keys $k) $x }}{{ end }}
+{{- range $k, $x := index $v $section }}{{ $_ := set $out (snakecase $k) $x }}{{ end }}
 {{- if $out }}{{ $_ := set $router (snakecase $section) $out }}{{ end }}
 {{- end }}
 {{- $_ := set $s "router" $router }}

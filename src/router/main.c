@@ -13,6 +13,7 @@
 #include "router/calibration/calibration.h"
 #include "router/control/self.h"
 #include "router/control/watch.h"
+#include "router/engines/engines.h"
 #include "router/filestore/filestore.h"
 #include "router/limit/budgets.h"
 #include "router/peers/peers.h"
@@ -131,6 +132,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
 	check_peers(cfg, out);
+	engines_check(cfg, out);
 	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
 	size_t before = out->n;
 	if (cfg->router.rate_limit.redis_url != NULL)
@@ -284,6 +286,7 @@ static void router_stop(void **take)
 	router_price_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
+	engines_close(&r->members.engines);
 	state_watch_close(&r->members.state);
 	router_scaler_close(&r->scaler); /* After the orders that the state backend works on. */
 	pb_free(&r->wanted.doc);
@@ -429,6 +432,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_summaries_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,
 		&r->members.state, err));
+	CGN_TRY(router_engines_open(r, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));

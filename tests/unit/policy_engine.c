@@ -436,6 +436,31 @@ static void model_lists(void **state)
 	cgn_arena_fini(&a);
 }
 
+static void engines_name_their_kind_in_the_list_of_models(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body;
+		int kind;
+	} rows[] = {
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":\"vllm\"}]}", ENGINE_VLLM},
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}", ENGINE_SGLANG},
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":\"tensorrt_llm\"}]}", ENGINE_TRTLLM},
+		{"{\"models\":[],\"data\":[{\"id\":\"m\",\"owned_by\":\"llamacpp\"}]}", ENGINE_LLAMA_CPP},
+		{"{\"data\":[7,null,{\"id\":\"a\",\"owned_by\":\"me\"},{\"owned_by\":\"vllm\"}]}",
+			ENGINE_VLLM},
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":\"openai\"}]}", ENGINE_OPENAI_COMPAT},
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":7}]}", ENGINE_OPENAI_COMPAT},
+		{"{\"data\":[{\"id\":\"m\",\"owned_by\":\"\"}]}", ENGINE_OPENAI_COMPAT},
+		{"{\"data\":{}}", ENGINE_OPENAI_COMPAT},
+		{"[]", ENGINE_OPENAI_COMPAT},
+		{"nope", ENGINE_OPENAI_COMPAT},
+		{"", ENGINE_OPENAI_COMPAT},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		assert_int_equal(engine_kind_guess(cgn_str_of(rows[i].body))->kind, rows[i].kind);
+}
+
 /* ---- tokenizing ---- */
 
 static void engines_that_tell_tokens_are_known_by_their_kind(void **state)
@@ -636,6 +661,7 @@ int main(void)
 		cmocka_unit_test(counters_that_fall_betray_a_restart),
 		cmocka_unit_test(capacity_in_blocks_of_the_chain),
 		cmocka_unit_test(model_lists),
+		cmocka_unit_test(engines_name_their_kind_in_the_list_of_models),
 		cmocka_unit_test(engines_that_tell_tokens_are_known_by_their_kind),
 		cmocka_unit_test(each_kind_is_asked_in_its_way),
 		cmocka_unit_test(answers_are_read_or_refused),

@@ -108,7 +108,7 @@ static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
 		s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
 	ctl_table_cell(t, "%s", s->breaker);
 	ctl_table_cell(t, "%s", role_text(node->role));
-	ctl_table_cell(t, "%s", node->version);
+	ctl_table_cell(t, "%s", s->origin[0] != '\0' ? "no agent" : node->version);
 	ctl_table_cell(t, "%s", node->address);
 	ctl_table_cell(t, "%u", s->router_inflight);
 	ctl_table_cell(t, "%u", load->running);

@@ -79,7 +79,7 @@ struct engineview_models {
 	bool configured; /* |ce.model| is set: the engine is not asked */
 	bool known;
 	cgn_nsec asked_at; /* When the engine last answered, or failed to */
-	char said[200];    /* Why they cannot be read, as the log was told; empty: they can */
+	char why[200];     /* Why they cannot be read, for people; empty: they are known, or were not asked */
 	struct cgn_hook
 		again; /* Asks again at the end of the turn, when other questions' connection is free */
 };
@@ -124,7 +124,7 @@ void engineview_feed_report(const struct engineview *v, struct json_out *o);
 
 /* ---- the engine ---- */
 struct engineview_ops {
-	/* A probe has ended with |verdict|; |why|: for people, "" when the engine is up. */
+	/* A probe has ended with |verdict|; |why|: for people. For an engine that is up it is why its models are not known, or "". */
 	void (*probed)(void *user, enum supervise_event verdict, const char *why);
 	/* The answer to a probe is late; it may still come. */
 	void (*slow)(void *user, const char *why);

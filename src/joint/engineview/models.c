@@ -2,6 +2,7 @@
 /* models: the engine's list of models. */
 #include "base/log/log.h"
 #include "joint/engineview/engineview_priv.h"
+#include "policy/engine/lastwords.h"
 
 #define MODELS_TIMEOUT (3 * CGN_SEC)
 #define MODELS_BYTES   ((size_t)4 * 1024 * 1024)
@@ -11,12 +12,12 @@
 static void models_unknown(struct engineview *v, const char *why)
 {
 	struct engineview_models *m = &v->models;
-	if (strncmp(m->said, why, sizeof m->said - 1) == 0) /* Logged already */
+	if (strncmp(m->why, why, sizeof m->why - 1) == 0) /* Logged already */
 		return;
-	(void)cgn_str_copyz(m->said, sizeof m->said, cgn_str_of(why));
+	engine_text_keep(m->why, sizeof m->why, cgn_str_of(why));
 	cgn_log(WARN, "engine.models_unknown", F_STR("engine", v->name), F_STR("why", why),
 		F_STR("then", "asked again; or set the engine's model"));
-	v->ops->models_unknown(v->user, m->said);
+	v->ops->models_unknown(v->user, m->why);
 }
 
 /* Check whether |body| lists the models that are known already, or none that can be read. */
@@ -50,7 +51,7 @@ static void models_read(struct engineview *v, struct cgn_str body)
 		return;
 	}
 	m->known = true;
-	m->said[0] = '\0';
+	m->why[0] = '\0';
 	cgn_log(INFO, "engine.models", F_STR("engine", v->name), F_STR("first", m->names[0]),
 		F_U64("models", m->n));
 	v->ops->models_told(v->user, body);
@@ -100,7 +101,7 @@ void engineview_models_ask_again(struct engineview *v)
 
 void engineview_models_reset(struct engineview *v)
 {
-	v->models.said[0] = '\0';
+	v->models.why[0] = '\0';
 	if (!v->models.configured)
 		v->models.known = false;
 }

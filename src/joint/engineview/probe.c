@@ -60,7 +60,7 @@ static void on_probe(void *user, const struct enginefetch_answer *r)
 	enum supervise_event verdict = probe_verdict(v, r, why, sizeof why);
 	if (verdict == SUPERVISE_PROBE_UP)
 		v->probe.said[0] = '\0';
-	v->ops->probed(v->user, verdict, why);
+	v->ops->probed(v->user, verdict, verdict == SUPERVISE_PROBE_UP ? v->models.why : why);
 }
 
 /* The answer may still come, but people should not have to wait for the timeout. */

@@ -57,7 +57,8 @@ static void nodes_take(struct scrape *s, const Cognitora__V1__StatusResponse *m)
 		struct cgn_err err;
 		if (n == NULL || !cgn_ok(proto_node_check(n, &err)))
 			continue;
-		found_add(s, SCRAPE_AGENT, n->id, n->address);
+		if (m->nodes[i]->origin[0] == '\0') /* Others have no agent. */
+			found_add(s, SCRAPE_AGENT, n->id, n->address);
 		if (n->store_address[0] != '\0')
 			found_add(s, SCRAPE_STORE, n->id, n->store_address);
 	}

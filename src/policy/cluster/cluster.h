@@ -21,6 +21,7 @@
 #include "base/core/list.h"
 #include "policy/breaker/breaker.h"
 #include "policy/breaker/pulse.h"
+#include "policy/engine/engine.h"
 #include "policy/proto/proto.h"
 #include "policy/routing/routing.h"
 
@@ -31,6 +32,15 @@ enum node_state {
 	NODE_STATE_COUNT
 };
 const char *node_state_text(enum node_state s);
+
+/* How the router reaches an engine without an agent. */
+struct tls_ctx;
+struct cluster_door {
+	struct engine_url url;
+	const char *authorization; /* Value of the field that the engine wants; NULL: none. */
+	struct tls_ctx *tls;       /* Borrowed, outlives all views; NULL: in clear. */
+	uint32_t connections;      /* Most connections of this router. */
+};
 
 #define CLUSTER_NODE_TAG 0xc1057e01U
 struct cluster_node {
@@ -48,6 +58,9 @@ struct cluster_node {
 	Cognitora__V1__Load load; /* The last reported load. */
 	bool heard;               /* The node's watch is open and gave a snapshot. */
 	bool ever_heard;
+	/* The node is an engine without an agent. Borrowed from the shell, which sets it when the node came, and outlives the
+	 * node; NULL: the node has an agent. */
+	const struct cluster_door *door;
 	bool cordoned;
 	uint32_t drains;   /* Operators' drains under way. */
 	uint16_t index_id; /* Valid if has_index_id. */

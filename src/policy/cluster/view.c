@@ -39,6 +39,24 @@ static int pair_order(const void *a, const void *b)
 	return cgn_str_order(x->served, y->served);
 }
 
+/* Copy the way to an engine without an agent. False: out of memory. */
+static bool door_fill(struct cluster_view *v, const struct cluster_node *n, struct view_direct *out)
+{
+	struct cluster_door *to = cgn_arena_get(&v->arena, sizeof *to);
+	if (to == NULL)
+		return false;
+	*to = *n->door;
+	if (to->authorization != NULL)
+		to->authorization = cgn_arena_strz(&v->arena, cgn_str_of(to->authorization));
+	const Cognitora__V1__Engine *e = n->info->n_engines == 1 ? n->info->engines[0] : NULL;
+	*out = (struct view_direct){.address = to->url.addr,
+		.host = "",
+		.connections = to->connections,
+		.kind = e != NULL ? engine_ops_named(cgn_str_of(e->kind)) : NULL,
+		.door = to};
+	return (to->authorization == NULL) == (n->door->authorization == NULL);
+}
+
 /* False: out of memory. */
 static bool direct_fill(struct cluster_view *v, const Cognitora__V1__Node *info, struct view_direct *out)
 {
@@ -78,7 +96,9 @@ static bool nodes_fill(struct cluster_view *v, const struct cluster *c)
 			.stores = n->info->kv != NULL};
 		to->id = cgn_arena_strz(&v->arena, cgn_str_of(n->info->id));
 		to->address = cgn_arena_strz(&v->arena, cgn_str_of(n->address));
-		if (to->id == NULL || to->address == NULL || !direct_fill(v, n->info, &to->direct))
+		bool filled =
+			n->door != NULL ? door_fill(v, n, &to->direct) : direct_fill(v, n->info, &to->direct);
+		if (to->id == NULL || to->address == NULL || !filled)
 			return false;
 		to->node_id_hash = route_hash(to->id, strlen(to->id));
 	}

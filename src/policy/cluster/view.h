@@ -7,12 +7,14 @@
 #include "policy/engine/tokens.h"
 #include "policy/handoff/handoff.h"
 
-/* Where requests may go straight to the node's engine (Engine.direct); address NULL: only by the agent. */
+/* Where requests may go straight to the node's engine (Engine.direct), or have to (|door|); address NULL: only by the agent. */
 struct view_direct {
 	const char *address;
 	const char *host; /* Only routers there may (proc_host_id); empty: all. */
 	uint32_t connections;
 	const struct engine_ops *kind; /* NULL: unknown. */
+	/* The node is an engine without an agent, which is reached so; NULL: the node has an agent. */
+	const struct cluster_door *door;
 };
 
 struct view_node {

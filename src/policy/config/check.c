@@ -35,7 +35,7 @@ static bool address_shaped(struct cgn_str a)
 	return colon > 1 && cgn_str_u64((struct cgn_str){a.p + colon, a.n - colon}, &port) && port <= 65535;
 }
 
-static bool is_http_url(const char *url)
+bool config_is_http_url(const char *url)
 {
 	struct cgn_str s = cgn_str_of(url);
 	return (cgn_str_starts(s, "http://") && s.n > 7) || (cgn_str_starts(s, "https://") && s.n > 8);
@@ -174,7 +174,7 @@ static cgn_rc check_state(const struct config *c, struct cgn_err *err)
 			"%s: with cluster.state_backend = \"kubernetes\" cluster.name \"%.64s\" must have only a to z, 0 to 9 and '-', at most 63",
 			origin_of(c, "cluster.name"), c->cluster.name);
 	for (size_t i = 0; i < c->cluster.etcd_endpoints.n; i++)
-		if (!is_http_url(c->cluster.etcd_endpoints.v[i]))
+		if (!config_is_http_url(c->cluster.etcd_endpoints.v[i]))
 			return CGN_FAIL(err, INVALID,
 				"%s: cluster.etcd_endpoints has \"%.100s\", must be http://host:port or https://host:port",
 				origin_of(c, "cluster.etcd_endpoints"), c->cluster.etcd_endpoints.v[i]);
@@ -199,7 +199,7 @@ static cgn_rc check_weights(const struct config *c, struct cgn_err *err)
 }
 
 /* io/zmtp checks again with the system's means. */
-static bool is_zmq_endpoint(const char *text)
+bool config_is_zmq_endpoint(const char *text)
 {
 	struct cgn_str s = cgn_str_of(text);
 	return (cgn_str_starts(s, "tcp://") && address_shaped((struct cgn_str){s.p + 6, s.n - 6})) ||
@@ -212,7 +212,8 @@ static cgn_rc check_kv_events(const struct config *c, size_t i, struct cgn_err *
 	const char *const rows[][2] = {{"kv_events", e->kv_events},
 		{"kv_events_replay", e->kv_events_replay}};
 	for (size_t k = 0; k < CGN_COUNT(rows); k++)
-		if (rows[k][1] != NULL && strcmp(rows[k][1], "none") != 0 && !is_zmq_endpoint(rows[k][1]))
+		if (rows[k][1] != NULL && strcmp(rows[k][1], "none") != 0 &&
+			!config_is_zmq_endpoint(rows[k][1]))
 			return CGN_FAIL(err, INVALID,
 				"%s: engine %s is \"%.100s\", must be tcp://host:port, ipc:///path or none",
 				engine_origin(c, i, rows[k][0]), rows[k][0], rows[k][1]);
@@ -253,7 +254,7 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 			"%s: managed = true is not for kind openai_compat, which may be any program; start it yourself and give its url, or name its kind",
 			engine_origin(c, i, "managed"));
 	CGN_TRY(check_unit(c, i, err));
-	if (!is_http_url(e->url))
+	if (!config_is_http_url(e->url))
 		return CGN_FAIL(err, INVALID, "%s: engine url must be http://host:port or https://host:port",
 			engine_origin(c, i, "url"));
 	CGN_TRY(check_kv_events(c, i, err));
@@ -543,7 +544,7 @@ static cgn_rc check_redis(const struct config *c, struct cgn_err *err)
 
 static cgn_rc check_hook_url(const struct config *c, const char *path, const char *url, struct cgn_err *err)
 {
-	if (url == NULL || is_http_url(url))
+	if (url == NULL || config_is_http_url(url))
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
 		"%s: %s is \"%.100s\", must be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH",
@@ -638,6 +639,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_redis(c, err));
 	CGN_TRY(check_hooks(c, err));
 	CGN_TRY(config_check_peers(c, err));
+	CGN_TRY(config_check_engine_nodes(c, err));
 	CGN_TRY(check_autoscaler(c, err));
 	return check_models(c, err);
 }

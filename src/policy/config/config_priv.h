@@ -14,6 +14,7 @@
 #define CONFIG_MAX_ROLES          56
 #define CONFIG_MAX_CLAIMS         256
 #define CONFIG_MAX_PEERS          32
+#define CONFIG_MAX_ENGINE_NODES   4096
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -54,6 +55,7 @@ enum config_family_index {
 	CONFIG_PRICES,
 	CONFIG_CLAIMS,
 	CONFIG_PEERS,
+	CONFIG_ENGINE_NODES,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];
@@ -124,9 +126,15 @@ CGN_RC config_credentials(struct config *c, const char *const *env, struct cgn_e
 
 /* check.c: the checks that no single row can express. */
 CGN_RC config_check(struct config *c, struct cgn_err *err);
+/* http://... or https://... */
+bool config_is_http_url(const char *url);
+/* tcp://host:port or ipc:///path; io/zmtp checks again with the system's means. */
+bool config_is_zmq_endpoint(const char *text);
 /* https://, or http:// at an address of this machine? */
 bool config_is_safe_url(const char *url);
 /* check_batch.c: the same for [batch]. */
 CGN_RC config_check_batch(const struct config *c, struct cgn_err *err);
+/* check_engine_nodes.c: the same for [engine_nodes]. */
+CGN_RC config_check_engine_nodes(const struct config *c, struct cgn_err *err);
 /* check_peers.c: the same for [peers]. */
 CGN_RC config_check_peers(const struct config *c, struct cgn_err *err);

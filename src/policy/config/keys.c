@@ -83,6 +83,15 @@ static const struct config_key peer_keys[] = {
 #undef KEY
 };
 
+/* The nodes are made at the start. */
+static const struct config_key engine_node_keys[] = {
+#define KEY(key, kind, preset, min, max, help)                                   \
+	{"engine_nodes", #key, #key, KIND_##kind, preset, min, max, false, help, \
+		offsetof(struct config_engine_node, key)},
+#include "policy/config/engine_node_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -98,6 +107,7 @@ static const struct config_table scrape_target_table = {scrape_target_keys, CGN_
 static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
 static const struct config_table claim_table = {claim_keys, CGN_COUNT(claim_keys)};
 static const struct config_table peer_table = {peer_keys, CGN_COUNT(peer_keys)};
+static const struct config_table engine_node_table = {engine_node_keys, CGN_COUNT(engine_node_keys)};
 static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
@@ -122,6 +132,9 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 		offsetof(struct config, claims), offsetof(struct config, n_claims)},
 	[CONFIG_PEERS] = {"peers", "peer", &peer_table, CONFIG_MAX_PEERS, 40, sizeof(struct config_peer),
 		offsetof(struct config, peers), offsetof(struct config, n_peers)},
+	[CONFIG_ENGINE_NODES] = {"engine_nodes", "engine", &engine_node_table, CONFIG_MAX_ENGINE_NODES, 128,
+		sizeof(struct config_engine_node), offsetof(struct config, engine_nodes),
+		offsetof(struct config, n_engine_nodes)},
 };
 
 static const struct {

@@ -183,6 +183,10 @@ bool engine_salts(const struct engine_ops *ops, struct cgn_str path /* query inc
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
 	struct cgn_err *err);
 
+/* Return the kind of the engine that answered /v1/models with |body|; openai_compat when the list does not tell. Never
+ * NULL. */
+const struct engine_ops *engine_kind_guess(struct cgn_str body);
+
 /* ---- capacity ---- */
 #define ENGINE_TOKEN_BYTES 4 /* Estimated bytes of prompt in a token */
 /* Return how many blocks of the router's digest chain fit into the engine's KV cache, as an upper bound;

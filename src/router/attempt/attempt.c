@@ -109,7 +109,9 @@ void gw_attempt_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, co
 		return;
 	a->predicted = a->call.link->predicted;
 	a->actual = a->call.link->actual;
-	if (!gw_direct_start(a, node, cfg->arena, g))
+	if (node->direct.door != NULL)
+		gw_direct_bare(a, node, cfg->arena, g);
+	else if (!gw_direct_start(a, node, cfg->arena, g))
 		gw_attempt_by_agent(a, g);
 }
 

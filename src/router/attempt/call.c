@@ -67,6 +67,42 @@ void gw_call_by_agent(struct gw_call *c, struct cgn_arena *arena, const struct p
 	call_send(c, &sent, arena);
 }
 
+/* Write the path at the engine. */
+static void path_write(const struct gw_link *l, struct cgn_str path, struct cgn_buf *out)
+{
+	if (l->url != NULL)
+		engine_url_path(l->url, path, out);
+	else
+		cgn_buf_str(out, path);
+}
+
+CGN_RC gw_call_by_engine(struct gw_call *c, const struct proto_generate *g, const struct http_call_ops *ops,
+	void *user, struct cgn_err *err)
+{
+	struct http_field fields[ENGINECALL_FIELDS];
+	struct cgn_str body[PROTO_BODY_PIECES];
+	struct iovec iov[PROTO_BODY_PIECES];
+	char method[16];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
+	size_t n = proto_generate_body(g, body);
+	for (size_t i = 0; i < n; i++)
+		iov[i] = (struct iovec){(void *)(uintptr_t)body[i].p, body[i].n};
+	path_write(c->link, g->path, &path);
+	const struct http_request rq = {.method = method,
+		.path = cgn_buf_z(&path),
+		.fields = fields,
+		.n_fields = enginecall_fields(g, c->link->authorization, fields),
+		.body_len = (int64_t)cgn_iov_bytes(iov, n)};
+	if (path.bad || !cgn_str_copyz(method, sizeof method, g->method))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to node %s", c->node_id);
+	CGN_TRY(http_call_start(c->link->engine, &rq, ops, user, &c->http, err));
+	http_call_lend(c->http, iov, n);
+	if (!c->lends)
+		http_call_keep(c->http);
+	http_call_end(c->http);
+	return CGN_OK;
+}
+
 void gw_call_start(struct gw_call *c, struct gw_worker *w, const struct view_node *node,
 	struct cgn_arena *arena, const struct proto_generate *g, const struct grpc_call_ops *ops, void *user)
 {

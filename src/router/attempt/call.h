@@ -27,6 +27,10 @@ bool gw_call_link(struct gw_call *c, struct gw_worker *w, const struct view_node
 /* Send |g| to the agent of the call's link, as gw_call_start. */
 void gw_call_by_agent(struct gw_call *c, struct cgn_arena *arena, const struct proto_generate *g,
 	const struct grpc_call_ops *ops, void *user);
+/* Send |g| straight to the engine of the call's link (gw_link_engine), by HTTP/1.1. Its body is lent until gw_call_keep if
+ * |lends| is set, else copied. On failure nothing was started. */
+CGN_RC gw_call_by_engine(struct gw_call *c, const struct proto_generate *g, const struct http_call_ops *ops,
+	void *user, struct cgn_err *err);
 /* Copy the bytes that replace the model's name, which belong to the view: it may be replaced while they are sent.
  * False: out of memory. */
 bool gw_call_swap_keep(struct proto_swap *s, struct cgn_arena *arena);

@@ -146,7 +146,7 @@ static void agent_ask(struct gw_attempt *a, const struct cgn_err *why)
 		a->ops->on_event(a->user);
 }
 
-static bool engine_ask(struct gw_attempt *a);
+static bool engine_ask(struct gw_attempt *a, struct cgn_err *err);
 
 static void on_fail(struct http_call *call, void *user, enum http_fail_stage stage, const struct cgn_err *why)
 {
@@ -155,12 +155,13 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 	struct cgn_err said;
 	a->call.http = NULL;
 	bool unsent = a->call.lends && !a->head_seen && stage <= HTTP_FAIL_STALE;
+	bool has_agent = a->call.link->channel != NULL;
 	if (unsent && stage == HTTP_FAIL_STALE && !a->direct.retried) {
 		a->direct.retried = true;
-		if (engine_ask(a))
+		if (engine_ask(a, &said))
 			return;
 	}
-	if (unsent) {
+	if (unsent && has_agent) {
 		agent_ask(a, why);
 		return;
 	}
@@ -175,29 +176,9 @@ static const struct http_call_ops engine_ops = {.on_head = on_head,
 
 /* ---- the request ---- */
 
-static bool engine_ask(struct gw_attempt *a)
+static bool engine_ask(struct gw_attempt *a, struct cgn_err *err)
 {
-	const struct proto_generate *g = a->direct.sent;
-	struct http_field fields[ENGINECALL_FIELDS];
-	struct cgn_str body[PROTO_BODY_PIECES];
-	struct iovec iov[PROTO_BODY_PIECES];
-	char method[16];
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
-	size_t n = proto_generate_body(g, body);
-	for (size_t i = 0; i < n; i++)
-		iov[i] = (struct iovec){(void *)(uintptr_t)body[i].p, body[i].n};
-	cgn_buf_str(&path, g->path);
-	const struct http_request rq = {.method = method,
-		.path = cgn_buf_z(&path),
-		.fields = fields,
-		.n_fields = enginecall_fields(g, NULL, fields),
-		.body_len = (int64_t)cgn_iov_bytes(iov, n)};
-	if (path.bad || !cgn_str_copyz(method, sizeof method, g->method) ||
-		!cgn_ok(http_call_start(a->call.link->engine, &rq, &engine_ops, a, &a->call.http, NULL)))
-		return false;
-	http_call_lend(a->call.http, iov, n);
-	http_call_end(a->call.http);
-	return true;
+	return cgn_ok(gw_call_by_engine(&a->call, a->direct.sent, &engine_ops, a, err));
 }
 
 /* Return true if the agent has nothing to add to |g|, and the router may and can reach the engine. */
@@ -207,7 +188,8 @@ static bool may_start(const struct gw_attempt *a, const struct view_node *node,
 	const struct view_direct *d = &node->direct;
 	const struct gw_link *l = a->call.link;
 	const struct gw_shared *shared = a->w->shared;
-	if (d->address == NULL || l == NULL || g->facts.leg != COGNITORA__V1__LEG__LEG_WHOLE)
+	if (d->address == NULL || d->door != NULL || l == NULL ||
+		g->facts.leg != COGNITORA__V1__LEG__LEG_WHOLE)
 		return false;
 	if (d->host[0] != '\0' && strcmp(d->host, shared->host_id) != 0)
 		return false;
@@ -224,28 +206,62 @@ static bool name_keep(struct cgn_str *name, struct cgn_arena *arena)
 	return name->p != NULL;
 }
 
-bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
-	const struct proto_generate *g)
+/* Send |g| to the engine of the attempt's link. CGN_NO_MEMORY, or why the HTTP client does not take it. */
+static CGN_RC direct_send(struct gw_attempt *a, struct cgn_arena *arena, const struct proto_generate *g,
+	struct cgn_err *err)
 {
-	if (!may_start(a, node, g) || !gw_link_engine(a->w, a->call.link, node))
-		return false;
 	struct proto_generate *sent = cgn_arena_get(arena, sizeof *sent);
 	if (sent == NULL)
-		return false;
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to node %s", a->call.node_id);
 	*sent = *g;
 	/* The names are the view's, which may be replaced before the agent is asked instead. */
 	if (!gw_call_swap_keep(&sent->swap, arena) || !name_keep(&sent->facts.model, arena) ||
 		!name_keep(&sent->facts.engine, arena))
-		return false;
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to node %s", a->call.node_id);
 	a->direct.sent = sent;
 	a->direct.gather = (struct enginecall_gather){.loop = a->w->loop};
 	cgn_hook_init(&a->direct.gather.hook, on_turn_end);
-	if (!engine_ask(a))
-		return false;
+	if (!engine_ask(a, err))
+		return CGN_RC_OF(err->code);
 	direct_count(a);
 	agent_count(a, "engine");
 	a->by_engine = true;
-	return true;
+	return CGN_OK;
+}
+
+bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
+	const struct proto_generate *g)
+{
+	struct cgn_err err;
+	return may_start(a, node, g) && gw_link_engine(a->w, a->call.link, node) &&
+		cgn_ok(direct_send(a, arena, g, &err));
+}
+
+/* Check what an engine without an agent can do with |g|. */
+static CGN_RC bare_check(const struct gw_attempt *a, const struct view_node *node,
+	const struct proto_generate *g, struct cgn_err *err)
+{
+	const struct view_direct *d = &node->direct;
+	uint32_t most = d->connections / a->w->shared->workers;
+	if (g->facts.leg != COGNITORA__V1__LEG__LEG_WHOLE)
+		return CGN_FAIL(err, UNAVAILABLE,
+			"node %s has no agent: it neither hands prompts over nor takes them", node->id);
+	if (a->call.link->direct >= (most > 0 ? most : 1))
+		return CGN_FAIL(err, OVERLOADED, "node %s has as many requests of this router as it takes",
+			node->id);
+	return enginecall_check(g, err);
+}
+
+void gw_direct_bare(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
+	const struct proto_generate *g)
+{
+	struct cgn_err *err = &a->call.why;
+	cgn_rc rc = bare_check(a, node, g, err);
+	if (cgn_ok(rc) && !gw_link_engine(a->w, a->call.link, node))
+		rc = CGN_FAIL(err, UNAVAILABLE, "node %s: its engine is at another address now", node->id);
+	if (cgn_ok(rc))
+		rc = direct_send(a, arena, g, err);
+	a->call.closed = !cgn_ok(rc);
 }
 
 void gw_direct_end(struct gw_attempt *a)

@@ -7,6 +7,10 @@
 /* Send |g| straight to the engine of |node|. False: it has to go by the agent. The attempt has its link. */
 bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
 	const struct proto_generate *g);
+/* Send |g| to the engine of |node|, which has no agent. A call that cannot be started is a closed attempt with a reason in
+ * call.why. The attempt has its link. */
+void gw_direct_bare(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
+	const struct proto_generate *g);
 /* Take the head of an answer that came by HTTP. Calls on_event. */
 void gw_direct_head(struct gw_attempt *a, const struct http_head *h);
 /* End what is left of it: nothing is counted or gathered any more. Safe when nothing was started. */

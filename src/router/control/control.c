@@ -142,6 +142,12 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 	struct cluster_orders o;
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
+	const struct cluster_node *known = cluster_find(r->members.cluster, node->id);
+	if (known != NULL && known->door != NULL) {
+		cgn_log_limited(ERROR, "router.node_refused", F_STR("node", node->id),
+			F_STR("why", "an engine without an agent has the id (engine_nodes)"));
+		return;
+	}
 	if (cgn_ok(cluster_node_seen(r->members.cluster, node,
 		    state_watch_cordoned(r->members.state, node->id), &o, &err)))
 		router_orders_apply(r, &o);
@@ -149,11 +155,9 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 		cgn_log_limited(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
 }
 
-static void on_gone(void *user, const char *id)
+static void node_gone(struct router *r, const char *id)
 {
-	struct router *r = user;
 	struct cluster_orders o;
-	CGN_LIVE(r, ROUTER_TAG);
 	const struct cluster_node *n = cluster_find(r->members.cluster, id);
 	if (n == NULL)
 		return;
@@ -161,6 +165,15 @@ static void on_gone(void *user, const char *id)
 	telemetry_forget(r->shared.telemetry, "node", n->info->id);
 	if (cluster_node_gone(r->members.cluster, n->member_id, &o))
 		router_orders_apply(r, &o);
+}
+
+static void on_gone(void *user, const char *id)
+{
+	struct router *r = user;
+	CGN_LIVE(r, ROUTER_TAG);
+	const struct cluster_node *n = cluster_find(r->members.cluster, id);
+	if (n != NULL && n->door == NULL)
+		node_gone(r, id);
 }
 
 static void on_cordon(void *user, const char *id, bool cordoned)

@@ -38,6 +38,11 @@ static void direct_tell(struct router_watch *w)
 	bool differs = now.inflight != last->inflight || now.decoding != last->decoding ||
 		now.tokens != last->tokens;
 	bool heard = now.heard != last->heard && now.at - last->at >= TELL_HEARD;
+	if (w->engine != NULL) {
+		engine_node_told(w->engine, now.inflight, now.heard != last->heard);
+		w->told = now;
+		return;
+	}
 	if (w->call != NULL && !grpc_over_mark(w->call) && (differs || heard))
 		direct_send(w, &now);
 }

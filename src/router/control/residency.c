@@ -170,6 +170,10 @@ static void repair_request(struct router_watch *w, uint32_t *ranges, size_t n)
 	cgn_log_limited(WARN, "router.index_repair", F_STR("node", id), F_U64("ranges", n),
 		F_U64("first", ranges[0]), F_U64("in_a_row", w->repairs_in_a_row));
 	metric_add(METRIC_OF(w->r->shared.telemetry, INDEX_REPAIRS, id), n);
+	if (w->engine != NULL) {
+		engine_node_resend(w->engine, ranges, n);
+		return;
+	}
 	rq.router_id = w->r->id;
 	rq.repair = ranges;
 	rq.n_repair = n;

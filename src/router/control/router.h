@@ -19,6 +19,8 @@
 #define ROUTER_TAG 0x640a7e01U
 
 struct batch_runner;         /* batch/runner.h */
+struct engine_node;          /* engines/node.h */
+struct engines;              /* engines/engines.h */
 struct gw_calibration_asker; /* calibration/calibration.h */
 struct router_heartbeat;     /* heartbeat.c */
 struct router_summaries;     /* summaries.c */
@@ -58,6 +60,8 @@ struct router_members {
 	bool connected; /* The state backend is reachable. */
 	enum state_knowledge knowledge;
 	struct router_watch *watches[ROUTE_MAX_NODES];
+	struct engines *engines;    /* Nodes without an agent; owned. */
+	struct engine_node *coming; /* The one that becomes a member in this call; NULL: none. */
 };
 
 /* The view and rules that the workers use. control.c */
@@ -155,6 +159,10 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 
 /* Return the time since the last load report of the node's agent; 0: there was none. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
+
+/* engines.c */
+/* Make the engines without an agent members. CGN_INVALID, CGN_TLS: settings or files are wrong; CGN_NO_MEMORY. */
+CGN_RC router_engines_open(struct router *r, struct cgn_err *err);
 
 /* policy.c */
 /* Apply the policy document |text| (empty: none) that was read from |where|. A bad document is logged and the

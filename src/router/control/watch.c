@@ -77,6 +77,12 @@ void router_watch_reason(const struct router *r, const struct cluster_node *n, c
 			w->blocks_differ);
 }
 
+const char *router_watch_origin(const struct router *r, const struct cluster_node *n)
+{
+	const struct router_watch *w = r->members.watches[n->slot];
+	return w != NULL && w->engine != NULL ? engine_node_origin(w->engine) : "";
+}
+
 /* Take what the agent tells of its node's energy; nonsense counts as unknown. */
 static void energy_take(const struct router_watch *w, const Cognitora__V1__Energy *e)
 {
@@ -104,12 +110,31 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 	energy_board_sums(b, w->slot, &sums, (double)e->scale);
 }
 
+/* Take an event that makes sense. */
+static void event_take(struct router_watch *w, const Cognitora__V1__WatchEvent *ev)
+{
+	struct cluster_orders o;
+	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
+	if (o.watch == WATCH_KEEP)
+		cgn_backoff_reset(&w->backoff);
+	if (ev->energy != NULL && o.watch == WATCH_KEEP)
+		energy_take(w, ev->energy);
+	if (o.forget)
+		router_residency_reset(w); /* Reset before the blocks of the same event are applied. */
+	o.forget = false;
+	if (ev->residency != NULL && o.watch == WATCH_KEEP)
+		router_residency_apply(w, ev->residency);
+	if (ev->check != NULL && o.watch == WATCH_KEEP)
+		router_residency_compare(w, ev->check);
+	router_orders_apply(w->r, &o);
+	gw_admission_serve(w->r->shared.admission); /* Requests of other routers may have ended. */
+}
+
 static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
 	struct router_watch *w = user;
 	struct cgn_err err;
-	struct cluster_orders o;
 	CGN_LIVE(w, WATCH_TAG);
 	CGN_ON_EXIT(pb_free) Cognitora__V1__WatchEvent *ev = NULL;
 	if (!cgn_ok(pb_unpack(&cognitora__v1__watch_event__descriptor, (struct cgn_str){(const char *)p, n},
@@ -128,20 +153,7 @@ static void on_message(struct grpc_call *c, void *user, const uint8_t *p, size_t
 	for (size_t i = 0; ev->node != NULL && i < ev->node->n_engines; i++)
 		if (ev->node->engines[i]->direct != NULL)
 			router_direct_begin(w);
-	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
-	if (o.watch == WATCH_KEEP)
-		cgn_backoff_reset(&w->backoff);
-	if (ev->energy != NULL && o.watch == WATCH_KEEP)
-		energy_take(w, ev->energy);
-	if (o.forget)
-		router_residency_reset(w); /* Reset before the blocks of the same event are applied. */
-	o.forget = false;
-	if (ev->residency != NULL && o.watch == WATCH_KEEP)
-		router_residency_apply(w, ev->residency);
-	if (ev->check != NULL && o.watch == WATCH_KEEP)
-		router_residency_compare(w, ev->check);
-	router_orders_apply(w->r, &o);
-	gw_admission_serve(w->r->shared.admission); /* Requests of other routers may have ended. */
+	event_take(w, ev);
 }
 
 static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
@@ -155,12 +167,38 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 static const struct grpc_call_ops watch_ops = {.on_message = on_message, .on_close = on_close};
 
+/* ---- engines without an agent ---- */
+
+static void on_engine_event(void *user, const Cognitora__V1__WatchEvent *ev)
+{
+	struct router_watch *w = user;
+	CGN_LIVE(w, WATCH_TAG);
+	event_take(w, ev);
+}
+
+/* Give up the requests that run there, unless they still bring data. */
+static void on_engine_stalled(void *user)
+{
+	struct router_watch *w = user;
+	CGN_LIVE(w, WATCH_TAG);
+	pulse_stop(&w->r->members.cluster->stats[w->slot].pulse, cgn_loop_now(w->r->loop));
+	router_breaker_step(w->r, watch_node(w), BREAKER_TRIP, BREAKER_FOR_SILENT);
+}
+
+static const struct engine_node_ops engine_ops = {.event = on_engine_event, .stalled = on_engine_stalled};
+
+/* ---- the call ---- */
+
 static void call_open(struct router_watch *w)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct cgn_err err;
 	Cognitora__V1__WatchRequest rq = COGNITORA__V1__WATCH_REQUEST__INIT;
 	w->opened_at = cgn_loop_now(w->r->loop);
+	if (w->engine != NULL) {
+		engine_node_repeat(w->engine);
+		return;
+	}
 	w->told = (struct router_direct_told){.heard = 0};
 	rq.router_id = w->r->id;
 	rq.router = w->r->shared.instance;
@@ -203,6 +241,14 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 	router_outliers_reset(w);
 	w->address = cgn_str_dupz(cgn_str_of(n->address));
 	r->members.watches[n->slot] = w;
+	w->engine = n->door != NULL ? r->members.coming : NULL;
+	if (w->engine != NULL) {
+		router_residency_open(w);
+		router_direct_begin(w);
+		w->opened_at = cgn_loop_now(r->loop);
+		engine_node_start(w->engine, &engine_ops, w);
+		return;
+	}
 	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
 		cgn_log_limited(ERROR, "router.watch_failed", F_STR("node", n->info->id),
 			F_STR("why", err.msg));
@@ -256,6 +302,8 @@ void router_watch_close(struct router *r, uint16_t slot)
 		return;
 	CGN_LIVE(w, WATCH_TAG);
 	watch_hang_up(w);
+	if (w->engine != NULL)
+		engine_node_stop(w->engine);
 	energy_board_clear(r->shared.choice.energy, slot);
 	r->members.watches[slot] = NULL;
 	w->tag = 0;

@@ -4,6 +4,7 @@
 #pragma once
 #include "io/loop/backoff.h"
 #include "router/control/router.h"
+#include "router/engines/node.h"
 
 /* The Agent.Watch call of one node, reopened for as long as the node is a member. */
 struct router_watch {
@@ -12,6 +13,8 @@ struct router_watch {
 	uint16_t slot;
 	char *address;
 	struct grpc_channel *channel;
+	struct engine_node
+		*engine; /* Stands in for the agent of an engine that has none; NULL: there is an agent. */
 	struct grpc_call *call;
 	struct cgn_timer retry;
 	struct cgn_backoff backoff;
@@ -54,6 +57,8 @@ void router_watch_restart(struct router *r, const struct cluster_node *n);
 /* Write what is wrong with the node into |out|: its agent does not answer, or engines are in trouble; a node with another
  * engine may be ready nevertheless. Empty: nothing is known. */
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
+/* Return where a node without an agent comes from; empty: it has an agent. Borrowed. */
+const char *router_watch_origin(const struct router *r, const struct cluster_node *n);
 /* blocks.c */
 /* Compare what the ready nodes' blocks are made of with this router's settings. What differs is logged when it changes. */
 void router_blocks_compare(struct router *r);

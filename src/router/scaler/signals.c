@@ -122,7 +122,7 @@ static bool is_of_group(const struct router *r, const struct scaler_group *g, co
 	const bool agents = r->cfg->router.autoscaler.target == CONFIG_SCALE_AGENTS;
 	/* Others remove the whole node: its engine need not be able to rest. */
 	return n != NULL && n->heard && (int)n->info->role == g->role &&
-		(agents ? cgn_ok(wanted_able_own(n->info, g->model, scaler_rest(r), &err))
+		(agents ? n->door == NULL && cgn_ok(wanted_able_own(n->info, g->model, scaler_rest(r), &err))
 			: node_has(n, g->model));
 }
 

@@ -127,7 +127,10 @@ struct cgn_str gw_select_endpoint(const struct gw_req *r, const struct view_node
 {
 	const struct view_direct *d = &n->direct;
 	bool here = d->host == NULL || d->host[0] == '\0' || strcmp(d->host, r->w->shared->host_id) == 0;
-	if (d->address == NULL || !here || !is_numeric(d->address))
+	/* A gateway sends in clear, without a key, and with the client's path. */
+	bool plain = d->door == NULL ||
+		(!d->door->url.tls && d->door->authorization == NULL && d->door->url.base[0] == '\0');
+	if (d->address == NULL || !plain || !here || !is_numeric(d->address))
 		return (struct cgn_str){NULL, 0};
 	return cgn_str_of(d->address);
 }

@@ -89,6 +89,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_open(j, '{');
 	json_key_z(j, "id", n->info->id);
 	json_key_z(j, "address", n->address);
+	json_key_z(j, "origin", router_watch_origin(r, n));
 	json_key_z(j, "role",
 		role_names[n->info->role <= COGNITORA__V1__ROLE__ROLE_DECODE ? n->info->role : 0]);
 	pb_json_members(j, n->info, "kv{quic_address rack region}");

@@ -112,10 +112,13 @@ static bool is_own(const change_request *rq)
 	return rq->base_model[0] == '\0';
 }
 
-static CGN_RC able_check(const change_request *rq, const Cognitora__V1__Node *n, struct cgn_err *err)
+static CGN_RC able_check(const change_request *rq, const struct cluster_node *n, struct cgn_err *err)
 {
-	return is_own(rq) ? wanted_able_own(n, rq->name, rq->state, err)
-			  : wanted_able(n, rq->base_model, err);
+	if (n->door != NULL)
+		return CGN_FAIL(err, UNSUPPORTED,
+			"it is an engine without an agent, which would obey the order (docs/engine-nodes.md)");
+	return is_own(rq) ? wanted_able_own(n->info, rq->name, rq->state, err)
+			  : wanted_able(n->info, rq->base_model, err);
 }
 
 static CGN_RC nodes_check(const struct router *r, const change_request *rq, struct cgn_err *err)
@@ -125,7 +128,7 @@ static CGN_RC nodes_check(const struct router *r, const change_request *rq, stru
 		struct cgn_err why;
 		if (n == NULL)
 			return CGN_FAIL(err, NOT_FOUND, "no node %.128s is known here", rq->nodes[i]);
-		if (n->heard && !cgn_ok(able_check(rq, n->info, &why)))
+		if (n->heard && !cgn_ok(able_check(rq, n, &why)))
 			return CGN_FAIL(err, UNSUPPORTED, "node %s cannot do it: %.300s", n->info->id,
 				why.msg);
 	}
@@ -142,7 +145,7 @@ static CGN_RC cluster_check(const struct router *r, const change_request *rq, st
 		struct cgn_err this;
 		if (n == NULL || !n->heard)
 			continue;
-		if (cgn_ok(able_check(rq, n->info, &this)))
+		if (cgn_ok(able_check(rq, n, &this)))
 			return CGN_OK;
 		bool serves = strstr(this.msg, "none of its engines") == NULL;
 		if (unable == NULL ||
@@ -200,7 +203,7 @@ static CGN_RC replicas_choose(const struct router *r, change_request *rq, struct
 	struct cgn_err why;
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++) {
 		const struct cluster_node *node = r->members.cluster->by_slot[s];
-		if (node != NULL && node->heard && cgn_ok(able_check(rq, node->info, &why)))
+		if (node != NULL && node->heard && cgn_ok(able_check(rq, node, &why)))
 			able[n++] = node->info;
 	}
 	if (n < rq->replicas)

@@ -166,6 +166,7 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 {
 	cognitora__v1__node_status__init(to);
 	to->node = n->info;
+	to->origin = pb_text(router_watch_origin(r, n));
 	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* Only packed. */
 	to->state = pb_text(node_state_text(n->state));
 	to->cordoned = n->cordoned;

@@ -43,6 +43,70 @@ static void on_close(struct grpc_call *call, void *user, const struct cgn_err *w
 
 static const struct grpc_call_ops call_ops = {.on_message = on_message, .on_close = on_close};
 
+/* ---- the call to an engine without an agent ---- */
+
+static void on_http_head(struct http_call *call, void *user, const struct http_head *h)
+{
+	(void)call;
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	r->prompt.tokenizing->ask.status = h->status;
+}
+
+static void on_http_body(struct http_call *call, void *user, const uint8_t *p, size_t n)
+{
+	(void)call;
+	struct gw_req *r = user;
+	CGN_LIVE(r, GW_REQ_TAG);
+	cgn_buf_add(&r->prompt.tokenizing->ask.answer, p, n);
+}
+
+static void on_http_end(struct http_call *call, void *user, const struct http_field *trailers, size_t n)
+{
+	(void)call;
+	(void)trailers;
+	(void)n;
+	struct gw_req *r = user;
+	const struct cgn_err fine = {.code = CGN_FINE};
+	CGN_LIVE(r, GW_REQ_TAG);
+	gw_call_on_close(&r->prompt.tokenizing->ask.call, &fine);
+	gw_wake(r);
+}
+
+static void on_http_fail(struct http_call *call, void *user, enum http_fail_stage stage,
+	const struct cgn_err *why)
+{
+	(void)call;
+	struct gw_req *r = user;
+	struct gw_call *c = &r->prompt.tokenizing->ask.call;
+	struct cgn_err said;
+	CGN_LIVE(r, GW_REQ_TAG);
+	enginecall_failed(c->node_id, stage, why, &said);
+	gw_call_on_close(c, &said);
+	gw_wake(r);
+}
+
+static const struct http_call_ops http_ops = {.on_head = on_http_head,
+	.on_body = on_http_body,
+	.on_end = on_http_end,
+	.on_fail = on_http_fail};
+
+/* Send |g| to |node|, by its agent if it has one. A call that cannot be started is a closed call with a reason. */
+static void question_start(struct gw_req *r, const struct view_node *node, const struct proto_generate *g)
+{
+	struct gw_call *c = &r->prompt.tokenizing->ask.call;
+	if (node->direct.door == NULL) {
+		gw_call_start(c, r->w, node, &r->arena, g, &call_ops, r);
+		return;
+	}
+	if (!gw_call_link(c, r->w, node, &r->arena))
+		return;
+	cgn_rc rc = gw_link_engine(r->w, c->link, node)
+		? gw_call_by_engine(c, g, &http_ops, r, &c->why)
+		: CGN_FAIL(&c->why, UNAVAILABLE, "node %s: its engine is at another address now", node->id);
+	c->closed = !cgn_ok(rc);
+}
+
 void tokens_ask_end(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
@@ -139,7 +203,7 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 	a->status = 0;
 	a->loads = a->loads || is_unloaded(r, node);
 	a->answer.limit = ANSWER_MAX;
-	gw_call_start(&a->call, r->w, node, &r->arena, &g, &call_ops, r);
+	question_start(r, node, &g);
 }
 
 /* ---- whether engines work ---- */

@@ -8,6 +8,7 @@
 
 #define LINK_TAG       0x64112e01U
 #define ENGINE_CONNECT (500 * CGN_MSEC) /* an engine that takes longer is asked by its agent */
+#define AGENT_CONNECT  (2 * CGN_SEC)    /* short: another node may take the request */
 #define LINK_CONNS     2                /* so that one stalled TCP connection does not hold up all calls */
 
 static void link_free(struct gw_link *l)
@@ -17,6 +18,8 @@ static void link_free(struct gw_link *l)
 	grpc_channel_free(&l->channel);
 	http_client_free(&l->engine);
 	free(l->engine_address);
+	free(l->authorization);
+	free(l->url);
 	free(l->address);
 	l->tag = 0;
 	free(l);
@@ -43,11 +46,17 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 		free(l);
 		return CGN_FAIL(err, NO_MEMORY, "link to %s: out of memory", node->id);
 	}
+	l->tag = LINK_TAG;
+	l->slot = node->slot;
+	if (node->direct.door != NULL) {
+		*out = l;
+		return CGN_OK;
+	}
 	struct grpc_channel_cfg cfg = {
 		.addr = l->address,
 		.tls = w->shared->agent_tls,
 		.server_name = w->shared->agent_name,
-		.connect_timeout = 2 * CGN_SEC, /* short: another node may take the request */
+		.connect_timeout = AGENT_CONNECT,
 		.max_conns = LINK_CONNS,
 	};
 	cgn_rc rc = grpc_channel_new(w->loop, &cfg, &l->channel, err);
@@ -56,10 +65,31 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 		free(l);
 		return rc;
 	}
-	l->tag = LINK_TAG;
-	l->slot = node->slot;
 	*out = l;
 	return CGN_OK;
+}
+
+/* Copy the way to an engine without an agent. False: out of memory. */
+static bool link_door(struct gw_link *l, const struct cluster_door *d)
+{
+	l->url = malloc(sizeof *l->url);
+	if (l->url == NULL)
+		return false;
+	*l->url = d->url;
+	if (d->authorization == NULL)
+		return true;
+	l->authorization = cgn_str_dupz(cgn_str_of(d->authorization));
+	return l->authorization != NULL;
+}
+
+/* Forget a pool that could not be made. */
+static void link_engine_forget(struct gw_link *l)
+{
+	free(l->engine_address);
+	free(l->authorization);
+	free(l->url);
+	l->engine_address = l->authorization = NULL;
+	l->url = NULL;
 }
 
 bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_node *node)
@@ -68,16 +98,18 @@ bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_no
 	if (l->engine != NULL)
 		return strcmp(l->engine_address, d->address) == 0;
 	l->engine_address = cgn_str_dupz(cgn_str_of(d->address));
+	bool bare = d->door != NULL, known = l->engine_address != NULL && (!bare || link_door(l, d->door));
 	/* gw_direct_start opens no more calls than allowed; calls that were cancelled may still be closing */
 	const struct http_client_cfg cfg = {.addr = l->engine_address,
+		.authority = bare ? d->door->url.authority : NULL,
+		.tls = bare ? d->door->tls : NULL,
 		.proto = HTTP_1,
 		.max_conns = d->connections,
-		.connect_timeout = ENGINE_CONNECT,
+		.connect_timeout = bare ? AGENT_CONNECT : ENGINE_CONNECT,
 		.idle_timeout = ENGINECALL_IDLE};
-	if (l->engine_address != NULL && cgn_ok(http_client_new(w->loop, &cfg, &l->engine, NULL)))
+	if (known && cgn_ok(http_client_new(w->loop, &cfg, &l->engine, NULL)))
 		return true;
-	free(l->engine_address);
-	l->engine_address = NULL;
+	link_engine_forget(l);
 	return false;
 }
 
@@ -129,7 +161,8 @@ void gw_links_sweep(struct gw_worker *w)
 		const struct view_node *node = view_node_at(w->view, l->slot);
 		bool moved = node != NULL && node->direct.address != NULL && l->engine_address != NULL &&
 			strcmp(node->direct.address, l->engine_address) != 0;
-		if (node == NULL || moved || strcmp(node->address, l->address) != 0)
+		bool kind_changed = node != NULL && (node->direct.door == NULL) != (l->channel != NULL);
+		if (node == NULL || moved || kind_changed || strcmp(node->address, l->address) != 0)
 			link_retire(w, l);
 	}
 }

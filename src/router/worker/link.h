@@ -3,19 +3,23 @@
  * and retired when the node leaves or moves; the last call that uses a retired link frees it. */
 #pragma once
 #include "io/grpc/grpc.h"
+#include "policy/engine/engine.h"
 #include "router/worker/worker.h"
 
 struct gw_link {
 	uint32_t tag;
 	uint16_t slot;
-	char *address; /* owned */
-	struct grpc_channel *channel;
-	struct http_client *engine; /* NULL: none was needed yet */
-	char *engine_address;       /* owned */
-	uint32_t direct;            /* open calls straight to the engine */
-	bool direct_away;           /* the log was told that the engine can't be reached */
-	cgn_nsec direct_after;      /* until this instant all calls go by the agent */
-	uint32_t calls;             /* open calls that hold a reference */
+	char *address;                /* owned */
+	struct grpc_channel *channel; /* NULL: the node has no agent */
+	struct http_client *engine;   /* NULL: none was needed yet */
+	char *engine_address;         /* owned */
+	/* engine without an agent: the value of its Authorization, owned; NULL: none */
+	char *authorization;
+	struct engine_url *url; /* where the paths of that engine begin, owned; NULL: the node has an agent */
+	uint32_t direct;        /* open calls straight to the engine */
+	bool direct_away;       /* the log was told that the engine can't be reached */
+	cgn_nsec direct_after;  /* until this instant all calls go by the agent */
+	uint32_t calls;         /* open calls that hold a reference */
 	/* hash of the id of the node whose metric cells these are; 0: none yet */
 	uint64_t node_id_hash;
 	struct metric_cell *predicted, *actual; /* cached tokens */

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/engines/node.h"
+
+#include <stdlib.h>
+
+#include "base/log/log.h"
+#include "policy/engine/lastwords.h"
+#include "policy/share/share.h"
+
+#define ENGINE_NODE_TAG 0x640e4001U
+#define NODE_ARENA      ((size_t)1024 * 1024)
+#define NODE_BLOCKS     ((size_t)16 * 1024 * 1024)
+/* Changed blocks in one turn of the loop; with more, all blocks are told again. */
+#define CHANGED_MAX       ((size_t)1 << 20)
+#define ENGINE_NODE_CONNS 4 /* For questions; requests have connections of their own */
+#define CHECK_INTERVAL \
+	(2 * CGN_SEC)            /* Between two comparisons of what the router knows, while blocks change */
+#define CHECK_MOST (2 * CGN_SEC) /* An engine that can be asked for nothing is asked often */
+
+struct engine_node {
+	uint32_t tag;
+	const struct engine_node_kin *kin;
+	const struct engine_node_ops *ops; /* NULL: it is stopped */
+	void *user;
+	char *id, *origin;
+	struct cgn_arena arena;   /* Copies of settings */
+	struct cgn_arena scratch; /* Memory of one description */
+	struct config_engine ce;  /* Settings that the kind decides about; strings are not kept */
+	bool guess;
+	struct cluster_door door;
+	struct engineview view;
+	struct supervise sup;
+	struct cgn_timer wake;
+	char trouble[300];
+	uint64_t since_ms; /* Tells an engine that was started again from the one before */
+
+	struct share_peak peak;
+	uint32_t inflight, foreign;
+
+	struct holdings *holdings;
+	struct cgn_buf changed; /* Digests that changed since the last event */
+	bool told_blocks;       /* Blocks changed since the last comparison */
+	cgn_nsec unheard_since; /* Events stopped at this instant; 0: they arrive, or there are none */
+
+	struct cgn_hook hook; /* Tells what is due at the end of the turn */
+	struct cgn_timer check_timer;
+	uint64_t seq;
+	bool node_due, load_due, source_due, check_due;
+	bool range_due[BLOCK_RANGES];
+	bool ranges_due, reset_due;
+};
+
+/* ---- events ---- */
+
+static void node_due(struct engine_node *n)
+{
+	if (n->ops != NULL)
+		cgn_loop_defer(n->kin->loop, &n->hook);
+}
+
+static void description_due(struct engine_node *n)
+{
+	n->node_due = true;
+	node_due(n);
+}
+
+static bool engine_is_ready(const struct engine_node *n)
+{
+	return n->sup.state == SUPERVISE_READY && n->view.models.known;
+}
+
+/* Describe the engine in the scratch arena. The strings belong to |n|. */
+static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognitora__V1__Chain *chain)
+{
+	struct cgn_arena *a = &n->scratch;
+	const struct engine_load *l = &n->view.load.now;
+	cognitora__v1__engine__init(e);
+	e->name = pb_text(n->id);
+	e->kind = pb_text(config_enum_text(n->view.kind->kind));
+	e->ready = engine_is_ready(n);
+	e->slots = l->slots;
+	e->kv_blocks_total = l->kv_blocks_total;
+	e->kv_block_tokens = l->kv_block_tokens;
+	e->residency = pb_text(l->keeps_none ? "none: prefix caching is off" : n->view.feed.text);
+	e->trouble = n->trouble;
+	e->resume = pb_text(n->view.kind->resume(&n->ce));
+	/* An agent chooses the slots of a llama-server so that tenants do not meet in one. */
+	e->mixes_salts = n->view.kind->kind == ENGINE_LLAMA_CPP || engine_mixes_salts(&n->ce);
+	e->n_models = n->view.models.known ? n->view.models.n : 0;
+	e->models = cgn_arena_get(a, (e->n_models + 1) * sizeof *e->models);
+	for (size_t i = 0; e->models != NULL && i < e->n_models; i++)
+		e->models[i] = pb_text(n->view.models.names[i]);
+	e->chain = engineview_feed_chain(&n->view, chain) ? chain : NULL;
+	return e->models != NULL;
+}
+
+static void load_fill(const struct engine_node *n, Cognitora__V1__Load *out)
+{
+	const struct engine_load *l = &n->view.load.now;
+	cognitora__v1__load__init(out);
+	out->shared = true; /* |foreign| are the requests of others, as far as the engine tells. */
+	out->inflight = out->yours = n->inflight;
+	out->foreign = n->foreign;
+	out->running = l->running;
+	out->waiting = l->waiting;
+	out->kv_usage = (float)l->kv_usage;
+	out->power_headroom = 1;
+}
+
+/* ---- blocks ---- */
+
+struct block_list {
+	struct cgn_buf digests, tiers;
+};
+
+static void block_put(void *user, uint64_t digest, unsigned tiers)
+{
+	struct block_list *l = user;
+	uint8_t mask = (uint8_t)tiers;
+	cgn_buf_add(&l->digests, &digest, sizeof digest);
+	cgn_buf_add(&l->tiers, &mask, 1);
+}
+
+static void on_holdings_changed(void *user, uint64_t digest)
+{
+	struct engine_node *n = user;
+	if (n->ops == NULL)
+		return;
+	if (n->changed.n >= CHANGED_MAX * sizeof digest) {
+		n->reset_due = true;
+		n->changed.n = 0;
+	}
+	cgn_buf_add(&n->changed, &digest, sizeof digest);
+	if (n->changed.bad) { /* Out of memory: all is told again. */
+		n->reset_due = true;
+		cgn_buf_fini(&n->changed);
+		n->changed = (struct cgn_buf){0};
+	}
+	n->told_blocks = true;
+	node_due(n);
+}
+
+static Cognitora__V1__ResidencySource source_of(const struct engine_node *n)
+{
+	if (n->view.load.now.keeps_none)
+		return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_NONE;
+	return n->view.feed.counts ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS
+				   : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
+}
+
+/* Gather the blocks that are due. |ranges| has room for all. */
+static void blocks_gather(struct engine_node *n, struct block_list *l, uint32_t *ranges, size_t *n_ranges)
+{
+	for (unsigned i = 0; n->reset_due && i < BLOCK_RANGES; i++)
+		n->range_due[i] = true;
+	for (unsigned i = 0; i < BLOCK_RANGES; i++) {
+		if (!n->range_due[i])
+			continue;
+		if (!n->reset_due)
+			ranges[(*n_ranges)++] = i;
+		holdings_each(n->holdings, i, block_put, l);
+	}
+	for (size_t at = 0; at < n->changed.n; at += sizeof(uint64_t)) {
+		uint64_t digest;
+		memcpy(&digest, n->changed.p + at, sizeof digest);
+		if (!n->range_due[digest >> 56])
+			block_put(l, digest, holdings_tiers(n->holdings, digest));
+	}
+}
+
+static void blocks_told(struct engine_node *n)
+{
+	memset(n->range_due, 0, sizeof n->range_due);
+	n->ranges_due = n->reset_due = n->source_due = false;
+	n->changed.n = 0;
+}
+
+static void event_tell(struct engine_node *n, Cognitora__V1__WatchEvent *ev)
+{
+	ev->seq = ++n->seq;
+	n->ops->event(n->user, ev);
+}
+
+static void tell_blocks(struct engine_node *n, Cognitora__V1__WatchEvent *ev)
+{
+	uint32_t ranges[BLOCK_RANGES];
+	size_t n_ranges = 0;
+	struct block_list l = {0};
+	Cognitora__V1__Residency res = COGNITORA__V1__RESIDENCY__INIT;
+	cgn_nsec now = cgn_loop_now(n->kin->loop);
+	blocks_gather(n, &l, ranges, &n_ranges);
+	res.source = source_of(n);
+	res.stale_ms = n->unheard_since != 0 ? (now - n->unheard_since) / CGN_MSEC + 1 : 0;
+	res.reset = n->reset_due || n_ranges > 0;
+	res.ranges = ranges;
+	res.n_ranges = n_ranges;
+	res.blocks = (uint64_t *)(void *)l.digests.p;
+	res.n_blocks = l.digests.n / sizeof(uint64_t);
+	res.tiers = (ProtobufCBinaryData){l.tiers.n, (uint8_t *)l.tiers.p};
+	if (!l.digests.bad && !l.tiers.bad) {
+		blocks_told(n);
+		ev->residency = &res;
+	}
+	event_tell(n, ev); /* Without memory the blocks stay due. */
+	ev->residency = NULL;
+	cgn_buf_fini(&l.digests);
+	cgn_buf_fini(&l.tiers);
+}
+
+static void tell_check(struct engine_node *n)
+{
+	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
+	check.sums = (uint64_t *)(uintptr_t)holdings_sums(n->holdings); /* Only read. */
+	check.n_sums = BLOCK_RANGES;
+	check.blocks = holdings_count(n->holdings);
+	ev.check = &check;
+	n->check_due = n->told_blocks = false;
+	event_tell(n, &ev);
+}
+
+/* An engine whose names cannot be told is not ready, for the reason |why|. */
+static void node_tame(Cognitora__V1__Node *node, char *why, size_t cap)
+{
+	struct cgn_err err;
+	if (cgn_ok(proto_node_check(node, &err)))
+		return;
+	engine_text_keep(why, cap, cgn_str_of(err.msg));
+	node->engines[0]->ready = false;
+	node->engines[0]->n_models = 0;
+	node->engines[0]->chain = NULL;
+	node->engines[0]->trouble = why;
+}
+
+/* Tell all that is due in one event, then the sums. */
+static void on_hook(struct cgn_hook *h)
+{
+	struct engine_node *n = CGN_CONTAINER(h, struct engine_node, hook);
+	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
+	Cognitora__V1__Node node = COGNITORA__V1__NODE__INIT;
+	Cognitora__V1__Engine engine, *engines = &engine;
+	Cognitora__V1__Chain chain;
+	Cognitora__V1__Load load;
+	char why[300];
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (n->ops == NULL)
+		return;
+	cgn_arena_reset(&n->scratch);
+	if (n->node_due && engine_fill(n, &engine, &chain)) {
+		node.id = n->id;
+		node.address = n->door.url.addr;
+		node.engines = &engines;
+		node.n_engines = 1;
+		node.started_unix_ms = n->since_ms;
+		node_tame(&node, why, sizeof why);
+		ev.node = &node;
+		n->node_due = false;
+	}
+	if (n->load_due) {
+		load_fill(n, &load);
+		ev.load = &load;
+		n->load_due = false;
+	}
+	if (n->changed.n > 0 || n->ranges_due || n->reset_due || n->source_due)
+		tell_blocks(n, &ev);
+	else if (ev.node != NULL || ev.load != NULL)
+		event_tell(n, &ev);
+	if (n->check_due)
+		tell_check(n);
+}
+
+static void on_check_timer(struct cgn_timer *t)
+{
+	struct engine_node *n = CGN_CONTAINER(t, struct engine_node, check_timer);
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->check_due = n->check_due || n->told_blocks;
+	n->source_due = n->source_due || n->unheard_since != 0; /* The age of a silent source grows. */
+	if (n->check_due || n->source_due)
+		node_due(n);
+	cgn_timer_set(t, CHECK_INTERVAL);
+}
+
+/* ---- readiness ---- */
+
+static void trouble_set(struct engine_node *n, const char *why)
+{
+	if (strncmp(n->trouble, why, sizeof n->trouble - 1) == 0)
+		return;
+	engine_text_keep(n->trouble, sizeof n->trouble, cgn_str_of(why));
+	description_due(n);
+}
+
+/* Forget the prompts that were sent to the engine: it may hold them no more. Its KV events know better. */
+static void sent_forget(struct engine_node *n)
+{
+	if (n->view.feed.counts)
+		return;
+	uint64_t now = cgn_clock_wall_ms();
+	n->since_ms = now > n->since_ms ? now : n->since_ms + 1;
+	description_due(n);
+}
+
+static void ready_changed(struct engine_node *n, bool ready)
+{
+	engineview_stall_watch(&n->view, ready);
+	if (ready) {
+		trouble_set(n, "");
+		cgn_log(INFO, "engine.ready", F_STR("engine", n->id), F_STR("url", n->door.url.addr));
+		engineview_load_start(&n->view);
+	} else {
+		cgn_log(WARN, "engine.unready", F_STR("engine", n->id), F_STR("why", n->trouble));
+		engineview_load_stop(&n->view);
+		n->foreign = n->peak.beyond = 0;
+		n->load_due = true;
+		sent_forget(n);
+	}
+	description_due(n);
+}
+
+static void node_step(struct engine_node *n, enum supervise_event ev)
+{
+	struct supervise_orders o;
+	enum supervise_state before = n->sup.state;
+	cgn_nsec now = cgn_loop_now(n->kin->loop);
+	supervise_step(&n->sup, ev, now, &o);
+	if (o.wake_at != 0)
+		cgn_timer_set(&n->wake, o.wake_at > now ? o.wake_at - now : 0);
+	else
+		cgn_timer_cancel(&n->wake);
+	if (before != n->sup.state && (before == SUPERVISE_READY || n->sup.state == SUPERVISE_READY))
+		ready_changed(n, n->sup.state == SUPERVISE_READY);
+	if (o.probe)
+		engineview_probe(&n->view);
+}
+
+static void on_wake(struct cgn_timer *t)
+{
+	struct engine_node *n = CGN_CONTAINER(t, struct engine_node, wake);
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	node_step(n, SUPERVISE_TICK);
+}
+
+/* ---- callbacks of joint/engineview ---- */
+
+static void on_probed(void *user, enum supervise_event verdict, const char *why)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	trouble_set(n, why);
+	if (verdict != SUPERVISE_PROBE_UP)
+		engineview_trouble_log(&n->view, supervise_state_name(n->sup.state), n->trouble);
+	node_step(n, verdict);
+}
+
+static void on_probe_slow(void *user, const char *why)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (n->sup.state == SUPERVISE_READY)
+		return;
+	trouble_set(n, why);
+	engineview_trouble_log(&n->view, supervise_state_name(n->sup.state), n->trouble);
+}
+
+static void on_stalled(void *user)
+{
+	struct engine_node *n = user;
+	char text[120];
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	(void)snprintf(text, sizeof text,
+		"stalled: it answers no check and brings no byte (%u requests there)", n->inflight);
+	trouble_set(n, text);
+	node_step(n, SUPERVISE_STALLED);
+	if (n->ops != NULL)
+		n->ops->stalled(n->user);
+}
+
+static bool on_is_ready(void *user)
+{
+	const struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	return engine_is_ready(n);
+}
+
+static void on_refused(void *user)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (n->sup.state != SUPERVISE_READY || n->sup.probing)
+		return;
+	n->sup.next_probe = cgn_loop_now(n->kin->loop);
+	node_step(n, SUPERVISE_TICK);
+}
+
+static void on_load_begins(void *user)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	share_peak_next(&n->peak, n->inflight);
+}
+
+static void on_load_answered(void *user, struct cgn_str body)
+{
+	(void)user;
+	(void)body;
+}
+
+static void on_load_read(void *user, const struct engine_load *before, bool restarted)
+{
+	struct engine_node *n = user;
+	const struct engine_load *now = &n->view.load.now;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (restarted) {
+		cgn_log(WARN, "engine.restarted", F_STR("engine", n->id),
+			F_STR("seen_by", "its counters fell between two readings"));
+		sent_forget(n);
+	}
+	n->foreign = share_foreign(&n->peak, (uint64_t)now->running + now->waiting);
+	n->load_due = true;
+	n->source_due = n->source_due || before->keeps_none != now->keeps_none;
+	n->node_due = n->node_due || before->keeps_none != now->keeps_none || before->slots != now->slots ||
+		before->kv_blocks_total != now->kv_blocks_total ||
+		before->kv_block_tokens != now->kv_block_tokens;
+	node_due(n);
+}
+
+static cgn_nsec check_interval(const struct engine_node *n)
+{
+	cgn_nsec every = n->view.kind->check_every;
+	return n->door.url.tls || every < CHECK_MOST ? every : CHECK_MOST;
+}
+
+static void on_models_told(void *user, struct cgn_str body)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	const struct engine_ops *kind = n->guess ? engine_kind_guess(body) : n->view.kind;
+	if (kind == n->view.kind)
+		return;
+	n->view.kind = kind;
+	n->ce.kind = kind->kind;
+	n->sup.cfg.check_interval = check_interval(n);
+	cgn_log(INFO, "engine.kind", F_STR("engine", n->id), F_STR("kind", config_enum_text(kind->kind)));
+}
+
+static void on_models_known(void *user)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	trouble_set(n, "");
+	description_due(n);
+}
+
+static void on_models_unknown(void *user, const char *why)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	trouble_set(n, why);
+}
+
+static void on_events_changed(void *user, bool counts, bool heard)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (!counts || heard)
+		n->unheard_since = 0;
+	else if (n->unheard_since == 0)
+		n->unheard_since = cgn_loop_now(n->kin->loop);
+	n->source_due = true;
+	description_due(n);
+}
+
+static const struct engineview_ops view_ops = {.probed = on_probed,
+	.slow = on_probe_slow,
+	.stalled = on_stalled,
+	.is_ready = on_is_ready,
+	.refused = on_refused,
+	.load_begins = on_load_begins,
+	.load_answered = on_load_answered,
+	.load_read = on_load_read,
+	.models_told = on_models_told,
+	.models_known = on_models_known,
+	.models_unknown = on_models_unknown,
+	.events_changed = on_events_changed};
+
+/* ---- open and close ---- */
+
+static CGN_RC view_open(struct engine_node *n, const struct config_engine *ce, struct cgn_err *err)
+{
+	const struct engine_events events = {.events = ce->kv_events,
+		.replay = ce->kv_events_replay,
+		.ranks = ce->kv_events_ranks};
+	const struct engineview_feed_at at = {.events = &events,
+		.holdings = n->holdings,
+		.telemetry = n->kin->telemetry};
+	const struct engine_door door = {.url = n->door.url, .tls = n->door.tls};
+	n->view = (struct engineview){.loop = n->kin->loop,
+		.name = n->id,
+		.kind = engine_ops_of(ce->kind),
+		.at = {.url = &n->door.url, .authorization = n->door.authorization},
+		.ops = &view_ops,
+		.user = n};
+	const struct supervise_cfg sup = {.ready_interval = ce->ready_interval,
+		.check_interval = check_interval(n)};
+	supervise_init(&n->sup, &sup);
+	CGN_TRY(engineview_init(&n->view, ce, err));
+	CGN_TRY(engineview_feed_open(&n->view, n->kin->cfg, ce, &at, &n->arena, err));
+	return engine_door_client(&door, n->kin->loop, ENGINE_NODE_CONNS, &n->view.at.client, err);
+}
+
+static CGN_RC node_open(struct engine_node *n, const struct engine_node_cfg *cfg, struct cgn_err *err)
+{
+	const struct config_engine *ce = cfg->engine;
+	n->id = cgn_arena_strz(&n->arena, cgn_str_of(cfg->id));
+	n->origin = cgn_arena_strz(&n->arena, cgn_str_of(cfg->origin));
+	if (n->id == NULL || n->origin == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for engine %s", cfg->id);
+	CGN_TRY(engine_url_parse(ce->url, &n->door.url, err));
+	n->door.authorization = n->kin->door->authorization;
+	n->door.tls = n->kin->door->tls;
+	n->door.connections = ce->max_conns;
+	CGN_TRY(holdings_new(NODE_BLOCKS, on_holdings_changed, n, &n->holdings, err));
+	return view_open(n, ce, err);
+}
+
+CGN_RC engine_node_new(const struct engine_node_kin *kin, const struct engine_node_cfg *cfg,
+	struct engine_node **out, struct cgn_err *err)
+{
+	struct engine_node *n = calloc(1, sizeof *n);
+	if (n == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for engine %s", cfg->id);
+	n->tag = ENGINE_NODE_TAG;
+	n->kin = kin;
+	n->guess = cfg->guess;
+	n->ce = (struct config_engine){.kind = cfg->engine->kind,
+		.kv_offload = cfg->engine->kv_offload,
+		.resume = cfg->engine->resume};
+	n->since_ms = cgn_clock_wall_ms();
+	cgn_arena_init(&n->arena, NODE_ARENA);
+	cgn_arena_init(&n->scratch, NODE_ARENA);
+	cgn_hook_init(&n->hook, on_hook);
+	cgn_timer_init(&n->wake, kin->loop, on_wake);
+	cgn_timer_init(&n->check_timer, kin->loop, on_check_timer);
+	(void)cgn_str_copyz(n->trouble, sizeof n->trouble, CGN_STR("not asked yet"));
+	cgn_rc rc = node_open(n, cfg, err);
+	if (!cgn_ok(rc))
+		engine_node_free(&n);
+	*out = n;
+	return rc;
+}
+
+void engine_node_start(struct engine_node *n, const struct engine_node_ops *ops, void *user)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->ops = ops;
+	n->user = user;
+	engine_node_repeat(n);
+	cgn_timer_set(&n->check_timer, CHECK_INTERVAL);
+	if (n->view.models.known)
+		engineview_feed_models_known(&n->view);
+	node_step(n, SUPERVISE_START);
+}
+
+void engine_node_repeat(struct engine_node *n)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->seq = 0;
+	n->load_due = n->reset_due = n->check_due = true;
+	description_due(n);
+}
+
+void engine_node_stop(struct engine_node *n)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->ops = NULL;
+	cgn_hook_drop(&n->hook);
+	cgn_timer_cancel(&n->check_timer);
+	engineview_probe_cancel(&n->view);
+	node_step(n, SUPERVISE_STOP);
+}
+
+void engine_node_free(struct engine_node **take)
+{
+	struct engine_node *n = *take;
+	*take = NULL;
+	if (n == NULL)
+		return;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->ops = NULL;
+	cgn_hook_drop(&n->hook);
+	cgn_timer_cancel(&n->wake);
+	cgn_timer_cancel(&n->check_timer);
+	engineview_close(&n->view);
+	http_client_free(&n->view.at.client);
+	holdings_free(&n->holdings);
+	cgn_buf_fini(&n->changed);
+	cgn_arena_fini(&n->arena);
+	cgn_arena_fini(&n->scratch);
+	n->tag = 0;
+	free(n);
+}
+
+/* ---- calls of the router ---- */
+
+void engine_node_told(struct engine_node *n, uint32_t inflight, bool heard)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	n->inflight = inflight;
+	share_peak_note(&n->peak, inflight);
+	if (heard)
+		engineview_heard(&n->view);
+}
+
+void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_ranges)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	for (size_t i = 0; i < n_ranges; i++)
+		n->range_due[ranges[i] % BLOCK_RANGES] = true;
+	n->ranges_due = n->check_due = true;
+	node_due(n);
+}
+
+const char *engine_node_id(const struct engine_node *n)
+{
+	return n->id;
+}
+
+const char *engine_node_origin(const struct engine_node *n)
+{
+	return n->origin;
+}
+
+const struct cluster_door *engine_node_door(const struct engine_node *n)
+{
+	return &n->door;
+}

@@ -31,6 +31,13 @@ struct etcd_kv {
 	struct cgn_str key, value;
 	int64_t mod_revision, lease;
 };
+/* A member of etcd itself. */
+struct etcd_member {
+	uint64_t id;
+	const char *name;     /* "": it has not started yet. */
+	const char *peer_url; /* The first one, by which the other members reach it; "": none. */
+	bool learner;         /* without a vote */
+};
 struct etcd_result { /* Borrowed until the |done| callback returns. */
 	/* CGN_FINE; CGN_NOT_FOUND: no such lease; CGN_TOO_LARGE: the revision was compacted; CGN_UNAVAILABLE;
 	 * ... */
@@ -42,6 +49,8 @@ struct etcd_result { /* Borrowed until the |done| callback returns. */
 	bool more;          /* Range: more keys exist beyond the limit. */
 	int64_t lease, ttl; /* Grant and keepalive (ttl <= 0: the lease is gone). */
 	int64_t deleted;
+	const struct etcd_member *members; /* etcd_member calls: all members, after the change */
+	size_t n_members;
 	bool did; /* etcd_put_if: the key was put, and |revision| is its revision. */
 };
 typedef void etcd_done_fn(void *user, const struct etcd_result *r);
@@ -67,6 +76,16 @@ CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *u
 	struct cgn_err *err);
 CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
 	struct cgn_err *err);
+/* ---- member.c: the members of etcd itself ---- */
+CGN_RC etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user, struct cgn_err *err);
+/* Add a member without a vote, which can start then. etcd allows one such member at a time. */
+CGN_RC etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user,
+	struct cgn_err *err);
+/* Give a member a vote. etcd refuses that until the member has all that the others have. */
+CGN_RC etcd_member_promote(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err);
+CGN_RC etcd_member_remove(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err);
+
+/* ---- the end of a call ---- */
 /* Do not call |done| any more; the call may still take effect in etcd. Safe on NULL. */
 void etcd_op_drop(struct etcd_op **take);
 

@@ -20,6 +20,19 @@ struct etcd {
 	struct cgn_link ops;
 	unsigned users; /* Leases and watches. */
 };
+/* ---- op.c ---- */
+/* A kind of call: where it goes, and how the bytes of its answer are read. */
+struct etcd_kind {
+	const char *path;
+	CGN_RC (*answer)(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+		struct cgn_err *err);
+};
+/* Start a call with |message|, any generated struct. As the calls of etcd.h. */
+CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message, etcd_done_fn *done,
+	void *user, struct etcd_op **out, struct cgn_err *err);
+/* Within |answer|: give |r| to the caller, while what it borrows is there. */
+void etcd_op_tell(struct etcd_op *op, const struct etcd_result *r);
+
 /* The endpoint |used| failed: switch to the next one, unless another call has switched already. */
 void etcd_move_on(struct etcd *e, size_t used);
 struct cgn_backoff etcd_backoff(void);

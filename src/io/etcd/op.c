@@ -7,11 +7,9 @@
 
 #define ETCD_OP_TAG 0xe7cd0002U
 
-enum op_kind { OP_RANGE, OP_PUT, OP_PUT_IF, OP_DELETE, OP_GRANT, OP_KEEPALIVE, OP_REVOKE };
-
 struct etcd_op {
 	uint32_t tag;
-	enum op_kind kind;
+	const struct etcd_kind *kind;
 	struct etcd *e;
 	struct cgn_buf request;
 	etcd_done_fn *done; /* NULL: dropped. */
@@ -23,6 +21,13 @@ struct etcd_op {
 };
 
 /* ---- answers ---- */
+
+void etcd_op_tell(struct etcd_op *op, const struct etcd_result *r)
+{
+	if (op->done != NULL)
+		op->done(op->user, r);
+	op->done = NULL;
+}
 
 static void read_header(const Etcdserverpb__ResponseHeader *h, struct etcd_result *r)
 {
@@ -51,9 +56,7 @@ static CGN_RC keys_done(struct etcd_op *op, const Etcdserverpb__RangeResponse *m
 	r->kvs = kvs;
 	r->n_kvs = m->n_kvs;
 	r->more = m->more;
-	if (op->done != NULL)
-		op->done(op->user, r);
-	op->done = NULL; /* |done| was called already, and what it borrowed lives in |m|. */
+	etcd_op_tell(op, r);
 	free(kvs);
 	return CGN_OK;
 }
@@ -134,20 +137,14 @@ static CGN_RC revoke_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_
 	return CGN_OK;
 }
 
-static const struct {
-	const char *path;
-	CGN_RC(*answer)
-	(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err);
-} kinds[] = {
-	[OP_RANGE] = {"/etcdserverpb.KV/Range", range_done},
-	[OP_PUT] = {"/etcdserverpb.KV/Put", put_done},
-	[OP_PUT_IF] = {"/etcdserverpb.KV/Txn", put_if_done},
-	[OP_DELETE] = {"/etcdserverpb.KV/DeleteRange", delete_done},
-	[OP_GRANT] = {"/etcdserverpb.Lease/LeaseGrant", grant_done},
-	/* Declared as a stream; with one message each way it is a call like the others. */
-	[OP_KEEPALIVE] = {"/etcdserverpb.Lease/LeaseKeepAlive", keepalive_done},
-	[OP_REVOKE] = {"/etcdserverpb.Lease/LeaseRevoke", revoke_done},
-};
+static const struct etcd_kind range_kind = {"/etcdserverpb.KV/Range", range_done};
+static const struct etcd_kind put_kind = {"/etcdserverpb.KV/Put", put_done};
+static const struct etcd_kind put_if_kind = {"/etcdserverpb.KV/Txn", put_if_done};
+static const struct etcd_kind delete_kind = {"/etcdserverpb.KV/DeleteRange", delete_done};
+static const struct etcd_kind grant_kind = {"/etcdserverpb.Lease/LeaseGrant", grant_done};
+/* Declared as a stream; with one message each way it is a call like the others. */
+static const struct etcd_kind keepalive_kind = {"/etcdserverpb.Lease/LeaseKeepAlive", keepalive_done};
+static const struct etcd_kind revoke_kind = {"/etcdserverpb.Lease/LeaseRevoke", revoke_done};
 
 /* ---- trying ---- */
 
@@ -183,7 +180,7 @@ static void op_answered(void *user, const struct grpc_unary_result *g)
 	struct cgn_err err = *g->err;
 	struct etcd_result r = {.err = &err};
 	if (err.code == CGN_FINE &&
-		!cgn_ok(kinds[op->kind].answer(op, (struct cgn_str){(const char *)g->p, g->n}, &r, &err)))
+		!cgn_ok(op->kind->answer(op, (struct cgn_str){(const char *)g->p, g->n}, &r, &err)))
 		r = (struct etcd_result){.err = &err};
 	if (err.code != CGN_FINE)
 		op_failed(op, &err);
@@ -203,14 +200,14 @@ static void op_try(struct etcd_op *op)
 	struct etcd *e = op->e;
 	op->endpoint = e->current;
 	op->tries++;
-	cgn_rc rc = grpc_unary(e->channels[op->endpoint], kinds[op->kind].path, cgn_buf_view(&op->request),
+	cgn_rc rc = grpc_unary(e->channels[op->endpoint], op->kind->path, cgn_buf_view(&op->request),
 		e->timeout, op_answered, op, &op->err);
 	if (!cgn_ok(rc))
 		cgn_loop_defer(e->loop, &op->turn);
 }
 
-static CGN_RC op_start(struct etcd *e, enum op_kind kind, const void *message, etcd_done_fn *done, void *user,
-	struct etcd_op **out, struct cgn_err *err)
+CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message, etcd_done_fn *done,
+	void *user, struct etcd_op **out, struct cgn_err *err)
 {
 	CGN_LIVE(e, ETCD_TAG);
 	struct etcd_op *op = calloc(1, sizeof *op);
@@ -260,7 +257,7 @@ CGN_RC etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *do
 	m.range_end = data_of(range->end);
 	m.limit = range->limit;
 	m.revision = range->revision;
-	return op_start(e, OP_RANGE, &m, done, user, op, err);
+	return etcd_op_start(e, &range_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease, etcd_done_fn *done,
@@ -270,7 +267,7 @@ CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_
 	m.key = data_of(key);
 	m.value = data_of(value);
 	m.lease = lease;
-	return op_start(e, OP_PUT, &m, done, user, op, err);
+	return etcd_op_start(e, &put_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
@@ -296,7 +293,7 @@ CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, str
 	m.compare = &compare;
 	m.success = &success;
 	m.failure = &failure;
-	return op_start(e, OP_PUT_IF, &m, done, user, op, err);
+	return etcd_op_start(e, &put_if_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user, struct etcd_op **op,
@@ -304,7 +301,7 @@ CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void 
 {
 	Etcdserverpb__DeleteRangeRequest m = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
 	m.key = data_of(key);
-	return op_start(e, OP_DELETE, &m, done, user, op, err);
+	return etcd_op_start(e, &delete_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user, struct etcd_op **op,
@@ -312,7 +309,7 @@ CGN_RC etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void 
 {
 	Etcdserverpb__LeaseGrantRequest m = ETCDSERVERPB__LEASE_GRANT_REQUEST__INIT;
 	m.ttl = ttl_seconds;
-	return op_start(e, OP_GRANT, &m, done, user, op, err);
+	return etcd_op_start(e, &grant_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
@@ -320,7 +317,7 @@ CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *u
 {
 	Etcdserverpb__LeaseKeepAliveRequest m = ETCDSERVERPB__LEASE_KEEP_ALIVE_REQUEST__INIT;
 	m.id = lease;
-	return op_start(e, OP_KEEPALIVE, &m, done, user, op, err);
+	return etcd_op_start(e, &keepalive_kind, &m, done, user, op, err);
 }
 
 CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
@@ -328,7 +325,7 @@ CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user
 {
 	Etcdserverpb__LeaseRevokeRequest m = ETCDSERVERPB__LEASE_REVOKE_REQUEST__INIT;
 	m.id = lease;
-	return op_start(e, OP_REVOKE, &m, done, user, op, err);
+	return etcd_op_start(e, &revoke_kind, &m, done, user, op, err);
 }
 
 /* ---- the end ---- */

@@ -4,6 +4,11 @@ has_systemd() { [ -z "$root" ] && command -v systemctl >/dev/null; }
 
 if has_systemd; then echo "systemd yes"; else echo "systemd no"; fi
 if [ -x "$root/usr/bin/etcd" ]; then echo "etcd yes"; else echo "etcd no"; fi
+for folder in "$root"/var/lib/etcd/*/member; do
+	[ -d "$folder" ] || continue
+	folder=${folder%/member}
+	case $folder in *.left-*) ;; *) echo "etcd-data ${folder##*/}" ;; esac
+done
 if [ -f "$state/install.pending" ]; then echo interrupted; sed "s/^/pending /" "$state/install.pending"; fi
 for unit in etcd cgn-kvcached cgn-router cgn-agent cgn-metrics; do
 	if has_systemd; then

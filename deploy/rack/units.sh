@@ -20,7 +20,18 @@ await() { # UNIT: wait until it is ready
 	done
 }
 
-while read -r order unit; do
+join() { # UNIT CLUSTER MEMBERS: start a new member of an etcd that runs. Older data is of a member that has left
+	data=/var/lib/etcd/$2
+	systemctl stop "$1"
+	if [ -d "$data" ]; then mv "$data" "$data.left-$(date +%Y%m%d%H%M%S)"; fi
+	printf "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=existing\n" "$3" >/run/cognitora-join.env
+	if systemctl restart "$1"; then rm -f /run/cognitora-join.env; return; fi
+	systemctl stop "$1" || : # else it would be started again, without that file
+	rm -f /run/cognitora-join.env
+	failed "$1"
+}
+
+while read -r order unit cluster members; do
 	case $order in
 	reload)
 		if [ -f /etc/sysusers.d/cognitora.conf ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers cognitora.conf; fi
@@ -31,6 +42,7 @@ while read -r order unit; do
 	restart) systemctl restart "$unit" || failed "$unit"; settle "$unit" ;;
 	begin) systemctl restart --no-block "$unit" || failed "$unit" ;;
 	await) await "$unit"; settle "$unit" ;;
+	join) join "$unit" "$cluster" "$members"; settle "$unit" ;;
 	disable) systemctl disable --quiet --now "$unit" ;;
 	settled) rm -f "$state/install.pending" ;;
 	esac

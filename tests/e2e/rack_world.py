@@ -13,7 +13,7 @@ from cluster import BUILD, free_port, until
 
 SSHD = "/usr/sbin/sshd"
 CTL = str(BUILD / "src/ctl/cgn-ctl")
-TOOLS = ("sh dash bash tar sha256sum cut sort wc head find cp mv rm rmdir mkdir chmod sed grep tail cat sleep sync env true python3 etcd id").split()
+TOOLS = ("sh dash bash tar sha256sum cut sort wc head find cp mv rm rmdir mkdir chmod sed grep tail cat sleep sync env true python3 etcd id date").split()
 UNITS = ["etcd", "cgn-kvcached", "cgn-router", "cgn-agent", "cgn-metrics"]
 # What follows stands for systemd: it reads units and drop-ins, gives credentials, waits for READY=1, and records the calls.
 SYSTEMCTL = r'''#!/host-bin/python3
@@ -125,6 +125,8 @@ for unit in units:
         (RUN / f"{name}.enabled").unlink(missing_ok=True)
         if "--now" in sys.argv:
             stop(name)
+    elif verb == "stop":
+        stop(name)
     elif verb == "restart":
         stop(name)
         start(name, "--no-block" not in sys.argv)

@@ -211,12 +211,13 @@ static void test_a_report_is_read(void **state)
 	struct cgn_err err = {0};
 	(void)state;
 	assert_true(cgn_ok(rack_report_read(
-		CGN_STR("systemd yes\netcd no\ninterrupted\npending cgn-agent\nunit cgn-agent enabled active\n"
+		CGN_STR("systemd yes\netcd no\netcd-data here\ninterrupted\npending cgn-agent\nunit cgn-agent enabled active\n"
 			"unit etcd disabled inactive\nunit cgn-router static activating\nfile " SUM
 			" /a b\ntext 5\nx\nend\n"
 			"file " SUM " /c\nend\n"),
 		&s, &err)));
 	assert_true(s.systemd && !s.etcd && s.interrupted);
+	assert_true(s.n_etcd_data == 1 && cgn_str_is(s.etcd_data[0], "here"));
 	assert_int_equal(s.pending, RACK_BIT(RACK_AGENT));
 	assert_int_equal(s.enabled, RACK_BIT(RACK_AGENT));
 	assert_int_equal(s.active, RACK_BIT(RACK_AGENT));
@@ -238,6 +239,65 @@ static void test_a_report_that_is_none_is_refused(void **state)
 		assert_int_equal(rack_report_read(cgn_str_of(wrong[i]), &s, &err).code, CGN_INVALID);
 }
 
+#define ETCD(name, i) "[hosts." name "]\naddress = \"10.0.0." #i "\"\nroles = [\"etcd\"]\n"
+
+static struct rack_member member_of(const char *name, const char *address, bool learner)
+{
+	struct rack_member m = {.learner = learner};
+	(void)snprintf(m.name, sizeof m.name, "%s", name);
+	(void)snprintf(m.peer_url, sizeof m.peer_url, "https://%s:2380", address);
+	return m;
+}
+
+static void test_members_follow_the_inventory(void **state)
+{
+	struct rack *r =
+		rack_of(ROUTER ETCD("a", 11) ETCD("b", 12) ETCD("c", 13) ETCD("d", 14) ETCD("e", 15));
+	const struct rack_host *h[] = {rack_find(r, CGN_STR("a")), rack_find(r, CGN_STR("b")),
+		rack_find(r, CGN_STR("c")), rack_find(r, CGN_STR("d"))};
+	enum rack_etcd_data data[RACK_MAX_HOSTS] = {RACK_DATA_UNKNOWN};
+	data[h[0] - r->hosts] = data[h[3] - r->hosts] = RACK_DATA_THERE;
+	data[h[1] - r->hosts] = RACK_DATA_NONE;
+	/* b has lost its data, c was not asked, d has another address than its member, x is no host, e has no member and was not asked. */
+	const struct rack_members all = {{member_of("a", "10.0.0.11", false),
+						 member_of("b", "10.0.0.12", false),
+						 member_of("c", "10.0.0.13", true),
+						 member_of("d", "10.0.0.19", false),
+						 member_of("", "10.0.0.18", true)},
+		5};
+	struct rack_moves m;
+	struct cgn_err err;
+	struct cgn_buf cluster = {0};
+	(void)state;
+	assert_true(cgn_ok(rack_moves_find(r, data, &all, &m, &err)));
+	assert_int_equal(m.n_leave, 3);
+	assert_true(m.leave[0] == &all.list[1] && m.leave[1] == &all.list[3] && m.leave[2] == &all.list[4]);
+	assert_int_equal(m.n_join, 2);
+	assert_true(m.join[0] == h[1] && m.join[1] == h[3]);
+	assert_true(m.n_promote == 1 && m.promote[0] == &all.list[2]);
+	/* A member that has not started yet has no name. */
+	const struct rack_members two = {{member_of("a", "10.0.0.11", false),
+						 member_of("", "10.0.0.12", true)},
+		2};
+	rack_join_cluster(&two, h[1], &cluster);
+	assert_string_equal(cgn_buf_z(&cluster), "a=https://10.0.0.11:2380,b=https://10.0.0.12:2380");
+	cgn_buf_fini(&cluster);
+	/* The etcd of others. */
+	const struct rack_members others = {{member_of("x", "10.0.0.11", false)}, 1};
+	assert_int_equal(rack_moves_find(r, data, &others, &m, &err).code, CGN_CONFLICT);
+	rack_free(&r);
+}
+
+static void test_what_only_a_first_start_reads_changes_nothing(void **state)
+{
+	(void)state;
+	assert_false(rack_etcd_changed(CGN_STR("A=1\nETCD_INITIAL_CLUSTER=a\nB=2\n"),
+		CGN_STR("A=1\nB=2\nETCD_INITIAL_CLUSTER=a,b\nETCD_INITIAL_CLUSTER_STATE=new\n")));
+	assert_true(rack_etcd_changed(CGN_STR("A=1\nB=2\n"), CGN_STR("A=1\nB=3\n")));
+	assert_true(rack_etcd_changed(CGN_STR("A=1\nB=2\n"), CGN_STR("A=1\n")));
+	assert_true(rack_etcd_changed(CGN_STR(""), CGN_STR("A=1\n")));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +309,8 @@ int main(void)
 		cmocka_unit_test(test_changed_settings_name_their_readers),
 		cmocka_unit_test(test_a_report_is_read),
 		cmocka_unit_test(test_a_report_that_is_none_is_refused),
+		cmocka_unit_test(test_members_follow_the_inventory),
+		cmocka_unit_test(test_what_only_a_first_start_reads_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@ struct job {
 	struct rack_pki pki;
 	struct rack_programs programs;
 	struct fleet fleet;
+	struct rack_etcd etcd;
 	char folder[PATH_MAX], dir[PATH_MAX]; /* Folders of the inventory and of the PKI. */
 	struct rack_node *nodes[RACK_MAX_HOSTS];
 	size_t n;
@@ -155,6 +156,17 @@ static CGN_RC hosts_compare(struct job *j, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* With --root there are no hosts that run anything; what is uninstalled needs no members. */
+static CGN_RC members_compare(struct job *j, struct cgn_err *err)
+{
+	j->etcd = (struct rack_etcd){.rack = j->rack, .pki = j->dir};
+	if (j->undo || j->fleet.root[0] != '\0')
+		return CGN_OK;
+	CGN_TRY(rack_etcd_open(&j->etcd, j->nodes, j->n, err));
+	rack_etcd_show(&j->etcd);
+	return CGN_OK;
+}
+
 /* ---- carrying it out ---- */
 
 static void progress_show(const struct job *j)
@@ -179,7 +191,8 @@ static CGN_RC roll_apply(struct job *j, struct cgn_err *err)
 	roll = (struct rack_roll){.fleet = &j->fleet,
 		.nodes = j->nodes,
 		.n = j->n,
-		.gate = {.rack = j->rack, .pki = j->dir}};
+		.gate = {.rack = j->rack, .pki = j->dir},
+		.etcd = &j->etcd};
 	if (!j->undo) {
 		cgn_nsec drain;
 		CGN_TRY(ctl_flag_duration(j->args, "--drain-timeout", &drain, err));
@@ -201,12 +214,14 @@ static CGN_RC summary_print(const struct job *j, struct cgn_err *err)
 		busy += !rack_plan_is_empty(j->nodes[i]);
 		kept += j->nodes[i]->kept;
 	}
-	if (busy == 0 && kept == 0)
+	bool moves = !rack_moves_are_none(&j->etcd.moves);
+	if (busy == 0 && kept == 0 && !moves)
 		printf("nothing to do: %s\n",
 			j->undo ? "no host has files of an installation"
 				: "all hosts are as the inventory says");
 	else if (!j->apply)
-		printf("nothing was changed; with --apply %u of %zu hosts would be\n", busy, j->n);
+		printf("nothing was changed; with --apply %u of %zu hosts would be%s\n", busy, j->n,
+			moves ? ", and the members of etcd" : "");
 	else if (j->undo)
 		printf("removed; certificates and keys stay in %s, state in /var/lib of the hosts\n", j->dir);
 	else
@@ -226,8 +241,10 @@ static CGN_RC job_run(struct job *j, struct cgn_err *err)
 		CGN_TRY(rack_plan_files(j->rack, &j->pki, &j->programs, j->nodes[i], err));
 	CGN_TRY(hosts_ask(j, err));
 	CGN_TRY(hosts_compare(j, err));
+	CGN_TRY(members_compare(j, err));
 	for (size_t i = 0; i < j->n; i++)
 		busy = busy || !rack_plan_is_empty(j->nodes[i]);
+	busy = busy || !rack_moves_are_none(&j->etcd.moves);
 	if (j->apply && busy)
 		CGN_TRY(roll_apply(j, err));
 	return summary_print(j, err);
@@ -258,6 +275,7 @@ static void job_end(struct job *j)
 		rack_node_fini(j->nodes[i]);
 		free(j->nodes[i]);
 	}
+	rack_etcd_close(&j->etcd);
 	rack_pki_close(&j->pki);
 	if (j->lock > 0)
 		(void)close(j->lock);

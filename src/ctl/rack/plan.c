@@ -9,6 +9,7 @@
 #define PROGRAM_LIMIT ((size_t)1 << 30)
 #define SETTINGS      "/etc/cognitora/cognitora.toml"
 #define ETCD_ENV      "/etc/cognitora/etcd.env"
+#define ETCD_JOIN_ENV "/run/cognitora-join.env" /* units.sh writes it while a member joins. */
 #define ETCD_DROP_IN  "/etc/systemd/system/etcd.service.d/cognitora.conf"
 
 /* ---- programs ---- */
@@ -82,7 +83,7 @@ static void etcd_add(const struct rack *r, struct rack_node *node)
 		"[Unit]\nWants=network-online.target\nAfter=network-online.target\nStartLimitIntervalSec=0\n\n");
 	install_credentials("etcd", "etcd", b);
 	cgn_buf_putz(b, "Restart=always\nRestartSec=1s\n");
-	cgn_buf_putz(b, "EnvironmentFile=" ETCD_ENV "\n");
+	cgn_buf_putz(b, "EnvironmentFile=" ETCD_ENV "\nEnvironmentFile=-" ETCD_JOIN_ENV "\n");
 	for (size_t i = 0; i < 2; i++) {
 		const char *peer = i == 0 ? "" : "PEER_";
 		cgn_buf_fmt(b,
@@ -186,6 +187,8 @@ static CGN_RC program_check(const struct rack_node *node, const struct rack_file
 static unsigned file_readers(const struct rack_node *node, const struct rack_file *f)
 {
 	const struct rack_seen_file *old = rack_seen_find(&node->seen, f->path);
+	if (strcmp(f->path, ETCD_ENV) == 0 && old != NULL && old->text.p != NULL)
+		return rack_etcd_changed(old->text, cgn_buf_view(&f->text)) ? f->roles : 0;
 	if (strcmp(f->path, SETTINGS) != 0 || old == NULL || old->text.p == NULL)
 		return f->roles;
 	return rack_changed(old->text, cgn_buf_view(&f->text)) & f->roles;

@@ -54,11 +54,11 @@ static CGN_RC orders_send(struct rack_roll *r, struct rack_node *const *nodes, s
 
 /* ---- files ---- */
 
-static struct rack_roll *staging; /* The callback has the node only. */
+static struct rack_roll *rolling; /* Callbacks have the node only. */
 
 static CGN_RC put_prepare(struct fleet_call *c, struct cgn_err *err)
 {
-	return rack_stage(staging->fleet, staging->stage, c->user, &c->file, err);
+	return rack_stage(rolling->fleet, rolling->stage, c->user, &c->file, err);
 }
 
 static void put_call(struct fleet_call *c, struct rack_node *node)
@@ -82,7 +82,6 @@ static CGN_RC files_put(struct rack_roll *r, struct cgn_err *err)
 	for (size_t i = 0; i < r->n; i++)
 		if (rack_plan_writes(r->nodes[i]))
 			put_call(&calls[k++], r->nodes[i]);
-	staging = r;
 	fleet_remove(r->stage);
 	cgn_rc rc = k > 0 ? disk_mkdirs(r->stage, 0700, err) : CGN_OK;
 	if (cgn_ok(rc))
@@ -111,7 +110,8 @@ static void stop_orders(const struct rack_node *node, enum rack_role role, struc
 {
 	(void)role;
 	for (unsigned i = RACK_ROLES; i-- > 0;)
-		units_order("disable", node->disable & RACK_BIT(i), out);
+		if (i != RACK_ETCD || node->n == 0)
+			units_order("disable", node->disable & RACK_BIT(i), out);
 	if (target_goes(node))
 		cgn_buf_putz(out, "disable cognitora.target\n");
 }
@@ -144,13 +144,13 @@ static bool etcd_is_new(const struct rack_node *node)
 
 static void begin_orders(const struct rack_node *node, enum rack_role role, struct cgn_buf *out)
 {
-	if (etcd_is_new(node))
+	if (etcd_is_new(node) && !rack_etcd_joins(rolling->etcd, node->host))
 		units_order("begin", (node->start | node->restart) & RACK_BIT(role), out);
 }
 
 static void await_orders(const struct rack_node *node, enum rack_role role, struct cgn_buf *out)
 {
-	if (etcd_is_new(node))
+	if (etcd_is_new(node) && !rack_etcd_joins(rolling->etcd, node->host))
 		units_order("await", (node->start | node->restart) & RACK_BIT(role), out);
 }
 
@@ -171,14 +171,81 @@ static CGN_RC one_restart(struct rack_roll *r, struct rack_node *node, enum rack
 	return orders_send(r, &node, 1, restart_orders, role, say, err);
 }
 
+static void quit_orders(const struct rack_node *node, enum rack_role role, struct cgn_buf *out)
+{
+	if (node->n > 0)
+		units_order("disable", node->disable & RACK_BIT(role), out);
+}
+
+/* A member that was removed ends by itself; its unit would start it again. */
+static CGN_RC member_leave(struct rack_roll *r, const struct rack_member *m, struct cgn_err *err)
+{
+	CGN_TRY(rack_etcd_remove(r->etcd, m, err));
+	printf("etcd: member %s left\n", m->name[0] != '\0' ? ctl_shown(m->name) : ctl_shown(m->peer_url));
+	for (size_t i = 0; i < r->n; i++)
+		if (strcmp(r->nodes[i]->host->name, m->name) == 0) {
+			CGN_TRY(orders_send(r, &r->nodes[i], 1, quit_orders, RACK_ETCD, "etcd stopped", err));
+			r->nodes[i]->disable &= ~RACK_BIT(RACK_ETCD);
+		}
+	return CGN_OK;
+}
+
+static CGN_RC member_vote(struct rack_roll *r, const char *name, const char *peer_url, struct cgn_err *err)
+{
+	CGN_TRY(rack_etcd_promote(r->etcd, peer_url, err));
+	printf("etcd: member %s has a vote\n", ctl_shown(name));
+	return CGN_OK;
+}
+
+/* A member begins without a vote: one that does not start does no harm to the others. */
+static CGN_RC member_join(struct rack_roll *r, struct rack_node *node, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf cluster = {0}, url = {0};
+	struct fleet_call c = {.host = node->host, .order = "units", .user = node, .say = "etcd joined"};
+	rack_peer_url(node->host, &url);
+	CGN_TRY(rack_etcd_add(r->etcd, node->host, &cluster, err));
+	cgn_buf_fmt(&c.input, "join etcd %s %s\n", r->gate.rack->cluster, cgn_buf_z(&cluster));
+	cgn_rc rc = fleet_run(r->fleet, &c, 1, err);
+	done_note(&c, 1, RACK_BIT(RACK_ETCD));
+	CGN_TRY(rc);
+	return member_vote(r, node->host->name, cgn_buf_z(&url), err);
+}
+
+static struct rack_node *node_of(const struct rack_roll *r, const struct rack_host *h)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->nodes[i]->host == h)
+			return r->nodes[i];
+	return NULL;
+}
+
+static CGN_RC members_roll(struct rack_roll *r, struct cgn_err *err)
+{
+	static struct rack_members was; /* The moves borrow from the members, which each call replaces. */
+	static struct rack_moves m;
+	was = r->etcd->members;
+	CGN_TRY(rack_moves_find(r->gate.rack, r->etcd->data, &was, &m, err));
+	for (size_t i = 0; i < m.n_promote; i++)
+		CGN_TRY(member_vote(r, m.promote[i]->name, m.promote[i]->peer_url, err));
+	for (size_t i = 0; i < m.n_leave || i < m.n_join; i++) {
+		if (i < m.n_leave)
+			CGN_TRY(member_leave(r, m.leave[i], err));
+		if (i < m.n_join)
+			CGN_TRY(member_join(r, node_of(r, m.join[i]), err));
+	}
+	return CGN_OK;
+}
+
 static CGN_RC etcd_roll(struct rack_roll *r, struct cgn_err *err)
 {
 	CGN_TRY(orders_send(r, r->nodes, r->n, begin_orders, RACK_ETCD, "", err));
 	CGN_TRY(orders_send(r, r->nodes, r->n, await_orders, RACK_ETCD, "etcd started", err));
+	if (r->etcd->runs)
+		CGN_TRY(members_roll(r, err));
 	for (size_t i = 0; i < r->n; i++)
 		if (!etcd_is_new(r->nodes[i]))
 			CGN_TRY(one_restart(r, r->nodes[i], RACK_ETCD, err));
-	return CGN_OK;
+	return orders_send(r, r->nodes, r->n, quit_orders, RACK_ETCD, "etcd stopped", err);
 }
 
 static CGN_RC agent_restart(struct rack_roll *r, struct rack_node *node, struct cgn_err *err)
@@ -216,6 +283,7 @@ static CGN_RC units_roll(struct rack_roll *r, struct cgn_err *err)
 CGN_RC rack_roll_apply(struct rack_roll *r, struct cgn_err *err)
 {
 	bool units = r->fleet->root[0] == '\0';
+	rolling = r;
 	if (units)
 		CGN_TRY(orders_send(r, r->nodes, r->n, stop_orders, RACK_ROLES, "units stopped", err));
 	CGN_TRY(files_put(r, err));

@@ -3,6 +3,7 @@
 #pragma once
 #include "ctl/rack/fleet.h"
 #include "ctl/rack/gate.h"
+#include "ctl/rack/members.h"
 #include "ctl/rack/plan.h"
 
 struct rack_roll {
@@ -11,7 +12,8 @@ struct rack_roll {
 	size_t n;
 	char stage[4096]; /* Folder for what is sent, of mode 0700; made and removed here. */
 	struct rack_gate gate;
+	struct rack_etcd *etcd;
 };
-/* Write the files of all hosts, then restart what changed: etcd, stores, routers one at a time, agents one at a time with
+/* Write the files of all hosts, then restart what changed: etcd, whose members leave and join one at a time, stores, routers one at a time, agents one at a time with
  * drain, metrics. Stops at the first failure; each node says what was done. */
 CGN_RC rack_roll_apply(struct rack_roll *r, struct cgn_err *err);

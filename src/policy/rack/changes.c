@@ -79,3 +79,24 @@ unsigned rack_changed(struct cgn_str old, struct cgn_str now)
 	}
 	return read ? roles : RACK_ALL & ~RACK_BIT(RACK_ETCD);
 }
+
+static struct cgn_str next_read(struct cgn_str *text)
+{
+	struct cgn_str line = {NULL, 0};
+	while (text->n > 0) {
+		line = cgn_str_split(text, '\n');
+		if (!cgn_str_starts(line, "ETCD_INITIAL_"))
+			return line;
+	}
+	return (struct cgn_str){NULL, 0};
+}
+
+bool rack_etcd_changed(struct cgn_str old, struct cgn_str now)
+{
+	struct cgn_str was = next_read(&old), is = next_read(&now);
+	while (was.p != NULL && is.p != NULL && cgn_str_eq(was, is)) {
+		was = next_read(&old);
+		is = next_read(&now);
+	}
+	return was.p != NULL || is.p != NULL;
+}

@@ -85,17 +85,56 @@ void rack_ports(const struct rack_host *h, struct cgn_buf *out);
 void rack_endpoint(const struct rack_host *h, const char *section, const char *key, const char *port,
 	struct cgn_buf *out);
 
+/* ---- members.c: who joins and leaves an etcd that runs ---- */
+#define RACK_MAX_MEMBERS 16
+/* Data of the cluster's etcd on a host. */
+enum rack_etcd_data { RACK_DATA_UNKNOWN /* not asked */, RACK_DATA_NONE, RACK_DATA_THERE };
+struct rack_member {
+	uint64_t id;
+	char name[RACK_NAME_MAX + 1]; /* "": it has not started yet. */
+	char peer_url[300];
+	bool learner; /* without a vote */
+};
+struct rack_members {
+	struct rack_member list[RACK_MAX_MEMBERS];
+	size_t n;
+};
+/* Members that leave, join, and get a vote. They leave and join in turns, one at a time, so that most of them run at any time. */
+struct rack_moves {
+	const struct rack_member *leave[RACK_MAX_MEMBERS], *promote[RACK_MAX_MEMBERS];
+	const struct rack_host *join[RACK_MAX_HOSTS]; /* Older data of these hosts is not valid any more. */
+	size_t n_leave, n_promote, n_join;
+};
+/* Compare the members with the hosts that have the role etcd. |data|: by host of |r|. A member leaves if no host has its name and peer
+ * URL, or if that host has no data. A host without a member joins. A member without a vote gets one. |out| borrows from |r| and |m|.
+ * CONFLICT: no member would stay, so that this is another etcd. */
+CGN_RC rack_moves_find(const struct rack *r, const enum rack_etcd_data *data, const struct rack_members *m,
+	struct rack_moves *out, struct cgn_err *err);
+static inline bool rack_moves_are_none(const struct rack_moves *m)
+{
+	return m->n_leave + m->n_join + m->n_promote == 0;
+}
+/* Append the peer URL of a host, "https://10.0.0.11:2380". */
+void rack_peer_url(const struct rack_host *h, struct cgn_buf *out);
+/* Append ETCD_INITIAL_CLUSTER of a host that is a member of |m| and has not started yet. */
+void rack_join_cluster(const struct rack_members *m, const struct rack_host *h, struct cgn_buf *out);
+
 /* ---- changes.c ---- */
 /* Return the roles whose programs read a section of cognitora.toml, such as "router". */
 unsigned rack_readers(struct cgn_str section);
 /* Return the roles whose programs read a setting in which two texts of cognitora.toml differ. */
 unsigned rack_changed(struct cgn_str old, struct cgn_str now);
+/* Do two texts of etcd.env differ in more than what a member reads only before it has data? */
+bool rack_etcd_changed(struct cgn_str old, struct cgn_str now);
 
 /* ---- report.c: what deploy/rack/state.sh says of a host ---- */
 #define RACK_MAX_SEEN   512 /* Files of one host. */
+#define RACK_MAX_DATA   8   /* Folders with data of etcd; further ones are not noted. */
 #define RACK_REPORT_MAX ((size_t)64 << 20)
 struct rack_seen {
-	bool systemd, etcd, interrupted;   /* |interrupted|: an installation was begun and not ended. */
+	bool systemd, etcd, interrupted;         /* |interrupted|: an installation was begun and not ended. */
+	struct cgn_str etcd_data[RACK_MAX_DATA]; /* Clusters of which the host has data of etcd. */
+	size_t n_etcd_data;
 	unsigned pending, enabled, active; /* Roles. */
 	struct rack_seen_file {
 		struct cgn_str path, sha256, text; /* |text|.p is NULL where it was not sent. */

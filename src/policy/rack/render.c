@@ -258,6 +258,12 @@ static void etcd_url(struct cgn_buf *out, const char *name, const char *host, co
 	cgn_buf_char(out, '\n');
 }
 
+void rack_peer_url(const struct rack_host *h, struct cgn_buf *out)
+{
+	cgn_buf_putz(out, "https://");
+	put_address(h->address, "2380", out);
+}
+
 void rack_etcd_env(const struct rack *r, const struct rack_host *h, struct cgn_buf *out)
 {
 	const struct rack_host *m;
@@ -270,8 +276,8 @@ void rack_etcd_env(const struct rack *r, const struct rack_host *h, struct cgn_b
 	etcd_url(out, "ETCD_INITIAL_ADVERTISE_PEER_URLS", h->address, "2380");
 	cgn_buf_putz(out, "ETCD_INITIAL_CLUSTER=");
 	for (size_t i = 0; (m = rack_nth(r, RACK_ETCD, i)) != NULL; i++) {
-		cgn_buf_fmt(out, "%s%s=https://", i > 0 ? "," : "", m->name);
-		put_address(m->address, "2380", out);
+		cgn_buf_fmt(out, "%s%s=", i > 0 ? "," : "", m->name);
+		rack_peer_url(m, out);
 	}
 	cgn_buf_fmt(out,
 		"\nETCD_INITIAL_CLUSTER_TOKEN=%s\nETCD_INITIAL_CLUSTER_STATE=new\n"

@@ -53,6 +53,12 @@ static bool text_read(struct rack_seen *s, struct cgn_str size, struct cgn_str *
 	return true;
 }
 
+static void data_note(struct rack_seen *s, struct cgn_str cluster)
+{
+	if (s->n_etcd_data < RACK_MAX_DATA)
+		s->etcd_data[s->n_etcd_data++] = cluster;
+}
+
 static bool line_read(struct rack_seen *s, struct cgn_str line, struct cgn_str *rest)
 {
 	struct cgn_str word = cgn_str_split(&line, ' ');
@@ -68,6 +74,8 @@ static bool line_read(struct rack_seen *s, struct cgn_str line, struct cgn_str *
 		s->interrupted = true;
 	else if (cgn_str_is(word, "systemd"))
 		s->systemd = cgn_str_is(line, "yes");
+	else if (cgn_str_is(word, "etcd-data"))
+		data_note(s, line);
 	else if (cgn_str_is(word, "etcd"))
 		s->etcd = cgn_str_is(line, "yes");
 	else

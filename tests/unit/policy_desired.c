@@ -91,7 +91,8 @@ static void golden_check(const char *name)
 static void resources_stand_for_their_objects(void **state)
 {
 	static const char *const names[] = {"cluster-plain", "cluster-full", "pool-sim", "pool-vllm",
-		"pool-sglang", "cluster-secured", "pool-secured", "pool-daemon", "pool-autoscaled"};
+		"pool-sglang", "cluster-secured", "pool-secured", "pool-daemon", "pool-autoscaled",
+		"cluster-stores", "cluster-stores-plain", "pool-stores"};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		golden_check(names[i]);

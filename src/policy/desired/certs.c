@@ -26,7 +26,7 @@ static bool is_wanted(struct json_val cluster, const char *component)
 {
 	struct json_val v;
 	if (strcmp(component, "kvcached") == 0)
-		return desired_number(cluster, "kvcached", "ramGib", 0) > 0;
+		return desired_number(cluster, "kvcached", "ramGib", 0) > 0 || desired_stores(cluster) > 0;
 	if (strcmp(component, "metrics") == 0)
 		return !desired_spec(cluster, "metrics", "enabled", &v) || json_bool(v, true);
 	return true;

@@ -34,10 +34,12 @@ static void config_write(const struct desired_owner *w, const struct json_val *p
 	cgn_buf_putz(b, "[log]\nformat = \"json\"\n");
 	uint64_t ram = desired_number(w->resource, "kvcached", "ramGib", 0),
 		 ssd = desired_number(w->resource, "kvcached", "ssdGib", 0);
+	if (ram > 0 || desired_stores(w->resource) > 0)
+		cgn_buf_putz(b, "[kv]\n");
 	if (ram > 0)
-		cgn_buf_fmt(b,
-			"[kv]\nram = \"%lluGiB\"\nssd = \"%lluGiB\"\nssd_dir = \"/var/lib/cognitora/kv\"\n",
+		cgn_buf_fmt(b, "ram = \"%lluGiB\"\nssd = \"%lluGiB\"\nssd_dir = \"/var/lib/cognitora/kv\"\n",
 			(unsigned long long)ram, (unsigned long long)ssd);
+	desired_stores_peers(w, b);
 	if (policy != NULL)
 		desired_policy_put(*policy, b);
 }
@@ -318,6 +320,7 @@ CGN_RC desired_of_cluster(struct json_val cluster, const struct json_val *policy
 	deployment_object(&w, "router", "cgn-router", replicas, 8080, cgn_buf_z(&hash));
 	if (replicas > 1)
 		desired_budget(&w, name, "router");
+	desired_stores_objects(&w);
 	if (metrics_wanted(&w)) {
 		(void)snprintf(name, sizeof name, "%s-metrics", w.name);
 		service_object(&w, name, "metrics", "ClusterIP", 9092, 0);

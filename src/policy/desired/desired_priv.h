@@ -37,6 +37,11 @@ void desired_volumes(struct json_out *o, const char *cluster_object);
 void desired_tls_volume(struct json_out *o, const char *cluster_object, const char *component);
 /* Write "volumeMounts" of these. |component|: whose certificate is mounted; NULL: none. */
 void desired_mounts(struct json_out *o, const char *component);
+void desired_mounts_open(struct json_out *o, const char *component); /* The array stays open. */
+void desired_mount(struct json_out *o, const char *name, const char *path);
+/* Copy spec.|a|.|b| (spec.|a| if |b| is NULL) as it is, if it is there and of this type. */
+void desired_member(struct json_out *o, struct json_val from, const char *a, const char *b,
+	enum json_type type);
 #define DESIRED_TLS "/etc/cognitora-tls" /* Where it is. */
 /* Write an environment variable: a value, or a field of the pod. */
 void desired_env(struct json_out *o, const char *name, const char *value);
@@ -45,7 +50,9 @@ void desired_env_field(struct json_out *o, const char *name, const char *field);
 uint64_t desired_drain_seconds(struct json_val resource, const char *a, const char *b);
 /* Write a port of a container. */
 void desired_container_port(struct json_out *o, const char *name, uint64_t port);
-/* Write a probe: a GET of |path| on |port|. */
+/* Write a probe: a GET of |path| on |port| each 5 s, which fails after |failures|, else 3. */
+void desired_probe_times(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls,
+	uint64_t failures);
 void desired_probe(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls);
 /* Write a PodDisruptionBudget that lets one pod of |component| go at a time. */
 void desired_budget(const struct desired_owner *w, const char *name, const char *component);
@@ -55,3 +62,12 @@ CGN_RC desired_autoscaling(const struct desired_owner *w, struct cgn_err *err);
 void desired_toml_text(struct cgn_buf *b, const char *key, struct cgn_str value);
 /* Append the settings of a RoutingPolicy, as sections of TOML. */
 void desired_policy_put(struct json_val policy, struct cgn_buf *b);
+/* ---- stores.c: spec.stores of an InferenceCluster ---- */
+uint64_t desired_stores(struct json_val cluster); /* Number of stores; 0: none. */
+/* Append the line "peers" of [kv]; nothing if there are none. */
+void desired_stores_peers(const struct desired_owner *w, struct cgn_buf *b);
+/* Write StatefulSet, Services and PodDisruptionBudget; nothing if there are none. */
+void desired_stores_objects(const struct desired_owner *w);
+/* Write "env" of an engine of a pool; nothing if its cluster has no stores. |lmcache|: also LMCache's variables. */
+void desired_stores_env(const struct desired_owner *w, struct json_val cluster, const char *cluster_object,
+	bool lmcache, struct json_out *o);

@@ -98,7 +98,7 @@ static void engine_resources(struct json_out *o, const struct pool_engine *e, st
 }
 
 static void engine_container(const struct desired_owner *w, struct json_out *o, const struct pool_engine *e,
-	struct cgn_str model)
+	struct cgn_str model, struct json_val cluster, const char *cluster_object)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf image = {.n = 0};
 	desired_text(w->resource, "engine", "image", "", &image);
@@ -117,6 +117,7 @@ static void engine_container(const struct desired_owner *w, struct json_out *o, 
 		json_close(o, ']');
 	}
 	arguments_put(o, e, w->resource, model);
+	desired_stores_env(w, cluster, cluster_object, strcmp(e->kind, "vllm") == 0, o);
 	engine_resources(o, e, w->resource);
 	if (is_ours(e))
 		desired_restricted(o);
@@ -225,7 +226,7 @@ static void pod_template(const struct desired_owner *w, struct json_out *o, cons
 		json_close(o, '}');
 	}
 	json_key_open(o, "initContainers", '[');
-	engine_container(w, o, e, model);
+	engine_container(w, o, e, model, cluster, cluster_object);
 	if (desired_number(cluster, "kvcached", "ramGib", 0) > 0)
 		store_container(w, o, cluster);
 	json_close(o, ']');

@@ -172,8 +172,7 @@ void desired_restricted(struct json_out *o)
 	json_close(o, '}');
 }
 
-/* Copy a member of the resource as it is. */
-static void member_copy(struct json_out *o, struct json_val from, const char *a, const char *b,
+void desired_member(struct json_out *o, struct json_val from, const char *a, const char *b,
 	enum json_type type)
 {
 	struct json_val v;
@@ -196,10 +195,10 @@ void desired_pod(const struct desired_owner *w, struct json_out *o, struct json_
 		return;
 	struct json_val v;
 	if (desired_spec(w->resource, "nodeSelector", NULL, &v) && v.type == JSON_OBJECT)
-		member_copy(o, w->resource, "nodeSelector", NULL, JSON_OBJECT);
+		desired_member(o, w->resource, "nodeSelector", NULL, JSON_OBJECT);
 	else
-		member_copy(o, from, "agent", "nodeSelector", JSON_OBJECT);
-	member_copy(o, from, "agent", "tolerations", JSON_ARRAY);
+		desired_member(o, from, "agent", "nodeSelector", JSON_OBJECT);
+	desired_member(o, from, "agent", "tolerations", JSON_ARRAY);
 }
 
 void desired_volumes(struct json_out *o, const char *cluster_object)
@@ -242,7 +241,7 @@ void desired_tls_volume(struct json_out *o, const char *cluster_object, const ch
 	json_close(o, '}');
 }
 
-static void mount_put(struct json_out *o, const char *name, const char *path)
+void desired_mount(struct json_out *o, const char *name, const char *path)
 {
 	json_open(o, '{');
 	json_key_z(o, "name", name);
@@ -250,18 +249,23 @@ static void mount_put(struct json_out *o, const char *name, const char *path)
 	json_close(o, '}');
 }
 
-void desired_mounts(struct json_out *o, const char *component)
+void desired_mounts_open(struct json_out *o, const char *component)
 {
 	static const char *const mounts[][2] = {{"config", "/etc/cognitora"}, {"state", "/var/lib/cognitora"},
 		{"run", "/run/cognitora"}};
 	json_key_open(o, "volumeMounts", '[');
 	for (size_t i = 0; i < CGN_COUNT(mounts); i++)
-		mount_put(o, mounts[i][0], mounts[i][1]);
+		desired_mount(o, mounts[i][0], mounts[i][1]);
 	if (component != NULL) {
 		char name[32];
 		tls_volume_name(component, name);
-		mount_put(o, name, DESIRED_TLS);
+		desired_mount(o, name, DESIRED_TLS);
 	}
+}
+
+void desired_mounts(struct json_out *o, const char *component)
+{
+	desired_mounts_open(o, component);
 	json_close(o, ']');
 }
 
@@ -294,7 +298,8 @@ void desired_container_port(struct json_out *o, const char *name, uint64_t port)
 	json_close(o, '}');
 }
 
-void desired_probe(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls)
+void desired_probe_times(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls,
+	uint64_t failures)
 {
 	json_key_open(o, key, '{');
 	json_key_open(o, "httpGet", '{');
@@ -304,8 +309,13 @@ void desired_probe(struct json_out *o, const char *key, const char *path, uint64
 		json_key_z(o, "scheme", "HTTPS");
 	json_close(o, '}');
 	json_key_u64(o, "periodSeconds", 5);
-	json_key_u64(o, "failureThreshold", 3);
+	json_key_u64(o, "failureThreshold", failures);
 	json_close(o, '}');
+}
+
+void desired_probe(struct json_out *o, const char *key, const char *path, uint64_t port, bool tls)
+{
+	desired_probe_times(o, key, path, port, tls, 3);
 }
 
 void desired_budget(const struct desired_owner *w, const char *name, const char *component)

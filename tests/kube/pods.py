@@ -125,10 +125,13 @@ class Pod:
             (path / name).chmod(0o440)
         return path
 
-    def env(self, container):
+    def env(self, container, secrets=None):
+        """Return the environment; |secrets|: values of variables that come from a Secret."""
         known = {"metadata.name": self.name, "metadata.uid": self.name, "spec.nodeName": self.name, "status.podIP": self.address}
-        out = {}
+        out = dict(secrets or {})
         for e in container.get("env", []):
+            if "secretKeyRef" in e.get("valueFrom", {}):
+                continue
             out[e["name"]] = self.expand(e["value"], out) if "value" in e else known[e["valueFrom"]["fieldRef"]["fieldPath"]]
         return out
 

@@ -13,6 +13,7 @@ import yaml
 from chart import CHART, KUBE_VERSION, ROOT, containers, find, helm, refusal, render, workloads
 from cluster import BUILD, until
 from pods import Pods, ask, usable
+from resp_raw import Raw, Wrong
 
 in_pods = pytest.mark.skipif(usable() is not None, reason=str(usable()))
 
@@ -36,6 +37,9 @@ MATRIX = {
     "no-store": {"kvcached": {"enabled": False}, "metrics": {"enabled": False}, "networkPolicy": {"enabled": False}},
     "daemonset-ssd": {"agent": {"kind": "DaemonSet"}, "kvcached": {"ramGib": 2, "ssdGib": 10, "storageClassName": "local"}},
     "statefulset-ssd": {"agent": {"kind": "StatefulSet"}, "kvcached": {"ssdGib": 10}},
+    "stores": {"kvcached": {"stores": {"replicas": 3}}},
+    "stores-ssd": {"kvcached": {"enabled": False, "stores": {"replicas": 2, "ssdGib": 10, "storageClassName": "fast", "passwordSecret": "kv"}}, "router": {"replicas": 2},
+                   "cluster": {"stateBackend": "kubernetes"}, "metrics": {"serviceMonitor": True}},
     "vllm": {"agent": {**GPU, "engine": "vllm", "model": {"name": "llama3-8b", "path": "meta-llama/Llama-3.1-8B-Instruct", "contextTokens": 8192}, "memoryFraction": 0.9,
                        "engineEnv": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}],
                        "modelsVolume": {"persistentVolumeClaim": {"claimName": "models"}}}, "models": {"llama3-8b": {"aliases": ["gpt-4o"]}}},
@@ -104,6 +108,8 @@ def test_monitoring_objects_are_the_repository_s(tmp_path):
     ({"settings": {"models": {"m": {"block_tokens": 0}}}}, "minimum: got 0, want 1"),
     ({"models": {"m": {"aliasses": ["n"]}}}, "'aliasses' not allowed"),
     ({"router": {"cascade": {"tokens": 33}}}, "maximum: got 33, want 32"),
+    ({"kvcached": {"stores": {"replicas": 2, "storageClassName": "fast"}}}, "set kvcached.stores.ssdGib too"),
+    ({"kvcached": {"stores": {"replicas": 65}}}, "maximum: got 65, want 64"),
     ({"auth": {"enabled": False, "existingSecret": "s"}}, "auth.enabled is false"),
     ({"etcd": {"existingSecret": "s"}}, "belongs to etcd.endpoints"),
     ({"router": {"replica": 2}}, "'replica' not allowed"),
@@ -151,7 +157,8 @@ def gateway_secret(folder):
 def test_programs_take_the_settings(case, folder):
     """Each container with settings runs with --check: it reads every file that a start needs, in its pod."""
     objs = render(folder, MATRIX[case])
-    objs += [{"kind": "Secret", "metadata": {"name": "api"}, "data": {"api-key": base64.b64encode(b"k").decode()}}, gateway_secret(folder)]
+    objs += [{"kind": "Secret", "metadata": {"name": name}, "data": {file: base64.b64encode(b"k").decode()}} for name, file in (("api", "api-key"), ("kv", "password"))]
+    objs += [gateway_secret(folder)]
     checked = []
     with Pods(folder, objs) as pods:
         for w in workloads(objs):
@@ -168,6 +175,7 @@ def test_programs_take_the_settings(case, folder):
                     if case == "settings":
                         assert 'level = "debug"' in said and ("attempts = 5" in said or c["name"] != "router"), said
     assert {"router", *(["agent", "kvcached"] if case != "no-store" else ["agent"])} <= set(checked)
+    assert checked.count("kvcached") == (2 if case == "stores" else 0 if case == "no-store" else 1)
 
 
 @pytest.mark.parametrize("case", ["vllm", "sglang", "llama"])
@@ -228,6 +236,41 @@ def test_a_release_answers(folder):
         assert ask(router, 9091, "GET", "/config", headers=scrape, tls=True)[0] == 403
         assert ask(router, 9091, "GET", "/nodes", tls=True)[0] == 401
         until(lambda: "cgn_engine_ready" in ask(metrics, 9092, "GET", "/federate", headers=scrape, tls=True)[1], "metrics has scraped the agents")
+
+
+@in_pods
+def test_stores_of_their_own_share_blocks_with_those_beside_the_agents(folder):
+    """Three pods of the StatefulSet and an agent's pod: what one store took, every other has; after a restart too, by its volume."""
+    objs = render(folder, {"kvcached": {"stores": {"replicas": 3, "ramGib": 1, "ssdGib": 1}}, "metrics": {"enabled": False}})
+    password = secret(objs, "cognitora-kv-password", "password")
+    with Pods(folder, objs) as pods:
+        router, = pods.make("router", 1)
+        agent, = pods.make("agent", 1)
+        stores = pods.make("kvcached", 3)
+        for pod in pods.pods:
+            pod.start()
+        agent.wait_ready("agent")
+        for store in stores:
+            store.wait_ready("kvcached")
+        env = agent.env(agent.container("engine"), {"COGNITORA_KV_PASSWORD": password})
+        assert env["COGNITORA_KV_URL"] == f"redis://:{password}@cognitora-kv.ai.svc:7092"
+
+        def client(pod):
+            c = Raw((pod.address, 7092))
+            assert c.ask("AUTH", password) == b"OK"
+            return c
+        assert isinstance(Raw((stores[0].address, 7092)).ask("GET", "k"), Wrong)
+        value = b"block" * 40000
+        assert client(stores[0]).ask("SET", "k", value) == b"OK"
+        for store in stores[1:]:
+            until(lambda: client(store).ask("GET", "k") == value, lambda: store.log("kvcached"))  # noqa: B023
+        until(lambda: all(f"{s.name}.cognitora-kvcached" in agent.log("kvcached", 400) or s.address in agent.log("kvcached", 400) for s in stores),
+              lambda: f"the store beside the agent knows them:\n{agent.log('kvcached', 100)}")
+        for store in stores:
+            assert store.terminate() == {"kvcached": 0}
+        stores[0].spawn(stores[0].container("kvcached"))
+        stores[0].wait_ready("kvcached")
+        assert client(stores[0]).ask("GET", "k") == value
 
 
 @in_pods

@@ -51,6 +51,14 @@
     {{- if and (eq $v.engine "llama_cpp") .Values.auth.enabled }}
     - {name: LLAMA_ARG_CACHE_RAM, value: "0"} # the server's own cache knows no tenants
     {{- end }}
+    {{- if .Values.kvcached.stores.replicas }}
+    - {name: COGNITORA_KV_PASSWORD, valueFrom: {secretKeyRef: {name: {{ include "cognitora.kvPassword" . }}, key: password}}}
+    - {name: COGNITORA_KV_URL, value: "redis://:$(COGNITORA_KV_PASSWORD)@{{ include "cognitora.fullname" . }}-kv.{{ .Release.Namespace }}.svc:7092"}
+    {{- if eq $v.engine "vllm" }}
+    - {name: LMCACHE_REMOTE_URL, value: $(COGNITORA_KV_URL)} # where engineArgs choose LMCache
+    - {name: LMCACHE_REMOTE_SERDE, value: naive}
+    {{- end }}
+    {{- end }}
     {{- with $v.engineEnv }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- $resources := deepCopy $v.engineResources }}
   {{- if $v.gpus }}

@@ -37,6 +37,7 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- define "cognitora.backend" -}}{{ .Values.cluster.stateBackend | default (ternary "etcd" "embedded" (eq (include "cognitora.several" .) "true")) }}{{- end }}
 {{- define "cognitora.ownEtcd" -}}{{ if and (eq (include "cognitora.backend" .) "etcd") (not .Values.etcd.endpoints) }}true{{ end }}{{- end }}
 {{- define "cognitora.inKubernetes" -}}{{ if eq (include "cognitora.backend" .) "kubernetes" }}true{{ end }}{{- end }}
+{{- define "cognitora.kvPassword" -}}{{ .Values.kvcached.stores.passwordSecret | default (printf "%s-kv-password" (include "cognitora.fullname" .)) }}{{- end }}
 {{- define "cognitora.scheme" -}}{{ ternary "HTTPS" "HTTP" (eq (include "cognitora.mtls" .) "true") }}{{- end }}
 {{- define "cognitora.routerHost" -}}{{ include "cognitora.fullname" . }}-router-grpc.{{ .Release.Namespace }}.svc{{- end }}
 {{- define "cognitora.hasEngine" -}}{{ if ne .Values.agent.engine "openai_compat" }}true{{ end }}{{- end }}
@@ -59,6 +60,11 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- $a := (index $.Values $what).autoscaling }}
 {{- if and $a.enabled (gt (int $a.minReplicas) (int $a.maxReplicas)) }}
 {{- fail (printf "%s.autoscaling.minReplicas is above maxReplicas" $what) }}
+{{- end }}
+{{- end }}
+{{- with .Values.kvcached.stores }}
+{{- if and .storageClassName (not .ssdGib) }}
+{{- fail "kvcached.stores.storageClassName is of the volumes of the SSD tier: set kvcached.stores.ssdGib too, or leave it out" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.auth.existingSecret (not .Values.auth.enabled) }}
@@ -148,6 +154,25 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- mustMergeOverwrite $s (deepCopy .Values.settings) | toJson }}
 {{- end }}
 
+{{/* The stores of their own, by the names under which their pods come back; a JSON list. */}}
+{{- define "cognitora.storePeers" -}}
+{{- $hosts := list }}
+{{- range until (int .Values.kvcached.stores.replicas) }}
+{{- $hosts = append $hosts (printf "%s-kvcached-%d.%s-kvcached.%s.svc:7091" (include "cognitora.fullname" $) . (include "cognitora.fullname" $) $.Release.Namespace) }}
+{{- end }}
+{{- $hosts | toRawJson }}
+{{- end }}
+
+{{- define "cognitora.settings.kvcached" -}}
+{{- $v := .Values.kvcached.stores }}
+{{- $s := include "cognitora.common" (dict "root" . "leaf" "kvcached") | fromJson }}
+{{- $kv := dict "ram" (printf "%dGiB" (int $v.ramGib)) "ssd" (printf "%dGiB" (int $v.ssdGib)) "ssd_dir" "/var/lib/cognitora/kv" "listen_admin" "0.0.0.0:7093" "peers" (include "cognitora.storePeers" . | fromJsonArray) }}
+{{- $_ := merge $kv (dict "resp_listen" "0.0.0.0:7092" "resp_password_file" "/etc/cognitora/password/password" "resp_role" "kvcached") }}
+{{- if ne (include "cognitora.mtls" .) "true" }}{{ $_ := set $kv "transport" "off" }}{{ end }}
+{{- $_ := set $s "kv" $kv }}
+{{- mustMergeOverwrite $s (deepCopy .Values.settings) | toJson }}
+{{- end }}
+
 {{- define "cognitora.tp" -}}{{ .Values.agent.tensorParallel | default .Values.agent.gpus | default 1 | int }}{{- end }}
 
 {{- define "cognitora.settings.agent" -}}
@@ -170,6 +195,7 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- if .Values.kvcached.enabled }}
 {{- $kv := dict "ram" (printf "%dGiB" (int .Values.kvcached.ramGib)) "ssd" (printf "%dGiB" (int .Values.kvcached.ssdGib)) "listen_admin" "0.0.0.0:7093" }}
 {{- if .Values.kvcached.ssdGib }}{{ $_ := set $kv "ssd_dir" "/var/lib/cognitora/kv" }}{{ end }}
+{{- if .Values.kvcached.stores.replicas }}{{ $_ := set $kv "peers" (include "cognitora.storePeers" . | fromJsonArray) }}{{ end }}
 {{- if ne (include "cognitora.mtls" .) "true" }}{{ $_ := set $kv "transport" "off" }}{{ end }}
 {{- $_ := set $s "kv" $kv }}
 {{- end }}

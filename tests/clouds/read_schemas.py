@@ -6,11 +6,14 @@ usage: tests/clouds/read_schemas.py FOLDER    FOLDER has the unpacked packages o
                                               each in a folder of its name (aws, azurerm, ...)
 
 CDKTF generates these packages from the providers' schemas; each argument has a link to its documentation, which has its Terraform name.
-The rows of Hetzner's provider, for which there is no such package, are written by hand from its documentation and kept."""
+The rows of Hetzner's provider, for which there is no such package, are read from the provider itself (providers.py)."""
 import json
 import pathlib
 import re
 import sys
+import tempfile
+
+import providers
 
 HERE = pathlib.Path(__file__).resolve().parent
 TERRAFORM = HERE.parents[1] / "deploy/terraform"
@@ -46,8 +49,9 @@ def read(folder, resource):
 
 def main(folder):
     used = sorted({r for f in TERRAFORM.rglob("*.tf") for r in re.findall(r'^resource "(\w+)"', f.read_text(), re.M)})
-    old = json.loads(OUT.read_text()) if OUT.exists() else {}
-    rows = {r: old[r] if r.startswith("hcloud_") else read(folder, r) for r in used if not r.startswith("hcloud_") or r in old}
+    with tempfile.TemporaryDirectory() as work:
+        hetzner = providers.rows(work, "hetzner")
+    rows = {r: hetzner[r] if r in hetzner else read(folder, r) for r in used}
     OUT.write_text(json.dumps(rows, indent=1) + "\n")
 
 

@@ -9,10 +9,10 @@
 #include "io/etcd/etcd.h"
 #include "io/loop/loop.h"
 
-#define CALL_TIMEOUT  (5 * CGN_SEC)
-#define CHANGE_LIMIT  (120 * CGN_SEC)
-#define LOOK_EVERY    300000 /* microseconds */
-#define ETCD_ENV      "/etc/cognitora/etcd.env"
+#define CALL_TIMEOUT (5 * CGN_SEC)
+#define CHANGE_LIMIT (120 * CGN_SEC)
+#define LOOK_EVERY   300000 /* microseconds */
+#define ETCD_ENV     "/etc/cognitora/etcd.env"
 
 /* ---- calls ---- */
 
@@ -160,7 +160,8 @@ void rack_etcd_show(const struct rack_etcd *e)
 	printf("== members of etcd, one after another\n");
 	for (size_t i = 0; i < e->moves.n_leave; i++)
 		printf("leave   %s (%s): the inventory has no host with that name and address, or the host has no data\n",
-			e->moves.leave[i]->name[0] != '\0' ? ctl_shown(e->moves.leave[i]->name) : "(not started)",
+			e->moves.leave[i]->name[0] != '\0' ? ctl_shown(e->moves.leave[i]->name)
+							   : "(not started)",
 			ctl_shown(e->moves.leave[i]->peer_url));
 	for (size_t i = 0; i < e->moves.n_join; i++)
 		printf("join    %s%s\n", e->moves.join[i]->name,
@@ -215,11 +216,13 @@ static cgn_rc promote_begin(struct rack_etcd *e, const struct change *c, struct 
 
 CGN_RC rack_etcd_remove(struct rack_etcd *e, const struct rack_member *m, struct cgn_err *err)
 {
-	cgn_rc rc = change_try(e, &(struct change){remove_begin, "a member cannot be removed", .id = m->id}, err);
+	cgn_rc rc =
+		change_try(e, &(struct change){remove_begin, "a member cannot be removed", .id = m->id}, err);
 	return rc.code == CGN_NOT_FOUND ? CGN_OK : rc; /* An attempt whose answer was lost has removed it. */
 }
 
-CGN_RC rack_etcd_add(struct rack_etcd *e, const struct rack_host *h, struct cgn_buf *cluster, struct cgn_err *err)
+CGN_RC rack_etcd_add(struct rack_etcd *e, const struct rack_host *h, struct cgn_buf *cluster,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf url = {0};
 	rack_peer_url(h, &url);

@@ -28,6 +28,7 @@ bool rack_etcd_joins(const struct rack_etcd *e, const struct rack_host *h);
 /* Changes are tried for at most two minutes: etcd refuses them until all members have been connected for some seconds. */
 CGN_RC rack_etcd_remove(struct rack_etcd *e, const struct rack_member *m, struct cgn_err *err);
 /* Make the host a member without a vote, and append what it needs to start: ETCD_INITIAL_CLUSTER. */
-CGN_RC rack_etcd_add(struct rack_etcd *e, const struct rack_host *h, struct cgn_buf *cluster, struct cgn_err *err);
+CGN_RC rack_etcd_add(struct rack_etcd *e, const struct rack_host *h, struct cgn_buf *cluster,
+	struct cgn_err *err);
 /* Give the member with that peer URL a vote. etcd refuses that until it has what the others have. */
 CGN_RC rack_etcd_promote(struct rack_etcd *e, const char *peer_url, struct cgn_err *err);

@@ -6,8 +6,8 @@
 #include "io/etcd/etcd_priv.h"
 
 /* Call |done| with the members, which it borrows. */
-static CGN_RC members_tell(struct etcd_op *op, Etcdserverpb__Member *const *list, size_t n, struct etcd_result *r,
-	struct cgn_err *err)
+static CGN_RC members_tell(struct etcd_op *op, Etcdserverpb__Member *const *list, size_t n,
+	struct etcd_result *r, struct cgn_err *err)
 {
 	struct etcd_member *members = calloc(n + 1, sizeof *members);
 	if (members == NULL)
@@ -38,14 +38,16 @@ static CGN_RC add_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_res
 	return members_tell(op, m->members, m->n_members, r, err);
 }
 
-static CGN_RC promote_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+static CGN_RC promote_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) Etcdserverpb__MemberPromoteResponse *m = NULL;
 	CGN_TRY(pb_unpack(&etcdserverpb__member_promote_response__descriptor, bytes, &m, err));
 	return members_tell(op, m->members, m->n_members, r, err);
 }
 
-static CGN_RC remove_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r, struct cgn_err *err)
+static CGN_RC remove_done(struct etcd_op *op, struct cgn_str bytes, struct etcd_result *r,
+	struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) Etcdserverpb__MemberRemoveResponse *m = NULL;
 	CGN_TRY(pb_unpack(&etcdserverpb__member_remove_response__descriptor, bytes, &m, err));
@@ -63,7 +65,8 @@ CGN_RC etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user, struct c
 	return etcd_op_start(e, &list_kind, &m, done, user, NULL, err);
 }
 
-CGN_RC etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user, struct cgn_err *err)
+CGN_RC etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user,
+	struct cgn_err *err)
 {
 	Etcdserverpb__MemberAddRequest m = ETCDSERVERPB__MEMBER_ADD_REQUEST__INIT;
 	char *urls[] = {(char *)(uintptr_t)peer_url}; /* protobuf-c has no const; packing only reads. */

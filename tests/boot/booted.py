@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Minimal Debians and an Ubuntu that their own systemd boots, in namespaces of their own: systemd-nspawn, with a loopback network only. The folder is
 a copy."""
+import contextlib
 import itertools
 import json
 import os
@@ -71,6 +72,16 @@ while time.monotonic() < end and not os.path.exists(sys.argv[1]):
     count.write(b".")
 print(json.dumps({"asked": asked, "failed": failed}))
 """
+# Units of two machines have the same names, and need control groups of their own: $1 is the machine's, below the group of this process or, with
+# several hierarchies, at their tops.
+OWN_GROUP = """
+if [ -e /sys/fs/cgroup/cgroup.procs ]; then groups=/sys/fs/cgroup; else groups=$(echo /sys/fs/cgroup/*); fi
+for group in $groups; do
+	[ -e "$group/cgroup.procs" ] && mkdir -p "$group/$1" && echo $$ >"$group/$1/cgroup.procs"
+done 2>/dev/null
+shift
+exec "$@"
+"""
 numbers = itertools.count()
 
 
@@ -131,7 +142,7 @@ class Machine:
     def boot(self):
         self.boots += 1
         with open(self.console, "ab") as log:
-            self.process = subprocess.Popen(["systemd-nspawn", "--quiet", "--boot", "--keep-unit", "--register=no", "--private-network", "--console=pipe",
+            self.process = subprocess.Popen(["sh", "-c", OWN_GROUP, "sh", self.name, "systemd-nspawn", "--quiet", "--boot", "--keep-unit", "--register=no", "--private-network", "--console=pipe",
                                              f"--machine={self.name}", "-D", self.root], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.leader = until(self._leader, self.log, wait_s=BOOT_S, step_s=0.1)
         until(lambda: self.run("systemctl", "is-system-running", check=False).stdout.strip() in ("running", "degraded"), self.log, wait_s=BOOT_S, step_s=0.5)
@@ -212,6 +223,10 @@ class Machine:
     def close(self):
         if self.process is not None and self.leader is not None:
             self.cut_power()
+        for group in pathlib.Path("/sys/fs/cgroup").glob(f"**/{self.name}"):
+            for folder in sorted([group, *group.rglob("*/")], reverse=True):
+                with contextlib.suppress(OSError):  # a process may be ending there
+                    folder.rmdir()
 
 
 class Load:

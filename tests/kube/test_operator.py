@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import time
+import tomllib
 
 import pytest
 
@@ -122,6 +123,29 @@ def test_cascades_reach_routers(operator, installed, space, tmp_path):
     until(lambda: "cascade" not in settings(), "the cascade goes with its RoutingPolicy")
 
 
+def test_cascades_of_pools_reach_routers(operator, installed, space):
+    """A chain comes, changes and goes with its pool; the RoutingPolicy counts first."""
+    kube = installed
+    kube.apply(cluster(space, security={"mode": "insecure"}), pool(space, name="large", model="l", cascade={"smallModels": ["s"]}),
+               pool(space, name="small", model="s", cascade={"confidenceThreshold": -0.5}), pool(space, name="other"))
+
+    def settings():
+        found = kube.kubectl("get", "configmap", "prod-config", "-n", space, "-o", "json", check=False)
+        return tomllib.loads(json.loads(found.stdout)["data"]["cognitora.toml"]) if found.returncode == 0 else {}
+    until(lambda: settings().get("models") == {"l": {"cascade": ["s"]}, "s": {"confidence_threshold": -0.5}}, lambda: f"{settings()}")
+    assert settings()["router"]["cascade"] == {"enabled": True}
+    kube.apply(pool(space, name="large", model="l", cascade={"smallModels": ["t", "s"]}))
+    until(lambda: settings()["models"]["l"] == {"cascade": ["t", "s"]}, lambda: f"{settings()}")
+    kube.apply(policy(space, cascade={"enabled": True, "tokens": 8, "chains": [{"model": "l", "smallModels": ["u"]}]}))
+    until(lambda: settings()["models"].get("l") == {"cascade": ["u"]} and settings()["router"]["cascade"] == {"enabled": True, "tokens": 8}, lambda: f"{settings()}")
+    kube.kubectl("delete", "rp", "main", "-n", space)
+    until(lambda: settings()["models"]["l"] == {"cascade": ["t", "s"]}, lambda: f"{settings()}")
+    kube.kubectl("delete", "mp", "large", "-n", space)
+    until(lambda: settings()["models"] == {"s": {"confidence_threshold": -0.5}} and "router" not in settings(), lambda: f"{settings()}")
+    operator.rest()
+    assert operator.metric("cgn_operator_failures_total") == 0
+
+
 def test_a_pool_without_a_cluster_says_so_and_starts_when_there_is_one(operator, installed, space):
     kube = installed
     kube.apply(pool(space))
@@ -141,6 +165,11 @@ def test_a_pool_without_a_cluster_says_so_and_starts_when_there_is_one(operator,
     (lambda s: pool(s, "x" * 48), "metadata.name may have at most 47"),
     (lambda s: pool(s, drainTimeout="10 minutes"), "drainTimeout must be a time from 1s to 1h"),
     (lambda s: pool(s, drainTimeout="2h"), "drainTimeout must be a time from 1s to 1h"),
+    (lambda s: pool(s, cascade={}), "cascade says nothing"),
+    (lambda s: pool(s, cascade={"smallModels": ["a", "sim-8b"]}), "must not have the pool's own model"),
+    (lambda s: pool(s, cascade={"smallModels": []}), "needs one to three models"),
+    (lambda s: pool(s, cascade={"smallModels": ["a", "a"]}), "must name each model once"),
+    (lambda s: pool(s, cascade={"confidenceThreshold": 1}), "cascade.confidenceThreshold is a mean log-probability"),
     (lambda s: cluster(s, router={"drainTimeout": "0s"}), "router.drainTimeout must be a time from 1s to 1h"),
     (lambda s: cluster(s, router={"replicas": 0}), "router.replicas must be from 1 to 100"),
     (lambda s: cluster(s, clusterName="Prod"), "clusterName must have only a to z"),

@@ -72,10 +72,10 @@ static void golden_check(const char *name)
 	golden_read(name, &text);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&text), &file, NULL, &err)));
 	assert_true(json_get(file, "cluster", &cluster));
+	const struct desired_routing routing = {.policy = json_get(file, "policy", &policy) ? &policy : NULL};
 	cgn_rc rc = json_get(file, "pool", &pool)
 		? desired_of_pool(pool, cluster, &images, &set, &err)
-		: desired_of_cluster(cluster, json_get(file, "policy", &policy) ? &policy : NULL, &images,
-			  &set, &err);
+		: desired_of_cluster(cluster, &routing, &images, &set, &err);
 	if (!cgn_ok(rc))
 		fail_msg("%s: %s", name, err.msg);
 	objects_put(&set, &made);
@@ -142,7 +142,8 @@ static void document_of(const char *policy_text, struct cgn_buf *out)
 	struct json_val cluster, policy, secret, data, v;
 	assert_true(cgn_ok(json_parse(CGN_STR("{" META "}"), &cluster, NULL, NULL)));
 	assert_true(cgn_ok(json_parse(cgn_str_of(policy_text), &policy, NULL, NULL)));
-	assert_true(cgn_ok(desired_of_cluster(cluster, &policy, &images, &set, NULL)));
+	const struct desired_routing routing = {.policy = &policy};
+	assert_true(cgn_ok(desired_of_cluster(cluster, &routing, &images, &set, NULL)));
 	for (size_t i = 0; i < set.n; i++)
 		if (set.objects[i].kind == DESIRED_SECRET) {
 			assert_true(
@@ -168,17 +169,21 @@ static void weights_become_a_document_that_routers_read(void **state)
 	assert_int_equal(none.n, 0);
 }
 
-/* Load the configuration of a cluster with that RoutingPolicy. */
-static struct config *config_of(const char *policy_text)
+/* Load the configuration of a cluster with that RoutingPolicy (NULL: none) and these ModelPools, a list. */
+static struct config *config_with_pools(const char *policy_text, const char *pools_text)
 {
 	CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf toml = {.n = 0};
-	struct json_val cluster, policy, map, data, v;
+	struct json_val cluster, policy, list, map, data, v, pools[8];
 	struct config *c = NULL;
 	struct cgn_err err = {.msg = ""};
+	struct desired_routing routing = {.policy = policy_text != NULL ? &policy : NULL, .pools = pools};
 	assert_true(cgn_ok(json_parse(CGN_STR("{" META "}"), &cluster, NULL, NULL)));
-	assert_true(cgn_ok(json_parse(cgn_str_of(policy_text), &policy, NULL, NULL)));
-	assert_true(cgn_ok(desired_of_cluster(cluster, &policy, &images, &set, NULL)));
+	assert_true(policy_text == NULL || cgn_ok(json_parse(cgn_str_of(policy_text), &policy, NULL, NULL)));
+	assert_true(cgn_ok(json_parse(cgn_str_of(pools_text), &list, NULL, NULL)));
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &pools[routing.n_pools]);)
+		routing.n_pools++;
+	assert_true(cgn_ok(desired_of_cluster(cluster, &routing, &images, &set, NULL)));
 	assert_int_equal(set.objects[0].kind, DESIRED_CONFIGMAP);
 	assert_true(cgn_ok(json_parse(desired_body(&set, &set.objects[0]), &map, NULL, NULL)));
 	assert_true(json_get(map, "data", &data) && json_get(data, "cognitora.toml", &v));
@@ -186,6 +191,11 @@ static struct config *config_of(const char *policy_text)
 	if (!cgn_ok(config_load("cognitora.toml", cgn_buf_view(&toml), NULL, NULL, 0, &c, &err)))
 		fail_msg("%s\n%s", err.msg, cgn_buf_z(&toml));
 	return c;
+}
+
+static struct config *config_of(const char *policy_text)
+{
+	return config_with_pools(policy_text, "[]");
 }
 
 static void a_cascade_becomes_settings_that_routers_read(void **state)
@@ -229,6 +239,52 @@ static void members_of_another_type_are_left_out(void **state)
 	config_free(&c);
 }
 
+#define POOL(model, cascade) "{\"spec\":{\"model\":\"" model "\",\"cascade\":" cascade "}}"
+
+/* Pools alone turn cascades on; of two pools of a model the first counts, and an odd one counts for nothing. */
+static void cascades_of_pools_become_settings(void **state)
+{
+	(void)state;
+	struct config *c = config_with_pools(NULL,
+		"[" POOL("g", "{\"smallModels\":[\"s\",\"m\"]}") "," POOL("g",
+			"{\"smallModels\":[\"x\"]}") "," POOL("s",
+			"{\"confidenceThreshold\":-0.5}") "," POOL("s",
+			"{\"confidenceThreshold\":-0.6}") "," POOL("o",
+			"{\"smallModels\":7,\"confidenceThreshold\":\"x\"}") ",{\"spec\":{\"cascade\":{}}}]");
+	const struct config_model *g = config_model_find(c, "g"), *s = config_model_find(c, "s");
+	assert_true(c->router.cascade.enabled && g != NULL && s != NULL && config_model_find(c, "x") == NULL);
+	assert_true(
+		g->cascade.n == 2 && strcmp(g->cascade.v[0], "s") == 0 && strcmp(g->cascade.v[1], "m") == 0);
+	assert_true(s->confidence_threshold == -0.5 && config_model_find(c, "o") == NULL);
+	config_free(&c);
+	c = config_with_pools(NULL, "[" POOL("s", "{\"confidenceThreshold\":-0.5}") "]");
+	assert_false(c->router.cascade.enabled); /* A threshold alone is no cascade. */
+	config_free(&c);
+}
+
+static void a_policy_counts_before_the_cascades_of_pools(void **state)
+{
+	static const char pools[] = "[" POOL("g", "{\"smallModels\":[\"s\"]}") "," POOL("l",
+		"{\"smallModels\":[\"s\"]}") "," POOL("s", "{\"confidenceThreshold\":-0.5}") "," POOL("h",
+		"{\"smallModels\":[\"s\"]}") "]";
+	(void)state;
+	struct config *c = config_with_pools(
+		"{\"spec\":{\"cascade\":{\"enabled\":false,\"smallModel\":\"t\",\"largeModel\":\"l\","
+		"\"chains\":[{\"model\":\"g\",\"smallModels\":[\"t\",\"l\"]}],"
+		"\"thresholds\":[{\"model\":\"s\",\"confidenceThreshold\":-2}]}}}",
+		pools);
+	const struct config_model *g = config_model_find(c, "g"), *h = config_model_find(c, "h"),
+				  *s = config_model_find(c, "s");
+	assert_false(c->router.cascade.enabled); /* The policy says so. */
+	assert_true(g != NULL && g->cascade.n == 2 && config_model_find(c, "l") == NULL);
+	assert_true(h != NULL && h->cascade.n == 1 && s != NULL && s->confidence_threshold == -2);
+	config_free(&c);
+	c = config_with_pools("{\"spec\":{\"admission\":{\"maxQueue\":7}}}", pools);
+	assert_true(c->router.cascade.enabled &&
+		c->router.admission.max_queue == 7); /* This one says nothing of cascades. */
+	config_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +293,8 @@ int main(void)
 		cmocka_unit_test(weights_become_a_document_that_routers_read),
 		cmocka_unit_test(a_cascade_becomes_settings_that_routers_read),
 		cmocka_unit_test(members_of_another_type_are_left_out),
+		cmocka_unit_test(cascades_of_pools_become_settings),
+		cmocka_unit_test(a_policy_counts_before_the_cascades_of_pools),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,6 +155,8 @@ void item_tls_drop(struct item *i);
 /* Read data of a Secret; members that are missing are empty. The texts are NUL-terminated. */
 void secret_read(struct json_val object, struct item_tls *out);
 void item_tls_fini(struct item_tls *t);
+/* Find spec.cascade of a ModelPool; false: it has none, or |i| is no ModelPool. */
+bool pool_cascade(const struct item *i, struct json_val *out);
 /* Find the InferenceCluster of a ModelPool or RoutingPolicy. */
 CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,
 	struct cgn_err *err);

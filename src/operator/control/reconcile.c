@@ -87,6 +87,44 @@ static void policy_look(void *arg, struct item *i)
 		s->found = i;
 }
 
+/* ---- cascades of the pools of a cluster ---- */
+
+struct cascade_search {
+	struct control *c;
+	const struct item *cluster;
+	struct item *found[DESIRED_CASCADES]; /* By name. */
+	struct json_val pools[DESIRED_CASCADES];
+	size_t n;
+};
+
+bool pool_cascade(const struct item *i, struct json_val *out)
+{
+	struct json_val object;
+	return i->kind == DESIRED_POOL && i->text != NULL &&
+		cgn_ok(json_parse((struct cgn_str){i->text, i->bytes}, &object, NULL, NULL)) &&
+		desired_spec(object, "cascade", NULL, out);
+}
+
+static void cascade_look(void *arg, struct item *i)
+{
+	struct cascade_search *s = arg;
+	struct json_val object, cascade;
+	struct item *cluster = NULL;
+	struct cgn_err err;
+	size_t at;
+	if (s->n == DESIRED_CASCADES || strncmp(i->key, s->cluster->key, strcspn(i->key, "/") + 1) != 0 ||
+		!pool_cascade(i, &cascade) ||
+		!cgn_ok(json_parse((struct cgn_str){i->text, i->bytes}, &object, NULL, NULL)) ||
+		!cgn_ok(work_cluster(s->c, i, object, &cluster, &err)) || cluster != s->cluster)
+		return;
+	for (at = s->n++; at > 0 && strcmp(i->key, s->found[at - 1]->key) < 0; at--) {
+		s->found[at] = s->found[at - 1];
+		s->pools[at] = s->pools[at - 1];
+	}
+	s->found[at] = i;
+	s->pools[at] = object;
+}
+
 /* ---- the objects ---- */
 
 static CGN_RC objects_make(struct work *w, struct json_val object, struct cgn_err *err)
@@ -106,7 +144,12 @@ static CGN_RC objects_make(struct work *w, struct json_val object, struct cgn_er
 	item_each(c, policy_look, &s);
 	if (s.found != NULL)
 		CGN_TRY(json_parse((struct cgn_str){s.found->text, s.found->bytes}, &other, NULL, err));
-	return desired_of_cluster(object, s.found != NULL ? &other : NULL, &c->images, &w->set, err);
+	struct cascade_search cascades = {.c = c, .cluster = w->resource};
+	item_each(c, cascade_look, &cascades);
+	const struct desired_routing routing = {.policy = s.found != NULL ? &other : NULL,
+		.pools = cascades.pools,
+		.n_pools = cascades.n};
+	return desired_of_cluster(object, &routing, &c->images, &w->set, err);
 }
 
 static void object_next(struct work *w);

@@ -28,6 +28,19 @@ static void dependents_queue(struct control *c, const struct item *changed)
 		item_each(c, dependent_queue, &d);
 }
 
+/* Routers have the cascades of pools in their configuration. */
+static void cluster_queue(void *arg, struct item *i)
+{
+	if (i->kind == DESIRED_CLUSTER)
+		dependent_queue(arg, i);
+}
+
+static void cascades_queue(struct control *c, const struct item *pool)
+{
+	struct dependents d = {c, pool->key};
+	item_each(c, cluster_queue, &d);
+}
+
 /* A cluster that is being deleted waits for the pods of pools. */
 static void waiting_queue(void *arg, struct item *i)
 {
@@ -60,6 +73,7 @@ static void resource_seen(struct control *c, struct item *i, struct json_val obj
 		cgn_log_limited(ERROR, "operator.no_memory", F_STR("resource", i->key));
 		return;
 	}
+	bool cascaded = pool_cascade(i, &old); /* Before the change. */
 	free(i->text);
 	i->text = text;
 	i->bytes = object.raw.n;
@@ -72,6 +86,8 @@ static void resource_seen(struct control *c, struct item *i, struct json_val obj
 	if (i->kind != DESIRED_POLICY)
 		control_queue(c, i);
 	dependents_queue(c, i);
+	if (cascaded || pool_cascade(i, &old))
+		cascades_queue(c, i);
 }
 
 /* ---- owned objects ---- */
@@ -162,7 +178,10 @@ static void item_gone(struct control *c, struct item *i)
 {
 	deletions_queue(c, i);
 	if (!desired_kinds[i->kind].owned) {
+		struct json_val cascade;
 		dependents_queue(c, i);
+		if (pool_cascade(i, &cascade))
+			cascades_queue(c, i);
 		free(i->text);
 		i->text = NULL;
 		if (!i->working)

@@ -23,7 +23,8 @@ static void security_put(const struct desired_owner *w, struct cgn_buf *b)
 		w->name, w->space);
 }
 
-static void config_write(const struct desired_owner *w, const struct json_val *policy, struct cgn_buf *b)
+static void config_write(const struct desired_owner *w, const struct desired_routing *routing,
+	struct cgn_buf *b)
 {
 	cgn_buf_putz(b, "# Written by cgn-operator; changes are overwritten.\n[cluster]\n");
 	desired_toml_text(b, "name", cgn_str_of(w->cluster));
@@ -40,8 +41,7 @@ static void config_write(const struct desired_owner *w, const struct json_val *p
 		cgn_buf_fmt(b, "ram = \"%lluGiB\"\nssd = \"%lluGiB\"\nssd_dir = \"/var/lib/cognitora/kv\"\n",
 			(unsigned long long)ram, (unsigned long long)ssd);
 	desired_stores_peers(w, b);
-	if (policy != NULL)
-		desired_policy_put(*policy, b);
+	desired_routing_put(routing, b);
 }
 
 static void config_object(const struct desired_owner *w, const char *name, struct cgn_str text)
@@ -296,7 +296,7 @@ static bool metrics_wanted(const struct desired_owner *w)
 	return !desired_spec(w->resource, "metrics", "enabled", &v) || json_bool(v, true);
 }
 
-CGN_RC desired_of_cluster(struct json_val cluster, const struct json_val *policy,
+CGN_RC desired_of_cluster(struct json_val cluster, const struct desired_routing *routing,
 	const struct desired_images *images, struct desired_set *out, struct cgn_err *err)
 {
 	struct desired_owner w;
@@ -304,14 +304,14 @@ CGN_RC desired_of_cluster(struct json_val cluster, const struct json_val *policy
 	char name[DESIRED_NAME_MAX];
 	CGN_TRY(desired_owner_read(cluster, DESIRED_CLUSTER, images, out, &w, err));
 	desired_cluster_name(cluster, w.cluster, sizeof w.cluster);
-	config_write(&w, policy, &config);
+	config_write(&w, routing, &config);
 	struct sha256 sum = crypto_sha256(cgn_buf_view(&config));
 	hex_put(&hash, (struct cgn_str){(const char *)sum.b, 16});
 	uint64_t replicas = desired_number(cluster, "router", "replicas", 1);
 	desired_text(cluster, "router", "serviceType", "ClusterIP", &type);
 	(void)snprintf(name, sizeof name, "%s-config", w.name);
 	config_object(&w, name, cgn_buf_view(&config));
-	state_object(&w, policy);
+	state_object(&w, routing->policy);
 	account_objects(&w, "router");
 	account_objects(&w, "agent");
 	agents_object(&w);

@@ -42,9 +42,15 @@ struct desired_set {
 void desired_set_fini(struct desired_set *s);
 struct cgn_str desired_body(const struct desired_set *s, const struct desired_object *o);
 
-/* |policy|: the RoutingPolicy of the cluster; NULL: none. CGN_INVALID: the resource cannot be made, with a
- * sentence for its status; CGN_NO_MEMORY. */
-CGN_RC desired_of_cluster(struct json_val cluster, const struct json_val *policy,
+#define DESIRED_CASCADES 64 /* Most ModelPools of a cluster that have spec.cascade. */
+struct desired_routing {
+	const struct json_val *policy; /* The RoutingPolicy of the cluster; NULL: none. */
+	const struct json_val *
+		pools; /* ModelPools of the cluster that have spec.cascade, in the order in which they count. */
+	size_t n_pools;
+};
+/* CGN_INVALID: the resource cannot be made, with a sentence for its status; CGN_NO_MEMORY. */
+CGN_RC desired_of_cluster(struct json_val cluster, const struct desired_routing *routing,
 	const struct desired_images *images, struct desired_set *out, struct cgn_err *err);
 /* |cluster|: the InferenceCluster that the pool belongs to. */
 CGN_RC desired_of_pool(struct json_val pool, struct json_val cluster, const struct desired_images *images,

@@ -60,8 +60,8 @@ void desired_budget(const struct desired_owner *w, const char *name, const char 
 CGN_RC desired_autoscaling(const struct desired_owner *w, struct cgn_err *err);
 /* Append a line of TOML: a key and a text. */
 void desired_toml_text(struct cgn_buf *b, const char *key, struct cgn_str value);
-/* Append the settings of a RoutingPolicy, as sections of TOML. */
-void desired_policy_put(struct json_val policy, struct cgn_buf *b);
+/* Append the settings of a RoutingPolicy and the cascades of pools, as sections of TOML. */
+void desired_routing_put(const struct desired_routing *r, struct cgn_buf *b);
 /* ---- stores.c: spec.stores of an InferenceCluster ---- */
 uint64_t desired_stores(struct json_val cluster); /* Number of stores; 0: none. */
 /* Append the line "peers" of [kv]; nothing if there are none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy: the settings of a RoutingPolicy in the configuration of the routers. */
+/* policy: the settings of a RoutingPolicy, and cascades of ModelPools, in the configuration of the routers. */
 #include "policy/desired/desired_priv.h"
 
 #define MODELS_MAX 64 /* Chains, and thresholds; RoutingPolicy admits no more. */
@@ -64,14 +64,50 @@ static void name_put(struct json_val text, struct cgn_buf *b)
 	json_put_str(&o, cgn_buf_view(&name));
 }
 
-/* Append the smaller models of one model. */
-static void chain_put(struct json_val chain, struct cgn_buf *b)
+/* ---- cascades of models ---- */
+
+static bool is_same(struct json_val a, struct json_val b)
 {
-	struct json_val model, smaller, v;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf x = {.n = 0}, y = {.n = 0};
+	json_str_to(a, &x);
+	json_str_to(b, &y);
+	return cgn_str_eq(cgn_buf_view(&x), cgn_buf_view(&y));
+}
+
+/* Does the RoutingPolicy say this of |model| itself? |member|: chains or thresholds. */
+static bool policy_names(const struct desired_routing *r, const char *member, struct json_val model)
+{
+	struct json_val list, v, named;
+	if (r->policy == NULL)
+		return false;
+	if (strcmp(member, "chains") == 0 && desired_spec(*r->policy, "cascade", "largeModel", &v) &&
+		v.type == JSON_STRING && is_same(v, model))
+		return true;
+	if (!desired_spec(*r->policy, "cascade", member, &list) || list.type != JSON_ARRAY)
+		return false;
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &v);)
+		if (json_get(v, "model", &named) && named.type == JSON_STRING && is_same(named, model))
+			return true;
+	return false;
+}
+
+/* Does a pool before the |n|-th say this of its model? */
+static bool pool_names(const struct desired_routing *r, size_t n, const char *member, struct json_val model)
+{
+	struct json_val v;
+	for (size_t i = 0; i < n; i++)
+		if (desired_spec(r->pools[i], "cascade", member, &v) &&
+			desired_spec(r->pools[i], "model", NULL, &v) && v.type == JSON_STRING &&
+			is_same(v, model))
+			return true;
+	return false;
+}
+
+/* Append the smaller models of one model. */
+static void chain_write(struct json_val model, struct json_val smaller, struct cgn_buf *b)
+{
+	struct json_val v;
 	bool first = true;
-	if (!json_get(chain, "model", &model) || model.type != JSON_STRING ||
-		!json_get(chain, "smallModels", &smaller) || smaller.type != JSON_ARRAY)
-		return;
 	name_put(model, b);
 	cgn_buf_putz(b, ".cascade = [");
 	for (struct json_iter it = json_iter_of(smaller); json_next_elem(&it, &v);) {
@@ -84,14 +120,26 @@ static void chain_put(struct json_val chain, struct cgn_buf *b)
 	cgn_buf_putz(b, "]\n");
 }
 
+static void threshold_write(struct json_val model, struct json_val threshold, struct cgn_buf *b)
+{
+	name_put(model, b);
+	cgn_buf_fmt(b, ".confidence_threshold = %.*s\n", CGN_STR_ARG(threshold.raw));
+}
+
+static void chain_put(struct json_val chain, struct cgn_buf *b)
+{
+	struct json_val model, smaller;
+	if (json_get(chain, "model", &model) && model.type == JSON_STRING &&
+		json_get(chain, "smallModels", &smaller) && smaller.type == JSON_ARRAY)
+		chain_write(model, smaller, b);
+}
+
 static void threshold_put(struct json_val threshold, struct cgn_buf *b)
 {
 	struct json_val model, v;
-	if (!json_get(threshold, "model", &model) || model.type != JSON_STRING ||
-		!json_get(threshold, "confidenceThreshold", &v) || v.type != JSON_NUMBER)
-		return;
-	name_put(model, b);
-	cgn_buf_fmt(b, ".confidence_threshold = %.*s\n", CGN_STR_ARG(v.raw));
+	if (json_get(threshold, "model", &model) && model.type == JSON_STRING &&
+		json_get(threshold, "confidenceThreshold", &v) && v.type == JSON_NUMBER)
+		threshold_write(model, v, b);
 }
 
 /* Append what |put| writes of each element of spec.cascade.|member|. */
@@ -106,13 +154,39 @@ static void models_put(struct json_val policy, const char *member,
 		put(v, b);
 }
 
-void desired_policy_put(struct json_val policy, struct cgn_buf *b)
+/* Append the cascade of the |n|-th pool: of its model, the RoutingPolicy and pools before it count first. Returns true if it has a chain. */
+static bool pool_put(const struct desired_routing *r, size_t n, struct cgn_buf *b)
+{
+	struct json_val model, v;
+	bool chained = false;
+	if (!desired_spec(r->pools[n], "model", NULL, &model) || model.type != JSON_STRING)
+		return false;
+	if (desired_spec(r->pools[n], "cascade", "smallModels", &v) && v.type == JSON_ARRAY &&
+		!policy_names(r, "chains", model) && !pool_names(r, n, "smallModels", model)) {
+		chain_write(model, v, b);
+		chained = true;
+	}
+	if (desired_spec(r->pools[n], "cascade", "confidenceThreshold", &v) && v.type == JSON_NUMBER &&
+		!policy_names(r, "thresholds", model) && !pool_names(r, n, "confidenceThreshold", model))
+		threshold_write(model, v, b);
+	return chained;
+}
+
+void desired_routing_put(const struct desired_routing *r, struct cgn_buf *b)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf models = {.n = 0};
-	settings_put(policy, b);
-	/* A model may stand in both lists: dotted keys may come apart, sections may not. */
-	models_put(policy, "chains", chain_put, &models);
-	models_put(policy, "thresholds", threshold_put, &models);
+	struct json_val v;
+	bool chained = false;
+	if (r->policy != NULL) {
+		settings_put(*r->policy, b);
+		/* A model may stand in both lists: dotted keys may come apart, sections may not. */
+		models_put(*r->policy, "chains", chain_put, &models);
+		models_put(*r->policy, "thresholds", threshold_put, &models);
+	}
+	for (size_t i = 0; i < r->n_pools; i++)
+		chained = pool_put(r, i, &models) || chained;
+	if (chained && (r->policy == NULL || !desired_spec(*r->policy, "cascade", NULL, &v)))
+		cgn_buf_putz(b, "[router.cascade]\nenabled = true\n");
 	if (models.n == 0)
 		return;
 	cgn_buf_putz(b, "[models]\n");

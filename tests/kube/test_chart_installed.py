@@ -136,7 +136,7 @@ def test_the_api_server_takes_the_objects(kube, strict, tmp_path, case):
     """Every field is known and valid, and pods that break the standard "restricted" would be warned of."""
     values = {**MATRIX[case], "agent": {**MATRIX[case].get("agent", {}), "modelsVolume": {}}} if case == "llama" else MATRIX[case]
     text = helm("template", "cognitora", CHART, "-n", strict, "--kube-version", "1.35.0", "-f", values_file(tmp_path, values)).stdout
-    said = kube.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", strict, "-f", "-", text=text)
+    said = kube.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-n", strict, "-f", "-", text=text)
     assert "Warning" not in said.stderr, said.stderr
     assert said.stdout.count("(server dry run)") == len(objects(text))
 

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from cluster import BUILD, Cluster, until
-from operator_world import cluster
+from operator_world import cluster, pool
 
 LEAVES = {"prod-router-tls", "prod-agent-tls", "prod-kvcached-tls", "prod-metrics-tls", "prod-admin-tls"}
 
@@ -140,7 +140,7 @@ def test_an_authority_that_cannot_be_read_is_not_replaced(world, tmp_path):
 
 def test_certificates_and_authority_are_renewed_in_time(world, tmp_path):
     """Lives of one and two minutes: the leaf at 38 s, the authority at 76 s; a leaf of the new one only when the old one's is not needed."""
-    world.kube.apply(cluster(world.space, metrics={"enabled": False}, security={"certificateLifetime": "1m", "authorityLifetime": "2m"}))
+    world.kube.apply(cluster(world.space, metrics={"enabled": False}, security={"certificateLifetime": "1m", "authorityLifetime": "2m", "revoked": []}))
     world.issued({"prod-router-tls", "prod-agent-tls", "prod-admin-tls"})
     ca, first = world.files("prod-ca"), world.files("prod-router-tls")
     pods = world.kube.get("deployment", "prod-router", "-n", world.space)["metadata"]["generation"]
@@ -151,6 +151,10 @@ def test_certificates_and_authority_are_renewed_in_time(world, tmp_path):
     assert new["ca.crt"].count("BEGIN CERTIFICATE") == 2 and subject(new["tls.crt"]).endswith("CA 2")
     third = until(lambda: verify(tmp_path, new["tls.crt"], (f := world.files("prod-router-tls"))["tls.crt"]) and f, world.condition, wait_s=90, step_s=0.5)
     assert third["ca.crt"].count("BEGIN CERTIFICATE") == 2
+    # A list of each authority that programs trust, the one that signs first: they would refuse that of another one.
+    assert third["crl.pem"].count("BEGIN X509 CRL") == 2
+    (tmp_path / "crl.pem").write_text(third["crl.pem"])
+    assert openssl("crl", "-in", tmp_path / "crl.pem", "-noout", "-issuer").strip().endswith("CA 2")
     assert world.kube.get("deployment", "prod-router", "-n", world.space)["metadata"]["generation"] == pods  # nothing was restarted
     assert world.condition()["status"] == "True" and world.operator.metric("cgn_operator_failures_total") == 0
 
@@ -189,6 +193,8 @@ def test_insecure_is_said_and_undone(world):
     ({"certificateLifetime": "90d"}, "certificateLifetime must be a time"),
     ({"certificateLifetime": "59s"}, "certificateLifetime must be a time"),
     ({"authorityLifetime": "1m"}, "authorityLifetime must be a time"),
+    ({"revoked": ["the old one"]}, "security.revoked must have serial numbers of certificates in hex"),
+    ({"mode": "insecure", "revoked": []}, "mode insecure has none"),
 ])
 def test_mistakes_are_refused_in_sentences(installed, space, security, said):  # noqa: F811
     done = installed.kubectl("apply", "-f", "-", text=json.dumps(cluster(space, security=security)), check=False)
@@ -248,3 +254,63 @@ def test_programs_with_these_files_talk_over_mutual_tls(world, tmp_path):
         pem = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", shows, re.S)
         assert pem and serial(pem[0]) == serial(fresh["tls.crt"]), shows
         assert c.chat("again").status == 200
+
+
+def listed(folder, text, bundle):
+    """Return the serial numbers in a list of revoked certificates, which an authority of |bundle| has signed."""
+    (folder / "crl.pem").write_text(text)
+    (folder / "crl-ca.pem").write_text(bundle)
+    done = subprocess.run(["openssl", "crl", "-in", folder / "crl.pem", "-CAfile", folder / "crl-ca.pem", "-noout", "-text"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and "verify OK" in done.stderr, done.stderr
+    return [s.lower() for s in re.findall(r"Serial Number: (\w+)", done.stdout)]
+
+
+def test_revoked_certificates_are_refused(world, tmp_path):
+    """A certificate in use is replaced, then put on the list, which running programs take without a restart; no other connection ends."""
+    def apply(*serials):
+        world.kube.apply(cluster(world.space, metrics={"enabled": False}, security={"revoked": list(serials), "certificateLifetime": "5m"}))
+    apply()
+    world.kube.apply(pool(world.space))
+    leaves = ("router", "agent", "admin")
+    world.issued({f"prod-{n}-tls" for n in leaves})
+    files = {n: world.files(f"prod-{n}-tls") for n in leaves}
+    assert len({f["crl.pem"] for f in files.values()}) == 1 and listed(tmp_path, files["router"]["crl.pem"], files["router"]["ca.crt"]) == []
+    assert "crl.pem" not in world.files("prod-ca")
+    rendered = tomllib.loads(world.kube.get("configmap", "prod-config", "-n", world.space)["data"]["cognitora.toml"])
+    until(lambda: world.kube.kubectl("get", "statefulset", "chat", "-n", world.space, check=False).returncode == 0, "the pool has its pods")
+    assert world.kube.get("statefulset", "chat", "-n", world.space)["spec"]["template"]["metadata"]["annotations"] == {"cognitora.dev/revoked": "crl.pem"}
+    mounts = {name: Mount(tmp_path / name, files[name]) for name in leaves}
+
+    def mine(name):
+        return {"security": {k: v.replace("/etc/cognitora-tls", str(tmp_path / name)) for k, v in rendered["security"].items() if k.endswith("_file")}}
+    with Cluster(tmp_path) as c:
+        c.common = rendered
+        c.common["cluster"].update(kubernetes_config=str(world.kube.kubeconfig), kubernetes_namespace=world.space)
+        c.router(mine("router"))
+        c.node("chat-0", "--time-scale", "0", sections=mine("agent"))
+        c.wait_ready()
+        (tmp_path / "stolen").mkdir()
+        for name, text in files["admin"].items():
+            (tmp_path / "stolen" / name).write_text(text)
+
+        def status(folder):
+            flags = [f"--{flag}={tmp_path}/{folder}/{name}" for flag, name in (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))]
+            return subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "status", "--router", f"127.0.0.1:{c.grpc_port}", *flags], capture_output=True, text=True, timeout=60)
+        assert status("stolen").returncode == 0
+        old = serial(files["admin"]["tls.crt"]).split("=")[1]
+        apply(old)
+        fresh = until(lambda: (f := world.files("prod-admin-tls")) and serial(f["tls.crt"]).split("=")[1] != old and f, world.condition)
+        assert any("prod-admin-tls (it was revoked)" in m for m in world.events("CertificatesRenewed"))
+        mounts["admin"].put(fresh)
+        assert status("admin").returncode == 0
+        now = until(lambda: (f := world.files("prod-router-tls")) and old.lower() in listed(tmp_path, f["crl.pem"], f["ca.crt"]) and f, world.condition, wait_s=90)
+        assert {world.files(f"prod-{n}-tls")["crl.pem"] for n in leaves} == {now["crl.pem"]}
+        assert any("1 certificates more" in m for m in world.events("CertificatesRevoked"))
+        mounts["router"].put(now)
+        until(lambda: status("stolen").returncode != 0, lambda: c.logs())
+        assert status("admin").returncode == 0 and c.chat("again").status == 200
+        # Taken out of the resource, it stays revoked: a list only grows.
+        apply()
+        world.operator.rest()
+        assert listed(tmp_path, (f := world.files("prod-router-tls"))["crl.pem"], f["ca.crt"]) == [old.lower()]
+    assert world.operator.metric("cgn_operator_failures_total") == 0

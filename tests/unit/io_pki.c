@@ -280,6 +280,11 @@ static void a_list_grows_and_keeps_others(void **state)
 	assert_true(
 		seen.n == 2 && seen.info[0].number == 2 && seen.info[0].n == 3 && seen.info[1].number == 1);
 	assert_string_equal(seen.serial[2], "009a"); /* Positive, as certificates have it. */
+	assert_true(pki_crl_signed_by(cgn_buf_view(&ca.cert), cgn_buf_view(&a)));
+	assert_false(pki_crl_signed_by(cgn_buf_view(&other.cert), cgn_buf_view(&a)));
+	assert_true(pki_crl_signed_by(cgn_buf_view(&other.cert), cgn_buf_view(&both)));
+	assert_false(pki_crl_signed_by(CGN_STR("none"), cgn_buf_view(&a)));
+	assert_false(pki_crl_signed_by(cgn_buf_view(&ca.cert), CGN_STR("none")));
 	pki_pair_fini(&other);
 	cgn_buf_fini(&a);
 	cgn_buf_fini(&b);

@@ -131,8 +131,37 @@ static void a_leaf_is_made_again_when_it_must_be(void **state)
 	f.named = false;
 	assert_int_equal(certs_judge_leaf(&f, known, NOW + DAY).verdict, CERTS_ISSUE);
 	f = good;
+	f.revoked = true;
+	assert_string_equal(certs_judge_leaf(&f, known, NOW + DAY).why, "it was revoked");
+	f = good;
 	f.ours = f.trusted = false;
 	assert_int_equal(certs_judge_leaf(&f, known, NOW + DAY).verdict, CERTS_ISSUE);
+}
+
+static void serial_numbers_are_compared_without_their_spelling(void **state)
+{
+	static const char *const bad[] = {"", ":", "1", "abc", "0g", "12 34",
+		"0102030405060708090a0b0c0d0e0f101112131415"};
+	char out[CERTS_SERIAL];
+	(void)state;
+	assert_true(certs_serial(CGN_STR("00:00:0A:bC"), out));
+	assert_string_equal(out, "0abc");
+	assert_true(certs_serial(CGN_STR("0102030405060708090a0b0c0d0e0f1011121314"), out));
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		assert_false(certs_serial(cgn_str_of(bad[i]), out));
+	struct certs_plan *p = plan_of("{\"security\":{\"revoked\":[\"0A:BC\",\"77\"]}}");
+	assert_true(p->revokes && p->n_revoked == 2);
+	assert_true(certs_is_revoked(p, "000abc") && certs_is_revoked(p, "77") && !certs_is_revoked(p, "78"));
+	free(p);
+	p = plan_of("{\"security\":{\"revoked\":[]}}");
+	assert_true(p->revokes && p->n_revoked == 0 && !certs_is_revoked(p, "77"));
+	free(p);
+	p = plan_of("{}");
+	assert_false(p->revokes);
+	free(p);
+	p = plan_of("{\"security\":{\"mode\":\"insecure\",\"revoked\":[\"77\"]}}");
+	assert_false(p->revokes);
+	free(p);
 }
 
 static void a_new_authority_signs_only_when_every_pod_trusts_it(void **state)
@@ -185,7 +214,7 @@ static void a_secret_has_the_files_that_programs_read(void **state)
 {
 	CGN_ON_EXIT(desired_set_fini) struct desired_set set = {.n = 0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
-	const struct certs_texts texts = {CGN_STR("C"), CGN_STR("K"), CGN_STR("B")};
+	const struct certs_texts texts = {CGN_STR("C"), CGN_STR("K"), CGN_STR("B"), CGN_STR("L")};
 	struct json_val cluster, secret, data, v;
 	(void)state;
 	assert_true(cgn_ok(json_parse(
@@ -209,6 +238,7 @@ int main(void)
 		cmocka_unit_test(the_spec_says_which_there_are),
 		cmocka_unit_test(a_name_that_cannot_stand_in_a_certificate_is_refused),
 		cmocka_unit_test(a_leaf_is_made_again_when_it_must_be),
+		cmocka_unit_test(serial_numbers_are_compared_without_their_spelling),
 		cmocka_unit_test(a_new_authority_signs_only_when_every_pod_trusts_it),
 		cmocka_unit_test(an_authority_that_is_there_but_broken_is_never_replaced),
 		cmocka_unit_test(a_period_begins_earlier_and_ends_with_the_authority),

@@ -125,6 +125,31 @@ CGN_RC pki_signed_by(struct cgn_str ca, struct cgn_str pem, bool *out, struct cg
 	return CGN_OK;
 }
 
+static bool crl_verify(gnutls_x509_crl_t crl, struct cgn_str bundle)
+{
+	const gnutls_datum_t text = {(unsigned char *)(uintptr_t)bundle.p, (unsigned)bundle.n};
+	gnutls_x509_crt_t *authorities = NULL;
+	unsigned n = 0, status = 0;
+	if (gnutls_x509_crt_list_import2(&authorities, &n, &text, GNUTLS_X509_FMT_PEM, 0) < 0)
+		return false;
+	int rc = gnutls_x509_crl_verify(crl, authorities, n, GNUTLS_VERIFY_DISABLE_TIME_CHECKS, &status);
+	for (unsigned i = 0; i < n; i++)
+		gnutls_x509_crt_deinit(authorities[i]);
+	gnutls_free(authorities);
+	return rc >= 0 && pki_crl_is_signed(status);
+}
+
+bool pki_crl_signed_by(struct cgn_str bundle, struct cgn_str list)
+{
+	const gnutls_datum_t text = {(unsigned char *)(uintptr_t)list.p, (unsigned)list.n};
+	gnutls_x509_crl_t crl = NULL;
+	if (gnutls_x509_crl_init(&crl) < 0)
+		return false;
+	bool is = gnutls_x509_crl_import(crl, &text, GNUTLS_X509_FMT_PEM) >= 0 && crl_verify(crl, bundle);
+	gnutls_x509_crl_deinit(crl);
+	return is;
+}
+
 /* ---- making ---- */
 
 struct crl_making {

@@ -19,6 +19,9 @@ struct pki_crl_reader {
 };
 CGN_RC pki_crl_read(struct cgn_str pem, const struct pki_crl_reader *reader, struct cgn_err *err);
 
+/* Did an authority of |bundle| sign the first list of |list|? Dates do not count. False also for texts that cannot be read. */
+bool pki_crl_signed_by(struct cgn_str bundle, struct cgn_str list);
+
 #define PKI_MAX_SERIAL 20 /* Bytes (RFC 5280, 4.1.2.2). */
 /* Make the next list of |ca|: the certificates of its list in |old| (PEM; empty: none) and those of |serials| (hex,
  * NULL-terminated; those that are there already count once). Lists of other authorities in |old| stay as they are,

@@ -20,6 +20,7 @@ void certs_drop(struct work_certs *c)
 	free(c->plan);
 	pki_pair_fini(&c->ca);
 	cgn_buf_fini(&c->bundle);
+	cgn_buf_fini(&c->crl);
 	cgn_buf_fini(&c->note);
 	*c = (struct work_certs){.plan = NULL};
 }
@@ -34,7 +35,7 @@ static void certs_fail(struct work *w, const char *reason, const char *message)
 	status_write(w);
 }
 
-static void note_add(struct work *w, const char *made, const char *secret, const char *why)
+void certs_note(struct work *w, const char *made, const char *secret, const char *why)
 {
 	if (w->certs.made == NULL || strcmp(made, "AuthorityIssued") == 0)
 		w->certs.made = made;
@@ -84,30 +85,42 @@ static struct certs_facts facts_of(const struct item_tls *t, struct pki_info *in
 	return f;
 }
 
-static CGN_RC leaf_put(struct work *w, struct json_val cluster, const struct certs_leaf *l,
-	struct cgn_err *err)
+/* Certificates that were made, by their place in the plan; empty: that of the Secret is kept. */
+struct leaves_made {
+	struct pki_pair pair[CERTS_LEAVES];
+	int64_t known_at; /* When all pods have the youngest certificate. */
+};
+
+static void leaves_fini(struct leaves_made *m)
+{
+	for (size_t i = 0; i < CERTS_LEAVES; i++)
+		pki_pair_fini(&m->pair[i]);
+}
+
+/* Judge a certificate, and make it again if it is due. */
+static CGN_RC leaf_make(struct work *w, size_t at, struct leaves_made *out, struct cgn_err *err)
 {
 	struct work_certs *c = &w->certs;
-	CGN_ON_EXIT(pki_pair_fini) struct pki_pair made = {.cert = {.n = 0}};
+	const struct certs_leaf *l = &c->plan->leaf[at];
 	const struct item *i = secret_item(w, l->secret);
 	struct pki_info in = {.n_names = 0};
 	struct certs_facts f = facts_of(i != NULL ? i->tls : NULL, &in);
 	int64_t now = unix_now();
 	if (f.there && !f.broken) {
 		struct cgn_str pem = cgn_buf_view(&i->tls->pair.cert);
+		f.revoked = certs_is_revoked(c->plan, in.serial);
 		f.named = names_equal(&in, l);
 		f.ours = pki_bundle_signed(pki_first(cgn_buf_view(&c->ca.cert)), pem);
 		f.trusted = f.ours || pki_bundle_signed(cgn_buf_view(&c->bundle), pem);
 	}
 	struct certs_judgement j = certs_judge_leaf(&f, certs_known_at(c->ca_from, c->ca_to), now);
-	const struct pki_pair *pair = i != NULL ? &i->tls->pair : &made;
 	if (j.verdict == CERTS_ISSUE) {
 		struct certs_period p = certs_period_of(c->plan->life, c->ca_from, c->ca_to, now);
 		char cn[64];
 		(void)snprintf(cn, sizeof cn, "%.60s", l->component);
-		CGN_TRY(pki_make_leaf(&c->ca, cn, l->names, (struct pki_validity){p.from, p.to}, &made, err));
-		pair = &made;
-		note_add(w, f.there ? "CertificatesRenewed" : "CertificatesIssued", l->secret, j.why);
+		CGN_TRY(pki_make_leaf(&c->ca, cn, l->names, (struct pki_validity){p.from, p.to},
+			&out->pair[at], err));
+		certs_note(w, f.there ? "CertificatesRenewed" : "CertificatesIssued", l->secret, j.why);
 		const struct certs_facts fresh = {.there = true,
 			.named = true,
 			.ours = true,
@@ -120,9 +133,33 @@ static CGN_RC leaf_put(struct work *w, struct json_val cluster, const struct cer
 		c->ends = f.to;
 	if (j.look_at < c->look_at)
 		c->look_at = j.look_at;
+	if (certs_known_at(f.from, f.to) > out->known_at)
+		out->known_at = certs_known_at(f.from, f.to);
+	return CGN_OK;
+}
+
+static CGN_RC leaf_put(struct work *w, struct json_val cluster, size_t at, const struct leaves_made *made,
+	struct cgn_err *err)
+{
+	struct work_certs *c = &w->certs;
+	const struct certs_leaf *l = &c->plan->leaf[at];
+	const struct item *i = secret_item(w, l->secret);
+	const struct pki_pair *pair =
+		made->pair[at].cert.n > 0 || i == NULL ? &made->pair[at] : &i->tls->pair;
 	const struct certs_texts texts = {cgn_buf_view(&pair->cert), cgn_buf_view(&pair->key),
-		cgn_buf_view(&c->bundle)};
+		cgn_buf_view(&c->bundle), cgn_buf_view(&c->crl)};
 	return certs_secret_put(cluster, l->secret, CERTS_LEAF, &texts, &w->set, err);
+}
+
+/* Return the lists of revoked certificates that a Secret has; empty: none has. */
+static struct cgn_str lists_find(struct work *w)
+{
+	for (size_t i = 0; i < w->certs.plan->n; i++) {
+		const struct item *leaf = secret_item(w, w->certs.plan->leaf[i].secret);
+		if (leaf != NULL && leaf->tls->crl.n > 0)
+			return cgn_buf_view(&leaf->tls->crl);
+	}
+	return CGN_STR("");
 }
 
 /* ---- the authority ---- */
@@ -151,7 +188,7 @@ static CGN_RC authority_renew(struct work *w, const char *was, const char *why, 
 	CGN_TRY(authority_new(w, was, err));
 	CGN_TRY(pki_bundle_add(&c->bundle, cgn_buf_view(&c->ca.cert), unix_now(), err));
 	CGN_TRY(pki_bundle_add(&c->bundle, cgn_buf_view(&old), unix_now(), err));
-	note_add(w, "AuthorityIssued", c->plan->authority, why);
+	certs_note(w, "AuthorityIssued", c->plan->authority, why);
 	return CGN_OK;
 }
 
@@ -159,14 +196,19 @@ static CGN_RC everything_put(struct work *w, struct cgn_err *err)
 {
 	struct work_certs *c = &w->certs;
 	const struct certs_texts texts = {cgn_buf_view(&c->ca.cert), cgn_buf_view(&c->ca.key),
-		cgn_buf_view(&c->bundle)};
+		cgn_buf_view(&c->bundle), {NULL, 0}};
 	struct json_val cluster;
 	if (!cluster_parse(w, &cluster))
 		return CGN_FAIL(err, NOT_FOUND, "the InferenceCluster is gone");
 	if (c->plan->own)
 		CGN_TRY(certs_secret_put(cluster, c->plan->authority, CERTS_AUTHORITY, &texts, &w->set, err));
+	CGN_ON_EXIT(leaves_fini) struct leaves_made made = {.known_at = 0};
 	for (size_t i = 0; i < c->plan->n; i++)
-		CGN_TRY(leaf_put(w, cluster, &c->plan->leaf[i], err));
+		CGN_TRY(leaf_make(w, i, &made, err));
+	if (c->plan->revokes)
+		CGN_TRY(revoked_make(w, lists_find(w), made.known_at, err));
+	for (size_t i = 0; i < c->plan->n; i++)
+		CGN_TRY(leaf_put(w, cluster, i, &made, err));
 	return CGN_OK;
 }
 
@@ -282,7 +324,7 @@ static CGN_RC authority_create(struct work *w, struct cgn_err *err)
 		again ? "its Secret was gone" : "the cluster is new", err));
 	c->look_at = certs_known_at(c->ca_from, c->ca_to);
 	const struct certs_texts texts = {cgn_buf_view(&c->ca.cert), cgn_buf_view(&c->ca.key),
-		cgn_buf_view(&c->bundle)};
+		cgn_buf_view(&c->bundle), {NULL, 0}};
 	CGN_TRY(certs_secret_put(cluster, c->plan->authority, CERTS_AUTHORITY, &texts, &w->set, err));
 	path_put(DESIRED_SECRET, w->space, NULL, &path);
 	cgn_buf_putz(&path, "?fieldManager=" DESIRED_MANAGER);

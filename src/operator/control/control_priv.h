@@ -18,7 +18,7 @@
 /* Certificate, key and authorities of a Secret that this program wrote. */
 struct item_tls {
 	struct pki_pair pair;
-	struct cgn_buf bundle;
+	struct cgn_buf bundle, crl;
 	bool authority;
 };
 
@@ -61,7 +61,7 @@ struct item {
 struct work_certs {
 	struct certs_plan *plan;
 	struct pki_pair ca;
-	struct cgn_buf bundle;
+	struct cgn_buf bundle, crl; /* Authorities, and lists of revoked certificates. */
 	int64_t ca_from, ca_to;
 	int64_t ends,
 		look_at; /* End of the first certificate, and when to judge again, in Unix seconds; 0: none. */
@@ -147,6 +147,13 @@ void work_objects(struct work *w);
 /* Put the certificates of a cluster into the set, make those that are due, and go on with work_objects; or lead to status_write. */
 void certs_begin(struct work *w);
 void certs_drop(struct work_certs *c);
+/* Note for an event with the reason |made| that |secret| was made, and why. */
+void certs_note(struct work *w, const char *made, const char *secret, const char *why);
+
+/* ---- revoked.c ---- */
+/* Make the lists of revoked certificates in w->certs.crl, of those in |old|. While certificates are on their way to pods, until
+ * |held| (Unix seconds), no more are revoked. */
+CGN_RC revoked_make(struct work *w, struct cgn_str old, int64_t held, struct cgn_err *err);
 
 /* ---- secret.c ---- */
 /* Keep what a Secret of certificates has; true: it is other than before. */

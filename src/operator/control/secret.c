@@ -9,6 +9,7 @@ void item_tls_fini(struct item_tls *t)
 {
 	pki_pair_fini(&t->pair);
 	cgn_buf_fini(&t->bundle);
+	cgn_buf_fini(&t->crl);
 }
 
 void item_tls_drop(struct item *i)
@@ -41,6 +42,7 @@ void secret_read(struct json_val object, struct item_tls *out)
 	data_get(data, "tls.crt", &out->pair.cert);
 	data_get(data, "tls.key", &out->pair.key);
 	data_get(data, "ca.crt", &out->bundle);
+	data_get(data, "crl.pem", &out->crl);
 	if (out->pair.cert.n > 0 || out->pair.key.n > 0)
 		return;
 	data_get(data, "ca.pem", &out->pair.cert); /* As cgn-ctl pki and the Helm chart name them. */
@@ -74,7 +76,8 @@ bool item_tls_take(struct item *i, struct json_val object)
 		return false; /* The Secret counts as missing. */
 	}
 	bool same = texts_equal(&now.pair.cert, &i->tls->pair.cert) &&
-		texts_equal(&now.pair.key, &i->tls->pair.key) && texts_equal(&now.bundle, &i->tls->bundle);
+		texts_equal(&now.pair.key, &i->tls->pair.key) && texts_equal(&now.bundle, &i->tls->bundle) &&
+		texts_equal(&now.crl, &i->tls->crl);
 	item_tls_fini(i->tls);
 	*i->tls = now;
 	return !same;

@@ -129,6 +129,68 @@ bool desired_is_secured(struct json_val cluster)
 	return !cgn_str_is(cgn_buf_view(&mode), "insecure");
 }
 
+/* ---- revoked certificates ---- */
+
+static bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+bool certs_serial(struct cgn_str hex, char out[CERTS_SERIAL])
+{
+	size_t n = 0;
+	for (size_t i = 0; i < hex.n; i++) {
+		char c = hex.p[i] >= 'A' && hex.p[i] <= 'F' ? (char)(hex.p[i] + 'a' - 'A') : hex.p[i];
+		if (c == ':')
+			continue;
+		if (!is_hex(c) || n + 1 == CERTS_SERIAL)
+			return false;
+		out[n++] = c;
+		if (n == 2 && out[0] == '0' && out[1] == '0')
+			n = 0;
+	}
+	out[n] = '\0';
+	return n > 0 && n % 2 == 0;
+}
+
+bool certs_is_revoked(const struct certs_plan *p, const char *serial)
+{
+	char plain[CERTS_SERIAL];
+	if (!certs_serial(cgn_str_of(serial), plain))
+		return false;
+	for (size_t i = 0; i < p->n_revoked; i++)
+		if (strcmp(p->revoked[i], plain) == 0)
+			return true;
+	return false;
+}
+
+static CGN_RC revoked_read(struct json_val cluster, struct certs_plan *p, struct cgn_err *err)
+{
+	struct json_val list, one;
+	p->revokes = desired_is_revoking(cluster) && desired_spec(cluster, "security", "revoked", &list);
+	if (!p->revokes)
+		return CGN_OK;
+	for (struct json_iter it = json_iter_of(list);
+		p->n_revoked < CERTS_REVOKED && json_next_elem(&it, &one);) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+		if (one.type == JSON_STRING)
+			json_str_to(one, &text);
+		if (!certs_serial(cgn_buf_view(&text), p->revoked[p->n_revoked]))
+			return CGN_FAIL(err, INVALID,
+				"spec.security.revoked has \"%.60s\", which is no serial number of a certificate",
+				cgn_buf_z(&text));
+		p->n_revoked++;
+	}
+	return CGN_OK;
+}
+
+bool desired_is_revoking(struct json_val cluster)
+{
+	struct json_val v;
+	return desired_is_secured(cluster) && desired_spec(cluster, "security", "revoked", &v) &&
+		v.type == JSON_ARRAY;
+}
+
 CGN_RC certs_plan_read(struct json_val cluster, struct certs_plan *out, struct cgn_err *err)
 {
 	char name[64], space[64], cluster_name[DESIRED_NAME_MAX];
@@ -141,6 +203,7 @@ CGN_RC certs_plan_read(struct json_val cluster, struct certs_plan *out, struct c
 	if (!desired_meta(cluster, "name", name, sizeof name) ||
 		!desired_meta(cluster, "namespace", space, sizeof space))
 		return CGN_FAIL(err, INVALID, "the InferenceCluster has no name");
+	CGN_TRY(revoked_read(cluster, out, err));
 	desired_cluster_name(cluster, cluster_name, sizeof cluster_name);
 	(void)snprintf(out->authority_name, sizeof out->authority_name, "%.48s cluster CA", cluster_name);
 	desired_text(cluster, "security", "existingSecret", "", &secret);
@@ -185,6 +248,8 @@ struct certs_judgement certs_judge_leaf(const struct certs_facts *f, int64_t sig
 		return certs_issue("it was missing", now);
 	if (f->broken)
 		return certs_issue("certificate and key could not be used", now);
+	if (f->revoked)
+		return certs_issue("it was revoked", now);
 	if (now >= f->to)
 		return certs_issue("it was over", now);
 	if (!f->ours && !f->trusted)
@@ -244,6 +309,8 @@ CGN_RC certs_secret_put(struct json_val cluster, const char *name, const char *c
 	text_put(&o, "tls.crt", texts->cert);
 	text_put(&o, "tls.key", texts->key);
 	text_put(&o, "ca.crt", texts->bundle);
+	if (texts->crl.n > 0)
+		text_put(&o, "crl.pem", texts->crl);
 	json_close(&o, '}');
 	desired_end(&w, &o);
 	return out->text.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the Secret %s", name) : CGN_OK;

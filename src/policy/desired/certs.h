@@ -8,6 +8,8 @@
 #define CERTS_NAMES    40 /* Names of one certificate, URIs included. */
 #define CERTS_NAME_MAX 300
 #define CERTS_DNS_MOST 16  /* Most names in spec.security.dnsNames. */
+#define CERTS_REVOKED  256 /* Most serial numbers in spec.security.revoked. */
+#define CERTS_SERIAL   41  /* Bytes of one in hex, and the NUL. */
 #define CERTS_SKEW     300 /* For clocks of other machines that are behind. */
 #define CERTS_OVERLAP \
 	300 /* Until every pod has the files of a Secret that changed: the kubelet looks each minute or two. */
@@ -31,14 +33,22 @@ struct certs_plan {
 	size_t n;
 	char text[CERTS_LEAVES * CERTS_NAMES][CERTS_NAME_MAX];
 	size_t n_text;
+	bool revokes; /* spec.security.revoked is there: programs have a list of revoked certificates. */
+	char revoked[CERTS_REVOKED][CERTS_SERIAL]; /* Serial numbers, as certs_serial writes them. */
+	size_t n_revoked;
 };
 /* Read what |cluster| wants. CGN_INVALID: a name cannot stand in a certificate. */
 CGN_RC certs_plan_read(struct json_val cluster, struct certs_plan *out, struct cgn_err *err);
+
+/* Write a serial number in hex, with or without colons, as lower-case digits without leading zero bytes. False: it is none. */
+bool certs_serial(struct cgn_str hex, char out[CERTS_SERIAL]);
+bool certs_is_revoked(const struct certs_plan *p, const char *serial);
 
 /* Facts of a certificate. */
 struct certs_facts {
 	bool there;   /* The Secret has texts. */
 	bool broken;  /* The texts are no certificate and key that fit. */
+	bool revoked; /* The plan names the certificate. */
 	bool named;   /* The certificate has the names of the plan, and no others. */
 	bool ours;    /* The authority that signs now has signed it. */
 	bool trusted; /* An authority of the bundle has. */
@@ -69,6 +79,7 @@ int64_t certs_known_at(int64_t from, int64_t to);
 /* Append the Secret |name| to |out|. |component|: CERTS_AUTHORITY or CERTS_LEAF. */
 struct certs_texts {
 	struct cgn_str cert, key, bundle;
+	struct cgn_str crl; /* Lists of revoked certificates; empty: none. */
 };
 CGN_RC certs_secret_put(struct json_val cluster, const char *name, const char *component,
 	const struct certs_texts *texts, struct desired_set *out, struct cgn_err *err);

@@ -21,6 +21,8 @@ static void security_put(const struct desired_owner *w, struct cgn_buf *b)
 		"/ca.crt\"\ncert_file = \"" DESIRED_TLS "/tls.crt\"\nkey_file = \"" DESIRED_TLS
 		"/tls.key\"\nfollow_files = true\nnode_name = \"%s-agents.%s.svc\"\n",
 		w->name, w->space);
+	if (desired_is_revoking(w->resource))
+		cgn_buf_putz(b, "crl_file = \"" DESIRED_TLS "/crl.pem\"\n");
 }
 
 static void config_write(const struct desired_owner *w, const struct desired_routing *routing,

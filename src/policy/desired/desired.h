@@ -66,6 +66,8 @@ uint64_t desired_number(struct json_val resource, const char *a, const char *b, 
 bool desired_meta(struct json_val resource, const char *key, char *out, size_t cap);
 /* Does spec.security.mode of an InferenceCluster ask for certificates? */
 bool desired_is_secured(struct json_val cluster);
+/* Do its programs have a list of revoked certificates (spec.security.revoked)? */
+bool desired_is_revoking(struct json_val cluster);
 /* Does the ModelPool have one pod on each machine? */
 bool desired_is_daemon(struct json_val pool);
 /* Write cluster.name of an InferenceCluster: spec.clusterName, or its own name. */

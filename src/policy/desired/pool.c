@@ -214,6 +214,11 @@ static void pod_template(const struct desired_owner *w, struct json_out *o, cons
 	json_key_open(o, "template", '{');
 	json_key_open(o, "metadata", '{');
 	desired_labels(w, o, "labels", "pool");
+	if (desired_is_revoking(cluster)) { /* Programs that run know of no list: they start again. */
+		json_key_open(o, "annotations", '{');
+		json_key_z(o, "cognitora.dev/revoked", "crl.pem");
+		json_close(o, '}');
+	}
 	json_close(o, '}');
 	json_key_open(o, "spec", '{');
 	json_key_u64(o, "terminationGracePeriodSeconds",

@@ -151,6 +151,8 @@ static void template_put(const struct desired_owner *w, struct json_out *o, uint
 	desired_labels(w, o, "labels", "kvcached");
 	json_key_open(o, "annotations", '{');
 	json_key_z(o, "cognitora.dev/stores", count); /* Another list of peers starts new pods. */
+	if (desired_is_revoking(w->resource))
+		json_key_z(o, "cognitora.dev/revoked", "crl.pem");
 	json_close(o, '}');
 	json_close(o, '}');
 	json_key_open(o, "spec", '{');

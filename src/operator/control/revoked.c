@@ -62,7 +62,8 @@ static bool list_read(const struct work_certs *c, struct cgn_str lists, struct l
 		cgn_ok(pki_crl_read(one, &reader, NULL));
 }
 
-static CGN_RC list_make(struct work *w, const struct cgn_buf *kept, bool held, int64_t now, struct cgn_err *err)
+static CGN_RC list_make(struct work *w, const struct cgn_buf *kept, bool held, int64_t now,
+	struct cgn_err *err)
 {
 	struct work_certs *c = &w->certs;
 	const char *serials[CERTS_REVOKED + 1];

@@ -38,7 +38,7 @@ def test_the_chart(schemas, case, tmp_path):
     assert case != "operator" or "CustomResourceDefinition" in kinds
 
 
-@pytest.mark.parametrize("folder", ["kustomize", "quickstart"])
+@pytest.mark.parametrize("folder", ["kustomize", "kustomize/inference-pool", "quickstart"])
 def test_a_base_of_kustomize(schemas, kube, folder):
     conforms(schemas, kube.kubectl("kustomize", ROOT / "deploy" / folder).stdout)
 

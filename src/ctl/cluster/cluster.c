@@ -140,6 +140,11 @@ static CGN_RC reasons_print(const Cognitora__V1__StatusResponse *status, struct 
 			cgn_buf_fmt(&out, "%s is %s: %s\n", ctl_shown(s->node != NULL ? s->node->id : ""),
 				ctl_shown(s->state), ctl_shown(s->reason));
 	}
+	for (size_t i = 0; i < status->n_pools; i++)
+		if (status->pools[i]->why[0] != '\0')
+			cgn_buf_fmt(&out, "InferencePool %s has %u nodes: %s\n",
+				ctl_shown(status->pools[i]->name), status->pools[i]->nodes,
+				ctl_shown(status->pools[i]->why));
 	return ctl_print(&out, err);
 }
 

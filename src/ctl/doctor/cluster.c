@@ -56,15 +56,37 @@ static void node_look(struct doctor *d, struct json_val node)
 		doctor_find(d, DOCTOR_WARNING, "%s is cordoned: it gets no new requests", id);
 		doctor_do(d, "cgn-ctl cluster uncordon %s", id);
 	} else if (strcmp(state, "ready") != 0) {
+		bool agent = text_of(d, node, "origin")[0] == '\0';
 		doctor_find(d, DOCTOR_PROBLEM, "%s is %s%s%s", id, state, reason[0] != '\0' ? ": " : "",
 			reason);
-		doctor_do(d, "on that node: cgn-ctl doctor --program agent");
+		if (agent)
+			doctor_do(d, "on that node: cgn-ctl doctor --program agent");
+		else
+			doctor_do(d, "look at the engine itself, at %s: no agent is beside it",
+				text_of(d, node, "address"));
 	} else if (json_get(node, "breaker", &breaker) &&
 		strcmp(text_of(d, breaker, "state"), "closed") != 0) {
 		doctor_find(d, DOCTOR_WARNING, "%s failed several times and gets few requests (breaker %s)",
 			id, text_of(d, breaker, "text"));
 		doctor_do(d, "cgn-ctl explain --last 20 shows what failed");
 	}
+}
+
+/* Look at the pools whose pods are nodes without an agent. Returns how many there are. */
+static size_t pools_look(struct doctor *d)
+{
+	struct json_val doc, pools, pool;
+	size_t n = 0;
+	if (!answer_read(d->programs[ROUTER].extra, &doc) || !json_get(doc, "pools", &pools))
+		return 0;
+	for (struct json_iter it = json_iter_of(pools); json_next_elem(&it, &pool); n++) {
+		const char *name = text_of(d, pool, "name"), *why = text_of(d, pool, "why");
+		if (why[0] == '\0')
+			continue;
+		doctor_find(d, DOCTOR_PROBLEM, "InferencePool %s: %s", name, why);
+		doctor_do(d, "look at the pool, its pods and the router's rights: docs/inference-gateway.md");
+	}
+	return n;
 }
 
 void check_nodes(struct doctor *d)
@@ -76,6 +98,8 @@ void check_nodes(struct doctor *d)
 	struct json_iter it = json_iter_of(nodes);
 	for (; json_next_elem(&it, &node); n++)
 		node_look(d, node);
+	if (pools_look(d) > 0 && n == 0)
+		return;
 	if (n == 0) {
 		doctor_find(d, DOCTOR_PROBLEM, "the router knows no node");
 		doctor_do(d,

@@ -6,15 +6,16 @@
 #include "base/core/str.h"
 #include "policy/config/config.h"
 
-#define CONFIG_MAX_ENGINES        64
-#define CONFIG_MAX_MODELS         1024
-#define CONFIG_MAX_TENANTS        4096
-#define CONFIG_MAX_BMCS           1024
-#define CONFIG_MAX_SCRAPE_TARGETS 4096
-#define CONFIG_MAX_ROLES          56
-#define CONFIG_MAX_CLAIMS         256
-#define CONFIG_MAX_PEERS          32
-#define CONFIG_MAX_ENGINE_NODES   4096
+#define CONFIG_MAX_ENGINES         64
+#define CONFIG_MAX_MODELS          1024
+#define CONFIG_MAX_TENANTS         4096
+#define CONFIG_MAX_BMCS            1024
+#define CONFIG_MAX_SCRAPE_TARGETS  4096
+#define CONFIG_MAX_ROLES           56
+#define CONFIG_MAX_CLAIMS          256
+#define CONFIG_MAX_PEERS           32
+#define CONFIG_MAX_ENGINE_NODES    4096
+#define CONFIG_MAX_INFERENCE_POOLS 16
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -56,6 +57,7 @@ enum config_family_index {
 	CONFIG_CLAIMS,
 	CONFIG_PEERS,
 	CONFIG_ENGINE_NODES,
+	CONFIG_INFERENCE_POOLS,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];
@@ -134,7 +136,7 @@ bool config_is_zmq_endpoint(const char *text);
 bool config_is_safe_url(const char *url);
 /* check_batch.c: the same for [batch]. */
 CGN_RC config_check_batch(const struct config *c, struct cgn_err *err);
-/* check_engine_nodes.c: the same for [engine_nodes]. */
+/* check_engine_nodes.c: the same for [engine_nodes] and [inference_pools]. */
 CGN_RC config_check_engine_nodes(const struct config *c, struct cgn_err *err);
 /* check_peers.c: the same for [peers]. */
 CGN_RC config_check_peers(const struct config *c, struct cgn_err *err);

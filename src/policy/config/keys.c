@@ -92,6 +92,14 @@ static const struct config_key engine_node_keys[] = {
 #undef KEY
 };
 
+static const struct config_key inference_pool_keys[] = {
+#define KEY(key, kind, preset, min, max, help)                                      \
+	{"inference_pools", #key, #key, KIND_##kind, preset, min, max, false, help, \
+		offsetof(struct config_inference_pool, key)},
+#include "policy/config/inference_pool_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -108,6 +116,7 @@ static const struct config_table role_table = {role_keys, CGN_COUNT(role_keys)};
 static const struct config_table claim_table = {claim_keys, CGN_COUNT(claim_keys)};
 static const struct config_table peer_table = {peer_keys, CGN_COUNT(peer_keys)};
 static const struct config_table engine_node_table = {engine_node_keys, CGN_COUNT(engine_node_keys)};
+static const struct config_table inference_pool_table = {inference_pool_keys, CGN_COUNT(inference_pool_keys)};
 static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
@@ -135,6 +144,9 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 	[CONFIG_ENGINE_NODES] = {"engine_nodes", "engine", &engine_node_table, CONFIG_MAX_ENGINE_NODES, 128,
 		sizeof(struct config_engine_node), offsetof(struct config, engine_nodes),
 		offsetof(struct config, n_engine_nodes)},
+	[CONFIG_INFERENCE_POOLS] = {"inference_pools", "pool", &inference_pool_table,
+		CONFIG_MAX_INFERENCE_POOLS, 253, sizeof(struct config_inference_pool),
+		offsetof(struct config, inference_pools), offsetof(struct config, n_inference_pools)},
 };
 
 static const struct {

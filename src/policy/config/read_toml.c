@@ -144,6 +144,12 @@ static cgn_rc toml_engines(struct reader *r, const struct toml_node *n, struct c
 	return CGN_OK;
 }
 
+/* Are the rows engines without an agent? */
+static bool family_is_bare(const struct config_family *f)
+{
+	return f == &config_families[CONFIG_ENGINE_NODES] || f == &config_families[CONFIG_INFERENCE_POOLS];
+}
+
 static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const struct toml_node *n,
 	struct cgn_err *err)
 {
@@ -156,8 +162,7 @@ static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const s
 	if (n->depth == 2)
 		return config_row_add(r->c, f, n->path[1].key, where_of(r, n->key_at).text, err);
 	const struct config_key *k = config_key_at(f->keys, n, 2);
-	if (k == NULL && f->section == config_families[CONFIG_ENGINE_NODES].section &&
-		config_key_at(&config_engine_keys, n, 2) != NULL)
+	if (k == NULL && family_is_bare(f) && config_key_at(&config_engine_keys, n, 2) != NULL)
 		return CGN_FAIL(err, INVALID,
 			"%s: %s needs a cgn-agent beside the engine: an engine without one is not started, kept or handed over (docs/engine-nodes.md)",
 			where_of(r, n->key_at).text, config_path_shown(n->path, n->depth).text);

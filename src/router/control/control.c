@@ -7,6 +7,7 @@
 #include "router/admission/admission.h"
 #include "router/calibration/calibration.h"
 #include "router/control/watch.h"
+#include "router/engines/engines.h"
 #include "router/peers/peers.h"
 
 #define TICK CGN_SEC
@@ -155,7 +156,7 @@ static void on_node(void *user, const Cognitora__V1__Node *node)
 		cgn_log_limited(ERROR, "router.node_refused", F_STR("node", node->id), F_STR("why", err.msg));
 }
 
-static void node_gone(struct router *r, const char *id)
+void router_node_gone(struct router *r, const char *id)
 {
 	struct cluster_orders o;
 	const struct cluster_node *n = cluster_find(r->members.cluster, id);
@@ -173,7 +174,7 @@ static void on_gone(void *user, const char *id)
 	CGN_LIVE(r, ROUTER_TAG);
 	const struct cluster_node *n = cluster_find(r->members.cluster, id);
 	if (n != NULL && n->door == NULL)
-		node_gone(r, id);
+		router_node_gone(r, id);
 }
 
 static void on_cordon(void *user, const char *id, bool cordoned)
@@ -196,13 +197,19 @@ static void on_connected(void *user, bool connected, const char *why)
 			F_STR("then", "the last known membership stays"));
 }
 
+void router_heard_update(struct router *r)
+{
+	r->members.cluster->heard =
+		r->members.knowledge == STATE_HEARD && engines_are_heard(r->members.engines);
+	cgn_loop_defer(r->loop, &r->published.hook);
+}
+
 static void on_knowledge(void *user, enum state_knowledge knowledge)
 {
 	struct router *r = user;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->members.knowledge = knowledge;
-	r->members.cluster->heard = knowledge == STATE_HEARD;
-	cgn_loop_defer(r->loop, &r->published.hook);
+	router_heard_update(r);
 }
 
 static void on_policy(void *user, struct cgn_str text, const char *where)
@@ -338,6 +345,8 @@ void router_reload(void *state, const struct config *cfg)
 	tls_reload(r, "calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))
 		certificates_refused(r, "etcd", &err);
+	if (!cgn_ok(engines_reload_tls(r->members.engines, &err)))
+		certificates_refused(r, "the Kubernetes API", &err);
 }
 
 /* ---- once a second ---- */

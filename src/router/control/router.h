@@ -160,7 +160,17 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 /* Return the time since the last load report of the node's agent; 0: there was none. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
 
+/* Forget the member |id|: close its watch, and what is known of it. */
+void router_node_gone(struct router *r, const char *id);
+/* All members are known, or not: tell it with the next view. */
+void router_heard_update(struct router *r);
+
 /* engines.c */
+struct json_out;
+/* Fill |rs|, in |a|. False: out of memory. */
+bool router_pools_fill(const struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a);
+/* Write the pools of nodes without an agent, an array of objects. */
+void router_pools_json(const struct router *r, struct json_out *j);
 /* Make the engines without an agent members. CGN_INVALID, CGN_TLS: settings or files are wrong; CGN_NO_MEMORY. */
 CGN_RC router_engines_open(struct router *r, struct cgn_err *err);
 
@@ -211,7 +221,6 @@ void router_energy_follow(struct router *r,
 void router_price_close(struct router *r);
 
 /* peers.c */
-struct json_out;
 /* heartbeat.c: ask each peer that is a cluster four times a second whether it is there, and measure the way. One that is
  * silent for a second is lost: its calls fail, and no request leaves for it until it answers again. */
 CGN_RC router_heartbeat_open(struct router *r, struct cgn_err *err);

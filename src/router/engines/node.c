@@ -33,6 +33,7 @@ struct engine_node {
 	struct cgn_timer wake;
 	char trouble[300];
 	uint64_t since_ms; /* Tells an engine that was started again from the one before */
+	bool draining;
 
 	struct share_peak peak;
 	uint32_t inflight, foreign;
@@ -251,6 +252,7 @@ static void on_hook(struct cgn_hook *h)
 		node.address = n->door.url.addr;
 		node.engines = &engines;
 		node.n_engines = 1;
+		node.draining = n->draining;
 		node.started_unix_ms = n->since_ms;
 		node_tame(&node, why, sizeof why);
 		ev.node = &node;
@@ -618,6 +620,15 @@ void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_
 		n->range_due[ranges[i] % BLOCK_RANGES] = true;
 	n->ranges_due = n->check_due = true;
 	node_due(n);
+}
+
+void engine_node_drain(struct engine_node *n)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (n->draining)
+		return;
+	n->draining = true;
+	description_due(n);
 }
 
 const char *engine_node_id(const struct engine_node *n)

@@ -40,6 +40,8 @@ void engine_node_stop(struct engine_node *n);
 void engine_node_told(struct engine_node *n, uint32_t inflight, bool heard);
 /* Tell the blocks of the |n_ranges| ranges again. */
 void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_ranges);
+/* The engine is to get no new requests: its pod ends. */
+void engine_node_drain(struct engine_node *n);
 const char *engine_node_id(const struct engine_node *n);
 const char *engine_node_origin(const struct engine_node *n);
 const struct cluster_door *engine_node_door(const struct engine_node *n); /* Lives as long as |n|. */

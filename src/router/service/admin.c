@@ -136,6 +136,8 @@ static void nodes_get(void *state, const struct http_head *h, struct cgn_str bod
 	json_key_z(&j, "state_backend", r->members.backend);
 	json_key_bool(&j, "state_connected", r->members.connected);
 	json_key_bool(&j, "state_stale", r->members.knowledge == STATE_STALE);
+	json_key(&j, "pools");
+	router_pools_json(r, &j);
 	json_key_open(&j, "nodes", '[');
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->members.cluster->by_slot[i] != NULL)

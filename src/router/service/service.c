@@ -264,7 +264,7 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	rs.traffic = &traffic;
 	rs.shadows = shadow_list;
 	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
-	if (!nodes_fill(r, &rs, &a) || !models_fill(r, &rs, &a)) {
+	if (!nodes_fill(r, &rs, &a) || !models_fill(r, &rs, &a) || !router_pools_fill(r, &rs, &a)) {
 		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
 		return;
 	}

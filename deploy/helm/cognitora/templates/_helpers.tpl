@@ -38,6 +38,9 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- define "cognitora.ownEtcd" -}}{{ if and (eq (include "cognitora.backend" .) "etcd") (not .Values.etcd.endpoints) }}true{{ end }}{{- end }}
 {{- define "cognitora.inKubernetes" -}}{{ if eq (include "cognitora.backend" .) "kubernetes" }}true{{ end }}{{- end }}
 {{- define "cognitora.kvPassword" -}}{{ .Values.kvcached.stores.passwordSecret | default (printf "%s-kv-password" (include "cognitora.fullname" .)) }}{{- end }}
+{{/* The router has the pods of InferencePools as nodes (settings.inference_pools). */}}
+{{- define "cognitora.pools" -}}{{ if (.Values.settings).inference_pools }}true{{ end }}{{- end }}
+{{- define "cognitora.routerToken" -}}{{ if or (include "cognitora.inKubernetes" .) (include "cognitora.pools" .) }}true{{ end }}{{- end }}
 {{- define "cognitora.scheme" -}}{{ ternary "HTTPS" "HTTP" (eq (include "cognitora.mtls" .) "true") }}{{- end }}
 {{- define "cognitora.routerHost" -}}{{ include "cognitora.fullname" . }}-router-grpc.{{ .Release.Namespace }}.svc{{- end }}
 {{- define "cognitora.hasEngine" -}}{{ if ne .Values.agent.engine "openai_compat" }}true{{ end }}{{- end }}

@@ -32,7 +32,7 @@ MATRIX = {
     "autoscaled": {"router": {"autoscaling": {"enabled": True}, "service": {"type": "LoadBalancer"}}},
     "agents-autoscaled": {"agent": {"kind": "StatefulSet", "autoscaling": {"enabled": True, "metric": "cpu", "target": 70}}},
     "kubernetes": {"router": {"replicas": 2}, "cluster": {"stateBackend": "kubernetes"}},
-    "pools": {"agent": {"enabled": False}, "settings": {"inference_pools": {"llama": {"kv_events_port": 5557}, "other": {"namespace": "elsewhere", "pool": "q"}}}},
+    "pools": {"settings": {"inference_pools": {"llama": {"kv_events_port": 5557}, "other": {"namespace": "elsewhere", "pool": "q"}}}},
     "no-certificates": {"pki": {"createCa": False}, "auth": {"enabled": False}},
     "no-certificates-two-routers": {"pki": {"createCa": False}, "router": {"replicas": 2}, "etcd": {"replicas": 1, "persistence": False}},
     "no-store": {"kvcached": {"enabled": False}, "metrics": {"enabled": False}, "networkPolicy": {"enabled": False}},

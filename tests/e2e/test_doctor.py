@@ -343,6 +343,11 @@ def test_nodes(cluster):
     finds("problem", "a is ", "nodes", path, "router")
 
 
+def test_engines_without_an_agent(cluster):
+    cluster.router({'engine_nodes."bare"': {"url": f"http://127.0.0.1:{free_port()}"}})
+    finds("problem", "look at the engine itself, at 127.0.0.1:", "nodes", cluster.folder / "router.toml", "router")
+
+
 def test_models(cluster):
     cluster.router({'models."other"': {"aliases": ["sim"]}})
     cluster.node("a", "--time-scale", "0")

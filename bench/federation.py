@@ -6,6 +6,7 @@ ways between the clusters take 40, 80 and 150 ms there and back and lose a packe
 the one cluster is asked without any way. cgn-sim in real time. JSON to stdout: hits (cached prompt tokens of all), time to
 first token in ms, and what left. --alone adds three clusters that do not forward."""
 import argparse
+import collections
 import contextlib
 import http.client
 import json
@@ -23,6 +24,15 @@ parser.add_argument("--rate", type=float, default=6, help="requests a second, of
 parser.add_argument("--nodes", type=int, default=2, help="nodes of a region")
 parser.add_argument("--interval", default="500ms", help="router.federation.summary_interval")
 parser.add_argument("--alone", action="store_true")
+parser.add_argument("--trace", type=pathlib.Path, help="instead of conversations: a trace in Mooncake's format, whose first --trace-seconds are played in "
+                    "--seconds; a block of it has --block-tokens tokens here, and answers are as much shorter")
+parser.add_argument("--trace-seconds", type=float, default=600)
+parser.add_argument("--block-tokens", type=int, default=16, help="of 512")
+parser.add_argument("--prefill", default="4000", help="tokens a second of a node")
+parser.add_argument("--decode-ms", default="5")
+parser.add_argument("--kv-blocks", default="8192", help="of 16 tokens, on each node")
+parser.add_argument("--way", type=float, default=1, help="factor on the ways' times: 0.2 for a trace that is played five times as fast")
+parser.add_argument("--swing", type=float, default=0.8, help="share by which a region's rate goes up and down in a day")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 if __name__ == "__main__":
@@ -34,7 +44,7 @@ from wan_way import WanWay  # noqa: E402
 
 REGIONS = "abc"
 WAYS_MS = {"ab": 40, "bc": 80, "ac": 150}
-ENGINE = ("--prefill-tokens-per-s", "4000", "--decode-ms", "5", "--kv-blocks", "8192")
+ENGINE = ("--prefill-tokens-per-s", a.prefill, "--decode-ms", a.decode_ms, "--kv-blocks", a.kv_blocks)
 APPLICATIONS, SYSTEM_TOKENS, TURN_TOKENS, TURNS, ANSWER = 6, 800, 200, 6, 120
 LIMIT = {"max_concurrent_per_replica": 4, "queue_timeout": "60s"}
 
@@ -51,12 +61,37 @@ def trace():
         prompt = [application * 10000 + i for i in range(SYSTEM_TOKENS)]
         for turn in range(TURNS):
             prompt = prompt + [100000 + sessions * 2000 + turn * TURN_TOKENS + i for i in range(TURN_TOKENS)]
-            out.append((at, REGIONS[region], prompt))
+            out.append((at, REGIONS[region], prompt, ANSWER))
             at += 2 + rng.expovariate(0.5)
 
 
-def send(port, prompt, out):
-    body = {"model": "sim", "prompt": prompt, "max_tokens": ANSWER, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+def shifted(share, region):
+    """Return when in its day, from 0 to 1, a region has had |share| of its requests: the peaks of the regions follow each other."""
+    def had(t):
+        turn = 2 * math.pi
+        return t + a.swing / turn * (math.sin(turn * (t - region / 3)) + math.sin(turn * region / 3))
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        low, high = ((low + high) / 2, high) if had((low + high) / 2) < share else (low, (low + high) / 2)
+    return low
+
+
+def trace_read():
+    """As trace(), from a file. A request belongs to the region of the first block that less than one in a hundred requests have."""
+    with open(a.trace) as file:
+        rows = [r for r in map(json.loads, file) if r["timestamp"] < a.trace_seconds * 1000]
+    common = collections.Counter(b for r in rows for b in set(r["hash_ids"]))
+    out = []
+    for r in rows:
+        own = next((b for b in r["hash_ids"] if common[b] < len(rows) / 100), r["hash_ids"][0])
+        region = random.Random(own).randrange(len(REGIONS))
+        prompt = [b * a.block_tokens + i for b in r["hash_ids"] for i in range(a.block_tokens)]
+        out.append((a.seconds * shifted(r["timestamp"] / a.trace_seconds / 1000, region), REGIONS[region], prompt, max(1, r["output_length"] * a.block_tokens // 512)))
+    return sorted(out, key=lambda r: r[0])
+
+
+def send(port, prompt, answer, out):
+    body = {"model": "sim", "prompt": prompt, "max_tokens": answer, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     began = time.monotonic()
     try:
@@ -75,9 +110,9 @@ def send(port, prompt, out):
 
 def play(requests, port_of):
     out, threads, began = [], [], time.monotonic()
-    for at, region, prompt in requests:
+    for at, region, prompt, answer in requests:
         time.sleep(max(0.0, began + at - time.monotonic()))
-        threads.append(threading.Thread(target=send, args=(port_of(region), prompt, out)))
+        threads.append(threading.Thread(target=send, args=(port_of(region), prompt, answer, out)))
         threads[-1].start()
     for t in threads:
         t.join()
@@ -109,7 +144,7 @@ def clusters(requests, forwards):
         for x in REGIONS if forwards else ():
             for y in REGIONS.replace(x, ""):
                 fed.link(x, y, max_concurrent=64)
-                way = WanWay(x + y, ("127.0.0.1", fed.gates[x, y]), 0.01, WAYS_MS["".join(sorted(x + y))] / 2000)
+                way = WanWay(x + y, ("127.0.0.1", fed.gates[x, y]), 0.01, a.way * WAYS_MS["".join(sorted(x + y))] / 2000)
                 stack.enter_context(contextlib.closing(way))
                 fed.rows[x][f'peers."{y}"']["url"] = f"https://localhost:{way.port}"
         for x in REGIONS:
@@ -128,8 +163,8 @@ def clusters(requests, forwards):
 
 
 def main():
-    requests = trace()
-    out = {"regions": len(REGIONS), "nodes": a.nodes, "rate": a.rate, "seconds": a.seconds, "one": one_cluster(requests), "federated": clusters(requests, True)}
+    requests = trace_read() if a.trace else trace()
+    out = {"regions": len(REGIONS), "nodes": a.nodes, "rate": round(len(requests) / a.seconds, 2), "seconds": a.seconds, "one": one_cluster(requests), "federated": clusters(requests, True)}
     if a.alone:
         out["alone"] = clusters(requests, False)
     out["hits_of_one"] = round(out["federated"]["hits"] / out["one"]["hits"], 4)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every manifest that the repository has or renders is what Kubernetes, and the definitions of others' kinds, allow, to the last member (kubeconform)."""
+import json
 import re
 
 import pytest
@@ -50,6 +51,12 @@ def test_the_quickstart_as_one_file(schemas):
 @pytest.mark.parametrize("file, text", EXAMPLES, ids=[f"{f.stem}-{i}" for i, (f, _) in enumerate(EXAMPLES)])
 def test_the_examples_of_the_documents(schemas, file, text):
     conforms(schemas, text)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "tests/unit/desired").glob("*.json")), ids=lambda f: f.stem)
+def test_what_the_operator_makes(schemas, file):
+    """The API server drops members that it does not know from what is applied by a patch, and says nothing to a program."""
+    conforms(schemas, yaml.safe_dump_all(json.loads(file.read_text())["objects"]))
 
 
 def changed(text, kind, path, value):

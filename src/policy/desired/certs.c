@@ -166,7 +166,7 @@ bool certs_is_revoked(const struct certs_plan *p, const char *serial)
 
 static CGN_RC revoked_read(struct json_val cluster, struct certs_plan *p, struct cgn_err *err)
 {
-	struct json_val list, one;
+	struct json_val list = {.type = JSON_NULL}, one;
 	p->revokes = desired_is_revoking(cluster) && desired_spec(cluster, "security", "revoked", &list);
 	if (!p->revokes)
 		return CGN_OK;

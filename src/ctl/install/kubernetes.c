@@ -136,46 +136,58 @@ static void object_close(struct json_out *o)
 	cgn_buf_putz(o->b, "\n---\n");
 }
 
-/* Decide whether the manifest of the pool names its replicas: not where another one sets them. */
-static CGN_RC replicas_decide(const struct ctl_args *a, const struct kube *k, bool *write, uint64_t *replicas,
-	struct cgn_err *err)
+/* Numbers that the flags name. */
+struct kube_sizes {
+	uint64_t routers, replicas;
+	bool given; /* --replicas is there. */
+	bool named; /* The manifest of the pool names its replicas: not where another one sets them. */
+};
+
+/* Read the flags before Kubernetes is asked. */
+static CGN_RC sizes_read(const struct ctl_args *a, struct kube_sizes *out, struct cgn_err *err)
+{
+	*out = (struct kube_sizes){.given = ctl_flag(a, "--replicas") != NULL};
+	CGN_TRY(ctl_flag_u64(a, "--routers", 1, 100, &out->routers, err));
+	if (out->given)
+		CGN_TRY(ctl_flag_u64(a, "--replicas", 0, 4096, &out->replicas, err));
+	if (ctl_flag(a, "--engine-image") != NULL || strcmp(ctl_flag(a, "--engine"), "sim") == 0)
+		return CGN_OK;
+	return CGN_FAIL(err, INVALID, "--engine %s needs --engine-image: the image that has the engine",
+		ctl_flag(a, "--engine"));
+}
+
+static CGN_RC replicas_decide(const struct kube *k, struct kube_sizes *s, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf said = {0};
 	const char *const args[] = {"get", "modelpool", k->name, "-n", k->space, "-o", "json",
 		"--show-managed-fields", "--ignore-not-found", NULL};
 	struct install_pool pool = {.there = false};
-	uint64_t wanted;
+	uint64_t wanted = s->replicas;
 	bool has_kinds;
-	if (ctl_flag(a, "--replicas") != NULL)
-		CGN_TRY(ctl_flag_u64(a, "--replicas", 0, 4096, &wanted, err));
 	CGN_TRY(kube_has(k, "crd", "modelpools.cognitora.dev", &has_kinds, err));
 	if (has_kinds && kubectl_ask(k, &said, args) != 0)
 		return CGN_FAIL(err, UNAVAILABLE, "kubectl get modelpool %s failed: %s", k->name,
 			ctl_shown(cgn_buf_z(&said)));
 	CGN_TRY(install_pool_read(cgn_buf_view(&said), &pool, err));
-	return install_pool_replicas(&pool, k->name, ctl_flag(a, "--replicas") != NULL ? &wanted : NULL,
-		write, replicas, err);
+	return install_pool_replicas(&pool, k->name, s->given ? &wanted : NULL, &s->named, &s->replicas, err);
 }
 
-static CGN_RC cluster_write(const struct ctl_args *a, struct kube *k, struct cgn_err *err)
+static CGN_RC cluster_write(const struct ctl_args *a, struct kube *k, const struct kube_sizes *s,
+	struct cgn_err *err)
 {
 	struct json_out o = json_out_to(&k->cluster);
 	const char *engine = ctl_flag(a, "--engine"), *image = ctl_flag(a, "--engine-image"), *arg;
-	uint64_t routers, replicas;
-	bool sized;
-	CGN_TRY(ctl_flag_u64(a, "--routers", 1, 100, &routers, err));
-	CGN_TRY(replicas_decide(a, k, &sized, &replicas, err));
 	object_open(&o, k, "InferenceCluster");
 	json_key_open(&o, "router", '{');
-	json_key_u64(&o, "replicas", routers);
+	json_key_u64(&o, "replicas", s->routers);
 	json_close(&o, '}');
 	object_close(&o);
 	o = json_out_to(&k->cluster);
 	object_open(&o, k, "ModelPool");
 	json_key_z(&o, "cluster", k->name);
 	json_key_z(&o, "model", ctl_flag(a, "--model"));
-	if (sized)
-		json_key_u64(&o, "replicas", replicas);
+	if (s->named)
+		json_key_u64(&o, "replicas", s->replicas);
 	json_key_open(&o, "engine", '{');
 	json_key_z(&o, "kind", engine);
 	if (image != NULL)
@@ -306,16 +318,15 @@ static CGN_RC kube_install(struct kube *k, struct cgn_err *err)
 CGN_RC ctl_install_kubernetes(const struct ctl_args *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(kube_fini) struct kube k;
+	struct kube_sizes sizes;
 	cgn_rc rc = kube_of(a, &k, err);
 	if (!cgn_ok(rc))
 		return rc;
-	if (ctl_flag(a, "--engine-image") == NULL && strcmp(ctl_flag(a, "--engine"), "sim") != 0)
-		return CGN_FAIL(err, INVALID,
-			"--engine %s needs --engine-image: the image that has the engine",
-			ctl_flag(a, "--engine"));
+	CGN_TRY(sizes_read(a, &sizes, err));
 	operator_write(a, &k.operator);
 	CGN_TRY(kube_reach(&k, err));
-	CGN_TRY(cluster_write(a, &k, err));
+	CGN_TRY(replicas_decide(&k, &sizes, err));
+	CGN_TRY(cluster_write(a, &k, &sizes, err));
 	return kube_install(&k, err);
 }
 

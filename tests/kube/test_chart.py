@@ -23,6 +23,7 @@ SEEDS = {"router": {"scoreWeights": {"kv": 0.5, "load": 0.3, "power": 0.1, "capa
                     "rateLimit": {"rps": 50, "burst": 100}, "cascade": CASCADE,
                     "disagg": {"enabled": True, "colocateBelowTokens": 256}},
          "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboards": True, "labels": {"release": "prometheus"}}}
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 GPU = {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}], "gpus": 2}
 MATRIX = {
     "default": {},
@@ -175,8 +176,9 @@ def test_programs_take_the_settings(case, folder):
                         assert all(f"{k} = {v}" in said for k, v in keys.items()), said
                     if case == "settings":
                         assert 'level = "debug"' in said and ("attempts = 5" in said or c["name"] != "router"), said
-    assert {"router", *(["agent", "kvcached"] if case != "no-store" else ["agent"])} <= set(checked)
-    assert checked.count("kvcached") == (2 if case == "stores" else 0 if case == "no-store" else 1)
+    values = {k: {**VALUES[k], **MATRIX[case].get(k, {})} for k in ("agent", "kvcached")}
+    stores = int(values["kvcached"]["enabled"] and values["agent"]["enabled"]) + int(bool(values["kvcached"]["stores"].get("replicas")))
+    assert "router" in checked and ("agent" in checked) == values["agent"]["enabled"] and checked.count("kvcached") == stores
 
 
 @pytest.mark.parametrize("case", ["vllm", "sglang", "llama"])

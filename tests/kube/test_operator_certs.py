@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates that cgn-operator issues: Secrets against a real API server, and programs that talk with the files of these Secrets."""
 import base64
+import contextlib
 import json
 import os
 import re
@@ -221,6 +222,20 @@ class Mount:
         os.rename(self.folder / "..next", self.folder / "..data")
 
 
+@contextlib.contextmanager
+def running(world, folder, rendered):
+    """A router and an agent with the rendered configuration, and the files of their Secrets in folders of their names."""
+    def mine(name):
+        return {"security": {k: v.replace("/etc/cognitora-tls", str(folder / name)) for k, v in rendered["security"].items() if k.endswith("_file")}}
+    with Cluster(folder) as c:
+        c.common = rendered
+        c.common["cluster"].update(kubernetes_config=str(world.kube.kubeconfig), kubernetes_namespace=world.space)
+        c.router(mine("router"))
+        node = c.node("chat-0", "--time-scale", "0", sections=mine("agent"))
+        c.wait_ready()
+        yield c, node
+
+
 def test_programs_with_these_files_talk_over_mutual_tls(world, tmp_path):
     """cgn-router and cgn-agent with the rendered configuration and the Secrets' files; certificates that are replaced meanwhile are taken without a signal."""
     world.kube.apply(cluster(world.space))
@@ -228,15 +243,7 @@ def test_programs_with_these_files_talk_over_mutual_tls(world, tmp_path):
     rendered = tomllib.loads(world.kube.get("configmap", "prod-config", "-n", world.space)["data"]["cognitora.toml"])
     assert rendered["security"]["require_mtls"] and "insecure" not in rendered["security"]
     mounts = {name: Mount(tmp_path / name, world.files(f"prod-{name}-tls")) for name in ("router", "agent", "admin")}
-
-    def mine(name):
-        return {"security": {k: v.replace("/etc/cognitora-tls", str(tmp_path / name)) for k, v in rendered["security"].items() if k.endswith("_file")}}
-    with Cluster(tmp_path) as c:
-        c.common = rendered
-        c.common["cluster"].update(kubernetes_config=str(world.kube.kubeconfig), kubernetes_namespace=world.space)
-        c.router(mine("router"))
-        node = c.node("chat-0", "--time-scale", "0", sections=mine("agent"))
-        c.wait_ready()
+    with running(world, tmp_path, rendered) as (c, node):
         assert c.chat("hello").status == 200
         files = [f"--{flag}={tmp_path}/admin/{name}" for flag, name in (("ca", "ca.crt"), ("cert", "tls.crt"), ("key", "tls.key"))]
         status = [BUILD / "src/ctl/cgn-ctl", "cluster", "status", "--router", f"127.0.0.1:{c.grpc_port}"]
@@ -280,15 +287,7 @@ def test_revoked_certificates_are_refused(world, tmp_path):
     until(lambda: world.kube.kubectl("get", "statefulset", "chat", "-n", world.space, check=False).returncode == 0, "the pool has its pods")
     assert world.kube.get("statefulset", "chat", "-n", world.space)["spec"]["template"]["metadata"]["annotations"] == {"cognitora.dev/revoked": "crl.pem"}
     mounts = {name: Mount(tmp_path / name, files[name]) for name in leaves}
-
-    def mine(name):
-        return {"security": {k: v.replace("/etc/cognitora-tls", str(tmp_path / name)) for k, v in rendered["security"].items() if k.endswith("_file")}}
-    with Cluster(tmp_path) as c:
-        c.common = rendered
-        c.common["cluster"].update(kubernetes_config=str(world.kube.kubeconfig), kubernetes_namespace=world.space)
-        c.router(mine("router"))
-        c.node("chat-0", "--time-scale", "0", sections=mine("agent"))
-        c.wait_ready()
+    with running(world, tmp_path, rendered) as (c, _):
         (tmp_path / "stolen").mkdir()
         for name, text in files["admin"].items():
             (tmp_path / "stolen" / name).write_text(text)

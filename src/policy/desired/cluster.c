@@ -171,11 +171,7 @@ static void service_object(const struct desired_owner *w, const char *name, cons
 	struct json_out o = desired_begin(w, DESIRED_SERVICE, name, component);
 	json_key_open(&o, "spec", '{');
 	json_key_z(&o, "type", type);
-	json_key_open(&o, "selector", '{');
-	json_key_z(&o, "app.kubernetes.io/name", "cognitora");
-	json_key_z(&o, "app.kubernetes.io/instance", w->name);
-	json_key_z(&o, "app.kubernetes.io/component", component);
-	json_close(&o, '}');
+	desired_labels(w, &o, "selector", component);
 	json_key_open(&o, "ports", '[');
 	port_put(&o, "http", port);
 	if (grpc != 0)

@@ -21,7 +21,7 @@ struct json_out desired_begin(const struct desired_owner *w, enum desired_kind k
 	const char *component);
 void desired_end(const struct desired_owner *w, struct json_out *o);
 
-/* Write "labels" or "matchLabels" that select the pods of |component|. Labels of pods have the cluster too. */
+/* Write "labels", "matchLabels" or "selector" that select the pods of |component|. Labels of pods have the cluster too. */
 void desired_labels(const struct desired_owner *w, struct json_out *o, const char *key,
 	const char *component);
 /* Write "image" of one of our programs. */

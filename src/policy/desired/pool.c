@@ -288,11 +288,7 @@ static void headless_object(const struct desired_owner *w)
 	json_key_open(&o, "spec", '{');
 	json_key_z(&o, "clusterIP", "None");
 	json_key_bool(&o, "publishNotReadyAddresses", true);
-	json_key_open(&o, "selector", '{');
-	json_key_z(&o, "app.kubernetes.io/name", "cognitora");
-	json_key_z(&o, "app.kubernetes.io/instance", w->name);
-	json_key_z(&o, "app.kubernetes.io/component", "pool");
-	json_close(&o, '}');
+	desired_labels(w, &o, "selector", "pool");
 	json_key_open(&o, "ports", '[');
 	json_open(&o, '{');
 	json_key_z(&o, "name", "grpc");

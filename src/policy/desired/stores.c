@@ -213,11 +213,7 @@ static void service_put(const struct desired_owner *w, const char *name, bool he
 		json_key_z(&o, "clusterIP", "None");
 		json_key_bool(&o, "publishNotReadyAddresses", true);
 	}
-	json_key_open(&o, "selector", '{');
-	json_key_z(&o, "app.kubernetes.io/name", "cognitora");
-	json_key_z(&o, "app.kubernetes.io/instance", w->name);
-	json_key_z(&o, "app.kubernetes.io/component", "kvcached");
-	json_close(&o, '}');
+	desired_labels(w, &o, "selector", "kvcached");
 	json_key_open(&o, "ports", '[');
 	if (headless) {
 		port_put(&o, "grpc", 7090, "TCP");

@@ -9,9 +9,11 @@
 #include "base/digest/digest.h"
 #include "policy/block/tier.h"
 
-#define BLOCK_MAX_BYTES ((uint64_t)64 << 20)
-#define BLOCK_MAX_MODEL 256  /* Bytes. */
-#define BLOCK_MAX_NAME  1024 /* Bytes. */
+#define BLOCK_MAX_BYTES  ((uint64_t)64 << 20)
+#define BLOCK_MAX_MODEL  256  /* Bytes. */
+#define BLOCK_MAX_NAME   1024 /* Bytes. */
+#define BLOCK_MAX_TENANT 128  /* Bytes. */
+#define BLOCK_SITES      16   /* Other sites that a store knows. */
 
 struct block_key {
 	struct digest digest;
@@ -27,8 +29,16 @@ struct block_meta {
 	/* Name given by a client that does not use digests; the digest is derived from it. Otherwise
 	 * empty. */
 	struct cgn_str name;
+	/* Tenant for whom it was computed, "-" for requests that need no key; empty: not known. */
+	struct cgn_str tenant;
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms; /* expires_unix_ms: 0 for never. */
+};
+/* The other sites that may have a block (policy/kvsite), a bit each. Zero: none. */
+struct block_leave {
+	uint16_t may;
+	uint16_t barred; /* Sites that may have blocks of its tenant, and none of its model. */
+	bool owned;      /* The tenant is known. */
 };
 struct block_info {
 	uint64_t size, checksum; /* checksum: XXH3-64. */
@@ -36,9 +46,11 @@ struct block_info {
 	uint64_t created_unix_ms, expires_unix_ms;
 	unsigned tiers; /* Mask of BLOCK_TIER_BIT(BLOCK_RAM) and BLOCK_TIER_BIT(BLOCK_SSD); 0: not held. */
 	bool pinned;
+	struct block_leave leave;
 };
 struct block_change {
 	struct block_key key;
 	unsigned tiers; /* 0: gone. */
 	uint64_t size;
+	struct block_leave leave;
 };

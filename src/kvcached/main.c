@@ -8,6 +8,7 @@
 #include "joint/state/state.h"
 #include "kvcached/daemon/kvcached.h"
 #include "kvcached/peers/peers.h"
+#include "kvcached/peers/sites.h"
 
 #define BESIDE_ARENA ((uint64_t)64 << 20) /* RocksDB's caches, workers, the last changes */
 
@@ -22,6 +23,7 @@ static void kvcached_stop(void **take)
 	kvcached_workers_close(d);
 	peers_free(d);
 	kvstore_free(&d->store);
+	free(d->sites);
 	tls_ctx_free(&d->tls);
 	d->tag = 0;
 	free(d);
@@ -79,9 +81,11 @@ static bool ssd_cfg(const struct config *cfg, struct kvstore_ssd_cfg *out)
 static CGN_RC kvcached_open(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
+	CGN_TRY(sites_open(d->cfg, &d->sites, err));
 	const struct kvstore_cfg store = {.telemetry = d->telemetry,
 		.ram_bytes = d->cfg->kv.ram,
-		.ssd = ssd_cfg(d->cfg, &ssd) ? &ssd : NULL};
+		.ssd = ssd_cfg(d->cfg, &ssd) ? &ssd : NULL,
+		.sites = d->sites};
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
@@ -144,6 +148,7 @@ static void kvcached_check(const struct config *cfg, struct svc_problems *out)
 	struct cgn_err err;
 	svc_check_cluster(out, cfg);
 	svc_problem(out, resp_check(cfg, &err), &err);
+	svc_problem(out, sites_check(cfg, &err), &err);
 }
 
 static void kvcached_drain(void *state)

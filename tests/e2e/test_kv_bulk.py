@@ -312,7 +312,7 @@ def hostile_packets():
     yield "a short head", b"\x03", "not what its fields say"
     yield "a key cut short", head + b"k" * 35, "not what its fields say"
     yield "a key too long", head + b"k" * 37, "not what its fields say"
-    yield "a flag", struct.pack("<BBHIQ", kvbulk.GET, 128, 0, 0, 1) + b"k" * 36, "flags that do not exist"
+    yield "a flag", struct.pack("<BBHIQ", kvbulk.GET, 64, 0, 0, 1) + b"k" * 36, "flags that do not exist"
     yield "a list of nothing", struct.pack("<BBHIQ", kvbulk.LOOKUP, 0, 0, 0, 1), "LOOKUP of nothing"
     yield "a list that lies", struct.pack("<BBHIQ", kvbulk.LOOKUP, 0, 1000, 0, 1) + b"k" * 36, "not what its fields say"
     yield "a list too long", struct.pack("<BBHIQ", kvbulk.LOOKUP, 0, 1281, 0, 1) + b"k" * 36 * 1281, "1281 items"
@@ -338,12 +338,12 @@ def test_a_client_without_a_greeting_is_cut_off(store):
             c.s.send(packet)
             assert c.ended()
     with Bulk(store.bulk, hello=False) as c:
-        with pytest.raises(Refused, match="speaks versions 1 to 1, not 0") as e:
+        with pytest.raises(Refused, match="speaks versions 1 to 2, not 0") as e:
             c.hello(0)
         assert e.value.status == 12
     with Bulk(store.bulk, hello=False) as c:
-        c.hello(2)  # a client of a later version learns which one both speak
-        assert c.version == 1
+        c.hello(3)  # a client of a later version learns which one both speak
+        assert c.version == 2
 
 
 def test_descriptors_that_are_none(store, tmp_path):

@@ -395,7 +395,8 @@ static const struct block_key key = {.digest = {{1}}, .segment = 9};
 
 static void client_get(struct world *w, struct kvclient_call **out)
 {
-	assert_true(cgn_ok(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, out, NULL)));
+	assert_true(cgn_ok(
+		kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_done, w, out, NULL)));
 	assert_null(w->lease); /* Never inside the call. */
 }
 
@@ -409,15 +410,20 @@ static void lookups_of_any_length(void **state)
 		keys[i].segment = i;
 	for (unsigned i = 0; i < CGN_COUNT(lengths); i++) {
 		w->lookups = 0;
-		assert_true(cgn_ok(kvclient_lookup(w->c, keys, lengths[i], true, on_done, w, NULL, NULL)));
+		assert_true(cgn_ok(kvclient_lookup(w->c, keys, lengths[i], true, (struct cgn_str){0}, on_done,
+			w, NULL, NULL)));
 		wait_for(w, is_done, i + 1);
 		assert_int_equal(w->n, lengths[i]);
 		assert_int_equal(w->lookups, (lengths[i] + 1279) / 1280);
 		for (size_t k = 0; k < w->n; k++)
 			assert_int_equal(w->infos[k].size, k);
 	}
-	assert_int_equal(kvclient_lookup(w->c, keys, 4097, false, on_done, w, NULL, NULL).code, CGN_INVALID);
-	assert_int_equal(kvclient_lookup(w->c, keys, 0, false, on_done, w, NULL, NULL).code, CGN_INVALID);
+	assert_int_equal(kvclient_lookup(w->c, keys, 4097, false, (struct cgn_str){0}, on_done, w, NULL, NULL)
+				 .code,
+		CGN_INVALID);
+	assert_int_equal(kvclient_lookup(w->c, keys, 0, false, (struct cgn_str){0}, on_done, w, NULL, NULL)
+				 .code,
+		CGN_INVALID);
 	assert_true(cgn_ok(kvclient_remove(w->c, keys, 3000, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, CGN_COUNT(lengths) + 1);
 	assert_int_equal(w->removed, 3000);
@@ -538,7 +544,9 @@ static void a_store_that_is_none_is_left_alone(void **state)
 		assert_non_null(strstr(w->why, why[i]));
 		assert_false(kvclient_ready(w->c));
 		struct cgn_err err;
-		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
+		assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_done, w,
+					 NULL, &err)
+					 .code,
 			CGN_UNAVAILABLE);
 		assert_non_null(strstr(err.msg, w->bulk));
 		w->mood = MOOD_GOOD; /* The client retries by itself. */
@@ -552,8 +560,10 @@ static void nonsense_ends_the_connection(void **state)
 {
 	struct world *w = setup_ready(MOOD_FEW);
 	(void)state;
-	assert_true(cgn_ok(kvclient_lookup(w->c, &key, 1, false, on_done, w, NULL, NULL)));
-	assert_true(cgn_ok(kvclient_lookup(w->c, &key, 1, false, on_done, w, NULL, NULL)));
+	assert_true(
+		cgn_ok(kvclient_lookup(w->c, &key, 1, false, (struct cgn_str){0}, on_done, w, NULL, NULL)));
+	assert_true(
+		cgn_ok(kvclient_lookup(w->c, &key, 1, false, (struct cgn_str){0}, on_done, w, NULL, NULL)));
 	wait_for(w, is_done, 2);
 	assert_int_equal(w->code, CGN_UNAVAILABLE);
 	assert_int_equal(w->away, 1);
@@ -635,7 +645,9 @@ static void there_are_only_so_many_calls(void **state)
 	w->mood = MOOD_SILENT;
 	for (unsigned i = 0; i < KVCLIENT_MAX_CALLS; i++)
 		client_get(w, &one);
-	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, on_done, w, NULL, &err).code,
+	assert_int_equal(kvclient_get(w->c, &key, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_done, w, NULL,
+				 &err)
+				 .code,
 		CGN_OVERLOADED);
 	kvclient_call_cancel(&one);
 	client_get(w, NULL);

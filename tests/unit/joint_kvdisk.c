@@ -148,6 +148,8 @@ static cgn_rc try_put(struct kvdisk *d, uint32_t i, uint32_t version, size_t n, 
 	struct block_key k = key_of(i);
 	struct block_meta meta = {.model = CGN_STR("model-a"),
 		.name = CGN_STR("a name"),
+		.tenant = i % 2 == 0 ? CGN_STR("acme")
+				     : CGN_STR(""), /* a record of an earlier version has none */
 		.tokens = i,
 		.created_unix_ms = version};
 	uint8_t *p = malloc(n + 1);
@@ -183,7 +185,7 @@ static enum cgn_code disk_got(struct kvdisk *d, uint32_t i, kvdisk_place at, siz
 		value_fill(want, n, i, *version);
 		assert_memory_equal(p, want, n);
 		assert_true(cgn_str_is(v.meta.model, "model-a") && cgn_str_is(v.meta.name, "a name") &&
-			v.meta.tokens == i);
+			cgn_str_is(v.meta.tenant, i % 2 == 0 ? "acme" : "") && v.meta.tokens == i);
 	}
 	free(p);
 	free(want);
@@ -195,7 +197,7 @@ static enum cgn_code got_now(struct world *w, uint32_t i, uint32_t *version)
 {
 	struct block_key k = key_of(i);
 	struct record r;
-	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
+	char names[KVDISK_NAMES];
 	if (!cgn_ok(entry_get(w->d, &k, &r, names)) || entry_had_its_time(w->d, &r))
 		return CGN_NOT_FOUND;
 	return disk_got(w->d, i, r.entry.place, r.entry.size, version);
@@ -304,7 +306,7 @@ static void test_replaced_and_removed(void **state)
 	assert_true(kvdisk_expire(w.d, &(struct block_key){key_of(1).digest, 1}, 12345));
 	world_again(&w);
 	struct record r;
-	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
+	char names[KVDISK_NAMES];
 	assert_true(cgn_ok(entry_get(w.d, &(struct block_key){key_of(1).digest, 1}, &r, names)));
 	assert_int_equal(r.entry.meta.expires_unix_ms, 12345);
 	world_end(&w);

@@ -172,7 +172,7 @@ static void look_at(struct kvdisk *d, uint32_t i, uint8_t *scratch, uint8_t *wan
 	struct block_key k = key_of(i);
 	struct record r;
 	struct kvdisk_value v;
-	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
+	char names[KVDISK_NAMES];
 	uint32_t before = model->key[i].before, after = model->key[i].after, is = NONE;
 	if (cgn_ok(entry_get(d, &k, &r, names))) {
 		struct iovec iov = {scratch, r.entry.size};

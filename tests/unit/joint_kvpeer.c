@@ -232,7 +232,7 @@ static void wait_answers(struct world *w, unsigned n)
 static bool b_has_heard(struct world *w)
 {
 	struct kvpeer_where where;
-	return kvpeer_has(w->nodes[1].kp, &w->key, &where);
+	return kvpeer_has(w->nodes[1].kp, &w->key, 0, &where);
 }
 
 static bool b_has_not_heard(struct world *w)
@@ -282,7 +282,7 @@ static void what_one_has_the_other_gets(void **state)
 		struct block_info info;
 		struct kvpeer_where where;
 		two_nodes(&w, &k, sizes[i]);
-		assert_true(kvpeer_has(w.nodes[1].kp, &k, &where));
+		assert_true(kvpeer_has(w.nodes[1].kp, &k, 0, &where));
 		assert_string_equal(where.node, "a");
 		assert_int_equal(where.tiers, BLOCK_TIER_BIT(BLOCK_RAM));
 		node_ask(&w, 1, 0, &k);
@@ -304,8 +304,8 @@ static void an_unknown_block_is_a_miss_at_once(void **state)
 	struct block_key k = key_of(1), other = key_of(2), later = {.digest = k.digest, .segment = 1};
 	struct kvpeer_where where;
 	two_nodes(&w, &k, 100);
-	assert_false(kvpeer_has(w.nodes[1].kp, &other, &where));
-	assert_false(kvpeer_has(w.nodes[1].kp, &later, &where));
+	assert_false(kvpeer_has(w.nodes[1].kp, &other, 0, &where));
+	assert_false(kvpeer_has(w.nodes[1].kp, &later, 0, &where));
 	node_ask(&w, 1, 0, &other);
 	assert_int_equal(w.asked[0].calls, 1); /* The call failed at once, without a fetch. */
 	assert_int_equal(w.asked[0].why.code, CGN_NOT_FOUND);
@@ -350,7 +350,7 @@ static bool b_has_all(struct world *w)
 	for (uint32_t i = 0; i < 5000; i++) {
 		struct kvpeer_where where;
 		struct block_key k = key_of(i);
-		if (!kvpeer_has(w->nodes[1].kp, &k, &where))
+		if (!kvpeer_has(w->nodes[1].kp, &k, 0, &where))
 			return false;
 	}
 	return true;
@@ -519,7 +519,7 @@ static void a_stranger_is_refused_both_ways(void **state)
 	wait_heard(&w, &k);
 	for (unsigned i = 0; i < 300; i++) /* Long enough for the connection to arrive, if it could. */
 		wait_peers(&w, 1);
-	assert_false(kvpeer_has(w.nodes[2].kp, &k, &where));
+	assert_false(kvpeer_has(w.nodes[2].kp, &k, 0, &where));
 	world_close(&w);
 }
 

@@ -146,6 +146,9 @@ static void test_names_and_models(void **state)
 	meta.model.n++;
 	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
 	meta.model.n = 0;
+	meta.tenant = (struct cgn_str){name, BLOCK_MAX_TENANT + 1};
+	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
+	meta.tenant.n = 0;
 	meta.name.n++;
 	assert_int_equal(kvw_try_put(s, 3, 1, 100, &meta).code, CGN_INVALID);
 	kvstore_free(&s);
@@ -163,6 +166,14 @@ static void test_too_many_models(void **state)
 	}
 	struct block_meta one_more = {.model = CGN_STR("straw")}, known = {.model = CGN_STR("model-77")};
 	assert_int_equal(kvw_try_put(s, 70000, 1, 1, &one_more).code, CGN_OVERLOADED);
+	/* A pair for which there is no room loses its tenant, and then stays at its site. */
+	struct block_meta pair = {.model = CGN_STR("model-78"), .tenant = CGN_STR("acme")};
+	struct block_key pair_key = kvw_key(70001);
+	assert_true(cgn_ok(kvw_try_put(s, 70001, 1, 1, &pair)));
+	struct kvstore_block *b = kvstore_get_ram(s, &pair_key, true);
+	assert_true(cgn_str_is(kvstore_block_model(b), "model-78") && kvstore_block_tenant(b).n == 0);
+	assert_false(kvstore_block_info(b).leave.owned);
+	kvstore_block_unref(&b);
 	assert_true(cgn_ok(kvw_try_put(s, 70001, 1, 1, &known)));
 	struct block_key k = kvw_key(5);
 	assert_true(kvstore_remove(s, &k));

@@ -530,6 +530,7 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/engine_node_keys.def"
 #include "policy/config/inference_pool_keys.def"
 #include "policy/config/keys.def"
+#include "policy/config/kv_site_keys.def"
 #include "policy/config/model_keys.def"
 #include "policy/config/peer_keys.def"
 #include "policy/config/price_keys.def"

@@ -115,9 +115,17 @@ static void a_put_keeps_everything(void **state)
 		.name = CGN_STR("n:1"),
 		.text = CGN_STR("value")};
 	struct cgn_buf b = {0};
+	m.flags |= KVBULK_TENANT;
+	m.tenant = CGN_STR("acme");
+	kvbulk_write(&m, &b);
+	assert_true(cgn_str_is(read_back(&b).tenant, "acme"));
+	b.p[16] = 127; /* a tenant as long as the rest of the message, and more */
+	expect_refused(&b, "is not what its fields say");
+	b.n = 0;
+	m.flags &= (uint8_t)~KVBULK_TENANT;
 	kvbulk_write(&m, &b);
 	struct kvbulk_msg r = read_back(&b);
-	assert_true(block_key_eq(&r.key, &key));
+	assert_true(block_key_eq(&r.key, &key) && r.tenant.n == 0);
 	assert_int_equal(r.info.size, 5);
 	assert_int_equal(r.info.checksum, info.checksum);
 	assert_int_equal(r.info.created_unix_ms, 9);

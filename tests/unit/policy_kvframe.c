@@ -98,7 +98,8 @@ static void an_answer_says_what_follows(void **state)
 		.created_unix_ms = 1,
 		.expires_unix_ms = 2,
 		.model = CGN_STR("m"),
-		.name = CGN_STR("a\0b")};
+		.name = CGN_STR("a\0b"),
+		.tenant = CGN_STR("acme")};
 	struct kvframe_answer got;
 	kvframe_put_answer(&b, &said);
 	struct kvframe f = only_frame(&in, &b);
@@ -107,10 +108,15 @@ static void an_answer_says_what_follows(void **state)
 	assert_true(got.size == 100 && got.offset == 40 && got.length == 60 && got.checksum == said.checksum);
 	assert_true(
 		got.tokens == 16 && got.created_unix_ms == 1 && got.expires_unix_ms == 2 && got.wait_ms == 5);
-	assert_true(cgn_str_eq(got.model, said.model) && cgn_str_eq(got.name, said.name));
+	assert_true(cgn_str_eq(got.model, said.model) && cgn_str_eq(got.name, said.name) &&
+		cgn_str_eq(got.tenant, said.tenant));
+	/* An earlier version ends before the tenant. */
+	const size_t before = f.payload.n - 2 - said.tenant.n;
 	for (size_t n = 0; n < f.payload.n; n++)
 		assert_int_equal(kvframe_read_answer((struct cgn_str){f.payload.p, n}, &got, NULL).code,
-			CGN_INVALID);
+			n == before ? CGN_FINE : CGN_INVALID);
+	assert_true(cgn_ok(kvframe_read_answer((struct cgn_str){f.payload.p, before}, &got, NULL)));
+	assert_true(cgn_str_eq(got.name, said.name) && got.tenant.n == 0);
 	kvframe_in_fini(&in);
 	cgn_buf_fini(&b);
 }

@@ -372,6 +372,7 @@ static bool relay_place(struct relay *r)
 		.chain = f->chain,
 		.n = f->n_chain,
 		.block_tokens = f->block_tokens,
+		.tenant = f->tenant,
 		.leg = (int)f->leg,
 		.slot = SLOTS_NONE,
 		.go = on_request_placed};

@@ -158,7 +158,7 @@ static void on_value(void *user, const struct kvclient_answer *a)
 static CGN_RC start_lookup(struct bench *b, struct cgn_err *err)
 {
 	const struct block_key k = key_of(b, b->done);
-	return kvclient_lookup(b->kv, &k, 1, false, on_done, b, NULL, err);
+	return kvclient_lookup(b->kv, &k, 1, false, (struct cgn_str){0}, on_done, b, NULL, err);
 }
 
 /* Measure memcpy, alternately with the calls, so that other load on the machine affects both. The variants
@@ -182,7 +182,7 @@ static CGN_RC start_get(struct bench *b, struct cgn_err *err)
 	const struct block_key k = key_of(b, b->done);
 	copy_here(b, b->done % 2 == 1);
 	b->began = cgn_clock_now();
-	return kvclient_get(b->kv, &k, KVCLIENT_HERE_ONLY, on_value, b, NULL, err);
+	return kvclient_get(b->kv, &k, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_value, b, NULL, err);
 }
 
 static CGN_RC start_put(struct bench *b, struct cgn_err *err)

@@ -564,6 +564,12 @@ bool quic_conn_is_open(const struct quic_conn *c)
 	return c->state == QUIC_OPEN;
 }
 
+struct quic_endpoint *quic_conn_endpoint(const struct quic_conn *c)
+{
+	CGN_LIVE(c, QUIC_CONN_TAG);
+	return c->ep;
+}
+
 struct cgn_str quic_conn_peer(const struct quic_conn *c)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);

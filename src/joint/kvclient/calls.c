@@ -144,13 +144,31 @@ void kvclient_calls_on_deadline(struct cgn_timer *t)
 }
 
 /* ---- requests ---- */
+static CGN_RC tenant_check(struct cgn_str tenant, struct cgn_err *err)
+{
+	return tenant.n <= BLOCK_MAX_TENANT
+		? CGN_OK
+		: CGN_FAIL(err, INVALID, "a tenant of %zu bytes: at most %d", tenant.n, BLOCK_MAX_TENANT);
+}
+
+/* Say for whom |m| is, if it is known and the store understands it. */
+static void tenant_tell(const struct kvclient *c, struct kvbulk_msg *m, struct cgn_str tenant)
+{
+	if (tenant.n == 0 || c->version < 2)
+		return;
+	m->flags |= KVBULK_TENANT;
+	m->tenant = tenant;
+}
+
 static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct block_key *keys, size_t n,
-	bool peers, kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
+	bool peers, struct cgn_str tenant, kvclient_done_fn *done, void *user, struct kvclient_call **out,
+	struct cgn_err *err)
 {
 	struct kvclient_call *call = NULL;
 	if (n == 0 || n > KVCLIENT_MAX_KEYS)
 		return CGN_FAIL(err, INVALID, "%zu keys in a call of the block store: 1 to %d", n,
 			KVCLIENT_MAX_KEYS);
+	CGN_TRY(tenant_check(tenant, err));
 	CGN_TRY(call_new(c, type, done, user, &call, err));
 	call->infos = type == KVBULK_LOOKUP ? calloc(n, sizeof *call->infos) : NULL;
 	if (type == KVBULK_LOOKUP && call->infos == NULL) {
@@ -161,10 +179,11 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 	kvclient_leases_flush(c);
 	for (size_t at = 0, packet = 0; at < n; packet++) {
 		size_t count = n - at < KVBULK_MAX_ITEMS ? n - at : KVBULK_MAX_ITEMS;
-		const struct kvbulk_msg m = {.type = type,
+		struct kvbulk_msg m = {.type = type,
 			.flags = peers ? KVBULK_PEERS : 0,
 			.count = (uint16_t)count,
 			.id = call->id + packet};
+		tenant_tell(c, &m, tenant);
 		struct cgn_buf *b = kvclient_message(c, &m);
 		for (size_t end = at + count; at < end; at++)
 			kvbulk_add_key(b, &keys[at]);
@@ -177,15 +196,16 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 }
 
 CGN_RC kvclient_lookup(struct kvclient *c, const struct block_key *keys, size_t n, bool peers,
-	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
+	struct cgn_str tenant, kvclient_done_fn *done, void *user, struct kvclient_call **out,
+	struct cgn_err *err)
 {
-	return keys_call(c, KVBULK_LOOKUP, keys, n, peers, done, user, out, err);
+	return keys_call(c, KVBULK_LOOKUP, keys, n, peers, tenant, done, user, out, err);
 }
 
 CGN_RC kvclient_remove(struct kvclient *c, const struct block_key *keys, size_t n, kvclient_done_fn *done,
 	void *user, struct kvclient_call **out, struct cgn_err *err)
 {
-	return keys_call(c, KVBULK_REMOVE, keys, n, false, done, user, out, err);
+	return keys_call(c, KVBULK_REMOVE, keys, n, false, (struct cgn_str){0}, done, user, out, err);
 }
 
 /* Send |m| as the next packet of |call|, with its id. */
@@ -202,7 +222,7 @@ static void call_send_packet(struct kvclient_call *call, struct kvbulk_msg *m, i
 static void call_send_get(struct kvclient_call *call)
 {
 	struct kvclient *c = call->client;
-	const struct kvbulk_msg m = {.type = KVBULK_GET,
+	struct kvbulk_msg m = {.type = KVBULK_GET,
 		.key = call->key,
 		.id = call->id,
 		.count = (uint16_t)c->n_back,
@@ -210,17 +230,22 @@ static void call_send_get(struct kvclient_call *call)
 			(call->again ? KVBULK_VERIFY : 0)),
 		.budget_ms = call->worth_ms != KVCLIENT_WHATEVER ? call->worth_ms : 0};
 	call->unanswered = 1;
+	tenant_tell(c, &m, (struct cgn_str){call->tenant, call->n_tenant});
 	kvclient_leases_add(c, kvclient_message(c, &m));
 	kvclient_send(c, -1);
 }
 
-CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms,
+CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms, struct cgn_str tenant,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err)
 {
 	struct kvclient_call *call = NULL;
+	CGN_TRY(tenant_check(tenant, err));
 	CGN_TRY(call_new(c, KVBULK_GET, done, user, &call, err));
 	call->key = *key;
 	call->worth_ms = worth_ms;
+	call->n_tenant = tenant.n;
+	if (tenant.n > 0)
+		memcpy(call->tenant, tenant.p, tenant.n);
 	call_send_get(call);
 	if (out != NULL)
 		*out = call;
@@ -284,6 +309,7 @@ static CGN_RC put_file(struct kvclient_call *call, struct kvbulk_msg *m, const s
 
 static CGN_RC put_check(const struct block_meta *meta, uint64_t size, struct cgn_err *err)
 {
+	CGN_TRY(tenant_check(meta->tenant, err));
 	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME)
 		return CGN_FAIL(err, INVALID,
 			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
@@ -311,6 +337,7 @@ CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struc
 			.tokens = meta->tokens,
 			.created_unix_ms = meta->created_unix_ms,
 			.expires_unix_ms = meta->expires_unix_ms}};
+	tenant_tell(c, &m, meta->tenant);
 	if (from->checksum != NULL)
 		m.info.checksum = *from->checksum;
 	else if (from->iov != NULL)

@@ -75,6 +75,7 @@ static void client_welcome(struct kvclient *c, const struct kvbulk_msg *m, int f
 		kvclient_lose(c, &err);
 		return;
 	}
+	c->version = m->version;
 	c->terms = m->terms;
 	c->ready = true;
 	c->told = false;

@@ -50,15 +50,17 @@ typedef void kvclient_done_fn(void *user, const struct kvclient_answer *a);
 void kvclient_call_cancel(struct kvclient_call **take); /* NULL-safe */
 
 /* Look up blocks; tiers 0 means not held. |n|: at most KVCLIENT_MAX_KEYS. |peers|: blocks that only peers
- * have count too (BLOCK_REMOTE). */
+ * have count too (BLOCK_REMOTE). |tenant|: for whom; empty: not known, so that stores of other sites do not count. */
 CGN_RC kvclient_lookup(struct kvclient *c, const struct block_key *keys, size_t n, bool peers,
-	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
+	struct cgn_str tenant, kvclient_done_fn *done, void *user, struct kvclient_call **out,
+	struct cgn_err *err);
 /* Read a value from any tier, and from a peer unless |worth_ms| is 0. |worth_ms|: the cost of not having the
- * value; a peer is asked only if it is faster (KVCLIENT_WHATEVER: not known). CGN_NOT_FOUND; CGN_OVERLOADED:
+ * value; a peer is asked only if it is faster (KVCLIENT_WHATEVER: not known). |tenant|: as for kvclient_lookup; at most
+ * BLOCK_MAX_TENANT bytes, copied. CGN_NOT_FOUND; CGN_OVERLOADED:
  * too much is leased already. The checksum is compared before |done|, above 1 MiB on the pool. */
 #define KVCLIENT_HERE_ONLY 0U
 #define KVCLIENT_WHATEVER  UINT32_MAX
-CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms,
+CGN_RC kvclient_get(struct kvclient *c, const struct block_key *key, uint32_t worth_ms, struct cgn_str tenant,
 	kvclient_done_fn *done, void *user, struct kvclient_call **out, struct cgn_err *err);
 /* ---- series: the pieces of a large value, each under its own key ---- */
 /* A series hands out the pieces in order, and requests up to KVCLIENT_SERIES_AHEAD - 1 pieces ahead, so it
@@ -70,7 +72,8 @@ struct kvclient_series;
 struct kvclient_series_cfg {
 	size_t n; /* at least 1 */
 	void (*key)(void *user, size_t i, struct block_key *out);
-	uint32_t worth_ms; /* per piece, as for kvclient_get */
+	uint32_t worth_ms;     /* per piece, as for kvclient_get */
+	struct cgn_str tenant; /* as for kvclient_get; borrowed as long as the series */
 	/* Gets the next piece, as for kvclient_get; never inline; may free the series. */
 	kvclient_done_fn *done;
 	void *user;
@@ -92,7 +95,7 @@ struct kvclient_source {
 	uint64_t offset, length;
 	const uint64_t *checksum; /* XXH3-64; NULL: computed here for pieces, by the store for a file */
 };
-/* Store a value. CGN_CONFLICT: |only_if_absent|, and the key has a value. meta.created_unix_ms 0: the store's
+/* Store a value. meta.tenant empty, or a store of version 1: it never goes to another site. CGN_CONFLICT: |only_if_absent|, and the key has a value. meta.created_unix_ms 0: the store's
  * time. */
 CGN_RC kvclient_put(struct kvclient *c, const struct block_key *key, const struct block_meta *meta,
 	const struct kvclient_source *from, bool only_if_absent, kvclient_done_fn *done, void *user,

@@ -33,6 +33,7 @@ struct kvclient {
 	/* NULL: |timer| reconnects; before ready: |timer| is the timeout of WELCOME */
 	struct packet_conn *conn;
 	bool ready, told; /* told: on_state knows that the client is not ready */
+	uint32_t version; /* the newest that both sides speak */
 	struct kvbulk_terms terms;
 	struct kvclient_map *map; /* NULL: each value comes with its own descriptor */
 	struct cgn_timer timer, deadline;
@@ -65,6 +66,8 @@ struct kvclient_call {
 	unsigned unanswered; /* bits, by packet */
 	cgn_nsec deadline;
 	struct block_key key; /* get only */
+	char tenant[BLOCK_MAX_TENANT];
+	size_t n_tenant; /* get only */
 	struct block_info *infos;
 	size_t n_infos;
 	uint32_t removed;

@@ -40,7 +40,8 @@ static CGN_RC piece_request(struct kvclient_series *s, size_t i, struct cgn_err 
 	struct ahead *a = piece_at(s, i);
 	struct block_key key;
 	s->cfg.key(s->cfg.user, i, &key);
-	CGN_TRY(kvclient_get(s->client, &key, s->cfg.worth_ms, series_on_answer, a, &a->call, err));
+	CGN_TRY(kvclient_get(s->client, &key, s->cfg.worth_ms, s->cfg.tenant, series_on_answer, a, &a->call,
+		err));
 	a->state = AHEAD_ASKED;
 	return CGN_OK;
 }

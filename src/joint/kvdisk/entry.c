@@ -31,8 +31,10 @@ struct block_meta record_keep_names(const struct block_meta *m, char names[KVDIS
 	struct block_meta kept = *m;
 	memcpy(names, m->model.p, m->model.n);
 	memcpy(names + m->model.n, m->name.p, m->name.n);
+	memcpy(names + m->model.n + m->name.n, m->tenant.p, m->tenant.n);
 	kept.model.p = names;
 	kept.name.p = names + m->model.n;
+	kept.tenant.p = kept.name.p + m->name.n;
 	return kept;
 }
 

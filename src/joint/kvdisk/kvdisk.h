@@ -97,7 +97,7 @@ CGN_RC kvdisk_put(struct kvdisk *d, const struct block_key *k, const struct bloc
 struct kvdisk_value {
 	uint64_t checksum;
 	struct block_meta meta; /* texts point into |names|; expires as at the put */
-	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME];
+	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME + BLOCK_MAX_TENANT];
 };
 /* Read a value into |to|, at most KVDISK_MAX_PIECES pieces as long as the value. Reads no index.
  * CGN_NOT_FOUND: the value moved, was removed or expired; if the owner has another place by now, try again.

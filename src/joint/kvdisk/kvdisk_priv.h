@@ -137,12 +137,11 @@ bool reclaim_one(struct kvdisk *d); /* returns false when no file can be reclaim
 void reclaim_expired(struct kvdisk *d);
 
 /* ---- entry.c: index entries; the key's stripe is held ---- */
-#define KVDISK_NAMES (BLOCK_MAX_MODEL + BLOCK_MAX_NAME)
+#define KVDISK_NAMES (BLOCK_MAX_MODEL + BLOCK_MAX_NAME + BLOCK_MAX_TENANT)
 /* Copy the texts of |m| into |names|; returns |m| with the copies. */
 struct block_meta record_keep_names(const struct block_meta *m, char names[KVDISK_NAMES]);
 /* CGN_NOT_FOUND: there is no entry, or a damaged one. CGN_UNAVAILABLE: the index cannot be read now. */
-CGN_RC entry_get(struct kvdisk *d, const struct block_key *k, struct record *out,
-	char names[BLOCK_MAX_MODEL + BLOCK_MAX_NAME]);
+CGN_RC entry_get(struct kvdisk *d, const struct block_key *k, struct record *out, char names[KVDISK_NAMES]);
 CGN_RC entry_put(struct kvdisk *d, const struct record *r, struct cgn_err *err);
 /* Returns false when the index still has the entry. */
 bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at);

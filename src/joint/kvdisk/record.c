@@ -70,31 +70,45 @@ uint64_t place_bytes(kvdisk_place packed)
 	return (uint64_t)p.len * (p.small ? KVDISK_ROW : KVDISK_UNIT);
 }
 
-/* ---- texts: model, then name ---- */
+/* ---- texts: model, name, tenant; their lengths are three u16 in a row ---- */
 static bool texts_fit(const struct block_meta *m)
 {
-	return m->model.n <= BLOCK_MAX_MODEL && m->name.n <= BLOCK_MAX_NAME;
+	return m->model.n <= BLOCK_MAX_MODEL && m->name.n <= BLOCK_MAX_NAME &&
+		m->tenant.n <= BLOCK_MAX_TENANT;
 }
 
-static size_t texts_write(const struct block_meta *m, uint8_t *p)
+static size_t texts_bytes(const struct block_meta *m)
 {
-	if (m->model.n > 0)
-		memcpy(p, m->model.p, m->model.n);
-	if (m->name.n > 0)
-		memcpy(p + m->model.n, m->name.p, m->name.n);
-	return m->model.n + m->name.n;
+	return m->model.n + m->name.n + m->tenant.n;
 }
 
-static void texts_read(struct block_meta *m, const uint8_t *p, size_t n_model, size_t n_name)
+static size_t texts_write(const struct block_meta *m, uint8_t *lengths, uint8_t *p)
 {
-	m->model = (struct cgn_str){(const char *)p, n_model};
-	m->name = (struct cgn_str){(const char *)p + n_model, n_name};
+	const struct cgn_str texts[] = {m->model, m->name, m->tenant};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
+		le_put16(lengths + 2 * i, texts[i].n);
+		if (texts[i].n > 0)
+			memcpy(p, texts[i].p, texts[i].n);
+		p += texts[i].n;
+	}
+	return texts_bytes(m);
+}
+
+/* Read the lengths, and set the texts to the bytes at |p|, which need not be there yet. */
+static bool texts_read(struct block_meta *m, const uint8_t *lengths, const uint8_t *p)
+{
+	struct cgn_str *const texts[] = {&m->model, &m->name, &m->tenant};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
+		*texts[i] = (struct cgn_str){(const char *)p, le_get16(lengths + 2 * i)};
+		p += texts[i]->n;
+	}
+	return texts_fit(m);
 }
 
 /* ---- records ---- */
 size_t record_head_bytes(const struct block_meta *meta)
 {
-	return KVDISK_HEAD + meta->model.n + meta->name.n;
+	return KVDISK_HEAD + texts_bytes(meta);
 }
 
 uint64_t record_bytes(const struct block_meta *meta, uint64_t size, bool small)
@@ -128,9 +142,7 @@ size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD])
 	le_put64(out + 88, e->meta.created_unix_ms);
 	le_put64(out + 96, e->meta.expires_unix_ms);
 	le_put64(out + 104, r->stored_ms);
-	le_put16(out + 112, e->meta.model.n);
-	le_put16(out + 114, e->meta.name.n);
-	size_t n = texts_write(&e->meta, out + KVDISK_HEAD);
+	size_t n = texts_write(&e->meta, out + 112, out + KVDISK_HEAD);
 	le_put64(out + 120, head_checksum(out, n));
 	return KVDISK_HEAD + n;
 }
@@ -138,12 +150,11 @@ size_t record_write(const struct record *r, uint8_t out[RECORD_MAX_HEAD])
 bool record_read(const uint8_t *p, size_t n, struct record *out)
 {
 	if (n < KVDISK_HEAD || le_get32(p) != RECORD_MAGIC || le_get16(p + 4) != KVDISK_FORMAT ||
-		le_get16(p + 6) > FLAG_STRUCK || le_get32(p + 116) != 0)
+		le_get16(p + 6) > FLAG_STRUCK || le_get16(p + 118) != 0)
 		return false;
-	size_t n_model = le_get16(p + 112), n_name = le_get16(p + 114);
-	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n - KVDISK_HEAD < n_model + n_name)
-		return false;
-	if (head_checksum(p, n_model + n_name) != le_get64(p + 120))
+	struct block_meta texts = {.tokens = 0};
+	if (!texts_read(&texts, p + 112, p + KVDISK_HEAD) || n - KVDISK_HEAD < texts_bytes(&texts) ||
+		head_checksum(p, texts_bytes(&texts)) != le_get64(p + 120))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
 	*out = (struct record){.struck = le_get16(p + 6) == FLAG_STRUCK,
@@ -155,10 +166,10 @@ bool record_read(const uint8_t *p, size_t n, struct record *out)
 	e->key.segment = le_get32(p + 64);
 	e->size = le_get64(p + 72);
 	e->checksum = le_get64(p + 80);
+	e->meta = texts;
 	e->meta.tokens = le_get32(p + 68);
 	e->meta.created_unix_ms = le_get64(p + 88);
 	e->meta.expires_unix_ms = le_get64(p + 96);
-	texts_read(&e->meta, p + KVDISK_HEAD, n_model, n_name);
 	/* A header with impossible values was not written by a store. */
 	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
@@ -197,8 +208,6 @@ size_t index_write(const struct record *r, uint8_t out[INDEX_MAX])
 	CGN_MUST(texts_fit(&e->meta));
 	memset(out, 0, INDEX_HEAD);
 	le_put16(out, KVDISK_FORMAT);
-	le_put16(out + 2, e->meta.model.n);
-	le_put16(out + 4, e->meta.name.n);
 	le_put64(out + 8, e->place);
 	le_put64(out + 16, r->seq);
 	le_put64(out + 24, e->size);
@@ -207,31 +216,30 @@ size_t index_write(const struct record *r, uint8_t out[INDEX_MAX])
 	le_put64(out + 48, e->meta.expires_unix_ms);
 	le_put64(out + 56, r->stored_ms);
 	le_put32(out + 64, e->meta.tokens);
-	size_t n = texts_write(&e->meta, out + INDEX_HEAD);
+	size_t n = texts_write(&e->meta, out + 2, out + INDEX_HEAD);
 	le_put32(out + 68, index_checksum(&e->key, out, n));
 	return INDEX_HEAD + n;
 }
 
 bool index_read(const struct block_key *k, const uint8_t *p, size_t n, struct record *out)
 {
-	if (n < INDEX_HEAD || le_get16(p) != KVDISK_FORMAT || le_get16(p + 6) != 0)
+	struct block_meta texts = {.tokens = 0};
+	if (n < INDEX_HEAD || le_get16(p) != KVDISK_FORMAT || !texts_read(&texts, p + 2, p + INDEX_HEAD))
 		return false;
-	size_t n_model = le_get16(p + 2), n_name = le_get16(p + 4);
-	if (n_model > BLOCK_MAX_MODEL || n_name > BLOCK_MAX_NAME || n != INDEX_HEAD + n_model + n_name)
-		return false;
-	if (index_checksum(k, p, n_model + n_name) != le_get32(p + 68))
+	if (n != INDEX_HEAD + texts_bytes(&texts) ||
+		index_checksum(k, p, texts_bytes(&texts)) != le_get32(p + 68))
 		return false;
 	struct kvdisk_entry *e = &out->entry;
 	*out = (struct record){.entry = {.key = *k,
 				       .place = le_get64(p + 8),
 				       .size = le_get64(p + 24),
-				       .checksum = le_get64(p + 32)},
+				       .checksum = le_get64(p + 32),
+				       .meta = texts},
 		.seq = le_get64(p + 16),
 		.stored_ms = le_get64(p + 56)};
 	e->meta.created_unix_ms = le_get64(p + 40);
 	e->meta.expires_unix_ms = le_get64(p + 48);
 	e->meta.tokens = le_get32(p + 64);
-	texts_read(&e->meta, p + INDEX_HEAD, n_model, n_name);
 	return e->size <= BLOCK_MAX_BYTES &&
 		record_bytes(&e->meta, e->size, place_of(e->place).small) == place_bytes(e->place);
 }

@@ -64,6 +64,11 @@ static struct kvfetch_ask attempt_cost(const struct kvpeer_get *g, const struct 
 	return ask;
 }
 
+static bool attempt_may_ask(const struct kvpeer_get *g, const struct kvpeer_peer *p)
+{
+	return kvpeer_is_here(p->site) || (g->sites & 1U << p->site->index) != 0;
+}
+
 /* Return the best peer to ask, or NULL. |*dearer|: a peer has the block, but recomputing is faster. */
 static struct kvpeer_peer *attempt_choose_peer(struct kvpeer_get *g, bool *dearer)
 {
@@ -74,7 +79,8 @@ static struct kvpeer_peer *attempt_choose_peer(struct kvpeer_get *g, bool *deare
 	*dearer = false;
 	cgn_list_each (it, &g->kp->peers) {
 		struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
-		if (!kvpeer_peer_has(g->kp, p, &g->key, &tiers) || kvpeer_get_asked(g, p->instance) != NULL)
+		if (!kvpeer_peer_has(g->kp, p, &g->key, &tiers) || kvpeer_get_asked(g, p->instance) != NULL ||
+			!attempt_may_ask(g, p))
 			continue;
 		const struct kvfetch_ask ask = attempt_cost(g, p);
 		if (!kvfetch_worth(&p->path, &ask)) {
@@ -136,6 +142,7 @@ static bool attempt_open_writer(struct kvpeer_get *g, const struct kvframe_answe
 {
 	const struct block_meta meta = {.model = a->model,
 		.name = a->name,
+		.tenant = a->tenant,
 		.tokens = a->tokens,
 		.created_unix_ms = a->created_unix_ms,
 		.expires_unix_ms = a->expires_unix_ms};
@@ -178,6 +185,10 @@ static bool attempt_on_value(struct kvpeer_attempt *t, const struct kvframe_answ
 	others.under_way -= t->promised;
 	if (a->offset != t->begun_at || a->length != a->size - a->offset) {
 		attempt_broke(t, "it answered with other bytes than requested");
+		return false;
+	}
+	if (!kvpeer_site_takes_in(g->kp, t->peer->site, a->tenant, a->model)) {
+		attempt_broke(t, "its site may not send blocks of this tenant and model (kv_sites)");
 		return false;
 	}
 	if (g->writer != NULL && (a->size != g->size || a->checksum != g->checksum)) {
@@ -266,7 +277,7 @@ static void attempt_take_bytes(struct kvpeer_attempt *t, struct cgn_str bytes)
 		kvstore_writer_add(g->writer, bytes.p + skip, n);
 	g->got += n;
 	t->peer->fetched_bytes += bytes.n;
-	metric_add(METRIC_OF(t->g->kp->telemetry, KV_PEER_BYTES, "in"), bytes.n);
+	kvpeer_site_count(g->kp, t->peer->site, true, bytes.n);
 	g->moved_at = cgn_clock_now();
 }
 

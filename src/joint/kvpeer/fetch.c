@@ -109,6 +109,8 @@ CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct k
 	CGN_TRY(fetch_check(kp, g, err));
 	if (fresh)
 		g = kvpeer_get_new(kp, k, ask);
+	else
+		g->sites |= ask->sites;
 	struct kvpeer_fetch *f = g != NULL ? fetch_new(g, ask, done, user) : NULL;
 	if (f == NULL) {
 		if (fresh && g != NULL)

@@ -22,7 +22,13 @@ static unsigned find_tiers(const struct kvindex_reader *r, uint16_t index_id)
 	return tiers;
 }
 
-bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_where *out)
+/* May stores of the site be asked for a block that may be asked for at |sites|? */
+static bool may_ask(unsigned site, uint16_t sites)
+{
+	return site == KVPEER_HERE || (sites & 1U << site) != 0;
+}
+
+bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, uint16_t sites, struct kvpeer_where *out)
 {
 	const uint64_t block = kvframe_short(k);
 	unsigned nearest = KVFETCH_DISTANCES;
@@ -34,7 +40,10 @@ bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_wher
 	for (size_t i = 0; i < KVPEER_MAX; i++) {
 		const uint16_t index_id = atomic_load(&kp->slots[i].index_id);
 		const unsigned distance = atomic_load(&kp->slots[i].distance),
-			       tiers = index_id != NO_INDEX_ID ? find_tiers(r->reader, index_id) : 0;
+			       site = atomic_load(&kp->slots[i].site),
+			       tiers = index_id != NO_INDEX_ID && may_ask(site, sites)
+			? find_tiers(r->reader, index_id)
+			: 0;
 		const char *name = atomic_load(&kp->slots[i].name);
 		if (tiers == 0 || distance >= nearest)
 			continue;

@@ -44,6 +44,7 @@ struct kvpeer_get *kvpeer_get_new(struct kvpeer *kp, const struct block_key *k, 
 	*g = (struct kvpeer_get){.tag = KVPEER_GET_TAG,
 		.kp = kp,
 		.key = *k,
+		.sites = ask->sites,
 		.priority = ask->priority < QUIC_PRIORITIES ? ask->priority : 7};
 	g->cost = (struct kvfetch_ask){.tokens = ask->tokens,
 		.ms_per_token = ask->ms_per_token,

@@ -33,6 +33,7 @@ struct kvpeer_get {
 	unsigned n_asked; /* callers, all that ever joined */
 	struct kvfetch_ask cost;
 	uint8_t priority;
+	uint16_t sites; /* other sites that may be asked, for one of the callers */
 	struct kvpeer_attempt attempts[2];
 	struct kvpeer_attempt *active; /* the attempt that fills the writer */
 	struct kvpeer_asked tried[KVPEER_MAX_ATTEMPTS];

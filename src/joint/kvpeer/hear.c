@@ -53,14 +53,15 @@ static bool hear_on_hello(struct kvpeer_peer *p, struct cgn_str payload, struct 
 	struct kvframe_who w;
 	if (!cgn_ok(kvframe_read_who(payload, &w, err)))
 		return false;
-	if (w.instance == p->kp->instance || hear_is_known(p, w.instance)) {
+	const uint64_t instance = w.instance + p->site->salt;
+	if (w.instance == p->kp->instance || hear_is_known(p, instance)) {
 		hear_leave_alone(p,
 			w.instance == p->kp->instance ? "it is this node itself"
 						      : "it is a peer that is known under another name");
 		err->code = CGN_FINE;
 		return false;
 	}
-	p->instance = w.instance;
+	p->instance = instance;
 	p->seq = 0;
 	hear_take_names(p, &w);
 	if (!cgn_ok(kvpeer_index_begin(p, err)))

@@ -7,6 +7,10 @@
  * the next one when that peer is busy, silent, dead or wrong. Values are written straight into the store's
  * memory, and no reader sees them before their checksum was compared.
  *
+ * Stores of another site have a CA and a port of their own: the port and the address say which site it is, and no
+ * other CA is believed there. They are told and sent only blocks that policy/kvsite lets go there, are asked only for
+ * blocks of tenants that it names, and what they send is taken only if it names tenant and model too.
+ *
  * All functions except kvpeer_has belong to the loop. Bounds: KVPEER_MAX peers; KVPEER_MAX_GUESTS connections
  * from other stores; KVPEER_MAX_FETCHES blocks fetched at once, within the budget of the RAM tier;
  * KVPEER_MAX_ASKERS callers; egress_streams values sent at once; index_bytes for what peers hold, from which
@@ -23,6 +27,7 @@
 #include "joint/access/access.h"
 #include "joint/kvstore/kvstore.h"
 #include "policy/kvfetch/kvfetch.h"
+#include "policy/kvsite/kvsite.h"
 
 #define KVPEER_MAX          256
 #define KVPEER_MAX_GUESTS   512
@@ -32,6 +37,12 @@
 
 struct telemetry;
 struct kvpeer;
+/* Another site; its name and its lists are those of cfg.sites, at the same place. */
+struct kvpeer_site_cfg {
+	const char *listen;    /* UDP, host:port, for this site alone; NULL: it is only dialled */
+	struct tls_ctx *tls;   /* certificate of the node, and CA of the site; a reference is kept */
+	const char *peer_name; /* name in the certificates of its stores; borrowed; NULL: their address */
+};
 struct kvpeer_cfg {
 	struct kvstore *store;
 	struct telemetry *telemetry; /* borrowed */
@@ -48,6 +59,8 @@ struct kvpeer_cfg {
 	unsigned egress_streams;             /* values that are sent at once */
 	/* The least time without a byte after which another peer is asked as well; 0: as kvfetch_patience. */
 	cgn_nsec least_patience;
+	const struct kvsites *sites; /* as of the store; borrowed; NULL: there are no other sites */
+	const struct kvpeer_site_cfg *site_cfgs; /* as many */
 };
 size_t kvpeer_least_index(unsigned readers);
 /* Listen and start. CGN_ADDRESS_IN_USE, CGN_INVALID, CGN_TLS, CGN_NO_MEMORY. */
@@ -67,15 +80,17 @@ bool kvpeer_is_idle(const struct kvpeer *kp);
 void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack,
 	const char *region);
 void kvpeer_member_gone(struct kvpeer *kp, const char *id);
+/* Add a peer of another site, known by its address alone. */
+void kvpeer_site_member(struct kvpeer *kp, unsigned site, const char *address);
 
 /* ---- lookup ---- */
 struct kvpeer_where {
 	const char *node; /* the nearest peer that has the block; valid until kvpeer_close */
 	unsigned tiers;   /* tiers of that peer */
 };
-/* Find the nearest peer that holds |k|. Any thread, up to cfg.readers at once; more get false. The answer may
+/* Find the nearest peer that holds |k|, of this site or of |sites|, a bit each. Any thread, up to cfg.readers at once; more get false. The answer may
  * be some 20 ms old, and is about another block once in 2^64. */
-bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, struct kvpeer_where *out);
+bool kvpeer_has(struct kvpeer *kp, const struct block_key *k, uint16_t sites, struct kvpeer_where *out);
 
 /* ---- fetching ---- */
 struct kvpeer_ask {
@@ -85,6 +100,7 @@ struct kvpeer_ask {
 	/* Waiting longer than this is of no use, as recomputing is faster. 0: not known, 30 s at most. */
 	uint32_t budget_ms;
 	uint8_t priority; /* 0 (first) to 7 */
+	uint16_t sites;   /* Other sites whose stores may be asked (kvsites_of_tenant), a bit each */
 };
 /* Fetch a block from a peer. |done| runs once, never inline, and owns |*take|, a verified block. NULL: |why|
  * is CGN_NOT_FOUND (no peer has it, or recomputing is faster), CGN_OVERLOADED (the peers that have it are
@@ -114,11 +130,30 @@ struct kvpeer_overview { /* texts are valid until the next turn of the loop */
 };
 void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out);
 
+/* The state of another site, for operators. */
+struct kvpeer_site_view {
+	const char *name;
+	unsigned port; /* where it comes in; 0: nowhere */
+	bool takes;    /* both of its lists have entries: something may go there */
+	size_t peers, ready, guests;
+	uint64_t bytes_in, bytes_out;
+	uint64_t
+		withheld[KVSITE_WHYS]; /* times that a block was not told, sent or asked for, by the reason */
+	struct quic_stats quic;
+	struct cgn_err refusal; /* as in kvpeer_overview */
+	cgn_nsec refused_at;
+};
+size_t kvpeer_sites(const struct kvpeer *kp);
+void kvpeer_site(const struct kvpeer *kp, size_t i, struct kvpeer_site_view *out);
+
 #define KVPEER_CERTIFICATE 256 /* The most bytes of a certificate's name in a row, with the final NUL. */
 
 /* |row->certificate| is valid during the call, the other texts until the next turn of the loop. */
 typedef void kvpeer_row_fn(void *user, const Cognitora__V1__KvPeer *row);
 void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user);
-/* Write overview and peers as one JSON object. */
+/* The texts of |row| are valid during the call. */
+typedef void kvpeer_site_fn(void *user, const Cognitora__V1__KvSite *row);
+void kvpeer_each_site(const struct kvpeer *kp, kvpeer_site_fn *fn, void *user);
+/* Write overview, peers and sites as one JSON object. */
 struct json_out;
 void kvpeer_describe(const struct kvpeer *kp, struct json_out *o);

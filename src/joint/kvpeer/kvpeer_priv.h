@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of kvpeer. pool.c: peers, guests and their connections · hear.c: the stream on which a peer
+/* The inside of kvpeer. pool.c: peers, guests and their connections · site.c: which site they are of · hear.c: the stream on which a peer
  * reports what it holds · find.c: the index of what peers hold · fetch.c, get.c, attempt.c (get_priv.h):
  * fetching a block · tell.c: what this store holds, reported to guests · serve.c: requests of guests ·
  * view.c: status.
@@ -44,10 +44,23 @@ struct kvpeer_name {
 	char z[];
 };
 
+#define KVPEER_HERE BLOCK_SITES /* kvpeer_site.index of this site */
+struct kvpeer_site {
+	unsigned index;   /* place in kvpeer_cfg.sites */
+	const char *name; /* NULL: this site */
+	bool listens;
+	struct quic_endpoint *ep;
+	const char *peer_name; /* verified in certificates of peers; NULL: their address */
+	/* Added to the instances that peers name: a site cannot pass for a store of another one. */
+	uint64_t salt;
+	size_t guests;
+	uint64_t bytes_in, bytes_out, withheld[KVSITE_WHYS];
+};
+
 /* The part of a peer that threads in kvpeer_has read. */
 struct kvpeer_slot {
 	_Atomic uint16_t index_id; /* NO_INDEX_ID: none */
-	_Atomic uint8_t distance;
+	_Atomic uint8_t distance, site;
 	_Atomic(const char *) name;
 };
 struct kvpeer_reader {
@@ -65,6 +78,7 @@ struct kvpeer_peer {
 	enum peer_state state;
 	struct cgn_link link;
 	struct kvpeer *kp;
+	struct kvpeer_site *site;
 	unsigned slot;
 	bool by_hand; /* known by its address alone */
 	char *id, *address;
@@ -96,6 +110,7 @@ struct kvpeer_guest {
 	uint32_t tag;
 	struct cgn_link link;
 	struct kvpeer *kp;
+	struct kvpeer_site *site;
 	struct quic_conn *conn;
 	struct cgn_link serves;
 	/* the stream that reports what this store holds */
@@ -103,6 +118,7 @@ struct kvpeer_guest {
 	const char *name; /* interned name that the guest gives itself; NULL before its subscription */
 	uint64_t served, served_bytes;
 	uint64_t seq, at, cursor;
+	uint64_t told_blocks, told_bytes; /* to a guest of another site, in place of the store's totals */
 	bool scanned, begun;
 };
 
@@ -112,11 +128,10 @@ struct kvpeer {
 	struct cgn_loop *loop;
 	struct kvstore *store;
 	struct telemetry *telemetry;
-	struct tls_ctx *tls;
 	struct access *access;
-	struct quic_endpoint *ep;
+	const struct kvsites *sites; /* NULL: there are no others */
+	struct kvpeer_site site[BLOCK_SITES + 1];
 	uint64_t instance;
-	const char *peer_name; /* Verified in certificates of peers; NULL: their address. */
 	char *node, *rack, *region;
 	uint64_t ram_budget;
 	/* peers */
@@ -154,6 +169,30 @@ void kvpeer_release(struct kvpeer *kp);
 const char *kvpeer_name(struct kvpeer *kp,
 	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
 char *kvpeer_text(struct cgn_str s);
+
+/* site.c */
+/* Open the endpoints: that of this site, and of each other one. */
+CGN_RC kvpeer_sites_open(struct kvpeer *kp, const struct kvpeer_cfg *cfg, quic_accept_fn *on_accept,
+	struct cgn_err *err);
+void kvpeer_sites_close(struct kvpeer *kp);
+static inline struct kvpeer_site *kvpeer_site_here(struct kvpeer *kp)
+{
+	return &kp->site[KVPEER_HERE];
+}
+/* Is it this store's own site? */
+static inline bool kvpeer_is_here(const struct kvpeer_site *s)
+{
+	return s->index == KVPEER_HERE;
+}
+void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address);
+struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c); /* |c| was accepted */
+/* May the site have a block? Counts what is withheld. */
+bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave);
+/* May a block that the site sent be stored? */
+bool kvpeer_site_takes_in(const struct kvpeer *kp, const struct kvpeer_site *s, struct cgn_str tenant,
+	struct cgn_str model);
+/* Count bytes of blocks: from a peer (|in|) or to it. */
+void kvpeer_site_count(struct kvpeer *kp, struct kvpeer_site *s, bool in, uint64_t bytes);
 
 /* find.c */
 /* Forget what the peer holds. */

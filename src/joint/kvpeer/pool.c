@@ -5,8 +5,6 @@
 #include "base/log/log.h"
 #include "joint/kvpeer/kvpeer_priv.h"
 
-#define KEEPALIVE    CGN_SEC
-#define IDLE_TIMEOUT (5 * CGN_SEC) /* time until a stopped or unplugged peer counts as lost */
 #define LEFT_ALONE   (60 * CGN_SEC)
 #define SWEEP_EVERY  (50 * CGN_MSEC)
 #define SWEEP_BUDGET 10000
@@ -49,7 +47,9 @@ void kvpeer_place(struct kvpeer_peer *p)
 	struct kvpeer *kp = p->kp;
 	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)},
 			     theirs = {cgn_str_of(p->rack), cgn_str_of(p->region)};
-	p->distance = kvfetch_distance(&ours, &theirs);
+	/* Another site is far away, whatever names it gives its racks. */
+	p->distance = kvpeer_is_here(p->site) ? kvfetch_distance(&ours, &theirs) : KVFETCH_FAR;
+	atomic_store(&kp->slots[p->slot].site, (uint8_t)p->site->index);
 	atomic_store(&kp->slots[p->slot].distance, (uint8_t)p->distance);
 	atomic_store(&kp->slots[p->slot].name, kvpeer_name(kp, p->id));
 }
@@ -105,12 +105,13 @@ void kvpeer_peer_ready(struct kvpeer_peer *p)
 	p->trouble_said = false;
 }
 
-/* May the holder of the certificate of |c|, at |from|, do |action| with this store's blocks? */
-static CGN_RC holder_check(struct kvpeer *kp, const struct quic_conn *c, struct cgn_str from,
-	enum identity_action action, struct cgn_err *err)
+/* May the holder of the certificate of |c|, at |from|, do |action| with this store's blocks? The names that another
+ * site's CA signs mean nothing here: what its stores may do, kvpeer_site_may says. */
+static CGN_RC holder_check(struct kvpeer *kp, const struct kvpeer_site *s, const struct quic_conn *c,
+	struct cgn_str from, enum identity_action action, struct cgn_err *err)
 {
 	struct principal who;
-	if (kp->access == NULL)
+	if (kp->access == NULL || !kvpeer_is_here(s))
 		return CGN_OK;
 	access_peer(kp->access, from, quic_conn_peer_name(c), quic_conn_peer_uris(c), &who);
 	return access_check(kp->access, &who, action, (struct cgn_str){0}, err);
@@ -122,7 +123,7 @@ static void peer_on_open(struct quic_conn *c, void *user)
 	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
 	kvfetch_path_trip(&p->path, (double)quic_conn_rtt(c) / (double)CGN_MSEC);
-	if (cgn_ok(holder_check(p->kp, c, cgn_str_of(p->address), ACTION_KV_WRITE, &err)))
+	if (cgn_ok(holder_check(p->kp, p->site, c, cgn_str_of(p->address), ACTION_KV_WRITE, &err)))
 		kvpeer_hear(p);
 	else
 		kvpeer_peer_lost(p, KVPEER_CODE_FORBIDDEN, &err);
@@ -149,7 +150,7 @@ static void peer_dial(struct cgn_timer *t)
 	struct cgn_err err;
 	CGN_LIVE(p, KVPEER_PEER_TAG);
 	kvpeer_peer_move(p, PEER_OPENING);
-	if (!cgn_ok(quic_connect(p->kp->ep, p->address, p->kp->peer_name, &peer_ops, p, &p->conn, &err)))
+	if (!cgn_ok(quic_connect(p->site->ep, p->address, p->site->peer_name, &peer_ops, p, &p->conn, &err)))
 		peer_wait(p, &err);
 }
 
@@ -191,7 +192,8 @@ static bool slot_is_free(const struct kvpeer *kp, unsigned slot)
 	return true;
 }
 
-static struct kvpeer_peer *peer_add(struct kvpeer *kp, const char *id, const char *address, bool by_hand)
+static struct kvpeer_peer *peer_add(struct kvpeer *kp, struct kvpeer_site *s, const char *id,
+	const char *address, bool by_hand)
 {
 	struct kvpeer_peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
 	if (p == NULL) {
@@ -203,6 +205,7 @@ static struct kvpeer_peer *peer_add(struct kvpeer *kp, const char *id, const cha
 	}
 	*p = (struct kvpeer_peer){.tag = KVPEER_PEER_TAG,
 		.kp = kp,
+		.site = s,
 		.by_hand = by_hand,
 		.index_id = NO_INDEX_ID,
 		.id = strdup(id),
@@ -227,16 +230,13 @@ static void text_set(char **to, const char *z)
 	*to = copy;
 }
 
-void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack,
-	const char *region)
+static void member_set(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address,
+	const char *rack, const char *region, bool by_hand)
 {
-	CGN_LIVE(kp, KVPEER_TAG);
-	if (id != NULL && strcmp(id, kp->node) == 0)
-		return;
-	struct kvpeer_peer *p = peer_find(kp, id != NULL ? id : address);
+	struct kvpeer_peer *p = peer_find(kp, id);
 	bool moved = p != NULL && strcmp(p->address, address) != 0, fresh = p == NULL;
 	if (fresh)
-		p = peer_add(kp, id != NULL ? id : address, address, id == NULL);
+		p = peer_add(kp, s, id, address, by_hand);
 	if (p == NULL)
 		return;
 	text_set(&p->address, address);
@@ -252,6 +252,20 @@ void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const
 		kvpeer_peer_lost(p, KVPEER_CODE_FINE, &why);
 	if (moved || fresh)
 		cgn_timer_set(&p->timer, 0);
+}
+
+void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const char *rack,
+	const char *region)
+{
+	CGN_LIVE(kp, KVPEER_TAG);
+	if (id == NULL || strcmp(id, kp->node) != 0)
+		member_set(kp, kvpeer_site_here(kp), id != NULL ? id : address, address, rack, region,
+			id == NULL);
+}
+
+void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address)
+{
+	member_set(kp, s, id, address, NULL, NULL, true);
 }
 
 void kvpeer_member_gone(struct kvpeer *kp, const char *id)
@@ -279,7 +293,7 @@ static void guest_keep_count(const struct kvpeer_guest *g)
 {
 	cgn_list_each (it, &g->kp->peers) {
 		struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
-		if (g->name == NULL || p->name != g->name)
+		if (g->name == NULL || p->name != g->name || p->site != g->site)
 			continue;
 		p->served += g->served;
 		p->served_bytes += g->served_bytes;
@@ -299,6 +313,7 @@ static void guest_free(struct kvpeer_guest *g)
 	guest_keep_count(g);
 	cgn_list_drop(&g->link);
 	g->kp->n_guests--;
+	g->site->guests--;
 	g->tag = 0;
 	free(g);
 }
@@ -321,7 +336,8 @@ static void guest_on_accept(void *user, struct quic_conn *c)
 	struct kvpeer *kp = user;
 	struct cgn_err err;
 	CGN_LIVE(kp, KVPEER_TAG);
-	if (!cgn_ok(holder_check(kp, c, quic_conn_peer(c), ACTION_KV_READ, &err))) {
+	struct kvpeer_site *s = kvpeer_site_of(kp, c);
+	if (!cgn_ok(holder_check(kp, s, c, quic_conn_peer(c), ACTION_KV_READ, &err))) {
 		cgn_log_limited(WARN, "kvpeer.guest_refused", F_STR("why", err.msg));
 		quic_conn_close(c, KVPEER_CODE_FORBIDDEN, err.msg);
 		return;
@@ -330,10 +346,11 @@ static void guest_on_accept(void *user, struct quic_conn *c)
 		kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
 	if (g == NULL)
 		return; /* not taken: QUIC closes it */
-	*g = (struct kvpeer_guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .conn = c};
+	*g = (struct kvpeer_guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .site = s, .conn = c};
 	cgn_list_init(&g->serves);
 	cgn_list_push(&kp->guests, &g->link);
 	kp->n_guests++;
+	s->guests++;
 	quic_conn_take(c, &kvpeer_guest_ops, g);
 }
 
@@ -365,19 +382,6 @@ static CGN_RC pool_open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, s
 	return CGN_OK;
 }
 
-static CGN_RC pool_open_endpoint(struct kvpeer *kp, const struct kvpeer_cfg *cfg, struct cgn_err *err)
-{
-	const struct quic_endpoint_cfg quic = {
-		.addr = cfg->listen,
-		.tls = cfg->tls,
-		.alpn = KVFRAME_ALPN,
-		.idle_timeout = IDLE_TIMEOUT,
-		.keepalive = KEEPALIVE,
-		.max_conns = KVPEER_MAX + KVPEER_MAX_GUESTS,
-	};
-	return quic_endpoint_new(kp->loop, &quic, guest_on_accept, kp, &kp->ep, err);
-}
-
 static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer_cfg *cfg)
 {
 	struct kvstore_stats st;
@@ -385,8 +389,7 @@ static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer
 		.loop = l,
 		.store = cfg->store,
 		.telemetry = cfg->telemetry,
-		.access = cfg->access,
-		.peer_name = cfg->peer_name};
+		.access = cfg->access};
 	kvstore_stats(cfg->store, &st);
 	kp->ram_budget = st.tier[BLOCK_RAM].budget;
 	cgn_list_init(&kp->peers);
@@ -414,7 +417,7 @@ CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpe
 	if (kp->node == NULL || kp->rack == NULL || kp->region == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
 	CGN_TRY(pool_open_index(kp, cfg, err));
-	CGN_TRY(pool_open_endpoint(kp, cfg, err));
+	CGN_TRY(kvpeer_sites_open(kp, cfg, guest_on_accept, err));
 	cgn_timer_set(&kp->sweep, SWEEP_EVERY);
 	*out = kp;
 	kp = NULL;
@@ -424,7 +427,7 @@ CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpe
 unsigned kvpeer_port(const struct kvpeer *kp)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
-	return quic_endpoint_port(kp->ep);
+	return quic_endpoint_port(kp->site[KVPEER_HERE].ep);
 }
 
 /* ---- the end ---- */
@@ -496,6 +499,6 @@ void kvpeer_close(struct kvpeer **take)
 		peer_drop(CGN_CONTAINER(it, struct kvpeer_peer, link));
 	cgn_timer_cancel(&kp->tell);
 	cgn_timer_cancel(&kp->sweep);
-	quic_endpoint_close(&kp->ep);
+	kvpeer_sites_close(kp);
 	cgn_loop_bury(kp->loop, &kp->grave, pool_on_buried);
 }

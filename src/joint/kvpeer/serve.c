@@ -23,6 +23,7 @@ struct kvpeer_serve {
 	struct cgn_link link;
 	struct kvpeer_guest *guest; /* NULL: the guest is gone */
 	struct kvpeer *kp;
+	struct kvpeer_site *site;
 	struct quic_stream *stream;
 	struct kvframe_in in;
 	struct kvframe_fetch rq;
@@ -121,7 +122,7 @@ static uint64_t serve_send_piece(struct kvpeer_serve *v, uint64_t n)
 	v->at += sent;
 	v->borrowed++;
 	quic_send(v->stream, iov, n_iov, v->at == v->end, serve_on_release, v);
-	metric_add(METRIC_OF(v->kp->telemetry, KV_PEER_BYTES, "out"), sent);
+	kvpeer_site_count(v->kp, v->site, false, sent);
 	if (v->guest != NULL)
 		v->guest->served_bytes += sent;
 	return sent;
@@ -188,7 +189,8 @@ static void serve_send_value(struct kvpeer_serve *v)
 {
 	const struct block_info info = kvstore_block_info(v->block);
 	const uint64_t size = kvstore_block_size(v->block);
-	if (size < v->end) { /* replaced by a shorter value since the lookup */
+	/* replaced since the lookup by a shorter value, or by one that stays here */
+	if (size < v->end || !kvpeer_site_may(v->kp, v->site, info.leave)) {
 		kvstore_block_unref(&v->block);
 		serve_refuse(v, KVFRAME_NOT_FOUND, 0);
 		return;
@@ -202,7 +204,8 @@ static void serve_send_value(struct kvpeer_serve *v)
 		.created_unix_ms = info.created_unix_ms,
 		.expires_unix_ms = info.expires_unix_ms,
 		.model = kvstore_block_model(v->block),
-		.name = kvstore_block_name(v->block)};
+		.name = kvstore_block_name(v->block),
+		.tenant = kvstore_block_tenant(v->block)};
 	serve_answer(v, &a, v->at == v->end);
 	if (v->guest != NULL)
 		v->guest->served++;
@@ -248,7 +251,8 @@ static void serve_on_fetch(struct kvpeer_serve *v)
 	struct block_info info;
 	uint32_t wait_ms = 0;
 	const struct kvframe_fetch *rq = &v->rq;
-	if (!kvstore_lookup(v->kp->store, &rq->key, &info)) {
+	/* Answer withheld blocks as missing ones. */
+	if (!kvstore_lookup(v->kp->store, &rq->key, &info) || !kvpeer_site_may(v->kp, v->site, info.leave)) {
 		serve_refuse(v, KVFRAME_NOT_FOUND, 0);
 		return;
 	}
@@ -326,6 +330,7 @@ void kvpeer_serve(struct kvpeer_guest *g, struct quic_stream *s)
 	*v = (struct kvpeer_serve){.tag = KVPEER_SERVE_TAG,
 		.guest = g,
 		.kp = g->kp,
+		.site = g->site,
 		.stream = s,
 		.moved_at = cgn_loop_now(g->kp->loop)};
 	kvframe_in_init(&v->in);

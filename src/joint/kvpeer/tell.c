@@ -35,27 +35,46 @@ static void batch_add(const struct block_key *k, unsigned tiers)
 	batch.list[batch.n++] = (struct kvframe_hold){kvframe_short(k), (uint8_t)(tiers & LOCAL_TIERS)};
 }
 
+static void tell_add(struct kvpeer_guest *g, const struct block_key *k, unsigned tiers, uint64_t bytes)
+{
+	batch_add(k, tiers);
+	g->told_blocks += tiers != 0;
+	g->told_bytes += tiers != 0 ? bytes : 0;
+}
+
 /* A scan may return more blocks than requested. Blocks that do not fit are not reported; other peers serve
  * them. */
 static void tell_on_scanned(void *user, const struct block_key *k, const struct block_info *info,
 	struct cgn_str name)
 {
-	(void)user;
+	struct kvpeer_guest *g = user;
 	(void)name;
-	if (batch.n < KVFRAME_MAX_HOLDS && (info->tiers & LOCAL_TIERS) != 0)
-		batch_add(k, info->tiers);
+	if (batch.n < KVFRAME_MAX_HOLDS && (info->tiers & LOCAL_TIERS) != 0 &&
+		kvpeer_site_may(g->kp, g->site, info->leave))
+		tell_add(g, k, info->tiers, info->size);
+}
+
+/* The totals of the store would tell another site of blocks that stay here. */
+static void tell_set_totals(const struct kvpeer_guest *g, struct kvframe_holds *h)
+{
+	struct kvstore_stats st;
+	if (!kvpeer_is_here(g->site)) {
+		h->blocks = g->told_blocks;
+		h->bytes = g->told_bytes;
+		return;
+	}
+	kvstore_stats(g->kp->store, &st);
+	for (enum block_tier t = BLOCK_RAM; t <= BLOCK_SSD; t++) {
+		h->blocks += st.tier[t].blocks;
+		h->bytes += st.tier[t].value_bytes;
+	}
 }
 
 static void tell_send(struct kvpeer_guest *g, bool reset, bool synced)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
-	struct kvstore_stats st;
 	struct kvframe_holds h = {.seq = ++g->seq, .reset = reset, .synced = synced};
-	kvstore_stats(g->kp->store, &st);
-	for (enum block_tier t = BLOCK_RAM; t <= BLOCK_SSD; t++) {
-		h.blocks += st.tier[t].blocks;
-		h.bytes += st.tier[t].value_bytes;
-	}
+	tell_set_totals(g, &h);
 	kvframe_put_holds(&b, &h, batch.list, batch.n);
 	if (b.bad)
 		quic_stream_cancel(&g->tells, KVPEER_CODE_ENOUGH);
@@ -67,6 +86,7 @@ static void tell_begin(struct kvpeer_guest *g)
 {
 	g->at = kvstore_changes_end(g->kp->store);
 	g->cursor = 0;
+	g->told_blocks = g->told_bytes = 0;
 	g->scanned = false;
 	g->begun = true;
 }
@@ -74,7 +94,7 @@ static void tell_begin(struct kvpeer_guest *g)
 static bool tell_scan_step(struct kvpeer_guest *g, bool first)
 {
 	batch.n = 0;
-	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, tell_on_scanned, NULL);
+	kvstore_scan(g->kp->store, &g->cursor, SCAN_STEP, tell_on_scanned, g);
 	g->scanned = g->cursor == 0;
 	if (batch.n > 0 || first || g->scanned)
 		tell_send(g, first, g->scanned);
@@ -90,9 +110,11 @@ static bool tell_changes_step(struct kvpeer_guest *g)
 		g->begun = false;
 		return true;
 	}
+	/* A removal names a block too, so it is told to those only that may have the block. */
 	for (size_t i = 0; i < n; i++)
-		batch_add(&changes[i].key, changes[i].tiers);
-	if (n > 0)
+		if (kvpeer_site_may(g->kp, g->site, changes[i].leave))
+			tell_add(g, &changes[i].key, changes[i].tiers, changes[i].size);
+	if (batch.n > 0)
 		tell_send(g, false, false);
 	return n > 0;
 }

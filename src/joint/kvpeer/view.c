@@ -34,7 +34,7 @@ void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out)
 	*out = (struct kvpeer_overview){.node = kp->node,
 		.rack = kp->rack,
 		.region = kp->region,
-		.port = quic_endpoint_port(kp->ep),
+		.port = quic_endpoint_port(kp->site[KVPEER_HERE].ep),
 		.guests = kp->n_guests,
 		.serving = kp->egress.streams,
 		.fetching = kp->n_gets,
@@ -42,8 +42,8 @@ void kvpeer_overview(const struct kvpeer *kp, struct kvpeer_overview *out)
 		.index_blocks = st.blocks,
 		.index_bytes = st.bytes,
 		.index_max_bytes = st.max_bytes,
-		.quic = quic_endpoint_stats(kp->ep)};
-	quic_endpoint_refusal(kp->ep, &out->refusal, &out->refused_at);
+		.quic = quic_endpoint_stats(kp->site[KVPEER_HERE].ep)};
+	quic_endpoint_refusal(kp->site[KVPEER_HERE].ep, &out->refusal, &out->refused_at);
 }
 
 /* A peer that is being dialled again shows why the last attempt failed. */
@@ -63,6 +63,7 @@ static void row_fill(const struct kvpeer_peer *p, char certificate[KVPEER_CERTIF
 		.name = pb_text(p->name != NULL ? p->name : ""),
 		.certificate = certificate,
 		.address = pb_text(p->address),
+		.site = pb_text(p->site->name != NULL ? p->site->name : ""),
 		.rack = pb_text(p->rack),
 		.region = pb_text(p->region),
 		.distance = pb_text(kvfetch_distance_text(p->distance)),
@@ -82,7 +83,7 @@ static void row_fill(const struct kvpeer_peer *p, char certificate[KVPEER_CERTIF
 		.served_bytes = p->served_bytes};
 	cgn_list_each (it, &p->kp->guests) {
 		const struct kvpeer_guest *g = CGN_CONTAINER(it, struct kvpeer_guest, link);
-		if (p->name == NULL || g->name != p->name)
+		if (p->name == NULL || g->name != p->name || g->site != p->site)
 			continue;
 		m->served += g->served;
 		m->served_bytes += g->served_bytes;
@@ -104,12 +105,51 @@ static void row_describe(void *user, const Cognitora__V1__KvPeer *row)
 {
 	struct json_out *o = user;
 	json_open(o, '{');
-	pb_json_members(o, row, "node=id name certificate address state");
+	pb_json_members(o, row, "node=id name certificate address site state");
 	if (row->why[0] != '\0')
 		json_key_z(o, "why", row->why);
 	pb_json_members(o, row,
 		"rack region distance blocks rtt_us first_byte_us bytes_per_second fetched fetched_bytes missed busy failed corrupt served served_bytes");
 	json_close(o, '}');
+}
+
+static const char *site_state_text(const struct kvpeer_site_view *v)
+{
+	if (!v->takes)
+		return "closed";
+	return v->ready > 0 || v->guests > 0 ? "open" : "down";
+}
+
+void kvpeer_each_site(const struct kvpeer *kp, kvpeer_site_fn *fn, void *user)
+{
+	for (size_t i = 0; i < kvpeer_sites(kp); i++) {
+		struct kvpeer_site_view v;
+		kvpeer_site(kp, i, &v);
+		const bool refused = v.refusal.code != CGN_FINE;
+		const Cognitora__V1__KvSite row = {.base = PROTOBUF_C_MESSAGE_INIT(
+							   &cognitora__v1__kv_site__descriptor),
+			.name = pb_text(v.name),
+			.state = pb_text(site_state_text(&v)),
+			.port = v.port,
+			.peers = v.peers,
+			.ready = v.ready,
+			.guests = v.guests,
+			.bytes_in = v.bytes_in,
+			.bytes_out = v.bytes_out,
+			.withheld_no_tenant = v.withheld[KVSITE_NO_TENANT],
+			.withheld_tenant = v.withheld[KVSITE_TENANT],
+			.withheld_model = v.withheld[KVSITE_MODEL],
+			.handshakes_failed = v.quic.handshakes_failed,
+			.last_refusal = pb_text(refused ? v.refusal.msg : ""),
+			.last_refusal_ms = refused ? (cgn_clock_now() - v.refused_at) / CGN_MSEC : 0};
+		fn(user, &row);
+	}
+}
+
+static void site_describe(void *user, const Cognitora__V1__KvSite *row)
+{
+	pb_json_select(user, row,
+		"name state port peers ready guests bytes_in bytes_out withheld_no_tenant withheld_tenant withheld_model handshakes_failed last_refusal");
 }
 
 void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
@@ -133,6 +173,9 @@ void kvpeer_describe(const struct kvpeer *kp, struct json_out *o)
 		json_key_z(o, "last_refusal", v.refusal.msg);
 	json_key_open(o, "peers", '[');
 	kvpeer_each(kp, row_describe, o);
+	json_close(o, ']');
+	json_key_open(o, "sites", '[');
+	kvpeer_each_site(kp, site_describe, o);
 	json_close(o, ']');
 	json_close(o, '}');
 }

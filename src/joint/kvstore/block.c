@@ -29,6 +29,7 @@ void kvstore_block_describe(const struct kvstore *s, const struct kvstore_block 
 		.created_unix_ms = kvstore_ms_get(b->created),
 		.expires_unix_ms = kvstore_ms_get(b->expires),
 		.tiers = b->tiers,
+		.leave = kvstore_label_leave(s, b->label),
 		.pinned = b->pinned && kvstore_block_pinned_extra(b)->pinned_until > s->wall_ms()};
 }
 
@@ -67,7 +68,7 @@ static void block_release(struct kvstore_block *b)
 	struct kvstore *s = kvstore_block_store(b);
 	struct kvstore_extra *x = kvstore_block_extra(b);
 	struct pages_place place = kvstore_block_place(b);
-	uint16_t model = b->model;
+	uint16_t label = b->label;
 	if (place.runs != NULL)
 		atomic_fetch_sub(&s->aside_bytes,
 			sizeof *place.runs + place.runs->n * sizeof place.runs->run[0]);
@@ -82,7 +83,7 @@ static void block_release(struct kvstore_block *b)
 		kvstore_cell_give(s, x);
 	kvstore_cell_give(s, b);
 	(void)pthread_mutex_unlock(&s->ground);
-	kvstore_model_give(s, model);
+	kvstore_label_give(s, label);
 	atomic_fetch_add(&s->turn, 1);
 }
 
@@ -125,7 +126,13 @@ struct block_info kvstore_block_info(const struct kvstore_block *b)
 struct cgn_str kvstore_block_model(const struct kvstore_block *b)
 {
 	KVSTORE_BLOCK_LIVE(b);
-	return kvstore_model_name(kvstore_block_store(b), b->model);
+	return kvstore_label_model(kvstore_block_store(b), b->label);
+}
+
+struct cgn_str kvstore_block_tenant(const struct kvstore_block *b)
+{
+	KVSTORE_BLOCK_LIVE(b);
+	return kvstore_label_tenant(kvstore_block_store(b), b->label);
 }
 
 struct cgn_str kvstore_block_name(const struct kvstore_block *b)

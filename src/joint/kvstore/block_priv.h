@@ -43,7 +43,7 @@ struct kvstore_block {
 	uint32_t next;            /* cell: the next entry of the bucket, or the next free cell */
 	_Atomic uint32_t extra;   /* cell of the struct kvstore_extra; KVSTORE_NONE: there is none */
 	struct kvstore_ms created, expires;
-	uint16_t model; /* number of the model's name */
+	uint16_t label; /* number of the label: model and tenant */
 	uint8_t slot;   /* the slot of struct pages_place */
 	uint8_t tiers : 4;
 	uint8_t linked : 1; /* the index has this entry for the key */

@@ -5,7 +5,8 @@
 void kvstore_changes_add(struct kvstore *s, const struct kvstore_block *b, unsigned tiers)
 {
 	(void)pthread_mutex_lock(&s->changes_lock);
-	s->changes[s->change_end++ % KVSTORE_CHANGES] = (struct block_change){b->key, tiers, b->size};
+	s->changes[s->change_end++ % KVSTORE_CHANGES] =
+		(struct block_change){b->key, tiers, b->size, kvstore_label_leave(s, b->label)};
 	(void)pthread_mutex_unlock(&s->changes_lock);
 }
 

@@ -13,7 +13,7 @@ static uint64_t evict_hash_of(struct evict_node *n)
 static void init_locks(struct kvstore *s)
 {
 	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock,
-		&s->models.lock};
+		&s->labels.lock};
 	for (size_t i = 0; i < CGN_COUNT(locks); i++)
 		(void)pthread_mutex_init(locks[i], NULL);
 }
@@ -34,7 +34,8 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the block store");
 	s->tag = KVSTORE_TAG;
 	s->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
-	s->top_cell = s->models.top = 1; /* cell 0 is KVSTORE_NONE */
+	s->top_cell = s->labels.top = 1; /* cell 0 is KVSTORE_NONE */
+	s->sites = cfg->sites;
 	cgn_random(&s->seed, sizeof s->seed);
 	cgn_list_init(&s->pins);
 	init_locks(s);
@@ -81,7 +82,7 @@ void kvstore_free(struct kvstore **take)
 	kvstore_cells_free(s);
 	pages_free(&s->pages);
 	pthread_mutex_t *locks[] = {&s->ground, &s->evict_lock, &s->pins_lock, &s->changes_lock,
-		&s->models.lock};
+		&s->labels.lock};
 	for (size_t i = 0; i < CGN_COUNT(locks); i++)
 		(void)pthread_mutex_destroy(locks[i]);
 	s->tag = 0;

@@ -11,8 +11,8 @@
  * policy/evict remembers of evicted blocks (20 to 25 bytes a block). A block that has a name, was pinned, or
  * lies in several runs of pages takes 120 bytes more, and the name or 8 bytes a run. Every value takes at
  * least 1 KiB of the arena, so the index takes at most a seventh of ram_bytes, without names (BLOCK_MAX_NAME
- * each). The index never shrinks. The ring of changes takes 3 MiB. The name of a model is stored once, for at
- * most 65,535 models.
+ * each). The index never shrinks. The ring of changes takes 4 MiB. The names of a model and a tenant are stored
+ * once for all of their blocks, for at most 65,535 such pairs.
  *
  * SSD tier (joint/kvdisk): written behind, so a put never waits for it. Blocks worth writing wait in RAM for
  * one thread: at most 4,096 blocks, and 256 MiB or a quarter of the RAM tier. When the disk is slower than
@@ -35,6 +35,7 @@
 #include "policy/block/block.h"
 
 struct kvstore;
+struct kvsites;
 struct telemetry;
 /* The blocks that are written to SSD: those that were used again, or came back soon after their eviction; all;
  * or all while there is room and budget, and then those worth it (policy/wear). */
@@ -51,6 +52,7 @@ struct kvstore_cfg {
 	uint64_t ram_bytes;                /* budget of the RAM tier, rounded down to 64 KiB */
 	uint64_t (*wall_ms)(void);         /* Unix ms, callable on any thread; NULL: the system's clock */
 	const struct kvstore_ssd_cfg *ssd; /* NULL: no SSD tier */
+	const struct kvsites *sites; /* decide block_info.leave; borrowed; NULL: there are no other sites */
 };
 /* Create a store. With an SSD tier: read its index, log it, and fail as kvdisk_open does. */
 CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct cgn_err *err);
@@ -80,6 +82,7 @@ uint64_t kvstore_block_size(const struct kvstore_block *b);
 uint64_t kvstore_block_checksum(const struct kvstore_block *b);
 struct block_info kvstore_block_info(const struct kvstore_block *b); /* the current description */
 struct cgn_str kvstore_block_model(const struct kvstore_block *b);
+struct cgn_str kvstore_block_tenant(const struct kvstore_block *b); /* empty: not known */
 struct cgn_str kvstore_block_name(const struct kvstore_block *b);
 /* Fill |iov| with the memory of bytes |off| to |off| + |n|, at most |cap| pieces; *n_iov of them are used.
  * Returns the number of bytes that they cover. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of kvstore. block_priv.h has the layout of entries, ssd_priv.h the SSD tier.
  *
- * Lock order: the lock of a shard first (of several: in the order of their numbers); then one of ground, evict, pins, models, changes, ssd. No thread
+ * Lock order: the lock of a shard first (of several: in the order of their numbers); then one of ground, evict, pins, labels, changes, ssd. No thread
  * holds two of the second group. kvdisk is called under no lock; it calls the store under locks of its own.
  * No lock is held while bytes are copied or summed or while a callback runs, with one exception: a shard's
  * lock is held while at most KVSTORE_SMALL bytes replace another value in place.
@@ -15,11 +15,12 @@
 
 #include "block_priv.h"
 #include "joint/telemetry/telemetry.h"
+#include "policy/kvsite/kvsite.h"
 
 #define KVSTORE_TAG       0x4b565354U
 #define KVSTORE_SHARDS    64
 #define KVSTORE_CHANGES   65536U
-#define KVSTORE_MODELS    65536U
+#define KVSTORE_LABELS    65536U
 #define KVSTORE_SEGMENT_0 64U
 #define KVSTORE_SPARED    128U /* Bit of a node's mark: the block leaves RAM after others. */
 
@@ -34,24 +35,26 @@ struct kvstore_shard {
 	uint64_t hits, misses, ssd_hits;
 };
 
-struct kvstore_model {
+/* A model and a tenant that blocks have in common. */
+struct kvstore_label {
 	uint32_t refs;
 	uint16_t id, next;
-	size_t n;
-	char name[];
+	uint16_t n_model, n_tenant;
+	struct block_leave leave;
+	char text[]; /* the model, then the tenant */
 };
-struct kvstore_models {
+struct kvstore_labels {
 	pthread_mutex_t lock;
-	struct kvstore_model *row[KVSTORE_MODELS]; /* by id; row 0 stays empty */
+	struct kvstore_label *row[KVSTORE_LABELS]; /* by id; row 0 stays empty */
 	uint16_t bucket[4096];
 	uint32_t top; /* ids from |top| on were never used */
-	uint16_t free[KVSTORE_MODELS];
+	uint16_t free[KVSTORE_LABELS];
 	uint32_t n_free;
 };
 
 struct kvstore {
 	uint32_t tag;
-	uint64_t seed; /* for the hash of keys and models */
+	uint64_t seed; /* for the hash of keys and labels */
 	uint64_t (*wall_ms)(void);
 	struct telemetry *telemetry;
 	struct kvstore_shard shard[KVSTORE_SHARDS];
@@ -75,10 +78,11 @@ struct kvstore {
 	struct block_change changes[KVSTORE_CHANGES];
 
 	struct kvstore_ssd *ssd; /* NULL: there is no SSD tier */
-	struct kvstore_models models;
-	_Atomic uint64_t turn; /* rises when memory of a block is freed and when a value is committed */
+	struct kvstore_labels labels;
+	const struct kvsites *sites; /* borrowed; NULL: there are no other sites */
+	_Atomic uint64_t turn;       /* rises when memory of a block is freed and when a value is committed */
 	_Atomic uint64_t corrupt, evictions;
-	_Atomic uint64_t aside_bytes; /* bytes of names, runs and models */
+	_Atomic uint64_t aside_bytes; /* bytes of names, runs and labels */
 	struct metric_cell *seconds_hit, *seconds_miss, *seconds_corrupt;
 };
 
@@ -173,10 +177,16 @@ bool kvstore_room_fits(const struct kvstore *s, uint64_t size);
 CGN_RC kvstore_room_make(struct kvstore *s, uint64_t size, bool named, struct kvstore_block **out,
 	struct cgn_err *err);
 
-/* ---- pins.c, changes.c, models.c; under no lock of the second group ---- */
+/* ---- pins.c, changes.c, labels.c; under no lock of the second group ---- */
 /* End pins whose time is over; looks at |at_most| of them. Returns false when none was. Under no lock. */
 bool kvstore_unpin_due(struct kvstore *s, size_t at_most);
 void kvstore_changes_add(struct kvstore *s, const struct kvstore_block *b, unsigned tiers);
-CGN_RC kvstore_model_take(struct kvstore *s, struct cgn_str name, uint16_t *out, struct cgn_err *err);
-void kvstore_model_give(struct kvstore *s, uint16_t id);
-struct cgn_str kvstore_model_name(const struct kvstore *s, uint16_t id);
+/* Get the label of a model and a tenant, with a reference. When there are too many labels, a block keeps its model
+ * and loses its tenant, so that it stays at this site. Fails when there is no room for that either. */
+CGN_RC kvstore_label_take(struct kvstore *s, struct cgn_str model, struct cgn_str tenant, uint16_t *out,
+	struct cgn_err *err);
+void kvstore_label_give(struct kvstore *s, uint16_t id);
+/* Borrowed from a label whose reference the caller has. */
+struct cgn_str kvstore_label_model(const struct kvstore *s, uint16_t id);
+struct cgn_str kvstore_label_tenant(const struct kvstore *s, uint16_t id);
+struct block_leave kvstore_label_leave(const struct kvstore *s, uint16_t id);

@@ -34,6 +34,7 @@ static bool ssd_still_wanted(struct kvstore *s, struct kvstore_block *b, struct 
 	b->queued = is;
 	(void)pthread_mutex_unlock(&sh->lock);
 	meta->model = kvstore_block_model(b);
+	meta->tenant = kvstore_block_tenant(b);
 	meta->name = kvstore_block_name(b);
 	return is;
 }

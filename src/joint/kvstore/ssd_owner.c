@@ -86,7 +86,7 @@ static CGN_RC owner_describe(struct kvstore *s, struct kvstore_block *b, const s
 		x->n_name = e->meta.name.n;
 		atomic_fetch_add(&s->aside_bytes, x->n_name);
 	}
-	return kvstore_model_take(s, e->meta.model, &b->model, NULL);
+	return kvstore_label_take(s, e->meta.model, e->meta.tenant, &b->label, NULL);
 }
 
 static struct kvstore_block *owner_new_entry(struct kvstore *s, bool named)

@@ -16,10 +16,12 @@ struct kvstore_writer {
 static CGN_RC put_check(const struct kvstore *s, const struct block_meta *meta, uint64_t size,
 	struct cgn_err *err)
 {
-	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME)
+	if (meta->model.n > BLOCK_MAX_MODEL || meta->name.n > BLOCK_MAX_NAME ||
+		meta->tenant.n > BLOCK_MAX_TENANT)
 		return CGN_FAIL(err, INVALID,
-			"a model of %zu bytes (at most %d) or a name of %zu (at most %d)", meta->model.n,
-			BLOCK_MAX_MODEL, meta->name.n, BLOCK_MAX_NAME);
+			"a model of %zu bytes (at most %d), a name of %zu (at most %d) or a tenant of %zu (at most %d)",
+			meta->model.n, BLOCK_MAX_MODEL, meta->name.n, BLOCK_MAX_NAME, meta->tenant.n,
+			BLOCK_MAX_TENANT);
 	if (!kvstore_room_fits(s, size))
 		return CGN_FAIL(err, TOO_LARGE,
 			"a value of %llu bytes: at most %llu, and half of the tier, which is %llu",
@@ -45,7 +47,7 @@ static CGN_RC put_describe(struct kvstore *s, struct kvstore_block *b, const str
 		x->n_name = meta->name.n;
 		atomic_fetch_add(&s->aside_bytes, x->n_name);
 	}
-	return kvstore_model_take(s, meta->model, &b->model, err);
+	return kvstore_label_take(s, meta->model, meta->tenant, &b->label, err);
 }
 
 /* Create a block for a new value. No other thread sees it before it is linked. */
@@ -326,7 +328,8 @@ static bool set_may_reuse(const struct kvstore *s, const struct kvstore_block *b
 		!b->pinned && !b->queued && atomic_load_explicit(&b->refs, memory_order_acquire) == 1 &&
 		pages_footprint(b->size) == pages_footprint(n) && b->tokens == meta->tokens &&
 		cgn_str_eq(kvstore_block_name(b), meta->name) &&
-		cgn_str_eq(kvstore_model_name(s, b->model), meta->model);
+		cgn_str_eq(kvstore_label_model(s, b->label), meta->model) &&
+		cgn_str_eq(kvstore_label_tenant(s, b->label), meta->tenant);
 }
 
 static void set_reuse(struct kvstore *s, struct kvstore_shard *sh, struct kvstore_block *b,

@@ -73,8 +73,8 @@ static bool entry_fetch_start(struct slotmgr *m, uint64_t id)
 	if (g == NULL)
 		return false;
 	g->mgr = m;
-	if (!cgn_ok(kvclient_get(slotmgr_kvclient(m), &key, KVCLIENT_HERE_ONLY, on_entry, g, &g->call,
-		    NULL))) {
+	if (!cgn_ok(kvclient_get(slotmgr_kvclient(m), &key, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_entry,
+		    g, &g->call, NULL))) {
 		free(g);
 		return false;
 	}

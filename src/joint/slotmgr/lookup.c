@@ -14,6 +14,7 @@ struct slot_lookup {
 	uint32_t tag;
 	struct slotmgr *mgr;
 	bool patient;
+	struct slot_tenant tenant;
 	size_t n;      /* Blocks of the chain */
 	size_t common; /* Blocks that the slot or the node's store has already */
 	size_t asked;  /* Links asked for */
@@ -117,7 +118,8 @@ static void on_lookup_link(void *user, const struct kvclient_answer *a)
 	}
 	const struct block_key key = slotmgr_key(l->mgr->fingerprint.keys.entry, l->link.id, 0);
 	if (!lookup_pays(l) ||
-		!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_lookup_entry, l, &l->call, NULL)))
+		!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, slot_tenant_text(&l->tenant),
+			on_lookup_entry, l, &l->call, NULL)))
 		lookup_finish(l, NULL);
 }
 
@@ -133,7 +135,8 @@ static void lookup_try_longest(struct slot_lookup *l)
 	}
 	l->there[i - 1] = 0;
 	const struct block_key key = slotmgr_key(l->mgr->fingerprint.keys.link, l->chain[l->at[i - 1]], 0);
-	if (!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, on_lookup_link, l, &l->call, NULL)))
+	if (!cgn_ok(kvclient_get(store, &key, KVCLIENT_WHATEVER, slot_tenant_text(&l->tenant), on_lookup_link,
+		    l, &l->call, NULL)))
 		lookup_finish(l, NULL);
 }
 
@@ -159,13 +162,14 @@ static void lookup_ask(struct slot_lookup *l)
 	for (size_t i = 0; keys != NULL && i < l->asked; i++)
 		keys[i] = slotmgr_key(l->mgr->fingerprint.keys.link, l->chain[l->at[i]], 0);
 	if (keys == NULL || store == NULL ||
-		!cgn_ok(kvclient_lookup(store, keys, l->asked, true, on_lookup_answer, l, &l->call, NULL)))
+		!cgn_ok(kvclient_lookup(store, keys, l->asked, true, slot_tenant_text(&l->tenant),
+			on_lookup_answer, l, &l->call, NULL)))
 		lookup_finish(l, NULL);
 	free(keys);
 }
 
 struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, size_t n, size_t common,
-	bool patient, slot_lookup_done *done, void *user)
+	bool patient, struct cgn_str tenant, slot_lookup_done *done, void *user)
 {
 	struct slot_lookup *l = calloc(1, sizeof *l);
 	size_t most = n - common < KVCLIENT_MAX_KEYS ? n - common : KVCLIENT_MAX_KEYS;
@@ -176,6 +180,7 @@ struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, 
 	*l = (struct slot_lookup){.tag = LOOKUP_TAG,
 		.mgr = m,
 		.patient = patient,
+		.tenant = slot_tenant_of(tenant),
 		.n = n,
 		.common = common,
 		.asked = most,

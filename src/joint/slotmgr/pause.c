@@ -67,7 +67,8 @@ static bool pause_restore(struct slotmgr *m, struct slot_pause *p, cgn_nsec now)
 		return false;
 	p->slot = slot;
 	slots_move(m->slots, slot);
-	p->restoring = slot_restore_start(m, slot, &f.entry, from, on_pause_restored, p) != NULL;
+	p->restoring = slot_restore_start(m, slot, &f.entry, from, (struct cgn_str){0}, on_pause_restored,
+			       p) != NULL;
 	if (!p->restoring)
 		slots_moved(m->slots, slot);
 	return p->restoring;

@@ -71,6 +71,7 @@ static void placement_send(struct slot_placement *p)
 	slot_placement_detach(p);
 	slots_begin(m->slots, p->slot, p->at.caches ? common_blocks(p) : 0);
 	m->task[p->slot] = -1;
+	m->tenants[p->slot] = slot_tenant_of(p->tenant);
 	slot_placement_move(p, PLACEMENT_COMPUTING);
 	p->go(p);
 }
@@ -129,7 +130,8 @@ static void placement_restore(struct slot_placement *p, const struct slot_entry 
 {
 	p->state_id = slot_entry_id(c);
 	p->state_sum = c->sums[0];
-	p->restore = slot_restore_start(placement_manager(p), p->slot, c, from, on_placement_restored, p);
+	p->restore = slot_restore_start(placement_manager(p), p->slot, c, from, p->tenant,
+		on_placement_restored, p);
 	if (p->restore != NULL) {
 		slot_placement_move(p, PLACEMENT_RESTORING);
 		return;
@@ -215,7 +217,8 @@ static void placement_fill(struct slot_placement *p)
 	bool patient = p->leg == COGNITORA__V1__LEG__LEG_DECODE && found < p->n;
 	if ((patient || block_tokens(p) * (double)(p->n - found) >= m->min_tokens) &&
 		slotmgr_kvclient(m) != NULL)
-		p->lookup = slot_lookup_start(m, p->chain, p->n, found, patient, on_placement_lookup, p);
+		p->lookup = slot_lookup_start(m, p->chain, p->n, found, patient, p->tenant,
+			on_placement_lookup, p);
 	if (p->lookup != NULL)
 		slot_placement_move(p, PLACEMENT_LOOKUP);
 	else

@@ -21,6 +21,7 @@ struct slot_restore {
 	uint64_t epoch;
 	uint32_t slot;
 	enum slots_from from;
+	struct slot_tenant tenant;
 	struct cgn_link link;
 	slot_restore_done *done; /* NULL: no callback */
 	void *user;
@@ -302,7 +303,7 @@ static void restore_piece_key(void *user, size_t i, struct block_key *out)
 /* ---- begin ---- */
 
 struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const struct slot_entry *c,
-	enum slots_from from, slot_restore_done *done, void *user)
+	enum slots_from from, struct cgn_str tenant, slot_restore_done *done, void *user)
 {
 	size_t pieces = slot_entry_pieces(c);
 	struct slot_restore *r = calloc(1, sizeof *r);
@@ -320,6 +321,7 @@ struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const 
 		.epoch = m->epoch,
 		.slot = slot,
 		.from = from,
+		.tenant = slot_tenant_of(tenant),
 		.done = done,
 		.user = user,
 		.entry = *c,
@@ -331,6 +333,7 @@ struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const 
 	const struct kvclient_series_cfg cfg = {.n = pieces,
 		.key = restore_piece_key,
 		.worth_ms = peer_timeout_ms(m, c, from),
+		.tenant = slot_tenant_text(&r->tenant),
 		.done = on_piece_got,
 		.user = r};
 	if (!cgn_ok(kvclient_series_new(slotmgr_kvclient(m), &cfg, &r->pieces, NULL))) {

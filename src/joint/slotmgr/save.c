@@ -44,8 +44,9 @@ struct slot_save {
 
 	struct slot_entry entry;
 	uint64_t *chain, *sums;
-	uint32_t piece; /* Piece that is being put */
-	size_t calls;   /* Calls to the store that have not ended */
+	struct slot_tenant tenant; /* owner of the slot's prompt */
+	uint32_t piece;            /* Piece that is being put */
+	size_t calls;              /* Calls to the store that have not ended */
 	struct save_call call[SLOT_ENTRY_LINKS];
 	bool over, on_pool;
 	cgn_nsec began;
@@ -130,6 +131,7 @@ static struct block_meta save_meta(const struct slot_save *s, bool with_tokens)
 {
 	const char *model = s->mgr->ops->engine(s->mgr->user).model;
 	return (struct block_meta){.model = cgn_str_of(model != NULL ? model : ""),
+		.tenant = slot_tenant_text(&s->tenant),
 		.tokens = with_tokens ? s->entry.tokens : 0};
 }
 
@@ -426,6 +428,7 @@ static struct slot_save *save_new(struct slotmgr *m, uint32_t slot, const struct
 		.fd = {-1, -1},
 		.entry = {.chain = chain, .n = v->n, .prompt = v->prompt},
 		.chain = chain,
+		.tenant = m->tenants[slot],
 		.began = cgn_clock_now()};
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		s->call[i].save = s;

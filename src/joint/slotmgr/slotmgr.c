@@ -42,12 +42,14 @@ static bool slot_arrays_make(struct slotmgr *m)
 {
 	uint32_t n = m->fingerprint.n_slots;
 	free(m->idle_since);
+	free(m->tenants);
 	free(m->task);
 	m->idle_since = calloc(n, sizeof *m->idle_since);
+	m->tenants = calloc(n, sizeof *m->tenants);
 	m->task = malloc(n * sizeof *m->task);
 	for (uint32_t i = 0; m->task != NULL && i < n; i++)
 		m->task[i] = -1;
-	return m->idle_since != NULL && m->task != NULL;
+	return m->idle_since != NULL && m->tenants != NULL && m->task != NULL;
 }
 
 /* Start once the engine is ready, the fingerprint is known and the store answers. */
@@ -290,6 +292,7 @@ void slotmgr_close(struct slotmgr **take)
 	cgn_timer_cancel(&m->idle_timer);
 	slot_folder_leave(m);
 	free(m->idle_since);
+	free(m->tenants);
 	free(m->task);
 	cgn_buf_fini(&m->fingerprint.adapters);
 	cgn_arena_fini(&m->fingerprint.arena);

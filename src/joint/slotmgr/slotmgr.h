@@ -126,8 +126,10 @@ struct slot_placement {
 	const uint64_t *chain;     /* Block digests of the prompt; borrowed until prefilled or ended */
 	size_t n;                  /* Blocks in |chain| */
 	uint32_t block_tokens;     /* Tokens in a block; 0: blocks are counted in bytes */
-	int leg;                   /* COGNITORA__V1__LEG__* */
-	struct slot_body at;       /* As slot_body_read reads |body| */
+	struct cgn_str
+		tenant; /* For whom; empty: not known. Borrowed until |go|, at most BLOCK_MAX_TENANT bytes */
+	int leg;        /* COGNITORA__V1__LEG__* */
+	struct slot_body at; /* As slot_body_read reads |body| */
 	/* Send the request on, into |slot|; SLOTS_NONE: send it unchanged. Called once, possibly inline from
 	 * slotmgr_place, never after slotmgr_answer_end. */
 	void (*go)(struct slot_placement *p);

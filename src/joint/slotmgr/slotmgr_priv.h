@@ -34,6 +34,23 @@ bool slot_entries_read(struct slotmgr *m, const struct kvclient_answer *a, struc
 /* Append the bytes of a store's answer to |out| and release its lease. */
 void slot_answer_copy(const struct kvclient_answer *a, struct cgn_buf *out);
 
+/* A tenant's name, copied; n 0: not known. */
+struct slot_tenant {
+	size_t n;
+	char text[BLOCK_MAX_TENANT];
+};
+static inline struct slot_tenant slot_tenant_of(struct cgn_str s)
+{
+	struct slot_tenant t = {.n = s.n <= BLOCK_MAX_TENANT ? s.n : 0};
+	if (t.n > 0)
+		memcpy(t.text, s.p, t.n);
+	return t;
+}
+static inline struct cgn_str slot_tenant_text(const struct slot_tenant *t)
+{
+	return (struct cgn_str){t->text, t->n};
+}
+
 /* ---- status.c: what failed, and what is counted ---- */
 struct slot_backoff {
 	cgn_nsec pause;     /* Length of the current pause; 0: the engine did well */
@@ -76,9 +93,10 @@ struct slotmgr {
 	uint32_t min_tokens; /* kv_save_min_tokens */
 	cgn_nsec idle_timeout, restore_timeout;
 
-	struct slots *slots;  /* NULL: the slot manager is not working */
-	uint64_t epoch;       /* Incremented whenever |slots| is dropped */
-	cgn_nsec *idle_since; /* For each slot */
+	struct slots *slots;         /* NULL: the slot manager is not working */
+	uint64_t epoch;              /* Incremented whenever |slots| is dropped */
+	cgn_nsec *idle_since;        /* For each slot */
+	struct slot_tenant *tenants; /* For each slot, whose prompt was placed there last */
 	int64_t *task; /* For each slot, the engine's task number seen last; -1: a placed request ran since */
 	struct slots_pace pace;
 	double block_tokens;       /* Tokens in a block of the chains that arrived; moving average */
@@ -156,10 +174,10 @@ struct slot_restore_result {
 	double ms;
 };
 typedef void slot_restore_done(void *user, const struct slot_restore_result *r);
-/* Restore a state into a slot that is moving; the slot is idle when |done| is called, never inline. NULL: the
+/* Restore a state into a slot that is moving, for |tenant|, which matters where it comes from a peer; the slot is idle when |done| is called, never inline. NULL: the
  * restore could not begin. */
 struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const struct slot_entry *c,
-	enum slots_from from, slot_restore_done *done, void *user);
+	enum slots_from from, struct cgn_str tenant, slot_restore_done *done, void *user);
 /* The restore continues without a callback and makes the slot idle at its end; NULL-safe. */
 void slot_restore_leave(struct slot_restore **take);
 /* Abort a restore in the manager's list; |done| is not called. */
@@ -169,7 +187,7 @@ void slot_restore_stop(struct cgn_link *link);
 typedef void slot_lookup_done(void *user, const struct slot_entry *c, enum restore_outcome outcome);
 /* Look for a state that has more than |common| blocks of the chain. |done| is called once, never inline, with
  * the entry, or with NULL and the reason. |patient|: repeat until some store has the whole chain. NULL: the
- * lookup could not begin. */
+ * lookup could not begin. Stores of other sites are asked as far as |tenant|, which is copied, lets them. */
 struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, size_t n, size_t common,
-	bool patient, slot_lookup_done *done, void *user);
+	bool patient, struct cgn_str tenant, slot_lookup_done *done, void *user);
 void slot_lookup_cancel(struct slot_lookup **take); /* NULL-safe */

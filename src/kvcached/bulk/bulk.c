@@ -137,12 +137,14 @@ static void on_close(struct packet_conn *conn, void *user, const struct cgn_err 
 /* ---- requests ---- */
 static void request_lookup(struct bulk_client *c, const struct kvbulk_msg *m)
 {
+	struct kvcached *d = c->bulk->w->daemon;
 	const struct kvbulk_msg head = {.type = KVBULK_INFOS, .count = m->count, .id = m->id};
+	const uint16_t sites = kvsites_of_tenant(d->sites, m->tenant);
 	struct cgn_buf *b = bulk_reply(c, &head);
 	for (size_t i = 0; i < m->count; i++) {
 		const struct block_key k = kvbulk_key(m, i);
 		struct block_info info;
-		(void)value_lookup(c->bulk->w->daemon, &k, (m->flags & KVBULK_PEERS) != 0, &info);
+		(void)value_lookup(d, &k, (m->flags & KVBULK_PEERS) != 0, sites, &info);
 		kvbulk_add_info(b, &info);
 	}
 	bulk_send(c, -1);
@@ -179,10 +181,11 @@ static void request_get(struct bulk_client *c, const struct kvbulk_msg *m)
 		return;
 	}
 	struct bulk_call *call = calloc(1, sizeof *call);
-	cgn_rc rc = call == NULL ? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
-				 : value_get(d, c->bulk->w->loop, &m->key,
-					   value_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms), on_read,
-					   call, &call->read, &err);
+	cgn_rc rc = call == NULL
+		? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
+		: value_get(d, c->bulk->w->loop, &m->key,
+			  value_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms),
+			  kvsites_of_tenant(d->sites, m->tenant), on_read, call, &call->read, &err);
 	if (cgn_ok(rc)) {
 		bulk_call_begin(c, call, BULK_GET, m->id);
 		return;

@@ -24,7 +24,7 @@ struct put {
 	bool checked, if_absent;
 	int fd;
 	uint64_t offset;
-	char model[BLOCK_MAX_MODEL], name[BLOCK_MAX_NAME];
+	char model[BLOCK_MAX_MODEL], name[BLOCK_MAX_NAME], tenant[BLOCK_MAX_TENANT];
 	struct block_meta meta; /* texts lie in the buffers above */
 	struct cgn_err err;
 };
@@ -33,6 +33,7 @@ static struct block_meta meta_of(const struct kvbulk_msg *m)
 {
 	return (struct block_meta){.model = m->model,
 		.name = m->name,
+		.tenant = m->tenant,
 		.tokens = m->info.tokens,
 		.created_unix_ms =
 			m->info.created_unix_ms != 0 ? m->info.created_unix_ms : cgn_clock_wall_ms(),
@@ -158,6 +159,9 @@ static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, in
 		memcpy(p->model, m->model.p, m->model.n);
 	if (m->name.n > 0)
 		memcpy(p->name, m->name.p, m->name.n);
+	if (m->tenant.n > 0)
+		memcpy(p->tenant, m->tenant.p, m->tenant.n);
+	p->meta.tenant.p = p->tenant;
 	p->meta.model.p = p->model;
 	p->meta.name.p = p->name;
 	return p;

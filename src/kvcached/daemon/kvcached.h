@@ -9,6 +9,7 @@
 #include "io/loop/loop.h"
 #include "joint/kvstore/kvstore.h"
 #include "joint/svc/svc.h"
+#include "policy/kvsite/kvsite.h"
 
 struct tls_ctx;
 #define KVCACHED_TAG         0x4b564444U
@@ -67,6 +68,7 @@ struct kvcached {
 	struct kvcached_worker *workers;
 	size_t n_workers;
 	struct peers_port *peers;
+	struct kvsites *sites;  /* NULL: no kv_sites are configured */
 	char grpc_address[256]; /* where other machines reach kv.listen; empty: they cannot */
 	_Atomic size_t busy;
 	_Atomic uint64_t held; /* counted by value_hold */

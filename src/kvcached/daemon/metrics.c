@@ -9,11 +9,6 @@
 static const char *const tier_names[BLOCK_TIERS] =
 	{[BLOCK_GPU] = "gpu", [BLOCK_RAM] = "ram", [BLOCK_SSD] = "ssd", [BLOCK_REMOTE] = "remote"};
 
-static void metrics_count_up(struct metric_cell *c, uint64_t now)
-{
-	metric_add(c, now - metric_count(c));
-}
-
 static void metrics_set_ssd(struct telemetry *t, const struct kvstore_ssd_stats *s)
 {
 	metric_set(METRIC_ONE(t, KV_SSD_QUEUE), (double)s->queue_bytes);

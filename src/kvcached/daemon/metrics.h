@@ -9,3 +9,9 @@ enum kvcached_metric {
 #include "kvcached/daemon/metrics.def"
 #undef METRIC
 };
+
+/* Raise a counter to |now|, which is counted elsewhere. */
+static inline void metrics_count_up(struct metric_cell *c, uint64_t now)
+{
+	metric_add(c, now - metric_count(c));
+}

@@ -9,6 +9,7 @@
 #include "joint/state/state.h"
 #include "kvcached/daemon/metrics.h"
 #include "kvcached/peers/peers.h"
+#include "kvcached/peers/sites.h"
 
 #define METRICS_EVERY CGN_SEC
 #define SPARE_READERS 2 /* the main thread, and a spare one */
@@ -19,6 +20,7 @@ struct peers_port {
 	struct kvpeer *kp; /* belongs to worker 0, which ends last; peers_nearest may run on any worker */
 	struct state_stores *stores;
 	struct tls_ctx *tls;
+	struct sites_trust sites;
 	struct cgn_timer metrics_timer;
 	char address[PROTO_MAX_ADDRESS + 1];
 };
@@ -40,11 +42,6 @@ static void member_on_gone(void *user, const char *node_id)
 static const struct state_stores_ops store_ops = {.on_store = member_on_store, .on_gone = member_on_gone};
 
 /* ---- the port ---- */
-
-static void metrics_count_up(struct metric_cell *c, uint64_t now)
-{
-	metric_add(c, now - metric_count(c));
-}
 
 static void metrics_set_quic(struct telemetry *t, const struct kvpeer *kp)
 {
@@ -79,6 +76,7 @@ static void on_metrics(struct cgn_timer *t)
 	metric_set(METRIC_OF(m, KV_PEERS, "ready"), (double)ready);
 	metric_set(METRIC_OF(m, KV_PEERS, "down"), (double)(all - ready));
 	metrics_set_quic(m, p->kp);
+	sites_measure(&p->sites, m, p->kp);
 	cgn_timer_set(t, METRICS_EVERY);
 }
 
@@ -108,6 +106,7 @@ static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, st
 	unsigned readers = KVCACHED_MAX_WORKERS + SPARE_READERS;
 	size_t least = kvpeer_least_index(readers);
 	CGN_TRY(tls_ctx_new(&tls, &p->tls, err));
+	CGN_TRY(sites_trust_open(&p->sites, cfg, err));
 	CGN_TRY(state_node_id(cfg, node, sizeof node, err));
 	const struct kvpeer_cfg pool = {.store = p->daemon->store,
 		.telemetry = p->daemon->telemetry,
@@ -121,7 +120,9 @@ static CGN_RC peers_open_pool(struct peers_port *p, const struct config *cfg, st
 		.index_bytes = cfg->kv.peer_index > least ? cfg->kv.peer_index : least,
 		.readers = readers,
 		.egress_bytes_per_second = cfg->kv.egress_limit,
-		.egress_streams = cfg->kv.egress_streams};
+		.egress_streams = cfg->kv.egress_streams,
+		.sites = p->daemon->sites,
+		.site_cfgs = p->sites.cfgs};
 	return cgn_err_of(kvpeer_open(p->loop, &pool, &p->kp, err), "peers (kv.quic_listen, kv.transport)",
 		err);
 }
@@ -142,6 +143,9 @@ static CGN_RC peers_open_parts(struct peers_port *p, const struct config *cfg, s
 	peers_set_address(p, cfg);
 	for (size_t i = 0; i < cfg->kv.peers.n; i++)
 		kvpeer_member(p->kp, NULL, cfg->kv.peers.v[i], NULL, NULL);
+	for (unsigned i = 0; i < p->sites.n; i++)
+		for (size_t k = 0; k < cfg->kv_sites[i].peers.n; k++)
+			kvpeer_site_member(p->kp, i, cfg->kv_sites[i].peers.v[k]);
 	CGN_TRY(state_stores_open(p->loop, cfg, p->daemon->telemetry, &store_ops, p, &p->stores, err));
 	cgn_timer_set(&p->metrics_timer, METRICS_EVERY);
 	return CGN_OK;
@@ -155,6 +159,7 @@ static void peers_close(void **take)
 	state_stores_close(&p->stores);
 	kvpeer_close(&p->kp);
 	tls_ctx_free(&p->tls);
+	sites_trust_close(&p->sites);
 }
 
 static CGN_RC peers_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
@@ -191,6 +196,9 @@ static void peers_reload(void *port)
 	if (!cgn_ok(tls_ctx_reload(p->tls, &err)) || !cgn_ok(state_stores_reload_tls(p->stores, &err)))
 		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
 			F_STR("then", "the old certificate stays"));
+	if (!cgn_ok(sites_trust_reload(&p->sites, p->daemon->cfg, &err)))
+		cgn_log(ERROR, "kvcached.tls_reload", F_STR("why", err.msg),
+			F_STR("then", "the old CA and certificate of that site stay"));
 }
 
 const struct kvcached_port kvcached_port_peers = {.name = "peers",
@@ -211,10 +219,10 @@ const char *peers_quic_address(const struct kvcached *d)
 	return d->peers != NULL ? d->peers->address : "";
 }
 
-const char *peers_nearest(struct kvcached *d, const struct block_key *k)
+const char *peers_nearest(struct kvcached *d, const struct block_key *k, uint16_t sites)
 {
 	struct kvpeer_where where;
-	if (d->peers == NULL || !kvpeer_has(d->peers->kp, k, &where))
+	if (d->peers == NULL || !kvpeer_has(d->peers->kp, k, sites, &where))
 		return NULL;
 	return where.node;
 }
@@ -321,7 +329,7 @@ CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_ke
 	CGN_LIVE(d, KVCACHED_TAG);
 	if (d->peers == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "this store has no peers");
-	struct peers_fetch *f = peers_nearest(d, k) != NULL ? calloc(1, sizeof *f) : NULL;
+	struct peers_fetch *f = peers_nearest(d, k, ask->sites) != NULL ? calloc(1, sizeof *f) : NULL;
 	if (f == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no peer has it");
 	*f = (struct peers_fetch){.tag = FETCH_TAG,

@@ -15,8 +15,8 @@ CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_ke
 	const struct kvpeer_ask *ask, kvstore_read_done done, void *user, struct peers_fetch **out,
 	struct cgn_err *err);
 void peers_fetch_cancel(struct peers_fetch **take); /* NULL-safe; on |l| */
-/* Return the name of the nearest peer that has the block; NULL: none has. Any worker. */
-const char *peers_nearest(struct kvcached *d, const struct block_key *k);
+/* Return the name of the nearest peer that has the block, of this site or of |sites|; NULL: none has. Any worker. */
+const char *peers_nearest(struct kvcached *d, const struct block_key *k, uint16_t sites);
 /* Return the address at which peers reach this store; empty: it has none. */
 const char *peers_quic_address(const struct kvcached *d);
 /* Free what the port leaves, after kvcached_workers_close. */

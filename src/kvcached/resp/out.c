@@ -285,7 +285,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 		resp_block(c, &b, first, last);
 		return RESP_DONE;
 	}
-	if (!value_lookup(d, k, true, &info)) {
+	if (!value_lookup(d, k, true, 0, &info)) {
 		resp_putz(c, nil_text(c, nil_is_empty));
 		return RESP_DONE;
 	}
@@ -304,7 +304,7 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, reply_on_read, r, &r->read, &err)))
+	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, 0, reply_on_read, r, &r->read, &err)))
 		return RESP_DONE;
 	r->kind = RESP_REPLY_TEXT;
 	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);

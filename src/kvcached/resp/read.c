@@ -56,8 +56,8 @@ enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
 	if (c->fetch != NULL)
 		return RESP_LATER;
 	kvstore_block_unref(&c->fetched);
-	if (cgn_ok(value_get(c->port->worker->daemon, c->port->loop, k, VALUE_HERE_ONLY, read_on_fetched, c,
-		    &c->fetch, &err)))
+	if (cgn_ok(value_get(c->port->worker->daemon, c->port->loop, k, VALUE_HERE_ONLY, 0, read_on_fetched,
+		    c, &c->fetch, &err)))
 		return RESP_LATER;
 	resp_fault_set(c, &err);
 	resp_error(c, c->fault);

@@ -58,7 +58,7 @@ static CGN_RC get_begin(struct rpc_call *c, struct cgn_err *err)
 	c->at = c->offset;
 	c->end = c->length != 0 ? c->offset + c->length : size;
 	c->sound = true;
-	rpc_entry(&e, &c->key, &info, kvstore_block_model(c->block));
+	rpc_entry(&e, &c->key, &info, c->block);
 	first.entry = &e.m;
 	rpc_send(c, &first);
 	rpc_moved(c);
@@ -89,8 +89,8 @@ static void on_block(void *user, struct kvstore_block **take, const struct cgn_e
 static CGN_RC look_further(struct rpc_call *c, struct cgn_err *err)
 {
 	c->progress = 0;
-	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, on_block, c, &c->read,
-		err));
+	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, c->sites, on_block, c,
+		&c->read, err));
 	rpc_trace_read(c);
 	return CGN_OK;
 }
@@ -141,6 +141,7 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 	c->offset = rq->offset;
 	c->length = rq->length;
 	c->worth_ms = value_worth(rq->peers, rq->budget_ms);
+	c->sites = rpc_sites(c, rq->tenant);
 	bool small = kvstore_lookup(d->store, &c->key, &info) && info.size <= RPC_AT_ONCE;
 	c->block = kvstore_get_ram(d->store, &c->key, small);
 	if (c->block == NULL)

@@ -9,6 +9,9 @@ struct rows {
 	Cognitora__V1__KvPeer m[KVPEER_MAX], *list[KVPEER_MAX];
 	char certificates[KVPEER_MAX][KVPEER_CERTIFICATE];
 	size_t n;
+	Cognitora__V1__KvSite sites[BLOCK_SITES], *site_list[BLOCK_SITES];
+	char refusals[BLOCK_SITES][sizeof((struct cgn_err *)0)->msg];
+	size_t n_sites;
 };
 
 static void on_row(void *user, const Cognitora__V1__KvPeer *row)
@@ -19,6 +22,16 @@ static void on_row(void *user, const Cognitora__V1__KvPeer *row)
 	m->certificate = rows->certificates[rows->n];
 	(void)cgn_str_copyz(m->certificate, sizeof rows->certificates[0], cgn_str_of(row->certificate));
 	rows->list[rows->n++] = m;
+}
+
+static void on_site(void *user, const Cognitora__V1__KvSite *row)
+{
+	struct rows *rows = user;
+	Cognitora__V1__KvSite *m = &rows->sites[rows->n_sites];
+	*m = *row;
+	m->last_refusal = rows->refusals[rows->n_sites];
+	(void)cgn_str_copyz(m->last_refusal, sizeof rows->refusals[0], cgn_str_of(row->last_refusal));
+	rows->site_list[rows->n_sites++] = m;
 }
 
 static void peers_overview(const struct kvpeer_overview *v, Cognitora__V1__KvPeersResponse *rs)
@@ -54,6 +67,9 @@ static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struc
 	kvpeer_each(kp, on_row, rows);
 	rs.peers = rows->list;
 	rs.n_peers = rows->n;
+	kvpeer_each_site(kp, on_site, rows);
+	rs.sites = rows->site_list;
+	rs.n_sites = rows->n_sites;
 	pb_pack(&rs, out);
 	free(rows);
 }

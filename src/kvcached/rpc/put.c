@@ -13,6 +13,7 @@ static CGN_RC on_head(struct rpc_call *c, const Cognitora__V1__KvPutHead *h, str
 			(unsigned long long)h->size, (unsigned long long)BLOCK_MAX_BYTES);
 	const struct block_meta meta = {.model = cgn_str_of(h->model),
 		.name = {(const char *)h->name.data, h->name.len},
+		.tenant = cgn_str_of(h->tenant),
 		.tokens = h->tokens,
 		.created_unix_ms = now,
 		.expires_unix_ms = h->ttl_ms == 0      ? 0
@@ -57,7 +58,7 @@ static void put_reply(struct rpc_call *c)
 	}
 	/* the value may be gone already: then tiers is 0 */
 	(void)kvstore_lookup(c->port->w->daemon->store, &c->key, &info);
-	rpc_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	rpc_entry(&e, &c->key, &info, NULL);
 	rpc_reply(c, &e.m);
 }
 

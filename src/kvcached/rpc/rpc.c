@@ -90,8 +90,20 @@ CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_
 	return CGN_OK;
 }
 
+/* A protobuf string must be UTF-8. */
+static char *entry_text(char *to, size_t cap, struct cgn_str s)
+{
+	(void)cgn_str_copyz(to, cap, (struct cgn_str){s.p, cgn_utf8_prefix(s.p, s.n < cap ? s.n : cap - 1)});
+	return to;
+}
+
+uint16_t rpc_sites(const struct rpc_call *c, const char *tenant)
+{
+	return kvsites_of_tenant(c->port->w->daemon->sites, cgn_str_of(tenant));
+}
+
 void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct block_info *info,
-	struct cgn_str model)
+	const struct kvstore_block *block)
 {
 	cognitora__v1__kv_entry__init(&e->m);
 	cognitora__v1__kv_key__init(&e->key);
@@ -106,10 +118,10 @@ void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct bloc
 	e->m.created_unix_ms = info->created_unix_ms;
 	e->m.expires_unix_ms = info->expires_unix_ms;
 	e->m.pinned = info->pinned;
-	/* a protobuf string must be UTF-8 */
-	size_t n = cgn_utf8_prefix(model.p, model.n < BLOCK_MAX_MODEL ? model.n : BLOCK_MAX_MODEL);
-	(void)cgn_str_copyz(e->model, sizeof e->model, (struct cgn_str){model.p, n});
-	e->m.model = e->model;
+	const struct cgn_str none = {.n = 0};
+	e->m.model = entry_text(e->model, sizeof e->model, block != NULL ? kvstore_block_model(block) : none);
+	e->m.tenant =
+		entry_text(e->tenant, sizeof e->tenant, block != NULL ? kvstore_block_tenant(block) : none);
 }
 
 /* ---- the life of a call ---- */

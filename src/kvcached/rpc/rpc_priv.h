@@ -68,6 +68,7 @@ struct rpc_call {
 	uint64_t offset, length; /* as requested */
 	bool sound;
 	uint32_t worth_ms; /* for value_get */
+	uint16_t sites;    /* for value_get */
 	/* Put */
 	struct kvstore_writer *writer;
 	uint64_t checksum;
@@ -95,22 +96,25 @@ CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void 
 /* Call first in |done|. Returns false when the client left meanwhile; then |c| is freed. */
 bool rpc_pooled(struct rpc_call *c);
 
+/* The other sites that may be asked for blocks of the request's tenant. */
+uint16_t rpc_sites(const struct rpc_call *c, const char *tenant);
+
 /* ---- trace.c ---- */
 /* Continue the trace of the client's traceparent as the span |name|; without one there is no span. In on_call. */
 void rpc_trace_begin(struct rpc_call *c, const char *name);
 void rpc_trace_read(struct rpc_call *c); /* after value_get: a fetch from a peer gets a span */
 void rpc_trace_end(const struct rpc_call *c);
 
-/* Conversions of messages. */
+/* Conversions of messages. |block| NULL: the entry has no model and no tenant. */
 CGN_RC rpc_key(const Cognitora__V1__KvKey *k, struct block_key *out, struct cgn_err *err);
 struct rpc_entry { /* a KvEntry and its memory */
 	Cognitora__V1__KvEntry m;
 	Cognitora__V1__KvKey key;
 	struct block_key digest;
-	char model[BLOCK_MAX_MODEL + 1];
+	char model[BLOCK_MAX_MODEL + 1], tenant[BLOCK_MAX_TENANT + 1];
 };
 void rpc_entry(struct rpc_entry *e, const struct block_key *k, const struct block_info *info,
-	struct cgn_str model);
+	const struct kvstore_block *block);
 
 extern const struct rpc_method rpc_lookup, rpc_batch_lookup, rpc_get, rpc_put, rpc_pin, rpc_promote,
 	rpc_remove, rpc_stats, rpc_peers, rpc_watch;

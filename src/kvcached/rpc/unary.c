@@ -5,13 +5,15 @@
 #include "kvcached/rpc/rpc_priv.h"
 
 /* ---- Lookup ---- */
-static void look_up(struct rpc_call *c, const struct block_key *k, bool peers, struct rpc_entry *e)
+static void look_up(struct rpc_call *c, const struct block_key *k, bool peers, uint16_t sites,
+	struct rpc_entry *e)
 {
 	struct kvcached *d = c->port->w->daemon;
 	struct block_info info;
-	(void)value_lookup(d, k, peers, &info);
-	const char *peer = (info.tiers & BLOCK_TIER_BIT(BLOCK_REMOTE)) != 0 ? peers_nearest(d, k) : NULL;
-	rpc_entry(e, k, &info, (struct cgn_str){NULL, 0});
+	(void)value_lookup(d, k, peers, sites, &info);
+	const char *peer =
+		(info.tiers & BLOCK_TIER_BIT(BLOCK_REMOTE)) != 0 ? peers_nearest(d, k, sites) : NULL;
+	rpc_entry(e, k, &info, NULL);
 	if (peer != NULL)
 		e->m.peer = pb_text(peer);
 }
@@ -21,7 +23,7 @@ static CGN_RC on_lookup(struct rpc_call *c, const void *request, struct cgn_err 
 	const Cognitora__V1__KvLookupRequest *rq = request;
 	struct rpc_entry e;
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
-	look_up(c, &c->key, rq->peers, &e);
+	look_up(c, &c->key, rq->peers, rpc_sites(c, rq->tenant), &e);
 	rpc_reply(c, &e.m);
 	return CGN_OK;
 }
@@ -46,7 +48,7 @@ static void look_up_all(struct rpc_call *c, const Cognitora__V1__KvBatchLookupRe
 	for (size_t i = 0; i < rq->n_keys; i++) {
 		struct block_key k;
 		(void)!cgn_ok(rpc_key(rq->keys[i], &k, NULL)); /* checked before */
-		look_up(c, &k, rq->peers, &entries[i]);
+		look_up(c, &k, rq->peers, rpc_sites(c, rq->tenant), &entries[i]);
 		list[i] = &entries[i].m;
 	}
 	rs.entries = list;
@@ -81,7 +83,7 @@ static CGN_RC on_pin(struct rpc_call *c, const void *request, struct cgn_err *er
 	uint64_t for_ms = !rq->pinned ? 0 : rq->for_ms == 0 ? UINT64_MAX : rq->for_ms;
 	CGN_TRY(kvstore_pin(s, &c->key, value_pin_until(for_ms), err));
 	(void)kvstore_lookup(s, &c->key, &info);
-	rpc_entry(&e, &c->key, &info, (struct cgn_str){NULL, 0});
+	rpc_entry(&e, &c->key, &info, NULL);
 	rpc_reply(c, &e.m);
 	return CGN_OK;
 }
@@ -99,7 +101,7 @@ static void on_promoted(void *user, struct kvstore_block **take, const struct cg
 		return;
 	}
 	const struct block_info info = kvstore_block_info(*take);
-	rpc_entry(&e, &c->key, &info, kvstore_block_model(*take));
+	rpc_entry(&e, &c->key, &info, *take);
 	rpc_reply(c, &e.m);
 	kvstore_block_unref(take);
 }
@@ -110,7 +112,8 @@ static CGN_RC on_promote(struct rpc_call *c, const void *request, struct cgn_err
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->progress = 0;
 	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key,
-		value_worth(rq->peers, rq->budget_ms), on_promoted, c, &c->read, err));
+		value_worth(rq->peers, rq->budget_ms), rpc_sites(c, rq->tenant), on_promoted, c, &c->read,
+		err));
 	rpc_trace_read(c);
 	return CGN_OK;
 }

@@ -14,6 +14,7 @@ struct value_read {
 	struct cgn_loop *loop;
 	struct block_key key;
 	uint32_t worth_ms;
+	uint16_t sites;
 	struct kvstore_read *read;
 	struct peers_fetch *fetch;           /* the fetch from a peer, when no tier has the value */
 	cgn_nsec fetched_from;               /* time of its begin */
@@ -61,6 +62,7 @@ static void read_on_store(void *user, struct kvstore_block **take, const struct 
 {
 	struct value_read *r = user;
 	const struct kvpeer_ask ask = {.priority = 3,
+		.sites = r->sites,
 		.budget_ms = r->worth_ms != VALUE_WORTH_UNKNOWN ? r->worth_ms : 0};
 	struct cgn_err err;
 	r->read = NULL;
@@ -73,7 +75,7 @@ static void read_on_store(void *user, struct kvstore_block **take, const struct 
 }
 
 CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
-	kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
+	uint16_t sites, kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
 {
 	struct value_read *r = calloc(1, sizeof *r);
 	CGN_LIVE(d, KVCACHED_TAG);
@@ -83,6 +85,7 @@ CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key 
 		.loop = l,
 		.key = *k,
 		.worth_ms = worth_ms,
+		.sites = sites,
 		.done = done,
 		.user = user};
 	cgn_rc rc = kvstore_get(d->store, l, k, read_on_store, r, &r->read, err);
@@ -111,12 +114,13 @@ void value_read_cancel(struct value_read **take)
 	free(r);
 }
 
-bool value_lookup(struct kvcached *d, const struct block_key *k, bool peers, struct block_info *out)
+bool value_lookup(struct kvcached *d, const struct block_key *k, bool peers, uint16_t sites,
+	struct block_info *out)
 {
 	CGN_LIVE(d, KVCACHED_TAG);
 	if (kvstore_lookup(d->store, k, out))
 		return true;
-	if (!peers || peers_nearest(d, k) == NULL)
+	if (!peers || peers_nearest(d, k, sites) == NULL)
 		return false;
 	*out = (struct block_info){.tiers = BLOCK_TIER_BIT(BLOCK_REMOTE)};
 	return true;

@@ -640,6 +640,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(check_hooks(c, err));
 	CGN_TRY(config_check_peers(c, err));
 	CGN_TRY(config_check_engine_nodes(c, err));
+	CGN_TRY(config_check_sites(c, err));
 	CGN_TRY(check_autoscaler(c, err));
 	return check_models(c, err);
 }

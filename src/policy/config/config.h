@@ -31,9 +31,10 @@ struct config_claim;          /* The same of claim_keys.def. */
 struct config_peer;           /* The same of peer_keys.def. */
 struct config_engine_node;    /* The same of engine_node_keys.def. */
 struct config_inference_pool; /* The same of inference_pool_keys.def. */
+struct config_kv_site;        /* The same of kv_site_keys.def. */
 struct config_bmc;            /* Has `const char *name` and one field per row of bmc_keys.def. */
 /* Fields: cfg->router.listen, cfg->router.retry.attempts, ...; cfg->engines[cfg->n_engines] (empty unless
- * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->claims[cfg->n_claims], cfg->peers[cfg->n_peers], cfg->engine_nodes[cfg->n_engine_nodes], cfg->inference_pools[cfg->n_inference_pools], cfg->any_tenant. Lists end with a
+ * configured), cfg->models[cfg->n_models], cfg->tenants[cfg->n_tenants], cfg->bmcs[cfg->n_bmcs], cfg->scrape_targets[cfg->n_scrape_targets], cfg->roles[cfg->n_roles], cfg->prices[cfg->n_prices], cfg->claims[cfg->n_claims], cfg->peers[cfg->n_peers], cfg->engine_nodes[cfg->n_engine_nodes], cfg->inference_pools[cfg->n_inference_pools], cfg->kv_sites[cfg->n_kv_sites], cfg->any_tenant. Lists end with a
  * NULL behind the last element. */
 struct config;
 #include "policy/config/config_fields.h"

@@ -16,6 +16,7 @@
 #define CONFIG_MAX_PEERS           32
 #define CONFIG_MAX_ENGINE_NODES    4096
 #define CONFIG_MAX_INFERENCE_POOLS 16
+#define CONFIG_MAX_KV_SITES        16
 /* Bytes of all strings together; a TOML file has at most 1 MiB. */
 #define CONFIG_MAX_BYTES ((size_t)8 << 20)
 #define CONFIG_MAX_TEXT  4096 /* Bound of texts without their own. */
@@ -58,6 +59,7 @@ enum config_family_index {
 	CONFIG_PEERS,
 	CONFIG_ENGINE_NODES,
 	CONFIG_INFERENCE_POOLS,
+	CONFIG_KV_SITES,
 	CONFIG_FAMILIES
 };
 extern const struct config_family config_families[CONFIG_FAMILIES];
@@ -138,5 +140,7 @@ bool config_is_safe_url(const char *url);
 CGN_RC config_check_batch(const struct config *c, struct cgn_err *err);
 /* check_engine_nodes.c: the same for [engine_nodes] and [inference_pools]. */
 CGN_RC config_check_engine_nodes(const struct config *c, struct cgn_err *err);
+/* check_sites.c: the same for [kv_sites]. */
+CGN_RC config_check_sites(const struct config *c, struct cgn_err *err);
 /* check_peers.c: the same for [peers]. */
 CGN_RC config_check_peers(const struct config *c, struct cgn_err *err);

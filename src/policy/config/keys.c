@@ -100,6 +100,15 @@ static const struct config_key inference_pool_keys[] = {
 #undef KEY
 };
 
+/* Connections to sites are made at the start, and what the labels of blocks say of them. */
+static const struct config_key kv_site_keys[] = {
+#define KEY(key, kind, preset, min, max, help)                               \
+	{"kv_sites", #key, #key, KIND_##kind, preset, min, max, false, help, \
+		offsetof(struct config_kv_site, key)},
+#include "policy/config/kv_site_keys.def"
+#undef KEY
+};
+
 static const struct config_key role_keys[] = {
 #define KEY(key, kind, preset, min, max, help) \
 	{"roles", #key, #key, KIND_##kind, preset, min, max, true, help, offsetof(struct config_role, key)},
@@ -117,6 +126,7 @@ static const struct config_table claim_table = {claim_keys, CGN_COUNT(claim_keys
 static const struct config_table peer_table = {peer_keys, CGN_COUNT(peer_keys)};
 static const struct config_table engine_node_table = {engine_node_keys, CGN_COUNT(engine_node_keys)};
 static const struct config_table inference_pool_table = {inference_pool_keys, CGN_COUNT(inference_pool_keys)};
+static const struct config_table kv_site_table = {kv_site_keys, CGN_COUNT(kv_site_keys)};
 static const struct config_table price_table = {price_keys, CGN_COUNT(price_keys)};
 const struct config_table config_tenant_keys = {tenant_keys, CGN_COUNT(tenant_keys)};
 
@@ -147,6 +157,9 @@ const struct config_family config_families[CONFIG_FAMILIES] = {
 	[CONFIG_INFERENCE_POOLS] = {"inference_pools", "pool", &inference_pool_table,
 		CONFIG_MAX_INFERENCE_POOLS, 253, sizeof(struct config_inference_pool),
 		offsetof(struct config, inference_pools), offsetof(struct config, n_inference_pools)},
+	[CONFIG_KV_SITES] = {"kv_sites", "site", &kv_site_table, CONFIG_MAX_KV_SITES, 40,
+		sizeof(struct config_kv_site), offsetof(struct config, kv_sites),
+		offsetof(struct config, n_kv_sites)},
 };
 
 static const struct {

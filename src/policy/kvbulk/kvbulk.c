@@ -18,10 +18,10 @@ struct shape {
 };
 static const struct shape shapes[] = {
 	[KVBULK_HELLO] = {"HELLO", 0, 0},
-	[KVBULK_LOOKUP] = {"LOOKUP", KVBULK_PEERS, KEY_BYTES},
-	[KVBULK_GET] = {"GET", KVBULK_PEERS | KVBULK_VERIFY, 8},
+	[KVBULK_LOOKUP] = {"LOOKUP", KVBULK_PEERS | KVBULK_TENANT, KEY_BYTES},
+	[KVBULK_GET] = {"GET", KVBULK_PEERS | KVBULK_VERIFY | KVBULK_TENANT, 8},
 	[KVBULK_RELEASE] = {"RELEASE", 0, 8},
-	[KVBULK_PUT] = {"PUT", KVBULK_CHECKSUM | KVBULK_IF_ABSENT | KVBULK_FILE, 0},
+	[KVBULK_PUT] = {"PUT", KVBULK_CHECKSUM | KVBULK_IF_ABSENT | KVBULK_FILE | KVBULK_TENANT, 0},
 	[KVBULK_REMOVE] = {"REMOVE", 0, KEY_BYTES},
 	[KVBULK_PIN] = {"PIN", 0, 0},
 	[KVBULK_WATCH] = {"WATCH", KVBULK_STOP, 0},
@@ -223,6 +223,8 @@ CGN_RC kvbulk_read(struct cgn_str bytes, struct kvbulk_msg *out, struct cgn_err 
 	if (out->count > (s->item > 0 ? KVBULK_MAX_ITEMS : 0))
 		return CGN_FAIL(err, INVALID, "%s with %u items: at most %d", s->name, out->count,
 			s->item > 0 ? KVBULK_MAX_ITEMS : 0);
+	if ((out->flags & KVBULK_TENANT) != 0)
+		out->tenant = text_take(&c, BLOCK_MAX_TENANT);
 	body_take(&c, out);
 	if (s->item > 0)
 		out->text = cgn_cursor_str(&c, (size_t)out->count * s->item);
@@ -307,6 +309,8 @@ void kvbulk_write(const struct kvbulk_msg *m, struct cgn_buf *out)
 	cgn_put_u16(out, m->count);
 	cgn_put_u32(out, m->budget_ms);
 	cgn_put_u64(out, m->id);
+	if ((m->flags & KVBULK_TENANT) != 0)
+		text_add(out, m->tenant);
 	switch (m->type) {
 	case KVBULK_HELLO:
 		cgn_put_u64(out, KVBULK_MAGIC);

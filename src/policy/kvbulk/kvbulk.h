@@ -5,8 +5,9 @@
  *
  * A message is one packet of a SOCK_SEQPACKET Unix socket, at most KVBULK_MAX_MESSAGE bytes, little-endian
  * throughout:
- *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then by type
- *   (below), then |count| items where the type has a list. Client: HELLO first, and nothing else before
+ *   u8 type, u8 flags, u16 count, u32 budget_ms (GET with KVBULK_PEERS; else 0), u64 id, then, with
+ *   KVBULK_TENANT (from version 2 on), u16 and the tenant for whom this is, then by type (below), then |count| items where
+ *   the type has a list. Without a tenant nothing is asked of other sites, and a value stays at this one. Client: HELLO first, and nothing else before
  *   WELCOME. Each further request has an id of the client's choice, which its answer repeats:
  *   HELLO u64 KVBULK_MAGIC, u32 version: the newest that the client speaks -> WELCOME with the version that both
  *   speak, or FAILED and the end
@@ -38,7 +39,7 @@
 #include "base/core/err.h"
 #include "policy/block/block.h"
 
-#define KVBULK_VERSION     1
+#define KVBULK_VERSION     2
 #define KVBULK_MAGIC       UINT64_C(0x4b4c42564b4e4743) /* "CGNKVBLK" */
 #define KVBULK_MAX_MESSAGE 65536
 #define KVBULK_MAX_INLINE  61440 /* bytes of a value in a message */
@@ -76,6 +77,7 @@ enum kvbulk_type {
 #define KVBULK_OWN       1U /* VALUE */
 #define KVBULK_RESET     1U /* CHANGES */
 #define KVBULK_SYNCED    2U
+#define KVBULK_TENANT    128U /* LOOKUP, GET, PUT */
 
 struct kvbulk_terms {
 	/* calls: further ones are not read until some are answered */
@@ -95,6 +97,7 @@ struct kvbulk_msg {
 	struct kvbulk_terms terms;  /* WELCOME */
 	struct block_key key;       /* GET, PUT, PIN */
 	struct block_info info;     /* VALUE; PUT: size, checksum, tokens, created and expires */
+	struct cgn_str tenant;      /* KVBULK_TENANT */
 	struct cgn_str model, name; /* VALUE, PUT */
 	uint64_t offset;            /* PUT */
 	uint32_t budget_ms;         /* GET */

@@ -167,6 +167,8 @@ void kvframe_put_answer(struct cgn_buf *out, const struct kvframe_answer *a)
 	put_le(out, a->expires_unix_ms, 8);
 	put_text(out, a->model);
 	put_text(out, a->name);
+	if (a->tenant.n > 0)
+		put_text(out, a->tenant);
 	frame_end(out, at);
 }
 
@@ -184,6 +186,7 @@ CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, s
 	out->expires_unix_ms = kvframe_rd_u64(&r);
 	out->model = rd_text(&r);
 	out->name = rd_text(&r);
+	out->tenant = !r.bad && r.n == 0 ? (struct cgn_str){NULL, 0} : rd_text(&r);
 	CGN_TRY(payload_check(&r, KVFRAME_ANSWER, err));
 	if (status >= KVFRAME_STATUSES)
 		return CGN_FAIL(err, INVALID, "kv frame: ANSWER with status %u, which is not known", status);

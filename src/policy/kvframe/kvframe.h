@@ -78,7 +78,8 @@ struct kvframe_answer {
 	uint64_t offset, length; /* The bytes that follow, inside |size|. */
 	uint32_t tokens;
 	uint64_t created_unix_ms, expires_unix_ms;
-	struct cgn_str model, name; /* Borrowed. */
+	/* Borrowed. |tenant| is written only if it is not empty, as long as it is the last field. Empty: not known, or the peer is of a version that does not say it. */
+	struct cgn_str model, name, tenant;
 };
 void kvframe_put_answer(struct cgn_buf *out, const struct kvframe_answer *a);
 CGN_RC kvframe_read_answer(struct cgn_str payload, struct kvframe_answer *out, struct cgn_err *err);

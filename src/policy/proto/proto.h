@@ -63,6 +63,7 @@ struct proto_facts {
 	uint64_t router;       /* The instance of the router; 0: unknown. */
 	uint32_t new_tokens;
 	uint64_t keep_alive;    /* RouteFacts.keep_alive; proto_keep_alive makes it. */
+	struct cgn_str tenant;  /* RouteFacts.tenant; empty: the router does not say it. */
 	Cognitora__V1__Leg leg; /* A leg that this build does not know is read as the whole. */
 };
 

@@ -96,7 +96,7 @@ static struct remote_stay stay_of(struct gw_req *r, const struct chooser_pick_re
 /* May this request leave for the peer? Fail closed: the model and the tenant must both be named. */
 static struct gw_peer_model *model_permitted(const struct gw_req *r, const struct gw_peer *p)
 {
-	struct cgn_str own = r->identity.tenant.n > 0 ? r->identity.tenant : CGN_STR("-");
+	struct cgn_str own = gw_identity_tenant(&r->identity);
 	if (p->url == NULL || p == r->client.from.peer || r->client.priority < p->min_priority ||
 		!gw_peer_has_route(p, r->client.target) || !gw_peer_takes_tenant(p, own))
 		return NULL;

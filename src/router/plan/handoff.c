@@ -438,7 +438,8 @@ static struct proto_generate beside_message(struct gw_req *r, const struct plan_
 			.attempt = 1,
 			.block_tokens = r->prompt.block_tokens,
 			.router = r->w->shared->instance,
-			.new_tokens = new_tokens}};
+			.new_tokens = new_tokens,
+			.tenant = gw_identity_tenant(&r->identity)}};
 	body_give(&g, &r->body.beside);
 	rank_add(r, &g);
 	return g;

@@ -136,6 +136,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 				.new_tokens = cfg->ticket.new_tokens,
 				.leg = wire_role(leg->role),
 				.keep_alive = r->prompt.keep_alive,
+				.tenant = gw_identity_tenant(&r->identity),
 			},
 		.body = cgn_buf_view(&r->body.bytes),
 	};

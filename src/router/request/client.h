@@ -116,6 +116,12 @@ struct gw_identity {
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
 
+/* Return the tenant as agents and rules of peers know it: "-" for requests that need no key. */
+static inline struct cgn_str gw_identity_tenant(const struct gw_identity *who)
+{
+	return who->tenant.n > 0 ? who->tenant : CGN_STR("-");
+}
+
 struct gw_body {
 	struct cgn_buf bytes;
 	uint64_t booked; /* bytes booked of router.max_inflight_body */

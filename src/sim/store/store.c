@@ -329,8 +329,8 @@ static void pump_gets(struct sim_load *load)
 			continue;
 		}
 		*g = (struct get){.load = load, .part = load->at_part, .at = p->first + load->at};
-		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p), on_got, g,
-			    &g->call, NULL))) {
+		if (cgn_ok(kvclient_get(load->store->client, &load->keys[g->at], worth_of(load, p),
+			    (struct cgn_str){0}, on_got, g, &g->call, NULL))) {
 			load->under_way++;
 			load->at++;
 		} else {
@@ -389,8 +389,8 @@ bool sim_load_new(struct sim_store *s, const struct sim_load_range *wants, uint3
 	load->tiers = calloc(keys, sizeof *load->tiers);
 	bool ok = load->parts != NULL && load->keys != NULL && load->tiers != NULL &&
 		fill_keys(load, wants) &&
-		cgn_ok(kvclient_lookup(s->client, load->keys, load->n_keys, true, looked_up, load,
-			&load->lookup, NULL));
+		cgn_ok(kvclient_lookup(s->client, load->keys, load->n_keys, true, (struct cgn_str){0},
+			looked_up, load, &load->lookup, NULL));
 	if (!ok) {
 		load_drop(load);
 		return false;

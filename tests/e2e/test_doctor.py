@@ -15,6 +15,7 @@ import pytest
 from cluster import BUILD, ROOT, WAIT_S, Process, ask, free_port, toml, until
 from kvbulk import Store
 from kvpeers import bootstrap, rotate, security
+from kvsites import Sites
 from test_systemd_units import systemctl, systemd  # noqa: F401, a fixture
 
 CTL = BUILD / "src/ctl/cgn-ctl"
@@ -441,6 +442,26 @@ def test_kv_peers(world):
     finds("warning", f"open UDP port {a.quic}", "kv-peers", path, "kvcached")
     a.process.start()
     a.wait()
+
+
+def test_kv_sites(tmp_path):
+    """A site with our CA, one that may have nothing, one that is down, one that is fine."""
+    with contextlib.ExitStack() as stack:
+        sites = Sites(tmp_path, stack)
+        lists = {"tenants": ["acme"], "models": ["*"]}
+        a = sites.start("a", "east", "west", **lists)
+        path = tmp_path / "a/kv.toml"
+        finds("warning", "no connection with the site west", "kv-sites", path, "kvcached")
+        b = sites.start("b", "west", "east", to=["a"], tenants=["acme"])
+        until(lambda: a.site("west")["guests"] == 1, lambda: a.site("west"))
+        finds("ok", "CAs of their own", "kv-sites", path, "kvcached")
+        finds("warning", "may have nothing", "kv-sites", tmp_path / "b/kv.toml", "kvcached")
+        ours = tmp_path / "copy.pem"
+        ours.write_bytes((sites.pki["east"] / "ca.pem").read_bytes())
+        wrong = tmp_path / "wrong.toml"
+        wrong.write_text(path.read_text().replace(f"{sites.pki['west']}/ca.pem", str(ours)))
+        finds("problem", "has the CA of this cluster", "kv-sites", wrong, "kvcached")
+        assert b.process.alive()
 
 
 @BWRAP

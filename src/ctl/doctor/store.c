@@ -11,9 +11,12 @@
 #include <unistd.h>
 
 #include "ctl/doctor/doctor.h"
+#include "io/disk/disk.h"
 #include "io/net/addr.h"
+#include "io/pki/bundle.h"
 
 #define GIB        ((double)(1 << 30))
+#define PEM_LIMIT  ((size_t)1 << 20)
 #define STATE_ROOM ((uint64_t)64 << 20) /* Bytes that journals, cordons and logs need at least. */
 
 static int socket_connects(const char *path)
@@ -58,19 +61,29 @@ void check_kv_socket(struct doctor *d)
 			: "systemctl start cgn-kvcached, or set agent.kv_uds = \"\" for a node without one");
 }
 
-void check_kv_peers(struct doctor *d)
+/* Get a list of GET /peers of the store that runs here. */
+static bool store_tells(const struct doctor *d, const char *list, struct json_val *out)
 {
 	const struct doctor_program *p = &d->programs[KVCACHED];
-	struct json_val doc, peers, peer;
+	struct json_val doc;
+	return p->meant && p->answers && p->extra != NULL && p->extra->status == 200 &&
+		cgn_ok(json_parse(cgn_buf_view(&p->extra->text), &doc, NULL, NULL)) &&
+		json_get(doc, list, out);
+}
+
+void check_kv_peers(struct doctor *d)
+{
+	struct json_val peers, peer;
 	size_t n = 0;
-	if (!p->meant || !p->answers || p->extra == NULL || p->extra->status != 200 ||
-		!cgn_ok(json_parse(cgn_buf_view(&p->extra->text), &doc, NULL, NULL)) ||
-		!json_get(doc, "peers", &peers)) {
+	if (!store_tells(d, "peers", &peers)) {
 		doctor_find(d, DOCTOR_SKIPPED, "no block store here shows its peers");
 		return;
 	}
 	struct json_iter it = json_iter_of(peers);
-	for (; json_next_elem(&it, &peer); n++) {
+	while (json_next_elem(&it, &peer)) {
+		if (json_get_str(peer, "site", &d->arena).n > 0)
+			continue; /* check_kv_sites */
+		n++;
 		struct cgn_str state = json_get_str(peer, "state", &d->arena),
 			       why = json_get_str(peer, "why", &d->arena),
 			       addr = json_get_str(peer, "address", &d->arena);
@@ -88,6 +101,62 @@ void check_kv_peers(struct doctor *d)
 		doctor_find(d, DOCTOR_SKIPPED, "the store has no peers");
 	else if (doctor_is_fine(d))
 		doctor_find(d, DOCTOR_OK, "all peers are connected");
+}
+
+/* A store refuses such a file at its start and when it is read again. */
+static void site_look_ca(struct doctor *d, const struct config_kv_site *s)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf theirs = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf ours = {0};
+	struct cgn_err err;
+	if (d->cfg->security.cert_file == NULL ||
+		!cgn_ok(disk_read_file(s->ca_file, PEM_LIMIT, &theirs, &err)) ||
+		!cgn_ok(disk_read_file(d->cfg->security.cert_file, PEM_LIMIT, &ours, &err)))
+		return; /* check_files says so */
+	if (!pki_bundle_signed(cgn_buf_view(&theirs), pki_first(cgn_buf_view(&ours))))
+		return;
+	doctor_find(d, DOCTOR_PROBLEM,
+		"%s (kv_sites.\"%s\".ca_file) has the CA of this cluster: each of its certificates would pass for the site",
+		s->ca_file, s->name);
+	doctor_do(d, "put the CA of the site \"%s\" there", s->name);
+}
+
+static void site_look(struct doctor *d, struct json_val site)
+{
+	struct cgn_str name = json_get_str(site, "name", &d->arena),
+		       state = json_get_str(site, "state", &d->arena),
+		       why = json_get_str(site, "last_refusal", &d->arena);
+	if (cgn_str_is(state, "closed")) {
+		doctor_find(d, DOCTOR_WARNING,
+			"the site %.*s may have nothing: it has no tenants or no models", CGN_STR_ARG(name));
+		doctor_do(d, "set kv_sites.\"%.*s\".tenants and models, or remove the site",
+			CGN_STR_ARG(name));
+	} else if (cgn_str_is(state, "down")) {
+		doctor_find(d, DOCTOR_WARNING, "no connection with the site %.*s%s%.*s", CGN_STR_ARG(name),
+			why.n > 0 ? ": " : "", CGN_STR_ARG(why));
+		doctor_do(d,
+			"compare kv_sites.\"%.*s\".peers and ca_file with listen and the certificates there; see cgn-ctl kv peers",
+			CGN_STR_ARG(name));
+	}
+}
+
+void check_kv_sites(struct doctor *d)
+{
+	struct json_val sites, site;
+	if (d->cfg->n_kv_sites == 0) {
+		doctor_find(d, DOCTOR_SKIPPED, "no kv_sites are configured");
+		return;
+	}
+	for (size_t i = 0; i < d->cfg->n_kv_sites; i++)
+		site_look_ca(d, &d->cfg->kv_sites[i]);
+	if (store_tells(d, "sites", &sites)) {
+		struct json_iter it = json_iter_of(sites);
+		while (json_next_elem(&it, &site))
+			site_look(d, site);
+	}
+	if (doctor_is_fine(d))
+		doctor_find(d, DOCTOR_OK,
+			"the sites of the block store have CAs of their own and connections");
 }
 
 /* ---- disks ---- */

@@ -30,7 +30,7 @@ static void entry_json(const entry *e, struct json_out *o)
 	json_key_z(o, "tiers", kv_ctl_tiers(e->tiers));
 	json_key_u64(o, "size", e->size);
 	json_key_z(o, "checksum", sum);
-	pb_json_members(o, e, "model tokens created_unix_ms expires_unix_ms pinned");
+	pb_json_members(o, e, "model tenant tokens created_unix_ms expires_unix_ms pinned");
 	json_close(o, '}');
 }
 
@@ -359,12 +359,22 @@ static CGN_RC check_value(const struct got *g, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static CGN_RC tenant_read(const struct ctl_args *a, char tenant[BLOCK_MAX_TENANT + 1], struct cgn_err *err)
+{
+	return cgn_str_copyz(tenant, BLOCK_MAX_TENANT + 1, cgn_str_of(ctl_flag(a, "--tenant")))
+		? CGN_OK
+		: CGN_FAIL(err, INVALID, "--tenant has at most %d bytes", BLOCK_MAX_TENANT);
+}
+
 static CGN_RC get_value(const struct ctl_args *a, struct got *g, struct cgn_err *err)
 {
 	Cognitora__V1__KvGetRequest rq = COGNITORA__V1__KV_GET_REQUEST__INIT;
 	struct kv_ctl_key key;
+	char tenant[BLOCK_MAX_TENANT + 1];
 	kv_ctl_key(a->words[0], &key);
+	CGN_TRY(tenant_read(a, tenant, err));
 	rq.key = &key.m;
+	rq.tenant = tenant;
 	rq.peers = ctl_switch(a, "--peers");
 	struct ctl_call call = {.method = "Get",
 		.answer = &cognitora__v1__kv_get_chunk__descriptor,
@@ -434,18 +444,23 @@ static CGN_RC read_value(const char *path, struct cgn_buf *out, struct cgn_err *
 	}
 }
 
-static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model, size_t cap,
-	struct cgn_err *err)
+struct put_texts {
+	char model[BLOCK_MAX_MODEL + 1], tenant[BLOCK_MAX_TENANT + 1];
+};
+
+static CGN_RC put_head(const struct ctl_args *a, struct putting *p, struct put_texts *t, struct cgn_err *err)
 {
 	cgn_nsec ttl = 0;
 	uint64_t tokens;
-	if (!cgn_str_copyz(model, cap, cgn_str_of(ctl_flag(a, "--model"))))
+	if (!cgn_str_copyz(t->model, sizeof t->model, cgn_str_of(ctl_flag(a, "--model"))))
 		return CGN_FAIL(err, INVALID, "--model has at most %d bytes", BLOCK_MAX_MODEL);
+	CGN_TRY(tenant_read(a, t->tenant, err));
 	CGN_TRY(ctl_flag_u64(a, "--tokens", 0, UINT32_MAX, &tokens, err));
 	CGN_TRY(ctl_flag_duration(a, "--ttl", &ttl, err));
 	p->head.size = p->rest.n;
 	p->head.checksum = sum64(p->rest.n > 0 ? p->rest.p : "", p->rest.n);
-	p->head.model = model;
+	p->head.model = t->model;
+	p->head.tenant = t->tenant;
 	p->head.tokens = (uint32_t)tokens;
 	p->head.ttl_ms = ttl / CGN_MSEC;
 	p->head.only_if_absent = ctl_switch(a, "--if-absent");
@@ -455,9 +470,9 @@ static CGN_RC put_head(const struct ctl_args *a, struct putting *p, char *model,
 static CGN_RC put_value(const struct ctl_args *a, const struct cgn_buf *value, struct cgn_err *err)
 {
 	struct putting p = {.head = COGNITORA__V1__KV_PUT_HEAD__INIT, .rest = cgn_buf_view(value)};
-	char model[BLOCK_MAX_MODEL + 1];
+	struct put_texts texts;
 	struct kv_ctl_key key;
-	CGN_TRY(put_head(a, &p, model, sizeof model, err));
+	CGN_TRY(put_head(a, &p, &texts, err));
 	kv_ctl_key(a->words[0], &key);
 	p.head.key = &key.m;
 	p.head.name.len = key.name.n;
@@ -505,7 +520,10 @@ CGN_RC ctl_kv_promote(const struct ctl_args *a, struct cgn_err *err)
 	Cognitora__V1__KvPromoteRequest rq = COGNITORA__V1__KV_PROMOTE_REQUEST__INIT;
 	struct kv_ctl_key key;
 	kv_ctl_key(a->words[0], &key);
+	char tenant[BLOCK_MAX_TENANT + 1];
+	CGN_TRY(tenant_read(a, tenant, err));
 	rq.key = &key.m;
+	rq.tenant = tenant;
 	rq.peers = ctl_switch(a, "--peers");
 	return order_entry(a, "Promote", &rq, "is in RAM", err);
 }

@@ -40,15 +40,17 @@ def usable():
 
 
 class Pods:
-    def __init__(self, folder, objs):
-        self.folder, self.objs, self.pods = folder, objs, []
+    def __init__(self, folder, objs, builds=None):
+        """|builds|: {tag of an image: the build that has its programs}; what is not there is $CGN_BUILD's."""
+        self.folder, self.objs, self.pods, self.builds = folder, objs, [], builds or {}
         self.id = f"cg{os.getpid() % 10000:04d}{random.randrange(100):02d}"
         self.net = f"10.{random.randrange(200, 250)}.{random.randrange(1, 250)}"
         self.hosts = folder / "hosts"
         self.hosts.write_text("127.0.0.1 localhost\n")
 
     def __enter__(self):
-        ip("link", "add", self.id, "type", "bridge")
+        # With an address of its own. Else it is the lowest of its ports', a new pod may change it, and what pods send here goes to the old one for seconds.
+        ip("link", "add", self.id, "address", "02:00:00:{:02x}:{:02x}:{:02x}".format(*random.randbytes(3)), "type", "bridge")
         ip("addr", "add", f"{self.net}.1/24", "dev", self.id)
         ip("link", "set", self.id, "up")
         return self
@@ -58,25 +60,31 @@ class Pods:
             pod.close()
         ip("link", "del", self.id, check=False)
 
-    def make(self, component, n):
-        """Make n pods of a workload, with their addresses and names, and start nothing."""
-        made = [Pod(self, component, i, len(self.pods) + i) for i in range(n)]
+    def make(self, component, n, objs=None):
+        """Make n pods of a workload, with their addresses and names, and start nothing. |objs|: of another revision."""
+        first = sum(p.component == component for p in self.pods)
+        made = [Pod(self, component, first + i, len(self.pods) + i, objs or self.objs) for i in range(n)]
         self.pods += made
         prefix = "".join(f"{p.address} {name}\n" for p in made for name in p.names())
         self.hosts.write_text(self.hosts.read_text() + prefix)
         return made
 
-    def start(self, component, n):
-        made = self.make(component, n)
+    def forget(self, pod):
+        """Take the names of a pod that ends out of what the others resolve."""
+        lines = self.hosts.read_text().splitlines(True)
+        self.hosts.write_text("".join(line for line in lines if line.split()[0] != pod.address))
+
+    def start(self, component, n, objs=None):
+        made = self.make(component, n, objs)
         for pod in made:
             pod.start()
         return made
 
 
 class Pod:
-    def __init__(self, pods, component, index, number):
-        self.pods, self.component = pods, component
-        self.workload = next(o for o in workloads(pods.objs) if o["metadata"]["name"].endswith(f"-{component}"))
+    def __init__(self, pods, component, index, number, objs):
+        self.pods, self.component, self.objs = pods, component, objs
+        self.workload = next(o for o in workloads(objs) if o["metadata"]["name"].endswith(f"-{component}"))
         self.spec = self.workload["spec"]["template"]["spec"]
         self.name = f"{self.workload['metadata']['name']}-{index}"
         self.space, self.address = f"{pods.id}{number}", f"{pods.net}.{number + 2}"
@@ -97,7 +105,7 @@ class Pod:
     def names(self):
         """Return the names of this pod, by the headless services and those with a service address that choose it."""
         labels = self.workload["spec"]["template"]["metadata"]["labels"]
-        chosen = [s for s in self.pods.objs if s["kind"] == "Service" and s["spec"]["selector"].items() <= labels.items()]
+        chosen = [s for s in self.objs if s["kind"] == "Service" and s["spec"]["selector"].items() <= labels.items()]
         domain = f"{self.workload['metadata']['namespace']}.svc"
         names = [f"{s['metadata']['name']}.{domain}" for s in chosen]
         owner = self.workload["spec"].get("serviceName")
@@ -114,9 +122,9 @@ class Pod:
         os.chown(path, UID, UID)
         files = {}
         if "configMap" in volume:
-            files = {k: v.encode() for k, v in find(self.pods.objs, "ConfigMap", volume["configMap"]["name"])["data"].items()}
+            files = {k: v.encode() for k, v in find(self.objs, "ConfigMap", volume["configMap"]["name"])["data"].items()}
         if "secret" in volume:
-            data = find(self.pods.objs, "Secret", volume["secret"]["secretName"])["data"]
+            data = find(self.objs, "Secret", volume["secret"]["secretName"])["data"]
             items = volume["secret"].get("items") or [{"key": k, "path": k} for k in data]
             files = {i["path"]: base64.b64decode(data[i["key"]]) for i in items}
         for name, content in files.items():
@@ -155,7 +163,7 @@ class Pod:
         folders = [x for name in ("/run", "/var", "/var/lib", "/etc", "/etc/cognitora", "/opt") for x in ("--dir", name)]
         rights = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
         return ["ip", "netns", "exec", self.space, "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-uts", "--hostname", self.name, "--clearenv",
-                *sets, "--ro-bind", "/usr", "/usr", *links, *folders, "--ro-bind", BUILD / "src", "/opt", "--proc", "/proc", "--dev", "/dev",
+                *sets, "--ro-bind", "/usr", "/usr", *links, *folders, "--ro-bind", self.pods.builds.get(container["image"].rpartition(":")[2], BUILD) / "src", "/opt", "--proc", "/proc", "--dev", "/dev",
                 "--ro-bind", self.pods.hosts, "/etc/hosts", *binds, "--remount-ro", "/", "--", *rights, *argv]
 
     def start(self):

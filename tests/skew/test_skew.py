@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two versions in one cluster: every pair of programs, rolling upgrades and downgrades under load, and state that both read."""
 import contextlib
-import http.client
 import itertools
-import json
 import subprocess
-import threading
 
 import pytest
 
@@ -16,6 +13,7 @@ from kvbulk import key as block_key
 from kvpeers import Peer, bootstrap, pattern
 from several import Several
 from slots_world import World, prompt_of
+from steady_load import Load
 from test_federation import Fed
 from test_systemd import Manager
 
@@ -108,53 +106,6 @@ def test_a_cluster_forwards_to_one_of_the_other_version(versions, tmp_path, here
 
 # ---- rolling, under load ----
 
-class Load:
-    """Clients that ask the routers in turn, each time on a new connection. All that is no whole answer is lost, a refused connection too."""
-
-    def __init__(self, ports, threads=4):
-        self.ports, self.ends, self.done, self.lost = ports, False, 0, []
-        self.threads = [threading.Thread(target=self.work, args=(i,)) for i in range(threads)]
-
-    def __enter__(self):
-        for t in self.threads:
-            t.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ends = True
-        for t in self.threads:
-            t.join()
-
-    def work(self, n):
-        while not self.ends:
-            n += 1
-            try:
-                self.one(n)
-                self.done += 1
-            except (OSError, http.client.HTTPException, AssertionError) as e:
-                self.lost.append(repr(e))
-
-    def one(self, n):
-        c = http.client.HTTPConnection("127.0.0.1", self.ports[n % len(self.ports)], timeout=60)
-        try:
-            stream = n % 2 == 0
-            body = {"model": "sim", "max_tokens": 8, "stream": stream, "messages": [{"role": "user", "content": f"number {n % 7}"}]}
-            c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json", "Connection": "close"})
-            r = c.getresponse()
-            data = r.read()
-            assert r.status == 200, (r.status, data)
-            assert data.rstrip().endswith(b"data: [DONE]") if stream else json.loads(data)["choices"], data
-            assert b"event: error" not in data, data
-        finally:
-            c.close()
-
-    def more(self, n=30):
-        """Wait for |n| further answers."""
-        want = self.done + n
-        until(lambda: self.done >= want or self.lost, lambda: f"{self.done} answers, lost: {self.lost[:3]}")
-        assert not self.lost, self.lost[:5]
-
-
 def replace(process, ready, load):
     """End a program as its service manager does, and start the version that is set now. Meanwhile clients of a router wait in its sockets,
     which the manager keeps."""
@@ -204,7 +155,7 @@ def test_a_rolling_upgrade_and_downgrade_lose_no_request(versions, monkeypatch, 
             before = process.log().count("svc.ready")
             return lambda: process.log().count("svc.ready") > before and everybody()
         parts = {"cgn-agent": [n.agent for n in c.nodes.values()], "cgn-kvcached": [store], "cgn-router": [r.process for r in routers]}
-        with Load([r.http_port for r in routers]) as load:
+        with Load([("127.0.0.1", r.http_port) for r in routers]) as load:
             load.more()
             for version, programs in (("new", order), ("old", order)):
                 for program in programs:

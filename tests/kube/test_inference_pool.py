@@ -94,11 +94,10 @@ def world(api, tmp_path, cluster):
 
 
 @pytest.fixture
-def cluster(tmp_path, request):
+def cluster(tmp_path):
     with Cluster(tmp_path) as c:
         yield c
-        if getattr(request.node, "failed", False):
-            print(c.logs())
+        print(c.logs())
 
 
 def answered(world, n=1, **fields):

@@ -56,8 +56,10 @@ def test_tools_and_the_table_show_it(cluster):
     r = ctl(cluster, "cluster", "nodes", "-o", "wide")
     assert r.returncode == 0 and "no agent" in r.stdout, r
     r = cluster.chat("hello", max_tokens=3)
-    explained = until(lambda: ctl(cluster, "explain", r.headers["x-request-id"]).stdout, "explain knows it")
-    assert "200 ok" in explained and ": a\n" in explained, explained
+    def explained():
+        said = ctl(cluster, "explain", r.headers["x-request-id"]).stdout
+        return "200 ok" in said and ": a\n" in said
+    until(explained, "explain knows it")
     assert cluster.metric("cgn_node_state", node="a", state="ready") == 1
     cluster.counts(1, "cgn_direct_total", outcome="engine")
 
@@ -65,7 +67,7 @@ def test_tools_and_the_table_show_it(cluster):
 def test_the_prompt_is_cut_as_the_engine_tells(cluster):
     bare_cluster(cluster, ["a"], *FAST, **{'models."sim"': {"tokens": "engine"}})
     r = cluster.chat(LONG, max_tokens=2)
-    log = until(lambda: cluster.router_process.events("gateway.request"), "the log has it")[-1]
+    log = until(lambda: [e for e in cluster.router_process.events("gateway.request") if e["id"] == r.headers["x-request-id"]], "the log has it")[0]
     assert r.status == 200 and log["tokens"] == "engine" and log["blocks"] == log["prompt_tokens"] // 16
 
 
@@ -76,14 +78,14 @@ def test_the_second_turn_goes_where_the_prefix_is(cluster):
         text = f"{name}: {LONG}"
         first = cluster.chat(text, {"X-Cgn-Node": name}, max_tokens=4)
         assert first.headers["x-cgn-node"] == name
-        held = node(cluster, name)["cache"]["blocks"]
-        until(lambda name=name, held=held: node(cluster, name)["cache"]["blocks"] >= held and node(cluster, name)["cache"]["gpu"] > 20,
-              "the index has the blocks")
-        for _ in range(3):
+        until(lambda name=name: node(cluster, name)["cache"]["gpu"] > 20, "the index has the blocks")
+
+        def hits(name=name, text=text):
             again = cluster.chat(text, max_tokens=4)
             assert again.headers["x-cgn-node"] == name and again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
             held, of = map(int, again.headers["x-cgn-cache-hit"].split("/"))
-            assert held == of > 0
+            return held == of > 0
+        until(hits, "all its blocks are known")
     until(lambda: all(node(cluster, n)["cache"]["state"] == "agreed" for n in "ab"), "the index agrees with the engines")
 
 
@@ -115,8 +117,7 @@ def test_an_engine_that_was_started_again_holds_nothing(cluster):
     until(lambda: node(cluster, "a")["cache"]["blocks"] > 20, "its blocks are known")
     e.process.kill()
     until(lambda: node(cluster, "a")["state"] != "ready", "its end is seen")
-    refused = cluster.chat("nobody there", max_tokens=2)
-    assert refused.status == 503
+    until(lambda: cluster.chat("nobody there", max_tokens=2).status == 503, "the workers know that nobody is there")
     e.again()
     cluster.wait_ready(1)
     heard(cluster, "a")
@@ -127,7 +128,6 @@ def test_an_engine_that_was_started_again_holds_nothing(cluster):
 
 def test_an_engine_that_hangs_is_taken_out(cluster):
     engines = bare_cluster(cluster, "ab", *SLOW)
-    engines["a"].settings["stall_timeout"] = "1s"
     engines["a"].process.signal(signal.SIGSTOP)
     until(lambda: node(cluster, "a")["state"] != "ready", "the engine that stands still is no more ready")
     assert all(cluster.chat(f"hello {i}", max_tokens=2).headers["x-cgn-node"] == "b" for i in range(4))
@@ -268,7 +268,7 @@ def test_beside_nodes_with_agents(cluster):
     until(lambda: cluster.router_process.events("router.node_refused"), "the agent with the same id is refused")
     assert node(cluster, "a")["origin"] == "engine_nodes" and node(cluster, "b")["origin"] == ""
     for name in "ab":
-        assert cluster.chat("hello", {"X-Cgn-Node": name}, max_tokens=2).headers["x-cgn-node"] == name
+        until(lambda name=name: cluster.chat("hello", {"X-Cgn-Node": name}, max_tokens=2).headers.get("x-cgn-node") == name, f"{name} answers")
 
 
 def test_two_routers_see_each_others_load(tmp_path, cluster):

@@ -373,15 +373,19 @@ static void bulk_check(struct cgn_str text)
 
 /* ---- a cluster and its peers ---- */
 
-static void summary_make(struct cgn_buf *out)
+/* Version 2 tells the set narrowed to the bits that it needs. */
+static void summary_put(unsigned version, struct cgn_buf *out)
 {
 	static struct remote_summary s;
 	struct remote_draft d = {0};
 	for (uint32_t i = 1; i <= 20; i++)
-		remote_draft_add(&d, i * 1000);
+		remote_draft_add(&d, i * (version == 1 ? 1000 : 1U << 27)); /* told apart by a few bits too */
 	struct remote_set *set = remote_draft_finish(&d);
 	assert_non_null(set);
-	s = (struct remote_summary){.version = 1,
+	if (version > 1)
+		remote_set_narrow(set, remote_width(set->n, 0));
+	s = (struct remote_summary){.version = version,
+		.width = set->width,
 		.generation = 5,
 		.sum = set->sum,
 		.blocks = set->n,
@@ -394,6 +398,16 @@ static void summary_make(struct cgn_buf *out)
 		.prefill_uj = 6};
 	remote_summary_put(&s, set, (struct cgn_str){.n = 0}, out);
 	remote_set_unref(&set);
+}
+
+static void summary_make(struct cgn_buf *out)
+{
+	summary_put(1, out);
+}
+
+static void summary_2_make(struct cgn_buf *out)
+{
+	summary_put(2, out);
 }
 
 static CGN_RC summary_try(struct cgn_str bytes, struct remote_summary *got, struct cgn_err *err)
@@ -415,13 +429,24 @@ static void summary_check(struct cgn_str bytes)
 	assert_true(s.models[0].nodes == 2 && s.models[0].room == 4 && s.models[0].prefill_uj == 6);
 }
 
+static void summary_2_check(struct cgn_str bytes)
+{
+	static struct remote_summary s;
+	struct cgn_err err = {.msg = ""};
+	must_work(summary_try(bytes, &s, &err), &err);
+	assert_true(s.version == 2 && s.width < REMOTE_WIDTH && s.generation == 5 && s.blocks == 20);
+	text_is(s.models[0].name, "m");
+	assert_true(s.n_models == 1 && s.models[0].nodes == 2 && s.models[0].prefill_uj == 6);
+}
+
 static const struct golden_sample samples[] = {{"generate_request.bin", generate_make, generate_check},
 	{"generate_chunk_head.bin", chunk_head_make, chunk_head_check},
 	{"generate_chunk_data.bin", chunk_data_make, chunk_data_check},
 	{"watch_event.bin", event_make, event_check}, {"kv_fetch.bin", fetch_make, fetch_check},
 	{"kv_answer.bin", answer_make, answer_check}, {"kv_subscribe.bin", subscribe_make, subscribe_check},
 	{"kv_hello.bin", hello_make, hello_check}, {"kv_holds.bin", holds_make, holds_check},
-	{"kv_bulk.txt", bulk_make, bulk_check}, {"peer_summary.bin", summary_make, summary_check}};
+	{"kv_bulk.txt", bulk_make, bulk_check}, {"peer_summary.bin", summary_make, summary_check},
+	{"peer_summary_2.bin", summary_2_make, summary_2_check}};
 
 static void kept_versions_are_understood_and_understand(void **state)
 {

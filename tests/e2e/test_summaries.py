@@ -4,6 +4,7 @@ arrive, sets that differ are repaired, and a peer whose summary is wrong does no
 import contextlib
 import http.client
 import http.server
+import itertools
 import json
 import signal
 import ssl
@@ -13,7 +14,7 @@ import threading
 import pytest
 
 from clients import Stream
-from cluster import BUILD, WAIT_S, ask, free_port, until
+from cluster import BUILD, WAIT_S, Cluster, ask, free_port, until
 from test_federation import SLOW, Fed
 from test_kv_events import endpoints
 
@@ -26,7 +27,7 @@ class Tap:
     """A way to a peer's port on which its answers can be changed: change(path, body) returns the body."""
 
     def __init__(self, fed, x, y):
-        self.port, self.change = free_port(), lambda path, body: body
+        self.port, self.change, self.gate = free_port(), lambda path, body: body, lambda: fed.gates[x, y]
         here = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(fed.pki[x] / "ca.pem"))
         here.load_cert_chain(fed.pki[y] / "router.pem", fed.pki[y] / "router.key")
         here.verify_mode = ssl.CERT_REQUIRED
@@ -39,7 +40,7 @@ class Tap:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 there = ssl.create_default_context(cafile=str(fed.pki[y] / "ca.pem"))
                 there.load_cert_chain(fed.pki[x] / "router.pem", fed.pki[x] / "router.key")
-                c = http.client.HTTPSConnection("localhost", fed.gates[x, y], timeout=WAIT_S, context=there)
+                c = http.client.HTTPSConnection("localhost", tap.gate(), timeout=WAIT_S, context=there)
                 try:
                     c.request(self.command, self.path, body or None, {k: v for k, v in self.headers.items() if k.lower() != "host"})
                     r = c.getresponse()
@@ -272,6 +273,40 @@ def test_sets_that_differ_are_repaired(world):
     assert event["peer"] == "b" and event["then"] == "the whole is asked for"
     world.hold()
     assert world.send(2).headers["x-cgn-peer"] == "b"
+
+
+def second_router(world, name):
+    """Start another router of the cluster, with the same nodes. Return the port where requests of cluster a come in."""
+    folder, port = world.folder / f"{name}-2", free_port()
+    folder.mkdir()
+    c = world.stack.enter_context(Cluster(folder))
+    c.common = {"cluster": {"name": name, "state_backend": "static", "nodes": [f"127.0.0.1:{n.agent_port}" for n in world.c[name].nodes.values()]}}
+    rows = {section: dict(keys) for section, keys in world.rows[name].items()}
+    rows['peers."a"']["listen"] = f"127.0.0.1:{port}"
+    c.router({**RULES, "router.federation": {"enabled": True, **RULES["router.federation"]}, **rows})
+    c.wait_ready(len(world.c[name].nodes))
+    return port
+
+
+def test_routers_that_answer_in_turn_tell_changes_all_the_same(world):
+    """Each router has sets and generations of its own; what balances the load between them sends each question to the next one."""
+    tap = world.begin("b", tap="b")
+    gates = itertools.cycle([world.gates["a", "b"], second_router(world, "b")])
+    tap.gate = lambda: next(gates)
+    world.warm("b", 1)
+    world.counted("b", "changes", 6)
+    whole = world.c["a"].metric("cgn_federation_summaries_total", peer="b", outcome="whole")
+    seeds = itertools.count(2)
+
+    def warmed(n):
+        world.warm("b", next(seeds))
+        return world.c["a"].metric("cgn_federation_summaries_total", peer="b", outcome="changes") >= n
+    until(lambda: warmed(40), lambda: world.peer("a", "b"))
+    world.knows("b", 100 * (next(seeds) - 1) // 2)
+    assert world.c["a"].metric("cgn_federation_summaries_total", peer="b", outcome="whole") == whole, world.peer("a", "b")
+    assert world.c["a"].metric("cgn_federation_summaries_total", peer="b", outcome="diverged") == 0
+    bad = world.knock("a", "b", "GET", "/federation/v1/summary?since=1&also=2,x&version=2", world.pki["a"])
+    assert bad.status == 400 and "also" in bad.json()["error"]["message"]
 
 
 def test_a_router_that_reads_version_1_alone_is_told_in_it(world):

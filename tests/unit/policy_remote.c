@@ -259,6 +259,38 @@ static void pair_fini(struct pair *p)
 	remote_set_unref(&p->here.set);
 }
 
+static void two_who_answer_in_turn_are_told_apart(void **state)
+{
+	static struct remote_summary got;
+	struct pair a = {.version = 2}, b = {.version = 2};
+	struct remote_set *s = set_of(0, 100);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0}, bytes = {0};
+	struct remote_set *whole = NULL;
+	(void)state;
+	generation_add(&a, 0, 100);
+	remote_journal_add(&b.there, &s, 0, 2, 5000);
+	(void)summary_ask(&a, 0, -1);
+	(void)summary_ask(&b, 0, -1);
+	const struct remote_known known[] = {a.here, b.here};
+	const uint64_t since[] = {a.here.generation, b.here.generation, 0};
+	generation_add(&a, 0, 110);
+	generation_add(&a, 0, 120);
+	const uint64_t older[] = {a.here.generation, a.here.generation + 1};
+	assert_int_equal(remote_journal_pick(&a.there, since, 3), a.here.generation);
+	assert_int_equal(remote_journal_pick(&b.there, since, 3), b.here.generation);
+	assert_int_equal(remote_journal_pick(&b.there, since, 1), 0);
+	assert_int_equal(remote_journal_pick(&a.there, older, 2), a.here.generation + 1);
+	got = (struct remote_summary){.n_models = 0};
+	remote_journal_ask(&a.there, remote_journal_pick(&a.there, since, 3), 2, &got, &whole, &sets);
+	assert_null(whole);
+	remote_summary_put(&got, NULL, cgn_buf_view(&sets), &bytes);
+	assert_int_equal(remote_summary_which(cgn_buf_view(&bytes), known, 2, &got), 0);
+	assert_int_equal(remote_summary_which(cgn_buf_view(&bytes), known + 1, 1, &got), 1); /* none */
+	assert_int_equal(remote_summary_which(CGN_STR("nonsense"), known, 2, &got), 2);
+	pair_fini(&a);
+	pair_fini(&b);
+}
+
 static void one_who_follows_gets_the_changes_alone(void **state)
 {
 	const unsigned version = *(const unsigned *)*state;
@@ -520,6 +552,7 @@ int main(void)
 		cmocka_unit_test(an_old_side_is_answered_in_its_version),
 		cmocka_unit_test_prestate(an_answer_that_is_wrong_is_refused, &oldest),
 		cmocka_unit_test_prestate(an_answer_that_is_wrong_is_refused, &newest),
+		cmocka_unit_test(two_who_answer_in_turn_are_told_apart),
 		cmocka_unit_test(what_is_cached_there_need_not_be_computed),
 		cmocka_unit_test(a_peer_that_lies_is_demoted_and_returns_on_probation),
 		cmocka_unit_test(a_constant_delay_is_learned_and_is_no_lie),

@@ -115,6 +115,15 @@ void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsi
 	deltas_fit(j);
 }
 
+uint64_t remote_journal_pick(const struct remote_journal *j, const uint64_t *since, size_t n)
+{
+	uint64_t best = 0;
+	for (size_t i = 0; i < n; i++)
+		if (since[i] != 0 && j->generation - since[i] <= j->n_deltas && since[i] > best)
+			best = since[i];
+	return best;
+}
+
 void remote_journal_ask(const struct remote_journal *j, uint64_t since, unsigned version,
 	struct remote_summary *out, struct remote_set **whole, struct cgn_buf *sets)
 {

@@ -129,6 +129,7 @@ static unsigned head_get_2(struct cgn_cursor *c, struct remote_summary *out)
 	return out->generation != 0 ? 1 : 0;
 }
 
+/* Read all before the models. */
 static CGN_RC head_get(struct cgn_cursor *c, struct remote_summary *out, unsigned *n_sets,
 	struct cgn_err *err)
 {
@@ -145,6 +146,11 @@ static CGN_RC head_get(struct cgn_cursor *c, struct remote_summary *out, unsigne
 		return CGN_FAIL(err, INVALID,
 			"summary: its head has %zu models, %u blocks, the shift %u and the width %u",
 			out->n_models, out->blocks, out->shift, out->width);
+	return CGN_OK;
+}
+
+static CGN_RC models_get(struct cgn_cursor *c, struct remote_summary *out, struct cgn_err *err)
+{
 	for (size_t i = 0; i < out->n_models; i++)
 		if (!load_get(c, out->version, &out->models[i]))
 			return CGN_FAIL(err, INVALID, "summary: its model %zu is not readable", i);
@@ -218,6 +224,19 @@ static CGN_RC sets_get(struct cgn_cursor *c, const struct remote_summary *s, con
 	return CGN_OK;
 }
 
+size_t remote_summary_which(struct cgn_str bytes, const struct remote_known *known, size_t n,
+	struct remote_summary *room)
+{
+	struct cgn_cursor c = cgn_cursor_of(bytes);
+	unsigned n_sets = 0;
+	size_t i = 0;
+	if (!cgn_ok(head_get(&c, room, &n_sets, NULL)) || room->base == 0)
+		return n;
+	while (i < n && known[i].generation != room->base)
+		i++;
+	return i;
+}
+
 CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known, struct remote_summary *out,
 	struct remote_set **now, struct cgn_err *err)
 {
@@ -225,6 +244,7 @@ CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known
 	struct cgn_cursor c = cgn_cursor_of(bytes);
 	unsigned n_sets = 0;
 	CGN_TRY(head_get(&c, out, &n_sets, err));
+	CGN_TRY(models_get(&c, out, err));
 	if (!sets_follow(out, known, n_sets))
 		return CGN_FAIL(err, INVALID,
 			"summary: %u sets of generation %llu follow for %llu, and %llu is known", n_sets,

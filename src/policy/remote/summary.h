@@ -11,6 +11,9 @@
  * name, 9 numbers. Sets: the whole one, unless the generation is 0, or for each change the places of the removed ones in
  * the set before it, and the added ones.
  *
+ * Several routers of a cluster may answer at one address, each with generations of its own. So the asking side names all
+ * that it has, and the changes are to the one that the router knows.
+ *
  * Version 1, for sides that ask without a version: u32 magic · u8 version · u8 shift · u16 models · u64 generation · u64
  * base (0: the whole follows) · u64 sum · u32 blocks · u16 sets · models · sets. A model: u8 length and name, 6 u32 and 3
  * u64. Sets: one, or for each generation after the base the removed and the added ones, all of the full width. */
@@ -71,6 +74,8 @@ struct remote_journal {
 void remote_journal_add(struct remote_journal *j, struct remote_set **take, unsigned shift, unsigned version,
 	uint64_t first);
 void remote_journal_fini(struct remote_journal *j);
+/* Return that of |n| generations from which the fewest changes lead to the newest; 0: none of them can be told from. */
+uint64_t remote_journal_pick(const struct remote_journal *j, const uint64_t *since, size_t n);
 /* Fill |out|, but for its models, with the answer to one who has generation |since| and reads |version|; |*whole|: the
  * answer is the whole set, of which the caller gets a reference; NULL: it is the changes, whose code is appended to |sets|.
  * If the journal's version is greater than |version|, the answer is that nothing was recorded yet. */
@@ -93,5 +98,10 @@ struct remote_known {
 	uint64_t generation;
 	unsigned shift;
 };
+/* Several routers of a cluster, each with its own sets, may answer at one address: so many sets of it are kept. */
+#define REMOTE_VIEWS 4
+/* Return to which of |n| sets the answer tells changes; |n|: to none of them, it is a whole set, or it is no answer. |room| is overwritten. */
+size_t remote_summary_which(struct cgn_str bytes, const struct remote_known *known, size_t n,
+	struct remote_summary *room);
 CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known, struct remote_summary *out,
 	struct remote_set **now, struct cgn_err *err);

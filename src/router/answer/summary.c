@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION&version=VERSION, on the port of the
- * peer. */
+/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION&version=VERSION&also=GENERATION,...,
+ * on the port of the peer. |also|: further generations that the peer has, of other routers of this cluster. */
 #include "policy/energy/energy.h"
 #include "policy/remote/load.h"
 #include "router/admission/admission.h"
@@ -35,10 +35,21 @@ static bool number_get(const struct gw_req *r, const char *name, uint64_t *v)
 	return text.n == 0 || cgn_str_u64(text, v);
 }
 
+/* Read the numbers of the list |also|. Further ones than are kept do not count. */
+static bool also_get(const struct gw_req *r, struct gw_remote_question *q)
+{
+	struct cgn_str list = http_query_get(r->client.path, "also");
+	for (size_t i = 1; list.n > 0 && i < REMOTE_VIEWS; i++)
+		if (!cgn_str_u64(cgn_str_split(&list, ','), &q->since[i]))
+			return false;
+	return true;
+}
+
 static bool question_get(const struct gw_req *r, struct gw_remote_question *q)
 {
 	uint64_t version = 1;
-	if (!number_get(r, "since", &q->since) || !number_get(r, "version", &version) || version == 0)
+	if (!number_get(r, "since", &q->since[0]) || !also_get(r, q) || !number_get(r, "version", &version) ||
+		version == 0)
 		return false;
 	q->version = version < REMOTE_VERSION ? (unsigned)version : REMOTE_VERSION;
 	return true;
@@ -55,7 +66,7 @@ enum gw_step gw_reply_summary(struct gw_req *r)
 		return gw_refuse(r,
 			&(struct gw_refusal){400, "invalid_request_error", "invalid_parameter",
 				.param = "since"},
-			"since is the number of a generation, and version the greatest one that is read");
+			"since is the number of a generation, also a list of such numbers, and version the greatest one that is read");
 	for (size_t i = 0; s != NULL && i < r->w->view->n_models && s->n_models < REMOTE_MODELS; i++) {
 		const struct view_model *m = &r->w->view->models[i];
 		if (gw_peer_may_ask(p, m->name) && m->name.n <= REMOTE_NAME)

@@ -25,7 +25,7 @@ struct router_ask {
 	struct engine_url url;
 	struct enginefetch *fetch;
 	struct cgn_timer timer;
-	struct remote_known known; /* With a reference. */
+	struct remote_known known[REMOTE_VIEWS]; /* With a reference. That of the last answer comes first. */
 };
 
 static void outcome_count(struct router_ask *a, const char *outcome)
@@ -33,10 +33,23 @@ static void outcome_count(struct router_ask *a, const char *outcome)
 	metric_add(METRIC_OF(a->r->shared.telemetry, FED_SUMMARY, a->peer->name, outcome), 1);
 }
 
-static void known_drop(struct router_ask *a)
+/* Forget the sets from the |from|-th on. */
+static void known_drop(struct router_ask *a, size_t from)
 {
-	remote_set_unref(&a->known.set);
-	a->known = (struct remote_known){0};
+	for (size_t i = from; i < REMOTE_VIEWS; i++) {
+		remote_set_unref(&a->known[i].set);
+		a->known[i] = (struct remote_known){0};
+	}
+}
+
+/* Put the set of an answer first, in the place of the |which|-th; REMOTE_VIEWS: of the one that was told of longest ago. */
+static void known_put(struct router_ask *a, size_t which, struct remote_known now)
+{
+	size_t last = which < REMOTE_VIEWS ? which : REMOTE_VIEWS - 1;
+	remote_set_unref(&a->known[last].set);
+	memmove(&a->known[1], &a->known[0], last * sizeof a->known[0]);
+	a->known[0] = now;
+	remote_set_ref(now.set);
 }
 
 /* The peer's summary counts for nothing: its measured time to first token decides. */
@@ -46,7 +59,7 @@ static cgn_nsec summary_refuse(struct router_ask *a, const char *why)
 	outcome_count(a, "refused");
 	cgn_log_limited(WARN, "router.summary_refused", F_STR("peer", a->peer->name), F_STR("why", why),
 		F_STR("then", "the peer is judged by its measured time to first token, and is asked again"));
-	known_drop(a);
+	known_drop(a, 0);
 	gw_remote_know(a->peer->remote, &none);
 	return a->interval > REFUSED_PAUSE ? a->interval : REFUSED_PAUSE;
 }
@@ -57,7 +70,7 @@ static cgn_nsec summary_diverged(struct router_ask *a, const char *why)
 	outcome_count(a, "diverged");
 	cgn_log_limited(WARN, "router.summary_diverged", F_STR("peer", a->peer->name), F_STR("why", why),
 		F_STR("then", "the whole is asked for"));
-	known_drop(a);
+	known_drop(a, 0);
 	return 1;
 }
 
@@ -67,14 +80,16 @@ static cgn_nsec summary_take(struct router_ask *a, struct cgn_str body)
 	static struct remote_summary s; /* The control loop's; 7 KiB. */
 	struct remote_set *set = NULL;
 	struct cgn_err err;
-	cgn_rc rc = remote_summary_get(body, &a->known, &s, &set, &err);
+	const struct remote_known nothing = {0};
+	size_t which = remote_summary_which(body, a->known, REMOTE_VIEWS, &s);
+	cgn_rc rc =
+		remote_summary_get(body, which < REMOTE_VIEWS ? &a->known[which] : &nothing, &s, &set, &err);
 	if (rc.code == CGN_CONFLICT && s.base != 0)
 		return summary_diverged(a, err.msg);
 	if (!cgn_ok(rc))
 		return summary_refuse(a, err.msg);
-	known_drop(a);
-	a->known = (struct remote_known){set, s.generation, s.shift};
-	remote_set_ref(set);
+	if (s.generation != 0)
+		known_put(a, which, (struct remote_known){set, s.generation, s.shift});
 	struct gw_known *k = gw_known_new(a->peer, &s, &set);
 	remote_set_unref(&set);
 	if (k == NULL)
@@ -107,10 +122,13 @@ static void on_answer(void *user, const struct enginefetch_answer *got)
 static void on_ask(struct cgn_timer *t)
 {
 	struct router_ask *a = CGN_CONTAINER(t, struct router_ask, timer);
-	char path[80];
+	char path[200];
 	struct cgn_err err;
-	(void)snprintf(path, sizeof path, "/federation/v1/summary?since=%" PRIu64 "&version=%d",
-		a->known.generation, REMOTE_VERSION);
+	int n = snprintf(path, sizeof path, "/federation/v1/summary?since=%" PRIu64 "&version=%d",
+		a->known[0].generation, REMOTE_VERSION);
+	for (size_t i = 1; i < REMOTE_VIEWS && a->known[i].generation != 0; i++)
+		n += snprintf(path + n, sizeof path - (size_t)n, "%s%" PRIu64, i == 1 ? "&also=" : ",",
+			a->known[i].generation);
 	const struct enginefetch_endpoint to = {.client = a->client, .url = &a->url};
 	const struct enginefetch_ask ask = {.path = path, .max_bytes = REMOTE_BYTES, .timeout = ASK_TIMEOUT};
 	if (cgn_ok(enginefetch_start(a->r->loop, &to, &ask, on_answer, a, &a->fetch, &err)))
@@ -148,6 +166,6 @@ void router_ask_close(struct router_ask **take)
 	cgn_timer_cancel(&a->timer);
 	enginefetch_cancel(&a->fetch);
 	http_client_free(&a->client);
-	known_drop(a);
+	known_drop(a, 0);
 	free(a);
 }

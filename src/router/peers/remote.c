@@ -174,7 +174,8 @@ CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q,
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0};
 	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
 	remote_lock(r);
-	remote_journal_ask(&r->journal, q->since, q->version, s, &whole, &sets);
+	remote_journal_ask(&r->journal, remote_journal_pick(&r->journal, q->since, REMOTE_VIEWS), q->version,
+		s, &whole, &sets);
 	bool soon = whole != NULL && r->whole_at > 0 && r->whole_at + WHOLE_EVERY > now;
 	r->asked_at = now;
 	if (q->version < REMOTE_VERSION)

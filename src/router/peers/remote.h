@@ -57,8 +57,8 @@ bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span);
 /* Append the answer to one who has generation |since| and reads |version|; |s| has the models, the rest of it is filled in. CGN_OVERLOADED: it
  * would be a whole set, and one was told within the last second. CGN_NO_MEMORY. */
 struct gw_remote_question {
-	uint64_t since;
-	unsigned version; /* At least 1. */
+	uint64_t since[REMOTE_VIEWS]; /* Generations that the peer has; 0: none. */
+	unsigned version;             /* At least 1. */
 };
 CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
 	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err);

@@ -1,286 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/engines/node.h"
-
 #include <stdlib.h>
 
 #include "base/log/log.h"
 #include "policy/engine/lastwords.h"
-#include "policy/share/share.h"
+#include "router/engines/node_priv.h"
 
-#define ENGINE_NODE_TAG 0x640e4001U
-#define NODE_ARENA      ((size_t)1024 * 1024)
-#define NODE_BLOCKS     ((size_t)16 * 1024 * 1024)
-/* Changed blocks in one turn of the loop; with more, all blocks are told again. */
-#define CHANGED_MAX       ((size_t)1 << 20)
-#define ENGINE_NODE_CONNS 4 /* For questions; requests have connections of their own */
-#define CHECK_INTERVAL \
-	(2 * CGN_SEC)            /* Between two comparisons of what the router knows, while blocks change */
-#define CHECK_MOST (2 * CGN_SEC) /* An engine that can be asked for nothing is asked often */
-
-struct engine_node {
-	uint32_t tag;
-	const struct engine_node_kin *kin;
-	const struct engine_node_ops *ops; /* NULL: it is stopped */
-	void *user;
-	char *id, *origin;
-	struct cgn_arena arena;   /* Copies of settings */
-	struct cgn_arena scratch; /* Memory of one description */
-	struct config_engine ce;  /* Settings that the kind decides about; strings are not kept */
-	bool guess;
-	struct cluster_door door;
-	struct engineview view;
-	struct supervise sup;
-	struct cgn_timer wake;
-	char trouble[300];
-	uint64_t since_ms; /* Tells an engine that was started again from the one before */
-	bool draining;
-
-	struct share_peak peak;
-	uint32_t inflight, foreign;
-
-	struct holdings *holdings;
-	struct cgn_buf changed; /* Digests that changed since the last event */
-	bool told_blocks;       /* Blocks changed since the last comparison */
-	cgn_nsec unheard_since; /* Events stopped at this instant; 0: they arrive, or there are none */
-
-	struct cgn_hook hook; /* Tells what is due at the end of the turn */
-	struct cgn_timer check_timer;
-	uint64_t seq;
-	bool node_due, load_due, source_due, check_due;
-	bool range_due[BLOCK_RANGES];
-	bool ranges_due, reset_due;
-};
-
-/* ---- events ---- */
-
-static void node_due(struct engine_node *n)
-{
-	if (n->ops != NULL)
-		cgn_loop_defer(n->kin->loop, &n->hook);
-}
-
-static void description_due(struct engine_node *n)
-{
-	n->node_due = true;
-	node_due(n);
-}
-
-static bool engine_is_ready(const struct engine_node *n)
-{
-	return n->sup.state == SUPERVISE_READY && n->view.models.known;
-}
-
-/* Describe the engine in the scratch arena. The strings belong to |n|. */
-static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognitora__V1__Chain *chain)
-{
-	struct cgn_arena *a = &n->scratch;
-	const struct engine_load *l = &n->view.load.now;
-	cognitora__v1__engine__init(e);
-	e->name = pb_text(n->id);
-	e->kind = pb_text(config_enum_text(n->view.kind->kind));
-	e->ready = engine_is_ready(n);
-	e->slots = l->slots;
-	e->kv_blocks_total = l->kv_blocks_total;
-	e->kv_block_tokens = l->kv_block_tokens;
-	e->residency = pb_text(l->keeps_none ? "none: prefix caching is off" : n->view.feed.text);
-	e->trouble = n->trouble;
-	e->resume = pb_text(n->view.kind->resume(&n->ce));
-	/* An agent chooses the slots of a llama-server so that tenants do not meet in one. */
-	e->mixes_salts = n->view.kind->kind == ENGINE_LLAMA_CPP || engine_mixes_salts(&n->ce);
-	e->n_models = n->view.models.known ? n->view.models.n : 0;
-	e->models = cgn_arena_get(a, (e->n_models + 1) * sizeof *e->models);
-	for (size_t i = 0; e->models != NULL && i < e->n_models; i++)
-		e->models[i] = pb_text(n->view.models.names[i]);
-	e->chain = engineview_feed_chain(&n->view, chain) ? chain : NULL;
-	return e->models != NULL;
-}
-
-static void load_fill(const struct engine_node *n, Cognitora__V1__Load *out)
-{
-	const struct engine_load *l = &n->view.load.now;
-	cognitora__v1__load__init(out);
-	out->shared = true; /* |foreign| are the requests of others, as far as the engine tells. */
-	out->inflight = out->yours = n->inflight;
-	out->foreign = n->foreign;
-	out->running = l->running;
-	out->waiting = l->waiting;
-	out->kv_usage = (float)l->kv_usage;
-	out->power_headroom = 1;
-}
-
-/* ---- blocks ---- */
-
-struct block_list {
-	struct cgn_buf digests, tiers;
-};
-
-static void block_put(void *user, uint64_t digest, unsigned tiers)
-{
-	struct block_list *l = user;
-	uint8_t mask = (uint8_t)tiers;
-	cgn_buf_add(&l->digests, &digest, sizeof digest);
-	cgn_buf_add(&l->tiers, &mask, 1);
-}
-
-static void on_holdings_changed(void *user, uint64_t digest)
-{
-	struct engine_node *n = user;
-	if (n->ops == NULL)
-		return;
-	if (n->changed.n >= CHANGED_MAX * sizeof digest) {
-		n->reset_due = true;
-		n->changed.n = 0;
-	}
-	cgn_buf_add(&n->changed, &digest, sizeof digest);
-	if (n->changed.bad) { /* Out of memory: all is told again. */
-		n->reset_due = true;
-		cgn_buf_fini(&n->changed);
-		n->changed = (struct cgn_buf){0};
-	}
-	n->told_blocks = true;
-	node_due(n);
-}
-
-static Cognitora__V1__ResidencySource source_of(const struct engine_node *n)
-{
-	if (n->view.load.now.keeps_none)
-		return COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_NONE;
-	return n->view.feed.counts ? COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_EVENTS
-				   : COGNITORA__V1__RESIDENCY_SOURCE__RESIDENCY_SENT;
-}
-
-/* Gather the blocks that are due. |ranges| has room for all. */
-static void blocks_gather(struct engine_node *n, struct block_list *l, uint32_t *ranges, size_t *n_ranges)
-{
-	for (unsigned i = 0; n->reset_due && i < BLOCK_RANGES; i++)
-		n->range_due[i] = true;
-	for (unsigned i = 0; i < BLOCK_RANGES; i++) {
-		if (!n->range_due[i])
-			continue;
-		if (!n->reset_due)
-			ranges[(*n_ranges)++] = i;
-		holdings_each(n->holdings, i, block_put, l);
-	}
-	for (size_t at = 0; at < n->changed.n; at += sizeof(uint64_t)) {
-		uint64_t digest;
-		memcpy(&digest, n->changed.p + at, sizeof digest);
-		if (!n->range_due[digest >> 56])
-			block_put(l, digest, holdings_tiers(n->holdings, digest));
-	}
-}
-
-static void blocks_told(struct engine_node *n)
-{
-	memset(n->range_due, 0, sizeof n->range_due);
-	n->ranges_due = n->reset_due = n->source_due = false;
-	n->changed.n = 0;
-}
-
-static void event_tell(struct engine_node *n, Cognitora__V1__WatchEvent *ev)
-{
-	ev->seq = ++n->seq;
-	n->ops->event(n->user, ev);
-}
-
-static void tell_blocks(struct engine_node *n, Cognitora__V1__WatchEvent *ev)
-{
-	uint32_t ranges[BLOCK_RANGES];
-	size_t n_ranges = 0;
-	struct block_list l = {0};
-	Cognitora__V1__Residency res = COGNITORA__V1__RESIDENCY__INIT;
-	cgn_nsec now = cgn_loop_now(n->kin->loop);
-	blocks_gather(n, &l, ranges, &n_ranges);
-	res.source = source_of(n);
-	res.stale_ms = n->unheard_since != 0 ? (now - n->unheard_since) / CGN_MSEC + 1 : 0;
-	res.reset = n->reset_due || n_ranges > 0;
-	res.ranges = ranges;
-	res.n_ranges = n_ranges;
-	res.blocks = (uint64_t *)(void *)l.digests.p;
-	res.n_blocks = l.digests.n / sizeof(uint64_t);
-	res.tiers = (ProtobufCBinaryData){l.tiers.n, (uint8_t *)l.tiers.p};
-	if (!l.digests.bad && !l.tiers.bad) {
-		blocks_told(n);
-		ev->residency = &res;
-	}
-	event_tell(n, ev); /* Without memory the blocks stay due. */
-	ev->residency = NULL;
-	cgn_buf_fini(&l.digests);
-	cgn_buf_fini(&l.tiers);
-}
-
-static void tell_check(struct engine_node *n)
-{
-	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
-	Cognitora__V1__ResidencyCheck check = COGNITORA__V1__RESIDENCY_CHECK__INIT;
-	check.sums = (uint64_t *)(uintptr_t)holdings_sums(n->holdings); /* Only read. */
-	check.n_sums = BLOCK_RANGES;
-	check.blocks = holdings_count(n->holdings);
-	ev.check = &check;
-	n->check_due = n->told_blocks = false;
-	event_tell(n, &ev);
-}
-
-/* An engine whose names cannot be told is not ready, for the reason |why|. */
-static void node_tame(Cognitora__V1__Node *node, char *why, size_t cap)
-{
-	struct cgn_err err;
-	if (cgn_ok(proto_node_check(node, &err)))
-		return;
-	engine_text_keep(why, cap, cgn_str_of(err.msg));
-	node->engines[0]->ready = false;
-	node->engines[0]->n_models = 0;
-	node->engines[0]->chain = NULL;
-	node->engines[0]->trouble = why;
-}
-
-/* Tell all that is due in one event, then the sums. */
-static void on_hook(struct cgn_hook *h)
-{
-	struct engine_node *n = CGN_CONTAINER(h, struct engine_node, hook);
-	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
-	Cognitora__V1__Node node = COGNITORA__V1__NODE__INIT;
-	Cognitora__V1__Engine engine, *engines = &engine;
-	Cognitora__V1__Chain chain;
-	Cognitora__V1__Load load;
-	char why[300];
-	CGN_LIVE(n, ENGINE_NODE_TAG);
-	if (n->ops == NULL)
-		return;
-	cgn_arena_reset(&n->scratch);
-	if (n->node_due && engine_fill(n, &engine, &chain)) {
-		node.id = n->id;
-		node.address = n->door.url.addr;
-		node.engines = &engines;
-		node.n_engines = 1;
-		node.draining = n->draining;
-		node.started_unix_ms = n->since_ms;
-		node_tame(&node, why, sizeof why);
-		ev.node = &node;
-		n->node_due = false;
-	}
-	if (n->load_due) {
-		load_fill(n, &load);
-		ev.load = &load;
-		n->load_due = false;
-	}
-	if (n->changed.n > 0 || n->ranges_due || n->reset_due || n->source_due)
-		tell_blocks(n, &ev);
-	else if (ev.node != NULL || ev.load != NULL)
-		event_tell(n, &ev);
-	if (n->check_due)
-		tell_check(n);
-}
-
-static void on_check_timer(struct cgn_timer *t)
-{
-	struct engine_node *n = CGN_CONTAINER(t, struct engine_node, check_timer);
-	CGN_LIVE(n, ENGINE_NODE_TAG);
-	n->check_due = n->check_due || n->told_blocks;
-	n->source_due = n->source_due || n->unheard_since != 0; /* The age of a silent source grows. */
-	if (n->check_due || n->source_due)
-		node_due(n);
-	cgn_timer_set(t, CHECK_INTERVAL);
-}
+#define NODE_ARENA        ((size_t)1024 * 1024)
+#define NODE_BLOCKS       ((size_t)16 * 1024 * 1024)
+#define ENGINE_NODE_CONNS 4             /* For questions; requests have connections of their own */
+#define CHECK_MOST        (2 * CGN_SEC) /* An engine that can be asked for nothing is asked often */
 
 /* ---- readiness ---- */
 
@@ -289,7 +17,7 @@ static void trouble_set(struct engine_node *n, const char *why)
 	if (strncmp(n->trouble, why, sizeof n->trouble - 1) == 0)
 		return;
 	engine_text_keep(n->trouble, sizeof n->trouble, cgn_str_of(why));
-	description_due(n);
+	engine_node_describe(n);
 }
 
 /* Forget the prompts that were sent to the engine: it may hold them no more. Its KV events know better. */
@@ -299,7 +27,7 @@ static void sent_forget(struct engine_node *n)
 		return;
 	uint64_t now = cgn_clock_wall_ms();
 	n->since_ms = now > n->since_ms ? now : n->since_ms + 1;
-	description_due(n);
+	engine_node_describe(n);
 }
 
 static void ready_changed(struct engine_node *n, bool ready)
@@ -316,7 +44,7 @@ static void ready_changed(struct engine_node *n, bool ready)
 		n->load_due = true;
 		sent_forget(n);
 	}
-	description_due(n);
+	engine_node_describe(n);
 }
 
 static void node_step(struct engine_node *n, enum supervise_event ev)
@@ -381,7 +109,7 @@ static bool on_is_ready(void *user)
 {
 	const struct engine_node *n = user;
 	CGN_LIVE(n, ENGINE_NODE_TAG);
-	return engine_is_ready(n);
+	return engine_node_is_ready(n);
 }
 
 static void on_refused(void *user)
@@ -423,7 +151,7 @@ static void on_load_read(void *user, const struct engine_load *before, bool rest
 	n->node_due = n->node_due || before->keeps_none != now->keeps_none || before->slots != now->slots ||
 		before->kv_blocks_total != now->kv_blocks_total ||
 		before->kv_block_tokens != now->kv_block_tokens;
-	node_due(n);
+	engine_node_due(n);
 }
 
 static cgn_nsec check_interval(const struct engine_node *n)
@@ -450,7 +178,7 @@ static void on_models_known(void *user)
 	struct engine_node *n = user;
 	CGN_LIVE(n, ENGINE_NODE_TAG);
 	trouble_set(n, "");
-	description_due(n);
+	engine_node_describe(n);
 }
 
 static void on_models_unknown(void *user, const char *why)
@@ -469,7 +197,7 @@ static void on_events_changed(void *user, bool counts, bool heard)
 	else if (n->unheard_since == 0)
 		n->unheard_since = cgn_loop_now(n->kin->loop);
 	n->source_due = true;
-	description_due(n);
+	engine_node_describe(n);
 }
 
 static const struct engineview_ops view_ops = {.probed = on_probed,
@@ -521,7 +249,7 @@ static CGN_RC node_open(struct engine_node *n, const struct engine_node_cfg *cfg
 	n->door.authorization = n->kin->door->authorization;
 	n->door.tls = n->kin->door->tls;
 	n->door.connections = ce->max_conns;
-	CGN_TRY(holdings_new(NODE_BLOCKS, on_holdings_changed, n, &n->holdings, err));
+	CGN_TRY(holdings_new(NODE_BLOCKS, engine_node_block_changed, n, &n->holdings, err));
 	return view_open(n, ce, err);
 }
 
@@ -540,9 +268,9 @@ CGN_RC engine_node_new(const struct engine_node_kin *kin, const struct engine_no
 	n->since_ms = cgn_clock_wall_ms();
 	cgn_arena_init(&n->arena, NODE_ARENA);
 	cgn_arena_init(&n->scratch, NODE_ARENA);
-	cgn_hook_init(&n->hook, on_hook);
+	cgn_hook_init(&n->hook, engine_node_tell);
 	cgn_timer_init(&n->wake, kin->loop, on_wake);
-	cgn_timer_init(&n->check_timer, kin->loop, on_check_timer);
+	cgn_timer_init(&n->check_timer, kin->loop, engine_node_check);
 	(void)cgn_str_copyz(n->trouble, sizeof n->trouble, CGN_STR("not asked yet"));
 	cgn_rc rc = node_open(n, cfg, err);
 	if (!cgn_ok(rc))
@@ -557,7 +285,7 @@ void engine_node_start(struct engine_node *n, const struct engine_node_ops *ops,
 	n->ops = ops;
 	n->user = user;
 	engine_node_repeat(n);
-	cgn_timer_set(&n->check_timer, CHECK_INTERVAL);
+	cgn_timer_set(&n->check_timer, ENGINE_NODE_CHECK);
 	if (n->view.models.known)
 		engineview_feed_models_known(&n->view);
 	node_step(n, SUPERVISE_START);
@@ -568,7 +296,7 @@ void engine_node_repeat(struct engine_node *n)
 	CGN_LIVE(n, ENGINE_NODE_TAG);
 	n->seq = 0;
 	n->load_due = n->reset_due = n->check_due = true;
-	description_due(n);
+	engine_node_describe(n);
 }
 
 void engine_node_stop(struct engine_node *n)
@@ -619,7 +347,7 @@ void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_
 	for (size_t i = 0; i < n_ranges; i++)
 		n->range_due[ranges[i] % BLOCK_RANGES] = true;
 	n->ranges_due = n->check_due = true;
-	node_due(n);
+	engine_node_due(n);
 }
 
 void engine_node_drain(struct engine_node *n)
@@ -628,7 +356,7 @@ void engine_node_drain(struct engine_node *n)
 	if (n->draining)
 		return;
 	n->draining = true;
-	description_due(n);
+	engine_node_describe(n);
 }
 
 const char *engine_node_id(const struct engine_node *n)

@@ -53,10 +53,11 @@ void kvpeer_sites_close(struct kvpeer *kp)
 struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c)
 {
 	const struct quic_endpoint *ep = quic_conn_endpoint(c);
-	for (size_t i = 0; i <= BLOCK_SITES; i++)
-		if (kp->site[i].ep == ep)
-			return &kp->site[i];
-	CGN_MUST(!"a connection of an endpoint of ours");
+	size_t i = 0;
+	while (i < BLOCK_SITES && kp->site[i].ep != ep)
+		i++;
+	CGN_MUST(kp->site[i].ep == ep); /* Each connection is of an endpoint of ours. */
+	return &kp->site[i];
 }
 
 bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave)

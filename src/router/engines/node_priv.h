@@ -4,8 +4,9 @@
 #include "policy/share/share.h"
 #include "router/engines/node.h"
 
-#define ENGINE_NODE_TAG   0x640e4001U
-#define ENGINE_NODE_CHECK (2 * CGN_SEC) /* Between two comparisons of what the router knows, while blocks change */
+#define ENGINE_NODE_TAG 0x640e4001U
+#define ENGINE_NODE_CHECK \
+	(2 * CGN_SEC) /* Between two comparisons of what the router knows, while blocks change */
 
 struct engine_node {
 	uint32_t tag;
@@ -47,5 +48,5 @@ void engine_node_due(struct engine_node *n);
 void engine_node_describe(struct engine_node *n); /* The description is due. */
 bool engine_node_is_ready(const struct engine_node *n);
 void engine_node_block_changed(void *user, uint64_t digest); /* For the holdings; |user|: the node. */
-void engine_node_tell(struct cgn_hook *h);                   /* n->hook: tell all that is due in one event, then the sums. */
-void engine_node_check(struct cgn_timer *t);                 /* n->check_timer */
+void engine_node_tell(struct cgn_hook *h);   /* n->hook: tell all that is due in one event, then the sums. */
+void engine_node_check(struct cgn_timer *t); /* n->check_timer */

@@ -3,9 +3,10 @@
 reboot."""
 import os
 import re
+import shutil
 
 import pytest
-from booted import PROGRAMS, Load, Machine, until
+from booted import BUILD, PROGRAMS, Load, Machine, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="booting a root of its own needs root")
 UNITS = [f"cgn-{p}.service" for p in PROGRAMS]
@@ -82,6 +83,28 @@ def test_a_restart_under_load_refuses_no_connection(machine, tmp_path):
             assert machine.property("cgn-router.service", "MainPID") != before
             load.more(5)
     assert load.failed == 0 and load.asked >= 20, load.said
+
+
+@pytest.mark.parametrize("way", ["upgrade", "downgrade"])
+def test_other_programs_replace_those_that_run(machine, tmp_path, way):
+    """The same programs with other bytes at their end, and those before; their units restart one after the other, as docs/upgrade.md says."""
+    before = {u: machine.property(u, "MainPID") for u in UNITS}
+    with Load(machine, tmp_path) as load:
+        for program in (*PROGRAMS, "ctl"):
+            new = machine.root / f"usr/bin/cgn-{program}.new"
+            shutil.copy(BUILD / f"src/{program}/cgn-{program}", new)
+            if way == "upgrade":
+                with open(new, "ab") as f:
+                    f.write(b"other")
+            new.rename(machine.root / f"usr/bin/cgn-{program}")
+        done = machine.run("cgn-ctl", "install", "single-node", "--engine", "openai_compat", "--engine-url", "http://127.0.0.1:8000", "--store-ram", "64MiB", "--apply")
+        assert done.stdout == "nothing to do: the machine has these files\n"
+        for unit in ("cgn-kvcached", "cgn-agent", "cgn-router", "cgn-metrics"):
+            machine.run("systemctl", "restart", unit)
+        load.more(10)
+    assert load.failed == 0 and load.asked >= 10, load.said
+    assert all(machine.property(u, "MainPID") != before[u] for u in UNITS)
+    machine.all_run(UNITS)
 
 
 def test_the_doctor_finds_no_problem(machine):

@@ -226,9 +226,12 @@ static void home_learn(struct gw_req *r, struct cgn_str data)
 			a->call.slot, a->ticket.node);
 }
 
+/* Does nothing when |data| is empty: filters may hold back all that came. */
 static void bytes_send(struct gw_req *r, struct cgn_str data)
 {
 	struct gw_answer *to = &r->answer;
+	if (data.n == 0)
+		return;
 	if (to->bytes_out == 0)
 		home_learn(r, data);
 	if (to->bytes_out == 0 && to->event_stream)
@@ -305,7 +308,7 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 	}
 	if (renamed.bad || counted.bad)
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
-	else if (data.n > 0)
+	else
 		bytes_send(r, data);
 }
 

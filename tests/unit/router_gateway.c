@@ -15,23 +15,15 @@
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "disk_folder.h"
+#include "gateway_world.h"
 #include "io/disk/disk.h"
 #include "io/grpc/grpc_priv.h"
 #include "io/http/server_priv.h"
 #include "io/net/addr.h"
 #include "router/account/account.h"
 #include "router/account/usage.h"
-#include "router/client/gateway.h"
-#include "router/control/watch.h"
 #include "router/limit/budgets.h"
-#include "router/limit/limit_priv.h"
 #include "toy_tokenizer.h"
-
-static const struct metric_row metrics[] = {
-#define METRIC METRIC_ROW
-#include "router/metrics.def"
-#undef METRIC
-};
 
 #define MAX_AGENTS 5
 /* SHA-256 of "password" */
@@ -334,25 +326,8 @@ static void agent_join(size_t i)
 	char id[8], addr[32];
 	snprintf(id, sizeof id, "n%zu", i);
 	snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(a->server));
-	Cognitora__V1__Engine e = COGNITORA__V1__ENGINE__INIT, *engines[] = {&e};
-	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
-	char *models[] = {(char *)(uintptr_t)"m"};
-	e.name = (char *)(uintptr_t)"e";
-	e.kind = (char *)(uintptr_t)w->kind;
-	e.resume = (char *)(uintptr_t)"continue";
-	e.models = models;
-	e.n_models = 1;
-	e.ready = true;
-	n.id = id;
-	n.address = addr;
-	n.engines = engines;
-	n.n_engines = 1;
-	struct cluster_orders o;
-	assert_true(cgn_ok(cluster_node_seen(w->cluster, &n, false, &o, NULL)));
-	Cognitora__V1__WatchEvent ev = COGNITORA__V1__WATCH_EVENT__INIT;
-	ev.seq = 1;
-	ev.node = &n;
-	cluster_watch_event(w->cluster, cluster_find(w->cluster, id), &ev, 1, &o);
+	gateway_join(w->cluster,
+		&(struct gateway_node){.id = id, .addr = addr, .kind = w->kind, .model = "m"});
 }
 
 static void on_limit(struct cgn_timer *t)
@@ -360,29 +335,9 @@ static void on_limit(struct cgn_timer *t)
 	cgn_loop_stop(t->loop);
 }
 
-static struct gw_rules *rules_of(const char *toml, const char *keys)
-{
-	struct config *cfg = NULL;
-	struct gw_rules *rules = NULL;
-	struct auth_keys *k = NULL;
-	const struct digest seed = {{7}};
-	struct cgn_err err = {0};
-	if (!cgn_ok(config_load("test.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
-		fail_msg("%s", err.msg);
-	if (keys != NULL)
-		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &seed, &k, &err)));
-	assert_true(cgn_ok(gw_rules_new(cfg, k, &(struct digest){{0}}, &rules, NULL)));
-	auth_keys_unref(&k);
-	if (!cgn_ok(gw_rules_load_tokenizers(rules, cfg, NULL, false, NULL, NULL, &err)))
-		fail_msg("%s", err.msg);
-	config_free(&cfg);
-	return rules;
-}
-
 static void world_of(const char *kind, size_t n_agents, const char *toml, const char *keys)
 {
-	struct cluster_view *view = NULL;
-	struct gw_rules *rules = rules_of(toml, keys);
+	char addr[32];
 	log_setup("test", LOG_ERROR, LOG_HUMAN);
 	w = calloc(1, sizeof *w);
 	w->kind = kind;
@@ -392,27 +347,11 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	w->n_agents = n_agents;
 	for (size_t i = 0; i < n_agents; i++)
 		agent_join(i);
-	assert_true(cgn_ok(telemetry_new(metrics, CGN_COUNT(metrics), &w->shared.telemetry, NULL)));
-	w->shared.choice.stats = w->cluster->stats;
-	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
-	assert_true(cgn_ok(kvindex_new(&index, &w->shared.choice.index, NULL)));
-	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.choice.record, NULL)));
-	assert_true(cgn_ok(prompttail_new(1 << 16, &w->shared.tails, NULL)));
-	assert_non_null(w->shared.tallies = calloc(ROUTE_MAX_NODES, sizeof *w->shared.tallies));
-	assert_true(cgn_ok(limit_table_new(1 << 10, &w->shared.limits, NULL)));
-	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &view, NULL)));
-	struct gw_worker_cfg cfg = {.shared = &w->shared,
-		.http = {.listen = {.addr = "127.0.0.1:0"}},
-		.prompt_cache = 1 << 20};
-	assert_true(cgn_ok(gw_worker_new(&cfg, view, rules, &w->worker, NULL)));
-	assert_true(cgn_ok(gw_worker_start(w->worker, NULL)));
-	char addr[32];
-	snprintf(addr, sizeof addr, "127.0.0.1:%u", http_server_port(w->worker->server));
+	gateway_shared_open(&w->shared, w->cluster);
+	w->worker = gateway_worker(&w->shared, w->cluster, toml, keys, addr);
 	struct http_client_cfg client = {.addr = addr};
 	assert_true(cgn_ok(http_client_new(w->loop, &client, &w->client, NULL)));
 	cgn_timer_init(&w->limit, w->loop, on_limit);
-	cluster_view_unref(&view);
-	gw_rules_unref(&rules);
 }
 
 /* Open a world whose engines do not tokenize. */
@@ -450,12 +389,7 @@ static void world_close(void)
 	for (size_t i = 0; i < w->n_agents; i++)
 		grpc_server_free(&w->agent[i].server);
 	cgn_loop_free(&w->loop);
-	kvindex_free(&w->shared.choice.index);
-	telemetry_free(&w->shared.telemetry);
-	route_record_free(&w->shared.choice.record);
-	prompttail_free(&w->shared.tails);
-	free(w->shared.tallies);
-	limit_table_free(&w->shared.limits);
+	gateway_shared_close(&w->shared);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);
 	cgn_buf_fini(&w->seen_body);
@@ -586,7 +520,7 @@ static void all_act(enum act act)
 
 static void rules_reload(const char *toml)
 {
-	struct gw_rules *rules = rules_of(toml, NULL);
+	struct gw_rules *rules = gateway_rules(toml, NULL);
 	gw_worker_update(w->worker, NULL, rules);
 	gw_rules_unref(&rules);
 	turn_for(50 * CGN_MSEC);
@@ -809,7 +743,8 @@ static void keys_are_asked_for(void **state)
 	chat_ask("/v1/embeddings", "{\"model\":\"m\",\"input\":\"x\"}", f, 1);
 	assert_int_equal(w->status, 403);
 	assert_int_equal(calls_sum(), 2);
-	struct gw_rules *open_rules = rules_of("", NULL); /* Keys may be replaced while the worker runs. */
+	struct gw_rules *open_rules =
+		gateway_rules("", NULL); /* Keys may be replaced while the worker runs. */
 	gw_worker_update(w->worker, NULL, open_rules);
 	gw_rules_unref(&open_rules);
 	for (int i = 0; i < 500 && w->status != 200; i++)
@@ -821,7 +756,7 @@ static void keys_are_asked_for(void **state)
 static void tenants_have_rows(void **state)
 {
 	(void)state;
-	struct gw_rules *r = rules_of(
+	struct gw_rules *r = gateway_rules(
 		"[tenants.acme]\nweight = 3\n[tenants.acm]\nweight = 2\n[tenants.\"-\"]\nmax_priority = 1\n",
 		NULL);
 	assert_int_equal(gw_rules_tenant(r, CGN_STR("acme"))->weight, 3);

@@ -44,6 +44,46 @@ static void the_last_place_is_taken_once(void **state)
 	world_fini(&w);
 }
 
+/* A node alone, whose meter tells once a second, uses 100 W for a prompt: one request of 2 s has 200 J, whole or streamed,
+ * with its place claimed before or not. */
+static void a_request_is_told_its_joules(void **state)
+{
+	(void)state;
+	for (unsigned n = 0; n < 4; n++) {
+		const bool claims = n & 1, whole = n & 2;
+		struct world w;
+		struct energy_board *board = NULL;
+		world_of(&w, 1, 8, ROUTE_WEIGHTED);
+		assert_true(cgn_ok(energy_board_new(ROUTE_MAX_NODES, &board, NULL)));
+		chooser_free(&w.chooser);
+		w.shared.energy = board;
+		assert_true(cgn_ok(chooser_new(&w.shared, 0, &w.chooser, NULL)));
+		struct chooser_ask ask = ask_of(&w);
+		ask.whole = whole;
+		ask.now = 110 * CGN_SEC;
+		struct chooser_ticket t = {0};
+		struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
+		uint32_t slot = p.cands[p.index].slot;
+		const struct energy_curve watts = {.prefill = 100};
+		energy_board_set(board, slot, &watts, 0);
+		energy_board_sums(board, slot, &(struct energy_instant){1000, 5000, 109 * CGN_SEC}, 1);
+		if (claims)
+			assert_true(chooser_claim(w.chooser, &ask, &p));
+		chooser_book(w.chooser, &ask, &p, &t);
+		/* The meter tells of the first second of the prompt, and of nothing before it. */
+		double share = 100 / (t.new_tokens + 1.0);
+		energy_board_sums(board, slot, &(struct energy_instant){1000, 5000 + share, 111 * CGN_SEC},
+			1);
+		struct chooser_energy e = chooser_joules(w.chooser, &t, 112 * CGN_SEC);
+		assert_true(e.counted);
+		if (e.prefill_j + e.decode_j < 190 || e.prefill_j + e.decode_j > 210)
+			fail_msg("claims %d, whole %d: %g + %g J", claims, whole, e.prefill_j, e.decode_j);
+		chooser_release(w.chooser, &t, 112 * CGN_SEC);
+		world_fini(&w);
+		energy_board_free(&board);
+	}
+}
+
 /* Tokens that the picked node alone has count as saved, and only if they are asked for. */
 static void what_a_cache_saves_is_counted(void **state)
 {
@@ -663,6 +703,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_last_place_is_taken_once),
+		cmocka_unit_test(a_request_is_told_its_joules),
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
 		cmocka_unit_test(what_a_cache_saves_is_counted),
 		cmocka_unit_test(a_pin_has_one_candidate_or_none),

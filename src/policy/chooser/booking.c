@@ -210,7 +210,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.blocks = (uint32_t)ask->blocks,
 		.new_tokens = clamp_u32((double)w->uncached_tokens),
 		.at = ask->now};
-	chooser_energy_booked(c, out, ask->now);
+	chooser_energy_booked(c, out, p->claimed, ask->now);
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
 	move_book(c, ask, p, out);

@@ -151,19 +151,20 @@ static void count_as_prompt(const struct chooser_ticket *t, struct energy_load *
 }
 
 static struct energy_instant sums_expect(const struct chooser *c, const struct chooser_ticket *t,
-	cgn_nsec now)
+	const struct energy_load *load, cgn_nsec now)
 {
 	if (c->shared.energy == NULL)
 		return (struct energy_instant){.at = 0};
-	struct energy_load load = load_of(&c->shared.stats[t->slot]);
-	if (t->energy.counted)
-		count_as_prompt(t, &load);
-	return energy_board_expect(c->shared.energy, t->slot, &load, &t->energy.from, now);
+	return energy_board_expect(c->shared.energy, t->slot, load, &t->energy.from, now);
 }
 
-void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+/* The sums begin at what the node used without this request. |claimed|: the request's place is counted by now, its
+ * prompt is not; a prompt without tokens would get all joules since the last report for a single token. */
+void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, bool claimed, cgn_nsec now)
 {
-	t->energy.from = sums_expect(c, t, now);
+	struct energy_load load = load_of(&c->shared.stats[t->slot]);
+	load.prompts -= claimed && load.prompts > 0;
+	t->energy.from = sums_expect(c, t, &load, now);
 	t->energy.counted = t->energy.from.at != 0;
 }
 
@@ -172,7 +173,9 @@ struct chooser_energy chooser_joules(const struct chooser *c, const struct choos
 	struct chooser_energy e = t->energy;
 	if (!t->booked || !e.counted)
 		return e;
-	const struct energy_instant to = sums_expect(c, t, now);
+	struct energy_load load = load_of(&c->shared.stats[t->slot]);
+	count_as_prompt(t, &load);
+	const struct energy_instant to = sums_expect(c, t, &load, now);
 	if (to.at == 0)
 		return e;
 	bool prompt = t->prefilling;

@@ -283,6 +283,22 @@ static void fields_mean_what_they_say(void **state)
 		       "c0"
 		       "cd0400"),
 			"S gpu g1 1 <9 b1: 5 l0/ s x0 windowed;"},
+		/* A window keeps one of two blocks, or none. */
+		{BATCH("9c" STORED "9101"
+		       "09"
+		       "920506"
+		       "01"
+		       "c0" GPU "c0"
+		       "91c0"
+		       "01"
+		       "ae736c6964696e675f77696e646f77"
+		       "cc80"),
+			"S gpu g1 1 <9 b1: 5 6 l0/ s x2 windowed;"},
+		{BATCH("86" K_TYPE STORED K_HASHES "90" K_TOKENS "9105" K_SIZE "01" K_GROUP "01"
+		       "bc"
+		       "6b765f63616368655f737065635f736c6964696e675f77696e646f77"
+		       "cc80"),
+			"S gpu g1 <-1 b1: 5 l0/ s x0 windowed;"},
 		{BATCH("9d" STORED "9101"
 		       "09"
 		       "9105"

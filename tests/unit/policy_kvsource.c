@@ -512,6 +512,58 @@ static void a_block_needs_every_full_group(void **state)
 	world_close(&w);
 }
 
+/* The first batches of Gemma 3 on vLLM 0.32, made small: two windowed groups tell all tokens of the prompt with the
+ * hashes of the last blocks only, then with none at all; the third group has full attention. */
+static void windowed_groups_of_a_hybrid_model_are_left_out(void **state)
+{
+	struct world w;
+	struct cgn_buf b = {0};
+	(void)state;
+	world_open(&w, true);
+	world_begin(&w);
+	struct ev full = ev_stored(1, 4, -1, 0, BT), window = full;
+	full.kind = "full_attention";
+	full.group = 2;
+	window.kind = "sliding_window";
+	window.n = 2;
+	window.hashes[0] = 3;
+	window.hashes[1] = 4;
+	struct ev second = window, first[] = {window, second, full};
+	first[1].group = 1;
+	put_batch(&b, 0, first, 3);
+	source_give(&w, KVSOURCE_IN_LIVE, w.seq++, cgn_buf_view(&b));
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), 4);
+	struct ev next = ev_stored(5, 1, 4, 4 * BT, BT), none = next;
+	next.kind = full.kind;
+	next.group = 2;
+	none.kind = window.kind;
+	none.n = 0;
+	batch_live(&w, &none);
+	none.group = 1;
+	batch_live(&w, &none);
+	batch_live(&w, &next);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(tiers_of(&w, 0, i), GPU);
+	/* A state of 3 tokens, as a group with Mamba may have, is no size of blocks of ours. */
+	struct ev odd = ev_stored(7, 1, -1, 0, 3);
+	odd.kind = "mamba";
+	odd.group = 3;
+	batch_live(&w, &odd);
+	struct ev gone = ev_removed(3, NULL);
+	batch_live(&w, &gone);
+	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
+	assert_int_equal(holdings_count(w.h), 5);
+	assert_int_equal(kvsource_stats(w.s).orphans, 0);
+	assert_int_equal(kvsource_stats(w.s).unknown_removed, 0);
+	gone.group = 2;
+	batch_live(&w, &gone);
+	assert_int_equal(tiers_of(&w, 0, 2), 0);
+	cgn_buf_fini(&b);
+	world_close(&w);
+}
+
 static void orphans_are_not_guessed(void **state)
 {
 	struct world w;
@@ -1187,6 +1239,7 @@ int main(void)
 		cmocka_unit_test(pages_of_pictures_are_not_followed),
 		cmocka_unit_test(loras_salts_and_images_have_chains_of_their_own),
 		cmocka_unit_test(a_block_needs_every_full_group),
+		cmocka_unit_test(windowed_groups_of_a_hybrid_model_are_left_out),
 		cmocka_unit_test(orphans_are_not_guessed),
 		cmocka_unit_test(too_many_blocks_demote),
 		cmocka_unit_test(too_many_pages_demote),

@@ -45,7 +45,8 @@ struct kvevent {
 	bool has_parent;
 	uint64_t parent;
 	/* block_size tokens for each hash; or none: the event tells in which tier the blocks are, not their
-	 * tokens. */
+	 * tokens. With |windowed|, the tokens may be more than that: vLLM tells all tokens of the prompt and
+	 * only the hashes of the blocks that the window keeps, down to none. */
 	struct kvevent_list tokens;
 	uint32_t block_size; /* Tokens in a block. */
 	/* The group keeps a window or a state, not the whole prefix (kv_cache_spec_kind, or a sliding
@@ -56,6 +57,10 @@ struct kvevent {
 	struct cgn_str salt;       /* SGLang's cache_salt; empty: none */
 	struct cgn_str extra_keys; /* Raw: an array, or empty. See kvevent_extra_next. */
 };
+
+/* Return true when |e| has block_size tokens for each hash. False only for a windowed group, whose hashes then
+ * can't be matched with their tokens. */
+bool kvevent_tokens_fit(const struct kvevent *e);
 
 /* The entry of extra_keys for a single block, without the LoRA's name. */
 struct kvevent_extra {

@@ -254,12 +254,17 @@ static bool is_windowed(const struct reading *r)
 	return map_holds(r->kind, "sliding") || (!map_holds(r->kind, "full") && !map_holds(r->kind, "mla"));
 }
 
+bool kvevent_tokens_fit(const struct kvevent *e)
+{
+	return (uint64_t)e->hashes.n * e->block_size == e->tokens.n;
+}
+
 static void check_stored(struct reading *r)
 {
 	const struct kvevent *e = &r->e;
 	if ((r->seen & 1U << F_HASHES) == 0)
 		msgpack_fault(&r->in, "a BlockStored without block_hashes");
-	else if (e->tokens.n > 0 && (uint64_t)e->hashes.n * e->block_size != e->tokens.n)
+	else if (!e->windowed && e->tokens.n > 0 && !kvevent_tokens_fit(e))
 		msgpack_fault(&r->in, "a BlockStored whose token_ids are not block_size for each hash");
 }
 
@@ -284,12 +289,12 @@ static void check_extra(struct reading *r)
 
 static void finish_event(struct reading *r, void (*each)(void *, const struct kvevent *), void *user)
 {
+	r->e.tier = tier_of(r->medium, r->locality);
+	r->e.windowed = is_windowed(r);
 	if (r->e.type == KVEVENT_STORED)
 		check_stored(r);
 	else if (r->e.type == KVEVENT_REMOVED && (r->seen & 1U << F_HASHES) == 0)
 		msgpack_fault(&r->in, "a BlockRemoved without block_hashes");
-	r->e.tier = tier_of(r->medium, r->locality);
-	r->e.windowed = is_windowed(r);
 	check_extra(r);
 	if (msgpack_bad(&r->in))
 		return;

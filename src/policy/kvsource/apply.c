@@ -283,21 +283,41 @@ static void store_by_name(struct kvsource *s, const struct kvevent *e)
 	}
 }
 
+/* Return the shape for blocks of |block_size| tokens; 0: such blocks can't be followed. */
+static uint32_t size_kind(const struct kvsource *s, uint32_t block_size)
+{
+	uint32_t ours = s->cfg.block_tokens;
+	if (block_size == 0)
+		return 0;
+	if (block_size % ours == 0 && block_size / ours <= LEDGER_MAX_SPLIT)
+		return block_size / ours;
+	if (ours % block_size == 0 && block_size <= LEDGER_MAX_PAGE && ours / block_size <= UINT8_MAX)
+		return LEDGER_PAGES | ours / block_size;
+	return 0;
+}
+
 /* Return the shape for blocks of |block_size| tokens. Return 0, and demote the source, when such blocks can't
  * be followed. */
 static uint32_t kind_of(struct kvsource *s, uint32_t block_size)
 {
 	char why[240];
-	uint32_t ours = s->cfg.block_tokens;
-	if (block_size % ours == 0 && block_size / ours <= LEDGER_MAX_SPLIT)
-		return block_size / ours;
-	if (ours % block_size == 0 && block_size <= LEDGER_MAX_PAGE && ours / block_size <= UINT8_MAX)
-		return LEDGER_PAGES | ours / block_size;
+	uint32_t kind = size_kind(s, block_size);
+	if (kind != 0)
+		return kind;
 	(void)snprintf(why, sizeof why,
 		"its blocks have %u tokens, which does not go with the model's block_tokens = %u: set block_tokens to a divisor of it, or the engine's block (page) size to a multiple",
-		block_size, ours);
+		block_size, s->cfg.block_tokens);
 	give_up(s, CGN_RC_OF(CGN_UNSUPPORTED), why);
 	return 0;
+}
+
+/* A windowed group of a hybrid model says nothing about the prefix, and nothing about it may end the knowledge of
+ * the groups that do: not a size of blocks that can't be followed, and not tokens without their hashes. */
+static bool is_left_out(const struct kvsource *s, const struct kvevent *e)
+{
+	return !ledger_requires(&s->ledger, e->group) ||
+		(e->tokens.n > 0 &&
+			(!kvevent_tokens_fit(e) || (e->windowed && size_kind(s, e->block_size) == 0)));
 }
 
 static void on_stored(struct kvsource *s, const struct kvevent *e)
@@ -310,6 +330,8 @@ static void on_stored(struct kvsource *s, const struct kvevent *e)
 		give_up(s, CGN_RC_OF(CGN_NO_MEMORY), "no memory for its blocks");
 		return;
 	}
+	if (is_left_out(s, e))
+		return;
 	if (e->tokens.n == 0) {
 		store_by_name(s, e);
 		return;
@@ -348,7 +370,7 @@ static void on_removed(struct kvsource *s, const struct kvevent *e)
 	uint64_t hash;
 	s->stats.removed += e->hashes.n;
 	while (kvevent_hash_next(&hashes, &hash))
-		s->stats.unknown_removed += !remove_one(s, e, hash);
+		s->stats.unknown_removed += !remove_one(s, e, hash) && ledger_requires(&s->ledger, e->group);
 }
 
 static void on_cleared(struct kvsource *s)

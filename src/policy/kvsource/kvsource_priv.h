@@ -58,6 +58,12 @@ void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks);
 /* Remove everything from the holdings, free the memory and forget the groups. */
 void ledger_clear(struct ledger *l);
 CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed);
+/* Return true when a block is held only where |group| has it: a group of full attention, or any group of an engine
+ * that has none. */
+static inline bool ledger_requires(const struct ledger *l, unsigned group)
+{
+	return (l->required & 1U << group) != 0;
+}
 /* Fails with TOO_LARGE when there are too many shapes. */
 CGN_RC ledger_shape(struct ledger *l, uint32_t kind, unsigned *out);
 /* Return how many pages make a block of ours; 0 when the shape has no pages. */

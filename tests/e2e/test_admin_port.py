@@ -36,7 +36,7 @@ def network():
 def pki(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pki")
     subprocess.run([CTL, "pki", "bootstrap", "--out", folder, "--san", HOST, "--leaf", "router", "--leaf", "admin", "--leaf", "bob=viewer", "--leaf", "metrics",
-                    "--leaf", "bare=none"], check=True, capture_output=True, timeout=WAIT_S)
+                    "--leaf", "bare=none", "--leaf", "relay=metrics+viewer+operator", "--leaf", "looks=looks", "--leaf", "shifts=shifts"], check=True, capture_output=True, timeout=WAIT_S)
     bootstrap(folder / "foreign", "admin")
     for name, *flags in (("operator", "--scopes", "admin"), ("caller", "--scopes", "chat"), ("ended", "--scopes", "admin", "--expires", "2020-01-01"),
                          ("locked", "--scopes", "admin"), ("looker", "--scopes", "admin", "--role", "viewer"), ("nobody", "--scopes", "admin", "--role", "none-such")):
@@ -94,6 +94,37 @@ def cert(pki, name):
 
 def bearer(key):
     return "-H", f"Authorization: Bearer {key}"
+
+
+def test_the_page_of_several_routers_lends_nobody_its_certificate(port, pki, tmp_path):
+    """cgn-metrics may cordon at the router; a caller of it who may not, may not through it either."""
+    file = tmp_path / "metrics.toml"
+    file.write_text(toml({"metrics": {"listen": f"{OTHER}:9092", "routers": [f"here=https://{HOST}:9091"], "routers_ca_file": str(pki / "ca.pem")},
+                          "log": {"format": "json"}, "security": security(pki, "relay"),
+                          'roles."looks"': {"allow": ["status.read", "admin.change"]},
+                          'roles."shifts"': {"allow": ["status.read", "admin.change", "node.cordon:a*"]}}))
+    p = Within(port.network, tmp_path, "metrics", "cgn-metrics", "--config", file)
+    until(lambda: p.events("svc.ready") or not p.alive(), p.log)
+
+    def ask(who, path, *args):
+        done = subprocess.run(["ip", "netns", "exec", port.network, "curl", "-sS", "-m", "10", "-k", "-w", " %{http_code}", *cert(pki, who), *args,
+                               f"https://{OTHER}:9092/routers/here{path}"], capture_output=True, text=True, timeout=WAIT_S)
+        body, _, status = done.stdout.rpartition(" ")
+        return int(status), body
+    try:
+        for who, path, args, lacks in (("looks", "/explain?last=1", (), "explain.read"), ("looks", "/metrics", (), "metrics.read"),
+                                       ("looks", "/nodes/a/cordon", ("-X", "POST", *PAGE), "node.cordon:a"),
+                                       ("shifts", "/nodes/b/cordon", ("-X", "POST", *PAGE), "node.cordon:b"),
+                                       ("shifts", "/nodes/%62/cordon", ("-X", "POST", *PAGE), "node.cordon:b"),
+                                       ("looks", "/playground/v1/chat/completions", ("-X", "POST", *PAGE), "playground.use")):
+            status, body = ask(who, path, *args)
+            assert status == 403 and f"lacks the permission {lacks}" in body, (who, path, status, body)
+        assert ask("looks", "/nodes")[0] == 200
+        status, body = ask("shifts", "/nodes/a/cordon", "-X", "POST", *PAGE)
+        assert status == 404 and "no_node" in body, body  # the router itself was asked
+        assert ask("admin", "/explain?last=1")[0] == 200 and ask("admin", "/metrics")[0] == 200
+    finally:
+        p.stop()
 
 
 ROUTES = {"/": "status.read", "/nodes": "status.read", "/metrics": "metrics.read", "/config": "config.read", "/config.json": "config.read",

@@ -146,22 +146,45 @@ static const struct routers_one *router_find(const struct routers *r, struct cgn
 	return NULL;
 }
 
-/* Return true for a path that the page reads. */
-static bool is_readable(struct cgn_str rest)
+/* The paths that the page asks for, with what the router itself asks of a caller: a path that ends with "/" stands for all
+ * behind it. The router sees the certificate of this program, so the caller's own permission is checked here. */
+static const struct relayed {
+	const char *path;
+	bool posts;
+	enum identity_action action;
+} relayed[] = {{"nodes", false, ACTION_STATUS_READ}, {"models", false, ACTION_STATUS_READ},
+	{"queue", false, ACTION_STATUS_READ}, {"index", false, ACTION_STATUS_READ},
+	{"history", false, ACTION_STATUS_READ}, {"explain", false, ACTION_EXPLAIN_READ},
+	{"explain/", false, ACTION_EXPLAIN_READ}, {"metrics", false, ACTION_METRICS_READ},
+	{"nodes/", true, ACTION_NODE_CORDON}, {"playground/v1/", true, ACTION_PLAYGROUND_USE}};
+
+static const struct relayed *relayed_find(struct cgn_str rest, bool posts)
 {
-	static const char *const paths[] = {"nodes", "models", "queue", "index", "history", "explain",
-		"metrics"};
 	struct cgn_str path = cgn_str_split(&rest, '?');
-	for (size_t i = 0; i < CGN_COUNT(paths); i++)
-		if (cgn_str_is(path, paths[i]))
-			return true;
-	return cgn_str_starts(path, "explain/");
+	for (size_t i = 0; i < CGN_COUNT(relayed); i++) {
+		const char *is = relayed[i].path;
+		bool fits = is[strlen(is) - 1] == '/' ? cgn_str_starts(path, is) : cgn_str_is(path, is);
+		if (fits && relayed[i].posts == posts)
+			return &relayed[i];
+	}
+	return NULL;
 }
 
-/* Return true for a path by which the page changes something, or has something computed. */
-static bool is_order(struct cgn_str rest)
+/* May the caller do this at the router? False: the refusal is written. */
+static bool relay_may(const struct relayed *what, struct cgn_str rest, struct svc_admin_reply *reply)
 {
-	return cgn_str_starts(rest, "nodes/") || cgn_str_starts(rest, "playground/v1/");
+	char plain[3 * NAME_BYTES];
+	struct cgn_str node = {0};
+	if (what->action == ACTION_NODE_CORDON) {
+		(void)cgn_str_split(&rest, '/');
+		node = cgn_str_split(&rest, '/');
+		if (node.n > sizeof plain) {
+			svc_admin_error(reply, 404, "no_node", "no node has so long a name");
+			return false;
+		}
+		node = (struct cgn_str){plain, percent_get(plain, node)};
+	}
+	return svc_admin_may(reply, what->action, node);
 }
 
 static CGN_RC relay_send(const struct routers_one *to, const struct http_head *h, struct cgn_str rest,
@@ -200,12 +223,13 @@ void routers_relay(struct routers *r, const struct http_head *h, struct cgn_str 
 	CGN_LIVE(r, ROUTERS_TAG);
 	const struct routers_one *to = router_find(r, h->path, &rest);
 	bool is_post = cgn_str_is(h->method, "POST");
+	const struct relayed *what = to != NULL ? relayed_find(rest, is_post) : NULL;
 	if (to == NULL) {
 		svc_admin_error(reply, 404, "no_router", "metrics.routers has no router of this name");
-	} else if (is_post ? !is_order(rest) : !is_readable(rest)) {
+	} else if (what == NULL) {
 		svc_admin_error(reply, 404, "not_found",
 			"only what the page asks for is relayed to routers; ask the router itself");
-	} else if (!is_post || svc_admin_may_change(h, reply)) {
+	} else if ((!is_post || svc_admin_may_change(h, reply)) && relay_may(what, rest, reply)) {
 		cgn_rc rc = relay_send(to, h, rest, body, reply, &err);
 		if (!cgn_ok(rc))
 			svc_admin_error(reply, cgn_code_http(rc.code), "router_away", err.msg);

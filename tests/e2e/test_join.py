@@ -37,8 +37,9 @@ class World:
 
     def __init__(self, cluster, folder, **more):
         self.cluster, self.folder = cluster, folder
-        self.pki, self.audit = bootstrap(folder / "pki", "router", "agent", "admin"), folder / "audit.jsonl"
-        self.settings = signer(self.pki, audit_file=str(self.audit))
+        self.pki, self.audit = bootstrap(folder / "pki", "router", "agent", "admin", "porter=porter"), folder / "audit.jsonl"
+        self.settings = {**signer(self.pki, audit_file=str(self.audit)), 'roles."porter"': {"allow": ["node.invite", "status.read"]},
+                         'roles."reader"': {"allow": ["status.read"]}}
         for section, keys in more.items():
             self.settings.setdefault(section, {}).update(keys)
         self.router = cluster.router(self.settings)
@@ -48,9 +49,9 @@ class World:
         join = int(self.settings["security"]["listen_join"].rpartition(":")[2])
         return answers(self.cluster.grpc_port) and (answers(join) or answers(join, "::1"))
 
-    def invite(self, *args, rc=0):
+    def invite(self, *args, rc=0, by="admin"):
         done = subprocess.run([CTL, "node", "invite", "--router", f"127.0.0.1:{self.cluster.grpc_port}", "--ca", self.pki / "ca.pem", "--cert",
-                               self.pki / "admin.pem", "--key", self.pki / "admin.key", *args], capture_output=True, text=True, timeout=WAIT_S)
+                               self.pki / f"{by}.pem", "--key", self.pki / f"{by}.key", *args], capture_output=True, text=True, timeout=WAIT_S)
         assert done.returncode == rc, done.stderr
         return done.stdout.strip() if rc == 0 else done.stderr
 
@@ -61,8 +62,8 @@ class World:
         assert done.returncode == rc, (done.returncode, done.stderr)
         return done.stderr
 
-    def refusals(self):
-        return [e for e in map(json.loads, self.audit.read_text().splitlines()) if e["event"] == "node.join" and e["decision"] == "refused"]
+    def refusals(self, event="node.join"):
+        return [e for e in map(json.loads, self.audit.read_text().splitlines()) if e["event"] == event and e["decision"] == "refused"]
 
     def restart(self):
         self.router.kill()
@@ -144,6 +145,19 @@ def test_a_token_is_for_its_role_and_node(world):
     assert "is no token" in world.join("hello", "narrow-6", rc=2) and "damaged" in world.join(token[:60], "narrow-7", rc=2)
     world.join(token, "narrow")  # none of that has used it up
     assert "no role" in world.invite("--role", "emperor", rc=2)
+
+
+def test_nobody_invites_to_a_role_that_they_do_not_hold(world):
+    """The right to invite brings machines in; it makes no operator of whoever has it."""
+    for by, role, lacks in (("porter", "operator", "node.cordon"), ("porter", "router", "node.generate"), ("porter", "viewer", "explain.read"),
+                            ("admin", "router", "node.generate")):
+        why = world.invite("--role", role, "--node", "mine", rc=1, by=by)
+        assert f"may not invite to the role {role}, which allows {lacks}" in why, why
+    want = [("porter", "operator"), ("porter", "router"), ("porter", "viewer"), ("admin", "router")]
+    until(lambda: [(e["name"], e["object"]) for e in world.refusals("node.invite")] == want, world.audit.read_text)
+    for by, role in (("porter", "agent"), ("porter", "porter"), ("porter", "reader"), ("admin", "operator"), ("admin", "viewer"), ("admin", "metrics")):
+        assert world.invite("--role", role, "--node", f"{by}-{role}", by=by)
+    world.join(world.invite("--role", "operator", "--node", "second"), "second")  # an operator makes another one
 
 
 def test_a_token_ends(world):

@@ -170,6 +170,64 @@ static void test_permissions_name_objects(void **state)
 	assert_no_table("[roles.\"a b\"]\nallow = [\"*\"]\n", "a role's name");
 }
 
+static void test_nobody_gives_what_they_do_not_hold(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *holds, *gives, *missing; /* |missing| NULL: may. */
+	} cases[] = {
+		{"inviter", "agent", NULL},
+		{"inviter", "kvcached", NULL},
+		{"inviter", "operator", "node.cordon"},
+		{"inviter", "router", "node.generate"},
+		{"inviter", "viewer", "status.read"},
+		{"inviter", "inviter", NULL},
+		{"operator", "operator", NULL},
+		{"operator", "viewer", NULL},
+		{"operator", "metrics", NULL},
+		{"operator", "user", NULL},
+		{"operator", "router", "node.generate"},
+		{"operator", "east", NULL},
+		{"east", "east-1", NULL},
+		{"east", "west", "node.cordon:west-*"},
+		{"east", "anywhere", "node.cordon"},
+		{"east-1", "east", "node.cordon:east-*"},
+		{"odd", "east", "node.cordon:east-*"},
+		{"all", "operator", NULL},
+		{"all", "anywhere", NULL},
+		{"all", "router", NULL},
+		{"star", "anywhere", NULL},
+		{"star", "west", NULL},
+	};
+	struct identity_roles *t = table_of("[roles.\"inviter\"]\nallow = [\"node.invite\"]\n"
+					    "[roles.\"east\"]\nallow = [\"node.cordon:east-*\"]\n"
+					    "[roles.\"east-1\"]\nallow = [\"node.cordon:east-1\"]\n"
+					    "[roles.\"west\"]\nallow = [\"node.cordon:west-*\"]\n"
+					    "[roles.\"anywhere\"]\nallow = [\"node.cordon\"]\n"
+					    "[roles.\"odd\"]\nallow = [\"node.cordon:[e]*\"]\n"
+					    "[roles.\"star\"]\nallow = [\"node.cordon:*\"]\n"
+					    "[roles.\"all\"]\nallow = [\"*\"]\n");
+	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
+		struct principal p = {.kind = IDENTITY_CERT, .name = CGN_STR("n")};
+		struct cgn_buf missing = {0};
+		uint64_t bit = 0;
+		assert_true(identity_role_find(t, cgn_str_of(cases[i].holds), &p.roles));
+		assert_true(identity_role_find(t, cgn_str_of(cases[i].gives), &bit));
+		bool may = identity_may_give(t, &p, bit, &missing);
+		if (may != (cases[i].missing == NULL))
+			fail_msg("%s gives %s: %s", cases[i].holds, cases[i].gives, cgn_buf_z(&missing));
+		if (!may)
+			assert_string_equal(cgn_buf_z(&missing), cases[i].missing);
+		p = (struct principal){.local = true}; /* A caller of this machine may do everything. */
+		assert_true(identity_may_give(t, &p, bit, &missing));
+		p.local = false;
+		assert_int_equal(identity_may_give(t, &p, bit, &missing),
+			strcmp(cases[i].gives, "agent") == 0 || strcmp(cases[i].gives, "kvcached") == 0);
+		cgn_buf_fini(&missing);
+	}
+	identity_roles_unref(&t);
+}
+
 static void test_refusals_say_what_to_do(void **state)
 {
 	(void)state;
@@ -207,6 +265,7 @@ int main(void)
 		cmocka_unit_test(test_roles_do_their_own_work_only),
 		cmocka_unit_test(test_who_shows_nothing_must_be_local),
 		cmocka_unit_test(test_permissions_name_objects),
+		cmocka_unit_test(test_nobody_gives_what_they_do_not_hold),
 		cmocka_unit_test(test_refusals_say_what_to_do),
 		cmocka_unit_test(test_addresses_of_this_machine),
 	};

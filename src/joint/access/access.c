@@ -115,6 +115,26 @@ CGN_RC access_check(struct access *a, const struct principal *p, enum identity_a
 	return CGN_FAIL(err, FORBIDDEN, "%s", cgn_buf_z(&why));
 }
 
+CGN_RC access_check_gift(struct access *a, const struct principal *p, struct cgn_str role,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *t = access_roles(a);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf missing = {.limit = 256}, why = {.limit = 1024};
+	uint64_t bit = 0;
+	if (!identity_role_find(t, role, &bit))
+		return CGN_FAIL(err, INVALID,
+			"there is no role \"%.*s\" here (docs/reference/permissions.md)",
+			(int)(role.n < 80 ? role.n : 80), role.p);
+	if (identity_may_give(t, p, bit, &missing))
+		return CGN_OK;
+	cgn_buf_fmt(&why,
+		"%s %.*s may not invite to the role %.*s, which allows %s: nobody gives what they do not hold",
+		identity_kind_text(p->kind), (int)(p->name.n < 200 ? p->name.n : 200), p->name.p,
+		CGN_STR_ARG(role), cgn_buf_z(&missing));
+	refusal_note(a, p, ACTION_NODE_INVITE, role, cgn_buf_z(&why));
+	return CGN_FAIL(err, FORBIDDEN, "%s", cgn_buf_z(&why));
+}
+
 bool access_admit(void *gate, struct grpc_call *c, unsigned action)
 {
 	struct principal who;

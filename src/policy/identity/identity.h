@@ -77,6 +77,12 @@ bool authorize(const struct identity_roles *t, const struct principal *p, enum i
 void identity_refusal(const struct identity_roles *t, const struct principal *p, enum identity_action a,
 	struct cgn_str object, struct cgn_buf *out);
 
+/* May |p|, who may node.invite, let another holder have the role of |bit|? Only if |p| has the role, or each of its
+ * permissions, for the same objects or for more. node.invite itself covers agent and kvcached, the
+ * roles of machines that serve. False: |missing| gets the first permission that |p| lacks. */
+bool identity_may_give(const struct identity_roles *t, const struct principal *p, uint64_t bit,
+	struct cgn_buf *missing);
+
 /* ---- certificates ---- */
 #define IDENTITY_URI_MAX 512 /* Bytes of one URI name. */
 struct identity_uri {

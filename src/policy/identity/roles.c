@@ -207,12 +207,17 @@ static bool role_allows(const struct role *r, enum identity_action a, struct cgn
 	return false;
 }
 
+/* Return true if no role limits |p|. */
+static bool is_unlimited(const struct identity_roles *t, const struct principal *p)
+{
+	return (p->kind == IDENTITY_NONE && (p->local || t->is_insecure)) ||
+		(p->kind == IDENTITY_CERT && p->legacy && t->is_legacy);
+}
+
 bool authorize(const struct identity_roles *t, const struct principal *p, enum identity_action a,
 	struct cgn_str object)
 {
-	if (p->kind == IDENTITY_NONE && (p->local || t->is_insecure))
-		return true;
-	if (p->kind == IDENTITY_CERT && p->legacy && t->is_legacy)
+	if (is_unlimited(t, p))
 		return true;
 	if ((own_actions >> a & 1) != 0 && object.p != NULL && !cgn_str_eq(object, p->name))
 		return false;
@@ -220,6 +225,63 @@ bool authorize(const struct identity_roles *t, const struct principal *p, enum i
 		if ((p->roles >> i & 1) != 0 && role_allows(&t->role[i], a, object))
 			return true;
 	return false;
+}
+
+/* Does the pattern |has| fit every object that |wants| fits? Exact for patterns that are equal and for "TEXT*"; false for
+ * others, whose objects are not compared. */
+static bool pattern_covers(struct cgn_str has, struct cgn_str wants)
+{
+	size_t lead = 0;
+	if (has.p == NULL)
+		return true;
+	while (lead < has.n && memchr("*?[\\", has.p[lead], 4) == NULL)
+		lead++;
+	if (lead + 1 == has.n &&
+		has.p[lead] == '*') /* "*" alone covers the permission without a pattern too. */
+		return lead == 0 || (wants.n >= lead && memcmp(wants.p, has.p, lead) == 0);
+	return wants.p != NULL && cgn_str_eq(has, wants);
+}
+
+static bool role_covers(const struct role *r, enum identity_action a, struct cgn_str pattern)
+{
+	for (size_t i = 0; i < r->n_allow; i++)
+		if ((r->allow[i].actions >> a & 1) != 0 && pattern_covers(r->allow[i].pattern, pattern))
+			return true;
+	return false;
+}
+
+static bool permission_held(const struct identity_roles *t, uint64_t roles, enum identity_action a,
+	struct cgn_str pattern)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if ((roles >> i & 1) != 0 && role_covers(&t->role[i], a, pattern))
+			return true;
+	return false;
+}
+
+bool identity_may_give(const struct identity_roles *t, const struct principal *p, uint64_t bit,
+	struct cgn_buf *missing)
+{
+	const struct role *r = t->role;
+	if (is_unlimited(t, p) || ((p->roles | IDENTITY_BIT(AGENT) | IDENTITY_BIT(KVCACHED)) & bit) != 0)
+		return true;
+	while (r < t->role + t->n && (bit & 1) == 0) {
+		bit >>= 1;
+		r++;
+	}
+	for (size_t i = 0; r < t->role + t->n && i < r->n_allow; i++)
+		for (int a = 0; a < IDENTITY_ACTIONS; a++) {
+			const struct permission *wants = &r->allow[i];
+			enum identity_action action = (enum identity_action)a;
+			if ((wants->actions >> a & 1) == 0 ||
+				permission_held(t, p->roles, action, wants->pattern))
+				continue;
+			cgn_buf_putz(missing, identity_action_text(action));
+			if (wants->pattern.p != NULL)
+				cgn_buf_fmt(missing, ":%.*s", CGN_STR_ARG(wants->pattern));
+			return false;
+		}
+	return true;
 }
 
 void identity_refusal(const struct identity_roles *t, const struct principal *p, enum identity_action a,

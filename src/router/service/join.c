@@ -81,8 +81,7 @@ static CGN_RC authority_read(const struct router *r, struct pki_pair *out, struc
 
 static void invite_done(void *user, const struct cgn_err *err);
 
-static CGN_RC invite_read(const struct router *r, const Cognitora__V1__InviteRequest *rq, struct invite *out,
-	struct cgn_err *err)
+static CGN_RC invite_read(const Cognitora__V1__InviteRequest *rq, struct invite *out, struct cgn_err *err)
 {
 	size_t at = 0;
 	if (rq->secret_sha256.len != sizeof out->secret.b)
@@ -101,16 +100,19 @@ static CGN_RC invite_read(const struct router *r, const Cognitora__V1__InviteReq
 				"the names of an invite are at most %d host names and addresses, %d bytes",
 				MAX_SANS, INVITE_MAX_SANS);
 	}
-	uint64_t ttl = rq->ttl_ms < MOST_TTL_MS ? rq->ttl_ms : MOST_TTL_MS, role = 0;
+	uint64_t ttl = rq->ttl_ms < MOST_TTL_MS ? rq->ttl_ms : MOST_TTL_MS;
 	memcpy(out->secret.b, rq->secret_sha256.data, sizeof out->secret.b);
 	out->days = rq->days == 0 ? DEFAULT_DAYS : rq->days < 3650 ? rq->days : 3650;
 	out->ends = unix_now() + (int64_t)((ttl + 999) / 1000);
-	struct identity_roles *roles = access_roles(svc_access(r->svc));
-	bool known = identity_role_find(roles, cgn_str_of(out->role), &role);
-	identity_roles_unref(&roles);
-	return known ? CGN_OK
-		     : CGN_FAIL(err, INVALID,
-			       "there is no role \"%.80s\" here (docs/reference/permissions.md)", out->role);
+	return CGN_OK;
+}
+
+/* A caller invites only to a role that the caller holds. */
+static CGN_RC invite_may(const struct router_call *k, struct cgn_err *err)
+{
+	struct principal who;
+	access_caller(svc_access(k->r->svc), k->c, &who);
+	return access_check_gift(svc_access(k->r->svc), &who, cgn_str_of(k->join->invite.role), err);
 }
 
 static CGN_RC invite_put(struct router_call *k, struct cgn_err *err)
@@ -174,7 +176,8 @@ static CGN_RC invite_start(struct router_call *k, struct cgn_str message, struct
 	k->join = calloc(1, sizeof *k->join);
 	if (k->join == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	CGN_TRY(invite_read(k->r, rq, &k->join->invite, err));
+	CGN_TRY(invite_read(rq, &k->join->invite, err));
+	CGN_TRY(invite_may(k, err));
 	return invite_put(k, err);
 }
 

@@ -53,6 +53,54 @@ static void test_request_head(void **state)
 	extproc_fini(&m);
 }
 
+/* Write |n| bytes |in| as the member |tag| of a message, before |end|; returns where it begins. */
+static char *member_before(char *end, unsigned char tag, size_t n)
+{
+	char length[10];
+	size_t digits = 0;
+	end -= n;
+	for (; n > 0x7f; n >>= 7)
+		length[digits++] = (char)(n | 0x80);
+	length[digits++] = (char)n;
+	end -= digits;
+	memcpy(end, length, digits);
+	*--end = (char)tag;
+	return end;
+}
+
+static cgn_rc nested_values_read(unsigned depth)
+{
+	static char room[64 * 1024];
+	char *end = room + sizeof room, *p = end;
+	struct extproc_message m;
+	for (unsigned i = 0; i < depth; i++) {
+		p = member_before(end, 0x0a, (size_t)(end - p)); /* ListValue.values */
+		p = member_before(end, 0x32, (size_t)(end - p)); /* Value.list_value */
+	}
+	p = member_before(end, 0x12, (size_t)(end - p)); /* Struct.fields.value */
+	p = member_before(end, 0x0a, (size_t)(end - p)); /* Struct.fields */
+	p = member_before(end, 0x12, (size_t)(end - p)); /* Metadata.filter_metadata.value */
+	p = member_before(end, 0x0a, (size_t)(end - p)); /* Metadata.filter_metadata */
+	p = member_before(end, 0x42, (size_t)(end - p)); /* ProcessingRequest.metadata_context */
+	p -= 4;
+	memcpy(p, "\x22\x02\x10\x01", 4); /* ProcessingRequest.request_body */
+	cgn_rc rc = extproc_read((struct cgn_str){p, (size_t)(end - p)}, &m, &err);
+	if (cgn_ok(rc))
+		extproc_fini(&m);
+	return rc;
+}
+
+static void test_values_within_values_end(void **state)
+{
+	(void)state;
+	assert_true(cgn_ok(nested_values_read(0)));
+	assert_true(cgn_ok(
+		nested_values_read(47))); /* 99 messages within messages, with those around the values */
+	assert_int_equal(nested_values_read(60).code, CGN_INVALID);
+	assert_non_null(strstr(err.msg, "deep"));
+	assert_int_equal(nested_values_read(5000).code, CGN_INVALID);
+}
+
 static void test_bodies_and_trailers(void **state)
 {
 	(void)state;
@@ -175,6 +223,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_request_head),
+		cmocka_unit_test(test_values_within_values_end),
 		cmocka_unit_test(test_bodies_and_trailers),
 		cmocka_unit_test(test_what_is_no_message),
 		cmocka_unit_test(test_served),

@@ -31,9 +31,73 @@ static void budget_free(void *budget, void *p)
 	free(p);
 }
 
+/* ---- depth ---- */
+
+struct wire {
+	const uint8_t *p, *end;
+};
+
+/* Read a varint; returns false at the end of the bytes. protobuf-c refuses what is longer than ten bytes. */
+static bool varint_read(struct wire *w, uint64_t *out)
+{
+	*out = 0;
+	for (unsigned shift = 0; w->p < w->end && shift < 70; shift += 7) {
+		uint8_t c = *w->p++;
+		*out |= shift < 64 ? (uint64_t)(c & 0x7f) << shift : 0;
+		if (c < 0x80)
+			return true;
+	}
+	return false;
+}
+
+/* Return whether messages of |type| lie at most |left| deep in |w|. Every byte is passed once. What is malformed is
+ * left to protobuf-c, which refuses it before it goes deeper: its reader needs a whole message to descend. */
+static bool depth_is_ok(const ProtobufCMessageDescriptor *type, struct wire w, unsigned left)
+{
+	uint64_t key = 0, n = 0;
+	while (varint_read(&w, &key)) {
+		size_t skip = 0;
+		switch (key & 7) {
+		case 0:
+			if (!varint_read(&w, &n))
+				return true;
+			break;
+		case 1:
+			skip = 8;
+			break;
+		case 5:
+			skip = 4;
+			break;
+		case 2: {
+			const ProtobufCFieldDescriptor *f =
+				protobuf_c_message_descriptor_get_field(type, (unsigned)(key >> 3));
+			if (!varint_read(&w, &n) || n > (uint64_t)(w.end - w.p))
+				return true;
+			skip = (size_t)n;
+			if (f == NULL || f->type != PROTOBUF_C_TYPE_MESSAGE)
+				break;
+			if (left == 0 ||
+				!depth_is_ok(f->descriptor, (struct wire){w.p, w.p + skip}, left - 1))
+				return false;
+			break;
+		}
+		default:
+			return true;
+		}
+		if (skip > (size_t)(w.end - w.p))
+			return true;
+		w.p += skip;
+	}
+	return true;
+}
+
 CGN_RC pb_unpack(const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message,
 	struct cgn_err *err)
 {
+	const uint8_t *from = (const uint8_t *)bytes.p;
+	if (bytes.n > 0 && !depth_is_ok(type, (struct wire){from, from + bytes.n}, PB_DEPTH_MAX))
+		return CGN_FAIL(err, INVALID, "%s: messages within messages, more than %d deep",
+			type->short_name, PB_DEPTH_MAX);
 	size_t budget = bytes.n > (SIZE_MAX >> 5) ? SIZE_MAX : bytes.n * 16 + (size_t)64 * 1024;
 	ProtobufCAllocator bounded = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
 	ProtobufCMessage *m = protobuf_c_message_unpack(type, &bounded, bytes.n, (const uint8_t *)bytes.p);

@@ -225,7 +225,7 @@ static CGN_RC owner_check(struct state_watch *s, const Cognitora__V1__Node *node
 		strcmp(e->node->address, node->address) == 0 ||
 		(s->ops->answers != NULL && !s->ops->answers(s->user, node->id)))
 		return CGN_OK;
-	if (e->refused_at == 0 || now - e->refused_at >= REFUSED_LOG_EVERY) {
+	if (e->refused_at == 0 || cgn_since(now, e->refused_at) >= REFUSED_LOG_EVERY) {
 		e->refused_at = now;
 		cgn_log(WARN, "state.node_refused", F_STR("node", node->id), F_STR("address", node->address),
 			F_STR("registered_at", e->node->address),
@@ -293,34 +293,31 @@ void state_request_ready(struct state_watch *s, struct state_request *rq)
 	cgn_loop_defer(s->loop, &s->turn);
 }
 
-static CGN_RC request_new(struct state_watch *s, bool on, struct cgn_str text,
-	void (*done)(void *user, const struct cgn_err *err), void *user, struct state_request **out,
-	struct cgn_err *err)
+/* Return NULL if there is no memory. */
+static struct state_request *request_new(struct state_watch *s, bool on, struct cgn_str text,
+	void (*done)(void *user, const struct cgn_err *err), void *user)
 {
 	struct state_request *rq = calloc(1, sizeof *rq);
-	if (rq != NULL)
-		*rq = (struct state_request){.s = s,
-			.on = on,
-			.done = done,
-			.user = user,
-			.text_bytes = text.n};
-	if (rq == NULL || (text.n > 0 && (rq->text = cgn_str_dupz(text)) == NULL)) {
+	if (rq == NULL)
+		return NULL;
+	*rq = (struct state_request){.s = s, .on = on, .done = done, .user = user, .text_bytes = text.n};
+	if (text.n > 0 && (rq->text = cgn_str_dupz(text)) == NULL) {
 		free(rq);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for what is to be kept");
+		return NULL;
 	}
 	cgn_list_push(&s->requests, &rq->link);
-	*out = rq;
-	return CGN_OK;
+	return rq;
 }
 
 CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
-	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (!proto_node_id_ok(cgn_str_of(id)))
 		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", id);
-	CGN_TRY(request_new(s, cordoned, (struct cgn_str){NULL, 0}, done, user, &rq, err));
+	struct state_request *rq = request_new(s, cordoned, (struct cgn_str){NULL, 0}, done, user);
+	if (rq == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the mark of %s", id);
 	(void)cgn_str_copyz(rq->id, sizeof rq->id, cgn_str_of(id));
 	s->backend->cordon(s, rq);
 	return CGN_OK;
@@ -329,12 +326,13 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 static CGN_RC document_put(struct state_watch *s, enum state_document d, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err)
 {
-	struct state_request *rq = NULL;
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	if (text.n > state_document_most(d))
 		return CGN_FAIL(err, TOO_LARGE, "%s has at most %zu bytes, this one %zu",
 			state_document_title(d), state_document_most(d), text.n);
-	CGN_TRY(request_new(s, text.n > 0, text, done, user, &rq, err));
+	struct state_request *rq = request_new(s, text.n > 0, text, done, user);
+	if (rq == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for %s", state_document_title(d));
 	rq->document = d;
 	s->backend->put(s, rq);
 	return CGN_OK;

@@ -186,9 +186,20 @@ static void patterns_fit(void **state)
 	assert_false(cgn_str_glob((struct cgn_str){hard, sizeof hard}, (struct cgn_str){text, sizeof text}));
 }
 
+static void no_time_has_passed_since_a_later_instant(void **state)
+{
+	(void)state;
+	assert_int_equal(cgn_since(5, 3), 2);
+	assert_int_equal(cgn_since(3, 3), 0);
+	assert_int_equal(cgn_since(3, 5), 0);
+	assert_int_equal(cgn_since(0, UINT64_MAX), 0);
+	assert_true(cgn_since(UINT64_MAX, 0) == UINT64_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_time_has_passed_since_a_later_instant),
 		cmocka_unit_test(patterns_fit),
 		cmocka_unit_test(strings_have_an_order),
 		cmocka_unit_test(arena_stops_at_its_limit),

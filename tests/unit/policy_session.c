@@ -236,6 +236,34 @@ static void the_list_is_json(void **state)
 	sessions_free(&s);
 }
 
+/* The list's time is the start of a turn of the control loop; a worker may have used the session since. */
+static void a_session_used_later_than_the_list_has_waited_no_time(void **state)
+{
+	(void)state;
+	struct sessions *s = table_of(4);
+	struct cgn_buf b = {0};
+	struct json_out j = json_out_to(&b);
+	struct json_val doc, list, one;
+	size_t n[SESSION_STATES];
+	struct session_turn t = turn_of(s, "team", "x", START);
+	(void)end_with(s, &t, "a tool", START);
+	json_open(&j, '{');
+	assert_true(sessions_json(s, &(struct session_query){.state = SESSION_STATES, .most = 1},
+		START - CGN_MSEC, &j));
+	json_close(&j, '}');
+	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
+	assert_true(json_get(doc, "sessions", &list));
+	struct json_iter it = json_iter_of(list);
+	assert_true(json_next_elem(&it, &one));
+	assert_true(json_get_f64(one, "age_ms", -1) == 0);
+	assert_true(json_get_f64(one, "idle_ms", -1) == 0);
+	assert_true(json_get_f64(one, "waits_ms", -1) == 0);
+	sessions_count(s, START - CGN_MSEC, n);
+	assert_int_equal(n[SESSION_TOOL], 1);
+	cgn_buf_fini(&b);
+	sessions_free(&s);
+}
+
 static const char *kv_of(void *user, const struct session_place *place)
 {
 	(void)user;
@@ -339,6 +367,7 @@ int main(void)
 		cmocka_unit_test(ids_are_visible_and_short),
 		cmocka_unit_test(tenants_route_equal_ids_apart),
 		cmocka_unit_test(the_list_is_json),
+		cmocka_unit_test(a_session_used_later_than_the_list_has_waited_no_time),
 		cmocka_unit_test(pages_are_filtered_and_sorted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,6 @@ void engine_answer_text(const struct enginefetch_answer *r, char *out, size_t ca
 
 bool engine_drained(const struct engine *e, cgn_nsec since, uint32_t inflight)
 {
-	cgn_nsec waited = cgn_loop_now(e->host->loop) - since;
+	cgn_nsec waited = cgn_since(cgn_loop_now(e->host->loop), since);
 	return waited >= ENGINE_HEARD && (inflight == 0 || waited >= e->host->drain_timeout);
 }

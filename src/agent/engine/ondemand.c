@@ -155,7 +155,7 @@ uint64_t engine_expires_unix_ms(const struct engine *e)
 unsigned engine_load_share(const struct engine *e)
 {
 	const struct engine_ondemand *d = &e->ondemand;
-	cgn_nsec passed = cgn_loop_now(e->host->loop) - d->phase_at;
+	cgn_nsec passed = cgn_since(cgn_loop_now(e->host->loop), d->phase_at);
 	unsigned share = d->load_time > 0 ? (unsigned)(passed / (d->load_time / 100 + 1)) : 0;
 	return share < 99 ? share : 99;
 }

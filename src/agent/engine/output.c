@@ -123,7 +123,7 @@ void engine_output_begin(struct engine *e, const char *what)
 
 void engine_output_well(struct engine *e)
 {
-	if (cgn_loop_now(e->host->loop) - e->process.output.oom_at >= OOM_EVERY)
+	if (cgn_since(cgn_loop_now(e->host->loop), e->process.output.oom_at) >= OOM_EVERY)
 		kills_note(e);
 }
 

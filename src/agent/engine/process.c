@@ -189,7 +189,7 @@ void engine_step(struct engine *e, enum supervise_event ev)
 		process_ready_changed(e, p->sup.state == SUPERVISE_READY);
 	if (before != p->sup.state)
 		e->host->ops->changed(e->host->user);
-	if (p->sup.state == SUPERVISE_READY && now - p->sup.ready_since >= SUPERVISE_HEALTHY_MINUTE)
+	if (p->sup.state == SUPERVISE_READY && cgn_since(now, p->sup.ready_since) >= SUPERVISE_HEALTHY_MINUTE)
 		p->failures = 0;
 	if (o.kill && p->proc != NULL) {
 		if (p->sup.state != SUPERVISE_STOPPING)

@@ -131,5 +131,5 @@ uint64_t engines_stale_ms(const struct engine *e, size_t n, cgn_nsec now)
 		if (since != 0 && (oldest == 0 || since < oldest))
 			oldest = since;
 	}
-	return oldest == 0 ? 0 : (uint64_t)((now - oldest) / CGN_MSEC) + 1;
+	return oldest == 0 ? 0 : (uint64_t)(cgn_since(now, oldest) / CGN_MSEC) + 1;
 }

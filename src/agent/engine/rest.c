@@ -221,7 +221,7 @@ static bool is_saved(struct engine *e)
 		r->saving_since = now;
 		slotmgr_flush_begin(e->slots);
 	}
-	return slotmgr_flush_step(e->slots) || now - r->saving_since >= SAVE_LONGEST;
+	return slotmgr_flush_step(e->slots) || cgn_since(now, r->saving_since) >= SAVE_LONGEST;
 }
 
 static void engine_begin(struct engine *e)

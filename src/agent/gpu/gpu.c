@@ -38,7 +38,7 @@ static void gauge_set(struct gpus *g, unsigned id, const struct nvml_gpu *gpu, c
 static void energy_count(struct gpus *g, struct gpu_series *s, const struct nvml_gpu *gpu, cgn_nsec now)
 {
 	char index[12];
-	cgn_nsec since = s->energy_at != 0 ? now - s->energy_at + CGN_SEC : 0;
+	cgn_nsec since = s->energy_at != 0 ? cgn_since(now, s->energy_at) + CGN_SEC : 0;
 	uint64_t step = gpu->energy_mj >= s->energy_mj ? gpu->energy_mj - s->energy_mj : gpu->energy_mj;
 	s->energy_at = now;
 	(void)snprintf(index, sizeof index, "%u", gpu->index);
@@ -64,8 +64,8 @@ static void joules_count(struct gpus *g, struct gpu_series *s, const struct nvml
 		(void)power_counter_step(&s->counter, gpu->energy_mj * 1000, now, &watts);
 		g->joules += s->counter.joules - before;
 	} else if ((gpu->have & NVML_POWER) != 0) {
-		if (s->power_at != 0 && now - s->power_at < GPU_SILENT)
-			g->joules += gpu->power_mw * 1e-3 * (double)(now - s->power_at) * 1e-9;
+		if (s->power_at != 0 && cgn_since(now, s->power_at) < GPU_SILENT)
+			g->joules += gpu->power_mw * 1e-3 * (double)cgn_since(now, s->power_at) * 1e-9;
 		s->power_at = now;
 	}
 }

@@ -51,7 +51,7 @@ static void relay_leave_engine(struct relay *r, bool cancelled)
 	e->requests.inflight--;
 	engine_left(e, &r->waiter);
 	share_leave(&r->all->share, &r->share);
-	metric_observe(q->seconds, cgn_clock_now() - r->began);
+	metric_observe(q->seconds, cgn_since(cgn_clock_now(), r->began));
 	metric_add(r->failed ? q->error : cancelled ? q->cancelled : q->ok, 1);
 	r->all->ops->request_done(r->all->user);
 }

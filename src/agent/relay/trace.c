@@ -37,7 +37,7 @@ static void engine_add(const struct relay *r, cgn_nsec now, const char *error)
 	tracing_number(&s, "http.response.status_code", (uint64_t)(r->status > 0 ? r->status : 0));
 	if (r->answered_at > r->asked_at)
 		tracing_real(&s, "cgn.first_byte_ms",
-			(double)(r->answered_at - r->asked_at) / (double)CGN_MSEC);
+			(double)cgn_since(r->answered_at, r->asked_at) / (double)CGN_MSEC);
 	tracing_add(r->all->tracing, &s);
 }
 

@@ -72,8 +72,9 @@ static void load_begin(struct swap *s, struct engine *e)
 	struct engine_ondemand *d = &e->ondemand;
 	cgn_nsec since = engine_waits_since(e);
 	cgn_log(INFO, "swap.load", F_STR("engine", e->name), F_U64("waiting", d->waiting),
-		F_DUR("waited_for_room", cgn_loop_now(s->loop) - since), F_DUR("expected", d->load_time));
-	took_note(s, e, "room", cgn_loop_now(s->loop) - since);
+		F_DUR("waited_for_room", cgn_since(cgn_loop_now(s->loop), since)),
+		F_DUR("expected", d->load_time));
+	took_note(s, e, "room", cgn_since(cgn_loop_now(s->loop), since));
 	d->wanted = WANTED_RUN;
 	d->ready_at = 0;
 	d->failures_before = e->process.failures;
@@ -100,7 +101,7 @@ static void memory_measure(struct engine *e)
 static void load_done(struct swap *s, struct engine *e)
 {
 	struct engine_ondemand *d = &e->ondemand;
-	cgn_nsec now = cgn_loop_now(s->loop), took = now - d->phase_at;
+	cgn_nsec now = cgn_loop_now(s->loop), took = cgn_since(now, d->phase_at);
 	d->load_time = d->load_time == 0 || d->loaded_at == 0 ? took : (3 * d->load_time + took) / 4;
 	d->loaded_at = now;
 	d->failed = 0;
@@ -147,10 +148,10 @@ static void load_tell(struct swap *s, struct engine *e)
 		d->told_share = share;
 		e->host->ops->changed(e->host->user);
 	}
-	if (now - d->told_at < TELL_EVERY)
+	if (cgn_since(now, d->told_at) < TELL_EVERY)
 		return;
 	d->told_at = now;
-	cgn_log(INFO, "swap.loading", F_STR("engine", e->name), F_DUR("since", now - d->phase_at),
+	cgn_log(INFO, "swap.loading", F_STR("engine", e->name), F_DUR("since", cgn_since(now, d->phase_at)),
 		F_DUR("expected", d->load_time), F_U64("waiting", d->waiting),
 		F_STR("state", supervise_state_name(e->process.sup.state)));
 }
@@ -161,14 +162,14 @@ static void loading_step(struct swap *s, struct engine *e)
 	cgn_nsec now = cgn_loop_now(s->loop);
 	if (engine_is_ready(e) && e->rest.state == REST_RUNS) {
 		d->ready_at = d->ready_at == 0 ? now : d->ready_at;
-		if (slotmgr_is_settled(e->slots) || now - d->ready_at >= SLOTS_WAIT) {
+		if (slotmgr_is_settled(e->slots) || cgn_since(now, d->ready_at) >= SLOTS_WAIT) {
 			load_done(s, e);
 			return;
 		}
 	} else if (e->process.failures >= d->failures_before + FAILURES) {
 		load_fail(s, e, "its process ended while it was loaded");
 		return;
-	} else if (now - d->phase_at >= d->ready_timeout) {
+	} else if (cgn_since(now, d->phase_at) >= d->ready_timeout) {
 		load_fail(s, e, "it was not ready within engine.ready_timeout");
 		return;
 	}
@@ -188,8 +189,8 @@ static void unload_begin(struct swap *s, struct engine *e)
 {
 	struct engine_ondemand *d = &e->ondemand;
 	cgn_log(INFO, "swap.unload", F_STR("engine", e->name),
-		F_DUR("loaded_for", cgn_loop_now(s->loop) - d->loaded_at),
-		F_DUR("idle_for", cgn_loop_now(s->loop) - d->used_at));
+		F_DUR("loaded_for", cgn_since(cgn_loop_now(s->loop), d->loaded_at)),
+		F_DUR("idle_for", cgn_since(cgn_loop_now(s->loop), d->used_at)));
 	if (d->phase == ONDEMAND_LOADING) {
 		d->wanted = WANTED_STOP;
 		phase_set(s, e, ONDEMAND_STOPPING);
@@ -202,7 +203,7 @@ static void unload_begin(struct swap *s, struct engine *e)
 static void saving_step(struct swap *s, struct engine *e)
 {
 	struct engine_ondemand *d = &e->ondemand;
-	cgn_nsec took = cgn_loop_now(s->loop) - d->phase_at;
+	cgn_nsec took = cgn_since(cgn_loop_now(s->loop), d->phase_at);
 	if (!slotmgr_flush_step(e->slots) && took < SAVE_LONGEST)
 		return;
 	took_note(s, e, "save", took);
@@ -222,7 +223,7 @@ static void stopping_step(struct swap *s, struct engine *e)
 	bool asleep = e->rest.state == REST_ASLEEP;
 	if (!asleep && !(e->rest.state == REST_STOPPED && engine_is_stopped(e)))
 		return;
-	cgn_nsec took = cgn_loop_now(s->loop) - d->phase_at;
+	cgn_nsec took = cgn_since(cgn_loop_now(s->loop), d->phase_at);
 	took_note(s, e, "stop", took);
 	cgn_log(INFO, "swap.unloaded", F_STR("engine", e->name), F_DUR("took", took),
 		F_STR("by", asleep ? "sleep" : "stop"));

@@ -198,7 +198,7 @@ static void on_beat_timer(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(all->loop);
 	cgn_list_each_safe (it, &all->watchers) {
 		struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
-		w->load_due = w->load_due || now - w->told_at >= SEND_BEAT / 2;
+		w->load_due = w->load_due || cgn_since(now, w->told_at) >= SEND_BEAT / 2;
 		watcher_flush(w);
 	}
 	if (!cgn_list_empty(&all->watchers))

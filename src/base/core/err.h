@@ -86,3 +86,10 @@ typedef uint64_t cgn_nsec;
 #define CGN_USEC ((cgn_nsec)1000)
 #define CGN_MSEC ((cgn_nsec)1000000)
 #define CGN_SEC  ((cgn_nsec)1000000000)
+
+/* Return the time from |then| to |now|; 0 if |then| is later. Another thread's instant may be later than this
+ * loop's |now|, which is the start of its turn: a raw difference would wrap (scripts/check-times). */
+static inline cgn_nsec cgn_since(cgn_nsec now, cgn_nsec then)
+{
+	return now > then ? now - then : 0;
+}

@@ -266,7 +266,7 @@ static void limit_list(struct log_limit *l, const char *event)
 static void limit_turn(struct log_limit *l, const char *event, uint64_t now)
 {
 	uint64_t since = atomic_load(&l->since);
-	if (since != 0 && now - since < LOG_LIMIT_EVERY)
+	if (since != 0 && cgn_since(now, since) < LOG_LIMIT_EVERY)
 		return;
 	if (!atomic_compare_exchange_strong(&l->since, &since, now))
 		return; /* Another thread does it. */
@@ -274,7 +274,7 @@ static void limit_turn(struct log_limit *l, const char *event, uint64_t now)
 	uint32_t left = atomic_exchange(&l->left, 0);
 	if (left > 0)
 		cgn_log(WARN, "log.left_out", F_STR("of", event), F_U64("lines", left),
-			F_DUR("within", now - since));
+			F_DUR("within", cgn_since(now, since)));
 }
 
 bool log_limit_pass(struct log_limit *l, const char *event)

@@ -96,9 +96,9 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 	cgn_nsec now = cgn_clock_now();
 	s->first = s->tokens == 0 ? now : s->first;
 	if (s->tokens++ == 0)
-		samples_add(&s->b->ttft, now - s->due);
+		samples_add(&s->b->ttft, cgn_since(now, s->due));
 	else
-		samples_add(&s->b->itl, now - s->last);
+		samples_add(&s->b->itl, cgn_since(now, s->last));
 	s->last = now;
 }
 
@@ -145,7 +145,7 @@ static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t 
 		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
 	/* The first byte of a plain answer counts as its first token. */
 	else if (s->tokens == 0 && s->status == 200) {
-		samples_add(&s->b->ttft, cgn_clock_now() - s->due);
+		samples_add(&s->b->ttft, cgn_since(cgn_clock_now(), s->due));
 		s->tokens = 1;
 	}
 }
@@ -174,7 +174,7 @@ static void shot_done(struct http_call *c, void *user, const struct http_field *
 				     : "the stream ended without [DONE]");
 	} else {
 		s->b->done++;
-		samples_add(&s->b->latency, cgn_clock_now() - s->due);
+		samples_add(&s->b->latency, cgn_since(cgn_clock_now(), s->due));
 		if (s->tokens > 1)
 			samples_add(&s->b->per_token, (s->last - s->first) / (s->tokens - 1));
 		if (s->b->traced)
@@ -329,7 +329,7 @@ static void on_stop_signal(void *arg, int signo)
 static void show_progress(struct cgn_timer *t)
 {
 	struct bench *b = CGN_CONTAINER(t, struct bench, progress);
-	double part = (double)(cgn_clock_now() - b->began) / (double)b->duration;
+	double part = (double)cgn_since(cgn_clock_now(), b->began) / (double)b->duration;
 	ctl_progress("%s %" PRIu64 " sent, %" PRIu64 " answered, %" PRIu64 " failed, %" PRIu64 " open",
 		ctl_bar(part).text, b->sent, b->done, b->failed, b->inflight);
 	cgn_timer_set(t, 200 * CGN_MSEC);
@@ -339,7 +339,7 @@ static void show_progress(struct cgn_timer *t)
 
 static double elapsed_seconds(const struct bench *b)
 {
-	return (double)(cgn_clock_now() - b->began) / 1e9;
+	return (double)cgn_since(cgn_clock_now(), b->began) / 1e9;
 }
 
 static void report_json(struct bench *b, double took, struct cgn_buf *out)

@@ -112,7 +112,7 @@ static CGN_RC row_run(struct rows *rows, unsigned i, const struct federation_tra
 	cfg.forwards = i == ROW_FEDERATION;
 	CGN_TRY(i == ROW_ONE ? row_one_cluster(t, replay, cfg.clusters, &rows->v[i], err)
 			     : federation_run(t, &cfg, &rows->v[i], err));
-	rows->wall_s[i] = (double)(cgn_clock_now() - began) / 1e9;
+	rows->wall_s[i] = (double)cgn_since(cgn_clock_now(), began) / 1e9;
 	return CGN_OK;
 }
 

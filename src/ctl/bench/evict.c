@@ -41,7 +41,7 @@ static CGN_RC run_one(struct bench *b, size_t policy, size_t size, struct cgn_er
 		b->blocks[size]);
 	cgn_nsec began = cgn_clock_now();
 	CGN_TRY(trial_run(&b->trace, &cfg, &o->result, err));
-	o->ns = (double)(cgn_clock_now() - began) / (double)b->trace.n_ids;
+	o->ns = (double)cgn_since(cgn_clock_now(), began) / (double)b->trace.n_ids;
 	return CGN_OK;
 }
 

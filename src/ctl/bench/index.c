@@ -130,7 +130,7 @@ static void apply_chunk(struct run *x, cgn_nsec *took, cgn_nsec *cpu)
 		if (i % GROUP != GROUP - 1 && i + 1 < n)
 			continue;
 		cgn_nsec now = cpu_now();
-		longest = now - last > longest ? now - last : longest;
+		longest = cgn_since(now, last) > longest ? cgn_since(now, last) : longest;
 		last = now;
 	}
 	*cpu += last - cpu_began;
@@ -154,7 +154,7 @@ static CGN_RC measure_updates(struct run *x, struct cgn_err *err)
 	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now();
 	while (kvindex_tick(x->ix, 4096))
 		;
-	took += cgn_clock_now() - began;
+	took += cgn_since(cgn_clock_now(), began);
 	cpu += cpu_now() - cpu_began;
 	x->result->updates_per_cpu_second = (double)x->result->updates / (double)cpu * 1e9;
 	x->result->updates_per_second = (double)x->result->updates / (double)took * 1e9;
@@ -198,7 +198,7 @@ static uint64_t look_up(struct run *x, const uint64_t *chain, size_t n)
 		most = held > most ? held : most;
 	}
 	samples_add(&x->looked, t1 - t0);
-	samples_add(&x->asked, cgn_clock_now() - t1);
+	samples_add(&x->asked, cgn_since(cgn_clock_now(), t1));
 	return most;
 }
 
@@ -212,19 +212,19 @@ static void read_on(struct run *x)
 	const struct timespec pause = {.tv_nsec = (long)TICK};
 	cgn_nsec began = cgn_clock_now(), shown = began, now = began;
 	for (; i < n; now = cgn_clock_now()) {
-		size_t due = (size_t)((double)(now - began) / 1e9 * (double)x->b->rate);
+		size_t due = (size_t)((double)cgn_since(now, began) / 1e9 * (double)x->b->rate);
 		for (; i < n && i < due; i++) {
 			size_t from = i > 0 ? ends[i - 1] : 0;
 			blocks += look_up(x, chains + from, ends[i] - from);
 			atomic_store(&x->arrived, i + 1);
 		}
-		if (now - shown > 100 * CGN_MSEC) {
+		if (cgn_since(now, shown) > 100 * CGN_MSEC) {
 			show_progress(x->result->nodes, "lookups", (double)i / (double)n);
 			shown = now;
 		}
 		(void)nanosleep(&pause, NULL);
 	}
-	double took = (double)(now - began) / 1e9;
+	double took = (double)cgn_since(now, began) / 1e9;
 	x->result->lookups = n;
 	x->result->lookups_per_second = (double)n / took;
 	x->result->updates_beside_per_second = (double)x->fleet.tiers.n / took;

@@ -86,7 +86,7 @@ static void next_call(struct bench *b)
 static void call_finished(struct bench *b)
 {
 	if (b->done++ >= WARM_UP)
-		samples_add(&b->now->took, cgn_clock_now() - b->began);
+		samples_add(&b->now->took, cgn_since(cgn_clock_now(), b->began));
 	if (b->done == b->count + WARM_UP)
 		bench_stop(b, NULL);
 	else
@@ -174,7 +174,7 @@ static void copy_here(struct bench *b, bool sum)
 	/* Makes the compiler assume that the buffer is read. */
 	__asm__ volatile("" ::"r"(b->mine) : "memory");
 	if (b->done >= WARM_UP)
-		samples_add(&r->took, cgn_clock_now() - began);
+		samples_add(&r->took, cgn_since(cgn_clock_now(), began));
 }
 
 static CGN_RC start_get(struct bench *b, struct cgn_err *err)

@@ -255,7 +255,7 @@ static CGN_RC decide_on(struct run *x, struct cgn_err *err)
 	const struct timespec pause = {.tv_nsec = (long)TICK};
 	cgn_nsec began = cgn_clock_now();
 	for (size_t i = 0; i < x->n;) {
-		size_t due = (size_t)((double)(cgn_clock_now() - began) / 1e9 * (double)x->b->rate);
+		size_t due = (size_t)((double)cgn_since(cgn_clock_now(), began) / 1e9 * (double)x->b->rate);
 		for (; i < x->n && i < due; i++) {
 			show_progress(x, "decisions", i);
 			CGN_TRY(decide_request(x, i, err));

@@ -23,7 +23,7 @@ struct run {
 
 static double seconds_since(cgn_nsec from)
 {
-	return (double)(cgn_clock_now() - from) / 1e9;
+	return (double)cgn_since(cgn_clock_now(), from) / 1e9;
 }
 
 /* Return the special token that ends a message, after which a text may be cut. */

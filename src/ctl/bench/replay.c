@@ -59,7 +59,7 @@ static CGN_RC run_one(struct bench *b, struct one *o, struct cgn_err *err)
 	cfg.progress = ctl_progress_shown() ? show_progress : NULL;
 	cfg.user = b;
 	CGN_TRY(replay_run(&b->trace, &cfg, &o->result, err));
-	o->wall_s = (double)(cgn_clock_now() - began) / 1e9;
+	o->wall_s = (double)cgn_since(cgn_clock_now(), began) / 1e9;
 	return CGN_OK;
 }
 

@@ -78,7 +78,7 @@ static double cpu_seconds(void)
 
 static double seconds_since(cgn_nsec from)
 {
-	return (double)(cgn_clock_now() - from) / 1e9;
+	return (double)cgn_since(cgn_clock_now(), from) / 1e9;
 }
 
 /* ---- the text ---- */

@@ -188,7 +188,7 @@ static CGN_RC nodes_wait(const struct ctl_args *a, const change_request *rq, cgn
 			ctl_progress_end();
 			return rc;
 		}
-		if (cgn_clock_now() - began >= timeout) {
+		if (cgn_since(cgn_clock_now(), began) >= timeout) {
 			ctl_progress_end();
 			return CGN_FAIL(err, DEADLINE,
 				"%zu of %zu nodes are as ordered; the others go on: see cgn-ctl model ls",

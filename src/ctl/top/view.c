@@ -57,7 +57,7 @@ static const struct top_rate *rate_near(const struct top_view *v, size_t at, uin
 
 void top_view_take(struct top_view *v, const Cognitora__V1__StatusResponse *s, cgn_nsec now)
 {
-	double seconds = v->at > 0 && now > v->at ? (double)(now - v->at) / (double)CGN_SEC : 0;
+	double seconds = v->at > 0 ? (double)cgn_since(now, v->at) / (double)CGN_SEC : 0;
 	size_t n = s->n_nodes < TOP_NODES ? s->n_nodes : TOP_NODES;
 	struct top_rate *fresh = calloc(n + 1, sizeof *fresh);
 	if (fresh == NULL)

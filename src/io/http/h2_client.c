@@ -298,7 +298,7 @@ static void h2_late(struct client_conn *c)
 		fail_all(c, CGN_UNAVAILABLE, "the peer does not answer pings");
 		return;
 	}
-	if (c->n_calls == 0 && now - c->h2.idle_since >= cfg->idle_timeout) {
+	if (c->n_calls == 0 && cgn_since(now, c->h2.idle_since) >= cfg->idle_timeout) {
 		(void)nghttp2_session_terminate_session(c->h2.link.session, NGHTTP2_NO_ERROR);
 		h2_link_pump(&c->h2.link);
 		http_out_close(c);

@@ -26,7 +26,7 @@ static struct h2_stream *stream_of(nghttp2_session *s, int32_t id)
 
 static bool bucket_over(struct h2_bucket *b, cgn_nsec now, uint32_t burst, uint32_t per_second)
 {
-	uint64_t leaked = (now - b->at) / (CGN_SEC / per_second);
+	uint64_t leaked = cgn_since(now, b->at) / (CGN_SEC / per_second);
 	if (leaked > 0) {
 		b->level = leaked < b->level ? b->level - (uint32_t)leaked : 0;
 		b->at = now;

@@ -337,9 +337,10 @@ static void check_exchange(struct http_exchange *x, cgn_nsec now)
 	struct h2_stream *st = &of_x(x)->st;
 	if (x->doom != CGN_FINE)
 		return;
-	if (!x->request_done && !x->paused && st->hold.n == 0 && now - st->read_at >= cfg->body_timeout)
+	if (!x->request_done && !x->paused && st->hold.n == 0 &&
+		cgn_since(now, st->read_at) >= cfg->body_timeout)
 		late_body(x);
-	else if (h2_stream_queued(st) > 0 && now - st->taken_at >= cfg->write_timeout) {
+	else if (h2_stream_queued(st) > 0 && cgn_since(now, st->taken_at) >= cfg->write_timeout) {
 		x->doom = CGN_REQUEST_TIMEOUT;
 		h2_stream_reset(st, NGHTTP2_CANCEL);
 	}
@@ -349,11 +350,12 @@ static bool conn_is_late(struct server_conn *c, cgn_nsec now)
 {
 	const struct http_server_cfg *cfg = &c->server->cfg;
 	const struct h2_link *l = &c->h2.link;
-	if (l->store_since != 0 && now - l->store_since >= cfg->head_timeout)
+	if (l->store_since != 0 && cgn_since(now, l->store_since) >= cfg->head_timeout)
 		return true;
-	if (http_wire_queued(&c->wire) > 0 && now - http_wire_progress(&c->wire) >= cfg->write_timeout)
+	if (http_wire_queued(&c->wire) > 0 &&
+		cgn_since(now, http_wire_progress(&c->wire)) >= cfg->write_timeout)
 		return true;
-	return cgn_list_empty(&c->exchanges) && now - c->h2.since >= cfg->idle_timeout;
+	return cgn_list_empty(&c->exchanges) && cgn_since(now, c->h2.since) >= cfg->idle_timeout;
 }
 
 static cgn_nsec h2_deadline(struct server_conn *c)

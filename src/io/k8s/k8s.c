@@ -114,7 +114,7 @@ void k8s_unreachable(struct k8s *k)
 {
 	cgn_nsec now = cgn_loop_now(k->loop);
 	struct cgn_err err;
-	if (k->tls == NULL || now - k->tls_read_at < TLS_AGE)
+	if (k->tls == NULL || cgn_since(now, k->tls_read_at) < TLS_AGE)
 		return;
 	k->tls_read_at = now;
 	(void)cgn_ok(tls_ctx_reload(k->tls,
@@ -126,7 +126,7 @@ CGN_RC k8s_start(struct k8s *k, const struct k8s_request *rq, cgn_nsec idle_time
 {
 	cgn_nsec now = cgn_loop_now(k->loop);
 	CGN_LIVE(k, K8S_TAG);
-	if (k->access.token_file != NULL && now - k->token_read_at >= TOKEN_AGE) {
+	if (k->access.token_file != NULL && cgn_since(now, k->token_read_at) >= TOKEN_AGE) {
 		k->token_read_at = now;
 		CGN_TRY(bearer_read(k, err));
 	}

@@ -39,7 +39,7 @@ static void mine_set(struct k8s_lease *l, bool mine)
 bool k8s_lease_mine(const struct k8s_lease *l)
 {
 	CGN_LIVE(l, K8S_LEASE_TAG);
-	return l->mine && cgn_loop_now(l->k->loop) - l->renewed_at < l->duration / 4 * 3;
+	return l->mine && cgn_since(cgn_loop_now(l->k->loop), l->renewed_at) < l->duration / 4 * 3;
 }
 
 static void lease_rest(struct k8s_lease *l)
@@ -135,7 +135,7 @@ static bool lease_free(struct k8s_lease *l, struct json_val object, bool *ours)
 	if (json_get(spec, "holderIdentity", &v) && v.type == JSON_STRING)
 		json_str_to(v, &holder);
 	*ours = cgn_str_is(cgn_buf_view(&holder), l->identity);
-	return holder.n == 0 || now - l->seen_at > l->duration;
+	return holder.n == 0 || cgn_since(now, l->seen_at) > l->duration;
 }
 
 static void read_done(void *user, const struct k8s_answer *a)

@@ -44,7 +44,7 @@ static void watch_expired(struct k8s_watch *w)
 {
 	static const struct cgn_err err = {.code = CGN_UNAVAILABLE,
 		.msg = "the Kubernetes API no longer has the version of its own list"};
-	bool again = w->expired && cgn_loop_now(w->k->loop) - w->opened_at < SHORT_STREAM;
+	bool again = w->expired && cgn_since(cgn_loop_now(w->k->loop), w->opened_at) < SHORT_STREAM;
 	w->expired = true;
 	if (again)
 		listwatch_foreign(&w->follow, &err);
@@ -205,7 +205,7 @@ static void on_end(struct http_call *h, void *user, const struct http_field *tra
 	CGN_LIVE(w, K8S_WATCH_TAG);
 	if (w->status != 200)
 		k8s_status_err(w->status, cgn_buf_view(&w->lines), &err);
-	bool orderly = w->status == 200 && cgn_loop_now(w->k->loop) - w->opened_at >= SHORT_STREAM;
+	bool orderly = w->status == 200 && cgn_since(cgn_loop_now(w->k->loop), w->opened_at) >= SHORT_STREAM;
 	stream_over(w, orderly ? NULL : &err);
 }
 

@@ -58,7 +58,7 @@ cgn_nsec cgn_loop_now(const struct cgn_loop *l)
 
 cgn_nsec cgn_loop_listened(const struct cgn_loop *l)
 {
-	return cgn_loop_now(l) - l->stood_still;
+	return cgn_since(cgn_loop_now(l), l->stood_still);
 }
 
 /* ---- timers ---- */
@@ -91,7 +91,7 @@ static void fire_due(uv_timer_t *alarm)
 	struct cgn_loop *l = alarm->data;
 	cgn_nsec now = cgn_loop_now(l);
 	if (now > l->alarm_at + LOOP_LATE)
-		l->stood_still += now - l->alarm_at;
+		l->stood_still += cgn_since(now, l->alarm_at);
 	l->alarm_at = 0;
 	/* A timer set from a callback is due later than |now| unless its delay is 0. Bound the round by the
 	 * number of timers at its start. */
@@ -292,14 +292,14 @@ static void wait_polling(struct cgn_loop *l, int timeout)
 {
 	struct pollfd ready = {.fd = uv_backend_fd(&l->uv), .events = POLLIN};
 	cgn_nsec began = cgn_clock_now(), now = began, most = window_open(&l->window, began);
-	for (; now - began < most; now = cgn_clock_now())
+	for (; cgn_since(now, began) < most; now = cgn_clock_now())
 		if (poll(&ready, 1, 0) != 0) {
-			window_found(&l->window, cgn_clock_now() - began);
+			window_found(&l->window, cgn_since(cgn_clock_now(), began));
 			return;
 		}
-	cgn_nsec polled = now - began;
+	cgn_nsec polled = cgn_since(now, began);
 	(void)poll(&ready, 1, timeout);
-	window_blocked(&l->window, polled, cgn_clock_now() - began);
+	window_blocked(&l->window, polled, cgn_since(cgn_clock_now(), began));
 }
 
 /* Run a turn as libuv does, except that the wait is done here and libuv itself never waits. */

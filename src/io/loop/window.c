@@ -23,7 +23,7 @@ void window_init(struct window *w, cgn_nsec most, cgn_nsec now)
 cgn_nsec window_open(struct window *w, cgn_nsec now)
 {
 	if (w->most > 0 && now > w->paid) {
-		purse_earn(w, (now - w->paid) / WINDOW_SHARE);
+		purse_earn(w, cgn_since(now, w->paid) / WINDOW_SHARE);
 		w->paid = now;
 	}
 	return w->purse >= (int64_t)w->size ? w->size : 0;

@@ -300,7 +300,7 @@ static void on_pulse(struct cgn_timer *t)
 	static const struct cgn_str no_ttl = {"\0\0", 2};
 	struct zmtp_peer *p = CGN_CONTAINER(t, struct zmtp_peer, pulse);
 	CGN_LIVE(p, ZMTP_PEER_TAG);
-	cgn_nsec silent = cgn_loop_now(p->s->loop) - p->heard;
+	cgn_nsec silent = cgn_since(cgn_loop_now(p->s->loop), p->heard);
 	if (!p->ready) {
 		peer_gone(p, "it did not greet in time");
 		return;

@@ -68,7 +68,7 @@ void zmtp_on_gone(struct zmtp_peer *p, const char *why)
 {
 	struct zmtp *s = p->s;
 	/* The connection lasted. A peer that greets and leaves at once must not reset the backoff. */
-	if (p->ready && cgn_loop_now(s->loop) - p->ready_at >= s->backoff.last)
+	if (p->ready && cgn_since(cgn_loop_now(s->loop), p->ready_at) >= s->backoff.last)
 		cgn_backoff_reset(&s->backoff);
 	if (s->listener == NULL)
 		dial_later(s);

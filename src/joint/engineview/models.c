@@ -95,7 +95,7 @@ void engineview_models_ask(struct engineview *v)
 void engineview_models_ask_again(struct engineview *v)
 {
 	const struct engineview_models *m = &v->models;
-	if (m->known && !m->configured && cgn_loop_now(v->loop) - m->asked_at >= MODELS_AGAIN)
+	if (m->known && !m->configured && cgn_since(cgn_loop_now(v->loop), m->asked_at) >= MODELS_AGAIN)
 		cgn_loop_defer(v->loop, &v->models.again);
 }
 

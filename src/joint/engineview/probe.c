@@ -41,7 +41,7 @@ void engineview_trouble_log(struct engineview *v, const char *state, const char 
 {
 	struct engineview_probe *p = &v->probe;
 	cgn_nsec now = cgn_loop_now(v->loop);
-	bool told = p->said_at != 0 && now - p->said_at < TROUBLE_LOG_EVERY &&
+	bool told = p->said_at != 0 && cgn_since(now, p->said_at) < TROUBLE_LOG_EVERY &&
 		strncmp(p->said, why, sizeof p->said - 1) == 0;
 	if (told)
 		return;

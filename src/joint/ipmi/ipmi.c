@@ -75,7 +75,7 @@ static void round_end(struct ipmi_bmc *b, const char *why)
 	if (b->seen.is_up) {
 		/* A slow BMC's readings are older by the time it takes to read them. */
 		for (size_t i = 0; i < b->n_fresh; i++)
-			b->fresh[i].max_age = 3 * b->interval + 2 * (now - b->round_since);
+			b->fresh[i].max_age = 3 * b->interval + 2 * cgn_since(now, b->round_since);
 		memcpy(b->reading, b->fresh, b->n_fresh * sizeof b->fresh[0]);
 		b->n_reading = b->n_fresh;
 		b->seen.last = now;

@@ -95,7 +95,7 @@ static bool health_is_time(struct kvdisk *d)
 	uint64_t now = d->time.boot_ms();
 	if (now < h->next_ms)
 		return false;
-	if (now - h->next_ms > TRY_RARELY || h->pause_ms == 0)
+	if (cgn_since(now, h->next_ms) > TRY_RARELY || h->pause_ms == 0)
 		h->pause_ms = TRY_EVERY;
 	else if (h->pause_ms < TRY_RARELY)
 		h->pause_ms *= 2;

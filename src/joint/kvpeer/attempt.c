@@ -221,7 +221,7 @@ static bool attempt_on_answer(struct kvpeer_attempt *t, const struct kvframe_ans
 {
 	struct kvpeer_peer *p = t->peer;
 	struct kvpeer_get *g = t->g;
-	kvfetch_path_first(&p->path, (double)(cgn_clock_now() - t->asked_at) / (double)CGN_MSEC);
+	kvfetch_path_first(&p->path, (double)cgn_since(cgn_clock_now(), t->asked_at) / (double)CGN_MSEC);
 	t->first_at = cgn_clock_now();
 	t->answered = true;
 	switch (a->status) {
@@ -391,7 +391,7 @@ void kvpeer_attempt_on_patience(struct cgn_timer *timer)
 			kvpeer_get_finish(g, NULL, &g->why);
 		return;
 	}
-	cgn_nsec patience = attempt_patience(t->peer), silent = cgn_clock_now() - g->moved_at;
+	cgn_nsec patience = attempt_patience(t->peer), silent = cgn_since(cgn_clock_now(), g->moved_at);
 	if (silent < patience)
 		cgn_timer_set(timer, patience - silent);
 	else if (attempt_slot(g) == NULL || !kvpeer_attempt_next(g))

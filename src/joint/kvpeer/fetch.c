@@ -37,7 +37,7 @@ void kvpeer_fetch_end(struct kvpeer_fetch *f, struct kvstore_block *block, const
 	void *user = f->user;
 	metric_observe(METRIC_OF(f->kp->telemetry, KV_PEER_FETCH,
 			       fetch_outcome(block != NULL ? CGN_FINE : why->code)),
-		cgn_clock_now() - f->began);
+		cgn_since(cgn_clock_now(), f->began));
 	if (block != NULL)
 		kvstore_block_ref(block);
 	fetch_free(f);
@@ -135,7 +135,7 @@ void kvpeer_fetch_cancel(struct kvpeer_fetch **take)
 		return;
 	CGN_LIVE(f, KVPEER_FETCH_TAG);
 	metric_observe(METRIC_OF(f->kp->telemetry, KV_PEER_FETCH, fetch_outcome(CGN_CANCELLED)),
-		cgn_clock_now() - f->began);
+		cgn_since(cgn_clock_now(), f->began));
 	fetch_leave(f);
 }
 

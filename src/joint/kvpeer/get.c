@@ -211,7 +211,7 @@ void kvpeer_get_complete(struct kvpeer_get *g)
 {
 	struct kvpeer_attempt *t = g->active;
 	if (t != NULL) {
-		cgn_nsec spent = cgn_clock_now() - t->first_at;
+		cgn_nsec spent = cgn_since(cgn_clock_now(), t->first_at);
 		t->peer->fetched++;
 		t->peer->failures = 0;
 		kvfetch_path_rate(&t->peer->path, g->size - t->begun_at, (double)spent / (double)CGN_MSEC);

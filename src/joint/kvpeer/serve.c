@@ -159,7 +159,7 @@ static void serve_on_timer(struct cgn_timer *t)
 {
 	struct kvpeer_serve *v = CGN_CONTAINER(t, struct kvpeer_serve, timer);
 	CGN_LIVE(v, KVPEER_SERVE_TAG);
-	if (v->state == SERVE_READING || cgn_loop_now(v->kp->loop) - v->moved_at > GIVE_UP)
+	if (v->state == SERVE_READING || cgn_since(cgn_loop_now(v->kp->loop), v->moved_at) > GIVE_UP)
 		serve_end(v, KVPEER_CODE_SLOW);
 	else if (v->state == SERVE_SENDING)
 		serve_pump(v);

@@ -141,7 +141,7 @@ void kvpeer_each_site(const struct kvpeer *kp, kvpeer_site_fn *fn, void *user)
 			.withheld_model = v.withheld[KVSITE_MODEL],
 			.handshakes_failed = v.quic.handshakes_failed,
 			.last_refusal = pb_text(refused ? v.refusal.msg : ""),
-			.last_refusal_ms = refused ? (cgn_clock_now() - v.refused_at) / CGN_MSEC : 0};
+			.last_refusal_ms = refused ? cgn_since(cgn_clock_now(), v.refused_at) / CGN_MSEC : 0};
 		fn(user, &row);
 	}
 }

@@ -152,7 +152,7 @@ static struct kvstore_block *read_block(struct kvstore_fetches *f, const struct 
 	metric_observe(cgn_ok(rc)                ? f->hit
 			: rc.code == CGN_STORAGE ? f->corrupt
 						 : f->miss,
-		cgn_clock_now() - began);
+		cgn_since(cgn_clock_now(), began));
 	return b;
 }
 

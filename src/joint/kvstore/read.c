@@ -40,7 +40,7 @@ static struct kvstore_block *ram_get(struct kvstore *s, const struct block_key *
 		seconds = s->seconds_corrupt;
 	}
 	if (seconds != s->seconds_miss || !again)
-		metric_observe(seconds, cgn_clock_now() - began);
+		metric_observe(seconds, cgn_since(cgn_clock_now(), began));
 	return b;
 }
 

@@ -173,7 +173,8 @@ static void ssd_watch_health(struct kvstore_ssd *q)
 		return;
 	}
 	atomic_store(&q->behind, true); /* look for the blocks that were not written */
-	cgn_log(INFO, "kvstore.ssd_writes_again", F_DUR("after", cgn_clock_now() - q->refusing_since),
+	cgn_log(INFO, "kvstore.ssd_writes_again",
+		F_DUR("after", cgn_since(cgn_clock_now(), q->refusing_since)),
 		F_U64("not_written", atomic_load(&q->failed) - q->failed_before),
 		F_U64("reopened", d.reopened));
 }
@@ -195,7 +196,7 @@ static void *ssd_thread(void *arg)
 		} else if (more && atomic_load(&q->behind)) {
 			kvstore_catch_up(q);
 		}
-		if (cgn_clock_now() - tended >= TEND_EVERY) {
+		if (cgn_since(cgn_clock_now(), tended) >= TEND_EVERY) {
 			kvdisk_tend(q->disk);
 			ssd_watch_health(q);
 			tended = cgn_clock_now();
@@ -234,7 +235,7 @@ static CGN_RC ssd_open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg
 	struct kvdisk_opening how;
 	cgn_nsec began = cgn_clock_now();
 	CGN_TRY(kvdisk_open(&disk, &s->ssd->disk, &how, err));
-	ssd_log_opening(cfg, &how, cgn_clock_now() - began);
+	ssd_log_opening(cfg, &how, cgn_since(cgn_clock_now(), began));
 	return CGN_OK;
 }
 

@@ -91,7 +91,7 @@ void kvstore_wear_tend(struct kvstore_ssd *q, uint64_t written_bytes)
 		q->spent = written_bytes;
 	}
 	(void)pthread_mutex_unlock(&q->lock);
-	if (cgn_clock_now() - q->saved_at >= SAVE_EVERY)
+	if (cgn_since(cgn_clock_now(), q->saved_at) >= SAVE_EVERY)
 		kvstore_wear_save(q);
 }
 

@@ -148,7 +148,7 @@ static bool round_await(struct oidc *o)
 	cgn_nsec now = cgn_clock_now();
 	if (o->asking)
 		return true;
-	if (o->asked_at != 0 && now - o->asked_at < OIDC_ASK_EVERY)
+	if (o->asked_at != 0 && cgn_since(now, o->asked_at) < OIDC_ASK_EVERY)
 		return false;
 	o->asked_at = now;
 	o->asking = true;
@@ -188,7 +188,7 @@ static CGN_RC seen_or_now(struct oidc *o, const struct digest *token, uint64_t w
 	if (o->keys == NULL)
 		rc = CGN_FAIL(err, UNAVAILABLE, "the keys of the identity provider are not known: %.200s",
 			o->why[0] != '\0' ? o->why : "it has not answered yet");
-	else if (cgn_clock_now() - o->keys_at > o->max_age)
+	else if (cgn_since(cgn_clock_now(), o->keys_at) > o->max_age)
 		rc = CGN_FAIL(err, UNAVAILABLE,
 			"the keys of the identity provider are too old (auth.oidc_keys_max_age): %.200s",
 			o->why);

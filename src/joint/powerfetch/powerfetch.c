@@ -45,7 +45,7 @@ static void round_read(struct powerfetch *f, struct cgn_str text)
 	cgn_nsec now = cgn_loop_now(f->loop);
 	struct powertext t = {.node = f->node,
 		.time = now,
-		.max_age = 3 * f->interval + 2 * (now - f->since),
+		.max_age = 3 * f->interval + 2 * cgn_since(now, f->since),
 		.cap = POWERFETCH_MAX_READINGS};
 	t.out = calloc(POWERFETCH_MAX_READINGS, sizeof *t.out);
 	if (t.out == NULL) {

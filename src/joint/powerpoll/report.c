@@ -35,7 +35,7 @@ static void source_put(struct json_out *o, const struct powerpoll_source *s, cgn
 	json_key_z(o, "why", s->why);
 	json_key(o, "age_seconds");
 	if (s->last != 0)
-		json_put_f64(o, seconds_of(now > s->last ? now - s->last : 0));
+		json_put_f64(o, seconds_of(cgn_since(now, s->last)));
 	else
 		json_put_null(o);
 	json_key_open(o, "readings", '[');

@@ -128,7 +128,7 @@ static void source_show(struct powerpoll *p, struct powerpoll_source *s, cgn_nse
 	cgn_nsec since = s->last != 0 ? s->last : s->since;
 	metric_set(METRIC_OF(p->telemetry, POWER_UP, s->node, s->name), s->is_up ? 1 : 0);
 	metric_set(METRIC_OF(p->telemetry, POWER_AGE, s->node, s->name),
-		now > since ? (double)(now - since) / (double)CGN_SEC : 0);
+		(double)cgn_since(now, since) / (double)CGN_SEC);
 }
 
 /* When a reading is not fresh any more, the gauges of its node are forgotten; those that are fresh are set again. */

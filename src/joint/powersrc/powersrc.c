@@ -90,7 +90,7 @@ double powersrc_step(struct powersrc *p, cgn_nsec now)
 	p->last = now;
 	if (before == 0) /* The energy before the first call was used over an unknown time */
 		return p->headroom;
-	double watts = used_j / ((double)(now - before) / (double)CGN_SEC);
+	double watts = used_j / ((double)cgn_since(now, before) / (double)CGN_SEC);
 	double left = 1 - watts / limit_w;
 	p->headroom = left < 0 ? 0 : left > 1 ? 1 : left;
 	return p->headroom;

@@ -51,7 +51,7 @@ void redfish_round_end(struct redfish_bmc *b, enum cgn_code code, const char *fa
 	struct redfish_round *r = b->round;
 	cgn_timer_cancel(&b->round_limit);
 	/* A slow BMC's readings are older by the time it takes to read them. */
-	cgn_nsec took = cgn_loop_now(b->loop) - b->round_since;
+	cgn_nsec took = cgn_since(cgn_loop_now(b->loop), b->round_since);
 	for (size_t i = 0; i < r->n_reading; i++)
 		r->reading[i].max_age = 3 * b->interval + 2 * took;
 	if (code != CGN_FINE || fault[0] != '\0')

@@ -45,7 +45,8 @@ void slot_placement_detach(struct slot_placement *p)
 static void placement_send_unplaced(struct slot_placement *p)
 {
 	cgn_log(INFO, "slot.astray", F_STR("request", p->id), F_STR("engine", p->mgr->name),
-		F_STR("why", restore_outcome_text(p->outcome)), F_DUR("waited", cgn_clock_now() - p->began));
+		F_STR("why", restore_outcome_text(p->outcome)),
+		F_DUR("waited", cgn_since(cgn_clock_now(), p->began)));
 	slotmgr_count_outcome(p->mgr, p->outcome);
 	slot_placement_detach(p);
 	slot_placement_move(p, PLACEMENT_OUT);

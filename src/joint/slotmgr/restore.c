@@ -143,16 +143,16 @@ static void on_engine_restored(void *user, const struct enginefetch_answer *f)
 	slotmgr_engine_did(m, true);
 	cgn_nsec now = cgn_clock_now();
 	double mib = (double)slot_entry_bytes(&r->entry) / SLOTS_MIB;
-	slots_pace_learn(&m->pace.load_ms, (double)(now - r->fetched) / 1e6, mib, 0.25);
-	metric_observe(m->stats.restore_seconds, now - r->began);
+	slots_pace_learn(&m->pace.load_ms, (double)cgn_since(now, r->fetched) / 1e6, mib, 0.25);
+	metric_observe(m->stats.restore_seconds, cgn_since(now, r->began));
 	cgn_log(INFO, "slot.restored", F_STR("engine", m->name), F_U64("slot", r->slot),
 		F_STR("from", restore_outcome_text(sources[r->from])), F_U64("tokens", tokens),
-		F_U64("bytes", slot_entry_bytes(&r->entry)), F_DUR("took", now - r->began),
-		F_DUR("engine_took", now - r->fetched));
+		F_U64("bytes", slot_entry_bytes(&r->entry)), F_DUR("took", cgn_since(now, r->began)),
+		F_DUR("engine_took", cgn_since(now, r->fetched)));
 	const struct slot_restore_result result = {.ok = true,
 		.outcome = sources[r->from],
 		.tokens = (uint32_t)tokens,
-		.ms = (double)(now - r->began) / 1e6};
+		.ms = (double)cgn_since(now, r->began) / 1e6};
 	restore_finish(r, restore_outcome_text(sources[r->from]), &result);
 }
 

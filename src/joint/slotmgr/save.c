@@ -160,7 +160,7 @@ static void save_stored(struct slot_save *s)
 	slotmgr_engine_did(m, true);
 	cgn_log(INFO, "slot.saved", F_STR("engine", m->name), F_U64("slot", s->slot),
 		F_U64("tokens", s->entry.tokens), F_U64("bytes", bytes), F_U64("blocks", s->entry.n),
-		F_DUR("took", cgn_clock_now() - s->began));
+		F_DUR("took", cgn_since(cgn_clock_now(), s->began)));
 	save_finish(s, "stored", NULL);
 }
 
@@ -394,7 +394,7 @@ static void on_engine_saved(void *user, const struct enginefetch_answer *r)
 	if (!save_check_tokens(s, tokens))
 		return;
 	s->told = bytes;
-	slots_pace_learn(&m->pace.save_ms, (double)(cgn_clock_now() - s->began) / 1e6,
+	slots_pace_learn(&m->pace.save_ms, (double)cgn_since(cgn_clock_now(), s->began) / 1e6,
 		(double)bytes / SLOTS_MIB, 0.25);
 	slots_pace_learn(&m->pace.token_bytes, (double)bytes, (double)tokens, 1);
 	s->entry.tokens = (uint32_t)tokens;

@@ -166,7 +166,7 @@ static bool lease_is_others(struct state_announce *a, struct json_val lease, cha
 		own->other_version = k8s_version(lease);
 		own->other_since = now;
 	}
-	return now - own->other_since <= own->lease;
+	return cgn_since(now, own->other_since) <= own->lease;
 }
 
 static void read_done(void *user, const struct k8s_answer *r)

@@ -134,7 +134,8 @@ bool state_leader_is(const struct state_leader *l)
 	CGN_LIVE(l, LEADER_TAG);
 	if (l->kube != NULL)
 		return k8s_lease_mine(l->kube);
-	return l->etcd == NULL || (l->mine && cgn_loop_now(l->loop) - l->renewed_at < l->ttl / 4 * 3);
+	return l->etcd == NULL ||
+		(l->mine && cgn_since(cgn_loop_now(l->loop), l->renewed_at) < l->ttl / 4 * 3);
 }
 
 /* etcd_free ends the revocation with the connection when etcd does not answer at once; the lease ends by itself then. */

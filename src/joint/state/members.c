@@ -152,7 +152,7 @@ void state_members_recall(struct state_watch *s)
 	if (s->n_recalled == 0)
 		return;
 	cgn_log(WARN, "state.members_stale", F_U64("nodes", s->n_recalled), F_STR("file", m->file),
-		F_U64("age_s", now > written ? now - written : 0),
+		F_U64("age_s", cgn_since(now, written)),
 		F_STR("then", "requests go to those of them that answer, until the membership is heard"));
 	state_knows(s, STATE_STALE);
 }

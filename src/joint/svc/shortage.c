@@ -30,7 +30,7 @@ static void on_time(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(t->loop);
 	metric_add(s->cell, total - s->seen);
 	s->seen = total;
-	if (s->seen > s->said && (s->said_at == 0 || now - s->said_at >= SAY_EVERY))
+	if (s->seen > s->said && (s->said_at == 0 || cgn_since(now, s->said_at) >= SAY_EVERY))
 		shortage_log(s, now);
 	log_limits_tell();
 	cgn_timer_set(t, LOOK_EVERY);

@@ -240,8 +240,8 @@ static void line_of(const struct resp_conn *c, struct cgn_buf *b)
 	cgn_buf_str(b, net_peer(c->net));
 	cgn_buf_fmt(b,
 		" name=%s age=%llu idle=%llu flags=N db=0 qbuf=%zu obl=%zu resp=%d lib-name=%s lib-ver=%s\n",
-		c->client.name, (unsigned long long)((now - c->opened) / CGN_SEC),
-		(unsigned long long)((now - c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
+		c->client.name, (unsigned long long)(cgn_since(now, c->opened) / CGN_SEC),
+		(unsigned long long)(cgn_since(now, c->heard) / CGN_SEC), c->in.n, net_queued(c->net),
 		c->resp3 ? 3 : 2, c->client.lib_name, c->client.lib_ver);
 }
 

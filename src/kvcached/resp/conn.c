@@ -341,14 +341,14 @@ static const char *conn_fault(struct resp_conn *c, cgn_nsec now)
 	if (resp_conn_idle(c) && c->port->draining)
 		resp_close(c);
 	if (resp_conn_idle(c))
-		return idle > 0 && now - c->heard > idle ? "idle" : NULL;
+		return idle > 0 && cgn_since(now, c->heard) > idle ? "idle" : NULL;
 	cgn_nsec slow = RESP_SLOW + (c->values.announced >> 20) * CGN_SEC;
-	if (c->in.n > 0 && !c->pending && now > c->begun && now - c->begun > slow)
+	if (c->in.n > 0 && !c->pending && cgn_since(now, c->begun) > slow)
 		return "slow";
 	unsigned itself = !cgn_list_empty(&c->wait);
 	bool others_wait = atomic_load(&c->port->shared->waiting) > itself;
-	bool stalled = (now > c->pace.moved && now - c->pace.moved > RESP_STALL) ||
-		(others_wait && now > c->pace.since && now - c->pace.since > RESP_PRESSED);
+	bool stalled = (cgn_since(now, c->pace.moved) > RESP_STALL) ||
+		(others_wait && cgn_since(now, c->pace.since) > RESP_PRESSED);
 	return stalled ? "stalled" : NULL;
 }
 

@@ -28,7 +28,7 @@ static void info_text(const struct resp_conn *c, struct cgn_buf *b)
 	const struct kvstore_tier_stats *ram = &st.tier[BLOCK_RAM], *ssd = &st.tier[BLOCK_SSD];
 	cgn_buf_fmt(b,
 		"# Server\r\nredis_version:%s\r\nserver_name:cgn-kvcached\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%llu\r\n",
-		RESP_VERSION, (int)getpid(), ULL((cgn_clock_now() - d->started) / CGN_SEC));
+		RESP_VERSION, (int)getpid(), ULL(cgn_since(cgn_clock_now(), d->started) / CGN_SEC));
 	cgn_buf_fmt(b, "\r\n# Clients\r\nconnected_clients:%u\r\nmaxclients:%u\r\n",
 		atomic_load(&c->port->shared->conns), atomic_load(&d->max_connections));
 	cgn_buf_fmt(b, "\r\n# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n", ULL(ram->bytes),

@@ -50,7 +50,7 @@ static void peers_overview(const struct kvpeer_overview *v, Cognitora__V1__KvPee
 	if (v->refusal.code == CGN_FINE)
 		return;
 	rs->last_refusal = pb_text(v->refusal.msg);
-	rs->last_refusal_ms = (cgn_clock_now() - v->refused_at) / CGN_MSEC;
+	rs->last_refusal_ms = cgn_since(cgn_clock_now(), v->refused_at) / CGN_MSEC;
 }
 
 static void write_peers(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out)

@@ -175,7 +175,7 @@ static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *
 	rs.ssd_trouble = st.ssd.refusing ? st.ssd.why : rs.ssd_trouble;
 	rs.ssd_failed = st.ssd.failed;
 	rs.ssd_aside = st.ssd.aside;
-	rs.uptime_ms = (cgn_clock_now() - d->started) / CGN_MSEC;
+	rs.uptime_ms = cgn_since(cgn_clock_now(), d->started) / CGN_MSEC;
 	rpc_reply(c, &rs);
 	return CGN_OK;
 }

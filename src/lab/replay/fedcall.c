@@ -51,7 +51,7 @@ static void cuts_count(struct federation *f, const struct federation_call *c)
 		if (f->now < cut->from)
 			r->most_before = n > r->most_before ? n : r->most_before;
 		else if (f->now < cut->to)
-			r->left_for_ns = f->now - cut->from;
+			r->left_for_ns = cgn_since(f->now, cut->from);
 		else if (f->now < cut->to + AFTER)
 			r->most_after = n > r->most_after ? n : r->most_after;
 	}
@@ -226,7 +226,7 @@ static void call_first(struct federation *f, struct federation_call *c, uint64_t
 {
 	struct federation_peer *p = peer_of(f, c);
 	c->begun = true;
-	c->shown = (struct remote_shown){.ttft = f->now - c->sent_at,
+	c->shown = (struct remote_shown){.ttft = cgn_since(f->now, c->sent_at),
 		.counted = true,
 		.cached = cached,
 		.tokens = c->own.request->input};
@@ -235,7 +235,7 @@ static void call_first(struct federation *f, struct federation_call *c, uint64_t
 		c->parent->first_at = call_back(f, c->parent, FEDERATION_FIRST, cached);
 		return;
 	}
-	samples_add(&f->out->ttft, f->now - c->own.came);
+	samples_add(&f->out->ttft, cgn_since(f->now, c->own.came));
 	f->out->cached_blocks += cached / f->v[0].r.trace->block_tokens;
 }
 

@@ -70,7 +70,7 @@ static void beat_send(struct federation *f, const struct federation_message *m)
 static void beat_back(struct federation *f, const struct federation_message *m)
 {
 	struct federation_peer *p = &f->v[m->from].peers[m->to];
-	p->rtt = remote_rtt_learn(p->rtt, f->now - m->number);
+	p->rtt = remote_rtt_learn(p->rtt, cgn_since(f->now, m->number));
 	p->lost = false;
 	message_after(f, FEDERATION_BEAT, m->from, m->to, REMOTE_BEAT_EVERY);
 }

@@ -55,7 +55,7 @@ static void figure_learn(struct replay *r, const struct replay_flight *f, enum q
 void quotes_first(struct replay *r, const struct replay_flight *f)
 {
 	if (f->quoted.made)
-		figure_learn(r, f, QUOTE_TTFT, (double)(r->now - f->call.came) / 1e6);
+		figure_learn(r, f, QUOTE_TTFT, (double)cgn_since(r->now, f->call.came) / 1e6);
 }
 
 void quotes_left(struct replay *r, const struct replay_flight *f, double joules)
@@ -69,5 +69,5 @@ void quotes_done(struct replay *r, const struct replay_flight *f, uint64_t token
 	if (!f->quoted.made)
 		return;
 	quote_answer_learn(r->quotes, &f->quoted.quote.key, tokens);
-	figure_learn(r, f, QUOTE_FINISH, (double)(r->now - f->call.came) / 1e6);
+	figure_learn(r, f, QUOTE_FINISH, (double)cgn_since(r->now, f->call.came) / 1e6);
 }

@@ -224,9 +224,9 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	energy_first(r, f);
 	f->first = r->now;
 	if (f->leg != REPLAY_PREFILL && f->call.foreign == NULL && !f->call.goes_on) {
-		samples_add(&r->result->ttft, r->now - f->call.came);
+		samples_add(&r->result->ttft, cgn_since(r->now, f->call.came));
 		quotes_first(r, f);
-		scale_ttft(r, r->now - f->call.came);
+		scale_ttft(r, cgn_since(r->now, f->call.came));
 	}
 }
 
@@ -236,8 +236,8 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	if (g->given == 1)
 		on_first(r, f, g);
 	else {
-		samples_add(&r->result->itl, r->now - f->last);
-		scale_itl(r, r->now - f->last);
+		samples_add(&r->result->itl, cgn_since(r->now, f->last));
+		scale_itl(r, cgn_since(r->now, f->last));
 	}
 	f->last = r->now;
 	if (g->finished && f->leg != REPLAY_DECODE)
@@ -254,7 +254,7 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	if (!g->finished)
 		return;
 	if (g->given > 1)
-		samples_add(&r->result->per_token, (r->now - f->first) / (g->given - 1));
+		samples_add(&r->result->per_token, cgn_since(r->now, f->first) / (g->given - 1));
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	quotes_done(r, f, g->given);
 	r->result->done += f->call.foreign == NULL;

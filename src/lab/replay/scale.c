@@ -80,7 +80,7 @@ static cgn_nsec ttft_late(const struct replay *r)
 	cgn_nsec times[REPLAY_LATE];
 	size_t n = 0;
 	for (size_t i = 0; i < REPLAY_LATE && i < s->n_ttft; i++)
-		if (r->now - s->ttft_at[i] < PERCENTILE_OF)
+		if (cgn_since(r->now, s->ttft_at[i]) < PERCENTILE_OF)
 			times[n++] = s->ttft[i];
 	return percentile_of(times, n);
 }

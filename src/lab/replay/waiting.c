@@ -115,7 +115,7 @@ void waiting_add(struct replay *r, const struct replay_call *c)
 	w->call = *c;
 	w->tenant = q->tenant;
 	w->ticket = (struct admission_ticket){.model = r->model->name,
-		.ahead = f.now - f.idle,
+		.ahead = cgn_since(f.now, f.idle),
 		.measured = f.measured,
 		.item = {.tenant = {(const char *)&w->tenant, sizeof w->tenant},
 			.weight = tenant_weight(r, q->tenant),

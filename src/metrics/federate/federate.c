@@ -50,7 +50,7 @@ static void answer_drop(struct federate_answer *a)
 {
 	struct federate *f = a->all;
 	cgn_timer_cancel(&a->go);
-	metric_observe(f->seconds, cgn_loop_now(f->loop) - a->since);
+	metric_observe(f->seconds, cgn_since(cgn_loop_now(f->loop), a->since));
 	exposition_merge_end(&a->merge);
 	exposition_match_free(&a->match);
 	scrape_pages_drop(&a->held, a->n);

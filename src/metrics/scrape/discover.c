@@ -44,7 +44,7 @@ static void lost_drop(struct scrape *s)
 	cgn_list_each_safe (l, &s->targets) {
 		struct scrape_target *t = CGN_CONTAINER(l, struct scrape_target, link);
 		bool found = t->where.kind == SCRAPE_AGENT || t->where.kind == SCRAPE_STORE;
-		if (found && s->discovered_at - t->seen_at > 3 * s->limits.interval)
+		if (found && cgn_since(s->discovered_at, t->seen_at) > 3 * s->limits.interval)
 			scrape_target_drop(t);
 	}
 }

@@ -204,7 +204,7 @@ static void target_report(const struct scrape_target *t, cgn_nsec now, struct js
 	json_key_z(o, "why", t->why);
 	json_key(o, "age_ms");
 	if (t->read_at > 0)
-		json_put_u64(o, (now - t->read_at) / CGN_MSEC);
+		json_put_u64(o, cgn_since(now, t->read_at) / CGN_MSEC);
 	else
 		json_put_null(o);
 	json_key_u64(o, "took_ms", t->took / CGN_MSEC);

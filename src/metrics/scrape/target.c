@@ -44,7 +44,7 @@ static void page_forget(struct scrape_target *t)
 void scrape_target_age(struct scrape_target *t, cgn_nsec now)
 {
 	const struct scrape_limits *l = &t->all->limits;
-	if (t->page != NULL && now - t->read_at > 3 * l->interval + l->timeout)
+	if (t->page != NULL && cgn_since(now, t->read_at) > 3 * l->interval + l->timeout)
 		page_forget(t);
 }
 
@@ -67,7 +67,7 @@ static void gauges_set(struct scrape_target *t)
 static void round_end(struct scrape_target *t)
 {
 	cgn_nsec now = cgn_loop_now(t->all->loop), next = t->since + t->all->limits.interval;
-	t->took = now - t->since;
+	t->took = cgn_since(now, t->since);
 	t->asking = false;
 	t->all->asking--;
 	gauges_set(t);

@@ -79,7 +79,7 @@ static double peak_of(const struct autoscale *a)
 
 static void load_follow(struct autoscale *a, const struct autoscale_signals *s, cgn_nsec now)
 {
-	double load = s->load > 0 ? s->load : 0, dt = a->at > 0 ? seconds_of(now - a->at) : 0;
+	double load = s->load > 0 ? s->load : 0, dt = a->at > 0 ? seconds_of(cgn_since(now, a->at)) : 0;
 	if (a->begun == 0) {
 		a->begun = a->busy_at = now;
 		a->level = a->slow = load;
@@ -173,7 +173,7 @@ static uint32_t need_before(const struct autoscale *a, const struct autoscale_cf
 	const struct autoscale_decision *d)
 {
 	uint32_t need = replicas_for(peak_of(a), cfg->target * AUTOSCALE_SLACK);
-	if (now - a->busy_at >= cfg->idle && !d->by_season)
+	if (cgn_since(now, a->busy_at) >= cfg->idle && !d->by_season)
 		return 0;
 	need = need > a->floor ? need : a->floor;
 	return need > 0 ? need : 1;
@@ -192,7 +192,7 @@ static void decide_up(struct autoscale *a, const struct autoscale_cfg *cfg, uint
 	uint32_t most = cfg->up_step > 0 ? cfg->up_step : have > 0 ? have : 1;
 	if (a->up_since == 0)
 		a->up_since = now;
-	if (have > 0 && now - a->up_since < cfg->up_window)
+	if (have > 0 && cgn_since(now, a->up_since) < cfg->up_window)
 		return;
 	d->action = AUTOSCALE_UP;
 	d->by = d->want - have < most ? d->want - have : most;
@@ -208,18 +208,19 @@ static void decide_up(struct autoscale *a, const struct autoscale_cfg *cfg, uint
 static void decide_down(struct autoscale *a, const struct autoscale_cfg *cfg, uint32_t have, cgn_nsec now,
 	struct autoscale_decision *d)
 {
-	if (now - a->begun < cfg->down_window)
+	if (cgn_since(now, a->begun) < cfg->down_window)
 		why_say(d, "%u of %u replica%s would do, but the load is not known for long enough", d->want,
 			have, noun_end(have));
-	else if (a->changed_at > 0 && now - a->changed_at < cfg->down_window / AUTOSCALE_SLOTS)
+	else if (a->changed_at > 0 && cgn_since(now, a->changed_at) < cfg->down_window / AUTOSCALE_SLOTS)
 		why_say(d, "%u of %u replica%s would do; the last change was %.0f s ago", d->want, have,
-			noun_end(have), seconds_of(now - a->changed_at));
+			noun_end(have), seconds_of(cgn_since(now, a->changed_at)));
 	else {
 		d->action = AUTOSCALE_DOWN;
 		d->by = have - d->want < cfg->down_step ? have - d->want : cfg->down_step;
 		a->changed_at = now;
 		if (d->want == 0)
-			why_say(d, "no request ran or waited for %.0f s", seconds_of(now - a->busy_at));
+			why_say(d, "no request ran or waited for %.0f s",
+				seconds_of(cgn_since(now, a->busy_at)));
 		else
 			why_say(d,
 				"the highest load of the last %.0f s, %.2f, needs %u replica%s; there %s %u",

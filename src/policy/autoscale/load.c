@@ -8,7 +8,7 @@ static double prompts_share(const struct autoscale_node *n, const struct node_st
 	cgn_nsec busy = node_stats_busy(s, now);
 	double own = atomic_load_explicit(&s->inflight, memory_order_relaxed), all = node_stats_requests(s);
 	double share = n->at > 0 && now > n->at && busy > n->busy
-		? (double)(busy - n->busy) / (double)(now - n->at)
+		? (double)(busy - n->busy) / (double)cgn_since(now, n->at)
 		: 0;
 	share *= own > 0 ? all / own : 1;
 	return share < 1 ? share : 1;

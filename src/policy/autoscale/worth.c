@@ -6,7 +6,7 @@
 
 static double worth_kept(cgn_nsec since, cgn_nsec now)
 {
-	return now > since ? exp2(-(double)(now - since) / (double)AUTOSCALE_HALF) : 1;
+	return now > since ? exp2(-(double)cgn_since(now, since) / (double)AUTOSCALE_HALF) : 1;
 }
 
 void autoscale_worth_note(struct autoscale_worth *w, uint64_t total, cgn_nsec now)

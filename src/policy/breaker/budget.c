@@ -10,7 +10,8 @@ void retry_budget_add(struct retry_budget *b, double share)
 
 static void reserve_fill(struct retry_budget *b, cgn_nsec now)
 {
-	double more = b->at == 0 ? BUDGET_RESERVE : (double)(now - b->at) / (double)CGN_SEC * BUDGET_RATE;
+	double more =
+		b->at == 0 ? BUDGET_RESERVE : (double)cgn_since(now, b->at) / (double)CGN_SEC * BUDGET_RATE;
 	b->reserve = b->reserve + more < BUDGET_RESERVE ? b->reserve + more : BUDGET_RESERVE;
 	b->at = now;
 }

@@ -46,8 +46,8 @@ static cgn_nsec busy_step(struct node_stats *stats, const struct chooser_ticket 
 		since = t->at;
 	if (since >= now)
 		return 0;
-	atomic_fetch_add_explicit(&stats->prefill_total, now - since, memory_order_relaxed);
-	return now - since;
+	atomic_fetch_add_explicit(&stats->prefill_total, cgn_since(now, since), memory_order_relaxed);
+	return cgn_since(now, since);
 }
 
 static void load_book(struct node_stats *stats, const struct chooser_pick_result *p,

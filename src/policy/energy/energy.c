@@ -62,8 +62,8 @@ enum energy_counted energy_counter_read(struct energy_counter *c, uint64_t uj, c
 	double watts = 0;
 	bool stands = c->counter.has_last && uj == c->counter.last_uj;
 	if (stands && now > c->then) /* The time counts once the counter moves. */
-		return now - c->then < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
-	if (!power_counter_step(&c->counter, uj, now, &watts) || now - c->then >= ENERGY_STOP)
+		return cgn_since(now, c->then) < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
+	if (!power_counter_step(&c->counter, uj, now, &watts) || cgn_since(now, c->then) >= ENERGY_STOP)
 		return span_begin(c, now, ENERGY_FIRST);
 	*joules = c->counter.joules - c->then_j;
 	*seconds = (double)(now - c->then) * 1e-9;
@@ -382,8 +382,9 @@ struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t
 	(void)energy_board_get(b, slot, &c);
 	double shares = load->streams + (load->prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
 	double watts = load->prompts > 0 ? (double)c.prefill : energy_decode_watts(&c, load->streams);
-	double joules =
-		now > from.at ? watts * (double)float_load(&s->scale) * (double)(now - from.at) * 1e-9 : 0;
+	double joules = now > from.at
+		? watts * (double)float_load(&s->scale) * (double)cgn_since(now, from.at) * 1e-9
+		: 0;
 	double one = shares > 0 ? joules / shares : 0;
 	from.stream_j += one;
 	if (load->prompts > 0)

@@ -50,7 +50,7 @@ static void time_pass(struct energy_meter *m, cgn_nsec now)
 {
 	if (now <= m->at)
 		return;
-	double s = (double)(now - m->at) * 1e-9, joules = s * watts_now(m);
+	double s = (double)cgn_since(now, m->at) * 1e-9, joules = s * watts_now(m);
 	m->at = now;
 	m->span.seconds += s;
 	if (m->load.prompts > 0) {

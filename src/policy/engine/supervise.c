@@ -63,7 +63,7 @@ static void supervise_kill(struct supervise *s, struct supervise_orders *out)
 
 static bool was_healthy_long(const struct supervise *s, cgn_nsec now)
 {
-	return s->ready_since != 0 && now - s->ready_since >= SUPERVISE_HEALTHY_MINUTE;
+	return s->ready_since != 0 && cgn_since(now, s->ready_since) >= SUPERVISE_HEALTHY_MINUTE;
 }
 
 static void process_gone(struct supervise *s, cgn_nsec now)

@@ -204,7 +204,7 @@ static bool publisher_restarted(struct kvsource *s, cgn_nsec now, struct kvsourc
 {
 	s->stats.restarts++;
 	s->floor = 0;
-	if (s->restarts_n == 0 || now - s->restarts_since >= KVSOURCE_COOLDOWN) {
+	if (s->restarts_n == 0 || cgn_since(now, s->restarts_since) >= KVSOURCE_COOLDOWN) {
 		s->restarts_since = now;
 		s->restarts_n = 0;
 	}

@@ -114,7 +114,7 @@ void plan_ended(struct plan *p, bool well, cgn_nsec now)
 	struct plan_leg *l = plan_leg(p);
 	CGN_MUST(l->state == LEG_SENT);
 	l->state = well ? LEG_SUCCEEDED : LEG_FAILED;
-	l->took = now - l->sent_at;
+	l->took = cgn_since(now, l->sent_at);
 }
 
 /* ---- transitions ---- */

@@ -24,7 +24,7 @@ bool power_counter_step(struct power_counter *c, uint64_t uj, cgn_nsec now, doub
 	bool had = c->has_last;
 	bool is_later = had && now > c->last;
 	bool is_known = had && used_since(c, uj, &used);
-	double seconds = is_later ? (double)(now - c->last) / (double)CGN_SEC : 0;
+	double seconds = is_later ? (double)cgn_since(now, c->last) / (double)CGN_SEC : 0;
 	double joules = (double)used / 1e6;
 	/* Without time in between there is no power to judge by: only a step forward counts. */
 	if (is_known && (is_later ? joules > c->max_watts * seconds : uj < c->last_uj))

@@ -77,7 +77,7 @@ enum power_state power_state_now(const struct power_reading *r, cgn_nsec now)
 		return r->state;
 	if (!isfinite(r->value) || (r->value < 0 && r->quantity != POWER_CELSIUS))
 		return POWER_FAILING;
-	if (r->state == POWER_STALE || r->time > now || now - r->time >= r->max_age)
+	if (r->state == POWER_STALE || r->time > now || cgn_since(now, r->time) >= r->max_age)
 		return POWER_STALE;
 	return POWER_FRESH;
 }
@@ -96,7 +96,7 @@ bool power_same(const struct power_reading *a, const struct power_reading *b)
 
 cgn_nsec power_age(const struct power_reading *r, cgn_nsec now)
 {
-	return now > r->time ? now - r->time : 0;
+	return cgn_since(now, r->time);
 }
 
 /* ---- the sum of a node ---- */

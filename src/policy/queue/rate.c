@@ -7,7 +7,8 @@ static void rate_advance(struct queue_rate *p, cgn_nsec now)
 {
 	if (p->at == 0 || now <= p->at)
 		return;
-	double dt = (double)(now - p->at) * 1e-9, keep = exp(-dt / ((double)QUEUE_RATE_WINDOW * 1e-9));
+	double dt = (double)cgn_since(now, p->at) * 1e-9,
+	       keep = exp(-dt / ((double)QUEUE_RATE_WINDOW * 1e-9));
 	p->items *= keep;
 	p->seconds = p->seconds * keep + dt;
 	p->at = now;

@@ -8,7 +8,7 @@ struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admis
 		.none = verdict == ROUTE_NONE,
 		.waits = waits || verdict == ROUTE_FULL,
 		.known = f->measured && (!waits || wait > 0),
-		.queue = (waits ? wait : 0) + (f->now > f->idle ? f->now - f->idle : 0),
+		.queue = (waits ? wait : 0) + cgn_since(f->now, f->idle),
 		.prefill = f->idle,
 	};
 }

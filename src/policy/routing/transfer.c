@@ -98,7 +98,7 @@ static struct transfer_speed entry_speed(const struct path_entry *e, const struc
 {
 	struct transfer_speed s = speed_unpack(atomic_load_explicit(&e->speed, memory_order_relaxed));
 	cgn_nsec at = atomic_load_explicit(&e->at, memory_order_relaxed);
-	double keep = now > at ? exp2(-(double)(now - at) * 1e-9 / HALF) : 1;
+	double keep = now > at ? exp2(-(double)cgn_since(now, at) * 1e-9 / HALF) : 1;
 	return (struct transfer_speed){.fixed_ms = value_aged(s.fixed_ms, prior->fixed_ms, keep),
 		.token_ms = value_aged(s.token_ms, prior->token_ms, keep)};
 }

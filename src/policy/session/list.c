@@ -40,7 +40,7 @@ void sessions_count(const struct sessions *s, cgn_nsec now, size_t out[SESSION_S
 	CGN_LIVE(s, SESSIONS_TAG);
 	memset(out, 0, SESSION_STATES * sizeof *out);
 	size_t seen = 0;
-	for (uint32_t i = s->newest; i != SESSION_NONE && now - s->all[i].used < SESSION_PAUSE_MAX;
+	for (uint32_t i = s->newest; i != SESSION_NONE && cgn_since(now, s->all[i].used) < SESSION_PAUSE_MAX;
 		i = s->all[i].older) {
 		out[session_state(&s->all[i], now)]++;
 		seen++;
@@ -56,7 +56,7 @@ static double ms_of(cgn_nsec t)
 static void forecast_json(struct json_out *j, const struct session *e, cgn_nsec now)
 {
 	json_key_z(j, "tool", e->tool);
-	json_key_f64(j, "waits_ms", ms_of(now - e->paused_at));
+	json_key_f64(j, "waits_ms", ms_of(cgn_since(now, e->paused_at)));
 	if (e->forecast.samples == 0)
 		return;
 	json_key_f64(j, "expected_ms", ms_of(e->forecast.p50));
@@ -85,8 +85,8 @@ static void session_json(struct json_out *j, const struct session *e, const char
 	json_key_u64(j, "cached_tokens", e->cached);
 	json_key_u64(j, "completion_tokens", e->answer);
 	json_key_u64(j, "recent_tokens", (uint64_t)session_service(e, now));
-	json_key_f64(j, "age_ms", ms_of(now - e->began));
-	json_key_f64(j, "idle_ms", e->running > 0 ? 0 : ms_of(now - e->used));
+	json_key_f64(j, "age_ms", ms_of(cgn_since(now, e->began)));
+	json_key_f64(j, "idle_ms", e->running > 0 ? 0 : ms_of(cgn_since(now, e->used)));
 	json_close(j, '}');
 }
 
@@ -129,7 +129,7 @@ static double session_rank(const struct session *e, enum session_sort sort, cgn_
 	case SESSION_BY_TOOLS:
 		return (double)e->tool_time;
 	case SESSION_BY_AGE:
-		return (double)(now - e->began);
+		return (double)cgn_since(now, e->began);
 	case SESSION_BY_USE:
 	case SESSION_SORTS:
 		break;

@@ -129,7 +129,7 @@ static struct session *session_add(struct sessions *s, const struct session_name
 
 bool session_waits(const struct session *e, cgn_nsec now)
 {
-	return e->paused && e->running == 0 && now - e->paused_at < SESSION_PAUSE_MAX;
+	return e->paused && e->running == 0 && cgn_since(now, e->paused_at) < SESSION_PAUSE_MAX;
 }
 
 static void pause_end(struct sessions *s, struct session *e, cgn_nsec now, struct session_turn *out)
@@ -138,7 +138,7 @@ static void pause_end(struct sessions *s, struct session *e, cgn_nsec now, struc
 	e->paused = false;
 	if (!out->returned)
 		return;
-	out->paused = now - e->paused_at;
+	out->paused = cgn_since(now, e->paused_at);
 	out->model = e->model;
 	e->tool_time += out->paused;
 	tool_times_add(&s->tools->any, out->paused);
@@ -182,7 +182,7 @@ static void pause_begin(struct sessions *s, struct session *e, const struct sess
 
 double session_service(const struct session *e, cgn_nsec now)
 {
-	double dt = now > e->served_at ? (double)(now - e->served_at) / (double)SESSION_HALF_LIFE : 0;
+	double dt = (double)cgn_since(now, e->served_at) / (double)SESSION_HALF_LIFE;
 	return e->service * exp2(-dt);
 }
 

@@ -221,7 +221,7 @@ void swap_decide(const struct swap_rules *rules, const struct swap_model *models
 
 static cgn_nsec load_left(const struct swap_model *m, cgn_nsec now)
 {
-	cgn_nsec passed = now - m->loaded_at;
+	cgn_nsec passed = cgn_since(now, m->loaded_at);
 	return m->load_time > passed ? m->load_time - passed : 0;
 }
 

@@ -31,7 +31,7 @@ static void budget_refill(struct wear *w, cgn_nsec now)
 {
 	double most = (double)w->day_bytes;
 	if (now > w->at) {
-		w->left += most * (double)(now - w->at) / (double)DAY;
+		w->left += most * (double)cgn_since(now, w->at) / (double)DAY;
 		w->at = now;
 	}
 	w->left = w->left < most ? w->left : most;

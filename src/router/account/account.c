@@ -187,7 +187,7 @@ static cgn_nsec first_byte_took(const struct gw_req *r)
 {
 	if (r->answer.first_byte == 0 || plan_attempts(&r->plan.legs) == 0)
 		return 0;
-	return r->answer.first_byte - r->client.started;
+	return cgn_since(r->answer.first_byte, r->client.started);
 }
 
 static void access_write(const struct gw_req *r, const struct log_field *fields, size_t n)
@@ -216,7 +216,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_BOOL("direct", r->attempt.by_engine),
 		F_I64("status", status), F_STR("outcome", outcome), F_U64("bytes", r->answer.bytes_out),
-		F_DUR("ttft", first_byte_took(r)), F_DUR("total", now - r->client.started),
+		F_DUR("ttft", first_byte_took(r)), F_DUR("total", cgn_since(now, r->client.started)),
 		F_DUR("pick", r->plan.pick_took), F_DUR("queued", r->plan.queued),
 		F_U64("blocks_held", last->held), F_U64("blocks", last->blocks),
 		F_U64("tries", plan_attempts(legs)), F_STR("retried", legs->last_retry),
@@ -250,7 +250,7 @@ void gw_account_end(struct gw_req *r)
 		answer_learn(s, r);
 		joules_learn(s, &joules);
 		metric_add(series_status(r->w->shared->telemetry, s, status), 1);
-		metric_observe(s->request, now - r->client.started);
+		metric_observe(s->request, cgn_since(now, r->client.started));
 		if (r->plan.queued_at > 0)
 			metric_observe(s->queue, r->plan.queued);
 		if (first_byte_took(r) > 0)

@@ -130,7 +130,7 @@ void gw_usage_tick(struct gw_usage *u)
 	CGN_LIVE(u, USAGE_TAG);
 	if (u->day != hour_now() / 24 || u->file == NULL)
 		day_turn(u, hour_now() / 24);
-	if (u->file == NULL || statefile_is_busy(u->file) || now - u->written_at < GW_USAGE_EVERY)
+	if (u->file == NULL || statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
 	u->written_at = now;
 	if (day_text(u, &text))

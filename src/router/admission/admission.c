@@ -194,7 +194,7 @@ static void put_share(void *user, const struct queue_share *s)
 	json_key_u64(l->j, "priority", s->priority);
 	json_key_u64(l->j, "requests", s->items);
 	json_key_u64(l->j, "tokens", s->tokens);
-	json_key_u64(l->j, "oldest_ms", l->now > s->oldest ? (l->now - s->oldest) / CGN_MSEC : 0);
+	json_key_u64(l->j, "oldest_ms", cgn_since(l->now, s->oldest) / CGN_MSEC);
 	json_close(l->j, '}');
 }
 

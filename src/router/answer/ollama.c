@@ -13,7 +13,7 @@
 static struct ollama_time time_now(const struct gw_req *r)
 {
 	/* the loop's time stands still within a turn, and a fast answer comes in one */
-	return (struct ollama_time){cgn_clock_wall_ms(), cgn_clock_now() - r->client.started};
+	return (struct ollama_time){cgn_clock_wall_ms(), cgn_since(cgn_clock_now(), r->client.started)};
 }
 
 /* ---- requests ---- */

@@ -196,7 +196,7 @@ static void gap_count(struct gw_req *r, cgn_nsec now)
 	if (r->answer.first_byte == 0)
 		r->answer.first_byte = now;
 	else if (r->answer.event_stream)
-		gw_series_itl(r, now - r->answer.last_byte);
+		gw_series_itl(r, cgn_since(now, r->answer.last_byte));
 	r->answer.last_byte = now;
 	gw_attempt_beat(&r->attempt);
 }

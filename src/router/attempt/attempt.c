@@ -132,7 +132,7 @@ void gw_attempt_beat(struct gw_attempt *a)
 	struct pulse *pulse = &a->w->shared->choice.stats[a->call.slot].pulse;
 	cgn_nsec now = cgn_loop_now(a->w->loop);
 	if (a->pieces > 0)
-		pulse_gap(pulse, now - a->last_byte);
+		pulse_gap(pulse, cgn_since(now, a->last_byte));
 	a->pieces++;
 	pulse_beat(pulse, now);
 	a->last_byte = now;

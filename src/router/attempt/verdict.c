@@ -36,7 +36,7 @@ void gw_verdict_begun(struct gw_attempt *a)
 	pulse_beat(&stats_of(a)->pulse, now);
 	a->begun_at = now;
 	if (a->events && !a->ticket.cold)
-		outlier_add_first(tally_of(a), now - a->sent_at,
+		outlier_add_first(tally_of(a), cgn_since(now, a->sent_at),
 			(uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens);
 	if (a->judged || a->gate == BREAKER_PASS)
 		return;
@@ -48,7 +48,8 @@ static void token_time_add(const struct gw_attempt *a)
 {
 	uint32_t decoding = atomic_load_explicit(&stats_of(a)->decoding, memory_order_relaxed);
 	if (a->events && a->begun_at != 0 && a->pieces >= LEAST_PIECES)
-		outlier_add_token(tally_of(a), (a->last_byte - a->begun_at) / (a->pieces - 1), decoding);
+		outlier_add_token(tally_of(a), cgn_since(a->last_byte, a->begun_at) / (a->pieces - 1),
+			decoding);
 }
 
 void gw_verdict_fine(struct gw_attempt *a, bool steady)
@@ -130,9 +131,9 @@ static bool attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
 	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&stats_of(a)->pulse);
 	if (gw_attempt_node_stalled(a, a->last_byte))
 		return true;
-	if (now - a->last_byte < limit || gw_worker_was_away(a->w))
+	if (cgn_since(now, a->last_byte) < limit || gw_worker_was_away(a->w))
 		return false;
-	bool others = heard > a->last_byte && now - heard < limit;
+	bool others = heard > a->last_byte && cgn_since(now, heard) < limit;
 	if (!others) {
 		/* none of the node's streams brings anything: declare all of them dead */
 		pulse_stop(&stats_of(a)->pulse, now);
@@ -147,7 +148,7 @@ const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
 		a->peer != NULL ? gw_attempt_node_stalled(a, a->last_byte) : attempt_is_stalled(a, now);
 	if (stalled)
 		return "the node is stalled (router.stall_timeout)";
-	if (now - a->last_byte >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
+	if (cgn_since(now, a->last_byte) >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
 		return "the engine was silent for too long (router.stream_idle_timeout)";
 	return NULL;
 }

@@ -69,7 +69,7 @@ static void run_stop(struct batch_call *c)
 static void time_learn(const struct batch_call *c)
 {
 	struct batch_runner *w = c->run->owner;
-	double took = (double)(cgn_loop_now(w->loop) - c->asked_at) / (double)CGN_SEC;
+	double took = (double)cgn_since(cgn_loop_now(w->loop), c->asked_at) / (double)CGN_SEC;
 	w->line_s = w->line_s > 0 ? w->line_s + LEARN_SHARE * (took - w->line_s) : took;
 }
 

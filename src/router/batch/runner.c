@@ -394,7 +394,7 @@ static void runner_tick(struct cgn_timer *t)
 	batch_runner_fill(w);
 	metric_set(METRIC_ONE(tel, BATCHES_OPEN), (double)w->n_runs);
 	metric_set(METRIC_ONE(tel, BATCH_ASKED), (double)w->n_calls);
-	if (cgn_loop_now(w->loop) - w->swept_at > SWEEP_EVERY) {
+	if (cgn_since(cgn_loop_now(w->loop), w->swept_at) > SWEEP_EVERY) {
 		w->swept_at = cgn_loop_now(w->loop);
 		batches_sweep(w->cfg.shared->batches, unix_now());
 		sweep_start(w);

@@ -76,7 +76,7 @@ void gw_bid_begun(struct gw_req *r)
 			shown->cached = remote_prompt_tokens(&prompt, held);
 		}
 	if (a->events)
-		shown->ttft = cgn_loop_now(r->w->loop) - a->sent_at;
+		shown->ttft = cgn_since(cgn_loop_now(r->w->loop), a->sent_at);
 }
 
 void gw_bid_settle(struct gw_req *r)

@@ -16,7 +16,7 @@ static void worker_count(struct cgn_timer *t)
 {
 	struct gw_worker *w = CGN_CONTAINER(t, struct gw_worker, count_timer);
 	cgn_nsec now = cgn_loop_now(w->loop);
-	if (now - w->counted_at > GW_COUNT_LATE)
+	if (cgn_since(now, w->counted_at) > GW_COUNT_LATE)
 		w->away_until = now;
 	w->counted_at = now;
 	atomic_store_explicit(&w->connections, http_server_stats(w->server).connections,

@@ -353,7 +353,7 @@ void router_reload(void *state, const struct config *cfg)
 
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n)
 {
-	return n->load_at > 0 ? cgn_loop_now(r->loop) - n->load_at : 0;
+	return n->load_at > 0 ? cgn_since(cgn_loop_now(r->loop), n->load_at) : 0;
 }
 
 static void load_report(const struct router *r, const struct cluster_node *n)
@@ -395,9 +395,9 @@ static void breaker_report(struct router *r, const struct cluster_node *n)
 
 static void limits_report(struct router *r)
 {
-	uint64_t now = limit_table_forgotten(r->shared.limits);
-	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), now - r->reported.forgotten);
-	r->reported.forgotten = now;
+	uint64_t forgotten = limit_table_forgotten(r->shared.limits);
+	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), forgotten - r->reported.forgotten);
+	r->reported.forgotten = forgotten;
 }
 
 static void on_tick(struct cgn_timer *t)

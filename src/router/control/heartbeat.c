@@ -29,7 +29,7 @@ static void rtt_learn(struct gw_peer *p, cgn_nsec sample)
 
 static void beat_found(struct router_heartbeat *b)
 {
-	rtt_learn(b->peer, cgn_loop_now(b->r->loop) - b->asked_at);
+	rtt_learn(b->peer, cgn_since(cgn_loop_now(b->r->loop), b->asked_at));
 	if (atomic_exchange(&b->peer->lost, false))
 		cgn_log(INFO, "router.peer_back", F_STR("peer", b->peer->name));
 }

@@ -94,7 +94,7 @@ void router_outliers_check(struct router *r)
 	struct outlier_peer *peers = calloc(most + 1, sizeof *peers);
 	double *scratch = calloc(most + 1, sizeof *scratch);
 	cgn_nsec now = cgn_loop_now(r->loop);
-	bool turn = now - r->outliers_turned_at >= OUTLIER_TURN;
+	bool turn = cgn_since(now, r->outliers_turned_at) >= OUTLIER_TURN;
 	if (turn)
 		r->outliers_turned_at = now;
 	if (members != NULL && peers != NULL && scratch != NULL)

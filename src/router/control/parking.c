@@ -40,7 +40,7 @@ static double load_of(const struct router *r, const struct cluster_node *n, cons
 		(double)atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
 	cgn_nsec busy = node_stats_busy(s, now), before = r->parking.busy[n->slot];
 	double share = r->parking.at > 0 && now > r->parking.at && busy > before
-		? (double)(busy - before) / (double)(now - r->parking.at)
+		? (double)(busy - before) / (double)cgn_since(now, r->parking.at)
 		: 0;
 	return (share < 1 ? share : 1) +
 		streams /
@@ -60,7 +60,7 @@ static void node_view(struct router *r, const struct cluster_node *n, const char
 	if (rests && ours && v->to_wake == NULL)
 		v->to_wake = n;
 	bool ready = !rests && router_node_serves(n, model);
-	v->awake += ready || (!rests && woken > 0 && now - woken < WAKE_MOST);
+	v->awake += ready || (!rests && woken > 0 && cgn_since(now, woken) < WAKE_MOST);
 	if (!ready)
 		return;
 	r->parking.woken[n->slot] = 0;
@@ -151,7 +151,7 @@ static bool is_blind(struct router *r, struct router_parked_model *m, const stru
 		m->blind_since = 0;
 	else if (m->blind_since == 0)
 		m->blind_since = now;
-	else if (now - m->blind_since > BLIND_MOST && v->to_wake != NULL && !r->parking.pending)
+	else if (cgn_since(now, m->blind_since) > BLIND_MOST && v->to_wake != NULL && !r->parking.pending)
 		node_order(r, m->name, v->to_wake->info->id, WANTED_RUN);
 	return !v->counted;
 }
@@ -237,7 +237,7 @@ void router_parking_follow(struct router *r, cgn_nsec now)
 		p->at = 0;
 		return;
 	}
-	if (p->at > 0 && now - p->at < CGN_SEC)
+	if (p->at > 0 && cgn_since(now, p->at) < CGN_SEC)
 		return;
 	models_park(r, now);
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++)

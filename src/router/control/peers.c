@@ -52,7 +52,7 @@ static void summary_put(const struct gw_peer *p, cgn_nsec now, struct json_out *
 	json_key_u64(j, "sampled_1_in", UINT64_C(1) << k->shift);
 	json_key_u64(j, "summary_bytes", k->bytes);
 	json_key_bool(j, "summary_whole", k->whole);
-	json_key_f64(j, "summary_age_s", (double)(now - k->at) / (double)CGN_SEC);
+	json_key_f64(j, "summary_age_s", (double)cgn_since(now, k->at) / (double)CGN_SEC);
 	json_key_open(j, "models", '[');
 	for (size_t i = 0; i < k->n_models; i++)
 		model_put(&k->models[i], j);
@@ -112,7 +112,8 @@ static void summary_report(const struct router *r, const struct gw_peer *p)
 	struct telemetry *t = r->shared.telemetry;
 	metric_set(METRIC_OF(t, FED_TRUST, p->name), remote_trust_share(&trust, now));
 	metric_set(METRIC_OF(t, FED_BLOCKS, p->name), k != NULL ? k->set->n : 0);
-	metric_set(METRIC_OF(t, FED_AGE, p->name), k != NULL ? (double)(now - k->at) / (double)CGN_SEC : -1);
+	metric_set(METRIC_OF(t, FED_AGE, p->name),
+		k != NULL ? (double)cgn_since(now, k->at) / (double)CGN_SEC : -1);
 }
 
 void router_peers_report(const struct router *r)

@@ -151,7 +151,7 @@ static void sums_agreed(struct router_watch *w)
 	if (w->stale_since != 0)
 		cgn_log_limited(INFO, "router.residency_complete", F_STR("node", n->info->id),
 			F_U64("blocks", kvindex_count(w->r->shared.choice.index, n->index_id)),
-			F_DUR("took", cgn_loop_now(w->r->loop) - w->opened_at));
+			F_DUR("took", cgn_since(cgn_loop_now(w->r->loop), w->opened_at)));
 	w->stale_since = 0;
 }
 
@@ -216,8 +216,8 @@ void router_residency_lost(struct router_watch *w)
 static cgn_nsec residency_staleness(const struct router_watch *w)
 {
 	cgn_nsec now = cgn_loop_now(w->r->loop);
-	cgn_nsec ours = w->stale_since != 0 ? now - w->stale_since : 0;
-	cgn_nsec theirs = w->agent_stale != 0 ? w->agent_stale + (now - w->agent_stale_at) : 0;
+	cgn_nsec ours = w->stale_since != 0 ? cgn_since(now, w->stale_since) : 0;
+	cgn_nsec theirs = w->agent_stale != 0 ? w->agent_stale + cgn_since(now, w->agent_stale_at) : 0;
 	return ours > theirs ? ours : theirs;
 }
 

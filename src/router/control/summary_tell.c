@@ -65,7 +65,7 @@ static bool peer_next(struct router_tell *t)
 		size_t at = (t->turn + i) % peers->n;
 		struct gw_peer *p = &peers->v[at];
 		if (p->listen == NULL || p->remote == NULL ||
-			(t->of[at].began > 0 && now - t->of[at].began < t->interval) ||
+			(t->of[at].began > 0 && cgn_since(now, t->of[at].began) < t->interval) ||
 			!gw_remote_is_asked(p->remote, now, span))
 			continue;
 		t->peer = p;

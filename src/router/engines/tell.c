@@ -147,7 +147,7 @@ static void tell_blocks(struct engine_node *n, Cognitora__V1__WatchEvent *ev)
 	cgn_nsec now = cgn_loop_now(n->kin->loop);
 	blocks_gather(n, &l, ranges, &n_ranges);
 	res.source = source_of(n);
-	res.stale_ms = n->unheard_since != 0 ? (now - n->unheard_since) / CGN_MSEC + 1 : 0;
+	res.stale_ms = n->unheard_since != 0 ? cgn_since(now, n->unheard_since) / CGN_MSEC + 1 : 0;
 	res.reset = n->reset_due || n_ranges > 0;
 	res.ranges = ranges;
 	res.n_ranges = n_ranges;

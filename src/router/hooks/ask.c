@@ -178,7 +178,7 @@ static void on_answer(void *user, const struct enginefetch_answer *answer)
 			return;
 	}
 	metric_observe(METRIC_OF(r->w->shared->telemetry, HOOK_SECONDS, gw_hook_text(a->hook)),
-		cgn_loop_now(r->w->loop) - a->since);
+		cgn_since(cgn_loop_now(r->w->loop), a->since));
 	verdict_take(r, answer);
 	ask_drop(r);
 	ask_wake(r);
@@ -188,7 +188,7 @@ static void on_answer(void *user, const struct enginefetch_answer *answer)
 static bool ask_send(struct gw_req *r)
 {
 	struct gw_ask *a = &r->hook->ask;
-	cgn_nsec took = cgn_loop_now(r->w->loop) - a->since;
+	cgn_nsec took = cgn_since(cgn_loop_now(r->w->loop), a->since);
 	return took < a->timeout &&
 		cgn_ok(gw_hook_client_post(a->client, cgn_buf_view(&a->document), a->timeout - took,
 			on_answer, r->hook, &a->fetch, NULL));
@@ -202,7 +202,7 @@ static void ask_go_on(struct gw_req *r)
 	if (fits && ask_send(r))
 		return;
 	ask_drop(r);
-	if (cgn_loop_now(r->w->loop) - a->since >= a->timeout)
+	if (cgn_since(cgn_loop_now(r->w->loop), a->since) >= a->timeout)
 		gw_ask_fail(r, a->hook, "timeout", "its question was not written in time (hooks.timeout)");
 	else
 		gw_ask_fail(r, a->hook, "no_memory",

@@ -163,7 +163,7 @@ static struct principal principal_of(const struct gw_req *r)
 /* The provider's keys are not here: wait for the round that brings them, but not for ever. */
 static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
 {
-	if (rc.code == CGN_NOT_FOUND && cgn_loop_now(r->w->loop) - r->client.started < KEYS_WAIT)
+	if (rc.code == CGN_NOT_FOUND && cgn_since(cgn_loop_now(r->w->loop), r->client.started) < KEYS_WAIT)
 		return gw_park(r, WAIT_PROVIDER, KEYS_LOOK);
 	return gw_refuse(r,
 		&(struct gw_refusal){503, "server_error", "identity_provider_unavailable", .reason = "auth",

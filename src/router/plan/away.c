@@ -207,7 +207,7 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 	r->plan.away.forecast =
 		pick->told.source == REMOTE_BID_SUMMARY ? pick->told.forecast : (struct remote_forecast){0};
 	r->plan.away.shown = (struct remote_shown){0};
-	gw_explain_pick(r, &ask, &here, cgn_clock_now() - began);
+	gw_explain_pick(r, &ask, &here, cgn_since(cgn_clock_now(), began));
 	gw_leg_leave(r, pick->peer, pick->model, gate);
 	gw_goto(r, GW_DISPATCH);
 	return true;
@@ -280,7 +280,8 @@ void gw_away_begun(struct gw_req *r)
 		return;
 	cgn_nsec before = atomic_load_explicit(&a->peer->ttft, memory_order_relaxed);
 	atomic_store_explicit(&a->peer->ttft,
-		remote_ttft_learn(before, cgn_loop_now(r->w->loop) - a->sent_at), memory_order_relaxed);
+		remote_ttft_learn(before, cgn_since(cgn_loop_now(r->w->loop), a->sent_at)),
+		memory_order_relaxed);
 }
 
 void gw_away_settle(struct gw_req *r, const char *outcome)

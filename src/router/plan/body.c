@@ -37,7 +37,7 @@ static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 
 static bool is_in_time(const struct gw_req *r)
 {
-	return cgn_loop_now(r->w->loop) - r->client.started < r->w->rules->node_wait;
+	return cgn_since(cgn_loop_now(r->w->loop), r->client.started) < r->w->rules->node_wait;
 }
 
 bool gw_body_awaits(const struct gw_req *r)

@@ -321,7 +321,8 @@ static const char *lost_reason(const struct gw_req *r)
 		return "used";
 	if (h->ops->order == HANDOFF_AT_ONCE)
 		return has_partner(r) ? NULL : "no_pair";
-	if (h->ops->lease_ms > 0 && cgn_loop_now(r->w->loop) - h->computed_at >= h->ops->lease_ms * CGN_MSEC)
+	if (h->ops->lease_ms > 0 &&
+		cgn_since(cgn_loop_now(r->w->loop), h->computed_at) >= h->ops->lease_ms * CGN_MSEC)
 		return "expired";
 	return has_taker(r) ? NULL : "no_pair";
 }
@@ -370,9 +371,9 @@ static void beside_done(struct gw_req *r)
 	chooser_moving(&r->attempt.ticket, now);
 	gw_verdict_begun(a);
 	gw_verdict_fine(a, true);
-	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS), now - a->sent_at);
+	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS), cgn_since(now, a->sent_at));
 	r->plan.beside_node = h->node;
-	r->plan.beside_took = now - a->sent_at;
+	r->plan.beside_took = cgn_since(now, a->sent_at);
 	if (gw_attempt_end(a))
 		gw_queue_room(r->w);
 	gw_relay_release(r);
@@ -388,12 +389,12 @@ bool gw_beside_is_suspected(struct gw_req *r)
 		return false;
 	if (h->suspected_at == 0)
 		h->suspected_at = now;
-	return now - h->suspected_at < SUSPECT_WAIT;
+	return cgn_since(now, h->suspected_at) < SUSPECT_WAIT;
 }
 
 bool gw_beside_is_awaited(struct gw_req *r)
 {
-	cgn_nsec waited = cgn_loop_now(r->w->loop) - r->attempt.last_byte;
+	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), r->attempt.last_byte);
 	bool open = gw_call_is_open(&r->beside.call) && r->beside.call.why.code == CGN_FINE;
 	if (r->answer.held.n > 0 && open && waited < BESIDE_WAIT)
 		return true;
@@ -478,7 +479,7 @@ void gw_beside_send(struct gw_req *r)
 		.user = r,
 		.gate = gw_breaker_claim(w, node)};
 	chooser_book(w->chooser, &ask, &p, &cfg.ticket);
-	gw_explain_pick(r, &ask, &p, cgn_clock_now() - began);
+	gw_explain_pick(r, &ask, &p, cgn_since(cgn_clock_now(), began));
 	struct proto_generate g = beside_message(r, &leg, served, cfg.ticket.new_tokens);
 	gw_attempt_start(&r->beside, &cfg, node, &g);
 }

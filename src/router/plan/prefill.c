@@ -185,7 +185,8 @@ static enum gw_step prefill_done(struct gw_req *r)
 	chooser_begun(r->w->chooser, &r->attempt.ticket, now);
 	gw_verdict_begun(&r->attempt);
 	gw_verdict_fine(&r->attempt, true);
-	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS), now - r->attempt.sent_at);
+	metric_observe(METRIC_ONE(r->w->shared->telemetry, DISAGG_SECONDS),
+		cgn_since(now, r->attempt.sent_at));
 	return prefill_end(r, &(struct leg_outcome){.end = LEG_END_FINE}, "prefilled");
 }
 
@@ -235,7 +236,8 @@ static bool node_has_left(const struct gw_req *r)
 enum gw_step gw_prefill(struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
-	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = r->w->rules->first_byte_timeout;
+	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), a->sent_at),
+		 limit = r->w->rules->first_byte_timeout;
 	if (a->call.closed || a->call.why.code != CGN_FINE)
 		return prefill_closed(r);
 	if (waited >= limit)

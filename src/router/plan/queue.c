@@ -140,7 +140,7 @@ static void ticket_fill(struct gw_ticket *t, struct gw_req *r)
 	const uint32_t answer = answer_expected(r, t->policy.role);
 	const cgn_nsec budget = ttft_budget(r);
 	t->policy.measured = r->plan.ttft.measured;
-	t->policy.ahead = r->plan.ttft.now - r->plan.ttft.idle;
+	t->policy.ahead = cgn_since(r->plan.ttft.now, r->plan.ttft.idle);
 	t->policy.item = (struct queue_item){.tenant = t->policy.item.tenant,
 		.weight = gw_rules_tenant(r->w->rules, r->identity.tenant)->weight,
 		.priority = r->client.priority,
@@ -190,7 +190,7 @@ void gw_queue_end(struct gw_req *r)
 		return;
 	CGN_LIVE(t, GW_TICKET_TAG);
 	r->plan.ticket = NULL;
-	r->plan.queued += cgn_loop_now(r->w->loop) - r->plan.queued_at;
+	r->plan.queued += cgn_since(cgn_loop_now(r->w->loop), r->plan.queued_at);
 	t->r = NULL;
 	waiting_count(t, bucket_of(r), false);
 	if (t->seen == ADMISSION_ADMITTED)
@@ -258,7 +258,7 @@ static enum gw_step budget_refuse(struct gw_req *r, unsigned retry_after, const 
 bool gw_queue_refuse_unmeetable(struct gw_req *r)
 {
 	const struct admission_budget budget = {.total = ttft_budget(r),
-		.spent = cgn_loop_now(r->w->loop) - r->client.started,
+		.spent = cgn_since(cgn_loop_now(r->w->loop), r->client.started),
 		.firm = r->client.first_byte_budget != 0,
 		.waited = r->plan.ticket != NULL};
 	unsigned retry_after = 0;

@@ -196,7 +196,7 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 		gw_queue_enter(r, p.verdict);
 		return STEP_AGAIN;
 	}
-	gw_explain_pick(r, ask, &p, cgn_clock_now() - began);
+	gw_explain_pick(r, ask, &p, cgn_since(cgn_clock_now(), began));
 	return node_missing(r, p.verdict);
 }
 

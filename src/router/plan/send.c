@@ -162,12 +162,12 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	plan_sent(&r->plan.legs, c->slot, c->held, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
 	if (plan_leg(&r->plan.legs)->bytes != LEG_DROP) {
 		prediction_keep(r, c, node);
-		r->plan.pick_took = cgn_clock_now() - began;
+		r->plan.pick_took = cgn_since(cgn_clock_now(), began);
 		metric_observe(w->pick_seconds, r->plan.pick_took);
 		r->plan.backed_off = false;
 		w->sent++;
 	}
-	gw_explain_pick(r, ask, p, cgn_clock_now() - began);
+	gw_explain_pick(r, ask, p, cgn_since(cgn_clock_now(), began));
 	attempt_start(r, ask->model, node, &cfg);
 }
 
@@ -176,7 +176,8 @@ static bool hops_write(struct gw_req *r, struct proto_generate *g)
 {
 	const struct gw_arrival *from = &r->client.from;
 	const char *own = r->w->shared->peers->cluster;
-	cgn_nsec spent = cgn_loop_now(r->w->loop) - r->client.started, budget = r->client.first_byte_budget;
+	cgn_nsec spent = cgn_since(cgn_loop_now(r->w->loop), r->client.started),
+		 budget = r->client.first_byte_budget;
 	struct proto_header *h = cgn_arena_get(&r->arena, (g->n_headers + HOP_FIELDS) * sizeof *h);
 	const char *via =
 		from->via.n > 0 ? cgn_arena_fmt(&r->arena, "%.*s, %s", CGN_STR_ARG(from->via), own) : own;

@@ -151,7 +151,7 @@ static cgn_nsec first_byte_limit(const struct gw_req *r)
 enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
-	cgn_nsec waited = cgn_loop_now(r->w->loop) - a->sent_at, limit = first_byte_limit(r);
+	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), a->sent_at), limit = first_byte_limit(r);
 	enum breaker_failure said = a->head_seen ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
 	struct gw_leg_report pair;
 	if (gw_beside_has_failed(r, &pair))

@@ -67,7 +67,8 @@ static double wait_ms(const struct gw_req *r)
 /* Return the time from the request's arrival until it is sent. */
 static double before_ms(const struct gw_req *r, bool waits)
 {
-	return (double)(cgn_loop_now(r->w->loop) - r->client.started) / 1e6 + (waits ? wait_ms(r) : 0);
+	return (double)cgn_since(cgn_loop_now(r->w->loop), r->client.started) / 1e6 +
+		(waits ? wait_ms(r) : 0);
 }
 
 static struct quote_line cost_line(const struct gw_req *r, uint64_t input, uint64_t cached)
@@ -183,7 +184,7 @@ void gw_quote_promise(struct gw_req *r, const struct chooser_ask *ask, const str
 	/* Admission adds the time that was spent, and the wait, to the forecast. */
 	ms -= r->plan.quoted->before_ms;
 	cgn_nsec now = ms > 0 ? (cgn_nsec)(ms * 1e6) : 0;
-	double load = (double)(f->now - f->idle) / (double)f->now;
+	double load = (double)cgn_since(f->now, f->idle) / (double)f->now;
 	f->idle = (cgn_nsec)((double)now * (1 - load));
 	f->now = now;
 }

@@ -6,7 +6,7 @@
 static void times_add(struct gw_req *r)
 {
 	cgn_nsec now = cgn_loop_now(r->w->loop);
-	r->times.us[r->state] += (uint32_t)((now - r->times.since) / CGN_USEC);
+	r->times.us[r->state] += (uint32_t)(cgn_since(now, r->times.since) / CGN_USEC);
 	r->times.since = now;
 }
 

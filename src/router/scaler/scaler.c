@@ -47,7 +47,7 @@ static void groups_find(struct scaler *s, cgn_nsec now)
 	}
 	for (size_t i = 0; i < SCALER_GROUPS; i++)
 		if (s->groups[i].model[0] != '\0' && s->groups[i].job.state == SCALER_JOB_NONE &&
-			now - s->groups[i].seen > FORGET_TIME)
+			cgn_since(now, s->groups[i].seen) > FORGET_TIME)
 			s->groups[i] = (struct scaler_group){.role = 0};
 }
 

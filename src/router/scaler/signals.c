@@ -52,7 +52,7 @@ static void wake_learn(struct scaler *s, struct scaler_group *g, uint16_t slot, 
 	struct scaler_wake *w = &s->wakes[slot];
 	if (w->at == 0 || w->group != g)
 		return;
-	scaler_wake_note(g, now - w->at);
+	scaler_wake_note(g, cgn_since(now, w->at));
 	w->at = 0;
 }
 
@@ -63,7 +63,7 @@ static cgn_nsec woken_for(const struct scaler *s, const struct scaler_group *g,
 	const struct scaler_wake *w = &s->wakes[n->slot];
 	uint64_t wall = cgn_clock_wall_ms();
 	if (w->at > 0 && w->group == g)
-		return now - w->at + 1;
+		return cgn_since(now, w->at) + 1;
 	if (!wanted_is_parked(m, n->info->id) || wall < m->changed_unix_ms)
 		return 0;
 	return (wall - m->changed_unix_ms) * CGN_MSEC + 1;

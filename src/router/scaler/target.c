@@ -81,7 +81,7 @@ static bool victims_are_quiet(struct scaler_job *j, cgn_nsec now)
 					node_stats_requests(&j->s->r->shared.choice.stats[n->slot]) == 0));
 	}
 	j->quiet_at = !quiet ? 0 : j->quiet_at > 0 ? j->quiet_at : now;
-	return quiet && now - j->quiet_at >= QUIET_TIME;
+	return quiet && cgn_since(now, j->quiet_at) >= QUIET_TIME;
 }
 
 /* ---- nodes that a target has removed ---- */
@@ -312,7 +312,7 @@ void scaler_job_undo(struct scaler_group *g)
 
 void scaler_target_look(struct scaler *s, struct scaler_group *g, cgn_nsec now, struct scaler_nodes *out)
 {
-	cgn_nsec wake = scaler_wake_time(s, g), since = now - g->asked_at;
+	cgn_nsec wake = scaler_wake_time(s, g), since = cgn_since(now, g->asked_at);
 	if (g->asked > 0 && g->signals.ready >= g->asked) {
 		scaler_wake_note(g, since);
 		g->asked = 0;

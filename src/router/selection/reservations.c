@@ -180,11 +180,11 @@ size_t gw_reservations_sweep(struct gw_reservations *t, struct chooser *c, cgn_n
 	struct cgn_link *first;
 	CGN_LIVE(t, GW_RESERVATIONS_TAG);
 	(void)pthread_mutex_lock(&t->lock);
-	bool due = now - t->swept >= SWEEP_EVERY;
+	bool due = cgn_since(now, t->swept) >= SWEEP_EVERY;
 	t->swept = due ? now : t->swept;
 	while (due && (first = cgn_list_first(&t->order)) != NULL) {
 		struct held *h = CGN_CONTAINER(first, struct held, order);
-		if (now - h->touched < t->cfg.lease)
+		if (cgn_since(now, h->touched) < t->cfg.lease)
 			break;
 		cgn_log_limited(WARN, "selection.lease_over", F_STR("reservation", h->id),
 			F_STR("then", "its load counts no more"));

@@ -107,7 +107,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key(j, "cache");
 	put_residency(j, r, n);
 	json_key_u64(j, "last_seen_ms",
-		n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0);
+		n->heard_at > 0 ? cgn_since(cgn_loop_now(r->loop), n->heard_at) / CGN_MSEC : 0);
 	json_key(j, "load");
 	pb_json_select(j, &n->load,
 		"inflight running waiting queued_tokens decoding yours foreign kv_usage power_headroom requests_total "

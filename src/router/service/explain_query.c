@@ -157,7 +157,7 @@ void router_explain_cancel(struct router_explain_query **take)
 
 static void age_text(uint64_t ms, char *out, size_t cap)
 {
-	uint64_t now = cgn_clock_wall_ms(), s = now > ms ? (now - ms) / 1000 : 0;
+	uint64_t now = cgn_clock_wall_ms(), s = cgn_since(now, ms) / 1000;
 	(void)snprintf(out, cap, "%llu s", (unsigned long long)s);
 }
 

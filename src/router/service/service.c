@@ -171,7 +171,7 @@ static void status_fill(struct router *r, const struct cluster_node *n, uint64_t
 	to->state = pb_text(node_state_text(n->state));
 	to->cordoned = n->cordoned;
 	to->router_inflight = cluster_inflight(r->members.cluster, n->slot);
-	to->last_seen_ms = n->heard_at > 0 ? (cgn_loop_now(r->loop) - n->heard_at) / CGN_MSEC : 0;
+	to->last_seen_ms = n->heard_at > 0 ? cgn_since(cgn_loop_now(r->loop), n->heard_at) / CGN_MSEC : 0;
 	struct router_residency_status k;
 	router_residency_status(r, n, &k);
 	to->index_blocks = k.blocks;
@@ -257,7 +257,7 @@ static void handle_status(struct router_call *k, struct cgn_str message)
 	router_isolation_leaky(r, &leaky);
 	rs.not_isolated = pb_text(cgn_buf_z(&leaky));
 	rs.state_stale = r->members.knowledge == STATE_STALE;
-	rs.uptime_ms = (cgn_loop_now(r->loop) - r->started) / CGN_MSEC;
+	rs.uptime_ms = cgn_since(cgn_loop_now(r->loop), r->started) / CGN_MSEC;
 	router_policy_fill(r, &policy);
 	rs.policy = &policy;
 	router_traffic_fill(r, &traffic);

@@ -398,7 +398,7 @@ static enum gw_step question_repeat(struct gw_req *r)
 enum gw_step tokens_ask_step(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
-	cgn_nsec waited = cgn_clock_now() - r->prompt.tokenizing->began,
+	cgn_nsec waited = cgn_since(cgn_clock_now(), r->prompt.tokenizing->began),
 		 limit = a->loads ? r->w->rules->first_byte_timeout : r->w->rules->tokenize_timeout;
 	if (a->call.closed && a->call.why.code != CGN_FINE)
 		return question_repeat(r);

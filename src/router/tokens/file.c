@@ -313,7 +313,7 @@ void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 enum gw_step tokens_file_step(struct gw_req *r)
 {
 	struct tokens_job *j = r->prompt.tokenizing->job;
-	cgn_nsec waited = cgn_clock_now() - r->prompt.tokenizing->began,
+	cgn_nsec waited = cgn_since(cgn_clock_now(), r->prompt.tokenizing->began),
 		 limit = r->w->rules->tokenize_timeout;
 	if (j->done)
 		encode_end(r, j);

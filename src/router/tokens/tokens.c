@@ -135,7 +135,8 @@ static void chain_done(struct gw_req *r, enum gw_tokens_mode mode)
 	if (r->prompt.tokenizing != NULL)
 		r->prompt.media = r->prompt.tokenizing->p.n_media > 0;
 	if (r->prompt.tokenizing != NULL)
-		metric_observe(r->w->tokens->seconds[mode], cgn_clock_now() - r->prompt.tokenizing->began);
+		metric_observe(r->w->tokens->seconds[mode],
+			cgn_since(cgn_clock_now(), r->prompt.tokenizing->began));
 	if (mode != GW_BYTES)
 		cache_show(r->w->tokens);
 	gw_tokens_end(r);

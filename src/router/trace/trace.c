@@ -105,7 +105,7 @@ static void leg_add(struct gw_req *r, unsigned i, cgn_nsec now)
 	tracing_flag(&s, "cgn.direct", r->attempt.by_engine && i + 1 == r->plan.legs.n);
 	if (i + 1 == r->plan.legs.n && r->answer.first_byte > leg->sent_at)
 		tracing_real(&s, "cgn.first_byte_ms",
-			(double)(r->answer.first_byte - leg->sent_at) / (double)CGN_MSEC);
+			(double)cgn_since(r->answer.first_byte, leg->sent_at) / (double)CGN_MSEC);
 	tracing_add(r->w->shared->tracing, &s);
 }
 

@@ -7,8 +7,8 @@
 bool gw_worker_was_away(const struct gw_worker *w)
 {
 	cgn_nsec now = cgn_loop_now(w->loop);
-	return now - w->counted_at > GW_COUNT_LATE ||
-		(w->away_until != 0 && now - w->away_until < GW_COUNT_EVERY);
+	return cgn_since(now, w->counted_at) > GW_COUNT_LATE ||
+		(w->away_until != 0 && cgn_since(now, w->away_until) < GW_COUNT_EVERY);
 }
 
 double gw_random(struct gw_worker *w)

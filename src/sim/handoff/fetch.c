@@ -93,7 +93,7 @@ static void on_answer(void *user, const struct enginefetch_answer *r)
 	CGN_LIVE(f, FETCH_TAG);
 	f->fetch = NULL;
 	bool early = r->err->code == CGN_FINE && (r->status == 425 || r->status == 404);
-	if (early && f->waits && cgn_loop_now(f->h->loop) - f->began < SIM_FETCH_WAIT) {
+	if (early && f->waits && cgn_since(cgn_loop_now(f->h->loop), f->began) < SIM_FETCH_WAIT) {
 		cgn_timer_set(&f->again, FETCH_AGAIN);
 		return;
 	}

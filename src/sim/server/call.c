@@ -141,7 +141,7 @@ static bool struck_before(struct sim_call *c)
 static bool is_starting(const struct sim_call *c)
 {
 	cgn_nsec slow = sim_faults_slow_start(&c->w->cfg->faults);
-	return slow > 0 && cgn_loop_now(c->w->loop) - c->w->team->started < slow;
+	return slow > 0 && cgn_since(cgn_loop_now(c->w->loop), c->w->team->started) < slow;
 }
 
 static void on_body_end(struct http_exchange *x, void *user)
@@ -186,7 +186,7 @@ static void record_end(struct sim_call *c, const struct cgn_err *why)
 	memcpy(p->id, c->reply.id, sizeof p->id);
 	p->how = completed ? "completed" : c->struck ? "cut" : "aborted";
 	p->ended_ms = cgn_clock_wall_ms();
-	p->after_us = (cgn_clock_now() - c->came) / CGN_USEC;
+	p->after_us = cgn_since(cgn_clock_now(), c->came) / CGN_USEC;
 	p->tokens = c->slots != NULL
 		? (c->reply.stream ? sim_tokens_sent(&c->reply) : c->reply.choices[0].given)
 		: 0;

@@ -68,7 +68,7 @@ static void observe_first(struct sim_call *c)
 {
 	static const double bounds[SIM_TTFT_N] = SIM_TTFT_BUCKETS;
 	struct sim_counts *n = &c->w->counts;
-	double s = (double)(cgn_loop_now(c->w->loop) - c->came) / 1e9;
+	double s = (double)cgn_since(cgn_loop_now(c->w->loop), c->came) / 1e9;
 	unsigned k = 0;
 	while (k < SIM_TTFT_N && s > bounds[k])
 		k++;

@@ -10,7 +10,7 @@ static cgn_nsec virtual_now(const struct sim_worker *w)
 {
 	if (w->scale <= 0)
 		return w->virtual_now;
-	return (cgn_nsec)((double)(cgn_loop_now(w->loop) - w->began) / w->scale);
+	return (cgn_nsec)((double)cgn_since(cgn_loop_now(w->loop), w->began) / w->scale);
 }
 
 /* Publish one batch of events for each step that changed something. */

@@ -59,18 +59,21 @@ static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 }
 
 /* Returns false when this node has no SSD tier, which is logged. */
-static bool ssd_cfg(const struct config *cfg, struct kvstore_ssd_cfg *out)
+static bool ssd_cfg(const struct kvcached *d, struct kvstore_ssd_cfg *out)
 {
 	static const enum kvstore_admission admissions[] = {[SSD_AUTO] = KVSTORE_WRITE_AUTO,
 		[SSD_REUSED] = KVSTORE_WRITE_REUSED,
 		[SSD_ALL] = KVSTORE_WRITE_ALL};
+	const struct config *cfg = d->cfg;
 	*out = (struct kvstore_ssd_cfg){.dir = cfg->kv.ssd_dir,
 		.index_dir = cfg->kv.index_dir,
 		.bytes = cfg->kv.ssd,
 		.ttl_ms = cfg->kv.ssd_ttl / CGN_MSEC,
 		.admission = admissions[cfg->kv.ssd_admission],
 		.writes_per_day = cfg->kv.ssd_writes_per_day,
-		.flush_time = cfg->kv.drain_timeout};
+		.flush_time = cfg->kv.drain_timeout,
+		.goes_on = svc_long_goes_on,
+		.user = d->svc};
 	if (out->dir != NULL && out->bytes > 0)
 		return true;
 	cgn_log(INFO, "kvcached.no_ssd",
@@ -84,13 +87,15 @@ static CGN_RC kvcached_open(struct kvcached *d, struct cgn_err *err)
 	CGN_TRY(sites_open(d->cfg, &d->sites, err));
 	const struct kvstore_cfg store = {.telemetry = d->telemetry,
 		.ram_bytes = d->cfg->kv.ram,
-		.ssd = ssd_cfg(d->cfg, &ssd) ? &ssd : NULL,
+		.ssd = ssd_cfg(d, &ssd) ? &ssd : NULL,
 		.sites = d->sites};
 	CGN_TRY(check_memory(d->cfg->kv.ram, err));
 	CGN_TRY(state_tls_server(d->cfg, &d->tls, err));
 	svc_watch_certificate(d->svc, "security.cert_file", d->tls);
-	CGN_TRY(cgn_err_of(kvstore_new(&store, &d->store, err),
-		store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
+	svc_long_begin(d->svc);
+	cgn_rc rc = kvstore_new(&store, &d->store, err);
+	svc_long_end(d->svc);
+	CGN_TRY(cgn_err_of(rc, store.ssd != NULL ? "[kv] ram, ssd, ssd_dir, index_dir" : "kv.ram", err));
 	log_if_unsealed(d);
 	CGN_TRY(kvcached_workers_open(d, err));
 	kvcached_metrics_open(d);

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from cluster import Process, ask, scaled, until
+from cluster import ROOT, SANITIZER, Process, ask, scaled, until
 from kvdisks import Store, fill, tmpfs, value  # noqa: F401 (a fixture)
 
 
@@ -152,6 +152,34 @@ def test_an_index_that_is_gone(tmp_path, harm):
         s.ready()
         assert s.process.events("kvstore.ssd_index_rebuilt")
         assert [s("GET", f"k{i}") for i in range(30)] == [None if i == 5 else value(i, 100000) for i in range(30)]
+
+
+@pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer must be loaded before any other library")
+def test_a_start_that_is_ended_while_it_makes_the_index_again(tmp_path, monkeypatch):
+    """By SIGKILL, then by SIGTERM: the next start goes on, and does not take what is there for the whole."""
+    library, mark = tmp_path / "slow_disk.so", tmp_path / "ssd/index.unfinished"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, ROOT / "tests/helpers/failing_disk.c", "-ldl"], check=True)
+    with Store(tmp_path) as s:
+        fill(s, 300, 100000)
+        fill(s, 20, 900, first=1000)
+        s.process.stop()
+        shutil.rmtree(s.dir / "index")
+        for name, to in (("LD_PRELOAD", library), ("FAIL_DIR", s.dir), ("SLOW_READ_MS", "20")):
+            monkeypatch.setenv(name, str(to))
+        whole = 0
+        for end, code in ((s.process.kill, -9), (s.process.stop, 0)):
+            s.process.start()
+            until(lambda: mark.exists() and int(mark.read_text() or "0", 16) > whole or not s.process.alive(), s.process.log)
+            whole = int(mark.read_text(), 16)
+            assert end() == code, s.process.log()
+        assert "the next start goes on" in s.process.events("svc.start_ended")[0]["why"]
+        assert len(s.process.events("svc.ready")) == 1
+        monkeypatch.delenv("LD_PRELOAD")
+        s.process.start()
+        s.ready()
+        assert "an earlier start ended" in s.process.events("kvstore.ssd_index_rebuilt")[-1]["why"] and not mark.exists()
+        keys = [*range(300), *range(1000, 1020)]
+        assert [i for i in keys if s("GET", f"k{i}") != value(i, 100000 if i < 1000 else 900)] == []
 
 
 def slab_of_another_store(s):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library for LD_PRELOAD: lets calls that write or sync files below $FAIL_DIR fail with EIO while the file
- * $FAIL_SWITCH exists. The file holds how many calls of a hundred fail. With $FAIL_TRUNCATE, ftruncate fails too. */
+ * $FAIL_SWITCH exists. The file holds how many calls of a hundred fail. With $FAIL_TRUNCATE, ftruncate fails too. With
+ * $SLOW_READ_MS, each read at a place of such a file takes so long. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -58,3 +59,24 @@ int ftruncate(int fd, off_t n)
 	int (*real)(int, off_t) = (int (*)(int, off_t))dlsym(RTLD_NEXT, "ftruncate");
 	return getenv("FAIL_TRUNCATE") != NULL && must_fail(fd) ? -1 : real(fd, n);
 }
+
+static void read_slowly(int fd)
+{
+	const char *ms = getenv("SLOW_READ_MS");
+	int kept = errno;
+	if (ms != NULL && is_below(fd))
+		usleep((useconds_t)atoi(ms) * 1000);
+	errno = kept;
+}
+
+#define SLOW(name, params, args)                                                    \
+	ssize_t name params                                                         \
+	{                                                                           \
+		ssize_t(*real) params = (ssize_t(*) params)dlsym(RTLD_NEXT, #name); \
+		read_slowly(fd);                                                    \
+		return real args;                                                   \
+	}
+SLOW(pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
+SLOW(pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at))
+SLOW(preadv, (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at))
+SLOW(preadv64, (int fd, const struct iovec *v, int n, off64_t at), (fd, v, n, at))

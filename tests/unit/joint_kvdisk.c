@@ -39,7 +39,8 @@ static struct {
 	uint64_t wall, boot;
 	enum kvdisk_worth worth;
 	uint64_t found, moved, gone;
-	uint32_t unwanted; /* Segment of the key that the owner does not want. */
+	uint32_t unwanted;        /* Segment of the key that the owner does not want. */
+	uint64_t asked, patience; /* Calls of goes_on, and how many it allows; 0: all. */
 } told;
 
 static uint64_t fake_wall(void)
@@ -86,7 +87,15 @@ static void on_gone(void *user, const struct block_key *k, kvdisk_place at)
 		places_to_update[k->segment] = 0;
 }
 
+static bool goes_on(void *user)
+{
+	(void)user;
+	told.boot += 1000; /* Each record takes a second. */
+	return ++told.asked < told.patience || told.patience == 0;
+}
+
 static const struct kvdisk_owner owner = {.found = on_found,
+	.goes_on = goes_on,
 	.worth = worth_of,
 	.moved = on_moved,
 	.gone = on_gone};
@@ -361,6 +370,76 @@ static void test_what_is_not_wanted_never_comes_back(void **state)
 	expect_none(&w, 2);
 	disk_expect(&w, 3, 1);
 	disk_expect(&w, 4, 1);
+	world_end(&w);
+}
+
+/* Starts that are ended while they rebuild the index, each after some records. Each goes on where the one before it was,
+ * and none takes what is there for the whole. */
+static void test_a_rebuild_that_is_ended_goes_on(void **state)
+{
+	struct world w;
+	char index[96];
+	uint64_t starts = 0, most = 0;
+	(void)state;
+	world_begin(&w);
+	w.cfg.file_bytes = MIB;
+	world_open(&w);
+	for (uint32_t i = 1; i <= 60; i++)
+		(void)disk_put(&w, i, 1, i % 4 == 0 ? 300 : 200000);
+	kvdisk_close(&w.d);
+	(void)snprintf(index, sizeof index, "%s/index", w.dir);
+	disk_folder_remove(index);
+	told.patience = 12;
+	for (bool ended = true; ended; starts++) {
+		told.asked = told.found = 0;
+		cgn_rc rc = kvdisk_open(&w.cfg, &w.d, &w.how, &w.err);
+		ended = !cgn_ok(rc);
+		assert_int_equal(rc.code, ended ? CGN_CANCELLED : CGN_FINE);
+		assert_true(starts < 30);
+		most = told.asked > most ? told.asked : most;
+		if (starts == 4) /* The rest is small values, which one start must read. */
+			told.patience = 40;
+	}
+	assert_true(starts > 4 && most < 60);
+	assert_true(w.how.rebuilt);
+	for (uint32_t i = 1; i <= 60; i++)
+		disk_expect(&w, i, 1);
+	told.patience = 0;
+	world_again(&w);
+	assert_false(w.how.rebuilt);
+	assert_int_equal(told.found, 60);
+	world_end(&w);
+}
+
+/* The databases of a start that was killed just after it had made new ones. */
+static void test_a_start_that_was_killed_is_finished(void **state)
+{
+	struct world w;
+	char path[128];
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	for (uint32_t i = 1; i <= 20; i++)
+		(void)disk_put(&w, i, 1, i % 2 == 0 ? 300 : 50000);
+	kvdisk_close(&w.d);
+	static const char *const marks[] = {"small.unfinished", "index.unfinished"};
+	for (size_t i = 0; i < CGN_COUNT(marks); i++) {
+		(void)snprintf(path, sizeof path, "%s/%s", w.dir, marks[i]);
+		assert_true(cgn_ok(disk_write_file_atomic(path, CGN_STR("00000000\n"), 0640, NULL)));
+	}
+	(void)snprintf(path, sizeof path, "%s/small", w.dir);
+	disk_folder_remove(path);
+	world_open(&w);
+	assert_true(w.how.rebuilt && w.how.small_lost);
+	for (uint32_t i = 1; i <= 20; i++)
+		i % 2 == 0 ? expect_none(&w, i) : disk_expect(&w, i, 1);
+	world_again(&w);
+	assert_false(w.how.rebuilt || w.how.small_lost);
+	assert_int_equal(told.found, 10);
+	for (size_t i = 0; i < CGN_COUNT(marks); i++) {
+		(void)snprintf(path, sizeof path, "%s/%s", w.dir, marks[i]);
+		assert_int_equal(access(path, F_OK), -1);
+	}
 	world_end(&w);
 }
 
@@ -1100,6 +1179,8 @@ int main(void)
 		cmocka_unit_test(test_replaced_and_removed),
 		cmocka_unit_test(test_what_is_not_wanted_goes),
 		cmocka_unit_test(test_what_is_not_wanted_never_comes_back),
+		cmocka_unit_test(test_a_rebuild_that_is_ended_goes_on),
+		cmocka_unit_test(test_a_start_that_was_killed_is_finished),
 		cmocka_unit_test(test_a_place_is_bound_to_its_key),
 		cmocka_unit_test(test_the_oldest_goes),
 		cmocka_unit_test(test_small_ones_go_too),

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Boot: opens the files, then the index, which says which records are in use. A lost or damaged index is put
  * aside and rebuilt from the headers of the records; removed records are marked as struck there. The index is
- * never repaired: a repair may restore removed values. */
+ * never repaired: a repair may restore removed values.
+ *
+ * A file beside each database says that its contents are not whole yet. It is made before the damaged database
+ * is put aside and removed after the new one is synced, so that a start that is killed in between is finished
+ * by the next one. The file has the number of the last slab file whose headers are in the index. */
 #include "joint/kvdisk/kvdisk_priv.h"
 
 #include <errno.h>
@@ -11,26 +15,81 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "io/disk/disk.h"
+
 #define PROGRESS_EVERY 1000U /* ms */
+#define ASK_EVERY      64U   /* entries of the index */
 #define CLOCK_KEY      "clock"
 #define MEMO_KEY       "memo"
 
 struct booting {
 	struct kvdisk *d;
 	struct kvdisk_opening *how;
-	uint64_t told_at, done, newest_ms, max_seq;
+	uint64_t told_at, noted_at, done, newest_ms, max_seq;
 	const char *what;
-	bool bad_files;
+	uint32_t whole_file; /* slab files up to this one are in the index */
+	bool fresh;          /* the index was made in this start */
+	bool bad_files, stopped;
 };
 
-static void boot_report(struct booting *b)
+/* Count a record and report the progress. Return false when the owner ends the start. */
+static bool boot_goes_on(struct booting *b, unsigned ask_every)
 {
 	struct kvdisk *d = b->d;
-	if (++b->done % 1024 != 0 || d->owner->progress == NULL ||
-		d->time.boot_ms() - b->told_at < PROGRESS_EVERY)
-		return;
-	b->told_at = d->time.boot_ms();
-	d->owner->progress(d->user, b->what, b->done, 0);
+	if (++b->done % 1024 == 0 && d->owner->progress != NULL &&
+		d->time.boot_ms() - b->told_at >= PROGRESS_EVERY) {
+		b->told_at = d->time.boot_ms();
+		d->owner->progress(d->user, b->what, b->done, 0);
+	}
+	if (b->done % ask_every == 0 && d->owner->goes_on != NULL && !d->owner->goes_on(d->user))
+		b->stopped = true;
+	return !b->stopped;
+}
+
+static CGN_RC boot_stopped(const struct booting *b, struct cgn_err *err)
+{
+	return b->stopped
+		? CGN_FAIL(err, CANCELLED, "the start was ended while %s in %s; the next start goes on",
+			  b->what, b->d->dir)
+		: CGN_OK;
+}
+
+/* ---- databases that are not whole yet ---- */
+static CGN_RC unfinished_path(const char *db, char out[PATH_MAX], struct cgn_err *err)
+{
+	return snprintf(out, PATH_MAX, "%s.unfinished", db) < PATH_MAX
+		? CGN_OK
+		: CGN_FAIL(err, STORAGE, "the path %.200s... is too long", db);
+}
+
+static CGN_RC unfinished_put(const char *db, uint32_t whole_file, struct cgn_err *err)
+{
+	char path[PATH_MAX], text[16];
+	int n = snprintf(text, sizeof text, "%08" PRIx32 "\n", whole_file);
+	CGN_TRY(unfinished_path(db, path, err));
+	return kvdisk_as_storage(disk_write_file_atomic(path, (struct cgn_str){text, (size_t)n}, 0640, err),
+		err);
+}
+
+/* A mark that cannot be read says only that nothing is known to be whole. */
+static bool unfinished_get(const char *db, uint32_t *whole_file)
+{
+	char path[PATH_MAX], text[16] = "";
+	struct cgn_buf b = cgn_buf_over(text, sizeof text - 1);
+	struct cgn_err err;
+	if (!cgn_ok(unfinished_path(db, path, &err)))
+		return false;
+	cgn_rc rc = disk_read_file(path, sizeof text - 2, &b, &err);
+	if (!cgn_ok(rc) || sscanf(text, "%8" SCNx32, whole_file) != 1)
+		*whole_file = 0;
+	return rc.code != CGN_NOT_FOUND;
+}
+
+static void unfinished_drop(const char *db)
+{
+	char path[PATH_MAX];
+	if (cgn_ok(unfinished_path(db, path, NULL)))
+		(void)unlink(path);
 }
 
 /* ---- files ---- */
@@ -146,7 +205,8 @@ static void boot_keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
 	(void)snprintf(how->why, sizeof how->why, "%.255s", e->msg);
 }
 
-/* Open a database; a damaged one is put aside. |*lost|: the database was damaged or missing, and is new. */
+/* Open a database; a damaged one is put aside. |*lost|: the database was damaged or missing, and is new and
+ * marked as not whole. */
 static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *cfg, bool make,
 	struct db **out, bool *lost, struct kvdisk_opening *how, struct cgn_err *err)
 {
@@ -159,6 +219,7 @@ static CGN_RC open_db(struct kvdisk *d, const char *path, const struct db_cfg *c
 		return rc;
 	}
 	boot_keep_why(how, &why);
+	CGN_TRY(unfinished_put(path, 0, err));
 	CGN_TRY(db_put_aside(d, path, err));
 	rc = db_open(path, cfg, true, out, err);
 	return kvdisk_as_storage(rc, err);
@@ -244,8 +305,7 @@ static bool boot_on_entry(void *user, const uint8_t *k, size_t n_k, const uint8_
 		b->how->entries--;
 		b->how->bytes -= r.entry.size;
 	}
-	boot_report(b);
-	return true;
+	return boot_goes_on(b, ASK_EVERY);
 }
 
 /* ---- rebuilding the index from headers ---- */
@@ -254,7 +314,8 @@ static bool boot_on_header(void *user, const struct record *r)
 	struct booting *b = user;
 	char names[KVDISK_NAMES];
 	struct record was;
-	boot_report(b);
+	if (!boot_goes_on(b, 1))
+		return false;
 	if (r->struck || r->store != b->d->store)
 		return true;
 	if (cgn_ok(entry_get(b->d, &r->entry.key, &was, names)) && was.seq >= r->seq)
@@ -274,17 +335,38 @@ static bool boot_on_row(void *user, const uint8_t *k, size_t n_k, const uint8_t 
 	return true;
 }
 
+/* Note that the headers of the files up to |f| are in the index, so that a later start need not read them. */
+static CGN_RC rebuild_note(struct booting *b, const struct file *f, struct cgn_err *err)
+{
+	struct kvdisk *d = b->d;
+	if (d->time.boot_ms() - b->noted_at < PROGRESS_EVERY)
+		return CGN_OK;
+	b->noted_at = d->time.boot_ms();
+	CGN_TRY(kvdisk_as_storage(db_sync(d->index, err), err));
+	return unfinished_put(d->index_path, f->id, err);
+}
+
+/* CGN_INVALID: the index is damaged. */
 static CGN_RC index_rebuild(struct booting *b, struct cgn_err *err)
 {
 	struct kvdisk *d = b->d;
+	char why[DB_WHY];
 	b->what = "reading the headers of all values, since the index is gone";
-	for (size_t i = 0; i < d->n_files; i++)
-		if (!d->files[i]->small)
-			CGN_TRY(slab_each(d->files[i], boot_on_header, b, err));
+	for (size_t i = 0; i < d->n_files && !b->bad_files; i++) {
+		struct file *f = d->files[i];
+		if (f->small || f->id <= b->whole_file)
+			continue;
+		CGN_TRY(slab_each(f, boot_on_header, b, err));
+		CGN_TRY(boot_stopped(b, err));
+		if (!b->bad_files)
+			CGN_TRY(rebuild_note(b, f, err));
+	}
 	(void)cgn_ok(db_each(d->small, "", 0, NULL, 0, boot_on_row, b, NULL)); /* damaged rows are lost */
 	if (b->bad_files)
-		return CGN_FAIL(err, STORAGE, "cannot write the new index in %s", d->index_path);
-	return CGN_OK;
+		return db_why(d->index, why)
+			? CGN_FAIL(err, INVALID, "the new index is damaged: %s", why)
+			: CGN_FAIL(err, STORAGE, "cannot write the new index in %s", d->index_path);
+	return boot_stopped(b, err);
 }
 
 static void boot_forget(struct booting *b)
@@ -386,25 +468,50 @@ static CGN_RC boot_cap_files(struct kvdisk *d, struct kvdisk_opening *how, struc
 	return CGN_OK;
 }
 
-static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err)
+static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err);
+
+/* Put the damaged index aside and make a new one of all headers. */
+static CGN_RC index_start_over(struct booting *b, const struct cgn_err *why, struct cgn_err *err)
 {
 	struct kvdisk *d = b->d;
+	bool lost;
+	boot_keep_why(b->how, why);
+	db_close(&d->index);
+	boot_forget(b);
+	CGN_TRY(unfinished_put(d->index_path, 0, err));
+	CGN_TRY(db_put_aside(d, d->index_path, err));
+	CGN_TRY(open_index(d, true, &lost, b->how, err));
+	b->fresh = true;
+	b->bad_files = false;
+	b->whole_file = 0;
+	return read_index(b, true, err);
+}
+
+static CGN_RC read_index(struct booting *b, bool lost, struct cgn_err *err)
+{
 	struct cgn_err why = {0};
-	if (lost)
-		CGN_TRY(index_rebuild(b, err));
-	b->what = "reading the index";
-	cgn_rc rc = db_each(d->index, "", 0, NULL, 0, boot_on_entry, b, &why);
-	if (rc.code == CGN_INVALID && !lost) { /* damage inside */
-		boot_keep_why(b->how, &why);
-		db_close(&d->index);
-		boot_forget(b);
-		CGN_TRY(db_put_aside(d, d->index_path, err));
-		b->how->rebuilt = true;
-		CGN_TRY(open_index(d, true, &lost, b->how, err));
-		return read_index(b, true, err);
+	cgn_rc rc = lost ? index_rebuild(b, &why) : CGN_OK;
+	b->how->rebuilt = lost;
+	if (cgn_ok(rc)) {
+		b->what = "reading the index";
+		rc = db_each(b->d->index, "", 0, NULL, 0, boot_on_entry, b, &why);
+		CGN_TRY(boot_stopped(b, err));
 	}
-	if (!cgn_ok(rc))
-		return CGN_FAIL(err, STORAGE, "%s", why.msg);
+	if (rc.code == CGN_INVALID && !b->fresh)
+		return index_start_over(b, &why, err);
+	if (cgn_ok(rc))
+		return CGN_OK;
+	return CGN_FAIL_AS(err, rc.code == CGN_CANCELLED ? CGN_CANCELLED : CGN_STORAGE, "%s", why.msg);
+}
+
+/* The index and the small values are whole on disk: a later start need not finish this one's work. */
+static CGN_RC boot_finish(struct kvdisk *d, struct kvdisk_opening *how, struct cgn_err *err)
+{
+	if (!how->rebuilt && !how->small_lost)
+		return CGN_OK;
+	CGN_TRY(kvdisk_as_storage(db_sync(d->index, err), err));
+	unfinished_drop(d->index_path);
+	unfinished_drop(d->small_path);
 	return CGN_OK;
 }
 
@@ -446,13 +553,20 @@ CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_
 {
 	struct booting b = {.d = d, .how = how, .told_at = d->time.boot_ms(), .what = "reading the index"};
 	bool lost = false;
+	uint32_t none;
+	b.noted_at = b.told_at;
 	CGN_TRY(dir_each(d->dir, boot_on_name, &b, err));
 	CGN_TRY(boot_cap_files(d, how, err));
 	boot_free_space(d);
 	CGN_TRY(open_small(d, made, how, err));
-	CGN_TRY(open_index(d, made, &lost, how, err));
-	how->rebuilt = lost;
+	CGN_TRY(open_index(d, made, &b.fresh, how, err));
+	how->small_lost = unfinished_get(d->small_path, &none);
+	lost = unfinished_get(d->index_path, &b.whole_file);
+	if (lost && !b.fresh)
+		boot_keep_why(how,
+			&(struct cgn_err){.msg = "an earlier start ended before the index was whole"});
 	CGN_TRY(read_index(&b, lost, err));
+	CGN_TRY(boot_finish(d, how, err));
 	if (!how->rebuilt)
 		boot_drop_damaged(d->index_path);
 	if (!how->small_lost)

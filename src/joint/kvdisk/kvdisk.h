@@ -48,6 +48,8 @@ struct kvdisk_owner {
 	bool (*found)(void *user, const struct kvdisk_entry *e);
 	/* In kvdisk_open, every second or so. total 0: not known. */
 	void (*progress)(void *user, const char *what, uint64_t done, uint64_t total);
+	/* In kvdisk_open, often: return false to end it with CGN_CANCELLED. A later kvdisk_open goes on. */
+	bool (*goes_on)(void *user);
 	/* NULL counts as KVDISK_DROP. */
 	enum kvdisk_worth (*worth)(void *user, const struct block_key *k, kvdisk_place at);
 	void (*moved)(void *user, const struct block_key *k, kvdisk_place from, kvdisk_place to);
@@ -82,8 +84,10 @@ struct kvdisk_opening {
 	char why[256];
 };
 /* Open a store. CGN_STORAGE: the directory holds other files (and is left as it is), has another version, is
- * in use, not writable or full. CGN_INVALID: the budget is too small. Reads the whole index, about a second
- * per million entries, and the headers of all records when the index is lost. */
+ * in use, not writable or full. CGN_INVALID: the budget is too small. CGN_CANCELLED: kvdisk_owner.goes_on
+ * said so. Reads the whole index, about a second per million entries, and the headers of all records when the index is
+ * lost. A process that is killed meanwhile loses nothing: the next kvdisk_open goes on behind the last slab file that
+ * was read to its end. */
 CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how,
 	struct cgn_err *err);
 void kvdisk_close(struct kvdisk **take); /* flushes; no call may be running */

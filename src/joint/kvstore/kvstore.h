@@ -46,6 +46,8 @@ struct kvstore_ssd_cfg {
 	enum kvstore_admission admission;
 	double writes_per_day; /* KVSTORE_WRITE_AUTO: the day's budget, as a multiple of |bytes|; 0: no limit */
 	cgn_nsec flush_time;   /* time that kvstore_free spends on writing the queue */
+	bool (*goes_on)(void *user); /* as in struct kvdisk_owner; NULL: kvstore_new always goes on */
+	void *user;
 };
 struct kvstore_cfg {
 	struct telemetry *telemetry;       /* borrowed */

@@ -260,6 +260,8 @@ CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, ui
 	q->most_bytes = ram_bytes / 4 < KVSTORE_SSD_QUEUE_MAX ? ram_bytes / 4 : KVSTORE_SSD_QUEUE_MAX;
 	q->most_blocks = ram_bytes / BLOCK_BYTES;
 	q->flush_time = cfg->flush_time;
+	q->goes_on = cfg->goes_on;
+	q->goes_on_user = cfg->user;
 	ssd_init(q);
 	s->ssd = q;
 	CGN_TRY(ssd_open_disk(s, cfg, err));

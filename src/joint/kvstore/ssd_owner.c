@@ -141,6 +141,12 @@ static void owner_on_progress(void *user, const char *what, uint64_t done, uint6
 	cgn_log(INFO, "kvstore.ssd_boot", F_STR("what", what), F_U64("blocks", done));
 }
 
+static bool owner_goes_on(void *user)
+{
+	const struct kvstore_ssd *q = ((struct kvstore *)user)->ssd;
+	return q->goes_on == NULL || q->goes_on(q->goes_on_user);
+}
+
 static void owner_on_aside(void *user, const char *from, const char *to, const char *why)
 {
 	(void)user;
@@ -151,6 +157,7 @@ static void owner_on_aside(void *user, const char *from, const char *to, const c
 
 const struct kvdisk_owner kvstore_ssd_owner = {.found = owner_on_found,
 	.progress = owner_on_progress,
+	.goes_on = owner_goes_on,
 	.worth = owner_worth,
 	.moved = owner_on_moved,
 	.aside = owner_on_aside,

@@ -18,6 +18,8 @@ struct kvstore_ssd {
 	enum kvstore_admission admission;
 	uint64_t most_bytes, most_blocks; /* in the queue; in the index */
 	cgn_nsec flush_time;
+	bool (*goes_on)(void *user); /* as in struct kvstore_ssd_cfg */
+	void *goes_on_user;
 	pthread_t thread;
 	bool running;
 

@@ -9,6 +9,8 @@
 
 #include "joint/svc/svc_priv.h"
 
+#define EXTENSION (30 * CGN_SEC) /* More time to start, counted from each request. */
+
 static int manager_dial(const char *path)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -61,6 +63,16 @@ void svc_notify_send(const struct svc_notify *n, const char *text)
 {
 	if (n->fd >= 0) /* A failure is ignored: the daemon runs without a manager. */
 		(void)!send(n->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void svc_notify_starting(struct svc_notify *n, cgn_nsec now)
+{
+	char text[64];
+	if (n->extended != 0 && now - n->extended < CGN_SEC)
+		return;
+	n->extended = now;
+	snprintf(text, sizeof text, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(EXTENSION / CGN_USEC));
+	svc_notify_send(n, text);
 }
 
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now)

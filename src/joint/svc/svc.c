@@ -60,6 +60,9 @@ struct svc {
 		struct svc_problems refused;
 		struct cgn_buf waits; /* Keys that need a restart. */
 	} reload;
+	bool start_ended; /* A signal ended the program's start. */
+	struct sigaction
+		before_long[2]; /* The loop's handlers of SIGTERM and SIGINT, during svc_long_begin. */
 	int exit_code;
 };
 
@@ -366,6 +369,44 @@ static void signals_give_back(void)
 	(void)sigaction(SIGINT, &plain, NULL);
 }
 
+/* ---- a start that takes long ---- */
+
+/* The signal that came during a long part of the start; 0: none. Any thread's handler writes it. */
+static volatile sig_atomic_t long_signal;
+
+static void long_on_signal(int signo)
+{
+	long_signal = signo;
+}
+
+/* The loop does not run during start, and its handlers would only keep the signal for later. */
+void svc_long_begin(struct svc *s)
+{
+	struct sigaction note = {.sa_handler = long_on_signal, .sa_flags = SA_RESTART};
+	CGN_LIVE(s, SVC_TAG);
+	long_signal = 0;
+	(void)sigaction(SIGTERM, &note, &s->before_long[0]);
+	(void)sigaction(SIGINT, &note, &s->before_long[1]);
+}
+
+bool svc_long_goes_on(void *svc)
+{
+	struct svc *s = svc;
+	CGN_LIVE(s, SVC_TAG);
+	svc_notify_starting(&s->notify, cgn_clock_now());
+	s->start_ended |= long_signal != 0;
+	return !s->start_ended;
+}
+
+void svc_long_end(struct svc *s)
+{
+	CGN_LIVE(s, SVC_TAG);
+	(void)sigaction(SIGTERM, &s->before_long[0], NULL);
+	(void)sigaction(SIGINT, &s->before_long[1], NULL);
+	if (long_signal != 0 && !s->start_ended)
+		(void)raise(long_signal); /* For the loop's handler, as if it came now. */
+}
+
 /* ---- questions of the admin port ---- */
 
 static bool is_ready(void *arg, struct cgn_buf *why)
@@ -538,6 +579,8 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	net_inherit_end(started ? socket_forget : NULL, &s);
 	if (started)
 		svc_serve(&s);
+	else if (s.start_ended && err.code == CGN_CANCELLED)
+		cgn_log(INFO, "svc.start_ended", F_STR("why", err.msg));
 	else
 		s.exit_code = error_print(p, &err); /* A single line on stderr, no log. */
 	svc_close(&s);

@@ -133,6 +133,11 @@ struct telemetry *svc_telemetry(struct svc *s); /* The program's metrics; freed 
  * certificate. At most 4. */
 void svc_watch_certificate(struct svc *s, const char *key, struct tls_ctx *tls);
 void svc_drained(struct svc *s);
+/* A part of start that may take minutes. After SIGTERM or SIGINT svc_long_goes_on returns false: start then gives up with
+ * CGN_CANCELLED, and the process exits with 0. svc_long_goes_on asks the service manager for more time too: call it often. */
+void svc_long_begin(struct svc *s);
+bool svc_long_goes_on(void *svc); /* A struct svc. */
+void svc_long_end(struct svc *s);
 /* Make the allocator give memory back to the system: that of large requests as soon as they end, that of small
  * ones within some seconds. Call from start, before threads allocate, in programs that hold bodies of any size. */
 void svc_memory_tune(struct svc *s);

@@ -49,12 +49,15 @@ void svc_ports_warn(const struct svc_program *p, const struct config *cfg);
 struct svc_notify {
 	int fd;            /* -1: no manager listens. */
 	cgn_nsec watchdog; /* Period of the signs of life; 0: none is due. */
+	cgn_nsec extended; /* When the manager was last asked for more time. */
 	bool stores;       /* The manager keeps descriptors ($FDSTORE, as systemd 254 sets it). */
 };
 /* Read and remove NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID and FDSTORE: child processes must not notify in this
  * process's name. */
 void svc_notify_open(struct svc_notify *n);
 void svc_notify_send(const struct svc_notify *n, const char *text);
+/* Ask the manager for more time to start; sends at most one datagram a second. */
+void svc_notify_starting(struct svc_notify *n, cgn_nsec now);
 void svc_notify_reloading(const struct svc_notify *n, cgn_nsec now);
 /* Let the manager keep the socket over a restart, and forget one that it kept under |name|. */
 void svc_notify_store(const struct svc_notify *n, int fd);

@@ -46,7 +46,7 @@ static void answer_try(enum ollama_api api, bool stream, bool events, bool cut, 
 	struct ollama_time now = {1764000000123, 5};
 	if (a == NULL)
 		return;
-	(void)ollama_answer_begin(a, cut ? 500 : 200, events);
+	(void)ollama_answer_begin(a, cut ? 500 : 200, events, (struct cgn_str){NULL, 0});
 	while (text.n > 0) {
 		struct cgn_str some = {text.p, text.n < piece ? text.n : piece};
 		ollama_answer_feed(a, some, &now, &out);

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ollama's API on the gateway: the same engines, routing, limits and counts as for OpenAI's."""
+import gzip
+import http.server
 import json
 import re
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -152,6 +155,68 @@ def test_bodies_without_a_type_reach_the_engine_as_json(cluster):
         cluster.ask("POST", "/api/chat", json.dumps(chat(stream=False)).encode(), kind)
         assert seen.pop() == ("/v1/chat/completions", ["application/json"]), kind
         assert not seen
+    agent.stop()
+    server.shutdown()
+
+
+class OddEngine(http.server.BaseHTTPRequestHandler):
+    """An engine whose answer is the prompt: what a client says is what it streams, compressed if it begins with "gzip"."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def send(self, body, kind, **fields):
+        self.send_response(200)
+        for name, value in {"Content-Type": kind, "Content-Length": len(body), **fields}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.send(json.dumps({"data": [{"id": "sim"}]}).encode(), "application/json")
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "messages" not in body:
+            return self.send_error(404)
+        says = body["messages"][0]["content"].encode()
+        if says.startswith(b"gzip"):
+            return self.send(gzip.compress(says[4:]), "text/event-stream", **{"Content-Encoding": "gzip"})
+        return self.send(says, "text/event-stream")
+
+
+def test_an_odd_answer_is_understood_or_an_error(cluster):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OddEngine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    agent = cluster.agent("odd", server.server_address[1], {"engine": {"kind": "openai_compat"}})[0]
+    cluster.router()
+    cluster.wait_ready(1)
+
+    def event(finish=None, **delta):
+        return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': finish}]})}\n\n"
+
+    def call(tool, arguments):
+        return event(tool_calls=[{"index": 0, "id": tool, "type": "function", "function": {"name": tool, "arguments": arguments}}])
+
+    rows = [(event(content="a") + event("stop", content="b").strip(), {"content": "ab"}, None),
+            (call("f", '{"x":1}') + call("g", {"y": 2}) + event("tool_calls"), {"tools": [("f", {"x": 1}), ("g", {"y": 2})]}, None),
+            (event(content=[{"type": "text", "text": "ab"}]) + "data: [DONE]\n\n", {"content": "ab"}, None),
+            (event(content="a") + event("abort"), None, "abort"),
+            (event(content="a") + 'data: {"object": "error", "message": "boom"}\n\n', None, "boom"),
+            ("data: [DONE]\n\n", None, "choice"),
+            ("gzip" + event("stop", content="a"), None, "compressed")]
+    for says, has, error in rows:
+        for stream in (True, False):
+            a = cluster.ask("POST", "/api/chat", chat(says, stream=stream))
+            got = [json.loads(line) for line in a.body.splitlines()]
+            if error:
+                assert set(got[-1]) == {"error"} and error in got[-1]["error"] and not any(x.get("done") for x in got), (says, a.body)
+                continue
+            assert a.status == 200 and got[-1]["done"], (says, a.body)
+            text = "".join(x["message"]["content"] for x in got)
+            tools = [(c["function"]["name"], c["function"]["arguments"]) for x in got for c in x["message"].get("tool_calls", [])]
+            assert (text, tools) == (has.get("content", ""), has.get("tools", [])), (says, a.body)
     agent.stop()
     server.shutdown()
 

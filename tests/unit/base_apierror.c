@@ -80,11 +80,47 @@ static void the_path_decides_the_shape(void **state)
 	assert_int_equal(apierror_shape_of((struct cgn_str){NULL, 0}), APIERROR_OPENAI);
 }
 
+/* Each row has an answer of an engine, and the text of its error; NULL: no error. */
+static void errors_of_engines_are_found(void **state)
+{
+	static const struct {
+		const char *json, *text;
+	} rows[] = {
+		{"{\"error\":{\"message\":\"no\\n\",\"code\":1}}", "no\n"},
+		{"{\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"no\"}}", "no"},
+		{"{\"error\":\"no\"}", "no"},
+		{"{\"error\":{\"code\":5}}", "{\"code\":5}"},
+		{"{\"object\":\"error\",\"message\":\"no\",\"code\":500}", "no"},
+		{"{\"object\":\"error\"}", "{\"object\":\"error\"}"},
+		{"{\"type\":\"error\",\"message\":\"no\"}", "no"},
+		{"{\"detail\":\"no\"}", "no"},
+		{"{\"detail\":[{\"msg\":\"no\"}]}", "[{\"msg\":\"no\"}]"},
+		{"{\"error\":null,\"choices\":[]}", NULL},
+		{"{\"error\":false}", NULL},
+		{"{\"error\":\"\"}", NULL},
+		{"{\"id\":\"x\",\"detail\":\"low\"}", NULL},
+		{"{\"choices\":[],\"detail\":\"low\"}", NULL},
+		{"{\"object\":\"chat.completion\",\"message\":\"no\"}", NULL},
+		{"[\"error\"]", NULL},
+	};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+		struct json_val root, error;
+		assert_true(cgn_ok(json_parse(cgn_str_of(rows[i].json), &root, NULL, NULL)));
+		assert_int_equal(apierror_find(root, &error), rows[i].text != NULL);
+		if (rows[i].text == NULL)
+			continue;
+		apierror_text(error, &text);
+		assert_string_equal(cgn_buf_z(&text), rows[i].text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(errors_have_the_shape_of_openai),
 		cmocka_unit_test(errors_have_the_shape_of_anthropic),
 		cmocka_unit_test(errors_have_the_shape_of_ollama),
-		cmocka_unit_test(the_path_decides_the_shape)};
+		cmocka_unit_test(the_path_decides_the_shape), cmocka_unit_test(errors_of_engines_are_found)};
 	return cmocka_run_group_tests_name("base_apierror", tests, NULL, NULL);
 }

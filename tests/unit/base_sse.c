@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/core/err.h"
 #include "base/sse/sse.h"
 
 static void event_note(void *arg, struct cgn_str name, struct cgn_str data)
@@ -126,6 +127,25 @@ static void an_idle_scanner_keeps_little(void **state)
 	cgn_buf_fini(&got);
 }
 
+static void the_end_completes_the_last_event(void **state)
+{
+	static const char *const rows[][2] = {{"data: a", "<|a>"}, {"data: a\n", "<|a>"},
+		{"data: a\r", "<|a>"}, {"data: a\n\ndata: b", "<|a><|b>"}, {"event: x\ndata: a", "<x|a>"},
+		{"data: a\n\n", "<|a>"}, {": a", ""}, {"", ""}};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cgn_buf got = {0};
+		struct sse_scan s;
+		sse_scan_init(&s, 1000, event_note, &got);
+		sse_scan_feed(&s, cgn_str_of(rows[i][0]));
+		sse_scan_end(&s);
+		sse_scan_end(&s);
+		assert_string_equal(cgn_buf_z(&got), rows[i][1]);
+		sse_scan_fini(&s);
+		cgn_buf_fini(&got);
+	}
+}
+
 static void written_events_are_read_back(void **state)
 {
 	(void)state;
@@ -148,6 +168,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_event_is_none),
 		cmocka_unit_test(too_long_events_are_counted_and_what_follows_is_seen),
 		cmocka_unit_test(an_idle_scanner_keeps_little),
+		cmocka_unit_test(the_end_completes_the_last_event),
 		cmocka_unit_test(written_events_are_read_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,6 +164,8 @@ static void test_answers_are_compared(void **state)
 	assert_int_equal(likeness_of(CALL("f", "{}"), "\"content\":\"f\""), CASCADE_OTHER);
 	struct cgn_str cut = chat_answer(room, sizeof room, "\"content\":\"a\"", "length");
 	assert_int_equal(cascade_compare(cut, cut), CASCADE_UNKNOWN);
+	cut = chat_answer(room, sizeof room, "\"content\":\"a\"", "abort");
+	assert_int_equal(cascade_compare(cut, cut), CASCADE_UNKNOWN);
 	const struct cgn_str text = CGN_STR("{\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}");
 	assert_int_equal(cascade_compare(text, text), CASCADE_SAME);
 	assert_int_equal(cascade_compare(text, CGN_STR("{\"error\":{}}")), CASCADE_UNKNOWN);

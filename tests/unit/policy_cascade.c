@@ -188,6 +188,34 @@ static void test_the_gate_waits_for_its_tokens(void **state)
 	cascade_answer_fini(&a);
 }
 
+/* A sure beginning of an answer that the engine then calls failed goes to the larger model, at once. */
+static void test_a_failed_answer_never_passes(void **state)
+{
+	static const char *const rows[] = {
+		"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"abort\"}]}\n\n",
+		"data: {\"error\":{\"message\":\"out of memory\"}}\n\n",
+		"data: {\"object\":\"error\",\"message\":\"out of memory\"}",
+		"data: {\"detail\":\"out of memory\"}",
+	};
+	const struct cascade_gate g = {.threshold = -1.5};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct cascade_answer a;
+		read_events(&a, 2, EVENT("\"content\":\"a\"", TOKEN("a", "-0.1", "-5")));
+		assert_int_equal(cascade_judge(&g, &a, true), CASCADE_RELEASE);
+		cascade_answer_feed(&a, cgn_str_of(rows[i]));
+		cascade_answer_end(&a);
+		assert_int_equal(cascade_judge(&g, &a, false), CASCADE_ESCALATE);
+		cascade_answer_fini(&a);
+	}
+	struct cascade_answer a;
+	read_document(&a,
+		"{\"choices\":[{\"message\":{\"content\":\"a\"},\"logprobs\":{\"content\":[" TOKEN("a",
+			"-0.1", "-5") "]},\"finish_reason\":\"error\"}]}");
+	assert_int_equal(cascade_judge(&g, &a, true), CASCADE_ESCALATE);
+	cascade_answer_fini(&a);
+}
+
 /* ---- the rates ---- */
 
 static void ask_often(struct cascade_rates *r, const struct cascade_request *q, unsigned n, bool escalated)
@@ -298,6 +326,7 @@ int main(void)
 		cmocka_unit_test(test_tokens_of_documents),
 		cmocka_unit_test(test_doubt_is_between_sure_and_torn),
 		cmocka_unit_test(test_the_gate_waits_for_its_tokens),
+		cmocka_unit_test(test_a_failed_answer_never_passes),
 		cmocka_unit_test(test_requests_that_hardly_ever_pass_are_known),
 		cmocka_unit_test(test_rates_are_written_and_read),
 		cmocka_unit_test(test_logprobs_are_taken_out),

@@ -532,7 +532,8 @@ static void answers_are_read_or_refused(void **state)
 	assert_true(read_tokens("{\"tokens\":[1,2,3]}", 2, &out));
 	assert_int_equal(out.n, 8);
 	static const char *const bad[] = {"", "[]", "{}", "{\"tokens\":7}", "{\"tokens\":[-1]}",
-		"{\"tokens\":[4294967296]}", "{\"tokens\":[1.5]}", "{\"tokens\":[\"1\"]}", "{\"tokens\":[1"};
+		"{\"tokens\":[4294967296]}", "{\"tokens\":[1.5]}", "{\"count\":3,\"tokens\":[1,2]}",
+		"{\"tokens\":[\"1\"]}", "{\"tokens\":[1"};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		if (read_tokens(bad[i], 9, &out))
 			fail_msg("%s was read", bad[i]);

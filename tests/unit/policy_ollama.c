@@ -209,6 +209,8 @@ struct trial {
 	int status;
 	bool events;
 	const char *in;
+	size_t vectors;
+	const char *encoding;
 };
 
 /* Return what the client gets, fed |step| bytes at a time, 10 ns each. The caller frees it. */
@@ -218,8 +220,10 @@ static struct cgn_buf answer_of(const struct trial *t, size_t step, int *status)
 	struct ollama_answer *a = ollama_answer_new(t->api, t->stream, CGN_STR("x"));
 	struct ollama_time now = {1764000000123, 0};
 	assert_non_null(a);
-	bool lines = ollama_answer_begin(a, t->status, t->events);
-	assert_true(lines == (t->stream && t->events && t->status == 200));
+	struct cgn_str encoding = cgn_str_of(t->encoding != NULL ? t->encoding : "");
+	ollama_answer_expect(a, t->vectors);
+	bool lines = ollama_answer_begin(a, t->status, t->events, encoding);
+	assert_true(lines == (t->stream && t->events && t->status == 200 && encoding.n == 0));
 	for (size_t at = 0, n = strlen(t->in); at < n; at += step) {
 		now.elapsed += 10;
 		ollama_answer_feed(a, (struct cgn_str){t->in + at, n - at < step ? n - at : step}, &now,
@@ -275,7 +279,7 @@ static void a_stream_becomes_lines(void **state)
 static void a_stream_is_gathered(void **state)
 {
 	const struct trial t = {OLLAMA_GENERATE, false, 200, true,
-		EVENT(SAID("a")) EVENT(SAID("b")) EVENT(LAST_USAGE)};
+		EVENT(SAID("a")) EVENT(SAID("b")) EVENT(LAST_USAGE) EVENT("[DONE]")};
 	(void)state;
 	assert_answer(&t, strlen(EVENT(SAID("a"))), 200,
 		AT
@@ -323,15 +327,209 @@ static void errors_are_told(void **state)
 		{{OLLAMA_CHAT, false, 200, true, EVENT("x")}, 502,
 			"{\"error\":\"the engine sent an event that is not a JSON object\"}"},
 		{{OLLAMA_CHAT, false, 200, true,
-			 EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"[1\"}}]}}]}")},
+			 EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"[1\"}}]}}]}")
+				 EVENT("[DONE]")},
 			502,
 			"{\"error\":\"the engine's tool call has arguments that are not a JSON object\"}"},
 		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[{\"index\":1,\"embedding\":[1]}]}"}, 502,
-			"{\"error\":\"the engine's answer has no list of vectors\"}"},
+			"{\"error\":\"the engine's answer is not a list with a vector for each input\"}"},
 	};
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		assert_answer(&rows[i].t, 4096, rows[i].status, rows[i].expected);
+}
+
+#define CALLS(pieces) EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":[" pieces "]}}]}")
+#define CALL(n, id, name, arguments)                                                                       \
+	"{\"index\":" #n ",\"id\":\"" id "\",\"function\":{\"name\":\"" name "\",\"arguments\":" arguments \
+	"}}"
+#define BARE(name, arguments) "{\"function\":{\"name\":\"" name "\",\"arguments\":" arguments "}}"
+#define FINISH(reason)        EVENT("{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"" reason "\"}]}")
+#define PARTS(parts)          EVENT("{\"choices\":[{\"delta\":{\"content\":" parts "}}]}")
+#define DONE                  EVENT("[DONE]")
+#define TOLD(n, name, arguments) \
+	"\"function\":{\"index\":" #n ",\"name\":\"" name "\",\"arguments\":" arguments "}"
+
+/* Every strange stream that an engine was seen to send, and what the client gets of it, as lines and as a whole; cut at
+ * every byte. */
+static const struct odd_answer {
+	const char *in;
+	const char *has[2]; /* Each is in the answer. */
+	const char *error;  /* Or this is the answer. */
+} odd_answers[] = {
+	/* Tool calls of one index, of none, and in pieces. */
+	{CALLS(CALL(0, "c1", "f", "\"{\\\"x\\\":1}\"")) CALLS(CALL(0, "c2", "g", "\"{}\""))
+			FINISH("tool_calls"),
+		{TOLD(0, "f", "{\"x\":1}"), TOLD(1, "g", "{}")}, NULL},
+	{CALLS(CALL(0, "c1", "f", "\"{}\"")) CALLS(CALL(0, "c2", "f", "\"{}\"")) DONE,
+		{TOLD(0, "f", "{}"), TOLD(1, "f", "{}")}, NULL},
+	{CALLS(CALL(0, "", "f", "\"{\\\"x\\\":1}\"")) CALLS(CALL(0, "", "f", "\"{\\\"x\\\":2}\"")) DONE,
+		{TOLD(0, "f", "{\"x\":1}"), TOLD(1, "f", "{\"x\":2}")}, NULL},
+	{CALLS(CALL(0, "x", "f", "\"{}\"")) CALLS(CALL(1, "x", "f", "\"{}\"")) DONE,
+		{TOLD(0, "f", "{}"), TOLD(1, "f", "{}")}, NULL},
+	{CALLS(BARE("f", "\"{\\\"x\\\":1}\"")) CALLS(BARE("g", "\"{}\"")) DONE,
+		{TOLD(0, "f", "{\"x\":1}"), TOLD(1, "g", "{}")}, NULL},
+	{CALLS(BARE("f", "\"{}\"") "," BARE("f", "\"{}\"")) DONE, {TOLD(0, "f", "{}"), TOLD(1, "f", "{}")},
+		NULL},
+	{CALLS(BARE("f", "\"{\\\"x\\\":\"")) CALLS("{\"function\":{\"arguments\":\"1}\"}}") DONE,
+		{TOLD(0, "f", "{\"x\":1}"), ""}, NULL},
+	{CALLS(CALL(0, "c1", "f", "\"{\\\"x\\\":\"")) CALLS(CALL(0, "c2", "g", "\"{}\""))
+			CALLS(CALL(0, "c1", "f", "\"1}\"")) DONE,
+		{TOLD(0, "f", "{\"x\":1}"), TOLD(1, "g", "{}")}, NULL},
+	{CALLS(CALL(0, "c1", "f", "\"{\\\"x\\\": \\\"}\\\\\\\"\"")) CALLS(CALL(0, "c1", "f", "\"{\\\"}\""))
+			DONE,
+		{TOLD(0, "f", "{\"x\": \"}\\\"{\"}"), ""}, NULL},
+	{CALLS(CALL(0, "c1", "f", "{\"x\":1}")) DONE, {TOLD(0, "f", "{\"x\":1}"), ""}, NULL},
+	{CALLS(CALL(0, "c1", "f", "null"))
+			CALLS("{\"index\":0,\"id\":null,\"function\":{\"name\":null,\"arguments\":"
+			      "\"{\\\"x\\\":1}\"}}") DONE,
+		{TOLD(0, "f", "{\"x\":1}"), ""}, NULL},
+	{CALLS(CALL(0, "c1", "f", "\"\"")) DONE, {TOLD(0, "f", "{}"), ""}, NULL},
+	{EVENT("{\"choices\":[{\"delta\":{\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}}}]}")
+			FINISH("function_call"),
+		{TOLD(0, "f", "{}"), ""}, NULL},
+	{CALLS(CALL(0, "c1", "f", "7")) DONE, {NULL, NULL},
+		"the engine's tool call has arguments that are not a JSON object"},
+	{CALLS(CALL(0, "c1", "f", "\"{\"")) FINISH("length"), {NULL, NULL},
+		"the engine's tool call has arguments that are not a JSON object"},
+	{CALLS(CALL(0, "c1", "", "\"{}\"")) DONE, {NULL, NULL}, "the engine's tool call names no function"},
+	{CALLS("{\"type\":\"custom\"}") DONE, {NULL, NULL}, "the engine's tool call names no function"},
+	{EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":{}}}]}") DONE, {NULL, NULL},
+		"the engine's tool calls are not a list"},
+	/* Texts. */
+	{PARTS("[{\"type\":\"text\",\"text\":\"\\u00e9\"},\"b\",{\"type\":\"text\",\"text\":\"\"}]") DONE,
+		{"\"content\":\"\\u00e9b\"", ""}, NULL},
+	{PARTS("[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"text\":\"hm\"}]},{\"text\":\"b\"}]")
+			DONE,
+		{"\"content\":\"b\"", "\"thinking\":\"hm\""}, NULL},
+	{PARTS("null") EVENT("{\"choices\":[{\"delta\":{\"refusal\":\"no\"}}]}") FINISH("content_filter"),
+		{"\"content\":\"no\"", "\"done_reason\":\"content_filter\""}, NULL},
+	{EVENT("{\"choices\":[{\"index\":1,\"delta\":{\"content\":\"B\"}}]}") EVENT(SAID("A")) DONE,
+		{"\"content\":\"A\"", "\"done_reason\":\"stop\""}, NULL},
+	{PARTS("[{\"type\":\"image_url\"}]") DONE, {NULL, NULL},
+		"the engine's answer has a text of an unknown shape"},
+	{PARTS("7") DONE, {NULL, NULL}, "the engine's answer has a text of an unknown shape"},
+	{EVENT("{\"choices\":[7]}") DONE, {NULL, NULL}, "the engine's answer has a text of an unknown shape"},
+	/* Ends. */
+	{EVENT(SAID(
+		 "a")) "data: {\"choices\":[{\"delta\":{\"content\":\"b\"},\"finish_reason\":\"length\"}]}",
+		{"b\"", "\"done_reason\":\"length\""}, NULL},
+	{EVENT(SAID("ab")) "data: [DONE]\r", {"\"content\":\"ab\"", "\"done_reason\":\"stop\""}, NULL},
+	{EVENT(SAID("ab")) ": ping\n\ndata:\n\n" EVENT("{}") FINISH("eos_token"),
+		{"\"content\":\"ab\"", "\"done_reason\":\"stop\""}, NULL},
+	{EVENT(SAID("ab")) FINISH("abort") DONE, {NULL, NULL},
+		"the engine ended its answer with the reason \\\"abort\\\""},
+	{EVENT(SAID("ab")) FINISH("error"), {NULL, NULL},
+		"the engine ended its answer with the reason \\\"error\\\""},
+	{EVENT(SAID("ab")), {NULL, NULL},
+		"the engine's answer stopped without a finish_reason and without [DONE]"},
+	{EVENT(SAID("ab")) "data: {\"choices\":[{\"del", {NULL, NULL},
+		"the engine sent an event that is not a JSON object"},
+	{"", {NULL, NULL}, "the engine ended its answer without a choice in it"},
+	{DONE, {NULL, NULL}, "the engine ended its answer without a choice in it"},
+	{": ping\n\n" EVENT("{\"choices\":[]}") DONE, {NULL, NULL},
+		"the engine ended its answer without a choice in it"},
+	/* Errors. */
+	{EVENT(SAID("a")) EVENT("{\"object\":\"error\",\"message\":\"boom\"}") DONE, {NULL, NULL}, "boom"},
+	{EVENT("{\"type\":\"error\",\"message\":\"boom\"}"), {NULL, NULL}, "boom"},
+	{EVENT("{\"error\":\"boom\"}"), {NULL, NULL}, "boom"},
+	{EVENT("{\"detail\":\"boom\"}"), {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "event: error\ndata: boom\n\n", {NULL, NULL}, "boom"},
+	{"event: error\ndata: {\"code\":5}", {NULL, NULL}, "{\\\"code\\\":5}"},
+	{EVENT("{\"error\":null,\"choices\":[{\"delta\":{\"content\":\"ab\"}}]}") DONE,
+		{"\"content\":\"ab\"", "\"done_reason\":\"stop\""}, NULL},
+};
+
+static void odd_assert(const struct odd_answer *o, bool stream, size_t step)
+{
+	const struct trial t = {OLLAMA_CHAT, stream, 200, true, o->in};
+	char error[200];
+	int status = 0;
+	struct cgn_buf out = answer_of(&t, step, &status);
+	const char *text = cgn_buf_z(&out);
+	(void)snprintf(error, sizeof error, "{\"error\":\"%s\"}%s", o->error, stream ? "\n" : "");
+	bool ends = o->error == NULL ||
+		(strlen(text) >= strlen(error) && strcmp(text + strlen(text) - strlen(error), error) == 0);
+	for (size_t i = 0; i < 2 && o->error == NULL; i++)
+		ends = ends && strstr(text, o->has[i]) != NULL;
+	if (!ends || (strstr(text, "\"done\":true") != NULL) != (o->error == NULL) ||
+		status != (o->error == NULL ? 200 : 502))
+		fail_msg("%s\nby %zu bytes, %s: %d %s", o->in, step, stream ? "lines" : "whole", status,
+			text);
+	cgn_buf_fini(&out);
+}
+
+static void an_odd_answer_is_understood_or_an_error(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(odd_answers); i++)
+		for (size_t step = 1; step <= 4096; step *= step < 8 ? 7 : 600) {
+			odd_assert(&odd_answers[i], true, step);
+			odd_assert(&odd_answers[i], false, step);
+		}
+}
+
+/* The same for answers that are no streams, and for vectors. */
+static void an_odd_body_is_understood_or_an_error(void **state)
+{
+	static const struct {
+		struct trial t;
+		int status;
+		const char *has; /* In the answer. */
+	} rows[] = {
+		{{OLLAMA_CHAT, true, 200, false, "{\"object\":\"error\",\"message\":\"boom\",\"code\":500}"},
+			502, "{\"error\":\"boom\"}"},
+		{{OLLAMA_CHAT, false, 200, false, "{\"detail\":\"boom\"}"}, 502, "{\"error\":\"boom\"}"},
+		{{OLLAMA_CHAT, false, 400, false, "{\"object\":\"error\",\"message\":\"boom\"}"}, 400,
+			"{\"error\":\"boom\"}"},
+		{{OLLAMA_CHAT, false, 404, false, "{\"message\":\"boom\"}"}, 404, "{\"error\":\"boom\"}"},
+		{{OLLAMA_CHAT, false, 200, false, ""}, 502, "not a JSON object"},
+		{{OLLAMA_CHAT, false, 200, false, "{}"}, 502, "without a choice"},
+		{{OLLAMA_CHAT, false, 200, false, "{\"choices\":[]}"}, 502, "without a choice"},
+		{{OLLAMA_CHAT, false, 200, false, "{\"choices\":[{\"finish_reason\":\"stop\"}]}"}, 502,
+			"without a choice"},
+		{{OLLAMA_CHAT, false, 200, false,
+			 "{\"choices\":[{\"message\":{\"content\":[{\"text\":\"a\"}]},\"finish_reason\":\"abort\"}]}"},
+			502, "the reason \\\"abort\\\""},
+		{{OLLAMA_CHAT, false, 200, false,
+			 "{\"choices\":[{\"delta\":null,\"message\":{\"content\":[{\"text\":\"a\"},{\"text\":\"b\"}]}}]}"},
+			200, "\"content\":\"ab\""},
+		{{OLLAMA_CHAT, true, 200, true, "\x1f\x8b", .encoding = "gzip"}, 502, "compressed"},
+		{{OLLAMA_EMBED, false, 200, false, "\x1f\x8b", .encoding = "br"}, 502, "compressed"},
+		{{OLLAMA_CHAT, false, 500, false, "\x1f\x8b", .encoding = "gzip"}, 500, "compressed"},
+		/* Vectors in another order; too few, too many, twice one, none, of a vector for each token. */
+		{{OLLAMA_EMBED, false, 200, false,
+			 "{\"data\":[{\"index\":1,\"embedding\":[1]},{\"index\":0,\"embedding\":[0]}]}",
+			 .vectors = 2},
+			200, "\"embeddings\":[[0],[1]]"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[{\"embedding\":[0]}]}", .vectors = 2}, 502,
+			"for each"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[{\"embedding\":[0]},{\"embedding\":[1]}]}",
+			 .vectors = 1},
+			502, "for each"},
+		{{OLLAMA_EMBED, false, 200, false,
+			 "{\"data\":[{\"index\":0,\"embedding\":[1]},{\"index\":0,\"embedding\":[0]}]}",
+			 .vectors = 2},
+			502, "for each"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[]}"}, 502, "for each"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[{\"embedding\":[]}]}", .vectors = 1}, 502,
+			"for each"},
+		{{OLLAMA_EMBEDDINGS, false, 200, false, "{\"data\":[{\"embedding\":[[0],[1]]}]}",
+			 .vectors = 1},
+			502, "for each"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"data\":[{\"embedding\":\"AACAPg==\"}]}", .vectors = 1},
+			502, "for each"},
+		{{OLLAMA_EMBED, false, 200, false, "{\"object\":\"error\",\"message\":\"boom\"}"}, 502,
+			"{\"error\":\"boom\"}"},
+	};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		int status = 0;
+		struct cgn_buf out = answer_of(&rows[i].t, 4096, &status);
+		if (status != rows[i].status || strstr(cgn_buf_z(&out), rows[i].has) == NULL)
+			fail_msg("row %zu: %d %s", i, status, cgn_buf_z(&out));
+		cgn_buf_fini(&out);
+	}
 }
 
 static void a_cut_answer_ends_with_an_error(void **state)
@@ -341,7 +539,7 @@ static void a_cut_answer_ends_with_an_error(void **state)
 	for (int stream = 0; stream < 2; stream++) {
 		struct cgn_buf out = {0};
 		struct ollama_answer *a = ollama_answer_new(OLLAMA_CHAT, stream, CGN_STR("x"));
-		(void)ollama_answer_begin(a, 200, true);
+		(void)ollama_answer_begin(a, 200, true, (struct cgn_str){NULL, 0});
 		ollama_answer_feed(a, CGN_STR("data: {\"choices\":[]}\n\n"), &now, &out);
 		ollama_answer_cut(a, "it died", &out);
 		assert_string_equal(cgn_buf_z(&out),
@@ -386,7 +584,7 @@ static void an_event_is_bounded(void **state)
 	struct ollama_answer *a = ollama_answer_new(OLLAMA_CHAT, true, CGN_STR("x"));
 	(void)state;
 	memset(big, 'x', sizeof big);
-	(void)ollama_answer_begin(a, 200, true);
+	(void)ollama_answer_begin(a, 200, true, (struct cgn_str){NULL, 0});
 	ollama_answer_feed(a, CGN_STR("data: "), &now, &out);
 	ollama_answer_feed(a, (struct cgn_str){big, sizeof big}, &now, &out);
 	ollama_answer_feed(a, CGN_STR("\n\n"), &now, &out);
@@ -497,6 +695,8 @@ int main(void)
 		cmocka_unit_test(a_stream_is_gathered),
 		cmocka_unit_test(thoughts_tools_and_logprobs),
 		cmocka_unit_test(errors_are_told),
+		cmocka_unit_test(an_odd_answer_is_understood_or_an_error),
+		cmocka_unit_test(an_odd_body_is_understood_or_an_error),
 		cmocka_unit_test(a_cut_answer_ends_with_an_error),
 		cmocka_unit_test(vectors_and_whole_answers),
 		cmocka_unit_test(an_event_is_bounded),

@@ -46,6 +46,16 @@ static void a_streamed_chat_names_its_tools_once(void **state)
 		names, 2);
 }
 
+static void a_last_event_without_an_empty_line_counts(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"bash"};
+	names_of(true,
+		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"bash\"}}]}}]}",
+		names, 1);
+	names_of(true, CHAT_EVENT("{\"function_call\":{\"name\":\"bash\",\"arguments\":\"{}\"}}"), names, 1);
+}
+
 static void documents_name_their_tools(void **state)
 {
 	(void)state;
@@ -116,6 +126,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_streamed_chat_names_its_tools_once),
+		cmocka_unit_test(a_last_event_without_an_empty_line_counts),
 		cmocka_unit_test(documents_name_their_tools),
 		cmocka_unit_test(events_of_other_apis_name_their_tools),
 		cmocka_unit_test(text_about_tool_calls_is_none),

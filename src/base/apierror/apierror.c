@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/apierror/apierror.h"
 
-#include "base/json/json.h"
-
 static void openai_put(struct json_out *o, const struct apierror *e)
 {
 	json_open(o, '{');
@@ -98,4 +96,60 @@ enum apierror_shape apierror_shape_of(struct cgn_str path)
 	if (path_is_below(path, "/v1/messages"))
 		return APIERROR_ANTHROPIC;
 	return path_is_below(path, "/api") ? APIERROR_OLLAMA : APIERROR_OPENAI;
+}
+
+/* ---- errors of engines ---- */
+
+static bool says_error(struct json_val v)
+{
+	return v.raw.p != NULL && v.type == JSON_STRING && cgn_str_is(v.raw, "\"error\"");
+}
+
+/* Return true for a value that tells of an error; engines also write null, false or "" for none. */
+static bool is_told(struct json_val v)
+{
+	return v.raw.p != NULL && v.type != JSON_NULL && !cgn_str_is(v.raw, "false") &&
+		!cgn_str_is(v.raw, "\"\"");
+}
+
+bool apierror_find(struct json_val root, struct json_val *out)
+{
+	enum { ERROR, OBJECT, TYPE, MESSAGE, DETAIL, CHOICES, DATA, ID, N };
+	static const char *const keys[N] = {"error", "object", "type", "message", "detail", "choices", "data",
+		"id"};
+	struct json_val v[N];
+	json_pick(root, keys, N, v);
+	if (is_told(v[ERROR])) {
+		*out = v[ERROR];
+		return true;
+	}
+	if (says_error(v[OBJECT]) || says_error(v[TYPE])) {
+		*out = is_told(v[MESSAGE]) ? v[MESSAGE] : root;
+		return true;
+	}
+	if (!is_told(v[DETAIL]) || v[CHOICES].raw.p != NULL || v[DATA].raw.p != NULL || v[ID].raw.p != NULL)
+		return false;
+	*out = v[DETAIL];
+	return true;
+}
+
+bool apierror_reason(struct cgn_str reason)
+{
+	static const char *const failed[] = {"abort", "aborted", "error", "cancelled", "canceled", "timeout",
+		"insufficient_system_resource"};
+	for (size_t i = 0; i < CGN_COUNT(failed); i++)
+		if (cgn_str_is(reason, failed[i]))
+			return true;
+	return false;
+}
+
+void apierror_text(struct json_val error, struct cgn_buf *out)
+{
+	struct json_val message;
+	if (json_get(error, "message", &message) && message.type == JSON_STRING && message.raw.n > 2)
+		json_str_to(message, out);
+	else if (error.type == JSON_STRING)
+		json_str_to(error, out);
+	else
+		cgn_buf_str(out, error.raw);
 }

@@ -5,6 +5,7 @@
  *   Ollama     {"error":"..."} */
 #pragma once
 #include "base/core/buf.h"
+#include "base/json/json.h"
 
 enum apierror_shape { APIERROR_OPENAI, APIERROR_ANTHROPIC, APIERROR_OLLAMA };
 
@@ -18,6 +19,16 @@ struct apierror {
 };
 /* Append the error as JSON. Errors are the buffer's. */
 void apierror_put(struct cgn_buf *out, const struct apierror *e);
+/* Find the error in |root|, an answer of an engine or one of its events, whatever its status is:
+ *   {"error":...}                         OpenAI, Anthropic, Ollama, llama.cpp
+ *   {"object":"error","message":...}      SGLang, older vLLM; {"type":"error",...} too
+ *   {"detail":...}                        FastAPI, without an answer beside it
+ * |*out|: the member that says what failed, of any type. False: there is none, or |root| is not an object. */
+bool apierror_find(struct json_val root, struct json_val *out);
+/* Return true if |reason|, a finish_reason, is that of an answer which failed: it is no answer, however much came. */
+bool apierror_reason(struct cgn_str reason);
+/* Append the text of |error|, which apierror_find gave: its message, or its JSON. */
+void apierror_text(struct json_val error, struct cgn_buf *out);
 /* The type that most errors of that HTTP status have in OpenAI's shape. */
 const char *apierror_type(int status);
 /* The shape that clients of |path| expect; the path may have a query. */

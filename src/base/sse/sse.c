@@ -173,6 +173,11 @@ void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk)
 	keep_held(s);
 }
 
+void sse_scan_end(struct sse_scan *s)
+{
+	sse_scan_feed(s, CGN_STR("\n\n"));
+}
+
 static void put_line(struct cgn_buf *b, const char *field, struct cgn_str value)
 {
 	cgn_buf_putz(b, field);

@@ -31,6 +31,9 @@ void sse_scan_fini(struct sse_scan *s);
 /* Scan the next part of the stream. Never fails and never changes the bytes. An event counts only with the
  * empty line that ends it. */
 void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk);
+/* The stream has ended in good order: report an event whose empty line is missing. Some servers leave the last one
+ * out. */
+void sse_scan_end(struct sse_scan *s);
 
 /* Append an event. |name| is NULL or one line without foreign bytes; |data| may have any line ends and
  * becomes as many data lines. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/apierror/apierror.h"
 #include "policy/cascade/cascade.h"
 
 #define EVENT_MAX  ((size_t)256 * 1024)
@@ -190,6 +191,14 @@ static bool has_reasoning(struct json_val part)
 	return false;
 }
 
+static void reason_take(struct cascade_answer *a, struct json_val finish)
+{
+	char room[TOKEN_TEXT];
+	struct cgn_buf text = cgn_buf_over(room, sizeof room);
+	a->ended = true;
+	a->broken = a->broken || apierror_reason(token_text(finish, &text));
+}
+
 static void choice_take(struct cascade_answer *a, struct json_val choice)
 {
 	enum { DELTA, MESSAGE, LOGPROBS, FINISH, N };
@@ -197,7 +206,7 @@ static void choice_take(struct cascade_answer *a, struct json_val choice)
 	struct json_val v[N];
 	json_pick(choice, keys, N, v);
 	if (v[FINISH].raw.p != NULL && v[FINISH].type == JSON_STRING)
-		a->ended = true;
+		reason_take(a, v[FINISH]);
 	if (v[DELTA].raw.p != NULL && has_reasoning(v[DELTA]))
 		return;
 	/* A whole answer has the tokens of its reasoning first, and often not the mark that begins it. */
@@ -209,9 +218,11 @@ static void choice_take(struct cascade_answer *a, struct json_val choice)
 
 void cascade_answer_document(struct cascade_answer *a, struct cgn_str text)
 {
-	struct json_val root, choices, choice;
-	if (!cgn_ok(json_parse(text, &root, NULL, NULL)) || !json_get(root, "choices", &choices) ||
-		choices.type != JSON_ARRAY)
+	struct json_val root, choices, choice, error;
+	if (!cgn_ok(json_parse(text, &root, NULL, NULL)))
+		return;
+	a->broken = a->broken || apierror_find(root, &error);
+	if (!json_get(root, "choices", &choices) || choices.type != JSON_ARRAY)
 		return;
 	for (struct json_iter it = json_iter_of(choices); json_next_elem(&it, &choice);)
 		choice_take(a, choice);
@@ -230,6 +241,11 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 void cascade_answer_feed(struct cascade_answer *a, struct cgn_str data)
 {
 	sse_scan_feed(&a->scan, data);
+}
+
+void cascade_answer_end(struct cascade_answer *a)
+{
+	sse_scan_end(&a->scan);
 }
 
 double cascade_confidence(const struct cascade_answer *a)

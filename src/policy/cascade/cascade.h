@@ -42,6 +42,7 @@ struct cascade_answer {
 	double logprob, margin, entropy; /* sums over the tokens read */
 	bool thinking;                   /* inside of <think> */
 	bool ended;                      /* a choice has a finish_reason, or the stream its [DONE] */
+	bool broken;                     /* the engine told of an error, or ended the answer as failed */
 	struct sse_scan scan;
 };
 /* |most|: 1 to CASCADE_TOKENS_MAX. */
@@ -49,6 +50,8 @@ void cascade_answer_init(struct cascade_answer *a, unsigned most);
 void cascade_answer_fini(struct cascade_answer *a);
 /* Read the next bytes of an event stream, cut anywhere. */
 void cascade_answer_feed(struct cascade_answer *a, struct cgn_str data);
+/* No further bytes come: read an event whose empty line is missing. */
+void cascade_answer_end(struct cascade_answer *a);
 /* Read a whole answer that is one document. */
 void cascade_answer_document(struct cascade_answer *a, struct cgn_str text);
 /* The mean log-probability of the tokens read; 0 without any. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/cascade/compare.h"
 
+#include "base/apierror/apierror.h"
 #include "policy/cascade/cascade.h"
 
 #define TEXT_MOST ((size_t)1 << 20) /* Bytes of an answer's text that are compared. */
@@ -164,7 +165,8 @@ static bool answer_read(struct cgn_str answer, struct read *out)
 	if (!json_next_elem(&it, &choice))
 		return false;
 	json_pick(choice, keys, N, v);
-	if (!is_given(v[FINISH], JSON_STRING) || cgn_str_is(v[FINISH].raw, "\"length\""))
+	if (!is_given(v[FINISH], JSON_STRING) || cgn_str_is(v[FINISH].raw, "\"length\"") ||
+		apierror_reason((struct cgn_str){v[FINISH].raw.p + 1, v[FINISH].raw.n - 2}))
 		return false;
 	json_pick(v[MESSAGE], parts, CGN_COUNT(parts), m);
 	if (is_given(v[MESSAGE], JSON_OBJECT))

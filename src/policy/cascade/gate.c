@@ -18,6 +18,8 @@ static bool is_good(const struct cascade_gate *g, const struct cascade_answer *a
 
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole)
 {
+	if (a->broken)
+		return CASCADE_ESCALATE;
 	if (!whole && !is_due(a))
 		return CASCADE_WAIT;
 	return a->n > 0 && is_good(g, a) ? CASCADE_RELEASE : CASCADE_ESCALATE;

@@ -30,6 +30,8 @@ CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf 
 		const uint32_t small = (uint32_t)id;
 		cgn_buf_add(out, &small, sizeof small);
 	}
+	if (n < max_ids && json_get_u64(doc, "count", n) != n)
+		return tokens_bad_answer("has a count that differs from its list", err);
 	return out->bad ? CGN_FAIL(err, NO_MEMORY, "no room for %zu token ids", n) : CGN_OK;
 }
 

@@ -2,6 +2,7 @@
 /* answer: an engine's events, or its whole body, to Ollama's objects. */
 #include <stdlib.h>
 
+#include "base/apierror/apierror.h"
 #include "policy/ollama/ollama_priv.h"
 
 #define ERROR_SHOWN ((size_t)500) /* Most bytes shown of an error that is no JSON. */
@@ -13,16 +14,6 @@ static bool answer_embeds(const struct ollama_answer *a)
 
 /* ---- texts that are gathered ---- */
 
-/* Append the inside of the JSON string |v| to |text|, the beginning of a JSON string. */
-static void text_add(struct cgn_buf *text, struct json_val v)
-{
-	if (v.raw.n <= 2)
-		return;
-	if (text->n == 0)
-		cgn_buf_char(text, '"');
-	cgn_buf_add(text, v.raw.p + 1, v.raw.n - 2);
-}
-
 static struct cgn_str text_end(struct cgn_buf *text, char end)
 {
 	if (text->n == 0)
@@ -31,87 +22,12 @@ static struct cgn_str text_end(struct cgn_buf *text, char end)
 	return cgn_buf_view(text);
 }
 
-/* ---- tool calls ---- */
-
-static struct ollama_call *call_at(struct ollama_answer *a, uint64_t index)
-{
-	if (index >= OLLAMA_CALLS_MAX)
-		return NULL;
-	if (index >= a->n_calls) {
-		struct ollama_call *v = realloc(a->calls, (index + 1) * sizeof *v);
-		if (v == NULL)
-			return NULL;
-		for (size_t i = a->n_calls; i <= index; i++)
-			v[i] = (struct ollama_call){.arguments.limit = OLLAMA_TEXT_MAX};
-		a->calls = v;
-		a->n_calls = index + 1;
-	}
-	return &a->calls[index];
-}
-
-static bool string_at(struct json_val object, const char *key, struct json_val *out)
-{
-	return json_get(object, key, out) && out->type == JSON_STRING && out->raw.n > 2;
-}
-
-/* Add a piece of a tool call; without an index, the pieces are whole calls in order. */
-static bool call_add(struct ollama_answer *a, struct json_val piece, size_t position)
-{
-	struct json_val function = {0}, v;
-	struct ollama_call *call = call_at(a, json_get_u64(piece, "index", position));
-	if (call == NULL)
-		return false;
-	if (call->id.n == 0 && string_at(piece, "id", &v))
-		cgn_buf_str(&call->id, v.raw);
-	if (!json_get(piece, "function", &function))
-		return true;
-	if (call->name.n == 0 && string_at(function, "name", &v))
-		cgn_buf_str(&call->name, v.raw);
-	if (string_at(function, "arguments", &v))
-		json_str_to(v, &call->arguments);
-	return !call->id.bad && !call->name.bad && !call->arguments.bad;
-}
-
-static void calls_add(struct ollama_answer *a, struct json_val list)
-{
-	struct json_val piece;
-	size_t position = 0;
-	if (list.raw.p == NULL || list.type != JSON_ARRAY)
-		return;
-	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &piece); position++)
-		if (!a->failed && !call_add(a, piece, position))
-			ollama_error_put(a, CGN_STR("the answer has too many tool calls, or too long ones"));
-}
-
-/* Return false for a call whose arguments are not an object: the answer has failed then. */
-static bool calls_check(struct ollama_answer *a)
-{
-	struct json_val v;
-	for (size_t i = 0; i < a->n_calls; i++) {
-		struct cgn_buf *text = &a->calls[i].arguments;
-		if (text->n == 0)
-			continue;
-		if (!cgn_ok(json_parse(cgn_buf_view(text), &v, NULL, NULL)) || v.type != JSON_OBJECT) {
-			ollama_error_put(a,
-				CGN_STR("the engine's tool call has arguments that are not a JSON object"));
-			return false;
-		}
-	}
-	return true;
-}
-
 /* ---- events ---- */
 
 static void error_relay(struct ollama_answer *a, struct json_val error)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_val message;
-	if (error.type == JSON_OBJECT && string_at(error, "message", &message))
-		json_str_to(message, &text);
-	else if (error.type == JSON_STRING)
-		json_str_to(error, &text);
-	else
-		cgn_buf_str(&text, error.raw);
+	apierror_text(error, &text);
 	ollama_error_put(a, cgn_buf_view(&text));
 }
 
@@ -143,14 +59,6 @@ static void logprobs_take(struct ollama_answer *a, struct json_val choice, struc
 	cgn_buf_add(&a->logprobs, out->raw.p + 1, out->raw.n - 2);
 }
 
-static struct json_val text_of(struct json_val object, const char *key, const char *other)
-{
-	struct json_val v;
-	if (string_at(object, key, &v) || (other != NULL && string_at(object, other, &v)))
-		return v;
-	return (struct json_val){0};
-}
-
 static void tokens_seen(struct ollama_answer *a)
 {
 	if (a->first == 0)
@@ -158,55 +66,97 @@ static void tokens_seen(struct ollama_answer *a)
 	a->last = a->now->elapsed;
 }
 
-static void choice_take(struct ollama_answer *a, struct json_val choice)
+/* Take why the answer ended. A reason that is neither an end nor a failure is told as it is. */
+static void reason_take(struct ollama_answer *a, struct json_val finish)
 {
-	struct json_val delta = {0}, finish, calls = {0}, logprobs;
-	if (!json_get(choice, "delta", &delta))
-		(void)json_get(choice, "message", &delta);
-	struct json_val content =
-		delta.raw.p != NULL ? text_of(delta, "content", NULL) : text_of(choice, "text", NULL);
-	struct json_val thinking =
-		delta.raw.p != NULL ? text_of(delta, "reasoning_content", "reasoning") : (struct json_val){0};
-	if (delta.raw.p != NULL && json_get(delta, "tool_calls", &calls))
-		calls_add(a, calls);
-	logprobs_take(a, choice, &logprobs);
-	if (json_get(choice, "finish_reason", &finish) && finish.type == JSON_STRING)
-		a->is_length = cgn_str_is(finish.raw, "\"length\"");
-	if (content.raw.p != NULL || thinking.raw.p != NULL || calls.raw.p != NULL)
-		tokens_seen(a);
-	if (a->failed)
+	static const struct {
+		const char *reason, *told;
+	} reasons[] = {{"stop", "stop"}, {"eos_token", "stop"}, {"end_turn", "stop"},
+		{"stop_sequence", "stop"}, {"tool_calls", "stop"}, {"tool_use", "stop"},
+		{"function_call", "stop"}, {"length", "length"}, {"max_tokens", "length"},
+		{"model_length", "length"}};
+	char text[sizeof a->reason] = "";
+	struct cgn_buf b = cgn_buf_over(text, sizeof text - 1);
+	json_str_to(finish, &b);
+	text[b.n] = '\0';
+	a->ended = true;
+	a->broken = apierror_reason(cgn_str_of(text));
+	(void)cgn_str_copyz(a->reason, sizeof a->reason, cgn_str_of(text));
+	for (size_t i = 0; i < CGN_COUNT(reasons); i++)
+		if (strcmp(text, reasons[i].reason) == 0)
+			(void)cgn_str_copyz(a->reason, sizeof a->reason, cgn_str_of(reasons[i].told));
+}
+
+/* A failed answer is no answer, however much of it came. */
+static void reason_check(struct ollama_answer *a)
+{
+	char why[sizeof a->reason + 64];
+	if (!a->broken || a->failed)
 		return;
-	if (a->lines && (content.raw.p != NULL || thinking.raw.p != NULL)) {
+	(void)snprintf(why, sizeof why, "the engine ended its answer with the reason \"%s\"", a->reason);
+	ollama_error_put(a, cgn_str_of(why));
+}
+
+static void said_relay(struct ollama_answer *a, const struct ollama_said *said, struct json_val logprobs)
+{
+	if (a->lines && (said->content.n > 0 || said->thinking.n > 0 || logprobs.raw.n > 2)) {
 		ollama_line_put(a,
-			&(struct ollama_line){.content = content.raw,
-				.thinking = thinking.raw,
+			&(struct ollama_line){.content = said->content,
+				.thinking = said->thinking,
 				.logprobs = logprobs.raw});
 		return;
 	}
-	text_add(&a->content, content);
-	text_add(&a->thinking, thinking);
+	ollama_text_add(&a->content, said->content);
+	ollama_text_add(&a->thinking, said->thinking);
 	if (a->content.bad || a->thinking.bad || a->logprobs.bad)
 		ollama_error_put(a, CGN_STR("the answer is longer than 16 MiB: ask for a stream"));
+}
+
+static void choice_take(struct ollama_answer *a, struct json_val choice)
+{
+	CGN_ON_EXIT(ollama_said_fini) struct ollama_said said = {0};
+	struct json_val finish, logprobs;
+	size_t calls = a->n_calls;
+	if (!ollama_said_read(a, choice, &said))
+		return;
+	logprobs_take(a, choice, &logprobs);
+	if (json_get(choice, "finish_reason", &finish) && finish.type == JSON_STRING)
+		reason_take(a, finish);
+	if (said.content.n > 0 || said.thinking.n > 0 || said.calls || a->n_calls > calls)
+		tokens_seen(a);
+	said_relay(a, &said, logprobs);
+	reason_check(a);
 }
 
 static void chunk_take(struct ollama_answer *a, struct json_val root)
 {
 	struct json_val error, choices, choice;
-	if (json_get(root, "error", &error) && ollama_is_there(error)) {
+	if (apierror_find(root, &error)) {
 		error_relay(a, error);
 		return;
 	}
 	counts_take(a, root);
 	if (!json_get(root, "choices", &choices) || choices.type != JSON_ARRAY)
 		return;
-	struct json_iter it = json_iter_of(choices);
-	if (json_next_elem(&it, &choice) && choice.type == JSON_OBJECT)
-		choice_take(a, choice);
+	/* The request asked for one answer: take the choice 0, or one without an index. */
+	for (struct json_iter it = json_iter_of(choices); !a->failed && json_next_elem(&it, &choice);)
+		if (json_get_u64(choice, "index", 0) == 0) {
+			choice_take(a, choice);
+			return;
+		}
 }
 
+/* The engine's answer is over. What is not understood of it is an error, never an end. */
 static void answer_finish(struct ollama_answer *a)
 {
-	if (a->done || a->failed || !calls_check(a))
+	if (a->done || a->failed)
+		return;
+	if (!a->answered)
+		ollama_error_put(a, CGN_STR("the engine ended its answer without a choice in it"));
+	else if (a->events && !a->ended)
+		ollama_error_put(a,
+			CGN_STR("the engine's answer stopped without a finish_reason and without [DONE]"));
+	if (a->failed || !ollama_calls_check(a))
 		return;
 	a->done = true;
 	if (a->lines && a->n_calls > 0)
@@ -223,81 +173,122 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 {
 	struct ollama_answer *a = arg;
 	struct json_val root;
-	(void)name;
-	if (a->done || a->failed)
+	if (a->done || a->failed || cgn_str_trim(data).n == 0)
 		return;
-	if (cgn_str_is(data, "[DONE]"))
+	if (cgn_str_is(cgn_str_trim(data), "[DONE]")) {
+		a->ended = true;
 		answer_finish(a);
-	else if (!cgn_ok(json_parse(data, &root, NULL, NULL)) || root.type != JSON_OBJECT)
-		ollama_error_put(a, CGN_STR("the engine sent an event that is not a JSON object"));
-	else
+	} else if (!cgn_ok(json_parse(data, &root, NULL, NULL)) || root.type != JSON_OBJECT) {
+		ollama_error_put(a,
+			cgn_str_is(name, "error")
+				? data
+				: CGN_STR("the engine sent an event that is not a JSON object"));
+	} else {
 		chunk_take(a, root);
+		if (cgn_str_is(name, "error") && !a->failed)
+			error_relay(a, root);
+	}
 }
 
 /* ---- whole bodies ---- */
 
 static void error_take(struct ollama_answer *a, struct cgn_str body)
 {
-	static const char *const keys[] = {"error", "detail", "message"};
 	struct json_val root, v;
-	if (cgn_ok(json_parse(body, &root, NULL, NULL)) && root.type == JSON_OBJECT)
-		for (size_t i = 0; i < CGN_COUNT(keys); i++)
-			if (json_get(root, keys[i], &v) && ollama_is_there(v)) {
-				error_relay(a, v);
-				return;
-			}
+	if (cgn_ok(json_parse(body, &root, NULL, NULL)) &&
+		(apierror_find(root, &v) || json_get(root, "message", &v))) {
+		error_relay(a, v);
+		return;
+	}
 	body.n = body.n < ERROR_SHOWN ? body.n : ERROR_SHOWN;
 	ollama_error_put(a, body.n > 0 ? body : CGN_STR("the engine answered with an error and no text"));
 }
 
-/* Put the vectors of |data|; false: it has another shape. */
-static bool vectors_put(struct json_out *j, struct json_val data, bool only_first)
+/* Return true if |v| is a vector: a list of numbers, of which the first one is looked at. */
+static bool is_vector(struct json_val v)
+{
+	struct json_val first;
+	if (v.type != JSON_ARRAY)
+		return false;
+	struct json_iter it = json_iter_of(v);
+	return json_next_elem(&it, &first) && first.type == JSON_NUMBER;
+}
+
+/* Sort the vectors of |data| by their index into |v|, of |n|; false: there is another number of them, or one has
+ * another shape. */
+static bool vectors_sort(struct json_val data, struct cgn_str *v, size_t n)
 {
 	struct json_val item, vector;
-	uint64_t n = 0;
-	for (struct json_iter it = json_iter_of(data); json_next_elem(&it, &item); n++) {
-		if (!json_get(item, "embedding", &vector) || vector.type != JSON_ARRAY ||
-			json_get_u64(item, "index", n) != n)
+	size_t k = 0;
+	for (struct json_iter it = json_iter_of(data); json_next_elem(&it, &item); k++) {
+		uint64_t at = json_get_u64(item, "index", k);
+		if (at >= n || v[at].p != NULL || !json_get(item, "embedding", &vector) || !is_vector(vector))
 			return false;
-		json_put_flat(j, vector.raw);
-		if (only_first)
-			return true;
+		v[at] = vector.raw;
 	}
-	return !only_first;
+	return k == n;
+}
+
+static size_t elements_count(struct json_val list)
+{
+	struct json_val item;
+	size_t n = 0;
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &item);)
+		n++;
+	return n;
+}
+
+/* Put the vectors of |data|; false: they are not those that were asked for. */
+static bool vectors_put(const struct ollama_answer *a, struct json_out *j, struct json_val data)
+{
+	size_t n = elements_count(data);
+	struct cgn_str *v = n > 0 ? calloc(n, sizeof *v) : NULL;
+	bool sound = v != NULL && (a->vectors == 0 || n == a->vectors) && vectors_sort(data, v, n);
+	for (size_t i = 0; sound && i < (a->api == OLLAMA_EMBED ? n : 1); i++)
+		json_put_flat(j, v[i]);
+	free(v);
+	return sound;
 }
 
 static void vectors_take(struct ollama_answer *a, struct json_val root)
 {
 	size_t before = a->out->n;
-	struct json_val data;
+	struct json_val data, error;
 	struct json_out j = json_out_to(a->out);
+	if (apierror_find(root, &error)) {
+		error_relay(a, error);
+		return;
+	}
 	bool sound = json_get(root, "data", &data) && data.type == JSON_ARRAY;
 	counts_take(a, root);
 	json_open(&j, '{');
 	if (a->api == OLLAMA_EMBED) {
 		json_key_str(&j, "model", a->model);
 		json_key_open(&j, "embeddings", '[');
-		sound = sound && vectors_put(&j, data, false);
+		sound = sound && vectors_put(a, &j, data);
 		json_close(&j, ']');
 		json_key_u64(&j, "total_duration", a->now->elapsed);
 		json_key_u64(&j, "load_duration", 0);
 		json_key_u64(&j, "prompt_eval_count", a->prompt_tokens);
 	} else {
 		json_key(&j, "embedding");
-		sound = sound && vectors_put(&j, data, true);
+		sound = sound && vectors_put(a, &j, data);
 	}
 	json_close(&j, '}');
 	a->done = true;
 	if (sound)
 		return;
 	a->out->n = before;
-	ollama_error_put(a, CGN_STR("the engine's answer has no list of vectors"));
+	ollama_error_put(a, CGN_STR("the engine's answer is not a list with a vector for each input"));
 }
 
 static void body_take(struct ollama_answer *a)
 {
 	struct json_val root;
-	if (a->status >= 300)
+	if (a->encoded)
+		ollama_error_put(a,
+			CGN_STR("the engine's answer is compressed, which the request did not allow: switch compression off at the engine, or at the proxy before it"));
+	else if (a->status >= 300)
 		error_take(a, cgn_buf_view(&a->body));
 	else if (a->body.bad)
 		ollama_error_put(a, CGN_STR("the engine's answer is longer than 64 MiB"));
@@ -307,7 +298,7 @@ static void body_take(struct ollama_answer *a)
 		vectors_take(a, root);
 	else
 		chunk_take(a, root);
-	if (!answer_embeds(a) && !a->failed)
+	if (!answer_embeds(a))
 		answer_finish(a);
 }
 
@@ -356,20 +347,33 @@ void ollama_answer_free(struct ollama_answer **take)
 	free(a);
 }
 
-bool ollama_answer_begin(struct ollama_answer *a, int status, bool events)
+void ollama_answer_expect(struct ollama_answer *a, size_t vectors)
+{
+	CGN_LIVE(a, OLLAMA_ANSWER_TAG);
+	a->vectors = vectors;
+}
+
+bool ollama_answer_begin(struct ollama_answer *a, int status, bool events, struct cgn_str encoding)
 {
 	CGN_LIVE(a, OLLAMA_ANSWER_TAG);
 	a->status = status;
-	a->events = events && status == 200 && !answer_embeds(a);
+	a->encoded = encoding.n > 0 && !cgn_str_eq_nocase(encoding, CGN_STR("identity"));
+	a->events = events && status == 200 && !answer_embeds(a) && !a->encoded;
 	a->lines = a->stream && a->events;
 	return a->lines;
+}
+
+static void lost_check(struct ollama_answer *a)
+{
+	if (a->scan.lost_events > 0 && !a->failed && !a->done)
+		ollama_error_put(a, CGN_STR("the engine sent an event longer than 1 MiB"));
 }
 
 void ollama_answer_feed(struct ollama_answer *a, struct cgn_str data, const struct ollama_time *now,
 	struct cgn_buf *out)
 {
 	CGN_LIVE(a, OLLAMA_ANSWER_TAG);
-	if (a->done || a->failed)
+	if (a->done || a->failed || a->encoded)
 		return;
 	a->out = out;
 	a->now = now;
@@ -378,8 +382,7 @@ void ollama_answer_feed(struct ollama_answer *a, struct cgn_str data, const stru
 		return;
 	}
 	sse_scan_feed(&a->scan, data);
-	if (a->scan.lost_events > 0 && !a->failed && !a->done)
-		ollama_error_put(a, CGN_STR("the engine sent an event longer than 1 MiB"));
+	lost_check(a);
 }
 
 void ollama_answer_end(struct ollama_answer *a, const struct ollama_time *now, struct cgn_buf *out)
@@ -389,10 +392,13 @@ void ollama_answer_end(struct ollama_answer *a, const struct ollama_time *now, s
 	a->now = now;
 	if (a->done || a->failed)
 		return;
-	if (a->events)
-		answer_finish(a);
-	else
+	if (!a->events) {
 		body_take(a);
+		return;
+	}
+	sse_scan_end(&a->scan);
+	lost_check(a);
+	answer_finish(a);
 }
 
 void ollama_answer_cut(struct ollama_answer *a, const char *why, struct cgn_buf *out)

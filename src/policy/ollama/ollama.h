@@ -30,6 +30,7 @@ struct ollama_request {
 	bool unloads;     /* A request that loads, with keep_alive 0. */
 	bool keeps;       /* |keep_alive_ms| was given. */
 	int64_t keep_alive_ms; /* How long the model is kept after the request; below 0: for ever. */
+	size_t vectors;        /* Inputs of a request for vectors. */
 };
 /* Read keep_alive: a number of seconds, or a duration such as "5m", "1h30m", "300ms"; what is negative means for ever, -1.
  * |quoted|: |text| was a JSON string, without its quotes here. False: |text| is no such thing. */
@@ -58,9 +59,12 @@ struct ollama_answer;
 /* |model| is the name that the client used; it is copied. NULL: out of memory. */
 struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct cgn_str model);
 void ollama_answer_free(struct ollama_answer **take);
-/* The engine's head came. |events|: its answer is an event stream. Returns true if lines follow, each as soon as
- * its event is there; false: what is appended until the end is one object. */
-bool ollama_answer_begin(struct ollama_answer *a, int status, bool events);
+/* An answer to |vectors| inputs has as many vectors; 0: not known. */
+void ollama_answer_expect(struct ollama_answer *a, size_t vectors);
+/* The engine's head came. |events|: its answer is an event stream; |encoding|: its Content-Encoding. Returns true if
+ * lines follow, each as soon as its event is there; false: what is appended until the end is one object. An answer
+ * that is not understood ends with an error, never with "done":true. */
+bool ollama_answer_begin(struct ollama_answer *a, int status, bool events, struct cgn_str encoding);
 /* Feed bytes of the engine, in order, split anywhere; append what the client gets now. */
 void ollama_answer_feed(struct ollama_answer *a, struct cgn_str data, const struct ollama_time *now,
 	struct cgn_buf *out);

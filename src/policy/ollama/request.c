@@ -446,6 +446,19 @@ static CGN_RC generate_read(struct json_out *j, const struct members *m, struct 
 
 /* ---- vectors ---- */
 
+/* A list of numbers is one input, as tokens. */
+static size_t inputs_count(struct json_val input)
+{
+	struct json_val one;
+	size_t n = 0;
+	if (input.raw.p == NULL || input.type != JSON_ARRAY)
+		return 1;
+	for (struct json_iter it = json_iter_of(input); json_next_elem(&it, &one); n++)
+		if (one.type == JSON_NUMBER)
+			return 1;
+	return n;
+}
+
 static CGN_RC embed_read(enum ollama_api api, struct json_out *j, const struct members *m,
 	struct ollama_request *out, struct cgn_err *err)
 {
@@ -454,6 +467,7 @@ static CGN_RC embed_read(enum ollama_api api, struct json_out *j, const struct m
 	out->path = "/v1/embeddings";
 	out->stream = false;
 	out->loads = is_empty_text(input) || is_empty_list(input);
+	out->vectors = inputs_count(input);
 	if (!out->loads && input.type != JSON_STRING && !(api == OLLAMA_EMBED && input.type == JSON_ARRAY))
 		return CGN_FAIL(err, INVALID, "%s is not a text%s", key,
 			api == OLLAMA_EMBED ? " or a list of texts" : "");

@@ -86,7 +86,7 @@ void ollama_line_put(struct ollama_answer *a, const struct ollama_line *line)
 		raw_put(&j, "logprobs", line->logprobs);
 	json_key_bool(&j, "done", line->last);
 	if (line->last) {
-		json_key_z(&j, "done_reason", a->is_length ? "length" : "stop");
+		json_key_z(&j, "done_reason", a->reason[0] != '\0' ? a->reason : "stop");
 		counts_put(a, &j);
 	}
 	json_close(&j, '}');

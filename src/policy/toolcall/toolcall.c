@@ -48,6 +48,8 @@ static bool has_type(struct json_val object, const char *type)
 static void chat_take(struct toolcall *t, struct json_val message)
 {
 	struct json_val calls, call, function;
+	if (json_get(message, "function_call", &function))
+		name_take(t, function);
 	if (!json_get(message, "tool_calls", &calls) || calls.type != JSON_ARRAY)
 		return;
 	struct json_iter it = json_iter_of(calls);
@@ -128,7 +130,9 @@ void toolcall_feed(struct toolcall *t, struct cgn_str bytes)
 
 void toolcall_end(struct toolcall *t)
 {
-	if (!t->events && !t->lost)
+	if (t->events)
+		sse_scan_end(&t->scan);
+	else if (!t->lost)
 		json_take(t, cgn_buf_view(&t->document));
 }
 

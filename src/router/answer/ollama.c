@@ -176,6 +176,7 @@ bool gw_ollama_take(struct gw_req *r)
 		(void)gw_refuse_no_memory(r, "memory");
 		return false;
 	}
+	ollama_answer_expect(r->answer.ollama, z->rq.vectors);
 	gw_body_replace(r, &z->own);
 	r->client.target = cgn_str_of(z->rq.path);
 	return true;
@@ -203,9 +204,9 @@ static void head_send(struct gw_req *r, int status, int64_t length)
 	gw_out_head(r, status, f, n, length);
 }
 
-void gw_ollama_head(struct gw_req *r)
+void gw_ollama_head(struct gw_req *r, struct cgn_str encoding)
 {
-	if (ollama_answer_begin(r->answer.ollama, r->attempt.status, r->attempt.events))
+	if (ollama_answer_begin(r->answer.ollama, r->attempt.status, r->attempt.events, encoding))
 		head_send(r, 200, -1);
 }
 

@@ -16,8 +16,8 @@ enum gw_step gw_ollama_reply(struct gw_req *r);
 
 /* ---- while an engine answers: only if r->answer.ollama is set ---- */
 
-/* The engine's head came: send the client's, if its lines begin now. */
-void gw_ollama_head(struct gw_req *r);
+/* The engine's head came, with the Content-Encoding |encoding|: send the client's, if its lines begin now. */
+void gw_ollama_head(struct gw_req *r, struct cgn_str encoding);
 void gw_ollama_feed(struct gw_req *r, struct cgn_str data);
 /* Send the rest and end the answer. */
 void gw_ollama_end(struct gw_req *r);

@@ -180,7 +180,7 @@ void gw_relay_head(struct gw_req *r)
 	cached_begin(r);
 	tools_begin(r);
 	if (r->answer.ollama != NULL)
-		gw_ollama_head(r);
+		gw_ollama_head(r, header_find(a, "content-encoding"));
 	else
 		head_send(r);
 	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */

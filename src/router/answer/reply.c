@@ -177,7 +177,8 @@ bool gw_reply_count(struct gw_req *r)
 	const struct gw_prompt *p = &r->prompt;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_out j = json_out_to(&b);
-	bool exact = p->block_tokens > 0 && !p->media && p->chain.n < ROUTE_MAX_BLOCKS;
+	/* No message is without a token: an engine that says so is not believed. */
+	bool exact = p->block_tokens > 0 && !p->media && p->chain.n < ROUTE_MAX_BLOCKS && p->tokens > 0;
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
 	if (!exact)
 		return false;

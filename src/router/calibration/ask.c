@@ -59,7 +59,7 @@ static bool doubt_read(struct gw_calibration_asker *a)
 	cascade_answer_init(&small, a->sample->tokens);
 	cascade_answer_document(&small, cgn_buf_view(&a->answers[TURN_SMALL]));
 	a->doubt = cascade_doubt(&small);
-	bool read = small.n > 0;
+	bool read = small.n > 0 && !small.broken;
 	cascade_answer_fini(&small);
 	return read;
 }

@@ -47,7 +47,9 @@ enum cascade_verdict gw_cascade_judge(struct gw_req *r)
 	bool whole = r->attempt.call.closed;
 	if (c->held.bad)
 		return CASCADE_ESCALATE;
-	if (whole && !r->attempt.events && c->answer.seen == 0)
+	if (whole && r->attempt.events)
+		cascade_answer_end(&c->answer);
+	else if (whole && c->answer.seen == 0)
 		cascade_answer_document(&c->answer, cgn_buf_view(&c->held));
 	return cascade_judge(&g, &c->answer, whole);
 }

@@ -9,7 +9,7 @@ void engine_load_read(void *user, const struct engine_load *before, bool restart
 	CGN_LIVE(e, ENGINE_TAG);
 	if (restarted) {
 		cgn_log(WARN, "engine.restarted", F_STR("engine", e->name),
-			F_STR("seen_by", "its counters fell between two readings"));
+			F_STR("seen_by", "its counters fell between two readings, or its name moved"));
 		engine_residency_clear(e);
 	}
 	e->gauges.foreign = share_foreign(&e->requests.peak, (uint64_t)now->running + now->waiting);

@@ -56,6 +56,7 @@ static CGN_RC add_endpoint(struct etcd *e, const struct etcd_cfg *cfg, const cha
 		.tls = secure ? e->tls : NULL,
 		.connect_timeout = e->timeout,
 		.keepalive = 10 * CGN_SEC,
+		.follow = true,
 	};
 	CGN_TRY(grpc_channel_new(e->loop, &channel, &e->channels[e->n_channels], err));
 	e->n_channels++;

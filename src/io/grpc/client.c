@@ -279,6 +279,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		.proto = HTTP_2,
 		.max_conns = cfg->max_conns,
 		.wide = cfg->wide,
+		.follow = cfg->follow,
 		.connect_timeout = cfg->connect_timeout,
 		/* A channel stays connected, so that the next call needs no handshake. */
 		.idle_timeout = GRPC_FOREVER,

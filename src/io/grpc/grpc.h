@@ -117,7 +117,8 @@ struct grpc_channel_cfg {
 	cgn_nsec keepalive;       /* 0: 20 s. */
 	uint32_t max_conns;       /* 0: 1. */
 	bool wide;                /* For large answers, as in http. */
-	const char *traceparent;  /* Sent with each call; NULL: none. Lives longer than the channel. */
+	bool follow; /* Calls end when the name in |addr| moves, as in http. For calls without end. */
+	const char *traceparent; /* Sent with each call; NULL: none. Lives longer than the channel. */
 };
 CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, struct grpc_channel **out,
 	struct cgn_err *err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "io/http/client_priv.h"
+#include "io/net/name.h"
 
 /* ---- call: ends ---- */
 
@@ -227,6 +228,45 @@ static void out_on_timer(struct cgn_timer *t)
 		c->ops->late(c);
 }
 
+/* ---- a name that moves ---- */
+
+/* Leave |c| if its name stands for another address now. |cut|: its calls fail. */
+static bool conn_follows(struct client_conn *c, bool cut)
+{
+	static const struct cgn_err moved = {.code = CGN_UNAVAILABLE,
+		.where = "http",
+		.msg = "its name stands for another address now"};
+	if (c->wire.net == NULL || !net_is_moved(c->wire.net))
+		return false;
+	if (!c->left)
+		c->client->moves++;
+	c->left = true;
+	c->ops->leave(c);
+	if (!cut)
+		return true;
+	c->ops->gone(c, &moved);
+	http_out_close(c);
+	return true;
+}
+
+static void follow_later(struct http_client *cl)
+{
+	if (cl->cfg.follow && !cl->freed && cl->n_conns > 0)
+		cgn_timer_set(&cl->follow, net_name_interval() / 4);
+}
+
+static void on_follow(struct cgn_timer *t)
+{
+	struct http_client *cl = CGN_CONTAINER(t, struct http_client, follow);
+	CGN_LIVE(cl, HTTP_CLIENT_TAG);
+	cgn_list_each_safe (l, &cl->conns) {
+		struct client_conn *c = CGN_CONTAINER(l, struct client_conn, link);
+		if (c->ops != NULL && !c->closing)
+			(void)conn_follows(c, true);
+	}
+	follow_later(cl);
+}
+
 static bool wants_h2(const struct http_client *cl, struct cgn_str alpn)
 {
 	return cl->cfg.proto == HTTP_2 || (cl->cfg.proto == HTTP_AUTO && cgn_str_is(alpn, "h2"));
@@ -250,6 +290,8 @@ static void out_on_open(struct net_conn *net, void *user)
 	}
 	cl->learned = h2 ? HTTP_2 : HTTP_1;
 	cl->n_dialing--;
+	(void)cgn_str_copyz(cl->peer, sizeof cl->peer, net_peer(net));
+	follow_later(cl);
 	c->ops = h2 ? &http_h2_out_ops : &http_h1_out_ops;
 	if (!cgn_ok(c->ops->init(c)))
 		http_out_abort(c);
@@ -331,8 +373,10 @@ static struct client_conn *conn_pick(struct http_client *cl)
 		struct client_conn *c = CGN_CONTAINER(l, struct client_conn, link);
 		if (c->ops == NULL || c->closing)
 			continue;
-		if (c->ops->has_room(c))
+		if (c->ops->has_room(c) && !conn_follows(c, false))
 			return c;
+		if (c->left)
+			continue;
 		if (cl->learned == HTTP_1) /* Connections with room are at the front. */
 			return NULL;
 	}
@@ -680,6 +724,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	cgn_list_init(&cl->conns);
 	cgn_list_init(&cl->waiting);
 	cgn_hook_init(&cl->hook, client_turn);
+	cgn_timer_init(&cl->follow, l, on_follow);
 	cl->learned = cfg->proto == HTTP_AUTO && cfg->tls == NULL ? HTTP_1 : cfg->proto;
 	if (cl->cfg.tls != NULL)
 		tls_ctx_ref(cl->cfg.tls);
@@ -693,6 +738,18 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	}
 	*out = cl;
 	return CGN_OK;
+}
+
+uint64_t http_client_moves(const struct http_client *cl)
+{
+	CGN_LIVE(cl, HTTP_CLIENT_TAG);
+	return cl->moves;
+}
+
+void http_client_shun(struct http_client *cl)
+{
+	CGN_LIVE(cl, HTTP_CLIENT_TAG);
+	net_shun(cl->addr, cl->peer);
 }
 
 /* Runs after the turn: the call that frees a client may come from inside one of its connections. */
@@ -720,6 +777,7 @@ void http_client_free(struct http_client **take)
 	struct cgn_link *l;
 	cl->freed = true;
 	cgn_hook_drop(&cl->hook);
+	cgn_timer_cancel(&cl->follow);
 	while ((l = cgn_list_first(&cl->waiting)) != NULL)
 		http_call_fail(CGN_CONTAINER(l, struct http_call, link), HTTP_FAIL_CONNECT, err.code,
 			err.msg);

@@ -69,7 +69,8 @@ struct client_conn_ops {
 	void (*eof)(struct client_conn *c);
 	void (*turn)(struct client_conn *c);
 	void (*drained)(struct client_conn *c);
-	void (*late)(struct client_conn *c);                            /* The timer fired. */
+	void (*late)(struct client_conn *c);  /* The timer fired. */
+	void (*leave)(struct client_conn *c); /* No new calls; close it once its calls have ended. */
 	void (*gone)(struct client_conn *c, const struct cgn_err *why); /* Fail the calls that are left. */
 	void (*release)(struct client_conn *c);
 };
@@ -103,6 +104,7 @@ struct client_conn {
 	uint64_t served; /* Calls begun on this connection. */
 	uint64_t heard;  /* Number of reads. */
 	bool closing;
+	bool left;    /* The name stands for another address now: no new calls. */
 	bool retired; /* Not counted any more: another connection may be dialled in its place. */
 	union {
 		struct h1_out h1;
@@ -122,6 +124,9 @@ struct http_client {
 	struct cgn_link waiting;
 	struct cgn_hook hook; /* Gives waiting calls to connections. */
 	uint32_t n_conns, n_dialing, n_waiting;
+	char peer[64];  /* The peer of the last connection, as net_peer tells; empty: there was none. */
+	uint64_t moves; /* Connections that were left because the name moved. */
+	struct cgn_timer follow; /* Looks for them, with cfg.follow. */
 	struct http_store *spare;
 };
 

@@ -209,7 +209,7 @@ static void answer_done(struct client_conn *c, bool more_bytes)
 	if (c->closing)
 		return;
 	/* Bytes without a request belong to no call. */
-	if (!c->h1.parser.keep_alive || more_bytes || c->h1.eof)
+	if (!c->h1.parser.keep_alive || c->left || more_bytes || c->h1.eof)
 		http_out_close(c);
 	else
 		conn_park(c);
@@ -306,6 +306,13 @@ static void h1_late(struct client_conn *c)
 		http_out_close(c);
 }
 
+static void h1_leave(struct client_conn *c)
+{
+	http_out_retire(c);
+	if (!c->h1.busy)
+		http_out_close(c);
+}
+
 static void h1_gone(struct client_conn *c, const struct cgn_err *why)
 {
 	fail_call(c, why->code, why->msg);
@@ -339,6 +346,7 @@ const struct client_conn_ops http_h1_out_ops = {
 	.turn = h1_turn,
 	.drained = h1_drained,
 	.late = h1_late,
+	.leave = h1_leave,
 	.gone = h1_gone,
 	.release = h1_release,
 };

@@ -312,6 +312,12 @@ static void h2_late(struct client_conn *c)
 	cgn_timer_set(&c->timer, next_look(c));
 }
 
+static void h2_leave(struct client_conn *c)
+{
+	conn_leave(c);
+	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* Closes it, if it has no call. */
+}
+
 static void h2_gone(struct client_conn *c, const struct cgn_err *why)
 {
 	fail_all(c, why->code, why->msg);
@@ -342,6 +348,7 @@ const struct client_conn_ops http_h2_out_ops = {
 	.turn = h2_turn,
 	.drained = h2_drained,
 	.late = h2_late,
+	.leave = h2_leave,
 	.gone = h2_gone,
 	.release = h2_release,
 };

@@ -135,12 +135,20 @@ struct http_client_cfg {
 	/* h2, for large answers: up to 1 MiB of a call and 8 MiB of a connection may come before they are
 	 * read, instead of 64 KiB and 1 MiB. */
 	bool wide;
+	/* When the name in |addr| stands for another address, end the connections to the old one with their calls. False: calls
+	 * in flight go on there. New calls go to the new address in both cases. */
+	bool follow;
 };
 CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, struct http_client **out,
 	struct cgn_err *err);
 /* End the client. Calls in flight fail with CGN_CANCELLED before this returns. Not allowed inside a callback
  * of its calls. */
 void http_client_free(struct http_client **take);
+
+/* How often connections of the client were left because its name stands for another address now. */
+uint64_t http_client_moves(const struct http_client *cl);
+/* The peer answers nothing useful: use another address of the client's name, if there is one. */
+void http_client_shun(struct http_client *cl);
 
 /* The stage at which a call failed; tells what may safely be retried. */
 enum http_fail_stage {

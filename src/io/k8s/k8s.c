@@ -61,7 +61,8 @@ static CGN_RC client_open(struct k8s *k, struct cgn_err *err)
 		.tls = k->tls,
 		.server_name = a->server_name,
 		.ping_interval = PING_EVERY,
-		.wide = true};
+		.wide = true,
+		.follow = true};
 	return http_client_new(k->loop, &cfg, &k->http, err);
 }
 

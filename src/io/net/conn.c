@@ -167,6 +167,7 @@ void net_conn_fail_memory(struct net_conn *c)
 static void conn_fini(struct net_conn *c)
 {
 	net_secure_fini(c);
+	net_name_free(&c->name);
 	if (c->held != NULL)
 		cgn_buf_fini(c->held);
 	free(c->held);
@@ -583,6 +584,26 @@ bool net_is_open(const struct net_conn *c)
 {
 	CGN_LIVE(c, NET_CONN_TAG);
 	return c->state == NET_OPEN;
+}
+
+bool net_is_moved(struct net_conn *c)
+{
+	CGN_LIVE(c, NET_CONN_TAG);
+	if (c->name == NULL || c->state != NET_OPEN)
+		return false;
+	net_name_refresh(c->name, c->loop);
+	return !net_name_is(c->name, c->peer, &c->name_version);
+}
+
+void net_shun(const char *addr, const char *peer)
+{
+	struct net_addr a;
+	if (!cgn_ok(net_addr_parse(addr, &a, NULL)) || a.local || net_host_is_ip(a.host))
+		return;
+	struct net_name *n = net_name_get(&a);
+	if (n != NULL)
+		net_name_shun(n, peer);
+	net_name_free(&n);
 }
 
 struct cgn_str net_peer(const struct net_conn *c)

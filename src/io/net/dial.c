@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dial: resolve on the pool, then try every address in turn. The time that is left is shared among the
- * addresses that are left. */
+/* dial: find the addresses of the name (name.h; on the pool, if it must be looked up), then try each in turn. The time that is
+ * left is shared among the addresses that are left. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -18,6 +18,7 @@ struct resolving {
 	struct net_conn *c; /* NULL: the connection was given up. */
 	struct net_addr addr;
 	struct addrinfo *list;
+	cgn_nsec began;
 	int rc;
 };
 
@@ -25,7 +26,8 @@ struct net_dialing {
 	struct net_addr addr;
 	struct tls_ctx *tls;
 	struct resolving *resolving;
-	struct addrinfo *list, *next;
+	struct net_addresses list;
+	size_t next; /* Index in |list| of the address to try next. */
 	struct sockaddr_un local;
 	struct sockaddr_storage peer;
 	struct net_wire *wire;
@@ -48,8 +50,6 @@ void net_dial_cancel(struct net_conn *c)
 		return;
 	if (d->resolving != NULL)
 		d->resolving->c = NULL;
-	if (d->list != NULL)
-		freeaddrinfo(d->list);
 	cgn_timer_cancel(&d->timer);
 	net_wire_close(&d->wire, true);
 	tls_ctx_free(&d->tls);
@@ -89,6 +89,8 @@ static void on_connected(struct net_dialing *d)
 	struct net_wire *w = d->wire;
 	d->wire = NULL;
 	cgn_timer_cancel(&d->timer);
+	if (d->c->name != NULL)
+		net_name_works(d->c->name, &d->list.at[0], &d->list.at[d->next - 1]);
 	net_conn_connected(d->c, &w, (struct sockaddr *)&d->peer, d->tls, d->server_name);
 }
 
@@ -128,38 +130,26 @@ static int attempt_begin(struct net_dialing *d, const struct sockaddr *sa, sockl
 static void give_up(struct net_dialing *d)
 {
 	struct cgn_err why = d->last;
+	if (d->c->name != NULL && why.code != CGN_NO_MEMORY)
+		net_name_fails(d->c->name);
 	net_conn_fail(d->c, &why, true);
-}
-
-static size_t time_left(const struct addrinfo *ai)
-{
-	size_t n = 0;
-	for (; ai != NULL; ai = ai->ai_next)
-		n++;
-	return n;
 }
 
 static void try_next(struct net_dialing *d)
 {
-	const struct addrinfo *ai = d->next;
-	if (ai == NULL) {
+	if (d->next >= d->list.n) {
 		give_up(d);
 		return;
 	}
 	cgn_nsec now = cgn_loop_now(d->c->loop);
-	cgn_nsec share = d->deadline > now ? (d->deadline - now) / time_left(ai) : 0;
-	d->next = ai->ai_next;
-	memcpy(&d->peer, ai->ai_addr, ai->ai_addrlen);
+	cgn_nsec share = d->deadline > now ? (d->deadline - now) / (d->list.n - d->next) : 0;
+	const union net_sockaddr *a = &d->list.at[d->next++];
+	socklen_t len = net_sockaddr_len(a);
+	memcpy(&d->peer, a, len);
 	cgn_timer_set(&d->timer, share);
-	int e = attempt_begin(d, ai->ai_addr, ai->ai_addrlen);
+	int e = attempt_begin(d, &a->any, len);
 	if (e != 0)
 		attempt_failed(d, e);
-}
-
-static void use_list(struct net_dialing *d, struct addrinfo *list)
-{
-	d->list = d->next = list;
-	try_next(d);
 }
 
 static void resolve_work(void *arg)
@@ -172,20 +162,20 @@ static void resolve_done(void *arg)
 {
 	struct resolving *r = arg;
 	struct net_dialing *d = r->c != NULL ? r->c->dialing : NULL;
-	if (d == NULL) {
-		if (r->rc == 0)
-			freeaddrinfo(r->list);
-	} else if (r->rc == 0) {
+	if (d != NULL) {
 		d->resolving = NULL;
-		use_list(d, r->list);
-	} else {
-		d->resolving = NULL;
-		(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host,
-			gai_strerror(r->rc));
-		if (r->rc == EAI_MEMORY || r->rc == EAI_SYSTEM)
-			d->last.code = CGN_NO_MEMORY;
-		give_up(d);
+		if (net_name_told(r->c->name, r->began, r->rc, r->list, &d->list)) {
+			try_next(d);
+		} else {
+			(void)CGN_FAIL(&d->last, UNAVAILABLE, "cannot resolve %s: %s", d->addr.host,
+				r->rc != 0 ? gai_strerror(r->rc) : "it has no address of IPv4 or IPv6");
+			if (r->rc == EAI_MEMORY || r->rc == EAI_SYSTEM)
+				d->last.code = CGN_NO_MEMORY;
+			give_up(d);
+		}
 	}
+	if (r->rc == 0)
+		freeaddrinfo(r->list);
 	free(r);
 }
 
@@ -196,11 +186,23 @@ static CGN_RC start_resolving(struct net_dialing *d, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
 	r->c = d->c;
 	r->addr = d->addr;
+	r->began = cgn_loop_now(d->c->loop);
 	if (!cgn_ok(cgn_loop_work(d->c->loop, resolve_work, resolve_done, r))) {
 		free(r);
 		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
 	}
 	d->resolving = r;
+	return CGN_OK;
+}
+
+static CGN_RC start_named(struct net_dialing *d, struct cgn_err *err)
+{
+	d->c->name = net_name_get(&d->addr);
+	if (d->c->name == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
+	if (!net_name_addresses(d->c->name, cgn_loop_now(d->c->loop), &d->list))
+		return start_resolving(d, err);
+	try_next(d);
 	return CGN_OK;
 }
 
@@ -217,12 +219,15 @@ static void start_local(struct net_dialing *d)
 static CGN_RC dial_start(struct net_dialing *d, struct cgn_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (d->addr.local)
+	if (d->addr.local) {
 		start_local(d);
-	else if (net_addr_resolve(&d->addr, true, false, &list) == 0)
-		use_list(d, list);
-	else
-		return start_resolving(d, err);
+		return CGN_OK;
+	}
+	if (net_addr_resolve(&d->addr, true, false, &list) != 0)
+		return start_named(d, err);
+	net_addresses_take(&d->list, list);
+	freeaddrinfo(list);
+	try_next(d);
 	return CGN_OK;
 }
 
@@ -252,6 +257,7 @@ static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct
 static void dial_discard(struct net_conn *c)
 {
 	net_dial_cancel(c);
+	net_name_free(&c->name);
 	free(c);
 }
 

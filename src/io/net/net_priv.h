@@ -3,6 +3,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "io/net/addr.h"
+#include "io/net/name.h"
 #include "io/net/net.h"
 #include "io/net/owner.h"
 
@@ -60,6 +61,8 @@ struct net_conn {
 	struct cgn_hook exit;   /* Ends an accepted connection that no owner has yet, when the loop ends. */
 	struct net_listener *listener; /* NULL: this side dialled. */
 	struct net_dialing *dialing;   /* Set until the connection is open. */
+	struct net_name *name;         /* This side dialled a host name. */
+	uint64_t name_version;         /* For net_name_is. */
 	struct tls_session *tls;
 	/* Plaintext that was decoded with the data at which the reader paused; at most one scratch buffer. */
 	struct cgn_buf *held;

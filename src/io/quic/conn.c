@@ -19,6 +19,7 @@ struct quic_resolving {
 	struct quic_conn *c; /* NULL: the connection was given up. */
 	struct net_addr addr;
 	struct addrinfo *list;
+	cgn_nsec began;
 	int rc;
 };
 
@@ -99,6 +100,7 @@ static void conn_free(struct quic_conn *c)
 	if (c->ngtcp2 != NULL)
 		ngtcp2_conn_del(c->ngtcp2);
 	tls_guest_free(&c->tls);
+	net_name_free(&c->name);
 	cgn_list_drop(&c->all);
 	cgn_list_drop(&c->turn);
 	free(c->why);
@@ -134,6 +136,10 @@ static void close_with(struct quic_conn *c)
 static void conn_lose(struct quic_conn *c, bool linger)
 {
 	c->lingers = linger;
+	if (c->name != NULL && c->state == QUIC_SHAKING) { /* The next connection tries another address. */
+		net_name_shun(c->name, c->peer);
+		net_name_fails(c->name);
+	}
 	conn_move(c, QUIC_GONE);
 	wants_turn(c);
 }
@@ -312,13 +318,13 @@ void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, 
 	conn_lose(c, false);
 }
 
-static void conn_dial(struct quic_conn *c, const struct addrinfo *ai)
+static void conn_dial(struct quic_conn *c, const union net_sockaddr *to)
 {
 	struct sockaddr_storage remote = {0}, local;
-	socklen_t remote_len = ai->ai_addrlen, local_len;
+	socklen_t remote_len = net_sockaddr_len(to), local_len;
 	unsigned mtu;
 	struct cgn_err why;
-	memcpy(&remote, ai->ai_addr, ai->ai_addrlen);
+	memcpy(&remote, to, remote_len);
 	quic_socket_adapt(c->ep->socket, &remote, &remote_len);
 	cgn_rc rc = quic_socket_route(c->ep->socket, &remote, remote_len, &local, &local_len, &mtu, &why);
 	if (!cgn_ok(rc)) {
@@ -348,14 +354,16 @@ static void resolve_done(void *arg)
 {
 	struct quic_resolving *r = arg;
 	struct quic_conn *c = r->c;
+	struct net_addresses all;
 	if (c != NULL) {
 		c->resolving = NULL;
-		if (c->state == QUIC_RESOLVING && r->rc == 0) {
-			conn_dial(c, r->list);
+		bool known = net_name_told(c->name, r->began, r->rc, r->list, &all);
+		if (c->state == QUIC_RESOLVING && known) {
+			conn_dial(c, &all.at[0]);
 		} else if (c->state == QUIC_RESOLVING) {
 			struct cgn_err why;
 			(void)CGN_FAIL(&why, UNAVAILABLE, "cannot resolve %s: %s", r->addr.host,
-				gai_strerror(r->rc));
+				r->rc != 0 ? gai_strerror(r->rc) : "it has no address of IPv4 or IPv6");
 			keep_reason(c, &why);
 			conn_lose(c, false);
 		}
@@ -372,6 +380,7 @@ static CGN_RC start_resolving(struct quic_conn *c, const struct net_addr *a, str
 		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
 	r->c = c;
 	r->addr = *a;
+	r->began = cgn_loop_now(c->ep->loop);
 	if (!cgn_ok(cgn_loop_work(c->ep->loop, resolve_work, resolve_done, r))) {
 		free(r);
 		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
@@ -384,10 +393,19 @@ static CGN_RC start_resolving(struct quic_conn *c, const struct net_addr *a, str
 static CGN_RC conn_start(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (net_addr_resolve(a, true, false, &list) != 0)
+	struct net_addresses all;
+	if (net_addr_resolve(a, true, false, &list) == 0) {
+		net_addresses_take(&all, list);
+		freeaddrinfo(list);
+		conn_dial(c, &all.at[0]);
+		return CGN_OK;
+	}
+	c->name = net_name_get(a);
+	if (c->name == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
+	if (!net_name_addresses(c->name, cgn_loop_now(c->ep->loop), &all))
 		return start_resolving(c, a, err);
-	conn_dial(c, list);
-	freeaddrinfo(list);
+	conn_dial(c, &all.at[0]);
 	return CGN_OK;
 }
 
@@ -568,6 +586,15 @@ struct quic_endpoint *quic_conn_endpoint(const struct quic_conn *c)
 {
 	CGN_LIVE(c, QUIC_CONN_TAG);
 	return c->ep;
+}
+
+bool quic_conn_is_moved(struct quic_conn *c)
+{
+	CGN_LIVE(c, QUIC_CONN_TAG);
+	if (c->name == NULL || c->state != QUIC_OPEN)
+		return false;
+	net_name_refresh(c->name, c->ep->loop);
+	return !net_name_is(c->name, c->peer, &c->name_version);
 }
 
 struct cgn_str quic_conn_peer(const struct quic_conn *c)

@@ -130,6 +130,8 @@ CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *serv
 void quic_conn_take(struct quic_conn *c, const struct quic_conn_ops *ops, void *user);
 bool quic_conn_is_open(const struct quic_conn *c); /* True from on_open or acceptance until a close begins. */
 struct cgn_str quic_conn_peer(const struct quic_conn *c); /* The peer's address. */
+/* Was |c| dialled by a host name that stands for another address now? As net_is_moved. */
+bool quic_conn_is_moved(struct quic_conn *c);
 struct quic_endpoint *quic_conn_endpoint(const struct quic_conn *c);
 /* Return the name in the peer's verified certificate; empty before the connection is open. */
 struct cgn_str quic_conn_peer_name(const struct quic_conn *c);

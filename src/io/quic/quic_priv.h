@@ -2,6 +2,7 @@
 /* quic, inside: the endpoint, its connections and their streams. */
 #pragma once
 #include "io/net/addr.h"
+#include "io/net/name.h"
 #include "io/quic/packet_priv.h"
 
 /* ---- endpoint.c ---- */
@@ -53,6 +54,8 @@ struct quic_conn {
 	ngtcp2_crypto_conn_ref ref;
 	struct tls_guest *tls;
 	struct quic_resolving *resolving;
+	struct net_name *name;  /* This side dialled a host name. */
+	uint64_t name_version;  /* For net_name_is. */
 	struct cgn_timer timer; /* The timer of ngtcp2; later that of the closing period. */
 	struct cgn_link cids, streams;
 	struct cgn_link due;                    /* Streams with something to report. */

@@ -309,6 +309,9 @@ static void on_reply(struct redis *r, struct cgn_str reply)
 
 static void on_data(struct net_conn *conn, void *user, const uint8_t *p, size_t n)
 {
+	static const struct cgn_err moved = {.code = CGN_UNAVAILABLE,
+		.where = "redis",
+		.msg = "the name of Redis stands for another address now"};
 	struct redis *r = user;
 	CGN_LIVE(r, REDIS_TAG);
 	cgn_buf_add(&r->unread, p, n);
@@ -332,6 +335,8 @@ static void on_data(struct net_conn *conn, void *user, const uint8_t *p, size_t 
 	cgn_buf_eat(&r->unread, at);
 	if (o == RESP_BAD)
 		reply_is_invalid(r, why);
+	else if (r->ready && cgn_list_empty(&r->calls) && net_is_moved(conn))
+		connection_lose(r, &moved);
 	else
 		deadline_set(r);
 }

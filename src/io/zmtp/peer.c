@@ -305,6 +305,10 @@ static void on_pulse(struct cgn_timer *t)
 		peer_gone(p, "it did not greet in time");
 		return;
 	}
+	if (net_is_moved(p->conn)) {
+		peer_gone(p, "its name stands for another address now");
+		return;
+	}
 	if (answers_pings(p) && silent >= p->s->heartbeat) {
 		if (p->pings == UNANSWERED_PINGS) {
 			peer_gone(p, "it does not answer pings");

@@ -138,7 +138,8 @@ struct engineview_ops {
 	void (*load_begins)(void *user);
 	/* An answer of a source arrived. */
 	void (*load_answered)(void *user, struct cgn_str body);
-	/* The load was read. |restarted|: the counters fell, so the process is a new one. */
+	/* The load was read. |restarted|: the counters fell, or the engine's name stands for another address, so the process is
+	 * another one. */
 	void (*load_read)(void *user, const struct engine_load *before, bool restarted);
 	/* /v1/models was answered with 200; |body| is borrowed. Before models_known. */
 	void (*models_told)(void *user, struct cgn_str body);
@@ -159,6 +160,7 @@ struct engineview {
 	const struct engineview_ops *ops;
 	void *user;
 
+	uint64_t moves; /* http_client_moves, as they were seen last */
 	struct engineview_probe probe;
 	struct engineview_load load;
 	struct engineview_models models;

@@ -30,12 +30,24 @@ static void on_load_source(void *user, const struct enginefetch_answer *r)
 		v->ops->refused(v->user);
 }
 
+/* Has the engine's name come to stand for another address since the last call? */
+static bool load_is_moved(struct engineview *v)
+{
+	uint64_t moves = http_client_moves(v->at.client);
+	bool moved = moves != v->moves;
+	v->moves = moves;
+	return moved;
+}
+
 /* All sources were read. */
 static void load_settle(struct engineview *v)
 {
 	const struct engine_load before = v->load.now;
+	bool moved = load_is_moved(v);
 	v->load.now = v->load.next;
-	v->ops->load_read(v->user, &before, engine_load_restarted(&before, &v->load.now));
+	if (moved)
+		v->models.asked_at = 0;
+	v->ops->load_read(v->user, &before, moved || engine_load_restarted(&before, &v->load.now));
 }
 
 static void load_ask_next_source(struct engineview *v)
@@ -78,6 +90,7 @@ void engineview_load_start(struct engineview *v)
 	for (size_t i = 0; i < ENGINE_MAX_SOURCES; i++)
 		s->source_gone[i] = false;
 	engineview_models_reset(v);
+	(void)load_is_moved(v);
 	cgn_timer_set(&s->timer, 0);
 }
 

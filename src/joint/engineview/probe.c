@@ -60,6 +60,8 @@ static void on_probe(void *user, const struct enginefetch_answer *r)
 	enum supervise_event verdict = probe_verdict(v, r, why, sizeof why);
 	if (verdict == SUPERVISE_PROBE_UP)
 		v->probe.said[0] = '\0';
+	else if (verdict != SUPERVISE_PROBE_REFUSED && !v->ops->is_ready(v->user))
+		http_client_shun(v->at.client);
 	v->ops->probed(v->user, verdict, verdict == SUPERVISE_PROBE_UP ? v->models.why : why);
 }
 

@@ -356,10 +356,26 @@ static void guest_on_accept(void *user, struct quic_conn *c)
 
 /* ---- the beginning ---- */
 
+/* Leave the connections whose name stands for another address now. */
+static void peers_follow(struct kvpeer *kp)
+{
+	static const struct cgn_err why = {.code = CGN_UNAVAILABLE,
+		.where = "kvpeer",
+		.msg = "its name stands for another address now"};
+	cgn_list_each (it, &kp->peers) {
+		struct kvpeer_peer *p = CGN_CONTAINER(it, struct kvpeer_peer, link);
+		if (p->conn == NULL || !quic_conn_is_moved(p->conn))
+			continue;
+		kvpeer_peer_lost(p, KVPEER_CODE_FINE, &why);
+		cgn_timer_set(&p->timer, 0);
+	}
+}
+
 static void index_on_sweep(struct cgn_timer *t)
 {
 	struct kvpeer *kp = CGN_CONTAINER(t, struct kvpeer, sweep);
 	CGN_LIVE(kp, KVPEER_TAG);
+	peers_follow(kp);
 	(void)kvindex_tick(kp->index, SWEEP_BUDGET);
 	cgn_timer_set(t, SWEEP_EVERY);
 }

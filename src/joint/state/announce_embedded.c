@@ -162,7 +162,9 @@ static CGN_RC embedded_open(struct state_announce *a, const struct config *cfg, 
 	own->heartbeat = cfg->agent.heartbeat;
 	own->alive_backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat};
 	CGN_TRY(state_tls_client(cfg, &own->tls, err));
-	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router, .tls = own->tls};
+	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router,
+		.tls = own->tls,
+		.follow = true};
 	return grpc_channel_new(a->loop, &channel, &own->channel, err);
 }
 

@@ -113,7 +113,9 @@ static CGN_RC router_open(struct state_stores *s, const struct config *cfg, stru
 	(void)cgn_str_copyz(own->cluster, sizeof own->cluster, cgn_str_of(cfg->cluster.name));
 	cgn_timer_init(&own->timer, s->loop, on_question_due);
 	CGN_TRY(state_tls_client(cfg, &own->tls, err));
-	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router, .tls = own->tls};
+	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router,
+		.tls = own->tls,
+		.follow = true};
 	CGN_TRY(grpc_channel_new(s->loop, &channel, &own->channel, err));
 	cgn_timer_set(&own->timer, 1);
 	return CGN_OK;

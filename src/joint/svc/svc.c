@@ -11,6 +11,7 @@
 
 #include "base/log/log.h"
 #include "io/net/inherit.h"
+#include "io/net/name.h"
 #include "joint/svc/svc_priv.h"
 #include "joint/telemetry/telemetry.h"
 
@@ -571,6 +572,7 @@ static int svc_run(const struct svc_program *p, const struct svc_args *args, str
 	logs_follow(p, s.boot);
 	log_to_journal(stderr_is_journal());
 	files_raise();
+	net_name_set_interval(s.boot->cluster.lookup_interval);
 	svc_notify_open(&s.notify);
 	net_inherit_begin();
 	net_inherit_offer(socket_keep, &s);

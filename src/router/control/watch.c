@@ -218,7 +218,8 @@ static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
 {
 	struct grpc_channel_cfg cfg = {.addr = w->address,
 		.tls = w->r->shared.agent_tls,
-		.server_name = w->r->shared.agent_name};
+		.server_name = w->r->shared.agent_name,
+		.follow = true};
 	return grpc_channel_new(w->r->loop, &cfg, &w->channel, err);
 }
 

@@ -142,7 +142,7 @@ static void on_load_read(void *user, const struct engine_load *before, bool rest
 	CGN_LIVE(n, ENGINE_NODE_TAG);
 	if (restarted) {
 		cgn_log(WARN, "engine.restarted", F_STR("engine", n->id),
-			F_STR("seen_by", "its counters fell between two readings"));
+			F_STR("seen_by", "its counters fell between two readings, or its name moved"));
 		sent_forget(n);
 	}
 	n->foreign = share_foreign(&n->peak, (uint64_t)now->running + now->waiting);

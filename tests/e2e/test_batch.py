@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and batches: uploaded, carried out, cancelled, expired, and each line once in the result whatever is killed."""
+import http.server
 import json
 import socket
+import threading
 
 import pytest
 from cluster import ask, until
+from hook_service import HookService
 from test_limits import key
 
 BOUNDARY = "----cgn-test"
@@ -203,6 +206,64 @@ def test_a_revoked_key_stops_its_batch(cluster):
     batch = ended(c, batch, other)
     assert batch["status"] == "failed" and "key that made the batch is refused" in batch["errors"]["data"][0]["message"]
     assert rows_of(c, batch["output_file_id"], other)
+
+
+class OddEngine(http.server.BaseHTTPRequestHandler):
+    """An engine that fails twice for a prompt that names a status, and then answers it as any other."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply(200, {"data": [{"id": "sim"}]})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "messages" not in body:
+            return self.reply(404, {})
+        text = body["messages"][0]["content"]
+        self.server.seen.append(text)
+        if text.isdigit() and self.server.seen.count(text) <= 2:
+            return self.reply(int(text), {"error": {"message": text}})
+        return self.reply(200, {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]})
+
+
+def test_a_refusal_is_of_the_line_unless_it_is_of_the_key(cluster):
+    """A hook refuses a line, and an engine fails two others twice: the batch goes on, and asks those after the rest."""
+    c = cluster
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OddEngine)
+    server.seen = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with HookService() as hook:
+        hook.decide = lambda document: (403, {"message": "bad words"}) if "BADWORD" in json.dumps(document) else (200, {"allow": True})
+        acme = key(c.folder, "acme", "acme")
+        c.router({"batch": {"enabled": True, "max_concurrent": 1}, "router.retry": {"attempts": 1}, "router.breaker": {"failures": 100},
+                  "auth": {"enabled": True, "api_keys_file": str(c.folder / "keys")}, "hooks": {"before_url": hook.url("/before")}})
+        agent = c.agent("odd", server.server_address[1], {"engine": {"kind": "openai_compat"}})[0]
+        c.wait_ready()
+        refused = c.ask("POST", "/v1/chat/completions", line(0, messages=[{"role": "user", "content": "BADWORD"}])["body"], acme)
+        assert (refused.status, refused.headers["x-cgn-refused-by"]) == (403, "hook")
+        assert c.ask("POST", "/v1/chat/completions", line(0)["body"]).headers["x-cgn-refused-by"] == "key"
+        words = {3: "BADWORD", 5: "500", 6: "403"}
+        rows = [line(i, messages=[{"role": "user", "content": words.get(i, f"number {i}")}]) for i in range(40)]
+        done, failed = results(c, batch := ended(c, create(c, jsonl(rows), acme), acme), acme)
+    assert batch["status"] == "completed" and batch["request_counts"] == {"total": 40, "completed": 39, "failed": 1}, batch
+    assert [(r["custom_id"], r["response"]["status_code"]) for r in failed] == [("line-3", 403)]
+    assert "bad words" in json.dumps(failed) and len({r["custom_id"] for r in done}) == 39
+    assert server.seen.count("500") == server.seen.count("403") == 3
+    again = server.seen.index("500", server.seen.index("500") + 1)
+    assert server.seen.index("number 39") < again, server.seen
+    agent.stop()
+    server.shutdown()
 
 
 def test_without_the_setting_there_is_no_such_route(cluster):

@@ -41,10 +41,12 @@ static void refusal_send(struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;
 	const struct cgn_buf *body = &r->answer.refusal_text;
-	struct http_field f[8 + GW_LIMIT_FIELDS];
+	struct http_field f[9 + GW_LIMIT_FIELDS];
 	char seconds[16];
 	size_t n = common_fields(r, f);
 	(void)snprintf(seconds, sizeof seconds, "%u", how->retry_after);
+	f[n++] = (struct http_field){CGN_STR("x-cgn-refused-by"),
+		cgn_str_of(how->by != NULL ? how->by : GW_BY_ROUTER)};
 	if (how->retry_after > 0)
 		f[n++] = (struct http_field){CGN_STR("retry-after"), cgn_str_of(seconds)};
 	if (r->client.if_available && how->status == 503)

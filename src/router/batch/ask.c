@@ -5,6 +5,7 @@
 #include "base/json/json.h"
 #include "policy/claims/kept.h"
 #include "router/batch/runner_priv.h"
+#include "router/request/answer.h"
 
 #define CONNECT_HOLD (CGN_SEC)      /* After a call that did not reach the gateway. */
 #define BUSY_HOLD    (CGN_SEC)      /* After a refusal that says nothing of the time. */
@@ -21,7 +22,7 @@ static void call_free(struct batch_call *c)
 	free(c);
 }
 
-/* Ask the line again, |hold| from now on. */
+/* Ask the line again, and none of the batch before |hold| from now on. */
 static void line_again(struct batch_call *c, cgn_nsec hold)
 {
 	struct batch_run *run = c->run;
@@ -79,19 +80,35 @@ static cgn_nsec hold_of(const struct batch_call *c)
 	return hold < HOLD_MAX ? hold : HOLD_MAX;
 }
 
-/* The whole answer is here. */
+/* The line failed: ask the others first, whose engines may do better. */
+static void line_later(struct batch_call *c)
+{
+	c->run->lines[c->line].state = LINE_LATER;
+	c->run->later++;
+}
+
+/* Return true for a failure of an engine, or of the way to it. 401 and 403 of an engine are its own key, not the
+ * creator's. */
+static bool has_failed(const struct batch_call *c)
+{
+	bool foreign = c->by[0] == '\0' || strcmp(c->by, GW_BY_ENGINE) == 0;
+	return c->status >= 500 || (foreign && (c->status == 401 || c->status == 403));
+}
+
+/* The whole answer is here. Only a refusal of the creator's key is about all lines; any other one is about this line,
+ * or about the time. */
 static void answer_judge(struct batch_call *c)
 {
 	struct run_line *line = &c->run->lines[c->line];
 	bool busy = c->status == 503 || (c->status == 429 && (c->retry_after > 0 || !c->never));
 	if (c->answer.bad)
 		line_end(c, "answer_too_large", "the answer has more than 32 MiB");
-	else if (c->status == 401 || c->status == 403)
+	else if (strcmp(c->by, GW_BY_KEY) == 0 && (c->status == 401 || c->status == 403))
 		run_stop(c);
 	else if (busy)
 		line_again(c, hold_of(c)); /* The line waits as long as the batch may. */
-	else if (c->status >= 500 && ++line->tries < BATCH_TRIES)
-		line_again(c, BUSY_HOLD);
+	else if (has_failed(c) && ++line->tries < BATCH_TRIES)
+		line_later(c);
 	else {
 		time_learn(c);
 		line_end(c, NULL, NULL);
@@ -104,6 +121,7 @@ static void on_head(struct http_call *call, void *user, const struct http_head *
 	uint64_t seconds = 0;
 	(void)call;
 	c->status = h->status;
+	(void)cgn_str_copyz(c->by, sizeof c->by, http_head_get(h, "x-cgn-refused-by"));
 	(void)cgn_str_copyz(c->request_id, sizeof c->request_id, http_head_get(h, "x-request-id"));
 	c->never = cgn_str_is(http_head_get(h, "x-should-retry"), "false");
 	if (cgn_str_u64(http_head_get(h, "retry-after"), &seconds))
@@ -138,6 +156,8 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 	bool cut = stage == HTTP_FAIL_HEAD || stage == HTTP_FAIL_BODY;
 	if (cut && ++line->tries >= BATCH_TRIES)
 		line_end(c, "answer_cut", "the answer broke off each time that the line was asked");
+	else if (cut)
+		line_later(c);
 	else
 		line_again(c, stage == HTTP_FAIL_STALE ? 0 : CONNECT_HOLD);
 	call_free(c);
@@ -177,7 +197,7 @@ static CGN_RC call_start(struct batch_call *c, struct cgn_str body, struct cgn_e
 	return http_call_start(run->owner->client, &rq, &call_ops, c, &c->call, err);
 }
 
-void batch_ask(struct batch_run *run, size_t i)
+bool batch_ask(struct batch_run *run, size_t i)
 {
 	struct batch_runner *w = run->owner;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -185,7 +205,7 @@ void batch_ask(struct batch_run *run, size_t i)
 	struct cgn_err err;
 	struct batch_call *c = calloc(1, sizeof *c);
 	if (c == NULL)
-		return;
+		return false;
 	*c = (struct batch_call){.run = run,
 		.line = i,
 		.asked_at = cgn_loop_now(w->loop),
@@ -203,6 +223,7 @@ void batch_ask(struct batch_run *run, size_t i)
 		line_again(c, CONNECT_HOLD);
 		call_free(c);
 	}
+	return true;
 }
 
 void batch_ask_cancel(struct batch_runner *w, const struct batch_run *run)

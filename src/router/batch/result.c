@@ -90,6 +90,7 @@ void batch_journal_add(struct batch_run *run, size_t line, const struct batch_an
 		run->fresh.n = had;
 		run->fresh.bad = false;
 		run->lines[line].state = LINE_WAITS; /* No memory: ask it again. */
+		run->cursor = line < run->cursor ? line : run->cursor;
 		return;
 	}
 	run->lines[line].state = LINE_DONE;

@@ -11,6 +11,7 @@
 #define RUNNER_TICK  (50 * CGN_MSEC)
 #define SWEEP_EVERY  (60 * CGN_SEC)
 #define WRITE_HOLD   (2 * CGN_SEC) /* After a write that failed. */
+#define AGAIN_HOLD   CGN_SEC       /* Before lines that failed are asked again. */
 #define WINDOW_LEAST 1.0
 
 static uint64_t unix_now(void)
@@ -26,10 +27,23 @@ static bool room_is_scarce(const struct batch_runner *w)
 	return atomic_load_explicit(&w->cfg.shared->admission->waiting, memory_order_relaxed) > 0;
 }
 
-static size_t run_next(struct batch_run *run)
+/* Lines that failed wait again, after a pause. */
+static void run_again(struct batch_run *run, cgn_nsec now)
+{
+	for (size_t i = 0; i < run->n; i++)
+		if (run->lines[i].state == LINE_LATER)
+			run->lines[i].state = LINE_WAITS;
+	run->later = run->cursor = 0;
+	if (run->hold_until < now + AGAIN_HOLD)
+		run->hold_until = now + AGAIN_HOLD;
+}
+
+static size_t run_next(struct batch_run *run, cgn_nsec now)
 {
 	while (run->cursor < run->n && run->lines[run->cursor].state != LINE_WAITS)
 		run->cursor++;
+	if (run->cursor == run->n && run->later > 0 && run->asked == 0)
+		run_again(run, now);
 	return run->cursor;
 }
 
@@ -37,7 +51,7 @@ static bool run_may_ask(struct batch_run *run, cgn_nsec now)
 {
 	return !run->busy && run->journal >= 0 && run->b.status == BATCH_IN_PROGRESS && !run->stopped &&
 		run->hold_until <= now && run->disk_after <= now && run->b.waits == BATCH_GOES &&
-		run_next(run) < run->n;
+		run_next(run, now) < run->n && run->hold_until <= now;
 }
 
 void batch_runner_fill(struct batch_runner *w)
@@ -53,8 +67,8 @@ void batch_runner_fill(struct batch_runner *w)
 		if (room_is_scarce(w))
 			return;
 		passed = run_may_ask(run, now) ? 0 : passed + 1;
-		if (passed == 0)
-			batch_ask(run, run->cursor);
+		if (passed == 0 && !batch_ask(run, run->cursor))
+			return; /* The next tick tries it again. */
 	}
 }
 

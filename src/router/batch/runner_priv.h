@@ -12,7 +12,8 @@
 	(BATCH_POOL_JOBS - \
 		1) /* Inputs that are opened and results that are written at once; the last job sweeps. */
 
-enum line_state { LINE_WAITS, LINE_ASKED, LINE_DONE };
+/* LINE_LATER: the line failed, and is asked again when no other one waits. */
+enum line_state { LINE_WAITS, LINE_ASKED, LINE_LATER, LINE_DONE };
 struct run_line {
 	uint64_t at; /* Place in the input. */
 	uint32_t length;
@@ -27,6 +28,7 @@ struct batch_run {
 	int input, journal;
 	struct run_line *lines;
 	size_t n, left, asked, cursor; /* |left|: not in the journal yet, nor in |fresh|. */
+	size_t later;                  /* Lines in LINE_LATER. */
 	uint64_t journal_bytes;
 	bool journal_torn; /* The journal has bytes behind |journal_bytes|, which are cut off before the next write. */
 	struct cgn_buf fresh; /* Records that are to be written to the journal. */
@@ -48,6 +50,7 @@ struct batch_call {
 	struct http_call *call;
 	char custom_id[BATCH_CUSTOM_MAX + 1], request_id[BATCH_ID_MAX + 16];
 	int status;
+	char by[16]; /* GW_BY_*; empty: the answer is an engine's. */
 	unsigned retry_after;
 	bool never; /* x-should-retry: false */
 	struct cgn_buf answer;
@@ -90,8 +93,8 @@ void batch_journal_add(struct batch_run *run, size_t line, const struct batch_an
 CGN_RC batch_result_write(struct batch_run *run, const char *code, const char *message, struct cgn_err *err);
 
 /* ask.c */
-/* Ask line |i| of |run|. */
-void batch_ask(struct batch_run *run, size_t i);
+/* Ask line |i| of |run|. False: out of memory, and the line waits as before. */
+bool batch_ask(struct batch_run *run, size_t i);
 /* End the calls of |run| (NULL: of all) without an answer. */
 void batch_ask_cancel(struct batch_runner *w, const struct batch_run *run);
 /* gate.c */

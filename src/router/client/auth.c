@@ -100,7 +100,8 @@ static enum gw_step pin_check(struct gw_req *r)
 {
 	if (r->client.pin.n > 0 && (r->identity.scopes & AUTH_ADMIN) == 0)
 		return gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
+			&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth",
+				.by = GW_BY_KEY},
 			"X-Cgn-Node needs a key with the scope admin");
 	return STEP_AGAIN;
 }

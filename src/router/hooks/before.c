@@ -48,7 +48,7 @@ static enum gw_step before_refuse(struct gw_req *r, const struct hook_verdict *v
 	gw_ask_audit(r, GW_HOOK_BEFORE, v->code);
 	return gw_refuse(r,
 		&(struct gw_refusal){v->status, refusal_type(v->status), v->code, .reason = "hook",
-			.retry_after = v->status == 429, .noted = true},
+			.by = GW_BY_HOOK, .retry_after = v->status == 429, .noted = true},
 		"%s", v->message);
 }
 
@@ -61,12 +61,12 @@ static enum gw_step before_fail(struct gw_req *r)
 	if (rules->send_body && r->body.bytes.n > rules->max_body)
 		return gw_refuse(r,
 			&(struct gw_refusal){413, "invalid_request_error", "request_too_large",
-				.reason = "hook"},
+				.reason = "hook", .by = GW_BY_HOOK},
 			"the body is larger than the %llu bytes that are checked (hooks.max_body)",
 			(unsigned long long)rules->max_body);
 	return gw_refuse(r,
 		&(struct gw_refusal){503, "server_error", "hook_unavailable", .reason = "hook",
-			.retry_after = 1},
+			.by = GW_BY_HOOK, .retry_after = 1},
 		"the check of requests gives no decision at the moment");
 }
 

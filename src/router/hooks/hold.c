@@ -100,7 +100,7 @@ static void hold_shrink(struct gw_req *r)
 
 void gw_out_body(struct gw_req *r, struct cgn_str bytes)
 {
-	static const struct gw_refusal large = {502, "server_error", "answer_too_large"},
+	static const struct gw_refusal large = {502, "server_error", "answer_too_large", .by = GW_BY_HOOK},
 				       memory = {503, "server_error", "overloaded", .retry_after = 1};
 	if (!gw_hold_is_on(r)) {
 		const struct iovec iov = {(void *)(uintptr_t)bytes.p, bytes.n};
@@ -221,7 +221,7 @@ static void hold_ask(struct gw_req *r, size_t to)
 static void verdict_apply(struct gw_req *r)
 {
 	static const struct gw_refusal unavailable = {503, "server_error", "hook_unavailable",
-		.retry_after = 1};
+		.by = GW_BY_HOOK, .retry_after = 1};
 	struct gw_hold *h = &r->hook->hold;
 	const struct hook_verdict *v = &r->hook->ask.verdict;
 	if (!r->hook->ask.answered)
@@ -234,7 +234,7 @@ static void verdict_apply(struct gw_req *r)
 		hold_refuse(r,
 			&(struct gw_refusal){v->status,
 				v->status == 403 ? "permission_error" : "invalid_request_error", v->code,
-				.retry_after = v->status == 429, .noted = true},
+				.by = GW_BY_HOOK, .retry_after = v->status == 429, .noted = true},
 			v->message, v->code);
 	} else {
 		gw_ask_audit(r, GW_HOOK_AFTER, "hook_failed");
@@ -300,7 +300,7 @@ bool gw_hold_step(struct gw_req *r)
 
 void gw_hold_cut(struct gw_req *r, const char *why)
 {
-	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
+	static const struct gw_refusal died = {502, "server_error", "engine_failed", .by = GW_BY_ENGINE};
 	if (!r->hook->hold.refused)
 		hold_refuse(r, &died, why, "cut");
 }

@@ -175,6 +175,7 @@ bool gw_budgets_refuse(struct gw_req *r)
 		.type = "insufficient_quota",
 		.code = "insufficient_quota",
 		.reason = "budget",
+		.by = GW_BY_BUDGET,
 		.retry_after = never ? 0 : (unsigned)((wait + CGN_SEC - 1) / CGN_SEC),
 	};
 	l->never = never || wait > WORTH_A_RETRY;

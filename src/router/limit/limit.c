@@ -182,6 +182,7 @@ static enum gw_step limit_refuse(struct gw_req *r)
 		.type = unit_texts[one->unit],
 		.code = "rate_limit_exceeded",
 		.reason = "rate",
+		.by = GW_BY_RATE,
 		.retry_after = seconds < UINT32_MAX ? (unsigned)seconds : UINT32_MAX,
 	};
 	r->plan.limits->never = never;

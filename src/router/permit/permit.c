@@ -18,8 +18,9 @@
 
 static enum gw_step key_refuse(struct gw_req *r, const char *code, const char *message)
 {
-	return gw_refuse(r, &(struct gw_refusal){401, "authentication_error", code, .reason = "auth"}, "%s",
-		message);
+	return gw_refuse(r,
+		&(struct gw_refusal){401, "authentication_error", code, .reason = "auth", .by = GW_BY_KEY},
+		"%s", message);
 }
 
 /* The key of the fields authorization and x-api-key; both may have it. */
@@ -49,7 +50,9 @@ static bool roles_find(struct gw_req *r, const struct auth_key *key)
 		return true;
 	if (identity_role_find(r->w->rules->auth.roles, cgn_str_of(key->role), &r->identity.roles))
 		return true;
-	(void)gw_refuse(r, &(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth"},
+	(void)gw_refuse(r,
+		&(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth",
+			.by = GW_BY_KEY},
 		"the role %s of the API key is not defined here ([roles.\"%s\"])", key->role, key->role);
 	return false;
 }
@@ -68,7 +71,8 @@ static bool limits_find(struct gw_req *r, const char *limits)
 	const char *currency = budget_set_currency(&own->budgets);
 	if (currency != NULL && strcmp(currency, r->w->rules->currency) != 0) {
 		(void)gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "wrong_currency", .reason = "auth"},
+			&(struct gw_refusal){403, "permission_error", "wrong_currency", .reason = "auth",
+				.by = GW_BY_KEY},
 			"the caller has a budget in %s, and router.currency is %s", currency,
 			r->w->rules->currency);
 		return false;
@@ -90,7 +94,8 @@ static enum gw_step scope_check(struct gw_req *r, unsigned scopes)
 	if (scope == ROUTE_ANY_KEY || (scopes & scope) != 0)
 		return STEP_AGAIN;
 	return gw_refuse(r,
-		&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth"},
+		&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth",
+			.by = GW_BY_KEY},
 		"the API key lacks the scope %s that %s needs", scope == AUTH_CHAT ? "chat" : "embed",
 		r->client.route->path);
 }
@@ -167,7 +172,7 @@ static enum gw_step provider_await(struct gw_req *r, cgn_rc rc, const char *why)
 		return gw_park(r, WAIT_PROVIDER, KEYS_LOOK);
 	return gw_refuse(r,
 		&(struct gw_refusal){503, "server_error", "identity_provider_unavailable", .reason = "auth",
-			.retry_after = 5},
+			.by = GW_BY_KEY, .retry_after = 5},
 		"%s", why);
 }
 
@@ -197,7 +202,8 @@ static enum gw_step permit_holder(struct gw_req *r, const struct claims_holder *
 	r->identity.scopes = AUTH_CHAT | AUTH_EMBED;
 	if (r->identity.roles == 0)
 		return gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth"},
+			&(struct gw_refusal){403, "permission_error", "unknown_role", .reason = "auth",
+				.by = GW_BY_KEY},
 			"no role of the token is defined here; the first is %s ([roles.\"%s\"])", h->role[0],
 			h->role[0]);
 	const struct principal p = principal_of(r);
@@ -219,7 +225,7 @@ static enum gw_step permit_line(struct gw_req *r, struct cgn_str field)
 	if (strcmp(issuer, h.issuer) != 0)
 		return gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "issuer_not_configured",
-				.reason = "auth"},
+				.reason = "auth", .by = GW_BY_KEY},
 			"%.100s is no longer auth.oidc_issuer", h.issuer);
 	return permit_holder(r, &h.who);
 }
@@ -233,8 +239,9 @@ static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
 		return permit_holder(r, &h);
 	if (rc.code == CGN_FORBIDDEN)
 		return gw_refuse(r,
-			&(struct gw_refusal){403, "permission_error", "no_role", .reason = "auth"}, "%s",
-			err.msg);
+			&(struct gw_refusal){403, "permission_error", "no_role", .reason = "auth",
+				.by = GW_BY_KEY},
+			"%s", err.msg);
 	if (rc.code == CGN_UNAUTHENTICATED)
 		return key_refuse(r, "invalid_token", err.msg);
 	return provider_await(r, rc, err.msg);
@@ -319,7 +326,8 @@ enum gw_step gw_permit_key(struct gw_req *r)
 		return STEP_AGAIN;
 	if (r->identity.two_keys)
 		return gw_refuse(r,
-			&(struct gw_refusal){400, "invalid_request_error", "two_api_keys", .reason = "auth"},
+			&(struct gw_refusal){400, "invalid_request_error", "two_api_keys", .reason = "auth",
+				.by = GW_BY_KEY},
 			"two different API keys are shown (Authorization, x-api-key): show one");
 	struct cgn_str token = key_shown(r);
 	if (token.n == 0)

@@ -113,6 +113,7 @@ static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *re
 		gw_leg_unlearn(r);
 	struct gw_refusal how = {
 		.status = status,
+		.by = GW_BY_ENGINE,
 		.type = status < 500 ? "invalid_request_error" : "server_error",
 		.code = status == 504   ? "engine_timeout"
 			: status == 503 ? "engine_unavailable"

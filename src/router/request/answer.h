@@ -11,10 +11,19 @@ struct ollama_answer;     /* policy/ollama */
 struct toolcall;          /* policy/toolcall */
 struct gw_ollama_reading; /* answer/ollama.c */
 
+/* Values of X-Cgn-Refused-By: the part that refuses. A status does not tell it: 403 may be the key's or a hook's. */
+#define GW_BY_KEY    "key" /* The key or the token: not this request, but its caller. */
+#define GW_BY_HOOK   "hook"
+#define GW_BY_BUDGET "budget"
+#define GW_BY_RATE   "rate"
+#define GW_BY_ENGINE "engine"
+#define GW_BY_ROUTER "router"
+
 /* How an error appears in OpenAI's shape and in the metrics. */
 struct gw_refusal {
 	int status;
 	const char *type, *code, *param; /* |param| may be NULL */
+	const char *by;                  /* GW_BY_*; NULL: the router */
 	const char *reason;              /* label of cgn_rejected_total; NULL: not counted */
 	const char *allow;               /* Allow, with 405 */
 	unsigned retry_after;            /* seconds; 0: no Retry-After */

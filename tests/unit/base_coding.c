@@ -74,7 +74,8 @@ static struct cgn_buf coded_as(size_t i, struct cgn_str text)
 }
 
 /* Decode |in|, given in two pieces, the first one of |cut| bytes, with room for |cap| bytes at a time. */
-static cgn_rc decode(enum coding_kind kind, struct cgn_str in, size_t cut, size_t cap, struct cgn_buf *out)
+static cgn_rc text_decode(enum coding_kind kind, struct cgn_str in, size_t cut, size_t cap,
+	struct cgn_buf *out)
 {
 	struct cgn_err err = {0};
 	struct coding *c = NULL;
@@ -123,7 +124,7 @@ static void a_text_comes_back_however_it_is_cut(void **state)
 		for (size_t cut = 0; cut <= coded.n; cut++)
 			for (size_t cap = 1; cap <= 4096; cap *= 64) {
 				struct cgn_buf got = {0};
-				cgn_rc rc = decode(kinds[k].kind, cgn_buf_view(&coded), cut, cap, &got);
+				cgn_rc rc = text_decode(kinds[k].kind, cgn_buf_view(&coded), cut, cap, &got);
 				expect_text(rc, &got, cgn_buf_view(&text));
 			}
 		cgn_buf_fini(&coded);
@@ -134,7 +135,7 @@ static void a_text_comes_back_however_it_is_cut(void **state)
 static void expect_refused(enum coding_kind kind, struct cgn_str in)
 {
 	struct cgn_buf got = {0};
-	assert_int_equal(decode(kind, in, 0, 4096, &got).code, CGN_INVALID);
+	assert_int_equal(text_decode(kind, in, 0, 4096, &got).code, CGN_INVALID);
 	cgn_buf_fini(&got);
 }
 
@@ -162,7 +163,7 @@ static void a_damaged_text_is_refused(void **state)
 	struct cgn_buf text = some_text();
 	for (size_t k = 0; k < CGN_COUNT(kinds); k++) {
 		if (kinds[k].window == RAW_WINDOW)
-			continue; /* It has no checksum. */
+			continue; /* Raw deflate has no checksum. */
 		struct cgn_buf coded = coded_as(k, cgn_buf_view(&text));
 		coded.p[coded.n / 2] ^= 0x10;
 		expect_refused(kinds[k].kind, cgn_buf_view(&coded));
@@ -177,7 +178,7 @@ static void members_behind_each_other_are_one_text(void **state)
 	for (size_t k = 0; k < CGN_COUNT(kinds); k++) {
 		struct cgn_buf got = {0}, a = coded_as(k, CGN_STR("one ")), b = coded_as(k, CGN_STR("two"));
 		cgn_buf_str(&a, cgn_buf_view(&b));
-		cgn_rc rc = decode(kinds[k].kind, cgn_buf_view(&a), 1, 2, &got);
+		cgn_rc rc = text_decode(kinds[k].kind, cgn_buf_view(&a), 1, 2, &got);
 		if (kinds[k].kind == CODING_DEFLATE)
 			assert_int_equal(rc.code, CGN_INVALID);
 		else
@@ -219,8 +220,8 @@ static void a_window_above_that_of_http_is_refused(void **state)
 	(void)state;
 	/* A frame with the window 2 ^ (10 + 13) bytes, and one with twice as much; each has one block, "x". */
 	struct cgn_buf got = {0};
-	expect_text(decode(CODING_ZSTD, CGN_STR("\x28\xb5\x2f\xfd\x00\x68\x09\x00\x00x"), 0, 4096, &got), &got,
-		CGN_STR("x"));
+	expect_text(text_decode(CODING_ZSTD, CGN_STR("\x28\xb5\x2f\xfd\x00\x68\x09\x00\x00x"), 0, 4096, &got),
+		&got, CGN_STR("x"));
 	expect_refused(CODING_ZSTD, CGN_STR("\x28\xb5\x2f\xfd\x00\x70\x09\x00\x00x"));
 }
 

@@ -288,6 +288,12 @@ static void lacking_routes_are_certain(void **state)
 	assert_false(engine_lacks(llama, CGN_STR("/v1/messages")));
 	assert_false(engine_lacks(llama, CGN_STR("")));
 	assert_false(engine_lacks(hosted, CGN_STR("/v1/score")));
+	assert_false(engine_lacks(hosted, CGN_STR("/infill")));
+	assert_false(engine_lacks(llama, CGN_STR("/infill")));
+	assert_true(engine_lacks(engine_ops_of(ENGINE_VLLM), CGN_STR("/infill?x")));
+	assert_true(engine_lacks(engine_ops_of(ENGINE_MLX), CGN_STR("/infill")));
+	assert_true(engine_lacks(llama, CGN_STR("/pooling")));
+	assert_false(engine_lacks(llama, CGN_STR("/added/by/an/operator")));
 }
 
 /* ---- load ---- */

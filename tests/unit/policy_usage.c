@@ -117,6 +117,20 @@ static void timings_of_llama_server(void **state)
 	assert_false(usage_find_timings((struct cgn_str){NULL, 0}, &t));
 }
 
+static void engines_own_routes_tell_their_usage(void **state)
+{
+	(void)state;
+	struct usage u = {0};
+	assert_true(usage_find_own(
+		CGN_STR("{\"text\":\"a\",\"meta_info\":{\"prompt_tokens\":7,\"completion_tokens\":3}}"), &u));
+	assert_true(u.has_prompt && u.prompt_tokens == 7 && u.completion_tokens == 3);
+	assert_true(usage_find_own(
+		CGN_STR("{\"timings\":{\"cache_n\":2,\"prompt_n\":5,\"predicted_n\":9,\"prompt_ms\":1.5}}"),
+		&u));
+	assert_true(u.prompt_tokens == 7 && u.cached_tokens == 2 && u.completion_tokens == 9);
+	assert_false(usage_find_own(CGN_STR("{\"content\":\"meta_info\"}"), &u));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -124,6 +138,7 @@ int main(void)
 		cmocka_unit_test(a_later_one_adds_to_an_earlier_one),
 		cmocka_unit_test(the_tail_keeps_the_end_whatever_the_pieces),
 		cmocka_unit_test(timings_of_llama_server),
+		cmocka_unit_test(engines_own_routes_tell_their_usage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

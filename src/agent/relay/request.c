@@ -14,7 +14,7 @@ bool relay_is_prefill(const struct relay *r)
 /* Return true for a path at which the engine computes a prompt, and so fills a slot. */
 static bool fills_slot(struct cgn_str path)
 {
-	static const char *const others[] = {"/tokenize", "/detokenize", "/apply-template"};
+	static const char *const others[] = {"/tokenize", "/detokenize", "/apply-template", "/props"};
 	struct cgn_str bare = cgn_str_split(&path, '?');
 	for (size_t i = 0; i < CGN_COUNT(others); i++)
 		if (cgn_str_is(bare, others[i]))

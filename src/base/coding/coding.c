@@ -179,8 +179,8 @@ CGN_RC coding_read(struct coding *c, struct cgn_str *in, char *to, size_t cap, s
 	*n = 0;
 	for (;;) {
 		size_t before = in->n, got = 0;
-		CGN_TRY((c->kind == CODING_ZSTD ? zstd_read : zlib_read)(c, in, to + *n, cap - *n, &got,
-			err));
+		CGN_TRY((
+			c->kind == CODING_ZSTD ? zstd_read : zlib_read)(c, in, to + *n, cap - *n, &got, err));
 		*n += got;
 		if (*n == cap)
 			return CGN_OK;

@@ -22,6 +22,9 @@ struct json_val {
 	struct cgn_str raw;
 };
 
+/* Return |text| without a byte order mark (UTF-8) at its beginning, which RFC 8259 lets a reader ignore. */
+struct cgn_str json_skip_bom(struct cgn_str text);
+
 /* Check the whole document once; the walkers below need no error handling afterwards. INVALID is the only
  * failure: err->msg says "line L column C: what" (columns count characters), and *offset, if not NULL, is the
  * byte. */

@@ -304,6 +304,12 @@ static struct cgn_str trim_space(struct cgn_str text)
 	return text;
 }
 
+struct cgn_str json_skip_bom(struct cgn_str text)
+{
+	const size_t n = cgn_str_starts(text, "\xef\xbb\xbf") ? 3 : 0;
+	return n > 0 ? (struct cgn_str){text.p + n, text.n - n} : text;
+}
+
 cgn_rc json_parse(struct cgn_str text, struct json_val *out, size_t *offset, struct cgn_err *err)
 {
 	text.p = text.p != NULL ? text.p : "";

@@ -53,6 +53,8 @@ static void buf_framing(struct cgn_buf *b, const struct h1_side *h, bool bodyles
 		cgn_buf_u64(b, (uint64_t)content_length);
 		cgn_buf_add(b, "\r\n", 2);
 	}
+	if (status == 426) /* RFC 9110, 15.5.22: the answer names a protocol that is taken. */
+		cgn_buf_putz(b, "upgrade: HTTP/1.1\r\nconnection: upgrade\r\n");
 	if (!h->keep)
 		cgn_buf_putz(b, "connection: close\r\n");
 	else if (h->parser.ll.http_minor == 0)

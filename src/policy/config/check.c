@@ -4,6 +4,7 @@
 #include "policy/breaker/breaker.h"
 #include "policy/budget/budget.h"
 #include "policy/config/config_priv.h"
+#include "policy/passing/passing.h"
 #include "policy/routing/document.h"
 
 /* Return the origin of a global key's value. */
@@ -517,6 +518,22 @@ static cgn_rc check_access_log(const struct config *c, struct cgn_err *err)
 		origin_of(c, "router.access_log"), to);
 }
 
+static cgn_rc check_passing(const struct config *c, struct cgn_err *err)
+{
+	const struct config_list *routes = &c->router.extra_routes, *headers = &c->router.pass_headers;
+	struct passing_route unused;
+	struct cgn_err why;
+	for (size_t i = 0; i < routes->n; i++)
+		if (!cgn_ok(passing_route_read(routes->v[i], &unused, &why)))
+			return CGN_FAIL(err, INVALID, "%s: router.extra_routes: %s",
+				origin_of(c, "router.extra_routes"), why.msg);
+	for (size_t i = 0; i < headers->n; i++)
+		if (!cgn_ok(passing_header_check(headers->v[i], &why)))
+			return CGN_FAIL(err, INVALID, "%s: router.pass_headers: %s",
+				origin_of(c, "router.pass_headers"), why.msg);
+	return CGN_OK;
+}
+
 static cgn_rc check_shadow(const struct config *c, struct cgn_err *err)
 {
 	const struct config_list *shadow = &c->router.shadow;
@@ -628,6 +645,7 @@ CGN_RC config_check(struct config *c, struct cgn_err *err)
 	CGN_TRY(config_check_batch(c, err));
 	CGN_TRY(check_cascade(c, err));
 	CGN_TRY(check_shadow(c, err));
+	CGN_TRY(check_passing(c, err));
 	CGN_TRY(check_access_log(c, err));
 	for (size_t i = 0; i < c->n_engines; i++)
 		CGN_TRY(check_engine(c, i, err));

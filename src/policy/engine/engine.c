@@ -41,9 +41,21 @@ static bool path_is_in(const char *const *paths, struct cgn_str path)
 	return false;
 }
 
+const char *const engine_no_natives[] = {NULL};
+
+/* Is |path| one that only some kinds have? */
+static bool is_native(struct cgn_str path)
+{
+	for (size_t i = 0; i < CGN_COUNT(kinds); i++)
+		if (path_is_in(kinds[i]->natives, path))
+			return true;
+	return false;
+}
+
 bool engine_lacks(const struct engine_ops *ops, struct cgn_str path)
 {
-	return path_is_in(ops->lacks, path);
+	return path_is_in(ops->lacks, path) ||
+		(ops->natives != NULL && !path_is_in(ops->natives, path) && is_native(path));
 }
 
 bool engine_salts(const struct engine_ops *ops, struct cgn_str path)

@@ -156,6 +156,9 @@ struct engine_ops {
 	struct engine_source sources[ENGINE_MAX_SOURCES];
 	/* Paths without query that the engine does not have; ends with NULL. NULL: none are known */
 	const char *const *lacks;
+	/* Paths without query that are of some kinds only, and that the engine has; ends with NULL. It lacks those that other
+	 * kinds name here. NULL: not known, and the engine says itself what it lacks */
+	const char *const *natives;
 	/* Paths without query at which the engine keeps prompts of different "cache_salt" apart; ends with NULL. NULL: it
 	 * does so nowhere */
 	const char *const *salts;

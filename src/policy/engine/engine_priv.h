@@ -5,6 +5,8 @@
 #include "policy/engine/engine.h"
 #include "policy/engine/tokens.h"
 
+extern const char
+	*const engine_no_natives[]; /* the engine has none of the routes that only some kinds have */
 extern const struct engine_ops engine_vllm, engine_sglang, engine_trtllm, engine_llama_cpp, engine_mlx,
 	engine_openai_compat, engine_sim;
 

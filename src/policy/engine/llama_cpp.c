@@ -9,8 +9,11 @@
 #define RAM_CACHE_OFF "LLAMA_ARG_CACHE_RAM=0"
 
 /* Routes of the gateway that llama-server answers with 404 "File Not Found". */
-static const char *const llama_lacks[] = {"/v1/score", "/score", "/v1/audio/speech", "/v1/audio/translations",
+static const char *const llama_lacks[] = {"/v1/score", "/v1/audio/speech", "/v1/audio/translations",
 	"/v1/images/generations", "/v1/images/edits", "/v1/images/variations", "/v1/moderations", NULL};
+/* Not relayed: /slots, which shows the prompts of all clients, and /lora-adapters and POST /props, which change the engine. */
+static const char *const llama_natives[] = {"/completion", "/completions", "/infill", "/embedding",
+	"/embeddings", "/rerank", "/reranking", "/v1/reranking", "/apply-template", "/props", NULL};
 
 /* llama-cpp-python's server, which a python3 runs. It has neither /metrics nor /slots nor saved slots. */
 static void python_args(const struct engine_launch_ask *ask, struct engine_launch *out)
@@ -188,7 +191,7 @@ static const char *llama_resume(const struct config_engine *e)
 
 /* llama-server knows no salt: the agent reads it and chooses slots by it (policy/slots). */
 static const char *const llama_cpp_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
-	NULL};
+	"/completion", "/completions", "/infill", NULL};
 
 const struct engine_ops engine_llama_cpp = {
 	.kind = ENGINE_LLAMA_CPP,
@@ -200,6 +203,7 @@ const struct engine_ops engine_llama_cpp = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", llama_read_metrics}, {"/slots", llama_read_slots}},
 	.lacks = llama_lacks,
+	.natives = llama_natives,
 	.salts = llama_cpp_salts,
 	.tokens = &llama_tokens,
 	.resumes = llama_resumes,

@@ -33,6 +33,7 @@ const struct engine_ops engine_mlx = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.lacks = mlx_lacks,
+	.natives = engine_no_natives,
 	.no_logprobs = "it gives ids in place of tokens, in a shape of its own",
 	.resume = mlx_resume,
 };

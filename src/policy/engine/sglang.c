@@ -153,6 +153,8 @@ static const char *sglang_resume(const struct config_engine *e)
 }
 
 /* /v1/messages and /v1/embeddings know no salt. */
+static const char *const sglang_natives[] = {"/generate", "/encode", "/classify", "/rerank", "/score", NULL};
+
 static const char *const sglang_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses", NULL};
 
 const struct engine_ops engine_sglang = {
@@ -164,6 +166,7 @@ const struct engine_ops engine_sglang = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", sglang_read}},
+	.natives = sglang_natives,
 	.salts = sglang_salts,
 	.tokens = &engine_tokens_maybe,
 	.adapter_after_base = true,

@@ -30,6 +30,8 @@ static const char *sim_resume(const struct config_engine *e)
 }
 
 /* All that compute a prompt. */
+static const char *const sim_natives[] = {"/rerank", "/score", "/apply-template", NULL};
+
 static const char *const sim_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
 	"/v1/messages", "/v1/embeddings", NULL};
 
@@ -43,6 +45,7 @@ const struct engine_ops engine_sim = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.lacks = sim_lacks,
+	.natives = sim_natives,
 	.salts = sim_salts,
 	.tokens = &engine_tokens_vllm,
 	.resumes = sim_resumes,

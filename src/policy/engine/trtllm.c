@@ -112,6 +112,7 @@ const struct engine_ops engine_trtllm = {
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", trtllm_read}},
+	.natives = engine_no_natives,
 	.salts = trtllm_salts,
 	.resume = trtllm_resume,
 };

@@ -147,6 +147,22 @@ bool usage_find_timings(struct cgn_str text, struct usage_timings *out)
 	return find_object(text, CGN_STR("\"timings\""), timings_read, out);
 }
 
+bool usage_find_own(struct cgn_str text, struct usage *io)
+{
+	struct usage_timings t;
+	if (find_object(text, CGN_STR("\"meta_info\""), usage_read, io))
+		return true;
+	if (!usage_find_timings(text, &t))
+		return false;
+	*io = (struct usage){.has_prompt = true,
+		.has_completion = true,
+		.has_cached = true,
+		.prompt_tokens = t.cache_n + t.prompt_n,
+		.completion_tokens = t.predicted_n,
+		.cached_tokens = t.cache_n};
+	return true;
+}
+
 void usage_tail_add(struct usage_tail *t, const void *p, size_t n)
 {
 	const char *from = p;

@@ -28,6 +28,10 @@ struct usage_timings {
 };
 bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
 
+/* As usage_find, for answers of engines' own routes: "meta_info" of SGLang's /generate, "timings" of llama-server's
+ * /completion. */
+bool usage_find_own(struct cgn_str text, struct usage *io);
+
 /* At least the last USAGE_TAIL bytes that were added. Memory is allocated with the first byte; without memory
  * the tail stays empty. */
 #define USAGE_TAIL 2048

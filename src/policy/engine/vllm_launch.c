@@ -230,6 +230,9 @@ static const char *vllm_resume(const struct config_engine *e)
 static const char *const vllm_lacks[] = {"/v1/images/generations", "/v1/images/edits",
 	"/v1/images/variations", "/v1/moderations", "/v1/audio/speech", NULL};
 
+static const char *const vllm_natives[] = {"/rerank", "/v2/rerank", "/score", "/pooling", "/classify",
+	"/v1/chat/completions/batch", NULL};
+
 /* Read in the protocols of vLLM 0.32 and 0.33; older ones ignore the salt of /v1/messages and of pooling. */
 static const char *const vllm_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
 	"/v1/messages", "/v1/embeddings", "/v1/rerank", "/v1/score", NULL};
@@ -244,6 +247,7 @@ const struct engine_ops engine_vllm = {
 	.readiness = engine_readiness_plain,
 	.sources = {{"/metrics", engine_read_vllm}},
 	.lacks = vllm_lacks,
+	.natives = vllm_natives,
 	.salts = vllm_salts,
 	.tokens = &engine_tokens_vllm,
 	.resumes = vllm_resumes,

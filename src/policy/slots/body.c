@@ -13,7 +13,8 @@ static struct cgn_str bare_path(struct cgn_str path)
 
 static bool reads_slots(struct cgn_str path)
 {
-	static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses"};
+	static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+		"/completion", "/completions", "/infill"};
 	struct cgn_str bare = bare_path(path);
 	for (size_t i = 0; i < CGN_COUNT(paths); i++)
 		if (cgn_str_is(bare, paths[i]))

@@ -138,7 +138,9 @@ void gw_account_usage(struct gw_req *r)
 	const struct usage *u = &r->answer.usage;
 	if (r->answer.tail.n == 0)
 		return;
-	(void)usage_find(usage_tail_view(&r->answer.tail), &r->answer.usage);
+	if (!usage_find(usage_tail_view(&r->answer.tail), &r->answer.usage) &&
+		r->client.route->kind == GW_NATIVE)
+		(void)usage_find_own(usage_tail_view(&r->answer.tail), &r->answer.usage);
 	if (u->has_prompt)
 		metric_add(w->prompt_tokens, u->prompt_tokens);
 	if (u->has_completion)

@@ -56,6 +56,8 @@ static void refusal_send(struct gw_req *r)
 			CGN_STR("Bearer realm=\"cognitora\"")};
 	if (how->allow != NULL)
 		f[n++] = (struct http_field){CGN_STR("allow"), cgn_str_of(how->allow)};
+	if (how->accept_encoding != NULL)
+		f[n++] = (struct http_field){CGN_STR("accept-encoding"), cgn_str_of(how->accept_encoding)};
 	n += gw_limit_fields(r, f + n);
 	refusal_note(r);
 	if (r->plan.quoted != NULL && r->plan.quoted->text.n > 0)
@@ -268,6 +270,8 @@ enum gw_step gw_reply_local(struct gw_req *r)
 	case GW_QUOTE:
 	case GW_SELECT:
 	case GW_STORED:
+	case GW_NATIVE:
+	case GW_ABOUT:
 	case GW_BATCH:
 	case GW_SELECTED:
 		break;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/json/json.h"
 #include "base/sum/sum.h"
 #include "router/batch/runner_priv.h"
 
@@ -132,8 +133,9 @@ CGN_RC batch_input_open(struct batch_run *run, uint32_t max_lines, struct cgn_er
 	}
 	if (run->b.status != BATCH_VALIDATING)
 		max_lines = UINT32_MAX - 1; /* The limit of its start holds for a batch. */
-	struct cgn_str text = {map == MAP_FAILED ? "" : (const char *)map + offset, f.bytes};
-	text_take(run, text, offset, max_lines);
+	struct cgn_str all = {map == MAP_FAILED ? "" : (const char *)map + offset, f.bytes};
+	struct cgn_str text = json_skip_bom(all);
+	text_take(run, text, offset + (all.n - text.n), max_lines);
 	if (map != MAP_FAILED)
 		(void)munmap(map, offset + f.bytes);
 	run->b.total = run->n;

@@ -2,6 +2,7 @@
 /* auth: the states before the plan: find the route, check the key and the head, and receive the body. */
 #include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
+#include "policy/passing/passing.h"
 #include "policy/prompt/prompt.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
@@ -19,13 +20,13 @@ static const struct gw_route_row route_rows[] = {
 
 #define BAD_REQUEST "invalid_request_error"
 #define FOR_MAX     64
+#define ALLOW_MAX   64 /* as many as the methods of a path in routes.def have */
 
-static bool path_matches(struct cgn_str path, const char *pattern)
+bool gw_route_may_lack(const struct gw_req *r)
 {
-	size_t n = strlen(pattern);
-	if (pattern[n - 1] != '*')
-		return cgn_str_is(path, pattern);
-	return path.n > n - 1 && memcmp(path.p, pattern, n - 1) == 0;
+	enum gw_route_kind kind = r->client.route->kind;
+	return kind == GW_MEDIA || kind == GW_COUNT || kind == GW_NATIVE || kind == GW_ABOUT ||
+		(kind == GW_RELAY && prompt_api_of(r->client.target) == PROMPT_NONE);
 }
 
 bool gw_route_takes_batch(struct cgn_str path)
@@ -65,24 +66,96 @@ static bool is_off(const struct gw_req *r, enum gw_route_kind kind)
 	return kind == GW_BATCH && r->w->shared->files == NULL;
 }
 
+static bool list_has_word(struct cgn_str list, const char *word)
+{
+	while (list.p != NULL)
+		if (cgn_str_is(cgn_str_trim(cgn_str_split(&list, ',')), word))
+			return true;
+	return false;
+}
+
+/* Append the methods of a row of the path to the value of an Allow field. */
+static void allow_add(char allow[ALLOW_MAX], const char *method)
+{
+	size_t n = strlen(allow);
+	if (list_has_word(cgn_str_of(allow), method))
+		return;
+	(void)snprintf(allow + n, ALLOW_MAX - n, "%s%s%s", n > 0 ? ", " : "", method,
+		strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+/* Clients that would rather have a WebSocket fall back to HTTP at once on 426. */
+static enum gw_step websocket_refuse(struct gw_req *r, struct cgn_str path, const char *allow)
+{
+	return gw_refuse(r, &(struct gw_refusal){426, BAD_REQUEST, "websocket_not_supported"},
+		"there is no WebSocket at %.*s: send HTTP requests, with the method %s",
+		(int)(path.n < 200 ? path.n : 200), path.p, allow);
+}
+
+static enum gw_step method_refuse(struct gw_req *r, struct cgn_str path, const char *allow)
+{
+	const char *kept = cgn_arena_fmt(&r->arena, "%s", allow);
+	if (kept == NULL)
+		return gw_refuse_no_memory(r, "memory");
+	if (r->client.wants_websocket && cgn_str_is(r->client.method, "GET"))
+		return websocket_refuse(r, path, kept);
+	return gw_refuse(r, &(struct gw_refusal){405, BAD_REQUEST, "method_not_allowed", .allow = kept},
+		"%.*s is not allowed here: use %s", CGN_STR_ARG(r->client.method), kept);
+}
+
+static unsigned scope_bits(enum passing_scope scope)
+{
+	return scope == PASSING_ADMIN ? AUTH_ADMIN : scope == PASSING_EMBED ? AUTH_EMBED : AUTH_CHAT;
+}
+
+/* The rules may be replaced while the request lives. */
+static const struct gw_route_row *row_make(struct gw_req *r, const struct passing_route *extra)
+{
+	struct gw_route_row *row = cgn_arena_get(&r->arena, sizeof *row);
+	const char *path = cgn_arena_fmt(&r->arena, "%s", extra->path);
+	bool bodyless = strcmp(extra->method, "GET") == 0 || strcmp(extra->method, "DELETE") == 0;
+	if (row == NULL || path == NULL)
+		return NULL;
+	*row = (struct gw_route_row){extra->method, path, bodyless ? GW_ABOUT : GW_NATIVE,
+		scope_bits(extra->scope)};
+	return row;
+}
+
+/* Find the route in router.extra_routes. */
+static const struct passing_route *extra_find(const struct gw_req *r, struct cgn_str path,
+	char allow[ALLOW_MAX])
+{
+	const struct gw_rules *rules = r->w->rules;
+	for (size_t i = 0; i < rules->n_extra_routes; i++) {
+		if (!passing_path_matches(path, rules->extra_routes[i].path))
+			continue;
+		if (method_matches(r->client.method, rules->extra_routes[i].method))
+			return &rules->extra_routes[i];
+		allow_add(allow, rules->extra_routes[i].method);
+	}
+	return NULL;
+}
+
 static enum gw_step route_find(struct gw_req *r)
 {
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
-	const char *allow = NULL;
+	char allow[ALLOW_MAX] = "";
 	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
-		if (is_off(r, route_rows[i].kind) || !path_matches(path, route_rows[i].path))
+		if (is_off(r, route_rows[i].kind) || !passing_path_matches(path, route_rows[i].path))
 			continue;
 		if (method_matches(r->client.method, route_rows[i].method)) {
 			r->client.route = &route_rows[i];
 			return STEP_AGAIN;
 		}
-		/* no path has two methods in the table */
-		allow = strcmp(route_rows[i].method, "GET") == 0 ? "GET, HEAD" : route_rows[i].method;
+		allow_add(allow, route_rows[i].method);
 	}
-	if (allow != NULL)
-		return gw_refuse(r,
-			&(struct gw_refusal){405, BAD_REQUEST, "method_not_allowed", .allow = allow},
-			"%.*s is not allowed here: use %s", CGN_STR_ARG(r->client.method), allow);
+	const struct passing_route *extra = extra_find(r, path, allow);
+	if (extra != NULL) {
+		r->client.route = row_make(r, extra);
+		return r->client.route != NULL ? STEP_AGAIN : gw_refuse_no_memory(r, "memory");
+	}
+	if (allow[0] != '\0')
+		return method_refuse(r, path, allow);
 	return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
 		"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
 		(int)(path.n < 200 ? path.n : 200), path.p);
@@ -106,22 +179,17 @@ static enum gw_step pin_check(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
-static enum gw_step body_too_large(struct gw_req *r)
-{
-	return gw_refuse(r, &(struct gw_refusal){413, BAD_REQUEST, "request_too_large", .reason = "body"},
-		"the body is larger than %llu bytes (router.max_body)",
-		(unsigned long long)r->w->rules->max_body);
-}
-
 static enum gw_step body_check(struct gw_req *r)
 {
-	if (r->body.encoded)
-		return gw_refuse(r, &(struct gw_refusal){415, BAD_REQUEST, "unsupported_encoding"},
-			"bodies with a Content-Encoding are not taken: send it plain");
+	if (r->body.coding == CODING_OTHER)
+		return gw_refuse(r,
+			&(struct gw_refusal){415, BAD_REQUEST, "unsupported_encoding",
+				.accept_encoding = CODING_ACCEPTED},
+			"the body has a Content-Encoding that is not known here, or several of them: send it plain, or with one of " CODING_ACCEPTED);
 	if (r->client.route->kind == GW_BATCH)
 		return STEP_AGAIN; /* files/ has a bound of its own. */
 	if (r->body.length > 0 && (uint64_t)r->body.length > r->w->rules->max_body)
-		return body_too_large(r);
+		return gw_refuse_body(r, CGN_TOO_LARGE);
 	return STEP_AGAIN;
 }
 
@@ -156,13 +224,8 @@ enum gw_step gw_auth(struct gw_req *r)
 
 enum gw_step gw_body(struct gw_req *r)
 {
-	if (r->body.bad == CGN_TOO_LARGE)
-		return body_too_large(r);
 	if (r->body.bad != CGN_FINE)
-		return gw_refuse(r,
-			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
-				.retry_after = 1},
-			"too many request bodies are in memory (router.max_inflight_body)");
+		return gw_refuse_body(r, r->body.bad);
 	if (!r->body.done)
 		return gw_park(r, WAIT_BODY, 0); /* the listener has a timeout for the body */
 	gw_goto(r, GW_ROUTE);

@@ -40,6 +40,7 @@ static void req_bury(struct gw_req *r)
 	gw_handoff_drop(r);
 	gw_cascade_drop(r);
 	gw_ollama_drop(r);
+	gw_body_decode_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);
 	cgn_buf_fini(&r->answer.held);
@@ -109,25 +110,12 @@ static void on_arrival(struct http_exchange *x, const struct http_head *h, void 
 	request_begin(g->w, g->peer, x, h);
 }
 
-/* Book memory as it grows, not as the head claims a length: a claim must not use up what other bodies need. */
 static enum cgn_code body_add(struct gw_req *r, const uint8_t *p, size_t n)
 {
-	_Atomic uint64_t *used = &r->w->shared->body_bytes;
-	const struct gw_rules *rules = r->w->rules;
-	if (n > rules->max_body || r->body.bytes.n > rules->max_body - n)
-		return CGN_TOO_LARGE;
-	if (atomic_load_explicit(used, memory_order_relaxed) + n > rules->max_inflight_body)
-		return CGN_OVERLOADED;
+	const struct gw_body_bound bound = gw_body_bound(r);
 	if (r->body.bytes.cap == 0 && r->body.length > 0 && r->body.length <= 65536)
 		(void)cgn_buf_room(&r->body.bytes, (size_t)r->body.length);
-	cgn_buf_add(&r->body.bytes, p, n);
-	if (r->body.bytes.bad)
-		return CGN_NO_MEMORY;
-	if (r->body.bytes.cap > r->body.booked) {
-		atomic_fetch_add_explicit(used, r->body.bytes.cap - r->body.booked, memory_order_relaxed);
-		r->body.booked = r->body.bytes.cap;
-	}
-	return CGN_FINE;
+	return gw_body_append(&bound, &r->body.bytes, &r->body.booked, (struct cgn_str){(const char *)p, n});
 }
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
@@ -144,23 +132,14 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 		gw_wake(r);
 }
 
-/* Give back the room into which a body would have grown. */
-static void body_fit(struct gw_req *r)
-{
-	cgn_buf_fit(&r->body.bytes);
-	uint64_t spare = r->body.booked - r->body.bytes.cap;
-	CGN_MUST(spare <= r->body.booked);
-	atomic_fetch_sub_explicit(&r->w->shared->body_bytes, spare, memory_order_relaxed);
-	r->body.booked -= spare;
-}
-
 static void on_body_end(struct http_exchange *x, void *user)
 {
 	(void)x;
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
+	const struct gw_body_bound bound = gw_body_bound(r);
 	r->body.done = true;
-	body_fit(r);
+	gw_body_fit(&bound, &r->body.bytes, &r->body.booked);
 	if (r->state == GW_BODY || r->state == GW_FILES)
 		gw_wake(r);
 }

@@ -32,11 +32,14 @@ static bool id_take(struct gw_req *r, struct cgn_str given)
 
 /* Return true for a field of the client's head that engines get. Keys, cookies and all else that says who the
  * client is stay here; so does X-Cgn-Subject, which only the router may state. */
-static bool is_forwarded(struct cgn_str name)
+static bool is_forwarded(const struct gw_rules *rules, struct cgn_str name)
 {
 	static const char *const names[] = {"content-type", "accept", "traceparent", "tracestate"};
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(name, names[i]))
+			return true;
+	for (size_t i = 0; i < rules->n_pass_headers; i++)
+		if (cgn_str_eq(name, rules->pass_headers[i]))
 			return true;
 	/* The organization and project belong to the client's key, and the engine is asked with the operator's. */
 	bool account = cgn_str_is(name, "openai-organization") || cgn_str_is(name, "openai-project");
@@ -49,7 +52,7 @@ static bool headers_take(struct gw_req *r, const struct http_head *h)
 	if (r->client.headers == NULL)
 		return false;
 	for (size_t i = 0; i < h->n_fields && r->client.n_headers < PROTO_MAX_HEADERS - 1; i++) {
-		if (!is_forwarded(h->fields[i].name))
+		if (!is_forwarded(r->w->rules, h->fields[i].name))
 			continue;
 		struct proto_header *to = &r->client.headers[r->client.n_headers++];
 		to->name = cgn_arena_str(&r->arena, h->fields[i].name);
@@ -123,17 +126,49 @@ static bool arrival_take(struct gw_req *r, const struct http_head *h)
 	return true;
 }
 
+/* llama-server has these names too. Its /completions and /embeddings are no aliases. */
+static struct cgn_str alias_resolve(struct cgn_str path)
+{
+	static const char *const rows[][2] = {{"/chat/completions", "/v1/chat/completions"},
+		{"/models", "/v1/models"}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if (cgn_str_is(path, rows[i][0]))
+			return cgn_str_of(rows[i][1]);
+	return path;
+}
+
+/* Return |raw| without empty segments of its path: a client whose base URL ends with a slash means the same. NULL: out of
+ * memory. */
+static struct cgn_str path_take(struct gw_req *r, struct cgn_str raw)
+{
+	struct cgn_str query = raw, path = cgn_str_split(&query, '?');
+	char *to = cgn_arena_get(&r->arena, raw.n + 1);
+	size_t n = 0;
+	if (to == NULL)
+		return (struct cgn_str){NULL, 0};
+	for (size_t i = 0; i < path.n; i++)
+		if (path.p[i] != '/' || n == 0 || to[n - 1] != '/')
+			to[n++] = path.p[i];
+	if (n > 1 && to[n - 1] == '/')
+		n--;
+	struct cgn_str own = alias_resolve((struct cgn_str){to, n});
+	return cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s%s%.*s", CGN_STR_ARG(own), query.p != NULL ? "?" : "",
+		CGN_STR_ARG(query)));
+}
+
 bool gw_head_take(struct gw_req *r, const struct http_head *h)
 {
 	r->body.length = h->content_length;
-	struct cgn_str coding = http_head_get(h, "content-encoding");
-	r->body.encoded = coding.n > 0 && !cgn_str_eq_nocase(coding, CGN_STR("identity"));
+	for (size_t i = 0; i < h->n_fields; i++)
+		if (cgn_str_is(h->fields[i].name, "content-encoding"))
+			r->body.coding = coding_of(r->body.coding, h->fields[i].value);
 	r->client.method = cgn_arena_str(&r->arena, h->method);
-	r->client.path = cgn_arena_str(&r->arena, h->path);
+	r->client.path = path_take(r, h->path);
 	r->client.target = r->client.path;
 	r->client.peer = cgn_arena_str(&r->arena, http_exchange_peer(r->client.x));
 	r->client.wants_html = list_has(h, "accept", "text/html");
 	r->client.wants_text = list_has(h, "accept", "text/plain");
+	r->client.wants_websocket = list_has(h, "upgrade", "websocket");
 	r->client.reads_trailers = list_has(h, "te", "trailers");
 	r->client.explain_asked = cgn_str_is(http_head_get(h, "x-cgn-explain"), "1");
 	r->client.quote_asked = cgn_str_is(http_head_get(h, "x-cgn-quote"), "1");

@@ -115,6 +115,23 @@ static struct gw_filing *filing_new(struct gw_req *r)
 	return NULL;
 }
 
+static bool op_takes_body(enum filing_op op)
+{
+	return op == FILING_UPLOAD || op == FILING_CREATE;
+}
+
+/* Many slow uploads may each keep a decoder for a long time. False: there is no room for this one. */
+static bool decoder_book(const struct gw_req *r, struct gw_filing *f)
+{
+	_Atomic uint64_t *used = &f->shared->body_bytes;
+	if (atomic_fetch_add(used, CODING_MEMORY) + CODING_MEMORY > r->w->rules->max_inflight_body) {
+		atomic_fetch_sub(used, CODING_MEMORY);
+		return false;
+	}
+	f->booked = CODING_MEMORY;
+	return true;
+}
+
 static enum gw_step filing_begin(struct gw_req *r)
 {
 	struct gw_filing *f = r->filing = filing_new(r);
@@ -128,6 +145,9 @@ static enum gw_step filing_begin(struct gw_req *r)
 			"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
 			(int)(r->client.path.n < 200 ? r->client.path.n : 200), r->client.path.p);
 	query_read(r, f);
+	f->coding = op_takes_body(f->op) ? r->body.coding : CODING_IDENTITY;
+	if (f->coding != CODING_IDENTITY && !decoder_book(r, f))
+		return gw_refuse_body(r, CGN_OVERLOADED);
 	return head_check(r, f);
 }
 
@@ -136,11 +156,14 @@ static enum gw_step filing_begin(struct gw_req *r)
 static void filing_free(struct gw_filing *f)
 {
 	filestore_cancel(&f->upload);
+	coding_close(&f->decoder);
+	atomic_fetch_sub(&f->shared->body_bytes, f->booked);
 	if (f->fd >= 0)
 		(void)close(f->fd);
 	cgn_buf_fini(&f->holder);
 	cgn_buf_fini(&f->in);
 	cgn_buf_fini(&f->piece);
+	cgn_buf_fini(&f->text);
 	cgn_buf_fini(&f->out);
 	atomic_fetch_sub(&f->shared->batch_calls, 1);
 	f->tag = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* files, inside: a request between its loop (files.c) and the thread pool (work.c). */
 #pragma once
+#include "base/coding/coding.h"
 #include "policy/batch/batch.h"
 #include "router/files/files.h"
 #include "router/filestore/filestore.h"
@@ -38,11 +39,16 @@ struct gw_filing {
 	size_t limit;
 	char boundary[80];
 	uint64_t received;
-	struct cgn_buf in; /* Came, and no job has it. */
+	enum coding_kind coding; /* The body's Content-Encoding. */
+	uint64_t booked;         /* Bytes booked of router.max_inflight_body, for the decoder. */
+	struct cgn_buf in;       /* Came, and no job has it. */
 
 	/* ---- members of the job ---- */
 	struct cgn_buf piece;
 	bool last; /* |piece| is the body's end. */
+	struct coding *decoder;
+	uint64_t decoded;    /* Bytes of the text until now. */
+	struct cgn_buf text; /* FILING_CREATE: the whole text. */
 	struct filestore_upload *upload;
 	int fd;                     /* Descriptor of the content; -1: none. */
 	struct filestore_file file; /* FILING_CONTENT: the file; its id is "" until it was found. */

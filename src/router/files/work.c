@@ -13,6 +13,36 @@
 #define WINDOW_LEAST CGN_SEC
 #define WINDOW_MOST  (14 * 24 * 3600 * CGN_SEC)
 
+#define DECODE_BYTES ((size_t)64 * 1024)
+
+/* ---- the body ---- */
+
+typedef cgn_rc (*bytes_take)(struct gw_filing *f, struct cgn_str bytes);
+
+static CGN_RC piece_decode(struct gw_filing *f, struct cgn_str in, uint64_t most, bytes_take take)
+{
+	char room[DECODE_BYTES];
+	for (size_t n = sizeof room; n == sizeof room;) {
+		CGN_TRY(coding_read(f->decoder, &in, room, sizeof room, &n, &f->err));
+		f->decoded += n;
+		if (f->decoded > most)
+			return CGN_FAIL(&f->err, TOO_LARGE, "the decoded body is larger than %llu bytes",
+				(unsigned long long)most);
+		CGN_TRY(take(f, (struct cgn_str){room, n}));
+	}
+	return f->last ? coding_finish(f->decoder, &f->err) : CGN_OK;
+}
+
+/* Give |take| the text of |f->piece|, at most |most| bytes over all pieces, in steps of DECODE_BYTES if it is coded. */
+static CGN_RC piece_take(struct gw_filing *f, uint64_t most, bytes_take take)
+{
+	if (f->coding == CODING_IDENTITY)
+		return take(f, cgn_buf_view(&f->piece));
+	if (f->decoder == NULL)
+		CGN_TRY(coding_open(f->coding, &f->decoder, &f->err));
+	return piece_decode(f, cgn_buf_view(&f->piece), most, take);
+}
+
 /* ---- files ---- */
 
 static void file_put(struct json_out *j, const struct filestore_file *file)
@@ -64,13 +94,18 @@ static CGN_RC form_take(struct gw_filing *f, struct cgn_str form, struct filesto
 	return CGN_OK;
 }
 
+static CGN_RC upload_add(struct gw_filing *f, struct cgn_str bytes)
+{
+	return filestore_add(f->upload, bytes, &f->err);
+}
+
 static CGN_RC upload_work(struct gw_filing *f)
 {
 	struct filestore_file file = {.id = ""};
 	struct cgn_str form;
 	if (f->upload == NULL)
 		CGN_TRY(filestore_begin(f->shared->files, cgn_str_of(f->tenant), NULL, &f->upload, &f->err));
-	CGN_TRY(filestore_add(f->upload, cgn_buf_view(&f->piece), &f->err));
+	CGN_TRY(piece_take(f, f->shared->batch_max_file + FILING_FORM_MAX, upload_add));
 	if (!f->last)
 		return CGN_OK;
 	CGN_TRY(filestore_map(f->upload, &form, &f->err));
@@ -204,12 +239,19 @@ static CGN_RC wish_read(struct gw_filing *f, struct json_val v, struct cgn_arena
 	return CGN_OK;
 }
 
+static CGN_RC text_add(struct gw_filing *f, struct cgn_str bytes)
+{
+	cgn_buf_str(&f->text, bytes);
+	return f->text.bad ? CGN_FAIL(&f->err, NO_MEMORY, "out of memory") : CGN_OK;
+}
+
 static CGN_RC create_work(struct gw_filing *f)
 {
 	struct batch b = {.status = BATCH_VALIDATING, .ending = BATCH_COMPLETED};
 	struct json_val v;
 	struct cgn_arena a;
-	CGN_TRY(json_parse(cgn_buf_view(&f->piece), &v, NULL, &f->err));
+	CGN_TRY(piece_take(f, FILING_JSON_MAX, text_add));
+	CGN_TRY(json_parse(json_skip_bom(cgn_buf_view(&f->text)), &v, NULL, &f->err));
 	filestore_id_make("batch_", b.id);
 	filestore_id_make("file-", b.output);
 	filestore_id_make("file-", b.error);

@@ -13,7 +13,8 @@ static enum hook_body body_form(const struct gw_req *r)
 {
 	if (!r->w->rules->hooks.send_body || r->body.bytes.n == 0)
 		return HOOK_NO_BODY;
-	return r->prompt.form || r->client.route->kind == GW_STORED ? HOOK_BYTES : HOOK_CHECKED;
+	enum gw_route_kind kind = r->client.route->kind;
+	return r->prompt.form || kind == GW_STORED || kind == GW_ABOUT ? HOOK_BYTES : HOOK_CHECKED;
 }
 
 static void before_ask(struct gw_req *r)

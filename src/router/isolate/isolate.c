@@ -66,8 +66,8 @@ bool gw_isolate(struct gw_req *r)
 bool gw_isolation_leaks(const struct gw_req *r, const struct view_model *m)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	bool has_prompt =
-		(kind == GW_RELAY || kind == GW_OLLAMA) && prompt_api_of(r->client.target) != PROMPT_NONE;
+	bool has_prompt = kind == GW_NATIVE ||
+		((kind == GW_RELAY || kind == GW_OLLAMA) && prompt_api_of(r->client.target) != PROMPT_NONE);
 	if (!r->w->rules->isolation.strict || r->prompt.salt.n == 0 || !has_prompt)
 		return false;
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++)

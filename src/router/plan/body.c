@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* body: what the body asks for. */
+#include "base/codec/codec.h"
 #include "base/form/form.h"
 #include "base/json/json.h"
 #include "router/account/sessions.h"
@@ -288,6 +289,30 @@ static void stored_parse(struct gw_req *r)
 		r->prompt.parsed = true;
 }
 
+/* ---- requests without a body ---- */
+
+/* The query names the model. */
+static void about_parse(struct gw_req *r)
+{
+	const struct gw_model *row = NULL;
+	struct cgn_str value = http_query_get(r->client.path, "model");
+	char *asked = cgn_arena_get(&r->arena, value.n + 1);
+	if (asked == NULL) {
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return;
+	}
+	if (value.n == 0) {
+		(void)gw_plan_fail(r,
+			&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
+				.reason = "invalid"},
+			"the query needs model=NAME, because the request has no body that names a model");
+		return;
+	}
+	(void)model_resolve(r, (struct cgn_str){asked, percent_get(asked, value)}, &row);
+	if (r->state == GW_ROUTE && r->prompt.awaited.p == NULL && (r->plan.legs.n > 0 || plan_open(r)))
+		r->prompt.parsed = true;
+}
+
 /* ---- JSON, once it is read ---- */
 
 /* False: the request is refused, because an engine of its model would let tenants measure each other's prompts. */
@@ -363,13 +388,17 @@ static bool is_ollamas(const struct gw_req *r)
 void gw_body_parse(struct gw_req *r)
 {
 	struct cgn_str boundary = {NULL, 0};
-	if (!gw_select_read(r, gw_body_parse))
+	if (!gw_body_decode(r, gw_body_parse) || !gw_select_read(r, gw_body_parse))
 		return;
 	if (r->client.route->kind == GW_STORED) {
 		stored_parse(r);
 		return;
 	}
-	if (r->client.route->kind == GW_MEDIA)
+	if (r->client.route->kind == GW_ABOUT) {
+		about_parse(r);
+		return;
+	}
+	if (r->client.route->kind == GW_MEDIA || r->client.route->kind == GW_NATIVE)
 		boundary = form_boundary(content_type(r));
 	if (boundary.p != NULL)
 		form_parse(r, boundary);
@@ -382,7 +411,9 @@ void gw_body_parse(struct gw_req *r)
 void gw_body_go_on(struct gw_req *r)
 {
 	r->prompt.awaited = (struct cgn_str){NULL, 0};
-	if (r->prompt.form)
+	if (r->client.route->kind == GW_ABOUT)
+		about_parse(r);
+	else if (r->prompt.form)
 		form_parse(r, form_boundary(content_type(r)));
 	else
 		facts_then(r);

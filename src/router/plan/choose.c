@@ -11,9 +11,8 @@
 static const uint16_t *lacking_add(struct gw_req *r, const struct plan_leg *leg, size_t *n)
 {
 	const struct view_model *m = view_model_find(r->w->view, leg->model);
-	enum gw_route_kind kind = r->client.route->kind;
 	struct gw_plan *p = &r->plan;
-	if ((kind != GW_MEDIA && kind != GW_COUNT) || m == NULL)
+	if (!gw_route_may_lack(r) || m == NULL)
 		return p->tried;
 	if (p->excluded_cap < *n + m->n_ready) {
 		size_t cap = PLAN_MAX_ATTEMPTS + m->n_ready;

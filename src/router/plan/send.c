@@ -111,6 +111,12 @@ static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, u
 	return gw_isolation_name(r, m, slot, served->json);
 }
 
+/* The answer to a HEAD is that to a GET without its body, which io/http leaves out; engines refuse HEAD. */
+static struct cgn_str engine_method(const struct gw_req *r)
+{
+	return cgn_str_is(r->client.method, "HEAD") ? CGN_STR("GET") : r->client.method;
+}
+
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,
 	const struct gw_attempt_cfg *cfg)
 {
@@ -119,7 +125,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	uint32_t attempts = plan_attempts(&r->plan.legs);
 	struct proto_generate g = {
 		.request_id = r->client.id,
-		.method = r->client.method,
+		.method = engine_method(r),
 		.path = r->client.target,
 		.headers = r->client.headers,
 		.n_headers = r->client.n_headers,

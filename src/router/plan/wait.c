@@ -73,10 +73,9 @@ static void uncomputed_release(struct gw_req *r, bool failed)
  * about something else, such as the model. */
 static bool is_route_missing(const struct gw_req *r)
 {
-	enum gw_route_kind kind = r->client.route->kind;
 	const struct gw_attempt *a = &r->attempt;
 	const char key[] = "\"error\"";
-	return (kind == GW_MEDIA || kind == GW_COUNT) && (a->status == 404 || a->status == 405) &&
+	return gw_route_may_lack(r) && (a->status == 404 || a->status == 405) &&
 		(a->first_data.p == NULL ||
 			memmem(a->first_data.p, a->first_data.n, key, sizeof key - 1) == NULL);
 }

@@ -26,6 +26,7 @@ struct gw_refusal {
 	const char *by;                  /* GW_BY_*; NULL: the router */
 	const char *reason;              /* label of cgn_rejected_total; NULL: not counted */
 	const char *allow;               /* Allow, with 405 */
+	const char *accept_encoding;     /* Accept-Encoding, with 415 (RFC 9110, 15.5.16) */
 	unsigned retry_after;            /* seconds; 0: no Retry-After */
 	bool noted;                      /* the audit log has it already */
 };

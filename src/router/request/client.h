@@ -2,6 +2,7 @@
 /* client: the client's side of a request: its exchange, its head, who it is, and its body. The folder client/
  * fills it in. Strings are in the request's arena. */
 #pragma once
+#include "base/coding/coding.h"
 #include "io/http/http.h"
 #include "policy/budget/budget.h"
 #include "policy/identity/identity.h"
@@ -10,7 +11,7 @@
 #include "policy/tracing/tracing.h"
 
 enum gw_route_kind {
-	/* with a body, which names a model (GW_STORED: without one) */
+	/* with a body, which names a model */
 	GW_RELAY,
 	GW_MEDIA,
 	GW_COUNT,
@@ -18,7 +19,9 @@ enum gw_route_kind {
 	GW_OLLAMA_SHOW,
 	GW_QUOTE,  /* takes the kind of the route that it is a quote of */
 	GW_SELECT, /* takes the kind of the route that a node is selected for; selection/ */
-	GW_STORED,
+	GW_STORED, /* names an answer instead, with or without a body */
+	GW_NATIVE,
+	GW_ABOUT, /* without a body */
 	/* with a body of its own kind, or none: files/ reads it */
 	GW_BATCH,
 	/* answered from the head */
@@ -37,8 +40,9 @@ enum gw_route_kind {
 };
 static inline bool gw_route_has_body(enum gw_route_kind kind)
 {
-	return kind <= GW_STORED;
+	return kind <= GW_ABOUT;
 }
+struct gw_req;
 #define ROUTE_OPEN    0x100U /* no key is asked for */
 #define ROUTE_ANY_KEY 0U     /* any valid key will do */
 struct gw_route_row {
@@ -47,6 +51,9 @@ struct gw_route_row {
 	unsigned scope;
 };
 
+/* True for a relayed route that some kinds of engines do not have: such an engine is asked only where no other one serves the
+ * model. */
+bool gw_route_may_lack(const struct gw_req *r);
 /* May lines of a batch go to |path|: is it a relayed route with a prompt? client/auth.c. Any thread. */
 bool gw_route_takes_batch(struct cgn_str path);
 /* Return the route that "?for=PATH" of |path| means, |fallback| without it; NULL: that is no relayed route with a prompt.
@@ -91,9 +98,11 @@ struct gw_client {
 	struct cgn_str subset; /* endpoints that may be selected, with commas between them */
 	bool subset_told;
 	bool reads_trailers;         /* TE names trailers */
+	bool wants_websocket;        /* Upgrade names websocket */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 
+struct gw_decoding;
 struct gw_peer; /* router/peers */
 struct gw_rates;
 /* The client's identity, by its key or its token. */
@@ -128,7 +137,8 @@ struct gw_body {
 	int64_t length;  /* as the head claims it; -1: unknown */
 	/* bodies of a leg and of the leg beside it that are not the client's; booked in |booked| too */
 	struct cgn_buf leg, beside;
-	bool encoded; /* with a Content-Encoding */
+	enum coding_kind coding;      /* as the head says; IDENTITY once the body is decoded */
+	struct gw_decoding *decoding; /* in the request's arena, while the body is decoded; decode.c */
 	bool done;
 	enum cgn_code bad; /* CGN_FINE, or the reason for refusing it */
 };

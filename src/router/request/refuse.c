@@ -34,3 +34,16 @@ enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason)
 		&(struct gw_refusal){503, "server_error", "no_memory", .reason = reason, .retry_after = 1},
 		"out of memory");
 }
+
+enum gw_step gw_refuse_body(struct gw_req *r, enum cgn_code code)
+{
+	if (code == CGN_TOO_LARGE)
+		return gw_refuse(r,
+			&(struct gw_refusal){413, "invalid_request_error", "request_too_large",
+				.reason = "body"},
+			"the body is larger than %llu bytes (router.max_body)",
+			(unsigned long long)r->w->rules->max_body);
+	return gw_refuse(r,
+		&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory", .retry_after = 1},
+		"too many request bodies are in memory (router.max_inflight_body)");
+}

@@ -62,6 +62,39 @@ void gw_req_start(struct gw_req *r, const struct gw_state_row *machine)
 	cgn_timer_init(&r->timer, r->w->loop, on_timer);
 }
 
+struct gw_body_bound gw_body_bound(const struct gw_req *r)
+{
+	return (struct gw_body_bound){&r->w->shared->body_bytes, r->w->rules->max_body,
+		r->w->rules->max_inflight_body};
+}
+
+/* Book memory as it grows, not as the head claims a length: a claim must not use up what other bodies need. */
+enum cgn_code gw_body_append(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *booked,
+	struct cgn_str bytes)
+{
+	if (bytes.n > b->max_body || to->n > b->max_body - bytes.n)
+		return CGN_TOO_LARGE;
+	if (atomic_load_explicit(b->used, memory_order_relaxed) + bytes.n > b->max_inflight)
+		return CGN_OVERLOADED;
+	cgn_buf_str(to, bytes);
+	if (to->bad)
+		return CGN_NO_MEMORY;
+	if (to->cap > *booked) {
+		atomic_fetch_add_explicit(b->used, to->cap - *booked, memory_order_relaxed);
+		*booked = to->cap;
+	}
+	return CGN_FINE;
+}
+
+void gw_body_fit(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *booked)
+{
+	cgn_buf_fit(to);
+	uint64_t spare = *booked - to->cap;
+	CGN_MUST(spare <= *booked);
+	atomic_fetch_sub_explicit(b->used, spare, memory_order_relaxed);
+	*booked -= spare;
+}
+
 void gw_body_drop(struct gw_req *r)
 {
 	gw_call_keep(&r->attempt.call);

@@ -105,8 +105,29 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
  * touch the body, r->work and what belongs to |run| alone; nothing else touches them until |then|. Both are called at
  * once when the pool has no memory for a job. */
 void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r));
+/* As gw_body_work for a larger body. */
+void gw_body_pool(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r));
 /* The state GW_READ. */
 enum gw_step gw_read(struct gw_req *r);
+
+/* In GW_ROUTE: decode a body that has a Content-Encoding, and drop a byte order mark before JSON. True: the body is
+ * plain. False: it is refused, or the thread pool decodes it, and |then| is called in GW_ROUTE. Decoding stops at
+ * router.max_body, whatever the ratio. A body that is small, coded and decoded, is decoded in the worker's turn. */
+bool gw_body_decode(struct gw_req *r, void (*then)(struct gw_req *r));
+/* Forget a decoding. Nothing may run it. Safe for every request. */
+void gw_body_decode_drop(struct gw_req *r);
+
+/* Bounds of a text that grows in memory; for threads other than the worker's too. */
+struct gw_body_bound {
+	_Atomic uint64_t *used; /* bytes of all bodies */
+	uint64_t max_body, max_inflight;
+};
+struct gw_body_bound gw_body_bound(const struct gw_req *r);
+/* Append to |to|, of which |*booked| bytes are booked in |b->used|. TOO_LARGE, OVERLOADED, NO_MEMORY. */
+enum cgn_code gw_body_append(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *booked,
+	struct cgn_str bytes);
+/* Give back the room into which |to| would have grown. */
+void gw_body_fit(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *booked);
 
 /* Free the body's memory and its share of router.max_inflight_body. */
 void gw_body_drop(struct gw_req *r);
@@ -118,3 +139,6 @@ void gw_body_replace(struct gw_req *r, struct cgn_buf *own);
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason);
+/* Refuse a body that is larger than router.max_body (CGN_TOO_LARGE), or that has no room in router.max_inflight_body
+ * (any other code). */
+enum gw_step gw_refuse_body(struct gw_req *r, enum cgn_code code);

@@ -19,20 +19,30 @@ static void on_pooled(void *arg)
 		gw_wake(r);
 }
 
-void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r))
+static void work_begin(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r),
+	bool large)
 {
 	struct gw_work *k = &r->work_on_body;
 	CGN_MUST(r->state == GW_ROUTE && !k->busy);
 	k->run = run;
 	k->then = then;
-	k->busy =
-		r->body.bytes.n > GW_INLINE_BODY && cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, r));
+	k->busy = large && cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, r));
 	if (k->busy) {
 		gw_goto(r, GW_READ);
 		return;
 	}
 	run(r);
 	then(r);
+}
+
+void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r))
+{
+	work_begin(r, run, then, r->body.bytes.n > GW_INLINE_BODY);
+}
+
+void gw_body_pool(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r))
+{
+	work_begin(r, run, then, true);
 }
 
 enum gw_step gw_read(struct gw_req *r)

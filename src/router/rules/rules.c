@@ -170,6 +170,29 @@ static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 	}
 }
 
+/* False: out of memory. */
+static bool passing_fill(struct gw_rules *r, const struct config *cfg)
+{
+	const struct config_list *routes = &cfg->router.extra_routes, *headers = &cfg->router.pass_headers;
+	r->extra_routes = cgn_arena_get(&r->arena, (routes->n + 1) * sizeof *r->extra_routes);
+	r->pass_headers = cgn_arena_get(&r->arena, (headers->n + 1) * sizeof *r->pass_headers);
+	if (r->extra_routes == NULL || r->pass_headers == NULL)
+		return false;
+	for (; r->n_extra_routes < routes->n; r->n_extra_routes++) {
+		const char *text = cgn_arena_fmt(&r->arena, "%s", routes->v[r->n_extra_routes]);
+		if (text == NULL)
+			return false;
+		CGN_MUST(cgn_ok(passing_route_read(text, &r->extra_routes[r->n_extra_routes], NULL)));
+	}
+	for (; r->n_pass_headers < headers->n; r->n_pass_headers++) {
+		struct cgn_str name = cgn_str_of(headers->v[r->n_pass_headers]);
+		r->pass_headers[r->n_pass_headers] = cgn_arena_str(&r->arena, name);
+		if (r->pass_headers[r->n_pass_headers].p == NULL)
+			return false;
+	}
+	return true;
+}
+
 static void request_fill(struct gw_rules *r, const struct config *cfg)
 {
 	r->rates =
@@ -262,7 +285,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 		return rc;
 	}
 	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg) ||
-		!gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
+		!passing_fill(r, cfg) || !gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}

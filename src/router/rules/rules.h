@@ -13,6 +13,7 @@
 #include "policy/identity/identity.h"
 #include "policy/isolation/isolation.h"
 #include "policy/limit/limit.h"
+#include "policy/passing/passing.h"
 #include "policy/queue/queue.h"
 #include "policy/remote/worth.h"
 #include "policy/routing/routing.h"
@@ -97,6 +98,10 @@ struct gw_rules {
 	struct cgn_str session_cookie; /* Cookie name; empty: none. */
 	bool session_secure;           /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
+	struct passing_route *extra_routes;
+	size_t n_extra_routes;
+	struct cgn_str *pass_headers; /* fields of clients' heads that engines get too */
+	size_t n_pass_headers;
 	struct gw_access_rules access;
 	bool resume;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway's routes: methods, spellings of paths, WebSocket probes, routes of engines' own, and what operators add."""
+import http.server
+import json
+import pathlib
+import re
+import signal
+import socket
+import threading
+
+from cluster import until
+from test_limits import key
+
+ROUTES = pathlib.Path(__file__).resolve().parents[2] / "src/router/client/routes.def"
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """An engine with all routes, which says what it got."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, value):
+        raw = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def relayed(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path in ("/health", "/metrics", "/slots", "/v1/models"):
+            return self.reply({"object": "list", "data": [{"id": "m", "object": "model"}]} if self.path == "/v1/models" else {})
+        if self.path == "/generate":
+            return self.send_error(404)
+        self.server.seen.append((self.command, self.path))
+        self.server.heads.append({k.lower(): v for k, v in self.headers.items()})
+        return self.reply({"id": f"resp_{self.server.name}", "method": self.command, "path": self.path, "body": body.decode("latin-1"),
+                           "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+
+    do_GET = do_POST = do_PUT = do_DELETE = relayed
+
+
+class Engines:
+    """{name: kind} of nodes without an agent."""
+
+    def __init__(self, **kinds):
+        self.servers, self.sections = {}, {}
+        for name, kind in kinds.items():
+            s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+            s.daemon_threads, s.name, s.seen, s.heads = True, name, [], []
+            threading.Thread(target=s.serve_forever, args=(0.01,), daemon=True).start()
+            self.servers[name] = s
+            self.sections[f'engine_nodes."{name}"'] = {"url": f"http://127.0.0.1:{s.server_port}", "kind": kind, "ready_interval": "100ms"}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for s in self.servers.values():
+            s.shutdown()
+            s.server_close()
+
+    def seen(self):
+        return [(name, *one) for name, s in self.servers.items() for one in s.seen]
+
+
+def rows():
+    return re.findall(r'^ROUTE\("(\w+)",\s*"([^"]+)",\s*(\w+)', ROUTES.read_text(), re.M)
+
+
+def test_a_wrong_method_is_told_the_right_ones(cluster):
+    cluster.router({"batch": {"enabled": True}, "router.selection": {"enabled": True}})
+    methods = {}
+    for method, path, kind in rows():
+        if kind != "SUMMARY":  # on ports of peers only
+            methods.setdefault(path.replace("**", "x/y").replace("*", "x"), set()).add(method)
+    assert methods["/v1/responses/x"] == {"GET", "DELETE"} and methods["/v1/files"] == {"GET", "POST"}
+    assert "/v1/responses/x/cancel" in methods and len(methods) > 50
+    for path, some in methods.items():
+        answer = cluster.ask("PUT", path)
+        assert answer.status == 405, (path, answer.status)
+        allow = answer.headers["allow"].split(", ")
+        assert set(allow) == some | ({"HEAD"} if "GET" in some else set()) and len(allow) == len(set(allow)), (path, allow)
+
+
+def probe(c, path, upgrade="websocket"):
+    with socket.create_connection(("127.0.0.1", c.http_port), timeout=30) as s:
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Version: 13\r\n"
+                  "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
+        got = b""
+        while b"\r\n\r\n" not in got or (b"content-length: " in got and b"}" not in got):
+            more = s.recv(65536)
+            if not more:
+                break
+            got += more
+        return got.decode()
+
+
+def test_a_websocket_probe_is_refused_at_once(cluster):
+    cluster.router({"auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}} if key(cluster.folder, "x") else None)
+    for method, path, kind in rows():
+        if method == "POST" and kind == "RELAY" and ("GET", path) not in {(m, p) for m, p, _ in rows()}:
+            got = probe(cluster, path)
+            assert got.startswith("HTTP/1.1 426 Upgrade Required\r\n") and "upgrade: HTTP/1.1\r\nconnection: upgrade\r\n" in got, (path, got)
+            assert f"no WebSocket at {path}: " in got and "POST" in got
+    assert probe(cluster, "/v1/responses?x=1").startswith("HTTP/1.1 426 ")
+    assert probe(cluster, "/v1/responses", "h2c").startswith("HTTP/1.1 405 ")
+    assert probe(cluster, "/v1/realtime?model=m").startswith("HTTP/1.1 404 ")
+    assert probe(cluster, "/healthz").startswith("HTTP/1.1 200 ")  # a server may ignore Upgrade
+
+
+BODY = {"model": "m", "prompt": "hi", "input": "hi", "query": "a", "documents": ["b"]}
+OF_LLAMA = ["/completion", "/completions", "/infill", "/embedding", "/embeddings", "/reranking", "/v1/reranking", "/apply-template"]
+OF_VLLM = ["/v2/rerank", "/pooling", "/classify", "/v1/chat/completions/batch"]
+
+
+def test_routes_of_a_kind_go_to_engines_of_that_kind(cluster):
+    with Engines(llama="llama_cpp", vllm="vllm") as engines:
+        cluster.router(engines.sections)
+        cluster.wait_ready(2)
+        for name, paths in (("llama", OF_LLAMA), ("vllm", OF_VLLM)):
+            for path in paths:
+                for _ in range(3):
+                    answer = cluster.ask("POST", path, BODY)
+                    assert (answer.status, answer.headers["x-cgn-node"]) == (200, name), (path, answer.body)
+                    assert json.loads(answer.json()["body"])["prompt"] == "hi" and answer.json()["path"] == path
+        for path in ("/rerank", "/v1/rerank", "/tokenize", "/detokenize", "/v1/chat/completions", "/chat/completions"):
+            assert cluster.ask("POST", path, BODY).status == 200, path
+        assert ("POST", "/v1/chat/completions") in {s[1:] for s in engines.seen()} and "/chat/completions" not in {s[2] for s in engines.seen()}
+        lacking = cluster.ask("POST", "/generate", BODY)  # SGLang's
+        assert lacking.status == 501 and lacking.json()["error"]["code"] == "not_supported"
+        before = len(engines.seen())
+        for method in ("GET", "HEAD"):
+            assert cluster.ask(method, "/props?model=m").headers["x-cgn-node"] == "llama"
+        assert engines.seen()[before:] == [] or engines.servers["llama"].seen[-2:] == [("GET", "/props?model=m")] * 2
+        assert cluster.ask("GET", "/props").json()["error"]["code"] == "missing_model"
+        assert cluster.ask("GET", "/props?model=no").json()["error"]["code"] == "model_not_found"
+        for method, path in (("POST", "/props"), ("GET", "/slots"), ("POST", "/slots/0?action=save"), ("GET", "/lora-adapters"),
+                             ("POST", "/lora-adapters"), ("POST", "/v1/load_lora_adapter"), ("POST", "/sleep")):
+            assert cluster.ask(method, path, BODY if method == "POST" else None).status in (404, 405), path
+
+
+def test_paths_with_too_many_slashes(cluster):
+    with Engines(a="openai_compat") as engines:
+        cluster.router(engines.sections)
+        cluster.wait_ready(1)
+        for path in ("/v1/chat/completions/", "//v1/chat/completions", "/v1//chat///completions//", "/v1/chat/completions/?beta=true"):
+            assert cluster.ask("POST", path, BODY).status == 200, path
+            assert engines.servers["a"].seen[-1][1].split("?")[0] == "/v1/chat/completions"
+        assert engines.servers["a"].seen[-1][1].endswith("?beta=true")
+        for path in ("/v1/models/", "/models", "//v1/models?client_version=1"):
+            assert cluster.ask("GET", path).json()["data"][0]["id"] == "m", path
+        assert cluster.ask("GET", "/v1/models/m/").json()["id"] == "m"
+        assert cluster.ask("GET", "//").status == 200
+
+
+def test_stored_answers_are_deleted_and_cancelled_at_their_node(cluster):
+    with Engines(a="openai_compat", b="openai_compat") as engines:
+        cluster.router({**engines.sections, "router": {"policy": "round_robin"}})
+        cluster.wait_ready(2)
+        homes = {}
+        for _ in range(4):
+            made = cluster.ask("POST", "/v1/responses", {"model": "m", "input": "hi"})
+            homes[made.json()["id"]] = made.headers["x-cgn-node"]
+        assert sorted(homes.values()) == ["a", "b"]
+        for id, home in homes.items():
+            for method, path in (("POST", f"/v1/responses/{id}/cancel"), ("GET", f"/v1/responses/{id}/input_items?limit=2"),
+                                 ("HEAD", f"/v1/responses/{id}"), ("DELETE", f"/v1/responses/{id}")):
+                answer = cluster.ask(method, path, b"" if method == "POST" else None)
+                assert (answer.status, answer.headers["x-cgn-node"]) == (200, home), (method, path, answer.body)
+                assert engines.servers[home].seen[-1] == ("GET" if method == "HEAD" else method, path)
+        unknown = cluster.ask("DELETE", "/v1/responses/resp_other")
+        assert unknown.status == 404 and unknown.json()["error"]["code"] == "not_found"
+
+
+def test_operators_add_routes_and_headers(cluster):
+    keys = {name: key(cluster.folder, name) for name in ("user",)}
+    with Engines(a="openai_compat", b="openai_compat") as engines:
+        mine = {"extra_routes": ["POST /v1/videos", "GET /v1/videos/*", "DELETE embed /v1/videos/**", "POST admin /v1/load_lora_adapter"],
+                "pass_headers": ["x-team", "user-agent"]}
+        settings = {**engines.sections, "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}}
+        cluster.router({**settings, "router": mine})
+        cluster.wait_ready(2)
+
+        def answer(method, path, body=None, **fields):
+            return cluster.ask(method, path, body, {**keys["user"], **fields})
+        assert answer("POST", "/v1/videos", BODY, **{"X-Team": "red", "X-Other": "blue", "User-Agent": "me"}).status == 200
+        head = [h for s in engines.servers.values() for h in s.heads][-1]
+        assert head["x-team"] == "red" and head["user-agent"] == "me" and "x-other" not in head and "authorization" not in head
+        assert answer("GET", "/v1/videos/7?model=m").json()["path"] == "/v1/videos/7?model=m"
+        assert answer("DELETE", "/v1/videos/7/frames/8?model=m").status == 200
+        assert answer("GET", "/v1/videos/7/frames/8?model=m").headers["allow"] == "DELETE"
+        assert cluster.ask("POST", "/v1/videos", BODY).status == 401
+        refused = answer("POST", "/v1/load_lora_adapter", BODY)
+        assert refused.status == 403 and refused.json()["error"]["code"] == "insufficient_scope"
+        form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n'
+        assert answer("POST", "/v1/videos", form, **{"Content-Type": "multipart/form-data; boundary=b"}).json()["body"] == form.decode()
+
+        ports = {"listen": f"127.0.0.1:{cluster.http_port}", "listen_grpc": f"127.0.0.1:{cluster.grpc_port}",
+                 "listen_admin": f"127.0.0.1:{cluster.admin_port}", "worker_threads": 2}
+        cluster.config("router", {**settings, "router": {**ports, "extra_routes": ["POST /later"]}, "security": {"isolation_strict": True}})
+        cluster.router_process.signal(signal.SIGHUP)
+        until(lambda: answer("POST", "/v1/videos", BODY).status == 404, "the routes are replaced")
+        # The prompt's shape is not known, nor whether the engine keeps tenants apart.
+        later = until(lambda: (a := answer("POST", "/later", BODY)).status != 404 and a, "the new route is there")
+        assert later.status in (200, 503)

@@ -9,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static cgn_rc text_decode(enum coding_kind kind, struct cgn_str in, size_t cut, size_t cap, struct cgn_buf *out)
+static cgn_rc text_decode(enum coding_kind kind, struct cgn_str in, size_t cut, size_t cap,
+	struct cgn_buf *out)
 {
 	struct cgn_str pieces[] = {{in.p, cut}, {in.p + cut, in.n - cut}};
 	struct coding *c = NULL;
@@ -36,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	struct cgn_str in = {(const char *)data + 2, n - 2};
 	enum coding_kind kind = kinds[data[0] % CGN_COUNT(kinds)];
-	cgn_rc one = text_decode(kind, in, 0, 512, &whole), two = text_decode(kind, in, data[1] % in.n, 64, &pieces);
+	cgn_rc one = text_decode(kind, in, 0, 512, &whole),
+	       two = text_decode(kind, in, data[1] % in.n, 64, &pieces);
 	if (whole.n < TEXT_MOST && pieces.n < TEXT_MOST) {
 		CGN_MUST(cgn_ok(one) == cgn_ok(two));
 		CGN_MUST(!cgn_ok(one) || cgn_str_eq(cgn_buf_view(&whole), cgn_buf_view(&pieces)));

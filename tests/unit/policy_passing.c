@@ -43,9 +43,9 @@ static void a_route_has_a_method_a_scope_and_a_path(void **state)
 static void a_route_that_is_none_is_refused(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"", "/v1/videos", "post /v1/videos", "OPTIONS /x", "POST", "POST ",
-		"POST x", "POST /", "POST  /x", "POST all /x", "POST /a//b", "POST /a/", "POST /a?b", "POST /a/../b",
-		"POST /a/**/b", "POST /a*", "POST /%41", "POST chat", "GET chat "};
+	static const char *const texts[] = {"", "/v1/videos", "post /v1/videos", "OPTIONS /x", "POST",
+		"POST ", "POST x", "POST /", "POST  /x", "POST all /x", "POST /a//b", "POST /a/", "POST /a?b",
+		"POST /a/../b", "POST /a/**/b", "POST /a*", "POST /%41", "POST chat", "GET chat "};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct passing_route r;
 		struct cgn_err err = {0};
@@ -57,8 +57,8 @@ static void a_route_that_is_none_is_refused(void **state)
 static void administration_needs_the_scope_admin(void **state)
 {
 	(void)state;
-	static const char *const texts[] = {"POST /v1/load_lora_adapter", "GET /slots", "POST /slots/*", "POST /*",
-		"POST embed /**", "POST /v1/*", "POST /update_weights_from_disk", "GET /metrics"};
+	static const char *const texts[] = {"POST /v1/load_lora_adapter", "GET /slots", "POST /slots/*",
+		"POST /*", "POST embed /**", "POST /v1/*", "POST /update_weights_from_disk", "GET /metrics"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct passing_route r;
 		struct cgn_err err = {0};
@@ -71,10 +71,11 @@ static void some_fields_never_pass(void **state)
 {
 	(void)state;
 	static const char *const barred[] = {"connection", "proxy-authorization", "te", "upgrade", "host",
-		"content-length", "content-encoding", "accept-encoding", "authorization", "cookie", "x-api-key",
-		"openai-project", "x-cgn-node", "x-request-id", "traceparent"};
+		"content-length", "content-encoding", "accept-encoding", "authorization", "cookie",
+		"x-api-key", "openai-project", "x-cgn-node", "x-request-id", "traceparent"};
 	static const char *const no_names[] = {"", "X-Team", "x team", "x:y", "x-\xc3\xa4"};
-	static const char *const fine[] = {"x-team", "user-agent", "accept-language", "helicone-session", "teams"};
+	static const char *const fine[] = {"x-team", "user-agent", "accept-language", "helicone-session",
+		"teams"};
 	struct cgn_err err = {0};
 	for (size_t i = 0; i < CGN_COUNT(barred); i++) {
 		assert_int_equal(passing_header_check(barred[i], &err).code, CGN_INVALID);

@@ -20,16 +20,16 @@ bool passing_path_matches(struct cgn_str path, const char *pattern)
 
 /* Paths by which vLLM, SGLang, TensorRT-LLM and llama.cpp are administrated, or tell of all their clients. */
 static const char *const admin_paths[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-	"/load_lora_adapter", "/unload_lora_adapter", "/lora-adapters", "/slots", "/slots/0", "/props", "/metrics",
-	"/models/load", "/models/unload", "/sleep", "/wake_up", "/pause", "/resume", "/pause_generation",
-	"/continue_generation", "/abort_request", "/reset_prefix_cache", "/reset_mm_cache",
-	"/reset_encoder_cache", "/flush_cache", "/clear_hicache_storage_backend", "/attach_hicache_storage_backend",
-	"/collective_rpc", "/scale_elastic_ep", "/start_profile", "/stop_profile", "/set_internal_state",
-	"/get_server_info", "/server_info", "/shutdown", "/update_weights", "/update_weights_from_disk",
-	"/update_weights_from_tensor", "/update_weights_from_distributed", "/init_weights_update_group",
-	"/init_weight_transfer_engine", "/start_weight_update", "/finish_weight_update",
-	"/release_memory_occupation", "/resume_memory_occupation", "/api/pull", "/api/push", "/api/create",
-	"/api/copy", "/api/delete"};
+	"/load_lora_adapter", "/unload_lora_adapter", "/lora-adapters", "/slots", "/slots/0", "/props",
+	"/metrics", "/models/load", "/models/unload", "/sleep", "/wake_up", "/pause", "/resume",
+	"/pause_generation", "/continue_generation", "/abort_request", "/reset_prefix_cache",
+	"/reset_mm_cache", "/reset_encoder_cache", "/flush_cache", "/clear_hicache_storage_backend",
+	"/attach_hicache_storage_backend", "/collective_rpc", "/scale_elastic_ep", "/start_profile",
+	"/stop_profile", "/set_internal_state", "/get_server_info", "/server_info", "/shutdown",
+	"/update_weights", "/update_weights_from_disk", "/update_weights_from_tensor",
+	"/update_weights_from_distributed", "/init_weights_update_group", "/init_weight_transfer_engine",
+	"/start_weight_update", "/finish_weight_update", "/release_memory_occupation",
+	"/resume_memory_occupation", "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete"};
 
 static const char *admin_path_covered(const char *pattern)
 {
@@ -76,8 +76,8 @@ static const char *method_find(struct cgn_str word)
 /* Read a scope from the beginning of |rest|, if there is one. */
 static enum passing_scope scope_take(struct cgn_str *rest)
 {
-	static const char *const names[] = {[PASSING_CHAT] = "chat", [PASSING_EMBED] = "embed",
-		[PASSING_ADMIN] = "admin"};
+	static const char *const names[] =
+		{[PASSING_CHAT] = "chat", [PASSING_EMBED] = "embed", [PASSING_ADMIN] = "admin"};
 	struct cgn_str behind = *rest, word = cgn_str_split(&behind, ' ');
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (behind.p != NULL && cgn_str_is(word, names[i])) {
@@ -134,15 +134,15 @@ static const char *name_barred(struct cgn_str name)
 	static const struct name_row rows[] = {{"connection", OF_CONNECTION}, {"keep-alive", OF_CONNECTION},
 		{"transfer-encoding", OF_CONNECTION}, {"te", OF_CONNECTION}, {"trailer", OF_CONNECTION},
 		{"upgrade", OF_CONNECTION}, {"proxy-*", OF_CONNECTION}, {"expect", OF_CONNECTION},
-		{"host", OF_CONNECTION}, {"http2-settings", OF_CONNECTION}, {"sec-websocket-*", OF_CONNECTION},
-		{"content-length", OF_BODY}, {"content-encoding", OF_BODY}, {"content-type", OF_BODY},
-		{"accept-encoding", OF_BODY}, {"content-md5", OF_BODY}, {"digest", OF_BODY},
-		{"content-digest", OF_BODY}, {"range", OF_BODY}, {"authorization", CREDENTIAL},
-		{"cookie", CREDENTIAL}, {"x-api-key", CREDENTIAL}, {"api-key", CREDENTIAL},
-		{"x-goog-api-key", CREDENTIAL}, {"x-amz-security-token", CREDENTIAL},
-		{"x-forwarded-access-token", CREDENTIAL}, {"openai-organization", CREDENTIAL},
-		{"openai-project", CREDENTIAL}, {"x-cgn-*", OWN}, {"x-request-id", OWN}, {"traceparent", OWN},
-		{"tracestate", OWN}};
+		{"host", OF_CONNECTION}, {"http2-settings", OF_CONNECTION},
+		{"sec-websocket-*", OF_CONNECTION}, {"content-length", OF_BODY},
+		{"content-encoding", OF_BODY}, {"content-type", OF_BODY}, {"accept-encoding", OF_BODY},
+		{"content-md5", OF_BODY}, {"digest", OF_BODY}, {"content-digest", OF_BODY},
+		{"range", OF_BODY}, {"authorization", CREDENTIAL}, {"cookie", CREDENTIAL},
+		{"x-api-key", CREDENTIAL}, {"api-key", CREDENTIAL}, {"x-goog-api-key", CREDENTIAL},
+		{"x-amz-security-token", CREDENTIAL}, {"x-forwarded-access-token", CREDENTIAL},
+		{"openai-organization", CREDENTIAL}, {"openai-project", CREDENTIAL}, {"x-cgn-*", OWN},
+		{"x-request-id", OWN}, {"traceparent", OWN}, {"tracestate", OWN}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (name_matches(name, rows[i].name))
 			return rows[i].why;

@@ -9,6 +9,7 @@
 #include "router/account/sessions.h"
 #include "router/account/usage.h"
 #include "router/admission/admission.h"
+#include "router/age/age.h"
 #include "router/batch/runner.h"
 #include "router/calibration/calibration.h"
 #include "router/control/self.h"
@@ -247,6 +248,7 @@ static void shared_close(struct router *r)
 	gw_budgets_close(&r->shared.budgets);
 	gw_peers_close(&r->shared.peers);
 	gw_usage_close(&r->shared.usage);
+	gw_age_close(&r->shared.age);
 	gw_sessions_close(&r->shared.sessions);
 	gw_reservations_close(&r->shared.reservations);
 	gw_quotes_close(&r->shared.quotes);
@@ -333,8 +335,10 @@ static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 	char path[PATH_MAX];
 	CGN_TRY(router_state_path(r, "budgets", path, err));
 	CGN_TRY(gw_budgets_open(r->loop, path, &r->shared.budgets, err));
+	CGN_TRY(router_state_path(r, "age", path, err));
+	CGN_TRY(gw_age_open(r->loop, path, &r->shared.age, err));
 	CGN_TRY(router_state_path(r, "usage", path, err));
-	return gw_usage_open(r->loop, path, &r->shared.usage, err);
+	return gw_usage_open(r->loop, path, r->shared.age, &r->shared.usage, err);
 }
 
 static CGN_RC scaler_load(struct router *r, struct cgn_err *err)

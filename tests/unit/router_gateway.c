@@ -22,6 +22,7 @@
 #include "io/net/addr.h"
 #include "router/account/account.h"
 #include "router/account/usage.h"
+#include "router/age/age.h"
 #include "router/limit/budgets.h"
 #include "toy_tokenizer.h"
 
@@ -1744,17 +1745,20 @@ static void threads_spend_one_budget_exactly(void **state)
 {
 	(void)state;
 	struct spending s = {.granted = 0};
+	struct gw_age *age = NULL;
 	struct cgn_loop *l = NULL;
 	pthread_t threads[SPEND_THREADS];
 	struct budget_account a;
 	struct cgn_buf csv = {0};
-	char dir[] = "/tmp/cgn-spend-XXXXXX", path[64];
+	char dir[] = "/tmp/cgn-spend-XXXXXX", path[64], age_path[64];
 	const struct billing_query q = {0, UINT64_MAX, BILLING_BY_TENANT, BILLING_STEP_ALL, "USD"};
 	assert_non_null(mkdtemp(dir));
 	(void)snprintf(path, sizeof path, "%s/b", dir);
 	assert_true(cgn_ok(cgn_loop_new(&l, NULL)));
 	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
-	assert_true(cgn_ok(gw_usage_open(l, path, &s.usage, NULL)));
+	(void)snprintf(age_path, sizeof age_path, "%s/age", dir);
+	assert_true(cgn_ok(gw_age_open(l, age_path, &age, NULL)));
+	assert_true(cgn_ok(gw_usage_open(l, path, age, &s.usage, NULL)));
 	assert_true(cgn_ok(budget_set_add(&s.set, CGN_STR("1000 requests/month"), NULL)));
 	for (unsigned i = 0; i < SPEND_THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, spend_all, &s), 0);
@@ -1767,6 +1771,7 @@ static void threads_spend_one_budget_exactly(void **state)
 	assert_non_null(strstr(cgn_buf_z(&csv), "\"acme\",1000,0,4000,"));
 	gw_budgets_close(&s.budgets);
 	gw_usage_close(&s.usage);
+	gw_age_close(&age);
 	/* The file has what was spent. */
 	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
 	assert_true(gw_budgets_get(s.budgets, CGN_STR("t:acme"), &a));

@@ -68,7 +68,7 @@ void svc_notify_send(const struct svc_notify *n, const char *text)
 void svc_notify_starting(struct svc_notify *n, cgn_nsec now)
 {
 	char text[64];
-	if (n->extended != 0 && now - n->extended < CGN_SEC)
+	if (n->extended != 0 && cgn_since(now, n->extended) < CGN_SEC)
 		return;
 	n->extended = now;
 	snprintf(text, sizeof text, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(EXTENSION / CGN_USEC));

@@ -45,8 +45,8 @@ struct invite {
 	bool claimed;
 	struct sha256 key; /* Claimed: hash of the public key that may ask again. */
 };
-/* Write the document |text| with |added| to |out|, without invites that ended. CGN_OVERLOADED: there are
- * INVITE_MAX_INVITES; CGN_INVALID names the part of |added| that cannot stand there; CGN_CONFLICT: the id is taken. */
+/* Write the document |text| with |added| to |out|, without invites that ended long before |now|, the time of deletions
+ * (policy/age). CGN_OVERLOADED: there are INVITE_MAX_INVITES; CGN_INVALID names the part of |added| that cannot stand there; CGN_CONFLICT: the id is taken. */
 CGN_RC invite_add(struct cgn_str text, const struct invite *added, int64_t now, struct cgn_buf *out,
 	struct cgn_err *err);
 
@@ -60,5 +60,5 @@ struct invite_request {
  * CGN_FORBIDDEN: another role or node than the invite's. */
 CGN_RC invite_judge(struct cgn_str text, const struct invite_request *rq, int64_t now, struct invite *found,
 	bool *again, struct cgn_err *err);
-/* Write the document with the request's invite claimed: for its key and its node only. */
+/* Write the document with the request's invite claimed: for its key and its node only. |now|: as invite_add. */
 void invite_claim(struct cgn_str text, const struct invite_request *rq, int64_t now, struct cgn_buf *out);

@@ -5,22 +5,30 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log/log.h"
 #include "joint/statefile/statefile.h"
+#include "router/age/age.h"
 
 #define USAGE_TAG 0x64ac0510U
 #define FILE_MAX  ((size_t)64 << 20)
 #define DAYS      (BILLING_HOURS / 24)
 #define HOUR_S    3600
+#define DAY_S     86400
+#define READ_MOST 256 /* Days that are remembered to be read. */
 
 struct gw_usage {
 	uint32_t tag;
 	pthread_mutex_t lock;
 	struct billing *billing;
 	struct cgn_loop *loop;
+	struct gw_age *age; /* Borrowed. */
 	char *path;
 	struct statefile *file; /* File of |day|. */
 	uint64_t day, written;  /* Version that was written last. */
 	cgn_nsec written_at;
+	uint64_t read[READ_MOST]; /* Days whose files are in |billing|; their order says nothing. */
+	size_t n_read;
+	uint64_t removed; /* Files up to this day were removed. */
 };
 
 static uint64_t hour_now(void)
@@ -38,16 +46,51 @@ static cgn_rc day_open(struct gw_usage *u, uint64_t day, struct statefile **out,
 	return rc;
 }
 
+static bool day_is_read(const struct gw_usage *u, uint64_t day)
+{
+	for (size_t i = 0; i < u->n_read; i++)
+		if (u->read[i] == day)
+			return true;
+	return false;
+}
+
+/* Remember that the day was read; the earliest day gives way. */
+static void day_note_read(struct gw_usage *u, uint64_t day)
+{
+	size_t at = 0;
+	if (u->n_read < READ_MOST) {
+		u->read[u->n_read++] = day;
+		return;
+	}
+	for (size_t i = 1; i < READ_MOST; i++)
+		at = u->read[i] < u->read[at] ? i : at;
+	u->read[at] = day;
+}
+
+/* Add the rows of the day's file, once. */
 static cgn_rc day_load(struct gw_usage *u, uint64_t day, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct statefile *f = NULL;
 	struct cgn_err why;
+	if (day_is_read(u, day))
+		return CGN_OK;
 	CGN_TRY(day_open(u, day, &f, err));
-	if (statefile_read(f, FILE_MAX, &text) &&
-		!cgn_ok(billing_read_day(u->billing, day, cgn_buf_view(&text), &why)))
+	day_note_read(u, day);
+	bool there = statefile_read(f, FILE_MAX, &text);
+	(void)pthread_mutex_lock(&u->lock);
+	cgn_rc rc = there ? billing_read_day(u->billing, day, cgn_buf_view(&text), &why) : CGN_OK;
+	(void)pthread_mutex_unlock(&u->lock);
+	if (!cgn_ok(rc))
 		statefile_set_aside(f, why.msg);
 	statefile_close(&f, NULL);
+	return CGN_OK;
+}
+
+static cgn_rc days_load(struct gw_usage *u, struct cgn_err *err)
+{
+	for (uint64_t i = 0; i < DAYS && i <= u->day; i++)
+		CGN_TRY(day_load(u, u->day - i, err));
 	return CGN_OK;
 }
 
@@ -55,35 +98,43 @@ static cgn_rc day_load(struct gw_usage *u, uint64_t day, struct cgn_err *err)
 static void day_remove(const struct gw_usage *u, uint64_t day)
 {
 	char *path = NULL;
-	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) > 0)
-		(void)unlink(path);
+	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) > 0 && unlink(path) == 0)
+		cgn_log(INFO, "router.usage_deleted", F_STR("file", path), F_U64("kept_days", DAYS));
 	free(path);
 }
 
-static cgn_rc days_load(struct gw_usage *u, struct cgn_err *err)
+static void days_remove(struct gw_usage *u)
 {
-	for (uint64_t i = DAYS; i < (uint64_t)3 * DAYS && i < u->day; i++)
-		day_remove(u, u->day - i);
-	for (uint64_t i = 0; i < DAYS && i <= u->day; i++)
-		CGN_TRY(day_load(u, u->day - i, err));
-	return day_open(u, u->day, &u->file, err);
+	uint64_t today = gw_age_now(u->age) / DAY_S, last = today > DAYS ? today - DAYS : 0;
+	uint64_t first = last > (uint64_t)2 * DAYS ? last - (uint64_t)2 * DAYS : 0;
+	for (uint64_t day = u->removed > first ? u->removed : first; day < last; day++)
+		day_remove(u, day + 1);
+	u->removed = last;
 }
 
-CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_usage **out, struct cgn_err *err)
+CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
+	struct cgn_err *err)
 {
 	struct gw_usage *u = calloc(1, sizeof *u);
 	if (u == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
-	*u = (struct gw_usage){.tag = USAGE_TAG, .loop = l, .path = strdup(path), .day = hour_now() / 24};
+	*u = (struct gw_usage){.tag = USAGE_TAG,
+		.loop = l,
+		.age = age,
+		.path = strdup(path),
+		.day = hour_now() / 24};
 	(void)pthread_mutex_init(&u->lock, NULL);
 	cgn_rc rc = u->path != NULL ? billing_new(&u->billing, err)
 				    : CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
 	if (cgn_ok(rc))
 		rc = days_load(u, err);
+	if (cgn_ok(rc))
+		rc = day_open(u, u->day, &u->file, err);
 	if (!cgn_ok(rc)) {
 		gw_usage_close(&u);
 		return rc;
 	}
+	days_remove(u);
 	u->written = billing_version(u->billing);
 	*out = u;
 	return CGN_OK;
@@ -117,9 +168,8 @@ static void day_turn(struct gw_usage *u, uint64_t day)
 	day_close(u);
 	u->day = day;
 	u->written = 0; /* The day has rows already if the clock went back. */
-	if (day > DAYS)
-		day_remove(u, day - DAYS);
-	if (!cgn_ok(day_open(u, day, &u->file, &err)))
+	/* A day that is not read is not written, or its file would lose what it has. */
+	if (!cgn_ok(days_load(u, &err)) || !cgn_ok(day_open(u, day, &u->file, &err)))
 		u->file = NULL; /* Tried again in a second. */
 }
 
@@ -130,6 +180,7 @@ void gw_usage_tick(struct gw_usage *u)
 	CGN_LIVE(u, USAGE_TAG);
 	if (u->day != hour_now() / 24 || u->file == NULL)
 		day_turn(u, hour_now() / 24);
+	days_remove(u);
 	if (u->file == NULL || statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
 	u->written_at = now;

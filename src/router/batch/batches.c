@@ -310,8 +310,12 @@ static uint64_t batch_ended(const struct batch *b)
 void batches_sweep(struct batches *s, uint64_t now_s)
 {
 	(void)pthread_mutex_lock(&s->lock);
+	size_t before = s->n;
 	for (size_t i = s->n; i-- > 0;)
 		if (batch_status_is_over(s->v[i]->status) && batch_ended(s->v[i]) + s->cfg.keep_s <= now_s)
 			batch_drop(s, i);
+	size_t deleted = before - s->n;
 	(void)pthread_mutex_unlock(&s->lock);
+	if (deleted > 0)
+		cgn_log(INFO, "batch.deleted", F_U64("batches", deleted), F_U64("kept_s", s->cfg.keep_s));
 }

@@ -5,6 +5,7 @@
 
 #include "base/log/log.h"
 #include "router/admission/admission.h"
+#include "router/age/age.h"
 #include "router/batch/runner_priv.h"
 #include "router/metrics.h"
 
@@ -309,7 +310,7 @@ static void run_step(struct batch_run *run)
 		run_end(run, BATCH_CANCELLED);
 	else if (run->stopped)
 		run_end(run, BATCH_FAILED);
-	else if (unix_now() >= run->b.times[BATCH_EXPIRES_AT])
+	else if (gw_age_now(run->owner->cfg.shared->age) >= run->b.times[BATCH_EXPIRES_AT])
 		run_end(run, BATCH_EXPIRED);
 	else if (run->left == 0)
 		run_end(run, BATCH_COMPLETED);
@@ -373,7 +374,7 @@ static void runs_search(struct batch_runner *w)
 static void sweep_work(void *arg)
 {
 	const struct batch_runner *w = arg;
-	filestore_sweep(w->cfg.shared->files, unix_now());
+	filestore_sweep(w->cfg.shared->files, gw_age_now(w->cfg.shared->age));
 }
 
 static void sweep_done(void *arg)
@@ -410,7 +411,7 @@ static void runner_tick(struct cgn_timer *t)
 	metric_set(METRIC_ONE(tel, BATCH_ASKED), (double)w->n_calls);
 	if (cgn_since(cgn_loop_now(w->loop), w->swept_at) > SWEEP_EVERY) {
 		w->swept_at = cgn_loop_now(w->loop);
-		batches_sweep(w->cfg.shared->batches, unix_now());
+		batches_sweep(w->cfg.shared->batches, gw_age_now(w->cfg.shared->age));
 		sweep_start(w);
 	}
 	cgn_timer_set(&w->timer, RUNNER_TICK);

@@ -4,6 +4,7 @@
 
 #include "router/account/sessions.h"
 #include "router/account/usage.h"
+#include "router/age/age.h"
 #include "router/control/router.h"
 
 static void budgets_show(struct router *r)
@@ -31,6 +32,7 @@ void router_budgets_report(struct router *r)
 {
 	metric_set(METRIC_ONE(r->shared.telemetry, BUDGET_UNCOUNTED),
 		(double)gw_budgets_tick(r->shared.budgets));
+	gw_age_tick(r->shared.age);
 	gw_usage_tick(r->shared.usage);
 	budgets_show(r);
 	router_peers_report(r);

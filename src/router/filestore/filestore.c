@@ -205,12 +205,15 @@ void filestore_sweep(struct filestore *s, uint64_t now_s)
 {
 	struct filestore_file f;
 	struct cgn_err err;
-	while (expired_find(s, now_s, &f))
+	uint64_t deleted = 0;
+	for (; expired_find(s, now_s, &f); deleted++)
 		if (!cgn_ok(file_remove(s, &f, &err))) {
 			cgn_log_limited(WARN, "filestore.not_deleted", F_STR("file", f.id),
 				F_STR("why", err.msg), F_STR("then", "it is tried again"));
-			return;
+			break;
 		}
+	if (deleted > 0)
+		cgn_log(INFO, "filestore.deleted", F_U64("files", deleted), F_U64("kept_s", s->cfg.keep_s));
 }
 
 /* ---- the folder ---- */

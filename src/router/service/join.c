@@ -10,6 +10,7 @@
 #include "io/pki/request.h"
 #include "policy/invite/invite.h"
 #include "policy/limit/limit.h"
+#include "router/age/age.h"
 #include "router/service/service_priv.h"
 
 #define TRIES         4 /* Other routers may write at once. */
@@ -118,7 +119,8 @@ static CGN_RC invite_may(const struct router_call *k, struct cgn_err *err)
 static CGN_RC invite_put(struct router_call *k, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	CGN_TRY(invite_add(cgn_buf_view(&k->r->invites), &k->join->invite, unix_now(), &text, err));
+	CGN_TRY(invite_add(cgn_buf_view(&k->r->invites), &k->join->invite,
+		(int64_t)gw_age_now(k->r->shared.age), &text, err));
 	CGN_TRY(state_invites_put(k->r->members.state, cgn_buf_view(&text), invite_done, k, err));
 	k->pending = true;
 	return CGN_OK;
@@ -365,7 +367,7 @@ static CGN_RC join_claim(struct router_call *k, bool *done, struct cgn_err *err)
 	CGN_TRY(node_check(k, err));
 	if (*done)
 		return CGN_OK;
-	invite_claim(invites, &j->rq, now, &text);
+	invite_claim(invites, &j->rq, (int64_t)gw_age_now(k->r->shared.age), &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	CGN_TRY(state_invites_put(k->r->members.state, cgn_buf_view(&text), join_claimed, k, err));

@@ -14,6 +14,7 @@
 struct batches;
 struct filestore;
 struct gw_admission;
+struct gw_age;
 struct gw_budgets;
 struct gw_calibrations;
 struct gw_peers;
@@ -38,6 +39,7 @@ struct gw_shared {
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;        /* CLUSTER_STATS, by slot */
 	struct limit_table *limits;           /* rate limits of all workers */
+	struct gw_age *age;                   /* the clock of deletions */
 	struct gw_usage *usage;               /* the requests of 32 days */
 	struct gw_calibrations *calibrations; /* known of cascades; NULL: calibration_share is 0 */
 	struct gw_pregate *pregate;           /* how often small models' answers do not pass */

@@ -174,6 +174,16 @@ ROUTES = [
 ]
 
 
+def response_failed(answer):
+    """The stream of a response ends as its API says, and its events are numbered on."""
+    *events, (name, last) = answer.events()
+    events, last = [data for _, data in events if data.endswith("}")], json.loads(last)  # the engine may die in the middle of an event
+    assert name == last["type"] == "response.failed", answer.body[-300:]
+    assert last["response"]["id"] == json.loads(events[0])["response"]["id"] and last["response"]["status"] == "failed"
+    assert last["response"]["error"]["code"] == "server_error" and last["response"]["model"] == "sim"
+    assert last["sequence_number"] >= len(events) and answer.body.count(b'"response.failed"') == 1
+
+
 def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
     up(cluster, FAST)
     engine = cluster.nodes["a"].engine_port
@@ -186,10 +196,13 @@ def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
                 assert a.status in (502, 503), (route, fault, a.status, a.body)
                 continue
             name, data = a.events()[-1]
+            assert b"[DONE]" not in a.body and b"message_stop" not in a.body and b"response.completed" not in a.body
+            if route == "/v1/responses":
+                response_failed(a)
+                continue
             error = json.loads(data)["error"]
             kind = ("type", "api_error") if route == "/v1/messages" else ("code", "engine_failed")  # Anthropic's errors have no code
             assert name == "error" and error[kind[0]] == kind[1], (route, fault, a.body[-300:])
-            assert b"[DONE]" not in a.body and b"message_stop" not in a.body and b"response.completed" not in a.body
     set_faults(engine)
     assert cluster.chat("and again", max_tokens=2).status == 200
     quiet(cluster, "a")

@@ -116,11 +116,57 @@ static void errors_of_engines_are_found(void **state)
 	}
 }
 
+static void assert_event(const struct apierror *e, const struct apierror_response *of, const char *expected)
+{
+	struct cgn_buf b = {0};
+	apierror_event_put(&b, e, of);
+	assert_string_equal(cgn_buf_z(&b), expected);
+	cgn_buf_fini(&b);
+}
+
+static void streams_end_as_their_api_says(void **state)
+{
+	(void)state;
+	const struct apierror e = {.message = "why",
+		.type = "server_error",
+		.code = "engine_failed",
+		.status = 502};
+	struct apierror_response of = {.model = {"m", 1}, .created = 5, .sequence = 7};
+	assert_event(&e, NULL,
+		"event: error\ndata: {\"error\":{\"message\":\"why\",\"type\":\"server_error\",\"param\":null,\"code\":\"engine_failed\"}}\n\n");
+	assert_event(&e, &of,
+		"event: error\ndata: {\"type\":\"error\",\"sequence_number\":7,\"code\":\"server_error\",\"message\":\"why\",\"param\":null}\n\n");
+	of.id = (struct cgn_str){"resp_1", 6};
+	assert_event(&e, &of,
+		"event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":7,\"response\":{\"id\":\"resp_1\",\"object\":\"response\","
+		"\"created_at\":5,\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"why\"},\"incomplete_details\":null,\"model\":\"m\","
+		"\"output\":[],\"parallel_tool_calls\":true,\"tool_choice\":\"auto\",\"tools\":[],\"usage\":null}}\n\n");
+}
+
+static void the_last_sequence_number_is_found(void **state)
+{
+	(void)state;
+	uint64_t n = 0;
+	assert_true(apierror_sequence_find(
+		CGN_STR("x\"sequence_number\":3,\"y\":1}\n\ndata: {\"sequence_number\": 14}"), &n));
+	assert_int_equal(n, 14);
+	/* The text of a string, and a number that may go on, are none. */
+	assert_true(apierror_sequence_find(
+		CGN_STR("\"sequence_number\":3,\"t\":\"\\\"sequence_number\\\":9\"}\"sequence_number\":4"),
+		&n));
+	assert_int_equal(n, 3);
+	assert_false(apierror_sequence_find(CGN_STR(""), &n));
+	assert_false(apierror_sequence_find(CGN_STR("sequence_number\":3,"), &n));
+	assert_false(apierror_sequence_find(CGN_STR("\"sequence_number\":\"3\","), &n));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(errors_have_the_shape_of_openai),
 		cmocka_unit_test(errors_have_the_shape_of_anthropic),
 		cmocka_unit_test(errors_have_the_shape_of_ollama),
-		cmocka_unit_test(the_path_decides_the_shape), cmocka_unit_test(errors_of_engines_are_found)};
+		cmocka_unit_test(the_path_decides_the_shape), cmocka_unit_test(errors_of_engines_are_found),
+		cmocka_unit_test(streams_end_as_their_api_says),
+		cmocka_unit_test(the_last_sequence_number_is_found)};
 	return cmocka_run_group_tests_name("base_apierror", tests, NULL, NULL);
 }

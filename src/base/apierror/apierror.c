@@ -78,6 +78,87 @@ void apierror_put(struct cgn_buf *out, const struct apierror *e)
 	}
 }
 
+/* ---- events ---- */
+
+#define RESPONSES_CODE "server_error" /* The Responses API has a closed list of codes. */
+
+static void failed_put(struct json_out *o, const struct apierror *e, const struct apierror_response *of)
+{
+	json_key_open(o, "response", '{');
+	json_key_str(o, "id", of->id);
+	json_key_z(o, "object", "response");
+	json_key_u64(o, "created_at", of->created);
+	json_key_z(o, "status", "failed");
+	json_key_open(o, "error", '{');
+	json_key_z(o, "code", RESPONSES_CODE);
+	json_key_z(o, "message", e->message);
+	json_close(o, '}');
+	json_key(o, "incomplete_details");
+	json_put_null(o);
+	json_key_str(o, "model", of->model);
+	json_key_open(o, "output", '[');
+	json_close(o, ']');
+	json_key_bool(o, "parallel_tool_calls", true);
+	json_key_z(o, "tool_choice", "auto");
+	json_key_open(o, "tools", '[');
+	json_close(o, ']');
+	json_key(o, "usage");
+	json_put_null(o);
+	json_close(o, '}');
+}
+
+static void response_event_put(struct cgn_buf *out, const struct apierror *e,
+	const struct apierror_response *of)
+{
+	const char *type = of->id.n > 0 ? "response.failed" : "error";
+	struct json_out o = json_out_to(out);
+	cgn_buf_fmt(out, "event: %s\ndata: ", type);
+	json_open(&o, '{');
+	json_key_z(&o, "type", type);
+	json_key_u64(&o, "sequence_number", of->sequence);
+	if (of->id.n > 0)
+		failed_put(&o, e, of);
+	else {
+		json_key_z(&o, "code", RESPONSES_CODE);
+		json_key_z(&o, "message", e->message);
+		json_key(&o, "param");
+		json_put_null(&o);
+	}
+	json_close(&o, '}');
+}
+
+void apierror_event_put(struct cgn_buf *out, const struct apierror *e, const struct apierror_response *of)
+{
+	if (of != NULL)
+		response_event_put(out, e, of);
+	else {
+		cgn_buf_putz(out, "event: error\ndata: ");
+		apierror_put(out, e);
+	}
+	cgn_buf_putz(out, "\n\n");
+}
+
+/* Read the number behind a key that ends before |at|. */
+static bool number_behind(struct cgn_str tail, size_t at, uint64_t *out)
+{
+	size_t end;
+	while (at < tail.n && (tail.p[at] == ':' || tail.p[at] == ' '))
+		at++;
+	for (end = at; end < tail.n && tail.p[end] >= '0' && tail.p[end] <= '9';)
+		end++;
+	return end < tail.n && cgn_str_u64((struct cgn_str){tail.p + at, end - at}, out);
+}
+
+bool apierror_sequence_find(struct cgn_str tail, uint64_t *out)
+{
+	const struct cgn_str key = CGN_STR("\"sequence_number\"");
+	for (size_t at = tail.n >= key.n ? tail.n - key.n + 1 : 0; at-- > 0;)
+		if (tail.p[at] == '"' && memcmp(tail.p + at, key.p, key.n) == 0 &&
+			(at == 0 || tail.p[at - 1] != '\\') && number_behind(tail, at + key.n, out))
+			return true;
+	return false;
+}
+
 const char *apierror_type(int status)
 {
 	return status < 500 ? "invalid_request_error" : "server_error";

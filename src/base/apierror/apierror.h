@@ -29,6 +29,18 @@ bool apierror_find(struct json_val root, struct json_val *out);
 bool apierror_reason(struct cgn_str reason);
 /* Append the text of |error|, which apierror_find gave: its message, or its JSON. */
 void apierror_text(struct json_val error, struct cgn_buf *out);
+/* A response of /v1/responses that fails while it is streamed. */
+struct apierror_response {
+	struct cgn_str id, model; /* |id| empty: the client has not seen one */
+	uint64_t created;         /* seconds since 1970 */
+	uint64_t sequence;        /* sequence_number of the event */
+};
+/* Append the event that ends a stream with the error |e|. |of| NULL: an "error" in the shape |e->shape|. Else, in OpenAI's
+ * Responses API, "response.failed" for a response with an id, and its "error" without one. */
+void apierror_event_put(struct cgn_buf *out, const struct apierror *e, const struct apierror_response *of);
+/* Find the last sequence_number in |tail|, the end of a stream of that API. False: there is none. */
+bool apierror_sequence_find(struct cgn_str tail, uint64_t *out);
+
 /* The type that most errors of that HTTP status have in OpenAI's shape. */
 const char *apierror_type(int status);
 /* The shape that clients of |path| expect; the path may have a query. */

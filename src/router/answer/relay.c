@@ -220,10 +220,15 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 static void home_learn(struct gw_req *r, struct cgn_str data)
 {
 	const struct gw_attempt *a = &r->attempt;
-	if (a->status == 200 && a->peer == NULL && cgn_str_is(r->client.target, "/v1/responses"))
+	if (a->status != 200 || !cgn_str_starts(r->client.target, "/v1/responses"))
+		return;
+	struct cgn_str id = answerhome_id(data);
+	if (id.n > 0 && r->answer.event_stream)
+		r->answer.response_id = cgn_arena_str(&r->arena, id);
+	if (a->peer == NULL && cgn_str_is(r->client.target, "/v1/responses"))
 		answerhome_put(r->w->shared->tails,
-			(struct answerhome_of){gw_isolation_id(r, answerhome_id(data)), r->prompt.model},
-			a->call.slot, a->ticket.node);
+			(struct answerhome_of){gw_isolation_id(r, id), r->prompt.model}, a->call.slot,
+			a->ticket.node);
 }
 
 /* Does nothing when |data| is empty: filters may hold back all that came. */
@@ -342,14 +347,12 @@ enum gw_step gw_relay_end(struct gw_req *r)
 
 static void error_event_send(struct gw_req *r)
 {
+	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	const char *last2 = r->answer.last2;
-	bool between = r->answer.bytes_out == 0 || (last2[0] == '\n' && last2[1] == '\n');
-	cgn_buf_putz(&b, between ? "event: error\ndata: " : "\n\nevent: error\ndata: ");
-	apierror_put(&b,
-		&(struct apierror){ENGINE_DIED, "server_error", .code = "engine_failed", .status = 502,
-			.shape = apierror_shape_of(r->client.path), .request_id = r->client.id});
-	cgn_buf_putz(&b, "\n\n");
+	if (r->answer.bytes_out > 0 && (last2[0] != '\n' || last2[1] != '\n'))
+		cgn_buf_putz(&b, "\n\n");
+	gw_refusal_event(r, &died, ENGINE_DIED, &b);
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 		return;

@@ -316,12 +316,14 @@ static void refusal_append(struct gw_req *r)
 	while (h->sent < h->allowed)
 		piece_out(r);
 	if (form == HOOK_EVENTS)
-		cgn_buf_putz(&b, "event: error\ndata: ");
-	apierror_put(&b,
-		&(struct apierror){h->message, h->refusal.type, .code = h->refusal.code,
-			.status = h->refusal.status, .shape = apierror_shape_of(r->client.path),
-			.request_id = r->client.id});
-	cgn_buf_putz(&b, form == HOOK_EVENTS ? "\n\n" : "\n");
+		gw_refusal_event(r, &h->refusal, h->message, &b);
+	else {
+		apierror_put(&b,
+			&(struct apierror){h->message, h->refusal.type, .code = h->refusal.code,
+				.status = h->refusal.status, .shape = apierror_shape_of(r->client.path),
+				.request_id = r->client.id});
+		cgn_buf_char(&b, '\n');
+	}
 	if (b.bad || (form != HOOK_EVENTS && form != HOOK_LINES)) {
 		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);
 		return;

@@ -40,7 +40,9 @@ struct gw_answer {
 	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
-	struct usage_tail tail;   /* last bytes relayed, where usage is found */
+	struct usage_tail tail; /* last bytes relayed, where usage is found */
+	/* id of a response of /v1/responses, in the request's arena; empty: the answer has none */
+	struct cgn_str response_id;
 	const char *outcome;      /* outcome for the log; NULL: as the status says */
 	struct metric_cell *itl;  /* metric cell of the model's inter-token latency, once known */
 	struct gw_resume *resume; /* state for resuming; NULL: a cut answer stays cut */

@@ -47,3 +47,25 @@ enum gw_step gw_refuse_body(struct gw_req *r, enum cgn_code code)
 		&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory", .retry_after = 1},
 		"too many request bodies are in memory (router.max_inflight_body)");
 }
+
+/* Seconds since 1970 at which the request came. */
+static uint64_t started_unix(const struct gw_req *r)
+{
+	cgn_nsec age = cgn_loop_now(r->w->loop) - r->client.started;
+	return (cgn_clock_wall_ms() - age / CGN_MSEC) / 1000;
+}
+
+void gw_refusal_event(struct gw_req *r, const struct gw_refusal *how, const char *message,
+	struct cgn_buf *out)
+{
+	const struct apierror e = {message, how->type, .code = how->code, .status = how->status,
+		.shape = apierror_shape_of(r->client.path), .request_id = r->client.id};
+	struct apierror_response of = {.id = r->answer.response_id,
+		.model = r->prompt.asked,
+		.created = started_unix(r),
+		.sequence = r->answer.events};
+	uint64_t last = 0;
+	if (apierror_sequence_find(usage_tail_view(&r->answer.tail), &last))
+		of.sequence = last + 1;
+	apierror_event_put(out, &e, cgn_str_starts(r->client.path, "/v1/responses") ? &of : NULL);
+}

@@ -505,11 +505,21 @@ static void router_drain(void *state)
 		gw_worker_drain(r->workers[i], worker_is_idle, r);
 }
 
+/* Can the router answer, or wake a node that does? */
+static bool nodes_are_ready(const struct router *r)
+{
+	const struct cluster_view *v = r->published.view;
+	bool any = r->members.cluster->count[NODE_READY] > 0;
+	for (size_t i = 0; v != NULL && !any && i < v->n_models; i++)
+		any = v->models[i].wakes;
+	return any;
+}
+
 static bool router_is_ready(void *state, struct cgn_buf *why)
 {
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
-	if (r->members.cluster->count[NODE_READY] > 0 || gw_peers_answer(r->shared.peers))
+	if (nodes_are_ready(r) || gw_peers_answer(r->shared.peers))
 		return true;
 	cgn_buf_putz(why, "no node is ready");
 	return false;

@@ -92,6 +92,10 @@ def test_requests_wait_for_a_model_without_replicas(cluster):
     assert cluster.chat("x", max_tokens=1).status == 200
     until(lambda: places(cluster) == {"a": "stopped"}, lambda: (places(cluster), scaler(cluster)))
     assert "no request ran or waited for" in scaler(cluster)["decisions"][0]["why"]
+    # A load balancer sends requests only to a router that is ready, and clients ask only for models that they see.
+    assert ask(cluster.admin_port, "GET", "/readyz").status == cluster.ask("GET", "/readyz").status == 200
+    assert [m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"]] == ["sim"]
+    assert cluster.ask("GET", "/v1/models/sim").status == 200 and cluster.ask("GET", "/api/tags").json()["models"][0]["model"] == "sim"
     answer = cluster.chat("y", max_tokens=1)
     assert answer.status == 200, answer.body
     assert scaler(cluster)["decisions"][0]["action"] == "up" and scaler(cluster)["decisions"][0]["nodes"] == "a"

@@ -115,6 +115,10 @@ class World(Cluster):
         return {a.headers["x-cgn-node"] for a in answers}
 
 
+def new_model(port):
+    return ask(port, "POST", "/v1/chat/completions", {"model": "new", "messages": []})
+
+
 @pytest.fixture(scope="module", params=["clear", "tls"])
 def world(request, tmp_path_factory):
     with World(tmp_path_factory.mktemp("etcd-" + request.param)) as w:
@@ -150,9 +154,15 @@ def test_etcd_dies_and_comes_back(world):
     world.etcd.kill()
     for _ in range(3):
         world.everybody_serves()
+    for http_port, _, _ in world.routers:  # a model that came meanwhile is not known; clients repeat a 503, and no 404
+        until(lambda port=http_port: "its source does not answer" in new_model(port).body.decode(), "the router knows that etcd is away")
+        assert new_model(http_port).status == 503 and new_model(http_port).headers["retry-after"]
+        assert ask(http_port, "GET", "/v1/models/new").status == 503 and ask(http_port, "POST", "/api/show", {"model": "new"}).status == 503
+        assert ask(http_port, "GET", "/v1/models").json()["data"]  # what is known
     world.etcd.start()
     world.etcd.wait()
     world.expect({"a": "ready", "b": "ready"})
+    until(lambda: all(new_model(port).status == 404 for port, _, _ in world.routers), "the membership is known again")
     until(lambda: sorted(k for k in world.etcd.keys() if k.startswith("nodes/")) == ["nodes/a", "nodes/b"], "both have leases again")
     world.nodes["a"].agent.stop()  # changes are seen again from here on
     world.expect({"b": "ready"})
@@ -180,7 +190,7 @@ def test_a_router_that_starts_while_etcd_is_away_serves_its_last_nodes(world):
     world.etcd.wait()
     until(lambda: not ask(admin_port, "GET", "/nodes").json()["state_stale"], "the membership is heard")
     world.expect({"a": "ready", "b": "ready"})
-    assert ask(http_port, "POST", "/v1/chat/completions", {"model": "nobody", "messages": []}).status == 404
+    until(lambda: ask(http_port, "POST", "/v1/chat/completions", {"model": "nobody", "messages": []}).status == 404, "nothing is missing")
 
 
 def test_compaction_behind_a_router_that_was_away(world):

@@ -5,10 +5,13 @@
 #include "base/log/log.h"
 #include "joint/state/state_priv.h"
 
+#define BEGUN_MOST (10 * CGN_SEC) /* Agents see at once that a router ended, and look for it again. */
+
 struct embedded {
 	struct state_files files;
 	cgn_nsec lease;
 	struct cgn_timer timer; /* Fires when the next lease ends. */
+	struct cgn_timer begun; /* Fires when each agent had time to announce itself after the start. */
 	struct state_watch *s;
 };
 
@@ -48,6 +51,11 @@ static void lease_renew(struct state_watch *s, struct roster_entry *e, uint64_t 
 	if (own->timer.at == 0)
 		cgn_timer_set(&own->timer, own->lease);
 	*lease_ms = own->lease / CGN_MSEC;
+}
+
+static void on_begun(struct cgn_timer *t)
+{
+	state_knows(CGN_CONTAINER(t, struct embedded, begun)->s, STATE_HEARD);
 }
 
 /* ---- the backends ---- */
@@ -96,6 +104,7 @@ static CGN_RC embedded_open(struct state_watch *s, const struct config *cfg, str
 	own->s = s;
 	own->lease = cfg->cluster.lease;
 	cgn_timer_init(&own->timer, s->loop, on_lease_end);
+	cgn_timer_init(&own->begun, s->loop, on_begun);
 	return state_files_open(&own->files, s, cfg, err);
 }
 
@@ -105,17 +114,20 @@ static void embedded_close(struct state_watch *s)
 	if (own == NULL)
 		return;
 	cgn_timer_cancel(&own->timer);
+	cgn_timer_cancel(&own->begun);
 	state_files_close(&own->files);
 	free(own);
 }
 
-/* Agents announce themselves again within a heartbeat: until then the nodes of an earlier run count. */
+/* Agents announce themselves again within a heartbeat, which is at most a third of the lease. Until then the nodes of an
+ * earlier run count; without any, more nodes may come. */
 static void embedded_begin(struct state_watch *s)
 {
+	struct embedded *own = s->own;
 	known_tell(s);
 	state_members_recall(s);
 	if (s->n_recalled == 0)
-		state_knows(s, STATE_HEARD);
+		cgn_timer_set(&own->begun, own->lease / 2 < BEGUN_MOST ? own->lease / 2 : BEGUN_MOST);
 }
 
 static CGN_RC registry_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)

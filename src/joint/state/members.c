@@ -58,9 +58,16 @@ static void members_write(struct cgn_timer *t)
 	m->unwritable = !cgn_ok(rc);
 }
 
+/* Return true if the present membership may replace the file: all of it was heard, or the file had no node. */
+static bool members_may_write(const struct state_watch *s)
+{
+	bool nothing = s->backend->renew != NULL && s->members.recalled && s->n_recalled == 0;
+	return s->knowledge == STATE_HEARD || nothing;
+}
+
 void state_members_changed(struct state_watch *s)
 {
-	if (s->members.s != NULL && s->members.timer.at == 0 && s->knowledge == STATE_HEARD)
+	if (s->members.s != NULL && s->members.timer.at == 0 && members_may_write(s))
 		cgn_timer_set(&s->members.timer, WRITE_EVERY);
 }
 

@@ -154,7 +154,8 @@ struct cluster {
 	struct cgn_link nodes;
 	struct cgn_link by_state[NODE_STATE_COUNT];
 	uint32_t count[NODE_STATE_COUNT];
-	bool heard;                                    /* All members are known; written by the shell. */
+	bool heard; /* All members are known; written by the shell. */
+	bool away;  /* The source of the membership does not answer now; written by the shell. */
 	struct cluster_node *by_slot[ROUTE_MAX_NODES]; /* NULL: the slot is free. */
 	struct node_stats *stats;                      /* CLUSTER_STATS entries; owned. */
 };

@@ -117,7 +117,9 @@ static void settled_fill(struct cluster_view *v, const struct cluster *c)
 {
 	for (size_t i = 0; i < v->n_nodes; i++)
 		v->n_untold += !models_are_told(c->by_slot[v->nodes[i].slot]->info);
-	v->settled = c->heard && v->n_nodes > 0 && v->n_untold == 0;
+	v->heard = c->heard;
+	v->away = c->away;
+	v->settled = c->heard && !c->away && v->n_nodes > 0 && v->n_untold == 0;
 }
 
 static size_t pairs_count(const struct cluster *c)

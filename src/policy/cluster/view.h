@@ -71,6 +71,7 @@ struct view_model {
 	 * digests are made of another model's name or in another way. */
 	uint32_t *chain;
 	size_t n_ready;
+	bool wakes; /* The autoscaler wakes a node when a request comes; written before the view is published. */
 	bool tokenizes;    /* An engine with the model can tokenize, ready or not. */
 	bool may_tokenize; /* An engine with the model may be able to tokenize. */
 };
@@ -86,7 +87,8 @@ struct cluster_view {
 	/* All members are known, there is one, and each has told its models: a model that is not in the view does
 	 * not exist. */
 	bool settled;
-	size_t n_untold; /* Nodes of which an engine has not told its models yet. */
+	bool heard, away; /* As in struct cluster */
+	size_t n_untold;  /* Nodes of which an engine has not told its models yet. */
 };
 
 /* Return the model's one name for |served|, a name that an engine serves or a client asks for; |served| itself when

@@ -61,6 +61,12 @@ static bool type_set(struct gw_req *r)
 
 static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 {
+	if (!r->w->view->settled)
+		return gw_refuse(r,
+			&(struct gw_refusal){503, "server_error", "no_node", .reason = "no_node",
+				.retry_after = 2},
+			"no node is known to serve '%.*s' yet", (int)(asked.n < 200 ? asked.n : 200),
+			asked.p);
 	return gw_refuse(r,
 		&(struct gw_refusal){404, "invalid_request_error", "model_not_found", .param = "model",
 			.reason = "model"},
@@ -307,6 +313,8 @@ static enum gw_step list_reply(struct gw_req *r, bool running)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct list l = {r, json_out_to(&b), r->w->shared->started_unix * 1000, running};
+	if (gw_reply_unheard(r))
+		return STEP_AGAIN;
 	json_open(&l.j, '{');
 	json_key_open(&l.j, "models", '[');
 	gw_reply_names(r, card_put, &l);

@@ -109,10 +109,16 @@ static void model_json(const struct gw_req *r, struct json_out *j, struct cgn_st
 	json_close(j, '}');
 }
 
+/* Does a node serve the model, or would a request wake one that does? */
+static bool is_here(const struct view_model *m)
+{
+	return m->n_ready > 0 || m->wakes;
+}
+
 static bool is_served(const struct gw_req *r, struct cgn_str name)
 {
 	const struct view_model *m = view_model_find(r->w->view, name);
-	return (m != NULL && m->n_ready > 0) || gw_peers_know(r->w->shared->peers, name);
+	return (m != NULL && is_here(m)) || gw_peers_know(r->w->shared->peers, name);
 }
 
 /* Put a name that the caller may know. */
@@ -131,7 +137,7 @@ static void peer_names_put(const struct gw_req *r, gw_name_fn put, void *arg)
 			struct cgn_str name = peers->v[i].models[k].ours;
 			const struct view_model *m = view_model_find(r->w->view, name);
 			const struct gw_peers before = {.v = peers->v, .n = i};
-			if ((m == NULL || m->n_ready == 0) && !gw_peers_know(&before, name))
+			if ((m == NULL || !is_here(m)) && !gw_peers_know(&before, name))
 				name_put(r, put, arg, name, false);
 		}
 }
@@ -139,7 +145,7 @@ static void peer_names_put(const struct gw_req *r, gw_name_fn put, void *arg)
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
 {
 	for (size_t i = 0; i < r->w->view->n_models; i++)
-		if (r->w->view->models[i].n_ready > 0)
+		if (is_here(&r->w->view->models[i]))
 			name_put(r, put, arg, r->w->view->models[i].name, false);
 	for (size_t i = 0; i < r->w->rules->n_models; i++) {
 		const struct gw_model *m = &r->w->rules->models[i];
@@ -148,6 +154,25 @@ void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg)
 				name_put(r, put, arg, m->aliases[a], true);
 	}
 	peer_names_put(r, put, arg);
+}
+
+static void name_count(void *arg, struct cgn_str name, bool is_alias)
+{
+	(void)name;
+	(void)is_alias;
+	++*(size_t *)arg;
+}
+
+bool gw_reply_unheard(struct gw_req *r)
+{
+	size_t n = 0;
+	if (r->w->view->heard)
+		return false;
+	gw_reply_names(r, name_count, &n);
+	if (n == 0)
+		(void)gw_refuse(r, &(struct gw_refusal){503, "server_error", "no_node", .retry_after = 2},
+			"no model is known yet: the membership was not heard");
+	return n == 0;
 }
 
 struct model_list {
@@ -166,6 +191,8 @@ static enum gw_step models_reply(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct model_list l = {r, json_out_to(&b)};
+	if (gw_reply_unheard(r))
+		return STEP_AGAIN;
 	json_open(&l.j, '{');
 	json_key_z(&l.j, "object", "list");
 	json_key_open(&l.j, "data", '[');
@@ -224,7 +251,7 @@ static enum gw_step readyz_reply(struct gw_req *r)
 {
 	bool draining = atomic_load_explicit(&r->w->shared->draining, memory_order_relaxed), any = false;
 	for (size_t i = 0; i < r->w->view->n_models && !any; i++)
-		any = r->w->view->models[i].n_ready > 0;
+		any = is_here(&r->w->view->models[i]);
 	if (draining || !(any || gw_peers_answer(r->w->shared->peers)))
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "not_ready", .retry_after = 1},
 			"%s", draining ? "the router is draining" : "no node is ready");

@@ -6,6 +6,8 @@
 /* Call |put| for each name that a request may use now: models with a ready node, and their aliases. */
 typedef void (*gw_name_fn)(void *arg, struct cgn_str name, bool is_alias);
 void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg);
+/* Refuse an empty list while the membership was not heard: a client would take it for a cluster without models. True: refused. */
+bool gw_reply_unheard(struct gw_req *r);
 
 enum gw_step gw_reply_summary(struct gw_req *r); /* summary.c */
 enum gw_step gw_reply_index(struct gw_req *r);   /* index.c */

@@ -117,6 +117,17 @@ static void view_distribute(struct router *r, struct cluster_view *v, struct gw_
 	r->published.view = v;
 }
 
+/* Make the view of the membership for |rules|. */
+static CGN_RC view_make(const struct router *r, const struct gw_rules *rules, struct cluster_view **out,
+	struct cgn_err *err)
+{
+	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, rules, out, err));
+	for (size_t i = 0; i < (*out)->n_models; i++)
+		(*out)->models[i].wakes =
+			r->model_wakes != NULL && r->model_wakes(r->scaler, (*out)->models[i].name);
+	return CGN_OK;
+}
+
 static void view_publish(struct cgn_hook *h)
 {
 	struct router *r = CGN_CONTAINER(h, struct router, published.hook);
@@ -125,7 +136,7 @@ static void view_publish(struct cgn_hook *h)
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++)
 		if (r->members.watches[i] != NULL && r->members.cluster->by_slot[i] != NULL)
 			node_state_report(r->members.watches[i], r->members.cluster->by_slot[i]);
-	if (!cgn_ok(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &v, &err))) {
+	if (!cgn_ok(view_make(r, r->published.rules, &v, &err))) {
 		cgn_log(ERROR, "router.publish_failed", F_STR("why", err.msg));
 		return;
 	}
@@ -192,6 +203,8 @@ static void on_connected(void *user, bool connected, const char *why)
 	struct router *r = user;
 	CGN_LIVE(r, ROUTER_TAG);
 	r->members.connected = connected;
+	r->members.lost = !connected;
+	router_heard_update(r);
 	if (!connected)
 		cgn_log(WARN, "router.state_away", F_STR("why", why),
 			F_STR("then", "the last known membership stays"));
@@ -201,6 +214,7 @@ void router_heard_update(struct router *r)
 {
 	r->members.cluster->heard =
 		r->members.knowledge == STATE_HEARD && engines_are_heard(r->members.engines);
+	r->members.cluster->away = r->members.lost || engines_are_away(r->members.engines);
 	cgn_loop_defer(r->loop, &r->published.hook);
 }
 
@@ -279,7 +293,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	/* The workers are opened with the first rules, and with the view that is made for them. */
 	struct cluster_view *view = NULL;
 	if (cgn_ok(rc) && r->published.view != NULL)
-		rc = cluster_view_new(r->members.cluster, gw_rules_name_of, rules, &view, err);
+		rc = view_make(r, rules, &view, err);
 	if (!cgn_ok(rc)) {
 		gw_rules_unref(&rules);
 		return rc;

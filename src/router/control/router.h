@@ -58,6 +58,7 @@ struct router_members {
 	struct state_watch *state;
 	const char *backend;
 	bool connected; /* The state backend is reachable. */
+	bool lost;      /* The state backend was reached or tried, and it does not answer. */
 	enum state_knowledge knowledge;
 	struct router_watch *watches[ROUTE_MAX_NODES];
 	struct engines *engines;    /* Nodes without an agent; owned. */
@@ -125,9 +126,11 @@ struct router {
 	struct router_history history;
 	struct router_price price;
 	struct router_parking parking;
-	struct router_heartbeat *heartbeats;      /* heartbeats of the peers, by place; NULL: none */
-	struct router_summaries *summaries;       /* NULL: peers are not asked for theirs, nor told ours. */
-	struct scaler *scaler;                    /* Owned. */
+	struct router_heartbeat *heartbeats; /* heartbeats of the peers, by place; NULL: none */
+	struct router_summaries *summaries;  /* NULL: peers are not asked for theirs, nor told ours. */
+	struct scaler *scaler;               /* Owned. */
+	/* True if a request for the model wakes a node; set by router_scaler_open. |s| may be NULL. NULL: there is no autoscaler yet. */
+	bool (*model_wakes)(const struct scaler *s, struct cgn_str model);
 	struct picker *picker;                    /* NULL: router.picker.listen is not set. */
 	struct gw_calibration_asker *calibration; /* NULL: no prompt is asked again. */
 	struct batch_runner *batch;               /* NULL: batch.enabled is not set. */

@@ -149,6 +149,14 @@ bool engines_are_heard(const struct engines *e)
 	return true;
 }
 
+bool engines_are_away(const struct engines *e)
+{
+	for (size_t i = 0; i < e->n_pools; i++)
+		if (engine_pool_is_away(e->pools[i]))
+			return true;
+	return false;
+}
+
 size_t engines_pools(const struct engines *e)
 {
 	return e->n_pools;

@@ -13,7 +13,7 @@ struct engines_ops {
 	/* |n| is no node any more, and is freed when this returns. */
 	void (*gone)(void *user, struct engine_node *n);
 	/* The nodes of a pool are known. */
-	void (*heard)(void *user);
+	void (*heard)(void *user); /* engines_are_heard or engines_are_away may have changed. */
 };
 struct engines_cfg {
 	struct cgn_loop *loop;
@@ -31,6 +31,8 @@ CGN_RC engines_open(const struct engines_cfg *cfg, struct engines **out, struct 
 void engines_close(struct engines **take);
 /* True once all pools were heard. */
 bool engines_are_heard(const struct engines *e);
+/* True if the source of a pool does not answer now: its nodes may have changed. */
+bool engines_are_away(const struct engines *e);
 size_t engines_pools(const struct engines *e);
 const struct engine_pool *engines_pool(const struct engines *e, size_t at);
 /* Read the certificates of the Kubernetes API again. */

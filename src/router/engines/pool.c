@@ -224,6 +224,7 @@ static void lost_note(struct engine_pool *p, char lost[200], bool connected, con
 		cgn_log_limited(WARN, "router.pool_lost", F_STR("pool", p->text), F_STR("why", why),
 			F_U64("nodes_kept", p->n_members));
 	(void)cgn_str_copyz(lost, 200, cgn_str_of(connected ? "" : why));
+	p->all->ops->heard(p->all->user);
 }
 
 static void on_pods_connected(void *user, bool connected, const char *why)
@@ -399,6 +400,11 @@ void engine_pool_close(struct engine_pool **take)
 bool engine_pool_is_heard(const struct engine_pool *p)
 {
 	return p->pool_heard && (p->pods_heard || !p->exists || p->wrong[0] != '\0');
+}
+
+bool engine_pool_is_away(const struct engine_pool *p)
+{
+	return p->pool_lost[0] != '\0' || p->pods_lost[0] != '\0';
 }
 
 void engine_pool_status(const struct engine_pool *p, struct engine_pool_status *out)

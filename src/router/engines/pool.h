@@ -22,6 +22,7 @@ CGN_RC engine_pool_open(const struct engine_pool_cfg *cfg, struct engine_pool **
 void engine_pool_close(struct engine_pool **take);
 /* True once the pool and its pods were told, or that there is no pool. */
 bool engine_pool_is_heard(const struct engine_pool *p);
+bool engine_pool_is_away(const struct engine_pool *p); /* The Kubernetes API does not answer now. */
 
 struct engine_pool_status {
 	const char *name; /* "NAMESPACE/NAME"; borrowed */

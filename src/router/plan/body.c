@@ -44,23 +44,32 @@ static bool is_in_time(const struct gw_req *r)
 bool gw_body_awaits(const struct gw_req *r)
 {
 	const struct cluster_view *v = r->w->view;
-	return r->prompt.awaited.p != NULL && !v->settled && is_in_time(r) &&
+	return r->prompt.awaited.p != NULL && !v->settled && !v->away && is_in_time(r) &&
 		view_model_find(v, r->prompt.awaited) == NULL;
 }
 
-/* A router that has just started does not know all nodes: the model may exist. Clients repeat a 503, and no 404. */
+/* Say why a model that is not known may exist nevertheless. */
+static const char *unsettled_why(const struct cluster_view *v)
+{
+	if (!v->heard)
+		return v->away ? ", and the membership was not heard: its source does not answer"
+			       : ", and the membership was not heard yet";
+	return v->away ? ", and the membership may have changed: its source does not answer" : "";
+}
+
+/* A router that has just started, or cannot reach the source of the membership, does not know all nodes: the model may exist.
+ * Clients repeat a 503, and no 404. */
 static enum gw_step model_await(struct gw_req *r, struct cgn_str asked)
 {
 	const struct cluster_view *v = r->w->view;
-	if (is_in_time(r)) {
+	if (!v->away && is_in_time(r)) { /* While the source does not answer, nothing will come. */
 		r->prompt.awaited = asked;
 		return STEP_AGAIN;
 	}
 	return gw_plan_fail(r,
 		&(struct gw_refusal){503, "server_error", "no_node", .reason = "no_node", .retry_after = 2},
 		"no node is known to serve `%.*s` yet: %zu nodes are known, %zu of them have not told their models%s",
-		(int)(asked.n < 200 ? asked.n : 200), asked.p, v->n_nodes, v->n_untold,
-		v->n_nodes > 0 && v->n_untold == 0 ? ", and the membership was not heard yet" : "");
+		(int)(asked.n < 200 ? asked.n : 200), asked.p, v->n_nodes, v->n_untold, unsettled_why(v));
 }
 
 /* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */

@@ -89,12 +89,32 @@ static void group_report(const struct scaler *s, const struct scaler_group *g)
 		(double)scaler_wake_time(s, g) / (double)CGN_SEC);
 }
 
+/* Note whether a request wakes a node of the group. The view tells it. */
+static void wakes_set(struct scaler *s, struct scaler_group *g, bool wakes)
+{
+	if (g->wakes != wakes)
+		cgn_loop_defer(s->r->loop, &s->r->published.hook);
+	g->wakes = wakes;
+}
+
+/* True if a request for |model|, the router's name, wakes a node: one rests, or one comes. |s| may be NULL. */
+static bool scaler_wakes(const struct scaler *s, struct cgn_str model)
+{
+	for (size_t i = 0; s != NULL && i < SCALER_GROUPS; i++)
+		if (s->groups[i].wakes && cgn_str_is(model, s->groups[i].shown))
+			return true;
+	return false;
+}
+
 /* Where a replica comes or can be woken, requests wait for it while none is there. */
-static void wake_expect(struct scaler *s, const struct scaler_group *g, const struct scaler_nodes *nodes,
+static void wake_expect(struct scaler *s, struct scaler_group *g, const struct scaler_nodes *nodes,
 	cgn_nsec now)
 {
 	bool rests = nodes->n_resting > 0 || g->decision.action == AUTOSCALE_DOWN;
-	if (s->r->cfg->router.autoscaler.mode != CONFIG_SCALE_ON || (nodes->first_at == 0 && !rests))
+	bool wakes = nodes->answers && s->r->cfg->router.autoscaler.mode == CONFIG_SCALE_ON &&
+		(nodes->first_at > 0 || rests);
+	wakes_set(s, g, wakes);
+	if (!wakes)
 		return;
 	cgn_nsec at = nodes->first_at > 0 ? nodes->first_at : now + scaler_wake_time(s, g);
 	gw_admission_expect(s->r->shared.admission, cgn_str_of(g->shown), at, now + EXPECT_FOR);
@@ -119,8 +139,7 @@ static void group_step(struct scaler *s, struct scaler_group *g, cgn_nsec now)
 		autoscale_step(&g->state, &cfg, &g->signals, now, &g->decision);
 		group_report(s, g);
 	}
-	if (nodes.answers)
-		wake_expect(s, g, &nodes, now);
+	wake_expect(s, g, &nodes, now);
 	if (g->decision.action == AUTOSCALE_STAY || g->job.state == SCALER_JOB_DRAINS) {
 		if (g->decision.action == AUTOSCALE_UP)
 			scaler_job_undo(g);
@@ -155,8 +174,10 @@ static void on_scaler_tick(struct cgn_timer *t)
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_set(t, TICK);
 	bool follows = leader_follow(s);
-	for (size_t i = 0; !follows && i < SCALER_GROUPS; i++)
+	for (size_t i = 0; !follows && i < SCALER_GROUPS; i++) {
 		scaler_job_undo(&s->groups[i]);
+		wakes_set(s, &s->groups[i], false);
+	}
 	if (!follows || s->r->members.knowledge != STATE_HEARD)
 		return;
 	groups_find(s, now);
@@ -178,6 +199,7 @@ CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err 
 	cgn_timer_init(&s->timer, r->loop, on_scaler_tick);
 	cgn_timer_set(&s->timer, TICK);
 	*out = s;
+	r->model_wakes = scaler_wakes;
 	return CGN_OK;
 }
 

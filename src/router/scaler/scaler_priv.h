@@ -71,6 +71,7 @@ struct scaler_group {
 	uint32_t asked;      /* Replicas that a target has promised and that are not there yet; 0: none. */
 	cgn_nsec asked_at;   /* When the target promised them. */
 	cgn_nsec resumes_at; /* After an order that failed nothing is decided until then. */
+	bool wakes;          /* A request wakes a node of the group. */
 	bool told;           /* The last event of the group is of the same decision. */
 	enum autoscale_action told_action;
 	uint32_t told_want;

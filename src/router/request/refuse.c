@@ -51,8 +51,8 @@ enum gw_step gw_refuse_body(struct gw_req *r, enum cgn_code code)
 /* Seconds since 1970 at which the request came. */
 static uint64_t started_unix(const struct gw_req *r)
 {
-	cgn_nsec age = cgn_loop_now(r->w->loop) - r->client.started;
-	return (cgn_clock_wall_ms() - age / CGN_MSEC) / 1000;
+	cgn_nsec age = cgn_since(cgn_loop_now(r->w->loop), r->client.started);
+	return cgn_since(cgn_clock_wall_ms(), age / CGN_MSEC) / 1000;
 }
 
 void gw_refusal_event(struct gw_req *r, const struct gw_refusal *how, const char *message,

@@ -8,6 +8,7 @@ import pytest
 
 from clients import Stream, set_faults
 from cluster import BUILD, Cluster, ask, until
+from failing_engine import Engine
 from test_load import pki
 from test_limits import key
 
@@ -193,6 +194,23 @@ def test_whatever_goes_wrong_there_the_request_is_answered_here(world, fault):
     assert a.status == 200 and a.headers["x-cgn-node"] == "near0" and "x-cgn-peer" not in a.headers
     [event] = world.home.router_process.events("gateway.peer_failed")
     assert fault != "certificate" or "certificate" in event["why"], event
+
+
+@pytest.mark.parametrize("way", ["page", "no_body", "json"])
+def test_a_200_of_a_peer_without_an_answer_is_a_failure(world, way):
+    api = Engine("api", ["big"], way)
+    world.start_home(peer={"url": f"http://127.0.0.1:{api.port}/v1", "ca_file": ""}, **{"router.breaker": {"failures": 1}})
+    held = world.hold()
+    answer = world.later()
+    world.ended(failed=1)
+    world.waits()
+    held.close()
+    a = answer.result()
+    assert a.status == 200 and a.headers["x-cgn-node"] == "near0" and len(api.seen) == 1, a.body
+    [event] = world.home.router_process.events("gateway.peer_failed")
+    assert event["why"].startswith("it answered 200 with "), event
+    assert world.home.metric("cgn_breaker_state", node="peer:cloud") == 2, world.home.scrape()
+    api.close()
 
 
 def test_a_peer_that_dies_in_its_answer_is_as_a_node_that_dies(world):

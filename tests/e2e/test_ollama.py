@@ -204,7 +204,7 @@ def test_an_odd_answer_is_understood_or_an_error(cluster):
             (event(content=[{"type": "text", "text": "ab"}]) + "data: [DONE]\n\n", {"content": "ab"}, None),
             (event(content="a") + event("abort"), None, "abort"),
             (event(content="a") + 'data: {"object": "error", "message": "boom"}\n\n', None, "boom"),
-            ("data: [DONE]\n\n", None, "choice"),
+            ("data: [DONE]\n\n", None, "nothing"),
             ("gzip" + event("stop", content="a"), None, "compressed")]
     for says, has, error in rows:
         for stream in (True, False):

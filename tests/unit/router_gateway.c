@@ -168,8 +168,8 @@ static void act_wrong(struct grpc_call *c, enum act act)
 	if (act == ACT_DATA_FIRST)
 		data_send(c, "early");
 	if (act == ACT_TWO_HEADS) {
-		head_send(c, 200, "text/plain", NULL);
-		head_send(c, 200, "text/plain", NULL);
+		head_send(c, 200, "application/json", NULL);
+		head_send(c, 200, "application/json", NULL);
 	}
 	if (act == ACT_JUNK)
 		grpc_send(c, &(struct iovec){(void *)(uintptr_t)"\x0a\xff\xff\xff\xff\x0fzz", 8}, 1);
@@ -180,7 +180,7 @@ static void act_perform(struct grpc_call *c, enum act act)
 {
 	switch (act) {
 	case ACT_ANSWER:
-		head_send(c, 200, "text/plain", "5");
+		head_send(c, 200, "application/json", "5");
 		data_send(c, "hel");
 		data_send(c, "lo");
 		grpc_finish(c, CGN_FINE, "");
@@ -203,11 +203,11 @@ static void act_perform(struct grpc_call *c, enum act act)
 		break;
 	case ACT_HEAD_ONLY:
 	case ACT_EMPTY:
-		head_send(c, 200, "text/plain", NULL);
+		head_send(c, 200, "application/json", NULL);
 		grpc_finish(c, act == ACT_EMPTY ? CGN_FINE : CGN_BAD_GATEWAY, "");
 		break;
 	case ACT_CUT_PLAIN:
-		head_send(c, 200, "text/plain", "5");
+		head_send(c, 200, "application/json", "5");
 		data_send(c, "hel");
 		grpc_finish(c, CGN_BAD_GATEWAY, "the engine died");
 		break;
@@ -546,7 +546,7 @@ static void what_goes_out_and_comes_back(void **state)
 	assert_string_equal(body_text(), "hello");
 	assert_string_equal(w->node, "n0");
 	assert_string_equal(w->request_id, "id-7");
-	assert_string_equal(w->content_type, "text/plain");
+	assert_string_equal(w->content_type, "application/json");
 	/* Only the name changed, into the one that the engine knows. */
 	assert_string_equal(cgn_buf_z(&w->seen_body),
 		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n");
@@ -563,8 +563,8 @@ static void what_goes_out_and_comes_back(void **state)
 static void a_failed_try_goes_elsewhere_unseen(void **state)
 {
 	(void)state;
-	static const enum act bad[] = {ACT_REFUSE, ACT_500, ACT_HEAD_ONLY, ACT_DATA_FIRST, ACT_TWO_HEADS,
-		ACT_JUNK, ACT_END_AT_ONCE};
+	static const enum act bad[] = {ACT_REFUSE, ACT_500, ACT_HEAD_ONLY, ACT_EMPTY, ACT_DATA_FIRST,
+		ACT_TWO_HEADS, ACT_JUNK, ACT_END_AT_ONCE};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		world_open(3, "[router.retry]\nbackoff = \"1ms\"\n", NULL);
 		w->agent[0].act = w->agent[1].act = bad[i];
@@ -610,15 +610,16 @@ static void what_no_node_would_do_better_is_not_retried(void **state)
 	world_close();
 }
 
-static void an_empty_answer_is_an_answer(void **state)
+static void an_empty_answer_is_no_answer(void **state)
 {
 	(void)state;
 	world_open(2, "", NULL);
 	all_act(ACT_EMPTY);
 	chat_hello();
-	assert_int_equal(w->status, 200);
+	assert_int_equal(w->status, 503);
 	assert_true(w->over);
-	assert_int_equal(w->body.n, 0);
+	assert_non_null(strstr(body_text(), "it answered 200 with nothing"));
+	assert_int_equal(calls_sum(), 2);
 	world_close();
 }
 
@@ -1789,7 +1790,7 @@ int main(void)
 		cmocka_unit_test(a_failed_try_goes_elsewhere_unseen),
 		cmocka_unit_test(the_last_answer_of_failing_engines_is_relayed),
 		cmocka_unit_test(what_no_node_would_do_better_is_not_retried),
-		cmocka_unit_test(an_empty_answer_is_an_answer),
+		cmocka_unit_test(an_empty_answer_is_no_answer),
 		cmocka_unit_test(a_dying_stream_ends_with_an_error_event),
 		cmocka_unit_test(a_dying_plain_answer_is_cut),
 		cmocka_unit_test(silence_is_bounded),

@@ -3,6 +3,7 @@
 #include "router/attempt/attempt.h"
 
 #include "router/attempt/direct.h"
+#include "router/attempt/opening.h"
 #include "router/attempt/peercall.h"
 #include "router/attempt/verdict.h"
 
@@ -33,6 +34,7 @@ void gw_attempt_head(struct gw_attempt *a, int status, const struct proto_header
 	a->n_headers = n;
 	a->head_seen = true;
 	a->events = is_event_stream(a);
+	gw_opening_head(a);
 	a->ops->on_event(a->user);
 }
 
@@ -98,6 +100,7 @@ void gw_attempt_begin(struct gw_attempt *a, const struct gw_attempt_cfg *cfg)
 		.ticket = cfg->ticket,
 		.gate = cfg->gate,
 		.call.lends = true,
+		.opening.route = cfg->route,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
 }
 
@@ -155,6 +158,7 @@ bool gw_attempt_end(struct gw_attempt *a)
 	gw_direct_end(a);
 	gw_peercall_end(a);
 	gw_call_end(&a->call, a->w);
+	gw_opening_drop(a);
 	return gw_attempt_release(a);
 }
 
@@ -171,7 +175,8 @@ enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
 	for (size_t i = 0; a->status == 503 && i < a->n_headers; i++)
 		if (cgn_str_is(a->headers[i].name, PROTO_REFUSED))
 			return BREAKER_FULL;
-	return status_failure(a->status);
+	return a->head_seen && a->opening.reader.says >= OPENING_ERROR ? BREAKER_ERROR
+								       : status_failure(a->status);
 }
 
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)

@@ -3,6 +3,7 @@
  * Belongs to its owner and its worker's loop. */
 #pragma once
 #include "policy/breaker/breaker.h"
+#include "policy/opening/opening.h"
 #include "router/attempt/call.h"
 
 /* A head of an answer that is longer is the node's fault. */
@@ -26,6 +27,14 @@ struct gw_direct {
 	uint32_t tokens;                   /* prompt tokens that are counted as not computed */
 	bool counted, begun;               /* in node_stats */
 	bool retried;                      /* a stale connection was replaced */
+};
+
+/* The first bytes of the answer; opening.h */
+struct gw_opening {
+	enum opening_route route;
+	struct opening reader;
+	struct cgn_buf held; /* behind first_data, unless that is borrowed */
+	cgn_nsec since;      /* instant of the first byte */
 };
 
 struct gw_peer; /* router/peers */
@@ -55,6 +64,7 @@ struct gw_attempt {
 	int status;
 	const struct proto_header *headers; /* fields of the answer, in |head| */
 	size_t n_headers;
+	struct gw_opening opening;
 	struct cgn_str first_data; /* first bytes, while they are at hand; p == NULL: none */
 	cgn_nsec sent_at;
 	cgn_nsec begun_at;  /* instant of the first byte; 0: none yet */
@@ -69,6 +79,7 @@ struct gw_attempt_cfg {
 	void *user;
 	struct chooser_ticket ticket; /* taken */
 	enum breaker_gate gate;       /* result of gw_breaker_claim */
+	enum opening_route route;     /* kind of bytes that the answer may have */
 };
 /* Send |g| to |node|. A call that cannot be started is a closed attempt with a reason in call.why. |a| must
  * have ended, or be zero. */
@@ -95,7 +106,7 @@ bool gw_attempt_end(struct gw_attempt *a);
 
 /* Return how the attempt failed, which has no answer; BREAKER_FAILURES: the request is at fault. */
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
-/* Return what an answer's status says against the node; BREAKER_FAILURES: nothing. An agent whose
+/* Return what an answer's status and its first bytes say against the node; BREAKER_FAILURES: nothing. An agent whose
  * engine is not loaded refuses as a node that is full. */
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a);
 /* Return when the call must be looked at again, from now, to see in time that its node was declared stalled. */

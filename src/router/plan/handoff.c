@@ -407,7 +407,8 @@ static void on_beside_event(void *user)
 	struct gw_req *r = user;
 	const struct gw_attempt *a = &r->beside;
 	CGN_LIVE(r, GW_REQ_TAG);
-	if (a->call.closed && a->call.why.code == CGN_FINE && a->head_seen && a->status == 200)
+	bool fine = gw_attempt_status_failure(a) == BREAKER_FAILURES;
+	if (a->call.closed && a->call.why.code == CGN_FINE && a->head_seen && a->status == 200 && fine)
 		beside_done(r);
 	else if (r->state == GW_DISPATCH || r->state == GW_STREAM)
 		gw_wake(r);
@@ -417,6 +418,7 @@ static void on_beside_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
+	(void)opening_feed(&r->beside.opening.reader, data);
 	gw_handoff_data(r, data);
 }
 
@@ -477,7 +479,8 @@ void gw_beside_send(struct gw_req *r)
 		.head = &h->head,
 		.ops = &beside_ops,
 		.user = r,
-		.gate = gw_breaker_claim(w, node)};
+		.gate = gw_breaker_claim(w, node),
+		.route = OPENING_MEDIA};
 	chooser_book(w->chooser, &ask, &p, &cfg.ticket);
 	gw_explain_pick(r, &ask, &p, cgn_since(cgn_clock_now(), began));
 	struct proto_generate g = beside_message(r, &leg, served, cfg.ticket.new_tokens);
@@ -492,7 +495,7 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
 	*how = BREAKER_FAILURES;
 	if (h->failed != NULL)
 		return h->failed;
-	if (a->head_seen && a->status != 200) {
+	if (a->head_seen && (a->status != 200 || gw_attempt_status_failure(a) != BREAKER_FAILURES)) {
 		*how = gw_attempt_status_failure(a);
 		return "the engine answered with an error";
 	}

@@ -213,14 +213,14 @@ static enum gw_step prefill_closed(struct gw_req *r)
 	const struct gw_attempt *a = &r->attempt;
 	const struct cgn_err *why = &a->call.why;
 	bool answered = why->code == CGN_FINE && a->head_seen;
-	if (answered && a->status == 200)
+	enum breaker_failure said = answered ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
+	if (answered && a->status == 200 && said == BREAKER_FAILURES)
 		return prefill_done(r);
 	if (answered && a->status == 501)
 		return prefill_failed(r, BREAKER_FAILURES, "unsupported",
 			"the engine's cache can't be stored");
 	if (answered)
-		return prefill_failed(r, gw_attempt_status_failure(a), "failed",
-			"the engine answered with an error");
+		return prefill_failed(r, said, "failed", "the engine answered with an error");
 	return prefill_failed(r, gw_attempt_failure(a), "failed",
 		why->code != CGN_FINE ? why->msg : "the call ended without an answer");
 }

@@ -2,6 +2,7 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/attempt/opening.h"
 #include "router/attempt/peercall.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
@@ -33,6 +34,21 @@ static void stream_relay(struct gw_req *r, struct cgn_str data)
 		gw_wake(r);
 }
 
+/* Take bytes of an answer that is not relayed yet. */
+static void opening_take(struct gw_req *r, struct cgn_str data)
+{
+	uint32_t turn = r->attempt.turn;
+	if (gw_opening_data(&r->attempt, data))
+		gw_wake(r);
+	/* A request that is gone is memory until the turn ends. */
+	if (r->tag != GW_REQ_TAG || r->attempt.turn != turn)
+		return;
+	if (r->state == GW_DISPATCH)
+		gw_opening_keep(&r->attempt);
+	else
+		gw_opening_drop(&r->attempt);
+}
+
 static void on_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
@@ -41,17 +57,16 @@ static void on_data(void *user, struct cgn_str data)
 		gw_gate_data(r, data);
 		return;
 	}
-	if (r->state == GW_STREAM || r->state == GW_PREFILL) {
-		if (r->state == GW_STREAM)
-			stream_relay(r, data);
-		else
-			gw_handoff_data(r, data);
+	if (r->state == GW_STREAM) {
+		stream_relay(r, data);
 		return;
 	}
-	r->attempt.first_data = data;
-	gw_wake(r);
-	if (r->tag == GW_REQ_TAG) /* a request that is gone is memory until the turn ends */
-		r->attempt.first_data = (struct cgn_str){NULL, 0};
+	if (r->state == GW_PREFILL) {
+		(void)opening_feed(&r->attempt.opening.reader, data);
+		gw_handoff_data(r, data);
+		return;
+	}
+	opening_take(r, data);
 }
 
 static const struct gw_attempt_ops attempt_ops = {.on_event = on_event, .on_data = on_data};
@@ -117,6 +132,15 @@ static struct cgn_str engine_method(const struct gw_req *r)
 	return cgn_str_is(r->client.method, "HEAD") ? CGN_STR("GET") : r->client.method;
 }
 
+/* Return what the answer of |leg| may be. An engine may say of a prompt that it computed by the status alone. */
+static enum opening_route opening_route_of(const struct gw_req *r, const struct plan_leg *leg)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	if (leg->role == LEG_PREFILL || kind == GW_MEDIA || kind == GW_NATIVE)
+		return OPENING_MEDIA;
+	return kind == GW_RELAY || kind == GW_OLLAMA || kind == GW_COUNT ? OPENING_JSON : OPENING_WHATEVER;
+}
+
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,
 	const struct gw_attempt_cfg *cfg)
 {
@@ -163,6 +187,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	struct gw_attempt_cfg cfg =
 		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	CGN_MUST(node != NULL);
+	cfg.route = opening_route_of(r, plan_leg(&r->plan.legs));
 	chooser_book(w->chooser, ask, p, &cfg.ticket);
 	gw_queue_end(r);
 	plan_sent(&r->plan.legs, c->slot, c->held, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
@@ -209,8 +234,13 @@ static bool hops_write(struct gw_req *r, struct proto_generate *g)
 void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model, enum breaker_gate gate)
 {
 	struct gw_worker *w = r->w;
-	const struct gw_attempt_cfg cfg =
-		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
+	const struct gw_attempt_cfg cfg = {.w = w,
+		.arena = &r->arena,
+		.head = &r->head,
+		.ops = &attempt_ops,
+		.user = r,
+		.gate = gate,
+		.route = opening_route_of(r, plan_leg(&r->plan.legs))};
 	struct proto_generate g = {
 		.request_id = r->client.id,
 		.method = r->client.method,

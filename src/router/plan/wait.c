@@ -3,6 +3,7 @@
 #include "base/log/log.h"
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
+#include "router/attempt/opening.h"
 #include "router/attempt/verdict.h"
 #include "router/cascade/cascade.h"
 #include "router/hooks/hooks.h"
@@ -135,6 +136,25 @@ static enum gw_step leg_misfit(struct gw_req *r)
 		&(struct gw_leg_report){{.end = LEG_END_MISFIT, .how = how}, CGN_BAD_GATEWAY, not_continued});
 }
 
+/* The engine answered 200 with what is none of the route's answers. */
+static enum gw_step answer_failed(struct gw_req *r, enum opening_says says)
+{
+	struct gw_attempt *a = &r->attempt;
+	struct cgn_err why = {.code = CGN_BAD_GATEWAY};
+	(void)snprintf(why.msg, sizeof why.msg, "it answered 200 with %s", opening_text(says));
+	failure_log(r, breaker_failure_text(BREAKER_ERROR), why.msg);
+	if (gw_away_is_on(r)) {
+		a->call.why = why;
+		return gw_away_return(r, "failed");
+	}
+	if (says == OPENING_ERROR) /* the client gets it if no other node has an answer */
+		return gw_leg_ended(r,
+			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = BREAKER_ERROR}, why.code,
+				not_continued});
+	gw_verdict_bad(a, BREAKER_ERROR);
+	return leg_failed(r, BREAKER_ERROR, why.code, why.msg);
+}
+
 static bool is_misfit(const struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
@@ -151,6 +171,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
 	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), a->sent_at), limit = first_byte_limit(r);
+	enum opening_says says = gw_opening_says(a);
 	enum breaker_failure said = a->head_seen ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
 	struct gw_leg_report pair;
 	if (gw_beside_has_failed(r, &pair))
@@ -161,14 +182,19 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		return gw_away_return(r, "refused");
 	if (said != BREAKER_FAILURES && !a->accepted && gw_beside_is_suspected(r))
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
+	if (says >= OPENING_ERROR && !a->accepted)
+		return answer_failed(r, says);
 	if (said != BREAKER_FAILURES && !a->accepted)
 		return gw_leg_ended(r,
 			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = said}, CGN_BAD_GATEWAY,
 				not_continued});
 	if (is_misfit(r))
 		return leg_misfit(r);
-	if (a->first_data.p != NULL || a->call.closed)
-		return first_byte(r);
+	if (says != OPENING_MORE && (a->first_data.p != NULL || a->call.closed)) {
+		enum gw_step step = first_byte(r);
+		gw_opening_drop(a);
+		return step;
+	}
 	if (waited >= limit)
 		return leg_late(r, BREAKER_TIMEOUT,
 			gw_away_is_on(r) ? "no first byte in time (peers.NAME.first_byte_timeout)"

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opening: reads the opening of an answer with status 200, until it can tell an answer from a failure: the first event
+ * of a stream, or the first members of a plain body. An engine that fails may say so behind a 200: in an event or a
+ * document that is an error, in a stream or a body without content, or in a page of HTML. Comments and pings before the
+ * first event say nothing. Bytes may be cut anywhere; no byte is kept. Pure; one thread. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/core/str.h"
+
+enum opening_says {
+	OPENING_MORE,   /* More bytes are needed. */
+	OPENING_ANSWER, /* This is an answer, or can't be told from one. */
+	OPENING_ERROR,  /* The engine says that it failed. */
+	OPENING_EMPTY,  /* The answer ended without content. */
+	OPENING_ALIEN,  /* HTML, or bytes of a type that the route does not have. */
+};
+
+/* The answer that a route has. */
+enum opening_route {
+	OPENING_JSON,    /* A JSON document, or events with JSON. */
+	OPENING_MEDIA,   /* Any bytes, also none; JSON is looked into. */
+	OPENING_WHATEVER /* Nothing is looked into. */
+};
+
+#define OPENING_WORD 24 /* Bytes of a name or value that are compared. */
+struct opening {
+	enum opening_says says;
+	/* Private members follow. */
+	uint8_t shape, line, at;
+	bool may_be_empty, seen, sniffed, after_cr, data, ping, is_key;
+	uint8_t word_n, key_n;
+	uint32_t depth;
+	char word[OPENING_WORD], key[OPENING_WORD];
+};
+
+/* Begin an answer with status 200. |type|: Content-Type; |encoding|: Content-Encoding. Empty: the field is absent. An encoded
+ * answer is not looked into. */
+void opening_init(struct opening *o, enum opening_route route, struct cgn_str type, struct cgn_str encoding);
+/* Read the next bytes; |data| may be empty. Returns what is known now; a verdict does not change any more. */
+enum opening_says opening_feed(struct opening *o, struct cgn_str data);
+/* The answer has ended in good order. Never OPENING_MORE. */
+enum opening_says opening_end(struct opening *o);
+/* Say what is wrong, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
+const char *opening_text(enum opening_says says);

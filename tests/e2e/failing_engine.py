@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that fails in the way that a test names, at once, and one that answers. Both serve every route that the test needs."""
+import http.server
+import json
+import threading
+import time
+
+from engine_nodes import url_of
+
+DONE = b"data: [DONE]\n\n"
+SSE, JSON = "text/event-stream", "application/json"
+
+
+def event(value, name=None):
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def chunk(delta, finish=None):
+    return event({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+ERROR = {"message": "queue is full", "type": "server_error", "code": 503}
+# {way of failing: (status, type, pieces)}; None for the pieces: the connection is closed instead
+FAILURES = {
+    "in_band": (200, SSE, [event({"error": ERROR}), DONE]),
+    "in_band_object": (200, SSE, [event({"object": "error", **ERROR}), DONE]),
+    "behind_a_ping": (200, SSE, [b": keep-alive\n\n", event({"type": "ping"}, "ping"), event({"error": ERROR})]),
+    "event_error": (200, SSE, [event({"type": "error", "error": ERROR}, "error")]),
+    "response_failed": (200, SSE, [event({"response": {"status": "failed"}, "type": "response.failed"}, "response.failed")]),
+    "json": (200, JSON, [json.dumps({"error": ERROR}).encode()]),
+    "detail": (200, JSON, [b'{"detail":"out of memory"}']),
+    "empty_stream": (200, SSE, [DONE]),
+    "no_stream": (200, SSE, []),
+    "no_body": (200, JSON, []),
+    "page": (200, "text/html", [b"<html>please sign in</html>"]),
+    "http500": (500, JSON, [json.dumps({"error": ERROR}).encode()]),
+    "hangs_up": (0, JSON, None),
+}
+ANSWER = [chunk({"role": "assistant", "content": ""}), chunk({"content": "hi"}), chunk({}, "stop"), DONE]
+MESSAGE = [event({"type": "message_start", "message": {"id": "m", "content": []}}, "message_start"),
+           event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}, "content_block_delta"),
+           event({"type": "message_stop"}, "message_stop")]
+RESPONSE = [event({"response": {"id": "r", "error": None}, "type": "response.created"}, "response.created"),
+            event({"delta": "hi", "type": "response.output_text.delta"}, "response.output_text.delta"),
+            event({"response": {"id": "r"}, "type": "response.completed"}, "response.completed")]
+COMPLETION = {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+              "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+              "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}
+
+
+def answer_of(path, streams):
+    if not streams:
+        return 200, JSON, [json.dumps(COMPLETION).encode()]
+    return 200, SSE, {"/v1/messages": MESSAGE, "/v1/responses": RESPONSE}.get(path, ANSWER)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *args):
+        pass
+
+    def tell(self, status, kind, pieces, cut=0):
+        """|cut|: 0, or the length of the pieces in which the whole answer is written."""
+        engine = self.server.engine
+        if pieces is None:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if kind == SSE:
+            self.send_header("Transfer-Encoding", "chunked")
+            pieces = [b"%x\r\n%s\r\n" % (len(p), p) for p in pieces] + [b"0\r\n\r\n"]
+        else:
+            self.send_header("Content-Length", str(sum(map(len, pieces))))
+        self.end_headers()
+        if cut:
+            whole = b"".join(pieces)
+            pieces = [whole[i:i + cut] for i in range(0, len(whole), cut)]
+        for i, p in enumerate(pieces):
+            self.wfile.write(p)
+            self.wfile.flush()
+            if cut:
+                time.sleep(0.0002)
+            if engine.pause_after == i and self.command == "POST":
+                engine.paused.set()
+                engine.go_on.wait(60)
+
+    def do_GET(self):
+        engine = self.server.engine
+        if self.path == "/v1/models":
+            engine.lists += 1
+            names = [{"id": m, "object": "model", "created": 1, "owned_by": "x"} for m in engine.models]
+            return self.tell(200, JSON, [json.dumps({"object": "list", "data": names}).encode()])
+        return self.tell(200 if self.path == "/health" else 404, JSON, [b"{}"])
+
+    def do_POST(self):
+        engine = self.server.engine
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = json.loads(body)
+        engine.seen.append((self.path, asked, {k.lower(): v for k, v in self.headers.items()}))
+        how = engine.fails(self.path, asked) if callable(engine.fails) else engine.fails
+        told = FAILURES.get(how) if isinstance(how, str) else how
+        try:
+            self.tell(*(told or answer_of(self.path, asked.get("stream"))), cut=engine.cut)
+        except OSError:
+            self.close_connection = True
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """The router closes a connection whose answer it does not want."""
+
+
+class Engine:
+    """|fails|: a name of FAILURES, a triple as there, None to answer, or a function of path and body that returns one of them. |cut|: bytes of
+    each write. |pause_after|: number of the piece after which an answer waits for |go_on|."""
+
+    def __init__(self, name, models, fails=None):
+        self.name, self.models, self.fails = name, list(models), fails
+        self.seen, self.lists, self.cut, self.pause_after = [], 0, 0, None
+        self.paused, self.go_on = threading.Event(), threading.Event()
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.engine = self
+        self.port = self.server.server_port
+        self.settings = {"url": url_of(self.port), "ready_interval": "50ms"}
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self.go_on.set()
+        self.server.shutdown()
+        self.server.server_close()

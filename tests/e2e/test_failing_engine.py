@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that fail without a 5xx, at once: another node answers, the breaker opens, and a good answer is not delayed."""
+import contextlib
+import gzip
+import json
+
+import pytest
+
+from clients import Stream
+from cluster import until
+from engine_nodes import sections
+from failing_engine import ANSWER, COMPLETION, DONE, FAILURES, JSON, SSE, Engine, event
+
+ALWAYS = {"router.retry": {"budget": 1.0}, "router.breaker": {"open_for": "300s", "outliers": False}}
+ROUTES = {"event_error": "/v1/messages", "response_failed": "/v1/responses"}
+PLAIN = ("json", "detail", "no_body")  # to requests that do not stream
+
+
+@pytest.fixture
+def several(cluster):
+    """A router with engines that the test adds."""
+    with contextlib.ExitStack() as stack:
+        def start(*engines, **more):
+            for e in engines:
+                stack.callback(e.close)
+            cluster.router(sections(engines, **{**ALWAYS, **more}))
+            cluster.wait_ready(len(engines))
+            return cluster
+        yield start
+
+
+def body_of(model, path="/v1/chat/completions", stream=True, text="hello"):
+    said = {"input": text} if path == "/v1/responses" else {"messages": [{"role": "user", "content": text}], "max_tokens": 9}
+    return {"model": model, "stream": stream, **said}
+
+
+def ask(cluster, model, path="/v1/chat/completions", stream=True, text="hello", headers=None):
+    return cluster.ask("POST", path, body_of(model, path, stream, text), headers)
+
+
+def breaker(cluster, name):
+    return next(n["breaker"] for n in cluster.status()["nodes"] if n["id"] == name)
+
+
+def log_of(cluster, r):
+    return until(lambda: [e for e in cluster.router_process.events("gateway.request") if e["id"] == r.headers["x-request-id"]], "the log has it")[0]
+
+
+def test_a_node_that_fails_at_once_does_not_attract_requests(several):
+    bad = [Engine(way, [way], way) for way in FAILURES]
+    good = Engine("good", FAILURES)
+    cluster = several(good, *bad)
+    for way in FAILURES:
+        for i in range(30):
+            r = ask(cluster, way, ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN, f"{i} {way} {i * 7}")
+            assert r.status == 200 and b'"hi"' in r.body and r.headers["x-cgn-node"] == "good", (way, i, r.body)
+        until(lambda way=way: breaker(cluster, way)["state"] == "open", f"the breaker of {way} is open")
+        assert len(next(e for e in bad if e.name == way).seen) == 5, way
+    for e in (e for e in cluster.router_process.events("gateway.request") if e["model"]):
+        behind = e["model"] not in ("http500", "hangs_up")
+        assert e["status"] == 200 and e["tries"] == 1 or e["tries"] == 2 and (e["retried"] == "engine_error") == behind, e
+    assert breaker(cluster, "good")["text"] == "closed"
+    tried = cluster.router_process.events("gateway.try_failed")
+    assert {e["code"] for e in tried if e["node"] == "in_band"} == {"error"}, tried
+
+
+def test_the_only_engine_s_word_reaches_the_client(several):
+    """An error that the engine wrote is relayed to the byte; nothing, or a page, is told as a failure."""
+    e = Engine("a", ["m"])
+    cluster = several(e, **{"router.breaker": {"failures": 0}})
+    for way in FAILURES:
+        e.fails = way
+        status, kind, pieces = FAILURES[way]
+        r = ask(cluster, "m", ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN)
+        if way in ("empty_stream", "no_stream", "no_body", "page", "hangs_up"):
+            assert r.status == 503 and r.json()["error"]["code"] == "engine_unavailable" and r.headers["retry-after"] == "2", (way, r.body)
+        else:
+            assert (r.status, r.headers["content-type"], r.body) == (status, kind, b"".join(pieces)), way
+    e.fails = None
+    assert ask(cluster, "m").body == b"".join(ANSWER)
+
+
+def test_first_events_in_pieces_are_understood(several):
+    a, b = Engine("a", ["m"]), Engine("b", ["m"])
+    cluster = several(a, b, **{"router.breaker": {"failures": 0}})
+    for cut in (1, 7):
+        a.cut = b.cut = cut
+        for way in ("behind_a_ping", "json", "empty_stream"):
+            a.fails, b.fails = way, None
+            for i in range(3):
+                r = ask(cluster, "m", stream=way != "json", text=f"{cut} {way} {i}")
+                assert r.status == 200 and b'"hi"' in r.body, (cut, way, r.body)
+        a.fails = None
+        assert ask(cluster, "m").body == b"".join(ANSWER)
+        assert ask(cluster, "m", stream=False).json() == COMPLETION
+    assert a.seen
+
+
+@pytest.mark.parametrize("first", [ANSWER[0], event({"type": "message_start", "message": {}}, "message_start"), b": comment\n\n", b'data: {"ch'])
+def test_a_good_answer_is_not_held(several, first):
+    """The first event passes before the engine goes on, an event without content too; a comment and half an event after a second."""
+    a = Engine("a", ["m"], (200, SSE, [first, ANSWER[1], DONE]))
+    a.pause_after = 0
+    cluster = several(a)
+    s = Stream(cluster.http_port, "hello", model="m")
+    s.read_until(first)
+    assert a.paused.is_set()
+    a.go_on.set()
+    s.read_until(b"[DONE]")
+
+
+def test_an_engine_that_compresses_is_relayed(several):
+    body = gzip.compress(json.dumps(COMPLETION).encode())
+    a = Engine("a", ["m"], (200, f"{JSON}\r\nContent-Encoding: gzip", [body]))
+    cluster = several(a)
+    r = ask(cluster, "m", stream=False)
+    assert r.status == 200 and r.body == body
+
+
+def test_ollama_and_a_renamed_model_are_retried_too(several):
+    a, b = Engine("a", ["m"], "json"), Engine("b", ["theirs"])
+    cluster = several(a, b, **{'models."m"': {"aliases": ["theirs"]}})
+    for i in range(12):
+        r = cluster.ask("POST", "/api/chat", {"model": "m", "stream": False, "messages": [{"role": "user", "content": f"hello {i}"}]})
+        assert r.status == 200 and r.json()["message"]["content"] == "hi", r.body
+        r = ask(cluster, "m", stream=False, text=f"again {i}")
+        assert r.status == 200 and r.json()["choices"], r.body
+    assert breaker(cluster, "a")["state"] == "open"

@@ -271,3 +271,15 @@ def test_routers_learn_of_each_others_direct_requests(tmp_path):
         for s in got:
             s.reset()
         until(lambda: two.others()["a"] == 0, "they are gone")
+
+
+def test_a_direct_stream_ends_when_the_agent_says_that_its_engine_is_stalled(cluster):
+    """The router's own limit is far away."""
+    node = up(cluster, "--token-interval-us", "4000", router={"router": {"stall_timeout": "300s"}, "router.breaker": {"open_for": "300s"}}, stall_timeout="1s")
+    wait_direct(cluster)
+    s = Stream(cluster.http_port, max_tokens=4000, ignore_eos=True).read_until(b"data: ")
+    node.engine.signal(signal.SIGSTOP)
+    assert b"engine_failed" in s.read_until(b"\r\n0\r\n\r\n").got
+    assert cluster.status()["nodes"][0]["breaker"]["text"].startswith("open: stalled")
+    node.engine.signal(signal.SIGCONT)
+    until(lambda: cluster.states()["a"] == "ready", "it is back")

@@ -309,6 +309,53 @@ static void a_stall_holds_until_it_speaks(void **state)
 	assert_true(pulse_heard(&p) == 0);
 }
 
+static void an_engine_lives_as_long_as_a_witness_says_so(void **state)
+{
+	(void)state;
+	const cgn_nsec base = 10 * CGN_SEC;
+	struct pulse p = {0};
+	struct pulse_witness w = {.mute = 0, .still = UINT64_MAX};
+	assert_false(pulse_lives(&p, T0, base)); /* There is no witness. */
+	pulse_told(&p, T0, &w);
+	assert_true(pulse_lives(&p, T0 - 1, base)); /* Another thread's instant may be later. */
+	assert_true(pulse_lives(&p, T0 + base - 1, base));
+	assert_false(pulse_lives(&p, T0 + base, base));                 /* The witness is silent itself. */
+	assert_true(pulse_lives(&p, T0 + PULSE_WITNESS - 1, CGN_MSEC)); /* Witnesses tell each second. */
+	w.mute = base - CGN_MSEC;
+	pulse_told(&p, T0, &w);
+	assert_true(pulse_lives(&p, T0, base));
+	w.mute = base;
+	pulse_told(&p, T0, &w);
+	assert_false(pulse_lives(&p, T0, base));
+	w.mute = UINT64_MAX;
+	pulse_told(&p, T0, &w);
+	assert_false(pulse_lives(&p, T0, base));
+	w.mute = 0;
+	pulse_told(&p, T0, &w);
+	assert_true(pulse_lives(&p, T0, base));
+	pulse_reset(&p);
+	assert_false(pulse_lives(&p, T0, base));
+}
+
+static void an_engine_works_that_works_for_others(void **state)
+{
+	(void)state;
+	struct pulse p = {0};
+	struct pulse_witness w = {.still = UINT64_MAX};
+	pulse_told(&p, T0, &w);
+	assert_false(pulse_works(&p, T0, CGN_SEC));
+	w.still = CGN_SEC / 2;
+	pulse_told(&p, T0, &w);
+	assert_true(pulse_works(&p, T0, CGN_SEC));
+	assert_false(pulse_works(&p, T0 + CGN_SEC / 2, CGN_SEC));
+	w.still = T0 + 1; /* A lie */
+	pulse_told(&p, T0, &w);
+	assert_true(pulse_works(&p, T0, CGN_SEC));
+	pulse_beat(&p, T0 + 2 * CGN_SEC);
+	assert_true(pulse_works(&p, T0 + 2 * CGN_SEC, CGN_SEC));
+	assert_false(pulse_works(&p, T0 + 2 * CGN_SEC, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +374,8 @@ int main(void)
 		cmocka_unit_test(an_outage_is_not_amplified),
 		cmocka_unit_test(a_slow_engine_gets_more_patience),
 		cmocka_unit_test(a_stall_holds_until_it_speaks),
+		cmocka_unit_test(an_engine_lives_as_long_as_a_witness_says_so),
+		cmocka_unit_test(an_engine_works_that_works_for_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

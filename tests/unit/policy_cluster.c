@@ -341,6 +341,33 @@ static void load_of_others_is_what_is_not_ours(void **state)
 	cluster_free(&c);
 }
 
+static void signs_of_life_reach_the_pulse(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	node_seen(c, "n1", "m");
+	Cognitora__V1__Load load;
+	cognitora__v1__load__init(&load);
+	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
+	const cgn_nsec base = 10 * CGN_SEC;
+	node_snapshot(c, "n1", "m", true);
+	assert_true(pulse_lives(&stats->pulse, 10,
+		base)); /* An agent of an earlier version vouches by its beats. */
+	load.mute_ms = 12000;
+	assert_false(node_event(c, "n1", 2, NULL, &load).stalled);
+	assert_false(pulse_lives(&stats->pulse, 10, base));
+	load.stalled = true;
+	assert_true(node_event(c, "n1", 3, NULL, &load).stalled);
+	assert_false(node_event(c, "n1", 4, NULL, &load).stalled); /* Told once. */
+	load.stalled = false;
+	load.mute_ms = 0;
+	assert_false(node_event(c, "n1", 5, NULL, &load).stalled);
+	assert_true(pulse_lives(&stats->pulse, 10, base));
+	load.stalled = true;
+	assert_true(node_event(c, "n1", 6, NULL, &load).stalled);
+	cluster_free(&c);
+}
+
 static void an_agent_that_counts_by_router_is_taken_at_its_word(void **state)
 {
 	(void)state;
@@ -757,6 +784,7 @@ int main(void)
 		cmocka_unit_test(a_static_node_is_known_by_both_names_and_keeps_its_listed_address),
 		cmocka_unit_test(a_moved_node_is_watched_again_and_a_restarted_one_forgotten),
 		cmocka_unit_test(load_of_others_is_what_is_not_ours),
+		cmocka_unit_test(signs_of_life_reach_the_pulse),
 		cmocka_unit_test(an_agent_that_counts_by_router_is_taken_at_its_word),
 		cmocka_unit_test(an_agent_that_breaks_its_promise_is_watched_again),
 		cmocka_unit_test(slots_are_not_reused_while_requests_run_there),

@@ -392,6 +392,38 @@ static void counters_that_fall_betray_a_restart(void **state)
 	assert_true(engine_load_restarted(&before, &now));
 }
 
+static void counters_that_grow_show_work(void **state)
+{
+	(void)state;
+	const struct {
+		int kind;
+		const char *before, *after;
+		bool worked;
+	} rows[] = {
+		{ENGINE_VLLM, "vllm:generation_tokens_total 5\n", "vllm:generation_tokens_total 6\n", true},
+		{ENGINE_VLLM, "vllm:generation_tokens_total 5\nvllm:num_preemptions_total 1\n",
+			"vllm:generation_tokens_total 5\nvllm:num_preemptions_total 2\n", true},
+		{ENGINE_VLLM, "vllm:prompt_tokens_total 5\n", "vllm:prompt_tokens_total 9\n", true},
+		{ENGINE_VLLM, "vllm:num_requests_waiting 5\n", "vllm:num_requests_waiting 6\n", false},
+		{ENGINE_SGLANG, "sglang:generation_tokens_total 5\n", "sglang:generation_tokens_total 6\n",
+			true},
+		{ENGINE_LLAMA_CPP, "llamacpp:n_decode_total 5\n", "llamacpp:n_decode_total 6\n", true},
+		{ENGINE_TRTLLM, "[{\"iter\":7}]", "[{\"iter\":8},{\"iter\":9}]", true},
+		{ENGINE_TRTLLM, "[{\"iter\":7}]", "[]", false},
+		{ENGINE_SIM, "vllm:generation_tokens_total 5\n", "vllm:generation_tokens_total NaN\n", false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct engine_load before = {0}, after;
+		void (*read)(struct cgn_str, struct engine_load *) =
+			engine_ops_of(rows[i].kind)->sources[0].read;
+		read(cgn_str_of(rows[i].before), &before);
+		after = (struct engine_load){.work = before.work, .made = before.made};
+		read(cgn_str_of(rows[i].after), &after);
+		assert_int_equal(engine_load_worked(&before, &after), rows[i].worked);
+		assert_false(engine_load_worked(&before, &before));
+	}
+}
+
 static void capacity_in_blocks_of_the_chain(void **state)
 {
 	(void)state;
@@ -666,6 +698,7 @@ int main(void)
 		cmocka_unit_test(vllm_load),
 		cmocka_unit_test(vllm_without_prefix_caching),
 		cmocka_unit_test(counters_that_fall_betray_a_restart),
+		cmocka_unit_test(counters_that_grow_show_work),
 		cmocka_unit_test(capacity_in_blocks_of_the_chain),
 		cmocka_unit_test(model_lists),
 		cmocka_unit_test(engines_name_their_kind_in_the_list_of_models),

@@ -282,6 +282,33 @@ struct energy_load agent_energy_load(const struct agent *a)
 	return (struct energy_load){all.decoding, all.inflight - all.decoding, all.queued_tokens};
 }
 
+static bool engine_is_busy(const struct engine *e)
+{
+	return e->requests.inflight > 0 || e->requests.direct > 0;
+}
+
+/* Tell the signs of life of the engine that shows them best. An engine without requests does not speak for one that has
+ * some. */
+static void life_fill(const struct agent *a, Cognitora__V1__Load *out)
+{
+	bool busy = false, ready = false, stalled = false;
+	struct pulse_witness best = {.mute = UINT64_MAX, .still = UINT64_MAX};
+	for (size_t i = 0; i < a->n_engines; i++)
+		busy |= engine_is_busy(&a->engines[i]);
+	for (size_t i = 0; i < a->n_engines; i++) {
+		struct engine *e = &a->engines[i];
+		const struct pulse_witness w = engineview_witness(&e->view);
+		if (engine_is_busy(e) == busy && w.mute < best.mute)
+			best.mute = w.mute;
+		if (w.still < best.still)
+			best.still = w.still;
+		ready |= engine_is_ready(e);
+		stalled |= e->health.stalled;
+	}
+	proto_load_witness(out, &best);
+	out->stalled = stalled && !ready;
+}
+
 void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out)
 {
 	const struct share *share = &a->relays.share;
@@ -300,6 +327,7 @@ void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out
 	out->requests_total = a->relays.requests_total;
 	out->power_headroom = (float)a->power.headroom;
 	gpus_load(&a->gpus, out);
+	life_fill(a, out);
 	for (size_t i = 0; i < a->n_engines; i++) {
 		const struct engine_load *l = &a->engines[i].view.load.now;
 		out->running += l->running;

@@ -274,7 +274,7 @@ void engine_direct_told(struct engine *e, uint32_t n, bool heard)
 	e->requests.direct = n;
 	share_peak_note(&e->requests.peak, e->requests.inflight + n);
 	if (heard)
-		engineview_heard(&e->view);
+		engineview_worked(&e->view);
 }
 
 bool engine_is_stopped(const struct engine *e)

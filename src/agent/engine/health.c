@@ -55,6 +55,7 @@ void engine_stalled(void *user)
 		"stalled: it answers no check and brings no byte (%u requests there)",
 		e->requests.inflight + e->requests.direct);
 	engine_trouble_set(e, text);
+	e->health.stalled = true;
 	/* Routers learn of the stall first, so that they send the requests that end here elsewhere. */
 	engine_step(e, SUPERVISE_STALLED);
 	e->host->ops->stalled(e->host->user, e);

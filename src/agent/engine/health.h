@@ -6,6 +6,7 @@
 struct engine;
 struct engine_checks {
 	char trouble[600]; /* Why the engine is not ready, for people; empty when it is */
+	bool stalled;      /* Not ready since it answered no check and brought no byte */
 };
 void engine_trouble_set(struct engine *e, const char *what);
 /* Callbacks of joint/engineview. */

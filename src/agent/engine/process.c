@@ -156,6 +156,7 @@ static void process_ready_changed(struct engine *e, bool ready)
 	if (!ready)
 		engine_rest_forget(e);
 	if (ready) {
+		e->health.stalled = false;
 		e->process.ended[0] = '\0';
 		engine_trouble_set(e, "");
 		cgn_log(INFO, "engine.ready", F_STR("engine", e->name), F_STR("url", e->door.url.addr));

@@ -144,7 +144,7 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	size_t n = enginecall_head(h, headers);
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
-	engineview_heard(&r->engine->view);
+	engineview_worked(&r->engine->view);
 	if (h->status == 200 && r->rq.facts.n_chain > 0)
 		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
 	if (h->status == 200)
@@ -163,7 +163,7 @@ static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, si
 	struct relay *r = user;
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
-	engineview_heard(&r->engine->view);
+	engineview_worked(&r->engine->view);
 	if (!r->share.begun) {
 		share_begun(&r->all->share, &r->share);
 		r->all->ops->load_changed(r->all->user);

@@ -62,7 +62,7 @@ static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load
 	return a->inflight != b->inflight || a->yours != b->yours || a->queued_tokens != b->queued_tokens ||
 		a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
 		a->yours_decoding != b->yours_decoding || a->foreign != b->foreign ||
-		a->running != b->running || a->waiting != b->waiting ||
+		a->running != b->running || a->waiting != b->waiting || a->stalled != b->stalled ||
 		a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
 		a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
 		a->power_headroom > b->power_headroom;

@@ -8,6 +8,7 @@
 #include "io/loop/loop.h"
 #include "joint/enginefeed/enginefeed.h"
 #include "joint/enginefetch/enginefetch.h"
+#include "policy/breaker/pulse.h"
 #include "policy/config/config.h"
 #include "policy/engine/engine.h"
 #include "policy/engine/supervise.h"
@@ -44,6 +45,10 @@ struct engineview_probe {
 	cgn_nsec said_at;             /* When the log last told of a failed check; 0: never */
 	char said[200];               /* The reason that it told; empty since the engine was last well */
 	unsigned unanswered;          /* Checks without an answer since the engine's last byte */
+	cgn_nsec asked_at;  /* When the first check after the engine's last byte began; 0: none has */
+	cgn_nsec mute;      /* Time that passed since then, as engineview_witness counted it */
+	cgn_nsec mute_at;   /* When it counted last */
+	cgn_nsec worked_at; /* When the engine last worked for any client; 0: not known */
 };
 /* Start a probe; |probed| gets one SUPERVISE_PROBE_* event. */
 void engineview_probe(struct engineview *v);
@@ -53,8 +58,13 @@ void engineview_probe_cancel(struct engineview *v);
 void engineview_trouble_log(struct engineview *v, const char *state, const char *why);
 /* Start or stop the watch for stalls. */
 void engineview_stall_watch(struct engineview *v, bool on);
-/* A byte arrived from the engine. */
+/* A byte arrived from the engine: of an answer to a check, or to a client's request. */
 void engineview_heard(struct engineview *v);
+/* Bytes of an answer to a client's request arrived, or its counters moved: the engine works. */
+void engineview_worked(struct engineview *v);
+/* Tell the engine's signs of life. Call it about every second: a longer time counts as little more, so that a program that was
+ * itself suspended does not blame the engine. */
+struct pulse_witness engineview_witness(struct engineview *v);
 
 /* ---- load.c: what a ready engine reports of its load, read each second ---- */
 struct engineview_load {

@@ -3,8 +3,10 @@
 #pragma once
 #include "joint/engineview/engineview.h"
 
-/* A check of the engine timed out. */
-void engineview_unanswered(struct engineview *v);
+/* A check of the engine begins. */
+void engineview_asked(struct engineview *v);
+/* A check of the engine has ended. CGN_FINE: with an answer, whatever it says; CGN_NO_MEMORY: the engine was not asked. */
+void engineview_answered(struct engineview *v, enum cgn_code code);
 void engineview_load_init(struct engineview *v);
 CGN_RC engineview_models_init(struct engineview *v, const struct config_engine *ce, struct cgn_err *err);
 /* The engine became ready and may serve other models than before. */

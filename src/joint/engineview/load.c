@@ -13,10 +13,7 @@ static void on_load_source(void *user, const struct enginefetch_answer *r)
 	struct engineview *v = user;
 	struct engineview_load *s = &v->load;
 	s->fetch = NULL;
-	if (r->err->code == CGN_FINE)
-		engineview_heard(v);
-	else if (r->err->code == CGN_DEADLINE)
-		engineview_unanswered(v);
+	engineview_answered(v, r->err->code);
 	if (enginefetch_is_ok(r)) {
 		v->ops->load_answered(v->user, r->body);
 		v->kind->sources[s->source].read(r->body, &s->next);
@@ -47,6 +44,8 @@ static void load_settle(struct engineview *v)
 	v->load.now = v->load.next;
 	if (moved)
 		v->models.asked_at = 0;
+	else if (engine_load_worked(&before, &v->load.now))
+		engineview_worked(v);
 	v->ops->load_read(v->user, &before, moved || engine_load_restarted(&before, &v->load.now));
 }
 
@@ -59,8 +58,10 @@ static void load_ask_next_source(struct engineview *v)
 			.timeout = SCRAPE_TIMEOUT};
 		if (ask.path == NULL || s->source_gone[s->source])
 			continue;
-		if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL)))
+		if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL))) {
+			engineview_asked(v);
 			return;
+		}
 	}
 	load_settle(v);
 	engineview_models_ask_again(v); /* After the other questions, so that one connection is enough */
@@ -72,7 +73,9 @@ static void on_load_tick(struct cgn_timer *t)
 	struct engineview *v = CGN_CONTAINER(t, struct engineview, load.timer);
 	v->load.source = 0;
 	/* A failed reading must not look like a counter that fell. */
-	v->load.next = (struct engine_load){.work = v->load.now.work, .keeps_none = v->load.now.keeps_none};
+	v->load.next = (struct engine_load){.work = v->load.now.work,
+		.made = v->load.now.made,
+		.keeps_none = v->load.now.keeps_none};
 	engineview_models_ask(v);
 	v->ops->load_begins(v->user);
 	load_ask_next_source(v);

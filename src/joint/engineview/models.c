@@ -65,6 +65,7 @@ static void on_models(void *user, const struct enginefetch_answer *r)
 	char why[200];
 	v->models.fetch = NULL;
 	v->models.asked_at = cgn_loop_now(v->loop);
+	engineview_answered(v, r->err->code);
 	if (v->models.known && (!enginefetch_is_ok(r) || models_are_same(&v->models, r->body)))
 		return;
 	if (enginefetch_is_ok(r)) {
@@ -81,9 +82,11 @@ static void models_fetch(struct engineview *v)
 	const struct enginefetch_ask ask = {.path = "/v1/models",
 		.max_bytes = MODELS_BYTES,
 		.timeout = MODELS_TIMEOUT};
-	if (v->models.fetch == NULL)
-		(void)enginefetch_start(v->loop, &v->at, &ask, on_models, v, &v->models.fetch, NULL)
-			.code; /* A fetch that cannot start is retried at the next reading of the load */
+	if (v->models.fetch != NULL)
+		return;
+	if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_models, v, &v->models.fetch, NULL)))
+		engineview_asked(v);
+	/* A fetch that cannot start is retried at the next reading of the load. */
 }
 
 void engineview_models_ask(struct engineview *v)

@@ -12,6 +12,7 @@
  * instead of time, so that a program that was itself suspended does not blame the engine. */
 #define STALL_BEATS  5
 #define STALL_CHECKS 2
+#define MUTE_STEP    (2 * CGN_SEC) /* Most that engineview_witness counts at once */
 
 /* ---- probes ---- */
 
@@ -20,10 +21,7 @@ static enum supervise_event probe_verdict(struct engineview *v, const struct eng
 	size_t cap)
 {
 	why[0] = '\0';
-	if (r->err->code == CGN_DEADLINE)
-		engineview_unanswered(v);
-	if (r->err->code == CGN_FINE)
-		engineview_heard(v);
+	engineview_answered(v, r->err->code);
 	if (r->err->code == CGN_NO_MEMORY && v->ops->is_ready(v->user))
 		return SUPERVISE_PROBE_UP; /* This process lacks something, and the engine was not asked. */
 	if (r->err->code != CGN_FINE) {
@@ -85,6 +83,7 @@ void engineview_probe(struct engineview *v)
 		.timeout = PROBE_TIMEOUT};
 	CGN_MUST(v->probe.fetch == NULL);
 	cgn_timer_set(&v->probe.slow_timer, PROBE_SLOW);
+	engineview_asked(v);
 	if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_probe, v, &v->probe.fetch, &err)))
 		return;
 	cgn_timer_cancel(&v->probe.slow_timer);
@@ -102,11 +101,40 @@ void engineview_probe_cancel(struct engineview *v)
 void engineview_heard(struct engineview *v)
 {
 	v->probe.silent_beats = v->probe.unanswered = 0;
+	v->probe.asked_at = v->probe.mute = 0;
 }
 
-void engineview_unanswered(struct engineview *v)
+void engineview_worked(struct engineview *v)
 {
-	v->probe.unanswered++;
+	engineview_heard(v);
+	v->probe.worked_at = cgn_loop_now(v->loop);
+}
+
+void engineview_asked(struct engineview *v)
+{
+	if (v->probe.asked_at == 0)
+		v->probe.asked_at = cgn_loop_now(v->loop);
+}
+
+struct pulse_witness engineview_witness(struct engineview *v)
+{
+	struct engineview_probe *p = &v->probe;
+	cgn_nsec now = cgn_loop_now(v->loop);
+	cgn_nsec more = cgn_since(now, p->asked_at > p->mute_at ? p->asked_at : p->mute_at);
+	p->mute = p->asked_at == 0 ? 0 : p->mute + (more < MUTE_STEP ? more : MUTE_STEP);
+	p->mute_at = now;
+	return (struct pulse_witness){.mute = p->mute,
+		.still = p->worked_at != 0 ? cgn_since(now, p->worked_at) : UINT64_MAX};
+}
+
+void engineview_answered(struct engineview *v, enum cgn_code code)
+{
+	if (code == CGN_FINE)
+		engineview_heard(v);
+	else if (code == CGN_DEADLINE)
+		v->probe.unanswered++;
+	else if (code == CGN_NO_MEMORY)
+		v->probe.asked_at = 0;
 }
 
 static void on_stall_beat(struct cgn_timer *t)

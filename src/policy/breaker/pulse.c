@@ -46,6 +46,32 @@ cgn_nsec pulse_limit(const struct pulse *p, cgn_nsec base, uint64_t tokens)
 	return (gaps > base ? gaps : base) + tokens * (CGN_SEC / PULSE_PREFILL);
 }
 
+void pulse_told(struct pulse *p, cgn_nsec now, const struct pulse_witness *w)
+{
+	uint64_t mute_ms = w->mute / CGN_MSEC;
+	SET(p->mute_ms, mute_ms < UINT32_MAX ? (uint32_t)mute_ms : UINT32_MAX);
+	SET(p->told_at, now);
+	cgn_nsec worked_at = cgn_since(now, w->still);
+	if (worked_at > GET(p->worked_at))
+		SET(p->worked_at, worked_at);
+}
+
+bool pulse_lives(const struct pulse *p, cgn_nsec now, cgn_nsec base)
+{
+	cgn_nsec told_at = GET(p->told_at), patience = base > PULSE_WITNESS ? base : PULSE_WITNESS;
+	return told_at != 0 && cgn_since(now, told_at) < patience && GET(p->mute_ms) * CGN_MSEC < base;
+}
+
+static bool is_within(cgn_nsec now, cgn_nsec then, cgn_nsec within)
+{
+	return then != 0 && cgn_since(now, then) < within;
+}
+
+bool pulse_works(const struct pulse *p, cgn_nsec now, cgn_nsec within)
+{
+	return is_within(now, GET(p->heard_at), within) || is_within(now, GET(p->worked_at), within);
+}
+
 void pulse_fade(struct pulse *p)
 {
 	uint32_t was = GET(p->gap_ms);
@@ -58,4 +84,7 @@ void pulse_reset(struct pulse *p)
 	SET(p->heard_at, 0);
 	SET(p->stalled_at, 0);
 	SET(p->gap_ms, 0);
+	SET(p->mute_ms, 0);
+	SET(p->told_at, 0);
+	SET(p->worked_at, 0);
 }

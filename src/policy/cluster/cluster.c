@@ -452,9 +452,12 @@ static void others_guess(struct node_stats *stats, const Cognitora__V1__Load *lo
 		0);
 }
 
-static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load)
+static void load_take(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Load *load,
+	cgn_nsec now)
 {
 	struct node_stats *stats = &c->stats[n->slot];
+	const struct pulse_witness witness = proto_witness_of(load);
+	pulse_told(&stats->pulse, now, &witness);
 	n->load = *load;
 	n->load.base.n_unknown_fields = 0; /* The unknown fields belong to the message, which is freed. */
 	n->load.base.unknown_fields = NULL;
@@ -495,7 +498,8 @@ void cluster_watch_event(struct cluster *c, struct cluster_node *n, const Cognit
 		return;
 	n->heard = n->ever_heard = true;
 	if (ev->load != NULL) {
-		load_take(c, n, ev->load);
+		out->stalled = ev->load->stalled && !n->load.stalled;
+		load_take(c, n, ev->load, now);
 		n->load_at = now;
 		n->beat = (cgn_nsec)ev->beat_ms * CGN_MSEC;
 		n->quiet = 0;

@@ -169,9 +169,10 @@ enum cluster_watch_order {
 };
 struct cluster_orders {
 	enum cluster_watch_order watch;
-	bool publish;      /* Workers must get a new view. */
-	bool forget;       /* The slot's record of sent prompts is no longer valid. */
-	bool recovered;    /* The node became ready: allow a probe of its breaker now. */
+	bool publish;   /* Workers must get a new view. */
+	bool forget;    /* The slot's record of sent prompts is no longer valid. */
+	bool recovered; /* The node became ready: allow a probe of its breaker now. */
+	bool stalled; /* The agent says now that the engine is stalled: requests there will not end by themselves. */
 	uint16_t slot;     /* Slot of the node that the orders are about. */
 	bool had_index_id; /* The node is gone: remove |index_id| from the index. */
 	uint16_t index_id;

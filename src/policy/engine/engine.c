@@ -2,6 +2,7 @@
 #include "policy/engine/engine.h"
 
 #include "policy/engine/engine_priv.h"
+#include "policy/engine/prom.h"
 
 static const struct engine_ops *const kinds[] = {&engine_vllm, &engine_sglang, &engine_trtllm,
 	&engine_llama_cpp, &engine_mlx, &engine_openai_compat, &engine_sim};
@@ -75,6 +76,23 @@ enum engine_readiness engine_readiness_plain(int status)
 bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now)
 {
 	return now->work < before->work;
+}
+
+bool engine_load_worked(const struct engine_load *before, const struct engine_load *now)
+{
+	return now->work > before->work || now->made > before->made;
+}
+
+void engine_read_made(struct cgn_str text, const char *tokens, const char *preempted,
+	struct engine_load *into)
+{
+	double n = 0, made = 0;
+	if (prom_sum(text, tokens, &n) && n > 0)
+		made += n;
+	if (preempted != NULL && prom_sum(text, preempted, &n) && n > 0)
+		made += n;
+	if (made > 0)
+		into->made = made;
 }
 
 size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback)

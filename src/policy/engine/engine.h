@@ -102,9 +102,12 @@ struct engine_load {
 	uint32_t kv_block_tokens;
 	bool keeps_none; /* The engine says that it keeps no blocks after a request */
 	double work;     /* Prompt tokens since the process started; 0: unknown */
+	double made; /* Tokens of answers, and requests that lost their place in the KV cache, since then; 0: unknown */
 };
 /* True when the counters fell: the process is a new one and holds nothing of what was sent to the old one. */
 bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now);
+/* True when the engine worked between two readings: a counter grew. Requests that merely arrive or leave prove nothing. */
+bool engine_load_worked(const struct engine_load *before, const struct engine_load *now);
 
 /* A GET whose answer reports load; several sources add up. */
 struct engine_source {

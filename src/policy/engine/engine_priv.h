@@ -38,6 +38,9 @@ uint64_t engine_offload_ram(const struct config_engine *e);
 void engine_read_vllm(struct cgn_str text, struct engine_load *into);
 /* 200 is up, 503 is loading, everything else is down: /health of vLLM and llama.cpp. */
 enum engine_readiness engine_readiness_plain(int status);
+/* Set |into->made| from the counters |tokens| and |preempted| (NULL: the engine has none), where the page has them. */
+void engine_read_made(struct cgn_str text, const char *tokens, const char *preempted,
+	struct engine_load *into);
 /* vllm.c: /tokenize as vLLM has it; |engine_tokens_maybe| for an engine that may be vLLM. */
 extern const struct engine_tokens_ops engine_tokens_vllm, engine_tokens_maybe;
 /* tokens.c: read the answer of vLLM's and llama.cpp's /tokenize. */

@@ -105,6 +105,7 @@ static void llama_read_metrics(struct cgn_str text, struct engine_load *into)
 	if (prom_sum(text, "llamacpp:requests_deferred", &v) && v >= 0 && v < UINT32_MAX)
 		into->waiting = (uint32_t)v;
 	(void)prom_sum(text, "llamacpp:prompt_tokens_total", &into->work);
+	engine_read_made(text, "llamacpp:n_decode_total", NULL, into);
 	/* Missing from 0.7.0 on, so /slots is read too. */
 	if (prom_max(text, "llamacpp:kv_cache_usage_ratio", &v) && v >= 0 && v <= 1)
 		into->kv_usage = v;

@@ -140,6 +140,7 @@ static void sglang_read(struct cgn_str text, struct engine_load *into)
 		into->kv_block_tokens = 1;
 	}
 	(void)prom_sum(text, "sglang:prompt_tokens_total", &into->work);
+	engine_read_made(text, "sglang:generation_tokens_total", NULL, into);
 }
 
 static const struct engine_resume sglang_resumes[] = {

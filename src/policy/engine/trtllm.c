@@ -84,6 +84,7 @@ static void trtllm_read(struct cgn_str text, struct engine_load *into)
 		return;
 	into->running = (uint32_t)json_get_u64(last, "numActiveRequests", 0);
 	into->waiting = (uint32_t)json_get_u64(last, "numQueuedRequests", 0);
+	into->made = (double)json_get_u64(last, "iter", 0);
 	if (!json_get(last, "kvCacheStats", &cache) || cache.type != JSON_OBJECT)
 		return;
 	uint64_t most = json_get_u64(cache, "maxNumBlocks", 0),

@@ -44,6 +44,7 @@ void engine_read_vllm(struct cgn_str text, struct engine_load *into)
 	metric_read_u32(text, "vllm:num_requests_running", &into->running);
 	metric_read_u32(text, "vllm:num_requests_waiting", &into->waiting);
 	(void)prom_sum(text, "vllm:prompt_tokens_total", &into->work);
+	engine_read_made(text, "vllm:generation_tokens_total", "vllm:num_preemptions_total", into);
 	/* vLLM's V1 engine renamed the metric. Despite "perc", both range from 0 to 1. */
 	if ((prom_max(text, "vllm:kv_cache_usage_perc", &v) ||
 		    prom_max(text, "vllm:gpu_cache_usage_perc", &v)) &&

@@ -132,3 +132,24 @@ void proto_node_free(Cognitora__V1__Node **take)
 {
 	pb_free(take);
 }
+
+/* ---- signs of life ---- */
+
+static uint32_t ms_of(cgn_nsec t)
+{
+	uint64_t ms = t / CGN_MSEC;
+	return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
+void proto_load_witness(Cognitora__V1__Load *l, const struct pulse_witness *w)
+{
+	uint32_t still_ms = ms_of(w->still);
+	l->mute_ms = ms_of(w->mute);
+	l->still_ms = still_ms < UINT32_MAX ? still_ms + 1 : 0;
+}
+
+struct pulse_witness proto_witness_of(const Cognitora__V1__Load *l)
+{
+	return (struct pulse_witness){.mute = l->mute_ms * CGN_MSEC,
+		.still = l->still_ms > 0 ? (l->still_ms - 1) * CGN_MSEC : UINT64_MAX};
+}

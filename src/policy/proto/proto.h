@@ -16,6 +16,7 @@
 #include "cognitora/v1/node.pb-c.h"
 #include "cognitora/v1/router.pb-c.h"
 #include "policy/block/tier.h"
+#include "policy/breaker/pulse.h"
 
 /* gRPC method paths. */
 #define PROTO_AGENT_GENERATE       "/cognitora.v1.Agent/Generate"
@@ -180,6 +181,9 @@ bool proto_node_id_ok(struct cgn_str id);
 Cognitora__V1__Node *proto_node_dup(const Cognitora__V1__Node *n);
 bool proto_node_equal(const Cognitora__V1__Node *a, const Cognitora__V1__Node *b);
 void proto_node_free(Cognitora__V1__Node **take);
+/* Write and read the signs of life of a node's engines. */
+void proto_load_witness(Cognitora__V1__Load *l, const struct pulse_witness *w);
+struct pulse_witness proto_witness_of(const Cognitora__V1__Load *l);
 /* Write and read a node as proto3 JSON (base/pb/pb_json.h). Reading ends with proto_node_check. */
 void proto_node_to_json(const Cognitora__V1__Node *n, struct cgn_buf *out);
 CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, struct cgn_err *err);

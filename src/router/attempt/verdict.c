@@ -4,6 +4,8 @@
 
 #include "router/worker/breaker.h"
 
+#define WORKS_WITHIN (5 * CGN_SEC) /* An engine that worked for others within this time is at work */
+#define TOLD_WITHIN  CGN_SEC
 #define LEAST_PIECES 8 /* fewest pieces of an answer whose time per token counts */
 
 static struct node_stats *stats_of(const struct gw_attempt *a)
@@ -106,6 +108,26 @@ void gw_verdict_stalled(struct gw_attempt *a)
 		breaker_trip(a);
 }
 
+/* Return true if the engine works for others. The bytes of this answer are told by its witness a moment later, so they are
+ * left out. */
+static bool engine_works(const struct gw_attempt *a)
+{
+	const struct pulse *pulse = &stats_of(a)->pulse;
+	cgn_nsec now = cgn_loop_now(a->w->loop);
+	cgn_nsec waited = cgn_since(now, a->begun_at != 0 ? a->last_byte : a->sent_at);
+	cgn_nsec within = waited > TOLD_WITHIN ? waited - TOLD_WITHIN : 0;
+	return a->peer == NULL && !pulse_stopped(pulse, 0) &&
+		pulse_works(pulse, now, within < WORKS_WITHIN ? within : WORKS_WITHIN);
+}
+
+void gw_verdict_late(struct gw_attempt *a, enum breaker_failure how)
+{
+	if (engine_works(a))
+		gw_verdict_none(a);
+	else
+		gw_verdict_bad(a, how);
+}
+
 /* ---- silence ---- */
 
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since)
@@ -124,28 +146,26 @@ static cgn_nsec silence_limit(const struct gw_attempt *a)
 	return pulse_limit(&stats->pulse, a->w->rules->stall_timeout, tokens);
 }
 
-/* Return true if the stream brought nothing since a->last_byte for longer than its node may take. May declare the node
- * stalled, and judge the attempt. */
-static bool attempt_is_stalled(struct gw_attempt *a, cgn_nsec now)
+/* Return true if the node is dead. May declare the node stalled, and judge the attempt: no stream of the node brought a byte
+ * for longer than it may take, and no witness says that its engine lives. An engine that serves others, or answers its
+ * checks, is slow. */
+static bool node_is_dead(struct gw_attempt *a, cgn_nsec now)
 {
-	cgn_nsec limit = silence_limit(a), heard = pulse_heard(&stats_of(a)->pulse);
+	struct pulse *pulse = &stats_of(a)->pulse;
+	cgn_nsec limit = silence_limit(a), heard = pulse_heard(pulse);
 	if (gw_attempt_node_stalled(a, a->last_byte))
 		return true;
-	if (cgn_since(now, a->last_byte) < limit || gw_worker_was_away(a->w))
+	if (cgn_since(now, a->last_byte) < limit || cgn_since(now, heard) < limit ||
+		gw_worker_was_away(a->w) || pulse_lives(pulse, now, a->w->rules->stall_timeout))
 		return false;
-	bool others = heard > a->last_byte && cgn_since(now, heard) < limit;
-	if (!others) {
-		/* none of the node's streams brings anything: declare all of them dead */
-		pulse_stop(&stats_of(a)->pulse, now);
-		breaker_trip(a);
-	}
-	return !others || a->pieces >= 2;
+	pulse_stop(pulse, now);
+	breaker_trip(a);
+	return true;
 }
 
 const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
 {
-	bool stalled =
-		a->peer != NULL ? gw_attempt_node_stalled(a, a->last_byte) : attempt_is_stalled(a, now);
+	bool stalled = a->peer != NULL ? gw_attempt_node_stalled(a, a->last_byte) : node_is_dead(a, now);
 	if (stalled)
 		return "the node is stalled (router.stall_timeout)";
 	if (cgn_since(now, a->last_byte) >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))

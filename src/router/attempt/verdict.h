@@ -11,6 +11,9 @@ void gw_verdict_begun(struct gw_attempt *a);
  * time per token is the node's. */
 void gw_verdict_fine(struct gw_attempt *a, bool steady);
 void gw_verdict_bad(struct gw_attempt *a, enum breaker_failure how);
+/* Report that an answer, or its first byte, did not come in time. An engine that works for others is slow: that says nothing
+ * against the node. */
+void gw_verdict_late(struct gw_attempt *a, enum breaker_failure how);
 /* Report an answer that was cut after its first byte, for the reason in call.why. */
 void gw_verdict_cut(struct gw_attempt *a);
 /* Report a stall that the node's own agent has declared. */

@@ -110,6 +110,14 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 	energy_board_sums(b, w->slot, &sums, (double)e->scale);
 }
 
+/* The engine answers no check and brings no byte to any client: end the requests that run there, except those that still bring
+ * data. */
+static void engine_give_up(const struct router_watch *w)
+{
+	pulse_stop(&w->r->members.cluster->stats[w->slot].pulse, cgn_loop_now(w->r->loop));
+	router_breaker_step(w->r, watch_node(w), BREAKER_TRIP, BREAKER_FOR_STALL);
+}
+
 /* Take an event that makes sense. */
 static void event_take(struct router_watch *w, const Cognitora__V1__WatchEvent *ev)
 {
@@ -117,6 +125,8 @@ static void event_take(struct router_watch *w, const Cognitora__V1__WatchEvent *
 	cluster_watch_event(w->r->members.cluster, watch_node(w), ev, cgn_loop_now(w->r->loop), &o);
 	if (o.watch == WATCH_KEEP)
 		cgn_backoff_reset(&w->backoff);
+	if (o.stalled)
+		engine_give_up(w);
 	if (ev->energy != NULL && o.watch == WATCH_KEEP)
 		energy_take(w, ev->energy);
 	if (o.forget)
@@ -176,13 +186,11 @@ static void on_engine_event(void *user, const Cognitora__V1__WatchEvent *ev)
 	event_take(w, ev);
 }
 
-/* Give up the requests that run there, unless they still bring data. */
 static void on_engine_stalled(void *user)
 {
 	struct router_watch *w = user;
 	CGN_LIVE(w, WATCH_TAG);
-	pulse_stop(&w->r->members.cluster->stats[w->slot].pulse, cgn_loop_now(w->r->loop));
-	router_breaker_step(w->r, watch_node(w), BREAKER_TRIP, BREAKER_FOR_SILENT);
+	engine_give_up(w);
 }
 
 static const struct engine_node_ops engine_ops = {.event = on_engine_event, .stalled = on_engine_stalled};

@@ -8,6 +8,7 @@
 #define NODE_ARENA        ((size_t)1024 * 1024)
 #define NODE_BLOCKS       ((size_t)16 * 1024 * 1024)
 #define ENGINE_NODE_CONNS 4             /* For questions; requests have connections of their own */
+#define LOAD_BEAT         CGN_SEC       /* Longest time between two reports of the load */
 #define CHECK_MOST        (2 * CGN_SEC) /* An engine that can be asked for nothing is asked often */
 
 /* ---- readiness ---- */
@@ -338,7 +339,11 @@ void engine_node_told(struct engine_node *n, uint32_t inflight, bool heard)
 	n->inflight = inflight;
 	share_peak_note(&n->peak, inflight);
 	if (heard)
-		engineview_heard(&n->view);
+		engineview_worked(&n->view);
+	if (n->load_due || cgn_since(cgn_loop_now(n->kin->loop), n->load_told_at) < LOAD_BEAT)
+		return;
+	n->load_due = true; /* Signs of life are due even while the engine answers no question of its load. */
+	engine_node_due(n);
 }
 
 void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_ranges)

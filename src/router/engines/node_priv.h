@@ -28,6 +28,7 @@ struct engine_node {
 
 	struct share_peak peak;
 	uint32_t inflight, foreign;
+	cgn_nsec load_told_at;
 
 	struct holdings *holdings;
 	struct cgn_buf changed; /* Digests that changed since the last event */

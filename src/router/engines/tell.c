@@ -51,10 +51,12 @@ static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognito
 	return e->models != NULL;
 }
 
-static void load_fill(const struct engine_node *n, Cognitora__V1__Load *out)
+static void load_fill(struct engine_node *n, Cognitora__V1__Load *out)
 {
 	const struct engine_load *l = &n->view.load.now;
+	const struct pulse_witness witness = engineview_witness(&n->view);
 	cognitora__v1__load__init(out);
+	proto_load_witness(out, &witness);
 	out->shared = true; /* |foreign| are the requests of others, as far as the engine tells. */
 	out->inflight = out->yours = n->inflight;
 	out->foreign = n->foreign;
@@ -216,6 +218,7 @@ void engine_node_tell(struct cgn_hook *h)
 	}
 	if (n->load_due) {
 		load_fill(n, &load);
+		n->load_told_at = cgn_loop_now(n->kin->loop);
 		ev.load = &load;
 		n->load_due = false;
 	}

@@ -78,6 +78,6 @@ enum gw_step gw_gate(struct gw_req *r)
 		return gate_escalate(r, "escalated", reason_of(r->plan.cascade));
 	if (gw_attempt_silence(a, cgn_loop_now(r->w->loop)) == NULL)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
-	gw_verdict_bad(a, BREAKER_STALL);
+	gw_verdict_late(a, BREAKER_STALL);
 	return gate_escalate(r, "failed", NULL);
 }

@@ -52,7 +52,7 @@ static enum gw_step attempt_failed(struct gw_req *r)
 
 static enum gw_step leg_late(struct gw_req *r, enum breaker_failure how, const char *why)
 {
-	gw_verdict_bad(&r->attempt, how);
+	gw_verdict_late(&r->attempt, how);
 	return leg_failed(r, how, CGN_DEADLINE, why);
 }
 
@@ -256,6 +256,6 @@ enum gw_step gw_stream(struct gw_req *r)
 	if (silence == NULL)
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
 	(void)cgn_str_copyz(why.msg, sizeof why.msg, cgn_str_of(silence));
-	gw_verdict_bad(a, BREAKER_STALL);
+	gw_verdict_late(a, BREAKER_STALL);
 	return stream_died(r, &why);
 }

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that is silent on purpose: its answers pause until the test lets them go on, while its checks are answered."""
+import http.server
+import json
+import threading
+
+
+def event(**choice):
+    return b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "sim",
+                                   "choices": [{"index": 0, "delta": {}, "finish_reason": None, **choice}]}).encode() + b"\n\n"
+
+
+class QuietEngine:
+    """The last message decides: "pause" streams two pieces, waits until go is set, and ends; "wait" waits before its head;
+    anything else is answered at once. deaf: checks and new requests get no answer. tokens: the counter of its /metrics."""
+
+    def __init__(self, name="quiet"):
+        self.name, self.tokens, self.asked = name, 0, []
+        self.go, self.deaf, self.over = threading.Event(), threading.Event(), threading.Event()
+        engine = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def reply(self, body, kind="application/json"):
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def hear(self):
+                if engine.deaf.is_set():
+                    engine.over.wait()
+
+            def do_GET(self):
+                self.hear()
+                if self.path == "/metrics":
+                    return self.reply(f"vllm:num_requests_waiting 1\nvllm:generation_tokens_total {engine.tokens}\n".encode(), "text/plain")
+                self.reply(json.dumps({"object": "list", "data": [{"id": "sim", "object": "model", "owned_by": "vllm"}]}).encode())
+
+            def do_POST(self):
+                self.hear()
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                text = body["messages"][-1]["content"] if body.get("messages") else ""
+                engine.asked.append(text)
+                if text == "wait":
+                    engine.go.wait()
+                if not body.get("stream"):
+                    return self.reply(json.dumps({"id": "c", "object": "chat.completion", "model": "sim", "choices": [
+                        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+                        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}).encode())
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Connection", "close")
+                self.end_headers()
+                self.wfile.write(event(delta={"role": "assistant"}))
+                self.wfile.write(event(delta={"content": "a"}))
+                if text == "pause":
+                    engine.go.wait()
+                self.wfile.write(event(delta={"content": "b"}) + event(finish_reason="stop") + b"data: [DONE]\n\n")
+                self.close_connection = True
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_port
+        self.settings = {"url": f"http://127.0.0.1:{self.port}", "ready_interval": "50ms"}
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.go.set()
+        self.over.set()
+        self.server.shutdown()
+        self.server.server_close()

@@ -34,6 +34,9 @@ def make_release(folder, version="0.1.0"):
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         for program in ("router", "agent", "sim", "ctl"):
             tar.add(BUILD / f"src/{program}/cgn-{program}", f"{name}/bin/cgn-{program}")
+        for unit in (ROOT / "deploy/systemd").glob("c*.[st]*"):
+            if unit.suffix in (".service", ".target"):
+                tar.add(unit, f"{name}/lib/systemd/system/{unit.name}")
     (folder / "SHA256SUMS").write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
     text = (ROOT / "deploy/installer/install.sh").read_bytes()
     (folder / "install.sh").write_bytes(text)
@@ -70,6 +73,17 @@ class Machine:
         for stage in (["init", "--local"], ["init"], ["modules", "--mode=config"], ["modules", "--mode=final"]):
             self.run("cloud-init", *stage, check=False)
         return (self.root / "var/log/cloud-init-output.log").read_text() if (self.root / "var/log/cloud-init-output.log").exists() else ""
+
+    def enable(self, *setup):
+        """Run cognitora-setup with a systemctl that notes what is enabled; the real one carries it out in this root."""
+        notes = self.root / "systemctl.notes"
+        (self.root / "run/systemd/system").mkdir(parents=True, exist_ok=True)
+        (self.root / "usr/local/bin/systemctl").write_text("#!/bin/sh\necho \"$@\" >> /systemctl.notes\n")
+        (self.root / "usr/local/bin/systemctl").chmod(0o755)
+        self.run("/usr/bin/env", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "/usr/local/sbin/cognitora-setup", *setup)
+        for line in notes.read_text().splitlines():
+            if line.startswith("enable "):
+                subprocess.run(["systemctl", f"--root={self.root}", "enable", *(w for w in line.split()[1:] if w != "--now")], check=True, capture_output=True)
 
     def start(self, program):
         """Start a program as its unit does: as the user cognitora, with a folder for its state."""

@@ -21,7 +21,7 @@ from machines import ADDRESS, Machine, base, make_release  # noqa: E402
 
 needs_tool = pytest.mark.skipif(tool() is None, reason="neither terraform nor tofu in PATH")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="no root: machines need mounts and networks")
-META = {"for_each", "count", "depends_on", "provider", "lifecycle", "__is_block__", "__start_line__", "__end_line__"}
+META = {"for_each", "count", "depends_on", "provider", "lifecycle", "__comments__", "__is_block__", "__start_line__", "__end_line__"}
 
 
 @needs_tool
@@ -61,6 +61,24 @@ def test_resources_are_what_the_providers_take(cloud):
                     seen += 1
                     bad += wrong(f"{plain(kind)}.{plain(name)}", body, schemas[plain(kind)])
     assert seen and not bad, bad
+
+
+MACHINES = {"aws": ("aws_instance", {"ami", "key_name", "user_data"}),
+            "gcp": ("google_compute_instance", {"boot_disk[0].initialize_params", 'metadata["user-data"]'}),
+            "azure": ("azurerm_linux_virtual_machine", {"admin_ssh_key", "custom_data", "source_image_reference"}),
+            "hetzner": ("hcloud_server", {"image", "ssh_keys", "user_data"})}
+
+
+@pytest.mark.parametrize("cloud", MACHINES)
+def test_a_new_release_replaces_no_machine(cloud):
+    """Providers make a machine anew when these change, and its CA, keys and state are gone."""
+    kind, wanted = MACHINES[cloud]
+    resources = [r for path in (TERRAFORM / cloud).glob("*.tf") for r in hcl2.loads(path.read_text()).get("resource", [])]
+    machines = [body for r in resources for k, named in r.items() if plain(k) == kind for name, body in named.items() if not name.startswith("__")]
+    assert machines
+    for body in machines:
+        ignored = {re.sub(r"^\$\{(.*)\}$", r"\1", str(x)).replace('\\"', '"') for block in body.get("lifecycle", []) for x in block["ignore_changes"]}
+        assert ignored == wanted, ignored
 
 
 def test_a_wrong_argument_would_be_found():
@@ -144,8 +162,12 @@ def test_one_node_boots_and_answers(rack, tmp_path):
     key = (machine.root / "etc/cognitora/api-key").read_text().strip()
     until(lambda: answers(machine, key), lambda: chat(machine, key) + machine.log("cgn-router") + machine.log("cgn-agent"), wait_s=60, step_s=0.2)
     before = {p: (machine.root / "etc/cognitora" / p).read_bytes() for p in ("cognitora.toml", "keys", "api-key")}
-    machine.run("/usr/local/sbin/cognitora-setup", "boot")
+    machine.enable("boot")
     assert before == {p: (machine.root / "etc/cognitora" / p).read_bytes() for p in before}, "a second run changes nothing"
+    # What the machine does at its next boot: multi-user.target brings cognitora.target, which brings the programs.
+    units = machine.root / "etc/systemd/system"
+    assert (units / "multi-user.target.wants/cognitora.target").is_symlink()
+    assert sorted(p.name for p in (units / "cognitora.target.wants").iterdir()) == ["cgn-agent.service", "cgn-router.service"]
 
 
 @needs_tool

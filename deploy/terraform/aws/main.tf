@@ -93,4 +93,8 @@ resource "aws_instance" "machine" {
     volume_type = "gp3"
     encrypted   = true
   }
+  # A release or setting of a later plan is for machines that are new: this one has its CA, keys and state, and is upgraded in place.
+  lifecycle {
+    ignore_changes = [ami, key_name, user_data]
+  }
 }

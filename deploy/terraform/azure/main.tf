@@ -119,4 +119,8 @@ resource "azurerm_linux_virtual_machine" "machine" {
     sku       = "12-gen2"
     version   = "latest"
   }
+  # A release or setting of a later plan is for machines that are new: this one has its CA, keys and state, and is upgraded in place.
+  lifecycle {
+    ignore_changes = [admin_ssh_key, custom_data, source_image_reference]
+  }
 }

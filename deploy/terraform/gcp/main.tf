@@ -82,4 +82,8 @@ resource "google_compute_instance" "machine" {
     on_host_maintenance = each.value.engine ? "TERMINATE" : "MIGRATE"
     automatic_restart   = true
   }
+  # A release or setting of a later plan is for machines that are new: this one has its CA, keys and state, and is upgraded in place.
+  lifecycle {
+    ignore_changes = [boot_disk[0].initialize_params, metadata["user-data"]]
+  }
 }

@@ -53,4 +53,8 @@ resource "hcloud_server" "machine" {
     ip         = each.value.role == "node" ? null : "10.80.0.10"
   }
   depends_on = [hcloud_network_subnet.cluster]
+  # A release or setting of a later plan is for machines that are new: this one has its CA, keys and state, and is upgraded in place.
+  lifecycle {
+    ignore_changes = [image, ssh_keys, user_data]
+  }
 }

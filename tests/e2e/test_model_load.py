@@ -3,6 +3,7 @@
 import contextlib
 import json
 import subprocess
+import threading
 
 import pytest
 
@@ -66,6 +67,73 @@ def test_an_adapter_is_loaded_served_and_unloaded(cluster, lora, kind):
     assert [at_engine(n) for n in nodes] == [["sim"]] * 2
     until(lambda: served(cluster) == ["sim"], "it is gone")
     assert status(cluster, "de") == 404
+
+
+def test_an_adapter_stays_until_its_streams_end(cluster, lora):
+    """Requests that wait at the engine, that are answered, and that come as a whole all hold it; those of the base model do not."""
+    cluster.router()
+    node = cluster.node("a", "--lora", "--decode-ms", "25", sections={**VLLM, "agent": {"drain_timeout": "60s", "direct": "off"}})
+    cluster.wait_ready()
+    model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+    until(lambda: status(cluster, "de") == 200, "it is served")
+    other = Stream(cluster.http_port, model="sim", max_tokens=4000, ignore_eos=True)
+    other.read_until(b'"content"')
+    for whole in (False, True):
+        stream = Stream(cluster.http_port, model="de", max_tokens=80, ignore_eos=True, stream=not whole)
+        if not whole:
+            stream.read_until(b'"content"')
+        model(cluster, "unload", "de")
+        until(lambda: places(cluster, "de") == {"a": "draining"}, "it drains")
+        done = threading.Event()
+        gone = []
+
+        def watch():
+            while not done.is_set():
+                gone.append(at_engine(node) == ["sim"])
+                done.wait(0.05)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            stream.read_until(b'"finish_reason":"length"' if whole else b"[DONE]")
+        finally:
+            done.set()
+            watcher.join()
+        assert not any(gone[:-2]) and len(gone) > 3, gone
+        stream.close()
+        until(lambda: at_engine(node) == ["sim"], "it is unloaded then")
+        if not whole:
+            model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+            until(lambda: status(cluster, "de") == 200, "it is served again")
+    other.close()
+
+
+def test_a_node_has_its_own_version_of_an_adapter(cluster, lora, tmp_path):
+    cluster.router()
+    nodes = [cluster.node(n, *LORA, sections=VLLM) for n in "ab"]
+    cluster.wait_ready()
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "adapter_config.json").write_text("{}")
+
+    def loads(node):
+        return [e["path"] for e in node.agent.events("engine.adapter_loaded")]
+
+    def paths():
+        listed = json.loads(model(cluster, "ls", "-o", "json"))["models"]
+        return {p["node"]: p["loraPath"] for m in listed if m["name"] == "de" for p in m["places"]}
+
+    model(cluster, "load", "de", "--lora", lora, "--base", "sim", "--wait", "--timeout", "20s")
+    model(cluster, "load", "de", "--lora", str(second), "--base", "sim", "--node", "a", "--wait", "--timeout", "20s")
+    assert paths() == {"a": str(second), "b": lora} and places(cluster, "de") == {"a": "ready", "b": "ready"}
+    until(lambda: loads(nodes[0]) == [lora, str(second)], lambda: loads(nodes[0]))
+    assert loads(nodes[1]) == [lora] and not nodes[1].agent.events("engine.adapter_unloaded")
+    model(cluster, "unload", "de", "--node", "a", "--wait", "--timeout", "20s")
+    model(cluster, "load", "de", "--node", "a", "--wait", "--timeout", "20s")  # what it had
+    assert loads(nodes[0]) == [lora, str(second), str(second)] and loads(nodes[1]) == [lora]
+    model(cluster, "load", "de", "--lora", str(second), "--base", "sim", "--wait", "--timeout", "20s")
+    until(lambda: loads(nodes[1]) == [lora, str(second)], lambda: loads(nodes[1]))
+    assert loads(nodes[0]) == [lora, str(second), str(second)]
 
 
 def test_sglang_is_asked_for_an_adapter_after_its_base_model(cluster, lora):

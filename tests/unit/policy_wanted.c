@@ -59,6 +59,72 @@ static void test_changes(void **state)
 	pb_free(&doc);
 }
 
+static void adapter_is(const Cognitora__V1__WantedModels *doc, const char *node, const char *base,
+	const char *path)
+{
+	const struct wanted_adapter a = wanted_adapter_on(wanted_find(doc, "m"), node);
+	assert_string_equal(a.base, base);
+	assert_string_equal(a.path, path);
+}
+
+/* A change of named nodes leaves the adapter of the others, whatever it is and in whatever order they were told. */
+static void test_a_node_has_its_own_adapter(void **state)
+{
+	Cognitora__V1__WantedModels *doc = NULL;
+	const char *const a[] = {"a"}, *const b[] = {"b"}, *const both[] = {"a", "b"};
+	struct wanted_change all =
+		{.name = "m", .base = "base", .lora_path = "/1", .state = LOADED, .by = "me", .now_ms = 1};
+	struct wanted_change one = all;
+	(void)state;
+	change_apply(&doc, all);
+	one.nodes = a;
+	one.n_nodes = 1;
+	one.lora_path = "/2";
+	change_apply(&doc, one);
+	adapter_is(doc, "a", "base", "/2");
+	adapter_is(doc, "b", "base", "/1");
+	adapter_is(doc, "later", "base", "/1");
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "later"), LOADED);
+	one.nodes = b; /* A third version, with another base. */
+	one.lora_path = "/3";
+	one.base = "other";
+	change_apply(&doc, one);
+	adapter_is(doc, "a", "base", "/2");
+	adapter_is(doc, "b", "other", "/3");
+	adapter_is(doc, "later", "base", "/1");
+	one = all; /* An unload says the path of all nodes, and the node keeps its own. */
+	one.state = UNLOADED;
+	one.nodes = a;
+	one.n_nodes = 1;
+	change_apply(&doc, one);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), UNLOADED);
+	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), LOADED);
+	adapter_is(doc, "a", "base", "/2");
+	adapter_is(doc, "b", "other", "/3");
+	one.state = LOADED; /* The same as all nodes have: nothing of its own. */
+	change_apply(&doc, one);
+	adapter_is(doc, "a", "base", "/1");
+	assert_string_equal(wanted_find(doc, "m")->nodes[1]->lora_path, "");
+	all.lora_path = "/4";
+	change_apply(&doc, all);
+	adapter_is(doc, "b", "base", "/4");
+	assert_int_equal(wanted_find(doc, "m")->n_nodes, 0);
+	pb_free(&doc);
+	one.nodes =
+		both; /* No other node has it: the next version is that of all nodes, as earlier programs know it. */
+	one.n_nodes = 2;
+	change_apply(&doc, one);
+	one.lora_path = "/5";
+	change_apply(&doc, one);
+	assert_string_equal(wanted_find(doc, "m")->lora_path, "/5");
+	one.n_nodes = 1;
+	one.lora_path = "/6";
+	change_apply(&doc, one);
+	adapter_is(doc, "a", "base", "/6");
+	adapter_is(doc, "b", "base", "/5");
+	pb_free(&doc);
+}
+
 static void test_replicas(void **state)
 {
 	Cognitora__V1__WantedModels *doc = NULL;
@@ -236,9 +302,9 @@ static void test_places(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_replicas),
-		cmocka_unit_test(test_nodes_of_an_own_model), cmocka_unit_test(test_changes),
-		cmocka_unit_test(test_bad_documents), cmocka_unit_test(test_a_full_document),
-		cmocka_unit_test(test_places)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_node_has_its_own_adapter),
+		cmocka_unit_test(test_replicas), cmocka_unit_test(test_nodes_of_an_own_model),
+		cmocka_unit_test(test_changes), cmocka_unit_test(test_bad_documents),
+		cmocka_unit_test(test_a_full_document), cmocka_unit_test(test_places)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

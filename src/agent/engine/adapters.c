@@ -43,21 +43,21 @@ static void adapter_renew(struct engine_adapter *a)
 	a->why[0] = '\0';
 }
 
-void engine_adapter_want(struct engine *e, const Cognitora__V1__WantedModel *m, bool wanted)
+void engine_adapter_want(struct engine *e, const Cognitora__V1__WantedModel *m, const char *path, bool wanted)
 {
 	struct engine_adapter *a = adapter_find(e, cgn_str_of(m->name));
 	if (a == NULL && (a = adapter_add(e, m->name, wanted)) == NULL)
 		return;
 	if (a->revision == m->revision)
 		return;
-	if (wanted && a->state == ADAPTER_READY && strcmp(a->path, m->lora_path) != 0) {
+	if (wanted && a->state == ADAPTER_READY && strcmp(a->path, path) != 0) {
 		a->state = ADAPTER_DRAINING; /* The weights of the old path go first. */
 		a->since = cgn_loop_now(e->host->loop);
 	}
 	adapter_renew(a);
 	a->revision = m->revision;
 	a->wanted = wanted;
-	(void)cgn_str_copyz(a->path, sizeof a->path, cgn_str_of(m->lora_path));
+	(void)cgn_str_copyz(a->path, sizeof a->path, cgn_str_of(path));
 	e->host->ops->changed(e->host->user);
 }
 

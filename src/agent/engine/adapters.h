@@ -29,7 +29,8 @@ struct engine_adapters {
 };
 void engine_adapters_close(struct engine *e);
 /* Obey an order: whether the engine shall have the adapter, on this node. A new order is tried at once. */
-void engine_adapter_want(struct engine *e, const Cognitora__V1__WantedModel *m, bool wanted);
+void engine_adapter_want(struct engine *e, const Cognitora__V1__WantedModel *m, const char *path,
+	bool wanted);
 /* Take the next step. True: there are further ones, call again soon. */
 bool engine_adapters_step(struct engine *e);
 /* The engine became ready, or is ready no more: what it has is not known. */

@@ -5,6 +5,7 @@
 
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
+#include "base/sum/sum.h"
 
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/proto bounds */
 
@@ -24,7 +25,11 @@ static void relay_forget_request(struct relay *r)
 	cgn_buf_fini(&r->message);
 	cgn_buf_fini(&r->own);
 	cgn_arena_reset(&r->arena);
+	r->forgotten = true;
 	r->rq = (struct proto_generate){0};
+	/* Clear the pointers into the request: a late read crashes, and does not find the bytes of another one. */
+	r->placement.path = r->placement.body = r->placement.tenant = (struct cgn_str){NULL, 0};
+	r->placement.chain = r->guest.chain = NULL;
 }
 
 static void relay_release(struct cgn_grave *g)
@@ -145,10 +150,11 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	engineview_worked(&r->engine->view);
-	if (h->status == 200 && r->rq.facts.n_chain > 0)
-		engine_blocks_seen(r->engine, r->rq.facts.block_tokens);
+	if (h->status == 200 && relay_request(r)->facts.n_chain > 0)
+		engine_blocks_seen(r->engine, relay_request(r)->facts.block_tokens);
 	if (h->status == 200)
-		engine_residency_sent(r->engine, r->rq.facts.chain, r->rq.facts.n_chain);
+		engine_residency_sent(r->engine, relay_request(r)->facts.chain,
+			relay_request(r)->facts.n_chain);
 	r->status = h->status;
 	r->answered_at = cgn_clock_now();
 	if (h->status == 200)
@@ -243,9 +249,10 @@ static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,
 
 uint32_t relay_count(const struct engine *e, struct cgn_str model)
 {
+	const uint64_t sum = sum64(model.p, model.n);
 	uint32_t n = 0;
 	cgn_list_each (l, &e->requests.relays)
-		n += cgn_str_eq(CGN_CONTAINER(l, struct relay, link)->rq.facts.model, model);
+		n += CGN_CONTAINER(l, struct relay, link)->model == sum;
 	return n;
 }
 
@@ -268,13 +275,13 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
 	struct iovec iov[RELAY_BODY_PIECES];
 	size_t n = relay_request_body(r, iov);
-	(void)cgn_str_copyz(method, sizeof method, r->rq.method);
-	engine_url_path(&r->engine->door.url, r->rq.path, &path);
+	(void)cgn_str_copyz(method, sizeof method, relay_request(r)->method);
+	engine_url_path(&r->engine->door.url, relay_request(r)->path, &path);
 	const struct http_request rq = {
 		.method = method,
 		.path = cgn_buf_z(&path),
 		.fields = fields,
-		.n_fields = enginecall_fields(&r->rq, r->engine->door.authorization, fields),
+		.n_fields = enginecall_fields(relay_request(r), r->engine->door.authorization, fields),
 		.body_len = (int64_t)cgn_iov_bytes(iov, n),
 	};
 	if (path.bad || r->own.bad) {
@@ -298,8 +305,8 @@ static void relay_answer_unsupported(struct relay *r, const char *message)
 			.type = "not_supported_error",
 			.code = "not_supported",
 			.status = 501,
-			.shape = apierror_shape_of(r->rq.path),
-			.request_id = r->rq.request_id});
+			.shape = apierror_shape_of(relay_request(r)->path),
+			.request_id = relay_request(r)->request_id});
 	relay_send_head(r, 501, &json, 1);
 	relay_send_data(r, body.p, body.n);
 	relay_finish(r, CGN_FINE, NULL);
@@ -308,7 +315,7 @@ static void relay_answer_unsupported(struct relay *r, const char *message)
 static void relay_answer_lacking(struct relay *r)
 {
 	char message[512];
-	struct cgn_str rest = r->rq.path, path = cgn_str_split(&rest, '?');
+	struct cgn_str rest = relay_request(r)->path, path = cgn_str_split(&rest, '?');
 	(void)snprintf(message, sizeof message, "engine %s (%s) has no route %.*s", r->engine->name,
 		config_enum_text(r->engine->ops->kind), CGN_STR_ARG(path));
 	relay_answer_unsupported(r, message);
@@ -333,8 +340,8 @@ static void relay_answer_unloaded(struct relay *r, const struct engine_refusal *
 			.type = "server_error",
 			.code = "model_not_loaded",
 			.status = 503,
-			.shape = apierror_shape_of(r->rq.path),
-			.request_id = r->rq.request_id});
+			.shape = apierror_shape_of(relay_request(r)->path),
+			.request_id = relay_request(r)->request_id});
 	cgn_log_limited(INFO, "agent.not_loaded", F_STR("request", r->id), F_STR("why", no->why),
 		F_U64("retry_after_s", no->retry_after));
 	relay_send_head(r, 503, fields, CGN_COUNT(fields));
@@ -362,13 +369,13 @@ static void on_request_placed(struct slot_placement *p)
 /* False: the request is a prefill leg, and its prompt's state can't be stored. */
 static bool relay_place(struct relay *r)
 {
-	const struct proto_facts *f = &r->rq.facts;
+	const struct proto_facts *f = &relay_request(r)->facts;
 	if (f->leg == COGNITORA__V1__LEG__LEG_PREFILL &&
 		(!slotmgr_can_store(r->engine->slots) || f->n_chain == 0))
 		return false;
 	r->placement = (struct slot_placement){.id = r->id,
-		.path = r->rq.path,
-		.body = r->rq.body,
+		.path = relay_request(r)->path,
+		.body = relay_request(r)->body,
 		.chain = f->chain,
 		.n = f->n_chain,
 		.block_tokens = f->block_tokens,
@@ -377,7 +384,7 @@ static bool relay_place(struct relay *r)
 		.slot = SLOTS_NONE,
 		.go = on_request_placed};
 	if (r->engine->tenancy != NULL)
-		r->placement.at = slot_body_read(r->rq.path, r->rq.body);
+		r->placement.at = slot_body_read(relay_request(r)->path, relay_request(r)->body);
 	slotmgr_place(r->engine->slots, &r->placement);
 	return true;
 }
@@ -388,7 +395,8 @@ static void relay_take_engine(struct relay *r, struct engine *e)
 	cgn_list_push(&e->requests.relays, &r->link);
 	e->requests.inflight++;
 	share_peak_note(&e->requests.peak, e->requests.inflight + e->requests.direct);
-	share_enter(&r->all->share, r->rq.facts.router, r->rq.facts.new_tokens, &r->share);
+	share_enter(&r->all->share, relay_request(r)->facts.router, relay_request(r)->facts.new_tokens,
+		&r->share);
 	r->all->requests_total++;
 	r->all->ops->load_changed(r->all->user);
 }
@@ -397,8 +405,8 @@ static CGN_RC relay_admit(struct relay *r, struct cgn_err *err)
 {
 	struct relays *all = r->all;
 	CGN_TRY(all->ops->admit(all->user, err));
-	CGN_TRY(enginecall_check(&r->rq, err));
-	struct engine *e = all->ops->pick(all->user, &r->rq.facts, err);
+	CGN_TRY(enginecall_check(relay_request(r), err));
+	struct engine *e = all->ops->pick(all->user, &relay_request(r)->facts, err);
 	if (e == NULL)
 		return CGN_RC_OF(err->code);
 	relay_take_engine(r, e);
@@ -414,13 +422,14 @@ static CGN_RC relay_read_request(struct relay *r, const uint8_t *p, size_t n, st
 	r->booked = r->message.n;
 	CGN_TRY(proto_generate_read(cgn_buf_view(&r->message), &r->arena, &r->rq, err));
 	(void)cgn_str_copyz(r->id, sizeof r->id, r->rq.request_id);
+	r->model = sum64(r->rq.facts.model.p, r->rq.facts.model.n);
 	relay_trace_begin(r);
 	return CGN_OK;
 }
 
 static bool relay_only_loads(const struct relay *r)
 {
-	return cgn_str_is(r->rq.path, PROTO_LOAD_PATH);
+	return cgn_str_is(relay_request(r)->path, PROTO_LOAD_PATH);
 }
 
 static void relay_answer_loaded(struct relay *r)
@@ -457,7 +466,7 @@ static void relay_enter(struct relay *r)
 	char why[600];
 	struct engine_refusal no;
 	int64_t kept_ms;
-	bool told = proto_keep_alive_ms(r->rq.facts.keep_alive, &kept_ms);
+	bool told = proto_keep_alive_ms(relay_request(r)->facts.keep_alive, &kept_ms);
 	if (relay_only_loads(r) && told && kept_ms == 0) {
 		engine_keep(r->engine, kept_ms); /* The engine is unloaded when this request has left. */
 		relay_answer_loaded(r);
@@ -485,7 +494,7 @@ static void on_call_message(struct grpc_call *c, void *user, const uint8_t *p, s
 		relay_finish(r, err.code, err.msg);
 		return;
 	}
-	if (engine_lacks(r->engine->ops, r->rq.path)) {
+	if (engine_lacks(r->engine->ops, relay_request(r)->path)) {
 		relay_answer_lacking(r);
 		return;
 	}

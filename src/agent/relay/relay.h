@@ -32,7 +32,7 @@ struct relays {
 };
 /* Take a call of Agent.Generate. */
 void relay_open(struct relays *all, struct grpc_call *c);
-/* Return how many of the engine's requests are for the model. */
+/* Return how many of the engine's requests are for the model: those that wait, and those that are answered. */
 uint32_t relay_count(const struct engine *e, struct cgn_str model);
 /* End an engine's requests with the sentence; the engine will not end them. */
 void relay_end_all(struct engine *e, const char *sentence);

@@ -21,7 +21,8 @@ struct relay {
 	char insert[SLOT_BODY_INSERT]; /* The slot, as it is inserted into the body */
 	struct cgn_buf own;            /* The body of a prefill leg, which is made here and booked too */
 	uint64_t booked;               /* Bytes of both in the budget */
-	struct proto_generate rq;
+	struct proto_generate rq;      /* Read by relay_request; forgotten when the engine answers */
+	uint64_t model;                /* sum64 of the model's name, for as long as the request is here */
 	struct share_ticket share;
 	char id[65]; /* First bytes of the request id, for the log */
 	cgn_nsec began;
@@ -36,9 +37,16 @@ struct relay {
 	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
 	struct usage_tail tail;          /* The end of the answer, for the slot manager */
 	int status;                      /* The engine's HTTP status */
-	bool asked, retried, head_sent, finished, failed;
+	bool asked, retried, forgotten, head_sent, finished, failed;
 	struct cgn_grave grave;
 };
+
+/* The request, while it is there: what is read after the engine has answered is kept elsewhere in |r|. */
+static inline const struct proto_generate *relay_request(const struct relay *r)
+{
+	CGN_MUST(!r->forgotten);
+	return &r->rq;
+}
 
 /* ---- request.c ---- */
 /* Write the pieces of the body: unchanged, or with the slot and what may be used of it, or the prompt alone. Returns how many. They

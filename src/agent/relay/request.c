@@ -39,14 +39,14 @@ void relay_settle(struct relay *r)
 	struct engine *e = r->engine;
 	const struct slot_placement *p = &r->placement;
 	r->slot = p->slot;
-	if (e->tenancy == NULL || !fills_slot(r->rq.path))
+	if (e->tenancy == NULL || !fills_slot(relay_request(r)->path))
 		return;
 	if (!tenants_known(e, p->at.owner))
 		return;
 	slot_tenancy_size(e->tenancy, e->view.load.now.slots);
 	r->guest = (struct slot_guest){.owner = p->at.owner,
-		.chain = r->rq.facts.chain,
-		.n = r->rq.facts.n_chain,
+		.chain = relay_request(r)->facts.chain,
+		.n = relay_request(r)->facts.n_chain,
 		.slot = p->slot};
 	if (p->at.placeable && !slotmgr_assigns(e->slots))
 		r->slot = r->guest.slot = slot_tenancy_choose(e->tenancy, &r->guest);
@@ -67,7 +67,8 @@ void relay_unsettle(struct relay *r)
 static size_t prefill_body(struct relay *r, struct iovec *out)
 {
 	if (r->own.n == 0) {
-		slot_body_prefill(r->rq.path, r->rq.body, r->slot, !r->computes, &r->own);
+		slot_body_prefill(relay_request(r)->path, relay_request(r)->body, r->slot, !r->computes,
+			&r->own);
 		grpc_budget_add(r->all->budget, r->own.n);
 		r->booked += r->own.n;
 	}
@@ -90,7 +91,7 @@ static size_t piece_add(struct iovec *out, size_t n, struct cgn_str piece)
 size_t relay_request_body(struct relay *r, struct iovec out[RELAY_BODY_PIECES])
 {
 	const struct slot_body *at = &r->placement.at;
-	struct cgn_str rest = r->rq.body;
+	struct cgn_str rest = relay_request(r)->body;
 	size_t n = 0;
 	if (relay_is_prefill(r) && r->slot != SLOTS_NONE)
 		return prefill_body(r, out);
@@ -101,7 +102,7 @@ size_t relay_request_body(struct relay *r, struct iovec out[RELAY_BODY_PIECES])
 		rest = (struct cgn_str){rest.p + at->at, rest.n - at->at};
 	}
 	if (r->computes && at->end > 0) {
-		size_t before = (size_t)(r->rq.body.p + at->end - rest.p);
+		size_t before = (size_t)(relay_request(r)->body.p + at->end - rest.p);
 		n = piece_add(out, n, (struct cgn_str){rest.p, before});
 		n = piece_add(out, n, slot_body_forbid_reuse(at));
 		rest = (struct cgn_str){rest.p + before, rest.n - before};

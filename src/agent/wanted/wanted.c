@@ -40,9 +40,10 @@ static void adapters_told(const struct wanted *w, struct engine *e)
 	for (size_t i = 0; i < w->doc->n_models; i++) {
 		const Cognitora__V1__WantedModel *m = w->doc->models[i];
 		Cognitora__V1__WantedState here = wanted_on(m, w->node);
-		if (m->base_model[0] != '\0' && here != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED &&
-			is_engines(e, m->base_model))
-			engine_adapter_want(e, m, here == COGNITORA__V1__WANTED_STATE__WANTED_LOADED);
+		const struct wanted_adapter a = wanted_adapter_on(m, w->node);
+		if (a.base[0] != '\0' && here != COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED &&
+			is_engines(e, a.base))
+			engine_adapter_want(e, m, a.path, here == COGNITORA__V1__WANTED_STATE__WANTED_LOADED);
 	}
 }
 

@@ -48,8 +48,10 @@ static void place_row(struct ctl_table *t, const Cognitora__V1__ModelPlaces *m,
 	ctl_table_cell(t, "%s", wanted_text(p != NULL ? p->wanted : m->wanted->others));
 	ctl_table_cell(t, "%s", p != NULL ? p->state : "absent");
 	ctl_table_cell(t, "%s", p != NULL ? p->engine : "");
-	ctl_table_cell(t, "%s", m->wanted != NULL ? m->wanted->base_model : "");
-	ctl_table_cell(t, "%s", m->wanted != NULL ? m->wanted->lora_path : "");
+	/* Routers of an earlier version do not tell them for each node. */
+	bool told = p != NULL && p->lora_path[0] != '\0';
+	ctl_table_cell(t, "%s", told ? p->base_model : m->wanted != NULL ? m->wanted->base_model : "");
+	ctl_table_cell(t, "%s", told ? p->lora_path : m->wanted != NULL ? m->wanted->lora_path : "");
 	ctl_table_cell(t, "%s", m->wanted != NULL ? m->wanted->by : "");
 	ctl_table_cell(t, "%s", p != NULL ? p->why : "");
 }

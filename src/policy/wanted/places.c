@@ -163,6 +163,10 @@ bool wanted_place(const Cognitora__V1__Node *n, bool heard, const char *name,
 	cognitora__v1__model_place__init(out);
 	out->node = n->id;
 	out->wanted = wanted_on(m, n->id);
+	const struct wanted_adapter a =
+		m != NULL ? wanted_adapter_on(m, n->id) : (struct wanted_adapter){"", ""};
+	out->base_model = pb_text(a.base);
+	out->lora_path = pb_text(a.path);
 	out->state = pb_text("absent");
 	for (size_t i = 0; i < n->n_engines && !found; i++)
 		found = engine_place(n->engines[i], name, m, out);
@@ -175,7 +179,7 @@ bool wanted_place(const Cognitora__V1__Node *n, bool heard, const char *name,
 	}
 	if (out->wanted != COGNITORA__V1__WANTED_STATE__WANTED_LOADED)
 		return false;
-	bool able = cgn_ok(wanted_able(n, m->base_model, &err));
+	bool able = cgn_ok(wanted_able(n, a.base, &err));
 	(void)cgn_str_copyz(why, cap,
 		cgn_str_of(!heard      ? "the node's agent does not answer"
 				: able ? "the agent was not told yet, or is of an earlier version"

@@ -5,12 +5,31 @@
 
 #define TEXT_MOST (WANTED_MAX_MODELS + 1)
 
-bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node)
+/* Return what |m|, which may be NULL, says of a node by its id; NULL: nothing. */
+static const Cognitora__V1__WantedNode *node_find(const Cognitora__V1__WantedModel *m, const char *node)
 {
 	for (size_t i = 0; m != NULL && i < m->n_nodes; i++)
 		if (strcmp(m->nodes[i]->id, node) == 0)
-			return m->nodes[i]->parked;
-	return false;
+			return m->nodes[i];
+	return NULL;
+}
+
+bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node)
+{
+	const Cognitora__V1__WantedNode *n = node_find(m, node);
+	return n != NULL && n->parked;
+}
+
+static bool has_own(const Cognitora__V1__WantedNode *n)
+{
+	return n != NULL && n->lora_path[0] != '\0';
+}
+
+struct wanted_adapter wanted_adapter_on(const Cognitora__V1__WantedModel *m, const char *node)
+{
+	const Cognitora__V1__WantedNode *n = node_find(m, node);
+	return has_own(n) ? (struct wanted_adapter){n->base_model, n->lora_path}
+			  : (struct wanted_adapter){m->base_model, m->lora_path};
 }
 
 const char *wanted_state_text(Cognitora__V1__WantedState s)
@@ -31,18 +50,29 @@ static CGN_RC name_check(const char *what, const char *text, size_t least, size_
 		least, most);
 }
 
+static CGN_RC adapter_check(const struct wanted_adapter *a, struct cgn_err *err)
+{
+	CGN_TRY(name_check("the base model's name", a->base, 0, WANTED_MAX_NAME, err));
+	return name_check("the path of the LoRA adapter", a->path, 0, WANTED_MAX_PATH, err);
+}
+
+static CGN_RC node_check(const Cognitora__V1__WantedNode *n, struct cgn_err *err)
+{
+	if (!proto_node_id_ok(cgn_str_of(n->id)))
+		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", n->id);
+	return adapter_check(&(struct wanted_adapter){n->base_model, n->lora_path}, err);
+}
+
 static CGN_RC model_check(const Cognitora__V1__WantedModel *m, struct cgn_err *err)
 {
 	CGN_TRY(name_check("the model's name", m->name, 1, WANTED_MAX_NAME, err));
-	CGN_TRY(name_check("the base model's name", m->base_model, 0, WANTED_MAX_NAME, err));
-	CGN_TRY(name_check("the path of the LoRA adapter", m->lora_path, 0, WANTED_MAX_PATH, err));
+	CGN_TRY(adapter_check(&(struct wanted_adapter){m->base_model, m->lora_path}, err));
 	if (m->n_nodes > WANTED_MAX_NODES)
 		return CGN_FAIL(err, INVALID,
 			"%zu nodes are named for model \"%.80s\", at most %d are possible", m->n_nodes,
 			m->name, WANTED_MAX_NODES);
 	for (size_t i = 0; i < m->n_nodes; i++)
-		if (!proto_node_id_ok(cgn_str_of(m->nodes[i]->id)))
-			return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", m->nodes[i]->id);
+		CGN_TRY(node_check(m->nodes[i], err));
 	return CGN_OK;
 }
 
@@ -70,12 +100,10 @@ const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels 
 
 Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node)
 {
+	const Cognitora__V1__WantedNode *n = node_find(m, node);
 	if (m == NULL)
 		return COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
-	for (size_t i = 0; i < m->n_nodes; i++)
-		if (strcmp(m->nodes[i]->id, node) == 0)
-			return m->nodes[i]->state;
-	return m->others;
+	return n != NULL ? n->state : m->others;
 }
 
 /* ---- changes ---- */
@@ -94,21 +122,56 @@ struct wanted_draft {
 	Cognitora__V1__WantedNode rows[WANTED_MAX_NODES], *list[WANTED_MAX_NODES];
 };
 
-static CGN_RC node_add(struct wanted_draft *d, const char *id, Cognitora__V1__WantedState state, bool parked,
-	struct cgn_err *err)
+static CGN_RC node_add(struct wanted_draft *d, const Cognitora__V1__WantedNode *node, struct cgn_err *err)
 {
 	size_t i = d->model.n_nodes;
 	if (i == WANTED_MAX_NODES)
 		return CGN_FAIL(err, OVERLOADED,
 			"over %d nodes would be named for model \"%.80s\": use --all", WANTED_MAX_NODES,
 			d->model.name);
-	cognitora__v1__wanted_node__init(&d->rows[i]);
-	d->rows[i].id = pb_text(id);
-	d->rows[i].state = state;
-	d->rows[i].parked = parked;
+	d->rows[i] = *node;
 	d->list[i] = &d->rows[i];
 	d->model.n_nodes++;
 	return CGN_OK;
+}
+
+static bool same_adapter(const struct wanted_adapter *a, const struct wanted_adapter *b)
+{
+	return strcmp(a->base, b->base) == 0 && strcmp(a->path, b->path) == 0;
+}
+
+/* Does a node that the change does not name have, or get later, the adapter of all nodes? */
+static bool is_shared(const Cognitora__V1__WantedModel *old, const struct wanted_change *c)
+{
+	if (old == NULL || c->n_nodes == 0 || c->elsewhere_unloaded)
+		return false;
+	for (size_t i = 0; i < old->n_nodes; i++)
+		if (!is_named(c, old->nodes[i]->id) && !has_own(old->nodes[i]) &&
+			old->nodes[i]->state == COGNITORA__V1__WANTED_STATE__WANTED_LOADED)
+			return true;
+	return old->others == COGNITORA__V1__WANTED_STATE__WANTED_LOADED;
+}
+
+/* Add what the change says of its node |i|. Another adapter than the one of all nodes is the node's own; a node that
+ * does not load now keeps its own for the next time. */
+static CGN_RC named_add(struct wanted_draft *d, const Cognitora__V1__WantedModel *old,
+	const struct wanted_change *c, size_t i, struct cgn_err *err)
+{
+	Cognitora__V1__WantedNode n = COGNITORA__V1__WANTED_NODE__INIT;
+	const Cognitora__V1__WantedNode *before = node_find(old, c->nodes[i]);
+	const struct wanted_adapter all = {d->model.base_model, d->model.lora_path},
+				    own = {c->base, c->lora_path};
+	n.id = pb_text(c->nodes[i]);
+	n.state = c->state;
+	n.parked = c->parked;
+	if (c->state != COGNITORA__V1__WANTED_STATE__WANTED_LOADED && has_own(before)) {
+		n.base_model = before->base_model;
+		n.lora_path = before->lora_path;
+	} else if (!same_adapter(&all, &own)) {
+		n.base_model = pb_text(own.base);
+		n.lora_path = pb_text(own.path);
+	}
+	return node_add(d, &n, err);
 }
 
 static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedModel *old,
@@ -119,8 +182,9 @@ static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedMode
 	cognitora__v1__wanted_model__init(m);
 	m->nodes = d->list;
 	m->name = pb_text(c->name);
-	m->base_model = pb_text(c->base);
-	m->lora_path = pb_text(c->lora_path);
+	bool shared = is_shared(old, c);
+	m->base_model = shared ? old->base_model : pb_text(c->base);
+	m->lora_path = shared ? old->lora_path : pb_text(c->lora_path);
 	m->by = pb_text(c->by);
 	m->revision = revision;
 	m->changed_unix_ms = c->now_ms;
@@ -130,10 +194,9 @@ static CGN_RC draft_make(struct wanted_draft *d, const Cognitora__V1__WantedMode
 					  : COGNITORA__V1__WANTED_STATE__WANTED_AS_CONFIGURED;
 	for (size_t i = 0; !all && !c->elsewhere_unloaded && old != NULL && i < old->n_nodes; i++)
 		if (!is_named(c, old->nodes[i]->id))
-			CGN_TRY(node_add(d, old->nodes[i]->id, old->nodes[i]->state, old->nodes[i]->parked,
-				err));
+			CGN_TRY(node_add(d, old->nodes[i], err));
 	for (size_t i = 0; i < c->n_nodes; i++)
-		CGN_TRY(node_add(d, c->nodes[i], c->state, c->parked, err));
+		CGN_TRY(named_add(d, old, c, i, err));
 	return model_check(m, err);
 }
 

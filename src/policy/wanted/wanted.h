@@ -18,6 +18,12 @@ const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels 
 Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node);
 /* Did the router say what is wanted on the node (WantedNode.parked), and no operator? */
 bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node);
+/* The LoRA adapter of an order: borrowed texts, empty for an order about an engine's own model. */
+struct wanted_adapter {
+	const char *base, *path;
+};
+/* Return the adapter that |m| means on a node: the node's own, else that of all nodes. */
+struct wanted_adapter wanted_adapter_on(const Cognitora__V1__WantedModel *m, const char *node);
 const char *wanted_state_text(Cognitora__V1__WantedState s); /* Return "loaded", ...; static. */
 
 /* A change of one model. All is borrowed. */

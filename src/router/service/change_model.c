@@ -188,8 +188,9 @@ static CGN_RC order_complete(const struct router *r, change_request *rq, struct 
 	const Cognitora__V1__WantedModel *old = wanted_find(r->wanted.doc, rq->name);
 	if (old == NULL || old->base_model[0] == '\0' || !is_own(rq) || rq->lora_path[0] != '\0')
 		return CGN_OK;
-	rq->base_model = strdup(old->base_model);
-	rq->lora_path = strdup(old->lora_path);
+	const struct wanted_adapter a = wanted_adapter_on(old, rq->n_nodes == 1 ? rq->nodes[0] : "");
+	rq->base_model = strdup(a.base);
+	rq->lora_path = strdup(a.path);
 	if (rq->base_model != NULL && rq->lora_path != NULL)
 		return CGN_OK;
 	return CGN_FAIL(err, NO_MEMORY, "out of memory");

@@ -160,6 +160,20 @@ static void written_events_are_read_back(void **state)
 	cgn_buf_fini(&b);
 }
 
+static void events_are_counted_however_they_are_cut(void **state)
+{
+	(void)state;
+	const struct cgn_str text = CGN_STR("data: 1\n\ndadata: 2\n\nddata:data: datx da");
+	for (size_t step = 1; step <= text.n; step++) {
+		uint8_t begun = 0;
+		size_t n = sse_marks(&begun, (struct cgn_str){NULL, 0});
+		for (size_t at = 0; at < text.n; at += step)
+			n += sse_marks(&begun,
+				(struct cgn_str){text.p + at, text.n - at < step ? text.n - at : step});
+		assert_int_equal(n, 4);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -170,6 +184,7 @@ int main(void)
 		cmocka_unit_test(an_idle_scanner_keeps_little),
 		cmocka_unit_test(the_end_completes_the_last_event),
 		cmocka_unit_test(written_events_are_read_back),
+		cmocka_unit_test(events_are_counted_however_they_are_cut),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ bool json_next_member(struct json_iter *it, struct cgn_str *key, struct json_val
 
 struct cgn_str json_key_plain(struct cgn_str raw, char room[JSON_KEY_MAX])
 {
-	if (memchr(raw.p, '\\', raw.n) == NULL)
+	if (raw.n == 0 || memchr(raw.p, '\\', raw.n) == NULL)
 		return raw;
 	if (raw.n > 6 * JSON_KEY_MAX) /* No escape is longer than six times what it stands for. */
 		return (struct cgn_str){NULL, 0};

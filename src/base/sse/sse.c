@@ -199,3 +199,36 @@ void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data)
 	put_line(b, "data", data);
 	cgn_buf_char(b, '\n');
 }
+
+/* ---- counting ---- */
+
+static const char mark[] = "data:";
+#define MARK (sizeof mark - 1)
+
+/* Return how many bytes at the end of |s| may begin a mark. */
+static uint8_t mark_tail(struct cgn_str s)
+{
+	size_t n = s.n < MARK - 1 ? s.n : MARK - 1;
+	while (n > 0 && memcmp(s.p + s.n - n, mark, n) != 0)
+		n--;
+	return (uint8_t)n;
+}
+
+size_t sse_marks(uint8_t *begun, struct cgn_str chunk)
+{
+	size_t count = 0, left = MARK - *begun, n = chunk.n < left ? chunk.n : left;
+	if (chunk.n == 0)
+		return 0;
+	if (*begun > 0 && memcmp(chunk.p, mark + *begun, n) == 0) {
+		*begun = n < left ? (uint8_t)(*begun + n) : 0;
+		count = n == left;
+		chunk = (struct cgn_str){chunk.p + n, chunk.n - n};
+		if (chunk.n == 0)
+			return count;
+	}
+	for (const char *p = chunk.p, *end = p + chunk.n;
+		(p = memmem(p, (size_t)(end - p), mark, MARK)) != NULL; p += MARK)
+		count++;
+	*begun = mark_tail(chunk);
+	return count;
+}

@@ -35,6 +35,10 @@ void sse_scan_feed(struct sse_scan *s, struct cgn_str chunk);
  * out. */
 void sse_scan_end(struct sse_scan *s);
 
+/* Return how many "data:" end in |chunk|, the next part of a stream: about as many as events. |*begun| is 0 at first, and then
+ * how many bytes of the next one have come. */
+size_t sse_marks(uint8_t *begun, struct cgn_str chunk);
+
 /* Append an event. |name| is NULL or one line without foreign bytes; |data| may have any line ends and
  * becomes as many data lines. */
 void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data);

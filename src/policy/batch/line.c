@@ -112,7 +112,7 @@ void batch_record_put(const struct batch_record *r, struct cgn_buf *out)
 
 bool batch_record_next(struct cgn_str *rest, struct batch_record *out)
 {
-	const char *end = memchr(rest->p, '\n', rest->n < HEAD_MAX ? rest->n : HEAD_MAX);
+	const char *end = rest->n > 0 ? memchr(rest->p, '\n', rest->n < HEAD_MAX ? rest->n : HEAD_MAX) : NULL;
 	if (end == NULL || end - rest->p < SUM_DIGITS)
 		return false;
 	struct cgn_str head = {rest->p + SUM_DIGITS, (size_t)(end - rest->p) - SUM_DIGITS};

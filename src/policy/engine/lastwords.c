@@ -59,7 +59,7 @@ static char level_letter(struct cgn_str s)
 	if (i == 0 && s.n > 6 && is_digit(s.p[1]) && is_digit(s.p[2]) && is_digit(s.p[3]) &&
 		is_digit(s.p[4]) && s.p[5] == ' ')
 		return s.p[0];
-	const char *trt = memmem(s.p, s.n, "[TRT-LLM] [", 11);
+	const char *trt = s.n > 0 ? memmem(s.p, s.n, "[TRT-LLM] [", 11) : NULL;
 	return trt != NULL && trt + 12 < s.p + s.n && trt[12] == ']' ? trt[11] : '\0';
 }
 

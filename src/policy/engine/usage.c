@@ -168,7 +168,7 @@ void usage_tail_add(struct usage_tail *t, const void *p, size_t n)
 	const char *from = p;
 	if (t->p == NULL)
 		t->p = malloc((size_t)2 * USAGE_TAIL);
-	if (t->p == NULL)
+	if (t->p == NULL || n == 0)
 		return;
 	if (n > USAGE_TAIL) {
 		from += n - USAGE_TAIL;

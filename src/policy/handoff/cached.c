@@ -237,3 +237,8 @@ size_t cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct c
 	cgn_buf_add(out, data.p + from, i - from);
 	return i;
 }
+
+void cached_filter_end(struct cached_filter *f, struct cgn_buf *out)
+{
+	usage_give_up(f, out);
+}

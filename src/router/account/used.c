@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* used: what a request has used: the engine's own counts, or, for an answer that was cut or has none, the prompt's
  * expected tokens and the events that went to the client. */
+#include "base/sse/sse.h"
 #include "router/account/account.h"
 #include "router/peers/peers.h"
 
@@ -16,13 +17,8 @@ bool gw_used_has_tokens(const struct gw_req *r)
 /* Count an event as a token, for streams without usage: OpenAI's have it only when the client asks. */
 void gw_used_relayed(struct gw_req *r, struct cgn_str data)
 {
-	if (!r->answer.event_stream)
-		return;
-	const char *p = data.p, *end = data.p + data.n;
-	while ((p = memmem(p, (size_t)(end - p), "data:", 5)) != NULL) {
-		r->answer.events++;
-		p += 5;
-	}
+	if (r->answer.event_stream)
+		r->answer.events += sse_marks(&r->answer.mark_begun, data);
 }
 
 static bool was_served(const struct gw_req *r)

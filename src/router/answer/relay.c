@@ -216,19 +216,52 @@ void gw_relay(struct gw_req *r, struct cgn_str data)
 		gw_relay_bytes(r, data);
 }
 
-/* Remember where the answer is stored that begins with |data|. */
-static void home_learn(struct gw_req *r, struct cgn_str data)
+/* ---- the beginning of an answer ---- */
+
+/* Remember the id of a response that begins with |lead|, and where the response is stored. Return false if the id is not
+ * known yet. */
+static bool id_learn(struct gw_req *r, struct cgn_str lead)
 {
 	const struct gw_attempt *a = &r->attempt;
-	if (a->status != 200 || !cgn_str_starts(r->client.target, "/v1/responses"))
-		return;
-	struct cgn_str id = answerhome_id(data);
+	struct cgn_str id = answerhome_id(lead);
 	if (id.n > 0 && r->answer.event_stream)
 		r->answer.response_id = cgn_arena_str(&r->arena, id);
-	if (a->peer == NULL && cgn_str_is(r->client.target, "/v1/responses"))
+	if (id.n > 0 && a->peer == NULL && cgn_str_is(r->client.target, "/v1/responses"))
 		answerhome_put(r->w->shared->tails,
 			(struct answerhome_of){gw_isolation_id(r, id), r->prompt.model}, a->call.slot,
 			a->ticket.node);
+	return id.n > 0;
+}
+
+/* Cut |*lead| behind its first event. Return false if that is not whole. */
+static bool event_first(struct cgn_str *lead)
+{
+	const char *lf = memmem(lead->p, lead->n, "\n\n", 2), *crlf = memmem(lead->p, lead->n, "\r\n\r\n", 4);
+	const char *end = lf == NULL || (crlf != NULL && crlf < lf) ? crlf : lf;
+	if (end != NULL)
+		lead->n = (size_t)(end - lead->p);
+	return end != NULL;
+}
+
+/* Learn from the first event of a stream, or from the first bytes of another answer, however they are cut: the id of a
+ * stored answer, and the tokens of the prompt, which Anthropic's streams state only there. */
+static void lead_read(struct gw_req *r, struct cgn_str data)
+{
+	struct gw_answer *to = &r->answer;
+	bool named = r->attempt.status == 200 && cgn_str_starts(r->client.target, "/v1/responses");
+	if (to->led || !(to->event_stream || named))
+		return;
+	to->lead.limit = ANSWERHOME_WITHIN;
+	size_t room = to->lead.limit - to->lead.n;
+	cgn_buf_add(&to->lead, data.p, data.n < room ? data.n : room);
+	struct cgn_str lead = cgn_buf_view(&to->lead);
+	to->led = to->lead.bad || lead.n == to->lead.limit || (to->event_stream && event_first(&lead));
+	if (to->event_stream && to->led)
+		(void)usage_find(lead, &to->usage);
+	if (named && (to->led || !to->event_stream) && id_learn(r, lead))
+		to->led = true;
+	if (to->led)
+		cgn_buf_fini(&to->lead);
 }
 
 /* Does nothing when |data| is empty: filters may hold back all that came. */
@@ -237,11 +270,7 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	struct gw_answer *to = &r->answer;
 	if (data.n == 0)
 		return;
-	if (to->bytes_out == 0)
-		home_learn(r, data);
-	if (to->bytes_out == 0 && to->event_stream)
-		(void)usage_find(data,
-			&to->usage); /* Anthropic states the prompt's tokens at the beginning */
+	lead_read(r, data);
 	if (to->tools != NULL)
 		toolcall_feed(to->tools, data);
 	if (to->ollama != NULL)
@@ -336,10 +365,24 @@ static void stripped_flush(struct gw_req *r)
 		gw_relay_bytes(r, cgn_buf_view(&rest));
 }
 
+/* Send what was kept of a usage object: the answer has ended in the middle of it. */
+static void cached_flush(struct gw_req *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf rest = {0};
+	if (r->answer.cached == NULL || r->client.x == NULL)
+		return;
+	cached_filter_end(r->answer.cached, &rest);
+	if (rest.bad)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+	else
+		bytes_send(r, cgn_buf_view(&rest));
+}
+
 enum gw_step gw_relay_end(struct gw_req *r)
 {
 	stripped_flush(r);
 	gw_resume_flush(r);
+	cached_flush(r);
 	gw_relay_finish(r);
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;

@@ -38,6 +38,9 @@ struct gw_answer {
 	char last2[2];           /* last two bytes relayed, to see where an event ends */
 	uint64_t bytes_out;      /* bytes of the body */
 	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
+	uint8_t mark_begun;      /* state of sse_marks */
+	struct cgn_buf lead;     /* first bytes of the answer, until |led|; at most ANSWERHOME_WITHIN */
+	bool led;                /* the beginning was read */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
 	struct usage_tail tail; /* last bytes relayed, where usage is found */

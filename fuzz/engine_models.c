@@ -26,6 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < n && names != NULL; i++)
 		CGN_MUST(strlen(names[i]) > 0);
 	CGN_MUST(engine_kind_guess(body) != NULL);
+	struct engine_named named;
+	if (engine_named_judge(body, "m", &named))
+		CGN_MUST(!named.lacks || named.served[0] == '\0');
 	cgn_arena_fini(&a);
 	free(text);
 	return 0;

@@ -178,6 +178,45 @@ def test_the_router_survives_an_engine_that_lies(cluster, lie):
         odd.close()
 
 
+def models(*names):
+    return reply(json.dumps({"data": [{"id": n} for n in names]}).encode())
+
+
+def test_a_configured_name_that_the_engine_has_not(cluster):
+    """Requests name an engine's only model as the engine does; an engine with several others is not ready."""
+    only, several, listless = Bare(cluster, "only", *FAST), Odd({"/v1/models": models("a", "b")}, name="several"), Odd({}, name="listless")
+    for e, name in ((only, "gemma"), (several, "qwen"), (listless, "any")):
+        e.settings |= {"kind": "sim", "model": name}
+    several.answers["/health"] = listless.answers["/health"] = reply(b"")
+    try:
+        cluster.router(sections([only, several, listless]))
+        until(lambda: cluster.states() == {"only": "ready", "several": "joining", "listless": "ready"}, cluster.states)
+        until(lambda: "lists a, b" in node(cluster, "several")["reason"] and '"qwen"' in node(cluster, "several")["reason"], lambda: node(cluster, "several"))
+        assert "lists a, b" in ctl(cluster, "cluster", "nodes", "-o", "wide").stdout
+        cluster.MODEL = "gemma"
+        until(lambda: cluster.chat("hello", max_tokens=2).status == 200, "it is served under the configured name")
+        streamed = cluster.chat("hello", max_tokens=2, stream=True)
+        assert streamed.status == 200 and b"[DONE]" in streamed.body
+        assert cluster.ask("POST", "/api/chat", {"model": "gemma", "messages": [{"role": "user", "content": "x"}], "stream": False}).status == 200
+        assert cluster.ask("POST", "/v1/messages", {"model": "gemma", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]}).status == 200
+        assert {m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"]} == {"gemma", "any"}
+        assert cluster.ask("POST", "/v1/chat/completions", {"model": "qwen", "messages": []}).status == 503
+        several.answers["/v1/models"] = models("a", "qwen")
+        until(lambda: cluster.states()["several"] == "ready", lambda: node(cluster, "several"))
+    finally:
+        several.close()
+        listless.close()
+
+
+def test_an_agents_engine_with_another_name(cluster):
+    cluster.router({"router.retry": {"attempts": 1}})
+    cluster.node("a", *FAST, sections={"engine": {"kind": "sim", "model": "gemma"}})
+    cluster.MODEL = "gemma"
+    cluster.wait_ready(1)
+    assert cluster.chat("hello", max_tokens=2).status == 200
+    assert [m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"]] == ["gemma"]
+
+
 def test_events_of_nobody_do_not_count(cluster):
     e = Bare(cluster, "a", *FAST)
     e.settings["kv_events"] = f"tcp://127.0.0.1:{free_port()}"

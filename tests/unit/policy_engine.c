@@ -679,6 +679,57 @@ static void refusals_that_say_it_is_so_already_are_known(void **state)
 			row[i].so);
 }
 
+static void a_configured_name_is_compared_with_the_list(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *served, *listed;
+		bool told, lacks;
+	} rows[] = {
+		{"{\"data\":[{\"id\":\"gemma\"},{\"id\":\"tiny\"}]}", "", NULL, true, false},
+		{"{\"data\":[{\"id\":\"tiny\"}]}", "tiny", "tiny", true, false},
+		{"{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"}]}", "", "a, b", true, true},
+		{"{\"data\":[{\"id\":\"1\"},{\"id\":\"2\"},{\"id\":\"3\"},{\"id\":\"4\"},{\"id\":\"5\"},{\"id\":\"6\"},{\"id\":\"7\"}]}",
+			"", "1, 2, 3, 4, 5 and 2 more", true, true},
+		/* LoRAs of the one model, llama-server's aliases, Ollama's default tag. */
+		{"{\"data\":[{\"id\":\"tiny\",\"parent\":null},{\"id\":\"lora\",\"parent\":\"tiny\"}]}",
+			"tiny", "tiny", true, false},
+		{"{\"data\":[{\"id\":\"/m/x.gguf\",\"aliases\":[\"other\",\"gemma\"]},{\"id\":\"b\"}]}", "",
+			NULL, true, false},
+		{"{\"data\":[{\"id\":\"a:latest\"},{\"id\":\"gemma:latest\"}]}", "", NULL, true, false},
+		/* Lists that say nothing. */
+		{"{\"data\":[]}", "", NULL, false, false},
+		{"{\"data\":[{\"id\":7},{\"id\":\"\"},{\"id\":\"a\\u0000b\"},7,null]}", "", NULL, false,
+			false},
+		{"{\"data\":7}", "", NULL, false, false},
+		{"<html>", "", NULL, false, false},
+		{"", "", NULL, false, false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct engine_named got;
+		assert_int_equal(engine_named_judge(cgn_str_of(rows[i].body), "gemma", &got), rows[i].told);
+		assert_int_equal(got.lacks, rows[i].lacks);
+		if (rows[i].told)
+			assert_string_equal(got.served, rows[i].served);
+		if (rows[i].listed != NULL)
+			assert_string_equal(got.listed, rows[i].listed);
+	}
+}
+
+static void a_long_name_is_no_name_to_ask_by(void **state)
+{
+	(void)state;
+	struct engine_named got;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "{\"data\":[{\"id\":\"");
+	for (size_t i = 0; i <= ENGINE_SERVED_MAX; i++)
+		cgn_buf_char(&b, 'x');
+	cgn_buf_putz(&b, "\"}]}");
+	assert_false(engine_named_judge(cgn_buf_view(&b), "gemma", &got));
+	for (size_t n = 0; n < b.n; n++) /* Cut at every byte. */
+		assert_false(engine_named_judge((struct cgn_str){b.p, n}, "gemma", &got));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -706,6 +757,8 @@ int main(void)
 		cmocka_unit_test(each_kind_is_asked_in_its_way),
 		cmocka_unit_test(answers_are_read_or_refused),
 		cmocka_unit_test(loras_and_sleep_are_asked_for_in_each_kinds_way),
+		cmocka_unit_test(a_configured_name_is_compared_with_the_list),
+		cmocka_unit_test(a_long_name_is_no_name_to_ask_by),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

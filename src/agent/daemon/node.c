@@ -190,8 +190,10 @@ static Cognitora__V1__Engine *engine_describe(struct agent *a, struct engine *e)
 	m->kv_block_tokens = e->view.load.now.kv_block_tokens;
 	m->residency = cgn_arena_strz(&a->scratch, cgn_str_of(engine_residency_text(e)));
 	m->trouble = cgn_arena_strz(&a->scratch, cgn_str_of(e->health.trouble));
+	m->served = cgn_arena_strz(&a->scratch, cgn_str_of(engineview_served(&e->view)));
 	m->resume = cgn_arena_strz(&a->scratch, cgn_str_of(e->resume));
-	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->resume != NULL;
+	bool copied = m->kind != NULL && m->residency != NULL && m->trouble != NULL && m->served != NULL &&
+		m->resume != NULL;
 	copied = copied && models_describe(a, e, m) && adapters_describe(a, e, m) && rest_describe(a, e, m) &&
 		swap_describe(a, e, m);
 	copied = copied && direct_describe(a, e, &m->direct) && chain_describe(a, e, &m->chain);

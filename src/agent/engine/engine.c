@@ -112,6 +112,7 @@ static void on_models_unknown(void *user, const char *why)
 	struct engine *e = user;
 	CGN_LIVE(e, ENGINE_TAG);
 	engine_trouble_set(e, why);
+	e->host->ops->changed(e->host->user);
 }
 
 static void on_events_changed(void *user, bool counts, bool heard)
@@ -152,7 +153,9 @@ static CGN_RC open_feed(struct engine *e, const struct config *cfg, const struct
 
 bool engine_serves(const struct engine *e, struct cgn_str model)
 {
-	return engineview_lists(&e->view, model) || engine_adapter_serves(e, model);
+	const char *served = engineview_served(&e->view);
+	return engineview_lists(&e->view, model) || engine_adapter_serves(e, model) ||
+		(served[0] != '\0' && cgn_str_is(model, served));
 }
 
 /* ---- open and close ---- */
@@ -260,7 +263,8 @@ void engine_close(struct engine *e)
 
 bool engine_is_ready(const struct engine *e)
 {
-	return e->process.sup.state == SUPERVISE_READY && e->view.models.known && !engine_rest_sleeps(e);
+	return e->process.sup.state == SUPERVISE_READY && e->view.models.known &&
+		engineview_is_named(&e->view) && !engine_rest_sleeps(e);
 }
 
 bool engine_needs_no_agent(const struct engine *e)

@@ -96,6 +96,20 @@ struct engineview_models {
 /* True if the model is configured, or was on the engine's list when it was read last. */
 bool engineview_lists(const struct engineview *v, struct cgn_str model);
 
+/* ---- named.c: whether an engine that is not managed knows the configured name of its model ---- */
+struct engineview_named {
+	struct enginefetch *fetch; /* NULL: none is under way */
+	char *model;               /* Owned; NULL: no name is configured, or the engine is managed */
+	bool judged, lacks;
+	cgn_nsec asked_at;
+	char served[ENGINE_SERVED_MAX + 1];
+	char why[700]; /* Why it is not ready, for people; empty: it is for this part */
+};
+/* False: the engine lists several models and none of the configured name, or was not asked yet: it takes no requests. */
+bool engineview_is_named(const struct engineview *v);
+/* Return the name under which the engine serves the model of the configured name; empty: it is the same. */
+const char *engineview_served(const struct engineview *v);
+
 /* ---- feed.c: the engine's KV events ---- */
 /* A name of a configured model. */
 struct engineview_feed_model {
@@ -174,6 +188,7 @@ struct engineview {
 	struct engineview_probe probe;
 	struct engineview_load load;
 	struct engineview_models models;
+	struct engineview_named named;
 	struct engineview_feed feed;
 };
 /* Prepare |v|, whose fields before the parts are set. Nothing is asked. CGN_NO_MEMORY. */

@@ -42,11 +42,14 @@ static void load_settle(struct engineview *v)
 	const struct engine_load before = v->load.now;
 	bool moved = load_is_moved(v);
 	v->load.now = v->load.next;
+	bool restarted = moved || engine_load_restarted(&before, &v->load.now);
 	if (moved)
 		v->models.asked_at = 0;
 	else if (engine_load_worked(&before, &v->load.now))
 		engineview_worked(v);
-	v->ops->load_read(v->user, &before, moved || engine_load_restarted(&before, &v->load.now));
+	if (restarted)
+		engineview_named_moved(v);
+	v->ops->load_read(v->user, &before, restarted);
 }
 
 static void load_ask_next_source(struct engineview *v)
@@ -77,6 +80,7 @@ static void on_load_tick(struct cgn_timer *t)
 		.made = v->load.now.made,
 		.keeps_none = v->load.now.keeps_none};
 	engineview_models_ask(v);
+	engineview_named_ask(v);
 	v->ops->load_begins(v->user);
 	load_ask_next_source(v);
 }
@@ -93,6 +97,7 @@ void engineview_load_start(struct engineview *v)
 	for (size_t i = 0; i < ENGINE_MAX_SOURCES; i++)
 		s->source_gone[i] = false;
 	engineview_models_reset(v);
+	engineview_named_reset(v);
 	(void)load_is_moved(v);
 	cgn_timer_set(&s->timer, 0);
 }
@@ -103,6 +108,7 @@ void engineview_load_stop(struct engineview *v)
 	cgn_timer_cancel(&s->timer);
 	enginefetch_cancel(&s->fetch);
 	enginefetch_cancel(&v->models.fetch);
+	engineview_named_stop(v);
 	cgn_hook_drop(&v->models.again);
 	s->now = (struct engine_load){.slots = s->now.slots,
 		.kv_blocks_total = s->now.kv_blocks_total,

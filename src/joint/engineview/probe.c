@@ -60,7 +60,10 @@ static void on_probe(void *user, const struct enginefetch_answer *r)
 		v->probe.said[0] = '\0';
 	else if (verdict != SUPERVISE_PROBE_REFUSED && !v->ops->is_ready(v->user))
 		http_client_shun(v->at.client);
-	v->ops->probed(v->user, verdict, verdict == SUPERVISE_PROBE_UP ? v->models.why : why);
+	v->ops->probed(v->user, verdict,
+		verdict != SUPERVISE_PROBE_UP    ? why
+			: engineview_is_named(v) ? v->models.why
+						 : v->named.why);
 }
 
 /* The answer may still come, but people should not have to wait for the timeout. */
@@ -170,6 +173,7 @@ CGN_RC engineview_init(struct engineview *v, const struct config_engine *ce, str
 	probe_init(v, ce->stall_timeout);
 	engineview_load_init(v);
 	(void)cgn_str_copyz(v->feed.text, sizeof v->feed.text, CGN_STR("sent"));
+	CGN_TRY(engineview_named_init(v, ce, err));
 	return engineview_models_init(v, ce, err);
 }
 
@@ -180,6 +184,7 @@ void engineview_close(struct engineview *v)
 	cgn_timer_cancel(&v->probe.stall_timer);
 	engineview_probe_cancel(v);
 	engineview_load_stop(v);
+	engineview_named_close(v);
 	enginefeed_close(&v->feed.ef);
 	cgn_arena_fini(&v->models.arena);
 	v->loop = NULL;

@@ -144,11 +144,17 @@ static uint32_t chain_of(const Cognitora__V1__Engine *e, size_t at, struct cgn_s
 	return same ? c->block_tokens : VIEW_OTHER_CHAIN;
 }
 
+/* Return the name by which the engine knows its model e->models[at]. */
+static struct cgn_str served_of(const Cognitora__V1__Engine *e, size_t at)
+{
+	return cgn_str_of(at == 0 && e->served[0] != '\0' ? e->served : e->models[at]);
+}
+
 /* Return what requests put before the name of the model e->models[at]. */
 static struct cgn_str base_of(const Cognitora__V1__Engine *e, size_t at, const struct engine_ops *kind)
 {
 	bool named = kind != NULL && kind->adapter_after_base && at > 0;
-	return cgn_str_of(named ? e->models[0] : "");
+	return named ? served_of(e, 0) : CGN_STR("");
 }
 
 static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, view_name_fn name_of,
@@ -159,8 +165,9 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 		const Cognitora__V1__Node *info = c->by_slot[v->nodes[i].slot]->info;
 		for (size_t e = 0; e < info->n_engines; e++)
 			for (size_t m = 0; m < info->engines[e]->n_models; m++) {
-				struct cgn_str served = cgn_str_of(info->engines[e]->models[m]);
-				struct cgn_str name = name_of != NULL ? name_of(arg, served) : served;
+				struct cgn_str told = cgn_str_of(info->engines[e]->models[m]);
+				struct cgn_str served = served_of(info->engines[e], m);
+				struct cgn_str name = name_of != NULL ? name_of(arg, told) : told;
 				const struct engine_ops *kind =
 					engine_ops_named(cgn_str_of(info->engines[e]->kind));
 				out[n++] = (struct pair){.model = name,

@@ -189,6 +189,18 @@ bool engine_salts(const struct engine_ops *ops, struct cgn_str path /* query inc
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
 	struct cgn_err *err);
 
+#define ENGINE_SERVED_MAX 512
+/* How an engine's list of models and a configured name fit. */
+struct engine_named {
+	char served[ENGINE_SERVED_MAX +
+		1]; /* The engine's only model, which has another name; empty: it knows the configured one */
+	bool lacks; /* The list has several models, and none of that name */
+	char listed[400]; /* The first names of the list, for people */
+};
+/* Compare an OpenAI model list with |model|. LoRAs of a model do not count as further models. False: |body| is no such list, or
+ * it has no model: it says nothing. */
+bool engine_named_judge(struct cgn_str body, const char *model, struct engine_named *out);
+
 /* Return the kind of the engine that answered /v1/models with |body|; openai_compat when the list does not tell. Never
  * NULL. */
 const struct engine_ops *engine_kind_guess(struct cgn_str body);

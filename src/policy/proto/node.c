@@ -51,6 +51,8 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "Engine: name or kind is no short UTF-8 text");
 	if (!text_ok(e->residency, 512) || !text_ok(e->resume, 64))
 		return CGN_FAIL(err, INVALID, "Engine: residency or resume is no short UTF-8 text");
+	if (!text_ok(e->served, 512))
+		return CGN_FAIL(err, INVALID, "Engine.served: over 512 bytes or no UTF-8");
 	if (e->n_models > PROTO_MAX_MODELS)
 		return CGN_FAIL(err, INVALID, "Engine.models: %zu models, at most %d are taken", e->n_models,
 			PROTO_MAX_MODELS);

@@ -23,7 +23,7 @@ void engine_node_describe(struct engine_node *n)
 
 bool engine_node_is_ready(const struct engine_node *n)
 {
-	return n->sup.state == SUPERVISE_READY && n->view.models.known;
+	return n->sup.state == SUPERVISE_READY && n->view.models.known && engineview_is_named(&n->view);
 }
 
 /* Describe the engine in the scratch arena. The strings belong to |n|. */
@@ -40,6 +40,7 @@ static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognito
 	e->kv_block_tokens = l->kv_block_tokens;
 	e->residency = pb_text(l->keeps_none ? "none: prefix caching is off" : n->view.feed.text);
 	e->trouble = n->trouble;
+	e->served = pb_text(engineview_served(&n->view));
 	e->resume = pb_text(n->view.kind->resume(&n->ce));
 	/* An agent chooses the slots of a llama-server so that tenants do not meet in one. */
 	e->mixes_salts = n->view.kind->kind == ENGINE_LLAMA_CPP || engine_mixes_salts(&n->ce);

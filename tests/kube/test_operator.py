@@ -63,6 +63,48 @@ def test_drift_is_corrected_and_what_is_gone_comes_back(operator, installed, spa
     assert operator.metric("cgn_operator_drifts_total") >= 2
 
 
+def test_objects_of_others_are_left_alone(operator, installed, space):
+    """An object that the operator did not make is neither changed nor deleted, and is named in status and event."""
+    kube = installed
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prod-config", "namespace": space}, "data": {"theirs": "1"}}
+    kube.apply(theirs)
+    kube.apply(cluster(space))
+
+    def condition():
+        return next((c for c in kube.get("ic", "prod", "-n", space).get("status", {}).get("conditions", []) if c["type"] == "Ready"), {})
+    told = until(lambda: (c := condition()).get("reason") == "ObjectOfOthers" and c, lambda: json.dumps(kube.get("ic", "prod", "-n", space).get("status")))
+    assert "ConfigMap prod-config exists and was made by others" in told["message"]
+    until(lambda: any(e["reason"] == "ObjectOfOthers" and e["type"] == "Warning" and "prod-config" in e["message"]
+                      for e in kube.get("events", "-n", space)["items"]), "an event names it")
+    assert kube.get("configmap", "prod-config", "-n", space)["data"] == {"theirs": "1"}
+
+    kube.kubectl("delete", "configmap", "prod-config", "-n", space)  # out of the way: the next attempt goes on
+    ready(kube, "ic", "prod", space, 1)
+    assert kube.get("configmap", "prod-config", "-n", space)["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cgn-operator"
+
+    copy = kube.get("deployment", "prod-metrics", "-n", space)  # as kubectl get -o yaml | kubectl apply would make it, in another name
+    labels = copy["metadata"]["labels"]
+    kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "copied", "namespace": space, "labels": labels}, "data": {"theirs": "2"}})
+    kube.apply(cluster(space, metrics={"enabled": False}))
+    until(lambda: kube.kubectl("get", "deployment", "prod-metrics", "-n", space, check=False).returncode != 0, "ours goes")
+    operator.rest()
+    assert kube.get("configmap", "copied", "-n", space)["data"] == {"theirs": "2"}
+
+
+def test_what_was_kept_without_its_owner_is_taken_again(operator, installed, space):
+    kube = installed
+    kube.apply(cluster(space))
+    ready(kube, "ic", "prod", space, 1)
+    operator.rest()
+    uid = kube.get("service", "prod-router", "-n", space)["metadata"]["uid"]
+    kube.kubectl("delete", "ic", "prod", "-n", space, "--cascade=orphan")
+    until(lambda: not kube.get("service", "prod-router", "-n", space)["metadata"].get("ownerReferences"), "the Service is kept")
+    kube.apply(cluster(space))
+    ready(kube, "ic", "prod", space, 1)
+    service = kube.get("service", "prod-router", "-n", space)["metadata"]
+    assert service["uid"] == uid and service["ownerReferences"][0]["uid"] == kube.get("ic", "prod", "-n", space)["metadata"]["uid"]
+
+
 def test_what_is_no_longer_wanted_goes(operator, installed, space):
     kube = installed
     kube.apply(cluster(space), pool(space))

@@ -285,9 +285,59 @@ static void a_policy_counts_before_the_cascades_of_pools(void **state)
 	config_free(&c);
 }
 
+/* ---- owners ---- */
+
+#define OURS(extra)                                                                     \
+	"{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":\"cgn-operator\"," \
+	"\"cognitora.dev/owner\":\"cluster.prod\",\"cognitora.dev/cluster\":\"prod\"" extra "}"
+#define HELD(kind, name, uid, controller)                                                                     \
+	",\"ownerReferences\":[{\"kind\":\"ReplicaSet\",\"name\":\"first\",\"uid\":\"u0\"},{\"kind\":\"" kind \
+	"\",\"name\":\"" name "\",\"uid\":\"" uid "\",\"controller\":" controller "}]"
+
+static void test_objects_of_others_are_told_apart(void **state)
+{
+	static const char wanted[] = OURS("") HELD("InferenceCluster", "prod", "u1", "true") "}}";
+	static const char state_wanted[] = OURS(",\"app.kubernetes.io/component\":\"state\"")
+		HELD("InferenceCluster", "prod", "u1", "true") "}}";
+	static const struct {
+		const char *found, *wanted, *who; /* |who| NULL: it may be changed. */
+	} cases[] = {
+		{wanted, wanted, NULL},
+		{OURS("") "}}", wanted, NULL}, /* The resource was deleted, the object kept. */
+		{OURS("") HELD("InferenceCluster", "prod", "u1", "false") "}}", wanted, NULL},
+		{OURS("") HELD("InferenceCluster", "prod", "u2", "true") "}}", wanted,
+			"belongs to InferenceCluster prod"},
+		{OURS("") HELD("Deployment", "web", "u3", "true") "}}", wanted, "belongs to Deployment web"},
+		{"{\"metadata\":{\"name\":\"x\"}}", wanted, "was made by others"},
+		{"{}", wanted, "was made by others"},
+		{"{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":\"cgn-operator\",\"cognitora.dev/owner\":\"pool.prod\"}}}",
+			wanted, "was made by others"},
+		{"{\"metadata\":{\"labels\":{\"app.kubernetes.io/managed-by\":\"Helm\",\"cognitora.dev/owner\":\"cluster.prod\"}}}",
+			wanted, "was made by others"},
+		{"{\"metadata\":{\"labels\":{\"cognitora.dev/cluster\":\"prod\"}}}", wanted,
+			"was made by others"},
+		{"{\"metadata\":{\"labels\":{\"cognitora.dev/cluster\":\"prod\"}}}", state_wanted, NULL},
+		{"{\"metadata\":{\"labels\":{\"cognitora.dev/cluster\":\"test\"}}}", state_wanted,
+			"was made by others"},
+		{"{\"metadata\":{\"labels\":{\"cognitora.dev/owner\":7},\"ownerReferences\":{}}}", wanted,
+			"was made by others"},
+	};
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(cases); i++) {
+		struct json_val found, to;
+		char who[DESIRED_WHO] = "";
+		assert_true(cgn_ok(json_parse(cgn_str_of(cases[i].found), &found, NULL, NULL)));
+		assert_true(cgn_ok(json_parse(cgn_str_of(cases[i].wanted), &to, NULL, NULL)));
+		bool may = desired_claim(found, to, who);
+		if (may != (cases[i].who == NULL) || (!may && strcmp(who, cases[i].who) != 0))
+			fail_msg("%zu: %d %s", i, may, who);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_objects_of_others_are_told_apart),
 		cmocka_unit_test(resources_stand_for_their_objects),
 		cmocka_unit_test(a_resource_that_cannot_be_made_says_why),
 		cmocka_unit_test(weights_become_a_document_that_routers_read),

@@ -299,6 +299,7 @@ static void authority_created(void *user, const struct k8s_answer *a)
 	struct item *i = item_add(w->c, DESIRED_SECRET, key);
 	if (i != NULL) {
 		i->version = k8s_version(a->object);
+		(void)desired_holder(a->object, i->holder);
 		(void)item_tls_take(i, a->object);
 	}
 	certs_finish(w);

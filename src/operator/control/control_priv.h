@@ -53,7 +53,8 @@ struct item {
 	struct sha256 body;
 	uint64_t replicas, ready, wanted; /* Counts in the object's status; |wanted|: of a DaemonSet. */
 	struct item_tls *tls;             /* NULL: no Secret with certificates. */
-	char owner[CONTROL_KEY];          /* Key of its resource. */
+	char holder[DESIRED_UID];         /* Uid of the owner that manages it; empty: none is known. */
+	char owner[CONTROL_KEY];          /* Key of its resource, as its label says. */
 	char key[];
 };
 
@@ -82,13 +83,14 @@ struct work {
 	bool writes, failed; /* Something was written; the resource is tried again. */
 	bool soon;           /* The resource changed meanwhile: it is read again, and nothing failed. */
 	bool going;          /* The resource is being deleted. */
+	bool others;         /* An object of another owner is in the way. */
 	char waits[400];     /* The reason why the resource is there yet. */
 	void (*told)(void *user);
 	struct sha256 status;
 	struct cgn_buf body; /* The status that is written after its event. */
 	struct work_certs certs;
 	struct cgn_err err; /* Why it failed, or why nothing can be made of the resource. */
-	char space[64], name[DESIRED_NAME_MAX];
+	char space[64], name[DESIRED_NAME_MAX], uid[DESIRED_UID];
 };
 
 struct control {
@@ -140,6 +142,8 @@ void work_drop(struct work *w); /* Free what it holds. */
 void work_over(struct work *w); /* control.c: the resource is done, or is tried again. */
 void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b);
 
+/* Is it an object of the resource, by its label and by the owner that manages it? Only such objects are deleted. */
+bool item_is_held(const struct item *i, const struct work *w);
 /* Make the objects and apply them, behind what the set has already. */
 void work_objects(struct work *w);
 

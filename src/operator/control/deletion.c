@@ -132,8 +132,7 @@ struct pods_search {
 static void pods_look(void *arg, struct item *i)
 {
 	struct pods_search *s = arg;
-	if (!has_pods(i->kind) || i->owner_kind != s->w->resource->kind ||
-		strcmp(i->owner, s->w->resource->key) != 0)
+	if (!has_pods(i->kind) || !item_is_held(i, s->w))
 		return;
 	s->n++;
 	s->any = i;

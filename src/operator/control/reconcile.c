@@ -171,6 +171,7 @@ static void applied_done(void *user, const struct k8s_answer *a)
 	}
 	i->version = k8s_version(a->object);
 	i->generation = item_generation(i->kind, a->object);
+	(void)desired_holder(a->object, i->holder);
 	if (i->kind == DESIRED_SECRET)
 		(void)item_tls_take(i, a->object);
 	i->body = crypto_sha256(desired_body(&w->set, &w->set.objects[w->at]));
@@ -195,6 +196,12 @@ static bool object_stands(struct work *w, const struct item *i)
 	return i->applied && !i->dirty && memcmp(body.b, i->body.b, sizeof body.b) == 0;
 }
 
+bool item_is_held(const struct item *i, const struct work *w)
+{
+	return i->owner_kind == w->resource->kind && strcmp(i->owner, w->resource->key) == 0 &&
+		strcmp(i->holder, w->uid) == 0;
+}
+
 static bool object_apply(struct work *w, struct item *i)
 {
 	const struct desired_object *o = &w->set.objects[w->at];
@@ -215,6 +222,57 @@ static bool object_apply(struct work *w, struct item *i)
 	return true;
 }
 
+/* ---- objects of others ---- */
+
+/* An object that was not found before is free to be made; one of others ends the work. */
+static void looked_done(void *user, const struct k8s_answer *a)
+{
+	struct work *w = user;
+	struct item *i = w->object;
+	const struct desired_object *o = &w->set.objects[w->at];
+	struct json_val list, found, wanted;
+	char who[DESIRED_WHO];
+	w->call = NULL;
+	w->object = NULL;
+	i->applying = false;
+	if (a->err->code != CGN_FINE) {
+		w->err = *a->err;
+		w->failed = true;
+	} else if (json_get(a->object, "items", &list) && list.type == JSON_ARRAY) {
+		struct json_iter it = json_iter_of(list);
+		bool there = json_next_elem(&it, &found);
+		if (there && cgn_ok(json_parse(desired_body(&w->set, o), &wanted, NULL, &w->err)) &&
+			!desired_claim(found, wanted, who)) {
+			(void)CGN_FAIL(&w->err, CONFLICT,
+				"%s %.100s exists and %s: it is left as it is. Rename or delete it, or rename this resource",
+				desired_kinds[o->kind].kind, o->name, who);
+			w->others = w->failed = true;
+		}
+	}
+	if (!w->failed)
+		w->failed = !object_apply(w, i);
+	if (!w->failed)
+		return;
+	if (i->version == 0)
+		item_drop(w->c, i);
+	status_write(w);
+}
+
+/* Look at what stands in the place of the object: lists and watches show objects with our labels only. */
+static bool object_look(struct work *w, struct item *i)
+{
+	const struct desired_object *o = &w->set.objects[w->at];
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	path_put(o->kind, w->space, NULL, &path);
+	cgn_buf_fmt(&path, "?fieldSelector=metadata.name%%3D%s", o->name);
+	const struct k8s_request rq = {.method = "GET", .path = cgn_buf_z(&path)};
+	if (!cgn_ok(k8s_call_start(w->c->k8s, &rq, looked_done, w, &w->call, &w->err)))
+		return false;
+	w->object = i;
+	i->applying = true;
+	return true;
+}
+
 /* ---- objects that are no longer wanted ---- */
 
 struct surplus {
@@ -228,8 +286,7 @@ static void surplus_look(void *arg, struct item *i)
 	const char *name = strchr(i->key, '/') + 1;
 	if (i->tls != NULL && i->tls->authority)
 		return; /* Kubernetes deletes an authority with its cluster. */
-	if (!desired_kinds[i->kind].owned || i->owner_kind != s->w->resource->kind ||
-		strcmp(i->owner, s->w->resource->key) != 0)
+	if (!desired_kinds[i->kind].owned || !item_is_held(i, s->w))
 		return;
 	for (size_t n = 0; n < s->w->set.n; n++)
 		if (s->w->set.objects[n].kind == i->kind && strcmp(s->w->set.objects[n].name, name) == 0)
@@ -294,7 +351,8 @@ static void object_next(struct work *w)
 			return;
 		}
 		if (!object_stands(w, i)) {
-			w->failed = !object_apply(w, i);
+			bool ours = i->applied || strcmp(i->holder, w->uid) == 0;
+			w->failed = !(ours ? object_apply(w, i) : object_look(w, i));
 			if (w->failed)
 				status_write(w);
 			return;
@@ -370,6 +428,7 @@ void work_begin(struct work *w, struct item *resource)
 		return;
 	}
 	w->err.code = CGN_FINE;
+	(void)cgn_str_copyz(w->uid, sizeof w->uid, k8s_meta(object, "uid"));
 	if (resource_is_deleting(object)) {
 		if (finalizer_is_set(object))
 			deletion_begin(w);

@@ -58,11 +58,12 @@ static void status_make(struct work *w, struct json_val object, struct status *s
 	}
 	if (w->err.code != CGN_FINE) {
 		s->phase = w->failed ? "Failing" : "Invalid";
-		s->reason = w->failed && w->certs.reason != NULL && !w->certs.ready ? w->certs.reason
-			: w->failed                                                 ? "ApplyFailed"
-			: w->err.code == CGN_NOT_FOUND                              ? "ClusterMissing"
-			: w->err.code == CGN_CONFLICT                               ? "ClusterAmbiguous"
-										    : "Invalid";
+		s->reason = w->others                                             ? "ObjectOfOthers"
+			: w->failed && w->certs.reason != NULL && !w->certs.ready ? w->certs.reason
+			: w->failed                                               ? "ApplyFailed"
+			: w->err.code == CGN_NOT_FOUND                            ? "ClusterMissing"
+			: w->err.code == CGN_CONFLICT                             ? "ClusterAmbiguous"
+										  : "Invalid";
 		(void)cgn_str_copyz(s->message, sizeof s->message, cgn_str_of(w->err.msg));
 		return;
 	}

@@ -137,6 +137,7 @@ static void owned_seen(struct control *c, struct item *i, struct json_val object
 	i->wanted = wanted;
 	i->leaving = resource_is_deleting(object);
 	owner_read(i, object);
+	(void)desired_holder(object, i->holder);
 	if (i->applying) {
 		i->event_version = version;
 		i->event_generation = generation;
@@ -190,6 +191,7 @@ static void item_gone(struct control *c, struct item *i)
 	}
 	owner_queue(c, i);
 	i->applied = false; /* The object is made again. */
+	i->holder[0] = '\0';
 	if (!i->applying)
 		item_drop(c, i);
 }

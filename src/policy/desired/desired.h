@@ -55,6 +55,17 @@ CGN_RC desired_of_cluster(struct json_val cluster, const struct desired_routing 
 /* |cluster|: the InferenceCluster that the pool belongs to. */
 CGN_RC desired_of_pool(struct json_val pool, struct json_val cluster, const struct desired_images *images,
 	struct desired_set *out, struct cgn_err *err);
+/* ---- owners ---- */
+#define DESIRED_UID 64
+#define DESIRED_WHO 200
+/* Write the uid of the owner that manages |object| (ownerReferences with controller); false: it has none. */
+bool desired_holder(struct json_val object, char out[DESIRED_UID]);
+/* May |found| be changed into |wanted|, an object of a set? It may if the owner of |wanted| manages it, or if it has no
+ * such owner and its labels say that it was made for that one: Kubernetes takes the owner away where a resource is deleted and its objects
+ * are kept. The Secret of routers' state counts by the label of its cluster, because routers make it too. |who| gets "belongs
+ * to Deployment web" or "was made by others". */
+bool desired_claim(struct json_val found, struct json_val wanted, char who[DESIRED_WHO]);
+
 /* ---- reading resources ---- */
 /* Find spec.|a|, or spec.|a|.|b| if |b| is not NULL; false: absent or null. */
 bool desired_spec(struct json_val resource, const char *a, const char *b, struct json_val *out);

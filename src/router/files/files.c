@@ -92,7 +92,7 @@ static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 	if (boundary.p == NULL || !cgn_str_copyz(f->boundary, sizeof f->boundary, boundary))
 		return gw_refuse(r, &(struct gw_refusal){400, BAD_REQUEST, "invalid_form"},
 			"a file is uploaded as multipart/form-data with the fields purpose and file");
-	if (r->body.length > 0 && (uint64_t)r->body.length > f->shared->batch_max_file + FILING_FORM_MAX)
+	if (r->body.length > 0 && (uint64_t)r->body.length > f->shared->batch_max_file + FILESTORE_FORM_MAX)
 		return file_too_large(r);
 	return STEP_PARK;
 }
@@ -155,11 +155,8 @@ static enum gw_step filing_begin(struct gw_req *r)
 
 static void filing_free(struct gw_filing *f)
 {
-	filestore_cancel(&f->upload);
 	coding_close(&f->decoder);
 	atomic_fetch_sub(&f->shared->body_bytes, f->booked);
-	if (f->fd >= 0)
-		(void)close(f->fd);
 	cgn_buf_fini(&f->holder);
 	cgn_buf_fini(&f->in);
 	cgn_buf_fini(&f->piece);
@@ -170,12 +167,37 @@ static void filing_free(struct gw_filing *f)
 	free(f);
 }
 
+/* Close and remove files. Any thread, which may wait for the disk: a large file takes long to be unmapped and removed. */
+static void filing_close(void *arg)
+{
+	struct gw_filing *f = arg;
+	filestore_cancel(&f->upload);
+	if (f->fd >= 0)
+		(void)close(f->fd);
+	f->fd = -1;
+}
+
+static void filing_closed(void *arg)
+{
+	filing_free(arg);
+}
+
+/* The request has ended, and no job runs. */
+static void filing_end(struct gw_filing *f)
+{
+	bool open = f->upload != NULL || f->fd >= 0;
+	if (open && cgn_ok(cgn_loop_work(f->loop, filing_close, filing_closed, f)))
+		return;
+	filing_close(f); /* There is nothing to do, or no memory for a job. */
+	filing_free(f);
+}
+
 static void job_done(void *arg)
 {
 	struct gw_filing *f = arg;
 	f->busy = false;
 	if (f->r == NULL)
-		filing_free(f);
+		filing_end(f);
 	else
 		gw_wake(f->r);
 }
@@ -203,7 +225,7 @@ void gw_files_end(struct gw_req *r)
 	CGN_LIVE(f, FILING_TAG);
 	f->r = NULL;
 	if (!f->busy)
-		filing_free(f);
+		filing_end(f);
 }
 
 /* ---- the body ---- */
@@ -225,7 +247,7 @@ void gw_files_body(struct gw_req *r, struct cgn_str bytes)
 static enum gw_step body_take(struct gw_req *r, struct gw_filing *f)
 {
 	bool upload = f->op == FILING_UPLOAD;
-	uint64_t most = upload ? f->shared->batch_max_file + FILING_FORM_MAX : FILING_JSON_MAX;
+	uint64_t most = upload ? f->shared->batch_max_file + FILESTORE_FORM_MAX : FILING_JSON_MAX;
 	if (f->in.bad)
 		return gw_refuse_no_memory(r, "memory");
 	if (f->received > most && upload)

@@ -20,8 +20,6 @@ enum filing_op {
 
 #define FILING_TAG      0x66690e01U
 #define FILING_JSON_MAX ((size_t)65536) /* Bytes of the body of a request for a batch. */
-/* Bytes of a form beside the file. */
-#define FILING_FORM_MAX ((uint64_t)65536)
 
 struct gw_filing {
 	uint32_t tag;

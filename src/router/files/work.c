@@ -105,7 +105,7 @@ static CGN_RC upload_work(struct gw_filing *f)
 	struct cgn_str form;
 	if (f->upload == NULL)
 		CGN_TRY(filestore_begin(f->shared->files, cgn_str_of(f->tenant), NULL, &f->upload, &f->err));
-	CGN_TRY(piece_take(f, f->shared->batch_max_file + FILING_FORM_MAX, upload_add));
+	CGN_TRY(piece_take(f, f->shared->batch_max_file + FILESTORE_FORM_MAX, upload_add));
 	if (!f->last)
 		return CGN_OK;
 	CGN_TRY(filestore_map(f->upload, &form, &f->err));

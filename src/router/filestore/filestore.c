@@ -15,6 +15,9 @@
 #include "router/filestore/filestore_priv.h"
 #include "router/filestore/objects.h"
 
+#define REMOVE_AGAIN   600 /* Seconds. */
+#define SWEEP_FAILURES 8
+
 void filestore_id_make(const char *prefix, char out[FILESTORE_ID_MAX])
 {
 	uint64_t r[2];
@@ -62,6 +65,10 @@ uint64_t filestore_tenant_bytes(const struct filestore *s, struct cgn_str tenant
 	uint64_t sum = 0;
 	for (size_t i = 0; i < s->n; i++)
 		sum += cgn_str_is(tenant, s->files[i].tenant) ? s->files[i].bytes : 0;
+	cgn_list_each (it, &s->uploads) {
+		const struct filestore_upload *u = CGN_CONTAINER(it, struct filestore_upload, link);
+		sum += cgn_str_is(tenant, u->tenant) ? u->booked : 0;
+	}
 	return sum;
 }
 
@@ -187,13 +194,13 @@ CGN_RC filestore_delete(struct filestore *s, struct cgn_str tenant, struct cgn_s
 	return file_remove(s, &f, err);
 }
 
-/* Copy the first file whose time is over. */
+/* Copy the first file whose time is over, but no file whose removal failed lately. */
 static bool expired_find(struct filestore *s, uint64_t now_s, struct filestore_file *out)
 {
 	bool found = false;
 	(void)pthread_mutex_lock(&s->lock);
 	for (size_t i = 0; i < s->n && !found; i++)
-		if (s->files[i].expires <= now_s) {
+		if (s->files[i].expires <= now_s && s->files[i].again <= now_s) {
 			*out = s->files[i];
 			found = true;
 		}
@@ -201,17 +208,33 @@ static bool expired_find(struct filestore *s, uint64_t now_s, struct filestore_f
 	return found;
 }
 
+static void removal_failed(struct filestore *s, const struct filestore_file *f, uint64_t now_s,
+	const struct cgn_err *why)
+{
+	cgn_log_limited(WARN, "filestore.not_deleted", F_STR("file", f->id), F_STR("why", why->msg),
+		F_STR("then", "it is tried again in ten minutes; other files are not held up"));
+	(void)pthread_mutex_lock(&s->lock);
+	struct filestore_file *row = row_find(s, cgn_str_of(f->id));
+	if (row != NULL)
+		row->again = now_s + REMOVE_AGAIN;
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
+/* A bucket that answers nothing would hold the thread for long: few failures end a sweep, and the next one begins with
+ * other files. */
 void filestore_sweep(struct filestore *s, uint64_t now_s)
 {
 	struct filestore_file f;
 	struct cgn_err err;
 	uint64_t deleted = 0;
-	for (; expired_find(s, now_s, &f); deleted++)
-		if (!cgn_ok(file_remove(s, &f, &err))) {
-			cgn_log_limited(WARN, "filestore.not_deleted", F_STR("file", f.id),
-				F_STR("why", err.msg), F_STR("then", "it is tried again"));
-			break;
+	for (unsigned failed = 0; failed < SWEEP_FAILURES && expired_find(s, now_s, &f);) {
+		if (cgn_ok(file_remove(s, &f, &err))) {
+			deleted++;
+			continue;
 		}
+		removal_failed(s, &f, now_s, &err);
+		failed++;
+	}
 	if (deleted > 0)
 		cgn_log(INFO, "filestore.deleted", F_U64("files", deleted), F_U64("kept_s", s->cfg.keep_s));
 }
@@ -285,6 +308,7 @@ CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, s
 	s->tag = FILESTORE_TAG;
 	s->cfg = *cfg;
 	(void)pthread_mutex_init(&s->lock, NULL);
+	cgn_list_init(&s->uploads);
 	s->folder = cgn_str_dupz(cgn_str_of(cfg->folder));
 	cgn_rc rc = s->folder == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory")
 				      : disk_mkdirs(cfg->folder, 0700, err);

@@ -18,6 +18,7 @@ struct objects;
 #define FILESTORE_ID_MAX     40
 #define FILESTORE_NAME_MAX   256
 #define FILESTORE_TENANT_MAX 128
+#define FILESTORE_FORM_MAX   ((uint64_t)65536) /* Bytes of an upload beside the file: of the form around it. */
 
 struct filestore;
 struct filestore_cfg {
@@ -36,6 +37,7 @@ struct filestore_file {
 	char purpose[16];
 	uint64_t offset, bytes, created, expires;
 	bool remote;
+	uint64_t again; /* Not in the description: a deletion failed, and is not tried before. */
 };
 
 /* Read the descriptions, and remove the rest of uploads that did not end. A description that cannot be read is logged
@@ -48,9 +50,11 @@ void filestore_stop(struct filestore *s);
 /* ---- writing ---- */
 struct filestore_upload;
 /* Begin a file of |tenant| with the id |id|; NULL: a new one. CGN_OVERLOADED: the tenant has max_tenant bytes already,
- * or there are max_files (asked only for a new id); CGN_STORAGE. */
+ * or there are max_files, uploads that run included (asked only for a new id); CGN_STORAGE. */
 CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *id,
 	struct filestore_upload **out, struct cgn_err *err);
+/* CGN_OVERLOADED: with these bytes the tenant's files, and its uploads that run, would have more than max_tenant;
+ * CGN_STORAGE. */
 CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err);
 /* Map what was written. Borrowed until filestore_cancel or filestore_commit. */
 CGN_RC filestore_map(struct filestore_upload *u, struct cgn_str *out, struct cgn_err *err);
@@ -74,7 +78,8 @@ CGN_RC filestore_piece(struct filestore *s, const struct filestore_file *f, int 
 	struct cgn_buf *out, struct cgn_err *err);
 /* CGN_NOT_FOUND: the tenant has no such file; CGN_STORAGE: its bytes cannot be removed, and the file stays. */
 CGN_RC filestore_delete(struct filestore *s, struct cgn_str tenant, struct cgn_str id, struct cgn_err *err);
-/* Remove the files whose time is over. */
+/* Remove the files whose time is over. A file that cannot be removed holds up no other one: it is tried again after ten
+ * minutes. */
 void filestore_sweep(struct filestore *s, uint64_t now_s);
 /* Make a new id: |prefix| and 24 random digits. */
 void filestore_id_make(const char *prefix, char out[FILESTORE_ID_MAX]);

@@ -19,14 +19,6 @@
 #define META_FORMAT 1
 #define META_ARENA  ((size_t)8192)
 
-struct filestore_upload {
-	struct filestore *store;
-	char id[FILESTORE_ID_MAX], tenant[FILESTORE_TENANT_MAX + 1];
-	int fd;
-	uint64_t bytes;
-	void *map;
-};
-
 /* ---- the description ---- */
 
 static void meta_put(const struct filestore_file *f, struct cgn_buf *out)
@@ -74,15 +66,79 @@ CGN_RC filestore_meta_read(struct cgn_str text, struct filestore_file *out, stru
 
 static CGN_RC quota_check(struct filestore *s, struct cgn_str tenant, uint64_t more, struct cgn_err *err)
 {
-	if (s->n >= s->cfg.max_files)
-		return CGN_FAIL(err, OVERLOADED,
-			"there are %zu files, as many as batch.max_files allows: delete some", s->n);
 	uint64_t has = filestore_tenant_bytes(s, tenant);
 	if (has + more > s->cfg.max_tenant)
 		return CGN_FAIL(err, OVERLOADED,
-			"the tenant's files would have %llu bytes, more than batch.max_tenant (%llu): delete some",
+			"the tenant's files, with uploads that run, would have %llu bytes, more than batch.max_tenant (%llu): delete some",
 			(unsigned long long)(has + more), (unsigned long long)s->cfg.max_tenant);
 	return CGN_OK;
+}
+
+static CGN_RC files_check(const struct filestore *s, size_t uploads, struct cgn_err *err)
+{
+	if (s->n + uploads < s->cfg.max_files)
+		return CGN_OK;
+	return CGN_FAIL(err, OVERLOADED,
+		"there are %zu files and uploads, as many as batch.max_files allows: delete some",
+		s->n + uploads);
+}
+
+/* Enter a client's upload among those that count. */
+static CGN_RC upload_enter(struct filestore_upload *u, struct cgn_err *err)
+{
+	struct filestore *s = u->store;
+	(void)pthread_mutex_lock(&s->lock);
+	cgn_rc rc = files_check(s, s->n_uploads, err);
+	if (cgn_ok(rc))
+		rc = quota_check(s, cgn_str_of(u->tenant), 1, err);
+	if (cgn_ok(rc)) {
+		cgn_list_push(&s->uploads, &u->link);
+		s->n_uploads++;
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* Give back what the upload booked: it is a file now, or none. With the lock held. */
+static void upload_leave(struct filestore_upload *u)
+{
+	if (cgn_list_empty(&u->link))
+		return;
+	cgn_list_drop(&u->link);
+	u->store->n_uploads--;
+	u->booked = 0;
+}
+
+/* Book |more| bytes that are going to be written. */
+static CGN_RC bytes_book(struct filestore_upload *u, size_t more, struct cgn_err *err)
+{
+	struct filestore *s = u->store;
+	uint64_t all = u->bytes + more, due = all > FILESTORE_FORM_MAX ? all - FILESTORE_FORM_MAX : 0;
+	(void)pthread_mutex_lock(&s->lock);
+	bool counts = !cgn_list_empty(&u->link) && due > u->booked;
+	cgn_rc rc = counts ? quota_check(s, cgn_str_of(u->tenant), due - u->booked, err) : CGN_OK;
+	if (counts && cgn_ok(rc))
+		u->booked = due;
+	(void)pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static void upload_free(struct filestore_upload **take, bool remove)
+{
+	struct filestore_upload *u = *take;
+	char path[PATH_MAX];
+	*take = NULL;
+	(void)pthread_mutex_lock(&u->store->lock);
+	upload_leave(u);
+	(void)pthread_mutex_unlock(&u->store->lock);
+	if (u->map != NULL)
+		(void)munmap(u->map, u->bytes);
+	if (u->fd >= 0)
+		(void)close(u->fd);
+	filestore_path(u->store, u->id, "data", path);
+	if (remove)
+		(void)unlink(path);
+	free(u);
 }
 
 CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *id,
@@ -90,33 +146,31 @@ CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *i
 {
 	char path[PATH_MAX];
 	CGN_LIVE(s, FILESTORE_TAG);
-	if (id == NULL) {
-		(void)pthread_mutex_lock(&s->lock);
-		cgn_rc rc = quota_check(s, tenant, 1, err);
-		(void)pthread_mutex_unlock(&s->lock);
-		CGN_TRY(rc);
-	}
 	struct filestore_upload *u = calloc(1, sizeof *u);
 	if (u == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	u->store = s;
+	u->fd = -1;
+	cgn_list_init(&u->link);
 	(void)cgn_str_copyz(u->tenant, sizeof u->tenant, tenant);
 	if (id != NULL)
 		(void)cgn_str_copyz(u->id, sizeof u->id, cgn_str_of(id));
 	else
 		filestore_id_make("file-", u->id);
 	filestore_path(s, u->id, "data", path);
-	u->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (u->fd < 0) {
-		free(u);
-		return CGN_FAIL(err, STORAGE, "cannot make %s: %s", path, strerror(errno));
-	}
-	*out = u;
-	return CGN_OK;
+	cgn_rc rc = id == NULL ? upload_enter(u, err) : CGN_OK;
+	if (cgn_ok(rc) && (u->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
+		rc = CGN_FAIL(err, STORAGE, "cannot make %s: %s", path, strerror(errno));
+	if (cgn_ok(rc))
+		*out = u;
+	else
+		upload_free(&u, false);
+	return rc;
 }
 
 CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err)
 {
+	CGN_TRY(bytes_book(u, bytes.n, err));
 	while (bytes.n > 0) {
 		ssize_t n = write(u->fd, bytes.p, bytes.n);
 		if (n < 0 && errno == EINTR)
@@ -142,20 +196,6 @@ CGN_RC filestore_map(struct filestore_upload *u, struct cgn_str *out, struct cgn
 	return CGN_OK;
 }
 
-static void upload_free(struct filestore_upload **take, bool remove)
-{
-	struct filestore_upload *u = *take;
-	char path[PATH_MAX];
-	*take = NULL;
-	if (u->map != NULL)
-		(void)munmap(u->map, u->bytes);
-	(void)close(u->fd);
-	filestore_path(u->store, u->id, "data", path);
-	if (remove)
-		(void)unlink(path);
-	free(u);
-}
-
 void filestore_cancel(struct filestore_upload **take)
 {
 	if (*take != NULL)
@@ -168,6 +208,8 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 {
 	char path[PATH_MAX];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf meta = {0};
+	if (counts)
+		CGN_TRY(files_check(s, 0, err));
 	if (counts)
 		CGN_TRY(quota_check(s, cgn_str_of(f->tenant), f->bytes, err));
 	meta_put(f, &meta);
@@ -189,8 +231,10 @@ static CGN_RC upload_send(struct filestore_upload *u, struct filestore_file *f, 
 	struct filestore *s = u->store;
 	cgn_rc rc = CGN_OK;
 	(void)pthread_mutex_lock(&s->lock);
+	uint64_t more = f->bytes > u->booked ? f->bytes - u->booked : 0;
 	if (counts)
-		rc = quota_check(s, cgn_str_of(f->tenant), f->bytes, err);
+		rc = quota_check(s, cgn_str_of(f->tenant), more, err);
+	u->booked += counts && cgn_ok(rc) ? more : 0;
 	(void)pthread_mutex_unlock(&s->lock);
 	if (cgn_ok(rc))
 		rc = objects_put(s->cfg.objects, f->id, u->fd, f->offset, f->bytes, err);
@@ -224,6 +268,7 @@ CGN_RC filestore_commit(struct filestore_upload **take, struct filestore_file *f
 		rc = CGN_FAIL(err, STORAGE, "the file cannot be stored: %s", strerror(errno));
 	bool sent = cgn_ok(rc);
 	(void)pthread_mutex_lock(&s->lock);
+	upload_leave(u);
 	if (sent)
 		rc = file_enter(s, f, counts, err);
 	(void)pthread_mutex_unlock(&s->lock);

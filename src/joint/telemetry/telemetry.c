@@ -125,14 +125,24 @@ static size_t label_count(const char *labels)
 	return n;
 }
 
+/* The labels of the overflow series, which is the only one of that name. */
+static bool key_is_other(const struct label_key *k)
+{
+	size_t same = 0;
+	while (same < k->n && strcmp(k->text[same], "other") == 0)
+		same++;
+	return k->n > 0 && same == k->n;
+}
+
 struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *const *label_values, size_t n)
 {
 	struct metric_book *b = book_of(t, id);
 	CGN_MUST(n == label_count(b->row->labels) && n <= METRIC_MAX_LABELS);
 	struct label_key k = key_of(label_values, n);
 	pthread_mutex_lock(&t->lock);
-	struct metric_series *s = series_find(b, &k);
-	if (s == NULL)
+	bool other = key_is_other(&k);
+	struct metric_series *s = other ? NULL : series_find(b, &k);
+	if (s == NULL && !other)
 		s = series_new(b, &k);
 	struct metric_cell *c = s != NULL ? &s->cell : &b->overflow;
 	if (s != NULL) {
@@ -267,7 +277,7 @@ void telemetry_each(struct telemetry *t,
 void metric_each(struct telemetry *t, unsigned id,
 	void (*fn)(void *, const char *const *, const struct metric_cell *), void *arg)
 {
-	static const char *const other[METRIC_MAX_LABELS] = {"_other", "_other", "_other", "_other"};
+	static const char *const other[METRIC_MAX_LABELS] = {"other", "other", "other", "other"};
 	struct metric_book *b = book_of(t, id);
 	pthread_mutex_lock(&t->lock);
 	for (struct metric_series *s = b->first; s != NULL; s = s->next)

@@ -34,8 +34,8 @@ void telemetry_free(struct telemetry **take); /* NULL-safe; every cell goes with
 struct metric_cell; /* lives as long as its registry, or until its series is forgotten */
 /* Return the series of metric |id| with these label values, in the order of its row ("a,b": two values). At
  * most 4096 series a metric: then the series that was forgotten first is used again; if none was, the shared
- * series with every label "_other". Values are escaped for a terminal (cgn_buf_shown) and cut at 128 bytes. Never NULL. Takes a lock: on a hot path,
- * keep the result. Any thread. */
+ * series with every label "other", which is never forgotten. Values are escaped for a terminal (cgn_buf_shown) and cut at 128
+ * bytes. Never NULL. Takes a lock: on a hot path, keep the result. Any thread. */
 struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *const *label_values, size_t n);
 #define METRIC_OF(t, id, ...)                                          \
 	metric_get(t, METRIC_##id, (const char *const[]){__VA_ARGS__}, \

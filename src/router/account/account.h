@@ -43,5 +43,8 @@ void gw_account_end(struct gw_req *r);
 uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model);
 /* Return the average thousandths of joules of the model's requests; 0: unknown. */
 uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model);
+/* Forget the series of models that no node has had for half a minute, or ten while nodes are yet to tell theirs. Call once a
+ * second. */
+void gw_series_sweep(struct gw_worker *w, cgn_nsec now);
 /* Observe the time between two pieces of a streamed answer. */
 void gw_series_itl(struct gw_req *r, cgn_nsec gap);

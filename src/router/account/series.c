@@ -1,10 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* series: metric cells by model. */
+/* series: metric cells by model. Models beyond MAX_SERIES share the label "other"; nothing is learned of them. A model that
+ * left the cluster loses its series. */
 #include <stdlib.h>
 
 #include "router/account/series_priv.h"
+#include "router/peers/peers.h"
+#include "router/tokens/tokens.h"
 
-#define MAX_SERIES 512 /* Models of one worker with series of their own */
+#define MAX_SERIES  512 /* Models of one worker with series of their own */
+#define GONE_SURE   (30 * CGN_SEC)
+#define GONE_UNSURE (600 * CGN_SEC) /* While a node has not told its models */
+
+/* Find the cells by the label |s->model.p|. */
+static void series_cells(struct gw_worker *w, struct gw_series *s)
+{
+	struct telemetry *t = w->shared->telemetry;
+	s->request = METRIC_OF(t, REQUEST_SECONDS, s->model.p);
+	s->ttft = METRIC_OF(t, TTFT_SECONDS, s->model.p);
+	s->itl = METRIC_OF(t, ITL_SECONDS, s->model.p);
+	s->queue = METRIC_OF(t, QUEUE_SECONDS, s->model.p);
+	s->n_statuses = 0;
+}
+
+static void series_begin(struct gw_worker *w, struct gw_series *s, char *name, size_t n)
+{
+	*s = (struct gw_series){.model = {name, n}};
+	series_cells(w, s);
+}
+
+static void series_free(struct gw_series *s)
+{
+	free((void *)(uintptr_t)s->model.p);
+}
+
+static void series_remove(struct gw_worker *w, size_t i)
+{
+	series_free(&w->series[i]);
+	w->series[i] = w->series[--w->n_series];
+}
+
+/* Remove the model that was gone first, for the room. False: all models are there. */
+static bool series_make_room(struct gw_worker *w)
+{
+	size_t at = SIZE_MAX;
+	for (size_t i = 0; i < w->n_series; i++)
+		if (w->series[i].gone_at != 0 &&
+			(at == SIZE_MAX || w->series[i].gone_at < w->series[at].gone_at))
+			at = i;
+	if (at == SIZE_MAX)
+		return false;
+	series_remove(w, at);
+	return true;
+}
 
 static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
 {
@@ -16,15 +63,20 @@ static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
 		free(name);
 		return NULL;
 	}
-	struct gw_series *s = &v[w->n_series++];
-	*s = (struct gw_series){
-		.model = {name, model.n},
-		.request = METRIC_OF(w->shared->telemetry, REQUEST_SECONDS, name),
-		.ttft = METRIC_OF(w->shared->telemetry, TTFT_SECONDS, name),
-		.itl = METRIC_OF(w->shared->telemetry, ITL_SECONDS, name),
-		.queue = METRIC_OF(w->shared->telemetry, QUEUE_SECONDS, name),
-	};
-	return s;
+	series_begin(w, &v[w->n_series], name, model.n);
+	return &v[w->n_series++];
+}
+
+static struct gw_series *series_other(struct gw_worker *w)
+{
+	char *name = w->other == NULL ? cgn_str_dupz(CGN_STR("other")) : NULL;
+	if (name != NULL)
+		w->other = calloc(1, sizeof *w->other);
+	if (name != NULL && w->other != NULL)
+		series_begin(w, w->other, name, strlen(name));
+	else
+		free(name);
+	return w->other;
 }
 
 /* Only known models come here, so there are few: a scan beats hashing. */
@@ -33,9 +85,38 @@ struct gw_series *series_of(struct gw_worker *w, struct cgn_str model)
 	for (size_t i = 0; i < w->n_series; i++)
 		if (cgn_str_eq(w->series[i].model, model))
 			return &w->series[i];
-	if (w->n_series < MAX_SERIES)
+	if (w->n_series < MAX_SERIES || series_make_room(w))
 		return series_new(w, model);
-	return &w->series[0];
+	return series_other(w);
+}
+
+/* Requests that name no model have a series too, which is never gone. */
+static bool model_is_there(const struct gw_worker *w, struct cgn_str name)
+{
+	return name.n == 0 || view_model_find(w->view, name) != NULL ||
+		gw_peers_know(w->shared->peers, name);
+}
+
+void gw_series_sweep(struct gw_worker *w, cgn_nsec now)
+{
+	cgn_nsec most = w->view->settled ? GONE_SURE : GONE_UNSURE;
+	for (size_t i = w->n_series; i-- > 0;) {
+		struct gw_series *s = &w->series[i];
+		bool there = model_is_there(w, s->model);
+		if (there && s->gone_at == 0)
+			continue;
+		if (there) { /* Another worker may have forgotten the series meanwhile. */
+			s->gone_at = 0;
+			series_cells(w, s);
+			gw_tokens_forget(w, s->model);
+		} else if (s->gone_at == 0) {
+			s->gone_at = now;
+		} else if (now - s->gone_at >= most) {
+			telemetry_forget(w->shared->telemetry, "model", s->model.p);
+			gw_tokens_forget(w, s->model);
+			series_remove(w, i);
+		}
+	}
 }
 
 struct metric_cell *series_status(struct telemetry *t, struct gw_series *s, int status)
@@ -67,13 +148,13 @@ void gw_series_itl(struct gw_req *r, cgn_nsec gap)
 uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 {
 	const struct gw_series *s = series_of(w, model);
-	return s != NULL ? (uint32_t)(s->answer_tokens + 0.5) : 0;
+	return s != NULL && s != w->other ? (uint32_t)(s->answer_tokens + 0.5) : 0;
 }
 
 uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model)
 {
 	const struct gw_series *s = series_of(w, model);
-	return s != NULL ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
+	return s != NULL && s != w->other ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
 }
 
 void gw_account_open(struct gw_worker *w)
@@ -86,8 +167,12 @@ void gw_account_open(struct gw_worker *w)
 void gw_account_close(struct gw_worker *w)
 {
 	for (size_t i = 0; i < w->n_series; i++)
-		free((void *)(uintptr_t)w->series[i].model.p);
+		series_free(&w->series[i]);
+	if (w->other != NULL)
+		series_free(w->other);
+	free(w->other);
 	free(w->series);
+	w->other = NULL;
 	free(w->tenants);
 	w->tenants = NULL;
 	w->series = NULL;

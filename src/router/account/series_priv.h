@@ -13,11 +13,12 @@ struct gw_series {
 		struct metric_cell *cell;
 	} statuses[SERIES_MAX_STATUSES];
 	size_t n_statuses;
+	cgn_nsec gone_at;     /* When no node was seen to have the model; 0: some node has it */
 	double joules;        /* Moving average of the joules of a request */
 	double answer_tokens; /* Moving average of the tokens of an answer */
 };
 
-/* Return the series of |model|; that of the first model once there are too many. NULL: out of memory. */
+/* Return the series of |model|; w->other, with the label "other", once there are too many. NULL: out of memory. */
 struct gw_series *series_of(struct gw_worker *w, struct cgn_str model);
 /* Return the counter of answers with |status|. */
 struct metric_cell *series_status(struct telemetry *t, struct gw_series *s, int status);

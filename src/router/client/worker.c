@@ -21,6 +21,7 @@ static void worker_count(struct cgn_timer *t)
 	w->counted_at = now;
 	atomic_store_explicit(&w->connections, http_server_stats(w->server).connections,
 		memory_order_relaxed);
+	gw_series_sweep(w, now);
 	if (gw_select_sweep(w))
 		gw_queue_room(w);
 	cgn_timer_set(t, GW_COUNT_EVERY);

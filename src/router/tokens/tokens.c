@@ -63,6 +63,13 @@ void gw_tokens_close(struct gw_worker *w)
 	free(t);
 }
 
+static void model_cells(const struct gw_tokens_worker *t, struct tokens_model *m, const char *label)
+{
+	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
+		m->chains[i] = METRIC_OF(t->telemetry, PROMPT_CHAIN, label,
+			gw_tokens_text((enum gw_tokens_mode)i));
+}
+
 static struct tokens_model *tokens_model_new(struct gw_tokens_worker *t, struct cgn_str name)
 {
 	struct tokens_model *v = realloc(t->models, (t->n_models + 1) * sizeof *v);
@@ -75,10 +82,17 @@ static struct tokens_model *tokens_model_new(struct gw_tokens_worker *t, struct 
 	}
 	struct tokens_model *m = &v[t->n_models++];
 	*m = (struct tokens_model){.name = {copy, name.n}};
-	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
-		m->chains[i] =
-			METRIC_OF(t->telemetry, PROMPT_CHAIN, copy, gw_tokens_text((enum gw_tokens_mode)i));
+	model_cells(t, m, copy);
 	return m;
+}
+
+static struct tokens_model *tokens_model_other(struct gw_tokens_worker *t)
+{
+	if (t->other.chains[0] == NULL)
+		model_cells(t, &t->other, "other");
+	t->other.failures = 0;
+	t->other.quiet_until = 0;
+	return &t->other;
 }
 
 /* Only known models come here, so there are few: a scan beats hashing. */
@@ -89,7 +103,20 @@ struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name)
 	for (size_t i = 0; i < t->n_models; i++)
 		if (cgn_str_eq(t->models[i].name, name))
 			return &t->models[i];
-	return t->n_models < MAX_MODELS ? tokens_model_new(t, name) : &t->models[0];
+	return t->n_models < MAX_MODELS ? tokens_model_new(t, name) : tokens_model_other(t);
+}
+
+void gw_tokens_forget(struct gw_worker *w, struct cgn_str model)
+{
+	struct gw_tokens_worker *t = w->tokens;
+	CGN_LIVE(t, TOKENS_TAG);
+	for (size_t i = 0; i < t->n_models; i++) {
+		if (!cgn_str_eq(t->models[i].name, model))
+			continue;
+		free((void *)(uintptr_t)t->models[i].name.p);
+		t->models[i] = t->models[--t->n_models];
+		return;
+	}
 }
 
 static void cache_show(struct gw_tokens_worker *t)

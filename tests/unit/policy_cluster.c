@@ -772,6 +772,138 @@ static void cells_learn_from_what_engines_count(void **state)
 	cluster_free(&c);
 }
 
+static void notes_tell_what_was_sent_a_moment_ago(void **state)
+{
+	(void)state;
+	struct warm w = {0};
+	const struct cgn_str a = CGN_STR("a"), b = CGN_STR("b");
+	cgn_nsec now = 100 * CGN_SEC, load = 5 * CGN_SEC;
+	assert_false(warm_look(&w, a, load, now).noted);
+	warm_note(&w, a, now);
+	struct warm_seen s = warm_look(&w, a, load, now + CGN_SEC);
+	assert_true(s.noted && s.ago == CGN_SEC && s.others == 0);
+	s = warm_look(&w, b, load, now + CGN_SEC);
+	assert_true(!s.noted && s.others == 1 && s.later == 1);
+	warm_note(&w, b, now + 2 * CGN_SEC);
+	s = warm_look(&w, a, load, now + 3 * CGN_SEC);
+	assert_true(
+		s.noted && s.others == 1 && s.later == 1); /* The later one may have driven the other out. */
+	s = warm_look(&w, b, load, now + 3 * CGN_SEC);
+	assert_true(s.noted && s.others == 1 && s.later == 0);
+	s = warm_look(&w, a, load, now + 2 * CGN_SEC + WARM_FRESH);
+	assert_int_equal(s.later, 0); /* The engine has told since. */
+	assert_false(warm_look(&w, a, load, now + 2 * load + WARM_SLACK).noted);
+	/* The oldest note makes room; a clock that is behind, or wraps, makes no note old. */
+	static const char *const more[] = {"c", "d", "e"};
+	for (size_t i = 0; i < CGN_COUNT(more); i++)
+		warm_note(&w, cgn_str_of(more[i]), now + 3 * CGN_SEC + i * CGN_MSEC);
+	assert_false(warm_look(&w, a, load, now + 4 * CGN_SEC).noted);
+	assert_true(warm_look(&w, b, load, now).noted);
+	cgn_nsec wraps = ((cgn_nsec)UINT32_MAX - 500) * CGN_MSEC;
+	warm_note(&w, a, wraps);
+	assert_true(warm_look(&w, a, load, wraps + CGN_SEC).ago == CGN_SEC);
+}
+
+/* Two models that an engine loads itself. */
+struct loader {
+	Cognitora__V1__ModelFacts rows[2], *facts[2];
+	char *models[2];
+};
+
+static Cognitora__V1__Node *loader_of(struct toy_node *t, struct loader *l, const char *id, const char *a,
+	const char *b, uint32_t holds)
+{
+	const char *states[] = {a, b};
+	Cognitora__V1__Node *n = toy_node_of(t, id, "a", true);
+	for (unsigned i = 0; i < 2; i++) {
+		cognitora__v1__model_facts__init(&l->rows[i]);
+		l->rows[i].model = i;
+		l->rows[i].state = (char *)(uintptr_t)states[i];
+		l->rows[i].load_ms = 3000;
+		l->facts[i] = &l->rows[i];
+	}
+	l->models[0] = (char *)(uintptr_t)"a";
+	l->models[1] = (char *)(uintptr_t)"b";
+	t->engine.models = l->models;
+	t->engine.n_models = 2;
+	t->engine.facts = l->facts;
+	t->engine.n_facts = 2;
+	t->engine.models_held = holds;
+	return n;
+}
+
+static void candidates_carry_what_a_load_costs(void **state)
+{
+	(void)state;
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = NULL;
+	struct route_cand cand[2];
+	struct toy_node t;
+	struct loader l;
+	cgn_nsec now = 100 * CGN_SEC;
+	const struct view_ask ask = {.now = now};
+	node_seen(c, "n1", "a");
+	node_seen(c, "n2", "a");
+	node_snapshot(c, "n1", "a", true);
+	node_snapshot(c, "n2", "a", true);
+	node_event(c, "n1", 2, loader_of(&t, &l, "n1", "ready", "loadable", 1), NULL);
+	node_event(c, "n2", 2, loader_of(&t, &l, "n2", "loadable", "loadable", 1), NULL);
+	assert_true(cgn_ok(cluster_view_new(c, NULL, NULL, &v, NULL)));
+	const struct view_model *a = view_model_find(v, CGN_STR("a")), *b = view_model_find(v, CGN_STR("b"));
+	struct warm *n1 = &c->stats[cluster_find(c, "n1")->slot].warm,
+		    *n2 = &c->stats[cluster_find(c, "n2")->slot].warm;
+	assert_int_equal(view_candidates(a, c->stats, &ask, cand), 2);
+	assert_true(cand[0].on_demand && cand[0].load_ms == 0 && cand[0].evict_ms == 0);
+	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 0);
+	assert_int_equal(view_candidates(b, c->stats, &ask, cand), 2);
+	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 3000);
+	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 0);
+	/* Before the engine tells, the request that was sent counts. */
+	warm_note(n2, CGN_STR("b"), now - CGN_SEC);
+	assert_int_equal(view_candidates(b, c->stats, &ask, cand), 2);
+	assert_true(cand[1].load_ms == 2000 && cand[1].evict_ms == 0);
+	assert_int_equal(view_candidates(a, c->stats, &ask, cand), 2);
+	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 3000);
+	warm_note(n1, CGN_STR("b"), now - CGN_SEC); /* The model that is loaded there has to leave. */
+	assert_int_equal(view_candidates(a, c->stats, &ask, cand), 2);
+	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 3000);
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
+static void the_card_with_the_least_context_wins(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *id, *card;
+		uint64_t context;
+	} rows[] = {{"n1", "\"root\":\"1\"", 0}, {"n2", "\"root\":\"2\"", 4096},
+		{"n3", "\"root\":\"3\"", 8192}, {"n0", "\"root\":\"0\"", 4096}};
+	struct cluster *c = cluster_of();
+	struct cluster_view *v = NULL;
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct toy_node t;
+		struct loader l;
+		node_seen(c, rows[i].id, "a");
+		node_snapshot(c, rows[i].id, "a", true);
+		Cognitora__V1__Node *n = loader_of(&t, &l, rows[i].id, "", "", 0);
+		l.rows[0].card = (char *)(uintptr_t)rows[i].card;
+		l.rows[0].context = rows[i].context;
+		l.rows[0].created = 7;
+		node_event(c, rows[i].id, 2, n, NULL);
+	}
+	assert_true(cgn_ok(cluster_view_new(c, NULL, NULL, &v, NULL)));
+	const struct view_model *a = view_model_find(v, CGN_STR("a")), *b = view_model_find(v, CGN_STR("b"));
+	assert_true(
+		cgn_str_is(a->card.members, "\"root\":\"0\"")); /* The first id decides between equal ones. */
+	assert_int_equal(a->card.context, 4096);
+	assert_int_equal(a->card.created, 7);
+	assert_int_equal(b->card.members.n, 0);
+	assert_null(a->swap[0]);
+	cluster_view_unref(&v);
+	cluster_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -797,6 +929,9 @@ int main(void)
 		cmocka_unit_test(candidates_carry_the_cells_and_skip_the_excluded),
 		cmocka_unit_test(open_breakers_leave_the_candidates_unless_all_are),
 		cmocka_unit_test(cells_learn_from_what_engines_count),
+		cmocka_unit_test(notes_tell_what_was_sent_a_moment_ago),
+		cmocka_unit_test(candidates_carry_what_a_load_costs),
+		cmocka_unit_test(the_card_with_the_least_context_wins),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

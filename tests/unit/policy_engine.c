@@ -440,37 +440,146 @@ static void capacity_in_blocks_of_the_chain(void **state)
 }
 
 /* ---- models ---- */
+static struct engine_models models_of(const char *body, size_t max, struct cgn_arena *a)
+{
+	struct engine_models m;
+	assert_true(cgn_ok(engine_models_read(cgn_str_of(body), a, max, &m, NULL)));
+	return m;
+}
+
 static void model_lists(void **state)
 {
 	(void)state;
 	struct cgn_arena a;
-	const char **v = NULL;
-	size_t n = 0;
-	cgn_arena_init(&a, 65536);
-	assert_true(cgn_ok(engine_models_read(
-		CGN_STR("{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"aliases\":[\"tiny\",\"t\"]},{\"id\":\"b\\u0041\"},"
-			"{\"id\":7},{},{\"id\":\"\"},{\"id\":\"x\\u0000y\"}]}"),
-		&a, 8, &v, &n, NULL)));
-	assert_int_equal(n, 3);
-	assert_string_equal(v[0], "tiny");
-	assert_string_equal(v[1], "t");
-	assert_string_equal(v[2], "bA");
-	assert_true(cgn_ok(
-		engine_models_read(CGN_STR("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"}]}"), &a,
-			2, &v, &n, NULL)));
-	assert_int_equal(n, 2);
+	struct engine_models m;
+	cgn_arena_init(&a, 1 << 20);
+	m = models_of(
+		"{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"aliases\":[\"tiny\",\"t\"]},{\"id\":\"b\\u0041\"},"
+		"{\"id\":7},{},{\"id\":\"\"},{\"id\":\"x\\u0000y\"}]}",
+		8, &a);
+	assert_int_equal(m.n, 3);
+	assert_string_equal(m.v[0].name, "tiny");
+	assert_string_equal(m.v[1].name, "t");
+	assert_string_equal(m.v[2].name, "bA");
+	assert_ptr_equal(engine_models_find(&m, CGN_STR("bA")), &m.v[2]);
+	assert_null(engine_models_find(&m, CGN_STR("b")));
+	assert_int_equal(m.left_out, 0);
+	m = models_of("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"},{\"id\":\"a\"}]}", 2, &a);
+	assert_int_equal(m.n, 2);
+	assert_int_equal(m.left_out, 1);
 	static const char *const bad[] = {"", "nope", "{}", "[]", "{\"data\":{}}",
 		"{\"data\":[{\"id\":\"a\"}"};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
 		struct cgn_err err = {0};
-		assert_int_equal(engine_models_read(cgn_str_of(bad[i]), &a, 8, &v, &n, &err).code,
+		assert_int_equal(engine_models_read(cgn_str_of(bad[i]), &a, 8, &m, &err).code,
 			CGN_BAD_GATEWAY);
 		assert_non_null(strstr(err.msg, "/v1/models"));
 	}
 	cgn_arena_fini(&a);
 	cgn_arena_init(&a, 64);
-	assert_int_equal(engine_models_read(CGN_STR("{\"data\":[]}"), &a, 8192, &v, &n, NULL).code,
+	assert_int_equal(engine_models_read(CGN_STR("{\"data\":[]}"), &a, 8192, &m, NULL).code,
 		CGN_NO_MEMORY);
+	cgn_arena_fini(&a);
+}
+
+static void lists_of_models_are_bounded(void **state)
+{
+	(void)state;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
+	struct cgn_arena a;
+	char big[ENGINE_CARD_MAX];
+	memset(big, 'r', sizeof big);
+	cgn_arena_init(&a, 4 << 20);
+	cgn_buf_putz(&b, "{\"data\":[");
+	for (unsigned i = 0; i < 5000; i++)
+		cgn_buf_fmt(&b, "%s{\"id\":\"model-%u\",\"max_model_len\":%u,\"root\":\"%.*s\"}",
+			i > 0 ? "," : "", i, i, i % 100 == 0 ? 900 : 20, big);
+	cgn_buf_fmt(&b, ",{\"id\":\"%.*s\"}]}", ENGINE_NAME_MAX + 1, big);
+	struct engine_models m = models_of(cgn_buf_z(&b), 4096, &a);
+	size_t text = 0;
+	assert_int_equal(m.n, 4096);
+	assert_int_equal(m.left_out, 5000 - 4096 + 1);
+	assert_ptr_equal(engine_models_find(&m, CGN_STR("model-4095")), &m.v[4095]);
+	for (size_t i = 0; i < m.n; i++)
+		text += strlen(m.v[i].name) + strlen(m.v[i].card);
+	assert_true(text <= ENGINE_MODELS_TEXT && text > ENGINE_MODELS_TEXT / 2);
+	assert_int_equal(m.v[4095].context, 4095); /* A number needs no room. */
+	cgn_arena_fini(&a);
+}
+
+/* As vLLM 0.32, llama-server 0.7.0 and a hosted API list a model. */
+static void lists_keep_what_engines_tell_of_a_model(void **state)
+{
+	(void)state;
+	struct cgn_arena a;
+	cgn_arena_init(&a, 1 << 20);
+	struct engine_models m = models_of(
+		"{\"data\":[{\"id\":\"v\",\"object\":\"model\",\"created\":1764000000,\"owned_by\":\"vllm\",\"root\":\"/m/v\","
+		"\"parent\":null,\"max_model_len\":32768,\"permission\":[{\"id\":\"p-1\"}]},"
+		"{\"id\":\"l\",\"aliases\":[\"l\",\"l2\"],\"meta\":{\"n_ctx\":1024,\n\"n_ctx_train\":4096},"
+		"\"status\":{\"value\":\"loaded\",\"args\":[\"--port\",\"1\"]}},"
+		"{\"id\":\"h\",\"context_length\":8192,\"capabilities\":[\"tools\"],\"status\":{\"value\":\"unloaded\"}},"
+		"{\"id\":\"s\",\"status\":{\"value\":\"sleeping\"}},{\"id\":\"g\",\"status\":{\"value\":\"loading\"}},"
+		"{\"id\":\"odd\",\"created\":1e15,\"max_model_len\":1e15,\"status\":{\"value\":\"failed\"}}]}",
+		16, &a);
+	assert_int_equal(m.n, 7);
+	assert_string_equal(m.v[0].card, "\"root\":\"/m/v\",\"max_model_len\":32768");
+	assert_int_equal(m.v[0].created, 1764000000);
+	assert_int_equal(m.v[0].context, 32768);
+	assert_int_equal(m.v[0].state, ENGINE_MODEL_UNTOLD);
+	assert_string_equal(m.v[1].card, "\"meta\":{\"n_ctx\":1024, \"n_ctx_train\":4096}");
+	assert_string_equal(m.v[2].card, m.v[1].card);
+	assert_int_equal(m.v[2].context, 1024);
+	assert_int_equal(m.v[2].state, ENGINE_MODEL_LOADED);
+	assert_string_equal(m.v[3].card, "\"context_length\":8192,\"capabilities\":[\"tools\"]");
+	assert_int_equal(m.v[3].state, ENGINE_MODEL_OUT);
+	assert_int_equal(m.v[4].state, ENGINE_MODEL_ASLEEP);
+	assert_int_equal(m.v[5].state, ENGINE_MODEL_LOADING);
+	assert_int_equal(m.v[6].state, ENGINE_MODEL_OUT);
+	assert_int_equal(m.v[6].context, 0); /* Not believed. */
+	assert_int_equal(m.v[6].created, 0);
+	/* vLLM writes the time of the answer as the time of creation. */
+	struct engine_models n = models_of("{\"data\":[{\"id\":\"a\",\"created\":1}]}", 4, &a),
+			     o = models_of("{\"data\":[{\"id\":\"a\",\"created\":2}]}", 4, &a),
+			     p = models_of("{\"data\":[{\"id\":\"a\",\"root\":\"x\"}]}", 4, &a);
+	assert_true(engine_models_equal(&n, &o));
+	assert_false(engine_models_equal(&n, &p));
+	assert_true(engine_models_named_alike(&n, &p));
+	cgn_arena_fini(&a);
+}
+
+static void engines_tell_which_models_are_loaded(void **state)
+{
+	(void)state;
+	const struct engine_loaded *compat = engine_ops_of(ENGINE_OPENAI_COMPAT)->loaded,
+				   *llama = engine_ops_of(ENGINE_LLAMA_CPP)->loaded;
+	struct cgn_arena a;
+	cgn_arena_init(&a, 1 << 20);
+	struct engine_models m = models_of("{\"data\":[{\"id\":\"a:latest\"},{\"id\":\"b\"}]}", 4, &a);
+	assert_string_equal(compat[0].path, "/api/ps");
+	assert_true(compat[0].read(
+		CGN_STR("{\"models\":[{\"name\":\"a:latest\",\"model\":\"a:latest\",\"size_vram\":7}]}"),
+		&m));
+	assert_int_equal(m.v[0].state, ENGINE_MODEL_LOADED);
+	assert_int_equal(m.v[1].state, ENGINE_MODEL_OUT);
+	assert_true(compat[0].read(CGN_STR("{\"models\":null}"), &m));
+	assert_int_equal(m.v[0].state, ENGINE_MODEL_OUT);
+	static const char *const odd[] = {"", "[]", "{}", "{\"models\":{}}", "<html>"};
+	for (size_t i = 0; i < CGN_COUNT(odd); i++)
+		assert_false(compat[0].read(cgn_str_of(odd[i]), &m));
+	assert_string_equal(compat[1].path, "/system");
+	assert_true(compat[1].read(
+		CGN_STR("{\"backends\":[\"llama-cpp\"],\"loaded_models\":[{\"id\":\"b\"},{\"id\":\"c\"}]}"),
+		&m));
+	assert_int_equal(m.v[1].state, ENGINE_MODEL_LOADED);
+	m = models_of("{\"data\":[{\"id\":\"a\"}]}", 4, &a);
+	assert_string_equal(llama[0].path, "/props");
+	assert_true(llama[0].read(CGN_STR("{\"total_slots\":2,\"is_sleeping\":false}"), &m));
+	assert_int_equal(m.v[0].state, ENGINE_MODEL_UNTOLD);
+	assert_true(llama[0].read(CGN_STR("{\"total_slots\":2,\"is_sleeping\":true}"), &m));
+	assert_int_equal(m.v[0].state, ENGINE_MODEL_ASLEEP);
+	assert_true(llama[0].read(CGN_STR("{\"role\":\"router\",\"max_instances\":3}"), &m));
+	assert_int_equal(m.holds, 3);
 	cgn_arena_fini(&a);
 }
 
@@ -752,6 +861,9 @@ int main(void)
 		cmocka_unit_test(counters_that_grow_show_work),
 		cmocka_unit_test(capacity_in_blocks_of_the_chain),
 		cmocka_unit_test(model_lists),
+		cmocka_unit_test(lists_of_models_are_bounded),
+		cmocka_unit_test(lists_keep_what_engines_tell_of_a_model),
+		cmocka_unit_test(engines_tell_which_models_are_loaded),
 		cmocka_unit_test(engines_name_their_kind_in_the_list_of_models),
 		cmocka_unit_test(engines_that_tell_tokens_are_known_by_their_kind),
 		cmocka_unit_test(each_kind_is_asked_in_its_way),

@@ -609,7 +609,8 @@ static void models_are_described(void **state)
 	hex_put(&b, (struct cgn_str){(const char *)d.b, sizeof d.b});
 	hex[b.n] = '\0';
 	char want[600];
-	ollama_put_card(&j, CGN_STR("m"), 1764000000123, NULL);
+	struct ollama_model m = {.name = CGN_STR("m"), .since_ms = 1764000000123};
+	ollama_put_card(&j, &m, NULL);
 	(void)snprintf(want, sizeof want,
 		"{\"name\":\"m\",\"model\":\"m\",\"modified_at\":\"2025-11-24T16:00:00.123Z\",\"size\":0,\"digest\":\"%s\"," DETAILS
 		"}",
@@ -617,7 +618,7 @@ static void models_are_described(void **state)
 	assert_string_equal(cgn_buf_z(&out), want);
 	out.n = 0;
 	j = json_out_to(&out);
-	ollama_put_card(&j, CGN_STR("m"), 1764000000123, &(struct ollama_running){.bytes = 0});
+	ollama_put_card(&j, &m, &(struct ollama_running){.bytes = 0});
 	(void)snprintf(want, sizeof want,
 		"{\"name\":\"m\",\"model\":\"m\",\"size\":0,\"digest\":\"%s\"," DETAILS
 		",\"expires_at\":\"9999-12-31T23:59:59.000Z\",\"size_vram\":0}",
@@ -625,17 +626,33 @@ static void models_are_described(void **state)
 	assert_string_equal(cgn_buf_z(&out), want);
 	out.n = 0;
 	j = json_out_to(&out);
-	ollama_put_card(&j, CGN_STR("m"), 1764000000123, &(struct ollama_running){7, 1764000000123});
+	ollama_put_card(&j, &m, &(struct ollama_running){7, 1764000000123});
 	(void)snprintf(want, sizeof want,
 		"{\"name\":\"m\",\"model\":\"m\",\"size\":7,\"digest\":\"%s\"," DETAILS
 		",\"expires_at\":\"2025-11-24T16:00:00.123Z\",\"size_vram\":0}",
 		hex);
 	assert_string_equal(cgn_buf_z(&out), want);
 	out.n = 0;
-	ollama_put_show(CGN_STR("m"), 1764000000123, &out);
+	ollama_put_show(&m, &out);
 	assert_string_equal(cgn_buf_z(&out),
 		"{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",\"modified_at\":\"2025-11-24T16:00:00.123Z\"," DETAILS
-		",\"model_info\":{\"general.basename\":\"m\"},\"capabilities\":[\"completion\",\"tools\"]}");
+		",\"model_info\":{\"general.basename\":\"m\",\"general.architecture\":\"cognitora\"},"
+		"\"capabilities\":[\"completion\",\"tools\"]}");
+	/* As llama-server describes it. */
+	m.card = CGN_STR(
+		"\"capabilities\":[\"completion\"],\"meta\":{\"n_vocab\":265,\"n_params\":8030261312,\"size\":4920739072,\"ftype\":\"Q4_K - Medium\"}");
+	m.context = 131072;
+	out.n = 0;
+	ollama_put_show(&m, &out);
+	assert_non_null(strstr(cgn_buf_z(&out), "\"cognitora.context_length\":131072}"));
+	assert_non_null(strstr(cgn_buf_z(&out), "\"capabilities\":[\"completion\"]}"));
+	assert_non_null(strstr(cgn_buf_z(&out), "\"format\":\"gguf\""));
+	assert_non_null(strstr(cgn_buf_z(&out),
+		"\"parameter_size\":\"8.0B\",\"quantization_level\":\"Q4_K - Medium\""));
+	out.n = 0;
+	j = json_out_to(&out);
+	ollama_put_card(&j, &m, NULL);
+	assert_non_null(strstr(cgn_buf_z(&out), "\"size\":4920739072,"));
 	cgn_buf_fini(&out);
 }
 

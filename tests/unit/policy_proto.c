@@ -534,6 +534,25 @@ static void nodes_are_checked_and_copied(void **state)
 	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
 	assert_non_null(strstr(err.msg, "models"));
 	models[0] = (char[]){"llama"};
+	static const char *const cards[] = {"\"a\":1},{\"b\":2", "\"a\":", "1", "\"a\":\"\xff\""};
+	Cognitora__V1__ModelFacts f = COGNITORA__V1__MODEL_FACTS__INIT, *facts[] = {&f, &f};
+	f.card = (char[]){"\"a\":1"};
+	f.model = 1;
+	e.facts = facts;
+	e.n_facts = 1;
+	assert_true(cgn_ok(proto_node_check(&n, &err)));
+	e.n_facts = 2; /* Twice the same. */
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	e.n_facts = 1;
+	f.model = 2;
+	assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+	f.model = 0;
+	for (size_t i = 0; i < CGN_COUNT(cards); i++) {
+		f.card = (char *)(uintptr_t)cards[i];
+		assert_int_equal(proto_node_check(&n, &err).code, CGN_INVALID);
+		assert_non_null(strstr(err.msg, "facts"));
+	}
+	e.n_facts = 0;
 	Cognitora__V1__Handoff h = COGNITORA__V1__HANDOFF__INIT;
 	char *ids[HANDOFF_RANKS_MAX + 1], long_id[HANDOFF_ENGINE_MAX + 2];
 	for (size_t i = 0; i < CGN_COUNT(ids); i++)

@@ -464,6 +464,17 @@ static void a_node_that_has_to_load_the_model_comes_last(void **state)
 	struct route_terms t;
 	route_terms(&ask, &c[0], &t);
 	assert_true(t.queue_ms > 1999 && t.queue_ms < 2001);
+	/* Both have to load: the one where another model would have to leave comes last. */
+	c[1] = c[0];
+	c[1].slot = 1;
+	c[0].evict_ms = 2000;
+	for (unsigned turn = 0; turn < 4; turn++) {
+		ask.turn = turn;
+		ask.policy = ROUTE_PREDICTED;
+		assert_int_equal(route_pick(&ask, c, 2).index, 1);
+		ask.policy = ROUTE_WEIGHTED;
+		assert_int_equal(route_pick(&ask, c, 2).index, 1);
+	}
 }
 
 static void no_node_is_picked_over_the_limit(void **state)

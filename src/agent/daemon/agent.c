@@ -10,7 +10,7 @@
 #include "io/disk/disk.h"
 #include "joint/telemetry/scrape.h"
 
-#define SCRATCH_BYTES  ((size_t)2 * 1024 * 1024)
+#define SCRATCH_BYTES  ((size_t)4 * 1024 * 1024)
 #define POWER_INTERVAL CGN_SEC
 #define POWER_TURNS    4                /* Routers are told so often of the energy that requests take */
 #define DIRECT_WAIT    (500 * CGN_MSEC) /* Until routers have heard and told */

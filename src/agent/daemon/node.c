@@ -87,18 +87,24 @@ static bool chain_describe(struct agent *a, const struct engine *e, Cognitora__V
 /* List the models for routers: those of the engine and the adapters that it loaded, without adapters that go. */
 static bool models_describe(struct agent *a, const struct engine *e, Cognitora__V1__Engine *m)
 {
-	size_t most = e->view.models.n + e->adapters.n + 1;
+	const struct engine_models *l = &e->view.models.list;
+	size_t most = l->n + e->adapters.n + 1;
+	uint32_t *at = cgn_arena_get(&a->scratch, (l->n + 1) * sizeof *at);
 	m->models = cgn_arena_get(&a->scratch, (most + 1) * sizeof *m->models);
-	if (m->models == NULL)
+	if (m->models == NULL || at == NULL)
 		return false;
-	for (size_t i = 0; i < e->view.models.n; i++)
-		if (!engine_adapter_hides(e, e->view.models.names[i]))
-			m->models[m->n_models++] =
-				cgn_arena_strz(&a->scratch, cgn_str_of(e->view.models.names[i]));
+	for (size_t i = 0; i < l->n; i++) {
+		if (engine_adapter_hides(e, l->v[i].name))
+			continue;
+		at[m->n_models] = (uint32_t)i;
+		m->models[m->n_models++] = pb_text(l->v[i].name);
+	}
+	if (!engineview_describe(&e->view, at, &a->scratch, m))
+		return false;
 	for (size_t i = 0; i < e->adapters.n && m->n_models < PROTO_MAX_MODELS; i++) {
-		const struct engine_adapter *l = &e->adapters.list[i];
-		if (l->state == ADAPTER_READY && !engineview_lists(&e->view, cgn_str_of(l->name)))
-			m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(l->name));
+		const struct engine_adapter *own = &e->adapters.list[i];
+		if (own->state == ADAPTER_READY && !engineview_lists(&e->view, cgn_str_of(own->name)))
+			m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(own->name));
 	}
 	if (m->n_models == 0 && e->planned != NULL) /* The engine was not started yet. */
 		m->models[m->n_models++] = cgn_arena_strz(&a->scratch, cgn_str_of(e->planned));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
-#include "agent/engine/launch.h"
 
 #include <errno.h>
 #include <unistd.h>
+
+#include "agent/engine/launch.h"
+#include "base/log/log.h"
 
 #define KEY_BYTES 8192
 
@@ -13,7 +15,7 @@ static struct slotmgr_engine on_slots_ask(void *user)
 {
 	const struct engine *e = user;
 	return (struct slotmgr_engine){.ready = engine_is_ready(e),
-		.model = e->view.models.n > 0 ? e->view.models.names[0] : NULL,
+		.model = engineview_first(&e->view),
 		.block_bytes = e->residency.block_bytes};
 }
 
@@ -107,6 +109,26 @@ static void on_models_known(void *user)
 	e->host->ops->changed(e->host->user);
 }
 
+static bool on_view_is_used(void *user, bool blind)
+{
+	const struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	/* The slot manager has to see that others use its slots. */
+	return e->requests.inflight + e->requests.direct > 0 || (blind && e->slots != NULL);
+}
+
+static void on_models_changed(void *user, bool emptied)
+{
+	struct engine *e = user;
+	CGN_LIVE(e, ENGINE_TAG);
+	if (emptied) {
+		cgn_log(INFO, "engine.fell_asleep", F_STR("engine", e->name),
+			F_STR("then", "the next request wakes it"));
+		engine_residency_clear(e);
+	}
+	e->host->ops->changed(e->host->user);
+}
+
 static void on_models_unknown(void *user, const char *why)
 {
 	struct engine *e = user;
@@ -129,12 +151,14 @@ static const struct engineview_ops view_ops = {.probed = engine_probed,
 	.slow = engine_probe_slow,
 	.stalled = engine_stalled,
 	.is_ready = on_view_is_ready,
+	.is_used = on_view_is_used,
 	.refused = on_view_refused,
 	.load_begins = engine_load_begins,
 	.load_answered = engine_load_answered,
 	.load_read = engine_load_read,
 	.models_told = on_models_told,
 	.models_known = on_models_known,
+	.models_changed = on_models_changed,
 	.models_unknown = on_models_unknown,
 	.events_changed = on_events_changed};
 
@@ -326,8 +350,8 @@ void engine_report(const struct engine *e, struct json_out *o)
 	json_key(o, "kept_slots");
 	slotmgr_report(e->slots, o);
 	json_key_open(o, "models", '[');
-	for (size_t i = 0; i < e->view.models.n; i++)
-		json_put_z(o, e->view.models.names[i]);
+	for (size_t i = 0; i < e->view.models.list.n; i++)
+		json_put_z(o, e->view.models.list.v[i].name);
 	json_close(o, ']');
 	put_load(o, &e->view.load.now);
 	json_close(o, '}');

@@ -5,8 +5,6 @@
 
 #include "agent/engine/engine.h"
 
-#define LOAD_GUESS (5 * CGN_SEC) /* Until a load was measured */
-
 #define EXPIRY_STEP 5000
 
 #define WANTED_ASLEEP COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP
@@ -28,7 +26,7 @@ void engine_ondemand_init(struct engine *e, const struct config *cfg, const stru
 		.keep_alive_ms = ce->keep_alive > 0 ? (int64_t)(ce->keep_alive / CGN_MSEC) : -1,
 		.ready_timeout = ce->ready_timeout,
 		.wanted = WANTED_STOP,
-		.load_time = LOAD_GUESS};
+		.load_time = SWAP_LOAD_GUESS};
 	d->kept_ms = d->keep_alive_ms;
 	cgn_list_init(&d->waiters);
 	if (!d->on)

@@ -51,7 +51,7 @@ static void failure_tell(const struct swap *s, const struct engine *e, char *why
 		.retry_after = seconds_of(d->retry_at > now ? d->retry_at - now : 0)};
 	if (engine_is_ordered_to_rest(e))
 		(void)snprintf(why, cap, "engine %s is kept unloaded by an operator (cgn-ctl model load %s)",
-			e->name, e->view.models.names[0]);
+			e->name, engineview_first(&e->view));
 	else
 		(void)snprintf(why, cap, "engine %s could not be loaded: %s; it can be tried again in %u s",
 			e->name, d->why, no->retry_after);

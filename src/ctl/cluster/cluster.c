@@ -32,15 +32,38 @@ static const char *role_text(Cognitora__V1__Role role)
 							   : "both";
 }
 
-void ctl_status_models(const Cognitora__V1__Node *node, struct cgn_buf *out)
+#define SHOWN_MODELS 16 /* Models of an engine that the table shows */
+
+/* Return how the engine's model |k| is loaded; empty: it is there all the time. |*at|: the facts to look at next. */
+static const char *model_state(const Cognitora__V1__Engine *e, size_t k, size_t *at)
 {
-	for (size_t i = 0; i < node->n_engines; i++) {
-		const Cognitora__V1__Engine *e = node->engines[i];
-		for (size_t k = 0; k < e->n_models; k++)
-			cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", e->models[k]);
-		if (e->swap != NULL)
-			cgn_buf_fmt(out, " (%s)", e->swap->loaded ? "loaded" : e->swap->state);
+	while (*at < e->n_facts && e->facts[*at]->model < k)
+		(*at)++;
+	bool told = *at < e->n_facts && e->facts[*at]->model == k;
+	return !told ? "" : strcmp(e->facts[*at]->state, "ready") == 0 ? "loaded" : e->facts[*at]->state;
+}
+
+static void engine_models_put(const Cognitora__V1__Engine *e, size_t most, struct cgn_buf *out)
+{
+	size_t at = 0, k = 0;
+	for (; k < e->n_models && k < most; k++) {
+		const char *state = model_state(e, k, &at);
+		cgn_buf_fmt(out, "%s%s", out->n > 0 ? "," : "", e->models[k]);
+		if (state[0] != '\0')
+			cgn_buf_fmt(out, " (%s)", state);
 	}
+	if (e->swap != NULL)
+		cgn_buf_fmt(out, " (%s)", e->swap->loaded ? "loaded" : e->swap->state);
+	if (k < e->n_models)
+		cgn_buf_fmt(out, " and %zu more", e->n_models - k);
+	if (e->models_left_out > 0)
+		cgn_buf_fmt(out, " (%u further ones are not taken)", e->models_left_out);
+}
+
+void ctl_status_models(const Cognitora__V1__Node *node, size_t most, struct cgn_buf *out)
+{
+	for (size_t i = 0; i < node->n_engines; i++)
+		engine_models_put(node->engines[i], most, out);
 }
 
 /* List how the node's engines hand prompts over: kind and terms. */
@@ -94,14 +117,14 @@ static void gpu_cells(struct ctl_table *t, const Cognitora__V1__Load *load)
 		ctl_table_cell(t, "%s", "");
 }
 
-static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s)
+static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s, bool all_models)
 {
 	static const Cognitora__V1__Node no_node = COGNITORA__V1__NODE__INIT;
 	static const Cognitora__V1__Load no_load = COGNITORA__V1__LOAD__INIT;
 	const Cognitora__V1__Node *node = s->node != NULL ? s->node : &no_node;
 	const Cognitora__V1__Load *load = s->load != NULL ? s->load : &no_load;
 	struct cgn_buf models = {0}, handoffs = {0};
-	ctl_status_models(node, &models);
+	ctl_status_models(node, all_models ? SIZE_MAX : SHOWN_MODELS, &models);
 	handoffs_of(node, &handoffs);
 	ctl_table_cell(t, "%s", node->id);
 	ctl_table_cell(t, "%s%s", s->state,
@@ -139,6 +162,11 @@ static CGN_RC reasons_print(const Cognitora__V1__StatusResponse *status, struct 
 		if (s->reason[0] != '\0')
 			cgn_buf_fmt(&out, "%s is %s: %s\n", ctl_shown(s->node != NULL ? s->node->id : ""),
 				ctl_shown(s->state), ctl_shown(s->reason));
+		for (size_t k = 0; s->node != NULL && k < s->node->n_engines; k++)
+			if (s->node->engines[k]->models_left_out > 0)
+				cgn_buf_fmt(&out,
+					"%s: %u names of its engine's list of models are not taken, and are answered 404\n",
+					ctl_shown(s->node->id), s->node->engines[k]->models_left_out);
 	}
 	for (size_t i = 0; i < status->n_pools; i++)
 		if (status->pools[i]->why[0] != '\0')
@@ -157,7 +185,7 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 		(node_columns[i].wide ? ctl_table_wide_column : ctl_table_column)(&t, node_columns[i].name,
 			node_columns[i].number);
 	for (size_t i = 0; i < status->n_nodes; i++)
-		node_row(&t, status->nodes[i]);
+		node_row(&t, status->nodes[i], a->json);
 	cgn_rc rc = ctl_table_print(&t, a->json, err);
 	if (cgn_ok(rc) && !a->json && !a->wide)
 		rc = reasons_print(status, err);

@@ -97,9 +97,11 @@ static const struct {
 	{"POWER", "terms", "power"},
 	{"CAPACITY", "terms", "capacity"},
 	{"QUEUE MS", "predicted_ms", "queue"},
+	{"LOAD MS", "predicted_ms", "load"},
 	{"PREFILL MS", "predicted_ms", "prefill"},
 	{"FETCH MS", "predicted_ms", "fetch"},
 	{"SLOWDOWN MS", "predicted_ms", "slowdown"},
+	{"EVICT MS", "predicted_ms", "evict"},
 	{"JOULES", NULL, "joules"},
 };
 

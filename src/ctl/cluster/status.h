@@ -8,5 +8,6 @@
 CGN_RC ctl_status_ask(const struct ctl_args *a, cgn_nsec fallback, Cognitora__V1__StatusResponse **out,
 	struct cgn_err *err);
 size_t ctl_status_nodes_in(const Cognitora__V1__StatusResponse *s, const char *state);
-/* Append the names of the models that the node's engines have, with commas. */
-void ctl_status_models(const Cognitora__V1__Node *node, struct cgn_buf *out);
+/* Append the names of the models that the node's engines have, with commas and their states; of each engine at most |most|,
+ * then how many there are beside them. */
+void ctl_status_models(const Cognitora__V1__Node *node, size_t most, struct cgn_buf *out);

@@ -47,11 +47,29 @@ void check_router(struct doctor *d)
 		d->router->addr);
 }
 
+/* Look at lists of models that were too long. */
+static void lists_look(struct doctor *d, struct json_val node, const char *id)
+{
+	struct json_val engines, engine;
+	if (!json_get(node, "engines", &engines))
+		return;
+	for (struct json_iter it = json_iter_of(engines); json_next_elem(&it, &engine);) {
+		uint64_t n = json_get_u64(engine, "models_left_out", 0);
+		if (n == 0)
+			continue;
+		doctor_find(d, DOCTOR_WARNING,
+			"%s: %llu names of its engine's list of models are not taken: requests for them are answered 404",
+			id, (unsigned long long)n);
+		doctor_do(d, "let the engine list fewer models, or set its model (docs/models.md)");
+	}
+}
+
 static void node_look(struct doctor *d, struct json_val node)
 {
 	const char *id = text_of(d, node, "id"), *state = text_of(d, node, "state"),
 		   *reason = text_of(d, node, "reason");
 	struct json_val breaker;
+	lists_look(d, node, id);
 	if (json_get_bool(node, "cordoned", false)) {
 		doctor_find(d, DOCTOR_WARNING, "%s is cordoned: it gets no new requests", id);
 		doctor_do(d, "cgn-ctl cluster uncordon %s", id);

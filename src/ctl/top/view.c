@@ -21,6 +21,8 @@ static const struct {
 #undef COLUMN
 };
 
+#define TOP_SHOWN 16 /* Models of an engine */
+
 /* A node as it is shown: the numbers that sort it, and its texts. */
 struct node_line {
 	const Cognitora__V1__NodeStatus *s;
@@ -109,7 +111,7 @@ static void line_fill(const struct top_view *v, const Cognitora__V1__NodeStatus 
 	const struct top_rate *rate = rate_near(v, at, name_of(s));
 	size_t cap = sizeof l->text[0];
 	*l = (struct node_line){.s = s};
-	ctl_status_models(node, &models);
+	ctl_status_models(node, TOP_SHOWN, &models);
 	text_copy(l->text[TOP_NODE], cap, node->id);
 	text_copy(l->text[TOP_STATE], cap, state_of(s));
 	text_copy(l->text[TOP_MODELS], cap,

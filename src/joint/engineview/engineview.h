@@ -74,27 +74,55 @@ struct engineview_load {
 	/* Sources that the engine answered with 4xx: not read until the engine becomes ready again */
 	bool source_gone[ENGINE_MAX_SOURCES];
 	struct engine_load now, next; /* The last reading, and the one under way */
+	bool unread;   /* Sources that keep an engine awake were not read since it became ready */
+	bool was_used; /* Requests were there at the last reading */
+	bool blind;    /* The first source does not answer: requests of others are not seen */
 };
-/* Read from now on. The models are asked too, and asked again while they may change. */
+/* Read from now on. The models are asked too, and asked again while they may change. Sources that keep an idle engine awake
+ * (engine_source.wakes) are read while requests are there, and once more afterwards. */
 void engineview_load_start(struct engineview *v);
 /* Stop reading; what is running and waiting becomes 0. */
 void engineview_load_stop(struct engineview *v);
 
-/* ---- models.c: the names under which the engine serves, configured or read from /v1/models ---- */
+/* ---- models.c: the names under which the engine serves, configured or read from /v1/models, and which of them are loaded ---- */
+#define ENGINEVIEW_PACES 64
+/* How long a model took to load. */
+struct engineview_pace {
+	uint64_t name;  /* Hash */
+	cgn_nsec began; /* The load; 0: none is under way */
+	double ms;      /* Moving average; 0: no load was seen */
+};
 struct engineview_models {
 	struct enginefetch *fetch; /* NULL: none is under way */
-	struct cgn_arena arena;
-	const char **names;
-	size_t n;
-	bool configured; /* |ce.model| is set: the engine is not asked */
+	struct cgn_arena arena, next_arena;
+	struct engine_models list, next; /* |next| is being read; both in the arena of that name */
+	size_t source;                   /* Index of the source of loaded models that is being asked */
+	/* Sources that the engine has not: not asked until it becomes ready again */
+	bool source_gone[ENGINE_MAX_LOADED];
+	struct engineview_pace paces[ENGINEVIEW_PACES]; /* The oldest makes room */
+	size_t n_paces;
+	size_t bytes;    /* Size of the last answer with a list */
+	bool configured; /* |ce.model| is set: of the engine's list only what it tells of that model is taken */
+	bool list_gone; /* The same: the engine has no list */
 	bool known;
 	cgn_nsec asked_at; /* When the engine last answered, or failed to */
+	cgn_nsec told_at;  /* When |list| was last found to be so */
 	char why[200];     /* Why they cannot be read, for people; empty: they are known, or were not asked */
 	struct cgn_hook
 		again; /* Asks again at the end of the turn, when other questions' connection is free */
 };
 /* True if the model is configured, or was on the engine's list when it was read last. */
 bool engineview_lists(const struct engineview *v, struct cgn_str model);
+/* Return true if the engine sleeps: the next request wakes it. */
+bool engineview_sleeps(const struct engineview *v);
+/* Return the first name of the list; NULL: there is none. */
+const char *engineview_first(const struct engineview *v);
+/* Return the milliseconds that the engine takes to load the model: as measured, or as its other models took, or SWAP_LOAD_GUESS. */
+uint32_t engineview_load_ms(const struct engineview *v, const char *model);
+/* Describe the list beside its names. |e->models| begins with the names for which |at| gives their index in the list. False: |a|
+ * is too small. Texts are borrowed. */
+bool engineview_describe(const struct engineview *v, const uint32_t *at, struct cgn_arena *a,
+	Cognitora__V1__Engine *e);
 
 /* ---- named.c: whether an engine that is not managed knows the configured name of its model ---- */
 struct engineview_named {
@@ -156,6 +184,9 @@ struct engineview_ops {
 	void (*stalled)(void *user);
 	/* True if the engine takes requests. */
 	bool (*is_ready)(void *user);
+	/* True if requests are there, or the engine has to be watched for other reasons. |blind|: it does not tell of requests of
+	 * others. */
+	bool (*is_used)(void *user, bool blind);
 	/* The connection was refused, seconds before the next regular check. */
 	void (*refused)(void *user);
 	/* A reading of the load begins. */
@@ -169,6 +200,9 @@ struct engineview_ops {
 	void (*models_told)(void *user, struct cgn_str body);
 	/* The names are known, or others than before. */
 	void (*models_known)(void *user);
+	/* Under the same names, the models are loaded or unloaded, or the list tells something else of them. |emptied|: the engine
+	 * holds no prompts any more, because it fell asleep. */
+	void (*models_changed)(void *user, bool emptied);
 	/* The models cannot be read. */
 	void (*models_unknown)(void *user, const char *why);
 	/* The worth of the KV events changed. |counts|: they are the source of what is known of the blocks; |heard|: all ranks are

@@ -138,10 +138,10 @@ void engineview_feed_models_known(struct engineview *v)
 {
 	struct engineview_feed *f = &v->feed;
 	struct cgn_err err = {0};
-	if (!f->on || v->models.n == 0)
+	if (!f->on || v->models.list.n == 0)
 		return;
-	const struct engineview_feed_model *m = feed_find_model(f, v->models.names[0]);
-	const char *model = m != NULL ? m->canonical : v->models.names[0];
+	const struct engineview_feed_model *m = feed_find_model(f, engineview_first(v));
+	const char *model = m != NULL ? m->canonical : engineview_first(v);
 	if (f->ef != NULL && strcmp(model, f->model_text) == 0)
 		return;
 	if (f->ef != NULL)

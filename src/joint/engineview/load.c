@@ -14,6 +14,8 @@ static void on_load_source(void *user, const struct enginefetch_answer *r)
 	struct engineview_load *s = &v->load;
 	s->fetch = NULL;
 	engineview_answered(v, r->err->code);
+	if (s->source == 0)
+		s->blind = !enginefetch_is_ok(r);
 	if (enginefetch_is_ok(r)) {
 		v->ops->load_answered(v->user, r->body);
 		v->kind->sources[s->source].read(r->body, &s->next);
@@ -36,11 +38,44 @@ static bool load_is_moved(struct engineview *v)
 	return moved;
 }
 
+/* Return true if the engine has requests, or had some since the last reading. */
+static bool load_is_used(const struct engineview *v)
+{
+	const struct engine_load *now = &v->load.next, *before = &v->load.now;
+	return v->ops->is_used(v->user, v->load.blind) || now->running > 0 || now->waiting > 0 ||
+		engine_load_worked(before, now) || engine_load_restarted(before, now);
+}
+
+/* Keep what an idle engine's source said when it was read last. */
+static void load_keep(struct engineview_load *s)
+{
+	s->next.slots = s->now.slots;
+	s->next.kv_blocks_total = s->now.kv_blocks_total;
+	s->next.kv_block_tokens = s->now.kv_block_tokens;
+	s->next.kv_usage = s->now.kv_usage;
+}
+
+/* Return true if the source is to be left out, so that an idle engine can sleep. */
+static bool source_rests(struct engineview *v)
+{
+	struct engineview_load *s = &v->load;
+	bool may = v->models.known && !engineview_sleeps(v);
+	if (!v->kind->sources[s->source].wakes)
+		return false;
+	if (may && (s->unread || s->was_used || load_is_used(v))) {
+		s->unread = false;
+		return false;
+	}
+	load_keep(s);
+	return true;
+}
+
 /* All sources were read. */
 static void load_settle(struct engineview *v)
 {
 	const struct engine_load before = v->load.now;
 	bool moved = load_is_moved(v);
+	v->load.was_used = load_is_used(v);
 	v->load.now = v->load.next;
 	bool restarted = moved || engine_load_restarted(&before, &v->load.now);
 	if (moved)
@@ -59,7 +94,7 @@ static void load_ask_next_source(struct engineview *v)
 		const struct enginefetch_ask ask = {.path = v->kind->sources[s->source].path,
 			.max_bytes = SCRAPE_BYTES,
 			.timeout = SCRAPE_TIMEOUT};
-		if (ask.path == NULL || s->source_gone[s->source])
+		if (ask.path == NULL || s->source_gone[s->source] || source_rests(v))
 			continue;
 		if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL))) {
 			engineview_asked(v);
@@ -96,6 +131,7 @@ void engineview_load_start(struct engineview *v)
 	CGN_MUST(s->fetch == NULL);
 	for (size_t i = 0; i < ENGINE_MAX_SOURCES; i++)
 		s->source_gone[i] = false;
+	s->unread = true;
 	engineview_models_reset(v);
 	engineview_named_reset(v);
 	(void)load_is_moved(v);

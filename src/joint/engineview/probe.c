@@ -187,5 +187,6 @@ void engineview_close(struct engineview *v)
 	engineview_named_close(v);
 	enginefeed_close(&v->feed.ef);
 	cgn_arena_fini(&v->models.arena);
+	cgn_arena_fini(&v->models.next_arena);
 	v->loop = NULL;
 }

@@ -210,6 +210,8 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.blocks = (uint32_t)ask->blocks,
 		.new_tokens = clamp_u32((double)w->uncached_tokens),
 		.at = ask->now};
+	if (w->load_ms > 0)
+		warm_note(&stats->warm, ask->model->name, ask->now);
 	chooser_energy_booked(c, out, p->claimed, ask->now);
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);

@@ -21,6 +21,7 @@
 #include "base/core/list.h"
 #include "policy/breaker/breaker.h"
 #include "policy/breaker/pulse.h"
+#include "policy/cluster/warm.h"
 #include "policy/engine/engine.h"
 #include "policy/proto/proto.h"
 #include "policy/routing/routing.h"
@@ -120,6 +121,7 @@ struct node_stats {
 	 * that the engine brought. */
 	_Atomic uint32_t direct, direct_decoding;
 	_Atomic uint64_t direct_tokens, direct_heard;
+	struct warm warm; /* Workers: models that are loaded on demand. */
 };
 
 /* Learn from a request that ended and whose engine reported its cached tokens: |predicted| tokens were

@@ -22,7 +22,9 @@ struct pair {
 	const struct engine_tokens_ops *tokens;
 	const struct engine_resume *resume;
 	bool mixes;
-	const Cognitora__V1__Swap *swap;
+	const Cognitora__V1__ModelFacts *facts; /* NULL: none. */
+	struct view_swap swap;
+	bool has_swap;
 	const Cognitora__V1__Handoff *handoff;
 	uint32_t chain;
 	bool ready;
@@ -157,20 +159,66 @@ static struct cgn_str base_of(const Cognitora__V1__Engine *e, size_t at, const s
 	return named ? served_of(e, 0) : CGN_STR("");
 }
 
+static bool facts_are_loaded(const Cognitora__V1__ModelFacts *f)
+{
+	return strcmp(f->state, "ready") == 0 || strcmp(f->state, "loading") == 0;
+}
+
+/* Return how many models of |e|, or as an engine on demand of its agent |e| itself, are loaded or being loaded. */
+static uint32_t engine_loads(const Cognitora__V1__Engine *e)
+{
+	uint32_t n = e->swap != NULL && (e->swap->loaded || strncmp(e->swap->state, "loading", 7) == 0);
+	for (size_t i = 0; i < e->n_facts; i++)
+		n += facts_are_loaded(e->facts[i]);
+	return n;
+}
+
+/* Fill in how the model of |p| is loaded, if it is on demand. |loads|: the node's models that are loaded. */
+static void pair_swap(struct pair *p, const Cognitora__V1__Engine *e, uint32_t loads)
+{
+	const Cognitora__V1__Swap *s = e->swap;
+	p->has_swap = s != NULL || (p->facts != NULL && p->facts->state[0] != '\0');
+	if (!p->has_swap)
+		return;
+	if (s != NULL)
+		p->swap = (struct view_swap){.loaded = s->loaded,
+			.loading = !s->loaded && strncmp(s->state, "loading", 7) == 0,
+			.by_agent = true,
+			.load_ms = s->load_ms,
+			.memory_bytes = s->memory_bytes,
+			.expires_unix_ms = s->expires_unix_ms};
+	else
+		p->swap = (struct view_swap){.loaded = strcmp(p->facts->state, "ready") == 0,
+			.loading = strcmp(p->facts->state, "loading") == 0,
+			.load_ms = p->facts->load_ms,
+			.holds = e->models_held};
+	p->swap.others = loads - (p->swap.loaded || p->swap.loading);
+	/* Questions for tokens would load the model, anywhere. */
+	if (!p->swap.by_agent)
+		p->tokens = NULL;
+}
+
 static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, view_name_fn name_of,
 	const void *arg, struct pair *out)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < v->n_nodes; i++) {
 		const Cognitora__V1__Node *info = c->by_slot[v->nodes[i].slot]->info;
+		uint32_t loads = 0;
 		for (size_t e = 0; e < info->n_engines; e++)
+			loads += engine_loads(info->engines[e]);
+		for (size_t e = 0; e < info->n_engines; e++) {
+			Cognitora__V1__ModelFacts **facts = info->engines[e]->facts,
+						  **end = facts + info->engines[e]->n_facts;
 			for (size_t m = 0; m < info->engines[e]->n_models; m++) {
 				struct cgn_str told = cgn_str_of(info->engines[e]->models[m]);
 				struct cgn_str served = served_of(info->engines[e], m);
 				struct cgn_str name = name_of != NULL ? name_of(arg, told) : told;
 				const struct engine_ops *kind =
 					engine_ops_named(cgn_str_of(info->engines[e]->kind));
-				out[n++] = (struct pair){.model = name,
+				while (facts < end && (*facts)->model < m)
+					facts++;
+				out[n] = (struct pair){.model = name,
 					.served = served,
 					.base = base_of(info->engines[e], m, kind),
 					.node = &v->nodes[i],
@@ -180,9 +228,11 @@ static size_t pairs_fill(const struct cluster_view *v, const struct cluster *c, 
 					.handoff = info->engines[e]->handoff,
 					.chain = chain_of(info->engines[e], m, name),
 					.mixes = info->engines[e]->mixes_salts,
-					.swap = info->engines[e]->swap,
+					.facts = facts < end && (*facts)->model == m ? *facts : NULL,
 					.ready = v->nodes[i].state == NODE_READY && info->engines[e]->ready};
+				pair_swap(&out[n++], info->engines[e], loads);
 			}
+		}
 	}
 	return n;
 }
@@ -261,17 +311,33 @@ static bool handoff_fill(struct cluster_view *v, const struct pair *p, const str
 }
 
 /* False: out of memory. */
-static bool swap_fill(struct cluster_view *v, const Cognitora__V1__Swap *s, const struct view_swap **out)
+static bool swap_fill(struct cluster_view *v, const struct pair *p, const struct view_swap **out)
 {
-	struct view_swap *to = s != NULL ? cgn_arena_get(&v->arena, sizeof *to) : NULL;
+	struct view_swap *to = p->has_swap ? cgn_arena_get(&v->arena, sizeof *to) : NULL;
 	*out = to;
-	if (to == NULL)
-		return s == NULL;
-	*to = (struct view_swap){.loaded = s->loaded,
-		.load_ms = s->load_ms,
-		.memory_bytes = s->memory_bytes,
-		.expires_unix_ms = s->expires_unix_ms};
-	return true;
+	if (to != NULL)
+		*to = p->swap;
+	return to != NULL || !p->has_swap;
+}
+
+/* Return true if the card of |a| wins over that of |b|. */
+static bool card_wins(const struct pair *a, const struct pair *b)
+{
+	uint64_t x = a->facts->context, y = b->facts->context;
+	if (x != y)
+		return y == 0 || (x != 0 && x < y);
+	return strcmp(a->node->id, b->node->id) < 0;
+}
+
+/* Copy the card of |p|. False: out of memory. */
+static bool card_fill(struct cluster_view *v, const struct pair *p, struct view_card *out)
+{
+	if (p == NULL)
+		return true;
+	*out = (struct view_card){.members = cgn_arena_str(&v->arena, cgn_str_of(p->facts->card)),
+		.created = p->facts->created,
+		.context = p->facts->context};
+	return out->members.p != NULL;
 }
 
 /* Add the ready node of |p| to its model, behind the columns at |at|. False: out of memory. */
@@ -284,7 +350,7 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 	*at->resume++ = p->resume;
 	*at->chain++ = p->chain;
 	*at->mixes++ = p->mixes;
-	if (!handoff_fill(v, p, at->handoff++) || !swap_fill(v, p->swap, at->swap++))
+	if (!handoff_fill(v, p, at->handoff++) || !swap_fill(v, p, at->swap++))
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
 	bool plain = p->base.n == 0 && last != NULL && last->json.n == last->text.n + 2;
@@ -315,10 +381,14 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 			at.resume == NULL || at.handoff == NULL || at.chain == NULL || at.mixes == NULL ||
 			at.swap == NULL || at.served == NULL))
 		return false;
+	const struct pair *card = NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct view_model *m = v->n_models > 0 ? &v->models[v->n_models - 1] : NULL;
-		if ((m == NULL || !cgn_str_eq(m->name, pairs[i].model)) && !model_begin(v, &pairs[i], &at))
-			return false;
+		if (m == NULL || !cgn_str_eq(m->name, pairs[i].model)) {
+			if ((m != NULL && !card_fill(v, card, &m->card)) || !model_begin(v, &pairs[i], &at))
+				return false;
+			card = NULL;
+		}
 		m = &v->models[v->n_models - 1];
 		m->may_tokenize = m->may_tokenize || pairs[i].tokens != NULL;
 		m->tokenizes = m->tokenizes || (pairs[i].tokens != NULL && !pairs[i].tokens->guess);
@@ -326,8 +396,10 @@ static bool models_fill(struct cluster_view *v, const struct pair *pairs, size_t
 			continue;
 		if (!model_add_ready(v, &pairs[i], &at))
 			return false;
+		if (pairs[i].facts != NULL && (card == NULL || card_wins(&pairs[i], card)))
+			card = &pairs[i];
 	}
-	return true;
+	return n == 0 || card_fill(v, card, &v->models[v->n_models - 1].card);
 }
 
 static void view_free(struct cluster_view *v)
@@ -492,6 +564,29 @@ static void work_fill(struct route_cand *c, const struct node_stats *stats)
 	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
+/* Fill in what a load costs this request, and the models that would have to leave. The node's description is seconds old: what
+ * this router sent there since counts too. */
+static void load_fill(struct route_cand *c, const struct view_model *m, size_t i,
+	const struct node_stats *stats, cgn_nsec now)
+{
+	const struct view_swap *s = m->swap[i];
+	if (s == NULL)
+		return;
+	cgn_nsec load = (cgn_nsec)(s->load_ms > 0 ? s->load_ms : 1) * CGN_MSEC;
+	struct warm_seen seen = warm_look(&stats->warm, m->name, load, now);
+	uint32_t holds = s->holds > 0 ? s->holds : 1,
+		 others = seen.others > s->others ? seen.others : s->others;
+	bool driven_out = s->holds > 0 && seen.later >= s->holds;
+	c->on_demand = true;
+	c->load_ms = s->loaded && !driven_out ? 0 : (uint32_t)(load / CGN_MSEC);
+	if (c->load_ms == 0 || (s->loading && !driven_out))
+		return;
+	if (seen.noted && !driven_out)
+		c->load_ms = seen.ago + CGN_MSEC < load ? (uint32_t)((load - seen.ago) / CGN_MSEC) : 1;
+	else if (others >= holds)
+		c->evict_ms = (uint32_t)(load / CGN_MSEC);
+}
+
 uint32_t view_load_ms(const struct view_model *m, size_t i)
 {
 	const struct view_swap *s = m->swap[i];
@@ -525,10 +620,10 @@ static struct route_cand cand_of(const struct view_model *m, size_t i, const str
 		.alone = end == NULL || handoff_ops_of(end->kind)->alone ||
 			node->role == COGNITORA__V1__ROLE__ROLE_BOTH,
 		.pulls = end != NULL && end->kind == HANDOFF_STORE,
-		.load_ms = view_load_ms(m, i),
 		.speed = node_stats_speed(stats),
 	};
 	work_fill(&c, stats);
+	load_fill(&c, m, i, stats, now);
 	return c;
 }
 

@@ -35,10 +35,14 @@ struct view_node {
 	bool stores; /* The node has a block store that is connected to the stores of other nodes. */
 };
 
-/* An engine that its agent loads on demand (Engine.swap). */
+/* A model that is loaded when requests ask for it: by the node's agent (Engine.swap), or by the engine (ModelFacts.state). */
 struct view_swap {
 	bool loaded;              /* Requests go on at once; else they wait for |load_ms|. */
-	uint32_t load_ms;         /* Expected. */
+	bool loading;             /* Not loaded yet; nothing has to leave for it. */
+	bool by_agent;            /* The agent loads it, by PROTO_LOAD_PATH too. */
+	uint32_t load_ms;         /* Expected time of a load. */
+	uint32_t others;          /* Other models of the node that are loaded or being loaded. */
+	uint32_t holds;           /* Models that are loaded at once; 0: unknown. */
 	uint64_t memory_bytes;    /* 0: unknown. */
 	uint64_t expires_unix_ms; /* 0: it is kept until its room is needed. */
 };
@@ -50,8 +54,17 @@ struct view_name {
 	struct cgn_str json; /* As requests to the engine name it: a JSON string, quotes included. */
 };
 
+/* Members of the engines' lists of models, beside the name. Where ready nodes differ, those of the node with the least context, so that a
+ * prompt of this length fits everywhere; then those of the node with the first id. */
+struct view_card {
+	struct cgn_str members; /* Members of a JSON object without its braces; n 0: none. */
+	uint64_t created;       /* Unix time; 0: not told. */
+	uint64_t context;       /* Most tokens of a request; 0: not told. */
+};
+
 struct view_model {
-	struct cgn_str name;            /* As the configuration calls the model, if it does. */
+	struct cgn_str name; /* As the configuration calls the model, if it does. */
+	struct view_card card;
 	const struct view_node **ready; /* Nodes that take requests for the model now; ascending by slot. */
 	/* Indexed like |ready|: the name under which the node's engine serves the model. */
 	const struct view_name *served;
@@ -59,7 +72,7 @@ struct view_model {
 	const struct engine_ops **kinds;
 	/* Indexed like |ready|: the node's engine finds prompts whatever "cache_salt" a request has. */
 	bool *mixes;
-	/* Indexed like |ready|: how the node's engine is loaded; NULL: it is loaded all the time. */
+	/* Indexed like |ready|: how the model is loaded there; NULL: it is loaded all the time. */
 	const struct view_swap **swap;
 	/* Indexed like |ready|: how the node's engine tokenizes; NULL: it cannot. */
 	const struct engine_tokens_ops **tokens;
@@ -105,7 +118,7 @@ void cluster_view_unref(struct cluster_view **take); /* Any thread. */
 const struct view_model *view_model_find(const struct cluster_view *v, struct cgn_str name);
 /* True if the engine of m->ready[i] is of a kind that lacks |path|. */
 bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
-/* Return for how many milliseconds a request to m->ready[i] waits until its engine is loaded; 0: it is. */
+/* Return for how many milliseconds a request to m->ready[i] waits until the model is loaded there; 0: it is. */
 uint32_t view_load_ms(const struct view_model *m, size_t i);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);

@@ -113,8 +113,20 @@ bool engine_load_worked(const struct engine_load *before, const struct engine_lo
 struct engine_source {
 	const char *path; /* NULL: no source */
 	void (*read)(struct cgn_str body, struct engine_load *into);
+	/* The question wakes an engine that sleeps, and keeps an idle one from falling asleep: asked only while there is
+	 * something to learn. */
+	bool wakes;
 };
 #define ENGINE_MAX_SOURCES 2
+
+/* A GET whose answer tells which models are loaded. */
+struct engine_models;
+struct engine_loaded {
+	const char *path; /* NULL: no source */
+	/* Set the state of the models of the list. False: the answer is not of that kind */
+	bool (*read)(struct cgn_str body, struct engine_models *into);
+};
+#define ENGINE_MAX_LOADED 2
 
 /* ---- resume ---- */
 /* How an engine continues an answer that another engine began. No engine repeats the part that it is given; every
@@ -157,6 +169,8 @@ struct engine_ops {
 	cgn_nsec check_every;
 	enum engine_readiness (*readiness)(int status); /* Judge the HTTP status of |ready_path| */
 	struct engine_source sources[ENGINE_MAX_SOURCES];
+	/* Where the engine says which of its models are loaded, beside the list; the first that answers counts */
+	struct engine_loaded loaded[ENGINE_MAX_LOADED];
 	/* Paths without query that the engine does not have; ends with NULL. NULL: none are known */
 	const char *const *lacks;
 	/* Paths without query that are of some kinds only, and that the engine has; ends with NULL. It lacks those that other
@@ -184,10 +198,48 @@ bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query inc
 bool engine_salts(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
 /* ---- models ---- */
-/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, at most |max|. The names are in
- * |a|. CGN_BAD_GATEWAY: the body is no such list. CGN_NO_MEMORY. */
-CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, const char ***out, size_t *n,
+#define ENGINE_NAME_MAX    512                  /* Bytes of a model's name */
+#define ENGINE_CARD_MAX    1024                 /* Bytes of a model's card */
+#define ENGINE_MODELS_TEXT ((size_t)256 * 1024) /* Bytes of all names and cards of a list */
+
+enum engine_model_state {
+	ENGINE_MODEL_UNTOLD,  /* The engine says nothing of it: the model is there all the time */
+	ENGINE_MODEL_LOADED,  /* Requests go on at once */
+	ENGINE_MODEL_LOADING, /* Being loaded */
+	ENGINE_MODEL_OUT,     /* The next request loads it */
+	ENGINE_MODEL_ASLEEP,  /* The next request wakes it */
+};
+const char *engine_model_state_text(enum engine_model_state s); /* For people: "loadable" */
+
+/* A name in an engine's list, and what the list tells of it. */
+struct engine_model {
+	const char *name;
+	/* Members of a JSON object, without braces, as the list has them: "max_model_len":4096,... Empty: none */
+	const char *card;
+	uint64_t created; /* 0: not told */
+	uint64_t context; /* Most tokens of a request; 0: not told */
+	enum engine_model_state state;
+};
+struct engine_models {
+	struct engine_model *v;
+	size_t n;
+	size_t left_out; /* Names beyond the bounds */
+	uint32_t holds;  /* Models that the engine holds at once; 0: not told */
+	uint32_t *table; /* By hash of the name: index in |v| + 1; 0: empty */
+	size_t mask;
+};
+/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, in order. At most |max| names, none above
+ * ENGINE_NAME_MAX, and at most ENGINE_MODELS_TEXT bytes of names and cards, where names come first. All is in |a|. A card
+ * keeps root, max_model_len, meta, capabilities and the like; one above ENGINE_CARD_MAX loses its last members.
+ * CGN_BAD_GATEWAY: the body is no such list. CGN_NO_MEMORY. */
+CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, struct engine_models *out,
 	struct cgn_err *err);
+/* NULL: the list has no such name. */
+const struct engine_model *engine_models_find(const struct engine_models *m, struct cgn_str name);
+/* Return true if both lists have the same names in the same order. */
+bool engine_models_named_alike(const struct engine_models *a, const struct engine_models *b);
+/* Return true if both lists say the same, but for |created|, which is the time of the answer with some engines. */
+bool engine_models_equal(const struct engine_models *a, const struct engine_models *b);
 
 #define ENGINE_SERVED_MAX 512
 /* How an engine's list of models and a configured name fit. */

@@ -43,6 +43,9 @@ void engine_read_made(struct cgn_str text, const char *tokens, const char *preem
 	struct engine_load *into);
 /* vllm.c: /tokenize as vLLM has it; |engine_tokens_maybe| for an engine that may be vLLM. */
 extern const struct engine_tokens_ops engine_tokens_vllm, engine_tokens_maybe;
+/* models.c: the loaded models, of Ollama's /api/ps and of LocalAI's /system. */
+bool engine_loaded_ollama(struct cgn_str body, struct engine_models *into);
+bool engine_loaded_localai(struct cgn_str body, struct engine_models *into);
 /* tokens.c: read the answer of vLLM's and llama.cpp's /tokenize. */
 CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf *out, struct cgn_err *err);
 /* Append the member, unless it is absent or null. */

@@ -134,6 +134,20 @@ static void llama_read_slots(struct cgn_str text, struct engine_load *into)
 	into->kv_usage = (double)used / (double)total;
 }
 
+/* Build 11669 sleeps after --sleep-idle-seconds while /health, /props, /v1/models and /metrics are asked; /slots is a request to
+ * it. In router mode the list has the state of each model, and /props how many models are held at once. */
+static bool llama_read_props(struct cgn_str text, struct engine_models *into)
+{
+	struct json_val doc;
+	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
+		return false;
+	uint64_t most = json_get_u64(doc, "max_instances", 0);
+	into->holds = most < UINT32_MAX ? (uint32_t)most : 0;
+	for (size_t i = 0; json_get_bool(doc, "is_sleeping", false) && i < into->n; i++)
+		into->v[i].state = ENGINE_MODEL_ASLEEP;
+	return true;
+}
+
 static void llama_ask_template(struct cgn_str model, const struct prompt *p, struct cgn_str before,
 	struct cgn_buf *body)
 {
@@ -202,7 +216,8 @@ const struct engine_ops engine_llama_cpp = {
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,
 	.readiness = engine_readiness_plain,
-	.sources = {{"/metrics", llama_read_metrics}, {"/slots", llama_read_slots}},
+	.sources = {{"/metrics", llama_read_metrics}, {"/slots", llama_read_slots, true}},
+	.loaded = {{"/props", llama_read_props}},
 	.lacks = llama_lacks,
 	.natives = llama_natives,
 	.salts = llama_cpp_salts,

@@ -41,6 +41,7 @@ const struct engine_ops engine_openai_compat = {
 	.check_every = 15 * CGN_SEC,
 	.readiness = compat_readiness,
 	.sources = {{"/metrics", engine_read_vllm}},
+	.loaded = {{"/api/ps", engine_loaded_ollama}, {"/system", engine_loaded_localai}},
 	.tokens = &engine_tokens_maybe,
 	.resumes = compat_resumes,
 	.n_resumes = CGN_COUNT(compat_resumes),

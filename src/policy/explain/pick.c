@@ -96,10 +96,12 @@ static void cand_fill(const struct chooser_pick_result *p, size_t at, const stru
 	out->v[EXPLAIN_LOAD].f = (float)t.load;
 	out->v[EXPLAIN_POWER].f = (float)t.power;
 	out->v[EXPLAIN_CAPACITY].f = (float)t.capacity;
-	out->v[EXPLAIN_QUEUE_MS].f = (float)t.queue_ms;
+	out->v[EXPLAIN_QUEUE_MS].f = (float)(t.queue_ms - c->load_ms);
+	out->v[EXPLAIN_LOADING].f = (float)c->load_ms;
 	out->v[EXPLAIN_PREFILL].f = (float)t.prefill_ms;
 	out->v[EXPLAIN_FETCH].f = (float)t.fetch_ms;
-	out->v[EXPLAIN_SLOWDOWN].f = (float)t.slowdown_ms;
+	out->v[EXPLAIN_SLOWDOWN].f = (float)(t.slowdown_ms - c->evict_ms);
+	out->v[EXPLAIN_EVICT].f = (float)c->evict_ms;
 	out->v[EXPLAIN_ENERGY].f = (float)t.energy_ms;
 	out->v[EXPLAIN_JOULES].f = (float)t.joules;
 }

@@ -83,14 +83,23 @@ const char *ollama_answer_type(const struct ollama_answer *a);
 /* Append the answer to a request that loads. */
 void ollama_put_loaded(enum ollama_api api, struct cgn_str model, bool unloads, uint64_t wall_ms,
 	struct cgn_buf *out);
+/* A model as the lists describe it. */
+#define OLLAMA_CARD_MAX 1024
+struct ollama_model {
+	struct cgn_str name;
+	struct cgn_str
+		card; /* Members of a JSON object, without braces, at most OLLAMA_CARD_MAX bytes; n 0: none. */
+	uint64_t context;  /* Most tokens of a request; 0: not known. */
+	uint64_t since_ms; /* Unix time. */
+};
 /* How a model is in memory. */
 struct ollama_running {
 	uint64_t bytes;      /* 0: not known. */
 	uint64_t expires_ms; /* Unix time; 0: it stays. */
 };
 /* Put a row of /api/tags, or with |running| of /api/ps. Engines do not tell digests of their weights: the digest is the
- * BLAKE3 hash of the name, and the size is that of the memory, if it is known. |since_ms|: Unix time. */
-void ollama_put_card(struct json_out *j, struct cgn_str name, uint64_t since_ms,
-	const struct ollama_running *running);
-/* Append the answer of /api/show. */
-void ollama_put_show(struct cgn_str name, uint64_t since_ms, struct cgn_buf *out);
+ * BLAKE3 hash of the name, and the size is that of the memory or of the card's "meta" (llama-server), if it is known. */
+void ollama_put_card(struct json_out *j, const struct ollama_model *m, const struct ollama_running *running);
+/* Append the answer of /api/show. The context is model_info's "cognitora.context_length", where "cognitora" is its
+ * "general.architecture". */
+void ollama_put_show(const struct ollama_model *m, struct cgn_buf *out);

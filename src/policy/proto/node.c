@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node: the checks of an agent's description of its node. */
+#include "base/json/json.h"
+#include "policy/engine/engine.h"
 #include "policy/handoff/handoff.h"
 #include "policy/proto/proto_priv.h"
 
@@ -45,6 +47,29 @@ static CGN_RC handoff_check(const Cognitora__V1__Handoff *h, struct cgn_err *err
 	return CGN_OK;
 }
 
+/* A card goes into answers of the gateway as it is. */
+static bool card_ok(const char *card)
+{
+	char room[ENGINE_CARD_MAX + 3];
+	struct cgn_buf b = cgn_buf_over(room, sizeof room);
+	struct json_val doc;
+	cgn_buf_fmt(&b, "{%s}", card);
+	return !b.bad && cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)) && doc.type == JSON_OBJECT;
+}
+
+static CGN_RC facts_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
+{
+	for (size_t i = 0; i < e->n_facts; i++) {
+		const Cognitora__V1__ModelFacts *f = e->facts[i];
+		bool after = i == 0 || f->model > e->facts[i - 1]->model;
+		if (f->model >= e->n_models || !after || !text_ok(f->state, 64) || !card_ok(f->card))
+			return CGN_FAIL(err, INVALID,
+				"Engine.facts: the facts number %zu are of no model, or card or state is wrong",
+				i);
+	}
+	return CGN_OK;
+}
+
 static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 {
 	if (!text_ok(e->name, 128) || !text_ok(e->kind, 64))
@@ -57,9 +82,11 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID, "Engine.models: %zu models, at most %d are taken", e->n_models,
 			PROTO_MAX_MODELS);
 	for (size_t i = 0; i < e->n_models; i++)
-		if (e->models[i][0] == '\0' || !text_ok(e->models[i], 512))
+		if (e->models[i][0] == '\0' || !text_ok(e->models[i], ENGINE_NAME_MAX))
 			return CGN_FAIL(err, INVALID,
-				"Engine.models: a name that is empty, over 512 bytes or no UTF-8");
+				"Engine.models: a name that is empty, over %d bytes or no UTF-8",
+				ENGINE_NAME_MAX);
+	CGN_TRY(facts_check(e, err));
 	const Cognitora__V1__Direct *d = e->direct;
 	if (d != NULL &&
 		(!address_ok(d->address) || cgn_str_starts(cgn_str_of(d->address), "unix:") ||

@@ -42,10 +42,10 @@
 #define PROTO_MAX_HEADERS  128
 #define PROTO_MAX_CHAIN    65536
 #define PROTO_MAX_ENGINES  64
-#define PROTO_MAX_MODELS   256 /* Per engine. */
-#define PROTO_MAX_ADAPTERS 64  /* Per engine: those that operators want. */
-#define PROTO_MAX_ID       128 /* Bytes of a node's id. */
-#define PROTO_MAX_PLACE    64  /* Bytes of the name of a rack or region. */
+#define PROTO_MAX_MODELS   4096 /* Per engine. */
+#define PROTO_MAX_ADAPTERS 64   /* Per engine: those that operators want. */
+#define PROTO_MAX_ID       128  /* Bytes of a node's id. */
+#define PROTO_MAX_PLACE    64   /* Bytes of the name of a rack or region. */
 #define PROTO_MAX_ADDRESS  256
 
 /* ---- GenerateRequest and GenerateChunk: the hot path ---- */

@@ -28,7 +28,7 @@ static float slowdown_ms(const struct route_ask *ask, const struct route_cand *c
 	      charged = c->uncached_tokens - c->spared_tokens;
 	float prompt =
 		((ROUTE_PRESSURE + there * s->interference) * charged - c->spared_tokens) * s->prefill_ms;
-	return prompt + 2 * there * ask->answer_tokens * s->batch_ms;
+	return prompt + 2 * there * ask->answer_tokens * s->batch_ms + (float)c->evict_ms;
 }
 
 static double energy_ms(const struct route_ask *ask, const struct route_cand *c)

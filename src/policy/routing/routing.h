@@ -27,8 +27,9 @@
  *   longer for this stream and for the others. For a prompt without an answer, demand is the number of
  *   streams: requests whose prompts wait are before it and do not stall.
  * - energy = joules of the request there * ms_per_joule, with energy rules.
- * - load = the expected wait until an engine that is loaded on demand is loaded, in queue. weighted subtracts 1, which is
+ * - load = the expected wait until a model that is loaded on demand is loaded, in queue. weighted subtracts 1, which is
  *   more than any other node's load and blocks are worth.
+ * - evict = the time of loading another model again that has to leave for it, in slowdown. weighted subtracts 1 more.
  * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
  *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
  *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
@@ -87,8 +88,11 @@ struct route_cand {
 	 * other. 0: the engine neither gives nor takes. */
 	uint64_t handoff;
 	bool pulls;       /* The node can fetch a prompt's blocks from others of the same |handoff|. */
-	uint32_t load_ms; /* Expected wait until the engine is loaded; 0: it is. */
-	bool alone;       /* The engine answers requests without another engine. */
+	bool on_demand;   /* The model is loaded there when requests ask for it. */
+	uint32_t load_ms; /* Expected wait until the model is loaded; 0: it is. */
+	/* Expected time to load another model again, which has to leave for it; 0: none has to. */
+	uint32_t evict_ms;
+	bool alone; /* The engine answers requests without another engine. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */
 	uint32_t held;
 	uint32_t by_tier[BLOCK_TIERS]; /* Blocks of |held| by their best tier. */

@@ -28,8 +28,8 @@ static double weighted_sum(const struct route_ask *ask, const struct route_cand 
 {
 	const struct route_weights *w = &ask->weights;
 	return a_block * (double)(c->reuse - ask->common) + w->load * load_of(c) +
-		w->power * power_of(ask, c) + w->capacity * (1 - (double)c->kv_usage) -
-		(c->load_ms > 0 ? 1 : 0);
+		w->power * power_of(ask, c) + w->capacity * (1 - (double)c->kv_usage) - (c->load_ms > 0) -
+		(c->evict_ms > 0);
 }
 
 double route_score_weighted(const struct route_ask *ask, const struct route_cand *c)

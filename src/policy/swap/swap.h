@@ -26,6 +26,7 @@
 #define SWAP_STARVES      6
 #define SWAP_LINGER_LEAST (250 * CGN_MSEC)
 #define SWAP_LINGER_MOST  CGN_SEC
+#define SWAP_LOAD_GUESS   (5 * CGN_SEC) /* A model's load, until one was measured. */
 
 struct swap_rules {
 	uint64_t memory;     /* Bytes of all models together; 0: not limited. */

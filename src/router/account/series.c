@@ -93,8 +93,7 @@ struct gw_series *series_of(struct gw_worker *w, struct cgn_str model)
 /* Requests that name no model have a series too, which is never gone. */
 static bool model_is_there(const struct gw_worker *w, struct cgn_str name)
 {
-	return name.n == 0 || view_model_find(w->view, name) != NULL ||
-		gw_peers_know(w->shared->peers, name);
+	return name.n == 0 || view_model_find(w->view, name) != NULL || gw_peers_know(w->shared->peers, name);
 }
 
 void gw_series_sweep(struct gw_worker *w, cgn_nsec now)

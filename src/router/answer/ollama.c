@@ -79,7 +79,7 @@ static bool is_on_demand(const struct gw_req *r, struct cgn_str name)
 	const struct gw_model *row = gw_rules_model(r->w->rules, name);
 	const struct view_model *m = view_model_find(r->w->view, row != NULL ? row->name : name);
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
-		if (m->swap[i] != NULL)
+		if (m->swap[i] != NULL && m->swap[i]->by_agent)
 			return true;
 	return false;
 }
@@ -92,10 +92,20 @@ static enum gw_step loaded_reply(struct gw_req *r, enum ollama_api api, struct c
 	return gw_reply_typed(r, 200, JSON_TYPE, &b);
 }
 
+static struct ollama_model model_of(const struct gw_req *r, struct cgn_str name)
+{
+	const struct view_model *m = gw_reply_model(r, name);
+	return (struct ollama_model){.name = name,
+		.card = m != NULL ? m->card.members : (struct cgn_str){NULL, 0},
+		.context = m != NULL ? m->card.context : 0,
+		.since_ms = gw_reply_created(r, m) * 1000};
+}
+
 static enum gw_step show_reply(struct gw_req *r, struct cgn_str name)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	ollama_put_show(name, r->w->shared->started_unix * 1000, &b);
+	const struct ollama_model m = model_of(r, name);
+	ollama_put_show(&m, &b);
 	return gw_reply_typed(r, 200, JSON_TYPE, &b);
 }
 
@@ -275,7 +285,6 @@ void gw_ollama_cut(struct gw_req *r, const char *why)
 struct list {
 	const struct gw_req *r;
 	struct json_out j;
-	uint64_t since_ms;
 	bool running;
 };
 
@@ -303,16 +312,17 @@ static void card_put(void *arg, struct cgn_str name, bool is_alias)
 {
 	struct list *l = arg;
 	struct ollama_running running;
+	const struct ollama_model m = model_of(l->r, name);
 	if (!l->running)
-		ollama_put_card(&l->j, name, l->since_ms, NULL);
+		ollama_put_card(&l->j, &m, NULL);
 	else if (!is_alias && running_find(l->r, name, &running))
-		ollama_put_card(&l->j, name, l->since_ms, &running);
+		ollama_put_card(&l->j, &m, &running);
 }
 
 static enum gw_step list_reply(struct gw_req *r, bool running)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	struct list l = {r, json_out_to(&b), r->w->shared->started_unix * 1000, running};
+	struct list l = {r, json_out_to(&b), running};
 	if (gw_reply_unheard(r))
 		return STEP_AGAIN;
 	json_open(&l.j, '{');

@@ -99,13 +99,28 @@ enum gw_step gw_reply_json(struct gw_req *r, int status, const struct cgn_buf *b
 	return gw_reply_typed(r, status, "application/json", b);
 }
 
+const struct view_model *gw_reply_model(const struct gw_req *r, struct cgn_str name)
+{
+	const struct view_model *m = view_model_find(r->w->view, name);
+	const struct gw_model *row = m == NULL ? gw_rules_model(r->w->rules, name) : NULL;
+	return row != NULL ? view_model_find(r->w->view, row->name) : m;
+}
+
+uint64_t gw_reply_created(const struct gw_req *r, const struct view_model *m)
+{
+	return m != NULL && m->card.created > 0 ? m->card.created : r->w->shared->started_unix;
+}
+
 static void model_json(const struct gw_req *r, struct json_out *j, struct cgn_str id)
 {
+	const struct view_model *m = gw_reply_model(r, id);
 	json_open(j, '{');
 	json_key_str(j, "id", id);
 	json_key_z(j, "object", "model");
-	json_key_u64(j, "created", r->w->shared->started_unix);
+	json_key_u64(j, "created", gw_reply_created(r, m));
 	json_key_z(j, "owned_by", "cognitora");
+	if (m != NULL && m->card.members.n > 0)
+		cgn_buf_fmt(j->b, ",%.*s", CGN_STR_ARG(m->card.members));
 	json_close(j, '}');
 }
 

@@ -5,7 +5,7 @@
 #include "policy/engine/lastwords.h"
 #include "router/engines/node_priv.h"
 
-#define NODE_ARENA        ((size_t)1024 * 1024)
+#define NODE_ARENA        ((size_t)2 * 1024 * 1024)
 #define NODE_BLOCKS       ((size_t)16 * 1024 * 1024)
 #define ENGINE_NODE_CONNS 4             /* For questions; requests have connections of their own */
 #define LOAD_BEAT         CGN_SEC       /* Longest time between two reports of the load */
@@ -182,6 +182,26 @@ static void on_models_known(void *user)
 	engine_node_describe(n);
 }
 
+static bool on_is_used(void *user, bool blind)
+{
+	const struct engine_node *n = user;
+	(void)blind;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	return n->inflight > 0;
+}
+
+static void on_models_changed(void *user, bool emptied)
+{
+	struct engine_node *n = user;
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	if (emptied) {
+		cgn_log(INFO, "engine.fell_asleep", F_STR("engine", n->id),
+			F_STR("then", "the next request wakes it"));
+		sent_forget(n);
+	}
+	engine_node_describe(n);
+}
+
 static void on_models_unknown(void *user, const char *why)
 {
 	struct engine_node *n = user;
@@ -205,12 +225,14 @@ static const struct engineview_ops view_ops = {.probed = on_probed,
 	.slow = on_probe_slow,
 	.stalled = on_stalled,
 	.is_ready = on_is_ready,
+	.is_used = on_is_used,
 	.refused = on_refused,
 	.load_begins = on_load_begins,
 	.load_answered = on_load_answered,
 	.load_read = on_load_read,
 	.models_told = on_models_told,
 	.models_known = on_models_known,
+	.models_changed = on_models_changed,
 	.models_unknown = on_models_unknown,
 	.events_changed = on_events_changed};
 

@@ -26,10 +26,25 @@ bool engine_node_is_ready(const struct engine_node *n)
 	return n->sup.state == SUPERVISE_READY && n->view.models.known && engineview_is_named(&n->view);
 }
 
+static bool models_fill(struct engine_node *n, Cognitora__V1__Engine *e)
+{
+	const struct engine_models *l = &n->view.models.list;
+	size_t n_models = n->view.models.known ? l->n : 0;
+	uint32_t *at = cgn_arena_get(&n->scratch, (n_models + 1) * sizeof *at);
+	e->models = cgn_arena_get(&n->scratch, (n_models + 1) * sizeof *e->models);
+	if (at == NULL || e->models == NULL)
+		return false;
+	for (size_t i = 0; i < n_models; i++) {
+		e->models[i] = pb_text(l->v[i].name);
+		at[i] = (uint32_t)i;
+	}
+	e->n_models = n_models;
+	return engineview_describe(&n->view, at, &n->scratch, e);
+}
+
 /* Describe the engine in the scratch arena. The strings belong to |n|. */
 static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognitora__V1__Chain *chain)
 {
-	struct cgn_arena *a = &n->scratch;
 	const struct engine_load *l = &n->view.load.now;
 	cognitora__v1__engine__init(e);
 	e->name = pb_text(n->id);
@@ -44,12 +59,8 @@ static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognito
 	e->resume = pb_text(n->view.kind->resume(&n->ce));
 	/* An agent chooses the slots of a llama-server so that tenants do not meet in one. */
 	e->mixes_salts = n->view.kind->kind == ENGINE_LLAMA_CPP || engine_mixes_salts(&n->ce);
-	e->n_models = n->view.models.known ? n->view.models.n : 0;
-	e->models = cgn_arena_get(a, (e->n_models + 1) * sizeof *e->models);
-	for (size_t i = 0; e->models != NULL && i < e->n_models; i++)
-		e->models[i] = pb_text(n->view.models.names[i]);
 	e->chain = engineview_feed_chain(&n->view, chain) ? chain : NULL;
-	return e->models != NULL;
+	return models_fill(n, e);
 }
 
 static void load_fill(struct engine_node *n, Cognitora__V1__Load *out)

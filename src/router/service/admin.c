@@ -117,7 +117,7 @@ static void put_node(struct json_out *j, struct router *r, const struct cluster_
 	json_key(j, "others");
 	put_others(j, &r->members.cluster->stats[n->slot]);
 	pb_json_members(j, n->info,
-		"engines{name kind ready models slots residency trouble "
+		"engines{name kind ready models models_left_out facts{model state load_ms context} slots residency trouble "
 		"handoff{kind terms host port} swap{state loaded load_ms memory_bytes expires_unix_ms why}}");
 	json_close(j, '}');
 }

@@ -66,8 +66,8 @@ void gw_tokens_close(struct gw_worker *w)
 static void model_cells(const struct gw_tokens_worker *t, struct tokens_model *m, const char *label)
 {
 	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
-		m->chains[i] = METRIC_OF(t->telemetry, PROMPT_CHAIN, label,
-			gw_tokens_text((enum gw_tokens_mode)i));
+		m->chains[i] =
+			METRIC_OF(t->telemetry, PROMPT_CHAIN, label, gw_tokens_text((enum gw_tokens_mode)i));
 }
 
 static struct tokens_model *tokens_model_new(struct gw_tokens_worker *t, struct cgn_str name)

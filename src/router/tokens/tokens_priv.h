@@ -29,7 +29,7 @@ struct gw_tokens_worker {
 	struct promptcache_stats shown; /* counts of the cache that the metrics contain already */
 	struct tokens_model *models;
 	size_t n_models;
-	struct tokens_model other; /* Of models beyond the bound: counted together, and never paused */
+	struct tokens_model other; /* Models beyond the bound are counted together, and never paused */
 	struct tokens_encoder *encoders;
 	size_t n_encoders;
 	size_t pooled; /* bytes of text on the pool */

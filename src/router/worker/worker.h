@@ -51,7 +51,7 @@ struct gw_worker {
 	struct gw_tenant_use *tenants; /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;
-	struct gw_series *other; /* Of models beyond the bound; NULL: none was served yet */
+	struct gw_series *other; /* Models beyond the bound have this one; NULL: none was served yet */
 	struct gw_tokens_worker *tokens;
 	struct explain_ring *explain; /* NULL when router.explain_size is 0 */
 	uint64_t explained;           /* last request number given out for the explain ring */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host names that come to stand for another address while the old process lives."""
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -99,6 +100,32 @@ def test_an_engine_node_follows_its_name(place):
     assert all(place.asked("new") == 200 for _ in range(3))
     two.kill()
     until(lambda: place.models() == ["old"] and place.asked("old") == 200, "the other address took over")
+
+
+def connected(address, port):
+    """Return true if a connection to the port stands."""
+    to = "".join(f"{int(b):02X}" for b in reversed(address.split("."))) + f":{port:04X}"
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[2] == to and row[3] == "01" for row in rows)
+
+
+def test_kv_events_follow_the_name_too(place):
+    """The old engine lives, and its connection stands: its events say nothing of prompts that go to the new one."""
+    events, replay = free_port(), free_port()
+    for address in (ONE, TWO):
+        place.engine_at(address, "sim", "--time-scale", "0", "--kv-events", f"tcp://{address}:{events}", "--kv-events-replay", f"tcp://{address}:{replay}")
+    place.router({'engine_nodes."n"': {"url": f"http://engine.test:{place.port}", "ready_interval": "50ms", "kv_events": f"tcp://engine.test:{events}",
+                                       "kv_events_replay": f"tcp://engine.test:{replay}"}})
+    place.wait_ready(1)
+
+    def told():
+        place.chat("a prompt of some length " * 60, max_tokens=2)
+        return place.status()["nodes"][0]["cache"]["source"] == "events"
+    until(told, "the events of the first are heard")
+    assert connected(ONE, events) and not connected(TWO, events)
+    place.name_is(TWO)
+    until(lambda: connected(TWO, events) and not connected(ONE, events), "the router listens to the second")
+    until(told, "its events are heard")
 
 
 def test_an_agent_follows_its_engines_name(place):

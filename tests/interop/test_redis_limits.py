@@ -8,6 +8,7 @@ import time
 
 import pytest
 from cluster import BUILD, Cluster, free_port, until
+from test_names import ONE, TWO, place  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 SLOW_RATE = {"rps": 0.001, "burst": 40}  # so slow that time does not matter: 40, and then none for a quarter of an hour
@@ -17,19 +18,19 @@ PASSWORD = "correct horse"
 class Redis:
     """A redis-server of the test's own. It can be started and stopped repeatedly."""
 
-    def __init__(self, folder, *args, tls=None):
-        self.folder, self.args, self.tls, self.port, self.popen = folder, args, tls, free_port(), None
+    def __init__(self, folder, *args, tls=None, host="127.0.0.1", port=None):
+        self.folder, self.args, self.tls, self.host, self.port, self.popen = folder, args, tls, host, port or free_port(), None
 
     def start(self, *args):
         port = ["--port", "0", "--tls-port", self.port, "--tls-cert-file", self.tls / "router.pem", "--tls-key-file", self.tls / "router.key",
                 "--tls-ca-cert-file", self.tls / "ca.pem", "--tls-auth-clients", "no"] if self.tls else ["--port", self.port]
-        argv = ["redis-server", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.folder, *port, *self.args, *args]
+        argv = ["redis-server", "--bind", self.host, "--save", "", "--appendonly", "no", "--dir", self.folder, *port, *self.args, *args]
         with open(self.folder / "redis.log", "ab") as log:
             self.popen = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: "PONG" in self.cli("ping"), lambda: (self.folder / "redis.log").read_text())
 
     def cli(self, *args):
-        argv = ["redis-cli", "-h", "127.0.0.1", "-p", self.port, "--no-auth-warning"]
+        argv = ["redis-cli", "-h", self.host, "-p", self.port, "--no-auth-warning"]
         argv += ["--tls", "--cacert", self.tls / "ca.pem"] if self.tls else []
         argv += ["-a", PASSWORD] if "--requirepass" in self.args else []
         return subprocess.run(list(map(str, argv + list(args))), capture_output=True, text=True, timeout=30).stdout
@@ -163,6 +164,24 @@ def test_stopped_it_costs_one_timeout(tmp_path, redis):
         p.on_redis()
         assert p.clusters[0].router_process.log().count("router.limit_store_away") == 1
         assert p.ask(4, model="sim")  # the requests go on
+
+
+def test_it_is_followed_when_its_name_moves(place):  # noqa: F811
+    old = Redis(place.folder, host=ONE)
+    new = Redis(place.folder, host=TWO, port=old.port)
+    try:
+        old.start()
+        new.start()
+        place.router({"router.rate_limit": {**SLOW_RATE, "redis_url": f"redis://engine.test:{old.port}", "redis_timeout": "2s"}})
+        place.node("a", "--time-scale", "0")
+        place.wait_ready(1)
+        until(lambda: place.metric("cgn_rate_limit_store", store="redis") == 2, "the workers count in Redis")
+        assert place.chat("hello", max_tokens=2).status == 200 and old.cli("dbsize").strip() != "0"
+        place.name_is(TWO)
+        until(lambda: place.chat("hello", max_tokens=2).status and new.cli("dbsize").strip() != "0", "they count in the other one")
+    finally:
+        old.kill()
+        new.kill()
 
 
 @pytest.mark.parametrize("wrong", ["password", "replica", "garbage", "port"])

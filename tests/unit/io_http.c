@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 
 #include "http_world.h"
+#include "name_world.h"
 
 static enum http_proto proto; /* Version of the running test group. */
 
@@ -674,6 +675,81 @@ static void a_pausing_reader_gets_every_byte(void **state)
 	world_close(&w);
 }
 
+/* A second server, on a port of its own. */
+static void second_open(struct world *w, struct demo *d)
+{
+	struct cgn_err err = {0};
+	const struct http_server_cfg c = {.listen.addr = "127.0.0.1:0"};
+	*d = (struct demo){0};
+	if (!cgn_ok(http_server_new(w->l, &c, &demo_ops, d, &d->server, &err)))
+		fail_msg("%s", err.msg);
+}
+
+static void a_call_goes_where_the_name_stands_now(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s, hang = {0};
+	struct demo second;
+	world_open(&w, NULL);
+	second_open(&w, &second);
+	name_stands_for("moves.test:1", http_server_port(w.d.server));
+	world_client(&w, &(struct http_client_cfg){.proto = proto, .addr = "moves.test:1"});
+	story_tell(&w, &s, "/hello");
+	story_get(&w, &hang, "/hang");
+	world_until(&w, w.d.last != NULL);
+	story_tell(&w, &s, "/hello"); /* Another connection of HTTP/1 is kept too. */
+	assert_int_equal(w.d.requests, 3);
+	name_stands_for("moves.test:1", http_server_port(second.server));
+	for (int i = 0; i < 3; i++) {
+		story_tell(&w, &s, "/hello");
+		assert_int_equal(s.status, 200);
+	}
+	assert_int_equal(second.requests, 3);
+	assert_int_equal(http_server_stats(second.server).accepted, 1);
+	assert_int_equal(w.d.requests, 3);
+	assert_true(http_client_moves(w.cl) > 0);
+	assert_false(hang.done); /* What runs there goes on. */
+	http_call_cancel(&hang.c);
+	world_until(&w,
+		http_server_stats(w.d.server).connections == 0); /* No connection to the old address stays. */
+	name_stands_for("moves.test:1", http_server_port(w.d.server));
+	story_tell(&w, &s, "/hello");
+	assert_int_equal(w.d.requests, 4);
+	http_client_free(&w.cl);
+	world_until(&w, http_server_stats(second.server).connections == 0);
+	http_server_free(&second.server);
+	world_close(&w);
+}
+
+static void a_client_that_follows_ends_its_calls(void **state)
+{
+	(void)state;
+	struct world w;
+	struct story s, hang = {0};
+	struct demo second;
+	cgn_nsec usual = net_name_interval();
+	net_name_set_interval(40 * CGN_MSEC);
+	world_open(&w, NULL);
+	second_open(&w, &second);
+	name_stands_for("follows.test:1", http_server_port(w.d.server));
+	world_client(&w, &(struct http_client_cfg){.proto = proto, .addr = "follows.test:1", .follow = true});
+	story_get(&w, &hang, "/hang");
+	world_until(&w, w.d.last != NULL);
+	name_stands_for("follows.test:1", http_server_port(second.server));
+	world_until(&w, hang.done);
+	assert_int_equal(hang.fails, 1);
+	assert_int_equal(hang.why.code, CGN_UNAVAILABLE);
+	assert_non_null(strstr(hang.why.msg, "another address"));
+	story_tell(&w, &s, "/hello");
+	assert_int_equal(second.requests, 1);
+	http_client_free(&w.cl);
+	world_until(&w, http_server_stats(second.server).connections == 0);
+	http_server_free(&second.server);
+	world_close(&w);
+	net_name_set_interval(usual);
+}
+
 #define TESTS                                                                                            \
 	cmocka_unit_test(answers_come_over_one_connection),                                              \
 		cmocka_unit_test(a_head_of_some_kilobytes_is_taken),                                     \
@@ -698,6 +774,8 @@ static void a_pausing_reader_gets_every_byte(void **state)
 		cmocka_unit_test(odd_requests_are_not_sent), cmocka_unit_test(slow_bodies_time_out),     \
 		cmocka_unit_test(a_reader_that_takes_nothing_is_cut),                                    \
 		cmocka_unit_test(a_body_is_as_long_as_announced),                                        \
+		cmocka_unit_test(a_call_goes_where_the_name_stands_now),                                 \
+		cmocka_unit_test(a_client_that_follows_ends_its_calls),                                  \
 		cmocka_unit_test(a_pausing_reader_gets_every_byte)
 
 int main(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quic on a network without faults: streams, limits, ends, and authentication. */
 #include "io_quic_world.h"
+#include "name_world.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -584,6 +585,25 @@ static void certificates_change_while_streams_go_on(void **state)
 	tls_ctx_free(&turning);
 }
 
+/* ---- names ---- */
+
+static void a_connection_knows_that_its_name_moved(void **state)
+{
+	(void)state;
+	struct world w;
+	world_open(&w, NULL);
+	name_stands_for("moves.test:1", quic_endpoint_port(w.server.ep));
+	(void)snprintf(w.addr, sizeof w.addr, "moves.test:1");
+	world_dial_again(&w, "127.0.0.1");
+	run_until(&w, both_open);
+	assert_false(quic_conn_is_moved(w.client.c));
+	name_stands_for("moves.test:1", 9);
+	assert_true(quic_conn_is_moved(w.client.c));
+	name_stands_for("moves.test:1", quic_endpoint_port(w.server.ep));
+	assert_false(quic_conn_is_moved(w.client.c));
+	world_close(&w);
+}
+
 /* ---- limits ---- */
 
 static bool n_opened(struct world *w)
@@ -708,6 +728,7 @@ int main(void)
 		cmocka_unit_test(strangers_are_refused),
 		cmocka_unit_test(expired_certificates_are_refused),
 		cmocka_unit_test(certificates_change_while_streams_go_on),
+		cmocka_unit_test(a_connection_knows_that_its_name_moved),
 		cmocka_unit_test(endpoints_are_bounded),
 		cmocka_unit_test(retry_makes_peers_prove_their_address),
 		cmocka_unit_test(the_other_side_on_its_own_thread),

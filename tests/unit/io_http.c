@@ -709,7 +709,7 @@ static void a_call_goes_where_the_name_stands_now(void **state)
 	assert_int_equal(http_server_stats(second.server).accepted, 1);
 	assert_int_equal(w.d.requests, 3);
 	assert_true(http_client_moves(w.cl) > 0);
-	assert_false(hang.done); /* What runs there goes on. */
+	assert_false(hang.done); /* The running call goes on there. */
 	http_call_cancel(&hang.c);
 	world_until(&w,
 		http_server_stats(w.d.server).connections == 0); /* No connection to the old address stays. */

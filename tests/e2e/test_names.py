@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host names that come to stand for another address while the old process lives."""
+import http.server
 import os
 import pathlib
 import subprocess
+import threading
 
 import pytest
 
@@ -100,6 +102,30 @@ def test_an_engine_node_follows_its_name(place):
     assert all(place.asked("new") == 200 for _ in range(3))
     two.kill()
     until(lambda: place.models() == ["old"] and place.asked("old") == 200, "the other address took over")
+
+
+class Sick(http.server.BaseHTTPRequestHandler):
+    """A server that is there, and no engine."""
+
+    def do_GET(self):
+        self.send_error(500)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_address_where_no_check_succeeds_is_left(place):
+    sick = http.server.ThreadingHTTPServer((ONE, place.port), Sick)
+    threading.Thread(target=sick.serve_forever, args=(0.01,), daemon=True).start()
+    place.engine_at(TWO, "new", "--time-scale", "0")
+    place.router({'engine_nodes."n"': {"url": f"http://engine.test:{place.port}", "ready_interval": "50ms"}})
+    try:
+        until(lambda: [n for n in place.status()["nodes"] if "500" in n["reason"]], place.status)
+        place.name_is(ONE, TWO)
+        until(lambda: place.models() == ["new"] and place.asked("new") == 200, place.status)
+    finally:
+        sick.shutdown()
+        sick.server_close()
 
 
 def connected(address, port):

@@ -17,6 +17,7 @@
 #include "router/engines/engines.h"
 #include "router/filestore/filestore.h"
 #include "router/limit/budgets.h"
+#include "router/misfit/misfit.h"
 #include "router/peers/peers.h"
 #include "router/picker/picker.h"
 #include "router/pregate/pregate.h"
@@ -244,6 +245,7 @@ static void shared_close(struct router *r)
 	route_record_free(&r->shared.choice.record);
 	prompttail_free(&r->shared.tails);
 	free(r->shared.tallies);
+	gw_misfits_free(&r->shared.misfits);
 	limit_table_free(&r->shared.limits);
 	gw_budgets_close(&r->shared.budgets);
 	gw_peers_close(&r->shared.peers);
@@ -400,6 +402,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	r->shared.tallies = calloc(CLUSTER_STATS, sizeof *r->shared.tallies);
 	if (r->shared.tallies == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
+	CGN_TRY(gw_misfits_new(&r->shared.misfits, err));
 	CGN_TRY(kvindex_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));

@@ -35,6 +35,9 @@ FAILURES = {
     "page": (200, "text/html", [b"<html>please sign in</html>"]),
     "http500": (500, JSON, [json.dumps({"error": ERROR}).encode()]),
     "hangs_up": (0, JSON, None),
+    "http401": (401, JSON, [json.dumps({"error": {"message": "wrong key"}}).encode()]),
+    "http403": (403, JSON, [json.dumps({"error": {"message": "not yours"}}).encode()]),
+    "http404": (404, JSON, [json.dumps({"error": {"message": "The model does not exist.", "code": "model_not_found"}}).encode()]),
 }
 ANSWER = [chunk({"role": "assistant", "content": ""}), chunk({"content": "hi"}), chunk({}, "stop"), DONE]
 MESSAGE = [event({"type": "message_start", "message": {"id": "m", "content": []}}, "message_start"),

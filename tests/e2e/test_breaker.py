@@ -287,7 +287,7 @@ def test_an_unknown_cause_of_retries_is_an_error(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('[router.retry]\non = ["connect", "5XX"]\n')
     got = subprocess.run([BUILD / "src/router/cgn-router", "--check", "--config", path], capture_output=True, text=True, timeout=60)
-    assert got.returncode == 3 and "5XX" in got.stderr and "connect, reset, 5xx, error, 429, timeout, stall" in got.stderr, got
+    assert got.returncode == 3 and "5XX" in got.stderr and "connect, reset, 5xx, error, refused, 429, timeout, stall" in got.stderr, got
 
 
 def test_retries_have_a_budget(cluster):

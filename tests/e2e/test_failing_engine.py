@@ -3,11 +3,12 @@
 import contextlib
 import gzip
 import json
+import subprocess
 
 import pytest
 
 from clients import Stream
-from cluster import until
+from cluster import BUILD, until
 from engine_nodes import sections
 from failing_engine import ANSWER, COMPLETION, DONE, FAILURES, JSON, SSE, Engine, event
 
@@ -57,8 +58,9 @@ def test_a_node_that_fails_at_once_does_not_attract_requests(several):
         until(lambda way=way: breaker(cluster, way)["state"] == "open", f"the breaker of {way} is open")
         assert len(next(e for e in bad if e.name == way).seen) == 5, way
     for e in (e for e in cluster.router_process.events("gateway.request") if e["model"]):
-        behind = e["model"] not in ("http500", "hangs_up")
-        assert e["status"] == 200 and e["tries"] == 1 or e["tries"] == 2 and (e["retried"] == "engine_error") == behind, e
+        way = e["model"]
+        reason = "engine_5xx" if way == "http500" else "failed" if way == "hangs_up" else "engine_refused" if way.startswith("http40") else "engine_error"
+        assert e["status"] == 200 and (e["tries"], e["retried"]) in ((1, ""), (2, reason)), e
     assert breaker(cluster, "good")["text"] == "closed"
     tried = cluster.router_process.events("gateway.try_failed")
     assert {e["code"] for e in tried if e["node"] == "in_band"} == {"error"}, tried
@@ -78,6 +80,56 @@ def test_the_only_engine_s_word_reaches_the_client(several):
             assert (r.status, r.headers["content-type"], r.body) == (status, kind, b"".join(pieces)), way
     e.fails = None
     assert ask(cluster, "m").body == b"".join(ANSWER)
+
+
+REFUSALS = ("http401", "http403", "http404")
+
+
+def reason(cluster, name):
+    return next(n["reason"] for n in cluster.status()["nodes"] if n["id"] == name)
+
+
+def test_a_node_that_lost_one_model_is_told_and_keeps_the_others(several):
+    a, b = Engine("a", ["m", "other"]), Engine("b", ["m", "other"])
+    cluster = several(a, b)
+    a.fails = lambda path, asked: "http404" if asked["model"] == "m" else None
+    for i in range(40):
+        assert ask(cluster, "m", text=f"{i} of m").status == 200
+        assert ask(cluster, "other", text=f"{i} of other").status == 200
+    assert len([1 for _, asked, _ in a.seen if asked["model"] == "m"]) == 5
+    assert len([1 for _, asked, _ in a.seen if asked["model"] == "other"]) > 5 and breaker(cluster, "a")["state"] == "closed"
+    told = reason(cluster, "a")
+    assert told.startswith("misconfigured: it answered 404 to 5 requests for m at /v1/chat/completions that another node answered, and gets none for "), told
+    shown = subprocess.run([BUILD / "src/ctl/cgn-ctl", "cluster", "nodes", "--router", f"127.0.0.1:{cluster.grpc_port}"],
+                           capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "a is ready: misconfigured: it answered 404" in shown and reason(cluster, "b") == "", shown
+    assert any(e["node"] == "a" and e["status"] == 404 for e in cluster.router_process.events("gateway.misconfigured"))
+    assert ask(cluster, "m", headers={"X-Cgn-Node": "a"}).status == 404  # whoever names the node gets its word
+    b.fails = "http500"
+    assert ask(cluster, "m").status == 500 and ask(cluster, "other").status == 200
+
+
+def test_a_node_that_was_mended_gets_requests_again(several):
+    a, b = Engine("a", ["m"], "http401"), Engine("b", ["m"])
+    cluster = several(a, b, **{"router.breaker": {"failures": 2, "open_for": "50ms"}})
+    until(lambda: ask(cluster, "m", text=str(len(b.seen))).status == 200 and breaker(cluster, "a")["state"] != "closed", "the breaker is open")
+    assert "answered 401" in reason(cluster, "a") and "key" in reason(cluster, "a")
+    a.fails = None
+    until(lambda: ask(cluster, "m", text=str(len(b.seen))).headers["x-cgn-node"] == "a" and reason(cluster, "a") == "", "a answers again")
+    assert breaker(cluster, "a")["state"] == "closed"
+
+
+@pytest.mark.parametrize("way", [*REFUSALS, (400, JSON, [b'{"error":{"message":"bad"}}'])])
+def test_what_every_node_refuses_is_told_and_nobody_is_blamed(several, way):
+    a, b = Engine("a", ["m"], way), Engine("b", ["m"], way)
+    cluster = several(a, b, **{"router.breaker": {"failures": 1}})
+    status, _, pieces = FAILURES[way] if isinstance(way, str) else way
+    for i in range(6):
+        r = ask(cluster, "m", text=f"{i}")
+        assert (r.status, r.body) == (status, pieces[0])
+    assert len(a.seen) + len(b.seen) == (6 if status == 400 else 12)
+    for name in "ab":
+        assert breaker(cluster, name)["text"] == "closed" and reason(cluster, name) == ""
 
 
 def test_first_events_in_pieces_are_understood(several):
@@ -104,7 +156,7 @@ def test_a_good_answer_is_not_held(several, first):
     cluster = several(a)
     s = Stream(cluster.http_port, "hello", model="m")
     s.read_until(first)
-    assert a.paused.is_set()
+    assert a.paused.wait(60)
     a.go_on.set()
     s.read_until(b"[DONE]")
 

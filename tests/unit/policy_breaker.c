@@ -229,7 +229,7 @@ static void words_of_retry_on(void **state)
 	(void)state;
 	struct cgn_buf b = {0};
 	breaker_failure_words(&b);
-	assert_string_equal(cgn_buf_z(&b), "connect, reset, 5xx, 429, timeout, stall, local");
+	assert_string_equal(cgn_buf_z(&b), "connect, reset, 5xx, error, refused, 429, timeout, stall, local");
 	cgn_buf_fini(&b);
 	assert_int_equal(breaker_failure_bit("connect"), 1U << BREAKER_CONNECT);
 	assert_int_equal(breaker_failure_bit("429"), 1U << BREAKER_FULL);

@@ -155,6 +155,8 @@ static void on_engine_head(struct http_call *c, void *user, const struct http_he
 	if (h->status == 200)
 		engine_residency_sent(r->engine, relay_request(r)->facts.chain,
 			relay_request(r)->facts.n_chain);
+	if (h->status == 401 || h->status == 403 || h->status == 404)
+		engineview_models_doubt(&r->engine->view);
 	r->status = h->status;
 	r->answered_at = cgn_clock_now();
 	if (h->status == 200)

@@ -111,6 +111,9 @@ struct engineview_models {
 	struct cgn_hook
 		again; /* Asks again at the end of the turn, when other questions' connection is free */
 };
+/* The engine refused a request as if it lacked the model or the key were wrong: read its list again at once, at most once a
+ * second. */
+void engineview_models_doubt(struct engineview *v);
 /* True if the model is configured, or was on the engine's list when it was read last. */
 bool engineview_lists(const struct engineview *v, struct cgn_str model);
 /* Return true if the engine sleeps: the next request wakes it. */

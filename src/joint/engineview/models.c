@@ -11,10 +11,11 @@
 #define MODELS_ARENA   ((size_t)2 * 1024 * 1024)
 #define MODELS_AGAIN   (2 * CGN_SEC) /* An engine may load or unload a model or a LoRA while it runs */
 /* A list of so many bytes that tells of no loads is asked less often. */
-#define MODELS_LONG ((size_t)64 * 1024)
-#define LONG_AGAIN  (30 * CGN_SEC)
-#define LOAD_LEAST  1.0 /* Milliseconds */
-#define LOAD_MOST   (3600 * 1e3)
+#define MODELS_LONG  ((size_t)64 * 1024)
+#define LONG_AGAIN   (30 * CGN_SEC)
+#define LOAD_LEAST   1.0 /* Milliseconds */
+#define LOAD_MOST    (3600 * 1e3)
+#define MODELS_DOUBT CGN_SEC /* Between two readings after a request was refused */
 
 static void models_unknown(struct engineview *v, const char *why)
 {
@@ -315,13 +316,24 @@ static bool models_are_loaded_on_demand(const struct engineview_models *m)
 	return m->list.n > 0 && m->list.v[0].state != ENGINE_MODEL_UNTOLD;
 }
 
+/* Read the list again if it is older than |age|. */
+static void models_reread(struct engineview *v, cgn_nsec age)
+{
+	const struct engineview_models *m = &v->models;
+	if (m->known && cgn_since(cgn_loop_now(v->loop), m->asked_at) >= age)
+		cgn_loop_defer(v->loop, &v->models.again);
+}
+
 void engineview_models_ask_again(struct engineview *v)
 {
 	const struct engineview_models *m = &v->models;
 	bool is_long = m->bytes > MODELS_LONG && !models_are_loaded_on_demand(m);
-	if (m->known &&
-		cgn_since(cgn_loop_now(v->loop), m->asked_at) >= (is_long ? LONG_AGAIN : MODELS_AGAIN))
-		cgn_loop_defer(v->loop, &v->models.again);
+	models_reread(v, is_long ? LONG_AGAIN : MODELS_AGAIN);
+}
+
+void engineview_models_doubt(struct engineview *v)
+{
+	models_reread(v, MODELS_DOUBT);
 }
 
 void engineview_models_reset(struct engineview *v)

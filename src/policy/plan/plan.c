@@ -134,9 +134,10 @@ static bool may_retry(const struct plan *p, const struct plan_rules *rules, enum
 static const char *retry_reason(const struct leg_outcome *o)
 {
 	if (o->end == LEG_END_STATUS)
-		return o->how == BREAKER_FULL     ? "engine_429"
-			: o->how == BREAKER_ERROR ? "engine_error"
-						  : "engine_5xx";
+		return o->how == BREAKER_FULL       ? "engine_429"
+			: o->how == BREAKER_ERROR   ? "engine_error"
+			: o->how == BREAKER_REFUSED ? "engine_refused"
+						    : "engine_5xx";
 	if (o->how == BREAKER_ERROR)
 		return "engine_error";
 	if (o->how == BREAKER_FULL)

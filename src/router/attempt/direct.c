@@ -146,6 +146,13 @@ static void agent_ask(struct gw_attempt *a, const struct cgn_err *why)
 		a->ops->on_event(a->user);
 }
 
+void gw_direct_avoid(struct gw_worker *w, uint16_t slot)
+{
+	struct gw_link *l = w->links[slot];
+	if (l != NULL && l->channel != NULL)
+		l->direct_after = cgn_loop_now(w->loop) + AWAY_TIME;
+}
+
 static bool engine_ask(struct gw_attempt *a, struct cgn_err *err);
 
 static void on_fail(struct http_call *call, void *user, enum http_fail_stage stage, const struct cgn_err *why)

@@ -13,5 +13,7 @@ void gw_direct_bare(struct gw_attempt *a, const struct view_node *node, struct c
 	const struct proto_generate *g);
 /* Take the head of an answer that came by HTTP. Calls on_event. */
 void gw_direct_head(struct gw_attempt *a, const struct http_head *h);
+/* Let requests for the node in |slot| go by its agent for a while, if it has one: the agent sees what its engine answers. */
+void gw_direct_avoid(struct gw_worker *w, uint16_t slot);
 /* End what is left of it: nothing is counted or gathered any more. Safe when nothing was started. */
 void gw_direct_end(struct gw_attempt *a);

@@ -85,6 +85,24 @@ void gw_verdict_none(struct gw_attempt *a)
 	a->judged = true;
 }
 
+void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id)
+{
+	const struct view_node *now = view_node_at(w->view, slot);
+	struct node_stats *stats = &w->shared->choice.stats[slot];
+	struct breaker_input in = {.event = BREAKER_FAILED,
+		.reason = BREAKER_FOR_FAILURES,
+		.now = cgn_loop_now(w->loop),
+		.jitter = gw_random(w)};
+	if (now == NULL || now->node_id_hash != node)
+		return;
+	/* The probe was given up when the request went elsewhere. */
+	uint64_t word = atomic_load_explicit(&stats->breaker, memory_order_relaxed);
+	if (breaker_state(word, in.now) == BREAKER_HALF_OPEN)
+		in.event = BREAKER_TRIP;
+	outlier_add_end(&w->shared->tallies[slot], true);
+	(void)gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, id, &in);
+}
+
 void gw_verdict_cut(struct gw_attempt *a)
 {
 	if (a->call.why.code == CGN_DEADLINE)

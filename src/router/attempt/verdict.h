@@ -21,6 +21,9 @@ void gw_verdict_stalled(struct gw_attempt *a);
 /* Give no verdict: the client left, or the request is at fault. */
 void gw_verdict_none(struct gw_attempt *a);
 
+/* Report that the node |id| in |slot|, with the hash |node|, refused a request that another node answered. */
+void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id);
+
 /* Return true if the node was declared stalled after |since|. */
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since);
 /* Return why the answer, which has begun, is given up: its node is stalled, or the engine

@@ -3,6 +3,7 @@
  * a drain awaits them, and the agent knows that the engine is alive. */
 #include "base/pb/pb.h"
 #include "router/control/watch.h"
+#include "router/misfit/misfit.h"
 
 #define TELL_INTERVAL (20 * CGN_MSEC)  /* While the numbers change */
 #define TELL_HEARD    (250 * CGN_MSEC) /* While only bytes come */
@@ -40,6 +41,8 @@ static void direct_tell(struct router_watch *w)
 	bool heard = now.heard != last->heard && now.at - last->at >= TELL_HEARD;
 	if (w->engine != NULL) {
 		engine_node_told(w->engine, now.inflight, now.heard != last->heard);
+		if (gw_misfit_doubted(w->r->shared.misfits, w->slot))
+			engine_node_doubt(w->engine);
 		w->told = now;
 		return;
 	}

@@ -6,6 +6,7 @@
 #include "base/pb/pb.h"
 #include "router/admission/admission.h"
 #include "router/control/watch.h"
+#include "router/misfit/misfit.h"
 
 #define WATCH_TAG   0x64a7c401U
 #define RETRY_FIRST (100 * CGN_MSEC)
@@ -73,8 +74,13 @@ void router_watch_reason(const struct router *r, const struct cluster_node *n, c
 			at += (size_t)snprintf(out + at, cap - at, "%sengine %.64s: %.500s",
 				at > 0 ? "; " : "", n->info->engines[i]->name, n->info->engines[i]->trouble);
 	if (w != NULL && w->blocks_differ[0] != '\0' && at < cap)
-		(void)snprintf(out + at, cap - at, "%sits KV events are not used: %s", at > 0 ? "; " : "",
-			w->blocks_differ);
+		at += (size_t)snprintf(out + at, cap - at, "%sits KV events are not used: %s",
+			at > 0 ? "; " : "", w->blocks_differ);
+	char misfit[GW_MISFIT_TEXT];
+	gw_misfit_text(r->shared.misfits, n->slot, route_hash(n->info->id, strlen(n->info->id)),
+		cgn_loop_now(r->loop), misfit);
+	if (misfit[0] != '\0' && at < cap)
+		(void)snprintf(out + at, cap - at, "%s%s", at > 0 ? "; " : "", misfit);
 }
 
 const char *router_watch_origin(const struct router *r, const struct cluster_node *n)

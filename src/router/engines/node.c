@@ -368,6 +368,12 @@ void engine_node_told(struct engine_node *n, uint32_t inflight, bool heard)
 	engine_node_due(n);
 }
 
+void engine_node_doubt(struct engine_node *n)
+{
+	CGN_LIVE(n, ENGINE_NODE_TAG);
+	engineview_models_doubt(&n->view);
+}
+
 void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_ranges)
 {
 	CGN_LIVE(n, ENGINE_NODE_TAG);

@@ -38,6 +38,8 @@ void engine_node_repeat(struct engine_node *n);
 void engine_node_stop(struct engine_node *n);
 /* The router has |inflight| requests there; |heard|: the engine brought bytes for them since the last call. */
 void engine_node_told(struct engine_node *n, uint32_t inflight, bool heard);
+/* The engine refused a request that it should serve: see engineview_models_doubt. */
+void engine_node_doubt(struct engine_node *n);
 /* Tell the blocks of the |n_ranges| ranges again. */
 void engine_node_resend(struct engine_node *n, const uint32_t *ranges, size_t n_ranges);
 /* The engine is to get no new requests: its pod ends. */

@@ -4,7 +4,23 @@
 #include "router/isolate/isolate.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
+#include "router/plan/refused.h"
 #include "router/selection/selection.h"
+
+/* Make room in plan.excluded for the nodes that were tried, and for those of |m| twice. False: out of memory. */
+static bool excluded_room(struct gw_req *r, const struct view_model *m)
+{
+	struct gw_plan *p = &r->plan;
+	size_t cap = PLAN_MAX_ATTEMPTS + 2 * m->n_ready;
+	if (p->excluded_cap >= cap)
+		return true;
+	uint16_t *v = cgn_arena_get(&r->arena, cap * sizeof *v);
+	if (v == NULL)
+		return false;
+	p->excluded = v;
+	p->excluded_cap = cap;
+	return true;
+}
 
 /* Add the ready nodes whose engines lack the path to the |n| slots in plan.tried, unless all lack it: then a node
  * says so. Only for the paths that engines often lack. Returns the slots of both. */
@@ -14,14 +30,8 @@ static const uint16_t *lacking_add(struct gw_req *r, const struct plan_leg *leg,
 	struct gw_plan *p = &r->plan;
 	if (!gw_route_may_lack(r) || m == NULL)
 		return p->tried;
-	if (p->excluded_cap < *n + m->n_ready) {
-		size_t cap = PLAN_MAX_ATTEMPTS + m->n_ready;
-		uint16_t *v = cgn_arena_get(&r->arena, cap * sizeof *v);
-		if (v == NULL)
-			return p->tried; /* the node says itself what its engine lacks */
-		p->excluded = v;
-		p->excluded_cap = cap;
-	}
+	if (!excluded_room(r, m))
+		return p->tried; /* the node says itself what its engine lacks */
 	size_t tried = *n;
 	memcpy(p->excluded, p->tried, tried * sizeof *p->tried);
 	for (size_t i = 0; i < m->n_ready; i++)
@@ -32,6 +42,19 @@ static const uint16_t *lacking_add(struct gw_req *r, const struct plan_leg *leg,
 	return p->excluded;
 }
 
+/* Add the nodes that refuse such requests to the |n| slots |excluded|. */
+static const uint16_t *refusing_add(struct gw_req *r, const struct plan_leg *leg, const uint16_t *excluded,
+	size_t *n)
+{
+	const struct view_model *m = view_model_find(r->w->view, leg->model);
+	if (m == NULL || !gw_misfits_any(r->w->shared->misfits) || !excluded_room(r, m))
+		return excluded;
+	if (excluded != r->plan.excluded)
+		memcpy(r->plan.excluded, excluded, *n * sizeof *excluded);
+	*n = gw_refused_add(r, leg, r->plan.excluded, *n, r->plan.excluded_cap);
+	return r->plan.excluded;
+}
+
 static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg, size_t *n)
 {
 	*n = 0;
@@ -39,7 +62,7 @@ static const uint16_t *excluded_of(struct gw_req *r, const struct plan_leg *leg,
 		return gw_resume_excluded(r, n);
 	if (leg->target.untried)
 		*n = plan_tried(&r->plan.legs, r->plan.tried);
-	const uint16_t *excluded = lacking_add(r, leg, n);
+	const uint16_t *excluded = refusing_add(r, leg, lacking_add(r, leg, n), n);
 	const struct view_model *m = view_model_find(r->w->view, leg->model);
 	return r->selecting != NULL && m != NULL ? gw_select_excluded(r, m, excluded, n) : excluded;
 }

@@ -8,14 +8,16 @@
 #include "router/attempt/verdict.h"
 #include "router/cascade/cascade.h"
 #include "router/plan/away.h"
+#include "router/plan/refused.h"
 
 #define RETRY_AFTER 2 /* seconds */
 
-void gw_leg_unlearn(struct gw_req *r)
+void gw_leg_unlearn(struct gw_req *r, size_t keep)
 {
-	if (gw_away_is_on(r))
+	const struct prefix_chain *chain = &r->prompt.chain;
+	if (gw_away_is_on(r) || keep >= chain->n)
 		return;
-	route_record_drop(r->w->shared->choice.record, r->prompt.chain.short_digests, r->prompt.chain.n,
+	route_record_drop(r->w->shared->choice.record, chain->short_digests + keep, chain->n - keep,
 		r->attempt.call.slot);
 }
 
@@ -44,10 +46,13 @@ static enum gw_step leg_follow(struct gw_req *r, const struct plan_step *step)
 static enum gw_step leg_retry(struct gw_req *r, const struct plan_step *step,
 	const struct gw_leg_report *report)
 {
+	bool refused = report->outcome.how == BREAKER_REFUSED;
 	if (report->outcome.end == LEG_END_STATUS)
 		gw_verdict_bad(&r->attempt, report->outcome.how);
+	if (refused)
+		gw_refused_suspect(r, &r->attempt);
 	gw_leg_close(r);
-	gw_leg_unlearn(r);
+	gw_leg_unlearn(r, refused ? plan_last(&r->plan.legs)->held : 0);
 	metric_add(METRIC_OF(r->w->shared->telemetry, RETRIES, step->reason), 1);
 	return leg_follow(r, step);
 }
@@ -110,7 +115,7 @@ static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *re
 	if (report->outcome.how == BREAKER_OURS)
 		return ours_give_up(r, report);
 	if (status >= 503)
-		gw_leg_unlearn(r);
+		gw_leg_unlearn(r, 0);
 	struct gw_refusal how = {
 		.status = status,
 		.by = GW_BY_ENGINE,

@@ -56,8 +56,8 @@ struct gw_leg_report {
 };
 /* Do what the plan says, now that the current leg has ended or answers with an error. */
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report);
-/* Stop counting the prompt as held by the node of the attempt, which failed. */
-void gw_leg_unlearn(struct gw_req *r);
+/* Stop counting the prompt behind its first |keep| blocks as held by the node of the attempt, which did not compute it. */
+void gw_leg_unlearn(struct gw_req *r, size_t keep);
 
 /* ---- fail.c ---- */
 

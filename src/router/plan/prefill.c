@@ -6,6 +6,7 @@
 #include "router/attempt/verdict.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
+#include "router/plan/refused.h"
 #include "router/plan/states.h"
 #include "router/worker/breaker.h"
 
@@ -203,7 +204,9 @@ static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, c
 		gw_verdict_none(&r->attempt);
 	else
 		gw_verdict_bad(&r->attempt, how);
-	gw_leg_unlearn(r);
+	if (how == BREAKER_REFUSED && again)
+		gw_refused_suspect(r, &r->attempt);
+	gw_leg_unlearn(r, 0);
 	r->plan.legs.staged = !again;
 	return prefill_end(r, &(struct leg_outcome){.end = LEG_END_FAILED, .how = how}, outcome);
 }
@@ -213,7 +216,7 @@ static enum gw_step prefill_closed(struct gw_req *r)
 	const struct gw_attempt *a = &r->attempt;
 	const struct cgn_err *why = &a->call.why;
 	bool answered = why->code == CGN_FINE && a->head_seen;
-	enum breaker_failure said = answered ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
+	enum breaker_failure said = answered ? gw_refused_how(r, a) : BREAKER_FAILURES;
 	if (answered && a->status == 200 && said == BREAKER_FAILURES)
 		return prefill_done(r);
 	if (answered && a->status == 501)

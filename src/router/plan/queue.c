@@ -8,6 +8,7 @@
 #include "router/limit/limit.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
+#include "router/plan/refused.h"
 #include "router/plan/states.h"
 
 #define BAD_REQUEST   "invalid_request_error"
@@ -153,10 +154,12 @@ static void ticket_fill(struct gw_ticket *t, struct gw_req *r)
 		.attained = gw_session_charge(r, r->plan.ttft.tokens + answer)};
 }
 
-static void ticket_post(struct gw_ticket *t, const struct gw_req *r)
+static void ticket_post(struct gw_ticket *t, struct gw_req *r)
 {
 	t->seen = ADMISSION_WAITS;
-	t->policy.n_excluded = (uint32_t)plan_tried(&r->plan.legs, t->policy.excluded);
+	size_t tried = plan_tried(&r->plan.legs, t->policy.excluded);
+	t->policy.n_excluded = (uint32_t)gw_refused_add(r, plan_leg(&r->plan.legs), t->policy.excluded, tried,
+		ADMISSION_MAX_EXCLUDED);
 	gw_ticket_ref(t);
 	cgn_loop_post(t->admission->loop, &t->ask, gw_admission_on_enter);
 }

@@ -13,6 +13,7 @@
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
+#include "router/plan/refused.h"
 #include "router/plan/states.h"
 
 static const char not_continued[] = "no engine could resume the answer";
@@ -60,14 +61,9 @@ static enum gw_step leg_late(struct gw_req *r, enum breaker_failure how, const c
  * node's cache. Its booking ends here. */
 static void uncomputed_release(struct gw_req *r, bool failed)
 {
-	const struct prefix_chain *chain = &r->prompt.chain;
-	uint32_t held = plan_last(&r->plan.legs)->held;
-	size_t keep = failed || held > chain->n ? 0 : held;
 	(void)gw_attempt_release(&r->attempt);
 	gw_queue_room(r->w);
-	if (chain->n > 0 && !gw_away_is_on(r))
-		route_record_drop(r->w->shared->choice.record, chain->short_digests + keep, chain->n - keep,
-			r->attempt.call.slot);
+	gw_leg_unlearn(r, failed ? 0 : plan_last(&r->plan.legs)->held);
 }
 
 /* True if the engine has no such route and says so in the words of its web framework. An error in an API's shape is
@@ -95,11 +91,13 @@ static enum gw_step route_missing(struct gw_req *r)
 static enum gw_step first_byte(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
-	enum breaker_failure how = gw_attempt_status_failure(a);
+	enum breaker_failure how = gw_refused_how(r, a);
+	if (how == BREAKER_FAILURES && a->status < 300)
+		gw_refused_settle(r);
 	if (a->status < 300)
 		chooser_begun(r->w->chooser, &a->ticket, cgn_loop_now(r->w->loop));
 	else
-		uncomputed_release(r, how != BREAKER_FAILURES);
+		uncomputed_release(r, how != BREAKER_FAILURES && how != BREAKER_REFUSED);
 	if (how == BREAKER_FAILURES)
 		gw_verdict_begun(a);
 	else
@@ -172,7 +170,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), a->sent_at), limit = first_byte_limit(r);
 	enum opening_says says = gw_opening_says(a);
-	enum breaker_failure said = a->head_seen ? gw_attempt_status_failure(a) : BREAKER_FAILURES;
+	enum breaker_failure said = a->head_seen ? gw_refused_how(r, a) : BREAKER_FAILURES;
 	struct gw_leg_report pair;
 	if (gw_beside_has_failed(r, &pair))
 		return gw_leg_ended(r, &pair);

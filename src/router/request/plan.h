@@ -9,6 +9,7 @@
 #include "policy/quote/quote.h"
 #include "policy/remote/trust.h"
 #include "policy/routing/answerhome.h"
+#include "router/misfit/misfit.h"
 
 struct gw_cascade; /* request/cascade.h */
 struct gw_bids;    /* bid/bid.h */
@@ -62,11 +63,15 @@ struct gw_away {
 	struct remote_shown shown;       /* seen in the peer's answer */
 };
 
+#define GW_SUSPECTS 4 /* Nodes that refused one request and are kept in mind; further ones are not blamed. */
+
 struct gw_plan {
 	struct plan legs;
 	uint16_t tried[PLAN_MAX_ATTEMPTS]; /* slots, for the chooser */
 	uint16_t *excluded;                /* with those of engines that lack the path; NULL: none yet */
 	size_t excluded_cap;
+	struct gw_suspect suspects[GW_SUSPECTS];
+	size_t n_suspects;
 	struct gw_prediction prediction; /* prediction of the last pick */
 	cgn_nsec pick_took;
 	struct answerhome home;   /* node that stored the answer which this request continues */

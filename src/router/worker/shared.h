@@ -17,6 +17,7 @@ struct gw_admission;
 struct gw_age;
 struct gw_budgets;
 struct gw_calibrations;
+struct gw_misfits;
 struct gw_peers;
 struct gw_pregate;
 struct gw_quotes;
@@ -38,6 +39,7 @@ struct gw_shared {
 	struct chooser_shared choice; /* the control loop writes its index */
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;        /* CLUSTER_STATS, by slot */
+	struct gw_misfits *misfits;           /* nodes that refuse what others answer; NULL: none is kept */
 	struct limit_table *limits;           /* rate limits of all workers */
 	struct gw_age *age;                   /* the clock of deletions */
 	struct gw_usage *usage;               /* the requests of 32 days */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/plan/refused.h"
+
+#include "base/log/log.h"
+#include "router/attempt/direct.h"
+#include "router/attempt/verdict.h"
+
+static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_leg *leg)
+{
+	return (struct gw_misfit_kind){leg->model, r->client.target};
+}
+
+/* An answer that its engine stored is known there alone, so that 404 says nothing of another node. */
+static bool may_be_elsewhere(const struct gw_req *r, int status)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	if (kind == GW_STORED || kind == GW_ABOUT || (status != 401 && status != 403 && status != 404))
+		return false;
+	return status != 404 || r->prompt.facts.previous.raw.p == NULL;
+}
+
+enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_attempt *a)
+{
+	enum breaker_failure how = gw_attempt_status_failure(a);
+	if (how != BREAKER_FAILURES || a->peer != NULL || plan_is_held(&r->plan.legs))
+		return how;
+	return may_be_elsewhere(r, a->status) ? BREAKER_REFUSED : BREAKER_FAILURES;
+}
+
+void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a)
+{
+	struct gw_plan *p = &r->plan;
+	if (p->n_suspects == CGN_COUNT(p->suspects))
+		return;
+	p->suspects[p->n_suspects++] = (struct gw_suspect){.slot = a->call.slot,
+		.status = a->status,
+		.node = a->ticket.node,
+		.id = a->call.node_id};
+	gw_misfit_doubt(r->w->shared->misfits, a->call.slot);
+}
+
+static void suspect_blame(struct gw_req *r, const struct gw_suspect *s, const struct gw_misfit_kind *k)
+{
+	struct gw_worker *w = r->w;
+	gw_misfit_blame(w->shared->misfits, s, k, &w->rules->breaker, cgn_loop_now(w->loop), gw_random(w));
+	gw_verdict_refused(w, s->slot, s->node, s->id);
+	gw_direct_avoid(w, s->slot);
+	cgn_log_limited(WARN, "gateway.misconfigured", F_STRN("id", r->client.id), F_STR("node", s->id),
+		F_I64("status", s->status), F_STRN("model", k->model), F_STRN("path", k->path),
+		F_STR("answered", r->attempt.call.node_id),
+		F_STR("then", "its list of models is read again; it counts as a failure"));
+}
+
+void gw_refused_settle(struct gw_req *r)
+{
+	const struct gw_misfit_kind k = kind_of(r, plan_leg(&r->plan.legs));
+	const struct gw_attempt *a = &r->attempt;
+	if (a->peer != NULL)
+		return;
+	gw_misfit_clear(r->w->shared->misfits, a->call.slot, a->ticket.node, &k);
+	for (size_t i = 0; i < r->plan.n_suspects; i++)
+		suspect_blame(r, &r->plan.suspects[i], &k);
+	r->plan.n_suspects = 0;
+}
+
+size_t gw_refused_add(const struct gw_req *r, const struct plan_leg *leg, uint16_t *slots, size_t n,
+	size_t cap)
+{
+	const struct view_model *m = view_model_find(r->w->view, leg->model);
+	const struct gw_misfit_kind k = kind_of(r, leg);
+	if (m == NULL || r->client.pin.n > 0 || r->plan.home.known)
+		return n;
+	return gw_misfits_add(r->w->shared->misfits, m, &k, cgn_loop_now(r->w->loop), slots, n, cap);
+}

@@ -164,6 +164,7 @@ def test_no_other_node_is_there(cluster):
     cluster.nodes["a"].engine.kill()
     got = s.end()
     assert is_cut(got) and got.index(b"\n\nevent: error") > 0
+    assert b"the engine died while it answered, and the answer was not continued: no other node that can continue it is ready" in got
     assert cluster.metric("cgn_resumes_total", outcome="no_node") == 1
     assert until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, "logged")["resumes"] == 0
 
@@ -180,6 +181,37 @@ def test_the_other_one_refuses(cluster):
     assert cluster.metric("cgn_resumes_total", outcome="failed") == 1
 
 
+def test_the_other_one_is_full_for_a_while(cluster):
+    """Half an answer waits for room before requests that have nothing yet, whatever their priority, and goes on."""
+    two(cluster, ROUTER | {"router.admission": {"max_concurrent_per_replica": 1}})
+    expected = whole(cluster, *PATHS["chat"])
+    first = Stream(cluster, *PATHS["chat"])
+    victim = cluster.nodes[first.wait_for(20)]
+    other = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the hills."}], "max_tokens": 150})
+    assert cluster.nodes[other.wait_for(5)] is not victim
+    waits = [Stream(cluster, CHAT_PATH, CHAT | {"max_tokens": 5}, {"X-Cgn-Priority": "high"}) for _ in range(3)]
+    until(lambda: cluster.metric("cgn_queue_depth") == 3, lambda: cluster.scrape())
+    victim.engine.kill()
+    until(lambda: cluster.metric("cgn_resumes_total", outcome="resumed") == 1, "it goes on")
+    assert all(s.got == b"" for s in waits), "the answer goes on before requests that have waited longer"
+    is_seamless(cluster, first.end(), expected)
+    assert b"[DONE]" in other.end() and all(b"[DONE]" in s.end() for s in waits)
+
+
+@pytest.mark.parametrize("resume", ["1", "0"])
+def test_a_node_that_was_asked_for_dies(cluster, resume):
+    """X-Cgn-Node says who is to answer. That node is gone: any other one goes on, unless the client wants no such answer."""
+    two(cluster)
+    expected = whole(cluster, *PATHS["chat"])
+    s = Stream(cluster, *PATHS["chat"], {"X-Cgn-Node": "a", "X-Cgn-Resume": resume})
+    assert s.wait_for(20) == "a"
+    cluster.nodes["a"].engine.kill()
+    if resume == "1":
+        is_seamless(cluster, s.end(), expected)
+    else:
+        assert b"event: error" in s.end()
+
+
 def test_the_other_one_has_no_room(cluster):
     """The leg that continues an answer waits in the queue and is turned away: the client has half an answer, which ends with an error event."""
     two(cluster, ROUTER | {"router.admission": {"max_concurrent_per_replica": 1, "queue_timeout": "300ms"}})
@@ -191,7 +223,8 @@ def test_the_other_one_has_no_room(cluster):
     got = first.end()
     assert first.status == 200 and b"event: error" in got and b"[DONE]" not in got
     log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, lambda: str(request_log(cluster)))
-    assert log["status"] == 200
+    assert log["status"] == 200 and log["not_resumed"] == "no_room", log
+    assert b"the answer was not continued: no node that serves sim had room in time" in got, got
     assert b"[DONE]" in other.end()
     assert cluster.ask("GET", "/healthz").status == 200
 
@@ -228,8 +261,11 @@ def test_what_can_not_be_gone_on_with(cluster, body):
     two(cluster, args=("--decode-ms", "60"))
     s = Stream(cluster, CHAT_PATH, body)
     cluster.nodes[s.wait_for(4)].engine.kill()
-    assert is_cut(s.end())
+    got = s.end()
+    assert is_cut(got) and b"and the answer was not continued: the " in got, got
     assert cluster.metric("cgn_resumes_total", outcome="unresumable") == 1
+    log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, lambda: str(request_log(cluster)))
+    assert log["not_resumed"] in ("several", "logprobs", "grammar", "content"), log
 
 
 def test_only_engines_that_can_continue_are_asked(cluster):

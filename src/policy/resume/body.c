@@ -96,6 +96,28 @@ const char *resume_refusal(enum prompt_api api, struct json_val body)
 	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
 }
 
+const char *resume_lost_text(const char *why)
+{
+	static const struct {
+		const char *why, *text;
+	} rows[] = {
+		{RESUME_LACKS_API, "only streams of chat and text completions can be"},
+		{RESUME_LACKS_SHAPE, "the request or the stream has a shape that is not known"},
+		{RESUME_LACKS_SEVERAL, "the request has several prompts, or asks for several answers"},
+		{RESUME_LACKS_IDS, "the prompt is token ids"},
+		{RESUME_LACKS_LOGPROBS, "the request asks for log-probabilities or token ids"},
+		{RESUME_LACKS_GRAMMAR, "the request asks for structured output"},
+		{RESUME_LACKS_PREFILL, "the request itself continues an answer"},
+		{RESUME_LACKS_CONTENT, "the answer has tool calls or reasoning"},
+		{RESUME_LACKS_BYTES, "the answer has U+FFFD, which stands for bytes that are not known"},
+		{RESUME_LACKS_MEMORY, "answers that are kept need too much memory (router.resume_size)"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		if (strcmp(rows[i].why, why) == 0)
+			return rows[i].text;
+	return why;
+}
+
 /* ---- the resuming request ---- */
 
 static const char *const limit_keys[] = {"max_completion_tokens", "max_tokens", "n_predict"};

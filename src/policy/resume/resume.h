@@ -41,6 +41,9 @@
 #define RESUME_LACKS_BYTES   "bytes"   /* The answer has U+FFFD; the bytes that it stands for are unknown. */
 #define RESUME_LACKS_MEMORY  "no_memory"
 
+/* Return the reason |why|, one of these, as a sentence for the client. */
+const char *resume_lost_text(const char *why);
+
 /* Return why the answer to |body|, an object that json_parse accepted, can't be resumed; NULL: it can. */
 const char *resume_refusal(enum prompt_api api, struct json_val body);
 

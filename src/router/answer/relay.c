@@ -388,14 +388,14 @@ enum gw_step gw_relay_end(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
-static void error_event_send(struct gw_req *r)
+static void error_event_send(struct gw_req *r, const char *message)
 {
 	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	const char *last2 = r->answer.last2;
 	if (r->answer.bytes_out > 0 && (last2[0] != '\n' || last2[1] != '\n'))
 		cgn_buf_putz(&b, "\n\n");
-	gw_refusal_event(r, &died, ENGINE_DIED, &b);
+	gw_refusal_event(r, &died, message, &b);
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 		return;
@@ -405,6 +405,16 @@ static void error_event_send(struct gw_req *r)
 	gw_relay_close(r);
 }
 
+/* Return what the client is told of an answer that broke off. Lives as long as the request. */
+static const char *cut_message(struct gw_req *r)
+{
+	const char *why = r->answer.cut_for;
+	const char *text = why == NULL
+		? NULL
+		: cgn_arena_fmt(&r->arena, ENGINE_DIED ", and the answer was not continued: %s", why);
+	return text != NULL ? text : ENGINE_DIED;
+}
+
 enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 {
 	CGN_MUST(r->answer.head_sent);
@@ -412,12 +422,13 @@ enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));
 	r->answer.outcome = "cut";
+	const char *message = cut_message(r);
 	if (gw_hold_is_on(r))
-		gw_hold_cut(r, ENGINE_DIED);
+		gw_hold_cut(r, message);
 	else if (r->answer.ollama != NULL)
-		gw_ollama_cut(r, ENGINE_DIED);
+		gw_ollama_cut(r, message);
 	else if (r->answer.event_stream)
-		error_event_send(r);
+		error_event_send(r, message);
 	else
 		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);
 	gw_goto(r, GW_ANSWER);

@@ -24,6 +24,13 @@ void gw_resume_count(const struct gw_req *r, const char *outcome)
 	metric_add(METRIC_OF(r->w->shared->telemetry, RESUMES, outcome), 1);
 }
 
+void gw_resume_deny(struct gw_req *r, const char *outcome, const char *why)
+{
+	gw_resume_count(r, outcome);
+	r->answer.unresumable = r->answer.unresumable != NULL ? r->answer.unresumable : outcome;
+	r->answer.cut_for = cgn_arena_strz(&r->arena, cgn_str_of(why));
+}
+
 static bool header_refuse(struct gw_req *r)
 {
 	struct cgn_str asked = r->client.resume_asked;
@@ -243,7 +250,8 @@ enum plan_missing gw_resume_missing(struct gw_req *r)
 	struct gw_resume *z = r->answer.resume;
 	const char *lost = r->answer.unresumable;
 	if (lost != NULL)
-		gw_resume_count(r, strcmp(lost, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable");
+		gw_resume_deny(r, strcmp(lost, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable",
+			resume_lost_text(lost));
 	if (z == NULL || lost != NULL)
 		return PLAN_MISSES_LOST;
 	CGN_LIVE(z, GW_RESUME_TAG);

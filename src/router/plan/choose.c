@@ -93,7 +93,8 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 	const uint16_t *excluded = excluded_of(r, leg, &n_excluded);
 	const struct gw_worker *w = r->w;
 	const struct gw_prompt *p = &r->prompt;
-	bool is_pinned = r->client.pin.n > 0, prefill = leg->role == LEG_PREFILL;
+	/* X-Cgn-Node names the node that is to answer. Where that node died in its answer, any node may go on. */
+	bool is_pinned = r->client.pin.n > 0 && !leg->target.resuming, prefill = leg->role == LEG_PREFILL;
 	const struct view_model *model = view_model_find(w->view, leg->model);
 	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : home_of(r, model);
 	bool none = (is_pinned && pin == NULL) || gw_isolation_leaks(r, model);
@@ -131,6 +132,8 @@ bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)
 		ask = gw_choose_ask(r, &whole);
 		v = chooser_pick(r->w->chooser, &ask).verdict;
 	}
-	/* an answer that is at hand, however bad, is not kept from the client for a place in a queue */
-	return v == ROUTE_PICKED || (!r->attempt.head_seen && gw_queue_must_wait(r, v));
+	/* An answer that is at hand, however bad, is not kept from the client for a place in a queue. The rest of an
+	 * answer that broke off is at nobody's hand. */
+	bool waits = !r->attempt.head_seen || leg->target.resuming;
+	return v == ROUTE_PICKED || (waits && gw_queue_must_wait(r, v));
 }

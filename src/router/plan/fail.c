@@ -7,9 +7,19 @@
 #include "router/answer/resume.h"
 #include "router/plan/legs.h"
 
+/* Return the label of cgn_resumes_total for an answer that is not continued. */
+static const char *resume_outcome(const char *code)
+{
+	static const char *const waited[] = {"overloaded", "queue_full", "queue_timeout", "draining"};
+	for (size_t i = 0; i < CGN_COUNT(waited); i++)
+		if (strcmp(code, waited[i]) == 0)
+			return "no_room";
+	return strcmp(code, "no_node") == 0 ? "no_node" : "failed";
+}
+
 static enum gw_step resume_fail(struct gw_req *r, const struct gw_refusal *how, const char *message)
 {
-	gw_resume_count(r, strcmp(how->code, "no_node") == 0 ? "no_node" : "failed");
+	gw_resume_deny(r, resume_outcome(how->code), message);
 	return gw_relay_cut(r, message);
 }
 

@@ -68,7 +68,7 @@ static enum gw_step leg_cut(struct gw_req *r, const char *why)
 static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, const char *why)
 {
 	if (!gw_resume_prepare(r)) {
-		gw_resume_count(r, "no_memory");
+		gw_resume_deny(r, "no_memory", "the router lacks memory");
 		return leg_cut(r, why);
 	}
 	cgn_log_limited(INFO, "gateway.resume", F_STRN("id", r->client.id),
@@ -129,11 +129,21 @@ static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *re
 		report->why);
 }
 
+/* Return why no leg continues the answer; |denied| is of retry_take. */
+static const char *denied_text(const struct gw_req *r, const char *denied)
+{
+	if (strcmp(denied, "failed") == 0)
+		return "too many requests are repeated at the moment (router.retry.budget)";
+	if (plan_attempts(&r->plan.legs) >= r->w->rules->attempts)
+		return "as many nodes were tried as may be (router.retry.attempts)";
+	return "no other node that can continue it is ready";
+}
+
 static enum gw_step leg_fail(struct gw_req *r, const struct gw_leg_report *report, const char *denied)
 {
 	const struct leg_outcome *o = &report->outcome;
 	if (o->end == LEG_END_CUT && o->missing == PLAN_MISSES_MORE)
-		gw_resume_count(r, denied);
+		gw_resume_deny(r, denied, denied_text(r, denied));
 	if (o->end == LEG_END_STATUS)
 		gw_verdict_bad(&r->attempt, o->how);
 	return o->end == LEG_END_CUT ? leg_cut(r, report->why) : leg_give_up(r, report);

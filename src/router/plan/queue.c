@@ -5,6 +5,7 @@
 #include "router/account/account.h"
 #include "router/account/sessions.h"
 #include "router/admission/admission.h"
+#include "router/answer/resume.h"
 #include "router/limit/limit.h"
 #include "router/plan/legs.h"
 #include "router/plan/queue.h"
@@ -65,9 +66,12 @@ void gw_queue_hint(struct gw_req *r)
 		r->client.priority = level < 0 ? 0 : level < most ? (unsigned)level : (unsigned)most;
 }
 
-/* Return the time from arrival to first byte that is to be kept; 0: none. */
+/* Return the time from arrival to first byte that is to be kept; 0: none, or the first byte was sent: the rest of an answer
+ * that broke off waits. */
 static cgn_nsec ttft_budget(const struct gw_req *r)
 {
+	if (r->answer.head_sent)
+		return 0;
 	return r->client.first_byte_budget != 0 ? r->client.first_byte_budget : r->w->rules->ttft_slo;
 }
 
@@ -144,22 +148,39 @@ static void ticket_fill(struct gw_ticket *t, struct gw_req *r)
 	t->policy.ahead = cgn_since(r->plan.ttft.now, r->plan.ttft.idle);
 	t->policy.item = (struct queue_item){.tenant = t->policy.item.tenant,
 		.weight = gw_rules_tenant(r->w->rules, r->identity.tenant)->weight,
-		.priority = r->client.priority,
+		/* A client that reads an answer is kept waiting less than one that waits for its first byte. */
+		.priority = r->answer.head_sent ? QUEUE_PRIORITIES - 1 : r->client.priority,
 		.new_tokens = r->plan.ttft.tokens,
 		.answer_tokens = answer,
 		.arrived = r->client.started,
 		.deadline = budget != 0 ? r->client.started + budget : 0,
 		.need = r->plan.ttft.measured ? r->plan.ttft.idle : 0,
-		.firm = r->client.first_byte_budget != 0,
+		.firm = budget != 0 && r->client.first_byte_budget != 0,
 		.attained = gw_session_charge(r, r->plan.ttft.tokens + answer)};
+}
+
+/* Name the nodes that failed the request, or can't continue its answer. Of very many, some stay unnamed: a place that is
+ * reserved there is given back. */
+static void ticket_exclude(struct gw_ticket *t, struct gw_req *r)
+{
+	const struct plan_leg *leg = plan_leg(&r->plan.legs);
+	uint16_t *out = t->policy.excluded;
+	size_t n = 0;
+	if (leg->target.resuming) {
+		const uint16_t *v = gw_resume_excluded(r, &n);
+		n = n < ADMISSION_MAX_EXCLUDED ? n : ADMISSION_MAX_EXCLUDED;
+		if (n > 0)
+			memcpy(out, v, n * sizeof *v);
+	} else {
+		n = plan_tried(&r->plan.legs, out);
+	}
+	t->policy.n_excluded = (uint32_t)gw_refused_add(r, leg, out, n, ADMISSION_MAX_EXCLUDED);
 }
 
 static void ticket_post(struct gw_ticket *t, struct gw_req *r)
 {
 	t->seen = ADMISSION_WAITS;
-	size_t tried = plan_tried(&r->plan.legs, t->policy.excluded);
-	t->policy.n_excluded = (uint32_t)gw_refused_add(r, plan_leg(&r->plan.legs), t->policy.excluded, tried,
-		ADMISSION_MAX_EXCLUDED);
+	ticket_exclude(t, r);
 	gw_ticket_ref(t);
 	cgn_loop_post(t->admission->loop, &t->ask, gw_admission_on_enter);
 }
@@ -234,7 +255,8 @@ bool gw_queue_concerns(const struct gw_req *r)
 static bool may_wait(const struct gw_req *r)
 {
 	/* A request of another cluster waits there, where its tenant's place in the queue is known. */
-	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && r->client.pin.n == 0 &&
+	bool pinned = r->client.pin.n > 0 && !r->answer.head_sent;
+	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && !pinned &&
 		r->client.from.peer == NULL;
 }
 
@@ -308,13 +330,27 @@ static void queue_decline(struct gw_req *r, enum route_verdict verdict)
 
 /* ---- waiting ---- */
 
+/* Return when the client's time for the first byte is over; UINT64_MAX: never. */
+static cgn_nsec first_byte_end(const struct gw_req *r)
+{
+	bool firm = r->client.first_byte_budget != 0 && !r->answer.head_sent;
+	return firm ? r->client.started + r->client.first_byte_budget : UINT64_MAX;
+}
+
+/* Leave the queue without a node. A request that was not answered cost nothing, and the client may repeat it as soon as it
+ * has the refusal. */
+static void ticket_give_up(struct gw_req *r)
+{
+	gw_queue_end(r);
+	if (!r->answer.head_sent)
+		gw_limit_settle(r);
+}
+
 static enum gw_step queue_timed_out(struct gw_req *r)
 {
 	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[bucket_of(r)], memory_order_relaxed);
-	bool late = r->client.first_byte_budget != 0 &&
-		cgn_loop_now(r->w->loop) >= r->client.started + r->client.first_byte_budget;
-	gw_queue_end(r);
-	gw_limit_settle(r);
+	bool late = cgn_loop_now(r->w->loop) >= first_byte_end(r);
+	ticket_give_up(r);
 	if (late)
 		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC), "the time is over");
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
@@ -332,9 +368,7 @@ static enum gw_step queue_refused(struct gw_req *r, enum admission_verdict verdi
 				  .retry_after = retry_after},
 			  leaving = {503, "server_error", "draining", .reason = "draining",
 				  .retry_after = retry_after};
-	gw_queue_end(r);
-	/* The request cost nothing, and the client may repeat it as soon as it has the answer. */
-	gw_limit_settle(r);
+	ticket_give_up(r);
 	if (verdict == ADMISSION_UNMEETABLE)
 		return budget_refuse(r, retry_after,
 			retry_after > 0 ? "too many prompts are before it" : "not even an idle node could");
@@ -395,8 +429,8 @@ enum gw_step gw_queue(struct gw_req *r)
 	}
 	if (t->seen != ADMISSION_WAITS)
 		return queue_refused(r, t->seen, t->policy.retry_after);
-	if (r->client.first_byte_budget != 0 && r->client.started + r->client.first_byte_budget < until)
-		until = r->client.started + r->client.first_byte_budget;
+	if (first_byte_end(r) < until)
+		until = first_byte_end(r);
 	if (now >= until)
 		return queue_timed_out(r);
 	return gw_park(r, WAIT_QUEUE, until - now);

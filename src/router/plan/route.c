@@ -31,7 +31,7 @@ static enum gw_step node_missing(struct gw_req *r, enum route_verdict verdict)
 				.retry_after = 1},
 			"every node that serves %.*s has as many requests as it may have",
 			CGN_STR_ARG(r->prompt.model));
-	if (r->client.pin.n > 0)
+	if (r->client.pin.n > 0 && !r->answer.head_sent)
 		return gw_plan_fail(r, &no_node,
 			"the node of X-Cgn-Node is not known, not ready, or does not serve %.*s",
 			CGN_STR_ARG(r->prompt.model));
@@ -81,7 +81,8 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, st
 {
 	const struct view_node *node = view_node_at(r->w->view, p->cands[p->index].slot);
 	CGN_MUST(node != NULL);
-	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone && r->client.pin.n == 0) {
+	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone &&
+		(r->client.pin.n == 0 || r->answer.head_sent)) {
 		chooser_unclaim(r->w->chooser, p);
 		if (gw_cascade_is_held(r))
 			return trial_skip(r, "pairs");

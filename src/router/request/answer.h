@@ -63,8 +63,10 @@ struct gw_answer {
 	bool ollama_unloads;
 	struct cgn_str ollama_asked; /* the model, as the client calls it; for a request that loads */
 	bool ollama_head;            /* the head of the translated answer was sent */
-	/* reason why the answer can't be resumed though that was asked for; NULL: it can */
+	/* reason why the answer can't be resumed, or was not, though that was asked for; NULL: it can */
 	const char *unresumable;
+	const char *
+		cut_for; /* the same as a sentence, once the answer broke off; in the request's arena; NULL: none */
 	struct gw_refusal refusal;   /* the error that is to be sent, if |refused| */
 	struct cgn_buf refusal_text; /* body of the refusal */
 	bool refused;

@@ -15,7 +15,9 @@ static inline void name_stands_for(const char *addr, unsigned port)
 	struct sockaddr_in in = {.sin_family = AF_INET,
 		.sin_port = htons((uint16_t)port),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	const struct addrinfo ai = {.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&in, .ai_addrlen = sizeof in};
+	const struct addrinfo ai = {.ai_family = AF_INET,
+		.ai_addr = (struct sockaddr *)&in,
+		.ai_addrlen = sizeof in};
 	assert_true(cgn_ok(net_addr_parse(addr, &a, NULL)));
 	struct net_name *n = net_name_get(&a);
 	assert_non_null(n);

@@ -132,8 +132,8 @@ bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)
 		ask = gw_choose_ask(r, &whole);
 		v = chooser_pick(r->w->chooser, &ask).verdict;
 	}
-	/* An answer that is at hand, however bad, is not kept from the client for a place in a queue. The rest of an
-	 * answer that broke off is at nobody's hand. */
+	/* An answer that is at hand, however bad, is not kept from the client for a place in a queue. There is no
+	 * such answer where another one broke off. */
 	bool waits = !r->attempt.head_seen || leg->target.resuming;
 	return v == ROUTE_PICKED || (waits && gw_queue_must_wait(r, v));
 }

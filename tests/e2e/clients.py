@@ -23,14 +23,14 @@ def head_of(body_len, path="/v1/chat/completions", **fields):
 class Stream:
     """A chat over a socket of its own. |got| has the received bytes."""
 
-    def __init__(self, port, text="go", receive_buffer=None, fields=None, **body):
+    def __init__(self, port, text="go", receive_buffer=None, fields=None, path="/v1/chat/completions", **body):
         data = chat_body(text, **{"stream": True, **body})
         self.sock, self.got = socket.socket(), b""
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.settimeout(WAIT_S)
         self.sock.connect(("127.0.0.1", port))
-        self.sock.sendall(head_of(len(data), **(fields or {})) + data)
+        self.sock.sendall(head_of(len(data), path, **(fields or {})) + data)
 
     def read(self):
         """Read once. Returns False at any end of the stream."""

@@ -2,6 +2,7 @@
 """An engine that is silent on purpose: its answers pause until the test lets them go on, while its checks are answered."""
 import http.server
 import json
+import socket
 import threading
 
 
@@ -10,12 +11,23 @@ def event(**choice):
                                    "choices": [{"index": 0, "delta": {}, "finish_reason": None, **choice}]}).encode() + b"\n\n"
 
 
+STREAM = [event(delta={"role": "assistant"}), event(delta={"content": "a"}), event(delta={"content": "b"}), event(finish_reason="stop"),
+          b"data: [DONE]\n\n"]
+WHOLE = json.dumps({"id": "c", "object": "chat.completion", "model": "sim", "choices": [
+    {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}).encode()
+REFUSAL = json.dumps({"error": {"message": "no \"such\" thing", "type": "invalid_request_error", "code": "odd", "param": None}}).encode()
+
+
 class QuietEngine:
-    """The last message decides: "pause" streams two pieces, waits until go is set, and ends; "wait" waits before its head;
-    anything else is answered at once. deaf: checks and new requests get no answer. tokens: the counter of its /metrics."""
+    """The last message decides. Each waits until go is set:
+    pause   streams two pieces, waits, and ends; "pause crlf" with CRLF; "pause coded" says that its bytes are compressed
+    half    streams a piece and the half of another, and waits
+    wait    waits before its head; then "wait 400" is refused, "wait plain" is no stream, "wait cut" is no answer, as is all with cuts
+    Anything else is answered at once. deaf: checks and new requests get no answer. tokens: the counter of its /metrics."""
 
     def __init__(self, name="quiet"):
-        self.name, self.tokens, self.asked = name, 0, []
+        self.name, self.tokens, self.asked, self.cuts = name, 0, [], False
         self.go, self.deaf, self.over = threading.Event(), threading.Event(), threading.Event()
         engine = self
 
@@ -25,8 +37,8 @@ class QuietEngine:
             def log_message(self, *_):
                 pass
 
-            def reply(self, body, kind="application/json"):
-                self.send_response(200)
+            def reply(self, body, kind="application/json", status=200):
+                self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -45,23 +57,33 @@ class QuietEngine:
             def do_POST(self):
                 self.hear()
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                text = body["messages"][-1]["content"] if body.get("messages") else ""
+                text = (body.get("messages") or [{"content": body.get("input")}])[-1]["content"]
+                how, _, then = text.partition(" ")
                 engine.asked.append(text)
-                if text == "wait":
+                if how == "wait":
                     engine.go.wait()
-                if not body.get("stream"):
-                    return self.reply(json.dumps({"id": "c", "object": "chat.completion", "model": "sim", "choices": [
-                        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
-                        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}).encode())
+                if then == "400":
+                    return self.reply(REFUSAL, status=400)
+                if then == "cut" or engine.cuts:
+                    self.close_connection = True
+                    return self.connection.shutdown(socket.SHUT_RDWR)
+                if not body.get("stream") or then == "plain":
+                    return self.reply(WHOLE)
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
+                if then == "coded":
+                    self.send_header("Content-Encoding", "gzip")
                 self.send_header("Connection", "close")
                 self.end_headers()
-                self.wfile.write(event(delta={"role": "assistant"}))
-                self.wfile.write(event(delta={"content": "a"}))
-                if text == "pause":
+                first, second = STREAM[:2], STREAM[2:]
+                if then == "crlf":
+                    first, second = ([e.replace(b"\n", b"\r\n") for e in part] for part in (first, second))
+                self.wfile.write(b"".join(first))
+                if how == "half":
+                    self.wfile.write(second[0][:40])
+                if how in ("pause", "half"):
                     engine.go.wait()
-                self.wfile.write(event(delta={"content": "b"}) + event(finish_reason="stop") + b"data: [DONE]\n\n")
+                self.wfile.write(b"".join(second)[40 if how == "half" else 0:])
                 self.close_connection = True
 
         class Server(http.server.ThreadingHTTPServer):

@@ -10,6 +10,7 @@
 #include "policy/toolcall/toolcall.h"
 #include "router/account/account.h"
 #include "router/account/sessions.h"
+#include "router/answer/keepalive.h"
 #include "router/answer/ollama.h"
 #include "router/answer/resume.h"
 #include "router/calibration/calibration.h"
@@ -167,6 +168,8 @@ static void head_send(struct gw_req *r)
 			f[n++] = (struct http_field){a->headers[i].name, a->headers[i].value};
 	n += gw_relay_fields(r, f + n);
 	rename_begin(r);
+	if (r->answer.early)
+		return;
 	bool strips = r->plan.cascade != NULL && r->plan.cascade->strips;
 	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips;
 	gw_out_head(r, a->status, f, n, changed ? -1 : content_length(a));
@@ -183,6 +186,7 @@ void gw_relay_head(struct gw_req *r)
 		gw_ollama_head(r, header_find(a, "content-encoding"));
 	else
 		head_send(r);
+	gw_keepalive_head(r, header_find(a, "content-encoding").n > 0);
 	/* There is no retry from here on: drop what only a retry needs, so that a long stream holds little. */
 	gw_resume_keep(r);
 	gw_calibration_offer(r);
@@ -264,12 +268,23 @@ static void lead_read(struct gw_req *r, struct cgn_str data)
 		cgn_buf_fini(&to->lead);
 }
 
+static void last_keep(struct gw_answer *to, struct cgn_str data)
+{
+	size_t n = data.n < sizeof to->last4 ? data.n : sizeof to->last4;
+	memmove(to->last4, to->last4 + n, sizeof to->last4 - n);
+	memcpy(to->last4 + sizeof to->last4 - n, data.p + data.n - n, n);
+}
+
 /* Does nothing when |data| is empty: filters may hold back all that came. */
 static void bytes_send(struct gw_req *r, struct cgn_str data)
 {
 	struct gw_answer *to = &r->answer;
 	if (data.n == 0)
 		return;
+	if (to->unfit) {
+		gw_keepalive_keep(r, data);
+		return;
+	}
 	lead_read(r, data);
 	if (to->tools != NULL)
 		toolcall_feed(to->tools, data);
@@ -281,8 +296,7 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
 	gw_used_relayed(r, data);
-	to->last2[0] = data.n > 1 ? data.p[data.n - 2] : to->last2[1];
-	to->last2[1] = data.p[data.n - 1];
+	last_keep(to, data);
 	if (!to->paused && gw_call_is_open(&r->attempt.call) && http_exchange_over_mark(r->client.x)) {
 		to->paused = to->was_paused = true;
 		gw_call_pause(&r->attempt.call);
@@ -348,6 +362,8 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 
 void gw_relay_finish(struct gw_req *r)
 {
+	if (r->answer.unfit)
+		gw_keepalive_unfit(r);
 	if (r->answer.ollama != NULL)
 		gw_ollama_end(r);
 	else
@@ -392,8 +408,7 @@ static void error_event_send(struct gw_req *r, const char *message)
 {
 	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	const char *last2 = r->answer.last2;
-	if (r->answer.bytes_out > 0 && (last2[0] != '\n' || last2[1] != '\n'))
+	if (!gw_keepalive_is_between(&r->answer))
 		cgn_buf_putz(&b, "\n\n");
 	gw_refusal_event(r, &died, message, &b);
 	if (b.bad) {
@@ -427,7 +442,7 @@ enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 		gw_hold_cut(r, message);
 	else if (r->answer.ollama != NULL)
 		gw_ollama_cut(r, message);
-	else if (r->answer.event_stream)
+	else if (r->answer.event_stream || r->answer.early)
 		error_event_send(r, message);
 	else
 		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);

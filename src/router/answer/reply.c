@@ -4,6 +4,7 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
+#include "router/answer/keepalive.h"
 #include "router/answer/ollama.h"
 #include "router/answer/relay.h"
 #include "router/hooks/hooks.h"
@@ -35,6 +36,16 @@ static void refusal_note(const struct gw_req *r)
 	const struct gw_refusal *how = &r->answer.refusal;
 	if (!how->noted && (how->status == 401 || how->status == 403))
 		gw_permit_note(r, "gateway.request", how->code);
+}
+
+/* The client has the head of an event stream already. */
+static void refusal_tell(struct gw_req *r)
+{
+	const struct cgn_buf *body = &r->answer.refusal_text;
+	refusal_note(r);
+	r->answer.refused = false;
+	r->answer.first_byte = r->answer.last_byte = cgn_loop_now(r->w->loop);
+	gw_keepalive_refuse(r, &r->answer.refusal, body->bad ? CGN_STR("{}") : cgn_buf_view(body));
 }
 
 static void refusal_send(struct gw_req *r)
@@ -70,7 +81,9 @@ static void refusal_send(struct gw_req *r)
 
 enum gw_step gw_answer(struct gw_req *r)
 {
-	if (r->answer.refused)
+	if (r->answer.refused && r->answer.early)
+		refusal_tell(r);
+	else if (r->answer.refused)
 		refusal_send(r);
 	if (gw_hold_is_on(r)) {
 		gw_goto(r, GW_CHECK);

@@ -60,6 +60,7 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_queue_end(r);
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
+	cgn_timer_cancel(&r->keepalive);
 	gw_account_usage(r);
 	gw_quote_learn(r);
 	gw_limit_settle(r);

@@ -12,7 +12,7 @@
 /* ---- taking the answer ---- */
 
 /* Errors of engines, numbers (embeddings, scores) and counts of tokens are no text of a model. */
-static bool hold_applies(const struct gw_req *r, int status)
+bool gw_hold_applies(const struct gw_req *r, int status)
 {
 	return r->w->rules->hooks.url[GW_HOOK_AFTER] != NULL && !r->identity.own && status >= 200 &&
 		status < 300 && r->client.route->scope == AUTH_CHAT && r->client.route->kind != GW_COUNT;
@@ -35,7 +35,7 @@ static bool fields_keep(struct gw_hold *h, const struct http_field *fields, size
 
 void gw_out_head(struct gw_req *r, int status, const struct http_field *fields, size_t n, int64_t length)
 {
-	if (!hold_applies(r, status)) {
+	if (!gw_hold_applies(r, status)) {
 		http_exchange_head(r->client.x, status, fields, n, length);
 		return;
 	}

@@ -25,6 +25,8 @@ void gw_out_head(struct gw_req *r, int status, const struct http_field *fields, 
 void gw_out_body(struct gw_req *r, struct cgn_str bytes);
 void gw_out_end(struct gw_req *r, const struct http_field *trailers, size_t n);
 
+/* Would gw_out_head hold back an answer with |status| to this request? */
+bool gw_hold_applies(const struct gw_req *r, int status);
 /* Is the answer, or a part of it, held back? */
 bool gw_hold_is_on(const struct gw_req *r);
 /* Is there something to do for gw_hold_step since it was called last? */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* route: the state that finds a node for the current leg. */
 #include "router/account/explain.h"
+#include "router/answer/keepalive.h"
 #include "router/answer/reply.h"
 #include "router/answer/resume.h"
 #include "router/cascade/cascade.h"
@@ -267,6 +268,7 @@ enum gw_step gw_route(struct gw_req *r)
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));
 	}
 	budget_add(r);
+	gw_keepalive_begin(r);
 	if (gw_away_send(r, began))
 		return STEP_AGAIN;
 	gw_handoff_settle(r);

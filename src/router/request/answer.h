@@ -34,8 +34,12 @@ struct gw_refusal {
 struct gw_answer {
 	int status;
 	bool head_sent, event_stream;
+	bool early; /* the client has a head with status 200 though no engine has answered yet; keepalive.h */
+	bool unfit; /* |early|, and the engine's answer is no event stream: it is kept, and told as an error */
+	bool comments;           /* comments may stand between the events */
+	cgn_nsec commented_at;   /* when the last one was sent; 0: none */
 	bool paused, was_paused; /* paused for a slow client now; paused at any time */
-	char last2[2];           /* last two bytes relayed, to see where an event ends */
+	char last4[4];           /* last bytes relayed, to see where an event ends */
 	uint64_t bytes_out;      /* bytes of the body */
 	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
 	uint8_t mark_begun;      /* state of sse_marks */
@@ -58,8 +62,9 @@ struct gw_answer {
 		*ollama_reading;      /* a body of Ollama's API on its way to an engine; NULL: none */
 	struct ollama_answer *ollama; /* translates the engine's answer; NULL: the client gets it as it is */
 	struct toolcall *tools;       /* reads the tools that the answer calls; NULL: not needed */
-	struct cgn_buf whole;         /* translated part of an answer that is sent as a whole */
-	bool ollama_loads;            /* the request only loads the model, or unloads it */
+	struct cgn_buf
+		whole; /* translated part of an answer that is sent as a whole; or an answer that is |unfit| */
+	bool ollama_loads; /* the request only loads the model, or unloads it */
 	bool ollama_unloads;
 	struct cgn_str ollama_asked; /* the model, as the client calls it; for a request that loads */
 	bool ollama_head;            /* the head of the translated answer was sent */

@@ -70,7 +70,8 @@ struct gw_req {
 	struct cgn_arena work;  /* the chain; dropped at the first byte */
 	struct cgn_arena head;  /* the head of the current leg's answer; dropped at the first byte */
 	struct cgn_grave grave;
-	struct cgn_timer timer; /* backoff, first byte, or silence of the engine */
+	struct cgn_timer timer;     /* backoff, first byte, or silence of the engine */
+	struct cgn_timer keepalive; /* answer/keepalive.h */
 	struct gw_client client;
 	struct gw_identity identity;
 	struct gw_body body;

@@ -206,6 +206,7 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 	r->first_byte_timeout = cfg->router.first_byte_timeout;
 	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
 	r->stall_timeout = cfg->router.stall_timeout;
+	r->sse_keepalive = cfg->router.sse_keepalive;
 	r->tokenize_timeout = cfg->router.tokenize_timeout;
 	r->access.to = strcmp(cfg->router.access_log, "stderr") == 0 ? GW_ACCESS_STDERR
 		: strcmp(cfg->router.access_log, "off") == 0         ? GW_ACCESS_OFF

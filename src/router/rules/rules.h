@@ -106,6 +106,7 @@ struct gw_rules {
 	bool resume;
 	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
 	cgn_nsec stall_timeout; /* 0: never. */
+	cgn_nsec sse_keepalive; /* 0: never. */
 	uint32_t attempts;
 	struct gw_shadow_rules shadow;
 	unsigned retry_on; /* Bits of enum breaker_failure. */

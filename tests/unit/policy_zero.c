@@ -310,8 +310,9 @@ static void test_readers_of_machines(void **state)
 	struct tokenizer *tokenizer = NULL;
 	Cognitora__V1__WantedModels *wanted = NULL;
 	char path[REDFISH_PATH_BYTES];
-	const char **models = NULL, *why;
-	size_t n = 0;
+	const char *why;
+	struct engine_models models;
+	struct engine_named named;
 	double number;
 	int64_t whole;
 	(void)state;
@@ -328,7 +329,8 @@ static void test_readers_of_machines(void **state)
 	assert_false(prom_sample_of(nothing, &sample) || prom_next_label(&rest, &name, &value) ||
 		prom_is_name(nothing));
 	assert_false(prom_sum(nothing, "a", &number) || prom_max(nothing, "a", &number));
-	FAILS(engine_models_read(nothing, &a, 4, &models, &n, NULL));
+	FAILS(engine_models_read(nothing, &a, 4, &models, NULL));
+	assert_false(engine_named_judge(nothing, "m", &named));
 	(void)engine_kind_guess(nothing);
 	(void)engine_line_level(nothing);
 	engine_text_keep(room, sizeof room, nothing);

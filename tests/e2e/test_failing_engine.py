@@ -119,6 +119,23 @@ def test_a_node_that_was_mended_gets_requests_again(several):
     assert breaker(cluster, "a")["state"] == "closed"
 
 
+IN_BAND_400 = event({"error": {"message": "the prompt is too long", "type": "BadRequestError", "code": 400}})
+
+
+@pytest.mark.parametrize("way", [(200, SSE, [IN_BAND_400, DONE]), (200, JSON, [IN_BAND_400[len("data: "):]])])
+def test_a_request_that_the_engine_refuses_behind_a_200_blames_nobody(several, way):
+    """One client's bad requests open no breaker, and are computed once."""
+    a, b = Engine("a", ["m"], way), Engine("b", ["m"], way)
+    cluster = several(a, b, **{"router.breaker": {"failures": 1}})
+    for i in range(6):
+        r = ask(cluster, "m", stream=way[1] == SSE, text=f"{i}")
+        assert (r.status, r.body) == (200, b"".join(way[2]))
+    assert len(a.seen) + len(b.seen) == 6
+    assert breaker(cluster, "a")["text"] == breaker(cluster, "b")["text"] == "closed"
+    a.fails = b.fails = None
+    assert ask(cluster, "m").body == b"".join(ANSWER)
+
+
 @pytest.mark.parametrize("way", [*REFUSALS, (400, JSON, [b'{"error":{"message":"bad"}}'])])
 def test_what_every_node_refuses_is_told_and_nobody_is_blamed(several, way):
     a, b = Engine("a", ["m"], way), Engine("b", ["m"], way)

@@ -81,6 +81,40 @@ static void errors_behind_200_are_told(void **state)
 	samples_check(OPENING_JSON, v, CGN_COUNT(v));
 }
 
+/* An error that blames the request is none of the engine's: it is read to its end, wherever its status stands. */
+static void refusals_of_the_request_are_told_from_failures(void **state)
+{
+	(void)state;
+	static const struct sample v[] = {
+		{SSE, "data: {\"error\":{\"message\":\"too long\",\"type\":\"BadRequestError\",\"code\":400}}\n\ndata: [DONE]\n\n",
+			OPENING_REFUSAL},
+		{SSE, "data: {\"object\":\"error\",\"message\":\"x\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}\n\n",
+			OPENING_REFUSAL},
+		{SSE, "data: {\"error\":{\"type\":\"invalid_request_error\",\"message\":\"x\"}}\n\n",
+			OPENING_REFUSAL},
+		{SSE, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\"}}\n\n",
+			OPENING_REFUSAL},
+		{SSE, "error: {\"code\":400,\"message\":\"x\"}\n\n", OPENING_REFUSAL},
+		{SSE, "data: {\"error\":{\"code\":400,\"details\":[1,\"code\",{\"x\":2}]}}", OPENING_REFUSAL},
+		{JSON, "{\"code\": 422 ,\"error\":\"x\"}", OPENING_REFUSAL},
+		{JSON, "{\"error\":{\"message\":\"\\\"code\\\":400\",\"code\":500}}", OPENING_ERROR},
+		{JSON, "{\"error\":{\"type\":\"invalid_request_error\",\"code\":503}}", OPENING_ERROR},
+		{JSON, "{\"error\":{\"code\":429}}", OPENING_ERROR},
+		{JSON, "{\"error\":{\"code\":4000}}", OPENING_ERROR},
+		{JSON, "{\"error\":{\"code\":-400}}", OPENING_ERROR},
+		{JSON, "{\"error\":{\"code\":40", OPENING_ERROR},
+		{SSE, "data: {\"response\":{\"error\":{\"code\":\"server_error\"}},\"type\":\"response.failed\"}\n\n",
+			OPENING_ERROR},
+		{SSE, "event: response.failed\ndata: {\"response\":{\"error\":{\"code\":\"invalid_prompt\"}},\"type\":\"response.failed\"}\n\n",
+			OPENING_REFUSAL},
+	};
+	samples_check(OPENING_JSON, v, CGN_COUNT(v));
+	struct opening o;
+	opening_init(&o, OPENING_JSON, CGN_STR(SSE), CGN_STR(""));
+	assert_int_equal(opening_feed(&o, CGN_STR("data: {\"error\":{\"message\":\"x")), OPENING_MORE);
+	assert_int_equal(opening_give_up(&o), OPENING_ERROR);
+}
+
 static void empty_answers_are_told(void **state)
 {
 	(void)state;
@@ -184,6 +218,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(errors_behind_200_are_told),
+		cmocka_unit_test(refusals_of_the_request_are_told_from_failures),
 		cmocka_unit_test(empty_answers_are_told),
 		cmocka_unit_test(pages_are_no_answers),
 		cmocka_unit_test(answers_pass),

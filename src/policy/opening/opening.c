@@ -29,8 +29,15 @@ static void doc_begin(struct opening *o)
 {
 	o->at = AT_BEGIN;
 	o->depth = 0;
-	o->is_key = false;
+	o->is_key = o->digits = false;
 	o->key_n = o->word_n = 0;
+}
+
+/* The error has been read, as far as it comes. */
+static void error_settle(struct opening *o)
+{
+	bool fault = o->code == 400 || o->code == 413 || o->code == 422 || (o->code == 0 && o->refused);
+	o->says = fault ? OPENING_REFUSAL : OPENING_ERROR;
 }
 
 static bool has_lead(struct cgn_str s, const char *lead)
@@ -96,40 +103,79 @@ static void type_judge(struct opening *o, struct cgn_str value)
 	size_t n = sizeof suffix - 1;
 	bool error = value.n >= n && value.n < OPENING_WORD && memcmp(value.p + value.n - n, suffix, n) == 0;
 	if (error || cgn_str_is(value, "response.failed"))
-		o->says = OPENING_ERROR;
+		o->failed = true;
 	else if (cgn_str_is(value, "ping"))
 		o->ping = true;
 	else if (cgn_str_starts(value, "response.") || cgn_str_starts(value, "message"))
 		o->says = OPENING_ANSWER;
 }
 
-/* Judge a member of the document whose value is the string in |word|. */
+/* Read a member of an error, at any depth: whose fault is it? */
+static void blame_read(struct opening *o, struct cgn_str key, struct cgn_str value)
+{
+	static const char *const words[] = {"BadRequestError", "invalid_request_error", "invalid_prompt",
+		"context_length_exceeded"};
+	if (cgn_str_is(key, "type") || cgn_str_is(key, "code"))
+		o->refused |= is_one_of(value, words, CGN_COUNT(words));
+}
+
+/* Judge a member whose value is the string in |word|. */
 static void string_judge(struct opening *o)
 {
 	struct cgn_str key = {o->key, o->key_n}, value = word_of(o);
-	if (cgn_str_is(key, "object"))
-		o->says = cgn_str_is(value, "error") ? OPENING_ERROR : OPENING_ANSWER;
+	blame_read(o, key, value);
+	if (o->failed || o->depth != 1)
+		return;
+	if (cgn_str_is(key, "object") && cgn_str_is(value, "error"))
+		o->failed = true;
+	else if (cgn_str_is(key, "object"))
+		o->says = OPENING_ANSWER;
 	else if (cgn_str_is(key, "type"))
 		type_judge(o, value);
 	else if ((cgn_str_is(key, "error") || cgn_str_is(key, "detail")) && value.n > 0)
-		o->says = OPENING_ERROR;
+		o->failed = true;
 }
 
-/* Judge a member of the document whose value begins with |c|. */
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static void number_begin(struct opening *o, char c)
+{
+	static const char *const names[] = {"code", "status", "status_code"};
+	o->digits = is_digit(c) && is_one_of((struct cgn_str){o->key, o->key_n}, names, CGN_COUNT(names));
+	o->number = 0;
+}
+
+static void number_byte(struct opening *o, char c)
+{
+	if (is_digit(c)) {
+		o->number = o->number < 1000 ? o->number * 10 + (uint32_t)(c - '0') : o->number;
+		return;
+	}
+	o->digits = false;
+	o->code = o->number;
+}
+
+/* Judge a member whose value begins with |c|. */
 static void value_judge(struct opening *o, char c)
 {
 	struct cgn_str key = {o->key, o->key_n};
 	bool nested = c == '{' || c == '[';
+	number_begin(o, c);
+	if (o->failed)
+		return;
 	if (is_content(key) || (nested && cgn_str_is(key, "message")))
 		o->says = OPENING_ANSWER;
 	else if ((cgn_str_is(key, "error") && (nested || c == 't')) || (cgn_str_is(key, "detail") && nested))
-		o->says = OPENING_ERROR;
+		o->failed = true;
 }
 
 static void string_end(struct opening *o)
 {
 	o->at = AT_PLAIN;
-	if (o->depth != 1)
+	if (o->depth != 1 && !o->failed)
 		return;
 	if (!o->is_key) {
 		string_judge(o);
@@ -148,12 +194,14 @@ static void begin_byte(struct opening *o, char c)
 	o->at = AT_PLAIN;
 	o->depth = 1;
 	o->is_key = true;
-	if (c != '{')
+	if (c != '{' && !o->failed)
 		o->says = c == '<' ? OPENING_ALIEN : OPENING_ANSWER;
 }
 
 static void plain_byte(struct opening *o, char c)
 {
+	if (o->digits)
+		number_byte(o, c);
 	switch (c) {
 	case '"':
 		o->at = AT_STRING;
@@ -162,16 +210,19 @@ static void plain_byte(struct opening *o, char c)
 	case '{':
 	case '[':
 		o->depth++;
+		o->is_key = o->failed;
 		break;
 	case '}':
 	case ']':
 		o->depth -= o->depth > 0;
+		if (o->depth == 0 && o->failed && o->shape == SHAPE_DOCUMENT)
+			error_settle(o);
 		break;
 	case ',':
-		o->is_key = o->depth == 1;
+		o->is_key = o->depth == 1 || o->failed;
 		break;
 	case ':':
-		if (o->depth == 1)
+		if (o->depth == 1 || o->failed)
 			o->at = AT_VALUE;
 		break;
 	default:
@@ -228,14 +279,16 @@ static void line_end(struct opening *o)
 	if (o->sniffed && o->line == LINE_NAME && word.n > 0)
 		o->says = OPENING_ALIEN;
 	if (o->line == LINE_EVENT && (cgn_str_is(word, "error") || cgn_str_is(word, "response.failed")))
-		o->says = OPENING_ERROR;
+		o->failed = true;
 	if (o->line == LINE_EVENT && cgn_str_is(word, "ping"))
 		o->ping = true;
 	if (o->line == LINE_DATA && o->at == AT_BEGIN && cgn_str_is(word, "[DONE]"))
 		o->says = OPENING_EMPTY;
-	else if (o->line == LINE_DATA && o->at == AT_BEGIN && word.n > 0)
+	else if (o->line == LINE_DATA && o->at == AT_BEGIN && word.n > 0 && !o->failed)
 		o->says = OPENING_ANSWER; /* Text that is no JSON object. */
-	if (empty && o->data && !o->ping && o->says == OPENING_MORE)
+	if (empty && o->failed && o->says == OPENING_MORE)
+		error_settle(o);
+	else if (empty && o->data && !o->ping && o->says == OPENING_MORE)
 		o->says = OPENING_ANSWER;
 	if (empty)
 		event_begin(o);
@@ -251,10 +304,9 @@ static void name_end(struct opening *o)
 	bool known = cgn_str_is(name, "data") || cgn_str_is(name, "event");
 	if (o->sniffed && !known && name.n > 0 && !cgn_str_is(name, "id") && !cgn_str_is(name, "retry"))
 		o->says = OPENING_ALIEN;
-	if (error)
-		o->says = OPENING_ERROR;
-	o->line = known ? LINE_SPACE : LINE_OTHER;
-	o->is_key = cgn_str_is(name, "data"); /* Until LINE_SPACE is over. */
+	o->failed |= error;
+	o->line = known || error ? LINE_SPACE : LINE_OTHER;
+	o->is_key = error || cgn_str_is(name, "data"); /* Until LINE_SPACE is over. */
 	o->word_n = 0;
 }
 
@@ -347,7 +399,18 @@ enum opening_says opening_end(struct opening *o)
 	if (o->shape == SHAPE_EVENTS && (o->line != LINE_NAME || o->word_n > 0))
 		line_end(o);
 	bool said = o->seen || (o->data && !o->ping);
+	if (o->failed && o->says == OPENING_MORE)
+		error_settle(o);
 	if (o->says == OPENING_MORE)
 		o->says = said || o->may_be_empty ? OPENING_ANSWER : OPENING_EMPTY;
+	return o->says;
+}
+
+enum opening_says opening_give_up(struct opening *o)
+{
+	if (o->says == OPENING_MORE && o->failed)
+		error_settle(o);
+	else if (o->says == OPENING_MORE)
+		o->says = OPENING_ANSWER;
 	return o->says;
 }

@@ -41,7 +41,7 @@ bool gw_opening_data(struct gw_attempt *a, struct cgn_str data)
 		return false;
 	}
 	if (says == OPENING_MORE && a->first_data.n >= GW_OPENING_MAX)
-		says = a->opening.reader.says = OPENING_ANSWER;
+		says = opening_give_up(&a->opening.reader);
 	return says != OPENING_MORE;
 }
 
@@ -65,14 +65,11 @@ void gw_opening_drop(struct gw_attempt *a)
 
 enum opening_says gw_opening_says(struct gw_attempt *a)
 {
-	enum opening_says *says = &a->opening.reader.says;
 	if (!a->head_seen)
 		return OPENING_MORE;
 	if (a->call.closed && a->call.why.code == CGN_FINE)
 		return opening_end(&a->opening.reader);
 	bool late = a->first_data.p != NULL &&
 		cgn_since(cgn_loop_now(a->w->loop), a->opening.since) >= GW_OPENING_WAIT;
-	if (*says == OPENING_MORE && late)
-		*says = OPENING_ANSWER;
-	return *says;
+	return late ? opening_give_up(&a->opening.reader) : a->opening.reader.says;
 }

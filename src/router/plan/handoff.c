@@ -8,6 +8,7 @@
 #include "policy/handoff/cached.h"
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/attempt/opening.h"
 #include "router/attempt/verdict.h"
 #include "router/isolate/isolate.h"
 #include "router/plan/queue.h"
@@ -405,9 +406,9 @@ bool gw_beside_is_awaited(struct gw_req *r)
 static void on_beside_event(void *user)
 {
 	struct gw_req *r = user;
-	const struct gw_attempt *a = &r->beside;
+	struct gw_attempt *a = &r->beside;
 	CGN_LIVE(r, GW_REQ_TAG);
-	bool fine = gw_attempt_status_failure(a) == BREAKER_FAILURES;
+	bool fine = gw_opening_says(a) <= OPENING_REFUSAL && gw_attempt_status_failure(a) == BREAKER_FAILURES;
 	if (a->call.closed && a->call.why.code == CGN_FINE && a->head_seen && a->status == 200 && fine)
 		beside_done(r);
 	else if (r->state == GW_DISPATCH || r->state == GW_STREAM)

@@ -3,6 +3,7 @@
  * store. The node that answers fetches it from there; if the prefill leg fails, the answer leg computes
  * everything. The chooser decides which requests are split (policy/chooser/split.c). */
 #include "base/log/log.h"
+#include "router/attempt/opening.h"
 #include "router/attempt/verdict.h"
 #include "router/plan/handoff.h"
 #include "router/plan/legs.h"

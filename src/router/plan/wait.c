@@ -92,9 +92,10 @@ static enum gw_step first_byte(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
 	enum breaker_failure how = gw_refused_how(r, a);
-	if (how == BREAKER_FAILURES && a->status < 300)
+	bool refusal = gw_opening_says(a) == OPENING_REFUSAL, computes = a->status < 300 && !refusal;
+	if (how == BREAKER_FAILURES && computes)
 		gw_refused_settle(r);
-	if (a->status < 300)
+	if (computes)
 		chooser_begun(r->w->chooser, &a->ticket, cgn_loop_now(r->w->loop));
 	else
 		uncomputed_release(r, how != BREAKER_FAILURES && how != BREAKER_REFUSED);

@@ -34,7 +34,7 @@ struct opening {
 	/* Private members follow. */
 	uint8_t shape, line, at;
 	bool may_be_empty, seen, sniffed, after_cr, data, ping, is_key;
-	bool failed;  /* It is an error; its end tells whose fault it is. */
+	bool failed;  /* The answer is an error; its end tells whose fault it is. */
 	bool refused; /* The error has a word that blames the request. */
 	bool digits;  /* A number is read. */
 	uint8_t word_n, key_n;

@@ -110,7 +110,7 @@ void gw_series_sweep(struct gw_worker *w, cgn_nsec now)
 			gw_tokens_forget(w, s->model);
 		} else if (s->gone_at == 0) {
 			s->gone_at = now;
-		} else if (now - s->gone_at >= most) {
+		} else if (cgn_since(now, s->gone_at) >= most) {
 			telemetry_forget(w->shared->telemetry, "model", s->model.p);
 			gw_tokens_forget(w, s->model);
 			series_remove(w, i);

@@ -87,7 +87,7 @@ static void paces_learn(struct engineview_models *m, cgn_nsec at)
 	}
 }
 
-uint32_t engineview_load_ms(const struct engineview *v, const char *model)
+static uint32_t engineview_load_ms(const struct engineview *v, const char *model)
 {
 	const struct engineview_models *m = &v->models;
 	const struct engineview_pace *p = pace_find(m, model);

@@ -169,6 +169,31 @@ static void the_clients_salt_leaves_the_body(void **state)
 	}
 }
 
+static void a_model_is_put_where_none_is(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *with;
+	} rows[] = {
+		{"{}", "{\"model\":\"m\\\"\"}"},
+		{" { } ", " {\"model\":\"m\\\"\" } "},
+		{"{\"a\":1}", "{\"model\":\"m\\\"\",\"a\":1}"},
+		{"{\"a\":1,\"model\": \"\" ,\"b\":2}", "{\"a\":1,\"model\": \"m\\\"\" ,\"b\":2}"},
+		{"{\"model\":null}", "{\"model\":\"m\\\"\"}"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct body_facts f = facts_of(rows[i].body);
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+		assert_true(body_lacks_model(&f));
+		body_put_model(cgn_str_of(rows[i].body), &f, CGN_STR("m\""), &out);
+		assert_string_equal(cgn_buf_z(&out), rows[i].with);
+		f = facts_of(cgn_buf_z(&out));
+		assert_false(body_lacks_model(&f));
+	}
+	struct body_facts f = facts_of("{\"model\":7}");
+	assert_false(body_lacks_model(&f)); /* Refused elsewhere. */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -177,6 +202,7 @@ int main(void)
 		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),
+		cmocka_unit_test(a_model_is_put_where_none_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

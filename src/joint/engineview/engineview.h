@@ -120,8 +120,6 @@ bool engineview_lists(const struct engineview *v, struct cgn_str model);
 bool engineview_sleeps(const struct engineview *v);
 /* Return the first name of the list; NULL: there is none. */
 const char *engineview_first(const struct engineview *v);
-/* Return the milliseconds that the engine takes to load the model: as measured, or as its other models took, or SWAP_LOAD_GUESS. */
-uint32_t engineview_load_ms(const struct engineview *v, const char *model);
 /* Describe the list beside its names. |e->models| begins with the names for which |at| gives their index in the list. False: |a|
  * is too small. Texts are borrowed. */
 bool engineview_describe(const struct engineview *v, const uint32_t *at, struct cgn_arena *a,

@@ -87,7 +87,8 @@ static void paces_learn(struct engineview_models *m, cgn_nsec at)
 	}
 }
 
-static uint32_t engineview_load_ms(const struct engineview *v, const char *model)
+/* Return the milliseconds that the engine takes to load the model: as measured, or as its other models took, or SWAP_LOAD_GUESS. */
+static uint32_t model_load_ms(const struct engineview *v, const char *model)
 {
 	const struct engineview_models *m = &v->models;
 	const struct engineview_pace *p = pace_find(m, model);
@@ -379,7 +380,7 @@ static void facts_fill(const struct engineview *v, const struct engine_model *m,
 	out->context = m->context;
 	out->state = pb_text(engine_model_state_text(m->state));
 	if (m->state != ENGINE_MODEL_UNTOLD)
-		out->load_ms = engineview_load_ms(v, m->name);
+		out->load_ms = model_load_ms(v, m->name);
 }
 
 bool engineview_describe(const struct engineview *v, const uint32_t *at, struct cgn_arena *a,

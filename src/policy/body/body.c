@@ -191,6 +191,33 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
 }
 
+bool body_lacks_model(const struct body_facts *facts)
+{
+	const struct json_val *m = &facts->model;
+	return m->raw.p == NULL || m->type == JSON_NULL || (m->type == JSON_STRING && m->raw.n == 2);
+}
+
+void body_put_model(struct cgn_str text, const struct body_facts *facts, struct cgn_str name,
+	struct cgn_buf *out)
+{
+	const struct json_val *m = &facts->model;
+	struct json_iter it = json_iter_of(facts->json);
+	struct cgn_str key;
+	struct json_val first;
+	bool there = m->raw.p != NULL, empty = !json_next_member(&it, &key, &first);
+	/* The value is replaced, or a first member is put behind the bracket. */
+	size_t at = (size_t)((there ? m->raw.p : facts->json.raw.p + 1) - text.p);
+	struct json_out j = json_out_to(out);
+	cgn_buf_add(out, text.p, at);
+	if (!there)
+		cgn_buf_putz(out, "\"model\":");
+	json_put_str(&j, name);
+	if (!there && !empty)
+		cgn_buf_char(out, ',');
+	at += there ? m->raw.n : 0;
+	cgn_buf_add(out, text.p + at, text.n - at);
+}
+
 static bool is_space(char c)
 {
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';

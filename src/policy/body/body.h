@@ -43,6 +43,11 @@ struct body_fault {
  * decided on would not be what the engine does. A hint that is not what it has to be is refused too. A key that only a router may set is refused too, unless its value is
  * null: an engine would connect to the host that the value names. */
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault);
+/* Return true if the body names no model: the member is not there, null or "". */
+bool body_lacks_model(const struct body_facts *facts);
+/* Append |text|, which lacks a model and which body_read has read into |facts|, with |name| as its model. */
+void body_put_model(struct cgn_str text, const struct body_facts *facts, struct cgn_str name,
+	struct cgn_buf *out);
 /* Write spaces over the member "cache_salt" of |text|, which body_read has read into |facts|. The places of all other
  * members stay. */
 void body_drop_salt(char *text, struct body_facts *facts);

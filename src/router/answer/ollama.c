@@ -5,6 +5,7 @@
 #include "router/answer/relay.h"
 #include "router/answer/reply_priv.h"
 #include "router/hooks/hooks.h"
+#include "router/peers/peers.h"
 #include "router/permit/permit.h"
 
 #define LATEST    ":latest"
@@ -37,6 +38,15 @@ static struct cgn_str name_known(const struct gw_req *r, struct cgn_str asked)
 	struct cgn_str bare = {asked.p, asked.n - strlen(LATEST)};
 	bool tagged = asked.n > strlen(LATEST) && memcmp(asked.p + bare.n, LATEST, strlen(LATEST)) == 0;
 	return tagged && !is_known(r, asked) && is_known(r, bare) ? bare : asked;
+}
+
+/* Return |name|, or router.default_model in place of a name that nothing here has. */
+static struct cgn_str name_served(const struct gw_req *r, struct cgn_str name)
+{
+	const struct cgn_str other = gw_permit_default(r);
+	bool there =
+		is_known(r, name) || (gw_permit_model(r, name) && gw_peers_know(r->w->shared->peers, name));
+	return there || other.n == 0 || !r->w->view->settled ? name : other;
 }
 
 /* Engines want to be told that the body is JSON; Ollama does not. */
@@ -141,23 +151,26 @@ bool gw_ollama_begin(struct gw_req *r)
 	/* "name" is an older spelling */
 	if (model.raw.p != NULL || json_get(r->prompt.facts.json, "name", &model))
 		asked = model.type == JSON_STRING ? json_str(model, &r->arena) : asked;
+	if (asked.n == 0)
+		asked = gw_permit_default(r);
 	if (asked.n == 0) {
 		(void)body_refuse(r, "model is required", "");
 		return false;
 	}
-	const struct cgn_str known = name_known(r, asked);
+	const struct cgn_str known = name_served(r, name_known(r, asked));
 	if (r->client.route->kind == GW_OLLAMA_SHOW) {
 		(void)(is_known(r, known) ? show_reply(r, known) : model_unknown(r, asked));
 		return false;
 	}
 	asked = cgn_arena_str(&r->arena, asked); /* outlives the body */
 	struct gw_ollama_reading *z = cgn_arena_zero(&r->arena, sizeof *z);
-	if (z == NULL || asked.p == NULL) {
+	if (z != NULL)
+		z->known = cgn_arena_str(&r->arena, known);
+	if (z == NULL || asked.p == NULL || z->known.p == NULL) {
 		(void)gw_refuse_no_memory(r, "memory");
 		return false;
 	}
 	z->asked = asked;
-	z->known = (struct cgn_str){asked.p, known.n};
 	r->answer.ollama_reading = z;
 	return true;
 }

@@ -377,6 +377,12 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name)
 		authorize(r->w->rules->auth.roles, &p, ACTION_MODEL_USE, name);
 }
 
+struct cgn_str gw_permit_default(const struct gw_req *r)
+{
+	const struct cgn_str none = {NULL, 0}, name = r->w->rules->default_model;
+	return name.n > 0 && r->client.from.peer == NULL && gw_permit_model(r, name) ? name : none;
+}
+
 bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name)
 {
 	bool may = gw_permit_model(r, name);

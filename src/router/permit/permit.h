@@ -9,6 +9,9 @@
 enum gw_step gw_permit_key(struct gw_req *r);
 /* May the holder use the model of that name? True where no keys are asked for. */
 bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
+/* Return router.default_model if it may serve the request in place of a model that is missing or unknown; n 0: there is none, the
+ * holder may not use it, or another cluster sent the request and means what it names. */
+struct cgn_str gw_permit_default(const struct gw_req *r);
 /* Note in the audit log that the request was refused, in its caller's name. |why|: a code. */
 void gw_permit_note(const struct gw_req *r, const char *action, const char *why);
 /* As gw_permit_model; a refusal goes to the audit log. */

@@ -25,7 +25,7 @@ static enum gw_step model_missing(struct gw_req *r)
 	return gw_plan_fail(r,
 		&(struct gw_refusal){400, BAD_REQUEST, "missing_model", .param = "model",
 			.reason = "invalid"},
-		"model is missing, or is not a string");
+		"model is missing, or is not a string (router.default_model may name one for such requests)");
 }
 
 static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
@@ -72,22 +72,42 @@ static enum gw_step model_await(struct gw_req *r, struct cgn_str asked)
 		(int)(asked.n < 200 ? asked.n : 200), asked.p, v->n_nodes, v->n_untold, unsettled_why(v));
 }
 
-/* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. */
+/* Find the model of that name or alias among those that rules, nodes or peers know. Empty: there is none. */
+static struct cgn_str model_find(struct gw_req *r, struct cgn_str name, const struct gw_model **row)
+{
+	*row = gw_rules_model(r->w->rules, name);
+	if (*row != NULL)
+		return cgn_str_eq((*row)->name, name) ? name : cgn_arena_str(&r->arena, (*row)->name);
+	bool known = view_model_find(r->w->view, name) != NULL || gw_peers_know(r->w->shared->peers, name);
+	return known ? name : (struct cgn_str){NULL, 0};
+}
+
+/* Let the default model serve a request for one that does not exist, or that the caller may not know of. False: there is
+ * no default, or it is not known either. */
+static bool default_resolve(struct gw_req *r, const struct gw_model **row)
+{
+	struct cgn_str name = gw_permit_default(r);
+	if (name.n == 0 || !r->w->view->settled)
+		return false;
+	name = cgn_arena_str(&r->arena, name); /* Rules may be reloaded before the request ends. */
+	r->prompt.model = name.p != NULL ? model_find(r, name, row) : name;
+	return r->prompt.model.n > 0;
+}
+
+/* Replace an alias by the model's name; refuse a model that neither nodes nor rules know. The answer names the model as the
+ * client did, whichever it is. */
 static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const struct gw_model **row)
 {
-	bool may = gw_permit_model_noted(r, asked);
-	*row = may ? gw_rules_model(r->w->rules, asked) : NULL;
-	r->prompt.asked = r->prompt.model = asked;
-	if (*row != NULL && !cgn_str_eq((*row)->name, asked))
-		r->prompt.model = cgn_arena_str(&r->arena, (*row)->name);
-	if (r->prompt.model.p == NULL)
-		return model_missing(r);
-	if (*row != NULL ||
-		(may &&
-			(view_model_find(r->w->view, asked) != NULL ||
-				gw_peers_know(r->w->shared->peers, asked))))
-		return STEP_AGAIN;
+	bool may = gw_permit_model(r, asked);
+	r->prompt.asked = asked;
 	r->prompt.model = (struct cgn_str){NULL, 0};
+	*row = NULL;
+	if (may)
+		r->prompt.model = model_find(r, asked, row);
+	if (r->prompt.model.n > 0 || default_resolve(r, row))
+		return STEP_AGAIN;
+	*row = NULL;
+	may = may || gw_permit_model_noted(r, asked);
 	return r->w->view->settled || !may ? model_unknown(r, asked) : model_await(r, asked);
 }
 
@@ -153,6 +173,30 @@ static enum gw_step form_invalid(struct gw_req *r, const char *why)
 		"%s", why);
 }
 
+/* Put the default model's name into a form without one. False: there is no default, or the form does not begin with a part. */
+static bool form_put_model(struct gw_req *r, struct cgn_str boundary, const struct form_field *model)
+{
+	struct cgn_buf own = {0};
+	struct cgn_str name = gw_permit_default(r), body = cgn_buf_view(&r->body.bytes);
+	bool begins = body.n > boundary.n + 2 && memcmp(body.p, "--", 2) == 0 &&
+		memcmp(body.p + 2, boundary.p, boundary.n) == 0;
+	if (name.n == 0 || (model->times == 0 && !begins))
+		return false;
+	size_t at = model->times > 0 ? (size_t)(model->value.p - body.p) : 0;
+	cgn_buf_add(&own, body.p, at);
+	if (model->times == 0)
+		cgn_buf_fmt(&own, "--%.*s\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n%.*s\r\n",
+			CGN_STR_ARG(boundary), CGN_STR_ARG(name));
+	else
+		cgn_buf_str(&own, name);
+	cgn_buf_add(&own, body.p + at, body.n - at);
+	bool put = !own.bad;
+	if (put)
+		gw_body_replace(r, &own);
+	cgn_buf_fini(&own);
+	return put;
+}
+
 /* Read the fields that routing needs; engines get the form as it is, but for the model's name. */
 static void form_parse(struct gw_req *r, struct cgn_str boundary)
 {
@@ -163,7 +207,10 @@ static void form_parse(struct gw_req *r, struct cgn_str boundary)
 		(void)form_invalid(r, err.msg);
 	else if (f[0].times > 1)
 		(void)form_invalid(r, "the form has several fields named model");
-	else if (f[0].times == 0 || f[0].value.n == 0)
+	else if (f[0].value.n == 0 && form_put_model(r, boundary, &f[0])) {
+		form_parse(r, boundary);
+		return;
+	} else if (f[0].times == 0 || f[0].value.n == 0)
 		(void)model_missing(r);
 	else if (f[0].value.n >= MODEL_MAX)
 		(void)model_unknown(r, f[0].value);
@@ -189,7 +236,8 @@ static void form_parse(struct gw_req *r, struct cgn_str boundary)
 static void facts_run(struct gw_req *r)
 {
 	struct gw_prompt *p = &r->prompt;
-	if (cgn_ok(body_read(cgn_buf_view(&r->body.bytes), &p->facts, &p->fault)) && p->resume)
+	if (cgn_ok(body_read(cgn_buf_view(&r->body.bytes), &p->facts, &p->fault)) && p->resume &&
+		!body_lacks_model(&p->facts)) /* Such a body is refused, or read again with a model. */
 		gw_resume_open(r, p->facts.json);
 }
 
@@ -305,6 +353,8 @@ static void about_parse(struct gw_req *r)
 {
 	const struct gw_model *row = NULL;
 	struct cgn_str value = http_query_get(r->client.path, "model");
+	if (value.n == 0)
+		value = gw_permit_default(r);
 	char *asked = cgn_arena_get(&r->arena, value.n + 1);
 	if (asked == NULL) {
 		(void)gw_plan_fail(r, &no_memory, "out of memory");
@@ -344,6 +394,26 @@ static bool is_sent(const struct gw_req *r)
 	return !r->client.quotes && r->selecting == NULL;
 }
 
+static void facts_then(struct gw_req *r);
+
+/* Read the body again with the default model's name. False: it names a model, or there is no default. */
+static bool default_put(struct gw_req *r)
+{
+	struct cgn_buf own = {0};
+	struct cgn_str name = gw_permit_default(r);
+	if (name.n == 0 || !body_lacks_model(&r->prompt.facts))
+		return false;
+	body_put_model(cgn_buf_view(&r->body.bytes), &r->prompt.facts, name, &own);
+	if (own.bad) {
+		cgn_buf_fini(&own);
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return true;
+	}
+	gw_body_replace(r, &own);
+	gw_body_work(r, facts_run, facts_then);
+	return true;
+}
+
 static void facts_then(struct gw_req *r)
 {
 	const struct gw_model *row = NULL;
@@ -351,6 +421,8 @@ static void facts_then(struct gw_req *r)
 		(void)body_refuse(r, &r->prompt.fault);
 		return;
 	}
+	if (default_put(r))
+		return;
 	if (!gw_isolate(r)) {
 		(void)gw_plan_fail(r, &no_memory, "out of memory");
 		return;

@@ -49,6 +49,12 @@ static bool names_fill(struct gw_rules *r)
 	return true;
 }
 
+static bool default_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->default_model = cgn_arena_str(&r->arena, cgn_str_of(cfg->router.default_model));
+	return r->default_model.p != NULL;
+}
+
 static bool cookie_fill(struct gw_rules *r, const struct config *cfg)
 {
 	const char *name = cfg->router.session_cookie;
@@ -285,8 +291,9 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 		gw_rules_unref(&r);
 		return rc;
 	}
-	if (!cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) || !prices_fill(r, cfg) ||
-		!passing_fill(r, cfg) || !gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
+	if (!default_fill(r, cfg) || !cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) ||
+		!prices_fill(r, cfg) || !passing_fill(r, cfg) ||
+		!gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
 	}

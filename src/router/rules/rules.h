@@ -96,7 +96,9 @@ struct gw_rules {
 	struct cgn_arena arena;
 	struct route_rules route;
 	struct cgn_str session_cookie; /* Cookie name; empty: none. */
-	bool session_secure;           /* The cookie is for https only, as the gateway is. */
+	struct cgn_str
+		default_model; /* For requests whose model is missing or unknown; n 0: they are refused. */
+	bool session_secure;   /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
 	struct passing_route *extra_routes;
 	size_t n_extra_routes;

@@ -118,6 +118,34 @@ def test_what_it_lacks(llama):
         assert lacks.status == 501 and path in lacks.json()["error"]["message"]
 
 
+def test_its_own_routes(llama):
+    """llama-server's routes outside of OpenAI's API: its clients find them at the gateway."""
+    once = {"model": "tiny", "prompt": "Once upon a time", "n_predict": 12, "temperature": 0, "seed": 1}
+    chat = {"model": "tiny", "messages": ASK["messages"]}
+    for path, body in (("/completion", once), ("/completions", once), ("/completion", once | {"stream": True}), ("/apply-template", chat),
+                       ("/infill", once | {"input_prefix": "def a(", "input_suffix": "):"}), ("/embedding", {"model": "tiny", "content": "x"}),
+                       ("/embeddings", {"model": "tiny", "content": "x"}), ("/rerank", {"model": "tiny", "query": "a", "documents": ["b"]}),
+                       ("/reranking", {"model": "tiny", "query": "a", "documents": ["b"]})):
+        direct, routed = ask(llama.twin_port, "POST", path, body), llama.cluster.ask("POST", path, body)
+        assert (routed.status, routed.headers["content-type"]) == (direct.status, direct.headers["content-type"]), (path, routed.body)
+        assert text_of(routed) == text_of(direct), path
+    routed = llama.cluster.ask("GET", "/props?model=tiny")
+    assert routed.status == 200 and routed.json()["total_slots"] == 1
+    until(lambda: counted(llama, "/completion"), "the tokens of a native answer are counted")
+    assert all(e["completion_tokens"] == 12 and e["prompt_tokens"] > 3 for e in counted(llama, "/completion"))
+
+
+def text_of(answer):
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        return "".join(json.loads(data)["content"] for _, data in answer.events())
+    value = answer.json()
+    return {k: value[k] for k in ("content", "prompt", "error", "tokens_predicted") if k in value} if isinstance(value, dict) else value
+
+
+def counted(llama, path):
+    return [e for e in llama.cluster.router_process.events("gateway.request") if e["path"] == path and e["status"] == 200]
+
+
 def test_its_own_count_of_tokens(llama):
     body = {"model": "tiny", "messages": ASK["messages"], "system": "be short"}
     direct, routed = (f("POST", "/v1/messages/count_tokens", body) for f in (lambda *a: ask(llama.twin_port, *a), llama.cluster.ask))

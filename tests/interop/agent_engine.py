@@ -3,6 +3,7 @@
 run, and is silent where a test says so."""
 import http.server
 import json
+import socket
 import threading
 import time
 
@@ -83,6 +84,12 @@ class Answer:
             self.text([f"All {ran} steps ", "are ", "done."])
         self.handler.wfile.write(b"0\r\n\r\n")
 
+    def die(self):
+        """End the connection of the first answer as an engine that is killed does."""
+        if self.script.get("dies") and len(self.handler.server.runs) == 1:
+            self.handler.connection.shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError
+
     def command(self, names, line):
         for name, arguments in (("shell", {"command": ["bash", "-c", line]}), ("shell_command", {"command": line}), ("exec_command", {"cmd": line}),
                                 ("Bash", {"command": line, "description": "prints a word"})):
@@ -124,6 +131,7 @@ class Response(Answer):
         for piece in pieces:
             self.event("response.output_text.delta", item_id="m1", output_index=0, content_index=0, delta=piece)
         self.pause("middle")
+        self.die()
         self.end(item)
 
     def call(self, name, arguments):
@@ -150,7 +158,7 @@ class Message(Answer):
                 "stop_sequence": None, "usage": {"input_tokens": 9, "output_tokens": 1}, **members}
 
     def whole(self):
-        return self.head(content=[{"type": "text", "text": "ok"}], stop_reason="end_turn")
+        return self.head(content=[{"type": "text", "text": f"All {self.ran()} steps are done."}], stop_reason="end_turn")
 
     def begin(self):
         self.event("message_start", message=self.head())
@@ -165,6 +173,7 @@ class Message(Answer):
         for piece in pieces:
             self.event("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
         self.pause("middle")
+        self.die()
         self.end("end_turn")
 
     def call(self, name, arguments):
@@ -177,7 +186,8 @@ class Message(Answer):
 
 
 def serve():
-    """Serve on threads. server.script: seconds of silence at "prefill", "pause" and "middle", and "rounds"; server.runs: what was asked."""
+    """Serve on threads. server.script: seconds of silence at "prefill", "pause" and "middle", "rounds", and "dies", in the
+    middle of the first answer; server.runs: what was asked."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.script, server.runs, server.lock = {}, [], threading.Lock()

@@ -70,7 +70,8 @@ class Case:
             said = process.communicate()[0] + " -- timed out"
         rounds = self.script.get("rounds", 0)
         good = process.returncode == 0 and f"All {rounds} steps are done." in said
-        return self.report(good and self.is_single(rounds + 1), said)
+        single = self.is_cut_once() if self.script.get("dies") else self.is_single(rounds + 1)
+        return self.report(good and single, said)
 
     def limit(self):
         silence = sum(self.script.get(k, 0) for k in ("prefill", "pause", "middle"))
@@ -85,6 +86,10 @@ class Case:
         runs, requests = self.world.engine.runs, self.relayed()
         bodies = {json.dumps(r["body"], sort_keys=True) for r in runs}
         return len(self.turns()) == turns and len(bodies) == len(runs) == len(requests) and all(r["tries"] == 1 for r in requests)
+
+    def is_cut_once(self):
+        """Did the agent ask again when the stream had ended with an error?"""
+        return [r["outcome"] for r in self.relayed()] == ["cut", "ok"] and len(self.world.engine.runs) == 2
 
     def relayed(self):
         return [r for r in self.world.requests()[self.seen:] if r["tries"] > 0]
@@ -131,6 +136,7 @@ def cases(world, agent, silence, turns, all_of_them):
         yield Case(world, agent, "prefill", {"prefill": silence})
         yield Case(world, agent, "pause", {"pause": silence, "middle": silence, "rounds": 1})
         yield Case(world, agent, "turns", {"rounds": turns})
+        yield Case(world, agent, "dies", {"dies": True})
     else:
         yield Case(world, agent, "silent", {"prefill": silence, "pause": silence, "middle": silence, "rounds": turns})
     if agent == "codex":
@@ -138,10 +144,10 @@ def cases(world, agent, silence, turns, all_of_them):
 
 
 def main(npm, folder, agent, silence, turns, all_of_them):
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with Cluster(folder) as cluster:
-        world = World(pathlib.Path(npm), folder, cluster)
+        world = World(pathlib.Path(npm).resolve(), folder, cluster)
         short = f"{int(max(silence / 4, 0.25) * 1000)}ms"
         cluster.router({'engine_nodes."a"': {"url": f"http://127.0.0.1:{world.engine.server_port}", "kind": "openai_compat", "stall_timeout": short},
                         "router": {"stall_timeout": short}})

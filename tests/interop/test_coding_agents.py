@@ -47,7 +47,7 @@ def test_an_agent_asks_once(npm, tmp_path, agent):
     if subprocess.run([*ALONE, "true"], capture_output=True).returncode != 0:
         left_out("this user may not make a network namespace")
     line = 'ip link set lo up && exec "$@"'
-    done = subprocess.run([*ALONE, "sh", "-c", line, "sh", sys.executable, HERE / "coding_agents.py", npm, tmp_path / "run", agent, "2", "2"],
+    done = subprocess.run([*ALONE, "sh", "-c", line, "sh", sys.executable, HERE / "coding_agents.py", npm, tmp_path / "run", agent, "1", "2"],
                           capture_output=True, text=True, timeout=400, env={**os.environ, "CGN_BUILD": str(BUILD)})
     cases = {c["case"]: c for c in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0 and all(c["good"] for c in cases.values()), done.stdout + done.stderr[-3000:]

@@ -241,7 +241,7 @@ def test_a_stored_response_is_fetched_and_cancelled_where_it_is(cluster):
         assert cluster.metric("cgn_tokens_total", kind="completion") == counted, "an answer counts once"
         a = cluster.ask("GET", "/v1/responses/resp_0")
         assert a.status == 404 and "no response `resp_0` is known here" in a.json()["error"]["message"]
-        assert cluster.ask("DELETE", "/v1/responses/resp_1").status == 405
+        assert cluster.ask("PUT", "/v1/responses/resp_1").status == 405
         home, said = talks[0]
         cluster.nodes[home].agent.stop()
         until(lambda: home not in cluster.states(), "it left")

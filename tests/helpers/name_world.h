@@ -6,8 +6,8 @@
 #include "io/net/name.h"
 
 /* Tell that |addr|, a host name and port, stands for 127.0.0.1 and |port|, and that it was looked up an hour later than before, so
- * that no look-up is due. */
-static inline void name_stands_for(const char *addr, unsigned port)
+ * that no look-up is due. Return that time. */
+static inline cgn_nsec name_stands_for(const char *addr, unsigned port)
 {
 	static cgn_nsec when;
 	struct net_addr a;
@@ -24,4 +24,5 @@ static inline void name_stands_for(const char *addr, unsigned port)
 	when += when == 0 ? cgn_clock_now() + 3600 * CGN_SEC : 3600 * CGN_SEC;
 	assert_true(net_name_told(n, when, 0, &ai, &out));
 	net_name_free(&n);
+	return when;
 }

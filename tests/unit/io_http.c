@@ -693,14 +693,14 @@ static void a_call_goes_where_the_name_stands_now(void **state)
 	struct demo second;
 	world_open(&w, NULL);
 	second_open(&w, &second);
-	name_stands_for("moves.test:1", http_server_port(w.d.server));
+	(void)name_stands_for("moves.test:1", http_server_port(w.d.server));
 	world_client(&w, &(struct http_client_cfg){.proto = proto, .addr = "moves.test:1"});
 	story_tell(&w, &s, "/hello");
 	story_get(&w, &hang, "/hang");
 	world_until(&w, w.d.last != NULL);
 	story_tell(&w, &s, "/hello"); /* Another connection of HTTP/1 is kept too. */
 	assert_int_equal(w.d.requests, 3);
-	name_stands_for("moves.test:1", http_server_port(second.server));
+	(void)name_stands_for("moves.test:1", http_server_port(second.server));
 	for (int i = 0; i < 3; i++) {
 		story_tell(&w, &s, "/hello");
 		assert_int_equal(s.status, 200);
@@ -713,7 +713,7 @@ static void a_call_goes_where_the_name_stands_now(void **state)
 	http_call_cancel(&hang.c);
 	world_until(&w,
 		http_server_stats(w.d.server).connections == 0); /* No connection to the old address stays. */
-	name_stands_for("moves.test:1", http_server_port(w.d.server));
+	(void)name_stands_for("moves.test:1", http_server_port(w.d.server));
 	story_tell(&w, &s, "/hello");
 	assert_int_equal(w.d.requests, 4);
 	http_client_free(&w.cl);
@@ -732,11 +732,11 @@ static void a_client_that_follows_ends_its_calls(void **state)
 	net_name_set_interval(40 * CGN_MSEC);
 	world_open(&w, NULL);
 	second_open(&w, &second);
-	name_stands_for("follows.test:1", http_server_port(w.d.server));
+	(void)name_stands_for("follows.test:1", http_server_port(w.d.server));
 	world_client(&w, &(struct http_client_cfg){.proto = proto, .addr = "follows.test:1", .follow = true});
 	story_get(&w, &hang, "/hang");
 	world_until(&w, w.d.last != NULL);
-	name_stands_for("follows.test:1", http_server_port(second.server));
+	(void)name_stands_for("follows.test:1", http_server_port(second.server));
 	world_until(&w, hang.done);
 	assert_int_equal(hang.fails, 1);
 	assert_int_equal(hang.why.code, CGN_UNAVAILABLE);

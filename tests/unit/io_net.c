@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io_net_world.h"
+#include "name_world.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -240,6 +241,32 @@ static bool server_eof(struct world *w)
 static bool server_hung_up(struct world *w)
 {
 	return w->server.hangups > 0;
+}
+
+/* A peer that left may be at another address of its name. */
+static void a_name_is_looked_up_again_when_its_peer_left(void **state)
+{
+	(void)state;
+	struct world w;
+	struct net_addr a;
+	struct net_addresses all;
+	unsigned port;
+	world_open(&w);
+	w.server.close_on_data = w.client.close_on_eof = true;
+	assert_int_equal(sscanf(strrchr(w.addr, ':'), ":%u", &port), 1);
+	cgn_nsec when = name_stands_for("leaves.test:1", port);
+	assert_true(cgn_ok(net_addr_parse("leaves.test:1", &a, NULL)));
+	struct net_name *n = net_name_get(&a);
+	world_dial(&w, &(struct net_dial){.addr = "leaves.test:1"});
+	run_until(&w, both_open);
+	assert_false(net_is_moved(w.client.c));
+	assert_true(net_name_addresses(n, when + 2 * CGN_SEC, &all));
+	write_pattern(w.client.c, 0, 10);
+	run_until(&w, both_closed);
+	assert_false(net_name_addresses(n, when + 2 * CGN_SEC, &all));
+	assert_true(net_name_addresses(n, when + CGN_SEC / 2, &all));
+	net_name_free(&n);
+	world_close(&w);
 }
 
 static void a_reset_is_seen_while_paused(void **state)
@@ -854,6 +881,7 @@ int main(void)
 		cmocka_unit_test(a_slow_reader_hits_the_mark_and_drains),
 		cmocka_unit_test(a_peer_that_never_reads_is_cut),
 		cmocka_unit_test(a_pause_holds_bytes_back),
+		cmocka_unit_test(a_name_is_looked_up_again_when_its_peer_left),
 		cmocka_unit_test(a_reset_is_seen_while_paused),
 		cmocka_unit_test(a_fin_is_seen_while_paused),
 		cmocka_unit_test(a_fin_behind_unread_bytes_is_announced),

@@ -140,10 +140,18 @@ static void keep_reason(struct net_conn *c, const struct cgn_err *why)
 		*c->why = *why;
 }
 
+/* The peer ended the connection, or it broke: the peer may be at another address now. */
+static void peer_left(struct net_conn *c)
+{
+	if (c->name != NULL && c->state == NET_OPEN)
+		net_name_fails(c->name);
+}
+
 void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset)
 {
 	if (!net_conn_alive(c))
 		return;
+	peer_left(c);
 	keep_reason(c, why);
 	net_wire_close(&c->wire, reset);
 	conn_end(c);
@@ -378,6 +386,7 @@ void net_conn_eof(struct net_conn *c)
 	c->eof = true;
 	if (c->state != NET_OPEN)
 		return;
+	peer_left(c);
 	wire_watch(c);
 	if (c->held != NULL)
 		c->held_eof = true;

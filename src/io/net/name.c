@@ -23,7 +23,7 @@ struct net_name {
 	struct net_addr addr;
 	struct net_addresses all;
 	size_t chosen; /* Index in |all| */
-	bool failing;  /* No address took a connection since the last look-up. */
+	bool failing;  /* No address took a connection since the last look-up, or one broke. */
 	bool unknown;  /* The last look-up failed, and the log was told. */
 	/* Written with the lock held. */
 	_Atomic uint64_t version;   /* Grows when another address is chosen. */

@@ -37,7 +37,7 @@ struct net_name *net_name_get(const struct net_addr *a);
 void net_name_free(struct net_name **take); /* NULL-safe. The address stays known for a while. */
 
 /* Copy the known addresses, the chosen one first. False: the name must be looked up first, because it never was, or not for
- * the interval, or because nothing answered at its addresses. */
+ * the interval, or because a peer at its addresses was lost. */
 bool net_name_addresses(struct net_name *n, cgn_nsec now, struct net_addresses *out);
 /* Take the result of a look-up that began at |began|, an EAI_* code and a list, and set |*out| to the addresses to try. After
  * a failure the known addresses stay. False: there are none. */
@@ -45,7 +45,8 @@ bool net_name_told(struct net_name *n, cgn_nsec began, int rc, const struct addr
 	struct net_addresses *out);
 /* A connection to |a| stands, after one to |first| was tried: |a| is chosen if |first| failed and was the chosen one. */
 void net_name_works(struct net_name *n, const union net_sockaddr *first, const union net_sockaddr *a);
-/* No address of the name takes a connection: the next call of net_name_addresses wants a new look-up. */
+/* No address of the name takes a connection, or one broke: the next call of net_name_addresses wants a new look-up, at most
+ * one a second. */
 void net_name_fails(struct net_name *n);
 /* Choose the next address of the name if |peer|, the text of net_addr_text, is the chosen one. */
 void net_name_shun(struct net_name *n, const char *peer);

@@ -34,6 +34,8 @@ FAILURES = {
     "no_body": (200, JSON, []),
     "page": (200, "text/html", [b"<html>please sign in</html>"]),
     "http500": (500, JSON, [json.dumps({"error": ERROR}).encode()]),
+    "http429": (429, JSON, [json.dumps({"error": ERROR}).encode()]),
+    "http503": (503, JSON, [json.dumps({"error": ERROR}).encode()]),
     "hangs_up": (0, JSON, None),
     "http401": (401, JSON, [json.dumps({"error": {"message": "wrong key"}}).encode()]),
     "http403": (403, JSON, [json.dumps({"error": {"message": "not yours"}}).encode()]),

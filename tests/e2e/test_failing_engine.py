@@ -25,7 +25,8 @@ def several(cluster):
             for e in engines:
                 stack.callback(e.close)
             cluster.router(sections(engines, **{**ALWAYS, **more}))
-            cluster.wait_ready(len(engines))
+            if engines:
+                cluster.wait_ready(len(engines))
             return cluster
         yield start
 
@@ -48,10 +49,11 @@ def log_of(cluster, r):
 
 
 def test_a_node_that_fails_at_once_does_not_attract_requests(several):
-    bad = [Engine(way, [way], way) for way in FAILURES]
-    good = Engine("good", FAILURES)
+    ways = [way for way in FAILURES if way not in ("http429", "http503")]
+    bad = [Engine(way, [way], way) for way in ways]
+    good = Engine("good", ways)
     cluster = several(good, *bad)
-    for way in FAILURES:
+    for way in ways:
         for i in range(30):
             r = ask(cluster, way, ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN, f"{i} {way} {i * 7}")
             assert r.status == 200 and b'"hi"' in r.body and r.headers["x-cgn-node"] == "good", (way, i, r.body)
@@ -81,6 +83,56 @@ def test_the_only_engine_s_word_reaches_the_client(several):
     e.fails = None
     assert ask(cluster, "m").body == b"".join(ANSWER)
 
+
+# ---- several tries are work ----
+
+def engines_asked(engines, ask_once):
+    """Return how many engines were asked, and the answer."""
+    before = sum(len(e.seen) for e in engines)
+    r = ask_once()
+    return sum(len(e.seen) for e in engines) - before, r
+
+
+COSTLY = {"/v1/images/generations": {"prompt": "a cat"}, "/v1/audio/speech": {"input": "hello", "voice": "a"}}
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_costly_work_is_repeated_only_where_it_did_not_begin(several, agents):
+    engines = [Engine(name, ["m"]) for name in "abc"]
+    cluster = several(*([] if agents else engines), **{"router.breaker": {"failures": 0, "failure_share": 0}, "router.retry": {"budget": 1.0}})
+    for e in engines if agents else ():
+        cluster.agent(e.name, e.port, {"engine": {"kind": "openai_compat"}})
+    cluster.wait_ready(3)
+    for path, body in COSTLY.items():
+        for way, tries, status in (("http500", 1, 500), ("hangs_up", 1, 502), ("json", 1, 200), ("page", 1, 503), ("http503", 3, 503), ("http429", 3, 429),
+                                   ("http401", 3, 401)):
+            for e in engines:
+                e.fails = way
+            for _ in range(3):  # on kept connections too
+                asked, r = engines_asked(engines, lambda path=path, body=body: cluster.ask("POST", path, {"model": "m", **body}))
+                assert (asked, r.status) == (tries, status), (path, way, asked, r.status, r.body)
+                assert way != "hangs_up" or r.json()["error"]["code"] == "engine_failed" and "retry-after" not in r.headers, r.body
+    for e in engines:
+        e.fails = "hangs_up"
+    assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 3  # a chat is repeated
+
+
+def test_a_client_may_forbid_retries(several):
+    engines = [Engine(name, ["m"], "http500") for name in "abc"]
+    cluster = several(*engines, **{"router.breaker": {"failures": 0, "failure_share": 0}, "router": {"resume": True}})
+    for way in ("http500", "hangs_up", "in_band", "http404", "http429", "empty_stream"):
+        for e in engines:
+            e.fails = way
+        asked, r = engines_asked(engines, lambda: ask(cluster, "m", headers={"X-Cgn-Retry": "off", "Idempotency-Key": "k-1"}))
+        assert asked == 1, (way, asked, r.body)
+        assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 3, way  # a kept connection that was closed is tried again
+    assert {h.get("idempotency-key") for e in engines for _, _, h in e.seen} == {"k-1", None}
+    assert not any("x-cgn-retry" in h for e in engines for _, _, h in e.seen)
+    r = ask(cluster, "m", headers={"X-Cgn-Retry": "on"})
+    assert r.status == 400 and r.json()["error"]["param"] == "X-Cgn-Retry", r.body
+
+
+# ---- refusals ----
 
 REFUSALS = ("http401", "http403", "http404")
 

@@ -39,7 +39,8 @@ static struct proto_generate sample_generate(struct cgn_str body)
 			.router = UINT64_C(0x8000000000000001),
 			.new_tokens = 7000,
 			.leg = COGNITORA__V1__LEG__LEG_DECODE,
-			.keep_alive = proto_keep_alive(300000)},
+			.keep_alive = proto_keep_alive(300000),
+			.once = true},
 		.body = body,
 	};
 }
@@ -85,6 +86,7 @@ static void protobuf_c_reads_what_we_write(void **state)
 	assert_int_equal(m->facts->new_tokens, 7000);
 	assert_int_equal(m->facts->leg, COGNITORA__V1__LEG__LEG_DECODE);
 	assert_int_equal(m->facts->keep_alive, 300002);
+	assert_true(m->facts->once);
 	assert_int_equal(m->body.len, 7);
 	pb_free(&m);
 	assert_null(m);

@@ -223,6 +223,7 @@ static void on_engine_end(struct http_call *c, void *user, const struct http_fie
 }
 
 static bool relay_ask_engine(struct relay *r, struct cgn_err *err);
+static void relay_answer_begun(struct relay *r, const char *message);
 
 static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 	const struct cgn_err *why)
@@ -232,7 +233,8 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	r->http = NULL;
-	if (stage == HTTP_FAIL_STALE && !r->retried && !r->head_sent) {
+	bool once = !r->forgotten && relay_request(r)->facts.once;
+	if (stage == HTTP_FAIL_STALE && !r->retried && !r->head_sent && !once) {
 		r->retried = true;
 		if (relay_ask_engine(r, &err))
 			return;
@@ -241,7 +243,10 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 	enginecall_failed(r->engine->name, stage, why, &said);
 	if (said.code == CGN_UNAVAILABLE)
 		engine_check_soon(r->engine);
-	relay_finish(r, said.code, said.msg);
+	if (once && said.code == CGN_UNAVAILABLE && stage != HTTP_FAIL_CONNECT)
+		relay_answer_begun(r, said.msg);
+	else
+		relay_finish(r, said.code, said.msg);
 }
 
 static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,
@@ -310,6 +315,23 @@ static void relay_answer_unsupported(struct relay *r, const char *message)
 			.shape = apierror_shape_of(relay_request(r)->path),
 			.request_id = relay_request(r)->request_id});
 	relay_send_head(r, 501, &json, 1);
+	relay_send_data(r, body.p, body.n);
+	relay_finish(r, CGN_FINE, NULL);
+}
+
+/* The engine hung up, and may have begun: the router must not send the request elsewhere. */
+static void relay_answer_begun(struct relay *r, const char *message)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
+	const struct proto_header json = {CGN_STR("content-type"), CGN_STR("application/json")};
+	apierror_put(&body,
+		&(struct apierror){.message = message,
+			.type = "server_error",
+			.code = "engine_failed",
+			.status = 502,
+			.shape = apierror_shape_of(relay_request(r)->path),
+			.request_id = relay_request(r)->request_id});
+	relay_send_head(r, 502, &json, 1);
 	relay_send_data(r, body.p, body.n);
 	relay_finish(r, CGN_FINE, NULL);
 }

@@ -54,9 +54,9 @@ static uint64_t ms_of(cgn_nsec t)
 
 static const struct {
 	const char *text;
-	bool counts, retriable;
+	bool counts, retriable, begun;
 } failure_rows[BREAKER_FAILURES] = {
-#define FAILURE(id, text, counts, retriable, help) {text, counts, retriable},
+#define FAILURE(id, text, counts, retriable, begun, help) {text, counts, retriable, begun},
 #include "policy/breaker/failures.def"
 #undef FAILURE
 };
@@ -80,6 +80,12 @@ bool breaker_failure_counts(enum breaker_failure f)
 {
 	CGN_MUST((unsigned)f < BREAKER_FAILURES);
 	return failure_rows[f].counts;
+}
+
+bool breaker_failure_begun(enum breaker_failure f)
+{
+	CGN_MUST((unsigned)f < BREAKER_FAILURES);
+	return failure_rows[f].begun;
 }
 
 unsigned breaker_failure_bit(const char *text)

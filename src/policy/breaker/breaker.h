@@ -18,7 +18,7 @@
 
 /* The way in which an attempt at a node failed. */
 enum breaker_failure {
-#define FAILURE(id, text, counts, retriable, help) BREAKER_##id,
+#define FAILURE(id, text, counts, retriable, begun, help) BREAKER_##id,
 #include "policy/breaker/failures.def"
 #undef FAILURE
 	BREAKER_FAILURES
@@ -26,6 +26,8 @@ enum breaker_failure {
 const char *breaker_failure_text(enum breaker_failure f); /* "connect" */
 /* Whether the failure counts against the node; overload does not. */
 bool breaker_failure_counts(enum breaker_failure f);
+/* Whether the engine may have begun to work on a request that failed so. */
+bool breaker_failure_begun(enum breaker_failure f);
 /* Return the bit of a word of router.retry.on; 0: unknown word. */
 unsigned breaker_failure_bit(const char *text);
 void breaker_failure_words(struct cgn_buf *out); /* "connect, reset, ..." */

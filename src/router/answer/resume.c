@@ -45,7 +45,7 @@ static bool header_refuse(struct gw_req *r)
 bool gw_resume_asked(struct gw_req *r, bool *out)
 {
 	bool on = cgn_str_is(r->client.resume_asked, "1"), off = cgn_str_is(r->client.resume_asked, "0");
-	*out = !r->answer.head_sent && (on || (!off && r->w->rules->resume));
+	*out = !r->answer.head_sent && !r->client.retry_off && (on || (!off && r->w->rules->resume));
 	return r->answer.head_sent || r->client.resume_asked.n == 0 || on || off || header_refuse(r);
 }
 

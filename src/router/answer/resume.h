@@ -5,7 +5,7 @@
 #include "base/json/json.h"
 #include "router/request/request.h"
 
-/* Set |*out|: the answer shall be resumable, by X-Cgn-Resume or router.resume. False when X-Cgn-Resume makes no sense:
+/* Set |*out|: the answer shall be resumable, by X-Cgn-Resume or router.resume, and not where X-Cgn-Retry is off. False when X-Cgn-Resume makes no sense:
  * then the request is refused. */
 bool gw_resume_asked(struct gw_req *r, bool *out);
 /* Prepare to resume the answer to |body|, or set r->answer.unresumable. Any thread. */

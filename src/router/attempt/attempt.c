@@ -101,6 +101,7 @@ void gw_attempt_begin(struct gw_attempt *a, const struct gw_attempt_cfg *cfg)
 		.gate = cfg->gate,
 		.call.lends = true,
 		.opening.route = cfg->route,
+		.once = cfg->once,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
 }
 
@@ -191,7 +192,8 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)
 		return BREAKER_FULL;
 	if (c == CGN_DEADLINE)
 		return BREAKER_STALL;
-	return c == CGN_UNAVAILABLE && !a->head_seen ? BREAKER_CONNECT : BREAKER_RESET;
+	bool unsent = c == CGN_UNAVAILABLE && !a->head_seen && !a->begun_unseen;
+	return unsent ? BREAKER_CONNECT : BREAKER_RESET;
 }
 
 cgn_nsec gw_attempt_poll(const struct gw_worker *w)

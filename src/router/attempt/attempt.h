@@ -58,7 +58,9 @@ struct gw_attempt {
 	struct metric_cell *predicted, *actual; /* cached tokens of the node; NULL: not known */
 	enum breaker_gate gate;                 /* BREAKER_PROBE: this attempt is the breaker's probe */
 	bool judged;                            /* the node's breaker has the verdict on this attempt */
-	bool accepted;                          /* the answer is relayed even though it is an error */
+	bool once;                              /* the engine may be asked once at most */
+	bool begun_unseen; /* the engine hung up, and may have begun: only known of an attempt that is |once| */
+	bool accepted;     /* the answer is relayed even though it is an error */
 	bool head_seen;
 	bool events; /* the answer is an event stream */
 	int status;
@@ -79,6 +81,7 @@ struct gw_attempt_cfg {
 	void *user;
 	struct chooser_ticket ticket; /* taken */
 	enum breaker_gate gate;       /* result of gw_breaker_claim */
+	bool once;                    /* another try would repeat work or a change of state */
 	enum opening_route route;     /* kind of bytes that the answer may have */
 };
 /* Send |g| to |node|. A call that cannot be started is a closed attempt with a reason in call.why. |a| must

@@ -161,7 +161,9 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 	struct gw_attempt *a = user;
 	struct cgn_err said;
 	a->call.http = NULL;
-	bool unsent = a->call.lends && !a->head_seen && stage <= HTTP_FAIL_STALE;
+	bool unsent =
+		a->call.lends && !a->head_seen && stage <= (a->once ? HTTP_FAIL_CONNECT : HTTP_FAIL_STALE);
+	a->begun_unseen = a->once && stage > HTTP_FAIL_CONNECT;
 	bool has_agent = a->call.link->channel != NULL;
 	if (unsent && stage == HTTP_FAIL_STALE && !a->direct.retried) {
 		a->direct.retried = true;

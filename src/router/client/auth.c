@@ -13,8 +13,10 @@
 #include "router/selection/selection.h"
 
 static const struct gw_route_row route_rows[] = {
-#define ROUTE(method, path, kind, scope) {method, path, GW_##kind, scope},
+#define ROUTE(method, path, kind, scope)      {method, path, GW_##kind, scope},
+#define ROUTE_ONCE(method, path, kind, scope) {method, path, GW_##kind, scope, .once = true},
 #include "router/client/routes.def"
+#undef ROUTE_ONCE
 #undef ROUTE
 };
 
@@ -117,7 +119,7 @@ static const struct gw_route_row *row_make(struct gw_req *r, const struct passin
 	if (row == NULL || path == NULL)
 		return NULL;
 	*row = (struct gw_route_row){extra->method, path, bodyless ? GW_ABOUT : GW_NATIVE,
-		scope_bits(extra->scope)};
+		scope_bits(extra->scope), .once = !bodyless};
 	return row;
 }
 
@@ -179,6 +181,19 @@ static enum gw_step pin_check(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
+static enum gw_step retry_check(struct gw_req *r)
+{
+	struct cgn_str asked = r->client.retry_asked;
+	r->client.retry_off = cgn_str_is(asked, "off");
+	if (asked.n == 0 || r->client.retry_off)
+		return STEP_AGAIN;
+	return gw_refuse(r,
+		&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Retry",
+			.reason = "invalid"},
+		"X-Cgn-Retry is off (the request is sent to one engine at most), not \"%.*s\"",
+		(int)(asked.n < 40 ? asked.n : 40), asked.p);
+}
+
 static enum gw_step body_check(struct gw_req *r)
 {
 	if (r->body.coding == CODING_OTHER)
@@ -196,7 +211,7 @@ static enum gw_step body_check(struct gw_req *r)
 enum gw_step gw_auth(struct gw_req *r)
 {
 	static enum gw_step (*const checks[])(struct gw_req *) = {route_find, gw_quote_route, gw_select_route,
-		gw_permit_key, pin_check, gw_queue_check, body_check};
+		gw_permit_key, pin_check, retry_check, gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

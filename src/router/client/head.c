@@ -34,7 +34,8 @@ static bool id_take(struct gw_req *r, struct cgn_str given)
  * client is stay here; so does X-Cgn-Subject, which only the router may state. */
 static bool is_forwarded(const struct gw_rules *rules, struct cgn_str name)
 {
-	static const char *const names[] = {"content-type", "accept", "traceparent", "tracestate"};
+	static const char *const names[] = {"content-type", "accept", "traceparent", "tracestate",
+		"idempotency-key"};
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(name, names[i]))
 			return true;
@@ -180,6 +181,7 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 		field_take(r, h, "x-cgn-node", &r->client.pin) &&
 		field_take(r, h, SUBSET, &r->client.subset) && gw_session_take(r, h) &&
 		field_take(r, h, "x-cgn-resume", &r->client.resume_asked) &&
+		field_take(r, h, "x-cgn-retry", &r->client.retry_asked) &&
 		field_take(r, h, "x-cgn-cascade", &r->client.cascade_asked) &&
 		field_take(r, h, "x-cgn-priority", &r->client.priority_text) &&
 		field_take(r, h, "x-cgn-deadline-ms", &r->client.budget_text) &&

@@ -44,11 +44,11 @@ static bool may_leave(struct gw_req *r)
 	const struct plan_leg *leg = plan_leg(&r->plan.legs);
 	if (r->client.from.peer != NULL && r->client.from.hops >= r->w->rules->away_hops)
 		return false;
-	return r->w->shared->peers != NULL && !r->client.stays && !r->identity.own && r->selecting == NULL &&
-		!r->client.subset_told && r->client.route->kind == GW_RELAY && r->client.pin.n == 0 &&
-		!r->plan.home.known && r->plan.ticket == NULL && leg->role == LEG_WHOLE &&
-		leg->edit == LEG_AS_SENT && !gw_cascade_is_held(r) && !r->answer.head_sent &&
-		!r->prompt.form && continues_nowhere(r);
+	return r->w->shared->peers != NULL && !r->client.stays && !r->client.retry_off && !r->identity.own &&
+		r->selecting == NULL && !r->client.subset_told && r->client.route->kind == GW_RELAY &&
+		r->client.pin.n == 0 && !r->plan.home.known && r->plan.ticket == NULL &&
+		leg->role == LEG_WHOLE && leg->edit == LEG_AS_SENT && !gw_cascade_is_held(r) &&
+		!r->answer.head_sent && !r->prompt.form && continues_nowhere(r);
 }
 
 /* Return the mean power of a prompt on the nodes that are ready for the model; 0: unknown. */

@@ -354,7 +354,7 @@ bool gw_handoff_may_repeat(struct gw_req *r, uint16_t slot)
 	struct gw_plan *p = &r->plan;
 	if (p->n_prefill_failed < GW_PREFILLS_MAX)
 		p->prefill_failed[p->n_prefill_failed++] = slot;
-	return p->n_prefill_failed < GW_PREFILLS_MAX && p->pairs < GW_PREFILLS_MAX &&
+	return !r->client.retry_off && p->n_prefill_failed < GW_PREFILLS_MAX && p->pairs < GW_PREFILLS_MAX &&
 		retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop));
 }
 

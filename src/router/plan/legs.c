@@ -110,17 +110,19 @@ static enum gw_step ours_give_up(struct gw_req *r, const struct gw_leg_report *r
 
 static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *report)
 {
-	int status = failure_status(report->code);
+	bool begun = r->attempt.begun_unseen;
+	int status = begun ? 502 : failure_status(report->code);
 	gw_leg_close(r);
 	if (report->outcome.how == BREAKER_OURS)
 		return ours_give_up(r, report);
-	if (status >= 503)
+	if (status >= 502)
 		gw_leg_unlearn(r, 0);
 	struct gw_refusal how = {
 		.status = status,
 		.by = GW_BY_ENGINE,
 		.type = status < 500 ? "invalid_request_error" : "server_error",
-		.code = status == 504   ? "engine_timeout"
+		.code = begun           ? "engine_failed"
+			: status == 504 ? "engine_timeout"
 			: status == 503 ? "engine_unavailable"
 					: "engine_refused",
 		.retry_after = status == 503 ? RETRY_AFTER : 0,
@@ -149,11 +151,22 @@ static enum gw_step leg_fail(struct gw_req *r, const struct gw_leg_report *repor
 	return o->end == LEG_END_CUT ? leg_cut(r, report->why) : leg_give_up(r, report);
 }
 
+/* Return the failures after which the request may be sent to another node, in bits of enum breaker_failure. An engine
+ * that answers 503 has not begun. */
+static unsigned retry_bits(const struct gw_req *r, enum breaker_failure how)
+{
+	bool begun = how != BREAKER_FAILURES && breaker_failure_begun(how) &&
+		!(how == BREAKER_STATUS && r->attempt.status == 503);
+	bool never =
+		r->client.retry_off || r->client.route->kind == GW_STORED; /* Another node cannot have it. */
+	return never || (r->client.route->once && begun) ? 0 : r->w->rules->retry_on;
+}
+
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
 {
 	if (gw_away_is_on(r) && report->outcome.end == LEG_END_FAILED)
 		return gw_away_return(r, report->outcome.how == BREAKER_TIMEOUT ? "late" : "failed");
-	const struct plan_rules rules = {r->w->rules->retry_on, r->w->rules->attempts};
+	const struct plan_rules rules = {retry_bits(r, report->outcome.how), r->w->rules->attempts};
 	const struct leg_outcome *o = &report->outcome;
 	const char *denied = "no_node";
 	struct plan_step step;

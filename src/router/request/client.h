@@ -49,6 +49,7 @@ struct gw_route_row {
 	const char *method, *path;
 	enum gw_route_kind kind;
 	unsigned scope;
+	bool once; /* another try would repeat costly work: it is made only where the engine did not begin */
 };
 
 /* True for a relayed route that some kinds of engines do not have: such an engine is asked only where no other one serves the
@@ -89,10 +90,12 @@ struct gw_client {
 	size_t n_headers;
 	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
 	struct tracing_context trace;
-	bool explain_asked; /* X-Cgn-Explain */
-	bool quote_asked;   /* X-Cgn-Quote */
-	bool stays;         /* X-Cgn-Away: off */
-	bool if_available;  /* Prefer: if-available */
+	bool explain_asked;         /* X-Cgn-Explain */
+	bool quote_asked;           /* X-Cgn-Quote */
+	struct cgn_str retry_asked; /* X-Cgn-Retry */
+	bool retry_off;             /* X-Cgn-Retry: off */
+	bool stays;                 /* X-Cgn-Away: off */
+	bool if_available;          /* Prefer: if-available */
 	struct gw_arrival from;
 	bool quotes;           /* asks only for a quote of a request to |target| */
 	struct cgn_str subset; /* endpoints that may be selected, with commas between them */

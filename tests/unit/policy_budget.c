@@ -73,6 +73,13 @@ static void budgets_are_read(void **state)
 	is_refused("requests/day", "must begin with a number");
 	is_refused("99999999999999999999999999999999999999999 tokens/day", "must begin with a number");
 	is_refused("1000000000000000001 tokens/day", "too large");
+	/* 2^128 / 10^9 and a little: the product with a thousand million is small again without a bound. */
+	is_refused("340282366920938463463374608Gtokens/day", "too large");
+	is_refused("340282366920938464Gtokens/day", "too large");
+	is_refused("1000000000000000000Gtokens/day", "too large");
+	is_refused("999999999999999999.999999999Gtokens/day", "too large");
+	is_refused("999999999999999999GkWh/day", "too large");
+	is_refused("999999999999999999kkWh/day", "too large");
 	is_refused("1000000000000G USD/day", "too large");
 	is_refused("0 requests/day", "less than");
 	is_refused("0.5 requests/day", "less than");

@@ -6,6 +6,8 @@
 #include <time.h>
 
 #define DECIMALS   9
+/* In billionths: more than any limit in any unit. Larger products with a suffix would not fit in 128 bits. */
+#define AMOUNT_TOO_LARGE ((budget_wide)2 * BUDGET_AMOUNT_MAX * BUDGET_MONEY_SCALE)
 #define DAY_S      86400
 #define JOULES_KWH 3600000
 #define LAST_DAY_S UINT64_C(253402300800) /* The end of the year 9999. */
@@ -47,7 +49,8 @@ static char str_shift(struct cgn_str *s)
 	return s->p[-1];
 }
 
-/* Take a decimal number from |*rest|, as billionths. False: there is none, or it is too large or too exact. */
+/* Take a decimal number from |*rest|, as billionths; AMOUNT_TOO_LARGE for that much and more. False: there is none, or it
+ * has too many digits. */
 static bool amount_take(struct cgn_str *rest, budget_wide *out)
 {
 	budget_wide n = 0;
@@ -70,7 +73,7 @@ static bool amount_take(struct cgn_str *rest, budget_wide *out)
 		return false;
 	for (; decimals < DECIMALS; decimals++)
 		n *= 10;
-	*out = n;
+	*out = n < AMOUNT_TOO_LARGE ? n : AMOUNT_TOO_LARGE;
 	return true;
 }
 
@@ -150,7 +153,7 @@ static cgn_rc budget_parse(struct cgn_str text, struct budget *b, struct cgn_err
 	if (!window_find(cgn_str_trim(window), &b->window))
 		return CGN_FAIL(err, INVALID, "the budget \"%.*s\" must end with /minute, /day or /month",
 			shown, text.p);
-	/* At most 1e27 * 1e9: no overflow. */
+	/* At most 2e27 * 1e9, and 2e27 * 3.6e9 for kWh: no overflow. */
 	budget_wide limit = amount * factor / BUDGET_MONEY_SCALE * scale +
 		amount * factor % BUDGET_MONEY_SCALE * scale / BUDGET_MONEY_SCALE;
 	if (limit < 1 || limit > BUDGET_AMOUNT_MAX)

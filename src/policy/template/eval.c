@@ -50,7 +50,7 @@ static bool item_by_index(struct vm *vm, struct value v, int64_t i, struct value
 {
 	struct cgn_str s;
 	if (is_str(v)) {
-		int64_t to = i + 1;
+		int64_t to = i < INT64_MAX ? i + 1 : i;
 		if (!value_str(vm, v, &s) || !text_slice(vm, s, &i, i == -1 ? NULL : &to, 1, &s))
 			return false;
 		*out = s.n > 0 ? v_str(s) : v_undefined();
@@ -124,8 +124,8 @@ static bool slice_list(struct vm *vm, struct value v, const int64_t *from, const
 	if (!list_new(vm, count, out) || !vm_spend(vm, count))
 		return false;
 	out->as = v.as;
-	for (size_t i = 0; i < count; i++, at += step)
-		out->list->v[i] = v.list->v[at];
+	for (size_t i = 0; i < count; i++)
+		out->list->v[i] = v.list->v[at + (int64_t)i * step];
 	out->list->n = count;
 	return true;
 }

@@ -235,9 +235,10 @@ bool text_slice(struct vm *vm, struct cgn_str s, const int64_t *from, const int6
 		*out = (struct cgn_str){s.p + starts[at], starts[(size_t)at + count] - starts[at]};
 		return true;
 	}
-	for (; count > 0; count--, at += step) {
-		memcpy(p + used, s.p + starts[at], starts[at + 1] - starts[at]);
-		used += starts[at + 1] - starts[at];
+	for (size_t i = 0; i < count; i++) {
+		const size_t *start = &starts[at + (int64_t)i * step];
+		memcpy(p + used, s.p + start[0], start[1] - start[0]);
+		used += start[1] - start[0];
 	}
 	*out = (struct cgn_str){p, used};
 	return true;

@@ -97,12 +97,16 @@ bool redfish_is_absent(const struct redfish_thing *t)
 static void value_put(struct power_reading *r, const struct redfish_thing *t, struct json_val n, double scale)
 {
 	double value = 0;
-	if (n.type == JSON_NUMBER && json_f64(n, &value)) {
+	bool is_number = n.type == JSON_NUMBER && json_f64(n, &value);
+	if (is_number && (value >= 0 || r->quantity == POWER_CELSIUS)) {
 		r->value = value * scale;
 		return;
 	}
 	r->state = POWER_FAILING;
-	if (n.type != JSON_NULL)
+	if (is_number)
+		(void)snprintf(r->why, sizeof r->why, "the BMC gives a negative number: %.*s",
+			n.raw.n > 40 ? 40 : (int)n.raw.n, n.raw.p);
+	else if (n.type != JSON_NULL)
 		(void)snprintf(r->why, sizeof r->why, "the BMC gives no number: %.*s",
 			n.raw.n > 40 ? 40 : (int)n.raw.n, n.raw.p);
 	else if (t->state[0] != '\0' && strcmp(t->state, "Enabled") != 0)

@@ -141,18 +141,22 @@ static struct cgn_str secret_of(struct cgn_str text)
 	return text;
 }
 
+static void secret_fini(struct cgn_buf *secret)
+{
+	if (secret->p != NULL)
+		crypto_wipe(secret->p, secret->n);
+	cgn_buf_fini(secret);
+}
+
 /* Append "sha256=" and the HMAC of |body| with the secret of the file, without the blanks at the file's end. */
 static CGN_RC signature_put(const char *path, struct cgn_str body, struct cgn_buf *out, struct cgn_err *err)
 {
-	struct cgn_buf secret = {0};
+	CGN_ON_EXIT(secret_fini) struct cgn_buf secret = {0};
 	CGN_TRY(disk_read_file(path, SECRET_MOST, &secret, err));
 	struct cgn_str key = secret_of(cgn_buf_view(&secret));
-	const struct sha256 mac = crypto_hmac_sha256(key, body);
-	bool empty = key.n == 0;
-	crypto_wipe(secret.p, secret.n);
-	cgn_buf_fini(&secret);
-	if (empty)
+	if (key.n == 0)
 		return CGN_FAIL(err, INVALID, "%s has no secret in it", path);
+	const struct sha256 mac = crypto_hmac_sha256(key, body);
 	cgn_buf_putz(out, SIGNATURE);
 	hex_put(out, (struct cgn_str){(const char *)mac.b, sizeof mac.b});
 	return CGN_OK;

@@ -35,6 +35,11 @@ struct lease_scan {
 	cgn_nsec now, next;
 };
 
+static cgn_nsec entry_lease(const struct kube_members *own, const struct roster_entry *e)
+{
+	return e->lease > 0 ? e->lease : own->lease;
+}
+
 static void lease_check(void *arg, struct roster_entry *e)
 {
 	struct lease_scan *scan = arg;
@@ -42,7 +47,7 @@ static void lease_check(void *arg, struct roster_entry *e)
 		return;
 	if (e->lease_end <= scan->now) {
 		cgn_log_limited(WARN, "state.lease_ended", F_STR("node", e->id),
-			F_DUR("lease", scan->own->lease));
+			F_DUR("lease", entry_lease(scan->own, e)));
 		state_node_gone(scan->own->s, e);
 	} else if (e->lease_end < scan->next) {
 		scan->next = e->lease_end;
@@ -111,7 +116,8 @@ static void on_lease(void *user, struct json_val lease)
 		cgn_log_limited(WARN, "state.node_ignored", F_STR("node", node->id), F_STR("why", err.msg));
 		return;
 	}
-	e->lease_end = cgn_loop_listened(s->loop) + lease_duration(own, lease);
+	e->lease = lease_duration(own, lease);
+	e->lease_end = cgn_loop_listened(s->loop) + e->lease;
 	if (own->expiry.at == 0)
 		cgn_timer_set(&own->expiry, lease_duration(own, lease));
 }
@@ -164,7 +170,7 @@ static void connected_check(struct state_watch *s, const char *why)
 static void lease_extend(void *arg, struct roster_entry *e)
 {
 	const struct kube_members *own = arg;
-	e->lease_end = cgn_loop_listened(own->s->loop) + own->lease;
+	e->lease_end = cgn_loop_listened(own->s->loop) + entry_lease(own, e);
 }
 
 static void on_leases_connected(void *user, bool connected, const char *why)
@@ -175,7 +181,7 @@ static void on_leases_connected(void *user, bool connected, const char *why)
 	own->leases_connected = connected;
 	if (connected) {
 		roster_each(&s->nodes, lease_extend, own);
-		cgn_timer_set(&own->expiry, own->lease);
+		cgn_timer_set(&own->expiry, 0);
 	}
 	connected_check(s, why);
 }

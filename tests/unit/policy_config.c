@@ -325,6 +325,8 @@ static const struct {
 	{"[engine]\nmanaged = true\n", {"c.toml:2:11: managed = true is not for kind openai_compat"}},
 	{"[engine]\nurl = 'ftp://somewhere'\n", {"engine url must be http://"}},
 	{"[[engines]]\nname='a'\n[[engines]]\nname='a'\n", {"c.toml:4:6: two engines are called \"a\""}},
+	{"[[engines]]\nname='a.b'\n[[engines]]\nname='a_b'\n", {"c.toml:4:6: the engines \"a.b\" and \"a_b\" would have the same files"}},
+	{"[[engines]]\nname='a/b'\n[[engines]]\nname='x'\n[[engines]]\nname='a b'\n", {"c.toml:6:6: the engines \"a/b\" and \"a b\" would have the same files"}},
 	{"[models]\nm = 5\n", {"models.m is a whole number, must be written [models.\"NAME\"]"}},
 	{"[models.\"\"]\n", {"a model's name has 1 to 256 bytes"}},
 	{"[models.\"a\\u0007\"]\n", {"a model's name"}},

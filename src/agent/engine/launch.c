@@ -46,8 +46,8 @@ CGN_RC engine_prefix(const struct config *cfg, const struct config_engine *ce, s
 	if (text == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the engine %s", ce->name);
 	for (char *c = text + strlen(cfg->cluster.state_dir) + 1; *c != '\0'; c++)
-		if (*c == '/' || (unsigned char)*c <= ' ')
-			*c = '_'; /* A name may hold anything. */
+		if (*c != '.')
+			*c = config_file_char(*c); /* A name may hold anything. */
 	*out = text;
 	return CGN_OK;
 }

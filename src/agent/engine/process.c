@@ -238,7 +238,7 @@ static void place_choose(struct engine *e)
 		return;
 	}
 	for (const char *c = e->name; *c != '\0'; c++)
-		p->place[n++] = *c == '/' || *c == '.' || (unsigned char)*c <= ' ' ? '_' : *c;
+		p->place[n++] = config_file_char(*c);
 	p->place[n] = '\0';
 }
 

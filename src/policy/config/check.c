@@ -242,6 +242,21 @@ static cgn_rc check_unit(const struct config *c, size_t i, struct cgn_err *err)
 	return CGN_OK;
 }
 
+char config_file_char(char c)
+{
+	return c == '/' || c == '.' || (unsigned char)c <= ' ' ? '_' : c;
+}
+
+/* Would two engines of these names have the same files? */
+static bool files_are_shared(const char *a, const char *b)
+{
+	while (*a != '\0' && config_file_char(*a) == config_file_char(*b)) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
 static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err)
 {
 	const struct config_engine *e = &c->engines[i];
@@ -259,10 +274,15 @@ static cgn_rc check_engine(const struct config *c, size_t i, struct cgn_err *err
 		return CGN_FAIL(err, INVALID, "%s: engine url must be http://host:port or https://host:port",
 			engine_origin(c, i, "url"));
 	CGN_TRY(check_kv_events(c, i, err));
-	for (size_t j = 0; j < i; j++)
+	for (size_t j = 0; j < i; j++) {
 		if (strcmp(c->engines[j].name, e->name) == 0)
 			return CGN_FAIL(err, INVALID, "%s: two engines are called \"%s\"",
 				engine_origin(c, i, "name"), e->name);
+		if (files_are_shared(c->engines[j].name, e->name))
+			return CGN_FAIL(err, INVALID,
+				"%s: the engines \"%.64s\" and \"%.64s\" would have the same files, whose names have _ for . and / and blanks: rename one",
+				engine_origin(c, i, "name"), c->engines[j].name, e->name);
+	}
 	return CGN_OK;
 }
 

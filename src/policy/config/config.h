@@ -62,6 +62,8 @@ void config_json_running(const struct config *boot, const struct config *loaded,
 void config_needs_restart(const struct config *old_cfg, const struct config *new_cfg, struct cgn_buf *out);
 /* Write docs/reference/configuration.md. */
 void config_reference(struct cgn_buf *out);
+/* Return |c| of an engine's name as names of its files have it. Two engines whose names become equal are refused. */
+char config_file_char(char c);
 /* True if the engine is loaded when requests ask for its model, and unloaded for others: agent.max_loaded or agent.memory
  * is set, or its keep_alive. */
 bool config_is_on_demand(const struct config *c, const struct config_engine *e);

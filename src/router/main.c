@@ -347,7 +347,9 @@ static CGN_RC scaler_load(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(router_state_path(r, "autoscaler", path, err));
-	return router_scaler_load(r->scaler, path, err);
+	CGN_TRY(router_scaler_load(r->scaler, path, err));
+	CGN_TRY(router_state_path(r, "scaler-cordons", path, err));
+	return router_scaler_cordons(r->scaler, path, err);
 }
 
 static CGN_RC keys_open(struct router *r, struct cgn_err *err)

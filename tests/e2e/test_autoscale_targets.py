@@ -131,6 +131,34 @@ def test_a_program_removes_a_node_when_its_streams_have_ended(cluster, tmp_path)
     until(lambda: [n["cordoned"] for n in cluster.status()["nodes"] if n["id"] == victim and n["state"] == "ready"] == [False], lambda: cluster.status())
 
 
+def test_a_router_that_ends_while_nodes_drain_lifts_its_cordons(cluster, tmp_path):
+    """At its next start, and no other cordon: an operator's stays."""
+    orders = tmp_path / "orders"
+    run = [script(tmp_path, f"touch {orders}\n")]
+    cluster.router({"router.autoscaler": {**QUICK, "target": "exec", "exec": run}})
+    for name in "abc":
+        cluster.node(name, "--decode-ms", "20")
+    cluster.wait_ready()
+
+    def cordoned():
+        return sorted(n["id"] for n in cluster.status()["nodes"] if n["cordoned"])
+    with contextlib.ExitStack() as all_of:
+        streams = [all_of.enter_context(contextlib.closing(Stream(cluster.http_port, f"{i} {time.monotonic()}", max_tokens=2000, ignore_eos=True)))
+                   for i in range(3)]
+        for s in streams:
+            s.read_until(b"data: ")
+        victims = until(cordoned, lambda: scaler(cluster))
+        theirs = next(n for n in "abc" if n not in victims)
+        assert ask(cluster.admin_port, "POST", f"/nodes/{theirs}/cordon", headers={"x-cgn-page": "1"}).status == 200
+        path = cluster.folder / "router.toml"
+        head, _, rest = path.read_text().partition("[router.autoscaler]")
+        path.write_text(head + "[router.autoscaler]" + rest.replace("enabled = true", "enabled = false", 1))
+        cluster.router_process.kill()
+    cluster.router_process.start()
+    until(lambda: cordoned() == [theirs], lambda: (cluster.status(), cluster.logs()))
+    until(lambda: all(not f.read_text().splitlines()[1:-1] for f in cluster.state_dir.glob("*.scaler-cordons")), "the file is empty")
+
+
 @pytest.mark.parametrize("settings, says", [
     ({"target": "exec"}, "router.autoscaler.exec names no program"),
     ({"target": "webhook"}, "router.autoscaler.webhook_url is not set"),

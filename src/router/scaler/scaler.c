@@ -173,6 +173,7 @@ static void on_scaler_tick(struct cgn_timer *t)
 	cgn_nsec now = cgn_loop_now(s->r->loop);
 	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_set(t, TICK);
+	scaler_cordons_step(s);
 	bool follows = leader_follow(s);
 	for (size_t i = 0; !follows && i < SCALER_GROUPS; i++) {
 		scaler_job_undo(&s->groups[i]);
@@ -203,6 +204,12 @@ CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err 
 	return CGN_OK;
 }
 
+CGN_RC router_scaler_cordons(struct scaler *s, const char *path, struct cgn_err *err)
+{
+	CGN_LIVE(s, SCALER_TAG);
+	return scaler_cordons_load(s, path, err);
+}
+
 void router_scaler_reload(struct scaler *s)
 {
 	for (size_t i = 0; s != NULL && i < SCALER_GROUPS; i++)
@@ -219,6 +226,7 @@ void router_scaler_close(struct scaler **take)
 	cgn_timer_cancel(&s->timer);
 	scaler_jobs_close(s);
 	scaler_seasons_close(s);
+	scaler_cordons_close(s);
 	state_leader_close(&s->leader);
 	s->tag = 0;
 	free(s);

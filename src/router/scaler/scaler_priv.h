@@ -16,6 +16,7 @@
 #define SCALER_THEN      400
 #define SCALER_VICTIMS   8  /* Nodes that one order to a program or webhook removes. */
 #define SCALER_LEAVING   64 /* Removed nodes whose end is awaited. */
+#define SCALER_CORDONS   (SCALER_GROUPS * SCALER_VICTIMS + SCALER_LEAVING)
 
 /* Totals of a model's times to first byte and between two pieces. */
 struct scaler_note {
@@ -106,6 +107,19 @@ struct scaler_wake {
 	const struct scaler_group *group;
 };
 
+/* A cordon of the autoscaler. */
+enum scaler_cordon_state {
+	SCALER_CORDON_NONE,
+	SCALER_CORDON_NOTED, /* The file will have it; then it is set. */
+	SCALER_CORDON_SET,
+	SCALER_CORDON_LIFT, /* To be lifted: of an earlier run, or that failed. */
+	SCALER_CORDON_LIFTS /* The state backend lifts it. */
+};
+struct scaler_cordon {
+	char node[PROTO_MAX_ID + 1]; /* Empty: none. */
+	enum scaler_cordon_state state;
+};
+
 struct scaler {
 	uint32_t tag;
 	struct router *r;
@@ -121,6 +135,9 @@ struct scaler {
 	struct autoscale_node nodes[ROUTE_MAX_NODES];
 	struct scaler_wake wakes[ROUTE_MAX_NODES];
 	struct scaler_leaver leaving[SCALER_LEAVING];
+	struct statefile *cordons_file; /* NULL until router_scaler_load. */
+	bool cordons_changed;           /* The file does not have all of |cordons|, or more. */
+	struct scaler_cordon cordons[SCALER_CORDONS];
 };
 
 /* scaler.c */
@@ -148,6 +165,14 @@ void scaler_season_note(struct scaler *s, struct scaler_group *g);
 /* Write what has changed; once a second. */
 void scaler_seasons_write(struct scaler *s);
 void scaler_seasons_close(struct scaler *s);
+
+/* cordons.c */
+/* Lift the cordons that the file |path| names; an earlier run has set them. NO_MEMORY. */
+CGN_RC scaler_cordons_load(struct scaler *s, const char *path, struct cgn_err *err);
+/* Cordon a node once the file names it, within two seconds, or lift such a cordon. */
+void scaler_cordon(struct scaler *s, const char *node, bool on);
+void scaler_cordons_step(struct scaler *s); /* Once a second. */
+void scaler_cordons_close(struct scaler *s);
 
 /* orders.c */
 /* Take at most |most| nodes that may go, the cache that is worth least first. */

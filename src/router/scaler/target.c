@@ -48,25 +48,10 @@ static const struct cluster_node *node_find(const struct scaler *s, const char *
 	return NULL;
 }
 
-static void cordon_done(void *user, const struct cgn_err *err)
-{
-	(void)user;
-	if (err->code != CGN_FINE && err->code != CGN_CANCELLED)
-		cgn_log_limited(WARN, "router.scale_cordon_failed", F_STR("why", err->msg),
-			F_STR("then", "cgn-ctl cluster nodes shows what is cordoned"));
-}
-
-static void cordon_set(struct scaler *s, const char *id, bool on)
-{
-	struct cgn_err err;
-	if (!cgn_ok(state_cordon(s->r->members.state, id, on, cordon_done, s->r, &err)))
-		cordon_done(s->r, &err);
-}
-
 static void victims_cordon(struct scaler_job *j, bool on)
 {
 	for (size_t i = 0; i < j->order.n_nodes; i++)
-		cordon_set(j->s, j->victim[i], on);
+		scaler_cordon(j->s, j->victim[i], on);
 }
 
 /* Return true when the nodes have taken no request for QUIET_TIME. */
@@ -96,7 +81,7 @@ static void leaver_add(struct scaler *s, const char *id, cgn_nsec now)
 			s->leaving[i].until = now + LEAVE_MOST;
 			return;
 		}
-	cordon_set(s, id, false); /* No room: the cordon would stay for ever. */
+	scaler_cordon(s, id, false); /* No room: the cordon would stay for ever. */
 }
 
 void scaler_leavers_step(struct scaler *s, cgn_nsec now)
@@ -113,7 +98,7 @@ void scaler_leavers_step(struct scaler *s, cgn_nsec now)
 				F_STR("why",
 					"the target said that it removed the node, which is still there"),
 				F_STR("then", "it takes requests again"));
-		cordon_set(s, l->node, false);
+		scaler_cordon(s, l->node, false);
 		l->node[0] = '\0';
 	}
 }
@@ -332,7 +317,8 @@ void scaler_jobs_close(struct scaler *s)
 		/* The state backend is closed by now: the cordons stay. */
 		for (size_t v = 0; v < j->order.n_nodes; v++)
 			cgn_log(WARN, "router.scale_left_cordoned", F_STR("node", j->victim[v]),
-				F_STR("then", "cgn-ctl cluster uncordon lets it take requests again"));
+				F_STR("then",
+					"the next start of this router lets it take requests again; so does cgn-ctl cluster uncordon"));
 		cgn_timer_cancel(&j->timer);
 		scalecall_cancel(&j->call);
 		j->state = SCALER_JOB_NONE;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/wanted/wanted.h"
 
+#include <limits.h>
+
 #include "base/log/log.h"
 #include "base/pb/pb_json.h"
-#include "io/disk/disk.h"
+#include "joint/statefile/statefile.h"
 
 #define STEP_EVERY (100 * CGN_MSEC)
 #define FILE_BYTES ((size_t)1024 * 1024)
@@ -65,26 +67,35 @@ void wanted_step(struct wanted *w)
 		cgn_timer_set(&w->timer, STEP_EVERY);
 }
 
-static void on_wanted_timer(struct cgn_timer *t)
-{
-	wanted_step(CGN_CONTAINER(t, struct wanted, timer));
-}
-
 /* ---- the document ---- */
 
-static void document_keep(const struct wanted *w)
+static void document_text(const struct wanted *w, struct cgn_buf *out)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_out o = json_out_to(&text);
-	struct cgn_err err;
-	if (w->file[0] == '\0')
-		return;
+	struct json_out o = json_out_to(out);
 	pb_json_put(&o, w->doc, PB_JSON_PROTO3);
-	cgn_rc rc = text.bad ? CGN_FAIL(&err, NO_MEMORY, "out of memory")
-			     : disk_write_file_atomic(w->file, cgn_buf_view(&text), 0644, &err);
-	if (!cgn_ok(rc))
-		cgn_log_limited(WARN, "agent.wanted_not_kept", F_STR("why", err.msg),
-			F_STR("then", "a restarted agent learns it from a router"));
+}
+
+/* Write the document in the background: streams are relayed on this loop. */
+static void document_keep(struct wanted *w)
+{
+	struct cgn_buf text = {0};
+	if (!w->unkept || w->file == NULL)
+		return;
+	if (statefile_is_busy(w->file)) {
+		if (w->timer.at == 0)
+			cgn_timer_set(&w->timer, STEP_EVERY);
+		return;
+	}
+	document_text(w, &text);
+	w->unkept = false;
+	statefile_write(w->file, &text);
+}
+
+static void on_wanted_timer(struct cgn_timer *t)
+{
+	struct wanted *w = CGN_CONTAINER(t, struct wanted, timer);
+	document_keep(w);
+	wanted_step(w);
 }
 
 void wanted_told(struct wanted *w, const Cognitora__V1__WantedModels *doc)
@@ -103,6 +114,7 @@ void wanted_told(struct wanted *w, const Cognitora__V1__WantedModels *doc)
 	pb_free(&w->doc);
 	w->doc = copy;
 	cgn_log(INFO, "agent.wanted", F_U64("revision", doc->revision), F_U64("models", doc->n_models));
+	w->unkept = true;
 	document_keep(w);
 	wanted_step(w);
 }
@@ -113,23 +125,24 @@ void wanted_open(struct wanted *w, struct cgn_loop *l, const struct config *cfg,
 	struct cgn_err err;
 	*w = (struct wanted){.loop = l, .node = node};
 	cgn_timer_init(&w->timer, l, on_wanted_timer);
-	int n = snprintf(w->file, sizeof w->file, "%s/%s.wanted", cfg->cluster.state_dir, node);
-	if (n < 0 || (size_t)n >= sizeof w->file ||
-		!cgn_ok(disk_mkdirs(cfg->cluster.state_dir, 0755, &err))) {
-		w->file[0] = '\0';
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof path, "%s/%s.wanted", cfg->cluster.state_dir, node);
+	if (n < 0 || (size_t)n >= sizeof path ||
+		!cgn_ok(statefile_open(l, path, "wanted models", &w->file, &err)))
 		return;
-	}
-	cgn_rc rc = disk_read_file(w->file, FILE_BYTES, &text, &err);
-	if (cgn_ok(rc))
-		rc = wanted_read(cgn_buf_view(&text), &w->doc, &err);
-	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND)
-		cgn_log(WARN, "agent.wanted_unreadable", F_STR("file", w->file), F_STR("why", err.msg),
+	if (statefile_read(w->file, FILE_BYTES, &text) &&
+		!cgn_ok(wanted_read(cgn_buf_view(&text), &w->doc, &err)))
+		cgn_log(WARN, "agent.wanted_unreadable", F_STR("file", path), F_STR("why", err.msg),
 			F_STR("then", "a router tells it"));
 }
 
 void wanted_close(struct wanted *w)
 {
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	if (w->loop != NULL)
 		cgn_timer_cancel(&w->timer);
+	if (w->unkept)
+		document_text(w, &text);
+	statefile_close(&w->file, w->unkept && !text.bad ? &text : NULL);
 	pb_free(&w->doc);
 }

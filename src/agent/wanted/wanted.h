@@ -5,13 +5,15 @@
 #include "agent/engine/engine.h"
 #include "policy/wanted/wanted.h"
 
+struct statefile;
 struct wanted {
 	struct cgn_loop *loop;
 	const char *node; /* Id of this node; borrowed */
 	struct engine *engines;
 	size_t n_engines;
 	Cognitora__V1__WantedModels *doc; /* Owned; NULL: nothing was told */
-	char file[512];                   /* "": not kept */
+	struct statefile *file;           /* NULL: not kept */
+	bool unkept;                      /* |doc| is not in the file yet */
 	struct cgn_timer timer;           /* Runs while a step is left */
 	bool stepping;
 };

@@ -7,8 +7,8 @@
 
 #include "base/json/json.h"
 #include "base/log/log.h"
-#include "io/disk/disk.h"
 #include "joint/state/state_priv.h"
+#include "joint/statefile/statefile.h"
 
 #define WRITE_EVERY (2 * CGN_SEC)
 #define MAX_BYTES   ((size_t)64 * 1024 * 1024)
@@ -30,12 +30,9 @@ static void cordon_put(void *arg, struct roster_entry *e)
 	json_put_z(arg, e->id);
 }
 
-static void members_write(struct cgn_timer *t)
+static void members_put(const struct state_members *m, struct cgn_buf *out)
 {
-	struct state_members *m = CGN_CONTAINER(t, struct state_members, timer);
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
-	struct json_out o = json_out_to(&b);
-	struct cgn_err err = {0};
+	struct json_out o = json_out_to(out);
 	json_open(&o, '{');
 	json_key_z(&o, "format", FORMAT);
 	json_key_z(&o, "cluster", m->s->cluster);
@@ -49,13 +46,18 @@ static void members_write(struct cgn_timer *t)
 	json_key_str(&o, "policy", cgn_buf_view(&m->s->documents[STATE_POLICY].text));
 	json_key_str(&o, "models", cgn_buf_view(&m->s->documents[STATE_MODELS].text));
 	json_close(&o, '}');
-	cgn_rc rc = b.bad ? CGN_FAIL(&err, NO_MEMORY, "no memory") : disk_mkdirs(m->dir, 0755, &err);
-	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(m->file, cgn_buf_view(&b), 0644, &err);
-	if (!cgn_ok(rc) && !m->unwritable)
-		cgn_log(WARN, "state.members_not_stored", F_STR("why", err.msg),
-			F_STR("then", "a restarted router waits for etcd or for its agents"));
-	m->unwritable = !cgn_ok(rc);
+}
+
+static void members_write(struct cgn_timer *t)
+{
+	struct state_members *m = CGN_CONTAINER(t, struct state_members, timer);
+	struct cgn_buf text = {.n = 0};
+	if (statefile_is_busy(m->file)) {
+		cgn_timer_set(t, WRITE_EVERY);
+		return;
+	}
+	members_put(m, &text);
+	statefile_write(m->file, &text);
 }
 
 /* Return true if the present membership may replace the file: all of it was heard, or the file had no node. */
@@ -148,17 +150,14 @@ void state_members_recall(struct state_watch *s)
 	if (m->s == NULL || m->recalled || s->knowledge == STATE_HEARD)
 		return;
 	m->recalled = true;
-	cgn_rc rc = disk_read_file(m->file, MAX_BYTES, &text, &err);
-	if (rc.code == CGN_NOT_FOUND)
+	if (!statefile_read(m->file, MAX_BYTES, &text))
 		return;
-	if (cgn_ok(rc))
-		rc = members_read(s, cgn_buf_view(&text), &written, &err);
-	if (!cgn_ok(rc))
-		cgn_log(ERROR, "state.members_unreadable", F_STR("file", m->file), F_STR("why", err.msg),
+	if (!cgn_ok(members_read(s, cgn_buf_view(&text), &written, &err)))
+		cgn_log(ERROR, "state.members_unreadable", F_STR("file", m->path), F_STR("why", err.msg),
 			F_STR("then", "the rest of it is ignored"));
 	if (s->n_recalled == 0)
 		return;
-	cgn_log(WARN, "state.members_stale", F_U64("nodes", s->n_recalled), F_STR("file", m->file),
+	cgn_log(WARN, "state.members_stale", F_U64("nodes", s->n_recalled), F_STR("file", m->path),
 		F_U64("age_s", cgn_since(now, written)),
 		F_STR("then", "requests go to those of them that answer, until the membership is heard"));
 	state_knows(s, STATE_STALE);
@@ -172,10 +171,10 @@ CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_members *m = &s->members;
 	cgn_buf_fmt(&path, "%s/%s.members", cfg->cluster.state_dir, s->cluster);
-	m->dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
-	m->file = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || m->dir == NULL || m->file == NULL)
+	m->path = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || m->path == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	CGN_TRY(statefile_open(s->loop, m->path, "membership", &m->file, err));
 	m->s = s;
 	m->nodes_only = nodes_only;
 	cgn_timer_init(&m->timer, s->loop, members_write);
@@ -185,13 +184,13 @@ CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool 
 void state_members_close(struct state_watch *s)
 {
 	struct state_members *m = &s->members;
-	if (m->s != NULL) {
-		bool due = m->timer.at != 0;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	bool due = m->s != NULL && m->timer.at != 0;
+	if (m->s != NULL)
 		cgn_timer_cancel(&m->timer);
-		if (due)
-			members_write(&m->timer);
-	}
-	free(m->dir);
-	free(m->file);
+	if (due)
+		members_put(m, &text);
+	statefile_close(&m->file, due && !text.bad ? &text : NULL);
+	free(m->path);
 	*m = (struct state_members){.s = NULL};
 }

@@ -63,12 +63,13 @@ extern const struct state_backend state_backend_embedded, state_backend_static, 
 	state_backend_kubernetes;
 
 /* The file of the last membership. */
+struct statefile;
 struct state_members {
 	struct state_watch *s; /* NULL: not opened */
-	char *dir, *file;      /* owned */
+	char *path;            /* owned */
+	struct statefile *file;
 	bool nodes_only;       /* cordons and documents have files of their own */
 	bool recalled;         /* the file was read */
-	bool unwritable;       /* logged */
 	struct cgn_timer timer;
 };
 

@@ -155,6 +155,7 @@ def test_a_router_that_ends_while_nodes_drain_lifts_its_cordons(cluster, tmp_pat
         path.write_text(head + "[router.autoscaler]" + rest.replace("enabled = true", "enabled = false", 1))
         cluster.router_process.kill()
     cluster.router_process.start()
+    until(lambda: cluster.listens(cluster.admin_port, cluster.router_process), cluster.logs)
     until(lambda: cordoned() == [theirs], lambda: (cluster.status(), cluster.logs()))
     until(lambda: all(not f.read_text().splitlines()[1:-1] for f in cluster.state_dir.glob("*.scaler-cordons")), "the file is empty")
 

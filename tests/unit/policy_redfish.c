@@ -164,7 +164,8 @@ static void test_numbers_as_bmcs_write_them(void **state)
 		"chassis[1U] celsius -3\nchassis[1U] limit_watts 500\nchassis[1U] joules 7.2e+06\n");
 	expect_lines(REDFISH_ENVIRONMENT, "{\"EnergykWh\":{\"Reading\":2},\"EnergyJoules\":{\"Reading\":7}}",
 		"chassis[1U] joules 7\n");
-	expect_lines(REDFISH_ENVIRONMENT, "{\"EnergyJoules\":{\"Reading\":-7},\"PowerWatts\":-0.5,\"TemperatureCelsius\":-1}",
+	expect_lines(REDFISH_ENVIRONMENT,
+		"{\"EnergyJoules\":{\"Reading\":-7},\"PowerWatts\":-0.5,\"TemperatureCelsius\":-1}",
 		"chassis[1U] watts failing: the BMC gives a negative number: -0.5\nchassis[1U] celsius -1\n"
 		"chassis[1U] joules failing: the BMC gives a negative number: -7\n");
 }

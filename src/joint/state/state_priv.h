@@ -68,8 +68,8 @@ struct state_members {
 	struct state_watch *s; /* NULL: not opened */
 	char *path;            /* owned */
 	struct statefile *file;
-	bool nodes_only;       /* cordons and documents have files of their own */
-	bool recalled;         /* the file was read */
+	bool nodes_only; /* cordons and documents have files of their own */
+	bool recalled;   /* the file was read */
 	struct cgn_timer timer;
 };
 

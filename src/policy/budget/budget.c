@@ -5,12 +5,12 @@
 #include <string.h>
 #include <time.h>
 
-#define DECIMALS   9
+#define DECIMALS 9
 /* In billionths: more than any limit in any unit. Larger products with a suffix would not fit in 128 bits. */
 #define AMOUNT_TOO_LARGE ((budget_wide)2 * BUDGET_AMOUNT_MAX * BUDGET_MONEY_SCALE)
-#define DAY_S      86400
-#define JOULES_KWH 3600000
-#define LAST_DAY_S UINT64_C(253402300800) /* The end of the year 9999. */
+#define DAY_S            86400
+#define JOULES_KWH       3600000
+#define LAST_DAY_S       UINT64_C(253402300800) /* The end of the year 9999. */
 
 static const char *const window_texts[BUDGET_WINDOWS] = {"minute", "day", "month"};
 static const char *const unit_texts[BUDGET_UNITS] = {"requests", "tokens", NULL, "joules"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cordons: the cordons that the autoscaler sets, and their file in cluster.state_dir. A cordon outlives the router in the
- * state backend, so the file names it before it is set, and the next start lifts it: nobody else knows whose it is. */
+ * state backend, so the file names it before it is set, and the next start lifts it: the state backend does not say whose a cordon is. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -69,9 +69,8 @@ CGN_RC scaler_cordons_load(struct scaler *s, const char *path, struct cgn_err *e
 	}
 	while (lines.n > 0) {
 		struct cgn_str line = cgn_str_split(&lines, '\n');
-		struct scaler_cordon *c = line.n > 0 && cgn_str_copyz(node, sizeof node, line)
-			? cordon_make(s, node)
-			: NULL;
+		struct scaler_cordon *c =
+			line.n > 0 && cgn_str_copyz(node, sizeof node, line) ? cordon_make(s, node) : NULL;
 		if (c != NULL)
 			c->state = SCALER_CORDON_LIFT;
 	}

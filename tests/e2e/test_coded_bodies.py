@@ -10,7 +10,7 @@ import zlib
 
 import media_engine
 import pytest
-from cluster import ask, until
+from cluster import SANITIZER, ask, until
 from test_batch import BOUNDARY, create, ended, form, jsonl, line, results, start
 
 MIB = 1 << 20
@@ -137,7 +137,7 @@ def test_bombs_are_refused_at_the_bound_of_plain_bodies(engine):
         for coding, raw in bombs:
             assert len(raw) < 4 * MIB
             assert code(post(c, coding, raw)) == (413, "request_too_large"), coding
-    assert resident(c.router_process) - before < 96 * MIB
+    assert SANITIZER or resident(c.router_process) - before < 96 * MIB  # a sanitizer keeps what was freed
     assert code(post(c, "gzip", gzip.compress(zeros[:4 * MIB + 1]))) == (413, "request_too_large")
     exact = chat(10)
     exact = exact[:-1] + b" " * (4 * MIB - len(exact)) + b"}"

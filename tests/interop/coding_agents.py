@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""coding_agents.py NPM-FOLDER WORK-FOLDER AGENT SECONDS TURNS [--all]: a coding agent (codex or claude), as npm has it, through a gateway in front
+"""coding_agents.py NPM-FOLDER WORK-FOLDER AGENT SECONDS TURNS [--all] [--comments]: a coding agent (codex or claude), as npm has it, through a gateway in front
 of an engine that is silent for SECONDS and asks for TURNS commands. Print a line of JSON for each case; exit 1 if one of them is wrong. Each
-request of the agent has to be one run of the engine. To be run where there is only a loopback interface:
+request of the agent has to be one run of the engine. --comments: the gateway sends comments while it waits (router.sse_keepalive). To be run where there is only a loopback interface:
 unshare --map-root-user --net sh -c 'ip link set lo up; exec python3 tests/interop/coding_agents.py build/coding-agents /tmp/agents codex 60 30 --all'"""
 import json
 import os
@@ -143,14 +143,14 @@ def cases(world, agent, silence, turns, all_of_them):
         yield Case(world, agent, "websocket", {}, more="supports_websockets = true")
 
 
-def main(npm, folder, agent, silence, turns, all_of_them):
+def main(npm, folder, agent, silence, turns, all_of_them, comments):
     folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with Cluster(folder) as cluster:
         world = World(pathlib.Path(npm).resolve(), folder, cluster)
         short = f"{int(max(silence / 4, 0.25) * 1000)}ms"
         cluster.router({'engine_nodes."a"': {"url": f"http://127.0.0.1:{world.engine.server_port}", "kind": "openai_compat", "stall_timeout": short},
-                        "router": {"stall_timeout": short}})
+                        "router": {"stall_timeout": short, "sse_keepalive": "100ms" if comments else "0s"}})
         cluster.wait_ready(1)
         good = [case.answered() for case in cases(world, agent, silence, turns, all_of_them)]
         good.append(Case(world, agent, "left", {"pause": silence, "middle": silence}).left())
@@ -160,5 +160,5 @@ def main(npm, folder, agent, silence, turns, all_of_them):
 
 
 if __name__ == "__main__":
-    words = [w for w in sys.argv[1:] if w != "--all"]
-    sys.exit(0 if main(*words[:3], float(words[3]), int(words[4]), "--all" in sys.argv) else 1)
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    sys.exit(0 if main(*words[:3], float(words[3]), int(words[4]), "--all" in sys.argv, "--comments" in sys.argv) else 1)

@@ -123,3 +123,14 @@ def test_impatience_ends_it_in_the_engine(gateway, routed):
         routed.with_options(timeout=0.3).chat.completions.create(**ASK | {"model": "slow", "max_tokens": 20000}, extra_body={"ignore_eos": True})
     until(lambda: gateway.slow_state()["running"] == 0, "the engine sees its request closed")
     assert gateway.slow_state()["aborted"] == before["aborted"] + 1
+
+
+def test_a_response_that_breaks_off_is_told_as_failed(cluster):
+    cluster.router()
+    cluster.node("a", "--time-scale", "0", "--fault", "cut-after=6")
+    cluster.wait_ready(1)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{cluster.http_port}/v1", api_key="none", max_retries=0) as c:
+        events = list(c.responses.create(model="sim", input="hi", stream=True, max_output_tokens=40, extra_body={"ignore_eos": True}))
+    assert events[-1].type == "response.failed" and events[-1].response.id == events[0].response.id
+    assert events[-1].response.status == "failed" and events[-1].response.error.code == "server_error"
+    assert [e.sequence_number for e in events] == list(range(len(events)))

@@ -70,7 +70,7 @@ class Engines:
 
 
 def rows():
-    return re.findall(r'^ROUTE\("(\w+)",\s*"([^"]+)",\s*(\w+)', ROUTES.read_text(), re.M)
+    return re.findall(r'^ROUTE(?:_ONCE)?\("(\w+)",\s*"([^"]+)",\s*(\w+)', ROUTES.read_text(), re.M)
 
 
 def test_a_wrong_method_is_told_the_right_ones(cluster):

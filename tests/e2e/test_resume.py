@@ -275,6 +275,33 @@ def test_what_can_not_be_gone_on_with(cluster, body):
     assert log["not_resumed"] in ("several", "logprobs", "grammar", "content"), log
 
 
+@pytest.mark.parametrize("body, headers", [
+    (CHAT | {"response_format": {"type": "json_object"}}, {}), (CHAT | {"logprobs": True, "top_logprobs": 2}, {}), (CHAT, {"X-Cgn-Resume": "exact"})])
+def test_what_is_repeated(cluster, body, headers):
+    """At temperature 0 the other engine says all again, and the client gets what it lacks."""
+    two(cluster, args=("--decode-ms", "30"))
+    body = body | USAGE | {"temperature": 0, "max_tokens": 30}
+    expected = whole(cluster, CHAT_PATH, body)
+    s = Stream(cluster, CHAT_PATH, body, headers)
+    cluster.nodes[s.wait_for(4)].engine.kill()
+    is_seamless(cluster, s.end(), expected)
+
+
+def test_another_answer_is_no_repetition(cluster):
+    """The other engine has another seed: the client gets no mixture, and is told so."""
+    cluster.router(ROUTER)
+    cluster.node("a", *SLOW, "--seed", "1")
+    cluster.node("b", *SLOW, "--seed", "2")
+    cluster.wait_ready(2)
+    s = Stream(cluster, CHAT_PATH, CHAT | {"temperature": 0}, {"X-Cgn-Resume": "exact"})
+    cluster.nodes[s.wait_for(20)].engine.kill()
+    got = s.end()
+    assert is_cut(got) and b"not continued: the engine that was to repeat the answer said something else" in got, got[-500:]
+    log = until(lambda: (e := request_log(cluster)) and e["outcome"] == "cut" and e, lambda: str(request_log(cluster)))
+    assert log["not_resumed"] == "differs" and log["tries"] == 2, log
+    assert cluster.metric("cgn_breaker_transitions_total", to="open") == 0
+
+
 def test_only_engines_that_can_continue_are_asked(cluster):
     """An OpenAI-compatible engine can't resume unless configured; any engine can resume an answer without text."""
     cluster.router(ROUTER)

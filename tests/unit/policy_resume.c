@@ -291,6 +291,146 @@ static void two_and_three_cuts_are_seamless(void **state)
 			}
 }
 
+/* ---- answers that are repeated ---- */
+
+/* Append the answer of an engine: |id| has four letters, |logprobs| belongs to each piece. */
+static void put_pieces(const char *id, const char *const *pieces, size_t n, const char *logprobs,
+	struct cgn_buf *out)
+{
+	for (size_t i = 0; i < n; i++)
+		cgn_buf_fmt(out,
+			"data: {\"id\":\"%s\",\"created\":7,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s\"},%s\"finish_reason\":null}]}\n\n",
+			id, pieces[i], logprobs);
+	cgn_buf_fmt(out,
+		"data: {\"id\":\"%s\",\"created\":7,\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
+		"data: {\"id\":\"%s\",\"created\":7,\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":%zu,\"total_tokens\":%zu}}\n\n"
+		"data: [DONE]\n\n",
+		id, id, n, 9 + n);
+}
+
+#define GREEDY "{\"temperature\":0.0,\"stream\":true,\"stream_options\":{\"include_usage\":true}"
+#define HELLO  ",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+#define PROBS  "\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-1}]},"
+
+static const struct repetition {
+	const char *name, *body, *logprobs;
+	bool marks; /* The text has U+FFFD. */
+} repetitions[] = {
+	{"json", GREEDY HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "", false},
+	{"logprobs", GREEDY HELLO ",\"logprobs\":true}", PROBS, false},
+	{"client continues", GREEDY ",\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}]}", "", false},
+	{"unknown bytes", GREEDY HELLO "}", "", true},
+};
+
+static const char *const parts[] = {"{", "\\\"a\\\":", " ", " \\n", " 12", "\\t", "}\\n"};
+/* Chunks without text have log-probabilities too. */
+static const char *const probed[] = {"{", "\\\"a\\\":", "", " \\n", "", "", "}\\n"};
+static const char *const marked[] = {"a", " ", "\xef\xbf\xbd", " b", "\xef\xbf\xbd\xef\xbf\xbd", " c ", "d"};
+
+static const char *const *pieces_of(const struct repetition *p)
+{
+	return p->marks ? marked : p->logprobs[0] != '\0' ? probed : parts;
+}
+
+/* The second engine gets the client's body, and says all again. */
+static void a_repetition_is_seamless(const struct repetition *p, size_t cut)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf again = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf next = {0};
+	const char *const *pieces = pieces_of(p);
+	struct json_val body = json_parsed(p->body);
+	put_pieces("aaaa", pieces, CGN_COUNT(parts), p->logprobs, &whole);
+	assert_null(resume_refusal(PROMPT_CHAT, body));
+	struct resume *s = resume_new(PROMPT_CHAT, body);
+	resume_begin(s, engine_of_vllm());
+	feed_resume(s, (struct cgn_str){whole.p, cut}, 50, &out);
+	assert_null(resume_lost(s));
+	if (resume_need(s) == RESUME_NEEDS_ENGINE) {
+		put_pieces(out.n > 0 ? "bbbb" : "aaaa", pieces, CGN_COUNT(parts), p->logprobs, &again);
+		resume_body(s, body, engine_of_vllm(), &next);
+		if (!resume_repeats(s)) { /* U+FFFD has not come yet. */
+			resume_free(&s);
+			return;
+		}
+		assert_string_equal(cgn_buf_z(&next), p->body);
+		resume_begin(s, NULL);
+		feed_resume(s, cgn_buf_view(&again), 1 + cut % 9, &out);
+	}
+	if (resume_need(s) == RESUME_NEEDS_DONE)
+		resume_done(s, &out);
+	assert_false(resume_differs(s));
+	if (out.n != whole.n || memcmp(out.p, whole.p, out.n) != 0)
+		fail_msg("%s, cut at %zu: got\n%s\nnot\n%s", p->name, cut, cgn_buf_z(&out),
+			cgn_buf_z(&whole));
+	resume_free(&s);
+}
+
+static void answers_are_repeated_seamlessly(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(repetitions); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
+		put_pieces("aaaa", pieces_of(&repetitions[i]), CGN_COUNT(parts), repetitions[i].logprobs,
+			&whole);
+		for (size_t cut = 0; cut <= whole.n; cut++)
+			a_repetition_is_seamless(&repetitions[i], cut);
+	}
+}
+
+/* The client has "{", and "a" in quotes and a colon; the next engine says |pieces|, and the client gets no more. */
+static void expect_other(const char *const *pieces, size_t n, const char *logprobs)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf whole = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf again = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	struct resume *s = resume_new(PROMPT_CHAT, json_parsed(repetitions[1].body));
+	put_pieces("aaaa", parts, 2, PROBS, &whole);
+	put_pieces("bbbb", pieces, n, logprobs, &again);
+	resume_begin(s, engine_of_vllm());
+	const char *end = strstr(cgn_buf_z(&whole),
+		"data: {\"id\":\"aaaa\",\"created\":7,\"choices\":[{\"index\":0,\"delta\":{},");
+	feed_resume(s, (struct cgn_str){whole.p, (size_t)(end - whole.p)}, 50, &out);
+	size_t had = out.n;
+	assert_true(had > 0);
+	resume_begin(s, NULL);
+	feed_resume(s, cgn_buf_view(&again), 40, &out);
+	assert_true(resume_differs(s));
+	assert_string_equal(resume_lost(s), RESUME_LACKS_SAME);
+	assert_int_equal(out.n, had);
+	resume_free(&s);
+}
+
+static void another_answer_is_not_mixed_in(void **state)
+{
+	static const char *const other[] = {"{", "\\\"b\\\":"}, *const brief[] = {"{"},
+				 *const joined[] = {"{\\\"a\\\": 1"};
+	(void)state;
+	expect_other(other, 2, PROBS);
+	expect_other(brief, 1, PROBS);
+	expect_other(joined, 1, PROBS); /* The log-probabilities are of more than the client lacks. */
+}
+
+static void only_answers_at_temperature_0_are_repeated(void **state)
+{
+	(void)state;
+	static const char *const warm[] = {",\"temperature\":0.1", ",\"temperature\":\"0\"",
+		",\"temperature\":null", ""};
+	for (size_t i = 0; i < CGN_COUNT(warm); i++) {
+		char body[200];
+		(void)snprintf(body, sizeof body, "{\"stream\":true" HELLO ",\"logprobs\":true%s}", warm[i]);
+		assert_string_equal(resume_refusal(PROMPT_CHAT, json_parsed(body)), RESUME_LACKS_LOGPROBS);
+	}
+	assert_string_equal(resume_refusal(PROMPT_CHAT,
+				    json_parsed(GREEDY HELLO ",\"logprobs\":true,\"n\":2}")),
+		RESUME_LACKS_SEVERAL);
+	assert_string_equal(resume_refusal(PROMPT_CHAT,
+				    json_parsed(GREEDY HELLO ",\"return_token_ids\":true}")),
+		RESUME_LACKS_LOGPROBS);
+	assert_null(resume_refusal(PROMPT_COMPLETIONS, json_parsed(GREEDY ",\"prompt\":[1,2]}")));
+}
+
 static void counted_by_a_tokenizer(void **state)
 {
 	(void)state;
@@ -665,6 +805,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_cut_is_seamless),
 		cmocka_unit_test(two_and_three_cuts_are_seamless),
+		cmocka_unit_test(answers_are_repeated_seamlessly),
+		cmocka_unit_test(another_answer_is_not_mixed_in),
+		cmocka_unit_test(only_answers_at_temperature_0_are_repeated),
 		cmocka_unit_test(counted_by_a_tokenizer),
 		cmocka_unit_test(counts_that_make_no_sense_are_held_to_the_limit),
 		cmocka_unit_test(flags_of_the_client_are_set),

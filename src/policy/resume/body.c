@@ -39,16 +39,34 @@ static const char *refuse_count(struct json_val body)
 	return NULL;
 }
 
-static const char *refuse_logprobs(struct json_val body)
+static bool any_is_set(struct json_val body, const char *const *keys, size_t n)
 {
-	static const char *const keys[] = {"logprobs", "top_logprobs", "prompt_logprobs", "n_probs",
-		"return_token_ids", "return_tokens_as_token_ids", "return_tokens", "echo"};
-	struct json_val v[CGN_COUNT(keys)];
-	json_pick(body, keys, CGN_COUNT(keys), v);
-	for (size_t i = 0; i < CGN_COUNT(keys); i++)
-		if (is_there(v[i]) && (v[i].type != JSON_BOOL || is_true(v[i])))
-			return RESUME_LACKS_LOGPROBS;
-	return NULL;
+	struct json_val v;
+	for (size_t i = 0; i < n; i++)
+		if (json_get(body, keys[i], &v) && is_there(v) && (v.type != JSON_BOOL || is_true(v)))
+			return true;
+	return false;
+}
+
+/* Return true if chunks are to have what a repetition can't be compared by. */
+static bool asks_for_ids(struct json_val body)
+{
+	static const char *const keys[] = {"prompt_logprobs", "n_probs", "return_token_ids",
+		"return_tokens_as_token_ids", "return_tokens", "echo"};
+	return any_is_set(body, keys, CGN_COUNT(keys));
+}
+
+static bool asks_for_logprobs(struct json_val body)
+{
+	static const char *const keys[] = {"logprobs", "top_logprobs"};
+	return any_is_set(body, keys, CGN_COUNT(keys));
+}
+
+bool resume_is_greedy(struct json_val body)
+{
+	struct json_val v;
+	double t = 1;
+	return json_get(body, "temperature", &v) && json_f64(v, &t) && t == 0;
 }
 
 static const char *refuse_chat(struct json_val body)
@@ -83,17 +101,38 @@ static const char *find_prompt(struct json_val body, struct json_val *prompt)
 	return prompt->type == JSON_STRING ? NULL : RESUME_LACKS_IDS;
 }
 
-const char *resume_refusal(enum prompt_api api, struct json_val body)
+const char *resume_uncontinued(enum prompt_api api, struct json_val body)
 {
 	struct json_val prompt;
-	const char *why = NULL;
-	if ((api != PROMPT_CHAT && api != PROMPT_COMPLETIONS) || !json_get_bool(body, "stream", false))
-		return RESUME_LACKS_API;
-	if ((why = refuse_count(body)) != NULL || (why = refuse_logprobs(body)) != NULL)
-		return why;
+	if (asks_for_logprobs(body))
+		return RESUME_LACKS_LOGPROBS;
 	if (body_is_constrained(body))
 		return RESUME_LACKS_GRAMMAR;
 	return api == PROMPT_CHAT ? refuse_chat(body) : find_prompt(body, &prompt);
+}
+
+/* Return true for reasons against a continuation that are none against a repetition. */
+static bool may_repeat(const char *why)
+{
+	static const char *const reasons[] = {RESUME_LACKS_LOGPROBS, RESUME_LACKS_GRAMMAR, RESUME_LACKS_IDS,
+		RESUME_LACKS_PREFILL};
+	for (size_t i = 0; i < CGN_COUNT(reasons); i++)
+		if (strcmp(why, reasons[i]) == 0)
+			return true;
+	return false;
+}
+
+const char *resume_refusal(enum prompt_api api, struct json_val body)
+{
+	const char *why = NULL;
+	if ((api != PROMPT_CHAT && api != PROMPT_COMPLETIONS) || !json_get_bool(body, "stream", false))
+		return RESUME_LACKS_API;
+	if ((why = refuse_count(body)) != NULL)
+		return why;
+	if (asks_for_ids(body))
+		return RESUME_LACKS_LOGPROBS;
+	why = resume_uncontinued(api, body);
+	return why != NULL && may_repeat(why) && resume_is_greedy(body) ? NULL : why;
 }
 
 const char *resume_lost_text(const char *why)
@@ -104,12 +143,18 @@ const char *resume_lost_text(const char *why)
 		{RESUME_LACKS_API, "only streams of chat and text completions can be"},
 		{RESUME_LACKS_SHAPE, "the request or the stream has a shape that is not known"},
 		{RESUME_LACKS_SEVERAL, "the request has several prompts, or asks for several answers"},
-		{RESUME_LACKS_IDS, "the prompt is token ids"},
-		{RESUME_LACKS_LOGPROBS, "the request asks for log-probabilities or token ids"},
-		{RESUME_LACKS_GRAMMAR, "the request asks for structured output"},
-		{RESUME_LACKS_PREFILL, "the request itself continues an answer"},
+		{RESUME_LACKS_IDS, "the prompt is token ids, and the temperature is not 0"},
+		{RESUME_LACKS_LOGPROBS,
+			"the request asks for token ids, or for log-probabilities at a temperature that is not 0"},
+		{RESUME_LACKS_GRAMMAR,
+			"the request asks for structured output at a temperature that is not 0"},
+		{RESUME_LACKS_PREFILL,
+			"the request itself continues an answer, at a temperature that is not 0"},
 		{RESUME_LACKS_CONTENT, "the answer has tool calls or reasoning"},
-		{RESUME_LACKS_BYTES, "the answer has U+FFFD, which stands for bytes that are not known"},
+		{RESUME_LACKS_BYTES,
+			"the answer has U+FFFD, which stands for bytes that are not known, and the temperature is not 0"},
+		{RESUME_LACKS_GREEDY, "an exact answer can be repeated at temperature 0 only"},
+		{RESUME_LACKS_SAME, "the engine that was to repeat the answer said something else"},
 		{RESUME_LACKS_MEMORY, "answers that are kept need too much memory (router.resume_size)"},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
@@ -206,7 +251,13 @@ static void put_more(struct edits *e, struct json_val body, const struct cgn_buf
 void resume_body(struct resume *s, struct json_val body, const struct engine_resume *how, struct cgn_buf *out)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	CGN_MUST(s->lost == NULL && (how != NULL || s->kept == 0));
+	CGN_MUST(s->lost == NULL && (how != NULL || resume_text(s).n == 0));
+	if (s->repeats) {
+		s->base = 0;
+		s->swallow = false;
+		cgn_buf_str(out, body.raw);
+		return;
+	}
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf store = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf more = {0};
 	struct edits e = {.doc = body.raw};

@@ -35,8 +35,8 @@ static void read_choice(enum prompt_api api, struct json_val choice, struct chun
 	json_pick(choice, keys, N, v);
 	c->finish = v[FINISH];
 	c->finishes = v[FINISH].type == JSON_STRING && v[FINISH].raw.p != NULL;
-	c->strange = (v[INDEX].raw.p != NULL && !(json_u64(v[INDEX], &index) && index == 0)) ||
-		(v[LOGPROBS].raw.p != NULL && !is_blank(v[LOGPROBS]));
+	c->strange = v[INDEX].raw.p != NULL && !(json_u64(v[INDEX], &index) && index == 0);
+	c->has_probs = v[LOGPROBS].raw.p != NULL && !is_blank(v[LOGPROBS]);
 	if (api == PROMPT_COMPLETIONS) {
 		c->text = v[TEXT];
 	} else if (v[DELTA].raw.p != NULL && v[DELTA].type == JSON_OBJECT) {
@@ -112,7 +112,9 @@ static void take_text(struct resume *s, struct cgn_str text)
 	static const char replacement[] = "\xef\xbf\xbd";
 	if (text.n == 0)
 		return;
-	if (memmem(text.p, text.n, replacement, sizeof replacement - 1) != NULL)
+	bool unknown = memmem(text.p, text.n, replacement, sizeof replacement - 1) != NULL;
+	s->repeats = s->repeats || (unknown && s->greedy);
+	if (unknown && !s->greedy)
 		s->lost = RESUME_LACKS_BYTES;
 	cgn_buf_str(&s->text, text);
 	if (s->text.bad)
@@ -160,15 +162,19 @@ void resume_chunk_learn(struct resume *s, const struct chunk *c, struct cgn_str 
 {
 	if (!s->opened)
 		keep_names(s, c);
+	s->probs += c->has_probs;
+	s->shown_probs = s->probs > s->shown_probs ? s->probs : s->shown_probs;
 	if (came > 0 && !s->swallow)
 		count_text(s, came);
 	count_usage(s, c);
 	take_text(s, text);
 	s->role = s->role || c->has_role || text.n > 0;
 	s->finished = s->finished || c->finishes;
-	if (c->strange)
+	if (c->strange || (c->has_probs && !s->repeats))
 		s->lost = RESUME_LACKS_CONTENT;
-	if (s->kept >= 7 && memcmp(s->text.p, "<think>", 7) == 0)
+	bool thinks = s->kept >= 7 && memcmp(s->text.p, "<think>", 7) == 0;
+	s->repeats = s->repeats || (thinks && s->greedy);
+	if (thinks && !s->greedy)
 		s->lost = RESUME_LACKS_CONTENT; /* Templates leave such content out of a message. */
 }
 
@@ -220,9 +226,20 @@ static struct cgn_str drop_overlap(struct resume *s, struct cgn_str text)
 		text.p++;
 		text.n--;
 	}
-	if (text.n > 0)
+	if (text.n > 0 && !s->repeating)
 		s->overlap = s->overlap_end; /* The text differs from the overlap or has passed it. */
 	return text;
+}
+
+/* Return true if the chunk is none of the answer that the engine is to repeat. The client has all of the text |all| but
+ * |text|. Log-probabilities can't be taken apart: the client has all of a chunk with them, or nothing. */
+static bool is_other(const struct resume *s, const struct chunk *c, struct cgn_str text, struct cgn_str all)
+{
+	if (!s->repeating)
+		return false;
+	if (s->overlap < s->overlap_end && (text.n > 0 || c->finishes))
+		return true;
+	return c->has_probs && (s->probs < s->had_probs ? text.n > 0 : text.n < all.n);
 }
 
 void resume_chunk_name(struct cgn_str name, struct cgn_buf *out)
@@ -243,8 +260,14 @@ void resume_chunk_rewrite(struct resume *s, struct cgn_str name, const struct ch
 		json_str_to(c->text, &s->piece);
 	struct cgn_str all = cgn_buf_view(&s->piece),
 		       text = s->swallow ? (struct cgn_str){all.p, 0} : drop_overlap(s, all);
+	if (is_other(s, c, text, all)) {
+		s->lost = RESUME_LACKS_SAME;
+		s->differs = true;
+		return;
+	}
 	bool role = s->role, finishes = c->finishes && !s->finished;
-	bool says = text.n > 0 || finishes || c->strange || (c->has_role && !role) ||
+	bool probs = c->has_probs && s->probs >= s->had_probs;
+	bool says = text.n > 0 || probs || finishes || c->strange || (c->has_role && !role) ||
 		c->choice.raw.p == NULL || (c->finishes && c->usage.raw.p != NULL && !s->every_usage);
 	resume_chunk_learn(s, c, text, all.n);
 	if (!says)

@@ -6,7 +6,7 @@
 struct chunk { /* Absent members have raw.p NULL. */
 	struct json_val root, names[RESUME_NAMES], choices, choice, delta, text /* text: a string. */, finish,
 		usage;
-	bool has_role, finishes, has_timings;
+	bool has_role, finishes, has_timings, has_probs;
 	bool strange; /* The chunk has content that can't be continued. */
 };
 /* Return false when |data| is not such a chunk, or is an engine's error. */

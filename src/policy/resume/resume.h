@@ -28,6 +28,11 @@
 #define RESUME_EVENT_MAX ((size_t)1 << 20)
 #define RESUME_TEXT_MAX  ((size_t)4 << 20)
 
+/* An answer at temperature 0 is resumed by repetition where its text can't be continued: the next engine gets the client's
+ * body, the text that the client has is dropped, and the first byte that differs ends the answer (resume_differs). This
+ * holds for structured output, log-probabilities, prompts of token ids, answers that the client itself continues, and texts
+ * with U+FFFD, which may stand for bytes that are not known. Any engine can repeat. */
+
 /* Why an answer can't be resumed; for logs. */
 #define RESUME_LACKS_API      "api"       /* Not a stream of chat or text completions. */
 #define RESUME_LACKS_SHAPE    "shape"     /* The shape of the request or of the stream is unknown. */
@@ -40,6 +45,9 @@
 #define RESUME_LACKS_CONTENT "content" /* The answer has content other than text: a tool call or reasoning. */
 #define RESUME_LACKS_BYTES   "bytes"   /* The answer has U+FFFD; the bytes that it stands for are unknown. */
 #define RESUME_LACKS_MEMORY  "no_memory"
+#define RESUME_LACKS_GREEDY \
+	"temperature" /* Only an answer at temperature 0 can be repeated, which was asked for. */
+#define RESUME_LACKS_SAME "differs" /* The engine that was to repeat the answer said something else. */
 
 /* Return the reason |why|, one of these, as a sentence for the client. */
 const char *resume_lost_text(const char *why);
@@ -50,6 +58,14 @@ const char *resume_refusal(enum prompt_api api, struct json_val body);
 struct resume;
 /* Create the state for the answer to |body|, which is not kept. Return NULL when there is no memory. */
 struct resume *resume_new(enum prompt_api api, struct json_val body);
+/* Return true if |body| asks for temperature 0. */
+bool resume_is_greedy(struct json_val body);
+/* Resume by repetition even where the text can be continued: the last bits of an engine's numbers depend on how it computed
+ * the text before. Only for an answer at temperature 0. */
+void resume_repeat(struct resume *s);
+bool resume_repeats(const struct resume *s);
+/* Return true if the current engine does not repeat what the client has: nothing more may be sent. */
+bool resume_differs(const struct resume *s);
 void resume_free(struct resume **take);
 
 /* Bytes fed from now on come from an engine that continues like |how| (NULL: it can't, or it is unknown);
@@ -74,7 +90,8 @@ enum resume_need {
 enum resume_need resume_need(const struct resume *s);
 void resume_done(struct resume *s, struct cgn_buf *out);
 
-/* Return the text to continue: the text shown, without white space at its end. Borrowed. */
+/* Return the text to continue: the text shown, without white space at its end. Empty where the answer is repeated.
+ * Borrowed. */
 struct cgn_str resume_text(const struct resume *s);
 /* Set the tokens of resume_text, counted with the model's tokenizer. Ignored when the number is known
  * exactly, or the answer can't be resumed. */

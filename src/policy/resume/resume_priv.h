@@ -13,7 +13,11 @@ struct resume {
 	const struct engine_resume *how;
 	const char *lost;
 	/* ---- from the request ---- */
-	bool include_usage;
+	bool include_usage, greedy;
+	/* ---- repetition ---- */
+	bool repeats, repeating, differs; /* |repeating|: the current stream. */
+	uint64_t probs, had_probs,
+		shown_probs; /* Chunks with log-probabilities: of this stream, of those before, shown. */
 	/* ---- shown to the client ---- */
 	bool opened, role, finished, usage_out, done;
 	struct cgn_buf names[RESUME_NAMES]; /* Raw JSON from the first chunk; empty: absent. */
@@ -42,6 +46,9 @@ struct resume {
 	struct cgn_buf *out; /* Output of the current call. */
 	struct cgn_buf piece;
 };
+
+/* Return why the text of the answer to |body| can't be continued; NULL: it can. */
+const char *resume_uncontinued(enum prompt_api api, struct json_val body);
 
 /* ---- edit.c: replaces parts of a JSON text ---- */
 #define EDITS_MAX 24

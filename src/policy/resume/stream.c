@@ -29,6 +29,8 @@ struct resume *resume_new(enum prompt_api api, struct json_val body)
 	s->api = api;
 	s->include_usage =
 		json_get(body, "stream_options", &options) && json_get_bool(options, "include_usage", false);
+	s->greedy = resume_is_greedy(body);
+	s->repeats = s->greedy && resume_uncontinued(api, body) != NULL;
 	s->text.limit = RESUME_TEXT_MAX;
 	s->pending.limit = RESUME_EVENT_MAX;
 	scan_restart(s);
@@ -57,8 +59,10 @@ void resume_begin(struct resume *s, const struct engine_resume *how)
 	CGN_LIVE(s, RESUME_TAG);
 	s->how = how;
 	s->again = s->opened;
-	s->events = s->bytes = 0;
-	s->overlap = s->kept;
+	s->events = s->bytes = s->probs = 0;
+	s->had_probs = s->shown_probs;
+	s->repeating = s->repeats && s->again;
+	s->overlap = s->repeating ? 0 : s->kept;
 	s->overlap_end = s->text.n;
 	scan_restart(s);
 }
@@ -93,13 +97,32 @@ void resume_done(struct resume *s, struct cgn_buf *out)
 struct cgn_str resume_text(const struct resume *s)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	return (struct cgn_str){s->text.p, s->kept};
+	return (struct cgn_str){s->text.p, s->repeats ? 0 : s->kept};
+}
+
+void resume_repeat(struct resume *s)
+{
+	CGN_LIVE(s, RESUME_TAG);
+	CGN_MUST(s->greedy && !s->opened);
+	s->repeats = true;
+}
+
+bool resume_repeats(const struct resume *s)
+{
+	CGN_LIVE(s, RESUME_TAG);
+	return s->repeats;
+}
+
+bool resume_differs(const struct resume *s)
+{
+	CGN_LIVE(s, RESUME_TAG);
+	return s->differs;
 }
 
 void resume_counted(struct resume *s, uint64_t tokens)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	if (!s->inexact || s->kept == 0 || tokens == 0 || tokens > s->kept)
+	if (!s->inexact || s->repeats || s->kept == 0 || tokens == 0 || tokens > s->kept)
 		return;
 	s->tokens = tokens + (s->tokens > s->kept_tokens ? s->tokens - s->kept_tokens : 0);
 	s->kept_tokens = tokens;
@@ -121,6 +144,8 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 			json_str_to(c.text, &s->piece);
 		if (sound)
 			resume_chunk_learn(s, &c, cgn_buf_view(&s->piece), s->piece.n);
+	} else if (s->differs) {
+		return; /* The answer ends here. */
 	} else if (sound) {
 		resume_chunk_rewrite(s, name, &c, s->out);
 	} else {

@@ -37,14 +37,15 @@ static bool header_refuse(struct gw_req *r)
 	(void)gw_refuse(r,
 		&(struct gw_refusal){400, "invalid_request_error", "invalid_header", .param = "X-Cgn-Resume",
 			.reason = "invalid"},
-		"X-Cgn-Resume is 1 (another engine shall go on with the answer if one dies) or 0, not \"%.*s\"",
+		"X-Cgn-Resume is 1 (another engine shall go on with the answer if one dies), exact or 0, not \"%.*s\"",
 		(int)(asked.n < 40 ? asked.n : 40), asked.p);
 	return false;
 }
 
 bool gw_resume_asked(struct gw_req *r, bool *out)
 {
-	bool on = cgn_str_is(r->client.resume_asked, "1"), off = cgn_str_is(r->client.resume_asked, "0");
+	bool off = cgn_str_is(r->client.resume_asked, "0");
+	bool on = cgn_str_is(r->client.resume_asked, "1") || cgn_str_is(r->client.resume_asked, "exact");
 	*out = !r->answer.head_sent && !r->client.retry_off && (on || (!off && r->w->rules->resume));
 	return r->answer.head_sent || r->client.resume_asked.n == 0 || on || off || header_refuse(r);
 }
@@ -52,7 +53,10 @@ bool gw_resume_asked(struct gw_req *r, bool *out)
 void gw_resume_open(struct gw_req *r, struct json_val body)
 {
 	enum prompt_api api = prompt_api_of(r->client.target);
+	bool exact = cgn_str_is(r->client.resume_asked, "exact");
 	r->answer.unresumable = resume_refusal(api, body);
+	if (r->answer.unresumable == NULL && exact && !resume_is_greedy(body))
+		r->answer.unresumable = RESUME_LACKS_GREEDY;
 	if (r->answer.unresumable != NULL)
 		return;
 	struct gw_resume *z = calloc(1, sizeof *z);
@@ -65,6 +69,8 @@ void gw_resume_open(struct gw_req *r, struct json_val body)
 	}
 	z->tag = GW_RESUME_TAG;
 	z->s = s;
+	if (exact)
+		resume_repeat(s);
 	r->answer.resume = z;
 }
 
@@ -169,7 +175,8 @@ void gw_resume_relay(struct gw_req *r, struct cgn_str data)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
 	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
 	resume_feed(r->answer.resume->s, data, &out);
-	memory_settle(r, &out);
+	if (!resume_differs(r->answer.resume->s))
+		memory_settle(r, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
 	if (out.bad && r->client.x != NULL)
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
@@ -183,6 +190,11 @@ void gw_resume_flush(struct gw_req *r)
 	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
 	resume_flush(r->answer.resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
+}
+
+bool gw_resume_differs(const struct gw_req *r)
+{
+	return r->answer.resume != NULL && resume_differs(r->answer.resume->s);
 }
 
 /* ---- another engine ---- */
@@ -248,6 +260,8 @@ enum gw_step gw_resume_complete(struct gw_req *r)
 enum plan_missing gw_resume_missing(struct gw_req *r)
 {
 	struct gw_resume *z = r->answer.resume;
+	if (gw_resume_differs(r))
+		r->answer.unresumable = RESUME_LACKS_SAME;
 	const char *lost = r->answer.unresumable;
 	if (lost != NULL)
 		gw_resume_deny(r, strcmp(lost, RESUME_LACKS_MEMORY) == 0 ? "no_memory" : "unresumable",

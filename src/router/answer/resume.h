@@ -20,6 +20,9 @@ void gw_resume_relay(struct gw_req *r, struct cgn_str data);
 /* The engine ended in good order: relay what was held back. */
 void gw_resume_flush(struct gw_req *r);
 
+/* Return true if an engine does not repeat the answer that it was to repeat: the answer ends here. */
+bool gw_resume_differs(const struct gw_req *r);
+
 /* ---- when it breaks off ---- */
 
 /* Return what is missing of the answer, and count an answer that was to be resumed and can't be. */

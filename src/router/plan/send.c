@@ -2,6 +2,7 @@
 /* send: the current leg on its way to a node. */
 #include "router/account/explain.h"
 #include "router/answer/relay.h"
+#include "router/answer/resume.h"
 #include "router/attempt/opening.h"
 #include "router/attempt/peercall.h"
 #include "router/cascade/cascade.h"
@@ -30,7 +31,7 @@ static void on_event(void *user)
 static void stream_relay(struct gw_req *r, struct cgn_str data)
 {
 	gw_relay(r, data);
-	if (gw_hold_is_due(r))
+	if (gw_hold_is_due(r) || gw_resume_differs(r))
 		gw_wake(r);
 }
 

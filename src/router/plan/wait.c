@@ -224,6 +224,14 @@ static enum gw_step stream_closed(struct gw_req *r)
 	return stream_died(r, &why);
 }
 
+/* The engine was to repeat an answer, and says something else: the node did nothing wrong. */
+static enum gw_step stream_other(struct gw_req *r)
+{
+	const struct cgn_err why = {.code = CGN_BAD_GATEWAY, .msg = "the engine does not repeat the answer"};
+	gw_verdict_none(&r->attempt);
+	return stream_died(r, &why);
+}
+
 /* The external check refuses the answer: the engine need not go on. */
 static enum gw_step stream_refused(struct gw_req *r)
 {
@@ -242,6 +250,8 @@ enum gw_step gw_stream(struct gw_req *r)
 	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
 	cgn_arena_reset(&r->head);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
+	if (gw_resume_differs(r))
+		return stream_other(r);
 	if (!gw_hold_step(r))
 		return stream_refused(r);
 	if (a->call.closed || a->call.why.code != CGN_FINE) {

@@ -753,8 +753,10 @@ static bool cut_is_right(struct job *j, struct cgn_str whole)
 		return false;
 	size_t at = (size_t)(error - text.p);
 	/* An event that was not whole ends before the error. */
-	return (is_ollama() || (at >= 2 && memcmp(text.p + at - 2, "\n\n", 2) == 0) || at == 0) &&
-		n + 2 >= at && text.p[text.n - 1] == '\n' && strstr(error, "[DONE]") == NULL;
+	bool between = at == 0 || (at >= 2 && memcmp(error - 2, "\n\n", 2) == 0) ||
+		(at >= 4 && memcmp(error - 4, "\r\n\r\n", 4) == 0);
+	return (is_ollama() || between) && n + 2 >= at && text.p[text.n - 1] == '\n' &&
+		strstr(error, "[DONE]") == NULL;
 }
 
 /* Another engine goes on: the client sees one answer. */

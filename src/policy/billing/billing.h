@@ -58,8 +58,12 @@ bool billing_by_find(struct cgn_str word, enum billing_by *out);
 bool billing_step_find(struct cgn_str word, enum billing_step *out);
 /* Read "2026-11-23", "2026-11-23T13", "2026-11-23T13:00Z" or seconds since 1970, as the hour that it is in. */
 bool billing_time(struct cgn_str text, uint64_t *hour);
-/* Append the report as JSON or CSV. TOO_LARGE: it has more than BILLING_LINES lines; nothing is appended. */
-CGN_RC billing_report_json(const struct billing *l, const struct billing_query *q, struct cgn_buf *out,
-	struct cgn_err *err);
-CGN_RC billing_report_csv(const struct billing *l, const struct billing_query *q, struct cgn_buf *out,
-	struct cgn_err *err);
+/* A report, which has copies of all that it says. Memory: 512 KiB, and 104 bytes and the name for each line. */
+struct billing_report;
+CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err);
+void billing_report_free(struct billing_report **take); /* NULL-safe. */
+/* Add the rows of the next hour, at most BILLING_ROWS; false: there is none left. Only this call looks at |l|, so that a lock
+ * on it is held for an hour's rows at a time. */
+bool billing_report_add(struct billing_report *r, const struct billing *l);
+/* Append the report as CSV, or as JSON. TOO_LARGE: it has more than BILLING_LINES lines; nothing is appended. */
+CGN_RC billing_report_write(struct billing_report *r, bool csv, struct cgn_buf *out, struct cgn_err *err);

@@ -4,7 +4,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/core/arena.h"
 #include "base/json/json.h"
+#include "base/mix/mix.h"
 #include "policy/billing/billing_priv.h"
 #include "policy/budget/budget.h"
 
@@ -15,9 +17,19 @@ struct report_line {
 	struct cgn_str name;
 	struct billing_amounts sum;
 };
-struct report {
-	struct report_line *lines;
-	size_t n;
+#define REPORT_TAG   0x1ed6e702U
+#define REPORT_SPOTS ((size_t)2 * BILLING_LINES)
+#define REPORT_NAMES ((size_t)64 << 20)
+
+struct billing_report {
+	uint32_t tag;
+	struct billing_query q;
+	uint64_t next; /* The hour that is added next. */
+	bool full, no_memory;
+	struct report_line *lines; /* Each with a time and name of its own. */
+	size_t n, cap;
+	uint32_t *spots; /* Index of a line plus one; 0: free. */
+	struct cgn_arena names;
 };
 
 static const char *const by_words[] = {"all", "tenant", "key", "model"};
@@ -95,48 +107,89 @@ static int line_order(const void *a, const void *b)
 	return cgn_str_order(x->name, y->name);
 }
 
-/* Add up lines of the same time and name, which are neighbours. */
-static void lines_merge(struct report *r)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < r->n; i++) {
-		if (kept > 0 && line_order(&r->lines[kept - 1], &r->lines[i]) == 0)
-			billing_sum(&r->lines[kept - 1].sum, &r->lines[i].sum);
-		else
-			r->lines[kept++] = r->lines[i];
-	}
-	r->n = kept;
-}
-
 static uint64_t step_start(enum billing_step step, uint64_t hour)
 {
 	return step == BILLING_STEP_HOUR ? hour : step == BILLING_STEP_DAY ? hour - hour % 24 : 0;
 }
 
-static CGN_RC report_make(const struct billing *l, const struct billing_query *q, struct report *out,
-	struct cgn_err *err)
+CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err)
 {
-	size_t all = 0;
-	for (size_t i = billing_at(l, q->from); i < l->n && l->hours[i].hour < q->to; i++)
-		all += l->hours[i].n;
-	*out = (struct report){.lines = calloc(all + 1, sizeof *out->lines)};
-	if (out->lines == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu rows", all);
-	for (size_t i = billing_at(l, q->from); i < l->n && l->hours[i].hour < q->to; i++)
-		for (size_t k = 0; k < l->hours[i].n; k++) {
-			const struct billing_row *row = &l->hours[i].rows[k];
-			out->lines[out->n++] = (struct report_line){step_start(q->step, l->hours[i].hour),
-				row_name(row, q->by), row->sum};
-		}
-	qsort(out->lines, out->n, sizeof *out->lines, line_order);
-	lines_merge(out);
-	if (out->n <= BILLING_LINES)
-		return CGN_OK;
-	size_t n = out->n;
-	free(out->lines);
-	return CGN_FAIL(err, TOO_LARGE,
-		"the report would have %zu lines, more than %d: ask for less time, or step=day", n,
-		BILLING_LINES);
+	struct billing_report *r = calloc(1, sizeof *r);
+	if (r == NULL || (r->spots = calloc(REPORT_SPOTS, sizeof *r->spots)) == NULL) {
+		free(r);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a report");
+	}
+	r->tag = REPORT_TAG;
+	r->q = *q;
+	r->next = q->from;
+	cgn_arena_init(&r->names, REPORT_NAMES);
+	*out = r;
+	return CGN_OK;
+}
+
+void billing_report_free(struct billing_report **take)
+{
+	struct billing_report *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, REPORT_TAG);
+	cgn_arena_fini(&r->names);
+	free(r->lines);
+	free(r->spots);
+	r->tag = 0;
+	free(r);
+}
+
+/* Append a line without a sum; NULL: there is no room or memory for it. */
+static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name)
+{
+	r->full = r->n == BILLING_LINES;
+	if (!r->full && r->n == r->cap) {
+		size_t cap = r->cap > 0 ? 2 * r->cap : 256;
+		struct report_line *lines = reallocarray(r->lines, cap, sizeof *lines);
+		r->no_memory = lines == NULL;
+		r->lines = lines != NULL ? lines : r->lines;
+		r->cap = lines != NULL ? cap : r->cap;
+	}
+	struct cgn_str kept = name.n > 0 ? cgn_arena_str(&r->names, name) : CGN_STR("");
+	r->no_memory = r->no_memory || kept.p == NULL;
+	if (r->full || r->no_memory)
+		return NULL;
+	r->lines[r->n] = (struct report_line){.hour = hour, .name = kept};
+	return &r->lines[r->n++];
+}
+
+static struct report_line *line_of(struct billing_report *r, uint64_t hour, struct cgn_str name)
+{
+	uint64_t at = mix64(mix_fnv1a(MIX_FNV1A ^ hour, name.p, name.n));
+	for (;; at++) {
+		uint32_t *spot = &r->spots[at & (REPORT_SPOTS - 1)];
+		struct report_line *line = *spot > 0 ? &r->lines[*spot - 1] : NULL;
+		if (line != NULL && (line->hour != hour || !cgn_str_eq(line->name, name)))
+			continue;
+		if (line == NULL && (line = line_new(r, hour, name)) != NULL)
+			*spot = (uint32_t)r->n;
+		return line;
+	}
+}
+
+bool billing_report_add(struct billing_report *r, const struct billing *l)
+{
+	CGN_LIVE(r, REPORT_TAG);
+	size_t at = billing_at(l, r->next);
+	if (at == l->n || l->hours[at].hour >= r->q.to || r->full || r->no_memory)
+		return false;
+	const struct billing_hour *h = &l->hours[at];
+	for (size_t i = 0; i < h->n; i++) {
+		struct report_line *line =
+			line_of(r, step_start(r->q.step, h->hour), row_name(&h->rows[i], r->q.by));
+		if (line == NULL)
+			return false;
+		billing_sum(&line->sum, &h->rows[i].sum);
+	}
+	r->next = h->hour + 1;
+	return true;
 }
 
 /* ---- writing ---- */
@@ -168,26 +221,21 @@ static void line_json(struct json_out *j, const struct billing_query *q, const s
 	json_close(j, '}');
 }
 
-CGN_RC billing_report_json(const struct billing *l, const struct billing_query *q, struct cgn_buf *out,
-	struct cgn_err *err)
+static void report_json(const struct billing_report *r, struct cgn_buf *out)
 {
-	struct report r;
 	struct json_out j = json_out_to(out);
 	char text[32];
-	CGN_TRY(report_make(l, q, &r, err));
 	json_open(&j, '{');
-	time_text(q->from, text);
+	time_text(r->q.from, text);
 	json_key_z(&j, "from", text);
-	time_text(q->to, text);
+	time_text(r->q.to, text);
 	json_key_z(&j, "to", text);
-	json_key_z(&j, "currency", q->currency);
+	json_key_z(&j, "currency", r->q.currency);
 	json_key_open(&j, "usage", '[');
-	for (size_t i = 0; i < r.n; i++)
-		line_json(&j, q, &r.lines[i]);
+	for (size_t i = 0; i < r->n; i++)
+		line_json(&j, &r->q, &r->lines[i]);
 	json_close(&j, ']');
 	json_close(&j, '}');
-	free(r.lines);
-	return CGN_OK;
 }
 
 /* Append |s| as RFC 4180 quotes it. */
@@ -220,17 +268,31 @@ static void line_csv(struct cgn_buf *out, const struct billing_query *q, const s
 	cgn_buf_fmt(out, "%s\n", text);
 }
 
-CGN_RC billing_report_csv(const struct billing *l, const struct billing_query *q, struct cgn_buf *out,
-	struct cgn_err *err)
+static void report_csv(const struct billing_report *r, struct cgn_buf *out)
 {
-	struct report r;
-	CGN_TRY(report_make(l, q, &r, err));
+	const struct billing_query *q = &r->q;
 	cgn_buf_fmt(out, "%s%s%s", q->step != BILLING_STEP_ALL ? "time," : "",
 		q->by != BILLING_BY_ALL ? by_words[q->by] : "", q->by != BILLING_BY_ALL ? "," : "");
 	cgn_buf_fmt(out, "requests,estimated,input_tokens,cached_tokens,output_tokens,money_%s,joules\n",
 		q->currency);
-	for (size_t i = 0; i < r.n; i++)
-		line_csv(out, q, &r.lines[i]);
-	free(r.lines);
+	for (size_t i = 0; i < r->n; i++)
+		line_csv(out, q, &r->lines[i]);
+}
+
+CGN_RC billing_report_write(struct billing_report *r, bool csv, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_LIVE(r, REPORT_TAG);
+	if (r->no_memory)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu lines", r->n);
+	if (r->full)
+		return CGN_FAIL(err, TOO_LARGE,
+			"the report would have more than %d lines: ask for less time, or step=day",
+			BILLING_LINES);
+	if (r->n > 0)
+		qsort(r->lines, r->n, sizeof *r->lines, line_order);
+	if (csv)
+		report_csv(r, out);
+	else
+		report_json(r, out);
 	return CGN_OK;
 }

@@ -211,13 +211,22 @@ void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const s
 	(void)pthread_mutex_unlock(&u->lock);
 }
 
+/* Add the rows of the next hour; false: there is none left. */
+static bool report_add(struct gw_usage *u, struct billing_report *r)
+{
+	(void)pthread_mutex_lock(&u->lock);
+	bool more = billing_report_add(r, u->billing);
+	(void)pthread_mutex_unlock(&u->lock);
+	return more;
+}
+
 CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, bool csv, struct cgn_buf *out,
 	struct cgn_err *err)
 {
+	CGN_ON_EXIT(billing_report_free) struct billing_report *r = NULL;
 	CGN_LIVE(u, USAGE_TAG);
-	(void)pthread_mutex_lock(&u->lock);
-	cgn_rc rc = csv ? billing_report_csv(u->billing, q, out, err)
-			: billing_report_json(u->billing, q, out, err);
-	(void)pthread_mutex_unlock(&u->lock);
-	return rc;
+	CGN_TRY(billing_report_new(q, &r, err));
+	while (report_add(u, r))
+		; /* Workers take the lock between two hours. */
+	return billing_report_write(r, csv, out, err);
 }

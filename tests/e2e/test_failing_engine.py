@@ -188,13 +188,13 @@ def test_a_request_that_the_engine_refuses_behind_a_200_blames_nobody(several, w
     assert ask(cluster, "m").body == b"".join(ANSWER)
 
 
-@pytest.mark.parametrize("way", [*REFUSALS, (400, JSON, [b'{"error":{"message":"bad"}}'])])
+@pytest.mark.parametrize("way", [*REFUSALS, "json", (400, JSON, [b'{"error":{"message":"bad"}}'])])
 def test_what_every_node_refuses_is_told_and_nobody_is_blamed(several, way):
     a, b = Engine("a", ["m"], way), Engine("b", ["m"], way)
     cluster = several(a, b, **{"router.breaker": {"failures": 1}})
     status, _, pieces = FAILURES[way] if isinstance(way, str) else way
     for i in range(6):
-        r = ask(cluster, "m", text=f"{i}")
+        r = ask(cluster, "m", text=f"{i}", stream=way != "json")
         assert (r.status, r.body) == (status, pieces[0])
     assert len(a.seen) + len(b.seen) == (6 if status == 400 else 12)
     for name in "ab":

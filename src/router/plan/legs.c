@@ -47,9 +47,10 @@ static enum gw_step leg_retry(struct gw_req *r, const struct plan_step *step,
 	const struct gw_leg_report *report)
 {
 	bool refused = report->outcome.how == BREAKER_REFUSED;
+	bool said = report->outcome.how == BREAKER_ERROR && report->outcome.end == LEG_END_STATUS;
 	if (report->outcome.end == LEG_END_STATUS)
 		gw_verdict_bad(&r->attempt, report->outcome.how);
-	if (refused)
+	if (refused || said)
 		gw_refused_suspect(r, &r->attempt);
 	gw_leg_close(r);
 	gw_leg_unlearn(r, refused ? plan_last(&r->plan.legs)->held : 0);

@@ -205,7 +205,7 @@ static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, c
 		gw_verdict_none(&r->attempt);
 	else
 		gw_verdict_bad(&r->attempt, how);
-	if (how == BREAKER_REFUSED && again)
+	if ((how == BREAKER_REFUSED || how == BREAKER_ERROR) && again)
 		gw_refused_suspect(r, &r->attempt);
 	gw_leg_unlearn(r, 0);
 	r->plan.legs.staged = !again;

@@ -36,14 +36,17 @@ void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a)
 		.status = a->status,
 		.node = a->ticket.node,
 		.id = a->call.node_id};
-	gw_misfit_doubt(r->w->shared->misfits, a->call.slot);
+	if (a->status != 200)
+		gw_misfit_doubt(r->w->shared->misfits, a->call.slot);
 }
 
 static void suspect_blame(struct gw_req *r, const struct gw_suspect *s, const struct gw_misfit_kind *k)
 {
 	struct gw_worker *w = r->w;
-	gw_misfit_blame(w->shared->misfits, s, k, &w->rules->breaker, cgn_loop_now(w->loop), gw_random(w));
 	gw_verdict_refused(w, s->slot, s->node, s->id);
+	if (s->status == 200)
+		return;
+	gw_misfit_blame(w->shared->misfits, s, k, &w->rules->breaker, cgn_loop_now(w->loop), gw_random(w));
 	gw_direct_avoid(w, s->slot);
 	cgn_log_limited(WARN, "gateway.misconfigured", F_STRN("id", r->client.id), F_STR("node", s->id),
 		F_I64("status", s->status), F_STRN("model", k->model), F_STRN("path", k->path),

@@ -8,7 +8,7 @@
 /* Return what the answer of |a| says against its node: as gw_attempt_status_failure, and BREAKER_REFUSED where another node may
  * answer. */
 enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_attempt *a);
-/* The request of |a|, which refused it, is sent elsewhere. */
+/* The request of |a|, which refused it, or answered 200 with an error, is sent elsewhere. */
 void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a);
 /* The current leg is answered: blame the suspects, and clear its own node. */
 void gw_refused_settle(struct gw_req *r);

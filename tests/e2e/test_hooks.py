@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """External checks ([hooks]): one is asked before a request goes to an engine, one before the client gets the answer."""
 import base64
+import gzip
 import http.client
 import json
 import signal
@@ -62,6 +63,15 @@ def settings_change(cluster, **hooks):
 
 
 # ---- before ----
+
+def test_a_hook_reads_the_text_of_a_coded_body(hooked, hook):
+    c = hooked("before", more={"router": {"extra_routes": ["POST /v1/videos"]}})
+    coded = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    for path in ("/v1/chat/completions", "/rerank", "/v1/videos"):
+        raw = gzip.compress(json.dumps({**json.loads(chat_body("hello")), "query": "a", "documents": ["b"]}).encode())
+        assert ask(c.http_port, "POST", path, raw, coded).status in (200, 404), path  # the engine has no videos
+        assert hook.of("before")[-1]["body"]["messages"][0]["content"] == "hello", path
+
 
 def test_the_question_says_who_asks_for_what_and_has_no_key(hooked, hook, tmp_path):
     keys = str(tmp_path / "keys")

@@ -212,11 +212,13 @@ def test_operators_add_routes_and_headers(cluster):
 def test_llamas_own_routes_keep_tenants_apart(cluster):
     keys = [key(cluster.folder, name, name) for name in ("acme", "umbra")]
     with Engines(a="llama_cpp") as engines:
-        cluster.router({**engines.sections, "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}})
+        cluster.router({**engines.sections, "router": {"default_model": "m"}, "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}})
         cluster.wait_ready(1)
         for path in ("/completion", "/completions", "/infill"):
             salts = [json.loads(cluster.ask("POST", path, BODY, k).json()["body"])["cache_salt"] for k in keys]
             assert salts[0] != salts[1] and all(len(s) == 32 for s in salts), path
+            assert cluster.ask("POST", path, {"prompt": "hi"}, keys[0]).status == 200, path  # llama-server's clients name no model
+        assert cluster.ask("GET", "/props", headers=keys[0]).status == 200
 
 
 @pytest.mark.parametrize("setting, word", [

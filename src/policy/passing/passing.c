@@ -7,6 +7,11 @@
 
 bool passing_path_matches(struct cgn_str path, const char *pattern)
 {
+	const size_t lead = strcspn(pattern, "*"); /* Most patterns are plain, and most paths differ here. */
+	if (path.n < lead || memcmp(path.p, pattern, lead) != 0)
+		return false;
+	if (pattern[lead] == '\0')
+		return path.n == lead;
 	struct cgn_str p = path, w = cgn_str_of(pattern);
 	while (p.p != NULL && w.p != NULL) {
 		if (cgn_str_is(w, "**"))

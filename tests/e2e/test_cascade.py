@@ -123,6 +123,12 @@ def test_engines_that_fail_or_give_no_logprobs_lead_on(pair):
     until(lambda: step(c.chat("hi", difficulty=EASY)) == "2/2; outcome=skipped; why=no_node", "it is skipped")
 
 
+def test_an_error_behind_a_200_leads_on(pair):
+    c = pair(small=("--fault", "error-200"))
+    a = c.chat("hi", difficulty=EASY)
+    assert a.status == 200 and a.headers["x-cgn-node"] == "l" and step(a).startswith("2/2; outcome=failed"), a.headers
+
+
 def test_an_engine_that_refuses_leads_on(pair):
     c = pair(small=("--max-model-len", "16"))
     a = c.chat("word " * 40, difficulty=EASY)

@@ -222,12 +222,29 @@ def test_a_cut_answer_goes_on_at_another_decode_node(world, kind):
 
 
 @pytest.mark.parametrize("kind", DIALECTS)
+def test_a_prefill_leg_that_errs_behind_a_200_is_given_to_another_node(world, kind):
+    w = world(kind)
+    w.start("p", "prefill", "--time-scale", "0", "--fault", "error-200")
+    w.start("q", "prefill")
+    w.start("d", "decode")
+    w.ready()
+
+    def asked():
+        a = w.c.chat(words(150, random.random()), max_tokens=3, ignore_eos=True)
+        assert a.status == 200 and a.json()["usage"]["completion_tokens"] == 3, a.body
+        return next(n for n in w.c.status()["nodes"] if n["id"] == "p")["breaker"]["text"] != "closed"
+    until(asked, "the node that errs was asked, and is blamed")
+    assert w.c.router_process.events("gateway.prefill_failed")[0]["node"] == "p"
+
+
+@pytest.mark.parametrize("kind", DIALECTS)
 def test_a_failed_decode_leg_is_repeated(world, kind):
     """The hand-off of a decode leg that failed is used up: the next node computes the prompt, or gets another hand-off."""
+    fault = "error-200" if kind in ("sglang", "mooncake") else "http500"
     w = world(kind)
     w.start("p", "prefill")
     for name in "de":
-        w.start(name, "decode", "--time-scale", "0", "--fault", "http500@nth=1")
+        w.start(name, "decode", "--time-scale", "0", "--fault", f"{fault}@nth=1")
     w.start("f", "decode")
     w.ready()
 

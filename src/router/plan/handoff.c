@@ -12,6 +12,7 @@
 #include "router/attempt/verdict.h"
 #include "router/isolate/isolate.h"
 #include "router/plan/queue.h"
+#include "router/plan/refused.h"
 #include "router/worker/breaker.h"
 
 #define GW_HANDOFF_TAG 0x64a40ff0U
@@ -497,7 +498,7 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
 	if (h->failed != NULL)
 		return h->failed;
 	if (a->head_seen && (a->status != 200 || gw_attempt_status_failure(a) != BREAKER_FAILURES)) {
-		*how = gw_attempt_status_failure(a);
+		*how = gw_refused_how(r, a);
 		return "the engine answered with an error";
 	}
 	if (a->call.closed || a->call.why.code != CGN_FINE) {
@@ -525,6 +526,8 @@ bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 		F_I64("status", r->beside.status), F_STR("why", why),
 		F_STR("then", "the decode leg is cancelled, and the request is decided on again"));
 	const char *told = cgn_arena_strz(&r->arena, cgn_str_of(why)); /* the attempt ends */
+	if (how == BREAKER_ERROR || how == BREAKER_REFUSED)
+		gw_refused_suspect(r, &r->beside);
 	if (r->beside.w != NULL && how == BREAKER_FAILURES)
 		gw_verdict_none(&r->beside);
 	else if (r->beside.w != NULL)

@@ -154,6 +154,9 @@ static void fault_apply(const struct sim_fault *f, struct sim_verdict *out)
 	case SIM_FAULT_REFUSE:
 		out->refuse = true;
 		break;
+	case SIM_FAULT_ERROR:
+		out->status = 200;
+		break;
 	case SIM_FAULT_HTTP:
 		out->status = (int)f->arg;
 		break;

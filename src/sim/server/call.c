@@ -133,6 +133,9 @@ static bool struck_before(struct sim_call *c)
 	c->w->counts.faulted++;
 	if (c->verdict.refuse)
 		http_exchange_abort(c->x, CGN_UNAVAILABLE);
+	else if (c->verdict.status == 200 && !c->verdict.hang)
+		sim_call_answer(c, 200,
+			CGN_STR("{\"error\":{\"message\":\"injected by --fault error-200\",\"code\":500}}"));
 	else if (c->verdict.status != 0 && !c->verdict.hang)
 		sim_call_refuse_as(c, c->verdict.status, "injected by --fault http");
 	return true;

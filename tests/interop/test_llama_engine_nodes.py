@@ -67,3 +67,34 @@ def test_an_answer_goes_on_at_the_other_when_one_dies(servers):
     other = {"a": "b", "b": "a"}[victim]
     until(lambda: servers.states()[victim] != "ready", "its end is seen")
     assert servers.ask("POST", "/v1/chat/completions", ASK).headers["x-cgn-node"] == other
+
+
+def test_idle_servers_sleep_and_the_next_request_wakes_them(tmp_path, binary):
+    """One server as a node, one beside an agent: both are watched, and fall asleep."""
+    model, ports, processes = tmp_path / "tiny.gguf", {name: free_port() for name in "ab"}, []
+    subprocess.run([sys.executable, ROOT / "scripts/run/tiny-gguf.py", model], check=True, stdout=subprocess.DEVNULL)
+    with Cluster(tmp_path) as c:
+        try:
+            for name, port in ports.items():
+                with open(tmp_path / f"llama-{name}.log", "wb") as log:
+                    processes.append(subprocess.Popen([binary, "--model", model, "--alias", "tiny", "--host", "127.0.0.1", "--port", str(port), "--threads",
+                                                       "1", "--n-gpu-layers", "0", "--parallel", "1", "--metrics", "--sleep-idle-seconds", "2"],
+                                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            c.router({"engine_nodes.a": {"url": f"http://127.0.0.1:{ports['a']}", "ready_interval": "50ms"}})
+            c.agent("b", ports["b"], {"engine": {"kind": "llama_cpp", "model": "tiny"}})
+            c.wait_ready(2)
+
+            def states():
+                return {n["id"]: [f["state"] for f in n["engines"][0]["facts"]] for n in c.status()["nodes"]}
+            for name in ports:
+                assert c.ask("POST", "/v1/chat/completions", ASK, {"X-Cgn-Node": name}).status == 200
+            until(lambda: states() == {"a": ["asleep"], "b": ["asleep"]}, states)
+            assert c.states() == {"a": "ready", "b": "ready"}
+            for name, port in ports.items():
+                assert ask(port, "GET", "/props").json()["is_sleeping"]
+                assert c.ask("POST", "/v1/chat/completions", ASK, {"X-Cgn-Node": name}).status == 200
+                assert not ask(port, "GET", "/props").json()["is_sleeping"]
+        finally:
+            for p in processes:
+                p.kill()
+                p.wait()

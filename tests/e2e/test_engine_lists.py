@@ -107,6 +107,20 @@ def test_two_models_that_engines_load_stay_where_they_are(cluster, engines):
     assert cluster.ask("POST", "/api/generate", {"model": "m1"}).json()["done_reason"] == "load"
 
 
+def test_a_model_that_moves_is_found_on_its_new_node(cluster, engines):
+    a, b = engines("a", {"m": {}, "base": {}}), engines("b", {"base": {}})
+    start(cluster, a, b)
+    assert chat(cluster, "m").headers["x-cgn-node"] == "a"
+    for there, gone in ((b, a), (a, b)):
+        there.entries = there.entries | {"m": {}}
+        gone.entries = {"base": {}}
+        r = chat(cluster, "m")
+        assert (r.status, r.headers["x-cgn-node"]) == (200, there.name)
+    # A model that is nowhere any more is 404.
+    a.entries = {"base": {}}
+    assert chat(cluster, "m").status == 404
+
+
 def test_an_idle_engine_falls_asleep_and_stays_ready(cluster, engines):
     e = engines("s", {"tiny": {}}, sleeps_after=2, owner="llamacpp")
     start(cluster, e)

@@ -15,7 +15,7 @@
 #define LONG_AGAIN   (30 * CGN_SEC)
 #define LOAD_LEAST   1.0 /* Milliseconds */
 #define LOAD_MOST    (3600 * 1e3)
-#define MODELS_DOUBT CGN_SEC /* Between two readings after a request was refused */
+#define MODELS_DOUBT (200 * CGN_MSEC) /* Between two readings after a request was refused */
 
 static void models_unknown(struct engineview *v, const char *why)
 {
@@ -334,7 +334,7 @@ void engineview_models_ask_again(struct engineview *v)
 
 void engineview_models_doubt(struct engineview *v)
 {
-	models_reread(v, MODELS_DOUBT);
+	models_reread(v, v->models.bytes > MODELS_LONG ? MODELS_AGAIN : MODELS_DOUBT);
 }
 
 void engineview_models_reset(struct engineview *v)

@@ -5,6 +5,9 @@
 #include "router/attempt/direct.h"
 #include "router/attempt/verdict.h"
 
+#define LOOK_TIME  (500 * CGN_MSEC)
+#define LOOK_AGAIN (5 * CGN_SEC) /* After a request of the worker waited in vain */
+
 static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_leg *leg)
 {
 	return (struct gw_misfit_kind){leg->model, r->client.target};
@@ -25,6 +28,51 @@ enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_atte
 	if (how != BREAKER_FAILURES || a->peer != NULL || plan_is_held(&r->plan.legs))
 		return how;
 	return may_be_elsewhere(r, a->status) ? BREAKER_REFUSED : BREAKER_FAILURES;
+}
+
+static bool is_tried(const struct gw_req *r, uint16_t slot)
+{
+	bool tried = slot == r->attempt.call.slot;
+	for (size_t i = 0; i < r->plan.n_suspects; i++)
+		tried = tried || r->plan.suspects[i].slot == slot;
+	return tried;
+}
+
+/* Doubt the lists of all engines. False: there is none that was not tried. */
+static bool lists_doubt(struct gw_req *r)
+{
+	struct gw_worker *w = r->w;
+	size_t n = 0;
+	for (size_t i = 0; i < w->view->n_nodes; i++) {
+		const struct view_node *node = &w->view->nodes[i];
+		if (node->state != NODE_READY || node->direct.door == NULL)
+			continue;
+		gw_misfit_doubt(w->shared->misfits, node->slot);
+		n += !is_tried(r, node->slot);
+	}
+	return n > 0;
+}
+
+bool gw_refused_looks(struct gw_req *r, const struct gw_attempt *a)
+{
+	struct gw_worker *w = r->w;
+	const struct view_model *m = view_model_find(w->view, plan_leg(&r->plan.legs)->model);
+	cgn_nsec now = cgn_loop_now(w->loop);
+	if (a->status != 404 || r->client.pin.n > 0 || r->plan.home.known)
+		return false;
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (!is_tried(r, m->ready[i]->slot))
+			return false; /* The plan goes on there. */
+	bool tired = w->looked_at != 0 && cgn_since(now, w->looked_at) < LOOK_AGAIN;
+	if (r->plan.looked_at == 0 && !tired)
+		r->plan.looked_at = now;
+	if (r->plan.looked_at == 0)
+		return false;
+	/* A list that was read just before is not read again at once: it is doubted until it is. */
+	if (cgn_since(now, r->plan.looked_at) < LOOK_TIME)
+		return lists_doubt(r);
+	w->looked_at = now;
+	return false;
 }
 
 void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a)

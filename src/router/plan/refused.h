@@ -8,6 +8,9 @@
 /* Return what the answer of |a| says against its node: as gw_attempt_status_failure, and BREAKER_REFUSED where another node may
  * answer. */
 enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_attempt *a);
+/* Return true while the refusal of |a| waits for a node that may have the model since a moment: lists of models are seconds old. The
+ * lists of all engines without an agent are read again, for half a second. */
+bool gw_refused_looks(struct gw_req *r, const struct gw_attempt *a);
 /* The request of |a|, which refused it, or answered 200 with an error, is sent elsewhere. */
 void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a);
 /* The current leg is answered: blame the suspects, and clear its own node. */

@@ -16,6 +16,8 @@
 #include "router/plan/refused.h"
 #include "router/plan/states.h"
 
+#define LOOK_POLL (20 * CGN_MSEC)
+
 static const char not_continued[] = "no engine could resume the answer";
 
 /* ---- the first byte ---- */
@@ -183,6 +185,8 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		return gw_away_return(r, "refused");
 	if (said != BREAKER_FAILURES && !a->accepted && gw_beside_is_suspected(r))
 		return gw_park(r, WAIT_ENGINE, gw_attempt_poll(r->w));
+	if (said == BREAKER_REFUSED && !a->accepted && !is_route_missing(r) && gw_refused_looks(r, a))
+		return gw_park(r, WAIT_ENGINE, LOOK_POLL);
 	if (says >= OPENING_ERROR && !a->accepted)
 		return answer_failed(r, says);
 	if (said != BREAKER_FAILURES && !a->accepted)

@@ -72,6 +72,8 @@ struct gw_plan {
 	size_t excluded_cap;
 	struct gw_suspect suspects[GW_SUSPECTS];
 	size_t n_suspects;
+	cgn_nsec
+		looked_at; /* when a refused model was first looked for on other nodes (plan/refused.c); 0: not so */
 	struct gw_prediction prediction; /* prediction of the last pick */
 	cgn_nsec pick_took;
 	struct answerhome home;   /* node that stored the answer which this request continues */

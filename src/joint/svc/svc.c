@@ -404,8 +404,6 @@ void svc_long_end(struct svc *s)
 	CGN_LIVE(s, SVC_TAG);
 	(void)sigaction(SIGTERM, &s->before_long[0], NULL);
 	(void)sigaction(SIGINT, &s->before_long[1], NULL);
-	if (long_signal != 0 && !s->start_ended)
-		(void)raise(long_signal); /* For the loop's handler, as if it came now. */
 }
 
 /* ---- questions of the admin port ---- */
@@ -524,6 +522,8 @@ static void svc_serve(struct svc *s)
 		F_U64("admin_port", s->admin != NULL ? svc_admin_port(s->admin) : 0), F_I64("pid", getpid()));
 	svc_ports_warn(s->program, s->boot);
 	life_note(s, "program.start", "", NULL);
+	if (long_signal != 0) /* It came too late for the start to end. The loop's handler takes it now. */
+		(void)raise(long_signal);
 	cgn_loop_run(s->loop);
 }
 

@@ -253,7 +253,9 @@ static void cordons_survive_a_restart(void **state)
 	assert_true(cgn_ok(state_cordon(w->s, "n2", true, cordon_done, w, &err)));
 	assert_true(cgn_ok(state_cordon(w->s, "n1", false, cordon_done, w, &err)));
 	assert_null(strstr(cgn_buf_z(&w->told), "done"));
-	wait_for(w, "done:FINE done:FINE done:FINE done:FINE ");
+	/* The first one is written at once, and the others together. */
+	wait_for(w, "cordon:n2 uncordon:n1 done:FINE done:FINE done:FINE ");
+	assert_non_null(strstr(cgn_buf_z(&w->told), "cordon:n1 "));
 	assert_true(state_watch_cordoned(w->s, "n2"));
 	assert_false(state_watch_cordoned(w->s, "n1"));
 	close_world(w);

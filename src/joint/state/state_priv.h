@@ -123,8 +123,10 @@ void state_members_recall(struct state_watch *s);
 void state_members_changed(struct state_watch *s);
 
 /* ---- files.c: cordons and documents in cluster.state_dir, for backends without a store ---- */
+struct cordons_write;
 struct state_files {
-	char *dir, *cordons; /* owned */
+	char *dir, *cordons;           /* owned */
+	struct cordons_write *writing; /* NULL: no cordon is being written */
 };
 /* Read all files. Logs a warning when they cannot be written. */
 CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,

@@ -522,7 +522,7 @@ static void svc_serve(struct svc *s)
 		F_U64("admin_port", s->admin != NULL ? svc_admin_port(s->admin) : 0), F_I64("pid", getpid()));
 	svc_ports_warn(s->program, s->boot);
 	life_note(s, "program.start", "", NULL);
-	if (long_signal != 0) /* It came too late for the start to end. The loop's handler takes it now. */
+	if (long_signal != 0) /* The signal came too late to end the start: the loop's handler takes it. */
 		(void)raise(long_signal);
 	cgn_loop_run(s->loop);
 }

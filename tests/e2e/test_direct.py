@@ -283,3 +283,16 @@ def test_a_direct_stream_ends_when_the_agent_says_that_its_engine_is_stalled(clu
     assert cluster.status()["nodes"][0]["breaker"]["text"].startswith("open: stalled")
     node.engine.signal(signal.SIGCONT)
     until(lambda: cluster.states()["a"] == "ready", "it is back")
+
+
+def test_a_direct_stream_goes_on_while_the_agent_is_silent(cluster):
+    """The engine brings a byte now and then, so it lives: the agent's silence says nothing of it."""
+    cluster.common = {"cluster": {"lease": "60s"}}
+    node = up(cluster, "--token-interval-us", "900000", router={"router": {"stall_timeout": "2s"}})
+    wait_direct(cluster)
+    s = Stream(cluster.http_port, max_tokens=7, ignore_eos=True).read_until(b"data: ")
+    node.agent.signal(signal.SIGSTOP)
+    until(lambda: cluster.router_process.events("router.agent_silent"), "the router knows")
+    assert b"event: error" not in s.read_until(b"[DONE]").got
+    node.agent.signal(signal.SIGCONT)
+    until(lambda: cluster.states()["a"] == "ready", "it is back")

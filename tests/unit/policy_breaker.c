@@ -305,8 +305,11 @@ static void a_stall_holds_until_it_speaks(void **state)
 	assert_true(pulse_heard(&p) == T0 + CGN_SEC);
 	pulse_beat(&p, T0 + CGN_SEC + PULSE_GRAIN / 2);
 	assert_true(pulse_heard(&p) == T0 + CGN_SEC);
+	pulse_lose_agent(&p, T0 + CGN_SEC);
+	assert_true(pulse_agent_lost(&p, T0) && !pulse_agent_lost(&p, T0 + CGN_SEC));
+	assert_false(pulse_stopped(&p, 0)); /* Nothing is said of the engine. */
 	pulse_reset(&p);
-	assert_true(pulse_heard(&p) == 0);
+	assert_true(pulse_heard(&p) == 0 && !pulse_agent_lost(&p, 0));
 }
 
 static void an_engine_lives_as_long_as_a_witness_says_so(void **state)

@@ -295,6 +295,12 @@ static bool engine_is_busy(const struct engine *e)
 	return e->requests.inflight > 0 || e->requests.direct > 0;
 }
 
+/* An engine that starts answers nothing, and need not. */
+static bool engine_must_answer(const struct engine *e)
+{
+	return e->process.sup.state == SUPERVISE_READY || e->process.sup.state == SUPERVISE_UNHEALTHY;
+}
+
 /* Tell the signs of life of the engine that shows them best. An engine without requests does not speak for one that has
  * some. */
 static void life_fill(const struct agent *a, Cognitora__V1__Load *out)
@@ -306,8 +312,9 @@ static void life_fill(const struct agent *a, Cognitora__V1__Load *out)
 	for (size_t i = 0; i < a->n_engines; i++) {
 		struct engine *e = &a->engines[i];
 		const struct pulse_witness w = engineview_witness(&e->view);
-		if (engine_is_busy(e) == busy && w.mute < best.mute)
-			best.mute = w.mute;
+		cgn_nsec mute = engine_must_answer(e) ? w.mute : 0;
+		if (engine_is_busy(e) == busy && mute < best.mute)
+			best.mute = mute;
 		if (w.still < best.still)
 			best.still = w.still;
 		ready |= engine_is_ready(e);

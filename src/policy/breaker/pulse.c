@@ -31,6 +31,16 @@ bool pulse_stopped(const struct pulse *p, cgn_nsec since)
 	return GET(p->stalled_at) > since;
 }
 
+void pulse_lose_agent(struct pulse *p, cgn_nsec now)
+{
+	SET(p->gone_at, now);
+}
+
+bool pulse_agent_lost(const struct pulse *p, cgn_nsec since)
+{
+	return GET(p->gone_at) > since;
+}
+
 cgn_nsec pulse_heard(const struct pulse *p)
 {
 	return GET(p->heard_at);
@@ -83,6 +93,7 @@ void pulse_reset(struct pulse *p)
 {
 	SET(p->heard_at, 0);
 	SET(p->stalled_at, 0);
+	SET(p->gone_at, 0);
 	SET(p->gap_ms, 0);
 	SET(p->mute_ms, 0);
 	SET(p->told_at, 0);

@@ -29,6 +29,7 @@
 struct pulse {
 	_Atomic uint64_t heard_at;   /* Time of the last byte of an answer; 0: no byte yet. */
 	_Atomic uint64_t stalled_at; /* Time when the node was declared stalled; 0: not stalled. */
+	_Atomic uint64_t gone_at;    /* Time when its agent was found silent; 0: it never was. */
 	_Atomic uint32_t gap_ms;     /* Longest recent gap in a stream. */
 	/* Control loop: what the witness told last, and when; told_at 0: there is none. */
 	_Atomic uint32_t mute_ms;
@@ -45,6 +46,9 @@ void pulse_gap(struct pulse *p, cgn_nsec gap);  /* |gap| lay between two pieces 
 void pulse_stop(struct pulse *p, cgn_nsec now); /* Declare the node stalled. */
 /* Return whether the node was declared stalled after |since|, and sent no byte since. */
 bool pulse_stopped(const struct pulse *p, cgn_nsec since);
+void pulse_lose_agent(struct pulse *p, cgn_nsec now); /* The agent is silent: what it relays will not come. */
+/* Return whether the agent was found silent after |since|. */
+bool pulse_agent_lost(const struct pulse *p, cgn_nsec since);
 cgn_nsec pulse_heard(const struct pulse *p);
 /* |tokens|: tokens of prompts that the node must still compute. |base| 0: no limit, returns UINT64_MAX. */
 cgn_nsec pulse_limit(const struct pulse *p, cgn_nsec base, uint64_t tokens);

@@ -150,7 +150,8 @@ void gw_verdict_late(struct gw_attempt *a, enum breaker_failure how)
 
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since)
 {
-	return pulse_stopped(&stats_of(a)->pulse, since);
+	const struct pulse *pulse = &stats_of(a)->pulse;
+	return pulse_stopped(pulse, since) || (!a->by_engine && pulse_agent_lost(pulse, since));
 }
 
 /* How long the stream may bring nothing. Before its second piece it may still wait for its prompt: some engines
@@ -164,16 +165,14 @@ static cgn_nsec silence_limit(const struct gw_attempt *a)
 	return pulse_limit(&stats->pulse, a->w->rules->stall_timeout, tokens);
 }
 
-/* Return true if the node is dead. May declare the node stalled, and judge the attempt: no stream of the node brought a byte
- * for longer than it may take, and no witness says that its engine lives. An engine that serves others, or answers its
- * checks, is slow. */
-static bool node_is_dead(struct gw_attempt *a, cgn_nsec now)
+bool gw_attempt_node_dead(struct gw_attempt *a, cgn_nsec now)
 {
 	struct pulse *pulse = &stats_of(a)->pulse;
 	cgn_nsec limit = silence_limit(a), heard = pulse_heard(pulse);
-	if (gw_attempt_node_stalled(a, a->last_byte))
+	cgn_nsec last = a->last_byte > a->sent_at ? a->last_byte : a->sent_at;
+	if (gw_attempt_node_stalled(a, last))
 		return true;
-	if (cgn_since(now, a->last_byte) < limit || cgn_since(now, heard) < limit ||
+	if (a->peer != NULL || cgn_since(now, last) < limit || cgn_since(now, heard) < limit ||
 		gw_worker_was_away(a->w) || pulse_lives(pulse, now, a->w->rules->stall_timeout))
 		return false;
 	pulse_stop(pulse, now);
@@ -183,8 +182,7 @@ static bool node_is_dead(struct gw_attempt *a, cgn_nsec now)
 
 const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
 {
-	bool stalled = a->peer != NULL ? gw_attempt_node_stalled(a, a->last_byte) : node_is_dead(a, now);
-	if (stalled)
+	if (gw_attempt_node_dead(a, now))
 		return "the node is stalled (router.stall_timeout)";
 	if (cgn_since(now, a->last_byte) >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
 		return "the engine was silent for too long (router.stream_idle_timeout)";

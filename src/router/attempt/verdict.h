@@ -24,8 +24,12 @@ void gw_verdict_none(struct gw_attempt *a);
 /* Report that the node |id| in |slot|, with the hash |node|, refused a request that another node answered. */
 void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id);
 
-/* Return true if the node was declared stalled after |since|. */
+/* Return true if the node was declared stalled after |since|, or its agent, which relays the answer, is silent. */
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since);
+/* Return true if the node is dead. May declare it stalled, and judge the attempt: the attempt and all streams of the node
+ * brought no byte for longer than they may take, and no witness says that its engine lives. An engine that serves
+ * others, or answers its checks, is slow. */
+bool gw_attempt_node_dead(struct gw_attempt *a, cgn_nsec now);
 /* Return why the answer, which has begun, is given up: its node is stalled, or the engine
  * was silent for too long. NULL: it is not. May declare the
  * node stalled, and judge the attempt. */

@@ -393,8 +393,8 @@ static void silent_check(struct router *r, struct cluster_node *n)
 	cgn_log_limited(WARN, "router.agent_silent", F_STR("node", n->info->id),
 		F_DUR("load_age", router_load_age(r, n)),
 		F_STR("then", "its load is unknown: it gets nothing until it answers a new watch"));
-	/* Give up the requests that run there, unless they still bring data. */
-	pulse_stop(&r->members.cluster->stats[n->slot].pulse, cgn_loop_now(r->loop));
+	/* Give up the requests that it relays, unless they still bring data. */
+	pulse_lose_agent(&r->members.cluster->stats[n->slot].pulse, cgn_loop_now(r->loop));
 	router_breaker_step(r, n, BREAKER_TRIP, BREAKER_FOR_SILENT);
 	router_orders_apply(r, &o);
 }

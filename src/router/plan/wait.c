@@ -170,6 +170,12 @@ static cgn_nsec first_byte_limit(const struct gw_req *r)
 	return gw_away_is_on(r) ? r->attempt.peer->first_byte_timeout : r->w->rules->first_byte_timeout;
 }
 
+/* The end of a request at the agent says that the engine is dead; a request straight at the engine just waits. */
+static bool is_node_gone(struct gw_attempt *a, cgn_nsec now)
+{
+	return a->by_engine ? gw_attempt_node_dead(a, now) : gw_attempt_node_stalled(a, a->sent_at);
+}
+
 enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
@@ -204,7 +210,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		return leg_late(r, BREAKER_TIMEOUT,
 			gw_away_is_on(r) ? "no first byte in time (peers.NAME.first_byte_timeout)"
 					 : "no first byte in time (router.first_byte_timeout)");
-	if (gw_attempt_node_stalled(a, a->sent_at))
+	if (is_node_gone(a, cgn_loop_now(r->w->loop)))
 		return leg_late(r, BREAKER_STALL, "the node is stalled");
 	cgn_nsec look = gw_attempt_poll(r->w);
 	return gw_park(r, WAIT_ENGINE, look < limit - waited ? look : limit - waited);

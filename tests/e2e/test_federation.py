@@ -211,3 +211,43 @@ def test_a_cluster_that_is_killed_in_its_answer_cuts_it(fed):
     got = s.read_until(b"0\r\n\r\n").got
     assert b"event: error" in got and b"[DONE]" not in got
     fed.c["a"].counts(1, "cgn_away_total", peer="b", outcome="cut")
+
+
+@pytest.mark.parametrize("resume, more, goes_on", [("continue", {}, True), ("none", {}, False), ("none", {"temperature": 0, "logprobs": True}, True)])
+def test_an_answer_that_broke_off_goes_on_at_the_next_peer(fed, resume, more, goes_on):
+    """What can be repeated needs no word of how the peer's engines continue a text."""
+    fed.add("a", "b", "c")
+    fed.link("a", "b")
+    fed.link("a", "c", resume=resume)
+    fed.start("b", SLOW)
+    fed.start("a", router={"resume": True})
+    fed.met("a", "b")
+    s = Stream(fed.c["a"].http_port, "go", model="sim", max_tokens=400, ignore_eos=True, **more).read_until(b"data:")
+    fed.start("c", ("--time-scale", "0"))
+    fed.met("a", "c")
+    fed.c["b"].router_process.kill()
+    got = s.read_until(b"0\r\n\r\n").got
+    assert (b"[DONE]" in got, b"event: error" in got) == (goes_on, not goes_on), got[-400:]
+    fed.c["a"].counts(1, "cgn_away_total", peer="b", outcome="cut")
+    fed.c["a"].counts(goes_on, "cgn_away_total", peer="c", outcome="answered")
+    fed.c["a"].counts(1, "cgn_resumes_total", outcome="resumed" if goes_on else "no_node")
+
+
+def test_answers_of_a_peer_that_is_gone_wait_for_room_at_home(fed):
+    """Requests leave because the home cluster is full. When their peer is gone, the rest of each answer waits at home."""
+    fed.add("a", "b")
+    fed.link("a", "b")
+    fed.start("b", SLOW, **{"router.admission": {"max_concurrent_per_replica": 8}})
+    fed.start("a", ("--token-interval-us", "1000"), router={"resume": True})
+    fed.met("a", "b")
+    port = fed.c["a"].http_port
+    held = Stream(port, "hold", model="sim", max_tokens=300, ignore_eos=True).read_until(b"data:")
+    fed.c["a"].nodes["a1"].engine.signal(signal.SIGSTOP)
+    streams = [Stream(port, f"go {i}", model="sim", max_tokens=300, ignore_eos=True).read_until(b"data:") for i in range(6)]
+    fed.c["b"].router_process.kill()
+    until(lambda: fed.c["a"].metric("cgn_queue_depth") == 6, lambda: fed.c["a"].scrape())
+    fed.c["a"].nodes["a1"].engine.signal(signal.SIGCONT)
+    for s in [held, *streams]:
+        got = s.read_until(b"0\r\n\r\n").got
+        assert b"[DONE]" in got and b"event: error" not in got, got[-400:]
+    fed.c["a"].counts(6, "cgn_resumes_total", outcome="resumed")

@@ -283,15 +283,25 @@ size_t gw_resume_shown(const struct gw_req *r)
 	return resume_text(r->answer.resume->s).n;
 }
 
+bool gw_resume_fits(const struct gw_req *r, const struct engine_resume *how)
+{
+	return how != NULL || gw_resume_shown(r) == 0;
+}
+
 bool gw_resume_send(struct gw_req *r, const struct view_node *node)
+{
+	return gw_resume_send_as(r, how_of(r, node->slot));
+}
+
+bool gw_resume_send_as(struct gw_req *r, const struct engine_resume *how)
 {
 	struct gw_resume *z = r->answer.resume;
 	CGN_LIVE(z, GW_RESUME_TAG);
-	z->how = how_of(r, node->slot);
+	z->how = how;
 	if (z->prompt_tokens > 0 && r->prompt.tokens > z->prompt_tokens &&
 		r->prompt.chain.n < ROUTE_MAX_BLOCKS)
 		resume_counted(z->s, r->prompt.tokens - z->prompt_tokens);
-	if (z->how == NULL && resume_text(z->s).n > 0)
+	if (!gw_resume_fits(r, how))
 		return false; /* there was no memory to exclude the node */
 	return body_make(r, z->how);
 }

@@ -39,6 +39,10 @@ size_t gw_resume_shown(const struct gw_req *r);
 const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n);
 /* Make r->body the one for |node|. False: out of memory. */
 bool gw_resume_send(struct gw_req *r, const struct view_node *node);
+/* Return true if an engine that continues like |how| (NULL: it can't) can go on with the answer. */
+bool gw_resume_fits(const struct gw_req *r, const struct engine_resume *how);
+/* Make r->body the one for such an engine. False: out of memory. */
+bool gw_resume_send_as(struct gw_req *r, const struct engine_resume *how);
 /* Use the engine's bytes as the continuation: its first ones are there. */
 void gw_resume_begin(struct gw_req *r);
 void gw_resume_count(const struct gw_req *r, const char *outcome); /* label of cgn_resumes_total */

@@ -140,6 +140,7 @@ static CGN_RC peer_fill(struct gw_peers *all, const struct config *cfg, size_t i
 		.slot = (uint16_t)(ROUTE_MAX_NODES + i),
 		.kind = from->kind,
 		.min_priority = from->min_priority,
+		.resume = engine_resume_named(cgn_str_of(config_enum_text(from->resume))),
 		.input = price_of(from->input),
 		.output = price_of(from->output),
 		.max_concurrent = from->max_concurrent,

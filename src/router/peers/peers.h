@@ -44,8 +44,9 @@ struct gw_peer {
 	_Atomic bool lost;        /* the heartbeat is silent */
 	_Atomic cgn_nsec rtt;     /* round trip of the heartbeat; 0: not measured yet */
 	unsigned min_priority;
-	uint64_t input, output;    /* trillionths of the currency a token */
-	struct budget_set budgets; /* budget of the day; empty: the peer has no price */
+	const struct engine_resume *resume; /* how it continues an answer; NULL: not at all */
+	uint64_t input, output;             /* trillionths of the currency a token */
+	struct budget_set budgets;          /* budget of the day; empty: the peer has no price */
 	uint32_t max_concurrent;
 	cgn_nsec expected_ttft, first_byte_timeout;
 	_Atomic uint32_t open;       /* requests at the peer */

@@ -7,6 +7,7 @@
 #include "router/account/account.h"
 #include "router/account/explain.h"
 #include "router/admission/admission.h"
+#include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
 #include "router/bid/bid.h"
 #include "router/cascade/cascade.h"
@@ -38,17 +39,22 @@ static bool continues_nowhere(const struct gw_req *r)
 		(r->prompt.facts.unstored && r->prompt.facts.previous.raw.p == NULL);
 }
 
-/* Is the request, as it is now, one that can be answered elsewhere? */
-static bool may_leave(struct gw_req *r)
+/* Is the request one whose answer can be given elsewhere, from its beginning or from where it broke off? */
+static bool is_asked_elsewhere(const struct gw_req *r, const struct plan_leg *leg)
 {
-	const struct plan_leg *leg = plan_leg(&r->plan.legs);
+	bool begins = leg->edit == LEG_AS_SENT && !r->answer.head_sent && r->client.pin.n == 0;
+	return (begins || leg->target.resuming) && leg->role == LEG_WHOLE;
+}
+
+/* May |leg| of the request be sent elsewhere? */
+static bool may_leave(struct gw_req *r, const struct plan_leg *leg)
+{
 	if (r->client.from.peer != NULL && r->client.from.hops >= r->w->rules->away_hops)
 		return false;
 	return r->w->shared->peers != NULL && !r->client.stays && !r->client.retry_off && !r->identity.own &&
 		r->selecting == NULL && !r->client.subset_told && r->client.route->kind == GW_RELAY &&
-		r->client.pin.n == 0 && !r->plan.home.known && r->plan.ticket == NULL &&
-		leg->role == LEG_WHOLE && leg->edit == LEG_AS_SENT && !gw_cascade_is_held(r) &&
-		!r->answer.head_sent && !r->prompt.form && continues_nowhere(r);
+		!r->plan.home.known && r->plan.ticket == NULL && is_asked_elsewhere(r, leg) &&
+		!gw_cascade_is_held(r) && !r->prompt.form && continues_nowhere(r);
 }
 
 /* Return the mean power of a prompt on the nodes that are ready for the model; 0: unknown. */
@@ -98,7 +104,8 @@ static struct gw_peer_model *model_permitted(const struct gw_req *r, const struc
 {
 	struct cgn_str own = gw_identity_tenant(&r->identity);
 	if (p->url == NULL || p == r->client.from.peer || r->client.priority < p->min_priority ||
-		!gw_peer_has_route(p, r->client.target) || !gw_peer_takes_tenant(p, own))
+		!gw_peer_has_route(p, r->client.target) || !gw_peer_takes_tenant(p, own) ||
+		(r->answer.head_sent && !gw_resume_fits(r, p->resume)))
 		return NULL;
 	return gw_peer_model(p, r->prompt.model);
 }
@@ -182,9 +189,30 @@ static bool budget_take(struct gw_req *r, struct gw_peer *p)
 	return false;
 }
 
+bool gw_away_continues(struct gw_req *r, const struct plan_leg *leg)
+{
+	const struct gw_peers *peers = r->w->shared->peers;
+	if (!leg->target.resuming || !may_leave(r, leg))
+		return false;
+	for (size_t i = 0; i < peers->n; i++) {
+		const struct gw_peer *p = &peers->v[i];
+		const struct gw_peer_model *m = model_permitted(r, p);
+		if (m != NULL && p != r->attempt.peer && (r->plan.away.tried & 1U << i) == 0 &&
+			peer_is_open(p, m, cgn_loop_now(r->w->loop)))
+			return true;
+	}
+	return false;
+}
+
+/* The body is the client's, or for an answer that broke off the one that continues it there. */
+static bool body_fits(struct gw_req *r, const struct gw_peer *p)
+{
+	return !r->answer.head_sent || gw_resume_send_as(r, p->resume);
+}
+
 bool gw_away_send(struct gw_req *r, cgn_nsec began)
 {
-	if (!may_leave(r))
+	if (!may_leave(r, plan_leg(&r->plan.legs)))
 		return false;
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	const struct chooser_pick_result here = chooser_pick(r->w->chooser, &ask);
@@ -201,7 +229,7 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 			break;
 		r->plan.away.tried |= 1U << (pick->peer->slot - ROUTE_MAX_NODES);
 	}
-	if (pick == NULL)
+	if (pick == NULL || !body_fits(r, pick->peer))
 		return false;
 	r->plan.away.peer = pick->peer;
 	r->plan.away.forecast =
@@ -301,5 +329,7 @@ void gw_away_settle(struct gw_req *r, const char *outcome)
 	if (away->peer->budgets.n > 0)
 		gw_budgets_return(r->w->shared->budgets, away->peer->account, &away->held, &spent);
 	away->held = (struct budget_held){0};
+	if (strcmp(outcome, "cut") == 0)
+		away->tried |= 1U << (away->peer->slot - ROUTE_MAX_NODES);
 	away->peer = NULL;
 }

@@ -8,6 +8,8 @@
 /* In GW_ROUTE, before anything is claimed for the current leg: send it to a peer if that is allowed and worth it. True: it
  * was sent, and the request is in GW_DISPATCH. |began|: when the decision began. */
 bool gw_away_send(struct gw_req *r, cgn_nsec began);
+/* May a peer, other than that of the current attempt, continue the answer by |leg|? */
+bool gw_away_continues(struct gw_req *r, const struct plan_leg *leg);
 /* Does the current attempt ask a peer? */
 bool gw_away_is_on(const struct gw_req *r);
 /* The head of a peer's answer came: is it an error that is no answer to the request, or one that a node here may not

@@ -25,7 +25,7 @@ void gw_leg_unlearn(struct gw_req *r, size_t keep)
 static bool retry_take(struct gw_req *r, const struct plan_leg *leg, const char **denied)
 {
 	*denied = "no_node";
-	if (!gw_can_send(r, leg))
+	if (!gw_can_send(r, leg) && !gw_away_continues(r, leg))
 		return false;
 	if (retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop)))
 		return true;

@@ -200,7 +200,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = said}, CGN_BAD_GATEWAY,
 				not_continued});
 	if (is_misfit(r))
-		return leg_misfit(r);
+		return gw_away_is_on(r) ? gw_away_return(r, "refused") : leg_misfit(r);
 	if (says != OPENING_MORE && (a->first_data.p != NULL || a->call.closed)) {
 		enum gw_step step = first_byte(r);
 		gw_opening_drop(a);

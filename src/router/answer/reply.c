@@ -143,6 +143,14 @@ static bool is_here(const struct view_model *m)
 	return m->n_ready > 0 || m->wakes;
 }
 
+static bool any_is_here(const struct cluster_view *v)
+{
+	size_t i = 0;
+	while (i < v->n_models && !is_here(&v->models[i]))
+		i++;
+	return i < v->n_models;
+}
+
 static bool is_served(const struct gw_req *r, struct cgn_str name)
 {
 	const struct view_model *m = view_model_find(r->w->view, name);
@@ -194,7 +202,7 @@ static void name_count(void *arg, struct cgn_str name, bool is_alias)
 bool gw_reply_unheard(struct gw_req *r)
 {
 	size_t n = 0;
-	if (r->w->view->heard)
+	if (r->w->view->heard || any_is_here(r->w->view)) /* The list may be empty for this caller alone. */
 		return false;
 	gw_reply_names(r, name_count, &n);
 	if (n == 0)
@@ -277,10 +285,8 @@ static enum gw_step model_reply(struct gw_req *r)
 
 static enum gw_step readyz_reply(struct gw_req *r)
 {
-	bool draining = atomic_load_explicit(&r->w->shared->draining, memory_order_relaxed), any = false;
-	for (size_t i = 0; i < r->w->view->n_models && !any; i++)
-		any = is_here(&r->w->view->models[i]);
-	if (draining || !(any || gw_peers_answer(r->w->shared->peers)))
+	bool draining = atomic_load_explicit(&r->w->shared->draining, memory_order_relaxed);
+	if (draining || !(any_is_here(r->w->view) || gw_peers_answer(r->w->shared->peers)))
 		return gw_refuse(r, &(struct gw_refusal){503, "server_error", "not_ready", .retry_after = 1},
 			"%s", draining ? "the router is draining" : "no node is ready");
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};

@@ -6,7 +6,7 @@
 #include "router/attempt/verdict.h"
 
 #define LOOK_TIME  (500 * CGN_MSEC)
-#define LOOK_AGAIN (5 * CGN_SEC) /* After a request of the worker waited in vain */
+#define LOOK_AGAIN (5 * CGN_SEC) /* After a request of the worker waited and found none */
 
 static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_leg *leg)
 {

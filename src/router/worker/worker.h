@@ -49,7 +49,7 @@ struct gw_worker {
 	uint64_t random;                          /* state of the generator of request ids and jitter */
 	struct retry_budget budget;
 	cgn_nsec
-		looked_at; /* when a request last looked in vain for a refused model on other nodes (plan/refused.c); 0: never */
+		looked_at; /* when a request last found a refused model on no other node (plan/refused.c); 0: never */
 	struct gw_tenant_use *tenants; /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;

@@ -7,6 +7,7 @@ import pytest
 from cluster import BUILD, until
 from engine_nodes import sections
 from listing_engine import ListingEngine
+from test_doctor import finds
 from test_explain import explain
 
 MOST = 4096
@@ -53,6 +54,7 @@ def test_thousands_of_models_are_served_and_the_rest_is_said(cluster, engines):
     assert "104 names of its engine's list" in told and f"and {MOST - 16} more" in told
     assert cluster.status()["nodes"][0]["engines"][0]["models_left_out"] == 104
     assert cluster.status()["nodes"][0]["engines"][0]["ready"]
+    finds("warning", "104 names of its engine's list", "nodes", cluster.folder / "router.toml", "router")
     # A series for each of the first 512 models and no more
     for i in range(520):
         assert chat(cluster, f"org/model-{i}").status == 200

@@ -350,7 +350,7 @@ static void a_repetition_is_seamless(const struct repetition *p, size_t cut)
 	if (resume_need(s) == RESUME_NEEDS_ENGINE) {
 		put_pieces(out.n > 0 ? "bbbb" : "aaaa", pieces, CGN_COUNT(parts), p->logprobs, &again);
 		resume_body(s, body, engine_of_vllm(), &next);
-		if (!resume_repeats(s)) { /* U+FFFD has not come yet. */
+		if (resume_text(s).n > 0) { /* U+FFFD has not come yet. */
 			resume_free(&s);
 			return;
 		}

@@ -58,8 +58,6 @@ void engineview_probe_cancel(struct engineview *v);
 void engineview_trouble_log(struct engineview *v, const char *state, const char *why);
 /* Start or stop the watch for stalls. */
 void engineview_stall_watch(struct engineview *v, bool on);
-/* A byte arrived from the engine: of an answer to a check, or to a client's request. */
-void engineview_heard(struct engineview *v);
 /* Bytes of an answer to a client's request arrived, or its counters moved: the engine works. */
 void engineview_worked(struct engineview *v);
 /* Tell the engine's signs of life. Call it about every second: a longer time counts as little more, so that a program that was

@@ -101,7 +101,7 @@ void engineview_probe_cancel(struct engineview *v)
 
 /* ---- stalls ---- */
 
-void engineview_heard(struct engineview *v)
+static void probe_heard(struct engineview *v)
 {
 	v->probe.silent_beats = v->probe.unanswered = 0;
 	v->probe.asked_at = v->probe.mute = 0;
@@ -109,7 +109,7 @@ void engineview_heard(struct engineview *v)
 
 void engineview_worked(struct engineview *v)
 {
-	engineview_heard(v);
+	probe_heard(v);
 	v->probe.worked_at = cgn_loop_now(v->loop);
 }
 
@@ -133,7 +133,7 @@ struct pulse_witness engineview_witness(struct engineview *v)
 void engineview_answered(struct engineview *v, enum cgn_code code)
 {
 	if (code == CGN_FINE)
-		engineview_heard(v);
+		probe_heard(v);
 	else if (code == CGN_DEADLINE)
 		v->probe.unanswered++;
 	else if (code == CGN_NO_MEMORY)
@@ -152,7 +152,7 @@ static void on_stall_beat(struct cgn_timer *t)
 void engineview_stall_watch(struct engineview *v, bool on)
 {
 	struct engineview_probe *p = &v->probe;
-	engineview_heard(v);
+	probe_heard(v);
 	if (on && p->stall_timeout > 0)
 		cgn_timer_set(&p->stall_timer, p->stall_timeout / STALL_BEATS);
 	else

@@ -63,7 +63,6 @@ bool resume_is_greedy(struct json_val body);
 /* Resume by repetition even where the text can be continued: the last bits of an engine's numbers depend on how it computed
  * the text before. Only for an answer at temperature 0. */
 void resume_repeat(struct resume *s);
-bool resume_repeats(const struct resume *s);
 /* Return true if the current engine does not repeat what the client has: nothing more may be sent. */
 bool resume_differs(const struct resume *s);
 void resume_free(struct resume **take);

@@ -107,12 +107,6 @@ void resume_repeat(struct resume *s)
 	s->repeats = true;
 }
 
-bool resume_repeats(const struct resume *s)
-{
-	CGN_LIVE(s, RESUME_TAG);
-	return s->repeats;
-}
-
 bool resume_differs(const struct resume *s)
 {
 	CGN_LIVE(s, RESUME_TAG);

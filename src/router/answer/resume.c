@@ -19,14 +19,15 @@ struct gw_resume {
 	uint16_t *excluded;              /* result of gw_resume_excluded */
 };
 
-void gw_resume_count(const struct gw_req *r, const char *outcome)
+/* |outcome|: the label of cgn_resumes_total. */
+static void resume_count(const struct gw_req *r, const char *outcome)
 {
 	metric_add(METRIC_OF(r->w->shared->telemetry, RESUMES, outcome), 1);
 }
 
 void gw_resume_deny(struct gw_req *r, const char *outcome, const char *why)
 {
-	gw_resume_count(r, outcome);
+	resume_count(r, outcome);
 	r->answer.unresumable = r->answer.unresumable != NULL ? r->answer.unresumable : outcome;
 	r->answer.cut_for = cgn_arena_strz(&r->arena, cgn_str_of(why));
 }
@@ -251,7 +252,7 @@ enum gw_step gw_resume_complete(struct gw_req *r)
 		resume_done(r->answer.resume->s, &out);
 	gw_relay_bytes(r, cgn_buf_view(&out));
 	gw_relay_finish(r);
-	gw_resume_count(r, "completed");
+	resume_count(r, "completed");
 	r->plan.legs.resumes++;
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;
@@ -311,7 +312,7 @@ void gw_resume_begin(struct gw_req *r)
 	CGN_LIVE(r->answer.resume, GW_RESUME_TAG);
 	resume_begin(r->answer.resume->s, r->answer.resume->how);
 	r->plan.legs.resumes++;
-	gw_resume_count(r, "resumed");
+	resume_count(r, "resumed");
 	gw_body_drop(r);
 	r->attempt.headers = NULL;
 	r->attempt.n_headers = 0;

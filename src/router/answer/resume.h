@@ -45,6 +45,5 @@ bool gw_resume_fits(const struct gw_req *r, const struct engine_resume *how);
 bool gw_resume_send_as(struct gw_req *r, const struct engine_resume *how);
 /* Use the engine's bytes as the continuation: its first ones are there. */
 void gw_resume_begin(struct gw_req *r);
-void gw_resume_count(const struct gw_req *r, const char *outcome); /* label of cgn_resumes_total */
 /* The answer is not continued: count |outcome|, and keep it for the access log and the sentence |why| for the client. */
 void gw_resume_deny(struct gw_req *r, const char *outcome, const char *why);

@@ -34,7 +34,7 @@ struct sim_faults {
 #define SIM_NEVER UINT64_MAX
 struct sim_verdict { /* Faults that apply to one request. */
 	bool refuse, hang, truncate, uncached;
-	int status;                                 /* of an error answer; 0: there is none */
+	int status;                                 /* The error answer's status; 0: there is none */
 	uint64_t die_after, cut_after, stall_after; /* Tokens; SIM_NEVER. */
 };
 

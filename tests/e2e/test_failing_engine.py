@@ -230,6 +230,19 @@ def test_a_good_answer_is_not_held(several, first):
     s.read_until(b"[DONE]")
 
 
+def test_a_client_that_leaves_while_the_beginning_is_held(several):
+    a = Engine("a", ["m"], (200, SSE, [b'data: {"ch', ANSWER[1], DONE]))
+    a.pause_after = 0
+    cluster = several(a)
+    s = Stream(cluster.http_port, "hello", model="m")
+    assert a.paused.wait(60)
+    s.close()
+    until(lambda: any(e["outcome"] == "client_gone" for e in cluster.router_process.events("gateway.request")), "the router knows that it left")
+    a.go_on.set()
+    a.pause_after, a.fails = None, None
+    assert ask(cluster, "m").body == b"".join(ANSWER) and breaker(cluster, "a")["text"] == "closed"
+
+
 def test_an_engine_that_compresses_is_relayed(several):
     body = gzip.compress(json.dumps(COMPLETION).encode())
     a = Engine("a", ["m"], (200, f"{JSON}\r\nContent-Encoding: gzip", [body]))

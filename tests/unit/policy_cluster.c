@@ -856,17 +856,28 @@ static void candidates_carry_what_a_load_costs(void **state)
 	assert_true(cand[0].on_demand && cand[0].load_ms == 0 && cand[0].evict_ms == 0);
 	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 0);
 	assert_int_equal(view_candidates(b, c->stats, &ask, cand), 2);
-	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 3000);
+	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 6000);
 	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 0);
 	/* Before the engine tells, the request that was sent counts. */
 	warm_note(n2, CGN_STR("b"), now - CGN_SEC);
 	assert_int_equal(view_candidates(b, c->stats, &ask, cand), 2);
 	assert_true(cand[1].load_ms == 2000 && cand[1].evict_ms == 0);
 	assert_int_equal(view_candidates(a, c->stats, &ask, cand), 2);
-	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 3000);
+	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 6000);
 	warm_note(n1, CGN_STR("b"), now - CGN_SEC); /* The model that is loaded there has to leave. */
 	assert_int_equal(view_candidates(a, c->stats, &ask, cand), 2);
-	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 3000);
+	assert_true(cand[0].load_ms == 3000 && cand[0].evict_ms == 6000);
+	cluster_view_unref(&v);
+	/* The first node is known to load quickly, and the other one not to: its room is taken nevertheless. */
+	warm_clear(n1);
+	warm_clear(n2);
+	Cognitora__V1__Node *quick = loader_of(&t, &l, "n1", "ready", "loadable", 1);
+	l.rows[1].load_ms = 100;
+	node_event(c, "n1", 3, quick, NULL);
+	assert_true(cgn_ok(cluster_view_new(c, NULL, NULL, &v, NULL)));
+	assert_int_equal(view_candidates(view_model_find(v, CGN_STR("b")), c->stats, &ask, cand), 2);
+	assert_true(cand[0].load_ms == 100 && cand[0].evict_ms == 6000);
+	assert_true(cand[1].load_ms == 3000 && cand[1].evict_ms == 0);
 	cluster_view_unref(&v);
 	cluster_free(&c);
 }

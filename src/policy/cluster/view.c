@@ -10,6 +10,8 @@
 
 #define VIEW_TAG 0xc1057e03U
 #define AHEAD    8
+/* Milliseconds. A longer load that a node tells of is not believed. */
+#define LOAD_MOST (3600U * 1000)
 /* 4096 nodes at every bound of proto.h stay below this limit. */
 #define VIEW_LIMIT ((size_t)256 * 1024 * 1024)
 
@@ -354,6 +356,8 @@ static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct
 		return false;
 	const struct view_name *last = m->n_ready > 0 ? &m->served[m->n_ready - 1] : NULL;
 	bool plain = p->base.n == 0 && last != NULL && last->json.n == last->text.n + 2;
+	uint32_t load = p->swap.load_ms < LOAD_MOST ? p->swap.load_ms : LOAD_MOST;
+	m->load_most = load > m->load_most ? load : m->load_most;
 	m->n_ready++;
 	if (!plain || !cgn_str_eq(last->text, p->served))
 		return name_fill(v, p, at->served++);
@@ -584,7 +588,7 @@ static void load_fill(struct route_cand *c, const struct view_model *m, size_t i
 	if (seen.noted && !driven_out)
 		c->load_ms = seen.ago + CGN_MSEC < load ? (uint32_t)((load - seen.ago) / CGN_MSEC) : 1;
 	else if (others >= holds)
-		c->evict_ms = (uint32_t)(load / CGN_MSEC);
+		c->evict_ms = 2 * (m->load_most > 0 ? m->load_most : 1);
 }
 
 uint32_t view_load_ms(const struct view_model *m, size_t i)

@@ -85,6 +85,8 @@ struct view_model {
 	uint32_t *chain;
 	size_t n_ready;
 	bool wakes; /* The autoscaler wakes a node when a request comes; written before the view is published. */
+	uint32_t
+		load_most; /* Longest load_ms of |swap|, at most an hour; 0: no node loads the model on demand. */
 	bool tokenizes;    /* An engine with the model can tokenize, ready or not. */
 	bool may_tokenize; /* An engine with the model may be able to tokenize. */
 };

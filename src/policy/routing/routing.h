@@ -29,7 +29,7 @@
  * - energy = joules of the request there * ms_per_joule, with energy rules.
  * - load = the expected wait until a model that is loaded on demand is loaded, in queue. weighted subtracts 1, which is
  *   more than any other node's load and blocks are worth.
- * - evict = the time of loading another model again that has to leave for it, in slowdown. weighted subtracts 1 more.
+ * - evict = the time of two more loads where another model has to leave for it, in slowdown. weighted subtracts 1 more.
  * - minus credit (hot prefixes, below). queue + prefill + fetch is the predicted time to first token. The
  *   node's speeds are in struct route_speed (speed.h): its own measurements, or the median of the measured
  *   nodes, and at most sixteen times off that median. batch and interference, as shares of a step, are the
@@ -90,7 +90,8 @@ struct route_cand {
 	bool pulls;       /* The node can fetch a prompt's blocks from others of the same |handoff|. */
 	bool on_demand;   /* The model is loaded there when requests ask for it. */
 	uint32_t load_ms; /* Expected wait until the model is loaded; 0: it is. */
-	/* Expected time to load another model again, which has to leave for it; 0: none has to. */
+	/* Expected time of two more loads, as on the slowest of the nodes, because another model has to leave, which is loaded again
+	 * and drives this one out. A node that loads quickly is no reason for that. 0: none has to leave. */
 	uint32_t evict_ms;
 	bool alone; /* The engine answers requests without another engine. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */

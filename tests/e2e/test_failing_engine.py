@@ -80,6 +80,8 @@ def test_the_only_engine_s_word_reaches_the_client(several):
             assert r.status == 503 and r.json()["error"]["code"] == "engine_unavailable" and r.headers["retry-after"] == "2", (way, r.body)
         else:
             assert (r.status, r.headers["content-type"], r.body) == (status, kind, b"".join(pieces)), way
+            told = log_of(cluster, r)
+            assert told["outcome"] == ("engine_error" if status == 200 else "ok") and told["completion_tokens"] == 0, told
     e.fails = None
     assert ask(cluster, "m").body == b"".join(ANSWER)
 

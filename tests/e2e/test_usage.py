@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from clients import Stream
+from clients import Stream, set_faults
 from cluster import ask, until
 from test_limits import CTL, key
 
@@ -45,6 +45,16 @@ DIALECTS = [
     ("/api/chat", {"model": "sim", "messages": [{"role": "user", "content": "hello there"}], "options": {"num_predict": 8}}),
     ("/v1/embeddings", {"model": "sim", "input": "hello there"}),
 ]
+
+
+def test_an_error_behind_a_200_has_no_tokens(world):
+    c, keys = world
+    set_faults(c.nodes["a"].engine_port, "error-200")
+    for stream in (False, True):
+        a = c.ask("POST", DIALECTS[0][0], {**DIALECTS[0][1], "stream": stream}, keys["acme"])
+        assert a.status == 200 and b"error-200" in a.body
+    row = until(lambda: usage(c).get("acme"), "it was counted")
+    assert row["input_tokens"] == row["output_tokens"] == 0, row
 
 
 def test_it_adds_up_to_what_the_engine_counted(world):

@@ -46,7 +46,7 @@ static uint64_t events_tokens(const struct gw_req *r)
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 {
 	const struct usage *u = &r->answer.usage;
-	if (!gw_used_has_tokens(r) || (r->attempt.head_seen && r->attempt.status >= 400))
+	if (!gw_used_has_tokens(r) || gw_attempt_is_error(&r->attempt))
 		return;
 	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;

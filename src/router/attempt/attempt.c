@@ -180,6 +180,12 @@ enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
 								       : status_failure(a->status);
 }
 
+bool gw_attempt_is_error(const struct gw_attempt *a)
+{
+	enum opening_says says = a->opening.reader.says;
+	return a->head_seen && (a->status >= 400 || says == OPENING_ERROR || says == OPENING_REFUSAL);
+}
+
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)
 {
 	enum cgn_code c = a->call.why.code;

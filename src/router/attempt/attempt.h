@@ -112,5 +112,7 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
 /* Return what an answer's status and its first bytes say against the node; BREAKER_FAILURES: nothing. An agent whose
  * engine is not loaded refuses as a node that is full. */
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a);
+/* Return true if the answer is an error, by its status or by its first bytes behind a 200: it has no tokens. */
+bool gw_attempt_is_error(const struct gw_attempt *a);
 /* Return when the call must be looked at again, from now, to see in time that its node was declared stalled. */
 cgn_nsec gw_attempt_poll(const struct gw_worker *w);

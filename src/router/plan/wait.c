@@ -105,6 +105,8 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_verdict_begun(a);
 	else
 		gw_verdict_bad(a, how);
+	if (how == BREAKER_ERROR)
+		r->answer.outcome = "engine_error";
 	gw_away_begun(r);
 	if (gw_cascade_is_held(r))
 		return gw_gate_begin(r);

@@ -10,7 +10,7 @@ import pytest
 from clients import Stream
 from cluster import BUILD, until
 from engine_nodes import sections
-from failing_engine import ANSWER, COMPLETION, DONE, FAILURES, JSON, SSE, Engine, event
+from failing_engine import ANSWER, COMPLETION, DONE, ERROR, FAILURES, JSON, SSE, Engine, event
 
 ALWAYS = {"router.retry": {"budget": 1.0}, "router.breaker": {"open_for": "300s", "outliers": False}}
 ROUTES = {"event_error": "/v1/messages", "response_failed": "/v1/responses"}
@@ -161,6 +161,20 @@ def test_a_node_that_lost_one_model_is_told_and_keeps_the_others(several):
     assert ask(cluster, "m", headers={"X-Cgn-Node": "a"}).status == 404  # whoever names the node gets its word
     b.fails = "http500"
     assert ask(cluster, "m").status == 500 and ask(cluster, "other").status == 200
+
+
+def test_an_error_behind_the_first_event_counts(several):
+    """It can't be taken back, so the client gets it; the node does not attract requests with it."""
+    late = [ANSWER[0], event({"error": ERROR}), DONE]
+    a, b = Engine("a", ["m"], (200, SSE, late)), Engine("b", ["m"])
+    cluster = several(a, b)
+    told = 0
+    for i in range(60):
+        r = ask(cluster, "m", text=f"{i} of many {i * 7}")
+        assert r.status == 200 and r.body in (b"".join(late), b"".join(ANSWER)), r.body
+        told += r.body == b"".join(late)
+    assert told == len(a.seen) == 5 and breaker(cluster, "a")["state"] == "open"
+    assert breaker(cluster, "b")["text"] == "closed"
 
 
 def test_a_node_that_was_mended_gets_requests_again(several):

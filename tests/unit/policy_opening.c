@@ -204,6 +204,33 @@ static void nothing_waits_behind_the_first_event(void **state)
 	}
 }
 
+static void streams_that_end_with_an_error_are_told(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *tail;
+		bool fails;
+	} v[] = {
+		{"", false}, {"\n\n", false},
+		{"data: {\"choices\":[]}\n\ndata: {\"error\":{\"code\":500}}\n\n", true},
+		{"data: {\"choices\":[]}\n\ndata: {\"error\":{\"code\":500}}\n\ndata: [DONE]\n\n", true},
+		{"data: {\"choices\":[]}\n\ndata: {\"error\":{\"code\":500}}\n\n: ping\n\ndata: [DONE]",
+			true},
+		{"data: {\"choices\":[]}\r\n\r\nevent: error\r\ndata: {\"type\":\"error\"}\r\n\r\n", true},
+		{"data: {\"choices\":[]}\r\rdata: {\"error\":{}}\r\r", true},
+		{"x\n\nevent: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{}}\n\n",
+			true},
+		{"data: {\"choices\":[]}\n\ndata: {\"error\":{\"code\":400}}\n\ndata: [DONE]\n\n", false},
+		{"data: {\"error\":{}}\n\ndata: {\"choices\":[]}\n\ndata: [DONE]\n\n", false},
+		{"data: {\"choices\":[{\"delta\":{\"content\":\"\\n\\ndata: {\\\"error\\\"\"}}]}\n\n", false},
+		{"{\"error\":{}}\n\ndata: [DONE]\n\n", false}, /* The event may begin before the tail. */
+	};
+	for (size_t i = 0; i < CGN_COUNT(v); i++)
+		if (opening_tail_fails(cgn_str_of(v[i].tail)) != v[i].fails)
+			fail_msg("%s", v[i].tail);
+	assert_false(opening_tail_fails((struct cgn_str){NULL, 0}));
+}
+
 static void encoded_answers_are_not_looked_into(void **state)
 {
 	(void)state;
@@ -224,6 +251,7 @@ int main(void)
 		cmocka_unit_test(answers_pass),
 		cmocka_unit_test(media_may_be_empty_and_of_any_type),
 		cmocka_unit_test(nothing_waits_behind_the_first_event),
+		cmocka_unit_test(streams_that_end_with_an_error_are_told),
 		cmocka_unit_test(encoded_answers_are_not_looked_into),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

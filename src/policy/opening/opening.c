@@ -414,3 +414,37 @@ enum opening_says opening_give_up(struct opening *o)
 		o->says = OPENING_ANSWER;
 	return o->says;
 }
+
+/* ---- the end of a stream ---- */
+
+/* Cut the last event off |text|: what is behind the last blank line. False: no blank line is there. */
+static bool event_cut(struct cgn_str *text, struct cgn_str *event)
+{
+	while (text->n > 0 && is_space(text->p[text->n - 1]))
+		text->n--;
+	size_t at = text->n, ends = 0;
+	while (at > 0 && ends < 2) {
+		char c = text->p[at - 1];
+		ends = c == '\n' || (c == '\r' && text->p[at] != '\n') ? ends + 1 : c == '\r' ? ends : 0;
+		at--;
+	}
+	if (ends < 2)
+		return false;
+	*event = (struct cgn_str){text->p + at, text->n - at};
+	text->n = at;
+	return true;
+}
+
+bool opening_tail_fails(struct cgn_str tail)
+{
+	struct cgn_str event;
+	while (event_cut(&tail, &event)) {
+		struct opening o;
+		opening_init(&o, OPENING_JSON, CGN_STR("text/event-stream"), CGN_STR(""));
+		(void)opening_feed(&o, event);
+		enum opening_says says = opening_end(&o);
+		if (says != OPENING_EMPTY)
+			return says == OPENING_ERROR;
+	}
+	return false;
+}

@@ -51,5 +51,8 @@ enum opening_says opening_feed(struct opening *o, struct cgn_str data);
 enum opening_says opening_end(struct opening *o);
 /* No more bytes are waited for. Never OPENING_MORE. */
 enum opening_says opening_give_up(struct opening *o);
+/* Return true if a stream whose last bytes are |tail| ended with an error event, as the engine's failure. A refusal of the
+ * request is none, and an event that begins before |tail| is not judged. */
+bool opening_tail_fails(struct cgn_str tail);
 /* Say what is wrong, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
 const char *opening_text(enum opening_says says);

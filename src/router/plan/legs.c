@@ -3,6 +3,8 @@
 #include "router/plan/legs.h"
 
 #include "base/log/log.h"
+#include "policy/engine/usage.h"
+#include "policy/opening/opening.h"
 #include "router/answer/relay.h"
 #include "router/answer/resume.h"
 #include "router/attempt/verdict.h"
@@ -81,11 +83,21 @@ static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, c
 	return leg_follow(r, step);
 }
 
+/* A stream that ends with the engine's own error is a failure, although its client has got it: a node that fails at once
+ * behind its first event must not attract requests. */
+static void answer_judge(struct gw_req *r)
+{
+	if (r->answer.event_stream && opening_tail_fails(usage_tail_view(&r->answer.tail)))
+		gw_verdict_bad(&r->attempt, BREAKER_CUT);
+	else
+		gw_verdict_fine(&r->attempt, !r->answer.was_paused);
+}
+
 static enum gw_step answer_over(struct gw_req *r, const struct gw_leg_report *report)
 {
 	if (report->outcome.end == LEG_END_FINE) {
 		(void)gw_relay_end(r);
-		gw_verdict_fine(&r->attempt, !r->answer.was_paused);
+		answer_judge(r);
 	} else {
 		(void)gw_resume_complete(r);
 	}

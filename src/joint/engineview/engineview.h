@@ -74,7 +74,7 @@ struct engineview_load {
 	struct engine_load now, next; /* The last reading, and the one under way */
 	bool unread;   /* Sources that keep an engine awake were not read since it became ready */
 	bool was_used; /* Requests were there at the last reading */
-	bool blind;    /* The first source does not answer: requests of others are not seen */
+	bool blind; /* The first source does not answer, or counts nothing: requests of others are not seen */
 };
 /* Read from now on. The models are asked too, and asked again while they may change. Sources that keep an idle engine awake
  * (engine_source.wakes) are read while requests are there, and once more afterwards. */

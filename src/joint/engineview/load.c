@@ -14,14 +14,15 @@ static void on_load_source(void *user, const struct enginefetch_answer *r)
 	struct engineview_load *s = &v->load;
 	s->fetch = NULL;
 	engineview_answered(v, r->err->code);
-	if (s->source == 0)
-		s->blind = !enginefetch_is_ok(r);
 	if (enginefetch_is_ok(r)) {
 		v->ops->load_answered(v->user, r->body);
 		v->kind->sources[s->source].read(r->body, &s->next);
 	} else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500) {
 		s->source_gone[s->source] = true;
 	}
+	/* Counters that stand at 0, or are missing, show no request that came and went between two readings. */
+	if (s->source == 0)
+		s->blind = !enginefetch_is_ok(r) || (s->next.work <= 0 && s->next.made <= 0);
 	bool dead = r->refused;
 	s->source++;
 	load_ask_next_source(v);

@@ -15,7 +15,7 @@ from test_llama_slots import prose
 
 @pytest.fixture
 def servers(tmp_path, binary):
-    """Two llama-servers that compute a prompt in one batch: "a" by an agent, "b" without one. The least limit of a silence."""
+    """Two llama-servers that compute a prompt in one batch: "a" by an agent, "b" without one. The least limit of a silence, 50 ms."""
     model, ports, processes = tmp_path / "tiny.gguf", {name: free_port() for name in "ab"}, []
     subprocess.run([sys.executable, ROOT / "scripts/run/tiny-gguf.py", model], check=True, stdout=subprocess.DEVNULL)
     for port in ports.values():
@@ -52,7 +52,7 @@ def test_a_long_prompt_of_another_client_cuts_no_stream(servers):
     def read(name, stream):
         gaps[name] = longest_gap(stream)
 
-    streams = {n: Stream(servers.http_port, f"tale of {n}", model="tiny", fields={"X-Cgn-Node": n}, max_tokens=500, ignore_eos=True, temperature=0)
+    streams = {n: Stream(servers.http_port, f"tale of {n}", model="tiny", fields={"X-Cgn-Node": n}, max_tokens=3000, ignore_eos=True, temperature=0)
                .read_until(b"data: ") for n in "ab"}
     readers = [threading.Thread(target=read, args=row) for row in streams.items()]
     for name, port in servers.ports.items():  # past the router
@@ -64,6 +64,6 @@ def test_a_long_prompt_of_another_client_cuts_no_stream(servers):
         t.join()
     for name, s in streams.items():
         assert b"[DONE]" in s.got and b"event: error" not in s.got, (name, gaps, s.got[-300:])
-    assert min(gaps.values()) > 0.3, gaps  # six times the limit: the case was met
+    assert min(gaps.values()) > 0.1, gaps  # twice the limit: the case was met
     assert servers.metric("cgn_stalls_total") == 0
     assert {n["breaker"]["text"] for n in servers.status()["nodes"]} == {"closed"}

@@ -512,11 +512,19 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
 	return has_partner(r) ? NULL : "the node left the cluster";
 }
 
+/* Return true if the decode leg answers well, whatever becomes of its partner. Held bytes of an error are no answer: it may be
+ * the partner's fault. */
+static bool answer_is_there(struct gw_attempt *a)
+{
+	return a->first_data.p != NULL && gw_opening_says(a) == OPENING_ANSWER &&
+		gw_attempt_status_failure(a) == BREAKER_FAILURES;
+}
+
 bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 {
 	struct gw_handoff *h = r->plan.handoff;
 	enum breaker_failure how = BREAKER_FAILURES;
-	if (h == NULL || !h->begun || h->over || r->attempt.first_data.p != NULL)
+	if (h == NULL || !h->begun || h->over || answer_is_there(&r->attempt))
 		return false;
 	CGN_LIVE(h, GW_HANDOFF_TAG);
 	const char *why = beside_failure(r, &how);

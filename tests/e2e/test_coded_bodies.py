@@ -160,7 +160,10 @@ def test_files_and_batches_take_coded_bodies(cluster):
     large = form(bytes(64 * MIB))
     for coding, raw, status in (("gzip", gzip.compress(large), 413), ("zstd", zstd(large), 413), ("gzip", gzip.compress(form(rows))[:-1], 400),
                                 ("zstd", zstd(form(rows)) + b"x", 400), ("br", b"x", 415)):
-        assert c.ask("POST", "/v1/files", raw, {**types, "Content-Encoding": coding}).status == status, coding
+        refusal = c.ask("POST", "/v1/files", raw, {**types, "Content-Encoding": coding})
+        assert refusal.status == status and (status != 400 or code(refusal) == (400, "invalid_encoding")), (coding, refusal.body)
+    assert code(c.ask("POST", "/v1/batches", gzip.compress(b"{}")[:-1], {"Content-Encoding": "gzip"})) == (400, "invalid_encoding")
+    assert code(c.ask("POST", "/v1/files", gzip.compress(b"no form"), {**types, "Content-Encoding": "gzip"})) == (400, "invalid_request")
     assert c.ask("POST", "/v1/batches", gzip.compress(b" " * MIB), {"Content-Encoding": "gzip"}).status == 413
     assert len(c.ask("GET", "/v1/files").json()["data"]) == 1 + 1  # the upload, and the batch's output
     assert ended(c, create(c, jsonl([line(9)])))["status"] == "completed"

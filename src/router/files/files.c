@@ -292,6 +292,8 @@ static enum gw_step failure_answer(struct gw_req *r, const struct gw_filing *f)
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].code == f->rc.code)
 			how = rows[i].how;
+	if (f->damaged)
+		how = (struct gw_refusal){400, BAD_REQUEST, "invalid_encoding", .reason = "invalid"};
 	how.param = f->param;
 	return gw_refuse(r, &how, "%s", f->err.msg);
 }

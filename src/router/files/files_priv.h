@@ -46,6 +46,7 @@ struct gw_filing {
 	bool last; /* |piece| is the body's end. */
 	struct coding *decoder;
 	uint64_t decoded;    /* Bytes of the text until now. */
+	bool damaged;        /* The coded body is what failed. */
 	struct cgn_buf text; /* FILING_CREATE: the whole text. */
 	struct filestore_upload *upload;
 	int fd;                     /* Descriptor of the content; -1: none. */

@@ -19,18 +19,25 @@
 
 typedef cgn_rc (*bytes_take)(struct gw_filing *f, struct cgn_str bytes);
 
+/* Note whether the coded bytes themselves are what failed. */
+static CGN_RC coding_note(struct gw_filing *f, cgn_rc rc)
+{
+	f->damaged = rc.code == CGN_INVALID;
+	return rc;
+}
+
 static CGN_RC piece_decode(struct gw_filing *f, struct cgn_str in, uint64_t most, bytes_take take)
 {
 	char room[DECODE_BYTES];
 	for (size_t n = sizeof room; n == sizeof room;) {
-		CGN_TRY(coding_read(f->decoder, &in, room, sizeof room, &n, &f->err));
+		CGN_TRY(coding_note(f, coding_read(f->decoder, &in, room, sizeof room, &n, &f->err)));
 		f->decoded += n;
 		if (f->decoded > most)
 			return CGN_FAIL(&f->err, TOO_LARGE, "the decoded body is larger than %llu bytes",
 				(unsigned long long)most);
 		CGN_TRY(take(f, (struct cgn_str){room, n}));
 	}
-	return f->last ? coding_finish(f->decoder, &f->err) : CGN_OK;
+	return f->last ? coding_note(f, coding_finish(f->decoder, &f->err)) : CGN_OK;
 }
 
 /* Give |take| the text of |f->piece|, at most |most| bytes over all pieces, in steps of DECODE_BYTES if it is coded. */

@@ -214,6 +214,19 @@ def test_a_stream_tells_its_joules_in_a_trailer(world, version):
     assert float(told) == pytest.approx(logged(c, 2)[1]["joules"], rel=0.05) and float(told) > 0
 
 
+def test_a_whole_answer_of_ollamas_api_tells_its_joules(world):
+    """The router gathers it from a stream, so its joules are known when its head is sent."""
+    c, _ = world(["a"])
+    for i, (path, prompt) in enumerate((("/api/chat", {"messages": [{"role": "user", "content": "joules"}]}), ("/api/generate", {"prompt": "joules"}))):
+        body = {"model": c.MODEL, "options": {"num_predict": 20}, **prompt}
+        whole = c.ask("POST", path, {**body, "stream": False}, {"TE": "trailers"})
+        assert whole.status == 200 and whole.json()["done"], whole.body
+        assert float(whole.headers["x-cgn-joules"]) == pytest.approx(logged(c, 2 * i + 1)[2 * i]["joules"], rel=0.05)
+        assert float(whole.headers["x-cgn-joules"]) > 0
+        assert "x-cgn-joules" not in c.ask("POST", path, {**body, "stream": True}).headers
+        logged(c, 2 * i + 2)
+
+
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_requests_gather_where_energy_counts(world, mode):
     """Four requests spread over two idle nodes; with a price of energy, they go where one runs already."""

@@ -229,13 +229,14 @@ static void head_send(struct gw_req *r, int status, int64_t length)
 		cgn_str_of(ollama_answer_type(r->answer.ollama))};
 	n += gw_relay_fields(r, f + n);
 	r->answer.status = status;
-	r->answer.ollama_head = true;
 	gw_out_head(r, status, f, n, length);
 }
 
 void gw_ollama_head(struct gw_req *r, struct cgn_str encoding)
 {
-	if (ollama_answer_begin(r->answer.ollama, r->attempt.status, r->attempt.events, encoding))
+	r->answer.ollama_lines =
+		ollama_answer_begin(r->answer.ollama, r->attempt.status, r->attempt.events, encoding);
+	if (r->answer.ollama_lines)
 		head_send(r, 200, -1);
 }
 
@@ -251,7 +252,7 @@ void gw_ollama_feed(struct gw_req *r, struct cgn_str data)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf lines = {0};
 	const struct ollama_time now = time_now(r);
-	bool at_once = r->answer.ollama_head;
+	bool at_once = r->answer.ollama_lines;
 	ollama_answer_feed(r->answer.ollama, data, &now, at_once ? &lines : &r->answer.whole);
 	if (at_once)
 		body_send(r, &lines);
@@ -259,7 +260,7 @@ void gw_ollama_feed(struct gw_req *r, struct cgn_str data)
 
 static void whole_send(struct gw_req *r)
 {
-	if (!r->answer.ollama_head)
+	if (!r->answer.ollama_lines)
 		head_send(r, ollama_answer_status(r->answer.ollama), (int64_t)r->answer.whole.n);
 	body_send(r, &r->answer.whole);
 	gw_relay_close(r);

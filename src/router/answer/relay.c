@@ -124,10 +124,16 @@ static size_t joules_field(struct gw_req *r, struct http_field *f)
 	return 1;
 }
 
+/* The head of an event stream goes before the joules are known. That of an answer which is gathered from one goes at its end. */
+static bool head_is_early(const struct gw_req *r)
+{
+	return r->answer.event_stream && (r->answer.ollama == NULL || r->answer.ollama_lines);
+}
+
 void gw_relay_close(struct gw_req *r)
 {
 	struct http_field f;
-	bool late = r->client.reads_trailers && r->answer.event_stream;
+	bool late = r->client.reads_trailers && head_is_early(r);
 	gw_out_end(r, &f, late ? joules_field(r, &f) : 0);
 }
 
@@ -143,7 +149,7 @@ size_t gw_relay_fields(struct gw_req *r, struct http_field *f)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-node"), cgn_str_of(r->attempt.call.node_id)};
 	if (hit != NULL && r->attempt.peer == NULL)
 		f[n++] = (struct http_field){CGN_STR("x-cgn-cache-hit"), cgn_str_of(hit)};
-	if (!r->answer.event_stream)
+	if (!head_is_early(r))
 		n += joules_field(r, f + n);
 	if (r->client.set_cookie.n > 0)
 		f[n++] = (struct http_field){CGN_STR("set-cookie"), r->client.set_cookie};

@@ -67,7 +67,7 @@ struct gw_answer {
 	bool ollama_loads; /* the request only loads the model, or unloads it */
 	bool ollama_unloads;
 	struct cgn_str ollama_asked; /* the model, as the client calls it; for a request that loads */
-	bool ollama_head;            /* the head of the translated answer was sent */
+	bool ollama_lines;           /* the translated answer goes to the client in lines, behind its head */
 	/* reason why the answer can't be resumed, or was not, though that was asked for; NULL: it can */
 	const char *unresumable;
 	const char *

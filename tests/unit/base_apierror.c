@@ -95,6 +95,14 @@ static void errors_of_engines_are_found(void **state)
 		{"{\"type\":\"error\",\"message\":\"no\"}", "no"},
 		{"{\"detail\":\"no\"}", "no"},
 		{"{\"detail\":[{\"msg\":\"no\"}]}", "[{\"msg\":\"no\"}]"},
+		{"{\"message\":\"no\",\"type\":\"InternalServerError\",\"code\":500}", "no"},
+		{"{\"code\":500,\"message\":\"no\"}", "no"},
+		{"{\"status\":\"error\"}", "{\"status\":\"error\"}"},
+		{"{\"status\":\"error\",\"message\":\"no\"}", "no"},
+		{"{\"code\":500,\"message\":\"no\",\"choices\":[]}", NULL},
+		{"{\"id\":\"x\",\"type\":\"t\",\"message\":\"no\"}", NULL},
+		{"{\"type\":\"message_start\",\"message\":{}}", NULL},
+		{"{\"status\":\"ok\",\"message\":\"yes\"}", NULL},
 		{"{\"error\":null,\"choices\":[]}", NULL},
 		{"{\"error\":false}", NULL},
 		{"{\"error\":\"\"}", NULL},
@@ -114,6 +122,17 @@ static void errors_of_engines_are_found(void **state)
 		apierror_text(error, &text);
 		assert_string_equal(cgn_buf_z(&text), rows[i].text);
 	}
+}
+
+static void reasons_of_failures_are_known(void **state)
+{
+	(void)state;
+	static const char *const failed[] = {"abort", "ABORT", "Error", "abort ", "\tcancelled "},
+				 *const sound[] = {"stop", "", "length", "aborting", "an error"};
+	for (size_t i = 0; i < CGN_COUNT(failed); i++)
+		assert_true(apierror_reason(cgn_str_of(failed[i])));
+	for (size_t i = 0; i < CGN_COUNT(sound); i++)
+		assert_false(apierror_reason(cgn_str_of(sound[i])));
 }
 
 static void assert_event(const struct apierror *e, const struct apierror_response *of, const char *expected)
@@ -166,6 +185,7 @@ int main(void)
 		cmocka_unit_test(errors_have_the_shape_of_anthropic),
 		cmocka_unit_test(errors_have_the_shape_of_ollama),
 		cmocka_unit_test(the_path_decides_the_shape), cmocka_unit_test(errors_of_engines_are_found),
+		cmocka_unit_test(reasons_of_failures_are_known),
 		cmocka_unit_test(streams_end_as_their_api_says),
 		cmocka_unit_test(the_last_sequence_number_is_found)};
 	return cmocka_run_group_tests_name("base_apierror", tests, NULL, NULL);

@@ -146,6 +146,29 @@ static void the_end_completes_the_last_event(void **state)
 	}
 }
 
+static void line_note(void *arg, struct cgn_str line, struct cgn_str field, struct cgn_str value)
+{
+	assert_true(field.p == line.p);
+	cgn_buf_fmt(arg, "[%.*s|%.*s|%.*s]", CGN_STR_ARG(line), CGN_STR_ARG(field), CGN_STR_ARG(value));
+}
+
+static void lines_of_other_fields_are_reported(void **state)
+{
+	(void)state;
+	const struct cgn_str text = CGN_STR(
+		"data: a\nerror: {\"b\"}\n\n: c\nid: 1\nretry: 2\nevent: n\ndata\n\r\n{\"x\": 1}\r\nword\n:\n\n");
+	for (size_t step = 1; step <= text.n; step++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf got = {0};
+		struct sse_scan s;
+		sse_scan_init(&s, 1000, event_note, &got);
+		s.on_line = line_note;
+		feed_by(&s, text, step);
+		sse_scan_fini(&s);
+		assert_string_equal(cgn_buf_z(&got),
+			"[error: {\"b\"}|error|{\"b\"}]<|a><n|>[{\"x\": 1}|{\"x\"|1}][word|word|]");
+	}
+}
+
 static void written_events_are_read_back(void **state)
 {
 	(void)state;
@@ -183,6 +206,7 @@ int main(void)
 		cmocka_unit_test(too_long_events_are_counted_and_what_follows_is_seen),
 		cmocka_unit_test(an_idle_scanner_keeps_little),
 		cmocka_unit_test(the_end_completes_the_last_event),
+		cmocka_unit_test(lines_of_other_fields_are_reported),
 		cmocka_unit_test(written_events_are_read_back),
 		cmocka_unit_test(events_are_counted_however_they_are_cut),
 	};

@@ -396,6 +396,18 @@ static const struct odd_answer {
 	{CALLS("{\"type\":\"custom\"}") DONE, {NULL, NULL}, "the engine's tool call names no function"},
 	{EVENT("{\"choices\":[{\"delta\":{\"tool_calls\":{}}}]}") DONE, {NULL, NULL},
 		"the engine's tool calls are not a list"},
+	/* Calls without parameters, whose arguments are an object, and white space behind arguments. */
+	{CALLS(BARE("f", "{}")) CALLS(BARE("f", "{}")) DONE, {TOLD(0, "f", "{}"), TOLD(1, "f", "{}")}, NULL},
+	{CALLS(CALL(0, "", "f", "{}")) CALLS(CALL(0, "", "f", "{}")) DONE,
+		{TOLD(0, "f", "{}"), TOLD(1, "f", "{}")}, NULL},
+	{CALLS(CALL(0, "", "f", "{\"x\":1}")) CALLS(CALL(0, "", "f", "{}")) DONE,
+		{TOLD(0, "f", "{\"x\":1}"), TOLD(1, "f", "{}")}, NULL},
+	{CALLS(CALL(0, "c1", "f", "\"{}\"")) CALLS(CALL(0, "", "", "\"\\n\""))
+			CALLS(CALL(0, "", "", "\" \\u0009\"")) CALLS(CALL(1, "", "g", "\"{}\"")) DONE,
+		{"\"id\":\"c1\",\"function\":{\"index\":0,\"name\":\"f\"", TOLD(1, "g", "{}")}, NULL},
+	{CALLS(CALL(0, "c1", "f", "{}")) CALLS(CALL(0, "", "", "\" \\n\"")) DONE, {"\"name\":\"f\"", ""},
+		NULL},
+	{CALLS(CALL(0, "c1", "f", "\"\\n\"")) DONE, {TOLD(0, "f", "{}"), ""}, NULL},
 	/* Texts. */
 	{PARTS("[{\"type\":\"text\",\"text\":\"\\u00e9\"},\"b\",{\"type\":\"text\",\"text\":\"\"}]") DONE,
 		{"\"content\":\"\\u00e9b\"", ""}, NULL},
@@ -436,6 +448,61 @@ static const struct odd_answer {
 	{EVENT("{\"detail\":\"boom\"}"), {NULL, NULL}, "boom"},
 	{EVENT(SAID("a")) "event: error\ndata: boom\n\n", {NULL, NULL}, "boom"},
 	{"event: error\ndata: {\"code\":5}", {NULL, NULL}, "{\\\"code\\\":5}"},
+	{EVENT(SAID("a")) "error: {\"code\":500,\"message\":\"context shift is disabled\"}\n\n" DONE,
+		{NULL, NULL}, "context shift is disabled"},
+	{EVENT(SAID("a")) "Error: boom\r\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "error:{\"error\":{\"message\":\"boom\"}}\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "error: \"boom\"\n\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "error\n\n" DONE, {NULL, NULL}, "the engine sent an error without a text"},
+	{EVENT(SAID("a")) "event: error\ndata:\n\n" DONE, {NULL, NULL},
+		"the engine sent an error without a text"},
+	{EVENT(SAID("a")) "event: Error\ndata: {\"message\":\"boom\"}\n\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "error: {\"message\":\"boom\"}", {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "{\"error\":{\"message\":\"boom\"}}\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) " {\"message\":\"boom\",\"code\":500}\n\n" DONE, {NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) "{\"foo\":1}\n" DONE, {NULL, NULL}, "the engine sent JSON that is not in an event"},
+	{EVENT(SAID("a")) "[1]\n" DONE, {NULL, NULL}, "the engine sent JSON that is not in an event"},
+	{EVENT(SAID("a")) FINISH("ABORT") DONE, {NULL, NULL},
+		"the engine ended its answer with the reason \\\"ABORT\\\""},
+	{EVENT(SAID("a")) FINISH("Error") DONE, {NULL, NULL},
+		"the engine ended its answer with the reason \\\"Error\\\""},
+	{EVENT(SAID("a")) FINISH("abort ") DONE, {NULL, NULL},
+		"the engine ended its answer with the reason \\\"abort \\\""},
+	{EVENT(SAID("a")) EVENT("{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":5}]}") DONE,
+		{NULL, NULL}, "the engine's finish_reason is not a text"},
+	{EVENT(SAID("a")) EVENT("{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":false}]}") DONE,
+		{NULL, NULL}, "the engine's finish_reason is not a text"},
+	{EVENT(SAID("a")) EVENT(
+		 "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":{\"type\":\"stop\"}}]}") DONE,
+		{NULL, NULL}, "the engine's finish_reason is not a text"},
+	{EVENT(SAID("a")) EVENT("{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":[\"error\"]}]}")
+			DONE,
+		{NULL, NULL}, "the engine's finish_reason is not a text"},
+	{EVENT(SAID("a")) EVENT(
+		 "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\",\"error\":{\"message\":\"boom\"}}]}")
+			DONE,
+		{NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) EVENT("{\"message\":\"boom\",\"type\":\"InternalServerError\",\"code\":500}") DONE,
+		{NULL, NULL}, "boom"},
+	{EVENT(SAID("a")) EVENT("{\"status\":\"error\"}") DONE, {NULL, NULL},
+		"{\\\"status\\\":\\\"error\\\"}"},
+	{EVENT(SAID("a")) EVENT("{\"foo\":\"bar\"}") DONE, {NULL, NULL},
+		"the engine sent an object without choices"},
+	{EVENT(SAID("a")) EVENT("{\"type\":\"pong\"}") DONE, {NULL, NULL},
+		"the engine sent an object without choices"},
+	{EVENT(SAID("a")) EVENT("{\"choices\":{\"error\":\"x\"}}") DONE, {NULL, NULL},
+		"the engine's choices are not a list"},
+	{EVENT(SAID("a")) EVENT("{\"choices\":\"x\"}") DONE, {NULL, NULL},
+		"the engine's choices are not a list"},
+	/* Lines and events without a choice that are no errors. */
+	{EVENT(SAID("ab")) "id: 1\nretry: 5\nfoo: bar\n\n" EVENT(
+		 "{\"choices\":[],\"usage\":{\"prompt_tokens\":5}}") EVENT("{\"usage\":{\"prompt_tokens\":5}}")
+			EVENT("{\"choices\":null,\"timings\":{\"prompt_ms\":1}}") EVENT(
+				"{\"choices\":[],\"prompt_filter_results\":[]}") EVENT("{\"type\":\"ping\"}")
+				EVENT("{\"object\":\"chat.completion.chunk\",\"id\":\"x\"}") EVENT(
+					"{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null,\"error\":null}]}")
+					FINISH("STOP ") DONE,
+		{"\"content\":\"ab\"", "\"done_reason\":\"stop\""}, NULL},
 	{EVENT("{\"error\":null,\"choices\":[{\"delta\":{\"content\":\"ab\"}}]}") DONE,
 		{"\"content\":\"ab\"", "\"done_reason\":\"stop\""}, NULL},
 };

@@ -193,25 +193,39 @@ static bool is_told(struct json_val v)
 		!cgn_str_is(v.raw, "\"\"");
 }
 
+/* The members of an answer or an event that tell an error from an answer. */
+enum told { ERROR, OBJECT, TYPE, STATUS, CODE, MESSAGE, DETAIL, CHOICES, DATA, ID, TOLD_N };
+
+/* Return true for an error of FastAPI, or for one without the member "error" around it. An answer has one of its own
+ * members too. */
+static bool is_bare_error(const struct json_val v[TOLD_N], struct json_val *out)
+{
+	bool kinded = is_told(v[CODE]) || (v[TYPE].raw.p != NULL && v[TYPE].type == JSON_STRING);
+	if (v[CHOICES].raw.p != NULL || v[DATA].raw.p != NULL || v[ID].raw.p != NULL)
+		return false;
+	if (is_told(v[DETAIL])) {
+		*out = v[DETAIL];
+		return true;
+	}
+	*out = v[MESSAGE];
+	return v[OBJECT].raw.p == NULL && is_told(v[MESSAGE]) && v[MESSAGE].type == JSON_STRING && kinded;
+}
+
 bool apierror_find(struct json_val root, struct json_val *out)
 {
-	enum { ERROR, OBJECT, TYPE, MESSAGE, DETAIL, CHOICES, DATA, ID, N };
-	static const char *const keys[N] = {"error", "object", "type", "message", "detail", "choices", "data",
-		"id"};
-	struct json_val v[N];
-	json_pick(root, keys, N, v);
+	static const char *const keys[TOLD_N] = {"error", "object", "type", "status", "code", "message",
+		"detail", "choices", "data", "id"};
+	struct json_val v[TOLD_N];
+	json_pick(root, keys, TOLD_N, v);
 	if (is_told(v[ERROR])) {
 		*out = v[ERROR];
 		return true;
 	}
-	if (says_error(v[OBJECT]) || says_error(v[TYPE])) {
+	if (says_error(v[OBJECT]) || says_error(v[TYPE]) || says_error(v[STATUS])) {
 		*out = is_told(v[MESSAGE]) ? v[MESSAGE] : root;
 		return true;
 	}
-	if (!is_told(v[DETAIL]) || v[CHOICES].raw.p != NULL || v[DATA].raw.p != NULL || v[ID].raw.p != NULL)
-		return false;
-	*out = v[DETAIL];
-	return true;
+	return is_bare_error(v, out);
 }
 
 bool apierror_reason(struct cgn_str reason)
@@ -219,7 +233,7 @@ bool apierror_reason(struct cgn_str reason)
 	static const char *const failed[] = {"abort", "aborted", "error", "cancelled", "canceled", "timeout",
 		"insufficient_system_resource"};
 	for (size_t i = 0; i < CGN_COUNT(failed); i++)
-		if (cgn_str_is(reason, failed[i]))
+		if (cgn_str_eq_nocase(cgn_str_trim(reason), cgn_str_of(failed[i])))
 			return true;
 	return false;
 }

@@ -22,10 +22,13 @@ void apierror_put(struct cgn_buf *out, const struct apierror *e);
 /* Find the error in |root|, an answer of an engine or one of its events, whatever its status is:
  *   {"error":...}                         OpenAI, Anthropic, Ollama, llama.cpp
  *   {"object":"error","message":...}      SGLang, older vLLM; {"type":"error",...} too
+ *   {"status":"error",...}
  *   {"detail":...}                        FastAPI, without an answer beside it
+ *   {"message":"...","code":...}          the inside of an error, with "code" or "type", without an answer beside it
  * |*out|: the member that says what failed, of any type. False: there is none, or |root| is not an object. */
 bool apierror_find(struct json_val root, struct json_val *out);
-/* Return true if |reason|, a finish_reason, is that of an answer which failed: it is no answer, however much came. */
+/* Return true if |reason|, a finish_reason, is that of an answer which failed: it is no answer, however much came.
+ * Case and blanks around it do not matter. */
 bool apierror_reason(struct cgn_str reason);
 /* Append the text of |error|, which apierror_find gave: its message, or its JSON. */
 void apierror_text(struct json_val error, struct cgn_buf *out);

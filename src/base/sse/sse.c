@@ -77,6 +77,12 @@ static void end_event(struct sse_scan *s)
 	s->name_n = 0;
 }
 
+/* Return true for a comment and for a field of the format that says nothing about an event's content. */
+static bool is_silent(struct cgn_str field)
+{
+	return field.n == 0 || cgn_str_is(field, "id") || cgn_str_is(field, "retry");
+}
+
 static void take_line(struct sse_scan *s, struct cgn_str line)
 {
 	if (line.n == 0) {
@@ -92,6 +98,8 @@ static void take_line(struct sse_scan *s, struct cgn_str line)
 		add_data(s, value);
 	else if (cgn_str_is(field, "event"))
 		set_name(s, value);
+	else if (s->on_line != NULL && !is_silent(field))
+		s->on_line(s->arg, line, field, value);
 }
 
 /* The line does not fit. For a comment nothing is lost. */

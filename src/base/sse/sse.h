@@ -8,9 +8,13 @@
 /* Called for each event: |name| ("" for an event without one) and |data|, its lines joined by LF. Both are
  * borrowed until the call returns. */
 typedef void (*sse_event_fn)(void *arg, struct cgn_str name, struct cgn_str data);
+/* Called for a line whose field the format does not have, which browsers ignore. |value| is what follows the colon and
+ * one space. All are borrowed until the call returns. */
+typedef void (*sse_line_fn)(void *arg, struct cgn_str line, struct cgn_str field, struct cgn_str value);
 
 struct sse_scan {
 	sse_event_fn on_event;
+	sse_line_fn on_line; /* May be set after sse_scan_init; NULL: such lines are ignored. */
 	void *arg;
 	/* Events longer than the limit, or without memory. Such an event is not reported; later ones are. */
 	uint64_t lost_events;

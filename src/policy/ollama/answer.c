@@ -83,7 +83,7 @@ static void reason_take(struct ollama_answer *a, struct json_val finish)
 	a->broken = apierror_reason(cgn_str_of(text));
 	(void)cgn_str_copyz(a->reason, sizeof a->reason, cgn_str_of(text));
 	for (size_t i = 0; i < CGN_COUNT(reasons); i++)
-		if (strcmp(text, reasons[i].reason) == 0)
+		if (cgn_str_eq_nocase(cgn_str_trim(cgn_str_of(text)), cgn_str_of(reasons[i].reason)))
 			(void)cgn_str_copyz(a->reason, sizeof a->reason, cgn_str_of(reasons[i].told));
 }
 
@@ -115,17 +115,55 @@ static void said_relay(struct ollama_answer *a, const struct ollama_said *said, 
 static void choice_take(struct ollama_answer *a, struct json_val choice)
 {
 	CGN_ON_EXIT(ollama_said_fini) struct ollama_said said = {0};
-	struct json_val finish, logprobs;
+	struct json_val finish, logprobs, error;
 	size_t calls = a->n_calls;
+	if (apierror_find(choice, &error)) {
+		error_relay(a, error);
+		return;
+	}
 	if (!ollama_said_read(a, choice, &said))
 		return;
 	logprobs_take(a, choice, &logprobs);
-	if (json_get(choice, "finish_reason", &finish) && finish.type == JSON_STRING)
+	if (json_get(choice, "finish_reason", &finish) && ollama_is_there(finish)) {
+		if (finish.type != JSON_STRING) {
+			ollama_error_put(a, CGN_STR("the engine's finish_reason is not a text"));
+			return;
+		}
 		reason_take(a, finish);
+	}
 	if (said.content.n > 0 || said.thinking.n > 0 || said.calls || a->n_calls > calls)
 		tokens_seen(a);
 	said_relay(a, &said, logprobs);
 	reason_check(a);
+}
+
+/* Return true for an object without choices that is known to be harmless: empty, a ping, counts, or a chunk by name. */
+static bool is_aside(struct json_val root)
+{
+	struct json_val member;
+	struct cgn_str key;
+	struct json_iter it = json_iter_of(root);
+	if (!json_next_member(&it, &key, &member))
+		return true;
+	if ((json_get(root, "usage", &member) || json_get(root, "timings", &member)) &&
+		member.type == JSON_OBJECT)
+		return true;
+	if (json_get(root, "type", &member) && cgn_str_is(member.raw, "\"ping\""))
+		return true;
+	return json_get(root, "object", &member) &&
+		(cgn_str_is(member.raw, "\"chat.completion.chunk\"") ||
+			cgn_str_is(member.raw, "\"text_completion\""));
+}
+
+/* Find the list of choices. False: there is none, and the answer has failed if it should have one. */
+static bool choices_find(struct ollama_answer *a, struct json_val root, struct json_val *out)
+{
+	bool there = json_get(root, "choices", out) && ollama_is_there(*out);
+	if (there && out->type != JSON_ARRAY)
+		ollama_error_put(a, CGN_STR("the engine's choices are not a list"));
+	else if (!there && !is_aside(root))
+		ollama_error_put(a, CGN_STR("the engine sent an object without choices"));
+	return there && !a->failed;
 }
 
 static void chunk_take(struct ollama_answer *a, struct json_val root)
@@ -136,7 +174,7 @@ static void chunk_take(struct ollama_answer *a, struct json_val root)
 		return;
 	}
 	counts_take(a, root);
-	if (!json_get(root, "choices", &choices) || choices.type != JSON_ARRAY)
+	if (!choices_find(a, root, &choices))
 		return;
 	/* The request asked for one answer: take the choice 0, or one without an index. */
 	for (struct json_iter it = json_iter_of(choices); !a->failed && json_next_elem(&it, &choice);)
@@ -169,24 +207,53 @@ static void answer_finish(struct ollama_answer *a)
 			.last = true});
 }
 
+/* |data| is an error because of the event's name, whatever its shape is. */
+static void error_event(struct ollama_answer *a, struct cgn_str data)
+{
+	struct json_val root, error;
+	if (cgn_str_trim(data).n == 0)
+		ollama_error_put(a, CGN_STR("the engine sent an error without a text"));
+	else if (!cgn_ok(json_parse(data, &root, NULL, NULL)))
+		ollama_error_put(a, data);
+	else
+		error_relay(a, apierror_find(root, &error) ? error : root);
+}
+
+/* A line that is no field of an event: llama.cpp wrote "error: {...}" for a time, and servers that fail put their error
+ * in as it is. */
+static void on_line(void *arg, struct cgn_str line, struct cgn_str field, struct cgn_str value)
+{
+	struct ollama_answer *a = arg;
+	struct json_val root, error;
+	const struct cgn_str text = cgn_str_trim(line);
+	if (a->done || a->failed || text.n == 0)
+		return;
+	if (cgn_str_eq_nocase(cgn_str_trim(field), CGN_STR("error")))
+		error_event(a, value);
+	else if (text.p[0] != '{' && text.p[0] != '[')
+		return;
+	else if (cgn_ok(json_parse(line, &root, NULL, NULL)) && apierror_find(root, &error))
+		error_relay(a, error);
+	else
+		ollama_error_put(a, CGN_STR("the engine sent JSON that is not in an event"));
+}
+
 static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
 {
 	struct ollama_answer *a = arg;
 	struct json_val root;
-	if (a->done || a->failed || cgn_str_trim(data).n == 0)
+	bool failed = cgn_str_eq_nocase(name, CGN_STR("error"));
+	if (a->done || a->failed || (!failed && cgn_str_trim(data).n == 0))
 		return;
 	if (cgn_str_is(cgn_str_trim(data), "[DONE]")) {
 		a->ended = true;
 		answer_finish(a);
+	} else if (failed) {
+		error_event(a, data);
 	} else if (!cgn_ok(json_parse(data, &root, NULL, NULL)) || root.type != JSON_OBJECT) {
-		ollama_error_put(a,
-			cgn_str_is(name, "error")
-				? data
-				: CGN_STR("the engine sent an event that is not a JSON object"));
+		ollama_error_put(a, CGN_STR("the engine sent an event that is not a JSON object"));
 	} else {
 		chunk_take(a, root);
-		if (cgn_str_is(name, "error") && !a->failed)
-			error_relay(a, root);
 	}
 }
 
@@ -321,6 +388,7 @@ struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct
 	a->body.limit = OLLAMA_BODY_MAX;
 	a->content.limit = a->thinking.limit = a->logprobs.limit = OLLAMA_TEXT_MAX;
 	sse_scan_init(&a->scan, OLLAMA_EVENT_MAX, on_event, a);
+	a->scan.on_line = on_line;
 	return a;
 }
 

@@ -102,6 +102,15 @@ static bool message_read(struct json_val message, struct ollama_said *s)
 
 /* ---- tool calls ---- */
 
+/* Return true if |text| is only what JSON calls white space. */
+static bool is_blank(struct cgn_str text)
+{
+	size_t i = 0;
+	while (i < text.n && memchr(" \t\r\n", text.p[i], 4) != NULL)
+		i++;
+	return i == text.n;
+}
+
 /* A piece of a tool call, as a list of an event has it. Missing members have no |raw|. */
 struct call_piece {
 	bool numbered;
@@ -126,9 +135,14 @@ static bool is_other(const struct cgn_buf *known, struct json_val told)
 	return told.raw.p != NULL && known->n > 0 && !cgn_str_eq(cgn_buf_view(known), told.raw);
 }
 
+/* An object is complete arguments, also an empty one. White space adds nothing to arguments that are complete. */
 static bool adds_arguments(const struct call_piece *p)
 {
-	return p->arguments.raw.p != NULL && p->arguments.raw.n > 2;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.limit = OLLAMA_TEXT_MAX};
+	if (p->arguments.raw.p == NULL || p->arguments.type != JSON_STRING)
+		return p->arguments.raw.p != NULL;
+	json_str_to(p->arguments, &text);
+	return text.bad || !is_blank(cgn_buf_view(&text));
 }
 
 /* A piece that names another tool, or more arguments than the call can have, begins another call. */
@@ -258,7 +272,7 @@ bool ollama_calls_check(struct ollama_answer *a)
 	struct json_val v;
 	for (size_t i = 0; i < a->n_calls && !a->failed; i++) {
 		struct cgn_buf *text = &a->calls[i].arguments;
-		bool none = cgn_str_trim(cgn_buf_view(text)).n == 0;
+		bool none = is_blank(cgn_buf_view(text));
 		if (none)
 			text->n = 0;
 		if (!none &&

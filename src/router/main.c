@@ -136,6 +136,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	check_peers(cfg, out);
 	engines_check(cfg, out);
 	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
+	svc_problem(out, gw_extra_routes_check(cfg, &err), &err);
 	size_t before = out->n;
 	if (cfg->router.rate_limit.redis_url != NULL)
 		svc_check_tls(out, "router.rate_limit.redis_", &redis);

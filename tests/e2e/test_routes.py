@@ -39,7 +39,7 @@ class Engine(http.server.BaseHTTPRequestHandler):
             return self.send_error(404)
         self.server.seen.append((self.command, self.path))
         self.server.heads.append({k.lower(): v for k, v in self.headers.items()})
-        return self.reply({"id": f"resp_{self.server.name}", "method": self.command, "path": self.path, "body": body.decode("latin-1"),
+        return self.reply({"id": f"resp_{self.server.name}", "model": "m", "method": self.command, "path": self.path, "body": body.decode("latin-1"),
                            "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
     do_GET = do_POST = do_PUT = do_DELETE = relayed
@@ -109,6 +109,7 @@ def test_a_websocket_probe_is_refused_at_once(cluster):
             assert got.startswith("HTTP/1.1 426 Upgrade Required\r\n") and "upgrade: HTTP/1.1\r\nconnection: upgrade\r\n" in got, (path, got)
             assert f"no WebSocket at {path}: " in got and "POST" in got
     assert probe(cluster, "/v1/responses?x=1").startswith("HTTP/1.1 426 ")
+    assert "no WebSocket at /v1/responses: " in probe(cluster, "/responses")
     assert probe(cluster, "/v1/responses", "h2c").startswith("HTTP/1.1 405 ")
     assert probe(cluster, "/v1/realtime?model=m").startswith("HTTP/1.1 404 ")
     assert probe(cluster, "/healthz").startswith("HTTP/1.1 200 ")  # a server may ignore Upgrade
@@ -177,6 +178,44 @@ def test_stored_answers_are_deleted_and_cancelled_at_their_node(cluster):
         assert unknown.status == 404 and unknown.json()["error"]["code"] == "not_found"
 
 
+def test_a_stored_answer_has_the_models_name_of_the_client(cluster):
+    with Engines(a="openai_compat", b="openai_compat") as engines:
+        engines.sections['engine_nodes."a"']["model"] = "org/gem\u00e4"
+        cluster.router(engines.sections)
+        cluster.wait_ready(2)
+        for model in ("org/gem\u00e4", "m"):
+            made = cluster.ask("POST", "/responses", {"model": model, "input": "hi"}).json()
+            assert made["model"] == model and made["path"] == "/v1/responses"
+            for method, path, body in (("GET", "", None), ("POST", "/cancel", b""), ("POST", "/cancel", {"model": model}), ("DELETE", "", None)):
+                answer = cluster.ask(method, f"/v1/responses/{made['id']}{path}", body)
+                assert answer.status == 200 and answer.json()["model"] == model, (method, answer.body)
+                assert answer.json()["body"] == ("" if not body else json.dumps(body))
+
+
+TRICKS = ["/v1/videos/../load_lora_adapter", "/v1/videos/x/../../load_lora_adapter", "/v1/videos/%2e%2e/load_lora_adapter", "/v1/videos/%252E%252e/load_lora_adapter",
+          "/v1/videos/..%2fload_lora_adapter", "/v1/videos/..;/load_lora_adapter", "/v1/videos/..\\load_lora_adapter", "/v1/videos/..%5Cslots",
+          "/v1/videos/.", "/v1/videos/a%00", "/v1/videos/a%0d%0ab", "/v1/jobs/..", "/v1/jobs/%2e%2e%2fslots", "/v1/responses/../slots/cancel",
+          "/v1/responses/..%2f..%2fslots/cancel", "/v1/files/%2e%2e", "/v1/batches/..%2fx/cancel", "/v1/chat/../chat/completions", "/%2e%2e/v1/chat/completions"]
+
+
+def test_a_path_that_may_lead_elsewhere_reaches_no_engine(cluster):
+    user = key(cluster.folder, "user", "acme")
+    with Engines(a="openai_compat") as engines:
+        cluster.router({**engines.sections, "batch": {"enabled": True}, "router": {"extra_routes": ["POST /v1/videos/**", "POST /v1/jobs/*", "POST admin /slots/*"]},
+                        "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}})
+        cluster.wait_ready(1)
+        for path in TRICKS:
+            answer = cluster.ask("POST", path, BODY, user)
+            assert answer.status == 400 and answer.json()["error"]["code"] == "invalid_path", (path, answer.status, answer.body)
+        for method in ("GET", "DELETE"):
+            assert cluster.ask(method, "/v1/responses/resp_a%2f..%2fslots", None, user).json()["error"]["code"] == "invalid_path"
+        assert not [one for one in engines.seen() if one[1] != "GET" or "/v1/" in one[2]], engines.seen()  # the router asks the engine what it is
+        for path in ("/v1/videos/a%20b/%C3%A4", "/v1/videos/100%25", "/v1/jobs/a%3Ab", "/v1/jobs/a..b", "/v1/videos/x?file=../y%2fz"):
+            assert cluster.ask("POST", path, BODY, user).json()["path"] == path
+        refused = cluster.ask("POST", "/slots/3", BODY, user)
+        assert refused.status == 403 and "lacks the scope admin that" in refused.json()["error"]["message"]
+
+
 def test_operators_add_routes_and_headers(cluster):
     keys = {"user": key(cluster.folder, "user", "acme")}
     with Engines(a="openai_compat", b="openai_compat") as engines:
@@ -196,7 +235,7 @@ def test_operators_add_routes_and_headers(cluster):
         assert answer("GET", "/v1/videos/7/frames/8?model=m").headers["allow"] == "DELETE"
         assert cluster.ask("POST", "/v1/videos", BODY).status == 401
         refused = answer("POST", "/v1/load_lora_adapter", BODY)
-        assert refused.status == 403 and refused.json()["error"]["code"] == "insufficient_scope"
+        assert refused.status == 403 and refused.json()["error"]["code"] == "insufficient_scope" and "scope admin " in refused.json()["error"]["message"]
         form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r\n'
         assert answer("POST", "/v1/videos", form, **{"Content-Type": "multipart/form-data; boundary=b"}).json()["body"] == form.decode()
 
@@ -223,9 +262,24 @@ def test_llamas_own_routes_keep_tenants_apart(cluster):
 
 @pytest.mark.parametrize("setting, word", [
     ('extra_routes = ["POST /slots/*"]', "by which engines are administrated"), ('extra_routes = ["FETCH /x"]', "METHOD"),
-    ('pass_headers = ["Authorization"]', "lower case"), ('pass_headers = ["x-api-key"]', "credential"), ('pass_headers = ["te"]', "connection")])
+    ('pass_headers = ["Authorization"]', "lower case"), ('pass_headers = ["x-api-key"]', "credential"), ('pass_headers = ["te"]', "connection"),
+    ('extra_routes = ["POST /SLOTS"]', "by which engines are administrated"), ('pass_headers = ["x_auth_token"]', "credential"), ('pass_headers = ["x_cgn_node"]', "set by the router")])
 def test_settings_that_let_too_much_through_are_refused(tmp_path, setting, word):
     file = tmp_path / "c.toml"
     file.write_text(f"[router]\n{setting}\n")
     done = subprocess.run([BUILD / "src/router/cgn-router", "--check", "--config", file], capture_output=True, text=True, timeout=30)
     assert done.returncode == 3 and word in done.stderr and "c.toml:2:" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("route, own", [("POST /v1/chat/completions", "POST /v1/chat/completions"), ("GET /v1/responses/*", "GET /v1/responses/*"),
+                                        ("POST /responses", "POST /v1/responses"), ("GET admin /v1/models/x/*", "GET /v1/models/**")])
+def test_a_route_that_the_gateway_has_is_refused(tmp_path, route, own):
+    file = tmp_path / "c.toml"
+
+    def check(routes):
+        file.write_text(f"[router]\nextra_routes = {json.dumps(routes)}\n")
+        return subprocess.run([BUILD / "src/router/cgn-router", "--check", "--config", file], capture_output=True, text=True, timeout=30)
+    done = check(["POST /v1/videos", route])
+    assert done.returncode == 3 and f'"{route}" would have no effect' in done.stderr and f"has the route {own} itself" in done.stderr, done.stderr
+    # With batches off, files are an engine's own; a wider pattern has paths that the gateway lacks.
+    assert check(["POST /v1/files", "GET /v1/responses/**", "PUT /v1/responses/*"]).returncode == 0

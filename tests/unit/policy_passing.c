@@ -25,6 +25,44 @@ static void paths_match_by_segments(void **state)
 			rows[i].matches);
 }
 
+static void patterns_cover_patterns(void **state)
+{
+	(void)state;
+	const struct {
+		const char *pattern, *other;
+		bool covers;
+	} rows[] = {{"/a", "/a", true}, {"/a/*", "/a/b", true}, {"/a/*", "/a/*", true},
+		{"/a/*", "/a/**", false}, {"/a/**", "/a/**", true}, {"/a/**", "/a/b/*", true},
+		{"/a/b", "/a/*", false}, {"/a/*/c", "/a/b/c", true}, {"/a/*/c", "/a/*", false}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		assert_int_equal(passing_pattern_covers(rows[i].pattern, cgn_str_of(rows[i].other)),
+			rows[i].covers);
+}
+
+static void paths_that_servers_read_in_different_ways_are_told(void **state)
+{
+	(void)state;
+	static const char *const tricks[] = {"/v1/videos/..", "/v1/videos/../x", "/v1/./x", "/v1/.", "/..",
+		"/v1/%2e%2e/x", "/v1/%2E./x", "/v1/.%2e", "/v1/%252e%252E/x", "/v1/%25252e%25252e/x",
+		"/v1/..%2fx", "/v1/a%2Fb", "/v1/a%252fb", "/v1/a%5cb", "/v1/a%255Cb", "/v1/a\\b", "/v1/..;/x",
+		"/v1/..;a=b/x", "/v1/.;/x", "/v1/%2e%2e%3b/x", "/v1/..%3Ba/x", "/v1/a%00", "/v1/a%2500",
+		"/v1/%0d%0a", "/v1/%7f", "/v1/a\tb", "/v1/%25%32%65%25%32%65/x", "/v1/%%32%65%%32%65/x",
+		"/v1/%25252525252541"};
+	static const char *const fine[] = {"/", "/v1/videos/7", "/v1/a%20b", "/v1/%C3%A4", "/v1/100%25",
+		"/v1/100%", "/v1/%zz", "/v1/...", "/v1/.a", "/v1/a..", "/v1/..a", "/v1/a;b", "/v1/a%3Ab",
+		"/v1/a%2525", "/v1/%2e5", "/v1/resp_1.2", "/v1/a%3Fb"};
+	char room[128];
+	for (size_t i = 0; i < CGN_COUNT(tricks); i++)
+		if (passing_path_trick(cgn_str_of(tricks[i]), false, room) == NULL)
+			fail_msg("%s passes", tricks[i]);
+	for (size_t i = 0; i < CGN_COUNT(fine); i++)
+		if (passing_path_trick(cgn_str_of(fine[i]), false, room) != NULL)
+			fail_msg("%s is refused", fine[i]);
+	assert_non_null(passing_path_trick((struct cgn_str){"/a\0b", 4}, false, room));
+	assert_null(passing_path_trick(CGN_STR("/v1/models/org%2Fbig%252f"), true, room));
+	assert_non_null(passing_path_trick(CGN_STR("/v1/models/%2e%2e%2fx"), true, room));
+}
+
 static void a_route_has_a_method_a_scope_and_a_path(void **state)
 {
 	(void)state;
@@ -58,7 +96,11 @@ static void administration_needs_the_scope_admin(void **state)
 {
 	(void)state;
 	static const char *const texts[] = {"POST /v1/load_lora_adapter", "GET /slots", "POST /slots/*",
-		"POST /*", "POST embed /**", "POST /v1/*", "POST /update_weights_from_disk", "GET /metrics"};
+		"POST /*", "POST embed /**", "POST /v1/*", "POST /update_weights_from_disk", "GET /metrics",
+		"POST /configure_logging", "POST /freeze_gc", "POST /open_session",
+		"POST chat /close_session", "POST /abort_requests", "POST /fault_tolerance/apply",
+		"GET /SLOTS", "POST /Slots/*", "POST /slots/7", "POST /V1/Load_LoRA_Adapter", "POST /V1/**",
+		"GET /fault_tolerance/status"};
 	for (size_t i = 0; i < CGN_COUNT(texts); i++) {
 		struct passing_route r;
 		struct cgn_err err = {0};
@@ -72,10 +114,16 @@ static void some_fields_never_pass(void **state)
 	(void)state;
 	static const char *const barred[] = {"connection", "proxy-authorization", "te", "upgrade", "host",
 		"content-length", "content-encoding", "accept-encoding", "authorization", "cookie",
-		"x-api-key", "openai-project", "x-cgn-node", "x-request-id", "traceparent"};
+		"x-api-key", "openai-project", "x-cgn-node", "x-request-id", "traceparent", "x-auth-token",
+		"ocp-apim-subscription-key", "cf-access-client-secret", "authentication", "x_cgn_node",
+		"x_api_key", "x.api.key", "x-apikey", "apikey", "x-forwarded-access-token",
+		"x-amz-security-token", "x-goog-api-key", "cookie2", "set-cookie", "x-csrf-token",
+		"x-user-password", "x-credentials", "x-jwt", "cf-access-jwt-assertion", "x-amzn-oidc-data",
+		"x-forwarded-client-cert", "transfer_encoding"};
 	static const char *const no_names[] = {"", "X-Team", "x team", "x:y", "x-\xc3\xa4"};
 	static const char *const fine[] = {"x-team", "user-agent", "accept-language", "helicone-session",
-		"teams"};
+		"teams", "x-author", "x-authority-zone", "x-max-tokens", "x-keyboard", "idempotency-key",
+		"x_team"};
 	struct cgn_err err = {0};
 	for (size_t i = 0; i < CGN_COUNT(barred); i++) {
 		assert_int_equal(passing_header_check(barred[i], &err).code, CGN_INVALID);
@@ -91,6 +139,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(paths_match_by_segments),
+		cmocka_unit_test(patterns_cover_patterns),
+		cmocka_unit_test(paths_that_servers_read_in_different_ways_are_told),
 		cmocka_unit_test(a_route_has_a_method_a_scope_and_a_path),
 		cmocka_unit_test(a_route_that_is_none_is_refused),
 		cmocka_unit_test(administration_needs_the_scope_admin),

@@ -9,6 +9,16 @@
  * or more; none of them is empty. */
 bool passing_path_matches(struct cgn_str path, const char *pattern);
 
+/* True if |pattern| matches all paths that the pattern |other| matches. */
+bool passing_pattern_covers(const char *pattern, struct cgn_str other);
+
+/* Return what |path|, without a query, has that servers read in different ways, so that one may find another path in it than
+ * the router: segments . and .. (with a parameter too), coded slashes, backslashes and control bytes, all of them plain or
+ * percent-coded up to PASSING_CODED times, and what is coded more often. NULL: nothing. |slash_is_fine|: coded slashes are
+ * allowed. |room|: path.n bytes. */
+#define PASSING_CODED 3
+const char *passing_path_trick(struct cgn_str path, bool slash_is_fine, char *room);
+
 enum passing_scope { PASSING_CHAT, PASSING_EMBED, PASSING_ADMIN };
 struct passing_route {
 	const char *method, *path; /* |method|: a literal. |path|: the end of the text that was read. */
@@ -18,6 +28,6 @@ struct passing_route {
  * one by which engines are administrated, without the scope admin. */
 CGN_RC passing_route_read(const char *text, struct passing_route *out, struct cgn_err *err);
 
-/* CGN_INVALID: |name| is no name of a field in lower case, or one that never passes: of a connection or a body's framing, a
- * credential, or one that the router itself sends. */
+/* CGN_INVALID: |name| is no name of a field in lower case, or one that never passes: of a connection or a body's framing, one
+ * whose words say that it carries a credential, or one that the router itself sends. "_" counts as "-". */
 CGN_RC passing_header_check(const char *name, struct cgn_err *err);

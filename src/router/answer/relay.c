@@ -89,7 +89,20 @@ static void tools_begin(struct gw_req *r)
 		gw_session_answer(r, lines);
 }
 
-/* The node got the body with another name than the client's: the client finds its own name in the answer. */
+/* Return the client's name of the model, a JSON string: as the client wrote it, or the model's own name if the request names
+ * a stored answer. p NULL: out of memory. The body is dropped with the head of the answer. */
+static struct cgn_str name_shown(struct gw_req *r)
+{
+	if (r->prompt.name_n > 0)
+		return cgn_arena_str(&r->arena,
+			(struct cgn_str){r->body.bytes.p + r->prompt.name_at, r->prompt.name_n});
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_out j = json_out_to(&text);
+	json_put_str(&j, r->prompt.asked);
+	return text.bad ? (struct cgn_str){NULL, 0} : cgn_arena_str(&r->arena, cgn_buf_view(&text));
+}
+
+/* The node calls the model by another name than the client: the client finds its own name in the answer. */
 static void rename_begin(struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
@@ -97,9 +110,7 @@ static void rename_begin(struct gw_req *r)
 	if (!r->plan.renamed || r->prompt.form || !readable ||
 		r->prompt.name_at + r->prompt.name_n > r->body.bytes.n)
 		return;
-	/* As the client wrote it; the body is dropped with the head of the answer. */
-	struct cgn_str name = cgn_arena_str(&r->arena,
-		(struct cgn_str){r->body.bytes.p + r->prompt.name_at, r->prompt.name_n});
+	struct cgn_str name = name_shown(r);
 	struct modelname *f = cgn_arena_get(&r->arena, sizeof *f);
 	if (name.p == NULL || f == NULL)
 		return; /* no memory: the answer has the engine's name */

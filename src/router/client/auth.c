@@ -6,6 +6,7 @@
 #include "policy/prompt/prompt.h"
 #include "router/answer/reply.h"
 #include "router/client/client_priv.h"
+#include "router/client/gateway.h"
 #include "router/peers/peers.h"
 #include "router/permit/permit.h"
 #include "router/plan/queue.h"
@@ -66,6 +67,39 @@ static bool is_off(const struct gw_req *r, enum gw_route_kind kind)
 	if (kind == GW_SUMMARY)
 		return r->client.from.peer == NULL || r->client.from.peer->remote == NULL;
 	return kind == GW_BATCH && r->w->shared->files == NULL;
+}
+
+/* Is the row a route of this router's clients, by the settings? */
+static bool is_served(const struct config *cfg, enum gw_route_kind kind)
+{
+	if (kind == GW_SELECT || kind == GW_SELECTED)
+		return cfg->router.selection.enabled;
+	return kind == GW_BATCH ? cfg->batch.enabled : kind != GW_SUMMARY;
+}
+
+static const struct gw_route_row *row_before(const struct config *cfg, const struct passing_route *extra)
+{
+	struct cgn_str path = gw_alias_resolve(cgn_str_of(extra->path));
+	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
+		if (is_served(cfg, route_rows[i].kind) && strcmp(extra->method, route_rows[i].method) == 0 &&
+			passing_pattern_covers(route_rows[i].path, path))
+			return &route_rows[i];
+	return NULL;
+}
+
+cgn_rc gw_extra_routes_check(const struct config *cfg, struct cgn_err *err)
+{
+	const struct config_list *texts = &cfg->router.extra_routes;
+	for (size_t i = 0; i < texts->n; i++) {
+		struct passing_route extra;
+		CGN_TRY(passing_route_read(texts->v[i], &extra, err));
+		const struct gw_route_row *own = row_before(cfg, &extra);
+		if (own != NULL)
+			return CGN_FAIL(err, INVALID,
+				"router.extra_routes: \"%.100s\" would have no effect, because the gateway has the route %s %s itself: remove it",
+				texts->v[i], own->method, own->path);
+	}
+	return CGN_OK;
 }
 
 static bool list_has_word(struct cgn_str list, const char *word)
@@ -136,6 +170,27 @@ static const struct passing_route *extra_find(const struct gw_req *r, struct cgn
 		allow_add(allow, rules->extra_routes[i].method);
 	}
 	return NULL;
+}
+
+/* The names of models may have slashes, which clients code; the router answers these requests itself. */
+static bool slash_is_fine(const struct gw_req *r, struct cgn_str path)
+{
+	return method_matches(r->client.method, "GET") && cgn_str_starts(path, "/v1/models/");
+}
+
+/* Refuse a path that an engine, or a proxy before it, may take for another one than the router does. */
+static enum gw_step path_check(struct gw_req *r)
+{
+	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
+	char *room = cgn_arena_get(&r->arena, path.n + 1);
+	if (room == NULL)
+		return gw_refuse_no_memory(r, "memory");
+	const char *why = passing_path_trick(path, slash_is_fine(r, path), room);
+	if (why == NULL)
+		return STEP_AGAIN;
+	return gw_refuse(r, &(struct gw_refusal){400, BAD_REQUEST, "invalid_path", .reason = "invalid"},
+		"the path of the request has %s, also where it is percent-coded: write the path without it",
+		why);
 }
 
 static enum gw_step route_find(struct gw_req *r)
@@ -210,8 +265,8 @@ static enum gw_step body_check(struct gw_req *r)
 
 enum gw_step gw_auth(struct gw_req *r)
 {
-	static enum gw_step (*const checks[])(struct gw_req *) = {route_find, gw_quote_route, gw_select_route,
-		gw_permit_key, pin_check, retry_check, gw_queue_check, body_check};
+	static enum gw_step (*const checks[])(struct gw_req *) = {path_check, route_find, gw_quote_route,
+		gw_select_route, gw_permit_key, pin_check, retry_check, gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

@@ -8,6 +8,8 @@ extern const struct gw_state_row gw_states[GW_STATE_COUNT]; /* states.c */
 
 /* head.c: fill in r->client, r->identity and r->body from the head. False: out of memory. */
 bool gw_head_take(struct gw_req *r, const struct http_head *h);
+/* head.c: the path that |path|, without a query, is another name of; else |path|. */
+struct cgn_str gw_alias_resolve(struct cgn_str path);
 /* session.c: the client's session, or a new one. False: out of memory. */
 bool gw_session_take(struct gw_req *r, const struct http_head *h);
 

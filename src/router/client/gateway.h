@@ -7,6 +7,9 @@
 #include "router/worker/breaker.h"
 #include "router/worker/worker.h"
 
+/* INVALID: a route of router.extra_routes is one that the gateway has itself. */
+CGN_RC gw_extra_routes_check(const struct config *cfg, struct cgn_err *err);
+
 struct gw_worker_cfg {
 	const struct gw_store_cfg *store; /* NULL: limits are this router's own */
 	unsigned index;

@@ -127,11 +127,12 @@ static bool arrival_take(struct gw_req *r, const struct http_head *h)
 	return true;
 }
 
-/* llama-server has these names too. Its /completions and /embeddings are no aliases. */
-static struct cgn_str alias_resolve(struct cgn_str path)
+/* llama-server has these names too, and clients without /v1 in their base URL. llama-server's /completions and /embeddings
+ * are no aliases. */
+struct cgn_str gw_alias_resolve(struct cgn_str path)
 {
 	static const char *const rows[][2] = {{"/chat/completions", "/v1/chat/completions"},
-		{"/models", "/v1/models"}};
+		{"/responses", "/v1/responses"}, {"/models", "/v1/models"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (cgn_str_is(path, rows[i][0]))
 			return cgn_str_of(rows[i][1]);
@@ -152,7 +153,7 @@ static struct cgn_str path_take(struct gw_req *r, struct cgn_str raw)
 			to[n++] = path.p[i];
 	if (n > 1 && to[n - 1] == '/')
 		n--;
-	struct cgn_str own = alias_resolve((struct cgn_str){to, n});
+	struct cgn_str own = gw_alias_resolve((struct cgn_str){to, n});
 	return cgn_str_of(cgn_arena_fmt(&r->arena, "%.*s%s%.*s", CGN_STR_ARG(own), query.p != NULL ? "?" : "",
 		CGN_STR_ARG(query)));
 }

@@ -6,6 +6,7 @@
 #include "base/mix/mix.h"
 #include "router/admission/admission.h"
 #include "router/calibration/calibration.h"
+#include "router/client/gateway.h"
 #include "router/control/watch.h"
 #include "router/engines/engines.h"
 #include "router/peers/peers.h"
@@ -284,6 +285,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	struct gw_rules *rules = NULL;
 	if (router_wants_keys(r->cfg) && r->keys.set == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "auth.enabled is true, but no keys are loaded yet");
+	CGN_TRY(gw_extra_routes_check(r->cfg, err));
 	CGN_TRY(gw_rules_new(r->cfg, router_wants_keys(r->cfg) ? r->keys.set : NULL, &r->isolation.secret,
 		&rules, err));
 	gw_rules_take_tokens(rules, svc_oidc(r->svc));

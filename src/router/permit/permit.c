@@ -10,9 +10,10 @@
 #include "router/calibration/calibration.h"
 #include "router/peers/peers.h"
 
-#define TENANT_MAX 64
-#define KEYS_WAIT  (3 * CGN_SEC)   /* Longest time that a request waits for a key of the identity provider. */
-#define KEYS_LOOK  (20 * CGN_MSEC) /* Time between two looks. */
+#define TENANT_MAX  64
+#define SCOPES_TEXT 32            /* "chat,embed,admin" */
+#define KEYS_WAIT   (3 * CGN_SEC) /* Longest time that a request waits for a key of the identity provider. */
+#define KEYS_LOOK   (20 * CGN_MSEC) /* Time between two looks. */
 
 /* ---- keys ---- */
 
@@ -93,11 +94,13 @@ static enum gw_step scope_check(struct gw_req *r, unsigned scopes)
 	unsigned scope = r->client.route->scope;
 	if (scope == ROUTE_ANY_KEY || (scopes & scope) != 0)
 		return STEP_AGAIN;
+	char text[SCOPES_TEXT];
+	struct cgn_buf names = cgn_buf_over(text, sizeof text);
+	auth_scopes_format(scope, &names);
 	return gw_refuse(r,
 		&(struct gw_refusal){403, "permission_error", "insufficient_scope", .reason = "auth",
 			.by = GW_BY_KEY},
-		"the API key lacks the scope %s that %s needs", scope == AUTH_CHAT ? "chat" : "embed",
-		r->client.route->path);
+		"the API key lacks the scope %.*s that %s needs", CGN_STR_ARG(names), r->client.route->path);
 }
 
 /* Note who calls; false: refused. */

@@ -118,11 +118,12 @@ static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, u
 	/* a name that JSON has to escape, or that the engine wants after its base model's, can't stand in a form */
 	bool plain = served->json.n == served->text.n + 2;
 	bool other = !plain || !cgn_str_eq(served->text, r->prompt.asked);
-	r->plan.renamed = r->prompt.name_n > 0 && other && (plain || !r->prompt.form);
+	bool stored = r->client.route->kind == GW_STORED; /* no name in the request, but one in the answer */
+	r->plan.renamed = (r->prompt.name_n > 0 || stored) && other && (plain || !r->prompt.form);
 	struct cgn_str own = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
 	struct cgn_str by = !r->plan.renamed ? own : r->prompt.form ? served->text : served->json;
 	struct cgn_str sent = gw_isolation_name(r, m, slot, by);
-	if (r->plan.renamed || (sent.n != by.n && r->prompt.name_n > 0))
+	if (r->prompt.name_n > 0 && (r->plan.renamed || sent.n != by.n))
 		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, sent};
 	return gw_isolation_name(r, m, slot, served->json);
 }

@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import media_engine
-from cluster import BUILD, until
+from cluster import BUILD, free_port, until
 from engine_nodes import url_of
 
 FAST = ("--time-scale", "0")
@@ -41,6 +41,15 @@ def test_it_serves_what_names_no_model(cluster):
     # Lists tell what there is.
     assert code(cluster.ask("GET", "/v1/models/no-such")) == (404, "model_not_found")
     assert sorted(m["id"] for m in cluster.ask("GET", "/v1/models").json()["data"]) == ["gpt-4o", "sim"]
+
+
+def test_a_node_that_never_comes_up_does_not_keep_it_away(cluster):
+    cluster.router({"router": {"default_model": "sim", "worker_threads": 1}, "router.admission": {"node_wait": "300ms"}, "engine_nodes.down": {"url": url_of(free_port())}})
+    cluster.node("a", *FAST)
+    until(lambda: cluster.ask("POST", "/v1/chat/completions", CHAT | {"model": "no-such"}).status == 200, "the membership was heard")
+    waited = [cluster.ask("POST", "/v1/chat/completions", CHAT | {"model": f"no-such-{i}"}) for i in range(3)]
+    assert [r.status for r in waited] == [200] * 3, [r.body for r in waited]
+    assert cluster.metric("cgn_requests_total", model="sim", code="200") >= 4
 
 
 def test_it_gives_no_caller_more_than_its_key_does(cluster, tmp_path):

@@ -520,7 +520,7 @@ static void lists_keep_what_engines_tell_of_a_model(void **state)
 		"\"status\":{\"value\":\"loaded\",\"args\":[\"--port\",\"1\"]}},"
 		"{\"id\":\"h\",\"context_length\":8192,\"capabilities\":[\"tools\"],\"status\":{\"value\":\"unloaded\"}},"
 		"{\"id\":\"s\",\"status\":{\"value\":\"sleeping\"}},{\"id\":\"g\",\"status\":{\"value\":\"loading\"}},"
-		"{\"id\":\"odd\",\"created\":1e15,\"max_model_len\":1e15,\"status\":{\"value\":\"failed\"}}]}",
+		"{\"id\":\"odd\",\"created\":1e15,\"max_model_len\":1e15,\"context_length\":-5,\"context_window\":\"4096\",\"max_context_length\":1.5,\"status\":{\"value\":\"failed\"}}]}",
 		16, &a);
 	assert_int_equal(m.n, 7);
 	assert_string_equal(m.v[0].card, "\"root\":\"/m/v\",\"max_model_len\":32768");

@@ -83,6 +83,13 @@ bool engine_load_worked(const struct engine_load *before, const struct engine_lo
 	return now->work > before->work || now->made > before->made;
 }
 
+void engine_read_requests(struct cgn_str text, const char *name, uint32_t *into)
+{
+	double v = 0;
+	if (prom_sum(text, name, &v) && v >= 0 && v <= ENGINE_REQUESTS_MOST)
+		*into = (uint32_t)v;
+}
+
 void engine_read_made(struct cgn_str text, const char *tokens, const char *preempted,
 	struct engine_load *into)
 {

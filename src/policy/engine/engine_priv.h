@@ -38,6 +38,10 @@ uint64_t engine_offload_ram(const struct config_engine *e);
 void engine_read_vllm(struct cgn_str text, struct engine_load *into);
 /* 200 is up, 503 is loading, everything else is down: /health of vLLM and llama.cpp. */
 enum engine_readiness engine_readiness_plain(int status);
+/* More requests than this are not believed of one engine. */
+#define ENGINE_REQUESTS_MOST 100000
+/* Set |*into| to the gauge |name|, a number of requests, where the page has it and it can be believed. */
+void engine_read_requests(struct cgn_str text, const char *name, uint32_t *into);
 /* Set |into->made| from the counters |tokens| and |preempted| (NULL: the engine has none), where the page has them. */
 void engine_read_made(struct cgn_str text, const char *tokens, const char *preempted,
 	struct engine_load *into);

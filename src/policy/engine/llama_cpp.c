@@ -100,10 +100,8 @@ static CGN_RC llama_launch(const struct engine_launch_ask *ask, struct engine_la
 static void llama_read_metrics(struct cgn_str text, struct engine_load *into)
 {
 	double v = 0;
-	if (prom_sum(text, "llamacpp:requests_processing", &v) && v >= 0 && v < UINT32_MAX)
-		into->running = (uint32_t)v;
-	if (prom_sum(text, "llamacpp:requests_deferred", &v) && v >= 0 && v < UINT32_MAX)
-		into->waiting = (uint32_t)v;
+	engine_read_requests(text, "llamacpp:requests_processing", &into->running);
+	engine_read_requests(text, "llamacpp:requests_deferred", &into->waiting);
 	(void)prom_sum(text, "llamacpp:prompt_tokens_total", &into->work);
 	engine_read_made(text, "llamacpp:n_decode_total", NULL, into);
 	/* Missing from 0.7.0 on, so /slots is read too. */

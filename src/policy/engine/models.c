@@ -20,30 +20,38 @@ const char *engine_model_state_text(enum engine_model_state s)
 
 /* ---- cards ---- */
 
+/* Tokens; greater numbers are not believed. */
+#define CONTEXT_MOST ((uint64_t)1 << 40)
 /* Members that a card keeps, in order. */
-static const char *const card_keys[] = {"root", "max_model_len", "context_length", "context_window",
-	"max_context_length", "capabilities", "meta"};
-#define CARD_KEYS CGN_COUNT(card_keys)
+static const struct {
+	const char *name;
+	bool tokens; /* A number of tokens: kept if it is a whole one, and believed. */
+} card_keys[] = {{"root", false}, {"max_model_len", true}, {"context_length", true}, {"context_window", true},
+	{"max_context_length", true}, {"capabilities", false}, {"meta", false}};
+
+static bool is_context(uint64_t tokens)
+{
+	return tokens > 0 && tokens <= CONTEXT_MOST;
+}
 
 /* Append the members of |entry| that fit. */
 static void card_write(struct json_val entry, struct cgn_buf *out)
 {
-	struct json_val v[CARD_KEYS];
-	json_pick(entry, card_keys, CARD_KEYS, v);
-	for (size_t i = 0; i < CARD_KEYS; i++) {
-		bool none = v[i].raw.p == NULL || v[i].type == JSON_NULL;
-		if (none || out->n + strlen(card_keys[i]) + v[i].raw.n + 4 > ENGINE_CARD_MAX)
+	for (size_t i = 0; i < CGN_COUNT(card_keys); i++) {
+		const char *key = card_keys[i].name;
+		struct json_val v;
+		if (!json_get(entry, key, &v) || v.type == JSON_NULL ||
+			(card_keys[i].tokens && !is_context(json_get_u64(entry, key, 0))) ||
+			out->n + strlen(key) + v.raw.n + 4 > ENGINE_CARD_MAX)
 			continue;
 		struct json_out j = json_out_to(out);
 		if (out->n > 0)
 			cgn_buf_putz(out, ",");
-		json_key(&j, card_keys[i]);
-		json_put_flat(&j, v[i].raw);
+		json_key(&j, key);
+		json_put_flat(&j, v.raw);
 	}
 }
 
-/* Greater numbers are not believed. */
-#define CONTEXT_MOST ((uint64_t)1 << 40)
 #define CREATED_MOST 253402300799U /* The end of the year 9999 */
 
 /* Return the most tokens of a request: what a slot of llama-server holds, else what the engine says of the model. */
@@ -55,7 +63,7 @@ static uint64_t context_of(struct json_val entry)
 	uint64_t n = json_get(entry, "meta", &meta) ? json_get_u64(meta, "n_ctx", 0) : 0;
 	for (size_t i = 0; i < CGN_COUNT(keys) && n == 0; i++)
 		n = json_get_u64(entry, keys[i], 0);
-	return n <= CONTEXT_MOST ? n : 0;
+	return is_context(n) ? n : 0;
 }
 
 static uint64_t created_of(struct json_val entry)

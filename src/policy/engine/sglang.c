@@ -129,10 +129,8 @@ static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_l
 static void sglang_read(struct cgn_str text, struct engine_load *into)
 {
 	double v = 0;
-	if (prom_sum(text, "sglang:num_running_reqs", &v) && v >= 0 && v < UINT32_MAX)
-		into->running = (uint32_t)v;
-	if (prom_sum(text, "sglang:num_queue_reqs", &v) && v >= 0 && v < UINT32_MAX)
-		into->waiting = (uint32_t)v;
+	engine_read_requests(text, "sglang:num_running_reqs", &into->running);
+	engine_read_requests(text, "sglang:num_queue_reqs", &into->waiting);
 	if (prom_max(text, "sglang:token_usage", &v) && v >= 0 && v <= 1)
 		into->kv_usage = v;
 	if (prom_sum(text, "sglang:max_total_num_tokens", &v) && v >= 1 && v < (double)UINT32_MAX) {

@@ -82,8 +82,10 @@ static void trtllm_read(struct cgn_str text, struct engine_load *into)
 	}
 	if (!some || last.type != JSON_OBJECT)
 		return;
-	into->running = (uint32_t)json_get_u64(last, "numActiveRequests", 0);
-	into->waiting = (uint32_t)json_get_u64(last, "numQueuedRequests", 0);
+	uint64_t active = json_get_u64(last, "numActiveRequests", 0),
+		 queued = json_get_u64(last, "numQueuedRequests", 0);
+	into->running = active <= ENGINE_REQUESTS_MOST ? (uint32_t)active : 0;
+	into->waiting = queued <= ENGINE_REQUESTS_MOST ? (uint32_t)queued : 0;
 	into->made = (double)json_get_u64(last, "iter", 0);
 	if (!json_get(last, "kvCacheStats", &cache) || cache.type != JSON_OBJECT)
 		return;

@@ -5,13 +5,6 @@
 
 /* ---- load ---- */
 
-static void metric_read_u32(struct cgn_str text, const char *name, uint32_t *into)
-{
-	double v = 0;
-	if (prom_sum(text, name, &v) && v >= 0 && v < UINT32_MAX)
-		*into = (uint32_t)v;
-}
-
 /* vLLM reports its configuration in the labels of a sample whose value is always 1. */
 static void vllm_read_cache(struct cgn_str text, struct engine_load *into)
 {
@@ -41,8 +34,8 @@ static void vllm_read_cache(struct cgn_str text, struct engine_load *into)
 void engine_read_vllm(struct cgn_str text, struct engine_load *into)
 {
 	double v = 0;
-	metric_read_u32(text, "vllm:num_requests_running", &into->running);
-	metric_read_u32(text, "vllm:num_requests_waiting", &into->waiting);
+	engine_read_requests(text, "vllm:num_requests_running", &into->running);
+	engine_read_requests(text, "vllm:num_requests_waiting", &into->waiting);
 	(void)prom_sum(text, "vllm:prompt_tokens_total", &into->work);
 	engine_read_made(text, "vllm:generation_tokens_total", "vllm:num_preemptions_total", into);
 	/* vLLM's V1 engine renamed the metric. Despite "perc", both range from 0 to 1. */

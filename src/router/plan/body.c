@@ -16,6 +16,7 @@
 
 #define BAD_REQUEST "invalid_request_error"
 #define MODEL_MAX   4096 /* bytes; no model has a longer name */
+#define UNTOLD_FOR  (30 * CGN_SEC)
 
 static const struct gw_refusal no_memory = {503, "server_error", "no_memory", .reason = "memory",
 	.retry_after = 1};
@@ -82,12 +83,25 @@ static struct cgn_str model_find(struct gw_req *r, struct cgn_str name, const st
 	return known ? name : (struct cgn_str){NULL, 0};
 }
 
+/* Return true if the default model may serve although a node has not told its models: it may never come up. One request
+ * waits for it, and others do not for a while. */
+static bool untold_is_given_up(struct gw_req *r)
+{
+	const struct cluster_view *v = r->w->view;
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	if (!v->heard || v->away || v->n_nodes == v->n_untold)
+		return false;
+	if (!is_in_time(r))
+		r->w->untold_until = now + UNTOLD_FOR;
+	return now < r->w->untold_until;
+}
+
 /* Let the default model serve a request for one that does not exist, or that the caller may not know of. False: there is
  * no default, or it is not known either. */
 static bool default_resolve(struct gw_req *r, const struct gw_model **row)
 {
 	struct cgn_str name = gw_permit_default(r);
-	if (name.n == 0 || !r->w->view->settled)
+	if (name.n == 0 || (!r->w->view->settled && !untold_is_given_up(r)))
 		return false;
 	name = cgn_arena_str(&r->arena, name); /* Rules may be reloaded before the request ends. */
 	r->prompt.model = name.p != NULL ? model_find(r, name, row) : name;

@@ -231,6 +231,31 @@ static void streams_that_end_with_an_error_are_told(void **state)
 	assert_false(opening_tail_fails((struct cgn_str){NULL, 0}));
 }
 
+static void streams_that_end_inside_an_event_are_told(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *tail;
+		bool whole, breaks;
+	} v[] = {
+		{"", true, false},
+		{"data: {\"id\":\"x\",\"obj", true, true},
+		{"data: {\"id\":\"x\",\"obj", false, false}, /* The event may begin before the tail. */
+		{"x\n\ndata: {\"id\":\"x\",\"obj", false, true},
+		{"x\r\n\r\nevent: a\r\ndata: {\"id\":[1", false, true},
+		{"x\n\ndata: {\"id\":1}", false, false},
+		{"x\n\ndata: {\"id\":1}\nid: 5\n", false, false},
+		{"x\n\ndata: {\ndata: }\n\n", false, false},
+		{"x\n\ndata: {\"id\":1}\n\n: comm", false, false},
+		{"x\n\ndata: [DO", false, false},
+		{"x\n\ndata: [DONE]\n\n", false, false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(v); i++)
+		if (opening_tail_breaks_off(cgn_str_of(v[i].tail), v[i].whole) != v[i].breaks)
+			fail_msg("%s", v[i].tail);
+	assert_int_equal(read_as(OPENING_JSON, SSE, "data: {\"id\":\"x\",\"obj"), OPENING_EMPTY);
+}
+
 static void encoded_answers_are_not_looked_into(void **state)
 {
 	(void)state;
@@ -252,6 +277,7 @@ int main(void)
 		cmocka_unit_test(media_may_be_empty_and_of_any_type),
 		cmocka_unit_test(nothing_waits_behind_the_first_event),
 		cmocka_unit_test(streams_that_end_with_an_error_are_told),
+		cmocka_unit_test(streams_that_end_inside_an_event_are_told),
 		cmocka_unit_test(encoded_answers_are_not_looked_into),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

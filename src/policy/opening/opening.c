@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
+#include "base/json/json.h"
 
 enum shape { SHAPE_SNIFF, SHAPE_DOCUMENT, SHAPE_EVENTS };
 enum line_part { LINE_NAME, LINE_SPACE, LINE_DATA, LINE_EVENT, LINE_OTHER };
@@ -398,7 +399,8 @@ enum opening_says opening_end(struct opening *o)
 		return o->says;
 	if (o->shape == SHAPE_EVENTS && (o->line != LINE_NAME || o->word_n > 0))
 		line_end(o);
-	bool said = o->seen || (o->data && !o->ping);
+	bool broken = o->shape == SHAPE_EVENTS && o->at != AT_BEGIN && o->depth > 0;
+	bool said = !broken && (o->seen || (o->data && !o->ping));
 	if (o->failed && o->says == OPENING_MORE)
 		error_settle(o);
 	if (o->says == OPENING_MORE)
@@ -447,4 +449,20 @@ bool opening_tail_fails(struct cgn_str tail)
 			return says == OPENING_ERROR;
 	}
 	return false;
+}
+
+bool opening_tail_breaks_off(struct cgn_str tail, bool whole)
+{
+	struct cgn_str event = tail;
+	struct json_val json;
+	if (!event_cut(&tail, &event) && !whole)
+		return false;
+	const char *data = event.n > 0 ? memmem(event.p, event.n, "data:", 5) : NULL;
+	if (data == NULL)
+		return false;
+	struct cgn_str line = {data + 5, event.n - (size_t)(data + 5 - event.p)};
+	const char *end = memchr(line.p, '\n', line.n);
+	line = cgn_str_trim((struct cgn_str){line.p, end != NULL ? (size_t)(end - line.p) : line.n});
+	bool several = end != NULL && memmem(end, (size_t)(event.p + event.n - end), "\ndata:", 6) != NULL;
+	return !several && line.n > 0 && line.p[0] == '{' && !cgn_ok(json_parse(line, &json, NULL, NULL));
 }

@@ -54,5 +54,8 @@ enum opening_says opening_give_up(struct opening *o);
 /* Return true if a stream whose last bytes are |tail| ended with an error event, as the engine's failure. A refusal of the
  * request is none, and an event that begins before |tail| is not judged. */
 bool opening_tail_fails(struct cgn_str tail);
+/* Return true if a stream whose last bytes are |tail| ended inside an event: the JSON behind its last blank line is not whole. The
+ * last event needs no blank line behind it. |whole|: |tail| begins with an event; else one that begins before it is not judged. */
+bool opening_tail_breaks_off(struct cgn_str tail, bool whole);
 /* Say what is wrong, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
 const char *opening_text(enum opening_says says);

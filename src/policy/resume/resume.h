@@ -87,6 +87,8 @@ enum resume_need {
 	RESUME_NEEDS_NOTHING /* The answer is complete. */
 };
 enum resume_need resume_need(const struct resume *s);
+/* Return the bytes of the event that is not whole yet. Borrowed. */
+struct cgn_str resume_pending(const struct resume *s);
 void resume_done(struct resume *s, struct cgn_buf *out);
 
 /* Return the text to continue: the text shown, without white space at its end. Empty where the answer is repeated.

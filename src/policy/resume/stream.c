@@ -87,6 +87,12 @@ enum resume_need resume_need(const struct resume *s)
 	return s->finished && (!s->include_usage || s->usage_out) ? RESUME_NEEDS_DONE : RESUME_NEEDS_ENGINE;
 }
 
+struct cgn_str resume_pending(const struct resume *s)
+{
+	CGN_LIVE(s, RESUME_TAG);
+	return cgn_buf_view(&s->pending);
+}
+
 void resume_done(struct resume *s, struct cgn_buf *out)
 {
 	CGN_LIVE(s, RESUME_TAG);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "policy/opening/opening.h"
 #include "policy/resume/resume.h"
 #include "router/answer/relay.h"
 
@@ -256,6 +257,17 @@ enum gw_step gw_resume_complete(struct gw_req *r)
 	r->plan.legs.resumes++;
 	gw_goto(r, GW_ANSWER);
 	return STEP_AGAIN;
+}
+
+bool gw_resume_breaks_off(const struct gw_req *r)
+{
+	const struct gw_answer *to = &r->answer;
+	if (!to->event_stream)
+		return false;
+	if (to->resume != NULL && resume_pending(to->resume->s).n > 0)
+		return opening_tail_breaks_off(resume_pending(to->resume->s), true);
+	struct cgn_str tail = usage_tail_view(&to->tail);
+	return opening_tail_breaks_off(tail, tail.n == to->bytes_out);
 }
 
 enum plan_missing gw_resume_missing(struct gw_req *r)

@@ -167,8 +167,17 @@ static enum breaker_failure status_failure(int status)
 {
 	if (status == 429)
 		return BREAKER_FULL;
-	bool failed = status == 500 || status == 502 || status == 503 || status == 504;
-	return failed ? BREAKER_STATUS : BREAKER_FAILURES;
+	static const int failed[] = {500, 502, 503, 504, 505, 507, 529};
+	for (size_t i = 0; i < CGN_COUNT(failed); i++)
+		if (status == failed[i])
+			return BREAKER_STATUS;
+	return BREAKER_FAILURES;
+}
+
+/* A redirection, or a success without a document, answers no request for one. */
+static bool is_no_answer(int status)
+{
+	return status == 204 || status == 205 || status / 100 == 3;
 }
 
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
@@ -176,8 +185,10 @@ enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
 	for (size_t i = 0; a->status == 503 && i < a->n_headers; i++)
 		if (cgn_str_is(a->headers[i].name, PROTO_REFUSED))
 			return BREAKER_FULL;
-	return a->head_seen && a->opening.reader.says >= OPENING_ERROR ? BREAKER_ERROR
-								       : status_failure(a->status);
+	bool json = a->opening.route == OPENING_JSON;
+	if (a->head_seen && (a->opening.reader.says >= OPENING_ERROR || (json && is_no_answer(a->status))))
+		return BREAKER_ERROR;
+	return status_failure(a->status);
 }
 
 bool gw_attempt_is_error(const struct gw_attempt *a)

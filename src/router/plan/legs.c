@@ -123,7 +123,8 @@ static enum gw_step ours_give_up(struct gw_req *r, const struct gw_leg_report *r
 
 static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *report)
 {
-	bool begun = r->attempt.begun_unseen;
+	bool begun = r->attempt.begun_unseen ||
+		(report->outcome.how == BREAKER_ERROR && (r->client.route->once || r->client.retry_off));
 	int status = begun ? 502 : failure_status(report->code);
 	gw_leg_close(r);
 	if (report->outcome.how == BREAKER_OURS)

@@ -17,7 +17,8 @@ static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_l
 static bool may_be_elsewhere(const struct gw_req *r, int status)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	if (kind == GW_STORED || kind == GW_ABOUT || (status != 401 && status != 403 && status != 404))
+	if (kind == GW_STORED || kind == GW_ABOUT ||
+		(status != 401 && status != 402 && status != 403 && status != 404))
 		return false;
 	return status != 404 || r->prompt.facts.previous.raw.p == NULL;
 }

@@ -232,6 +232,11 @@ static enum gw_step stream_died(struct gw_req *r, const struct cgn_err *why)
 static enum gw_step stream_closed(struct gw_req *r)
 {
 	struct cgn_err why = r->attempt.call.why;
+	if (why.code == CGN_FINE && gw_resume_breaks_off(r)) {
+		(void)CGN_FAIL(&why, BAD_GATEWAY, "the answer ended inside an event");
+		gw_verdict_bad(&r->attempt, BREAKER_CUT);
+		return stream_died(r, &why);
+	}
 	if (why.code == CGN_FINE)
 		return gw_leg_ended(r, &(struct gw_leg_report){.outcome = {.end = LEG_END_FINE}});
 	gw_verdict_cut(&r->attempt);

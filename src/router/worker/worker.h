@@ -66,7 +66,7 @@ struct gw_worker {
 	struct cgn_timer count_timer;
 	cgn_nsec counted_at; /* last run of count_timer */
 	cgn_nsec away_until; /* last run of count_timer that was late; 0: none */
-	/* A request waited in vain for nodes to tell their models: until then the default model does not wait for them. */
+	/* A request waited for nodes to tell their models, and none did: until then the default model does not wait for them. */
 	cgn_nsec untold_until;
 	_Atomic uint32_t connections; /* open client connections; read by the control loop */
 	void (*on_idle)(void *arg);   /* called on the worker's loop when drained */

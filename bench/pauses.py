@@ -111,6 +111,7 @@ class Bench:
             t.join()
         took = sorted(r[0] for r in rows)
         out = {"turns": len(rows), "prompt_tokens_mean": round(statistics.mean(r[2] for r in rows)), "cached_share": round(sum(r[1] for r in rows) / sum(r[2] for r in rows), 4),
+               "cached_share_best": round(max(r[1] / r[2] for r in rows), 4),
                "ms_mean": round(statistics.mean(took), 1), "ms_p50": round(took[len(took) // 2], 1), "ms_p90": round(took[len(took) * 9 // 10], 1)}
         if self.way != "engine":
             kept = ask(self.admin, "GET", "/engines").json()["engines"][0]["kept_slots"]

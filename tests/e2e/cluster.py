@@ -172,8 +172,8 @@ class Process:
 
     def events(self, name):
         """Return its JSON log lines with that event."""
-        lines = []
-        for line in self.log().splitlines():
+        lines, log = [], self.log()
+        for line in log[:log.rfind("\n") + 1].splitlines():  # the last line may be half written
             if line.startswith("{") and f'"{name}"' in line:
                 lines.append(json.loads(line))
         return [e for e in lines if e.get("event") == name]

@@ -82,6 +82,7 @@ def test_killing_the_only_engine_refuses_until_it_is_back(cluster):
     engine = cluster.nodes["a"].engine
     engine.kill()
     more(load, scaled(30))
+    until(lambda: load.ends["refused"], "requests are refused")  # after router.admission.node_wait
     engine.start()
     until(lambda: cluster.states().get("a") == "ready", "a is back")
     before = load.ends["answered"]

@@ -202,7 +202,7 @@ def test_the_other_one_is_full_for_a_while(cluster):
     assert all(b"[DONE]" in s.end() for s in waits)
     log = {e["id"]: e for e in cluster.router_process.events("gateway.request") if e["path"].startswith("/v1/")}
     order = [e["outcome"] for e in log.values() if e["outcome"] in ("ok", "resumed")][-4:]
-    assert order[0] == "resumed", order
+    assert "resumed" in order[:2], order  # a worker may log an answer that began later a moment earlier
 
 
 @pytest.mark.parametrize("resume", ["1", "0"])

@@ -95,6 +95,24 @@ def until(what, why, wait_s=WAIT_S, step_s=0.01):
     raise AssertionError(f"not within {wait_s:g} s: {why() if callable(why) else why}")
 
 
+def json_lines(file, part=""):
+    """Return the whole JSON lines, those with |part| in them, of a log that a program writes: the file may not exist
+    yet, the last line may be half written."""
+    text = file.read_bytes().decode(errors="replace") if file.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].split("\n") if line.startswith("{") and part in line]
+
+
+def audit_lines(file, event=None, **fields):
+    """Return the lines of an audit log: of |event|, if given, and with these |fields|. A thread of the program
+    writes the file later than the answer is sent: wait with audited() for a line."""
+    return [e for e in json_lines(file) if event in (None, e["event"]) and all(e.get(k) == v for k, v in fields.items())]
+
+
+def audited(file, event, **fields):
+    """Wait until the audit log has a line of |event| with these |fields|, and return the first one."""
+    return until(lambda: audit_lines(file, event, **fields), lambda: f"no {event} with {fields} in {json_lines(file)}")[0]
+
+
 def toml(sections):
     """Write {"router": {"listen": "..."}, "router.retry": {...}} as TOML. JSON's scalars and lists are
     TOML's."""
@@ -172,11 +190,7 @@ class Process:
 
     def events(self, name):
         """Return its JSON log lines with that event."""
-        lines, log = [], self.log()
-        for line in log[:log.rfind("\n") + 1].splitlines():  # the last line may be half written
-            if line.startswith("{") and f'"{name}"' in line:
-                lines.append(json.loads(line))
-        return [e for e in lines if e.get("event") == name]
+        return [e for e in json_lines(self.log_file, f'"{name}"') if e.get("event") == name]
 
     def rss_kib(self):
         for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cluster import BUILD, WAIT_S, Process, toml, until
+from cluster import BUILD, WAIT_S, Process, audited, toml, until
 from kvpeers import CTL, bootstrap, security
 
 HOST = "10.99.0.1"
@@ -189,9 +189,8 @@ def test_changes_need_the_right_and_the_page(port, pki):
     assert "no_node" in curl(port, *order, *PAGE, *operator, "-H", f"Origin: https://{HOST}:9091", "-H", "Sec-Fetch-Site: same-origin")[2]
     for foreign in ("Origin: https://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"):
         assert "another_site" in curl(port, *order, *PAGE, *operator, "-H", foreign)[2], foreign
-    lines = [json.loads(x) for x in port.audit.read_bytes().split(b"\n")[:-1]]
-    assert any(e["event"] == "node.cordon" and e["name"] == "bob" and e["by"] == "certificate" for e in lines), lines
-    assert any(e["event"] == "admin.request" and e["name"] == "admin" and e["decision"] == "refused" for e in lines), lines
+    audited(port.audit, "node.cordon", name="bob", by="certificate")
+    audited(port.audit, "admin.request", name="admin", decision="refused")
 
 
 def test_our_own_tools_show_a_certificate_or_a_key(port, pki):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cluster import BUILD, ask, until
+from cluster import BUILD, ask, audit_lines, until
 
 CTL, METRICS = str(BUILD / "src/ctl/cgn-ctl"), str(BUILD / "src/metrics/cgn-metrics")
 FAST = ("--time-scale", "0")
@@ -30,12 +30,6 @@ def ctl(*args):
     return subprocess.run([CTL, *map(str, args)], capture_output=True, text=True, timeout=30)
 
 
-def lines(file, action=None):
-    """Return the whole lines of the file: all, or those of an action."""
-    found = [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]] if file.exists() else []
-    return [e for e in found if action in (None, e["event"])]
-
-
 def verify(*args):
     return ctl("audit", "verify", *args)
 
@@ -52,15 +46,15 @@ def test_changes_and_refusals_are_lines_of_a_chain(cluster, audited):
     assert ctl("cluster", "set-policy", "--policy", "predicted", *at).returncode == 0
     assert ask(cluster.admin_port, "POST", "/nodes/a/uncordon", None, {"X-Cgn-Page": "1"}).status == 200
     assert ask(cluster.admin_port, "POST", "/nodes/a/uncordon", None, {}).status == 403
-    until(lambda: len(lines(file, "admin.request")) == 2, "the last line is written")
-    assert [e["decision"] for e in lines(file, "program.start")] == ["allowed"]
-    unknown, lacks = lines(file, "gateway.request")
+    until(lambda: len(audit_lines(file, "admin.request")) == 2, "the last line is written")
+    assert [e["decision"] for e in audit_lines(file, "program.start")] == ["allowed"]
+    unknown, lacks = audit_lines(file, "gateway.request")
     assert (unknown["decision"], unknown["why"], unknown["object"], unknown["request"]) == ("refused", "invalid_api_key", "POST /v1/chat/completions", "r1")
     assert unknown["by"] == "address" and unknown["from"].startswith("127.0.0.1:")
     assert (lacks["by"], lacks["tenant"], lacks["why"]) == ("key", "acme", "insufficient_scope") and len(lacks["name"]) == 8
-    assert [(e["object"], e["decision"]) for e in lines(file, "node.cordon")] == [("a", "allowed")]
-    assert json.loads(lines(file, "policy.set")[0]["object"])["policy"] == "predicted"
-    done, refused = lines(file, "admin.request")
+    assert [(e["object"], e["decision"]) for e in audit_lines(file, "node.cordon")] == [("a", "allowed")]
+    assert json.loads(audit_lines(file, "policy.set")[0]["object"])["policy"] == "predicted"
+    done, refused = audit_lines(file, "admin.request")
     assert (done["object"], done["decision"], refused["decision"]) == ("POST /nodes/a/uncordon", "allowed", "refused") and refused["why"] == "not_the_page"
     assert secret not in file.read_text() and cluster.embed_key not in file.read_text() and "x=secret" not in file.read_text()
     assert cluster.metric("cgn_audit_events_total", decision="refused") == 3
@@ -88,20 +82,20 @@ def test_the_chain_goes_on_over_rotation_reload_and_kill(cluster, audited):
         assert cluster.ask("POST", "/v1/chat/completions", {}).status == 401
     until(lambda: cluster.metric("cgn_audit_events_total", decision="refused") == 250, "all are counted")
     moved = file.with_name("moved")
-    until(lambda: lines(file, "audit.left_out"), "those that were not written are counted")
-    left = sum(int(e["object"].split()[0]) for e in lines(file, "audit.left_out"))
-    assert 100 <= len(lines(file, "gateway.request")) and len(lines(file, "gateway.request")) + left <= 250
+    until(lambda: audit_lines(file, "audit.left_out"), "those that were not written are counted")
+    left = sum(int(e["object"].split()[0]) for e in audit_lines(file, "audit.left_out"))
+    assert 100 <= len(audit_lines(file, "gateway.request")) and len(audit_lines(file, "gateway.request")) + left <= 250
     os.rename(file, moved)
     cluster.router_process.signal(signal.SIGHUP)
-    until(lambda: lines(file, "config.reload"), "the reload is in the new file")
+    until(lambda: audit_lines(file, "config.reload"), "the reload is in the new file")
     checked = verify(moved, file)
     assert checked.returncode == 0 and "in 2 files are whole" in checked.stdout, checked
     cluster.router_process.kill()
     with open(file, "ab") as f:
         f.write(b'{"event":"half a li')
-    last = lines(file)[-1]["seq"]
+    last = audit_lines(file)[-1]["seq"]
     cluster.router_process.start()
-    until(lambda: lines(file)[-1]["seq"] > last, "the restarted router goes on")
+    until(lambda: audit_lines(file)[-1]["seq"] > last, "the restarted router goes on")
     assert verify(moved, file).returncode == 0
     assert cluster.router_process.events("audit.torn")
 
@@ -115,9 +109,9 @@ def test_own_rotation_loses_nothing(cluster, audited):
     assert checked.returncode == 0 and " files are whole: 1 to" in checked.stdout, checked
     assert cluster.router_process.stop() == 0
     cluster.router_process.start()
-    until(lambda: lines(file)[-1]["event"] == "program.start", "the chain goes on")
+    until(lambda: audit_lines(file)[-1]["event"] == "program.start", "the chain goes on")
     checked = verify(file)
-    assert checked.returncode == 0 and f'to {lines(file)[-1]["seq"]}' in checked.stdout, checked
+    assert checked.returncode == 0 and f'to {audit_lines(file)[-1]["seq"]}' in checked.stdout, checked
     second = subprocess.run([METRICS, "--listen", "127.0.0.1:0"], env={**os.environ, "COGNITORA__SECURITY__AUDIT_FILE": str(file)}, capture_output=True, text=True, timeout=20)
     assert second.returncode == 1 and "another process writes" in second.stderr, second
 

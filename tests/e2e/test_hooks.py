@@ -14,7 +14,7 @@ import media_engine
 import pytest
 
 from clients import chat_body, set_faults
-from cluster import BUILD, WAIT_S, ask, free_port, until
+from cluster import BUILD, WAIT_S, ask, audit_lines, free_port, until
 from hook_service import HookService, allow
 from issuer import Issuer
 
@@ -138,12 +138,9 @@ def test_a_refusal_is_the_hooks_and_no_engine_is_asked(hooked, hook, cluster, tm
     assert ask(c.nodes["a"].engine_port, "GET", "/sim/state").json()["requests"] == 0
     assert c.metric("cgn_hook_requests_total", hook="before", outcome="refused") == len(rows) + 1
     assert c.metric("cgn_rejected_total", reason="hook") == len(rows) + 1 and c.metric("cgn_hook_seconds_count", hook="before") == len(rows) + 1
-    def lines(event):
-        return [e for e in map(json.loads, audit.read_text().splitlines()) if e["event"] == event]
-    until(lambda: len(lines("hook.before")) == len(rows) + 1, "all are in the audit log")
-    noted = lines("hook.before")
+    noted = until(lambda: len(found := audit_lines(audit, "hook.before")) == len(rows) + 1 and found, "all are in the audit log")
     assert (noted[0]["decision"], noted[0]["why"], noted[0]["object"]) == ("refused", "cats", "POST /v1/chat/completions")
-    assert not lines("gateway.request")  # each once
+    assert not audit_lines(audit, "gateway.request")  # each once
     hook.decide = allow
     assert c.chat("hello").status == 200
 
@@ -306,7 +303,7 @@ def test_a_refused_answer_is_not_shown(hooked, hook, tmp_path):
         a = c.chat("hello", stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
         assert (a.status, error(a)["message"], error(a)["code"]) == (403, "the answer is not fit", "unfit") and a.headers["content-type"] == "application/json"
         assert b"choices" not in a.body
-    until(lambda: [json.loads(line)["why"] for line in audit.read_text().splitlines() if "hook.after" in line] == ["unfit", "unfit"], "both are in the audit log")
+    until(lambda: [e["why"] for e in audit_lines(audit, "hook.after")] == ["unfit", "unfit"], "both are in the audit log")
     until(lambda: len(requests(c)) == 2, "both are logged")
     assert all((e["status"], e["outcome"]) == (403, "unfit") and e["completion_tokens"] > 0 for e in requests(c))  # the tokens were computed
     hook.decide = lambda d: (500, b"")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cluster import BUILD, WAIT_S, Cluster, ask, free_port, until
+from cluster import BUILD, WAIT_S, Cluster, ask, audited, free_port, until
 from kvbulk import Refused, Store, key
 from kvpeers import CTL, Peer, bootstrap, rotate, security
 
@@ -42,11 +42,6 @@ def ctl(pki, name, router, *args):
     return subprocess.run([CTL, *map(str, args), "--router", f"127.0.0.1:{router}", *map(str, who)], capture_output=True, text=True, timeout=WAIT_S)
 
 
-def refusals(file, action):
-    found = [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
-    return [e for e in found if e["event"] == action and e["decision"] == "refused"]
-
-
 ORDERS = {"node.cordon": ("cluster", "cordon", "a"), "node.drain": ("cluster", "drain", "a"), "policy.set": ("cluster", "set-policy", "--policy", "random"),
           "model.change": ("model", "unload", "sim")}
 
@@ -57,7 +52,7 @@ def test_only_an_operator_gives_orders(world, pki, name):
         done = ctl(pki, name, world.grpc_port, *order)
         lacks = "status.read" if name in ("bare", "kv") and action in ("policy.set", "model.change") else action  # these ask for both
         assert done.returncode == 1 and f"lacks the permission {lacks}" in done.stderr, (action, done)
-        until(lambda a=lacks: any(e["by"] == "certificate" and e["name"] == name for e in refusals(world.audit, a)), lambda: world.audit.read_text())
+        audited(world.audit, lacks, by="certificate", name=name, decision="refused")
     assert world.states() == {"a": "ready"} and world.chat("still").status == 200
 
 
@@ -101,7 +96,7 @@ def test_nobody_announces_a_node_that_is_not_his(world, pki, name, node):
     try:
         until(lambda: any("lacks the permission node.announce" in e["why"] for e in rogue.events("state.not_registered")), rogue.log)
         shown = "a" if name == "stranger" else name
-        until(lambda: any(e["name"] == shown for e in refusals(world.audit, "node.announce")), world.audit.read_text)
+        audited(world.audit, "node.announce", name=shown, decision="refused")
         assert world.states() == {"a": "ready"} and len(world.status()["nodes"]) == 1
     finally:
         rogue.stop()

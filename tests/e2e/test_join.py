@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from cluster import WAIT_S, Cluster, free_port, until
+from cluster import WAIT_S, Cluster, audit_lines, free_port, until
 from kvpeers import CTL, bootstrap, security
 
 FAST = ("--time-scale", "0")
@@ -63,7 +63,7 @@ class World:
         return done.stderr
 
     def refusals(self, event="node.join"):
-        return [e for e in map(json.loads, self.audit.read_text().splitlines()) if e["event"] == event and e["decision"] == "refused"]
+        return audit_lines(self.audit, event, decision="refused")
 
     def restart(self):
         self.router.kill()

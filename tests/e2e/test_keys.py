@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cluster import WAIT_S, Cluster, toml, until
+from cluster import WAIT_S, Cluster, audit_lines, audited, toml, until
 from kvpeers import CTL, bootstrap
 from test_policies import keepers
 
@@ -142,8 +142,7 @@ def test_models_that_a_key_may_not_use_do_not_exist(world, flags):
     def noted():
         """Of each second, only the first refusals are written."""
         world.chat(key, hidden)
-        lines = [json.loads(x) for x in (world.file.parent / "audit.jsonl").read_bytes().split(b"\n")[:-1]]
-        return any(e["event"] == "model.use" and e["name"] == name and e["object"] == hidden for e in lines)
+        return audit_lines(world.file.parent / "audit.jsonl", "model.use", name=name, object=hidden)
     until(noted, "the audit log has it")
 
 
@@ -186,8 +185,7 @@ def test_a_stored_response_of_a_model_that_a_key_may_not_use_does_not_exist(clus
         assert (len(engine.asked), len(engine.made)) == known, "the engine was not asked"
         on = cluster.ask("POST", "/v1/responses", {"model": "large", "input": "on", "previous_response_id": made["large"]}, every)
         assert on.status == (404 if isolation == "tenant" else 200), on.body
-    notes = [json.loads(x) for x in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert any(e["event"] == "model.use" and e["object"] == "large" for e in notes), notes
+    audited(tmp_path / "audit.jsonl", "model.use", object="large")
 
 
 def test_a_role_that_does_not_exist_or_allows_no_model(world):

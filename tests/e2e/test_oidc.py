@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cluster import BUILD, Cluster, toml, until
+from cluster import BUILD, Cluster, audited, toml, until
 from issuer import Issuer, Key, b64
 from kvpeers import CTL
 
@@ -114,9 +114,7 @@ def test_subjects_that_begin_alike_have_limits_of_their_own(world):
 def test_only_who_may_change_things_chooses_the_node(world):
     pin = {"X-Cgn-Node": "a"}
     assert world.ask(world.issuer.token(world.ed), "POST", "/v1/chat/completions", CHAT, **pin).status == 403
-    def lines():
-        return [json.loads(x) for x in (world.folder / "audit.jsonl").read_bytes().split(b"\n")[:-1]]
-    until(lambda: any(e["by"] == "user" and e["name"] == "ann" and e["decision"] == "refused" and e["why"] == "insufficient_scope" for e in lines()), lambda: str(lines()))
+    audited(world.folder / "audit.jsonl", "gateway.request", by="user", name="ann", decision="refused", why="insufficient_scope")
     # An operator has no model.use by itself; with both roles the node may be chosen.
     token = world.issuer.token(world.ed, world.issuer.claims(realm_access={"roles": ["operator", "user"]}))
     assert world.ask(token, "POST", "/v1/chat/completions", CHAT, **pin).status == 200, world.said

@@ -14,7 +14,7 @@ import urllib.parse
 
 import pytest
 
-from cluster import WAIT_S, toml, until
+from cluster import WAIT_S, audited, toml, until
 from issuer import Issuer, challenge_of
 from kvpeers import security
 from test_admin_port import HOST, PAGE, Within, bearer, cert, curl, ip, network, pki  # noqa: F401
@@ -147,8 +147,7 @@ def test_a_browser_is_sent_to_the_provider_and_comes_back_signed_in(port, issuer
     who = json.loads(b.get("/whoami")[1])
     assert who["signed_in"] and who["subject"] == "ann" and who["roles"] == ["viewer"] and who["can_sign_in"]
     assert json.loads(Browser(port).get("/whoami")[1]) == {"can_sign_in": True, "signed_in": False}
-    lines = [json.loads(x) for x in port.audit.read_bytes().split(b"\n")[:-1]]
-    assert any(e["event"] == "admin.signin" and e["decision"] == "allowed" and e["name"] == "ann" and e["by"] == "user" for e in lines), lines
+    audited(port.audit, "admin.signin", decision="allowed", name="ann", by="user")
     text = port.log() + port.audit.read_text()
     assert b.jar["cgn_session"] not in text and seen["code_verifier"] not in text and "ss w%rd" not in text
 

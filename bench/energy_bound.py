@@ -4,7 +4,7 @@
 
 Every prompt is computed at once and beside nothing else, by a cache that all nodes share and that forgets nothing. All streams are decoded by
 one node, as one batch. Whatever does not compute draws the power of a parked node, and waking takes no time. The figures are those of
-src/lab/gpu and of the replay's engine; docs/energy.md has the sources."""
+src/lab/gpu and of the replay's engine; docs/fleet/energy/README.md has the sources."""
 import argparse
 import heapq
 import json

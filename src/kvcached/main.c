@@ -39,7 +39,7 @@ static void log_if_unsealed(const struct kvcached *d)
 				"values are copied to local clients, none is handed over by descriptor"));
 }
 
-/* Refuse or warn before the kernel kills the process for its memory. Beside the arena counts what docs/kv.md
+/* Refuse or warn before the kernel kills the process for its memory. Beside the arena counts what docs/fleet/kv/README.md
  * says about the index and about connections. */
 static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 {

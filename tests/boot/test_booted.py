@@ -87,7 +87,7 @@ def test_a_restart_under_load_refuses_no_connection(machine, tmp_path):
 
 @pytest.mark.parametrize("way", ["upgrade", "downgrade"])
 def test_other_programs_replace_those_that_run(machine, tmp_path, way):
-    """The same programs with other bytes at their end, and those before; their units restart one after the other, as docs/upgrade.md says."""
+    """The same programs with other bytes at their end, and those before; their units restart one after the other, as docs/operate/upgrade.md says."""
     before = {u: machine.property(u, "MainPID") for u in UNITS}
     with Load(machine, tmp_path) as load:
         for program in (*PROGRAMS, "ctl"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The descriptor path of cgn-kvcached, implemented from docs/kv.md alone; and a daemon to test."""
+"""The descriptor path of cgn-kvcached, implemented from docs/fleet/kv/README.md alone; and a daemon to test."""
 import hashlib
 import mmap
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs in hardened containers, as docs/security.md sets them up for Docker, Podman and Kubernetes: a root that cannot be written, a
+"""The programs in hardened containers, as docs/concepts/trust.md sets them up for Docker, Podman and Kubernetes: a root that cannot be written, a
 user that is not root, no capabilities, no new privileges, a filter of system calls, and /var/lib/cognitora, /run and /tmp to write to.
 bubblewrap makes the containers, so that the test needs no daemon and no image: each has a root of its own with nothing but /usr and the
 program, which is its process 1. They share the machine's network, and /run/cognitora."""

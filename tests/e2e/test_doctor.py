@@ -76,7 +76,7 @@ def test_the_list_and_the_page_have_the_same_checks():
     listed = json.loads(run("--list", "-o", "json").stdout)
     names = [row["check"] for row in listed]
     assert len(names) >= 20 and len(set(names)) == len(names) and all(row["finds"] for row in listed)
-    page = (ROOT / "docs/doctor.md").read_text()
+    page = (ROOT / "docs/operate/doctor.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.M) == names
     tested = pathlib.Path(__file__).read_text() + (ROOT / "tests/interop/test_doctor.py").read_text()
     assert [n for n in names if f'"{n}"' not in tested] == []

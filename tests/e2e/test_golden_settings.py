@@ -24,14 +24,14 @@ def plain(section, key):
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda p: p.name)
 def test_settings_stay_or_are_renamed(version):
-    now, told = settings(REFERENCE), (ROOT / "docs/upgrade.md").read_text()
+    now, told = settings(REFERENCE), (ROOT / "docs/operate/upgrade.md").read_text()
     kept = [line.split(" ", 2) for line in (version / "settings.txt").read_text().splitlines()]
     assert len(kept) > 300
     for section, key, preset in kept:
         if (section, key) not in now:
             assert plain(section, key) in RENAMED, f"[{section}] {key} is gone: say in src/policy/config/renamed.def what to do"
         elif now[section, key] != preset:
-            assert f"`{plain(section, key)}`" in told, f"the default of [{section}] {key} was {preset}: say in docs/upgrade.md what changes"
+            assert f"`{plain(section, key)}`" in told, f"the default of [{section}] {key} was {preset}: say in docs/operate/upgrade.md what changes"
 
 
 def test_renamed_keys_are_answered(tmp_path):

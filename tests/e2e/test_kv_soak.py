@@ -18,7 +18,7 @@ from kvports import GRPC_PUT_MAX, PORTS, Gone
 SECONDS = float(os.environ.get("CGN_SOAK_SECONDS", "5"))
 MIB = 1 << 20
 RAM, SSD = 48 * MIB, 64 * MIB
-# Beside the arena, as in docs/kv.md: RocksDB 48 MiB; changes and tables 4; 124 bytes for each of the few entries; a connection's buffers
+# Beside the arena, as in docs/fleet/kv/README.md: RocksDB 48 MiB; changes and tables 4; 124 bytes for each of the few entries; a connection's buffers
 # (a megabyte of an unfinished command, two of answers) for a dozen connections. The memory that malloc keeps for each thread is included.
 ANON = 160 * MIB
 KEYS = 60

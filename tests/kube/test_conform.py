@@ -10,7 +10,7 @@ from chart import CHART, KUBE_VERSION, NAMESPACE, ROOT, helm, objects, values_fi
 from conform import Schemas
 from test_chart import MATRIX
 
-EXAMPLES = [(f, m[1]) for f in sorted((ROOT / "docs").glob("*.md")) for m in re.finditer(r"^```yaml\n(.*?)^```", f.read_text(), re.M | re.S)
+EXAMPLES = [(f, m[1]) for f in sorted((ROOT / "docs").rglob("*.md")) for m in re.finditer(r"^```yaml\n(.*?)^```", f.read_text(), re.M | re.S)
             if all(o.get("apiVersion") and o.get("metadata") for o in objects(m[1]))]
 
 

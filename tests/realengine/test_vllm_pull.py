@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM 0.32 does when a prefill engine is given the parameters that a decode leg returned (bidirectional_kv_xfer), without our programs:
-why the router does not do so (docs/adr/0022-no-pull-of-answers.md). When one of these tests fails, vLLM has changed: read that decision again."""
+why the router does not do so (docs/change/adr/0022-no-pull-of-answers.md). When one of these tests fails, vLLM has changed: read that decision again."""
 import random
 
 import pytest

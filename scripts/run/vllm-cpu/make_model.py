@@ -28,7 +28,7 @@ def tokenizer(out, size):
     t.pre_tokenizer = pre.Sequence([pre.Split(tokenizers.Regex(SPLIT), "isolated"), pre.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False)
-    t.train([str(p) for p in sorted((ROOT / "docs").glob("*.md"))] or [__file__], trainer)
+    t.train([str(p) for p in sorted((ROOT / "docs").rglob("*.md"))] or [__file__], trainer)
     t.add_special_tokens(SPECIAL)
     bos = t.token_to_id(SPECIAL[0])
     t.post_processor = tokenizers.processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", pair=f"{SPECIAL[0]} $A $B", special_tokens=[(SPECIAL[0], bos)])

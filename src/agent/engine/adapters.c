@@ -125,7 +125,8 @@ static void adapter_refused(struct engine *e, struct engine_adapter *a, bool loa
 	char why[200];
 	engine_answer_text(r, why, sizeof why);
 	(void)snprintf(a->why, sizeof a->why, "%s%s", why,
-		is_without_route(a, r) ? "; it does not load adapters while it runs (docs/models.md)" : "");
+		is_without_route(a, r) ? "; it does not load adapters while it runs (docs/laptop/models.md)"
+				       : "");
 	cgn_nsec pause = a->failures < 5 ? RETRY_FIRST << a->failures : RETRY_LAST;
 	a->failures++;
 	a->retry_at = cgn_loop_now(e->host->loop) + pause;

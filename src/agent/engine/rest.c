@@ -121,7 +121,7 @@ static void rest_refused(struct engine *e, bool sleeps, const struct enginefetch
 	engine_answer_text(a, why, sizeof why);
 	bool unknown = a->err->code == CGN_FINE && (a->status == 404 || a->status == 405);
 	(void)snprintf(r->why, sizeof r->why, "%s%s", why,
-		unknown ? "; it was not started so that it can sleep (docs/models.md)" : "");
+		unknown ? "; it was not started so that it can sleep (docs/laptop/models.md)" : "");
 	retry_note(r, cgn_loop_now(e->host->loop));
 	if (unknown)
 		r->retry_at = UINT64_MAX; /* A new order asks again. */

@@ -60,7 +60,7 @@ static void lists_look(struct doctor *d, struct json_val node, const char *id)
 		doctor_find(d, DOCTOR_WARNING,
 			"%s: %llu names of its engine's list of models are not taken: requests for them are answered 404",
 			id, (unsigned long long)n);
-		doctor_do(d, "let the engine list fewer models, or set its model (docs/models.md)");
+		doctor_do(d, "let the engine list fewer models, or set its model (docs/laptop/models.md)");
 	}
 }
 
@@ -102,7 +102,8 @@ static size_t pools_look(struct doctor *d)
 		if (why[0] == '\0')
 			continue;
 		doctor_find(d, DOCTOR_PROBLEM, "InferencePool %s: %s", name, why);
-		doctor_do(d, "look at the pool, its pods and the router's rights: docs/inference-gateway.md");
+		doctor_do(d,
+			"look at the pool, its pods and the router's rights: docs/fleet/install/inference-gateway.md");
 	}
 	return n;
 }
@@ -205,7 +206,7 @@ static size_t events_look(struct doctor *d, struct json_val node)
 		doctor_find(d, DOCTOR_WARNING,
 			"%s answered %llu requests, and no event said that it holds a block", id,
 			(unsigned long long)json_get_u64(load, "requests_total", 0));
-		doctor_do(d, "let the engine cache prefixes and publish events: docs/residency.md");
+		doctor_do(d, "let the engine cache prefixes and publish events: docs/concepts/residency.md");
 	}
 	return seen;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fetch: HTTP requests by libcurl: redirects, proxies, TLS, HTTP/2, S3's signatures. Blocking, never on a loop;
  * a handle belongs to one thread. libcurl is loaded when the first handle is opened, so that a program that
- * fetches nothing does not need it (docs/adr/0020-libcurl-at-run-time.md, docs/adr/0027-batch-files-in-s3.md). */
+ * fetches nothing does not need it (docs/change/adr/0020-libcurl-at-run-time.md, docs/change/adr/0027-batch-files-in-s3.md). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

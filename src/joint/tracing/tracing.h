@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tracing: spans of requests, sent to an OpenTelemetry collector by OTLP, over HTTP or gRPC. It is on when
- * OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) is set; docs/tracing.md lists the variables.
+ * OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) is set; docs/operate/tracing.md lists the variables.
  *
  * Spans are packed when they are added and wait in memory, at most OTEL_BSP_MAX_QUEUE_SIZE of them and
  * TRACING_BYTES; further ones are dropped and counted (cgn_spans_total). A timer of the loop sends them. A collector

@@ -160,7 +160,7 @@ enum resp_did resp_command_info(struct resp_conn *c)
 	} else if (resp_arg_is(c, 1, "count")) {
 		resp_int(c, RESPCMD_UNKNOWN);
 	} else if (resp_arg_is(c, 1, "docs")) {
-		resp_map(c, 0); /* docs/kv.md documents the commands */
+		resp_map(c, 0); /* docs/fleet/kv/README.md documents the commands */
 	} else if (resp_arg_is(c, 1, "list")) {
 		resp_array(c, RESPCMD_UNKNOWN);
 		for (int i = 0; i < RESPCMD_UNKNOWN; i++)

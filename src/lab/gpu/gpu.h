@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu: how much power a GPU draws while it serves a language model, from published measurements (docs/energy.md has
+/* gpu: how much power a GPU draws while it serves a language model, from published measurements (docs/fleet/energy/README.md has
  * the sources), and how long a decode step takes on it beside another one. Pure. */
 #pragma once
 #include "policy/energy/energy.h"
@@ -17,7 +17,7 @@ struct gpu_clocked {
 	double decode_time, prefill_time;
 	double watts; /* Factor on the power above idle. */
 };
-/* Return the effect of running at |share| of the highest clock, above 0 to 1 (docs/energy.md has the sources): prompts
+/* Return the effect of running at |share| of the highest clock, above 0 to 1 (docs/fleet/energy/README.md has the sources): prompts
  * take longer in proportion, steps of decode up to 6 % longer, and the power above idle falls in a straight line to 18 %. */
 struct gpu_clocked gpu_at_clock(double share);
 /* Return the GPU named |name|; NULL: there is none. */

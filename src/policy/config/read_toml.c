@@ -164,7 +164,7 @@ static cgn_rc toml_rows(struct reader *r, const struct config_family *f, const s
 	const struct config_key *k = config_key_at(f->keys, n, 2);
 	if (k == NULL && family_is_bare(f) && config_key_at(&config_engine_keys, n, 2) != NULL)
 		return CGN_FAIL(err, INVALID,
-			"%s: %s needs a cgn-agent beside the engine: an engine without one is not started, kept or handed over (docs/engine-nodes.md)",
+			"%s: %s needs a cgn-agent beside the engine: an engine without one is not started, kept or handed over (docs/fleet/engines/engine-nodes.md)",
 			where_of(r, n->key_at).text, config_path_shown(n->path, n->depth).text);
 	if (k == NULL)
 		return config_fail_unknown(f->keys, where_of(r, n->key_at).text, n->path, n->depth, 2, err);

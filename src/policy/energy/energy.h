@@ -11,7 +11,7 @@
  * Learning: a sample is the joules of a span and the time of each kind of load in it. What the curve expected is
  * compared with what was counted, and the knots that the span touched take the difference, in proportion to their
  * share of the span (normalised least mean squares; the first samples of a knot count more). Knots that no sample
- * has touched keep the published shape (docs/energy.md), scaled by the nearest knot that was learned. The curve never falls
+ * has touched keep the published shape (docs/fleet/energy/README.md), scaled by the nearest knot that was learned. The curve never falls
  * with streams. The error is the moving mean of |expected - counted| / counted, before the sample is learned. */
 #pragma once
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  * left, moves to the main queue. The main queue gives another round to each node that was used since its last
  * round. Data that is read only once passes through the small queue and does not disturb the main queue. An
  * addition to the publication: the share of the small queue adapts to the nodes that come back
- * (docs/adr/0013).
+ * (docs/change/adr/0013).
  *
  * Add a batch in reverse order, its last block first: among equally good blocks the first one added is
  * evicted first, and a prefix is useless without its beginning.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* governor: the SM clock at which a node's GPUs are to run at most, by the node's role and load. Computing prompts needs
  * the clock; generating tokens waits for memory, and a lower clock spares power at nearly the same speed
- * (docs/energy.md). Pure. */
+ * (docs/fleet/energy/README.md). Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,7 +14,7 @@
  * - /v1/responses: instructions are a system message; items are merged into the assistant's message before
  *   them.
  * - /v1/messages: system is one message, tool_use a tool call, tool_result a message of role "tool".
- * docs/prompts.md lists the differences to SGLang and llama.cpp. A medium (image, audio, video, file) becomes
+ * docs/concepts/prompts.md lists the differences to SGLang and llama.cpp. A medium (image, audio, video, file) becomes
  * the text PROMPT_MEDIUM with the hex digest of its URL or data: before the text of a string, where vLLM puts
  * its placeholders, and at its own place in a list. */
 #pragma once

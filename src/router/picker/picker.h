@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* picker: the router as an endpoint picker of the Gateway API Inference Extension: an Envoy-based gateway asks it over
- * gRPC (ext_proc) which endpoint gets a request, and sends the request there itself (docs/inference-gateway.md).
+ * gRPC (ext_proc) which endpoint gets a request, and sends the request there itself (docs/fleet/install/inference-gateway.md).
  *
  * The picker is a client of the router's own gateway, on a thread and a loop of its own (as batches are,
- * docs/adr/0025): for each request it asks POST /select_and_reserve with the client's own key, and ends the reservation
+ * docs/change/adr/0025): for each request it asks POST /select_and_reserve with the client's own key, and ends the reservation
  * with the answer. So keys, limits, the queue and the choice are those of the gateway. Memory: bodies up to |max_body|
  * each and |max_inflight| together; a head of 32 KiB and an answer of the gateway of 256 KiB for each request. */
 #pragma once

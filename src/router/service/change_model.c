@@ -116,7 +116,7 @@ static CGN_RC able_check(const change_request *rq, const struct cluster_node *n,
 {
 	if (n->door != NULL)
 		return CGN_FAIL(err, UNSUPPORTED,
-			"it is an engine without an agent, which would obey the order (docs/engine-nodes.md)");
+			"it is an engine without an agent, which would obey the order (docs/fleet/engines/engine-nodes.md)");
 	return is_own(rq) ? wanted_able_own(n->info, rq->name, rq->state, err)
 			  : wanted_able(n->info, rq->base_model, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join: makes invites, and signs the certificates of machines that come with one (docs/adr/0023). An invite is claimed
+/* join: makes invites, and signs the certificates of machines that come with one (docs/change/adr/0023). An invite is claimed
  * for a key in the state backend before anything is signed: routers that share etcd, and a router that dies, accept it
  * once. */
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #pragma once
 #include <stdlib.h>
 
+#include "policy/settings/settings.h"
 #include "router/client/gateway.h"
 #include "router/control/watch.h"
 #include "router/limit/limit_priv.h"
@@ -59,7 +60,7 @@ static inline struct gw_rules *gateway_rules(const char *toml, const char *keys)
 	struct auth_keys *k = NULL;
 	const struct digest seed = {{7}};
 	struct cgn_err err = {0};
-	if (!cgn_ok(config_load("test.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
+	if (!cgn_ok(settings_load("test.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
 		fail_msg("%s", err.msg);
 	if (keys != NULL)
 		assert_true(cgn_ok(auth_keys_parse("keys", cgn_str_of(keys), &seed, &k, &err)));

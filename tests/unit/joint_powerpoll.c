@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* powerpoll: readings as metrics and as JSON; what is stale, absent or failing; settings. */
 #include "joint/powerpoll/powerpoll.h"
+#include "policy/settings/settings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -203,7 +204,7 @@ static struct config *config_of(const char *toml)
 {
 	struct config *cfg = NULL;
 	struct cgn_err err = {0};
-	if (!cgn_ok(config_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
+	if (!cgn_ok(settings_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)))
 		fail_msg("%s", err.msg);
 	return cfg;
 }

@@ -13,6 +13,7 @@
 #include "base/core/buf.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 #include "telemetry_world.h"
 
 #define PATIENCE (20 * CGN_SEC)
@@ -87,7 +88,7 @@ static void open_world(struct world *w, const char *toml)
 	cgn_buf_fmt(&text,
 		"[cluster]\nstate_dir = \"%s/state\"\nlease = \"1s\"\n%s[agent]\nheartbeat = \"300ms\"\n",
 		w->dir, toml);
-	if (!cgn_ok(config_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
+	if (!cgn_ok(settings_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
 		fail_msg("%s", err.msg);
 	assert_true(cgn_ok(cgn_loop_new(&w->loop, &err)));
 	cgn_timer_init(&w->limit, w->loop, too_late);
@@ -449,7 +450,7 @@ static void tls_is_there_when_it_is_configured(void **state)
 	const char *const set[] = {"security.ca_file=/no/ca", "security.cert_file=/no/crt",
 		"security.key_file=/no/key"};
 	struct config *c = NULL;
-	if (!cgn_ok(config_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &err)))
+	if (!cgn_ok(settings_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &err)))
 		fail_msg("%s", err.msg);
 	assert_false(cgn_ok(state_tls_server(c, &server, &err)));
 	assert_non_null(strstr(err.msg, "/no/"));

@@ -13,6 +13,7 @@
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 #include "state_told.h"
 #include "telemetry_world.h"
 
@@ -171,14 +172,14 @@ static int world_teardown(void **state)
 	return 0;
 }
 
-static void config_read(struct world *w, const char *heartbeat)
+static void world_config(struct world *w, const char *heartbeat)
 {
 	struct cgn_err err;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	cgn_buf_fmt(&text, "[cluster]\nrouter = \"%s\"\nlease = \"5m\"\n[agent]\nheartbeat = \"%s\"\n",
 		w->addr, heartbeat);
 	config_free(&w->cfg); /* A test may configure a second agent. */
-	if (!cgn_ok(config_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
+	if (!cgn_ok(settings_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
 		fail_msg("%s", err.msg);
 }
 
@@ -194,7 +195,7 @@ static struct state_announce *agent_start(struct world *w, const char *heartbeat
 {
 	struct state_announce *a = NULL;
 	struct cgn_err err;
-	config_read(w, heartbeat);
+	world_config(w, heartbeat);
 	if (!cgn_ok(state_announce_open(w->l, w->cfg, test_telemetry(), &announce_ops, w, &a, &err)))
 		fail_msg("%s", err.msg);
 	return a;
@@ -374,7 +375,7 @@ static void stores_come_change_and_go(void **state)
 {
 	struct world *w = *state;
 	struct state_stores *s = NULL;
-	config_read(w, "100ms");
+	world_config(w, "100ms");
 	w->stores[0].id = "n1";
 	w->stores[0].address = "h:1";
 	w->stores[1].id = "n/2"; /* Not sound: passed over. */
@@ -403,7 +404,7 @@ static void an_address_is_made_of_what_is_configured(void **state)
 	struct world *w = *state;
 	struct cgn_err err;
 	char out[128];
-	config_read(w, "1m");
+	world_config(w, "1m");
 	assert_true(cgn_ok(state_advertised(w->cfg, "me:9", "0.0.0.0:1", 2, "k", out, sizeof out, &err)));
 	assert_string_equal(out, "me:9");
 	assert_true(cgn_ok(state_advertised(w->cfg, NULL, "10.1.2.3:0", 2, "k", out, sizeof out, &err)));
@@ -424,7 +425,7 @@ static void a_node_without_an_id_has_its_hosts_name(void **state)
 	struct world *w = *state;
 	struct cgn_err err;
 	char out[PROTO_MAX_ID + 1], host[256] = "";
-	config_read(w, "1m");
+	world_config(w, "1m");
 	assert_int_equal(gethostname(host, sizeof host - 1), 0);
 	if (cgn_ok(state_node_id(w->cfg, out, sizeof out, &err)))
 		assert_string_equal(out, host);

@@ -14,6 +14,7 @@
 #include "io/grpc/grpc.h"
 #include "joint/state/state.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 #include "state_told.h"
 #include "telemetry_world.h"
 
@@ -356,7 +357,7 @@ static int world_setup(void **state)
 		"[cluster]\nstate_backend = \"etcd\"\netcd_endpoints = [\"http://%s\"]\nstate_dir = \"%s\"\n"
 		"lease = \"1s\"\n[agent]\nheartbeat = \"300ms\"\n",
 		w->addr, w->dir);
-	if (!cgn_ok(config_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
+	if (!cgn_ok(settings_load("test.toml", cgn_buf_view(&text), NULL, NULL, 0, &w->cfg, &err)))
 		fail_msg("%s", err.msg);
 	*state = w;
 	return 0;

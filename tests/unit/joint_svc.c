@@ -14,6 +14,7 @@
 #include <sys/un.h>
 
 #include "joint/svc/svc_priv.h"
+#include "policy/settings/settings.h"
 #include "telemetry_world.h"
 
 static const struct svc_flag flags[] = {
@@ -327,7 +328,7 @@ static void the_frame_answers(void **state)
 	assert_int_equal(answer.status, 200);
 	struct cgn_err err;
 	assert_true(cgn_ok(
-		config_load("x", CGN_STR("[router]\nlisten='h:1'"), NULL, NULL, 0, &shown_config, &err)));
+		settings_load("x", CGN_STR("[router]\nlisten='h:1'"), NULL, NULL, 0, &shown_config, &err)));
 	assert_non_null(strstr(admin_ask("GET", "/config", ""), "listen = \"h:1\""));
 	assert_string_equal(answer.content_type, "application/toml");
 	config_free(&shown_config);
@@ -394,7 +395,7 @@ static void missing_files_are_named(void **state)
 			"cluster.etcd_endpoints=https://127.0.0.1:2379",
 			etcd ? "cluster.state_backend=etcd" : "cluster.state_backend=embedded"};
 		p = (struct svc_problems){.n = 0};
-		if (!cgn_ok(config_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &last)))
+		if (!cgn_ok(settings_load("x", CGN_STR(""), NULL, set, CGN_COUNT(set), &c, &last)))
 			fail_msg("%s", last.msg);
 		svc_check_cluster(&p, c);
 		assert_int_equal(p.n, etcd);

@@ -11,6 +11,7 @@
 #include "policy/claims/claims.h"
 #include "policy/config/config.h"
 #include "policy/identity/identity.h"
+#include "policy/settings/settings.h"
 
 #define NOW  1700000000
 #define AUTH "[auth]\noidc_issuer = \"https://id.example\"\noidc_audience = \"cognitora\"\n"
@@ -20,7 +21,7 @@ static cgn_rc rules_load(const char *toml, struct claims_rules **out, struct cgn
 	struct config *cfg = NULL;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	cgn_buf_fmt(&text, "%s%s", AUTH, toml);
-	CGN_TRY(config_load("t.toml", cgn_buf_view(&text), NULL, NULL, 0, &cfg, err));
+	CGN_TRY(settings_load("t.toml", cgn_buf_view(&text), NULL, NULL, 0, &cfg, err));
 	cgn_rc rc = claims_rules_new(cfg, out, err);
 	config_free(&cfg); /* The rules keep their texts. */
 	return rc;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 
 static struct cgn_err last;
 
@@ -16,7 +17,7 @@ static struct config *config_of(const char *toml, const char *const *env, const 
 {
 	struct config *c = NULL;
 	last = (struct cgn_err){0};
-	cgn_rc rc = config_load("c.toml", cgn_str_of(toml), env, flags, n_flags, &c, &last);
+	cgn_rc rc = settings_load("c.toml", cgn_str_of(toml), env, flags, n_flags, &c, &last);
 	assert_true(cgn_ok(rc) == (c != NULL));
 	if (!cgn_ok(rc)) {
 		assert_int_equal(rc.code, last.code);

@@ -15,6 +15,7 @@
 #include "policy/config/config.h"
 #include "policy/desired/desired.h"
 #include "policy/routing/document.h"
+#include "policy/settings/settings.h"
 
 static const struct desired_images images = {"cognitora/", "1.2.3"};
 
@@ -188,7 +189,7 @@ static struct config *config_with_pools(const char *policy_text, const char *poo
 	assert_true(cgn_ok(json_parse(desired_body(&set, &set.objects[0]), &map, NULL, NULL)));
 	assert_true(json_get(map, "data", &data) && json_get(data, "cognitora.toml", &v));
 	json_str_to(v, &toml);
-	if (!cgn_ok(config_load("cognitora.toml", cgn_buf_view(&toml), NULL, NULL, 0, &c, &err)))
+	if (!cgn_ok(settings_load("cognitora.toml", cgn_buf_view(&toml), NULL, NULL, 0, &c, &err)))
 		fail_msg("%s\n%s", err.msg, cgn_buf_z(&toml));
 	return c;
 }

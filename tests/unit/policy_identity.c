@@ -9,13 +9,14 @@
 
 #include "policy/config/config.h"
 #include "policy/identity/identity.h"
+#include "policy/settings/settings.h"
 
 static struct identity_roles *table_of(const char *toml)
 {
 	struct config *cfg = NULL;
 	struct identity_roles *t = NULL;
 	struct cgn_err err = {0};
-	if (!cgn_ok(config_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)) ||
+	if (!cgn_ok(settings_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)) ||
 		!cgn_ok(identity_roles_new(cfg, &t, &err)))
 		fail_msg("%s", err.msg);
 	config_free(&cfg);
@@ -27,7 +28,7 @@ static void assert_no_table(const char *toml, const char *why)
 	struct config *cfg = NULL;
 	struct identity_roles *t = NULL;
 	struct cgn_err err = {0};
-	bool good = cgn_ok(config_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)) &&
+	bool good = cgn_ok(settings_load("t.toml", cgn_str_of(toml), NULL, NULL, 0, &cfg, &err)) &&
 		cgn_ok(identity_roles_new(cfg, &t, &err));
 	config_free(&cfg);
 	assert_false(good);

@@ -7,6 +7,7 @@
 
 #include "base/mix/mix.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 
 #define INDEX_BYTES  ((size_t)4 << 30)
 #define RECORD_BYTES ((size_t)64 << 20)
@@ -166,7 +167,7 @@ CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_e
 static CGN_RC rules_fill(const struct pick_cfg *cfg, struct route_rules *out, struct cgn_err *err)
 {
 	struct config *defaults = NULL;
-	CGN_TRY(config_load("defaults", (struct cgn_str){"", 0}, NULL, NULL, 0, &defaults, err));
+	CGN_TRY(settings_load("defaults", (struct cgn_str){"", 0}, NULL, NULL, 0, &defaults, err));
 	chooser_rules_fill(defaults, out);
 	config_free(&defaults);
 	out->policy = cfg->policy;

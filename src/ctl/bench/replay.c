@@ -15,6 +15,7 @@
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
 #include "policy/routing/document.h"
+#include "policy/settings/settings.h"
 
 #define MAX_CONFIG ((size_t)1 << 20)
 #define MAX_CASES  16
@@ -381,7 +382,8 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 		n++;
 	if (file != NULL)
 		CGN_TRY(disk_read_file(file, MAX_CONFIG, &text, err));
-	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg, err));
+	CGN_TRY(settings_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg,
+		err));
 	chooser_rules_fill(cfg, &b->rules);
 	b->cfg.ttft_slo = cfg->router.admission.ttft_slo;
 	b->cfg.bandwidth = (double)cfg->router.disagg.kv_bandwidth;

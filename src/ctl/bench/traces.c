@@ -9,6 +9,7 @@
 #include "io/disk/disk.h"
 #include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 
 #define DAY_NS   (86400.0 * 1e9)
 #define MAX_FILE ((size_t)4 << 30)
@@ -214,7 +215,7 @@ CGN_RC ctl_gpu_of(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err
 CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err)
 {
 	struct config *cfg = NULL;
-	CGN_TRY(config_load("defaults", CGN_STR(""), NULL, NULL, 0, &cfg, err));
+	CGN_TRY(settings_load("defaults", CGN_STR(""), NULL, NULL, 0, &cfg, err));
 	chooser_rules_fill(cfg, out);
 	config_free(&cfg);
 	return CGN_OK;

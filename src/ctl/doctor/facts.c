@@ -8,6 +8,7 @@
 #include "ctl/doctor/doctor.h"
 #include "io/disk/disk.h"
 #include "policy/identity/identity.h"
+#include "policy/settings/settings.h"
 
 #define FILE_LIMIT   ((size_t)1 << 20)
 #define DEFAULT_FILE "/etc/cognitora/cognitora.toml"
@@ -38,12 +39,12 @@ static void credentials_find(void)
 	(void)setenv("CREDENTIALS_DIRECTORY", dir, 0);
 }
 
-static void settings_load(struct doctor *d)
+static void settings_read(struct doctor *d)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	if (d->path != NULL && !cgn_ok(disk_read_file(d->path, FILE_LIMIT, &text, &d->trouble)))
 		return;
-	cgn_rc rc = config_load(d->path != NULL ? d->path : "no file", cgn_buf_view(&text),
+	cgn_rc rc = settings_load(d->path != NULL ? d->path : "no file", cgn_buf_view(&text),
 		(const char *const *)environ, NULL, 0, &d->cfg, &d->trouble);
 	if (!cgn_ok(rc))
 		d->cfg = NULL;
@@ -148,7 +149,7 @@ void doctor_read_settings(struct doctor *d)
 	credentials_find();
 	(void)setenv("RES_OPTIONS", "timeout:1 attempts:1",
 		0); /* A dead name server must not hold everything up. */
-	settings_load(d);
+	settings_read(d);
 	units_read(d);
 	programs_find(d);
 }

@@ -5,6 +5,7 @@
 
 #include "ctl/install/install.h"
 #include "policy/config/config.h"
+#include "policy/settings/settings.h"
 
 #define UNITS "systemd/"
 
@@ -66,7 +67,7 @@ static CGN_RC settings_check(struct cgn_buf *text, struct cgn_err *err)
 {
 	static const char *const env[] = {"CREDENTIALS_DIRECTORY=/run/credentials", NULL};
 	CGN_ON_EXIT(config_free) struct config *cfg = NULL;
-	return config_load("cognitora.toml", cgn_buf_view(text), env, NULL, 0, &cfg, err);
+	return settings_load("cognitora.toml", cgn_buf_view(text), env, NULL, 0, &cfg, err);
 }
 
 const char *install_unit(const char *name, char *place, size_t cap)

@@ -12,6 +12,7 @@
 #include "policy/auth/auth.h"
 #include "policy/config/config.h"
 #include "policy/identity/identity.h"
+#include "policy/settings/settings.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
 
@@ -39,7 +40,7 @@ static CGN_RC rules_load(const struct ctl_args *a, struct asker *k, struct cgn_e
 	const char *file = ctl_flag(a, "--config");
 	if (file != NULL)
 		CGN_TRY(disk_read_file(file, FILE_LIMIT, &text, err));
-	CGN_TRY(config_load(file != NULL ? file : "defaults", cgn_buf_view(&text),
+	CGN_TRY(settings_load(file != NULL ? file : "defaults", cgn_buf_view(&text),
 		(const char *const *)environ, NULL, 0, &k->cfg, err));
 	return identity_roles_new(k->cfg, &k->roles, err);
 }

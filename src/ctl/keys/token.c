@@ -9,6 +9,7 @@
 #include "io/loop/loop.h"
 #include "policy/config/config.h"
 #include "policy/identity/identity.h"
+#include "policy/settings/settings.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
 
@@ -106,7 +107,7 @@ CGN_RC ctl_auth_token(const struct ctl_args *a, struct cgn_err *err)
 	struct claims_holder h;
 	const char *file = ctl_flag(a, "--config");
 	CGN_TRY(disk_read_file(file, FILE_LIMIT, &text, err));
-	CGN_TRY(config_load(file, cgn_buf_view(&text), (const char *const *)environ, NULL, 0, &cfg, err));
+	CGN_TRY(settings_load(file, cgn_buf_view(&text), (const char *const *)environ, NULL, 0, &cfg, err));
 	CGN_TRY(identity_roles_new(cfg, &table, err));
 	CGN_TRY(token_holder(cfg, a->n_words > 0 ? a->words[0] : "-", &h, err));
 	if (a->json)

@@ -5,6 +5,7 @@
 
 #include "io/disk/disk.h"
 #include "joint/svc/svc_priv.h"
+#include "policy/settings/settings.h"
 
 extern char **environ;
 
@@ -28,6 +29,6 @@ CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct 
 		!cgn_ok(disk_read_file(path, SVC_MAX_CONFIG, &text,
 			&why))) /* Any failure of the read counts as a config error. */
 		return CGN_FAIL(err, INVALID, "configuration: %.350s", why.msg);
-	return config_load(path != NULL ? path : "no file", cgn_buf_view(&text), (const char *const *)environ,
-		args->flags, args->n_flags, out, err);
+	return settings_load(path != NULL ? path : "no file", cgn_buf_view(&text),
+		(const char *const *)environ, args->flags, args->n_flags, out, err);
 }

@@ -23,6 +23,8 @@
 #include "base/digest/digest.h"
 #include "policy/budget/budget.h"
 
+struct config;
+
 #define AUTH_HASH_BYTES   32
 #define AUTH_ID_MAX       32
 #define AUTH_NAME_MAX     64
@@ -125,3 +127,6 @@ bool auth_time_parse(struct cgn_str text, uint64_t *unix_s);
 void auth_time_put(uint64_t unix_s, struct cgn_buf *out);
 /* Return the token of "Bearer TOKEN" (the scheme in any case); empty for another text. */
 struct cgn_str auth_bearer(struct cgn_str authorization);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC auth_check_config(const struct config *c, struct cgn_err *err);

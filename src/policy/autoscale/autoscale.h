@@ -24,6 +24,8 @@
 
 #include "policy/autoscale/season.h"
 
+struct config;
+
 #define AUTOSCALE_SLOTS 8
 #define AUTOSCALE_SLACK 0.85
 #define AUTOSCALE_WHY   200
@@ -99,3 +101,6 @@ struct autoscale_replica {
 /* Return the index of the replica to remove: the least worth, then the fewest blocks, then the fewest requests, then the
  * last id. |n|: none may be removed. */
 size_t autoscale_least_worth(const struct autoscale_replica *r, size_t n);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC autoscale_check_config(const struct config *c, struct cgn_err *err);

@@ -9,6 +9,8 @@
 #include "base/core/str.h"
 #include "policy/batch/hours.h"
 
+struct config;
+
 #define BATCH_ID_MAX       40
 #define BATCH_TENANT_MAX   128
 #define BATCH_KEY_MAX      40
@@ -102,3 +104,6 @@ void batch_record_put(const struct batch_record *r, struct cgn_buf *out);
 /* Read the next record and move |*rest| behind it. False: |*rest| is empty, or no whole record begins there, and it
  * stays where the last one ended. */
 bool batch_record_next(struct cgn_str *rest, struct batch_record *out);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC batch_check_config(const struct config *c, struct cgn_err *err);

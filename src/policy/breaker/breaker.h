@@ -16,6 +16,8 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
+struct config;
+
 /* The way in which an attempt at a node failed. */
 enum breaker_failure {
 #define FAILURE(id, text, counts, retriable, begun, help) BREAKER_##id,
@@ -105,3 +107,6 @@ enum breaker_gate breaker_gate(uint64_t word, cgn_nsec now);
 /* Return a rank among breakers that are shut; lower is better. Silent nodes rank worst, then nodes whose
  * breaker opened again most often. */
 unsigned breaker_badness(uint64_t word);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC breaker_check_config(const struct config *c, struct cgn_err *err);

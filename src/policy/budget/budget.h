@@ -11,6 +11,8 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 
+struct config;
+
 enum budget_unit { BUDGET_REQUESTS, BUDGET_TOKENS, BUDGET_MONEY, BUDGET_JOULES, BUDGET_UNITS };
 enum budget_window { BUDGET_MINUTE, BUDGET_DAY, BUDGET_MONTH, BUDGET_WINDOWS };
 
@@ -122,3 +124,6 @@ uint64_t budget_book_version(const struct budget_book *b);
 void budget_book_write(const struct budget_book *b, struct cgn_buf *out);
 /* Put the accounts of |text| into |b|, which has none. INVALID: damaged, or of a later format; |b| stays empty. */
 CGN_RC budget_book_read(struct budget_book *b, struct cgn_str text, struct cgn_err *err);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC budget_check_config(const struct config *c, struct cgn_err *err);

@@ -12,6 +12,8 @@
 #include "policy/cascade/calibration.h"
 #include "policy/prompt/prompt.h"
 
+struct config;
+
 #define CASCADE_MODELS     4  /* models of a chain, with the one that was asked for, at most */
 #define CASCADE_TOKENS_MAX 32 /* tokens that the gate reads, at most */
 #define CASCADE_TOP        5  /* alternatives that are asked for each token; some engines give no more */
@@ -134,3 +136,6 @@ void cascade_strip_init(struct cascade_strip *s, enum cascade_blank blank, bool 
 void cascade_strip_feed(struct cascade_strip *s, struct cgn_str data, struct cgn_buf *out);
 /* The answer has ended, perhaps too early: append what is kept. */
 void cascade_strip_end(struct cascade_strip *s, struct cgn_buf *out);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC cascade_check_config(const struct config *c, struct cgn_err *err);

@@ -80,7 +80,7 @@ static void narrow_presets(struct config *c)
 	}
 }
 
-CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const *env,
+CGN_RC config_read(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(config_free) struct config *c = NULL;

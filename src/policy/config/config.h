@@ -39,11 +39,11 @@ struct config_bmc;            /* Has `const char *name` and one field per row of
 struct config;
 #include "policy/config/config_fields.h"
 
-/* Load a configuration. |toml| may be empty. |env| has the shape of environ; COGNITORA__SECTION__KEY=value
+/* Read a configuration; policy/settings also checks it by the rules of the rooms. |toml| may be empty. |env| has the shape of environ; COGNITORA__SECTION__KEY=value
  * entries are read, and an unknown such name is an error. |flags| are "section.key=value". Later sources
  * override earlier ones. Lists in |env| and |flags| are "a,b" or as in TOML. CGN_INVALID: the message names
  * file, line, column, key, the allowed values and the nearest known key. CGN_NO_MEMORY. */
-CGN_RC config_load(const char *file_name, struct cgn_str toml, const char *const *env,
+CGN_RC config_read(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err);
 void config_free(struct config **take);
 /* Print the effective configuration as TOML, with the origin of each value in a comment ("default",
@@ -81,3 +81,19 @@ struct config_replicas {
 	uint32_t least, most;
 };
 bool config_replicas_read(struct cgn_str text, struct config_replicas *out);
+
+/* ---- for the rooms that check their settings ---- */
+
+/* Say where the value of the key |path| comes from: "cognitora.toml:12:3", "COGNITORA__ROUTER__LISTEN", "default". The text
+ * lives as long as |c|. The key exists. */
+const char *config_origin(const struct config *c, const char *path);
+const char *config_engine_origin(const struct config *c, size_t engine, const char *key);
+const char *config_model_origin(const struct config *c, size_t model, const char *key);
+/* http://... or https://... */
+bool config_is_http_url(const char *url);
+/* https://, or http:// at an address of this machine. */
+bool config_is_safe_url(const char *url);
+/* tcp://host:port or ipc:///path; io/zmtp checks again with the system's means. */
+bool config_is_zmq_endpoint(const char *text);
+/* CGN_INVALID: |url|, the value of the key |path|, is set and is no http:// or https://. */
+CGN_RC config_check_url(const struct config *c, const char *path, const char *url, struct cgn_err *err);

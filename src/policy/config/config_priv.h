@@ -129,18 +129,4 @@ CGN_RC config_row_add(struct config *c, const struct config_family *f, struct cg
 CGN_RC config_credentials(struct config *c, const char *const *env, struct cgn_err *err);
 
 /* check.c: the checks that no single row can express. */
-CGN_RC config_check(struct config *c, struct cgn_err *err);
-/* http://... or https://... */
-bool config_is_http_url(const char *url);
-/* tcp://host:port or ipc:///path; io/zmtp checks again with the system's means. */
-bool config_is_zmq_endpoint(const char *text);
-/* https://, or http:// at an address of this machine? */
-bool config_is_safe_url(const char *url);
-/* check_batch.c: the same for [batch]. */
-CGN_RC config_check_batch(const struct config *c, struct cgn_err *err);
-/* check_engine_nodes.c: the same for [engine_nodes] and [inference_pools]. */
-CGN_RC config_check_engine_nodes(const struct config *c, struct cgn_err *err);
-/* check_sites.c: the same for [kv_sites]. */
-CGN_RC config_check_sites(const struct config *c, struct cgn_err *err);
-/* check_peers.c: the same for [peers]. */
-CGN_RC config_check_peers(const struct config *c, struct cgn_err *err);
+CGN_RC config_check(const struct config *c, struct cgn_err *err);

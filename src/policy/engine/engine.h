@@ -262,3 +262,7 @@ const struct engine_ops *engine_kind_guess(struct cgn_str body);
 /* Return how many blocks of the router's digest chain fit into the engine's KV cache, as an upper bound;
  * |fallback| when the engine does not report the size of its cache. */
 size_t engine_chain_capacity(const struct engine_load *l, uint32_t block_bytes, size_t fallback);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC engine_check_config(const struct config *c, struct cgn_err *err);
+CGN_RC engine_check_nodes(const struct config *c, struct cgn_err *err);

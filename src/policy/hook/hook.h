@@ -7,6 +7,8 @@
 #include "base/core/buf.h"
 #include "base/core/str.h"
 
+struct config;
+
 /* ---- the question ---- */
 
 enum hook_body {
@@ -60,3 +62,6 @@ struct hook_verdict {
  *   others    failed
  * A refusal has "message" and "code" of a JSON body, where they are strings. */
 void hook_answer_read(int status, struct cgn_str body, struct hook_verdict *out);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC hook_check_config(const struct config *c, struct cgn_err *err);

@@ -9,6 +9,8 @@
 #include "base/core/err.h"
 #include "base/json/json.h"
 
+struct config;
+
 #define INFERENCEPOOL_PORTS  8
 #define INFERENCEPOOL_LABELS 64
 /* 64 labels of at most 317 bytes and 63 bytes, percent-encoded. */
@@ -33,3 +35,6 @@ struct inferencepool_pod {
 };
 /* Read a pod. False: it has no name that can be used. */
 bool inferencepool_pod_read(struct json_val object, struct inferencepool_pod *out);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC inferencepool_check_config(const struct config *c, struct cgn_err *err);

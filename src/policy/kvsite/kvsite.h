@@ -7,8 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/core/err.h"
 #include "base/core/str.h"
 #include "policy/block/block.h"
+
+struct config;
 
 struct kvsite {
 	const char *name;           /* Borrowed. */
@@ -38,3 +41,6 @@ enum kvsite_why {
 };
 enum kvsite_why kvsite_why(struct block_leave leave, unsigned site);
 const char *kvsite_why_text(enum kvsite_why why); /* Label of the metric; static. */
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC kvsite_check_config(const struct config *c, struct cgn_err *err);

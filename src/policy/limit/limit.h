@@ -20,6 +20,8 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 
+struct config;
+
 struct limit_rate {
 	uint64_t units; /* Units each |period|; 0: no limit. */
 	cgn_nsec period;
@@ -89,3 +91,6 @@ uint64_t limit_table_forgotten(const struct limit_table *t);
  * Answer: 1 when it took, else 0; then for each key the time until the bucket is full, or what was spent; the time to
  * wait, 0 where the key was not the reason; and the number of the budget's window. */
 extern const char limit_script[];
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC limit_check_config(const struct config *c, struct cgn_err *err);

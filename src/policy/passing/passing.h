@@ -5,6 +5,8 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 
+struct config;
+
 /* True if |path|, without a query, matches |pattern|: a segment "*" stands for one segment, a last segment "**" for one
  * or more; none of them is empty. */
 bool passing_path_matches(struct cgn_str path, const char *pattern);
@@ -31,3 +33,6 @@ CGN_RC passing_route_read(const char *text, struct passing_route *out, struct cg
 /* CGN_INVALID: |name| is no name of a field in lower case, or one that never passes: of a connection or a body's framing, one
  * whose words say that it carries a credential, or one that the router itself sends. "_" counts as "-". */
 CGN_RC passing_header_check(const char *name, struct cgn_err *err);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC passing_check_config(const struct config *c, struct cgn_err *err);

@@ -6,6 +6,7 @@
 
 #include "policy/config/config.h"
 #include "policy/rack/rack.h"
+#include "policy/settings/settings.h"
 
 #define MAX_LINES 4096
 
@@ -221,7 +222,7 @@ static CGN_RC text_check(struct cgn_str text, struct cgn_err *err)
 {
 	static const char *const env[] = {"CREDENTIALS_DIRECTORY=/run/credentials", NULL};
 	CGN_ON_EXIT(config_free) struct config *cfg = NULL;
-	return config_load("cognitora.toml", text, env, NULL, 0, &cfg, err);
+	return settings_load("cognitora.toml", text, env, NULL, 0, &cfg, err);
 }
 
 /* Settings of [defaults] are left out where no program of the host reads them. */

@@ -10,6 +10,8 @@
 #include "base/core/buf.h"
 #include "policy/routing/routing.h"
 
+struct config;
+
 #define ROUTE_SUM_SLACK 1e-6
 
 struct route_document {
@@ -27,3 +29,6 @@ void route_document_apply(const struct route_document *d, struct route_rules *ru
 /* Fails with CGN_INVALID, the name, and the known names. */
 CGN_RC route_document_policy(struct cgn_str name, enum route_policy *out, struct cgn_err *err);
 CGN_RC route_weights_check(const struct route_weights *w, struct cgn_err *err);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC route_check_config(const struct config *c, struct cgn_err *err);

@@ -13,6 +13,8 @@
 #include "base/digest/digest.h"
 #include "base/json/json.h"
 
+struct config;
+
 #define SESSION_ID_MAX    128
 #define SESSION_TEXT      64 /* Bytes of the name of a tenant, node or tool; longer ones are cut. */
 #define SESSION_BYTES     720
@@ -123,3 +125,6 @@ struct session_query {
 /* Append the sessions of |q|, how many match it, and the tools known, as members of an open object. False: no memory, and
  * nothing is appended. */
 bool sessions_json(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j);
+
+/* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
+CGN_RC session_check_config(const struct config *c, struct cgn_err *err);

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config checks of [peers]: what leaves the cluster leaves only as it was meant to. */
-#include "policy/config/config_priv.h"
-
-bool config_peer_model_read(struct cgn_str text, struct cgn_str *ours, struct cgn_str *theirs)
-{
-	bool renamed = memchr(text.p, '=', text.n) != NULL;
-	*ours = cgn_str_trim(cgn_str_split(&text, '='));
-	*theirs = renamed ? cgn_str_trim(text) : *ours;
-	return ours->n > 0 && theirs->n > 0;
-}
+/* remote: the settings of [peers]: what leaves the cluster leaves only as it was meant to. */
+#include "policy/remote/check.h"
+#include "policy/config/config.h"
 
 /* The name stands in a header, in the log and in the name of an account. */
 static cgn_rc check_name(const struct config_peer *p, struct cgn_err *err)
@@ -92,7 +85,7 @@ static cgn_rc check_peer(const struct config *c, const struct config_peer *p, st
 	return check_models(c, p, err);
 }
 
-CGN_RC config_check_peers(const struct config *c, struct cgn_err *err)
+CGN_RC remote_check_config(const struct config *c, struct cgn_err *err)
 {
 	for (size_t i = 0; i < c->n_peers; i++)
 		CGN_TRY(check_peer(c, &c->peers[i], err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config checks of [kv_sites]: blocks leave this site only as it was meant to. */
-#include "policy/config/config_priv.h"
+/* kvsite: the settings of [kv_sites]: blocks leave this site only as it was meant to. */
+#include "policy/config/config.h"
+#include "policy/kvsite/kvsite.h"
 
 /* The name stands in the log and in metrics. */
 static cgn_rc check_name(const struct config_kv_site *s, struct cgn_err *err)
@@ -36,7 +37,7 @@ static cgn_rc check_site(const struct config *c, const struct config_kv_site *s,
 	return CGN_OK;
 }
 
-CGN_RC config_check_sites(const struct config *c, struct cgn_err *err)
+CGN_RC kvsite_check_config(const struct config *c, struct cgn_err *err)
 {
 	for (size_t i = 0; i < c->n_kv_sites; i++)
 		CGN_TRY(check_site(c, &c->kv_sites[i], err));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a tenant can learn of another's prompts by time, by cached tokens and by headers (docs/fleet/isolation.md).
+"""Measure what a tenant can learn of another's prompts by time, by cached tokens and by headers (docs/fleet/access/isolation.md).
 
     bench/isolation.py --build build/release --trials 200000 --out bench/results/isolation.json
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what tenants lose by not sharing their caches (docs/fleet/isolation.md): replay a generated workload, whose sessions are
+"""Measure what tenants lose by not sharing their caches (docs/fleet/access/isolation.md): replay a generated workload, whose sessions are
 dealt to 1, 2, ... tenants in turn, with the blocks of each tenant apart from the others'.
 
     bench/isolation_price.py --build build/release --out bench/results/isolation_price.json"""

@@ -125,7 +125,7 @@ static inline void golden_sample_check(const char *version, const struct golden_
 	print_message("%s of %s\n", s->file, version);
 	s->check(cgn_buf_view(&kept));
 	s->make(&now);
-	/* A change that the kept version reads all the same needs a case of its own here, and a line in docs/operate/upgrade.md. */
+	/* A change that the kept version reads all the same needs a case of its own here, and a line in docs/change/wires.md. */
 	if (!cgn_str_eq(cgn_buf_view(&kept), cgn_buf_view(&now)))
 		fail_msg("%s is not written as %s wrote it", s->file, version);
 	cgn_buf_fini(&kept);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* order: what a program or a web server outside of the cluster is told, so that it adds or removes nodes
- * (router.autoscaler.target; docs/fleet/autoscaling.md has the format), and what its answer means. Pure. */
+ * (router.autoscaler.target; docs/fleet/autoscaling/README.md has the format), and what its answer means. Pure. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/str.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hook: the words that the router and an external check exchange: the JSON document of a question, and the answer as a
- * decision. docs/fleet/hooks.md has the format. Pure; any thread. */
+ * decision. docs/fleet/access/hooks.md has the format. Pure; any thread. */
 #pragma once
 #include <stdbool.h>
 

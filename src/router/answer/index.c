@@ -4,7 +4,7 @@
 #include "router/answer/reply_priv.h"
 
 #define INDEX_WHAT "router of LLM inference engines"
-#define INDEX_DOCS "docs/laptop/api.md of the source tree"
+#define INDEX_DOCS "docs/laptop/api/README.md of the source tree"
 
 static const struct index_link {
 	const char *name, *path, *what;

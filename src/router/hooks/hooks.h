@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hooks: the external checks ([hooks], docs/fleet/hooks.md): one is asked before a request goes to an engine, the other before
+/* hooks: the external checks ([hooks], docs/fleet/access/hooks.md): one is asked before a request goes to an engine, the other before
  * its client gets the answer. Questions go over kept connections of the worker, and nothing waits but the request. */
 #pragma once
 #include "router/request/request.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* away: requests that leave for a peer (router/peers, docs/fleet/federation.md). One that would wait here, or that no node here
+/* away: requests that leave for a peer (router/peers, docs/fleet/federation/README.md). One that would wait here, or that no node here
  * can answer, is offered to the peers that may have it, in front of the queue. Until the first byte of the peer's answer
  * nothing is lost: whatever goes wrong there, the request goes on here. After it a peer is as a node. */
 #pragma once

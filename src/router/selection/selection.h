@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* selection: tells a client which node should get a request that the client sends there itself (docs/fleet/selection.md):
+/* selection: tells a client which node should get a request that the client sends there itself (docs/fleet/traffic/selection.md):
  * POST /select chooses, POST /select_and_reserve waits for room and books the node's load too, POST /reservations books a
  * certain node, and the routes below /reservations/ID report how the request goes on. A request for a selection goes
  * through the states as the request that it is about would: key, limits, hooks, tokens, queue; it ends where that one

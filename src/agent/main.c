@@ -13,7 +13,7 @@ static const char *admin_addr(const struct config *cfg)
 	return cfg->agent.listen_admin;
 }
 
-#define LEAVE_TIME (4 * CGN_SEC) /* To take leave of routers and to reap what was killed. */
+#define LEAVE_TIME (4 * CGN_SEC) /* To take leave of routers and to reap killed processes. */
 
 /* The requests have agent.drain_timeout, then the engines have their engine.stop_grace. */
 static cgn_nsec drain_timeout(const struct config *cfg)

@@ -89,6 +89,6 @@ CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err);
 const char *ctl_shown(const char *z);
 /* Write |b| to stdout and free it. Control characters that JSON allows in strings are escaped as \u009b. */
 CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err);
-/* The same for bytes that are no text. */
+/* The same for bytes that need not be text. */
 CGN_RC ctl_print_bytes(struct cgn_buf *b, struct cgn_err *err);
 bool ctl_is_terminal(int fd);

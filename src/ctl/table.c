@@ -134,7 +134,7 @@ static size_t characters_in(const char *z)
 	return n;
 }
 
-/* Return the terminal's width; 0 where stdout is no terminal. */
+/* Return the terminal's width; 0 where stdout is not a terminal. */
 static size_t terminal_width(void)
 {
 	struct winsize size;
@@ -176,7 +176,7 @@ static void layout_fit(const struct ctl_table *t, struct layout *l, size_t most)
 	}
 }
 
-/* Append as much of |text| as |width| has room for, with "…" in the place of what is missing. */
+/* Append as much of |text| as |width| has room for, with "…" in the place of the rest. */
 static void put_cut(struct cgn_buf *out, const char *text, size_t width)
 {
 	const char *end = text;

@@ -221,7 +221,7 @@ static void clocks_silent(struct node_clocks *c, const char *why)
 		F_STR("then", "clocks stay as they are until it returns"));
 }
 
-/* Order what is wanted of a GPU, where that is not so yet. */
+/* Order the wanted clocks of a GPU where it has others. */
 static void gpu_order(struct node_clocks *c, struct clocks_gpu *g, cgn_nsec now)
 {
 	uint32_t want = c->mode == ENERGY_MODE_ON ? g->wanted_mhz : 0;
@@ -253,7 +253,7 @@ static void phase_tell(struct node_clocks *c, enum governor_phase before)
 	c->told = true;
 }
 
-/* Compare what is wanted with what is, and order the difference. */
+/* Compare the wanted clocks with the actual ones, and order the difference. */
 static void clocks_step(struct node_clocks *c)
 {
 	cgn_nsec now = cgn_loop_now(c->loop), again = 0;

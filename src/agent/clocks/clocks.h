@@ -47,7 +47,7 @@ struct node_clocks {
 void node_clocks_open(struct node_clocks *c, struct cgn_loop *l, struct telemetry *t,
 	const struct config *cfg, const char *node_id);
 void node_clocks_close(struct node_clocks *c); /* Lift all limits. Does nothing when not opened. */
-/* Follow the settings of |cfg|, after a reload too. What was given up is tried again. */
+/* Follow the settings of |cfg|, after a reload too. Orders that were given up are tried again. */
 void node_clocks_follow(struct node_clocks *c, const struct config *cfg);
 void node_clocks_load(struct node_clocks *c, const struct energy_load *load);
 /* Append the object of /clocks. */

@@ -66,7 +66,7 @@ static void on_left(void *arg)
 	agent_drain_step(a);
 }
 
-/* Routers know by now that the node drains, and have told of the requests that they had sent before. */
+/* Routers know by now that the node drains, and have reported the requests that they had sent before. */
 static void on_direct_timer(struct cgn_timer *t)
 {
 	struct agent *a = CGN_CONTAINER(t, struct agent, direct_timer);

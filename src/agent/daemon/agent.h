@@ -55,15 +55,14 @@ struct agent {
 
 	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
 	int direct;                   /* agent.direct */
-	bool direct_told;             /* Routers were told of the engine's address */
+	bool direct_told;             /* Routers know the engine's address */
 	bool direct_over; /* Draining: routers go straight to the engine no more, or had their time */
-	struct cgn_timer
-		direct_timer;       /* Draining: requests that routers had sent by then have been told of */
-	char host_id[PROC_HOST_ID]; /* Empty: not known */
-	bool draining;              /* No new requests */
-	bool insecure;              /* Everybody who reaches agent.listen may do everything there. */
-	bool leaving;               /* The last request has ended: routers forget the node, engines stop */
-	bool left;                  /* Routers have forgotten the node */
+	struct cgn_timer direct_timer; /* Draining: the requests that routers had sent by then are reported */
+	char host_id[PROC_HOST_ID];    /* Empty: not known */
+	bool draining;                 /* No new requests */
+	bool insecure;                 /* Everybody who reaches agent.listen may do everything there. */
+	bool leaving;                  /* The last request has ended: routers forget the node, engines stop */
+	bool left;                     /* Routers have forgotten the node */
 };
 
 /* ---- the program, as joint/svc runs it ---- */

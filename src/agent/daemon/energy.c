@@ -14,7 +14,7 @@ void node_energy_init(struct node_energy *e, struct telemetry *t, cgn_nsec now)
 	energy_meter_init(&e->meter, 0, now);
 }
 
-/* The first span tells what is there: the curve begins at the parts' limits. */
+/* The first span shows which parts there are: the curve begins at their limits. */
 static void meter_begin(struct node_energy *e, double limit_w, cgn_nsec now)
 {
 	e->begun = true;

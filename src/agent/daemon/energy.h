@@ -18,7 +18,7 @@ struct node_energy {
 	bool hot;
 	double node_w;  /* Measured; 0: unknown. */
 	double extra_w; /* Mean of what the machine's meter shows beyond the counters; 0: it has none. */
-	bool is_told;   /* Routers were told of heat or watts: they are told of changes. */
+	bool is_told;   /* Routers have had heat or watts: they get changes. */
 };
 void node_energy_init(struct node_energy *e, struct telemetry *t, cgn_nsec now);
 /* Read the counters; call about once a second. |sum|: the node's power now; NULL: unknown. */

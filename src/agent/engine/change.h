@@ -4,7 +4,8 @@
 #include "joint/enginefetch/enginefetch.h"
 #include "policy/engine/change.h"
 
-/* Time in which routers hear that an engine takes no more requests, and tell of those that are on their way. */
+/* Time in which routers hear that an engine takes no more requests, and report those that are on their
+ * way. */
 #define ENGINE_HEARD (500 * CGN_MSEC)
 
 struct engine;

@@ -94,7 +94,7 @@ struct engine {
 	uint32_t max_conns; /* Most connections to the engine */
 };
 
-/* Note what is wrong with an engine's URL and files, without starting or asking it. */
+/* Note errors in an engine's URL and files, without starting or asking it. */
 void engine_check(const struct config *cfg, const struct config_engine *ce, struct svc_problems *out);
 /* Open engine |i| of the configuration; nothing runs before engine_start. A half-open engine is closed with
  * engine_close. CGN_INVALID: the URL, the key file or the launch settings are wrong. */
@@ -112,7 +112,7 @@ bool engine_serves(const struct engine *e, struct cgn_str model);
 /* True when the agent adds nothing to the engine's requests and loses nothing that it does not see: routers may go
  * straight to the engine. */
 bool engine_needs_no_agent(const struct engine *e);
-/* Routers have told of |n| requests straight at the engine; |heard|: and that it brings bytes. */
+/* Routers have reported |n| requests straight at the engine; |heard|: its answers bring bytes. */
 void engine_direct_told(struct engine *e, uint32_t n, bool heard);
 bool engine_is_stopped(const struct engine *e);
 /* Append the engine's object of /engines. */

@@ -29,9 +29,9 @@ CGN_RC engine_handoff_init(struct engine *e, const struct config *cfg, const str
 void engine_handoff_close(struct engine *e);
 /* The engine became ready and may be another build, with other ids. */
 void engine_handoff_reset(struct engine *e);
-/* Ask the engine for what is not known yet. Call about every second while it is ready. */
+/* Ask the engine for the facts that are not known yet. Call about every second while it is ready. */
 void engine_handoff_ask(struct engine *e);
-/* Return true when all is known that the node's description tells of the hand-off. */
+/* Return true when all facts of the hand-off in the node's description are known. */
 bool engine_handoff_is_known(const struct engine *e);
 /* Append the "handoff" value of /engines: an object, or null. */
 void engine_handoff_report(const struct engine *e, struct json_out *o);

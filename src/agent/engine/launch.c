@@ -17,8 +17,8 @@ static bool slots_will_be_kept(const struct config *cfg, const struct config_eng
 	return access(path, F_OK) == 0;
 }
 
-/* Write the node's host, as other nodes reach it, without brackets. Only a hand-off needs it, so no route is no
- * failure here: agent.advertise is asked for when the node registers. */
+/* Write the node's host, as other nodes reach it, without brackets. Only a hand-off needs it, so a missing
+ * route does not fail here: the node's registration asks for agent.advertise. */
 static void node_host(const struct config *cfg, const struct config_engine *ce, char *out, size_t cap)
 {
 	char address[300];

@@ -11,7 +11,7 @@ struct engine_gauges {
 };
 void engine_load_init(struct engine *e);
 void engine_load_start(struct engine *e);
-/* Stop reading; what is running and waiting becomes 0. */
+/* Stop reading; the running and the waiting requests become 0. */
 void engine_load_stop(struct engine *e);
 /* Callbacks of joint/engineview. */
 void engine_load_begins(void *user);

@@ -60,7 +60,7 @@ struct engine_ondemand {
 	int64_t kept_ms;  /* keep_alive of the last request. */
 	cgn_nsec used_at; /* Last begin or end of a request. */
 	uint64_t used_unix_ms;
-	cgn_nsec told_at;    /* When the log last told of a load that goes on. */
+	cgn_nsec told_at;    /* When the log last had a line of a load that goes on. */
 	unsigned told_share; /* Hundredths of the load that routers were told. */
 	struct metric_cell *loads_ok, *loads_failed, *waiting_now;
 };

@@ -11,7 +11,7 @@ struct proc;
 #define UNIT_WORDS 8 /* Most words of agent.systemctl. */
 
 struct engine_unit {
-	const char *name; /* NULL: the engine is no unit. */
+	const char *name; /* NULL: the engine does not run as a unit. */
 	const char *systemctl[UNIT_WORDS];
 	size_t n_systemctl;
 	struct proc *proc; /* systemctl; NULL: it does not run. */

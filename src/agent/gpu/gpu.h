@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/nvml, once a second; what was not
- * read lately is not shown. One loop, its thread. */
+/* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/nvml, once a second;
+ * values that were not read lately are left out. One loop, its thread. */
 #pragma once
 #include "base/json/json.h"
 #include "cognitora/v1/node.pb-c.h"

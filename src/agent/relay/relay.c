@@ -72,7 +72,7 @@ static void relay_send_data(struct relay *r, const void *p, size_t n)
 	grpc_send(r->call, iov, 2);
 }
 
-/* Send what was gathered, and stop reading from the engine while the router reads more slowly. */
+/* Send the gathered pieces, and stop reading from the engine while the router reads more slowly. */
 static void relay_flush(struct relay *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf data = enginecall_gather_take(&r->gather);

@@ -41,7 +41,7 @@ struct relay {
 	struct cgn_grave grave;
 };
 
-/* The request, while it is there: what is read after the engine has answered is kept elsewhere in |r|. */
+/* The request, while it is there: fields that are needed after the engine's answer lie elsewhere in |r|. */
 static inline const struct proto_generate *relay_request(const struct relay *r)
 {
 	CGN_MUST(!r->forgotten);

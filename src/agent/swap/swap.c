@@ -13,7 +13,7 @@
 #define FAILURES     2             /* Ends of a process during one load */
 #define RETRY_FIRST  (10 * CGN_SEC)
 #define RETRY_LAST   (300 * CGN_SEC)
-#define SHARE_STEP   10 /* Routers are told of a load in steps of so many hundredths. */
+#define SHARE_STEP   10 /* Routers get a load's progress in steps of so many hundredths. */
 
 #define WANTED_RUN    COGNITORA__V1__WANTED_STATE__WANTED_LOADED
 #define WANTED_ASLEEP COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP

@@ -164,7 +164,7 @@ const char *apierror_type(int status)
 	return status < 500 ? "invalid_request_error" : "server_error";
 }
 
-/* True for |lead| itself and for what is below it. */
+/* True for |lead| itself and for paths below it. */
 static bool path_is_below(struct cgn_str path, const char *lead)
 {
 	size_t n = strlen(lead);
@@ -186,7 +186,7 @@ static bool says_error(struct json_val v)
 	return v.raw.p != NULL && v.type == JSON_STRING && cgn_str_is(v.raw, "\"error\"");
 }
 
-/* Return true for a value that tells of an error; engines also write null, false or "" for none. */
+/* Return true for a value that describes an error; engines also write null, false or "" for none. */
 static bool is_told(struct json_val v)
 {
 	return v.raw.p != NULL && v.type != JSON_NULL && !cgn_str_is(v.raw, "false") &&

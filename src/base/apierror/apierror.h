@@ -27,8 +27,8 @@ void apierror_put(struct cgn_buf *out, const struct apierror *e);
  *   {"message":"...","code":...}          the inside of an error, with "code" or "type", without an answer beside it
  * |*out|: the member that says what failed, of any type. False: there is none, or |root| is not an object. */
 bool apierror_find(struct json_val root, struct json_val *out);
-/* Return true if |reason|, a finish_reason, is that of an answer which failed: it is no answer, however much came.
- * Case and blanks around it do not matter. */
+/* Return true if |reason|, a finish_reason, is that of an answer which failed: it does not count as an
+ * answer, however much came. Case and blanks around it do not matter. */
 bool apierror_reason(struct cgn_str reason);
 /* Append the text of |error|, which apierror_find gave: its message, or its JSON. */
 void apierror_text(struct json_val error, struct cgn_buf *out);

@@ -19,7 +19,7 @@ struct form_field {
 		filename; /* The first part's filename, borrowed; its escapes are kept; p is NULL: none. */
 	unsigned times;   /* Parts with that name. */
 };
-/* Find |n| fields in one walk. INVALID: |body| is no such form, or is over a bound; |err| says what is wrong
- * where. */
+/* Find |n| fields in one walk. INVALID: |body| is not such a form, or exceeds a bound; |err| names the error
+ * and its place. */
 CGN_RC form_find(struct cgn_str body, struct cgn_str boundary, struct form_field *fields, size_t n,
 	struct cgn_err *err);

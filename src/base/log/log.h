@@ -65,7 +65,8 @@ struct log_limit {
 };
 /* Return true if the line is to be written. |l| is static. Any thread. */
 bool log_limit_pass(struct log_limit *l, const char *event);
-/* Write what was left out in periods that are over. Call about once a second; any thread. */
+/* Write the numbers of lines that were left out in periods that are over. Call about once a second; any
+ * thread. */
 void log_limits_tell(void);
 /* As cgn_log, for such a place. */
 #define cgn_log_limited(level, event, ...)                                        \

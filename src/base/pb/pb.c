@@ -37,7 +37,7 @@ struct wire {
 	const uint8_t *p, *end;
 };
 
-/* Read a varint; returns false at the end of the bytes. protobuf-c refuses what is longer than ten bytes. */
+/* Read a varint; returns false at the end of the bytes. protobuf-c refuses more than ten bytes. */
 static bool varint_read(struct wire *w, uint64_t *out)
 {
 	*out = 0;
@@ -50,8 +50,9 @@ static bool varint_read(struct wire *w, uint64_t *out)
 	return false;
 }
 
-/* Return whether messages of |type| lie at most |left| deep in |w|. Every byte is passed once. What is malformed is
- * left to protobuf-c, which refuses it before it goes deeper: its reader needs a whole message to descend. */
+/* Return whether messages of |type| lie at most |left| deep in |w|. Every byte is passed once. Malformed
+ * bytes are left to protobuf-c, which refuses them before it goes deeper: its reader needs a whole message to
+ * descend. */
 static bool depth_is_ok(const ProtobufCMessageDescriptor *type, struct wire w, unsigned left)
 {
 	uint64_t key = 0, n = 0;

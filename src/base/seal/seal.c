@@ -26,7 +26,7 @@ void seal_end(struct cgn_buf *out)
 		sum_put(out, cgn_buf_view(out));
 }
 
-/* Take the last line, with the sum of what is before it, from |*text|. */
+/* Take the last line, the checksum of all lines before it, from |*text|. */
 static bool sum_take(struct cgn_str *text)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf want = {0};

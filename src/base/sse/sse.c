@@ -143,7 +143,7 @@ static struct cgn_str skip_bom(struct sse_scan *s, struct cgn_str chunk)
 {
 	while (s->bom_seen < sizeof bom - 1 && chunk.n > 0) {
 		if (chunk.p[0] != bom[s->bom_seen]) {
-			/* The bytes were no byte order mark. */
+			/* The bytes were not a byte order mark. */
 			begin_line(s, (struct cgn_str){bom, s->bom_seen});
 			s->bom_seen = sizeof bom - 1;
 			break;

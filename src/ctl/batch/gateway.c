@@ -267,7 +267,7 @@ CGN_RC ctl_gateway_save(struct ctl_gateway *g, const char *path, int fd, struct 
 	return talk_run(&t, &rq, "application/json", err);
 }
 
-/* Append what is before the file in the form. Characters that end a quoted text become '_'. */
+/* Append the part of the form before the file. Characters that end a quoted text become '_'. */
 static void form_head_put(const char *file, struct cgn_buf *out)
 {
 	const char *slash = strrchr(file, '/');

@@ -3,7 +3,8 @@
 #pragma once
 #include "ctl/batch/gateway.h"
 
-/* Fetch the batch |id| into |text|, whose document |out| borrows. INVALID: |id| cannot be an id; BAD_GATEWAY: the answer is no batch. */
+/* Fetch the batch |id| into |text|, whose document |out| borrows. INVALID: |id| cannot be an id; BAD_GATEWAY:
+ * the answer is not a batch. */
 CGN_RC batch_fetch(struct ctl_gateway *g, const char *id, struct cgn_buf *text, struct json_val *out,
 	struct cgn_err *err);
 /* Print |text|, the batch |b|: as text, or as JSON with -o json. Frees |text|. */

@@ -318,7 +318,7 @@ static void on_arrival(struct cgn_timer *t)
 	cgn_timer_set(t, b->next_at > now ? b->next_at - now : 0);
 }
 
-/* End the run: what was measured so far is reported, open requests are given up. */
+/* End the run: the measurements so far are reported, open requests are given up. */
 static void on_stop_signal(void *arg, int signo)
 {
 	struct bench *b = arg;

@@ -214,7 +214,7 @@ static CGN_RC same_ids(const struct bench *b, const struct tokenizer_ids *ids, c
 			      ids->n, n);
 }
 
-/* Run the other library. A missing package is no error; other failures are. */
+/* Run the other library. A missing package does not count as an error; other failures do. */
 static CGN_RC measure_theirs(struct bench *b, const struct tokenizer_ids *ids, struct result *r,
 	struct cgn_err *err)
 {

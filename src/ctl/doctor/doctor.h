@@ -61,7 +61,8 @@ struct doctor {
 	size_t n, lost;
 };
 
-/* facts.c: find and read the settings, then the programs of this machine. Never fails: what is not there is a finding. */
+/* facts.c: find and read the settings, then the programs of this machine. Never fails: a missing file or
+ * program is a finding. */
 CGN_RC doctor_gather(struct doctor *d, struct cgn_err *err);
 /* Set the configuration and the programs that --config, --program and systemd name. */
 void doctor_read_settings(struct doctor *d);

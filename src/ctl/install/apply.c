@@ -148,7 +148,7 @@ CGN_RC install_job_end(struct install_job *r, cgn_rc rc, struct cgn_err *err)
 	return saved;
 }
 
-/* An end that tells of the files that were kept. */
+/* End the verb, and say which files were kept. */
 static CGN_RC verb_end(struct install_job *r, cgn_rc rc, struct cgn_err *err)
 {
 	CGN_TRY(install_job_end(r, rc, err));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* install: the files of an installation, the record of what was written, and how both are compared with a machine.
- * A path is absolute; --root DIR puts DIR before it. All functions: the one thread of cgn-ctl. */
+/* install: the files of an installation, the record of written files, and how both are compared with a
+ * machine. A path is absolute; --root DIR puts DIR before it. All functions: the one thread of cgn-ctl. */
 #pragma once
 #include "ctl/ctl.h"
 
@@ -104,7 +104,8 @@ struct install_pool {
 	char owner[128];        /* Another field manager that owns them; empty: none. */
 	uint64_t replicas;
 };
-/* Read what kubectl get -o json --show-managed-fields printed; an empty text: the pool is not there. CGN_INVALID: the text is no JSON. */
+/* Read what kubectl get -o json --show-managed-fields printed; an empty text: the pool is not there.
+ * CGN_INVALID: the text is not JSON. */
 CGN_RC install_pool_read(struct cgn_str text, struct install_pool *out, struct cgn_err *err);
 /* Decide whether the manifest of ModelPool |name| names its replicas, and how many. |wanted|: --replicas; NULL: it is not given.
  * CGN_INVALID, CGN_CONFLICT: another one sets them. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kubernetes: the operator, a cluster and a pool of a model in a Kubernetes cluster, by kubectl. What is applied has
- * the field manager cgn-ctl; what others set is theirs. */
+/* kubernetes: the operator, a cluster and a pool of a model in a Kubernetes cluster, by kubectl. Applied
+ * fields have the field manager cgn-ctl; fields that others set stay theirs. */
 #include <stdio.h>
 #include <string.h>
 

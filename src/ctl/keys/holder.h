@@ -14,9 +14,10 @@ struct holder {
 	size_t n_uris;
 	bool told; /* --leaf names roles or the node. */
 };
-/* Read NAME[=ROLE[+ROLE]...][@NODE]. Without roles: router has that role, agent those of an agent and its block store,
- * admin that of an operator, another built-in role's name that role; any other name is a node, with the roles of agent.
- * "none" is no role. Without @NODE: |node| for agent and kvcached, else NAME. CGN_INVALID says what is wrong. */
+/* Read NAME[=ROLE[+ROLE]...][@NODE]. Without roles: router has that role, agent those of an agent and its
+ * block store, admin that of an operator, another built-in role's name that role; any other name is a node,
+ * with the roles of agent. "none" is not a role. Without @NODE: |node| for agent and kvcached, else NAME.
+ * CGN_INVALID names the error. */
 CGN_RC holder_read(const char *leaf, const char *cluster, const char *node, struct holder *out,
 	struct cgn_err *err);
 bool holder_file_ok(const char *name); /* Can a certificate's files have that name? */

@@ -85,7 +85,7 @@ static CGN_RC part_empty(struct part *t, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Hash what is there already. */
+/* Hash the bytes that are there already. */
 static CGN_RC part_read(struct part *t, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf etag = {0};
@@ -247,7 +247,7 @@ static CGN_RC part_fetch(struct part *t, struct fetch *f, struct cgn_err *err)
 		if (cgn_ok(rc) || is_stopped(t) || !is_worth_again(err, &r))
 			return rc;
 		if (t->have > before)
-			try = 0; /* Slow progress is no failure. */
+			try = 0; /* Slow progress does not count as a failure. */
 		if (try >= t->pull->retries)
 			return rc;
 		if (!ctl_is_terminal(STDERR_FILENO))

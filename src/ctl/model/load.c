@@ -176,7 +176,7 @@ static const char *first_left(const change_request *rq, const models_response *r
 	return out;
 }
 
-/* Wait until the nodes are as ordered; *rs is replaced by what they tell. */
+/* Wait until the nodes are as ordered; *rs is replaced by their reports. */
 static CGN_RC nodes_wait(const struct ctl_args *a, const change_request *rq, cgn_nsec timeout,
 	models_response **rs, struct cgn_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull, inside: what is fetched from where, and how far it is. */
+/* pull, inside: the files of a model, their sources, and their progress. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,19 +43,19 @@ CGN_RC pull_list(struct pull *p, struct cgn_err *err);
 void pull_url(const struct pull *p, const struct modelsource_file *f, struct cgn_buf *out);
 /* Fill what all requests have in common. */
 void pull_request(const struct pull *p, const char *url, struct fetch_request *rq);
-/* Name a refusal by its status: what was asked for, and which key to set. */
+/* Name a refusal by its status: the file that was asked for, and which key to set. */
 CGN_RC pull_refusal(const struct pull *p, const char *what, int status, struct cgn_err *err);
 
-/* file.c: bring file |i| into the folder; |p->done[i]| says what is there then. Any thread. */
+/* file.c: bring file |i| into the folder; |p->done[i]| gets its name, size and checksum. Any thread. */
 CGN_RC pull_file(struct pull *p, struct fetch *f, size_t i, struct cgn_err *err);
 /* Hash the file at |path|, of |*size| bytes. */
 CGN_RC pull_hash(const char *path, char sha256[65], uint64_t *size, struct cgn_err *err);
 
-/* record.c: the folder's record of what was pulled, pull.json. */
+/* record.c: the folder's record of pulled files, pull.json. */
 #define PULL_RECORD ".cgn-pull.json"
 CGN_RC pull_record_write(const struct pull *p, struct cgn_err *err);
 /* Return the sum that an earlier pull recorded for |path|, if the file still has that size; empty: none. */
 void pull_record_find(const struct pull *p, const char *path, uint64_t size, char sha256[65]);
-/* Compare all files of the record with what is in the folder; write each difference to |out|. */
+/* Compare all files of the record with those in the folder; write each difference to |out|. */
 CGN_RC pull_record_check(const char *folder, struct cgn_buf *out, size_t *files, size_t *wrong,
 	struct cgn_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record: what was pulled into a folder: names, sizes and checksums, so that the folder can be checked later and a
- * second pull reads nothing again. */
+/* record: the files that were pulled into a folder, with sizes and checksums, so that the folder can be
+ * checked later and a second pull reads nothing again. */
 #include <stdio.h>
 #include <string.h>
 

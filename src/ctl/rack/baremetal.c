@@ -156,7 +156,7 @@ static CGN_RC hosts_compare(struct job *j, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* With --root there are no hosts that run anything; what is uninstalled needs no members. */
+/* With --root no host runs anything; uninstalling needs no members. */
 static CGN_RC members_compare(struct job *j, struct cgn_err *err)
 {
 	j->etcd = (struct rack_etcd){.rack = j->rack, .pki = j->dir};

@@ -10,7 +10,7 @@ unsigned rack_cert_roles(enum rack_cert c);   /* Roles whose programs use it. */
 
 struct rack_pki {
 	const char *dir, *cluster;
-	bool make;          /* Make what is missing. */
+	bool make;          /* Make missing keys and certificates. */
 	struct pki_pair ca; /* Empty: there is none yet. */
 };
 /* Load the CA, or make it, and the certificate "admin", with |p|->make. */

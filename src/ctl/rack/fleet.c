@@ -178,7 +178,7 @@ static CGN_RC call_start(struct fleet *f, struct fleet_call *c, struct cgn_err *
 		: CGN_FAIL(err, UNAVAILABLE, "host %s: cannot start ssh: %s", c->host->name, strerror(errno));
 }
 
-/* Read what was printed: all of it, or its end if it is longer than |limit|. */
+/* Read the printed output: all of it, or its end if it is longer than |limit|. */
 static bool printed_read(int fd, size_t limit, struct cgn_buf *out)
 {
 	off_t size = lseek(fd, 0, SEEK_END);

@@ -31,8 +31,8 @@ struct fleet_call {
 CGN_RC fleet_open(struct fleet *f, struct cgn_err *err);
 /* End the connections of |n| hosts and remove the work folder. */
 void fleet_close(struct fleet *f, const struct rack_host *const *hosts, size_t n);
-/* Run all calls, each |done| when it ended well. After a failure no further call begins; those that run are awaited. The
- * error names the first host that failed, and has the end of what was printed there. */
+/* Run all calls, each |done| when it ended well. After a failure no further call begins; those that run are
+ * awaited. The error names the first host that failed, and has the end of its output. */
 CGN_RC fleet_run(struct fleet *f, struct fleet_call *calls, size_t n, struct cgn_err *err);
 void fleet_call_fini(struct fleet_call *c);
 /* Append the first line of every input. */

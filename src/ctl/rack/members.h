@@ -17,8 +17,9 @@ struct rack_etcd {
 	struct cgn_err end;
 	char endpoints[RACK_MAX_MEMBERS][300];
 };
-/* Find out whether the rack has an etcd that runs, and what is to happen with its members. |nodes|: hosts that were asked what they
- * have. UNAVAILABLE: a host has no data and is to join an etcd that does not answer; CONFLICT: as rack_moves_find. */
+/* Find out whether the rack has an etcd that runs, and which members are to join or leave. |nodes|: hosts
+ * that were asked for their state. UNAVAILABLE: a host has no data and is to join an etcd that does not
+ * answer; CONFLICT: as rack_moves_find. */
 CGN_RC rack_etcd_open(struct rack_etcd *e, struct rack_node *const *nodes, size_t n, struct cgn_err *err);
 void rack_etcd_close(struct rack_etcd *e);
 void rack_etcd_show(const struct rack_etcd *e); /* Print the moves; nothing if there are none. */

@@ -202,7 +202,7 @@ static CGN_RC rounds_run(struct top *t, cgn_nsec every, uint64_t count, struct c
 		cgn_nsec began = cgn_clock_now();
 		status_take(t);
 		cgn_rc rc = t->screen ? screen_draw(t, err) : plain_write(t, err);
-		if (!cgn_ok(rc)) /* A reader of the pipe that has seen enough is no failure. */
+		if (!cgn_ok(rc)) /* A reader of the pipe that has seen enough does not count as a failure. */
 			return errno == EPIPE ? CGN_OK : rc;
 		if (count > 0 && round == count)
 			return t->status != NULL ? CGN_OK : CGN_FAIL(err, UNAVAILABLE, "%s", t->trouble);

@@ -179,7 +179,7 @@ static size_t characters_in(struct cgn_str s)
 	return n;
 }
 
-/* Append at most |width| characters of |s|; "…" takes the place of what is missing. */
+/* Append at most |width| characters of |s|; "…" takes the place of the rest. */
 static void put_cut(struct cgn_buf *out, struct cgn_str s, size_t width)
 {
 	size_t end = 0;

@@ -221,7 +221,8 @@ static struct curl_slist *headers_make(const struct fetch_request *rq)
 	char text[300];
 	for (size_t i = 0; i < rq->n_headers; i++)
 		list = lib.append(list, rq->headers[i]);
-	/* S3 wants to know what was signed; libcurl before 8.0 signs a body as an empty one unless it is told. */
+	/* S3 wants the hash that was signed; libcurl before 8.0 signs a body as an empty one unless it is
+	 * told. */
 	if (rq->aws_region != NULL)
 		list = lib.append(list, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
 	if (rq->from > 0 && rq->if_range != NULL) {

@@ -45,7 +45,8 @@ struct fetch_request {
 	uint64_t send_bytes;
 	uint64_t to;   /* With |from| < |to|: ask for the bytes before this one only; 0: all. */
 	uint64_t most; /* Bytes of the body, at most; 0: no limit. CGN_TOO_LARGE. */
-	/* Called before the first byte of the body with what is known; false ends the request. May be NULL. */
+	/* Called before the first byte of the body with the answer's head; false ends the request. May be
+	 * NULL. */
 	bool (*on_head)(void *user, const struct fetch_result *r);
 	/* A part of the body; false ends the request with CGN_CANCELLED. */
 	bool (*on_body)(void *user, const void *p, size_t n);

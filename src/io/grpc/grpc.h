@@ -29,7 +29,7 @@ void grpc_send(struct grpc_call *c, const struct iovec *iov, size_t n);
 /* Client: send one message whose last |n_lent| pieces are not copied: the caller keeps them unchanged until the
  * call has ended or grpc_keep. Nothing else may be sent on the call. At most HTTP_LENT_PIECES lent pieces. */
 void grpc_send_lent(struct grpc_call *c, const struct iovec *iov, size_t n, size_t n_lent);
-/* Client: copy what was not sent of lent bytes: the caller may free them. */
+/* Client: copy the unsent rest of lent bytes: the caller may free them. */
 void grpc_keep(struct grpc_call *c);
 /* Call in on_message: hand the message |p|, |n| over to |out|, which is empty. A message that came in pieces is
  * not copied. Its bytes stay booked in the server's budget until grpc_budget_return. */
@@ -101,7 +101,7 @@ struct cgn_str grpc_peer_uris(const struct grpc_call *c);
 void grpc_finish(struct grpc_call *c, enum cgn_code code, const char *sentence);
 /* Take a new call and end it at once. */
 void grpc_refuse(struct grpc_call *c, enum cgn_code code, const char *sentence);
-/* End the call now, without a status, for a client that does not read: drop what is queued (RST_STREAM).
+/* End the call now, without a status, for a client that does not read: drop queued messages (RST_STREAM).
  * on_close follows, not inline. */
 void grpc_abort(struct grpc_call *c, enum cgn_code code);
 

@@ -47,7 +47,7 @@ static void status_answer(struct health_watch *w)
 		1);
 }
 
-/* Read the service's name; returns false when the bytes are no valid request. */
+/* Read the service's name; returns false when the bytes are not a valid request. */
 static bool read_request(struct health_watch *w, const uint8_t *p, size_t n)
 {
 	Grpc__Health__V1__HealthCheckRequest *rq = NULL;

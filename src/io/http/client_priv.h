@@ -23,7 +23,7 @@ struct call_via {
 	void (*body)(struct http_call *c, const struct iovec *iov, size_t n);
 	void (*end)(struct http_call *c);
 	void (*lend)(struct http_call *c); /* Send c->loan, as far as the connection takes it now. */
-	void (*keep)(struct http_call *c); /* Copy what was not sent of lent bytes. */
+	void (*keep)(struct http_call *c); /* Copy the unsent rest of lent bytes. */
 	bool (*over_mark)(struct http_call *c);
 	/* The peer sees the end at once; afterwards the call is off the connection. */
 	void (*cancel)(struct http_call *c);

@@ -241,7 +241,7 @@ static bool is_stalled(const struct client_conn *c)
 
 static void h1_input(struct client_conn *c, const uint8_t *p, size_t n)
 {
-	if (c->h1.call == NULL) { /* The connection is idle: received bytes are no answer. */
+	if (c->h1.call == NULL) { /* The connection is idle: received bytes belong to no request. */
 		http_out_abort(c);
 		return;
 	}

@@ -85,7 +85,7 @@ struct h2_link_cfg {
 	bool server;
 	uint32_t max_streams, max_head_bytes, max_fields;
 	bool wide; /* Large windows. */
-	/* Resets by the peer that are no flood: at once, and per second. */
+	/* Resets by the peer that do not count as a flood: at once, and per second. */
 	uint32_t reset_burst, reset_rate;
 };
 CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
@@ -104,7 +104,7 @@ void h2_stream_fini(struct h2_stream *st);
 void h2_stream_write(struct h2_stream *st, const struct iovec *iov, size_t n);
 /* Send bytes that the caller keeps unchanged until they are sent, h2_stream_keep or h2_stream_fini. */
 void h2_stream_lend(struct h2_stream *st, const struct iovec *iov, size_t n);
-void h2_stream_keep(struct h2_stream *st); /* Copy what was not sent of them. */
+void h2_stream_keep(struct h2_stream *st); /* Copy the unsent rest of them. */
 /* |take_trailers| may be NULL or point to NULL. */
 void h2_stream_end(struct h2_stream *st, struct h2_block **take_trailers);
 void h2_stream_reset(struct h2_stream *st, uint32_t code);

@@ -88,7 +88,7 @@ static void h2_end(struct http_exchange *x, const struct http_field *trailers, s
 static void h2_doom(struct http_exchange *x)
 {
 	struct h2_stream *st = &of_x(x)->st;
-	/* Reset at the end of the turn: a reset overtakes what was written before it. */
+	/* Reset at the end of the turn: a reset overtakes bytes that were written before it. */
 	st->reset_due = true;
 	st->reset_code = x->doom == CGN_CANCELLED ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR;
 	h2_stream_wake(st);

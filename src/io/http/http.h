@@ -78,8 +78,8 @@ struct net_listener *http_server_listener(const struct http_server *s);
 /* Stop listening; connections end when their exchanges do (h1: Connection: close; h2: GOAWAY). |on_idle| is
  * called when no connection is left. */
 void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *arg);
-/* Cut what is left; on_close is called for each open exchange before this returns. Not allowed inside a
- * callback of the server. */
+/* Cut the exchanges that are left; on_close is called for each open exchange before this returns. Not allowed
+ * inside a callback of the server. */
 void http_server_free(struct http_server **take);
 struct http_server_stats {
 	uint64_t accepted, refused, requests, bad_requests, floods, evicted;
@@ -189,7 +189,7 @@ void http_call_body(struct http_call *c, const struct iovec *iov, size_t n);
  * until the call has ended or http_call_keep. At most HTTP_LENT_PIECES pieces. */
 #define HTTP_LENT_PIECES 5
 void http_call_lend(struct http_call *c, const struct iovec *iov, size_t n);
-/* Copy what was not sent of lent bytes: the caller may free them. */
+/* Copy the unsent rest of lent bytes: the caller may free them. */
 void http_call_keep(struct http_call *c);
 /* End the body (h2: END_STREAM; h1: last chunk). Not needed after a whole body or with body_len 0. */
 void http_call_end(struct http_call *c);

@@ -118,8 +118,8 @@ void k8s_unreachable(struct k8s *k)
 	if (k->tls == NULL || cgn_since(now, k->tls_read_at) < TLS_AGE)
 		return;
 	k->tls_read_at = now;
-	(void)cgn_ok(tls_ctx_reload(k->tls,
-		&err)); /* The last authority stays; the caller tells of its failure. */
+	/* The last authority stays; the caller reports the failure. */
+	(void)cgn_ok(tls_ctx_reload(k->tls, &err));
 }
 
 CGN_RC k8s_start(struct k8s *k, const struct k8s_request *rq, cgn_nsec idle_timeout,

@@ -12,8 +12,9 @@
 
 struct k8s;
 
-/* |kubeconfig|: a file; NULL: that of the pod's service account. CGN_INVALID: the file is no kubeconfig in JSON, or lacks
- * something; CGN_UNAVAILABLE: a file cannot be read, or this is no pod; CGN_TLS: certificates. No server is asked. */
+/* |kubeconfig|: a file; NULL: that of the pod's service account. CGN_INVALID: the file is not a kubeconfig in
+ * JSON, or lacks a field; CGN_UNAVAILABLE: a file cannot be read, or this is not a pod; CGN_TLS:
+ * certificates. No server is asked. */
 CGN_RC k8s_new(struct cgn_loop *l, const char *kubeconfig, struct k8s **out, struct cgn_err *err);
 /* Check the kubeconfig and its certificates, for --check. */
 CGN_RC k8s_check(const char *kubeconfig, struct cgn_err *err);
@@ -61,8 +62,8 @@ struct k8s_watch_ops {
 	/* The watch stands, or it failed for the reason |why|. At changes only. */
 	void (*on_connected)(void *user, bool connected, const char *why);
 };
-/* Watch the list at |path| (no query). |query|: selectors, without '?', as "labelSelector=a%3Db"; may be NULL. Strings are copied.
- * Nothing is told inline. An unreachable server is no failure. */
+/* Watch the list at |path| (no query). |query|: selectors, without '?', as "labelSelector=a%3Db"; may be
+ * NULL. Strings are copied. Nothing is told inline. An unreachable server does not count as a failure. */
 CGN_RC k8s_watch_open(struct k8s *k, const char *path, const char *query, const struct k8s_watch_ops *ops,
 	void *user, struct k8s_watch **out, struct cgn_err *err);
 void k8s_watch_close(struct k8s_watch **take);

@@ -120,7 +120,7 @@ static void lease_write(struct k8s_lease *l, const char *holder, k8s_done_fn *do
 
 /* ---- read ---- */
 
-/* Is the lease of |object| free, or over by what was seen of it? */
+/* Is the lease of |object| free, or has it lapsed since its last change was seen? */
 static bool lease_free(struct k8s_lease *l, struct json_val object, bool *ours)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf holder = {.n = 0};

@@ -24,7 +24,7 @@ struct k8s_watch {
 	struct http_call *stream;
 	cgn_nsec opened_at;
 	int status;           /* The stream's status. */
-	struct cgn_buf lines; /* Bytes of the stream that are no whole line yet. */
+	struct cgn_buf lines; /* Bytes of the stream that do not make a whole line yet. */
 	bool expired;         /* The last stream ended because its version was too old. */
 	bool ended;           /* The stream was ended while its lines were read. */
 	struct listwatch follow;

@@ -22,8 +22,7 @@ CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, st
 /* How lines depend on what the file has already. The writing thread calls both; a line that the disk refuses leaves no
  * part of itself in the file, and |kept| is not called for it. Every batch is written to the device before the next. */
 struct linefile_seal {
-	void (*seal)(void *user, struct cgn_str line,
-		struct cgn_buf *out); /* Appends what is to be written. */
+	void (*seal)(void *user, struct cgn_str line, struct cgn_buf *out); /* Appends the lines to write. */
 	void (*kept)(void *user, struct cgn_str sealed);
 	void *user;
 };

@@ -395,7 +395,7 @@ void cgn_loop_free(struct cgn_loop **take)
 		return;
 	CGN_LIVE(l, LOOP_TAG);
 	CGN_MUST(!l->threaded);
-	do { /* Messages, jobs and hooks release what they own when they run. */
+	do { /* Messages, jobs and hooks release their memory when they run. */
 		run_hooks(&l->exits);
 		uv_run(&l->uv, l->jobs > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
 	} while (run_posts(l) || l->jobs > 0 || !cgn_list_empty(&l->hooks) || !cgn_list_empty(&l->exits));

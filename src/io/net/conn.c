@@ -259,7 +259,7 @@ void net_conn_queued(struct net_conn *c)
 		wire_watch(c);
 }
 
-/* Queue what is left of |iov| after the first |sent| bytes. */
+/* Queue the rest of |iov| after the first |sent| bytes. */
 static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, size_t sent)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -309,7 +309,7 @@ void net_write(struct net_conn *c, const struct iovec *iov, size_t n)
 		net_conn_send(c, iov, n);
 }
 
-/* Send what is queued; no callback. */
+/* Send the queued bytes; no callback. */
 static void queue_flush(struct net_conn *c)
 {
 	size_t sent = 0;

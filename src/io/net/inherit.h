@@ -7,9 +7,9 @@
 
 #define NET_MAX_INHERITED 256
 
-/* Take the TCP sockets of LISTEN_FDS, and remove LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES from the environment.
- * net_listen with |keep| uses a socket that listens at its address instead of making one. Descriptors that are no
- * listening TCP sockets are closed. */
+/* Take the TCP sockets of LISTEN_FDS, and remove LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES from the
+ * environment. net_listen with |keep| uses a socket that listens at its address instead of making one.
+ * Descriptors other than listening TCP sockets are closed. */
 void net_inherit_begin(void);
 /* Close the sockets that no listener took. |unused| is called with the manager's name of each; may be NULL. */
 void net_inherit_end(void (*unused)(void *arg, const char *name), void *arg);

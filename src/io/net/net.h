@@ -124,8 +124,8 @@ bool net_is_open(const struct net_conn *c); /* True after on_open, until a close
 /* Was |c| dialled by a host name that stands for another address now (name.h)? Looks the name up again when it is due. Cheap:
  * ask before each use of a connection that is kept. */
 bool net_is_moved(struct net_conn *c);
-/* |peer|, which net_peer told of a connection to |addr|, is no good: use another address of the name in |addr|, if there is
- * one. */
+/* |peer|, the address that net_peer returned for a connection to |addr|, does not serve: use another address
+ * of the name in |addr|, if there is one. */
 void net_shun(const char *addr, const char *peer);
 struct cgn_str net_alpn(const struct net_conn *c);
 struct cgn_str net_peer(const struct net_conn *c); /* The peer's address: "127.0.0.1:4711" or "unix". */

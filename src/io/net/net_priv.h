@@ -77,7 +77,7 @@ void net_conn_connected(struct net_conn *c, struct net_wire **wire, const struct
 void net_conn_opened(struct net_conn *c); /* Called once; calls on_open. */
 /* End with |why| and drop queued bytes. |reset|: the peer sees a reset. */
 void net_conn_fail(struct net_conn *c, const struct cgn_err *why, bool reset);
-/* End with |why| after sending what is queued (a TLS alert, for example). */
+/* End with |why| after sending the queued bytes (a TLS alert, for example). */
 void net_conn_finish(struct net_conn *c, const struct cgn_err *why);
 void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* Deliver plaintext to the reader. */
 void net_conn_eof(struct net_conn *c);

@@ -33,7 +33,7 @@ size_t packet_queued(const struct packet_conn *c); /* Bytes queued. */
 /* No on_packet while paused; the peer's end is still reported. */
 void packet_pause(struct packet_conn *c);
 void packet_resume(struct packet_conn *c);
-void packet_close(struct packet_conn **take); /* Close at once and drop what is queued; NULL-safe. */
+void packet_close(struct packet_conn **take); /* Close at once and drop queued packets; NULL-safe. */
 
 struct packet_listener;
 struct packet_listen_cfg {

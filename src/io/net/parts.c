@@ -43,7 +43,7 @@ static void write_clear(struct net_conn *c, const struct net_part *parts, size_t
 		sent -= skip;
 		part_done(&parts[i], skip);
 		if (well && !part_queue(c, &parts[i], skip)) {
-			/* net_conn_fail_memory also settles the loans of what is queued. */
+			/* net_conn_fail_memory also settles the loans of queued parts. */
 			net_conn_fail_memory(c);
 			well = false;
 		} else if (well) {

@@ -6,8 +6,8 @@
 #define PKI_BUNDLE_MAX 8 /* Authorities of a bundle. */
 /* Return the first certificate or list of a PEM text, with its line end; the text itself if it has none. */
 struct cgn_str pki_first(struct cgn_str text);
-/* Append to |bundle| each authority of |text| that is not over at |now| (Unix seconds) and not there yet, up to PKI_BUNDLE_MAX.
- * What is no certificate of an authority is left out. */
+/* Append to |bundle| each authority of |text| that is not over at |now| (Unix seconds) and not there yet, up
+ * to PKI_BUNDLE_MAX. Other certificates and other texts are left out. */
 CGN_RC pki_bundle_add(struct cgn_buf *bundle, struct cgn_str text, int64_t now, struct cgn_err *err);
 /* Did an authority of |bundle| sign |pem|? Its dates do not count. */
 bool pki_bundle_signed(struct cgn_str bundle, struct cgn_str pem);

@@ -9,7 +9,7 @@
 
 #include "io/pki/pki_priv.h"
 
-#define SERIAL_BYTES 16 /* 127 random bits: unique without a register of what was issued */
+#define SERIAL_BYTES 16 /* 127 random bits: unique without a register of issued numbers */
 
 void pki_pair_fini(struct pki_pair *p)
 {
@@ -100,7 +100,8 @@ static int crt_set_key_id(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : crt_set_id(crt, "2.5.29.14", false, id, n);
 }
 
-/* Set what is new in every certificate that is signed. |key| NULL: the caller sets key and key id. */
+/* Set the fields that differ in every certificate that is signed. |key| NULL: the caller sets key and key
+ * id. */
 static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, gnutls_x509_privkey_t key,
 	struct cgn_err *err)
 {

@@ -30,9 +30,9 @@ CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
 	struct pki_validity when, struct pki_pair *out, struct cgn_err *err);
 
-/* Make a leaf that replaces |old|: a new key, serial number and validity; subject, names, key usage and all other
- * extensions stay. |more|: names to add where they are missing, as in pki_make_leaf; may be NULL. CGN_INVALID
- * also when |old| is no certificate or an authority. */
+/* Make a leaf that replaces |old|: a new key, serial number and validity; subject, names, key usage and all
+ * other extensions stay. |more|: names to add where they are missing, as in pki_make_leaf; may be NULL.
+ * CGN_INVALID also when |old| is not a certificate or an authority. */
 CGN_RC pki_renew_leaf(const struct pki_pair *ca, struct cgn_str old, const char *const *more,
 	struct pki_validity when, struct pki_pair *out, struct cgn_err *err);
 

@@ -15,7 +15,7 @@ struct pki_numbers {
 	struct cgn_str modulus, exponent; /* PKI_RS256 */
 	struct cgn_str x, y; /* PKI_ES256; PKI_EDDSA has x only: the key as RFC 8032 encodes it. */
 };
-/* Is |signature| one of |text| by that key? CGN_UNAUTHENTICATED: it is not. CGN_INVALID: the numbers are no key of that
- * scheme. */
+/* Is |signature| one of |text| by that key? CGN_UNAUTHENTICATED: it is not. CGN_INVALID: the numbers do not
+ * make a key of that scheme. */
 CGN_RC pki_signature_check(enum pki_scheme scheme, const struct pki_numbers *key, struct cgn_str text,
 	struct cgn_str signature, struct cgn_err *err);

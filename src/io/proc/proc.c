@@ -148,7 +148,7 @@ static void on_stream_ready(uv_poll_t *h, int status, int events)
 		stream_close(s);
 }
 
-/* No process holds the other end, so what is buffered is all there is. */
+/* No process holds the other end, so nothing follows the buffered bytes. */
 static void stream_finish(struct proc_stream *s)
 {
 	if (s->fd >= 0)

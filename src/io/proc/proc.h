@@ -61,7 +61,7 @@ struct proc_orphan {
  * is ending. Waits at most a second for an answer. */
 CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *ops, void *user,
 	struct proc **out, struct proc_orphan *orphan, struct cgn_err *err);
-/* Kill what is left of the program at |place| whose owner and keeper were killed: the processes of its session. Returns
+/* Kill the processes of the session of the program at |place| whose owner and keeper were killed. Returns
  * their number. Call after proc_adopt found none. */
 size_t proc_end_strays(const char *place);
 /* Return the program's pid; 0 before it is known and after the program has ended. */

@@ -43,7 +43,8 @@ static void conn_move(struct quic_conn *c, enum quic_state to)
 		st->handshakes--;
 	}
 	if (to == QUIC_CLOSING || to == QUIC_GONE) {
-		cgn_timer_cancel(&c->timer); /* The timer could otherwise free what is not reported yet. */
+		/* The timer could otherwise free events that are not reported yet. */
+		cgn_timer_cancel(&c->timer);
 		st->conns--;
 		if (c->state != QUIC_OPEN && c->why != NULL && !c->ep->closing) {
 			st->handshakes_failed++;

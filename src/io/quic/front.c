@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* front: packets that belong to no connection. Any host can send them, so this file keeps no state, never
- * answers with more bytes than it received (RFC 9000, 8.1), and drops what is unclear. */
+ * answers with more bytes than it received (RFC 9000, 8.1), and drops unclear packets. */
 #include <string.h>
 
 #include "quic_priv.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* socket: one UDP socket that sends and receives many datagrams at a time. Where the kernel can, it splits
- * what is sent (UDP_SEGMENT) and joins what is received (UDP_GRO); recvmmsg and sendmmsg do the rest. */
+ * sent datagrams (UDP_SEGMENT) and joins received ones (UDP_GRO); recvmmsg and sendmmsg do the rest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

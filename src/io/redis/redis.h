@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redis: a client that runs one script on one Redis server (5 or newer), for one loop. Calls are pipelined on
  * one connection; each has a deadline. When the server does not answer in time or answers badly (it is away,
- * stopped, loading, read-only, out of memory, wants another password, or is no Redis), the client becomes not
- * ready: calls fail at once, and the client reconnects by itself with backoff.
+ * stopped, loading, read-only, out of memory, wants another password, or is not Redis), the client becomes
+ * not ready: calls fail at once, and the client reconnects by itself with backoff.
  *
  * Bounds: REDIS_MAX_CALLS calls in flight, each of at most REDIS_MAX_CALL bytes; 64 KiB of unread replies. */
 #pragma once

@@ -10,9 +10,9 @@
 
 struct tls_crl;
 
-/* Get the object of the two files, which is read if no context has it yet. Lists that are over (their next update is
- * in the past) are taken: they are better than none. CGN_TLS names the file, what is wrong and what to do. The file has
- * at most 4 MiB, about 80,000 certificates, which take 32 bytes of memory each. */
+/* Get the object of the two files, which is read if no context has it yet. Lists that are over (their next
+ * update is in the past) are taken: they are better than none. CGN_TLS names the file, the error and the
+ * remedy. The file has at most 4 MiB, about 80,000 certificates, which take 32 bytes of memory each. */
 CGN_RC tls_crl_get(const char *file, const char *ca_file, struct tls_crl **out, struct cgn_err *err);
 void tls_crl_ref(struct tls_crl *c);
 void tls_crl_free(struct tls_crl **take);

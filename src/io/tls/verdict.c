@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict: describe what is wrong with a certificate. */
+/* verdict: describe the faults of a certificate. */
 #include <time.h>
 
 #include <gnutls/x509.h>

@@ -3,16 +3,16 @@
  * listens and ticks, conn.c reads and runs commands, hold.c limits what clients hold, out.c replies in order;
  * the commands (command_priv.h) are in the other files.
  *
- * Memory beside the store's budget. Per connection: RESP_TEXT_FREE of text of an incomplete command, reply text
- * up to 8 x NET_QUEUE_MARK, and RESP_REPLIES replies that wait for a slower tier. All connections of a worker
- * together: RESP_TEXT_MOST of such text; a connection that needs more is cut.
+ * Memory beside the store's budget. Per connection: RESP_TEXT_FREE of text of an incomplete command, reply
+ * text up to 8 x NET_QUEUE_MARK, and RESP_REPLIES replies that wait for a slower tier. All connections of a
+ * worker together: RESP_TEXT_MOST of such text; a connection that needs more is cut.
  *
- * Values stay in the store's pages, on arrival and while they are sent. Both count as held (value_hold): at most
- * RESP_AHEAD and one value per connection. Beyond the limit connections wait; those that took earlier what they
- * held come first. While others wait, a connection that holds something and moves less than RESP_PACE within
- * RESP_PRESSED is cut. So a client that takes what it requests waits little longer than RESP_PRESSED, however
- * many clients stall. A connection is also cut when nothing moves for RESP_STALL, or when a command is not
- * complete within RESP_SLOW. */
+ * Values stay in the store's pages, on arrival and while they are sent. Both count as held (value_hold): at
+ * most RESP_AHEAD and one value per connection. Beyond the limit connections wait; those that took their
+ * memory earlier come first. While others wait, a connection that holds something and moves less than
+ * RESP_PACE within RESP_PRESSED is cut. So a client that takes what it requests waits little longer than
+ * RESP_PRESSED, however many clients stall. A connection is also cut when nothing moves for RESP_STALL, or
+ * when a command is not complete within RESP_SLOW. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/list.h"

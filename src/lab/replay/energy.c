@@ -12,7 +12,7 @@ static double seconds_of(cgn_nsec t)
 	return (double)t * 1e-9;
 }
 
-/* Tell the router what is known of the node's power. */
+/* Give the router the known facts of the node's power. */
 static void node_publish(struct replay *r, struct replay_server *n)
 {
 	unsigned flags = n->draw.state == REPLAY_AWAKE ? 0 : ENERGY_PARKED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State shared by the files of federation. federation.c: the clusters, time, and what is under way between them. fedcall.c:
- * requests that leave. fedpeer.c: heartbeats and summaries. */
+/* State shared by the files of federation. federation.c: the clusters, time, and the messages under way
+ * between them. fedcall.c: requests that leave. fedpeer.c: heartbeats and summaries. */
 #pragma once
 #include "lab/replay/federation.h"
 #include "lab/replay/replay_priv.h"

@@ -66,8 +66,8 @@ struct replay_cfg {
 	/* The GPU of each node; NULL: energy is not counted. The router learns each node's power as it would from its
 	 * counter, read once a second; rules->energy says what it does with it. */
 	const struct gpu *gpu;
-	/* End the engines of nodes that are not needed, with what they have cached, and start them again, which takes
-	 * |wake|. */
+	/* End the engines of nodes that are not needed, which empties their caches, and start them again,
+	 * which takes |wake|. */
 	bool parks;
 	struct energy_park_cfg park;
 	cgn_nsec wake;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* discover: the routers of metrics.scrape_routers, and the agents and stores of the nodes that they tell of. */
+/* discover: the routers of metrics.scrape_routers, and the agents and stores of the nodes in their lists. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -64,7 +64,7 @@ static void given_drop(struct scrape *s, const struct config *cfg)
 	}
 }
 
-/* Open what is not there yet. On failure what was opened stays; the caller drops it. */
+/* Open missing targets. On failure the opened ones stay; the caller drops them. */
 static CGN_RC given_add(struct scrape *s, const struct config *cfg, struct cgn_err *err)
 {
 	for (size_t i = 0; i < cfg->n_scrape_targets; i++) {

@@ -23,12 +23,12 @@ CGN_RC scrape_check(const struct config *cfg, struct cgn_err *err);
 /* |cfg| is needed during the call only. Fails as scrape_check does, and for files that cannot be read. */
 CGN_RC scrape_open(struct cgn_loop *l, struct telemetry *t, const struct config *cfg, struct scrape **out,
 	struct cgn_err *err);
-/* Take over the settings: targets that did not change go on with what they have. On failure nothing changes. */
+/* Take over the settings: targets that did not change keep their texts. On failure nothing changes. */
 CGN_RC scrape_reload(struct scrape *s, const struct config *cfg, struct cgn_err *err);
 void scrape_close(struct scrape **take); /* NULL-safe */
 
-/* Told of each whole text as it comes: |name| is the node of a discovered agent, else the name of a given target. The
- * text is fresh for |max_age|. One listener; NULL: none. */
+/* Called with each whole text as it comes: |name| is the node of a discovered agent, else the name of a given
+ * target. The text is fresh for |max_age|. One listener; NULL: none. */
 typedef void scrape_on_text(void *user, const char *name, struct cgn_str text, cgn_nsec max_age);
 void scrape_listen(struct scrape *s, scrape_on_text *fn, void *user);
 
@@ -42,5 +42,5 @@ struct scrape_page {
 struct scrape_page **scrape_pages(struct scrape *s, size_t *n);
 void scrape_pages_drop(struct scrape_page ***take, size_t n);
 
-/* Write what is known of each target as JSON. */
+/* Write the state of each target as JSON. */
 void scrape_report(struct scrape *s, struct json_out *o);

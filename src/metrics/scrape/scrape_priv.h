@@ -60,7 +60,7 @@ struct scrape_target {
 	char why[300]; /* Not up: why; "": it was not asked yet */
 	size_t bytes;  /* The length of the last whole text */
 	struct exposition_stats stats;
-	cgn_nsec seen_at; /* Discovered ones: when a router last told of it */
+	cgn_nsec seen_at; /* Discovered ones: when a router last named it */
 	struct cgn_grave grave;
 };
 

@@ -95,7 +95,8 @@ static void page_why(struct scrape_target *t)
 			st->skipped);
 }
 
-/* Agents and given targets tell of nodes; the names of agents begin with their kind. */
+/* Pass the samples of agents and of given targets on, each with its node; the names of agents begin with
+ * their kind. */
 static void text_tell(struct scrape_target *t, struct cgn_str text)
 {
 	const struct scrape *s = t->all;

@@ -25,7 +25,7 @@ void certs_drop(struct work_certs *c)
 	*c = (struct work_certs){.plan = NULL};
 }
 
-/* End with a condition that says what is wrong; it is tried again. */
+/* End with a condition that names the error; the work is tried again. */
 static void certs_fail(struct work *w, const char *reason, const char *message)
 {
 	w->certs.reason = reason;

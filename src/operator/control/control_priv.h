@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* control, inside: what is known of the objects, the queue of resources to reconcile, and the work under way. */
+/* control, inside: the known objects, the queue of resources to reconcile, and the work under way. */
 #pragma once
 #include "base/core/list.h"
 #include "base/crypto/crypto.h"
@@ -45,7 +45,7 @@ struct item {
 	struct sha256 status; /* Hash of the status that was written. */
 	enum desired_kind owner_kind;
 	/* An owned object: */
-	bool applied;  /* |body| is the hash of what was applied last. */
+	bool applied;  /* |body| is the hash of the object that was applied last. */
 	bool applying; /* An apply is under way; events wait for its answer. */
 	bool dirty;    /* Another program changed the object. */
 	int64_t event_version,
@@ -166,7 +166,7 @@ void item_tls_drop(struct item *i);
 /* Read data of a Secret; members that are missing are empty. The texts are NUL-terminated. */
 void secret_read(struct json_val object, struct item_tls *out);
 void item_tls_fini(struct item_tls *t);
-/* Find spec.cascade of a ModelPool; false: it has none, or |i| is no ModelPool. */
+/* Find spec.cascade of a ModelPool; false: it has none, or |i| is not a ModelPool. */
 bool pool_cascade(const struct item *i, struct json_val *out);
 /* Find the InferenceCluster of a ModelPool or RoutingPolicy. */
 CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,

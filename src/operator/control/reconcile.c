@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reconcile: make the objects that a resource stands for, apply those that differ from what was applied last, and delete those
- * that it no longer stands for. */
+/* reconcile: make the objects that a resource stands for, apply those that differ from their last applied
+ * state, and delete those that it no longer stands for. */
 #include <stdlib.h>
 
 #include "base/log/log.h"

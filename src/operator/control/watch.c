@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: what the API server tells of resources and owned objects, and what is to be reconciled because of it. */
+/* watch: take the API server's events of resources and owned objects, and queue the resources to
+ * reconcile. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -60,7 +61,7 @@ static void deletions_queue(struct control *c, const struct item *gone)
 
 /* ---- resources ---- */
 
-/* The status is ours: a change of it is no news. */
+/* The status is ours: a change of it needs no work. */
 static void resource_seen(struct control *c, struct item *i, struct json_val object)
 {
 	struct json_val old;

@@ -29,7 +29,7 @@ struct sim_handoff;
 CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id,
 	struct sim_handoff **out, struct cgn_err *err);
 void sim_handoff_free(struct sim_handoff **take); /* Call after freeing its fetches. NULL-safe. */
-/* Drop what is over first. NULL: all zeroes. */
+/* Entries whose time is over are dropped first. NULL: all zeroes. */
 struct sim_handoff_stats sim_handoff_stats(struct sim_handoff *h, cgn_nsec now);
 const char *sim_handoff_engine(const struct sim_handoff *h);
 /* A prompt is computed here though the node should take it over. */

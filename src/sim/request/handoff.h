@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handoff: what a request says of its hand-off, in the dialect of --handoff, and what the answer of a prefill leg says. As
- * strict as the engines: what makes no sense is refused, and what is missing is not guessed. Pure. */
+/* handoff: what a request says of its hand-off, in the dialect of --handoff, and what the answer of a prefill
+ * leg says. As strict as the engines: fields that make no sense are refused, and missing ones are not
+ * guessed. Pure. */
 #pragma once
 #include "sim/flags/flags.h"
 #include "sim/request/fields.h"

@@ -34,8 +34,8 @@ static bool is_upper(struct cgn_str s, size_t at)
 	return at < s.n && s.p[at] >= 'A' && s.p[at] <= 'Z';
 }
 
-/* An answer begins with a capital letter, and its first word is no part of a token of the prompt, except for
- * a space in front. */
+/* An answer begins with a capital letter, and its first word does not continue a token of the prompt, except
+ * for a space in front. */
 struct cgn_str sim_resumed_find(struct cgn_str prompt, uint64_t seed, const struct sim_chain *blank)
 {
 	struct sim_chain c = *blank;

@@ -51,7 +51,7 @@ struct sim_worker {
 	struct cgn_timer step_timer;
 	struct cgn_post again; /* Continues pumping in the next turn (chunk_per_write). */
 	bool again_posted, running_model;
-	bool stopping; /* Runs only what is under way. */
+	bool stopping; /* Runs only the requests under way. */
 	double scale;  /* Real time per virtual time; 0: no waiting. */
 	cgn_nsec began, virtual_now;
 	struct cgn_arena arena; /* For the request being parsed. */

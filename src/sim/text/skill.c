@@ -28,7 +28,7 @@ struct sim_skill sim_skill_of(double skill, double difficulty, uint64_t prompt, 
 	};
 }
 
-/* The first alternative has from 0.35 to 0.99 of the probability, each further one half of what is left. */
+/* The first alternative has from 0.35 to 0.99 of the probability, each further one half of the rest. */
 double sim_skill_logprob(double sure, uint64_t seed, uint64_t at, unsigned k)
 {
 	double first = 0.35 + 0.64 * unit_clamp(sure + (unit_of(seed + at) - 0.5) * 0.2);

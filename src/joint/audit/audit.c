@@ -185,7 +185,7 @@ static void count_add(struct audit *a, const char *action, uint64_t n, const cha
 			.why = cgn_str_of(why)});
 }
 
-/* Tell what is not in the file. */
+/* Write a line of the events that are missing in the file. */
 static void gaps_tell(struct audit *a)
 {
 	uint32_t left = atomic_exchange_explicit(&a->left, 0, memory_order_relaxed);

@@ -32,8 +32,9 @@ struct audit_event {
 	struct cgn_str request;            /* Id of the request. */
 };
 
-/* Open the file that security.audit_file names and go on with its chain; NULL without a name. CGN_INVALID: the file is
- * no audit log; CGN_CONFLICT: another process writes it. Call on the thread of |l|, before others use the result. */
+/* Open the file that security.audit_file names and go on with its chain; NULL without a name. CGN_INVALID:
+ * the file is not an audit log; CGN_CONFLICT: another process writes it. Call on the thread of |l|, before
+ * others use the result. */
 CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *cfg, struct audit **out,
 	struct cgn_err *err);
 /* Note the event. Any thread; does nothing for NULL. */

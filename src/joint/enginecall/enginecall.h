@@ -20,8 +20,9 @@ size_t enginecall_fields(const struct proto_generate *rq, const char *authorizat
 	struct http_field out[ENGINECALL_FIELDS]);
 /* Write the fields of an answer that are relayed; returns how many. They borrow from |h|. */
 size_t enginecall_head(const struct http_head *h, struct proto_header out[PROTO_MAX_HEADERS]);
-/* Set |out| to what a client is told of a call that failed. CGN_OVERLOADED and CGN_NO_MEMORY: this process lacks
- * something, which says nothing of the engine. CGN_UNAVAILABLE: the engine failed. |out| is not |why|. */
+/* Set |out| to the error that a client gets for a call that failed. CGN_OVERLOADED and CGN_NO_MEMORY: this
+ * process lacks something, which says nothing of the engine. CGN_UNAVAILABLE: the engine failed. |out| is not
+ * |why|. */
 void enginecall_failed(const char *engine, enum http_fail_stage stage, const struct cgn_err *why,
 	struct cgn_err *out);
 
@@ -32,8 +33,8 @@ struct enginecall_gather {
 	struct cgn_buf bytes;
 	struct cgn_hook hook; /* Runs at the end of the turn in which bytes came; set by the owner. */
 };
-/* Keep a piece, and let the hook run at the end of the turn. False: it is large, or there is no room or memory: take
- * what was gathered and relay it, then the piece itself. */
+/* Keep a piece, and let the hook run at the end of the turn. False: it is large, or there is no room or
+ * memory: take the gathered pieces and relay them, then the piece itself. */
 bool enginecall_gather_add(struct enginecall_gather *g, const void *p, size_t n);
-/* Return what was gathered, which the caller frees; there is nothing left, and the hook does not run. */
+/* Return the gathered pieces, which the caller frees; there is nothing left, and the hook does not run. */
 struct cgn_buf enginecall_gather_take(struct enginecall_gather *g);

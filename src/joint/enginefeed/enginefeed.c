@@ -44,7 +44,7 @@ struct rank {
 	struct kvsource_stats told;
 	enum kvsource_state told_state;
 	char told_why[200];
-	bool frames_told; /* A message that is no event was logged, once for each connection */
+	bool frames_told; /* A malformed event was logged, once for each connection */
 	struct metric_cell *cells[CGN_COUNT(counted)], *states[KVSOURCE_STATES], *blocks;
 };
 

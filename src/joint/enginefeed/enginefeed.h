@@ -32,7 +32,7 @@ struct enginefeed_rank {
 };
 
 struct enginefeed;
-/* Check endpoints, ranks and topic; opens nothing. CGN_INVALID: err->msg names what is wrong. */
+/* Check endpoints, ranks and topic; opens nothing. CGN_INVALID: err->msg names the error. */
 CGN_RC enginefeed_check(const struct enginefeed_cfg *cfg, struct cgn_err *err);
 /* Open the sockets of all ranks. |changed| is called, never inline, when the state of a rank or its reason
  * changed. |h| outlives the feed. CGN_INVALID, CGN_NO_MEMORY. */

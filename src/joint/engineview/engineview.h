@@ -32,7 +32,7 @@ void engine_door_close(struct engine_door *d);
 /* Make a pool of connections to |d|, which outlives it. */
 CGN_RC engine_door_client(const struct engine_door *d, struct cgn_loop *l, uint32_t max_conns,
 	struct http_client **out, struct cgn_err *err);
-/* Note what is wrong with the URL and the files, without opening anything. */
+/* Note errors in the URL and the files, without opening anything. */
 void engine_door_check(const char *section, const struct config_engine *ce, struct svc_problems *out);
 
 /* ---- probe.c: whether the engine is ready, and whether it has stalled ---- */
@@ -42,7 +42,7 @@ struct engineview_probe {
 	cgn_nsec stall_timeout;       /* 0: stalls are not detected */
 	unsigned silent_beats;        /* Beats of |stall_timer| since the engine's last byte */
 	struct cgn_timer slow_timer;  /* Runs while a probe does: fires when its answer is late */
-	cgn_nsec said_at;             /* When the log last told of a failed check; 0: never */
+	cgn_nsec said_at;             /* When the log last had a line of a failed check; 0: never */
 	char said[200];               /* The reason that it told; empty since the engine was last well */
 	unsigned unanswered;          /* Checks without an answer since the engine's last byte */
 	cgn_nsec asked_at;  /* When the first check after the engine's last byte began; 0: none has */
@@ -79,7 +79,7 @@ struct engineview_load {
 /* Read from now on. The models are asked too, and asked again while they may change. Sources that keep an idle engine awake
  * (engine_source.wakes) are read while requests are there, and once more afterwards. */
 void engineview_load_start(struct engineview *v);
-/* Stop reading; what is running and waiting becomes 0. */
+/* Stop reading; the running and the waiting requests become 0. */
 void engineview_load_stop(struct engineview *v);
 
 /* ---- models.c: the names under which the engine serves, configured or read from /v1/models, and which of them are loaded ---- */
@@ -100,8 +100,8 @@ struct engineview_models {
 	struct engineview_pace paces[ENGINEVIEW_PACES]; /* The oldest makes room */
 	size_t n_paces;
 	size_t bytes;    /* Size of the last answer with a list */
-	bool configured; /* |ce.model| is set: of the engine's list only what it tells of that model is taken */
-	bool list_gone; /* The same: the engine has no list */
+	bool configured; /* |ce.model| is set: only that model's entry of the engine's list counts */
+	bool list_gone;  /* The same: the engine has no list */
 	bool known;
 	cgn_nsec asked_at; /* When the engine last answered, or failed to */
 	cgn_nsec told_at;  /* When |list| was last found to be so */
@@ -152,7 +152,7 @@ struct engineview_feed {
 	char model_text[257];      /* Model for which the sockets are open */
 	struct holdings *holdings; /* Gets the blocks */
 	struct enginefeed *ef;     /* NULL: not open */
-	bool counts;               /* The events are the source of what is known of the blocks */
+	bool counts;               /* The events are the source for the engine's blocks */
 	char text[256];            /* The source, as the node's description states it */
 };
 /* Where the events come from, and where the blocks go. All is borrowed; the last two outlive the feed. */
@@ -167,7 +167,7 @@ CGN_RC engineview_feed_open(struct engineview *v, const struct config *cfg, cons
 	const struct engineview_feed_at *at, struct cgn_arena *arena, struct cgn_err *err);
 /* The engine's models are known, or changed. Does nothing without a feed. */
 void engineview_feed_models_known(struct engineview *v);
-/* Describe the digests of the blocks that the KV events tell of. False: they do not count, or there are none. Texts are
+/* Describe the digests of the blocks in the KV events. False: they do not count, or there are none. Texts are
  * borrowed. */
 bool engineview_feed_chain(const struct engineview *v, Cognitora__V1__Chain *out);
 /* Append an object, or null. */
@@ -183,8 +183,8 @@ struct engineview_ops {
 	void (*stalled)(void *user);
 	/* True if the engine takes requests. */
 	bool (*is_ready)(void *user);
-	/* True if requests are there, or the engine has to be watched for other reasons. |blind|: it does not tell of requests of
-	 * others. */
+	/* True if requests are there, or the engine has to be watched for other reasons. |blind|: it does not
+	 * count requests of other clients. */
 	bool (*is_used)(void *user, bool blind);
 	/* The connection was refused, seconds before the next regular check. */
 	void (*refused)(void *user);
@@ -204,8 +204,8 @@ struct engineview_ops {
 	void (*models_changed)(void *user, bool emptied);
 	/* The models cannot be read. */
 	void (*models_unknown)(void *user, const char *why);
-	/* The worth of the KV events changed. |counts|: they are the source of what is known of the blocks; |heard|: all ranks are
-	 * in contact. |feed.text| is new. */
+	/* The worth of the KV events changed. |counts|: they are the source for the engine's blocks; |heard|:
+	 * all ranks are in contact. |feed.text| is new. */
 	void (*events_changed)(void *user, bool counts, bool heard);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed: the engine's KV events as the source of what is known of its blocks. */
+/* feed: the engine's KV events as the source for its blocks. */
 #include "base/digest/digest.h"
 #include "base/log/log.h"
 #include "joint/engineview/engineview_priv.h"

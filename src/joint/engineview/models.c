@@ -10,7 +10,7 @@
 #define MODELS_BYTES   ((size_t)16 * 1024 * 1024) /* About 1 MB for 400 models of a hosted API */
 #define MODELS_ARENA   ((size_t)2 * 1024 * 1024)
 #define MODELS_AGAIN   (2 * CGN_SEC) /* An engine may load or unload a model or a LoRA while it runs */
-/* A list of so many bytes that tells of no loads is asked less often. */
+/* A list of so many bytes without a load in progress is asked less often. */
 #define MODELS_LONG  ((size_t)64 * 1024)
 #define LONG_AGAIN   (30 * CGN_SEC)
 #define LOAD_LEAST   1.0 /* Milliseconds */
@@ -254,7 +254,7 @@ static void configured_ask(struct engineview *v, const struct engine_model *like
 		loaded_ask(v);
 }
 
-/* Return what |l| tells of the configured model, under its name or that of the engine; NULL: nothing. */
+/* Return the entry of the configured model in |l|, under its name or that of the engine; NULL: nothing. */
 static const struct engine_model *configured_find(const struct engineview *v, const struct engine_models *l)
 {
 	const char *served = engineview_served(v);

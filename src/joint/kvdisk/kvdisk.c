@@ -163,8 +163,8 @@ static void value_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place
 		removal_add(d, k, seq + 1);
 }
 
-/* Read again under the stripe, so that no other thread changes the record. What is damaged now is damaged on
- * disk; an entry whose record is missing is useless. */
+/* Read again under the stripe, so that no other thread changes the record. A record that is still damaged is
+ * damaged on disk; an entry whose record is missing is useless. */
 static CGN_RC value_read_locked(struct wanted_value *w, struct kvdisk *d, struct cgn_err *err)
 {
 	char names[KVDISK_NAMES];

@@ -2,7 +2,7 @@
 /* kvdisk: stores blocks of KV cache on SSD. Values are appended to files of one size (slab files), small
  * values to RocksDB, and never change. An index in RocksDB maps keys to places. To make room, the oldest file
  * is reclaimed as a whole, after the values worth keeping were carried to the newest file. So the medium is
- * written in one direction, and once per value plus what is carried.
+ * written in one direction, and once per value plus once for each value that is carried over.
  *
  * Threads: synchronous and thread-safe, for threads of the pool. Memory per value: the place, which the owner
  * keeps. Memory otherwise: RocksDB's block cache and memtables (at most 48 MiB), 64 bytes a slab file, one
@@ -79,7 +79,7 @@ struct kvdisk_opening {
 	uint64_t dropped;        /* entries that were damaged, refused by the owner, or without a file */
 	uint64_t budget;         /* the budget in use: less than requested when the file system is smaller */
 	bool capped, made, rebuilt, small_lost;
-	/* With rebuilt or small_lost: what was wrong with the index or the small values, which are kept as
+	/* With rebuilt or small_lost: the fault of the index or of the small values, which are kept as
 	 * *.damaged. */
 	char why[256];
 };

@@ -7,9 +7,10 @@
  * the next one when that peer is busy, silent, dead or wrong. Values are written straight into the store's
  * memory, and no reader sees them before their checksum was compared.
  *
- * Stores of another site have a CA and a port of their own: the port and the address say which site it is, and no
- * other CA is believed there. They are told and sent only blocks that policy/kvsite lets go there, are asked only for
- * blocks of tenants that it names, and what they send is taken only if it names tenant and model too.
+ * Stores of another site have a CA and a port of their own: the port and the address say which site it is,
+ * and no other CA is believed there. They are told and sent only blocks that policy/kvsite lets go there, are
+ * asked only for blocks of tenants that it names, and their blocks are taken only if they name tenant and
+ * model too.
  *
  * All functions except kvpeer_has belong to the loop. Bounds: KVPEER_MAX peers; KVPEER_MAX_GUESTS connections
  * from other stores; KVPEER_MAX_FETCHES blocks fetched at once, within the budget of the RAM tier;

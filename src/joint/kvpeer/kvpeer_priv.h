@@ -186,7 +186,7 @@ static inline bool kvpeer_is_here(const struct kvpeer_site *s)
 }
 void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address);
 struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c); /* |c| was accepted */
-/* May the site have a block? Counts what is withheld. */
+/* May the site have a block? Counts blocks that it must not have. */
 bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave);
 /* May a block that the site sent be stored? */
 bool kvpeer_site_takes_in(const struct kvpeer *kp, const struct kvpeer_site *s, struct cgn_str tenant,

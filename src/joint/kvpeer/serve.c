@@ -50,7 +50,7 @@ static void serve_move(struct kvpeer_serve *v, enum serve_state to)
 
 /* ---- the end ---- */
 
-/* Nothing more of the value will be sent: what was admitted for it is free for others. */
+/* Nothing more of the value will be sent: the bytes admitted for it are free for others. */
 static void serve_owe_nothing(struct kvpeer_serve *v)
 {
 	if (v->admitted)
@@ -284,7 +284,7 @@ static void serve_subscribe(struct kvpeer_serve *v, const struct kvframe_who *wh
 	kvpeer_tell(g, s);
 }
 
-/* Returns false when the frame is no valid request. */
+/* Returns false when the frame is not a valid request. */
 static bool serve_on_frame(struct kvpeer_serve *v, const struct kvframe *f)
 {
 	struct kvframe_who who;

@@ -5,7 +5,7 @@
 
 #include <sys/mman.h>
 
-/* Map a chunk that is aligned to its size: map twice the size, then unmap what is too much. */
+/* Map a chunk that is aligned to its size: map twice the size, then unmap the excess. */
 static struct kvstore_chunk *chunk_new(void)
 {
 	char *p = mmap(NULL, 2 * KVSTORE_CHUNK_BYTES, PROT_READ | PROT_WRITE,

@@ -178,7 +178,7 @@ static void now_fini(struct now *n)
 	keys_unref(&n->keys);
 }
 
-/* Copy a judgement that still holds; else take what is needed for a new one. */
+/* Copy a judgement that still holds; else take the references that a new one needs. */
 static CGN_RC seen_or_now(struct oidc *o, const struct digest *token, uint64_t wall, bool *found,
 	struct claims_holder *out, struct now *n, struct cgn_err *err)
 {

@@ -22,7 +22,7 @@ struct powerfetch_cfg {
 	cgn_nsec interval;       /* From the end of a round to the begin of the next */
 	cgn_nsec delay;          /* Before the first round */
 };
-/* Check what needs no network. The message names what is wrong. */
+/* Check the settings that need no network. The message names the error. */
 CGN_RC powerfetch_check(const struct powerfetch_cfg *cfg, struct cgn_err *err);
 /* Start to read; copies |cfg|. Fails as powerfetch_check does, and for files that cannot be read. */
 CGN_RC powerfetch_open(struct cgn_loop *l, const struct powerfetch_cfg *cfg, struct powerfetch **out,
@@ -32,8 +32,9 @@ void powerfetch_close(struct powerfetch **take); /* NULL-safe. */
 struct powerfetch_view {
 	const struct power_reading *reading; /* Borrowed until the next turn of the loop */
 	size_t n;
-	bool is_up;      /* The last round was whole */
-	const char *why; /* Not up: the reason; "": no round has ended yet. Up: what was left out */
-	cgn_nsec last;   /* When the last whole round ended; 0: never */
+	bool is_up; /* The last round was whole */
+	/* Not up: the reason; "": no round has ended yet. Up: the parts that were left out */
+	const char *why;
+	cgn_nsec last; /* When the last whole round ended; 0: never */
 };
 struct powerfetch_view powerfetch_view(const struct powerfetch *f);

@@ -44,7 +44,7 @@ void powerpoll_look(struct powerpoll_source *s, cgn_nsec now)
 	}
 }
 
-/* A reader that has nothing is no news: most machines lack RAPL or GPUs. */
+/* Do not log a reader that has nothing: most machines lack RAPL or GPUs. */
 static void source_tell(struct powerpoll_source *s)
 {
 	bool is_new =

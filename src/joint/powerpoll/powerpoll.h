@@ -32,7 +32,7 @@ void powerpoll_take_text(struct powerpoll *p, const char *node, struct cgn_str t
  * that are no more. A source whose settings and files are as before is left alone, with its session and its readings. On
  * failure nothing has changed; the message names the setting. */
 CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct cgn_err *err);
-/* For --check: note what is wrong with them. */
+/* For --check: note errors in the settings. */
 void powerpoll_check(const struct config *cfg, struct svc_problems *out);
 /* Sum up the power of |node| now, as power_sum_of. */
 bool powerpoll_sum(struct powerpoll *p, const char *node, struct power_sum *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* powerpoll, inside: a source, and what is shown of it. */
+/* powerpoll, inside: a source, and its metrics. */
 #pragma once
 #include "joint/powerpoll/powerpoll.h"
 
@@ -25,7 +25,7 @@ struct powerpoll_source {
 	struct power_reading
 		*made;    /* Room for the reader: POWERPOLL_READER_READINGS; or those of a scraped text */
 	size_t n_made;    /* Readings of a scraped text */
-	cgn_nsec max_age; /* How long they are fresh; 0: the source is no scraped text */
+	cgn_nsec max_age; /* How long they are fresh; 0: the source is not a scraped text */
 	char left_out[POWER_WHY_BYTES];
 	/* Named by the settings; NULL: the program has it by itself */
 	char *key;              /* All that the source was opened with: the same again is the same source */

@@ -34,6 +34,6 @@ size_t powersrc_host_read(struct powersrc_host *h, const char *node, cgn_nsec no
 /* The most readings of one GPU: power, its limit, energy, temperature, two clocks, memory used and in all, two shares, and
  * a flag for each reason of slowing down. */
 #define POWERSRC_GPU_READINGS 24
-/* Write what NVML tells of a GPU, read at |now|; returns the number of readings. */
+/* Write NVML's readings of a GPU, taken at |now|; returns the number of readings. */
 size_t powersrc_gpu_read(const struct nvml_gpu *gpu, const char *node, cgn_nsec now, cgn_nsec max_age,
 	struct power_reading out[POWERSRC_GPU_READINGS]);

@@ -33,7 +33,7 @@ struct redfish_bmc_cfg {
 	cgn_nsec interval; /* From the end of a round to the begin of the next */
 	cgn_nsec delay;    /* Before the first round */
 };
-/* Check what needs no BMC: the URL, the files, the fingerprint. The message names what is wrong. */
+/* Check the settings that need no BMC: the URL, the files, the fingerprint. The message names the error. */
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err);
 /* Start to read; copies |cfg|. Fails as redfish_bmc_check does. */
 CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, struct redfish_bmc **out,

@@ -275,7 +275,7 @@ static bool json_get_text(struct json_val object, const char *key, char *out, si
 	return true;
 }
 
-/* Append the path and the scale of each loaded adapter. False: |body| is no list of adapters. */
+/* Append the path and the scale of each loaded adapter. False: |body| is not a list of adapters. */
 static bool adapters_read(struct cgn_str body, struct cgn_buf *parts)
 {
 	struct json_val doc, adapter, scale;

@@ -39,7 +39,7 @@ struct slot_save {
 	/* Written on the thread pool */
 	int fd[SLOT_ENTRY_FILES];
 	int failed;      /* errno */
-	const char *odd; /* Why the file is no state; NULL: the file is one */
+	const char *odd; /* Why the file does not hold a state; NULL: it does */
 	uint64_t size[SLOT_ENTRY_FILES];
 
 	struct slot_entry entry;

@@ -152,7 +152,7 @@ struct slot_placement {
 	double held_tokens; /* Estimated tokens that the slot held before the restore */
 	void (*stored)(struct slot_placement *p, bool ok);
 };
-/* Find a slot for the request, restore what is missing there, then call |p->go|. */
+/* Find a slot for the request, restore the missing tokens there, then call |p->go|. */
 void slotmgr_place(struct slotmgr *m, struct slot_placement *p);
 /* The engine has computed the request's prompt. */
 void slotmgr_prefilled(struct slot_placement *p);

@@ -28,8 +28,8 @@ CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err);
 void slot_entries_close(struct slotmgr *m);
 void slot_entries_clear(struct slotmgr *m);
 void slot_entries_changed(struct slotmgr *m, const struct block_change *changes, size_t n);
-/* Read the slot entry in a store's answer and release its lease. |out| borrows from the manager's scratch memory
- * until the next read. False: the answer is no slot entry. */
+/* Read the slot entry in a store's answer and release its lease. |out| borrows from the manager's scratch
+ * memory until the next read. False: the answer is not a slot entry. */
 bool slot_entries_read(struct slotmgr *m, const struct kvclient_answer *a, struct slot_entry *out);
 /* Append the bytes of a store's answer to |out| and release its lease. */
 void slot_answer_copy(const struct kvclient_answer *a, struct cgn_buf *out);
@@ -51,7 +51,7 @@ static inline struct cgn_str slot_tenant_text(const struct slot_tenant *t)
 	return (struct cgn_str){t->text, t->n};
 }
 
-/* ---- status.c: what failed, and what is counted ---- */
+/* ---- status.c: failures, and the counters ---- */
 struct slot_backoff {
 	cgn_nsec pause;     /* Length of the current pause; 0: the engine did well */
 	cgn_nsec resume_at; /* No save or restore before */

@@ -96,7 +96,8 @@ bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out
 	return false;
 }
 
-/* Rename the file to a free name: PATH.bad, else PATH.bad-1 and so on. What was set aside before stays. */
+/* Rename the file to a free name: PATH.bad, else PATH.bad-1 and so on. Files that were set aside before
+ * stay. */
 static bool path_set_aside(const char *path)
 {
 	for (unsigned i = 0; i < ASIDE_MOST; i++) {

@@ -4,8 +4,9 @@
 
 #include "joint/svc/svc_priv.h"
 
-/* Blocks of this size and more are pages of their own. glibc raises the threshold to 32 MiB when such a block is
- * freed, unless it is set; bodies then lie in the heaps of the threads, which keep what they once had. */
+/* Blocks of this size and more are pages of their own. glibc raises the threshold to 32 MiB when such a block
+ * is freed, unless it is set; bodies then lie in the heaps of the threads, which keep the memory of their
+ * highest use. */
 #define OWN_PAGES (128 * 1024)
 /* Free memory at the end of a heap beyond this is given back at once. */
 #define HEAP_SLACK (1024 * 1024)
@@ -13,7 +14,7 @@
 #define GROWN_BYTES ((uint64_t)4 << 20)
 #define LOOK_EVERY  (5 * CGN_SEC)
 
-/* Bytes that are given back count as free too: compare with what was free after the last time. */
+/* Bytes that are given back count as free too: compare with the free bytes after the last time. */
 static void on_time(struct cgn_timer *t)
 {
 	struct svc_memory *m = CGN_CONTAINER(t, struct svc_memory, timer);

@@ -111,7 +111,7 @@ static void logs_follow(const struct svc_program *p, const struct config *cfg)
 	log_setup(p->name, levels[cfg->log.level - CONFIG_LOG_DEBUG], human ? LOG_HUMAN : LOG_JSON);
 }
 
-/* Note what was done to the program as a whole. */
+/* Note an action on the program as a whole, such as its start or a reload. */
 static void life_note(struct svc *s, const char *action, const char *from, const char *why)
 {
 	audit_note(s->audit,

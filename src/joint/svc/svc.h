@@ -122,7 +122,8 @@ struct tracing *svc_tracing(
 	struct svc *s);                   /* NULL: the environment sets no collector. Closed after stop(). */
 struct audit *svc_audit(struct svc *s);   /* The audit log; NULL: there is none. Closed after stop(). */
 struct access *svc_access(struct svc *s); /* Says who may do what; freed after stop(). */
-/* The identity provider; NULL: auth.oidc_issuer is not set. What was returned once lives until stop() has returned. */
+/* The identity provider; NULL: auth.oidc_issuer is not set. The returned provider lives until stop() has
+ * returned. */
 struct oidc *svc_oidc(struct svc *s);
 /* Append the ports that security.insecure opens to everybody, "KEY ADDRESS, KEY ADDRESS"; nothing when it opens none. */
 void svc_open_ports(const struct svc *s, struct cgn_buf *out);

@@ -32,8 +32,8 @@ void svc_help(const struct svc_program *p, struct cgn_buf *out);
  * flags. */
 CGN_RC svc_config_load(const struct svc_args *args, struct config **out, struct cgn_err *err);
 
-/* probe.c: ask the running program at the admin address of |cfg|, for at most 3 s. |what|: "ready" or "alive". CGN_OK: it is;
- * else the sentence says what is wrong. */
+/* probe.c: ask the running program at the admin address of |cfg|, for at most 3 s. |what|: "ready" or
+ * "alive". CGN_OK: it is; else the sentence names the error. */
 CGN_RC svc_probe(const struct svc_program *program, const struct config *cfg, const char *what,
 	struct cgn_err *err);
 
@@ -164,7 +164,7 @@ bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *
 /* Did no page of another site make a browser send the request? Writes the refusal. */
 bool svc_admin_same_site(const struct http_head *h, struct svc_admin_reply *r);
 /* check.c */
-/* Note what is wrong with the settings of the identity provider. It is not asked. */
+/* Note errors in the settings of the identity provider, which is not asked. */
 void svc_check_provider(struct svc_problems *p, const struct config *cfg);
 
 /* signin.c: people sign in to the page at the identity provider: /login, /login/done, /logout, /whoami. */

@@ -15,8 +15,8 @@
 
 struct tracing;
 
-/* Read the environment and begin to send on |l|. |service|: the name unless OTEL_SERVICE_NAME is set. *out is NULL
- * when tracing is off. CGN_INVALID names the variable, its value and what is allowed. */
+/* Read the environment and begin to send on |l|. |service|: the name unless OTEL_SERVICE_NAME is set. *out is
+ * NULL when tracing is off. CGN_INVALID names the variable, its value and the allowed ones. */
 CGN_RC tracing_open(struct cgn_loop *l, const char *service, struct telemetry *telemetry,
 	struct tracing **out, struct cgn_err *err);
 /* Send what waits, without waiting for the answer: call when the program begins to end. */
@@ -30,7 +30,7 @@ enum tracing_kind { TRACING_INTERNAL = 1, TRACING_SERVER = 2, TRACING_CLIENT = 3
 struct tracing_attribute {
 	const char *key;
 	enum { TRACING_TEXT, TRACING_NUMBER, TRACING_REAL, TRACING_FLAG } type;
-	struct cgn_str text; /* Cut at 4,096 bytes; what is not UTF-8 is shown escaped. */
+	struct cgn_str text; /* Cut at 4,096 bytes; bytes other than UTF-8 are escaped. */
 	int64_t number;      /* TRACING_FLAG: not 0. */
 	double real;
 };

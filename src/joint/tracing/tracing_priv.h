@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tracing, inside: the settings, what waits, and what is on its way. */
+/* tracing, inside: the settings, the spans that wait, and the batch that is being sent. */
 #pragma once
 #include <pthread.h>
 

@@ -16,7 +16,7 @@ struct webclient_cfg {
 	cgn_nsec connect_timeout; /* As http_client_cfg */
 	cgn_nsec idle_timeout;    /* As http_client_cfg */
 };
-/* Check what needs neither network nor files. The message names what is wrong. */
+/* Check the settings that need neither network nor files. The message names the error. */
 CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err);
 /* Make the TLS context of a client with the files of |cfg|, which are read now. */
 CGN_RC webclient_tls(const struct webclient_cfg *cfg, struct tls_ctx **out, struct cgn_err *err);

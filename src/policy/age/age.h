@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* age: the time by which stored things are old enough to be deleted. A wall clock may be wrong by weeks, as before a
- * machine has asked a time server, and what is deleted by it does not come back. So the age clock goes on from the time
- * that was seen last, AGE_RATE times as fast as time passes at most, and is never ahead of the wall clock. A program that
- * did not run for a day catches up in an hour. Pure; one thread. */
+/* age: the time by which stored things are old enough to be deleted. A wall clock may be wrong by weeks, as
+ * before a machine has asked a time server, and a deletion cannot be undone. So the age clock goes on from
+ * the time that was seen last, AGE_RATE times as fast as time passes at most, and is never ahead of the wall
+ * clock. A program that did not run for a day catches up in an hour. Pure; one thread. */
 #pragma once
 #include <stdint.h>
 

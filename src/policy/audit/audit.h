@@ -28,5 +28,5 @@ struct audit_chain {
 void audit_seal(const struct audit_chain *c, struct cgn_str line, struct cgn_buf *out);
 /* Let |c| end with |line|, which is without its line end, if it is the line after it; CGN_INVALID says why not. */
 CGN_RC audit_follow(struct audit_chain *c, struct cgn_str line, struct cgn_err *err);
-/* Let |c| end with |line|, whatever was before it. CGN_INVALID: it is no line of an audit log. */
+/* Let |c| end with |line|, whatever came before it. CGN_INVALID: it is not a line of an audit log. */
 CGN_RC audit_begin(struct audit_chain *c, struct cgn_str line, struct cgn_err *err);

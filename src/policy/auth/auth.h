@@ -59,7 +59,7 @@ struct auth_key {
 
 struct auth_keys; /* Immutable and counted: any thread may use it. */
 
-/* CGN_INVALID names |file_name|, the line and what is wrong: bad field, two keys of one id, more than
+/* CGN_INVALID names |file_name|, the line and the error: bad field, two keys of one id, more than
  * AUTH_MAX_KEYS or AUTH_MAX_FILE. Takes less than a second for a million keys.
  *
  * |seed| is random and secret, so that the time of a look-up says nothing about the hashes in the table.
@@ -111,7 +111,8 @@ struct auth_limits {
 	const char *
 		cascade; /* "off" or "only-small", as X-Cgn-Cascade says it; NULL: as the client asks; a constant */
 };
-/* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month,cascade=off": each may be left out. CGN_INVALID says what is wrong. */
+/* Read "rps=5,tokens_per_minute=6000,5USD/day,2Mtokens/month,cascade=off": each may be left out. CGN_INVALID
+ * names the error. */
 CGN_RC auth_limits_parse(struct cgn_str text, struct auth_limits *out, struct cgn_err *err);
 
 /* May a tenant have that name: 1 to AUTH_TENANT_MAX visible characters, and not "-"? */

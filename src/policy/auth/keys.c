@@ -81,7 +81,7 @@ static uint64_t place_of_hash(const struct auth_keys *k, const uint8_t hash[AUTH
 	return place;
 }
 
-/* Ids are no secrets. */
+/* Ids need not be secret. */
 static uint64_t place_of_id(const struct auth_keys *k, struct cgn_str id)
 {
 	return mix64(mix_fnv1a(digest_short(&k->seed), id.p, id.n));

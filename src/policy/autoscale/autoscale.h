@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* autoscale: how many replicas of a model a fleet needs, which one to remove, and why. Pure; one thread for each state.
  *
- * Load is counted in replicas: the share of time in which prompts are computed, plus running requests / the requests that
- * a replica runs at once, plus waiting work, summed over the replicas. A replica is meant to carry |target| of that. The
- * forecast is the load in the time that a new replica takes to get ready, by its level and its trend of late (Holt's
- * double exponential smoothing); a falling trend does not count. Where the usual load of the time of day counts
- * (season.h), the forecast is at least what is to be expected by it, from now to autoscale_lead later.
+ * Load is counted in replicas: the share of time in which prompts are computed, plus running requests / the
+ * requests that a replica runs at once, plus waiting work, summed over the replicas. A replica is meant to
+ * carry |target| of that. The forecast is the load in the time that a new replica takes to get ready, by its
+ * level and its trend of late (Holt's double exponential smoothing); a falling trend does not count. Where
+ * the usual load of the time of day counts (season.h), the forecast is at least the usual load from now to
+ * autoscale_lead later.
  *
  *   up    the forecast needs more replicas than there are or come soon, or requests wait, or an objective is missed while
  *         the replicas are at least half as loaded as they may be. For |up_window| without a break; at most |up_step|
@@ -88,7 +89,7 @@ struct autoscale_worth {
 };
 /* |total| tokens were saved so far. The first note, and one below the last total, begin at 0. */
 void autoscale_worth_note(struct autoscale_worth *w, uint64_t total, cgn_nsec now);
-/* Return the tokens that the cache saves in a second, by what was saved of late. */
+/* Return the tokens that the cache saves in a second, by recent savings. */
 double autoscale_worth_rate(const struct autoscale_worth *w, cgn_nsec now);
 
 struct autoscale_replica {

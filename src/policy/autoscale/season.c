@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define SEEN_LEAST  2 /* Days or weeks that tell what is usual. */
+#define SEEN_LEAST  2 /* Days or weeks that make a usual load. */
 #define SEEN_MOST   1000000
 #define LEAD_MOST   3600 /* Seconds. */
 #define TODAY_MOST  1.5

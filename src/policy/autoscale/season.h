@@ -42,7 +42,8 @@ bool autoscale_season_note(struct autoscale_season *s, double load, uint64_t uni
  * again. 0: unknown, or below AUTOSCALE_SEASON_LEAST. After a quarter without any load it is 0. */
 double autoscale_season_expect(const struct autoscale_season *s, uint64_t unix_s, cgn_nsec lead);
 
-/* Append what is known as lines, "day SLOT LOAD SEEN" and "week SLOT LOAD SEEN", the load in thousandths. */
+/* Append the known loads as lines, "day SLOT LOAD SEEN" and "week SLOT LOAD SEEN", the load in
+ * thousandths. */
 void autoscale_season_put(const struct autoscale_season *s, struct cgn_buf *out);
 /* Take one such line, without its end. INVALID: it is none. */
 CGN_RC autoscale_season_take(struct autoscale_season *s, struct cgn_str line, struct cgn_err *err);

@@ -89,7 +89,7 @@ struct batch_answer {
 	struct cgn_str request_id, body;
 	const char *code, *message;
 };
-/* Append one line of JSON, its newline included. A body that is no JSON becomes a string. */
+/* Append one line of JSON, its newline included. A body other than JSON becomes a string. */
 void batch_answer_put(const struct batch_answer *a, struct cgn_buf *out);
 
 /* ---- the journal ---- */

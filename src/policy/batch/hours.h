@@ -18,7 +18,8 @@ struct batch_hours {
 	} spans[BATCH_SPANS_MAX];
 	size_t n;
 };
-/* Add "22:00-06:00"; "24:00" is the end of a day. INVALID: it is no such span, is empty, or there are BATCH_SPANS_MAX already. */
+/* Add "22:00-06:00"; "24:00" is the end of a day. INVALID: it is not such a span, is empty, or there are
+ * BATCH_SPANS_MAX already. */
 CGN_RC batch_hours_add(struct batch_hours *h, struct cgn_str text, struct cgn_err *err);
 
 struct batch_gate {

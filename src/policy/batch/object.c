@@ -193,7 +193,7 @@ static void numbers_read(struct json_val root, struct batch *b)
 		b->metadata = cgn_str_dupz(v.raw);
 }
 
-/* False: the holder is no object, or there is no memory for it. */
+/* False: the holder is not an object, or there is no memory for it. */
 static bool holder_read(struct json_val root, struct batch *b)
 {
 	struct json_val v;

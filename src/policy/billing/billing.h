@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* billing: what was used, by hour, tenant, key and model. Pure; one thread.
+/* billing: tokens, money and energy that were used, by hour, tenant, key and model. Pure; one thread.
  *
  * Memory: at most BILLING_HOURS hours, the earliest of which gives way, with at most BILLING_ROWS rows each, of 80 bytes
  * and their names: 60 MiB when all is used with names of 40 bytes. What finds no row in its hour is added to the

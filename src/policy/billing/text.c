@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text: a day as a file. A line has the hour, tenant, key, model and the amounts; bytes of names that are no visible
- * ASCII are %-escaped. */
+/* text: a day as a file. A line has the hour, tenant, key, model and the amounts; bytes of names other than
+ * visible ASCII are %-escaped. */
 #include "base/codec/codec.h"
 #include "base/seal/seal.h"
 #include "policy/billing/billing_priv.h"

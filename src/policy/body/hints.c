@@ -16,7 +16,8 @@ static CGN_RC hint_refuse(struct body_fault *fault, const char *param, const cha
 	return CGN_RC_OF(CGN_INVALID);
 }
 
-/* Read the number |key| of |hints| into |out| if it is there. False: it is no whole number from |least| to |most|. */
+/* Read the number |key| of |hints| into |out| if it is there. False: it is not a whole number from |least| to
+ * |most|. */
 static bool number_read(struct json_val hints, const char *key, double least, double most,
 	struct json_val *value, bool *there, double *out)
 {

@@ -42,9 +42,9 @@ struct budget_set {
 	size_t n;
 };
 /* Add the budget that |text| names: "AMOUNT UNIT/WINDOW", such as "1000 requests/day", "2M tokens/month",
- * "5.50 USD/day" or "3 kWh/month". AMOUNT is a decimal number with at most 9 decimals, and k, M or G behind it;
- * spaces may be left out. UNIT is requests, tokens, joules, kWh, or the three capitals of a currency; WINDOW is
- * minute, day or month. INVALID: the sentence says what is wrong. */
+ * "5.50 USD/day" or "3 kWh/month". AMOUNT is a decimal number with at most 9 decimals, and k, M or G behind
+ * it; spaces may be left out. UNIT is requests, tokens, joules, kWh, or the three capitals of a currency;
+ * WINDOW is minute, day or month. INVALID: the sentence names the error. */
 CGN_RC budget_set_add(struct budget_set *s, struct cgn_str text, struct cgn_err *err);
 /* Return the currency of the set's money; NULL: it has none. All money of a set has one currency. */
 const char *budget_set_currency(const struct budget_set *s);
@@ -69,16 +69,17 @@ struct budget_spell {
 	uint64_t number; /* Number of the window; 0: none yet. */
 	struct budget_amounts spent;
 };
-/* The account of a subject: its current window first, then others that it was in. A clock that jumps to one of them, back or
- * forward, meets what was spent there. */
+/* The account of a subject: its current window first, then others that it was in. A clock that jumps to one
+ * of them, back or forward, meets the amounts that were spent there. */
 #define BUDGET_SPELLS 3
 struct budget_account {
 	char name[BUDGET_NAME_MAX + 1];
 	struct budget_spell spells[BUDGET_WINDOWS][BUDGET_SPELLS];
 };
 
-/* Bring the account to |unix_s|. A new window begins with nothing spent; one that is earlier than all that are known
- * (the clock went back) begins with what is spent now. The earliest known window gives way. */
+/* Bring the account to |unix_s|. A new window begins with nothing spent; one that is earlier than all that
+ * are known (the clock went back) begins with the amounts of the current one. The earliest known window gives
+ * way. */
 void budget_turn(struct budget_account *a, uint64_t unix_s);
 
 /* All accounts, found by name. Memory: 432 bytes each and 8 to 32 of the table; at most BUDGET_ACCOUNTS. */
@@ -105,8 +106,8 @@ struct budget_answer {
  * returned, so that a full book refuses no request; budget_book_uncounted tells how often. */
 bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct budget_set *s, uint64_t unix_s,
 	const struct budget_amounts *want, struct budget_answer *answers, struct budget_held *held);
-/* Replace what is held by |used|, in the windows in which it was reserved; where such a window is forgotten
- * nothing changes. */
+/* Replace the held amounts by |used|, in the windows in which it was reserved; where such a window is
+ * forgotten nothing changes. */
 void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct budget_held *held,
 	const struct budget_amounts *used);
 /* Another counter, which several routers share, says that |spent| was spent in the window |number|: take that over. An

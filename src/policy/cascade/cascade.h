@@ -44,7 +44,7 @@ struct cascade_answer {
 	double logprob, margin, entropy; /* sums over the tokens read */
 	bool thinking;                   /* inside of <think> */
 	bool ended;                      /* a choice has a finish_reason, or the stream its [DONE] */
-	bool broken;                     /* the engine told of an error, or ended the answer as failed */
+	bool broken;                     /* the engine sent an error, or ended the answer as failed */
 	struct sse_scan scan;
 };
 /* |most|: 1 to CASCADE_TOKENS_MAX. */
@@ -134,7 +134,7 @@ void cascade_strip_init(struct cascade_strip *s, enum cascade_blank blank, bool 
 /* Append to |out| what the client gets for |data|, cut anywhere: all of it, without the log-probabilities of choices.
  * Bytes that may belong to one are kept, at most CASCADE_KEY_MAX. Failures are |out|'s. */
 void cascade_strip_feed(struct cascade_strip *s, struct cgn_str data, struct cgn_buf *out);
-/* The answer has ended, perhaps too early: append what is kept. */
+/* The answer has ended, perhaps too early: append the bytes that are kept. */
 void cascade_strip_end(struct cascade_strip *s, struct cgn_buf *out);
 
 /* Check the settings. CGN_INVALID: |err| names the key and what it must be. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* known: what was learned of a small and a large model, and under which conditions; as lines of a file. Pure; one thread. */
+/* known: the calibration that was learned of a small and a large model, and its conditions; as lines of a
+ * file. Pure; one thread. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -10,7 +11,8 @@
 
 struct calibration_known {
 	char small[CALIBRATION_NAME_MAX], large[CALIBRATION_NAME_MAX];
-	uint64_t basis;                       /* hash of the settings that decide what is compared, and how */
+	/* hash of the settings that decide which answers are compared, and how */
+	uint64_t basis;
 	uint64_t marks[2][CALIBRATION_MARKS]; /* engines that serve the small and the large model */
 	unsigned n_marks[2];
 	uint64_t same, different; /* comparisons, with those that were forgotten */
@@ -21,7 +23,7 @@ struct calibration_known {
 void calibration_known_mark(struct calibration_known *k, unsigned which, uint64_t mark);
 /* Was the engine noted? True as well where no more of them can be noted. */
 bool calibration_known_has(const struct calibration_known *k, unsigned which, uint64_t mark);
-/* Forget what was compared and the engines, but not the models. */
+/* Forget the comparisons and the engines, but not the models. */
 void calibration_known_forget(struct calibration_known *k);
 
 /* Append the lines of |k|: "pair BASIS SAME DIFFERENT", "small NAME", "large NAME", "engine WHICH MARK", "drifted", and for each

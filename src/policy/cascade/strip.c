@@ -35,7 +35,7 @@ static bool in_choice(const struct cascade_strip *s)
 
 /* ---- output ---- */
 
-/* Give up what is held: it belongs to another member. */
+/* Give up the held bytes: they belong to another member. */
 static void held_flush(struct cascade_strip *s, struct cgn_buf *out)
 {
 	cgn_buf_add(out, s->held, s->held_n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chooser: one decision, from the digests of a prompt to a booked node, and what is learned when the request
+/* chooser: one decision, from the digests of a prompt to a booked node, and the learning when the request
  * ends. The router and the replay of a trace share this code, so that results of a replay hold for the
  * router. Pure: time is an argument.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chooser, inside. chooser.c: the pick · split.c: one node or two · booking.c: the booking and what is learned
+/* chooser, inside. chooser.c: the pick · split.c: one node or two · booking.c: the booking and the learning
  * from it · energy.c: joules and what follows from them. */
 #pragma once
 #include <stdatomic.h>

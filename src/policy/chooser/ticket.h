@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ticket: the booking of a request at a node, from the pick to the request's end. chooser.h has what is done with it. */
+/* ticket: the booking of a request at a node, from the pick to the request's end. chooser.h has its
+ * functions. */
 #pragma once
 #include "policy/energy/energy.h"
 #include "policy/routing/routing.h"

@@ -34,7 +34,7 @@ static bool text_take(struct json_val v, const char *key, char *to, size_t cap, 
 		(s.n == 0 || memchr(s.p, '\0', s.n) == NULL) && cgn_str_copyz(to, cap, s);
 }
 
-/* Copy the roles. False: there are none, too many, or one is no text that fits. */
+/* Copy the roles. False: there are none, too many, or one is not a text or too long. */
 static bool roles_take(struct json_val v, struct claims_holder *who)
 {
 	struct json_val roles, one;

@@ -10,7 +10,7 @@
 
 #define VIEW_TAG 0xc1057e03U
 #define AHEAD    8
-/* Milliseconds. A longer load that a node tells of is not believed. */
+/* Milliseconds. A longer load in a node's report is not believed. */
 #define LOAD_MOST (3600U * 1000)
 /* 4096 nodes at every bound of proto.h stay below this limit. */
 #define VIEW_LIMIT ((size_t)256 * 1024 * 1024)

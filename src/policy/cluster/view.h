@@ -80,8 +80,8 @@ struct view_model {
 	const struct engine_resume **resume;
 	/* Indexed like |ready|: how the node's engine hands prompts over; NULL: not at all. */
 	const struct handoff_end **handoff;
-	/* Indexed like |ready|: tokens in the blocks that the node's engine tells of; 0: unknown, VIEW_OTHER_CHAIN: their
-	 * digests are made of another model's name or in another way. */
+	/* Indexed like |ready|: tokens in the blocks that the node's engine reports; 0: unknown,
+	 * VIEW_OTHER_CHAIN: their digests are made of another model's name or in another way. */
 	uint32_t *chain;
 	size_t n_ready;
 	bool wakes; /* The autoscaler wakes a node when a request comes; written before the view is published. */

@@ -95,5 +95,5 @@ bool config_is_http_url(const char *url);
 bool config_is_safe_url(const char *url);
 /* tcp://host:port or ipc:///path; io/zmtp checks again with the system's means. */
 bool config_is_zmq_endpoint(const char *text);
-/* CGN_INVALID: |url|, the value of the key |path|, is set and is no http:// or https://. */
+/* CGN_INVALID: |url|, the value of the key |path|, is set and is neither http:// nor https://. */
 CGN_RC config_check_url(const struct config *c, const char *path, const char *url, struct cgn_err *err);

@@ -22,7 +22,7 @@ CGN_RC config_fail_unknown(const struct config_table *t, const char *where, cons
 CGN_RC config_fail_value(const struct config_key *k, const char *where, const char *name, const char *value,
 	struct cgn_err *err);
 CGN_RC config_fail_memory(const char *where, struct cgn_err *err);
-/* If |rc| is a failure, report what is wrong with |text|; otherwise note the origin of the value. */
+/* If |rc| is a failure, report the error in |text|; otherwise note the origin of the value. */
 CGN_RC config_settle(struct config *c, const struct config_slot *s, cgn_rc rc, const char *where,
 	const char *name, struct cgn_str text, struct cgn_err *err);
 /* [engine.KIND] is read like [engine]. Whether KIND is the engine's kind can be checked only after all

@@ -47,11 +47,11 @@ bool certs_is_revoked(const struct certs_plan *p, const char *serial);
 /* Facts of a certificate. */
 struct certs_facts {
 	bool there;   /* The Secret has texts. */
-	bool broken;  /* The texts are no certificate and key that fit. */
+	bool broken;  /* The texts are not a certificate and its key. */
 	bool revoked; /* The plan names the certificate. */
 	bool named;   /* The certificate has the names of the plan, and no others. */
-	bool ours;    /* The authority that signs now has signed it. */
-	bool trusted; /* An authority of the bundle has. */
+	bool ours;    /* The authority that signs today has signed it. */
+	bool trusted; /* An authority of the bundle has signed it. */
 	int64_t from, to;
 };
 enum certs_verdict {
@@ -69,7 +69,8 @@ struct certs_judgement {
 struct certs_judgement certs_judge_leaf(const struct certs_facts *f, int64_t signs_from, int64_t now);
 /* An authority of our own. */
 struct certs_judgement certs_judge_authority(const struct certs_facts *f, int64_t now);
-/* When what is made now is valid: |life| seconds, at most until |most| (0: no bound) and not before |least|. */
+/* Validity of a certificate that is made now: |life| seconds, at most until |most| (0: no bound) and not
+ * before |least|. */
 struct certs_period {
 	int64_t from, to;
 } certs_period_of(int64_t life, int64_t least, int64_t most, int64_t now);

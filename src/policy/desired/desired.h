@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* desired: the objects of Kubernetes that an InferenceCluster and a ModelPool stand for: (resources) -> objects. Each object has only
- * the fields that cgn-operator owns, for server-side apply. Pure; the resources were admitted by the CRDs
- * (deploy/crds), but are read as foreign bytes all the same: what is missing or of another type has its default. */
+/* desired: the objects of Kubernetes that an InferenceCluster and a ModelPool stand for: (resources) ->
+ * objects. Each object has only the fields that cgn-operator owns, for server-side apply. Pure; the resources
+ * were admitted by the CRDs (deploy/crds), but are read as foreign bytes all the same: fields that are
+ * missing or of another type have their defaults. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"

@@ -8,7 +8,7 @@
 #define MOST_W     1e6
 #define LEAST_GAIN 0.05 /* Share of the error that a knot takes once it has many samples. */
 #define ERROR_SPAN 32   /* Samples in the mean of the error. */
-#define TRUST      4.0  /* A sample counts for at most this many times what was expected. */
+#define TRUST      4.0  /* A sample counts for at most this many times the expected value. */
 #define PREFILL    ENERGY_KNOTS
 #define KNOWN_FROM 0.5F /* Weight from which a knot counts as learned. */
 

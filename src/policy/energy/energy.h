@@ -8,11 +8,12 @@
  * the watts of each: of decode at 0 (idle), 1, 2, 4, ... 256 streams, straight lines between, and one of prefill. A curve
  * and not a slope, because measured power rises steeply for the first streams and little for the later ones.
  *
- * Learning: a sample is the joules of a span and the time of each kind of load in it. What the curve expected is
- * compared with what was counted, and the knots that the span touched take the difference, in proportion to their
- * share of the span (normalised least mean squares; the first samples of a knot count more). Knots that no sample
- * has touched keep the published shape (docs/fleet/energy/README.md), scaled by the nearest knot that was learned. The curve never falls
- * with streams. The error is the moving mean of |expected - counted| / counted, before the sample is learned. */
+ * Learning: a sample is the joules of a span and the time of each kind of load in it. The curve's expectation
+ * is compared with the counted joules, and the knots that the span touched take the difference, in proportion
+ * to their share of the span (normalised least mean squares; the first samples of a knot count more). Knots
+ * that no sample has touched keep the published shape (docs/fleet/energy/README.md), scaled by the nearest
+ * knot that was learned. The curve never falls with streams. The error is the moving mean of |expected -
+ * counted| / counted, before the sample is learned. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -74,7 +75,7 @@ struct energy_model {
 };
 /* Begin with the published shape at a power limit of |limit_w| watts; 0: 700. */
 void energy_model_init(struct energy_model *m, double limit_w);
-/* Learn a sample. Ignores spans below 1 ms, times that exceed the span, and values that are no numbers. */
+/* Learn a sample. Ignores spans below 1 ms, times that exceed the span, and values other than numbers. */
 void energy_learn(struct energy_model *m, const struct energy_sample *s);
 /* Return the joules that the curve expects for the span of |s|. */
 double energy_expected(const struct energy_curve *c, const struct energy_sample *s);
@@ -146,8 +147,9 @@ struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t
 	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now);
 /* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
 void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
-/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report, and what its
- * meter showed beyond its counters; without a curve what was measured. A report counts for ENERGY_STOP. 0: unknown. */
+/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report,
+ * and what its meter showed beyond its counters; without a curve the measured watts. A report counts for
+ * ENERGY_STOP. 0: unknown. */
 double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
 	cgn_nsec now);
 double energy_board_node_watts(const struct energy_board *b, uint32_t slot,

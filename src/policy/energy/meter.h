@@ -6,11 +6,12 @@
  * together, divided by their tokens + 1 each. While nothing runs, the energy belongs to no request and is counted as idle. So
  * the joules of all requests and the idle joules add up to the counter.
  *
- * The meter keeps two running sums: the joules of one share of a stream (stream_j), and of one token of a prompt
- * (token_j). A request's joules are its tokens + 1 times the rise of token_j until its first byte, and the rise of
- * stream_j from then to its end. Between two readings of the counter the power is what the node's curve expects;
- * each reading is compared with that, and the difference is made up from then on: with at most METER_DEBT of what
- * requests use, so that no single one pays for others, and with all of what is used while nothing runs. */
+ * The meter keeps two running sums: the joules of one share of a stream (stream_j), and of one token of a
+ * prompt (token_j). A request's joules are its tokens + 1 times the rise of token_j until its first byte, and
+ * the rise of stream_j from then to its end. Between two readings of the counter the power is what the node's
+ * curve expects; each reading is compared with that, and the difference is made up from then on: with at most
+ * METER_DEBT of what requests use, so that no single one pays for others, and with all joules that are used
+ * while nothing runs. */
 #pragma once
 #include "policy/energy/energy.h"
 
@@ -37,6 +38,6 @@ void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now);
 void energy_meter_load(struct energy_meter *m, const struct energy_load *load, cgn_nsec now);
 /* The counter says that |joules| were used in the |seconds| that end at |now|. The model learns from it. */
 void energy_meter_counted(struct energy_meter *m, double joules, double seconds, cgn_nsec now);
-/* The counter's span is lost: begin another at |now|. What was given out stays. */
+/* The counter's span is lost: begin another at |now|. Joules that requests have stay theirs. */
 void energy_meter_skip(struct energy_meter *m, cgn_nsec now);
 struct energy_sums energy_meter_sums(struct energy_meter *m, cgn_nsec now);

@@ -18,8 +18,9 @@ enum engine_change { ENGINE_LORA_LOAD, ENGINE_LORA_UNLOAD, ENGINE_SLEEP, ENGINE_
 const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str name, struct cgn_str path,
 	struct cgn_buf *body);
 
-/* Whether an engine's answer, which is no success, says that the adapter |name| is as |what| wants it already: it is
- * loaded, or it is not there. An engine without routes for adapters has none of them, and one that cannot sleep is awake. |status|: of the answer. */
+/* Whether an engine's answer, which reports a failure, says that the adapter |name| is as |what| wants it
+ * already: it is loaded, or it is not there. An engine without routes for adapters has none of them, and one
+ * that cannot sleep is awake. |status|: of the answer. */
 bool engine_change_is_so(enum engine_change what, struct cgn_str name, int status, struct cgn_str answer);
 /* Whether the answer says that the engine has no route for adapters: a 404 that does not name this one. */
 bool engine_change_is_unknown(struct cgn_str name, int status, struct cgn_str answer);

@@ -23,7 +23,7 @@ struct engine_url {
 	char base[256];       /* Path without the final slash; often empty */
 	bool base_is_version; /* |base| replaces "/v1" */
 };
-/* Parse http://host[:port][/base] or https://... CGN_INVALID names the URL and what is wrong with it. */
+/* Parse http://host[:port][/base] or https://... CGN_INVALID names the URL and its error. */
 CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err);
 /* Append the path to request. A base that names an API version (a segment such as "v1" or "v1beta", as in an
  * OpenAI base_url) replaces the path's "/v1"; a path that does not begin with /v1 is appended to the base without
@@ -73,8 +73,8 @@ CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_lau
 bool engine_caches_in_ram(const struct engine_launch *p);
 /* Append the plan as {"argv": [...], "env": {...}, "files": {path: text}}. */
 void engine_launch_put(const struct engine_launch *p, struct json_out *o);
-/* CGN_INVALID: an engine of this kind cannot have this kv_offload, or not with this agent.role; the message names
- * both and what is allowed. */
+/* CGN_INVALID: an engine of this kind cannot have this kv_offload, or not with this agent.role; the message
+ * names both and the allowed values. */
 CGN_RC engine_offload_check(const struct config_engine *e, int role, struct cgn_err *err);
 
 /* Where the engine publishes its KV events and answers for missed ones. */
@@ -104,7 +104,7 @@ struct engine_load {
 	double work;     /* Prompt tokens since the process started; 0: unknown */
 	double made; /* Tokens of answers, and requests that lost their place in the KV cache, since then; 0: unknown */
 };
-/* True when the counters fell: the process is a new one and holds nothing of what was sent to the old one. */
+/* True when the counters fell: the process is a new one and holds no block of the old one. */
 bool engine_load_restarted(const struct engine_load *before, const struct engine_load *now);
 /* True when the engine worked between two readings: a counter grew. Requests that merely arrive or leave prove nothing. */
 bool engine_load_worked(const struct engine_load *before, const struct engine_load *now);
@@ -211,7 +211,7 @@ enum engine_model_state {
 };
 const char *engine_model_state_text(enum engine_model_state s); /* For people: "loadable" */
 
-/* A name in an engine's list, and what the list tells of it. */
+/* A name in an engine's list, and the list's facts about it. */
 struct engine_model {
 	const char *name;
 	/* Members of a JSON object, without braces, as the list has them: "max_model_len":4096,... Empty: none */
@@ -228,10 +228,10 @@ struct engine_models {
 	uint32_t *table; /* By hash of the name: index in |v| + 1; 0: empty */
 	size_t mask;
 };
-/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, in order. At most |max| names, none above
- * ENGINE_NAME_MAX, and at most ENGINE_MODELS_TEXT bytes of names and cards, where names come first. All is in |a|. A card
- * keeps root, max_model_len, meta, capabilities and the like; one above ENGINE_CARD_MAX loses its last members.
- * CGN_BAD_GATEWAY: the body is no such list. CGN_NO_MEMORY. */
+/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, in order. At most |max|
+ * names, none above ENGINE_NAME_MAX, and at most ENGINE_MODELS_TEXT bytes of names and cards, where names
+ * come first. All is in |a|. A card keeps root, max_model_len, meta, capabilities and the like; one above
+ * ENGINE_CARD_MAX loses its last members. CGN_BAD_GATEWAY: the body is not such a list. CGN_NO_MEMORY. */
 CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, struct engine_models *out,
 	struct cgn_err *err);
 /* NULL: the list has no such name. */
@@ -249,8 +249,8 @@ struct engine_named {
 	bool lacks; /* The list has several models, and none of that name */
 	char listed[400]; /* The first names of the list, for people */
 };
-/* Compare an OpenAI model list with |model|. LoRAs of a model do not count as further models. False: |body| is no such list, or
- * it has no model: it says nothing. */
+/* Compare an OpenAI model list with |model|. LoRAs of a model do not count as further models. False: |body|
+ * is not such a list, or it has no model: it says nothing. */
 bool engine_named_judge(struct cgn_str body, const char *model, struct engine_named *out);
 
 /* Return the kind of the engine that answered /v1/models with |body|; openai_compat when the list does not tell. Never

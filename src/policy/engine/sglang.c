@@ -114,7 +114,7 @@ static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_l
 	engine_arg_u64(out, "--port", ask->url->port);
 	engine_arg_sizes(ask, &sglang_size_flags, out);
 	engine_arg(out, "--enable-metrics");
-	engine_arg(out, "--enable-cache-report"); /* usage says what was cached */
+	engine_arg(out, "--enable-cache-report"); /* usage has the cached tokens */
 	if (e->kv_offload == OFFLOAD_HICACHE && ask->cfg->agent.role != ROLE_DECODE)
 		sglang_hicache(e, out);
 	sglang_roles(ask, out);

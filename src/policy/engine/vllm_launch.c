@@ -210,7 +210,7 @@ static CGN_RC vllm_launch(const struct engine_launch_ask *ask, struct engine_lau
 	if (ask->cfg->agent.role != ROLE_BOTH || e->kv_offload != OFFLOAD_NONE)
 		transfer_arg(ask, out);
 	CGN_TRY(vllm_events(ask, out, err));
-	engine_arg(out, "--enable-prompt-tokens-details"); /* usage says what was cached */
+	engine_arg(out, "--enable-prompt-tokens-details"); /* usage has the cached tokens */
 	vllm_loras(e, out);
 	vllm_env(ask, out);
 	engine_arg_extra(out, e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: the record of decisions: which nodes a request could go to, what was known of each, which one was
- * chosen and by what margin, and how the request ended compared to the prediction. No text of a prompt is
- * stored. Pure.
+/* explain: the record of decisions: which nodes a request could go to, the facts that were known of each,
+ * which one was chosen and by what margin, and how the request ended compared to the prediction. No text of a
+ * prompt is stored. Pure.
  *
  * A ring belongs to one worker and has a fixed size: new entries overwrite the oldest. A decision is one
  * entry and the end of its request another, so that nothing waits in memory for a slow answer. Entries of one

@@ -114,7 +114,7 @@ static uint32_t least_held(const struct chooser_pick_result *p)
 	return least;
 }
 
-/* Add a node that is no candidate; only its name is known. */
+/* Add a node that cannot be chosen; only its name is known. */
 static void name_add(struct cgn_str node, enum explain_why why, struct explain_decision *out)
 {
 	out->n_all++;
@@ -165,7 +165,7 @@ static void outside_fill(const struct chooser_ask *ask, const struct chooser_pic
 	}
 }
 
-/* Add nodes that are no candidates; a few places are reserved for them. */
+/* Add nodes that cannot be chosen; a few places are reserved for them. */
 static void others_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct cluster_view *view, struct explain_decision *out)
 {

@@ -39,10 +39,10 @@ size_t exposition_page_bytes(const struct exposition_page *p);
 
 struct exposition_match; /* A list of selectors; a sample fits if it fits one of them. */
 #define EXPOSITION_SELECTORS 32
-/* Add a selector: NAME, {label="value",...} or NAME{...} with =, !=, =~ and !~; *list may be NULL. Regular expressions are
- * those of PCRE2, fit the whole value, and have no back references to unnamed groups; one takes at most 64 KiB, and a
- * comparison at most 20,000 steps and 256 KiB: a value that needs more fits neither =~ nor !~. A list is used by one
- * thread at a time. CGN_INVALID says what is wrong. */
+/* Add a selector: NAME, {label="value",...} or NAME{...} with =, !=, =~ and !~; *list may be NULL. Regular
+ * expressions are those of PCRE2, fit the whole value, and have no back references to unnamed groups; one
+ * takes at most 64 KiB, and a comparison at most 20,000 steps and 256 KiB: a value that needs more fits
+ * neither =~ nor !~. A list is used by one thread at a time. CGN_INVALID names the error. */
 CGN_RC exposition_match_add(struct exposition_match **list, struct cgn_str selector, struct cgn_err *err);
 void exposition_match_free(struct exposition_match **take); /* NULL-safe */
 

@@ -28,8 +28,8 @@ struct extproc_message {
 	enum extproc_mode request_mode, answer_mode;
 	void *pb; /* Owned: what the members borrow from. */
 };
-/* Read a message; call extproc_fini in either case. INVALID: it is no message that a proxy sends to a picker. Memory: 16
- * times the bytes and 64 KiB (pb.h). */
+/* Read a message; call extproc_fini in either case. INVALID: it is not a message that a proxy sends to a
+ * picker. Memory: 16 times the bytes and 64 KiB (pb.h). */
 CGN_RC extproc_read(struct cgn_str bytes, struct extproc_message *out, struct cgn_err *err);
 void extproc_fini(struct extproc_message *m);
 /* Return the number of fields of a head, pseudo fields included, and the field |i|. Names are lower-case. Borrowed. */

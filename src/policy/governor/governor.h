@@ -28,8 +28,9 @@ struct governor_input {
  * prefill with the first prompt, and back when there was none for |hold|, so there are at most two changes in
  * |hold|. |*again|: the time until a change is due without another load; 0: none is. */
 enum governor_phase governor_step(struct governor *g, const struct governor_input *in, cgn_nsec *again);
-/* Return the limit in MHz for work of |phase|; 0: none. |asked_mhz| is the setting, 0: auto, which is no limit for
- * prefill, and GOVERNOR_AUTO_SHARE of the highest supported clock for decode. The limit is the highest of the |n| |supported|
- * clocks (MHz, any order) that is not above that, or the lowest one; none where it would be the highest one.
- * Without supported clocks (|n| 0) the setting counts as it is, and auto limits nothing. */
+/* Return the limit in MHz for work of |phase|; 0: none. |asked_mhz| is the setting, 0: auto, which does not
+ * limit prefill, and GOVERNOR_AUTO_SHARE of the highest supported clock for decode. The limit is the highest
+ * of the |n| |supported| clocks (MHz, any order) that is not above that, or the lowest one; none where it
+ * would be the highest one. Without supported clocks (|n| 0) the setting counts as it is, and auto limits
+ * nothing. */
 uint32_t governor_limit(const uint16_t *supported, size_t n, enum governor_phase phase, uint32_t asked_mhz);

@@ -41,7 +41,7 @@ static bool edit_add(struct json_val object, const char *key, uint64_t value, st
 	return true;
 }
 
-/* Anthropic counts what is not read from the cache beside it: the sum stays. */
+/* Anthropic counts tokens that are not read from the cache beside those that are: the sum stays. */
 static void anthropic_edits(struct json_val usage, uint64_t cached, struct edit *edits, size_t *n)
 {
 	uint64_t input = 0, read = 0;
@@ -100,7 +100,7 @@ static void usage_write(struct cached_filter *f, struct cgn_buf *out)
 	f->usage = 0;
 }
 
-/* Pass what is kept of a usage object as it is. */
+/* Pass the kept part of a usage object as it is. */
 static void usage_give_up(struct cached_filter *f, struct cgn_buf *out)
 {
 	cgn_buf_add(out, f->kept, f->kept_n);

@@ -36,5 +36,5 @@ void cached_filter_init(struct cached_filter *f, bool events);
 /* Append to |out| what the client gets for the bytes |data|, cut anywhere. Return how many of them are dealt with: all, or
  * those before a usage object that is waited for; then call again with the others. Failures are |out|'s. */
 size_t cached_filter_feed(struct cached_filter *f, struct cgn_str data, struct cgn_buf *out);
-/* The answer has ended: append what is kept of a usage object that did not come whole. */
+/* The answer has ended: append the kept part of a usage object that did not come whole. */
 void cached_filter_end(struct cached_filter *f, struct cgn_buf *out);

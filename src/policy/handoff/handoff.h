@@ -48,8 +48,8 @@ struct handoff_end {
 	uint64_t fingerprint;
 };
 uint64_t handoff_fingerprint(enum handoff_kind kind, struct cgn_str terms);
-/* Write why |a| and |b| are no pair, as "block=16 and block=32"; an empty text when they are one. |size| is the size
- * of |text|. */
+/* Write why |a| and |b| cannot be a pair, as "block=16 and block=32"; an empty text when they are one. |size|
+ * is the size of |text|. */
 void handoff_differ(const struct handoff_end *a, const struct handoff_end *b, char *text, size_t size);
 /* Append "key=value" to |terms|; a value that is empty is written as "-". White space and control characters of
  * |value| become '_'. */
@@ -117,6 +117,7 @@ void handoff_body(const struct handoff_job *job, enum handoff_leg leg, struct cg
 CGN_RC handoff_ranks_read(struct cgn_str answer, struct cgn_arena *a, const char **out, size_t *n,
 	struct cgn_err *err);
 /* Append what |answer|, a prefill leg's, gives to the decode leg; nothing for a dialect without |member|.
- * CGN_BAD_GATEWAY: the answer is no JSON, or the member is missing or not what the dialect says. CGN_NO_MEMORY. */
+ * CGN_BAD_GATEWAY: the answer is not JSON, or the member is missing or not what the dialect says.
+ * CGN_NO_MEMORY. */
 CGN_RC handoff_params_read(enum handoff_kind kind, struct cgn_str answer, struct cgn_buf *params,
 	struct cgn_err *err);

@@ -31,7 +31,7 @@ static void bytes_put(struct json_out *j, struct cgn_str bytes)
 	j->comma = true;
 }
 
-/* The mark of the end of OpenAI's streams is no document and says nothing. */
+/* The mark of the end of OpenAI's streams is not a document and has no text. */
 static void piece_put(struct json_out *j, struct cgn_str data)
 {
 	if (cgn_str_is(data, "[DONE]"))

@@ -64,7 +64,7 @@ bool identity_uri_parse(struct cgn_str uri, struct identity_uri *out)
 	struct identity_uri u;
 	u.cluster = cgn_str_split(&rest, '/');
 	u.role = cgn_str_split(&rest, '/');
-	u.node = rest; /* A further slash is no character of a part. */
+	u.node = rest; /* A part must not have a slash, so a further one is refused. */
 	if (!identity_uri_part_ok(u.cluster) || !identity_uri_part_ok(u.role) ||
 		!identity_uri_part_ok(u.node))
 		return false;
@@ -95,7 +95,7 @@ void identity_of_certificate(const struct identity_roles *t, const char *cluster
 		if (!cgn_str_is(u.cluster, cluster))
 			continue;
 		if (first.node.n > 0 && !cgn_str_eq(first.node, u.node)) {
-			out->roles = 0; /* Names of two nodes are no name. */
+			out->roles = 0; /* A certificate that names two nodes names neither. */
 			return;
 		}
 		first = u;

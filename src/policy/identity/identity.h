@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* identity: who asks, and what they may do. Every port of every program asks authorize(). Pure; any thread.
+/* identity: callers, their roles and their rights. Every port of every program asks authorize(). Pure; any
+ * thread.
  *
  * A role is a set of permissions, a permission an action with a pattern of objects: "model.use:llama-*". Without a
  * pattern it holds for every object. "node.*" and "*" stand for several actions. The roles of roles.def exist always;

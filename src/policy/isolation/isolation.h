@@ -11,7 +11,7 @@
 
 /* Characters of a salt: 128 bits as lower-case hex. vLLM takes at most 128 characters. */
 #define ISOLATION_SALT       32
-#define ISOLATION_FILE_BYTES 4096 /* A longer file is no secret. */
+#define ISOLATION_FILE_BYTES 4096 /* A longer file is refused. */
 
 /* Read the text of a secret's file: 64 hex digits, with white space around them. CGN_INVALID. */
 CGN_RC isolation_secret_read(struct cgn_str text, struct digest *out, struct cgn_err *err);

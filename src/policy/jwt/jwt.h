@@ -37,8 +37,8 @@ struct jwt {
 };
 /* Does |text| look like a token, and not like an API key? */
 bool jwt_looks_like(struct cgn_str text);
-/* Take |text| apart. CGN_UNAUTHENTICATED says what is wrong, CGN_NO_MEMORY. Zero |out| before; call jwt_fini after, also
- * after a failure. */
+/* Take |text| apart. CGN_UNAUTHENTICATED names the error, CGN_NO_MEMORY. Zero |out| before; call jwt_fini
+ * after, also after a failure. */
 CGN_RC jwt_read(struct cgn_str text, struct jwt *out, struct cgn_err *err);
 void jwt_fini(struct jwt *t);
 
@@ -50,8 +50,9 @@ struct jwt_facts {
 	char subject[JWT_SUBJECT_MAX + 1];
 	uint64_t expires; /* Unix seconds; the skew is not added. */
 };
-/* Judge the claims at |now| (Unix seconds): none is there twice, iss is the issuer, aud is or has the audience, exp is there and not over, nbf
- * and iat are not in the future, sub is there. CGN_UNAUTHENTICATED says what is wrong. */
+/* Judge the claims at |now| (Unix seconds): none is there twice, iss is the issuer, aud is or has the
+ * audience, exp is there and not over, nbf and iat are not in the future, sub is there. CGN_UNAUTHENTICATED
+ * names the error. */
 CGN_RC jwt_check(const struct jwt *t, const struct jwt_rules *rules, uint64_t now, struct jwt_facts *out,
 	struct cgn_err *err);
 /* Find a claim by its name, or by a path of names with dots between them ("realm_access.roles"). A claim whose own name
@@ -78,8 +79,8 @@ struct jwt_keys {
 	size_t n;
 	size_t left_out; /* Keys of other kinds, for other uses, or too weak. */
 };
-/* Read a key set ("keys": [...]). Keys that cannot be used are left out and counted. CGN_INVALID: it is no key set, has
- * more than JWT_MAX_KEYS keys or no key that can be used. */
+/* Read a key set ("keys": [...]). Keys that cannot be used are left out and counted. CGN_INVALID: it is not a
+ * key set, has more than JWT_MAX_KEYS keys or no key that can be used. */
 CGN_RC jwt_keys_read(struct cgn_str text, struct jwt_keys *out, struct cgn_err *err);
 /* Return the key of the token: of its kid and algorithm; of a token without a kid, the only key of its algorithm. NULL:
  * there is none. Among keys of one kid the first counts. */

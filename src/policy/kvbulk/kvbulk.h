@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbulk: the messages between cgn-kvcached and the programs of its node: values are not sent, the memory
- * that they lie in is handed over. Pure; any thread. Allocates nothing: what is read borrows from the
- * message.
+ * that they lie in is handed over. Pure; any thread. Allocates nothing: read fields borrow from the message.
  *
  * A message is one packet of a SOCK_SEQPACKET Unix socket, at most KVBULK_MAX_MESSAGE bytes, little-endian
  * throughout:
@@ -32,7 +31,7 @@
  *           KVBULK_OWN: of a descriptor that comes along, where there is no arena (arena_bytes 0)
  *   COUNT u32
  *   FAILED u32 gRPC status, u16 and a sentence
- *   CHANGES changes: key, u32 tiers, u64 size; KVBULK_RESET (forget what was told), KVBULK_SYNCED (all was
+ *   CHANGES changes: key, u32 tiers, u64 size; KVBULK_RESET (forget earlier changes), KVBULK_SYNCED (all was
  *   told once) A key is 32 bytes of digest and a u32 segment. */
 #pragma once
 #include "base/core/buf.h"

@@ -34,7 +34,7 @@ void kvfetch_path_init(struct kvfetch_path *p);
 void kvfetch_path_first(struct kvfetch_path *p, double ms);
 /* A connection to the peer is open: without samples, the first byte takes at least its round trip. */
 void kvfetch_path_trip(struct kvfetch_path *p, double ms);
-/* Values smaller than this are no sample of the rate. */
+/* Values smaller than this do not count as samples of the rate. */
 #define KVFETCH_RATE_BYTES ((uint64_t)64 * 1024)
 void kvfetch_path_rate(struct kvfetch_path *p, uint64_t bytes, double ms);
 /* Return first_ms + (under_way + bytes) / bytes_per_ms: fetches in flight go first. */

@@ -92,7 +92,7 @@ struct kvframe_who {
 void kvframe_put_who(struct cgn_buf *out, enum kvframe_type type, const struct kvframe_who *w);
 CGN_RC kvframe_read_who(struct cgn_str payload, struct kvframe_who *out, struct cgn_err *err);
 
-/* A block in HOLDS. State, not a log: each entry replaces what was known of the block. */
+/* A block in HOLDS. State, not a log: each entry replaces the block's earlier state. */
 struct kvframe_hold {
 	uint64_t block; /* kvframe_short of the key. */
 	uint8_t tiers;  /* Mask of BLOCK_TIER_BIT; 0: gone. */

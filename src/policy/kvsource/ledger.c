@@ -13,7 +13,7 @@ void ledger_init(struct ledger *l, struct holdings *h, size_t max_blocks)
 	*l = (struct ledger){.holdings = h, .max_blocks = max_blocks};
 }
 
-/* ---- spots: what is told of one of our blocks ---- */
+/* ---- spots: the engine's reports of one of our blocks ---- */
 
 static struct ledger_spot *spot_at(const struct ledger *l, size_t i)
 {

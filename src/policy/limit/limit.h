@@ -34,7 +34,7 @@ struct limit_rate {
 #define LIMIT_LONGEST  ((cgn_nsec)1 << 61) /* The most that any number of units costs: 73 years. */
 
 /* Return the rate of |per_second| units, in [0, 1e6] with thousandths. |burst| 0: the units of one second, at
- * least 1. A rate of 0 is no limit. */
+ * least 1. A rate of 0 does not limit. */
 struct limit_rate limit_per_second(double per_second, uint32_t burst);
 /* Return the rate of |per_minute| units. The bucket holds the units of one minute. */
 struct limit_rate limit_per_minute(uint32_t per_minute);
@@ -79,17 +79,17 @@ void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_
 uint64_t limit_table_forgotten(const struct limit_table *t);
 
 /* ---- buckets shared by routers ---- */
-/* The same rule, and that of policy/budget, as a script for Redis, on its clock, in microseconds. A bucket is a key
- * that expires when it is full; a budget is a hash of what was spent by the number of the window, which expires a day
- * after its last window.
+/* The same rule, and that of policy/budget, as a script for Redis, on its clock, in microseconds. A bucket is
+ * a key that expires when it is full; a budget is a hash of spent amounts by the number of the window, which
+ * expires a day after its last window.
  *
  * KEYS: buckets and budgets. ARGV: "1" to take whatever is left (to settle), else "0"; then four for each key:
  * "rate", or "minute", "day", "month" for a budget; the bucket's size as time (limit_cost), or the budget; what to
  * take, in the same unit, negative to give back; and, to settle a budget, the number of the window of the reservation,
  * else "0". The script takes from all or from none.
  *
- * Answer: 1 when it took, else 0; then for each key the time until the bucket is full, or what was spent; the time to
- * wait, 0 where the key was not the reason; and the number of the budget's window. */
+ * Answer: 1 when it took, else 0; then for each key the time until the bucket is full, or the spent amount;
+ * the time to wait, 0 where the key was not the reason; and the number of the budget's window. */
 extern const char limit_script[];
 
 /* Check the settings. CGN_INVALID: |err| names the key and what it must be. */

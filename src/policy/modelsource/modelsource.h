@@ -28,8 +28,8 @@ struct modelsource {
 	char revision[256]; /* HUB: a branch, tag or commit; OCI: a tag or digest. */
 	char prefix[1024];  /* S3: keys begin with it; without '/' at the end. */
 };
-/* Parse hf:ORG/REPO[@REVISION], oci://HOST/REPO[:TAG|@DIGEST], s3://BUCKET[/PREFIX], http(s)://..., file:PATH or a path.
- * CGN_INVALID says what is wrong and what is allowed. */
+/* Parse hf:ORG/REPO[@REVISION], oci://HOST/REPO[:TAG|@DIGEST], s3://BUCKET[/PREFIX], http(s)://..., file:PATH
+ * or a path. CGN_INVALID names the error and the allowed forms. */
 CGN_RC modelsource_parse(const char *text, struct modelsource *out, struct cgn_err *err);
 /* Return the last part of the name, by which the model's folder is called. */
 struct cgn_str modelsource_title(const struct modelsource *s);

@@ -5,7 +5,7 @@
 #include "base/apierror/apierror.h"
 #include "policy/ollama/ollama_priv.h"
 
-#define ERROR_SHOWN ((size_t)500) /* Most bytes shown of an error that is no JSON. */
+#define ERROR_SHOWN ((size_t)500) /* Most bytes shown of an error other than JSON. */
 
 static bool answer_embeds(const struct ollama_answer *a)
 {
@@ -87,7 +87,7 @@ static void reason_take(struct ollama_answer *a, struct json_val finish)
 			(void)cgn_str_copyz(a->reason, sizeof a->reason, cgn_str_of(reasons[i].told));
 }
 
-/* A failed answer is no answer, however much of it came. */
+/* A failed answer does not count as an answer, however much of it came. */
 static void reason_check(struct ollama_answer *a)
 {
 	char why[sizeof a->reason + 64];
@@ -184,7 +184,7 @@ static void chunk_take(struct ollama_answer *a, struct json_val root)
 		}
 }
 
-/* The engine's answer is over. What is not understood of it is an error, never an end. */
+/* The engine's answer is over. Bytes of it that are not understood are an error, never an end. */
 static void answer_finish(struct ollama_answer *a)
 {
 	if (a->done || a->failed)
@@ -219,8 +219,8 @@ static void error_event(struct ollama_answer *a, struct cgn_str data)
 		error_relay(a, apierror_find(root, &error) ? error : root);
 }
 
-/* A line that is no field of an event: llama.cpp wrote "error: {...}" for a time, and servers that fail put their error
- * in as it is. */
+/* A line other than a field of an event: llama.cpp wrote "error: {...}" for a time, and servers that fail put
+ * their error in as it is. */
 static void on_line(void *arg, struct cgn_str line, struct cgn_str field, struct cgn_str value)
 {
 	struct ollama_answer *a = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* card: what is told of a model without asking an engine. */
+/* card: facts of a model for which no engine is asked. */
 #include "base/codec/codec.h"
 #include "base/digest/digest.h"
 #include "policy/ollama/ollama_priv.h"

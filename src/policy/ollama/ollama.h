@@ -32,8 +32,8 @@ struct ollama_request {
 	int64_t keep_alive_ms; /* How long the model is kept after the request; below 0: for ever. */
 	size_t vectors;        /* Inputs of a request for vectors. */
 };
-/* Read keep_alive: a number of seconds, or a duration such as "5m", "1h30m", "300ms"; what is negative means for ever, -1.
- * |quoted|: |text| was a JSON string, without its quotes here. False: |text| is no such thing. */
+/* Read keep_alive: a number of seconds, or a duration such as "5m", "1h30m", "300ms"; a negative one means
+ * for ever, -1. |quoted|: |text| was a JSON string, without its quotes here. False: |text| is neither. */
 bool ollama_keep_alive_read(struct cgn_str text, bool quoted, int64_t *out_ms);
 /* Append the body for an engine. |body|: an object that json_parse accepted; |model|: the name that the engine
  * serves. INVALID: |err| names the field. Nothing is appended when |out->loads|. Memory: about the body's bytes,
@@ -43,8 +43,8 @@ CGN_RC ollama_request_read(enum ollama_api api, struct json_val body, struct cgn
 
 /* ---- answers ---- */
 
-/* Longest event of a stream, longest text of an answer that is gathered, and longest body that is not a stream
- * (embeddings): what is longer fails the answer. */
+/* Longest event of a stream, longest text of an answer that is gathered, and longest body that is not a
+ * stream (embeddings): a longer one fails the answer. */
 #define OLLAMA_EVENT_MAX ((size_t)1 << 20)
 #define OLLAMA_TEXT_MAX  ((size_t)16 << 20)
 #define OLLAMA_BODY_MAX  ((size_t)64 << 20)
@@ -61,9 +61,9 @@ struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct
 void ollama_answer_free(struct ollama_answer **take);
 /* An answer to |vectors| inputs has as many vectors; 0: not known. */
 void ollama_answer_expect(struct ollama_answer *a, size_t vectors);
-/* The engine's head came. |events|: its answer is an event stream; |encoding|: its Content-Encoding. Returns true if
- * lines follow, each as soon as its event is there; false: what is appended until the end is one object. An answer
- * that is not understood ends with an error, never with "done":true. */
+/* The engine's head came. |events|: its answer is an event stream; |encoding|: its Content-Encoding. Returns
+ * true if lines follow, each as soon as its event is there; false: the bytes appended until the end are one
+ * object. An answer that is not understood ends with an error, never with "done":true. */
 bool ollama_answer_begin(struct ollama_answer *a, int status, bool events, struct cgn_str encoding);
 /* Feed bytes of the engine, in order, split anywhere; append what the client gets now. */
 void ollama_answer_feed(struct ollama_answer *a, struct cgn_str data, const struct ollama_time *now,

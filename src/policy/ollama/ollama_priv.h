@@ -61,7 +61,7 @@ void ollama_said_fini(struct ollama_said *s);
 bool ollama_said_read(struct ollama_answer *a, struct json_val choice, struct ollama_said *out);
 /* Append the inside of the JSON string |json| to |text|, the beginning of a JSON string. */
 void ollama_text_add(struct cgn_buf *text, struct cgn_str json);
-/* All pieces of the tool calls are there. False: one is no call, and the answer has failed. */
+/* All pieces of the tool calls are there. False: one is not a call, and the answer has failed. */
 bool ollama_calls_check(struct ollama_answer *a);
 
 /* ---- write.c ---- */

@@ -119,7 +119,7 @@ void plan_ended(struct plan *p, bool well, cgn_nsec now)
 
 /* ---- transitions ---- */
 
-/* A plan has room for PLAN_PREFILLS legs that are no attempts: the prefill legs. */
+/* A plan has room for PLAN_PREFILLS legs that do not count as attempts: the prefill legs. */
 static bool may_attempt(const struct plan *p, const struct plan_rules *rules)
 {
 	uint32_t n = plan_attempts(p);

@@ -121,7 +121,7 @@ enum leg_end {
 	LEG_END_CUT,      /* after its first byte */
 	LEG_END_REJECTED, /* the answer, which was held back, is not good enough */
 };
-/* After a cut: what is missing for a complete answer. */
+/* After a cut: the missing part of a complete answer. */
 enum plan_missing {
 	PLAN_MISSES_MORE,    /* text that another engine can continue with */
 	PLAN_MISSES_NOTHING, /* nothing that an engine has to compute */
@@ -142,14 +142,15 @@ enum plan_next {
 	PLAN_LEG,   /* send |leg| */
 	PLAN_RELAY, /* relay the answer of the current leg, though it is an error */
 	PLAN_OVER,  /* the answer is complete */
-	PLAN_FAIL,  /* there is no answer: refuse the request, or cut what was shown */
+	/* there is no answer: refuse the request, or cut the answer that the client has begun to get */
+	PLAN_FAIL,
 };
 struct plan_step {
 	enum plan_next next;
 	/* The leg costs a retry and needs another node. Without both, do |otherwise|. */
 	bool costs_retry;
 	enum plan_next otherwise;
-	const char *reason; /* label of cgn_retries_total; NULL: the leg is no retry */
+	const char *reason; /* label of cgn_retries_total; NULL: the leg does not count as a retry */
 	struct plan_leg leg;
 };
 

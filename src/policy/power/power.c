@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Parts are read at another instant than the whole, which is mostly a mean: so much more is no contradiction. */
+/* Parts are read at another instant than the whole, which is mostly a mean: so parts may exceed it by so
+ * much. */
 #define PARTS_MOST 1.1
 
 const char *power_source_name(enum power_source s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* power: what was measured of a machine, in one shape for all sources (NVML, RAPL, Redfish, IPMI, hwmon), and what
- * a node draws, without counting a watt twice. A reading that is not fresh is shown as such and never used. Pure; times
- * are instants of the reader's monotonic clock, never of the device's, so a device whose clock is wrong does no harm. */
+/* power: the measurements of a machine, in one shape for all sources (NVML, RAPL, Redfish, IPMI, hwmon), and
+ * what a node draws, without counting a watt twice. A reading that is not fresh is shown as such and never
+ * used. Pure; times are instants of the reader's monotonic clock, never of the device's, so a device whose
+ * clock is wrong does no harm. */
 #pragma once
 #include "base/core/err.h"
 #include "base/core/str.h"
@@ -94,9 +95,10 @@ struct power_sum {
 	double watts;
 	enum power_component by;  /* NODE, CHASSIS, PSU: the whole machine; OTHER: the sum of its parts */
 	enum power_source source; /* The source of |by|; for a sum of parts that of the largest part */
-	bool is_whole;            /* False: a lower bound, because what is not measured is not in it */
-	size_t n;                 /* Readings that were added */
-	cgn_nsec age;             /* Age of the oldest of them */
+	/* False: a lower bound, because parts that are not measured are not in it */
+	bool is_whole;
+	size_t n;     /* Readings that were added */
+	cgn_nsec age; /* Age of the oldest of them */
 };
 /* Sum up the watts of |node| from its usable readings among |n|; one with a kind is a part of another one and is not
  * added. The first of these that is there:

@@ -113,7 +113,7 @@ static void dcgm_flags(struct powertext *t, const struct power_reading *like, do
 	}
 }
 
-/* An exporter tells of its own host; a text of several hosts was put together by someone. */
+/* An exporter describes its own host; a text of several hosts was put together by someone. */
 static bool dcgm_is_of_host(struct powertext *t, const struct prom_sample *s, char host[POWER_NAME_BYTES])
 {
 	char name[POWER_NAME_BYTES];

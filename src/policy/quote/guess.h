@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guess: the lines of a quote, from a decision and what is known of the node. */
+/* guess: the lines of a quote, from a decision and the node's known speeds. */
 #pragma once
 #include "policy/chooser/chooser.h"
 #include "policy/energy/energy.h"

@@ -6,12 +6,13 @@
  * from the predictions that routing, admission, energy and prices make. The tokens are the quantiles of the lengths
  * of recent answers to the same holder and model, cut at the request's limit.
  *
- * The intervals are conformal (conformalized quantile regression with ratios, Romano et al. 2019): of recent requests
- * of the same model, place and form, the ratio of the actual value to each end of the guess is kept, and the ends
- * are multiplied by quantiles of these ratios. How far out the quantile lies is learned too (adaptive conformal
- * inference, Gibbs and Candes 2021): an end that was missed moves out at once, an end that holds moves in slowly, so
- * that the share of misses tends to what was asked for even while nodes become slower or loads change. With less than
- * QUOTE_LEAST samples the ends are at least QUOTE_WIDE times away from the guess.
+ * The intervals are conformal (conformalized quantile regression with ratios, Romano et al. 2019): of recent
+ * requests of the same model, place and form, the ratio of the actual value to each end of the guess is kept,
+ * and the ends are multiplied by quantiles of these ratios. How far out the quantile lies is learned too
+ * (adaptive conformal inference, Gibbs and Candes 2021): an end that was missed moves out at once, an end
+ * that holds moves in slowly, so that the share of misses tends to the wanted one even while nodes become
+ * slower or loads change. With less than QUOTE_LEAST samples the ends are at least QUOTE_WIDE times away from
+ * the guess.
  *
  * One thread. Memory: at most QUOTE_MODELS models of 97 KiB, and 2.1 MiB of answer lengths; the model, and the holder,
  * that was used longest ago gives way. */

@@ -18,7 +18,8 @@ static void put_address(const char *host, const char *port, struct cgn_buf *out)
 	cgn_buf_fmt(out, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-/* Return where programs of the host listen: only names of hosts are no addresses to listen at. */
+/* Return where programs of the host listen: the host's address, or every address where only its name is
+ * known. */
 static const char *listen_host(const struct rack_host *h)
 {
 	return rack_is_ip(h->address) ? h->address : "0.0.0.0";

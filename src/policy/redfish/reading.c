@@ -70,7 +70,7 @@ void redfish_read_total(const struct redfish_visit *v, struct json_val doc)
 			total_read(v, object, index++);
 }
 
-/* A supply that gets no current draws none: there is nothing to read, which is no failure. */
+/* A supply that gets no current draws none: there is nothing to read, which does not count as a failure. */
 static void supply_judge(struct redfish_thing *t, struct json_val input)
 {
 	char line[32];
@@ -158,7 +158,7 @@ void redfish_read_supply(const struct redfish_visit *v, struct json_val doc)
 {
 	struct redfish_thing t = redfish_thing_of(v, doc);
 	const struct json_val none = {.raw = {NULL, 0}};
-	/* Only what is missing is told here; the numbers are in the metrics. */
+	/* Only a missing supply is reported here; the numbers are in the metrics. */
 	supply_judge(&t, none);
 	if (redfish_is_absent(&t))
 		redfish_emit(v, &t, POWER_WATTS, none, 1);

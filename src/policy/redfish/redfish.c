@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redfish: the links of each kind of document, and what is read in it. */
+/* redfish: the links of each kind of document, and the members that are read in it. */
 #include <string.h>
 
 #include "redfish_priv.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redfish, inside: values as BMCs write them; what is passed to the owner. */
+/* redfish, inside: values as BMCs write them, and the readings for the owner. */
 #pragma once
 #include "base/json/json.h"
 #include "policy/redfish/redfish.h"

@@ -12,7 +12,7 @@ bool redfish_text(struct json_val object, const char *key, char *out, size_t cap
 	if (!json_get(object, key, &v) || v.type != JSON_STRING)
 		return false;
 	json_str_to(v, &b);
-	if (b.bad) /* A text that is longer than this is no name */
+	if (b.bad) /* A text that is longer than this does not count as a name */
 		b.n = 0;
 	size_t n = b.n < cap - 1 ? b.n : cap - 1;
 	n = cgn_utf8_prefix(room, n);

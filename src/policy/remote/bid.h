@@ -12,7 +12,7 @@ enum remote_bid_source {
 	REMOTE_BID_SUMMARY,
 	REMOTE_BID_STALE,   /* Measured: the summary is too old. */
 	REMOTE_BID_DEMOTED, /* Measured: the summary was wrong too often. */
-	REMOTE_BID_FULL,    /* By the summary there is no room: the peer is no candidate. */
+	REMOTE_BID_FULL,    /* By the summary there is no room: the peer cannot be chosen. */
 	REMOTE_BID_SOURCES
 };
 const char *remote_bid_text(enum remote_bid_source source);

@@ -4,7 +4,7 @@
 #include "policy/cluster/cluster.h"
 #include "policy/remote/summary.h"
 
-/* Sums over the ready nodes of a model. Zero is no node. */
+/* Sums over the ready nodes of a model. All zeroes: no node. */
 struct remote_load_sums {
 	uint32_t nodes;
 	double prefill_ms, joule_ms; /* A token's; sums of the nodes that |measured| and |powered| count. */

@@ -157,7 +157,7 @@ static CGN_RC models_get(struct cgn_cursor *c, struct remote_summary *out, struc
 	return CGN_OK;
 }
 
-/* Are the sets what is to follow this head? */
+/* Return true if the sets are those that must follow this head. */
 static bool sets_follow(const struct remote_summary *s, const struct remote_known *known, unsigned n_sets)
 {
 	if (s->generation == 0) /* Nothing is known there yet. */

@@ -88,11 +88,10 @@ void remote_summary_put(const struct remote_summary *s, const struct remote_set 
 
 /* ---- the asking side ---- */
 
-/* Read an answer to one who has |set| (NULL: nothing) of |generation|, and whose sampling was |shift|. |out| borrows
- * names from |bytes|. |*now| is the set of out->generation, which the caller owns: |set| with another reference, if
- * nothing changed.
- * CGN_INVALID: the bytes are no answer, or one to another question. CGN_CONFLICT: the set would differ from the other
- * side's; ask for the whole. CGN_NO_MEMORY. */
+/* Read an answer to one who has |set| (NULL: nothing) of |generation|, and whose sampling was |shift|. |out|
+ * borrows names from |bytes|. |*now| is the set of out->generation, which the caller owns: |set| with another
+ * reference, if nothing changed. CGN_INVALID: the bytes are not an answer, or one to another question.
+ * CGN_CONFLICT: the set would differ from the other side's; ask for the whole. CGN_NO_MEMORY. */
 struct remote_known {
 	struct remote_set *set;
 	uint64_t generation;
@@ -100,7 +99,8 @@ struct remote_known {
 };
 /* Several routers of a cluster, each with its own sets, may answer at one address: so many sets of it are kept. */
 #define REMOTE_VIEWS 4
-/* Return to which of |n| sets the answer tells changes; |n|: to none of them, it is a whole set, or it is no answer. |room| is overwritten. */
+/* Return to which of |n| sets the answer tells changes; |n|: to none of them, it is a whole set, or not an
+ * answer. |room| is overwritten. */
 size_t remote_summary_which(struct cgn_str bytes, const struct remote_known *known, size_t n,
 	struct remote_summary *room);
 CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known, struct remote_summary *out,

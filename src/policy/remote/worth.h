@@ -33,8 +33,8 @@ struct remote_stay {
 	struct remote_cost cost;
 };
 
-/* Return what is expected of a request that stays: |verdict| and |f| are of the chooser's pick for it; |waits|: it has to
- * enter the queue, where it would wait for |wait|, 0: unknown. */
+/* Return the expected times of a request that stays: |verdict| and |f| are of the chooser's pick for it;
+ * |waits|: it has to enter the queue, where it would wait for |wait|, 0: unknown. */
 struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admission_forecast *f, bool waits,
 	cgn_nsec wait);
 

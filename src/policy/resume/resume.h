@@ -75,8 +75,7 @@ void resume_begin(struct resume *s, const struct engine_resume *how);
 void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out);
 /* The engine ended the stream properly: append the rest. */
 void resume_flush(struct resume *s, struct cgn_buf *out);
-/* Stop being resumable: append what was held back and forward all further bytes. |why| is one of the
- * above. */
+/* Stop being resumable: append the held bytes and forward all further ones. |why| is one of the above. */
 void resume_give_up(struct resume *s, const char *why, struct cgn_buf *out);
 const char *resume_lost(const struct resume *s); /* Return why the answer can't be resumed; NULL: it can. */
 size_t resume_bytes(const struct resume *s);     /* Memory of the buffers. */

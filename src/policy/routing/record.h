@@ -6,8 +6,8 @@
  * block's digest and the node's group (eight neighbouring slots) choose the bucket, so that one probe answers
  * for eight nodes and a prefix that every node holds has room. Entries are single atomic words: a reader sees
  * an entry whole or not at all, and a lost race between two writers drops one block. A false match
- * (probability 2^-28 an entry) costs one worse prediction. The record is an estimate: engines decide what
- * they keep. */
+ * (probability 2^-28 an entry) costs one worse prediction. The record is an estimate: engines decide which
+ * blocks they keep. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing: which node gets a request. A pure function of what is known of each candidate at that instant. The
- * policies are the rows of policies.def. Each picks only among candidates with room (route_room).
+/* routing: which node gets a request. A pure function of the facts that are known of each candidate at that
+ * instant. The policies are the rows of policies.def. Each picks only among candidates with room
+ * (route_room).
  *
  * weighted: a score of about 1 (greater is better):
  *   kv * (reuse - common) / blocks + load * (1 - demand / width) + power * spared
@@ -81,7 +82,7 @@ struct route_cand {
 	bool keeps_none; /* Fed: no engine there keeps blocks after a request. */
 	/* fed: tokens in the blocks that it reports; 0: as in those of the prompt. */
 	uint32_t chain_tokens;
-	/* The node began to report its blocks a moment ago: the record of what was sent to it counts too. */
+	/* The node began to report its blocks a moment ago: the record of prompts sent to it counts too. */
 	bool fed_lately;
 	bool stores; /* Blocks from another node's store can be fetched to it. */
 	/* Fingerprint of its engine's hand-off (policy/handoff): engines of equal fingerprints may compute prompts for each
@@ -90,8 +91,9 @@ struct route_cand {
 	bool pulls;       /* The node can fetch a prompt's blocks from others of the same |handoff|. */
 	bool on_demand;   /* The model is loaded there when requests ask for it. */
 	uint32_t load_ms; /* Expected wait until the model is loaded; 0: it is. */
-	/* Expected time of two more loads, as on the slowest of the nodes, because another model has to leave, which is loaded again
-	 * and drives this one out. A node that loads quickly is no reason for that. 0: none has to leave. */
+	/* Expected time of two more loads, as on the slowest of the nodes, because another model has to
+	 * leave, which is loaded again and drives this one out. A node that loads quickly does not justify
+	 * that. 0: none has to leave. */
 	uint32_t evict_ms;
 	bool alone; /* The engine answers requests without another engine. */
 	/* Leading blocks held in any tier, from the index or route_record_match. */

@@ -13,7 +13,7 @@
  *   all, divided by the size of their inputs.
  *
  * Speeds stay finite and positive for any input: a sample counts for at most ROUTE_SPEED_TRUST times the
- * expected value and at least that fraction of it, and NaN is no sample. */
+ * expected value and at least that fraction of it, and NaN does not count as a sample. */
 #pragma once
 #include <stdbool.h>
 

@@ -87,7 +87,7 @@ static uint64_t speed_pack(const struct transfer_speed *s)
 	return (uint64_t)fixed << 32 | token;
 }
 
-/* Let what is slower than |prior| approach it with age. */
+/* Let an estimate that is slower than |prior| approach it with age. */
 static float value_aged(float own, float prior, double keep)
 {
 	return own > prior ? prior + (own - prior) * (float)keep : own;

@@ -5,8 +5,9 @@
  * A hand-off of |tokens| tokens that took |ms|:
  *   ms = fixed + token * tokens + error
  * fixed and token each absorb a share of the error by normalised least mean squares (as in speed.h):
- * TRANSFER_GAIN of it in all. A sample counts for at most TRANSFER_TRUST times the expected value and at least
- * that fraction of it, so estimates stay finite and positive for any input; NaN is no sample.
+ * TRANSFER_GAIN of it in all. A sample counts for at most TRANSFER_TRUST times the expected value and at
+ * least that fraction of it, so estimates stay finite and positive for any input; NaN does not count as a
+ * sample.
  *
  * A pair without samples has the estimate of its kind; a kind without samples has the prior. An estimate that
  * is slower than the prior loses half of the difference in each minute without samples: a path that was slow
@@ -24,7 +25,7 @@
 #define TRANSFER_BYTES (TRANSFER_PATHS * 24)
 #define TRANSFER_TRUST 4.0
 #define TRANSFER_GAIN  0.3
-/* Shorter transfers measure the calls rather than the network and are no samples. */
+/* Shorter transfers measure the calls rather than the network and do not count as samples. */
 #define TRANSFER_LEAST 64.0
 
 struct transfer_speed {

@@ -118,7 +118,8 @@ struct session_query {
 	struct cgn_str tenant, model, node; /* Empty: any. */
 	enum session_sort sort;             /* The highest come first, and of equal ones those used last. */
 	size_t skip, most;                  /* The page: |most| sessions behind the first |skip|. */
-	/* Return what is known of the session's KV cache there; NULL: nothing. NULL instead: nothing is told. */
+	/* Return the state of the session's KV cache there; NULL: it is not known. No function: it is left
+	 * out. */
 	const char *(*kv)(void *user, const struct session_place *place);
 	void *user;
 };

@@ -18,11 +18,11 @@ struct slot_body {
 	bool adapts;
 	bool has_members;
 	size_t at;      /* Offset after the opening brace */
-	size_t end;     /* Offset of the closing brace; 0: the body is no object */
+	size_t end;     /* Offset of the closing brace; 0: the body is not an object */
 	uint64_t owner; /* Made from "cache_salt"; 0: there is none */
 };
-/* Read a request. |path|: with its query. A body that is no JSON object is not placeable; the engine reports
- * what is wrong with it. */
+/* Read a request. |path|: with its query. A body other than a JSON object is not placeable; the engine
+ * reports its error. */
 struct slot_body slot_body_read(struct cgn_str path, struct cgn_str body);
 /* Write the text to insert at |b->at|; the rest of the body stays verbatim. Returns the length. */
 #define SLOT_BODY_INSERT 32

@@ -24,8 +24,8 @@ void slot_directory_free(struct slot_directory **take); /* NULL-safe; does not c
  * here: the caller reads it and calls slot_directory_add. Beyond the bounds nothing is recorded, and the
  * result is false. */
 bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t segment, unsigned tiers);
-/* Add a slot entry, which is copied. What is known of the state's pieces stays. CGN_TOO_LARGE: the directory
- * is full; CGN_NO_MEMORY. */
+/* Add a slot entry, which is copied. The known pieces of the state stay. CGN_TOO_LARGE: the directory is
+ * full; CGN_NO_MEMORY. */
 CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, struct cgn_err *err);
 /* The store was replaced, or is not reachable */
 void slot_directory_clear(struct slot_directory *s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swap: which of a machine's models are in memory, when more are declared than fit. A function of what is known at an
- * instant: it says which model to load, which to unload, and which to hold, so that its streams end and it can leave. Pure.
+/* swap: which of a machine's models are in memory, when more are declared than fit. A function of the facts
+ * at an instant: it says which model to load, which to unload, and which to hold, so that its streams end and
+ * it can leave. Pure.
  *
  * - A model that requests wait for is loaded as soon as it fits. Waiting models are served by priority, then by
  *   the age of their oldest request; one that has waited for SWAP_STARVES times |residence| comes before all others.
@@ -64,7 +65,7 @@ struct swap_orders {
 /* Decide for |n| models, at most SWAP_MAX. A model is in one of |load|, |unload| and |hold| at most. */
 void swap_decide(const struct swap_rules *rules, const struct swap_model *models, size_t n, cgn_nsec now,
 	struct swap_orders *out);
-/* Return how long a request that comes now would wait for the model |i|, as a forecast: what is left of its load, or
- * its load and those before it, each with the time until room is made. */
+/* Return how long a request that comes now would wait for the model |i|, as a forecast: the rest of its load,
+ * or its load and those before it, each with the time until room is made. */
 cgn_nsec swap_forecast(const struct swap_rules *rules, const struct swap_model *models, size_t n, size_t i,
 	cgn_nsec now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template filters of collections: lists, mappings, and what is picked from them. */
+/* template filters of collections: lists, mappings, and picks from them. */
 #include <stdlib.h>
 
 #include "filters_priv.h"

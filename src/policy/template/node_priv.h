@@ -128,7 +128,7 @@ struct lexer {
 	enum { IN_TEXT, IN_BLOCK, IN_VAR } where;
 	bool trim, trim_line; /* The previous tag ended with "-", or removes the following line end. */
 	size_t depth;         /* Nesting of brackets within a tag. */
-	const char *why;      /* With T_END: what is wrong; NULL: the regular end. */
+	const char *why;      /* With T_END: the error; NULL: the regular end. */
 };
 struct token lex_next(struct lexer *lx);
 struct cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template operators, in both dialects. "and", "or", "not" and ~ are in eval.c, because they decide what is
- * evaluated. */
+/* template operators, in both dialects. "and", "or", "not" and ~ are in eval.c, because they decide which
+ * operands are evaluated. */
 #include <math.h>
 
 #include "template_priv.h"

@@ -11,8 +11,8 @@ struct range {
 	uint32_t first, last;
 };
 
-/* Letters that no form changes or joins to what is before them: text between two of them can be normalized by
- * itself. Only a short cut, so these need not be all. */
+/* Letters that no form changes or joins to the text before them: text between two of them can be normalized
+ * by itself. Only a short cut, so these need not be all. */
 static const struct range settled_always[] = {{0, 0x7f}, {0x4e00, 0x9fef}};
 static const struct range settled_composed[] = {{0x80, 0x2ff}, {0x400, 0x482}, {0x5d0, 0x5ea}, {0x621, 0x63a},
 	{0xe01, 0xe33}, {0x2010, 0x2027}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0xac00, 0xd7a3},

@@ -17,7 +17,7 @@
  * split; a normalized text is up to 4 times the longest text. A work holds TOKENIZER_WORK_BYTES for its word
  * cache. While it encodes it also holds a copy of the text for each stage that rewrites it (at most 4 *
  * TOKENIZER_MAX_TEXT each), 16 bytes for each character of the longest stretch that NFC and the like have to
- * look at, once decomposed, and 40 bytes for each byte of its longest word; of each what is beyond
+ * look at, once decomposed, and 40 bytes for each byte of its longest word; of each the part beyond
  * TOKENIZER_WORK_KEEP / 4 is given back after the call.
  *
  * Time is O(n log n) in the longest word and otherwise linear for the patterns that models ship, with or

@@ -28,7 +28,7 @@ struct tracing_rules {
 	double share;        /* TRACING_SHARE: of the traces, 0 to 1. */
 };
 /* Read the values of OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG (empty: not set). Without a sampler:
- * parentbased_traceidratio, one trace of 100. CGN_INVALID names the variable and what is allowed. */
+ * parentbased_traceidratio, one trace of 100. CGN_INVALID names the variable and the allowed values. */
 CGN_RC tracing_rules_read(struct cgn_str sampler, struct cgn_str arg, struct tracing_rules *out,
 	struct cgn_err *err);
 

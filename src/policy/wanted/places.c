@@ -124,8 +124,8 @@ static void own_place(const Cognitora__V1__Engine *e, const Cognitora__V1__Wante
 		out->why = pb_text("the agent was not told of the last order yet");
 }
 
-/* Fill |out| if the engine has the model, or was told of it. An adapter that was told is shown before one that the engine
- * had from elsewhere. */
+/* Fill |out| if the engine has the model, or was asked to load it. An adapter that was asked for is shown
+ * before one that the engine had from elsewhere. */
 static bool engine_place(const Cognitora__V1__Engine *e, const char *name,
 	const Cognitora__V1__WantedModel *m, Cognitora__V1__ModelPlace *out)
 {

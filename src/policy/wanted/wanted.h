@@ -14,9 +14,9 @@
 CGN_RC wanted_read(struct cgn_str text, Cognitora__V1__WantedModels **out, struct cgn_err *err);
 /* Return the entry of a model; NULL: there is none. |doc| may be NULL. */
 const Cognitora__V1__WantedModel *wanted_find(const Cognitora__V1__WantedModels *doc, const char *name);
-/* Return what is wanted of |m|, which may be NULL, on a node. */
+/* Return the state that is wanted of |m|, which may be NULL, on a node. */
 Cognitora__V1__WantedState wanted_on(const Cognitora__V1__WantedModel *m, const char *node);
-/* Did the router say what is wanted on the node (WantedNode.parked), and no operator? */
+/* Did the router choose the wanted state on the node (WantedNode.parked), not an operator? */
 bool wanted_is_parked(const Cognitora__V1__WantedModel *m, const char *node);
 /* The LoRA adapter of an order: borrowed texts, empty for an order about an engine's own model. */
 struct wanted_adapter {

@@ -2,13 +2,12 @@
 /* wear: whether a block is worth a write to SSD. Pure.
  *
  * An SSD endures a number of writes. A day's budget is spent by writes and comes back evenly over the day; at
- * most one day's is saved up. While the tier has free room and an eighth of the budget is left, every block is
- * written. Otherwise the choice is by what was measured. Blocks are divided into classes by their use in RAM.
- * The yield of a class is the bytes read from SSD for each byte of it that was written there, lately (as long
- * as it takes to write the tier twice). A class is written when its yield is an eighth at least, and half of
- * the average; the best class may use up the budget, the others leave an eighth of it at most, so in the long
- * run the budget goes to the best classes. One block in 32 of the other classes is written too, to measure
- * them.
+ * most one day's is saved up. While the tier has free room and an eighth of the budget is left, every block
+ * is written. Otherwise measurements decide. Blocks are divided into classes by their use in RAM. The yield
+ * of a class is the bytes read from SSD for each byte of it that was written there, lately (as long as it
+ * takes to write the tier twice). A class is written when its yield is an eighth at least, and half of the
+ * average; the best class may use up the budget, the others leave an eighth of it at most, so in the long run
+ * the budget goes to the best classes. One block in 32 of the other classes is written too, to measure them.
  *
  * Threads: the caller's lock. Memory: the struct. */
 #pragma once

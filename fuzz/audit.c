@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz audit: no text breaks the reading of a line; what was sealed fits its predecessor, and no changed line does. */
+/* fuzz audit: no text breaks the reading of a line; a sealed line fits its predecessor, and no changed line
+ * does. */
 #include <stdlib.h>
 #include <string.h>
 

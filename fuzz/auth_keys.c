@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz auth_keys: a file of API keys. What is taken is written and read again without a change. */
+/* fuzz auth_keys: a file of API keys. A file that is taken is written and read again without a change. */
 #include <stdlib.h>
 
 #include "policy/auth/auth.h"

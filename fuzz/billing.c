@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz billing: the file of a day's usage, with a right sum. What is taken is written and read again unchanged. */
+/* fuzz billing: the file of a day's usage, with a right sum. A file that is taken is written and read again
+ * unchanged. */
 #include "policy/billing/billing.h"
 #include "base/seal/seal.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz budget: a budget as text, and the file of what was spent. What is taken is written and read again without a
- * change. The sum in the file's last line is made here, so that the lines are reached. */
+/* fuzz budget: a budget as text, and the file of spent amounts. A text that is taken is written and read
+ * again without a change. The sum in the file's last line is made here, so that the lines are reached. */
 #include "policy/budget/budget.h"
 #include "base/seal/seal.h"
 

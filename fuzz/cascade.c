@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz cascade: a small model's answer. Its log-probabilities give numbers that are in bounds, and what is left when they
- * are taken out does not depend on how the bytes are cut; a valid document stays valid. The first byte chooses the cuts
- * and the engine's habit. */
+/* fuzz cascade: a small model's answer. Its log-probabilities give numbers that are in bounds, and the rest
+ * without them does not depend on how the bytes are cut; a valid document stays valid. The first byte chooses
+ * the cuts and the engine's habit. */
 #include <stdlib.h>
 
 #include "base/core/err.h"

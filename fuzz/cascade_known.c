@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz cascade_known: lines of what was learned of cascades. What is taken is written and read again unchanged, and its curve tells
- * probabilities that never fall. */
+/* fuzz cascade_known: lines of learned calibrations. Lines that are taken are written and read again
+ * unchanged, and the probabilities of their curve never fall. */
 #include "policy/cascade/known.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

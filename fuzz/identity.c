@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz identity: no text breaks the reading of a certificate's URI names or of a role; what is read is written the same. */
+/* fuzz identity: no text breaks the reading of a certificate's URI names or of a role; a text that is read is
+ * written the same. */
 #include <stdlib.h>
 
 #include "policy/identity/identity.h"

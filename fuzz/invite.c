@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz invite: no text breaks the reading of a token, of the document of invites, or of a certificate request; what is
- * read is written the same. */
+/* fuzz invite: no text breaks the reading of a token, of the document of invites, or of a certificate
+ * request; a text that is read is written the same. */
 #include <stdlib.h>
 
 #include "io/pki/request.h"

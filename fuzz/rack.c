@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz rack: an inventory and the report of a host. What is read is within its bounds, and a host's settings, where they
- * are accepted, are the same when they are written again. */
+/* fuzz rack: an inventory and the report of a host. Read values are within their bounds, and a host's
+ * settings, where they are accepted, are the same when they are written again. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz season: lines of the loads by the time of the day. What is taken is written and read again unchanged, and tells
- * usual loads that are finite and not negative. */
+/* fuzz season: lines of the loads by the time of the day. Lines that are taken are written and read again
+ * unchanged, and their usual loads are finite and not negative. */
 #include <math.h>
 
 #include "policy/autoscale/season.h"

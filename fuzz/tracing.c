@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz tracing: what is written continues what was read, and what is no parent begins a trace. */
+/* fuzz tracing: the written header continues the one that was read, and a header without a parent begins a
+ * trace. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -101,7 +101,7 @@ static inline void text_is(struct cgn_str got, const char *want)
 
 /* ---- samples ---- */
 
-/* |make| writes it as this build does, |check| reads it and knows what was written. */
+/* |make| writes it as this build does, |check| reads it and knows the written values. */
 struct golden_sample {
 	const char *file;
 	void (*make)(struct cgn_buf *out);

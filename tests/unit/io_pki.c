@@ -457,7 +457,7 @@ static void a_bundle_has_each_living_authority_once(void **state)
 	cgn_buf_fmt(&text, "some words\n%s%s%s", ca.cert.p, leaf.cert.p, second.cert.p);
 	assert_true(cgn_ok(pki_bundle_add(&bundle, cgn_buf_view(&text), NOW, NULL)));
 	size_t n = bundle.n;
-	assert_true(n == ca.cert.n + second.cert.n); /* The leaf is no authority. */
+	assert_true(n == ca.cert.n + second.cert.n); /* The leaf is not an authority. */
 	assert_true(cgn_ok(pki_bundle_add(&bundle, cgn_buf_view(&text), NOW, NULL)));
 	assert_int_equal(bundle.n, n);
 	assert_true(pki_bundle_signed(cgn_buf_view(&bundle), cgn_buf_view(&leaf.cert)));

@@ -96,7 +96,7 @@ static void answers_come_from_the_dialled_address(void **state)
 	}
 }
 
-/* The kernel splits what is sent and joins what is received, where it can: one call moves many datagrams. */
+/* The kernel splits sent datagrams and joins received ones, where it can: one call moves many datagrams. */
 static void the_kernel_splits_and_joins(void **state)
 {
 	(void)state;

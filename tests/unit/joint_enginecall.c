@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginecall: what an engine is sent, what of its answer is relayed, and what a client is told of a failure. */
+/* enginecall: the request for an engine, the relayed part of its answer, and the error that a client gets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -402,7 +402,7 @@ static void an_unparsable_event_demotes(void **state)
 	FILE *log = tmpfile();
 	int terminal = dup(STDERR_FILENO);
 	assert_true(log != NULL && terminal >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
-	do { /* A message that is no event is ignored */
+	do { /* A message other than an event is ignored */
 		assert_true(cgn_ok(zmtp_send(w.p[0].pub, odd, 3)));
 	} while (zmtp_stats(w.p[0].pub).sent < 3);
 	publish_batch(&w.p[0], 1, false);

@@ -30,7 +30,7 @@ enum mood {
 	MOOD_WRONG,      /* Always sends a wrong checksum. */
 	MOOD_OUTSIDE,    /* Lends values beyond the arena. */
 	MOOD_FEW,        /* Sends too few infos. */
-	MOOD_GARBAGE,    /* Sends bytes that are no messages. */
+	MOOD_GARBAGE,    /* Sends bytes that do not make messages. */
 	MOOD_REFUSING,   /* Answers FAILED to everything. */
 	MOOD_ONE,        /* Lends one value at a time. */
 	MOOD_TURNED,     /* Lends one value at a time, and reads the second request before the first. */

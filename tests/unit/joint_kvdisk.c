@@ -373,8 +373,8 @@ static void test_what_is_not_wanted_never_comes_back(void **state)
 	world_end(&w);
 }
 
-/* Starts that are ended while they rebuild the index, each after some records. Each goes on where the one before it was,
- * and none takes what is there for the whole. */
+/* Starts that are ended while they rebuild the index, each after some records. Each goes on where the one
+ * before it was, and none takes the records so far for the whole. */
 static void test_a_rebuild_that_is_ended_goes_on(void **state)
 {
 	struct world w;
@@ -1114,8 +1114,8 @@ static uint64_t cached_bytes(const char *path, size_t first)
 	return pages * 4096;
 }
 
-/* A long file is written to the medium as it grows: what was written a while ago is not in the page cache,
- * where engines have their weights. */
+/* A long file is written to the medium as it grows: bytes that were written a while ago are not in the page
+ * cache, where engines have their weights. */
 static void test_a_file_leaves_the_page_cache_as_it_grows(void **state)
 {
 	struct world w;

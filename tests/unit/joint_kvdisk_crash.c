@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvdisk under kill -9: a process puts, replaces and removes values with several threads while room is made
- * all the time. The process is killed at a random point, and another process checks what is there. The model
+ * all the time. The process is killed at a random point, and another process checks the values. The model
  * lies in memory that both share. The test process itself never opens a store, because RocksDB's threads do
  * not survive a fork. */
 #include "base/mix/mix.h"

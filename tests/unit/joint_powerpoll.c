@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* powerpoll: readings as metrics and as JSON; what is stale, absent or failing; settings. */
+/* powerpoll: readings as metrics and as JSON; stale, absent and failing sources; settings. */
 #include "joint/powerpoll/powerpoll.h"
 #include "policy/settings/settings.h"
 

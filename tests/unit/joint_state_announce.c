@@ -32,7 +32,7 @@ struct world {
 	struct {
 		const char *id, *address;
 	} stores[4]; /* Up to the first without an id. */
-	/* The agent and the store note here what they were told. */
+	/* The agent and the store note the events that they get here. */
 	struct cgn_buf told;
 	unsigned done;
 };

@@ -40,7 +40,7 @@ struct world {
 	enum cgn_code refuse; /* Answer of writes; CGN_FINE: they are done. */
 	unsigned refused, grants, revoked;
 	bool lease_is_gone; /* The next renewal says so. */
-	/* The programs note here what they were told. */
+	/* The programs note the events that they get here. */
 	struct cgn_buf told;
 	unsigned done;
 };
@@ -657,7 +657,7 @@ static void a_router_that_starts_without_etcd_knows_the_last_membership(void **s
 	key_put(w, "/cognitora/cognitora/routing/policy", "{}", 0);
 	struct state_watch *s = router_start(w);
 	until(w, was_told(&w->told, "heard "));
-	state_watch_close(&s); /* Writes what is due. */
+	state_watch_close(&s); /* Writes due records. */
 	until(w, w->watch == NULL);
 	grpc_server_free(&w->server);
 	s = router_start(w);

@@ -182,7 +182,7 @@ static void prefixes_are_found_and_load_is_even(void **state)
 	trace_fini(&t);
 }
 
-/* Intervals hold for nine of ten requests, those that wait included, and do not change what is decided. */
+/* Intervals hold for nine of ten requests, those that wait included, and do not change the decisions. */
 static void quotes_hold(void **state)
 {
 	(void)state;

@@ -84,7 +84,7 @@ static void test_answers_are_one_line(void **state)
 	cgn_buf_fini(&b);
 }
 
-/* However a journal is cut, the records before the cut are read, and what is behind it is not. */
+/* However a journal is cut, the records before the cut are read, and those behind it are not. */
 static void test_a_cut_journal_keeps_whole_records(void **state)
 {
 	struct cgn_buf b = {0};

@@ -224,7 +224,7 @@ static void a_clock_that_goes_ahead_and_back_meets_its_windows(void **state)
 	assert_true(tokens_take(&w, NOON, 1000, &a, &h));
 	assert_true(tokens_take(&w, NOON + 20 * DAY_S, 300, &a, &h));
 	assert_false(tokens_take(&w, NOON, 1, &a, &h));
-	/* The next month has what was spent in it. */
+	/* The next month has the amounts that were spent in it. */
 	assert_false(tokens_take(&w, NOON + DAY_S, 701, &a, &h));
 	assert_true(a.spent == 300);
 	assert_true(tokens_take(&w, NOON + DAY_S, 700, &a, &h));
@@ -338,7 +338,7 @@ static void a_book_survives_as_a_text(void **state)
 	cgn_buf_fini(&text);
 }
 
-/* A window grants exactly its budget, and only what is settled stays. */
+/* A window grants exactly its budget, and only settled amounts stay. */
 static void no_order_of_events_exceeds_a_budget(void **state)
 {
 	(void)state;

@@ -272,7 +272,7 @@ static void test_rates_are_written_and_read(void **state)
 	assert_true(cgn_ok(cascade_rates_take(cgn_buf_view(&text), &again, &err)));
 	assert_true(is_hopeless(&again, &hard, 0.5));
 	assert_false(is_hopeless(&again, &easy, 0.5));
-	ask_often(&again, &hard, 40, false); /* Far less than 150: what was read counts less. */
+	ask_often(&again, &hard, 40, false); /* Far less than 150: requests from the file count less. */
 	assert_false(is_hopeless(&again, &hard, 0.5));
 	cgn_buf_fini(&text);
 	assert_true(rates_fit(&again, "") && rates_fit(&again, "cell 4095 1000 1000\n"));

@@ -62,7 +62,8 @@ static void each_program_has_a_certificate_with_its_roles_and_names(void **state
 		has_name(router, "prod-router.ai.svc.cluster.local"));
 	assert_true(has_name(router, "llm.example.org") && !has_name(agent, "llm.example.org"));
 	assert_true(has_name(router, "cognitora://eu/router/prod-router"));
-	/* The name of all nodes is not the router's: an agent's certificate is no router's, and the other way. */
+	/* The name of all nodes is not the router's: an agent's certificate does not count as a router's, nor
+	 * a router's as an agent's. */
 	assert_true(has_name(agent, "prod-agents.ai.svc") && has_name(store, "prod-agents.ai.svc"));
 	assert_false(has_name(router, "prod-agents.ai.svc") || has_name(agent, "prod-router"));
 	assert_true(has_name(agent, "cognitora://eu/agent/prod-agents") &&

@@ -70,7 +70,7 @@ static void a_request_is_told_its_joules(void **state)
 		if (claims)
 			assert_true(chooser_claim(w.chooser, &ask, &p));
 		chooser_book(w.chooser, &ask, &p, &t);
-		/* The meter tells of the first second of the prompt, and of nothing before it. */
+		/* The meter counts the first second of the prompt, and nothing before it. */
 		double share = 100 / (t.new_tokens + 1.0);
 		energy_board_sums(board, slot, &(struct energy_instant){1000, 5000 + share, 111 * CGN_SEC},
 			1);

@@ -450,7 +450,7 @@ static void an_agent_that_breaks_its_promise_is_watched_again(void **state)
 	for (unsigned i = 1; i < CLUSTER_QUIET_BEATS; i++)
 		assert_int_equal(quiet_for(c, 1000), WATCH_KEEP);
 	assert_int_equal(atomic_load(&stats->others), 5);
-	node_event(c, "n1", 4, NULL, NULL); /* An event without a load is no heartbeat. */
+	node_event(c, "n1", 4, NULL, NULL); /* An event without a load does not count as a heartbeat. */
 	assert_int_equal(quiet_for(c, 1000), WATCH_AGAIN);
 	assert_int_equal(atomic_load(&stats->others), 0);
 	struct cluster_orders o;

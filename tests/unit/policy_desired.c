@@ -259,7 +259,7 @@ static void cascades_of_pools_become_settings(void **state)
 	assert_true(s->confidence_threshold == -0.5 && config_model_find(c, "o") == NULL);
 	config_free(&c);
 	c = config_with_pools(NULL, "[" POOL("s", "{\"confidenceThreshold\":-0.5}") "]");
-	assert_false(c->router.cascade.enabled); /* A threshold alone is no cascade. */
+	assert_false(c->router.cascade.enabled); /* A threshold alone does not make a cascade. */
 	config_free(&c);
 }
 

@@ -565,7 +565,7 @@ static void no_node_and_all_full_are_reported(void **state)
 	world_fini(&w);
 }
 
-/* The costs of one node and of two are on record, and what is not possible has none. */
+/* The costs of one node and of two are on record, and an impossible choice has none. */
 static void a_split_is_told_with_its_costs(void **state)
 {
 	(void)state;

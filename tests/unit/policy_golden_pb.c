@@ -302,7 +302,7 @@ static void message_check(const struct types *t, struct cgn_str name, struct cgn
 	/* Read what the kept version wrote, and write it again: nothing is lost. */
 	message_through(m, cgn_buf_view(&kept), &read);
 	message_includes(m, cgn_buf_view(&kept), cgn_buf_view(&read));
-	/* Read what a later version writes: what is known is there. */
+	/* Read the message of a later version: the known fields are there. */
 	message_put(m, true, &future);
 	read.n = 0;
 	message_through(m, cgn_buf_view(&future), &read);

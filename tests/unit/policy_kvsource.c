@@ -546,7 +546,7 @@ static void windowed_groups_of_a_hybrid_model_are_left_out(void **state)
 	assert_int_equal(kvsource_state(w.s), KVSOURCE_GOOD);
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(tiers_of(&w, 0, i), GPU);
-	/* A state of 3 tokens, as a group with Mamba may have, is no size of blocks of ours. */
+	/* A state of 3 tokens, as a group with Mamba may have, does not fit the size of our blocks. */
 	struct ev odd = ev_stored(7, 1, -1, 0, 3);
 	odd.kind = "mamba";
 	odd.group = 3;

@@ -494,7 +494,7 @@ static const struct odd_answer {
 		"the engine's choices are not a list"},
 	{EVENT(SAID("a")) EVENT("{\"choices\":\"x\"}") DONE, {NULL, NULL},
 		"the engine's choices are not a list"},
-	/* Lines and events without a choice that are no errors. */
+	/* Lines and events without a choice that are not errors. */
 	{EVENT(SAID("ab")) "id: 1\nretry: 5\nfoo: bar\n\n" EVENT(
 		 "{\"choices\":[],\"usage\":{\"prompt_tokens\":5}}") EVENT("{\"usage\":{\"prompt_tokens\":5}}")
 			EVENT("{\"choices\":null,\"timings\":{\"prompt_ms\":1}}") EVENT(
@@ -536,7 +536,7 @@ static void an_odd_answer_is_understood_or_an_error(void **state)
 		}
 }
 
-/* The same for answers that are no streams, and for vectors. */
+/* The same for answers that are not streams, and for vectors. */
 static void an_odd_body_is_understood_or_an_error(void **state)
 {
 	static const struct {

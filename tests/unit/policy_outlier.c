@@ -263,7 +263,7 @@ static void the_worst_of_two_measures_is_ejected(void **state)
 	assert_int_equal(peers[3].verdict, BREAKER_FOR_ERRORS);
 }
 
-/* Three nodes that fail alike are no outliers, and neither is one with few requests. */
+/* Three nodes that fail alike are not outliers, and neither is one with few requests. */
 static void alike_is_no_outlier(void **state)
 {
 	(void)state;

@@ -72,7 +72,7 @@ static void an_entry_extends_the_reported_blocks(void **state)
 	fill_chain(chain, BLOCKS, 1);
 	pending_add(p, chain, BLOCKS, 30, 7, 0, 10 * CGN_SEC); /* The node held 30. */
 	cands_fill(c, 4);
-	c[0].held = 40; /* The other nodes hold what they reported. */
+	c[0].held = 40; /* The other nodes hold the blocks that they reported. */
 	c[1].held = 30;
 	c[2].held = 30;
 	c[3] = (struct route_cand){.slot = 21, .held = 30};

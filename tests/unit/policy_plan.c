@@ -146,7 +146,7 @@ static void tried_nodes(void **state)
 	assert_int_equal(plan_attempts(&p), 2);
 }
 
-/* A prefill leg is no attempt, excludes no node, and leads on whether it succeeds or fails. */
+/* A prefill leg does not count as an attempt, excludes no node, and leads on whether it succeeds or fails. */
 static void prefill_leads_on(void **state)
 {
 	(void)state;

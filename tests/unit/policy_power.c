@@ -39,7 +39,7 @@ static void test_freshness(void **state)
 	assert_int_equal(power_age(&r, NOW), CGN_SEC);
 	assert_int_equal(power_state_now(&r, r.time + r.max_age - 1), POWER_FRESH);
 	assert_int_equal(power_state_now(&r, r.time + r.max_age), POWER_STALE);
-	/* The clock went back: what is of the future is not trusted. */
+	/* The clock went back: a reading of the future is not trusted. */
 	assert_int_equal(power_state_now(&r, r.time - 1), POWER_STALE);
 	assert_int_equal(power_age(&r, r.time - 1), 0);
 	r.max_age = 0;

@@ -258,7 +258,8 @@ static void test_members_follow_the_inventory(void **state)
 	enum rack_etcd_data data[RACK_MAX_HOSTS] = {RACK_DATA_UNKNOWN};
 	data[h[0] - r->hosts] = data[h[3] - r->hosts] = RACK_DATA_THERE;
 	data[h[1] - r->hosts] = RACK_DATA_NONE;
-	/* b has lost its data, c was not asked, d has another address than its member, x is no host, e has no member and was not asked. */
+	/* b has lost its data, c was not asked, d has another address than its member, x is not a host, e has
+	 * no member and was not asked. */
 	const struct rack_members all = {{member_of("a", "10.0.0.11", false),
 						 member_of("b", "10.0.0.12", false),
 						 member_of("c", "10.0.0.13", true),

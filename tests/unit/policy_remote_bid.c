@@ -101,7 +101,8 @@ static bool bid_beats(struct remote_bid a, double a_paid, struct remote_bid b, d
 	return remote_bid_beats(&a, &b, &rules, &unknown);
 }
 
-/* The costs of a bid are the agreed price, else the told one, and the joules of what is not cached. */
+/* The costs of a bid are the agreed price, else the told one, and the joules of the tokens that are not
+ * cached. */
 static void bids_have_costs(void **state)
 {
 	(void)state;

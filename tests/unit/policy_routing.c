@@ -247,7 +247,7 @@ static void record_outlives_a_new_capacity(void **state)
 		route_record_capacity(r, 6, capacities[i]);
 		assert_int_equal(held_by(r, chain, 100, 6), 100);
 	}
-	/* Another unit is needed: what was recorded may count less, and what follows counts. */
+	/* Another unit is needed: the recorded blocks may count less, and those that follow count. */
 	for (size_t i = 4; i < sizeof capacities / sizeof *capacities; i++) {
 		route_record_capacity(r, 6, capacities[i]);
 		fill_chain(other, 100, 1000 + i);

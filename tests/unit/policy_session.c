@@ -157,7 +157,7 @@ static void service_halves_in_a_minute(void **state)
 	struct session_turn t = turn_of(s, "-", "a", START);
 	assert_int_equal(sessions_charge(s, &t, 1000, START), 0);
 	assert_int_equal(sessions_charge(s, &t, 0, START), 1000);
-	/* The end settles what was charged: 20 prompt tokens were computed and 10 of the answer. */
+	/* The end settles the charge: 20 prompt tokens were computed and 10 of the answer. */
 	(void)end_with(s, &t, "", START);
 	t = turn_of(s, "-", "a", START);
 	assert_int_equal(sessions_charge(s, &t, 8000, START), 30);

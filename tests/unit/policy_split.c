@@ -278,7 +278,7 @@ static void a_conversation_stays_where_its_history_is(void **state)
 	pools_fini(&p);
 }
 
-/* A prompt of the decode node's own is computed meanwhile, and delays the answer by what is left of it. */
+/* A prompt of the decode node's own is computed meanwhile, and delays the answer by the rest of its time. */
 static void queues_of_both_nodes_pass_at_once(void **state)
 {
 	(void)state;
@@ -336,12 +336,13 @@ static void pairs_have_equal_hand_offs(void **state)
 	assert_int_equal(s.prefill, p.nodes[P1].slot);
 	assert_int_equal(s.decode, p.nodes[D0].slot);
 	assert_int_equal(s.first.cands[s.first.index].slot, s.prefill);
-	p.ends[P0].fingerprint = p.ends[P1].fingerprint = 9; /* No node decodes what they compute. */
+	/* No node decodes the prompts that they compute. */
+	p.ends[P0].fingerprint = p.ends[P1].fingerprint = 9;
 	s = split_of(&p, BLOCKS);
 	assert_int_equal(s.shape, CHOOSER_WHOLE);
 	assert_int_equal(s.why, CHOOSER_BY_NO_PAIR);
 	assert_true(isinf(s.pair_ms));
-	p.ends[P0].fingerprint = p.ends[D1].fingerprint = 0; /* 0 is no hand-off, and not an equal one. */
+	p.ends[P0].fingerprint = p.ends[D1].fingerprint = 0; /* 0 means no hand-off, not an equal one. */
 	assert_true(isinf(split_of(&p, BLOCKS).pair_ms));
 	pools_fini(&p);
 }

@@ -46,7 +46,7 @@ static void test_changes(void **state)
 	assert_int_equal(doc->revision, 100);
 	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), LOADED);
 	assert_int_equal(wanted_on(wanted_find(doc, "m"), "b"), NOTHING);
-	c.nodes = b; /* A change of one node leaves what is said of others. */
+	c.nodes = b; /* A change of one node leaves the orders of others. */
 	change_apply(&doc, c);
 	assert_int_equal(doc->revision, 101); /* The clock stood still. */
 	assert_int_equal(wanted_on(wanted_find(doc, "m"), "a"), LOADED);
@@ -281,7 +281,7 @@ static void test_places(void **state)
 	a.name = pb_text("de");
 	a.state = pb_text("failed");
 	a.why = pb_text("no such folder");
-	a.revision = 6; /* The agent tells of an earlier order. */
+	a.revision = 6; /* The agent reports an earlier order. */
 	e.adapters = adapters;
 	e.n_adapters = 1;
 	assert_true(wanted_place(&n, true, "de", &m, why, sizeof why, &p));

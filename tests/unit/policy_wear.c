@@ -53,7 +53,7 @@ static void test_the_budget_is_a_bound(void **state)
 		for (unsigned hour = 0; hour < 24; hour++)
 			got += blocks_offer(&w, (enum wear_class)(hour % WEAR_CLASSES), 500, hour % 2 == 0,
 				(day * 24U + hour) * (DAY / 24));
-	assert_in_range(got, 9 * 1024, 11 * 1024); /* ten days, and what was saved up */
+	assert_in_range(got, 9 * 1024, 11 * 1024); /* ten days, and the saved writes */
 	wear_init(&w, GIB, GIB, 0);
 	wear_read(&w, WEAR_BACK, 1000000 * MIB);
 	assert_int_equal(blocks_offer(&w, WEAR_BACK, 5000, true, 0), 1024);

@@ -534,7 +534,7 @@ static bool answers_came(void)
 
 /* ---- steps ---- */
 
-/* The worker has read what was sent so far: it has answered another request since. */
+/* The worker has read the bytes that were sent so far: it has answered another request since. */
 static bool pong;
 
 static void pong_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
@@ -798,7 +798,7 @@ static void early_check(struct job *j, const char *order)
 {
 	size_t least = is_stream() ? (size_t)(strstr(w->d->answer, "\n\n") - w->d->answer) + 2 : 1;
 	if (j->at < least && j->over && j->status >= 500)
-		return; /* no event is no answer */
+		return; /* without an event there is no answer */
 	if (is_stream() && cut_is_right(j, whole_of(order)))
 		return;
 	size_t same = same_bytes(j, cgn_buf_view(&w->expected)),

@@ -1773,7 +1773,7 @@ static void threads_spend_one_budget_exactly(void **state)
 	gw_budgets_close(&s.budgets);
 	gw_usage_close(&s.usage);
 	gw_age_close(&age);
-	/* The file has what was spent. */
+	/* The file has the spent amounts. */
 	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
 	assert_true(gw_budgets_get(s.budgets, CGN_STR("t:acme"), &a));
 	assert_true(a.spells[BUDGET_MONTH][0].spent.v[BUDGET_REQUESTS] == SPEND_BUDGET);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of membership share this: they run turns of a loop until a condition holds, and note what was told. */
+/* Tests of membership share this: they run turns of a loop until a condition holds, and note the events. */
 #pragma once
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* account: the end of a request in metrics, in what is learned of nodes, and in the log. */
+/* account: the end of a request in metrics, in the nodes' measured speeds, and in the log. */
 #include "base/log/log.h"
 #include "io/linefile/linefile.h"
 #include "router/account/explain.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* account: what is counted, learned and logged of a request. Prompts, answers and keys are in none of it. */
+/* account: count, learn and log the end of a request. Prompts, answers and keys are in none of it. */
 #pragma once
 #include "router/request/request.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: the record of a worker's decisions, what a client that asks is told of its own, and what shadow
- * policies would have chosen. */
+/* explain: the record of a worker's decisions, its part that a client gets for its own request, and the
+ * choices of shadow policies. */
 #pragma once
 #include "router/request/request.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: what was used by hour, tenant, key and model, shared by all workers, and its files in cluster.state_dir: one a
- * day, of the last 32 days. The file of the day is written GW_USAGE_EVERY after a change, off the loop, and at the end:
- * a router that is killed forgets what ended since. Files are deleted by the clock of deletions (router/age), and a wall
- * clock that jumps to another day meets what the day's file has. */
+/* usage: tokens, money and energy by hour, tenant, key and model, shared by all workers, and its files in
+ * cluster.state_dir: one a day, of the last 32 days. The file of the day is written GW_USAGE_EVERY after a
+ * change, off the loop, and at the end: a router that is killed forgets what ended since. Files are deleted
+ * by the clock of deletions (router/age), and a wall clock that jumps to another day meets what the day's
+ * file has. */
 #pragma once
 #include "io/loop/loop.h"
 #include "policy/billing/billing.h"

@@ -211,7 +211,7 @@ static void run_finalize(struct batch_run *run)
 	job_start(run, result_work, result_done);
 }
 
-/* End the batch with what is in the journal. */
+/* End the batch with the answers in the journal. */
 static void run_end(struct batch_run *run, enum batch_status ending)
 {
 	batch_ask_cancel(run->owner, run);

@@ -75,15 +75,15 @@ struct batch_runner {
 };
 
 /* input.c */
-/* Open the input, find its lines, and check them when the batch is new: b.faults has what is wrong. Any thread. On failure it may be
- * called again: the input cannot be read now. */
+/* Open the input, find its lines, and check them when the batch is new: b.faults has the errors. Any thread.
+ * On failure it may be called again: the input cannot be read now. */
 CGN_RC batch_input_open(struct batch_run *run, uint32_t max_lines, struct cgn_err *err);
 /* Read line |i| into |text| and find its body. */
 CGN_RC batch_input_line(struct batch_run *run, size_t i, struct cgn_buf *text, struct batch_line *out,
 	struct cgn_err *err);
 
 /* result.c */
-/* Read what the journal has, and cut off what was half written. */
+/* Read the journal, and cut off a record that was half written. */
 CGN_RC batch_journal_open(struct batch_run *run, struct cgn_err *err);
 /* Write the fresh records and count them. On failure they stay fresh. */
 CGN_RC batch_journal_flush(struct batch_run *run, struct cgn_err *err);

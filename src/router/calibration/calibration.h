@@ -27,16 +27,17 @@ CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double
 void gw_calibrations_close(
 	struct gw_calibrations **take); /* NULL-safe; no worker runs. On the control loop. */
 
-/* kept.c, on the control loop |l|: read what is known from the file |path|, and keep it there: it is written five seconds after a
- * change at the latest, and at the end. A file that cannot be used is set aside. */
+/* kept.c, on the control loop |l|: read the calibrations from the file |path|, and keep them there: the file
+ * is written five seconds after a change at the latest, and at the end. A file that cannot be used is set
+ * aside. */
 CGN_RC gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path,
 	struct cgn_err *err);
-/* Call with each view and each rules before workers have them, and once a second: what was learned of other models, of other engines, or with other
- * settings is forgotten, which is logged. |c| NULL: does nothing. */
+/* Call with each view and each rules before workers have them, and once a second: calibrations of other
+ * models, of other engines, or with other settings are forgotten, which is logged. |c| NULL: does nothing. */
 void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view *v,
 	const struct gw_cascade_rules *rules);
 
-/* Copy what is known of the pair; any thread. NULL: nothing is. */
+/* Copy the calibration of the pair; any thread. NULL: there is none. */
 enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
 	struct cgn_str large, struct calibration_curve *out);
 /* Write the body of /cascades; any thread. |c| NULL: nothing is asked again. */

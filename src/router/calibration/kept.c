@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kept: what was learned, in a file of cluster.state_dir over restarts, and whether the models are still those that it was learned
- * of. On the control loop. */
+/* kept: the calibrations in a file of cluster.state_dir over restarts, and whether the models are still those
+ * that they were learned of. On the control loop. */
 #include <stdlib.h>
 
 #include "base/log/log.h"
@@ -56,7 +56,7 @@ static bool chain_has(const struct gw_cascade_rules *rules, const struct calibra
 	return false;
 }
 
-/* Return why what is known of the pair no longer counts; NULL: it counts. */
+/* Return why the calibration of the pair no longer counts; NULL: it counts. */
 static const char *pair_trouble(struct gw_calibrations *c, struct calibration_known *k,
 	const struct cluster_view *v, const struct gw_cascade_rules *rules)
 {

@@ -127,8 +127,8 @@ static bool arrival_take(struct gw_req *r, const struct http_head *h)
 	return true;
 }
 
-/* llama-server has these names too, and clients without /v1 in their base URL. llama-server's /completions and /embeddings
- * are no aliases. */
+/* llama-server has these names too, and clients without /v1 in their base URL. llama-server's /completions
+ * and /embeddings do not count as aliases. */
 struct cgn_str gw_alias_resolve(struct cgn_str path)
 {
 	static const char *const rows[][2] = {{"/chat/completions", "/v1/chat/completions"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks: nodes whose agents make the digests of blocks differently than this router. Nothing that they hold would ever
- * be found, so their reports do not count and the record of what was sent there does. */
+/* blocks: nodes whose agents make the digests of blocks differently than this router. Nothing that they hold
+ * would ever be found, so their reports do not count and the record of prompts sent there does. */
 #include <stdio.h>
 
 #include "base/digest/digest.h"
@@ -24,7 +24,7 @@ static void difference_tell(const Cognitora__V1__Chain *c, struct cgn_str model,
 			(int)(model.n < 64 ? model.n : 64), model.p);
 }
 
-/* Return what the engine that serves |served| tells of its blocks. */
+/* Return the report of the engine that serves |served| about its blocks. */
 static const Cognitora__V1__Chain *chain_find(const struct cluster_node *n, struct cgn_str served)
 {
 	for (size_t e = 0; e < n->info->n_engines; e++)

@@ -104,7 +104,8 @@ static void source_apply(struct router_watch *w, const Cognitora__V1__Residency 
 	bytes = bytes || none;
 	if (fed == n->fed && bytes == n->fed_bytes && none == n->keeps_none)
 		return;
-	/* Events of what was just sent may be on the way: the record counts until they must have come. */
+	/* Events of prompts that were just sent may be on the way: the record counts until they must have
+	 * come. */
 	if (fed && !n->fed)
 		n->record_until = cgn_loop_now(w->r->loop) + CHOOSER_BEGIN;
 	if (none)

@@ -163,7 +163,7 @@ void router_breaker_step(struct router *r, const struct cluster_node *n, enum br
 /* Return the time since the last load report of the node's agent; 0: there was none. */
 cgn_nsec router_load_age(const struct router *r, const struct cluster_node *n);
 
-/* Forget the member |id|: close its watch, and what is known of it. */
+/* Forget the member |id|: close its watch, and drop its state. */
 void router_node_gone(struct router *r, const char *id);
 /* All members are known, or not: tell it with the next view. */
 void router_heard_update(struct router *r);

@@ -42,7 +42,8 @@ static void known_drop(struct router_ask *a, size_t from)
 	}
 }
 
-/* Put the set of an answer first, in the place of the |which|-th; REMOTE_VIEWS: of the one that was told of longest ago. */
+/* Put the set of an answer first, in the place of the |which|-th; REMOTE_VIEWS: of the one that was named
+ * longest ago. */
 static void known_put(struct router_ask *a, size_t which, struct remote_known now)
 {
 	size_t last = which < REMOTE_VIEWS ? which : REMOTE_VIEWS - 1;

@@ -29,7 +29,7 @@ void router_wanted_update(struct router *r, struct cgn_str text, const char *whe
 			F_STR("then", "what was wanted before stays"));
 		return;
 	}
-	if (doc == NULL) /* Removed by hand: agents keep what they have. */
+	if (doc == NULL) /* Removed by hand: agents keep their models. */
 		return;
 	pb_free(&r->wanted.doc);
 	r->wanted.doc = doc;

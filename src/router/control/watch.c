@@ -89,7 +89,7 @@ const char *router_watch_origin(const struct router *r, const struct cluster_nod
 	return w != NULL && w->engine != NULL ? engine_node_origin(w->engine) : "";
 }
 
-/* Take what the agent tells of its node's energy; nonsense counts as unknown. */
+/* Take the agent's report of its node's energy; nonsense counts as unknown. */
 static void energy_take(const struct router_watch *w, const Cognitora__V1__Energy *e)
 {
 	struct energy_board *b = w->r->shared.choice.energy;

@@ -28,13 +28,13 @@ struct router_watch {
 		uint32_t inflight, decoding;
 		uint64_t tokens, heard;
 		cgn_nsec at;
-	} told; /* Requests straight at the engine, as the agent was told of them. */
+	} told; /* Requests straight at the engine, as the agent knows them. */
 	unsigned repairs_in_a_row;
 	cgn_nsec repair_not_before;
 	struct outlier_window window; /* Window over the node's tally. */
 	enum node_state shown;        /* Last state that was logged and put on /metrics. */
 	char *shown_id;               /* Node id of |shown|. */
-	bool direct;                  /* The node has told of its engine's address: requests may be there. */
+	bool direct;                  /* The node has sent its engine's address: requests may be there. */
 	/* Why the node's blocks are none of this router's, as last told; empty: they may be. */
 	char blocks_differ[200];
 	char blocks_now[200]; /* The same, of the comparison that runs. */
@@ -54,8 +54,8 @@ void router_watch_open(struct router *r, const struct cluster_node *n);
 /* End the current call and open another, to the node's present address. */
 void router_watch_restart(struct router *r, const struct cluster_node *n);
 #define ROUTER_REASON_BYTES 1500
-/* Write what is wrong with the node into |out|: its agent does not answer, or engines are in trouble; a node with another
- * engine may be ready nevertheless. Empty: nothing is known. */
+/* Write the node's fault into |out|: its agent does not answer, or engines are in trouble; a node with
+ * another engine may be ready nevertheless. Empty: nothing is known. */
 void router_watch_reason(const struct router *r, const struct cluster_node *n, char *out, size_t cap);
 /* Return where a node without an agent comes from; empty: it has an agent. Borrowed. */
 const char *router_watch_origin(const struct router *r, const struct cluster_node *n);
@@ -66,7 +66,7 @@ void router_blocks_compare(struct router *r);
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */
 void router_watch_close(struct router *r, uint16_t slot);
 
-/* direct.c; what the agents are told of requests that do not pass them */
+/* direct.c; reports to agents about requests that do not pass them */
 void router_direct_init(struct router *r);
 /* The node of the watch has told that its engine may be reached. */
 void router_direct_begin(struct router_watch *w);
@@ -93,7 +93,7 @@ struct router_residency_status {
 	 * (too little memory). */
 	const char *state;
 	uint64_t blocks;   /* Blocks in the index. */
-	uint64_t recorded; /* Blocks in the record of what was sent. */
+	uint64_t recorded; /* Blocks in the record of sent prompts. */
 	uint64_t tier_blocks[BLOCK_TIERS];
 	uint64_t sums; /* Fingerprint of the checksums, equal on routers that agree. */
 	cgn_nsec staleness;

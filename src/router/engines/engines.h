@@ -10,7 +10,7 @@ struct svc_problems;
 struct engines_ops {
 	/* |n| is new and not started. False: it cannot be a node, and is freed; the callee has said why. */
 	bool (*came)(void *user, struct engine_node *n);
-	/* |n| is no node any more, and is freed when this returns. */
+	/* |n| has left, and is freed when this returns. */
 	void (*gone)(void *user, struct engine_node *n);
 	/* The nodes of a pool are known. */
 	void (*heard)(void *user); /* engines_are_heard or engines_are_away may have changed. */
@@ -39,5 +39,5 @@ const struct engine_pool *engines_pool(const struct engines *e, size_t at);
 CGN_RC engines_reload_tls(struct engines *e, struct cgn_err *err);
 /* Return the kind of an engine as an agent's setting has it; |node_kind|: a value of NODE_KIND. */
 int engines_kind(int node_kind);
-/* Note what is wrong with the settings and their files, without opening anything. */
+/* Note errors in the settings and their files, without opening anything. */
 void engines_check(const struct config *cfg, struct svc_problems *out);

@@ -35,7 +35,7 @@ struct engine_node {
 	bool told_blocks;       /* Blocks changed since the last comparison */
 	cgn_nsec unheard_since; /* Events stopped at this instant; 0: they arrive, or there are none */
 
-	struct cgn_hook hook; /* Tells what is due at the end of the turn */
+	struct cgn_hook hook; /* Sends due events at the end of the turn */
 	struct cgn_timer check_timer;
 	uint64_t seq;
 	bool node_due, load_due, source_due, check_due;

@@ -28,9 +28,9 @@ struct engine_pool_status {
 	const char *name; /* "NAMESPACE/NAME"; borrowed */
 	size_t nodes;     /* Nodes of its pods, also those that leave */
 	bool connected;   /* The API server is reachable */
-	char why[400];    /* Why there is no node, or what is wrong; empty: nothing */
+	char why[400];    /* Why there is no node, or the error; empty: neither */
 };
 void engine_pool_status(const struct engine_pool *p, struct engine_pool_status *out);
-/* Note what is wrong with the settings and their files. */
+/* Note errors in the settings and their files. */
 struct svc_problems;
 void engine_pool_check(const struct config_inference_pool *pool, struct svc_problems *out);

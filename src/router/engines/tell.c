@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tell: what is known of an engine without an agent, as the events that an agent would send. */
+/* tell: the state of an engine without an agent, as the events that an agent would send. */
 #include "policy/engine/engine.h"
 #include "policy/engine/lastwords.h"
 #include "router/engines/node_priv.h"

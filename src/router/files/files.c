@@ -16,7 +16,7 @@
 static bool op_find(const struct gw_req *r, struct gw_filing *f)
 {
 	static const struct {
-		const char *method, *path, *behind; /* "PATH", or "PATH/ID" and what is behind the id. */
+		const char *method, *path, *behind; /* "PATH", or "PATH/ID" and the text behind the id. */
 		enum filing_op op;
 	} rows[] = {
 		{"POST", "/v1/files", NULL, FILING_UPLOAD},

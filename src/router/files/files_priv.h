@@ -59,5 +59,5 @@ struct gw_filing {
 	const char *param; /* Faulty parameter; NULL: none. */
 };
 
-/* Any thread, which may wait for the disk: do what is to be done with |f->piece|. */
+/* Do the work of |f->op|, of an upload for |f->piece|. Any thread, which may wait for the disk. */
 void filing_work(void *filing);

@@ -286,7 +286,7 @@ static CGN_RC folder_walk(struct filestore *s, const char *kind,
 	return rc;
 }
 
-/* Remove bytes that no description tells of: an upload that did not end. */
+/* Remove bytes without a description: an upload that did not end. */
 static CGN_RC data_check(struct filestore *s, const char *name, struct cgn_err *err)
 {
 	char path[PATH_MAX], id[FILESTORE_ID_MAX];

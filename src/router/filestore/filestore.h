@@ -56,12 +56,12 @@ CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *i
 /* CGN_OVERLOADED: with these bytes the tenant's files, and its uploads that run, would have more than max_tenant;
  * CGN_STORAGE. */
 CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err);
-/* Map what was written. Borrowed until filestore_cancel or filestore_commit. */
+/* Map the written bytes. Borrowed until filestore_cancel or filestore_commit. */
 CGN_RC filestore_map(struct filestore_upload *u, struct cgn_str *out, struct cgn_err *err);
 /* Make the file: |f| has name, purpose, offset and bytes; the rest is filled in. It is on the medium afterwards. The
  * upload is gone, success or failure. CGN_OVERLOADED, CGN_STORAGE. */
 CGN_RC filestore_commit(struct filestore_upload **take, struct filestore_file *f, struct cgn_err *err);
-void filestore_cancel(struct filestore_upload **take); /* NULL-safe. Removes what was written. */
+void filestore_cancel(struct filestore_upload **take); /* NULL-safe. Removes the written bytes. */
 
 /* ---- reading ---- */
 bool filestore_find(struct filestore *s, struct cgn_str tenant, struct cgn_str id,

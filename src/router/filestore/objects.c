@@ -218,7 +218,8 @@ static void pause_before(unsigned again)
 	(void)nanosleep(&left, NULL);
 }
 
-/* Run the request, again when the server cannot answer now. |t| says what is sent and received from the beginning. */
+/* Run the request, again when the server cannot answer now. |t| has the bytes to send and to receive, from
+ * the beginning. */
 static CGN_RC request_run(struct transfer *t, struct fetch_request *rq, struct fetch_result *result,
 	struct cgn_err *err)
 {

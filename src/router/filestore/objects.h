@@ -31,7 +31,7 @@ void objects_stop(struct objects *o);
 /* All fail with UNAVAILABLE (no answer, or 5xx and 429 after all tries), STORAGE (refused: the message has the server's code), TLS or
  * CANCELLED. |id| has letters, digits, '-' and '_' only. */
 
-/* Store |bytes| bytes of |fd| from |at| on under |id|; what was there before is replaced. */
+/* Store |bytes| bytes of |fd| from |at| on under |id|; earlier bytes are replaced. */
 CGN_RC objects_put(struct objects *o, const char *id, int fd, uint64_t at, uint64_t bytes,
 	struct cgn_err *err);
 /* Append |n| bytes from |at| on to |out|. NOT_FOUND: there is no such object; STORAGE: it is shorter. */

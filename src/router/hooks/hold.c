@@ -11,7 +11,7 @@
 
 /* ---- taking the answer ---- */
 
-/* Errors of engines, numbers (embeddings, scores) and counts of tokens are no text of a model. */
+/* Errors of engines, numbers (embeddings, scores) and counts of tokens are not text of a model. */
 bool gw_hold_applies(const struct gw_req *r, int status)
 {
 	return r->w->rules->hooks.url[GW_HOOK_AFTER] != NULL && !r->identity.own && status >= 200 &&
@@ -89,7 +89,7 @@ static void hold_fail(struct gw_req *r, const struct gw_refusal *how, const char
 	hold_refuse(r, how, why, "hook_failed");
 }
 
-/* Drop what was sent: it is not needed any more once nothing is checked. */
+/* Drop the sent bytes: they are not needed any more once nothing is checked. */
 static void hold_shrink(struct gw_req *r)
 {
 	struct gw_hold *h = &r->hook->hold;
@@ -149,7 +149,7 @@ static enum hook_body hold_form(const struct gw_hold *h)
 	return cgn_str_starts(h->type, "application/json") ? HOOK_JSON : HOOK_BYTES;
 }
 
-/* Return the end of the last whole event, or line, before |i|; at least what is allowed already. */
+/* Return the end of the last whole event, or line, before |i|; at least the end of the allowed bytes. */
 static size_t border_before(const struct gw_hold *h, size_t i)
 {
 	bool lines = hold_form(h) == HOOK_LINES;
@@ -164,8 +164,8 @@ static size_t border_before(const struct gw_hold *h, size_t i)
 	return h->allowed;
 }
 
-/* Return what may be asked about before the answer is whole. The last event waits: it may be the mark of the answer's
- * end, which a client that is told of a refusal must not have. */
+/* Return the bytes that may be asked about before the answer is whole. The last event waits: it may be the
+ * mark of the answer's end, which a client that gets a refusal must not have. */
 static size_t hold_border(const struct gw_hold *h)
 {
 	size_t last = border_before(h, h->bytes.n);

@@ -31,13 +31,13 @@ bool gw_hold_applies(const struct gw_req *r, int status);
 bool gw_hold_is_on(const struct gw_req *r);
 /* Is there something to do for gw_hold_step since it was called last? */
 bool gw_hold_is_due(const struct gw_req *r);
-/* Ask about what is there, and send what is allowed. False: the client gets no more; go to GW_CHECK. Call from a state's
- * handler. */
+/* Ask about the bytes that have come, and send the allowed ones. False: the client gets no more; go to
+ * GW_CHECK. Call from a state's handler. */
 bool gw_hold_step(struct gw_req *r);
-/* The engine's answer broke off: drop what was not allowed, and let the client have the error. */
+/* The engine's answer broke off: drop bytes that were not allowed, and let the client have the error. */
 void gw_hold_cut(struct gw_req *r, const char *why);
 /* The state GW_CHECK. */
 enum gw_step gw_check(struct gw_req *r);
 
-/* Cancel what is under way and free everything; safe when nothing is. */
+/* Cancel questions under way and free everything; safe when there are none. */
 void gw_hook_end(struct gw_req *r);

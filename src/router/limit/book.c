@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* book: what was spent, under one lock that is held for a look-up and some additions, and its file. */
+/* book: the spent amounts, under one lock that is held for a look-up and some additions, and its file. */
 #include <pthread.h>
 #include <stdlib.h>
 

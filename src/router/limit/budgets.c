@@ -109,7 +109,7 @@ void gw_budgets_spent(const struct gw_used *used, struct budget_amounts *out)
 
 /* ---- refusals ---- */
 
-/* A budget of a request, and what was answered for it. */
+/* A budget of a request, and the answer for it. */
 struct budget_pick {
 	const struct gw_spender *s;
 	size_t i;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* budgets: what tenants and keys have spent, shared by all workers, and its file in cluster.state_dir (book.c).
  *
- * The file is written a second after a change, off the loop, and at the end. A router that is killed forgets what
- * was reserved and used since the last write began: the requests of about the last second. What was reserved before
- * that and not yet settled counts as used, as the reservation says. */
+ * The file is written a second after a change, off the loop, and at the end. A router that is killed forgets
+ * amounts that were reserved and used since the last write began: the requests of about the last second. An
+ * earlier reservation that is not yet settled counts as used in full. */
 #pragma once
 #include "io/loop/loop.h"
 #include "policy/budget/budget.h"

@@ -6,8 +6,8 @@
 
 /* The state GW_LIMIT: reserve a request and its tokens, or refuse it. */
 enum gw_step gw_limit(struct gw_req *r);
-/* Give back what was reserved and not used. Call when usage is known as far as it ever will be; safe when
- * nothing is reserved. */
+/* Give back the reserved amounts that were not used. Call when usage is known as far as it ever will be; safe
+ * when nothing is reserved. */
 void gw_limit_settle(struct gw_req *r);
 /* Return the expected tokens of the answer. */
 uint64_t limit_answer_estimate(const struct gw_req *r);

@@ -58,7 +58,8 @@ void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_am
 bool gw_budgets_apply(const struct gw_req *r);
 /* Note the request's budgets in |l|, and what it may use. */
 void gw_budgets_begin(const struct gw_req *r, struct gw_limits *l);
-/* Reserve in this router's book; false: a budget refuses. gw_budgets_settle gives back what was reserved. */
+/* Reserve in this router's book; false: a budget refuses. gw_budgets_settle gives the reserved amounts
+ * back. */
 bool gw_budgets_take(struct gw_limits *l);
 /* Redis has reserved: copy what it says to this router's book. */
 void gw_budgets_mirror(struct gw_limits *l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store: rate limits that several routers share, in Redis. A worker asks Redis once for a request and reports
- * once what was used. When Redis does not answer in time, or not well, the worker's own table decides:
+ * the used amounts once. When Redis does not answer in time, or not well, the worker's own table decides:
  * without Redis each router has limits of its own, and no request fails or hangs. */
 #include <stdlib.h>
 
@@ -258,7 +258,8 @@ static void on_answer(void *user, const struct redis_answer *a)
 	if (l->r != NULL)
 		gw_wake(l->r);
 	else
-		limit_end(l, NULL, NULL); /* the request has ended meanwhile: give back what was reserved */
+		/* the request has ended meanwhile: give the reserved amounts back */
+		limit_end(l, NULL, NULL);
 }
 
 bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
@@ -302,7 +303,7 @@ void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint6
 	static const struct cgn_str settle = {"1", 1};
 	struct gw_store *s = w->store;
 	struct store_call call = {.args = {settle}};
-	/* Without Redis nothing is reported: what was reserved there stays taken until its time has
+	/* Without Redis nothing is reported: amounts that are reserved there stay taken until their time has
 	 * passed. */
 	if (s == NULL || !redis_is_ready(s->redis))
 		return;

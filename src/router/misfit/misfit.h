@@ -42,7 +42,7 @@ bool gw_misfits_any(const struct gw_misfits *f);
  * ready node would be left. */
 size_t gw_misfits_add(struct gw_misfits *f, const struct view_model *m, const struct gw_misfit_kind *k,
 	cgn_nsec now, uint16_t *slots, size_t n, size_t cap);
-/* Write what is known against the node, for people. |out| is empty if nothing is. */
+/* Write the findings against the node, for people. |out| is empty if there are none. */
 void gw_misfit_text(struct gw_misfits *f, uint16_t slot, uint64_t node, cgn_nsec now,
 	char out[GW_MISFIT_TEXT]);
 /* A node refused a request: its list of models is in doubt. */

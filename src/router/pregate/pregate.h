@@ -6,8 +6,9 @@
 #include "policy/cascade/cascade.h"
 
 struct gw_pregate;
-/* On the control loop |l|: read what is known from the file |path|, and keep it there: it is written five seconds after a change
- * at the latest, and at the end. A file that cannot be used is set aside. NO_MEMORY. */
+/* On the control loop |l|: read the rates from the file |path|, and keep them there: the file is written five
+ * seconds after a change at the latest, and at the end. A file that cannot be used is set aside.
+ * NO_MEMORY. */
 CGN_RC gw_pregate_open(struct cgn_loop *l, const char *path, struct gw_pregate **out, struct cgn_err *err);
 void gw_pregate_close(struct gw_pregate **take); /* NULL-safe; no worker runs. On the control loop. */
 

@@ -12,7 +12,7 @@ struct gw_quotes {
 	pthread_mutex_t lock;
 	struct quote_book *book;
 	struct metric_cell *sides[QUOTE_FIGURES][3]; /* By enum quote_side. */
-	struct metric_cell *widths[QUOTE_FIGURES];   /* NULL: the figure is no time. */
+	struct metric_cell *widths[QUOTE_FIGURES];   /* NULL: the figure is not a time. */
 };
 
 /* Return whether quotes are made. */

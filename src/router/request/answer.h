@@ -35,7 +35,8 @@ struct gw_answer {
 	int status;
 	bool head_sent, event_stream;
 	bool early; /* the client has a head with status 200 though no engine has answered yet; keepalive.h */
-	bool unfit; /* |early|, and the engine's answer is no event stream: it is kept, and told as an error */
+	/* |early|, and the engine's answer is not an event stream: it is kept, and told as an error */
+	bool unfit;
 	bool comments;           /* comments may stand between the events */
 	cgn_nsec commented_at;   /* when the last one was sent; 0: none */
 	bool paused, was_paused; /* paused for a slow client now; paused at any time */

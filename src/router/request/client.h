@@ -57,8 +57,8 @@ struct gw_route_row {
 bool gw_route_may_lack(const struct gw_req *r);
 /* May lines of a batch go to |path|: is it a relayed route with a prompt? client/auth.c. Any thread. */
 bool gw_route_takes_batch(struct cgn_str path);
-/* Return the route that "?for=PATH" of |path| means, |fallback| without it; NULL: that is no relayed route with a prompt.
- * client/auth.c. */
+/* Return the route that "?for=PATH" of |path| means, |fallback| without it; NULL: that is not a relayed route
+ * with a prompt. client/auth.c. */
 const struct gw_route_row *gw_route_meant(struct cgn_str path, const char *fallback);
 
 /* A request that another cluster sent, which names itself by its certificate. */

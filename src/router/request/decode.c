@@ -94,7 +94,7 @@ static void decode_then(struct gw_req *r)
 		then(r);
 }
 
-/* Decode in the worker's turn what is small. False: the thread pool shall do it. */
+/* Decode a small body in the worker's turn. False: the thread pool shall do it. */
 static bool decode_inline(struct gw_req *r, struct gw_decoding *d)
 {
 	const uint64_t most = d->bound.max_body;

@@ -25,7 +25,7 @@ struct gw_ask {
 	struct hook_verdict verdict;
 };
 
-/* An answer of which the client gets only what was allowed. */
+/* An answer of which the client gets only the allowed bytes. */
 struct gw_hold {
 	bool on;
 	bool lifted;   /* The rest passes unchecked: a hook failed, and the settings let that pass. */
@@ -41,7 +41,8 @@ struct gw_hold {
 	struct cgn_str type;
 	struct http_field trailer;
 	size_t n_trailers;
-	/* The answer from its beginning, as the client would get it, at most |max|; once |lifted|, what was not sent. */
+	/* The answer from its beginning, as the client would get it, at most |max|; once |lifted|, the bytes
+	 * that were not sent. */
 	struct cgn_buf bytes;
 	uint64_t booked;             /* Bytes booked of router.max_inflight_body. */
 	size_t sent, allowed, asked; /* Sent to the client; allowed; part of the current question. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan: how a request is to be answered: its legs, its place in the queue, its reservations, and what was
- * predicted when its node was chosen. The folder plan/ owns it. */
+/* plan: how a request is to be answered: its legs, its place in the queue, its reservations, and the
+ * predictions of the choice of its node. The folder plan/ owns it. */
 #pragma once
 #include "policy/admission/admission.h"
 #include "policy/budget/budget.h"

@@ -160,7 +160,7 @@ uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *n
 	cgn_nsec now);
 
 /* seasons.c */
-/* Learn the group's load of this second, and fill what is to be expected of the next minutes. */
+/* Learn the group's load of this second, and fill in the load that is expected in the next minutes. */
 void scaler_season_note(struct scaler *s, struct scaler_group *g);
 /* Write what has changed; once a second. */
 void scaler_seasons_write(struct scaler *s);

@@ -104,9 +104,9 @@ struct explain_wish {
 	bool brief;
 };
 
-/* Query the records of request |wish->id|, or of the last |wish->last| requests, of a session or all. |done| runs once, never inline, unless
- * router_explain_cancel was called before. Fails with CGN_NOT_FOUND when nothing is recorded here,
- * CGN_INVALID when the id is no possible one. */
+/* Query the records of request |wish->id|, or of the last |wish->last| requests, of a session or all. |done|
+ * runs once, never inline, unless router_explain_cancel was called before. Fails with CGN_NOT_FOUND when
+ * nothing is recorded here, CGN_INVALID when the id cannot be one. */
 static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 	void (*done)(void *user, const struct explain_answer *a), void *user,
 	struct router_explain_query **out, struct cgn_err *err)

@@ -56,7 +56,7 @@ static bool name_read(struct cgn_str path, const char *key, char room[NAME_MOST]
 	return true;
 }
 
-/* Read the query; a sentence about what is wrong with it, or NULL. */
+/* Read the query; returns a sentence about its error, or NULL. */
 static const char *query_read(struct cgn_str path, struct names *names, struct session_query *q)
 {
 	struct cgn_str state = http_query_get(path, "state"), sort = http_query_get(path, "sort");

@@ -156,7 +156,8 @@ static const char *prompt_parse(struct gw_req *r, const struct gw_tokenizer_set 
 	bool with_tools = k->tools.compiled != NULL && json_get(r->prompt.facts.json, "tools", &tools) &&
 		tools.type == JSON_ARRAY;
 	struct json_iter it = with_tools ? json_iter_of(tools) : (struct json_iter){0};
-	with_tools = with_tools && json_next_elem(&it, &tool); /* an empty list of tools is no list */
+	/* an empty list of tools does not count as a list */
+	with_tools = with_tools && json_next_elem(&it, &tool);
 	enum prompt_format format = with_tools ? k->tools.format : k->chat.format;
 	const struct prompt_ask ask = {
 		.api = prompt_api_of(r->client.target),

@@ -13,12 +13,12 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);
 void gw_tokens_close(struct gw_worker *w);
-/* Forget what is known of the model's engines, and find its series again when it comes back. */
+/* Forget the known facts of the model's engines, and find its series again when it comes back. */
 void gw_tokens_forget(struct gw_worker *w, struct cgn_str model);
-/* Make the chain of the body that r->prompt.facts tell of. Either the chain is there on return, or the request is
- * in GW_TOKENS or GW_READ, which come back to GW_ROUTE with the chain. */
+/* Make the chain of the body that r->prompt.facts describe. Either the chain is there on return, or the
+ * request is in GW_TOKENS or GW_READ, which come back to GW_ROUTE with the chain. */
 void gw_tokens_start(struct gw_req *r, const struct gw_model *row);
 /* The state GW_TOKENS. */
 enum gw_step gw_tokens(struct gw_req *r);
-/* Cancel what is under way; safe when nothing is. */
+/* Cancel work under way; safe when there is none. */
 void gw_tokens_end(struct gw_req *r);

@@ -19,7 +19,7 @@ struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
 struct gw_series;        /* account/series.c: metric cells of one model */
 struct gw_shadow;        /* account/explain.c: metric cells of one shadow policy */
 struct gw_store;         /* limit/store.c: the Redis that routers share limits in */
-struct gw_tokens_worker; /* tokens/tokens.c: prompt cache and what is known of models */
+struct gw_tokens_worker; /* tokens/tokens.c: prompt cache and facts of models */
 
 /* The port where the requests of one peer, another cluster, come in. */
 struct gw_gate {

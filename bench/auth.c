@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
-#include "policy/auth/auth.h"
+#include "policy/who/auth/auth.h"
 
 #define LOOKUPS 200000
 

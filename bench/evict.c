@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench evict: the cost of an operation of policy/evict by the number of blocks in the tier: a use, and one
+/* bench evict: the cost of an operation of policy/kv/evict by the number of blocks in the tier: a use, and one
  * eviction with one insertion. Keys are a Zipf-like mix of reused keys and keys that never return. Prints one
  * JSON object; times are the best of several rounds. */
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/json/json.h"
 #include "base/mix/mix.h"
-#include "policy/evict/evict.h"
+#include "policy/kv/evict/evict.h"
 
 #define OPS    1000000
 #define ROUNDS 5

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
-#include "policy/prefix/prefix.h"
+#include "policy/text/prefix/prefix.h"
 
 #define BODY_BYTES 55000
 #define ROUNDS     2000

@@ -29,9 +29,9 @@
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "base/samples/samples.h"
-#include "io/loop/loop.h"
-#include "joint/kvdisk/kvdisk.h"
-#include "joint/kvstore/kvstore.h"
+#include "io/os/loop/loop.h"
+#include "joint/kv/kvdisk/kvdisk.h"
+#include "joint/kv/kvstore/kvstore.h"
 
 #define KIB   ((uint64_t)1 << 10)
 #define MIB   ((uint64_t)1 << 20)

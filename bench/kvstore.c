@@ -14,7 +14,7 @@
 
 #include "base/mix/mix.h"
 #include "base/samples/samples.h"
-#include "joint/kvstore/kvstore.h"
+#include "joint/kv/kvstore/kvstore.h"
 
 #define STORE_BYTES ((uint64_t)768 << 20)
 #define WORK_BYTES  ((uint64_t)512 << 20) /* Larger than any cache. */

@@ -6,8 +6,8 @@
 
 #include "base/codec/codec.h"
 #include "base/json/json.h"
-#include "io/pki/signature.h"
-#include "policy/jwt/jwt.h"
+#include "io/net/pki/signature.h"
+#include "policy/who/jwt/jwt.h"
 
 #define ROUNDS 2000
 

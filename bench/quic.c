@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/json/json.h"
-#include "io/disk/disk.h"
-#include "io/net/net.h"
-#include "io/pki/pki.h"
-#include "io/quic/quic.h"
+#include "io/net/net/net.h"
+#include "io/net/pki/pki.h"
+#include "io/net/quic/quic.h"
+#include "io/os/disk/disk.h"
 
 #define BLOCK_MOST ((size_t)1 << 20)
 #define ALPN       "bench/1"

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #include "forwarder.h"
-#include "io/disk/disk.h"
-#include "io/grpc/grpc.h"
-#include "joint/enginefetch/enginefetch.h"
-#include "policy/proto/proto.h"
+#include "io/os/disk/disk.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/web/enginefetch/enginefetch.h"
+#include "policy/node/proto/proto.h"
 
 #define PATH     "/v1/chat/completions"
 #define WARM_UP  200 /* Requests of each kind that are not counted */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench ssd_admission: what each setting of kv.ssd_admission finds and writes. Replays a trace through a RAM tier
- * (policy/evict) and an SSD tier as joint/kvdisk keeps it: 16 files, the oldest is removed as a whole, blocks in
+ * (policy/kv/evict) and an SSD tier as joint/kv/kvdisk keeps it: 16 files, the oldest is removed as a whole, blocks in
  * it that were read since they were written are written again, at most half a file.
  *
  *     bench_ssd_admission [--ram BLOCKS] [--ssd BLOCKS] [--per-day WRITES] [--times N] TRACE.jsonl
@@ -14,11 +14,11 @@
 
 #include "base/json/json.h"
 #include "base/mix/mix.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 #include "lab/trace/trace.h"
 #include "lab/workload/workload.h"
-#include "policy/evict/evict.h"
-#include "policy/wear/wear.h"
+#include "policy/kv/evict/evict.h"
+#include "policy/kv/wear/wear.h"
 
 #define FILES 16U
 #define BLOCK ((uint64_t)1 << 20)

@@ -8,8 +8,8 @@
 
 #include "base/json/json.h"
 #include "base/mix/mix.h"
-#include "policy/remote/code.h"
-#include "policy/remote/summary.h"
+#include "policy/route/remote/code.h"
+#include "policy/route/remote/summary.h"
 
 #define ROUNDS     5
 #define STRANGERS  20000000U

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "policy/routing/answerhome.h"
+#include "policy/route/routing/answerhome.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

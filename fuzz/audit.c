@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "policy/audit/audit.h"
+#include "policy/who/audit/audit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -2,7 +2,7 @@
 /* fuzz auth_keys: a file of API keys. A file that is taken is written and read again without a change. */
 #include <stdlib.h>
 
-#include "policy/auth/auth.h"
+#include "policy/who/auth/auth.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz batch: no line of an input and no journal breaks its reading; a record that was read is written the same again; an
  * answer is one line of JSON whatever the body. */
-#include "policy/batch/batch.h"
+#include "policy/answer/batch/batch.h"
 #include "base/json/json.h"
-#include "policy/claims/kept.h"
+#include "policy/who/claims/kept.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz billing: the file of a day's usage, with a right sum. A file that is taken is written and read again
  * unchanged. */
-#include "policy/billing/billing.h"
+#include "policy/who/billing/billing.h"
 #include "base/seal/seal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

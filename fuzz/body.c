@@ -2,7 +2,7 @@
 /* fuzz body: what body_read accepts has each key that routing reads at most once; what it refuses has a sentence. */
 #include <stdlib.h>
 
-#include "policy/body/body.h"
+#include "policy/text/body/body.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz budget: a budget as text, and the file of spent amounts. A text that is taken is written and read
  * again without a change. The sum in the file's last line is made here, so that the lines are reached. */
-#include "policy/budget/budget.h"
+#include "policy/who/budget/budget.h"
 #include "base/seal/seal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/core/err.h"
-#include "policy/cascade/cascade.h"
+#include "policy/answer/cascade/cascade.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

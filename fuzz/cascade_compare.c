@@ -2,7 +2,7 @@
 /* The input is one answer, and in halves two. An answer is the same as itself, unless it cannot be compared. */
 #include <math.h>
 
-#include "policy/cascade/compare.h"
+#include "policy/answer/cascade/compare.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz cascade_known: lines of learned calibrations. Lines that are taken are written and read again
  * unchanged, and the probabilities of their curve never fall. */
-#include "policy/cascade/known.h"
+#include "policy/answer/cascade/known.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz cascade_rates: lines of the pre-gate's rates. Lines that are taken have rates from 0 to 1, and can be
  * read again once they are written. */
-#include "policy/cascade/cascade.h"
+#include "policy/answer/cascade/cascade.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

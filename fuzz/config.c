@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

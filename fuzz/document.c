@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz document: any bytes as a policy document; an accepted document must be the same after writing and
  * reading again. */
-#include "policy/routing/document.h"
+#include "policy/route/routing/document.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

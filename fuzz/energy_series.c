@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz energy_series: any bytes as a series of prices; a value that is found is a price, a refusal has a reason. */
-#include "policy/energy/series.h"
+#include "policy/power/energy/series.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

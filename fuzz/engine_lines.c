@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "policy/engine/lastwords.h"
+#include "policy/node/engine/lastwords.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/engine/engine.h"
+#include "policy/node/engine/engine.h"
 
 #define MODELS_MOST 16
 

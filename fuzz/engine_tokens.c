@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz engine_tokens: any answer to a tokenize request is read or refused; at most the requested number of
  * ids is read. The first byte chooses kind and step. */
-#include "policy/engine/tokens.h"
+#include "policy/node/engine/tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "policy/engine/prom.h"
-#include "policy/exposition/exposition.h"
+#include "policy/node/engine/prom.h"
+#include "policy/node/exposition/exposition.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* extproc: a message of a proxy, with everything that a picker looks at. */
-#include "policy/extproc/extproc.h"
+#include "policy/answer/extproc/extproc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

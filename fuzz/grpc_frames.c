@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz grpc_frames: a byte stream cut in two different ways must give the same messages, or fail with the
  * same code. The first byte chooses the step. */
-#include "io/grpc/grpc_priv.h"
+#include "io/wire/grpc/grpc_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
  * sides. */
 #include <stdlib.h>
 
-#include "io/http/h2_link_priv.h"
+#include "io/wire/http/h2_link_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz handoff: bodies of both legs are JSON with each reserved key at most once; the filter of cached tokens gives the
  * same bytes however the answer is cut. First byte: the dialect and the leg. */
-#include "policy/handoff/handoff.h"
-#include "policy/handoff/cached.h"
+#include "policy/node/handoff/handoff.h"
+#include "policy/node/handoff/cached.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

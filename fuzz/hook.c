@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz hook: no answer of a hook breaks its reading, only a plain yes allows, and a document stays JSON whatever the
  * body. The first byte chooses the status and the form of the body. */
-#include "policy/hook/hook.h"
+#include "policy/answer/hook/hook.h"
 #include "base/core/err.h"
 #include "base/json/json.h"
 

@@ -3,7 +3,7 @@
  * stops. The first byte chooses the cuts. */
 #include <stdlib.h>
 
-#include "io/http/h1_parse_priv.h"
+#include "io/wire/http/h1_parse_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

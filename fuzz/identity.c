@@ -3,7 +3,7 @@
  * written the same. */
 #include <stdlib.h>
 
-#include "policy/identity/identity.h"
+#include "policy/who/identity/identity.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/inferencepool/inferencepool.h"
+#include "policy/fleet/inferencepool/inferencepool.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,8 +3,8 @@
  * request; a text that is read is written the same. */
 #include <stdlib.h>
 
-#include "io/pki/request.h"
-#include "policy/invite/invite.h"
+#include "io/net/pki/request.h"
+#include "policy/who/invite/invite.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

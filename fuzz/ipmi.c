@@ -2,7 +2,7 @@
 /* fuzz ipmi: any lines of ipmitool give readings that are numbers or say why not. */
 #include <math.h>
 
-#include "policy/ipmi/ipmi.h"
+#include "policy/power/ipmi/ipmi.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
-#include "policy/jwt/jwt.h"
+#include "policy/who/jwt/jwt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz kvbulk: a packet of any bytes. A message that was read is written again as the same bytes (except bits
  * outside a mask, which are dropped), and every item of a list can be read. */
-#include "policy/kvbulk/kvbulk.h"
+#include "policy/kv/kvbulk/kvbulk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

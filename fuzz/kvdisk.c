@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "joint/kvdisk/kvdisk_priv.h"
+#include "joint/kv/kvdisk/kvdisk_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -2,7 +2,7 @@
 /* fuzz kvevent: batches of any bytes, live, replayed, out of order and repeated, into a source. The holdings
  * always have exactly the blocks that the source reports, and none after the source is freed. The first byte
  * of each piece chooses the operation. */
-#include "policy/kvsource/kvsource.h"
+#include "policy/kv/kvsource/kvsource.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

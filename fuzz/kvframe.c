@@ -3,7 +3,7 @@
  * that can be read can be written again. */
 #include <stdlib.h>
 
-#include "policy/kvframe/kvframe.h"
+#include "policy/kv/kvframe/kvframe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
  * ones must still be right. */
 #include <string.h>
 
-#include "policy/kvindex/kvindex.h"
+#include "policy/kv/kvindex/kvindex.h"
 
 #include "base/mix/mix.h"
 

@@ -2,7 +2,7 @@
 /* fuzz kvsource: an engine whose hash of a block is the prompt up to its end reports blocks and pages of
  * several sizes, in any order, with any of them left out. Each digest that the source holds must be that of a
  * prompt whose end was reported. */
-#include "policy/kvsource/kvsource.h"
+#include "policy/kv/kvsource/kvsource.h"
 #include "base/digest/digest.h"
 #include "base/msgpack/msgpack.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/core/err.h"
 #include "base/json/json.h"
-#include "policy/modelname/modelname.h"
+#include "policy/text/modelname/modelname.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -2,7 +2,7 @@
 /* fuzz modelsource: every file of a list that is taken has a safe path. The first byte chooses the reader. */
 #include <stdlib.h>
 
-#include "policy/modelsource/modelsource.h"
+#include "policy/node/modelsource/modelsource.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,7 +3,7 @@
  * JSON objects, or one object. The first byte chooses. */
 #include <stdlib.h>
 
-#include "policy/ollama/ollama.h"
+#include "policy/answer/ollama/ollama.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

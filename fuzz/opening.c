@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz opening: the verdict is the same for any cuts of the answer, and does not change. The first byte chooses the route, the
  * type and the cuts. */
-#include "policy/opening/opening.h"
+#include "policy/answer/opening/opening.h"
 #include "base/core/err.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -2,7 +2,7 @@
 /* fuzz pem: no text breaks the reading of certificates, keys and bundles, as Secrets have them. */
 #include <stdlib.h>
 
-#include "io/pki/bundle.h"
+#include "io/net/pki/bundle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

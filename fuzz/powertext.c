@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz powertext: any exposition gives readings within bounds, each of them a number or a reason. */
-#include "policy/powertext/powertext.h"
+#include "policy/power/powertext/powertext.h"
 
 #include <math.h>
 

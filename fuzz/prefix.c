@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz prefix: any body makes a chain; a smaller bound only shortens it; the blocks do not depend on the
  * memory bound. */
-#include "policy/prefix/prefix.h"
+#include "policy/text/prefix/prefix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

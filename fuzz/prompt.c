@@ -3,7 +3,7 @@
  * any template has a format. The first byte chooses API and format, the rest is the body. */
 #include <stdlib.h>
 
-#include "policy/prompt/prompt.h"
+#include "policy/text/prompt/prompt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

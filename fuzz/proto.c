@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz proto: any bytes as GenerateRequest, GenerateChunk, WatchEvent and a Node in JSON. An accepted message
  * must be the same after writing and reading again, and protobuf-c must agree. */
-#include "policy/proto/proto.h"
+#include "policy/node/proto/proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "io/quic/quic_priv.h"
+#include "io/net/quic/quic_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/rack/rack.h"
+#include "policy/fleet/rack/rack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

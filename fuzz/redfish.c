@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "policy/redfish/redfish.h"
+#include "policy/power/redfish/redfish.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

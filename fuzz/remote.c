@@ -3,8 +3,8 @@
  * set of that answer. A set that is read is ascending, and is the same after it was written again. */
 #include <stdlib.h>
 
-#include "policy/remote/code.h"
-#include "policy/remote/summary.h"
+#include "policy/route/remote/code.h"
+#include "policy/route/remote/summary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,7 +5,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "policy/respcmd/respcmd.h"
+#include "policy/kv/respcmd/respcmd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

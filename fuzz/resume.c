@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/core/err.h"
-#include "policy/resume/resume.h"
+#include "policy/answer/resume/resume.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

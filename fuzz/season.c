@@ -3,7 +3,7 @@
  * unchanged, and their usual loads are finite and not negative. */
 #include <math.h>
 
-#include "policy/autoscale/season.h"
+#include "policy/fleet/autoscale/season.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

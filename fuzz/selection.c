@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A body of the selection API: a body that is read must make a body that reads as JSON. */
-#include "policy/selection/selection.h"
+#include "policy/route/selection/selection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -2,8 +2,8 @@
 /* fuzz slots: any body is left unchanged or gets a slot and stays JSON; any value is an entry or a link that
  * is written back identically, or is refused. The first byte chooses. */
 #include "base/json/json.h"
-#include "policy/slots/body.h"
-#include "policy/slots/entry.h"
+#include "policy/kv/slots/body.h"
+#include "policy/kv/slots/entry.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

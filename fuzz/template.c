@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz template: a template and, after a zero byte, the messages; rendering stays within its bounds and gives
  * the same each time, in both dialects. */
-#include "policy/template/template.h"
+#include "policy/text/template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,7 +3,7 @@
  * below the vocabulary's end, and the sum of the parts at each cut. */
 #include <stdlib.h>
 
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/core/buf.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

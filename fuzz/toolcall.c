@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz toolcall: the names are the same for any cuts of the answer, and within the bounds. The first byte chooses the
  * form and the cuts; the bytes are read as metadata.user_id too. */
-#include "policy/toolcall/toolcall.h"
+#include "policy/text/toolcall/toolcall.h"
 #include "base/core/err.h"
-#include "policy/session/session.h"
+#include "policy/route/session/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "policy/tracing/tracing.h"
+#include "policy/answer/tracing/tracing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,7 +3,7 @@
  * chooses the cuts. */
 #include <stdlib.h>
 
-#include "io/zmtp/zmtp_priv.h"
+#include "io/wire/zmtp/zmtp_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

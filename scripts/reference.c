@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference: prints one page of docs/reference from the tables in the code. Run by scripts/gen-reference; not
  * installed. */
-#include "joint/telemetry/telemetry.h"
+#include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/identity/identity.h"
-#include "policy/routing/routing.h"
+#include "policy/route/routing/routing.h"
+#include "policy/who/identity/identity.h"
 
 #define METRIC METRIC_ROW
 static const struct metric_row router_rows[] = {
@@ -197,19 +197,19 @@ static void permissions_reference(struct cgn_buf *out)
 		bool own;
 	} actions[] = {
 #define ACTION(id, text, own, help) {text, help, own},
-#include "policy/identity/actions.def"
+#include "policy/who/identity/actions.def"
 #undef ACTION
 	};
 	static const struct {
 		const char *name, *allow, *help;
 	} roles[] = {
 #define ROLE(id, name, allow, help) {name, allow, help},
-#include "policy/identity/roles.def"
+#include "policy/who/identity/roles.def"
 #undef ROLE
 	};
 	cgn_buf_putz(out,
 		"# Permissions and roles\n\n"
-		"Generated from the tables in `src/policy/identity/` by `scripts/gen-reference`; do not edit.\n\n"
+		"Generated from the tables in `src/policy/who/identity/` by `scripts/gen-reference`; do not edit.\n\n"
 		"A permission is an action, or an action with a pattern of objects: `model.use:llama-*`. `*`, `?` and `[a-z]` stand for\n"
 		"any text, a character and a range, in actions too. Certificates, API keys and users have roles; `[roles.\"NAME\"]` in the\n"
 		"configuration adds roles to these.\n\n"

@@ -6,7 +6,7 @@
 #include "ctl/bench/origin.h"
 #include "ctl/client.h"
 #include "ctl/ctl.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 /* "HOST:PORT" is short for "http://HOST:PORT", and with --ca for "https://HOST:PORT". */
 static CGN_RC admin_get(const struct ctl_args *a, struct cgn_loop *l, struct ctl_origin *o, const char *path,

@@ -6,10 +6,10 @@
 
 #include "base/pb/pb.h"
 #include "ctl/context/context.h"
-#include "io/grpc/grpc.h"
-#include "io/loop/loop.h"
-#include "io/tls/tls.h"
-#include "policy/tracing/tracing.h"
+#include "io/net/tls/tls.h"
+#include "io/os/loop/loop.h"
+#include "io/wire/grpc/grpc.h"
+#include "policy/answer/tracing/tracing.h"
 
 #define STORE_MAX_ANSWER ((uint32_t)16 << 20)
 

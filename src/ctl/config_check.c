@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
 

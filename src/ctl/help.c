@@ -6,7 +6,7 @@
 #include "ctl/ctl.h"
 #include "lab/trial/trial.h"
 #include "lab/workload/workload.h"
-#include "policy/routing/routing.h"
+#include "policy/route/routing/routing.h"
 
 bool ctl_in_group(const struct ctl_verb *v, const char *group)
 {

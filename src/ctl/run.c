@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "ctl/run.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 #define OUTPUT_LIMIT ((size_t)1 << 20)
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "io/limits/limits.h"
-#include "joint/state/state.h"
+#include "io/os/limits/limits.h"
+#include "joint/cluster/state/state.h"
 #include "kvcached/daemon/kvcached.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/peers/sites.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/page/page.h"
-#include "joint/powerpoll/powerpoll.h"
-#include "joint/svc/svc.h"
+#include "joint/daemon/page/page.h"
+#include "joint/daemon/svc/svc.h"
+#include "joint/power/powerpoll/powerpoll.h"
 #include "metrics/federate/federate.h"
 #include "metrics/metrics.h"
 #include "metrics/routers/routers.h"

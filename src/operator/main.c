@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "joint/svc/svc.h"
+#include "joint/daemon/svc/svc.h"
 #include "operator/control/control.h"
 #include "operator/metrics.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics: the ids of the metrics in metrics.def, behind those of joint. */
 #pragma once
-#include "joint/telemetry/telemetry.h"
+#include "joint/report/telemetry/telemetry.h"
 
 enum router_metric {
 	ROUTER_METRIC_BEFORE = METRIC_JOINT_COUNT - 1,

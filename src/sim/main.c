@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "io/os/disk/disk.h"
+#include "policy/text/tokenizer/tokenizer.h"
 #include "sim/server/worker.h"
 
 #define DRAIN_TIMEOUT (5 * CGN_SEC)

@@ -20,8 +20,8 @@
 
 #include "base/json/json.h"
 #include "base/pb/pb.h"
-#include "io/grpc/grpc.h"
-#include "policy/proto/proto.h"
+#include "io/wire/grpc/grpc.h"
+#include "policy/node/proto/proto.h"
 
 struct ask {
 	struct cgn_loop *loop;

@@ -18,8 +18,8 @@
 
 #include "base/log/log.h"
 #include "base/pb/pb.h"
-#include "io/grpc/grpc.h"
-#include "policy/proto/proto.h"
+#include "io/wire/grpc/grpc.h"
+#include "policy/node/proto/proto.h"
 
 #define MAX_BLOCKS ((size_t)4 * 1024 * 1024)
 #define CHUNK      ((size_t)65536)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define GOLDEN_MAX      ((size_t)1 << 20)
 #define GOLDEN_PATH     1024

@@ -6,7 +6,7 @@
 
 #include "base/pb/pb.h"
 #include "echo.pb-c.h"
-#include "io/grpc/grpc.h"
+#include "io/wire/grpc/grpc.h"
 
 struct demo {
 	struct cgn_loop *l;

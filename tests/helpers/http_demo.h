@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/http/http.h"
-#include "io/http/server_priv.h"
+#include "io/wire/http/http.h"
+#include "io/wire/http/server_priv.h"
 
 #define DEMO_BIG ((size_t)1024 * 1024)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loop with a demo server, a client and raw connections, for the tests of io/http. */
+/* A loop with a demo server, a client and raw connections, for the tests of io/wire/http. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include <arpa/inet.h>
 
-#include "io/net/name.h"
+#include "io/net/net/name.h"
 
 /* Tell that |addr|, a host name and port, stands for 127.0.0.1 and |port|, and that it was looked up an hour later than before, so
  * that no look-up is due. Return that time. */

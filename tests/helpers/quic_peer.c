@@ -13,9 +13,9 @@
 
 #include <uv.h>
 
-#include "io/disk/disk.h"
-#include "io/pki/pki.h"
-#include "io/quic/quic.h"
+#include "io/net/pki/pki.h"
+#include "io/net/quic/quic.h"
+#include "io/os/disk/disk.h"
 
 #define DAY        ((int64_t)86400)
 #define BLOCK_MOST ((size_t)64 << 20)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "policy/template/template.h"
+#include "policy/text/template/template.h"
 
 static struct cgn_str token_of(struct json_val tokens, const char *name, struct cgn_arena *a)
 {

@@ -11,12 +11,12 @@
 #include <uv.h>
 
 #include "base/pb/pb.h"
-#include "io/disk/disk.h"
-#include "io/grpc/grpc.h"
-#include "joint/state/state.h"
-#include "joint/telemetry/telemetry.h"
+#include "io/os/disk/disk.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/cluster/state/state.h"
+#include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 struct demo {
 	struct cgn_loop *l;

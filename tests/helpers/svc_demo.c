@@ -2,7 +2,7 @@
 /* svc_demo: the smallest daemon on the frame, for tests/e2e/test_svc.py. Work is opened and closed through
  * its admin port. */
 #include "base/json/json.h"
-#include "joint/svc/svc.h"
+#include "joint/daemon/svc/svc.h"
 
 struct demo {
 	struct svc *svc;

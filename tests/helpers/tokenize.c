@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/core/buf.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 static int tokenize_die(const char *what, const char *why)
 {

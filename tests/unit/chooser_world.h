@@ -4,7 +4,7 @@
 #pragma once
 #include <stdio.h>
 
-#include "policy/chooser/chooser.h"
+#include "policy/route/chooser/chooser.h"
 
 struct world {
 	struct cluster *cluster;

@@ -4,10 +4,10 @@
 #pragma once
 #include <stdlib.h>
 
-#include "policy/settings/settings.h"
-#include "router/client/gateway.h"
-#include "router/control/watch.h"
-#include "router/limit/limit_priv.h"
+#include "policy/fleet/settings/settings.h"
+#include "router/answer/client/gateway.h"
+#include "router/control/control/watch.h"
+#include "router/request/limit/limit_priv.h"
 
 static const struct metric_row gateway_metrics[] = {
 #define METRIC METRIC_ROW

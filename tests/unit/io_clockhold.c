@@ -14,8 +14,8 @@
 
 #include "base/core/buf.h"
 #include "base/core/str.h"
-#include "io/clockhold/clockhold.h"
-#include "io/disk/disk.h"
+#include "io/os/clockhold/clockhold.h"
+#include "io/os/disk/disk.h"
 
 #define GPU(i)  "GPU-000000a" #i "-0000-0000-0000-000000000000"
 #define LIMITED "slowed 0 2\n" /* The reason clock_setting */

@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 static char folder[64];
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "io/grpc/grpc_priv.h"
+#include "io/wire/grpc/grpc_priv.h"
 
 #define LIT(lit) {"" lit, sizeof(lit) - 1}
 

@@ -3,8 +3,8 @@
 #include <time.h>
 
 #include "http_world.h"
-#include "io/disk/disk.h"
-#include "io/pki/pki.h"
+#include "io/net/pki/pki.h"
+#include "io/os/disk/disk.h"
 
 static char folder[64];
 static const char *const both[] = {"h2", "http/1.1", NULL}, *const old[] = {"http/1.1", NULL};

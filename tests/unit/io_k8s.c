@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/core/buf.h"
-#include "io/http/http.h"
-#include "io/k8s/k8s.h"
+#include "io/wire/http/http.h"
+#include "io/wire/k8s/k8s.h"
 
 struct answer {
 	const char *path; /* The request must have this path; */

@@ -10,8 +10,8 @@
 
 #include "base/core/err.h"
 #include "disk_folder.h"
-#include "io/disk/disk.h"
-#include "io/limits/limits.h"
+#include "io/os/disk/disk.h"
+#include "io/os/limits/limits.h"
 
 #define MIB ((uint64_t)1 << 20)
 

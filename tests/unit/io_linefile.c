@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "io/disk/disk.h"
-#include "io/linefile/linefile.h"
+#include "io/os/disk/disk.h"
+#include "io/os/linefile/linefile.h"
 
 #define THREADS 4
 #define LINES   5000

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/core/buf.h"
-#include "io/listwatch/listwatch.h"
+#include "io/wire/listwatch/listwatch.h"
 
 /* A source that writes down each call and answers nothing by itself. */
 struct world {

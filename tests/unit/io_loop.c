@@ -16,7 +16,7 @@
 
 #include <uv.h>
 
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 /* Each test runs twice: with loops that sleep at once, and with loops that poll first. */
 static cgn_nsec poll_most;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "io/loop/window.h"
+#include "io/os/loop/window.h"
 
 #define MOST  (100 * CGN_USEC)
 #define PURSE (WINDOW_PURSE * MOST)

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "io/net/inherit.h"
-#include "io/net/net.h"
+#include "io/net/net/inherit.h"
+#include "io/net/net/net.h"
 
 static ino_t offered;
 

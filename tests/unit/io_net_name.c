@@ -10,7 +10,7 @@
 
 #include <arpa/inet.h>
 
-#include "io/net/name.h"
+#include "io/net/net/name.h"
 
 #define AT (100 * CGN_SEC)
 

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "io/net/packet.h"
+#include "io/net/net/packet.h"
 #include "loop_until.h"
 
 struct world {

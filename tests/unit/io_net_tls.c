@@ -4,8 +4,8 @@
 
 #include <time.h>
 
-#include "io/disk/disk.h"
-#include "io/pki/pki.h"
+#include "io/net/pki/pki.h"
+#include "io/os/disk/disk.h"
 
 static char folder[64];
 static struct tls_ctx *server_tls, *client_tls;

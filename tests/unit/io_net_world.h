@@ -17,7 +17,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "io/net/net.h"
+#include "io/net/net/net.h"
 #include "loop_until.h"
 
 struct side {

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "io/nvml/nvml.h"
+#include "io/os/nvml/nvml.h"
 
 static char script[64], folder[200];
 

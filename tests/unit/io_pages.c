@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/pages/pages.h"
+#include "io/os/pages/pages.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -8,11 +8,11 @@
 #include <gnutls/x509.h>
 
 #include "base/codec/codec.h"
-#include "io/pki/bundle.h"
-#include "io/pki/crl.h"
-#include "io/pki/pki.h"
-#include "io/pki/request.h"
-#include "io/pki/signature.h"
+#include "io/net/pki/bundle.h"
+#include "io/net/pki/crl.h"
+#include "io/net/pki/pki.h"
+#include "io/net/pki/request.h"
+#include "io/net/pki/signature.h"
 
 #define NOW  ((int64_t)1700000000)
 #define YEAR ((int64_t)365 * 86400)

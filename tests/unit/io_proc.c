@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/core/buf.h"
-#include "io/proc/proc_priv.h"
+#include "io/os/proc/proc_priv.h"
 
 struct world {
 	struct cgn_loop *loop;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "io/quic/quic_priv.h"
+#include "io/net/quic/quic_priv.h"
 #include "loop_until.h"
 #include "quic_certs.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/core/buf.h"
 #include "base/resp/resp.h"
-#include "io/net/net.h"
-#include "io/redis/redis.h"
+#include "io/net/net/net.h"
+#include "io/wire/redis/redis.h"
 #include "loop_until.h"
 
 enum mood {

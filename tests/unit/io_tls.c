@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/core/buf.h"
-#include "io/disk/disk.h"
-#include "io/pki/crl.h"
-#include "io/pki/pki.h"
-#include "io/tls/crl.h"
-#include "io/tls/tls.h"
+#include "io/net/pki/crl.h"
+#include "io/net/pki/pki.h"
+#include "io/net/tls/crl.h"
+#include "io/net/tls/tls.h"
+#include "io/os/disk/disk.h"
 
 /* ---- files: ca, srv, cli, other (another CA's), old (expired), early (not yet valid) ---- */
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-#include "io/zmtp/zmtp_priv.h"
+#include "io/wire/zmtp/zmtp_priv.h"
 #include "loop_until.h"
 
 struct end {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "joint/enginecall/enginecall.h"
+#include "joint/node/enginecall/enginecall.h"
 
 #define FIELD(n, v) {CGN_STR(n), CGN_STR(v)}
 

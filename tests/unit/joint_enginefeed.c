@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "base/msgpack/msgpack.h"
-#include "io/zmtp/zmtp.h"
-#include "joint/enginefeed/enginefeed.h"
+#include "io/wire/zmtp/zmtp.h"
+#include "joint/node/enginefeed/enginefeed.h"
 #include "loop_until.h"
 #include "telemetry_world.h"
 

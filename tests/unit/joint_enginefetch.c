@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enginefetch: one request and its answer, whole, too long, late, cut, refused or given up. */
 #include "http_world.h"
-#include "joint/enginefetch/enginefetch.h"
+#include "joint/web/enginefetch/enginefetch.h"
 
 struct engine {
 	struct world w;

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 #include <uv.h>
 
-#include "io/disk/disk.h"
-#include "joint/ipmi/ipmi.h"
+#include "io/os/disk/disk.h"
+#include "joint/power/ipmi/ipmi.h"
 
 static char folder[64], program[96], log_file[96];
 

@@ -13,10 +13,10 @@
 
 #include <sys/mman.h>
 
-#include "io/net/packet.h"
-#include "joint/kvclient/kvclient.h"
+#include "io/net/net/packet.h"
+#include "joint/kv/kvclient/kvclient.h"
 #include "loop_until.h"
-#include "policy/kvbulk/kvbulk.h"
+#include "policy/kv/kvbulk/kvbulk.h"
 
 #define ARENA ((size_t)4 << 20)
 

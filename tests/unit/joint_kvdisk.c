@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mix/mix.h"
-#include "joint/kvdisk/kvdisk_priv.h"
+#include "joint/kv/kvdisk/kvdisk_priv.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #include "disk_folder.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define KIB ((uint64_t)1 << 10)

@@ -4,7 +4,7 @@
  * lies in memory that both share. The test process itself never opens a store, because RocksDB's threads do
  * not survive a fork. */
 #include "base/mix/mix.h"
-#include "joint/kvdisk/kvdisk_priv.h"
+#include "joint/kv/kvdisk/kvdisk_priv.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -11,9 +11,9 @@
 
 #include "base/core/buf.h"
 #include "base/json/json.h"
-#include "joint/kvpeer/kvpeer.h"
+#include "joint/kv/kvpeer/kvpeer.h"
 #include "loop_until.h"
-#include "policy/kvframe/kvframe.h"
+#include "policy/kv/kvframe/kvframe.h"
 #include "quic_certs.h"
 #include "telemetry_world.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store with an SSD tier behind it. */
-#include "joint/kvstore/ssd_priv.h"
+#include "joint/kv/kvstore/ssd_priv.h"
 
 #include <dirent.h>
 #include <fcntl.h>

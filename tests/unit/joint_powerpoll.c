@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* powerpoll: readings as metrics and as JSON; stale, absent and failing sources; settings. */
-#include "joint/powerpoll/powerpoll.h"
-#include "policy/settings/settings.h"
+#include "joint/power/powerpoll/powerpoll.h"
+#include "policy/fleet/settings/settings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

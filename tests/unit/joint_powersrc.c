@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "joint/powersrc/host.h"
-#include "joint/powersrc/powersrc.h"
+#include "joint/power/powersrc/host.h"
+#include "joint/power/powersrc/powersrc.h"
 
 static char root[] = "/tmp/cgn-power-XXXXXX";
 

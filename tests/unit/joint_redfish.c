@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "http_world.h"
-#include "io/disk/disk.h"
-#include "joint/redfish/redfish.h"
+#include "io/os/disk/disk.h"
+#include "joint/power/redfish/redfish.h"
 
 #define PASSWORD_FILE "/tmp/cgn-redfish-password"
 #define INTERVAL      (20 * CGN_MSEC)

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "base/core/buf.h"
-#include "joint/state/state.h"
+#include "joint/cluster/state/state.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 #include "telemetry_world.h"
 
 #define PATIENCE (20 * CGN_SEC)

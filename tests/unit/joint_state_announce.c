@@ -10,10 +10,10 @@
 
 #include "base/core/buf.h"
 #include "base/pb/pb.h"
-#include "io/grpc/grpc.h"
-#include "joint/state/state.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/cluster/state/state.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 #include "state_told.h"
 #include "telemetry_world.h"
 

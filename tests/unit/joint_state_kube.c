@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "joint/state/kube_priv.h"
+#include "joint/cluster/state/kube_priv.h"
 
 static void leases_have_the_nodes_name_where_it_is_one(void **state)
 {

@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "joint/svc/svc_priv.h"
-#include "policy/settings/settings.h"
+#include "joint/daemon/svc/svc_priv.h"
+#include "policy/fleet/settings/settings.h"
 #include "telemetry_world.h"
 
 static const struct svc_flag flags[] = {

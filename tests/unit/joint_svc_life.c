@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "joint/svc/svc_priv.h"
+#include "joint/daemon/svc/svc_priv.h"
 #include "quic_certs.h"
 
 struct question {

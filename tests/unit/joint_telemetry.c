@@ -14,8 +14,8 @@
 
 #include "base/pb/pb.h"
 #include "cognitora/v1/metrics.pb-c.h"
-#include "joint/telemetry/scrape.h"
-#include "joint/telemetry/telemetry.h"
+#include "joint/report/telemetry/scrape.h"
+#include "joint/report/telemetry/telemetry.h"
 
 enum {
 	BEFORE_PROGRAMS = METRIC_JOINT_COUNT - 1,
@@ -350,7 +350,7 @@ static void promtool_finds_no_fault(void **state)
 #define METRIC(id, name, type, labels, help) \
 	metric_get(t, METRIC_##id, (const char *const[]){"x", "y", "z", "w"}, labels_in(labels));
 #include "agent/metrics.def"
-#include "joint/telemetry/metrics.def"
+#include "joint/report/telemetry/metrics.def"
 #include "kvcached/daemon/metrics.def"
 #include "router/metrics.def"
 #undef METRIC

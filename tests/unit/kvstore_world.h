@@ -2,7 +2,7 @@
 /* kvstore_world: a store under test, its clock, and values that identify their key and version. */
 #pragma once
 #include "base/mix/mix.h"
-#include "joint/kvstore/kvstore.h"
+#include "joint/kv/kvstore/kvstore.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Run a loop until a condition holds. Include after cmocka.h. */
 #pragma once
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 struct world; /* Defined by the test. */
 

@@ -12,7 +12,7 @@
 
 #define BLOCKS 4
 #include "chooser_world.h"
-#include "policy/admission/admission.h"
+#include "policy/route/admission/admission.h"
 
 #define NODES 2
 

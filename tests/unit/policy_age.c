@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/age/age.h"
+#include "policy/who/age/age.h"
 
 #define DAY   UINT64_C(86400)
 #define BEGAN UINT64_C(1700000000)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/audit/audit.h"
+#include "policy/who/audit/audit.h"
 
 #define LINES 3
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/auth/auth.h"
+#include "policy/who/auth/auth.h"
 
 #define HASH_A \
 	"sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" /* SHA-256 of "password" */

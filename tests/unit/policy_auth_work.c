@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/crypto/crypto.h"
-#include "policy/auth/auth.h"
+#include "policy/who/auth/auth.h"
 
 #define SECRET      "cgn-the-key-that-an-attacker-shows"
 #define LINE_REST   " chat 2026-01-31T08:00:00Z\n"
@@ -65,7 +65,7 @@ static uint64_t place_of(const struct digest *seed, const uint8_t hash[AUTH_HASH
 	return place;
 }
 
-/* Return a seed with which the two hashes have the same slot and the same tag (of 16 slots and 9 bits), as policy/auth/keys.c places them.
+/* Return a seed with which the two hashes have the same slot and the same tag (of 16 slots and 9 bits), as policy/who/auth/keys.c places them.
  * Only then are the hashes compared. |meet| false: a seed that gives them different slots and tags. */
 static struct digest seed_where(bool meet, unsigned agree)
 {

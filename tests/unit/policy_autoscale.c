@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "policy/autoscale/autoscale.h"
+#include "policy/fleet/autoscale/autoscale.h"
 
 static const struct autoscale_cfg usual = {.least = 1,
 	.most = 20,

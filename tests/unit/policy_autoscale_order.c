@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/autoscale/order.h"
+#include "policy/fleet/autoscale/order.h"
 
 static const char *const nodes[] = {"gpu-3", "gpu-4"};
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "policy/autoscale/autoscale.h"
+#include "policy/fleet/autoscale/autoscale.h"
 
 #define HOUR 3600U
 #define DAY  86400U

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/json/json.h"
-#include "policy/batch/batch.h"
-#include "policy/claims/kept.h"
+#include "policy/answer/batch/batch.h"
+#include "policy/who/claims/kept.h"
 
 #define ENDPOINT "/v1/chat/completions"
 

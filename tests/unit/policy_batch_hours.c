@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/batch/hours.h"
+#include "policy/answer/batch/hours.h"
 
 #define DAY      ((uint64_t)20000 * 86400) /* A midnight. */
 #define AT(h, m) (DAY + 3600 * (uint64_t)(h) + 60 * (uint64_t)(m))

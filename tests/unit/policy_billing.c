@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/billing/billing.h"
+#include "policy/who/billing/billing.h"
 
 #define DAY  20000
 #define HOUR (UINT64_C(24) * DAY)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/body/body.h"
+#include "policy/text/body/body.h"
 
 static struct body_facts facts_of(const char *text)
 {

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "policy/breaker/breaker.h"
-#include "policy/breaker/budget.h"
-#include "policy/breaker/pulse.h"
+#include "policy/node/breaker/breaker.h"
+#include "policy/node/breaker/budget.h"
+#include "policy/node/breaker/pulse.h"
 
 #define T0 (1000 * CGN_SEC)
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/budget/budget.h"
+#include "policy/who/budget/budget.h"
 
 #define NOON   UINT64_C(1764504000) /* 2025-11-30 12:00:00 UTC, the last day of a month. */
 #define DAY_S  UINT64_C(86400)

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/cascade/calibration.h"
-#include "policy/cascade/cascade.h"
-#include "policy/cascade/compare.h"
-#include "policy/cascade/known.h"
+#include "policy/answer/cascade/calibration.h"
+#include "policy/answer/cascade/cascade.h"
+#include "policy/answer/cascade/compare.h"
+#include "policy/answer/cascade/known.h"
 
 /* ---- the curve ---- */
 

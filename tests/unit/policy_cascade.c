@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/cascade/cascade.h"
+#include "policy/answer/cascade/cascade.h"
 
 static struct json_val body_of(const char *text)
 {

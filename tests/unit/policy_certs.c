@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/codec/codec.h"
-#include "policy/desired/certs.h"
+#include "policy/fleet/desired/certs.h"
 
 #define NOW ((int64_t)1700000000)
 #define DAY ((int64_t)86400)

@@ -8,10 +8,10 @@
 #include <cmocka.h>
 
 #include "base/codec/codec.h"
-#include "policy/claims/claims.h"
 #include "policy/config/config.h"
-#include "policy/identity/identity.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/who/claims/claims.h"
+#include "policy/who/identity/identity.h"
 
 #define NOW  1700000000
 #define AUTH "[auth]\noidc_issuer = \"https://id.example\"\noidc_audience = \"cognitora\"\n"

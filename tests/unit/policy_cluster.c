@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "policy/cluster/view.h"
+#include "policy/route/cluster/view.h"
 
 /* A node with one engine, built by hand. */
 struct toy_node {

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 static struct cgn_err last;
 

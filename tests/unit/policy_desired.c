@@ -11,11 +11,11 @@
 #include <cmocka.h>
 
 #include "base/codec/codec.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 #include "policy/config/config.h"
-#include "policy/desired/desired.h"
-#include "policy/routing/document.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/desired/desired.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/route/routing/document.h"
 
 static const struct desired_images images = {"cognitora/", "1.2.3"};
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/routing/document.h"
+#include "policy/route/routing/document.h"
 
 static struct route_document read_ok(const char *text)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mix/mix.h"
-#include "policy/prompt/encode.h"
+#include "policy/text/prompt/encode.h"
 #include "toy_tokenizer.h"
 
 #define BLOCKS 8192

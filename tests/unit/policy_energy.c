@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "policy/energy/energy.h"
-#include "policy/energy/meter.h"
-#include "policy/energy/park.h"
-#include "policy/energy/series.h"
+#include "policy/power/energy/energy.h"
+#include "policy/power/energy/meter.h"
+#include "policy/power/energy/park.h"
+#include "policy/power/energy/series.h"
 
 static uint64_t seed = 88172645463325252ULL;
 

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "policy/engine/change.h"
-#include "policy/engine/engine.h"
-#include "policy/engine/tokens.h"
+#include "policy/node/engine/change.h"
+#include "policy/node/engine/engine.h"
+#include "policy/node/engine/tokens.h"
 
 /* ---- URLs ---- */
 static void urls_are_taken_apart(void **state)

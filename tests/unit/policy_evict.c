@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/evict/evict.h"
+#include "policy/kv/evict/evict.h"
 
 struct item {
 	struct evict_node node;

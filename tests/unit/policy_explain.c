@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/json/json.h"
-#include "policy/explain/explain.h"
+#include "policy/route/explain/explain.h"
 
 #define BLOCKS 32
 #include "chooser_world.h"

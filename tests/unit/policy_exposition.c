@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/exposition/exposition.h"
+#include "policy/node/exposition/exposition.h"
 
 static struct exposition_stats stats;
 

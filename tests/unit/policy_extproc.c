@@ -10,7 +10,7 @@
 
 #include "base/pb/pb.h"
 #include "envoy/ext_proc.pb-c.h"
-#include "policy/extproc/extproc.h"
+#include "policy/answer/extproc/extproc.h"
 
 static struct cgn_err err;
 

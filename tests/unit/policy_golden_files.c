@@ -8,16 +8,16 @@
 
 #include "golden_world.h"
 
-#include "policy/auth/auth.h"
-#include "policy/autoscale/season.h"
-#include "policy/batch/batch.h"
-#include "policy/billing/billing.h"
-#include "policy/budget/budget.h"
-#include "policy/cascade/known.h"
-#include "policy/invite/invite.h"
-#include "policy/proto/proto.h"
-#include "policy/routing/document.h"
-#include "policy/wanted/wanted.h"
+#include "policy/answer/batch/batch.h"
+#include "policy/answer/cascade/known.h"
+#include "policy/fleet/autoscale/season.h"
+#include "policy/node/proto/proto.h"
+#include "policy/node/wanted/wanted.h"
+#include "policy/route/routing/document.h"
+#include "policy/who/auth/auth.h"
+#include "policy/who/billing/billing.h"
+#include "policy/who/budget/budget.h"
+#include "policy/who/invite/invite.h"
 
 #define NOW UINT64_C(1764316800) /* 2025-11-28T08:00:00Z */
 #define DAY (NOW / 86400)

@@ -9,10 +9,10 @@
 #include "golden_world.h"
 
 #include "base/codec/codec.h"
-#include "policy/kvbulk/kvbulk.h"
-#include "policy/kvframe/kvframe.h"
-#include "policy/proto/proto.h"
-#include "policy/remote/summary.h"
+#include "policy/kv/kvbulk/kvbulk.h"
+#include "policy/kv/kvframe/kvframe.h"
+#include "policy/node/proto/proto.h"
+#include "policy/route/remote/summary.h"
 
 #define NOW   UINT64_C(1764316800) /* 2025-11-28T08:00:00Z */
 #define ARENA ((size_t)1 << 16)

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "policy/governor/governor.h"
+#include "policy/power/governor/governor.h"
 
 static struct governor g;
 static cgn_nsec again;

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "policy/handoff/cached.h"
-#include "policy/handoff/handoff.h"
+#include "policy/node/handoff/cached.h"
+#include "policy/node/handoff/handoff.h"
 
 #define CHAT "/v1/chat/completions"
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/holdings/holdings.h"
+#include "policy/kv/holdings/holdings.h"
 
 static struct holdings *make_holdings(size_t max, holdings_changed changed, void *user)
 {

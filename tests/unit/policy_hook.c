@@ -9,7 +9,7 @@
 
 #include "base/core/err.h"
 #include "base/json/json.h"
-#include "policy/hook/hook.h"
+#include "policy/answer/hook/hook.h"
 
 /* ---- answers ---- */
 

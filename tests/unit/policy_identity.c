@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "policy/config/config.h"
-#include "policy/identity/identity.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/who/identity/identity.h"
 
 static struct identity_roles *table_of(const char *toml)
 {

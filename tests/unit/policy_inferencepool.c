@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/inferencepool/inferencepool.h"
+#include "policy/fleet/inferencepool/inferencepool.h"
 
 static struct json_val json_of(const char *text)
 {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/invite/invite.h"
+#include "policy/who/invite/invite.h"
 
 #define NOW  ((int64_t)1700000000)
 #define HOUR 3600

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/ipmi/ipmi.h"
+#include "policy/power/ipmi/ipmi.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/isolation/isolation.h"
+#include "policy/who/isolation/isolation.h"
 
 struct salt {
 	char text[ISOLATION_SALT + 1];

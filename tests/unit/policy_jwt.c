@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/codec/codec.h"
-#include "policy/jwt/jwt.h"
+#include "policy/who/jwt/jwt.h"
 
 #define NOW 1700000000
 

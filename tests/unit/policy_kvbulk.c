@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/kvbulk/kvbulk.h"
+#include "policy/kv/kvbulk/kvbulk.h"
 
 static const struct block_key key = {.digest = {{1, 2, 3}}, .segment = 7};
 static const struct block_info info = {.size = 5,

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/codec/codec.h"
-#include "policy/kvevent/kvevent.h"
+#include "policy/kv/kvevent/kvevent.h"
 
 /* Print an event: "S gpu g0 b4 parent=- hashes=1,2 tokens=5,6,7,8 lora=x/0 salt= win=0". */
 static void write_event(void *user, const struct kvevent *e)

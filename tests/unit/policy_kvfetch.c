@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/kvfetch/kvfetch.h"
+#include "policy/kv/kvfetch/kvfetch.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define START (1000 * CGN_SEC)

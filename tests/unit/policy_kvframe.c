@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/kvframe/kvframe.h"
+#include "policy/kv/kvframe/kvframe.h"
 
 #define U64(v) ((unsigned long long)(v))
 

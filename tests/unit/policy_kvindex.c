@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/kvindex/kvindex.h"
-#include "policy/kvindex/segment_priv.h"
+#include "policy/kv/kvindex/kvindex.h"
+#include "policy/kv/kvindex/segment_priv.h"
 
 #define GPU BLOCK_TIER_BIT(BLOCK_GPU)
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/kvsite/kvsite.h"
+#include "policy/kv/kvsite/kvsite.h"
 
 static const char *const lists[] = {"acme", "lab-*", "llama-*", "*"};
 static const struct kvsites sites = {.n = 4,

@@ -13,7 +13,7 @@
 #include "base/digest/digest.h"
 #include "base/mix/mix.h"
 #include "base/msgpack/msgpack.h"
-#include "policy/kvsource/kvsource.h"
+#include "policy/kv/kvsource/kvsource.h"
 
 #define BT 4 /* block_tokens */
 

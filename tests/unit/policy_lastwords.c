@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/engine/lastwords.h"
+#include "policy/node/engine/lastwords.h"
 
 static void lines_have_the_levels_of_their_formats(void **state)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/limit/limit.h"
+#include "policy/who/limit/limit.h"
 
 __extension__ typedef unsigned __int128 wide;
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/modelname/modelname.h"
+#include "policy/text/modelname/modelname.h"
 
 /* Feed |text| in chunks of |step| bytes; each chunk is in a block of its own that is freed after the call. */
 static void expect_filtered(enum modelname_shape shape, const char *text, const char *want)

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/modelsource/modelsource.h"
+#include "policy/node/modelsource/modelsource.h"
 
 #define SUM "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0"
 

@@ -9,7 +9,7 @@
 
 #include "base/codec/codec.h"
 #include "base/digest/digest.h"
-#include "policy/ollama/ollama.h"
+#include "policy/answer/ollama/ollama.h"
 
 #define STREAM "\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
 

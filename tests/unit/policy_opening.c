@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/opening/opening.h"
+#include "policy/answer/opening/opening.h"
 
 #define SSE  "text/event-stream; charset=utf-8"
 #define JSON "application/json"

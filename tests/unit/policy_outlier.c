@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/breaker/outlier.h"
+#include "policy/node/breaker/outlier.h"
 
 #define NODES 8
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/passing/passing.h"
+#include "policy/answer/passing/passing.h"
 
 static void paths_match_by_segments(void **state)
 {

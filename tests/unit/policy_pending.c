@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "policy/routing/hotprefix.h"
-#include "policy/routing/pending.h"
-#include "policy/routing/routing.h"
+#include "policy/route/routing/hotprefix.h"
+#include "policy/route/routing/pending.h"
+#include "policy/route/routing/routing.h"
 
 #define BLOCKS 50
 

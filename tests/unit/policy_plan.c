@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/plan/plan.h"
+#include "policy/answer/plan/plan.h"
 
 #define T0 (1000 * CGN_SEC)
 

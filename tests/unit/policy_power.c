@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/power/power.h"
+#include "policy/power/power/power.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* powertext: DCGM's text and our own as readings. */
-#include "policy/powertext/powertext.h"
+#include "policy/power/powertext/powertext.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/digest/digest.h"
-#include "policy/prefix/prefix.h"
+#include "policy/text/prefix/prefix.h"
 
 #define CHAIN_MAX 512
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/engine/prom.h"
+#include "policy/node/engine/prom.h"
 
 static struct cgn_str prom_text(const char *z)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/prompt/prompt.h"
+#include "policy/text/prompt/prompt.h"
 
 static bool prompt_of(enum prompt_api api, enum prompt_format format, const char *text, struct prompt *p,
 	const char **lacks)

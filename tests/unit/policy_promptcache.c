@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mix/mix.h"
-#include "policy/prefix/promptcache.h"
+#include "policy/text/prefix/promptcache.h"
 
 #define BLOCKS 512
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "policy/handoff/handoff.h"
-#include "policy/proto/proto.h"
+#include "policy/node/handoff/handoff.h"
+#include "policy/node/proto/proto.h"
 
 #define LIT(lit) {"" lit, sizeof(lit) - 1} /* For static initialisers. */
 

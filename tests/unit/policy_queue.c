@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/queue/queue.h"
+#include "policy/route/queue/queue.h"
 
 static struct queue *queue_of(enum queue_policy policy, size_t max)
 {

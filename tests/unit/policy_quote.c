@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/quote/quote.h"
+#include "policy/route/quote/quote.h"
 
 #define COVERAGE 0.9
 

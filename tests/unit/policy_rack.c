@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/rack/rack.h"
+#include "policy/fleet/rack/rack.h"
 
 #define ROUTER  "[hosts.r]\naddress = \"10.0.0.1\"\nroles = [\"router\"]\n"
 #define ROUTER6 "[hosts.r]\naddress = \"fd00::1\"\nroles = [\"router\"]\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/redfish/redfish.h"
+#include "policy/power/redfish/redfish.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/remote/code.h"
-#include "policy/remote/summary.h"
-#include "policy/remote/trust.h"
+#include "policy/route/remote/code.h"
+#include "policy/route/remote/summary.h"
+#include "policy/route/remote/trust.h"
 
 #define SEED 77
 

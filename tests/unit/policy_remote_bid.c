@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "policy/remote/beat.h"
-#include "policy/remote/bid.h"
-#include "policy/remote/load.h"
-#include "policy/remote/worth.h"
+#include "policy/route/remote/beat.h"
+#include "policy/route/remote/bid.h"
+#include "policy/route/remote/load.h"
+#include "policy/route/remote/worth.h"
 
 static const uint64_t chain[4] = {UINT64_C(1) << 32, UINT64_C(2) << 32, UINT64_C(3) << 32, UINT64_C(4) << 32};
 static const struct remote_prompt prompt = {.chain = chain, .blocks = 4, .tokens = 2100, .block_tokens = 512};

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/remote/worth.h"
+#include "policy/route/remote/worth.h"
 
 #define MS CGN_MSEC
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/engine/residency.h"
+#include "policy/node/engine/residency.h"
 
 struct seen {
 	uint64_t v[256];

@@ -9,7 +9,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "policy/respcmd/respcmd.h"
+#include "policy/kv/respcmd/respcmd.h"
 
 static enum respcmd_outcome step_of(struct respcmd *c, const char *text)
 {

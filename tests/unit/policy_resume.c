@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/resume/resume.h"
-#include "policy/resume/resume_priv.h"
+#include "policy/answer/resume/resume.h"
+#include "policy/answer/resume/resume_priv.h"
 
 /* ---- an engine that always gives the same answer, one token an event ---- */
 

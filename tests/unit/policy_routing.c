@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/routing/answerhome.h"
-#include "policy/routing/routing.h"
+#include "policy/route/routing/answerhome.h"
+#include "policy/route/routing/routing.h"
 
 static const struct route_weights seed_weights = {0.55, 0.25, 0.10, 0.10};
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/selection/selection.h"
+#include "policy/route/selection/selection.h"
 
 static struct cgn_err err;
 

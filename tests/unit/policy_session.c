@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/session/session.h"
+#include "policy/route/session/session.h"
 
 #define START (1000 * CGN_SEC)
 

@@ -8,7 +8,7 @@
 
 #include "base/core/err.h"
 #include "base/mix/mix.h"
-#include "policy/share/share.h"
+#include "policy/who/share/share.h"
 
 static void assert_row(struct share_row r, uint32_t inflight, uint64_t queued, uint32_t decoding)
 {

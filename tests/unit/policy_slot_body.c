@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/json/json.h"
-#include "policy/slots/body.h"
+#include "policy/kv/slots/body.h"
 
 #define CHAT CGN_STR("/v1/chat/completions")
 #define TEXT CGN_STR("/v1/completions?x=1")

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/slots/directory.h"
+#include "policy/kv/slots/directory.h"
 
 #define RAM BLOCK_TIER_BIT(BLOCK_RAM)
 #define SSD BLOCK_TIER_BIT(BLOCK_SSD)

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/slots/entry.h"
+#include "policy/kv/slots/entry.h"
 
 static const uint64_t sums[] = {7, 8}, chain[] = {100, 101, 102};
 static const struct slot_entry some = {.tokens = 60,

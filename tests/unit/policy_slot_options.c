@@ -8,7 +8,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "policy/slots/options.h"
+#include "policy/kv/slots/options.h"
 
 /* Each part is followed by a space; files are in angle brackets. */
 static void assert_parts(const char *const *args, size_t n, const char *expected)

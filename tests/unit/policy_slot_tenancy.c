@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/slots/tenancy.h"
+#include "policy/kv/slots/tenancy.h"
 
 #define A 11
 #define B 22

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/slots/slots.h"
+#include "policy/kv/slots/slots.h"
 
 struct held {
 	int of[256]; /* Holders, by digest */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/routing/speed.h"
+#include "policy/route/routing/speed.h"
 
 static uint64_t seed = 88172645463325252ULL;
 

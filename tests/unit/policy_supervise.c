@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "policy/engine/supervise.h"
+#include "policy/node/engine/supervise.h"
 
 static const struct supervise_cfg managed = {
 	.managed = true,

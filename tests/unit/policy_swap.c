@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/swap/swap.h"
+#include "policy/node/swap/swap.h"
 
 #define S   CGN_SEC
 #define GB  ((uint64_t)1 << 30)

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "policy/template/template.h"
+#include "policy/text/template/template.h"
 
 static struct json_val json_parsed(const char *text)
 {

@@ -14,7 +14,7 @@
 
 #include "base/core/buf.h"
 #include "base/json/json.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 #define MARK "\xe2\x96\x81"
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/toolcall/toolcall.h"
+#include "policy/text/toolcall/toolcall.h"
 
 #define CHAT_EVENT(delta) "data: {\"choices\":[{\"index\":0,\"delta\":" delta "}]}\n\n"
 

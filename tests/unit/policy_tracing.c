@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/tracing/tracing.h"
+#include "policy/answer/tracing/tracing.h"
 
 static const uint64_t numbers[3] = {0x1122334455667788, 0x99aabbccddeeff00, 0x0102030405060708};
 static const struct tracing_rules all = {TRACING_ALL, true, 1}, none = {TRACING_NONE, true, 0};

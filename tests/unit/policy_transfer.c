@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "policy/routing/transfer.h"
+#include "policy/route/routing/transfer.h"
 
 static void assert_near(double got, double want, double by)
 {

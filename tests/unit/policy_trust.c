@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
-#include "policy/routing/prompttail.h"
-#include "policy/routing/trust.h"
+#include "policy/route/routing/prompttail.h"
+#include "policy/route/routing/trust.h"
 
 static double trust_after(double trust, unsigned n, uint64_t predicted, uint64_t actual)
 {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
-#include "policy/engine/usage.h"
+#include "policy/node/engine/usage.h"
 
 static void dialects_are_read(void **state)
 {

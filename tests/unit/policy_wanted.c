@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "policy/wanted/wanted.h"
+#include "policy/node/wanted/wanted.h"
 
 #define LOADED   COGNITORA__V1__WANTED_STATE__WANTED_LOADED
 #define UNLOADED COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED

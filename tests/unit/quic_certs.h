@@ -5,9 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io/disk/disk.h"
-#include "io/pki/pki.h"
-#include "io/tls/tls.h"
+#include "io/net/pki/pki.h"
+#include "io/net/tls/tls.h"
+#include "io/os/disk/disk.h"
 
 #define DAY ((int64_t)86400)
 

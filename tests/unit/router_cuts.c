@@ -17,11 +17,11 @@
 #include "base/sse/sse.h"
 #include "disk_folder.h"
 #include "gateway_world.h"
-#include "io/grpc/grpc_priv.h"
-#include "io/http/server_priv.h"
-#include "policy/routing/answerhome.h"
-#include "router/account/account.h"
-#include "router/pregate/pregate.h"
+#include "io/wire/grpc/grpc_priv.h"
+#include "io/wire/http/server_priv.h"
+#include "policy/route/routing/answerhome.h"
+#include "router/request/account/account.h"
+#include "router/shared/pregate/pregate.h"
 
 #define JOBS    256 /* requests at once */
 #define NODES   2

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "router/filestore/filestore_priv.h"
+#include "router/shared/filestore/filestore_priv.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define PIECE ((size_t)65536)

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "gateway_world.h"
-#include "router/account/account.h"
-#include "router/account/series_priv.h"
+#include "router/request/account/account.h"
+#include "router/request/account/series_priv.h"
 
 static struct gw_shared shared;
 static struct cluster *nodes;

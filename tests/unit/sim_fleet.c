@@ -16,8 +16,8 @@
 
 #include "base/mix/mix.h"
 #include "lab/enginemodel/enginemodel.h"
-#include "policy/kvindex/kvindex.h"
-#include "policy/kvsource/kvsource.h"
+#include "policy/kv/kvindex/kvindex.h"
+#include "policy/kv/kvsource/kvsource.h"
 #include "sim/events/events.h"
 
 #define NODES     7

@@ -7,7 +7,7 @@
 #include <uv.h>
 
 #include "base/core/buf.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 /* End a turn soon even when nothing arrives. */
 static void world_tick(struct cgn_timer *t)

@@ -5,7 +5,7 @@
 
 #include "agent/metrics.h"
 #include "base/log/log.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define CLOCKS_INTERVAL CGN_SEC
 #define ORDER_SILENT    (3 * CGN_SEC)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks: limits the SM clocks of the node's GPUs by the node's role and load (policy/governor), through the helper of
- * io/clockhold. Off unless agent.clocks.mode says otherwise; limits that an earlier agent left are lifted in any mode. One
+/* clocks: limits the SM clocks of the node's GPUs by the node's role and load (policy/power/governor), through the helper of
+ * io/os/clockhold. Off unless agent.clocks.mode says otherwise; limits that an earlier agent left are lifted in any mode. One
  * loop. Memory: 45 KB once it was on. */
 #pragma once
 #include "agent/gpu/gpu.h"
-#include "io/clockhold/clockhold.h"
-#include "policy/energy/energy.h"
-#include "policy/governor/governor.h"
+#include "io/os/clockhold/clockhold.h"
+#include "policy/power/energy/energy.h"
+#include "policy/power/governor/governor.h"
 
 struct clocks_gpu {
 	struct nvml_clock_gpu is;

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
-#include "joint/telemetry/scrape.h"
+#include "io/os/disk/disk.h"
+#include "joint/report/telemetry/scrape.h"
 
 #define SCRATCH_BYTES  ((size_t)4 * 1024 * 1024)
 #define POWER_INTERVAL CGN_SEC

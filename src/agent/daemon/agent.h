@@ -12,9 +12,9 @@
 #include "agent/swap/swap.h"
 #include "agent/wanted/wanted.h"
 #include "agent/watch/watch.h"
-#include "io/proc/proc.h"
-#include "joint/state/state.h"
-#include "joint/svc/svc.h"
+#include "io/os/proc/proc.h"
+#include "joint/cluster/state/state.h"
+#include "joint/daemon/svc/svc.h"
 
 #define AGENT_TAG 0xa9e17002U
 
@@ -65,7 +65,7 @@ struct agent {
 	bool left;                     /* Routers have forgotten the node */
 };
 
-/* ---- the program, as joint/svc runs it ---- */
+/* ---- the program, as joint/daemon/svc runs it ---- */
 CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err);
 void agent_check(const struct config *cfg, struct svc_problems *out);
 void agent_reload(void *state, const struct config *cfg);

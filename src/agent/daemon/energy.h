@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* energy: the node's energy as its GPUs and RAPL count it, and the share of it that streams and prompts have
- * (policy/energy). One loop. */
+ * (policy/power/energy). One loop. */
 #pragma once
 #include "agent/gpu/gpu.h"
 #include "cognitora/v1/agent.pb-c.h"
-#include "joint/powersrc/powersrc.h"
-#include "policy/energy/meter.h"
+#include "joint/power/powersrc/powersrc.h"
+#include "policy/power/energy/meter.h"
 
 struct node_energy {
 	struct telemetry *telemetry;

@@ -3,7 +3,7 @@
 
 #include "base/log/log.h"
 #include "cognitora/v1/kv.pb-c.h"
-#include "policy/proto/proto.h"
+#include "policy/node/proto/proto.h"
 
 #define STATS_TIMEOUT (2 * CGN_SEC)
 /* The store may get its address after it is reachable, and gets another one with a restart. */

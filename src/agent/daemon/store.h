@@ -2,8 +2,8 @@
 /* store: the node's block store. One connection and one watch serve all engines; the store's address for peers
  * goes into the node's description. */
 #pragma once
-#include "io/grpc/grpc.h"
-#include "joint/kvclient/kvclient.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/kv/kvclient/kvclient.h"
 #include "policy/config/config.h"
 
 struct node_store_ops {

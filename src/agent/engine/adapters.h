@@ -3,8 +3,8 @@
  * at a time; a refused one is repeated after a pause. An engine that was restarted gets its adapters again. At most
  * PROTO_MAX_ADAPTERS, about 2 KiB each. */
 #pragma once
-#include "joint/enginefetch/enginefetch.h"
-#include "policy/wanted/wanted.h"
+#include "joint/web/enginefetch/enginefetch.h"
+#include "policy/node/wanted/wanted.h"
 
 struct engine;
 struct engine_adapter {

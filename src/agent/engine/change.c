@@ -3,7 +3,7 @@
 
 #include "agent/engine/engine.h"
 #include "base/log/log.h"
-#include "policy/engine/lastwords.h"
+#include "policy/node/engine/lastwords.h"
 
 #define ANSWER_BYTES ((size_t)64 * 1024)
 

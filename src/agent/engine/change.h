@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* change: requests that change what the engine has in memory, for adapters.h. */
 #pragma once
-#include "joint/enginefetch/enginefetch.h"
-#include "policy/engine/change.h"
+#include "joint/web/enginefetch/enginefetch.h"
+#include "policy/node/engine/change.h"
 
 /* Time in which routers hear that an engine takes no more requests, and report those that are on their
  * way. */

@@ -82,7 +82,7 @@ void engine_check(const struct config *cfg, const struct config_engine *ce, stru
 		check_readable("engine.binary", ce->binary, out);
 }
 
-/* ---- callbacks of joint/engineview ---- */
+/* ---- callbacks of joint/node/engineview ---- */
 
 static bool on_view_is_ready(void *user)
 {

@@ -15,11 +15,11 @@
 #include "agent/metrics.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
-#include "joint/engineview/engineview.h"
-#include "joint/slotmgr/slotmgr.h"
-#include "joint/svc/svc.h"
-#include "policy/share/share.h"
-#include "policy/slots/tenancy.h"
+#include "joint/daemon/svc/svc.h"
+#include "joint/kv/slotmgr/slotmgr.h"
+#include "joint/node/engineview/engineview.h"
+#include "policy/kv/slots/tenancy.h"
+#include "policy/who/share/share.h"
 
 #define ENGINE_TAG 0xa9e17001U
 

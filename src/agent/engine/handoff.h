@@ -2,9 +2,9 @@
 /* handoff: how the engine hands computed prompts to engines of other nodes, as the node's description tells it: from the
  * configuration, and from what the engine says of its build and its ranks. */
 #pragma once
-#include "joint/enginefetch/enginefetch.h"
+#include "joint/web/enginefetch/enginefetch.h"
 #include "policy/config/config.h"
-#include "policy/handoff/handoff.h"
+#include "policy/node/handoff/handoff.h"
 
 struct engine;
 struct engine_handoff {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health: what the agent makes of the engine's readiness (joint/engineview): its reason for people, and a stall. */
+/* health: what the agent makes of the engine's readiness (joint/node/engineview): its reason for people, and a stall. */
 #pragma once
-#include "policy/engine/supervise.h"
+#include "policy/node/engine/supervise.h"
 
 struct engine;
 struct engine_checks {
@@ -9,7 +9,7 @@ struct engine_checks {
 	bool stalled;      /* Not ready since it answered no check and brought no byte */
 };
 void engine_trouble_set(struct engine *e, const char *what);
-/* Callbacks of joint/engineview. */
+/* Callbacks of joint/node/engineview. */
 void engine_probed(void *user, enum supervise_event verdict, const char *why);
 void engine_probe_slow(void *user, const char *why);
 void engine_stalled(void *user);

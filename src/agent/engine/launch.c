@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/disk/disk.h"
-#include "joint/state/state.h"
+#include "io/os/disk/disk.h"
+#include "joint/cluster/state/state.h"
 
 /* The slot manager of this engine will exist: its settings are complete, and the store's socket is there. */
 static bool slots_will_be_kept(const struct config *cfg, const struct config_engine *ce)

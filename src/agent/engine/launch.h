@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch: the launch plans of the node's managed engines (policy/engine), with what only the agent knows: the
+/* launch: the launch plans of the node's managed engines (policy/node/engine), with what only the agent knows: the
  * node's address and where the engines' own files are. Any thread; nothing is started. */
 #pragma once
 #include "base/core/buf.h"
 #include "policy/config/config.h"
-#include "policy/engine/engine.h"
+#include "policy/node/engine/engine.h"
 
 #define ENGINE_PLAN_BYTES ((size_t)256 << 10) /* Memory of a plan's strings */
 

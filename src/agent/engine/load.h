@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load: what the agent makes of the engine's load (joint/engineview): metrics, and the requests of others. */
+/* load: what the agent makes of the engine's load (joint/node/engineview): metrics, and the requests of others. */
 #pragma once
-#include "joint/telemetry/telemetry.h"
-#include "policy/engine/engine.h"
+#include "joint/report/telemetry/telemetry.h"
+#include "policy/node/engine/engine.h"
 
 struct engine;
 struct engine_gauges {
@@ -13,7 +13,7 @@ void engine_load_init(struct engine *e);
 void engine_load_start(struct engine *e);
 /* Stop reading; the running and the waiting requests become 0. */
 void engine_load_stop(struct engine *e);
-/* Callbacks of joint/engineview. */
+/* Callbacks of joint/node/engineview. */
 void engine_load_begins(void *user);
 void engine_load_answered(void *user, struct cgn_str body);
 void engine_load_read(void *user, const struct engine_load *before, bool restarted);

@@ -5,8 +5,8 @@
 #pragma once
 #include "base/core/list.h"
 #include "policy/config/config.h"
-#include "policy/swap/swap.h"
-#include "policy/wanted/wanted.h"
+#include "policy/node/swap/swap.h"
+#include "policy/node/wanted/wanted.h"
 
 struct engine;
 struct json_out;

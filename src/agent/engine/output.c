@@ -5,7 +5,7 @@
 
 #include "agent/engine/engine.h"
 #include "base/log/log.h"
-#include "io/limits/limits.h"
+#include "io/os/limits/limits.h"
 
 #define OOM_EVERY (30 * CGN_SEC) /* Between two readings of the system's counter while the engine is well */
 

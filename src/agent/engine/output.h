@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output: what a managed engine prints: its log file, its lines in the agent's log, and its last words. */
 #pragma once
-#include "io/linefile/linefile.h"
-#include "io/proc/proc.h"
+#include "io/os/linefile/linefile.h"
+#include "io/os/proc/proc.h"
 #include "policy/config/config.h"
-#include "policy/engine/lastwords.h"
+#include "policy/node/engine/lastwords.h"
 
 /* The last lines of an engine whose output is not logged, for the log if it fails. */
 #define ENGINE_LAST_LINES 12

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process: the engine's process and the state machine of policy/engine/supervise: performs its orders and reports
+/* process: the engine's process and the state machine of policy/node/engine/supervise: performs its orders and reports
  * events to it. */
 #pragma once
 #include "agent/engine/output.h"
-#include "io/loop/loop.h"
-#include "io/proc/proc.h"
-#include "joint/telemetry/telemetry.h"
+#include "io/os/loop/loop.h"
+#include "io/os/proc/proc.h"
+#include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/engine/engine.h"
-#include "policy/engine/supervise.h"
+#include "policy/node/engine/engine.h"
+#include "policy/node/engine/supervise.h"
 
 struct engine;
 struct engine_process {

@@ -3,9 +3,9 @@
  * node's holdings. */
 #pragma once
 #include "base/core/err.h"
-#include "policy/engine/residency.h"
-#include "policy/holdings/holdings.h"
-#include "policy/proto/proto.h"
+#include "policy/kv/holdings/holdings.h"
+#include "policy/node/engine/residency.h"
+#include "policy/node/proto/proto.h"
 
 #define NODE_MAX_BLOCKS ((size_t)16 * 1024 * 1024) /* Over all engines; about 24 bytes for each held block */
 

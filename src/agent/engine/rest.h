@@ -3,8 +3,8 @@
  * memory and keeps its process), or that it is stopped. Before it sleeps or stops its requests end: at most
  * agent.drain_timeout for an operator's order, without a limit for the router's own. An engine without an order is left as it is. */
 #pragma once
-#include "joint/enginefetch/enginefetch.h"
-#include "policy/wanted/wanted.h"
+#include "joint/web/enginefetch/enginefetch.h"
+#include "policy/node/wanted/wanted.h"
 
 struct engine;
 struct engine_rest {

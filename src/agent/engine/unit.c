@@ -3,7 +3,7 @@
 
 #include "agent/engine/engine.h"
 #include "base/log/log.h"
-#include "io/proc/proc.h"
+#include "io/os/proc/proc.h"
 
 #define UNIT_LONGEST (600 * CGN_SEC) /* systemctl waits until the unit has started or stopped. */
 #define GRACE        (2 * CGN_SEC)

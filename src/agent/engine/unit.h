@@ -2,7 +2,7 @@
 /* unit: an engine that runs as a unit of systemd (engine.systemd_unit). The agent starts and stops the unit by systemctl, when
  * an order puts the engine to rest or ends that; systemd supervises it. Only units that the agent's own settings name. */
 #pragma once
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 #include "policy/config/config.h"
 
 struct engine;

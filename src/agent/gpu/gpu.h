@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/nvml, once a second;
+/* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/os/nvml, once a second;
  * values that were not read lately are left out. One loop, its thread. */
 #pragma once
 #include "base/json/json.h"
 #include "cognitora/v1/node.pb-c.h"
-#include "io/loop/loop.h"
-#include "io/nvml/nvml.h"
-#include "joint/telemetry/telemetry.h"
+#include "io/os/loop/loop.h"
+#include "io/os/nvml/nvml.h"
+#include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/power/power.h"
+#include "policy/power/power/power.h"
 
 /* The series of one GPU. */
 struct gpu_series {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "joint/powersrc/powersrc.h"
+#include "joint/power/powersrc/powersrc.h"
 
 #define READ_INTERVAL CGN_SEC
 #define READ_MAX_AGE  (5 * CGN_SEC)

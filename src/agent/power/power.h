@@ -4,7 +4,7 @@
 #pragma once
 #include "agent/gpu/gpu.h"
 #include "base/json/json.h"
-#include "joint/powerpoll/powerpoll.h"
+#include "joint/power/powerpoll/powerpoll.h"
 
 struct node_power;
 CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,

@@ -7,7 +7,7 @@
 #include "base/log/log.h"
 #include "base/sum/sum.h"
 
-#define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/proto bounds */
+#define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/node/proto bounds */
 
 /* ---- end ---- */
 static void relay_unbook(struct relay *r)

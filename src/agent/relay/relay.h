@@ -2,10 +2,10 @@
 /* relay: Agent.Generate. One request to one engine, and the engine's bytes back as they arrive. */
 #pragma once
 #include "agent/engine/engine.h"
-#include "io/grpc/grpc.h"
-#include "joint/tracing/tracing.h"
-#include "policy/proto/proto.h"
-#include "policy/share/share.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/report/tracing/tracing.h"
+#include "policy/node/proto/proto.h"
+#include "policy/who/share/share.h"
 
 struct relays_ops {
 	/* Refuse all requests while the node drains or has too many. */

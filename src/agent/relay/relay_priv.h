@@ -2,8 +2,8 @@
 /* relay, inside: one request. */
 #pragma once
 #include "agent/relay/relay.h"
-#include "joint/enginecall/enginecall.h"
-#include "policy/engine/usage.h"
+#include "joint/node/enginecall/enginecall.h"
+#include "policy/node/engine/usage.h"
 
 #define RELAY_TAG         0xa9e17004U
 #define RELAY_BODY_PIECES HTTP_LENT_PIECES

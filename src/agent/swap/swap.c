@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define STEP_EVERY   (20 * CGN_MSEC) /* While an engine is on its way */
 #define TELL_EVERY   (5 * CGN_SEC)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swap: loads and unloads the node's engines that are on demand, as policy/swap decides. Before an engine is unloaded its
+/* swap: loads and unloads the node's engines that are on demand, as policy/node/swap decides. Before an engine is unloaded its
  * slots are saved into the block store, so that conversations go on after the next load. One loop, its thread. */
 #pragma once
 #include "agent/engine/engine.h"

@@ -5,7 +5,7 @@
 
 #include "base/log/log.h"
 #include "base/pb/pb_json.h"
-#include "joint/statefile/statefile.h"
+#include "joint/cluster/statefile/statefile.h"
 
 #define STEP_EVERY (100 * CGN_MSEC)
 #define FILE_BYTES ((size_t)1024 * 1024)

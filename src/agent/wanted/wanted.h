@@ -3,7 +3,7 @@
  * in a file, so that an agent that starts without a router knows it. One loop, its thread. */
 #pragma once
 #include "agent/engine/engine.h"
-#include "policy/wanted/wanted.h"
+#include "policy/node/wanted/wanted.h"
 
 struct statefile;
 struct wanted {

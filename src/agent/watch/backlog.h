@@ -3,7 +3,7 @@
  * digests that changed, and a set of ranges to send from their beginning. A list that grows too long becomes the
  * ranges of its digests, so a backlog has a bounded size however much is held. */
 #pragma once
-#include "policy/holdings/holdings.h"
+#include "policy/kv/holdings/holdings.h"
 
 #define WATCH_MAX_BACKLOG   ((size_t)131072) /* Digests in the list: 1 MiB */
 #define WATCH_CHUNK_DIGESTS ((size_t)32768)  /* Digests in an event: 256 KiB, and 32 KiB of tier masks */

@@ -5,12 +5,12 @@
  * costs a bounded amount of memory, and once it catches up it knows the latest state. */
 #pragma once
 #include "base/core/list.h"
-#include "io/grpc/grpc.h"
-#include "io/loop/loop.h"
-#include "policy/energy/energy.h"
-#include "policy/holdings/holdings.h"
-#include "policy/proto/proto.h"
-#include "policy/share/share.h"
+#include "io/os/loop/loop.h"
+#include "io/wire/grpc/grpc.h"
+#include "policy/kv/holdings/holdings.h"
+#include "policy/node/proto/proto.h"
+#include "policy/power/energy/energy.h"
+#include "policy/who/share/share.h"
 
 #define WATCH_MAX_WATCHERS 64
 

@@ -9,7 +9,7 @@
 #include "base/codec/codec.h"
 #include "base/json/json.h"
 #include "ctl/ctl.h"
-#include "policy/audit/audit.h"
+#include "policy/who/audit/audit.h"
 
 #define ROTATED_MOST 1000U /* The most files that security.audit_files allows. */
 

@@ -11,7 +11,7 @@
 
 #include "ctl/bench/origin.h"
 #include "ctl/client.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 #define ANSWER_MAX   ((size_t)4 << 20)
 #define PIECE        ((size_t)256 * 1024)

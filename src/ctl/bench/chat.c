@@ -19,8 +19,8 @@
 #include "ctl/client.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 
 #define EVENT_LIMIT ((size_t)1 << 20)
 #define MAX_STATUS  600

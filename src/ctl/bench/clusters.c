@@ -6,7 +6,7 @@
 
 #include "ctl/bench/traces.h"
 #include "ctl/progress.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 enum { ROW_LOCAL, ROW_FEDERATION, ROW_ONE, ROWS };
 static const char *const row_names[ROWS] = {"local only", "federation", "one cluster"};

@@ -5,7 +5,7 @@
 
 #include "ctl/bench/traces.h"
 #include "ctl/progress.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 #include "lab/trial/trial.h"
 
 #define MAX_SIZES 12

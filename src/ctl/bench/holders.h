@@ -4,7 +4,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "lab/trace/trace.h"
-#include "policy/holdings/holdings.h"
+#include "policy/kv/holdings/holdings.h"
 
 /* Write the chain of request |i|, as digests, into |out|, which is cleared first. Beyond the last request the
  * trace starts over with other digests after the first block. */

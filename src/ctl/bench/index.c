@@ -20,8 +20,8 @@
 #include "ctl/bench/traces.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
-#include "io/loop/loop.h"
-#include "policy/kvindex/kvindex.h"
+#include "io/os/loop/loop.h"
+#include "policy/kv/kvindex/kvindex.h"
 
 #define MAX_CASES 16
 #define CHUNK     ((size_t)1 << 18) /* Updates generated before they are applied. */

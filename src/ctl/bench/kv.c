@@ -16,9 +16,9 @@
 #include "cognitora/v1/kv.pb-c.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
-#include "io/grpc/grpc.h"
-#include "joint/kvclient/kvclient.h"
-#include "policy/proto/proto.h"
+#include "io/wire/grpc/grpc.h"
+#include "joint/kv/kvclient/kvclient.h"
+#include "policy/node/proto/proto.h"
 
 #define MAX_SIZES   8
 #define MAX_RESULTS (1 + 6 * MAX_SIZES)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define ANSWER_LIMIT ((size_t)4 << 20)
 #define KEY_MAX      ((size_t)512)

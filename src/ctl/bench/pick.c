@@ -20,9 +20,9 @@
 #include "ctl/bench/pick_world.h"
 #include "ctl/ctl.h"
 #include "ctl/progress.h"
-#include "io/loop/loop.h"
-#include "policy/explain/explain.h"
-#include "policy/routing/document.h"
+#include "io/os/loop/loop.h"
+#include "policy/route/explain/explain.h"
+#include "policy/route/routing/document.h"
 
 #define MAX_CASES 16
 #define MAX_OPEN  8192

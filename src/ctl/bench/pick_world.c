@@ -7,7 +7,7 @@
 
 #include "base/mix/mix.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 #define INDEX_BYTES  ((size_t)4 << 30)
 #define RECORD_BYTES ((size_t)64 << 20)

@@ -3,8 +3,8 @@
  * before, and the chooser. */
 #pragma once
 #include "base/core/buf.h"
-#include "policy/chooser/chooser.h"
-#include "policy/prefix/promptcache.h"
+#include "policy/route/chooser/chooser.h"
+#include "policy/text/prefix/promptcache.h"
 
 #define PICK_BLOCK_TOKENS  16
 #define PICK_SYSTEM_TOKENS 512 /* Tokens of the system prompt that all conversations begin with. */

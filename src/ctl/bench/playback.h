@@ -2,9 +2,9 @@
 /* playback: a trace sent to a gateway: the words of its prompts, and statistics of the answers. */
 #pragma once
 #include "base/json/json.h"
-#include "io/http/http.h"
+#include "io/wire/http/http.h"
 #include "lab/trace/trace.h"
-#include "policy/engine/usage.h"
+#include "policy/node/engine/usage.h"
 
 #define PLAYBACK_MAX_NODES 4096
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "ctl/bench/text.h"
-#include "io/loop/loop.h"
-#include "policy/prompt/encode.h"
+#include "io/os/loop/loop.h"
+#include "policy/text/prompt/encode.h"
 
 #define BLOCK_TOKENS  16
 #define MESSAGE_BYTES ((size_t)1200)

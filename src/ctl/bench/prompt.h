@@ -3,7 +3,7 @@
  * the same one again (cuts, hashes, lookup, chain; only text after the last cut is tokenized), and for its
  * next turn. */
 #pragma once
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 struct bench_prompt {
 	size_t tokens, bytes, messages;

@@ -9,13 +9,13 @@
 #include "ctl/bench/plot.h"
 #include "ctl/bench/traces.h"
 #include "ctl/progress.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 #include "lab/replay/replay.h"
-#include "policy/chooser/chooser.h"
 #include "policy/config/config.h"
-#include "policy/routing/document.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/route/chooser/chooser.h"
+#include "policy/route/routing/document.h"
 
 #define MAX_CONFIG ((size_t)1 << 20)
 #define MAX_CASES  16

@@ -13,10 +13,10 @@
 #include "ctl/bench/prompt.h"
 #include "ctl/bench/text.h"
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "io/proc/proc.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
+#include "io/os/proc/proc.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 #define TEXT_LIMIT ((size_t)256 << 20)
 /* Bytes of a part, about a prompt; the text is tokenized part by part, as requests arrive. */

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/mix/mix.h"
-#include "io/disk/disk.h"
-#include "policy/chooser/chooser.h"
+#include "io/os/disk/disk.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/route/chooser/chooser.h"
 
 #define DAY_NS   (86400.0 * 1e9)
 #define MAX_FILE ((size_t)4 << 30)

@@ -9,7 +9,7 @@
 #include "ctl/cluster/policy.h"
 #include "ctl/cluster/status.h"
 #include "ctl/progress.h"
-#include "policy/block/tier.h"
+#include "policy/kv/block/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 

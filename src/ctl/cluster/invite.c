@@ -10,13 +10,13 @@
 #include "base/pb/pb.h"
 #include "ctl/client.h"
 #include "ctl/keys/pki_folder.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "io/pki/request.h"
-#include "io/tls/tls.h"
-#include "policy/identity/identity.h"
-#include "policy/invite/invite.h"
-#include "policy/proto/proto.h"
+#include "io/net/pki/request.h"
+#include "io/net/tls/tls.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
+#include "policy/node/proto/proto.h"
+#include "policy/who/identity/identity.h"
+#include "policy/who/invite/invite.h"
 
 #define DEFAULT_TIMEOUT (15 * CGN_SEC)
 #define MAX_SANS        32

@@ -4,7 +4,7 @@
 
 #include "base/json/json.h"
 #include "ctl/ctl.h"
-#include "policy/billing/billing.h"
+#include "policy/who/billing/billing.h"
 
 #define MAX_TIME 64
 

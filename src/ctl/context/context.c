@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/toml/toml.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define ARENA_BYTES ((size_t)4 << 20)
 

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "ctl/doctor/doctor.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "io/net/addr.h"
-#include "io/pki/crl.h"
-#include "io/pki/pki.h"
-#include "io/pki/request.h"
-#include "policy/identity/identity.h"
+#include "io/net/net/addr.h"
+#include "io/net/pki/crl.h"
+#include "io/net/pki/pki.h"
+#include "io/net/pki/request.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
+#include "policy/who/identity/identity.h"
 
 #define PEM_LIMIT ((size_t)4 << 20)
 #define DAY       (24 * 3600)

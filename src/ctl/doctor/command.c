@@ -3,7 +3,7 @@
 
 #include "ctl/doctor/doctor.h"
 #include "ctl/run.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define MAX_ARGS 64
 

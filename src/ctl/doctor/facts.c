@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "ctl/doctor/doctor.h"
-#include "io/disk/disk.h"
-#include "policy/identity/identity.h"
-#include "policy/settings/settings.h"
+#include "io/os/disk/disk.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/who/identity/identity.h"
 
 #define FILE_LIMIT   ((size_t)1 << 20)
 #define DEFAULT_FILE "/etc/cognitora/cognitora.toml"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway: who reaches the gateway and the ports for orders, and what each needs for that. */
 #include "ctl/doctor/doctor.h"
-#include "policy/identity/identity.h"
+#include "policy/who/identity/identity.h"
 
 static bool is_open(const char *addr)
 {

@@ -9,14 +9,14 @@
 #include <sys/resource.h>
 
 #include "ctl/doctor/doctor.h"
-#include "io/disk/disk.h"
-#include "io/limits/limits.h"
-#include "io/net/owner.h"
+#include "io/net/net/owner.h"
+#include "io/os/disk/disk.h"
+#include "io/os/limits/limits.h"
 
 #define FILES_LEAST ((uint64_t)4096)
 #define FILES_GOOD  ((uint64_t)65536)
 #define BACKLOG     ((uint64_t)4096)
-#define UDP_BUFFER  ((uint64_t)4 << 20) /* As io/quic asks for. */
+#define UDP_BUFFER  ((uint64_t)4 << 20) /* As io/net/quic asks for. */
 #define GIB         ((double)(1 << 30))
 
 /* Read the soft limit of open files of a process; false: not visible. */

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "ctl/progress.h"
-#include "policy/engine/engine.h"
+#include "policy/node/engine/engine.h"
 
 #define ALL_TIMEOUT (10 * CGN_SEC)
 

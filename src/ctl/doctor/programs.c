@@ -6,7 +6,7 @@
 
 #include "ctl/doctor/doctor.h"
 #include "ctl/run.h"
-#include "io/net/owner.h"
+#include "io/net/net/owner.h"
 
 /* A port of a program. */
 struct port {

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "ctl/doctor/doctor.h"
-#include "io/disk/disk.h"
-#include "io/net/addr.h"
-#include "io/pki/bundle.h"
+#include "io/net/net/addr.h"
+#include "io/net/pki/bundle.h"
+#include "io/os/disk/disk.h"
 
 #define GIB        ((double)(1 << 30))
 #define PEM_LIMIT  ((size_t)1 << 20)

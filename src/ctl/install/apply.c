@@ -9,7 +9,7 @@
 
 #include "ctl/install/install.h"
 #include "ctl/run.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 /* ---- show ---- */
 

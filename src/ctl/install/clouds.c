@@ -10,7 +10,7 @@
 #include "base/crypto/crypto.h"
 #include "ctl/install/install.h"
 #include "ctl/run.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define RECORD   "/.cognitora-files.sha256" /* In the folder: the modules as they were written. */
 #define SETTINGS "cluster.auto.tfvars"      /* Terraform reads it by itself. */

@@ -8,7 +8,7 @@
 #include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
 #include "ctl/install/install.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 void install_sum(struct cgn_str bytes, char out[65])
 {

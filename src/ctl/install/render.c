@@ -5,7 +5,7 @@
 
 #include "ctl/install/install.h"
 #include "policy/config/config.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
 
 #define UNITS "systemd/"
 

@@ -12,9 +12,9 @@
 
 #include "base/json/json.h"
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "policy/auth/auth.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
+#include "policy/who/auth/auth.h"
 
 #define MOST_TRIES 8               /* Tries to find an id that no other key has. */
 #define MOST_DAYS  UINT64_C(36500) /* For an end from now. */

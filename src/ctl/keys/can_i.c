@@ -6,13 +6,13 @@
 
 #include "ctl/ctl.h"
 #include "ctl/keys/token.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "io/pki/pki.h"
-#include "policy/auth/auth.h"
+#include "io/net/pki/pki.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 #include "policy/config/config.h"
-#include "policy/identity/identity.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/who/auth/auth.h"
+#include "policy/who/identity/identity.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
 

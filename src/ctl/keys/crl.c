@@ -8,10 +8,10 @@
 
 #include "ctl/ctl.h"
 #include "ctl/keys/pki_folder.h"
-#include "io/disk/disk.h"
-#include "io/pki/crl.h"
+#include "io/net/pki/crl.h"
+#include "io/os/disk/disk.h"
 
-#define LIST_LIMIT ((size_t)4 << 20) /* The limit of io/tls/crl.h. */
+#define LIST_LIMIT ((size_t)4 << 20) /* The limit of io/net/tls/crl.h. */
 
 static void time_text(int64_t at, char *out, size_t cap)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* holder: the roles and the node that a certificate names, in URIs that policy/identity reads. */
+/* holder: the roles and the node that a certificate names, in URIs that policy/who/identity reads. */
 #pragma once
-#include "io/pki/pki.h"
-#include "policy/identity/identity.h"
+#include "io/net/pki/pki.h"
+#include "policy/who/identity/identity.h"
 
 #define HOLDER_MAX_ROLES 8
 #define HOLDER_NODE_MAX  128 /* Bytes of a node's name. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* isolation: the file of the secret from which routers derive the salts of tenants. */
-#include "policy/isolation/isolation.h"
+#include "policy/who/isolation/isolation.h"
 
 #include <unistd.h>
 
 #include "base/crypto/crypto.h"
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 
 CGN_RC ctl_pki_isolation(const struct ctl_args *a, struct cgn_err *err)
 {

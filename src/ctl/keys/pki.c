@@ -15,10 +15,10 @@
 #include "ctl/ctl.h"
 #include "ctl/keys/holder.h"
 #include "ctl/keys/pki_folder.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
-#include "io/pki/crl.h"
-#include "io/pki/pki.h"
+#include "io/net/pki/crl.h"
+#include "io/net/pki/pki.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 
 #define PEM_LIMIT   ((size_t)256 << 10)
 #define DAY         86400

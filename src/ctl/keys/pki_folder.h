@@ -3,7 +3,7 @@
 #pragma once
 #include <sys/stat.h>
 
-#include "io/pki/pki.h"
+#include "io/net/pki/pki.h"
 
 #define PKI_PEM_LIMIT ((size_t)256 << 10)
 #define PKI_DAY       86400

@@ -9,9 +9,9 @@
 
 #include "ctl/ctl.h"
 #include "ctl/keys/pki_folder.h"
-#include "io/disk/disk.h"
-#include "io/pki/bundle.h"
-#include "io/pki/crl.h"
+#include "io/net/pki/bundle.h"
+#include "io/net/pki/crl.h"
+#include "io/os/disk/disk.h"
 
 #define CA_DAYS      3650
 #define OLD_CRL_DAYS 365

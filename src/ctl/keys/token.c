@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 #include "policy/config/config.h"
-#include "policy/identity/identity.h"
-#include "policy/settings/settings.h"
+#include "policy/fleet/settings/settings.h"
+#include "policy/who/identity/identity.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
 

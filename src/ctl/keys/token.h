@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* token: what a token of an identity provider gives its holder by a configuration. */
 #pragma once
-#include "policy/claims/claims.h"
+#include "policy/who/claims/claims.h"
 
 struct config;
 /* Read the token in |file| ("-": the standard input) and judge its claims by |cfg|, at this time. Its signature is not

@@ -11,7 +11,7 @@
 #include "base/sum/sum.h"
 #include "ctl/client.h"
 #include "ctl/kv/text.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define BATCH     1024
 #define PUT_CHUNK ((size_t)256 * 1024)

@@ -2,8 +2,8 @@
 #include "ctl/kv/text.h"
 
 #include "base/codec/codec.h"
-#include "policy/block/tier.h"
-#include "policy/respcmd/respcmd.h"
+#include "policy/kv/block/tier.h"
+#include "policy/kv/respcmd/respcmd.h"
 
 void kv_ctl_key(const char *word, struct kv_ctl_key *out)
 {

@@ -3,7 +3,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "cognitora/v1/kv.pb-c.h"
-#include "policy/block/block.h"
+#include "policy/kv/block/block.h"
 
 /* A key of the command line: HEX64, HEX64:SEGMENT, or a name, as Redis clients give it. */
 struct kv_ctl_key {

@@ -15,7 +15,7 @@
 
 #include "base/crypto/crypto.h"
 #include "ctl/model/pull_priv.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define PIECE ((size_t)1 << 20)
 

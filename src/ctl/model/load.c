@@ -9,7 +9,7 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 #include "ctl/progress.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 #define CALL_TIMEOUT (10 * CGN_SEC)
 #define WAIT_TIMEOUT (300 * CGN_SEC)

@@ -14,8 +14,8 @@
 
 #include "ctl/model/pull_priv.h"
 #include "ctl/progress.h"
-#include "io/disk/disk.h"
-#include "io/loop/loop.h"
+#include "io/os/disk/disk.h"
+#include "io/os/loop/loop.h"
 
 #define LIST_MOST ((size_t)256 << 20)
 #define LOOK_MS   200

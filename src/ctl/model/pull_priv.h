@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "ctl/ctl.h"
-#include "io/fetch/fetch.h"
-#include "policy/modelsource/modelsource.h"
+#include "io/wire/fetch/fetch.h"
+#include "policy/node/modelsource/modelsource.h"
 
 #define PULL_PATH     4096
 #define PULL_PARALLEL 32

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "ctl/model/pull_priv.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define RECORD_MOST ((size_t)64 << 20)
 

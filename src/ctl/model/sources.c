@@ -10,7 +10,7 @@
 
 #include "base/codec/codec.h"
 #include "ctl/model/pull_priv.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define DOCUMENT_MOST ((uint64_t)32 << 20)
 #define PAGES_MOST    1000

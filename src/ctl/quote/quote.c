@@ -8,7 +8,7 @@
 #include "ctl/bench/origin.h"
 #include "ctl/client.h"
 #include "ctl/ctl.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define PROMPT_MAX ((size_t)64 << 20)
 

@@ -12,7 +12,7 @@
 
 #include "base/toml/toml.h"
 #include "ctl/rack/roll.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 struct job {
 	const struct ctl_args *args;

@@ -11,8 +11,8 @@
 #include "ctl/keys/holder.h"
 #include "ctl/keys/pki_folder.h"
 #include "ctl/run.h"
-#include "io/disk/disk.h"
-#include "io/pki/crl.h"
+#include "io/net/pki/crl.h"
+#include "io/os/disk/disk.h"
 
 #define VALID_DAYS 365
 

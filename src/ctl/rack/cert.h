@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cert: the CA of a rack and the certificates of its hosts, in one folder of the machine that installs. */
 #pragma once
-#include "io/pki/pki.h"
-#include "policy/rack/rack.h"
+#include "io/net/pki/pki.h"
+#include "policy/fleet/rack/rack.h"
 
 enum rack_cert { RACK_CERT_ROUTER, RACK_CERT_AGENT, RACK_CERT_METRICS, RACK_CERT_ETCD, RACK_CERTS };
 const char *rack_cert_name(enum rack_cert c); /* "agent": agent.pem and agent.key of a host. */

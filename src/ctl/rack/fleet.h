@@ -3,7 +3,7 @@
  * ssh runs. All functions: the one thread of cgn-ctl. */
 #pragma once
 #include "ctl/ctl.h"
-#include "policy/rack/rack.h"
+#include "policy/fleet/rack/rack.h"
 
 struct fleet {
 	const char *root;   /* "": hosts by ssh; else host NAME is the folder ROOT/NAME. */

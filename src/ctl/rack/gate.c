@@ -9,7 +9,7 @@
 
 #include "base/json/json.h"
 #include "ctl/rack/fleet.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 #define ANSWER_LIMIT ((size_t)16 << 20)
 #define LOOK_EVERY   500000 /* Microseconds. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gate: takes a node out of the routers' choice while its agent restarts, by this program's own cluster verbs. */
 #pragma once
-#include "policy/rack/rack.h"
+#include "policy/fleet/rack/rack.h"
 
 struct rack_gate {
 	const struct rack *rack;

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/etcd/etcd.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
+#include "io/wire/etcd/etcd.h"
 
 #define CALL_TIMEOUT (5 * CGN_SEC)
 #define CHANGE_LIMIT (120 * CGN_SEC)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define PROGRAM_LIMIT ((size_t)1 << 30)
 #define SETTINGS      "/etc/cognitora/cognitora.toml"

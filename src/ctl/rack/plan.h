@@ -3,7 +3,7 @@
 #pragma once
 #include "ctl/install/install.h"
 #include "ctl/rack/cert.h"
-#include "policy/rack/rack.h"
+#include "policy/fleet/rack/rack.h"
 
 #define RACK_MAX_FILES 64
 #define RACK_PROGRAMS  "/usr/bin/"

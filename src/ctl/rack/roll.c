@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "ctl/rack/stage.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define ETCD_ENV "/etc/cognitora/etcd.env"
 #define TARGET   "/etc/systemd/system/cognitora.target"

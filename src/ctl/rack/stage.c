@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 static CGN_RC part_write(const char *dir, const char *path, struct cgn_str text, mode_t mode,
 	struct cgn_err *err)

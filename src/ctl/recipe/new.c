@@ -11,7 +11,7 @@
 
 #include "ctl/ctl.h"
 #include "ctl/recipe/recipe_priv.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define NAME_PARTS 3 /* up.sh of every recipe finds the driver three folders above itself. */
 

@@ -13,7 +13,7 @@
 
 #include "ctl/ctl.h"
 #include "ctl/recipe/recipe_priv.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define RECIPE_DEPTH 3 /* model/engine/topology */
 

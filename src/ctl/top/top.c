@@ -16,7 +16,7 @@
 #include "base/pb/pb.h"
 #include "ctl/cluster/status.h"
 #include "ctl/top/view.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 
 #define ANSWER_TIMEOUT (2 * CGN_SEC)
 #define PLAIN_WIDTH    ((size_t)200)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk: the descriptor path (policy/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier, per client: at
+/* bulk: the descriptor path (policy/kv/kvbulk) on `<kv.uds>.bulk`. Memory beside the RAM tier, per client: at
  * most BULK_MAX_CALLS replies of up to 18 KiB that its socket did not take, and one packet. A client whose
  * socket is full is not read. */
 #include "kvcached/bulk/bulk_priv.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define FEEDS_EVERY (20 * CGN_MSEC)
 #define MAX_QUEUE   ((size_t)(BULK_MAX_CALLS + 4) * 20 * 1024 + PACKET_MAX)

@@ -2,10 +2,10 @@
 /* The inside of bulk: a client of the descriptor path, its leases and its calls. On the worker's loop. */
 #pragma once
 #include "base/core/list.h"
-#include "io/net/packet.h"
+#include "io/net/net/packet.h"
 #include "kvcached/feed/feed.h"
 #include "kvcached/value/value.h"
-#include "policy/kvbulk/kvbulk.h"
+#include "policy/kv/kvbulk/kvbulk.h"
 
 #define BULK_TAG        0x4b444255U
 #define BULK_CLIENT_TAG 0x4b444243U

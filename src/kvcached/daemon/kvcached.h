@@ -6,10 +6,10 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "io/loop/loop.h"
-#include "joint/kvstore/kvstore.h"
-#include "joint/svc/svc.h"
-#include "policy/kvsite/kvsite.h"
+#include "io/os/loop/loop.h"
+#include "joint/daemon/svc/svc.h"
+#include "joint/kv/kvstore/kvstore.h"
+#include "policy/kv/kvsite/kvsite.h"
 
 struct tls_ctx;
 #define KVCACHED_TAG         0x4b564444U

@@ -2,7 +2,7 @@
 /* feed: a snapshot of what the store holds, then its changes, for one watcher. The memory of a feed is fixed,
  * however slow its watcher is. One thread. */
 #pragma once
-#include "joint/kvstore/kvstore.h"
+#include "joint/kv/kvstore/kvstore.h"
 
 struct feed_cursor {
 	struct kvstore *store;

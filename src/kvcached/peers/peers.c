@@ -5,8 +5,8 @@
 
 #include "base/json/json.h"
 #include "base/log/log.h"
-#include "joint/kvpeer/kvpeer.h"
-#include "joint/state/state.h"
+#include "joint/cluster/state/state.h"
+#include "joint/kv/kvpeer/kvpeer.h"
 #include "kvcached/daemon/metrics.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/peers/sites.h"

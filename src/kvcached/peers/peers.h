@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers: the stores of other nodes. joint/kvpeer runs on worker 0; other workers ask it and are answered by
+/* peers: the stores of other nodes. joint/kv/kvpeer runs on worker 0; other workers ask it and are answered by
  * posts between loops. */
 #pragma once
 #include "kvcached/daemon/kvcached.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
-#include "io/pki/bundle.h"
+#include "io/net/pki/bundle.h"
+#include "io/os/disk/disk.h"
 #include "kvcached/daemon/metrics.h"
 
 #define PEM_LIMIT ((size_t)1 << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sites: the stores of other sites (kv_sites): what may go there, and whom this store believes there. */
 #pragma once
-#include "joint/kvpeer/kvpeer.h"
+#include "joint/kv/kvpeer/kvpeer.h"
 #include "kvcached/daemon/kvcached.h"
 
 /* Take the lists of [kv_sites]; they borrow from |cfg|. |*out| NULL: there are no sites. CGN_NO_MEMORY. */

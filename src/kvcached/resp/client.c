@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about the connection itself. */
 #include "base/crypto/crypto.h"
-#include "joint/audit/audit.h"
-#include "joint/svc/svc.h"
+#include "joint/daemon/svc/svc.h"
+#include "joint/who/audit/audit.h"
 #include "kvcached/resp/command_priv.h"
 
 #define LIST_MOST 256 /* connections that CLIENT LIST reports */

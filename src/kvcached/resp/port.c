@@ -6,7 +6,7 @@
 
 #include "base/crypto/crypto.h"
 #include "base/log/log.h"
-#include "io/disk/disk.h"
+#include "io/os/disk/disk.h"
 
 #define TICK         CGN_SEC
 #define MAX_PASSWORD 4096
@@ -100,7 +100,7 @@ static void port_on_accept(void *user, struct net_conn *net)
 		static const char full[] = "-ERR max number of clients reached\r\n";
 		atomic_fetch_sub(&p->shared->conns, 1);
 		net_write_parts(net, &(struct net_part){full, sizeof full - 1, NULL}, 1);
-		return; /* not taken: io/net closes it */
+		return; /* not taken: io/net/net closes it */
 	}
 	struct resp_conn *c = resp_conn_new(p, net);
 	if (c == NULL) {

@@ -16,9 +16,9 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/list.h"
-#include "io/net/net.h"
+#include "io/net/net/net.h"
 #include "kvcached/value/value.h"
-#include "policy/respcmd/respcmd.h"
+#include "policy/kv/respcmd/respcmd.h"
 
 #define RESP_PORT_TAG  0x52535030U
 #define RESP_CONN_TAG  0x52535043U

@@ -2,7 +2,7 @@
 /* rpc, Peers. The reply is packed on the loop of the peers and sent on the caller's loop. */
 #include <stdlib.h>
 
-#include "joint/kvpeer/kvpeer.h"
+#include "joint/kv/kvpeer/kvpeer.h"
 #include "kvcached/rpc/rpc_priv.h"
 
 struct rows {

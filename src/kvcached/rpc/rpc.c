@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "io/disk/disk.h"
-#include "joint/state/state.h"
-#include "joint/telemetry/scrape.h"
+#include "io/os/disk/disk.h"
+#include "joint/cluster/state/state.h"
+#include "joint/report/telemetry/scrape.h"
 #include "kvcached/rpc/rpc_priv.h"
-#include "policy/proto/proto.h"
+#include "policy/node/proto/proto.h"
 
 #define FEEDS_EVERY (20 * CGN_MSEC)
 #define MAX_STREAMS 256 /* per connection */

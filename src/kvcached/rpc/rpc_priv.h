@@ -4,11 +4,11 @@
 #include "base/core/list.h"
 #include "base/pb/pb.h"
 #include "cognitora/v1/kv.pb-c.h"
-#include "io/grpc/grpc.h"
+#include "io/wire/grpc/grpc.h"
 #include "kvcached/feed/feed.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/value/value.h"
-#include "policy/tracing/tracing.h"
+#include "policy/answer/tracing/tracing.h"
 
 #define RPC_TAG         0x4b444752U
 #define RPC_CALL_TAG    0x4b444743U

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rpc, trace: spans of calls whose client continues a trace. Calls without a traceparent are most, and get none. */
-#include "joint/tracing/tracing.h"
+#include "joint/report/tracing/tracing.h"
 #include "kvcached/rpc/rpc_priv.h"
 
 void rpc_trace_begin(struct rpc_call *c, const char *name)

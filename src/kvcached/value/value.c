@@ -2,8 +2,8 @@
 /* Reads of values for all ports, and the limit of what clients hold. */
 #include <stdlib.h>
 
-#include "joint/kvpeer/kvpeer.h"
-#include "joint/tracing/tracing.h"
+#include "joint/kv/kvpeer/kvpeer.h"
+#include "joint/report/tracing/tracing.h"
 #include "kvcached/peers/peers.h"
 #include "kvcached/value/value.h"
 

@@ -2,7 +2,7 @@
 /* gpu: how much power a GPU draws while it serves a language model, from published measurements (docs/fleet/energy/README.md has
  * the sources), and how long a decode step takes on it beside another one. Pure. */
 #pragma once
-#include "policy/energy/energy.h"
+#include "policy/power/energy/energy.h"
 
 struct gpu {
 	const char *name;

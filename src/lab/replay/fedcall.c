@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "lab/replay/federation_priv.h"
-#include "policy/remote/beat.h"
+#include "policy/route/remote/beat.h"
 
 #define TOKEN_BYTES  4 /* A token's share of a prompt's text. */
 #define HEAD_BYTES   600

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* federation: plays a trace against several clusters in virtual time, each a replay with its own nodes, index and queue.
- * What leaves is decided by the router's own code (policy/remote): bids by summaries, the margin, trust. Summaries are the
+ * What leaves is decided by the router's own code (policy/route/remote): bids by summaries, the margin, trust. Summaries are the
  * router's: sets of the index, changes between generations, coded and read; their bytes are counted. Pure.
  *
  * Requests come in at the cluster of their region (federation_split). Between two clusters there is a way with a round trip
@@ -17,7 +17,7 @@
  * Memory: that of the replays, about 400 bytes for each request that leaves, and 4 bytes a block for each two clusters. */
 #pragma once
 #include "lab/replay/replay.h"
-#include "policy/remote/bid.h"
+#include "policy/route/remote/bid.h"
 
 #define FEDERATION_CLUSTERS 16
 #define FEDERATION_CUTS     16

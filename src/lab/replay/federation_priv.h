@@ -5,7 +5,7 @@
 #include "lab/replay/federation.h"
 #include "lab/replay/replay_priv.h"
 #include "lab/replay/wan.h"
-#include "policy/remote/summary.h"
+#include "policy/route/remote/summary.h"
 
 /* A request that left cluster |from| for |to|. Kept until the end. */
 struct federation_call {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lab/replay/federation_priv.h"
-#include "policy/remote/beat.h"
-#include "policy/remote/load.h"
+#include "policy/route/remote/beat.h"
+#include "policy/route/remote/load.h"
 
 #define BEAT_BYTES  200
 #define ASK_BYTES   300

@@ -2,7 +2,7 @@
 /* quotes: what the router would have said that each request takes, beside what it took. Requests that two nodes
  * share are not quoted. */
 #include "lab/replay/replay_priv.h"
-#include "policy/quote/guess.h"
+#include "policy/route/quote/guess.h"
 
 #define COVERAGE 0.9
 #define MODEL    1

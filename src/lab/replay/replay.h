@@ -8,7 +8,7 @@
  * running and waiting requests every |load_interval|. A request is placed, booked and submitted at one
  * instant. Time to first token ends with its first token; each further token adds one time between tokens.
  * When every node is at its limit (rules->max_inflight), requests wait as they do in the router
- * (policy/admission): |queue| and the priorities, tenants and deadlines of the trace decide the order and the
+ * (policy/route/admission): |queue| and the priorities, tenants and deadlines of the trace decide the order and the
  * refusals.
  *
  * With prefill nodes, a split request is a job of one token on its prefill node, a transfer of the KV that the
@@ -20,11 +20,11 @@
 #include "base/samples/samples.h"
 #include "lab/gpu/gpu.h"
 #include "lab/trace/trace.h"
-#include "policy/autoscale/autoscale.h"
-#include "policy/energy/park.h"
-#include "policy/queue/queue.h"
-#include "policy/quote/quote.h"
-#include "policy/routing/routing.h"
+#include "policy/fleet/autoscale/autoscale.h"
+#include "policy/power/energy/park.h"
+#include "policy/route/queue/queue.h"
+#include "policy/route/quote/quote.h"
+#include "policy/route/routing/routing.h"
 
 /* The replica that the autoscaler removes. */
 enum replay_victim { REPLAY_LEAST_WORTH, REPLAY_ANY };
@@ -97,7 +97,7 @@ struct replay_node {
 /* Energy of all nodes from the first arrival to the last answer. */
 struct replay_energy {
 	double joules, idle_j; /* idle_j: the part while no request was on the node, parked nodes included. */
-	double requests_j;     /* Sum over the requests of their shares (policy/energy/meter.h). */
+	double requests_j;     /* Sum over the requests of their shares (policy/power/energy/meter.h). */
 	double most_w;         /* Highest mean power of all nodes in a second. */
 	double error;          /* Mean of the learned curves' errors at the end. */
 	double awake_s;        /* Time that nodes were not parked, summed. */

@@ -5,11 +5,11 @@
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
 #include "lab/replay/replay.h"
-#include "policy/admission/admission.h"
-#include "policy/autoscale/load.h"
-#include "policy/chooser/chooser.h"
-#include "policy/energy/meter.h"
-#include "policy/quote/quote.h"
+#include "policy/fleet/autoscale/load.h"
+#include "policy/power/energy/meter.h"
+#include "policy/route/admission/admission.h"
+#include "policy/route/chooser/chooser.h"
+#include "policy/route/quote/quote.h"
 
 struct replay;
 

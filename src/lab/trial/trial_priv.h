@@ -3,7 +3,7 @@
 #pragma once
 #include "base/core/list.h"
 #include "lab/trial/trial.h"
-#include "policy/evict/evict.h"
+#include "policy/kv/evict/evict.h"
 
 struct trial_block {
 	uint64_t digest;

@@ -7,7 +7,7 @@
 #include "base/codec/codec.h"
 #include "base/core/list.h"
 #include "metrics/metrics.h"
-#include "policy/exposition/exposition.h"
+#include "policy/node/exposition/exposition.h"
 
 #define FEDERATE_TAG 0xfede4a7eU
 #define ANSWER_TAG   0xfede4a7fU

@@ -3,7 +3,7 @@
  * holds the texts of its begin, so a slow client sees one state; at most FEDERATE_AT_ONCE answers are under way. One
  * loop, its thread. */
 #pragma once
-#include "joint/svc/svc.h"
+#include "joint/daemon/svc/svc.h"
 #include "metrics/scrape/scrape.h"
 
 #define FEDERATE_AT_ONCE 8U

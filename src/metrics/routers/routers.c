@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/codec/codec.h"
-#include "joint/adminrelay/adminrelay.h"
-#include "joint/webclient/webclient.h"
+#include "joint/daemon/adminrelay/adminrelay.h"
+#include "joint/web/webclient/webclient.h"
 
 #define ROUTERS_TAG     0x20a7e450U
 #define CONNECT_TIMEOUT (2 * CGN_SEC)

@@ -5,7 +5,7 @@
  * its own requests alone. At most 64 routers, 8 connections and 32 waiting requests each. One loop, its thread. */
 #pragma once
 #include "base/json/json.h"
-#include "joint/svc/svc.h"
+#include "joint/daemon/svc/svc.h"
 
 #define ROUTERS_MOST 64
 

@@ -7,7 +7,7 @@
 #include "base/pb/pb.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "metrics/scrape/scrape_priv.h"
-#include "policy/proto/proto.h"
+#include "policy/node/proto/proto.h"
 
 #define NODES_BYTES ((uint32_t)64 << 20) /* Longest answer of a router */
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/log/log.h"
-#include "io/tls/tls.h"
-#include "joint/state/state.h"
+#include "io/net/tls/tls.h"
+#include "joint/cluster/state/state.h"
 #include "metrics/metrics.h"
 #include "metrics/scrape/scrape_priv.h"
 

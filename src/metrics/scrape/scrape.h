@@ -9,10 +9,10 @@
  * at most SCRAPE_MOST targets. One loop, its thread. */
 #pragma once
 #include "base/json/json.h"
-#include "io/loop/loop.h"
-#include "joint/telemetry/telemetry.h"
+#include "io/os/loop/loop.h"
+#include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/exposition/exposition.h"
+#include "policy/node/exposition/exposition.h"
 
 #define SCRAPE_AT_ONCE 32U
 #define SCRAPE_MOST    8192U

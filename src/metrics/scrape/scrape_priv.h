@@ -2,9 +2,9 @@
 /* scrape, inside: a target, and the list of them. */
 #pragma once
 #include "base/core/list.h"
-#include "io/grpc/grpc.h"
-#include "io/http/http.h"
-#include "joint/enginefetch/enginefetch.h"
+#include "io/wire/grpc/grpc.h"
+#include "io/wire/http/http.h"
+#include "joint/web/enginefetch/enginefetch.h"
 #include "metrics/scrape/scrape.h"
 
 #define SCRAPE_TAG        0x5c4a9e01U

@@ -7,9 +7,9 @@
 #include "base/mix/mix.h"
 #include "base/pb/pb.h"
 #include "cognitora/v1/metrics.pb-c.h"
-#include "io/disk/disk.h"
-#include "joint/telemetry/scrape.h"
-#include "joint/webclient/webclient.h"
+#include "io/os/disk/disk.h"
+#include "joint/report/telemetry/scrape.h"
+#include "joint/web/webclient/webclient.h"
 #include "metrics/metrics.h"
 #include "metrics/scrape/scrape_priv.h"
 

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/log/log.h"
-#include "io/pki/bundle.h"
+#include "io/net/pki/bundle.h"
 #include "operator/control/control_priv.h"
 
 #define OTHERS_LOOK 300 /* Seconds after which another's authority, which is not watched, is read again. */

@@ -5,9 +5,9 @@
  * thread. */
 #pragma once
 #include "base/json/json.h"
-#include "io/k8s/k8s.h"
-#include "joint/telemetry/telemetry.h"
-#include "policy/desired/desired.h"
+#include "io/wire/k8s/k8s.h"
+#include "joint/report/telemetry/telemetry.h"
+#include "policy/fleet/desired/desired.h"
 
 struct control;
 struct control_cfg {

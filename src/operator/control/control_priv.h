@@ -3,11 +3,11 @@
 #pragma once
 #include "base/core/list.h"
 #include "base/crypto/crypto.h"
-#include "io/loop/backoff.h"
-#include "io/pki/pki.h"
+#include "io/net/pki/pki.h"
+#include "io/os/loop/backoff.h"
 #include "operator/control/control.h"
 #include "operator/metrics.h"
-#include "policy/desired/certs.h"
+#include "policy/fleet/desired/certs.h"
 
 #define CONTROL_TAG     0x0be7a701U
 #define CONTROL_BUCKETS 4096

@@ -2,8 +2,8 @@
 /* revoked: the lists of revoked certificates (CRLs) of a cluster, which its Secrets have beside the authorities: one of the
  * authority that signs now, and those that earlier ones have left behind. A list grows only: a serial number that is taken out of
  * spec.security.revoked stays revoked. */
-#include "io/pki/bundle.h"
-#include "io/pki/crl.h"
+#include "io/net/pki/bundle.h"
+#include "io/net/pki/crl.h"
 #include "operator/control/control_priv.h"
 
 #define LIST_LIFE ((int64_t)30 * 86400)

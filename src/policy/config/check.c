@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config checks that no single row can express and no other room has: addresses, certificates, names that must be
- * unique. policy/settings adds those of the other rooms. */
+ * unique. policy/fleet/settings adds those of the other rooms. */
 #include "policy/config/config_priv.h"
 
 const char *config_origin(const struct config *c, const char *path)
@@ -27,7 +27,7 @@ const char *config_model_origin(const struct config *c, size_t model, const char
 	return o != NULL ? o : "default";
 }
 
-/* "host:port" or "unix:/path"; io/net checks again with the system's means. */
+/* "host:port" or "unix:/path"; io/net/net checks again with the system's means. */
 static bool address_shaped(struct cgn_str a)
 {
 	size_t colon = a.n;
@@ -53,7 +53,7 @@ bool config_is_safe_url(const char *url)
 		cgn_str_starts(s, "http://localhost:") || cgn_str_starts(s, "http://[::1]:");
 }
 
-/* io/zmtp checks again with the system's means. */
+/* io/wire/zmtp checks again with the system's means. */
 bool config_is_zmq_endpoint(const char *text)
 {
 	struct cgn_str s = cgn_str_of(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config: the operator's settings, checked. Sections, keys, bounds, defaults and help come from the .def
- * tables; the TOML path of a key is its field path. Pure: texts in, a struct config out; joint/svc reads the
+ * tables; the TOML path of a key is its field path. Pure: texts in, a struct config out; joint/daemon/svc reads the
  * files. A config is immutable and owns its strings. */
 #pragma once
 #include <stdbool.h>
@@ -39,7 +39,7 @@ struct config_bmc;            /* Has `const char *name` and one field per row of
 struct config;
 #include "policy/config/config_fields.h"
 
-/* Read a configuration; policy/settings also checks it by the rules of the rooms. |toml| may be empty. |env| has the shape of environ; COGNITORA__SECTION__KEY=value
+/* Read a configuration; policy/fleet/settings also checks it by the rules of the rooms. |toml| may be empty. |env| has the shape of environ; COGNITORA__SECTION__KEY=value
  * entries are read, and an unknown such name is an error. |flags| are "section.key=value". Later sources
  * override earlier ones. Lists in |env| and |flags| are "a,b" or as in TOML. CGN_INVALID: the message names
  * file, line, column, key, the allowed values and the nearest known key. CGN_NO_MEMORY. */
@@ -93,7 +93,7 @@ const char *config_model_origin(const struct config *c, size_t model, const char
 bool config_is_http_url(const char *url);
 /* https://, or http:// at an address of this machine. */
 bool config_is_safe_url(const char *url);
-/* tcp://host:port or ipc:///path; io/zmtp checks again with the system's means. */
+/* tcp://host:port or ipc:///path; io/wire/zmtp checks again with the system's means. */
 bool config_is_zmq_endpoint(const char *text);
 /* CGN_INVALID: |url|, the value of the key |path|, is set and is neither http:// nor https://. */
 CGN_RC config_check_url(const struct config *c, const char *path, const char *url, struct cgn_err *err);

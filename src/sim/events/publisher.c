@@ -5,7 +5,7 @@
 
 #include "base/log/log.h"
 #include "base/mix/mix.h"
-#include "io/zmtp/zmtp.h"
+#include "io/wire/zmtp/zmtp.h"
 
 #define PUBLISHER_TAG 0x51b90b11U
 #define GARBAGE_MAX   256

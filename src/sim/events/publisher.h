@@ -6,7 +6,7 @@
  * SIM_REPLAY_BYTES are kept, the oldest are dropped first; the same bound holds for the queue of each slow
  * peer. One loop. */
 #pragma once
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 #include "sim/events/events.h"
 #include "sim/faults/faults.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags: the command line of cgn-sim. */
 #pragma once
-#include "policy/handoff/handoff.h"
+#include "policy/node/handoff/handoff.h"
 #include "sim/events/events.h"
 #include "sim/faults/faults.h"
 

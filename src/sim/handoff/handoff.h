@@ -6,7 +6,7 @@
  * Bounds: SIM_OFFERS_MAX offers, 32 bytes for each of their blocks; SIM_PEERS_MAX other simulators; a fetch of at most
  * SIM_FETCH_BYTES. */
 #pragma once
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 #include "sim/request/request.h"
 #include "sim/store/store.h"
 

@@ -2,7 +2,7 @@
 /* handoff, inside: the state that both sides share. */
 #pragma once
 #include "base/core/list.h"
-#include "joint/enginefetch/enginefetch.h"
+#include "joint/web/enginefetch/enginefetch.h"
 #include "sim/handoff/handoff.h"
 
 struct sim_peer { /* Another simulator. */

@@ -126,7 +126,7 @@ static bool render_responses(const struct sim_fields *root, struct cgn_arena *a,
 	return true;
 }
 
-/* Map a chat API to policy/prompt's. */
+/* Map a chat API to policy/text/prompt's. */
 static enum prompt_api sim_prompt_api(enum sim_api api)
 {
 	return api == SIM_RESPONSES ? PROMPT_RESPONSES : api == SIM_MESSAGES ? PROMPT_MESSAGES : PROMPT_CHAT;

@@ -4,7 +4,7 @@
  * first as a system message. The assistant's marker comes last, unless "add_generation_prompt" is false. A
  * real model's template replaces this one for all three chat APIs (vocab.h). */
 #pragma once
-#include "policy/prompt/prompt.h"
+#include "policy/text/prompt/prompt.h"
 #include "sim/request/request.h"
 
 /* Render the prompt of a request to |api| (not SIM_COMPLETIONS) into |c|. With "continue_final_message" the

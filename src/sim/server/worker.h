@@ -2,8 +2,8 @@
 /* worker: one event loop with its own HTTP server and simulated device (a data-parallel rank in vLLM's
  * terms). A worker belongs to its loop; other workers are reached with sim_gather_start. */
 #pragma once
-#include "io/http/http.h"
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
+#include "io/wire/http/http.h"
 #include "lab/enginemodel/enginemodel.h"
 #include "sim/events/publisher.h"
 #include "sim/handoff/handoff.h"

@@ -5,7 +5,7 @@
 
 #include "base/log/log.h"
 #include "base/mix/mix.h"
-#include "joint/kvclient/kvclient.h"
+#include "joint/kv/kvclient/kvclient.h"
 
 #define STORE_TAG 0x51b057adU
 #define LOAD_TAG  0x51b010adU

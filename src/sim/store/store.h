@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store: a worker's connection to the block store of its node, cgn-kvcached (joint/kvclient). Puts computed
+/* store: a worker's connection to the block store of its node, cgn-kvcached (joint/kv/kvclient). Puts computed
  * blocks there; reads blocks that a prompt needs and the device lacks, after one batched lookup. The key of a
  * block is the full digest of its chain, segment 0. Its value is generated from that digest, so that a wrong
  * value is noticed. One loop; callbacks are never called inline.
@@ -11,9 +11,9 @@
 #pragma once
 #include <sys/uio.h>
 
-#include "io/loop/loop.h"
+#include "io/os/loop/loop.h"
 #include "lab/enginemodel/memory.h"
-#include "policy/block/block.h"
+#include "policy/kv/block/block.h"
 
 #define SIM_STORE_QUEUE   16384
 #define SIM_STORE_PUTS    32

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
-#include "policy/template/template.h"
-#include "policy/tokenizer/tokenizer.h"
+#include "policy/text/template/template.h"
+#include "policy/text/tokenizer/tokenizer.h"
 
 #define VOCAB_TAG  0x51b0c0abU
 #define READER_TAG 0x51b4eadeU

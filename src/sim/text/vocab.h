@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vocab: a real model's tokenizer and chat template instead of the computed vocabulary (tokens.h). Token ids
- * equal those of an engine with the same files: policy/prompt turns a body into messages as vLLM does,
- * policy/template renders them, policy/tokenizer cuts the text. A medium is SIM_IMAGE_TOKENS patches with ids
+ * equal those of an engine with the same files: policy/text/prompt turns a body into messages as vLLM does,
+ * policy/text/template renders them, policy/text/tokenizer cuts the text. A medium is SIM_IMAGE_TOKENS patches with ids
  * that no tokenizer has. Pure. */
 #pragma once
 #include "base/core/err.h"
-#include "policy/prompt/prompt.h"
+#include "policy/text/prompt/prompt.h"
 #include "sim/text/refusal.h"
 #include "sim/text/tokens.h"
 

@@ -1,4 +1,4 @@
-{{/* The engine's command line, as cgn-agent would start it (src/policy/engine). A JSON list. */}}
+{{/* The engine's command line, as cgn-agent would start it (src/policy/node/engine). A JSON list. */}}
 {{- define "cognitora.engineArgv" -}}
 {{- $v := .Values.agent }}
 {{- $weights := $v.model.path | default $v.model.name }}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files: cordons (one id per line) and the documents of operators in cluster.state_dir, for backends without etcd.
+ * All are read at the start; afterwards only this router writes them. Cordons are written in the background. Documents are
+ * written at once: a change is computed from the last document, and two in a row must not miss each other. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "io/os/disk/disk.h"
+#include "joint/cluster/state/state_priv.h"
+
+#define CORDONS_MAX_BYTES ((size_t)1024 * 1024)
+
+static void cordons_read(const struct state_files *f, struct state_watch *s, struct cgn_str text)
+{
+	char id[PROTO_MAX_ID + 1];
+	while (text.p != NULL) {
+		struct cgn_str line = cgn_str_split(&text, '\n');
+		if (line.n == 0)
+			continue;
+		if (!proto_node_id_ok(line) || s->cordons.n >= STATE_MAX_NODES) {
+			cgn_log_limited(WARN, "state.cordon_ignored", F_STR("file", f->cordons),
+				F_STRN("line", line));
+			continue;
+		}
+		(void)cgn_str_copyz(id, sizeof id, line);
+		if (roster_find(&s->cordons, id) == NULL)
+			(void)roster_add(&s->cordons, id);
+	}
+}
+
+/* Log a warning only: without a cordon or a policy there is nothing to write. */
+static void warn_unless_writable(const struct state_files *f)
+{
+	struct cgn_err err;
+	if (!cgn_ok(disk_mkdirs(f->dir, 0755, &err)))
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", err.msg),
+			F_STR("then", "cordons, policies and wanted models cannot be stored"));
+	else if (access(f->dir, W_OK) != 0)
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", strerror(errno)),
+			F_STR("then", "cordons, policies and wanted models cannot be stored"));
+}
+
+static CGN_RC document_read(const struct state_files *f, struct state_watch *s, enum state_document d,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	struct state_text *t = &s->documents[d];
+	struct cgn_err why;
+	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, state_document_name(d));
+	t->where = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || t->where == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
+	cgn_rc rc = disk_read_file(t->where, state_document_most(d), &t->text, &why);
+	if (cgn_ok(rc))
+		return rc;
+	t->text.n = 0;
+	if (rc.code != CGN_NOT_FOUND)
+		cgn_log(ERROR, "state.document_unreadable", F_STR("of", state_document_title(d)),
+			F_STR("why", why.msg), F_STR("then", "it counts as if there were none"));
+	return CGN_OK;
+}
+
+CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	struct cgn_err why;
+	cgn_buf_fmt(&path, "%s/%s.cordons", cfg->cluster.state_dir, s->cluster);
+	f->dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
+	f->cordons = cgn_str_dupz(cgn_buf_view(&path));
+	if (path.bad || f->dir == NULL || f->cordons == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the cordons");
+	warn_unless_writable(f);
+	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, &text, &why);
+	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND)
+		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
+			F_STR("then", "nodes that were cordoned are in use"));
+	cordons_read(f, s, cgn_buf_view(&text));
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		CGN_TRY(document_read(f, s, (enum state_document)d, err));
+	return CGN_OK;
+}
+
+static CGN_RC file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
+	struct cgn_err *err)
+{
+	struct cgn_err why;
+	cgn_rc rc = disk_mkdirs(dir, 0755, &why);
+	if (cgn_ok(rc))
+		rc = disk_write_file_atomic(file, text, mode, &why);
+	if (cgn_ok(rc))
+		return rc;
+	return CGN_FAIL(err, STORAGE,
+		"cannot be stored: %s; set cluster.state_dir to a folder that the router may write", why.msg);
+}
+
+/* ---- cordons ---- */
+
+/* Cordons that are written together, on the thread pool: the loop waits for no disk. */
+struct cordons_write {
+	struct state_files *f; /* NULL: the backend was closed meanwhile, and |rq| is gone. */
+	struct state_watch *s;
+	struct state_request **rq;
+	size_t n;
+	struct cgn_buf text;
+	char *dir, *file; /* owned */
+	cgn_rc rc;
+	struct cgn_err err;
+};
+
+static void cordons_free(struct cordons_write *w)
+{
+	if (w == NULL)
+		return;
+	cgn_buf_fini(&w->text);
+	free(w->rq);
+	free(w->dir);
+	free(w->file);
+	free(w);
+}
+
+/* Find the last request of the write about |id|; NULL: there is none. */
+static const struct state_request *request_about(const struct cordons_write *w, const char *id)
+{
+	for (size_t i = w->n; i-- > 0;)
+		if (strcmp(w->rq[i]->id, id) == 0)
+			return w->rq[i];
+	return NULL;
+}
+
+static void cordon_put(void *arg, struct roster_entry *e)
+{
+	struct cordons_write *w = arg;
+	if (request_about(w, e->id) == NULL)
+		cgn_buf_fmt(&w->text, "%s\n", e->id);
+}
+
+static void cordons_put(struct cordons_write *w)
+{
+	roster_each(&w->s->cordons, cordon_put, w);
+	for (size_t i = 0; i < w->n; i++)
+		if (w->rq[i]->on && request_about(w, w->rq[i]->id) == w->rq[i])
+			cgn_buf_fmt(&w->text, "%s\n", w->rq[i]->id);
+}
+
+static void cordons_run(void *arg)
+{
+	struct cordons_write *w = arg;
+	w->rc = file_write(w->dir, w->file, cgn_buf_view(&w->text), 0644, &w->err);
+}
+
+static void cordons_next(struct state_files *f, struct state_watch *s);
+
+static void cordons_done(void *arg)
+{
+	struct cordons_write *w = arg;
+	struct state_files *f = w->f;
+	struct state_watch *s = w->s;
+	for (size_t i = 0; f != NULL && i < w->n; i++) {
+		w->rq[i]->err = w->err;
+		if (cgn_ok(w->rc))
+			state_cordon_seen(s, w->rq[i]->id, w->rq[i]->on);
+		state_request_ready(s, w->rq[i]);
+	}
+	cordons_free(w);
+	if (f == NULL)
+		return;
+	f->writing = NULL;
+	cordons_next(f, s);
+}
+
+/* Return the write of all requests that wait; NULL: no memory. */
+static struct cordons_write *cordons_collect(struct state_files *f, struct state_watch *s, size_t n)
+{
+	struct cordons_write *w = calloc(1, sizeof *w);
+	if (w == NULL)
+		return NULL;
+	*w = (struct cordons_write){.f = f,
+		.s = s,
+		.rq = calloc(n, sizeof(struct state_request *)),
+		.dir = cgn_str_dupz(cgn_str_of(f->dir)),
+		.file = cgn_str_dupz(cgn_str_of(f->cordons))};
+	cgn_list_each (it, &s->requests) {
+		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		if (w->rq != NULL && rq->id[0] != '\0' && !rq->ready)
+			w->rq[w->n++] = rq;
+	}
+	if (w->rq != NULL)
+		cordons_put(w);
+	if (w->rq != NULL && w->dir != NULL && w->file != NULL && !w->text.bad)
+		return w;
+	cordons_free(w);
+	return NULL;
+}
+
+/* Begin to write the cordons that wait, unless a write is under way: its end leads here again. */
+static void cordons_next(struct state_files *f, struct state_watch *s)
+{
+	size_t n = 0;
+	cgn_list_each (it, &s->requests) {
+		const struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		n += rq->id[0] != '\0' && !rq->ready;
+	}
+	if (n == 0 || f->writing != NULL)
+		return;
+	f->writing = cordons_collect(f, s, n);
+	if (f->writing != NULL) {
+		struct cordons_write *w = f->writing;
+		if (cgn_ok(cgn_loop_work(s->loop, cordons_run, cordons_done, w)))
+			return;
+		cordons_run(w);
+		cordons_done(w);
+		return;
+	}
+	cgn_list_each (it, &s->requests) {
+		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		if (rq->id[0] == '\0' || rq->ready)
+			continue;
+		(void)CGN_FAIL(&rq->err, NO_MEMORY, "no memory for the cordons");
+		state_request_ready(s, rq);
+	}
+}
+
+void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq)
+{
+	bool is_on = roster_find(&s->cordons, rq->id) != NULL;
+	rq->err = (struct cgn_err){.code = CGN_FINE};
+	if (rq->on && !is_on && s->cordons.n >= STATE_MAX_NODES) {
+		(void)CGN_FAIL_AS(&rq->err, CGN_OVERLOADED, "%d cordons are kept already", STATE_MAX_NODES);
+		state_request_ready(s, rq);
+	} else if (is_on == rq->on && f->writing == NULL) {
+		state_request_ready(s, rq);
+	} else {
+		cordons_next(f, s);
+	}
+}
+
+/* ---- documents ---- */
+
+static CGN_RC document_remove(const char *file, struct cgn_err *err)
+{
+	if (unlink(file) == 0 || errno == ENOENT)
+		return CGN_OK;
+	return CGN_FAIL(err, STORAGE, "%s can't be removed: %s", file, strerror(errno));
+}
+
+void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq)
+{
+	struct cgn_str text = {rq->text, rq->text_bytes};
+	const char *file = s->documents[rq->document].where;
+	rq->err = (struct cgn_err){.code = CGN_FINE};
+	mode_t mode = rq->document == STATE_INVITES ? 0600 : 0644;
+	if (cgn_ok(rq->on ? file_write(f->dir, file, text, mode, &rq->err) : document_remove(file, &rq->err)))
+		state_document_seen(s, rq->document, text);
+	state_request_ready(s, rq);
+}
+
+void state_files_close(struct state_files *f)
+{
+	if (f->writing != NULL)
+		f->writing->f = NULL;
+	free(f->dir);
+	free(f->cordons);
+}

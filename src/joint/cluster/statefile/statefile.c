@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "joint/cluster/statefile/statefile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log/log.h"
+#include "io/os/disk/disk.h"
+
+#define STATEFILE_TAG 0x57a7ef11U
+#define ASIDE_MOST    100 /* Files that are set aside; another one replaces none of them, and is replaced. */
+
+/* The part that the loop and a job on the pool share. */
+struct statefile_disk {
+	_Atomic unsigned refs;
+	pthread_mutex_t lock; /* Locked while the file is written. */
+	bool over;            /* True: nothing is written any more; under |lock|. */
+	char *path, *folder;
+};
+struct statefile {
+	uint32_t tag;
+	struct cgn_loop *loop;
+	const char *what;
+	struct statefile_disk *disk;
+	struct statefile_job *job; /* NULL: no write is in progress. */
+	bool failed;
+};
+struct statefile_job {
+	struct statefile *f; /* NULL: closed meanwhile. */
+	struct statefile_disk *disk;
+	struct cgn_buf bytes;
+	cgn_rc rc;
+	struct cgn_err err;
+};
+
+static void disk_unref(struct statefile_disk *d)
+{
+	if (d == NULL || atomic_fetch_sub(&d->refs, 1) != 1)
+		return;
+	(void)pthread_mutex_destroy(&d->lock);
+	free(d->path);
+	free(d->folder);
+	free(d);
+}
+
+static struct statefile_disk *disk_new(const char *path)
+{
+	struct statefile_disk *d = calloc(1, sizeof *d);
+	const char *slash = strrchr(path, '/');
+	if (d == NULL)
+		return NULL;
+	(void)pthread_mutex_init(&d->lock, NULL);
+	atomic_init(&d->refs, 1);
+	d->path = strdup(path);
+	d->folder = cgn_str_dupz((struct cgn_str){path, slash != NULL ? (size_t)(slash - path) : 0});
+	if (d->path != NULL && d->folder != NULL)
+		return d;
+	disk_unref(d);
+	return NULL;
+}
+
+CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, struct statefile **out,
+	struct cgn_err *err)
+{
+	struct statefile *f = calloc(1, sizeof *f);
+	if (f != NULL)
+		*f = (struct statefile){.tag = STATEFILE_TAG,
+			.loop = l,
+			.what = what,
+			.disk = disk_new(path)};
+	if (f == NULL || f->disk == NULL) {
+		free(f);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the file %s", path);
+	}
+	*out = f;
+	return CGN_OK;
+}
+
+bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out)
+{
+	struct cgn_err err;
+	CGN_LIVE(f, STATEFILE_TAG);
+	cgn_rc rc = disk_read_file(f->disk->path, limit, out, &err);
+	if (cgn_ok(rc))
+		return true;
+	if (rc.code == CGN_TOO_LARGE)
+		statefile_set_aside(f, err.msg);
+	else if (rc.code != CGN_NOT_FOUND)
+		cgn_log(ERROR, "statefile.unreadable", F_STR("of", f->what), F_STR("why", err.msg),
+			F_STR("then", "it begins empty, and the file is replaced"));
+	return false;
+}
+
+/* Rename the file to a free name: PATH.bad, else PATH.bad-1 and so on. Files that were set aside before
+ * stay. */
+static bool path_set_aside(const char *path)
+{
+	for (unsigned i = 0; i < ASIDE_MOST; i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf to = {.n = 0};
+		cgn_buf_fmt(&to, "%s.bad", path);
+		if (i > 0)
+			cgn_buf_fmt(&to, "-%u", i);
+		if (!to.bad && renameat2(AT_FDCWD, path, AT_FDCWD, cgn_buf_z(&to), RENAME_NOREPLACE) == 0)
+			return true;
+		if (to.bad || errno != EEXIST)
+			break;
+	}
+	return false;
+}
+
+void statefile_set_aside(const struct statefile *f, const char *why)
+{
+	CGN_LIVE(f, STATEFILE_TAG);
+	bool moved = path_set_aside(f->disk->path);
+	cgn_log(ERROR, "statefile.set_aside", F_STR("of", f->what), F_STR("file", f->disk->path),
+		F_STR("why", why),
+		F_STR("then",
+			moved ? "it is renamed to .bad, and another one begins empty"
+			      : "it begins empty, and the file is replaced"));
+}
+
+/* ---- writing ---- */
+
+static cgn_rc bytes_write(const struct statefile_disk *d, const struct cgn_buf *bytes, struct cgn_err *err)
+{
+	if (bytes->bad)
+		return CGN_FAIL(err, NO_MEMORY, "%s: no memory to write it", d->path);
+	CGN_TRY(disk_mkdirs(d->folder, 0755, err));
+	return disk_write_file_atomic(d->path, cgn_buf_view(bytes), 0600, err);
+}
+
+static void write_report(struct statefile *f, cgn_rc rc, const struct cgn_err *why)
+{
+	if (!cgn_ok(rc) && !f->failed)
+		cgn_log(ERROR, "statefile.write_failed", F_STR("of", f->what), F_STR("why", why->msg),
+			F_STR("then", "it is tried again; a restart would forget what is not written"));
+	if (cgn_ok(rc) && f->failed)
+		cgn_log(INFO, "statefile.written_again", F_STR("of", f->what));
+	f->failed = !cgn_ok(rc);
+}
+
+static void job_run(void *arg)
+{
+	struct statefile_job *j = arg;
+	j->rc = CGN_OK;
+	(void)pthread_mutex_lock(&j->disk->lock);
+	if (!j->disk->over)
+		j->rc = bytes_write(j->disk, &j->bytes, &j->err);
+	(void)pthread_mutex_unlock(&j->disk->lock);
+}
+
+static void job_done(void *arg)
+{
+	struct statefile_job *j = arg;
+	if (j->f != NULL) {
+		j->f->job = NULL;
+		write_report(j->f, j->rc, &j->err);
+	}
+	disk_unref(j->disk);
+	cgn_buf_fini(&j->bytes);
+	free(j);
+}
+
+bool statefile_is_busy(const struct statefile *f)
+{
+	CGN_LIVE(f, STATEFILE_TAG);
+	return f->job != NULL;
+}
+
+void statefile_write(struct statefile *f, struct cgn_buf *take)
+{
+	CGN_LIVE(f, STATEFILE_TAG);
+	CGN_MUST(f->job == NULL);
+	struct statefile_job *j = calloc(1, sizeof *j);
+	if (j == NULL) {
+		cgn_buf_fini(take);
+		return;
+	}
+	*j = (struct statefile_job){.f = f, .disk = f->disk, .bytes = *take};
+	*take = (struct cgn_buf){0};
+	atomic_fetch_add(&f->disk->refs, 1);
+	f->job = j;
+	if (!cgn_ok(cgn_loop_work(f->loop, job_run, job_done, j))) {
+		job_run(j);
+		job_done(j);
+	}
+}
+
+void statefile_close(struct statefile **take, const struct cgn_buf *last)
+{
+	struct statefile *f = *take;
+	struct cgn_err err;
+	*take = NULL;
+	if (f == NULL)
+		return;
+	CGN_LIVE(f, STATEFILE_TAG);
+	if (f->job != NULL)
+		f->job->f = NULL;
+	(void)pthread_mutex_lock(&f->disk->lock);
+	f->disk->over = true;
+	if (last != NULL)
+		write_report(f, bytes_write(f->disk, last, &err), &err);
+	(void)pthread_mutex_unlock(&f->disk->lock);
+	disk_unref(f->disk);
+	f->tag = 0;
+	free(f);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* statefile: a file of cluster.state_dir that is replaced as a whole, in the background. Belongs to one loop. */
+#pragma once
+#include "base/core/buf.h"
+#include "io/os/loop/loop.h"
+
+struct statefile;
+/* |what| names the content in the log, such as "budgets"; it is borrowed. NO_MEMORY. */
+CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, struct statefile **out,
+	struct cgn_err *err);
+/* Append the file's content to |out|; false: there is no file, or it cannot be read, which is logged. */
+bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out);
+/* The content is not what it should be: rename the file to its name with ".bad" behind it (".bad-1" and so on if that is
+ * taken), and log that. */
+void statefile_set_aside(const struct statefile *f, const char *why);
+/* Is a write in progress? Then statefile_write must not be called. */
+bool statefile_is_busy(const struct statefile *f);
+/* Replace the file by |*take| on the thread pool. A failure is logged, once until a write succeeds. The folder is made
+ * if it is missing. */
+void statefile_write(struct statefile *f, struct cgn_buf *take);
+/* End; with |last| (NULL: nothing) the file is replaced first, after a write that is in progress. */
+void statefile_close(struct statefile **take, const struct cgn_buf *last);

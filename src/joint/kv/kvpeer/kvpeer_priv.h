@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of kvpeer. pool.c: peers, guests and their connections · site.c: which site they are of · hear.c: the stream on which a peer
+ * reports what it holds · find.c: the index of what peers hold · fetch.c, get.c, attempt.c (get_priv.h):
+ * fetching a block · tell.c: what this store holds, reported to guests · serve.c: requests of guests ·
+ * view.c: status.
+ *
+ * A peer is a store that this store dials and asks. A guest is a connection from another store, which asks
+ * this one. */
+#pragma once
+#include <stdatomic.h>
+
+#include "base/core/list.h"
+#include "io/os/loop/backoff.h"
+#include "joint/kv/kvpeer/kvpeer.h"
+#include "policy/kv/kvframe/kvframe.h"
+#include "policy/kv/kvindex/kvindex.h"
+
+#define KVPEER_TAG       0x4b505001U
+#define KVPEER_PEER_TAG  0x4b505002U
+#define KVPEER_GUEST_TAG 0x4b505003U
+#define KVPEER_SERVE_TAG 0x4b505004U
+#define KVPEER_GET_TAG   0x4b505005U
+#define KVPEER_FETCH_TAG 0x4b505006U
+
+#define KVPEER_FETCH_BUCKETS 256
+#define NO_INDEX_ID          UINT16_MAX
+#define KVPEER_MAX_NAMES     4096
+#define KVPEER_GHOSTS        4096 /* remembered fetches, 4 bytes each */
+
+/* Application codes of closed streams and connections. */
+enum kvpeer_code {
+	KVPEER_CODE_FINE,
+	KVPEER_CODE_NOT_UNDERSTOOD,
+	KVPEER_CODE_ENOUGH,
+	KVPEER_CODE_SLOW,
+	KVPEER_CODE_SELF,
+	KVPEER_CODE_FORBIDDEN
+};
+
+/* Names of nodes. A name that kvpeer_has returned is valid until kvpeer_close, so names are freed at the
+ * end. */
+struct kvpeer_name {
+	struct kvpeer_name *next;
+	char z[];
+};
+
+#define KVPEER_HERE BLOCK_SITES /* kvpeer_site.index of this site */
+struct kvpeer_site {
+	unsigned index;   /* place in kvpeer_cfg.sites */
+	const char *name; /* NULL: this site */
+	bool listens;
+	struct quic_endpoint *ep;
+	const char *peer_name; /* verified in certificates of peers; NULL: their address */
+	/* Added to the instances that peers name: a site cannot pass for a store of another one. */
+	uint64_t salt;
+	size_t guests;
+	uint64_t bytes_in, bytes_out, withheld[KVSITE_WHYS];
+};
+
+/* The part of a peer that threads in kvpeer_has read. */
+struct kvpeer_slot {
+	_Atomic uint16_t index_id; /* NO_INDEX_ID: none */
+	_Atomic uint8_t distance, site;
+	_Atomic(const char *) name;
+};
+struct kvpeer_reader {
+	_Atomic bool taken;
+	struct kvindex_reader *reader;
+};
+
+enum peer_state {
+#define PEER(id, exits, why) PEER_##id,
+#include "joint/kv/kvpeer/states.def"
+};
+
+struct kvpeer_peer {
+	uint32_t tag;
+	enum peer_state state;
+	struct cgn_link link;
+	struct kvpeer *kp;
+	struct kvpeer_site *site;
+	unsigned slot;
+	bool by_hand; /* known by its address alone */
+	char *id, *address;
+	char *rack, *region; /* as membership says, or as the peer says */
+	enum kvfetch_distance distance;
+	/* connection */
+	struct quic_conn *conn;
+	struct quic_stream *hears;
+	struct kvframe_in in;
+	struct cgn_timer timer; /* dials again */
+	struct cgn_backoff backoff;
+	struct cgn_err why; /* why the state is not READY */
+	bool trouble_said;
+	/* holdings */
+	uint64_t instance, seq;
+	bool synced;
+	uint16_t index_id;
+	uint64_t mean_bytes;
+	/* measurements */
+	struct kvfetch_path path;
+	cgn_nsec busy_until;
+	unsigned failures;
+	const char *name; /* interned name that the peer gives itself; NULL before HELLO */
+	uint64_t fetched, fetched_bytes, missed, refused, failed, corrupt;
+	uint64_t served, served_bytes; /* to guests of the same name that are gone */
+};
+
+struct kvpeer_guest {
+	uint32_t tag;
+	struct cgn_link link;
+	struct kvpeer *kp;
+	struct kvpeer_site *site;
+	struct quic_conn *conn;
+	struct cgn_link serves;
+	/* the stream that reports what this store holds */
+	struct quic_stream *tells;
+	const char *name; /* interned name that the guest gives itself; NULL before its subscription */
+	uint64_t served, served_bytes;
+	uint64_t seq, at, cursor;
+	uint64_t told_blocks, told_bytes; /* to a guest of another site, in place of the store's totals */
+	bool scanned, begun;
+};
+
+struct kvpeer {
+	uint32_t tag;
+	bool draining;
+	struct cgn_loop *loop;
+	struct kvstore *store;
+	struct telemetry *telemetry;
+	struct access *access;
+	const struct kvsites *sites; /* NULL: there are no others */
+	struct kvpeer_site site[BLOCK_SITES + 1];
+	uint64_t instance;
+	char *node, *rack, *region;
+	uint64_t ram_budget;
+	/* peers */
+	struct cgn_link peers;
+	size_t n_peers;
+	bool full_said;
+	struct kvpeer_slot slots[KVPEER_MAX];
+	struct kvpeer_name *names;
+	size_t n_names;
+	struct kvindex *index;
+	struct kvpeer_reader *readers;
+	unsigned n_readers;
+	struct cgn_timer sweep;
+	/* guests */
+	struct cgn_link guests;
+	size_t n_guests, n_serves;
+	struct cgn_timer tell;
+	struct kvfetch_egress egress;
+	/* fetches */
+	struct cgn_link gets[KVPEER_FETCH_BUCKETS];
+	size_t n_gets, n_askers;
+	cgn_nsec least_patience;
+	uint32_t ghosts[KVPEER_GHOSTS];
+	struct cgn_grave grave;
+	bool buried;
+};
+
+/* pool.c */
+void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to);
+/* Close the connection, and dial again later. */
+void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct cgn_err *why);
+void kvpeer_peer_ready(struct kvpeer_peer *p);
+void kvpeer_place(struct kvpeer_peer *p); /* Compute the distance from rack and region. */
+void kvpeer_release(struct kvpeer *kp);
+const char *kvpeer_name(struct kvpeer *kp,
+	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
+char *kvpeer_text(struct cgn_str s);
+
+/* site.c */
+/* Open the endpoints: that of this site, and of each other one. */
+CGN_RC kvpeer_sites_open(struct kvpeer *kp, const struct kvpeer_cfg *cfg, quic_accept_fn *on_accept,
+	struct cgn_err *err);
+void kvpeer_sites_close(struct kvpeer *kp);
+static inline struct kvpeer_site *kvpeer_site_here(struct kvpeer *kp)
+{
+	return &kp->site[KVPEER_HERE];
+}
+/* Is it this store's own site? */
+static inline bool kvpeer_is_here(const struct kvpeer_site *s)
+{
+	return s->index == KVPEER_HERE;
+}
+void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address);
+struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c); /* |c| was accepted */
+/* May the site have a block? Counts blocks that it must not have. */
+bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave);
+/* May a block that the site sent be stored? */
+bool kvpeer_site_takes_in(const struct kvpeer *kp, const struct kvpeer_site *s, struct cgn_str tenant,
+	struct cgn_str model);
+/* Count bytes of blocks: from a peer (|in|) or to it. */
+void kvpeer_site_count(struct kvpeer *kp, struct kvpeer_site *s, bool in, uint64_t bytes);
+
+/* find.c */
+/* Forget what the peer holds. */
+void kvpeer_forget(struct kvpeer_peer *p);
+/* Forget what the peer holds, and give it a new id in the index. */
+CGN_RC kvpeer_index_begin(struct kvpeer_peer *p, struct cgn_err *err);
+void kvpeer_holds_apply(struct kvpeer_peer *p, const struct kvframe_holds *h);
+/* Record that the peer does not hold |k|. */
+void kvpeer_has_not(struct kvpeer_peer *p, const struct block_key *k);
+bool kvpeer_peer_has(struct kvpeer *kp, const struct kvpeer_peer *p, const struct block_key *k,
+	unsigned *tiers);
+
+/* hear.c */
+void kvpeer_hear(struct kvpeer_peer *p); /* Subscribe on an open connection. */
+
+/* fetch.c */
+void kvpeer_gets_end(struct kvpeer *kp);
+void kvpeer_attempts_lost(struct kvpeer_peer *p, const struct cgn_err *why); /* the connection of |p| ends */
+
+/* tell.c */
+void kvpeer_tell(struct kvpeer_guest *g, struct quic_stream *s);
+void kvpeer_tell_all(struct cgn_timer *t);
+void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *out);
+
+/* serve.c */
+void kvpeer_serve(struct kvpeer_guest *g, struct quic_stream *s);
+void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name);
+void kvpeer_guest_gone(struct kvpeer_guest *g);
+void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin);

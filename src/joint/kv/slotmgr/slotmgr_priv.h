@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slotmgr, inside: the manager and its parts. */
+#pragma once
+#include "joint/kv/slotmgr/fingerprint.h"
+#include "joint/kv/slotmgr/folder.h"
+#include "joint/kv/slotmgr/slotmgr.h"
+#include "joint/report/telemetry/telemetry.h"
+#include "policy/kv/slots/directory.h"
+#include "policy/kv/slots/entry.h"
+
+#define SLOTMGR_TAG         0xa9e17006U
+#define SLOTMGR_MAX_SAVES   4
+#define SLOTMGR_MAX_GETS    16 /* Slot entries read from the store at once */
+#define SLOTMGR_MAX_REFUSED 64
+/* The engine may or may not count an answer's last tokens as part of the slot. */
+#define SLOTMGR_TOKEN_SLACK 2
+
+/* ---- entries.c: the store's slot entries ---- */
+struct slot_entries {
+	struct slot_directory *directory;
+	struct cgn_link fetches; /* entry_fetch.link */
+	size_t n_fetches;
+	uint64_t *wanted; /* States whose entry is to be read */
+	size_t n_wanted, cap_wanted;
+	uint64_t *words; /* Scratch memory for one entry */
+};
+CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err);
+void slot_entries_close(struct slotmgr *m);
+void slot_entries_clear(struct slotmgr *m);
+void slot_entries_changed(struct slotmgr *m, const struct block_change *changes, size_t n);
+/* Read the slot entry in a store's answer and release its lease. |out| borrows from the manager's scratch
+ * memory until the next read. False: the answer is not a slot entry. */
+bool slot_entries_read(struct slotmgr *m, const struct kvclient_answer *a, struct slot_entry *out);
+/* Append the bytes of a store's answer to |out| and release its lease. */
+void slot_answer_copy(const struct kvclient_answer *a, struct cgn_buf *out);
+
+/* A tenant's name, copied; n 0: not known. */
+struct slot_tenant {
+	size_t n;
+	char text[BLOCK_MAX_TENANT];
+};
+static inline struct slot_tenant slot_tenant_of(struct cgn_str s)
+{
+	struct slot_tenant t = {.n = s.n <= BLOCK_MAX_TENANT ? s.n : 0};
+	if (t.n > 0)
+		memcpy(t.text, s.p, t.n);
+	return t;
+}
+static inline struct cgn_str slot_tenant_text(const struct slot_tenant *t)
+{
+	return (struct cgn_str){t->text, t->n};
+}
+
+/* ---- status.c: failures, and the counters ---- */
+struct slot_backoff {
+	cgn_nsec pause;     /* Length of the current pause; 0: the engine did well */
+	cgn_nsec resume_at; /* No save or restore before */
+	struct {
+		uint64_t id, sum;
+	} refused[SLOTMGR_MAX_REFUSED]; /* States that the engine refused: id and first checksum */
+	size_t n_refused;               /* Ever; the ring keeps the last ones */
+};
+struct slot_stats {
+	uint64_t outcomes[RESTORE_OUTCOMES];
+	uint64_t saves, save_failures, restores, restore_failures;
+	uint64_t restored_tokens;
+	uint64_t strays; /* Requests that reached a slot without the slot manager */
+	double spared_ms;
+	struct metric_cell *saved_bytes, *restored_tokens_cell, *restore_seconds, *spared_seconds, *states;
+};
+
+/* ---- pause.c: conversations that wait for a tool ---- */
+#define SLOTMGR_PAUSES 64
+struct slot_pause {
+	struct slotmgr *mgr;
+	uint64_t last; /* Digest of the prompt's last block; 0: the record is free */
+	cgn_nsec restore_at, until;
+	bool restoring;
+	uint32_t slot; /* The slot that the state is restored into */
+};
+void slotmgr_on_pause(struct cgn_timer *t);
+void slotmgr_pauses_forget(struct slotmgr *m);
+
+struct slotmgr {
+	uint32_t tag;
+	struct cgn_loop *loop;
+	struct telemetry *telemetry;
+	const char *name;
+	struct enginefetch_endpoint endpoint;
+	struct holdings *holdings;
+	const struct slotmgr_ops *ops;
+	void *user;
+	uint32_t min_tokens; /* kv_save_min_tokens */
+	cgn_nsec idle_timeout, restore_timeout;
+
+	struct slots *slots;         /* NULL: the slot manager is not working */
+	uint64_t epoch;              /* Incremented whenever |slots| is dropped */
+	cgn_nsec *idle_since;        /* For each slot */
+	struct slot_tenant *tenants; /* For each slot, whose prompt was placed there last */
+	int64_t *task; /* For each slot, the engine's task number seen last; -1: a placed request ran since */
+	struct slots_pace pace;
+	double block_tokens;       /* Tokens in a block of the chains that arrived; moving average */
+	struct cgn_link waiting;   /* slot_placement.link: requests without a slot */
+	struct cgn_link preparing; /* slot_placement.link: requests whose slot is being prepared */
+	struct cgn_link saves, restores;
+	size_t n_saves;
+	struct cgn_timer idle_timer;
+	struct slot_pause pauses[SLOTMGR_PAUSES];
+	struct cgn_timer pause_timer;
+	uint64_t flush_failures; /* stats.save_failures when the flush began */
+	char trouble[200];       /* Last failure, for people; empty: none */
+
+	struct slot_fingerprint fingerprint;
+	struct slot_folder folder;
+	struct slot_entries entries;
+	struct slot_backoff backoff;
+	struct slot_stats stats;
+};
+/* Return the store's client while the store is reachable, else NULL. */
+struct kvclient *slotmgr_kvclient(const struct slotmgr *m);
+struct block_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, uint32_t segment);
+/* Log a failure and show it in /engines; a repetition is not logged again. */
+void slotmgr_trouble(struct slotmgr *m, const char *what, const char *why);
+/* A save or restore of the engine succeeded or failed. Each failure in a row doubles the pause, from 1 s to
+ * 1 min. */
+void slotmgr_engine_did(struct slotmgr *m, bool well);
+bool slotmgr_is_paused(const struct slotmgr *m);
+/* Decide whether restoring |tokens| tokens pays. RESTORE_NO_STATE: it pays; else the reason against it. */
+enum restore_outcome slotmgr_worth(const struct slotmgr *m, uint32_t tokens, uint64_t bytes,
+	enum slots_from from);
+/* Do not restore a state again that the engine refused or found nothing in. */
+void slotmgr_refuse(struct slotmgr *m, uint64_t id, uint64_t sum);
+bool slotmgr_refuses(const struct slotmgr *m, const struct slot_entry *c);
+void slotmgr_count_outcome(struct slotmgr *m, enum restore_outcome outcome);
+void slotmgr_get_metrics(struct slotmgr *m);
+/* POST the file name to /slots/|slot|?action=|action|. */
+CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, const char *file,
+	cgn_nsec timeout, enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err);
+
+/* ---- slotmgr.c ---- */
+/* The adapters' scales changed: stop all work and fingerprint the engine again. */
+void slotmgr_engine_changed(struct slotmgr *m);
+
+/* ---- placement.c ---- */
+bool slot_placement_is_current(const struct slot_placement *p);
+/* Change the state; abort on a move that states.def lacks. */
+void slot_placement_move(struct slot_placement *p, enum placement_state to);
+/* Cancel all that was begun for the request; steps that cannot be cancelled end on their own. */
+void slot_placement_detach(struct slot_placement *p);
+/* A slot became idle: give it to a waiting request, or plan to save it. */
+void slotmgr_slot_idle(struct slotmgr *m, uint32_t slot);
+/* Send all waiting requests on, unchanged. */
+void slotmgr_release_all(struct slotmgr *m);
+
+/* ---- idle.c ---- */
+/* Save the slots that have been idle for long enough. */
+void slotmgr_on_idle(struct cgn_timer *t);
+
+/* ---- save.c: a slot's state into the store ---- */
+/* Save an idle slot, which is moving until |moved|. |moved| is called once the slot is idle again, |stored|
+ * when the store has the state or the save failed; neither inline, and neither after slot_save_leave. NULL: the
+ * save could not begin, and the slot is idle. */
+struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*moved)(void *user),
+	void (*stored)(void *user, bool ok), void *user);
+void slot_save_leave(struct slot_save **take); /* The save continues without callbacks; NULL-safe */
+/* Abort a save in the manager's list. |stored| is called, |moved| is not. */
+void slot_save_stop(struct cgn_link *link);
+
+/* ---- restore.c: a state into a slot ---- */
+struct slot_restore_result {
+	bool ok;
+	enum restore_outcome outcome;
+	uint32_t tokens;
+	double ms;
+};
+typedef void slot_restore_done(void *user, const struct slot_restore_result *r);
+/* Restore a state into a slot that is moving, for |tenant|, which matters where it comes from a peer; the slot is idle when |done| is called, never inline. NULL: the
+ * restore could not begin. */
+struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const struct slot_entry *c,
+	enum slots_from from, struct cgn_str tenant, slot_restore_done *done, void *user);
+/* The restore continues without a callback and makes the slot idle at its end; NULL-safe. */
+void slot_restore_leave(struct slot_restore **take);
+/* Abort a restore in the manager's list; |done| is not called. */
+void slot_restore_stop(struct cgn_link *link);
+
+/* ---- lookup.c: a state in the stores of the node and its peers ---- */
+typedef void slot_lookup_done(void *user, const struct slot_entry *c, enum restore_outcome outcome);
+/* Look for a state that has more than |common| blocks of the chain. |done| is called once, never inline, with
+ * the entry, or with NULL and the reason. |patient|: repeat until some store has the whole chain. NULL: the
+ * lookup could not begin. Stores of other sites are asked as far as |tenant|, which is copied, lets them. */
+struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, size_t n, size_t common,
+	bool patient, struct cgn_str tenant, slot_lookup_done *done, void *user);
+void slot_lookup_cancel(struct slot_lookup **take); /* NULL-safe */

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/answer/opening/opening.h"
+
+#include <string.h>
+
+#include "base/core/err.h"
+#include "base/json/json.h"
+
+enum shape { SHAPE_SNIFF, SHAPE_DOCUMENT, SHAPE_EVENTS };
+enum line_part { LINE_NAME, LINE_SPACE, LINE_DATA, LINE_EVENT, LINE_OTHER };
+enum doc_part { AT_BEGIN, AT_PLAIN, AT_STRING, AT_ESCAPE, AT_VALUE };
+
+const char *opening_text(enum opening_says says)
+{
+	static const char *const texts[] = {
+		[OPENING_ERROR] = "an error in the place of an answer",
+		[OPENING_EMPTY] = "nothing",
+		[OPENING_ALIEN] = "a page or another type of content in the place of an answer",
+	};
+	CGN_MUST(says >= OPENING_ERROR && (size_t)says < CGN_COUNT(texts));
+	return texts[says];
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void doc_begin(struct opening *o)
+{
+	o->at = AT_BEGIN;
+	o->depth = 0;
+	o->is_key = o->digits = false;
+	o->key_n = o->word_n = 0;
+}
+
+/* The error has been read, as far as it comes. */
+static void error_settle(struct opening *o)
+{
+	bool fault = o->code == 400 || o->code == 413 || o->code == 422 || (o->code == 0 && o->refused);
+	o->says = fault ? OPENING_REFUSAL : OPENING_ERROR;
+}
+
+static bool has_lead(struct cgn_str s, const char *lead)
+{
+	size_t n = strlen(lead);
+	return s.n >= n && cgn_str_eq_nocase((struct cgn_str){s.p, n}, cgn_str_of(lead));
+}
+
+static bool is_json(struct cgn_str type)
+{
+	return has_lead(type, "application/json") || has_lead(type, "application/x-ndjson") ||
+		has_lead(type, "application/problem+json");
+}
+
+void opening_init(struct opening *o, enum opening_route route, struct cgn_str type, struct cgn_str encoding)
+{
+	*o = (struct opening){.may_be_empty = route != OPENING_JSON};
+	doc_begin(o);
+	bool encoded = encoding.n > 0 && !cgn_str_eq_nocase(encoding, CGN_STR("identity"));
+	bool events = has_lead(type, "text/event-stream");
+	if (has_lead(type, "text/html") || has_lead(type, "application/xhtml"))
+		o->says = OPENING_ALIEN;
+	else if (route == OPENING_WHATEVER || (route == OPENING_MEDIA && !is_json(type) && !events))
+		o->says = OPENING_ANSWER;
+	o->shape = is_json(type) ? SHAPE_DOCUMENT : events ? SHAPE_EVENTS : SHAPE_SNIFF;
+	if (encoded && o->says == OPENING_MORE)
+		o->says = OPENING_ANSWER;
+}
+
+/* ---- the document ---- */
+
+static void word_add(struct opening *o, char c)
+{
+	if (o->word_n < OPENING_WORD)
+		o->word[o->word_n++] = c;
+}
+
+static struct cgn_str word_of(const struct opening *o)
+{
+	return (struct cgn_str){o->word, o->word_n};
+}
+
+static bool is_one_of(struct cgn_str s, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (cgn_str_is(s, names[i]))
+			return true;
+	return false;
+}
+
+/* Return true for a member that only an answer has. */
+static bool is_content(struct cgn_str key)
+{
+	static const char *const names[] = {"choices", "content", "content_block", "data", "delta",
+		"embedding", "embeddings", "output", "results", "text", "tokens", "count", "input_tokens"};
+	return is_one_of(key, names, CGN_COUNT(names));
+}
+
+/* Judge the value of the member "type". */
+static void type_judge(struct opening *o, struct cgn_str value)
+{
+	static const char suffix[] = "rror"; /* "error", "NotFoundError", "server_error" */
+	size_t n = sizeof suffix - 1;
+	bool error = value.n >= n && value.n < OPENING_WORD && memcmp(value.p + value.n - n, suffix, n) == 0;
+	if (error || cgn_str_is(value, "response.failed"))
+		o->failed = true;
+	else if (cgn_str_is(value, "ping"))
+		o->ping = true;
+	else if (cgn_str_starts(value, "response.") || cgn_str_starts(value, "message"))
+		o->says = OPENING_ANSWER;
+}
+
+/* Read a member of an error, at any depth: whose fault is it? */
+static void blame_read(struct opening *o, struct cgn_str key, struct cgn_str value)
+{
+	static const char *const words[] = {"BadRequestError", "invalid_request_error", "invalid_prompt",
+		"context_length_exceeded"};
+	if (cgn_str_is(key, "type") || cgn_str_is(key, "code"))
+		o->refused |= is_one_of(value, words, CGN_COUNT(words));
+}
+
+/* Judge a member whose value is the string in |word|. */
+static void string_judge(struct opening *o)
+{
+	struct cgn_str key = {o->key, o->key_n}, value = word_of(o);
+	blame_read(o, key, value);
+	if (o->failed || o->depth != 1)
+		return;
+	if (cgn_str_is(key, "object") && cgn_str_is(value, "error"))
+		o->failed = true;
+	else if (cgn_str_is(key, "object"))
+		o->says = OPENING_ANSWER;
+	else if (cgn_str_is(key, "type"))
+		type_judge(o, value);
+	else if ((cgn_str_is(key, "error") || cgn_str_is(key, "detail")) && value.n > 0)
+		o->failed = true;
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static void number_begin(struct opening *o, char c)
+{
+	static const char *const names[] = {"code", "status", "status_code"};
+	o->digits = is_digit(c) && is_one_of((struct cgn_str){o->key, o->key_n}, names, CGN_COUNT(names));
+	o->number = 0;
+}
+
+static void number_byte(struct opening *o, char c)
+{
+	if (is_digit(c)) {
+		o->number = o->number < 1000 ? o->number * 10 + (uint32_t)(c - '0') : o->number;
+		return;
+	}
+	o->digits = false;
+	o->code = o->number;
+}
+
+/* Judge a member whose value begins with |c|. */
+static void value_judge(struct opening *o, char c)
+{
+	struct cgn_str key = {o->key, o->key_n};
+	bool nested = c == '{' || c == '[';
+	number_begin(o, c);
+	if (o->failed)
+		return;
+	if (is_content(key) || (nested && cgn_str_is(key, "message")))
+		o->says = OPENING_ANSWER;
+	else if ((cgn_str_is(key, "error") && (nested || c == 't')) || (cgn_str_is(key, "detail") && nested))
+		o->failed = true;
+}
+
+static void string_end(struct opening *o)
+{
+	o->at = AT_PLAIN;
+	if (o->depth != 1 && !o->failed)
+		return;
+	if (!o->is_key) {
+		string_judge(o);
+		return;
+	}
+	o->key_n = o->word_n;
+	memcpy(o->key, o->word, o->word_n);
+	o->is_key = false;
+}
+
+static void begin_byte(struct opening *o, char c)
+{
+	if (is_space(c))
+		return;
+	o->seen = true;
+	o->at = AT_PLAIN;
+	o->depth = 1;
+	o->is_key = true;
+	if (c != '{' && !o->failed)
+		o->says = c == '<' ? OPENING_ALIEN : OPENING_ANSWER;
+}
+
+static void plain_byte(struct opening *o, char c)
+{
+	if (o->digits)
+		number_byte(o, c);
+	switch (c) {
+	case '"':
+		o->at = AT_STRING;
+		o->word_n = 0;
+		break;
+	case '{':
+	case '[':
+		o->depth++;
+		o->is_key = o->failed;
+		break;
+	case '}':
+	case ']':
+		o->depth -= o->depth > 0;
+		if (o->depth == 0 && o->failed && o->shape == SHAPE_DOCUMENT)
+			error_settle(o);
+		break;
+	case ',':
+		o->is_key = o->depth == 1 || o->failed;
+		break;
+	case ':':
+		if (o->depth == 1 || o->failed)
+			o->at = AT_VALUE;
+		break;
+	default:
+		break;
+	}
+}
+
+static void doc_byte(struct opening *o, char c)
+{
+	switch ((enum doc_part)o->at) {
+	case AT_BEGIN:
+		begin_byte(o, c);
+		break;
+	case AT_VALUE:
+		if (is_space(c))
+			break;
+		value_judge(o, c);
+		o->at = AT_PLAIN;
+		plain_byte(o, c);
+		break;
+	case AT_PLAIN:
+		plain_byte(o, c);
+		break;
+	case AT_STRING:
+		if (c == '"')
+			string_end(o);
+		else if (c == '\\')
+			o->at = AT_ESCAPE;
+		else
+			word_add(o, c);
+		break;
+	case AT_ESCAPE: /* No name or value that is compared has an escape. */
+		word_add(o, '\\');
+		o->at = AT_STRING;
+		break;
+	}
+}
+
+/* ---- events ---- */
+
+static void event_begin(struct opening *o)
+{
+	o->data = o->ping = false;
+	o->line = LINE_NAME;
+	o->word_n = 0;
+	doc_begin(o);
+}
+
+/* A line has ended. */
+static void line_end(struct opening *o)
+{
+	struct cgn_str word = word_of(o);
+	bool empty = o->line == LINE_NAME && word.n == 0;
+	if (o->sniffed && o->line == LINE_NAME && word.n > 0)
+		o->says = OPENING_ALIEN;
+	if (o->line == LINE_EVENT && (cgn_str_is(word, "error") || cgn_str_is(word, "response.failed")))
+		o->failed = true;
+	if (o->line == LINE_EVENT && cgn_str_is(word, "ping"))
+		o->ping = true;
+	if (o->line == LINE_DATA && o->at == AT_BEGIN && cgn_str_is(word, "[DONE]"))
+		o->says = OPENING_EMPTY;
+	else if (o->line == LINE_DATA && o->at == AT_BEGIN && word.n > 0 && !o->failed)
+		o->says = OPENING_ANSWER; /* Text that is no JSON object. */
+	if (empty && o->failed && o->says == OPENING_MORE)
+		error_settle(o);
+	else if (empty && o->data && !o->ping && o->says == OPENING_MORE)
+		o->says = OPENING_ANSWER;
+	if (empty)
+		event_begin(o);
+	o->line = LINE_NAME;
+	o->word_n = 0;
+}
+
+/* The name of a line's field has ended. */
+static void name_end(struct opening *o)
+{
+	struct cgn_str name = word_of(o);
+	bool error = cgn_str_is(name, "error"); /* llama-server of 2024 and before */
+	bool known = cgn_str_is(name, "data") || cgn_str_is(name, "event");
+	if (o->sniffed && !known && name.n > 0 && !cgn_str_is(name, "id") && !cgn_str_is(name, "retry"))
+		o->says = OPENING_ALIEN;
+	o->failed |= error;
+	o->line = known || error ? LINE_SPACE : LINE_OTHER;
+	o->is_key = error || cgn_str_is(name, "data"); /* Until LINE_SPACE is over. */
+	o->word_n = 0;
+}
+
+static void data_byte(struct opening *o, char c)
+{
+	o->data = true;
+	if (o->ping)
+		return;
+	if (o->at == AT_BEGIN && !is_space(c) && (c != '{' || o->word_n > 0))
+		word_add(o, c);
+	else
+		doc_byte(o, c);
+}
+
+static void value_byte(struct opening *o, char c)
+{
+	if (o->line == LINE_DATA)
+		data_byte(o, c);
+	else if (o->line == LINE_EVENT)
+		word_add(o, c);
+}
+
+static void line_byte(struct opening *o, char c)
+{
+	if (o->line == LINE_NAME && c == ':') {
+		name_end(o);
+	} else if (o->line == LINE_NAME && o->word_n == 0 && (c == '{' || c == '<')) {
+		o->shape = SHAPE_DOCUMENT; /* No event: the engine's server or a proxy speaks. */
+		doc_begin(o);
+		doc_byte(o, c);
+	} else if (o->line == LINE_NAME) {
+		word_add(o, c);
+	} else if (o->line == LINE_SPACE) {
+		o->line = o->is_key ? LINE_DATA : LINE_EVENT;
+		if (c != ' ')
+			value_byte(o, c);
+	} else {
+		value_byte(o, c);
+	}
+}
+
+static void event_byte(struct opening *o, char c)
+{
+	bool after_cr = o->after_cr;
+	o->after_cr = c == '\r';
+	if (c == '\n' && after_cr)
+		return;
+	if (c == '\r' || c == '\n')
+		line_end(o);
+	else
+		line_byte(o, c);
+}
+
+/* ---- bytes ---- */
+
+/* The type says nothing: the first byte must be that of JSON or of an event. */
+static void sniff_byte(struct opening *o, char c)
+{
+	if (is_space(c))
+		return;
+	bool json = c == '{' || c == '[' || c == '"' || (c >= '0' && c <= '9');
+	bool event = c == ':' || c == 'd' || c == 'e' || c == 'i' || c == 'r'; /* data event id retry */
+	o->shape = event ? SHAPE_EVENTS : SHAPE_DOCUMENT;
+	o->sniffed = true;
+	if (event)
+		event_byte(o, c);
+	else if (json)
+		doc_byte(o, c);
+	else
+		o->says = OPENING_ALIEN;
+}
+
+enum opening_says opening_feed(struct opening *o, struct cgn_str data)
+{
+	for (size_t i = 0; i < data.n && o->says == OPENING_MORE; i++) {
+		if (o->shape == SHAPE_SNIFF)
+			sniff_byte(o, data.p[i]);
+		else if (o->shape == SHAPE_EVENTS)
+			event_byte(o, data.p[i]);
+		else
+			doc_byte(o, data.p[i]);
+	}
+	return o->says;
+}
+
+enum opening_says opening_end(struct opening *o)
+{
+	if (o->says != OPENING_MORE)
+		return o->says;
+	if (o->shape == SHAPE_EVENTS && (o->line != LINE_NAME || o->word_n > 0))
+		line_end(o);
+	bool broken = o->shape == SHAPE_EVENTS && o->at != AT_BEGIN && o->depth > 0;
+	bool said = !broken && (o->seen || (o->data && !o->ping));
+	if (o->failed && o->says == OPENING_MORE)
+		error_settle(o);
+	if (o->says == OPENING_MORE)
+		o->says = said || o->may_be_empty ? OPENING_ANSWER : OPENING_EMPTY;
+	return o->says;
+}
+
+enum opening_says opening_give_up(struct opening *o)
+{
+	if (o->says == OPENING_MORE && o->failed)
+		error_settle(o);
+	else if (o->says == OPENING_MORE)
+		o->says = OPENING_ANSWER;
+	return o->says;
+}
+
+/* ---- the end of a stream ---- */
+
+/* Cut the last event off |text|: what is behind the last blank line. False: no blank line is there. */
+static bool event_cut(struct cgn_str *text, struct cgn_str *event)
+{
+	while (text->n > 0 && is_space(text->p[text->n - 1]))
+		text->n--;
+	size_t at = text->n, ends = 0;
+	while (at > 0 && ends < 2) {
+		char c = text->p[at - 1];
+		ends = c == '\n' || (c == '\r' && text->p[at] != '\n') ? ends + 1 : c == '\r' ? ends : 0;
+		at--;
+	}
+	if (ends < 2)
+		return false;
+	*event = (struct cgn_str){text->p + at, text->n - at};
+	text->n = at;
+	return true;
+}
+
+bool opening_tail_fails(struct cgn_str tail)
+{
+	struct cgn_str event;
+	while (event_cut(&tail, &event)) {
+		struct opening o;
+		opening_init(&o, OPENING_JSON, CGN_STR("text/event-stream"), CGN_STR(""));
+		(void)opening_feed(&o, event);
+		enum opening_says says = opening_end(&o);
+		if (says != OPENING_EMPTY)
+			return says == OPENING_ERROR;
+	}
+	return false;
+}
+
+bool opening_tail_breaks_off(struct cgn_str tail, bool whole)
+{
+	struct cgn_str event = tail;
+	struct json_val json;
+	if (!event_cut(&tail, &event) && !whole)
+		return false;
+	const char *data = event.n > 0 ? memmem(event.p, event.n, "data:", 5) : NULL;
+	if (data == NULL)
+		return false;
+	struct cgn_str line = {data + 5, event.n - (size_t)(data + 5 - event.p)};
+	const char *end = memchr(line.p, '\n', line.n);
+	line = cgn_str_trim((struct cgn_str){line.p, end != NULL ? (size_t)(end - line.p) : line.n});
+	bool several = end != NULL && memmem(end, (size_t)(event.p + event.n - end), "\ndata:", 6) != NULL;
+	return !several && line.n > 0 && line.p[0] == '{' && !cgn_ok(json_parse(line, &json, NULL, NULL));
+}

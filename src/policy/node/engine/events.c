@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* events: the endpoints of an engine's KV events. */
+#include "policy/node/engine/engine_priv.h"
+
+#define UNIX_PATH_MOST 100 /* A Unix socket's path has 107 bytes; ZeroMQ appends nothing. */
+#define EVENTS_AFTER   1000
+#define REPLAY_AFTER   1500
+
+/* vLLM and SGLang bind an endpoint only when it is a Unix socket or its host is "*"; others they connect to. */
+static const char *bind_form(const char *endpoint, struct cgn_arena *a)
+{
+	const char *colon = strrchr(endpoint, ':');
+	if (strncmp(endpoint, "tcp://", 6) != 0 || colon == NULL)
+		return endpoint;
+	return cgn_arena_fmt(a, "tcp://*%s", colon);
+}
+
+static void endpoints_choose(unsigned port, const char *prefix, struct cgn_arena *a,
+	struct engine_events *out)
+{
+	if (out->ranks == 1 && strlen(prefix) + 7 <= UNIX_PATH_MOST && prefix[0] == '/') {
+		out->events = cgn_arena_fmt(a, "ipc://%s.events", prefix);
+		out->replay = cgn_arena_fmt(a, "ipc://%s.replay", prefix);
+		return;
+	}
+	out->events = cgn_arena_fmt(a, "tcp://127.0.0.1:%u", port + EVENTS_AFTER);
+	out->replay = cgn_arena_fmt(a, "tcp://127.0.0.1:%u", port + REPLAY_AFTER);
+}
+
+CGN_RC engine_events_of(const struct config_engine *e, unsigned port, const char *prefix, struct cgn_arena *a,
+	struct engine_events *out, struct cgn_err *err)
+{
+	bool publishes = e->managed && (e->kind == ENGINE_VLLM || e->kind == ENGINE_SGLANG);
+	*out = (struct engine_events){.ranks = publishes && e->dp > 1 ? e->dp : e->kv_events_ranks};
+	if (e->kv_events != NULL && strcmp(e->kv_events, "none") == 0)
+		return CGN_OK;
+	if (e->kv_events != NULL) {
+		out->events = e->kv_events;
+		out->replay = e->kv_events_replay;
+	} else if (publishes) {
+		endpoints_choose(port, prefix, a, out);
+		if (out->replay == NULL)
+			return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of an engine");
+	} else {
+		return CGN_OK;
+	}
+	if (out->events == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of an engine");
+	if (!publishes)
+		return CGN_OK;
+	out->bind_events = bind_form(out->events, a);
+	out->bind_replay = out->replay != NULL ? bind_form(out->replay, a) : NULL;
+	if (out->bind_events == NULL || (out->replay != NULL && out->bind_replay == NULL))
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of an engine");
+	return CGN_OK;
+}

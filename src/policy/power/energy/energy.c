@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/power/energy/energy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT_W    700.0
+#define MOST_W     1e6
+#define LEAST_GAIN 0.05 /* Share of the error that a knot takes once it has many samples. */
+#define ERROR_SPAN 32   /* Samples in the mean of the error. */
+#define TRUST      4.0  /* A sample counts for at most this many times the expected value. */
+#define PREFILL    ENERGY_KNOTS
+#define KNOWN_FROM 0.5F /* Weight from which a knot counts as learned. */
+
+/* Shares of a GPU's power limit. */
+static const struct energy_curve usual_shape = {
+	.decode = {0.17F, 0.38F, 0.43F, 0.48F, 0.53F, 0.58F, 0.64F, 0.69F, 0.74F, 0.79F},
+	.prefill = 0.97F,
+};
+
+static double knot_streams(size_t k)
+{
+	return k == 0 ? 0 : (double)(1U << (k - 1));
+}
+
+/* Find the knot at or below |streams| and the share of the next one. */
+static size_t knot_below(double streams, double *share)
+{
+	size_t k = 0;
+	while (k + 2 < ENERGY_KNOTS && streams >= knot_streams(k + 1))
+		k++;
+	double from = knot_streams(k), to = knot_streams(k + 1), part = (streams - from) / (to - from);
+	*share = part > 0 ? (part < 1 ? part : 1) : 0;
+	return k;
+}
+
+double energy_decode_watts(const struct energy_curve *c, double streams)
+{
+	double share;
+	size_t k = knot_below(streams, &share);
+	return (double)c->decode[k] * (1 - share) + (double)c->decode[k + 1] * share;
+}
+
+/* ---- counters ---- */
+
+void energy_counter_init(struct energy_counter *c, uint64_t range_uj, double limit_w)
+{
+	*c = (struct energy_counter){.then = 0};
+	power_counter_init(&c->counter, range_uj, 2 * limit_w);
+}
+
+static enum energy_counted span_begin(struct energy_counter *c, cgn_nsec now, enum energy_counted why)
+{
+	c->then_j = c->counter.joules;
+	c->then = now;
+	return why;
+}
+
+enum energy_counted energy_counter_read(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *joules,
+	double *seconds)
+{
+	double watts = 0;
+	bool stands = c->counter.has_last && uj == c->counter.last_uj;
+	if (stands && now > c->then) /* The time counts once the counter moves. */
+		return cgn_since(now, c->then) < ENERGY_STOP ? ENERGY_WAITING : ENERGY_STOPPED;
+	if (!power_counter_step(&c->counter, uj, now, &watts) || cgn_since(now, c->then) >= ENERGY_STOP)
+		return span_begin(c, now, ENERGY_FIRST);
+	*joules = c->counter.joules - c->then_j;
+	*seconds = (double)(now - c->then) * 1e-9;
+	return span_begin(c, now, ENERGY_SPAN);
+}
+
+/* ---- learning ---- */
+
+/* Return by which factor the learned knots differ from the prior around knot |k|. */
+static float factor_near(const struct energy_model *m, const struct energy_curve *prior, size_t k)
+{
+	for (size_t d = 1; d < ENERGY_KNOTS; d++) {
+		if (k + d < ENERGY_KNOTS && m->weight[k + d] >= KNOWN_FROM)
+			return m->knot[k + d] / prior->decode[k + d];
+		/* The idle knot tells little of the others. */
+		if (k > d && m->weight[k - d] >= KNOWN_FROM)
+			return m->knot[k - d] / prior->decode[k - d];
+	}
+	return m->weight[PREFILL] >= KNOWN_FROM ? m->prefill / prior->prefill : m->knot[k] / prior->decode[k];
+}
+
+static void curve_compile(struct energy_model *m)
+{
+	struct energy_curve *c = &m->curve;
+	for (size_t k = 0; k < ENERGY_KNOTS; k++) {
+		bool known = m->weight[k] >= KNOWN_FROM || k == 0;
+		c->decode[k] = known ? m->knot[k] : usual_shape.decode[k] * factor_near(m, &usual_shape, k);
+		if (k > 0 && c->decode[k] < c->decode[k - 1])
+			c->decode[k] = c->decode[k - 1];
+	}
+	c->prefill = m->weight[PREFILL] >= KNOWN_FROM
+		? m->prefill
+		: usual_shape.prefill * c->decode[4] / usual_shape.decode[4];
+	if (c->prefill < c->decode[1])
+		c->prefill = c->decode[1];
+}
+
+void energy_model_init(struct energy_model *m, double limit_w)
+{
+	float limit = (float)(limit_w > 0 && limit_w < MOST_W ? limit_w : LIMIT_W);
+	*m = (struct energy_model){.prefill = usual_shape.prefill * limit};
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		m->knot[k] = usual_shape.decode[k] * limit;
+	curve_compile(m);
+}
+
+static double idle_of(const struct energy_sample *s)
+{
+	double rest = s->seconds - s->prefill_s - s->decode_s;
+	return rest > 0 ? rest : 0;
+}
+
+double energy_expected(const struct energy_curve *c, const struct energy_sample *s)
+{
+	double streams = s->decode_s > 0 ? s->streams_s / s->decode_s : 0;
+	return idle_of(s) * (double)c->decode[0] + s->decode_s * energy_decode_watts(c, streams) +
+		s->prefill_s * (double)c->prefill;
+}
+
+static bool is_sample(const struct energy_sample *s)
+{
+	double slack = s->seconds * 1.01;
+	return s->seconds >= 1e-3 && s->seconds < 3600 && s->joules > 0 && s->joules < MOST_W * s->seconds &&
+		s->prefill_s >= 0 && s->decode_s >= 0 && s->prefill_s + s->decode_s <= slack &&
+		s->streams_s >= 0 && s->streams_s < 1e6 * s->seconds;
+}
+
+/* Fill |x| with the share of the span that each knot has. */
+static void shares_fill(const struct energy_sample *s, double x[ENERGY_KNOTS + 1])
+{
+	double share, streams = s->decode_s > 0 ? s->streams_s / s->decode_s : 0;
+	size_t k = knot_below(streams, &share);
+	memset(x, 0, (ENERGY_KNOTS + 1) * sizeof x[0]);
+	x[0] = idle_of(s) / s->seconds;
+	x[k] += s->decode_s / s->seconds * (1 - share);
+	x[k + 1] += s->decode_s / s->seconds * share;
+	x[PREFILL] = s->prefill_s / s->seconds;
+}
+
+/* Take the share of the error of |knot| whose share of the span is |x|. */
+static void knot_learn(float *knot, float *weight, float from, double x, double error, double square)
+{
+	if (x <= 0)
+		return;
+	double gain = 1.0 / (1 + (double)*weight);
+	if (*weight < KNOWN_FROM) /* Go on from what the curve said. */
+		*knot = from;
+	gain = gain > LEAST_GAIN ? gain : LEAST_GAIN;
+	double now = (double)*knot + gain * error * x / square;
+	*knot = (float)(now > 0.1 ? now : 0.1);
+	*weight += (float)x;
+}
+
+void energy_learn(struct energy_model *m, const struct energy_sample *s)
+{
+	double x[ENERGY_KNOTS + 1], square = 0;
+	if (!is_sample(s))
+		return;
+	double expected = energy_expected(&m->curve, s) / s->seconds, counted = s->joules / s->seconds,
+	       most = expected * TRUST;
+	double error = (counted < most ? counted : most) - expected, share = error / counted;
+	share = share < 0 ? -share : share;
+	m->samples++;
+	if (m->samples > 1)
+		m->error += ((float)share - m->error) /
+			(float)(m->samples - 1 < ERROR_SPAN ? m->samples - 1 : ERROR_SPAN);
+	shares_fill(s, x);
+	for (size_t k = 0; k <= ENERGY_KNOTS; k++)
+		square += x[k] * x[k];
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		knot_learn(&m->knot[k], &m->weight[k], m->curve.decode[k], x[k], error, square);
+	knot_learn(&m->prefill, &m->weight[PREFILL], m->curve.prefill, x[PREFILL], error, square);
+	curve_compile(m);
+}
+
+/* ---- decisions ---- */
+
+double energy_marginal(const struct energy_curve *c, const struct energy_ask *a)
+{
+	double idle = (double)c->decode[0], before = energy_decode_watts(c, a->streams),
+	       after = energy_decode_watts(c, a->streams + 1);
+	double prompt = a->prefill_ms * ((double)c->prefill - idle);
+	double answer = a->answer_tokens * (a->step_ms + a->batch_ms * a->streams) * (after - before);
+	double others = a->streams > 0 ? a->answer_tokens * a->batch_ms * (before - idle) : 0;
+	return (prompt + answer + others) * 1e-3;
+}
+
+static double joules_per_token(const struct energy_curve *c, double streams, double step_ms, double batch_ms)
+{
+	return energy_decode_watts(c, streams) * (step_ms + batch_ms * (streams - 1)) * 1e-3 / streams;
+}
+
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most,
+	double slack)
+{
+	double least = joules_per_token(c, 1, step_ms, batch_ms);
+	for (uint32_t b = 2; b <= most; b++) {
+		double j = joules_per_token(c, b, step_ms, batch_ms);
+		least = j < least ? j : least;
+	}
+	for (uint32_t b = 1; b < most; b++)
+		if (joules_per_token(c, b, step_ms, batch_ms) <= least * (1 + slack))
+			return b;
+	return most;
+}
+
+/* ---- the curve of a node, for all threads ---- */
+
+static void float_store(_Atomic uint32_t *to, float v)
+{
+	uint32_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	atomic_store_explicit(to, bits, memory_order_relaxed);
+}
+
+static float float_load(const _Atomic uint32_t *from)
+{
+	uint32_t bits = atomic_load_explicit(from, memory_order_relaxed);
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static void seat_set(struct energy_seat *s, const struct energy_curve *c, unsigned flags)
+{
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		float_store(&s->decode[k], c->decode[k]);
+	float_store(&s->prefill, c->prefill);
+	atomic_store_explicit(&s->flags, flags, memory_order_relaxed);
+}
+
+CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err)
+{
+	struct energy_board *b = calloc(1, sizeof *b);
+	struct energy_seat *seat = calloc(n, sizeof *seat);
+	if (b == NULL || seat == NULL) {
+		free(b);
+		free(seat);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the energy of %u nodes", n);
+	}
+	b->seat = seat;
+	b->n = n;
+	energy_board_price(b, 1);
+	*out = b;
+	return CGN_OK;
+}
+
+void energy_board_price(struct energy_board *b, double times)
+{
+	float_store(&b->price, (float)times);
+}
+
+double energy_board_price_of(const struct energy_board *b)
+{
+	return (double)float_load(&b->price);
+}
+
+void energy_board_free(struct energy_board **take)
+{
+	if (*take != NULL)
+		free((*take)->seat);
+	free(*take);
+	*take = NULL;
+}
+
+void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags)
+{
+	CGN_MUST(slot < b->n);
+	seat_set(&b->seat[slot], c, flags);
+	if (slot >= atomic_load_explicit(&b->top, memory_order_relaxed))
+		atomic_store_explicit(&b->top, slot + 1, memory_order_relaxed);
+}
+
+unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	for (size_t k = 0; k < ENERGY_KNOTS; k++)
+		out->decode[k] = float_load(&s->decode[k]);
+	out->prefill = float_load(&s->prefill);
+	return atomic_load_explicit(&s->flags, memory_order_relaxed);
+}
+
+double energy_prompt_watts(const struct energy_board *b, uint32_t slot)
+{
+	struct energy_curve curve;
+	if (b == NULL)
+		return 0;
+	(void)energy_board_get(b, slot, &curve);
+	return energy_known(&curve) ? (double)(curve.prefill - curve.decode[0]) : 0;
+}
+
+static double double_load(const _Atomic uint64_t *from)
+{
+	uint64_t bits = atomic_load_explicit(from, memory_order_relaxed);
+	double v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static void double_store(_Atomic uint64_t *to, double v)
+{
+	uint64_t bits;
+	memcpy(&bits, &v, sizeof bits);
+	atomic_store_explicit(to, bits, memory_order_relaxed);
+}
+
+void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums, double scale)
+{
+	CGN_MUST(slot < b->n);
+	struct energy_seat *s = &b->seat[slot];
+	double_store(&s->stream_j, sums->stream_j);
+	double_store(&s->token_j, sums->token_j);
+	float_store(&s->scale, (float)scale);
+	atomic_store_explicit(&s->at, sums->at, memory_order_relaxed);
+}
+
+void energy_board_clear(struct energy_board *b, uint32_t slot)
+{
+	const struct energy_curve none = {.prefill = 0};
+	energy_board_set(b, slot, &none, 0);
+	energy_board_measured(b, slot, 0, 0, 0);
+	atomic_store_explicit(&b->seat[slot].at, 0, memory_order_relaxed);
+}
+
+void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at)
+{
+	CGN_MUST(slot < b->n);
+	struct energy_seat *s = &b->seat[slot];
+	float_store(&s->node_w, (float)node_w);
+	float_store(&s->extra_w, (float)extra_w);
+	atomic_store_explicit(&s->measured, at, memory_order_relaxed);
+}
+
+static bool is_lately(const _Atomic uint64_t *at, cgn_nsec now)
+{
+	cgn_nsec then = atomic_load_explicit(at, memory_order_relaxed);
+	return then != 0 && now <= then + ENERGY_STOP;
+}
+
+double energy_board_node_watts(const struct energy_board *b, uint32_t slot, cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	return is_lately(&s->measured, now) ? (double)float_load(&s->node_w) : 0;
+}
+
+double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+	cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	struct energy_curve c;
+	unsigned flags = energy_board_get(b, slot, &c);
+	if (!energy_known(&c))
+		return energy_board_node_watts(b, slot, now);
+	double watts = (flags & ENERGY_PARKED) != 0 ? (double)c.decode[0]
+		: load->prompt_tokens > 0           ? (double)c.prefill
+						    : energy_decode_watts(&c, load->streams);
+	double scale = is_lately(&s->at, now) ? (double)float_load(&s->scale) : 1;
+	return watts * scale + (is_lately(&s->measured, now) ? (double)float_load(&s->extra_w) : 0);
+}
+
+struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
+	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now)
+{
+	CGN_MUST(slot < b->n);
+	const struct energy_seat *s = &b->seat[slot];
+	struct energy_curve c;
+	struct energy_instant from = {double_load(&s->stream_j), double_load(&s->token_j),
+		atomic_load_explicit(&s->at, memory_order_relaxed)};
+	if (from.at == 0 || now > from.at + ENERGY_STOP)
+		return (struct energy_instant){.at = 0};
+	if (since->at > from.at)
+		from = *since;
+	(void)energy_board_get(b, slot, &c);
+	double shares = load->streams + (load->prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
+	double watts = load->prompts > 0 ? (double)c.prefill : energy_decode_watts(&c, load->streams);
+	double joules = now > from.at
+		? watts * (double)float_load(&s->scale) * (double)cgn_since(now, from.at) * 1e-9
+		: 0;
+	double one = shares > 0 ? joules / shares : 0;
+	from.stream_j += one;
+	if (load->prompts > 0)
+		from.token_j += one * ENERGY_PROMPT_SHARES / (double)(load->prompt_tokens + load->prompts);
+	from.at = now;
+	return from;
+}

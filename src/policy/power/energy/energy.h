@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* energy: the power that a node draws at which load, learned from its energy counter, and what follows from it: the
+ * joules that one more request costs there, and the share of the node's energy that a request used. Pure; a
+ * struct energy_seat may be read and written by any thread, everything else belongs to one.
+ *
+ * The load of a node at an instant is one of three: it computes prompts (prefill), it only generates tokens for |b|
+ * streams (decode), or nothing runs (idle). An engine that does both in one step counts as computing prompts. The curve has
+ * the watts of each: of decode at 0 (idle), 1, 2, 4, ... 256 streams, straight lines between, and one of prefill. A curve
+ * and not a slope, because measured power rises steeply for the first streams and little for the later ones.
+ *
+ * Learning: a sample is the joules of a span and the time of each kind of load in it. The curve's expectation
+ * is compared with the counted joules, and the knots that the span touched take the difference, in proportion
+ * to their share of the span (normalised least mean squares; the first samples of a knot count more). Knots
+ * that no sample has touched keep the published shape (docs/fleet/energy/README.md), scaled by the nearest
+ * knot that was learned. The curve never falls with streams. The error is the moving mean of |expected -
+ * counted| / counted, before the sample is learned. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "policy/power/power/power.h"
+
+/* While a node computes prompts, they have this many streams' share of its energy together (meter.h). */
+#define ENERGY_PROMPT_SHARES 8
+#define ENERGY_KNOTS         10 /* 0 streams, then 1, 2, 4, ... 256. */
+
+/* Watts; all 0: unknown. */
+struct energy_curve {
+	float decode[ENERGY_KNOTS]; /* [0]: idle, ready for requests. */
+	float prefill;
+};
+static inline bool energy_known(const struct energy_curve *c)
+{
+	return c->prefill > 0;
+}
+double energy_decode_watts(const struct energy_curve *c, double streams); /* 0 streams: idle. */
+
+/* ---- counters ---- */
+
+/* The span that a reading of a counter ends. */
+enum energy_counted {
+	ENERGY_FIRST,   /* None: the first reading, or the first after a reset or a stop. */
+	ENERGY_SPAN,    /* |joules| were used in |seconds|. */
+	ENERGY_WAITING, /* None: the counter has not moved; its span goes on. */
+	ENERGY_STOPPED  /* None: the counter has not moved for ENERGY_STOP. Nothing is known. */
+};
+#define ENERGY_STOP (10 * CGN_SEC)
+struct energy_counter {
+	struct power_counter counter; /* Follows wraps and resets. */
+	double then_j;                /* Joules at the begin of the span. */
+	cgn_nsec then;                /* Time of |then_j|; 0: none. */
+};
+/* |range_uj|: as in power_counter_init. More than twice |limit_w| watts is a reset and no energy. */
+void energy_counter_init(struct energy_counter *c, uint64_t range_uj, double limit_w);
+/* Take a reading at |now|. On ENERGY_SPAN fill |joules| and |seconds|. */
+enum energy_counted energy_counter_read(struct energy_counter *c, uint64_t uj, cgn_nsec now, double *joules,
+	double *seconds);
+
+/* ---- learning ---- */
+
+struct energy_sample {
+	double joules, seconds;
+	double prefill_s; /* Time with prompts to compute. */
+	double decode_s;  /* Time with streams and without prompts; the rest of |seconds| is idle. */
+	double streams_s; /* Sum over the streams of their time in |decode_s|. */
+};
+struct energy_model {
+	struct energy_curve curve;         /* Compiled; what energy_learn changes. */
+	float knot[ENERGY_KNOTS], prefill; /* As learned. */
+	float weight[ENERGY_KNOTS + 1];    /* Samples that each knot has taken; last: prefill. */
+	float error;                       /* Share; 0 before the second sample. */
+	uint64_t samples;
+};
+/* Begin with the published shape at a power limit of |limit_w| watts; 0: 700. */
+void energy_model_init(struct energy_model *m, double limit_w);
+/* Learn a sample. Ignores spans below 1 ms, times that exceed the span, and values other than numbers. */
+void energy_learn(struct energy_model *m, const struct energy_sample *s);
+/* Return the joules that the curve expects for the span of |s|. */
+double energy_expected(const struct energy_curve *c, const struct energy_sample *s);
+
+/* ---- decisions ---- */
+
+/* A request that may be placed on a node. */
+struct energy_ask {
+	double streams;       /* Requests on the node without this one. */
+	double prefill_ms;    /* Time to compute its prompt there. */
+	double answer_tokens; /* Expected. */
+	double step_ms;       /* Time of a step with one stream; each further one adds |batch_ms|. */
+	double batch_ms;
+};
+/* Return the joules that the node uses because of the request: for the prompt, prefill power instead of idle; for
+ * the answer, the watts that one more stream adds while it is generated, and the time by which it lengthens the
+ * others' steps. The first stream of an idle node pays for the node's waking up from idle, so requests gather. */
+double energy_marginal(const struct energy_curve *c, const struct energy_ask *a);
+/* Return the fewest streams, from 1 to |most|, whose joules per token are within |slack| (0.1: 10 %) of the
+ * least that up to |most| streams reach: filling the node further saves little. */
+uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most,
+	double slack);
+
+/* ---- the curve of a node, for all threads ---- */
+
+struct energy_seat {
+	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
+	_Atomic uint32_t flags;                 /* enum energy_flag. */
+	_Atomic uint32_t watts;                 /* Expected at |at|. */
+	_Atomic uint32_t scale;                 /* Factor on the curve until the next report. */
+	_Atomic uint64_t stream_j, token_j, at; /* The sums of struct energy_sums; at 0: unknown. */
+	_Atomic uint32_t node_w, extra_w;       /* Measured at |measured|. */
+	_Atomic uint64_t measured;
+};
+enum energy_flag {
+	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
+	ENERGY_PARKED = 2 /* The engine is not there; the node takes no requests. */
+};
+/* All nodes of a cluster, by slot. */
+struct energy_board {
+	struct energy_seat *seat; /* Owned. */
+	uint32_t n;
+	_Atomic uint32_t top;   /* Seats from here on were never set. */
+	_Atomic uint32_t price; /* Price of a joule, in times the usual one. */
+};
+CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err); /* NO_MEMORY. */
+void energy_board_free(struct energy_board **take);
+void energy_board_price(struct energy_board *b, double times); /* 1 at first. */
+double energy_board_price_of(const struct energy_board *b);
+void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
+/* The meter's sums, and its scale, as they were at |sums->at|. */
+struct energy_instant;
+void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums,
+	double scale);
+void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
+/* A node's load, as its meter is told it. */
+struct energy_load {
+	uint32_t streams, prompts;
+	uint64_t prompt_tokens;
+};
+/* The sums of a node's meter at an instant. */
+struct energy_instant {
+	double stream_j, token_j;
+	cgn_nsec at; /* 0: unknown. */
+};
+/* Return the sums that are expected at |now|, when the load has been |load| since |since| or since the last report,
+ * whichever was later. |since| unknown: since the last report. at 0: unknown, or no report for ENERGY_STOP. */
+struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
+	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now);
+/* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
+void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
+/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report,
+ * and what its meter showed beyond its counters; without a curve the measured watts. A report counts for
+ * ENERGY_STOP. 0: unknown. */
+double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+	cgn_nsec now);
+double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
+	cgn_nsec now); /* Measured; 0: unknown. */
+/* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
+unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
+/* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */
+double energy_prompt_watts(const struct energy_board *b, uint32_t slot);

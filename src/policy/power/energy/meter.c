@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/power/energy/meter.h"
+
+#define SCALE_GAIN 0.3
+#define SCALE_MOST 4.0
+
+void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now)
+{
+	*m = (struct energy_meter){.at = now, .scale = 1};
+	energy_model_init(&m->model, limit_w);
+}
+
+static double watts_now(const struct energy_meter *m)
+{
+	const struct energy_curve *c = &m->model.curve;
+	return m->scale *
+		(m->load.prompts > 0 ? (double)c->prefill : energy_decode_watts(c, m->load.streams));
+}
+
+/* Give |joules| to what runs. */
+static void joules_give(struct energy_meter *m, double joules)
+{
+	struct energy_sums *s = &m->sums;
+	double shares = m->load.streams + (m->load.prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
+	m->ahead_j += joules;
+	if (shares <= 0) {
+		s->idle_j += joules;
+		return;
+	}
+	double one = joules / shares;
+	s->stream_j += one;
+	s->decode_j += one * m->load.streams;
+	if (m->load.prompts == 0)
+		return;
+	s->prefill_j += one * ENERGY_PROMPT_SHARES;
+	s->token_j += one * ENERGY_PROMPT_SHARES / (double)(m->load.prompt_tokens + m->load.prompts);
+}
+
+/* Return the part of the debt that is settled beside |joules|. */
+static double debt_part(struct energy_meter *m, double joules)
+{
+	bool busy = m->load.streams > 0 || m->load.prompts > 0;
+	double most = busy ? METER_DEBT * joules : m->debt_j > 0 ? m->debt_j : joules;
+	double part = m->debt_j > most ? most : m->debt_j < -most ? -most : m->debt_j;
+	m->debt_j -= part;
+	return part;
+}
+
+static void time_pass(struct energy_meter *m, cgn_nsec now)
+{
+	if (now <= m->at)
+		return;
+	double s = (double)cgn_since(now, m->at) * 1e-9, joules = s * watts_now(m);
+	m->at = now;
+	m->span.seconds += s;
+	if (m->load.prompts > 0) {
+		m->span.prefill_s += s;
+	} else if (m->load.streams > 0) {
+		m->span.decode_s += s;
+		m->span.streams_s += s * m->load.streams;
+	}
+	joules_give(m, joules + debt_part(m, joules));
+}
+
+void energy_meter_load(struct energy_meter *m, const struct energy_load *load, cgn_nsec now)
+{
+	time_pass(m, now);
+	m->load = *load;
+}
+
+static void span_learn(struct energy_meter *m, double joules, double seconds)
+{
+	struct energy_sample s = m->span;
+	if (!(seconds > 0) || s.seconds < 0.5 * seconds || s.seconds > 2 * seconds)
+		return;
+	s.joules = joules * s.seconds / seconds;
+	energy_learn(&m->model, &s);
+	double scale = m->scale + SCALE_GAIN * (s.joules / energy_expected(&m->model.curve, &s) - m->scale);
+	m->scale = scale < 1 / SCALE_MOST ? 1 / SCALE_MOST : scale > SCALE_MOST ? SCALE_MOST : scale;
+}
+
+void energy_meter_counted(struct energy_meter *m, double joules, double seconds, cgn_nsec now)
+{
+	time_pass(m, now);
+	span_learn(m, joules, seconds);
+	m->span = (struct energy_sample){0};
+	m->ahead_j -= joules;
+	m->debt_j = -m->ahead_j;
+}
+
+void energy_meter_skip(struct energy_meter *m, cgn_nsec now)
+{
+	time_pass(m, now);
+	m->ahead_j = m->debt_j = 0;
+	m->span = (struct energy_sample){0};
+}
+
+struct energy_sums energy_meter_sums(struct energy_meter *m, cgn_nsec now)
+{
+	time_pass(m, now);
+	m->sums.watts = watts_now(m);
+	return m->sums;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "quote_priv.h"
+
+#define NO_ANSWERS_LEAST 1.0 /* Tokens of an answer of which nothing is known. */
+#define NO_ANSWERS_MOST  4096.0
+#define NO_ANSWERS       256.0
+#define ALL_HOLDERS      0
+#define LENGTHS_LEAST    8 /* Fewer answers of a holder say less than those of all holders. */
+
+static const struct {
+	const char *label, *member;
+	double scale, floor;
+} figures[QUOTE_FIGURES] = {
+#define FIGURE(id, label, member, scale, floor) {label, member, scale, floor},
+#include "policy/route/quote/figures.def"
+#undef FIGURE
+};
+
+const char *quote_figure_label(enum quote_figure f)
+{
+	return figures[f].label;
+}
+
+const char *quote_figure_member(enum quote_figure f)
+{
+	return figures[f].member;
+}
+
+double quote_figure_scale(enum quote_figure f)
+{
+	return figures[f].scale;
+}
+
+/* ---- lengths of answers ---- */
+
+static void lengths_add(struct quote_holder *h, uint32_t tokens)
+{
+	uint32_t n = h->n, to = 0;
+	if (n == QUOTE_LENGTHS) {
+		uint32_t old = 0;
+		while (h->sorted[old] != h->ring[h->next])
+			old++;
+		memmove(h->sorted + old, h->sorted + old + 1, (n - old - 1) * sizeof *h->sorted);
+		n--;
+	}
+	while (to < n && h->sorted[to] < tokens)
+		to++;
+	memmove(h->sorted + to + 1, h->sorted + to, (n - to) * sizeof *h->sorted);
+	h->sorted[to] = h->ring[h->next] = tokens;
+	h->next = (h->next + 1) % QUOTE_LENGTHS;
+	h->n = n + 1;
+}
+
+void quote_answer_learn(struct quote_book *b, const struct quote_key *key, uint64_t tokens)
+{
+	uint32_t n = tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX;
+	lengths_add(quote_holder_of(b, key->model, key->holder, true), n);
+	lengths_add(quote_holder_of(b, key->model, ALL_HOLDERS, true), n);
+}
+
+static double length_at(const struct quote_holder *h, double part)
+{
+	return (double)h->sorted[(uint32_t)(part * (h->n - 1) + 0.5)];
+}
+
+static struct quote_range answer_guess(struct quote_book *b, const struct quote_key *key,
+	const struct quote_guess *g, double miss)
+{
+	struct quote_range a = {NO_ANSWERS_LEAST, NO_ANSWERS, NO_ANSWERS_MOST};
+	const double most = g->answer_limit > 0 ? (double)g->answer_limit : HUGE_VAL;
+	const struct quote_holder *h = quote_holder_of(b, key->model, key->holder, false);
+	if (!g->answers)
+		return (struct quote_range){0, 0, 0};
+	if (h == NULL || h->n < LENGTHS_LEAST)
+		h = quote_holder_of(b, key->model, ALL_HOLDERS, false);
+	if (h != NULL && h->n >= LENGTHS_LEAST)
+		a = (struct quote_range){length_at(h, miss), length_at(h, 0.5), length_at(h, 1 - miss)};
+	return (struct quote_range){fmin(a.low, most), fmin(a.expected, most), fmin(a.high, most)};
+}
+
+/* ---- quotes ---- */
+
+static double line_at(const struct quote_line *l, double tokens)
+{
+	double v = l->base + l->per_token * tokens;
+	return v > 0 ? v : 0;
+}
+
+static double floor_scale(double guess, double factor, double floor)
+{
+	return fmax(0, (guess + floor) * factor - floor);
+}
+
+/* Put the interval around the guess. Without a track nothing was learned, and the interval is wide. */
+static void range_make(const struct quote_track *t, const struct quote_range *guess, double floor,
+	double miss, struct quote_range *out)
+{
+	static const struct quote_track nothing;
+	t = t != NULL ? t : &nothing;
+	*out = (struct quote_range){floor_scale(guess->low, quote_track_factor(t, QUOTE_LOW, miss), floor),
+		floor_scale(guess->expected, quote_track_part(t, 0.5), floor),
+		floor_scale(guess->high, quote_track_factor(t, QUOTE_HIGH, miss), floor)};
+	out->high = fmax(out->high, out->low);
+	out->expected = fmin(fmax(out->expected, out->low), out->high);
+}
+
+void quote_make(struct quote_book *b, const struct quote_key *key, const struct quote_guess *g,
+	double coverage, struct quote *out)
+{
+	double miss = (1 - coverage) / 2;
+	*out = (struct quote){.key = *key, .answer = answer_guess(b, key, g, miss)};
+	const struct quote_range *a = &out->answer;
+	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
+		const struct quote_line *l = &g->v[f];
+		const struct quote_track *t = quote_track_of(b, key, (enum quote_figure)f, false);
+		out->known[f] = l->known;
+		if (!l->known)
+			continue;
+		out->guess[f] = (struct quote_range){line_at(l, a->low), line_at(l, a->expected),
+			line_at(l, a->high)};
+		out->samples[f] = t != NULL ? t->n : 0;
+		range_make(t, &out->guess[f], figures[f].floor, miss, &out->v[f]);
+	}
+}
+
+double quote_first_ms(struct quote_book *b, const struct quote *q, double confidence)
+{
+	const struct quote_track *t = quote_track_of(b, &q->key, QUOTE_TTFT, false);
+	double guess = q->guess[QUOTE_TTFT].expected;
+	return t != NULL ? floor_scale(guess, quote_track_part(t, confidence), figures[QUOTE_TTFT].floor)
+			 : guess;
+}
+
+static float ratio_log(double actual, double guess, double floor)
+{
+	double r = log((actual + floor) / (guess + floor));
+	return (float)fmax(-20, fmin(20, r)); /* NaN becomes a bound. */
+}
+
+enum quote_side quote_learn(struct quote_book *b, const struct quote *q, enum quote_figure f, double actual,
+	double coverage)
+{
+	const struct quote_range *g = &q->guess[f], *v = &q->v[f];
+	const double miss = (1 - coverage) / 2, floor = figures[f].floor;
+	/* A difference that arithmetic makes is none. */
+	const double slack = 1e-9 * (fabs(actual) + floor);
+	enum quote_side side = actual < v->low - slack ? QUOTE_BELOW
+		: actual > v->high + slack             ? QUOTE_ABOVE
+						       : QUOTE_INSIDE;
+	struct quote_track *t = quote_track_of(b, &q->key, f, true);
+	CGN_MUST(q->known[f]);
+	if (t == NULL || !(actual >= 0))
+		return side;
+	const float logs[QUOTE_ENDS] = {ratio_log(actual, g->low, floor),
+		ratio_log(actual, g->expected, floor), ratio_log(actual, g->high, floor)};
+	if (q->samples[f] >=
+		QUOTE_LEAST) { /* The wide intervals of the first requests say nothing about the ends. */
+		quote_track_told(t, QUOTE_LOW, side == QUOTE_BELOW, miss);
+		quote_track_told(t, QUOTE_HIGH, side == QUOTE_ABOVE, miss);
+	}
+	quote_track_add(t, logs);
+	return side;
+}

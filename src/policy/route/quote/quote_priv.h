@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quote, inside: ratios, and the tables that they are found in. */
+#pragma once
+#include "policy/route/quote/quote.h"
+
+/* ---- ratios.c ---- */
+
+enum quote_end { QUOTE_LOW, QUOTE_MIDDLE, QUOTE_HIGH, QUOTE_ENDS };
+
+/* Logarithms of the ratios of actual values to one end of their guesses. */
+struct quote_ratios {
+	float sorted[QUOTE_WINDOW];
+	float ring[QUOTE_WINDOW];
+	double out; /* Share of the ratios beyond the end, as learned; negative: beyond all of them. 0 samples: unused. */
+};
+struct quote_track {
+	struct quote_ratios ends[QUOTE_ENDS];
+	uint32_t n, next;
+};
+/* Add the ratios |logs| to |t|; the oldest give way. */
+void quote_track_add(struct quote_track *t, const float logs[QUOTE_ENDS]);
+/* Return the factor for the end |e|, outside of which the share |miss| of values is to be. */
+double quote_track_factor(const struct quote_track *t, enum quote_end e, double miss);
+/* Return the factor that the share |part| of ratios to the middle is not above. */
+double quote_track_part(const struct quote_track *t, double part);
+/* The end |e| was missed, or held, where the share |miss| is to be missed. */
+void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, double miss);
+
+/* ---- book.c ---- */
+
+#define QUOTE_FORMS 2
+struct quote_model {
+	uint64_t name;              /* 0: free. */
+	uint64_t used;              /* Turn of the last use. */
+	struct quote_track *tracks; /* QUOTE_PLACES * QUOTE_FORMS * QUOTE_FIGURES. */
+};
+struct quote_holder {
+	uint64_t name; /* Hash of holder and model; 0: free. */
+	uint64_t used;
+	uint32_t n, next;
+	uint32_t sorted[QUOTE_LENGTHS], ring[QUOTE_LENGTHS];
+};
+#define QUOTE_BOOK_TAG 0x71b00c01U
+struct quote_book {
+	uint32_t tag;
+	uint64_t turn;
+	struct quote_model models[QUOTE_MODELS];
+	struct quote_holder *holders; /* QUOTE_HOLDERS. */
+};
+/* Return the track, or NULL: there is none, and there is no memory for it. With |add| one is made. */
+struct quote_track *quote_track_of(struct quote_book *b, const struct quote_key *key, enum quote_figure f,
+	bool add);
+/* Return the lengths that are remembered of the holder with the model, those of all holders with |of| 0; NULL: none.
+ * With |add| a place is made, which the one used longest ago of QUOTE_PROBES others may give. */
+struct quote_holder *quote_holder_of(struct quote_book *b, uint64_t model, uint64_t of, bool add);

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/text/body/body_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	BODY_KEYS = 0
+#define KEY(name) +1
+#include "policy/text/body/keys.def"
+#undef KEY
+};
+
+static const struct cgn_str known[BODY_KEYS] = {
+#define KEY(name) {name, sizeof name - 1},
+#include "policy/text/body/keys.def"
+#undef KEY
+};
+
+static CGN_RC body_refuse(struct body_fault *fault, const char *code, const char *param)
+{
+	fault->code = code;
+	fault->param = param;
+	return CGN_RC_OF(CGN_INVALID);
+}
+
+/* ---- keys ---- */
+
+/* Fold |s| as a Go program compares keys: ASCII letters, the long s and the Kelvin sign. Return the number of bytes
+ * in |out|, at most as many as in |s|. */
+static size_t key_fold(struct cgn_str s, char *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s.n; i++) {
+		char c = s.p[i];
+		if (s.n - i >= 2 && memcmp(s.p + i, "\xc5\xbf", 2) == 0) {
+			c = 's';
+			i += 1;
+		} else if (s.n - i >= 3 && memcmp(s.p + i, "\xe2\x84\xaa", 3) == 0) {
+			c = 'k';
+			i += 2;
+		} else if (c >= 'A' && c <= 'Z') {
+			c = (char)(c | 0x20);
+		}
+		out[n++] = c;
+	}
+	return n;
+}
+
+/* Return the index of the key that |plain| is in any case; BODY_KEYS: it is none of them. */
+static size_t key_find(struct cgn_str plain)
+{
+	char folded[JSON_KEY_MAX];
+	if (plain.p == NULL || plain.n > sizeof folded)
+		return BODY_KEYS;
+	size_t n = key_fold(plain, folded);
+	for (size_t i = 0; i < BODY_KEYS && known[i].n <= n; i++)
+		if (known[i].n == n && memcmp(known[i].p, folded, n) == 0)
+			return i;
+	return BODY_KEYS;
+}
+
+bool body_key_is_reserved(struct cgn_str plain)
+{
+	static const char *const keys[] = {"kv_transfer_params", "disaggregated_params", "bootstrap_host",
+		"bootstrap_port", "bootstrap_room"};
+	for (size_t i = 0; i < CGN_COUNT(keys); i++)
+		if (cgn_str_is(plain, keys[i]))
+			return true;
+	return false;
+}
+
+/* Take a member whose key is |known[i]| in some case. */
+static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str plain, struct json_val value,
+	struct body_fault *fault)
+{
+	const char *name = known[i].p;
+	if (!cgn_str_eq(plain, known[i])) {
+		(void)snprintf(fault->text, sizeof fault->text,
+			"the body has the key \"%.*s\": write \"%s\", because engines differ in whether they take the one "
+			"for the other",
+			CGN_STR_ARG(plain), name);
+		return body_refuse(fault, "ambiguous_key", name);
+	}
+	if (v[i].raw.p != NULL) {
+		(void)snprintf(fault->text, sizeof fault->text,
+			"the body has the key \"%s\" more than once: engines differ in which one counts",
+			name);
+		return body_refuse(fault, "duplicate_key", name);
+	}
+	if (value.type != JSON_NULL && body_key_is_reserved(plain)) {
+		(void)snprintf(fault->text, sizeof fault->text,
+			"the body has the key \"%s\": only the router tells engines where to fetch KV cache from",
+			name);
+		return body_refuse(fault, "reserved_key", name);
+	}
+	v[i] = value;
+	return CGN_OK;
+}
+
+static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct cgn_str *salt_key,
+	struct body_fault *fault)
+{
+	struct json_iter it = json_iter_of(body);
+	struct json_val value;
+	struct cgn_str raw;
+	char room[JSON_KEY_MAX];
+	for (size_t n = 0; json_next_member(&it, &raw, &value); n++) {
+		struct cgn_str plain = json_key_plain(raw, room);
+		size_t i = key_find(plain);
+		if (n == BODY_MEMBERS_MAX) {
+			(void)snprintf(fault->text, sizeof fault->text, "the body has more than %d members",
+				BODY_MEMBERS_MAX);
+			return body_refuse(fault, "too_many_members", NULL);
+		}
+		if (i < BODY_KEYS)
+			CGN_TRY(member_take(v, i, plain, value, fault));
+		if (cgn_str_is(plain, "cache_salt"))
+			*salt_key = raw;
+	}
+	return CGN_OK;
+}
+
+/* ---- facts ---- */
+
+static struct json_val value_of(const struct json_val v[BODY_KEYS], const char *key)
+{
+	for (size_t i = 0; i < BODY_KEYS; i++)
+		if (cgn_str_is(known[i], key))
+			return v[i];
+	CGN_MUST(key == NULL); /* |key| is in the table */
+	return (struct json_val){0};
+}
+
+static bool is_above_one(struct json_val v)
+{
+	uint64_t n = 0;
+	return v.raw.p != NULL && json_u64(v, &n) && n > 1;
+}
+
+static bool has_several_prompts(struct json_val v)
+{
+	struct json_val elem;
+	if (v.raw.p == NULL || v.type != JSON_ARRAY)
+		return false;
+	struct json_iter it = json_iter_of(v);
+	return json_next_elem(&it, &elem) && (elem.type == JSON_STRING || elem.type == JSON_ARRAY) &&
+		json_next_elem(&it, &elem);
+}
+
+static uint32_t answer_limit(const struct json_val v[BODY_KEYS])
+{
+	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens",
+		"n_predict"};
+	uint64_t n = 0;
+	for (size_t i = 0; i < CGN_COUNT(keys); i++) {
+		struct json_val limit = value_of(v, keys[i]);
+		if (limit.raw.p != NULL && json_u64(limit, &n) && n > 0)
+			return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	}
+	return 0;
+}
+
+CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault)
+{
+	struct json_val v[BODY_KEYS] = {0};
+	struct cgn_err err;
+	*out = (struct body_facts){.stream = false};
+	*fault = (struct body_fault){.code = NULL};
+	if (!cgn_ok(json_parse(text, &out->json, NULL, &err))) {
+		(void)snprintf(fault->text, sizeof fault->text, "the body is not valid JSON: %.200s",
+			err.msg);
+		return body_refuse(fault, "invalid_json", NULL);
+	}
+	if (out->json.type != JSON_OBJECT) {
+		(void)snprintf(fault->text, sizeof fault->text, "the body is not a JSON object");
+		return body_refuse(fault, "invalid_json", NULL);
+	}
+	CGN_TRY(members_read(out->json, v, &out->salt_key, fault));
+	struct json_val stream = value_of(v, "stream");
+	out->model = value_of(v, "model");
+	out->salt = value_of(v, "cache_salt");
+	out->previous = value_of(v, "previous_response_id");
+	(void)json_get(value_of(v, "metadata"), "user_id", &out->user);
+	out->tools = value_of(v, "tools").raw.p != NULL;
+	out->stream = stream.raw.p != NULL && json_bool(stream, false);
+	out->unstored = value_of(v, "store").raw.p != NULL && !json_bool(value_of(v, "store"), true);
+	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
+		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
+	out->answer_limit = answer_limit(v);
+	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
+}
+
+bool body_lacks_model(const struct body_facts *facts)
+{
+	const struct json_val *m = &facts->model;
+	return m->raw.p == NULL || m->type == JSON_NULL || (m->type == JSON_STRING && m->raw.n == 2);
+}
+
+void body_put_model(struct cgn_str text, const struct body_facts *facts, struct cgn_str name,
+	struct cgn_buf *out)
+{
+	const struct json_val *m = &facts->model;
+	struct json_iter it = json_iter_of(facts->json);
+	struct cgn_str key;
+	struct json_val first;
+	bool there = m->raw.p != NULL, empty = !json_next_member(&it, &key, &first);
+	/* The value is replaced, or a first member is put behind the bracket. */
+	size_t at = (size_t)((there ? m->raw.p : facts->json.raw.p + 1) - text.p);
+	struct json_out j = json_out_to(out);
+	cgn_buf_add(out, text.p, at);
+	if (!there)
+		cgn_buf_putz(out, "\"model\":");
+	json_put_str(&j, name);
+	if (!there && !empty)
+		cgn_buf_char(out, ',');
+	at += there ? m->raw.n : 0;
+	cgn_buf_add(out, text.p + at, text.n - at);
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+void body_drop_salt(char *text, struct body_facts *facts)
+{
+	if (facts->salt.raw.p == NULL)
+		return;
+	size_t from = (size_t)(facts->salt_key.p - text) - 1; /* the key's quote */
+	size_t to = (size_t)(facts->salt.raw.p - text) + facts->salt.raw.n, behind = to;
+	while (is_space(text[behind]))
+		behind++;
+	size_t before = from;
+	while (is_space(text[before - 1]))
+		before--;
+	/* A comma beside the member goes with it; an only member has none. */
+	if (text[behind] == ',')
+		to = behind + 1;
+	else if (text[before - 1] == ',')
+		from = before - 1;
+	memset(text + from, ' ', to - from);
+	facts->salt = (struct json_val){JSON_NULL, {NULL, 0}};
+	facts->salt_key = (struct cgn_str){NULL, 0};
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auth_priv: what auth.c (one key) gives to keys.c (the set of all keys). */
+#pragma once
+#include "policy/who/auth/auth.h"
+
+/* The place of a line, for messages. */
+struct auth_place {
+	const char *file;
+	unsigned line;
+};
+
+/* Parse one line that is neither empty nor a comment. CGN_INVALID names |at| and the bad field. */
+CGN_RC auth_line_parse(struct auth_place at, struct cgn_str line, struct auth_key *out, struct cgn_err *err);

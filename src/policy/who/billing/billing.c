@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mix/mix.h"
+#include "policy/who/billing/billing_priv.h"
+
+CGN_RC billing_new(struct billing **out, struct cgn_err *err)
+{
+	struct billing *l = calloc(1, sizeof *l);
+	if (l == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	l->tag = BILLING_TAG;
+	l->spots_of = UINT64_MAX;
+	*out = l;
+	return CGN_OK;
+}
+
+static void hour_fini(struct billing_hour *h)
+{
+	for (size_t i = 0; i < h->n; i++)
+		free((void *)(uintptr_t)h->rows[i].names.tenant.p);
+	free(h->rows);
+}
+
+void billing_free(struct billing **take)
+{
+	struct billing *l = *take;
+	*take = NULL;
+	if (l == NULL)
+		return;
+	CGN_LIVE(l, BILLING_TAG);
+	for (size_t i = 0; i < l->n; i++)
+		hour_fini(&l->hours[i]);
+	l->tag = 0;
+	free(l);
+}
+
+uint64_t billing_version(const struct billing *l)
+{
+	CGN_LIVE(l, BILLING_TAG);
+	return l->version;
+}
+
+size_t billing_at(const struct billing *l, uint64_t hour)
+{
+	size_t low = 0, high = l->n;
+	CGN_LIVE(l, BILLING_TAG);
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+		if (l->hours[mid].hour < hour)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Return the hour, made if it is new; NULL: it is earlier than all of a full table. */
+static struct billing_hour *hour_make(struct billing *l, uint64_t hour)
+{
+	size_t at = billing_at(l, hour);
+	if (at < l->n && l->hours[at].hour == hour)
+		return &l->hours[at];
+	if (l->n == BILLING_HOURS && at == 0)
+		return NULL;
+	if (l->n == BILLING_HOURS) {
+		hour_fini(&l->hours[0]);
+		memmove(&l->hours[0], &l->hours[1], --l->n * sizeof l->hours[0]);
+		at--;
+	}
+	memmove(&l->hours[at + 1], &l->hours[at], (l->n - at) * sizeof l->hours[0]);
+	l->hours[at] = (struct billing_hour){.hour = hour};
+	l->n++;
+	return &l->hours[at];
+}
+
+/* ---- rows ---- */
+
+static bool names_eq(const struct billing_names *a, const struct billing_names *b)
+{
+	return cgn_str_eq(a->tenant, b->tenant) && cgn_str_eq(a->key, b->key) &&
+		cgn_str_eq(a->model, b->model);
+}
+
+static uint16_t *spot_find(struct billing *l, const struct billing_hour *h, const struct billing_names *names)
+{
+	uint64_t at = mix_fnv1a(MIX_FNV1A, names->tenant.p, names->tenant.n);
+	at = mix64(mix_fnv1a(mix_fnv1a(at, names->key.p, names->key.n), names->model.p, names->model.n));
+	for (;; at++) {
+		uint16_t *spot = &l->spots[at & (BILLING_SPOTS - 1)];
+		if (*spot == 0 || names_eq(&h->rows[*spot - 1].names, names))
+			return spot;
+	}
+}
+
+static void spots_fill(struct billing *l, const struct billing_hour *h)
+{
+	if (l->spots_of == h->hour)
+		return;
+	memset(l->spots, 0, sizeof l->spots);
+	for (size_t i = 0; i < h->n; i++)
+		*spot_find(l, h, &h->rows[i].names) = (uint16_t)(i + 1);
+	l->spots_of = h->hour;
+}
+
+static bool names_copy(struct billing_names *to, const struct billing_names *from)
+{
+	char *p = malloc(from->tenant.n + from->key.n + from->model.n + 1);
+	if (p == NULL)
+		return false;
+	char *end = mempcpy(p, from->tenant.p, from->tenant.n);
+	to->tenant = (struct cgn_str){p, from->tenant.n};
+	to->key = (struct cgn_str){end, from->key.n};
+	end = mempcpy(end, from->key.p, from->key.n);
+	to->model = (struct cgn_str){end, from->model.n};
+	(void)memcpy(end, from->model.p, from->model.n);
+	return true;
+}
+
+static struct billing_row *row_new(struct billing_hour *h, const struct billing_names *names)
+{
+	if (h->n == h->cap) {
+		size_t cap = h->cap > 0 ? 2 * h->cap : 4;
+		struct billing_row *rows = realloc(h->rows, cap * sizeof *rows);
+		if (rows == NULL)
+			return NULL;
+		h->rows = rows;
+		h->cap = cap;
+	}
+	struct billing_row *row = &h->rows[h->n];
+	*row = (struct billing_row){0};
+	if (!names_copy(&row->names, names))
+		return NULL;
+	h->n++;
+	return row;
+}
+
+/* Return the row of |names|; the last place of an hour is for all others. */
+static struct billing_row *row_make(struct billing *l, struct billing_hour *h,
+	const struct billing_names *names)
+{
+	static const struct billing_names other = {{BILLING_OTHER, sizeof BILLING_OTHER - 1},
+		{BILLING_OTHER, sizeof BILLING_OTHER - 1}, {BILLING_OTHER, sizeof BILLING_OTHER - 1}};
+	spots_fill(l, h);
+	uint16_t *spot = spot_find(l, h, names);
+	if (*spot == 0 && h->n >= BILLING_ROWS - 1)
+		spot = spot_find(l, h, &other);
+	if (*spot != 0)
+		return &h->rows[*spot - 1];
+	struct billing_row *row = row_new(h, h->n >= BILLING_ROWS - 1 ? &other : names);
+	if (row != NULL)
+		*spot = (uint16_t)h->n;
+	return row;
+}
+
+static void amount_sum(uint64_t *to, uint64_t more)
+{
+	*to = more < UINT64_MAX - *to ? *to + more : UINT64_MAX;
+}
+
+void billing_sum(struct billing_amounts *to, const struct billing_amounts *more)
+{
+	amount_sum(&to->requests, more->requests);
+	amount_sum(&to->estimated, more->estimated);
+	amount_sum(&to->input, more->input);
+	amount_sum(&to->cached, more->cached);
+	amount_sum(&to->output, more->output);
+	amount_sum(&to->money, more->money);
+	amount_sum(&to->joules, more->joules);
+}
+
+static struct cgn_str name_cut(struct cgn_str s)
+{
+	return (struct cgn_str){s.n > 0 ? s.p : "-", s.n == 0 ? 1 : s.n < BILLING_NAME ? s.n : BILLING_NAME};
+}
+
+void billing_add(struct billing *l, uint64_t hour, const struct billing_names *names,
+	const struct billing_amounts *more)
+{
+	const struct billing_names cut = {name_cut(names->tenant), name_cut(names->key),
+		name_cut(names->model)};
+	CGN_LIVE(l, BILLING_TAG);
+	struct billing_hour *h = hour_make(l, hour);
+	struct billing_row *row = h != NULL ? row_make(l, h, &cut) : NULL;
+	if (row == NULL)
+		return;
+	billing_sum(&row->sum, more);
+	l->version++;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report: rows added up by time and by tenant, key or model. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/core/arena.h"
+#include "base/json/json.h"
+#include "base/mix/mix.h"
+#include "policy/who/billing/billing_priv.h"
+#include "policy/who/budget/budget.h"
+
+#define HOUR_S 3600
+
+struct report_line {
+	uint64_t hour; /* The first one of the line's time; 0: of the whole time. */
+	struct cgn_str name;
+	struct billing_amounts sum;
+};
+#define REPORT_TAG   0x1ed6e702U
+#define REPORT_SPOTS ((size_t)2 * BILLING_LINES)
+#define REPORT_NAMES ((size_t)64 << 20)
+
+struct billing_report {
+	uint32_t tag;
+	struct billing_query q;
+	uint64_t next; /* The hour that is added next. */
+	bool full, no_memory;
+	struct report_line *lines; /* Each with a time and name of its own. */
+	size_t n, cap;
+	uint32_t *spots; /* Index of a line plus one; 0: free. */
+	struct cgn_arena names;
+};
+
+static const char *const by_words[] = {"all", "tenant", "key", "model"};
+static const char *const step_words[] = {"all", "hour", "day"};
+
+static bool word_find(const char *const *words, int n, struct cgn_str word, int *out)
+{
+	for (*out = 0; *out < n; (*out)++)
+		if (cgn_str_is(word, words[*out]))
+			return true;
+	return false;
+}
+
+bool billing_by_find(struct cgn_str word, enum billing_by *out)
+{
+	int i;
+	bool found = word_find(by_words, CGN_COUNT(by_words), word, &i);
+	*out = found ? (enum billing_by)i : BILLING_BY_ALL;
+	return found;
+}
+
+bool billing_step_find(struct cgn_str word, enum billing_step *out)
+{
+	int i;
+	bool found = word_find(step_words, CGN_COUNT(step_words), word, &i);
+	*out = found ? (enum billing_step)i : BILLING_STEP_ALL;
+	return found;
+}
+
+bool billing_time(struct cgn_str text, uint64_t *hour)
+{
+	static const char *const formats[] = {"%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%MZ",
+		"%Y-%m-%dT%H:%M:%SZ"};
+	char z[32];
+	uint64_t seconds = 0;
+	if (cgn_str_u64(text, &seconds)) {
+		*hour = seconds / HOUR_S;
+		return true;
+	}
+	if (!cgn_str_copyz(z, sizeof z, text))
+		return false;
+	for (size_t i = 0; i < CGN_COUNT(formats); i++) {
+		struct tm tm = {0};
+		const char *end = strptime(z, formats[i], &tm);
+		if (end == NULL || *end != '\0' || tm.tm_year < 70)
+			continue;
+		*hour = (uint64_t)timegm(&tm) / HOUR_S;
+		return true;
+	}
+	return false;
+}
+
+/* ---- adding up ---- */
+
+static struct cgn_str row_name(const struct billing_row *row, enum billing_by by)
+{
+	switch (by) {
+	case BILLING_BY_TENANT:
+		return row->names.tenant;
+	case BILLING_BY_KEY:
+		return row->names.key;
+	case BILLING_BY_MODEL:
+		return row->names.model;
+	case BILLING_BY_ALL:
+		break;
+	}
+	return CGN_STR("");
+}
+
+static int line_order(const void *a, const void *b)
+{
+	const struct report_line *x = a, *y = b;
+	if (x->hour != y->hour)
+		return x->hour < y->hour ? -1 : 1;
+	return cgn_str_order(x->name, y->name);
+}
+
+static uint64_t step_start(enum billing_step step, uint64_t hour)
+{
+	return step == BILLING_STEP_HOUR ? hour : step == BILLING_STEP_DAY ? hour - hour % 24 : 0;
+}
+
+CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err)
+{
+	struct billing_report *r = calloc(1, sizeof *r);
+	if (r == NULL || (r->spots = calloc(REPORT_SPOTS, sizeof *r->spots)) == NULL) {
+		free(r);
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a report");
+	}
+	r->tag = REPORT_TAG;
+	r->q = *q;
+	r->next = q->from;
+	cgn_arena_init(&r->names, REPORT_NAMES);
+	*out = r;
+	return CGN_OK;
+}
+
+void billing_report_free(struct billing_report **take)
+{
+	struct billing_report *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, REPORT_TAG);
+	cgn_arena_fini(&r->names);
+	free(r->lines);
+	free(r->spots);
+	r->tag = 0;
+	free(r);
+}
+
+/* Append a line without a sum; NULL: there is no room or memory for it. */
+static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name)
+{
+	r->full = r->n == BILLING_LINES;
+	if (!r->full && r->n == r->cap) {
+		size_t cap = r->cap > 0 ? 2 * r->cap : 256;
+		struct report_line *lines = reallocarray(r->lines, cap, sizeof *lines);
+		r->no_memory = lines == NULL;
+		r->lines = lines != NULL ? lines : r->lines;
+		r->cap = lines != NULL ? cap : r->cap;
+	}
+	struct cgn_str kept = name.n > 0 ? cgn_arena_str(&r->names, name) : CGN_STR("");
+	r->no_memory = r->no_memory || kept.p == NULL;
+	if (r->full || r->no_memory)
+		return NULL;
+	r->lines[r->n] = (struct report_line){.hour = hour, .name = kept};
+	return &r->lines[r->n++];
+}
+
+static struct report_line *line_of(struct billing_report *r, uint64_t hour, struct cgn_str name)
+{
+	uint64_t at = mix64(mix_fnv1a(MIX_FNV1A ^ hour, name.p, name.n));
+	for (;; at++) {
+		uint32_t *spot = &r->spots[at & (REPORT_SPOTS - 1)];
+		struct report_line *line = *spot > 0 ? &r->lines[*spot - 1] : NULL;
+		if (line != NULL && (line->hour != hour || !cgn_str_eq(line->name, name)))
+			continue;
+		if (line == NULL && (line = line_new(r, hour, name)) != NULL)
+			*spot = (uint32_t)r->n;
+		return line;
+	}
+}
+
+bool billing_report_add(struct billing_report *r, const struct billing *l)
+{
+	CGN_LIVE(r, REPORT_TAG);
+	size_t at = billing_at(l, r->next);
+	if (at == l->n || l->hours[at].hour >= r->q.to || r->full || r->no_memory)
+		return false;
+	const struct billing_hour *h = &l->hours[at];
+	for (size_t i = 0; i < h->n; i++) {
+		struct report_line *line =
+			line_of(r, step_start(r->q.step, h->hour), row_name(&h->rows[i], r->q.by));
+		if (line == NULL)
+			return false;
+		billing_sum(&line->sum, &h->rows[i].sum);
+	}
+	r->next = h->hour + 1;
+	return true;
+}
+
+/* ---- writing ---- */
+
+static void time_text(uint64_t hour, char out[32])
+{
+	time_t at = (time_t)(hour * HOUR_S);
+	struct tm tm;
+	if (gmtime_r(&at, &tm) == NULL || strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+		*out = '\0';
+}
+
+static void line_json(struct json_out *j, const struct billing_query *q, const struct report_line *line)
+{
+	char text[BUDGET_TEXT_MAX];
+	json_open(j, '{');
+	time_text(line->hour, text);
+	if (q->step != BILLING_STEP_ALL)
+		json_key_z(j, "time", text);
+	if (q->by != BILLING_BY_ALL)
+		json_key_str(j, by_words[q->by], line->name);
+	json_key_u64(j, "requests", line->sum.requests);
+	json_key_u64(j, "estimated", line->sum.estimated);
+	json_key_u64(j, "input_tokens", line->sum.input);
+	json_key_u64(j, "cached_tokens", line->sum.cached);
+	json_key_u64(j, "output_tokens", line->sum.output);
+	json_key_f64(j, "money", (double)line->sum.money / (double)BUDGET_MONEY_SCALE);
+	json_key_f64(j, "joules", (double)line->sum.joules / (double)BUDGET_JOULE_SCALE);
+	json_close(j, '}');
+}
+
+static void report_json(const struct billing_report *r, struct cgn_buf *out)
+{
+	struct json_out j = json_out_to(out);
+	char text[32];
+	json_open(&j, '{');
+	time_text(r->q.from, text);
+	json_key_z(&j, "from", text);
+	time_text(r->q.to, text);
+	json_key_z(&j, "to", text);
+	json_key_z(&j, "currency", r->q.currency);
+	json_key_open(&j, "usage", '[');
+	for (size_t i = 0; i < r->n; i++)
+		line_json(&j, &r->q, &r->lines[i]);
+	json_close(&j, ']');
+	json_close(&j, '}');
+}
+
+/* Append |s| as RFC 4180 quotes it. */
+static void csv_put(struct cgn_buf *out, struct cgn_str s)
+{
+	cgn_buf_char(out, '"');
+	for (size_t i = 0; i < s.n; i++) {
+		if (s.p[i] == '"')
+			cgn_buf_char(out, '"');
+		cgn_buf_char(out, s.p[i]);
+	}
+	cgn_buf_putz(out, "\",");
+}
+
+static void line_csv(struct cgn_buf *out, const struct billing_query *q, const struct report_line *line)
+{
+	char text[BUDGET_TEXT_MAX];
+	const struct billing_amounts *s = &line->sum;
+	time_text(line->hour, text);
+	if (q->step != BILLING_STEP_ALL)
+		cgn_buf_fmt(out, "%s,", text);
+	if (q->by != BILLING_BY_ALL)
+		csv_put(out, line->name);
+	cgn_buf_fmt(out, "%llu,%llu,%llu,%llu,%llu,", (unsigned long long)s->requests,
+		(unsigned long long)s->estimated, (unsigned long long)s->input, (unsigned long long)s->cached,
+		(unsigned long long)s->output);
+	budget_amount_text(BUDGET_MONEY, s->money, text);
+	cgn_buf_fmt(out, "%s,", text);
+	budget_amount_text(BUDGET_JOULES, s->joules, text);
+	cgn_buf_fmt(out, "%s\n", text);
+}
+
+static void report_csv(const struct billing_report *r, struct cgn_buf *out)
+{
+	const struct billing_query *q = &r->q;
+	cgn_buf_fmt(out, "%s%s%s", q->step != BILLING_STEP_ALL ? "time," : "",
+		q->by != BILLING_BY_ALL ? by_words[q->by] : "", q->by != BILLING_BY_ALL ? "," : "");
+	cgn_buf_fmt(out, "requests,estimated,input_tokens,cached_tokens,output_tokens,money_%s,joules\n",
+		q->currency);
+	for (size_t i = 0; i < r->n; i++)
+		line_csv(out, q, &r->lines[i]);
+}
+
+CGN_RC billing_report_write(struct billing_report *r, bool csv, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_LIVE(r, REPORT_TAG);
+	if (r->no_memory)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu lines", r->n);
+	if (r->full)
+		return CGN_FAIL(err, TOO_LARGE,
+			"the report would have more than %d lines: ask for less time, or step=day",
+			BILLING_LINES);
+	if (r->n > 0)
+		qsort(r->lines, r->n, sizeof *r->lines, line_order);
+	if (csv)
+		report_csv(r, out);
+	else
+		report_json(r, out);
+	return CGN_OK;
+}

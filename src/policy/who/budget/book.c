@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* book: accounts by name, in a table of open addressing. Accounts are never removed one by one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mix/mix.h"
+#include "policy/who/budget/budget_priv.h"
+
+#define BOOK_TAG   0xb0d6e701U
+#define LEAST_CAP  64
+#define EMPTY_SPOT UINT32_MAX
+
+struct budget_book {
+	uint32_t tag;
+	struct budget_account *accounts;
+	size_t n, cap;
+	uint32_t *spots; /* Indices into |accounts|. */
+	size_t n_spots;  /* A power of two, at least twice |n|; 0: no account yet. */
+	uint64_t uncounted, version;
+};
+
+CGN_RC budget_book_new(struct budget_book **out, struct cgn_err *err)
+{
+	struct budget_book *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "budgets: out of memory");
+	b->tag = BOOK_TAG;
+	*out = b;
+	return CGN_OK;
+}
+
+void budget_book_free(struct budget_book **take)
+{
+	struct budget_book *b = *take;
+	*take = NULL;
+	if (b == NULL)
+		return;
+	CGN_LIVE(b, BOOK_TAG);
+	b->tag = 0;
+	free(b->accounts);
+	free(b->spots);
+	free(b);
+}
+
+size_t budget_book_count(const struct budget_book *b)
+{
+	CGN_LIVE(b, BOOK_TAG);
+	return b->n;
+}
+
+uint64_t budget_book_uncounted(const struct budget_book *b)
+{
+	CGN_LIVE(b, BOOK_TAG);
+	return b->uncounted;
+}
+
+uint64_t budget_book_version(const struct budget_book *b)
+{
+	CGN_LIVE(b, BOOK_TAG);
+	return b->version;
+}
+
+const struct budget_account *budget_book_at(const struct budget_book *b, size_t i)
+{
+	return &b->accounts[i];
+}
+
+/* ---- the table ---- */
+
+/* Return the spot of |name|, or the free one where it belongs. */
+static uint32_t *spot_find(const struct budget_book *b, struct cgn_str name)
+{
+	uint64_t at = mix64(mix_fnv1a(MIX_FNV1A, name.p, name.n));
+	for (;; at++) {
+		uint32_t *spot = &b->spots[at & (b->n_spots - 1)];
+		if (*spot == EMPTY_SPOT || cgn_str_is(name, b->accounts[*spot].name))
+			return spot;
+	}
+}
+
+static struct budget_account *account_find(const struct budget_book *b, struct cgn_str name)
+{
+	CGN_LIVE(b, BOOK_TAG);
+	uint32_t spot = b->n_spots > 0 ? *spot_find(b, name) : EMPTY_SPOT;
+	return spot != EMPTY_SPOT ? &b->accounts[spot] : NULL;
+}
+
+const struct budget_account *budget_book_find(const struct budget_book *b, struct cgn_str name)
+{
+	return account_find(b, name);
+}
+
+static bool table_grow(struct budget_book *b)
+{
+	size_t cap = b->cap > 0 ? 2 * b->cap : LEAST_CAP, n_spots = 2 * cap;
+	struct budget_account *accounts = realloc(b->accounts, cap * sizeof *accounts);
+	if (accounts == NULL)
+		return false;
+	b->accounts = accounts;
+	uint32_t *spots = malloc(n_spots * sizeof *spots);
+	if (spots == NULL)
+		return false;
+	free(b->spots);
+	b->spots = spots;
+	b->n_spots = n_spots;
+	b->cap = cap;
+	memset(spots, 0xff, n_spots * sizeof *spots);
+	for (size_t i = 0; i < b->n; i++)
+		*spot_find(b, cgn_str_of(b->accounts[i].name)) = (uint32_t)i;
+	return true;
+}
+
+struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str name)
+{
+	struct budget_account *a = account_find(b, name);
+	if (a != NULL)
+		return a;
+	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS ||
+		(b->n == b->cap && !table_grow(b)))
+		return NULL;
+	uint32_t *spot = spot_find(b, name);
+	*spot = (uint32_t)b->n++;
+	a = &b->accounts[*spot];
+	*a = (struct budget_account){0};
+	(void)cgn_str_copyz(a->name, sizeof a->name, name);
+	return a;
+}
+
+void budget_book_clear(struct budget_book *b)
+{
+	b->n = 0;
+	if (b->n_spots > 0)
+		memset(b->spots, 0xff, b->n_spots * sizeof *b->spots);
+}
+
+/* ---- spending ---- */
+
+static uint64_t sum_of(uint64_t a, uint64_t b)
+{
+	return a < BUDGET_AMOUNT_MAX - (b < BUDGET_AMOUNT_MAX ? b : BUDGET_AMOUNT_MAX) ? a + b
+										       : BUDGET_AMOUNT_MAX;
+}
+
+static void amounts_add(struct budget_amounts *to, const struct budget_amounts *more)
+{
+	for (int u = 0; u < BUDGET_UNITS; u++)
+		to->v[u] = sum_of(to->v[u], more->v[u]);
+}
+
+static void spells_swap(struct budget_spell *a, struct budget_spell *b)
+{
+	struct budget_spell was = *a;
+	*a = *b;
+	*b = was;
+}
+
+/* Begin the window |number|, which is none of |v|, in the place of the earliest one. */
+static void spell_begin(struct budget_spell *v, uint64_t number)
+{
+	struct budget_spell begun = {.number = number};
+	unsigned earliest = 0;
+	bool earlier = v[0].number != 0;
+	for (unsigned i = 0; i < BUDGET_SPELLS; i++) {
+		earlier = earlier && (v[i].number == 0 || number < v[i].number);
+		earliest = v[i].number < v[earliest].number ? i : earliest;
+	}
+	if (earlier)
+		begun.spent = v[0].spent;
+	v[earliest] = v[0]; /* Nothing is moved when the current window is the earliest one. */
+	v[0] = begun;
+}
+
+/* Return the window |number|; NULL: not known. */
+static struct budget_spell *spell_find(struct budget_spell *v, uint64_t number)
+{
+	for (unsigned i = 0; i < BUDGET_SPELLS; i++)
+		if (v[i].number == number)
+			return &v[i];
+	return NULL;
+}
+
+static void spells_turn(struct budget_spell *v, uint64_t number)
+{
+	struct budget_spell *known = spell_find(v, number);
+	if (known != NULL)
+		spells_swap(&v[0], known);
+	else
+		spell_begin(v, number);
+}
+
+void budget_turn(struct budget_account *a, uint64_t unix_s)
+{
+	for (int w = 0; w < BUDGET_WINDOWS; w++)
+		spells_turn(a->spells[w], budget_window_at((enum budget_window)w, unix_s));
+}
+
+static bool answers_fill(const struct budget_account *a, const struct budget_set *s,
+	const struct budget_amounts *want, struct budget_answer *answers)
+{
+	bool all = true;
+	for (size_t i = 0; i < s->n; i++) {
+		const struct budget *b = &s->v[i];
+		const struct budget_spell *spell = &a->spells[b->window][0];
+		uint64_t spent = spell->spent.v[b->unit], need = want->v[b->unit];
+		bool granted = spent < b->limit && need <= b->limit - spent;
+		answers[i] =
+			(struct budget_answer){granted, spent, budget_window_end(b->window, spell->number)};
+		all = all && granted;
+	}
+	for (size_t i = 0; i < s->n && all; i++)
+		answers[i].spent += want->v[s->v[i].unit];
+	return all;
+}
+
+bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct budget_set *s, uint64_t unix_s,
+	const struct budget_amounts *want, struct budget_answer *answers, struct budget_held *held)
+{
+	static const struct budget_account unknown;
+	struct budget_account *a = budget_book_make(b, name), blank = unknown;
+	*held = (struct budget_held){0};
+	if (a == NULL) {
+		b->uncounted++;
+		budget_turn(&blank, unix_s);
+		(void)answers_fill(&blank, s, want, answers);
+		return true;
+	}
+	budget_turn(a, unix_s);
+	if (!answers_fill(a, s, want, answers))
+		return false;
+	for (int w = 0; w < BUDGET_WINDOWS; w++) {
+		amounts_add(&a->spells[w][0].spent, want);
+		held->number[w] = a->spells[w][0].number;
+	}
+	held->amounts = *want;
+	b->version++;
+	return true;
+}
+
+static void spell_settle(struct budget_spell *spell, const struct budget_amounts *held,
+	const struct budget_amounts *used)
+{
+	for (int u = 0; u < BUDGET_UNITS; u++) {
+		uint64_t spent = spell->spent.v[u];
+		spent -= spent < held->v[u] ? spent : held->v[u];
+		spell->spent.v[u] = sum_of(spent, used->v[u]);
+	}
+}
+
+void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct budget_held *held,
+	const struct budget_amounts *used)
+{
+	struct budget_account *a = account_find(b, name);
+	for (int w = 0; w < BUDGET_WINDOWS && a != NULL; w++) {
+		struct budget_spell *spell =
+			held->number[w] != 0 ? spell_find(a->spells[w], held->number[w]) : NULL;
+		if (spell == NULL)
+			continue;
+		spell_settle(spell, &held->amounts, used);
+		b->version++;
+	}
+}
+
+void budget_book_learn(struct budget_book *b, struct cgn_str name, const struct budget *of, uint64_t number,
+	uint64_t spent)
+{
+	struct budget_account *a = budget_book_make(b, name);
+	if (a == NULL)
+		return;
+	struct budget_spell *v = a->spells[of->window];
+	if (number > v[0].number)
+		spells_turn(v, number);
+	struct budget_spell *known = spell_find(v, number);
+	if (known == NULL || known->spent.v[of->unit] == spent)
+		return;
+	known->spent.v[of->unit] = spent < BUDGET_AMOUNT_MAX ? spent : BUDGET_AMOUNT_MAX;
+	b->version++;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+#include "router/request/request/request.h"
+
+extern const struct http_server_ops gw_http_ops;            /* exchange.c */
+extern const struct http_server_ops gw_gate_ops;            /* exchange.c: of the ports of peers */
+extern const struct gw_state_row gw_states[GW_STATE_COUNT]; /* states.c */
+
+/* head.c: fill in r->client, r->identity and r->body from the head. False: out of memory. */
+bool gw_head_take(struct gw_req *r, const struct http_head *h);
+/* head.c: the path that |path|, without a query, is another name of; else |path|. */
+struct cgn_str gw_alias_resolve(struct cgn_str path);
+/* session.c: the client's session, or a new one. False: out of memory. */
+bool gw_session_take(struct gw_req *r, const struct http_head *h);
+
+enum gw_step gw_auth(struct gw_req *r);   /* auth.c */
+enum gw_step gw_body(struct gw_req *r);   /* auth.c */
+enum gw_step gw_finish(struct gw_req *r); /* exchange.c */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* policy: the routing policy and weights in use, from the configuration or from the policy document that
+ * operators write while routers run. The document beats the configuration. An invalid document is refused and
+ * the last valid one stays. */
+#include "base/log/log.h"
+#include "policy/route/routing/document.h"
+#include "router/control/control/router.h"
+
+#define CONFIGURATION "configuration"
+
+static const char *policy_origin(const struct router *r, bool documented)
+{
+	return documented ? state_policy_where(r->members.state) : CONFIGURATION;
+}
+
+static void policy_log(const struct router *r)
+{
+	const struct route_rules *rules = &r->published.rules->route;
+	cgn_log(INFO, "router.policy", F_STR("policy", route_policy_text(rules->policy)),
+		F_STR("policy_from", policy_origin(r, r->policy.document.has_policy)),
+		F_F64("kv", rules->weights.kv), F_F64("load", rules->weights.load),
+		F_F64("power", rules->weights.power), F_F64("capacity", rules->weights.capacity),
+		F_STR("weights_from", policy_origin(r, r->policy.document.has_weights)));
+}
+
+void router_policy_update(struct router *r, struct cgn_str text, const char *where)
+{
+	struct route_document was = r->policy.document, d = {.has_policy = false};
+	struct cgn_err err = {.code = CGN_FINE};
+	cgn_rc rc = text.n > 0 ? route_document_read(text, &d, &err) : CGN_OK;
+	(void)cgn_str_copyz(r->policy.trouble, sizeof r->policy.trouble,
+		cgn_str_of(cgn_ok(rc) ? "" : err.msg));
+	if (!cgn_ok(rc)) {
+		cgn_log(ERROR, "router.policy_refused", F_STR("where", where), F_STR("why", err.msg),
+			F_STR("then", "the last policy stays"));
+		return;
+	}
+	r->policy.document = d;
+	rc = router_rules_load(r, &err);
+	if (cgn_ok(rc)) {
+		policy_log(r);
+		return;
+	}
+	r->policy.document = was; /* The workers still use it. */
+	(void)cgn_str_copyz(r->policy.trouble, sizeof r->policy.trouble, cgn_str_of(err.msg));
+	cgn_log(ERROR, "router.policy_refused", F_STR("where", where), F_STR("why", err.msg),
+		F_STR("then", "the last policy stays"));
+}
+
+void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
+{
+	const struct route_rules *rules = &r->published.rules->route;
+	cognitora__v1__policy_status__init(to);
+	to->policy = pb_text(route_policy_text(rules->policy));
+	to->policy_from = pb_text(policy_origin(r, r->policy.document.has_policy));
+	to->weights_from = pb_text(policy_origin(r, r->policy.document.has_weights));
+	to->where = pb_text(state_policy_where(r->members.state));
+	to->trouble = r->policy.trouble;
+	to->kv = rules->weights.kv;
+	to->load = rules->weights.load;
+	to->power = rules->weights.power;
+	to->capacity = rules->weights.capacity;
+}
+
+static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora__V1__ShadowStatus *to)
+{
+	const char *name = route_policy_text(policy);
+	cognitora__v1__shadow_status__init(to);
+	to->policy = pb_text(name);
+	to->agreed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "yes"));
+	to->differed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "no"));
+	to->cheaper_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "shadow")) / 1e6;
+	to->dearer_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "chosen")) / 1e6;
+	to->cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "shadow"));
+	to->chosen_cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "chosen"));
+}
+
+void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
+	Cognitora__V1__ShadowStatus **list, size_t *n)
+{
+	for (*n = 0; *n < r->published.rules->shadow.n; ++*n) {
+		shadow_fill(r->shared.telemetry, r->published.rules->shadow.policies[*n], &rows[*n]);
+		list[*n] = &rows[*n];
+	}
+}

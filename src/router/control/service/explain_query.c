@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain_query: collects the decisions recorded by the workers, for the admin port and for cgn-ctl. Each
+ * worker is posted a part of the query, searches its own ring on its own loop and posts the part back. No
+ * thread blocks and nothing is locked. A query outlives its caller. */
+#include <stdlib.h>
+
+#include "base/codec/codec.h"
+#include "base/json/json.h"
+#include "router/control/service/service_priv.h"
+
+#define PART_MOST ((size_t)1 << 19) /* Bytes of entries from one worker. */
+#define LAST_MOST EXPLAIN_REQUESTS
+
+struct router_explain_query;
+
+struct explain_answer { /* Borrowed until |done| returns. */
+	const char *id, *session;
+	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
+	size_t n, most;
+	bool brief;                 /* Without the candidates. */
+	struct explain_reach reach; /* Reach of all workers; every worker has records from oldest_ms on. */
+};
+
+struct query_part {
+	struct cgn_post post; /* Posted to the worker and back. */
+	struct router_explain_query *q;
+	struct gw_worker *w;
+	struct explain_reach reach;
+};
+
+struct router_explain_query {
+	struct cgn_loop *home;
+	bool brief;
+	char id[EXPLAIN_TEXT + 1];      /* Empty: the latest requests, whatever their id. */
+	char session[EXPLAIN_TEXT + 1]; /* Empty: of all sessions. */
+	size_t most;
+	void (*done)(void *user, const struct explain_answer *a); /* NULL: the query is cancelled. */
+	void *user;
+	size_t waiting, n;
+	struct cgn_buf *found; /* Entries of each part. */
+	struct query_part parts[];
+};
+
+static void question_free(struct router_explain_query *q)
+{
+	for (size_t i = 0; i < q->n; i++)
+		cgn_buf_fini(&q->found[i]);
+	free(q->found);
+	free(q);
+}
+
+static void reach_merge(struct explain_reach *all, const struct explain_reach *one)
+{
+	all->decisions += one->decisions;
+	all->entries += one->entries;
+	all->bytes += one->bytes;
+	if (one->oldest_ms > 0 && one->oldest_ms > all->oldest_ms)
+		all->oldest_ms = one->oldest_ms; /* Every worker has records from then on. */
+}
+
+static void query_finish(struct router_explain_query *q)
+{
+	struct explain_answer a = {.id = q->id,
+		.session = q->session,
+		.found = q->found,
+		.n = q->n,
+		.most = q->most,
+		.brief = q->brief};
+	for (size_t i = 0; i < q->n; i++)
+		reach_merge(&a.reach, &q->parts[i].reach);
+	if (q->done != NULL)
+		q->done(q->user, &a);
+	question_free(q);
+}
+
+static void part_on_return(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct router_explain_query *q = CGN_CONTAINER(p, struct query_part, post)->q;
+	if (--q->waiting == 0)
+		query_finish(q);
+}
+
+/* Runs on the worker's loop. */
+static void part_search(struct cgn_loop *l, struct cgn_post *p)
+{
+	(void)l;
+	struct query_part *query_part = CGN_CONTAINER(p, struct query_part, post);
+	struct router_explain_query *q = query_part->q;
+	struct cgn_buf *found = &q->found[query_part - q->parts];
+	found->limit = PART_MOST;
+	explain_ring_reach(query_part->w->explain, &query_part->reach);
+	if (q->id[0] != '\0')
+		explain_ring_find(query_part->w->explain, cgn_str_of(q->id), q->most, found);
+	else
+		explain_ring_last(query_part->w->explain, cgn_str_of(q->session), q->most, found);
+	cgn_loop_post(q->home, p, part_on_return);
+}
+
+struct explain_wish {
+	struct cgn_str id;      /* Empty: the latest requests. */
+	struct cgn_str session; /* Only requests of this session; empty: all requests. */
+	size_t last;
+	bool brief;
+};
+
+/* Query the records of request |wish->id|, or of the last |wish->last| requests, of a session or all. |done|
+ * runs once, never inline, unless router_explain_cancel was called before. Fails with CGN_NOT_FOUND when
+ * nothing is recorded here, CGN_INVALID when the id cannot be one. */
+static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
+	void (*done)(void *user, const struct explain_answer *a), void *user,
+	struct router_explain_query **out, struct cgn_err *err)
+{
+	struct cgn_str id = wish->id;
+	if (r->workers[0]->explain == NULL)
+		return CGN_FAIL(err, NOT_FOUND, "decisions are not recorded here: router.explain_size is 0");
+	if (id.n > EXPLAIN_TEXT)
+		return CGN_FAIL(err, INVALID, "a request's id has at most %d bytes", EXPLAIN_TEXT);
+	if (wish->session.n > EXPLAIN_TEXT)
+		return CGN_FAIL(err, INVALID, "a session's id has at most %d bytes", EXPLAIN_TEXT);
+	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
+		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
+	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct query_part));
+	struct cgn_buf *found = calloc(r->n_workers, sizeof *found);
+	if (q == NULL || found == NULL) {
+		free(q);
+		free(found);
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	}
+	*q = (struct router_explain_query){.home = r->loop,
+		.brief = wish->brief,
+		.most = id.n > 0 || wish->last > LAST_MOST ? LAST_MOST : wish->last,
+		.done = done,
+		.user = user,
+		.waiting = r->n_workers,
+		.n = r->n_workers,
+		.found = found};
+	(void)cgn_str_copyz(q->id, sizeof q->id, id);
+	(void)cgn_str_copyz(q->session, sizeof q->session, wish->session);
+	*out = q;
+	for (size_t i = 0; i < q->n; i++) {
+		q->parts[i] = (struct query_part){.q = q, .w = r->workers[i]};
+		cgn_loop_post(r->workers[i]->loop, &q->parts[i].post, part_search);
+	}
+	return CGN_OK;
+}
+
+void router_explain_cancel(struct router_explain_query **take)
+{
+	struct router_explain_query *q = *take;
+	*take = NULL;
+	if (q != NULL)
+		q->done = NULL;
+}
+
+/* ---- the answer ---- */
+
+static void age_text(uint64_t ms, char *out, size_t cap)
+{
+	uint64_t now = cgn_clock_wall_ms(), s = cgn_since(now, ms) / 1000;
+	(void)snprintf(out, cap, "%llu s", (unsigned long long)s);
+}
+
+/* Write the answer as JSON. Fails with CGN_NOT_FOUND when nothing is recorded. */
+static CGN_RC answer_write(const struct router *r, const struct explain_answer *a, struct cgn_buf *out,
+	struct cgn_err *err)
+{
+	struct json_out j = json_out_to(out);
+	char ago[32];
+	age_text(a->reach.oldest_ms, ago, sizeof ago);
+	if (a->id[0] != '\0' && explain_count(a->found, a->n) == 0)
+		return CGN_FAIL(err, NOT_FOUND,
+			"no request \"%s\" is on record at this router (any more): the record reaches back %s, %llu decisions were made since the start; "
+			"router.explain_size gives it more room",
+			a->id, a->reach.oldest_ms > 0 ? ago : "0 s", (unsigned long long)a->reach.decisions);
+	if (a->session[0] != '\0' && explain_count(a->found, a->n) == 0)
+		return CGN_FAIL(err, NOT_FOUND,
+			"no request of the session \"%s\" that has ended is on record at this router (any more); cgn-ctl session ls lists sessions",
+			a->session);
+	json_open(&j, '{');
+	json_key_z(&j, "router", r->id);
+	json_key_open(&j, "record", '{');
+	json_key_u64(&j, "decisions", a->reach.decisions);
+	json_key_u64(&j, "entries", a->reach.entries);
+	json_key_u64(&j, "bytes", a->reach.bytes);
+	json_key_u64(&j, "oldest_ms", a->reach.oldest_ms);
+	json_close(&j, '}');
+	json_key(&j, "requests");
+	if (!explain_write(a->found, a->n, a->most, a->brief, out))
+		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	json_close(&j, '}');
+	return CGN_OK;
+}
+
+/* ---- the admin port ---- */
+
+struct admin_wait {
+	struct router *r;
+	struct svc_admin_call *call;
+	struct router_explain_query *q;
+};
+
+static void admin_gone(void *user)
+{
+	struct admin_wait *w = user;
+	router_explain_cancel(&w->q);
+	free(w);
+}
+
+static void admin_answer(void *user, const struct explain_answer *a)
+{
+	struct admin_wait *w = user;
+	struct svc_admin_reply reply = svc_admin_reply_new();
+	struct cgn_err err;
+	cgn_rc rc = answer_write(w->r, a, &reply.body, &err);
+	if (!cgn_ok(rc))
+		svc_admin_error(&reply, cgn_code_http(rc.code),
+			rc.code == CGN_NOT_FOUND ? "no_request" : "failed", err.msg);
+	svc_admin_done(w->call, &reply);
+	free(w);
+}
+
+static void admin_ask(struct router *r, const struct explain_wish *wish, struct svc_admin_reply *reply)
+{
+	struct cgn_err err;
+	struct admin_wait *w = calloc(1, sizeof *w);
+	cgn_rc rc = w != NULL ? query_start(r, wish, admin_answer, w, &w->q, &err)
+			      : CGN_FAIL(&err, NO_MEMORY, "out of memory");
+	if (!cgn_ok(rc)) {
+		svc_admin_error(reply, cgn_code_http(rc.code),
+			rc.code == CGN_NOT_FOUND ? "no_record" : "failed", err.msg);
+		free(w);
+		return;
+	}
+	w->r = r;
+	w->call = svc_admin_later(reply, admin_gone, w);
+}
+
+static void admin_ask_id(struct router *r, struct cgn_str escaped, struct svc_admin_reply *reply)
+{
+	char id[3 * EXPLAIN_TEXT];
+	if (escaped.n <= sizeof id)
+		admin_ask(r, &(struct explain_wish){.id = {id, percent_get(id, escaped)}}, reply);
+	else
+		svc_admin_error(reply, 400, "bad_id", "a request's id has at most 128 bytes");
+}
+
+void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?'),
+		       last = http_query_get(h->path, "last");
+	char session[3 * EXPLAIN_TEXT];
+	struct cgn_str escaped = http_query_get(h->path, "session");
+	uint64_t n = 20;
+	size_t lead = strlen("/explain/");
+	if (path.n > lead) {
+		admin_ask_id(r, (struct cgn_str){path.p + lead, path.n - lead}, reply);
+		return;
+	}
+	if (last.n > 0 && (!cgn_str_u64(last, &n) || n == 0 || n > LAST_MOST)) {
+		svc_admin_error(reply, 400, "bad_last", "last is a number of requests from 1 to 100");
+		return;
+	}
+	if (escaped.n > sizeof session) {
+		svc_admin_error(reply, 400, "bad_session", "a session's id has at most 128 bytes");
+		return;
+	}
+	admin_ask(r,
+		&(struct explain_wish){.last = (size_t)n,
+			.session = {session, percent_get(session, escaped)},
+			.brief = cgn_str_is(http_query_get(h->path, "detail"), "brief")},
+		reply);
+}
+
+/* ---- Control.Explain ---- */
+
+static void call_answer(void *user, const struct explain_answer *a)
+{
+	struct router_call *k = user;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {.n = 0};
+	Cognitora__V1__ExplainResponse rs = COGNITORA__V1__EXPLAIN_RESPONSE__INIT;
+	struct cgn_err err;
+	k->question = NULL;
+	cgn_rc rc = answer_write(k->r, a, &json, &err);
+	rs.json = pb_text(cgn_buf_z(&json));
+	if (cgn_ok(rc))
+		router_call_send(k, &rs);
+	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+}
+
+void router_explain(struct router_call *k, struct cgn_str message)
+{
+	struct cgn_err err;
+	CGN_ON_EXIT(pb_free) Cognitora__V1__ExplainRequest *rq = NULL;
+	cgn_rc rc = pb_unpack(&cognitora__v1__explain_request__descriptor, message, &rq, &err);
+	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
+		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
+	if (cgn_ok(rc))
+		rc = query_start(k->r,
+			&(struct explain_wish){.id = cgn_str_of(rq->id),
+				.session = cgn_str_of(rq->session),
+				.last = rq->last},
+			call_answer, k, &k->question, &err);
+	if (!cgn_ok(rc))
+		router_call_finish(k, rc.code, err.msg);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sessions_query: /sessions of the admin port: a page of the sessions of agents. */
+#include "base/codec/codec.h"
+#include "router/control/service/service_priv.h"
+#include "router/request/account/sessions.h"
+
+#define SESSIONS_MOST 1000
+#define SESSIONS_PAGE 100
+#define NAME_MOST     512 /* Bytes of a name in a query. */
+
+/* Return the nearest tier in which the node's engine holds the conversation's last prompt, "gone", or NULL where nothing tells
+ * what the node holds. */
+static const char *kv_find(void *user, const struct session_place *place)
+{
+	static const char *const tiers[BLOCK_TIERS] =
+		{[BLOCK_GPU] = "gpu", [BLOCK_RAM] = "ram", [BLOCK_SSD] = "ssd", [BLOCK_REMOTE] = "remote"};
+	const struct router *r = user;
+	const struct cluster_node *n =
+		place->slot < ROUTE_MAX_NODES ? r->members.cluster->by_slot[place->slot] : NULL;
+	if (place->last == 0 || n == NULL || route_hash(n->info->id, strlen(n->info->id)) != place->node ||
+		!n->fed || !n->has_index_id)
+		return NULL;
+	unsigned held = kvindex_tiers(r->shared.choice.index, n->index_id, place->last);
+	for (unsigned t = 0; t < BLOCK_TIERS; t++)
+		if ((held & BLOCK_TIER_BIT(t)) != 0)
+			return tiers[t];
+	return "gone";
+}
+
+/* Read a number of the query; an absent one stays. */
+static bool number_read(struct cgn_str path, const char *name, uint64_t least, uint64_t most, size_t *out)
+{
+	struct cgn_str text = http_query_get(path, name);
+	uint64_t n = 0;
+	if (text.n == 0)
+		return true;
+	if (!cgn_str_u64(text, &n) || n < least || n > most)
+		return false;
+	*out = (size_t)n;
+	return true;
+}
+
+/* Names that are looked for, decoded. */
+struct names {
+	char tenant[NAME_MOST], model[NAME_MOST], node[NAME_MOST];
+};
+
+/* Read a name of the query; an absent one is empty. Names are kept up to SESSION_TEXT bytes, so that only these count. */
+static bool name_read(struct cgn_str path, const char *key, char room[NAME_MOST], struct cgn_str *out)
+{
+	struct cgn_str raw = http_query_get(path, key);
+	if (raw.n >= NAME_MOST)
+		return false;
+	*out = (struct cgn_str){room, percent_get(room, raw)};
+	out->n = out->n < SESSION_TEXT ? out->n : SESSION_TEXT;
+	return true;
+}
+
+/* Read the query; returns a sentence about its error, or NULL. */
+static const char *query_read(struct cgn_str path, struct names *names, struct session_query *q)
+{
+	struct cgn_str state = http_query_get(path, "state"), sort = http_query_get(path, "sort");
+	if (!name_read(path, "tenant", names->tenant, &q->tenant) ||
+		!name_read(path, "model", names->model, &q->model) ||
+		!name_read(path, "node", names->node, &q->node))
+		return "tenant, model and node have at most 511 bytes";
+	if (!number_read(path, "last", 1, SESSIONS_MOST, &q->most))
+		return "last is a number of sessions from 1 to 1000";
+	if (!number_read(path, "skip", 0, SESSION_LOOK, &q->skip))
+		return "skip is a number of sessions from 0 to 65536";
+	if (state.n > 0 && (q->state = session_state_find(state)) == SESSION_STATES)
+		return "state is running, tool or idle";
+	if (sort.n > 0 && (q->sort = session_sort_find(sort)) == SESSION_SORTS)
+		return "sort is used, turns, tokens, tools or age";
+	return NULL;
+}
+
+void router_admin_sessions(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
+	struct names names;
+	const char *wrong = query_read(h->path, &names, &q);
+	if (r->shared.sessions == NULL) {
+		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
+		return;
+	}
+	if (wrong != NULL) {
+		svc_admin_error(reply, 400, "bad_query", wrong);
+		return;
+	}
+	struct json_out j = json_out_to(&reply->body);
+	json_open(&j, '{');
+	bool told = gw_sessions_json(r->shared.sessions, &q, cgn_loop_now(r->loop), &j);
+	json_close(&j, '}');
+	if (!told)
+		svc_admin_error(reply, 503, "no_memory", "no memory for the list of sessions");
+}

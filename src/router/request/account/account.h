@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* account: count, learn and log the end of a request. Prompts, answers and keys are in none of it. */
+#pragma once
+#include "router/request/request/request.h"
+
+void gw_account_open(struct gw_worker *w);
+void gw_account_close(struct gw_worker *w);
+/* Find the usage in the bytes that were relayed, count it, and learn from it what nodes hold. Call once, before
+ * gw_account_end. */
+void gw_account_usage(struct gw_req *r);
+/* tenants.c: count what the request's tenant used. Call once, after gw_account_usage. */
+void gw_tenant_count(struct gw_req *r);
+/* Count the joules of a request that has ended. */
+struct chooser_energy;
+void gw_joules_count(struct gw_req *r, const struct chooser_energy *e);
+/* used.c: what a request has used, as far as it will ever be known. */
+struct gw_used {
+	uint64_t requests; /* 1 if it counts: an engine answered it, or the client left while one worked */
+	uint64_t input, cached, output; /* tokens; |cached| of |input| */
+	uint64_t money, joules;         /* as policy/who/budget counts them */
+	bool estimated;                 /* the engine did not report the tokens */
+};
+/* Does the request make tokens at all? */
+bool gw_used_has_tokens(const struct gw_req *r);
+struct gw_used gw_used_of(const struct gw_req *r);
+/* The same with what a cascade computed for answers that were not shown. */
+struct gw_used gw_used_all(const struct gw_req *r);
+/* Return the tokens that a cascade computed for answers that were not shown. */
+uint64_t gw_used_wasted(const struct gw_req *r);
+/* Return the model whose prices a reservation is made with: the dearest that the request may need. */
+struct cgn_str gw_used_dearest(const struct gw_req *r);
+/* cascade.c: count what a cascade saved and wasted. Call once, after gw_account_usage. */
+void gw_cascade_count(struct gw_req *r);
+/* Return the price of tokens of |model|. */
+uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
+	uint64_t output);
+/* Bytes of an event stream went to the client: count its events. */
+void gw_used_relayed(struct gw_req *r, struct cgn_str data);
+/* Count and log the end of the request. */
+void gw_account_end(struct gw_req *r);
+
+/* Return the average number of tokens of the model's answers; 0: unknown. */
+uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model);
+/* Return the average thousandths of joules of the model's requests; 0: unknown. */
+uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model);
+/* Forget the series of models that no node has had for half a minute, or ten while nodes are yet to tell theirs. Call once a
+ * second. */
+void gw_series_sweep(struct gw_worker *w, cgn_nsec now);
+/* Observe the time between two pieces of a streamed answer. */
+void gw_series_itl(struct gw_req *r, cgn_nsec gap);

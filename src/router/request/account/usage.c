@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/request/account/usage.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log/log.h"
+#include "joint/cluster/statefile/statefile.h"
+#include "router/shared/age/age.h"
+
+#define USAGE_TAG 0x64ac0510U
+#define FILE_MAX  ((size_t)64 << 20)
+#define DAYS      (BILLING_HOURS / 24)
+#define HOUR_S    3600
+#define DAY_S     86400
+#define READ_MOST 256 /* Days that are remembered to be read. */
+
+struct gw_usage {
+	uint32_t tag;
+	pthread_mutex_t lock;
+	struct billing *billing;
+	struct cgn_loop *loop;
+	struct gw_age *age; /* Borrowed. */
+	char *path;
+	struct statefile *file; /* File of |day|. */
+	uint64_t day, written;  /* Version that was written last. */
+	cgn_nsec written_at;
+	uint64_t read[READ_MOST]; /* Days whose files are in |billing|; their order says nothing. */
+	size_t n_read;
+	uint64_t removed; /* Files up to this day were removed. */
+};
+
+static uint64_t hour_now(void)
+{
+	return cgn_clock_wall_ms() / 1000 / HOUR_S;
+}
+
+static cgn_rc day_open(struct gw_usage *u, uint64_t day, struct statefile **out, struct cgn_err *err)
+{
+	char *path = NULL;
+	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) < 0)
+		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	cgn_rc rc = statefile_open(u->loop, path, "usage", out, err);
+	free(path);
+	return rc;
+}
+
+static bool day_is_read(const struct gw_usage *u, uint64_t day)
+{
+	for (size_t i = 0; i < u->n_read; i++)
+		if (u->read[i] == day)
+			return true;
+	return false;
+}
+
+/* Remember that the day was read; the earliest day gives way. */
+static void day_note_read(struct gw_usage *u, uint64_t day)
+{
+	size_t at = 0;
+	if (u->n_read < READ_MOST) {
+		u->read[u->n_read++] = day;
+		return;
+	}
+	for (size_t i = 1; i < READ_MOST; i++)
+		at = u->read[i] < u->read[at] ? i : at;
+	u->read[at] = day;
+}
+
+/* Add the rows of the day's file, once. */
+static cgn_rc day_load(struct gw_usage *u, uint64_t day, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	struct statefile *f = NULL;
+	struct cgn_err why;
+	if (day_is_read(u, day))
+		return CGN_OK;
+	CGN_TRY(day_open(u, day, &f, err));
+	day_note_read(u, day);
+	bool there = statefile_read(f, FILE_MAX, &text);
+	(void)pthread_mutex_lock(&u->lock);
+	cgn_rc rc = there ? billing_read_day(u->billing, day, cgn_buf_view(&text), &why) : CGN_OK;
+	(void)pthread_mutex_unlock(&u->lock);
+	if (!cgn_ok(rc))
+		statefile_set_aside(f, why.msg);
+	statefile_close(&f, NULL);
+	return CGN_OK;
+}
+
+static cgn_rc days_load(struct gw_usage *u, struct cgn_err *err)
+{
+	for (uint64_t i = 0; i < DAYS && i <= u->day; i++)
+		CGN_TRY(day_load(u, u->day - i, err));
+	return CGN_OK;
+}
+
+/* Remove the file of a day that is too old, and nothing else. */
+static void day_remove(const struct gw_usage *u, uint64_t day)
+{
+	char *path = NULL;
+	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) > 0 && unlink(path) == 0)
+		cgn_log(INFO, "router.usage_deleted", F_STR("file", path), F_U64("kept_days", DAYS));
+	free(path);
+}
+
+static void days_remove(struct gw_usage *u)
+{
+	uint64_t today = gw_age_now(u->age) / DAY_S, last = today > DAYS ? today - DAYS : 0;
+	uint64_t first = last > (uint64_t)2 * DAYS ? last - (uint64_t)2 * DAYS : 0;
+	for (uint64_t day = u->removed > first ? u->removed : first; day < last; day++)
+		day_remove(u, day + 1);
+	u->removed = last;
+}
+
+CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
+	struct cgn_err *err)
+{
+	struct gw_usage *u = calloc(1, sizeof *u);
+	if (u == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	*u = (struct gw_usage){.tag = USAGE_TAG,
+		.loop = l,
+		.age = age,
+		.path = strdup(path),
+		.day = hour_now() / 24};
+	(void)pthread_mutex_init(&u->lock, NULL);
+	cgn_rc rc = u->path != NULL ? billing_new(&u->billing, err)
+				    : CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	if (cgn_ok(rc))
+		rc = days_load(u, err);
+	if (cgn_ok(rc))
+		rc = day_open(u, u->day, &u->file, err);
+	if (!cgn_ok(rc)) {
+		gw_usage_close(&u);
+		return rc;
+	}
+	days_remove(u);
+	u->written = billing_version(u->billing);
+	*out = u;
+	return CGN_OK;
+}
+
+/* Write the day that is open to |out| if anything has changed since it was written. */
+static bool day_text(struct gw_usage *u, struct cgn_buf *out)
+{
+	(void)pthread_mutex_lock(&u->lock);
+	bool changed = billing_version(u->billing) != u->written;
+	if (changed)
+		billing_write_day(u->billing, u->day, out);
+	u->written = billing_version(u->billing);
+	(void)pthread_mutex_unlock(&u->lock);
+	return changed;
+}
+
+/* Close the file of a day that is over, or that the clock has left, with all that it has. */
+static void day_close(struct gw_usage *u)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	bool busy = u->file != NULL && statefile_is_busy(u->file);
+	if (busy)
+		u->written = UINT64_MAX; /* The write in progress may not be done. */
+	statefile_close(&u->file, u->file != NULL && day_text(u, &text) ? &text : NULL);
+}
+
+static void day_turn(struct gw_usage *u, uint64_t day)
+{
+	struct cgn_err err;
+	day_close(u);
+	u->day = day;
+	u->written = 0; /* The day has rows already if the clock went back. */
+	/* A day that is not read is not written, or its file would lose what it has. */
+	if (!cgn_ok(days_load(u, &err)) || !cgn_ok(day_open(u, day, &u->file, &err)))
+		u->file = NULL; /* Tried again in a second. */
+}
+
+void gw_usage_tick(struct gw_usage *u)
+{
+	struct cgn_buf text = {.n = 0};
+	cgn_nsec now = cgn_loop_now(u->loop);
+	CGN_LIVE(u, USAGE_TAG);
+	if (u->day != hour_now() / 24 || u->file == NULL)
+		day_turn(u, hour_now() / 24);
+	days_remove(u);
+	if (u->file == NULL || statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
+		return;
+	u->written_at = now;
+	if (day_text(u, &text))
+		statefile_write(u->file, &text);
+}
+
+void gw_usage_close(struct gw_usage **take)
+{
+	struct gw_usage *u = *take;
+	*take = NULL;
+	if (u == NULL)
+		return;
+	CGN_LIVE(u, USAGE_TAG);
+	day_close(u);
+	billing_free(&u->billing);
+	(void)pthread_mutex_destroy(&u->lock);
+	free(u->path);
+	u->tag = 0;
+	free(u);
+}
+
+void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more)
+{
+	CGN_LIVE(u, USAGE_TAG);
+	(void)pthread_mutex_lock(&u->lock);
+	billing_add(u->billing, hour_now(), names, more);
+	(void)pthread_mutex_unlock(&u->lock);
+}
+
+/* Add the rows of the next hour; false: there is none left. */
+static bool report_add(struct gw_usage *u, struct billing_report *r)
+{
+	(void)pthread_mutex_lock(&u->lock);
+	bool more = billing_report_add(r, u->billing);
+	(void)pthread_mutex_unlock(&u->lock);
+	return more;
+}
+
+CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, bool csv, struct cgn_buf *out,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(billing_report_free) struct billing_report *r = NULL;
+	CGN_LIVE(u, USAGE_TAG);
+	CGN_TRY(billing_report_new(q, &r, err));
+	while (report_add(u, r))
+		; /* Workers take the lock between two hours. */
+	return billing_report_write(r, csv, out, err);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* usage: tokens, money and energy by hour, tenant, key and model, shared by all workers, and its files in
+ * cluster.state_dir: one a day, of the last 32 days. The file of the day is written GW_USAGE_EVERY after a
+ * change, off the loop, and at the end: a router that is killed forgets what ended since. Files are deleted
+ * by the clock of deletions (router/shared/age), and a wall clock that jumps to another day meets what the day's
+ * file has. */
+#pragma once
+#include "io/os/loop/loop.h"
+#include "policy/who/billing/billing.h"
+
+#define GW_USAGE_EVERY (5 * CGN_SEC)
+
+struct gw_age;
+struct gw_usage;
+/* The files are |path|-DAY, DAY the days since 1970. Reads them; one that is damaged is renamed to .bad. NO_MEMORY. */
+CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
+	struct cgn_err *err);
+void gw_usage_close(struct gw_usage **take); /* Writes what has changed. NULL-safe; no worker runs. */
+/* Once a second, on the loop. */
+void gw_usage_tick(struct gw_usage *u);
+/* Add to the hour that it is now; any thread. */
+void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more);
+/* Append a report; see policy/who/billing. Any thread. */
+CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, bool csv, struct cgn_buf *out,
+	struct cgn_err *err);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* used: what a request has used: the engine's own counts, or, for an answer that was cut or has none, the prompt's
+ * expected tokens and the events that went to the client. */
+#include "base/sse/sse.h"
+#include "router/request/account/account.h"
+#include "router/shared/peers/peers.h"
+
+bool gw_used_has_tokens(const struct gw_req *r)
+{
+	enum gw_route_kind kind = r->client.route->kind;
+	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED && !r->client.quotes &&
+		kind != GW_ABOUT && !cgn_str_starts(r->client.target, "/tokenize") &&
+		!cgn_str_starts(r->client.target, "/apply-template") &&
+		!cgn_str_starts(r->client.target, "/detokenize");
+}
+
+/* Count an event as a token, for streams without usage: OpenAI's have it only when the client asks. */
+void gw_used_relayed(struct gw_req *r, struct cgn_str data)
+{
+	if (r->answer.event_stream)
+		r->answer.events += sse_marks(&r->answer.mark_begun, data);
+}
+
+static bool was_served(const struct gw_req *r)
+{
+	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
+}
+
+uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
+	uint64_t output)
+{
+	const struct gw_price *p = gw_rules_price(r->w->rules, model);
+	if (p == NULL)
+		return 0;
+	return budget_of_prices((budget_prices)(input - cached) * p->input +
+		(budget_prices)cached * p->cached_input + (budget_prices)output * p->output);
+}
+
+/* A few events of a stream carry no token: no answer has more than was asked for. */
+static uint64_t events_tokens(const struct gw_req *r)
+{
+	uint64_t most = r->prompt.several ? 0 : r->prompt.answer_limit;
+	return most > 0 && most < r->answer.events ? most : r->answer.events;
+}
+
+static void tokens_fill(const struct gw_req *r, struct gw_used *out)
+{
+	const struct usage *u = &r->answer.usage;
+	if (!gw_used_has_tokens(r) || gw_attempt_is_error(&r->attempt))
+		return;
+	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
+	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
+	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
+	out->output = u->completion_tokens;
+	out->estimated = cut || !(u->has_prompt || u->has_completion);
+	/* Anthropic's streams begin with a usage that has one token of the answer. */
+	if (out->estimated && out->output < events_tokens(r))
+		out->output = events_tokens(r);
+}
+
+struct gw_used gw_used_of(const struct gw_req *r)
+{
+	struct gw_used used = {0};
+	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
+	double joules = e.prefill_j + e.decode_j;
+	if (!was_served(r))
+		return used;
+	used.requests = 1;
+	tokens_fill(r, &used);
+	used.money = r->attempt.peer != NULL
+		? gw_peer_price(r->attempt.peer, used.input, used.output)
+		: gw_used_price(r, r->prompt.model, used.input, used.cached, used.output);
+	if (e.counted && joules > 0)
+		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
+	return used;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ticket: reference counts. */
+#include <stdlib.h>
+
+#include "router/request/admission/admission.h"
+
+static void admission_unref(struct gw_admission *g)
+{
+	if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	g->tag = 0;
+	free(g);
+}
+
+void gw_admission_unref(struct gw_admission **take)
+{
+	struct gw_admission *g = *take;
+	*take = NULL;
+	if (g != NULL)
+		admission_unref(g);
+}
+
+void gw_ticket_ref(struct gw_ticket *t)
+{
+	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+void gw_ticket_unref(struct gw_ticket *t)
+{
+	CGN_LIVE(t, GW_TICKET_TAG);
+	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	admission_unref(t->admission);
+	t->tag = 0;
+	free(t);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/crypto/crypto.h"
+#include "base/log/log.h"
+#include "base/mix/mix.h"
+#include "policy/answer/cascade/compare.h"
+#include "router/metrics.h"
+#include "router/request/calibration/calibration_priv.h"
+#include "router/request/request/cascade.h"
+#include "router/shared/worker/worker.h"
+
+#define CALIBRATIONS_TAG 0x64ca11b0U
+
+void calibrations_lock(struct gw_calibrations *c)
+{
+	CGN_LIVE(c, CALIBRATIONS_TAG);
+	(void)pthread_mutex_lock(&c->lock);
+}
+
+void calibrations_unlock(struct gw_calibrations *c)
+{
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static uint64_t judge_hash(const char *model, double similarity)
+{
+	uint64_t h = mix_fnv1a(MIX_FNV1A, model, model != NULL ? strlen(model) : 0);
+	return model != NULL ? mix64(h ^ (uint64_t)llround(similarity * 1e6)) : h;
+}
+
+CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double judge_similarity,
+	struct gw_calibrations **out, struct cgn_err *err)
+{
+	uint64_t secret[4];
+	struct gw_calibrations *c = calloc(1, sizeof *c);
+	if (c == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "calibration: out of memory");
+	c->tag = CALIBRATIONS_TAG;
+	c->telemetry = t;
+	c->judge = judge_hash(judge_model, judge_similarity);
+	cgn_random(secret, sizeof secret);
+	(void)snprintf(c->pass, sizeof c->pass, "%016llx%016llx%016llx%016llx.",
+		(unsigned long long)secret[0], (unsigned long long)secret[1], (unsigned long long)secret[2],
+		(unsigned long long)secret[3]);
+	(void)pthread_mutex_init(&c->lock, NULL);
+	cgn_list_init(&c->waiting);
+	*out = c;
+	return CGN_OK;
+}
+
+void gw_calibrations_close(struct gw_calibrations **take)
+{
+	struct gw_calibrations *c = *take;
+	*take = NULL;
+	if (c == NULL)
+		return;
+	CGN_LIVE(c, CALIBRATIONS_TAG);
+	CGN_MUST(c->loop == NULL);
+	for (struct calibration_sample *s; (s = calibration_take(c)) != NULL;)
+		calibration_sample_free(&s);
+	calibrations_kept_close(c);
+	calibrations_drop(c);
+	(void)pthread_mutex_destroy(&c->lock);
+	c->tag = 0;
+	free(c);
+}
+
+/* ---- pairs of models; the lock is held ---- */
+
+void calibrations_drop(struct gw_calibrations *c)
+{
+	while (c->n_pairs > 0)
+		free(c->pairs[--c->n_pairs]);
+}
+
+static struct calibration_known *pair_find(struct gw_calibrations *c, struct cgn_str small,
+	struct cgn_str large)
+{
+	for (size_t i = 0; i < c->n_pairs; i++)
+		if (cgn_str_is(small, c->pairs[i]->small) && cgn_str_is(large, c->pairs[i]->large))
+			return c->pairs[i];
+	return NULL;
+}
+
+static struct calibration_known *pair_of(struct gw_calibrations *c, const struct calibration_sample *s)
+{
+	struct calibration_known *p = pair_find(c, cgn_str_of(s->small), cgn_str_of(s->large));
+	if (p != NULL || c->n_pairs == CALIBRATION_MODELS || (p = calloc(1, sizeof *p)) == NULL)
+		return p;
+	(void)cgn_str_copyz(p->small, sizeof p->small, cgn_str_of(s->small));
+	(void)cgn_str_copyz(p->large, sizeof p->large, cgn_str_of(s->large));
+	p->basis = c->basis;
+	c->pairs[c->n_pairs++] = p;
+	return p;
+}
+
+const char *calibration_state_text(enum calibration_state s)
+{
+	static const char *const texts[] = {"learns", "holds", "drifted"};
+	return texts[s];
+}
+
+static void state_log(const struct calibration_known *p)
+{
+	const struct calibration *k = &p->calibration;
+	if (k->state == CALIBRATION_DRIFTED)
+		cgn_log(WARN, "cascade.drifted", F_STR("small", p->small), F_STR("large", p->large),
+			F_STR("why", "the small model was wrong far more or less often than was learned"),
+			F_STR("then",
+				"the larger model is asked at once until enough answers were compared again"),
+			F_U64("enough", CALIBRATION_LEAST));
+	else
+		cgn_log(INFO, "cascade.calibrated", F_STR("small", p->small), F_STR("large", p->large),
+			F_U64("compared", k->n), F_F64("error_least", (double)k->curve.error[0]),
+			F_F64("error_most", (double)k->curve.error[k->curve.n - 1]));
+}
+
+void calibration_report(struct gw_calibrations *c, const struct calibration_known *k)
+{
+	double ece = calibration_ece(&k->calibration);
+	if (ece >= 0)
+		metric_set(METRIC_OF(c->telemetry, CASCADE_ECE, k->small, k->large), ece);
+	metric_set(METRIC_OF(c->telemetry, CASCADE_DRIFTED, k->small, k->large),
+		k->calibration.state == CALIBRATION_DRIFTED ? 1 : 0);
+}
+
+void calibration_learn(struct gw_calibrations *c, const struct calibration_sample *s, double doubt,
+	bool wrong)
+{
+	calibrations_lock(c);
+	struct calibration_known *p = pair_of(c, s);
+	if (p != NULL) {
+		p->same += !wrong;
+		p->different += wrong;
+		if (calibration_add(&p->calibration, doubt, wrong))
+			state_log(p);
+		calibration_report(c, p);
+		c->changed = true;
+	}
+	calibrations_unlock(c);
+}
+
+enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
+	struct cgn_str large, struct calibration_curve *out)
+{
+	enum calibration_state state = CALIBRATION_LEARNS;
+	out->n = 0;
+	if (c == NULL)
+		return state;
+	calibrations_lock(c);
+	const struct calibration_known *p = pair_find(c, small, large);
+	if (p != NULL) {
+		state = p->calibration.state;
+		*out = p->calibration.curve;
+	}
+	calibrations_unlock(c);
+	return state;
+}
+
+static void pair_json(const struct calibration_known *p, struct json_out *j)
+{
+	const struct calibration *k = &p->calibration;
+	double ece = calibration_ece(k);
+	json_open(j, '{');
+	json_key_z(j, "small", p->small);
+	json_key_z(j, "large", p->large);
+	json_key_z(j, "state", calibration_state_text(k->state));
+	json_key_u64(j, "compared", p->same + p->different);
+	json_key_u64(j, "different", p->different);
+	if (k->curve.n > 0) {
+		json_key_f64(j, "error_least", (double)k->curve.error[0]);
+		json_key_f64(j, "error_most", (double)k->curve.error[k->curve.n - 1]);
+	}
+	json_key_f64(j, "ece", ece >= 0 ? ece : (double)NAN); /* null: not known */
+	json_key_open(j, "curve", '[');
+	for (uint32_t i = 0; i < k->curve.n; i++) {
+		json_open(j, '{');
+		json_key_f64(j, "doubt_upto", (double)k->curve.upto[i]);
+		json_key_f64(j, "error", (double)k->curve.error[i]);
+		json_close(j, '}');
+	}
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+void gw_calibrations_json(struct gw_calibrations *c, struct json_out *j)
+{
+	json_open(j, '{');
+	json_key_bool(j, "calibrates", c != NULL);
+	json_key_open(j, "pairs", '[');
+	if (c != NULL) {
+		calibrations_lock(c);
+		for (size_t i = 0; i < c->n_pairs; i++)
+			pair_json(c->pairs[i], j);
+		calibrations_unlock(c);
+	}
+	json_close(j, ']');
+	json_close(j, '}');
+}
+
+/* ---- samples ---- */
+
+void calibration_sample_free(struct calibration_sample **take)
+{
+	struct calibration_sample *s = *take;
+	*take = NULL;
+	if (s == NULL)
+		return;
+	cgn_buf_fini(&s->bodies[0]);
+	cgn_buf_fini(&s->bodies[1]);
+	free(s);
+}
+
+struct calibration_sample *calibration_take(struct gw_calibrations *c)
+{
+	struct calibration_sample *s = NULL;
+	calibrations_lock(c);
+	if (c->n_waiting > 0) {
+		s = CGN_CONTAINER(c->waiting.next, struct calibration_sample, link);
+		cgn_list_drop(&s->link);
+		c->n_waiting--;
+	}
+	calibrations_unlock(c);
+	return s;
+}
+
+void calibration_wake(struct gw_calibrations *c, struct cgn_loop *l, struct cgn_post *post,
+	void (*fn)(struct cgn_loop *, struct cgn_post *))
+{
+	calibrations_lock(c);
+	c->loop = l;
+	c->post = post;
+	c->fn = fn;
+	calibrations_unlock(c);
+}
+
+void calibration_woken(struct gw_calibrations *c)
+{
+	calibrations_lock(c);
+	c->posted = false;
+	calibrations_unlock(c);
+}
+
+/* Take the sample over. False: too many wait already, or no thread asks. */
+static bool sample_push(struct gw_calibrations *c, struct calibration_sample *s)
+{
+	calibrations_lock(c);
+	bool room = c->loop != NULL && c->n_waiting < CALIBRATION_WAITING;
+	if (room) {
+		cgn_list_push(&c->waiting, &s->link);
+		c->n_waiting++;
+		if (!c->posted)
+			cgn_loop_post(c->loop, c->post, c->fn);
+		c->posted = true;
+	}
+	calibrations_unlock(c);
+	return room;
+}
+
+void calibration_count(struct gw_calibrations *c, const char *outcome)
+{
+	metric_add(METRIC_OF(c->telemetry, CASCADE_DOUBLES, outcome), 1);
+}
+
+const char *calibration_pass(const struct gw_calibrations *c)
+{
+	return c->pass;
+}
+
+bool gw_calibration_is_own(const struct gw_calibrations *c, struct cgn_str token, struct cgn_str *tenant)
+{
+	size_t n = c != NULL ? strlen(c->pass) : 0;
+	if (n == 0 || token.n <= n || !crypto_equal(token.p, c->pass, n))
+		return false;
+	*tenant = (struct cgn_str){token.p + n, token.n - n};
+	return true;
+}
+
+/* ---- requests ---- */
+
+void gw_calibration_draw(struct gw_req *r)
+{
+	const struct gw_calibrations *c = r->w->shared->calibrations;
+	r->plan.cascade->doubled = c != NULL && gw_random(r->w) < r->w->rules->cascade.share;
+}
+
+/* A chain of several small models is calibrated one model at a time, each against the last of the chain. */
+static struct calibration_sample *sample_of(struct gw_req *r)
+{
+	const struct gw_cascade *g = r->plan.cascade;
+	unsigned step = (unsigned)(gw_random(r->w) * (g->chain.n - 1));
+	struct cgn_str small = g->chain.models[step], large = g->chain.models[g->chain.n - 1];
+	struct calibration_sample *s = calloc(1, sizeof *s);
+	if (s == NULL)
+		return NULL;
+	cgn_list_init(&s->link);
+	s->api = prompt_api_of(r->client.target);
+	s->tokens = r->w->rules->cascade.tokens;
+	s->bodies[0].limit = s->bodies[1].limit = CALIBRATION_BODY_MAX;
+	bool fits = cgn_str_copyz(s->tenant, sizeof s->tenant, r->identity.tenant) &&
+		cgn_str_copyz(s->small, sizeof s->small, small) &&
+		cgn_str_copyz(s->large, sizeof s->large, large);
+	cascade_double_body(s->api, r->prompt.facts.json, small, true, &s->bodies[0]);
+	cascade_double_body(s->api, r->prompt.facts.json, large, false, &s->bodies[1]);
+	if (!fits || s->bodies[0].bad || s->bodies[1].bad)
+		calibration_sample_free(&s);
+	return s;
+}
+
+void gw_calibration_offer(struct gw_req *r)
+{
+	struct gw_calibrations *c = r->w->shared->calibrations;
+	if (r->plan.cascade == NULL || !r->plan.cascade->doubled || r->attempt.status != 200)
+		return;
+	r->plan.cascade->doubled = false;
+	struct calibration_sample *s = sample_of(r);
+	if (s != NULL && sample_push(c, s))
+		return;
+	calibration_count(c, "dropped");
+	calibration_sample_free(&s);
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* book: the spent amounts, under one lock that is held for a look-up and some additions, and its file. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "joint/cluster/statefile/statefile.h"
+#include "router/request/limit/budgets.h"
+
+#define BUDGETS_TAG 0x64117503U
+#define FILE_MAX    ((size_t)256 << 20)
+
+struct gw_budgets {
+	uint32_t tag;
+	pthread_mutex_t lock;
+	struct budget_book *book;
+	struct statefile *file;
+	uint64_t written; /* Version of the book that was written last. */
+};
+
+static uint64_t wall_seconds(void)
+{
+	return cgn_clock_wall_ms() / 1000;
+}
+
+static void book_load(struct gw_budgets *b)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	struct cgn_err err;
+	if (statefile_read(b->file, FILE_MAX, &text) &&
+		!cgn_ok(budget_book_read(b->book, cgn_buf_view(&text), &err)))
+		statefile_set_aside(b->file, err.msg);
+	b->written = budget_book_version(b->book);
+}
+
+CGN_RC gw_budgets_open(struct cgn_loop *l, const char *path, struct gw_budgets **out, struct cgn_err *err)
+{
+	struct gw_budgets *b = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "budgets: out of memory");
+	b->tag = BUDGETS_TAG;
+	(void)pthread_mutex_init(&b->lock, NULL);
+	cgn_rc rc = budget_book_new(&b->book, err);
+	if (cgn_ok(rc))
+		rc = statefile_open(l, path, "budgets", &b->file, err);
+	if (!cgn_ok(rc)) {
+		gw_budgets_close(&b);
+		return rc;
+	}
+	book_load(b);
+	*out = b;
+	return CGN_OK;
+}
+
+/* Write the book to |out| if it has changed since it was written. */
+static bool book_text(struct gw_budgets *b, struct cgn_buf *out)
+{
+	(void)pthread_mutex_lock(&b->lock);
+	bool changed = budget_book_version(b->book) != b->written;
+	if (changed)
+		budget_book_write(b->book, out);
+	b->written = budget_book_version(b->book);
+	(void)pthread_mutex_unlock(&b->lock);
+	return changed;
+}
+
+uint64_t gw_budgets_tick(struct gw_budgets *b)
+{
+	struct cgn_buf text = {.n = 0};
+	CGN_LIVE(b, BUDGETS_TAG);
+	if (!statefile_is_busy(b->file) && book_text(b, &text))
+		statefile_write(b->file, &text);
+	(void)pthread_mutex_lock(&b->lock);
+	uint64_t uncounted = budget_book_uncounted(b->book);
+	(void)pthread_mutex_unlock(&b->lock);
+	return uncounted;
+}
+
+void gw_budgets_close(struct gw_budgets **take)
+{
+	struct gw_budgets *b = *take;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	*take = NULL;
+	if (b == NULL)
+		return;
+	CGN_LIVE(b, BUDGETS_TAG);
+	if (b->file != NULL)
+		b->written = 0; /* A write in progress may not have been done. */
+	if (b->file != NULL && budget_book_version(b->book) > 0)
+		statefile_close(&b->file, book_text(b, &text) ? &text : NULL);
+	statefile_close(&b->file, NULL);
+	budget_book_free(&b->book);
+	(void)pthread_mutex_destroy(&b->lock);
+	b->tag = 0;
+	free(b);
+}
+
+bool gw_budgets_get(struct gw_budgets *b, struct cgn_str name, struct budget_account *out)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	(void)pthread_mutex_lock(&b->lock);
+	const struct budget_account *a = budget_book_find(b->book, name);
+	*out = a != NULL ? *a : (struct budget_account){0};
+	(void)pthread_mutex_unlock(&b->lock);
+	budget_turn(out, wall_seconds());
+	return a != NULL;
+}
+
+bool gw_budgets_reserve(struct gw_budgets *b, struct cgn_str name, const struct budget_set *s,
+	const struct budget_amounts *want, struct budget_answer *answers, struct budget_held *held)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	(void)pthread_mutex_lock(&b->lock);
+	bool granted = budget_book_take(b->book, name, s, wall_seconds(), want, answers, held);
+	(void)pthread_mutex_unlock(&b->lock);
+	return granted;
+}
+
+void gw_budgets_return(struct gw_budgets *b, struct cgn_str name, const struct budget_held *held,
+	const struct budget_amounts *used)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	(void)pthread_mutex_lock(&b->lock);
+	budget_book_settle(b->book, name, held, used);
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+void gw_budgets_learn(struct gw_budgets *b, struct cgn_str name, const struct budget *of, uint64_t number,
+	uint64_t spent)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	(void)pthread_mutex_lock(&b->lock);
+	budget_book_learn(b->book, name, of, number, spent);
+	(void)pthread_mutex_unlock(&b->lock);
+}

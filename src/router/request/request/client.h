@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client: the client's side of a request: its exchange, its head, who it is, and its body. The folder client/
+ * fills it in. Strings are in the request's arena. */
+#pragma once
+#include "base/coding/coding.h"
+#include "io/wire/http/http.h"
+#include "policy/answer/tracing/tracing.h"
+#include "policy/node/proto/proto.h"
+#include "policy/route/session/session.h"
+#include "policy/who/budget/budget.h"
+#include "policy/who/identity/identity.h"
+
+enum gw_route_kind {
+	/* with a body, which names a model */
+	GW_RELAY,
+	GW_MEDIA,
+	GW_COUNT,
+	GW_OLLAMA,
+	GW_OLLAMA_SHOW,
+	GW_QUOTE,  /* takes the kind of the route that it is a quote of */
+	GW_SELECT, /* takes the kind of the route that a node is selected for; selection/ */
+	GW_STORED, /* names an answer instead, with or without a body */
+	GW_NATIVE,
+	GW_ABOUT, /* without a body */
+	/* with a body of its own kind, or none: files/ reads it */
+	GW_BATCH,
+	/* answered from the head */
+	GW_INDEX,
+	GW_MODELS,
+	GW_MODEL,
+	GW_HEALTHZ,
+	GW_SUMMARY, /* the cluster tells a peer of itself */
+	GW_READYZ,
+	GW_VERSION,
+	GW_OLLAMA_TAGS,
+	GW_OLLAMA_PS,
+	GW_OLLAMA_VERSION,
+	GW_OLLAMA_LACKS,
+	GW_SELECTED /* about a selection that was made; selection/ */
+};
+static inline bool gw_route_has_body(enum gw_route_kind kind)
+{
+	return kind <= GW_ABOUT;
+}
+struct gw_req;
+#define ROUTE_OPEN    0x100U /* no key is asked for */
+#define ROUTE_ANY_KEY 0U     /* any valid key will do */
+struct gw_route_row {
+	const char *method, *path;
+	enum gw_route_kind kind;
+	unsigned scope;
+	bool once; /* another try would repeat costly work: it is made only where the engine did not begin */
+};
+
+/* True for a relayed route that some kinds of engines do not have: such an engine is asked only where no other one serves the
+ * model. */
+bool gw_route_may_lack(const struct gw_req *r);
+/* May lines of a batch go to |path|: is it a relayed route with a prompt? client/auth.c. Any thread. */
+bool gw_route_takes_batch(struct cgn_str path);
+/* Return the route that "?for=PATH" of |path| means, |fallback| without it; NULL: that is not a relayed route
+ * with a prompt. client/auth.c. */
+const struct gw_route_row *gw_route_meant(struct cgn_str path, const char *fallback);
+
+/* A request that another cluster sent, which names itself by its certificate. */
+struct gw_arrival {
+	struct gw_peer *peer;  /* NULL: the request is a client's */
+	struct cgn_str via;    /* clusters that it has left, the first one first: X-Cgn-Via */
+	unsigned hops;         /* number of those clusters */
+	struct cgn_str tenant; /* X-Cgn-Tenant; empty: none */
+};
+
+/* The exchange and the head. */
+struct gw_client {
+	struct http_exchange *x; /* NULL once the client's side has ended */
+	struct cgn_err why;      /* how it ended */
+	const struct gw_route_row *route;
+	cgn_nsec started; /* arrival of the head */
+	struct cgn_str id, method, path, peer;
+	struct cgn_str target;        /* path at engines: |path|, unless the request is translated */
+	struct cgn_str pin;           /* node that X-Cgn-Node names; empty: any */
+	struct session_name session;  /* with an empty id: none; the tenant is set once the body is read */
+	struct session_turn turn;     /* all zero: the request belongs to no session that is kept */
+	struct cgn_str set_cookie;    /* field that makes the client keep its session; empty: none */
+	struct cgn_str resume_asked;  /* X-Cgn-Resume */
+	struct cgn_str cascade_asked; /* X-Cgn-Cascade */
+	struct cgn_str priority_text, budget_text; /* X-Cgn-Priority, X-Cgn-Deadline-Ms */
+	unsigned priority;                         /* 9 goes first */
+	cgn_nsec first_byte_budget;                /* from arrival; 0: the client names none */
+	struct proto_header *headers;              /* fields that engines get */
+	size_t n_headers;
+	struct proto_header *traceparent; /* points into |headers|; NULL: tracing is off */
+	struct tracing_context trace;
+	bool explain_asked;         /* X-Cgn-Explain */
+	bool quote_asked;           /* X-Cgn-Quote */
+	struct cgn_str retry_asked; /* X-Cgn-Retry */
+	bool retry_off;             /* X-Cgn-Retry: off */
+	bool stays;                 /* X-Cgn-Away: off */
+	bool if_available;          /* Prefer: if-available */
+	struct gw_arrival from;
+	bool quotes;           /* asks only for a quote of a request to |target| */
+	struct cgn_str subset; /* endpoints that may be selected, with commas between them */
+	bool subset_told;
+	bool reads_trailers;         /* TE names trailers */
+	bool wants_websocket;        /* Upgrade names websocket */
+	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
+};
+
+struct gw_decoding;
+struct gw_peer; /* router/shared/peers */
+struct gw_rates;
+/* The client's identity, by its key or its token. */
+struct gw_identity {
+	struct cgn_str authorization, api_key; /* wiped at the end of GW_AUTH */
+	enum identity_kind kind;               /* IDENTITY_NONE: no keys are asked for */
+	const char *name;                      /* id of the key, or subject of the token; NULL: none */
+	const char
+		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
+	struct cgn_str tenant; /* "-": no keys are asked for */
+	unsigned scopes;
+	bool two_keys;  /* The fields show different keys. */
+	bool own;       /* This router asks itself, to calibrate a cascade: nothing is billed or limited. */
+	uint64_t roles; /* As principal.roles, for model.use. */
+	const char *models;           /* Patterns of the key's models; empty: all; NULL: no key. */
+	const struct gw_rates *rates; /* rates of the key, in the request's arena; NULL: those of all keys */
+	/* the token's holder, in the request's arena, for routes of kind GW_BATCH; NULL: no token */
+	const struct claims_holder *holder;
+	const char *cascade;              /* as auth_limits.cascade; NULL: as the client asks */
+	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
+};
+
+/* Return the tenant as agents and rules of peers know it: "-" for requests that need no key. */
+static inline struct cgn_str gw_identity_tenant(const struct gw_identity *who)
+{
+	return who->tenant.n > 0 ? who->tenant : CGN_STR("-");
+}
+
+struct gw_body {
+	struct cgn_buf bytes;
+	uint64_t booked; /* bytes booked of router.max_inflight_body */
+	int64_t length;  /* as the head claims it; -1: unknown */
+	/* bodies of a leg and of the leg beside it that are not the client's; booked in |booked| too */
+	struct cgn_buf leg, beside;
+	enum coding_kind coding;      /* as the head says; IDENTITY once the body is decoded */
+	struct gw_decoding *decoding; /* in the request's arena, while the body is decoded; decode.c */
+	bool done;
+	enum cgn_code bad; /* CGN_FINE, or the reason for refusing it */
+};

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/shared/peers/remote.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "io/os/loop/loop.h"
+#include "router/shared/peers/peers.h"
+
+#define REMOTE_TAG  0x64e30701U
+#define WHOLE_EVERY CGN_SEC
+#define OLD_SPAN \
+	(60 * CGN_SEC) /* All are told version 1 for so long after a router asked that reads no other. */
+
+struct gw_remote {
+	uint32_t tag;
+	pthread_mutex_t lock; /* Guards all below; held for no longer than the copy of changes. */
+	struct gw_known *known;
+	struct remote_trust trust;
+	struct remote_journal journal;
+	cgn_nsec asked_at, whole_at; /* 0: never. */
+	cgn_nsec old_at;             /* When a router last asked that reads version 1 alone; 0: never. */
+};
+
+/* ---- summaries that came ---- */
+
+struct gw_known *gw_known_new(const struct gw_peer *peer, const struct remote_summary *s,
+	struct remote_set **set)
+{
+	struct gw_known *k = calloc(1, sizeof *k);
+	char *at = k != NULL ? k->names : NULL;
+	if (k == NULL)
+		return NULL;
+	atomic_init(&k->refs, 1);
+	k->set = *set;
+	*set = NULL;
+	k->shift = s->shift;
+	k->generation = s->generation;
+	k->whole = s->base == 0;
+	k->n_models = s->n_models;
+	for (size_t i = 0; i < s->n_models; i++) {
+		struct gw_known_model *m = &k->models[i];
+		m->load = s->models[i];
+		m->load.name.p = memcpy(at, s->models[i].name.p, m->load.name.n);
+		at += m->load.name.n;
+		for (size_t j = 0; j < peer->n_models; j++)
+			if (cgn_str_eq(peer->models[j].theirs, m->load.name))
+				m->open += atomic_load_explicit(&peer->models[j].open, memory_order_relaxed);
+	}
+	return k;
+}
+
+void gw_known_unref(struct gw_known **take)
+{
+	struct gw_known *k = *take;
+	*take = NULL;
+	if (k == NULL || atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) > 1)
+		return;
+	remote_set_unref(&k->set);
+	free(k);
+}
+
+const struct gw_known_model *gw_known_model(const struct gw_known *k, struct cgn_str theirs)
+{
+	for (size_t i = 0; i < k->n_models; i++)
+		if (cgn_str_eq(k->models[i].load.name, theirs))
+			return &k->models[i];
+	return NULL;
+}
+
+/* ---- both sides ---- */
+
+CGN_RC gw_remote_new(struct gw_remote **out, struct cgn_err *err)
+{
+	struct gw_remote *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
+	r->tag = REMOTE_TAG;
+	(void)pthread_mutex_init(&r->lock, NULL);
+	*out = r;
+	return CGN_OK;
+}
+
+void gw_remote_free(struct gw_remote **take)
+{
+	struct gw_remote *r = *take;
+	*take = NULL;
+	if (r == NULL)
+		return;
+	CGN_LIVE(r, REMOTE_TAG);
+	gw_known_unref(&r->known);
+	remote_journal_fini(&r->journal);
+	(void)pthread_mutex_destroy(&r->lock);
+	r->tag = 0;
+	free(r);
+}
+
+static void remote_lock(struct gw_remote *r)
+{
+	CGN_LIVE(r, REMOTE_TAG);
+	(void)pthread_mutex_lock(&r->lock);
+}
+
+static void remote_unlock(struct gw_remote *r)
+{
+	(void)pthread_mutex_unlock(&r->lock);
+}
+
+struct gw_known *gw_remote_known(struct gw_remote *r)
+{
+	remote_lock(r);
+	struct gw_known *k = r->known;
+	if (k != NULL)
+		atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed);
+	remote_unlock(r);
+	return k;
+}
+
+void gw_remote_know(struct gw_remote *r, struct gw_known **take)
+{
+	remote_lock(r);
+	struct gw_known *before = r->known;
+	r->known = *take;
+	*take = NULL;
+	remote_unlock(r);
+	gw_known_unref(&before);
+}
+
+struct remote_trust gw_remote_trust(struct gw_remote *r)
+{
+	remote_lock(r);
+	struct remote_trust t = r->trust;
+	remote_unlock(r);
+	return t;
+}
+
+bool gw_remote_learn(struct gw_remote *r, const struct remote_forecast *f, const struct remote_shown *s,
+	cgn_nsec now)
+{
+	remote_lock(r);
+	bool demoted = remote_trust_learn(&r->trust, f, s, now);
+	remote_unlock(r);
+	return demoted;
+}
+
+/* The upper bits are random, so that a number of another run is known by none. */
+static uint64_t generation_first(void)
+{
+	uint64_t v;
+	cgn_random(&v, sizeof v);
+	return (v >> 1 & ~UINT64_C(0xffffffff)) + 1;
+}
+
+void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift, cgn_nsec now)
+{
+	uint64_t first = generation_first();
+	remote_lock(r);
+	const bool old = r->old_at > 0 && r->old_at + OLD_SPAN > now;
+	remote_journal_add(&r->journal, take, shift, old ? 1 : REMOTE_VERSION, first);
+	remote_unlock(r);
+}
+
+bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span)
+{
+	remote_lock(r);
+	bool asked = r->asked_at > 0 && r->asked_at + span > now;
+	remote_unlock(r);
+	return asked;
+}
+
+CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
+	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0};
+	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
+	remote_lock(r);
+	remote_journal_ask(&r->journal, remote_journal_pick(&r->journal, q->since, REMOTE_VIEWS), q->version,
+		s, &whole, &sets);
+	bool soon = whole != NULL && r->whole_at > 0 && r->whole_at + WHOLE_EVERY > now;
+	r->asked_at = now;
+	if (q->version < REMOTE_VERSION)
+		r->old_at = now;
+	if (whole != NULL && !soon)
+		r->whole_at = now;
+	remote_unlock(r);
+	if (soon)
+		return CGN_FAIL(err, OVERLOADED, "a whole summary was told within the last second");
+	remote_summary_put(s, whole, cgn_buf_view(&sets), out);
+	return sets.bad || out->bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : CGN_OK;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* remote: what this cluster and a peer know of each other by their summaries (policy/route/remote): what the peer told last, how
+ * far it is believed, and what it is told. Any thread. */
+#pragma once
+#include "base/core/buf.h"
+#include "policy/route/remote/summary.h"
+#include "policy/route/remote/trust.h"
+
+struct gw_peer;
+
+/* A model of the peer, as it told. */
+struct gw_known_model {
+	struct remote_load load;
+	uint32_t open; /* Requests of this router for the model that were at the peer then. */
+};
+/* A summary that came; immutable, counted. Memory: 4 bytes a block, and 22 KiB. */
+struct gw_known {
+	_Atomic uint32_t refs;
+	struct remote_set *set; /* A reference. */
+	unsigned shift;
+	uint64_t generation;
+	cgn_nsec at;       /* When it came, by the control loop's clock. */
+	cgn_nsec valid_to; /* From then on it is too old to count. */
+	size_t bytes;      /* Length of the answer. */
+	bool whole;        /* The answer had the whole set. */
+	size_t n_models;
+	struct gw_known_model models[REMOTE_MODELS];
+	char names[REMOTE_MODELS * REMOTE_NAME];
+};
+/* Keep what |s| and |set|, which is taken, tell; |peer| has the models whose open requests are noted. NULL: no memory. */
+struct gw_known *gw_known_new(const struct gw_peer *peer, const struct remote_summary *s,
+	struct remote_set **set);
+void gw_known_unref(struct gw_known **take); /* NULL-safe. */
+const struct gw_known_model *gw_known_model(const struct gw_known *k,
+	struct cgn_str theirs); /* NULL: none. */
+
+struct gw_remote;
+CGN_RC gw_remote_new(struct gw_remote **out, struct cgn_err *err); /* NO_MEMORY. */
+void gw_remote_free(struct gw_remote **take);                      /* NULL-safe. */
+
+/* ---- from the peer ---- */
+
+struct gw_known *gw_remote_known(struct gw_remote *r);            /* A reference; NULL: nothing is known. */
+void gw_remote_know(struct gw_remote *r, struct gw_known **take); /* From now on; NULL: nothing. */
+struct remote_trust gw_remote_trust(struct gw_remote *r);         /* As it is now. */
+/* As remote_trust_learn. */
+bool gw_remote_learn(struct gw_remote *r, const struct remote_forecast *f, const struct remote_shown *s,
+	cgn_nsec now);
+
+/* ---- to the peer ---- */
+
+/* Make |*take|, which is taken and has no other reference, the set that the peer is told: in the newest version, unless a router
+ * of the peer that does not read it asked in the last minute. */
+void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift, cgn_nsec now);
+/* Return true if the peer asked within the last |span|. */
+bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span);
+/* Append the answer to one who has generation |since| and reads |version|; |s| has the models, the rest of it is filled in. CGN_OVERLOADED: it
+ * would be a whole set, and one was told within the last second. CGN_NO_MEMORY. */
+struct gw_remote_question {
+	uint64_t since[REMOTE_VIEWS]; /* Generations that the peer has; 0: none. */
+	unsigned version;             /* At least 1. */
+};
+CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
+	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* admin: what a program's admin port answers. */
+/* admin: answers of a program's admin port. */
 #include <stdio.h>
 #include <stdlib.h>
 

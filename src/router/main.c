@@ -236,7 +236,7 @@ static CGN_RC grpc_open(struct router *r, struct cgn_err *err)
 
 /* ---- svc ---- */
 
-/* Free what workers and the control loop shared. */
+/* Free the objects that workers and the control loop shared. */
 static void shared_close(struct router *r)
 {
 	cluster_view_unref(&r->published.view);

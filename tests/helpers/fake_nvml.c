@@ -49,7 +49,7 @@ static unsigned call_count(const char *name)
 	return ++seen[i].n;
 }
 
-/* Return what the file orders for a function; hang if it says so. */
+/* Return the result that the file orders for a function; hang if it says so. */
 static int result_of(const char *name)
 {
 	char which[60];

@@ -129,7 +129,8 @@ struct pair {
 	struct end srv, cli;
 };
 
-/* Move what |from| emitted into |to|, in pieces of at most |piece| bytes. False when nothing moved. */
+/* Move the bytes that |from| emitted into |to|, in pieces of at most |piece| bytes. False when nothing
+ * moved. */
 static bool end_carry(struct end *from, struct end *to, size_t piece)
 {
 	if (from->out.n == 0 || to->s == NULL || to->err.code != CGN_FINE)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extproc: what a proxy sends is read and what a picker answers says what the protocol asks for. */
+/* extproc: the messages of a proxy are read, and a picker's answers have the fields of the protocol. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

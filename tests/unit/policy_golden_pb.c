@@ -299,7 +299,7 @@ static void message_check(const struct types *t, struct cgn_str name, struct cgn
 	assert_true(hex_get(&kept, hex));
 	message_made(m, &now);
 	message_includes(m, cgn_buf_view(&kept), cgn_buf_view(&now));
-	/* Read what the kept version wrote, and write it again: nothing is lost. */
+	/* Read the message of the kept version, and write it again: nothing is lost. */
 	message_through(m, cgn_buf_view(&kept), &read);
 	message_includes(m, cgn_buf_view(&kept), cgn_buf_view(&read));
 	/* Read the message of a later version: the known fields are there. */

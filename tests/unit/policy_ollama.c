@@ -213,7 +213,8 @@ struct trial {
 	const char *encoding;
 };
 
-/* Return what the client gets, fed |step| bytes at a time, 10 ns each. The caller frees it. */
+/* Return the answer that a client gets, fed |step| bytes at a time, 10 ns each. The caller frees
+ * it. */
 static struct cgn_buf answer_of(const struct trial *t, size_t step, int *status)
 {
 	struct cgn_buf out = {0};

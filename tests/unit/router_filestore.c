@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filestore: what a tenant may have while uploads run, and files that cannot be removed. */
+/* filestore: the bounds of a tenant while uploads run, and files that cannot be removed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

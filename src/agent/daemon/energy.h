@@ -16,9 +16,10 @@ struct node_energy {
 	bool known;          /* The counter moves: routers are told. */
 	bool begun, stopped; /* |stopped|: said in the log. */
 	bool hot;
-	double node_w;  /* Measured; 0: unknown. */
-	double extra_w; /* Mean of what the machine's meter shows beyond the counters; 0: it has none. */
-	bool is_told;   /* Routers have had heat or watts: they get changes. */
+	double node_w; /* Measured; 0: unknown. */
+	/* Mean of the watts that the machine's meter shows beyond the counters; 0: it has none. */
+	double extra_w;
+	bool is_told; /* Routers have had heat or watts: they get changes. */
 };
 void node_energy_init(struct node_energy *e, struct telemetry *t, cgn_nsec now);
 /* Read the counters; call about once a second. |sum|: the node's power now; NULL: unknown. */
@@ -27,5 +28,5 @@ void node_energy_read(struct node_energy *e, const struct gpus *g, const struct 
 /* Is there anything to tell routers: energy, heat, or watts? */
 bool node_energy_speaks(const struct node_energy *e);
 void node_energy_load(struct node_energy *e, const struct energy_load *load, cgn_nsec now);
-/* Fill what routers are told; |watts| has room for ENERGY_KNOTS + 1 numbers, which |out| borrows. */
+/* Fill the report for routers; |watts| has room for ENERGY_KNOTS + 1 numbers, which |out| borrows. */
 void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *watts, cgn_nsec now);

@@ -13,7 +13,7 @@ struct engine;
  * be sent now, which is logged. */
 bool engine_change_start(struct engine *e, enum engine_change what, struct cgn_str name, struct cgn_str path,
 	cgn_nsec timeout, enginefetch_done *done, struct enginefetch **out);
-/* Write what the engine said against the change: its status and message. */
+/* Write the status and the message with which the engine refused the change. */
 void engine_answer_text(const struct enginefetch_answer *r, char *out, size_t cap);
 /* True when |inflight| requests have ended since |since|, or had agent.drain_timeout. */
 bool engine_drained(const struct engine *e, cgn_nsec since, uint32_t inflight);

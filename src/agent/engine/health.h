@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health: what the agent makes of the engine's readiness (joint/node/engineview): its reason for people, and a stall. */
+/* health: the agent's view of the engine's readiness (joint/node/engineview): its reason for people, and a
+ * stall. */
 #pragma once
 #include "policy/node/engine/supervise.h"
 

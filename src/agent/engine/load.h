@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load: what the agent makes of the engine's load (joint/node/engineview): metrics, and the requests of others. */
+/* load: the agent's view of the engine's load (joint/node/engineview): metrics, and the requests of
+ * others. */
 #pragma once
 #include "joint/report/telemetry/telemetry.h"
 #include "policy/node/engine/engine.h"

@@ -80,7 +80,8 @@ void engine_waiters_end(struct engine *e, const struct engine_refusal *no);
 bool engine_is_offered(const struct engine *e);
 /* Return true if the engine may be loaded now: it is offered, and no load has failed a moment ago. */
 bool engine_is_loadable(const struct engine *e);
-/* Return what rest brings about: an operator's order to rest, else what requests need. */
+/* Return the wanted state of an engine that may rest: an operator's order, else the state that requests
+ * need. */
 Cognitora__V1__WantedState engine_wanted(const struct engine *e);
 /* Return true if an operator keeps the engine from being loaded. */
 bool engine_is_ordered_to_rest(const struct engine *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output: what a managed engine prints: its log file, its lines in the agent's log, and its last words. */
+/* output: the output of a managed engine: its log file, its lines in the agent's log, and its last words. */
 #pragma once
 #include "io/os/linefile/linefile.h"
 #include "io/os/proc/proc.h"

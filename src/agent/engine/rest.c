@@ -209,8 +209,8 @@ static bool is_drained(struct engine *e)
 	return e->rest.state != REST_DRAINING || engine_drained(e, e->rest.since, inflight);
 }
 
-/* Save what the engine's slots hold before it is stopped: other nodes fetch it from the store, which goes on. True: it is
- * saved, or cannot be. For engines on demand agent/swap has done it. */
+/* Save the content of the engine's slots before it is stopped: other nodes fetch it from the store, which
+ * goes on. True: it is saved, or cannot be. For engines on demand agent/swap has done it. */
 static bool is_saved(struct engine *e)
 {
 	struct engine_rest *r = &e->rest;

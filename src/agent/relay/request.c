@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request: what the engine is sent. */
+/* request: the request for the engine. */
 #include "agent/relay/relay_priv.h"
 
 #include "base/log/log.h"

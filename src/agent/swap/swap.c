@@ -232,7 +232,7 @@ static void stopping_step(struct swap *s, struct engine *e)
 
 /* ---- where engines are ---- */
 
-/* Note what happened to the engine, and bring it one step on. */
+/* Note the engine's changes, and bring it one step on. */
 static void engine_follow(struct swap *s, struct engine *e)
 {
 	struct engine_ondemand *d = &e->ondemand;

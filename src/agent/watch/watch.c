@@ -310,7 +310,8 @@ static uint32_t most_of(uint64_t told, uint32_t most)
 	return told < most ? (uint32_t)told : most;
 }
 
-/* Take what the router tells. An earlier call of the same router may not have ended yet: its numbers are old. */
+/* Take the router's numbers. An earlier call of the same router may not have ended yet: that one has older
+ * numbers. */
 static void watcher_told(struct watcher *w, const Cognitora__V1__DirectLoad *told)
 {
 	bool heard = told->heard != w->heard;

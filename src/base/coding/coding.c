@@ -96,7 +96,7 @@ static CGN_RC zlib_step(struct coding *c, struct cgn_err *err)
 	return CGN_OK;
 }
 
-/* Decode what fits into an unsigned int on both sides. */
+/* Decode as many bytes as fit into an unsigned int on both sides. */
 static CGN_RC zlib_read(struct coding *c, struct cgn_str *in, char *to, size_t cap, size_t *n,
 	struct cgn_err *err)
 {

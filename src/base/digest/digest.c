@@ -65,9 +65,9 @@ static void blocks_hash(const uint8_t *p, size_t block_bytes, size_t n, struct d
 		CHUNK_END | ROOT, hashes[0].b);
 }
 
-/* Do what digest_keyed does for |n| adjacent messages of at most 64 bytes. Each digest is the key of the next
- * one and stays in the words that the compression works on: the hasher's state of 1.9 KB costs as much to set
- * up as one compression. */
+/* As digest_keyed, for |n| adjacent messages of at most 64 bytes. Each digest is the key of the next one and
+ * stays in the words that the compression works on: the hasher's state of 1.9 KB costs as much to set up as
+ * one compression. */
 static void messages_link(struct digest *last, const uint8_t *p, size_t bytes, size_t n,
 	uint64_t *short_digests)
 {

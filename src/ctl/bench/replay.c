@@ -371,7 +371,7 @@ static CGN_RC read_tenants(const struct config *cfg, struct bench *b, struct cgn
 	return CGN_OK;
 }
 
-/* Read what the router's configuration says about choosing and waiting. */
+/* Read the settings for choosing and waiting from the router's configuration. */
 static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scale: what the autoscaler knows and decided. */
+/* scale: the autoscaler's facts and decisions. */
 #include "base/json/json.h"
 #include "base/pb/pb.h"
 #include "cognitora/v1/control.pb-c.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: what tenants used, from a router's admin port. */
+/* usage: the usage of tenants, from a router's admin port. */
 #include <string.h>
 
 #include "base/json/json.h"

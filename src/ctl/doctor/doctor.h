@@ -70,7 +70,7 @@ void doctor_read_settings(struct doctor *d);
 /* Note a finding of the running check. */
 void doctor_find(struct doctor *d, enum doctor_result result, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Say what to do about the last finding: one command or key. */
+/* Add the remedy of the last finding: one command or key. */
 void doctor_do(struct doctor *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True when the running check has found nothing to complain about yet. */
 bool doctor_is_fine(const struct doctor *d);

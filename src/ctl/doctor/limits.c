@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits: what the kernel lets the programs have, and the GPUs' library. */
+/* limits: the kernel's limits for the programs, and the GPUs' library. */
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>

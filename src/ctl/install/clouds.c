@@ -162,7 +162,7 @@ static int tool_run(const struct cloud *c, const char *command, const char *cons
 	return ctl_run_shown((char **)(uintptr_t)argv, NULL);
 }
 
-/* Show what would change, and change it if |apply|. */
+/* Show the changes, and make them if |apply|. */
 static CGN_RC plan_carry_out(const struct cloud *c, bool destroy, bool apply, bool *done, struct cgn_err *err)
 {
 	const char *const none[] = {NULL}, *const change[] = {PLAN, NULL};

@@ -104,7 +104,7 @@ struct install_pool {
 	char owner[128];        /* Another field manager that owns them; empty: none. */
 	uint64_t replicas;
 };
-/* Read what kubectl get -o json --show-managed-fields printed; an empty text: the pool is not there.
+/* Read the output of kubectl get -o json --show-managed-fields; an empty text: the pool is not there.
  * CGN_INVALID: the text is not JSON. */
 CGN_RC install_pool_read(struct cgn_str text, struct install_pool *out, struct cgn_err *err);
 /* Decide whether the manifest of ModelPool |name| names its replicas, and how many. |wanted|: --replicas; NULL: it is not given.

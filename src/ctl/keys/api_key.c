@@ -82,7 +82,7 @@ static CGN_RC text_take(const struct ctl_args *a, const char *flag, char *out, s
 		: CGN_FAIL(err, INVALID, "%s has more than %zu bytes", flag, cap - 1);
 }
 
-/* Read what the flags of key create say. */
+/* Read the flags of key create. */
 static CGN_RC key_describe(const struct ctl_args *a, struct auth_key *key, struct cgn_err *err)
 {
 	const char *expires = ctl_flag(a, "--expires");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token: what a token of an identity provider gives its holder by a configuration. */
+/* token: the rights that a token of an identity provider gives its holder by a configuration. */
 #pragma once
 #include "policy/who/claims/claims.h"
 

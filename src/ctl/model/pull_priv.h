@@ -41,7 +41,7 @@ struct pull {
 CGN_RC pull_list(struct pull *p, struct cgn_err *err);
 /* Write the file's address. */
 void pull_url(const struct pull *p, const struct modelsource_file *f, struct cgn_buf *out);
-/* Fill what all requests have in common. */
+/* Fill the fields that all requests have in common. */
 void pull_request(const struct pull *p, const char *url, struct fetch_request *rq);
 /* Name a refusal by its status: the file that was asked for, and which key to set. */
 CGN_RC pull_refusal(const struct pull *p, const char *what, int status, struct cgn_err *err);

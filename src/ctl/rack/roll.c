@@ -10,7 +10,7 @@
 #define ETCD_ENV "/etc/cognitora/etcd.env"
 #define TARGET   "/etc/systemd/system/cognitora.target"
 
-/* Append what a host is to do about units; nothing: the host is not asked. */
+/* Append a host's orders about units; none: the host is not asked. */
 typedef void (*orders_fn)(const struct rack_node *node, enum rack_role role, struct cgn_buf *out);
 
 /* ---- calls ---- */

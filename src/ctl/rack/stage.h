@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage: what one host gets, as a tar. */
+/* stage: the files for one host, as a tar. */
 #pragma once
 #include "ctl/rack/fleet.h"
 #include "ctl/rack/plan.h"

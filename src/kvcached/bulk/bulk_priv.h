@@ -20,7 +20,7 @@ struct bulk {
 	struct cgn_link clients;
 	size_t waiting; /* calls of all clients */
 	cgn_nsec lease_timeout;
-	uint64_t client_bytes;  /* limit of what one client may lease, except for its first value */
+	uint64_t client_bytes;  /* most bytes that one client may lease, except for its first value */
 	struct cgn_timer sweep; /* ends overdue leases */
 	struct cgn_timer feeds; /* sends changes to watchers */
 	size_t watchers;

@@ -19,7 +19,7 @@ void peers_fetch_cancel(struct peers_fetch **take); /* NULL-safe; on |l| */
 const char *peers_nearest(struct kvcached *d, const struct block_key *k, uint16_t sites);
 /* Return the address at which peers reach this store; empty: it has none. */
 const char *peers_quic_address(const struct kvcached *d);
-/* Free what the port leaves, after kvcached_workers_close. */
+/* Free the objects that the port leaves, after kvcached_workers_close. */
 void peers_free(struct kvcached *d);
 
 /* Call |write| on the loop of the peers, then |done| on |l| with the text. Returns NULL when this store has no

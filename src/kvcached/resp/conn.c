@@ -323,7 +323,7 @@ const struct net_conn_ops resp_conn_ops = {.on_data = conn_on_data,
 
 /* ---- once a second ---- */
 
-/* Record what the client took since the last check. */
+/* Record the bytes that the client took since the last check. */
 static void conn_note_taken(struct resp_conn *c, cgn_nsec now)
 {
 	size_t queued = net_queued(c->net);

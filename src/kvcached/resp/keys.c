@@ -154,7 +154,7 @@ enum resp_did resp_expire(struct resp_conn *c)
 	} while (applies &&
 		!kvstore_expire(c->port->store, &k, info.expires_unix_ms, wanted > 0 ? wanted : 1));
 	if (applies && wanted <= now)
-		(void)kvstore_lookup(c->port->store, &k, &info); /* removes what has expired */
+		(void)kvstore_lookup(c->port->store, &k, &info); /* removes an expired value */
 	if (held >= 0)
 		resp_int(c, applies);
 	return RESP_DONE;

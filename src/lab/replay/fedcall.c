@@ -22,7 +22,7 @@ static void call_end(struct federation *f, struct federation_call *c)
 	f->open--;
 }
 
-/* Send what happened to |c| at its peer, back to where it came from. */
+/* Send the event that |c| met at its peer back to the cluster it came from. */
 static cgn_nsec call_back(struct federation *f, struct federation_call *c, enum federation_kind kind,
 	uint64_t number)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quotes: what the router would have said that each request takes, beside what it took. Requests that two nodes
- * share are not quoted. */
+/* quotes: the router's quote for each request, beside the time and energy that it took. Requests that two
+ * nodes share are not quoted. */
 #include "lab/replay/replay_priv.h"
 #include "policy/route/quote/guess.h"
 

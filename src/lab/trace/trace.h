@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace: what clients requested and when, without the text. Pure.
+/* trace: the requests of clients and their times, without the text. Pure.
  *
  * A trace is JSON lines in the format published by the Mooncake project (github.com/kvcache-ai/Mooncake,
  * FAST25-release/traces), one request a line, in order of arrival:

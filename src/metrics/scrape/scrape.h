@@ -18,7 +18,7 @@
 #define SCRAPE_MOST    8192U
 
 struct scrape;
-/* Check what needs no network. The message names the setting. */
+/* Check the settings that need no network. The message names the setting. */
 CGN_RC scrape_check(const struct config *cfg, struct cgn_err *err);
 /* |cfg| is needed during the call only. Fails as scrape_check does, and for files that cannot be read. */
 CGN_RC scrape_open(struct cgn_loop *l, struct telemetry *t, const struct config *cfg, struct scrape **out,

@@ -138,7 +138,7 @@ CGN_RC control_watch(struct control *c, struct cgn_err *err);
 /* ---- reconcile.c ---- */
 /* Begin to reconcile; ends with work_over. */
 void work_begin(struct work *w, struct item *resource);
-void work_drop(struct work *w); /* Free what it holds. */
+void work_drop(struct work *w); /* Free its members. */
 void work_over(struct work *w); /* control.c: the resource is done, or is tried again. */
 void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b);
 
@@ -160,7 +160,7 @@ void certs_note(struct work *w, const char *made, const char *secret, const char
 CGN_RC revoked_make(struct work *w, struct cgn_str old, int64_t held, struct cgn_err *err);
 
 /* ---- secret.c ---- */
-/* Keep what a Secret of certificates has; true: it is other than before. */
+/* Keep the texts of a Secret of certificates; true: they changed. */
 bool item_tls_take(struct item *i, struct json_val object);
 void item_tls_drop(struct item *i);
 /* Read data of a Secret; members that are missing are empty. The texts are NUL-terminated. */

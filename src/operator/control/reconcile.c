@@ -258,7 +258,7 @@ static void looked_done(void *user, const struct k8s_answer *a)
 	status_write(w);
 }
 
-/* Look at what stands in the place of the object: lists and watches show objects with our labels only. */
+/* Look at the object that stands in this one's place: lists and watches show objects with our labels only. */
 static bool object_look(struct work *w, struct item *i)
 {
 	const struct desired_object *o = &w->set.objects[w->at];

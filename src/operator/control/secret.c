@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* secret: what Secrets of certificates have. */
+/* secret: the texts of Secrets of certificates. */
 #include <stdlib.h>
 
 #include "base/codec/codec.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status: what a resource's status says, written only when it says something else than before; an event for each change of the
- * phase. */
+/* status: the status of a resource, written only when it changes; an event for each change of the phase. */
 #include <stdlib.h>
 #include <time.h>
 

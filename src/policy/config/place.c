@@ -70,7 +70,7 @@ static void put_siblings(const struct config_table *t, struct cgn_str path, stru
 		put_sections(out);
 }
 
-/* Return what to do about a key that was renamed; NULL: it was not. |path|: without the section of a row. */
+/* Return the advice about a key that was renamed; NULL: it was not. |path|: without the section of a row. */
 static const char *renamed_find(const struct config_table *t, struct cgn_str path)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handoff: what a request says of its hand-off, in the dialect of --handoff, and what the answer of a prefill
- * leg says. As strict as the engines: fields that make no sense are refused, and missing ones are not
+/* handoff: the members of a request about its hand-off, in the dialect of --handoff, and those of a prefill
+ * leg's answer. As strict as the engines: fields that make no sense are refused, and missing ones are not
  * guessed. Pure. */
 #pragma once
 #include "sim/flags/flags.h"

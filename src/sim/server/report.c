@@ -109,7 +109,7 @@ static void show_ttft(const struct labels *l, const struct sim_snapshot *each, u
 	}
 }
 
-/* Append what vLLM counts of its connector. */
+/* Append vLLM's counters of its connector. */
 static void show_handoff(const struct labels *l, const struct sim_snapshot *s, uint32_t block_tokens,
 	struct cgn_buf *out)
 {

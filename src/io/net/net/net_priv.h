@@ -32,7 +32,8 @@ bool net_queue_lend(struct net_queue *q, const void *p, size_t n, struct net_loa
 /* Mark |n| lent bytes as sent or dropped. */
 void net_loan_pay(struct net_loan *loan, size_t n);
 bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* Returns false when out of memory. */
-/* Send what the socket takes. Returns 0, or an errno that ends the connection; sets *sent in both cases. */
+/* Send as much as the socket takes. Returns 0, or an errno that ends the connection; sets *sent in both
+ * cases. */
 int net_queue_send(struct net_queue *q, int fd, size_t *sent);
 void net_queue_fini(struct net_queue *q);
 
@@ -83,7 +84,8 @@ void net_conn_plain(struct net_conn *c, const uint8_t *p, size_t n); /* Deliver 
 void net_conn_eof(struct net_conn *c);
 /* Write raw bytes to the wire or the queue. */
 void net_conn_send(struct net_conn *c, const struct iovec *iov, size_t n);
-/* Send what the socket takes at once, if the queue is empty. Returns false when the connection failed. */
+/* Send as much as the socket takes at once, if the queue is empty. Returns false when the connection
+ * failed. */
 bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent);
 void net_conn_queued(struct net_conn *c); /* Call after adding to |out|. */
 void net_conn_fail_memory(struct net_conn *c);

@@ -47,7 +47,7 @@ struct tls_crl {
 	atomic_uint generation;
 	atomic_uint_fast64_t refused;
 	pthread_mutex_t
-		lock; /* Guards what follows. Taken once per handshake, and per session after a reload. */
+		lock; /* Guards the fields below. Taken once per handshake, and per session after a reload. */
 	struct crl_set set;
 	struct crl_stamp stamp;
 };

@@ -100,7 +100,7 @@ void tls_peer_pin(gnutls_session_t s, const uint8_t *pin)
 	gnutls_session_set_verify_function(s, pin_verify);
 }
 
-/* Tell what to pin, for the operator who has just replaced a certificate. */
+/* Name the fingerprint to pin, for the operator who has just replaced a certificate. */
 cgn_rc tls_pin_refusal(gnutls_session_t s, const char *who, struct cgn_err *err)
 {
 	uint8_t seen[TLS_PIN_BYTES] = {0};

@@ -29,7 +29,7 @@ struct linefile_seal {
 /* As linefile_open_bounded; 0 bytes: without a bound. */
 CGN_RC linefile_open_sealed(const char *path, uint64_t size, unsigned files, const struct linefile_seal *seal,
 	struct linefile **out, struct cgn_err *err);
-/* Write what waits, end the thread, and close. */
+/* Write waiting lines, end the thread, and close. */
 void linefile_close(struct linefile **take);
 /* Append |line|, which ends with a newline. Any thread; never waits for the disk. */
 void linefile_add(struct linefile *f, struct cgn_str line);

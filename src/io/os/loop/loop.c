@@ -187,7 +187,7 @@ static void before_sleep(struct cgn_loop *l)
 {
 	do {
 		run_hooks(&l->hooks);
-		release_graves(l); /* Release what the close callbacks of the last turn buried. */
+		release_graves(l); /* Release the objects that the close callbacks of the last turn buried. */
 	} while (!cgn_list_empty(&l->hooks) || l->graves != NULL);
 	arm_alarm(l);
 	l->clock->read = false;

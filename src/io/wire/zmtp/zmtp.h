@@ -56,7 +56,7 @@ struct zmtp_cfg {
  * ADDRESS_IN_USE and others when binding fails. Never calls back before it returned. */
 CGN_RC zmtp_open(struct cgn_loop *l, const struct zmtp_cfg *cfg, const struct zmtp_ops *ops, void *user,
 	struct zmtp **out, struct cgn_err *err);
-/* Flush what peers take at once and close; no callback comes any more. NULL-safe. */
+/* Send as much as peers take at once, and close; no callback comes any more. NULL-safe. */
 void zmtp_close(struct zmtp **take);
 CGN_RC zmtp_endpoint_check(const char *endpoint, struct cgn_err *err);
 unsigned zmtp_port(const struct zmtp *s); /* Port of a bound tcp socket. */

@@ -178,7 +178,7 @@ static const struct {
 	{"/version", answer_version, ACTION_STATUS_READ, true},
 };
 
-/* Say what answers here, and list the paths with their methods. */
+/* Name the program that answers here, and list the paths with their methods. */
 static void answer_index(const struct svc_admin_cfg *cfg, struct svc_admin_reply *r)
 {
 	struct json_out o = json_out_to(&r->body);

@@ -140,7 +140,7 @@ static CGN_RC probe_ask(struct probe *p, const char *path, const char *name, str
 	return rc;
 }
 
-/* Say what an answer other than 200 has: the reason, where there is one. */
+/* Fail for an answer other than 200, with its reason where it has one. */
 static CGN_RC probe_verdict(const struct probe *p, const char *path, struct cgn_err *err)
 {
 	struct cgn_arena a;

@@ -195,9 +195,9 @@ bool kvpeer_site_takes_in(const struct kvpeer *kp, const struct kvpeer_site *s, 
 void kvpeer_site_count(struct kvpeer *kp, struct kvpeer_site *s, bool in, uint64_t bytes);
 
 /* find.c */
-/* Forget what the peer holds. */
+/* Forget the peer's blocks. */
 void kvpeer_forget(struct kvpeer_peer *p);
-/* Forget what the peer holds, and give it a new id in the index. */
+/* Forget the peer's blocks, and give it a new id in the index. */
 CGN_RC kvpeer_index_begin(struct kvpeer_peer *p, struct cgn_err *err);
 void kvpeer_holds_apply(struct kvpeer_peer *p, const struct kvframe_holds *h);
 /* Record that the peer does not hold |k|. */

@@ -288,7 +288,7 @@ static void guest_stream(struct quic_conn *c, void *user, struct quic_stream *s)
 	kvpeer_serve(g, s);
 }
 
-/* Add what the guest was served to the peer of the same name, if there is one. */
+/* Add the bytes that the guest was served to the peer of the same name, if there is one. */
 static void guest_keep_count(const struct kvpeer_guest *g)
 {
 	cgn_list_each (it, &g->kp->peers) {

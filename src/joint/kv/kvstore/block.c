@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks: what the holder of a reference sees, and how a block is freed with its last reference. */
+/* block: the fields of a block for the holder of a reference, and how a block is freed with its last one. */
 #include "kvstore_priv.h"
 
 #include <stdlib.h>

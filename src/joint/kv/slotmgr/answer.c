@@ -24,7 +24,7 @@ static void log_computed(const struct slot_placement *p, const struct usage_timi
 			F_DUR("took", (cgn_nsec)(t->prompt_ms * 1e6)));
 }
 
-/* Account what the restore saved: |more| tokens that the slot did not hold before. */
+/* Count the time that the restore saved: |more| tokens that the slot did not hold before. */
 static void count_spared(struct slot_placement *p, const struct usage_timings *t, double more)
 {
 	struct slotmgr *m = p->mgr;
@@ -58,7 +58,7 @@ static void learn_timings(struct slot_placement *p, const struct usage_timings *
 	}
 }
 
-/* Record what the slot holds after a complete answer. The engine does not take the last token in. */
+/* Record the tokens in the slot after a complete answer. The engine does not take the last token in. */
 static void record_answer(struct slot_placement *p, struct cgn_str tail)
 {
 	struct usage_timings t = {0};

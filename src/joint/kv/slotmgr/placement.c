@@ -200,8 +200,8 @@ static enum restore_outcome first_outcome(const struct slot_placement *p, size_t
 	return slotmgr_is_paused(m) ? RESTORE_SKIPPED_PAUSED : RESTORE_NO_STATE;
 }
 
-/* Restore what the slot lacks: from a peer when one may have more than the node's store, else from the node's
- * store. */
+/* Restore the tokens that the slot lacks: from a peer when one may have more than the node's store, else from
+ * the node's store. */
 static void placement_fill(struct slot_placement *p)
 {
 	struct slotmgr *m = placement_manager(p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status: what failed, which states the engine refuses, and whether a restore pays. */
+/* status: failures, the states that the engine refuses, and whether a restore pays. */
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/slotmgr_priv.h"
 

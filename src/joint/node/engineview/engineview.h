@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engineview: what one inference engine shows by HTTP and by its KV events: whether it is ready, its load, its models and its
- * blocks. An agent has one for each of its engines, a router one for each engine without an agent. Each part is in a file:
- * door.c, probe.c, load.c, models.c, feed.c. One loop, its thread. */
+/* engineview: the state of one inference engine by HTTP and by its KV events: whether it is ready, its load,
+ * its models and its blocks. An agent has one for each of its engines, a router one for each engine without
+ * an agent. Each part is in a file: door.c, probe.c, load.c, models.c, feed.c. One loop, its thread. */
 #pragma once
 #include "base/core/arena.h"
 #include "base/json/json.h"

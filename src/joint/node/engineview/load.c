@@ -47,7 +47,7 @@ static bool load_is_used(const struct engineview *v)
 		engine_load_worked(before, now) || engine_load_restarted(before, now);
 }
 
-/* Keep what an idle engine's source said when it was read last. */
+/* Keep the values that an idle engine's source had when it was read last. */
 static void load_keep(struct engineview_load *s)
 {
 	s->next.slots = s->now.slots;

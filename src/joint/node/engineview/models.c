@@ -59,7 +59,7 @@ static bool model_is_out(enum engine_model_state s)
 	return s == ENGINE_MODEL_OUT || s == ENGINE_MODEL_ASLEEP;
 }
 
-/* Learn from what changed since the last reading. A load began after that reading. */
+/* Learn from the changes since the last reading. A load began after that reading. */
 static void pace_learn(struct engineview_models *m, const char *model, enum engine_model_state before,
 	enum engine_model_state now, cgn_nsec at)
 {

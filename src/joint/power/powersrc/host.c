@@ -100,7 +100,7 @@ static void zone_find(struct powersrc_host *h, const char *dir)
 
 /* ---- hwmon ---- */
 
-/* Say what a sensor measures by the names of its driver and its label; a guess that would be summed up twice is
+/* Tell a sensor's quantity by the names of its driver and its label; a guess that would be summed up twice is
  * given a kind. */
 static void hwmon_judge(struct powersrc_sensor *s, const char *driver, const char *label)
 {

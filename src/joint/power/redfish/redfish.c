@@ -13,7 +13,7 @@
 
 /* ---- rounds ---- */
 
-/* Keep what a part of the round did not read: it becomes stale by its age. */
+/* Keep readings that a part of the round did not renew: they become stale by their age. */
 static void readings_keep(const struct redfish_bmc *b, struct redfish_round *r)
 {
 	for (size_t i = 0; i < b->n_reading && r->n_reading < REDFISH_MAX_READINGS; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tracing: what waits, and its way to the collector. One request is under way at a time. */
+/* tracing: spans that wait, and their way to the collector. One request is under way at a time. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +27,7 @@ const struct tracing_rules *tracing_rules_of(const struct tracing *t)
 
 static struct tracing_attribute *attribute_new(struct tracing_span *s, const char *key)
 {
-	static struct tracing_attribute none; /* Takes what has no room; never read. */
+	static struct tracing_attribute none; /* Takes attributes for which there is no room; never read. */
 	struct tracing_attribute *a = s->n < TRACING_ATTRIBUTES ? &s->attributes[s->n++] : &none;
 	if (a != &none)
 		*a = (struct tracing_attribute){.key = key};
@@ -240,7 +240,7 @@ static void batch_send(struct tracing *t)
 		batch_failed(t, true, err.msg);
 }
 
-/* Take what waits. */
+/* Take the waiting spans into a batch. */
 static void batch_take(struct tracing *t)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf spans = {0};

@@ -19,7 +19,7 @@ struct tracing;
  * NULL when tracing is off. CGN_INVALID names the variable, its value and the allowed ones. */
 CGN_RC tracing_open(struct cgn_loop *l, const char *service, struct telemetry *telemetry,
 	struct tracing **out, struct cgn_err *err);
-/* Send what waits, without waiting for the answer: call when the program begins to end. */
+/* Send the waiting spans, without waiting for the answer: call when the program begins to end. */
 void tracing_flush(struct tracing *t);
 void tracing_close(struct tracing **take); /* On |l|'s thread; no thread adds spans any more. NULL-safe. */
 

@@ -41,5 +41,5 @@ CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *
 void audit_note(struct audit *a, const struct audit_event *e);
 /* Use the file of that name for all later lines, after a rotation by another program. The loop's thread. */
 CGN_RC audit_reopen(struct audit *a, struct cgn_err *err);
-/* Write what waits and close. The loop's thread, when no other one uses it. */
+/* Write the waiting lines and close. The loop's thread, when no other one uses it. */
 void audit_close(struct audit **take);

@@ -297,7 +297,7 @@ static CGN_RC answer_take(struct signin_exchange *x, struct cgn_str body, struct
 	return CGN_OK;
 }
 
-/* Say what the provider said (RFC 6749, 5.2). */
+/* Pass the provider's error on (RFC 6749, 5.2). */
 static cgn_rc refusal_tell(const struct enginefetch_answer *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0}, shown = {.limit = 200};

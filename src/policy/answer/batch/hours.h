@@ -34,8 +34,8 @@ struct batch_moment {
 	double need_s; /* Time that the lines that are left are expected to take; 0: not known. */
 };
 enum batch_wait { BATCH_GOES, BATCH_WAITS_HOURS, BATCH_WAITS_PRICE };
-/* Say what a batch waits for, and set |*until_s| to the time at which it goes on at the latest (BATCH_GOES: 0). A price that is
- * not known lets batches go. A batch goes in any case from margin_s before its end on, or half its window if that is shorter, or
- * twice need_s if that is longer. */
+/* Return the condition that a batch waits for, and set |*until_s| to the time at which it goes on at the
+ * latest (BATCH_GOES: 0). A price that is not known lets batches go. A batch goes in any case from margin_s
+ * before its end on, or half its window if that is shorter, or twice need_s if that is longer. */
 enum batch_wait batch_gate_at(const struct batch_gate *g, const struct batch_moment *m, uint64_t *until_s);
 const char *batch_wait_text(enum batch_wait w); /* "hours", "price"; "" for BATCH_GOES */

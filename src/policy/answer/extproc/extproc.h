@@ -26,7 +26,7 @@ struct extproc_message {
 	/* In the first message of a stream; a proxy that does not tell is taken for one of EXTPROC_DUPLEX, which the
 	 * extension asks for. */
 	enum extproc_mode request_mode, answer_mode;
-	void *pb; /* Owned: what the members borrow from. */
+	void *pb; /* Owned: the members borrow from it. */
 };
 /* Read a message; call extproc_fini in either case. INVALID: it is not a message that a proxy sends to a
  * picker. Memory: 16 times the bytes and 64 KiB (pb.h). */

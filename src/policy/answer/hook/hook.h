@@ -52,7 +52,7 @@ enum hook_decision { HOOK_ALLOWED, HOOK_REFUSED, HOOK_FAILED };
 
 struct hook_verdict {
 	enum hook_decision decision;
-	/* Refused: what the client gets. The message is UTF-8 without control characters. */
+	/* Refused: the client's status, code and message. The message is UTF-8 without control characters. */
 	int status;
 	char code[HOOK_CODE_MAX + 1], message[HOOK_MESSAGE_MAX + 1];
 	const char *why; /* Failed: the sentence for the log. */

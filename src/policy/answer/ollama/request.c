@@ -174,7 +174,7 @@ static void logprobs_put(struct json_out *j, const struct members *m)
 	member_put(j, "top_logprobs", m->v[BODY_TOP_LOGPROBS]);
 }
 
-/* Put what a chat and a text have in common. */
+/* Put the members that a chat and a text have in common. */
 static CGN_RC common_put(struct json_out *j, const struct members *m, struct cgn_err *err)
 {
 	CGN_TRY(options_put(j, m, err));
@@ -417,7 +417,7 @@ static CGN_RC raw_put(struct json_out *j, const struct members *m, struct cgn_er
 	return common_put(j, m, err);
 }
 
-/* Refuse what only Ollama's own engine can do: ignoring it would change the answer. */
+/* Refuse options that only Ollama's own engine knows: ignoring them would change the answer. */
 static CGN_RC generate_check(const struct members *m, struct cgn_err *err)
 {
 	if (ollama_is_there(m->v[BODY_PROMPT]) && m->v[BODY_PROMPT].type != JSON_STRING)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* said: what a choice of an engine's answer says: texts, thoughts and tool calls. */
+/* said: the texts, thoughts and tool calls in a choice of an engine's answer. */
 #include <stdlib.h>
 
 #include "policy/answer/ollama/ollama_priv.h"

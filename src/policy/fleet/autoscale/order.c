@@ -80,7 +80,8 @@ bool autoscale_order_env(const struct autoscale_order *o, struct cgn_buf *out,
 
 /* ---- the answer ---- */
 
-/* Return what an exit status means by the conventions of shells and sysexits.h; NULL: nothing in particular. */
+/* Return the meaning of an exit status by the conventions of shells and sysexits.h; NULL: nothing in
+ * particular. */
 static const char *exit_meaning(int code)
 {
 	switch (code) {

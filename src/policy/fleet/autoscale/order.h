@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order: what a program or a web server outside of the cluster is told, so that it adds or removes nodes
- * (router.autoscaler.target; docs/fleet/autoscaling/README.md has the format), and what its answer means. Pure. */
+/* order: the order for a program or a web server outside of the cluster to add or remove nodes
+ * (router.autoscaler.target; docs/fleet/autoscaling/README.md has the format), and what its answer means.
+ * Pure. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/str.h"
@@ -36,7 +37,7 @@ struct autoscale_exit {
 	bool late;                    /* The program was ended, because it took longer than allowed. */
 	struct cgn_str said;          /* The last line of its output; may be empty. */
 };
-/* Tell what the end of the program means, and write a sentence about it. */
+/* Judge the end of the program, and write a sentence about it. */
 enum autoscale_outcome autoscale_exit_read(const struct autoscale_exit *e, char *why, size_t cap);
 /* The same of a web server's answer. */
 enum autoscale_outcome autoscale_status_read(int status, struct cgn_str body, char *why, size_t cap);

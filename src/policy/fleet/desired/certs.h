@@ -37,7 +37,7 @@ struct certs_plan {
 	char revoked[CERTS_REVOKED][CERTS_SERIAL]; /* Serial numbers, as certs_serial writes them. */
 	size_t n_revoked;
 };
-/* Read what |cluster| wants. CGN_INVALID: a name cannot stand in a certificate. */
+/* Read the certificates that |cluster| wants. CGN_INVALID: a name cannot stand in a certificate. */
 CGN_RC certs_plan_read(struct json_val cluster, struct certs_plan *out, struct cgn_err *err);
 
 /* Write a serial number in hex, with or without colons, as lower-case digits without leading zero bytes. False: it is none. */

@@ -142,7 +142,7 @@ static void threshold_put(struct json_val threshold, struct cgn_buf *b)
 		threshold_write(model, v, b);
 }
 
-/* Append what |put| writes of each element of spec.cascade.|member|. */
+/* Call |put| for each element of spec.cascade.|member|. */
 static void models_put(struct json_val policy, const char *member,
 	void (*put)(struct json_val element, struct cgn_buf *b), struct cgn_buf *b)
 {

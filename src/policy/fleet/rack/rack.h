@@ -34,8 +34,8 @@ struct rack_leaves {
 };
 struct rack_host {
 	const char *name, *address;          /* |address|: where the other hosts reach it. */
-	const char *ssh, *user, *ssh_config; /* NULL: |address|; what ssh decides. */
-	uint32_t port;                       /* 0: what ssh decides. */
+	const char *ssh, *user, *ssh_config; /* NULL: |address| for |ssh|; for the others ssh decides. */
+	uint32_t port;                       /* 0: ssh decides. */
 	bool sudo;
 	unsigned roles; /* RACK_BIT(role) */
 	struct rack_leaves settings;

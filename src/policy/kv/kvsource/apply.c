@@ -150,8 +150,8 @@ static bool ends_block(const struct ledger *l, const struct ledger_block *b)
 	return pages == 0 || b->place + 1U == pages;
 }
 
-/* Collect what precedes the next page in its block of ours: the tokens of the pages before it into |to|, and
- * the parent digest. Return false when one of the pages is not known any more or belongs to another root. */
+/* Collect the part of our block before the next page: the tokens of the pages before it into |to|, and the
+ * parent digest. Return false when one of the pages is not known any more or belongs to another root. */
 static bool pages_before(const struct kvsource *s, struct walk *w, char *to, struct digest *last)
 {
 	uint64_t hash = w->before;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvsource: what one publisher of KV events (an engine, or one data-parallel rank of it) holds, written into
- * the node's `struct holdings`. A pure state machine over numbered batches: (state, input, now) -> orders. A
- * block is held only when its whole chain of parents is known. One thread.
+/* kvsource: the blocks of one publisher of KV events (an engine, or one data-parallel rank of it), written
+ * into the node's `struct holdings`. A pure state machine over numbered batches: (state, input, now) ->
+ * orders. A block is held only when its whole chain of parents is known. One thread.
  *
  * Names. The engine's hash of a block is kept, with its cache group and block size, beside our digest of the
  * block. The digest is made from the tokens: digest_chain_root(model, lora, salt), then digest_chain_next

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine: what each kind of inference engine needs: its command line, readiness, load, models, token ids, resume
- * dialect, and the routes that it lacks. One file and one row of engine.c per kind, with the version that its facts
- * were read at. Pure. */
+/* engine: the facts of each kind of inference engine: its command line, readiness, load, models, token ids,
+ * resume dialect, and the routes that it lacks. One file and one row of engine.c per kind, with the version
+ * that its facts were read at. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lastwords: what the lines of an engine and its exit say: the level of a line, and why the engine ended, in one
- * sentence with what to do. The texts are in lastwords.def, each with the version that it was read at. Pure. */
+/* lastwords: reads the lines of an engine and its exit: the level of a line, and why the engine ended, in one
+ * sentence with what to do. The texts are in lastwords.def, each with the version that it was read at.
+ * Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -110,14 +110,14 @@ const char *handoff_refusal(const struct handoff_ops *ops, struct cgn_str path, 
 /* Write the body of one leg: the client's members, less those that the leg must not have, and the dialect's. Errors
  * are the buffer's. Only for dialects that edit. */
 void handoff_body(const struct handoff_job *job, enum handoff_leg leg, struct cgn_buf *out);
-/* Read what a Mooncake bootstrap server answers to GET HANDOFF_RANKS_PATH: {"0": {"engine_id": ...}, "1": ...}. |out|
- * has room for HANDOFF_RANKS_MAX ids, which are in |a|. CGN_BAD_GATEWAY: another answer, or ranks are missing.
- * CGN_NO_MEMORY. */
+/* Read the answer of a Mooncake bootstrap server to GET HANDOFF_RANKS_PATH: {"0": {"engine_id": ...}, "1":
+ * ...}. |out| has room for HANDOFF_RANKS_MAX ids, which are in |a|. CGN_BAD_GATEWAY: another answer, or ranks
+ * are missing. CGN_NO_MEMORY. */
 #define HANDOFF_RANKS_PATH "/query"
 CGN_RC handoff_ranks_read(struct cgn_str answer, struct cgn_arena *a, const char **out, size_t *n,
 	struct cgn_err *err);
-/* Append what |answer|, a prefill leg's, gives to the decode leg; nothing for a dialect without |member|.
- * CGN_BAD_GATEWAY: the answer is not JSON, or the member is missing or not what the dialect says.
+/* Append the members that |answer|, a prefill leg's, gives to the decode leg; nothing for a dialect without
+ * |member|. CGN_BAD_GATEWAY: the answer is not JSON, or the member is missing or not of the dialect.
  * CGN_NO_MEMORY. */
 CGN_RC handoff_params_read(enum handoff_kind kind, struct cgn_str answer, struct cgn_buf *params,
 	struct cgn_err *err);

@@ -5,7 +5,7 @@
 
 #define TEXT_MOST (WANTED_MAX_MODELS + 1)
 
-/* Return what |m|, which may be NULL, says of a node by its id; NULL: nothing. */
+/* Return the entry of a node in |m|, which may be NULL, by its id; NULL: there is none. */
 static const Cognitora__V1__WantedNode *node_find(const Cognitora__V1__WantedModel *m, const char *node)
 {
 	for (size_t i = 0; m != NULL && i < m->n_nodes; i++)
@@ -152,8 +152,8 @@ static bool is_shared(const Cognitora__V1__WantedModel *old, const struct wanted
 	return old->others == COGNITORA__V1__WANTED_STATE__WANTED_LOADED;
 }
 
-/* Add what the change says of its node |i|. Another adapter than the one of all nodes is the node's own; a node that
- * does not load now keeps its own for the next time. */
+/* Add the change's order for its node |i|. Another adapter than the one of all nodes is the node's own; a
+ * node that does not load now keeps its own for the next time. */
 static CGN_RC named_add(struct wanted_draft *d, const Cognitora__V1__WantedModel *old,
 	const struct wanted_change *c, size_t i, struct cgn_err *err)
 {

@@ -146,10 +146,10 @@ void admission_enter(struct admission *a, struct admission_ticket *t, cgn_nsec n
 bool admission_leave(struct admission *a, struct admission_ticket *t, cgn_nsec now);
 /* The place on node |slot| that was reserved for an admitted request is booked, or not needed. */
 void admission_settle(struct admission *a, uint16_t slot, cgn_nsec now);
-/* Admit what there is room for. Call when a node, its load, or a booking has changed. */
+/* Admit the requests for which there is room. Call when a node, its load, or a booking has changed. */
 void admission_serve(struct admission *a, cgn_nsec now);
-/* Refuse what can no longer be admitted, forget queues that are long idle, and serve. Call every ADMISSION_POLL_INTERVAL
- * while any request waits. */
+/* Refuse requests that can no longer be admitted, forget queues that are long idle, and serve. Call every
+ * ADMISSION_POLL_INTERVAL while any request waits. */
 void admission_poll(struct admission *a, cgn_nsec now);
 
 size_t admission_waiting(const struct admission *a); /* Waiting requests of all models. */

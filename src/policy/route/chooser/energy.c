@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* energy: what a request costs in joules at each node, and which nodes the rules for energy leave out. */
+/* energy: the joules of a request at each node, and the nodes that the rules for energy leave out. */
 #include "chooser_priv.h"
 
 /* The share of the budget that is kept free, for the error of the curves. */

@@ -154,7 +154,7 @@ static struct cgn_str served_of(const Cognitora__V1__Engine *e, size_t at)
 	return cgn_str_of(at == 0 && e->served[0] != '\0' ? e->served : e->models[at]);
 }
 
-/* Return what requests put before the name of the model e->models[at]. */
+/* Return the text that requests put before the name of the model e->models[at]. */
 static struct cgn_str base_of(const Cognitora__V1__Engine *e, size_t at, const struct engine_ops *kind)
 {
 	bool named = kind != NULL && kind->adapter_after_base && at > 0;
@@ -285,8 +285,8 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 	return m->name.p != NULL;
 }
 
-/* Copy what the node says of its engine. An engine that says nothing hands over through the node's block store, if the
- * node has one. False: out of memory. */
+/* Copy the node's facts of its engine. An engine without facts hands over through the node's block store, if
+ * the node has one. False: out of memory. */
 static bool handoff_fill(struct cluster_view *v, const struct pair *p, const struct handoff_end **out)
 {
 	static const struct handoff_end store = {.kind = HANDOFF_STORE, .fingerprint = 1};
@@ -568,8 +568,8 @@ static void work_fill(struct route_cand *c, const struct node_stats *stats)
 	c->decoding = u32_of(&stats->decoding) + (waiting == 0 && streams == 0 ? c->others : streams);
 }
 
-/* Fill in what a load costs this request, and the models that would have to leave. The node's description is seconds old: what
- * this router sent there since counts too. */
+/* Fill in the cost of a load for this request, and the models that would have to leave. The node's
+ * description is seconds old: requests that this router sent there since count too. */
 static void load_fill(struct route_cand *c, const struct view_model *m, size_t i,
 	const struct node_stats *stats, cgn_nsec now)
 {

@@ -163,8 +163,8 @@ void explain_split(const struct chooser_split *s, const struct cluster_view *vie
 /* Describe that |policy|, a constant string, would have picked the candidate |index|; p->n: none. */
 void explain_other(const struct chooser_pick_result *p, const char *policy, size_t index,
 	const struct cluster_view *view, struct explain_shadow *out);
-/* Compute what |policy| would have picked from the same candidates at the same instant. |*index| is the
- * candidate's index when |p| picked one. */
+/* Compute the pick of |policy| from the same candidates at the same instant. |*index| is the candidate's
+ * index when |p| picked one. */
 void explain_shadow(const struct chooser_pick_result *p, enum route_policy policy,
 	const struct cluster_view *view, struct explain_shadow *out, size_t *index);
 

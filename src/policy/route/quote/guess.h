@@ -15,7 +15,7 @@ struct quote_inputs {
 
 /* Return the picked candidate, or else the one that would begin to answer first; NULL: there is none. */
 const struct route_cand *quote_candidate(const struct chooser_pick_result *p);
-/* Guess what the request of |ask| takes at the candidate |c| of |p|. */
+/* Guess the time, cost and energy of the request of |ask| at the candidate |c| of |p|. */
 void quote_guess_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct route_cand *c, const struct quote_inputs *in, struct quote_guess *out);
 /* Return how many of |input| tokens |c| holds. Engines compute at least the last one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quote: what a request will take (time to first byte, time to the end, cost, joules), with intervals that hold as
- * often as they say. Pure.
+/* quote: the forecast of a request (time to first byte, time to the end, cost, joules), with intervals that
+ * hold as often as they say. Pure.
  *
  * A quote begins with a guess: each figure is a line over the tokens of the answer, |base| + |per_token| * tokens,
  * from the predictions that routing, admission, energy and prices make. The tokens are the quantiles of the lengths

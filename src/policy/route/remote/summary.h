@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary: what a cluster tells another one of itself: the load and the speed of each model, and which blocks it caches
- * (set.h). Pure.
+/* summary: a cluster's report of itself to another one: the load and the speed of each model, and which
+ * blocks it caches (set.h). Pure.
  *
  * The sets of a cluster are numbered by generations; the first number of a run is random, so that no number means two
  * sets. An answer has either the whole set of a generation, or the changes from the generation that the asking side has.
@@ -16,7 +16,8 @@
  *
  * Version 1, for sides that ask without a version: u32 magic · u8 version · u8 shift · u16 models · u64 generation · u64
  * base (0: the whole follows) · u64 sum · u32 blocks · u16 sets · models · sets. A model: u8 length and name, 6 u32 and 3
- * u64. Sets: one, or for each generation after the base the removed and the added ones, all of the full width. */
+ * u64. Sets: one, or for each generation after the base the removed and the added ones, all of the full
+ * width. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/str.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trust: what a cluster's summary makes expect, compared with what its answers show. Pure; one thread at a time.
+/* trust: the expectations from a cluster's summary, compared with its answers. Pure; one thread at a time.
  *
  * An answer is bad if far fewer tokens were cached there than its summary told, or if the first byte took far longer.
  * After REMOTE_BAD bad answers in a row, or about as many in twice as many, the peer is demoted: its summary counts for

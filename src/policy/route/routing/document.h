@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document: what an operator sets about routing while routers run. Each member that is present overrides the
+/* document: an operator's settings of routing while routers run. Each member that is present overrides the
  * configuration's router.policy or router.score_weights:
  *
  *   {"policy": "weighted", "weights": {"kv": 0.55, "load": 0.25, "power": 0.1, "capacity": 0.1}}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompttail: what a node's cache holds behind the last full block of a prompt that it answered: the rest of
- * the prompt and the answer, which no digest names yet. The next turn of a conversation begins with both. A
- * table of fixed size that all workers share without locks. Entries are single atomic words, {fingerprint 24,
- * answer 16, prompt 24}, in pairs; a new entry replaces the older of a pair. A false match (probability
+/* prompttail: the tokens in a node's cache behind the last full block of a prompt that it answered: the rest
+ * of the prompt and the answer, which no digest names yet. The next turn of a conversation begins with both.
+ * A table of fixed size that all workers share without locks. Entries are single atomic words, {fingerprint
+ * 24, answer 16, prompt 24}, in pairs; a new entry replaces the older of a pair. A false match (probability
  * 2^-23) costs one wrong prediction. */
 #pragma once
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules: what an operator sets of routing: policy, weights, hand-offs, energy. routing.h has the formulas. */
+/* rules: an operator's settings of routing: policy, weights, hand-offs, energy. routing.h has the
+ * formulas. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +53,6 @@ struct route_rules {
 	double session_bound; /* Bound on demand, as a multiple of the mean; below 1 counts as 1. */
 	struct route_disagg disagg;
 	struct route_energy energy;
-	bool counts_saved; /* Count what each node's cache saves (node_stats.saved_tokens), for the autoscaler. */
+	/* Count the tokens that each node's cache saves (node_stats.saved_tokens), for the autoscaler. */
+	bool counts_saved;
 };

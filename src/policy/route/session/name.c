@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name: what names a session. */
+/* name: the header or member that names a session. */
 #include <string.h>
 
 #include "base/mix/mix.h"

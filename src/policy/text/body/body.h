@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* body: what a router reads from the top level of a request's body, in one walk over its members. Pure; any
- * thread; no allocation. The time is linear in the body's bytes. */
+/* body: reads the top level of a request's body for a router, in one walk over its members. Pure; any thread;
+ * no allocation. The time is linear in the body's bytes. */
 #pragma once
 #include "base/json/json.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt: what a request's body asks an engine to read: chat messages in the shape that a template takes, a
- * text, or token ids. Pure; any thread.
+/* prompt: the part of a request's body that an engine reads: chat messages in the shape that a template
+ * takes, a text, or token ids. Pure; any thread.
  *
  * The conversions are vLLM's, as of 0.26 (entrypoints/chat_utils.py, openai/responses/utils.py,
  * anthropic/serving_messages.py):

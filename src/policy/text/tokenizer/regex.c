@@ -60,7 +60,7 @@ static const char *const properties[] = {"L", "Lu", "Ll", "Lt", "Lm", "Lo", "N",
 	"Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "M", "Mn", "Mc", "Me", "Z", "Zs",
 	"Zl", "Zp", "Han"};
 
-/* Read what follows "\p". Outside a class "\P" is the negated class; inside one it would be a set that
+/* Read the rest of a "\p". Outside a class "\P" is the negated class; inside one it would be a set that
  * differs in PCRE2's older Unicode. */
 static CGN_RC read_property(struct reader *r, bool negated)
 {
@@ -215,7 +215,7 @@ static CGN_RC read_class_part(struct reader *r)
 	return CGN_OK;
 }
 
-/* Read what follows "[". */
+/* Read the rest of a class, after "[". */
 static CGN_RC read_class(struct reader *r)
 {
 	if (r->nocase[r->depth])
@@ -267,7 +267,7 @@ static CGN_RC read_number(struct reader *r, uint32_t *out)
 	return r->p > from && *out <= 60000 ? CGN_OK : regex_refuse(r, "this repetition");
 }
 
-/* Read what follows "{". */
+/* Read the rest of a repeat, after "{". */
 static CGN_RC read_interval(struct reader *r)
 {
 	uint32_t min, max;
@@ -290,7 +290,7 @@ static CGN_RC read_interval(struct reader *r)
 	return CGN_OK;
 }
 
-/* Read what follows ?, * or +: lazy and possessive repeats mean the same in both languages. */
+/* Read the suffix of ?, * or +: lazy and possessive repeats mean the same in both languages. */
 static CGN_RC read_repeat(struct reader *r, char sign)
 {
 	if (r->out.n == 0 || r->out.p[r->out.n - 1] == '|' || r->out.p[r->out.n - 1] == ':')

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth_priv: what auth.c (one key) gives to keys.c (the set of all keys). */
+/* auth_priv: functions of auth.c (one key) for keys.c (the set of all keys). */
 #pragma once
 #include "policy/who/auth/auth.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims: what the holder of an identity provider's token is here: tenant, roles and limits, by the rules of
+/* claims: the tenant, the roles and the limits of the holder of an identity provider's token, by the rules of
  * [claims."NAME"], auth.role_claim, auth.tenant_claim and auth.oidc_default_role. Pure; any thread.
  *
  * Roles add up: of every rule that matches, and the values of auth.role_claim that are names of roles. Without any, the

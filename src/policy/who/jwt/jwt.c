@@ -28,7 +28,7 @@ bool jwt_looks_like(struct cgn_str text)
 
 /* ---- reading ---- */
 
-/* Append what |part| stands for, in the alphabet of URLs and without padding (RFC 7515, 2). */
+/* Append the bytes that |part| codes, in the alphabet of URLs and without padding (RFC 7515, 2). */
 static bool part_decode(struct cgn_str part, struct cgn_buf *room, size_t *from, size_t *n)
 {
 	for (size_t i = 0; i < part.n; i++)

@@ -244,7 +244,7 @@ void batches_each_open(struct batches *s, void (*each)(void *user, const struct 
 	(void)pthread_mutex_unlock(&s->lock);
 }
 
-/* Take what |b| says, but for a cancellation that |b| does not know of. */
+/* Take the fields of |b|, but keep a cancellation that |b| does not have yet. */
 static struct batch batch_merged(const struct batch *old, const struct batch *b)
 {
 	struct batch next = *b;

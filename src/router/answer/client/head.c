@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* head: what a request's head says. */
+/* head: reads a request's head. */
 #include "base/mix/mix.h"
 #include "policy/who/auth/auth.h"
 #include "router/answer/client/client_priv.h"

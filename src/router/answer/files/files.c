@@ -12,7 +12,7 @@
 
 /* ---- the request's head ---- */
 
-/* Find what |r| asks for. False: there is no such route. */
+/* Find the operation that |r| asks for. False: there is no such route. */
 static bool op_find(const struct gw_req *r, struct gw_filing *f)
 {
 	static const struct {
@@ -78,7 +78,7 @@ static void holder_note(const struct gw_req *r, struct gw_filing *f)
 	claims_kept_put(&h, &f->holder);
 }
 
-/* Refuse what the head says already; STEP_PARK: it is fine. */
+/* Refuse a request whose head shows an error; STEP_PARK: it shows none. */
 static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 {
 	struct cgn_str boundary = form_boundary(content_type(r));
@@ -202,7 +202,7 @@ static void job_done(void *arg)
 		gw_wake(f->r);
 }
 
-/* Give what came to the pool. */
+/* Give the received bytes to the pool. */
 static enum gw_step job_start(struct gw_req *r, bool last)
 {
 	struct gw_filing *f = r->filing;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quote: what a request will take, told before it is sent (POST /v1/quote, X-Cgn-Quote), and compared with what it
- * took. All workers share one book (policy/route/quote) under a lock that is held for some microseconds. */
+/* quote: the forecast of a request before it is sent (POST /v1/quote, X-Cgn-Quote), which is later compared
+ * with the outcome. All workers share one book (policy/route/quote) under a lock that is held for some
+ * microseconds. */
 #pragma once
 #include "router/request/request/request.h"
 

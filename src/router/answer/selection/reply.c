@@ -67,7 +67,7 @@ static void fallbacks_put(struct gw_req *r, struct json_out *j, const struct cho
 	json_close(j, ']');
 }
 
-/* Put what has to change in the client's body, for the engine to understand it. */
+/* Put the changes that the engine needs in the client's body. */
 static void rewrite_put(struct gw_req *r, struct json_out *j, const struct view_model *m, uint16_t slot)
 {
 	struct cgn_str name = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
@@ -191,7 +191,7 @@ enum gw_step gw_select_book(struct gw_req *r, const struct chooser_ask *ask, str
 
 enum reported { REPORTED_PREFILL, REPORTED_OUTPUT, REPORTED_END, REPORTED_NOTHING };
 
-/* Read what the path says of which reservation. */
+/* Read the report and the id of its reservation from the path. */
 static enum reported report_read(const struct gw_req *r, struct cgn_str *id)
 {
 	const size_t lead = sizeof RESERVATIONS - 1;

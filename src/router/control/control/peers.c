@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers: what operators see of the peers that requests leave for. */
+/* peers: the document of the peers that requests leave for, for operators. */
 #include "router/shared/peers/peers.h"
 
 #include "router/control/control/router.h"

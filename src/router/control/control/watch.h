@@ -60,7 +60,8 @@ void router_watch_reason(const struct router *r, const struct cluster_node *n, c
 /* Return where a node without an agent comes from; empty: it has an agent. Borrowed. */
 const char *router_watch_origin(const struct router *r, const struct cluster_node *n);
 /* blocks.c */
-/* Compare what the ready nodes' blocks are made of with this router's settings. What differs is logged when it changes. */
+/* Compare the settings by which the ready nodes make blocks with this router's own. A difference is logged
+ * when it changes. */
 void router_blocks_compare(struct router *r);
 
 /* Does nothing when there is no watch. Safe in the watch's own callbacks. */

@@ -148,7 +148,7 @@ struct autoscale_cfg scaler_group_cfg(const struct scaler *s, const struct scale
 /* signals.c */
 const char *scaler_role_text(int role);
 Cognitora__V1__WantedState scaler_rest(const struct router *r);
-/* Note what the second brought, for all nodes. */
+/* Note the last second's counts of all nodes. */
 void scaler_nodes_note(struct scaler *s, cgn_nsec now);
 /* Fill |g->signals| and |out|. */
 void scaler_group_look(struct scaler *s, struct scaler_group *g, cgn_nsec now, struct scaler_nodes *out);
@@ -162,7 +162,7 @@ uint32_t scaler_least_worth(const struct scaler *s, const struct scaler_nodes *n
 /* seasons.c */
 /* Learn the group's load of this second, and fill in the load that is expected in the next minutes. */
 void scaler_season_note(struct scaler *s, struct scaler_group *g);
-/* Write what has changed; once a second. */
+/* Write the file if a load has changed; once a second. */
 void scaler_seasons_write(struct scaler *s);
 void scaler_seasons_close(struct scaler *s);
 

@@ -184,7 +184,8 @@ static bool partner_look(struct scaler *s, struct scaler_group *g, const struct 
 	return true;
 }
 
-/* Count what waits for the model. Where decode nodes answer, prefill nodes are woken for it too, if none is there. */
+/* Count the requests that wait for the model. Where decode nodes answer, prefill nodes are woken for it too,
+ * if none is there. */
 static void waiting_look(struct scaler *s, struct scaler_group *g, const struct scaler_nodes *nodes,
 	bool paired)
 {

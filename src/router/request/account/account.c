@@ -42,7 +42,7 @@ static double chain_length(const struct gw_req *r)
 					  : r->plan.prediction.length;
 }
 
-/* Return what the node held after the request that ended with the held prefix: its prompt and its answer,
+/* Return the tokens at the node after the request that ended with the held prefix: its prompt and its answer,
  * except the answer's last token, which was never computed on. */
 static uint64_t tail_tokens(const struct gw_req *r)
 {

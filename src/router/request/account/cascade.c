@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cascade: what a cascade saves and wastes. */
+/* cascade: the tokens that a cascade saves and wastes. */
 #include "router/request/request/cascade.h"
 #include "router/request/account/account.h"
 #include "router/request/account/usage.h"

@@ -40,4 +40,4 @@ void gw_session_end(struct gw_req *r);
 /* An answer begins: look for calls of tools in it, if the request is of a session and offers tools. |events|: it is a
  * stream of events. */
 void gw_session_answer(struct gw_req *r, bool events);
-void gw_session_drop(struct gw_req *r); /* Free what gw_session_answer made. */
+void gw_session_drop(struct gw_req *r); /* Free the memory of gw_session_answer. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenants: what each tenant uses. A worker keeps the cells of the tenants that it served last, so that the
- * registry's lock is taken rarely. */
+/* tenants: metrics of each tenant's usage. A worker keeps the cells of the tenants that it served last, so
+ * that the registry's lock is taken rarely. */
 #include <stdlib.h>
 
 #include "base/mix/mix.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* used: what a request has used: the engine's own counts, or, for an answer that was cut or has none, the prompt's
- * expected tokens and the events that went to the client. */
+/* used: the usage of a request: the engine's own counts, or, for an answer that was cut or has none, the
+ * prompt's expected tokens and the events that went to the client. */
 #include "base/sse/sse.h"
 #include "router/request/account/account.h"
 #include "router/shared/peers/peers.h"

@@ -63,7 +63,7 @@ void gw_admission_view_set(struct gw_admission *g, const struct cluster_view *vi
 void gw_admission_tune(struct gw_admission *g, const struct gw_rules *rules);
 /* As admission_expect. */
 void gw_admission_expect(struct gw_admission *g, struct cgn_str model, cgn_nsec ready_at, cgn_nsec until);
-/* Admit what there is room for. Call when nodes or their load have changed. */
+/* Admit the requests for which there is room. Call when nodes or their load have changed. */
 void gw_admission_serve(struct gw_admission *g);
 /* Refuse whatever still waits after |grace|. */
 void gw_admission_drain(struct gw_admission *g, cgn_nsec grace);

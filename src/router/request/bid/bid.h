@@ -17,7 +17,8 @@ struct gw_bids {
 	size_t n;
 	struct gw_bid v[];
 };
-/* Ask what the peer would take for the request, whose answer is expected to have |answer| tokens. */
+/* Compute the time and the price of the request at the peer, whose answer is expected to have |answer|
+ * tokens. */
 struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model,
 	uint64_t answer);
 

@@ -10,9 +10,9 @@ bool gw_isolate(struct gw_req *r);
 /* Return true if the request may not go to |m|, which may be NULL: an engine that is ready for it cannot keep tenants
  * apart, and security.isolation_strict is set. */
 bool gw_isolation_leaks(const struct gw_req *r, const struct view_model *m);
-/* Return what stands in a body for the node in |slot|, which is one of m->ready, in the place of the model's name: |name|, a
- * JSON string, with the member "cache_salt" behind it if the node's engine takes one, in r->arena. Without memory the
- * name is empty: an engine refuses it, and nothing is shared. */
+/* Return the text for the place of the model's name in a body for the node in |slot|, which is one of
+ * m->ready: |name|, a JSON string, with the member "cache_salt" behind it if the node's engine takes one, in
+ * r->arena. Without memory the name is empty: an engine refuses it, and nothing is shared. */
 struct cgn_str gw_isolation_name(struct gw_req *r, const struct view_model *m, uint16_t slot,
 	struct cgn_str name);
 /* Return the text under which the answer |id| of the request's tenant is remembered, in r->arena; empty: out of memory

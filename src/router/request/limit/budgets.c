@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budgets: what a request may use of the budgets of its key and its tenant. */
+/* budgets: a request's share of the budgets of its key and its tenant. */
 #include "router/request/limit/budgets.h"
 
 #include <time.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budgets: what tenants and keys have spent, shared by all workers, and its file in cluster.state_dir (book.c).
+/* budgets: the spent amounts of tenants and keys, shared by all workers, and its file in cluster.state_dir
+ * (book.c).
  *
  * The file is written a second after a change, off the loop, and at the end. A router that is killed forgets
  * amounts that were reserved and used since the last write began: the requests of about the last second. An

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: what one request has reserved. Belongs to the request, on its worker's loop. */
+/* limit: the reservations of one request. Belongs to the request, on its worker's loop. */
 #pragma once
 #include "base/digest/digest.h"
 #include "io/net/net/addr.h"

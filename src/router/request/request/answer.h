@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer: what the client has got. The folder answer/ owns it. */
+/* answer: the answer as far as the client has it. The folder answer/ owns it. */
 #pragma once
 #include "base/core/buf.h"
 #include "policy/node/engine/usage.h"

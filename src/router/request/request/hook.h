@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hook: what a request asks of the external checks, and the answer that is held back until it is allowed. The folder
- * hooks/ owns it. */
+/* hook: the questions of a request to the external checks, and the answer that is held back until it is
+ * allowed. The folder hooks/ owns it. */
 #pragma once
 #include "io/wire/http/http.h"
 #include "policy/answer/hook/hook.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt: what the body asks for: the model, and the prompt's blocks. plan/body.c reads the body, the folder
+/* prompt: the model that the body asks for, and the prompt's blocks. plan/body.c reads the body, the folder
  * tokens/ makes the blocks. */
 #pragma once
 #include "policy/text/body/body.h"

@@ -7,8 +7,8 @@
 
 enum gw_tokens_mode { GW_BYTES, GW_ENGINE, GW_FILE, GW_TOKENS_MODES };
 const char *gw_tokens_text(enum gw_tokens_mode mode);
-/* Return what the model's blocks are of. |row|: of the configuration, may be NULL; |m|: of the cluster, may be
- * NULL. */
+/* Return whether the model's blocks are made of tokens or of bytes, and who makes the tokens. |row|: of the
+ * configuration, may be NULL; |m|: of the cluster, may be NULL. */
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m);
 
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);

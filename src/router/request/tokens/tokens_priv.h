@@ -63,8 +63,9 @@ struct gw_tokenizing {
 	struct tokens_job *job; /* NULL: file.c has none */
 };
 
-/* Return what the keys of the prompt cache are derived from: the chain's root, and what a reload may change
- * under the same root. |fingerprint|: of the tokenizer's files; 0: an engine makes the tokens. */
+/* Return the digest from which the keys of the prompt cache are derived: the chain's root, and the settings
+ * that a reload may change under the same root. |fingerprint|: of the tokenizer's files; 0: an engine makes
+ * the tokens. */
 struct digest tokens_cache_root(const struct gw_tokenizing *p, uint64_t fingerprint);
 /* Make the chain of |ids|, and keep it in the prompt cache under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);

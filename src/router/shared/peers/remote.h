@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remote: what this cluster and a peer know of each other by their summaries (policy/route/remote): what the peer told last, how
- * far it is believed, and what it is told. Any thread. */
+/* remote: the summaries that this cluster and a peer have of each other (policy/route/remote): the peer's
+ * last one, how far it is believed, and the one for the peer. Any thread. */
 #pragma once
 #include "base/core/buf.h"
 #include "policy/route/remote/summary.h"
@@ -27,7 +27,8 @@ struct gw_known {
 	struct gw_known_model models[REMOTE_MODELS];
 	char names[REMOTE_MODELS * REMOTE_NAME];
 };
-/* Keep what |s| and |set|, which is taken, tell; |peer| has the models whose open requests are noted. NULL: no memory. */
+/* Keep the facts of |s| and |set|, which is taken; |peer| has the models whose open requests are noted. NULL:
+ * no memory. */
 struct gw_known *gw_known_new(const struct gw_peer *peer, const struct remote_summary *s,
 	struct remote_set **set);
 void gw_known_unref(struct gw_known **take); /* NULL-safe. */

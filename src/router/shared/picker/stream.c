@@ -58,7 +58,8 @@ static void request_refuse(struct picker_stream *s, int status, const char *code
 
 /* ---- the gateway's answer ---- */
 
-/* Say what the extension asks for: 429 for a request that is dropped because of load, 503 when there is no endpoint. */
+/* Return the status that the extension asks for: 429 for a request that is dropped because of load, 503 when
+ * there is no endpoint. */
 static int status_for(const struct picker_stream *s)
 {
 	static const char *const shed[] = {"overloaded", "queue_full", "queue_timeout", "slo_unmeetable",

@@ -22,5 +22,5 @@ struct gw_hook_rules {
 CGN_RC gw_hook_rules_fill(const struct config *cfg, struct cgn_arena *arena, struct gw_hook_rules *out,
 	struct cgn_err *err);
 void gw_hook_rules_fini(struct gw_hook_rules *h);
-/* Do what gw_hook_rules_fill does, and drop the result. */
+/* As gw_hook_rules_fill, but drop the result. */
 CGN_RC gw_hook_rules_check(const struct config *cfg, struct cgn_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared: what all workers and the control loop of a router share. Every member is constant while workers run,
- * atomic, or an object that is safe for several threads. */
+/* shared: the objects that all workers and the control loop of a router share. Every member is constant while
+ * workers run, atomic, or an object that is safe for several threads. */
 #pragma once
 #include <stdatomic.h>
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages that a reader follows command by command: each runs from its own text and prints what it says."""
+import pytest
+
+from cluster import SANITIZER
+from tutorials import Tutorial, usable
+
+PAGES = ["docs/laptop/start.md", "docs/laptop/ports.md", "docs/fleet/start.md", "docs/operate/lost-node.md"]
+alone = pytest.mark.skipif(usable() is not None, reason=str(usable()))
+pytestmark = [pytest.mark.plain, pytest.mark.skipif(bool(SANITIZER), reason="the pages start programs that leave no reports")]
+
+
+@alone
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_does_what_it_says(page, tmp_path):
+    tutorial = Tutorial(tmp_path, page)
+    assert tutorial.blocks and tutorial.expected
+    wrong = tutorial.wrong_output(tutorial.run())
+    assert not wrong, "\n".join(wrong)
+
+
+@alone
+def test_a_command_that_fails_fails_the_page(tmp_path):
+    tutorial = Tutorial(tmp_path, PAGES[0])
+    tutorial.blocks = ["echo before\n", "cgn-router --no-such-flag\n", "echo behind\n"]
+    with pytest.raises(AssertionError, match="block 2 ended with"):
+        tutorial.run()
+    tutorial.blocks, tutorial.expected = ["echo one two\n"], {0: "one ...\n"}
+    assert not tutorial.wrong_output(tutorial.run())
+    tutorial.expected = {0: "two\n"}
+    assert tutorial.wrong_output(tutorial.run())

@@ -318,7 +318,7 @@ static const struct {
 		{"engine.kind is \"ollama\", must be one of \"vllm\", \"sglang\", \"trtllm\""}},
 	{"[engine]\nkind = 'sim'\n[engine.llama_cpp]\nn_ctx = 1\n",
 		{"a table for llama_cpp, but the engine's kind is sim (c.toml:2:8)"}},
-	{"[engine.llama_cpp]\n[engine.sim]\n", {"an engine is of one kind"}},
+	{"[engine.llama_cpp]\n[engine.sim]\n", {"an engine has one kind"}},
 	{"[engine]\nkind = 'sim'\nslots = 1\n[engine.sim]\nslots = 2\n",
 		{"slots is given twice, also at", "c.toml:5:9", "c.toml:3:9"}},
 	{"[engine]\nsim = 3\n", {"unknown key engine.sim"}},

@@ -26,7 +26,7 @@ static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainRespon
 		return CGN_FAIL(err, INVALID, "the request id is empty or too long");
 	if (wanted != NULL && (a->n_words > 0 || !cgn_str_copyz(session, sizeof session, cgn_str_of(wanted))))
 		return CGN_FAIL(err, INVALID,
-			"--session needs the id of a session, and no request id beside it");
+			"--session takes the id of a session; a request id cannot be given with it");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
 	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	rq.id = id;

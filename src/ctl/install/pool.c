@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: who sets the number of a ModelPool's pods. An autoscaler, and kubectl scale, set it by the subresource
- * "scale"; a manifest that names it too would take it from them. */
+/* pool: finds the program that sets the number of a ModelPool's pods. An autoscaler, and kubectl scale, set
+ * it by the subresource "scale"; a manifest that names it too would take it from them. */
 #include <string.h>
 
 #include "base/json/json.h"

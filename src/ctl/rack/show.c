@@ -33,7 +33,7 @@ static CGN_RC file_show(const struct rack_node *node, const struct rack_file *f,
 	if (f->state == INSTALL_SAME || (left && f->source[0] == '\0'))
 		return CGN_OK;
 	if (left) {
-		printf("leave   %s: it is another one, not installed by cgn-ctl, as of a package: upgrade it there\n",
+		printf("leave   %s: cgn-ctl did not install it, perhaps a package did: upgrade it there\n",
 			f->path);
 		return CGN_OK;
 	}

@@ -150,7 +150,7 @@ CGN_RC config_note_kind_table(struct config *c, size_t engine, struct cgn_str ki
 	if (c->store->engine_tables[engine].kind == kind)
 		return CGN_OK;
 	if (c->store->engine_tables[engine].kind != CONFIG_ENUM_START_)
-		return CGN_FAIL(err, INVALID, "%s: [engine.%s] beside [engine.%s]: an engine is of one kind",
+		return CGN_FAIL(err, INVALID, "%s: [engine.%s] and [engine.%s]: an engine has one kind",
 			where, config_enum_text(kind),
 			config_enum_text(c->store->engine_tables[engine].kind));
 	c->store->engine_tables[engine].kind = kind;

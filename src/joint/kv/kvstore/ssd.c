@@ -218,10 +218,10 @@ static void ssd_log_opening(const struct kvstore_ssd_cfg *cfg, const struct kvdi
 	if (how->rebuilt)
 		cgn_log(WARN, "kvstore.ssd_index_rebuilt", F_STR("why", how->why),
 			F_STR("then",
-				"made again of the values' headers; the old one lies beside it as index.damaged"));
+				"the index was rebuilt from the values' headers; the old one is kept as index.damaged"));
 	if (how->small_lost)
 		cgn_log(WARN, "kvstore.ssd_small_lost", F_STR("why", how->why),
-			F_STR("then", "small values are gone; their files lie beside as small.damaged"));
+			F_STR("then", "small values are lost; their files are kept as small.damaged"));
 }
 
 static CGN_RC ssd_open_disk(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, struct cgn_err *err)

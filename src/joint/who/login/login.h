@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* login: who calls an admin port, and how often one may be wrong. A caller shows a certificate (TLS), or a key of
- * security.admin_keys_file: "Authorization: Bearer KEY", or as the password of "Basic", whose user does not count, so
- * that a browser asks for it (RFC 6750, RFC 7617); or a token of the identity provider in the place of the key; or the cookie of
- * a person who is signed in (joint/who/signin). A key with a role has that role; without one, the
- * scope admin makes it an operator's, and others have the role user, which allows nothing on these ports. A key that is
- * locked or has ended is a wrong one. The loop's thread.
+/* login: identifies the caller of an admin port, and limits wrong keys. A caller shows one of: a certificate
+ * (TLS); a key of security.admin_keys_file, as "Authorization: Bearer KEY" or as the password of "Basic",
+ * whose user is ignored, so that a browser asks for it (RFC 6750, RFC 7617); a token of the identity
+ * provider, in the place of the key; the cookie of a person who is signed in (joint/who/signin). A key with a
+ * role has that role; without one, the scope admin makes it an operator's, and others have the role user,
+ * which allows nothing on these ports. A key that is locked or has expired counts as wrong. The loop's
+ * thread.
  *
- * Of each address (IPv6: each /64) LOGIN_WRONG wrong keys a minute are judged, and LOGIN_BURST requests at once or
- * LOGIN_REQUESTS a second are answered; addresses of this machine have no limit. 64 KiB for all buckets. */
+ * For each address (IPv6: each /64) LOGIN_WRONG wrong keys a minute are judged, and LOGIN_BURST requests at
+ * once or LOGIN_REQUESTS a second are answered; addresses of this machine have no limit. 64 KiB for all
+ * buckets. */
 #pragma once
 #include "io/os/loop/loop.h"
 #include "joint/who/access/access.h"

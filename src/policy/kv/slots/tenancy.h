@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tenancy: whose prompts the slots of an engine may hold, so that no request of one owner is answered from the prompt of
- * another. An owner is a number made from the "cache_salt" of requests; 0: requests without one. A slot's owner is known
- * while the agent chooses the slot of every request, and not known after a request whose slot the engine chose, or which
- * was cut off: the engine may begin it later. Pure; one thread.
+/* tenancy: the owners whose prompts the slots of an engine may hold, so that no request of one owner is
+ * answered from the prompt of another. An owner is a number made from the "cache_salt" of requests; 0:
+ * requests without one. A slot's owner is known while the agent chooses the slot of every request, and not
+ * known after a request whose slot the engine chose, or which was cut off: the engine may begin it later.
+ * Pure; one thread.
  *
  * Memory: 2 KiB for each slot. */
 #pragma once

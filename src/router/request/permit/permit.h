@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* permit: whose key or token a request shows, and which models its holder may use. A model that the holder may not use answers like
- * one that does not exist. The name that the request uses counts: an alias and an adapter are names of their own. */
+/* permit: finds the holder of a request's key or token, and the models that the holder may use. A model that
+ * the holder may not use answers like one that does not exist. The name that the request uses counts: an
+ * alias and an adapter are names of their own. */
 #pragma once
 #include "router/request/request/request.h"
 

@@ -89,6 +89,7 @@ class Engine:
         self.model.write_bytes(b"not much of a model")
         self.slots, self.task, self.lock = [""] * slots, 0, threading.Lock()
         self.props, self.adapters, self.slots_body, self.how_save, self.how_restore = None, [], None, "well", "well"
+        self.save_timings = {"save_ms": 1.0}
         self.asked, self.computed = {"save": 0, "restore": 0}, 0
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -139,6 +140,14 @@ class Engine:
         state = path.read_bytes()
         self.slots[slot] = state.decode()
         h.reply({"n_restored": len(state), "n_read": len(state)})
+
+    def save_waits(self, h, state, path):
+        """Save after 100 ms, as an engine does whose other slots compute, and say how long the save itself took."""
+        checkpoints = b"c" * (1 << 19)
+        time.sleep(0.1)
+        path.write_bytes(state)
+        path.with_name(path.name + ".ckpt").write_bytes(checkpoints)
+        h.reply(self.saved(state, n_written=len(state) + len(checkpoints), timings=self.save_timings))
 
     # ---- faults ----
     def save_refused(self, h, state, path):

@@ -177,6 +177,20 @@ def test_more_states_than_are_read_at_a_time(worlds):
     assert w.asked(prompt_of(100)[:LENGTH // 4]) == LENGTH // 4 - 1 and w.kept()["prompts"]["ram"] == 1, w.kept()
 
 
+def test_the_wait_of_a_save_is_not_taken_for_its_work(worlds):
+    """Scaled by size, the wait would make each longer state look too dear to save. What cannot be true is not believed."""
+    w = worlds(slots=1)
+    w.engine.how_save = "waits"
+    w.asked(prompt_of(0))
+    saved(w, 1)
+    assert w.kept()["save_ms_per_mib"] == pytest.approx(2, rel=0.01), w.kept()
+    for n, told in enumerate(({"save_ms": 1e300}, {"save_ms": -1}, {"save_ms": "1"}, {}, None, []), 1):
+        before, w.engine.save_timings = w.kept()["save_ms_per_mib"], told
+        w.asked(prompt_of(n))
+        saved(w, n + 1)
+        assert before < w.kept()["save_ms_per_mib"] < 1e6, (told, w.kept())
+
+
 AGENT, BASH = {"X-Cgn-Session": "agent"}, [{"type": "function", "function": {"name": "bash"}}]
 
 

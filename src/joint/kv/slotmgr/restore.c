@@ -143,7 +143,8 @@ static void on_engine_restored(void *user, const struct enginefetch_answer *f)
 	slotmgr_engine_did(m, true);
 	cgn_nsec now = cgn_clock_now();
 	double mib = (double)slot_entry_bytes(&r->entry) / SLOTS_MIB;
-	slots_pace_learn(&m->pace.load_ms, (double)cgn_since(now, r->fetched) / 1e6, mib, 0.25);
+	slots_pace_learn(&m->pace.load_ms, slotmgr_engine_ms(doc, "restore_ms", cgn_since(now, r->fetched)),
+		mib, 0.25);
 	metric_observe(m->stats.restore_seconds, cgn_since(now, r->began));
 	cgn_log(INFO, "slot.restored", F_STR("engine", m->name), F_U64("slot", r->slot),
 		F_STR("from", restore_outcome_text(sources[r->from])), F_U64("tokens", tokens),

@@ -394,7 +394,8 @@ static void on_engine_saved(void *user, const struct enginefetch_answer *r)
 	if (!save_check_tokens(s, tokens))
 		return;
 	s->told = bytes;
-	slots_pace_learn(&m->pace.save_ms, (double)cgn_since(cgn_clock_now(), s->began) / 1e6,
+	slots_pace_learn(&m->pace.save_ms,
+		slotmgr_engine_ms(doc, "save_ms", cgn_since(cgn_clock_now(), s->began)),
 		(double)bytes / SLOTS_MIB, 0.25);
 	slots_pace_learn(&m->pace.token_bytes, (double)bytes, (double)tokens, 1);
 	s->entry.tokens = (uint32_t)tokens;

@@ -137,6 +137,10 @@ void slotmgr_get_metrics(struct slotmgr *m);
 CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, const char *file,
 	cgn_nsec timeout, enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err);
 
+/* Return how long the engine worked on a save or restore, in ms: "timings.|name|" of its answer |doc|, but at most |took|,
+ * which includes the wait until the engine's other slots have had their turn. Without a sound number there: |took|. */
+double slotmgr_engine_ms(struct json_val doc, const char *name, cgn_nsec took);
+
 /* ---- slotmgr.c ---- */
 /* The adapters' scales changed: stop all work and fingerprint the engine again. */
 void slotmgr_engine_changed(struct slotmgr *m);

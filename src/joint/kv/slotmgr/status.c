@@ -54,6 +54,14 @@ CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, 
 	return enginefetch_start(m->loop, &m->endpoint, &post, done, user, out, err);
 }
 
+double slotmgr_engine_ms(struct json_val doc, const char *name, cgn_nsec took)
+{
+	struct json_val timings;
+	double most = (double)took / 1e6;
+	double told = json_get(doc, "timings", &timings) ? json_get_f64(timings, name, most) : most;
+	return told > 0 && told < most ? told : most;
+}
+
 /* ---- failures ---- */
 
 void slotmgr_trouble(struct slotmgr *m, const char *what, const char *why)

@@ -219,24 +219,26 @@ def test_a_conversation_that_waits_for_a_tool_keeps_its_slot(worlds):
     assert w.kept()["restores"] == 0
 
 
+def take_all(w, others):
+    """Let others take both slots at once."""
+    w.engine.may_answer.clear()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        crowd = [pool.submit(w.asked, prompt_of(next(others))) for _ in range(2)]
+        until(lambda: all(s["use"] == "busy" for s in w.kept()["slots"]), lambda: w.kept())
+        w.engine.may_answer.set()
+    assert all(c.result() < 32 for c in crowd)  # less than a block
+
+
 def test_a_state_is_restored_before_the_tool_has_run(worlds):
     """Others take all slots meanwhile. The next request finds its state in a slot and waits for no restore."""
     w = worlds(slots=2)
     talk, others = prompt_of("agent"), iter(range(1000))
     learn(w, talk, 0.4)
 
-    def all_taken():
-        w.engine.may_answer.clear()
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            crowd = [pool.submit(w.asked, prompt_of(next(others))) for _ in range(2)]
-            until(lambda: all(s["use"] == "busy" for s in w.kept()["slots"]), lambda: w.kept())
-            w.engine.may_answer.set()
-        assert all(c.result() == 0 for c in crowd)
-
     def restored_ahead():
         w.asked(talk, AGENT, tools=BASH)
         w.idle()
-        all_taken()
+        take_all(w, others)
         time.sleep(0.4)
         return pauses(w, "restored")
 
@@ -245,3 +247,28 @@ def test_a_state_is_restored_before_the_tool_has_run(worlds):
     before, held = w.kept()["restores"], w.kept()["prompts"]["held"]
     assert w.asked(talk, AGENT, tools=BASH) >= len(talk) - 1  # the prompt's last token is always computed
     assert w.kept()["restores"] == before and w.kept()["prompts"]["held"] == held + 1
+
+
+def test_the_earlier_state_is_restored_when_the_last_one_is_not_stored(worlds):
+    """A turn that adds less than kv_save_min_tokens is not saved: what the store has of the conversation is restored."""
+    w = worlds(slots=2)
+    others = iter(range(1000))
+    learn(w, prompt_of("agent"), 0.4)
+
+    def restored_ahead():
+        talk, ended = prompt_of(f"agent {next(others)}"), sum(pauses(w, o) for o in ("held", "restored", "failed", "late"))
+        w.asked(talk, AGENT, tools=BASH)
+        until(lambda: any(s["tokens"] == s["stored"] == len(talk) + ANSWER_TOKENS - 1 for s in w.kept()["slots"]), lambda: w.kept())
+        until(lambda: sum(pauses(w, o) for o in ("held", "restored", "failed", "late")) > ended, lambda: "its pause has ended")
+        before, talk = pauses(w, "restored"), talk + "a tool's answer".ljust(32)
+        w.asked(talk, AGENT, tools=BASH)
+        w.idle()
+        take_all(w, others)
+        time.sleep(0.4)
+        return talk if pauses(w, "restored") > before else None
+
+    talk = until(restored_ahead, lambda: f"a state is restored before it is asked for: {w.kept()}")
+    w.idle()
+    before = w.kept()["restores"]
+    assert LENGTH - 1 <= w.asked(talk, AGENT, tools=BASH) < len(talk) - 1
+    assert w.kept()["restores"] == before

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pause: conversations that wait for a tool. Their slots are kept for them while others are free; the states are in
  * the store, as those of all idle slots; and a state whose slot was taken meanwhile is restored into a slot that loses
- * nothing, shortly before the conversation is expected back. */
+ * nothing, shortly before the conversation is expected back. A state with fewer than kv_save_min_tokens new tokens is
+ * not stored again: the earlier one is restored then. */
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/slotmgr_priv.h"
 
@@ -53,13 +54,27 @@ static void on_pause_restored(void *user, const struct slot_restore_result *r)
 	slotmgr_slot_idle(m, slot);
 }
 
+/* Return the id of the stored state that is a beginning of the slot's prompt; 0: there is none. */
+static uint64_t state_before(const struct slotmgr *m, uint32_t slot)
+{
+	struct slot_view v = slots_at(m->slots, slot);
+	struct slot_directory_find f = slot_directory_find(m->entries.directory, v.chain, v.n);
+	return f.common > 0 && f.common == f.entry.n ? slot_entry_id(&f.entry) : 0;
+}
+
+static bool pause_state(const struct slotmgr *m, const struct slot_pause *p, struct slot_directory_find *f)
+{
+	return slot_directory_get(m->entries.directory, p->last, f) ||
+		(p->earlier != 0 && slot_directory_get(m->entries.directory, p->earlier, f));
+}
+
 /* Restore the state of |p|. False: it cannot be done now. */
 static bool pause_restore(struct slotmgr *m, struct slot_pause *p, cgn_nsec now)
 {
 	struct slot_directory_find f;
 	uint32_t slot = slot_to_spare(m, now);
 	if (slot == SLOTS_NONE || !cgn_list_empty(&m->waiting) || slotmgr_is_paused(m) ||
-		!slot_directory_get(m->entries.directory, p->last, &f))
+		!pause_state(m, p, &f))
 		return false;
 	enum slots_from from = f.tier == BLOCK_RAM ? SLOTS_FROM_RAM : SLOTS_FROM_SSD;
 	if (slotmgr_refuses(m, &f.entry) ||
@@ -74,6 +89,18 @@ static bool pause_restore(struct slotmgr *m, struct slot_pause *p, cgn_nsec now)
 	return p->restoring;
 }
 
+/* True when a slot holds the conversation, or what the store has of it: that slot is kept too. */
+static bool pause_is_held(struct slotmgr *m, const struct slot_pause *p)
+{
+	struct slot_directory_find f;
+	if (slot_holding(m, p->last) != SLOTS_NONE)
+		return true;
+	uint32_t slot = pause_state(m, p, &f) ? slot_holding(m, slot_entry_id(&f.entry)) : SLOTS_NONE;
+	if (slot != SLOTS_NONE)
+		slots_keep(m->slots, slot, p->until);
+	return slot != SLOTS_NONE;
+}
+
 /* Return when |p| is to be looked at again; 0: never. */
 static cgn_nsec pause_step(struct slotmgr *m, struct slot_pause *p, cgn_nsec now)
 {
@@ -81,7 +108,7 @@ static cgn_nsec pause_step(struct slotmgr *m, struct slot_pause *p, cgn_nsec now
 		return 0;
 	if (now < p->restore_at)
 		return p->restore_at;
-	if (slot_holding(m, p->last) != SLOTS_NONE || now >= p->until) {
+	if (pause_is_held(m, p) || now >= p->until) {
 		pause_count(m, now < p->until ? "held" : "late");
 		p->last = 0;
 		return 0;
@@ -131,6 +158,7 @@ void slotmgr_pause(struct slotmgr *m, uint64_t last, cgn_nsec p50, cgn_nsec p90)
 	cgn_nsec now = cgn_clock_now(), longest = 2 * p90 < PAUSE_LONGEST ? 2 * p90 : PAUSE_LONGEST;
 	*p = (struct slot_pause){.mgr = m,
 		.last = last,
+		.earlier = slot != SLOTS_NONE ? state_before(m, slot) : 0,
 		.restore_at = now + (cgn_nsec)((double)(p50 < longest ? p50 : longest) * RESTORE_AT),
 		.until = now + longest};
 	if (slot != SLOTS_NONE)

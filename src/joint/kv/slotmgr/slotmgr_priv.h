@@ -73,7 +73,8 @@ struct slot_stats {
 #define SLOTMGR_PAUSES 64
 struct slot_pause {
 	struct slotmgr *mgr;
-	uint64_t last; /* Digest of the prompt's last block; 0: the record is free */
+	uint64_t last;    /* Digest of the prompt's last block; 0: the record is free */
+	uint64_t earlier; /* The stored state that the prompt began with when the pause began; 0: none */
 	cgn_nsec restore_at, until;
 	bool restoring;
 	uint32_t slot; /* The slot that the state is restored into */

@@ -15,8 +15,7 @@ def test_the_state_is_in_a_slot_when_the_tool_has_run(binary, tmp_path):
     b = pauses.Bench(tmp_path, binary, o, "sessions")
     try:
         got = b.run()
-        # On a busy machine the visitors may take a slot before its last state is stored: that turn finds an older one.
-        assert got["cached_share_best"] > 0.9 and got["cached_share"] > 0.5, got
+        assert got["cached_share"] > 0.9, got
         assert got["pauses"].get("restored", 0) >= 1 and got["prompts"].get("held", 0) >= 1, got
     finally:
         b.close()

@@ -121,6 +121,7 @@ static void on_models_changed(void *user, bool emptied)
 {
 	struct engine *e = user;
 	CGN_LIVE(e, ENGINE_TAG);
+	/* An engine that slept has lost its KV cache. */
 	if (emptied) {
 		cgn_log(INFO, "engine.fell_asleep", F_STR("engine", e->name),
 			F_STR("then", "the next request wakes it"));

@@ -103,6 +103,7 @@ static void call_dispatch(struct grpc_server *s, struct grpc_call *c, struct cgn
 	if (m != NULL) {
 		if (s->admit == NULL || s->admit(s->gate, c, m->action))
 			m->on_call(c, s->user);
+		/* The head lives for on_call only. */
 		c->head = NULL;
 		CGN_MUST(c->ops != NULL || c->finished);
 		return;

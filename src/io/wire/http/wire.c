@@ -77,6 +77,9 @@ void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iov
 	size_t bytes = cgn_iov_bytes(iov, n);
 	if (w->net == NULL || before.n + bytes + after.n == 0)
 		return;
+	/* Small pieces are gathered into one write. A piece that is larger than the connection's queue, or
+	 * meets a full one, waits here and is flushed in parts. All others go to the connection without a
+	 * copy. */
 	if (bytes < HTTP_WIRE_HOLD || bytes > NET_QUEUE_MARK || n > GATHER || http_wire_over_mark(w)) {
 		send_copied(w, before, iov, n, after);
 		return;
@@ -143,6 +146,7 @@ bool http_wire_over_mark(const struct http_wire *w)
 
 cgn_nsec http_wire_progress(struct http_wire *w)
 {
+	/* The socket has taken the bytes that were handed to the connection and no longer wait there. */
 	size_t waiting = http_wire_queued(w), in_net = w->net != NULL ? net_queued(w->net) : 0;
 	uint64_t taken = w->handed >= in_net ? w->handed - in_net : 0;
 	if (waiting == 0 || taken > w->seen_taken) {

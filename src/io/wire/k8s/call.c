@@ -95,6 +95,7 @@ static void on_body(struct http_call *h, void *user, const uint8_t *p, size_t n)
 	struct k8s_call *c = user;
 	(void)h;
 	CGN_LIVE(c, K8S_CALL_TAG);
+	/* Above its limit the buffer turns bad, which call_finish reports. */
 	cgn_buf_add(&c->body, p, n);
 }
 

@@ -79,6 +79,7 @@ void listwatch_page(struct listwatch *w, int64_t revision)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
 	CGN_MUST(w->state == LISTWATCH_LISTING);
+	/* Later pages belong to the snapshot of the first one, and have its revision. */
 	if (w->revision != 0)
 		return;
 	w->revision = revision;
@@ -103,6 +104,8 @@ void listwatch_opened(struct listwatch *w)
 	if (w->state != LISTWATCH_OPENING)
 		return;
 	listwatch_move(w, LISTWATCH_WATCHING);
+	/* Here and not after the list: a server that lists but refuses to watch is not asked without a
+	 * pause. */
 	cgn_backoff_reset(&w->backoff);
 	connected_tell(w, true, "");
 }
@@ -123,6 +126,7 @@ void listwatch_probed(struct listwatch *w)
 void listwatch_failed(struct listwatch *w, const struct cgn_err *why)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
+	/* Half a list cannot be resumed: the next try lists from the beginning. */
 	if (w->state == LISTWATCH_LISTING)
 		w->revision = 0;
 	w->ops->stop(w->source);

@@ -84,6 +84,7 @@ static void block_release(struct kvstore_block *b)
 	kvstore_cell_give(s, b);
 	(void)pthread_mutex_unlock(&s->ground);
 	kvstore_label_give(s, label);
+	/* A put that found no room looks again (kvstore_room_make). */
 	atomic_fetch_add(&s->turn, 1);
 }
 
@@ -114,6 +115,7 @@ uint64_t kvstore_block_checksum(const struct kvstore_block *b)
 struct block_info kvstore_block_info(const struct kvstore_block *b)
 {
 	KVSTORE_BLOCK_LIVE(b);
+	/* Another thread may change tiers, expiry and pin; size, checksum and names stay as they are. */
 	struct kvstore *s = kvstore_block_store(b);
 	struct kvstore_shard *sh = kvstore_shard_of(s, kvstore_hash(s, &b->key));
 	struct block_info info;

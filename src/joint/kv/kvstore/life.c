@@ -87,6 +87,8 @@ void kvstore_promote(struct kvstore *s, struct kvstore_shard *sh, struct kvstore
 {
 	struct kvstore_extra *x = kvstore_block_extra(b), *fx = kvstore_block_extra(from);
 	CGN_MUST(b->linked && !kvstore_block_in_ram(b) && b->size == from->size);
+	/* |b| keeps its own extra, which has its name and its pin; of |from| it takes the runs of pages.
+	 * Without an extra it takes the whole one. */
 	if (fx != NULL && x == NULL) {
 		fx->block = b;
 		atomic_store_explicit(&b->extra, kvstore_cell_id(fx), memory_order_release);
@@ -168,6 +170,7 @@ CGN_RC kvstore_take(struct kvstore *s, const struct block_key *k, struct kvstore
 	if (!here)
 		return CGN_FAIL_AS(err, held ? CGN_UNAVAILABLE : CGN_NOT_FOUND, "%s",
 			held ? "the value is not in RAM" : "the key has no value");
+	/* Outside the lock, for a sum takes long: no other thread finds the block any more. */
 	*out = b;
 	if (kvstore_block_sum(b) == b->checksum)
 		return CGN_OK;
@@ -219,6 +222,7 @@ void kvstore_drop_corrupt(struct kvstore *s, struct kvstore_block **take, bool h
 		kvstore_unlink(s, sh, b, hash);
 		gone = b;
 	}
+	/* |hit|: the look-up was counted as one, and is a miss now. */
 	sh->hits -= hit;
 	sh->misses += hit;
 	(void)pthread_mutex_unlock(&sh->lock);

@@ -92,6 +92,7 @@ static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage 
 	(void)c;
 	CGN_LIVE(f, ENGINEFETCH_TAG);
 	f->call = NULL;
+	/* A lack of time or memory on our side does not show that the engine's port is closed. */
 	bool ours = why->code == CGN_DEADLINE || why->code == CGN_NO_MEMORY;
 	fetch_finish(f, why, stage == HTTP_FAIL_CONNECT && !ours, stage == HTTP_FAIL_STALE);
 }

@@ -146,6 +146,8 @@ CGN_RC slot_link_read(struct cgn_str bytes, struct slot_link *out, struct cgn_er
 
 size_t slot_entry_links(size_t n, uint32_t at[SLOT_ENTRY_LINKS])
 {
+	/* Evenly spaced places, counted from the end, so that the last block always has a link; then
+	 * reversed. */
 	size_t stride = (n + SLOT_ENTRY_LINKS - 1) / SLOT_ENTRY_LINKS, k = 0;
 	for (size_t i = n; i > 0; i = i > stride ? i - stride : 0)
 		at[k++] = (uint32_t)(i - 1);

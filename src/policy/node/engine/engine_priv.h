@@ -11,7 +11,9 @@ extern const struct engine_ops engine_vllm, engine_sglang, engine_trtllm, engine
 	engine_openai_compat, engine_sim;
 
 /* launch.c: append to the plan. */
-void engine_arg(struct engine_launch *p, const char *z); /* Append both, or nothing when |value| is NULL. */
+/* |z| is borrowed and outlives the plan. */
+void engine_arg(struct engine_launch *p, const char *z);
+/* Append both, or nothing when |value| is NULL. */
 void engine_arg_pair(struct engine_launch *p, const char *flag, const char *value);
 /* Append the sizes that are configured, by the names that an engine has for them. */
 struct engine_size_flags {

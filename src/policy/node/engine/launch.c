@@ -4,6 +4,8 @@
 
 void engine_arg(struct engine_launch *p, const char *z)
 {
+	/* Errors are kept in |bad|, so that a kind's launch function needs no checks; engine_launch_make
+	 * reports them. */
 	if (z == NULL || p->n_args >= ENGINE_MAX_ARGS) {
 		p->bad = true;
 		return;
@@ -12,7 +14,7 @@ void engine_arg(struct engine_launch *p, const char *z)
 	p->argv[p->n_args] = NULL;
 }
 
-/* |z| is borrowed and outlives the plan */
+/* For a |z| that may end before the plan does. */
 static void engine_arg_copy(struct engine_launch *p, const char *z)
 {
 	engine_arg(p, cgn_arena_strz(p->arena, cgn_str_of(z)));

@@ -3,6 +3,8 @@
  * these are stored. */
 #include "policy/route/explain/explain_priv.h"
 
+/* Only the program that wrote an entry reads it: texts that live as long as the program (policies,
+ * outcomes, reasons) are stored as pointers, and numbers in its own byte order. */
 struct fixed_decision {
 	const char *policy;
 	uint64_t chain;

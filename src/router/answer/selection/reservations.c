@@ -122,6 +122,8 @@ CGN_RC gw_reservations_add(struct gw_reservations *t, const struct gw_reservatio
 
 static void held_touch(struct gw_reservations *t, struct held *h, cgn_nsec now)
 {
+	/* At the end of |order|, which stays sorted by time: the sweep stops at the first that is young
+	 * enough. */
 	h->touched = now;
 	cgn_list_drop(&h->order);
 	cgn_list_push(&t->order, &h->order);

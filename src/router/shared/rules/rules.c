@@ -118,6 +118,7 @@ static bool tenants_fill(struct gw_rules *r, const struct config *cfg)
 			return false;
 	}
 	r->n_tenants = cfg->n_tenants;
+	/* The row behind the last is that of tenants without a row of their own; it is not sorted. */
 	r->tenants[r->n_tenants] = tenant_row(&cfg->any_tenant);
 	qsort(r->tenants, r->n_tenants, sizeof *r->tenants, tenant_order);
 	return true;
@@ -141,6 +142,8 @@ static int price_order(const void *a, const void *b)
 {
 	const struct gw_price *x = a, *y = b;
 	bool wild_x = is_pattern(x->pattern), wild_y = is_pattern(y->pattern);
+	/* Names come before patterns. The descending order puts "llama-3*" before "llama-*", as '*' sorts
+	 * before letters and digits: the more specific pattern is found first. */
 	return wild_x != wild_y ? wild_x - wild_y : cgn_str_order(y->pattern, x->pattern);
 }
 

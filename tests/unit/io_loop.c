@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -462,6 +463,48 @@ static void work_runs_elsewhere_and_comes_home(void **state)
 	assert_int_equal(t.done, 2);
 }
 
+struct write_turn {
+	_Atomic int running;
+	_Atomic bool together;
+	int order[3], n, id;
+	struct write_turn *all;
+	struct cgn_loop *l;
+};
+
+static void turn_work(void *arg)
+{
+	struct write_turn *t = ((struct write_turn *)arg)->all;
+	if (atomic_fetch_add(&t->running, 1) != 0)
+		atomic_store(&t->together, true);
+	for (int i = 0; i < 100; i++) /* Give another thread of the pool the time to begin. */
+		(void)sched_yield();
+	atomic_fetch_sub(&t->running, 1);
+}
+
+static void turn_done(void *arg)
+{
+	struct write_turn *one = arg, *t = one->all;
+	t->order[t->n++] = one->id;
+	if (t->n == 3)
+		cgn_loop_stop(t->l);
+}
+
+static void writes_run_one_after_the_other(void **state)
+{
+	(void)state;
+	struct write_turn all = {.l = loop_new()}, one[3];
+	for (int i = 0; i < 3; i++) {
+		one[i] = (struct write_turn){.id = i, .all = &all};
+		assert_true(cgn_ok(cgn_loop_write(all.l, turn_work, turn_done, &one[i])));
+	}
+	cgn_loop_run(all.l);
+	assert_false(atomic_load(&all.together));
+	assert_int_equal(all.n, 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(all.order[i], i);
+	cgn_loop_free(&all.l);
+}
+
 static int signal_seen;
 static void on_signal(void *arg, int signo)
 {
@@ -520,6 +563,7 @@ int main(void)
 		cmocka_unit_test(what_is_watched_and_set_in_a_turn_counts_at_once),
 		cmocka_unit_test(a_post_to_an_ended_loop_still_runs),
 		cmocka_unit_test(work_runs_elsewhere_and_comes_home),
+		cmocka_unit_test(writes_run_one_after_the_other),
 		cmocka_unit_test(signals_reach_the_loop),
 		cmocka_unit_test(clock_and_randomness),
 	};

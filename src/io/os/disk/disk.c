@@ -129,6 +129,14 @@ CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mod
 	return e == 0 ? CGN_OK : fail_errno(err, "sync the folder of", path, e);
 }
 
+CGN_RC disk_remove_file(const char *path, struct cgn_err *err)
+{
+	if (unlink(path) != 0)
+		return errno == ENOENT ? CGN_OK : fail_errno(err, "remove", path, errno);
+	int e = sync_folder_of(path);
+	return e == 0 ? CGN_OK : fail_errno(err, "sync the folder of", path, e);
+}
+
 static CGN_RC make_one(const char *path, mode_t mode, struct cgn_err *err)
 {
 	struct stat st;

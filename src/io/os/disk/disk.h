@@ -18,5 +18,8 @@ CGN_RC disk_read_file(const char *path, size_t limit, struct cgn_buf *out, struc
  * CGN_NOT_FOUND (no such folder), CGN_FORBIDDEN, CGN_STORAGE. */
 CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mode, struct cgn_err *err);
 
+/* Remove the file, also after a power cut. No file is success. CGN_FORBIDDEN, CGN_STORAGE. */
+CGN_RC disk_remove_file(const char *path, struct cgn_err *err);
+
 /* Make the folder and the missing folders above it. Existing folders keep their mode. */
 CGN_RC disk_mkdirs(const char *path, mode_t mode, struct cgn_err *err);

@@ -273,6 +273,7 @@ CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err)
 	l->clock = clock;
 	l->scratch = scratch;
 	cgn_list_init(&l->hooks);
+	cgn_list_init(&l->writes);
 	cgn_list_init(&l->exits);
 	/* Making these handles only fills memory, except for the wake descriptor. Without descriptors at boot the
 	 * program cannot start. */
@@ -428,6 +429,8 @@ uint8_t *cgn_loop_scratch(struct cgn_loop *l)
 
 struct cgn_job {
 	uv_work_t uv;
+	struct cgn_link link; /* In loop->writes while it waits. */
+	bool writes;
 	struct cgn_loop *loop;
 	void (*work)(void *arg);
 	void (*done)(void *arg);
@@ -440,25 +443,65 @@ static void job_work(uv_work_t *w)
 	j->work(j->arg);
 }
 
+static void job_done(uv_work_t *w, int status);
+
+static void job_start(struct cgn_job *j)
+{
+	j->uv.data = j;
+	CGN_MUST(uv_queue_work(&j->loop->uv, &j->uv, job_work, job_done) == 0);
+}
+
+static void writes_next(struct cgn_loop *l)
+{
+	struct cgn_link *first = cgn_list_first(&l->writes);
+	l->writing = first != NULL;
+	if (first == NULL)
+		return;
+	cgn_list_drop(first);
+	job_start(CGN_CONTAINER(first, struct cgn_job, link));
+}
+
 static void job_done(uv_work_t *w, int status)
 {
 	(void)status; /* No caller cancels a job. */
 	struct cgn_job *j = w->data;
 	j->loop->jobs--;
+	if (j->writes)
+		writes_next(j->loop);
 	j->done(j->arg);
 	free(j);
 }
 
-CGN_RC cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+static struct cgn_job *job_new(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg),
+	void *arg)
 {
 	CGN_LIVE(l, LOOP_TAG);
 	struct cgn_job *j = malloc(sizeof(*j));
 	if (j == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+		return NULL;
 	*j = (struct cgn_job){.loop = l, .work = work, .done = done, .arg = arg};
-	j->uv.data = j;
-	CGN_MUST(uv_queue_work(&l->uv, &j->uv, job_work, job_done) == 0);
 	l->jobs++;
+	return j;
+}
+
+CGN_RC cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct cgn_job *j = job_new(l, work, done, arg);
+	if (j == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	job_start(j);
+	return CGN_OK;
+}
+
+CGN_RC cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+{
+	struct cgn_job *j = job_new(l, work, done, arg);
+	if (j == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	j->writes = true;
+	cgn_list_push(&l->writes, &j->link);
+	if (!l->writing)
+		writes_next(l);
 	return CGN_OK;
 }
 

@@ -53,7 +53,9 @@ struct cgn_loop {
 	struct cgn_grave *graves;
 	_Atomic(struct cgn_post *) posts; /* A stack: the last post is first. */
 	atomic_bool stopping;
-	size_t jobs; /* Jobs on the pool or on their way back. */
+	size_t jobs;            /* Jobs on the pool or on their way back, and writes that wait. */
+	struct cgn_link writes; /* Writes that wait for the end of the one on the pool. */
+	bool writing;
 	struct loop_signal *signals;
 	uint8_t *scratch;
 	pthread_t thread;

@@ -185,7 +185,7 @@ void statefile_write(struct statefile *f, struct cgn_buf *take)
 	*take = (struct cgn_buf){0};
 	atomic_fetch_add(&f->disk->refs, 1);
 	f->job = j;
-	if (!cgn_ok(cgn_loop_work(f->loop, job_run, job_done, j))) {
+	if (!cgn_ok(cgn_loop_write(f->loop, job_run, job_done, j))) {
 		job_run(j);
 		job_done(j);
 	}

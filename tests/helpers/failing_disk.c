@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A library for LD_PRELOAD: lets calls that write or sync files below $FAIL_DIR fail with EIO while the file
  * $FAIL_SWITCH exists. The file holds how many calls of a hundred fail. With $FAIL_TRUNCATE, ftruncate fails too. With
- * $SLOW_READ_MS, each read at a place of such a file takes so long. */
+ * $SLOW_READ_MS, each read at a place of such a file takes so long. While the file $HOLD_SWITCH exists, each sync of such
+ * a file or folder waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -49,7 +50,22 @@ FAILING(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n,
 FAILING(ssize_t, pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
 FAILING(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at))
 FAILING(ssize_t, pwritev64, (int fd, const struct iovec *v, int n, off64_t at), (fd, v, n, at))
-FAILING(int, fsync, (int fd), (fd))
+
+static void sync_wait(int fd)
+{
+	const char *hold = getenv("HOLD_SWITCH");
+	int kept = errno;
+	while (hold != NULL && is_below(fd) && access(hold, F_OK) == 0)
+		usleep(10 * 1000);
+	errno = kept;
+}
+
+int fsync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+	sync_wait(fd);
+	return must_fail(fd) ? -1 : real(fd);
+}
 FAILING(int, fdatasync, (int fd), (fd))
 FAILING(int, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n))
 FAILING(int, fallocate64, (int fd, int mode, off64_t at, off64_t n), (fd, mode, at, n))

@@ -164,7 +164,7 @@ static int world_teardown(void **state)
 	struct world *w = *state;
 	char path[128];
 	static const char *const left[] = {"state/cognitora.cordons", "state/cognitora.policy",
-		"state/cognitora.members", "state", "", "x"};
+		"state/cognitora.members", "state/cognitora.lock", "state", "", "x"};
 	for (size_t i = 0; i < CGN_COUNT(left); i++) {
 		(void)snprintf(path, sizeof path, "%s/%s", w->dir, left[i]);
 		(void)remove(path);
@@ -298,10 +298,10 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
 	/* The same again: nothing changes. */
 	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
-	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
 	assert_null(strstr(cgn_buf_z(&w->told), "done"));
-	wait_for(w, "done:FINE done:FINE done:FINE ");
-	assert_non_null(strstr(cgn_buf_z(&w->told), "policy:{} policy:{\"x\":1} "));
+	wait_for(w, "policy:{} done:FINE done:FINE ");
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
+	wait_for(w, "policy:{\"x\":1} done:FINE ");
 	close_world(w);
 
 	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
@@ -319,6 +319,64 @@ static void a_policy_survives_a_restart_and_is_told_at_the_start(void **state)
 	assert_int_equal(state_begin(w, "state_backend = \"static\"\nnodes = [\"h:1\"]\n", &err), CGN_FINE);
 	wait_for(w, "+h:1@h:1 ");
 	assert_string_equal(cgn_buf_z(&w->told), "up +h:1@h:1 ");
+	close_world(w);
+}
+
+/* The second change was computed from a document that the first one replaces. */
+static void of_two_changes_at_once_one_is_told_to_repeat(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":1}"), cordon_done, w, &err)));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":2}"), cordon_done, w, &err)));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR(""), cordon_done, w, &err)));
+	wait_for(w, "policy:{\"x\":1} done:FINE done:CONFLICT done:CONFLICT ");
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{\"x\":2}"), cordon_done, w, &err)));
+	wait_for(w, "policy:{\"x\":2} done:FINE ");
+	close_world(w);
+
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	wait_for(w, "up ");
+	assert_string_equal(cgn_buf_z(&w->told), "policy:{\"x\":2} up ");
+	close_world(w);
+}
+
+static void refusal_done(void *user, const struct cgn_err *err)
+{
+	char pid[32];
+	(void)snprintf(pid, sizeof pid, "process %d,", getpid());
+	assert_non_null(strstr(err->msg, "/state/cognitora.lock"));
+	assert_non_null(strstr(err->msg, pid));
+	cordon_done(user, err);
+}
+
+/* Two routers share the folder: the second one reads, and changes nothing until the first one ends. */
+static void a_folder_of_another_router_is_not_written(void **state)
+{
+	struct world *w = *state, first = {.s = NULL};
+	struct cgn_err err;
+	(void)snprintf(first.dir, sizeof first.dir, "%s", w->dir);
+	assert_int_equal(state_begin(&first, "", &err), CGN_FINE);
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	wait_for(w, "up ");
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), refusal_done, w, &err)));
+	assert_true(cgn_ok(state_cordon(w->s, "n1", true, refusal_done, w, &err)));
+	wait_for(w, "up done:STORAGE done:STORAGE ");
+	assert_false(state_watch_cordoned(w->s, "n1"));
+
+	assert_true(cgn_ok(state_policy_put(first.s, CGN_STR("{\"x\":1}"), cordon_done, &first, &err)));
+	assert_true(cgn_ok(state_cordon(first.s, "n2", true, cordon_done, &first, &err)));
+	wait_for(&first, "policy:{\"x\":1} done:FINE cordon:n2 done:FINE ");
+	close_world(&first);
+
+	/* The second router reads the files again before it writes. */
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
+	wait_for(w, "done:CONFLICT ");
+	assert_non_null(strstr(cgn_buf_z(&w->told), "cordon:n2 policy:{\"x\":1} "));
+	assert_true(state_watch_cordoned(w->s, "n2"));
+	assert_true(cgn_ok(state_policy_put(w->s, CGN_STR("{}"), cordon_done, w, &err)));
+	wait_for(w, "policy:{} done:FINE ");
 	close_world(w);
 }
 
@@ -475,6 +533,10 @@ int main(void)
 			world_teardown),
 		cmocka_unit_test_setup_teardown(a_policy_survives_a_restart_and_is_told_at_the_start,
 			world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(of_two_changes_at_once_one_is_told_to_repeat, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(a_folder_of_another_router_is_not_written, world_setup,
+			world_teardown),
 		cmocka_unit_test_setup_teardown(a_policy_that_can_not_be_kept_is_refused, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(a_broken_line_is_not_a_node, world_setup, world_teardown),

@@ -374,6 +374,8 @@ static int world_teardown(void **state)
 	cgn_buf_fini(&w->told);
 	(void)snprintf(path, sizeof path, "%s/cognitora.members", w->dir);
 	(void)remove(path);
+	(void)snprintf(path, sizeof path, "%s/cognitora.lock", w->dir);
+	(void)remove(path);
 	assert_int_equal(remove(w->dir), 0);
 	free(w);
 	return 0;
@@ -630,6 +632,13 @@ static void cordons_and_policies_are_written_to_etcd(void **state)
 	until(w, was_told(&w->told, "done:FINE "));
 	assert_string_equal(cgn_buf_z(&w->told), "policy:{\"x\":1} done:FINE ");
 	assert_string_equal(value_of(w, state_policy_where(s)), "{\"x\":1}");
+	forget_told(w);
+	/* The second change was computed from a policy that the first one replaced. */
+	assert_true(cgn_ok(state_policy_put(s, CGN_STR("{\"x\":2}"), on_done, w, &err)));
+	assert_true(cgn_ok(state_policy_put(s, CGN_STR("{\"x\":3}"), on_done, w, &err)));
+	until(w, was_told(&w->told, "done:CONFLICT "));
+	assert_non_null(strstr(cgn_buf_z(&w->told), "policy:{\"x\":2} done:FINE "));
+	assert_string_equal(value_of(w, state_policy_where(s)), "{\"x\":2}");
 	forget_told(w);
 	assert_true(cgn_ok(state_cordon(s, "n1", false, on_done, w, &err)));
 	until(w, was_told(&w->told, "done:FINE "));

@@ -9,6 +9,7 @@
 enum state_document { STATE_POLICY, STATE_MODELS, STATE_INVITES, STATE_DOCUMENTS };
 struct state_text {
 	struct cgn_buf text; /* As it was written; empty: there is none */
+	uint64_t version;    /* Grows with each change of |text| */
 	bool marked;         /* Not confirmed yet by the snapshot that is being read */
 	char *where;         /* Key or file; set by the backend's open */
 };

@@ -204,11 +204,11 @@ static void etcd_cordon(struct state_watch *s, struct state_request *rq)
 	request_send(s, rq, cgn_str_of(key), CGN_STR("true"), on_cordon_done);
 }
 
-static void on_policy_done(void *user, const struct etcd_result *r)
+static void on_reset_done(void *user, const struct etcd_result *r)
 {
 	struct state_request *rq = user;
 	if (request_answered(rq, r, "policy"))
-		state_document_seen(rq->s, STATE_POLICY, (struct cgn_str){rq->text, rq->text_bytes});
+		document_seen(rq->s, STATE_POLICY, (struct cgn_str){NULL, 0}, 0);
 	state_request_ready(rq->s, rq);
 }
 
@@ -232,8 +232,8 @@ static void etcd_document(struct state_watch *s, struct state_request *rq)
 {
 	struct cgn_str key = cgn_str_of(s->documents[rq->document].where), text = {rq->text, rq->text_bytes};
 	struct etcd_op *op = NULL;
-	if (rq->document == STATE_POLICY) {
-		request_send(s, rq, key, text, on_policy_done);
+	if (rq->document == STATE_POLICY && !rq->on) { /* A reset depends on nothing that was read. */
+		request_send(s, rq, key, text, on_reset_done);
 		return;
 	}
 	cgn_rc rc = etcd_put_if(members_of(s)->etcd, key, members_of(s)->document_revision[rq->document],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* files: cordons (one id per line) and the documents of operators in cluster.state_dir, for backends without etcd.
- * All are read at the start; afterwards only this router writes them. Cordons are written in the background. Documents are
- * written at once: a change is computed from the last document, and two in a row must not miss each other. */
+ * All are read at the start; afterwards only the router writes them that holds the place (place.c). The thread pool
+ * writes: the loop waits for no disk. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 
 #define CORDONS_MAX_BYTES ((size_t)1024 * 1024)
 
-static void cordons_read(const struct state_files *f, struct state_watch *s, struct cgn_str text)
+static void cordons_take(const struct state_files *f, struct state_watch *s, struct cgn_str text,
+	void (*take)(struct state_watch *s, const char *id))
 {
 	char id[PROTO_MAX_ID + 1];
 	while (text.p != NULL) {
@@ -25,9 +26,31 @@ static void cordons_read(const struct state_files *f, struct state_watch *s, str
 			continue;
 		}
 		(void)cgn_str_copyz(id, sizeof id, line);
-		if (roster_find(&s->cordons, id) == NULL)
-			(void)roster_add(&s->cordons, id);
+		take(s, id);
 	}
+}
+
+static void cordon_add(struct state_watch *s, const char *id)
+{
+	if (roster_find(&s->cordons, id) == NULL)
+		(void)roster_add(&s->cordons, id);
+}
+
+static void cordon_tell(struct state_watch *s, const char *id)
+{
+	state_cordon_seen(s, id, true);
+}
+
+/* Return true if |text| is what the file has; no file: nothing. */
+static bool cordons_read(const struct state_files *f, struct cgn_buf *text)
+{
+	struct cgn_err why;
+	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, text, &why);
+	if (cgn_ok(rc) || rc.code == CGN_NOT_FOUND)
+		return true;
+	cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
+		F_STR("then", "nodes that were cordoned are in use"));
+	return false;
 }
 
 /* Log a warning only: without a cordon or a policy there is nothing to write. */
@@ -42,23 +65,27 @@ static void warn_unless_writable(const struct state_files *f)
 			F_STR("then", "cordons, policies and wanted models cannot be stored"));
 }
 
-static CGN_RC document_read(const struct state_files *f, struct state_watch *s, enum state_document d,
+/* Log why other routers' files are only read here. */
+static void warn_unless_own(struct state_watch *s)
+{
+	struct cgn_err err;
+	if (!state_place_hold(&s->place, &err))
+		cgn_log(WARN, "state.dir_shared", F_STR("why", err.msg),
+			F_STR("then",
+				"this router reads the cordons and documents there, and refuses to change them"));
+}
+
+static CGN_RC document_open(const struct state_files *f, struct state_watch *s, enum state_document d,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_text *t = &s->documents[d];
-	struct cgn_err why;
 	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, state_document_name(d));
 	t->where = cgn_str_dupz(cgn_buf_view(&path));
 	if (path.bad || t->where == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
-	cgn_rc rc = disk_read_file(t->where, state_document_most(d), &t->text, &why);
-	if (cgn_ok(rc))
-		return rc;
-	t->text.n = 0;
-	if (rc.code != CGN_NOT_FOUND)
-		cgn_log(ERROR, "state.document_unreadable", F_STR("of", state_document_title(d)),
-			F_STR("why", why.msg), F_STR("then", "it counts as if there were none"));
+	if (!state_document_read(t->where, d, &t->text))
+		t->text.n = 0;
 	return CGN_OK;
 }
 
@@ -67,24 +94,48 @@ CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const stru
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	struct cgn_err why;
 	cgn_buf_fmt(&path, "%s/%s.cordons", cfg->cluster.state_dir, s->cluster);
 	f->dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
 	f->cordons = cgn_str_dupz(cgn_buf_view(&path));
 	if (path.bad || f->dir == NULL || f->cordons == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the cordons");
 	warn_unless_writable(f);
-	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, &text, &why);
-	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND)
-		cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
-			F_STR("then", "nodes that were cordoned are in use"));
-	cordons_read(f, s, cgn_buf_view(&text));
+	warn_unless_own(s);
+	(void)cordons_read(f, &text);
+	cordons_take(f, s, cgn_buf_view(&text), cordon_add);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
-		CGN_TRY(document_read(f, s, (enum state_document)d, err));
+		CGN_TRY(document_open(f, s, (enum state_document)d, err));
 	return CGN_OK;
 }
 
-static CGN_RC file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
+/* Another router held the place until now: take what it left. What cannot be read stays as it was. */
+static void files_read_again(struct state_files *f, struct state_watch *s)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf cordons = {.n = 0};
+	if (!cordons_read(f, &cordons))
+		return;
+	state_written_begin(s);
+	cordons_take(f, s, cgn_buf_view(&cordons), cordon_tell);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+		s->documents[d].marked = false;
+		if (state_document_read(s->documents[d].where, (enum state_document)d, &text))
+			state_document_seen(s, (enum state_document)d, cgn_buf_view(&text));
+	}
+	state_written_end(s);
+}
+
+bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_err *err)
+{
+	bool held = s->place.fd >= 0;
+	if (!state_place_hold(&s->place, err))
+		return false;
+	if (!held && s->place.fd >= 0)
+		files_read_again(f, s);
+	return true;
+}
+
+CGN_RC state_file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
 	struct cgn_err *err)
 {
 	struct cgn_err why;
@@ -107,6 +158,7 @@ struct cordons_write {
 	size_t n;
 	struct cgn_buf text;
 	char *dir, *file; /* owned */
+	int place;        /* Holds the place until the write is over; -1: not held. */
 	cgn_rc rc;
 	struct cgn_err err;
 };
@@ -116,6 +168,7 @@ static void cordons_free(struct cordons_write *w)
 	if (w == NULL)
 		return;
 	cgn_buf_fini(&w->text);
+	state_place_drop(w->place);
 	free(w->rq);
 	free(w->dir);
 	free(w->file);
@@ -149,7 +202,7 @@ static void cordons_put(struct cordons_write *w)
 static void cordons_run(void *arg)
 {
 	struct cordons_write *w = arg;
-	w->rc = file_write(w->dir, w->file, cgn_buf_view(&w->text), 0644, &w->err);
+	w->rc = state_file_write(w->dir, w->file, cgn_buf_view(&w->text), 0644, &w->err);
 }
 
 static void cordons_next(struct state_files *f, struct state_watch *s);
@@ -180,6 +233,7 @@ static struct cordons_write *cordons_collect(struct state_files *f, struct state
 		return NULL;
 	*w = (struct cordons_write){.f = f,
 		.s = s,
+		.place = state_place_share(&s->place),
 		.rq = calloc(n, sizeof(struct state_request *)),
 		.dir = cgn_str_dupz(cgn_str_of(f->dir)),
 		.file = cgn_str_dupz(cgn_str_of(f->cordons))};
@@ -209,7 +263,7 @@ static void cordons_next(struct state_files *f, struct state_watch *s)
 	f->writing = cordons_collect(f, s, n);
 	if (f->writing != NULL) {
 		struct cordons_write *w = f->writing;
-		if (cgn_ok(cgn_loop_work(s->loop, cordons_run, cordons_done, w)))
+		if (cgn_ok(cgn_loop_write(s->loop, cordons_run, cordons_done, w)))
 			return;
 		cordons_run(w);
 		cordons_done(w);
@@ -226,9 +280,14 @@ static void cordons_next(struct state_files *f, struct state_watch *s)
 
 void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq)
 {
+	struct cgn_err err;
+	bool may = state_files_hold(f, s, &err);
 	bool is_on = roster_find(&s->cordons, rq->id) != NULL;
 	rq->err = (struct cgn_err){.code = CGN_FINE};
-	if (rq->on && !is_on && s->cordons.n >= STATE_MAX_NODES) {
+	if (!may) {
+		rq->err = err;
+		state_request_ready(s, rq);
+	} else if (rq->on && !is_on && s->cordons.n >= STATE_MAX_NODES) {
 		(void)CGN_FAIL_AS(&rq->err, CGN_OVERLOADED, "%d cordons are kept already", STATE_MAX_NODES);
 		state_request_ready(s, rq);
 	} else if (is_on == rq->on && f->writing == NULL) {
@@ -238,30 +297,11 @@ void state_files_cordon(struct state_files *f, struct state_watch *s, struct sta
 	}
 }
 
-/* ---- documents ---- */
-
-static CGN_RC document_remove(const char *file, struct cgn_err *err)
-{
-	if (unlink(file) == 0 || errno == ENOENT)
-		return CGN_OK;
-	return CGN_FAIL(err, STORAGE, "%s can't be removed: %s", file, strerror(errno));
-}
-
-void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq)
-{
-	struct cgn_str text = {rq->text, rq->text_bytes};
-	const char *file = s->documents[rq->document].where;
-	rq->err = (struct cgn_err){.code = CGN_FINE};
-	mode_t mode = rq->document == STATE_INVITES ? 0600 : 0644;
-	if (cgn_ok(rq->on ? file_write(f->dir, file, text, mode, &rq->err) : document_remove(file, &rq->err)))
-		state_document_seen(s, rq->document, text);
-	state_request_ready(s, rq);
-}
-
 void state_files_close(struct state_files *f)
 {
 	if (f->writing != NULL)
 		f->writing->f = NULL;
+	state_document_writes_leave(f);
 	free(f->dir);
 	free(f->cordons);
 }

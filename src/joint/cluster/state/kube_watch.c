@@ -431,7 +431,8 @@ static void write_send(struct kube_write *w)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory"};
 	char path[KUBE_MAX_PATH];
-	bool tested = w->rq->id[0] == '\0' && w->rq->document != STATE_POLICY;
+	/* A reset of the policy depends on nothing that was read. */
+	bool tested = w->rq->id[0] == '\0' && (w->rq->document != STATE_POLICY || w->rq->on);
 	kube_secrets_path(&own->place, path);
 	size_t n = strlen(path);
 	(void)snprintf(path + n, sizeof path - n, "/%s", own->secret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* members: the last known membership in a file of cluster.state_dir, so that a router that starts while etcd is away,
  * or before its agents have announced themselves again, knows its nodes. One JSON document; it is written at most
- * once per WRITE_EVERY, and replaced as a whole. */
+ * once per WRITE_EVERY, and replaced as a whole, by the router that holds the place (place.c). */
 #include <stdlib.h>
 #include <time.h>
 
@@ -52,7 +52,8 @@ static void members_write(struct cgn_timer *t)
 {
 	struct state_members *m = CGN_CONTAINER(t, struct state_members, timer);
 	struct cgn_buf text = {.n = 0};
-	if (statefile_is_busy(m->file)) {
+	struct cgn_err other;
+	if (statefile_is_busy(m->file) || !state_place_hold(&m->s->place, &other)) {
 		cgn_timer_set(t, WRITE_EVERY);
 		return;
 	}
@@ -185,7 +186,8 @@ void state_members_close(struct state_watch *s)
 {
 	struct state_members *m = &s->members;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	bool due = m->s != NULL && m->timer.at != 0;
+	struct cgn_err other;
+	bool due = m->s != NULL && m->timer.at != 0 && state_place_hold(&s->place, &other);
 	if (m->s != NULL)
 		cgn_timer_cancel(&m->timer);
 	if (due)

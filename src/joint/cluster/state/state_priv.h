@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state, inside: a backend of routers, of agents, of block stores. Each has private state (|own|) behind its ops. */
 #pragma once
+#include <sys/types.h>
+
 #include "base/core/buf.h"
 #include "base/core/list.h"
 #include "io/os/loop/backoff.h"
@@ -39,6 +41,7 @@ struct state_request {
 	bool ready; /* |err| stands, |done| is due */
 	char *text; /* owned; NULL: none */
 	size_t text_bytes;
+	uint64_t base; /* The version of the document from which |text| was computed. */
 	void (*done)(void *user, const struct cgn_err *err);
 	void *user;
 	void *call; /* the backend's call under way; NULL: none */
@@ -61,6 +64,21 @@ struct state_backend {
 };
 extern const struct state_backend state_backend_embedded, state_backend_static, state_backend_etcd,
 	state_backend_kubernetes;
+
+/* place.c: CLUSTER.lock in cluster.state_dir. Of several routers of a cluster that share the folder, the one that holds
+ * the lock writes the files that are the cluster's: cordons, documents and the last membership. */
+struct state_place {
+	int fd;     /* -1: not held */
+	char *path; /* owned */
+};
+CGN_RC state_place_open(struct state_place *p, const struct config *cfg, struct cgn_err *err);
+void state_place_close(struct state_place *p);
+/* May this router write? Try to take the lock if it is not held. False: |err| names the file and the process that holds
+ * it. True without a lock where there can be none: a folder that is missing or read-only, a file system without locks. */
+bool state_place_hold(struct state_place *p, struct cgn_err *err);
+/* A descriptor by which a write in the background holds the lock too, until state_place_drop; -1: there is none. */
+int state_place_share(const struct state_place *p);
+void state_place_drop(int fd);
 
 /* The file of the last membership. */
 struct statefile;
@@ -86,6 +104,7 @@ struct state_watch {
 	enum state_knowledge knowledge;
 	size_t n_recalled; /* nodes with |recalled| */
 	struct state_members members;
+	struct state_place place;
 	struct cgn_link requests;
 	struct cgn_hook turn;
 	struct cgn_timer first_turn;
@@ -124,16 +143,30 @@ void state_members_changed(struct state_watch *s);
 
 /* ---- files.c: cordons and documents in cluster.state_dir, for backends without a store ---- */
 struct cordons_write;
+struct document_write;
 struct state_files {
-	char *dir, *cordons;           /* owned */
-	struct cordons_write *writing; /* NULL: no cordon is being written */
+	char *dir, *cordons;                               /* owned */
+	struct cordons_write *writing;                     /* NULL: no cordon is being written */
+	struct document_write *documents[STATE_DOCUMENTS]; /* NULL: that document is not being written */
 };
-/* Read all files. Logs a warning when they cannot be written. */
+/* Read all files. Logs a warning when they cannot be written, or are another router's. */
 CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
 	struct cgn_err *err);
 void state_files_close(struct state_files *f);
+/* May this router write them? When the place was another router's until now, read them again first. */
+bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_err *err);
 void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq);
+/* Any thread. CGN_STORAGE names the path. */
+CGN_RC state_file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
+	struct cgn_err *err);
+
+/* ---- files_documents.c ---- */
+/* A change is refused with CGN_CONFLICT if another one was stored since the document was read. |rq| is ready when the
+ * change is on the disk, or failed. */
 void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq);
+/* Append the file to |out|; no file: nothing. False: it cannot be read, and that is logged. */
+bool state_document_read(const char *file, enum state_document d, struct cgn_buf *out);
+void state_document_writes_leave(struct state_files *f); /* |f| ends: writes under way touch it no more. */
 
 /* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);

@@ -136,6 +136,7 @@ void state_document_seen(struct state_watch *s, enum state_document d, struct cg
 			F_U64("most", state_document_most(d)), F_STR("then", "the last one stays"));
 		return;
 	}
+	t->version++;
 	t->text.n = 0;
 	cgn_buf_str(&t->text, text);
 	if (t->text.bad) { /* No memory: there is no document, as before the first one. */
@@ -334,6 +335,7 @@ static CGN_RC document_put(struct state_watch *s, enum state_document d, struct 
 	if (rq == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %s", state_document_title(d));
 	rq->document = d;
+	rq->base = s->documents[d].version;
 	s->backend->put(s, rq);
 	return CGN_OK;
 }
@@ -419,6 +421,7 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 		.telemetry = t,
 		.ops = ops,
 		.user = user,
+		.place = {.fd = -1},
 		.backend = backend_of(cfg)};
 	(void)cgn_str_copyz(s->cluster, sizeof s->cluster, cgn_str_of(cfg->cluster.name));
 	roster_init(&s->nodes);
@@ -426,6 +429,7 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 	cgn_list_init(&s->requests);
 	cgn_hook_init(&s->turn, requests_turn);
 	cgn_timer_init(&s->first_turn, l, on_first_turn);
+	CGN_TRY(state_place_open(&s->place, cfg, err));
 	CGN_TRY(s->backend->open(s, cfg, err));
 	cgn_timer_set(&s->first_turn, 1);
 	*out = s;
@@ -450,6 +454,7 @@ void state_watch_close(struct state_watch **take)
 	}
 	state_members_close(s);
 	s->backend->close(s);
+	state_place_close(&s->place);
 	roster_fini(&s->nodes);
 	roster_fini(&s->cordons);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++) {

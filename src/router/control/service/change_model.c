@@ -6,7 +6,6 @@
 #include "base/log/log.h"
 #include "router/control/service/service_priv.h"
 
-#define TRIES       4    /* Other routers may write at once. */
 #define MODELS_MOST 4096 /* In one answer */
 #define WHY_BYTES   400
 
@@ -243,7 +242,7 @@ static void order_done(void *user, const struct cgn_err *err)
 	struct cgn_err again;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->pending = false;
-	if (err->code == CGN_CONFLICT && ++k->tries < TRIES) {
+	if (err->code == CGN_CONFLICT && ++k->tries < ROUTER_CALL_TRIES) {
 		if (cgn_ok(order_put(k, &again)))
 			return;
 		err = &again;

@@ -13,7 +13,6 @@
 #include "router/control/service/service_priv.h"
 #include "router/shared/age/age.h"
 
-#define TRIES         4 /* Other routers may write at once. */
 #define PEM_LIMIT     ((size_t)256 << 10)
 #define MAX_JOINS     64 /* Connections of machines that join at a time. */
 #define MAX_MESSAGE   32768
@@ -153,7 +152,7 @@ static void invite_done(void *user, const struct cgn_err *err)
 	char object[400];
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->pending = false;
-	if (err->code == CGN_CONFLICT && ++k->tries < TRIES && cgn_ok(invite_put(k, &again)))
+	if (err->code == CGN_CONFLICT && ++k->tries < ROUTER_CALL_TRIES && cgn_ok(invite_put(k, &again)))
 		return;
 	if (again.code == CGN_FINE && k->c != NULL)
 		(void)cgn_ok(invite_send(k, &again));
@@ -388,7 +387,7 @@ static void join_claimed(void *user, const struct cgn_err *err)
 	struct cgn_err why = *err;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	k->pending = false;
-	if (err->code == CGN_CONFLICT && ++k->tries < TRIES) {
+	if (err->code == CGN_CONFLICT && ++k->tries < ROUTER_CALL_TRIES) {
 		why = (struct cgn_err){.code = CGN_FINE};
 		join_go(k, &why); /* Another router wrote; the invite may be used by now. */
 	} else {

@@ -64,6 +64,7 @@ void router_call_release(struct router_call *k)
 	drain_stop(k);
 	free(k->node_id);
 	free(k->document);
+	pb_free(&k->policy);
 	pb_free(&k->order);
 	router_join_free(&k->join);
 	k->tag = 0;

@@ -8,6 +8,9 @@ struct router_explain_query; /* explain_query.c */
 
 #define ROUTER_CALL_TAG 0x645e4c01U
 
+#define ROUTER_CALL_TRIES \
+	64 /* Other changes of a document may come first: of those made at once each try lets one through. */
+
 /* A call outlives its peer while the state backend works on its order. */
 struct router_call {
 	uint32_t tag;
@@ -19,9 +22,10 @@ struct router_call {
 	char *node_id;
 	bool cordons;                             /* The cordon is set, not lifted. */
 	char *document;                           /* The policy document to store; NULL: none. */
+	Cognitora__V1__SetPolicyRequest *policy;  /* Request of SetPolicy; NULL: none. */
 	Cognitora__V1__ChangeModelRequest *order; /* Request of ChangeModel; NULL: none. */
 	struct router_join *join;                 /* Request to join, or an invite; NULL: none. */
-	unsigned tries;                           /* Attempts to store |order| that met another writer. */
+	unsigned tries;                           /* Attempts to store a document that met another change. */
 	char by[128], from[80]; /* The caller's certificate and address, also after it has gone. */
 	bool draining;          /* cluster_drain_begin was called for node_id. */
 	struct router_explain_query *question; /* Query that the workers still search; NULL: none. */

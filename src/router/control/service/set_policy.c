@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* set_policy: Control.SetPolicy: reads, changes and stores the policy document. */
+#include <stdlib.h>
+
 #include "base/log/log.h"
 #include "router/control/service/service_priv.h"
 
@@ -66,29 +68,18 @@ static void put_log(const struct router_call *k, const struct cgn_err *err)
 			F_STR("why", err->msg), F_STR("then", "the policy stays as it was"));
 }
 
-static void put_done(void *user, const struct cgn_err *err)
-{
-	struct router_call *k = user;
-	CGN_LIVE(k, ROUTER_CALL_TAG);
-	k->pending = false;
-	put_log(k, err);
-	if (err->code == CGN_FINE)
-		status_send(k);
-	else
-		router_call_finish(k, err->code, err->msg);
-	router_call_release(k);
-}
+static void put_done(void *user, const struct cgn_err *err);
 
-static CGN_RC document_put(struct router_call *k, const Cognitora__V1__SetPolicyRequest *rq,
-	struct cgn_err *err)
+static CGN_RC document_put(struct router_call *k, struct cgn_err *err)
 {
 	struct route_document d;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	CGN_TRY(document_change(k->r, rq, &d, err));
+	CGN_TRY(document_change(k->r, k->policy, &d, err));
 	if (d.has_policy || d.has_weights)
 		route_document_write(&d, &text);
 	if (text.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	free(k->document);
 	k->document = strdup(cgn_buf_z(&text));
 	if (k->document == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
@@ -99,18 +90,39 @@ static CGN_RC document_put(struct router_call *k, const Cognitora__V1__SetPolicy
 	return rc;
 }
 
+/* A change that met another one is made again, from the other one's document. */
+static void put_done(void *user, const struct cgn_err *err)
+{
+	struct router_call *k = user;
+	struct cgn_err again;
+	CGN_LIVE(k, ROUTER_CALL_TAG);
+	k->pending = false;
+	if (err->code == CGN_CONFLICT && ++k->tries < ROUTER_CALL_TRIES) {
+		if (cgn_ok(document_put(k, &again)))
+			return;
+		err = &again;
+	} else {
+		put_log(k, err);
+	}
+	if (err->code == CGN_FINE)
+		status_send(k);
+	else
+		router_call_finish(k, err->code, err->msg);
+	router_call_release(k);
+}
+
 void router_set_policy(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err;
-	CGN_ON_EXIT(pb_free) Cognitora__V1__SetPolicyRequest *rq = NULL;
-	cgn_rc rc = pb_unpack(&cognitora__v1__set_policy_request__descriptor, message, &rq, &err);
-	bool changes = cgn_ok(rc) && (rq->reset || rq->policy[0] != '\0' || rq->n_weights > 0);
+	cgn_rc rc = pb_unpack(&cognitora__v1__set_policy_request__descriptor, message, &k->policy, &err);
+	bool changes =
+		cgn_ok(rc) && (k->policy->reset || k->policy->policy[0] != '\0' || k->policy->n_weights > 0);
 	if (cgn_ok(rc) && !changes)
 		status_send(k);
 	if (changes)
-		rc = router_call_may(k, ACTION_POLICY_SET, rq->policy, &err);
+		rc = router_call_may(k, ACTION_POLICY_SET, k->policy->policy, &err);
 	if (cgn_ok(rc) && changes)
-		rc = document_put(k, rq, &err);
+		rc = document_put(k, &err);
 	if (!cgn_ok(rc))
 		router_call_finish(k, rc.code, err.msg);
 }

@@ -88,7 +88,7 @@ engine_hint() {
 	*) say "install it, or set engine.binary" ;;
 	esac
 }
-check() { # PROGRAM CONFIG: print the effective configuration, or stop with what is wrong
+check() { # PROGRAM CONFIG: print the effective configuration, or stop with the error
 	"$BIN/$1" --check --config "$2"
 }
 value() { # CONFIG SECTION KEY: print the text in the program's effective configuration; of a list, the first

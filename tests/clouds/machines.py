@@ -75,7 +75,7 @@ class Machine:
         return (self.root / "var/log/cloud-init-output.log").read_text() if (self.root / "var/log/cloud-init-output.log").exists() else ""
 
     def enable(self, *setup):
-        """Run cognitora-setup with a systemctl that notes what is enabled; the real one carries it out in this root."""
+        """Run cognitora-setup with a systemctl that notes the enabled units; the real one carries it out in this root."""
         notes = self.root / "systemctl.notes"
         (self.root / "run/systemd/system").mkdir(parents=True, exist_ok=True)
         (self.root / "usr/local/bin/systemctl").write_text("#!/bin/sh\necho \"$@\" >> /systemctl.notes\n")

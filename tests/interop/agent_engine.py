@@ -187,7 +187,7 @@ class Message(Answer):
 
 def serve():
     """Serve on threads. server.script: seconds of silence at "prefill", "pause" and "middle", "rounds", and "dies", in the
-    middle of the first answer; server.runs: what was asked."""
+    middle of the first answer; server.runs: the requests."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.script, server.runs, server.lock = {}, [], threading.Lock()

@@ -93,7 +93,7 @@ class World:
         more = b"Authorization: Bearer %s\r\nX-Request-Id: %s\r\n" % (self.attacker["key"].encode(), OUTER_ID.encode())
         self.shapes = {**shapes(more), **odd_shapes(more)}
         self.fair = request(b"Content-Length: %d\r\n" % len(BODY), more=more)
-        self.served({self.ask_as_victim("nginx")})  # what was logged until here came from this test's own waiting
+        self.served({self.ask_as_victim("nginx")})  # lines of the log until here came from this test's own waiting
 
     @staticmethod
     def listens(port):

@@ -49,7 +49,7 @@ def say(w, tenant, prompt, at_once=False, **more):
 
 
 def counted(a):
-    """Return what the engine tells of its cache."""
+    """Return the engine's counters of its cache."""
     told = a.json()
     return [cached(a), (told.get("timings") or {}).get("cache_n"), a.headers.get("x-cgn-cache-hit")]
 

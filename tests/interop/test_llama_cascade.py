@@ -48,7 +48,7 @@ class Pair:
 
 
 def plain(body):
-    """Return |body| without what is new in each answer, of which the cached part of the prompt is one."""
+    """Return |body| without the members that are new in each answer, of which the cached part of the prompt is one."""
     body = re.sub(rb'"timings":\{[^}]*\},?', b"", body)
     return re.sub(rb'"(id|created|cached_tokens)":("[^"]*"|\d+)', rb'"\1":0', body)
 

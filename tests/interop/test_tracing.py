@@ -28,7 +28,7 @@ TRACE, CALLER = PARENT.split("-")[1:3]
 
 
 class Collector:
-    """Collect what is exported. |answer|: statuses for the next exports; then all are taken."""
+    """Collect exported spans. |answer|: statuses for the next exports; then all are taken."""
 
     def __init__(self):
         self.requests, self.fields, self.answer, self.pause, self.rejects, self.retry_after, self.times = [], [], [], 0, 0, 0, []
@@ -45,7 +45,7 @@ class Collector:
         return None
 
     def response(self):
-        """The answer to what was taken; |rejects|: spans that it says it refused."""
+        """The answer to a taken export; |rejects|: the spans that it says it refused."""
         part = trace_service_pb2.ExportTracePartialSuccess(rejected_spans=self.rejects, error_message="too old") if self.rejects else None
         return trace_service_pb2.ExportTraceServiceResponse(partial_success=part)
 

@@ -106,7 +106,7 @@ class Schemas:
         return len(list(self.folder.glob("*.json")))
 
     def look(self, text):
-        """Return (objects that are valid, [what is wrong with the others]) of the objects in a text of YAML."""
+        """Return (objects that are valid, [the errors of the others]) of the objects in a text of YAML."""
         done = subprocess.run([self._tools() / "kubeconform", "-strict", "-verbose", "-output", "json", "-schema-location", f"{self.folder}/{LOCATION}"],
                               input=text, capture_output=True, text=True, timeout=120)
         resources = json.loads(done.stdout)["resources"]

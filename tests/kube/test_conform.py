@@ -55,7 +55,7 @@ def test_the_examples_of_the_documents(schemas, file, text):
 
 @pytest.mark.parametrize("file", sorted((ROOT / "tests/unit/desired").glob("*.json")), ids=lambda f: f.stem)
 def test_what_the_operator_makes(schemas, file):
-    """The API server drops members that it does not know from what is applied by a patch, and says nothing to a program."""
+    """The API server drops members that it does not know from a patch, and does not tell the program."""
     conforms(schemas, yaml.safe_dump_all(json.loads(file.read_text())["objects"]))
 
 

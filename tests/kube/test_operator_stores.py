@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spec.stores of an InferenceCluster: block stores in a StatefulSet, against a real API server, and the programs with what was rendered."""
+"""spec.stores of an InferenceCluster: block stores in a StatefulSet, against a real API server, and the programs with the rendered settings."""
 import json
 
 import pytest
@@ -49,7 +49,7 @@ def test_stores_have_names_volumes_and_an_order(operator, installed, space):
     assert services["prod-kv"]["ports"][0]["port"] == 7092 and services["prod-kv"]["clusterIP"] != "None"
     engine = kube.get("statefulset", "chat", "-n", space)["spec"]["template"]["spec"]["initContainers"][0]
     assert {e["name"]: e.get("value") for e in engine["env"]}["COGNITORA_KV_URL"] == f"redis://:$(COGNITORA_KV_PASSWORD)@prod-kv.{space}.svc:7092"
-    # Another number of stores: all of them are told of each other, and the volumes stay with their names.
+    # Another number of stores: all of them learn of each other, and the volumes stay with their names.
     kube.apply(cluster(space, stores={**stores, "replicas": 4}))
     all_ready(kube, space, 4)
     assert "prod-kvcached-3.prod-kvcached" in kube.get("configmap", "prod-config", "-n", space)["data"]["cognitora.toml"]
@@ -133,7 +133,7 @@ def test_the_stores_are_peers_and_keep_their_blocks(operator, installed, space, 
         for c, store in zip(clients[1:], stores[1:]):
             until(lambda: c.ask("GET", "k1") == value, lambda: store.log("kvcached"))  # noqa: B023
         assert isinstance(clients[0].ask("DEL", "k1"), Wrong)  # engines may not remove blocks
-        # One ends and comes back with its name and its volume: what was written to SSD is there, in no other store's memory.
+        # One ends and comes back with its name and its volume: the blocks on SSD are there, in no other store's memory.
         for store in stores:
             assert store.terminate() == {"kvcached": 0}
         stores[0].spawn(stores[0].container("kvcached"))

@@ -123,7 +123,7 @@ def replicas(kube):
 
 
 def test_an_operator_s_upgrade_and_rollback_replace_no_pod(kept, kept_deploy, binaries, tmp_path, monkeypatch):
-    """Each operator takes over from the other, with the kinds and the rights of its version: nothing of a cluster changes, and what is asked then is done."""
+    """Each operator takes over from the other, with the kinds and the rights of its version: nothing of a cluster changes, and later orders are carried out."""
     def operator(name, build):
         with monkeypatch.context() as m:
             m.setattr(module, "BUILD", build)

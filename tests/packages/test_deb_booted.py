@@ -128,7 +128,7 @@ def test_a_removal_stops_what_runs_and_keeps_settings_and_state(machine, package
     assert machine.programs() == ["cgn-sim"], "the engine's unit is not the packages'"
     assert not list((machine.root / "usr/bin").glob("cgn-*")) and machine.settings() == mine and (machine.root / "var/lib/cognitora/kept").exists()
     assert not [line for line in machine.units("--all") if "not-found" not in line]
-    # Again: what was enabled is enabled, with the settings as they were.
+    # Again: the enabled units stay enabled, with the settings as they were.
     machine.install(packages["new"])
     assert machine.settings() == mine
     machine.run("systemctl", "start", "cognitora.target")

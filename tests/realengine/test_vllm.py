@@ -227,7 +227,7 @@ def test_sleep_and_wake_by_cgn_ctl(world, pair, made):
 
 
 def test_a_cache_that_is_emptied_is_noticed(world, pair, made):
-    """vLLM publishes events when it computes something: an idle engine tells of it with the next request."""
+    """vLLM publishes events when it computes something: an idle engine publishes it with the next request."""
     world.begin(pair[:1], made[1])
     text = words(150, random.Random("reset"))
     until(lambda: predicted(world.post("/v1/chat/completions", chat(text)))[0] > 2, "the prompt is known")

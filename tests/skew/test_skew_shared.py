@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routers of two versions that share what is kept outside of them: etcd and Redis."""
+"""Routers of two versions that share state outside of them: etcd and Redis."""
 import json
 import os
 import shutil

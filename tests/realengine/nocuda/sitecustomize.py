@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets SGLang's CPU device run code that was only ever run on CUDA (LoRA, the hand-off, HiCache's host memory): events, streams,
-pinned memory and its registration become what they are on a CPU: nothing. Python imports this from PYTHONPATH; torch is changed
+pinned memory and its registration do nothing, as on a CPU. Python imports this from PYTHONPATH; torch is changed
 when SGLang is imported first."""
 import builtins
 import importlib.abc

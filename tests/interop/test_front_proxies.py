@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -66,11 +67,15 @@ backend router
 
 def begin(stack, folder, name, argv):
     with open(folder / f"{name}.err", "ab") as log:
-        p = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        p = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def end():
         p.terminate()
-        p.wait(20)
+        try:
+            p.wait(20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(p.pid, signal.SIGKILL)  # workers that outlive their master
     stack.callback(end)
 
 

@@ -271,6 +271,17 @@ def test_settings_that_let_too_much_through_are_refused(tmp_path, setting, word)
     assert done.returncode == 3 and word in done.stderr and "c.toml:2:" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("first, second, hidden", [
+    ("GET /v1/videos/*", "GET /v1/videos/latest", True), ("POST /v1/videos", "POST embed /v1/videos", True), ("GET /v2/**", "GET embed /v2/jobs/**", True),
+    ("GET /v1/videos/latest", "GET /v1/videos/*", False), ("GET /v1/videos/*", "DELETE /v1/videos/*", False), ("GET /v1/*/x", "GET /v1/jobs/*", False)])
+def test_a_route_that_an_earlier_one_hides_is_refused(tmp_path, first, second, hidden):
+    file = tmp_path / "c.toml"
+    file.write_text(f"[router]\nextra_routes = {json.dumps([first, second])}\n")
+    done = subprocess.run([BUILD / "src/router/cgn-router", "--check", "--config", file], capture_output=True, text=True, timeout=30)
+    assert done.returncode == (3 if hidden else 0), done.stderr
+    assert not hidden or f'"{second}" would have no effect behind "{first}"' in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("route, own", [("POST /v1/chat/completions", "POST /v1/chat/completions"), ("GET /v1/responses/*", "GET /v1/responses/*"),
                                         ("POST /responses", "POST /v1/responses"), ("GET admin /v1/models/x/*", "GET /v1/models/**")])
 def test_a_route_that_the_gateway_has_is_refused(tmp_path, route, own):

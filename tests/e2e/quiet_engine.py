@@ -24,10 +24,12 @@ class QuietEngine:
     pause   streams two pieces, waits, and ends; "pause crlf" with CRLF; "pause coded" says that its bytes are compressed
     half    streams a piece and the half of another, and waits
     wait    waits before its head; then "wait 400" is refused, "wait plain" is no stream, "wait cut" is no answer, as is all with cuts
-    Anything else is answered at once. deaf: checks and new requests get no answer. tokens: the counter of its /metrics."""
+    Anything else is answered at once. deaf: checks and new requests get no answer. tokens: the counter of its /metrics; jumps: another
+    one there, of the readings, goes up and down."""
 
     def __init__(self, name="quiet"):
         self.name, self.tokens, self.asked, self.cuts = name, 0, [], False
+        self.jumps, self.readings = False, 0
         self.go, self.deaf, self.over = threading.Event(), threading.Event(), threading.Event()
         engine = self
 
@@ -51,7 +53,9 @@ class QuietEngine:
             def do_GET(self):
                 self.hear()
                 if self.path == "/metrics":
-                    return self.reply(f"vllm:num_requests_waiting 1\nvllm:generation_tokens_total {engine.tokens}\n".encode(), "text/plain")
+                    engine.readings += engine.jumps
+                    return self.reply(f"vllm:num_requests_waiting 1\nvllm:generation_tokens_total {engine.tokens}\n"
+                                      f"vllm:prompt_tokens_total {100 * (engine.readings % 2)}\n".encode(), "text/plain")
                 self.reply(json.dumps({"object": "list", "data": [{"id": "sim", "object": "model", "owned_by": "vllm"}]}).encode())
 
             def do_POST(self):

@@ -92,3 +92,13 @@ def test_requests_that_lose_their_place_in_the_memory_go_on(cluster):
     for s in streams:
         assert s.read_until(b"[DONE]") and b"event: error" not in s.got
     assert cluster.metric("cgn_stalls_total") == 0 and breaker(cluster) == "closed"
+
+
+@pytest.mark.parametrize("way", ["agent", "bare"])
+def test_counters_that_go_up_and_down_are_said_once(cluster, way):
+    with QuietEngine() as engine:
+        engine.jumps = True
+        with_quiet(cluster, way, engine)
+        until(lambda: engine.readings > 5, "the counters have fallen several times")
+        said = [e for p in cluster.processes for e in p.events("engine.restarted")]
+        assert len(said) == 1 and said[0]["times"] == 1, said  # those of the next minute are counted in one line then

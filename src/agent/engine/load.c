@@ -7,11 +7,8 @@ void engine_load_read(void *user, const struct engine_load *before, bool restart
 	struct engine *e = user;
 	const struct engine_load *now = &e->view.load.now;
 	CGN_LIVE(e, ENGINE_TAG);
-	if (restarted) {
-		cgn_log(WARN, "engine.restarted", F_STR("engine", e->name),
-			F_STR("seen_by", "its counters fell between two readings, or its name moved"));
+	if (restarted)
 		engine_residency_clear(e);
-	}
 	e->gauges.foreign = share_foreign(&e->requests.peak, (uint64_t)now->running + now->waiting);
 	metric_set(e->gauges.running, now->running);
 	metric_set(e->gauges.waiting, now->waiting);

@@ -72,8 +72,10 @@ struct engineview_load {
 	/* Sources that the engine answered with 4xx: not read until the engine becomes ready again */
 	bool source_gone[ENGINE_MAX_SOURCES];
 	struct engine_load now, next; /* The last reading, and the one under way */
-	bool unread;   /* Sources that keep an engine awake were not read since it became ready */
-	bool was_used; /* Requests were there at the last reading */
+	bool unread;             /* Sources that keep an engine awake were not read since it became ready */
+	bool was_used;           /* Requests were there at the last reading */
+	cgn_nsec restart_logged; /* 0: none was */
+	uint64_t restarts;       /* Not logged yet */
 	bool blind; /* The first source does not answer, or counts nothing: requests of others are not seen */
 };
 /* Read from now on. The models are asked too, and asked again while they may change. Sources that keep an idle engine awake

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load: the readings of the engine's sources. */
+#include "base/log/log.h"
 #include "joint/node/engineview/engineview_priv.h"
 
-#define SCRAPE_INTERVAL CGN_SEC
-#define SCRAPE_TIMEOUT  (3 * CGN_SEC)
-#define SCRAPE_BYTES    ((size_t)4 * 1024 * 1024)
+#define SCRAPE_INTERVAL   CGN_SEC
+#define SCRAPE_TIMEOUT    (3 * CGN_SEC)
+#define SCRAPE_BYTES      ((size_t)4 * 1024 * 1024)
+#define RESTART_LOG_EVERY (60 * CGN_SEC)
 
 static void load_ask_next_source(struct engineview *v);
 
@@ -71,6 +73,21 @@ static bool source_rests(struct engineview *v)
 	return true;
 }
 
+/* Log a restart at once, and those of an engine whose counters go up and down once a minute. */
+static void restart_log(struct engineview *v)
+{
+	struct engineview_load *s = &v->load;
+	cgn_nsec now = cgn_clock_now();
+	s->restarts++;
+	if (s->restart_logged != 0 && cgn_since(now, s->restart_logged) < RESTART_LOG_EVERY)
+		return;
+	cgn_log(WARN, "engine.restarted", F_STR("engine", v->name),
+		F_STR("seen_by", "its counters fell between two readings, or its name moved"),
+		F_U64("times", s->restarts));
+	s->restart_logged = now;
+	s->restarts = 0;
+}
+
 /* All sources were read. */
 static void load_settle(struct engineview *v)
 {
@@ -83,8 +100,10 @@ static void load_settle(struct engineview *v)
 		v->models.asked_at = 0;
 	else if (engine_load_worked(&before, &v->load.now))
 		engineview_worked(v);
-	if (restarted)
+	if (restarted) {
+		restart_log(v);
 		engineview_named_moved(v);
+	}
 	v->ops->load_read(v->user, &before, restarted);
 }
 

@@ -141,11 +141,8 @@ static void on_load_read(void *user, const struct engine_load *before, bool rest
 	struct engine_node *n = user;
 	const struct engine_load *now = &n->view.load.now;
 	CGN_LIVE(n, ENGINE_NODE_TAG);
-	if (restarted) {
-		cgn_log(WARN, "engine.restarted", F_STR("engine", n->id),
-			F_STR("seen_by", "its counters fell between two readings, or its name moved"));
+	if (restarted)
 		sent_forget(n);
-	}
 	n->foreign = share_foreign(&n->peak, (uint64_t)now->running + now->waiting);
 	n->load_due = true;
 	n->source_due = n->source_due || before->keeps_none != now->keeps_none;

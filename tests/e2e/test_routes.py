@@ -13,7 +13,7 @@ import pytest
 from cluster import BUILD, until
 from test_limits import key
 
-ROUTES = pathlib.Path(__file__).resolve().parents[2] / "src/router/answer/client/routes.def"
+ROUTES = pathlib.Path(__file__).resolve().parents[2] / "src/router/request/route/routes.def"
 
 
 class Engine(http.server.BaseHTTPRequestHandler):

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* auth: the states before the plan: find the route, check the key and the head, and receive the body. */
-#include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
 #include "policy/answer/passing/passing.h"
-#include "policy/text/prompt/prompt.h"
 #include "router/answer/answer/reply.h"
 #include "router/answer/client/client_priv.h"
 #include "router/answer/client/gateway.h"
@@ -13,46 +11,8 @@
 #include "router/request/permit/permit.h"
 #include "router/shared/peers/peers.h"
 
-static const struct gw_route_row route_rows[] = {
-#define ROUTE(method, path, kind, scope)      {method, path, GW_##kind, scope},
-#define ROUTE_ONCE(method, path, kind, scope) {method, path, GW_##kind, scope, .once = true},
-#include "router/answer/client/routes.def"
-#undef ROUTE_ONCE
-#undef ROUTE
-};
-
 #define BAD_REQUEST "invalid_request_error"
-#define FOR_MAX     64
 #define ALLOW_MAX   64 /* as many as the methods of a path in routes.def have */
-
-bool gw_route_may_lack(const struct gw_req *r)
-{
-	enum gw_route_kind kind = r->client.route->kind;
-	return kind == GW_MEDIA || kind == GW_COUNT || kind == GW_NATIVE || kind == GW_ABOUT ||
-		(kind == GW_RELAY && prompt_api_of(r->client.target) == PROMPT_NONE);
-}
-
-bool gw_route_takes_batch(struct cgn_str path)
-{
-	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
-		if (route_rows[i].kind == GW_RELAY && cgn_str_starts(path, "/v1/") &&
-			cgn_str_is(path, route_rows[i].path))
-			return true;
-	return false;
-}
-
-const struct gw_route_row *gw_route_meant(struct cgn_str path, const char *fallback)
-{
-	char room[FOR_MAX];
-	struct cgn_str value = http_query_get(path, "for"), meant = cgn_str_of(fallback);
-	if (value.p != NULL)
-		meant = (struct cgn_str){room, value.n < FOR_MAX ? percent_get(room, value) : 0};
-	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
-		if (route_rows[i].kind == GW_RELAY && cgn_str_is(meant, route_rows[i].path) &&
-			prompt_api_of(meant) != PROMPT_NONE)
-			return &route_rows[i];
-	return NULL;
-}
 
 /* HEAD is answered wherever GET is. */
 static bool method_matches(struct cgn_str method, const char *of_route)
@@ -80,10 +40,11 @@ static bool is_served(const struct config *cfg, enum gw_route_kind kind)
 static const struct gw_route_row *row_before(const struct config *cfg, const struct passing_route *extra)
 {
 	struct cgn_str path = gw_alias_resolve(cgn_str_of(extra->path));
-	for (size_t i = 0; i < CGN_COUNT(route_rows); i++)
-		if (is_served(cfg, route_rows[i].kind) && strcmp(extra->method, route_rows[i].method) == 0 &&
-			passing_pattern_covers(route_rows[i].path, path))
-			return &route_rows[i];
+	for (size_t i = 0; i < gw_routes.n; i++)
+		if (is_served(cfg, gw_routes.v[i].kind) &&
+			strcmp(extra->method, gw_routes.v[i].method) == 0 &&
+			passing_pattern_covers(gw_routes.v[i].path, path))
+			return &gw_routes.v[i];
 	return NULL;
 }
 
@@ -197,14 +158,14 @@ static enum gw_step route_find(struct gw_req *r)
 {
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	char allow[ALLOW_MAX] = "";
-	for (size_t i = 0; i < CGN_COUNT(route_rows); i++) {
-		if (is_off(r, route_rows[i].kind) || !passing_path_matches(path, route_rows[i].path))
+	for (size_t i = 0; i < gw_routes.n; i++) {
+		if (is_off(r, gw_routes.v[i].kind) || !passing_path_matches(path, gw_routes.v[i].path))
 			continue;
-		if (method_matches(r->client.method, route_rows[i].method)) {
-			r->client.route = &route_rows[i];
+		if (method_matches(r->client.method, gw_routes.v[i].method)) {
+			r->client.route = &gw_routes.v[i];
 			return STEP_AGAIN;
 		}
-		allow_add(allow, route_rows[i].method);
+		allow_add(allow, gw_routes.v[i].method);
 	}
 	const struct passing_route *extra = extra_find(r, path, allow);
 	if (extra != NULL) {

@@ -28,7 +28,7 @@ static const uint16_t *lacking_add(struct gw_req *r, const struct plan_leg *leg,
 {
 	const struct view_model *m = view_model_find(r->w->view, leg->model);
 	struct gw_plan *p = &r->plan;
-	if (!gw_route_may_lack(r) || m == NULL)
+	if (!gw_route_may_lack(r->client.route->kind, r->client.target) || m == NULL)
 		return p->tried;
 	if (!excluded_room(r, m))
 		return p->tried; /* the node says itself what its engine lacks */

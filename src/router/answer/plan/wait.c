@@ -74,7 +74,8 @@ static bool is_route_missing(const struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
 	const char key[] = "\"error\"";
-	return gw_route_may_lack(r) && (a->status == 404 || a->status == 405) &&
+	return gw_route_may_lack(r->client.route->kind, r->client.target) &&
+		(a->status == 404 || a->status == 405) &&
 		(a->first_data.p == NULL ||
 			memmem(a->first_data.p, a->first_data.n, key, sizeof key - 1) == NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* access: the file of the access log, at the start, at each reload and once a second. */
+#include "router/control/control/access.h"
+
 #include "base/log/log.h"
 #include "io/os/linefile/linefile.h"
 #include "router/control/control/router.h"

@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "router/control/control/batching.h"
+
 #include "router/answer/batch/runner.h"
 #include "router/answer/files/files.h"
 #include "router/control/control/self.h"

@@ -6,6 +6,7 @@
 #include "base/digest/digest.h"
 #include "base/log/log.h"
 #include "joint/report/telemetry/telemetry.h"
+#include "router/control/control/models.h"
 #include "router/control/control/watch.h"
 
 /* Write how |c| differs from this router's blocks of |model|. */

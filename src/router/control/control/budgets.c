@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* budgets: files and metrics of budgets and usage, once a second. */
+#include "router/control/control/budgets.h"
+
+#include "router/control/control/peers.h"
 #include "router/request/limit/budgets.h"
 
 #include "router/control/control/router.h"

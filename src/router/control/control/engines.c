@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engines: engines without an agent as members of the cluster. */
+#include "router/control/control/engines.h"
+
 #include "router/shared/engines/engines.h"
 
 #include "base/json/json.h"

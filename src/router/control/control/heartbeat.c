@@ -2,6 +2,8 @@
 /* heartbeat: are the clusters there that requests may leave for? */
 #include <stdlib.h>
 
+#include "router/control/control/heartbeat.h"
+
 #include "base/log/log.h"
 #include "joint/web/enginefetch/enginefetch.h"
 #include "joint/web/webclient/webclient.h"

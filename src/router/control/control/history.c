@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* history: the last hour for the page, in a ring of fixed size (24 KiB). Longer histories are for Prometheus. */
+#include "router/control/control/models.h"
 #include "router/control/control/router.h"
 
 static const char *const names[ROUTER_SERIES] = {

@@ -3,6 +3,8 @@
  * engines and block stores hold useless. */
 #include <unistd.h>
 
+#include "router/control/control/isolation.h"
+
 #include "base/log/log.h"
 #include "io/os/disk/disk.h"
 #include "router/control/control/router.h"

@@ -2,6 +2,8 @@
 /* models: how each model's prompts are tokenised, and a log line when that changes. */
 #include <stdlib.h>
 
+#include "router/control/control/models.h"
+
 #include "base/log/log.h"
 #include "router/control/control/router.h"
 #include "router/shared/rules/tokenizer_set.h"

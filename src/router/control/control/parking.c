@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "router/control/control/parking.h"
+
 #include "base/log/log.h"
 #include "router/control/control/rest.h"
 #include "router/metrics.h"

@@ -25,3 +25,6 @@ struct router_parking {
 		[ROUTE_MAX_NODES]; /* When each node was ordered to wake; 0: it was not, or is ready since. */
 	cgn_nsec busy[ROUTE_MAX_NODES]; /* Time in which each node computed prompts, until then. */
 };
+
+struct router;
+void router_parking_follow(struct router *r, cgn_nsec now); /* Once a second: park or wake a node. */

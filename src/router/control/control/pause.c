@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pause: tells an agent which conversations of its node wait for a tool, so that it keeps their KV cache. */
+#include "router/control/control/pause.h"
+
 #include "base/pb/pb.h"
 #include "router/control/control/watch.h"
 #include "router/request/account/sessions.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peers: the document of the peers that requests leave for, for operators. */
+#include "router/control/control/peers.h"
+
 #include "router/shared/peers/peers.h"
 
 #include "router/control/control/router.h"

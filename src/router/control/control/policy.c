@@ -2,6 +2,8 @@
 /* policy: the routing policy and weights in use, from the configuration or from the policy document that
  * operators write while routers run. The document beats the configuration. An invalid document is refused and
  * the last valid one stays. */
+#include "router/control/control/policy.h"
+
 #include "base/log/log.h"
 #include "policy/route/routing/document.h"
 #include "router/control/control/router.h"

@@ -3,6 +3,8 @@
  * the nodes beside its budget. */
 #include <stdlib.h>
 
+#include "router/control/control/price.h"
+
 #include "base/log/log.h"
 #include "io/os/disk/disk.h"
 #include "joint/web/webclient/webclient.h"

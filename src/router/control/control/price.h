@@ -21,3 +21,8 @@ struct router_price {
 	struct cgn_buf text;     /* The last good text. */
 	char why[300];           /* Why the last request brought none; "": it did, or there was none. */
 };
+
+struct router;
+void router_energy_follow(struct router *r,
+	cgn_nsec now); /* Show the nodes' power; read the series if it is time. */
+void router_price_close(struct router *r);

@@ -16,3 +16,9 @@ struct router_ask;
 CGN_RC router_ask_open(struct router *r, struct gw_peer *peer, cgn_nsec interval, struct router_ask **out,
 	struct cgn_err *err);
 void router_ask_close(struct router_ask **take); /* NULL-safe. */
+
+struct router;
+/* Ask each peer that is a cluster for its summary, and make those that they are told
+ * (router.federation.summary_interval). */
+CGN_RC router_summaries_open(struct router *r, struct cgn_err *err);
+void router_summaries_close(struct router *r);

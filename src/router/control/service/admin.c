@@ -2,6 +2,9 @@
 /* admin: /nodes, /index, /models and /queue of the admin port; explain_query.c has /explain, sessions_query.c /sessions. */
 #include "base/pb/pb_json.h"
 #include "joint/daemon/page/page.h"
+#include "router/control/control/engines.h"
+#include "router/control/control/models.h"
+#include "router/control/control/peers.h"
 #include "router/control/control/watch.h"
 #include "router/control/scaler/scaler.h"
 #include "router/control/service/service_priv.h"

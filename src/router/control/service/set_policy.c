@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "router/control/control/policy.h"
 #include "router/control/service/service_priv.h"
 
 static double *weight_named(struct route_weights *w, const char *name)

@@ -149,6 +149,11 @@ class Engine:
         path.with_name(path.name + ".ckpt").write_bytes(checkpoints)
         h.reply(self.saved(state, n_written=len(state) + len(checkpoints), timings=self.save_timings))
 
+    def save_before(self, h, state, path):
+        """Let the test do something between the order and the save."""
+        self.before_save()
+        self.save_well(h, state, path)
+
     # ---- faults ----
     def save_refused(self, h, state, path):
         h.reply({"error": {"message": "no"}}, 500)

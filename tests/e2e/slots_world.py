@@ -20,7 +20,7 @@ class World:
         c.MODEL = "tiny"
         self.engine, self.uds, self.slot_dir = Engine(folder, slots), str(folder / "kv.sock"), None
         self.store_admin = free_port()
-        c.run("store", "cgn-kvcached", "--config", c.config("store", {"kv": {
+        self.store = c.run("store", "cgn-kvcached", "--config", c.config("store", {"kv": {
             "quic_listen": f"127.0.0.1:{free_port()}", "uds": self.uds, "ram": "64MiB", "listen": f"127.0.0.1:{free_port()}", "listen_admin": f"127.0.0.1:{self.store_admin}",
             "resp_listen": f"127.0.0.1:{free_port()}", "worker_threads": 1}, **(store or {})}))
         until(lambda: os.path.exists(self.uds + ".bulk"), "the store listens")

@@ -4,6 +4,7 @@ what /engines and /metrics say of it."""
 import concurrent.futures
 import http.client
 import json
+import signal
 import time
 
 import pytest
@@ -191,6 +192,26 @@ def test_the_wait_of_a_save_is_not_taken_for_its_work(worlds):
         assert before < w.kept()["save_ms_per_mib"] < 1e6, (told, w.kept())
 
 
+def test_a_state_on_its_way_to_the_store_is_not_saved_again(worlds):
+    """Another conversation takes the slot while the store is slow to take what lay there."""
+    w = worlds(slots=1, start=False)
+    _, _, w.admin = w.start("a", kv_restore_timeout="10s")
+    w.c.wait_ready(1)
+    until(lambda: w.kept()["at_work"], lambda: w.kept())
+    w.engine.how_save, w.engine.before_save = "before", lambda: w.store.signal(signal.SIGSTOP)
+    w.asked(prompt_of(0))
+    until(lambda: w.engine.asked["save"] == 1 and w.kept()["slots"][0]["use"] == "idle", lambda: w.kept())
+    assert w.kept()["slots"][0]["stored"] == 0 and w.kept()["saves"] == 0
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        other = pool.submit(w.asked, prompt_of(1))
+        until(lambda: w.kept()["slots"][0]["use"] != "idle", lambda: w.kept())
+        w.engine.how_save = "well"
+        w.store.signal(signal.SIGCONT)
+        assert other.result() < 32
+    saved(w, 2)
+    assert w.engine.asked["save"] == 2, w.kept()
+
+
 AGENT, BASH = {"X-Cgn-Session": "agent"}, [{"type": "function", "function": {"name": "bash"}}]
 
 
@@ -209,7 +230,7 @@ def test_a_conversation_that_waits_for_a_tool_keeps_its_slot(worlds):
     """The slot that was used longest ago would be the agent's, and the other one is as good for those that come by."""
     w = worlds(slots=2)
     talk = prompt_of("agent")
-    learn(w, talk, 0.1)
+    learn(w, talk, 0.4)
     w.asked(talk, AGENT, tools=BASH)
     for i in range(3):
         w.asked(prompt_of(i))

@@ -248,7 +248,7 @@ static bool placement_take_slot(struct slot_placement *p)
 	cgn_list_drop(&p->link);
 	cgn_list_push(&m->preparing, &p->link);
 	cgn_timer_set(&p->timeout, m->restore_timeout);
-	if (pick.takes && slots_save_pays(&m->pace, &v, m->min_tokens))
+	if (pick.takes && !slot_save_runs(m, pick.slot) && slots_save_pays(&m->pace, &v, m->min_tokens))
 		p->save = slot_save_start(m, p->slot, on_slot_saved, NULL, p);
 	if (p->save != NULL) {
 		slot_placement_move(p, PLACEMENT_SAVING);

@@ -463,6 +463,17 @@ struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*on_mo
 	return s;
 }
 
+bool slot_save_runs(const struct slotmgr *m, uint32_t slot)
+{
+	uint64_t used_at = slots_at(m->slots, slot).used_at;
+	cgn_list_each (l, &m->saves) {
+		const struct slot_save *s = CGN_CONTAINER(l, struct slot_save, link);
+		if (save_is_current(s) && s->slot == slot && s->used_at == used_at)
+			return true;
+	}
+	return false;
+}
+
 void slot_save_leave(struct slot_save **take)
 {
 	struct slot_save *s = *take;

@@ -167,6 +167,8 @@ void slotmgr_on_idle(struct cgn_timer *t);
  * save could not begin, and the slot is idle. */
 struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*moved)(void *user),
 	void (*stored)(void *user, bool ok), void *user);
+/* True when a save of what the slot holds now is under way. */
+bool slot_save_runs(const struct slotmgr *m, uint32_t slot);
 void slot_save_leave(struct slot_save **take); /* The save continues without callbacks; NULL-safe */
 /* Abort a save in the manager's list. |stored| is called, |moved| is not. */
 void slot_save_stop(struct cgn_link *link);

@@ -21,6 +21,7 @@ def answer_to(prompt):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes
 
     def log_message(self, *_):
         pass

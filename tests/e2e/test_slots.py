@@ -69,8 +69,10 @@ def test_a_fourth_conversation_takes_the_slot_that_was_used_least_recently(world
     w = worlds(slots=3)
     for i in range(3):
         w.asked(prompt_of(i))
+    saved(w, 3)  # a slot that is being saved takes no prompt
     assert w.asked(prompt_of(0)) == LENGTH - 1
     w.asked(prompt_of(3))  # takes the slot of 1
+    saved(w, 4)
     assert w.asked(prompt_of(0)) == w.asked(prompt_of(2)) == w.asked(prompt_of(3)) == LENGTH - 1
     assert w.kept()["restores"] == 0
     # The state that lay in the taken slot was saved before, so it comes back.
@@ -234,7 +236,7 @@ def test_a_conversation_that_waits_for_a_tool_keeps_its_slot(worlds):
     w.asked(talk, AGENT, tools=BASH)
     for i in range(3):
         w.asked(prompt_of(i))
-        w.idle()
+        saved(w, i + 2)  # a slot that is being saved takes no prompt
     until(lambda: pauses(w, "held") >= 2, lambda: w.kept())  # the first after the forecast, and the last
     w.asked(talk, AGENT, tools=BASH)
     assert w.kept()["restores"] == 0

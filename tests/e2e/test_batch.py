@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and batches: uploaded, carried out, cancelled, expired, and each line once in the result whatever is killed."""
+import contextlib
 import http.server
 import json
 import socket
@@ -7,6 +8,8 @@ import threading
 
 import pytest
 from cluster import ask, until
+from engine_nodes import sections
+from failing_engine import Engine
 from hook_service import HookService
 from test_limits import key
 
@@ -264,6 +267,39 @@ def test_a_refusal_is_of_the_line_unless_it_is_of_the_key(cluster):
     assert server.seen.index("number 39") < again, server.seen
     agent.stop()
     server.shutdown()
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_a_line_is_computed_as_often_as_the_batch_tries(cluster, agents):
+    """Each try is one engine that began: what fails there is not also asked elsewhere at once. What did not begin is."""
+    c, ways = cluster, {2: "http500", 4: "hangs_up", 6: "json", 8: "page"}
+    with contextlib.ExitStack() as stack:
+        engines = [Engine(name, ["m"]) for name in "abc"]
+        for e in engines:
+            stack.callback(e.close)
+            e.fails = lambda path, asked: ways.get(int(asked["messages"][0]["content"].split()[-1]))
+        down = Engine("down", ["m"], "http503")
+        stack.callback(down.close)
+        bare = {} if agents else sections([*engines, down])
+        c.router({"batch": {"enabled": True, "max_concurrent": 1}, "router.retry": {"budget": 1.0},
+                  "router.breaker": {"failures": 0, "failure_share": 0, "outliers": False}, 'models."m"': {"tokens": "bytes"}, **bare})
+        for e in [*engines, down] if agents else ():
+            c.agent(e.name, e.port, {"engine": {"kind": "openai_compat"}})
+        c.wait_ready(4)
+        batch = ended(c, create(c, jsonl([line(i, "m") for i in range(10)])))
+        done, failed = results(c, batch)
+        c.router_process.stop()
+    assert batch["status"] == "completed" and batch["request_counts"] == {"total": 10, "completed": 6, "failed": 4}, (batch, failed)
+    assert [r["custom_id"] for r in failed] == [f"line-{i}" for i in ways], failed
+    computed = [asked["messages"][0]["content"] for e in engines for _, asked, _ in e.seen if "messages" in asked]
+    assert {i: computed.count(f"number {i}") for i in range(10)} == {i: 8 if i in ways else 1 for i in range(10)}
+
+
+def test_pictures_are_no_batch(cluster):
+    start(cluster, auth=False)
+    file = upload(cluster, jsonl([{**line(1), "url": "/v1/images/generations"}])).json()["id"]
+    made = cluster.ask("POST", "/v1/batches", {"input_file_id": file, "endpoint": "/v1/images/generations", "completion_window": "1h"})
+    assert made.status == 400, made.body
 
 
 def test_without_the_setting_there_is_no_such_route(cluster):

@@ -130,6 +130,10 @@ def test_a_client_may_forbid_retries(several):
         assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 3, way  # a kept connection that was closed is tried again
     assert {h.get("idempotency-key") for e in engines for _, _, h in e.seen} == {"k-1", None}
     assert not any("x-cgn-retry" in h for e in engines for _, _, h in e.seen)
+    for way, tries in (("http500", 1), ("hangs_up", 1), ("http503", 3)):
+        for e in engines:
+            e.fails = way
+        assert engines_asked(engines, lambda: ask(cluster, "m", headers={"X-Cgn-Retry": "unbegun"}))[0] == tries, way
     r = ask(cluster, "m", headers={"X-Cgn-Retry": "on"})
     assert r.status == 400 and r.json()["error"]["param"] == "X-Cgn-Retry", r.body
 

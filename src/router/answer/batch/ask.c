@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "policy/answer/opening/opening.h"
 #include "policy/who/claims/kept.h"
 #include "router/answer/batch/runner_priv.h"
 #include "router/request/request/answer.h"
@@ -34,6 +35,17 @@ static void line_again(struct batch_call *c, cgn_nsec hold)
 		run->hold_until = until;
 }
 
+/* An engine may say behind a 200 that it failed. */
+static enum opening_says answer_says(const struct batch_call *c)
+{
+	struct opening o;
+	if (c->status / 100 != 2)
+		return OPENING_ANSWER;
+	opening_init(&o, OPENING_JSON, CGN_STR("application/json"), (struct cgn_str){NULL, 0});
+	(void)opening_feed(&o, cgn_buf_view(&c->answer));
+	return opening_end(&o);
+}
+
 static void line_end(struct batch_call *c, const char *code, const char *message)
 {
 	const struct batch_answer a = {.batch_id = c->run->b.id,
@@ -44,7 +56,8 @@ static void line_end(struct batch_call *c, const char *code, const char *message
 		.body = cgn_buf_view(&c->answer),
 		.code = code,
 		.message = message};
-	batch_journal_add(c->run, c->line, &a, code != NULL || c->status / 100 != 2);
+	batch_journal_add(c->run, c->line, &a,
+		code != NULL || c->status / 100 != 2 || answer_says(c) != OPENING_ANSWER);
 }
 
 /* The gateway refuses the creator: the batch ends. */
@@ -92,7 +105,8 @@ static void line_later(struct batch_call *c)
 static bool has_failed(const struct batch_call *c)
 {
 	bool foreign = c->by[0] == '\0' || strcmp(c->by, GW_BY_ENGINE) == 0;
-	return c->status >= 500 || (foreign && (c->status == 401 || c->status == 403));
+	return c->status >= 500 || answer_says(c) >= OPENING_ERROR ||
+		(foreign && (c->status == 401 || c->status == 403));
 }
 
 /* The whole answer is here. Only a refusal of the creator's key is about all lines; any other one is about this line,
@@ -184,8 +198,8 @@ static CGN_RC call_start(struct batch_call *c, struct cgn_str body, struct cgn_e
 	if (bearer.bad)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("x-request-id"), cgn_str_of(id)},
-		{CGN_STR("authorization"), cgn_buf_view(&bearer)}};
+		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("x-cgn-retry"), CGN_STR("unbegun")},
+		{CGN_STR("x-request-id"), cgn_str_of(id)}, {CGN_STR("authorization"), cgn_buf_view(&bearer)}};
 	const struct iovec iov = {(void *)(uintptr_t)body.p, body.n}; /* Only read. */
 	const struct http_request rq = {.method = "POST",
 		.path = run->b.endpoint,

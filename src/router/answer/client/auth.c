@@ -201,12 +201,13 @@ static enum gw_step retry_check(struct gw_req *r)
 {
 	struct cgn_str asked = r->client.retry_asked;
 	r->client.retry_off = cgn_str_is(asked, "off");
-	if (asked.n == 0 || r->client.retry_off)
+	r->client.once = r->client.route->once || r->client.retry_off || cgn_str_is(asked, "unbegun");
+	if (asked.n == 0 || r->client.once)
 		return STEP_AGAIN;
 	return gw_refuse(r,
 		&(struct gw_refusal){400, BAD_REQUEST, "invalid_header", .param = "X-Cgn-Retry",
 			.reason = "invalid"},
-		"X-Cgn-Retry is off (the request is sent to one engine at most), not \"%.*s\"",
+		"X-Cgn-Retry is off (the request is sent to one engine at most) or unbegun (to another one only if the first did not begin), not \"%.*s\"",
 		(int)(asked.n < 40 ? asked.n : 40), asked.p);
 }
 

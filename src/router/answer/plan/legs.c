@@ -123,8 +123,7 @@ static enum gw_step ours_give_up(struct gw_req *r, const struct gw_leg_report *r
 
 static enum gw_step leg_give_up(struct gw_req *r, const struct gw_leg_report *report)
 {
-	bool begun = r->attempt.begun_unseen ||
-		(report->outcome.how == BREAKER_ERROR && (r->client.route->once || r->client.retry_off));
+	bool begun = r->attempt.begun_unseen || (report->outcome.how == BREAKER_ERROR && r->client.once);
 	int status = begun ? 502 : failure_status(report->code);
 	gw_leg_close(r);
 	if (report->outcome.how == BREAKER_OURS)
@@ -173,7 +172,7 @@ static unsigned retry_bits(const struct gw_req *r, enum breaker_failure how)
 		!(how == BREAKER_STATUS && r->attempt.status == 503);
 	bool never =
 		r->client.retry_off || r->client.route->kind == GW_STORED; /* Another node cannot have it. */
-	return never || (r->client.route->once && begun) ? 0 : r->w->rules->retry_on;
+	return never || (r->client.once && begun) ? 0 : r->w->rules->retry_on;
 }
 
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)

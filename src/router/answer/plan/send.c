@@ -191,7 +191,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	CGN_MUST(node != NULL);
 	cfg.route = opening_route_of(r, plan_leg(&r->plan.legs));
-	cfg.once = r->client.route->once || r->client.retry_off;
+	cfg.once = r->client.once;
 	chooser_book(w->chooser, ask, p, &cfg.ticket);
 	gw_queue_end(r);
 	plan_sent(&r->plan.legs, c->slot, c->held, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));

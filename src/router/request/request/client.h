@@ -44,6 +44,7 @@ struct gw_client {
 	bool quote_asked;           /* X-Cgn-Quote */
 	struct cgn_str retry_asked; /* X-Cgn-Retry */
 	bool retry_off;             /* X-Cgn-Retry: off */
+	bool once;                  /* Another node gets it only where the engine did not begin. */
 	bool stays;                 /* X-Cgn-Away: off */
 	bool if_available;          /* Prefer: if-available */
 	struct gw_arrival from;

@@ -11,7 +11,7 @@ def settings(reference):
     for line in pathlib.Path(reference).read_text().splitlines():
         if head := re.match(r"## `\[(.+?)\]`", line):
             section = head[1]
-        elif row := re.match(r"\| `(\w+)` \| (.*?) \|", line):
+        elif row := re.match(r"\| \[?`(\w+)`(?:\]\([^)]*\))? \| (.*?) \|", line):
             found[section, row[1]] = row[2]
     return found
 

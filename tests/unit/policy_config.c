@@ -242,11 +242,13 @@ static const struct {
 		{"c.toml:2:13: router.rate_limit.redis_url must begin with redis://"}},
 	{"[routr]\n", {"unknown key routr"}},
 	{"router = 5\n", {"c.toml:1:1", "router is a whole number, must be a table: [router]"}},
-	{"[router.listen]\n", {"router.listen is a table, must be a text of 1 to 256 bytes"}},
+	{"[router.listen]\n",
+		{"router.listen is a table, must be an address HOST:PORT of at most 256 bytes"}},
 	{"[[router]]\n", {"router is a list, must be a table"}},
 	{"\"router.listen\" = 'a:1'\n", {"unknown key \"router.listen\""}},
-	{"[router]\nlisten = 8080\n", {"c.toml:2:10: router.listen is a whole number, must be a text"}},
-	{"[router]\nlisten = ''\n", {"router.listen is \"\", must be a text of 1 to 256 bytes"}},
+	{"[router]\nlisten = 8080\n", {"c.toml:2:10: router.listen is a whole number, must be an address"}},
+	{"[router]\nlisten = ''\n",
+		{"router.listen is \"\", must be an address HOST:PORT of at most 256 bytes"}},
 	{"[kv]\nram = '1GiB'\nram_gib = 1\n", {"kv.ram_gib is given twice"}},
 	{"[router]\nlisten = 'a:1'\nlisten_http = 'b:1'\n",
 		{"router.listen_http is given twice, also at c.toml:2:10"}},
@@ -300,13 +302,13 @@ static const struct {
 	{"[engine]\nkv_events_replay = 'tcp://h:2'\n", {"engine kv_events_replay needs kv_events"}},
 	{"[engine]\nkv_events_ranks = 0\n", {"kv_events_ranks"}},
 	{"[engine]\nkv_events_lora = 'name'\n", {"must be one of \"model\", \"path\""}},
-	{"[cluster]\nnodes = 'a:1'\n", {"cluster.nodes is a text, must be a list of 0 to 4096 texts"}},
+	{"[cluster]\nnodes = 'a:1'\n", {"cluster.nodes is a text, must be a list of at most 4096 texts"}},
 	{"[cluster]\nnodes = ['a:1', 2]\n",
 		{"c.toml:2:17: cluster.nodes[1] is a whole number, must be a text"}},
 	{"[cluster]\nnodes = [['a:1']]\n", {"cluster.nodes[0] is a list, must be a text"}},
 	{"[cluster]\nnodes = ['a']\n", {"cluster.nodes is \"a\", must be host:port"}},
 	{"[cluster]\netcd_endpoints = ['','','','','','','','','','','','','','','','','']\n",
-		{"is a list of 17, must be a list of 0 to 16"}},
+		{"is a list of 17, must be a list of at most 16"}},
 	{"[security]\ncert_file = 'c'\n", {"security.cert_file is set and security.key_file is not"}},
 	{"[security]\nrequire_mtls = true\n", {"security.require_mtls needs security.ca_file"}},
 	{"[router]\ntls_key_file = 'c'\n", {"router.tls_key_file is set and router.tls_cert_file is not"}},
@@ -384,7 +386,8 @@ static void environment_and_flags_are_as_strict(void **state)
 		"also by COGNITORA__ROUTER__LISTEN");
 	expect_refused("", ENV("COGNITORA__ROUTER__WORKER_THREADS=many"), NULL,
 		"must be a whole number from 0 to 256");
-	expect_refused("", ENV("COGNITORA__ROUTER__LISTEN="), NULL, "must be a text of 1 to 256 bytes");
+	expect_refused("", ENV("COGNITORA__ROUTER__LISTEN="), NULL,
+		"must be an address HOST:PORT of at most 256 bytes");
 	expect_refused("", ENV("COGNITORA__MODELS__M__BLOCK_BYTES=64"), NULL,
 		"models cannot be set from the environment");
 	expect_refused("", ENV("COGNITORA__TENANTS__A__WEIGHT=2"), NULL,
@@ -520,12 +523,12 @@ static void the_reference_has_every_key(void **state)
 	const char *text = cgn_buf_z(&b);
 	assert_non_null(strstr(text, "## `[router.retry]`"));
 	assert_non_null(strstr(text,
-		"| `attempts` | `3` | a whole number from 1 to 16 | yes | most nodes tried for one request, before its first byte and to resume it |"));
-	assert_non_null(
-		strstr(text, "| `listen` | `\"0.0.0.0:8080\"` | a text of 1 to 256 bytes | restart |"));
-	assert_non_null(strstr(text, "| `extra_args` | `[]` |"));
+		"| [`attempts`](../fleet/failures/retries.md) | `3` | a whole number from 1 to 16 | yes | most nodes tried for one request, before its first byte and to resume it |"));
+	assert_non_null(strstr(text,
+		"| [`listen`](../laptop/ports.md) | `\"0.0.0.0:8080\"` | an address HOST:PORT of at most 256 bytes | restart |"));
+	assert_non_null(strstr(text, "| [`extra_args`](../fleet/engines/README.md) | `[]` |"));
 	size_t rows = 0;
-	for (const char *p = text; (p = strstr(p, "\n| `")) != NULL; p++)
+	for (const char *p = text; (p = strstr(p, "\n| [`")) != NULL; p++)
 		rows++;
 	size_t keys = 0;
 #define KEY(...) keys++;
@@ -544,6 +547,37 @@ static void the_reference_has_every_key(void **state)
 #include "policy/config/tenant_keys.def"
 #undef KEY
 	assert_int_equal(rows, keys);
+	cgn_buf_fini(&b);
+}
+
+/* Expect |section|, the text behind "## " of the reference, to begin with an example that is a valid configuration. */
+static void expect_example(struct cgn_str section)
+{
+	static const char open[] = "\n\n```toml\n", shut[] = "\n```";
+	struct cgn_str title = cgn_str_split(&section, '\n');
+	const char *p = title.p + title.n, *end = strstr(p + 1, shut);
+	if (strncmp(p, open, sizeof open - 1) != 0 || end == NULL)
+		fail_msg("%.*s has no example: pages.def", (int)title.n, title.p);
+	struct cgn_buf toml = {0};
+	cgn_buf_add(&toml, p + sizeof open - 1, (size_t)(end - p) - (sizeof open - 1));
+	struct config *c = config_of(cgn_buf_z(&toml), NULL, NULL, 0);
+	if (c == NULL)
+		fail_msg("the example of %.*s: %s", (int)title.n, title.p, last.msg);
+	config_free(&c);
+	cgn_buf_fini(&toml);
+}
+
+static void each_table_has_an_example_that_is_valid(void **state)
+{
+	(void)state;
+	struct cgn_buf b = {0};
+	config_reference(&b);
+	size_t tables = 0;
+	for (const char *p = cgn_buf_z(&b); (p = strstr(p, "\n## ")) != NULL; tables++) {
+		p += 4;
+		expect_example(cgn_str_of(p));
+	}
+	assert_int_equal(tables, 38);
 	cgn_buf_fini(&b);
 }
 
@@ -628,6 +662,7 @@ int main(void)
 		cmocka_unit_test(restarts_are_named),
 		cmocka_unit_test(numbers_of_engines_and_models_are_bounded),
 		cmocka_unit_test(the_reference_has_every_key),
+		cmocka_unit_test(each_table_has_an_example_that_is_valid),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,8 +27,9 @@ struct config_key {
 	/* "router.retry", "attempts", and both with a dot; in engines and named rows the path is the key. */
 	const char *section, *key, *path;
 	enum key_kind kind;
-	const char *enumeration; /* ENUM: the name in enums.def. */
-	const char *preset;      /* The default as text; NULL: unset. */
+	/* ENUM: the name in enums.def. STR: the kind of text, such as "an address", or NULL. */
+	const char *enumeration;
+	const char *preset; /* The default as text; NULL: unset. */
 	double min, max;
 	bool live;
 	const char *help;

@@ -4,6 +4,9 @@
 
 /* KEY's third column: KIND_##kind turns U32 into KIND_U32 and ENUM(ROLE) into KIND_ENUM(ROLE). */
 #define KIND_STR               KEY_STR, NULL
+#define KIND_ADDR              KEY_STR, "an address HOST:PORT"
+#define KIND_URL               KEY_STR, "a URL"
+#define KIND_NAME              KEY_STR, "a name"
 #define KIND_PATH              KEY_PATH, NULL
 #define KIND_BOOL              KEY_BOOL, NULL
 #define KIND_U32               KEY_U32, NULL
@@ -279,12 +282,23 @@ static void put_bounds(const struct config_key *k, struct cgn_buf *out)
 	config_value_text(&plain, &max, out);
 }
 
+static void text_allowed(const struct config_key *k, struct cgn_buf *out)
+{
+	double max = k->max > 0 ? k->max : CONFIG_MAX_TEXT;
+	cgn_buf_putz(out, k->enumeration != NULL ? k->enumeration : "a text");
+	if (k->min == max)
+		cgn_buf_fmt(out, " of %.0f bytes", max);
+	else if (k->min > 1)
+		cgn_buf_fmt(out, " of %.0f to %.0f bytes", k->min, max);
+	else
+		cgn_buf_fmt(out, " of at most %.0f bytes%s", max, k->min < 1 ? ", or empty" : "");
+}
+
 void config_key_allowed(const struct config_key *k, struct cgn_buf *out)
 {
 	switch (k->kind) {
 	case KEY_STR:
-		cgn_buf_fmt(out, "a text of %.0f to %.0f bytes", k->min,
-			k->max > 0 ? k->max : CONFIG_MAX_TEXT);
+		text_allowed(k, out);
 		break;
 	case KEY_PATH:
 		cgn_buf_putz(out, "a file path");
@@ -307,7 +321,7 @@ void config_key_allowed(const struct config_key *k, struct cgn_buf *out)
 		put_bounds(k, out);
 		break;
 	case KEY_LIST:
-		cgn_buf_fmt(out, "a list of %.0f to %.0f texts", k->min, k->max);
+		cgn_buf_fmt(out, "a list of %s%.0f texts", k->min > 0 ? "1 to " : "at most ", k->max);
 		break;
 	case KEY_ENUM:
 		enum_allowed(k->enumeration, out);

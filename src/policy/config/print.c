@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config: the effective configuration with origins, the keys that need a restart, and the reference page. */
+/* config: the effective configuration with origins, and the keys that need a restart. */
 #include "base/json/json.h"
 #include "policy/config/config_priv.h"
 
@@ -227,67 +227,5 @@ void config_needs_restart(const struct config *old_cfg, const struct config *new
 			if (!config_value_same(&config_engine_keys.keys[i], &old_cfg->engines[e],
 				    &new_cfg->engines[e]))
 				add_name(out, prefix, config_engine_keys.keys[i].key);
-	}
-}
-
-static void put_row(struct cgn_buf *out, const struct config_key *k)
-{
-	struct cgn_buf allowed = {0};
-	config_key_allowed(k, &allowed);
-	cgn_buf_fmt(out, "| `%s` | ", k->key);
-	if (k->preset == NULL)
-		cgn_buf_putz(out, "unset");
-	else if (k->kind == KEY_LIST && *k->preset == '\0')
-		cgn_buf_putz(out, "`[]`");
-	else if (k->kind == KEY_BOOL || k->kind == KEY_U32 || k->kind == KEY_F64)
-		cgn_buf_fmt(out, "`%s`", k->preset);
-	else
-		cgn_buf_fmt(out, "`\"%s\"`", k->preset);
-	cgn_buf_fmt(out, " | %s | %s | %s |\n", cgn_buf_z(&allowed), k->live ? "yes" : "restart", k->help);
-	cgn_buf_fini(&allowed);
-}
-
-static void put_head(struct cgn_buf *out, const char *title)
-{
-	cgn_buf_fmt(out,
-		"\n## %s\n\n| key | default | allowed | on SIGHUP | meaning |\n|---|---|---|---|---|\n",
-		title);
-}
-
-void config_reference(struct cgn_buf *out)
-{
-	cgn_buf_putz(out,
-		"# Configuration\n\n"
-		"Generated from the tables in `src/policy/config/` by `scripts/gen-reference`; do not edit.\n\n"
-		"One TOML file can hold the sections of every program: `--config FILE`, else `$CGN_CONFIG`, else\n"
-		"`/etc/cognitora/cognitora.toml` if it exists. Later beats earlier: default, file, environment, flag.\n\n"
-		"- Environment: `COGNITORA__ROUTER__RETRY__ATTEMPTS=5` sets `router.retry.attempts`; `COGNITORA__ENGINES__0__URL` the first\n"
-		"  engine's `url`. Models, tenants, roles, prices, claims, BMCs and scrape targets are set in the file or by flag.\n"
-		"- Flag: `--set router.retry.attempts=5`, `--set 'models.\"a.b\".aliases=x,y'`. A list is `a,b`, or `[\"a\", \"b\"]` as in TOML.\n"
-		"- Durations are `\"250ms\"`, `\"5s\"`, `\"1m\"`, `\"2h\"`; sizes are bytes or `\"64MiB\"`, `\"8GiB\"`, `\"512KB\"`.\n"
-		"- An empty text unsets a key whose default is unset.\n"
-		"- `--check` prints the effective configuration with the origin of each value. A key that is unknown, of the wrong type or out\n"
-		"  of bounds is an error that names its place. SIGHUP applies the keys marked *yes*; the others are named as needing a restart.\n");
-	const char *section = "";
-	for (size_t i = 0; i < config_globals.n; i++) {
-		const struct config_key *k = &config_globals.keys[i];
-		char title[80];
-		snprintf(title, sizeof title, "`[%s]`", k->section);
-		if (strcmp(k->section, section) != 0)
-			put_head(out, title);
-		section = k->section;
-		put_row(out, k);
-	}
-	put_head(out, "`[engine]`, or `[[engines]]` for several on one node");
-	for (size_t i = 0; i < config_engine_keys.n; i++)
-		put_row(out, &config_engine_keys.keys[i]);
-	cgn_buf_putz(out,
-		"\nThe keys of an engine may also stand in a table named after its kind: `[engine.llama_cpp]`, `[engine.sglang]`.\n");
-	for (size_t f = 0; f < CONFIG_FAMILIES; f++) {
-		char title[80];
-		snprintf(title, sizeof title, "`[%s.\"NAME\"]`", config_families[f].section);
-		put_head(out, title);
-		for (size_t i = 0; i < config_families[f].keys->n; i++)
-			put_row(out, &config_families[f].keys->keys[i]);
 	}
 }

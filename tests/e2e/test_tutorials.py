@@ -5,7 +5,7 @@ import pytest
 from cluster import SANITIZER
 from tutorials import Tutorial, usable
 
-PAGES = ["docs/laptop/start.md", "docs/laptop/ports.md", "docs/fleet/start.md", "docs/operate/lost-node.md"]
+PAGES = ["README.md", "docs/laptop/start.md", "docs/laptop/ports.md", "docs/fleet/start.md", "docs/operate/lost-node.md"]
 alone = pytest.mark.skipif(usable() is not None, reason=str(usable()))
 pytestmark = [pytest.mark.plain, pytest.mark.skipif(bool(SANITIZER), reason="the pages start programs that leave no reports")]
 

@@ -6,7 +6,7 @@ with the programs of this build, in a network namespace of its own, so that the 
 ```sh not-run      a block that needs what a test has not (a GPU, a cloud, another machine)
 ```output          what the block before it prints: each line of it occurs, in this order; ... stands for any text
 
-A page may write a file by a block ```toml NAME, ```json NAME or the like, which is written before the commands below it."""
+```toml NAME        a file, written before the commands below it; json, yaml and conf the same"""
 import os
 import pathlib
 import re
@@ -39,7 +39,7 @@ class Tutorial:
                 self.blocks.append(text)
             elif kind == "output" and self.blocks:
                 self.expected[len(self.blocks) - 1] = text
-            elif kind in ("toml", "json", "yaml") and info:
+            elif kind in ("toml", "json", "yaml", "conf") and info:
                 self.blocks.append(f"mkdir -p \"$(dirname {info})\"; cat > {info} <<'END_OF_FILE'\n{text}END_OF_FILE\n")
         self.tree = folder / "cognitora"
         for part in ("scripts", "recipes", "deploy"):

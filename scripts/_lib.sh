@@ -88,37 +88,54 @@ install_packages() {
 	[ "${#want[@]}" = 0 ] || die "still missing after apt-get: ${want[*]}"
 }
 
-# Read ninja's lines and show how far it is: on a terminal (stderr) one line that is replaced with each step, elsewhere a line every
-# CGN_HEARTBEAT seconds (default 20), so that a build that takes minutes can be told from one that hangs.
-build_progress() {
-	local line at='' said=$SECONDS began=$SECONDS every=${CGN_HEARTBEAT:-20} live='' columns=80
+# show_steps NAME: read lines that begin with "[12/345]" or "12/345", as ninja and meson test write them, and show how far NAME is and how long the
+# rest takes if it goes on as it went: on a terminal (stderr) one line that is replaced with each step, elsewhere a line every CGN_HEARTBEAT seconds
+# (default 20), so that work that takes minutes can be told from work that hangs.
+show_steps() {
+	local line at='' done=0 total=0 said=$SECONDS began=$SECONDS every=${CGN_HEARTBEAT:-20} live='' columns=80 left
 	if [ -t 2 ]; then live=1 every=1; columns=$(stty size </dev/tty 2>/dev/null | cut -d' ' -f2 || :); fi
 	[ "${columns:-0}" -gt 20 ] || columns=80
 	while :; do
 		if IFS= read -r -t "$every" line; then
-			case $line in '['*/*']'*) at=$line ;; *) continue ;; esac
+			[[ $line =~ ^[\ \[]*([0-9]+)/([0-9]+) ]] || continue
+			at=$line done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
 			[ -z "$live" ] || printf '\r\033[K%.*s' "$((columns - 1))" "$line" >&2
 		elif [ $? -le 128 ]; then
 			break # the end of the input; else a second without a line
 		fi
 		if [ -z "$live" ] && [ -n "$at" ] && [ $((SECONDS - said)) -ge "$every" ]; then
-			say "    ${at%%]*}] steps, $((SECONDS - began)) s"
+			left=
+			[ $((done * 20)) -lt "$total" ] || left=", about $(((SECONDS - began) * (total - done) / done)) s left" # before, it would be a guess
+			say "    $1 $done of $total, $((SECONDS - began)) s$left"
 			said=$SECONDS
 		fi
 	done
 	[ -z "$live" ] || printf '\r\033[K' >&2
 }
 
+# refuse_foreign_build DIR: end if the build folder was copied or moved: its files name the tree that it was made for, and ninja would compile that one.
+refuse_foreign_build() {
+	local names=$1/meson-info/meson-info.json key path want
+	[ -f "$names" ] || return 0
+	for key in source build; do
+		path=$(sed -nE "s/.*\"$key\": \"(([^\"\\\\]|\\\\.)*)\".*/\1/p" "$names" | head -n 1)
+		want=$1
+		[ $key = build ] || want=$ROOT
+		[ -z "$path" ] || [ "$path" -ef "$want" ] || die "$1 was made for $path: ninja would compile there. Remove the copy (rm -r $1) and start again"
+	done
+}
+
 # build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all). The compiler's output is shown only on failure.
 build_tree() {
 	local dir=$1 log=$1/build.log
 	shift
+	refuse_foreign_build "$dir"
 	mkdir -p "$dir"
 	if [ ! -f "$dir/build.ninja" ]; then
 		meson setup "$dir" "$ROOT" "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "meson setup failed; the whole log: $log"; }
 	fi
 	# shellcheck disable=SC2086
-	(set -o pipefail; NINJA_STATUS='[%f/%t] ' ninja -C "$dir" ${TARGETS:-} 2>&1 </dev/null | tee "$log" | build_progress) || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
+	(set -o pipefail; NINJA_STATUS='[%f/%t] ' ninja -C "$dir" ${TARGETS:-} 2>&1 </dev/null | tee "$log" | show_steps "$(basename "$dir"), steps of the build") || { grep -E 'error|FAILED' "$log" | head -n 20 >&2; die "the build failed; the whole log: $log"; }
 	mkdir -p "$dir/bin"
 	ln -sf "$dir"/src/*/cgn-*[!p] "$dir/bin/"
 }

@@ -139,10 +139,23 @@ def builder(recipe):
 def test_a_build_shows_that_it_goes_on(builder):
     r = builder.run("env", "CGN_HEARTBEAT=1", "bash", "-c", BUILD_TREE)
     assert r.returncode == 0 and r.stdout.splitlines()[-1] == "built", r
-    beats = [line for line in r.stdout.splitlines() if "[2/3] steps" in line]
+    beats = [line for line in r.stdout.splitlines() if "out, steps of the build 2 of 3, " in line and line.endswith(" s left")]
     assert beats and "Compiling" not in r.stdout and r.stderr == "", r  # a pipe gets heartbeats, also during one long step
     failed = builder.run("env", "FAIL=1", "bash", "-c", BUILD_TREE)
     assert failed.returncode == 1 and "b.c:1: error: no" in failed.stderr and "the whole log: " in failed.stderr, failed
+
+
+@pytest.mark.parametrize("wrong", ["source", "build"])
+def test_a_copied_build_folder_is_refused(builder, tmp_path, wrong):
+    """Its files name the tree that it was made for, where ninja would compile."""
+    names = builder.tree / "out/meson-info/meson-info.json"
+    names.parent.mkdir()
+    own = {"source": str(builder.tree), "build": str(builder.tree / "out")}
+    names.write_text(json.dumps({"directories": own}))
+    assert builder.run("bash", "-c", BUILD_TREE).returncode == 0
+    names.write_text(json.dumps({"directories": {**own, wrong: str(tmp_path)}}))
+    r = builder.run("bash", "-c", BUILD_TREE)
+    assert r.returncode == 1 and f"out was made for {tmp_path}: ninja would compile there" in r.stderr and "rm -r " in r.stderr and r.stdout == "", r
 
 
 def test_a_build_on_a_terminal_has_one_live_line(builder):

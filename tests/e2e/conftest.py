@@ -6,11 +6,6 @@ import pytest
 from cluster import Cluster
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "threads: worth running under ThreadSanitizer, many threads of a program meet")
-    config.addinivalue_line("markers", "plain: scripts and foreign programs do the work, so the test is not repeated with a sanitizer")
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield

@@ -23,6 +23,7 @@ def free(cluster, node):
     until(lambda: cluster.metric("cgn_inflight") == 0, "nothing is booked")
 
 
+@pytest.mark.both
 def test_an_abort_reaches_the_engine(cluster):
     """Judged by tokens: a hundred tokens more than were read would be 0.2 s. The time is measured and
     printed; the target is 50 ms."""
@@ -79,6 +80,7 @@ class Aborter:
         s.reset() if reset else s.close()
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_ten_thousand_aborts_leak_nothing(cluster):
     node = up(cluster, "--token-interval-us", "20000", "--max-batch", "4096")
@@ -99,6 +101,7 @@ def test_ten_thousand_aborts_leak_nothing(cluster):
     assert cluster.chat("and then?", max_tokens=1).status == 200
 
 
+@pytest.mark.both
 def test_a_reader_that_takes_nothing_stalls_the_engine_and_is_ended(cluster):
     node = up(cluster, "--time-scale", "0", "--kv-blocks", "200000", "--max-model-len", "2000000",
               router={"router": {"write_timeout": "2s"}})
@@ -118,6 +121,7 @@ def test_a_reader_that_takes_nothing_stalls_the_engine_and_is_ended(cluster):
     assert cluster.chat("others", max_tokens=1).status == 200
 
 
+@pytest.mark.both
 def test_many_slow_readers_do_not_harm_a_fast_one(cluster):
     up(cluster, "--time-scale", "0", "--kv-blocks", "400000", "--max-model-len", "500000")
     slow = [Stream(cluster.http_port, f"slow {i}", receive_buffer=4096, max_tokens=200000, ignore_eos=True) for i in range(20)]

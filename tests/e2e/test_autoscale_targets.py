@@ -51,6 +51,7 @@ def script(folder, body):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_target_that_fails_is_told_and_asked_again(cluster, tmp_path):
     cluster.router({"router.autoscaler": {**QUICK, "min_replicas": 1}})
     cluster.node("a")

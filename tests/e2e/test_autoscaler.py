@@ -159,6 +159,7 @@ def usual_loads(cluster, load):
     return file
 
 
+@pytest.mark.slow
 def test_the_usual_load_of_the_time_of_day_makes_replicas(cluster):
     """Nothing is asked: what a router learned before its restart is enough."""
     settings = {"min_replicas": 0, "idle": "1s"}

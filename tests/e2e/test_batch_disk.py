@@ -95,6 +95,7 @@ def test_a_batch_that_expires_on_a_full_disk_loses_no_answer(cluster, tmpfs):  #
     assert len(good) == batch["request_counts"]["completed"] > 3 and {r["error"]["code"] for r in bad} == {"batch_expired"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_results_that_do_not_fit_are_written_later(cluster, tmpfs, killed):  # noqa: F811
     c = cluster
@@ -125,6 +126,7 @@ def shim(tmp_path, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.plain
 def test_input_output_errors_and_kills(cluster, shim):
     """Writes, syncs and cuts of the journal fail now and then, and the router is killed between them."""
     c = cluster
@@ -144,6 +146,7 @@ def test_input_output_errors_and_kills(cluster, shim):
     each_line_is_there_once(c, batch)
 
 
+@pytest.mark.plain
 def test_new_batches_while_writes_fail(cluster, shim):
     """The first steps of a batch are written too: that its lines are fine, or what is wrong with them."""
     c = cluster

@@ -39,6 +39,7 @@ def asked(c):
     return [e for e in c.router_process.events("gateway.request") if e["path"] == "/v1/chat/completions" and e["status"] == 200]
 
 
+@pytest.mark.slow
 def test_a_batch_runs_in_its_makers_name_after_the_token_has_ended(house):
     c, issuer, begin = house
     begin()

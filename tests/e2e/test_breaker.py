@@ -85,6 +85,7 @@ def test_a_probe_closes_it_again(cluster):
     assert states[:2] == ["open", "half-open"] and states[-1] == "closed", states
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_half_open_lets_one_request_in(cluster):
     up(cluster, FAST, (*FAST, "--fault", "http500"), router={"router.breaker": {"failures": 2, "open_for": "50ms"}})

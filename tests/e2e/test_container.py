@@ -151,6 +151,7 @@ def status_of(process):
     return dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{process.first}/status").read_text().splitlines() if ":\t" in line)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("what, allowed", [
     ("touch /x", False), ("touch /usr/x", False), ("touch /etc/x", False), ("touch /etc/cognitora/x", False), ("touch /proc/sys/x", False), ("mkdir /var/lib/x", False),
     ("touch /var/lib/cognitora/x", True), ("touch /run/x", True), ("touch /run/cognitora/x", True), ("touch /tmp/x", True),
@@ -162,6 +163,7 @@ def test_a_container_is_tight(box, what, allowed):
     assert done.returncode == (0 if allowed else 7), (what, done)
 
 
+@pytest.mark.plain
 def test_programs_run_in_hardened_containers(box, monkeypatch):
     """A request through router and agent to an engine that the agent starts in its container; a block in both tiers of a store; metrics. Then
     each program ends by SIGTERM as process 1, and the router has kept its state."""

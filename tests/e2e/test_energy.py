@@ -180,6 +180,7 @@ def one_round(c, gpu, logged_before):
         time.sleep(0.2)
 
 
+@pytest.mark.both
 def test_joules_of_requests_add_up_to_the_counter(world):
     """The shares of all requests are what the node's counter counted while they ran."""
     c, gpus = world(["a"])

@@ -43,6 +43,7 @@ def powered(world, monkeypatch, tmp_path):  # noqa: F811
         g.join()
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_joules_that_were_measured_decide(powered):
     """The beginning of the prompt is cached at b, and c takes fewer joules for all of it."""

@@ -54,6 +54,7 @@ def ctl(cluster, *args, **how):
 
 # ---- kill -9 under load ----
 
+@pytest.mark.both
 @pytest.mark.threads
 @pytest.mark.parametrize("victim", ["agent", "engine"])
 def test_killing_a_part_under_load_harms_only_what_it_was_streaming(cluster, victim):
@@ -74,6 +75,7 @@ def test_killing_a_part_under_load_harms_only_what_it_was_streaming(cluster, vic
     until(lambda: any(cluster.chat(f"new {i}", max_tokens=1).headers["x-cgn-node"] == "b" for i in range(8)), "b is used again")
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_killing_the_only_engine_refuses_until_it_is_back(cluster):
     up(cluster, PACED)
@@ -94,6 +96,7 @@ def test_killing_the_only_engine_refuses_until_it_is_back(cluster):
     agree(cluster, load)
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_killing_the_router_under_load(cluster):
     up(cluster, PACED, PACED)
@@ -146,6 +149,7 @@ def test_a_stopped_engine_is_passed_over(cluster):
     quiet(cluster, "a", "b")
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_a_stopped_agent_is_gone_with_its_lease_and_comes_back(cluster):
     cluster.common = {"cluster": {"lease": "1s"}}
@@ -209,6 +213,7 @@ def test_a_stream_that_dies_ends_with_an_error_event_on_every_route(cluster):
     quiet(cluster, "a")
 
 
+@pytest.mark.both
 def test_faults_by_chance_add_up(cluster):
     """Half of the requests of two of three engines fail: each request is answered, or cut if its answer had
     begun, and counted."""

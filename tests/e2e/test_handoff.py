@@ -82,6 +82,7 @@ def words(n, seed):
     return " ".join("".join(rng.choices("abcdefgh", k=4)) for _ in range(n))
 
 
+@pytest.mark.both
 @pytest.mark.threads
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_no_prompt_is_computed_twice(world, kind):

@@ -140,6 +140,7 @@ def test_a_bad_request_behind_a_good_one_gets_its_own_answer(served):
     assert engine_state(served.nodes["a"].engine_port)["requests"] == before + 1
 
 
+@pytest.mark.both
 def test_a_flood_of_pipelined_requests_is_slowed_or_refused_not_kept(served):
     rss = served.router_process.rss_kib()
     n = scaled(20000)
@@ -209,6 +210,7 @@ def priority(where, path):
         yield frame(h2raw.PRIORITY, 0, 1, struct.pack(">IB", 0, 16))
 
 
+@pytest.mark.both
 @pytest.mark.threads
 @pytest.mark.parametrize("where", ["http", "grpc", "agent"])
 @pytest.mark.parametrize("flood", [rapid_reset, continuation, empty_continuation, settings, ping, empty_data, priority])

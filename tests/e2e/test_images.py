@@ -96,6 +96,7 @@ def test_the_program_runs_with_what_is_in_its_image(layout, program):
     assert done.returncode == 0 and done.stdout.startswith(f"cgn-{program} "), done.stderr
 
 
+@pytest.mark.slow
 @boxed
 def test_a_cluster_of_images_answers(layout, tmp_path):
     engine, grpc, http, admin, agent, agent_admin = (str(free_port()) for _ in range(6))

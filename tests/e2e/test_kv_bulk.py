@@ -183,6 +183,7 @@ def test_a_pin_lasts_as_long_as_it_was_asked_for(store):
         assert c.pin(key("a"), kvbulk.FOREVER - 1).pinned and not c.pin(key("a"), 0).pinned and not c.lookup([key("a")])[0].pinned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
 def test_a_watcher_that_sleeps_begins_again(store):
     with Bulk(store.bulk) as c, Bulk(store.bulk) as w:
@@ -456,6 +457,7 @@ def test_a_client_that_does_not_read_is_not_read_from(store):
         assert store.process.rss_kib() < before + 8192
 
 
+@pytest.mark.both
 def test_ten_thousand_connections(store):
     n = scaled(10000, 1000)
     before = store.process.rss_kib()

@@ -75,6 +75,7 @@ def crowd(sims, expected, rounds, answers, wrong):
     return [threading.Thread(target=client, args=(seed,)) for seed in range(4)]
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("victim", [0, 1], ids=["of the node that has them", "of the node that fetches"])
 def test_a_store_is_killed_under_two_sims(world, victim):
     a, b, one, two = pair(world)
@@ -144,6 +145,7 @@ def value(name, version=0, most=GRPC_PUT_MAX):
     return dice.randbytes(dice.choice([1, 700, 3000, 20000, dice.randrange(most), most]))
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("port", PORTS, ids=lambda p: p.name)
 def test_terminated_under_load(world, port):
     """Every put value is there at the next start; every value being read came whole, or the client got an
@@ -211,6 +213,7 @@ def clock(tmp_path, monkeypatch):
 DAY = 86400
 
 
+@pytest.mark.plain
 def test_a_clock_that_jumps_ends_what_has_an_end_and_no_more(world, clock):
     store = world(Kept, ssd_ttl="1h")
     c = PORTS[0](store)
@@ -241,6 +244,7 @@ def test_a_clock_that_jumps_ends_what_has_an_end_and_no_more(world, clock):
     c.close()
 
 
+@pytest.mark.plain
 def test_certificates_that_a_clock_ends_are_good_again(world, clock):
     a = world(Peer, world.pki, "a", worker_threads=1)
     b = world(Peer, world.pki, "b", [a], worker_threads=1)

@@ -94,6 +94,7 @@ def shim(tmp_path, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.plain
 def test_input_output_errors(tmp_path, shim):
     with Store(tmp_path, ram="16MiB") as s:
         values = Values(s)
@@ -112,6 +113,7 @@ def test_input_output_errors(tmp_path, shim):
         assert values.count() > 0 and s.tell()["corrupt"] == 0
 
 
+@pytest.mark.plain
 def test_errors_now_and_then(tmp_path, shim):
     """Calls fail in any place, also while databases are reopened."""
     with Store(tmp_path, ram="16MiB") as s:

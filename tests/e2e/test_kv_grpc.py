@@ -149,6 +149,7 @@ def test_a_client_without_grpc_is_refused(store):
                 pass
 
 
+@pytest.mark.both
 def test_ten_thousand_connections(store):
     """Connections on TCP and on the Unix socket, each greeted; the memory for each is bounded, and calls
     continue."""
@@ -179,6 +180,7 @@ def test_ten_thousand_connections(store):
     until(lambda: store.process.descriptors() < 200, "all of them are closed")
 
 
+@pytest.mark.both
 def test_a_watcher_that_does_not_read_is_ended(store):
     h2 = H2(store.port)
     call(h2, 1, "Watch", message(b""))

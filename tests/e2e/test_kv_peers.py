@@ -189,6 +189,7 @@ def test_what_is_removed_is_heard_of(world):
     missing(b, key("x"))
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_many_clients_want_many_blocks(world):
     a = world("a", worker_threads=2)
@@ -384,6 +385,7 @@ def test_without_certificates_there_is_no_quic(world, tmp_path):
     assert ask(off.admin, "GET", "/peers").status == 404
 
 
+@pytest.mark.both
 def test_certificates_change_while_blocks_move(world):
     a = world("a", ram="128MiB")
     b = world("b", [a], ram="128MiB")

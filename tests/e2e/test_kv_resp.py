@@ -101,6 +101,7 @@ def test_expiry(store):
         assert c.ask("EXPIRE", "k", 1, "NX", "GT").startswith("ERR NX and XX, GT or LT")
 
 
+@pytest.mark.both
 def test_a_value_is_never_seen_without_its_end(store):
     over = threading.Event()
     value = b"v" * 5000
@@ -486,6 +487,7 @@ def test_a_half_closed_client_is_still_answered(store):
         assert c.at_end()
 
 
+@pytest.mark.both
 def test_threads_at_one_key_never_see_a_mixture(store):
     values = [bytes([i]) * 300_000 for i in range(1, 5)]
     with store.connect() as c:
@@ -724,6 +726,7 @@ def test_commands_of_many_values_do_not_wait_for_each_other(tmp_path):
             c.close()
 
 
+@pytest.mark.both
 def test_endless_text_is_bounded(store):
     """Commands of much text that never end: a client that would exceed the bound for all is cut, and the rest
     continue."""
@@ -744,6 +747,7 @@ def test_endless_text_is_bounded(store):
         c.close()
 
 
+@pytest.mark.both
 def test_ten_thousand_idle_connections(tmp_path):
     import resource
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

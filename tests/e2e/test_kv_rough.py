@@ -40,6 +40,7 @@ def world(tmp_path):
     {"delay_s": (0.0, 0.004)},  # reorders, too
     {"loss": 0.01, "delay_s": (0.001, 0.003), "repeat": 0.05, "damage": 0.01},
 ], ids=["loss", "reordering", "everything"])
+@pytest.mark.both
 def test_every_byte_comes_over_a_rough_way(world, fate):
     a = world("a")
     way = world.rough(a, **fate)

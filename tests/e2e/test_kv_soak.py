@@ -121,6 +121,7 @@ def memory(store, name):
         return int(re.search(rf"^{name}:\s+(\d+) kB", f.read(), re.M).group(1)) * 1024
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_soak(world):
     a = world("a", ram=str(RAM), ssd=str(SSD), ssd_dir=str(world.folder / "ssd"), ssd_admission="all")

@@ -50,6 +50,7 @@ def test_an_old_value_is_returned_from_ssd(tmp_path, size):
         assert s("EXPIRE", "k5", "-1") == b":1" and s("GETSET", "k5", b"new") is None
 
 
+@pytest.mark.slow
 def test_by_default_nothing_that_fits_is_lost(tmp_path):
     """Values that are put once, three times as much as RAM holds, into an SSD tier with room for all of them."""
     with Store(tmp_path, ssd="1GiB", ssd_admission=None) as s:
@@ -92,6 +93,7 @@ def test_what_is_read_once_is_not_written(tmp_path):
         assert s("GET", "k1") == value(1, 100000) and s("GET", "k2") is None
 
 
+@pytest.mark.both
 def test_killed_again_and_again(tmp_path):
     with Store(tmp_path) as s:
         dice = random.Random(7)
@@ -154,6 +156,7 @@ def test_an_index_that_is_gone(tmp_path, harm):
         assert [s("GET", f"k{i}") for i in range(30)] == [None if i == 5 else value(i, 100000) for i in range(30)]
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer must be loaded before any other library")
 def test_a_start_that_is_ended_while_it_makes_the_index_again(tmp_path, monkeypatch):
     """By SIGKILL, then by SIGTERM: the next start goes on, and does not take what is there for the whole."""

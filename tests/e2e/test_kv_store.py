@@ -66,12 +66,14 @@ def group():
     at.rmdir()
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 def test_more_than_its_control_group_may_use_is_refused(tmp_path, group):
     said = refused(tmp_path, f'{ELSEWHERE}ram = "128MiB"\n', group)
     assert "kv.ram is 134217728 bytes" in said and "no more than 100663296" in said and "/cgn-test-" in said, said
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 def test_within_its_control_group_it_serves(tmp_path, group):
     with pytest.MonkeyPatch.context() as patch:
@@ -99,6 +101,7 @@ def within(group):
     return Inside
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("limit", ["-f 65536", "-v 65536"], ids=["of files", "of addresses"])
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 def test_a_limit_of_the_shell_is_told(tmp_path, limit):
@@ -115,6 +118,7 @@ def value(n, size):
     return (n.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("store", [{"ram": "16MiB"}], indirect=True)
 def test_the_budget_holds_in_a_storm(store):
     """Writers of all sizes, and readers that hold their values, for a while: the memory never exceeds the
@@ -159,6 +163,7 @@ def test_the_budget_holds_in_a_storm(store):
     until(lambda: store.stats()["ram"]["bytes"] == 0, lambda: f"all comes free: {store.stats()}")
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer's own memory")
 @pytest.mark.parametrize("store", [{"ram": "1GiB"}], indirect=True)
 def test_a_large_budget_takes_nothing_before_it_is_used(store):

@@ -123,6 +123,7 @@ def test_a_request_that_fails_costs_nothing(cluster):
         assert cluster.chat("hello", max_tokens=900).status == 503
 
 
+@pytest.mark.both
 def test_limits_change_while_it_runs(cluster):
     start(cluster, SLOW_RATE)
     assert many(cluster, 40).count(200) == 30

@@ -24,6 +24,7 @@ def ctl(*args, code=0):
     return r.stdout
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_reloads_under_load_harm_no_request(cluster):
     up(cluster, FAST, FAST)
@@ -93,6 +94,7 @@ def serial(cluster, ctx):
         return t.getpeercert()["serialNumber"]
 
 
+@pytest.mark.both
 @pytest.mark.threads
 def test_certificates_are_changed_under_load(cluster):
     here, new = pki(cluster.folder / "pki"), pki(cluster.folder / "new")

@@ -43,6 +43,7 @@ def refusal_of(s):
     return int(lines[0].split()[1]), dict(line.lower().split(": ", 1) for line in lines[1:])
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(bool(SANITIZER), reason="a sanitizer keeps freed memory")
 @pytest.mark.parametrize("who", ["router", "agent"])
 def test_bodies_stay_within_their_bound_and_are_given_back(tmp_path, who):

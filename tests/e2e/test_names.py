@@ -135,6 +135,7 @@ def connected(address, port):
     return any(row[2] == to and row[3] == "01" for row in rows)
 
 
+@pytest.mark.slow
 def test_kv_events_follow_the_name_too(place):
     """The old engine lives, and its connection stands: its events say nothing of prompts that go to the new one."""
     events, replay = free_port(), free_port()

@@ -100,6 +100,7 @@ def test_a_restore_that_goes_wrong(world, how):
     w.clean(before)
 
 
+@pytest.mark.both
 def test_slots_without_end(world):
     w = world
     w.engine.slots_body = b"[" + b",".join([b"{}"] * 1_000_000) + b"]"

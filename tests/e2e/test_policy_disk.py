@@ -38,6 +38,7 @@ def written(cluster, name):
     return list(cluster.state_dir.glob(f"cognitora.{name}.*"))
 
 
+@pytest.mark.plain
 def test_the_router_goes_on_while_the_disk_hangs(cluster, held):
     held.touch()
     asked = [asks(cluster, "set-policy", "--policy", "random")]
@@ -62,6 +63,7 @@ def test_the_router_goes_on_while_the_disk_hangs(cluster, held):
     assert (cluster.state_dir / "cognitora.cordons").read_text() == "a\n"
 
 
+@pytest.mark.plain
 def test_a_kill_before_the_write_ends_leaves_the_last_policy(cluster, held):
     assert ctl(cluster, "set-policy", "--policy", "round_robin").returncode == 0
     held.touch()
@@ -74,6 +76,7 @@ def test_a_kill_before_the_write_ends_leaves_the_last_policy(cluster, held):
     assert policy(cluster)["policy"] == "round_robin"
 
 
+@pytest.mark.plain
 def test_many_changes_at_once_are_all_kept(cluster, held):
     cluster.node("b", *LORA, sections=VLLM)
     cluster.wait_ready()

@@ -299,6 +299,7 @@ def test_agents_that_routers_know_tell_their_nodes_power(start, cluster, tmp_pat
     assert m.source("a", "scrape")["up"] and m.watts("a") == 812
 
 
+@pytest.mark.plain
 def test_a_clock_that_jumps_changes_no_reading(start, tmp_path, monkeypatch):
     if SANITIZER:
         pytest.skip("a sanitizer's runtime wants to be loaded first")

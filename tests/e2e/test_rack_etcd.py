@@ -95,6 +95,7 @@ def test_members_join_and_leave_one_at_a_time(rack, engine):  # noqa: F811
     assert "nothing to do" in ok(r.install("--apply"))
 
 
+@pytest.mark.slow
 def test_a_member_whose_disk_was_replaced_joins_again(rack, engine):  # noqa: F811
     r = rack("a", "b", "c")
     up(r, engine, "abc")

@@ -149,6 +149,7 @@ def test_sums_that_never_fit_are_not_asked_for_without_end(cluster, fakes):
     assert known["state"] == "repairing" and known["staleness_seconds"] > 0
 
 
+@pytest.mark.both
 def test_two_routers_agree_and_a_restarted_one_is_whole_again(cluster, fakes, tmp_path):
     blocks = scaled(200_000, 20_000)
     a, b = fakes(cluster, "n1", blocks), fakes(cluster, "n2", 10)

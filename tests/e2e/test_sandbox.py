@@ -109,6 +109,7 @@ def test_that_fails(tmp_path, monkeypatch, traced):
     assert not [p for p in pids if pathlib.Path(f"/proc/{p}").exists()]
 
 
+@pytest.mark.plain
 @pytest.mark.skipif(not shutil.which("systemd-analyze") or not shutil.which("strace") or bool(SANITIZER), reason="no systemd-analyze, or no strace, or a sanitizer's calls")
 def test_programs_need_no_other_system_calls(tmp_path, monkeypatch, traced):
     import cluster as module

@@ -83,6 +83,7 @@ def test_the_last_limit_blames_an_engine_only_if_it_works_for_nobody(cluster, wo
         assert breaker(cluster) == "closed" if works else breaker(cluster).startswith("open: 1 failure")
 
 
+@pytest.mark.both
 def test_requests_that_lose_their_place_in_the_memory_go_on(cluster):
     """More streams than the KV memory holds: the engine takes some out until others have ended."""
     cluster.router({"router": STALL, "router.breaker": {"failures": 1}})

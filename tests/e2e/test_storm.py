@@ -56,6 +56,7 @@ def one(cluster, dice):
         return int(got.split()[1])
 
 
+@pytest.mark.both
 def test_a_storm_leaves_nothing_taken(cluster):
     cluster.router(settings(1000.0, 6))
     for name in "ab":

@@ -30,6 +30,7 @@ def world(tmp_path, request):
             print(*(c.logs() for c in w.c.values()), sep="\n")
 
 
+@pytest.mark.slow
 def test_prompts_go_where_their_prefix_is_over_long_ways_and_a_partition_loses_nothing(world):
     world.begin("b", "c", "d")
     for seed, name in enumerate("bcd", 1):

@@ -38,10 +38,6 @@ def binary():
     pytest.skip(why)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "threads: of test modules that are imported from tests/e2e")
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How scripts/test judges cases that fail, in a tree with cases of its own."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from cluster import ROOT
+
+pytestmark = pytest.mark.plain
+JUDGE = """set -uo pipefail; . scripts/_lib.sh; . scripts/_cases.sh; out=$PWD/out; mkdir $out; exec 3>&1; export CGN_PROGRESS_FD=3
+pytests e2e tests/e2e; echo "first: $ok $bad $waiting"; passed=$ok failed=$bad; run_again; echo "last: $passed passed, $failed failed" """
+HEAD = """import os, pathlib, pytest, time
+def runs(name):
+    with open(f"{os.environ['RUNS']}/{name}", "a") as f:
+        f.write("x")
+    return os.path.getsize(f.name)
+"""
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Run the cases in |text|; return what is printed, and how often each case ran."""
+    for name in ("scripts/_lib.sh", "scripts/_cases.sh", "tests/conftest.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    (tmp_path / "tests/e2e").mkdir()
+    (tmp_path / "runs").mkdir()
+
+    def run(text, until=None):
+        (tmp_path / "tests/e2e/test_it.py").write_text(HEAD + text)
+        said = ""
+        with subprocess.Popen(["bash", "-c", JUDGE], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "RUNS": str(tmp_path / "runs"), "CGN_HEARTBEAT": "0.1"}) as p:
+            for line in p.stdout:
+                said += line
+                if until and until in line:
+                    (tmp_path / "runs/told").touch()
+        return said, {f.name: f.stat().st_size for f in (tmp_path / "runs").iterdir()}
+    return run
+
+
+def test_a_case_that_passes_three_times_alone_is_unsteady(judged):
+    said, runs = judged('def test_late():\n    assert runs("late") > 1, "it was too early"\ndef test_good():\n    runs("good")\n')
+    assert "first: 1 0 1\n" in said and "last: 2 passed, 0 failed\n" in said and "\n1 unsteady\n" in said, said
+    assert "unsteady: tests/e2e/test_it.py::test_late (e2e" in said and "it was too early" in said.split("unsteady: ")[1], said
+    assert runs == {"late": 4, "good": 1}
+
+
+def test_a_case_that_fails_alone_has_failed(judged):
+    said, runs = judged('def test_never():\n    assert runs("never") < 0\ndef test_often():\n    assert runs("often") not in (1, 3)\n')
+    assert "last: 0 passed, 2 failed\n" in said and "unsteady" not in said and said.count("(alone too)") == 2, said
+    assert runs == {"never": 2, "often": 3}
+
+
+@pytest.mark.parametrize("text", [
+    'print("==1==ERROR: AddressSanitizer: heap-use-after-free"); assert False', "assert -11 == 0", 'raise AssertionError("router ended by itself with -6:")',
+    '(tmp_path / "router.log").write_text("src/x.c:1: broken invariant: p != NULL"); assert False', "os._exit(3)"])
+def test_a_crash_or_a_report_is_never_forgiven(judged, text):
+    said, runs = judged(f'def test_it(tmp_path):\n    if runs("it") == 1:\n        {text}\n')
+    assert "last: 0 passed, 1 failed\n" in said and "unsteady" not in said and runs == {"it": 1}, said
+
+
+def test_many_unsteady_cases_count_as_failed(judged):
+    said, _ = judged('@pytest.mark.parametrize("n", range(4))\ndef test_late(n):\n    assert runs(f"late{n}") > 1\n')
+    assert said.count("unsteady: ") == 4 and "more than 3 unsteady cases count as failed" in said and "last: 0 passed, 4 failed\n" in said, said
+
+
+def test_too_many_failures_are_not_run_again(judged):
+    said, runs = judged('@pytest.mark.parametrize("n", range(13))\ndef test_late(n):\n    assert runs("late") < 0\n')
+    assert "last: 0 passed, 13 failed\n" in said and runs == {"late": 13}, said
+
+
+def test_a_fixture_that_fails_once_is_judged_like_its_case(judged):
+    said, runs = judged('@pytest.fixture\ndef world():\n    yield\n    assert runs("world") > 1\ndef test_it(world):\n    pass\n')
+    assert "first: 0 0 1\n" in said and "last: 1 passed, 0 failed\n" in said and runs == {"world": 4}, said
+
+
+def test_without_a_case_the_suite_has_failed(judged):
+    assert "last: 0 passed, 1 failed\n" in judged("")[0]
+    assert "last: 0 passed, 1 failed\n" in judged("import nothing_of_this_name\n")[0]
+
+
+def test_a_run_shows_how_far_it_is(judged):
+    wait = 'while not pathlib.Path(os.environ["RUNS"], "told").exists():\n        time.sleep(0.01)\n'
+    said, _ = judged(f"def test_a():\n    pass\ndef test_b():\n    {wait}", until="    e2e 1 of 2, 0 failed, ")
+    assert "last: 2 passed, 0 failed\n" in said, said

@@ -5,6 +5,7 @@ chain of the same token ids, sent as a completion, has the same digests, and so 
 sim hashed."""
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -270,3 +271,34 @@ def test_a_template_gets_strings_or_parts_as_the_engine_gives_them(cluster, tmp_
     padded = " " * 2000 + "fox"
     assert (count(padded) == count("fox")) == (kind == "sglang")
     assert count([{"type": "text", "text": padded}]) > count("fox")
+
+
+@pytest.mark.parametrize("agents", [True, False])
+def test_an_engine_that_stands_still_costs_one_request_its_tokens(cluster, agents):
+    if agents:
+        up(cluster, router={"tokenize_timeout": "500ms"})
+        cluster.node("b", *FAST)
+        stopped = cluster.nodes["b"].engine
+    else:
+        engines = {name: cluster.engine(name, *FAST) for name in "ab"}
+        stopped = engines["b"][0]
+        cluster.router({"router": {"tokenize_timeout": "500ms"},
+                        **{f'engine_nodes."{name}"': {"kind": "sim", "url": f"http://127.0.0.1:{port}"} for name, (_, port) in engines.items()}})
+    cluster.wait_ready(2)
+
+    def late():
+        return cluster.metric("cgn_prompt_fallback_total", reason="timeout")
+    asked = iter(range(1000))
+
+    def one():
+        r = cluster.chat(f"{next(asked)} words of a prompt", {"X-Cgn-Node": "a"}, max_tokens=1)
+        assert r.status == 200 and r.headers["x-cgn-node"] == "a"
+        return r
+    one()
+    stopped.signal(signal.SIGSTOP)
+    until(lambda: one() and late() == 1, "a request asked the engine that was stopped")
+    for _ in range(12):
+        one()
+    assert late() == 1 and cluster.metric("cgn_prompt_chain_total", mode="bytes") == 1
+    stopped.signal(signal.SIGCONT)
+    cluster.wait_ready(2)

@@ -195,6 +195,7 @@ static void stats_reset(struct cluster *c, uint16_t slot)
 	pulse_reset(&stats->pulse);
 	atomic_store_explicit(&stats->saved_tokens, 0, memory_order_relaxed);
 	warm_clear(&stats->warm);
+	teller_reset(&stats->teller);
 	atomic_store_explicit(&stats->prefill_speed, 0, memory_order_relaxed);
 	atomic_store_explicit(&stats->decode_speed, 0, memory_order_relaxed);
 }

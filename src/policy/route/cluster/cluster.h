@@ -23,6 +23,7 @@
 #include "policy/node/breaker/pulse.h"
 #include "policy/node/engine/engine.h"
 #include "policy/node/proto/proto.h"
+#include "policy/route/cluster/teller.h"
 #include "policy/route/cluster/warm.h"
 #include "policy/route/routing/routing.h"
 
@@ -121,7 +122,8 @@ struct node_stats {
 	 * that the engine brought. */
 	_Atomic uint32_t direct, direct_decoding;
 	_Atomic uint64_t direct_tokens, direct_heard;
-	struct warm warm; /* Workers: models that are loaded on demand. */
+	struct warm warm;     /* Workers: models that are loaded on demand. */
+	struct teller teller; /* Workers: whether the engine tells tokens. */
 };
 
 /* Learn from a request that ended and whose engine reported its cached tokens: |predicted| tokens were

@@ -10,7 +10,9 @@
 #define ANSWER_MAX ((size_t)8 << 20)
 /* Failures in a row after which the model's engines are not asked for QUIET */
 #define FAILURES_MAX 3
-#define QUIET        (10 * CGN_SEC)
+/* Part of router.tokenize_timeout after which another engine is asked first */
+#define PATIENCE_PART 4
+#define QUIET         (10 * CGN_SEC)
 
 /* ---- the call ---- */
 
@@ -107,9 +109,22 @@ static void question_start(struct gw_req *r, const struct view_node *node, const
 	c->closed = !cgn_ok(rc);
 }
 
+static struct teller *teller_of(const struct gw_req *r, uint16_t slot)
+{
+	return &r->w->shared->choice.stats[slot].teller;
+}
+
+static void question_over(struct tokens_ask *a)
+{
+	if (a->teller != NULL)
+		teller_ended(a->teller);
+	a->teller = NULL;
+}
+
 void tokens_ask_end(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
+	question_over(a);
 	gw_call_end(&a->call, r->w);
 	cgn_buf_fini(&a->body);
 	cgn_buf_fini(&a->answer);
@@ -137,20 +152,31 @@ static bool may_ask(const struct gw_req *r, const struct view_model *m, size_t a
 {
 	const struct engine_tokens_ops *ops = m->tokens[at];
 	return ops != NULL && (!ops->guess || r->prompt.tokenizing->guess) && node_is_well(r, m->ready[at]) &&
+		!teller_rests(teller_of(r, m->ready[at]->slot), cgn_loop_now(r->w->loop)) &&
 		!has_failed(r, m->ready[at]->slot) && !(r->client.if_available && view_load_ms(m, at) > 0);
 }
 
-/* Return a ready node whose engine tells tokens, the next one in turn, one that is loaded first; NULL: there is none. */
+/* Return how little the engine of m->ready[at] is wanted: one that has to be loaded least. 0: it is as good as any. */
+static unsigned engine_rank(const struct gw_req *r, const struct view_model *m, size_t at)
+{
+	bool hesitates = teller_hesitates(teller_of(r, m->ready[at]->slot), cgn_loop_now(r->w->loop),
+		r->w->rules->tokenize_timeout / PATIENCE_PART);
+	return (view_load_ms(m, at) > 0 ? 2U : 0U) + (hesitates ? 1U : 0U);
+}
+
+/* Return a ready node whose engine tells tokens, the next one in turn of those of the best rank; NULL: there is none. */
 static const struct view_node *engine_choose(const struct gw_req *r, const struct engine_tokens_ops **ops)
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	size_t best = SIZE_MAX;
+	unsigned rank = 0;
 	for (size_t i = 0; m != NULL && i < m->n_ready; i++) {
 		size_t at = (r->w->sent + i) % m->n_ready;
-		if (!may_ask(r, m, at) || (best != SIZE_MAX && view_load_ms(m, at) > 0))
+		if (!may_ask(r, m, at) || (best != SIZE_MAX && engine_rank(r, m, at) >= rank))
 			continue;
 		best = at;
-		if (view_load_ms(m, at) == 0)
+		rank = engine_rank(r, m, at);
+		if (rank == 0)
 			break;
 	}
 	if (best == SIZE_MAX)
@@ -203,6 +229,9 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 	a->status = 0;
 	a->loads = a->loads || is_unloaded(r, node);
 	a->answer.limit = ANSWER_MAX;
+	question_over(a);
+	a->teller = teller_of(r, node->slot);
+	teller_asked(a->teller, cgn_loop_now(r->w->loop));
 	question_start(r, node, &g);
 }
 
@@ -301,6 +330,17 @@ static void ask_run(struct gw_req *r)
 		p->ask.lacks = PROMPT_LACKS_MEMORY;
 }
 
+/* Return why no engine can be asked. */
+static const char *nobody_text(const struct gw_req *r)
+{
+	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
+	for (size_t i = 0; m != NULL && i < m->n_ready; i++)
+		if (m->tokens[i] != NULL &&
+			teller_rests(teller_of(r, m->ready[i]->slot), cgn_loop_now(r->w->loop)))
+			return "paused";
+	return "no_node";
+}
+
 /* Ask a node, which is chosen again: nodes may have come and gone while the pool read the prompt. */
 static void ask_send(struct gw_req *r)
 {
@@ -309,7 +349,7 @@ static void ask_send(struct gw_req *r)
 	const struct engine_tokens_ops *ops = NULL;
 	const struct view_node *node = engine_choose(r, &ops);
 	if (node == NULL || ops != p->ask.ops) {
-		tokens_fall_back(r, "no_node");
+		tokens_fall_back(r, nobody_text(r));
 		return;
 	}
 	if (m != NULL && m->quiet_until > cgn_loop_now(r->w->loop)) {
@@ -336,7 +376,7 @@ static void ask_then(struct gw_req *r)
 void tokens_ask_start(struct gw_req *r)
 {
 	if (engine_choose(r, &r->prompt.tokenizing->ask.ops) == NULL)
-		tokens_fall_back(r, "no_node");
+		tokens_fall_back(r, nobody_text(r));
 	else
 		gw_body_work(r, ask_run, ask_then);
 }
@@ -386,6 +426,7 @@ static enum gw_step question_repeat(struct gw_req *r)
 	const struct view_node *node = first ? engine_choose(r, &ops) : NULL;
 	if (node == NULL || (a->steps != ops->chat && a->steps != ops->text))
 		return tokens_failed(r, "unreachable", a->call.why.msg);
+	question_over(a);
 	gw_call_end(&a->call, r->w);
 	cgn_buf_fini(&a->before);
 	cgn_buf_fini(&a->answer);
@@ -395,6 +436,16 @@ static enum gw_step question_repeat(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
+/* An engine that answered others meanwhile is slow with this prompt only. */
+static enum gw_step question_late(struct gw_req *r, cgn_nsec limit)
+{
+	struct tokens_ask *a = &r->prompt.tokenizing->ask;
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	if (!a->loads && a->teller != NULL && teller_hesitates(a->teller, now, limit / 2))
+		teller_was_late(a->teller, now);
+	return tokens_failed(r, "timeout", "no tokens in time (router.tokenize_timeout)");
+}
+
 enum gw_step tokens_ask_step(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
@@ -402,6 +453,8 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 		 limit = a->loads ? r->w->rules->first_byte_timeout : r->w->rules->tokenize_timeout;
 	if (a->call.closed && a->call.why.code != CGN_FINE)
 		return question_repeat(r);
+	if (a->call.closed && a->teller != NULL)
+		teller_answered(a->teller, cgn_loop_now(r->w->loop));
 	if (a->call.closed && a->answer.bad)
 		return tokens_failed(r, "too_large", "the answer is longer than 8 MiB");
 	if (a->call.closed && is_refusal(a->status)) {
@@ -418,5 +471,5 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 		return STEP_AGAIN; /* The engine was unloaded after it was asked. */
 	if (waited < limit)
 		return gw_park(r, WAIT_TOKENS, limit - waited);
-	return tokens_failed(r, "timeout", "no tokens in time (router.tokenize_timeout)");
+	return question_late(r, limit);
 }

@@ -43,8 +43,9 @@ struct tokens_ask {
 	const struct engine_tokens_step *steps;
 	unsigned step;
 	struct gw_call call;
-	bool loads; /* the engine has to be loaded first */
-	bool again; /* the first engine did not answer: this is the second one, and the last */
+	struct teller *teller; /* the engine whose answer is due; NULL: none */
+	bool loads;            /* the engine has to be loaded first */
+	bool again;            /* the first engine did not answer: this is the second one, and the last */
 	struct cgn_buf body, answer, before;
 	int status;
 	struct promptcache_key key;

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/check-pages finds what keeps readers from a page: each fault is planted in a copy of the documents."""
+import shutil
+import subprocess
+
+import pytest
+
+from cluster import ROOT
+
+pytestmark = pytest.mark.plain
+DOCS = "docs"  # the check would take the whole name of an absent page for a fault of this file
+NEXT = "\n## Next\n\n- [Start](start.md)\n"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of the documents that git knows, and a door with a link to laptop/new.md, which the test writes."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/groups", tmp_path / "scripts/groups")
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    with (tmp_path / "docs/laptop/README.md").open("a") as door:
+        door.write("- [New](new.md)\n")
+    (tmp_path / DOCS / "laptop/new.md").write_text("# New\n" + NEXT)
+    return tmp_path
+
+
+def found(tree):
+    """Return what the check prints of the tree, with the files that git would keep."""
+    for argv in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", "-C", tree, *argv], check=True, timeout=60)
+    done = subprocess.run([ROOT / "scripts/check-pages", tree], capture_output=True, text=True, timeout=60)
+    assert (done.returncode == 0) == done.stdout.startswith("pages: "), done.stdout + done.stderr
+    return [] if done.returncode == 0 else done.stdout.splitlines()
+
+
+def test_the_documents_are_right(tree):
+    assert found(tree) == []
+
+
+@pytest.mark.parametrize("name, text, says", [
+    (f"{DOCS}/laptop/new.md", "# New\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
+    (f"{DOCS}/laptop/new.md", "# New\n\n## Next\n\nNothing.\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
+    (f"{DOCS}/laptop/new.md", "# New\n\n" + "word " * 1500 + NEXT, f"{DOCS}/laptop/new.md: 1506 words, at most 1500: split it by the questions that it answers"),
+    (f"{DOCS}/laptop/other.md", "# Other\n" + NEXT, f"{DOCS}/laptop/other.md: no door leads here: link it in the README.md of its folder"),
+    (f"{DOCS}/garden/README.md", "# Garden\n\n## Next\n\n- [Laptop](../laptop/README.md)\n", f"{DOCS}/garden/README.md: the README does not link this door"),
+    ("src.c", f"/* {DOCS}/laptop/absent.md has the rest. */\n", f"src.c:1: {DOCS}/laptop/absent.md does not exist"),
+    ("rules.yml", f"runbook: {DOCS}/laptop/new.md#absent\n", f"rules.yml:1: {DOCS}/laptop/new.md has no heading #absent"),
+    ("scripts/groups", "policy/cellar   what nobody sees\n", f"{DOCS}/change/house.svg: no line names the groups of policy (scripts/groups): cellar"),
+])
+def test_a_fault_is_found(tree, name, text, says):
+    (tree / name).parent.mkdir(exist_ok=True)
+    (tree / name).write_text(text)
+    assert found(tree) == [says]
+
+
+def test_a_page_that_looks_things_up_may_be_long(tree):
+    (tree / "docs/reference/metrics.md").write_text("# Metrics\n\n" + "word " * 5000)
+    assert found(tree) == []

@@ -9,9 +9,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static enum opening_says opening_read(uint8_t form, struct cgn_str text, size_t step)
 {
 	static const char *const types[] = {"application/json", "text/event-stream", "", "text/plain"};
+	static const char *const paths[] = {"", "/v1/chat/completions", "/v1/rerank", "/v1/embeddings"};
 	struct opening o;
-	opening_init(&o, (enum opening_route)(form % 3), cgn_str_of(types[form / 4 % 4]),
-		form & 0x80 ? CGN_STR("gzip") : CGN_STR(""));
+	opening_init(&o, (enum opening_route)(form % 3), opening_answers(cgn_str_of(paths[form / 16 % 4])),
+		cgn_str_of(types[form / 4 % 4]));
 	enum opening_says said = o.says;
 	for (size_t at = 0; at < text.n; at += step) {
 		enum opening_says says = opening_feed(&o,

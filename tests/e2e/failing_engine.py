@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An engine that fails in the way that a test names, at once, and one that answers. Both serve every route that the test needs."""
+import gzip
 import http.server
 import json
 import threading
@@ -20,6 +21,7 @@ def chunk(delta, finish=None):
 
 
 ERROR = {"message": "queue is full", "type": "server_error", "code": 503}
+ENCODED = f"{JSON}\r\nContent-Encoding: gzip"
 # {way of failing: (status, type, pieces)}; None for the pieces: the connection is closed instead
 FAILURES = {
     "in_band": (200, SSE, [event({"error": ERROR}), DONE]),
@@ -33,6 +35,27 @@ FAILURES = {
     "no_stream": (200, SSE, []),
     "no_body": (200, JSON, []),
     "page": (200, "text/html", [b"<html>please sign in</html>"]),
+    "late_error": (200, JSON, [json.dumps({"id": "c", "object": "chat.completion", "created": 1, "choices": [], "error": ERROR}).encode()]),
+    "empty_object": (200, JSON, [b"{}"]),
+    "null": (200, JSON, [b"null"]),
+    "empty_list": (200, JSON, [b"[]"]),
+    "listed": (200, JSON, [json.dumps([{"error": ERROR}]).encode()]),
+    "text": (200, JSON, [b'"out of memory"']),
+    "status": (200, JSON, [b'{"status":500,"path":"/v1/chat/completions"}']),
+    "success": (200, JSON, [b'{"success":false,"reason":"busy"}']),
+    "code": (200, JSON, [b'{"code":503,"message":"no backend"}']),
+    "message": (200, JSON, [b'{"message":"no backend"}']),
+    "msg": (200, JSON, [b'{"msg":"no backend"}']),
+    "no_choices": (200, JSON, [b'{"id":"c","object":"chat.completion","created":1,"model":"m"}']),
+    "partial": (206, JSON, [json.dumps({"error": ERROR}).encode()]),
+    "accepted": (202, JSON, [b'{"request_id":"1"}']),
+    "encoded": (200, ENCODED, [gzip.compress(json.dumps({"error": ERROR}).encode())]),
+    "encoded_empty": (200, ENCODED, [gzip.compress(b"{}")]),
+    "text_event": (200, SSE, [b"data: Internal Server Error\n\n"]),
+    "text_event_done": (200, SSE, [b"data: Internal Server Error\n\n", DONE]),
+    "status_event": (200, SSE, [event({"status": 500, "message": "x"}), DONE]),
+    "behind_comments": (200, SSE, [b": wait\n\n" * 3000, event({"error": ERROR})]),
+    "behind_many_comments": (200, SSE, [b": wait\n\n" * 500] * 40 + [DONE]),
     "http500": (500, JSON, [json.dumps({"error": ERROR}).encode()]),
     "http429": (429, JSON, [json.dumps({"error": ERROR}).encode()]),
     "http503": (503, JSON, [json.dumps({"error": ERROR}).encode()]),
@@ -42,6 +65,11 @@ FAILURES = {
     "hangs_up": (0, JSON, None),
     "http401": (401, JSON, [json.dumps({"error": {"message": "wrong key"}}).encode()]),
     "http403": (403, JSON, [json.dumps({"error": {"message": "not yours"}}).encode()]),
+    "http402": (402, JSON, [json.dumps({"error": {"message": "no credit"}}).encode()]),
+    "http405": (405, JSON, [json.dumps({"error": {"message": "no such route"}}).encode()]),
+    "http424": (424, JSON, [json.dumps({"error": {"message": "inference failed"}}).encode()]),
+    "http451": (451, JSON, [json.dumps({"error": {"message": "not here"}}).encode()]),
+    "http520": (520, JSON, [json.dumps({"error": {"message": "web server returned an unknown error"}}).encode()]),
     "http404": (404, JSON, [json.dumps({"error": {"message": "The model does not exist.", "code": "model_not_found"}}).encode()]),
 }
 ANSWER = [chunk({"role": "assistant", "content": ""}), chunk({"content": "hi"}), chunk({}, "stop"), DONE]

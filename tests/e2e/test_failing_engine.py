@@ -14,7 +14,7 @@ from failing_engine import ANSWER, COMPLETION, DONE, ERROR, FAILURES, JSON, SSE,
 
 ALWAYS = {"router.retry": {"budget": 1.0}, "router.breaker": {"open_for": "300s", "outliers": False}}
 ROUTES = {"event_error": "/v1/messages", "response_failed": "/v1/responses"}
-PLAIN = ("json", "detail", "no_body")  # to requests that do not stream
+PLAIN = [way for way, (status, kind, _) in FAILURES.items() if status // 100 == 2 and kind.startswith(JSON)]  # to requests that do not stream
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_node_that_fails_at_once_does_not_attract_requests(several):
         assert len(next(e for e in bad if e.name == way).seen) == 5, way
     for e in (e for e in cluster.router_process.events("gateway.request") if e["model"]):
         way = e["model"]
-        reason = "engine_5xx" if way in ("http500", "overloaded") else "failed" if way == "hangs_up" else "engine_refused" if way.startswith("http40") else "engine_error"
+        reason = "engine_5xx" if way in ("http500", "http520", "overloaded") else "failed" if way == "hangs_up" else "engine_refused" if way.startswith("http4") and way != "http424" else "engine_error"
         assert e["status"] == 200 and (e["tries"], e["retried"]) in ((1, ""), (2, reason)), e
     assert breaker(cluster, "good")["text"] == "closed"
     tried = cluster.router_process.events("gateway.try_failed")
@@ -76,12 +76,14 @@ def test_the_only_engine_s_word_reaches_the_client(several):
         e.fails = way
         status, kind, pieces = FAILURES[way]
         r = ask(cluster, "m", ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN)
-        if way in ("empty_stream", "no_stream", "no_body", "page", "hangs_up"):
+        if way in ("empty_stream", "no_stream", "no_body", "page", "hangs_up", "empty_object", "null", "empty_list", "encoded_empty", "behind_many_comments"):
             assert r.status == 503 and r.json()["error"]["code"] == "engine_unavailable" and r.headers["retry-after"] == "2", (way, r.body)
         else:
-            assert (r.status, r.headers["content-type"], r.body) == (status, kind, b"".join(pieces)), way
+            whole = b"".join(pieces)
+            word = whole.lstrip(b": wait\n") if way == "behind_comments" else whole  # too many comments are not held
+            assert (r.status, r.headers["content-type"], r.body[-len(word):]) == (status, kind.split("\r")[0], word) and whole.endswith(r.body), way
             told = log_of(cluster, r)
-            assert told["outcome"] == ("engine_error" if status < 400 else "ok") and told["completion_tokens"] == 0, told
+            assert told["outcome"] == ("engine_error" if status < 400 or way == "http424" else "ok") and told["completion_tokens"] == 0, told
     e.fails = None
     assert ask(cluster, "m").body == b"".join(ANSWER)
 
@@ -262,6 +264,31 @@ def test_a_good_answer_is_not_held(several, first):
     assert a.paused.wait(60)
     a.go_on.set()
     s.read_until(b"[DONE]")
+
+
+def test_comments_before_an_answer_do_not_hurt(several):
+    """An engine keeps its connection alive while it computes a prompt: more of it than is held, and longer than it is held."""
+    a = Engine("a", ["m"], (200, SSE, [b": wait\n\n" * 500] * 40 + ANSWER))
+    cluster = several(a)
+    r = ask(cluster, "m")
+    assert r.body.endswith(b"".join(ANSWER)) and not r.body.replace(b"".join(ANSWER), b"").replace(b": wait\n\n", b""), r.body
+    a.fails = (200, JSON, [b" " * 5000] * 8 + [json.dumps(COMPLETION).encode()])
+    r = ask(cluster, "m", stream=False)
+    assert r.json() == COMPLETION and len(r.body) == 40000 + len(json.dumps(COMPLETION)), r.body  # its length was told
+    assert breaker(cluster, "a")["text"] == "closed"
+
+
+@pytest.mark.parametrize("last", [event({"error": ERROR}), b"data: out of memory\n\n", DONE, b""])
+def test_what_passed_before_it_was_understood_is_judged_at_its_end(several, last):
+    """A comment passes after a second, so that the client gets what follows; the node does not attract requests with it."""
+    a = Engine("a", ["m"], (200, SSE, [b": wait\n\n", *([last] if last else [])]))
+    a.pause_after = 0
+    cluster = several(a, **{"router.breaker": {"failures": 1, "open_for": "300s", "outliers": False}})
+    s = Stream(cluster.http_port, "hello", model="m")
+    s.read_until(b": wait")
+    assert a.paused.wait(60)
+    a.go_on.set()
+    until(lambda: breaker(cluster, "a")["state"] == "open", "the breaker is open")
 
 
 def test_a_client_that_leaves_while_the_beginning_is_held(several):

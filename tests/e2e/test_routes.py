@@ -39,10 +39,14 @@ class Engine(http.server.BaseHTTPRequestHandler):
             return self.send_error(404)
         self.server.seen.append((self.command, self.path))
         self.server.heads.append({k.lower(): v for k, v in self.headers.items()})
-        return self.reply({"id": f"resp_{self.server.name}", "model": "m", "method": self.command, "path": self.path, "body": body.decode("latin-1"),
+        return self.reply({"id": f"resp_{self.server.name}", **ANSWER, "model": "m", "method": self.command, "path": self.path, "body": body.decode("latin-1"),
                            "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
     do_GET = do_POST = do_PUT = do_DELETE = relayed
+
+
+# What the answers of the routes have
+ANSWER = {"choices": [], "content": [], "data": [], "output": [], "results": [], "tokens": [], "prompt": "", "input_tokens": 1}
 
 
 class Engines:

@@ -8,12 +8,13 @@
 
 enum shape { SHAPE_SNIFF, SHAPE_DOCUMENT, SHAPE_EVENTS };
 enum line_part { LINE_NAME, LINE_SPACE, LINE_DATA, LINE_EVENT, LINE_OTHER };
-enum doc_part { AT_BEGIN, AT_PLAIN, AT_STRING, AT_ESCAPE, AT_VALUE };
+enum doc_part { AT_BEGIN, AT_PLAIN, AT_STRING, AT_ESCAPE, AT_VALUE, AT_INSIDE };
 
 const char *opening_text(enum opening_says says)
 {
 	static const char *const texts[] = {
 		[OPENING_ERROR] = "an error in the place of an answer",
+		[OPENING_OTHER] = "a document that is none of the route's answers",
 		[OPENING_EMPTY] = "nothing",
 		[OPENING_ALIEN] = "a page or another type of content in the place of an answer",
 	};
@@ -29,6 +30,7 @@ static bool is_space(char c)
 static void doc_begin(struct opening *o)
 {
 	o->at = AT_BEGIN;
+	o->inside = 0;
 	o->depth = 0;
 	o->is_key = o->digits = false;
 	o->key_n = o->word_n = 0;
@@ -39,6 +41,15 @@ static void error_settle(struct opening *o)
 {
 	bool fault = o->code == 400 || o->code == 413 || o->code == 422 || (o->code == 0 && o->refused);
 	o->says = fault ? OPENING_REFUSAL : OPENING_ERROR;
+}
+
+/* A document, or a stream, ended without a member of the route's answers. */
+static void lack_settle(struct opening *o)
+{
+	if (o->told || o->code >= 400)
+		error_settle(o);
+	else
+		o->says = o->filled ? OPENING_OTHER : OPENING_EMPTY;
 }
 
 static bool has_lead(struct cgn_str s, const char *lead)
@@ -53,18 +64,17 @@ static bool is_json(struct cgn_str type)
 		has_lead(type, "application/problem+json");
 }
 
-void opening_init(struct opening *o, enum opening_route route, struct cgn_str type, struct cgn_str encoding)
+void opening_init(struct opening *o, enum opening_route route, uint32_t answers, struct cgn_str type)
 {
-	*o = (struct opening){.may_be_empty = route != OPENING_JSON};
+	*o = (struct opening){.may_be_empty = route != OPENING_JSON, .answers = answers};
 	doc_begin(o);
-	bool encoded = encoding.n > 0 && !cgn_str_eq_nocase(encoding, CGN_STR("identity"));
-	bool events = has_lead(type, "text/event-stream");
+	bool events = has_lead(type, "text/event-stream"), json = is_json(type);
+	bool bytes = answers & OPENING_BYTES && has_lead(type, "application/octet-stream");
+	o->shape = json ? SHAPE_DOCUMENT : events ? SHAPE_EVENTS : SHAPE_SNIFF;
+	o->strict = answers != 0 && (route == OPENING_JSON || json);
 	if (has_lead(type, "text/html") || has_lead(type, "application/xhtml"))
 		o->says = OPENING_ALIEN;
-	else if (route == OPENING_WHATEVER || (route == OPENING_MEDIA && !is_json(type) && !events))
-		o->says = OPENING_ANSWER;
-	o->shape = is_json(type) ? SHAPE_DOCUMENT : events ? SHAPE_EVENTS : SHAPE_SNIFF;
-	if (encoded && o->says == OPENING_MORE)
+	else if (route == OPENING_WHATEVER || bytes || (route == OPENING_MEDIA && !json && !events))
 		o->says = OPENING_ANSWER;
 }
 
@@ -89,11 +99,26 @@ static bool is_one_of(struct cgn_str s, const char *const *names, size_t n)
 	return false;
 }
 
-/* Return true for a member that only an answer has. */
-static bool is_content(struct cgn_str key)
+/* Return true for a member that only an answer has: one of the route's answers, where they are known. */
+static bool is_content(const struct opening *o, struct cgn_str key)
 {
-	static const char *const names[] = {"choices", "content", "content_block", "data", "delta",
-		"embedding", "embeddings", "output", "results", "text", "tokens", "count", "input_tokens"};
+	static const char *const names[] = {
+#define MEMBER(id, name) name,
+#include "policy/answer/opening/members.def"
+#undef MEMBER
+	};
+	_Static_assert(CGN_COUNT(names) <= 30, "the other bits tell of lists and bytes");
+	const uint32_t all = (1U << CGN_COUNT(names)) - 1;
+	for (uint32_t left = o->strict ? o->answers & all : all; left != 0; left &= left - 1)
+		if (cgn_str_is(key, names[__builtin_ctz(left)]))
+			return true;
+	return false;
+}
+
+/* A member of an error has a value: tell it from other documents, should no member of an answer follow. */
+static bool is_telling(struct cgn_str key)
+{
+	static const char *const names[] = {"message", "msg", "error_message", "error_msg", "errors"};
 	return is_one_of(key, names, CGN_COUNT(names));
 }
 
@@ -129,8 +154,6 @@ static void string_judge(struct opening *o)
 		return;
 	if (cgn_str_is(key, "object") && cgn_str_is(value, "error"))
 		o->failed = true;
-	else if (cgn_str_is(key, "object"))
-		o->says = OPENING_ANSWER;
 	else if (cgn_str_is(key, "type"))
 		type_judge(o, value);
 	else if ((cgn_str_is(key, "error") || cgn_str_is(key, "detail")) && value.n > 0)
@@ -159,6 +182,15 @@ static void number_byte(struct opening *o, char c)
 	o->code = o->number;
 }
 
+/* Judge a member that an answer has. Its value begins with |c|; the next byte tells whether it is empty. */
+static void content_judge(struct opening *o, char c)
+{
+	if (c == '[' || c == '{' || c == '"')
+		o->inside = c;
+	else if (is_digit(c))
+		o->says = OPENING_ANSWER;
+}
+
 /* Judge a member whose value begins with |c|. */
 static void value_judge(struct opening *o, char c)
 {
@@ -167,10 +199,30 @@ static void value_judge(struct opening *o, char c)
 	number_begin(o, c);
 	if (o->failed)
 		return;
-	if (is_content(key) || (nested && cgn_str_is(key, "message")))
+	if (is_content(o, key))
+		content_judge(o, c);
+	else if (nested && cgn_str_is(key, "message") && !o->strict)
 		o->says = OPENING_ANSWER;
 	else if ((cgn_str_is(key, "error") && (nested || c == 't')) || (cgn_str_is(key, "detail") && nested))
 		o->failed = true;
+	else if (c == '"' || nested)
+		o->told |= is_telling(key);
+	else if (c == 'f')
+		o->told |= cgn_str_is(key, "success");
+}
+
+/* Take the first byte inside the value of a member that an answer has. */
+static void inside_byte(struct opening *o, char c)
+{
+	bool text = o->inside == '"';
+	if (!text && is_space(c))
+		return;
+	o->inside = 0;
+	o->at = AT_PLAIN;
+	if (c != (text ? '"' : ']') && (text || c != '}'))
+		o->says = OPENING_ANSWER;
+	o->member = true;
+	o->depth -= !text;
 }
 
 static void string_end(struct opening *o)
@@ -182,9 +234,25 @@ static void string_end(struct opening *o)
 		string_judge(o);
 		return;
 	}
+	o->filled |= o->shape == SHAPE_DOCUMENT;
 	o->key_n = o->word_n;
 	memcpy(o->key, o->word, o->word_n);
 	o->is_key = false;
+}
+
+/* A document is no object. Lists are answers of some routes; an error may stand in a list of any other. */
+static void value_begin(struct opening *o, char c)
+{
+	if (c == '<')
+		o->says = OPENING_ALIEN;
+	else if (!o->strict || (c == '[' && o->answers & OPENING_LISTS))
+		o->says = OPENING_ANSWER;
+	else if (c == '[' && !o->listed)
+		o->listed = true;
+	else if (c == 'n' || c == ']')
+		lack_settle(o);
+	else
+		o->says = OPENING_OTHER;
 }
 
 static void begin_byte(struct opening *o, char c)
@@ -192,11 +260,24 @@ static void begin_byte(struct opening *o, char c)
 	if (is_space(c))
 		return;
 	o->seen = true;
+	if (c != '{' && !o->failed) {
+		value_begin(o, c);
+		return;
+	}
 	o->at = AT_PLAIN;
 	o->depth = 1;
 	o->is_key = true;
-	if (c != '{' && !o->failed)
-		o->says = c == '<' ? OPENING_ALIEN : OPENING_ANSWER;
+}
+
+/* The object has ended. */
+static void object_end(struct opening *o)
+{
+	if (o->failed)
+		error_settle(o);
+	else if (o->member)
+		o->says = OPENING_ANSWER;
+	else if (o->strict)
+		lack_settle(o);
 }
 
 static void plain_byte(struct opening *o, char c)
@@ -216,8 +297,8 @@ static void plain_byte(struct opening *o, char c)
 	case '}':
 	case ']':
 		o->depth -= o->depth > 0;
-		if (o->depth == 0 && o->failed && o->shape == SHAPE_DOCUMENT)
-			error_settle(o);
+		if (o->depth == 0 && o->shape == SHAPE_DOCUMENT && o->says == OPENING_MORE)
+			object_end(o);
 		break;
 	case ',':
 		o->is_key = o->depth == 1 || o->failed;
@@ -243,6 +324,11 @@ static void doc_byte(struct opening *o, char c)
 		value_judge(o, c);
 		o->at = AT_PLAIN;
 		plain_byte(o, c);
+		if (o->inside != 0)
+			o->at = AT_INSIDE;
+		break;
+	case AT_INSIDE:
+		inside_byte(o, c);
 		break;
 	case AT_PLAIN:
 		plain_byte(o, c);
@@ -266,10 +352,30 @@ static void doc_byte(struct opening *o, char c)
 
 static void event_begin(struct opening *o)
 {
-	o->data = o->ping = false;
+	o->data = o->ping = o->named = false;
 	o->line = LINE_NAME;
 	o->word_n = 0;
 	doc_begin(o);
+}
+
+/* An event with data has ended. */
+static void event_settle(struct opening *o)
+{
+	if (o->failed)
+		error_settle(o);
+	else if (o->member || !o->strict)
+		o->says = OPENING_ANSWER;
+	else
+		o->filled = true; /* An event that no answer has: the next one tells. */
+}
+
+/* A line of data that is no object has ended. */
+static void text_settle(struct opening *o, struct cgn_str text)
+{
+	if (cgn_str_is(text, "[DONE]"))
+		lack_settle(o);
+	else if (text.n > 0 && !o->failed && !o->strict)
+		o->says = OPENING_ANSWER;
 }
 
 /* A line has ended. */
@@ -283,14 +389,10 @@ static void line_end(struct opening *o)
 		o->failed = true;
 	if (o->line == LINE_EVENT && cgn_str_is(word, "ping"))
 		o->ping = true;
-	if (o->line == LINE_DATA && o->at == AT_BEGIN && cgn_str_is(word, "[DONE]"))
-		o->says = OPENING_EMPTY;
-	else if (o->line == LINE_DATA && o->at == AT_BEGIN && word.n > 0 && !o->failed)
-		o->says = OPENING_ANSWER; /* Text that is no JSON object. */
-	if (empty && o->failed && o->says == OPENING_MORE)
-		error_settle(o);
-	else if (empty && o->data && !o->ping && o->says == OPENING_MORE)
-		o->says = OPENING_ANSWER;
+	if (o->line == LINE_DATA && o->at == AT_BEGIN)
+		text_settle(o, word);
+	if (empty && o->says == OPENING_MORE && (o->failed || (o->data && !o->ping)))
+		event_settle(o);
 	if (empty)
 		event_begin(o);
 	o->line = LINE_NAME;
@@ -306,6 +408,7 @@ static void name_end(struct opening *o)
 	if (o->sniffed && !known && name.n > 0 && !cgn_str_is(name, "id") && !cgn_str_is(name, "retry"))
 		o->says = OPENING_ALIEN;
 	o->failed |= error;
+	o->named |= name.n > 0;
 	o->line = known || error ? LINE_SPACE : LINE_OTHER;
 	o->is_key = error || cgn_str_is(name, "data"); /* Until LINE_SPACE is over. */
 	o->word_n = 0;
@@ -380,9 +483,26 @@ static void sniff_byte(struct opening *o, char c)
 		o->says = OPENING_ALIEN;
 }
 
+/* Most bytes stand in strings: take those at the beginning of |data| at once. Returns their number. */
+static size_t string_run(struct opening *o, struct cgn_str data)
+{
+	size_t n = 0;
+	if (o->at != AT_STRING || (o->shape == SHAPE_EVENTS && (o->line != LINE_DATA || o->ping)))
+		return 0;
+	while (n < data.n && data.p[n] != '"' && data.p[n] != '\\' && data.p[n] != '\n' && data.p[n] != '\r')
+		n++;
+	size_t room = (size_t)OPENING_WORD - o->word_n, kept = n < room ? n : room;
+	memcpy(o->word + o->word_n, data.p, kept);
+	o->word_n = (uint8_t)(o->word_n + kept);
+	return n;
+}
+
 enum opening_says opening_feed(struct opening *o, struct cgn_str data)
 {
 	for (size_t i = 0; i < data.n && o->says == OPENING_MORE; i++) {
+		i += string_run(o, (struct cgn_str){data.p + i, data.n - i});
+		if (i == data.n)
+			break;
 		if (o->shape == SHAPE_SNIFF)
 			sniff_byte(o, data.p[i]);
 		else if (o->shape == SHAPE_EVENTS)
@@ -393,18 +513,39 @@ enum opening_says opening_feed(struct opening *o, struct cgn_str data)
 	return o->says;
 }
 
+/* The document has ended, where its object has not, or without one. */
+static void document_end(struct opening *o)
+{
+	if (o->failed)
+		error_settle(o);
+	else if (!o->seen)
+		o->says = o->may_be_empty ? OPENING_ANSWER : OPENING_EMPTY;
+	else if (o->member || !o->strict)
+		o->says = OPENING_ANSWER;
+	else
+		lack_settle(o);
+}
+
+/* The stream has ended; its last event needs no blank line. */
+static void events_end(struct opening *o)
+{
+	bool broken = o->at != AT_BEGIN && o->depth > 0;
+	if (o->failed || (o->data && !o->ping && !broken))
+		event_settle(o);
+	if (o->says == OPENING_MORE && o->may_be_empty)
+		o->says = OPENING_ANSWER;
+	else if (o->says == OPENING_MORE)
+		lack_settle(o);
+}
+
 enum opening_says opening_end(struct opening *o)
 {
-	if (o->says != OPENING_MORE)
-		return o->says;
-	if (o->shape == SHAPE_EVENTS && (o->line != LINE_NAME || o->word_n > 0))
+	if (o->says == OPENING_MORE && o->shape == SHAPE_EVENTS && (o->line != LINE_NAME || o->word_n > 0))
 		line_end(o);
-	bool broken = o->shape == SHAPE_EVENTS && o->at != AT_BEGIN && o->depth > 0;
-	bool said = !broken && (o->seen || (o->data && !o->ping));
-	if (o->failed && o->says == OPENING_MORE)
-		error_settle(o);
-	if (o->says == OPENING_MORE)
-		o->says = said || o->may_be_empty ? OPENING_ANSWER : OPENING_EMPTY;
+	if (o->says == OPENING_MORE && o->shape == SHAPE_EVENTS)
+		events_end(o);
+	else if (o->says == OPENING_MORE)
+		document_end(o);
 	return o->says;
 }
 
@@ -412,9 +553,17 @@ enum opening_says opening_give_up(struct opening *o)
 {
 	if (o->says == OPENING_MORE && o->failed)
 		error_settle(o);
-	else if (o->says == OPENING_MORE)
-		o->says = OPENING_ANSWER;
-	return o->says;
+	return o->says == OPENING_MORE ? OPENING_ANSWER : o->says;
+}
+
+size_t opening_blank(const struct opening *o, struct cgn_str read)
+{
+	size_t n = read.n;
+	if (o->says != OPENING_MORE || o->filled || o->seen || o->failed || o->data || o->named)
+		return 0;
+	while (o->shape == SHAPE_EVENTS && n > 0 && read.p[n - 1] != '\n' && read.p[n - 1] != '\r')
+		n--;
+	return n;
 }
 
 /* ---- the end of a stream ---- */
@@ -442,7 +591,7 @@ bool opening_tail_fails(struct cgn_str tail)
 	struct cgn_str event;
 	while (event_cut(&tail, &event)) {
 		struct opening o;
-		opening_init(&o, OPENING_JSON, CGN_STR("text/event-stream"), CGN_STR(""));
+		opening_init(&o, OPENING_JSON, 0, CGN_STR("text/event-stream"));
 		(void)opening_feed(&o, event);
 		enum opening_says says = opening_end(&o);
 		if (says != OPENING_EMPTY)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opening: reads the opening of an answer with status 200, until it can tell an answer from a failure: the first event
- * of a stream, or the first members of a plain body; an error is read to its end. An engine that fails may say so behind a 200: in an event or a
- * document that is an error, in a stream or a body without content, or in a page of HTML. Comments and pings before the
- * first event say nothing. Bytes may be cut anywhere; no byte is kept. Pure; one thread. */
+/* opening: reads the opening of an answer whose status is a success, until it can tell an answer from a failure: the first
+ * event of a stream, or the first members of a plain body; an error is read to its end. An engine that fails may say so behind
+ * a 200: in an event or a document that is an error or has nothing of the route's answers, in a stream or a body without
+ * content, or in a page of HTML. Comments and pings before the first event say nothing. Bytes may be cut anywhere; no byte is
+ * kept. Pure; one thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +18,8 @@ enum opening_says {
 	 * and another one would say the same. */
 	OPENING_REFUSAL,
 	OPENING_ERROR, /* The engine says that it failed. */
+	/* The document, or the whole stream, has none of the members of the route's answers, and does not say why. */
+	OPENING_OTHER,
 	OPENING_EMPTY, /* The answer ended without content. */
 	OPENING_ALIEN, /* HTML, or bytes of a type that the route does not have. */
 };
@@ -28,29 +31,45 @@ enum opening_route {
 	OPENING_WHATEVER /* Nothing is looked into. */
 };
 
+/* Bits of opening_answers beside those of members. */
+#define OPENING_LISTS (1U << 30) /* An answer may be a list. */
+#define OPENING_BYTES (1U << 31) /* An answer may be of type application/octet-stream. */
+
 #define OPENING_WORD 24 /* Bytes of a name or value that are compared. */
 struct opening {
 	enum opening_says says;
 	/* Private members follow. */
 	uint8_t shape, line, at;
-	bool may_be_empty, seen, sniffed, after_cr, data, ping, is_key;
+	char inside; /* The byte that began the value of an answer's member, until the next byte; 0: none did. */
+	bool may_be_empty, seen, sniffed, after_cr, data, ping, named, is_key;
+	bool strict;  /* Only the members of |answers| make an answer. */
+	bool member;  /* An empty member of an answer was there. */
+	bool filled;  /* Some member or event was there. */
+	bool told;    /* A member that errors have was there. */
+	bool listed;  /* The object stands in a list. */
 	bool failed;  /* The answer is an error; its end tells whose fault it is. */
 	bool refused; /* The error has a word that blames the request. */
 	bool digits;  /* A number is read. */
 	uint8_t word_n, key_n;
-	uint32_t depth, number, code; /* |code|: the error's status; 0: none was read. */
+	uint32_t answers, depth, number, code; /* |code|: the error's status; 0: none was read. */
 	char word[OPENING_WORD], key[OPENING_WORD];
 };
 
-/* Begin an answer with status 200. |type|: Content-Type; |encoding|: Content-Encoding. Empty: the field is absent. An encoded
- * answer is not looked into. */
-void opening_init(struct opening *o, enum opening_route route, struct cgn_str type, struct cgn_str encoding);
+/* Return what the answers of the route |path| have: bits of members (answers.c), OPENING_LISTS and OPENING_BYTES. 0: that is not
+ * known, and any document passes that is no error. */
+uint32_t opening_answers(struct cgn_str path);
+/* Begin an answer. |answers|: as opening_answers returns. |type|: Content-Type; empty: the field is absent. The bytes that follow
+ * are those of the decoded body. */
+void opening_init(struct opening *o, enum opening_route route, uint32_t answers, struct cgn_str type);
 /* Read the next bytes; |data| may be empty. Returns what is known now; a verdict does not change any more. */
 enum opening_says opening_feed(struct opening *o, struct cgn_str data);
 /* The answer has ended in good order. Never OPENING_MORE. */
 enum opening_says opening_end(struct opening *o);
-/* No more bytes are waited for. Never OPENING_MORE. */
+/* The bytes until now are not held any longer. Returns what they pass for, never OPENING_MORE; the reader may go on. */
 enum opening_says opening_give_up(struct opening *o);
+/* Return how many bytes at the beginning of |read|, the last bytes that were read or all of them, say nothing: whitespace, and
+ * lines of comments and pings. 0 from the first byte of a document or an event on. */
+size_t opening_blank(const struct opening *o, struct cgn_str read);
 /* Return true if a stream whose last bytes are |tail| ended with an error event, as the engine's failure. A refusal of the
  * request is none, and an event that begins before |tail| is not judged. */
 bool opening_tail_fails(struct cgn_str tail);
@@ -59,3 +78,15 @@ bool opening_tail_fails(struct cgn_str tail);
 bool opening_tail_breaks_off(struct cgn_str tail, bool whole);
 /* Say what is wrong, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
 const char *opening_text(enum opening_says says);
+
+/* Meaning of an answer's status. */
+enum opening_status {
+	STATUS_JUDGED,  /* A success: the body tells. */
+	STATUS_NOTHING, /* A success without a document, or a redirection. */
+	STATUS_REQUEST, /* The request is at fault, and no node is blamed. */
+	STATUS_NODE, /* The node refuses what another one may answer: its key, its account, its models or its routes. */
+	STATUS_BROKE, /* The engine failed, maybe by the request's doing: another node tells. */
+	STATUS_FULL,  /* The node has no room. */
+	STATUS_FAILED /* The engine failed. */
+};
+enum opening_status opening_status(int status);

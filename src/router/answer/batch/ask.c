@@ -41,7 +41,8 @@ static enum opening_says answer_says(const struct batch_call *c)
 	struct opening o;
 	if (c->status / 100 != 2)
 		return OPENING_ANSWER;
-	opening_init(&o, OPENING_JSON, CGN_STR("application/json"), (struct cgn_str){NULL, 0});
+	opening_init(&o, OPENING_JSON, opening_answers(cgn_str_of(c->run->b.endpoint)),
+		CGN_STR("application/json"));
 	(void)opening_feed(&o, cgn_buf_view(&c->answer));
 	return opening_end(&o);
 }

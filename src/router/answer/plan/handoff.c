@@ -420,7 +420,7 @@ static void on_beside_data(void *user, struct cgn_str data)
 {
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
-	(void)opening_feed(&r->beside.opening.reader, data);
+	gw_opening_read(&r->beside, data);
 	gw_handoff_data(r, data);
 }
 

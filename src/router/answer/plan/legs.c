@@ -9,6 +9,7 @@
 #include "router/answer/answer/resume.h"
 #include "router/answer/plan/away.h"
 #include "router/answer/plan/refused.h"
+#include "router/request/attempt/opening.h"
 #include "router/request/attempt/verdict.h"
 #include "router/request/cascade/cascade.h"
 
@@ -83,11 +84,12 @@ static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, c
 	return leg_follow(r, step);
 }
 
-/* A stream that ends with the engine's own error is a failure, although its client has got it: a node that fails at once
- * behind its first event must not attract requests. */
+/* An answer that turned out to be none, or a stream that ends with the engine's own error, is a failure, although its client has
+ * got it: a node that fails at once behind its first event must not attract requests. */
 static void answer_judge(struct gw_req *r)
 {
-	if (r->answer.event_stream && opening_tail_fails(usage_tail_view(&r->answer.tail)))
+	bool failed = gw_opening_failed(&r->attempt);
+	if (failed || (r->answer.event_stream && opening_tail_fails(usage_tail_view(&r->answer.tail))))
 		gw_verdict_bad(&r->attempt, BREAKER_CUT);
 	else
 		gw_verdict_fine(&r->attempt, !r->answer.was_paused);

@@ -17,8 +17,7 @@ static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_l
 static bool may_be_elsewhere(const struct gw_req *r, int status)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	if (kind == GW_STORED || kind == GW_ABOUT ||
-		(status != 401 && status != 402 && status != 403 && status != 404))
+	if (kind == GW_STORED || kind == GW_ABOUT || opening_status(status) != STATUS_NODE)
 		return false;
 	return status != 404 || r->prompt.facts.previous.raw.p == NULL;
 }
@@ -76,6 +75,13 @@ bool gw_refused_looks(struct gw_req *r, const struct gw_attempt *a)
 	return false;
 }
 
+/* Return true for a status that tells of the node's settings rather than of one answer. */
+static bool is_setting(int status)
+{
+	enum opening_status says = opening_status(status);
+	return says == STATUS_NODE || says == STATUS_NOTHING;
+}
+
 void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a)
 {
 	struct gw_plan *p = &r->plan;
@@ -85,7 +91,7 @@ void gw_refused_suspect(struct gw_req *r, const struct gw_attempt *a)
 		.status = a->status,
 		.node = a->ticket.node,
 		.id = a->call.node_id};
-	if (a->status != 200)
+	if (is_setting(a->status))
 		gw_misfit_doubt(r->w->shared->misfits, a->call.slot);
 }
 
@@ -93,7 +99,7 @@ static void suspect_blame(struct gw_req *r, const struct gw_suspect *s, const st
 {
 	struct gw_worker *w = r->w;
 	gw_verdict_refused(w, s->slot, s->node, s->id);
-	if (s->status == 200)
+	if (!is_setting(s->status))
 		return;
 	gw_misfit_blame(w->shared->misfits, s, k, &w->rules->breaker, cgn_loop_now(w->loop), gw_random(w));
 	gw_direct_avoid(w, s->slot);

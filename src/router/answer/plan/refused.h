@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused: what becomes of a node that answers 401, 403 or 404. The request is sent to another node: if that one answers, the first
- * one is misconfigured (misfit/); if it refuses too, the client is told, and no node is blamed. */
+/* refused: what becomes of a node whose status tells of its own settings (STATUS_NODE): its key, its models, its routes. The
+ * request is sent to another node: if that one answers, the first one is misconfigured (misfit/); if it refuses too, the client
+ * is told, and no node is blamed. */
 #pragma once
 #include "router/request/request/request.h"
 #include "router/shared/misfit/misfit.h"

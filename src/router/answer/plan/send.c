@@ -28,8 +28,16 @@ static void on_event(void *user)
 	gw_wake(r);
 }
 
+/* Bytes that passed before they were understood are judged when they are. */
+static void opening_go_on(struct gw_req *r, struct cgn_str data)
+{
+	if (r->attempt.opening.reader.says == OPENING_MORE)
+		gw_opening_read(&r->attempt, data);
+}
+
 static void stream_relay(struct gw_req *r, struct cgn_str data)
 {
+	opening_go_on(r, data);
 	gw_relay(r, data);
 	if (gw_hold_is_due(r) || gw_resume_differs(r))
 		gw_wake(r);
@@ -55,6 +63,7 @@ static void on_data(void *user, struct cgn_str data)
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
 	if (r->state == GW_GATE) {
+		opening_go_on(r, data);
 		gw_gate_data(r, data);
 		return;
 	}
@@ -63,7 +72,7 @@ static void on_data(void *user, struct cgn_str data)
 		return;
 	}
 	if (r->state == GW_PREFILL) {
-		(void)opening_feed(&r->attempt.opening.reader, data);
+		gw_opening_read(&r->attempt, data);
 		gw_handoff_data(r, data);
 		return;
 	}
@@ -134,13 +143,16 @@ static struct cgn_str engine_method(const struct gw_req *r)
 	return cgn_str_is(r->client.method, "HEAD") ? CGN_STR("GET") : r->client.method;
 }
 
-/* Return what the answer of |leg| may be. An engine may say of a prompt that it computed by the status alone. */
-static enum opening_route opening_route_of(const struct gw_req *r, const struct plan_leg *leg)
+/* Say what the answer of the current leg may be. An engine may say of a prompt that it computed by the status alone. */
+static void opening_set(struct gw_req *r, struct gw_attempt_cfg *cfg)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	if (leg->role == LEG_PREFILL || kind == GW_MEDIA || kind == GW_NATIVE)
-		return OPENING_MEDIA;
-	return kind == GW_RELAY || kind == GW_OLLAMA || kind == GW_COUNT ? OPENING_JSON : OPENING_WHATEVER;
+	bool prefill = plan_leg(&r->plan.legs)->role == LEG_PREFILL;
+	bool json = kind == GW_RELAY || kind == GW_OLLAMA || kind == GW_COUNT;
+	cfg->route = prefill || kind == GW_MEDIA || kind == GW_NATIVE ? OPENING_MEDIA
+		: json                                                ? OPENING_JSON
+								      : OPENING_WHATEVER;
+	cfg->answers = prefill || cfg->route == OPENING_WHATEVER ? 0 : opening_answers(r->client.target);
 }
 
 static void attempt_start(struct gw_req *r, const struct view_model *model, const struct view_node *node,
@@ -190,7 +202,7 @@ void gw_leg_send(struct gw_req *r, const struct chooser_ask *ask, const struct c
 	struct gw_attempt_cfg cfg =
 		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	CGN_MUST(node != NULL);
-	cfg.route = opening_route_of(r, plan_leg(&r->plan.legs));
+	opening_set(r, &cfg);
 	cfg.once = r->client.once;
 	chooser_book(w->chooser, ask, p, &cfg.ticket);
 	gw_queue_end(r);
@@ -238,13 +250,8 @@ static bool hops_write(struct gw_req *r, struct proto_generate *g)
 void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *model, enum breaker_gate gate)
 {
 	struct gw_worker *w = r->w;
-	const struct gw_attempt_cfg cfg = {.w = w,
-		.arena = &r->arena,
-		.head = &r->head,
-		.ops = &attempt_ops,
-		.user = r,
-		.gate = gate,
-		.route = opening_route_of(r, plan_leg(&r->plan.legs))};
+	struct gw_attempt_cfg cfg =
+		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	struct proto_generate g = {
 		.request_id = r->client.id,
 		.method = r->client.method,
@@ -253,6 +260,7 @@ void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *
 		.n_headers = r->client.n_headers,
 		.body = cgn_buf_view(&r->body.bytes),
 	};
+	opening_set(r, &cfg);
 	bool told = !gw_peer_is_cluster(peer) || hops_write(r, &g);
 	r->plan.renamed = !cgn_str_eq(model->theirs, r->prompt.asked);
 	if (r->plan.renamed)

@@ -145,16 +145,17 @@ static enum gw_step answer_failed(struct gw_req *r, enum opening_says says)
 {
 	struct gw_attempt *a = &r->attempt;
 	struct cgn_err why = {.code = CGN_BAD_GATEWAY};
-	(void)snprintf(why.msg, sizeof why.msg, "it answered 200 with %s", opening_text(says));
+	(void)snprintf(why.msg, sizeof why.msg, "it answered %d with %s", a->status, opening_text(says));
 	failure_log(r, breaker_failure_text(BREAKER_ERROR), why.msg);
 	/* A client may be the cause of an error that the engine names: another node tells. */
-	if (says != OPENING_ERROR || gw_away_is_on(r))
+	bool told = says == OPENING_ERROR || says == OPENING_OTHER;
+	if (!told || gw_away_is_on(r))
 		gw_verdict_bad(a, BREAKER_RESET);
 	if (gw_away_is_on(r)) {
 		a->call.why = why;
 		return gw_away_return(r, "failed");
 	}
-	if (says == OPENING_ERROR) /* the client gets it if no other node has an answer */
+	if (told) /* the client gets it if no other node has an answer */
 		return gw_leg_ended(r,
 			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = BREAKER_ERROR}, why.code,
 				not_continued});

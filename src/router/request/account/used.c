@@ -46,13 +46,15 @@ static uint64_t events_tokens(const struct gw_req *r)
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 {
 	const struct usage *u = &r->answer.usage;
-	if (!gw_used_has_tokens(r) || gw_attempt_is_error(&r->attempt))
+	bool other = r->attempt.opening.reader.says == OPENING_OTHER,
+	     counted = u->has_prompt || u->has_completion;
+	if (!gw_used_has_tokens(r) || gw_attempt_is_error(&r->attempt) || (other && !counted))
 		return;
 	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
 	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
 	out->output = u->completion_tokens;
-	out->estimated = cut || !(u->has_prompt || u->has_completion);
+	out->estimated = cut || !counted;
 	/* Anthropic's streams begin with a usage that has one token of the answer. */
 	if (out->estimated && out->output < events_tokens(r))
 		out->output = events_tokens(r);

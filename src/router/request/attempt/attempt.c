@@ -101,6 +101,7 @@ void gw_attempt_begin(struct gw_attempt *a, const struct gw_attempt_cfg *cfg)
 		.gate = cfg->gate,
 		.call.lends = true,
 		.opening.route = cfg->route,
+		.opening.answers = cfg->answers,
 		.once = cfg->once,
 		.sent_at = cgn_loop_now(cfg->w->loop)};
 }
@@ -160,24 +161,22 @@ bool gw_attempt_end(struct gw_attempt *a)
 	gw_peercall_end(a);
 	gw_call_end(&a->call, a->w);
 	gw_opening_drop(a);
+	coding_close(&a->opening.decoder);
 	return gw_attempt_release(a);
 }
 
-static enum breaker_failure status_failure(int status)
+static enum breaker_failure status_failure(enum opening_status says, bool document)
 {
-	if (status == 429)
-		return BREAKER_FULL;
-	static const int failed[] = {500, 502, 503, 504, 505, 507, 529};
-	for (size_t i = 0; i < CGN_COUNT(failed); i++)
-		if (status == failed[i])
-			return BREAKER_STATUS;
-	return BREAKER_FAILURES;
-}
-
-/* A redirection, or a success without a document, answers no request for one. */
-static bool is_no_answer(int status)
-{
-	return status == 204 || status == 205 || status / 100 == 3;
+	static const enum breaker_failure hows[] = {
+		[STATUS_JUDGED] = BREAKER_FAILURES,
+		[STATUS_NOTHING] = BREAKER_FAILURES,
+		[STATUS_REQUEST] = BREAKER_FAILURES,
+		[STATUS_NODE] = BREAKER_FAILURES, /* router/plan/refused.h */
+		[STATUS_BROKE] = BREAKER_ERROR,
+		[STATUS_FULL] = BREAKER_FULL,
+		[STATUS_FAILED] = BREAKER_STATUS,
+	};
+	return says == STATUS_NOTHING && document ? BREAKER_ERROR : hows[says];
 }
 
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
@@ -185,16 +184,17 @@ enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a)
 	for (size_t i = 0; a->status == 503 && i < a->n_headers; i++)
 		if (cgn_str_is(a->headers[i].name, PROTO_REFUSED))
 			return BREAKER_FULL;
-	bool json = a->opening.route == OPENING_JSON;
-	if (a->head_seen && (a->opening.reader.says >= OPENING_ERROR || (json && is_no_answer(a->status))))
+	if (!a->head_seen)
+		return BREAKER_FAILURES;
+	if (a->opening.reader.says >= OPENING_ERROR)
 		return BREAKER_ERROR;
-	return status_failure(a->status);
+	return status_failure(opening_status(a->status), a->opening.route == OPENING_JSON);
 }
 
 bool gw_attempt_is_error(const struct gw_attempt *a)
 {
 	enum opening_says says = a->opening.reader.says;
-	return a->head_seen && (a->status >= 400 || says == OPENING_ERROR || says == OPENING_REFUSAL);
+	return a->head_seen && (a->status >= 400 || says == OPENING_REFUSAL || says == OPENING_ERROR);
 }
 
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)

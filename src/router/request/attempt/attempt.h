@@ -2,6 +2,7 @@
 /* attempt: one leg's call to one node: the booking of its load, the head of its answer, and how far it came.
  * Belongs to its owner and its worker's loop. */
 #pragma once
+#include "base/coding/coding.h"
 #include "policy/answer/opening/opening.h"
 #include "policy/node/breaker/breaker.h"
 #include "router/request/attempt/call.h"
@@ -32,7 +33,10 @@ struct gw_direct {
 /* The first bytes of the answer; opening.h */
 struct gw_opening {
 	enum opening_route route;
+	uint32_t answers; /* as opening_answers returns */
 	struct opening reader;
+	struct coding *decoder; /* reads an encoded answer; NULL: none, or not any more */
+	size_t decoded;
 	struct cgn_buf held; /* behind first_data, unless that is borrowed */
 	cgn_nsec since;      /* instant of the first byte */
 };
@@ -83,6 +87,7 @@ struct gw_attempt_cfg {
 	enum breaker_gate gate;       /* result of gw_breaker_claim */
 	bool once;                    /* another try would repeat work or a change of state */
 	enum opening_route route;     /* kind of bytes that the answer may have */
+	uint32_t answers;             /* as opening_answers returns */
 };
 /* Send |g| to |node|. A call that cannot be started is a closed attempt with a reason in call.why. |a| must
  * have ended, or be zero. */
@@ -112,7 +117,7 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
 /* Return what an answer's status and its first bytes say against the node; BREAKER_FAILURES: nothing. An agent whose
  * engine is not loaded refuses as a node that is full. */
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a);
-/* Return true if the answer is an error, by its status or by its first bytes behind a 200: it has no tokens. */
+/* Return true if the answer is an error, by its status or by what it says behind a 200: it has no tokens. */
 bool gw_attempt_is_error(const struct gw_attempt *a);
 /* Return when the call must be looked at again, from now, to see in time that its node was declared stalled. */
 cgn_nsec gw_attempt_poll(const struct gw_worker *w);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/request/attempt/opening.h"
 
-#define HELD_MOST ((size_t)1024 * 1024) /* Bytes of an answer whose owner waits for something else. */
+#define HELD_MOST    ((size_t)1024 * 1024) /* Bytes of an answer whose owner waits for something else. */
+#define DECODED_MOST ((size_t)256 * 1024)  /* Bytes of an encoded answer that are looked into. */
 
 static struct cgn_str header_find(const struct gw_attempt *a, const char *name)
 {
@@ -11,12 +12,54 @@ static struct cgn_str header_find(const struct gw_attempt *a, const char *name)
 	return (struct cgn_str){NULL, 0};
 }
 
+/* ---- encoded answers ---- */
+
+static void decoder_begin(struct gw_attempt *a)
+{
+	struct gw_opening *o = &a->opening;
+	enum coding_kind kind = coding_of(CODING_IDENTITY, header_find(a, "content-encoding"));
+	if (kind == CODING_IDENTITY || o->reader.says != OPENING_MORE)
+		return;
+	if (kind == CODING_OTHER || !cgn_ok(coding_open(kind, &o->decoder, NULL)))
+		o->reader.says = OPENING_ANSWER;
+}
+
+/* Decode until the verdict. What can't be decoded passes as it is, and so does what says little in many bytes. */
+static void decoder_read(struct gw_attempt *a, struct cgn_str data)
+{
+	struct gw_opening *o = &a->opening;
+	char room[4096];
+	size_t n = sizeof room;
+	while (o->reader.says == OPENING_MORE && n == sizeof room) {
+		bool decoded = cgn_ok(coding_read(o->decoder, &data, room, sizeof room, &n, NULL));
+		o->decoded += n;
+		if (!decoded || o->decoded > DECODED_MOST)
+			o->reader.says = OPENING_ANSWER;
+		else
+			(void)opening_feed(&o->reader, (struct cgn_str){room, n});
+	}
+	if (o->reader.says != OPENING_MORE)
+		coding_close(&o->decoder);
+}
+
+/* ---- the opening ---- */
+
 void gw_opening_head(struct gw_attempt *a)
 {
-	opening_init(&a->opening.reader, a->status == 200 ? a->opening.route : OPENING_WHATEVER,
-		header_find(a, "content-type"), header_find(a, "content-encoding"));
-	if (a->status != 200)
+	bool judged = opening_status(a->status) == STATUS_JUDGED;
+	opening_init(&a->opening.reader, judged ? a->opening.route : OPENING_WHATEVER, a->opening.answers,
+		header_find(a, "content-type"));
+	if (!judged)
 		a->opening.reader.says = OPENING_ANSWER; /* A page of HTML, too. */
+	decoder_begin(a);
+}
+
+void gw_opening_read(struct gw_attempt *a, struct cgn_str data)
+{
+	if (a->opening.decoder != NULL)
+		decoder_read(a, data);
+	else
+		(void)opening_feed(&a->opening.reader, data);
 }
 
 static bool is_held(const struct gw_attempt *a)
@@ -24,12 +67,31 @@ static bool is_held(const struct gw_attempt *a)
 	return a->first_data.p != NULL && a->first_data.p == a->opening.held.p;
 }
 
+/* Too much is held: drop what says nothing, such as comments that keep the connection alive. An answer whose length was told must
+ * keep its bytes. */
+static void blank_drop(struct gw_attempt *a)
+{
+	struct cgn_buf *held = &a->opening.held;
+	if (a->opening.decoder != NULL || header_find(a, "content-length").p != NULL)
+		return;
+	size_t n = opening_blank(&a->opening.reader, a->first_data);
+	if (is_held(a)) {
+		cgn_buf_eat(held, n);
+		a->first_data = cgn_buf_view(held);
+	} else {
+		a->first_data = (struct cgn_str){a->first_data.p + n, a->first_data.n - n};
+	}
+	if (a->first_data.n == 0)
+		a->first_data.p = NULL;
+}
+
 bool gw_opening_data(struct gw_attempt *a, struct cgn_str data)
 {
 	struct cgn_buf *held = &a->opening.held;
-	enum opening_says says = opening_feed(&a->opening.reader, data);
-	if (a->first_data.p == NULL) {
+	gw_opening_read(a, data);
+	if (a->opening.since == 0)
 		a->opening.since = cgn_loop_now(a->w->loop);
+	if (a->first_data.p == NULL) {
 		a->first_data = data;
 	} else {
 		held->limit = HELD_MOST;
@@ -40,9 +102,9 @@ bool gw_opening_data(struct gw_attempt *a, struct cgn_str data)
 		gw_attempt_refuse(a, CGN_NO_MEMORY);
 		return false;
 	}
-	if (says == OPENING_MORE && a->first_data.n >= GW_OPENING_MAX)
-		says = opening_give_up(&a->opening.reader);
-	return says != OPENING_MORE;
+	if (a->opening.reader.says == OPENING_MORE && a->first_data.n >= GW_OPENING_MAX)
+		blank_drop(a);
+	return a->opening.reader.says != OPENING_MORE || a->first_data.n >= GW_OPENING_MAX;
 }
 
 void gw_opening_keep(struct gw_attempt *a)
@@ -71,5 +133,12 @@ enum opening_says gw_opening_says(struct gw_attempt *a)
 		return opening_end(&a->opening.reader);
 	bool late = a->first_data.p != NULL &&
 		cgn_since(cgn_loop_now(a->w->loop), a->opening.since) >= GW_OPENING_WAIT;
-	return late ? opening_give_up(&a->opening.reader) : a->opening.reader.says;
+	bool full = a->first_data.n >= GW_OPENING_MAX;
+	return late || full ? opening_give_up(&a->opening.reader) : a->opening.reader.says;
+}
+
+bool gw_opening_failed(struct gw_attempt *a)
+{
+	enum opening_says says = a->head_seen ? opening_end(&a->opening.reader) : OPENING_ANSWER;
+	return says >= OPENING_ERROR;
 }

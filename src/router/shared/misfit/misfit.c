@@ -185,7 +185,21 @@ size_t gw_misfits_add(struct gw_misfits *f, const struct view_model *m, const st
 
 static const char *row_advice(const struct misfit_row *row)
 {
-	return row->status == 404 ? "look at which models its engine serves" : "look at its engine's key";
+	switch (row->status) {
+	case 401:
+	case 403:
+		return "look at its engine's key";
+	case 402:
+		return "look at the account that its engine's key belongs to";
+	case 404:
+	case 410:
+		return "look at which models its engine serves";
+	case 405:
+	case 501:
+		return "look at which routes its engine has";
+	default:
+		return "look at its engine's address, and at what stands before the engine";
+	}
 }
 
 static int row_print(const struct misfit_row *row, cgn_nsec now, char *out, size_t cap)

@@ -12,6 +12,8 @@ class ListingEngine:
         """|entries|: {id: further members of the list's entry}. |holds|: models that are loaded at once, told at /api/ps; None: the engine
         tells nothing of loads. |sleeps_after|: seconds without a request until it sleeps; /slots is a request to it."""
         self.name, self.entries, self.holds, self.owner = name, entries, holds, owner
+        self.none = []  # the list without entries
+        self.blanks = 0  # so many of the next lists are empty
         self.loaded, self.loads, self.asked, self.lock = [], 0, [], threading.Lock()
         self.sleeps_after, self.used_at = sleeps_after, time.monotonic()
         engine = self
@@ -56,6 +58,11 @@ class ListingEngine:
 
     def got(self, path):
         if path == "/v1/models":
+            if self.blanks > 0:
+                self.blanks -= 1
+                return {"object": "list", "data": []}, 200
+            if not self.entries:
+                return {"object": "list", "data": self.none}, 200
             return {"object": "list", "data": [{"id": k, "object": "model", "created": int(time.time()), "owned_by": self.owner} | v
                                                for k, v in self.entries.items()]}, 200
         if path == "/health":

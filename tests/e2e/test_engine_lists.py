@@ -134,3 +134,31 @@ def test_an_idle_engine_falls_asleep_and_stays_ready(cluster, engines):
     assert e.is_asleep() and "/slots" not in e.asked[n:] and cluster.states() == {"s": "ready"}
     assert chat(cluster, "tiny").status == 200 and not e.is_asleep()
     assert len(cluster.router_process.events("engine.unready")) == 0
+
+
+@pytest.mark.parametrize("agent", [False, True])
+@pytest.mark.parametrize("none", [[], None])
+def test_an_engine_whose_list_became_empty_serves_nothing(cluster, engines, agent, none):
+    """One empty list is no proof. Ollama without a model has null in its place."""
+    e, other = engines("a", {"m": {}, "base": {}}), engines("b", {"base": {}})
+    cluster.router(sections([other] if agent else [e, other]))
+    if agent:
+        teller, _, _ = cluster.agent("a", e.port, {"engine": {"kind": "openai_compat"}})
+    else:
+        teller = cluster.router_process
+    cluster.wait_ready(2)
+    assert chat(cluster, "m").headers["x-cgn-node"] == "a"
+    e.blanks = 1
+    until(lambda: e.blanks == 0, "an empty list was read")
+    n = e.asked.count("/v1/models")
+    until(lambda: e.asked.count("/v1/models") > n, "the list was read again")
+    assert chat(cluster, "m").status == 200 and not teller.events("engine.models_unknown")
+    kept, e.entries = e.entries, {}
+    e.none = none
+    until(lambda: chat(cluster, "m").status == 404, "the model is unknown")
+    assert chat(cluster, "base").headers["x-cgn-node"] == "b"
+    until(lambda: "lists none" in ctl(cluster, "cluster", "nodes"), "the reason is told")
+    assert [x["why"] for x in teller.events("engine.models_unknown")] == ["/v1/models lists none"]
+    e.entries = kept
+    until(lambda: chat(cluster, "m").status == 200, "the model is back")
+    assert "lists none" not in ctl(cluster, "cluster", "nodes")

@@ -467,6 +467,8 @@ static void model_lists(void **state)
 	m = models_of("{\"data\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"c\"},{\"id\":\"a\"}]}", 2, &a);
 	assert_int_equal(m.n, 2);
 	assert_int_equal(m.left_out, 1);
+	assert_int_equal(models_of("{\"object\":\"list\",\"data\":null}", 8, &a).n,
+		0); /* Ollama without a model */
 	static const char *const bad[] = {"", "nope", "{}", "[]", "{\"data\":{}}",
 		"{\"data\":[{\"id\":\"a\"}"};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++) {

@@ -101,9 +101,10 @@ struct engineview_models {
 	bool source_gone[ENGINE_MAX_LOADED];
 	struct engineview_pace paces[ENGINEVIEW_PACES]; /* The oldest makes room */
 	size_t n_paces;
-	size_t bytes;    /* Size of the last answer with a list */
-	bool configured; /* |ce.model| is set: only that model's entry of the engine's list counts */
-	bool list_gone;  /* The same: the engine has no list */
+	size_t bytes;     /* Size of the last answer with a list */
+	uint32_t empties; /* Empty lists in a row */
+	bool configured;  /* |ce.model| is set: only that model's entry of the engine's list counts */
+	bool list_gone;   /* The same: the engine has no list */
 	bool known;
 	cgn_nsec asked_at; /* When the engine last answered, or failed to */
 	cgn_nsec told_at;  /* When |list| was last found to be so */

@@ -16,6 +16,7 @@
 #define LOAD_LEAST   1.0 /* Milliseconds */
 #define LOAD_MOST    (3600 * 1e3)
 #define MODELS_DOUBT (200 * CGN_MSEC) /* Between two readings after a request was refused */
+#define EMPTY_TWICE  2                /* Readings in a row that make an empty list true */
 
 static void models_unknown(struct engineview *v, const char *why)
 {
@@ -193,6 +194,18 @@ static void loaded_ask(struct engineview *v)
 	models_settle(v);
 }
 
+/* The list is empty. An engine that starts or loads may say so for a moment: its models are forgotten at the second time. */
+static void models_none(struct engineview *v)
+{
+	struct engineview_models *m = &v->models;
+	m->empties += m->empties < EMPTY_TWICE;
+	if (m->known && m->empties < EMPTY_TWICE)
+		return;
+	m->known = false;
+	m->list = (struct engine_models){.n = 0};
+	models_unknown(v, "/v1/models lists none");
+}
+
 /* The list was answered. */
 static void models_read(struct engineview *v, struct cgn_str body)
 {
@@ -201,13 +214,18 @@ static void models_read(struct engineview *v, struct cgn_str body)
 	cgn_arena_reset(&m->next_arena);
 	bool read = cgn_ok(engine_models_read(body, &m->next_arena, PROTO_MAX_MODELS, &m->next, &err));
 	m->bytes = body.n;
-	if (!read || m->next.n == 0) {
+	if (read && m->next.n == 0) {
+		models_none(v);
+		return;
+	}
+	if (!read) {
 		if (m->known)
 			return; /* An answer that cannot be used changes nothing */
 		m->list = (struct engine_models){.n = 0};
-		models_unknown(v, read ? "/v1/models lists none" : err.msg);
+		models_unknown(v, err.msg);
 		return;
 	}
+	m->empties = 0;
 	if (!m->known || !engine_models_named_alike(&m->list, &m->next))
 		v->ops->models_told(v->user, body);
 	m->source = 0;
@@ -341,6 +359,7 @@ void engineview_models_reset(struct engineview *v)
 {
 	v->models.why[0] = '\0';
 	v->models.list_gone = false;
+	v->models.empties = 0;
 	for (size_t i = 0; i < ENGINE_MAX_LOADED; i++)
 		v->models.source_gone[i] = false;
 	if (!v->models.configured)

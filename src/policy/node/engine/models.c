@@ -234,7 +234,10 @@ CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, 
 		return CGN_FAIL(err, NO_MEMORY, "no room for %zu model names", max);
 	if (!cgn_ok(json_parse(body, &doc, NULL, &why)))
 		return CGN_FAIL(err, BAD_GATEWAY, "/v1/models is not JSON: %.200s", why.msg);
-	if (!json_get(doc, "data", &data) || data.type != JSON_ARRAY)
+	bool listed = json_get(doc, "data", &data);
+	if (listed && data.type == JSON_NULL)
+		return CGN_OK; /* Ollama without a model */
+	if (!listed || data.type != JSON_ARRAY)
 		return CGN_FAIL(err, BAD_GATEWAY, "/v1/models has no \"data\" list");
 	for (struct json_iter it = json_iter_of(data); json_next_elem(&it, &entry);)
 		model_entry(&l, entry);

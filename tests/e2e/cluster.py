@@ -95,6 +95,17 @@ def until(what, why, wait_s=WAIT_S, step_s=0.01):
     raise AssertionError(f"not within {wait_s:g} s: {why() if callable(why) else why}")
 
 
+def steady(read, step_s=0.05):
+    """Wait until ten reads in a row are the same, and return what they read."""
+    seen = []
+
+    def stands_still():
+        seen.append(read())
+        return len(set(seen[-10:])) == 1 and len(seen) >= 10
+    until(stands_still, lambda: f"it moves: {seen[-10:]}", step_s=step_s)
+    return seen[-1]
+
+
 def json_lines(file, part=""):
     """Return the whole JSON lines, those with |part| in them, of a log that a program writes: the file may not exist
     yet, the last line may be half written."""
@@ -191,6 +202,13 @@ class Process:
     def events(self, name):
         """Return its JSON log lines with that event."""
         return [e for e in json_lines(self.log_file, f'"{name}"') if e.get("event") == name]
+
+    def tells(self, name, n=1, **fields):
+        """Wait until its log has |n| lines of that event with these |fields|, and return them. A request is logged after
+        the last byte of its answer was sent."""
+        def told():
+            return [e for e in self.events(name) if all(e.get(k) == v for k, v in fields.items())]
+        return until(lambda: len(told()) >= n and told(), lambda: f"{self.name}: {len(told())} of {n} lines {name} with {fields}")
 
     def rss_kib(self):
         for line in pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines():

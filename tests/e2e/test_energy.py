@@ -134,6 +134,13 @@ def all_joules(c, name):
     return {p: agent_metric(c, name, "cgn_node_joules_total", f'{{phase="{p}"}}') or 0 for p in ("prefill", "decode", "idle")}
 
 
+def readings(c, name, n):
+    """Wait until the node has read its counter |n| times more: an idle GPU counts too."""
+    for _ in range(n):
+        was = all_joules(c, name)
+        until(lambda: all_joules(c, name) != was, c.logs)
+
+
 def at_once(c, n, tokens, gap=0.0, **more):
     """Send streamed requests beside each other; return their nodes."""
     nodes, threads = [], []
@@ -167,9 +174,9 @@ def one_round(c, gpu, logged_before):
     lines = logged(c, logged_before + 10)[logged_before:]
     assert all(x["joules"] > 10 for x in lines), [x["joules"] for x in lines]
     assert float(whole.headers["x-cgn-joules"]) == pytest.approx(lines[-1]["joules"], rel=0.05)
-    time.sleep(2.2)
+    readings(c, "a", 2)
     used, busy = sum(x["joules"] for x in lines), gpu.busy_joules - busy
-    end = time.monotonic() + 6
+    end = time.monotonic() + 8
     while True:  # the counter is read each second
         after, told = all_joules(c, "a"), gpu.joules - counter
         shared = {p: after[p] - before[p] for p in after}
@@ -187,7 +194,7 @@ def test_joules_of_requests_add_up_to_the_counter(world):
     for _ in range(2):  # the curve is learned
         at_once(c, 3, 100, gap=0.1)
         c.chat("as a whole", max_tokens=100)
-    time.sleep(2.2)  # until the counter's last reading has come
+    readings(c, "a", 2)  # until the counter's last reading has come
     # On a busy machine a reading of the counter may be late, and shares go to other requests: one round of three must be exact, of six where
     # the programs are slow themselves.
     rounds = [one_round(c, gpus["a"], 8)]

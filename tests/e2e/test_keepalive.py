@@ -52,7 +52,14 @@ def parts(got):
 
 
 def access(cluster, request_id):
-    return until(lambda: [e for e in cluster.router_process.events("gateway.request") if e["id"] == request_id], "it is logged")[0]
+    return cluster.router_process.tells("gateway.request", id=request_id)[0]
+
+
+def intervals(n, stream):
+    """Wait until |n| comments more have come in the stream."""
+    want = stream.got.count(COMMENT) + n
+    while stream.got.count(COMMENT) < want:
+        assert stream.read(), stream.got
 
 
 def test_comments_come_before_the_first_byte_and_between_events(cluster, quiet):
@@ -63,7 +70,7 @@ def test_comments_come_before_the_first_byte_and_between_events(cluster, quiet):
     crlf = stream(cluster, "pause crlf").read_until(b'"a"').read_until(COMMENT)
     half = stream(cluster, "half").read_until(STREAM[2][:40])
     coded = stream(cluster, "pause coded").read_until(b'"a"')
-    time.sleep(0.5)  # five intervals
+    intervals(5, pauses)
     engine.go.set()
     for s in (waits, pauses):
         status, fields, body = parts(s.read_until(END).got)
@@ -83,7 +90,7 @@ def test_others_get_no_comments(cluster, quiet):
     quote = stream(cluster, "wait", fields={"X-Cgn-Explain": "1"})  # wants a field of the head
     until(lambda: engine.asked.count("wait") == 3, "all wait")
     pauses = stream(cluster, "pause", path="/api/chat").read_until(b'"a"')
-    time.sleep(0.5)
+    intervals(5, stream(cluster, "pause"))
     engine.go.set()
     whole.join()
     assert asked[0].body == WHOLE

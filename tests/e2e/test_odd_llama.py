@@ -258,7 +258,7 @@ def test_a_prefill_node_whose_engine_does_not_save(tmp_path, request):
         came = {o: w.c.metric("cgn_disagg_total", outcome=o) for o in ("failed", "unsupported", "no_node")}
         assert sum(came.values()) == 6 and came["unsupported"] >= 1, came  # the agent reports the fault before a breaker opens
         assert w.engine.computed - computed < 5 * 32 * PAGE, w.kept()  # after 0, 1, 3 and 7 s, if the machine is that slow
-        assert [e["disagg"] for e in w.c.router_process.events("gateway.request") if e["method"] == "POST"][:2] == ["prefilled", "failed"]
+        assert [e["disagg"] for e in w.c.router_process.tells("gateway.request", 2, method="POST")][:2] == ["prefilled", "failed"]
     finally:
         w.close(getattr(request.node, "failed", False))
         other.close()

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import time
 
 import fake_bmc
 import pytest
@@ -250,11 +249,13 @@ def test_one_answer_for_a_node_of_several_sources(start):
 
 
 def test_ipmitool_that_is_missing_is_said_once(start, tmp_path):
-    m = start({"metrics": {"ipmi": "local", "ipmitool": str(tmp_path / "ipmitool")}})
-    until(lambda: m.source("rack", "ipmi")["why"], m.power)
-    assert "ipmitool" in m.source("rack", "ipmi")["why"]
-    time.sleep(2.5)  # two rounds more
-    assert len(m.process.events("power.source_down")) == 1
+    with Bmc({"/metrics": dcgm([300])}) as other:
+        m = start({"metrics": {"ipmi": "local", "ipmitool": str(tmp_path / "ipmitool")}, **bmcs(n1={"metrics_url": other.url})})
+        until(lambda: m.source("rack", "ipmi")["why"], m.power)
+        assert "ipmitool" in m.source("rack", "ipmi")["why"]
+        asked = other.gets
+        until(lambda: other.gets > asked + 2, lambda: f"not two rounds more: {other.gets}")
+        assert len(m.process.events("power.source_down")) == 1
 
 
 def test_ipmitool_that_hangs_is_killed(start, tmp_path):

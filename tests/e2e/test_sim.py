@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from cluster import free_port
+from cluster import WAIT_S, free_port, steady
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("CGN_BUILD", ROOT / "build")) / "src" / "sim" / "cgn-sim"
@@ -500,8 +500,7 @@ def test_slow_readers_hold_back_the_stream(start):
     sim = start("--time-scale", "0", "--max-model-len", "131000")
     o = Open(sim, "slow", max_tokens=100000)
     o.until(b"content")
-    time.sleep(0.3)
-    rss = int(next(l for l in open(f"/proc/{sim.process.pid}/status") if l.startswith("VmRSS")).split()[1])
+    rss = steady(lambda: int(next(l for l in open(f"/proc/{sim.process.pid}/status") if l.startswith("VmRSS")).split()[1]))
     assert rss < 100 * 1024  # the stream is 15 MB and is not stored
     o.until(b"[DONE]")
     assert o.seen.count(b'"delta":{"content":') == 100001
@@ -693,9 +692,9 @@ def test_second_signal_ends_at_once(start):
     o = Open(sim)
     o.until(b"content")
     sim.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    sim.wait_for(lambda: not sim.listens())  # it has taken the first signal, and waits for the stream
     sim.process.send_signal(signal.SIGTERM)
-    assert sim.process.wait(timeout=5) == 143
+    assert sim.process.wait(timeout=WAIT_S) == 143
     o.close()
 
 

@@ -103,8 +103,9 @@ def test_a_storm_leaves_nothing_taken(cluster):
     s = settings(1000.0, 6)
     s["router"].update(mine)
     cluster.config("router", s)
+    reloads = len(cluster.router_process.events("svc.reloaded"))
     cluster.router_process.signal(signal.SIGHUP)
-    time.sleep(0.5)
+    cluster.router_process.tells("svc.reloaded", reloads + 1)
 
     for n in cluster.status()["nodes"]:
         assert n["breaker"]["text"] != "half-open: a request is trying it", "there is none"

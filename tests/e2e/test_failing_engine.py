@@ -321,3 +321,14 @@ def test_ollama_and_a_renamed_model_are_retried_too(several):
         r = ask(cluster, "m", stream=False, text=f"again {i}")
         assert r.status == 200 and r.json()["choices"], r.body
     assert breaker(cluster, "a")["state"] == "open"
+
+
+@pytest.mark.parametrize("path, more", [("/api/chat", {"messages": [{"role": "user", "content": "hello"}]}), ("/api/generate", {"prompt": "hello"}),
+                                        ("/api/embed", {"input": "hello"}), ("/api/embeddings", {"prompt": "hello"})])
+def test_what_is_no_answer_is_an_error_in_ollama_s_shape(several, path, more):
+    a = Engine("a", ["m"])
+    cluster = several(a, **{"router.breaker": {"failures": 0}})
+    for way in ("empty_object", "null", "text", "status", "message", "no_choices", "late_error", "accepted", "json", "no_body"):
+        a.fails = way
+        r = cluster.ask("POST", path, {"model": "m", "stream": False, **more})
+        assert r.status >= 400 and r.json()["error"], (way, r.status, r.body)

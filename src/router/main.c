@@ -409,6 +409,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	r->shared.agent_name = r->cfg->security.node_name;
 	svc_watch_certificate(r->svc, "router.tls_cert_file", r->ports.http_tls);
 	svc_watch_certificate(r->svc, "security.cert_file", r->ports.grpc_tls);
+	CGN_TRY(router_state_lock(r, err));
 	CGN_TRY(cluster_new(&r->members.cluster, err));
 	r->shared.choice.stats = r->members.cluster->stats;
 	r->shared.tallies = calloc(CLUSTER_STATS, sizeof *r->shared.tallies);

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cluster import ROOT, SANITIZER, ask, free_port, until
+from cluster import BUILD, ROOT, SANITIZER, ask, free_port, until
 from kvdisks import Hog, tmpfs  # noqa: F401 (a fixture)
 from test_model_load import LORA, VLLM
 from test_policy import CTL, FAST, begin, ctl, policy
@@ -125,3 +125,18 @@ def test_a_second_router_says_whose_the_folder_is(cluster):
     assert ctl(cluster, "set-policy", "--weights", "kv=0.5,load=0.3").returncode == 0  # made from what the first one left
     kept = json.loads((cluster.state_dir / "cognitora.policy").read_text())
     assert kept["policy"] == "round_robin" and kept["weights"]["kv"] == 0.5
+
+
+def test_a_router_that_can_not_start_touches_no_file_of_the_one_that_runs(cluster):
+    first = begin(cluster, {"batch": {"enabled": True}, "router.autoscaler": {"time_of_day": True}})
+
+    def files():
+        return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in cluster.state_dir.iterdir()}
+    until(lambda: list(cluster.state_dir.glob("*.age")), "its files are there")
+    first.signal(signal.SIGSTOP)  # it writes nothing meanwhile
+    before = files()
+    done = subprocess.run([BUILD / "src/router/cgn-router", "--config", cluster.folder / "router.toml", "--set", f"router.listen_admin=127.0.0.1:{free_port()}",
+                           "--set", f"router.listen_grpc=127.0.0.1:{free_port()}"], capture_output=True, text=True, timeout=60)
+    assert files() == before
+    first.signal(signal.SIGCONT)
+    assert done.returncode != 0 and f"127.0.0.1:{cluster.http_port}.lock is locked by process {first.pid}" in done.stderr, done.stderr

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <sys/file.h>
 #include <sys/stat.h>
 
 static void close_fd(int *fd)
@@ -135,6 +136,39 @@ CGN_RC disk_remove_file(const char *path, struct cgn_err *err)
 		return errno == ENOENT ? CGN_OK : fail_errno(err, "remove", path, errno);
 	int e = sync_folder_of(path);
 	return e == 0 ? CGN_OK : fail_errno(err, "sync the folder of", path, e);
+}
+
+/* Note the process in the file, for messages of others. */
+static void pid_write(int fd)
+{
+	char text[24];
+	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+	if (ftruncate(fd, 0) == 0)
+		(void)!pwrite(fd, text, (size_t)n, 0);
+}
+
+static long pid_read(int fd)
+{
+	char text[24] = "";
+	ssize_t n = pread(fd, text, sizeof text - 1, 0);
+	return n > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+CGN_RC disk_lock_file(const char *path, int *out, struct cgn_err *err)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+	if (fd < 0)
+		return fail_errno(err, "lock", path, errno);
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+		pid_write(fd);
+		*out = fd;
+		return CGN_OK;
+	}
+	cgn_rc rc = errno == EWOULDBLOCK
+		? CGN_FAIL(err, CONFLICT, "%s is locked by process %ld", path, pid_read(fd))
+		: CGN_FAIL(err, UNSUPPORTED, "cannot lock %s: %s", path, strerror(errno));
+	(void)close(fd);
+	return rc;
 }
 
 static CGN_RC make_one(const char *path, mode_t mode, struct cgn_err *err)

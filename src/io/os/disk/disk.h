@@ -21,5 +21,9 @@ CGN_RC disk_write_file_atomic(const char *path, struct cgn_str bytes, mode_t mod
 /* Remove the file, also after a power cut. No file is success. CGN_FORBIDDEN, CGN_STORAGE. */
 CGN_RC disk_remove_file(const char *path, struct cgn_err *err);
 
+/* Lock the file, which is made if there is none, for as long as *out is open. CGN_CONFLICT names the file and the process
+ * that has it; CGN_UNSUPPORTED: there are no locks there; else as disk_write_file_atomic. */
+CGN_RC disk_lock_file(const char *path, int *out, struct cgn_err *err);
+
 /* Make the folder and the missing folders above it. Existing folders keep their mode. */
 CGN_RC disk_mkdirs(const char *path, mode_t mode, struct cgn_err *err);

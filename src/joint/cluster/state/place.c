@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* place: the lock of the cluster's files in cluster.state_dir. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "io/os/disk/disk.h"
@@ -21,40 +19,17 @@ CGN_RC state_place_open(struct state_place *p, const struct config *cfg, struct 
 	return CGN_OK;
 }
 
-/* Note the process in the file, for messages of others. */
-static void pid_write(int fd)
-{
-	char text[24];
-	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-	if (ftruncate(fd, 0) == 0)
-		(void)!pwrite(fd, text, (size_t)n, 0);
-}
-
-static CGN_RC place_taken(const struct state_place *p, int fd, struct cgn_err *err)
-{
-	char text[24] = "";
-	ssize_t n = pread(fd, text, sizeof text - 1, 0);
-	long pid = n > 0 ? strtol(text, NULL, 10) : 0;
-	return CGN_FAIL(err, STORAGE,
-		"%s is locked by process %ld, another router of this cluster: give each router a cluster.state_dir of its own",
-		p->path, pid);
-}
-
 bool state_place_hold(struct state_place *p, struct cgn_err *err)
 {
+	struct cgn_err why;
 	if (p->fd >= 0)
 		return true;
-	int fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
-	if (fd < 0)
+	cgn_rc rc = disk_lock_file(p->path, &p->fd, &why);
+	if (rc.code != CGN_CONFLICT)
 		return true;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-		pid_write(fd);
-		p->fd = fd;
-		return true;
-	}
-	bool lockless = errno != EWOULDBLOCK || cgn_ok(place_taken(p, fd, err));
-	(void)close(fd);
-	return lockless;
+	return cgn_ok(CGN_FAIL(err, STORAGE,
+		"%s, another router of this cluster: give each router a cluster.state_dir of its own",
+		why.msg));
 }
 
 int state_place_share(const struct state_place *p)

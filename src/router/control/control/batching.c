@@ -2,9 +2,11 @@
 /* batching: opens the files and batches of the router, and starts what carries batches out. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "router/control/control/batching.h"
 
+#include "io/os/disk/disk.h"
 #include "router/answer/batch/runner.h"
 #include "router/answer/files/files.h"
 #include "router/control/control/self.h"
@@ -22,6 +24,25 @@ CGN_RC router_state_path(const struct router *r, const char *kind, char out[PATH
 	if (n < 0 || n >= PATH_MAX)
 		return CGN_FAIL(err, INVALID, "cluster.state_dir is too long");
 	return CGN_OK;
+}
+
+CGN_RC router_state_lock(const struct router *r, struct cgn_err *err)
+{
+	char path[PATH_MAX];
+	struct cgn_err why;
+	const char *port = strrchr(r->cfg->router.listen, ':');
+	int fd = -1; /* The end of the process closes it: writes may outlive |r|. */
+	if (port != NULL && strcmp(port, ":0") == 0)
+		return CGN_OK;
+	CGN_TRY(router_state_path(r, "lock", path, err));
+	cgn_rc rc = disk_mkdirs(r->cfg->cluster.state_dir, 0755, &why);
+	if (cgn_ok(rc))
+		rc = disk_lock_file(path, &fd, &why);
+	if (rc.code != CGN_CONFLICT)
+		return CGN_OK;
+	return CGN_FAIL(err, CONFLICT,
+		"%s, a router with the same router.listen: stop it, or give each a cluster.state_dir of its own",
+		why.msg);
 }
 
 static CGN_RC bucket_open(const struct config *cfg, struct objects **out, struct cgn_err *err)

@@ -11,7 +11,7 @@ struct etcd_members {
 	struct etcd *etcd;
 	struct etcd_watch *watch;
 	char prefix[96];
-	int64_t seen_revision;                      /* newest revision that the watch told of */
+	int64_t seen_revision;                      /* newest revision in the watch's events */
 	int64_t document_revision[STATE_DOCUMENTS]; /* revision of each document; 0: there is none */
 	struct state_watch *s;
 	struct cgn_timer patience; /* no answer in time: the membership of an earlier run is used */
@@ -167,7 +167,7 @@ static const struct etcd_watch_ops watch_ops = {
 
 /* ---- requests ---- */
 
-/* Whether |rq| was taken and the watch has not told of it yet, nor of a later write. */
+/* Whether |rq| was taken, and the watch has brought neither it nor a later write yet. */
 static bool request_answered(struct state_request *rq, const struct etcd_result *r, const char *what)
 {
 	rq->call = NULL;

@@ -7,7 +7,7 @@
  *   Secret CLUSTER.state      cordons ("cordon.ID") and documents ("policy", "models", "invites"): one of them may have
  *                             invites, so that it is a Secret
  *
- * An id that is no DNS name stands as id.HASH in the name of its Lease. */
+ * An id other than a DNS name stands as id.HASH in the name of its Lease. */
 #pragma once
 #include "io/wire/k8s/k8s.h"
 #include "joint/cluster/state/state_priv.h"
@@ -34,7 +34,7 @@ void kube_secrets_path(const struct kube_place *p, char out[KUBE_MAX_PATH]);
 /* Write the key of a cordon in the Secret: bytes other than letters, digits, '-' and '.' become "_XX". False: too long. */
 bool kube_cordon_key(const char *id, char out[KUBE_NAME]);
 bool kube_cordon_id(struct cgn_str key, char id[PROTO_MAX_ID + 1]); /* False: the key of no cordon. */
-/* Read the Unix seconds of "2026-01-31T12:00:00..."; -1: it is no time. */
+/* Read the Unix seconds of "2026-01-31T12:00:00..."; -1: it is not a time. */
 int64_t kube_seconds(struct cgn_str time);
 /* ---- kube_slices.c: addresses of the agents' Service ---- */
 struct kube_slices {

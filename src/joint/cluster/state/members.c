@@ -107,7 +107,8 @@ static void cordons_read(struct state_watch *s, struct json_val cordons)
 	}
 }
 
-/* Take what the file |text| says. A node that is not sound ends the reading: the nodes before it stay. */
+/* Take the members from the file's |text|. A node that is not sound ends the reading: the nodes before it
+ * stay. */
 static CGN_RC members_read(struct state_watch *s, struct cgn_str text, uint64_t *written, struct cgn_err *err)
 {
 	enum { FORMAT_KEY, CLUSTER, WRITTEN, NODES, CORDONS, POLICY, MODELS, N };

@@ -72,9 +72,9 @@ struct state_watch_ops {
 	/* The knowledge of the membership changed. May be NULL. */
 	void (*on_knowledge)(void *user, enum state_knowledge knowledge);
 };
-/* Watch the cluster. |cfg| is needed during the call only; |t|, |ops| and |user| until the watch is closed. An
- * unreachable etcd is no failure. CGN_INVALID: the configuration lacks something; CGN_TLS: certificates;
- * CGN_NO_MEMORY. */
+/* Watch the cluster. |cfg| is needed during the call only; |t|, |ops| and |user| until the watch is closed.
+ * An unreachable etcd does not count as a failure. CGN_INVALID: the configuration lacks something; CGN_TLS:
+ * certificates; CGN_NO_MEMORY. */
 CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
 	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err);
 /* Requests under way are done with CGN_CANCELLED before this returns. */
@@ -83,8 +83,8 @@ bool state_watch_cordoned(const struct state_watch *s, const char *id);
 /* Read the certificates again (SIGHUP). */
 CGN_RC state_watch_reload_tls(struct state_watch *s, struct cgn_err *err);
 /* Persist a cordon of node |id| or lift it; on_cordon comes before |done|. |done| never comes inline; its
- * err->code is CGN_FINE, CGN_STORAGE (state_dir cannot be written) or CGN_UNAVAILABLE (etcd). Fails at once with
- * CGN_INVALID: |id| is no valid id. A cordon that stands already is fine. */
+ * err->code is CGN_FINE, CGN_STORAGE (state_dir cannot be written) or CGN_UNAVAILABLE (etcd). Fails at once
+ * with CGN_INVALID: |id| is not a valid id. A cordon that stands already is fine. */
 CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	void (*done)(void *user, const struct cgn_err *err), void *user, struct cgn_err *err);
 /* Persist another policy document (empty: remove it); on_policy comes before |done|. |done|: as state_cordon.
@@ -118,7 +118,8 @@ CGN_RC state_leave_received(struct state_watch *s, const char *id, struct cgn_er
  * the Lease CLUSTER.leader; another one follows when the
  * lease ends. With other backends each router leads, and there is to be one. */
 struct state_leader;
-/* |cfg| is needed during the call only. Errors: as state_watch_open. An unreachable etcd is no failure. */
+/* |cfg| is needed during the call only. Errors: as state_watch_open. An unreachable etcd does not count as a
+ * failure. */
 CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const char *id,
 	struct state_leader **out, struct cgn_err *err);
 /* False: another router leads, or none that is known. Never true in two routers at once while their clocks run equally

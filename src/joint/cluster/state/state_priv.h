@@ -53,7 +53,7 @@ struct state_backend {
 	const char *where; /* where membership is kept, for messages */
 	CGN_RC (*open)(struct state_watch *s, const struct config *cfg,
 		struct cgn_err *err);         /* sets s->own */
-	void (*begin)(struct state_watch *s); /* first turn: tell what is known */
+	void (*begin)(struct state_watch *s); /* first turn: report the known members */
 	void (*close)(struct state_watch *s); /* frees s->own; also after a failed open */
 	void (*cordon)(struct state_watch *s, struct state_request *rq);  /* leads to state_request_ready */
 	void (*put)(struct state_watch *s, struct state_request *rq);     /* leads to state_request_ready */
@@ -112,7 +112,7 @@ struct state_watch {
 	struct state_text documents[STATE_DOCUMENTS];
 };
 
-/* For backends: what was learned. Change the rosters and tell the owner of a change. */
+/* For backends: reports of the membership. Change the rosters and tell the owner of a change. */
 CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
 	struct cgn_err *err);
 void state_node_gone(struct state_watch *s, struct roster_entry *e);
@@ -133,7 +133,7 @@ void state_request_ready(struct state_watch *s, struct state_request *rq);
 /* ---- members.c: the last membership in cluster.state_dir ---- */
 CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only,
 	struct cgn_err *err);
-/* Write what is due. Safe if it was not opened. */
+/* Write the file if it is due. Safe if it was not opened. */
 void state_members_close(struct state_watch *s);
 /* Use the file, unless the membership was heard. Once; later calls do nothing. A file that cannot be read is logged
  * and ignored. */
@@ -240,7 +240,7 @@ struct state_stores {
 	void *user;
 	struct roster known; /* nodes with nothing but an id and a store */
 };
-/* For backends: what was learned. Tell the owner of a change. */
+/* For backends: reports of stores. Tell the owner of a change. */
 void stores_seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore *kv);
 void stores_gone(struct state_stores *s, struct roster_entry *e);
 void stores_connected(struct state_stores *s, bool yes, const char *source, const char *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answers: what the answers of each route have. The engines read: vLLM 0.33, SGLang 0.5.23, llama.cpp 0.7, TensorRT-LLM, TEI, Infinity;
- * hosted APIs: OpenAI, Anthropic, Cohere, Jina, Voyage. */
+/* answers: the members in the answers of each route. The engines read: vLLM 0.33, SGLang 0.5.23, llama.cpp
+ * 0.7, TensorRT-LLM, TEI, Infinity; hosted APIs: OpenAI, Anthropic, Cohere, Jina, Voyage. */
 #include "base/core/err.h"
 #include "policy/answer/opening/opening.h"
 

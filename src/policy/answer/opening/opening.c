@@ -240,7 +240,8 @@ static void string_end(struct opening *o)
 	o->is_key = false;
 }
 
-/* A document is no object. Lists are answers of some routes; an error may stand in a list of any other. */
+/* A document begins as something other than an object. Lists are answers of some routes; an error may stand
+ * in a list of any other. */
 static void value_begin(struct opening *o, char c)
 {
 	if (c == '<')
@@ -369,7 +370,7 @@ static void event_settle(struct opening *o)
 		o->filled = true; /* An event that no answer has: the next one tells. */
 }
 
-/* A line of data that is no object has ended. */
+/* A line of data other than an object has ended. */
 static void text_settle(struct opening *o, struct cgn_str text)
 {
 	if (cgn_str_is(text, "[DONE]"))
@@ -568,7 +569,7 @@ size_t opening_blank(const struct opening *o, struct cgn_str read)
 
 /* ---- the end of a stream ---- */
 
-/* Cut the last event off |text|: what is behind the last blank line. False: no blank line is there. */
+/* Cut the last event off |text|: the part behind the last blank line. False: no blank line is there. */
 static bool event_cut(struct cgn_str *text, struct cgn_str *event)
 {
 	while (text->n > 0 && is_space(text->p[text->n - 1]))

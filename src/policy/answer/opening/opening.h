@@ -55,17 +55,19 @@ struct opening {
 	char word[OPENING_WORD], key[OPENING_WORD];
 };
 
-/* Return what the answers of the route |path| have: bits of members (answers.c), OPENING_LISTS and OPENING_BYTES. 0: that is not
- * known, and any document passes that is no error. */
+/* Return the members that answers of the route |path| may have: bits of members (answers.c), OPENING_LISTS
+ * and OPENING_BYTES. 0: they are not known, and any document passes that is not an error. */
 uint32_t opening_answers(struct cgn_str path);
 /* Begin an answer. |answers|: as opening_answers returns. |type|: Content-Type; empty: the field is absent. The bytes that follow
  * are those of the decoded body. */
 void opening_init(struct opening *o, enum opening_route route, uint32_t answers, struct cgn_str type);
-/* Read the next bytes; |data| may be empty. Returns what is known now; a verdict does not change any more. */
+/* Read the next bytes; |data| may be empty. Returns the verdict so far; one that is final does not change any
+ * more. */
 enum opening_says opening_feed(struct opening *o, struct cgn_str data);
 /* The answer has ended in good order. Never OPENING_MORE. */
 enum opening_says opening_end(struct opening *o);
-/* The bytes until now are not held any longer. Returns what they pass for, never OPENING_MORE; the reader may go on. */
+/* The bytes until now are not held any longer. Returns the verdict by which they pass, never OPENING_MORE;
+ * the reader may go on. */
 enum opening_says opening_give_up(struct opening *o);
 /* Return how many bytes at the beginning of |read|, the last bytes that were read or all of them, say nothing: whitespace, and
  * lines of comments and pings. 0 from the first byte of a document or an event on. */
@@ -76,7 +78,7 @@ bool opening_tail_fails(struct cgn_str tail);
 /* Return true if a stream whose last bytes are |tail| ended inside an event: the JSON behind its last blank line is not whole. The
  * last event needs no blank line behind it. |whole|: |tail| begins with an event; else one that begins before it is not judged. */
 bool opening_tail_breaks_off(struct cgn_str tail, bool whole);
-/* Say what is wrong, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
+/* Name the error, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
 const char *opening_text(enum opening_says says);
 
 /* Meaning of an answer's status. */

@@ -92,7 +92,8 @@ const char *passing_path_trick(struct cgn_str path, bool slash_is_fine, char *ro
 
 /* ---- administration ---- */
 
-/* Paths by which vLLM, SGLang, TensorRT-LLM and llama.cpp are administrated, or tell of all their clients. */
+/* Paths by which vLLM, SGLang, TensorRT-LLM and llama.cpp are administrated, or show data of all their
+ * clients. */
 static const char *const admin_paths[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
 	"/load_lora_adapter", "/unload_lora_adapter", "/lora-adapters", "/slots", "/slots/0", "/slots/*",
 	"/props", "/metrics", "/models/load", "/models/unload", "/sleep", "/wake_up", "/pause", "/resume",

@@ -27,7 +27,7 @@
 enum leg_role {
 	LEG_WHOLE,   /* computes the prompt and the answer */
 	LEG_PREFILL, /* computes the prompt and stores it for the decode leg */
-	LEG_DECODE,  /* fetches what the prefill leg stored, and answers */
+	LEG_DECODE,  /* fetches the blocks of the prefill leg, and answers */
 };
 enum leg_edit {
 	LEG_AS_SENT,   /* the client's body, unchanged */

@@ -6,7 +6,7 @@
  *   first byte  the time to the first byte of streamed answers
  *   per token   the time between two pieces of streamed answers
  *
- * A node with long prompts or with many running answers is no outlier. Therefore times are compared only
+ * A node with long prompts or with many running answers is not an outlier. Therefore times are compared only
  * within classes of equal work: powers of two of the tokens to compute before the first byte (the node's
  * queue and the prompt, less the cached part), or of the answers that the node was producing. Times are
  * compared as logarithms, so that a heavy tail does not dominate the mean. A node's score is the mean over

@@ -52,7 +52,7 @@ bool pulse_agent_lost(const struct pulse *p, cgn_nsec since);
 cgn_nsec pulse_heard(const struct pulse *p);
 /* |tokens|: tokens of prompts that the node must still compute. |base| 0: no limit, returns UINT64_MAX. */
 cgn_nsec pulse_limit(const struct pulse *p, cgn_nsec base, uint64_t tokens);
-/* Take what the witness tells; from one thread. */
+/* Take the witness's report; from one thread. */
 void pulse_told(struct pulse *p, cgn_nsec now, const struct pulse_witness *w);
 /* Return true if the witness says that the engine lives: it told lately, and of no silence of |base|. */
 bool pulse_lives(const struct pulse *p, cgn_nsec now, cgn_nsec base);

@@ -16,7 +16,7 @@ struct teller {
 	_Atomic uint64_t rests; /* End of the rest; 0: none since the last answer */
 };
 
-/* Forget what was learned; questions under way still end. */
+/* Forget silent times and answers; questions under way still end. */
 void teller_reset(struct teller *t);
 /* Each question ends with teller_ended. */
 void teller_asked(struct teller *t, cgn_nsec now);

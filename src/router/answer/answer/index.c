@@ -53,7 +53,8 @@ static void index_html(struct cgn_buf *b)
 	cgn_buf_putz(b, "</ul>\n<p>documentation: " INDEX_DOCS "</p>\n</body></html>\n");
 }
 
-/* Say what this is: JSON, or what a browser or a terminal asked for. */
+/* Answer "/" with a description of the router: JSON, or a page or a text where a browser or a terminal
+ * asks. */
 enum gw_step gw_reply_index(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};

@@ -8,8 +8,8 @@
 
 /* The request may go to an engine now: begin to watch its silence. Does nothing when that was begun, or is not set. */
 void gw_keepalive_begin(struct gw_req *r);
-/* The engine's head came. Decides whether its events may have comments between them. If the client has its head already, an
- * answer that is no plain event stream is kept, to be told as an error: answer.unfit. */
+/* The engine's head came. Decides whether its events may have comments between them. If the client has its
+ * head already, an answer other than a plain event stream is kept, to be told as an error: answer.unfit. */
 void gw_keepalive_head(struct gw_req *r, bool encoded);
 /* Keep bytes of an answer that is unfit, up to GW_HELD_MAX. */
 void gw_keepalive_keep(struct gw_req *r, struct cgn_str data);

@@ -4,14 +4,14 @@
 #pragma once
 #include "router/request/request/request.h"
 
-/* For the routes GW_OLLAMA and GW_OLLAMA_SHOW, whose body r->prompt.facts tell of: find the model, then turn the body
- * into one for an engine, which gw_ollama_take makes the request's. False: the request is answered without an engine,
- * or refused, and has left GW_ROUTE. */
+/* For the routes GW_OLLAMA and GW_OLLAMA_SHOW, whose body r->prompt.facts describe: find the model, then turn
+ * the body into one for an engine, which gw_ollama_take makes the request's. False: the request is answered
+ * without an engine, or refused, and has left GW_ROUTE. */
 bool gw_ollama_begin(struct gw_req *r);
 void gw_ollama_run(struct gw_req *r); /* Any thread, as gw_body_work's |run|. */
 bool gw_ollama_take(struct gw_req *r);
 void gw_ollama_drop(struct gw_req *r);
-/* Answer the routes that have no body: the lists of models, the version, and what is not supported. */
+/* Answer the routes that have no body: the lists of models, the version, and unsupported routes. */
 enum gw_step gw_ollama_reply(struct gw_req *r);
 
 /* ---- while an engine answers: only if r->answer.ollama is set ---- */

@@ -387,7 +387,8 @@ void gw_relay_finish(struct gw_req *r)
 		gw_relay_close(r);
 }
 
-/* Send what was kept while a member was looked for: the answer has ended in the middle of a document. */
+/* Send the bytes that were kept while a member was looked for: the answer has ended in the middle of a
+ * document. */
 static void stripped_flush(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf rest = {0};
@@ -398,7 +399,7 @@ static void stripped_flush(struct gw_req *r)
 		gw_relay_bytes(r, cgn_buf_view(&rest));
 }
 
-/* Send what was kept of a usage object: the answer has ended in the middle of it. */
+/* Send the kept part of a usage object: the answer has ended in the middle of it. */
 static void cached_flush(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf rest = {0};
@@ -437,7 +438,7 @@ static void error_event_send(struct gw_req *r, const char *message)
 	gw_relay_close(r);
 }
 
-/* Return what the client is told of an answer that broke off. Lives as long as the request. */
+/* Return the client's message about an answer that broke off. Lives as long as the request. */
 static const char *cut_message(struct gw_req *r)
 {
 	const char *why = r->answer.cut_for;

@@ -18,9 +18,9 @@ void gw_relay(struct gw_req *r, struct cgn_str data);
 void gw_relay_bytes(struct gw_req *r, struct cgn_str data);
 /* Bytes of an answer that are kept while the prefill leg's number of cached tokens is not known. */
 #define GW_HELD_MAX ((size_t)256 * 1024)
-/* Relay what waits for that number: it is known now, or never will be. */
+/* Relay the bytes that wait for that number: it is known now, or never will be. */
 void gw_relay_release(struct gw_req *r);
-/* Send what was held back, and end the answer. */
+/* Send the held bytes, and end the answer. */
 void gw_relay_finish(struct gw_req *r);
 /* End the answer to the client. An event stream ends with the trailer X-Cgn-Joules where the client reads trailers
  * (TE) and the node's energy is counted: its head was sent before the joules were known. */

@@ -30,7 +30,7 @@ static size_t common_fields(const struct gw_req *r, struct http_field *f)
 	return r->client.id.n > 0 ? 2 : 1;
 }
 
-/* Note a caller who may not do what was asked. */
+/* Note a caller who lacks the right for the request. */
 static void refusal_note(const struct gw_req *r)
 {
 	const struct gw_refusal *how = &r->answer.refusal;

@@ -9,7 +9,7 @@ void gw_reply_names(const struct gw_req *r, gw_name_fn put, void *arg);
 /* Refuse an empty list while the membership was not heard: a client would take it for a cluster without models. True: refused. */
 bool gw_reply_unheard(struct gw_req *r);
 
-/* Return what the cluster has under that name or alias; NULL: nothing. */
+/* Return the cluster's model with that name or alias; NULL: there is none. */
 const struct view_model *gw_reply_model(const struct gw_req *r, struct cgn_str name);
 /* Return the Unix time that lists show for it. */
 uint64_t gw_reply_created(const struct gw_req *r, const struct view_model *m);

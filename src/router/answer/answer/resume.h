@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume: what it takes to continue an answer with another engine. While a resumable answer runs, the client's
- * body and the text that was shown are kept, within router.resume_size. */
+/* resume: keeps the parts from which another engine can continue an answer. While a resumable answer runs,
+ * the client's body and the text that was shown are kept, within router.resume_size. */
 #pragma once
 #include "base/json/json.h"
 #include "router/request/request/request.h"
@@ -17,7 +17,7 @@ void gw_resume_drop(struct gw_req *r);
 /* The answer begins: take over the body, or give up resuming. */
 void gw_resume_keep(struct gw_req *r);
 void gw_resume_relay(struct gw_req *r, struct cgn_str data);
-/* The engine ended in good order: relay what was held back. */
+/* The engine ended in good order: relay the held bytes. */
 void gw_resume_flush(struct gw_req *r);
 
 /* Return true if an engine does not repeat the answer that it was to repeat: the answer ends here. */
@@ -25,7 +25,7 @@ bool gw_resume_differs(const struct gw_req *r);
 
 /* ---- when it breaks off ---- */
 
-/* Return what is missing of the answer, and count an answer that was to be resumed and can't be. */
+/* Return the missing part of the answer, and count an answer that was to be resumed and can't be. */
 enum plan_missing gw_resume_missing(struct gw_req *r);
 /* End an answer that lacks nothing that an engine would have to compute, and go to GW_ANSWER. */
 enum gw_step gw_resume_complete(struct gw_req *r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary: what a peer is told of this cluster: GET /federation/v1/summary?since=GENERATION&version=VERSION&also=GENERATION,...,
- * on the port of the peer. |also|: further generations that the peer has, of other routers of this cluster. */
+/* summary: this cluster's summary for a peer: GET
+ * /federation/v1/summary?since=GENERATION&version=VERSION&also=GENERATION,..., on the port of the peer.
+ * |also|: further generations that the peer has, of other routers of this cluster. */
 #include "policy/power/energy/energy.h"
 #include "policy/route/remote/load.h"
 #include "router/answer/answer/reply_priv.h"

@@ -174,7 +174,7 @@ static const struct gw_bid *bid_best(const struct gw_req *r, const struct gw_bid
 	return best;
 }
 
-/* Reserve what the request may cost. */
+/* Reserve the expected cost of the request. */
 static bool budget_take(struct gw_req *r, struct gw_peer *p)
 {
 	struct budget_amounts want = {.v = {[BUDGET_MONEY] = price_expected(r, p)}};
@@ -249,7 +249,8 @@ bool gw_away_refuses(const struct gw_req *r)
 	const struct view_model *here = view_model_find(r->w->view, r->prompt.model);
 	if (!gw_away_is_on(r) || !a->head_seen || (a->status >= 200 && a->status < 300))
 		return false;
-	/* Only what is about the request itself is told to a client, and only where no node here can decide. */
+	/* A client gets a peer's error only if it is about the request itself, and no node here can
+	 * decide. */
 	bool about_request = a->status == 400 || a->status == 413 || a->status == 422;
 	return !about_request || (here != NULL && here->n_ready > 0);
 }

@@ -12,8 +12,8 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began);
 bool gw_away_continues(struct gw_req *r, const struct plan_leg *leg);
 /* Does the current attempt ask a peer? */
 bool gw_away_is_on(const struct gw_req *r);
-/* The head of a peer's answer came: is it an error that is no answer to the request, or one that a node here may not
- * make? */
+/* The head of a peer's answer came: is it an error that does not answer the request, or one that a node here
+ * may not make? */
 bool gw_away_refuses(const struct gw_req *r);
 /* The peer gave no answer, for the reason |outcome|, a label of cgn_away_total: the request goes on in GW_ROUTE. */
 enum gw_step gw_away_return(struct gw_req *r, const char *outcome);

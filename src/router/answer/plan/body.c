@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* body: what the body asks for. */
+/* body: reads the model, the prompt and the wishes of a body. */
 #include "base/codec/codec.h"
 #include "base/form/form.h"
 #include "base/json/json.h"

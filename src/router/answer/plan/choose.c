@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choose: what the chooser is asked for a leg. */
+/* choose: the chooser's question for a leg. */
 #include "router/answer/answer/resume.h"
 #include "router/answer/plan/legs.h"
 #include "router/answer/plan/queue.h"

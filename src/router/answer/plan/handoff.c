@@ -41,7 +41,7 @@ struct gw_handoff {
 	const char *failed;    /* why it can't be sent; NULL: it can */
 };
 
-/* Count what became of the prefill leg that ran beside the decode leg. */
+/* Count the outcome of the prefill leg that ran beside the decode leg. */
 static void disagg_count(struct gw_req *r, const char *outcome)
 {
 	r->plan.disagg = outcome;
@@ -512,8 +512,8 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
 	return has_partner(r) ? NULL : "the node left the cluster";
 }
 
-/* Return true if the decode leg answers well, whatever becomes of its partner. Held bytes of an error are no answer: it may be
- * the partner's fault. */
+/* Return true if the decode leg answers well, whatever becomes of its partner. Held bytes of an error do not
+ * count as an answer: it may be the partner's fault. */
 static bool answer_is_there(struct gw_attempt *a)
 {
 	return a->first_data.p != NULL && gw_opening_says(a) == OPENING_ANSWER &&

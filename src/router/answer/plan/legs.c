@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* legs: what follows the end of a leg. policy/answer/plan decides; this file does it. */
+/* legs: the steps after the end of a leg. policy/answer/plan decides; this file does it. */
 #include "router/answer/plan/legs.h"
 
 #include "base/log/log.h"
@@ -107,14 +107,14 @@ static enum gw_step answer_over(struct gw_req *r, const struct gw_leg_report *re
 	return STEP_AGAIN;
 }
 
-/* Most failures tell a client only to try later; some say what is wrong with the request. */
+/* Most failures tell a client only to try later; some name the request's own error. */
 static int failure_status(enum cgn_code c)
 {
 	bool told = c == CGN_INVALID || c == CGN_UNSUPPORTED || c == CGN_TOO_LARGE || c == CGN_DEADLINE;
 	return told ? cgn_code_http(c) : 503;
 }
 
-/* Refuse a request that failed for lack of what is the router's own: the node is not named. */
+/* Refuse a request that failed for lack of the router's own memory: the node is not named. */
 static enum gw_step ours_give_up(struct gw_req *r, const struct gw_leg_report *report)
 {
 	return gw_plan_fail(r,

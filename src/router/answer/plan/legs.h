@@ -16,7 +16,7 @@ void gw_body_go_on(struct gw_req *r);
 
 /* ---- choose.c ---- */
 
-/* Return what the chooser is asked for |leg|. Borrows from the request; one at a time. */
+/* Return the chooser's question for |leg|. Borrows from the request; one at a time. */
 struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg);
 /* Return true if |leg| could be sent to a node, now or after waiting. */
 bool gw_can_send(struct gw_req *r, const struct plan_leg *leg);
@@ -54,7 +54,7 @@ struct gw_leg_report {
 	enum cgn_code code; /* code of a failure, for the client */
 	const char *why;    /* sentence of a failure */
 };
-/* Do what the plan says, now that the current leg has ended or answers with an error. */
+/* Take the plan's next step, now that the current leg has ended or answers with an error. */
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report);
 /* Stop counting the prompt behind its first |keep| blocks as held by the node of the attempt, which did not compute it. */
 void gw_leg_unlearn(struct gw_req *r, size_t keep);

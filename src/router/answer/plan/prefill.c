@@ -61,7 +61,7 @@ static enum chooser_shape shape_of(const struct chooser_ask *ask, const struct c
 											   : s->shape;
 }
 
-/* Tell of a prefill node and an answer node whose hand-offs differ: that is why there is no pair. */
+/* Log a prefill node and an answer node whose hand-offs differ: that is why there is no pair. */
 static void mismatch_log(const struct gw_req *r)
 {
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);

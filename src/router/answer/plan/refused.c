@@ -75,7 +75,7 @@ bool gw_refused_looks(struct gw_req *r, const struct gw_attempt *a)
 	return false;
 }
 
-/* Return true for a status that tells of the node's settings rather than of one answer. */
+/* Return true for a status that shows the node's settings to be wrong, rather than one answer. */
 static bool is_setting(int status)
 {
 	enum opening_status says = opening_status(status);

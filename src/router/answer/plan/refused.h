@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused: what becomes of a node whose status tells of its own settings (STATUS_NODE): its key, its models, its routes. The
- * request is sent to another node: if that one answers, the first one is misconfigured (misfit/); if it refuses too, the client
- * is told, and no node is blamed. */
+/* refused: handles a node whose status shows an error of its own settings (STATUS_NODE): its key, its models,
+ * its routes. The request is sent to another node: if that one answers, the first one is misconfigured
+ * (misfit/); if it refuses too, the client is told, and no node is blamed. */
 #pragma once
 #include "router/request/request/request.h"
 #include "router/shared/misfit/misfit.h"
 
-/* Return what the answer of |a| says against its node: as gw_attempt_status_failure, and BREAKER_REFUSED where another node may
- * answer. */
+/* Return the failure of the node of |a| that its answer shows: as gw_attempt_status_failure, and
+ * BREAKER_REFUSED where another node may answer. */
 enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_attempt *a);
 /* Return true while the refusal of |a| waits for a node that may have the model since a moment: lists of models are seconds old. The
  * lists of all engines without an agent are read again, for half a second. */

@@ -83,8 +83,8 @@ static const struct gw_attempt_ops attempt_ops = {.on_event = on_event, .on_data
 
 /* ---- the prediction ---- */
 
-/* Keep what the end of the request is compared with. The chain goes with the first byte; the part that the node
- * is believed to hold, without events that say so, is kept to be corrected. */
+/* Keep the prediction, for the comparison at the end of the request. The chain goes with the first byte; the
+ * part that the node is believed to hold, without events that say so, is kept to be corrected. */
 static void prediction_keep(struct gw_req *r, const struct route_cand *c, const struct view_node *node)
 {
 	size_t n = r->prompt.chain.n;
@@ -143,7 +143,8 @@ static struct cgn_str engine_method(const struct gw_req *r)
 	return cgn_str_is(r->client.method, "HEAD") ? CGN_STR("GET") : r->client.method;
 }
 
-/* Say what the answer of the current leg may be. An engine may say of a prompt that it computed by the status alone. */
+/* Set the kinds of answer that the current leg may get. An engine that only computes a prompt may answer by
+ * its status alone. */
 static void opening_set(struct gw_req *r, struct gw_attempt_cfg *cfg)
 {
 	enum gw_route_kind kind = r->client.route->kind;

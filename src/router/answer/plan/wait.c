@@ -140,7 +140,7 @@ static enum gw_step leg_misfit(struct gw_req *r)
 		&(struct gw_leg_report){{.end = LEG_END_MISFIT, .how = how}, CGN_BAD_GATEWAY, not_continued});
 }
 
-/* The engine answered 200 with what is none of the route's answers. */
+/* The engine answered 200 with something that does not answer the route. */
 static enum gw_step answer_failed(struct gw_req *r, enum opening_says says)
 {
 	struct gw_attempt *a = &r->attempt;

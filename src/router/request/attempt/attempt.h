@@ -108,14 +108,14 @@ void gw_attempt_beat(struct gw_attempt *a);
 /* Give the booking back. Returns true if there was one: then there is room on the node. */
 bool gw_attempt_release(struct gw_attempt *a);
 /* End the attempt: cancel an open call, give the booking and the link back. An attempt without a verdict says
- * nothing of its node. What is known of the answer stays. Returns what gw_attempt_release returns. Safe when
+ * nothing of its node. The known facts of the answer stay. Returns what gw_attempt_release returns. Safe when
  * nothing was started. */
 bool gw_attempt_end(struct gw_attempt *a);
 
 /* Return how the attempt failed, which has no answer; BREAKER_FAILURES: the request is at fault. */
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
-/* Return what an answer's status and its first bytes say against the node; BREAKER_FAILURES: nothing. An agent whose
- * engine is not loaded refuses as a node that is full. */
+/* Return the node's failure that an answer's status and its first bytes show; BREAKER_FAILURES: nothing. An
+ * agent whose engine is not loaded refuses as a node that is full. */
 enum breaker_failure gw_attempt_status_failure(const struct gw_attempt *a);
 /* Return true if the answer is an error, by its status or by what it says behind a 200: it has no tokens. */
 bool gw_attempt_is_error(const struct gw_attempt *a);

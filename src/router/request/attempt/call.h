@@ -39,7 +39,7 @@ bool gw_call_is_open(const struct gw_call *c);
 /* Stop reading the answer, and go on with it. */
 void gw_call_pause(struct gw_call *c);
 void gw_call_resume(struct gw_call *c);
-/* Copy what was not sent of a lent body: it may be freed. */
+/* Copy the unsent rest of a lent body: it may be freed. */
 void gw_call_keep(struct gw_call *c);
 void gw_call_on_close(struct gw_call *c, const struct cgn_err *why);
 /* Cancel the call if it is open, and give the link back. Safe when nothing was started. */

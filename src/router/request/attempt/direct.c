@@ -246,7 +246,7 @@ bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct 
 		cgn_ok(direct_send(a, arena, g, &err));
 }
 
-/* Check what an engine without an agent can do with |g|. */
+/* Check that an engine without an agent can do all that |g| asks for. */
 static CGN_RC bare_check(const struct gw_attempt *a, const struct view_node *node,
 	const struct proto_generate *g, struct cgn_err *err)
 {

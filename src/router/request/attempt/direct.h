@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* direct: an attempt straight at the node's engine, by HTTP/1.1, where the agent allows it (Engine.direct) and has
- * nothing to add. The agent is told of such requests (control/direct.c). */
+/* direct: an attempt straight at the node's engine, by HTTP/1.1, where the agent allows it (Engine.direct)
+ * and has nothing to add. The agent gets the number of such requests (control/direct.c). */
 #pragma once
 #include "router/request/attempt/attempt.h"
 
@@ -15,5 +15,5 @@ void gw_direct_bare(struct gw_attempt *a, const struct view_node *node, struct c
 void gw_direct_head(struct gw_attempt *a, const struct http_head *h);
 /* Let requests for the node in |slot| go by its agent for a while, if it has one: the agent sees what its engine answers. */
 void gw_direct_avoid(struct gw_worker *w, uint16_t slot);
-/* End what is left of it: nothing is counted or gathered any more. Safe when nothing was started. */
+/* End the rest of it: nothing is counted or gathered any more. Safe when nothing was started. */
 void gw_direct_end(struct gw_attempt *a);

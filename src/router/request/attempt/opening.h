@@ -19,7 +19,8 @@ void gw_opening_read(struct gw_attempt *a, struct cgn_str data);
 void gw_opening_keep(struct gw_attempt *a);
 /* The bytes were relayed, or are of no use: forget them. */
 void gw_opening_drop(struct gw_attempt *a);
-/* Return what the answer is. The verdict falls at the latest when the call has closed, and when the bytes were held for long. */
+/* Return the verdict on the answer. It falls at the latest when the call has closed, and when the bytes were
+ * held for long. */
 enum opening_says gw_opening_says(struct gw_attempt *a);
 /* The answer has ended in good order, and was relayed: return true if it was none. */
 bool gw_opening_failed(struct gw_attempt *a);

@@ -12,5 +12,5 @@ struct gw_peer_model;
 /* Send |g| to |peer|; |m|: its row of the model; |g| NULL: there was no memory for it. As gw_attempt_start. */
 void gw_peercall_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, struct gw_peer *peer,
 	struct gw_peer_model *m, const struct proto_generate *g);
-/* End what is left of it. Safe when the attempt is no call to a peer. */
+/* End the rest of it. Safe when the attempt does not call a peer. */
 void gw_peercall_end(struct gw_attempt *a);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict: what an attempt says of its node: to the breaker, to the comparison of nodes (outliers), and to the
- * node's pulse. The first verdict on an attempt counts, later ones do nothing. A node that took over the slot
- * meanwhile is not judged. */
+/* verdict: passes the outcome of an attempt on: to the breaker, to the comparison of nodes (outliers), and to
+ * the node's pulse. The first verdict on an attempt counts, later ones do nothing. A node that took over the
+ * slot meanwhile is not judged. */
 #pragma once
 #include "router/request/attempt/attempt.h"
 

@@ -9,7 +9,7 @@ from cluster import ROOT
 
 pytestmark = pytest.mark.plain
 DOCS = "docs"  # the check would take the whole name of an absent page for a fault of this file
-NEXT = "\n## Next\n\n- [Start](start.md)\n"
+NEXT = "\nIt is new.\n\n## Next\n\n- [Start](start.md)\n"
 
 
 @pytest.fixture
@@ -40,11 +40,13 @@ def test_the_documents_are_right(tree):
 
 
 @pytest.mark.parametrize("name, text, says", [
-    (f"{DOCS}/laptop/new.md", "# New\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
-    (f"{DOCS}/laptop/new.md", "# New\n\n## Next\n\nNothing.\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
-    (f"{DOCS}/laptop/new.md", "# New\n\n" + "word " * 1500 + NEXT, f"{DOCS}/laptop/new.md: 1506 words, at most 1500: split it by the questions that it answers"),
+    (f"{DOCS}/laptop/new.md", "# New\n\nIt is new.\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
+    (f"{DOCS}/laptop/new.md", "# New\n\nIt is new.\n\n## Next\n\nNothing.\n", f'{DOCS}/laptop/new.md: does not end in a section "## Next" with links'),
+    (f"{DOCS}/laptop/new.md", "# New\n\n" + "word " * 1500 + NEXT, f"{DOCS}/laptop/new.md: 1509 words, at most 1500: split it by the questions that it answers"),
     (f"{DOCS}/laptop/other.md", "# Other\n" + NEXT, f"{DOCS}/laptop/other.md: no door leads here: link it in the README.md of its folder"),
-    (f"{DOCS}/garden/README.md", "# Garden\n\n## Next\n\n- [Laptop](../laptop/README.md)\n", f"{DOCS}/garden/README.md: the README does not link this door"),
+    (f"{DOCS}/garden/README.md", "# Garden\n\nA door.\n\n## Next\n\n- [Laptop](../laptop/README.md)\n", f"{DOCS}/garden/README.md: the README does not link this door"),
+    (f"{DOCS}/laptop/new.md", "# New\n\n```sh\nscripts/up\n```\n" + NEXT, f"{DOCS}/laptop/new.md: begins without a sentence: say which question it answers"),
+    (f"{DOCS}/laptop/new.md", "# New\n\nIt starts as told [below](start.md).\n" + NEXT, f'{DOCS}/laptop/new.md: calls another page "below": name it'),
     ("src.c", f"/* {DOCS}/laptop/absent.md has the rest. */\n", f"src.c:1: {DOCS}/laptop/absent.md does not exist"),
     ("rules.yml", f"runbook: {DOCS}/laptop/new.md#absent\n", f"rules.yml:1: {DOCS}/laptop/new.md has no heading #absent"),
     ("scripts/groups", "policy/cellar   what nobody sees\n", f"{DOCS}/change/house.svg: no line names the groups of policy (scripts/groups): cellar"),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgn-sim: an engine emulator. Workers share only their configuration and the port. */
+/* cgn-sim: a simulated engine. Workers share only their configuration and the port. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -98,7 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def tell(self, status, kind, pieces, cut=0):
-        """|cut|: 0, or the length of the pieces in which the whole answer is written."""
+        """|cut|: 0, or the length of the pieces in which the whole answer is written. A stream whose last piece is None is cut there."""
         engine = self.server.engine
         if pieces is None:
             self.close_connection = True
@@ -107,7 +107,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         if kind == SSE:
             self.send_header("Transfer-Encoding", "chunked")
-            pieces = [b"%x\r\n%s\r\n" % (len(p), p) for p in pieces] + [b"0\r\n\r\n"]
+            self.close_connection = pieces[-1:] == [None]
+            pieces = [b"%x\r\n%s\r\n" % (len(p), p) for p in pieces if p is not None] + [b"0\r\n\r\n"] * (not self.close_connection)
         else:
             self.send_header("Content-Length", str(sum(map(len, pieces))))
         self.end_headers()

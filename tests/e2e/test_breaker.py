@@ -102,10 +102,12 @@ def test_half_open_lets_one_request_in(cluster):
 
 
 def test_the_last_one_is_tried_whatever_its_breaker_says(cluster):
-    up(cluster, (*FAST, "--fault", "http500"), (*FAST, "--fault", "http500"),
+    up(cluster, (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"),
        router={"router.breaker": {"failures": 1, "open_for": FOREVER}})
-    assert cluster.chat("x").status == 500
+    assert cluster.chat("x").status == 503
     assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "open"
+    set_faults(cluster.nodes["a"].engine_port, "http500")
+    set_faults(cluster.nodes["b"].engine_port, "http500")
     assert cluster.chat("y").status == 500  # the engine's own error, not the router's "no node"
     set_faults(cluster.nodes["a"].engine_port)
     set_faults(cluster.nodes["b"].engine_port)

@@ -118,7 +118,7 @@ def test_costly_work_is_repeated_only_where_it_did_not_begin(several, agents):
                 assert way != "hangs_up" or r.json()["error"]["code"] == "engine_failed" and "retry-after" not in r.headers, r.body
     for e in engines:
         e.fails = "hangs_up"
-    assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 3  # a chat is repeated
+    assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 2  # a chat is repeated
 
 
 def test_a_client_may_forbid_retries(several):
@@ -129,7 +129,8 @@ def test_a_client_may_forbid_retries(several):
             e.fails = way
         asked, r = engines_asked(engines, lambda: ask(cluster, "m", headers={"X-Cgn-Retry": "off", "Idempotency-Key": "k-1"}))
         assert asked == 1, (way, asked, r.body)
-        assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= 3, way  # a kept connection that was closed is tried again
+        # A kept connection that was closed is tried again. Engines that hang up are two at most.
+        assert engines_asked(engines, lambda: ask(cluster, "m"))[0] >= (2 if way == "hangs_up" else 3), way
     assert {h.get("idempotency-key") for e in engines for _, _, h in e.seen} == {"k-1", None}
     assert not any("x-cgn-retry" in h for e in engines for _, _, h in e.seen)
     for way, tries in (("http500", 1), ("hangs_up", 1), ("http503", 3)):

@@ -110,6 +110,22 @@ static void retries_are_bounded(void **state)
 	assert_int_equal(step_of(&p, LEG_END_CUT, BREAKER_CUT, PLAN_MISSES_MORE).next, PLAN_FAIL);
 }
 
+/* A request that two engines hung up on may be what kills them. */
+static void killers_are_stopped(void **state)
+{
+	(void)state;
+	struct plan p;
+	plan_start(&p);
+	leg_send(&p, 0);
+	plan_died(&p);
+	leg_replace(&p, LEG_END_FAILED, BREAKER_CONNECT);
+	leg_send(&p, 1);
+	assert_int_equal(step_of(&p, LEG_END_FAILED, BREAKER_CONNECT, PLAN_MISSES_LOST).next, PLAN_LEG);
+	plan_died(&p);
+	assert_int_equal(step_of(&p, LEG_END_FAILED, BREAKER_CONNECT, PLAN_MISSES_LOST).next, PLAN_FAIL);
+	assert_int_equal(step_of(&p, LEG_END_STATUS, BREAKER_STATUS, PLAN_MISSES_LOST).next, PLAN_RELAY);
+}
+
 /* A plan never takes more legs than it has room for, whatever the rules say by now. */
 static void retries_are_bounded_by_room(void **state)
 {
@@ -285,6 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(first_leg),
 		cmocka_unit_test(retries_are_bounded),
+		cmocka_unit_test(killers_are_stopped),
 		cmocka_unit_test(only_one_leg_is_left_to_prefill_nodes),
 		cmocka_unit_test(retries_are_bounded_by_room),
 		cmocka_unit_test(tried_nodes),

@@ -245,8 +245,10 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 		engine_check_soon(r->engine);
 	if (once && said.code == CGN_UNAVAILABLE && stage != HTTP_FAIL_CONNECT)
 		relay_answer_begun(r, said.msg);
-	else
+	else {
+		enginecall_hung_up(stage, r->retried, &said);
 		relay_finish(r, said.code, said.msg);
+	}
 }
 
 static const struct http_call_ops engine_http_ops = {.on_head = on_engine_head,

@@ -97,6 +97,13 @@ void enginecall_failed(const char *engine, enum http_fail_stage stage, const str
 	(void)snprintf(out->msg, sizeof out->msg, "engine %s %s: %.300s", engine, what[stage], why->msg);
 }
 
+void enginecall_hung_up(enum http_fail_stage stage, bool retried, struct cgn_err *out)
+{
+	bool unanswered = stage == HTTP_FAIL_HEAD || (retried && stage != HTTP_FAIL_BODY);
+	if (unanswered && out->code == CGN_UNAVAILABLE)
+		out->code = CGN_INTERNAL;
+}
+
 bool enginecall_gather_add(struct enginecall_gather *g, const void *p, size_t n)
 {
 	if (n > GATHER_BYTES / 4 || n + g->bytes.n > GATHER_BYTES || cgn_buf_room(&g->bytes, n) == NULL) {

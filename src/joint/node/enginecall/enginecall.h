@@ -25,6 +25,9 @@ size_t enginecall_head(const struct http_head *h, struct proto_header out[PROTO_
  * |why|. */
 void enginecall_failed(const char *engine, enum http_fail_stage stage, const struct cgn_err *why,
 	struct cgn_err *out);
+/* Set the code of |out|, a result of enginecall_failed, to CGN_INTERNAL if the engine hung up on the request, which may have killed
+ * it: gRPC has a status of its own for that code. |retried|: the request was sent twice, because a kept connection was closed. */
+void enginecall_hung_up(enum http_fail_stage stage, bool retried, struct cgn_err *out);
 
 /* Gathers the pieces of an answer that arrive within one turn of the loop: events that an engine wrote one by one
  * often arrive in one read. At most 16 KiB. One loop, its thread. */

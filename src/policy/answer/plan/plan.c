@@ -109,6 +109,11 @@ void plan_withdraw(struct plan *p)
 	leg_reset(plan_leg(p));
 }
 
+void plan_died(struct plan *p)
+{
+	p->deaths++;
+}
+
 void plan_ended(struct plan *p, bool well, cgn_nsec now)
 {
 	struct plan_leg *l = plan_leg(p);
@@ -128,7 +133,8 @@ static bool may_attempt(const struct plan *p, const struct plan_rules *rules)
 
 static bool may_retry(const struct plan *p, const struct plan_rules *rules, enum breaker_failure how)
 {
-	return how != BREAKER_FAILURES && (rules->retry_on & 1U << how) != 0 && may_attempt(p, rules);
+	return how != BREAKER_FAILURES && p->deaths < PLAN_DEATHS && (rules->retry_on & 1U << how) != 0 &&
+		may_attempt(p, rules);
 }
 
 static const char *retry_reason(const struct leg_outcome *o)

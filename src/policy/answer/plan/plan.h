@@ -23,6 +23,7 @@
 /* room for a plan with at most |attempts| answer legs */
 #define PLAN_LEGS(attempts) ((attempts) + PLAN_PREFILLS + PLAN_TRIALS)
 #define PLAN_NO_SLOT        UINT16_MAX /* no node's slot */
+#define PLAN_DEATHS         2 /* engines that may hang up on one request; it is sent to no further one */
 
 enum leg_role {
 	LEG_WHOLE,   /* computes the prompt and the answer */
@@ -80,6 +81,7 @@ struct plan {
 	unsigned n_models;
 	uint32_t resumes;       /* times that the answer was resumed, or completed without an engine */
 	const char *last_retry; /* reason of the last retry; NULL: none */
+	unsigned deaths;        /* engines that took the request and hung up before they answered */
 };
 
 /* ---- building ---- */
@@ -109,6 +111,8 @@ void plan_withdraw(struct plan *p);
 void plan_skip(struct plan *p);
 /* The current leg, whose bytes are held, is the answer: it is shown from now on. */
 void plan_release(struct plan *p);
+/* An engine took the request and hung up before it answered: the request may have killed it. */
+void plan_died(struct plan *p);
 /* The current leg has ended. */
 void plan_ended(struct plan *p, bool well, cgn_nsec now);
 

@@ -9,6 +9,7 @@
 #include "router/answer/plan/away.h"
 #include "router/answer/plan/handoff.h"
 #include "router/answer/plan/queue.h"
+#include "router/answer/plan/refused.h"
 #include "router/answer/quote/quote.h"
 #include "router/answer/selection/selection.h"
 #include "router/request/account/account.h"
@@ -58,6 +59,7 @@ enum gw_step gw_finish(struct gw_req *r)
 	if (!r->work_on_body.busy)
 		gw_tokens_end(r);
 	gw_queue_end(r);
+	gw_refused_over(r);
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
 	cgn_timer_cancel(&r->keepalive);

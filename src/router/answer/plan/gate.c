@@ -2,6 +2,7 @@
 #include "router/answer/plan/gate.h"
 
 #include "router/answer/answer/relay.h"
+#include "router/answer/plan/refused.h"
 #include "router/answer/plan/states.h"
 #include "router/request/attempt/verdict.h"
 #include "router/request/cascade/cascade.h"
@@ -64,7 +65,7 @@ enum gw_step gw_gate(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
 	if (a->call.why.code != CGN_FINE) {
-		gw_verdict_cut(a);
+		gw_refused_cut(r);
 		return gate_escalate(r, "failed", NULL);
 	}
 	enum cascade_verdict v = gw_cascade_judge(r);

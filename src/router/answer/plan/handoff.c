@@ -355,7 +355,8 @@ bool gw_handoff_may_repeat(struct gw_req *r, uint16_t slot)
 	struct gw_plan *p = &r->plan;
 	if (p->n_prefill_failed < GW_PREFILLS_MAX)
 		p->prefill_failed[p->n_prefill_failed++] = slot;
-	return !r->client.retry_off && p->n_prefill_failed < GW_PREFILLS_MAX && p->pairs < GW_PREFILLS_MAX &&
+	return !r->client.retry_off && p->legs.deaths < PLAN_DEATHS &&
+		p->n_prefill_failed < GW_PREFILLS_MAX && p->pairs < GW_PREFILLS_MAX &&
 		retry_budget_take(&r->w->budget, cgn_loop_now(r->w->loop));
 }
 
@@ -534,12 +535,12 @@ bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 		F_I64("status", r->beside.status), F_STR("why", why),
 		F_STR("then", "the decode leg is cancelled, and the request is decided on again"));
 	const char *told = cgn_arena_strz(&r->arena, cgn_str_of(why)); /* the attempt ends */
-	if (how == BREAKER_ERROR || how == BREAKER_REFUSED)
-		gw_refused_suspect(r, &r->beside);
+	if (r->beside.w != NULL && gw_attempt_died(&r->beside))
+		plan_died(&r->plan.legs);
 	if (r->beside.w != NULL && how == BREAKER_FAILURES)
 		gw_verdict_none(&r->beside);
 	else if (r->beside.w != NULL)
-		gw_verdict_bad(&r->beside, how);
+		gw_refused_take(r, &r->beside, how);
 	gw_verdict_none(&r->attempt);
 	(void)gw_handoff_may_repeat(r, h->slot);
 	outcome_count(r, "prefill_failed");

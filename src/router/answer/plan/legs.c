@@ -46,15 +46,21 @@ static enum gw_step leg_follow(struct gw_req *r, const struct plan_step *step)
 	return STEP_AGAIN;
 }
 
+/* Another leg follows whatever became of this one. The answer of another model says nothing of it. */
+static enum gw_step leg_lead_on(struct gw_req *r, const struct plan_step *step, const struct leg_outcome *o)
+{
+	if (plan_is_held(&r->plan.legs) && (o->end == LEG_END_STATUS || o->end == LEG_END_FAILED)) {
+		gw_refused_take(r, &r->attempt, o->how);
+		gw_refused_over(r);
+	}
+	return leg_follow(r, step);
+}
+
 static enum gw_step leg_retry(struct gw_req *r, const struct plan_step *step,
 	const struct gw_leg_report *report)
 {
 	bool refused = report->outcome.how == BREAKER_REFUSED;
-	bool said = report->outcome.how == BREAKER_ERROR && report->outcome.end == LEG_END_STATUS;
-	if (report->outcome.end == LEG_END_STATUS)
-		gw_verdict_bad(&r->attempt, report->outcome.how);
-	if (refused || said)
-		gw_refused_suspect(r, &r->attempt);
+	gw_refused_take(r, &r->attempt, report->outcome.how);
 	gw_leg_close(r);
 	gw_leg_unlearn(r, refused ? plan_last(&r->plan.legs)->held : 0);
 	metric_add(METRIC_OF(r->w->shared->telemetry, RETRIES, step->reason), 1);
@@ -89,10 +95,12 @@ static enum gw_step leg_resume(struct gw_req *r, const struct plan_step *step, c
 static void answer_judge(struct gw_req *r)
 {
 	bool failed = gw_opening_failed(&r->attempt);
-	if (failed || (r->answer.event_stream && opening_tail_fails(usage_tail_view(&r->answer.tail))))
-		gw_verdict_bad(&r->attempt, BREAKER_CUT);
-	else
-		gw_verdict_fine(&r->attempt, !r->answer.was_paused);
+	if (failed || (r->answer.event_stream && opening_tail_fails(usage_tail_view(&r->answer.tail)))) {
+		gw_refused_cut(r);
+		return;
+	}
+	gw_verdict_fine(&r->attempt, !r->answer.was_paused);
+	gw_refused_answered(r);
 }
 
 static enum gw_step answer_over(struct gw_req *r, const struct gw_leg_report *report)
@@ -161,8 +169,9 @@ static enum gw_step leg_fail(struct gw_req *r, const struct gw_leg_report *repor
 	const struct leg_outcome *o = &report->outcome;
 	if (o->end == LEG_END_CUT && o->missing == PLAN_MISSES_MORE)
 		gw_resume_deny(r, denied, denied_text(r, denied));
-	if (o->end == LEG_END_STATUS)
-		gw_verdict_bad(&r->attempt, o->how);
+	if (o->end == LEG_END_STATUS || o->end == LEG_END_FAILED)
+		gw_refused_take(r, &r->attempt, o->how);
+	gw_refused_over(r);
 	return o->end == LEG_END_CUT ? leg_cut(r, report->why) : leg_give_up(r, report);
 }
 
@@ -193,10 +202,8 @@ enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
 			cgn_loop_now(r->w->loop));
 	switch (step.next) {
 	case PLAN_LEG:
-		if (!step.costs_retry && o->end == LEG_END_STATUS)
-			gw_verdict_bad(&r->attempt, o->how);
 		if (!step.costs_retry)
-			return leg_follow(r, &step);
+			return leg_lead_on(r, &step, o);
 		return step.reason != NULL ? leg_retry(r, &step, report) : leg_resume(r, &step, report->why);
 	case PLAN_RELAY:
 		r->attempt.accepted = true;

@@ -195,6 +195,8 @@ static enum gw_step prefill_done(struct gw_req *r)
 static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, const char *outcome,
 	const char *why)
 {
+	if (gw_attempt_died(&r->attempt))
+		plan_died(&r->plan.legs);
 	bool again = how != BREAKER_FAILURES && gw_handoff_may_repeat(r, r->attempt.call.slot);
 	cgn_log_limited(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_I64("status", r->attempt.status), F_STR("why", why),
@@ -203,10 +205,10 @@ static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, c
 			      : "the node that answers computes the prompt"));
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(&r->attempt);
+	else if (how == BREAKER_STATUS || again)
+		gw_refused_take(r, &r->attempt, how);
 	else
 		gw_verdict_bad(&r->attempt, how);
-	if ((how == BREAKER_REFUSED || how == BREAKER_ERROR) && again)
-		gw_refused_suspect(r, &r->attempt);
 	gw_leg_unlearn(r, 0);
 	r->plan.legs.staged = !again;
 	return prefill_end(r, &(struct leg_outcome){.end = LEG_END_FAILED, .how = how}, outcome);

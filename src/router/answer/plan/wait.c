@@ -42,6 +42,8 @@ static enum gw_step attempt_failed(struct gw_req *r)
 		a->call.why =
 			(struct cgn_err){.code = CGN_BAD_GATEWAY, .msg = "the call ended without an answer"};
 	enum breaker_failure how = gw_attempt_failure(a);
+	if (gw_attempt_died(a))
+		plan_died(&r->plan.legs);
 	failure_log(r, cgn_code_name(a->call.why.code), a->call.why.msg);
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(a);
@@ -96,16 +98,21 @@ static enum gw_step first_byte(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	enum breaker_failure how = gw_refused_how(r, a);
 	bool refusal = gw_opening_says(a) == OPENING_REFUSAL, computes = a->status < 300 && !refusal;
-	if (how == BREAKER_FAILURES && computes)
-		gw_refused_settle(r);
+	gw_refused_mark(r);
+	if (how != BREAKER_FAILURES) {
+		gw_refused_take(r, a, how);
+		gw_refused_over(r);
+	} else if (computes) {
+		gw_refused_begun(r);
+	} else {
+		gw_refused_forget(r);
+	}
 	if (computes)
 		chooser_begun(r->w->chooser, &a->ticket, cgn_loop_now(r->w->loop));
 	else
 		uncomputed_release(r, how != BREAKER_FAILURES && how != BREAKER_REFUSED);
 	if (how == BREAKER_FAILURES)
 		gw_verdict_begun(a);
-	else
-		gw_verdict_bad(a, how);
 	if (how == BREAKER_ERROR)
 		r->answer.outcome = "engine_error";
 	gw_away_begun(r);
@@ -132,7 +139,7 @@ static enum gw_step leg_misfit(struct gw_req *r)
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(a);
 	else
-		gw_verdict_bad(a, how);
+		gw_refused_take(r, a, how);
 	cgn_log_limited(INFO, "gateway.try_failed", F_STRN("id", r->client.id),
 		F_STR("node", a->call.node_id), F_U64("try", plan_attempts(&r->plan.legs)),
 		F_I64("status", a->status));
@@ -147,15 +154,13 @@ static enum gw_step answer_failed(struct gw_req *r, enum opening_says says)
 	struct cgn_err why = {.code = CGN_BAD_GATEWAY};
 	(void)snprintf(why.msg, sizeof why.msg, "it answered %d with %s", a->status, opening_text(says));
 	failure_log(r, breaker_failure_text(BREAKER_ERROR), why.msg);
-	/* A client may be the cause of an error that the engine names: another node tells. */
-	bool told = says == OPENING_ERROR || says == OPENING_OTHER;
-	if (!told || gw_away_is_on(r))
-		gw_verdict_bad(a, BREAKER_RESET);
 	if (gw_away_is_on(r)) {
+		gw_verdict_bad(a, BREAKER_RESET);
 		a->call.why = why;
 		return gw_away_return(r, "failed");
 	}
-	if (told) /* the client gets it if no other node has an answer */
+	if (says == OPENING_ERROR ||
+		says == OPENING_OTHER) /* the client gets it if no other node has an answer */
 		return gw_leg_ended(r,
 			&(struct gw_leg_report){{.end = LEG_END_STATUS, .how = BREAKER_ERROR}, why.code,
 				not_continued});
@@ -236,12 +241,12 @@ static enum gw_step stream_closed(struct gw_req *r)
 	struct cgn_err why = r->attempt.call.why;
 	if (why.code == CGN_FINE && gw_resume_breaks_off(r)) {
 		(void)CGN_FAIL(&why, BAD_GATEWAY, "the answer ended inside an event");
-		gw_verdict_bad(&r->attempt, BREAKER_CUT);
+		gw_refused_cut(r);
 		return stream_died(r, &why);
 	}
 	if (why.code == CGN_FINE)
 		return gw_leg_ended(r, &(struct gw_leg_report){.outcome = {.end = LEG_END_FINE}});
-	gw_verdict_cut(&r->attempt);
+	gw_refused_cut(r);
 	return stream_died(r, &why);
 }
 

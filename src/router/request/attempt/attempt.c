@@ -8,6 +8,7 @@
 #include "router/request/attempt/verdict.h"
 
 #define POLL_LEAST (5 * CGN_MSEC)
+#define HUNG_UP    CGN_INTERNAL /* As enginecall_hung_up has it. */
 
 void gw_attempt_refuse(struct gw_attempt *a, enum cgn_code code)
 {
@@ -209,8 +210,16 @@ enum breaker_failure gw_attempt_failure(const struct gw_attempt *a)
 		return BREAKER_FULL;
 	if (c == CGN_DEADLINE)
 		return BREAKER_STALL;
-	bool unsent = c == CGN_UNAVAILABLE && !a->head_seen && !a->begun_unseen;
+	bool unsent = (c == CGN_UNAVAILABLE || c == HUNG_UP) && !a->head_seen && !a->begun_unseen;
 	return unsent ? BREAKER_CONNECT : BREAKER_RESET;
+}
+
+bool gw_attempt_died(const struct gw_attempt *a)
+{
+	if (a->peer != NULL || a->head_seen || !a->call.closed || a->call.why.code == CGN_FINE)
+		return false;
+	/* An agent that is asked after the engine hung up may know only that it can't be reached. */
+	return a->call.why.code == HUNG_UP || (a->direct.retried && gw_attempt_failure(a) == BREAKER_CONNECT);
 }
 
 cgn_nsec gw_attempt_poll(const struct gw_worker *w)

@@ -112,6 +112,8 @@ bool gw_attempt_release(struct gw_attempt *a);
  * nothing was started. */
 bool gw_attempt_end(struct gw_attempt *a);
 
+/* Return true if the engine took the request and hung up before it answered. */
+bool gw_attempt_died(const struct gw_attempt *a);
 /* Return how the attempt failed, which has no answer; BREAKER_FAILURES: the request is at fault. */
 enum breaker_failure gw_attempt_failure(const struct gw_attempt *a);
 /* Return the node's failure that an answer's status and its first bytes show; BREAKER_FAILURES: nothing. An

@@ -175,6 +175,8 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 		return;
 	}
 	enginecall_failed(a->call.node_id, stage, why, &said);
+	if (!a->once)
+		enginecall_hung_up(stage, a->direct.retried, &said);
 	call_over(a, &said);
 }
 

@@ -85,7 +85,7 @@ void gw_verdict_none(struct gw_attempt *a)
 	a->judged = true;
 }
 
-void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id)
+void gw_verdict_witnessed(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id)
 {
 	const struct view_node *now = view_node_at(w->view, slot);
 	struct node_stats *stats = &w->shared->choice.stats[slot];
@@ -95,22 +95,14 @@ void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const
 		.jitter = gw_random(w)};
 	if (now == NULL || now->node_id_hash != node)
 		return;
-	/* The probe was given up when the request went elsewhere. */
+	/* The probe was given up when the verdict was not clear. */
 	uint64_t word = atomic_load_explicit(&stats->breaker, memory_order_relaxed);
-	if (breaker_state(word, in.now) == BREAKER_HALF_OPEN)
+	if (breaker_state(word, in.now) == BREAKER_HALF_OPEN) {
 		in.event = BREAKER_TRIP;
+		in.reason = breaker_why(word);
+	}
 	outlier_add_end(&w->shared->tallies[slot], true);
 	(void)gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, id, &in);
-}
-
-void gw_verdict_cut(struct gw_attempt *a)
-{
-	if (a->call.why.code == CGN_DEADLINE)
-		gw_verdict_stalled(a);
-	else if (gw_attempt_failure(a) == BREAKER_OURS)
-		gw_verdict_none(a);
-	else
-		gw_verdict_bad(a, BREAKER_CUT);
 }
 
 static void breaker_trip(struct gw_attempt *a)

@@ -14,15 +14,13 @@ void gw_verdict_bad(struct gw_attempt *a, enum breaker_failure how);
 /* Report that an answer, or its first byte, did not come in time. An engine that works for others is slow: that says nothing
  * against the node. */
 void gw_verdict_late(struct gw_attempt *a, enum breaker_failure how);
-/* Report an answer that was cut after its first byte, for the reason in call.why. */
-void gw_verdict_cut(struct gw_attempt *a);
 /* Report a stall that the node's own agent has declared. */
 void gw_verdict_stalled(struct gw_attempt *a);
 /* Give no verdict: the client left, or the request is at fault. */
 void gw_verdict_none(struct gw_attempt *a);
 
-/* Report that the node |id| in |slot|, with the hash |node|, refused a request that another node answered. */
-void gw_verdict_refused(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id);
+/* Report that the node |id| in |slot|, with the hash |node|, is at fault for an attempt that was given no verdict. */
+void gw_verdict_witnessed(struct gw_worker *w, uint16_t slot, uint64_t node, const char *id);
 
 /* Return true if the node was declared stalled after |since|, or its agent, which relays the answer, is silent. */
 bool gw_attempt_node_stalled(const struct gw_attempt *a, cgn_nsec since);

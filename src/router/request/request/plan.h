@@ -63,7 +63,7 @@ struct gw_away {
 	struct remote_shown shown;       /* seen in the peer's answer */
 };
 
-#define GW_SUSPECTS 4 /* Nodes that refused one request and are kept in mind; further ones are not blamed. */
+#define GW_SUSPECTS 4 /* Nodes that failed one request and are kept in mind; further ones are not blamed. */
 
 struct gw_plan {
 	struct plan legs;
@@ -72,6 +72,7 @@ struct gw_plan {
 	size_t excluded_cap;
 	struct gw_suspect suspects[GW_SUSPECTS];
 	size_t n_suspects;
+	uint64_t mark; /* hash by which the request is known if it fails (plan/refused.c); 0: none yet */
 	cgn_nsec
 		looked_at; /* when a refused model was first looked for on other nodes (plan/refused.c); 0: not so */
 	struct gw_prediction prediction; /* prediction of the last pick */

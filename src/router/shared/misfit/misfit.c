@@ -29,6 +29,9 @@ struct gw_misfits {
 	_Atomic bool doubted[ROUTE_MAX_NODES];
 	pthread_mutex_t lock;
 	struct misfit_row rows[GW_MISFITS];
+	_Atomic uint64_t
+		unjudged_bits; /* witness_bits of |unjudged|: without a source's bit the lock is not taken */
+	struct witness_book unjudged;
 };
 
 CGN_RC gw_misfits_new(struct gw_misfits **out, struct cgn_err *err)
@@ -233,6 +236,34 @@ void gw_misfit_text(struct gw_misfits *f, uint16_t slot, uint64_t node, cgn_nsec
 	}
 	misfits_unlock(f);
 }
+
+/* ---- failures that no other node has judged ---- */
+
+bool gw_misfit_unjudged(struct gw_misfits *f, const struct witness_failure *failure)
+{
+	if (f == NULL)
+		return true;
+	CGN_LIVE(f, MISFITS_TAG);
+	CGN_MUST(pthread_mutex_lock(&f->lock) == 0);
+	bool counts = witness_failed(&f->unjudged, failure);
+	atomic_store_explicit(&f->unjudged_bits, witness_bits(&f->unjudged), memory_order_relaxed);
+	misfits_unlock(f);
+	return counts;
+}
+
+void gw_misfit_answered(struct gw_misfits *f, uint64_t source)
+{
+	if (f == NULL ||
+		(atomic_load_explicit(&f->unjudged_bits, memory_order_relaxed) & witness_bit(source)) == 0)
+		return;
+	CGN_LIVE(f, MISFITS_TAG);
+	CGN_MUST(pthread_mutex_lock(&f->lock) == 0);
+	(void)witness_answered(&f->unjudged, source);
+	atomic_store_explicit(&f->unjudged_bits, witness_bits(&f->unjudged), memory_order_relaxed);
+	misfits_unlock(f);
+}
+
+/* ---- lists ---- */
 
 void gw_misfit_doubt(struct gw_misfits *f, uint16_t slot)
 {

@@ -8,6 +8,7 @@
  * The table is of all workers: GW_MISFITS rows, the oldest one makes room. */
 #pragma once
 #include "policy/node/breaker/breaker.h"
+#include "policy/node/breaker/witness.h"
 #include "policy/route/cluster/view.h"
 
 #define GW_MISFITS       64
@@ -15,10 +16,11 @@
 #define GW_MISFIT_TEXT   600
 #define GW_MISFIT_MODELS 3 /* Rows of a node that are told. */
 
-/* A node that refused a request which was then sent elsewhere. */
+/* A node that failed or refused a request which may be at fault itself. */
 struct gw_suspect {
 	uint16_t slot;
 	int status;
+	enum breaker_failure how;
 	uint64_t node;  /* hash of its id */
 	const char *id; /* in the request's arena */
 };
@@ -45,6 +47,11 @@ size_t gw_misfits_add(struct gw_misfits *f, const struct view_model *m, const st
 /* Write the findings against the node, for people. |out| is empty if there are none. */
 void gw_misfit_text(struct gw_misfits *f, uint16_t slot, uint64_t node, cgn_nsec now,
 	char out[GW_MISFIT_TEXT]);
+/* A request failed at a node, and no other node has answered it. Return true if that counts against the node
+ * (policy/node/breaker/witness.h). |f| NULL: it does. */
+bool gw_misfit_unjudged(struct gw_misfits *f, const struct witness_failure *failure);
+/* A request of |source| was answered. */
+void gw_misfit_answered(struct gw_misfits *f, uint64_t source);
 /* A node refused a request: its list of models is in doubt. */
 void gw_misfit_doubt(struct gw_misfits *f, uint16_t slot);
 /* Return whether the list is in doubt since the last call. */

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* witness: failures that no other node has judged. A node that fails a request is a witness against the request as much as the
+ * request is one against the node. Where another node gets the request too, its answer decides (router/answer/plan/refused.h). Where
+ * there is none, a source of requests (a tenant's requests for a model) is remembered with the node at which it failed:
+ *
+ * - a source that fails at a second node before it is answered anywhere counts against no node;
+ * - a source that fails at one node only counts against it, each of its last WITNESS_REQUESTS requests once, however often
+ *   the client repeats it, and at most as often as the caller says before it is answered.
+ *
+ * A source is forgotten when it is answered, when it has not failed for WITNESS_TIME, and when WITNESS_SOURCES others failed
+ * after it. Pure; the caller locks. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/core/err.h"
+
+#define WITNESS_SOURCES  64
+#define WITNESS_REQUESTS 8
+#define WITNESS_TIME     (5 * 60 * CGN_SEC)
+
+struct witness_failure {
+	uint64_t source, request, node; /* hashes, not 0 */
+	cgn_nsec now;
+	unsigned most; /* failures of the source that count */
+};
+struct witness_row {
+	uint64_t source, node; /* |source| 0: the row is free. |node|: where it failed last */
+	cgn_nsec at;           /* instant of the last failure */
+	bool elsewhere;        /* The source failed at another node, too. */
+	unsigned n;            /* requests that failed; the last of them are in |requests|, which is a ring */
+	uint64_t requests[WITNESS_REQUESTS];
+};
+/* Zero is an empty book. */
+struct witness_book {
+	struct witness_row rows[WITNESS_SOURCES];
+};
+
+/* Note a failure. Return true if it counts against the node. */
+bool witness_failed(struct witness_book *b, const struct witness_failure *f);
+void witness_answered(struct witness_book *b, uint64_t source); /* A request of |source| was answered. */
+/* Return the bits witness_bit of all sources that are remembered. */
+uint64_t witness_bits(const struct witness_book *b);
+static inline uint64_t witness_bit(uint64_t source)
+{
+	return UINT64_C(1) << (source & 63);
+}

@@ -197,6 +197,36 @@ static void events_are_counted_however_they_are_cut(void **state)
 	}
 }
 
+/* Every kind of line end, in the middle of text and at its end. */
+static void borders_are_behind_blank_lines(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		size_t from, border;
+	} rows[] = {
+		{"", 0, 0},
+		{"\n", 0, 0},
+		{"data: a\n", 0, 0},
+		{"data: a\n\n", 0, 9},
+		{"data: a\n\n", 8, 9},
+		{"data: a\n\n", 9, 0},
+		{"data: a\n\ndata: b\n", 0, 9},
+		{"data: a\n\ndata: b\n\ndat", 0, 18},
+		{"data: a\n\ndata: b\n\ndat", 18, 0},
+		{"data: a\r\n", 0, 0},
+		{"data: a\r\n\r", 0, 0},
+		{"data: a\r\n\r\n", 0, 11},
+		{"data: a\r\n\r\ndata", 10, 11},
+		{"data: a\r\rdata", 0, 9},
+		{"data: a\n\r\ndata", 0, 10},
+		{"data: a\r\r\n", 0, 10},
+		{"a\n\n\n", 0, 4},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		assert_int_equal(sse_border(cgn_str_of(rows[i].text), rows[i].from), rows[i].border);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +239,7 @@ int main(void)
 		cmocka_unit_test(lines_of_other_fields_are_reported),
 		cmocka_unit_test(written_events_are_read_back),
 		cmocka_unit_test(events_are_counted_however_they_are_cut),
+		cmocka_unit_test(borders_are_behind_blank_lines),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,8 @@ struct world {
 	struct job job[JOBS];
 	size_t n_jobs, first_id;
 	bool steps_over; /* The steps of all jobs are done. */
+	cgn_nsec steps_took;
+	bool fails; /* The first call for an answer gets no head before its step. */
 	struct cgn_buf expected;
 };
 
@@ -100,12 +102,17 @@ static void piece_send(struct grpc_call *c, const char *p, size_t n)
 	grpc_send(c, iov, 2);
 }
 
-static void head_send(struct grpc_call *c, const char *type)
+static void status_send(struct grpc_call *c, int status, const char *type)
 {
 	const struct proto_header h = {CGN_STR("content-type"), cgn_str_of(type)};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	proto_chunk_head(200, &h, 1, CGN_STR("e"), &b);
+	proto_chunk_head(status, &h, 1, CGN_STR("e"), &b);
 	grpc_send(c, &(struct iovec){b.p, b.n}, 1);
+}
+
+static void head_send(struct grpc_call *c, const char *type)
+{
+	status_send(c, 200, type);
 }
 
 static const char prefill_answer[] =
@@ -140,6 +147,18 @@ static void answer_end(struct job *j, enum cgn_code code)
 	if (j->answer != NULL)
 		grpc_finish(j->answer, code, code == CGN_FINE ? "" : "the engine died");
 	j->answer = NULL;
+}
+
+#define ENGINE_ERROR "{\"error\":{\"message\":\"no KV cache came\",\"type\":\"server_error\",\"code\":500}}"
+
+/* The engine that was to take the prompt over answers 500. */
+static void answer_fail(struct job *j)
+{
+	if (j->answer == NULL || j->asked > 1)
+		return;
+	status_send(j->answer, 500, JSON);
+	piece_send(j->answer, ENGINE_ERROR, sizeof ENGINE_ERROR - 1);
+	answer_end(j, CGN_FINE);
 }
 
 static size_t first_piece(const struct job *j)
@@ -228,6 +247,8 @@ static void answer_begin(struct job *j, struct grpc_call *c, size_t node, struct
 	cgn_buf_fini(&j->text);
 	j->asked++;
 	j->answer = c;
+	if (w->fails && j->asked == 1 && j->prefills < 2 && !is_lone(body))
+		return;
 	head_send(c, w->d->type);
 	if (w->d->resumes && j->asked > 1)
 		rest_write(&j->text, shown_of(body));
@@ -581,7 +602,8 @@ static void worker_wait(void)
 }
 
 /* A step is a letter. P: the prefill leg answers; p, q: the first piece of its answer comes, the second one and the end; x: it
- * breaks off. 1, 2: the first and the second piece of the answer come; E: the answer ends; X: it breaks off. */
+ * breaks off. 1, 2: the first and the second piece of the answer come; E: the answer ends; X: it breaks off; F: the engine answers
+ * 500 instead. */
 static void step_run(struct job *j, char step)
 {
 	switch (step) {
@@ -598,6 +620,9 @@ static void step_run(struct job *j, char step)
 	case 'x':
 		prefill_end(j, CGN_BAD_GATEWAY);
 		break;
+	case 'F':
+		answer_fail(j);
+		break;
 	case '1':
 		answer_part_send(j, 0, first_piece(j));
 		break;
@@ -612,6 +637,7 @@ static void step_run(struct job *j, char step)
 
 static void jobs_run(const char *order)
 {
+	cgn_nsec began = cgn_clock_now();
 	w->steps_over = false;
 	for (const char *step = order; *step != '\0'; step++) {
 		world_until(strchr("Ppqx", *step) != NULL ? prefills_came : answers_came);
@@ -620,6 +646,7 @@ static void jobs_run(const char *order)
 		worker_wait();
 	}
 	w->steps_over = true;
+	w->steps_took = cgn_since(cgn_clock_now(), began);
 	world_until(all_over);
 }
 
@@ -730,7 +757,37 @@ static bool is_anothers(const struct job *j)
 	return j->asked > 1 && j->over && cgn_str_is(cgn_buf_view(&j->body), w->d->answer);
 }
 
-/* An answer that broke off: a prefix and an error behind it, a cut body, an error alone, or (of another engine) all. */
+static void event_check(void *arg, struct cgn_str name, struct cgn_str data)
+{
+	bool *sound = arg;
+	(void)name;
+	*sound = *sound &&
+		(cgn_str_is(data, "[DONE]") || cgn_ok(json_parse(data, &(struct json_val){0}, NULL, NULL)));
+}
+
+/* Return true if the bytes are whole events, or whole lines of Ollama's API, of JSON. */
+static bool is_of_events(struct cgn_str bytes)
+{
+	struct sse_scan scan;
+	bool sound = true;
+	if (!is_ollama()) {
+		sse_scan_init(&scan, 1 << 16, event_check, &sound);
+		sse_scan_feed(&scan, bytes);
+		sse_scan_fini(&scan);
+		return sound && (bytes.n == 0 || sse_border(bytes, 0) == bytes.n);
+	}
+	while (sound && bytes.n > 0) {
+		const char *end = memchr(bytes.p, '\n', bytes.n);
+		sound = end != NULL &&
+			cgn_ok(json_parse((struct cgn_str){bytes.p, (size_t)(end - bytes.p)},
+				&(struct json_val){0}, NULL, NULL));
+		size_t n = sound ? (size_t)(end - bytes.p) + 1 : 0;
+		bytes = (struct cgn_str){bytes.p + n, bytes.n - n};
+	}
+	return sound;
+}
+
+/* An answer that broke off: whole events and an error behind them, a cut body, an error alone, or (of another engine) all. */
 static bool cut_is_right(struct job *j, struct cgn_str whole)
 {
 	if (is_ollama() || w->d->stored)
@@ -752,11 +809,8 @@ static bool cut_is_right(struct job *j, struct cgn_str whole)
 	if (error == NULL || (!is_stream() && !is_ollama()))
 		return false;
 	size_t at = (size_t)(error - text.p);
-	/* An event that was not whole ends before the error. */
-	bool between = at == 0 || (at >= 2 && memcmp(error - 2, "\n\n", 2) == 0) ||
-		(at >= 4 && memcmp(error - 4, "\r\n\r\n", 4) == 0);
-	return (is_ollama() || between) && n + 2 >= at && text.p[text.n - 1] == '\n' &&
-		strstr(error, "[DONE]") == NULL;
+	struct cgn_str before = {text.p, at}, last = {error, text.n - at};
+	return n >= at && is_of_events(before) && is_of_events(last) && strstr(error, "[DONE]") == NULL;
 }
 
 /* Another engine goes on: the client sees one answer. */
@@ -796,9 +850,11 @@ static void lone_check(const struct job *j, const char *order)
  * ends inside an event was cut. */
 static void early_check(struct job *j, const char *order)
 {
-	size_t least = is_stream() ? (size_t)(strstr(w->d->answer, "\n\n") - w->d->answer) + 2 : 1;
+	/* Without an event, or a member that only answers have, there is no answer. */
+	size_t least = is_stream() ? (size_t)(strstr(w->d->answer, "\n\n") - w->d->answer) + 2
+				   : strlen(w->d->answer);
 	if (j->at < least && j->over && j->status >= 500)
-		return; /* without an event there is no answer */
+		return;
 	if (is_stream() && cut_is_right(j, whole_of(order)))
 		return;
 	size_t same = same_bytes(j, cgn_buf_view(&w->expected)),
@@ -1051,6 +1107,16 @@ static const struct dialect alone[] = {
 		.wants = "\"model\":\"alias\"",
 		.prompt = 40,
 		.completion = 3},
+	{.name = "text, stream",
+		.path = "/v1/completions",
+		.request = "{\"model\":\"m\",\"stream\":true,\"prompt\":\"" PROMPT "\"}",
+		.type = EVENTS,
+		.answer =
+			"data: {\"id\":\"x\",\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"Hi\"}]}\n\n"
+			"data: {\"id\":\"x\",\"model\":\"m\",\"choices\":[],\"usage\":{\"prompt_tokens\":40,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n",
+		.models = {"m"},
+		.prompt = 40,
+		.completion = 3},
 	{.name = "carriage returns",
 		.path = CHAT,
 		.request = ALIAS_CHAT STREAMS,
@@ -1213,6 +1279,85 @@ static void test_two_engines_answer_at_once(void **state)
 	pair_run(&pairs[0], "sglang", lonely); /* waits a second for the prefill leg */
 }
 
+/* ---- blame ---- */
+
+#define PAIR_JOBS 8 /* within the retries that a worker may always make */
+
+static uint64_t breaker_of(size_t slot)
+{
+	return atomic_load(&w->cluster->stats[slot].breaker);
+}
+
+/* Run |order| with |d|, and return whether the steps came close enough upon each other: the router waits for the partner's end
+ * for 100 ms at most. */
+static bool failure_runs(const struct dialect *d, const char *order)
+{
+	world_open(d);
+	w->fails = true;
+	w->n_jobs = PAIR_JOBS;
+	for (size_t i = 0; i < w->n_jobs; i++)
+		job_start(i, WHOLE);
+	world_until(prefills_came);
+	if (strchr("Fx", order[0]) != NULL)
+		world_until(answers_came);
+	jobs_run(order);
+	return w->steps_took < 80 * CGN_MSEC;
+}
+
+static void failure_check(const struct dialect *d, const char *order, bool partner_died)
+{
+	world_settle();
+	for (size_t i = 0; i < w->n_jobs; i++) {
+		struct job *j = &w->job[i];
+		/* Another engine answers, or none can: the client gets the error of the engine that is to blame. */
+		bool good = j->over &&
+			(j->status == 200 || j->status == 503 || (j->status == 500 && !partner_died));
+		if (!good)
+			fail_msg("%s by %s, %s: status %d%s, got %s", d->name, d->handoff, order, j->status,
+				j->failed ? ", cut" : "", cgn_buf_z(&j->body));
+	}
+	size_t blamed = partner_died ? 0 : 1;
+	if (breaker_of(blamed) == 0 || breaker_of(!blamed) != 0)
+		fail_msg("%s by %s, %s: the breakers are %llx and %llx", d->name, d->handoff, order,
+			(unsigned long long)breaker_of(0), (unsigned long long)breaker_of(1));
+}
+
+static void failure_case(const struct dialect *like, const char *handoff, const char *order,
+	bool partner_died)
+{
+	struct dialect d = *like;
+	bool quick = false;
+	d.handoff = handoff;
+	for (int tries = 0; !quick && tries < 20; tries++) {
+		quick = failure_runs(&d, order);
+		if (quick)
+			failure_check(&d, order, partner_died);
+		jobs_drop();
+		world_close();
+	}
+	if (!quick)
+		skip(); /* This machine is too slow to tell. */
+}
+
+/* An engine that takes a prompt over says 500 when its partner is gone, and may say so before the partner's agent does. */
+static void test_the_engine_that_failed_is_blamed(void **state)
+{
+	static const char *const at_once_kinds[] = {"sglang", "mooncake"},
+				 *const others[] = {"nixl", "p2p", "trtllm"};
+	const struct dialect *const shapes[] = {&pairs[0], &pairs[1], &pair_of_all};
+	(void)state;
+	for (size_t k = 0; k < CGN_COUNT(at_once_kinds); k++)
+		for (size_t i = 0; i < CGN_COUNT(shapes); i++) {
+			failure_case(shapes[i], at_once_kinds[k], "Fx", true);
+			failure_case(shapes[i], at_once_kinds[k], "xF", true);
+			failure_case(shapes[i], at_once_kinds[k], "FP", false);
+			failure_case(shapes[i], at_once_kinds[k], "PF", false);
+		}
+	for (size_t k = 0; k < CGN_COUNT(others); k++)
+		for (size_t i = 0; i < CGN_COUNT(shapes); i++)
+			failure_case(shapes[i], others[k], "PF", false);
+}
+
 static void test_two_engines_answer_in_sequence(void **state)
 {
 	static const char *const kinds[] = {"nixl", "p2p", "trtllm"};
@@ -1230,6 +1375,7 @@ int main(void)
 		cmocka_unit_test(test_one_engine_answers),
 		cmocka_unit_test(test_two_engines_answer_at_once),
 		cmocka_unit_test(test_two_engines_answer_in_sequence),
+		cmocka_unit_test(test_the_engine_that_failed_is_blamed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,3 +240,21 @@ size_t sse_marks(uint8_t *begun, struct cgn_str chunk)
 	*begun = mark_tail(chunk);
 	return count;
 }
+
+/* Return true if a blank line ends before |i|. */
+static bool is_border(const char *p, size_t i)
+{
+	if (i < 2 || (p[i - 1] != '\n' && p[i - 1] != '\r'))
+		return false;
+	if (p[i - 1] == '\r')
+		return p[i - 2] == '\r';
+	return p[i - 2] == '\n' || (p[i - 2] == '\r' && i > 2 && (p[i - 3] == '\n' || p[i - 3] == '\r'));
+}
+
+size_t sse_border(struct cgn_str stream, size_t from)
+{
+	for (size_t i = stream.n; i > from; i--)
+		if (is_border(stream.p, i))
+			return i;
+	return 0;
+}

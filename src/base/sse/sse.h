@@ -43,6 +43,10 @@ void sse_scan_end(struct sse_scan *s);
  * how many bytes of the next one have come. */
 size_t sse_marks(uint8_t *begun, struct cgn_str chunk);
 
+/* Return where the last whole event of |stream| ends, if that is behind its first |from| bytes; else 0. A blank line belongs to
+ * the event that it ends. */
+size_t sse_border(struct cgn_str stream, size_t from);
+
 /* Append an event. |name| is NULL or one line without foreign bytes; |data| may have any line ends and
  * becomes as many data lines. */
 void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data);

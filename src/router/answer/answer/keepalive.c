@@ -96,12 +96,6 @@ static void head_go(struct gw_req *r)
 	http_exchange_head(r->client.x, 200, f, n, -1);
 }
 
-bool gw_keepalive_is_between(const struct gw_answer *a)
-{
-	return a->bytes_out == 0 || memcmp(a->last4 + 2, "\n\n", 2) == 0 ||
-		memcmp(a->last4, "\r\n\r\n", 4) == 0;
-}
-
 static bool may_comment(const struct gw_req *r)
 {
 	const struct gw_answer *a = &r->answer;
@@ -109,8 +103,7 @@ static bool may_comment(const struct gw_req *r)
 		return false;
 	if (!a->head_sent)
 		return a->early || head_may_go(r);
-	return a->comments && gw_keepalive_is_between(a) && !gw_hold_is_on(r) &&
-		!http_exchange_over_mark(r->client.x);
+	return a->comments && !a->torn && !gw_hold_is_on(r) && !http_exchange_over_mark(r->client.x);
 }
 
 static void comment_send(struct gw_req *r)

@@ -17,5 +17,3 @@ void gw_keepalive_keep(struct gw_req *r, struct cgn_str data);
 void gw_keepalive_unfit(struct gw_req *r);
 /* Tell the refusal |how| with its JSON text |body| as an error event, and end the answer. */
 void gw_keepalive_refuse(struct gw_req *r, const struct gw_refusal *how, struct cgn_str body);
-/* Return true if all that the client got of the stream are whole events. */
-bool gw_keepalive_is_between(const struct gw_answer *a);

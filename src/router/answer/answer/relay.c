@@ -8,6 +8,7 @@
 #include "policy/node/handoff/cached.h"
 #include "policy/text/modelname/modelname.h"
 #include "policy/text/toolcall/toolcall.h"
+#include "router/answer/answer/events.h"
 #include "router/answer/answer/keepalive.h"
 #include "router/answer/answer/ollama.h"
 #include "router/answer/answer/resume.h"
@@ -285,13 +286,6 @@ static void lead_read(struct gw_req *r, struct cgn_str data)
 		cgn_buf_fini(&to->lead);
 }
 
-static void last_keep(struct gw_answer *to, struct cgn_str data)
-{
-	size_t n = data.n < sizeof to->last4 ? data.n : sizeof to->last4;
-	memmove(to->last4, to->last4 + n, sizeof to->last4 - n);
-	memcpy(to->last4 + sizeof to->last4 - n, data.p + data.n - n, n);
-}
-
 /* Does nothing when |data| is empty: filters may hold back all that came. */
 static void bytes_send(struct gw_req *r, struct cgn_str data)
 {
@@ -308,12 +302,11 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	if (to->ollama != NULL)
 		gw_ollama_feed(r, data);
 	else
-		gw_out_body(r, data);
+		gw_events_send(r, data);
 	to->bytes_out += data.n;
 	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
 	gw_used_relayed(r, data);
-	last_keep(to, data);
 	if (!to->paused && gw_call_is_open(&r->attempt.call) && http_exchange_over_mark(r->client.x)) {
 		to->paused = to->was_paused = true;
 		gw_call_pause(&r->attempt.call);
@@ -379,6 +372,7 @@ void gw_relay_bytes(struct gw_req *r, struct cgn_str data)
 
 void gw_relay_finish(struct gw_req *r)
 {
+	gw_events_flush(r);
 	if (r->answer.unfit)
 		gw_keepalive_unfit(r);
 	if (r->answer.ollama != NULL)
@@ -426,8 +420,6 @@ static void error_event_send(struct gw_req *r, const char *message)
 {
 	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	if (!gw_keepalive_is_between(&r->answer))
-		cgn_buf_putz(&b, "\n\n");
 	gw_refusal_event(r, &died, message, &b);
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
@@ -456,11 +448,12 @@ enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 		F_U64("bytes", r->answer.bytes_out));
 	r->answer.outcome = "cut";
 	const char *message = cut_message(r);
+	bool ends_with_event = gw_events_cut(r);
 	if (gw_hold_is_on(r))
 		gw_hold_cut(r, message);
 	else if (r->answer.ollama != NULL)
 		gw_ollama_cut(r, message);
-	else if (r->answer.event_stream || r->answer.early)
+	else if (ends_with_event && (r->answer.event_stream || r->answer.early))
 		error_event_send(r, message);
 	else
 		http_exchange_abort(r->client.x, CGN_BAD_GATEWAY);

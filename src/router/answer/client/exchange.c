@@ -45,6 +45,7 @@ static void req_bury(struct gw_req *r)
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);
 	cgn_buf_fini(&r->answer.held);
+	cgn_buf_fini(&r->answer.part);
 	cgn_buf_fini(&r->answer.lead);
 	cgn_buf_fini(&r->answer.refusal_text);
 	cgn_arena_fini(&r->work);

@@ -3,6 +3,7 @@
  * check is asked about the answer from its beginning: once, when it is whole, or each time a stream has grown by
  * hooks.after_window. */
 #include "base/apierror/apierror.h"
+#include "base/sse/sse.h"
 #include "policy/who/auth/auth.h"
 #include "router/request/attempt/attempt.h"
 #include "router/request/hooks/hooks_priv.h"
@@ -152,16 +153,14 @@ static enum hook_body hold_form(const struct gw_hold *h)
 /* Return the end of the last whole event, or line, before |i|; at least the end of the allowed bytes. */
 static size_t border_before(const struct gw_hold *h, size_t i)
 {
-	bool lines = hold_form(h) == HOOK_LINES;
 	const char *p = h->bytes.p;
-	for (; i > h->allowed; i--) {
-		if (p[i - 1] != '\n')
-			continue;
-		bool empty = i >= 2 && (p[i - 2] == '\n' || (i >= 3 && p[i - 2] == '\r' && p[i - 3] == '\n'));
-		if (lines || empty)
-			return i;
+	if (hold_form(h) != HOOK_LINES) {
+		size_t end = sse_border((struct cgn_str){p, i}, h->allowed);
+		return end > 0 ? end : h->allowed;
 	}
-	return h->allowed;
+	while (i > h->allowed && p[i - 1] != '\n')
+		i--;
+	return i;
 }
 
 /* Return the bytes that may be asked about before the answer is whole. The last event waits: it may be the

@@ -40,7 +40,8 @@ struct gw_answer {
 	bool comments;           /* comments may stand between the events */
 	cgn_nsec commented_at;   /* when the last one was sent; 0: none */
 	bool paused, was_paused; /* paused for a slow client now; paused at any time */
-	char last4[4];           /* last bytes relayed, to see where an event ends */
+	struct cgn_buf part;     /* bytes of an event whose rest has not come; answer/events.h */
+	bool torn;               /* The client has a part of an event. */
 	uint64_t bytes_out;      /* bytes of the body */
 	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
 	uint8_t mark_begun;      /* state of sse_marks */

@@ -645,8 +645,7 @@ static void a_dying_stream_ends_with_an_error_event(void **state)
 	assert_null(strstr(body_text(), "[DONE]"));
 	all_act(ACT_CUT_MIDWAY);
 	chat_hello();
-	assert_memory_equal(body_text(), EVENT "event: error
-data: {\"error\":", strlen(EVENT) + 27);
+	assert_memory_equal(body_text(), EVENT "event: error\ndata: {\"error\":", strlen(EVENT) + 27);
 	assert_null(strstr(body_text(), "[DONE]"));
 	world_close();
 }

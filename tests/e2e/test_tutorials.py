@@ -8,7 +8,8 @@ import pytest
 from cluster import BUILD, ROOT, SANITIZER
 from tutorials import Tutorial, steps, usable
 
-PAGES = ["README.md", "docs/laptop/start.md", "docs/laptop/ports.md", "docs/fleet/start.md", "docs/fleet/routers.md", "docs/operate/lost-node.md"]
+PAGES = ["README.md", "docs/laptop/start.md", "docs/laptop/ports.md", "docs/fleet/start.md", "docs/fleet/routers.md", "docs/fleet/access/keys.md", "docs/fleet/traffic/batch.md",
+         "docs/operate/lost-node.md"]
 alone = pytest.mark.skipif(usable() is not None, reason=str(usable()))
 pytestmark = [pytest.mark.plain, pytest.mark.skipif(bool(SANITIZER), reason="the pages start programs that leave no reports")]
 

@@ -161,8 +161,8 @@ def test_bad_targets_cost_themselves(world):
     bad = ("drips", "hangs", "endless", "cut", "gzipped", "html", "mixed", "failing", "moved", "secret", "empty", "million")
     m = world({"good": "good", "nobody": {"url": "http://127.0.0.1:1"}, **{n: n for n in bad}}, scrape_max_bytes="1MiB", scrape_max_samples=10000)
     reasons = {"drips": "was not whole within 0.4 s (metrics.scrape_timeout)", "hangs": "was not whole within", "cut": "closed before the answer was complete",
-               "endless": "is longer than 1048576 bytes (metrics.scrape_max_bytes)", "html": "its answer is no Prometheus text: no line is a sample",
-               "gzipped": "its answer is no Prometheus text: no line is a sample", "failing": "it answers with status 500",
+               "endless": "is longer than 1048576 bytes (metrics.scrape_max_bytes)", "html": "its answer is not a Prometheus text: no line is a sample",
+               "gzipped": "its answer is not a Prometheus text: no line is a sample", "failing": "it answers with status 500",
                "moved": "it answers with status 302, and redirects are not followed", "secret": "it answers with status 401: set token_file of the target",
                "nobody": "Connection refused"}
     for name, reason in reasons.items():  # on a busy machine a scrape may be late before it is what it is
@@ -170,7 +170,7 @@ def test_bad_targets_cost_themselves(world):
     million = m.state("million", "up")
     assert (million["samples"], million["left_out"]) == (10000, 20000) and "metrics.scrape_max_samples" in million["why"], million
     mixed = m.state("mixed", "up")
-    assert (mixed["samples"], mixed["invalid_lines"]) == (2, 2) and mixed["why"] == "2 lines are no samples and are left out", mixed
+    assert (mixed["samples"], mixed["invalid_lines"]) == (2, 2) and mixed["why"] == "2 lines are not samples and are left out", mixed
     assert m.state("empty", "up")["samples"] == 0
     until(lambda: m.state("good", "up")["age_ms"] < 3000, "the age of a target that is up stays below two intervals and a timeout")
     assert m.state("good", "up")["samples"] == 1

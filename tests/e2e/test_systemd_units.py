@@ -76,8 +76,8 @@ def test_an_agent_stops_and_starts_its_units(cluster, systemd):
 
 @pytest.mark.parametrize("engine, says", [
     ({"systemd_unit": "sim.service", "managed": True, "kind": "sim", "model_path": "sim"}, "so managed = true is not for engine"),
-    ({"systemd_unit": "--now"}, "is no name of a unit"),
-    ({"systemd_unit": "a b.service"}, "is no name of a unit"),
+    ({"systemd_unit": "--now"}, "is not the name of a unit"),
+    ({"systemd_unit": "a b.service"}, "is not the name of a unit"),
 ])
 def test_units_that_cannot_be_are_refused(cluster, engine, says):
     path = cluster.config("bad", {"engine": engine})

@@ -89,9 +89,9 @@ static void page_why(struct scrape_target *t)
 	t->why[0] = '\0';
 	if (st->cut > 0)
 		(void)snprintf(t->why, sizeof t->why,
-			"%zu samples are left out: it tells more than metrics.scrape_max_samples", st->cut);
+			"%zu samples are left out: it has more than metrics.scrape_max_samples", st->cut);
 	else if (st->skipped > 0)
-		(void)snprintf(t->why, sizeof t->why, "%zu lines are no samples and are left out",
+		(void)snprintf(t->why, sizeof t->why, "%zu lines are not samples and are left out",
 			st->skipped);
 }
 
@@ -127,7 +127,7 @@ static void text_take(struct scrape_target *t, struct cgn_str text)
 		own = exposition_page_bytes(t->page->page);
 	if (stats.samples == 0 && stats.skipped > 0) {
 		scrape_page_drop(&fresh);
-		round_fail(t, SCRAPE_STATUS, "its answer is no Prometheus text: no line is a sample");
+		round_fail(t, SCRAPE_STATUS, "its answer is not a Prometheus text: no line is a sample");
 	} else if (s->held - own + bytes > s->limits.memory) {
 		scrape_page_drop(&fresh);
 		round_fail(t, SCRAPE_NO_ROOM, "the texts of all targets take metrics.scrape_memory already");

@@ -34,7 +34,7 @@ static cgn_rc check_unit(const struct config *c, size_t i, struct cgn_err *err)
 			"%s: systemd runs the unit of systemd_unit, so managed = true is not for engine \"%s\"",
 			config_engine_origin(c, i, "systemd_unit"), e->name);
 	if (unit[strspn(unit, letters)] != '\0' || unit[0] == '-')
-		return CGN_FAIL(err, INVALID, "%s: \"%s\" is no name of a unit, such as vllm.service",
+		return CGN_FAIL(err, INVALID, "%s: \"%s\" is not the name of a unit, such as vllm.service",
 			config_engine_origin(c, i, "systemd_unit"), unit);
 	return CGN_OK;
 }

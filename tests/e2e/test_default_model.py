@@ -4,8 +4,12 @@ import json
 import subprocess
 
 import media_engine
-from cluster import BUILD, free_port, until
+import test_batch as batch
+import test_budgets as budgets
+import test_cascade as cascade
+from cluster import BUILD, ask, free_port, until
 from engine_nodes import url_of
+from test_limits import key
 
 FAST = ("--time-scale", "0")
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
@@ -89,3 +93,56 @@ def test_forms_get_it_too(cluster):
         r = cluster.ask("POST", "/v1/audio/transcriptions", body.encode(), {"Content-Type": "multipart/form-data; boundary=B"})
         assert r.status == 200 and r.json()["text"].count('name="model"') == 1 and "\r\n\r\nspeech\r\n" in r.json()["text"], r.body
     server.shutdown()
+
+
+# ---- with what is counted and decided by model ----
+
+def test_money_and_usage_are_those_of_the_model_that_served(cluster):
+    headers = budgets.start(cluster, ["1000 USD/day"], **{"router": {"default_model": "sim"}, 'prices."sim"': {"input": 1000, "output": 2000},
+                                                          'prices."*"': {"input": 900_000, "output": 900_000}})
+    for i, body in enumerate(({}, {"model": ""}, {"model": "no-such"}, {"model": "sim"})):
+        r = cluster.ask("POST", "/v1/chat/completions", CHAT | body, headers)
+        assert r.status == 200, r.body
+        until(lambda i=i: (budgets.spent_today(cluster) or {}).get("requests") == i + 1, "it is counted")
+    assert 0 < budgets.spent_today(cluster)["money"] < 1  # by the price of other models a token is 0.9 USD
+    assert {r["model"] for r in ask(cluster.admin_port, "GET", "/usage?by=model").json()["usage"]} == {"sim"}
+
+
+def test_a_default_of_two_sizes_is_a_cascade(cluster):
+    cluster.router({"router": {"default_model": "large"}, "router.cascade": cascade.CASCADE})
+    cluster.node("s", *FAST, "--skill", "0.5", model="small")
+    cluster.node("l", *FAST, "--skill", "1", model="large")
+    cluster.wait_ready(2)
+    for body in ({"model": "large"}, *WITHOUT, {"model": "no-such"}):
+        for difficulty, step in ((cascade.EASY, "1/2; outcome=released"), (cascade.HARD, "2/2; outcome=escalated")):
+            r = cluster.ask("POST", "/v1/chat/completions", {"messages": CHAT["messages"], "max_tokens": 12, "difficulty": difficulty} | body)
+            assert r.status == 200 and cascade.step(r).startswith(step), (body, difficulty, r.headers, r.body)
+
+
+def test_lines_of_a_batch_without_a_model_get_it(cluster):
+    acme = batch.start(cluster, **{"router": {"default_model": "sim"}})["acme"]
+    lines = [batch.line(0), batch.line(1, model=""), batch.line(2, model="no-such"), batch.line(3)]
+    del lines[3]["body"]["model"]
+    done = batch.ended(cluster, batch.create(cluster, batch.jsonl(lines), acme), acme)
+    good, bad = batch.results(cluster, done, acme)
+    assert done["request_counts"] == {"total": 4, "completed": 4, "failed": 0} and not bad, (done, bad)
+    assert {row["custom_id"] for row in good} == {f"line-{i}" for i in range(4)}
+    assert {row["response"]["body"]["model"] for row in good} <= {"sim", "no-such"}
+    assert cluster.metric("cgn_requests_total", model="sim", code="200") >= 4
+
+
+def test_a_key_without_the_default_model_is_refused_as_by_its_name(cluster):
+    """In batches, too: a line without a model gives a key no more than one with it."""
+    headers = key(cluster.folder, "narrow", "acme", "--models", "other")
+    cluster.router({"router": {"default_model": "sim"}, "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")}, "batch": {"enabled": True}})
+    cluster.node("a", *FAST)
+    cluster.wait_ready()
+    by_name = code(cluster.ask("POST", "/v1/chat/completions", CHAT | {"model": "sim"}, headers))
+    assert by_name == (404, "model_not_found")
+    assert code(cluster.ask("POST", "/v1/chat/completions", CHAT | {"model": "no-such"}, headers)) == by_name
+    assert code(cluster.ask("POST", "/v1/chat/completions", CHAT, headers)) == (400, "missing_model")
+    lines = [batch.line(0), batch.line(1, model="no-such")]
+    done = batch.ended(cluster, batch.create(cluster, batch.jsonl(lines), headers), headers)
+    _, bad = batch.results(cluster, done, headers)
+    told = {row["response"]["body"]["error"]["code"] for row in bad if row["response"]}
+    assert len(bad) == 2 and told == {"model_not_found"}, bad

@@ -15,8 +15,8 @@ CTL = BUILD / "src/ctl/cgn-ctl"
 SLOW_RATE = {"rps": 0.001, "burst": 30}  # so slow that time does not matter
 
 
-def key(folder, name, tenant=""):
-    out = subprocess.run([CTL, "key", "create", "--file", folder / "keys", "--name", name, "--tenant", tenant, "-o", "json"], check=True,
+def key(folder, name, tenant="", *more):
+    out = subprocess.run([CTL, "key", "create", "--file", folder / "keys", "--name", name, "--tenant", tenant, "-o", "json", *more], check=True,
                          capture_output=True, text=True).stdout
     return {"Authorization": f"Bearer {json.loads(out)['key']}"}
 

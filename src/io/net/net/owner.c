@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owner: find in /proc which process listens on a port. Used once, for the error message when a port is
- * taken. */
+/* owner: find in /proc which process listens on a port, for the error message when a port is taken. Each worker asks
+ * whether it is this process, which is told without /proc/net/tcp: a read of that walks over all connections of the
+ * machine. */
 #include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,7 +53,7 @@ static bool is_one_of(const char *link, const struct inodes *in)
 	return false;
 }
 
-/* Does a descriptor of process |pid| (also "self") refer to one of the sockets? */
+/* Does a descriptor of process |pid| refer to one of the sockets? */
 static bool process_holds(const char *pid, const struct inodes *in)
 {
 	char path[512], link[64];
@@ -85,10 +87,37 @@ static void process_describe(const char *pid, char *who, size_t cap)
 		name[0] != '\0' ? ")" : "");
 }
 
+static bool listens_on(int fd, unsigned port)
+{
+	struct sockaddr_in6 at = {.sin6_family = AF_UNSPEC}; /* sockaddr_in has its port at the same place. */
+	socklen_t at_len = sizeof at, listens_len = sizeof(int);
+	int listens = 0;
+	return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_len) == 0 && listens == 1 &&
+		getsockname(fd, (struct sockaddr *)&at, &at_len) == 0 &&
+		(at.sin6_family == AF_INET || at.sin6_family == AF_INET6) && ntohs(at.sin6_port) == port;
+}
+
+static bool self_listens(unsigned port)
+{
+	bool found = false;
+	DIR *d = opendir("/proc/self/fd");
+	if (d == NULL)
+		return false;
+	for (struct dirent *e; !found && (e = readdir(d)) != NULL;)
+		found = isdigit((unsigned char)e->d_name[0]) &&
+			listens_on((int)strtol(e->d_name, NULL, 10), port);
+	(void)closedir(d);
+	return found;
+}
+
 enum net_owner net_port_owner(unsigned port, char *who, size_t cap)
 {
 	struct inodes in = {.n = 0};
 	who[0] = '\0';
+	if (self_listens(port)) {
+		(void)snprintf(who, cap, "this process");
+		return NET_OWNER_SELF;
+	}
 	scan_table("/proc/net/tcp", port, &in);
 	scan_table("/proc/net/tcp6", port, &in);
 	if (in.n == 0)
@@ -96,12 +125,9 @@ enum net_owner net_port_owner(unsigned port, char *who, size_t cap)
 	DIR *d = opendir("/proc");
 	if (d == NULL)
 		return NET_OWNER_UNKNOWN;
-	bool self = process_holds("self", &in);
-	for (struct dirent *e; !self && who[0] == '\0' && (e = readdir(d)) != NULL;)
+	for (struct dirent *e; who[0] == '\0' && (e = readdir(d)) != NULL;)
 		if (isdigit((unsigned char)e->d_name[0]) && process_holds(e->d_name, &in))
 			process_describe(e->d_name, who, cap);
 	(void)closedir(d);
-	if (self)
-		(void)snprintf(who, cap, "this process");
-	return self ? NET_OWNER_SELF : NET_OWNER_OTHER;
+	return NET_OWNER_OTHER;
 }

@@ -8,6 +8,7 @@
 
 #include "base/codec/codec.h"
 #include "base/pb/pb_json.h"
+#include "base/pb/pb_tree.h"
 #include "cognitora/v1/agent.pb-c.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "cognitora/v1/kv.pb-c.h"
@@ -92,6 +93,96 @@ static void a_selection_orders_and_renames(void **state)
 	json_close(&o, '}');
 	assert_string_equal(cgn_buf_z(&b), "{\"first\":1,\"id\":\"a\"}");
 	cgn_buf_fini(&b);
+}
+
+static void assert_selected(const void *message, const char *select, const char *want)
+{
+	struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	pb_json_select(&o, message, select);
+	assert_string_equal(cgn_buf_z(&b), want);
+	cgn_buf_fini(&b);
+}
+
+static void marks_leave_out_write_null_and_flatten(void **state)
+{
+	(void)state;
+	Cognitora__V1__NodeStatus s = COGNITORA__V1__NODE_STATUS__INIT;
+	Cognitora__V1__Node n = COGNITORA__V1__NODE__INIT;
+	n.id = (char[]){"a"};
+	n.role = COGNITORA__V1__ROLE__ROLE_DECODE;
+	assert_selected(&s, "node*{id} node watts! node_watts! reason? load_age_ms",
+		"{\"watts\":null,\"node_watts\":null,\"load_age_ms\":0}");
+	s.node = &n;
+	s.node_watts = 7;
+	s.reason = (char[]){"why"};
+	assert_selected(&s, "node*{name=id role~} node_watts! reason?",
+		"{\"name\":\"a\",\"role\":\"decode\",\"node_watts\":7,\"reason\":\"why\"}");
+	assert_selected(&s, "node*{engines{name}}", "{\"engines\":[]}");
+}
+
+static void deprecated_fields_are_not_in_plain_style(void **state)
+{
+	(void)state;
+	Cognitora__V1__CascadesResponse *c = NULL;
+	assert_int_equal(pb_json_read(&cognitora__v1__cascades_response__descriptor,
+				 CGN_STR("{\"json\":\"{}\"}"), &c, NULL)
+				 .code,
+		CGN_FINE);
+	assert_written(c, PB_JSON_PLAIN, "{\"calibrates\":false,\"pairs\":[]}");
+	assert_written(c, PB_JSON_PROTO3, "{\"json\":\"{}\"}");
+	pb_free(&c);
+}
+
+static void enumerations_have_words(void **state)
+{
+	(void)state;
+	char word[PB_ENUM_WORD];
+	assert_string_equal(pb_enum_word(&cognitora__v1__role__descriptor, 1, word), "prefill");
+	assert_string_equal(pb_enum_word(&cognitora__v1__role__descriptor, 99, word), "both");
+	assert_string_equal(pb_enum_word(&cognitora__v1__wanted_state__descriptor, 0, word), "as_configured");
+}
+
+/* ---- trees ---- */
+
+static void a_tree_grows_its_lists(void **state)
+{
+	(void)state;
+	struct pb_tree t;
+	pb_tree_init(&t, 65536);
+	Cognitora__V1__CascadesResponse *c = PB_NEW(&t, cascades_response);
+	for (uint64_t i = 0; i < 100; i++) {
+		Cognitora__V1__CascadePair *p = PB_ADD(&t, c, pairs, cascade_pair);
+		p->compared = i;
+		p->small = pb_tree_text(&t, CGN_STR("name"));
+	}
+	assert_false(t.bad);
+	assert_int_equal(c->n_pairs, 100);
+	for (uint64_t i = 0; i < 100; i++)
+		assert_true(c->pairs[i]->compared == i && strcmp(c->pairs[i]->small, "name") == 0);
+	pb_tree_fini(&t);
+}
+
+/* At every limit, the tree is bad or has all of it, and writing to spare messages does no harm. */
+static void a_tree_without_memory_is_bad(void **state)
+{
+	(void)state;
+	size_t bad = 0;
+	for (size_t limit = 0; limit < 8192; limit += 64) {
+		struct pb_tree t;
+		pb_tree_init(&t, limit);
+		Cognitora__V1__PeersResponse *r = PB_NEW(&t, peers_response);
+		for (unsigned i = 0; i < 9; i++) {
+			Cognitora__V1__PeerStatus *p = PB_ADD(&t, r, peers, peer_status);
+			p->summary = PB_NEW(&t, peer_summary);
+			Cognitora__V1__PeerModel *m = PB_ADD(&t, p->summary, models, peer_model);
+			m->model = pb_tree_text(&t, CGN_STR("m"));
+		}
+		bad += t.bad;
+		assert_true(t.bad || r->n_peers == 9);
+		pb_tree_fini(&t);
+	}
+	assert_true(bad > 0 && bad < 128);
 }
 
 static void assert_read(const ProtobufCMessageDescriptor *type, const char *json, const char *again)
@@ -209,6 +300,11 @@ int main(void)
 		cmocka_unit_test(enums_bytes_and_signed_numbers_are_written),
 		cmocka_unit_test(a_oneof_has_the_member_that_is_set),
 		cmocka_unit_test(a_selection_orders_and_renames),
+		cmocka_unit_test(marks_leave_out_write_null_and_flatten),
+		cmocka_unit_test(deprecated_fields_are_not_in_plain_style),
+		cmocka_unit_test(enumerations_have_words),
+		cmocka_unit_test(a_tree_grows_its_lists),
+		cmocka_unit_test(a_tree_without_memory_is_bad),
 		cmocka_unit_test(both_spellings_nulls_and_unknown_members_are_read),
 		cmocka_unit_test(wrong_values_are_refused_with_their_name),
 		cmocka_unit_test(memory_is_bounded_by_the_text),

@@ -50,6 +50,7 @@ struct how {
 };
 
 static void message_put(struct json_out *o, const ProtobufCMessage *m, struct how how);
+static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct cgn_str select);
 
 static uint32_t u32_at(const void *at)
 {
@@ -81,6 +82,19 @@ static void real_put(struct json_out *o, const void *at, size_t size)
 	else
 		memcpy(&narrow, at, sizeof narrow);
 	json_put_f64(o, size == sizeof wide ? wide : (double)narrow);
+}
+
+const char *pb_enum_word(const ProtobufCEnumDescriptor *type, int value, char out[PB_ENUM_WORD])
+{
+	const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(type, value);
+	if (v == NULL)
+		v = protobuf_c_enum_descriptor_get_value(type, 0);
+	const char *p = v != NULL ? strchr(v->name, '_') : NULL;
+	size_t n = 0;
+	for (; p != NULL && p[1] != '\0' && n + 1 < PB_ENUM_WORD; p++)
+		out[n++] = (char)(p[1] >= 'A' && p[1] <= 'Z' ? p[1] - 'A' + 'a' : p[1]);
+	out[n] = '\0';
+	return out;
 }
 
 static void enum_put(struct json_out *o, const ProtobufCEnumDescriptor *type, int value)
@@ -185,6 +199,11 @@ static bool is_written(const ProtobufCMessage *m, const ProtobufCFieldDescriptor
 	return (style == PB_JSON_PLAIN && pb_json_type(f)->kind != PB_JSON_MESSAGE) || !is_default(f, at);
 }
 
+static bool is_retired(const ProtobufCFieldDescriptor *f, enum pb_json_style style)
+{
+	return style == PB_JSON_PLAIN && (f->flags & PROTOBUF_C_FIELD_FLAG_DEPRECATED) != 0;
+}
+
 static void field_put(struct json_out *o, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
 	struct how how)
 {
@@ -200,7 +219,7 @@ static void fields_put(struct json_out *o, const ProtobufCMessage *m, struct how
 	for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
 		char name[PB_JSON_NAME];
-		if (!is_written(m, f, how.style))
+		if (!is_written(m, f, how.style) || is_retired(f, how.style))
 			continue;
 		pb_json_name(f, name);
 		json_key(o, how.style == PB_JSON_PROTO3 ? name : f->name);
@@ -208,9 +227,14 @@ static void fields_put(struct json_out *o, const ProtobufCMessage *m, struct how
 	}
 }
 
-/* Take one "key=field{...}" from |rest|: the key's and the field's names, and what the braces hold. */
-static void selection_take(struct cgn_str *rest, char key[PB_JSON_NAME], char field[PB_JSON_NAME],
-	struct cgn_str *inner)
+/* A selection lists such terms: "key=field{inner}", with a mark behind the field. */
+struct selected {
+	char key[PB_JSON_NAME], field[PB_JSON_NAME];
+	char mark; /* '\0': none. */
+	struct cgn_str inner;
+};
+
+static void selection_take(struct cgn_str *rest, struct selected *out)
 {
 	size_t n = 0, depth = 0;
 	while (n < rest->n && (depth > 0 || rest->p[n] != ' ')) {
@@ -220,38 +244,55 @@ static void selection_take(struct cgn_str *rest, char key[PB_JSON_NAME], char fi
 	}
 	struct cgn_str name = {rest->p, n}, braces = name;
 	*rest = (struct cgn_str){rest->p + n + (n < rest->n), rest->n - n - (n < rest->n)};
-	*inner = (struct cgn_str){NULL, 0};
 	name = cgn_str_split(&braces, '{');
-	if (braces.p != NULL)
-		*inner = (struct cgn_str){braces.p, braces.n - 1};
+	out->inner = braces.p != NULL ? (struct cgn_str){braces.p, braces.n - 1} : (struct cgn_str){NULL, 0};
+	out->mark = name.n > 0 && strchr("*?!~", name.p[name.n - 1]) != NULL ? name.p[name.n - 1] : '\0';
+	name.n -= out->mark != '\0';
 	struct cgn_str behind = name, before = cgn_str_split(&behind, '=');
-	CGN_MUST(cgn_str_copyz(key, PB_JSON_NAME, before));
-	CGN_MUST(cgn_str_copyz(field, PB_JSON_NAME, behind.p != NULL ? behind : before));
+	CGN_MUST(cgn_str_copyz(out->key, PB_JSON_NAME, before));
+	CGN_MUST(cgn_str_copyz(out->field, PB_JSON_NAME, behind.p != NULL ? behind : before));
+}
+
+static void members_put(struct json_out *o, const ProtobufCMessage *m, struct how how)
+{
+	if (how.select.p != NULL)
+		selected_put(o, m, how.select);
+	else
+		fields_put(o, m, how);
 }
 
 static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct cgn_str select)
 {
 	while (select.n > 0) {
-		char key[PB_JSON_NAME], field[PB_JSON_NAME];
-		struct how how = {.style = PB_JSON_PLAIN};
-		selection_take(&select, key, field, &how.select);
+		struct selected s;
+		selection_take(&select, &s);
+		const struct how how = {.style = PB_JSON_PLAIN, .select = s.inner};
 		const ProtobufCFieldDescriptor *f =
-			protobuf_c_message_descriptor_get_field_by_name(m->descriptor, field);
+			protobuf_c_message_descriptor_get_field_by_name(m->descriptor, s.field);
 		CGN_MUST(f != NULL);
-		if (!is_written(m, f, PB_JSON_PLAIN))
+		bool set = is_written(m, f, s.mark == '?' || s.mark == '!' ? PB_JSON_PROTO3 : PB_JSON_PLAIN);
+		if (!set && s.mark != '!')
 			continue;
-		json_key(o, key);
-		field_put(o, m, f, how);
+		if (s.mark == '*') {
+			members_put(o, pointer_at((const char *)m + f->offset), how);
+			continue;
+		}
+		char word[PB_ENUM_WORD];
+		json_key(o, s.key);
+		if (s.mark == '~')
+			json_put_z(o,
+				pb_enum_word(f->descriptor, (int)u32_at((const char *)m + f->offset), word));
+		else if (set)
+			field_put(o, m, f, how);
+		else
+			json_put_null(o);
 	}
 }
 
 static void message_put(struct json_out *o, const ProtobufCMessage *m, struct how how)
 {
 	json_open(o, '{');
-	if (how.select.p != NULL)
-		selected_put(o, m, how.select);
-	else
-		fields_put(o, m, how);
+	members_put(o, m, how);
 	json_close(o, '}');
 }
 

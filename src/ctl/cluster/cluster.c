@@ -25,13 +25,6 @@ CGN_RC ctl_status_ask(const struct ctl_args *a, cgn_nsec fallback, Cognitora__V1
 	return ctl_client_call(a, CTL_ROUTER, &call, err);
 }
 
-static const char *role_text(Cognitora__V1__Role role)
-{
-	return role == COGNITORA__V1__ROLE__ROLE_PREFILL   ? "prefill"
-		: role == COGNITORA__V1__ROLE__ROLE_DECODE ? "decode"
-							   : "both";
-}
-
 #define SHOWN_MODELS 16 /* Models of an engine that the table shows */
 
 /* Return how the engine's model |k| is loaded; empty: it is there all the time. |*at|: the facts to look at next. */
@@ -66,16 +59,6 @@ void ctl_status_models(const Cognitora__V1__Node *node, size_t most, struct cgn_
 		engine_models_put(node->engines[i], most, out);
 }
 
-/* List how the node's engines hand prompts over: kind and terms. */
-static void handoffs_of(const Cognitora__V1__Node *node, struct cgn_buf *out)
-{
-	for (size_t i = 0; i < node->n_engines; i++) {
-		const Cognitora__V1__Handoff *h = node->engines[i]->handoff;
-		if (h != NULL)
-			cgn_buf_fmt(out, "%s%s %s", out->n > 0 ? ", " : "", h->kind, h->terms);
-	}
-}
-
 /* Summarize the state of the engines' KV events in a word; the router's /nodes has the details. */
 static const char *events_trouble(const Cognitora__V1__Node *node)
 {
@@ -90,67 +73,92 @@ static const char *events_trouble(const Cognitora__V1__Node *node)
 	return worst;
 }
 
-/* The columns of cluster nodes. Those that are not |wide| fit into 80 columns with names of common length. */
+/* ---- the table of nodes ---- */
+
+struct node_row {
+	const Cognitora__V1__NodeStatus *s;
+	const Cognitora__V1__Node *node;
+	const Cognitora__V1__Load *load;
+	size_t most;         /* Models of an engine that are shown. */
+	struct cgn_buf text; /* The cell that is made. */
+};
+
+static const char *role_text(struct node_row *n)
+{
+	char word[PB_ENUM_WORD];
+	cgn_buf_putz(&n->text, pb_enum_word(&cognitora__v1__role__descriptor, (int)n->node->role, word));
+	return cgn_buf_z(&n->text);
+}
+
+static unsigned long long tier_blocks(const struct node_row *n, enum block_tier tier)
+{
+	return tier < n->s->n_tier_blocks ? n->s->tier_blocks[tier] : 0;
+}
+
+/* "61.2/79.6", used of all; empty for a node without GPUs that its agent can read. */
+static const char *gpu_memory_text(struct node_row *n)
+{
+	if (n->load->gpu_memory_total > 0)
+		cgn_buf_fmt(&n->text, "%.1f/%.1f", (double)n->load->gpu_memory_used / 1e9,
+			(double)n->load->gpu_memory_total / 1e9);
+	return cgn_buf_z(&n->text);
+}
+
+static const char *gpu_power_text(struct node_row *n)
+{
+	if (n->load->gpus > 0 && n->load->gpu_power_limit_mw > 0)
+		cgn_buf_fmt(&n->text, "%.0f/%.0f", (double)n->load->gpu_power_mw / 1e3,
+			(double)n->load->gpu_power_limit_mw / 1e3);
+	return cgn_buf_z(&n->text);
+}
+
+/* List how the node's engines hand prompts over: kind and terms. */
+static const char *handoffs_text(struct node_row *n)
+{
+	for (size_t i = 0; i < n->node->n_engines; i++) {
+		const Cognitora__V1__Handoff *h = n->node->engines[i]->handoff;
+		if (h != NULL)
+			cgn_buf_fmt(&n->text, "%s%s %s", n->text.n > 0 ? ", " : "", h->kind, h->terms);
+	}
+	return cgn_buf_z(&n->text);
+}
+
+static const char *models_text(struct node_row *n)
+{
+	ctl_status_models(n->node, n->most, &n->text);
+	return cgn_buf_z(&n->text);
+}
+
+#define COLUMN(id, name, number, wide, ...)                            \
+	static void id##_cell(struct ctl_table *t, struct node_row *n) \
+	{                                                              \
+		n->text.n = 0;                                         \
+		ctl_table_cell(t, __VA_ARGS__);                        \
+	}
+#include "ctl/cluster/node_columns.def"
+#undef COLUMN
+
 static const struct {
 	const char *name;
 	bool number, wide;
-} node_columns[] = {{"NODE", false, false}, {"STATE", false, false}, {"BREAKER", false, false},
-	{"ROLE", false, true}, {"VERSION", false, true}, {"ADDRESS", false, true}, {"INFLIGHT", true, false},
-	{"RUNNING", true, true}, {"WAITING", true, false}, {"KV", true, false}, {"BLOCKS", true, false},
-	{"GPU", true, true}, {"RAM", true, true}, {"SSD", true, true}, {"REMOTE", true, true},
-	{"SOURCE", false, true}, {"STALE S", true, true}, {"TRUST", true, true}, {"SEEN S", true, true},
-	{"GPU MEM GB", false, true}, {"GPU POWER W", false, true}, {"HANDOFF", false, true},
-	{"MODELS", false, false}, {"REASON", false, true}};
+	void (*cell)(struct ctl_table *t, struct node_row *n);
+} node_columns[] = {
+#define COLUMN(id, name, number, wide, ...) {name, number, wide, id##_cell},
+#include "ctl/cluster/node_columns.def"
+#undef COLUMN
+};
 
-/* "61.2/79.6", used of all; empty for a node without GPUs that its agent can read. */
-static void gpu_cells(struct ctl_table *t, const Cognitora__V1__Load *load)
-{
-	if (load->gpu_memory_total > 0)
-		ctl_table_cell(t, "%.1f/%.1f", (double)load->gpu_memory_used / 1e9,
-			(double)load->gpu_memory_total / 1e9);
-	else
-		ctl_table_cell(t, "%s", "");
-	if (load->gpus > 0 && load->gpu_power_limit_mw > 0)
-		ctl_table_cell(t, "%.0f/%.0f", (double)load->gpu_power_mw / 1e3,
-			(double)load->gpu_power_limit_mw / 1e3);
-	else
-		ctl_table_cell(t, "%s", "");
-}
-
-static void node_row(struct ctl_table *t, const Cognitora__V1__NodeStatus *s, bool all_models)
+static void node_row_add(struct ctl_table *t, const Cognitora__V1__NodeStatus *s, size_t most)
 {
 	static const Cognitora__V1__Node no_node = COGNITORA__V1__NODE__INIT;
 	static const Cognitora__V1__Load no_load = COGNITORA__V1__LOAD__INIT;
-	const Cognitora__V1__Node *node = s->node != NULL ? s->node : &no_node;
-	const Cognitora__V1__Load *load = s->load != NULL ? s->load : &no_load;
-	struct cgn_buf models = {0}, handoffs = {0};
-	ctl_status_models(node, all_models ? SIZE_MAX : SHOWN_MODELS, &models);
-	handoffs_of(node, &handoffs);
-	ctl_table_cell(t, "%s", node->id);
-	ctl_table_cell(t, "%s%s", s->state,
-		s->cordoned && strcmp(s->state, "cordoned") != 0 ? ",cordoned" : "");
-	ctl_table_cell(t, "%s", s->breaker);
-	ctl_table_cell(t, "%s", role_text(node->role));
-	ctl_table_cell(t, "%s", s->origin[0] != '\0' ? "no agent" : node->version);
-	ctl_table_cell(t, "%s", node->address);
-	ctl_table_cell(t, "%u", s->router_inflight);
-	ctl_table_cell(t, "%u", load->running);
-	ctl_table_cell(t, "%u", load->waiting);
-	ctl_table_cell(t, "%.2f", (double)load->kv_usage);
-	ctl_table_cell(t, "%llu", (unsigned long long)s->index_blocks);
-	for (size_t i = 0; i < BLOCK_TIERS; i++)
-		ctl_table_cell(t, "%llu",
-			i < s->n_tier_blocks ? (unsigned long long)s->tier_blocks[i] : 0ULL);
-	ctl_table_cell(t, "%s%s", s->source, events_trouble(node));
-	ctl_table_cell(t, "%.1f", (double)s->stale_ms / 1e3);
-	ctl_table_cell(t, "%.2f", (double)s->trust);
-	ctl_table_cell(t, "%.1f", (double)s->last_seen_ms / 1e3);
-	gpu_cells(t, load);
-	ctl_table_cell(t, "%s", cgn_buf_z(&handoffs));
-	ctl_table_cell(t, "%s", cgn_buf_z(&models));
-	ctl_table_cell(t, "%s", s->reason);
-	cgn_buf_fini(&models);
-	cgn_buf_fini(&handoffs);
+	struct node_row n = {.s = s,
+		.node = s->node != NULL ? s->node : &no_node,
+		.load = s->load != NULL ? s->load : &no_load,
+		.most = most};
+	for (size_t i = 0; i < CGN_COUNT(node_columns); i++)
+		node_columns[i].cell(t, &n);
+	cgn_buf_fini(&n.text);
 }
 
 /* Below the narrow table, which has no room for a sentence. */
@@ -185,7 +193,7 @@ CGN_RC ctl_cluster_nodes(const struct ctl_args *a, struct cgn_err *err)
 		(node_columns[i].wide ? ctl_table_wide_column : ctl_table_column)(&t, node_columns[i].name,
 			node_columns[i].number);
 	for (size_t i = 0; i < status->n_nodes; i++)
-		node_row(&t, status->nodes[i], a->json);
+		node_row_add(&t, status->nodes[i], a->json ? SIZE_MAX : SHOWN_MODELS);
 	cgn_rc rc = ctl_table_print(&t, a->json, err);
 	if (cgn_ok(rc) && !a->json && !a->wide)
 		rc = reasons_print(status, err);

@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "cognitora/v1/control.pb-c.h"
+#include "ctl/client.h"
+
+#define DEFAULT_TIMEOUT (10 * CGN_SEC)
+
 static void time_cell(struct ctl_table *t, struct json_val v)
 {
 	uint64_t ms = 0;
@@ -17,20 +22,30 @@ static void time_cell(struct ctl_table *t, struct json_val v)
 	ctl_table_cell(t, "%s", text);
 }
 
+static void number_put(struct json_val v, enum ctl_list_kind kind, struct cgn_buf *out)
+{
+	double number;
+	if (!json_f64(v, &number))
+		return;
+	if (kind == CTL_LIST_AS_IS)
+		cgn_buf_str(out, v.raw);
+	else
+		cgn_buf_fmt(out, kind == CTL_LIST_WHOLE ? "%.0f" : "%.4g", number);
+}
+
 static void list_cell(struct ctl_table *t, struct json_val row, const struct ctl_list_column *c)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct json_val v;
-	double number;
 	bool has = json_get(row, c->key, &v);
-	if (has && strcmp(c->key, "at_unix_ms") == 0) {
+	if (has && c->kind == CTL_LIST_TIME) {
 		time_cell(t, v);
 		return;
 	}
 	if (has && v.type == JSON_STRING)
 		json_str_to(v, &text);
-	else if (has && json_f64(v, &number))
-		cgn_buf_fmt(&text, "%.4g", number);
+	else if (has)
+		number_put(v, c->kind, &text);
 	ctl_table_cell(t, "%s", text.n > 0 ? cgn_buf_z(&text) : "-");
 }
 
@@ -42,7 +57,8 @@ CGN_RC ctl_list_show(struct json_val doc, const char *key, const struct ctl_list
 	if (!json_get(doc, key, &list))
 		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no \"%s\"", key);
 	for (size_t i = 0; i < n; i++)
-		ctl_table_column(&t, columns[i].header, columns[i].right);
+		ctl_table_column(&t, columns[i].header,
+			columns[i].kind != CTL_LIST_TEXT && columns[i].kind != CTL_LIST_TIME);
 	struct json_iter it = json_iter_of(list);
 	while (json_next_elem(&it, &row))
 		for (size_t i = 0; i < n; i++)
@@ -50,12 +66,46 @@ CGN_RC ctl_list_show(struct json_val doc, const char *key, const struct ctl_list
 	return ctl_table_print(&t, false, err);
 }
 
-CGN_RC ctl_text_show(const struct ctl_args *a, const char *text,
-	cgn_rc (*show)(struct cgn_str text, struct cgn_err *err), struct cgn_err *err)
+/* Return the field "json" of a message that has nothing else; NULL: the message has other fields, or no such. Routers of
+ * the release before fill only "json". */
+static const char *json_alone(ProtobufCMessage *m)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
-	if (!a->json)
-		return show(cgn_str_of(text), err);
-	cgn_buf_fmt(&out, "%s\n", text);
-	return ctl_print(&out, err);
+	const ProtobufCFieldDescriptor *f =
+		protobuf_c_message_descriptor_get_field_by_name(m->descriptor, "json");
+	const char *json, *none = "";
+	if (f == NULL)
+		return NULL;
+	char *at = (char *)m + f->offset;
+	memcpy(&json, at, sizeof json);
+	memcpy(at, &none, sizeof none);
+	bool alone = protobuf_c_message_get_packed_size(m) == 0 && json[0] != '\0';
+	memcpy(at, &json, sizeof json);
+	return alone ? json : NULL;
+}
+
+CGN_RC ctl_document_show(const struct ctl_args *a, const char *method, enum proto_document_id id,
+	cgn_rc (*show)(struct json_val doc, struct cgn_err *err), struct cgn_err *err)
+{
+	CGN_ON_EXIT(pb_free) ProtobufCMessage *rs = NULL;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
+	struct json_val doc = {.type = JSON_NULL};
+	struct json_out j = json_out_to(&text);
+	struct ctl_call call = {.method = method,
+		.answer = proto_documents[id].type,
+		.request = &rq,
+		.first = &rs};
+	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
+	CGN_TRY(ctl_client_call(a, CTL_ROUTER, &call, err));
+	const char *json = json_alone(rs);
+	if (json != NULL)
+		cgn_buf_putz(&text, json);
+	else
+		proto_document_put(id, rs, &j);
+	if (a->json) {
+		cgn_buf_char(&text, '\n');
+		return ctl_print(&text, err);
+	}
+	CGN_TRY(json_parse(cgn_buf_view(&text), &doc, NULL, err));
+	return show(doc, err);
 }

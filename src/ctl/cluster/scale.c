@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scale: the autoscaler's facts and decisions. */
-#include "base/json/json.h"
-#include "base/pb/pb.h"
-#include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
 #include "ctl/cluster/list.h"
-#include "ctl/ctl.h"
 
-#define DEFAULT_TIMEOUT (10 * CGN_SEC)
+static const struct ctl_list_column models[] = {{"model", "MODEL", CTL_LIST_TEXT},
+	{"role", "ROLE", CTL_LIST_TEXT}, {"ready", "READY", CTL_LIST_SHORT},
+	{"coming", "COMING", CTL_LIST_SHORT}, {"want", "WANT", CTL_LIST_SHORT},
+	{"load", "LOAD", CTL_LIST_SHORT}, {"forecast", "FORECAST", CTL_LIST_SHORT},
+	{"inflight", "INFLIGHT", CTL_LIST_SHORT}, {"waiting", "WAITING", CTL_LIST_SHORT},
+	{"ttft_p90_ms", "TTFT P90 MS", CTL_LIST_SHORT}, {"itl_p90_ms", "ITL P90 MS", CTL_LIST_SHORT},
+	{"wake_seconds", "WAKE S", CTL_LIST_SHORT}, {"why", "WHY", CTL_LIST_TEXT}};
+static const struct ctl_list_column decisions[] = {{"at_unix_ms", "TIME", CTL_LIST_TIME},
+	{"model", "MODEL", CTL_LIST_TEXT}, {"role", "ROLE", CTL_LIST_TEXT},
+	{"action", "ACTION", CTL_LIST_TEXT}, {"by", "BY", CTL_LIST_SHORT}, {"have", "HAVE", CTL_LIST_SHORT},
+	{"want", "WANT", CTL_LIST_SHORT}, {"nodes", "NODES", CTL_LIST_TEXT}, {"why", "WHY", CTL_LIST_TEXT},
+	{"then", "THEN", CTL_LIST_TEXT}};
 
-static const struct ctl_list_column models[] = {{"model", "MODEL", false}, {"role", "ROLE", false},
-	{"ready", "READY", true}, {"coming", "COMING", true}, {"want", "WANT", true}, {"load", "LOAD", true},
-	{"forecast", "FORECAST", true}, {"inflight", "INFLIGHT", true}, {"waiting", "WAITING", true},
-	{"ttft_p90_ms", "TTFT P90 MS", true}, {"itl_p90_ms", "ITL P90 MS", true},
-	{"wake_seconds", "WAKE S", true}, {"why", "WHY", false}};
-static const struct ctl_list_column decisions[] = {{"at_unix_ms", "TIME", false}, {"model", "MODEL", false},
-	{"role", "ROLE", false}, {"action", "ACTION", false}, {"by", "BY", true}, {"have", "HAVE", true},
-	{"want", "WANT", true}, {"nodes", "NODES", false}, {"why", "WHY", false}, {"then", "THEN", false}};
-
-static CGN_RC scale_show(struct cgn_str text, struct cgn_err *err)
+static CGN_RC scale_show(struct json_val doc, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf mode = {0}, target = {0};
-	struct json_val doc = {.raw = {NULL, 0}}, v;
-	CGN_TRY(json_parse(text, &doc, NULL, err));
+	struct json_val v;
 	if (json_get(doc, "mode", &v))
 		json_str_to(v, &mode);
 	(void)printf("router.autoscaler: %s", mode.n > 0 ? cgn_buf_z(&mode) : "unknown");
@@ -38,13 +34,5 @@ static CGN_RC scale_show(struct cgn_str text, struct cgn_err *err)
 
 CGN_RC ctl_cluster_scale(const struct ctl_args *a, struct cgn_err *err)
 {
-	CGN_ON_EXIT(pb_free) Cognitora__V1__ScaleResponse *rs = NULL;
-	Cognitora__V1__ScaleRequest rq = COGNITORA__V1__SCALE_REQUEST__INIT;
-	struct ctl_call call = {.method = "Scale",
-		.answer = &cognitora__v1__scale_response__descriptor,
-		.request = &rq,
-		.first = &rs};
-	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
-	CGN_TRY(ctl_client_call(a, CTL_ROUTER, &call, err));
-	return ctl_text_show(a, rs->json, scale_show, err);
+	return ctl_document_show(a, "Scale", PROTO_DOCUMENT_SCALE, scale_show, err);
 }

@@ -1,55 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session: the sessions of agents, from a router's admin port. */
 #include "base/codec/codec.h"
-#include "base/json/json.h"
-#include "ctl/ctl.h"
+#include "ctl/cluster/list.h"
 
-struct column {
-	const char *header, *key;
-	bool number;
-};
-static const struct column session_columns[] = {{"SESSION", "id", false}, {"TENANT", "tenant", false},
-	{"FROM", "from", false}, {"STATE", "state", false}, {"TOOL", "tool", false},
-	{"MODEL", "model", false}, {"NODE", "node", false}, {"KV", "kv", false}, {"TURNS", "turns", true},
-	{"PROMPT", "prompt_tokens", true}, {"CACHED", "cached_tokens", true},
-	{"ANSWERS", "completion_tokens", true}, {"CALLS", "tool_calls", true},
-	{"IN TOOLS MS", "tool_ms", true}, {"IDLE MS", "idle_ms", true}};
-static const struct column tool_columns[] = {{"TOOL", "name", false}, {"SAMPLES", "samples", true},
-	{"P50 MS", "p50_ms", true}, {"P90 MS", "p90_ms", true}};
-
-static void value_cell(struct ctl_table *t, struct json_val row, const struct column *c)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_val v;
-	double number = 0;
-	if (json_get(row, c->key, &v) && v.type == JSON_STRING)
-		json_str_to(v, &text);
-	else if (c->number && json_get(row, c->key, &v) && json_f64(v, &number))
-		cgn_buf_fmt(&text, "%.0f", number);
-	ctl_table_cell(t, "%s", text.n > 0 ? cgn_buf_z(&text) : "-");
-}
-
-static CGN_RC rows_show(struct json_val list, const struct column *columns, size_t n, struct cgn_err *err)
-{
-	struct ctl_table t = {0};
-	struct json_val row;
-	struct json_iter it = json_iter_of(list);
-	for (size_t i = 0; i < n; i++)
-		ctl_table_column(&t, columns[i].header, columns[i].number);
-	while (json_next_elem(&it, &row))
-		for (size_t i = 0; i < n; i++)
-			value_cell(&t, row, &columns[i]);
-	return ctl_table_print(&t, false, err);
-}
+static const struct ctl_list_column session_columns[] = {{"id", "SESSION", CTL_LIST_TEXT},
+	{"tenant", "TENANT", CTL_LIST_TEXT}, {"from", "FROM", CTL_LIST_TEXT},
+	{"state", "STATE", CTL_LIST_TEXT}, {"tool", "TOOL", CTL_LIST_TEXT}, {"model", "MODEL", CTL_LIST_TEXT},
+	{"node", "NODE", CTL_LIST_TEXT}, {"kv", "KV", CTL_LIST_TEXT}, {"turns", "TURNS", CTL_LIST_WHOLE},
+	{"prompt_tokens", "PROMPT", CTL_LIST_WHOLE}, {"cached_tokens", "CACHED", CTL_LIST_WHOLE},
+	{"completion_tokens", "ANSWERS", CTL_LIST_WHOLE}, {"tool_calls", "CALLS", CTL_LIST_WHOLE},
+	{"tool_ms", "IN TOOLS MS", CTL_LIST_WHOLE}, {"idle_ms", "IDLE MS", CTL_LIST_WHOLE}};
+static const struct ctl_list_column tool_columns[] = {{"name", "TOOL", CTL_LIST_TEXT},
+	{"samples", "SAMPLES", CTL_LIST_WHOLE}, {"p50_ms", "P50 MS", CTL_LIST_WHOLE},
+	{"p90_ms", "P90 MS", CTL_LIST_WHOLE}};
 
 static CGN_RC sessions_show(struct json_val doc, bool tools, struct cgn_err *err)
 {
-	struct json_val list;
-	const char *key = tools ? "tools" : "sessions";
-	if (!json_get(doc, key, &list) || list.type != JSON_ARRAY)
-		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no \"%s\"", key);
-	return tools ? rows_show(list, tool_columns, CGN_COUNT(tool_columns), err)
-		     : rows_show(list, session_columns, CGN_COUNT(session_columns), err);
+	return tools ? ctl_list_show(doc, "tools", tool_columns, CGN_COUNT(tool_columns), err)
+		     : ctl_list_show(doc, "sessions", session_columns, CGN_COUNT(session_columns), err);
 }
 
 static CGN_RC path_make(const struct ctl_args *a, struct cgn_buf *out, struct cgn_err *err)

@@ -2,8 +2,7 @@
 /* usage: the usage of tenants, from a router's admin port. */
 #include <string.h>
 
-#include "base/json/json.h"
-#include "ctl/ctl.h"
+#include "ctl/cluster/list.h"
 #include "policy/who/billing/billing.h"
 
 #define MAX_TIME 64
@@ -36,55 +35,26 @@ static CGN_RC usage_path(const struct ctl_args *a, struct cgn_buf *path, struct 
 	return query_add(path, "to", ctl_flag(a, "--to"), err);
 }
 
-static void usage_cell(struct ctl_table *t, struct json_val row, const char *key)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_val v;
-	bool has = json_get(row, key, &v);
-	if (has && v.type == JSON_STRING)
-		json_str_to(v, &text);
-	else if (has && v.type != JSON_NULL)
-		cgn_buf_str(&text, v.raw);
-	ctl_table_cell(t, "%s", text.n > 0 ? cgn_buf_z(&text) : "-");
-}
-
-static const char *const amounts[] = {"requests", "estimated", "input_tokens", "cached_tokens",
-	"output_tokens", "money", "joules"};
-static const char *const headers[] = {"REQUESTS", "ESTIMATED", "INPUT", "CACHED", "OUTPUT", "MONEY",
-	"JOULES"};
-
-static void usage_head(struct ctl_table *t, const char *by, const char *step)
-{
-	if (strcmp(step, "all") != 0)
-		ctl_table_column(t, "TIME", false);
-	if (strcmp(by, "all") != 0)
-		ctl_table_column(t,
-			strcmp(by, "key") == 0             ? "KEY"
-				: strcmp(by, "model") == 0 ? "MODEL"
-							   : "TENANT",
-			false);
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(t, headers[i], true);
-}
+static const struct ctl_list_column amounts[] = {{"requests", "REQUESTS", CTL_LIST_AS_IS},
+	{"estimated", "ESTIMATED", CTL_LIST_AS_IS}, {"input_tokens", "INPUT", CTL_LIST_AS_IS},
+	{"cached_tokens", "CACHED", CTL_LIST_AS_IS}, {"output_tokens", "OUTPUT", CTL_LIST_AS_IS},
+	{"money", "MONEY", CTL_LIST_AS_IS}, {"joules", "JOULES", CTL_LIST_AS_IS}};
 
 static CGN_RC usage_show(const struct ctl_args *a, struct json_val doc, struct cgn_err *err)
 {
-	const char *by = ctl_flag(a, "--by"), *step = ctl_flag(a, "--step");
-	struct ctl_table t = {0};
-	struct json_val list, row;
-	if (!json_get(doc, "usage", &list))
-		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no \"usage\"");
-	usage_head(&t, by, step);
-	struct json_iter it = json_iter_of(list);
-	while (json_next_elem(&it, &row)) {
-		if (strcmp(step, "all") != 0)
-			usage_cell(&t, row, "time");
-		if (strcmp(by, "all") != 0)
-			usage_cell(&t, row, by);
-		for (size_t i = 0; i < CGN_COUNT(amounts); i++)
-			usage_cell(&t, row, amounts[i]);
-	}
-	return ctl_table_print(&t, false, err);
+	const char *by = ctl_flag(a, "--by");
+	struct ctl_list_column columns[CGN_COUNT(amounts) + 2];
+	size_t n = 0;
+	if (strcmp(ctl_flag(a, "--step"), "all") != 0)
+		columns[n++] = (struct ctl_list_column){"time", "TIME", CTL_LIST_TEXT};
+	if (strcmp(by, "all") != 0)
+		columns[n++] = (struct ctl_list_column){by,
+			strcmp(by, "key") == 0             ? "KEY"
+				: strcmp(by, "model") == 0 ? "MODEL"
+							   : "TENANT",
+			CTL_LIST_TEXT};
+	memcpy(columns + n, amounts, sizeof amounts);
+	return ctl_list_show(doc, "usage", columns, n + CGN_COUNT(amounts), err);
 }
 
 CGN_RC ctl_usage(const struct ctl_args *a, struct cgn_err *err)

@@ -4,7 +4,6 @@
 
 #include "router/shared/engines/engines.h"
 
-#include "base/json/json.h"
 #include "base/log/log.h"
 #include "router/control/control/watch.h"
 
@@ -58,40 +57,15 @@ CGN_RC router_engines_open(struct router *r, struct cgn_err *err)
 	return engines_open(&cfg, &r->members.engines, err);
 }
 
-void router_pools_json(const struct router *r, struct json_out *j)
+void router_pools_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs)
 {
-	json_open(j, '[');
 	for (size_t i = 0; i < engines_pools(r->members.engines); i++) {
 		struct engine_pool_status s;
+		Cognitora__V1__EnginePool *to = PB_ADD(t, rs, pools, engine_pool);
 		engine_pool_status(engines_pool(r->members.engines, i), &s);
-		json_open(j, '{');
-		json_key_z(j, "name", s.name);
-		json_key_u64(j, "nodes", s.nodes);
-		json_key_bool(j, "connected", s.connected);
-		json_key_z(j, "why", s.why);
-		json_close(j, '}');
-	}
-	json_close(j, ']');
-}
-
-bool router_pools_fill(const struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
-{
-	size_t n = engines_pools(r->members.engines);
-	Cognitora__V1__EnginePool *rows = cgn_arena_get(a, (n + 1) * sizeof *rows);
-	rs->pools = cgn_arena_get(a, (n + 1) * sizeof *rs->pools);
-	if (rows == NULL || rs->pools == NULL)
-		return false;
-	for (; rs->n_pools < n; rs->n_pools++) {
-		struct engine_pool_status s;
-		Cognitora__V1__EnginePool *to = &rows[rs->n_pools];
-		engine_pool_status(engines_pool(r->members.engines, rs->n_pools), &s);
-		cognitora__v1__engine_pool__init(to);
 		to->name = pb_text(s.name);
 		to->nodes = (uint32_t)s.nodes;
-		to->why = cgn_arena_strz(a, cgn_str_of(s.why));
-		rs->pools[rs->n_pools] = to;
-		if (to->why == NULL)
-			return false;
+		to->connected = s.connected;
+		to->why = pb_tree_text(t, cgn_str_of(s.why));
 	}
-	return true;
 }

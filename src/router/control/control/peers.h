@@ -2,8 +2,11 @@
 /* peers: gauges and the document of the peers. Control loop. */
 #pragma once
 
-struct json_out;
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
+
 struct router;
 
 void router_peers_report(const struct router *r); /* Once a second: the gauges of the peers. */
-void router_peers_json(const struct router *r, struct json_out *j); /* The body of /peers; no secrets. */
+/* Fill in the peers, without secrets; |to| borrows from |r|. */
+void router_peers_fill(struct router *r, struct pb_tree *t, Cognitora__V1__PeersResponse *to);

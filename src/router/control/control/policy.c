@@ -67,7 +67,6 @@ void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
 static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora__V1__ShadowStatus *to)
 {
 	const char *name = route_policy_text(policy);
-	cognitora__v1__shadow_status__init(to);
 	to->policy = pb_text(name);
 	to->agreed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "yes"));
 	to->differed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "no"));
@@ -77,11 +76,9 @@ static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora
 	to->chosen_cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "chosen"));
 }
 
-void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
-	Cognitora__V1__ShadowStatus **list, size_t *n)
+void router_shadows_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs)
 {
-	for (*n = 0; *n < r->published.rules->shadow.n; ++*n) {
-		shadow_fill(r->shared.telemetry, r->published.rules->shadow.policies[*n], &rows[*n]);
-		list[*n] = &rows[*n];
-	}
+	for (size_t i = 0; i < r->published.rules->shadow.n; i++)
+		shadow_fill(r->shared.telemetry, r->published.rules->shadow.policies[i],
+			PB_ADD(t, rs, shadows, shadow_status));
 }

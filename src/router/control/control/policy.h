@@ -2,7 +2,8 @@
 /* policy: the policy document that operators write, and the decisions of shadow policies. Control loop. */
 #pragma once
 #include "base/core/str.h"
-#include "cognitora/v1/router.pb-c.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 #include "policy/route/explain/explain.h"
 #include "policy/route/routing/document.h"
 
@@ -17,8 +18,7 @@ struct router_policy {
 /* Apply the policy document |text| (empty: none) that was read from |where|. A bad document is logged and the
  * last good one stays. */
 void router_policy_update(struct router *r, struct cgn_str text, const char *where);
-/* Fill |rows| and |*list|, which points into them, with the decisions of each shadow policy. */
-void router_shadows_fill(const struct router *r, Cognitora__V1__ShadowStatus rows[EXPLAIN_SHADOWS],
-	Cognitora__V1__ShadowStatus **list, size_t *n);
+/* Fill in the decisions of each shadow policy. */
+void router_shadows_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs);
 /* Fill |to|, which borrows from |r|. */
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);

@@ -247,24 +247,29 @@ static uint64_t sums_fold(const uint64_t sums[BLOCK_RANGES])
 	return h;
 }
 
-void router_residency_status(const struct router *r, const struct cluster_node *n,
-	struct router_residency_status *out)
+void router_cache_fill(const struct router *r, const struct cluster_node *n, struct pb_tree *t,
+	Cognitora__V1__NodeCache *to)
 {
+	const struct kvindex *index = r->shared.choice.index;
 	const struct router_watch *w =
 		r->members.watches[n->slot]; /* NULL: out of memory when it was opened. */
-	*out = (struct router_residency_status){.source = n->keeps_none ? "none"
-			: n->fed_bytes                                  ? "slots"
-			: n->fed                                        ? "events"
-									: "sent",
-		.state = w != NULL ? residency_state(r, n, w) : "lost",
-		.recorded = route_record_blocks_of(r->shared.choice.record, n->slot),
-		.staleness = w != NULL ? residency_staleness(w) : 0,
-		.trust = node_stats_trust(&r->members.cluster->stats[n->slot])};
-	if (!n->has_index_id)
-		return;
-	out->blocks = kvindex_count(r->shared.choice.index, n->index_id);
-	out->sums = sums_fold(kvindex_sums(r->shared.choice.index, n->index_id));
-	kvindex_tier_counts(r->shared.choice.index, n->index_id, out->tier_blocks);
+	uint64_t tiers[BLOCK_TIERS] = {0},
+		 sums = n->has_index_id ? sums_fold(kvindex_sums(index, n->index_id)) : 0;
+	char text[24];
+	if (n->has_index_id)
+		kvindex_tier_counts(index, n->index_id, tiers);
+	(void)snprintf(text, sizeof text, "%016llx", (unsigned long long)sums);
+	to->source = pb_text(n->keeps_none ? "none" : n->fed_bytes ? "slots" : n->fed ? "events" : "sent");
+	to->state = pb_text(w != NULL ? residency_state(r, n, w) : "lost");
+	to->staleness_seconds = w != NULL ? (double)(residency_staleness(w) / CGN_MSEC) / 1e3 : 0;
+	to->trust = node_stats_trust(&r->members.cluster->stats[n->slot]);
+	to->blocks = n->has_index_id ? kvindex_count(index, n->index_id) : 0;
+	to->gpu = tiers[BLOCK_GPU];
+	to->ram = tiers[BLOCK_RAM];
+	to->ssd = tiers[BLOCK_SSD];
+	to->remote = tiers[BLOCK_REMOTE];
+	to->sums = pb_tree_text(t, cgn_str_of(text));
+	to->recorded = route_record_blocks_of(r->shared.choice.record, n->slot);
 }
 
 static void on_sweep(struct cgn_timer *t)

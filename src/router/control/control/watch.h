@@ -2,6 +2,7 @@
 /* watch: the Agent.Watch call of each node, the residency that it reports, and the comparison of nodes that serve
  * the same models. */
 #pragma once
+#include "base/pb/pb_tree.h"
 #include "io/os/loop/backoff.h"
 #include "router/control/control/router.h"
 #include "router/shared/engines/node.h"
@@ -87,20 +88,8 @@ void router_residency_apply(struct router_watch *w, const Cognitora__V1__Residen
 void router_residency_compare(struct router_watch *w, const Cognitora__V1__ResidencyCheck *check);
 /* The call has ended: the node's blocks grow stale from now on. */
 void router_residency_lost(struct router_watch *w);
-/* The known state of a node's cache, for people. */
-struct router_residency_status {
-	const char *source; /* "events", "slots", "sent" or "none". */
-	/* "agreed", "repairing", "incomplete" (reported, not compared yet), "lost" (the watch is), "shed"
-	 * (too little memory). */
-	const char *state;
-	uint64_t blocks;   /* Blocks in the index. */
-	uint64_t recorded; /* Blocks in the record of sent prompts. */
-	uint64_t tier_blocks[BLOCK_TIERS];
-	uint64_t sums; /* Fingerprint of the checksums, equal on routers that agree. */
-	cgn_nsec staleness;
-	double trust;
-};
-void router_residency_status(const struct router *r, const struct cluster_node *n,
-	struct router_residency_status *out);
+/* Fill in the known state of a node's cache, for people. */
+void router_cache_fill(const struct router *r, const struct cluster_node *n, struct pb_tree *t,
+	Cognitora__V1__NodeCache *to);
 void router_residency_metrics(struct router *r);    /* Update the metrics; once a second. */
 size_t router_record_bytes(const struct router *r); /* Return the memory of all records of sent prompts. */

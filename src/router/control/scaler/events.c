@@ -31,57 +31,50 @@ char *scaler_event_then(struct scaler *s, uint64_t event)
 
 /* ---- /autoscaler ---- */
 
-static void event_put(struct json_out *j, const struct scaler_event *e)
+static void event_fill(struct pb_tree *t, const struct scaler_event *e, Cognitora__V1__ScaleResponse *to)
 {
-	json_open(j, '{');
-	json_key_u64(j, "at_unix_ms", e->at_ms);
-	json_key_z(j, "model", e->model);
-	json_key_z(j, "role", scaler_role_text(e->role));
-	json_key_z(j, "action", autoscale_action_text(e->decision.action));
-	json_key_u64(j, "by", e->decision.by);
-	json_key_u64(j, "have", e->have);
-	json_key_u64(j, "want", e->decision.want);
-	json_key_z(j, "nodes", e->nodes);
-	json_key_z(j, "why", e->decision.why);
-	json_key_z(j, "then", e->then);
-	json_close(j, '}');
+	Cognitora__V1__ScaleDecision *d = PB_ADD(t, to, decisions, scale_decision);
+	d->at_unix_ms = e->at_ms;
+	d->model = pb_text(e->model);
+	d->role = pb_text(scaler_role_text(e->role));
+	d->action = pb_text(autoscale_action_text(e->decision.action));
+	d->by = e->decision.by;
+	d->have = e->have;
+	d->want = e->decision.want;
+	d->nodes = pb_text(e->nodes);
+	d->why = pb_text(e->decision.why);
+	d->then = pb_text(e->then);
 }
 
-static void group_put(struct json_out *j, const struct scaler *s, const struct scaler_group *g)
+static void group_fill(struct pb_tree *t, const struct scaler *s, const struct scaler_group *g,
+	Cognitora__V1__ScaleResponse *to)
 {
-	json_open(j, '{');
-	json_key_z(j, "model", g->shown);
-	json_key_z(j, "role", scaler_role_text(g->role));
-	json_key_u64(j, "ready", g->signals.ready);
-	json_key_u64(j, "coming", g->signals.coming);
-	json_key_u64(j, "want", g->decision.want);
-	json_key_f64(j, "load", g->state.level);
-	json_key_f64(j, "forecast", g->decision.forecast);
-	json_key_f64(j, "expected", g->signals.expected);
-	json_key_u64(j, "inflight", g->signals.inflight);
-	json_key_u64(j, "waiting", g->signals.waiting);
-	json_key_f64(j, "ttft_p90_ms", (double)g->signals.ttft * 1e-6);
-	json_key_f64(j, "itl_p90_ms", (double)g->signals.itl * 1e-6);
-	json_key_f64(j, "wake_seconds", (double)scaler_wake_time(s, g) * 1e-9);
-	json_key_z(j, "why", g->decision.why);
-	json_close(j, '}');
+	Cognitora__V1__ScaleModel *m = PB_ADD(t, to, models, scale_model);
+	m->model = pb_text(g->shown);
+	m->role = pb_text(scaler_role_text(g->role));
+	m->ready = g->signals.ready;
+	m->coming = g->signals.coming;
+	m->want = g->decision.want;
+	m->load = g->state.level;
+	m->forecast = g->decision.forecast;
+	m->expected = g->signals.expected;
+	m->inflight = g->signals.inflight;
+	m->waiting = g->signals.waiting;
+	m->ttft_p90_ms = (double)g->signals.ttft * 1e-6;
+	m->itl_p90_ms = (double)g->signals.itl * 1e-6;
+	m->wake_seconds = (double)scaler_wake_time(s, g) * 1e-9;
+	m->why = pb_text(g->decision.why);
 }
 
-void router_scaler_json(const struct scaler *s, struct json_out *j)
+void router_scaler_fill(const struct scaler *s, struct pb_tree *t, Cognitora__V1__ScaleResponse *to)
 {
 	const bool enabled = s != NULL && s->r->cfg->router.autoscaler.enabled;
-	json_open(j, '{');
-	json_key_z(j, "mode", enabled ? config_enum_text(s->r->cfg->router.autoscaler.mode) : "off");
-	json_key_z(j, "target", enabled ? config_enum_text(s->r->cfg->router.autoscaler.target) : "");
-	json_key_bool(j, "leads", enabled && s->leader != NULL && state_leader_is(s->leader));
-	json_key_open(j, "models", '[');
+	to->mode = pb_text(enabled ? config_enum_text(s->r->cfg->router.autoscaler.mode) : "off");
+	to->target = pb_text(enabled ? config_enum_text(s->r->cfg->router.autoscaler.target) : "");
+	to->leads = enabled && s->leader != NULL && state_leader_is(s->leader);
 	for (size_t i = 0; enabled && i < SCALER_GROUPS; i++)
 		if (s->groups[i].model[0] != '\0')
-			group_put(j, s, &s->groups[i]);
-	json_close(j, ']');
-	json_key_open(j, "decisions", '[');
+			group_fill(t, s, &s->groups[i], to);
 	for (uint64_t k = s != NULL ? s->n_events : 0, n = 0; k > 0 && n < SCALER_EVENTS; k--, n++)
-		event_put(j, &s->events[(k - 1) % SCALER_EVENTS]);
-	json_close(j, ']');
-	json_close(j, '}');
+		event_fill(t, &s->events[(k - 1) % SCALER_EVENTS], to);
 }

@@ -5,7 +5,8 @@
  * and roles, SCALER_EVENTS decisions remembered, one order at a time. On the control loop. */
 #pragma once
 #include "base/core/err.h"
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 
 #define SCALER_GROUPS 64
 #define SCALER_EVENTS 64
@@ -21,5 +22,5 @@ CGN_RC router_scaler_cordons(struct scaler *s, const char *path, struct cgn_err 
 void router_scaler_close(struct scaler **take);
 /* The configuration was read again: an order that failed is decided again at once. NULL-safe. */
 void router_scaler_reload(struct scaler *s);
-/* Write the models with their loads and the last decisions, newest first. |s| may be NULL. */
-void router_scaler_json(const struct scaler *s, struct json_out *j);
+/* Fill in the models with their loads and the last decisions, newest first. |s| may be NULL. |to| borrows from |s|. */
+void router_scaler_fill(const struct scaler *s, struct pb_tree *t, Cognitora__V1__ScaleResponse *to);

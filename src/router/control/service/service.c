@@ -5,16 +5,7 @@
 #include "base/log/log.h"
 #include "joint/report/telemetry/scrape.h"
 #include "joint/who/audit/audit.h"
-#include "router/control/control/engines.h"
-#include "router/control/control/isolation.h"
-#include "router/control/control/models.h"
-#include "router/control/control/peers.h"
-#include "router/control/control/policy.h"
-#include "router/control/control/watch.h"
-#include "router/control/scaler/scaler.h"
-#include "router/control/service/service_priv.h"
-#include "router/request/admission/admission.h"
-#include "router/request/calibration/calibration.h"
+#include "router/control/service/documents.h"
 
 #define DRAIN_EVERY (200 * CGN_MSEC)
 
@@ -159,125 +150,6 @@ static void handle_leave(struct router_call *k, struct cgn_str message)
 
 /* ---- Control ---- */
 
-static char *breaker_words(struct router *r, uint16_t slot, struct cgn_arena *a)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	breaker_text(atomic_load_explicit(&r->members.cluster->stats[slot].breaker, memory_order_relaxed),
-		cgn_loop_now(r->loop), &b);
-	return b.bad ? NULL : cgn_arena_strz(a, cgn_buf_view(&b));
-}
-
-static void status_fill(struct router *r, const struct cluster_node *n, uint64_t tier_blocks[BLOCK_TIERS],
-	struct cgn_arena *a, Cognitora__V1__NodeStatus *to)
-{
-	cognitora__v1__node_status__init(to);
-	to->node = n->info;
-	to->origin = pb_text(router_watch_origin(r, n));
-	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* Only packed. */
-	to->state = pb_text(node_state_text(n->state));
-	to->cordoned = n->cordoned;
-	to->router_inflight = cluster_inflight(r->members.cluster, n->slot);
-	to->last_seen_ms = n->heard_at > 0 ? cgn_since(cgn_loop_now(r->loop), n->heard_at) / CGN_MSEC : 0;
-	struct router_residency_status k;
-	router_residency_status(r, n, &k);
-	to->index_blocks = k.blocks;
-	to->source = pb_text(k.source);
-	to->stale_ms = (uint64_t)(k.staleness / CGN_MSEC);
-	to->trust = (float)k.trust;
-	to->n_tier_blocks = BLOCK_TIERS;
-	to->tier_blocks = tier_blocks;
-	memcpy(tier_blocks, k.tier_blocks, sizeof k.tier_blocks);
-	char *words = breaker_words(r, n->slot, a), reason[ROUTER_REASON_BYTES];
-	if (words != NULL)
-		to->breaker = words;
-	router_watch_reason(r, n, reason, sizeof reason);
-	if ((words = cgn_arena_strz(a, cgn_str_of(reason))) != NULL)
-		to->reason = words;
-}
-
-static bool nodes_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
-{
-	size_t cap = r->published.view->n_nodes + 1;
-	Cognitora__V1__NodeStatus *rows = cgn_arena_get(a, cap * sizeof *rows);
-	uint64_t(*tiers)[BLOCK_TIERS] = cgn_arena_get(a, cap * sizeof *tiers);
-	rs->nodes = cgn_arena_get(a, cap * sizeof *rs->nodes);
-	if (rows == NULL || tiers == NULL || rs->nodes == NULL)
-		return false;
-	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++) {
-		const struct cluster_node *node = r->members.cluster->by_slot[i];
-		size_t n = rs->n_nodes;
-		if (node == NULL)
-			continue;
-		status_fill(r, node, tiers[n], a, &rows[n]);
-		rs->nodes[rs->n_nodes++] = &rows[n];
-	}
-	return true;
-}
-
-static void model_status_fill(struct router *r, struct cgn_str name, Cognitora__V1__ModelStatus *to)
-{
-	struct router_model m = router_model_of(r, name);
-	cognitora__v1__model_status__init(to);
-	to->name = pb_text(name.p); /* Names in the view's arena end with a NUL. */
-	to->tokens = pb_text(gw_tokens_text(m.mode));
-	to->why = pb_text(m.why);
-	to->block = m.mode == GW_BYTES ? m.block_bytes : m.block_tokens;
-	to->ready_nodes = (uint32_t)m.n_ready;
-	to->queued = (uint32_t)gw_admission_depth(r->shared.admission, name);
-}
-
-static bool models_fill(struct router *r, Cognitora__V1__StatusResponse *rs, struct cgn_arena *a)
-{
-	const struct cluster_view *v = r->published.view;
-	Cognitora__V1__ModelStatus *rows = cgn_arena_get(a, (v->n_models + 1) * sizeof *rows);
-	rs->models = cgn_arena_get(a, (v->n_models + 1) * sizeof *rs->models);
-	rs->model_status = cgn_arena_get(a, (v->n_models + 1) * sizeof *rs->model_status);
-	if (rows == NULL || rs->models == NULL || rs->model_status == NULL)
-		return false;
-	for (size_t i = 0; i < v->n_models; i++) {
-		model_status_fill(r, v->models[i].name, &rows[i]);
-		rs->models[rs->n_models++] = rows[i].name;
-		rs->model_status[rs->n_model_status++] = &rows[i];
-	}
-	return true;
-}
-
-static void handle_status(struct router_call *k, struct cgn_str message)
-{
-	(void)message; /* The request has no fields. */
-	struct router *r = k->r;
-	Cognitora__V1__StatusResponse rs = COGNITORA__V1__STATUS_RESPONSE__INIT;
-	Cognitora__V1__PolicyStatus policy;
-	Cognitora__V1__TrafficStatus traffic;
-	Cognitora__V1__ShadowStatus shadows[EXPLAIN_SHADOWS], *shadow_list[EXPLAIN_SHADOWS];
-	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena a;
-	cgn_arena_init(&a, (size_t)4 * 1024 * 1024);
-	rs.cluster = r->cluster_name;
-	rs.router_version = pb_text(CGN_VERSION);
-	rs.state_backend = pb_text(r->members.backend);
-	rs.state_connected = r->members.connected;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf open = {.limit = 1024};
-	svc_open_ports(r->svc, &open);
-	rs.insecure = pb_text(cgn_buf_z(&open));
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf leaky = {.limit = 1024};
-	router_isolation_leaky(r, &leaky);
-	rs.not_isolated = pb_text(cgn_buf_z(&leaky));
-	rs.state_stale = r->members.knowledge == STATE_STALE;
-	rs.uptime_ms = cgn_since(cgn_loop_now(r->loop), r->started) / CGN_MSEC;
-	router_policy_fill(r, &policy);
-	rs.policy = &policy;
-	router_traffic_fill(r, &traffic);
-	rs.traffic = &traffic;
-	rs.shadows = shadow_list;
-	router_shadows_fill(r, shadows, shadow_list, &rs.n_shadows);
-	if (!nodes_fill(r, &rs, &a) || !models_fill(r, &rs, &a) || !router_pools_fill(r, &rs, &a)) {
-		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
-		return;
-	}
-	router_call_send(k, &rs);
-	router_call_finish(k, CGN_FINE, "");
-}
-
 /* Read the order for a node, and check that the caller may do |action| with it. */
 static bool order_read(struct router_call *k, enum identity_action action, struct cgn_str message)
 {
@@ -397,44 +269,17 @@ static void handle_drain(struct router_call *k, struct cgn_str message)
 		cordon_start(k, true, drain_cordoned);
 }
 
-/* Answer with one document; |*json| is the member of |rs| that takes it. */
-static void json_send(struct router_call *k, struct cgn_buf *text, void *rs, char **json)
-{
-	*json = pb_text(cgn_buf_z(text));
-	if (!text->bad)
-		router_call_send(k, rs);
-	router_call_finish(k, text->bad ? CGN_NO_MEMORY : CGN_FINE, text->bad ? "out of memory" : "");
-}
-
-static void handle_scale(struct router_call *k, struct cgn_str message)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_out j = json_out_to(&text);
-	Cognitora__V1__ScaleResponse rs = COGNITORA__V1__SCALE_RESPONSE__INIT;
-	(void)message;
-	router_scaler_json(k->r->scaler, &j);
-	json_send(k, &text, &rs, &rs.json);
-}
-
-static void handle_peers(struct router_call *k, struct cgn_str message)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_out j = json_out_to(&text);
-	Cognitora__V1__PeersResponse rs = COGNITORA__V1__PEERS_RESPONSE__INIT;
-	(void)message;
-	router_peers_json(k->r, &j);
-	json_send(k, &text, &rs, &rs.json);
-}
-
-static void handle_cascades(struct router_call *k, struct cgn_str message)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	struct json_out j = json_out_to(&text);
-	Cognitora__V1__CascadesResponse rs = COGNITORA__V1__CASCADES_RESPONSE__INIT;
-	(void)message;
-	gw_calibrations_json(k->r->shared.calibrations, &j);
-	json_send(k, &text, &rs, &rs.json);
-}
+#define SENDS(name, id)                                                          \
+	static void handle_##name(struct router_call *k, struct cgn_str message) \
+	{                                                                        \
+		(void)message; /* The request has no fields. */                  \
+		router_document_send(k, PROTO_DOCUMENT_##id);                    \
+	}
+SENDS(status, NODES)
+SENDS(scale, SCALE)
+SENDS(peers, PEERS)
+SENDS(cascades, CASCADES)
+#undef SENDS
 
 /* ---- the port ---- */
 

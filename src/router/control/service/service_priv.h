@@ -57,8 +57,6 @@ void router_admin_sessions(void *state, const struct http_head *h, struct cgn_st
 /* usage.c */
 void router_admin_usage(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
-void router_admin_tenants(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
 
 /* stores.c */
 void router_stores(struct router_call *k, struct cgn_str message);

@@ -2,7 +2,7 @@
 /* usage: /usage and /tenants of the admin port. */
 #include "router/request/account/usage.h"
 #include "base/codec/codec.h"
-#include "router/control/service/service_priv.h"
+#include "router/control/service/documents.h"
 #include "router/request/limit/budgets.h"
 
 #define HOUR_S 3600
@@ -67,73 +67,57 @@ void router_admin_usage(void *state, const struct http_head *h, struct cgn_str b
 
 /* ---- /tenants ---- */
 
-static void amount_put(struct json_out *j, const char *key, enum budget_unit unit, uint64_t amount)
+static double amount_of(enum budget_unit unit, uint64_t amount)
 {
 	static const double scales[BUDGET_UNITS] = {1, 1, (double)BUDGET_MONEY_SCALE,
 		(double)BUDGET_JOULE_SCALE};
-	json_key_f64(j, key, (double)amount / scales[unit]);
+	return (double)amount / scales[unit];
 }
 
-static void budget_put(struct json_out *j, const struct budget *b, const struct budget_account *a)
+static void budget_fill(const struct budget *b, const struct budget_account *a, struct pb_tree *t,
+	Cognitora__V1__TenantBudget *to)
 {
 	const struct budget_spell *spell = &a->spells[b->window][0];
 	uint64_t spent = spell->spent.v[b->unit];
 	char text[BUDGET_TEXT_MAX];
 	budget_text(b, text);
-	json_open(j, '{');
-	json_key_z(j, "budget", text);
-	json_key_z(j, "unit", budget_unit_text(b));
-	json_key_z(j, "window", budget_window_text(b->window));
-	amount_put(j, "limit", b->unit, b->limit);
-	amount_put(j, "spent", b->unit, spent);
-	amount_put(j, "left", b->unit, spent < b->limit ? b->limit - spent : 0);
-	json_key_u64(j, "resets_at", budget_window_end(b->window, spell->number));
-	json_close(j, '}');
+	to->budget = pb_tree_text(t, cgn_str_of(text));
+	to->unit = pb_text(budget_unit_text(b));
+	to->window = pb_text(budget_window_text(b->window));
+	to->limit = amount_of(b->unit, b->limit);
+	to->spent = amount_of(b->unit, spent);
+	to->left = amount_of(b->unit, spent < b->limit ? b->limit - spent : 0);
+	to->resets_at = budget_window_end(b->window, spell->number);
 }
 
-static void rate_put(struct json_out *j, const char *key, const struct limit_rate *rate, double period_s)
+/* Return the rate in |period_s|; 0: no limit. */
+static double rate_of(const struct limit_rate *rate, double period_s)
 {
-	json_key(j, key);
-	if (limit_is_set(rate))
-		json_put_f64(j, (double)rate->units * period_s * (double)CGN_SEC / (double)rate->period);
-	else
-		json_put_null(j);
+	return limit_is_set(rate) ? (double)rate->units * period_s * (double)CGN_SEC / (double)rate->period
+				  : 0;
 }
 
-static void tenant_put(struct json_out *j, struct router *r, const struct gw_tenant *t)
+static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct pb_tree *t,
+	Cognitora__V1__Tenant *to)
 {
 	char name[BUDGET_NAME_MAX + 1];
 	struct budget_account a;
-	(void)snprintf(name, sizeof name, "t:%.*s", CGN_STR_ARG(t->name));
+	(void)snprintf(name, sizeof name, "t:%.*s", CGN_STR_ARG(tenant->name));
 	(void)gw_budgets_get(r->shared.budgets, cgn_str_of(name), &a);
-	json_open(j, '{');
-	json_key_str(j, "name", t->name);
-	json_key_u64(j, "weight", t->weight);
-	json_key_u64(j, "max_priority", t->max_priority);
-	rate_put(j, "rps", &t->rates.requests, 1);
-	rate_put(j, "tokens_per_minute", &t->rates.tokens, 60);
-	json_key_open(j, "budgets", '[');
-	for (size_t i = 0; i < t->budgets.n; i++)
-		budget_put(j, &t->budgets.v[i], &a);
-	json_close(j, ']');
-	json_close(j, '}');
+	to->name = pb_tree_text(t, tenant->name);
+	to->weight = tenant->weight;
+	to->max_priority = tenant->max_priority;
+	to->rps = rate_of(&tenant->rates.requests, 1);
+	to->tokens_per_minute = rate_of(&tenant->rates.tokens, 60);
+	for (size_t i = 0; i < tenant->budgets.n; i++)
+		budget_fill(&tenant->budgets.v[i], &a, t, PB_ADD(t, to, budgets, tenant_budget));
 }
 
-void router_admin_tenants(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
+void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to)
 {
-	(void)h;
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
 	const struct gw_rules *rules = r->published.rules;
-	struct json_out j = json_out_to(&reply->body);
-	json_open(&j, '{');
-	json_key_z(&j, "currency", rules->currency);
-	json_key_bool(&j, "shared", r->store.set);
-	json_key_open(&j, "tenants", '[');
+	to->currency = pb_text(rules->currency);
+	to->shared = r->store.set;
 	for (size_t i = 0; i < rules->n_tenants; i++)
-		tenant_put(&j, r, &rules->tenants[i]);
-	json_close(&j, ']');
-	json_close(&j, '}');
+		tenant_fill(r, &rules->tenants[i], t, PB_ADD(t, to, tenants, tenant));
 }

@@ -182,41 +182,39 @@ size_t gw_admission_depth(const struct gw_admission *g, struct cgn_str model)
 /* ---- /queue ---- */
 
 struct queue_listing {
-	struct json_out *j;
+	struct pb_tree *t;
+	Cognitora__V1__Queues *to;
+	Cognitora__V1__Queue *queue; /* Takes the shares. */
 	cgn_nsec now;
 };
 
-static void put_share(void *user, const struct queue_share *s)
+static void share_fill(void *user, const struct queue_share *s)
 {
 	const struct queue_listing *l = user;
-	json_open(l->j, '{');
-	json_key_str(l->j, "tenant", s->tenant);
-	json_key_u64(l->j, "priority", s->priority);
-	json_key_u64(l->j, "requests", s->items);
-	json_key_u64(l->j, "tokens", s->tokens);
-	json_key_u64(l->j, "oldest_ms", cgn_since(l->now, s->oldest) / CGN_MSEC);
-	json_close(l->j, '}');
+	Cognitora__V1__QueueShare *to = PB_ADD(l->t, l->queue, tenants, queue_share);
+	to->tenant = pb_tree_text(l->t, s->tenant);
+	to->priority = s->priority;
+	to->requests = s->items;
+	to->tokens = s->tokens;
+	to->oldest_ms = cgn_since(l->now, s->oldest) / CGN_MSEC;
 }
 
-static void put_queue(void *user, const struct admission_status *s)
+static void queue_fill(void *user, const struct admission_status *s)
 {
 	struct queue_listing *l = user;
-	json_open(l->j, '{');
-	json_key_z(l->j, "model", s->model);
-	json_key_z(l->j, "role", admission_role_text(s->role));
-	json_key_u64(l->j, "requests", s->requests);
-	json_key_u64(l->j, "retries", s->retries);
-	json_key_u64(l->j, "tokens", s->tokens);
-	json_key_u64(l->j, "wait_ms", s->wait / CGN_MSEC);
-	json_key_open(l->j, "tenants", '[');
-	queue_each(s->order, put_share, l);
-	json_close(l->j, ']');
-	json_close(l->j, '}');
+	Cognitora__V1__Queue *to = l->queue = PB_ADD(l->t, l->to, queues, queue);
+	to->model = pb_tree_text(l->t, cgn_str_of(s->model));
+	to->role = pb_text(admission_role_text(s->role));
+	to->requests = s->requests;
+	to->retries = s->retries;
+	to->tokens = s->tokens;
+	to->wait_ms = s->wait / CGN_MSEC;
+	queue_each(s->order, share_fill, l);
 }
 
-void gw_admission_json(const struct gw_admission *g, struct json_out *j)
+void gw_admission_fill(const struct gw_admission *g, struct pb_tree *t, Cognitora__V1__Queues *to)
 {
-	struct queue_listing l = {j, g != NULL ? loop_now(g) : 0};
+	struct queue_listing l = {.t = t, .to = to, .now = g != NULL ? loop_now(g) : 0};
 	if (g != NULL)
-		admission_each(g->policy, l.now, put_queue, &l);
+		admission_each(g->policy, l.now, queue_fill, &l);
 }

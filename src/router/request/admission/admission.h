@@ -12,7 +12,8 @@
  * its names for each request that waits, at most router.admission.max_queue for each model and role; the body
  * that waits with it is within router.max_inflight_body. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "policy/route/admission/admission.h"
 #include "router/shared/worker/worker.h"
@@ -68,8 +69,8 @@ void gw_admission_serve(struct gw_admission *g);
 /* Refuse whatever still waits after |grace|. */
 void gw_admission_drain(struct gw_admission *g, cgn_nsec grace);
 size_t gw_admission_depth(const struct gw_admission *g, struct cgn_str model);
-/* Add an element for each queue to an open array. */
-void gw_admission_json(const struct gw_admission *g, struct json_out *j);
+/* Fill in each queue and who waits there. */
+void gw_admission_fill(const struct gw_admission *g, struct pb_tree *t, Cognitora__V1__Queues *to);
 
 /* ---- for workers ---- */
 

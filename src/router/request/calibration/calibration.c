@@ -159,45 +159,43 @@ enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn
 	return state;
 }
 
-static void pair_json(const struct calibration_known *p, struct json_out *j)
+static void curve_fill(const struct calibration_curve *curve, struct pb_tree *t,
+	Cognitora__V1__CascadePair *to)
+{
+	to->errors = curve->n > 0 ? PB_NEW(t, cascade_errors) : NULL;
+	if (to->errors != NULL) {
+		to->errors->error_least = (double)curve->error[0];
+		to->errors->error_most = (double)curve->error[curve->n - 1];
+	}
+	for (uint32_t i = 0; i < curve->n; i++) {
+		Cognitora__V1__CascadeStep *step = PB_ADD(t, to, curve, cascade_step);
+		step->doubt_upto = (double)curve->upto[i];
+		step->error = (double)curve->error[i];
+	}
+}
+
+static void pair_fill(const struct calibration_known *p, struct pb_tree *t, Cognitora__V1__CascadePair *to)
 {
 	const struct calibration *k = &p->calibration;
 	double ece = calibration_ece(k);
-	json_open(j, '{');
-	json_key_z(j, "small", p->small);
-	json_key_z(j, "large", p->large);
-	json_key_z(j, "state", calibration_state_text(k->state));
-	json_key_u64(j, "compared", p->same + p->different);
-	json_key_u64(j, "different", p->different);
-	if (k->curve.n > 0) {
-		json_key_f64(j, "error_least", (double)k->curve.error[0]);
-		json_key_f64(j, "error_most", (double)k->curve.error[k->curve.n - 1]);
-	}
-	json_key_f64(j, "ece", ece >= 0 ? ece : (double)NAN); /* null: not known */
-	json_key_open(j, "curve", '[');
-	for (uint32_t i = 0; i < k->curve.n; i++) {
-		json_open(j, '{');
-		json_key_f64(j, "doubt_upto", (double)k->curve.upto[i]);
-		json_key_f64(j, "error", (double)k->curve.error[i]);
-		json_close(j, '}');
-	}
-	json_close(j, ']');
-	json_close(j, '}');
+	to->small = pb_tree_text(t, cgn_str_of(p->small));
+	to->large = pb_tree_text(t, cgn_str_of(p->large));
+	to->state = pb_text(calibration_state_text(k->state));
+	to->compared = p->same + p->different;
+	to->different = p->different;
+	to->ece = ece >= 0 ? ece : (double)NAN;
+	curve_fill(&k->curve, t, to);
 }
 
-void gw_calibrations_json(struct gw_calibrations *c, struct json_out *j)
+void gw_calibrations_fill(struct gw_calibrations *c, struct pb_tree *t, Cognitora__V1__CascadesResponse *to)
 {
-	json_open(j, '{');
-	json_key_bool(j, "calibrates", c != NULL);
-	json_key_open(j, "pairs", '[');
-	if (c != NULL) {
-		calibrations_lock(c);
-		for (size_t i = 0; i < c->n_pairs; i++)
-			pair_json(c->pairs[i], j);
-		calibrations_unlock(c);
-	}
-	json_close(j, ']');
-	json_close(j, '}');
+	to->calibrates = c != NULL;
+	if (c == NULL)
+		return;
+	calibrations_lock(c);
+	for (size_t i = 0; i < c->n_pairs; i++)
+		pair_fill(c->pairs[i], t, PB_ADD(t, to, pairs, cascade_pair));
+	calibrations_unlock(c);
 }
 
 /* ---- samples ---- */

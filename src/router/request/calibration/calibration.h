@@ -10,7 +10,8 @@
  * Bounds: CALIBRATION_MODELS pairs of models, 10 KiB each, 1 MiB of a file; CALIBRATION_WAITING prompts of at most CALIBRATION_BODY_MAX bytes wait,
  * two bodies each; one pair of answers at a time, of at most CALIBRATION_ANSWER_MAX bytes each, and a judge's of as many. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 #include "policy/answer/cascade/calibration.h"
 #include "router/request/request/request.h"
 
@@ -40,8 +41,8 @@ void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view
 /* Copy the calibration of the pair; any thread. NULL: there is none. */
 enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
 	struct cgn_str large, struct calibration_curve *out);
-/* Write the body of /cascades; any thread. |c| NULL: nothing is asked again. */
-void gw_calibrations_json(struct gw_calibrations *c, struct json_out *j);
+/* Fill in each pair and its curve; any thread. |c| NULL: nothing is asked again. */
+void gw_calibrations_fill(struct gw_calibrations *c, struct pb_tree *t, Cognitora__V1__CascadesResponse *to);
 
 /* ---- for requests, on their workers ---- */
 

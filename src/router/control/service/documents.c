@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "router/control/service/documents.h"
+
+#include "router/control/control/peers.h"
+#include "router/control/scaler/scaler.h"
+#include "router/request/admission/admission.h"
+#include "router/request/calibration/calibration.h"
+
+#define DOCUMENT_LIMIT ((size_t)16 << 20) /* Bytes of one message. */
+
+static void document_fill(enum proto_document_id id, struct router *r, struct pb_tree *t, void *message)
+{
+	switch (id) {
+	case PROTO_DOCUMENT_NODES:
+		router_status_fill(r, t, message);
+		return;
+	case PROTO_DOCUMENT_MODELS:
+		router_models_fill(r, t, message);
+		return;
+	case PROTO_DOCUMENT_QUEUE:
+		((Cognitora__V1__Queues *)message)->max_queue = r->published.rules->max_queue;
+		gw_admission_fill(r->shared.admission, t, message);
+		return;
+	case PROTO_DOCUMENT_SCALE:
+		router_scaler_fill(r->scaler, t, message);
+		return;
+	case PROTO_DOCUMENT_PEERS:
+		router_peers_fill(r, t, message);
+		return;
+	case PROTO_DOCUMENT_CASCADES:
+		gw_calibrations_fill(r->shared.calibrations, t, message);
+		return;
+	case PROTO_DOCUMENT_TENANTS:
+		router_tenants_fill(r, t, message);
+		return;
+	case PROTO_DOCUMENTS:
+		return;
+	}
+}
+
+/* Return the message, built in |t|; NULL: out of memory. */
+static void *document_build(enum proto_document_id id, struct router *r, struct pb_tree *t)
+{
+	pb_tree_init(t, DOCUMENT_LIMIT);
+	void *message = pb_tree_new(t, proto_documents[id].type);
+	document_fill(id, r, t, message);
+	return t->bad ? NULL : message;
+}
+
+static enum proto_document_id document_find(struct cgn_str path)
+{
+	enum proto_document_id id = 0;
+	while (id < PROTO_DOCUMENTS && !cgn_str_is(path, proto_documents[id].path))
+		id++;
+	CGN_MUST(id < PROTO_DOCUMENTS); /* The routes have these paths. */
+	return id;
+}
+
+void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
+	struct svc_admin_reply *reply)
+{
+	(void)body;
+	struct router *r = state;
+	CGN_LIVE(r, ROUTER_TAG);
+	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
+	enum proto_document_id id = document_find(path);
+	struct json_out j = json_out_to(&reply->body);
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	const void *message = document_build(id, r, &t);
+	if (message != NULL)
+		proto_document_put(id, message, &j);
+	else
+		svc_admin_error(reply, 503, "no_memory", "no memory for the document");
+}
+
+/* cgn-ctl of the release before reads the document as JSON, from the field "json". */
+static void json_fill(enum proto_document_id id, void *message, struct cgn_buf *text)
+{
+	struct json_out j = json_out_to(text);
+	const ProtobufCFieldDescriptor *f =
+		protobuf_c_message_descriptor_get_field_by_name(proto_documents[id].type, "json");
+	if (f == NULL)
+		return;
+	proto_document_put(id, message, &j);
+	const char *z = cgn_buf_z(text);
+	memcpy((char *)message + f->offset, &z, sizeof z);
+}
+
+void router_document_send(struct router_call *k, enum proto_document_id id)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {0};
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	void *message = document_build(id, k->r, &t);
+	if (message != NULL)
+		json_fill(id, message, &json);
+	if (message == NULL || json.bad) {
+		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
+		return;
+	}
+	router_call_send(k, message);
+	router_call_finish(k, CGN_FINE, "");
+}

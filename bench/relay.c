@@ -7,7 +7,7 @@
 #include "forwarder.h"
 #include "io/os/disk/disk.h"
 #include "io/wire/grpc/grpc.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "policy/node/proto/proto.h"
 
 #define PATH     "/v1/chat/completions"
@@ -18,7 +18,7 @@ enum way { WAY_DIRECT, WAY_AGENT, WAY_FORWARDER, WAYS };
 
 struct bench {
 	struct cgn_loop *loop;
-	struct enginefetch_endpoint endpoint[WAYS]; /* The agent's way has none. */
+	struct webask_endpoint endpoint[WAYS]; /* The agent's way has none. */
 	struct grpc_channel *agent;
 	struct grpc_call *call;
 	struct cgn_buf body;
@@ -42,10 +42,10 @@ static void turn_end(struct bench *b)
 		turn_begin(b);
 }
 
-static void on_direct(void *user, const struct enginefetch_answer *r)
+static void on_direct(void *user, const struct webask_answer *r)
 {
 	struct bench *b = user;
-	if (!enginefetch_is_ok(r))
+	if (!webask_is_ok(r))
 		cgn_must_failed(r->err->code != CGN_FINE ? r->err->msg : "the engine did not answer 200",
 			CGN_HERE);
 	b->bytes[b->done % WAYS] = r->body.n;
@@ -95,15 +95,15 @@ static void relayed_begin(struct bench *b)
 
 static void turn_begin(struct bench *b)
 {
-	struct enginefetch *fetch = NULL;
-	const struct enginefetch_ask ask = {.path = PATH,
+	struct webask *fetch = NULL;
+	const struct webask_question ask = {.path = PATH,
 		.json = cgn_buf_view(&b->body),
 		.max_bytes = BODY_MAX,
 		.timeout = 10 * CGN_SEC};
 	b->begun = cgn_clock_now();
 	if (b->done % WAYS == WAY_AGENT)
 		relayed_begin(b);
-	else if (!cgn_ok(enginefetch_start(b->loop, &b->endpoint[b->done % WAYS], &ask, on_direct, b, &fetch,
+	else if (!cgn_ok(webask_start(b->loop, &b->endpoint[b->done % WAYS], &ask, on_direct, b, &fetch,
 			 NULL)))
 		cgn_must_failed("no request to the engine", CGN_HERE);
 }
@@ -121,17 +121,17 @@ static double quantile_of(double *v, size_t n, double q)
 }
 
 static CGN_RC engine_open(struct bench *b, const char *addr, enum way way, struct http_client **client,
-	struct engine_url *url, struct cgn_err *err)
+	struct weburl *url, struct cgn_err *err)
 {
 	char text[300];
 	(void)snprintf(text, sizeof text, "http://%s", addr);
-	CGN_TRY(engine_url_parse(text, url, err));
+	CGN_TRY(weburl_parse(text, url, err));
 	const struct http_client_cfg engine = {.addr = url->addr,
 		.authority = url->authority,
 		.proto = HTTP_1,
 		.max_conns = 1};
 	CGN_TRY(http_client_new(b->loop, &engine, client, err));
-	b->endpoint[way] = (struct enginefetch_endpoint){.client = *client, .url = url};
+	b->endpoint[way] = (struct webask_endpoint){.client = *client, .url = url};
 	return CGN_OK;
 }
 
@@ -148,7 +148,7 @@ static void report_print(struct bench *b)
 }
 
 static CGN_RC bench_open(struct bench *b, char **argv, struct http_client *clients[WAYS],
-	struct engine_url urls[WAYS], struct forwarder *f, struct cgn_err *err)
+	struct weburl urls[WAYS], struct forwarder *f, struct cgn_err *err)
 {
 	char passed[32];
 	const struct grpc_channel_cfg agent = {.addr = argv[1]};
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 {
 	struct bench b = {.n = argc == 5 ? strtoul(argv[4], NULL, 10) : 0};
 	struct http_client *clients[WAYS] = {NULL};
-	struct engine_url urls[WAYS];
+	struct weburl urls[WAYS];
 	struct forwarder f;
 	struct cgn_err err = {0};
 	if (b.n == 0) {

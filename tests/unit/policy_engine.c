@@ -8,81 +8,10 @@
 
 #include <cmocka.h>
 
+#include "base/weburl/weburl.h"
 #include "policy/node/engine/change.h"
 #include "policy/node/engine/engine.h"
 #include "policy/node/engine/tokens.h"
-
-/* ---- URLs ---- */
-static void urls_are_taken_apart(void **state)
-{
-	(void)state;
-	struct engine_url u;
-	assert_true(cgn_ok(engine_url_parse("http://127.0.0.1:8000", &u, NULL)));
-	assert_false(u.tls);
-	assert_string_equal(u.addr, "127.0.0.1:8000");
-	assert_string_equal(u.authority, "127.0.0.1:8000");
-	assert_string_equal(u.base, "");
-	assert_true(cgn_ok(engine_url_parse("https://api.example.com/v1/", &u, NULL)));
-	assert_true(u.tls && u.base_is_version);
-	assert_string_equal(u.addr, "api.example.com:443");
-	assert_string_equal(u.authority, "api.example.com");
-	assert_string_equal(u.base, "/v1");
-	assert_true(cgn_ok(engine_url_parse("http://[::1]:9/x", &u, NULL)));
-	assert_string_equal(u.addr, "[::1]:9");
-	assert_string_equal(u.host, "::1");
-	assert_int_equal(u.port, 9);
-	assert_false(u.base_is_version);
-	assert_true(
-		cgn_ok(engine_url_parse("http://vllm_0.gpu-pool:8000", &u, NULL))); /* A name of compose. */
-	assert_string_equal(u.host, "vllm_0.gpu-pool");
-	assert_true(cgn_ok(engine_url_parse("http://[::1]", &u, NULL)));
-	assert_string_equal(u.addr, "[::1]:80");
-	assert_string_equal(u.authority, "[::1]");
-}
-
-static void bad_urls_are_refused_by_name(void **state)
-{
-	(void)state;
-	static const char *const bad[] = {"", "127.0.0.1:8000", "ftp://x", "http://", "http:///v1",
-		"http://x:0", "http://x:65536", "http://x:", "http://x:8a", "http://user:secret@x/",
-		"http://[::1", "http://[::1]x", "http://a b/", "http://x/v1?key=1", "http://x/a b",
-		"http://x/\r\nHost: y", "https://x#f", "http://::1:80"};
-	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
-		struct engine_url u;
-		struct cgn_err err = {0};
-		if (cgn_ok(engine_url_parse(bad[i], &u, &err)))
-			fail_msg("%s was accepted", bad[i]);
-		assert_non_null(strstr(err.msg, "URL"));
-		assert_int_equal(err.code, CGN_INVALID);
-	}
-}
-
-static void paths_are_joined(void **state)
-{
-	(void)state;
-	static const struct {
-		const char *url, *path, *want;
-	} row[] = {
-		{"http://h:1", "/v1/chat/completions", "/v1/chat/completions"},
-		{"http://h:1", "/tokenize?x=1", "/tokenize?x=1"},
-		{"https://h/v1", "/v1/chat/completions", "/v1/chat/completions"},
-		{"https://h/openai/v1/", "/v1/models", "/openai/v1/models"},
-		{"https://h/openai/v1", "/tokenize", "/openai/tokenize"},
-		{"https://h/v1", "/metrics", "/metrics"},
-		{"https://h/v1beta/openai", "/v1/models?a=b", "/v1beta/openai/models?a=b"},
-		{"http://h/engine1", "/v1/models", "/engine1/v1/models"},
-		{"http://h/engine1", "/health", "/engine1/health"},
-		{"https://h/v1", "/v1extra", "/v1extra"},
-	};
-	for (size_t i = 0; i < CGN_COUNT(row); i++) {
-		struct engine_url u;
-		struct cgn_buf b = {0};
-		assert_true(cgn_ok(engine_url_parse(row[i].url, &u, NULL)));
-		engine_url_path(&u, cgn_str_of(row[i].path), &b);
-		assert_string_equal(cgn_buf_z(&b), row[i].want);
-		cgn_buf_fini(&b);
-	}
-}
 
 /* ---- command lines ---- */
 static const char *argv_text(const struct engine_launch *p, char *out, size_t cap)
@@ -98,9 +27,9 @@ static const char *argv_text(const struct engine_launch *p, char *out, size_t ca
 static cgn_rc make_plan(const struct config_engine *e, struct cgn_arena *arena, struct engine_launch *p,
 	struct cgn_err *err)
 {
-	struct engine_url u;
+	struct weburl u;
 	*p = (struct engine_launch){.arena = arena};
-	assert_true(cgn_ok(engine_url_parse(e->url, &u, NULL)));
+	assert_true(cgn_ok(weburl_parse(e->url, &u, NULL)));
 	struct config cfg = {.agent = {.role = ROLE_BOTH, .gpu_index = "1,2"}};
 	struct config_engine whole = *e;
 	if (whole.kv_offload == 0)
@@ -178,8 +107,8 @@ static void llama_keeps_prompts_in_ram_where_no_tenant_minds(void **state)
 	assert_true(cgn_ok(make_plan(&e, &arena, &p, NULL)));
 	assert_false(engine_caches_in_ram(&p));
 	/* Without a store it is the tenants that decide. */
-	struct engine_url u;
-	assert_true(cgn_ok(engine_url_parse(e.url, &u, NULL)));
+	struct weburl u;
+	assert_true(cgn_ok(weburl_parse(e.url, &u, NULL)));
 	e.cache_ram = CONFIG_CACHE_RAM_AUTO;
 	e.kv_offload = OFFLOAD_NONE;
 	for (int tenants = 0; tenants < 3; tenants++) {
@@ -845,9 +774,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(refusals_that_say_it_is_so_already_are_known),
-		cmocka_unit_test(urls_are_taken_apart),
-		cmocka_unit_test(bad_urls_are_refused_by_name),
-		cmocka_unit_test(paths_are_joined),
 		cmocka_unit_test(llama_cpp_command_line),
 		cmocka_unit_test(llama_keeps_prompts_in_ram_where_no_tenant_minds),
 		cmocka_unit_test(sim_command_line),

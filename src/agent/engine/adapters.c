@@ -88,7 +88,7 @@ const char *engine_adapter_text(const struct engine_adapter *a)
 
 void engine_adapters_forget(struct engine *e)
 {
-	enginefetch_cancel(&e->adapters.fetch);
+	webask_cancel(&e->adapters.fetch);
 	for (size_t i = 0; i < e->adapters.n; i++) {
 		e->adapters.list[i].state = ADAPTER_UNKNOWN;
 		e->adapters.list[i].asked = false;
@@ -98,7 +98,7 @@ void engine_adapters_forget(struct engine *e)
 
 void engine_adapters_close(struct engine *e)
 {
-	enginefetch_cancel(&e->adapters.fetch);
+	webask_cancel(&e->adapters.fetch);
 	free(e->adapters.list);
 	e->adapters = (struct engine_adapters){.list = NULL};
 }
@@ -106,13 +106,13 @@ void engine_adapters_close(struct engine *e)
 /* ---- requests to the engine ---- */
 
 /* Whether the engine has no route for adapters. */
-static bool is_without_route(const struct engine_adapter *a, const struct enginefetch_answer *r)
+static bool is_without_route(const struct engine_adapter *a, const struct webask_answer *r)
 {
 	return r->err->code == CGN_FINE && engine_change_is_unknown(cgn_str_of(a->name), r->status, r->body);
 }
 
 /* Whether the engine's refusal says that it is as wanted already. */
-static bool is_so_already(const struct engine_adapter *a, bool loads, const struct enginefetch_answer *r)
+static bool is_so_already(const struct engine_adapter *a, bool loads, const struct webask_answer *r)
 {
 	return r->err->code == CGN_FINE &&
 		engine_change_is_so(loads ? ENGINE_LORA_LOAD : ENGINE_LORA_UNLOAD, cgn_str_of(a->name),
@@ -120,7 +120,7 @@ static bool is_so_already(const struct engine_adapter *a, bool loads, const stru
 }
 
 static void adapter_refused(struct engine *e, struct engine_adapter *a, bool loads,
-	const struct enginefetch_answer *r)
+	const struct webask_answer *r)
 {
 	char why[200];
 	engine_answer_text(r, why, sizeof why);
@@ -143,14 +143,14 @@ static struct engine_adapter *adapter_asked(const struct engine *e)
 	return NULL;
 }
 
-static void adapter_answered(struct engine *e, bool loads, const struct enginefetch_answer *r)
+static void adapter_answered(struct engine *e, bool loads, const struct webask_answer *r)
 {
 	struct engine_adapter *a = adapter_asked(e);
 	CGN_LIVE(e, ENGINE_TAG);
 	e->adapters.fetch = NULL;
 	CGN_MUST(a != NULL);
 	a->asked = false;
-	if (enginefetch_is_ok(r) || is_so_already(a, loads, r)) {
+	if (webask_is_ok(r) || is_so_already(a, loads, r)) {
 		adapter_renew(a);
 		a->state = loads ? ADAPTER_READY : ADAPTER_GONE;
 		cgn_log(INFO, loads ? "engine.adapter_loaded" : "engine.adapter_unloaded",
@@ -161,12 +161,12 @@ static void adapter_answered(struct engine *e, bool loads, const struct enginefe
 	e->host->ops->changed(e->host->user);
 }
 
-static void on_adapter_loaded(void *user, const struct enginefetch_answer *r)
+static void on_adapter_loaded(void *user, const struct webask_answer *r)
 {
 	adapter_answered(user, true, r);
 }
 
-static void on_adapter_unloaded(void *user, const struct enginefetch_answer *r)
+static void on_adapter_unloaded(void *user, const struct webask_answer *r)
 {
 	adapter_answered(user, false, r);
 }

@@ -3,7 +3,7 @@
  * at a time; a refused one is repeated after a pause. An engine that was restarted gets its adapters again. At most
  * PROTO_MAX_ADAPTERS, about 2 KiB each. */
 #pragma once
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "policy/node/wanted/wanted.h"
 
 struct engine;
@@ -25,7 +25,7 @@ struct engine_adapter {
 struct engine_adapters {
 	struct engine_adapter *list; /* Owned */
 	size_t n;
-	struct enginefetch *fetch; /* NULL: none is under way */
+	struct webask *fetch; /* NULL: none is under way */
 };
 void engine_adapters_close(struct engine *e);
 /* Obey an order: whether the engine shall have the adapter, on this node. A new order is tried at once. */

@@ -8,18 +8,18 @@
 #define ANSWER_BYTES ((size_t)64 * 1024)
 
 bool engine_change_start(struct engine *e, enum engine_change what, struct cgn_str name, struct cgn_str path,
-	cgn_nsec timeout, enginefetch_done *done, struct enginefetch **out)
+	cgn_nsec timeout, webask_done *done, struct webask **out)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
 	struct cgn_err err;
 	const char *to = engine_change_ask(e->ops->kind, what, name, path, &body);
-	const struct enginefetch_ask ask = {.path = to,
+	const struct webask_question ask = {.path = to,
 		.json = cgn_buf_view(&body),
 		.max_bytes = ANSWER_BYTES,
 		.timeout = timeout};
 	if (to == NULL)
 		return false;
-	if (!body.bad && cgn_ok(enginefetch_start(e->host->loop, &e->view.at, &ask, done, e, out, &err)))
+	if (!body.bad && cgn_ok(webask_start(e->host->loop, &e->view.at, &ask, done, e, out, &err)))
 		return true;
 	cgn_log_limited(WARN, "engine.change_failed", F_STR("engine", e->name), F_STR("path", to),
 		F_STR("why", body.bad ? "out of memory" : err.msg), F_STR("then", "tried again"));
@@ -41,7 +41,7 @@ static void message_read(struct cgn_str body, struct cgn_buf *out)
 		cgn_buf_str(out, body);
 }
 
-void engine_answer_text(const struct enginefetch_answer *r, char *out, size_t cap)
+void engine_answer_text(const struct webask_answer *r, char *out, size_t cap)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf said = {0};
 	char text[1024];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
 #include "base/log/log.h"
+#include "base/weburl/weburl.h"
 
 #define ASK_TIMEOUT (3 * CGN_SEC)
 #define ASK_BYTES   ((size_t)1024 * 1024)
@@ -26,13 +27,13 @@ static CGN_RC bootstrap_open(struct engine *e, struct cgn_err *err)
 	const char *host = h->host != NULL ? h->host : e->door.url.host;
 	bool v6 = strchr(host, ':') != NULL;
 	(void)snprintf(url, sizeof url, v6 ? "http://[%s]:%u" : "http://%s:%u", host, h->port);
-	CGN_TRY(engine_url_parse(url, &h->bootstrap_url, err));
+	CGN_TRY(weburl_parse(url, &h->bootstrap_url, err));
 	const struct http_client_cfg cfg = {.addr = h->bootstrap_url.addr,
 		.authority = h->bootstrap_url.authority,
 		.proto = HTTP_1,
 		.max_conns = 1};
 	CGN_TRY(http_client_new(e->host->loop, &cfg, &h->bootstrap, err));
-	h->bootstrap_at = (struct enginefetch_endpoint){.client = h->bootstrap, .url = &h->bootstrap_url};
+	h->bootstrap_at = (struct webask_endpoint){.client = h->bootstrap, .url = &h->bootstrap_url};
 	return CGN_OK;
 }
 
@@ -55,7 +56,7 @@ CGN_RC engine_handoff_init(struct engine *e, const struct config *cfg, const str
 
 void engine_handoff_close(struct engine *e)
 {
-	enginefetch_cancel(&e->handoff.fetch);
+	webask_cancel(&e->handoff.fetch);
 	http_client_free(&e->handoff.bootstrap);
 	cgn_arena_fini(&e->handoff.arena);
 }
@@ -63,7 +64,7 @@ void engine_handoff_close(struct engine *e)
 void engine_handoff_reset(struct engine *e)
 {
 	struct engine_handoff *h = &e->handoff;
-	enginefetch_cancel(&h->fetch);
+	webask_cancel(&h->fetch);
 	cgn_arena_reset(&h->arena);
 	h->n_ids = 0;
 	h->build_known = false;
@@ -100,7 +101,7 @@ static void handoff_told(struct engine *e)
 }
 
 /* An engine without the path has no build to compare. */
-static void on_build(void *user, const struct enginefetch_answer *r)
+static void on_build(void *user, const struct webask_answer *r)
 {
 	struct engine *e = user;
 	struct engine_handoff *h = &e->handoff;
@@ -117,7 +118,7 @@ static void on_build(void *user, const struct enginefetch_answer *r)
 	handoff_told(e);
 }
 
-static void on_ranks(void *user, const struct enginefetch_answer *r)
+static void on_ranks(void *user, const struct webask_answer *r)
 {
 	struct engine *e = user;
 	struct engine_handoff *h = &e->handoff;
@@ -125,7 +126,7 @@ static void on_ranks(void *user, const struct enginefetch_answer *r)
 	CGN_LIVE(e, ENGINE_TAG);
 	h->fetch = NULL;
 	cgn_arena_reset(&h->arena);
-	if (!enginefetch_is_ok(r))
+	if (!webask_is_ok(r))
 		(void)CGN_FAIL(&err, BAD_GATEWAY, "%.150s",
 			r->err->code != CGN_FINE ? r->err->msg : "not answered with 200");
 	else if (cgn_ok(handoff_ranks_read(r->body, &h->arena, h->ids, &h->n_ids, &err)))
@@ -139,20 +140,19 @@ static void on_ranks(void *user, const struct enginefetch_answer *r)
 void engine_handoff_ask(struct engine *e)
 {
 	struct engine_handoff *h = &e->handoff;
-	const struct enginefetch_ask build = {.path = h->ops->version_path,
+	const struct webask_question build = {.path = h->ops->version_path,
 		.max_bytes = ASK_BYTES,
 		.timeout = ASK_TIMEOUT};
-	const struct enginefetch_ask ranks = {.path = HANDOFF_RANKS_PATH,
+	const struct webask_question ranks = {.path = HANDOFF_RANKS_PATH,
 		.max_bytes = ASK_BYTES,
 		.timeout = ASK_TIMEOUT};
 	if (!h->ops->edits || h->fetch != NULL)
 		return;
 	/* A fetch that cannot start is retried at the next reading of the load. */
 	if (!h->build_known)
-		(void)enginefetch_start(e->host->loop, &e->view.at, &build, on_build, e, &h->fetch, NULL)
-			.code;
+		(void)webask_start(e->host->loop, &e->view.at, &build, on_build, e, &h->fetch, NULL).code;
 	else if (h->needs_ids && h->n_ids == 0)
-		(void)enginefetch_start(e->host->loop, &h->bootstrap_at, &ranks, on_ranks, e, &h->fetch, NULL)
+		(void)webask_start(e->host->loop, &h->bootstrap_at, &ranks, on_ranks, e, &h->fetch, NULL)
 			.code;
 }
 

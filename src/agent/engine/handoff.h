@@ -2,7 +2,8 @@
 /* handoff: how the engine hands computed prompts to engines of other nodes, as the node's description tells it: from the
  * configuration, and from what the engine says of its build and its ranks. */
 #pragma once
-#include "joint/web/enginefetch/enginefetch.h"
+#include "base/weburl/weburl.h"
+#include "io/wire/webask/webask.h"
 #include "policy/config/config.h"
 #include "policy/node/handoff/handoff.h"
 
@@ -12,10 +13,10 @@ struct engine_handoff {
 	const char *host, *tag;        /* In the engine's arena; NULL: not configured */
 	unsigned port;
 	uint32_t tp;                   /* Tensor-parallel size */
-	struct enginefetch *fetch;     /* NULL: none is under way */
+	struct webask *fetch;          /* NULL: none is under way */
 	struct http_client *bootstrap; /* Mooncake: to the bootstrap server; NULL: none */
-	struct engine_url bootstrap_url;
-	struct enginefetch_endpoint bootstrap_at;
+	struct weburl bootstrap_url;
+	struct webask_endpoint bootstrap_at;
 	struct cgn_arena arena; /* Engine ids; dropped when the engine becomes ready again */
 	const char *ids[HANDOFF_RANKS_MAX];
 	size_t n_ids;

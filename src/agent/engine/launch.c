@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/weburl/weburl.h"
 #include "io/os/disk/disk.h"
 #include "joint/cluster/state/state.h"
 
@@ -52,7 +53,7 @@ CGN_RC engine_prefix(const struct config *cfg, const struct config_engine *ce, s
 	return CGN_OK;
 }
 
-CGN_RC engine_plan(const struct config *cfg, const struct config_engine *ce, const struct engine_url *url,
+CGN_RC engine_plan(const struct config *cfg, const struct config_engine *ce, const struct weburl *url,
 	struct engine_launch *out, struct cgn_err *err)
 {
 	char host[256];
@@ -85,9 +86,9 @@ static CGN_RC print_one(const struct config *cfg, const struct config_engine *ce
 {
 	CGN_ON_EXIT(cgn_arena_fini) struct cgn_arena arena;
 	struct engine_launch plan = {.arena = &arena};
-	struct engine_url url;
+	struct weburl url;
 	cgn_arena_init(&arena, ENGINE_PLAN_BYTES);
-	CGN_TRY(cgn_err_of(engine_url_parse(ce->url, &url, err), "engine.url", err));
+	CGN_TRY(cgn_err_of(weburl_parse(ce->url, &url, err), "engine.url", err));
 	CGN_TRY(engine_plan(cfg, ce, &url, &plan, err));
 	engine_launch_put(&plan, o);
 	return CGN_OK;

@@ -3,6 +3,7 @@
  * node's address and where the engines' own files are. Any thread; nothing is started. */
 #pragma once
 #include "base/core/buf.h"
+#include "base/weburl/weburl.h"
 #include "policy/config/config.h"
 #include "policy/node/engine/engine.h"
 
@@ -13,7 +14,7 @@
 CGN_RC engine_prefix(const struct config *cfg, const struct config_engine *ce, struct cgn_arena *a,
 	const char **out, struct cgn_err *err);
 /* Build the plan; out->arena is set. Fails as engine_launch_make does. */
-CGN_RC engine_plan(const struct config *cfg, const struct config_engine *ce, const struct engine_url *url,
+CGN_RC engine_plan(const struct config *cfg, const struct config_engine *ce, const struct weburl *url,
 	struct engine_launch *out, struct cgn_err *err);
 /* Write the plan's files, which are in |dir|, in the way of disk_write_file_atomic. */
 CGN_RC engine_plan_write(const struct engine_launch *plan, const char *dir, struct cgn_err *err);

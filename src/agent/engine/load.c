@@ -55,7 +55,7 @@ void engine_load_start(struct engine *e)
 void engine_load_stop(struct engine *e)
 {
 	engineview_load_stop(&e->view);
-	enginefetch_cancel(&e->handoff.fetch);
+	webask_cancel(&e->handoff.fetch);
 	e->gauges.foreign = e->requests.peak.beyond = 0;
 	metric_set(e->gauges.running, 0);
 	metric_set(e->gauges.waiting, 0);

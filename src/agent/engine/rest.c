@@ -95,14 +95,14 @@ const char *engine_rest_text(const struct engine *e)
 void engine_rest_forget(struct engine *e)
 {
 	struct engine_rest *r = &e->rest;
-	enginefetch_cancel(&r->fetch);
+	webask_cancel(&r->fetch);
 	if (r->state != REST_STOPPED && r->state != REST_RUNS)
 		state_set(e, REST_RUNS);
 }
 
 void engine_rest_close(struct engine *e)
 {
-	enginefetch_cancel(&e->rest.fetch);
+	webask_cancel(&e->rest.fetch);
 }
 
 /* ---- requests to the engine ---- */
@@ -114,7 +114,7 @@ static void retry_note(struct engine_rest *r, cgn_nsec now)
 	r->retry_at = now + pause;
 }
 
-static void rest_refused(struct engine *e, bool sleeps, const struct enginefetch_answer *a)
+static void rest_refused(struct engine *e, bool sleeps, const struct webask_answer *a)
 {
 	struct engine_rest *r = &e->rest;
 	char why[200];
@@ -129,13 +129,13 @@ static void rest_refused(struct engine *e, bool sleeps, const struct enginefetch
 		F_STR("why", r->why));
 }
 
-static void rest_answered(struct engine *e, bool sleeps, const struct enginefetch_answer *a)
+static void rest_answered(struct engine *e, bool sleeps, const struct webask_answer *a)
 {
 	CGN_LIVE(e, ENGINE_TAG);
 	e->rest.fetch = NULL;
 	bool is_so = a->err->code == CGN_FINE &&
 		engine_change_is_so(sleeps ? ENGINE_SLEEP : ENGINE_WAKE, CGN_STR(""), a->status, a->body);
-	if (enginefetch_is_ok(a) || is_so) {
+	if (webask_is_ok(a) || is_so) {
 		rest_renew(&e->rest);
 		cgn_log(INFO, sleeps ? "engine.asleep" : "engine.awake", F_STR("engine", e->name));
 		if (sleeps)
@@ -149,12 +149,12 @@ static void rest_answered(struct engine *e, bool sleeps, const struct enginefetc
 	e->host->ops->changed(e->host->user);
 }
 
-static void on_asleep(void *user, const struct enginefetch_answer *a)
+static void on_asleep(void *user, const struct webask_answer *a)
 {
 	rest_answered(user, true, a);
 }
 
-static void on_awake(void *user, const struct enginefetch_answer *a)
+static void on_awake(void *user, const struct webask_answer *a)
 {
 	rest_answered(user, false, a);
 }
@@ -304,7 +304,7 @@ static bool stop_step(struct engine *e)
 		return true;
 	}
 	cgn_log(INFO, "engine.wanted", F_STR("engine", e->name), F_STR("then", "it is stopped"));
-	enginefetch_cancel(&r->fetch);
+	webask_cancel(&r->fetch);
 	state_set(e, REST_STOPPED);
 	if (!is_down(e))
 		engine_stop(e);

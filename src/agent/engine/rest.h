@@ -3,7 +3,7 @@
  * memory and keeps its process), or that it is stopped. Before it sleeps or stops its requests end: at most
  * agent.drain_timeout for an operator's order, without a limit for the router's own. An engine without an order is left as it is. */
 #pragma once
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "policy/node/wanted/wanted.h"
 
 struct engine;
@@ -17,11 +17,11 @@ struct engine_rest {
 		REST_STOPPED, /* The process is stopped, or being stopped */
 	} state;
 	bool patient; /* The router ordered the rest, to follow the load: requests end, however long that takes. */
-	uint64_t revision;         /* The order that is obeyed (WantedModel.revision) */
-	struct enginefetch *fetch; /* The request to the engine; NULL: none is under way */
-	char why[400];             /* Why the engine refused the last request; "": it did not */
-	cgn_nsec since;            /* When it began to drain */
-	cgn_nsec saving_since;     /* When the slots' saving before the stop began; 0: it did not. */
+	uint64_t revision;     /* The order that is obeyed (WantedModel.revision) */
+	struct webask *fetch;  /* The request to the engine; NULL: none is under way */
+	char why[400];         /* Why the engine refused the last request; "": it did not */
+	cgn_nsec since;        /* When it began to drain */
+	cgn_nsec saving_since; /* When the slots' saving before the stop began; 0: it did not. */
 	cgn_nsec retry_at;
 	unsigned failures; /* Refused requests in a row */
 };

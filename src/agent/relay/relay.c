@@ -6,6 +6,7 @@
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
 #include "base/sum/sum.h"
+#include "base/weburl/weburl.h"
 
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/node/proto bounds */
 
@@ -285,7 +286,7 @@ static bool relay_ask_engine(struct relay *r, struct cgn_err *err)
 	struct iovec iov[RELAY_BODY_PIECES];
 	size_t n = relay_request_body(r, iov);
 	(void)cgn_str_copyz(method, sizeof method, relay_request(r)->method);
-	engine_url_path(&r->engine->door.url, relay_request(r)->path, &path);
+	weburl_path(&r->engine->door.url, relay_request(r)->path, &path);
 	const struct http_request rq = {
 		.method = method,
 		.path = cgn_buf_z(&path),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/weburl/weburl.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/progress.h"
 #include "io/net/net/addr.h"
@@ -52,12 +53,12 @@ static void address_look(struct doctor *d, struct names *all, const char *key, c
 
 static void url_look(struct doctor *d, struct names *all, const char *key, const char *url)
 {
-	struct engine_url u;
+	struct weburl u;
 	const char *at = url != NULL ? strstr(url, "://") : NULL;
 	if (at == NULL)
 		return;
 	const char *name = memrchr(url, '=', (size_t)(at - url)); /* "NAME=URL" */
-	if (cgn_ok(engine_url_parse(name != NULL ? name + 1 : url, &u, NULL)))
+	if (cgn_ok(weburl_parse(name != NULL ? name + 1 : url, &u, NULL)))
 		host_look(d, all, key, u.host);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/weburl/weburl.h"
 #include "ctl/progress.h"
 #include "policy/node/engine/engine.h"
 
@@ -22,11 +23,11 @@ struct probe *probe_add(struct probes *p, const char *addr, const char *path)
 struct probe *probe_add_url(struct probes *p, struct cgn_arena *a, const char *url, const char *path)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf full = {0};
-	struct engine_url u;
+	struct weburl u;
 	struct cgn_err err;
-	if (!cgn_ok(engine_url_parse(url, &u, &err)))
+	if (!cgn_ok(weburl_parse(url, &u, &err)))
 		return NULL;
-	engine_url_path(&u, cgn_str_of(path), &full);
+	weburl_path(&u, cgn_str_of(path), &full);
 	struct probe *q =
 		probe_add(p, cgn_arena_fmt(a, "%s", u.addr), cgn_arena_strz(a, cgn_buf_view(&full)));
 	if (q == NULL || q->addr == NULL || q->path == NULL)

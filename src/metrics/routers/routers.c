@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/codec/codec.h"
+#include "base/weburl/weburl.h"
 #include "joint/daemon/adminrelay/adminrelay.h"
 #include "joint/web/webclient/webclient.h"
 
@@ -16,7 +17,7 @@
 
 struct routers_one {
 	char name[NAME_BYTES];
-	struct engine_url url;
+	struct weburl url;
 	struct http_client *client;
 };
 struct routers {
@@ -30,12 +31,12 @@ struct routers {
 /* Split "NAME=URL"; without a name the URL's host and port are one. */
 static CGN_RC entry_read(const char *entry, char name[NAME_BYTES], const char **url, struct cgn_err *err)
 {
-	struct engine_url parsed;
+	struct weburl parsed;
 	const char *equals = strchr(entry, '='), *scheme = strstr(entry, "://");
 	bool is_named = equals != NULL && (scheme == NULL || equals < scheme);
 	struct cgn_str text = {entry, is_named ? (size_t)(equals - entry) : 0};
 	*url = is_named ? equals + 1 : entry;
-	CGN_TRY(engine_url_parse(*url, &parsed, err));
+	CGN_TRY(weburl_parse(*url, &parsed, err));
 	if (!is_named)
 		text = cgn_str_of(parsed.authority);
 	if (text.n == 0 || !cgn_str_copyz(name, NAME_BYTES, text) || strpbrk(name, "/?#\"\\ ") != NULL)

@@ -2,9 +2,10 @@
 /* scrape, inside: a target, and the list of them. */
 #pragma once
 #include "base/core/list.h"
+#include "base/weburl/weburl.h"
 #include "io/wire/grpc/grpc.h"
 #include "io/wire/http/http.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "metrics/scrape/scrape.h"
 
 #define SCRAPE_TAG        0x5c4a9e01U
@@ -44,15 +45,15 @@ struct scrape_target {
 	char *text;                /* Memory of the strings */
 	/* Either HTTP or gRPC is open. */
 	struct http_client *http;
-	struct engine_url url;
+	struct weburl url;
 	char path[256], authorization[1100];
 	struct grpc_channel *grpc;
 
 	struct cgn_timer timer;
-	struct enginefetch *ask; /* The HTTP request under way */
-	bool asking;             /* A request is under way. */
-	bool closing;            /* Answers are of no use any more. */
-	cgn_nsec since;          /* Begin of the last round */
+	struct webask *ask; /* The HTTP request under way */
+	bool asking;        /* A request is under way. */
+	bool closing;       /* Answers are of no use any more. */
+	cgn_nsec since;     /* Begin of the last round */
 	/* The last rounds brought this. */
 	struct scrape_page *page; /* NULL: there was none, or it is too old */
 	cgn_nsec read_at, took;   /* read_at: end of the last whole round; 0: never */

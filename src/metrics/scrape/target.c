@@ -164,13 +164,13 @@ static void failure_take(struct scrape_target *t, const struct cgn_err *err)
 	}
 }
 
-static void on_http_answer(void *user, const struct enginefetch_answer *a)
+static void on_http_answer(void *user, const struct webask_answer *a)
 {
 	struct scrape_target *t = user;
 	char why[100];
 	CGN_LIVE(t, SCRAPE_TARGET_TAG);
 	t->ask = NULL;
-	if (enginefetch_is_ok(a)) {
+	if (webask_is_ok(a)) {
 		text_take(t, a->body);
 		return;
 	}
@@ -220,13 +220,13 @@ static CGN_RC http_ask(struct scrape_target *t, struct cgn_err *err)
 {
 	const struct scrape_limits *l = &t->all->limits;
 	CGN_TRY(token_read(t, err));
-	const struct enginefetch_endpoint to = {.client = t->http,
+	const struct webask_endpoint to = {.client = t->http,
 		.url = &t->url,
 		.authorization = t->authorization[0] != '\0' ? t->authorization : NULL};
-	const struct enginefetch_ask ask = {.path = t->path,
+	const struct webask_question ask = {.path = t->path,
 		.max_bytes = l->max_bytes,
 		.timeout = l->timeout};
-	return enginefetch_start(t->all->loop, &to, &ask, on_http_answer, t, &t->ask, err);
+	return webask_start(t->all->loop, &to, &ask, on_http_answer, t, &t->ask, err);
 }
 
 static void on_round_timer(struct cgn_timer *timer)
@@ -366,7 +366,7 @@ void scrape_target_drop(struct scrape_target *t)
 	CGN_LIVE(t, SCRAPE_TARGET_TAG);
 	t->closing = true;
 	cgn_timer_cancel(&t->timer);
-	enginefetch_cancel(&t->ask);
+	webask_cancel(&t->ask);
 	if (t->http != NULL)
 		http_client_free(&t->http);
 	if (t->grpc != NULL)

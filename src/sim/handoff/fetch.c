@@ -2,6 +2,7 @@
 /* fetch: the side that takes. */
 #include <stdlib.h>
 
+#include "base/weburl/weburl.h"
 #include "sim/handoff/handoff_priv.h"
 
 #define FETCH_TAG     0x51b0fe7cU
@@ -12,7 +13,7 @@ struct sim_fetch {
 	uint32_t tag;
 	struct sim_handoff *h;
 	struct sim_peer *peer;
-	struct enginefetch *fetch; /* NULL: none is under way. */
+	struct webask *fetch; /* NULL: none is under way. */
 	struct cgn_timer again;
 	struct cgn_buf question;
 	void (*done)(void *user);
@@ -35,22 +36,22 @@ static struct sim_peer *peer_open(struct sim_handoff *h, const char *url)
 		.authority = p->url.authority,
 		.proto = HTTP_1,
 		.max_conns = 256};
-	if (!cgn_ok(engine_url_parse(url, &p->url, NULL)) ||
+	if (!cgn_ok(weburl_parse(url, &p->url, NULL)) ||
 		!cgn_ok(http_client_new(h->loop, &cfg, &p->client, NULL))) {
 		free(p);
 		return NULL;
 	}
-	p->at = (struct enginefetch_endpoint){.client = p->client, .url = &p->url};
+	p->at = (struct webask_endpoint){.client = p->client, .url = &p->url};
 	return h->peers[h->n_peers++] = p;
 }
 
 static struct sim_peer *peer_of(struct sim_handoff *h, const struct sim_handoff_ask *ask)
 {
 	char url[HANDOFF_HOST_MAX + 32];
-	struct engine_url parsed;
+	struct weburl parsed;
 	bool v6 = strchr(ask->host, ':') != NULL;
 	(void)snprintf(url, sizeof url, v6 ? "http://[%s]:%u" : "http://%s:%u", ask->host, ask->port);
-	if (!cgn_ok(engine_url_parse(url, &parsed, NULL)))
+	if (!cgn_ok(weburl_parse(url, &parsed, NULL)))
 		return NULL;
 	for (uint32_t i = 0; i < h->n_peers; i++)
 		if (strcmp(h->peers[i]->url.addr, parsed.addr) == 0)
@@ -86,7 +87,7 @@ static bool values_match(const struct sim_fetch *f, struct cgn_str body)
 	return match;
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *r)
+static void on_answer(void *user, const struct webask_answer *r)
 {
 	struct sim_fetch *f = user;
 	char why[160];
@@ -97,7 +98,7 @@ static void on_answer(void *user, const struct enginefetch_answer *r)
 		cgn_timer_set(&f->again, FETCH_AGAIN);
 		return;
 	}
-	if (enginefetch_is_ok(r)) {
+	if (webask_is_ok(r)) {
 		fetch_end(f, values_match(f, r->body) ? NULL : "the bytes are not those of the prompt");
 		return;
 	}
@@ -113,12 +114,12 @@ static void fetch_send(struct cgn_timer *t)
 {
 	struct sim_fetch *f = CGN_CONTAINER(t, struct sim_fetch, again);
 	CGN_LIVE(f, FETCH_TAG);
-	const struct enginefetch_ask ask = {.path = "/sim/handoff",
+	const struct webask_question ask = {.path = "/sim/handoff",
 		.json = cgn_buf_view(&f->question),
 		.max_bytes = SIM_FETCH_BYTES + 1024,
 		.timeout = FETCH_TIMEOUT};
 	if (f->peer == NULL ||
-		!cgn_ok(enginefetch_start(f->h->loop, &f->peer->at, &ask, on_answer, f, &f->fetch, NULL)))
+		!cgn_ok(webask_start(f->h->loop, &f->peer->at, &ask, on_answer, f, &f->fetch, NULL)))
 		fetch_end(f, "the other engine's address makes no sense");
 }
 
@@ -176,7 +177,7 @@ void sim_fetch_free(struct sim_fetch **take)
 	if (f == NULL)
 		return;
 	CGN_LIVE(f, FETCH_TAG);
-	enginefetch_cancel(&f->fetch);
+	webask_cancel(&f->fetch);
 	cgn_timer_cancel(&f->again);
 	cgn_buf_fini(&f->question);
 	free(f->names);

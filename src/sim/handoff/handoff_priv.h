@@ -2,13 +2,14 @@
 /* handoff, inside: the state that both sides share. */
 #pragma once
 #include "base/core/list.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "base/weburl/weburl.h"
+#include "io/wire/webask/webask.h"
 #include "sim/handoff/handoff.h"
 
 struct sim_peer { /* Another simulator. */
-	struct engine_url url;
+	struct weburl url;
 	struct http_client *client;
-	struct enginefetch_endpoint at;
+	struct webask_endpoint at;
 };
 
 struct sim_handoff {

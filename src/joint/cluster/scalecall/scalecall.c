@@ -5,9 +5,10 @@
 
 #include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
+#include "base/weburl/weburl.h"
 #include "io/os/disk/disk.h"
 #include "io/os/proc/proc.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 
 #define SCALECALL_TAG   0x5ca1eca1U
@@ -30,8 +31,8 @@ struct scalecall {
 	char said[SAID_MOST];
 	/* A webhook. */
 	struct http_client *http;
-	struct engine_url url; /* Without its path. */
-	struct enginefetch *fetch;
+	struct weburl url; /* Without its path. */
+	struct webask *fetch;
 	struct cgn_grave grave;
 };
 
@@ -115,7 +116,7 @@ static CGN_RC program_start(struct scalecall *c, const struct config_list *words
 
 /* ---- a webhook ---- */
 
-static void on_webhook_answer(void *user, const struct enginefetch_answer *a)
+static void on_webhook_answer(void *user, const struct webask_answer *a)
 {
 	struct scalecall *c = user;
 	char why[SCALECALL_WHY];
@@ -191,14 +192,14 @@ static CGN_RC webhook_start(struct scalecall *c, const struct config *cfg, const
 	CGN_TRY(webhook_open(c, cfg, path, sizeof path, err));
 	const struct http_field fields[] = {{CGN_STR("idempotency-key"), cgn_str_of(o->id)},
 		{CGN_STR("x-cgn-signature"), cgn_buf_view(&mac)}};
-	const struct enginefetch_endpoint to = {.client = c->http, .url = &c->url};
-	const struct enginefetch_ask ask = {.path = path,
+	const struct webask_endpoint to = {.client = c->http, .url = &c->url};
+	const struct webask_question ask = {.path = path,
 		.json = cgn_buf_view(&json),
 		.max_bytes = ANSWER_MOST,
 		.timeout = cfg->router.autoscaler.target_timeout,
 		.fields = fields,
 		.n_fields = secret != NULL ? 2 : 1};
-	return enginefetch_start(c->loop, &to, &ask, on_webhook_answer, c, &c->fetch, err);
+	return webask_start(c->loop, &to, &ask, on_webhook_answer, c, &c->fetch, err);
 }
 
 /* ---- start and cancel ---- */
@@ -235,6 +236,6 @@ void scalecall_cancel(struct scalecall **take)
 		return;
 	CGN_LIVE(c, SCALECALL_TAG);
 	proc_free(&c->proc);
-	enginefetch_cancel(&c->fetch);
+	webask_cancel(&c->fetch);
 	call_retire(c);
 }

@@ -26,7 +26,7 @@ struct fingerprint_job {
 	struct slotmgr *mgr; /* NULL: cancelled */
 	void (*known)(struct slotmgr *m, const struct digest *fingerprint, uint32_t n_slots,
 		const char *build);
-	struct enginefetch *fetch;
+	struct webask *fetch;
 	struct cgn_timer retry;
 	bool on_pool;
 	char build[128];
@@ -247,15 +247,15 @@ static void on_weights_summed(void *arg)
 
 /* ---- the engine's answers ---- */
 
-static void job_ask(struct fingerprint_job *p, const char *path, enginefetch_done *done);
-static void on_props(void *user, const struct enginefetch_answer *r);
+static void job_ask(struct fingerprint_job *p, const char *path, webask_done *done);
+static void on_props(void *user, const struct webask_answer *r);
 
 static void on_job_retry(struct cgn_timer *t)
 {
 	job_ask(CGN_CONTAINER(t, struct fingerprint_job, retry), "/props", on_props);
 }
 
-static void job_retry(struct fingerprint_job *p, const char *what, const struct enginefetch_answer *r,
+static void job_retry(struct fingerprint_job *p, const char *what, const struct webask_answer *r,
 	const char *why)
 {
 	slotmgr_trouble(p->mgr, what, r->err->code != CGN_FINE ? r->err->msg : why);
@@ -291,7 +291,7 @@ static bool adapters_read(struct cgn_str body, struct cgn_buf *parts)
 	return !parts->bad;
 }
 
-static void on_adapters(void *user, const struct enginefetch_answer *r)
+static void on_adapters(void *user, const struct webask_answer *r)
 {
 	struct fingerprint_job *p = user;
 	struct slotmgr *m = p->mgr;
@@ -299,7 +299,7 @@ static void on_adapters(void *user, const struct enginefetch_answer *r)
 	/* A build without adapters */
 	bool none = r->err->code == CGN_FINE && (r->status == 404 || r->status == 501);
 	cgn_buf_fini(&m->fingerprint.adapters);
-	if (!none && !(enginefetch_is_ok(r) && adapters_read(r->body, &m->fingerprint.adapters))) {
+	if (!none && !(webask_is_ok(r) && adapters_read(r->body, &m->fingerprint.adapters))) {
 		job_retry(p, "/lora-adapters can't be read", r, "it lists no adapters with path and scale");
 		return;
 	}
@@ -336,25 +336,25 @@ static bool props_read(struct fingerprint_job *p, struct cgn_str body)
 	return true;
 }
 
-static void on_props(void *user, const struct enginefetch_answer *r)
+static void on_props(void *user, const struct webask_answer *r)
 {
 	struct fingerprint_job *p = user;
 	p->fetch = NULL;
-	if (enginefetch_is_ok(r) && props_read(p, r->body))
+	if (webask_is_ok(r) && props_read(p, r->body))
 		job_ask(p, "/lora-adapters", on_adapters);
 	else
 		job_retry(p, "/props can't be read", r,
 			"it has no total_slots (up to 1024), build_info, model_path and n_ctx of a slot");
 }
 
-static CGN_RC fingerprint_get(struct slotmgr *m, const char *path, cgn_nsec timeout, enginefetch_done *done,
-	void *user, struct enginefetch **out, struct cgn_err *err)
+static CGN_RC fingerprint_get(struct slotmgr *m, const char *path, cgn_nsec timeout, webask_done *done,
+	void *user, struct webask **out, struct cgn_err *err)
 {
-	const struct enginefetch_ask get = {.path = path, .max_bytes = PROPS_BYTES, .timeout = timeout};
-	return enginefetch_start(m->loop, &m->endpoint, &get, done, user, out, err);
+	const struct webask_question get = {.path = path, .max_bytes = PROPS_BYTES, .timeout = timeout};
+	return webask_start(m->loop, &m->endpoint, &get, done, user, out, err);
 }
 
-static void job_ask(struct fingerprint_job *p, const char *path, enginefetch_done *done)
+static void job_ask(struct fingerprint_job *p, const char *path, webask_done *done)
 {
 	if (!cgn_ok(fingerprint_get(p->mgr, path, RETRY_DELAY, done, p, &p->fetch, NULL)))
 		cgn_timer_set(&p->retry, RETRY_DELAY);
@@ -383,7 +383,7 @@ void fingerprint_cancel(struct slotmgr *m)
 		return;
 	p->mgr = NULL;
 	cgn_timer_cancel(&p->retry);
-	enginefetch_cancel(&p->fetch);
+	webask_cancel(&p->fetch);
 	if (!p->on_pool)
 		job_free(p);
 }
@@ -395,16 +395,16 @@ bool fingerprint_may_change(const struct slotmgr *m)
 	return m->fingerprint.adapters.n > 0;
 }
 
-CGN_RC fingerprint_reread(struct slotmgr *m, enginefetch_done *done, void *user, struct enginefetch **out,
+CGN_RC fingerprint_reread(struct slotmgr *m, webask_done *done, void *user, struct webask **out,
 	struct cgn_err *err)
 {
 	return fingerprint_get(m, "/lora-adapters", REREAD_TIMEOUT, done, user, out, err);
 }
 
-enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct enginefetch_answer *r)
+enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct webask_answer *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf now = {.n = 0};
-	if (!enginefetch_is_ok(r) || !adapters_read(r->body, &now))
+	if (!webask_is_ok(r) || !adapters_read(r->body, &now))
 		return FINGERPRINT_UNKNOWN;
 	return now.n == m->fingerprint.adapters.n && memcmp(now.p, m->fingerprint.adapters.p, now.n) == 0
 		? FINGERPRINT_SAME

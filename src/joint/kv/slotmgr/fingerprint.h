@@ -3,7 +3,7 @@
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "policy/kv/slots/entry.h"
 
 struct slotmgr;
@@ -41,8 +41,8 @@ void fingerprint_cancel(struct slotmgr *m);
 /* Clients can change the adapters' scales while the engine runs (POST /lora-adapters). For an engine with
  * adapters the scales are read again before each save and each restore. */
 bool fingerprint_may_change(const struct slotmgr *m);
-CGN_RC fingerprint_reread(struct slotmgr *m, enginefetch_done *done, void *user, struct enginefetch **out,
+CGN_RC fingerprint_reread(struct slotmgr *m, webask_done *done, void *user, struct webask **out,
 	struct cgn_err *err);
 enum fingerprint_match { FINGERPRINT_SAME, FINGERPRINT_CHANGED, FINGERPRINT_UNKNOWN /* Unreadable answer */ };
 /* Compare an answer of fingerprint_reread with the fingerprint. */
-enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct enginefetch_answer *r);
+enum fingerprint_match fingerprint_compare(const struct slotmgr *m, const struct webask_answer *r);

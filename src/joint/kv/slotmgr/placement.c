@@ -4,6 +4,7 @@
  * sent on. After a timeout or a failure the request is sent on without these steps. */
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "policy/node/engine/engine.h"
 #include "policy/node/proto/proto.h"
 
 void slot_placement_move(struct slot_placement *p, enum placement_state to)

@@ -32,7 +32,7 @@ struct slot_restore {
 	uint32_t piece;
 	struct kvclient_series *pieces;
 	struct kvclient_lease *lease;
-	struct enginefetch *fetch;
+	struct webask *fetch;
 	int failed; /* errno of the thread pool's work; 0: none */
 	bool over, on_pool, asked;
 	cgn_nsec began, fetched;
@@ -69,7 +69,7 @@ static void restore_removed(void *arg)
 static void restore_retire(struct slot_restore *r)
 {
 	kvclient_series_free(&r->pieces);
-	enginefetch_cancel(&r->fetch);
+	webask_cancel(&r->fetch);
 	slot_file_end(&r->file);
 	cgn_list_drop(&r->link);
 	r->over = true;
@@ -118,7 +118,7 @@ static void restore_fail(struct slot_restore *r, enum restore_outcome outcome, c
 
 /* ---- into the engine ---- */
 
-static void on_engine_restored(void *user, const struct enginefetch_answer *f)
+static void on_engine_restored(void *user, const struct webask_answer *f)
 {
 	static const enum restore_outcome sources[] = {[SLOTS_FROM_RAM] = RESTORE_FROM_RAM,
 		[SLOTS_FROM_SSD] = RESTORE_FROM_SSD,
@@ -128,7 +128,7 @@ static void on_engine_restored(void *user, const struct enginefetch_answer *f)
 	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(r, RESTORE_TAG);
 	r->fetch = NULL;
-	bool fine = enginefetch_is_ok(f) && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
+	bool fine = webask_is_ok(f) && cgn_ok(json_parse(f->body, &doc, NULL, NULL));
 	uint64_t tokens = fine ? json_get_u64(doc, "n_restored", 0) : 0;
 	if (tokens != r->entry.tokens) {
 		if (f->err->code == CGN_FINE) /* The engine would refuse the state again */
@@ -170,7 +170,7 @@ static void restore_ask_engine(struct slot_restore *r)
 		restore_fail(r, RESTORE_FAILED_ENGINE, err.msg);
 }
 
-static void on_restore_adapters(void *user, const struct enginefetch_answer *f)
+static void on_restore_adapters(void *user, const struct webask_answer *f)
 {
 	struct slot_restore *r = user;
 	CGN_LIVE(r, RESTORE_TAG);

@@ -32,7 +32,7 @@ struct slot_save {
 	void *user;
 	bool moving; /* The slot is moving */
 
-	struct enginefetch *fetch;
+	struct webask *fetch;
 	struct slot_file file;
 	uint32_t known; /* Tokens that the slot should hold; 0: not known */
 	uint64_t told;  /* Bytes of the state, as the engine says */
@@ -72,7 +72,7 @@ static void save_retire(struct slot_save *s)
 	struct slotmgr *m = s->mgr;
 	for (size_t i = 0; i < CGN_COUNT(s->call); i++)
 		kvclient_call_cancel(&s->call[i].call);
-	enginefetch_cancel(&s->fetch);
+	webask_cancel(&s->fetch);
 	slot_file_end(&s->file);
 	cgn_list_drop(&s->link);
 	m->n_saves--;
@@ -344,7 +344,7 @@ static void save_open_files(struct slot_save *s)
 		save_moved(s);
 }
 
-static void on_save_adapters(void *user, const struct enginefetch_answer *r)
+static void on_save_adapters(void *user, const struct webask_answer *r)
 {
 	struct slot_save *s = user;
 	CGN_LIVE(s, SAVE_TAG);
@@ -374,14 +374,14 @@ static bool save_check_tokens(struct slot_save *s, uint64_t tokens)
 	return false;
 }
 
-static void on_engine_saved(void *user, const struct enginefetch_answer *r)
+static void on_engine_saved(void *user, const struct webask_answer *r)
 {
 	struct slot_save *s = user;
 	struct slotmgr *m = s->mgr;
 	struct json_val doc = {.type = JSON_NULL};
 	CGN_LIVE(s, SAVE_TAG);
 	s->fetch = NULL;
-	bool ok = enginefetch_is_ok(r) && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
+	bool ok = webask_is_ok(r) && cgn_ok(json_parse(r->body, &doc, NULL, NULL));
 	uint64_t tokens = ok ? json_get_u64(doc, "n_saved", 0) : 0,
 		 bytes = ok ? json_get_u64(doc, "n_written", 0) : 0;
 	if (tokens == 0 || tokens > UINT32_MAX || bytes == 0) {

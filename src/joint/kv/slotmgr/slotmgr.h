@@ -13,8 +13,8 @@
 #pragma once
 #include "base/json/json.h"
 #include "io/os/loop/loop.h"
+#include "io/wire/webask/webask.h"
 #include "joint/kv/kvclient/kvclient.h"
-#include "joint/web/enginefetch/enginefetch.h"
 #include "policy/config/config.h"
 #include "policy/kv/holdings/holdings.h"
 #include "policy/kv/slots/body.h"
@@ -66,7 +66,7 @@ struct slotmgr_cfg {
 	struct cgn_loop *loop;
 	struct telemetry *telemetry; /* Borrowed */
 	const char *name;            /* Engine name, for logs and metrics; outlives the manager */
-	struct enginefetch_endpoint endpoint;
+	struct webask_endpoint endpoint;
 	struct holdings *holdings; /* Told which blocks slots and stored states hold; outlives the manager */
 	const struct config_engine *engine; /* Copied where the manager needs it later */
 	const struct slotmgr_ops *ops;

@@ -87,7 +87,7 @@ struct slotmgr {
 	struct cgn_loop *loop;
 	struct telemetry *telemetry;
 	const char *name;
-	struct enginefetch_endpoint endpoint;
+	struct webask_endpoint endpoint;
 	struct holdings *holdings;
 	const struct slotmgr_ops *ops;
 	void *user;
@@ -136,7 +136,7 @@ void slotmgr_count_outcome(struct slotmgr *m, enum restore_outcome outcome);
 void slotmgr_get_metrics(struct slotmgr *m);
 /* POST the file name to /slots/|slot|?action=|action|. */
 CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, const char *file,
-	cgn_nsec timeout, enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err);
+	cgn_nsec timeout, webask_done *done, void *user, struct webask **out, struct cgn_err *err);
 
 /* Return how long the engine worked on a save or restore, in ms: "timings.|name|" of its answer |doc|, but at most |took|,
  * which includes the wait until the engine's other slots have had their turn. Without a sound number there: |took|. */

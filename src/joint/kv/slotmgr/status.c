@@ -42,16 +42,16 @@ struct block_key slotmgr_key(const uint8_t tail[SLOT_KEY_TAIL], uint64_t block, 
 }
 
 CGN_RC slotmgr_ask_engine(struct slotmgr *m, uint32_t slot, const char *action, const char *file,
-	cgn_nsec timeout, enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err)
+	cgn_nsec timeout, webask_done *done, void *user, struct webask **out, struct cgn_err *err)
 {
 	char path[64], json[160];
 	(void)snprintf(path, sizeof path, "/slots/%u?action=%s", slot, action);
 	int n = snprintf(json, sizeof json, "{\"filename\":\"%s\"}", file);
-	const struct enginefetch_ask post = {.path = path,
+	const struct webask_question post = {.path = path,
 		.json = {json, (size_t)n},
 		.max_bytes = ANSWER_BYTES,
 		.timeout = timeout};
-	return enginefetch_start(m->loop, &m->endpoint, &post, done, user, out, err);
+	return webask_start(m->loop, &m->endpoint, &post, done, user, out, err);
 }
 
 double slotmgr_engine_ms(struct json_val doc, const char *name, cgn_nsec took)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* door: an engine's URL, key and CA. */
+#include "base/weburl/weburl.h"
 #include "io/net/tls/tls.h"
 #include "io/os/disk/disk.h"
 #include "joint/daemon/svc/svc.h"
@@ -41,11 +42,11 @@ static CGN_RC key_read(struct engine_door *d, const char *section, const char *f
 	return CGN_OK;
 }
 
-static CGN_RC url_read(const char *section, const char *url, struct engine_url *out, struct cgn_err *err)
+static CGN_RC url_read(const char *section, const char *url, struct weburl *out, struct cgn_err *err)
 {
 	char what[64];
 	(void)snprintf(what, sizeof what, "%s.url", section);
-	return cgn_err_of(engine_url_parse(url, out, err), what, err);
+	return cgn_err_of(weburl_parse(url, out, err), what, err);
 }
 
 CGN_RC engine_door_open(struct engine_door *d, const char *section, const struct config_engine *ce,
@@ -82,7 +83,7 @@ void engine_door_check(const char *section, const struct config_engine *ce, stru
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	const struct tls_cfg tls = {.ca_file = ce->ca_file};
-	struct engine_url url;
+	struct weburl url;
 	struct cgn_str key;
 	struct cgn_err err;
 	char prefix[64];

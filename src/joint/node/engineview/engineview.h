@@ -5,9 +5,10 @@
 #pragma once
 #include "base/core/arena.h"
 #include "base/json/json.h"
+#include "base/weburl/weburl.h"
 #include "io/os/loop/loop.h"
+#include "io/wire/webask/webask.h"
 #include "joint/node/enginefeed/enginefeed.h"
-#include "joint/web/enginefetch/enginefetch.h"
 #include "policy/config/config.h"
 #include "policy/node/breaker/pulse.h"
 #include "policy/node/engine/engine.h"
@@ -20,7 +21,7 @@ struct tls_ctx;
 
 /* ---- door.c: how the engine is reached ---- */
 struct engine_door {
-	struct engine_url url;
+	struct weburl url;
 	char *authorization; /* "Bearer ..." in the arena of engine_door_open; NULL: the engine wants no key */
 	struct tls_ctx *tls; /* NULL: in clear */
 };
@@ -37,7 +38,7 @@ void engine_door_check(const char *section, const struct config_engine *ce, stru
 
 /* ---- probe.c: whether the engine is ready, and whether it has stalled ---- */
 struct engineview_probe {
-	struct enginefetch *fetch;    /* NULL: no probe is under way */
+	struct webask *fetch;         /* NULL: no probe is under way */
 	struct cgn_timer stall_timer; /* Runs while the engine is ready */
 	cgn_nsec stall_timeout;       /* 0: stalls are not detected */
 	unsigned silent_beats;        /* Beats of |stall_timer| since the engine's last byte */
@@ -67,8 +68,8 @@ struct pulse_witness engineview_witness(struct engineview *v);
 /* ---- load.c: what a ready engine reports of its load, read each second ---- */
 struct engineview_load {
 	struct cgn_timer timer;
-	struct enginefetch *fetch; /* NULL: none is under way */
-	size_t source;             /* Index of the source that is being read */
+	struct webask *fetch; /* NULL: none is under way */
+	size_t source;        /* Index of the source that is being read */
 	/* Sources that the engine answered with 4xx: not read until the engine becomes ready again */
 	bool source_gone[ENGINE_MAX_SOURCES];
 	struct engine_load now, next; /* The last reading, and the one under way */
@@ -93,7 +94,7 @@ struct engineview_pace {
 	double ms;      /* Moving average; 0: no load was seen */
 };
 struct engineview_models {
-	struct enginefetch *fetch; /* NULL: none is under way */
+	struct webask *fetch; /* NULL: none is under way */
 	struct cgn_arena arena, next_arena;
 	struct engine_models list, next; /* |next| is being read; both in the arena of that name */
 	size_t source;                   /* Index of the source of loaded models that is being asked */
@@ -128,8 +129,8 @@ bool engineview_describe(const struct engineview *v, const uint32_t *at, struct 
 
 /* ---- named.c: whether an engine that is not managed knows the configured name of its model ---- */
 struct engineview_named {
-	struct enginefetch *fetch; /* NULL: none is under way */
-	char *model;               /* Owned; NULL: no name is configured, or the engine is managed */
+	struct webask *fetch; /* NULL: none is under way */
+	char *model;          /* Owned; NULL: no name is configured, or the engine is managed */
 	bool judged, lacks;
 	cgn_nsec asked_at;
 	char served[ENGINE_SERVED_MAX + 1];
@@ -216,7 +217,7 @@ struct engineview {
 	struct cgn_loop *loop;
 	const char *name;              /* For the log; borrowed */
 	const struct engine_ops *kind; /* The owner may replace it in models_told */
-	struct enginefetch_endpoint at;
+	struct webask_endpoint at;
 	const struct engineview_ops *ops;
 	void *user;
 

@@ -10,13 +10,13 @@
 
 static void load_ask_next_source(struct engineview *v);
 
-static void on_load_source(void *user, const struct enginefetch_answer *r)
+static void on_load_source(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	struct engineview_load *s = &v->load;
 	s->fetch = NULL;
 	engineview_answered(v, r->err->code);
-	if (enginefetch_is_ok(r)) {
+	if (webask_is_ok(r)) {
 		v->ops->load_answered(v->user, r->body);
 		v->kind->sources[s->source].read(r->body, &s->next);
 	} else if (r->err->code == CGN_FINE && r->status >= 400 && r->status < 500) {
@@ -24,7 +24,7 @@ static void on_load_source(void *user, const struct enginefetch_answer *r)
 	}
 	/* Counters that stand at 0, or are missing, show no request that came and went between two readings. */
 	if (s->source == 0)
-		s->blind = !enginefetch_is_ok(r) || (s->next.work <= 0 && s->next.made <= 0);
+		s->blind = !webask_is_ok(r) || (s->next.work <= 0 && s->next.made <= 0);
 	bool dead = r->refused;
 	s->source++;
 	load_ask_next_source(v);
@@ -111,12 +111,12 @@ static void load_ask_next_source(struct engineview *v)
 {
 	struct engineview_load *s = &v->load;
 	for (; s->source < ENGINE_MAX_SOURCES; s->source++) {
-		const struct enginefetch_ask ask = {.path = v->kind->sources[s->source].path,
+		const struct webask_question ask = {.path = v->kind->sources[s->source].path,
 			.max_bytes = SCRAPE_BYTES,
 			.timeout = SCRAPE_TIMEOUT};
 		if (ask.path == NULL || s->source_gone[s->source] || source_rests(v))
 			continue;
-		if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL))) {
+		if (cgn_ok(webask_start(v->loop, &v->at, &ask, on_load_source, v, &s->fetch, NULL))) {
 			engineview_asked(v);
 			return;
 		}
@@ -162,8 +162,8 @@ void engineview_load_stop(struct engineview *v)
 {
 	struct engineview_load *s = &v->load;
 	cgn_timer_cancel(&s->timer);
-	enginefetch_cancel(&s->fetch);
-	enginefetch_cancel(&v->models.fetch);
+	webask_cancel(&s->fetch);
+	webask_cancel(&v->models.fetch);
 	engineview_named_stop(v);
 	cgn_hook_drop(&v->models.again);
 	s->now = (struct engine_load){.slots = s->now.slots,

@@ -158,13 +158,13 @@ static void models_settle(struct engineview *v)
 
 static void loaded_ask(struct engineview *v);
 
-static void on_loaded(void *user, const struct enginefetch_answer *r)
+static void on_loaded(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	struct engineview_models *m = &v->models;
 	m->fetch = NULL;
 	engineview_answered(v, r->err->code);
-	if (enginefetch_is_ok(r) && v->kind->loaded[m->source].read(r->body, &m->next)) {
+	if (webask_is_ok(r) && v->kind->loaded[m->source].read(r->body, &m->next)) {
 		models_settle(v);
 		return;
 	}
@@ -181,12 +181,12 @@ static void loaded_ask(struct engineview *v)
 {
 	struct engineview_models *m = &v->models;
 	for (; m->source < ENGINE_MAX_LOADED; m->source++) {
-		const struct enginefetch_ask ask = {.path = v->kind->loaded[m->source].path,
+		const struct webask_question ask = {.path = v->kind->loaded[m->source].path,
 			.max_bytes = MODELS_BYTES,
 			.timeout = MODELS_TIMEOUT};
 		if (ask.path == NULL || m->source_gone[m->source])
 			continue;
-		if (!cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_loaded, v, &m->fetch, NULL)))
+		if (!cgn_ok(webask_start(v->loop, &v->at, &ask, on_loaded, v, &m->fetch, NULL)))
 			continue;
 		engineview_asked(v);
 		return;
@@ -232,14 +232,14 @@ static void models_read(struct engineview *v, struct cgn_str body)
 	loaded_ask(v);
 }
 
-static void on_models(void *user, const struct enginefetch_answer *r)
+static void on_models(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	char why[200];
 	v->models.fetch = NULL;
 	v->models.asked_at = cgn_loop_now(v->loop);
 	engineview_answered(v, r->err->code);
-	if (enginefetch_is_ok(r)) {
+	if (webask_is_ok(r)) {
 		models_read(v, r->body);
 		return;
 	}
@@ -279,7 +279,7 @@ static const struct engine_model *configured_find(const struct engineview *v, co
 	return engine_models_find(l, cgn_str_of(served[0] != '\0' ? served : v->models.list.v[0].name));
 }
 
-static void on_configured(void *user, const struct enginefetch_answer *r)
+static void on_configured(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	struct engineview_models *m = &v->models;
@@ -288,16 +288,16 @@ static void on_configured(void *user, const struct enginefetch_answer *r)
 	m->fetch = NULL;
 	engineview_answered(v, r->err->code);
 	m->list_gone = r->err->code == CGN_FINE && r->status >= 400 && r->status < 500;
-	if (!enginefetch_is_ok(r) && !m->list_gone)
+	if (!webask_is_ok(r) && !m->list_gone)
 		return; /* The description stays as it was */
 	m->bytes = r->body.n;
-	if (enginefetch_is_ok(r) &&
+	if (webask_is_ok(r) &&
 		cgn_ok(engine_models_read(r->body, &m->next_arena, PROTO_MAX_MODELS, &l, NULL)))
 		like = configured_find(v, &l);
 	configured_ask(v, like != NULL ? like : &none);
 }
 
-static void configured_fetch(struct engineview *v, const struct enginefetch_ask *list)
+static void configured_fetch(struct engineview *v, const struct webask_question *list)
 {
 	struct engineview_models *m = &v->models;
 	const struct engine_model none = {.card = ""};
@@ -305,20 +305,20 @@ static void configured_fetch(struct engineview *v, const struct enginefetch_ask 
 	m->asked_at = cgn_loop_now(v->loop);
 	if (m->list_gone)
 		configured_ask(v, &none);
-	else if (cgn_ok(enginefetch_start(v->loop, &v->at, list, on_configured, v, &m->fetch, NULL)))
+	else if (cgn_ok(webask_start(v->loop, &v->at, list, on_configured, v, &m->fetch, NULL)))
 		engineview_asked(v);
 }
 
 static void models_fetch(struct engineview *v)
 {
-	const struct enginefetch_ask ask = {.path = "/v1/models",
+	const struct webask_question ask = {.path = "/v1/models",
 		.max_bytes = MODELS_BYTES,
 		.timeout = MODELS_TIMEOUT};
 	if (v->models.fetch != NULL)
 		return;
 	if (v->models.configured)
 		configured_fetch(v, &ask);
-	else if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_models, v, &v->models.fetch, NULL)))
+	else if (cgn_ok(webask_start(v->loop, &v->at, &ask, on_models, v, &v->models.fetch, NULL)))
 		engineview_asked(v);
 	/* A fetch that cannot start is retried at the next reading of the load. */
 }

@@ -29,14 +29,14 @@ static void named_tell(struct engineview *v, const struct engine_named *now)
 }
 
 /* An engine without a list, or with one that cannot be read, serves what the configuration says. */
-static void on_named(void *user, const struct enginefetch_answer *r)
+static void on_named(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	struct engineview_named *m = &v->named;
 	struct engine_named now;
 	m->fetch = NULL;
 	m->asked_at = cgn_loop_now(v->loop);
-	bool told = enginefetch_is_ok(r) && engine_named_judge(r->body, m->model, &now);
+	bool told = webask_is_ok(r) && engine_named_judge(r->body, m->model, &now);
 	if (!told && m->judged)
 		return;
 	if (!told)
@@ -52,14 +52,14 @@ static void on_named(void *user, const struct enginefetch_answer *r)
 void engineview_named_ask(struct engineview *v)
 {
 	struct engineview_named *m = &v->named;
-	const struct enginefetch_ask ask = {.path = "/v1/models",
+	const struct webask_question ask = {.path = "/v1/models",
 		.max_bytes = NAMED_BYTES,
 		.timeout = NAMED_TIMEOUT};
 	cgn_nsec age = cgn_since(cgn_loop_now(v->loop), m->asked_at);
 	if (m->model == NULL || m->fetch != NULL ||
 		(m->judged && age < (m->lacks ? LACKS_AGAIN : NAMED_AGAIN)))
 		return;
-	(void)enginefetch_start(v->loop, &v->at, &ask, on_named, v, &m->fetch, NULL)
+	(void)webask_start(v->loop, &v->at, &ask, on_named, v, &m->fetch, NULL)
 		.code; /* A fetch that cannot start is tried with the next reading. */
 }
 
@@ -76,7 +76,7 @@ void engineview_named_moved(struct engineview *v)
 
 void engineview_named_stop(struct engineview *v)
 {
-	enginefetch_cancel(&v->named.fetch);
+	webask_cancel(&v->named.fetch);
 }
 
 void engineview_named_close(struct engineview *v)

@@ -17,7 +17,7 @@
 /* ---- probes ---- */
 
 /* Judge the answer; |why| gets the reason for people. */
-static enum supervise_event probe_verdict(struct engineview *v, const struct enginefetch_answer *r, char *why,
+static enum supervise_event probe_verdict(struct engineview *v, const struct webask_answer *r, char *why,
 	size_t cap)
 {
 	why[0] = '\0';
@@ -49,7 +49,7 @@ void engineview_trouble_log(struct engineview *v, const char *state, const char 
 		F_STR("state", state), F_STR("why", why));
 }
 
-static void on_probe(void *user, const struct enginefetch_answer *r)
+static void on_probe(void *user, const struct webask_answer *r)
 {
 	struct engineview *v = user;
 	char why[200];
@@ -81,13 +81,13 @@ static void on_slow_probe(struct cgn_timer *t)
 void engineview_probe(struct engineview *v)
 {
 	struct cgn_err err = {0};
-	const struct enginefetch_ask ask = {.path = v->kind->ready_path,
+	const struct webask_question ask = {.path = v->kind->ready_path,
 		.max_bytes = PROBE_BYTES,
 		.timeout = PROBE_TIMEOUT};
 	CGN_MUST(v->probe.fetch == NULL);
 	cgn_timer_set(&v->probe.slow_timer, PROBE_SLOW);
 	engineview_asked(v);
-	if (cgn_ok(enginefetch_start(v->loop, &v->at, &ask, on_probe, v, &v->probe.fetch, &err)))
+	if (cgn_ok(webask_start(v->loop, &v->at, &ask, on_probe, v, &v->probe.fetch, &err)))
 		return;
 	cgn_timer_cancel(&v->probe.slow_timer);
 	v->ops->probed(v->user, SUPERVISE_PROBE_DOWN, err.msg);
@@ -96,7 +96,7 @@ void engineview_probe(struct engineview *v)
 void engineview_probe_cancel(struct engineview *v)
 {
 	cgn_timer_cancel(&v->probe.slow_timer);
-	enginefetch_cancel(&v->probe.fetch);
+	webask_cancel(&v->probe.fetch);
 }
 
 /* ---- stalls ---- */

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/weburl/weburl.h"
 #include "io/os/loop/backoff.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 #include "policy/power/powertext/powertext.h"
 
@@ -16,12 +17,12 @@ struct powerfetch {
 	uint32_t tag;
 	struct cgn_loop *loop;
 	struct http_client *client;
-	struct engine_url url; /* Without its base, which is in |path| */
+	struct weburl url; /* Without its base, which is in |path| */
 	char path[256], node[POWER_NAME_BYTES];
 	cgn_nsec timeout, interval, since; /* since: begin of the round */
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
-	struct enginefetch *ask;       /* NULL: between rounds */
+	struct webask *ask;            /* NULL: between rounds */
 	struct power_reading *reading; /* As many as the last text had */
 	struct powerfetch_view seen;   /* The readings are above */
 	char why[200];
@@ -67,13 +68,13 @@ static void round_read(struct powerfetch *f, struct cgn_str text)
 	free(t.out);
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *a)
+static void on_answer(void *user, const struct webask_answer *a)
 {
 	struct powerfetch *f = user;
 	char text[100];
 	CGN_LIVE(f, POWERFETCH_TAG);
 	f->ask = NULL;
-	if (enginefetch_is_ok(a)) {
+	if (webask_is_ok(a)) {
 		round_read(f, a->body);
 		return;
 	}
@@ -96,12 +97,12 @@ static void on_round_timer(struct cgn_timer *t)
 	struct powerfetch *f = CGN_CONTAINER(t, struct powerfetch, timer);
 	struct cgn_err err = {0};
 	CGN_LIVE(f, POWERFETCH_TAG);
-	const struct enginefetch_endpoint to = {.client = f->client, .url = &f->url};
-	const struct enginefetch_ask ask = {.path = f->path,
+	const struct webask_endpoint to = {.client = f->client, .url = &f->url};
+	const struct webask_question ask = {.path = f->path,
 		.max_bytes = POWERFETCH_MAX_TEXT,
 		.timeout = f->timeout};
 	f->since = cgn_loop_now(f->loop);
-	if (!cgn_ok(enginefetch_start(f->loop, &to, &ask, on_answer, f, &f->ask, &err)))
+	if (!cgn_ok(webask_start(f->loop, &to, &ask, on_answer, f, &f->ask, &err)))
 		round_fail(f, err.msg);
 }
 
@@ -164,7 +165,7 @@ void powerfetch_close(struct powerfetch **take)
 		return;
 	CGN_LIVE(f, POWERFETCH_TAG);
 	cgn_timer_cancel(&f->timer);
-	enginefetch_cancel(&f->ask);
+	webask_cancel(&f->ask);
 	http_client_free(&f->client);
 	cgn_loop_bury(f->loop, &f->grave, fetch_release);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/weburl/weburl.h"
 #include "joint/web/webclient/webclient.h"
 #include "redfish_priv.h"
 
@@ -128,9 +129,9 @@ static struct webclient_cfg client_cfg(const struct redfish_bmc_cfg *cfg)
 
 CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 {
-	struct engine_url url;
-	CGN_TRY(cgn_err_of(engine_url_parse(cfg->url, &url, err),
-		"a BMC is at https://HOST or https://HOST:PORT", err));
+	struct weburl url;
+	CGN_TRY(cgn_err_of(weburl_parse(cfg->url, &url, err), "a BMC is at https://HOST or https://HOST:PORT",
+		err));
 	if (url.base[0] != '\0' && strcmp(url.base, "/redfish") != 0 && strcmp(url.base, "/redfish/v1") != 0)
 		return CGN_FAIL(err, INVALID, "\"%s\": a BMC's documents begin at /redfish/v1, not at %s",
 			cfg->url, url.base);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* redfish, inside: a BMC, its one request, its session, its round. */
 #pragma once
+#include "base/weburl/weburl.h"
 #include "io/os/loop/backoff.h"
 #include "io/wire/http/http.h"
 #include "joint/power/redfish/redfish.h"
@@ -55,7 +56,7 @@ struct redfish_bmc {
 	uint32_t tag;
 	struct cgn_loop *loop;
 	struct http_client *client;
-	struct engine_url url;
+	struct weburl url;
 	char *node, *user, *password_file;
 	cgn_nsec interval, timeout;
 	struct redfish_request request;

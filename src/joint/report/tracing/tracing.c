@@ -6,6 +6,7 @@
 
 #include "base/log/log.h"
 #include "base/pb/pb.h"
+#include "base/weburl/weburl.h"
 #include "joint/report/tracing/tracing_priv.h"
 #include "otlp/otlp.pb-c.h"
 #include "policy/node/engine/engine.h"
@@ -296,11 +297,11 @@ void tracing_flush(struct tracing *t)
 
 static CGN_RC client_open(struct tracing *t, struct cgn_err *err)
 {
-	struct engine_url url;
+	struct weburl url;
 	struct tls_ctx *tls = NULL;
 	static const char *const h1[] = {"http/1.1", NULL}, *const h2[] = {"h2", NULL};
 	const struct tls_cfg trust = {.ca_file = t->settings.ca_file, .alpn = t->settings.grpc ? h2 : h1};
-	if (!cgn_ok(engine_url_parse(t->settings.url, &url, NULL)))
+	if (!cgn_ok(weburl_parse(t->settings.url, &url, NULL)))
 		return CGN_FAIL(err, INVALID,
 			"OTEL_EXPORTER_OTLP_ENDPOINT: \"%s\" is no address of a collector, such as http://collector:4318",
 			t->settings.url);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "joint/web/webclient/webclient.h"
 
+#include "base/weburl/weburl.h"
 #include "io/net/tls/tls.h"
 
 CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err)
 {
-	struct engine_url url;
+	struct weburl url;
 	uint8_t pin[TLS_PIN_BYTES];
-	CGN_TRY(engine_url_parse(cfg->url, &url, err));
+	CGN_TRY(weburl_parse(cfg->url, &url, err));
 	if (cfg->fingerprint != NULL && !tls_pin_read(cgn_str_of(cfg->fingerprint), pin))
 		return CGN_FAIL(err, INVALID,
 			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits",
@@ -29,12 +30,12 @@ CGN_RC webclient_tls(const struct webclient_cfg *cfg, struct tls_ctx **out, stru
 	return tls_ctx_new(&tls_cfg, out, err);
 }
 
-CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct engine_url *url,
+CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct weburl *url,
 	struct http_client **out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(tls_ctx_free) struct tls_ctx *own = NULL;
 	CGN_TRY(webclient_check(cfg, err));
-	CGN_TRY(engine_url_parse(cfg->url, url, err));
+	CGN_TRY(weburl_parse(cfg->url, url, err));
 	if (url->tls && cfg->tls == NULL)
 		CGN_TRY(webclient_tls(cfg, &own, err));
 	const struct http_client_cfg client = {.addr = url->addr,

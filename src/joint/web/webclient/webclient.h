@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* webclient: an HTTP/1.1 client of one server that settings name by URL, CA file or fingerprint. One loop, its thread. */
 #pragma once
+#include "base/weburl/weburl.h"
 #include "io/wire/http/http.h"
 #include "policy/node/engine/engine.h"
 
@@ -21,5 +22,5 @@ CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err);
 /* Make the TLS context of a client with the files of |cfg|, which are read now. */
 CGN_RC webclient_tls(const struct webclient_cfg *cfg, struct tls_ctx **out, struct cgn_err *err);
 /* Make the client; |url| is filled in. Fails as webclient_check does, and for a CA file that cannot be used. */
-CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct engine_url *url,
+CGN_RC webclient_open(struct cgn_loop *l, const struct webclient_cfg *cfg, struct weburl *url,
 	struct http_client **out, struct cgn_err *err);

@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
+#include "base/weburl/weburl.h"
 #include "io/os/loop/backoff.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 
 #define ISSUER_TAG 0x155e4001U
@@ -16,7 +17,7 @@
 struct place {
 	char text[OIDC_URL_MAX];
 	struct http_client *client;
-	struct engine_url url;
+	struct weburl url;
 	char path[OIDC_URL_MAX];
 };
 
@@ -30,7 +31,7 @@ struct issuer {
 	bool asks_keys;              /* The next step of the round: discovery or keys. */
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
-	struct enginefetch *ask; /* NULL: between two steps. */
+	struct webask *ask; /* NULL: between two steps. */
 	struct oidc_endpoints endpoints;
 	struct jwt_keys *read; /* Room for the keys of a round. */
 	struct cgn_grave grave;
@@ -79,7 +80,7 @@ static void round_fail(struct issuer *s, const char *where, const char *why)
 	s->cfg.done(s->cfg.user, NULL, text);
 }
 
-static void answer_fail(struct issuer *s, const char *where, const struct enginefetch_answer *a)
+static void answer_fail(struct issuer *s, const char *where, const struct webask_answer *a)
 {
 	char text[100];
 	if (a->err->code == CGN_FINE)
@@ -137,13 +138,13 @@ static CGN_RC discovery_read(struct issuer *s, struct cgn_str text, struct cgn_e
 	return CGN_OK;
 }
 
-static void on_discovery(void *user, const struct enginefetch_answer *a)
+static void on_discovery(void *user, const struct webask_answer *a)
 {
 	struct issuer *s = user;
 	struct cgn_err err = {0};
 	CGN_LIVE(s, ISSUER_TAG);
 	s->ask = NULL;
-	if (!enginefetch_is_ok(a)) {
+	if (!webask_is_ok(a)) {
 		answer_fail(s, s->discovery.text, a);
 		return;
 	}
@@ -155,13 +156,13 @@ static void on_discovery(void *user, const struct enginefetch_answer *a)
 	cgn_timer_set(&s->timer, 0);
 }
 
-static void on_keys(void *user, const struct enginefetch_answer *a)
+static void on_keys(void *user, const struct webask_answer *a)
 {
 	struct issuer *s = user;
 	struct cgn_err err = {0};
 	CGN_LIVE(s, ISSUER_TAG);
 	s->ask = NULL;
-	if (!enginefetch_is_ok(a)) {
+	if (!webask_is_ok(a)) {
 		answer_fail(s, s->keys.text, a);
 		return;
 	}
@@ -178,11 +179,11 @@ static void on_keys(void *user, const struct enginefetch_answer *a)
 static CGN_RC step_start(struct issuer *s, struct cgn_err *err)
 {
 	struct place *p = s->asks_keys ? &s->keys : &s->discovery;
-	const struct enginefetch_ask ask = {.path = p->path,
+	const struct webask_question ask = {.path = p->path,
 		.max_bytes = OIDC_MAX_ANSWER,
 		.timeout = OIDC_TIMEOUT};
-	const struct enginefetch_endpoint to = {.client = p->client, .url = &p->url};
-	return enginefetch_start(s->loop, &to, &ask, s->asks_keys ? on_keys : on_discovery, s, &s->ask, err);
+	const struct webask_endpoint to = {.client = p->client, .url = &p->url};
+	return webask_start(s->loop, &to, &ask, s->asks_keys ? on_keys : on_discovery, s, &s->ask, err);
 }
 
 static void on_step(struct cgn_timer *t)
@@ -256,7 +257,7 @@ void issuer_close(struct issuer **take)
 		return;
 	CGN_LIVE(s, ISSUER_TAG);
 	cgn_timer_cancel(&s->timer);
-	enginefetch_cancel(&s->ask);
+	webask_cancel(&s->ask);
 	place_close(&s->discovery);
 	place_close(&s->keys);
 	cgn_loop_bury(s->loop, &s->grave, issuer_release);

@@ -5,8 +5,9 @@
 
 #include "base/codec/codec.h"
 #include "base/crypto/crypto.h"
+#include "base/weburl/weburl.h"
 #include "io/os/disk/disk.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 
 #define SIGNIN_TAG   0x5169e001U
@@ -34,7 +35,7 @@ struct signin {
 	uint64_t session_s;
 	char client_url[OIDC_URL_MAX]; /* |client| was opened with it. */
 	struct http_client *client;    /* NULL: not opened yet. */
-	struct engine_url url;
+	struct weburl url;
 	struct session *session; /* SIGNIN_SESSIONS */
 	struct signin_exchange *open[SIGNIN_EXCHANGES];
 };
@@ -43,7 +44,7 @@ struct signin_exchange {
 	uint32_t tag;
 	struct signin *signin;
 	size_t slot;
-	struct enginefetch *ask;
+	struct webask *ask;
 	char nonce[TEXT_BYTES];
 	signin_done *done;
 	void *user;
@@ -189,7 +190,7 @@ static void exchange_release(struct cgn_grave *g)
 static void exchange_retire(struct signin_exchange *x)
 {
 	x->signin->open[x->slot] = NULL;
-	enginefetch_cancel(&x->ask);
+	webask_cancel(&x->ask);
 	cgn_loop_bury(x->signin->loop, &x->grave, exchange_release);
 }
 
@@ -298,7 +299,7 @@ static CGN_RC answer_take(struct signin_exchange *x, struct cgn_str body, struct
 }
 
 /* Pass the provider's error on (RFC 6749, 5.2). */
-static cgn_rc refusal_tell(const struct enginefetch_answer *a, struct cgn_err *err)
+static cgn_rc refusal_tell(const struct webask_answer *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0}, shown = {.limit = 200};
 	struct json_val doc, error;
@@ -310,7 +311,7 @@ static cgn_rc refusal_tell(const struct enginefetch_answer *a, struct cgn_err *e
 		a->status, cgn_buf_z(&shown));
 }
 
-static void on_token(void *user, const struct enginefetch_answer *a)
+static void on_token(void *user, const struct webask_answer *a)
 {
 	struct signin_exchange *x = user;
 	struct cgn_err err = {0};
@@ -348,18 +349,18 @@ static CGN_RC exchange_start(struct signin_exchange *x, struct cgn_str code, str
 	cgn_buf_fmt(&form, "code_verifier=%s", verifier);
 	if (form.bad)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to sign in");
-	struct engine_url url = s->url;
+	struct weburl url = s->url;
 	url.base[0] = '\0';
 	url.base_is_version = false;
-	const struct enginefetch_endpoint to = {.client = s->client,
+	const struct webask_endpoint to = {.client = s->client,
 		.url = &url,
 		.authorization = s->basic.n > 0 ? cgn_buf_z(&s->basic) : NULL};
-	const struct enginefetch_ask ask = {.path = s->url.base,
+	const struct webask_question ask = {.path = s->url.base,
 		.json = cgn_buf_view(&form),
 		.type = "application/x-www-form-urlencoded",
 		.max_bytes = MAX_ANSWER,
 		.timeout = OIDC_TIMEOUT};
-	return enginefetch_start(s->loop, &to, &ask, on_token, x, &x->ask, err);
+	return webask_start(s->loop, &to, &ask, on_token, x, &x->ask, err);
 }
 
 CGN_RC signin_finish(struct signin *s, struct cgn_str query, struct cgn_str way, signin_done *done,

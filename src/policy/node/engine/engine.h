@@ -11,24 +11,8 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 #include "base/json/json.h"
+#include "base/weburl/weburl.h"
 #include "policy/config/config.h"
-
-/* ---- address ---- */
-struct engine_url {
-	bool tls;
-	char addr[300];      /* host:port, always with the port; "[v6]:port" */
-	char authority[300]; /* For Host: as |addr|, without the scheme's default port */
-	char host[256];      /* Without port and brackets */
-	unsigned port;
-	char base[256];       /* Path without the final slash; often empty */
-	bool base_is_version; /* |base| replaces "/v1" */
-};
-/* Parse http://host[:port][/base] or https://... CGN_INVALID names the URL and its error. */
-CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err);
-/* Append the path to request. A base that names an API version (a segment such as "v1" or "v1beta", as in an
- * OpenAI base_url) replaces the path's "/v1"; a path that does not begin with /v1 is appended to the base without
- * its version. Any other base is put in front of the path. */
-void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn_buf *out);
 
 /* ---- launch ---- */
 #define ENGINE_MAX_ARGS  320
@@ -55,7 +39,7 @@ struct engine_launch {
 struct engine_launch_ask {
 	const struct config *cfg;
 	const struct config_engine *engine; /* An engine of that configuration */
-	const struct engine_url *url;
+	const struct weburl *url;
 	const char *
 		prefix; /* Begin of the paths of the engine's own files and sockets, below cluster.state_dir */
 	const char *host;    /* The node's host, as other nodes reach it */

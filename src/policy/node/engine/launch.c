@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch: the launch plan of a managed engine. */
+#include "base/weburl/weburl.h"
 #include "policy/node/engine/engine_priv.h"
 
 void engine_arg(struct engine_launch *p, const char *z)
@@ -130,7 +131,7 @@ void engine_launch_put(const struct engine_launch *p, struct json_out *o)
 CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err)
 {
 	const struct config_engine *e = ask->engine;
-	const struct engine_url *u = ask->url;
+	const struct weburl *u = ask->url;
 	const struct engine_ops *ops = engine_ops_of(e->kind);
 	CGN_MUST(ops != NULL);
 	if (u->tls)

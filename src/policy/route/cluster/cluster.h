@@ -19,6 +19,7 @@
 
 #include "base/core/err.h"
 #include "base/core/list.h"
+#include "base/weburl/weburl.h"
 #include "policy/node/breaker/breaker.h"
 #include "policy/node/breaker/pulse.h"
 #include "policy/node/engine/engine.h"
@@ -38,7 +39,7 @@ const char *node_state_text(enum node_state s);
 /* How the router reaches an engine without an agent. */
 struct tls_ctx;
 struct cluster_door {
-	struct engine_url url;
+	struct weburl url;
 	const char *authorization; /* Value of the field that the engine wants; NULL: none. */
 	struct tls_ctx *tls;       /* Borrowed, outlives all views; NULL: in clear. */
 	uint32_t connections;      /* Most connections of this router. */

@@ -5,7 +5,8 @@
 #include "router/control/control/heartbeat.h"
 
 #include "base/log/log.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "base/weburl/weburl.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 #include "policy/route/remote/beat.h"
 #include "router/control/control/router.h"
@@ -17,8 +18,8 @@ struct router_heartbeat {
 	struct router *r;
 	struct gw_peer *peer; /* NULL: not asked */
 	struct http_client *client;
-	struct engine_url url;
-	struct enginefetch *fetch;
+	struct weburl url;
+	struct webask *fetch;
 	struct cgn_timer timer;
 	cgn_nsec asked_at;
 };
@@ -49,11 +50,11 @@ static void beat_lost(struct router_heartbeat *b, const char *why)
 			F_STR("why", why), F_STR("then", "no request leaves for it until it answers"));
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *a)
+static void on_answer(void *user, const struct webask_answer *a)
 {
 	struct router_heartbeat *b = user;
 	b->fetch = NULL;
-	if (enginefetch_is_ok(a))
+	if (webask_is_ok(a))
 		beat_found(b);
 	else if (!a->stale)
 		beat_lost(b, a->err->code != CGN_FINE ? a->err->msg : "it answers with an error");
@@ -63,13 +64,13 @@ static void on_answer(void *user, const struct enginefetch_answer *a)
 static void on_beat(struct cgn_timer *t)
 {
 	struct router_heartbeat *b = CGN_CONTAINER(t, struct router_heartbeat, timer);
-	const struct enginefetch_endpoint to = {.client = b->client, .url = &b->url};
-	const struct enginefetch_ask ask = {.path = "/healthz",
+	const struct webask_endpoint to = {.client = b->client, .url = &b->url};
+	const struct webask_question ask = {.path = "/healthz",
 		.max_bytes = BEAT_BYTES,
 		.timeout = REMOTE_BEAT_TIMEOUT};
 	struct cgn_err err;
 	b->asked_at = cgn_loop_now(b->r->loop);
-	if (cgn_ok(enginefetch_start(b->r->loop, &to, &ask, on_answer, b, &b->fetch, &err)))
+	if (cgn_ok(webask_start(b->r->loop, &to, &ask, on_answer, b, &b->fetch, &err)))
 		return;
 	b->fetch = NULL;
 	beat_lost(b, err.msg);
@@ -109,7 +110,7 @@ void router_heartbeat_close(struct router *r)
 		if (b->peer == NULL)
 			continue;
 		cgn_timer_cancel(&b->timer);
-		enginefetch_cancel(&b->fetch);
+		webask_cancel(&b->fetch);
 		http_client_free(&b->client);
 	}
 	free(r->heartbeats);

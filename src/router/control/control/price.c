@@ -25,7 +25,7 @@ static bool is_url(const char *series)
 
 static void source_close(struct router_price *p)
 {
-	enginefetch_cancel(&p->ask);
+	webask_cancel(&p->ask);
 	if (p->http != NULL)
 		http_client_free(&p->http);
 	free(p->where);
@@ -75,14 +75,14 @@ static void text_keep(struct router *r, struct cgn_str text)
 	cgn_buf_str(&p->text, text);
 }
 
-static void on_series(void *user, const struct enginefetch_answer *a)
+static void on_series(void *user, const struct webask_answer *a)
 {
 	struct router *r = user;
 	struct router_price *p = &r->price;
 	CGN_LIVE(r, ROUTER_TAG);
 	p->ask = NULL;
 	cgn_nsec pause = r->cfg->router.energy.series_interval;
-	if (enginefetch_is_ok(a))
+	if (webask_is_ok(a))
 		text_keep(r, a->body);
 	else if (a->err->code != CGN_FINE)
 		(void)cgn_str_copyz(p->why, sizeof p->why, cgn_str_of(a->err->msg));
@@ -102,12 +102,12 @@ static CGN_RC price_ask(struct router *r, const char *url, double *out, struct c
 	struct router_price *p = &r->price;
 	if (p->where == NULL || strcmp(p->where, url) != 0)
 		CGN_TRY(source_open(r, url, err));
-	const struct enginefetch_endpoint to = {.client = p->http, .url = &p->url};
-	const struct enginefetch_ask ask = {.path = p->path,
+	const struct webask_endpoint to = {.client = p->http, .url = &p->url};
+	const struct webask_question ask = {.path = p->path,
 		.max_bytes = PRICE_MAX_TEXT,
 		.timeout = PRICE_TIMEOUT};
 	if (p->ask == NULL && cgn_loop_now(r->loop) >= p->ask_at)
-		CGN_TRY(enginefetch_start(r->loop, &to, &ask, on_series, r, &p->ask, err));
+		CGN_TRY(webask_start(r->loop, &to, &ask, on_series, r, &p->ask, err));
 	if (p->text.n == 0)
 		return CGN_FAIL(err, UNAVAILABLE, "%s",
 			p->why[0] != '\0' ? p->why : "it has not answered yet");

@@ -3,8 +3,9 @@
  * router.energy.series_interval. Of a URL the last good text is kept, at most PRICE_MAX_TEXT bytes. On the control loop. */
 #pragma once
 #include "base/core/buf.h"
+#include "base/weburl/weburl.h"
 #include "io/wire/http/http.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 
 #define PRICE_MAX_TEXT ((size_t)1 << 20)
 
@@ -14,12 +15,12 @@ struct router_price {
 	/* The series of a URL. */
 	char *where; /* The URL that |http| is for; NULL: none. */
 	struct http_client *http;
-	struct engine_url url;
+	struct weburl url;
 	char path[512];
-	struct enginefetch *ask; /* NULL: no request is under way. */
-	cgn_nsec ask_at;         /* When the URL is asked again. */
-	struct cgn_buf text;     /* The last good text. */
-	char why[300];           /* Why the last request brought none; "": it did, or there was none. */
+	struct webask *ask;  /* NULL: no request is under way. */
+	cgn_nsec ask_at;     /* When the URL is asked again. */
+	struct cgn_buf text; /* The last good text. */
+	char why[300];       /* Why the last request brought none; "": it did, or there was none. */
 };
 
 struct router;

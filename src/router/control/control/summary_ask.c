@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "base/weburl/weburl.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 #include "policy/route/remote/bid.h"
 #include "router/control/control/summaries.h"
@@ -22,8 +23,8 @@ struct router_ask {
 	struct gw_peer *peer;
 	cgn_nsec interval;
 	struct http_client *client;
-	struct engine_url url;
-	struct enginefetch *fetch;
+	struct weburl url;
+	struct webask *fetch;
 	struct cgn_timer timer;
 	struct remote_known known[REMOTE_VIEWS]; /* With a reference. That of the last answer comes first. */
 };
@@ -104,14 +105,14 @@ static cgn_nsec summary_take(struct router_ask *a, struct cgn_str body)
 	return s.generation == 0 && a->interval > SOON ? SOON : a->interval;
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *got)
+static void on_answer(void *user, const struct webask_answer *got)
 {
 	struct router_ask *a = user;
 	cgn_nsec next = a->interval;
 	a->fetch = NULL;
 	if (got->stale)
 		next = 1;
-	else if (enginefetch_is_ok(got))
+	else if (webask_is_ok(got))
 		next = summary_take(a, got->body);
 	else if (got->err->code == CGN_TOO_LARGE)
 		next = summary_refuse(a, got->err->msg);
@@ -130,9 +131,9 @@ static void on_ask(struct cgn_timer *t)
 	for (size_t i = 1; i < REMOTE_VIEWS && a->known[i].generation != 0; i++)
 		n += snprintf(path + n, sizeof path - (size_t)n, "%s%" PRIu64, i == 1 ? "&also=" : ",",
 			a->known[i].generation);
-	const struct enginefetch_endpoint to = {.client = a->client, .url = &a->url};
-	const struct enginefetch_ask ask = {.path = path, .max_bytes = REMOTE_BYTES, .timeout = ASK_TIMEOUT};
-	if (cgn_ok(enginefetch_start(a->r->loop, &to, &ask, on_answer, a, &a->fetch, &err)))
+	const struct webask_endpoint to = {.client = a->client, .url = &a->url};
+	const struct webask_question ask = {.path = path, .max_bytes = REMOTE_BYTES, .timeout = ASK_TIMEOUT};
+	if (cgn_ok(webask_start(a->r->loop, &to, &ask, on_answer, a, &a->fetch, &err)))
 		return;
 	a->fetch = NULL;
 	outcome_count(a, "failed");
@@ -165,7 +166,7 @@ void router_ask_close(struct router_ask **take)
 	if (a == NULL)
 		return;
 	cgn_timer_cancel(&a->timer);
-	enginefetch_cancel(&a->fetch);
+	webask_cancel(&a->fetch);
 	http_client_free(&a->client);
 	known_drop(a, 0);
 	free(a);

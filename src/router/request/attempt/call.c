@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call: a call's life from its link to its last callback. */
 #include "router/request/attempt/call.h"
+#include "base/weburl/weburl.h"
 
 static void call_fail(struct gw_call *c)
 {
@@ -71,7 +72,7 @@ void gw_call_by_agent(struct gw_call *c, struct cgn_arena *arena, const struct p
 static void path_write(const struct gw_link *l, struct cgn_str path, struct cgn_buf *out)
 {
 	if (l->url != NULL)
-		engine_url_path(l->url, path, out);
+		weburl_path(l->url, path, out);
 	else
 		cgn_buf_str(out, path);
 }

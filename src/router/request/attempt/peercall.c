@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/request/attempt/peercall.h"
 
+#include "base/weburl/weburl.h"
 #include "joint/web/webclient/webclient.h"
 #include "router/request/attempt/direct.h"
 #include "router/shared/peers/peers.h"
@@ -86,7 +87,7 @@ static const struct http_call_ops peer_ops = {.on_head = on_head,
 
 static struct http_client *client_of(struct gw_worker *w, const struct gw_peer *p, struct cgn_err *err)
 {
-	struct engine_url url;
+	struct weburl url;
 	struct http_client **at = &w->peers[p->slot - ROUTE_MAX_NODES];
 	const struct webclient_cfg cfg = {.url = p->url,
 		.tls = p->tls,
@@ -139,12 +140,12 @@ static bool peer_ask(struct gw_attempt *a, struct cgn_err *err)
 	struct http_field fields[PEER_FIELDS];
 	struct cgn_str body[PROTO_BODY_PIECES];
 	struct iovec iov[PROTO_BODY_PIECES];
-	struct engine_url url;
+	struct weburl url;
 	char method[16];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 65536};
-	if (client == NULL || !cgn_ok(engine_url_parse(a->peer->url, &url, err)))
+	if (client == NULL || !cgn_ok(weburl_parse(a->peer->url, &url, err)))
 		return false;
-	engine_url_path(&url, g->path, &path);
+	weburl_path(&url, g->path, &path);
 	size_t n = proto_generate_body(g, body);
 	for (size_t i = 0; i < n; i++)
 		iov[i] = (struct iovec){(void *)(uintptr_t)body[i].p, body[i].n};

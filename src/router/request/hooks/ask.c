@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 #include "router/request/hooks/hooks_priv.h"
 #include "router/request/permit/permit.h"
 
@@ -121,7 +121,7 @@ static void ask_drop(struct gw_req *r)
 void gw_ask_cancel(struct gw_req *r)
 {
 	struct gw_ask *a = &r->hook->ask;
-	enginefetch_cancel(&a->fetch);
+	webask_cancel(&a->fetch);
 	if (a->job != NULL)
 		a->job->owner = NULL;
 	a->job = NULL;
@@ -129,7 +129,7 @@ void gw_ask_cancel(struct gw_req *r)
 	a->answered = false;
 }
 
-static void verdict_take(struct gw_req *r, const struct enginefetch_answer *answer)
+static void verdict_take(struct gw_req *r, const struct webask_answer *answer)
 {
 	struct gw_ask *a = &r->hook->ask;
 	enum cgn_code code = answer->err->code;
@@ -165,7 +165,7 @@ static void ask_wake(struct gw_req *r)
 		gw_wake(r);
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *answer)
+static void on_answer(void *user, const struct webask_answer *answer)
 {
 	struct gw_hooking *h = user;
 	struct gw_req *r = h->r;

@@ -79,7 +79,7 @@ enum gw_step gw_hook(struct gw_req *r)
 	if (!h->before_asked)
 		before_ask(r);
 	if (!h->ask.answered)
-		return gw_park(r, WAIT_HOOK, 0); /* enginefetch has a timeout */
+		return gw_park(r, WAIT_HOOK, 0); /* webask has a timeout */
 	h->ask.answered = false;
 	switch (h->ask.verdict.decision) {
 	case HOOK_ALLOWED:

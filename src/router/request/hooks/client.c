@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "base/weburl/weburl.h"
+#include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
 #include "router/request/hooks/hooks_priv.h"
 
@@ -16,8 +17,8 @@ struct gw_hook_client {
 	uint32_t tag, refs;
 	struct cgn_loop *loop;
 	struct http_client *http;
-	struct engine_url url; /* Without its path. */
-	char path[sizeof(((struct engine_url *)NULL)->base) + 1];
+	struct weburl url; /* Without its path. */
+	char path[sizeof(((struct weburl *)NULL)->base) + 1];
 	struct cgn_grave grave;
 };
 
@@ -70,16 +71,16 @@ static CGN_RC client_new(struct cgn_loop *l, const struct webclient_cfg *cfg, st
 	return CGN_OK;
 }
 
-CGN_RC gw_hook_client_post(struct gw_hook_client *c, struct cgn_str json, cgn_nsec timeout,
-	enginefetch_done *done, void *user, struct enginefetch **out, struct cgn_err *err)
+CGN_RC gw_hook_client_post(struct gw_hook_client *c, struct cgn_str json, cgn_nsec timeout, webask_done *done,
+	void *user, struct webask **out, struct cgn_err *err)
 {
 	CGN_LIVE(c, CLIENT_TAG);
-	const struct enginefetch_endpoint to = {.client = c->http, .url = &c->url};
-	const struct enginefetch_ask ask = {.path = c->path,
+	const struct webask_endpoint to = {.client = c->http, .url = &c->url};
+	const struct webask_question ask = {.path = c->path,
 		.json = json,
 		.max_bytes = HOOK_ANSWER_MAX,
 		.timeout = timeout};
-	return enginefetch_start(c->loop, &to, &ask, done, user, out, err);
+	return webask_start(c->loop, &to, &ask, done, user, out, err);
 }
 
 void gw_hooks_open(struct gw_worker *w)

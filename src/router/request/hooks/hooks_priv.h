@@ -6,12 +6,12 @@
 
 /* ---- client.c ---- */
 
-struct enginefetch_answer;
+struct webask_answer;
 struct gw_hook_client *gw_hook_client_ref(struct gw_hook_client *c); /* NULL-safe. */
 void gw_hook_client_unref(struct gw_hook_client **take);             /* NULL-safe. */
-/* POST |json|; as enginefetch_start. */
+/* POST |json|; as webask_start. */
 CGN_RC gw_hook_client_post(struct gw_hook_client *c, struct cgn_str json, cgn_nsec timeout,
-	void (*done)(void *user, const struct enginefetch_answer *a), void *user, struct enginefetch **out,
+	void (*done)(void *user, const struct webask_answer *a), void *user, struct webask **out,
 	struct cgn_err *err);
 
 /* ---- ask.c ---- */

@@ -7,7 +7,7 @@
 #include "router/request/request/answer.h"
 #include "router/shared/rules/hooks.h"
 
-struct enginefetch;
+struct webask;
 struct gw_ask_job;     /* hooks/ask.c: a document that the thread pool writes */
 struct gw_hook_client; /* hooks/client.c */
 
@@ -16,7 +16,7 @@ struct gw_ask {
 	enum gw_hook_kind hook;
 	struct gw_hook_client *client; /* A reference while the question is open. */
 	struct gw_ask_job *job;        /* NULL: the document is not being written */
-	struct enginefetch *fetch;     /* NULL: the document was not sent */
+	struct webask *fetch;          /* NULL: the document was not sent */
 	struct cgn_buf document;
 	uint64_t booked; /* Bytes of the document that are booked of router.max_inflight_body. */
 	cgn_nsec since, timeout;

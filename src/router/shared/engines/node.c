@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "base/weburl/weburl.h"
 #include "policy/node/engine/lastwords.h"
 #include "router/shared/engines/node_priv.h"
 
@@ -265,7 +266,7 @@ static CGN_RC node_open(struct engine_node *n, const struct engine_node_cfg *cfg
 	n->origin = cgn_arena_strz(&n->arena, cgn_str_of(cfg->origin));
 	if (n->id == NULL || n->origin == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for engine %s", cfg->id);
-	CGN_TRY(engine_url_parse(ce->url, &n->door.url, err));
+	CGN_TRY(weburl_parse(ce->url, &n->door.url, err));
 	n->door.authorization = n->kin->door->authorization;
 	n->door.tls = n->kin->door->tls;
 	n->door.connections = ce->max_conns;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "base/weburl/weburl.h"
 #include "io/net/tls/tls.h"
 #include "io/os/disk/disk.h"
 #include "joint/web/webclient/webclient.h"
@@ -101,7 +102,7 @@ static CGN_RC gate_open(struct gw_peer *p, const struct config_peer *from, struc
 static CGN_RC transport_open(struct gw_peer *p, const struct config_peer *from, struct cgn_arena *a,
 	struct cgn_err *err)
 {
-	struct engine_url url;
+	struct weburl url;
 	const struct webclient_cfg web = {.url = from->url,
 		.ca_file = from->ca_file,
 		.cert_file = from->cert_file,
@@ -111,7 +112,7 @@ static CGN_RC transport_open(struct gw_peer *p, const struct config_peer *from, 
 	if (from->url == NULL)
 		return CGN_OK;
 	CGN_TRY(webclient_check(&web, err));
-	CGN_TRY(engine_url_parse(from->url, &url, err));
+	CGN_TRY(weburl_parse(from->url, &url, err));
 	if (url.tls)
 		CGN_TRY(webclient_tls(&web, &p->tls, err));
 	if (from->api_key_file != NULL)

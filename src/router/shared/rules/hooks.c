@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/shared/rules/hooks.h"
 
+#include "base/weburl/weburl.h"
 #include "io/net/tls/tls.h"
 #include "joint/web/webclient/webclient.h"
 
@@ -8,11 +9,11 @@
 static CGN_RC url_fill(const char *key, const char *url, struct cgn_arena *arena, const char **out, bool *tls,
 	struct cgn_err *err)
 {
-	struct engine_url parts;
+	struct weburl parts;
 	struct cgn_err why;
 	if (url == NULL)
 		return CGN_OK;
-	if (!cgn_ok(engine_url_parse(url, &parts, &why)))
+	if (!cgn_ok(weburl_parse(url, &parts, &why)))
 		return CGN_FAIL(err, INVALID, "hooks.%s: %.400s", key, why.msg);
 	*out = cgn_arena_strz(arena, cgn_str_of(url));
 	*tls = *tls || parts.tls;

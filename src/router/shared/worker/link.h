@@ -2,6 +2,7 @@
 /* link: a worker's connections to one node: gRPC to its agent, and HTTP/1.1 to its engine where that is allowed. A link is created for the first call to its node
  * and retired when the node leaves or moves; the last call that uses a retired link frees it. */
 #pragma once
+#include "base/weburl/weburl.h"
 #include "io/wire/grpc/grpc.h"
 #include "policy/node/engine/engine.h"
 #include "router/shared/worker/worker.h"
@@ -15,11 +16,11 @@ struct gw_link {
 	char *engine_address;         /* owned */
 	/* engine without an agent: the value of its Authorization, owned; NULL: none */
 	char *authorization;
-	struct engine_url *url; /* where the paths of that engine begin, owned; NULL: the node has an agent */
-	uint32_t direct;        /* open calls straight to the engine */
-	bool direct_away;       /* the log was told that the engine can't be reached */
-	cgn_nsec direct_after;  /* until this instant all calls go by the agent */
-	uint32_t calls;         /* open calls that hold a reference */
+	struct weburl *url;    /* where the paths of that engine begin, owned; NULL: the node has an agent */
+	uint32_t direct;       /* open calls straight to the engine */
+	bool direct_away;      /* the log was told that the engine can't be reached */
+	cgn_nsec direct_after; /* until this instant all calls go by the agent */
+	uint32_t calls;        /* open calls that hold a reference */
 	/* hash of the id of the node whose metric cells these are; 0: none yet */
 	uint64_t node_id_hash;
 	struct metric_cell *predicted, *actual; /* cached tokens */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
+#include "base/weburl/weburl.h"
 
-#include "policy/node/engine/engine.h"
+#include <stdio.h>
 
 /* Shows nothing that stands before '@', as it may be a password. */
 static CGN_RC url_invalid(const char *url, const char *what, struct cgn_err *err)
@@ -47,7 +47,7 @@ static bool base_ok(struct cgn_str base)
 	return true;
 }
 
-static CGN_RC url_authority(const char *url, struct cgn_str s, struct engine_url *u, struct cgn_err *err)
+static CGN_RC url_authority(const char *url, struct cgn_str s, struct weburl *u, struct cgn_err *err)
 {
 	struct cgn_str port = {NULL, 0}, host;
 	bool v6 = s.n > 0 && s.p[0] == '[';
@@ -82,10 +82,10 @@ static CGN_RC url_authority(const char *url, struct cgn_str s, struct engine_url
 	return CGN_OK;
 }
 
-CGN_RC engine_url_parse(const char *url, struct engine_url *out, struct cgn_err *err)
+CGN_RC weburl_parse(const char *url, struct weburl *out, struct cgn_err *err)
 {
 	struct cgn_str s = cgn_str_of(url), base = {"", 0};
-	*out = (struct engine_url){.tls = cgn_str_starts(s, "https://")};
+	*out = (struct weburl){.tls = cgn_str_starts(s, "https://")};
 	if (!out->tls && !cgn_str_starts(s, "http://"))
 		return url_invalid(url, "it does not begin with http:// or https://", err);
 	size_t skip = out->tls ? 8 : 7;
@@ -115,7 +115,7 @@ static struct cgn_str above_version(struct cgn_str base)
 	return base;
 }
 
-void engine_url_path(const struct engine_url *u, struct cgn_str path, struct cgn_buf *out)
+void weburl_path(const struct weburl *u, struct cgn_str path, struct cgn_buf *out)
 {
 	struct cgn_str base = cgn_str_of(u->base);
 	bool v1 = cgn_str_starts(path, "/v1") && (path.n == 3 || path.p[3] == '/' || path.p[3] == '?');

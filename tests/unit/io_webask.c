@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginefetch: one request and its answer, whole, too long, late, cut, refused or given up. */
+/* webask: one request and its answer, whole, too long, late, cut, refused or given up. */
+#include "base/weburl/weburl.h"
 #include "http_world.h"
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
 
 struct engine {
 	struct world w;
-	struct engine_url url;
-	struct enginefetch_endpoint endpoint;
+	struct weburl url;
+	struct webask_endpoint endpoint;
 };
 
 struct got {
@@ -18,7 +19,7 @@ struct got {
 	char text[64], why[160];
 	size_t bytes;
 	const char *then; /* Path of another fetch that the callback starts. */
-	struct enginefetch *next;
+	struct webask *next;
 };
 
 static void engine_open(struct engine *e, const char *base, const char *authorization)
@@ -27,31 +28,31 @@ static void engine_open(struct engine *e, const char *base, const char *authoriz
 	world_open(&e->w, NULL);
 	world_client(&e->w, NULL);
 	(void)snprintf(url, sizeof url, "http://%s%s", e->w.addr, base);
-	assert_true(cgn_ok(engine_url_parse(url, &e->url, NULL)));
-	e->endpoint = (struct enginefetch_endpoint){e->w.cl, &e->url, authorization};
+	assert_true(cgn_ok(weburl_parse(url, &e->url, NULL)));
+	e->endpoint = (struct webask_endpoint){e->w.cl, &e->url, authorization};
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *r);
+static void on_answer(void *user, const struct webask_answer *r);
 
-static struct enginefetch *fetch_begin(struct got *g, const char *path, struct cgn_str json, size_t max,
+static struct webask *fetch_begin(struct got *g, const char *path, struct cgn_str json, size_t max,
 	cgn_nsec timeout)
 {
-	const struct enginefetch_ask ask = {path, json, max, timeout};
-	struct enginefetch *f = NULL;
+	const struct webask_question ask = {path, json, max, timeout};
+	struct webask *f = NULL;
 	struct cgn_err err = {0};
-	if (!cgn_ok(enginefetch_start(g->e->w.l, &g->e->endpoint, &ask, on_answer, g, &f, &err)))
+	if (!cgn_ok(webask_start(g->e->w.l, &g->e->endpoint, &ask, on_answer, g, &f, &err)))
 		fail_msg("%s", err.msg);
 	return f;
 }
 
-static void on_answer(void *user, const struct enginefetch_answer *r)
+static void on_answer(void *user, const struct webask_answer *r)
 {
 	struct got *g = user;
 	g->calls++;
 	g->code = r->err->code;
 	g->status = r->status;
 	g->refused = r->refused;
-	g->ok = enginefetch_is_ok(r);
+	g->ok = webask_is_ok(r);
 	g->bytes = r->body.n;
 	(void)cgn_str_copyz(g->text, sizeof g->text, r->body);
 	(void)cgn_str_copyz(g->why, sizeof g->why, cgn_str_of(r->err->msg));
@@ -181,11 +182,11 @@ static void a_fetch_that_is_cancelled_tells_nothing(void **state)
 	struct engine e;
 	struct got g = {.e = &e};
 	engine_open(&e, "", NULL);
-	struct enginefetch *f = fetch_begin(&g, "/hang", (struct cgn_str){NULL, 0}, 100, 50 * CGN_MSEC);
+	struct webask *f = fetch_begin(&g, "/hang", (struct cgn_str){NULL, 0}, 100, 50 * CGN_MSEC);
 	world_until(&e.w, e.w.d.requests == 1);
-	enginefetch_cancel(&f);
+	webask_cancel(&f);
 	assert_null(f);
-	enginefetch_cancel(&f);
+	webask_cancel(&f);
 	world_until(&e.w, e.w.d.cancelled == 1);
 	cgn_nsec end = cgn_loop_now(e.w.l) + 100 * CGN_MSEC;
 	world_until(&e.w, cgn_loop_now(e.w.l) > end); /* The timeout is over too. */

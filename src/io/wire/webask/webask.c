@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "joint/web/enginefetch/enginefetch.h"
+#include "io/wire/webask/webask.h"
+#include "base/weburl/weburl.h"
 
 #include <stdlib.h>
 
-#define ENGINEFETCH_TAG 0xa9e17003U
+#define WEBASK_TAG 0xa9e17003U
 
-struct enginefetch {
+struct webask {
 	uint32_t tag;
 	struct cgn_loop *loop;
 	struct http_call *call;
 	struct cgn_timer timeout;
 	struct cgn_buf body;
 	int status;
-	enginefetch_done *done;
+	webask_done *done;
 	void *user;
 	struct cgn_grave grave;
 };
 
 static void fetch_release(struct cgn_grave *g)
 {
-	struct enginefetch *f = CGN_CONTAINER(g, struct enginefetch, grave);
+	struct webask *f = CGN_CONTAINER(g, struct webask, grave);
 	cgn_buf_fini(&f->body);
 	f->tag = 0;
 	free(f);
 }
 
-static void fetch_retire(struct enginefetch *f)
+static void fetch_retire(struct webask *f)
 {
 	cgn_timer_cancel(&f->timeout);
 	if (f->call != NULL)
@@ -33,14 +34,14 @@ static void fetch_retire(struct enginefetch *f)
 	cgn_loop_bury(f->loop, &f->grave, fetch_release);
 }
 
-static void fetch_finish(struct enginefetch *f, const struct cgn_err *err, bool refused, bool stale)
+static void fetch_finish(struct webask *f, const struct cgn_err *err, bool refused, bool stale)
 {
-	const struct enginefetch_answer r = {.err = err,
+	const struct webask_answer r = {.err = err,
 		.refused = refused,
 		.stale = stale,
 		.status = f->status,
 		.body = cgn_buf_view(&f->body)};
-	enginefetch_done *done = f->done;
+	webask_done *done = f->done;
 	if (done == NULL)
 		return;
 	f->done = NULL;
@@ -48,7 +49,7 @@ static void fetch_finish(struct enginefetch *f, const struct cgn_err *err, bool 
 	fetch_retire(f);
 }
 
-static void fetch_fail(struct enginefetch *f, enum cgn_code code, const char *sentence)
+static void fetch_fail(struct webask *f, enum cgn_code code, const char *sentence)
 {
 	struct cgn_err err = {0};
 	(void)CGN_FAIL_AS(&err, code, "%s", sentence);
@@ -57,17 +58,17 @@ static void fetch_fail(struct enginefetch *f, enum cgn_code code, const char *se
 
 static void fetch_on_head(struct http_call *c, void *user, const struct http_head *h)
 {
-	struct enginefetch *f = user;
+	struct webask *f = user;
 	(void)c;
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	CGN_LIVE(f, WEBASK_TAG);
 	f->status = h->status;
 }
 
 static void fetch_on_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
-	struct enginefetch *f = user;
+	struct webask *f = user;
 	(void)c;
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	CGN_LIVE(f, WEBASK_TAG);
 	cgn_buf_add(&f->body, p, n);
 	if (f->body.bad)
 		fetch_fail(f, CGN_TOO_LARGE, "the engine's answer is too long");
@@ -75,12 +76,12 @@ static void fetch_on_body(struct http_call *c, void *user, const uint8_t *p, siz
 
 static void fetch_on_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
 {
-	struct enginefetch *f = user;
+	struct webask *f = user;
 	const struct cgn_err fine = {0};
 	(void)c;
 	(void)trailers;
 	(void)n;
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	CGN_LIVE(f, WEBASK_TAG);
 	f->call = NULL;
 	fetch_finish(f, &fine, false, false);
 }
@@ -88,9 +89,9 @@ static void fetch_on_end(struct http_call *c, void *user, const struct http_fiel
 static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 	const struct cgn_err *why)
 {
-	struct enginefetch *f = user;
+	struct webask *f = user;
 	(void)c;
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	CGN_LIVE(f, WEBASK_TAG);
 	f->call = NULL;
 	/* A lack of time or memory on our side does not show that the engine's port is closed. */
 	bool ours = why->code == CGN_DEADLINE || why->code == CGN_NO_MEMORY;
@@ -99,8 +100,8 @@ static void fetch_on_fail(struct http_call *c, void *user, enum http_fail_stage 
 
 static void fetch_on_timeout(struct cgn_timer *t)
 {
-	struct enginefetch *f = CGN_CONTAINER(t, struct enginefetch, timeout);
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	struct webask *f = CGN_CONTAINER(t, struct webask, timeout);
+	CGN_LIVE(f, WEBASK_TAG);
 	fetch_fail(f, CGN_DEADLINE, "the engine did not answer in time");
 }
 
@@ -109,16 +110,16 @@ static const struct http_call_ops fetch_http_ops = {.on_head = fetch_on_head,
 	.on_end = fetch_on_end,
 	.on_fail = fetch_on_fail};
 
-static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoint *endpoint,
-	const struct enginefetch_ask *ask, struct cgn_err *err)
+static CGN_RC fetch_send(struct webask *f, const struct webask_endpoint *endpoint,
+	const struct webask_question *ask, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024};
 	size_t n = 2;
-	struct http_field fields[3 + ENGINEFETCH_FIELDS] = {
+	struct http_field fields[3 + WEBASK_FIELDS] = {
 		{CGN_STR("accept"), CGN_STR("*/*")},
 		{CGN_STR("content-type"), cgn_str_of(ask->type != NULL ? ask->type : "application/json")},
 	};
-	CGN_MUST(ask->n_fields <= ENGINEFETCH_FIELDS);
+	CGN_MUST(ask->n_fields <= WEBASK_FIELDS);
 	if (endpoint->authorization != NULL)
 		fields[n++] =
 			(struct http_field){CGN_STR("authorization"), cgn_str_of(endpoint->authorization)};
@@ -129,7 +130,7 @@ static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoin
 		void *out;
 	} json = {.in = ask->json.p};
 	const struct iovec body = {json.out, ask->json.n};
-	engine_url_path(endpoint->url, cgn_str_of(ask->path), &path);
+	weburl_path(endpoint->url, cgn_str_of(ask->path), &path);
 	const struct http_request rq = {
 		.method = ask->json.p != NULL ? "POST" : "GET",
 		.path = cgn_buf_z(&path),
@@ -142,14 +143,14 @@ static CGN_RC fetch_send(struct enginefetch *f, const struct enginefetch_endpoin
 	return http_call_start(endpoint->client, &rq, &fetch_http_ops, f, &f->call, err);
 }
 
-CGN_RC enginefetch_start(struct cgn_loop *l, const struct enginefetch_endpoint *endpoint,
-	const struct enginefetch_ask *ask, enginefetch_done *done, void *user, struct enginefetch **out,
+CGN_RC webask_start(struct cgn_loop *l, const struct webask_endpoint *endpoint,
+	const struct webask_question *ask, webask_done *done, void *user, struct webask **out,
 	struct cgn_err *err)
 {
-	struct enginefetch *f = calloc(1, sizeof *f);
+	struct webask *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to ask %s", ask->path);
-	*f = (struct enginefetch){.tag = ENGINEFETCH_TAG,
+	*f = (struct webask){.tag = WEBASK_TAG,
 		.loop = l,
 		.body = {.limit = ask->max_bytes},
 		.done = done,
@@ -165,18 +166,18 @@ CGN_RC enginefetch_start(struct cgn_loop *l, const struct enginefetch_endpoint *
 	return CGN_OK;
 }
 
-void enginefetch_cancel(struct enginefetch **take)
+void webask_cancel(struct webask **take)
 {
-	struct enginefetch *f = *take;
+	struct webask *f = *take;
 	*take = NULL;
 	if (f == NULL || f->done == NULL)
 		return;
-	CGN_LIVE(f, ENGINEFETCH_TAG);
+	CGN_LIVE(f, WEBASK_TAG);
 	f->done = NULL;
 	fetch_retire(f);
 }
 
-bool enginefetch_is_ok(const struct enginefetch_answer *r)
+bool webask_is_ok(const struct webask_answer *r)
 {
 	return r->err->code == CGN_FINE && r->status == 200;
 }

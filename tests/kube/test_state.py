@@ -68,6 +68,21 @@ def test_a_node_joins_changes_and_leaves(world):
     assert world.leases() == []
 
 
+def test_a_node_that_leaves_while_it_writes_its_lease_is_gone(world):
+    """Routers see a change before its writer has the answer, which has the version that the Lease is deleted with."""
+    r = world.router()
+    r.expect("connected")
+    for i in range(6):
+        a = world.agent(f"n{i}", f"127.0.0.1:{7000 + i}")
+        r.expect(f"node n{i} 127.0.0.1:{7000 + i}")
+        a.say("draining")
+        r.expect(f"node n{i} 127.0.0.1:{7000 + i} draining")
+        a.say("quit")
+        a.expect("left")
+        r.expect(f"gone n{i}")
+        assert world.leases() == []
+
+
 def test_a_second_agent_with_the_id_is_refused_by_name(world):
     r = world.router()
     r.expect("connected")

@@ -34,6 +34,7 @@ static void lease_path(const struct state_announce *a, char out[KUBE_MAX_PATH])
 }
 
 static void registration_send(struct state_announce *a);
+static void registration_leave(struct state_announce *a);
 
 /* Begin with a read: another agent may have the Lease. */
 static void registration_doubt(struct state_announce *a, const struct cgn_err *why)
@@ -48,6 +49,12 @@ static void write_done(void *user, const struct k8s_answer *r)
 	struct state_announce *a = user;
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	own_of(a)->call = NULL;
+	if (a->leaving) {
+		own_of(a)->mine = r->err->code == CGN_FINE;
+		own_of(a)->version = own_of(a)->mine ? k8s_version(r->object) : 0;
+		registration_leave(a);
+		return;
+	}
 	if (r->err->code != CGN_FINE) {
 		a->changed = true;
 		registration_doubt(a, r->err);
@@ -176,6 +183,10 @@ static void read_done(void *user, const struct k8s_answer *r)
 	char holder[300];
 	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	own_of(a)->call = NULL;
+	if (a->leaving) {
+		announce_left(a);
+		return;
+	}
 	if (r->err->code == CGN_FINE && lease_is_others(a, r->object, holder, sizeof holder)) {
 		(void)cgn_ok(state_id_taken(a->node->id, holder, &err));
 		announce_retry(a, &err);
@@ -217,11 +228,13 @@ static void left_done(void *user, const struct k8s_answer *r)
 		announce_left(a);
 }
 
+/* A write that is under way gives the Lease another version, without which it can't be deleted: its answer is waited for. */
 static void registration_leave(struct state_announce *a)
 {
 	struct cgn_err err;
 	char path[KUBE_MAX_PATH], body[120];
-	k8s_call_drop(&own_of(a)->call);
+	if (own_of(a)->call != NULL)
+		return;
 	lease_path(a, path);
 	(void)snprintf(body, sizeof body, "{\"preconditions\":{\"resourceVersion\":\"%lld\"}}",
 		(long long)own_of(a)->version);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
-#include "base/weburl/weburl.h"
 #include "base/core/err.h"
-
+#include "base/weburl/weburl.h"
 
 static void urls_are_taken_apart(void **state)
 {
@@ -28,8 +27,7 @@ static void urls_are_taken_apart(void **state)
 	assert_string_equal(u.host, "::1");
 	assert_int_equal(u.port, 9);
 	assert_false(u.base_is_version);
-	assert_true(
-		cgn_ok(weburl_parse("http://vllm_0.gpu-pool:8000", &u, NULL))); /* A name of compose. */
+	assert_true(cgn_ok(weburl_parse("http://vllm_0.gpu-pool:8000", &u, NULL))); /* A name of compose. */
 	assert_string_equal(u.host, "vllm_0.gpu-pool");
 	assert_true(cgn_ok(weburl_parse("http://[::1]", &u, NULL)));
 	assert_string_equal(u.addr, "[::1]:80");

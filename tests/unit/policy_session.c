@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include "base/core/err.h"
+#include "base/json/json.h"
+#include "policy/node/proto/document.h"
 #include "policy/route/session/session.h"
 
 #define START (1000 * CGN_SEC)
@@ -209,20 +211,30 @@ static void tenants_route_equal_ids_apart(void **state)
 	assert_true(session_route_hash(&a) != 0);
 }
 
+/* Write the sessions of |q| as the router's document. */
+static void list_put(const struct sessions *s, const struct session_query *q, cgn_nsec now,
+	struct cgn_buf *out)
+{
+	struct json_out j = json_out_to(out);
+	struct pb_tree t;
+	pb_tree_init(&t, 65536);
+	Cognitora__V1__Sessions *list = PB_NEW(&t, sessions);
+	sessions_fill(s, q, now, &t, list);
+	assert_false(t.bad);
+	proto_document_put(PROTO_DOCUMENT_SESSIONS, list, &j);
+	pb_tree_fini(&t);
+}
+
 static void the_list_is_json(void **state)
 {
 	(void)state;
 	struct sessions *s = table_of(4);
 	struct cgn_buf b = {0};
-	struct json_out j = json_out_to(&b);
 	struct json_val doc, list, one;
 	cgn_nsec now = pauses_learn(s, "team", "a \"tool\"", 5, CGN_SEC, START);
 	struct session_turn t = turn_of(s, "team", "x", now);
 	(void)end_with(s, &t, "a \"tool\"", now);
-	json_open(&j, '{');
-	assert_true(sessions_json(s, &(struct session_query){.state = SESSION_STATES, .most = 1},
-		now + CGN_SEC, &j));
-	json_close(&j, '}');
+	list_put(s, &(struct session_query){.state = SESSION_STATES, .most = 1}, now + CGN_SEC, &b);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
 	assert_int_equal(json_get_u64(doc, "known", 0), 2);
 	assert_true(json_get(doc, "sessions", &list));
@@ -242,15 +254,11 @@ static void a_session_used_later_than_the_list_has_waited_no_time(void **state)
 	(void)state;
 	struct sessions *s = table_of(4);
 	struct cgn_buf b = {0};
-	struct json_out j = json_out_to(&b);
 	struct json_val doc, list, one;
 	size_t n[SESSION_STATES];
 	struct session_turn t = turn_of(s, "team", "x", START);
 	(void)end_with(s, &t, "a tool", START);
-	json_open(&j, '{');
-	assert_true(sessions_json(s, &(struct session_query){.state = SESSION_STATES, .most = 1},
-		START - CGN_MSEC, &j));
-	json_close(&j, '}');
+	list_put(s, &(struct session_query){.state = SESSION_STATES, .most = 1}, START - CGN_MSEC, &b);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
 	assert_true(json_get(doc, "sessions", &list));
 	struct json_iter it = json_iter_of(list);
@@ -274,12 +282,9 @@ static const char *kv_of(void *user, const struct session_place *place)
 static uint64_t ids_of(const struct sessions *s, const struct session_query *q, cgn_nsec now, char out[64])
 {
 	struct cgn_buf b = {0};
-	struct json_out j = json_out_to(&b);
 	struct json_val doc, list, one, v;
 	out[0] = '\0';
-	json_open(&j, '{');
-	assert_true(sessions_json(s, q, now, &j));
-	json_close(&j, '}');
+	list_put(s, q, now, &b);
 	assert_true(cgn_ok(json_parse(cgn_buf_view(&b), &doc, NULL, NULL)));
 	assert_true(json_get(doc, "sessions", &list));
 	struct json_iter it = json_iter_of(list);

@@ -53,51 +53,49 @@ static double ms_of(cgn_nsec t)
 	return (double)(t / CGN_USEC) / 1e3;
 }
 
-static void forecast_json(struct json_out *j, const struct session *e, cgn_nsec now)
+static void call_fill(const struct session *e, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__SessionTool *to)
 {
-	json_key_z(j, "tool", e->tool);
-	json_key_f64(j, "waits_ms", ms_of(cgn_since(now, e->paused_at)));
+	to->tool = pb_tree_text(t, cgn_str_of(e->tool));
+	to->waits_ms = ms_of(cgn_since(now, e->paused_at));
 	if (e->forecast.samples == 0)
 		return;
-	json_key_f64(j, "expected_ms", ms_of(e->forecast.p50));
-	json_key_f64(j, "expected_p90_ms", ms_of(e->forecast.p90));
+	to->forecast = PB_NEW(t, session_forecast);
+	to->forecast->expected_ms = ms_of(e->forecast.p50);
+	to->forecast->expected_p90_ms = ms_of(e->forecast.p90);
 }
 
-static void session_json(struct json_out *j, const struct session *e, const char *kv, cgn_nsec now)
+static void session_fill(const struct session *e, const char *kv, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__Session *to)
 {
 	enum session_state state = session_state(e, now);
-	json_open(j, '{');
-	json_key_z(j, "id", e->id);
-	json_key_z(j, "tenant", e->tenant);
-	json_key_z(j, "from", session_source_text(e->from));
-	json_key_z(j, "state", session_state_text(state));
+	to->id = pb_tree_text(t, cgn_str_of(e->id));
+	to->tenant = pb_tree_text(t, cgn_str_of(e->tenant));
+	to->from = pb_text(session_source_text(e->from));
+	to->state = pb_text(session_state_text(state));
 	if (state == SESSION_TOOL)
-		forecast_json(j, e, now);
-	json_key_z(j, "model", e->model_name);
-	json_key_z(j, "node", e->node);
-	if (kv != NULL)
-		json_key_z(j, "kv", kv);
-	json_key_u64(j, "turns", e->turns);
-	json_key_u64(j, "running", e->running);
-	json_key_u64(j, "tool_calls", e->tool_calls);
-	json_key_f64(j, "tool_ms", ms_of(e->tool_time));
-	json_key_u64(j, "prompt_tokens", e->prompt);
-	json_key_u64(j, "cached_tokens", e->cached);
-	json_key_u64(j, "completion_tokens", e->answer);
-	json_key_u64(j, "recent_tokens", (uint64_t)session_service(e, now));
-	json_key_f64(j, "age_ms", ms_of(cgn_since(now, e->began)));
-	json_key_f64(j, "idle_ms", e->running > 0 ? 0 : ms_of(cgn_since(now, e->used)));
-	json_close(j, '}');
+		call_fill(e, now, t, to->call = PB_NEW(t, session_tool));
+	to->model = pb_tree_text(t, cgn_str_of(e->model_name));
+	to->node = pb_tree_text(t, cgn_str_of(e->node));
+	to->kv = pb_text(kv != NULL ? kv : "");
+	to->turns = e->turns;
+	to->running = e->running;
+	to->tool_calls = e->tool_calls;
+	to->tool_ms = ms_of(e->tool_time);
+	to->prompt_tokens = e->prompt;
+	to->cached_tokens = e->cached;
+	to->completion_tokens = e->answer;
+	to->recent_tokens = (uint64_t)session_service(e, now);
+	to->age_ms = ms_of(cgn_since(now, e->began));
+	to->idle_ms = e->running > 0 ? 0 : ms_of(cgn_since(now, e->used));
 }
 
-static void tool_json(struct json_out *j, const struct tool_times *t)
+static void tool_fill(const struct tool_times *times, struct pb_tree *t, Cognitora__V1__ToolTimes *to)
 {
-	json_open(j, '{');
-	json_key_z(j, "name", t->name);
-	json_key_u64(j, "samples", t->n);
-	json_key_f64(j, "p50_ms", ms_of(tool_times_quantile(t, 0.5)));
-	json_key_f64(j, "p90_ms", ms_of(tool_times_quantile(t, 0.9)));
-	json_close(j, '}');
+	to->name = pb_tree_text(t, cgn_str_of(times->name));
+	to->samples = times->n;
+	to->p50_ms = ms_of(tool_times_quantile(times, 0.5));
+	to->p90_ms = ms_of(tool_times_quantile(times, 0.9));
 }
 
 /* ---- a page ---- */
@@ -160,30 +158,26 @@ static size_t picks_find(const struct sessions *s, const struct session_query *q
 	return n;
 }
 
-bool sessions_json(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j)
+void sessions_fill(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__Sessions *to)
 {
 	CGN_LIVE(s, SESSIONS_TAG);
 	size_t room = s->n < SESSION_LOOK ? s->n : SESSION_LOOK;
-	struct pick *picks = calloc(room + 1, sizeof *picks);
+	struct pick *picks = pb_tree_array(t, room + 1, sizeof *picks);
 	if (picks == NULL)
-		return false;
+		return;
 	size_t n = picks_find(s, q, now, picks);
 	if (q->sort != SESSION_BY_USE)
 		qsort(picks, n, sizeof *picks, pick_order);
-	json_key_u64(j, "known", s->n);
-	json_key_u64(j, "max", s->max);
-	json_key_u64(j, "matched", n);
-	json_key_open(j, "sessions", '[');
+	to->known = s->n;
+	to->max = s->max;
+	to->matched = n;
 	for (size_t i = q->skip; i < n && i - q->skip < q->most; i++) {
 		const struct session *e = &s->all[picks[i].at];
-		session_json(j, e, q->kv != NULL ? q->kv(q->user, &e->place) : NULL, now);
+		session_fill(e, q->kv != NULL ? q->kv(q->user, &e->place) : NULL, now, t,
+			PB_ADD(t, to, sessions, session));
 	}
-	json_close(j, ']');
-	free(picks);
-	json_key_open(j, "tools", '[');
 	for (size_t i = 0; i < SESSION_TOOLS; i++)
 		if (s->tools->row[i].n > 0)
-			tool_json(j, &s->tools->row[i]);
-	json_close(j, ']');
-	return true;
+			tool_fill(&s->tools->row[i], t, PB_ADD(t, to, tools, tool_times));
 }

@@ -2,6 +2,7 @@
 /* name: the header or member that names a session. */
 #include <string.h>
 
+#include "base/json/json.h"
 #include "base/mix/mix.h"
 #include "policy/route/routing/routing.h"
 #include "policy/route/session/session.h"

@@ -11,7 +11,8 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/digest/digest.h"
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 
 struct config;
 
@@ -123,9 +124,9 @@ struct session_query {
 	const char *(*kv)(void *user, const struct session_place *place);
 	void *user;
 };
-/* Append the sessions of |q|, how many match it, and the tools known, as members of an open object. False: no memory, and
- * nothing is appended. */
-bool sessions_json(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j);
+/* Fill in the sessions of |q|, how many match it, and the tools known. */
+void sessions_fill(const struct sessions *s, const struct session_query *q, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__Sessions *to);
 
 /* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
 CGN_RC session_check_config(const struct config *c, struct cgn_err *err);

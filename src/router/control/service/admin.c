@@ -124,7 +124,6 @@ const struct svc_admin_route router_admin_routes[] = {
 	{"GET", "/page/*", page_get, ACTION_STATUS_READ},
 	{"POST", "/playground/*", router_admin_play, ACTION_PLAYGROUND_USE},
 	{"GET", "/index", index_get, ACTION_STATUS_READ},
-	{"GET", "/sessions", router_admin_sessions, ACTION_EXPLAIN_READ},
 	{"GET", "/usage", router_admin_usage, ACTION_USAGE_READ},
 	{"GET", "/keys", router_admin_keys, ACTION_USAGE_READ},
 	{"GET", "/explain", router_admin_explain, ACTION_EXPLAIN_READ},

@@ -12,6 +12,9 @@ void router_status_fill(struct router *r, struct pb_tree *t,
 	Cognitora__V1__StatusResponse *to); /* status.c */
 void router_models_fill(struct router *r, struct pb_tree *t, Cognitora__V1__ModelList *to);
 void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to); /* usage.c */
+/* sessions_query.c: |path| has the query. CGN_INVALID: the query is wrong; CGN_NOT_FOUND: no sessions are kept. */
+CGN_RC router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+	Cognitora__V1__Sessions *to, struct cgn_err *err);
 
 /* GET of a document's path. */
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sessions_query: /sessions of the admin port: a page of the sessions of agents. */
 #include "base/codec/codec.h"
-#include "router/control/service/service_priv.h"
+#include "router/control/service/documents.h"
 #include "router/request/account/sessions.h"
 
 #define SESSIONS_MOST 1000
@@ -75,27 +75,16 @@ static const char *query_read(struct cgn_str path, struct names *names, struct s
 	return NULL;
 }
 
-void router_admin_sessions(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
+CGN_RC router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+	Cognitora__V1__Sessions *to, struct cgn_err *err)
 {
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
 	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
 	struct names names;
-	const char *wrong = query_read(h->path, &names, &q);
-	if (r->shared.sessions == NULL) {
-		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
-		return;
-	}
-	if (wrong != NULL) {
-		svc_admin_error(reply, 400, "bad_query", wrong);
-		return;
-	}
-	struct json_out j = json_out_to(&reply->body);
-	json_open(&j, '{');
-	bool told = gw_sessions_json(r->shared.sessions, &q, cgn_loop_now(r->loop), &j);
-	json_close(&j, '}');
-	if (!told)
-		svc_admin_error(reply, 503, "no_memory", "no memory for the list of sessions");
+	const char *wrong = query_read(path, &names, &q);
+	if (r->shared.sessions == NULL)
+		return CGN_FAIL(err, NOT_FOUND, "sessions are not kept here: router.sessions is 0");
+	if (wrong != NULL)
+		return CGN_FAIL(err, INVALID, "%s", wrong);
+	gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
+	return CGN_OK;
 }

@@ -109,12 +109,12 @@ static void pause_post(struct gw_sessions *s, const struct gw_pause *pause)
 		cgn_loop_post(s->cfg.loop, &s->post, on_pauses);
 }
 
-bool gw_sessions_json(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j)
+void gw_sessions_fill(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__Sessions *to)
 {
 	sessions_lock(s);
-	bool told = sessions_json(s->table, q, now, j);
+	sessions_fill(s->table, q, now, t, to);
 	sessions_unlock(s);
-	return told;
 }
 
 void gw_sessions_report(struct gw_sessions *s, struct telemetry *t, cgn_nsec now)

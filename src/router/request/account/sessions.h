@@ -24,8 +24,9 @@ struct gw_sessions;
 /* NO_MEMORY. */
 CGN_RC gw_sessions_open(const struct gw_sessions_cfg *cfg, struct gw_sessions **out, struct cgn_err *err);
 void gw_sessions_close(struct gw_sessions **take); /* NULL-safe; no worker runs. */
-/* As sessions_json; q->kv is called with the lock held. */
-bool gw_sessions_json(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct json_out *j);
+/* As sessions_fill; q->kv is called with the lock held. */
+void gw_sessions_fill(struct gw_sessions *s, const struct session_query *q, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__Sessions *to);
 /* Set the metrics; once a second. */
 void gw_sessions_report(struct gw_sessions *s, struct telemetry *t, cgn_nsec now);
 

@@ -182,6 +182,10 @@ def test_a_stream_that_ends_inside_an_event_is_no_answer(several, resumes):
     a.fails = (200, SSE, [ANSWER[0], ANSWER[1][:-9]])
     bodies = {ask(cluster, "m", text=f"{i} later {i * 7}").body for i in range(12)} - {b"".join(ANSWER)}
     assert not bodies if resumes else bodies and all(b"event: error" in body for body in bodies), bodies
+    long = event({"choices": [{"index": 0, "delta": {"content": "word " * 4000}}]})  # longer than what is kept of a stream's end
+    a.fails = (200, SSE, [ANSWER[0], long[:-9]])
+    bodies = {ask(cluster, "m", text=f"{i} long {i * 7}").body for i in range(12)} - {b"".join(ANSWER)}
+    assert not bodies if resumes else bodies and all(b"event: error" in body and b"word" not in body for body in bodies), bodies
 
 
 def test_an_error_behind_the_first_event_counts(several):

@@ -266,6 +266,8 @@ bool gw_resume_breaks_off(const struct gw_req *r)
 		return false;
 	if (to->resume != NULL && resume_pending(to->resume->s).n > 0)
 		return opening_tail_breaks_off(resume_pending(to->resume->s), true);
+	if (to->comments && !to->torn) /* the part of an event waits, however long it is */
+		return opening_tail_breaks_off(cgn_buf_view(&to->part), true);
 	struct cgn_str tail = usage_tail_view(&to->tail);
 	return opening_tail_breaks_off(tail, tail.n == to->bytes_out);
 }

@@ -46,9 +46,9 @@ def busy(cluster, tmp_path):
         engine, port = cluster.engine("bare", "--time-scale", "0", model="bare")
         sections = {**SECTIONS, "engine_nodes.bare": {"kind": "sim", "url": f"http://127.0.0.1:{port}"}}
         w.start_home(**sections)
-        for name in ("small", "large"):
-            cluster.node(name, "--decode-ms", "5", model=name)
-        cluster.node("left", "--time-scale", "0", model="left")
+        for name, speed in (("small", ("--decode-ms", "5")), ("large", ("--decode-ms", "5")), ("left", ("--time-scale", "0"))):
+            cluster.node(name, *speed, model=name)
+            until(lambda: cluster.states().get(name) == "ready", "nodes join in this order")  # noqa: B023
         cluster.wait_ready(5)
         cluster.nodes["left"].agent.kill()
         cluster.MODEL = "large"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* render: chat templates for tests in other languages. Reads one JSON object a line: template, messages,
  * tools, documents, kwargs, tokens (bos_token...), add_generation_prompt, continue_final_message, now,
- * dialect ("engines", "js"), max_output, max_steps, max_memory. Writes one JSON object a line: text, or code
- * and error, and with "rounds": N the nanoseconds of the fastest of N renders. */
+ * max_output, max_steps, max_memory. Writes one JSON object a line: text, or code and error, and with
+ * "rounds": N the nanoseconds of the fastest of N renders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -30,7 +30,6 @@ static struct template_ask ask_of(struct json_val in, struct cgn_arena *a)
 	ask.add_generation_prompt = json_get_bool(in, "add_generation_prompt", false);
 	ask.continue_final_message = json_get_bool(in, "continue_final_message", false);
 	ask.now = (int64_t)json_get_u64(in, "now", 0);
-	ask.dialect = cgn_str_is(json_get_str(in, "dialect", a), "js") ? TEMPLATE_HF_JS : TEMPLATE_ENGINES;
 	ask.max_output = json_get_u64(in, "max_output", 0);
 	ask.max_steps = json_get_u64(in, "max_steps", 0);
 	ask.max_memory = json_get_u64(in, "max_memory", 0);

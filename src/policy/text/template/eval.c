@@ -21,29 +21,17 @@ static bool bind_method(struct vm *vm, struct value self, int id, struct value *
 	return true;
 }
 
-static bool js_length(struct vm *vm, struct value v, struct cgn_str name, struct value *out, bool *found)
-{
-	*found = vm->js && (is_str(v) || v.kind == V_LIST) && cgn_str_is(name, "length");
-	return !*found || filter_apply(vm, filter_id(CGN_STR("length")), v, (struct args){NULL, 0, 0}, out);
-}
-
 /* v.name */
 static bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct value *out)
 {
 	bool found;
 	*out = v_undefined();
-	if (v.kind == V_UNDEFINED && !vm->js)
+	if (v.kind == V_UNDEFINED)
 		return vm_type(vm, "\"%.*s\" of an undefined value", CGN_STR_ARG(name));
 	if (v.kind == V_LOOP)
 		return loop_attr(vm, v.loop, name, out);
 	int id = method_id(v.kind, name);
-	if (id >= 0 && !vm->js)
-		return bind_method(vm, v, id, out);
-	if (!find_in(vm, v, name, out, &found) || found)
-		return found;
-	if (!js_length(vm, v, name, out, &found) || found)
-		return found;
-	return id < 0 || bind_method(vm, v, id, out);
+	return id >= 0 ? bind_method(vm, v, id, out) : find_in(vm, v, name, out, &found);
 }
 
 static bool item_by_index(struct vm *vm, struct value v, int64_t i, struct value *out)
@@ -83,14 +71,13 @@ static bool eval_item(struct vm *vm, const struct node *n, struct value *out)
 		return false;
 	vm->now = n;
 	*out = v_undefined();
-	if (v.kind == V_UNDEFINED && !vm->js)
+	if (v.kind == V_UNDEFINED)
 		return vm_type(vm, "an item of an undefined value");
 	if (is_str(key))
 		return value_str(vm, key, &name) && item_by_name(vm, v, name, out);
-	if ((key.kind == V_INT || (key.kind == V_BOOL && !vm->js)) && (is_str(v) || v.kind == V_LIST))
+	if ((key.kind == V_INT || key.kind == V_BOOL) && (is_str(v) || v.kind == V_LIST))
 		return item_by_index(vm, v, key.kind == V_INT ? key.i : (int64_t)key.b, out);
-	return !vm->js ||
-		vm_type(vm, "an item of %s can't be named by %s", value_type(vm, v), value_type(vm, key));
+	return true;
 }
 
 static bool slice_bound(struct vm *vm, const struct node *n, int64_t *out, const int64_t **set)
@@ -101,12 +88,10 @@ static bool slice_bound(struct vm *vm, const struct node *n, int64_t *out, const
 		return true;
 	if (!eval(vm, n, &v))
 		return false;
-	if (v.kind == V_NONE && !vm->js)
-		return true;
-	if (v.kind == V_UNDEFINED && vm->js)
+	if (v.kind == V_NONE)
 		return true;
 	if (v.kind != V_INT)
-		return vm_type(vm, "the bound of a slice is %s", value_type(vm, v));
+		return vm_type(vm, "the bound of a slice is %s", value_type(v));
 	*out = v.i;
 	*set = out;
 	return true;
@@ -143,7 +128,7 @@ static bool eval_slice(struct vm *vm, const struct node *n, struct value *out)
 	if (is_indexed(v))
 		return slice_list(vm, v, a, b, c != NULL ? *c : 1, out);
 	if (!is_str(v))
-		return vm_type(vm, "a slice of %s", value_type(vm, v));
+		return vm_type(vm, "a slice of %s", value_type(v));
 	if (!value_str(vm, v, &s) || !text_slice(vm, s, a, b, c != NULL ? *c : 1, &s))
 		return false;
 	*out = v_str(s);
@@ -169,7 +154,7 @@ static bool args_spread(struct vm *vm, struct value v, bool named, struct args *
 {
 	struct value items;
 	if (named ? v.kind != V_DICT : v.kind != V_LIST && v.kind != V_DICT && !is_str(v))
-		return vm_type(vm, "%s behind %s in a call", value_type(vm, v), named ? "**" : "*");
+		return vm_type(vm, "%s behind %s in a call", value_type(v), named ? "**" : "*");
 	if (named) {
 		if (!value_list(vm, v))
 			return false;
@@ -252,7 +237,7 @@ bool call_value(struct vm *vm, struct value callee, struct args args, struct val
 	case V_GLOBAL:
 		return global_call(vm, callee.id, args, out);
 	default:
-		return vm_type(vm, "%s can't be called", value_type(vm, callee));
+		return vm_type(vm, "%s can't be called", value_type(callee));
 	}
 }
 
@@ -261,19 +246,15 @@ static bool call_method(struct vm *vm, const struct node *n, struct value *out)
 {
 	struct value self, callee = v_undefined();
 	struct args args;
-	bool found = false;
 	if (!eval(vm, n->a->a, &self))
 		return false;
 	vm->now = n->a;
 	int id = method_id(self.kind, n->a->text);
-	if (vm->js && !find_in(vm, self, n->a->text, &callee, &found))
-		return false;
-	bool direct = id >= 0 && !found;
+	bool direct = id >= 0;
 	if (!direct && !eval_attr(vm, self, n->a->text, &callee))
 		return false;
 	if (!direct && callee.kind == V_UNDEFINED)
-		return vm_type(vm, "%s has no method \"%.*s\"", value_type(vm, self),
-			CGN_STR_ARG(n->a->text));
+		return vm_type(vm, "%s has no method \"%.*s\"", value_type(self), CGN_STR_ARG(n->a->text));
 	if (!eval_args(vm, n->list, &args))
 		return false;
 	vm->now = n;
@@ -337,7 +318,7 @@ static bool eval_list(struct vm *vm, const struct node *n, struct value *out)
 	for (const struct node *e = n->list; e != NULL; e = e->next)
 		if (!eval(vm, e->a, &out->list->v[out->list->n++]))
 			return false;
-	list_as(vm, out, n->kind == N_TUPLE ? LIST_TUPLE : LIST_PLAIN);
+	out->as = n->kind == N_TUPLE ? LIST_TUPLE : LIST_PLAIN;
 	return true;
 }
 
@@ -352,7 +333,7 @@ static bool eval_dict(struct vm *vm, const struct node *n, struct value *out)
 			return false;
 		if (!is_str(key))
 			return vm_type(vm, "%s as a dictionary's key; only strings are supported",
-				value_type(vm, key));
+				value_type(key));
 		if (!value_str(vm, key, &name) || !eval(vm, e->b, &v) || !dict_set(vm, out->dict, name, v))
 			return false;
 	}
@@ -366,7 +347,7 @@ static bool eval_sign(struct vm *vm, const struct node *n, struct value *out)
 		return false;
 	vm->now = n;
 	if (!is_num(v) || v.kind == V_BIG)
-		return vm_type(vm, "no sign before %s", value_type(vm, v));
+		return vm_type(vm, "no sign before %s", value_type(v));
 	if (v.kind == V_FLOAT) {
 		*out = v_float(n->kind == N_NEG ? -v.f : v.f);
 		return true;
@@ -376,7 +357,7 @@ static bool eval_sign(struct vm *vm, const struct node *n, struct value *out)
 	return true;
 }
 
-/* a < b < c: Python compares each pair; JavaScript compares from the left. */
+/* a < b < c compares each pair. */
 static bool eval_compare(struct vm *vm, const struct node *n, struct value *out)
 {
 	struct value left, right;
@@ -387,9 +368,9 @@ static bool eval_compare(struct vm *vm, const struct node *n, struct value *out)
 		if (!eval(vm, c->a, &right))
 			return false;
 		vm->now = n;
-		if (!op_binary(vm, c->op, left, right, out) || (!vm->js && !value_true(vm, *out, &on)))
+		if (!op_binary(vm, c->op, left, right, out) || !value_true(vm, *out, &on))
 			return false;
-		left = vm->js ? *out : right;
+		left = right;
 	}
 	return true;
 }
@@ -434,9 +415,7 @@ static bool output_joined(struct vm *vm, const struct node *n)
 		if (!eval(vm, e->a, &v))
 			return false;
 		vm->now = n;
-		if (vm->js && (v.kind == V_NONE || v.kind == V_UNDEFINED))
-			return vm_type(vm, "no \"~\" with %s", value_type(vm, v));
-		if (!print_joined(vm, v))
+		if (!print_value(vm, v))
 			return false;
 	}
 	return true;
@@ -552,9 +531,7 @@ static bool send_sum(struct vm *vm, const struct node *n, struct value *out, boo
 		return op_binary(vm, OP_ADD, a, b, out);
 	if (is_str(b))
 		return print_value(vm, b);
-	if (!vm->js || b.kind == V_NONE || b.kind == V_UNDEFINED)
-		return op_binary(vm, OP_ADD, v_str(CGN_STR("")), b, out); /* Fails with the reason. */
-	return print_joined(vm, b);
+	return op_binary(vm, OP_ADD, v_str(CGN_STR("")), b, out); /* Fails with the reason. */
 }
 
 static bool send_call(struct vm *vm, const struct node *n, struct value *out, bool *sent)
@@ -590,10 +567,6 @@ static bool expr_emit(struct vm *vm, const struct node *n, struct value *out, bo
 	bool ok;
 	if (is_sum(n)) {
 		ok = send_sum(vm, n, out, sent);
-		if (ok && !*sent && is_str(*out)) { /* 1 + "x", in JavaScript */
-			*sent = true;
-			ok = print_value(vm, *out);
-		}
 	} else if (n->kind == N_JOIN) {
 		*sent = true;
 		ok = output_joined(vm, n);

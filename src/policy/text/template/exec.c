@@ -79,8 +79,6 @@ static bool scope_clear(struct vm *vm, struct scope **io)
 static bool target_unpack(struct vm *vm, const struct node *target, struct value v)
 {
 	struct value items;
-	if (vm->js && v.kind != V_LIST)
-		return vm_type(vm, "%s can't be unpacked", value_type(vm, v));
 	if (!value_items(vm, v, &items))
 		return false;
 	if (items.list->n != target->n)
@@ -102,7 +100,7 @@ static bool target_assign(struct vm *vm, const struct node *target, struct value
 	struct value space = scope_get(vm, target->a->sym);
 	if (space.kind != V_SPACE)
 		return vm_type(vm, "an attribute can be set on a namespace only, not on %s",
-			value_type(vm, space));
+			value_type(space));
 	return dict_set(vm, space.dict, target->text, v);
 }
 
@@ -112,11 +110,11 @@ static bool exec_set(struct vm *vm, const struct node *n)
 	return eval(vm, n->b, &v) && target_assign(vm, n->a, v);
 }
 
-/* Run a body with variables of its own (in @huggingface/jinja it has none). */
+/* Run a body with variables of its own. */
 static bool scoped_body(struct vm *vm, const struct node *list)
 {
 	struct scope *old = vm->scope;
-	if (!vm->js && scope_push(vm, old) == NULL)
+	if (scope_push(vm, old) == NULL)
 		return false;
 	bool ok = exec_body(vm, list);
 	vm->scope = old;
@@ -236,13 +234,12 @@ bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value 
 	return true;
 }
 
-static bool loop_turns(struct vm *vm, struct loop *l, bool *whole)
+static bool loop_turns(struct vm *vm, struct loop *l)
 {
 	struct scope *scope = vm->scope;
 	struct value self = {.kind = V_LOOP, .loop = l};
-	*whole = false;
 	for (l->i = 0; l->i < l->items.list->n; l->i++) {
-		if (!vm->js && !scope_clear(vm, &scope))
+		if (!scope_clear(vm, &scope))
 			return false;
 		vm->scope = scope;
 		if (!vm_spend(vm, 1) || !scope_set(vm, SYM_LOOP, self) ||
@@ -253,7 +250,6 @@ static bool loop_turns(struct vm *vm, struct loop *l, bool *whole)
 		vm->flow = FLOW_ON;
 		if (flow == FLOW_BREAK)
 			return true;
-		*whole |= flow == FLOW_ON;
 	}
 	return true;
 }
@@ -262,16 +258,14 @@ bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t de
 {
 	struct scope *old = vm->scope;
 	struct loop *l = vm_get(vm, sizeof *l);
-	bool whole;
 	vm->now = n;
 	if (l == NULL || !value_items(vm, items, &items) || scope_push(vm, old) == NULL)
 		return false;
 	if (n->c != NULL && !loop_filter(vm, n, items, &items))
 		return false;
 	*l = (struct loop){.items = items, .depth = depth, .node = n};
-	bool ok = loop_turns(vm, l, &whole);
-	/* In JavaScript also when no iteration reached its end. */
-	if (ok && (vm->js ? !whole : items.list->n == 0))
+	bool ok = loop_turns(vm, l);
+	if (ok && items.list->n == 0)
 		ok = exec_body(vm, n->body);
 	vm->scope = old;
 	return ok;
@@ -342,7 +336,7 @@ static bool bind_rest(struct vm *vm, const struct node *n, struct args args)
 		if (!dict_set(vm, named.dict, name, args.v[k].v))
 			return false;
 	}
-	list_as(vm, &positional, LIST_TUPLE);
+	positional.as = LIST_TUPLE;
 	return (!n->varargs || scope_set(vm, SYM_VARARGS, positional)) &&
 		(!n->kwargs || scope_set(vm, SYM_KWARGS, named));
 }
@@ -375,8 +369,7 @@ bool macro_run(struct vm *vm, struct macro *m, struct args args)
 	if (++vm->depth > MAX_EVAL_DEPTH)
 		return vm_fail(vm, CGN_TOO_LARGE, "the chat template recurses more than %d deep",
 			MAX_EVAL_DEPTH);
-	bool dynamic = vm->js && n->kind == N_MACRO;
-	if (scope_push(vm, dynamic ? old : m->home) == NULL)
+	if (scope_push(vm, m->home) == NULL)
 		return false;
 	if (m->caller.kind != V_UNDEFINED && !scope_set(vm, SYM_CALLER, m->caller))
 		return false;

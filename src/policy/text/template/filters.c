@@ -47,7 +47,7 @@ static bool list_of(struct vm *vm, struct value v, struct value *out)
 	bool yes;
 	if (!value_true(vm, v, &yes))
 		return false;
-	return yes || vm->js ? value_items(vm, v, out) : list_new(vm, 0, out);
+	return yes ? value_items(vm, v, out) : list_new(vm, 0, out);
 }
 
 static bool items_pick(struct vm *vm, struct value v, struct args args, bool want, bool by_attr,
@@ -61,12 +61,9 @@ static bool items_pick(struct vm *vm, struct value v, struct args args, bool wan
 	if ((by_attr && !filter_path_arg(vm, args, 0, "attribute", &path)) || !list_of(vm, v, &v) ||
 		!list_new(vm, 0, out))
 		return false;
-	list_as(vm, out, LIST_ONCE);
+	out->as = LIST_ONCE;
 	for (size_t i = 0; i < v.list->n; i++) {
-		if (!filter_attr_path(vm, v.list->v[i], path, &key))
-			return false;
-		yes = false; /* JavaScript's filter applies no test to an absent attribute. */
-		if (!(vm->js && by_attr && key.kind == V_UNDEFINED) &&
+		if (!filter_attr_path(vm, v.list->v[i], path, &key) ||
 			!item_passes(vm, key, by_attr ? args_from(args, 1) : args, &yes))
 			return false;
 		if (yes == want && !list_add(vm, out->list, v.list->v[i]))
@@ -116,7 +113,7 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 	if (!filter_path_arg(vm, args, SIZE_MAX, "attribute", &path) ||
 		!filter_str_arg(vm, args, 0, "filter", &name) || !list_of(vm, v, &v) || !list_new(vm, 0, out))
 		return false;
-	list_as(vm, out, LIST_ONCE);
+	out->as = LIST_ONCE;
 	if (path.p == NULL && (filter = filter_id(name)) < 0)
 		return vm_type(vm, "map needs an attribute, or a filter that is supported, not \"%.*s\"",
 			CGN_STR_ARG(name));
@@ -134,7 +131,7 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 static bool separators_arg(struct vm *vm, struct args args, struct json_style *style)
 {
 	struct value v;
-	if (!arg_get(args, vm->js ? SIZE_MAX : 2, "separators", &v) || v.kind == V_NONE)
+	if (!arg_get(args, 2, "separators", &v) || v.kind == V_NONE)
 		return true;
 	if (v.kind != V_LIST || !value_list(vm, v) || v.list->n != 2 || !is_str(v.list->v[0]) ||
 		!is_str(v.list->v[1]))
@@ -145,11 +142,10 @@ static bool separators_arg(struct vm *vm, struct args args, struct json_style *s
 static bool f_tojson(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct json_style style = {.indent = -1};
-	size_t none = vm->js ? SIZE_MAX : 0, mark = vm_mark(vm); /* JavaScript accepts them by name only. */
-	if (!filter_bool_arg(vm, args, none, "ensure_ascii", &style.ascii) ||
-		!arg_int(vm, args, none == 0 ? 1 : none, "indent", &style.indent) ||
-		!separators_arg(vm, args, &style) ||
-		!filter_bool_arg(vm, args, none == 0 ? 3 : none, "sort_keys", &style.sort))
+	size_t mark = vm_mark(vm);
+	if (!filter_bool_arg(vm, args, 0, "ensure_ascii", &style.ascii) ||
+		!arg_int(vm, args, 1, "indent", &style.indent) || !separators_arg(vm, args, &style) ||
+		!filter_bool_arg(vm, args, 3, "sort_keys", &style.sort))
 		return false;
 	if (style.indent > 64)
 		return vm_type(vm, "an indent of more than 64");
@@ -190,8 +186,5 @@ bool filter_apply(struct vm *vm, int id, struct value v, struct args args, struc
 {
 	const struct filter_row *row = row_at((size_t)id);
 	CGN_MUST(row != NULL);
-	if (vm->js && (v.kind == V_UNDEFINED || v.kind == V_NONE) && row->run != f_tojson &&
-		row->run != filter_safe && !(row->run == filter_default && args.n > 0))
-		return vm_type(vm, "the filter \"%s\" on %s", row->name, value_type(vm, v));
 	return row->run(vm, v, args, out);
 }

@@ -17,12 +17,10 @@ static bool f_length(struct vm *vm, struct value v, struct args args, struct val
 		if (!value_str(vm, v, &s) || !vm_spend_bytes(vm, s.n))
 			return false;
 		n = utf8_count(s);
-		for (size_t i = 0; vm->js && i < s.n; i++)
-			n += (unsigned char)s.p[i] >= 0xf0; /* JavaScript counts such a character twice. */
 	} else if ((v.kind == V_LIST && v.as != LIST_ONCE) || v.kind == V_DICT) {
 		n = v.kind == V_LIST ? v.list->n : v.dict->n;
-	} else if (v.kind != V_UNDEFINED || vm->js) {
-		return vm_type(vm, "length of %s", value_type(vm, v));
+	} else if (v.kind != V_UNDEFINED) {
+		return vm_type(vm, "length of %s", value_type(v));
 	}
 	*out = v_int((int64_t)n);
 	return true;
@@ -56,7 +54,7 @@ static bool f_last(struct vm *vm, struct value v, struct args args, struct value
 {
 	(void)args;
 	if (v.kind == V_LIST && v.as == LIST_ONCE)
-		return vm_type(vm, "last of %s", value_type(vm, v));
+		return vm_type(vm, "last of %s", value_type(v));
 	if (!value_items(vm, v, &v))
 		return false;
 	*out = v.list->n > 0 ? v.list->v[v.list->n - 1] : v_undefined();
@@ -78,7 +76,7 @@ static bool f_reverse(struct vm *vm, struct value v, struct args args, struct va
 		return false;
 	for (size_t i = items.list->n; i > 0; i--)
 		out->list->v[out->list->n++] = items.list->v[i - 1];
-	list_as(vm, out, v.kind == V_LIST && v.as == LIST_ONCE ? LIST_PLAIN : LIST_ONCE);
+	out->as = v.kind == V_LIST && v.as == LIST_ONCE ? LIST_PLAIN : LIST_ONCE;
 	return true;
 }
 
@@ -100,7 +98,7 @@ bool filter_attr_path(struct vm *vm, struct value v, struct cgn_str path, struct
 			return false;
 		if (v.kind == V_LIST && cgn_str_u64(part, &i) && i < v.list->n)
 			*out = v.list->v[i];
-		if (v.kind == V_UNDEFINED && !vm->js)
+		if (v.kind == V_UNDEFINED)
 			return vm_type(vm, "\"%.*s\" of an undefined value", CGN_STR_ARG(part));
 	}
 	return true;
@@ -207,7 +205,7 @@ static bool f_dictsort(struct vm *vm, struct value v, struct args args, struct v
 		!filter_str_arg(vm, args, 1, "by", &by) || !filter_bool_arg(vm, args, 2, "reverse", &reverse))
 		return false;
 	if (v.kind != V_DICT)
-		return vm_type(vm, "dictsort of %s", value_type(vm, v));
+		return vm_type(vm, "dictsort of %s", value_type(v));
 	if (!cgn_str_is(by, "key") && !cgn_str_is(by, "value"))
 		return vm_type(vm, "dictsort by neither \"key\" nor \"value\"");
 	return dict_pairs(vm, v.dict, &pairs) &&
@@ -267,14 +265,14 @@ static bool seen_before(struct vm *vm, const struct list *seen, struct value v, 
 {
 	*out = false;
 	for (size_t i = 0; i < seen->n && !*out; i++)
-		if (!value_same(vm, seen->v[i], v, out))
+		if (!value_equal(vm, seen->v[i], v, out))
 			return false;
 	return true;
 }
 
 static bool f_unique(struct vm *vm, struct value v, struct args args, struct value *out)
 {
-	bool exact = vm->js, again;
+	bool exact = false, again;
 	struct value keys, key;
 	struct cgn_str path, s;
 	if (!filter_bool_arg(vm, args, 0, "case_sensitive", &exact) ||
@@ -294,47 +292,37 @@ static bool f_unique(struct vm *vm, struct value v, struct args args, struct val
 		if (!again && (!list_add(vm, keys.list, key) || !list_add(vm, out->list, v.list->v[i])))
 			return false;
 	}
-	list_as(vm, out, LIST_ONCE);
+	out->as = LIST_ONCE;
 	return true;
 }
 
 static bool f_join(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct cgn_str by = CGN_STR(""), path;
-	struct value items, item = v_undefined();
-	if (!filter_str_arg(vm, args, 0, vm->js ? "separator" : "d", &by) ||
-		!filter_path_arg(vm, args, 1, "attribute", &path))
+	struct value items, item;
+	if (!filter_str_arg(vm, args, 0, "d", &by) || !filter_path_arg(vm, args, 1, "attribute", &path) ||
+		!value_items(vm, v, &items))
 		return false;
-	path = vm->js ? (struct cgn_str){NULL, 0} : path;
-	if (vm->js && is_str(v) && by.n == 0) {
-		*out = v;
-		return true;
-	}
-	bool js = vm->js;
-	vm->js = js && !is_str(v); /* Both dialects iterate over a string here. */
-	bool ok = value_items(vm, v, &items);
-	vm->js = js;
 	size_t mark = vm_mark(vm);
-	for (size_t i = 0; ok && i < items.list->n; i++) {
-		ok = (i == 0 || vm_emit(vm, by)) && filter_attr_path(vm, items.list->v[i], path, &item);
-		if (ok && !(vm->js && (item.kind == V_NONE || item.kind == V_UNDEFINED)))
-			ok = print_joined(vm, item);
-	}
-	return ok && vm_take(vm, mark, out);
+	for (size_t i = 0; i < items.list->n; i++)
+		if ((i > 0 && !vm_emit(vm, by)) || !filter_attr_path(vm, items.list->v[i], path, &item) ||
+			!print_value(vm, item))
+			return false;
+	return vm_take(vm, mark, out);
 }
 
 static bool f_items(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	(void)args;
-	bool ok = v.kind == V_UNDEFINED && !vm->js ? list_new(vm, 0, out)
-		: v.kind == V_DICT                 ? dict_pairs(vm, v.dict, out)
-						   : vm_type(vm, "items of %s", value_type(vm, v));
+	bool ok = v.kind == V_UNDEFINED ? list_new(vm, 0, out)
+		: v.kind == V_DICT      ? dict_pairs(vm, v.dict, out)
+					: vm_type(vm, "items of %s", value_type(v));
 	if (ok)
-		list_as(vm, out, LIST_ONCE);
+		out->as = LIST_ONCE;
 	return ok;
 }
 
-bool filter_default(struct vm *vm, struct value v, struct args args, struct value *out)
+static bool f_default(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct value fallback = v_str(CGN_STR(""));
 	bool also_false = false, yes;
@@ -348,7 +336,7 @@ bool filter_default(struct vm *vm, struct value v, struct args args, struct valu
 static const struct filter_row list_rows[] = {
 	{"length", f_length},
 	{"join", f_join},
-	{"default", filter_default},
+	{"default", f_default},
 	{"first", f_first},
 	{"last", f_last},
 	{"list", f_list},
@@ -358,7 +346,7 @@ static const struct filter_row list_rows[] = {
 	{"unique", f_unique},
 	{"reverse", f_reverse},
 	{"count", f_length},
-	{"d", filter_default},
+	{"d", f_default},
 	{"min", f_min},
 	{"max", f_max},
 	{"sum", f_sum},

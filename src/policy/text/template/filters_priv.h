@@ -15,9 +15,6 @@ struct filter_rows {
 extern const struct filter_rows filters_of_text;        /* filters_text.c: text and numbers */
 extern const struct filter_rows filters_of_collections; /* filters_list.c */
 
-filter_fn filter_safe; /* Takes an undefined value in JavaScript too. */
-filter_fn filter_default;
-
 /* Arguments by place or by name: leave |*out| as it is when the argument is not there. */
 bool filter_bool_arg(struct vm *vm, struct args args, size_t i, const char *name, bool *out);
 bool filter_str_arg(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out);

@@ -7,20 +7,12 @@
 #include "filters_priv.h"
 #include "text_priv.h"
 
-/* Filters on text accept anything that can be shown; those of @huggingface/jinja accept strings only. */
-static bool text_of(struct vm *vm, struct value v, struct cgn_str *out)
-{
-	if (vm->js && !is_str(v))
-		return vm_type(vm, "this filter on %s", value_type(vm, v));
-	return value_text(vm, v, out);
-}
-
-bool filter_safe(struct vm *vm, struct value v, struct args args, struct value *out)
+static bool f_safe(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct cgn_str s;
 	(void)args;
 	*out = v;
-	if (vm->js || is_str(v))
+	if (is_str(v))
 		return true;
 	if (!value_text(vm, v, &s))
 		return false;
@@ -32,7 +24,7 @@ bool filter_safe(struct vm *vm, struct value v, struct args args, struct value *
 static bool change_case(struct vm *vm, struct value v, enum text_case how, struct value *out)
 {
 	struct cgn_str s;
-	if (!text_of(vm, v, &s) || !text_case(vm, s, how, &s))
+	if (!value_text(vm, v, &s) || !text_case(vm, s, how, &s))
 		return false;
 	*out = v_str(s);
 	return true;
@@ -66,7 +58,7 @@ static bool f_trim(struct vm *vm, struct value v, struct args args, struct value
 {
 	struct cgn_str s;
 	struct value text;
-	if (!text_of(vm, v, &s))
+	if (!value_text(vm, v, &s))
 		return false;
 	text = v_str(s);
 	return method_call(vm, text, method_id(V_STR, CGN_STR("strip")), args, out);
@@ -75,7 +67,7 @@ static bool f_trim(struct vm *vm, struct value v, struct args args, struct value
 static bool f_replace(struct vm *vm, struct value v, struct args args, struct value *out)
 {
 	struct cgn_str s;
-	if (!text_of(vm, v, &s))
+	if (!value_text(vm, v, &s))
 		return false;
 	return method_call(vm, v_str(s), method_id(V_STR, CGN_STR("replace")), args, out);
 }
@@ -95,7 +87,7 @@ static bool indent_lines(struct vm *vm, struct cgn_str s, struct cgn_str by, boo
 	for (bool at_first = true;; at_first = false) {
 		const char *end = s.n > 0 ? memchr(s.p, '\n', s.n) : NULL;
 		struct cgn_str line = {s.p, end != NULL ? (size_t)(end - s.p) : s.n};
-		bool skip = at_first ? !first || (vm->js && !blank && line.n == 0) : !blank && line.n == 0;
+		bool skip = at_first ? !first : !blank && line.n == 0;
 		if ((!skip && !vm_emit(vm, by)) || !vm_emit(vm, line))
 			return false;
 		if (end == NULL)
@@ -112,7 +104,7 @@ static bool f_indent(struct vm *vm, struct value v, struct args args, struct val
 	struct value width = v_int(4), spaces;
 	bool first = false, blank = false;
 	if (!is_str(v))
-		return vm_type(vm, "indent of %s", value_type(vm, v));
+		return vm_type(vm, "indent of %s", value_type(v));
 	if (!value_str(vm, v, &s) || !filter_bool_arg(vm, args, 1, "first", &first) ||
 		!filter_bool_arg(vm, args, 2, "blank", &blank))
 		return false;
@@ -127,7 +119,7 @@ static bool f_indent(struct vm *vm, struct value v, struct args args, struct val
 		width = spaces;
 	}
 	if (!is_str(width))
-		return vm_type(vm, "the width of an indent is %s", value_type(vm, width));
+		return vm_type(vm, "the width of an indent is %s", value_type(width));
 	size_t mark = vm_mark(vm);
 	return value_str(vm, width, &by) && indent_lines(vm, s, by, first, blank) && vm_take(vm, mark, out);
 }
@@ -139,7 +131,7 @@ static bool f_escape(struct vm *vm, struct value v, struct args args, struct val
 	struct cgn_str s;
 	size_t mark = vm_mark(vm), run = 0;
 	(void)args;
-	if (!text_of(vm, v, &s))
+	if (!value_text(vm, v, &s))
 		return false;
 	for (size_t i = 0; i < s.n; i++) {
 		const char *hit = s.p[i] != '\0' ? strchr(from, s.p[i]) : NULL;
@@ -166,7 +158,7 @@ static bool f_wordcount(struct vm *vm, struct value v, struct args args, struct 
 	int32_t code;
 	bool inside = false;
 	(void)args;
-	if (!text_of(vm, v, &s) || !vm_spend(vm, s.n / 16 + 1))
+	if (!value_text(vm, v, &s) || !vm_spend(vm, s.n / 16 + 1))
 		return false;
 	*out = v_int(0);
 	for (size_t at = 0; at < s.n;) {
@@ -181,15 +173,13 @@ static bool f_wordcount(struct vm *vm, struct value v, struct args args, struct 
 /* ---- numbers ---- */
 static bool parse_number(struct vm *vm, struct cgn_str s, bool whole, struct value *out, bool *ok)
 {
-	s = text_strip(vm, s, NULL, true, true);
+	s = text_strip(s, NULL, true, true);
 	char *z = cgn_arena_strz(&vm->mem, s), *end;
 	if (z == NULL)
 		return vm_get(vm, SIZE_MAX) != NULL;
-	char *stop = z + strspn(z, vm->js && whole ? "+-0123456789" : "+-0123456789.eE"), last = *stop;
-	/* JavaScript reads as many characters as it understands; Python accepts all or nothing. */
-	*stop = '\0';
+	bool decimal = z[strspn(z, "+-0123456789.eE")] == '\0'; /* strtod reads "inf" and "0x1f" too. */
 	double f = strtod(z, &end);
-	*ok = end != z && (vm->js || (end == stop && last == '\0')) && fabs(f) < 9e18;
+	*ok = decimal && end != z && *end == '\0' && fabs(f) < 9e18;
 	*out = whole ? v_int(*ok ? (int64_t)f : 0) : v_float(f);
 	return true;
 }
@@ -206,11 +196,9 @@ static bool to_number(struct vm *vm, struct value v, struct args args, bool whol
 	} else if (is_num(v)) {
 		double f = value_num(v);
 		ok = !whole || fabs(f) < 9e18;
-		*out = !whole             ? v_float(f)
-			: v.kind == V_INT ? v
-					  : v_int(ok ? (int64_t)(vm->js ? floor(f) : trunc(f)) : 0);
-	} else if (vm->js || v.kind == V_UNDEFINED) {
-		return vm_type(vm, "a number of %s", value_type(vm, v));
+		*out = !whole ? v_float(f) : v.kind == V_INT ? v : v_int(ok ? (int64_t)f : 0);
+	} else if (v.kind == V_UNDEFINED) {
+		return vm_type(vm, "a number of %s", value_type(v));
 	}
 	if (!ok)
 		*out = fallback;
@@ -222,7 +210,7 @@ static bool f_int(struct vm *vm, struct value v, struct args args, struct value 
 	int64_t base = 10;
 	if (!arg_int(vm, args, 1, "base", &base))
 		return false;
-	if (base != 10 && !vm->js)
+	if (base != 10)
 		return vm_type(vm, "int with another base than 10 is not supported");
 	return to_number(vm, v, args, true, out);
 }
@@ -236,7 +224,7 @@ static bool f_abs(struct vm *vm, struct value v, struct args args, struct value 
 {
 	(void)args;
 	if (!is_num(v) || v.kind == V_BIG)
-		return vm_type(vm, "abs of %s", value_type(vm, v));
+		return vm_type(vm, "abs of %s", value_type(v));
 	if (v.kind == V_FLOAT)
 		*out = v_float(fabs(v.f));
 	else
@@ -251,7 +239,7 @@ static bool f_round(struct vm *vm, struct value v, struct args args, struct valu
 	if (!arg_int(vm, args, 0, "precision", &digits) || !filter_str_arg(vm, args, 1, "method", &how))
 		return false;
 	if (!is_num(v) || digits < -18 || digits > 18)
-		return vm_type(vm, "round of %s", value_type(vm, v));
+		return vm_type(vm, "round of %s", value_type(v));
 	double scale = pow(10, (double)digits), f = value_num(v) * scale;
 	if (v.kind != V_FLOAT && digits >= 0 && cgn_str_is(how, "common")) {
 		*out = v.kind == V_BOOL ? v_int(v.b) : v;
@@ -277,7 +265,7 @@ static const struct filter_row text_rows[] = {
 	{"abs", f_abs},
 	{"round", f_round},
 	{"indent", f_indent},
-	{"safe", filter_safe},
+	{"safe", f_safe},
 	{"escape", f_escape},
 	{"e", f_escape},
 	{"wordcount", f_wordcount},

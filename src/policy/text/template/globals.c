@@ -41,7 +41,7 @@ static bool make_range(struct vm *vm, struct args args, struct value *out)
 		return vm_type(vm, "range needs one to three integers");
 	for (size_t i = 0; i < args.n_pos; i++) {
 		if (args.v[i].v.kind != V_INT)
-			return vm_type(vm, "range of %s", value_type(vm, args.v[i].v));
+			return vm_type(vm, "range of %s", value_type(args.v[i].v));
 		v[args.n_pos == 1 ? 1 : i] = args.v[i].v.i;
 	}
 	if (v[2] == 0)
@@ -49,7 +49,7 @@ static bool make_range(struct vm *vm, struct args args, struct value *out)
 	if (!list_new(vm, 0, out))
 		return false;
 	for (int64_t i = v[0]; v[2] > 0 ? i < v[1] : i > v[1];) {
-		if (out->list->n == MAX_RANGE && !vm->js)
+		if (out->list->n == MAX_RANGE)
 			return vm_type(vm, "range of more than %d numbers", MAX_RANGE);
 		if (!vm_spend(vm, 1) || !list_add(vm, out->list, v_int(i)))
 			return false;
@@ -73,11 +73,7 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 					     : value_items(vm, args.v[0].v, &pairs)))
 		return false;
 	for (size_t i = 0; args.n_pos == 1 && i < pairs.list->n; i++) {
-		bool js = vm->js;
-		vm->js = false; /* A string of two letters is a pair in both dialects. */
-		bool ok = value_items(vm, pairs.list->v[i], &pair);
-		vm->js = js;
-		if (!ok)
+		if (!value_items(vm, pairs.list->v[i], &pair))
 			return false;
 		if (pair.list->n != 2 || !is_str(pair.list->v[0]))
 			return vm_type(vm, "namespace and dict need pairs whose first is a string");
@@ -91,16 +87,14 @@ static bool make_dict(struct vm *vm, enum value_kind kind, struct args args, str
 }
 
 /* Keep unknown conversions as they are written. */
-static void known_format(const struct vm *vm, struct cgn_str format, char *z)
+static void known_format(struct cgn_str format, char *z)
 {
 	for (size_t i = 0; i < format.n; i++) {
 		bool percent = format.p[i] == '%';
 		char next = i + 1 < format.n ? format.p[i + 1] : '\0';
 		*z++ = format.p[i];
 		if (percent &&
-			(next == '\0' ||
-				strchr(vm->js ? "YmdbBHM%" : "aAbBcdHIjmMpSUwWxXyYzZ%eFTDGuVnthRrC-", next) ==
-					NULL))
+			(next == '\0' || strchr("aAbBcdHIjmMpSUwWxXyYzZ%eFTDGuVnthRrC-", next) == NULL))
 			*z++ = '%';
 		else if (percent)
 			*z++ = format.p[++i];
@@ -122,7 +116,7 @@ static bool strftime_now(struct vm *vm, struct args args, struct value *out)
 	if (format.n > MAX_FORMAT || gmtime_r(&now, &tm) == NULL)
 		return vm_type(vm, "strftime_now with a format of more than %d bytes, or outside of time",
 			MAX_FORMAT);
-	known_format(vm, format, z);
+	known_format(format, z);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 	size_t n = strftime(text, sizeof text, z, &tm);

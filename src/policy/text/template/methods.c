@@ -121,7 +121,7 @@ static bool str_strip(struct vm *vm, struct cgn_str s, int id, struct args args,
 {
 	struct cgn_str chars, *asked = NULL;
 	struct value v;
-	if (!vm->js && arg_get(args, 0, "chars", &v) && v.kind != V_NONE) {
+	if (arg_get(args, 0, "chars", &v) && v.kind != V_NONE) {
 		if (!string_arg(vm, args, 0, "chars", &chars))
 			return false;
 		if (chars.n > MAX_STRIP)
@@ -130,19 +130,19 @@ static bool str_strip(struct vm *vm, struct cgn_str s, int id, struct args args,
 	}
 	if (!vm_spend(vm, (asked != NULL ? s.n / 16 : s.n / 256) + 1))
 		return false;
-	*out = v_str(text_strip(vm, s, asked, id != M_RSTRIP, id != M_LSTRIP));
+	*out = v_str(text_strip(s, asked, id != M_RSTRIP, id != M_LSTRIP));
 	return true;
 }
 
 /* The next word of |*rest|, which ends at white space. */
-static struct cgn_str next_word(struct vm *vm, struct cgn_str *rest)
+static struct cgn_str next_word(struct cgn_str *rest)
 {
 	int32_t code;
-	*rest = text_strip(vm, *rest, NULL, true, false);
+	*rest = text_strip(*rest, NULL, true, false);
 	struct cgn_str word = {rest->p, 0};
 	while (word.n < rest->n) {
 		size_t n = utf8_step(rest->p + word.n, rest->p + rest->n, &code);
-		if (text_is_space(vm, code))
+		if (text_is_space(code))
 			break;
 		word.n += n;
 	}
@@ -152,9 +152,8 @@ static struct cgn_str next_word(struct vm *vm, struct cgn_str *rest)
 
 static bool split_words(struct vm *vm, struct cgn_str s, int64_t max, struct list *l)
 {
-	for (s = text_strip(vm, s, NULL, true, false); s.n > 0;
-		s = text_strip(vm, s, NULL, true, false), max--) {
-		struct cgn_str word = max == 0 ? s : next_word(vm, &s);
+	for (s = text_strip(s, NULL, true, false); s.n > 0; s = text_strip(s, NULL, true, false), max--) {
+		struct cgn_str word = max == 0 ? s : next_word(&s);
 		if (!vm_spend_bytes(vm, word.n) || !list_add(vm, l, v_str(word)))
 			return false;
 		if (max == 0)
@@ -239,7 +238,7 @@ static bool starts_or_ends(struct vm *vm, struct cgn_str s, int id, struct args 
 	bool yes = false;
 	if (!arg_get(args, 0, "prefix", &v))
 		return vm_type(vm, "startswith and endswith need an argument");
-	if (v.kind == V_LIST && (v.as == LIST_TUPLE || vm->js)) {
+	if (v.kind == V_LIST && v.as == LIST_TUPLE) {
 		if (!value_list(vm, v))
 			return false;
 		for (size_t i = 0; i < v.list->n && !yes; i++) {
@@ -309,11 +308,11 @@ static bool str_partition(struct vm *vm, struct cgn_str s, struct args args, str
 	out->list->v[1] = v_str(found ? sep : CGN_STR(""));
 	out->list->v[2] = v_str(found ? (struct cgn_str){s.p + at + sep.n, s.n - at - sep.n} : CGN_STR(""));
 	out->list->n = 3;
-	list_as(vm, out, LIST_TUPLE);
+	out->as = LIST_TUPLE;
 	return true;
 }
 
-static bool is_class(struct vm *vm, int id, int32_t code)
+static bool is_class(int id, int32_t code)
 {
 	int category = (int)utf8proc_category(code);
 	bool alpha = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
@@ -326,7 +325,7 @@ static bool is_class(struct vm *vm, int id, int32_t code)
 	case M_ISALNUM:
 		return alpha || digit;
 	default:
-		return text_is_space(vm, code);
+		return text_is_space(code);
 	}
 }
 
@@ -336,7 +335,7 @@ static bool is_all(struct vm *vm, struct cgn_str s, int id, struct value *out)
 	int32_t code;
 	for (size_t at = 0; yes && at < s.n;) {
 		at += utf8_step(s.p + at, s.p + s.n, &code);
-		yes = is_class(vm, id, code);
+		yes = is_class(id, code);
 	}
 	*out = v_bool(yes);
 	return vm_spend(vm, s.n / 16 + 1);
@@ -353,7 +352,7 @@ static bool str_join(struct vm *vm, struct cgn_str s, struct args args, struct v
 		return false;
 	for (size_t i = 0; i < items.list->n; i++) {
 		if (!is_str(items.list->v[i]))
-			return vm_type(vm, "join of %s", value_type(vm, items.list->v[i]));
+			return vm_type(vm, "join of %s", value_type(items.list->v[i]));
 		if (!value_str(vm, items.list->v[i], &piece) || (i > 0 && !vm_emit(vm, s)) ||
 			!vm_emit(vm, piece))
 			return false;
@@ -431,8 +430,6 @@ static bool dict_get(struct vm *vm, struct dict *d, struct args args, struct val
 	if (!arg_get(args, 0, "key", &key))
 		return vm_type(vm, "get needs a key");
 	(void)arg_get(args, 1, "default", &fallback);
-	if (!is_str(key) && vm->js)
-		return vm_type(vm, "%s as a key", value_type(vm, key));
 	if (is_str(key) && (!value_str(vm, key, &name) || !dict_find(vm, d, name, out, &found)))
 		return false;
 	if (!found)
@@ -460,7 +457,7 @@ static bool dict_call(struct vm *vm, struct value self, int id, struct args args
 		: id == M_KEYS  ? value_items(vm, self, out)
 				: dict_values(vm, self.dict, out);
 	if (ok)
-		list_as(vm, out, id == M_ITEMS ? LIST_ITEMS : id == M_KEYS ? LIST_KEYS : LIST_VALUES);
+		out->as = id == M_ITEMS ? LIST_ITEMS : id == M_KEYS ? LIST_KEYS : LIST_VALUES;
 	return ok;
 }
 
@@ -470,13 +467,13 @@ static bool list_find(struct vm *vm, struct value self, int id, struct args args
 	int64_t n = 0;
 	bool same;
 	if (!is_indexed(self))
-		return vm_type(vm, "%s has neither index nor count", value_type(vm, self));
+		return vm_type(vm, "%s has neither index nor count", value_type(self));
 	if (!arg_get(args, 0, "value", &what))
 		return vm_type(vm, "index and count need a value");
 	if (!value_list(vm, self))
 		return false;
 	for (size_t i = 0; i < self.list->n; i++) {
-		if (!value_same(vm, self.list->v[i], what, &same))
+		if (!value_equal(vm, self.list->v[i], what, &same))
 			return false;
 		if (same && id == M_INDEX) {
 			*out = v_int((int64_t)i);
@@ -492,7 +489,7 @@ bool method_call(struct vm *vm, struct value self, int id, struct args args, str
 {
 	struct cgn_str s;
 	if (id == M_FORBIDDEN)
-		return vm_type(vm, "a chat template may not change %s", value_type(vm, self));
+		return vm_type(vm, "a chat template may not change %s", value_type(self));
 	if (id == M_COPY) { /* Values are never changed, so a copy is the same value. */
 		*out = self;
 		return true;

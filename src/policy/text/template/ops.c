@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template operators, in both dialects. "and", "or", "not" and ~ are in eval.c, because they decide which
- * operands are evaluated. */
+/* template operators. "and", "or", "not" and ~ are in eval.c, because they decide which operands are
+ * evaluated. */
 #include <math.h>
 
 #include "template_priv.h"
@@ -11,15 +11,15 @@ static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**", "==", "
 
 static bool op_refuse(struct vm *vm, enum op op, struct value a, struct value b)
 {
-	return vm_type(vm, "no \"%s\" between %s and %s", names[op], value_type(vm, a), value_type(vm, b));
+	return vm_type(vm, "no \"%s\" between %s and %s", names[op], value_type(a), value_type(b));
 }
 
 static bool op_divide(struct vm *vm, enum op op, double x, double y, struct value *out)
 {
-	if (!(y < 0) && !(y > 0) && !vm->js)
+	if (!(y < 0) && !(y > 0))
 		return vm_type(vm, "division by zero");
 	double r = op == OP_DIV ? x / y : op == OP_FLOOR ? floor(x / y) : fmod(x, y);
-	if (op == OP_REM && !vm->js && (r < 0 || r > 0) && (r < 0) != (y < 0))
+	if (op == OP_REM && (r < 0 || r > 0) && (r < 0) != (y < 0))
 		r += y;
 	*out = v_float(r);
 	return true;
@@ -28,13 +28,13 @@ static bool op_divide(struct vm *vm, enum op op, double x, double y, struct valu
 static bool divide_ints(struct vm *vm, enum op op, int64_t x, int64_t y, struct value *out)
 {
 	if (y == 0)
-		return op_divide(vm, op, (double)x, 0, out);
+		return vm_type(vm, "division by zero");
 	if (y == -1) { /* The only quotient that overflows. */
 		*out = v_int(op == OP_REM ? 0 : x == INT64_MIN ? INT64_MAX : -x);
 		return true;
 	}
 	int64_t quotient = x / y, rest = x % y;
-	if (rest != 0 && (rest < 0) != (y < 0) && !(op == OP_REM && vm->js)) {
+	if (rest != 0 && (rest < 0) != (y < 0)) {
 		quotient--;
 		rest += y;
 	}
@@ -147,20 +147,16 @@ static bool op_repeat(struct vm *vm, struct value s, int64_t times, struct value
 
 static bool op_compute(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
 {
-	if (is_num(a) && is_num(b) && !(vm->js && op != OP_POW && (a.kind == V_BOOL || b.kind == V_BOOL)))
+	if (is_num(a) && is_num(b))
 		return op_numbers(vm, op, a, b, out);
 	if (op == OP_ADD && is_str(a) && is_str(b))
 		return join_strings(vm, (const struct value[]){a, b}, 2, out);
 	if (op == OP_ADD && is_indexed(a) && is_indexed(b) && a.as == b.as)
 		return join_lists(vm, a, b, out);
-	if (op == OP_MUL && !vm->js && (b.kind == V_INT || b.kind == V_BOOL))
+	if (op == OP_MUL && (b.kind == V_INT || b.kind == V_BOOL))
 		return op_repeat(vm, a, whole_of(b), b, out);
-	if (op == OP_MUL && !vm->js && (a.kind == V_INT || a.kind == V_BOOL))
+	if (op == OP_MUL && (a.kind == V_INT || a.kind == V_BOOL))
 		return op_repeat(vm, b, whole_of(a), a, out);
-	if (op == OP_ADD && vm->js && (is_str(a) || is_str(b))) {
-		size_t mark = vm_mark(vm);
-		return print_joined(vm, a) && print_joined(vm, b) && vm_take(vm, mark, out);
-	}
 	return op_refuse(vm, op, a, b);
 }
 
@@ -170,7 +166,7 @@ static bool in_list(struct vm *vm, struct value a, struct value list, bool *out)
 	if (!value_items(vm, list, &list))
 		return false;
 	for (size_t i = 0; i < list.list->n && !*out; i++)
-		if (!value_same(vm, list.list->v[i], a, out))
+		if (!value_equal(vm, list.list->v[i], a, out))
 			return false;
 	return true;
 }
@@ -191,8 +187,7 @@ static bool op_in(struct vm *vm, enum op op, struct value a, struct value b, str
 		if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !text_find(vm, y, x, &at))
 			return false;
 		in = at != SIZE_MAX;
-	} else if (!(b.kind == V_UNDEFINED ||
-			   (b.kind == V_DICT && !vm->js && a.kind != V_LIST && a.kind != V_DICT))) {
+	} else if (b.kind != V_UNDEFINED && (b.kind != V_DICT || a.kind == V_LIST || a.kind == V_DICT)) {
 		return op_refuse(vm, op, a, b);
 	}
 	*out = v_bool(in == (op == OP_IN));
@@ -202,8 +197,6 @@ static bool op_in(struct vm *vm, enum op op, struct value a, struct value b, str
 static bool op_order(struct vm *vm, enum op op, struct value a, struct value b, struct value *out)
 {
 	int order;
-	if (vm->js && (!is_num(a) || !is_num(b) || a.kind == V_BOOL || b.kind == V_BOOL))
-		return op_refuse(vm, op, a, b);
 	if (!value_order(vm, a, b, false, &order))
 		return false;
 	*out = v_bool(op == OP_LT     ? order < 0
@@ -222,9 +215,6 @@ bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct
 		*out = v_bool(same == (op == OP_EQ));
 		return true;
 	}
-	bool nothing = a.kind == V_NONE || a.kind == V_UNDEFINED || b.kind == V_NONE || b.kind == V_UNDEFINED;
-	if (vm->js && nothing && !(b.kind == V_UNDEFINED && (op == OP_IN || op == OP_NOT_IN)))
-		return op_refuse(vm, op, a, b);
 	if (op == OP_IN || op == OP_NOT_IN)
 		return op_in(vm, op, a, b, out);
 	return op >= OP_LT ? op_order(vm, op, a, b, out) : op_compute(vm, op, a, b, out);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template print: values as text, as {{ }} shows them in either dialect, and as JSON. Output goes to the
- * output's tail. Sources: Python's str, repr and json.dumps; JavaScript's String, JSON.stringify and ECMA-262
- * "Number::toString". */
+/* template print: values as text, as {{ }} shows them, and as JSON. Output goes to the output's tail. Source:
+ * Python's str, repr and json.dumps. */
 #include <math.h>
 #include <stdlib.h>
 #include <utf8proc.h>
 
 #include "template_priv.h"
 #include "text_priv.h"
+
+#define FLOAT_TEXT 80 /* Bytes of a float at most. */
 
 static bool emit_z(struct vm *vm, const char *z)
 {
@@ -60,52 +61,36 @@ static void lay_out(struct cgn_buf *b, const char *digits, size_t n, int exp10)
 	}
 }
 
-static void put_infinite(const struct vm *vm, double f, struct cgn_buf *b)
-{
-	if (isnan(f)) {
-		cgn_buf_putz(b, vm->js ? "NaN" : "nan");
-		return;
-	}
-	cgn_buf_putz(b, f < 0 ? "-" : "");
-	cgn_buf_putz(b, vm->js ? "Infinity" : "inf");
-}
-
-void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b)
+static void put_float(double f, struct cgn_buf *b)
 {
 	char digits[24];
-	int exp10, low = vm->js ? -7 : -5, high = vm->js ? 21 : 16;
+	int exp10;
 	if (!isfinite(f)) {
-		put_infinite(vm, f, b);
+		cgn_buf_putz(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
 		return;
 	}
 	size_t n = float_digits(f, digits, &exp10);
-	if (signbit(f) && (point || f < 0))
+	if (signbit(f))
 		cgn_buf_char(b, '-');
-	if (exp10 > low && exp10 < high) {
+	if (exp10 > -5 && exp10 < 16) {
 		lay_out(b, digits, n, exp10);
-		if (point && (int)n <= exp10 + 1)
+		if ((int)n <= exp10 + 1)
 			cgn_buf_putz(b, ".0");
 	} else {
 		cgn_buf_char(b, digits[0]);
 		if (n > 1)
 			cgn_buf_char(b, '.');
 		cgn_buf_add(b, digits + 1, n - 1);
-		cgn_buf_fmt(b, vm->js ? "e%c%d" : "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
+		cgn_buf_fmt(b, "e%c%02d", exp10 < 0 ? '-' : '+', abs(exp10));
 	}
 }
 
-static bool emit_float(struct vm *vm, double f, bool point)
+static bool emit_float(struct vm *vm, double f)
 {
 	char text[FLOAT_TEXT];
 	struct cgn_buf b = cgn_buf_over(text, sizeof text);
-	print_float(vm, f, point, &b);
+	put_float(f, &b);
 	return vm_emit(vm, cgn_buf_view(&b));
-}
-
-static bool emit_js_int(struct vm *vm, int64_t i)
-{
-	return i > -9007199254740992 && i < 9007199254740992 ? emit_int(vm, i)
-							     : emit_float(vm, (double)i, false);
 }
 
 static bool emit_number(struct vm *vm, struct value v)
@@ -113,8 +98,8 @@ static bool emit_number(struct vm *vm, struct value v)
 	if (v.kind == V_BIG)
 		return vm_emit(vm, v.s);
 	if (v.kind == V_INT)
-		return vm->js ? emit_js_int(vm, v.i) : emit_int(vm, v.i);
-	return emit_float(vm, v.f, true);
+		return emit_int(vm, v.i);
+	return emit_float(vm, v.f);
 }
 
 static bool emit_str(struct vm *vm, struct value v)
@@ -244,14 +229,13 @@ static bool print_object(struct vm *vm, struct value v)
 
 bool print_value(struct vm *vm, struct value v)
 {
-	static const struct json_style plain = {.indent = -1, .shown = true};
 	switch (v.kind) {
 	case V_UNDEFINED:
 		return true;
 	case V_NONE:
-		return vm->js || emit_z(vm, "None");
+		return emit_z(vm, "None");
 	case V_BOOL:
-		return emit_z(vm, vm->js ? (v.b ? "true" : "false") : v.b ? "True" : "False");
+		return emit_z(vm, v.b ? "True" : "False");
 	case V_INT:
 	case V_BIG:
 	case V_FLOAT:
@@ -261,9 +245,8 @@ bool print_value(struct vm *vm, struct value v)
 		return emit_str(vm, v);
 	case V_LIST:
 	case V_DICT:
-		return vm->js ? print_json(vm, v, &plain) : print_repr(vm, v);
+		return print_repr(vm, v);
 	case V_SPACE:
-		return vm->js ? print_json(vm, v, &plain) : print_object(vm, v);
 	case V_MACRO:
 	case V_METHOD:
 	case V_LOOP:
@@ -271,28 +254,6 @@ bool print_value(struct vm *vm, struct value v)
 		break;
 	}
 	return print_object(vm, v);
-}
-
-/* Print an element of an array that JavaScript turns into a string; none prints as nothing there too. */
-static bool js_element(struct vm *vm, struct value v)
-{
-	return v.kind == V_NONE || v.kind == V_UNDEFINED ? emit_z(vm, "undefined") : print_value(vm, v);
-}
-
-bool print_joined(struct vm *vm, struct value v)
-{
-	if (!vm->js || v.kind == V_BOOL || v.kind == V_INT || is_str(v))
-		return print_value(vm, v);
-	if (v.kind == V_FLOAT)
-		return emit_float(vm, v.f, false);
-	if (v.kind == V_DICT || v.kind == V_SPACE)
-		return emit_z(vm, "[object Map]");
-	if (v.kind != V_LIST)
-		return print_value(vm, v);
-	bool ok = value_list(vm, v);
-	for (size_t i = 0; ok && i < v.list->n; i++)
-		ok = (i == 0 || emit_z(vm, ",")) && js_element(vm, v.list->v[i]);
-	return ok;
 }
 
 bool value_text(struct vm *vm, struct value v, struct cgn_str *out)
@@ -418,15 +379,15 @@ static bool json_dict_out(struct vm *vm, const struct dict *d, struct json_at *a
 static bool json_float_out(struct vm *vm, double f)
 {
 	if (isfinite(f))
-		return emit_float(vm, f, !vm->js);
-	return emit_z(vm, vm->js ? "null" : isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
+		return emit_float(vm, f);
+	return emit_z(vm, isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
 }
 
 static bool json_scalar_out(struct vm *vm, struct value v, const struct json_at *at)
 {
 	struct cgn_str s;
-	if (v.kind == V_NONE || (v.kind == V_UNDEFINED && vm->js))
-		return emit_z(vm, v.kind == V_NONE || !at->style->shown ? "null" : "undefined");
+	if (v.kind == V_NONE)
+		return emit_z(vm, "null");
 	if (v.kind == V_BOOL)
 		return emit_z(vm, v.b ? "true" : "false");
 	if (v.kind == V_FLOAT)
@@ -435,23 +396,23 @@ static bool json_scalar_out(struct vm *vm, struct value v, const struct json_at 
 		return emit_number(vm, v);
 	if (is_str(v))
 		return value_str(vm, v, &s) && json_str_out(vm, s, at->style->ascii);
-	return vm_type(vm, "%s can't be written as JSON", value_type(vm, v));
+	return vm_type(vm, "%s can't be written as JSON", value_type(v));
 }
 
 static bool json_value_out(struct vm *vm, struct value v, struct json_at *at)
 {
 	if (!print_enter(vm) || !value_list(vm, v))
 		return false;
-	bool ok = is_indexed(v)                                     ? json_list_out(vm, v.list, at)
-		: v.kind == V_DICT || (v.kind == V_SPACE && vm->js) ? json_dict_out(vm, v.dict, at)
-								    : json_scalar_out(vm, v, at);
+	bool ok = is_indexed(v)    ? json_list_out(vm, v.list, at)
+		: v.kind == V_DICT ? json_dict_out(vm, v.dict, at)
+				   : json_scalar_out(vm, v, at);
 	vm->depth--;
 	return ok;
 }
 
 bool print_json(struct vm *vm, struct value v, const struct json_style *style)
 {
-	struct json_at at = {.style = style, .lines = vm->js ? style->indent > 0 : style->indent >= 0};
+	struct json_at at = {.style = style, .lines = style->indent >= 0};
 	at.item = style->item.p != NULL ? style->item : at.lines ? CGN_STR(",") : CGN_STR(", ");
 	at.key = style->key.p != NULL ? style->key : CGN_STR(": ");
 	return json_value_out(vm, v, &at);

@@ -233,8 +233,7 @@ static bool cut_final(struct vm *vm)
 	struct cgn_str text, made = {vm->out->p + vm->out_base, vm->out->n - vm->out_base};
 	if (!last_text(vm->ask->messages, &vm->mem, &text))
 		return vm_fail(vm, CGN_INVALID, "continue_final_message: the last message has no text");
-	struct cgn_str bare = text_strip(vm, text, NULL, true, true),
-		       left = text_strip(vm, text, NULL, true, false);
+	struct cgn_str bare = text_strip(text, NULL, true, true), left = text_strip(text, NULL, true, false);
 	size_t at = last_place(made, bare);
 	if (at == SIZE_MAX)
 		return vm_fail(vm, CGN_INVALID,
@@ -265,13 +264,7 @@ cgn_rc template_render(const struct template *t, const struct template_ask *ask,
 	if (vm == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory to render the chat template");
 	bool was_bad = out->bad;
-	*vm = (struct vm){.t = t,
-		.ask = ask,
-		.js = ask->dialect == TEMPLATE_HF_JS,
-		.out = out,
-		.out_base = out->n,
-		.err = err,
-		.rc = CGN_OK};
+	*vm = (struct vm){.t = t, .ask = ask, .out = out, .out_base = out->n, .err = err, .rc = CGN_OK};
 	vm->out_max = ask->max_output != 0 ? ask->max_output : DEFAULT_OUTPUT;
 	vm->steps_left = ask->max_steps != 0 ? ask->max_steps : DEFAULT_STEPS;
 	cgn_arena_init(&vm->mem, ask->max_memory != 0 ? ask->max_memory : DEFAULT_MEMORY);

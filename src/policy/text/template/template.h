@@ -3,36 +3,9 @@
  * once and rendered for each request into the text that the engine will tokenize. Pure: no file, no clock;
  * bounded in steps, memory and output.
  *
- * Two programs define a template's text, and they differ: the engines (vLLM, SGLang: transformers over
- * Python's Jinja2 3.1) and npm's @huggingface/jinja 0.5. TEMPLATE_ENGINES selects the first; it is the
- * default, because the router has to know what the engine sees. TEMPLATE_HF_JS selects the second, for
- * comparisons with it. The differences:
- *   | what | engines | @huggingface/jinja |
- *   | s.strip(chars), lstrip, rstrip | these characters | white space, whatever was asked |
- *   | white space of strip, trim and split | U+001C..U+001F and U+0085 too | U+FEFF too |
- *   | filters on text: none|trim, [1]|upper | of what {{ }} shows | error |
- *   | "x" + 1, "x" + [1]; "x" ~ none | error; "xNone" | as JavaScript joins them; error |
- *   | attribute or item of undefined | error | undefined; item by number: error |
- *   | for over undefined, over a string | no turn, its characters | error |
- *   | d.items where d has a key "items" | the method | the key's value |
- *   | a variable set in a loop | dies with the turn | lives until the loop ends |
- *   | for ... else | when there was nothing | also when no turn reached its end |
- *   | free names of a macro | where it is written | where it is called |
- *   | == between types, between containers | false, by content | JavaScript's ==, identity |
- *   | a < b < c; "a" < "b" | a < b and b < c; by code point | (a < b) < c; error |
- *   | {{ true }}, {{ none }}, {{ ["a"] }} | True, None, ['a'] | true, nothing, ["a"] |
- *   | tojson of undefined, of 1.0, of 1e16 | error, 1.0, 1e+16 | null, 1, 10000000000000000 |
- *   | tojson(indent=0) | one item a line | one line |
- *   | integers beyond 2^53 | exact | rounded |
- *   | length of an emoji | 1 | 2 |
- *   | capitalize, title | lower-case the rest | leave the rest |
- *   | -7 % 3, 1 / 0 | 2, error | -1, Infinity |
- *   | "7x"|int, -1.5|int | 0, -1 | 7, -2 |
- *   | d.keys(), map, select, reverse, ... | views and generators | lists |
- *
- * A filter, test or method that only one of them has works in both dialects here. Both dialects refuse to
- * change a list or a dictionary (append, pop, update), as the sandbox of transformers does. tojson is that of
- * transformers (json.dumps), not Jinja's: nothing is escaped for HTML.
+ * The text is the one that the engines (vLLM, SGLang) make: transformers over Python's Jinja2 3.1. Like the
+ * sandbox of transformers, the render refuses to change a list or a dictionary (append, pop, update). tojson is
+ * that of transformers (json.dumps), not Jinja's: nothing is escaped for HTML.
  *
  * Not supported; templates that use them fail with an error that names them: extends, block, include,
  * import, autoescape, trans, do; the filters attr, batch, center, filesizeformat, format, groupby, pprint,
@@ -59,8 +32,6 @@ struct template; /* Compiled; immutable; any thread. */
 CGN_RC template_compile(struct cgn_str source, struct template **out, struct cgn_err *err);
 void template_free(struct template **take); /* NULL-safe. */
 
-enum template_dialect { TEMPLATE_ENGINES = 0, TEMPLATE_HF_JS };
-
 /* JSON values must have been accepted by json_parse; they and the tokens are borrowed for the call. raw.p ==
  * NULL: absent. */
 struct template_ask {
@@ -74,7 +45,6 @@ struct template_ask {
 	/* Cut the text behind the last message's content. Together with add_generation_prompt: INVALID. */
 	bool continue_final_message;
 	int64_t now; /* Unix seconds, for strftime_now, shown in UTC. */
-	enum template_dialect dialect;
 	/* 0: 64 MiB, 20 million, 256 MiB. A step is one evaluated node or about 256 scanned bytes, which
 	 * takes about 20 ns. Memory is everything a render holds besides the output: strings that the
 	 * template makes, unescaped copies of JSON strings, variables. */

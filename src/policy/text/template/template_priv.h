@@ -44,7 +44,6 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 struct vm {
 	const struct template *t;
 	const struct template_ask *ask;
-	bool js;
 	struct cgn_arena mem;
 	struct cgn_buf joined; /* Lies over the string that was joined last. */
 	struct cgn_buf *out;

@@ -92,9 +92,9 @@ int test_id(struct cgn_str name)
 /* The remainder is between 0 and |by|, as for Python's %. */
 static bool remainder_of(struct vm *vm, struct value v, struct value by, double *out)
 {
-	if (!is_num(v) || !is_num(by) || (vm->js && v.kind != V_INT))
-		return vm_type(vm, "%s is neither odd nor even, nor divisible by %s", value_type(vm, v),
-			value_type(vm, by));
+	if (!is_num(v) || !is_num(by))
+		return vm_type(vm, "%s is neither odd nor even, nor divisible by %s", value_type(v),
+			value_type(by));
 	double n = value_num(by);
 	if (!(n < 0) && !(n > 0))
 		return vm_type(vm, "divisible by zero");
@@ -133,13 +133,10 @@ static bool is_odd(struct vm *vm, struct value v, int id, bool *out)
 static bool is_cased(struct vm *vm, struct value v, int id, bool *out)
 {
 	struct cgn_str s, same, other;
-	*out = false;
-	if (vm->js && !is_str(v))
-		return true;
 	if (!value_text(vm, v, &s) || !text_case(vm, s, id == IS_UPPER ? CASE_UPPER : CASE_LOWER, &same) ||
 		!text_case(vm, s, id == IS_UPPER ? CASE_LOWER : CASE_UPPER, &other))
 		return false;
-	*out = cgn_str_eq(s, same) && (vm->js || !cgn_str_eq(same, other));
+	*out = cgn_str_eq(s, same) && !cgn_str_eq(same, other);
 	return true;
 }
 
@@ -149,17 +146,15 @@ static bool is_same(struct vm *vm, struct value v, struct args args, bool *out)
 	if (!arg_get(args, 0, "other", &other))
 		return vm_type(vm, "sameas needs a value");
 	*out = false;
-	return v.kind != other.kind || value_same(vm, v, other, out);
+	return v.kind != other.kind || value_equal(vm, v, other, out);
 }
 
 static bool is_compared(struct vm *vm, struct value v, int id, struct args args, bool *out)
 {
 	static const enum op ops[] = {OP_EQ, OP_NE, OP_LT, OP_GT, OP_LE, OP_GE};
-	struct value other = v_undefined(), yes;
-	if (!arg_get(args, 0, "b", &other) && !vm->js)
+	struct value other, yes;
+	if (!arg_get(args, 0, "b", &other))
 		return vm_type(vm, "this test needs something to compare with");
-	if (vm->js && id == IS_EQ)
-		return value_same(vm, v, other, out);
 	if (!op_binary(vm, ops[id - IS_EQ], v, other, &yes))
 		return false;
 	*out = yes.b;
@@ -189,7 +184,7 @@ static bool is_in(struct vm *vm, struct value v, struct args args, bool *out)
 	return true;
 }
 
-static bool is_kind(struct vm *vm, struct value v, int id)
+static bool is_kind(struct value v, int id)
 {
 	switch (id) {
 	case IS_DEFINED:
@@ -203,12 +198,12 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 	case IS_MAPPING:
 		return v.kind == V_DICT;
 	case IS_ITERABLE:
-		return is_str(v) || v.kind == V_LIST ||
-			(!vm->js && (v.kind == V_DICT || v.kind == V_UNDEFINED || v.kind == V_LOOP));
+		return is_str(v) || v.kind == V_LIST || v.kind == V_DICT || v.kind == V_UNDEFINED ||
+			v.kind == V_LOOP;
 	case IS_SEQUENCE:
-		return is_str(v) || is_indexed(v) || v.kind == V_DICT || (!vm->js && v.kind == V_UNDEFINED);
+		return is_str(v) || is_indexed(v) || v.kind == V_DICT || v.kind == V_UNDEFINED;
 	case IS_NUMBER:
-		return is_num(v) && !(vm->js && v.kind == V_BOOL);
+		return is_num(v);
 	case IS_INTEGER:
 		return v.kind == V_INT || v.kind == V_BIG;
 	case IS_FLOAT:
@@ -220,8 +215,8 @@ static bool is_kind(struct vm *vm, struct value v, int id)
 	case IS_FALSE:
 		return v.kind == V_BOOL && !v.b;
 	default: /* IS_CALLABLE. */
-		return v.kind == V_MACRO || v.kind == V_METHOD || v.kind == V_GLOBAL ||
-			(!vm->js && (v.kind == V_LOOP || v.kind == V_UNDEFINED));
+		return v.kind == V_MACRO || v.kind == V_METHOD || v.kind == V_GLOBAL || v.kind == V_LOOP ||
+			v.kind == V_UNDEFINED;
 	}
 }
 
@@ -246,7 +241,7 @@ bool test_apply(struct vm *vm, int id, struct value v, struct args args, bool *o
 	case IS_TEST:
 		return is_known(vm, v, id, out);
 	default:
-		*out = is_kind(vm, v, id);
+		*out = is_kind(v, id);
 		return true;
 	}
 }

@@ -39,22 +39,19 @@ static int32_t last_code(struct cgn_str s, size_t *n)
 	return code;
 }
 
-bool text_is_space(struct vm *vm, int32_t code)
+bool text_is_space(int32_t code)
 {
 	if (code < 0x80)
-		return code == ' ' || (code >= '\t' && code <= '\r') ||
-			(!vm->js && code >= 0x1c && code <= 0x1f);
-	if (code == 0x85 || code == 0xfeff)
-		return (code == 0xfeff) == vm->js;
-	return code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
-		code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+		return code == ' ' || (code >= '\t' && code <= '\r') || (code >= 0x1c && code <= 0x1f);
+	return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) ||
+		code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-static bool is_one_of(struct vm *vm, int32_t code, const struct cgn_str *chars)
+static bool is_one_of(int32_t code, const struct cgn_str *chars)
 {
 	int32_t other;
 	if (chars == NULL)
-		return text_is_space(vm, code);
+		return text_is_space(code);
 	for (size_t at = 0; at < chars->n;) {
 		at += utf8_step(chars->p + at, chars->p + chars->n, &other);
 		if (other == code)
@@ -63,18 +60,18 @@ static bool is_one_of(struct vm *vm, int32_t code, const struct cgn_str *chars)
 	return false;
 }
 
-struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left, bool right)
+struct cgn_str text_strip(struct cgn_str s, const struct cgn_str *chars, bool left, bool right)
 {
 	int32_t code;
 	size_t n;
 	while (left && s.n > 0) {
 		n = utf8_step(s.p, s.p + s.n, &code);
-		if (!is_one_of(vm, code, chars))
+		if (!is_one_of(code, chars))
 			break;
 		s.p += n;
 		s.n -= n;
 	}
-	while (right && s.n > 0 && is_one_of(vm, last_code(s, &n), chars))
+	while (right && s.n > 0 && is_one_of(last_code(s, &n), chars))
 		s.n -= n;
 	return s;
 }
@@ -85,15 +82,11 @@ static bool is_cased(int32_t code)
 }
 
 /* Does a word begin behind |last|? */
-static bool word_begins(struct vm *vm, enum text_case how, int32_t last)
+static bool word_begins(enum text_case how, int32_t last)
 {
-	if (vm->js) /* JavaScript's \b\w is ASCII only. */
-		return !((last | 0x20) >= 'a' && (last | 0x20) <= 'z') && !(last >= '0' && last <= '9') &&
-			last != '_';
 	if (how == CASE_TITLE)
 		return !is_cased(last);
-	return last == '-' || last == '(' || last == '{' || last == '[' || last == '<' ||
-		text_is_space(vm, last);
+	return last == '-' || last == '(' || last == '{' || last == '[' || last == '<' || text_is_space(last);
 }
 
 static size_t put_code(char *to, int32_t code, bool upper)
@@ -118,14 +111,8 @@ bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_s
 		at += utf8_step(s.p + at, s.p + s.n, &code);
 		bool first = how == CASE_CAPITAL
 			? from == 0
-			: (how == CASE_TITLE || how == CASE_TITLE_WORDS) && word_begins(vm, how, last);
-		bool keep = vm->js && !first && how != CASE_UPPER && how != CASE_LOWER;
-		if (keep || (vm->js && first && how != CASE_CAPITAL && code >= 0x80)) {
-			memcpy(to + used, s.p + from, at - from);
-			used += at - from;
-		} else {
-			used += put_code(to + used, code, how == CASE_UPPER || first);
-		}
+			: (how == CASE_TITLE || how == CASE_TITLE_WORDS) && word_begins(how, last);
+		used += put_code(to + used, code, how == CASE_UPPER || first);
 	}
 	*out = (struct cgn_str){to, used};
 	return true;

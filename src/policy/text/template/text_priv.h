@@ -8,16 +8,10 @@
 struct json_style {
 	int64_t indent; /* -1: one line. */
 	bool ascii, sort;
-	bool shown;               /* For {{ }} instead of tojson: an undefined value is marked. */
 	struct cgn_str item, key; /* Separators; p == NULL: the default. */
 };
-#define FLOAT_TEXT 80
-/* At most FLOAT_TEXT bytes; point: print 1 as "1.0". */
-void print_float(const struct vm *vm, double f, bool point, struct cgn_buf *b);
 bool print_value(struct vm *vm, struct value v); /* Print as {{ v }} does. */
 bool print_json(struct vm *vm, struct value v, const struct json_style *style);
-/* Print as ~ and join do, and + in JavaScript. */
-bool print_joined(struct vm *vm, struct value v);
 /* Return the text that print_value prints. */
 bool value_text(struct vm *vm, struct value v, struct cgn_str *out);
 
@@ -27,9 +21,8 @@ size_t utf8_step(const char *p, const char *end, int32_t *code);
 /* TITLE_WORDS: words as the title filter defines them. */
 enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_TITLE_WORDS, CASE_CAPITAL };
 bool text_case(struct vm *vm, struct cgn_str s, enum text_case how, struct cgn_str *out);
-bool text_is_space(struct vm *vm, int32_t code);
-struct cgn_str text_strip(struct vm *vm, struct cgn_str s, const struct cgn_str *chars, bool left,
-	bool right);
+bool text_is_space(int32_t code);
+struct cgn_str text_strip(struct cgn_str s, const struct cgn_str *chars, bool left, bool right);
 bool text_replace(struct vm *vm, struct cgn_str s, struct cgn_str from, struct cgn_str to, int64_t count,
 	struct cgn_str *out);
 bool text_find(struct vm *vm, struct cgn_str s, struct cgn_str what, size_t *at); /* SIZE_MAX: not found. */

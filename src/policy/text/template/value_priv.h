@@ -25,8 +25,7 @@ enum value_kind {
 	V_GLOBAL
 };
 
-/* Python's kinds of iterables; @huggingface/jinja has lists only. ONCE: a generator, empty after its first
- * use. */
+/* Python's kinds of iterables. ONCE: a generator, empty after its first use. */
 enum list_kind { LIST_PLAIN, LIST_TUPLE, LIST_KEYS, LIST_VALUES, LIST_ITEMS, LIST_ONCE };
 
 struct list;
@@ -115,20 +114,17 @@ static inline bool is_indexed(struct value v)
 }
 
 /* ---- values.c. Functions with a struct vm return false once the render has failed. ---- */
-const char *value_type(struct vm *vm, struct value v);
+const char *value_type(struct value v);
 bool value_of_json(struct vm *vm, struct json_val j, struct value *out);
 bool value_str(struct vm *vm, struct value v, struct cgn_str *out); /* |v| is a string. */
 /* Parse the container if that was not done yet. */
 bool value_list(struct vm *vm, struct value v);
 bool value_true(struct vm *vm, struct value v, bool *out);
 double value_num(struct value v);
-/* Equality of == in the dialect. */
 bool value_equal(struct vm *vm, struct value a, struct value b, bool *out);
-bool value_same(struct vm *vm, struct value a, struct value b, bool *out); /* Equality of "in a list". */
 /* Fails when the values have no order. */
 bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *out);
 bool list_new(struct vm *vm, size_t cap, struct value *out);
-void list_as(const struct vm *vm, struct value *io, enum list_kind as); /* Only in Python's dialect. */
 bool list_add(struct vm *vm, struct list *l, struct value v);
 bool dict_new(struct vm *vm, enum value_kind kind, struct value *out);
 bool dict_set(struct vm *vm, struct dict *d, struct cgn_str key, struct value v);

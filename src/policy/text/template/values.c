@@ -8,7 +8,7 @@
 
 #define INDEX_FROM 12 /* Entries; a smaller dictionary is searched linearly. */
 
-const char *value_type(struct vm *vm, struct value v)
+const char *value_type(struct value v)
 {
 	switch (v.kind) {
 	case V_UNDEFINED:
@@ -41,21 +41,7 @@ const char *value_type(struct vm *vm, struct value v)
 	case V_GLOBAL:
 		break;
 	}
-	(void)vm;
 	return "a function";
-}
-
-/* An integer as JavaScript shows it: the value of a double. */
-static bool big_of_js(struct vm *vm, double f, struct value *out)
-{
-	char *text = vm_get(vm, FLOAT_TEXT + 1);
-	if (text == NULL)
-		return false;
-	struct cgn_buf b = cgn_buf_over(text, FLOAT_TEXT + 1);
-	print_float(vm, f, false, &b);
-	cgn_buf_char(&b, '\0');
-	*out = (struct value){.kind = V_BIG, .s = {text, b.n - 1}};
-	return true;
 }
 
 static bool number_of_json(struct vm *vm, struct cgn_str raw, struct value *out)
@@ -66,13 +52,6 @@ static bool number_of_json(struct vm *vm, struct cgn_str raw, struct value *out)
 	double f = strtod(z, NULL);
 	bool whole = memchr(raw.p, '.', raw.n) == NULL && memchr(raw.p, 'e', raw.n) == NULL &&
 		memchr(raw.p, 'E', raw.n) == NULL;
-	if (vm->js) {
-		bool integer = isfinite(f) && !(f > trunc(f)) && !(f < trunc(f));
-		if (integer && fabs(f) >= 9e18)
-			return big_of_js(vm, f, out);
-		*out = integer ? v_int((int64_t)f) : v_float(f);
-		return true;
-	}
 	long long i = whole ? strtoll(z, &end, 10) : 0;
 	if (!whole)
 		*out = v_float(f);
@@ -141,11 +120,6 @@ bool list_new(struct vm *vm, size_t cap, struct value *out)
 		return false;
 	*out = (struct value){.kind = V_LIST, .list = l};
 	return true;
-}
-
-void list_as(const struct vm *vm, struct value *io, enum list_kind as)
-{
-	io->as = vm->js ? LIST_PLAIN : (uint8_t)as;
 }
 
 bool list_add(struct vm *vm, struct list *l, struct value v)
@@ -338,7 +312,7 @@ bool dict_pairs(struct vm *vm, struct dict *d, struct value *out)
 		pair.list->v[0] = v_str(d->e[i].key);
 		pair.list->v[1] = d->e[i].v;
 		pair.list->n = 2;
-		list_as(vm, &pair, LIST_TUPLE);
+		pair.as = LIST_TUPLE;
 		out->list->v[out->list->n++] = pair;
 	}
 	return true;
@@ -389,11 +363,11 @@ bool value_items(struct vm *vm, struct value v, struct value *out)
 	}
 	if (v.kind == V_DICT)
 		return dict_keys(vm, v.dict, out);
-	if (v.kind == V_UNDEFINED && !vm->js)
+	if (v.kind == V_UNDEFINED)
 		return list_new(vm, 0, out);
-	if (is_str(v) && !vm->js)
+	if (is_str(v))
 		return value_str(vm, v, &s) && chars_of(vm, s, out);
-	return vm_type(vm, "%s can't be walked through", value_type(vm, v));
+	return vm_type(vm, "%s can't be walked through", value_type(v));
 }
 
 /* ---- truth and order ---- */
@@ -505,75 +479,10 @@ static bool same_object(struct value a, struct value b)
 	return a.kind == b.kind && (a.kind == V_GLOBAL ? a.id == b.id : a.list == b.list);
 }
 
-/* Convert as JavaScript's Number() does; NaN when not a number. */
-static bool js_number(struct vm *vm, struct value v, double *out)
-{
-	struct cgn_str s;
-	if (is_num(v)) {
-		*out = value_num(v);
-		return true;
-	}
-	if (v.kind == V_LIST || v.kind == V_DICT || v.kind == V_SPACE) {
-		size_t mark = vm_mark(vm);
-		if (!print_joined(vm, v) || !vm_take(vm, mark, &v))
-			return false;
-	}
-	if (!value_str(vm, v, &s))
-		return false;
-	s = text_strip(vm, s, NULL, true, true);
-	char *z = cgn_arena_strz(&vm->mem, s), *end;
-	if (z == NULL)
-		return vm_get(vm, SIZE_MAX) != NULL;
-	*out = strtod(z, &end); /* An empty string gives 0, as Number(""). */
-	if (*end != '\0' || strpbrk(z, "xXnNiI") != NULL)
-		*out = (double)NAN;
-	return true;
-}
-
-static bool is_container(struct value v)
-{
-	return v.kind == V_LIST || v.kind == V_DICT || v.kind == V_SPACE;
-}
-
-/* JavaScript's == on bare values. */
-static bool loose_equal(struct vm *vm, struct value a, struct value b, bool *out)
-{
-	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED,
-	     b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
-	double x, y;
-	*out = a_nil && b_nil;
-	if (a_nil || b_nil)
-		return true;
-	if (is_str(a) && is_str(b))
-		return str_equal(vm, a, b, out);
-	if (is_container(a) && is_container(b)) {
-		*out = same_object(a, b);
-		return true;
-	}
-	if ((is_container(a) && is_str(b)) || (is_str(a) && is_container(b))) {
-		struct value text, *box = is_container(a) ? &a : &b;
-		size_t mark = vm_mark(vm);
-		if (!print_joined(vm, *box) || !vm_take(vm, mark, &text))
-			return false;
-		*box = text;
-		return str_equal(vm, a, b, out);
-	}
-	if (!(is_num(a) || is_str(a) || is_container(a)) || !(is_num(b) || is_str(b) || is_container(b))) {
-		*out = same_object(a, b);
-		return true;
-	}
-	if (!js_number(vm, a, &x) || !js_number(vm, b, &y))
-		return false;
-	*out = !isnan(x) && !isnan(y) && !(x < y) && !(x > y);
-	return true;
-}
-
 bool value_equal(struct vm *vm, struct value a, struct value b, bool *out)
 {
 	if (!vm_spend(vm, 1))
 		return false;
-	if (vm->js)
-		return loose_equal(vm, a, b, out);
 	if (is_str(a) && is_str(b))
 		return str_equal(vm, a, b, out);
 	if (is_num(a) && is_num(b)) {
@@ -584,23 +493,6 @@ bool value_equal(struct vm *vm, struct value a, struct value b, bool *out)
 		return (a.kind == V_LIST && !is_indexed(a) && !(*out = false)) || deep_equal(vm, a, b, out);
 	*out = a.kind == b.kind && (a.kind == V_NONE || a.kind == V_UNDEFINED || same_object(a, b));
 	return true;
-}
-
-bool value_same(struct vm *vm, struct value a, struct value b, bool *out)
-{
-	if (!vm->js)
-		return value_equal(vm, a, b, out);
-	if (is_str(a) && is_str(b))
-		return str_equal(vm, a, b, out);
-	if (is_num(a) && is_num(b) && (a.kind == V_BOOL) == (b.kind == V_BOOL)) {
-		*out = num_equal(a, b);
-		return true;
-	}
-	bool a_nil = a.kind == V_NONE || a.kind == V_UNDEFINED,
-	     b_nil = b.kind == V_NONE || b.kind == V_UNDEFINED;
-	*out = a_nil || b_nil ? a_nil && b_nil
-			      : a.kind == b.kind && !is_num(a) && !is_str(a) && same_object(a, b);
-	return vm_spend(vm, 1);
 }
 
 static int str_order(struct cgn_str x, struct cgn_str y)
@@ -623,7 +515,7 @@ bool value_order(struct vm *vm, struct value a, struct value b, bool fold, int *
 		return true;
 	}
 	if (!is_str(a) || !is_str(b))
-		return vm_type(vm, "%s and %s can't be compared", value_type(vm, a), value_type(vm, b));
+		return vm_type(vm, "%s and %s can't be compared", value_type(a), value_type(b));
 	if (!value_str(vm, a, &x) || !value_str(vm, b, &y) || !vm_spend_bytes(vm, x.n < y.n ? x.n : y.n))
 		return false;
 	if (fold && (!text_case(vm, x, CASE_LOWER, &x) || !text_case(vm, y, CASE_LOWER, &y)))

@@ -86,3 +86,22 @@ def test_a_run_shows_how_far_it_is(judged):
     wait = 'while not pathlib.Path(os.environ["RUNS"], "told").exists():\n        time.sleep(0.01)\n'
     said, _ = judged(f"def test_a():\n    pass\ndef test_b():\n    {wait}", until="    e2e 1 of 2, 0 failed, ")
     assert "last: 2 passed, 0 failed\n" in said, said
+
+
+def test_fuzz_targets_are_built_without_being_run(tmp_path):
+    """scripts/test builds them ahead, where no one sees an error."""
+    for name in ("scripts/_lib.sh", "scripts/fuzz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    (tmp_path / "build/fuzz/src").mkdir(parents=True)
+    (tmp_path / "build/fuzz/build.ninja").touch()
+    (tmp_path / "bin").mkdir()
+    for name in ("ninja", "clang++"):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/{name}\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def fuzz(*args):
+        return subprocess.run(["bash", "scripts/fuzz", *args], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    done = fuzz("--build")
+    assert done.returncode == 0 and (tmp_path / "ninja").read_text() == "-C build/fuzz\n", done
+    assert fuzz("--bulid").returncode == 2

@@ -40,9 +40,9 @@ CGN_RC router_state_lock(const struct router *r, struct cgn_err *err)
 		rc = disk_lock_file(path, &fd, &why);
 	if (rc.code != CGN_CONFLICT)
 		return CGN_OK;
-	return CGN_FAIL(err, CONFLICT,
-		"%s, a router with the same router.listen: stop it, or give each a cluster.state_dir of its own",
-		why.msg);
+	return CGN_FAIL(err, ADDRESS_IN_USE,
+		"%s, a router with the same router.listen, %s: stop it, or give each a cluster.state_dir of its own",
+		why.msg, r->cfg->router.listen);
 }
 
 static CGN_RC bucket_open(const struct config *cfg, struct objects **out, struct cgn_err *err)

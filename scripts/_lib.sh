@@ -127,10 +127,12 @@ refuse_foreign_build() {
 
 # build_tree DIR MESON-OPTION...: configure once, then compile TARGETS (unset: all). The compiler's output is shown only on failure.
 build_tree() {
-	local dir=$1 log=$1/build.log
+	local dir log
+	refuse_foreign_build "$1"
+	mkdir -p "$1"
+	dir=$(cd "$1" && pwd) # The links in bin/ have its absolute path.
+	log=$dir/build.log
 	shift
-	refuse_foreign_build "$dir"
-	mkdir -p "$dir"
 	if [ ! -f "$dir/build.ninja" ]; then
 		meson setup "$dir" "$ROOT" "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "meson setup failed; the whole log: $log"; }
 	fi

@@ -156,6 +156,13 @@ def test_a_build_shows_that_it_goes_on(builder):
     assert failed.returncode == 1 and "b.c:1: error: no" in failed.stderr and "the whole log: " in failed.stderr, failed
 
 
+def test_the_links_of_a_build_lead_to_its_programs(builder):
+    """Also where the folder is named by a relative path."""
+    (builder.tree / "out/src/x/cgn-x").write_text("")
+    r = builder.run("bash", "-c", BUILD_TREE.replace("$PWD/out", "out"))
+    assert r.returncode == 0 and (builder.tree / "out/bin/cgn-x").exists(), (r, os.readlink(builder.tree / "out/bin/cgn-x"))
+
+
 @pytest.mark.parametrize("wrong", ["source", "build"])
 def test_a_copied_build_folder_is_refused(builder, tmp_path, wrong):
     """Its files name the tree that it was made for, where ninja would compile."""

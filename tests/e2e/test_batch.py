@@ -295,6 +295,30 @@ def test_a_line_is_computed_as_often_as_the_batch_tries(cluster, agents):
     assert {i: computed.count(f"number {i}") for i in range(10)} == {i: 8 if i in ways else 1 for i in range(10)}
 
 
+def test_a_restart_forgets_no_try_of_a_line(cluster):
+    c, lines = cluster, 3
+    engine = Engine("a", ["m"], "http500")
+    c.router({"batch": {"enabled": True, "max_concurrent": 1}, "router.breaker": {"failures": 0, "failure_share": 0, "outliers": False},
+              **sections([engine])})
+    c.wait_ready(1)
+    batch = create(c, jsonl([line(i, "m") for i in range(lines)]))
+
+    def tries_kept():
+        return sum(f.read_bytes().count(b" t 0\n") for f in c.state_dir.rglob("*.journal"))
+    until(lambda: tries_kept() >= 4 * lines, "the lines were tried four times")
+    c.router_process.kill()
+    c.router_process.start()
+    until(lambda: c.listens(c.http_port, c.router_process), "the router listens")
+    batch = ended(c, batch)
+    done, failed = results(c, batch)
+    engine.close()
+    assert batch["status"] == "completed" and batch["request_counts"] == {"total": lines, "completed": 0, "failed": lines}, batch
+    assert not done and [r["custom_id"] for r in failed] == [f"line-{i}" for i in range(lines)]
+    computed = [asked["messages"][0]["content"] for _, asked, _ in engine.seen]
+    # The line that the engine had at the kill, and one whose try was not on the disk yet, are asked once more.
+    assert all(8 <= computed.count(f"number {i}") <= 9 for i in range(lines)), computed
+
+
 def test_pictures_are_no_batch(cluster):
     start(cluster, auth=False)
     file = upload(cluster, jsonl([{**line(1), "url": "/v1/images/generations"}])).json()["id"]

@@ -119,6 +119,23 @@ static void test_a_cut_journal_keeps_whole_records(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* A try is a record of its line. A version that knows no such record finds a line that no batch has. */
+static void test_a_try_is_a_record(void **state)
+{
+	struct cgn_buf b = {0};
+	struct batch_record r;
+	(void)state;
+	batch_record_put(&(struct batch_record){.line = 7, .tried = true, .text = CGN_STR("")}, &b);
+	batch_record_put(&(struct batch_record){.line = 8, .text = CGN_STR("x\n")}, &b);
+	struct cgn_str rest = cgn_buf_view(&b), first = rest;
+	assert_true(batch_record_next(&rest, &r) && r.tried && !r.failed && r.line == 7 && r.text.n == 0);
+	(void)cgn_str_split(&first, ' ');
+	uint64_t number = 0;
+	assert_true(cgn_str_u64(cgn_str_split(&first, ' '), &number) && number > UINT32_MAX);
+	assert_true(batch_record_next(&rest, &r) && !r.tried && r.line == 8 && rest.n == 0);
+	cgn_buf_fini(&b);
+}
+
 static void test_a_batch_survives_its_file(void **state)
 {
 	struct batch b = {.id = "batch_1",
@@ -258,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_answers_are_one_line),
 		cmocka_unit_test(test_a_cut_journal_keeps_whole_records),
+		cmocka_unit_test(test_a_try_is_a_record),
 		cmocka_unit_test(test_a_batch_survives_its_file),
 		cmocka_unit_test(test_a_holder_survives_its_object_its_field_and_its_file),
 		cmocka_unit_test(test_objects_that_are_no_holder_are_refused),

@@ -93,12 +93,14 @@ struct batch_answer {
 void batch_answer_put(const struct batch_answer *a, struct cgn_buf *out);
 
 /* ---- the journal ---- */
-/* A record is a line "SUM NUMBER KIND LENGTH" and LENGTH bytes: a line of the output. SUM covers all behind it. */
+/* A record is a line "SUM NUMBER KIND LENGTH" and LENGTH bytes: a line of the output, or nothing for a try that failed. SUM
+ * covers all behind it. */
 #define BATCH_RECORD_MAX ((size_t)64 << 20) /* Bytes of a record's text. */
 struct batch_record {
 	uint64_t line;       /* From 0 on. */
 	bool failed;         /* Belongs to the error file. */
 	struct cgn_str text; /* Borrowed. */
+	bool tried;          /* A try of the line failed, and the line is asked again: |text| is empty. */
 };
 void batch_record_put(const struct batch_record *r, struct cgn_buf *out);
 /* Read the next record and move |*rest| behind it. False: |*rest| is empty, or no whole record begins there, and it

@@ -98,12 +98,22 @@ void batch_answer_put(const struct batch_answer *a, struct cgn_buf *out)
 
 #define SUM_DIGITS 16
 #define HEAD_MAX   96
+/* A record of a try has the number of its line plus this. An earlier version takes any record for an answer of its line, and
+ * finds no line of that number. */
+#define TRIED_FROM (1ULL << 40)
+
+static char record_kind(const struct batch_record *r)
+{
+	if (r->tried)
+		return 't';
+	return r->failed ? 'e' : 'o';
+}
 
 void batch_record_put(const struct batch_record *r, struct cgn_buf *out)
 {
 	char head[HEAD_MAX];
-	int n = snprintf(head, sizeof head, " %llu %c %zu\n", (unsigned long long)r->line,
-		r->failed ? 'e' : 'o', r->text.n);
+	int n = snprintf(head, sizeof head, " %llu %c %zu\n",
+		(unsigned long long)r->line + (r->tried ? TRIED_FROM : 0), record_kind(r), r->text.n);
 	const struct iovec pieces[] = {{head, (size_t)n}, {(void *)(uintptr_t)r->text.p, r->text.n}};
 	cgn_buf_fmt(out, "%016llx", (unsigned long long)sum64_pieces(pieces, CGN_COUNT(pieces)));
 	cgn_buf_add(out, head, (size_t)n);
@@ -132,6 +142,8 @@ bool batch_record_next(struct cgn_str *rest, struct batch_record *out)
 	if (!cgn_str_is(sum, want))
 		return false;
 	out->failed = cgn_str_is(kind, "e");
+	out->tried = cgn_str_is(kind, "t") && out->line >= TRIED_FROM;
+	out->line -= out->tried ? TRIED_FROM : 0;
 	out->text = (struct cgn_str){end + 1, length};
 	*rest = (struct cgn_str){end + 1 + length, left - length};
 	return true;

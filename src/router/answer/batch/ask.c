@@ -99,6 +99,7 @@ static void line_later(struct batch_call *c)
 {
 	c->run->lines[c->line].state = LINE_LATER;
 	c->run->later++;
+	batch_journal_tried(c->run, c->line);
 }
 
 /* Return true for a failure of an engine, or of the way to it. 401 and 403 of an engine are its own key, not the

@@ -40,6 +40,11 @@ static void journal_close(struct batch_run *run)
 static void record_count(struct batch_run *run, const struct batch_record *r)
 {
 	bool there = r->line < run->n; /* Not so when the input file was deleted meanwhile. */
+	if (r->tried) {
+		if (there && run->lines[r->line].tries < BATCH_TRIES)
+			run->lines[r->line].tries++;
+		return;
+	}
 	if (there && run->lines[r->line].state == LINE_DONE)
 		return;
 	if (there) {
@@ -97,6 +102,17 @@ void batch_journal_add(struct batch_run *run, size_t line, const struct batch_an
 	run->left--;
 	run->fresh_failed += failed;
 	run->fresh_completed += !failed;
+}
+
+void batch_journal_tried(struct batch_run *run, size_t line)
+{
+	size_t had = run->fresh.n;
+	batch_record_put(&(struct batch_record){.line = line, .tried = true, .text = CGN_STR("")},
+		&run->fresh);
+	if (run->fresh.bad) { /* No memory: a restart forgets this try. */
+		run->fresh.n = had;
+		run->fresh.bad = false;
+	}
 }
 
 /* Cut off what a write that failed left behind. A record must not come twice, and nothing may be between records. */
@@ -159,8 +175,9 @@ static CGN_RC records_copy(struct batch_run *run, struct cgn_str text, struct re
 {
 	struct batch_record r;
 	while (text.n > 0 && batch_record_next(&text, &r))
-		CGN_TRY(result_add(run, r.failed ? bad : out, r.failed ? run->b.error : run->b.output, r.text,
-			err));
+		if (!r.tried)
+			CGN_TRY(result_add(run, r.failed ? bad : out, r.failed ? run->b.error : run->b.output,
+				r.text, err));
 	return CGN_OK;
 }
 

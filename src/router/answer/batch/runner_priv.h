@@ -88,6 +88,8 @@ CGN_RC batch_journal_open(struct batch_run *run, struct cgn_err *err);
 /* Write the fresh records and count them. On failure they stay fresh. */
 CGN_RC batch_journal_flush(struct batch_run *run, struct cgn_err *err);
 void batch_journal_add(struct batch_run *run, size_t line, const struct batch_answer *a, bool failed);
+/* Note a try of the line that failed: a restart does not forget it. */
+void batch_journal_tried(struct batch_run *run, size_t line);
 /* Make the files of output and errors from the journal. With |code| the lines that have no answer are among the
  * errors, with that reason. */
 CGN_RC batch_result_write(struct batch_run *run, const char *code, const char *message, struct cgn_err *err);

@@ -82,6 +82,23 @@ def test_it_gives_no_caller_more_than_its_key_does(cluster, tmp_path):
         assert (r.status, r.json()["model"], r.headers["x-cgn-node"]) == (200, name, "a")
 
 
+def test_a_key_for_the_default_alone_gets_it_before_all_nodes_have_told_their_models(cluster):
+    """A model that the key does not allow answers as one that does not exist, and needs no node's word for it."""
+    headers = {name: key(cluster.folder, name, name, "--models", models) for name, models in (("small", "small"), ("other", "big"))}
+    cluster.router({"router": {"default_model": "small", "worker_threads": 1}, "auth": {"enabled": True, "api_keys_file": str(cluster.folder / "keys")},
+                    "router.admission": {"node_wait": "300ms"}, "engine_nodes.down": {"url": url_of(free_port())}})
+
+    def asked(name, model):
+        return cluster.ask("POST", "/v1/chat/completions", CHAT | {"model": model}, headers[name])
+    for model in ("big", "none"):  # the default may come
+        assert code(asked("small", model)) == (503, "no_node") and code(asked("other", "none")) == (404, "model_not_found")
+    cluster.node("a", *FAST, model="small")
+    until(lambda: asked("small", "small").status == 200, "the default is there")
+    for model in ("big", "none"):
+        r = asked("small", model)
+        assert (r.status, r.json().get("model"), r.headers.get("x-cgn-node")) == (200, model, "a"), r.body
+
+
 def test_forms_get_it_too(cluster):
     seen = []
     server, port = media_engine.serve("speech", seen=seen)

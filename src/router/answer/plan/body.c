@@ -58,13 +58,13 @@ static const char *unsettled_why(const struct cluster_view *v)
 	return v->away ? ", and the membership may have changed: its source does not answer" : "";
 }
 
-/* A router that has just started, or cannot reach the source of the membership, does not know all nodes: the model may exist.
- * Clients repeat a 503, and no 404. */
-static enum gw_step model_await(struct gw_req *r, struct cgn_str asked)
+/* A router that has just started, or cannot reach the source of the membership, does not know all nodes: the model |comes| may
+ * exist, |asked| or the default in its place. Clients repeat a 503, and no 404. */
+static enum gw_step model_await(struct gw_req *r, struct cgn_str asked, struct cgn_str comes)
 {
 	const struct cluster_view *v = r->w->view;
 	if (!v->away && is_in_time(r)) { /* While the source does not answer, nothing will come. */
-		r->prompt.awaited = asked;
+		r->prompt.awaited = comes;
 		return STEP_AGAIN;
 	}
 	return gw_plan_fail(r,
@@ -96,12 +96,12 @@ static bool untold_is_given_up(struct gw_req *r)
 	return now < r->w->untold_until;
 }
 
-/* Let the default model serve a request for one that does not exist, or that the caller may not know of. False: there is
- * no default, or it is not known either. */
-static bool default_resolve(struct gw_req *r, const struct gw_model **row)
+/* Let the default model serve a request for one that does not exist, or that the caller may not know of (|hidden|): what
+ * nodes have yet to tell changes nothing for the latter. False: there is no default, or it is not known (yet). */
+static bool default_resolve(struct gw_req *r, bool hidden, const struct gw_model **row)
 {
 	struct cgn_str name = gw_permit_default(r);
-	if (name.n == 0 || (!r->w->view->settled && !untold_is_given_up(r)))
+	if (name.n == 0 || (!hidden && !r->w->view->settled && !untold_is_given_up(r)))
 		return false;
 	name = cgn_arena_str(&r->arena, name); /* Rules may be reloaded before the request ends. */
 	r->prompt.model = name.p != NULL ? model_find(r, name, row) : name;
@@ -118,11 +118,15 @@ static enum gw_step model_resolve(struct gw_req *r, struct cgn_str asked, const 
 	*row = NULL;
 	if (may)
 		r->prompt.model = model_find(r, asked, row);
-	if (r->prompt.model.n > 0 || default_resolve(r, row))
+	if (r->prompt.model.n > 0 || default_resolve(r, !may, row))
 		return STEP_AGAIN;
 	*row = NULL;
-	may = may || gw_permit_model_noted(r, asked);
-	return r->w->view->settled || !may ? model_unknown(r, asked) : model_await(r, asked);
+	struct cgn_str comes = may ? asked : cgn_arena_str(&r->arena, gw_permit_default(r));
+	if (!r->w->view->settled && comes.n > 0)
+		return model_await(r, asked, comes);
+	if (!may)
+		(void)gw_permit_model_noted(r, asked);
+	return model_unknown(r, asked);
 }
 
 static enum gw_step body_refuse(struct gw_req *r, const struct body_fault *f)

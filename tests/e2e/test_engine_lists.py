@@ -63,6 +63,21 @@ def test_thousands_of_models_are_served_and_the_rest_is_said(cluster, engines):
     assert cluster.metric("cgn_requests_total", page, model="other", code="200") >= 5
 
 
+@pytest.mark.parametrize("mib", [2, 17])  # longer than a check reads, and than is read of a list
+def test_a_list_that_is_too_long_takes_no_engine_out(cluster, engines, mib):
+    e = engines("big", {"m": {}})
+    e.settings |= {"kind": "openai_compat"}
+    start(cluster, e, **{"router": {"worker_threads": 1}})
+    assert chat(cluster, "m").status == 200
+    long = '{"object":"list","data":[{"id":"m","object":"model"}' + "".join(f',{{"id":"x{i}","object":"model","about":"{"y" * 4000}"}}' for i in range(mib * 256)) + "]}"
+    e.got = lambda path: (long, 200) if path == "/v1/models" else ({}, 404)
+    asked = len(e.asked)
+    until(lambda: e.asked[asked:].count("/v1/models") > 8, "the list was read some times")
+    assert chat(cluster, "m").status == 200
+    assert cluster.status()["nodes"][0]["engines"][0]["ready"]
+    assert not cluster.router_process.events("engine.check_failed")
+
+
 def test_a_model_keeps_what_its_engines_tell(cluster, engines):
     card = {"root": "/models/a", "max_model_len": 32768, "capabilities": ["completion", "vision"]}
     wide = engines("wide", {"a": card, "b": {}}, owner="vllm")

@@ -5,7 +5,8 @@
 
 /* A check of the engine begins. */
 void engineview_asked(struct engineview *v);
-/* A check of the engine has ended. CGN_FINE: with an answer, whatever it says; CGN_NO_MEMORY: the engine was not asked. */
+/* A check of the engine has ended. CGN_FINE, CGN_TOO_LARGE: with an answer, whatever it says; CGN_NO_MEMORY: the engine was
+ * not asked. */
 void engineview_answered(struct engineview *v, enum cgn_code code);
 void engineview_load_init(struct engineview *v);
 CGN_RC engineview_models_init(struct engineview *v, const struct config_engine *ce, struct cgn_err *err);

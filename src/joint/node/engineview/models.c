@@ -243,6 +243,8 @@ static void on_models(void *user, const struct webask_answer *r)
 		models_read(v, r->body);
 		return;
 	}
+	if (r->err->code == CGN_TOO_LARGE)
+		v->models.bytes = MODELS_BYTES; /* The list is long, and is read less often. */
 	if (v->models.known)
 		return;
 	(void)snprintf(why, sizeof why, "/v1/models: %.150s",

@@ -16,6 +16,12 @@
 
 /* ---- probes ---- */
 
+/* The engine answered, with more than a check reads. Its status tells enough. */
+static bool answer_is_too_long(const struct webask_answer *r)
+{
+	return r->err->code == CGN_TOO_LARGE && r->status > 0;
+}
+
 /* Judge the answer; |why| gets the reason for people. */
 static enum supervise_event probe_verdict(struct engineview *v, const struct webask_answer *r, char *why,
 	size_t cap)
@@ -24,7 +30,7 @@ static enum supervise_event probe_verdict(struct engineview *v, const struct web
 	engineview_answered(v, r->err->code);
 	if (r->err->code == CGN_NO_MEMORY && v->ops->is_ready(v->user))
 		return SUPERVISE_PROBE_UP; /* This process lacks something, and the engine was not asked. */
-	if (r->err->code != CGN_FINE) {
+	if (r->err->code != CGN_FINE && !answer_is_too_long(r)) {
 		engine_text_keep(why, cap, cgn_str_of(r->err->msg));
 		return r->refused ? SUPERVISE_PROBE_REFUSED : SUPERVISE_PROBE_DOWN;
 	}
@@ -132,7 +138,7 @@ struct pulse_witness engineview_witness(struct engineview *v)
 
 void engineview_answered(struct engineview *v, enum cgn_code code)
 {
-	if (code == CGN_FINE)
+	if (code == CGN_FINE || code == CGN_TOO_LARGE)
 		probe_heard(v);
 	else if (code == CGN_DEADLINE)
 		v->probe.unanswered++;

@@ -140,3 +140,25 @@ def test_a_router_that_can_not_start_touches_no_file_of_the_one_that_runs(cluste
     assert files() == before
     first.signal(signal.SIGCONT)
     assert done.returncode != 0 and f"127.0.0.1:{cluster.http_port}.lock is locked by process {first.pid}" in done.stderr, done.stderr
+
+
+@pytest.mark.plain
+def test_a_file_that_was_emptied_is_told(cluster):
+    """It counts as none. What the router leaves behind for no cordon and no policy is no such file."""
+    cluster.router()
+    cluster.node("a")
+    cluster.wait_ready()
+    for words in (("cordon", "a"), ("uncordon", "a"), ("set-policy", "--policy", "random"), ("set-policy", "--reset")):
+        r = ctl(cluster, *words)
+        assert r.returncode == 0, r
+    files = {f: cluster.state_dir / f"cognitora.{f}" for f in ("cordons", "policy")}
+
+    def told():
+        cluster.router_process.stop()
+        cluster.router_process.start()
+        cluster.wait_ready()
+        return [len(cluster.router_process.events(e)) for e in ("state.cordons_empty", "state.document_empty")]
+    assert told() == [0, 0]
+    for f in files.values():
+        f.write_text("")
+    assert told() == [1, 1]

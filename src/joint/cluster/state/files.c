@@ -41,11 +41,22 @@ static void cordon_tell(struct state_watch *s, const char *id)
 	state_cordon_seen(s, id, true);
 }
 
+/* The router writes an empty line where there are no cordons, so a file without a byte is not the router's own. */
+static void warn_if_emptied(const struct state_files *f, const struct cgn_buf *text)
+{
+	if (text->n == 0)
+		cgn_log(WARN, "state.cordons_empty", F_STR("file", f->cordons),
+			F_STR("then",
+				"no node counts as cordoned; cordon them again if the file was emptied"));
+}
+
 /* Return true if |text| is what the file has; no file: nothing. */
 static bool cordons_read(const struct state_files *f, struct cgn_buf *text)
 {
 	struct cgn_err why;
 	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, text, &why);
+	if (cgn_ok(rc))
+		warn_if_emptied(f, text);
 	if (cgn_ok(rc) || rc.code == CGN_NOT_FOUND)
 		return true;
 	cgn_log(ERROR, "state.cordons_unreadable", F_STR("why", why.msg),
@@ -197,6 +208,9 @@ static void cordons_put(struct cordons_write *w)
 	for (size_t i = 0; i < w->n; i++)
 		if (w->rq[i]->on && request_about(w, w->rq[i]->id) == w->rq[i])
 			cgn_buf_fmt(&w->text, "%s\n", w->rq[i]->id);
+	if (w->text.n == 0)
+		cgn_buf_putz(&w->text,
+			"\n"); /* Without it the next start warns of a file that was emptied. */
 }
 
 static void cordons_run(void *arg)

@@ -28,6 +28,10 @@ bool state_document_read(const char *file, enum state_document d, struct cgn_buf
 {
 	struct cgn_err why;
 	cgn_rc rc = disk_read_file(file, state_document_most(d), out, &why);
+	if (cgn_ok(rc) && out->n == 0) /* The router removes the file of a document that ends. */
+		cgn_log(WARN, "state.document_empty", F_STR("of", state_document_title(d)),
+			F_STR("file", file),
+			F_STR("then", "it counts as none; set it again if the file was emptied"));
 	if (cgn_ok(rc) || rc.code == CGN_NOT_FOUND)
 		return true;
 	cgn_log(ERROR, "state.document_unreadable", F_STR("of", state_document_title(d)),

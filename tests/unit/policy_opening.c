@@ -328,7 +328,13 @@ static void documents_without_an_answer_are_none(void **state)
 		{"/v1/messages/count_tokens", JSON, "{\"tokens\":5}", OPENING_OTHER},
 		{"/tokenize", JSON, "{\"input_tokens\":5}", OPENING_OTHER},
 		{"/v1/responses", JSON, "{\"id\":\"x\",\"object\":\"response\",\"status\":\"failed\"}",
-			OPENING_OTHER},
+			OPENING_ERROR},
+		{"/v1/responses", JSON,
+			"{\"status\":\"failed\",\"error\":null,\"output\":[{\"type\":\"message\"}]}",
+			OPENING_ERROR},
+		{"/v1/responses", JSON,
+			"{\"status\":\"failed\",\"error\":{\"code\":\"invalid_prompt\"},\"output\":[]}",
+			OPENING_REFUSAL},
 		{"/v1/rerank", JSON, "{\"message\":\"x\"}", OPENING_ERROR},
 	};
 	static const struct shape media[] = {
@@ -347,25 +353,47 @@ static void answers_of_every_route_pass(void **state)
 		{CHAT, SSE,
 			"data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{}}]}\n\n",
 			OPENING_ANSWER},
-		{CHAT, SSE, "data: {\"choices\":[],\"prompt_filter_results\":[{}]}\n\n", OPENING_ANSWER},
-		{CHAT, SSE, "data: {\"queue\":1}\n\ndata: {\"choices\":[{}]}\n\n", OPENING_ANSWER},
+		{CHAT, SSE,
+			"data: {\"choices\":[],\"prompt_filter_results\":[{}]}\n\ndata: {\"choices\":[{\"delta\":{}}]}\n\n",
+			OPENING_ANSWER},
+		{CHAT, SSE, "data: {\"queue\":1}\n\ndata: {\"choices\":[{\"index\":0}]}\n\n", OPENING_ANSWER},
+		{CHAT, SSE, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"length\"}]}\n\n",
+			OPENING_ANSWER},
 		{CHAT, JSON, "{\"id\":\"x\",\"choices\":[{\"message\":{\"content\":null}}]}", OPENING_ANSWER},
-		{CHAT, JSON, "{\"choices\":[],\"usage\":{}}", OPENING_ANSWER},
-		{CHAT, "", "{\"choices\":[{}]}", OPENING_ANSWER},
+		{CHAT, JSON, "{\"choices\":[{\"message\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}",
+			OPENING_ANSWER},
+		{CHAT, JSON, "{\"choices\":[{\"finish_reason\":\"length\",\"message\":{\"content\":\"\"}}]}",
+			OPENING_ANSWER},
+		{CHAT, JSON,
+			"{\"choices\":[{\"message\":{\"content\":null,\"tool_calls\":[{\"id\":\"x\"}]},\"finish_reason\":\"error\"}]}",
+			OPENING_ANSWER},
+		{CHAT, JSON,
+			"{\"choices\":[{\"error\":null,\"message\":{\"content\":\"\",\"tool_calls\":[],\"error\":{}}}]}",
+			OPENING_ANSWER},
+		{CHAT, JSON, "{\"choices\":[{\"message\":{\"content\":\"hi\"},\"finish_reason\":\"abort\"}]}",
+			OPENING_ANSWER},
+		{CHAT, JSON, "{\"choices\":[{\"index\":0,\"message\":{\"content\":\"\"}},{\"error\":{}}]}",
+			OPENING_ANSWER},
+		{CHAT, "", "{\"choices\":[{\"index\":0}]}", OPENING_ANSWER},
 		{"/v1/completions", SSE, "data: {\"choices\":[{\"text\":\"\"}]}\n\n", OPENING_ANSWER},
 		{"/v1/completions", JSON, "{\"content\":\"\",\"stop\":true}", OPENING_ANSWER},
 		{"/v1/responses", SSE,
 			"event: response.created\ndata: {\"response\":{\"error\":null},\"type\":\"response.created\"}\n\n",
 			OPENING_ANSWER},
-		{"/v1/responses", JSON, "{\"id\":\"x\",\"error\":null,\"object\":\"response\",\"output\":[]}",
+		{"/v1/responses", JSON,
+			"{\"id\":\"x\",\"error\":null,\"status\":\"incomplete\",\"output\":[]}",
 			OPENING_ANSWER},
+		{"/v1/responses", JSON, "{\"output\":[],\"status\":\"completed\"}", OPENING_ANSWER},
 		{"/v1/messages", SSE,
 			"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"error\":1}}\n\n",
 			OPENING_ANSWER},
 		{"/v1/messages", SSE,
 			"event: message_start\ndata: {\"message\":{},\"type\":\"message_start\"}\n\n",
 			OPENING_ANSWER},
-		{"/v1/messages", JSON, "{\"id\":\"x\",\"role\":\"assistant\",\"content\":[]}",
+		{"/v1/messages", JSON,
+			"{\"id\":\"x\",\"type\":\"message\",\"content\":[],\"stop_reason\":\"end_turn\"}",
+			OPENING_ANSWER},
+		{"/v1/messages", JSON, "{\"id\":\"x\",\"type\":\"message\",\"content\":[{\"type\":\"text\"",
 			OPENING_ANSWER},
 		{"/v1/messages/count_tokens", JSON, "{\"input_tokens\":0}", OPENING_ANSWER},
 		{"/v1/embeddings", JSON, "{\"object\":\"list\",\"data\":[{\"embedding\":[0.5]}]}",
@@ -376,13 +404,11 @@ static void answers_of_every_route_pass(void **state)
 		{"/v1/rerank", JSON, "{\"model\":\"m\",\"usage\":{},\"results\":[{\"index\":0}]}",
 			OPENING_ANSWER},
 		{"/rerank", JSON, "[{\"index\":0,\"score\":0.5}]", OPENING_ANSWER},
-		{"/rerank", JSON, "[]", OPENING_ANSWER},
 		{"/v1/score", JSON, "{\"scores\":[0.5],\"object\":\"scoring\"}", OPENING_ANSWER},
 		{"/score", JSON, "{\"data\":[{\"score\":0.5}]}", OPENING_ANSWER},
 		{"/classify", JSON, "{\"data\":[{\"label\":\"a\"}]}", OPENING_ANSWER},
 		{"/classify", JSON, "[{\"embedding\":[0.5]}]", OPENING_ANSWER},
 		{"/tokenize", JSON, "{\"count\":0,\"tokens\":[]}", OPENING_ANSWER},
-		{"/tokenize", JSON, "{\"tokens\":[]}", OPENING_ANSWER},
 		{"/tokenize", JSON, "[[{\"id\":1}]]", OPENING_ANSWER},
 		{"/detokenize", JSON, "{\"prompt\":\"\"}", OPENING_ANSWER},
 		{"/detokenize", JSON, "{\"content\":\"hi\"}", OPENING_ANSWER},
@@ -406,6 +432,62 @@ static void answers_of_every_route_pass(void **state)
 	shapes_check(OPENING_MEDIA, media, CGN_COUNT(media));
 }
 
+/* An answer in whose place stands an empty list, or nothing. */
+static void hollow_answers_are_none(void **state)
+{
+	(void)state;
+	static const struct shape v[] = {
+		{CHAT, JSON, "{\"choices\":[],\"usage\":{}}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\": [ ] }", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":{}}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":[{}]}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":[ { } ]}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":[null]}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":\"error\"}", OPENING_OTHER},
+		{CHAT, JSON, "{\"choices\":[],\"message\":\"x\"}", OPENING_ERROR},
+		{CHAT, JSON, "{\"id\":\"x\",\"choices\":[{\"index\":0,\"mess", OPENING_OTHER},
+		{CHAT, SSE, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n", OPENING_OTHER},
+		{CHAT, SSE, "data: {\"choices\":[],\"usage\":{}}\n\n", OPENING_OTHER},
+		{CHAT, SSE, "data: {\"choices\":[]}\n\ndata: {\"error\":{}}\n\n", OPENING_ERROR},
+		{"/v1/completions", JSON, "{\"choices\":[]}", OPENING_OTHER},
+		{"/v1/messages", JSON, "{\"type\":\"message\",\"content\":[],\"stop_reason\":null}",
+			OPENING_OTHER},
+		{"/v1/responses", JSON, "{\"id\":\"x\",\"error\":null,\"output\":[]}", OPENING_OTHER},
+		{"/v1/embeddings", JSON, "{\"object\":\"list\",\"data\":[]}", OPENING_OTHER},
+		{"/v1/embeddings", JSON, "[null]", OPENING_OTHER},
+		{"/v1/rerank", JSON, "{\"results\":[]}", OPENING_OTHER},
+		{"/rerank", JSON, " [ ] ", OPENING_OTHER},
+		{"/tokenize", JSON, "{\"tokens\":[]}", OPENING_OTHER},
+	};
+	shapes_check(OPENING_JSON, v, CGN_COUNT(v));
+}
+
+/* A choice may be the error, or end as one before it has content. */
+static void choices_that_failed_are_told(void **state)
+{
+	(void)state;
+	static const struct shape v[] = {
+		{CHAT, JSON,
+			"{\"choices\":[{\"index\":0,\"error\":{\"code\":502},\"finish_reason\":\"error\",\"message\":{\"content\":\"\"}}]}",
+			OPENING_ERROR},
+		{CHAT, JSON, "{\"choices\":[{\"error\":{\"code\":400},\"finish_reason\":\"error\"}]}",
+			OPENING_REFUSAL},
+		{CHAT, JSON, "{\"choices\":[{\"error\":\"x\"}]}", OPENING_ERROR},
+		{CHAT, JSON,
+			"{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[]},\"finish_reason\":\"abort\"}]}",
+			OPENING_ERROR},
+		{CHAT, SSE,
+			"data: {\"choices\":[{\"delta\":{\"content\":\"\"},\"error\":{\"code\":502}}]}\n\ndata: [DONE]\n\n",
+			OPENING_ERROR},
+		{CHAT, SSE, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\n",
+			OPENING_ERROR},
+		{"/v1/completions", SSE,
+			"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"error\"}]}\n\n",
+			OPENING_ERROR},
+	};
+	shapes_check(OPENING_JSON, v, CGN_COUNT(v));
+}
+
 /* The member that tells stands in front of a large value. */
 static void large_answers_are_not_held(void **state)
 {
@@ -413,7 +495,9 @@ static void large_answers_are_not_held(void **state)
 	static const struct {
 		const char *path, *text;
 	} first[] = {{"/v1/embeddings", "{\"object\":\"list\",\"data\":[{"},
-		{CHAT, "{\"id\":\"x\",\"choices\":[{"},
+		{CHAT, "{\"id\":\"x\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"h"},
+		{CHAT, "{\"choices\":[{\"message\":{\"content\":null,\"reasoning_content\":\"h"},
+		{"/v1/completions", "{\"choices\":[{\"text\":\"h"}, {"/rerank", "[{"},
 		{"/v1/images/generations", "{\"created\":1,\"data\":[{"},
 		{"/v1/completions", "{\"content\":\"h"}, {"/v1/responses", "{\"output\":[{"}};
 	for (size_t i = 0; i < CGN_COUNT(first); i++) {
@@ -494,6 +578,8 @@ int main(void)
 		cmocka_unit_test(streams_that_end_inside_an_event_are_told),
 		cmocka_unit_test(documents_without_an_answer_are_none),
 		cmocka_unit_test(answers_of_every_route_pass),
+		cmocka_unit_test(hollow_answers_are_none),
+		cmocka_unit_test(choices_that_failed_are_told),
 		cmocka_unit_test(large_answers_are_not_held),
 		cmocka_unit_test(a_reader_goes_on_after_it_gave_up),
 		cmocka_unit_test(whitespace_and_comments_are_blank),

@@ -6,6 +6,8 @@
 #include "base/core/err.h"
 #include "base/json/json.h"
 
+#define CHOICE_DEPTH 3 /* {"choices":[{ */
+
 enum shape { SHAPE_SNIFF, SHAPE_DOCUMENT, SHAPE_EVENTS };
 enum line_part { LINE_NAME, LINE_SPACE, LINE_DATA, LINE_EVENT, LINE_OTHER };
 enum doc_part { AT_BEGIN, AT_PLAIN, AT_STRING, AT_ESCAPE, AT_VALUE, AT_INSIDE };
@@ -32,7 +34,7 @@ static void doc_begin(struct opening *o)
 	o->at = AT_BEGIN;
 	o->inside = 0;
 	o->depth = 0;
-	o->is_key = o->digits = false;
+	o->is_key = o->digits = o->choice = o->chosen = false;
 	o->key_n = o->word_n = 0;
 }
 
@@ -93,8 +95,8 @@ static struct cgn_str word_of(const struct opening *o)
 
 static bool is_one_of(struct cgn_str s, const char *const *names, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if (cgn_str_is(s, names[i]))
+	for (size_t i = 0; i < n && s.n > 0; i++)
+		if (names[i][0] == s.p[0] && cgn_str_is(s, names[i]))
 			return true;
 	return false;
 }
@@ -132,8 +134,21 @@ static void type_judge(struct opening *o, struct cgn_str value)
 		o->failed = true;
 	else if (cgn_str_is(value, "ping"))
 		o->ping = true;
-	else if (cgn_str_starts(value, "response.") || cgn_str_starts(value, "message"))
+	else if (cgn_str_starts(value, "response.") || cgn_str_starts(value, "message_") ||
+		(!o->strict && cgn_str_starts(value, "message")))
 		o->says = OPENING_ANSWER;
+}
+
+/* Judge the value of the member "status" or "stop_reason": an answer that ended as it should may be empty. */
+static void end_judge(struct opening *o, struct cgn_str key, struct cgn_str value)
+{
+	static const char *const fine[] = {"completed", "incomplete", "queued", "in_progress"};
+	if (cgn_str_is(key, "stop_reason"))
+		o->ended |= value.n > 0;
+	else if (cgn_str_is(value, "failed"))
+		o->failed = true;
+	else
+		o->ended |= is_one_of(value, fine, CGN_COUNT(fine));
 }
 
 /* Read a member of an error, at any depth: whose fault is it? */
@@ -145,14 +160,37 @@ static void blame_read(struct opening *o, struct cgn_str key, struct cgn_str val
 		o->refused |= is_one_of(value, words, CGN_COUNT(words));
 }
 
+/* Judge a member of the first choice, or of what stands in it, whose value is the string |value|. */
+static void choice_string(struct opening *o, struct cgn_str key, struct cgn_str value)
+{
+	if (o->depth > CHOICE_DEPTH) {
+		if (o->shape == SHAPE_EVENTS && cgn_str_is(key, "role"))
+			o->says = OPENING_ANSWER; /* The engine began. */
+		return;
+	}
+	if (cgn_str_is(key, "error"))
+		o->failed = value.n > 0;
+	else if (cgn_str_is(key, "finish_reason") &&
+		(cgn_str_is(value, "error") || cgn_str_is(value, "abort")))
+		o->failed = true;
+	else if (cgn_str_is(key, "finish_reason") && value.n > 0)
+		o->says = OPENING_ANSWER;
+}
+
 /* Judge a member whose value is the string in |word|. */
 static void string_judge(struct opening *o)
 {
 	struct cgn_str key = {o->key, o->key_n}, value = word_of(o);
+	if (o->choice && !o->failed) {
+		choice_string(o, key, value);
+		return;
+	}
 	blame_read(o, key, value);
 	if (o->failed || o->depth != 1)
 		return;
-	if (cgn_str_is(key, "object") && cgn_str_is(value, "error"))
+	if (o->strict && (cgn_str_is(key, "status") || cgn_str_is(key, "stop_reason")))
+		end_judge(o, key, value);
+	else if (cgn_str_is(key, "object") && cgn_str_is(value, "error"))
 		o->failed = true;
 	else if (cgn_str_is(key, "type"))
 		type_judge(o, value);
@@ -183,12 +221,27 @@ static void number_byte(struct opening *o, char c)
 }
 
 /* Judge a member that an answer has. Its value begins with |c|; the next byte tells whether it is empty. */
-static void content_judge(struct opening *o, char c)
+static void content_judge(struct opening *o, struct cgn_str key, char c)
 {
-	if (c == '[' || c == '{' || c == '"')
+	if (c == '[' || c == '{' || (c == '"' && !(o->strict && cgn_str_is(key, "choices"))))
 		o->inside = c;
 	else if (is_digit(c))
 		o->says = OPENING_ANSWER;
+}
+
+/* Judge a member of the first choice, or of what stands in it, whose value begins with |c|. */
+static void choice_judge(struct opening *o, struct cgn_str key, char c)
+{
+	static const char *const texts[] = {"content", "text", "reasoning_content", "reasoning", "refusal"};
+	bool nested = c == '{' || c == '[';
+	if (!nested && c != '"' && c != 't')
+		return;
+	if (o->depth == CHOICE_DEPTH && cgn_str_is(key, "error"))
+		o->failed = nested || c == 't';
+	else if (c == '"' && is_one_of(key, texts, CGN_COUNT(texts)))
+		o->inside = c;
+	else if (nested && (cgn_str_is(key, "tool_calls") || cgn_str_is(key, "content")))
+		o->inside = c;
 }
 
 /* Judge a member whose value begins with |c|. */
@@ -196,11 +249,15 @@ static void value_judge(struct opening *o, char c)
 {
 	struct cgn_str key = {o->key, o->key_n};
 	bool nested = c == '{' || c == '[';
+	if (o->choice && !o->failed) {
+		choice_judge(o, key, c);
+		return;
+	}
 	number_begin(o, c);
 	if (o->failed)
 		return;
 	if (is_content(o, key))
-		content_judge(o, c);
+		content_judge(o, key, c);
 	else if (nested && cgn_str_is(key, "message") && !o->strict)
 		o->says = OPENING_ANSWER;
 	else if ((cgn_str_is(key, "error") && (nested || c == 't')) || (cgn_str_is(key, "detail") && nested))
@@ -211,6 +268,41 @@ static void value_judge(struct opening *o, char c)
 		o->told |= cgn_str_is(key, "success");
 }
 
+/* The first choice of an answer begins. */
+static void choice_begin(struct opening *o)
+{
+	o->depth = CHOICE_DEPTH;
+	o->choice = o->is_key = true;
+}
+
+/* The first choice ended before it had content. It is an answer, unless it has no member. */
+static void choice_end(struct opening *o)
+{
+	o->choice = false;
+	if (o->chosen)
+		o->says = OPENING_ANSWER;
+}
+
+static void object_end(struct opening *o);
+
+/* Take the first byte inside the list or the object that is the value of a member that an answer has. */
+static void nested_byte(struct opening *o, char c)
+{
+	struct cgn_str key = {o->key, o->key_n};
+	bool over = c == ']' || c == '}';
+	if (over || c == 'n') { /* [], {} or [null] */
+		o->filled = o->hollow = true;
+		o->member |= !o->strict;
+		o->depth -= over;
+		if (o->depth == 0)
+			object_end(o);
+	} else if (o->strict && !o->choice && c == '{' && cgn_str_is(key, "choices")) {
+		choice_begin(o);
+	} else {
+		o->says = OPENING_ANSWER;
+	}
+}
+
 /* Take the first byte inside the value of a member that an answer has. */
 static void inside_byte(struct opening *o, char c)
 {
@@ -219,25 +311,42 @@ static void inside_byte(struct opening *o, char c)
 		return;
 	o->inside = 0;
 	o->at = AT_PLAIN;
-	if (c != (text ? '"' : ']') && (text || c != '}'))
+	if (!text)
+		nested_byte(o, c);
+	else if (c == '"')
+		o->member |= !o->choice;
+	else
 		o->says = OPENING_ANSWER;
-	o->member = true;
-	o->depth -= !text;
+}
+
+/* Return true where members are read. */
+static bool reads_members(const struct opening *o)
+{
+	return o->depth == 1 || o->failed || o->choice;
 }
 
 static void string_end(struct opening *o)
 {
 	o->at = AT_PLAIN;
-	if (o->depth != 1 && !o->failed)
+	if (!reads_members(o))
 		return;
 	if (!o->is_key) {
 		string_judge(o);
 		return;
 	}
 	o->filled |= o->shape == SHAPE_DOCUMENT;
+	o->chosen |= o->choice;
 	o->key_n = o->word_n;
 	memcpy(o->key, o->word, o->word_n);
 	o->is_key = false;
+}
+
+/* Begin a list: it is an answer if it has an element. */
+static void list_begin(struct opening *o)
+{
+	o->depth = 1;
+	o->inside = '[';
+	o->at = AT_INSIDE;
 }
 
 /* A document begins as something other than an object. Lists are answers of some routes; an error may stand
@@ -246,8 +355,10 @@ static void value_begin(struct opening *o, char c)
 {
 	if (c == '<')
 		o->says = OPENING_ALIEN;
-	else if (!o->strict || (c == '[' && o->answers & OPENING_LISTS))
+	else if (!o->strict)
 		o->says = OPENING_ANSWER;
+	else if (c == '[' && o->answers & OPENING_LISTS)
+		list_begin(o);
 	else if (c == '[' && !o->listed)
 		o->listed = true;
 	else if (c == 'n' || c == ']')
@@ -275,7 +386,7 @@ static void object_end(struct opening *o)
 {
 	if (o->failed)
 		error_settle(o);
-	else if (o->member)
+	else if (o->member || (o->hollow && o->ended))
 		o->says = OPENING_ANSWER;
 	else if (o->strict)
 		lack_settle(o);
@@ -293,19 +404,21 @@ static void plain_byte(struct opening *o, char c)
 	case '{':
 	case '[':
 		o->depth++;
-		o->is_key = o->failed;
+		o->is_key = o->failed || o->choice;
 		break;
 	case '}':
 	case ']':
 		o->depth -= o->depth > 0;
+		if (o->choice && !o->failed && o->depth < CHOICE_DEPTH)
+			choice_end(o);
 		if (o->depth == 0 && o->shape == SHAPE_DOCUMENT && o->says == OPENING_MORE)
 			object_end(o);
 		break;
 	case ',':
-		o->is_key = o->depth == 1 || o->failed;
+		o->is_key = reads_members(o);
 		break;
 	case ':':
-		if (o->depth == 1 || o->failed)
+		if (reads_members(o))
 			o->at = AT_VALUE;
 		break;
 	default:
@@ -504,12 +617,14 @@ enum opening_says opening_feed(struct opening *o, struct cgn_str data)
 		i += string_run(o, (struct cgn_str){data.p + i, data.n - i});
 		if (i == data.n)
 			break;
+		char c = data.p[i];
+		bool inner = o->line == LINE_DATA && o->at != AT_BEGIN && !o->ping && c != '\r' && c != '\n';
 		if (o->shape == SHAPE_SNIFF)
-			sniff_byte(o, data.p[i]);
-		else if (o->shape == SHAPE_EVENTS)
-			event_byte(o, data.p[i]);
+			sniff_byte(o, c);
+		else if (o->shape == SHAPE_EVENTS && !inner)
+			event_byte(o, c);
 		else
-			doc_byte(o, data.p[i]);
+			doc_byte(o, c);
 	}
 	return o->says;
 }

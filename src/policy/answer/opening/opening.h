@@ -43,7 +43,11 @@ struct opening {
 	char inside; /* The byte that began the value of an answer's member, until the next byte; 0: none did. */
 	bool may_be_empty, seen, sniffed, after_cr, data, ping, named, is_key;
 	bool strict;  /* Only the members of |answers| make an answer. */
-	bool member;  /* An empty member of an answer was there. */
+	bool member;  /* An empty text was there as a member of an answer. */
+	bool hollow;  /* An empty list or object was there as one. */
+	bool ended;   /* The answer said that it ended as it should. */
+	bool choice;  /* The first choice of an answer is read; its members tell. */
+	bool chosen;  /* The first choice has a member. */
 	bool filled;  /* Some member or event was there. */
 	bool told;    /* A member that errors have was there. */
 	bool listed;  /* The object stands in a list. */

@@ -14,7 +14,7 @@ from failing_engine import ANSWER, COMPLETION, DONE, ERROR, FAILURES, JSON, SSE,
 
 ALWAYS = {"router.retry": {"budget": 1.0}, "router.breaker": {"open_for": "300s", "outliers": False}}
 ROUTES = {"event_error": "/v1/messages", "response_failed": "/v1/responses"}
-BROKE = ("http424",)
+BROKE = ("http424", "http444")
 PLAIN = [way for way, (status, kind, _) in FAILURES.items() if status // 100 == 2 and kind.startswith(JSON)]  # to requests that do not stream
 
 

@@ -18,13 +18,19 @@ static struct gw_misfit_kind kind_of(const struct gw_req *r, const struct plan_l
 	return (struct gw_misfit_kind){leg->model, r->client.target};
 }
 
+/* No engine writes a page: 400 with one is a proxy's word, such as that it wants HTTPS. */
+static bool is_refusal(const struct gw_attempt *a)
+{
+	return opening_status(a->status) == STATUS_NODE || (a->status == 400 && a->opening.page);
+}
+
 /* An answer that its engine stored is known there alone, so that 404 says nothing of another node. */
-static bool may_be_elsewhere(const struct gw_req *r, int status)
+static bool may_be_elsewhere(const struct gw_req *r, const struct gw_attempt *a)
 {
 	enum gw_route_kind kind = r->client.route->kind;
-	if (kind == GW_STORED || kind == GW_ABOUT || opening_status(status) != STATUS_NODE)
+	if (kind == GW_STORED || kind == GW_ABOUT || !is_refusal(a))
 		return false;
-	return status != 404 || r->prompt.facts.previous.raw.p == NULL;
+	return a->status != 404 || r->prompt.facts.previous.raw.p == NULL;
 }
 
 enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_attempt *a)
@@ -32,7 +38,7 @@ enum breaker_failure gw_refused_how(const struct gw_req *r, const struct gw_atte
 	enum breaker_failure how = gw_attempt_status_failure(a);
 	if (how != BREAKER_FAILURES || a->peer != NULL || plan_is_held(&r->plan.legs))
 		return how;
-	return may_be_elsewhere(r, a->status) ? BREAKER_REFUSED : BREAKER_FAILURES;
+	return may_be_elsewhere(r, a) ? BREAKER_REFUSED : BREAKER_FAILURES;
 }
 
 static bool is_tried(const struct gw_req *r, uint16_t slot)

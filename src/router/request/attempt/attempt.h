@@ -34,6 +34,7 @@ struct gw_direct {
 struct gw_opening {
 	enum opening_route route;
 	uint32_t answers; /* as opening_answers returns */
+	bool page;        /* an error of the engine that is a page of HTML, where the route has JSON */
 	struct opening reader;
 	struct coding *decoder; /* reads an encoded answer; NULL: none, or not any more */
 	size_t decoded;

@@ -57,6 +57,8 @@ void gw_opening_head(struct gw_attempt *a)
 	bool judged = opening_status(a->status) == STATUS_JUDGED;
 	opening_init(&a->opening.reader, judged ? a->opening.route : OPENING_WHATEVER, a->opening.answers,
 		header_find(a, "content-type"));
+	a->opening.page =
+		!judged && a->opening.route == OPENING_JSON && a->opening.reader.says == OPENING_ALIEN;
 	if (!judged)
 		a->opening.reader.says = OPENING_ANSWER; /* A page of HTML, too. */
 	decoder_begin(a);

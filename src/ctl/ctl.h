@@ -69,7 +69,7 @@ bool ctl_in_group(const struct ctl_verb *v, const char *group);
 /* A table: header cells, then rows. Printed as aligned columns, or as a JSON array of objects keyed by the
  * lower-case header. On a terminal, text that does not fit into its width is cut and ends with "…"; elsewhere
  * nothing is cut. Cells are foreign text: they are escaped when they are printed. */
-#define CTL_MAX_COLUMNS 24
+#define CTL_MAX_COLUMNS 32
 struct ctl_table {
 	size_t columns, cells;
 	const char *header[CTL_MAX_COLUMNS];

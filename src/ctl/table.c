@@ -75,8 +75,8 @@ void ctl_table_column(struct ctl_table *t, const char *header, bool is_number)
 
 void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_number)
 {
-	t->is_wide[t->columns] = true;
 	ctl_table_column(t, header, is_number);
+	t->is_wide[t->columns - 1] = true;
 }
 
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)

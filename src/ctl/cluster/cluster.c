@@ -147,6 +147,8 @@ static const struct {
 #include "ctl/cluster/node_columns.def"
 #undef COLUMN
 };
+static_assert(CGN_COUNT(node_columns) <= CTL_MAX_COLUMNS,
+	"a table has room for each row of node_columns.def");
 
 static void node_row_add(struct ctl_table *t, const Cognitora__V1__NodeStatus *s, size_t most)
 {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mix/mix.h"
+#include "policy/config/config.h"
 #include "policy/route/routing/answerhome.h"
 #include "policy/route/routing/routing.h"
 
@@ -556,6 +557,17 @@ static void two_routers_are_not_in_step(void **state)
 
 /* ---- the other policies ---- */
 
+/* Is |word| in the row of router.policy of the settings' page? */
+static bool settings_name(const char *word)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf page = {0};
+	config_reference(&page);
+	const char *row = strstr(cgn_buf_z(&page), "how a node is chosen: ");
+	assert_non_null(row);
+	const char *at = strstr(row, word);
+	return at != NULL && at < row + strcspn(row, "\n");
+}
+
 static void policies_have_names(void **state)
 {
 	(void)state;
@@ -565,6 +577,7 @@ static void policies_have_names(void **state)
 		assert_true(route_policy_find(cgn_str_of(text), &p));
 		assert_int_equal(p, i);
 		assert_true(strlen(route_policy_help(p)) > 0);
+		assert_true(settings_name(text));
 	}
 	assert_true(route_policy_find(CGN_STR("kv"), &p));
 	assert_int_equal(p, ROUTE_KV);

@@ -7,7 +7,7 @@ CODE = {".c", ".h", ".cpp", ".def"}
 
 
 def groups():
-    """[(folder, sentence)], the lowest first."""
+    """[(folder, sentence)], in the order of the list: a group may include those before it."""
     lines = (ROOT / "scripts/groups").read_text().splitlines()
     return [tuple(l.split(None, 1)) for l in lines if l and l[0] != "#"]
 
@@ -17,14 +17,22 @@ def rooms():
     return sorted({f.parent.relative_to(SRC).as_posix() for f in SRC.rglob("*") if f.suffix in CODE})
 
 
+def first(text):
+    """The first sentence of a comment, without the name that it begins with."""
+    text = re.sub(r"[ \t]*\n \* ?", " ", re.split(r"\n \*(?: {3,}| *\n)", text, maxsplit=1)[0]).strip()
+    return re.split(r"(?<=\.)\s+(?=[A-Z])", re.sub(r"^[\w ,]+: ", "", text), maxsplit=1)[0].rstrip(".:")
+
+
 def sentence(room):
-    """The first sentence of the room's header, which is its contract; of its largest file where it has none of its name."""
+    """The first sentence about a room: of a comment that begins "NOUN, the room:" in one of its files, else of the file of its name; "": there
+    is neither."""
     folder = SRC / room
-    own = [folder / (folder.name + ".h"), folder / (folder.name + "_priv.h")]
-    rest = sorted((f for f in folder.iterdir() if f.suffix in {".h", ".c"}), key=lambda f: (f.suffix != ".h", -f.stat().st_size))
-    for f in [o for o in own if o.exists()] + rest:
-        m = re.search(r"/\* (?!SPDX)(.*?)\*/", f.read_text(), re.S)
+    for f in sorted(folder.iterdir()):
+        m = f.suffix in CODE and re.search(rf"/\* {folder.name}, the room: (.*?)\*/", f.read_text(), re.S)
         if m:
-            text = re.sub(r"[ \t]*\n \* ?", " ", re.split(r"\n \*(?: {3,}| *\n)", m.group(1), maxsplit=1)[0]).strip()
-            return re.split(r"(?<=\.)\s+(?=[A-Z])", re.sub(r"^[\w ,]+: ", "", text), maxsplit=1)[0].rstrip(".:")
+            return first("room: " + m[1])
+    for name in (f"{folder.name}.h", f"{folder.name}_priv.h", f"{folder.name}.c"):
+        m = (folder / name).exists() and re.search(rf"/\* ({folder.name}(?:, inside)?: .*?)\*/", (folder / name).read_text(), re.S)
+        if m:
+            return first(m[1])
     return ""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-includes finds each wrong form of an include: all are planted in one copy of src/."""
+"""scripts/check-includes finds each wrong form of an include: all are planted in one copy of src/. And scripts/gen-rooms finds a room of
+which no line says what it is for."""
 import shutil
 import subprocess
 
@@ -50,7 +51,7 @@ def checked(tree):
 def copy_of_source(to):
     shutil.copytree(ROOT / "src", to / "src")
     (to / "scripts").mkdir()
-    for name in ("check-includes", "_args.py", "_rooms.py", "groups"):
+    for name in ("check-includes", "gen-rooms", "_args.py", "_rooms.py", "groups"):
         shutil.copy(ROOT / "scripts" / name, to / "scripts" / name)
     return to
 
@@ -83,3 +84,23 @@ def test_a_cycle_is_told_once_with_the_places_of_its_includes(tmp_path):
     (line,) = checked(tree)
     assert line.startswith("cycle: base/")
     assert "base/core includes base/json (src/base/core/planted.c:1)" in line and "base/json includes base/core (src/base/json/" in line
+
+
+@pytest.mark.parametrize("name, text, silent", [
+    ("cellar.h", "/* cellar: keeps wine. */", False),
+    ("wine.h", "/* cellar, the room: keeps wine. */", False),
+    ("wine.h", "/* wine: bottles. */", True),
+    ("cellar_priv.h", "struct bottle; /* kept here */", True),
+])
+def test_a_room_says_what_it_is_for(tmp_path, name, text, silent):
+    tree = copy_of_source(tmp_path)
+    (tree / "src/base/cellar").mkdir()
+    (tree / "src/base/cellar" / name).write_text(f"/* SPDX-License-Identifier: Apache-2.0 */\n{text}\n")
+    (tree / "docs/reference").mkdir(parents=True)
+    done = subprocess.run([tree / "scripts/gen-rooms"], capture_output=True, text=True, timeout=60)
+    page = tree / "docs/reference/rooms.md"
+    if silent:
+        assert (done.returncode, page.exists()) == (1, False)
+        assert done.stderr.startswith("src/base/cellar: no line says what the room is for: ")
+    else:
+        assert done.returncode == 0 and "| `cellar` | keeps wine |" in page.read_text()

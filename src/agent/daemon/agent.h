@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* agent: one per node. Supervises the node's engines, relays requests to them, and reports the node to routers.
  * One loop, its thread. */
+/* daemon, the room: supervises the engines of one node, relays requests to them, and reports the node to routers. */
 #pragma once
 #include "agent/clocks/clocks.h"
 #include "agent/daemon/energy.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relay: Agent.Generate. One request to one engine, and the engine's bytes back as they arrive. */
+/* relay: one request to one engine, and the engine's bytes back as they arrive (Agent.Generate). */
 #pragma once
 #include "agent/engine/engine.h"
 #include "io/wire/grpc/grpc.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch: Agent.Watch. Routers watch the node's description, load and held blocks. Each watcher has a list of
+/* watch: routers follow the node's description, load and held blocks (Agent.Watch). Each watcher has a list of
  * digests whose state the watcher has yet to learn, and a set of ranges to send from their beginning. A snapshot
  * is all ranges, a repair some, and a list that grows too long becomes the ranges of its digests. So a watcher
  * costs a bounded amount of memory, and once it catches up it knows the latest state. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* core, the room: strings, buffers, arenas, lists and errors, which all code uses. */
 #include "base/core/str.h"
 
 #include <stdlib.h>

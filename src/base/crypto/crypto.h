@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crypto: the only user of nettle. Random bytes come from io/os/loop. Any thread. */
+/* crypto: SHA-2, HMAC and their like, for which it is the only user of nettle. Random bytes come from io/os/loop. Any thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify: checks the chain of audit logs. */
+/* audit, the room: the verbs of audit logs. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway: blocking requests to a router's gateway, for the verbs of batches. Files go and come as streams, at most
  * 256 KiB of them in memory. One thread. */
+/* batch, the room: the verbs of batches. */
 #pragma once
 #include "ctl/ctl.h"
 

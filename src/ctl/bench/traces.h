@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* traces: reads or generates a trace, as the flags say, and the flags of replays. */
+/* bench, the room: the verbs that measure: load on a gateway, traces against simulated nodes, and parts of the router in this process. */
 #pragma once
 #include "ctl/ctl.h"
 #include "lab/replay/replay.h"

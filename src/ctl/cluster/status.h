@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status: a router's account of its cluster, for the verbs that show it. */
+/* cluster, the room: the verbs that show and change a running cluster: nodes, decisions, policy, tenants, sessions. */
 #pragma once
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"

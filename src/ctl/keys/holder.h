@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* holder: the roles and the node that a certificate names, in URIs that policy/who/identity reads. */
+/* keys, the room: the verbs of certificates, API keys, tokens and secrets. */
 #pragma once
 #include "io/net/pki/pki.h"
 #include "policy/who/identity/identity.h"

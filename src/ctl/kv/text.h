@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text: keys and tiers of blocks as text. */
+/* kv, the room: the verbs of block stores. */
 #pragma once
 #include "base/core/buf.h"
 #include "cognitora/v1/kv.pb-c.h"

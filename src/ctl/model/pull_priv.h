@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pull, inside: the files of a model, their sources, and their progress. */
+/* model, the room: the verbs of models: their files, and where they are loaded. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>

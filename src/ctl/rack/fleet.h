@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fleet: runs the scripts of deploy/rack on hosts by the system's ssh, several at a time. With a root, the hosts are its folders, and no
  * ssh runs. All functions: the one thread of cgn-ctl. */
+/* rack, the room: the verbs that install a rack's hosts by ssh and keep them up to date. */
 #pragma once
 #include "ctl/ctl.h"
 #include "policy/fleet/rack/rack.h"

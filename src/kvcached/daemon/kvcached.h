@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvcached: the block store of a node as a program. All threads share one store. Workers, one event loop
  * each, serve the ports. Worker 0 also runs what exists only once. */
+/* daemon, the room: the block store of a node as a program. */
 #pragma once
 #include <stdatomic.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker: one event loop with its own HTTP server and simulated device (a data-parallel rank in vLLM's
  * terms). A worker belongs to its loop; other workers are reached with sim_gather_start. */
+/* server, the room: a worker of the simulated engine, its HTTP routes, and its LoRA adapters. */
 #pragma once
 #include "io/os/loop/loop.h"
 #include "io/wire/http/http.h"

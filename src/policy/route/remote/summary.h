@@ -18,6 +18,7 @@
  * base (0: the whole follows) · u64 sum · u32 blocks · u16 sets · models · sets. A model: u8 length and name, 6 u32 and 3
  * u64. Sets: one, or for each generation after the base the removed and the added ones, all of the full
  * width. */
+/* remote, the room: other clusters that may answer a request: their reports, and whether a request leaves for one. */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/str.h"

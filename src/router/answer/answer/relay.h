@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* relay: an engine's answer to the client, byte for byte, and its end. */
+/* answer, the room: the answer of an engine or of the router itself on its way to the client, and its continuation by another engine. */
 #pragma once
 #include "router/request/limit/limit.h"
 

@@ -4,6 +4,7 @@
  *
  * A line is finished once its answer is in the batch's journal, on the medium. After kill -9 the lines that are not in
  * the journal are asked again, so each line is in the result exactly once, and an engine may have computed some twice. */
+/* batch, the room: the batches of /v1/batches, carried out line by line as requests to the router's own gateway. */
 #pragma once
 #include "io/wire/http/http.h"
 #include "router/answer/batch/batches.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* client, the room: the connections of clients on a worker: heads and bodies come in, and the machine of each request is driven. */
 #pragma once
 #include "router/request/request/request.h"
 

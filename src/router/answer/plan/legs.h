@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* legs: the shell of policy/answer/plan: it chooses nodes for legs, sends them, and does what follows their ends. */
+/* plan, the room: the shell of policy/answer/plan: it chooses nodes for legs, sends them, and does what follows their ends. */
 #pragma once
 #include "router/request/request/request.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* router: the control loop: membership, the watches of agents, the gRPC port, keys and gauges. It posts
  * changes to the workers. */
+/* control, the room: the control loop: membership, the watches of agents, the gRPC port, keys and gauges. */
 #pragma once
 #include <limits.h>
 

@@ -46,6 +46,13 @@ def test_every_verb_explains_itself(verb):
     assert f"usage: cgn-ctl {verb}" in text and "examples:\n  " in text and "--help" in text
 
 
+def test_the_help_of_set_policy_names_each_policy():
+    rows = (ROOT / "src/policy/route/routing/policies.def").read_text()
+    names = re.findall(r'^POLICY\(\w+,\s+"(\w+)"', rows, re.M)
+    (line,) = (line for line in fine("cluster", "set-policy", "--help").splitlines() if line.lstrip().startswith("--policy "))
+    assert names and [name for name in names if not re.search(rf"\b{name}\b", line)] == []
+
+
 def test_version_and_help():
     assert fine("version").startswith("cgn-ctl ")
     assert json.loads(fine("version", "-o", "json"))["version"] in fine("--version")

@@ -31,6 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct cgn_str text = {(const char *)data + 1, n - 1};
 	(void)opening_tail_fails(text);
 	(void)opening_tail_breaks_off(text, data[0] & 1);
+	(void)opening_tail_ends(text, data[0] & 1);
+	CGN_MUST(opening_part_useful(text) <= text.n);
 	CGN_MUST(opening_read(data[0], text, text.n + 1) == opening_read(data[0], text, 1 + data[0] % 7u));
 	return 0;
 }

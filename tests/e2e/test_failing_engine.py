@@ -2,6 +2,7 @@
 """Engines that fail without a 5xx, at once: another node answers, the breaker opens, and a good answer is not delayed."""
 import contextlib
 import gzip
+import http.client
 import json
 import subprocess
 
@@ -10,7 +11,7 @@ import pytest
 from clients import Stream
 from cluster import BUILD, until
 from engine_nodes import sections
-from failing_engine import ANSWER, COMPLETION, DONE, ERROR, FAILURES, JSON, SSE, Engine, chunk, event
+from failing_engine import ANSWER, COMPLETION, DONE, ERROR, FAILURES, JSON, MESSAGE, RESPONSE, SSE, Engine, answer_of, chunk, event
 
 ALWAYS = {"router.retry": {"budget": 1.0}, "router.breaker": {"open_for": "300s", "outliers": False}}
 ROUTES = {"event_error": "/v1/messages", "response_failed": "/v1/responses"}
@@ -124,6 +125,8 @@ def test_costly_work_is_repeated_only_where_it_did_not_begin(several, agents):
 
 def test_a_client_may_forbid_retries(several):
     engines = [Engine(name, ["m"], "http500") for name in "abc"]
+    for e in engines:
+        e.settings["resume"] = "continue"
     cluster = several(*engines, **{"router.breaker": {"failures": 0, "failure_share": 0}, "router": {"resume": True}})
     for way in ("http500", "hangs_up", "in_band", "http404", "http429", "empty_stream"):
         for e in engines:
@@ -138,6 +141,11 @@ def test_a_client_may_forbid_retries(several):
         for e in engines:
             e.fails = way
         assert engines_asked(engines, lambda: ask(cluster, "m", headers={"X-Cgn-Retry": "unbegun"}))[0] == tries, way
+    for e in engines:
+        e.fails = (200, SSE, [ANSWER[0], ANSWER[1], None])
+    for rule in ("off", "unbegun"):  # an answer that began is not resumed either
+        asked, r = engines_asked(engines, lambda rule=rule: ask(cluster, "m", headers={"X-Cgn-Retry": rule, "X-Cgn-Resume": "1"}))
+        assert asked == 1 and b"event: error" in r.body, (rule, asked, r.body)
     r = ask(cluster, "m", headers={"X-Cgn-Retry": "on"})
     assert r.status == 400 and r.json()["error"]["param"] == "X-Cgn-Retry", r.body
 
@@ -187,6 +195,66 @@ def test_a_stream_that_ends_inside_an_event_is_no_answer(several, resumes):
     a.fails = (200, SSE, [ANSWER[0], long[:-9]])
     bodies = {ask(cluster, "m", text=f"{i} long {i * 7}").body for i in range(12)} - {b"".join(ANSWER)}
     assert not bodies if resumes else bodies and all(b"event: error" in body and b"word" not in body for body in bodies), bodies
+
+
+PARTS = {"/v1/messages": [MESSAGE[:2]], "/v1/responses": [RESPONSE[:2]],
+         "/v1/chat/completions": [ANSWER[:2], [*ANSWER[:2], b"dat"], [*ANSWER[:2], b": pi"], [*ANSWER[:2], b"data: [DO"]]}
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_stream_that_lacks_its_end_is_a_part(several, resumes):
+    """Its end in good order does not make a part the whole: each dialect says where an answer ends. No part of an event reaches the client."""
+    a, b = Engine("a", ["m"]), Engine("b", ["m"])
+    for e in (a, b):
+        e.settings["resume"] = "continue"
+    cluster = several(a, b, **{"router": {"resume": resumes}, "router.breaker": {"failures": 0, "failure_share": 0}})
+    for path, parts in PARTS.items():
+        for pieces in parts:
+            a.fails, whole = (200, SSE, pieces), b"".join(answer_of(path, True)[2])
+            before = len(a.seen)
+            bodies = {ask(cluster, "m", path, text=f"{i} {len(a.seen)} {i * 7}").body for i in range(12)} - {whole}
+            assert len(a.seen) > before
+            if resumes and path == "/v1/chat/completions":
+                assert bodies and all(body.endswith(b"".join(ANSWER[2:])) and b"error" not in body for body in bodies), bodies  # continued
+                continue
+            assert bodies
+            for body in bodies:
+                assert body.startswith(b"".join(pieces[:2])) and body.endswith(b"\n\n") and b"event: " in body[len(b"".join(pieces[:2])):], body
+                assert b"error" in body and b"dat\n" not in body and b": pi" not in body and b"[DO" not in body, body
+    cut = [e for e in cluster.router_process.events("gateway.request") if e["model"] and e["outcome"] == "cut"]
+    assert cut or resumes
+
+
+def test_a_part_of_a_huge_event_is_no_end(several):
+    """What is too long to be held has reached the client in part: its body is cut."""
+    cluster = several(Engine("a", ["m"], (200, SSE, [ANSWER[0], b'data: {"pad":"' + b"x" * 400000])), **{"router.breaker": {"failures": 0}})
+    with pytest.raises(http.client.IncompleteRead):
+        ask(cluster, "m")
+
+
+def test_an_answer_with_a_reason_to_finish_is_whole(several):
+    """[DONE] may be missing; what is behind the reason is no part of the answer."""
+    a = Engine("a", ["m"])
+    cluster = several(a, **{"router.breaker": {"failures": 1}})
+    usage = event({"id": "c", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+    for rest, told in (([], b""), ([usage], usage), ([b"data: [DONE"], b""), ([b": pi"], b""), ([b"data: [DONE]"], b"data: [DONE]")):
+        a.fails = (200, SSE, ANSWER[:3] + rest)
+        assert ask(cluster, "m").body == b"".join(ANSWER[:3]) + told
+    assert breaker(cluster, "a")["text"] == "closed"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_first_event_that_breaks_off_is_unseen(several, ends):
+    """It passes for an answer at its first choice, and is held until it is whole: the client has got nothing yet."""
+    a, b = Engine("a", ["m"]), Engine("b", ["m"])
+    cluster = several(a, b, **{"router.breaker": {"failures": 0, "failure_share": 0}})
+    for path, pieces in (("/v1/chat/completions", ANSWER), ("/v1/messages", MESSAGE), ("/v1/responses", RESPONSE)):
+        for at in range(1, len(pieces[0]) - 2, 9):
+            a.fails = (200, SSE, [pieces[0][:at]] + [None] * (not ends))
+            for i in range(2):
+                r = ask(cluster, "m", path, text=f"{at} {i} {at * 7}")
+                assert r.status == 200 and r.body == b"".join(answer_of(path, True)[2]), (path, at, r.body)
+    assert len(a.seen) > 20
 
 
 def test_an_error_behind_the_first_event_counts(several):

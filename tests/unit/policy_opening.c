@@ -261,6 +261,8 @@ static void streams_that_end_inside_an_event_are_told(void **state)
 		{"x\n\ndata: {\"id\":1}", false, false},
 		{"x\n\ndata: {\"id\":1}\nid: 5\n", false, false},
 		{"x\n\ndata: {\ndata: }\n\n", false, false},
+		{"x\r\rdata: {\"id\":1}\rid: 5\r\r", false, false},
+		{"x\r\rdata: {\rdata: }\r\r", false, false},
 		{"x\n\ndata: {\"id\":1}\n\n: comm", false, false},
 		{"x\n\ndata: [DO", false, false},
 		{"x\n\ndata: [DONE]\n\n", false, false},
@@ -269,6 +271,79 @@ static void streams_that_end_inside_an_event_are_told(void **state)
 		if (opening_tail_breaks_off(cgn_str_of(v[i].tail), v[i].whole) != v[i].breaks)
 			fail_msg("%s", v[i].tail);
 	assert_int_equal(read_as(OPENING_JSON, SSE, "data: {\"id\":\"x\",\"obj"), OPENING_EMPTY);
+}
+
+static void streams_without_the_end_of_their_dialect_are_cut(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *tail;
+		bool whole;
+		enum opening_ending ends;
+	} v[] = {
+		{"", true, ENDING_UNKNOWN},
+		{": ping\n\n", true, ENDING_UNKNOWN},
+		{"data: {\"choices\":[{\"finish_reason\":null}]}\n\n", true, ENDING_CUT},
+		{"data: {\"choices\":[{\"finish_reason\":null}]}\n\n", false, ENDING_UNKNOWN},
+		{"x\n\ndata: {\"choices\":[{\"delta\":{}}]}\n\n: ping\n\n", false, ENDING_CUT},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":\"\"}]}\n\nid: 7\n\n", false, ENDING_CUT},
+		{"x\r\rdata: {\"choices\":[{\"finish_reason\":null}]}\r\r", false, ENDING_CUT},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{}}\n\n",
+			false, ENDING_WHOLE},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":null}]}\n\ndata: [DONE]\n\n", false,
+			ENDING_WHOLE},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}]}\n\ndata: [DO", false, ENDING_WHOLE},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":null}]}\n\ndata: [DO", false, ENDING_CUT},
+		{"x\n\ndata: {\"choices\":[{\"finish_reason\":null}]}\n\nevent: error\ndata: {\"error\":{}}\n\n",
+			false, ENDING_WHOLE},
+		{"x\n\nerror: {\"code\":500}\n\n", false, ENDING_WHOLE},
+		{"x\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}", false, ENDING_WHOLE},
+		{"x\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n",
+			false, ENDING_WHOLE},
+		{"x\n\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\ndata: {\"type\":\"ping\"}\n\n",
+			false, ENDING_CUT},
+		{"x\n\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n", false,
+			ENDING_CUT},
+		{"x\n\ndata: {\"type\":\"response.incomplete\",\"response\":{\"error\":null}}\n\n", false,
+			ENDING_WHOLE},
+		{"x\n\ndata: {\"content\":\"a\",\"stop\":false}\n\n", false, ENDING_CUT},
+		{"x\n\ndata: {\"content\":\"\",\"stop\":true}\n\n", false, ENDING_WHOLE},
+		{"x\n\ndata: {\"other\":1}\n\n", true, ENDING_UNKNOWN},
+	};
+	for (size_t i = 0; i < CGN_COUNT(v); i++)
+		if (opening_tail_ends(cgn_str_of(v[i].tail), v[i].whole) != v[i].ends)
+			fail_msg("%s", v[i].tail);
+	assert_true(opening_answers(CGN_STR(CHAT)) & OPENING_ENDS);
+	assert_false(opening_answers(CGN_STR("/generate")) & OPENING_ENDS);
+}
+
+static void parts_of_events_without_data_are_of_no_use(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *part, *useful;
+	} v[] = {
+		{"", ""},
+		{"d", ""},
+		{"data", ""},
+		{"data: ", ""},
+		{"data: [DONE", ""},
+		{": pi", ""},
+		{"event: re", ""},
+		{"event: a\r\nid: 7\r\nda", ""},
+		{"data: [DONE]", "data: [DONE]"},
+		{"data: {\"a\":1}\n", "data: {\"a\":1}\n"},
+		{"data: {\"a\":1}\nid: 7", "data: {\"a\":1}\n"},
+		{"event: a\ndata: 1", "event: a\ndata: 1"},
+		{"error: {}", "error: {}"},
+		{"{\"error\":{}}", "{\"error\":{}}"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(v); i++) {
+		struct cgn_str part = cgn_str_of(v[i].part);
+		size_t n = opening_part_useful(part);
+		if (n != strlen(v[i].useful) || memcmp(part.p, v[i].useful, n) != 0)
+			fail_msg("%s: %zu", v[i].part, n);
+	}
 }
 
 /* ---- routes whose answers are known ---- */
@@ -577,6 +652,8 @@ int main(void)
 		cmocka_unit_test(nothing_waits_behind_the_first_event),
 		cmocka_unit_test(streams_that_end_with_an_error_are_told),
 		cmocka_unit_test(streams_that_end_inside_an_event_are_told),
+		cmocka_unit_test(streams_without_the_end_of_their_dialect_are_cut),
+		cmocka_unit_test(parts_of_events_without_data_are_of_no_use),
 		cmocka_unit_test(documents_without_an_answer_are_none),
 		cmocka_unit_test(answers_of_every_route_pass),
 		cmocka_unit_test(hollow_answers_are_none),

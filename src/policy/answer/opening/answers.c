@@ -13,6 +13,7 @@ enum opening_member {
 #define HAS(id) (1U << MEMBER_##id)
 #define LISTS   OPENING_LISTS
 #define BYTES   OPENING_BYTES
+#define ENDS    OPENING_ENDS
 
 uint32_t opening_answers(struct cgn_str path)
 {

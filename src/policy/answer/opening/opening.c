@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/core/err.h"
-#include "base/json/json.h"
 
 #define CHOICE_DEPTH 3 /* {"choices":[{ */
 
@@ -109,7 +108,7 @@ static bool is_content(const struct opening *o, struct cgn_str key)
 #include "policy/answer/opening/members.def"
 #undef MEMBER
 	};
-	_Static_assert(CGN_COUNT(names) <= 30, "the other bits tell of lists and bytes");
+	_Static_assert(CGN_COUNT(names) <= 29, "the other bits tell of lists, bytes and ends");
 	const uint32_t all = (1U << CGN_COUNT(names)) - 1;
 	for (uint32_t left = o->strict ? o->answers & all : all; left != 0; left &= left - 1)
 		if (cgn_str_is(key, names[__builtin_ctz(left)]))
@@ -680,54 +679,4 @@ size_t opening_blank(const struct opening *o, struct cgn_str read)
 	while (o->shape == SHAPE_EVENTS && n > 0 && read.p[n - 1] != '\n' && read.p[n - 1] != '\r')
 		n--;
 	return n;
-}
-
-/* ---- the end of a stream ---- */
-
-/* Cut the last event off |text|: the part behind the last blank line. False: no blank line is there. */
-static bool event_cut(struct cgn_str *text, struct cgn_str *event)
-{
-	while (text->n > 0 && is_space(text->p[text->n - 1]))
-		text->n--;
-	size_t at = text->n, ends = 0;
-	while (at > 0 && ends < 2) {
-		char c = text->p[at - 1];
-		ends = c == '\n' || (c == '\r' && text->p[at] != '\n') ? ends + 1 : c == '\r' ? ends : 0;
-		at--;
-	}
-	if (ends < 2)
-		return false;
-	*event = (struct cgn_str){text->p + at, text->n - at};
-	text->n = at;
-	return true;
-}
-
-bool opening_tail_fails(struct cgn_str tail)
-{
-	struct cgn_str event;
-	while (event_cut(&tail, &event)) {
-		struct opening o;
-		opening_init(&o, OPENING_JSON, 0, CGN_STR("text/event-stream"));
-		(void)opening_feed(&o, event);
-		enum opening_says says = opening_end(&o);
-		if (says != OPENING_EMPTY)
-			return says == OPENING_ERROR;
-	}
-	return false;
-}
-
-bool opening_tail_breaks_off(struct cgn_str tail, bool whole)
-{
-	struct cgn_str event = tail;
-	struct json_val json;
-	if (!event_cut(&tail, &event) && !whole)
-		return false;
-	const char *data = event.n > 0 ? memmem(event.p, event.n, "data:", 5) : NULL;
-	if (data == NULL)
-		return false;
-	struct cgn_str line = {data + 5, event.n - (size_t)(data + 5 - event.p)};
-	const char *end = memchr(line.p, '\n', line.n);
-	line = cgn_str_trim((struct cgn_str){line.p, end != NULL ? (size_t)(end - line.p) : line.n});
-	bool several = end != NULL && memmem(end, (size_t)(event.p + event.n - end), "\ndata:", 6) != NULL;
-	return !several && line.n > 0 && line.p[0] == '{' && !cgn_ok(json_parse(line, &json, NULL, NULL));
 }

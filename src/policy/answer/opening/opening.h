@@ -32,6 +32,7 @@ enum opening_route {
 };
 
 /* Bits of opening_answers beside those of members. */
+#define OPENING_ENDS  (1U << 29) /* The end of a stream is told by an event (opening_tail_ends). */
 #define OPENING_LISTS (1U << 30) /* An answer may be a list. */
 #define OPENING_BYTES (1U << 31) /* An answer may be of type application/octet-stream. */
 
@@ -60,7 +61,7 @@ struct opening {
 };
 
 /* Return the members that answers of the route |path| may have: bits of members (answers.c), OPENING_LISTS
- * and OPENING_BYTES. 0: they are not known, and any document passes that is not an error. */
+ * OPENING_BYTES and OPENING_ENDS. 0: they are not known, and any document passes that is not an error. */
 uint32_t opening_answers(struct cgn_str path);
 /* Begin an answer. |answers|: as opening_answers returns. |type|: Content-Type; empty: the field is absent. The bytes that follow
  * are those of the decoded body. */
@@ -82,6 +83,18 @@ bool opening_tail_fails(struct cgn_str tail);
 /* Return true if a stream whose last bytes are |tail| ended inside an event: the JSON behind its last blank line is not whole. The
  * last event needs no blank line behind it. |whole|: |tail| begins with an event; else one that begins before it is not judged. */
 bool opening_tail_breaks_off(struct cgn_str tail, bool whole);
+enum opening_ending {
+	ENDING_UNKNOWN, /* The last events say nothing of an end, or begin before the tail. */
+	ENDING_WHOLE,
+	ENDING_CUT, /* The last event that tells is a part of the answer, and more has to follow. */
+};
+/* Judge the end of a stream whose last bytes are |tail|, of a route with OPENING_ENDS. An end are [DONE], a choice's finish_reason,
+ * message_stop and a message_delta with a stop_reason, response.completed, .incomplete, .failed and .cancelled, "stop": true of
+ * llama.cpp, and an error. |whole|: as above. */
+enum opening_ending opening_tail_ends(struct cgn_str tail, bool whole);
+/* A stream ended behind |part| of an event, which has no blank line. Return how many bytes of it a client may get: the last event
+ * needs no blank line, but a line that broke off in its field's name, a comment, and fields without data are of no use. */
+size_t opening_part_useful(struct cgn_str part);
 /* Name the error, for people: "an error in the place of an answer". For verdicts from OPENING_ERROR on. */
 const char *opening_text(enum opening_says says);
 

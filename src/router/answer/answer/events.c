@@ -2,6 +2,7 @@
 #include "router/answer/answer/events.h"
 
 #include "base/sse/sse.h"
+#include "policy/answer/opening/opening.h"
 #include "router/request/hooks/hooks.h"
 
 #define BORDER \
@@ -59,8 +60,11 @@ void gw_events_send(struct gw_req *r, struct cgn_str data)
 
 void gw_events_flush(struct gw_req *r)
 {
-	if (r->answer.part.n > 0)
-		part_send(r, r->answer.part.n);
+	struct gw_answer *to = &r->answer;
+	size_t n = to->torn ? to->part.n : opening_part_useful(cgn_buf_view(&to->part));
+	if (n > 0)
+		part_send(r, n);
+	cgn_buf_fini(&to->part);
 }
 
 bool gw_events_cut(struct gw_req *r)

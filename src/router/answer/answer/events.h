@@ -10,7 +10,8 @@
 
 /* Send |data|, and keep the part of an event at its end. */
 void gw_events_send(struct gw_req *r, struct cgn_str data);
-/* The answer has ended in good order: send the bytes that wait. The last event needs no blank line. */
+/* The answer has ended in good order: send the bytes that wait, as far as they are of use (opening_part_useful). The last event
+ * needs no blank line. */
 void gw_events_flush(struct gw_req *r);
 /* The answer broke off: drop the bytes that wait. Return true if what the client has ends with an event. */
 bool gw_events_cut(struct gw_req *r);

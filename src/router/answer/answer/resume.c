@@ -48,7 +48,7 @@ bool gw_resume_asked(struct gw_req *r, bool *out)
 {
 	bool off = cgn_str_is(r->client.resume_asked, "0");
 	bool on = cgn_str_is(r->client.resume_asked, "1") || cgn_str_is(r->client.resume_asked, "exact");
-	*out = !r->answer.head_sent && !r->client.retry_off && (on || (!off && r->w->rules->resume));
+	*out = !r->answer.head_sent && !r->client.once && (on || (!off && r->w->rules->resume));
 	return r->answer.head_sent || r->client.resume_asked.n == 0 || on || off || header_refuse(r);
 }
 
@@ -259,17 +259,49 @@ enum gw_step gw_resume_complete(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
-bool gw_resume_breaks_off(const struct gw_req *r)
+static bool ends_inside_event(const struct gw_answer *to, struct cgn_str part)
 {
-	const struct gw_answer *to = &r->answer;
-	if (!to->event_stream)
-		return false;
-	if (to->resume != NULL && resume_pending(to->resume->s).n > 0)
-		return opening_tail_breaks_off(resume_pending(to->resume->s), true);
-	if (to->comments && !to->torn) /* the part of an event waits, however long it is */
-		return opening_tail_breaks_off(cgn_buf_view(&to->part), true);
+	if (part.n > 0) /* the part of an event waits, however long it is */
+		return opening_tail_breaks_off(part, true);
 	struct cgn_str tail = usage_tail_view(&to->tail);
 	return opening_tail_breaks_off(tail, tail.n == to->bytes_out);
+}
+
+static bool ends_as_object(struct cgn_str text)
+{
+	while (text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\r'))
+		text.n--;
+	return text.n > 0 && text.p[text.n - 1] == '}';
+}
+
+/* Return true if the stream lacks the end that its dialect has. */
+static bool ends_early(const struct gw_req *r, struct cgn_str part)
+{
+	const struct gw_answer *to = &r->answer;
+	if (to->status != 200 || !to->comments || !(opening_answers(r->client.target) & OPENING_ENDS))
+		return false;
+	struct cgn_str tail = usage_tail_view(&to->tail);
+	if (to->torn) /* The tail is the end of the last event. */
+		return !ends_as_object(tail);
+	enum opening_ending ending = opening_tail_ends(part, true);
+	if (ending == ENDING_UNKNOWN)
+		ending = opening_tail_ends(tail, tail.n == to->bytes_out);
+	return ending == ENDING_CUT;
+}
+
+const char *gw_resume_breaks_off(const struct gw_req *r)
+{
+	const struct gw_answer *to = &r->answer;
+	struct cgn_str part = {NULL, 0};
+	if (!to->event_stream || r->client.x == NULL)
+		return NULL;
+	if (to->resume != NULL)
+		part = resume_pending(to->resume->s);
+	if (part.n == 0 && to->comments && !to->torn)
+		part = cgn_buf_view(&to->part);
+	if (ends_inside_event(to, part))
+		return "the answer ended inside an event";
+	return ends_early(r, part) ? "the answer ended without the end that its dialect has" : NULL;
 }
 
 enum plan_missing gw_resume_missing(struct gw_req *r)

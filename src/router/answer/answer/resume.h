@@ -43,8 +43,9 @@ bool gw_resume_send(struct gw_req *r, const struct view_node *node);
 bool gw_resume_fits(const struct gw_req *r, const struct engine_resume *how);
 /* Make r->body the one for such an engine. False: out of memory. */
 bool gw_resume_send_as(struct gw_req *r, const struct engine_resume *how);
-/* Return true if the engine's stream, which ended in good order, ended inside an event. */
-bool gw_resume_breaks_off(const struct gw_req *r);
+/* Return why the engine's stream, which ended in good order, is not whole: it ended inside an event, or without the end that its
+ * dialect has. NULL: it is whole, or can't be told from one. */
+const char *gw_resume_breaks_off(const struct gw_req *r);
 /* Use the engine's bytes as the continuation: its first ones are there. */
 void gw_resume_begin(struct gw_req *r);
 /* The answer is not continued: count |outcome|, and keep it for the access log and the sentence |why| for the client. */

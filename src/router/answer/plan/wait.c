@@ -239,8 +239,9 @@ static enum gw_step stream_died(struct gw_req *r, const struct cgn_err *why)
 static enum gw_step stream_closed(struct gw_req *r)
 {
 	struct cgn_err why = r->attempt.call.why;
-	if (why.code == CGN_FINE && gw_resume_breaks_off(r)) {
-		(void)CGN_FAIL(&why, BAD_GATEWAY, "the answer ended inside an event");
+	const char *early = why.code == CGN_FINE ? gw_resume_breaks_off(r) : NULL;
+	if (early != NULL) {
+		(void)CGN_FAIL(&why, BAD_GATEWAY, "%s", early);
 		gw_refused_cut(r);
 		return stream_died(r, &why);
 	}

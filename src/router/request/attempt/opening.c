@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "router/request/attempt/opening.h"
 
+#include "base/sse/sse.h"
+
 #define HELD_MOST    ((size_t)1024 * 1024) /* Bytes of an answer whose owner waits for something else. */
 #define DECODED_MOST ((size_t)256 * 1024)  /* Bytes of an encoded answer that are looked into. */
 
@@ -135,16 +137,32 @@ void gw_opening_drop(struct gw_attempt *a)
 	a->first_data = (struct cgn_str){NULL, 0};
 }
 
+/* Return true if the first event of a stream has begun and is not whole. Clients get whole events, so nothing is lost while
+ * another engine can still be asked. */
+static bool is_in_event(const struct gw_attempt *a)
+{
+	struct cgn_str read = a->first_data;
+	if (!a->events || a->status != 200 || read.n == 0 || header_find(a, "content-encoding").n > 0)
+		return false;
+	const char *data = memmem(read.p, read.n, "data:", 5);
+	return data != NULL && sse_border(read, (size_t)(data - read.p)) == 0;
+}
+
 enum opening_says gw_opening_says(struct gw_attempt *a)
 {
+	struct opening *o = &a->opening.reader;
 	if (!a->head_seen)
 		return OPENING_MORE;
-	if (a->call.closed && a->call.why.code == CGN_FINE)
-		return opening_end(&a->opening.reader);
+	if (a->call.closed && a->call.why.code == CGN_FINE) {
+		bool broken = o->says == OPENING_ANSWER && is_in_event(a) &&
+			opening_tail_breaks_off(a->first_data, true);
+		return broken ? OPENING_EMPTY : opening_end(o);
+	}
 	bool late = a->first_data.p != NULL &&
 		cgn_since(cgn_loop_now(a->w->loop), a->opening.since) >= GW_OPENING_WAIT;
-	bool full = a->first_data.n >= GW_OPENING_MAX;
-	return late || full ? opening_give_up(&a->opening.reader) : a->opening.reader.says;
+	if (late || a->first_data.n >= GW_OPENING_MAX)
+		return opening_give_up(o);
+	return o->says == OPENING_ANSWER && is_in_event(a) ? OPENING_MORE : o->says;
 }
 
 bool gw_opening_failed(struct gw_attempt *a)

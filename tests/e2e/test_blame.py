@@ -21,6 +21,8 @@ POISON = {
     "late_error": (200, SSE, [ANSWER[0], event({"error": ERROR})]),
     "half_an_event": (200, SSE, [ANSWER[0], ANSWER[1][:-9]]),
     "cut": (200, SSE, [ANSWER[0], ANSWER[1], None]),
+    "hangs_up": "hangs_up",
+    "head_alone": (200, SSE, [None]),
 }
 
 
@@ -36,7 +38,7 @@ def tenants(cluster, tmp_path):
     keys.write_text("")
     made = {}
     for tenant in ("p", "q"):
-        got = subprocess.run([BUILD / "src/ctl/cgn-ctl", "key", "create", "--file", keys, "--tenant", tenant, "-o", "json"],
+        got = subprocess.run([BUILD / "src/ctl/cgn-ctl", "key", "create", "--file", keys, "--tenant", tenant, "--scopes", "chat,admin", "-o", "json"],
                              capture_output=True, text=True, timeout=60, check=True)
         made[tenant] = {"Authorization": "Bearer " + json.loads(got.stdout)["key"]}
     with contextlib.ExitStack() as stack:
@@ -76,12 +78,12 @@ def test_a_tenant_that_sends_poison_takes_no_node_from_the_others(cluster, tenan
             assert is_good(ask("q", f"{turn} {i * 7} is fine"))
         assert len(a.seen) > before[0] and len(b.seen) > before[1], turn  # both still take part
     assert cluster.metric("cgn_ejections_total") == 0
-    if attempts > 1 and way in ("http500", "nothing", "error"):
+    if attempts > 1 and way in ("http500", "nothing", "error", "hangs_up", "head_alone"):
         told = cluster.router_process.events("gateway.fails_everywhere")
         assert {(e["tenant"], e["nodes"], e["model"]) for e in told} == {("p", 2, "m")}, told
 
 
-@pytest.mark.parametrize("way", ["http500", "nothing", "late_error", "cut"])
+@pytest.mark.parametrize("way", ["http500", "nothing", "late_error", "cut", "hangs_up"])
 def test_the_only_node_is_blamed_by_different_requests(cluster, tenants, way):
     a = Engine("a", ["m"], poisoned_by(way))
     ask = tenants(a)
@@ -110,6 +112,31 @@ def test_a_node_that_fails_for_all_is_out_soon(cluster, tenants, way, attempts):
     late = way in ("late_error", "half_an_event", "cut")  # those can't be taken back
     assert good == 60 if attempts > 1 and not late else good >= 45, good
     assert len(a.seen) <= 20, len(a.seen)
+
+
+def once(node):
+    return {"X-Cgn-Retry": "off", "X-Cgn-Node": node}
+
+
+@pytest.mark.parametrize("way", ["http500", "late_error", "cut", "hangs_up"])
+def test_poison_between_good_requests_takes_no_node_either(cluster, tenants, way):
+    """No other node gets the request, so that there is one witness, and the tenant's good requests are answered."""
+    engines = [Engine(name, ["m"], poisoned_by(way)) for name in "abc"]
+    ask = tenants(*engines, breaker={"failures": 3})
+    for i in range(60):
+        assert not is_good(ask("p", f"{i * 7} poison", **once("abc"[i % 3])))
+        assert i % 3 or is_good(ask("p", f"{i * 7} is fine", **once("abc"[i // 10 % 3])))
+    assert cluster.metric("cgn_ejections_total") == 0
+
+
+@pytest.mark.parametrize("way", ["http500", "late_error", "cut", "hangs_up"])
+def test_one_tenant_without_retries_finds_the_node_that_fails(cluster, tenants, way):
+    a, b = Engine("a", ["m"], lambda path, asked: POISON[way]), Engine("b", ["m"])
+    ask = tenants(a, b)
+    for i in range(10):
+        assert is_good(ask("p", f"{i * 7} is fine", **once("ab"[i % 2]))) == (i % 2 == 1)
+        assert breaker(cluster, "a")["state"] == ("open" if i >= 8 else "closed"), i
+    assert breaker(cluster, "b")["text"] == "closed"
 
 
 def test_poison_is_no_probe(cluster, tenants):

@@ -102,8 +102,9 @@ def test_half_open_lets_one_request_in(cluster):
 
 
 def test_the_last_one_is_tried_whatever_its_breaker_says(cluster):
-    up(cluster, (*FAST, "--fault", "refuse"), (*FAST, "--fault", "refuse"),
-       router={"router.breaker": {"failures": 1, "open_for": FOREVER}})
+    up(cluster, (*FAST, "--fault", "refuse"), FAST, router={"router.breaker": {"failures": 1, "open_for": FOREVER}})
+    until(lambda: chats(cluster, 1) and breaker(cluster, "a")["state"] == "open", "a is out")
+    set_faults(cluster.nodes["b"].engine_port, "refuse")
     assert cluster.chat("x").status == 503
     assert breaker(cluster, "a")["state"] == breaker(cluster, "b")["state"] == "open"
     set_faults(cluster.nodes["a"].engine_port, "http500")

@@ -195,7 +195,8 @@ static enum gw_step prefill_done(struct gw_req *r)
 static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, const char *outcome,
 	const char *why)
 {
-	if (gw_attempt_died(&r->attempt))
+	bool died = gw_attempt_died(&r->attempt);
+	if (died)
 		plan_died(&r->plan.legs);
 	bool again = how != BREAKER_FAILURES && gw_handoff_may_repeat(r, r->attempt.call.slot);
 	cgn_log_limited(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id),
@@ -205,7 +206,7 @@ static enum gw_step prefill_failed(struct gw_req *r, enum breaker_failure how, c
 			      : "the node that answers computes the prompt"));
 	if (how == BREAKER_FAILURES)
 		gw_verdict_none(&r->attempt);
-	else if (how == BREAKER_STATUS || again)
+	else if (how == BREAKER_STATUS || died || again)
 		gw_refused_take(r, &r->attempt, how);
 	else
 		gw_verdict_bad(&r->attempt, how);

@@ -95,11 +95,14 @@ static bool is_setting(int status)
 
 /* ---- blame ---- */
 
-/* Return true for a failure that the request may have caused. A node that can't be reached, or hangs up before it answers, fails by
- * itself. */
-static bool is_doubtful(enum breaker_failure how)
+/* Return true for a failure that the request may have caused: a node that can't be reached fails by itself, but an engine that got the
+ * request and hung up may have died of it. */
+static bool is_doubtful(const struct gw_attempt *a, enum breaker_failure how)
 {
-	return how == BREAKER_STATUS || how == BREAKER_ERROR || how == BREAKER_REFUSED || how == BREAKER_CUT;
+	bool answers =
+		how == BREAKER_STATUS || how == BREAKER_ERROR || how == BREAKER_REFUSED || how == BREAKER_CUT;
+	bool hung_up = how == BREAKER_RESET || (how == BREAKER_CONNECT && gw_attempt_died(a));
+	return a->peer == NULL && (answers || hung_up);
 }
 
 void gw_refused_mark(struct gw_req *r)
@@ -128,7 +131,7 @@ void gw_refused_take(struct gw_req *r, struct gw_attempt *a, enum breaker_failur
 	struct gw_plan *p = &r->plan;
 	if (a->w == NULL || a->judged || how == BREAKER_FAILURES)
 		return;
-	if (!is_doubtful(how) || a->peer != NULL) {
+	if (!is_doubtful(a, how)) {
 		gw_verdict_bad(a, how);
 		return;
 	}
@@ -180,8 +183,10 @@ void gw_refused_begun(struct gw_req *r)
 
 void gw_refused_answered(struct gw_req *r)
 {
-	if (!gw_attempt_is_error(&r->attempt))
-		gw_misfit_answered(r->w->shared->misfits, source_of(r));
+	const struct gw_attempt *a = &r->attempt;
+	if (!gw_attempt_is_error(a))
+		gw_misfit_answered(r->w->shared->misfits, source_of(r), a->peer == NULL ? a->ticket.node : 0,
+			cgn_loop_now(r->w->loop));
 }
 
 void gw_refused_forget(struct gw_req *r)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused: decides whose fault a failure is. A request that an engine fails (5xx, nothing, an error, an answer that breaks off) or refuses
+/* refused: decides whose fault a failure is. A request that an engine fails (5xx, nothing, an error, a connection that it closes) or refuses
  * (STATUS_NODE) may be the cause itself, so that one witness is not enough: the node is a suspect, and the request is sent to
  * another node. If that one answers, each suspect is at fault; one that refused is misconfigured (misfit/). If all nodes that
  * were asked fail, the request is taken for the cause, and no node is blamed. Where one node alone was asked, what else is known

@@ -50,7 +50,7 @@ static enum gw_step attempt_failed(struct gw_req *r)
 	else if (how == BREAKER_STALL)
 		gw_verdict_stalled(a);
 	else
-		gw_verdict_bad(a, how);
+		gw_refused_take(r, a, how);
 	struct cgn_err why = a->call.why;
 	return leg_failed(r, how, why.code, why.msg);
 }

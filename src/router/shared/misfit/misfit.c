@@ -251,14 +251,14 @@ bool gw_misfit_unjudged(struct gw_misfits *f, const struct witness_failure *fail
 	return counts;
 }
 
-void gw_misfit_answered(struct gw_misfits *f, uint64_t source)
+void gw_misfit_answered(struct gw_misfits *f, uint64_t source, uint64_t node, cgn_nsec now)
 {
 	if (f == NULL ||
 		(atomic_load_explicit(&f->unjudged_bits, memory_order_relaxed) & witness_bit(source)) == 0)
 		return;
 	CGN_LIVE(f, MISFITS_TAG);
 	CGN_MUST(pthread_mutex_lock(&f->lock) == 0);
-	(void)witness_answered(&f->unjudged, source);
+	witness_answered(&f->unjudged, source, node, now);
 	atomic_store_explicit(&f->unjudged_bits, witness_bits(&f->unjudged), memory_order_relaxed);
 	misfits_unlock(f);
 }

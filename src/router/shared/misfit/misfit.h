@@ -50,8 +50,8 @@ void gw_misfit_text(struct gw_misfits *f, uint16_t slot, uint64_t node, cgn_nsec
 /* A request failed at a node, and no other node has answered it. Return true if that counts against the node
  * (policy/node/breaker/witness.h). |f| NULL: it does. */
 bool gw_misfit_unjudged(struct gw_misfits *f, const struct witness_failure *failure);
-/* A request of |source| was answered. */
-void gw_misfit_answered(struct gw_misfits *f, uint64_t source);
+/* |node| answered a request of |source|; as witness_answered. */
+void gw_misfit_answered(struct gw_misfits *f, uint64_t source, uint64_t node, cgn_nsec now);
 /* A node refused a request: its list of models is in doubt. */
 void gw_misfit_doubt(struct gw_misfits *f, uint16_t slot);
 /* Return whether the list is in doubt since the last call. */

@@ -429,6 +429,7 @@ static const struct {
 	{"folded", OK_HEAD "x: y\r\n z\r\ncontent-length: 0\r\n\r\n", false, 0, HTTP_FAIL_HEAD, ""},
 	{"switching", "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", false,
 		0, HTTP_FAIL_HEAD, ""},
+	{"status 99", "HTTP/1.1 099 Odd\r\ncontent-length: 2\r\n\r\n{}", false, 0, HTTP_FAIL_HEAD, ""},
 	{"only 100", "HTTP/1.1 100 Continue\r\n\r\n", true, 0, HTTP_FAIL_HEAD, ""},
 };
 

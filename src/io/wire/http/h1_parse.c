@@ -152,6 +152,8 @@ static int request_head(struct h1_parser *p, struct http_head *h, const struct f
 
 static int interim_head(struct h1_parser *p)
 {
+	if (p->ll.status_code < 100)
+		return parser_fault(p, 400, "the status is less than 100");
 	if (p->ll.status_code == 101)
 		return parser_fault(p, 400, "the answer switches protocols, which was not asked for");
 	return ++p->interim > H1_MAX_INTERIM ? parser_fault(p, 400, "too many interim answers") : NO_BODY;

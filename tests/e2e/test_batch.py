@@ -269,6 +269,44 @@ def test_a_refusal_is_of_the_line_unless_it_is_of_the_key(cluster):
     server.shutdown()
 
 
+class CutEngine(OddEngine):
+    """An engine whose first answer to "number I" is cut behind its byte I."""
+    BODY = json.dumps({"id": "c", "object": "chat.completion", "created": 1, "model": "sim", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "whole"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}).encode()
+    WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "messages" not in body:
+            return self.reply(404, {})
+        text = body["messages"][0]["content"]
+        self.server.seen.append(text)
+        at = int(text.split()[-1]) if self.server.seen.count(text) == 1 else len(self.WHOLE)
+        self.close_connection = at < len(self.WHOLE)
+        return self.wfile.write(self.WHOLE[:at])
+
+
+@pytest.mark.parametrize("agents", [False, True])
+def test_a_line_whose_answer_is_cut_at_any_byte_is_asked_again(cluster, agents):
+    c, cuts = cluster, range(0, len(CutEngine.WHOLE), 9 if agents else 3)  # all of them would take minutes
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CutEngine)
+    server.seen = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+    bare = {} if agents else {'engine_nodes."a"': {"url": f"http://127.0.0.1:{port}"}}
+    c.router({"batch": {"enabled": True, "max_concurrent": 128}, "router.breaker": {"failures": 0, "failure_share": 0, "outliers": False}, **bare})
+    if agents:
+        c.agent("a", port, {"engine": {"kind": "openai_compat"}})
+    c.wait_ready(1)
+    done, failed = results(c, batch := ended(c, create(c, jsonl([line(i) for i in cuts]))))
+    server.shutdown()
+    assert batch["request_counts"] == {"total": len(cuts), "completed": len(cuts), "failed": 0} and not failed, (batch, failed[:3])
+    assert {r["custom_id"] for r in done} == {f"line-{i}" for i in cuts}
+    assert all(r["response"]["body"]["choices"][0]["message"]["content"] == "whole" for r in done)
+    asked = {i: server.seen.count(f"number {i}") for i in cuts}
+    assert set(asked.values()) == {2}, asked
+
+
 @pytest.mark.parametrize("agents", [False, True])
 def test_a_line_is_computed_as_often_as_the_batch_tries(cluster, agents):
     """Each try is one engine that began: what fails there is not also asked elsewhere at once. What did not begin is."""

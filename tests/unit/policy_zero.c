@@ -27,6 +27,7 @@
 #include "policy/answer/extproc/extproc.h"
 #include "policy/answer/hook/hook.h"
 #include "policy/answer/ollama/ollama.h"
+#include "policy/answer/opening/opening.h"
 #include "policy/answer/resume/resume.h"
 #include "policy/answer/tracing/tracing.h"
 #include "policy/config/config.h"
@@ -206,6 +207,22 @@ static void test_filters(void **state)
 		assert_string_equal(cgn_buf_z(&out), event));
 }
 
+static void test_openings(void **state)
+{
+	struct opening o;
+	(void)state;
+	opening_init(&o, OPENING_JSON, opening_answers(nothing), nothing);
+	assert_int_equal(opening_feed(&o, nothing), OPENING_MORE);
+	assert_int_equal(opening_blank(&o, nothing), 0);
+	assert_int_equal(opening_end(&o), OPENING_EMPTY);
+	assert_false(opening_tail_fails(nothing));
+	assert_false(opening_tail_breaks_off(nothing, true) || opening_tail_breaks_off(nothing, false));
+	(void)opening_tail_ends(nothing, true);
+	(void)opening_tail_ends(nothing, false);
+	assert_int_equal(opening_part_useful(nothing), 0);
+	assert_int_equal(sse_border(nothing, 0), 0);
+}
+
 static void test_answers(void **state)
 {
 	struct json_val body;
@@ -370,6 +387,7 @@ int main(void)
 		cmocka_unit_test(test_codes_and_sums),
 		cmocka_unit_test(test_formats),
 		cmocka_unit_test(test_filters),
+		cmocka_unit_test(test_openings),
 		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_readers_of_requests),
 		cmocka_unit_test(test_readers_of_machines),

@@ -147,7 +147,7 @@ static bool line_is_idle(struct cgn_str line)
 {
 	static const char *const names[] = {"data:", "event:", "id:", "retry:"};
 	static const char done[] = "[DONE]";
-	if (cgn_str_starts(line, ":"))
+	if (line.n == 0 || cgn_str_starts(line, ":"))
 		return true;
 	for (size_t i = 0; i < CGN_COUNT(names); i++) {
 		size_t n = strlen(names[i]);
@@ -173,6 +173,8 @@ static size_t line_last(struct cgn_str text)
 
 size_t opening_part_useful(struct cgn_str part)
 {
+	if (part.n == 0)
+		return 0;
 	size_t at = line_last(part);
 	size_t n = line_is_idle((struct cgn_str){part.p + at, part.n - at}) ? at : part.n;
 	for (size_t end = n; end > 0; end = at > 0 ? at - 1 : 0) {

@@ -160,6 +160,7 @@ def test_two_routers_agree_and_a_restarted_one_is_whole_again(cluster, fakes, tm
         for c in (cluster, other):
             agreed(c, "n2", 10)
         agreed(other, "n1", blocks)  # the fake reports to its last watcher alone: the first one has the snapshot
+        until(lambda: cache(cluster.admin_port, "n1").get("blocks") == blocks, "the first one has read the whole snapshot")
         sums = [{n: cache(c.admin_port, n)["sums"] for n in ("n1", "n2")} for c in (cluster, other)]
         assert sums[0] == sums[1] and sums[0]["n1"] != sums[0]["n2"]
         other.router_process.kill()

@@ -76,7 +76,7 @@ class QuietEngine:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 if then == "coded":
-                    self.send_header("Content-Encoding", "gzip")
+                    self.send_header("Content-Encoding", "br")  # a coding that the router does not look into
                 self.send_header("Connection", "close")
                 self.end_headers()
                 first, second = STREAM[:2], STREAM[2:]

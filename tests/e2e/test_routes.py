@@ -46,7 +46,8 @@ class Engine(http.server.BaseHTTPRequestHandler):
 
 
 # What the answers of the routes have
-ANSWER = {"choices": [], "content": [], "data": [], "output": [], "results": [], "tokens": [], "prompt": "", "input_tokens": 1}
+ANSWER = {"choices": [{"index": 0}], "content": [{"type": "text"}], "data": [{"index": 0}], "output": [{"id": "o"}], "results": [{"index": 0}],
+          "tokens": [1], "prompt": "p", "input_tokens": 1}
 
 
 class Engines:

@@ -95,13 +95,13 @@ def until(what, why, wait_s=WAIT_S, step_s=0.01):
     raise AssertionError(f"not within {wait_s:g} s: {why() if callable(why) else why}")
 
 
-def steady(read, step_s=0.05):
-    """Wait until ten reads in a row are the same, and return what they read."""
+def steady(read, step_s=0.05, within=0):
+    """Wait until ten reads in a row are the same, or differ by |within|, and return the last one."""
     seen = []
 
     def stands_still():
         seen.append(read())
-        return len(set(seen[-10:])) == 1 and len(seen) >= 10
+        return len(seen) >= 10 and (len(set(seen[-10:])) == 1 or within > 0 and max(seen[-10:]) - min(seen[-10:]) <= within)
     until(stands_still, lambda: f"it moves: {seen[-10:]}", step_s=step_s)
     return seen[-1]
 

@@ -39,6 +39,12 @@ def ctl(m, *args):
     return subprocess.run([CTL, *args, "--router", f"127.0.0.1:{m.c.grpc_port}"], capture_output=True, text=True, timeout=60)
 
 
+def takes(port):
+    """Return true if a connection to the port succeeds."""
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_models_are_loaded_for_requests_and_leave_for_others(machine):
     m = machine({"a": {}, "b": {}, "c": {}}, max_loaded=2, **QUICK)
     assert m.running() == [] and set(m.states().values()) == {"loadable"}
@@ -122,8 +128,25 @@ def test_a_killed_engine_comes_back_for_its_requests(machine):
         os.kill(pid, signal.SIGKILL)
         assert first.result().status == 200
     os.kill(m.engines()["a"]["pid"], signal.SIGKILL)
+    until(lambda: not takes(m.port["a"]), "its port is closed; the agent may not know yet that it has ended")
     assert m.chat("a").status == 200
     assert m.chat("b").status == 200 and m.running() == ["b"]
+
+
+def test_a_request_waits_for_an_engine_that_refuses_its_connection(machine, tmp_path):
+    """The engine's port is closed before its process has ended, so that the agent takes it for loaded."""
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\n{SIM} \"$@\"\nsleep 0.3\nexit 1\n")
+    slow.chmod(0o755)
+    m = machine({"a": {"binary": str(slow)}}, max_loaded=1, **QUICK)
+    assert m.chat("a").status == 200
+    shell = m.engines()["a"]["pid"]
+    with open(f"/proc/{shell}/task/{shell}/children") as f:
+        os.kill(int(f.read()), signal.SIGKILL)
+    until(lambda: not takes(m.port["a"]), "its port is closed")
+    assert m.engines()["a"]["pid"] == shell
+    assert m.chat("a").status == 200
+    assert m.engines()["a"]["pid"] != shell
 
 
 def test_a_model_that_never_loads_tells_why_and_when_to_come_again(machine, tmp_path):

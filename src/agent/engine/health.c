@@ -31,7 +31,8 @@ void engine_probed(void *user, enum supervise_event verdict, const char *why)
 	else
 		trouble_log(e);
 	engine_step(e, verdict);
-	if (strcmp(before, e->health.trouble) != 0)
+	bool cleared = verdict == SUPERVISE_PROBE_UP && engine_doubt_end(e);
+	if (cleared || strcmp(before, e->health.trouble) != 0)
 		e->host->ops->changed(e->host->user); /* Routers show the reason. */
 }
 

@@ -53,7 +53,23 @@ static void waiting_count(struct engine_ondemand *d, int by)
 bool engine_takes_requests(const struct engine *e)
 {
 	const struct engine_ondemand *d = &e->ondemand;
-	return !d->on || (d->phase == ONDEMAND_IN && !d->held && engine_is_ready(e));
+	return !d->on || (d->phase == ONDEMAND_IN && !d->held && !d->doubted && engine_is_ready(e));
+}
+
+bool engine_doubt(struct engine *e)
+{
+	if (!e->ondemand.on)
+		return false;
+	e->ondemand.doubted = true;
+	engine_check_soon(e);
+	return true;
+}
+
+bool engine_doubt_end(struct engine *e)
+{
+	bool was = e->ondemand.doubted;
+	e->ondemand.doubted = false;
+	return was;
 }
 
 bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms)

@@ -45,7 +45,8 @@ struct engine_ondemand {
 	Cognitora__V1__WantedState wanted; /* State that engine_rest_step brings about */
 	bool held;                         /* Takes no further requests, so that it can leave. */
 	bool cannot_sleep;                 /* The engine refused to sleep, and is stopped instead */
-	cgn_nsec phase_at;                 /* Begin of the phase. */
+	bool doubted; /* Refused a request's connection, and no check has found it well since: takes none. */
+	cgn_nsec phase_at; /* Begin of the phase. */
 	cgn_nsec loaded_at;
 	cgn_nsec ready_at;        /* Loading: its check succeeded; 0: not yet. */
 	cgn_nsec load_time;       /* Moving average, or a guess. */
@@ -70,6 +71,11 @@ void engine_ondemand_init(struct engine *e, const struct config *cfg, const stru
 bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms);
 /* Return true if requests go on at once. */
 bool engine_takes_requests(const struct engine *e);
+/* The engine refused a request's connection. Returns true if requests wait until a check finds it well or it is loaded
+ * again; false: it is not on demand. */
+bool engine_doubt(struct engine *e);
+/* A check found the engine well. Returns true if it was doubted. */
+bool engine_doubt_end(struct engine *e);
 /* Keep the engine for |ms| after the last request that is there; below 0: until its room is needed. */
 void engine_keep(struct engine *e, int64_t ms);
 /* A request has left engine_requests, waiting or not. */

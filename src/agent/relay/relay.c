@@ -10,6 +10,9 @@
 
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/node/proto bounds */
 
+#define RELAY_RETURNS \
+	3 /* An engine whose checks succeed and that refuses its requests is not waited for any longer. */
+
 /* ---- end ---- */
 static void relay_unbook(struct relay *r)
 {
@@ -224,7 +227,24 @@ static void on_engine_end(struct http_call *c, void *user, const struct http_fie
 }
 
 static bool relay_ask_engine(struct relay *r, struct cgn_err *err);
+static void relay_enter(struct relay *r);
 static void relay_answer_begun(struct relay *r, const char *message);
+
+/* An engine that is loaded for its requests went away, and got none of this one: the request waits as for a load. A process
+ * that is killed closes its port before its end is known. */
+static bool relay_waits_again(struct relay *r)
+{
+	if (r->returns == RELAY_RETURNS || r->head_sent || !engine_doubt(r->engine))
+		return false;
+	r->returns++;
+	slotmgr_answer_end(&r->placement, (struct cgn_str){NULL, 0});
+	relay_unsettle(r);
+	grpc_budget_return(r->all->budget, r->own.n);
+	r->booked -= r->own.n;
+	cgn_buf_fini(&r->own); /* A prefill leg names its slot in it. */
+	relay_enter(r);
+	return true;
+}
 
 static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage stage,
 	const struct cgn_err *why)
@@ -242,6 +262,8 @@ static void on_engine_fail(struct http_call *c, void *user, enum http_fail_stage
 		why = &err;
 	}
 	enginecall_failed(r->engine->name, stage, why, &said);
+	if (stage == HTTP_FAIL_CONNECT && said.code == CGN_UNAVAILABLE && relay_waits_again(r))
+		return;
 	if (said.code == CGN_UNAVAILABLE)
 		engine_check_soon(r->engine);
 	if (once && said.code == CGN_UNAVAILABLE && stage != HTTP_FAIL_CONNECT)

@@ -37,6 +37,7 @@ struct relay {
 	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
 	struct usage_tail tail;          /* The end of the answer, for the slot manager */
 	int status;                      /* The engine's HTTP status */
+	unsigned returns;                /* How often it waited again, for an engine that went away */
 	bool asked, retried, forgotten, head_sent, finished, failed;
 	struct cgn_grave grave;
 };

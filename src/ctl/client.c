@@ -136,9 +136,7 @@ CGN_RC ctl_router_address(const struct ctl_args *a, char out[300], struct cgn_er
 CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct ctl_client **out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = CGN_NEW(struct ctl_client);
 	c->server = &servers[server];
 	CGN_ON_EXIT(contexts_free) struct contexts *contexts = NULL;
 	const struct context *x = NULL;
@@ -288,9 +286,7 @@ CGN_RC ctl_client_call(const struct ctl_args *a, enum ctl_server server, const s
 CGN_RC ctl_client_join(const char *addr, const struct tls_cfg *tls, const struct ctl_call *call,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	CGN_ON_EXIT(ctl_client_close) struct ctl_client *c = CGN_NEW(struct ctl_client);
 	c->server = &servers[CTL_JOIN];
 	(void)cgn_str_copyz(c->addr, sizeof c->addr, cgn_str_of(addr));
 	CGN_TRY(tls_ctx_new(tls, &c->tls, err));

@@ -111,9 +111,7 @@ static void set_live(struct kvcached *d, const struct config *cfg)
 
 static CGN_RC kvcached_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
-	struct kvcached *d = calloc(1, sizeof *d);
-	if (d == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct kvcached *d = CGN_NEW(struct kvcached);
 	*d = (struct kvcached){.tag = KVCACHED_TAG,
 		.svc = s,
 		.telemetry = svc_telemetry(s),

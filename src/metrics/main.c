@@ -49,9 +49,7 @@ static void on_scraped(void *user, const char *name, struct cgn_str text, cgn_ns
 
 static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
-	struct metrics *m = calloc(1, sizeof *m);
-	if (m == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct metrics *m = CGN_NEW(struct metrics);
 	*m = (struct metrics){.tag = METRICS_TAG, .svc = s};
 	cgn_rc rc = powerpoll_new(svc_loop(s), svc_telemetry(s), &m->power, err);
 	if (cgn_ok(rc))

@@ -463,9 +463,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 
 static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
-	struct router *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct router *r = CGN_NEW(struct router);
 	*r = (struct router){.tag = ROUTER_TAG, .svc = s, .loop = svc_loop(s), .cfg = cfg};
 	r->shared.telemetry = svc_telemetry(s);
 	r->shared.tracing = svc_tracing(s);

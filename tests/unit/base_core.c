@@ -3,6 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -196,6 +200,37 @@ static void no_time_has_passed_since_a_later_instant(void **state)
 	assert_true(cgn_since(UINT64_MAX, 0) == UINT64_MAX);
 }
 
+static void small_memory_is_zeroed_and_grows(void **state)
+{
+	(void)state;
+	uint64_t *p = CGN_NEW_ARRAY(uint64_t, 3);
+	assert_true(p[0] == 0 && p[2] == 0);
+	p[2] = 7;
+	p = CGN_GROWN(p, 1000);
+	assert_true(p[2] == 7);
+	free(p);
+}
+
+static void the_lack_of_memory_ends_the_program_with_a_line(void **state)
+{
+	(void)state;
+	int pipes[2], status;
+	char said[512] = "";
+	assert_int_equal(pipe(pipes), 0);
+	pid_t child = fork();
+	if (child == 0) {
+		(void)dup2(pipes[1], STDERR_FILENO);
+		cgn_out_of_memory(4711, CGN_HERE);
+	}
+	assert_true(child > 0 && waitpid(child, &status, 0) == child);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	assert_true(read(pipes[0], said, sizeof said - 1) > 0);
+	assert_non_null(strstr(said, "base_core.c:"));
+	assert_non_null(strstr(said, "no 4711 bytes"));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -203,6 +238,8 @@ int main(void)
 		cmocka_unit_test(patterns_fit),
 		cmocka_unit_test(strings_have_an_order),
 		cmocka_unit_test(arena_stops_at_its_limit),
+		cmocka_unit_test(small_memory_is_zeroed_and_grows),
+		cmocka_unit_test(the_lack_of_memory_ends_the_program_with_a_line),
 		cmocka_unit_test(buf_error_is_sticky),
 		cmocka_unit_test(text_for_a_terminal_has_no_control_characters),
 		cmocka_unit_test(numbers_are_strict),

@@ -501,9 +501,7 @@ static void set_reloadable(struct agent *a, const struct config *cfg)
 
 static struct agent *agent_new(struct svc *s, const struct config *cfg)
 {
-	struct agent *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return NULL;
+	struct agent *a = CGN_NEW(struct agent);
 	*a = (struct agent){.tag = AGENT_TAG,
 		.svc = s,
 		.loop = svc_loop(s),

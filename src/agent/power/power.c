@@ -93,9 +93,7 @@ static void sensors_find(struct powersrc_host *h, const char *sysfs)
 CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node, const char *sysfs,
 	const struct gpus *gpus, struct node_power **out, struct cgn_err *err)
 {
-	struct node_power *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the readings of power");
+	struct node_power *p = CGN_NEW(struct node_power);
 	p->loop = l;
 	p->gpus = gpus;
 	(void)cgn_str_copyz(p->node, sizeof p->node, cgn_str_of(node));

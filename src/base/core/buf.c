@@ -27,6 +27,8 @@ char *cgn_buf_room(struct cgn_buf *b, size_t n)
 	want = want < b->n + n ? b->n + n : want;
 	want = want > limit ? limit : want;
 	char *grown = realloc(b->p, want);
+	if (grown == NULL && want <= CGN_SURE_BYTES)
+		cgn_out_of_memory(want, CGN_HERE);
 	if (grown == NULL) {
 		b->bad = true;
 		return NULL;

@@ -7,6 +7,8 @@
 
 #include "base/core/str.h"
 
+/* Without a limit, the first CGN_SURE_BYTES are there or the program ends: a writer of a text that cannot be longer need not
+ * look at |bad|. */
 struct cgn_buf {
 	char *p;              /* Owned; NUL-terminated only after cgn_buf_z. */
 	size_t n, cap, limit; /* A limit of 0 means SIZE_MAX / 2. */

@@ -130,3 +130,11 @@ _Noreturn void cgn_must_failed(const char *what, const char *where)
 	(void)fprintf(stderr, "fatal: %s: broken invariant: %s\n", where, what);
 	abort();
 }
+
+_Noreturn void cgn_out_of_memory(size_t bytes, const char *where)
+{
+	(void)fprintf(stderr,
+		"fatal: %s: out of memory: no %zu bytes; see the machine's memory and the limit of the unit or container\n",
+		where, bytes);
+	abort();
+}

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/core/alloc.h"
+
 enum cgn_code {
 #define CODE(name, http, grpc, exit, text) CGN_##name,
 #include "base/core/codes.def"
@@ -29,10 +31,6 @@ struct cgn_err {
 	const char *where;
 	char msg[400];
 };
-
-#define CGN_STR2(x) #x
-#define CGN_STR1(x) CGN_STR2(x)
-#define CGN_HERE    __FILE__ ":" CGN_STR1(__LINE__)
 
 /* Fill |err| (NULL-safe) and return |code| as a result. */
 cgn_rc cgn_fail_at(struct cgn_err *err, const char *where, enum cgn_code code, const char *fmt, ...)

@@ -84,6 +84,8 @@ bool cgn_str_copyz(char *dst, size_t cap, struct cgn_str s)
 char *cgn_str_dupz(struct cgn_str s)
 {
 	char *z = malloc(s.n + 1);
+	if (z == NULL && s.n < CGN_SURE_BYTES)
+		cgn_out_of_memory(s.n + 1, CGN_HERE);
 	if (z == NULL)
 		return NULL;
 	if (s.n > 0)

@@ -44,7 +44,7 @@ struct cgn_str cgn_str_split(struct cgn_str *rest, char sep);
 bool cgn_str_u64(struct cgn_str s, uint64_t *out);
 /* Copy into |dst| and terminate with a NUL; false when |s| was cut to fit. */
 bool cgn_str_copyz(char *dst, size_t cap, struct cgn_str s);
-/* Return a heap copy; NULL on exhaustion. */
+/* Return a heap copy. NULL, without memory: only of more than CGN_SURE_BYTES; for less, the program ends. */
 char *cgn_str_dupz(struct cgn_str s);
 /* Return the edit distance of |a| and |b|, for "did you mean"; any number above |max| when it is greater than
  * |max|. */

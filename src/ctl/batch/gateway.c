@@ -45,9 +45,7 @@ CGN_RC ctl_gateway_open(const struct ctl_args *a, struct ctl_gateway **out, stru
 {
 	const struct tls_cfg tls = {.ca_file = ctl_flag(a, "--ca"), .crl_file = ctl_flag(a, "--crl")};
 	const char *key = getenv("CGN_API_KEY");
-	CGN_ON_EXIT(ctl_gateway_close) struct ctl_gateway *g = calloc(1, sizeof *g);
-	if (g == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	CGN_ON_EXIT(ctl_gateway_close) struct ctl_gateway *g = CGN_NEW(struct ctl_gateway);
 	CGN_TRY(ctl_crl_check(&tls, err));
 	CGN_TRY(ctl_flag_duration(a, "--timeout", &g->timeout, err));
 	if (ctl_flag(a, "--key-file") != NULL)

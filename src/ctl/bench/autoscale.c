@@ -245,9 +245,7 @@ static CGN_RC bench_run(const struct ctl_args *a, struct scale_bench *b, struct 
 
 CGN_RC ctl_bench_autoscale(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct scale_bench *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct scale_bench *b = CGN_NEW(struct scale_bench);
 	cgn_rc rc = bench_run(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		replay_result_fini(&b->cases[i].result);

@@ -394,9 +394,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 
 CGN_RC ctl_bench_index(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct bench *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct bench *b = CGN_NEW(struct bench);
 	cgn_rc rc = run_bench(a, b, err);
 	trace_fini(&b->load);
 	free(b);

@@ -468,9 +468,7 @@ static void close_all(struct bench *b)
 
 CGN_RC ctl_bench_kv(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct bench *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct bench *b = CGN_NEW(struct bench);
 	for (size_t i = 0; i < KEYS; i++)
 		b->files[i] = -1;
 	cgn_rc rc = run_bench(a, b, err);

@@ -308,9 +308,7 @@ static CGN_RC measure_case(struct run *x, struct cgn_err *err)
 
 static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *err)
 {
-	struct run *x = calloc(1, sizeof *x);
-	if (x == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct run *x = CGN_NEW(struct run);
 	x->b = b;
 	x->result = r;
 	cgn_rc rc = measure_case(x, err);
@@ -432,9 +430,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 
 CGN_RC ctl_bench_pick(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct bench *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct bench *b = CGN_NEW(struct bench);
 	cgn_rc rc = run_bench(a, b, err);
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)

@@ -119,9 +119,7 @@ static CGN_RC read_file(struct contexts *c, struct cgn_err *err)
 
 CGN_RC contexts_load(struct contexts **out, struct cgn_err *err)
 {
-	struct contexts *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct contexts *c = CGN_NEW(struct contexts);
 	cgn_arena_init(&c->arena, ARENA_BYTES);
 	*out = c;
 	CGN_TRY(find_path(c, err));

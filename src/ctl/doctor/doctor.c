@@ -214,9 +214,7 @@ CGN_RC ctl_doctor(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(names_check(a, err));
 	if (ctl_switch(a, "--list"))
 		return checks_list(a, err);
-	CGN_ON_EXIT(doctor_free) struct doctor *d = calloc(1, sizeof *d);
-	if (d == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	CGN_ON_EXIT(doctor_free) struct doctor *d = CGN_NEW(struct doctor);
 	cgn_arena_init(&d->arena, ARENA_LIMIT);
 	d->args = a;
 	doctor_read_settings(d);

@@ -341,9 +341,7 @@ static bool is_there(struct part *t, struct pull_done *done)
 
 CGN_RC pull_file(struct pull *p, struct fetch *f, size_t i, struct cgn_err *err)
 {
-	struct part *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct part *t = CGN_NEW(struct part);
 	*t = (struct part){.pull = p, .file = &p->list.files[i], .fd = -1};
 	(void)snprintf(t->path, sizeof t->path, "%s/%s", p->to, t->file->path);
 	(void)snprintf(t->part, sizeof t->part, "%s.part", t->path);

@@ -316,9 +316,7 @@ static CGN_RC pull_run(struct pull *p, struct cgn_err *err)
 CGN_RC ctl_model_pull(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct sigaction end = {.sa_handler = on_interrupt};
-	struct pull *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct pull *p = CGN_NEW(struct pull);
 	p->args = a;
 	cgn_arena_init(&p->arena, LIST_MOST);
 	p->list.arena = &p->arena;

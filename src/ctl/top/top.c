@@ -220,9 +220,7 @@ CGN_RC ctl_top(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(ctl_flag_u64(a, "--count", 0, UINT32_MAX, &count, err));
 	if (every < 100 * CGN_MSEC)
 		return CGN_FAIL(err, INVALID, "--every: at least 100ms, so that the router is not kept busy");
-	struct top *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct top *t = CGN_NEW(struct top);
 	t->args = a;
 	t->screen = !a->json && ctl_is_terminal(STDOUT_FILENO);
 	t->keys = t->screen && ctl_is_terminal(STDIN_FILENO);

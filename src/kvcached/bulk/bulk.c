@@ -422,9 +422,7 @@ static CGN_RC bulk_open(struct kvcached_worker *w, void **out, struct cgn_err *e
 	const struct config *cfg = w->daemon->cfg;
 	if (cfg->kv.uds == NULL || cfg->kv.uds[0] == '\0')
 		return CGN_OK;
-	struct bulk *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct bulk *b = CGN_NEW(struct bulk);
 	*b = (struct bulk){.tag = BULK_TAG,
 		.w = w,
 		.lease_timeout = cfg->kv.lease_timeout,

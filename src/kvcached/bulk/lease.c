@@ -83,9 +83,7 @@ static CGN_RC lease_new(struct bulk_client *c, struct kvstore_block **take, stru
 		return CGN_FAIL(err, OVERLOADED,
 			"%zu values are lent to this client, as many as may be: release some first",
 			c->n_leases);
-	struct bulk_lease *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
+	struct bulk_lease *l = CGN_NEW(struct bulk_lease);
 	if (!value_hold(b->w->daemon, bytes)) {
 		free(l);
 		return CGN_FAIL(err, OVERLOADED, "half of the RAM tier is being read or written by clients");

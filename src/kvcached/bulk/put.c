@@ -143,9 +143,7 @@ static CGN_RC check_file(int fd, const struct kvbulk_msg *m, bool *in_memory, st
 /* Takes over |*fd|. */
 static struct put *put_new(struct bulk_client *c, const struct kvbulk_msg *m, int *fd)
 {
-	struct put *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return NULL;
+	struct put *p = CGN_NEW(struct put);
 	*p = (struct put){.daemon = c->bulk->w->daemon,
 		.key = m->key,
 		.info = m->info,

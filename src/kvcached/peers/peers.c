@@ -167,9 +167,7 @@ static CGN_RC peers_open(struct kvcached_worker *w, void **out, struct cgn_err *
 	struct kvcached *d = w->daemon;
 	if (w->index != 0 || !peers_wanted(d->cfg))
 		return CGN_OK;
-	struct peers_port *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
+	struct peers_port *p = CGN_NEW(struct peers_port);
 	*p = (struct peers_port){.daemon = d, .loop = w->loop};
 	cgn_timer_init(&p->metrics_timer, w->loop, on_metrics);
 	d->peers = p;

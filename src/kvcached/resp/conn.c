@@ -17,9 +17,7 @@ static void conn_release(struct cgn_grave *g)
 
 struct resp_conn *resp_conn_new(struct resp_port *p, struct net_conn *net)
 {
-	struct resp_conn *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return NULL;
+	struct resp_conn *c = CGN_NEW(struct resp_conn);
 	c->tag = RESP_CONN_TAG;
 	c->port = p;
 	c->net = net;

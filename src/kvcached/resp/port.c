@@ -54,9 +54,7 @@ static CGN_RC role_check(const struct config *cfg, struct cgn_err *err)
 
 static CGN_RC shared_new(const struct config *cfg, struct resp_shared **out, struct cgn_err *err)
 {
-	struct resp_shared *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
+	struct resp_shared *s = CGN_NEW(struct resp_shared);
 	cgn_rc rc = role_check(cfg, err);
 	if (cgn_ok(rc))
 		rc = password_read(cfg->kv.resp_password_file, s, err);
@@ -225,9 +223,7 @@ static bool port_idle(const void *port)
 static CGN_RC port_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
 	const struct resp_port *first = w->index > 0 ? w->daemon->workers[0].ports[KVCACHED_PORT_resp] : NULL;
-	struct resp_port *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the Redis port");
+	struct resp_port *p = CGN_NEW(struct resp_port);
 	p->tag = RESP_PORT_TAG;
 	p->worker = w;
 	p->loop = w->loop;

@@ -404,9 +404,7 @@ static void address_note(struct rpc_port *g)
 
 static CGN_RC kvg_open(struct kvcached_worker *w, void **out, struct cgn_err *err)
 {
-	struct rpc_port *g = calloc(1, sizeof *g);
-	if (g == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct rpc_port *g = CGN_NEW(struct rpc_port);
 	*g = (struct rpc_port){.tag = RPC_TAG, .w = w, .patience = w->daemon->cfg->kv.lease_timeout};
 	const char *node = w->daemon->cfg->agent.node_id;
 	if (node != NULL)

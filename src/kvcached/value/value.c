@@ -77,10 +77,8 @@ static void read_on_store(void *user, struct kvstore_block **take, const struct 
 CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
 	uint16_t sites, kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
 {
-	struct value_read *r = calloc(1, sizeof *r);
+	struct value_read *r = CGN_NEW(struct value_read);
 	CGN_LIVE(d, KVCACHED_TAG);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
 	*r = (struct value_read){.daemon = d,
 		.loop = l,
 		.key = *k,

@@ -45,9 +45,7 @@ CGN_RC enginemodel_blocks_new(const struct enginemodel_blocks_cfg *cfg, struct e
 {
 	uint32_t n = cfg->n;
 	CGN_MUST(n > 0 && n <= 1U << 26 && cfg->note_bytes % sizeof(uint64_t) == 0);
-	struct enginemodel_blocks *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct enginemodel_blocks *b = CGN_NEW(struct enginemodel_blocks);
 	uint32_t buckets = 16;
 	while (buckets < n)
 		buckets *= 2;

@@ -48,9 +48,7 @@ static struct enginemodel_job *job_of(struct cgn_link *l)
 CGN_RC enginemodel_new(const struct enginemodel_cfg *cfg, struct enginemodel **out)
 {
 	CGN_MUST(cfg->max_batch > 0 && cfg->block_tokens > 0 && cfg->step_tokens >= cfg->max_batch);
-	struct enginemodel *m = calloc(1, sizeof *m);
-	if (m == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct enginemodel *m = CGN_NEW(struct enginemodel);
 	m->tag = MODEL_TAG;
 	m->cfg = *cfg;
 	m->decode_times = m->prefill_times = 1;

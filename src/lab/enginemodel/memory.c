@@ -107,9 +107,7 @@ static void on_evict(void *arg, uint64_t hash, void *note)
 CGN_RC enginemodel_memory_new(const struct enginemodel_memory_cfg *cfg, struct enginemodel_memory **out)
 {
 	CGN_MUST(cfg->blocks[ENGINEMODEL_TIER_GPU] > 0);
-	struct enginemodel_memory *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct enginemodel_memory *t = CGN_NEW(struct enginemodel_memory);
 	t->tag = TIERS_TAG;
 	t->cfg = *cfg;
 	for (enum enginemodel_tier i = 0; i < ENGINEMODEL_TIER_COUNT; i++) {

@@ -79,9 +79,7 @@ static CGN_RC entries_take(struct cgn_loop *l, const struct config *cfg, struct 
 
 CGN_RC routers_check(const struct config *cfg, struct cgn_err *err)
 {
-	struct routers *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct routers *r = CGN_NEW(struct routers);
 	cgn_rc rc = entries_take(NULL, cfg, r, err);
 	free(r);
 	return rc;
@@ -89,9 +87,7 @@ CGN_RC routers_check(const struct config *cfg, struct cgn_err *err)
 
 CGN_RC routers_open(struct cgn_loop *l, const struct config *cfg, struct routers **out, struct cgn_err *err)
 {
-	struct routers *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct routers *r = CGN_NEW(struct routers);
 	r->tag = ROUTERS_TAG;
 	cgn_rc rc = entries_take(l, cfg, r, err);
 	if (cgn_ok(rc))

@@ -109,9 +109,7 @@ CGN_RC scrape_open(struct cgn_loop *l, struct telemetry *t, const struct config 
 	struct cgn_err *err)
 {
 	CGN_TRY(scrape_check(cfg, err));
-	struct scrape *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct scrape *s = CGN_NEW(struct scrape);
 	*s = (struct scrape){.tag = SCRAPE_TAG, .loop = l, .telemetry = t, .limits = limits_of(cfg)};
 	s->node_name = cfg->security.node_name;
 	cgn_list_init(&s->targets);

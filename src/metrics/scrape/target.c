@@ -339,9 +339,7 @@ CGN_RC scrape_target_add(struct scrape *s, const struct scrape_where *w, struct 
 {
 	if (s->n == SCRAPE_MOST)
 		return CGN_FAIL(err, OVERLOADED, "there are more than %u targets", SCRAPE_MOST);
-	struct scrape_target *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the target %s", w->name);
+	struct scrape_target *t = CGN_NEW(struct scrape_target);
 	t->tag = SCRAPE_TARGET_TAG;
 	t->all = s;
 	cgn_timer_init(&t->timer, s->loop, on_round_timer);

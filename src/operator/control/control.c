@@ -211,9 +211,7 @@ void control_close(struct control **take)
 CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, const struct control_cfg *cfg,
 	struct control **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(control_close) struct control *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the resources");
+	CGN_ON_EXIT(control_close) struct control *c = CGN_NEW(struct control);
 	*c = (struct control){.tag = CONTROL_TAG, .loop = l, .k8s = k, .telemetry = t};
 	for (size_t b = 0; b < CONTROL_BUCKETS; b++)
 		cgn_list_init(&c->buckets[b]);

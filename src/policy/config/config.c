@@ -24,9 +24,7 @@ static cgn_rc set_presets(struct config *c, const struct config_table *t, void *
 
 static cgn_rc box_new(struct config **out)
 {
-	struct config_box *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	struct config_box *b = CGN_NEW(struct config_box);
 	struct config *c = &b->pub;
 	struct cgn_arena *a = &b->store.arena;
 	c->store = &b->store;

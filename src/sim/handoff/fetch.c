@@ -144,9 +144,7 @@ static void question_write(const struct sim_handoff *h, const struct sim_fetch_a
 bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user),
 	void *user, struct sim_fetch **out)
 {
-	struct sim_fetch *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return false;
+	struct sim_fetch *f = CGN_NEW(struct sim_fetch);
 	*f = (struct sim_fetch){.tag = FETCH_TAG,
 		.h = h,
 		.done = done,

@@ -93,9 +93,7 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 	struct cgn_err *err)
 {
 	CGN_MUST(cfg->block_bytes > 0 && cfg->block_bytes <= SIM_STORE_BYTES);
-	struct sim_store *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct sim_store *s = CGN_NEW(struct sim_store);
 	*s = (struct sim_store){.tag = STORE_TAG, .cfg = *cfg};
 	for (size_t i = 0; i < SIM_STORE_PUTS; i++) {
 		s->puts[i] = (struct put){s, s->free_puts};
@@ -380,9 +378,7 @@ bool sim_load_new(struct sim_store *s, const struct sim_load_range *wants, uint3
 	if (s == NULL || keys == 0 || !kvclient_ready(s->client))
 		return false;
 	keys = keys < SIM_LOAD_MAX ? keys : SIM_LOAD_MAX;
-	struct sim_load *load = calloc(1, sizeof *load);
-	if (load == NULL)
-		return false;
+	struct sim_load *load = CGN_NEW(struct sim_load);
 	*load = (struct sim_load){.tag = LOAD_TAG, .store = s, .done = done, .user = user, .n_parts = n};
 	load->parts = calloc(n, sizeof *load->parts);
 	load->keys = calloc(keys, sizeof *load->keys);

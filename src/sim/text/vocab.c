@@ -75,10 +75,8 @@ static CGN_RC read_template(struct sim_vocab *v, struct cgn_str text, struct cgn
 CGN_RC sim_vocab_new(struct cgn_str tokenizer, struct cgn_str template, struct sim_vocab **out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(sim_vocab_free) struct sim_vocab *v = calloc(1, sizeof *v);
+	CGN_ON_EXIT(sim_vocab_free) struct sim_vocab *v = CGN_NEW(struct sim_vocab);
 	struct json_val root;
-	if (v == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	v->tag = VOCAB_TAG;
 	CGN_TRY(tokenizer_load(tokenizer, &v->tokenizer, err));
 	CGN_TRY(json_parse(tokenizer, &root, NULL, err));
@@ -125,9 +123,7 @@ bool sim_vocab_text(const struct sim_vocab *v, uint32_t id, struct cgn_buf *out)
 CGN_RC sim_reader_new(const struct sim_vocab *v, struct sim_reader **out, struct cgn_err *err)
 {
 	CGN_LIVE(v, VOCAB_TAG);
-	struct sim_reader *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct sim_reader *r = CGN_NEW(struct sim_reader);
 	*r = (struct sim_reader){.tag = READER_TAG, .v = v};
 	cgn_rc rc = tokenizer_work_new(v->tokenizer, &r->work, err);
 	if (!cgn_ok(rc)) {

@@ -119,9 +119,7 @@ static struct net_name *name_find(const struct net_addr *a)
 
 static struct net_name *name_new(const struct net_addr *a)
 {
-	struct net_name *n = calloc(1, sizeof *n);
-	if (n == NULL)
-		return NULL;
+	struct net_name *n = CGN_NEW(struct net_name);
 	n->tag = NAME_TAG;
 	n->addr = *a;
 	cgn_list_push(&names, &n->link);

@@ -144,9 +144,7 @@ CGN_RC packet_listen(struct cgn_loop *l, const struct packet_listen_cfg *cfg,
 	void (*on_accept)(void *user, struct packet_conn *c), void *user, struct packet_listener **out,
 	struct cgn_err *err)
 {
-	struct packet_listener *ln = calloc(1, sizeof *ln);
-	if (ln == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on unix:%.200s", cfg->path);
+	struct packet_listener *ln = CGN_NEW(struct packet_listener);
 	*ln = (struct packet_listener){.tag = LISTENER_TAG,
 		.refs = 1,
 		.loop = l,

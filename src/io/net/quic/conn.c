@@ -64,9 +64,7 @@ bool quic_conn_alive(const struct quic_conn *c)
 
 static struct quic_conn *conn_new(struct quic_endpoint *ep, const struct quic_conn_ops *ops, void *user)
 {
-	struct quic_conn *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return NULL;
+	struct quic_conn *c = CGN_NEW(struct quic_conn);
 	c->tag = QUIC_CONN_TAG;
 	c->ep = ep;
 	c->ops = ops;
@@ -376,9 +374,7 @@ static void resolve_done(void *arg)
 
 static CGN_RC start_resolving(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
 {
-	struct quic_resolving *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
+	struct quic_resolving *r = CGN_NEW(struct quic_resolving);
 	r->c = c;
 	r->addr = *a;
 	r->began = cgn_loop_now(c->ep->loop);

@@ -259,9 +259,7 @@ CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *giv
 	/* Fail now rather than at the first peer. */
 	CGN_TRY(tls_guest_new(cfg.tls, cfg.alpn, NULL, &probe, err));
 	tls_guest_free(&probe);
-	struct quic_endpoint *ep = calloc(1, sizeof *ep);
-	if (ep == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a QUIC endpoint");
+	struct quic_endpoint *ep = CGN_NEW(struct quic_endpoint);
 	endpoint_init(ep, l, &cfg, on_accept, user);
 	cgn_rc rc = quic_cids_init(&ep->cids, cfg.max_conns)
 		? CGN_OK

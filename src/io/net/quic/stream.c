@@ -24,9 +24,7 @@ static bool stream_is_live(const struct quic_stream *s)
 
 static struct quic_stream *stream_new(struct quic_conn *c, const struct quic_stream_ops *ops, void *user)
 {
-	struct quic_stream *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return NULL;
+	struct quic_stream *s = CGN_NEW(struct quic_stream);
 	s->tag = QUIC_STREAM_TAG;
 	s->c = c;
 	s->ops = ops;

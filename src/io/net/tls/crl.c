@@ -237,9 +237,7 @@ static void crl_destroy(struct tls_crl *c)
 
 static CGN_RC crl_new(const char *file, const char *ca_file, struct tls_crl **out, struct cgn_err *err)
 {
-	struct tls_crl *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a revocation list");
+	struct tls_crl *c = CGN_NEW(struct tls_crl);
 	c->tag = TLS_CRL_TAG;
 	c->refs = 1;
 	CGN_MUST(pthread_mutex_init(&c->lock, NULL) == 0);

@@ -178,9 +178,7 @@ CGN_RC clockhold_open(struct cgn_loop *l, const struct clockhold_cfg *cfg, const
 	void *user, struct clockhold **out, struct cgn_err *err)
 {
 	int pair[2];
-	struct clockhold *h = calloc(1, sizeof *h);
-	if (h == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the helper that limits clocks");
+	struct clockhold *h = CGN_NEW(struct clockhold);
 	*h = (struct clockhold){.tag = CLOCKHOLD_TAG,
 		.loop = l,
 		.ops = *ops,

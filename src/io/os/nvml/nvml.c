@@ -201,9 +201,7 @@ static bool thread_start(struct nvml *n)
 CGN_RC nvml_open(const struct nvml_cfg *cfg, struct nvml **out, struct cgn_err *err)
 {
 	pthread_condattr_t monotonic;
-	struct nvml *n = calloc(1, sizeof *n);
-	if (n == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to read GPUs");
+	struct nvml *n = CGN_NEW(struct nvml);
 	*n = (struct nvml){.tag = NVML_TAG,
 		.refs = 1,
 		.library = cgn_str_dupz(cgn_str_of(cfg->library)),

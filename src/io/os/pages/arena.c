@@ -78,9 +78,7 @@ CGN_RC pages_new(uint64_t bytes, struct pages **out, struct cgn_err *err)
 		return CGN_FAIL(err, INVALID,
 			"memory for values of %llu bytes: at least %llu, less than 256 TiB",
 			(unsigned long long)bytes, (unsigned long long)PAGES_PAGE);
-	struct pages *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a table of pages");
+	struct pages *p = CGN_NEW(struct pages);
 	*p = (struct pages){.tag = PAGES_TAG, .fd = -1, .reader_fd = -1, .n = (uint32_t)n};
 	for (size_t i = 0; i < PAGES_BINS; i++)
 		p->bins[i] = PAGES_NONE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* etcd: the client itself: endpoints and certificates. */
-#include <stdlib.h>
 
 #include "io/wire/etcd/etcd_priv.h"
 
@@ -68,9 +67,7 @@ CGN_RC etcd_new(struct cgn_loop *l, const struct etcd_cfg *cfg, struct etcd **ou
 	if (cfg->n_endpoints == 0 || cfg->n_endpoints > ETCD_MAX_ENDPOINTS)
 		return CGN_FAIL(err, INVALID, "%zu etcd endpoints: between 1 and %d belong here",
 			cfg->n_endpoints, ETCD_MAX_ENDPOINTS);
-	CGN_ON_EXIT(etcd_free) struct etcd *e = calloc(1, sizeof *e);
-	if (e == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for an etcd client");
+	CGN_ON_EXIT(etcd_free) struct etcd *e = CGN_NEW(struct etcd);
 	e->tag = ETCD_TAG;
 	e->loop = l;
 	e->timeout = cfg->timeout != 0 ? cfg->timeout : 5 * CGN_SEC;

@@ -210,9 +210,7 @@ CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *m
 	void *user, struct etcd_op **out, struct cgn_err *err)
 {
 	CGN_LIVE(e, ETCD_TAG);
-	struct etcd_op *op = calloc(1, sizeof *op);
-	if (op == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to etcd");
+	struct etcd_op *op = CGN_NEW(struct etcd_op);
 	*op = (struct etcd_op){.tag = ETCD_OP_TAG, .kind = kind, .e = e, .done = done, .user = user};
 	cgn_list_init(&op->link);
 	cgn_hook_init(&op->turn, op_not_started);

@@ -262,9 +262,7 @@ CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_
 {
 	CGN_LIVE(e, ETCD_TAG);
 	CGN_MUST(prefix.n > 0 && (unsigned char)prefix.p[prefix.n - 1] != 0xff);
-	CGN_ON_EXIT(watch_release) struct etcd_watch *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
+	CGN_ON_EXIT(watch_release) struct etcd_watch *w = CGN_NEW(struct etcd_watch);
 	*w = (struct etcd_watch){.tag = ETCD_WATCH_TAG, .e = e, .ops = ops, .user = user, .n = prefix.n};
 	w->prefix = cgn_str_dupz(prefix);
 	w->end = cgn_str_dupz(prefix);

@@ -70,9 +70,7 @@ CGN_RC fetch_open(struct fetch **out, struct cgn_err *err)
 	if (!lib_works)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"libcurl is needed for this and was not found (libcurl-gnutls.so.4, libcurl.so.4): apt install libcurl4");
-	struct fetch *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct fetch *f = CGN_NEW(struct fetch);
 	f->curl = lib.init();
 	if (f->curl == NULL) {
 		free(f);

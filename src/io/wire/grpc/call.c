@@ -12,9 +12,7 @@ static void call_expired(struct cgn_timer *t);
 
 struct grpc_call *grpc_call_new(struct cgn_loop *l, uint32_t max_message, struct cgn_link *list)
 {
-	struct grpc_call *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return NULL;
+	struct grpc_call *c = CGN_NEW(struct grpc_call);
 	c->tag = GRPC_CALL_TAG;
 	c->loop = l;
 	c->in.max_message = max_message;

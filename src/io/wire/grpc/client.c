@@ -246,10 +246,8 @@ static const struct grpc_call_ops unary_ops = {.on_message = unary_message, .on_
 CGN_RC grpc_unary(struct grpc_channel *ch, const char *path, struct cgn_str request, cgn_nsec timeout,
 	void (*done)(void *user, const struct grpc_unary_result *r), void *user, struct cgn_err *err)
 {
-	struct unary *u = calloc(1, sizeof *u);
+	struct unary *u = CGN_NEW(struct unary);
 	struct grpc_call *c;
-	if (u == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call");
 	u->done = done;
 	u->user = user;
 	cgn_rc rc = grpc_call_start(ch, path, timeout, &unary_ops, u, &c, err);
@@ -285,9 +283,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 		.idle_timeout = GRPC_FOREVER,
 		.ping_interval = cfg->keepalive != 0 ? cfg->keepalive : 20 * CGN_SEC,
 	};
-	struct grpc_channel *ch = calloc(1, sizeof *ch);
-	if (ch == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a channel to %s", cfg->addr);
+	struct grpc_channel *ch = CGN_NEW(struct grpc_channel);
 	ch->tag = GRPC_CHANNEL_TAG;
 	ch->loop = l;
 	ch->traceparent = cfg->traceparent;

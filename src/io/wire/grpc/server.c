@@ -216,9 +216,7 @@ static CGN_RC listen_http(struct grpc_server *s, const struct grpc_server_cfg *c
 CGN_RC grpc_server_new(struct cgn_loop *l, const struct grpc_server_cfg *cfg, void *user,
 	struct grpc_server **out, struct cgn_err *err)
 {
-	struct grpc_server *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a gRPC server on %s", cfg->listen.addr);
+	struct grpc_server *s = CGN_NEW(struct grpc_server);
 	s->tag = GRPC_SERVER_TAG;
 	s->loop = l;
 	s->max_message = cfg->max_message != 0 ? cfg->max_message : GRPC_MAX_MESSAGE;

@@ -339,9 +339,7 @@ static const struct net_conn_ops out_net_ops = {
 
 static CGN_RC out_dial(struct http_client *cl, struct cgn_err *err)
 {
-	struct client_conn *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a connection to %s", cl->addr);
+	struct client_conn *c = CGN_NEW(struct client_conn);
 	struct net_dial dial = {.addr = cl->addr,
 		.tls = cl->cfg.tls,
 		.server_name = cl->server_name,
@@ -503,9 +501,7 @@ static CGN_RC request_check(const struct http_request *rq, struct cgn_err *err)
 static struct http_call *call_new(struct http_client *cl, const struct http_request *rq,
 	const struct http_call_ops *ops, void *user)
 {
-	struct http_call *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return NULL;
+	struct http_call *c = CGN_NEW(struct http_call);
 	c->tag = HTTP_CALL_TAG;
 	c->client = cl;
 	c->ops = ops;
@@ -714,9 +710,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 		authority = CGN_STR("localhost");
 	if (!http_text_is_clean(authority) || memchr(authority.p, ' ', authority.n) != NULL)
 		return CGN_FAIL(err, INVALID, "the authority of %s is no host name", cfg->addr);
-	struct http_client *cl = calloc(1, sizeof *cl);
-	if (cl == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of %s", cfg->addr);
+	struct http_client *cl = CGN_NEW(struct http_client);
 	cl->tag = HTTP_CLIENT_TAG;
 	cl->loop = l;
 	cl->cfg = *cfg;

@@ -505,9 +505,7 @@ static void cfg_defaults(struct http_server_cfg *c)
 CGN_RC http_server_new(struct cgn_loop *l, const struct http_server_cfg *cfg,
 	const struct http_server_ops *ops, void *user, struct http_server **out, struct cgn_err *err)
 {
-	struct http_server *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a server on %s", cfg->listen.addr);
+	struct http_server *s = CGN_NEW(struct http_server);
 	s->tag = HTTP_SERVER_TAG;
 	s->loop = l;
 	s->cfg = *cfg;

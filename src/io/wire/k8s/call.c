@@ -130,10 +130,8 @@ static const struct http_call_ops call_ops = {.on_head = on_head,
 CGN_RC k8s_call_start(struct k8s *k, const struct k8s_request *rq, k8s_done_fn *done, void *user,
 	struct k8s_call **out, struct cgn_err *err)
 {
-	struct k8s_call *c = calloc(1, sizeof *c);
+	struct k8s_call *c = CGN_NEW(struct k8s_call);
 	CGN_LIVE(k, K8S_TAG);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call of the Kubernetes API");
 	*c = (struct k8s_call){.tag = K8S_CALL_TAG,
 		.k = k,
 		.done = done,

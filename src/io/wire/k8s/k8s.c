@@ -68,9 +68,7 @@ static CGN_RC client_open(struct k8s *k, struct cgn_err *err)
 
 CGN_RC k8s_new(struct cgn_loop *l, const char *kubeconfig, struct k8s **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(k8s_free) struct k8s *k = calloc(1, sizeof *k);
-	if (k == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the client of Kubernetes");
+	CGN_ON_EXIT(k8s_free) struct k8s *k = CGN_NEW(struct k8s);
 	*k = (struct k8s){.tag = K8S_TAG, .loop = l};
 	CGN_TRY(k8s_access_read(kubeconfig, &k->access, err));
 	CGN_TRY(bearer_read(k, err));

@@ -217,11 +217,9 @@ void k8s_lease_release(struct k8s_lease *l, void (*done)(void *user), void *user
 CGN_RC k8s_lease_open(struct k8s *k, const struct k8s_lease_cfg *cfg, const struct k8s_lease_ops *ops,
 	void *user, struct k8s_lease **out, struct cgn_err *err)
 {
-	struct k8s_lease *l = calloc(1, sizeof *l);
+	struct k8s_lease *l = CGN_NEW(struct k8s_lease);
 	CGN_LIVE(k, K8S_TAG);
 	CGN_MUST(cfg->duration >= CGN_SEC);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
 	*l = (struct k8s_lease){.tag = K8S_LEASE_TAG,
 		.k = k,
 		.ops = ops,

@@ -311,9 +311,7 @@ CGN_RC k8s_watch_open(struct k8s *k, const char *path, const char *query, const 
 	void *user, struct k8s_watch **out, struct cgn_err *err)
 {
 	CGN_LIVE(k, K8S_TAG);
-	CGN_ON_EXIT(watch_free) struct k8s_watch *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
+	CGN_ON_EXIT(watch_free) struct k8s_watch *w = CGN_NEW(struct k8s_watch);
 	*w = (struct k8s_watch){.tag = K8S_WATCH_TAG,
 		.k = k,
 		.ops = ops,

@@ -86,9 +86,7 @@ static void deadline_set(struct redis *r)
 
 static struct call *call_new(enum call_kind kind)
 {
-	struct call *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return NULL;
+	struct call *c = CGN_NEW(struct call);
 	c->tag = CALL_TAG;
 	c->kind = kind;
 	c->words.limit = REDIS_MAX_CALL;

@@ -147,9 +147,7 @@ CGN_RC webask_start(struct cgn_loop *l, const struct webask_endpoint *endpoint,
 	const struct webask_question *ask, webask_done *done, void *user, struct webask **out,
 	struct cgn_err *err)
 {
-	struct webask *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to ask %s", ask->path);
+	struct webask *f = CGN_NEW(struct webask);
 	*f = (struct webask){.tag = WEBASK_TAG,
 		.loop = l,
 		.body = {.limit = ask->max_bytes},

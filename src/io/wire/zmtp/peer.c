@@ -357,9 +357,7 @@ const struct net_conn_ops zmtp_peer_ops = {.on_open = on_open,
 
 struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn)
 {
-	struct zmtp_peer *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return NULL;
+	struct zmtp_peer *p = CGN_NEW(struct zmtp_peer);
 	*p = (struct zmtp_peer){.tag = ZMTP_PEER_TAG, .s = s, .conn = conn, .id = ++s->next_id};
 	p->heard = cgn_loop_now(s->loop);
 	zmtp_wire_init(&p->in, s->max_message);

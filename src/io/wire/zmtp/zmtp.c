@@ -139,9 +139,7 @@ static CGN_RC take_cfg(struct zmtp *s, const struct zmtp_cfg *cfg, struct cgn_er
 CGN_RC zmtp_open(struct cgn_loop *l, const struct zmtp_cfg *cfg, const struct zmtp_ops *ops, void *user,
 	struct zmtp **out, struct cgn_err *err)
 {
-	struct zmtp *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a socket");
+	struct zmtp *s = CGN_NEW(struct zmtp);
 	*s = (struct zmtp){.tag = ZMTP_TAG,
 		.loop = l,
 		.ops = ops,

@@ -208,10 +208,8 @@ CGN_RC scalecall_start(struct cgn_loop *l, const struct config *cfg, const struc
 	scalecall_done *done, void *user, struct scalecall **out, enum autoscale_outcome *outcome,
 	struct cgn_err *err)
 {
-	struct scalecall *c = calloc(1, sizeof *c);
+	struct scalecall *c = CGN_NEW(struct scalecall);
 	*outcome = AUTOSCALE_AGAIN;
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for an order");
 	*c = (struct scalecall){.tag = SCALECALL_TAG, .loop = l, .done = done, .user = user};
 	cgn_timer_init(&c->limit, l, on_program_limit);
 	cgn_rc rc = cfg->router.autoscaler.target == CONFIG_SCALE_EXEC

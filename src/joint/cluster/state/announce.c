@@ -157,9 +157,7 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
 	const struct state_announce_ops *ops, void *user, struct state_announce **out, struct cgn_err *err)
 {
 	CGN_TRY(state_cluster_check(cfg, err));
-	CGN_ON_EXIT(state_announce_close) struct state_announce *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
+	CGN_ON_EXIT(state_announce_close) struct state_announce *a = CGN_NEW(struct state_announce);
 	*a = (struct state_announce){
 		.tag = STATE_ANNOUNCE_TAG,
 		.loop = l,

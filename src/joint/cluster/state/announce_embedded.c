@@ -155,9 +155,7 @@ static void embedded_leave(struct state_announce *a)
 
 static CGN_RC embedded_open(struct state_announce *a, const struct config *cfg, struct cgn_err *err)
 {
-	struct announcer *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
+	struct announcer *own = CGN_NEW(struct announcer);
 	a->own = own;
 	own->heartbeat = cfg->agent.heartbeat;
 	own->alive_backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat};

@@ -144,9 +144,7 @@ static void etcd_leave(struct state_announce *a)
 
 static CGN_RC announce_etcd_open(struct state_announce *a, const struct config *cfg, struct cgn_err *err)
 {
-	struct registration *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
+	struct registration *own = CGN_NEW(struct registration);
 	a->own = own;
 	CGN_TRY(state_etcd_prefix(cfg, own->key, sizeof own->key, err));
 	own->prefix_bytes = strlen(own->key);

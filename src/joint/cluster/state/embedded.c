@@ -77,9 +77,7 @@ static void known_tell(struct state_watch *s)
 
 static CGN_RC address_add(struct state_watch *s, const char *text, struct cgn_err *err)
 {
-	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *node = calloc(1, sizeof *node);
-	if (node == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for node %s", text);
+	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *node = CGN_NEW(Cognitora__V1__Node);
 	cognitora__v1__node__init(node);
 	node->id = cgn_str_dupz(cgn_str_of(text));
 	node->address = cgn_str_dupz(cgn_str_of(text));
@@ -97,9 +95,7 @@ static CGN_RC address_add(struct state_watch *s, const char *text, struct cgn_er
 
 static CGN_RC embedded_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	struct embedded *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	struct embedded *own = CGN_NEW(struct embedded);
 	s->own = own;
 	own->s = s;
 	own->lease = cfg->cluster.lease;

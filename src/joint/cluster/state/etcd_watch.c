@@ -264,9 +264,7 @@ static void request_drop(struct state_request *rq)
 
 static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	struct etcd_members *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	struct etcd_members *own = CGN_NEW(struct etcd_members);
 	s->own = own;
 	own->s = s;
 	cgn_timer_init(&own->patience, s->loop, on_patience_over);

@@ -242,9 +242,7 @@ static void cordons_done(void *arg)
 /* Return the write of all requests that wait; NULL: no memory. */
 static struct cordons_write *cordons_collect(struct state_files *f, struct state_watch *s, size_t n)
 {
-	struct cordons_write *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return NULL;
+	struct cordons_write *w = CGN_NEW(struct cordons_write);
 	*w = (struct cordons_write){.f = f,
 		.s = s,
 		.place = state_place_share(&s->place),

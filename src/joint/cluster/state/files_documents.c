@@ -89,9 +89,7 @@ static void write_done(void *arg)
 static struct document_write *write_new(struct state_files *f, struct state_watch *s,
 	struct state_request *rq)
 {
-	struct document_write *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return NULL;
+	struct document_write *w = CGN_NEW(struct document_write);
 	*w = (struct document_write){.f = f,
 		.s = s,
 		.rq = rq,

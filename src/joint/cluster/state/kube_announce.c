@@ -246,10 +246,8 @@ static void registration_leave(struct state_announce *a)
 
 static CGN_RC registration_open(struct state_announce *a, const struct config *cfg, struct cgn_err *err)
 {
-	struct kube_registration *own = calloc(1, sizeof *own);
+	struct kube_registration *own = CGN_NEW(struct kube_registration);
 	const char *pod = getenv("POD_NAME"), *uid = getenv("POD_UID");
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the registration");
 	a->own = own;
 	own->heartbeat = cfg->agent.heartbeat;
 	own->lease = cfg->cluster.lease;

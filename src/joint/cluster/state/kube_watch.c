@@ -551,9 +551,7 @@ static CGN_RC watches_open(struct state_watch *s, struct cgn_err *err)
 
 static CGN_RC kube_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	struct kube_members *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	struct kube_members *own = CGN_NEW(struct kube_members);
 	s->own = own;
 	own->s = s;
 	own->lease = cfg->cluster.lease;

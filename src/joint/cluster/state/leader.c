@@ -115,9 +115,7 @@ static CGN_RC leader_connect_kube(struct state_leader *l, const struct config *c
 CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const char *id,
 	struct state_leader **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(state_leader_close) struct state_leader *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the leader's lease");
+	CGN_ON_EXIT(state_leader_close) struct state_leader *l = CGN_NEW(struct state_leader);
 	*l = (struct state_leader){.tag = LEADER_TAG, .loop = loop, .ttl = cfg->cluster.lease};
 	(void)cgn_str_copyz(l->id, sizeof l->id, cgn_str_of(id));
 	if (cfg->cluster.state_backend == STATE_ETCD)

@@ -138,9 +138,7 @@ static const struct stores_backend stores_watch = {
 CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
 	const struct state_stores_ops *ops, void *user, struct state_stores **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(state_stores_close) struct state_stores *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the stores of the cluster");
+	CGN_ON_EXIT(state_stores_close) struct state_stores *s = CGN_NEW(struct state_stores);
 	*s = (struct state_stores){.tag = STATE_STORES_TAG,
 		.loop = l,
 		.telemetry = t,

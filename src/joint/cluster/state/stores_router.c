@@ -104,9 +104,7 @@ static void on_question_due(struct cgn_timer *t)
 
 static CGN_RC router_open(struct state_stores *s, const struct config *cfg, struct cgn_err *err)
 {
-	struct stores_asker *own = calloc(1, sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the stores of the cluster");
+	struct stores_asker *own = CGN_NEW(struct stores_asker);
 	s->own = own;
 	own->s = s;
 	own->backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat};

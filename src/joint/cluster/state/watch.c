@@ -298,9 +298,7 @@ void state_request_ready(struct state_watch *s, struct state_request *rq)
 static struct state_request *request_new(struct state_watch *s, bool on, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user)
 {
-	struct state_request *rq = calloc(1, sizeof *rq);
-	if (rq == NULL)
-		return NULL;
+	struct state_request *rq = CGN_NEW(struct state_request);
 	*rq = (struct state_request){.s = s, .on = on, .done = done, .user = user, .text_bytes = text.n};
 	if (text.n > 0 && (rq->text = cgn_str_dupz(text)) == NULL) {
 		free(rq);
@@ -413,9 +411,7 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err)
 {
 	CGN_TRY(state_cluster_check(cfg, err));
-	CGN_ON_EXIT(state_watch_close) struct state_watch *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
+	CGN_ON_EXIT(state_watch_close) struct state_watch *s = CGN_NEW(struct state_watch);
 	*s = (struct state_watch){.tag = STATE_WATCH_TAG,
 		.loop = l,
 		.telemetry = t,

@@ -50,10 +50,8 @@ static void disk_unref(struct statefile_disk *d)
 
 static struct statefile_disk *disk_new(const char *path)
 {
-	struct statefile_disk *d = calloc(1, sizeof *d);
+	struct statefile_disk *d = CGN_NEW(struct statefile_disk);
 	const char *slash = strrchr(path, '/');
-	if (d == NULL)
-		return NULL;
 	(void)pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
 	d->path = strdup(path);

@@ -95,9 +95,7 @@ CGN_RC adminrelay_start(struct svc_admin_reply *reply, struct http_client *clien
 		.on_body = on_body,
 		.on_end = on_end,
 		.on_fail = on_fail};
-	struct relay *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct relay *p = CGN_NEW(struct relay);
 	p->tag = ADMINRELAY_TAG;
 	p->code = code;
 	cgn_rc rc = http_call_start(client, rq, &ops, p, &p->server, err);

@@ -536,9 +536,7 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 		.on_body_end = on_body_end,
 		.on_drain = on_drain,
 		.on_close = on_close};
-	struct svc_admin *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the admin port");
+	struct svc_admin *a = CGN_NEW(struct svc_admin);
 	a->tag = ADMIN_TAG;
 	a->loop = l;
 	a->cfg = *cfg;

@@ -69,9 +69,7 @@ static CGN_RC call_new(struct kvclient *c, enum kvbulk_type type, kvclient_done_
 			KVCLIENT_MAX_CALLS);
 	if (packet_queued(c->conn) > MAX_QUEUED)
 		return CGN_FAIL(err, OVERLOADED, "the block store does not keep up with what is sent to it");
-	struct kvclient_call *call = calloc(1, sizeof *call);
-	if (call == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call");
+	struct kvclient_call *call = CGN_NEW(struct kvclient_call);
 	size_t slot = c->free_slots[--c->n_free];
 	*call = (struct kvclient_call){.tag = KVCLIENT_CALL_TAG,
 		.client = c,

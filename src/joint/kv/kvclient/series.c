@@ -148,10 +148,8 @@ static void series_await(struct kvclient_series *s)
 CGN_RC kvclient_series_new(struct kvclient *c, const struct kvclient_series_cfg *cfg,
 	struct kvclient_series **out, struct cgn_err *err)
 {
-	struct kvclient_series *s = calloc(1, sizeof *s);
+	struct kvclient_series *s = CGN_NEW(struct kvclient_series);
 	CGN_MUST(cfg->n > 0);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for pieces of a value");
 	*s = (struct kvclient_series){.tag = KVCLIENT_SERIES_TAG, .client = c, .cfg = *cfg, .due = true};
 	cgn_timer_init(&s->tell, c->loop, series_on_tell);
 	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD; i++)

@@ -69,9 +69,7 @@ static void fetch_on_deadline(struct cgn_timer *timer)
 static struct kvpeer_fetch *fetch_new(struct kvpeer_get *g, const struct kvpeer_ask *ask,
 	kvpeer_fetch_done done, void *user)
 {
-	struct kvpeer_fetch *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return NULL;
+	struct kvpeer_fetch *f = CGN_NEW(struct kvpeer_fetch);
 	cgn_nsec longest = ask->budget_ms > 0 && ask->budget_ms * CGN_MSEC < LONGEST
 		? ask->budget_ms * CGN_MSEC
 		: LONGEST;

@@ -38,9 +38,7 @@ struct kvpeer_get *kvpeer_get_find(struct kvpeer *kp, const struct block_key *k)
 
 struct kvpeer_get *kvpeer_get_new(struct kvpeer *kp, const struct block_key *k, const struct kvpeer_ask *ask)
 {
-	struct kvpeer_get *g = calloc(1, sizeof *g);
-	if (g == NULL)
-		return NULL;
+	struct kvpeer_get *g = CGN_NEW(struct kvpeer_get);
 	*g = (struct kvpeer_get){.tag = KVPEER_GET_TAG,
 		.kp = kp,
 		.key = *k,

@@ -426,9 +426,7 @@ static void pool_init(struct kvpeer *kp, struct cgn_loop *l, const struct kvpeer
 
 CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpeer **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(kvpeer_close) struct kvpeer *kp = calloc(1, sizeof *kp);
-	if (kp == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
+	CGN_ON_EXIT(kvpeer_close) struct kvpeer *kp = CGN_NEW(struct kvpeer);
 	pool_init(kp, l, cfg);
 	if (kp->node == NULL || kp->rack == NULL || kp->region == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");

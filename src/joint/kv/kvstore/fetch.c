@@ -235,9 +235,7 @@ void kvstore_fetch(struct kvstore_fetches *f, struct kvstore_read *r)
 
 CGN_RC kvstore_fetches_new(struct kvstore *s, struct kvstore_fetches **out, struct cgn_err *err)
 {
-	struct kvstore_fetches *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	struct kvstore_fetches *f = CGN_NEW(struct kvstore_fetches);
 	f->store = s;
 	cgn_list_init(&f->waiting);
 	(void)pthread_mutex_init(&f->lock, NULL);

@@ -29,9 +29,7 @@ CGN_RC kvstore_new(const struct kvstore_cfg *cfg, struct kvstore **out, struct c
 {
 	/* Most of the struct is tables whose pages have no memory before their first use; malloc maps a
 	 * struct of this size apart from the heap. */
-	struct kvstore *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the block store");
+	struct kvstore *s = CGN_NEW(struct kvstore);
 	s->tag = KVSTORE_TAG;
 	s->wall_ms = cfg->wall_ms != NULL ? cfg->wall_ms : cgn_clock_wall_ms;
 	s->top_cell = s->labels.top = 1; /* cell 0 is KVSTORE_NONE */

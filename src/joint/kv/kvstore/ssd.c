@@ -253,9 +253,7 @@ static void ssd_init(struct kvstore_ssd *q)
 CGN_RC kvstore_ssd_open(struct kvstore *s, const struct kvstore_ssd_cfg *cfg, uint64_t ram_bytes,
 	struct cgn_err *err)
 {
-	struct kvstore_ssd *q = calloc(1, sizeof *q);
-	if (q == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
+	struct kvstore_ssd *q = CGN_NEW(struct kvstore_ssd);
 	q->store = s;
 	q->most_bytes = ram_bytes / 4 < KVSTORE_SSD_QUEUE_MAX ? ram_bytes / 4 : KVSTORE_SSD_QUEUE_MAX;
 	q->most_blocks = ram_bytes / BLOCK_BYTES;

@@ -68,10 +68,8 @@ static void on_entry(void *user, const struct kvclient_answer *a)
 
 static bool entry_fetch_start(struct slotmgr *m, uint64_t id)
 {
-	struct entry_fetch *g = calloc(1, sizeof *g);
+	struct entry_fetch *g = CGN_NEW(struct entry_fetch);
 	const struct block_key key = slotmgr_key(m->fingerprint.keys.entry, id, 0);
-	if (g == NULL)
-		return false;
 	g->mgr = m;
 	if (!cgn_ok(kvclient_get(slotmgr_kvclient(m), &key, KVCLIENT_HERE_ONLY, (struct cgn_str){0}, on_entry,
 		    g, &g->call, NULL))) {

@@ -251,9 +251,7 @@ CGN_RC slotmgr_open(const struct slotmgr_cfg *cfg, struct slotmgr **out, struct 
 	const struct config_engine *ce = cfg->engine;
 	if (ce->kind != ENGINE_LLAMA_CPP || ce->slot_dir == NULL)
 		return CGN_OK;
-	struct slotmgr *m = calloc(1, sizeof *m);
-	if (m == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", cfg->name);
+	struct slotmgr *m = CGN_NEW(struct slotmgr);
 	*m = (struct slotmgr){.tag = SLOTMGR_TAG,
 		.loop = cfg->loop,
 		.telemetry = cfg->telemetry,

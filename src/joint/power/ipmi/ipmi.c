@@ -250,9 +250,7 @@ static bool text_copy(const char *from, char **to)
 CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct ipmi_bmc **out,
 	struct cgn_err *err)
 {
-	struct ipmi_bmc *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a BMC");
+	struct ipmi_bmc *b = CGN_NEW(struct ipmi_bmc);
 	b->tag = IPMI_BMC_TAG;
 	b->loop = l;
 	b->interval = cfg->interval;

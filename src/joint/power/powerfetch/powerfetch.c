@@ -135,9 +135,7 @@ CGN_RC powerfetch_open(struct cgn_loop *l, const struct powerfetch_cfg *cfg, str
 	struct cgn_err *err)
 {
 	const struct webclient_cfg client = client_cfg(cfg);
-	struct powerfetch *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to read %s", cfg->url);
+	struct powerfetch *f = CGN_NEW(struct powerfetch);
 	f->tag = POWERFETCH_TAG;
 	f->loop = l;
 	f->timeout = cfg->timeout;

@@ -151,9 +151,7 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 	struct cgn_err *err)
 {
 	CGN_TRY(redfish_bmc_check(cfg, err));
-	struct redfish_bmc *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the BMC %s", cfg->url);
+	struct redfish_bmc *b = CGN_NEW(struct redfish_bmc);
 	*b = (struct redfish_bmc){.tag = REDFISH_BMC_TAG,
 		.loop = l,
 		.interval = cfg->interval,

@@ -359,9 +359,7 @@ static struct metric_series *series_alloc(struct metric_book *b)
 {
 	if (b->n == METRIC_MAX_SERIES)
 		return series_recycle(b);
-	struct metric_series *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return NULL;
+	struct metric_series *s = CGN_NEW(struct metric_series);
 	struct metric_series **end = &b->first;
 	if (b->last != NULL)
 		end = &b->last->next;

@@ -348,10 +348,8 @@ static CGN_RC tracing_begin_sending(struct tracing *t, const char *service, stru
 CGN_RC tracing_open(struct cgn_loop *l, const char *service, struct telemetry *telemetry,
 	struct tracing **out, struct cgn_err *err)
 {
-	struct tracing *t = calloc(1, sizeof *t);
+	struct tracing *t = CGN_NEW(struct tracing);
 	*out = NULL;
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "tracing: out of memory");
 	t->tag = TRACING_TAG;
 	t->loop = l;
 	(void)pthread_mutex_init(&t->lock, NULL);

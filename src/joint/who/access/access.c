@@ -16,9 +16,7 @@ struct access {
 
 CGN_RC access_new(const struct config *cfg, struct audit *audit, struct access **out, struct cgn_err *err)
 {
-	struct access *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the rules of access");
+	struct access *a = CGN_NEW(struct access);
 	a->tag = ACCESS_TAG;
 	a->audit = audit;
 	a->cluster = cgn_str_dupz(cgn_str_of(cfg->cluster.name));

@@ -227,9 +227,7 @@ CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *
 	*out = NULL;
 	if (cfg->security.audit_file == NULL)
 		return CGN_OK;
-	struct audit *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct audit *a = CGN_NEW(struct audit);
 	*a = (struct audit){.tag = AUDIT_TAG,
 		.lock = -1,
 		.path = cgn_str_dupz(cgn_str_of(cfg->security.audit_file)),

@@ -55,9 +55,7 @@ static CGN_RC signin_follow(struct login *l, const struct config *cfg, struct cg
 CGN_RC login_open(struct cgn_loop *loop, const struct config *cfg, struct access *access, struct oidc *oidc,
 	struct login **out, struct cgn_err *err)
 {
-	struct login *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for logins");
+	struct login *l = CGN_NEW(struct login);
 	l->tag = LOGIN_TAG;
 	l->loop = loop;
 	l->access = access;

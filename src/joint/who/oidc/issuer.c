@@ -225,9 +225,7 @@ static void issuer_release(struct cgn_grave *g)
 
 CGN_RC issuer_open(struct cgn_loop *l, const struct issuer_cfg *cfg, struct issuer **out, struct cgn_err *err)
 {
-	struct issuer *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider");
+	struct issuer *s = CGN_NEW(struct issuer);
 	s->tag = ISSUER_TAG;
 	s->loop = l;
 	s->cfg = *cfg;

@@ -351,9 +351,7 @@ void oidc_issuer(struct oidc *o, char out[CLAIMS_ISSUER_MAX + 1])
 CGN_RC oidc_open(struct cgn_loop *l, struct telemetry *t, const struct config *cfg, struct oidc **out,
 	struct cgn_err *err)
 {
-	struct oidc *o = calloc(1, sizeof *o);
-	if (o == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider");
+	struct oidc *o = CGN_NEW(struct oidc);
 	o->tag = OIDC_TAG;
 	o->loop = l;
 	o->telemetry = t;

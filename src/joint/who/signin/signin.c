@@ -381,9 +381,7 @@ CGN_RC signin_finish(struct signin *s, struct cgn_str query, struct cgn_str way,
 	if (slot == SIGNIN_EXCHANGES)
 		return CGN_FAIL(err, OVERLOADED, "%d people sign in at this moment: try again",
 			SIGNIN_EXCHANGES);
-	struct signin_exchange *x = calloc(1, sizeof *x);
-	if (x == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to sign in");
+	struct signin_exchange *x = CGN_NEW(struct signin_exchange);
 	*x = (struct signin_exchange){.tag = EXCHANGE_TAG,
 		.signin = s,
 		.slot = slot,
@@ -443,9 +441,7 @@ static CGN_RC secret_read(struct signin *s, const char *path, struct cgn_err *er
 CGN_RC signin_open(struct cgn_loop *l, struct oidc *oidc, const struct config *cfg, struct signin **out,
 	struct cgn_err *err)
 {
-	struct signin *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to sign in");
+	struct signin *s = CGN_NEW(struct signin);
 	s->tag = SIGNIN_TAG;
 	s->loop = l;
 	s->oidc = oidc;

@@ -21,10 +21,8 @@ static void scan_restart(struct resume *s)
 
 struct resume *resume_new(enum prompt_api api, struct json_val body)
 {
-	struct resume *s = calloc(1, sizeof *s);
+	struct resume *s = CGN_NEW(struct resume);
 	struct json_val options;
-	if (s == NULL)
-		return NULL;
 	s->tag = RESUME_TAG;
 	s->api = api;
 	s->include_usage =

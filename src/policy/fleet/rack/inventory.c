@@ -464,10 +464,8 @@ static CGN_RC rack_fill(struct reader *rd, struct cgn_str text, struct cgn_err *
 
 CGN_RC rack_read(const char *file, struct cgn_str text, struct rack **out, struct cgn_err *err)
 {
-	struct rack *r = calloc(1, sizeof *r);
+	struct rack *r = CGN_NEW(struct rack);
 	struct reader rd = {.r = r, .value.text.limit = MAX_VALUE};
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the inventory");
 	cgn_arena_init(&r->arena, ARENA_BYTES);
 	r->file = file;
 	r->cluster = "cognitora";

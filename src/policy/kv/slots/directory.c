@@ -76,9 +76,7 @@ static struct state *state_get(struct slot_directory *s, uint64_t id)
 	struct state **at = state_place(s, id);
 	if (*at != NULL || s->n_states == SLOT_DIRECTORY_MAX_STATES)
 		return *at;
-	struct state *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return NULL;
+	struct state *t = CGN_NEW(struct state);
 	t->id = id;
 	t->tier = NO_TIER;
 	*at = t;

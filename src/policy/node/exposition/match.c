@@ -167,9 +167,7 @@ static CGN_RC selector_read(struct match_selector *to, struct cgn_str text, stru
 
 static CGN_RC list_make(struct exposition_match **list, struct cgn_err *err)
 {
-	struct exposition_match *m = calloc(1, sizeof *m);
-	if (m == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+	struct exposition_match *m = CGN_NEW(struct exposition_match);
 	*list = m;
 	m->data = pcre2_match_data_create(1, NULL);
 	m->limits = pcre2_match_context_create(NULL);
@@ -186,9 +184,7 @@ CGN_RC exposition_match_add(struct exposition_match **list, struct cgn_str selec
 		CGN_TRY(list_make(list, err));
 	if ((*list)->n == EXPOSITION_SELECTORS)
 		return CGN_FAIL(err, INVALID, "more than %d match[]", EXPOSITION_SELECTORS);
-	struct match_selector *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+	struct match_selector *s = CGN_NEW(struct match_selector);
 	cgn_rc rc = selector_read(s, selector, err);
 	if (cgn_ok(rc))
 		(*list)->selector[(*list)->n++] = s;

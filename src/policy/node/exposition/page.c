@@ -264,9 +264,7 @@ static void empty_drop(struct page_maker *m)
 
 static struct exposition_page *page_of(struct page_maker *m)
 {
-	struct exposition_page *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return NULL;
+	struct exposition_page *p = CGN_NEW(struct exposition_page);
 	empty_drop(m);
 	p->n = m->n;
 	p->n_bytes = m->out.n;

@@ -15,9 +15,7 @@
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err)
 {
-	struct chooser *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "chooser: out of memory");
+	struct chooser *c = CGN_NEW(struct chooser);
 	c->tag = CHOOSER_TAG;
 	c->shared = *shared;
 	c->turn = seed;

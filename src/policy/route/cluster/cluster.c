@@ -309,9 +309,7 @@ static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool 
 {
 	uint16_t slot = 0;
 	CGN_TRY(slot_take(c, &slot, err));
-	struct cluster_node *n = calloc(1, sizeof *n);
-	if (n == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
+	struct cluster_node *n = CGN_NEW(struct cluster_node);
 	n->tag = CLUSTER_NODE_TAG;
 	cgn_list_init(&n->link);
 	cgn_list_init(&n->by_state);

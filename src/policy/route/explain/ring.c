@@ -27,9 +27,7 @@ CGN_RC explain_ring_new(size_t bytes, uint64_t seed, struct explain_ring **out, 
 	if (bytes < EXPLAIN_LEAST)
 		return CGN_FAIL(err, INVALID, "a record of decisions of %zu bytes: it needs at least %zu",
 			bytes, EXPLAIN_LEAST);
-	struct explain_ring *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the record of decisions");
+	struct explain_ring *r = CGN_NEW(struct explain_ring);
 	*r = (struct explain_ring){.tag = RING_TAG, .seed = seed, .n_chains = 1};
 	while (r->n_chains * 2 * CHAIN_BYTES <= bytes)
 		r->n_chains *= 2;

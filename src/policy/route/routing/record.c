@@ -111,9 +111,7 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 	size_t want = MIN_BYTES;
 	while (want <= bytes / 2)
 		want *= 2;
-	struct route_record *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "prefix record: out of memory");
+	struct route_record *r = CGN_NEW(struct route_record);
 	/* A calloc of megabytes gives fresh zero pages, which cost nothing until written. One extra line for
 	 * alignment. */
 	char *raw = calloc(1, want + LINE);

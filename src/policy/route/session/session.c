@@ -9,9 +9,7 @@
 CGN_RC sessions_new(size_t max, const struct digest *seed, struct sessions **out, struct cgn_err *err)
 {
 	CGN_MUST(max >= 1 && max < SESSION_NONE / 2);
-	struct sessions *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for sessions");
+	struct sessions *s = CGN_NEW(struct sessions);
 	*s = (struct sessions){.tag = SESSIONS_TAG,
 		.seed = *seed,
 		.max = (uint32_t)max,

@@ -38,9 +38,7 @@ cgn_rc template_compile(struct cgn_str source, struct template **out, struct cgn
 	size_t good = cgn_utf8_prefix(source.p, source.n);
 	if (good < source.n)
 		return CGN_FAIL(err, INVALID, "the chat template is not UTF-8 at byte %zu", good);
-	struct template *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to compile the chat template");
+	struct template *t = CGN_NEW(struct template);
 	t->tag = TEMPLATE_TAG;
 	cgn_arena_init(&t->arena, COMPILED_MAX);
 	cgn_rc rc = take_source(t, source)

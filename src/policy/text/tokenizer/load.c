@@ -257,9 +257,7 @@ CGN_RC tokenizer_load(struct cgn_str json, struct tokenizer **out, struct cgn_er
 		return CGN_FAIL(err, TOO_LARGE, "a file of %zu bytes, the limit is %zu", json.n,
 			TOKENIZER_MAX_FILE);
 	CGN_TRY(json_parse(json, &root, NULL, err));
-	struct tokenizer *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct tokenizer *t = CGN_NEW(struct tokenizer);
 	struct tok_loader l = {.t = t, .err = err};
 	t->tag = TOKENIZER_TAG;
 	cgn_arena_init(&t->arena, (size_t)64 << 20);

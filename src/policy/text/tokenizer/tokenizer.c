@@ -148,9 +148,7 @@ static void *align_up(void *p, size_t alignment)
 
 CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out, struct cgn_err *err)
 {
-	struct tokenizer_work *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct tokenizer_work *w = CGN_NEW(struct tokenizer_work);
 	w->tag = WORK_TAG;
 	w->t = t;
 	/* malloc instead of aligned_alloc: before glibc 2.38 a freed aligned block is too small for the next

@@ -223,9 +223,7 @@ static CGN_RC lines_parse(struct parse *p, struct cgn_str text, struct cgn_err *
 CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct digest *seed,
 	struct auth_keys **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(auth_keys_unref) struct auth_keys *k = calloc(1, sizeof *k);
-	if (k == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
+	CGN_ON_EXIT(auth_keys_unref) struct auth_keys *k = CGN_NEW(struct auth_keys);
 	k->tag = KEYS_TAG;
 	k->seed = *seed;
 	atomic_init(&k->refs, 1);

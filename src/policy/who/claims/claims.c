@@ -87,9 +87,7 @@ static CGN_RC rules_read(struct claims_rules *r, const struct config *cfg, struc
 
 CGN_RC claims_rules_new(const struct config *cfg, struct claims_rules **out, struct cgn_err *err)
 {
-	struct claims_rules *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the rules of [claims]");
+	struct claims_rules *r = CGN_NEW(struct claims_rules);
 	r->refs = 1;
 	cgn_arena_init(&r->arena, ARENA_MAX);
 	cgn_rc rc = rules_read(r, cfg, err);

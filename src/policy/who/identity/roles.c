@@ -140,9 +140,7 @@ static CGN_RC roles_configured(struct identity_roles *t, const struct config *cf
 
 CGN_RC identity_roles_new(const struct config *cfg, struct identity_roles **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for roles");
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *t = CGN_NEW(struct identity_roles);
 	atomic_init(&t->refs, 1);
 	cgn_arena_init(&t->arena, ARENA_MAX);
 	CGN_TRY(roles_built_in(t, err));

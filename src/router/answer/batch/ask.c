@@ -219,9 +219,7 @@ bool batch_ask(struct batch_run *run, size_t i)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct batch_line line;
 	struct cgn_err err;
-	struct batch_call *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return false;
+	struct batch_call *c = CGN_NEW(struct batch_call);
 	*c = (struct batch_call){.run = run,
 		.line = i,
 		.asked_at = cgn_loop_now(w->loop),

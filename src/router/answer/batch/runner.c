@@ -419,9 +419,7 @@ static void runner_tick(struct cgn_timer *t)
 
 CGN_RC batch_runner_new(const struct batch_runner_cfg *cfg, struct batch_runner **out, struct cgn_err *err)
 {
-	struct batch_runner *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct batch_runner *w = CGN_NEW(struct batch_runner);
 	w->tag = BATCH_RUNNER_TAG;
 	w->cfg = *cfg;
 	w->window = WINDOW_LEAST;

@@ -42,9 +42,7 @@ static void worker_drop(struct gw_worker *w)
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
 	struct gw_worker **out, struct cgn_err *err)
 {
-	struct gw_worker *w = calloc(1, sizeof *w);
-	if (w == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", cfg->index);
+	struct gw_worker *w = CGN_NEW(struct gw_worker);
 	w->tag = GW_WORKER_TAG;
 	w->index = cfg->index;
 	w->shared = cfg->shared;

@@ -17,9 +17,7 @@ CGN_RC gw_quotes_open(struct telemetry *t, struct gw_quotes **out, struct cgn_er
 {
 	static const char *const sides[] =
 		{[QUOTE_INSIDE] = "inside", [QUOTE_BELOW] = "below", [QUOTE_ABOVE] = "above"};
-	struct gw_quotes *q = calloc(1, sizeof *q);
-	if (q == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "quotes: out of memory");
+	struct gw_quotes *q = CGN_NEW(struct gw_quotes);
 	q->tag = GW_QUOTES_TAG;
 	(void)pthread_mutex_init(&q->lock, NULL);
 	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {

@@ -158,9 +158,7 @@ static void job_done(void *arg)
 
 static CGN_RC job_start(struct router *r, struct cgn_err *err)
 {
-	struct router_keys_job *j = calloc(1, sizeof *j);
-	if (j == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
+	struct router_keys_job *j = CGN_NEW(struct router_keys_job);
 	*j = (struct router_keys_job){.r = r,
 		.path = strdup(r->cfg->auth.api_keys_file),
 		.seed = r->keys.seed,

@@ -27,9 +27,7 @@ struct gw_sessions {
 CGN_RC gw_sessions_open(const struct gw_sessions_cfg *cfg, struct gw_sessions **out, struct cgn_err *err)
 {
 	struct digest seed;
-	struct gw_sessions *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "sessions: out of memory");
+	struct gw_sessions *s = CGN_NEW(struct gw_sessions);
 	s->tag = SESSIONS_TAG;
 	s->cfg = *cfg;
 	s->refs = 1;

@@ -115,9 +115,7 @@ static void days_remove(struct gw_usage *u)
 CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
 	struct cgn_err *err)
 {
-	struct gw_usage *u = calloc(1, sizeof *u);
-	if (u == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	struct gw_usage *u = CGN_NEW(struct gw_usage);
 	*u = (struct gw_usage){.tag = USAGE_TAG,
 		.loop = l,
 		.age = age,

@@ -111,9 +111,7 @@ CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struc
 	struct gw_admission **out, struct cgn_err *err)
 {
 	const struct admission_rules r = admission_rules_of(rules);
-	struct gw_admission *g = calloc(1, sizeof *g);
-	if (g == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "admission: out of memory");
+	struct gw_admission *g = CGN_NEW(struct gw_admission);
 	cgn_rc rc = admission_new(&r, stats, &admission_ops, g, now, &g->policy, err);
 	if (!cgn_ok(rc)) {
 		free(g);

@@ -209,9 +209,7 @@ static void asker_on_wake(struct cgn_loop *l, struct cgn_post *p)
 CGN_RC gw_calibration_asker_new(const struct gw_calibration_asker_cfg *cfg, struct gw_calibration_asker **out,
 	struct cgn_err *err)
 {
-	struct gw_calibration_asker *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "calibration: out of memory");
+	struct gw_calibration_asker *a = CGN_NEW(struct gw_calibration_asker);
 	a->tag = ASKER_TAG;
 	a->cfg = *cfg;
 	const struct http_client_cfg http = {.addr = cfg->addr,

@@ -246,9 +246,7 @@ static void job_done(void *arg)
 static bool job_start(struct gw_req *r, const struct hook_question *q)
 {
 	struct gw_ask *a = &r->hook->ask;
-	struct gw_ask_job *k = calloc(1, sizeof *k);
-	if (k == NULL)
-		return false;
+	struct gw_ask_job *k = CGN_NEW(struct gw_ask_job);
 	k->owner = r->hook;
 	k->form = q->form;
 	cgn_buf_str(&k->body, q->body);

@@ -52,9 +52,7 @@ void gw_hook_client_unref(struct gw_hook_client **take)
 static CGN_RC client_new(struct cgn_loop *l, const struct webclient_cfg *cfg, struct gw_hook_client **out,
 	struct cgn_err *err)
 {
-	struct gw_hook_client *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct gw_hook_client *c = CGN_NEW(struct gw_hook_client);
 	c->tag = CLIENT_TAG;
 	c->refs = 1;
 	c->loop = l;

@@ -34,9 +34,7 @@ static void book_load(struct gw_budgets *b)
 
 CGN_RC gw_budgets_open(struct cgn_loop *l, const char *path, struct gw_budgets **out, struct cgn_err *err)
 {
-	struct gw_budgets *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "budgets: out of memory");
+	struct gw_budgets *b = CGN_NEW(struct gw_budgets);
 	b->tag = BUDGETS_TAG;
 	(void)pthread_mutex_init(&b->lock, NULL);
 	cgn_rc rc = budget_book_new(&b->book, err);

@@ -94,9 +94,7 @@ static struct gw_limits *limits_of(const struct gw_req *r)
 	const struct gw_rules *rules = r->w->rules;
 	const struct gw_rates *all = &gw_rules_tenant(rules, r->identity.tenant)->rates;
 	char address[NET_ADDR_GROUP_MAX];
-	struct gw_limits *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return NULL;
+	struct gw_limits *l = CGN_NEW(struct gw_limits);
 	l->tag = LIMITS_TAG;
 	l->w = r->w;
 	if (r->identity.key_id != NULL) {

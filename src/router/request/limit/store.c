@@ -96,9 +96,7 @@ CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct
 {
 	if (cfg == NULL || !cfg->set)
 		return CGN_OK;
-	struct gw_store *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	struct gw_store *s = CGN_NEW(struct gw_store);
 	char probe[KEY_MAX];
 	*s = (struct gw_store){.tag = STORE_TAG, .w = w};
 	(void)cgn_str_copyz(s->prefix, sizeof s->prefix, cgn_str_of(cfg->prefix));

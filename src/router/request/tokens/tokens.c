@@ -30,9 +30,7 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 
 CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err)
 {
-	struct gw_tokens_worker *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	struct gw_tokens_worker *t = CGN_NEW(struct gw_tokens_worker);
 	w->tokens = t;
 	t->tag = TOKENS_TAG;
 	t->telemetry = w->shared->telemetry;
@@ -72,15 +70,9 @@ static void model_cells(const struct gw_tokens_worker *t, struct tokens_model *m
 
 static struct tokens_model *tokens_model_new(struct gw_tokens_worker *t, struct cgn_str name)
 {
-	struct tokens_model *v = realloc(t->models, (t->n_models + 1) * sizeof *v);
 	char *copy = cgn_str_dupz(name);
-	if (v != NULL)
-		t->models = v;
-	if (v == NULL || copy == NULL) {
-		free(copy);
-		return NULL;
-	}
-	struct tokens_model *m = &v[t->n_models++];
+	t->models = CGN_GROWN(t->models, t->n_models + 1);
+	struct tokens_model *m = &t->models[t->n_models++];
 	*m = (struct tokens_model){.name = {copy, name.n}};
 	model_cells(t, m, copy);
 	return m;
@@ -257,9 +249,7 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 
 static bool prompt_new(struct gw_req *r, const struct gw_model *row, enum gw_tokens_mode mode)
 {
-	struct gw_tokenizing *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return false;
+	struct gw_tokenizing *p = CGN_NEW(struct gw_tokenizing);
 	p->tag = PROMPT_TAG;
 	p->mode = mode;
 	p->guess = row != NULL && row->tokens == TOKENS_ENGINE;

@@ -65,9 +65,7 @@ static uint64_t seen_last(struct gw_age *a, const char *path)
 
 CGN_RC gw_age_open(struct cgn_loop *l, const char *path, struct gw_age **out, struct cgn_err *err)
 {
-	struct gw_age *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "age: out of memory");
+	struct gw_age *a = CGN_NEW(struct gw_age);
 	*a = (struct gw_age){.tag = GW_AGE_TAG, .loop = l};
 	(void)pthread_mutex_init(&a->lock, NULL);
 	cgn_rc rc = statefile_open(l, path, "clock of deletions", &a->file, err);

@@ -104,10 +104,8 @@ static CGN_RC pools_open(struct engines *e, struct cgn_err *err)
 
 CGN_RC engines_open(const struct engines_cfg *cfg, struct engines **out, struct cgn_err *err)
 {
-	struct engines *e = calloc(1, sizeof *e);
+	struct engines *e = CGN_NEW(struct engines);
 	*out = e;
-	if (e == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for engine_nodes");
 	*e = (struct engines){.tag = ENGINES_TAG, .cfg = *cfg};
 	cgn_arena_init(&e->arena, ENGINES_BYTES);
 	e->rows = calloc(cfg->config->n_engine_nodes + 1, sizeof *e->rows);

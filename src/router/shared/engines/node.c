@@ -277,9 +277,7 @@ static CGN_RC node_open(struct engine_node *n, const struct engine_node_cfg *cfg
 CGN_RC engine_node_new(const struct engine_node_kin *kin, const struct engine_node_cfg *cfg,
 	struct engine_node **out, struct cgn_err *err)
 {
-	struct engine_node *n = calloc(1, sizeof *n);
-	if (n == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for engine %s", cfg->id);
+	struct engine_node *n = CGN_NEW(struct engine_node);
 	n->tag = ENGINE_NODE_TAG;
 	n->kin = kin;
 	n->guess = cfg->guess;

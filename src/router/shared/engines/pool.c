@@ -356,10 +356,8 @@ CGN_RC engine_pool_open(const struct engine_pool_cfg *cfg, struct engine_pool **
 	const struct config_inference_pool *c = cfg->pool;
 	const struct config_engine ce = door_settings(c);
 	char section[80], path[PATH_BYTES], query[PATH_BYTES];
-	struct engine_pool *p = calloc(1, sizeof *p);
+	struct engine_pool *p = CGN_NEW(struct engine_pool);
 	*out = p;
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for inference_pools");
 	*p = (struct engine_pool){.tag = POOL_TAG, .all = cfg->engines, .conf = c, .k8s = cfg->k8s};
 	cgn_list_init(&p->members);
 	cgn_arena_init(&p->arena, POOL_ARENA);

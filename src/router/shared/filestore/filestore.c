@@ -302,9 +302,7 @@ static CGN_RC data_check(struct filestore *s, const char *name, struct cgn_err *
 
 CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, struct cgn_err *err)
 {
-	struct filestore *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct filestore *s = CGN_NEW(struct filestore);
 	s->tag = FILESTORE_TAG;
 	s->cfg = *cfg;
 	(void)pthread_mutex_init(&s->lock, NULL);

@@ -45,9 +45,7 @@ static CGN_RC key_read(struct objects *o, const char *path, struct cgn_err *err)
 
 CGN_RC objects_open(const struct objects_cfg *cfg, struct objects **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(objects_close) struct objects *o = calloc(1, sizeof *o);
-	if (o == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	CGN_ON_EXIT(objects_close) struct objects *o = CGN_NEW(struct objects);
 	(void)pthread_mutex_init(&o->lock, NULL);
 	CGN_TRY(key_read(o, cfg->credentials_file, err));
 	(void)snprintf(o->region, sizeof o->region, "%s", cfg->region);

@@ -146,9 +146,7 @@ CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *i
 {
 	char path[PATH_MAX];
 	CGN_LIVE(s, FILESTORE_TAG);
-	struct filestore_upload *u = calloc(1, sizeof *u);
-	if (u == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct filestore_upload *u = CGN_NEW(struct filestore_upload);
 	u->store = s;
 	u->fd = -1;
 	cgn_list_init(&u->link);

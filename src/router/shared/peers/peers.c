@@ -169,9 +169,7 @@ CGN_RC gw_peers_open(const struct config *cfg, struct gw_peers **out, struct cgn
 	CGN_MUST(cfg->n_peers <= CLUSTER_PEERS);
 	if (!cfg->router.federation.enabled)
 		return CGN_OK;
-	struct gw_peers *all = calloc(1, sizeof *all);
-	if (all == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
+	struct gw_peers *all = CGN_NEW(struct gw_peers);
 	all->tag = PEERS_TAG;
 	cgn_arena_init(&all->arena, PEERS_LIMIT);
 	all->v = cgn_arena_zero(&all->arena, (cfg->n_peers + 1) * sizeof *all->v);

@@ -69,9 +69,7 @@ static void picker_drop(struct picker *p)
 
 CGN_RC picker_new(const struct picker_cfg *cfg, struct picker **out, struct cgn_err *err)
 {
-	struct picker *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "picker: out of memory");
+	struct picker *p = CGN_NEW(struct picker);
 	p->tag = PICKER_TAG;
 	p->cfg = *cfg;
 	cgn_random(&p->instance, sizeof p->instance);

@@ -62,10 +62,8 @@ static void rates_read(struct gw_pregate *p)
 
 CGN_RC gw_pregate_open(struct cgn_loop *l, const char *path, struct gw_pregate **out, struct cgn_err *err)
 {
-	struct gw_pregate *p = calloc(1, sizeof *p);
+	struct gw_pregate *p = CGN_NEW(struct gw_pregate);
 	*out = p;
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "rates of cascades: out of memory");
 	CGN_MUST(pthread_mutex_init(&p->lock, NULL) == 0);
 	cgn_timer_init(&p->write_timer, l, rates_write);
 	CGN_TRY(statefile_open(l, path, "rates of cascades", &p->file, err));

@@ -271,9 +271,7 @@ static void isolation_fill(struct gw_rules *r, const struct config *cfg, const s
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const struct digest *secret,
 	struct gw_rules **out, struct cgn_err *err)
 {
-	struct gw_rules *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
+	struct gw_rules *r = CGN_NEW(struct gw_rules);
 	r->tag = RULES_TAG;
 	atomic_init(&r->refs, 1);
 	cgn_arena_init(&r->arena, RULES_LIMIT);

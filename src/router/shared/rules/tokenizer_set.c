@@ -180,9 +180,7 @@ static CGN_RC tokenizer_file_load(struct gw_tokenizer_set *k, const struct confi
 
 CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_set **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(gw_tokenizer_set_unref) struct gw_tokenizer_set *k = calloc(1, sizeof *k);
-	if (k == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "models.\"%s\".tokenizer: out of memory", m->name);
+	CGN_ON_EXIT(gw_tokenizer_set_unref) struct gw_tokenizer_set *k = CGN_NEW(struct gw_tokenizer_set);
 	k->tag = KIT_TAG;
 	atomic_init(&k->refs, 1);
 	cgn_arena_init(&k->arena, KIT_LIMIT);

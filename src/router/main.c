@@ -11,7 +11,7 @@
 #include "router/answer/selection/reservations.h"
 #include "router/control/control/access.h"
 #include "router/control/control/batching.h"
-#include "router/control/control/engines.h"
+#include "router/control/control/enginenodes.h"
 #include "router/control/control/heartbeat.h"
 #include "router/control/control/isolation.h"
 #include "router/control/control/models.h"
@@ -28,7 +28,7 @@
 #include "router/request/calibration/calibration.h"
 #include "router/request/limit/budgets.h"
 #include "router/shared/age/age.h"
-#include "router/shared/engines/engines.h"
+#include "router/shared/enginenodes/enginenodes.h"
 #include "router/shared/filestore/filestore.h"
 #include "router/shared/misfit/misfit.h"
 #include "router/shared/peers/peers.h"
@@ -143,7 +143,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
 	check_peers(cfg, out);
-	engines_check(cfg, out);
+	engine_nodes_check(cfg, out);
 	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
 	svc_problem(out, gw_extra_routes_check(cfg, &err), &err);
 	size_t before = out->n;
@@ -300,7 +300,7 @@ static void router_stop(void **take)
 	router_price_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
-	engines_close(&r->members.engines);
+	engine_nodes_close(&r->members.engine_nodes);
 	state_watch_close(&r->members.state);
 	router_scaler_close(&r->scaler); /* After the orders that the state backend works on. */
 	pb_free(&r->wanted.doc);
@@ -452,7 +452,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_summaries_open(r, err));
 	CGN_TRY(state_watch_open(r->loop, r->cfg, r->shared.telemetry, &router_state_ops, r,
 		&r->members.state, err));
-	CGN_TRY(router_engines_open(r, err));
+	CGN_TRY(router_engine_nodes_open(r, err));
 	CGN_TRY(grpc_open(r, err));
 	for (size_t i = 0; i < r->n_workers; i++)
 		CGN_TRY(gw_worker_start(r->workers[i], err));

@@ -15,7 +15,7 @@
 #include "router/control/control/watch.h"
 #include "router/request/admission/admission.h"
 #include "router/request/calibration/calibration.h"
-#include "router/shared/engines/engines.h"
+#include "router/shared/enginenodes/enginenodes.h"
 #include "router/shared/peers/peers.h"
 
 #define TICK CGN_SEC
@@ -221,8 +221,8 @@ static void on_connected(void *user, bool connected, const char *why)
 void router_heard_update(struct router *r)
 {
 	r->members.cluster->heard =
-		r->members.knowledge == STATE_HEARD && engines_are_heard(r->members.engines);
-	r->members.cluster->away = r->members.lost || engines_are_away(r->members.engines);
+		r->members.knowledge == STATE_HEARD && engine_nodes_are_heard(r->members.engine_nodes);
+	r->members.cluster->away = r->members.lost || engine_nodes_are_away(r->members.engine_nodes);
 	cgn_loop_defer(r->loop, &r->published.hook);
 }
 
@@ -368,7 +368,7 @@ void router_reload(void *state, const struct config *cfg)
 	tls_reload(r, "calls to agents", r->shared.agent_tls);
 	if (!cgn_ok(state_watch_reload_tls(r->members.state, &err)))
 		certificates_refused(r, "etcd", &err);
-	if (!cgn_ok(engines_reload_tls(r->members.engines, &err)))
+	if (!cgn_ok(engine_nodes_reload_tls(r->members.engine_nodes, &err)))
 		certificates_refused(r, "the Kubernetes API", &err);
 }
 

@@ -21,8 +21,8 @@
 #define ROUTER_TAG 0x640a7e01U
 
 struct batch_runner;         /* batch/runner.h */
-struct engine_node;          /* engines/node.h */
-struct engines;              /* engines/engines.h */
+struct engine_node;          /* enginenodes/node.h */
+struct engine_nodes;         /* enginenodes/enginenodes.h */
 struct gw_calibration_asker; /* calibration/calibration.h */
 struct router_heartbeat;     /* heartbeat.c */
 struct router_summaries;     /* summaries.c */
@@ -41,8 +41,8 @@ struct router_members {
 	bool lost;      /* The state backend was reached or tried, and it does not answer. */
 	enum state_knowledge knowledge;
 	struct router_watch *watches[ROUTE_MAX_NODES];
-	struct engines *engines;    /* Nodes without an agent; owned. */
-	struct engine_node *coming; /* The one that becomes a member in this call; NULL: none. */
+	struct engine_nodes *engine_nodes; /* Nodes without an agent; owned. */
+	struct engine_node *coming;        /* The one that becomes a member in this call; NULL: none. */
 };
 
 /* The view and rules that the workers use. control.c */

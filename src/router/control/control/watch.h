@@ -5,7 +5,7 @@
 #include "base/pb/pb_tree.h"
 #include "io/os/loop/backoff.h"
 #include "router/control/control/router.h"
-#include "router/shared/engines/node.h"
+#include "router/shared/enginenodes/node.h"
 
 /* The Agent.Watch call of one node, reopened for as long as the node is a member. */
 struct router_watch {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status: the router, its nodes and its models, as Control.Status, /nodes and /models tell them. */
-#include "router/control/control/engines.h"
+#include "router/control/control/enginenodes.h"
 #include "router/control/control/isolation.h"
 #include "router/control/control/models.h"
 #include "router/control/control/policy.h"

@@ -4,12 +4,12 @@
  * with its deletion. While the API server is away the last known nodes stay. The control loop, its thread. */
 #pragma once
 #include "io/wire/k8s/k8s.h"
-#include "router/shared/engines/node.h"
+#include "router/shared/enginenodes/node.h"
 
-struct engines_cfg;
+struct engine_nodes_cfg;
 struct engine_pool_cfg {
-	const struct engines_cfg *engines; /* Outlives the pool */
-	struct k8s *k8s;                   /* The same */
+	const struct engine_nodes_cfg *all; /* Outlives the pool */
+	struct k8s *k8s;                    /* The same */
 	const struct config_inference_pool *pool;
 	const char *space; /* Namespace; copied */
 };

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/shared/engines/engines.h"
+#include "router/shared/enginenodes/enginenodes.h"
 
 #include <stdlib.h>
 
 #include "base/core/list.h"
 #include "joint/daemon/svc/svc.h"
-#include "router/shared/engines/pool.h"
+#include "router/shared/enginenodes/pool.h"
 
-#define ENGINES_TAG   0x640e4002U
-#define ENGINES_BYTES ((size_t)64 * 1024 * 1024) /* Keys of at most 8 KiB for each row */
+#define ENGINE_NODES_TAG   0x640e4002U
+#define ENGINE_NODES_BYTES ((size_t)64 * 1024 * 1024) /* Keys of at most 8 KiB for each row */
 
 /* A node, and what it borrows. */
-struct engines_row {
+struct engine_nodes_row {
 	struct engine_door door;
 	struct engine_node_kin kin;
 	struct engine_node *node; /* NULL: it is none */
 };
 
-struct engines {
+struct engine_nodes {
 	uint32_t tag;
-	struct engines_cfg cfg;
+	struct engine_nodes_cfg cfg;
 	struct cgn_arena arena;
-	struct engines_row *rows;
+	struct engine_nodes_row *rows;
 	size_t n_rows;
 	struct k8s *k8s; /* NULL: there is no pool */
 	struct engine_pool **pools;
 	size_t n_pools;
 };
 
-int engines_kind(int node_kind)
+int engine_nodes_kind(int node_kind)
 {
 	const struct engine_ops *ops = engine_ops_named(cgn_str_of(config_enum_text(node_kind)));
 	return ops != NULL ? ops->kind : ENGINE_OPENAI_COMPAT; /* auto: until its list of models tells. */
@@ -37,7 +37,7 @@ int engines_kind(int node_kind)
 static struct config_engine settings_of(const struct config_engine_node *c)
 {
 	return (struct config_engine){.name = c->name,
-		.kind = engines_kind(c->kind),
+		.kind = engine_nodes_kind(c->kind),
 		.url = c->url,
 		.model = c->model,
 		.api_key_file = c->api_key_file,
@@ -54,10 +54,10 @@ static struct config_engine settings_of(const struct config_engine_node *c)
 		.max_conns = c->max_conns};
 }
 
-static CGN_RC row_open(struct engines *e, size_t i, struct cgn_err *err)
+static CGN_RC row_open(struct engine_nodes *e, size_t i, struct cgn_err *err)
 {
 	const struct config_engine_node *c = &e->cfg.config->engine_nodes[i];
-	struct engines_row *row = &e->rows[i];
+	struct engine_nodes_row *row = &e->rows[i];
 	const struct config_engine ce = settings_of(c);
 	const struct engine_node_cfg node = {.id = c->name,
 		.engine = &ce,
@@ -76,10 +76,10 @@ static CGN_RC row_open(struct engines *e, size_t i, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static CGN_RC pool_open(struct engines *e, const struct config_inference_pool *c, struct cgn_err *err)
+static CGN_RC pool_open(struct engine_nodes *e, const struct config_inference_pool *c, struct cgn_err *err)
 {
 	const char *space = c->namespace != NULL ? c->namespace : e->cfg.config->cluster.kubernetes_namespace;
-	const struct engine_pool_cfg cfg = {.engines = &e->cfg,
+	const struct engine_pool_cfg cfg = {.all = &e->cfg,
 		.k8s = e->k8s,
 		.pool = c,
 		.space = space != NULL ? space : k8s_namespace(e->k8s)};
@@ -87,7 +87,7 @@ static CGN_RC pool_open(struct engines *e, const struct config_inference_pool *c
 	return engine_pool_open(&cfg, &e->pools[e->n_pools - 1], err);
 }
 
-static CGN_RC pools_open(struct engines *e, struct cgn_err *err)
+static CGN_RC pools_open(struct engine_nodes *e, struct cgn_err *err)
 {
 	const struct config *c = e->cfg.config;
 	if (c->n_inference_pools == 0)
@@ -102,12 +102,12 @@ static CGN_RC pools_open(struct engines *e, struct cgn_err *err)
 	return CGN_OK;
 }
 
-CGN_RC engines_open(const struct engines_cfg *cfg, struct engines **out, struct cgn_err *err)
+CGN_RC engine_nodes_open(const struct engine_nodes_cfg *cfg, struct engine_nodes **out, struct cgn_err *err)
 {
-	struct engines *e = CGN_NEW(struct engines);
+	struct engine_nodes *e = CGN_NEW(struct engine_nodes);
 	*out = e;
-	*e = (struct engines){.tag = ENGINES_TAG, .cfg = *cfg};
-	cgn_arena_init(&e->arena, ENGINES_BYTES);
+	*e = (struct engine_nodes){.tag = ENGINE_NODES_TAG, .cfg = *cfg};
+	cgn_arena_init(&e->arena, ENGINE_NODES_BYTES);
 	e->rows = calloc(cfg->config->n_engine_nodes + 1, sizeof *e->rows);
 	if (e->rows == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for engine_nodes");
@@ -118,13 +118,13 @@ CGN_RC engines_open(const struct engines_cfg *cfg, struct engines **out, struct 
 	return pools_open(e, err);
 }
 
-void engines_close(struct engines **take)
+void engine_nodes_close(struct engine_nodes **take)
 {
-	struct engines *e = *take;
+	struct engine_nodes *e = *take;
 	*take = NULL;
 	if (e == NULL)
 		return;
-	CGN_LIVE(e, ENGINES_TAG);
+	CGN_LIVE(e, ENGINE_NODES_TAG);
 	for (size_t i = 0; i < e->n_rows; i++) {
 		engine_node_free(&e->rows[i].node);
 		engine_door_close(&e->rows[i].door);
@@ -139,7 +139,7 @@ void engines_close(struct engines **take)
 	free(e);
 }
 
-bool engines_are_heard(const struct engines *e)
+bool engine_nodes_are_heard(const struct engine_nodes *e)
 {
 	for (size_t i = 0; i < e->n_pools; i++)
 		if (!engine_pool_is_heard(e->pools[i]))
@@ -147,7 +147,7 @@ bool engines_are_heard(const struct engines *e)
 	return true;
 }
 
-bool engines_are_away(const struct engines *e)
+bool engine_nodes_are_away(const struct engine_nodes *e)
 {
 	for (size_t i = 0; i < e->n_pools; i++)
 		if (engine_pool_is_away(e->pools[i]))
@@ -155,22 +155,22 @@ bool engines_are_away(const struct engines *e)
 	return false;
 }
 
-size_t engines_pools(const struct engines *e)
+size_t engine_nodes_pools(const struct engine_nodes *e)
 {
 	return e->n_pools;
 }
 
-const struct engine_pool *engines_pool(const struct engines *e, size_t at)
+const struct engine_pool *engine_nodes_pool(const struct engine_nodes *e, size_t at)
 {
 	return e->pools[at];
 }
 
-CGN_RC engines_reload_tls(struct engines *e, struct cgn_err *err)
+CGN_RC engine_nodes_reload_tls(struct engine_nodes *e, struct cgn_err *err)
 {
 	return e->k8s != NULL ? k8s_reload_tls(e->k8s, err) : CGN_OK;
 }
 
-void engines_check(const struct config *cfg, struct svc_problems *out)
+void engine_nodes_check(const struct config *cfg, struct svc_problems *out)
 {
 	for (size_t i = 0; i < cfg->n_engine_nodes; i++) {
 		const struct config_engine ce = settings_of(&cfg->engine_nodes[i]);

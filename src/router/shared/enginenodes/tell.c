@@ -2,7 +2,7 @@
 /* tell: the state of an engine without an agent, as the events that an agent would send. */
 #include "policy/node/engine/engine.h"
 #include "policy/node/engine/lastwords.h"
-#include "router/shared/engines/node_priv.h"
+#include "router/shared/enginenodes/node_priv.h"
 
 /* Changed blocks in one turn of the loop; with more, all blocks are told again. */
 #define CHANGED_MAX ((size_t)1 << 20)

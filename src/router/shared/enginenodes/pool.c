@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/shared/engines/pool.h"
+#include "router/shared/enginenodes/pool.h"
 
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 #include "base/log/log.h"
 #include "joint/daemon/svc/svc.h"
 #include "policy/fleet/inferencepool/inferencepool.h"
-#include "router/shared/engines/engines.h"
+#include "router/shared/enginenodes/enginenodes.h"
 
 #define POOL_TAG   0x640e4003U
 #define POOL_ARENA ((size_t)64 * 1024)
@@ -25,7 +25,7 @@ struct pool_member {
 
 struct engine_pool {
 	uint32_t tag;
-	const struct engines_cfg *all;
+	const struct engine_nodes_cfg *all;
 	const struct config_inference_pool *conf;
 	struct k8s *k8s;
 	struct cgn_arena arena;
@@ -90,7 +90,7 @@ static CGN_RC member_node(struct engine_pool *p, struct pool_member *m, size_t a
 	if (!proto_node_id_ok(cgn_str_of(id)))
 		return CGN_FAIL(err, INVALID, "pod %.64s: its name is too long for a node", m->pod);
 	const struct config_engine ce = {.name = id,
-		.kind = engines_kind(c->kind),
+		.kind = engine_nodes_kind(c->kind),
 		.url = url,
 		.model = c->model,
 		.ready_interval = c->ready_interval,
@@ -358,7 +358,7 @@ CGN_RC engine_pool_open(const struct engine_pool_cfg *cfg, struct engine_pool **
 	char section[80], path[PATH_BYTES], query[PATH_BYTES];
 	struct engine_pool *p = CGN_NEW(struct engine_pool);
 	*out = p;
-	*p = (struct engine_pool){.tag = POOL_TAG, .all = cfg->engines, .conf = c, .k8s = cfg->k8s};
+	*p = (struct engine_pool){.tag = POOL_TAG, .all = cfg->all, .conf = c, .k8s = cfg->k8s};
 	cgn_list_init(&p->members);
 	cgn_arena_init(&p->arena, POOL_ARENA);
 	section_of(c, section);

@@ -2,7 +2,7 @@
 /* node, inside: node.c finds out how the engine is, tell.c tells the router. */
 #pragma once
 #include "policy/who/share/share.h"
-#include "router/shared/engines/node.h"
+#include "router/shared/enginenodes/node.h"
 
 #define ENGINE_NODE_TAG 0x640e4001U
 #define ENGINE_NODE_CHECK \

@@ -4,7 +4,7 @@
 #include "base/log/log.h"
 #include "base/weburl/weburl.h"
 #include "policy/node/engine/lastwords.h"
-#include "router/shared/engines/node_priv.h"
+#include "router/shared/enginenodes/node_priv.h"
 
 #define NODE_ARENA        ((size_t)2 * 1024 * 1024)
 #define NODE_BLOCKS       ((size_t)16 * 1024 * 1024)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engines: engines without an agent as members of the cluster. */
-#include "router/control/control/engines.h"
+/* enginenodes: engines without an agent as members of the cluster. */
+#include "router/control/control/enginenodes.h"
 
-#include "router/shared/engines/engines.h"
+#include "router/shared/enginenodes/enginenodes.h"
 
 #include "base/log/log.h"
 #include "router/control/control/watch.h"
@@ -45,24 +45,24 @@ static void on_heard(void *user)
 	router_heard_update(r);
 }
 
-static const struct engines_ops ops = {.came = on_came, .gone = on_gone, .heard = on_heard};
+static const struct engine_nodes_ops ops = {.came = on_came, .gone = on_gone, .heard = on_heard};
 
-CGN_RC router_engines_open(struct router *r, struct cgn_err *err)
+CGN_RC router_engine_nodes_open(struct router *r, struct cgn_err *err)
 {
-	const struct engines_cfg cfg = {.loop = r->loop,
+	const struct engine_nodes_cfg cfg = {.loop = r->loop,
 		.telemetry = r->shared.telemetry,
 		.config = r->cfg,
 		.ops = &ops,
 		.user = r};
-	return engines_open(&cfg, &r->members.engines, err);
+	return engine_nodes_open(&cfg, &r->members.engine_nodes, err);
 }
 
 void router_pools_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs)
 {
-	for (size_t i = 0; i < engines_pools(r->members.engines); i++) {
+	for (size_t i = 0; i < engine_nodes_pools(r->members.engine_nodes); i++) {
 		struct engine_pool_status s;
 		Cognitora__V1__EnginePool *to = PB_ADD(t, rs, pools, engine_pool);
-		engine_pool_status(engines_pool(r->members.engines, i), &s);
+		engine_pool_status(engine_nodes_pool(r->members.engine_nodes, i), &s);
 		to->name = pb_text(s.name);
 		to->nodes = (uint32_t)s.nodes;
 		to->connected = s.connected;
